@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a CUDA image (cubin, fat binary, PTX; on hostcuda an ELF shared object) is, how long it is, and where it lies. */
+#ifndef MD_DRIVER_IMAGE_H
+#define MD_DRIVER_IMAGE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/hash.h"
+#include "base/status.h"
+
+enum md_image_kind { MD_IMAGE_ELF = 1, MD_IMAGE_FATBIN = 2, MD_IMAGE_PTX = 3 };
+
+/*
+ * The bytes that identify an image handed to cuModuleLoadData or cuLibraryLoadData. For a fat-binary wrapper these are
+ * the bytes of the fat binary it points to (data moves, the wrapper is followed). Borrowed from the caller's image.
+ */
+struct md_image_span {
+	enum md_image_kind kind;
+	const void *data;
+	size_t size;
+};
+
+/* MD_ERR_UNSUPPORTED names the first bytes when the format is unknown. Reads only what the headers announce. */
+enum md_status md_image_span(const void *image, struct md_image_span *span, struct md_error *err);
+
+/* Where an image lies: the mapped file that holds it, or none (anonymous memory). */
+#define MD_BUILD_ID_BYTES 32
+struct md_image_home {
+	char path[4096];                     /* "" when it lies in no file */
+	uint8_t build_id[MD_BUILD_ID_BYTES]; /* zero-padded */
+	size_t build_id_size;                /* 0 when the object has none */
+	uint64_t offset;                     /* in the file, bytes */
+};
+
+/* Finds the home of an address of this process (libdwfl, once per mapped object). Anonymous memory is not an error. */
+enum md_status md_image_home(const void *address, struct md_image_home *home, struct md_error *err);
+
+#endif
