@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+# The whole build. Switches: V=1 (show commands), SAN=1 (address and undefined-behaviour sanitizers), COVERAGE=1.
+
+BUILD := build
+ifdef SAN
+BUILD := build/san
+endif
+ifdef COVERAGE
+BUILD := build/coverage
+endif
+
+VERSION := 0.1.0
+PREFIX ?= /usr/local
+CC ?= gcc
+NVCC ?= $(firstword $(wildcard /usr/local/cuda/bin/nvcc) $(shell command -v nvcc 2>/dev/null))
+PYTHON ?= python3
+CUDA_HOME ?= $(firstword $(wildcard /usr/local/cuda))
+CUDA_INCLUDE := $(firstword $(dir $(wildcard $(CUDA_HOME)/include/cuda.h)) $(dir $(shell find .cache/cuda -name cuda.h 2>/dev/null | head -1)))
+GPU_ARCH ?= 90
+
+PACKAGES := libelf libdw libzstd msgpack
+PACKAGE_CFLAGS := $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
+WARNINGS := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wundef -Wvla
+CPPFLAGS += -D_GNU_SOURCE -DMD_VERSION='"$(VERSION)"' -I. -Iinclude -isystem $(CUDA_INCLUDE) $(PACKAGE_CFLAGS)
+CFLAGS ?= -O2 -g
+CFLAGS += -std=gnu11 -fPIC -fvisibility=hidden -fno-semantic-interposition $(WARNINGS)
+LDFLAGS += -Wl,--no-undefined -Wl,-z,relro
+LDLIBS := -lzstd -lmsgpackc -lelf -ldw -lpthread -ldl -lm
+ifdef WERROR
+CFLAGS += -Werror
+endif
+ifdef SAN
+SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+CFLAGS += $(SANITIZE) -DMD_SANITIZED=1
+LDFLAGS += $(SANITIZE)
+LDFLAGS := $(filter-out -Wl$(comma)--no-undefined,$(LDFLAGS))
+endif
+ifdef COVERAGE
+CFLAGS += --coverage -O0
+LDFLAGS += --coverage
+endif
+
+Q := $(if $(V),,@)
+say = $(if $(V),,@printf '  %-7s %s\n' $(1) $(patsubst $(BUILD)/%,%,$@))
+
+# ---- sources: a folder is a layer ------------------------------------------------------------------------------
+objects = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+sources = $(sort $(wildcard $(addsuffix /*.c,$(1))))
+
+CORE := $(filter-out driver/interpose.c,$(call sources,base driver format kvprofile))
+CAPTURE := $(call sources,capture) driver/interpose.c
+RESTORE := $(filter-out restore/null_api.c,$(call sources,restore)) driver/interpose.c
+NULL_API := restore/null_api.c
+ANALYZE := $(call sources,analyze)
+HOSTCUDA := $(call sources,hostcuda)
+TOOLS := $(call sources,tools)
+TOOL_MAINS := $(filter tools/medusa-%.c,$(TOOLS))
+TOOL_SHARED := $(filter-out tools/medusa-%.c,$(TOOLS))
+ENGINE := $(filter-out $(wildcard models/llama/*_host.c models/llama/gemm.c),$(call sources,models/llama))
+TESTS := $(call sources,tests)
+TEST_SUBJECTS := $(call sources,tests/subjects)
+TEST_IMAGES := $(call sources,tests/images)
+BENCHES := $(call sources,bench)
+
+LIBS := $(BUILD)/lib/libmedusa.so $(BUILD)/lib/libmedusa-capture.so $(BUILD)/lib/libmedusa-restore.so
+HOSTCUDA_LIB := $(BUILD)/lib/hostcuda/libcuda.so.1
+BINS := $(patsubst tools/%.c,$(BUILD)/bin/%,$(TOOL_MAINS))
+LLAMA := $(BUILD)/models/llama
+LLAMA_IMAGES := $(LLAMA)/llama_kernels.host.so $(if $(NVCC),$(LLAMA)/llama_kernels.fatbin)
+GEMM_IMAGES := $(LLAMA)/gemm_kernels.host.so $(if $(NVCC),$(LLAMA)/gemm_kernels.fatbin)
+LLAMA_BINS := $(LLAMA)/llama-engine $(LLAMA)/libllama-gemm.so
+TEST_BINS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(TESTS))
+SUBJECT_BINS := $(patsubst tests/subjects/%.c,$(BUILD)/tests/subjects/%,$(TEST_SUBJECTS))
+TEST_IMAGE_BINS := $(patsubst tests/images/%.c,$(BUILD)/tests/images/%.host.so,$(TEST_IMAGES))
+BENCH_BINS := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCHES))
+
+.PHONY: all libs hostcuda tools engine tests deps demo check check-gpu lint bench install clean
+.DELETE_ON_ERROR:
+.SECONDARY:
+
+all: libs hostcuda tools engine
+
+libs: $(LIBS)
+hostcuda: $(HOSTCUDA_LIB)
+tools: $(BINS)
+engine: $(LLAMA_BINS) $(LLAMA_IMAGES)
+tests: $(TEST_BINS) $(SUBJECT_BINS) $(TEST_IMAGE_BINS)
+
+# ---- objects -----------------------------------------------------------------------------------------------------
+$(BUILD)/obj/%.o: %.c
+	$(call say,CC)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
+
+# Everything internal, for tools, tests and benchmarks; hooks are pulled in by nobody there.
+INTERNAL := $(BUILD)/obj/libmedusa-internal.a
+$(INTERNAL): $(call objects,$(CORE) $(ANALYZE) $(filter-out driver/interpose.c,$(CAPTURE) $(RESTORE)) $(TOOL_SHARED))
+	$(call say,AR)
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+# ---- libraries ---------------------------------------------------------------------------------------------------
+define link_shared
+$(call say,LD)
+$(Q)mkdir -p $(@D)
+$(Q)$(CC) -shared $(LDFLAGS) -Wl,-soname,$(@F) -Wl,--version-script=$(filter %.map,$^) -Wl,-rpath,'$$ORIGIN' -o $@ $(filter %.o,$^) $(LDLIBS)
+endef
+
+$(BUILD)/lib/libmedusa.so: $(call objects,$(NULL_API) $(CORE)) restore/libmedusa.map
+	$(link_shared)
+$(BUILD)/lib/libmedusa-capture.so: $(call objects,$(CAPTURE) $(CORE)) capture/capture.map
+	$(link_shared)
+$(BUILD)/lib/libmedusa-restore.so: $(call objects,$(RESTORE) $(CORE)) restore/restore.map
+	$(link_shared)
+$(HOSTCUDA_LIB): $(call objects,$(HOSTCUDA) $(call sources,base)) hostcuda/hostcuda.map
+	$(link_shared)
+
+# ---- commands ----------------------------------------------------------------------------------------------------
+$(BUILD)/bin/%: $(BUILD)/obj/tools/%.o $(INTERNAL)
+	$(call say,LD)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../lib' -o $@ $^ $(LDLIBS)
+
+# ---- the reference engine -----------------------------------------------------------------------------------------
+$(LLAMA)/llama-engine: $(call objects,$(ENGINE)) $(INTERNAL) $(BUILD)/lib/libmedusa.so $(LLAMA)/libllama-gemm.so
+	$(call say,LD)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../../lib' -o $@ $(filter %.o,$^) $(INTERNAL) -L$(BUILD)/lib -lmedusa -L$(LLAMA) -lllama-gemm $(LDLIBS)
+
+$(LLAMA)/libllama-gemm.so: $(BUILD)/obj/models/llama/gemm.o $(BUILD)/obj/models/llama/gemm_images.o
+	$(call say,LD)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) -shared $(LDFLAGS) -Wl,-soname,$(@F) -o $@ $^ -ldl -lpthread
+
+# The vendor-style library carries its images in its own file, as cuBLAS does.
+$(BUILD)/obj/models/llama/gemm_images.o: models/llama/gemm_images.S $(GEMM_IMAGES)
+	$(call say,AS)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) -fPIC -DGEMM_HOST_IMAGE='"$(LLAMA)/gemm_kernels.host.so"' $(if $(NVCC),-DGEMM_FATBIN='"$(LLAMA)/gemm_kernels.fatbin"') -c $< -o $@
+
+# Kernel images for hostcuda: never sanitized, they are device code.
+HOST_IMAGE_FLAGS := -std=gnu11 -O3 -shared -fPIC -nostartfiles -fvisibility=hidden -ffp-contract=off $(WARNINGS) -I. -Wl,--build-id
+$(LLAMA)/%.host.so: models/llama/%_host.c hostcuda/kernel.h $(wildcard models/llama/*.h)
+	$(call say,IMAGE)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(HOST_IMAGE_FLAGS) -o $@ $< -lm
+$(LLAMA)/%.fatbin: models/llama/%.cu $(wildcard models/llama/*.h)
+	$(call say,NVCC)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(NVCC) -O3 -I. --fatbin -gencode arch=compute_$(GPU_ARCH),code=sm_$(GPU_ARCH) -gencode arch=compute_80,code=compute_80 -o $@ $<
+$(BUILD)/tests/images/%.host.so: tests/images/%.c hostcuda/kernel.h
+	$(call say,IMAGE)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(HOST_IMAGE_FLAGS) -o $@ $< -lm
+
+# ---- tests and benchmarks ----------------------------------------------------------------------------------------
+$(BUILD)/tests/test_%: $(BUILD)/obj/tests/test_%.o $(INTERNAL)
+	$(call say,LD)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcriterion $(LDLIBS)
+$(BUILD)/tests/subjects/%: $(BUILD)/obj/tests/subjects/%.o $(INTERNAL) $(BUILD)/lib/libmedusa.so
+	$(call say,LD)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../../lib' -o $@ $(filter %.o %.a,$^) -L$(BUILD)/lib -lmedusa $(LDLIBS)
+$(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(INTERNAL)
+	$(call say,LD)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+clean:
+	rm -rf build
+
+-include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

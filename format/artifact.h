@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The artifact (.medusa): everything a cold start needs to restore graphs. Writer for analysis, reader for restore. */
+#ifndef MD_FORMAT_ARTIFACT_H
+#define MD_FORMAT_ARTIFACT_H
+
+#include "format/fingerprint.h"
+#include "format/model.h"
+
+#define MD_ARTIFACT_MAGIC "MEDUSA\r\n"
+#define MD_ARTIFACT_VERSION 1
+#define MD_ARTIFACT_OLDEST_READER 1
+
+/*
+ * File: header | section table | sections. Each section is msgpack in a zstd frame with an XXH3-64 checksum; the section
+ * table and header have one of their own. Sections: fingerprint, allocations, bindings, kernels, images, graphs,
+ * pointers, contents, kv, provenance. docs/format.md is normative.
+ */
+
+enum md_binding_class {
+	MD_CLASS_BOUND = 1,    /* the engine registers it: bindings[binding] */
+	MD_CLASS_SEQUENCE = 2, /* matched by order and size */
+	MD_CLASS_PRIVATE = 3,  /* restore owns it, in one arena */
+};
+
+/* An allocation that some pointer refers to. The indirect index pointer is (index into this table, offset). */
+struct md_artifact_alloc {
+	enum md_binding_class class;
+	enum md_alloc_family family;
+	uint32_t binding;      /* MD_CLASS_BOUND: index into bindings, else MD_NONE */
+	uint32_t order;        /* position in the allocation sequence of the capture */
+	uint64_t size;         /* bytes */
+	uint64_t arena_offset; /* MD_CLASS_PRIVATE: place in the arena, 512-byte aligned */
+};
+
+struct md_binding {
+	char *name;  /* owned */
+	uint64_t size;
+	enum md_bind_role role;
+};
+
+enum md_pointer_kind {
+	MD_POINTER_PLAIN = 0,      /* 8 bytes: address of the allocation + offset */
+	MD_POINTER_TENSOR_MAP = 1, /* 128 bytes (CUtensorMap): cuTensorMapReplaceAddress */
+};
+
+struct md_pointer {
+	uint32_t node;     /* index in its graph */
+	uint32_t at;       /* byte offset in params (kernel), in md_memset/md_memcpy order for others; see model.h */
+	uint32_t alloc;    /* index into allocs */
+	uint8_t kind;      /* md_pointer_kind */
+	int64_t offset;    /* from the allocation's start; may be negative or past the end (virtual origin) */
+};
+
+enum md_proof {
+	MD_PROOF_NONE = 0,   /* one capture alone (--single) */
+	MD_PROOF_TWO = 1,    /* settled by two captures */
+	MD_PROOF_REPLAY = 2, /* and by replay with noise and private memory changed (medusa-verify) */
+};
+
+struct md_artifact_graph {
+	char *label;      /* owned */
+	uint32_t batch;
+	enum md_proof proof;
+	uint64_t instantiate_flags;
+	struct md_node *nodes;     /* pointer and noise bytes in params are zero */
+	uint32_t node_count;
+	struct md_edge *edges;
+	uint32_t edge_count;
+	struct md_pointer *pointers; /* ascending by (node, at) */
+	uint32_t pointer_count;
+	/* noise: bytes that differed for no reason; ascending (node, at); verify fills them at random */
+	struct md_noise { uint32_t node, at, size; } *noise;
+	uint32_t noise_count;
+	uint64_t constant_words, pointer_words, noise_words; /* statistics, 8-byte words of all parameter blocks */
+	void *arena; /* owns params and attributes of the nodes */
+};
+
+struct md_artifact_refusal { /* a graph that was captured but not materialized */
+	char *label; /* owned */
+	uint32_t batch;
+	char *why;   /* owned */
+};
+
+struct md_artifact_content {
+	uint32_t alloc;  /* index into allocs, of class PRIVATE */
+	uint64_t offset, size;
+	uint8_t *data;   /* owned */
+	struct md_pointer *pointers; /* words inside that are pointers: node = MD_NONE, at = offset in data; owned */
+	uint32_t pointer_count;
+};
+
+struct md_provenance {
+	char *tool_version, *command, *created; /* owned; created is RFC 3339 UTC */
+	uint32_t capture_count;      /* 1 or 2 */
+	struct md_stage_time *stages; /* owned; of the (first) capture: "warmup", "capture", "instantiate" ... */
+	uint32_t stage_count;
+};
+
+struct md_artifact {
+	struct md_fingerprint fingerprint;
+	struct md_artifact_alloc *allocs;
+	uint32_t alloc_count;
+	uint64_t arena_size;       /* bytes of private memory */
+	struct md_binding *bindings;
+	uint32_t binding_count;
+	struct md_image *images;
+	uint32_t image_count;
+	struct md_kernel *kernels;
+	uint32_t kernel_count;
+	struct md_artifact_graph *graphs;
+	uint32_t graph_count;
+	struct md_artifact_refusal *refusals;
+	uint32_t refusal_count;
+	struct md_artifact_content *contents;
+	uint32_t content_count;
+	struct md_kv kv;
+	struct md_provenance provenance;
+};
+
+struct md_artifact_section_size { /* for medusa-inspect and the benchmarks */
+	char name[16];
+	uint64_t stored, raw; /* bytes in the file, bytes uncompressed */
+};
+
+#define MD_ARTIFACT_SECTIONS_MAX 16
+
+struct md_artifact_sizes {
+	uint64_t file;
+	uint32_t section_count;
+	struct md_artifact_section_size sections[MD_ARTIFACT_SECTIONS_MAX];
+};
+
+/* Atomic: written beside path and renamed; an existing artifact stays until then. sizes may be NULL. */
+enum md_status md_artifact_write(const struct md_artifact *artifact, const char *path, struct md_artifact_sizes *sizes,
+                                 struct md_error *err);
+
+/*
+ * Everything read is checked against what it points into (indices, offsets, sizes, edges acyclic by construction checks,
+ * pointers inside parameter blocks); memory is bounded before it is taken. Errors name section and offset.
+ */
+enum md_status md_artifact_read(const char *path, struct md_artifact *out, struct md_artifact_sizes *sizes,
+                                struct md_error *err);
+enum md_status md_artifact_parse(const void *data, size_t size, struct md_artifact *out,
+                                 struct md_artifact_sizes *sizes, struct md_error *err);
+void md_artifact_finish(struct md_artifact *artifact);
+
+/* The same checks on a structure in memory; the writer calls it first, the text twin's reader too. */
+enum md_status md_artifact_check(const struct md_artifact *artifact, struct md_error *err);
+
+/* Text twin, both directions (docs/format.md). */
+#include <stdio.h>
+enum md_status md_artifact_print_text(const struct md_artifact *artifact, FILE *out, struct md_error *err);
+enum md_status md_artifact_parse_text(FILE *in, struct md_artifact *out, struct md_error *err);
+
+/* Memory that lives as long as its graph: nodes' params and attributes. NULL when out of memory. */
+void *md_arena_alloc(void **arena, size_t bytes);
+void md_arena_free(void **arena);
+
+#endif

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The trace (.mtrace): what one warm start did, in order. Writer for capture, reader for analysis. */
+#ifndef MD_FORMAT_TRACE_H
+#define MD_FORMAT_TRACE_H
+
+#include "format/fingerprint.h"
+#include "format/model.h"
+
+/*
+ * File: a 32-byte header (magic "MDTRACE\0", version, oldest reader, feature bits), then frames until the end:
+ *	u32 compressed size | u32 uncompressed size | u64 checksum of the compressed bytes | zstd frame
+ * A frame holds msgpack records [type, sequence, fields...]. A killed process leaves whole frames: the reader reads up
+ * to there and says that the trace is incomplete. docs/format.md is normative.
+ *
+ * `sequence` is the position in the order of all recorded calls of the process, from 1.
+ */
+
+/* ---- writer: thread-safe; one file; errors are sticky ---- */
+
+struct md_trace_writer;
+
+/* Writes to path + ".part" until md_trace_writer_close renames it; a killed process leaves the .part file. */
+enum md_status md_trace_writer_create(const char *path, struct md_trace_writer **out, struct md_error *err);
+/* Ends the trace ("complete") and renames it. Frees the writer either way. NULL is allowed. */
+enum md_status md_trace_writer_close(struct md_trace_writer *writer, struct md_error *err);
+/* Frees without completing: the .part file stays for diagnosis. */
+void md_trace_writer_abandon(struct md_trace_writer *writer);
+/* Compresses and writes what is buffered. Called by the drain thread; also when the buffer exceeds 1 MiB. */
+enum md_status md_trace_writer_flush(struct md_trace_writer *writer, struct md_error *err);
+/* First failure of any put (disk full ...), or MD_OK. After a failure puts do nothing. */
+enum md_status md_trace_writer_status(struct md_trace_writer *writer, struct md_error *err);
+
+struct md_trace_meta {
+	uint32_t process_id;
+	uint64_t start_unix_ns;
+	uint64_t shift;          /* 0, or the address-space shift seed this run was made with */
+	const char *command;     /* the engine's command line, joined with spaces */
+	const char *tool_version;
+};
+
+void md_trace_put_meta(struct md_trace_writer *w, const struct md_trace_meta *meta);
+void md_trace_put_fingerprint(struct md_trace_writer *w, const struct md_fingerprint *fingerprint);
+void md_trace_put_alloc(struct md_trace_writer *w, uint64_t sequence, enum md_alloc_family family, uint64_t address,
+                        uint64_t size);
+void md_trace_put_free(struct md_trace_writer *w, uint64_t sequence, uint64_t address);
+/* Images are put once a content hash; index is the order of the puts, from 0. data NULL: referenced, not stored. */
+void md_trace_put_image(struct md_trace_writer *w, uint64_t sequence, const struct md_image *image);
+/* Kernels likewise, index in the order of the puts. kernel->image is an image index of this trace. */
+void md_trace_put_kernel(struct md_trace_writer *w, uint64_t sequence, const struct md_kernel *kernel);
+/* Launches outside of capture are counted per kernel: one record at the first, then totals at the end. */
+void md_trace_put_launches(struct md_trace_writer *w, uint64_t sequence, uint32_t kernel, uint64_t count);
+struct md_trace_graph;
+void md_trace_put_graph(struct md_trace_writer *w, uint64_t sequence, const struct md_trace_graph *graph);
+/* graph is the id in struct md_trace_graph. A later label of the same graph replaces the earlier. */
+void md_trace_put_label(struct md_trace_writer *w, uint64_t sequence, uint64_t graph, const char *label, uint32_t batch);
+void md_trace_put_bind(struct md_trace_writer *w, uint64_t sequence, const char *name, uint64_t address, uint64_t size,
+                       enum md_bind_role role);
+void md_trace_put_mark(struct md_trace_writer *w, uint64_t sequence, const char *name);
+void md_trace_put_kv(struct md_trace_writer *w, uint64_t sequence, const struct md_kv *kv);
+void md_trace_put_stage(struct md_trace_writer *w, uint64_t sequence, const struct md_stage_time *stage);
+/* Permanent contents, found by poisoning: bytes that must be in [address, address + size) before a replay. */
+void md_trace_put_content(struct md_trace_writer *w, uint64_t sequence, uint64_t address, uint64_t size,
+                          const void *data);
+/* Outcome of the poison test of a graph: which of the md_probe_result it was, and why. */
+enum md_probe_result { MD_PROBE_CLEAN = 1, MD_PROBE_CONTENT_SAVED = 2, MD_PROBE_FAILED = 3 };
+void md_trace_put_probe(struct md_trace_writer *w, uint64_t sequence, uint64_t graph, enum md_probe_result result,
+                        const char *why);
+
+/* ---- what a trace says, as read ---- */
+
+struct md_trace_alloc {
+	enum md_alloc_family family;
+	uint64_t address, size;
+	uint64_t born, died; /* sequences; died = UINT64_MAX while live at the end */
+};
+
+struct md_trace_bind {
+	char *name; /* owned */
+	uint64_t address, size, sequence;
+	enum md_bind_role role;
+};
+
+struct md_trace_graph {
+	uint64_t id;
+	char *label;    /* owned; NULL when the engine gave none */
+	uint32_t batch;
+	uint64_t sequence; /* of the instantiation */
+	uint64_t instantiate_flags;
+	struct md_node *nodes;
+	uint32_t node_count;
+	struct md_edge *edges;
+	uint32_t edge_count;
+	char *refused;  /* owned; NULL, or why this graph cannot be materialized ("host node at index 12") */
+	enum md_probe_result probe; /* 0: not tested */
+	char *probe_why; /* owned */
+	void *arena;    /* owns params and attributes of the nodes */
+};
+
+struct md_trace_content {
+	uint64_t sequence, address, size;
+	uint8_t *data; /* owned */
+};
+
+struct md_trace {
+	char *path, *command, *tool_version; /* owned */
+	uint32_t process_id;
+	uint64_t start_unix_ns, shift;
+	bool complete;      /* false: the process was killed; everything up to there is here */
+	struct md_fingerprint fingerprint;
+	struct md_trace_alloc *allocs;
+	uint32_t alloc_count;
+	struct md_image *images;
+	uint32_t image_count;
+	struct md_kernel *kernels;
+	uint32_t kernel_count;
+	uint64_t *launches; /* per kernel, outside of capture */
+	struct md_trace_graph *graphs;
+	uint32_t graph_count;
+	struct md_trace_bind *binds;
+	uint32_t bind_count;
+	struct md_trace_content *contents;
+	uint32_t content_count;
+	struct md_kv kv;
+	struct md_stage_time *stages;
+	uint32_t stage_count;
+};
+
+/* Errors name the frame, its offset in the file and the record. A truncated tail is not an error (complete = false). */
+enum md_status md_trace_read(const char *path, struct md_trace *out, struct md_error *err);
+/* The same over memory, for fuzzing; at most 1 GiB is taken whatever the bytes say. */
+enum md_status md_trace_parse(const void *data, size_t size, struct md_trace *out, struct md_error *err);
+void md_trace_finish(struct md_trace *trace);
+
+#endif
