@@ -15,7 +15,7 @@ CC ?= gcc
 NVCC ?= $(firstword $(wildcard /usr/local/cuda/bin/nvcc) $(shell command -v nvcc 2>/dev/null))
 PYTHON ?= python3
 CUDA_HOME ?= $(firstword $(wildcard /usr/local/cuda))
-CUDA_INCLUDE := $(firstword $(dir $(wildcard $(CUDA_HOME)/include/cuda.h)) $(dir $(shell find .cache/cuda -name cuda.h 2>/dev/null | head -1)))
+CUDA_INCLUDE := $(dir $(firstword $(wildcard $(CUDA_HOME)/include/cuda.h) $(wildcard build/cuda/nvidia/cu13/include/cuda.h)))
 GPU_ARCH ?= 90
 
 PACKAGES := libelf libdw libzstd msgpack
@@ -92,6 +92,12 @@ $(BUILD)/obj/%.o: %.c
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
 
+# What an engine or a test subject may link: the typed driver table and the formats, but no hook.
+CORE_LIB := $(BUILD)/obj/libmedusa-core.a
+$(CORE_LIB): $(call objects,$(CORE))
+	$(call say,AR)
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
 # Everything internal, for tools, tests and benchmarks; hooks are pulled in by nobody there.
 INTERNAL := $(BUILD)/obj/libmedusa-internal.a
 $(INTERNAL): $(call objects,$(CORE) $(ANALYZE) $(filter-out driver/interpose.c,$(CAPTURE) $(RESTORE)) $(TOOL_SHARED))
@@ -121,10 +127,10 @@ $(BUILD)/bin/%: $(BUILD)/obj/tools/%.o $(INTERNAL)
 	$(Q)$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../lib' -o $@ $^ $(LDLIBS)
 
 # ---- the reference engine -----------------------------------------------------------------------------------------
-$(LLAMA)/llama-engine: $(call objects,$(ENGINE)) $(INTERNAL) $(BUILD)/lib/libmedusa.so $(LLAMA)/libllama-gemm.so
+$(LLAMA)/llama-engine: $(call objects,$(ENGINE)) $(CORE_LIB) $(BUILD)/lib/libmedusa.so $(LLAMA)/libllama-gemm.so
 	$(call say,LD)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../../lib' -o $@ $(filter %.o,$^) $(INTERNAL) -L$(BUILD)/lib -lmedusa -L$(LLAMA) -lllama-gemm $(LDLIBS)
+	$(Q)$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../../lib' -o $@ $(filter %.o,$^) $(CORE_LIB) -L$(BUILD)/lib -lmedusa -L$(LLAMA) -lllama-gemm $(LDLIBS)
 
 $(LLAMA)/libllama-gemm.so: $(BUILD)/obj/models/llama/gemm.o $(BUILD)/obj/models/llama/gemm_images.o
 	$(call say,LD)
@@ -157,7 +163,7 @@ $(BUILD)/tests/test_%: $(BUILD)/obj/tests/test_%.o $(INTERNAL)
 	$(call say,LD)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcriterion $(LDLIBS)
-$(BUILD)/tests/subjects/%: $(BUILD)/obj/tests/subjects/%.o $(INTERNAL) $(BUILD)/lib/libmedusa.so
+$(BUILD)/tests/subjects/%: $(BUILD)/obj/tests/subjects/%.o $(CORE_LIB) $(BUILD)/lib/libmedusa.so
 	$(call say,LD)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../../lib' -o $@ $(filter %.o %.a,$^) -L$(BUILD)/lib -lmedusa $(LDLIBS)
@@ -165,6 +171,44 @@ $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(INTERNAL)
 	$(call say,LD)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+# ---- what a user calls -------------------------------------------------------------------------------------------
+# Installs what is missing: Debian packages, CUDA headers, and (for demo) the model's Python package.
+deps:
+	$(Q)tools/deps.sh build
+
+# demo and check install first if something is missing, then build in a second make that sees what was installed.
+NEED_DEPS = $(Q)tools/deps.sh --check build >/dev/null 2>&1 || $(MAKE) --no-print-directory deps
+
+demo:
+	$(NEED_DEPS)
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)BUILD=$(BUILD) tests/e2e/demo.sh
+
+check:
+	$(NEED_DEPS)
+	$(Q)$(MAKE) --no-print-directory all tests SAN=$(SAN)
+	$(Q)BUILD=$(BUILD) SAN=$(SAN) tests/run.sh
+
+# Conformance tests and the whole chain on a real GPU.
+check-gpu: all tests
+	$(Q)BUILD=$(BUILD) tests/gpu/run.sh
+
+lint:
+	$(NEED_DEPS)
+	$(Q)$(MAKE) --no-print-directory libs
+	$(Q)BUILD=$(BUILD) tests/lint/run.sh
+
+bench: all $(BENCH_BINS)
+	$(Q)BUILD=$(BUILD) bench/run.sh
+
+install: libs tools
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/medusa $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 755 $(BINS) $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(LIBS) $(DESTDIR)$(PREFIX)/lib
+	install -m 644 $(wildcard include/medusa/*.h) $(DESTDIR)$(PREFIX)/include/medusa
+	install -m 644 $(wildcard docs/man/*.1) $(DESTDIR)$(PREFIX)/share/man/man1
+	printf 'prefix=%s\nlibdir=$${prefix}/lib\nincludedir=$${prefix}/include\n\nName: medusa\nDescription: Materialized CUDA graphs for fast LLM engine starts\nVersion: %s\nLibs: -L$${libdir} -lmedusa\nCflags: -I$${includedir}\n' '$(PREFIX)' '$(VERSION)' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/medusa.pc
 
 clean:
 	rm -rf build

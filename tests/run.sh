@@ -1,0 +1,39 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Runs every test that needs no GPU: unit tests, then whole processes. Prints one line a suite and a closing count.
+set -u
+cd "$(dirname "$0")/.."
+build=${BUILD:-build}
+export MEDUSA_BUILD=$PWD/$build LD_LIBRARY_PATH=$PWD/$build/lib/hostcuda${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+if [ -n "${SAN:-}" ]; then
+	export ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=1:handle_segv=1:allow_user_segv_handler=1${ASAN_OPTIONS:+:$ASAN_OPTIONS}
+	export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 LSAN_OPTIONS=suppressions=$PWD/tests/lsan.supp:print_suppressions=0
+fi
+logs=$build/tests/logs
+mkdir -p "$logs"
+passed=0 failed=0 skipped=0
+
+report() { # name, exit code, log
+	case $2 in
+	0) passed=$((passed + 1)); printf '  pass  %s\n' "$1" ;;
+	77) skipped=$((skipped + 1)); printf '  skip  %s: %s\n' "$1" "$(tail -n 1 "$3")" ;;
+	*) failed=$((failed + 1)); printf '  FAIL  %s (exit %s), its output:\n' "$1" "$2"; tail -n 60 "$3" | sed 's/^/        /' ;;
+	esac
+}
+
+for suite in "$build"/tests/test_*; do
+	[ -x "$suite" ] || continue
+	name=$(basename "$suite")
+	[ -n "${ONLY:-}" ] && [[ $name != $ONLY ]] && continue
+	timeout 300 "$suite" --jobs 2 >"$logs/$name.log" 2>&1
+	report "$name" $? "$logs/$name.log"
+done
+for script in tests/e2e/test_*.sh; do
+	[ -e "$script" ] || continue
+	name=$(basename "$script" .sh)
+	[ -n "${ONLY:-}" ] && [[ $name != $ONLY ]] && continue
+	timeout 600 bash "$script" >"$logs/$name.log" 2>&1
+	report "$name" $? "$logs/$name.log"
+done
+printf '%d passed, %d failed, %d skipped\n' $passed $failed $skipped
+[ $failed = 0 ]

@@ -1,0 +1,60 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Installs what the build needs: deps.sh [--check] BUILD. With --check only says what is missing (exit 1 if anything is).
+set -u
+check=0
+[ "${1:-}" = --check ] && { check=1; shift; }
+build=${1:-build}
+
+packages=""
+need_package() { # pkg-config name or header, Debian package
+	case $1 in
+	*.h) echo "#include <$1>" | ${CC:-gcc} -E -x c - >/dev/null 2>&1 && return ;;
+	*) pkg-config --exists "$1" 2>/dev/null && return ;;
+	esac
+	packages="$packages $2"
+}
+command -v pkg-config >/dev/null 2>&1 || packages="$packages pkg-config"
+command -v "${CC:-gcc}" >/dev/null 2>&1 || packages="$packages gcc libc6-dev"
+need_package libelf libelf-dev
+need_package libdw libdw-dev
+need_package libzstd libzstd-dev
+need_package msgpack libmsgpack-dev
+need_package criterion libcriterion-dev
+need_package xxhash.h libxxhash-dev
+command -v clang-format >/dev/null 2>&1 || packages="$packages clang-format"
+
+cuda=""
+for header in "${CUDA_HOME:-/usr/local/cuda}/include/cuda.h" "$build/cuda/nvidia/cu13/include/cuda.h"; do
+	[ -f "$header" ] && cuda=$header
+done
+if [ -z "$cuda" ] && ! python3 -m pip --version >/dev/null 2>&1; then
+	packages="$packages python3-pip"
+fi
+
+if [ $check = 1 ]; then
+	[ -n "$packages" ] && echo "missing packages:$packages"
+	[ -z "$cuda" ] && echo "missing CUDA headers"
+	[ -z "$packages" ] && [ -n "$cuda" ]
+	exit
+fi
+
+if [ -n "$packages" ]; then
+	echo "deps: installing$packages"
+	as_root=""
+	[ "$(id -u)" = 0 ] || as_root=sudo
+	command -v apt-get >/dev/null 2>&1 || {
+		echo "deps: this system has no apt-get; install the equivalents of:$packages" >&2
+		exit 1
+	}
+	$as_root apt-get update -qq &&
+		DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -qq --no-install-recommends $packages >/dev/null ||
+		{ echo "deps: apt-get could not install:$packages" >&2; exit 1; }
+fi
+if [ -z "$cuda" ]; then
+	echo "deps: no CUDA toolkit found; fetching the CUDA headers (PyPI package nvidia-cuda-runtime)"
+	mkdir -p "$build/cuda" "$build/download" &&
+		python3 -m pip download -q --disable-pip-version-check --no-deps -d "$build/download" 'nvidia-cuda-runtime>=13.0,<14' &&
+		python3 -m zipfile -e "$build"/download/nvidia_cuda_runtime-*.whl "$build/cuda" ||
+		{ echo "deps: could not get the CUDA headers; install a CUDA 13 toolkit, or set CUDA_HOME" >&2; exit 1; }
+fi
