@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Turns results of the CUDA driver into statuses with a message. */
+#include "driver/cuda_driver.h"
+
+const char *md_cuda_error_name(CUresult result)
+{
+	const char *name = NULL;
+
+	if (result == CUDA_SUCCESS)
+		return "CUDA_SUCCESS";
+	/* The strings are the driver's own constants: it knows results that are newer than our headers. */
+	if (md_cuda.cuGetErrorName && md_cuda.cuGetErrorName(result, &name) == CUDA_SUCCESS && name)
+		return name;
+	return "CUDA_ERROR_UNKNOWN";
+}
+
+static const char *error_text(CUresult result)
+{
+	const char *text = NULL;
+
+	if (md_cuda.cuGetErrorString && md_cuda.cuGetErrorString(result, &text) == CUDA_SUCCESS && text)
+		return text;
+	return "no description";
+}
+
+enum md_status md_cuda_status(CUresult result, const char *entry, struct md_error *err)
+{
+	enum md_status status = result == CUDA_ERROR_OUT_OF_MEMORY ? MD_ERR_DRIVER_MEMORY : MD_ERR_DRIVER;
+
+	if (result == CUDA_SUCCESS)
+		return MD_OK;
+	return md_error_set(err, status, "%s: %s (%d, %s)", entry, md_cuda_error_name(result), (int)result,
+			    error_text(result));
+}
+
+enum md_status md_cuda_absent(const char *entry, struct md_error *err)
+{
+	struct md_error why;
+
+	if (md_cuda_load(&why) != MD_OK)
+		return md_error_set(err, MD_ERR_UNSUPPORTED, "%s: %s", entry, why.message);
+	return md_error_set(err, MD_ERR_UNSUPPORTED, "%s: this CUDA driver does not have it", entry);
+}

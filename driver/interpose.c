@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Interposition: dlsym and cuGetProcAddress answer what they would answer without us, with hooked addresses swapped. */
+#include "driver/interpose.h"
+
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "driver/cuda_load.h"
+#include "driver/hooks.h"
+
+#define MD_LOG_DOMAIN "interpose"
+#include "base/log.h"
+
+/* The way of a non-CUDA name runs before constructors, and before a sanitizer's runtime is ready. */
+#define EARLY __attribute__((no_sanitize_address, no_sanitize_undefined))
+
+typedef void *dlsym_function(void *handle, const char *name);
+
+/* ---- the real dlsym ---- */
+
+static _Atomic(dlsym_function *) real_dlsym;
+
+EARLY static dlsym_function *find_real_dlsym(void)
+{
+	/* Since glibc 2.34 it lives in libc; before that in libdl, with the first version tag of the platform. */
+	static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
+	dlsym_function *found = atomic_load_explicit(&real_dlsym, memory_order_relaxed);
+
+	for (size_t i = 0; !found && i < sizeof(versions) / sizeof(versions[0]); i++)
+		found = (dlsym_function *)dlvsym(RTLD_NEXT, "dlsym", versions[i]);
+	atomic_store_explicit(&real_dlsym, found, memory_order_relaxed);
+	return found;
+}
+
+void *md_interpose_real_dlsym(void *handle, const char *name)
+{
+	dlsym_function *real = find_real_dlsym();
+
+	return real ? real(handle, name) : NULL;
+}
+
+/* ---- from real addresses to hooks ---- */
+
+static void *real_entry(size_t slot)
+{
+	void *address;
+
+	memcpy(&address, (const char *)&md_cuda + slot, sizeof(address));
+	return address;
+}
+
+/* The two entry points hooked here, in every library. */
+static const struct md_hook core_hooks[] = {
+    {"cuGetProcAddress", (void *)cuGetProcAddress, offsetof(struct md_cuda, cuGetProcAddress)},
+    {"cuGetProcAddress_v2", (void *)cuGetProcAddress_v2, offsetof(struct md_cuda, cuGetProcAddress_v2)},
+};
+#define CORE_COUNT (sizeof(core_hooks) / sizeof(core_hooks[0]))
+
+static const struct md_hook *hook_at(size_t i)
+{
+	return i < CORE_COUNT ? &core_hooks[i] : &md_hooks[i - CORE_COUNT];
+}
+
+static const struct md_hook *find_named(const char *symbol)
+{
+	for (size_t i = 0; i < CORE_COUNT + md_hook_count; i++)
+		if (!strcmp(hook_at(i)->symbol, symbol))
+			return hook_at(i);
+	return NULL;
+}
+
+void *md_interpose_swap(void *real)
+{
+	if (!real)
+		return NULL;
+	for (size_t i = 0; i < CORE_COUNT + md_hook_count; i++)
+		if (real_entry(hook_at(i)->slot) == real)
+			return hook_at(i)->hook;
+	return NULL;
+}
+
+/* ---- dlsym ---- */
+
+/* "cuMemAlloc", but not "cudaMalloc", "cublasCreate" or "curl_easy_init". */
+EARLY static bool is_driver_name(const char *name)
+{
+	return name && name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
+}
+
+/* The program asked the global scope, where our own export stands first: is there a driver behind it? */
+static void *answer_for_export(const struct md_hook *hook)
+{
+	if (md_cuda_present()) {
+		md_cuda_load(NULL);
+		if (real_entry(hook->slot))
+			return hook->hook;
+	}
+	return md_interpose_real_dlsym(RTLD_NEXT, hook->symbol); /* NULL mostly, and sets dlerror as it should be */
+}
+
+static void *answer_for(void *handle, const char *name, const struct md_hook *named)
+{
+	void *answer = md_interpose_real_dlsym(handle, name);
+	void *hook;
+
+	if (!answer)
+		return NULL;
+	if (named && answer == named->hook)
+		return answer_for_export(named);
+	/* Some other library's cuSomething must not make this process load the driver. */
+	if (!md_cuda_present())
+		return answer;
+	md_cuda_load(NULL);
+	hook = md_interpose_swap(answer);
+	return hook ? hook : answer;
+}
+
+/* What dlsym does with a call: jump to target with the same arguments, or, if target is NULL, return answer. */
+struct route {
+	dlsym_function *target;
+	void *answer;
+};
+struct route md_interpose_route(void *handle, const char *name);
+
+/*
+ * Jumping keeps the return address, by which the real dlsym knows whose RTLD_NEXT and RTLD_DEFAULT is meant. RTLD_NEXT
+ * is never swapped: who asks for what comes after him wants what lies below. For RTLD_DEFAULT only names that we export
+ * are looked at, because the global scope, with us in front, comes before the caller's own.
+ */
+EARLY __attribute__((used)) struct route md_interpose_route(void *handle, const char *name)
+{
+	dlsym_function *real = find_real_dlsym();
+	const struct md_hook *named;
+
+	if (handle == RTLD_NEXT || !is_driver_name(name))
+		return (struct route){real, NULL};
+	named = find_named(name);
+	if (handle == RTLD_DEFAULT && !named)
+		return (struct route){real, NULL};
+	return (struct route){NULL, answer_for(handle, name, named)};
+}
+
+#if defined(__x86_64__)
+__asm__(".text\n"
+	".globl dlsym\n"
+	".type dlsym, @function\n"
+	".p2align 4\n"
+	"dlsym:\n"
+	"	.cfi_startproc\n"
+	"	endbr64\n"
+	"	pushq %rdi\n"
+	"	.cfi_adjust_cfa_offset 8\n"
+	"	pushq %rsi\n"
+	"	.cfi_adjust_cfa_offset 8\n"
+	"	subq $8, %rsp\n"
+	"	.cfi_adjust_cfa_offset 8\n"
+	"	call md_interpose_route\n"
+	"	addq $8, %rsp\n"
+	"	.cfi_adjust_cfa_offset -8\n"
+	"	popq %rsi\n"
+	"	.cfi_adjust_cfa_offset -8\n"
+	"	popq %rdi\n"
+	"	.cfi_adjust_cfa_offset -8\n"
+	"	testq %rax, %rax\n"
+	"	jz 1f\n"
+	"	jmp *%rax\n"
+	"1:	movq %rdx, %rax\n"
+	"	ret\n"
+	"	.cfi_endproc\n"
+	".size dlsym, .-dlsym\n");
+#elif defined(__aarch64__)
+__asm__(".text\n"
+	".globl dlsym\n"
+	".type dlsym, %function\n"
+	".p2align 4\n"
+	"dlsym:\n"
+	"	.cfi_startproc\n"
+	"	stp x29, x30, [sp, -32]!\n"
+	"	.cfi_def_cfa_offset 32\n"
+	"	.cfi_offset 29, -32\n"
+	"	.cfi_offset 30, -24\n"
+	"	stp x0, x1, [sp, 16]\n"
+	"	bl md_interpose_route\n"
+	"	mov x16, x0\n"
+	"	mov x17, x1\n"
+	"	ldp x0, x1, [sp, 16]\n"
+	"	ldp x29, x30, [sp], 32\n"
+	"	.cfi_restore 29\n"
+	"	.cfi_restore 30\n"
+	"	.cfi_def_cfa_offset 0\n"
+	"	cbz x16, 1f\n"
+	"	br x16\n"
+	"1:	mov x0, x17\n"
+	"	ret\n"
+	"	.cfi_endproc\n"
+	".size dlsym, .-dlsym\n");
+#else
+#error "dlsym needs a few instructions of assembly for this architecture"
+#endif
+
+/* ---- cuGetProcAddress ---- */
+
+static void swap_answer(CUresult result, void **function)
+{
+	void *hook = result == CUDA_SUCCESS && function ? md_interpose_swap(*function) : NULL;
+
+	if (hook)
+		*function = hook;
+}
+
+CUresult CUDAAPI cuGetProcAddress(const char *symbol, void **function, int version, cuuint64_t flags)
+{
+	CUresult (*real)(const char *, void **, int, cuuint64_t) = MD_HOOK_REAL(cuGetProcAddress);
+	CUresult result = real ? real(symbol, function, version, flags) : CUDA_ERROR_NOT_FOUND;
+
+	swap_answer(result, function);
+	return result;
+}
+
+CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **function, int version, cuuint64_t flags,
+				     CUdriverProcAddressQueryResult *status)
+{
+	CUresult (*real)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *) =
+	    MD_HOOK_REAL(cuGetProcAddress_v2);
+	CUresult result = real ? real(symbol, function, version, flags, status) : CUDA_ERROR_NOT_FOUND;
+
+	swap_answer(result, function);
+	return result;
+}
+
+/* ---- CUDA_INJECTION64_PATH ---- */
+
+__attribute__((visibility("default"))) int InitializeInjection(void);
+
+/* The driver calls this inside cuInit. Lookups made before that went past us, so it cannot replace the preload. */
+int InitializeInjection(void)
+{
+	if ((dlsym_function *)dlsym == find_real_dlsym())
+		md_warn(
+		    "loaded by CUDA_INJECTION64_PATH alone: calls that were looked up before cuInit cannot be seen; "
+		    "use LD_PRELOAD as well");
+	return 1;
+}
+
+/* ---- guard ---- */
+
+static __thread bool inside __attribute__((tls_model("initial-exec")));
+
+bool md_guard_enter(void)
+{
+	if (inside)
+		return false;
+	inside = true;
+	return true;
+}
+
+void md_guard_leave(void)
+{
+	inside = false;
+}
