@@ -33,7 +33,7 @@ struct md_image_home {
 	uint64_t offset;                     /* in the file, bytes */
 };
 
-/* Finds the home of an address of this process (libdwfl, once per mapped object). Anonymous memory is not an error. */
+/* Finds the home of an address of this process: a loaded object or another file mapping. Anonymous memory is no error. */
 enum md_status md_image_home(const void *address, struct md_image_home *home, struct md_error *err);
 
 #endif
