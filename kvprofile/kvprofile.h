@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How much memory the KV cache may have: measured once, offline, and answered at once from then on. */
+#ifndef MD_KVPROFILE_KVPROFILE_H
+#define MD_KVPROFILE_KVPROFILE_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+#include "format/model.h"
+#include "medusa/medusa.h"
+
+/*
+ * Device memory that the process holds, in bytes, as the allocation hooks see it: an allocator that gives memory back
+ * before the profiling forward ends is seen only so. Lock-free, for hooks. Without hooks nothing is noted, and the
+ * profile rests on free memory before and after alone.
+ */
+void md_kvprofile_note_alloc(uint64_t bytes);
+void md_kvprofile_note_free(uint64_t bytes);
+
+/* Both structs of a medusa_kv_capacity call: sizes known, unknown tails zero, values in range. MD_ERR_INVALID if not.
+ */
+enum md_status md_kvprofile_check(const struct medusa_kv_request *request, const struct medusa_kv *out,
+				  struct md_error *err);
+
+/*
+ * Runs request->profile once on the current context. The answer is
+ *	total * utilization - (total - free before) - peak of the profiling forward, in whole blocks.
+ * graph_bytes stays 0: graphs are captured later. MD_ERR_DRIVER_MEMORY, with the numbers, when not one block is left.
+ */
+enum md_status md_kvprofile_measure(const struct medusa_kv_request *request, struct md_kv *out, struct md_error *err);
+
+/*
+ * The stored answer, if it still holds: MD_ERR_MISMATCH with both values when key, block size or utilization differ,
+ * when less memory is free now than was then, or when cache, peak and graphs together no longer fit. MD_ERR_NOT_FOUND
+ * when nothing is stored. (MEDUSA, section 6.)
+ */
+enum md_status md_kvprofile_answer(const struct md_kv *stored, const struct medusa_kv_request *request,
+				   struct md_kv *out, struct md_error *err);
+
+/* Fills what the caller's version of the struct has; ns is the time taken. */
+void md_kvprofile_to_public(const struct md_kv *kv, int from_profile, uint64_t ns, struct medusa_kv *out);
+
+#endif
