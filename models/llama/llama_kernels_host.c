@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The decoder's kernels for hostcuda: each function does one thread block's work. */
+#include <math.h>
+#include <string.h>
+
+#include "hostcuda/kernel.h"
+#include "models/llama/kernels.h"
+#include "models/llama/random.h"
+#include "models/llama/vector_host.h"
+
+#define WHOLE(n) ((n) / LANES * LANES)
+
+/* ---- inner loops --------------------------------------------------------------------------------------------- */
+
+VECTOR_CLONES static float dot(const float *a, const float *b, int32_t n)
+{
+	float_lanes sums = { 0 };
+	int32_t i = 0;
+
+	for (; i < WHOLE(n); i += LANES)
+		sums += float_load(a + i) * float_load(b + i);
+	if (i < n)
+		sums += float_load_part(a + i, n - i) * float_load_part(b + i, n - i);
+	return float_lanes_sum(&sums);
+}
+
+/* sum[i] += factor * v[i] */
+VECTOR_CLONES static void add_scaled(float *sum, const float *v, float factor, int32_t n)
+{
+	for (int32_t i = 0; i < n; i++)
+		sum[i] += factor * v[i];
+}
+
+VECTOR_CLONES static void add_to(float *x, const float *y, int32_t n)
+{
+	for (int32_t i = 0; i < n; i++)
+		x[i] += y[i];
+}
+
+VECTOR_CLONES static void scale_by(float *out, const float *x, const llama_bf16 *weight, float factor, int32_t n)
+{
+	for (int32_t i = 0; i < n; i++)
+		out[i] = x[i] * factor * bf16_value(weight[i]);
+}
+
+VECTOR_CLONES static void widen(float *out, const llama_bf16 *x, int32_t n)
+{
+	for (int32_t i = 0; i < n; i++)
+		out[i] = bf16_value(x[i]);
+}
+
+static int32_t smaller(int64_t a, int64_t b)
+{
+	return (int32_t)(a < b ? a : b);
+}
+
+/* ---- the key-value cache ----------------------------------------------------------------------------------------- */
+
+/* Offset in floats of one head's vector of one position; `plane` 0 for keys, 1 for values. */
+struct cache {
+	const int32_t *table; /* the sequence's row of the block table */
+	int32_t blocks, kv_heads, block_size, head_dim;
+};
+
+static size_t cache_offset(const struct cache *c, int plane, int32_t position, int32_t kv_head)
+{
+	size_t block = (size_t)plane * c->blocks + c->table[position / c->block_size];
+
+	return ((block * c->kv_heads + kv_head) * c->block_size + position % c->block_size) * c->head_dim;
+}
+
+/* ---- kernels ------------------------------------------------------------------------------------------------------- */
+
+HOSTCUDA_KERNEL(llama_embed, struct llama_embed, HOSTCUDA_PARAM(struct llama_embed, out),
+                HOSTCUDA_PARAM(struct llama_embed, table), HOSTCUDA_PARAM(struct llama_embed, tokens),
+                HOSTCUDA_PARAM(struct llama_embed, width))
+{
+	const size_t token = block->block_idx[0];
+
+	widen(p->out + token * p->width, p->table + (size_t)p->tokens[token] * p->width, p->width);
+}
+
+HOSTCUDA_KERNEL(llama_rms_norm, struct llama_rms_norm, HOSTCUDA_PARAM(struct llama_rms_norm, out),
+                HOSTCUDA_PARAM(struct llama_rms_norm, x), HOSTCUDA_PARAM(struct llama_rms_norm, weight),
+                HOSTCUDA_PARAM(struct llama_rms_norm, width), HOSTCUDA_PARAM(struct llama_rms_norm, epsilon))
+{
+	const float *x = p->x + (size_t)block->block_idx[0] * p->width;
+	float mean = dot(x, x, p->width) / (float)p->width;
+
+	scale_by(p->out + (size_t)block->block_idx[0] * p->width, x, p->weight, 1.0f / sqrtf(mean + p->epsilon), p->width);
+}
+
+/*
+ * The angle is made in double: at position p a float32 angle would be wrong by p * 2^-24. One power for a head, then
+ * multiplied on.
+ */
+static void rotate(float *out, const float *in, int32_t position, int32_t head_dim, float theta, int interleaved)
+{
+	const int32_t half = head_dim / 2, step = interleaved ? 2 : 1, partner = interleaved ? 1 : half;
+	const double ratio = pow(theta, -2.0 / head_dim);
+	double frequency = 1;
+
+	for (int32_t i = 0; i < half; i++, frequency *= ratio) {
+		const double angle = position * frequency;
+		const float cosine = (float)cos(angle), sine = (float)sin(angle);
+		const float a = in[i * step], b = in[i * step + partner];
+
+		out[i * step] = a * cosine - b * sine;
+		out[i * step + partner] = a * sine + b * cosine;
+	}
+}
+
+HOSTCUDA_KERNEL(llama_rope_store, struct llama_rope_store, HOSTCUDA_PARAM(struct llama_rope_store, qkv),
+                HOSTCUDA_PARAM(struct llama_rope_store, kv), HOSTCUDA_PARAM(struct llama_rope_store, positions),
+                HOSTCUDA_PARAM(struct llama_rope_store, slots), HOSTCUDA_PARAM(struct llama_rope_store, block_table),
+                HOSTCUDA_PARAM(struct llama_rope_store, heads), HOSTCUDA_PARAM(struct llama_rope_store, kv_heads),
+                HOSTCUDA_PARAM(struct llama_rope_store, head_dim), HOSTCUDA_PARAM(struct llama_rope_store, block_size),
+                HOSTCUDA_PARAM(struct llama_rope_store, max_blocks), HOSTCUDA_PARAM(struct llama_rope_store, blocks),
+                HOSTCUDA_PARAM(struct llama_rope_store, theta), HOSTCUDA_PARAM(struct llama_rope_store, interleaved))
+{
+	const int32_t token = (int32_t)block->block_idx[0], head = (int32_t)block->block_idx[1];
+	const int32_t position = p->positions[token], kv_head = (head - p->heads) % p->kv_heads;
+	float *in = p->qkv + ((size_t)token * (p->heads + 2 * p->kv_heads) + head) * p->head_dim;
+	const struct cache cache = { p->block_table + (size_t)p->slots[token] * p->max_blocks, p->blocks, p->kv_heads,
+		                     p->block_size, p->head_dim };
+
+	if (head < p->heads)
+		rotate(in, in, position, p->head_dim, p->theta, p->interleaved);
+	else if (head < p->heads + p->kv_heads)
+		rotate(p->kv + cache_offset(&cache, 0, position, kv_head), in, position, p->head_dim, p->theta, p->interleaved);
+	else
+		memcpy(p->kv + cache_offset(&cache, 1, position, kv_head), in, sizeof(float) * p->head_dim);
+}
+
+/* Scores become exp(score - largest); their sum is returned. */
+static float softmax_unscaled(float *scores, int32_t n)
+{
+	float largest = scores[0], sum = 0;
+
+	for (int32_t i = 1; i < n; i++)
+		largest = scores[i] > largest ? scores[i] : largest;
+	for (int32_t i = 0; i < n; i++) {
+		scores[i] = expf(scores[i] - largest);
+		sum += scores[i];
+	}
+	return sum;
+}
+
+HOSTCUDA_KERNEL(llama_attention, struct llama_attention, HOSTCUDA_PARAM(struct llama_attention, out),
+                HOSTCUDA_PARAM(struct llama_attention, qkv), HOSTCUDA_PARAM(struct llama_attention, kv),
+                HOSTCUDA_PARAM(struct llama_attention, positions), HOSTCUDA_PARAM(struct llama_attention, slots),
+                HOSTCUDA_PARAM(struct llama_attention, block_table), HOSTCUDA_PARAM(struct llama_attention, heads),
+                HOSTCUDA_PARAM(struct llama_attention, kv_heads), HOSTCUDA_PARAM(struct llama_attention, head_dim),
+                HOSTCUDA_PARAM(struct llama_attention, block_size), HOSTCUDA_PARAM(struct llama_attention, max_blocks),
+                HOSTCUDA_PARAM(struct llama_attention, blocks), HOSTCUDA_PARAM(struct llama_attention, max_positions))
+{
+	const int32_t token = (int32_t)block->block_idx[0], head = (int32_t)block->block_idx[1];
+	const int32_t kv_head = head / (p->heads / p->kv_heads);
+	/* shared memory holds max_positions scores: a position beyond is a caller's mistake that must not write past it */
+	const int32_t length = smaller((int64_t)p->positions[token] + 1, p->max_positions);
+	const float *q = p->qkv + ((size_t)token * (p->heads + 2 * p->kv_heads) + head) * p->head_dim;
+	const struct cache cache = { p->block_table + (size_t)p->slots[token] * p->max_blocks, p->blocks, p->kv_heads,
+		                     p->block_size, p->head_dim };
+	const float scale = 1.0f / sqrtf((float)p->head_dim);
+	float *scores = block->shared, *sum = scores + p->max_positions, total;
+
+	for (int32_t i = 0; i < length; i++)
+		scores[i] = scale * dot(q, p->kv + cache_offset(&cache, 0, i, kv_head), p->head_dim);
+	total = softmax_unscaled(scores, length);
+	memset(sum, 0, sizeof(float) * p->head_dim);
+	for (int32_t i = 0; i < length; i++)
+		add_scaled(sum, p->kv + cache_offset(&cache, 1, i, kv_head), scores[i], p->head_dim);
+	for (int32_t i = 0; i < p->head_dim; i++)
+		p->out[((size_t)token * p->heads + head) * p->head_dim + i] = sum[i] / total;
+}
+
+HOSTCUDA_HIDDEN_KERNEL(llama_silu_mul, struct llama_silu_mul, HOSTCUDA_PARAM(struct llama_silu_mul, out),
+                       HOSTCUDA_PARAM(struct llama_silu_mul, gate), HOSTCUDA_PARAM(struct llama_silu_mul, up),
+                       HOSTCUDA_PARAM(struct llama_silu_mul, width))
+{
+	const int64_t begin = (int64_t)block->block_idx[1] * block->block_dim[0];
+	const int32_t end = smaller(begin + block->block_dim[0], p->width);
+	const size_t row = (size_t)block->block_idx[0] * p->width;
+
+	for (int32_t i = (int32_t)begin; i < end; i++) {
+		float gate = p->gate[row + i];
+
+		p->out[row + i] = gate / (1.0f + expf(-gate)) * p->up[row + i];
+	}
+}
+
+HOSTCUDA_KERNEL(llama_add, struct llama_add, HOSTCUDA_PARAM(struct llama_add, x), HOSTCUDA_PARAM(struct llama_add, y),
+                HOSTCUDA_PARAM(struct llama_add, n))
+{
+	const int64_t begin = (int64_t)block->block_idx[0] * block->block_dim[0];
+
+	add_to(p->x + begin, p->y + begin, smaller(block->block_dim[0], p->n - begin));
+}
+
+HOSTCUDA_HIDDEN_KERNEL(llama_sample, struct llama_sample, HOSTCUDA_PARAM(struct llama_sample, next),
+                       HOSTCUDA_PARAM(struct llama_sample, logits), HOSTCUDA_PARAM(struct llama_sample, positions),
+                       HOSTCUDA_PARAM(struct llama_sample, vocabulary), HOSTCUDA_PARAM(struct llama_sample, temperature),
+                       HOSTCUDA_PARAM(struct llama_sample, seed))
+{
+	const size_t row = block->block_idx[0];
+	const float *logits = p->logits + row * p->vocabulary;
+	const uint64_t stream = (uint64_t)(uint32_t)p->positions[row];
+	float best = -INFINITY;
+	int32_t next = 0;
+
+	for (int32_t i = 0; i < p->vocabulary; i++) {
+		float score = logits[i];
+
+		/* Gumbel: the argmax of logit / temperature + noise is a draw from the softmax */
+		if (p->temperature != 0)
+			score = score / p->temperature - logf(-logf(random_unit(random_word(p->seed, stream, (uint64_t)i))));
+		if (score > best) {
+			best = score;
+			next = i;
+		}
+	}
+	p->next[row] = next;
+}
+
+HOSTCUDA_KERNEL(llama_fill, struct llama_fill, HOSTCUDA_PARAM(struct llama_fill, w), HOSTCUDA_PARAM(struct llama_fill, n),
+                HOSTCUDA_PARAM(struct llama_fill, seed), HOSTCUDA_PARAM(struct llama_fill, scale),
+                HOSTCUDA_PARAM(struct llama_fill, offset))
+{
+	const uint64_t begin = (uint64_t)block->block_idx[0] * 1024;
+	const uint64_t end = begin + 1024 < p->n ? begin + 1024 : p->n;
+
+	for (uint64_t i = begin; i < end; i++)
+		p->w[i] = bf16_round(p->offset + p->scale * random_signed(random_word(p->seed, 0, i)));
+}
+
+HOSTCUDA_KERNEL(llama_gather, struct llama_gather, HOSTCUDA_PARAM(struct llama_gather, out),
+                HOSTCUDA_PARAM(struct llama_gather, x), HOSTCUDA_PARAM(struct llama_gather, rows),
+                HOSTCUDA_PARAM(struct llama_gather, width))
+{
+	const size_t row = block->block_idx[0];
+
+	memcpy(p->out + row * p->width, p->x + (size_t)p->rows[row] * p->width, sizeof(float) * p->width);
+}
