@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Private memory of the graphs: one allocation, and the permanent contents in it with their pointers relocated. */
+#include <string.h>
+
+#include "restore/restore.h"
+
+uint64_t md_restore_alloc_address(const struct md_restore *r, uint32_t alloc)
+{
+	const struct md_artifact_alloc *a = &r->artifact.allocs[alloc];
+	if (a->class == MD_CLASS_PRIVATE)
+		return r->arena + a->arena_offset;
+	return r->bound[r->binding_of[a->binding]].address;
+}
+
+enum md_status md_restore_arena_reserve(struct md_restore *r, struct md_error *err)
+{
+	uint64_t size = r->artifact.arena_size;
+	if (r->arena || !size)
+		return MD_OK;
+	CUdeviceptr arena = 0;
+	if (md_cuda_call(err, cuMemAlloc_v2, &arena, size) != MD_OK)
+		return md_error_prefix(err, "private memory of %llu bytes", (unsigned long long)size);
+	/* Known bytes, so that two starts never differ by what the memory held before. */
+	if (md_cuda_call(err, cuMemsetD8Async, arena, 0, size, r->stream) != MD_OK) {
+		md_cuda.cuMemFree_v2(arena);
+		return err ? err->status : MD_ERR_DRIVER;
+	}
+	pthread_mutex_lock(&r->lock);
+	r->arena = arena;
+	r->stats.private_bytes = size;
+	pthread_mutex_unlock(&r->lock);
+	return MD_OK;
+}
+
+void md_restore_arena_free(struct md_restore *r)
+{
+	if (!r->arena)
+		return;
+	md_cuda.cuStreamSynchronize(r->stream);
+	md_cuda.cuMemFree_v2(r->arena);
+	memset(r->content_placed, 0, r->artifact.content_count * sizeof(*r->content_placed));
+	pthread_mutex_lock(&r->lock);
+	r->arena = 0;
+	r->stats.private_bytes = 0;
+	pthread_mutex_unlock(&r->lock);
+}
+
+/* In place: the artifact's copy is ours, and relocating again gives the right words again. */
+static void relocate(struct md_restore *r, struct md_artifact_content *content)
+{
+	for (uint32_t i = 0; i < content->pointer_count; i++) {
+		const struct md_pointer *pointer = &content->pointers[i];
+		uint64_t address = md_restore_alloc_address(r, pointer->alloc) + (uint64_t)pointer->offset;
+		memcpy(content->data + pointer->at, &address, sizeof(address));
+	}
+}
+
+static enum md_status place(struct md_restore *r, struct md_artifact_content *content, struct md_error *err)
+{
+	relocate(r, content);
+	CUdeviceptr to = md_restore_alloc_address(r, content->alloc) + content->offset;
+	return md_cuda_call(err, cuMemcpyHtoDAsync_v2, to, content->data, content->size, r->stream);
+}
+
+enum md_status md_restore_contents_place(struct md_restore *r, struct md_restore_graph *graph, bool again,
+                                         struct md_error *err)
+{
+	for (uint32_t i = 0; i < graph->content_count; i++) {
+		uint32_t index = graph->contents[i];
+		if (r->content_placed[index] && !again)
+			continue;
+		if (place(r, &r->artifact.contents[index], err) != MD_OK)
+			return md_error_prefix(err, "contents %u", index);
+		r->content_placed[index] = true;
+	}
+	return MD_OK;
+}

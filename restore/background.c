@@ -1,0 +1,480 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The background thread: resolves kernels, builds each graph as soon as it can, most wanted first, and takes all down. */
+#define MD_LOG_DOMAIN "restore"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "driver/interpose.h"
+#include "restore/restore.h"
+
+struct md_restore md_restore = {
+	.work = PTHREAD_MUTEX_INITIALIZER,
+	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.registry.lock = PTHREAD_MUTEX_INITIALIZER,
+};
+
+static pthread_once_t init_once = PTHREAD_ONCE_INIT;
+
+/* ---- the environment ---- */
+
+static void read_steps(struct md_restore *r, const char *text)
+{
+	static const char *const names[] = { "loaded", "stored", "trigger" };
+	r->step_count = 0;
+	while (text && *text && r->step_count < MD_STEPS) {
+		size_t length = strcspn(text, ",");
+		enum md_step step = 0;
+		for (unsigned i = 0; i < MD_STEPS; i++)
+			if (strlen(names[i]) == length && !strncmp(text, names[i], length))
+				step = (enum md_step)(i + 1);
+		if (step)
+			r->steps[r->step_count++] = step;
+		else
+			md_warn("MEDUSA_RESOLVE: \"%.*s\" is none of loaded, stored, trigger", (int)length, text);
+		text += length + (text[length] == ',');
+	}
+	if (r->step_count)
+		return;
+	r->steps[0] = MD_STEP_LOADED;
+	r->steps[1] = MD_STEP_STORED;
+	r->steps[2] = MD_STEP_TRIGGER;
+	r->step_count = MD_STEPS;
+}
+
+static bool env_on(const char *name)
+{
+	const char *value = getenv(name);
+	return value && *value && strcmp(value, "0");
+}
+
+static void child_after_fork(void)
+{
+	atomic_store(&md_restore.off, true);
+	atomic_store(&md_restore.stop, true);
+}
+
+static void at_exit(void)
+{
+	struct md_restore *r = &md_restore;
+	if (atomic_load(&r->off))
+		return;
+	if (r->verify)
+		md_verify_end();
+	atomic_store(&r->stop, true);
+	pthread_mutex_lock(&r->lock);
+	pthread_cond_broadcast(&r->changed);
+	uint64_t deadline = md_clock_ns() + 2000000000u; /* a driver call in progress ends first, or is left behind */
+	while (r->thread_started && !r->thread_done && md_restore_wait(r, deadline))
+		;
+	pthread_mutex_unlock(&r->lock);
+}
+
+static void init(void)
+{
+	struct md_restore *r = &md_restore;
+	pthread_condattr_t attributes;
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(&r->changed, &attributes);
+	pthread_condattr_destroy(&attributes);
+	md_map_init(&r->bound_names);
+	const char *path = getenv("MEDUSA_ARTIFACT"), *report = getenv("MEDUSA_VERIFY_REPORT");
+	r->path = path && *path ? strdup(path) : NULL;
+	r->report = report && *report ? strdup(report) : NULL;
+	r->verify = env_on("MEDUSA_VERIFY");
+	r->require_proof = env_on("MEDUSA_REQUIRE_PROOF");
+	r->stats.size = sizeof(r->stats);
+	read_steps(r, getenv("MEDUSA_RESOLVE"));
+	pthread_atfork(NULL, NULL, child_after_fork);
+	atexit(at_exit);
+}
+
+void md_restore_init(void)
+{
+	pthread_once(&init_once, init);
+}
+
+/* ---- waiting and refusing ---- */
+
+bool md_restore_wait(struct md_restore *r, uint64_t deadline_ns)
+{
+	if (deadline_ns == UINT64_MAX)
+		return pthread_cond_wait(&r->changed, &r->lock) == 0;
+	struct timespec until = { (time_t)(deadline_ns / 1000000000u), (long)(deadline_ns % 1000000000u) };
+	return pthread_cond_timedwait(&r->changed, &r->lock, &until) != ETIMEDOUT;
+}
+
+bool md_restore_wait_open(struct md_restore *r, uint64_t deadline_ns)
+{
+	while (r->phase == MD_PHASE_OPENING && !atomic_load(&r->stop))
+		if (!md_restore_wait(r, deadline_ns))
+			return r->phase != MD_PHASE_OPENING;
+	return true;
+}
+
+void md_restore_refuse(struct md_restore *r, struct md_restore_graph *graph, const struct md_error *err)
+{
+	if (graph->state == MD_GRAPH_REFUSED)
+		return;
+	graph->state = MD_GRAPH_REFUSED;
+	graph->reason = *err;
+	r->stats.graphs_refused++;
+	md_warn("graph %s/%u is not restored: %s", graph->stored->label, graph->stored->batch, err->message);
+}
+
+struct md_restore_graph *md_restore_find(struct md_restore *r, const char *label, unsigned batch)
+{
+	for (uint32_t i = 0; r->graphs && i < r->artifact.graph_count; i++)
+		if (r->artifact.graphs[i].batch == batch && !strcmp(r->artifact.graphs[i].label, label))
+			return &r->graphs[i];
+	return NULL;
+}
+
+static enum md_status check_binding(const struct md_restore *r, uint32_t index, struct md_error *err)
+{
+	const struct md_binding *binding = &r->artifact.bindings[index];
+	if (r->binding_of[index] == MD_NONE)
+		return md_error_set(err, MD_ERR_NOT_FOUND, "binding \"%s\" (%llu bytes) was not made", binding->name,
+		                    (unsigned long long)binding->size);
+	const struct md_bound *bound = &r->bound[r->binding_of[index]];
+	if (bound->size != binding->size)
+		return md_error_set(err, MD_ERR_MISMATCH, "binding \"%s\": artifact has %llu bytes, the engine %llu",
+		                    binding->name, (unsigned long long)binding->size, (unsigned long long)bound->size);
+	return MD_OK;
+}
+
+enum md_status md_restore_bindings_check(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
+{
+	for (uint32_t i = 0; i < graph->binding_count; i++)
+		MD_FORWARD(check_binding(r, graph->bindings[i], err));
+	return MD_OK;
+}
+
+/* ---- deciding what is next; under lock ---- */
+
+/* 1: all there; 0: not yet; -1: never (and refused). */
+static int bindings_state(struct md_restore *r, struct md_restore_graph *graph)
+{
+	struct md_error err = { 0 };
+	for (; graph->bindings_done < graph->binding_count; graph->bindings_done++) {
+		enum md_status status = check_binding(r, graph->bindings[graph->bindings_done], &err);
+		if (status == MD_ERR_NOT_FOUND)
+			return 0;
+		if (status != MD_OK) {
+			md_restore_refuse(r, graph, &err);
+			return -1;
+		}
+	}
+	return 1;
+}
+
+static int kernels_state(struct md_restore *r, struct md_restore_graph *graph, uint32_t *pending)
+{
+	for (; graph->kernels_done < graph->kernel_count; graph->kernels_done++) {
+		const struct md_restore_kernel *kernel = &r->kernels[graph->kernels[graph->kernels_done]];
+		if (kernel->state == MD_KERNEL_REFUSED) {
+			md_restore_refuse(r, graph, &kernel->reason);
+			return -1;
+		}
+		if (kernel->state != MD_KERNEL_RESOLVED)
+			break;
+	}
+	for (uint32_t i = graph->kernels_done; *pending == MD_NONE && i < graph->kernel_count; i++)
+		if (r->kernels[graph->kernels[i]].state == MD_KERNEL_PENDING)
+			*pending = graph->kernels[i];
+	return graph->kernels_done == graph->kernel_count;
+}
+
+struct work {
+	struct md_restore_graph *graph; /* build this one, or */
+	uint32_t kernel;                /* resolve this one, or MD_NONE */
+	bool settled;                   /* no graph waits any more */
+};
+
+static struct work pick(struct md_restore *r)
+{
+	struct work work = { .kernel = MD_NONE, .settled = true };
+	for (uint32_t i = 0; i < r->artifact.graph_count; i++) {
+		struct md_restore_graph *graph = &r->graphs[r->order[i]];
+		if (graph->state != MD_GRAPH_WAITING)
+			continue;
+		int kernels = kernels_state(r, graph, &work.kernel);
+		int bindings = kernels < 0 ? -1 : bindings_state(r, graph);
+		if (bindings < 0)
+			continue;
+		work.settled = false;
+		if (kernels && bindings) {
+			work.graph = graph;
+			return work;
+		}
+	}
+	return work;
+}
+
+/* ---- doing it; holds work ---- */
+
+static void note_first_ready(struct md_restore *r)
+{
+	uint64_t from = r->last_bind_ns > r->functions_done_ns ? r->last_bind_ns : r->functions_done_ns;
+	uint64_t now = md_clock_ns();
+	if (r->stats.graphs_restored == 1)
+		r->stats.first_ready_ns = now > from ? now - from : 0;
+}
+
+static void build_graph(struct md_restore *r, struct md_restore_graph *graph)
+{
+	struct md_error err = { 0 };
+	enum md_status status =
+	    md_restore_stages_run(md_restore_graph_stages, md_restore_graph_stage_count, r, graph, &err);
+	pthread_mutex_lock(&r->lock);
+	if (status == MD_OK) {
+		graph->state = MD_GRAPH_READY;
+		r->stats.graphs_restored++;
+		r->stats.nodes += graph->stored->node_count;
+		r->stats.pointers += graph->stored->pointer_count;
+		note_first_ready(r);
+	} else {
+		md_restore_refuse(r, graph, &err);
+	}
+	pthread_cond_broadcast(&r->changed);
+	pthread_mutex_unlock(&r->lock);
+	if (graph->graph) /* the executable stands by itself; taken down after it was announced */
+		md_cuda.cuGraphDestroy(graph->graph);
+	graph->graph = NULL;
+}
+
+/* What no ready graph uses goes back to the device. */
+static void settle(struct md_restore *r)
+{
+	bool arena_used = false;
+	md_restore_images_join(r);
+	for (uint32_t i = 0; i < r->artifact.graph_count; i++)
+		arena_used |= r->graphs[i].state == MD_GRAPH_READY && r->graphs[i].uses_arena;
+	if (!arena_used)
+		md_restore_arena_free(r);
+	md_restore_images_unload(r, true);
+	md_info("%u of %u graphs restored, %u refused", r->stats.graphs_restored, r->stats.graphs_total,
+	        r->stats.graphs_refused);
+}
+
+/* The driver serializes; a replay that is going on gets its turn. */
+static void let_replays_pass(struct md_restore *r)
+{
+	if (atomic_exchange(&r->replayed, false))
+		usleep(200);
+	else
+		sched_yield();
+}
+
+static void run_graphs(struct md_restore *r)
+{
+	bool settled = false;
+	while (!atomic_load(&r->stop)) {
+		pthread_mutex_lock(&r->work);
+		pthread_mutex_lock(&r->lock);
+		struct work work = r->verify ? (struct work){ .kernel = MD_NONE } : pick(r);
+		bool idle = !work.graph && work.kernel == MD_NONE;
+		if (idle && (settled || !work.settled)) {
+			pthread_cond_broadcast(&r->changed); /* refusals that pick() found */
+			pthread_mutex_unlock(&r->work);
+			if (!atomic_load(&r->stop))
+				pthread_cond_wait(&r->changed, &r->lock);
+			pthread_mutex_unlock(&r->lock);
+			continue;
+		}
+		if (idle)
+			pthread_cond_broadcast(&r->changed);
+		pthread_mutex_unlock(&r->lock);
+		if (work.graph)
+			build_graph(r, work.graph);
+		else if (!idle)
+			md_restore_kernel_resolve(r, work.kernel);
+		else
+			settle(r);
+		settled = idle;
+		pthread_mutex_unlock(&r->work);
+		if (work.graph)
+			let_replays_pass(r);
+	}
+}
+
+bool md_restore_thread_enter(struct md_restore *r, const char *name)
+{
+	CUstreamCaptureMode relaxed = CU_STREAM_CAPTURE_MODE_RELAXED;
+	md_guard_enter(); /* for good: nothing that this thread does is the engine's */
+	prctl(PR_SET_NAME, name);
+	if (md_cuda.cuCtxPushCurrent_v2(r->context) != CUDA_SUCCESS)
+		return false;
+	md_cuda.cuThreadExchangeStreamCaptureMode(&relaxed); /* so that it never breaks an engine's capture */
+	return true;
+}
+
+static void open_session(struct md_restore *r)
+{
+	struct md_error err = { 0 };
+	enum md_status status = md_restore_stages_run(md_restore_session_stages, md_restore_session_stage_count, r, NULL, &err);
+	pthread_mutex_lock(&r->lock);
+	r->phase = status == MD_OK ? MD_PHASE_OPEN : MD_PHASE_FAILED;
+	r->failure = err;
+	if (status != MD_OK)
+		md_warn("nothing is restored: %s", err.message);
+	pthread_cond_broadcast(&r->changed);
+	pthread_mutex_unlock(&r->lock);
+}
+
+static void *thread_main(void *argument)
+{
+	struct md_restore *r = argument;
+	if (md_restore_thread_enter(r, "medusa-restore")) {
+		CUcontext popped;
+		open_session(r);
+		if (r->phase == MD_PHASE_OPEN)
+			run_graphs(r);
+		md_cuda.cuCtxPopCurrent_v2(&popped);
+	} else {
+		pthread_mutex_lock(&r->lock);
+		r->phase = MD_PHASE_FAILED;
+		md_error_set(&r->failure, MD_ERR_DRIVER, "the context cannot be made current in another thread");
+		md_warn("nothing is restored: %s", r->failure.message);
+		pthread_mutex_unlock(&r->lock);
+	}
+	pthread_mutex_lock(&r->lock);
+	r->thread_done = true;
+	pthread_cond_broadcast(&r->changed);
+	pthread_mutex_unlock(&r->lock);
+	return NULL;
+}
+
+/* ---- start and stop ---- */
+
+static void spawn(struct md_restore *r)
+{
+	sigset_t all, before;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the engine's threads */
+	r->thread_done = false;
+	r->thread_started = pthread_create(&r->thread, NULL, thread_main, r) == 0;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (r->thread_started)
+		return;
+	r->phase = MD_PHASE_FAILED;
+	md_error_set(&r->failure, MD_ERR_NO_MEMORY, "no thread can be started");
+	md_warn("nothing is restored: %s", r->failure.message);
+}
+
+void md_restore_start(CUcontext context)
+{
+	struct md_restore *r = &md_restore;
+	md_restore_init();
+	if (!context || atomic_load(&r->off))
+		return;
+	pthread_mutex_lock(&r->lock);
+	if (r->phase == MD_PHASE_IDLE && !r->released && !atomic_load(&r->stop)) {
+		r->context = context;
+		r->phase = MD_PHASE_OPENING;
+		spawn(r);
+	}
+	pthread_mutex_unlock(&r->lock);
+}
+
+static void destroy_graphs(struct md_restore *r)
+{
+	for (uint32_t i = 0; r->graphs && i < r->artifact.graph_count; i++)
+		md_restore_stages_undo(md_restore_graph_stages, md_restore_graph_stage_count, r, &r->graphs[i]);
+}
+
+static void reset(struct md_restore *r, const char *reason)
+{
+	for (uint32_t i = 0; i < r->bound_count; i++)
+		free(r->bound[i].name);
+	r->bound_count = 0;
+	md_map_finish(&r->bound_names);
+	md_map_init(&r->bound_names);
+	r->trigger_done = false;
+	r->images_first_ns = r->images_last_ns = r->last_bind_ns = r->functions_done_ns = 0;
+	r->stats = (struct medusa_stats){ .size = sizeof(r->stats) };
+	r->context = NULL;
+	r->phase = MD_PHASE_IDLE;
+	md_error_set(&r->failure, MD_ERR_NOT_FOUND, "%s", reason);
+}
+
+void md_restore_stop(const char *reason)
+{
+	struct md_restore *r = &md_restore;
+	CUcontext popped;
+	pthread_mutex_lock(&r->lock);
+	bool running = r->thread_started && !atomic_load(&r->off);
+	r->thread_started = false;
+	atomic_store(&r->stop, true);
+	pthread_cond_broadcast(&r->changed);
+	pthread_mutex_unlock(&r->lock);
+	if (running) {
+		pthread_join(r->thread, NULL);
+		pthread_mutex_lock(&r->work);
+		bool current = md_cuda.cuCtxPushCurrent_v2(r->context) == CUDA_SUCCESS;
+		if (r->phase == MD_PHASE_OPEN) {
+			destroy_graphs(r);
+			md_restore_stages_undo(md_restore_session_stages, md_restore_session_stage_count, r, NULL);
+		}
+		if (current)
+			md_cuda.cuCtxPopCurrent_v2(&popped);
+		pthread_mutex_lock(&r->lock);
+		reset(r, reason);
+		pthread_cond_broadcast(&r->changed);
+		pthread_mutex_unlock(&r->lock);
+		pthread_mutex_unlock(&r->work);
+	}
+	atomic_store(&r->stop, false);
+}
+
+/* ---- a module of the process goes away ---- */
+
+static void refuse_users(struct md_restore *r, uint32_t kernel, struct md_restore_graph *graph)
+{
+	struct md_error err = { 0 };
+	for (uint32_t k = 0; k < graph->kernel_count; k++) {
+		if (graph->kernels[k] != kernel || graph->handed_out || graph->state == MD_GRAPH_REFUSED)
+			continue;
+		md_error_set(&err, MD_ERR_MISMATCH, "kernel %s: the engine unloaded the module that it was found in",
+		             r->artifact.kernels[kernel].name);
+		if (graph->state == MD_GRAPH_READY)
+			r->stats.graphs_restored--;
+		md_restore_refuse(r, graph, &err);
+		md_restore_stages_undo(md_restore_graph_stages, md_restore_graph_stage_count, r, graph);
+	}
+}
+
+static void forget_kernels(struct md_restore *r, void *handle)
+{
+	for (uint32_t i = 0; r->kernels && i < r->artifact.kernel_count; i++) {
+		struct md_restore_kernel *kernel = &r->kernels[i];
+		if (kernel->state != MD_KERNEL_RESOLVED || kernel->home != handle)
+			continue;
+		for (uint32_t g = 0; g < r->artifact.graph_count; g++)
+			refuse_users(r, i, &r->graphs[g]);
+		kernel->state = MD_KERNEL_REFUSED;
+		md_error_set(&kernel->reason, MD_ERR_MISMATCH, "kernel %s: the engine unloaded its module",
+		             r->artifact.kernels[i].name);
+	}
+}
+
+void md_restore_module_gone(void *handle)
+{
+	struct md_restore *r = &md_restore;
+	if (atomic_load(&r->off))
+		return;
+	pthread_mutex_lock(&r->work);
+	md_registry_remove(&r->registry, handle);
+	pthread_mutex_lock(&r->lock);
+	forget_kernels(r, handle);
+	pthread_cond_broadcast(&r->changed);
+	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&r->work);
+}

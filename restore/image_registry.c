@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What modules and libraries the process has loaded by itself, by content: kernels found there need no second load. */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "base/cleanup.h"
+#include "restore/restore.h"
+
+void md_names_finish(struct md_names *names)
+{
+	free(names->handles);
+	free(names->names);
+	*names = (struct md_names){ 0 };
+}
+
+/* Hashing costs a pass over the image: done only when the artifact might want it. */
+static bool worth_hashing(const struct md_registry *registry, uint64_t size)
+{
+	if (!registry->wanted)
+		return true;
+	for (uint32_t i = 0; i < registry->wanted_count; i++)
+		if (registry->wanted[i].size == size)
+			return true;
+	return false;
+}
+
+static void add(struct md_registry *registry, const struct md_loaded *loaded)
+{
+	if (registry->count == registry->capacity) {
+		size_t capacity = registry->capacity ? registry->capacity * 2 : 64;
+		struct md_loaded *items = realloc(registry->items, capacity * sizeof(*items));
+		if (!items)
+			return; /* not known as loaded: the stored image is used instead */
+		registry->items = items;
+		registry->capacity = capacity;
+	}
+	registry->items[registry->count++] = *loaded;
+}
+
+void md_registry_add(struct md_registry *registry, void *handle, bool is_library, const void *image)
+{
+	struct md_loaded loaded = { .handle = handle, .is_library = is_library };
+	struct md_image_span span = { 0 };
+	bool known = image && md_image_span(image, &span, NULL) == MD_OK;
+	pthread_mutex_lock(&registry->lock);
+	bool hash = known && worth_hashing(registry, span.size);
+	pthread_mutex_unlock(&registry->lock);
+	if (hash)
+		loaded.hash = md_hash_bytes(span.data, span.size);
+	loaded.hashed = hash;
+	loaded.size = span.size;
+	pthread_mutex_lock(&registry->lock);
+	add(registry, &loaded);
+	pthread_mutex_unlock(&registry->lock);
+}
+
+void md_registry_add_file(struct md_registry *registry, void *handle, bool is_library, const char *path)
+{
+	const void *image = NULL;
+	struct stat info = { 0 };
+	MD_AUTO_FD int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+	if (fd >= 0 && fstat(fd, &info) == 0 && info.st_size > 64) {
+		void *map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+		image = map == MAP_FAILED ? NULL : map;
+	}
+	md_registry_add(registry, handle, is_library, image);
+	if (image)
+		munmap((void *)image, (size_t)info.st_size);
+}
+
+void md_registry_remove(struct md_registry *registry, void *handle)
+{
+	pthread_mutex_lock(&registry->lock);
+	for (size_t i = 0; i < registry->count; i++) {
+		if (registry->items[i].handle != handle)
+			continue;
+		md_names_finish(&registry->items[i].names);
+		registry->items[i] = registry->items[--registry->count];
+		break;
+	}
+	pthread_mutex_unlock(&registry->lock);
+}
+
+void md_registry_want(struct md_registry *registry, const struct md_image *images, uint32_t count)
+{
+	pthread_mutex_lock(&registry->lock);
+	registry->wanted = images;
+	registry->wanted_count = count;
+	pthread_mutex_unlock(&registry->lock);
+}
+
+bool md_registry_has(struct md_registry *registry, const struct md_hash *hash)
+{
+	bool has = false;
+	pthread_mutex_lock(&registry->lock);
+	for (size_t i = 0; i < registry->count && !has; i++)
+		has = registry->items[i].hashed && md_hash_equal(&registry->items[i].hash, hash);
+	pthread_mutex_unlock(&registry->lock);
+	return has;
+}
+
+void md_registry_clear(struct md_registry *registry)
+{
+	pthread_mutex_lock(&registry->lock);
+	for (size_t i = 0; i < registry->count; i++)
+		md_names_finish(&registry->items[i].names);
+	free(registry->items);
+	registry->items = NULL;
+	registry->count = registry->capacity = 0;
+	registry->wanted = NULL;
+	registry->wanted_count = 0;
+	pthread_mutex_unlock(&registry->lock);
+}

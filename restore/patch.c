@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writes this process's addresses into parameter blocks: every indirect index pointer becomes allocation + offset. */
+#include <string.h>
+
+#include "restore/restore.h"
+
+static enum md_status patch_tensor_map(uint8_t *at, uint64_t address, struct md_error *err)
+{
+	CUtensorMap map __attribute__((aligned(64))); /* the driver demands it; a block has it at any 8 bytes */
+	memcpy(&map, at, sizeof(map));
+	MD_FORWARD(md_cuda_call(err, cuTensorMapReplaceAddress, &map, (void *)(uintptr_t)address));
+	memcpy(at, &map, sizeof(map));
+	return MD_OK;
+}
+
+static enum md_status patch_word(struct md_node *node, const struct md_pointer *pointer, uint64_t address,
+                                 struct md_error *err)
+{
+	switch (node->type) {
+	case MD_NODE_KERNEL:
+		if (pointer->kind == MD_POINTER_TENSOR_MAP)
+			return patch_tensor_map(node->params + pointer->at, address, err);
+		memcpy(node->params + pointer->at, &address, sizeof(address));
+		return MD_OK;
+	case MD_NODE_MEMSET:
+		node->memset.dst = address;
+		return MD_OK;
+	case MD_NODE_MEMCPY:
+		*(pointer->at ? &node->memcpy.dst : &node->memcpy.src) = address;
+		return MD_OK;
+	default:
+		return md_error_set(err, MD_ERR_CORRUPT, "node %u has no parameters and yet a pointer", pointer->node);
+	}
+}
+
+enum md_status md_restore_patch(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
+{
+	struct md_artifact_graph *stored = graph->stored;
+	for (uint32_t i = 0; i < stored->pointer_count; i++) {
+		const struct md_pointer *pointer = &stored->pointers[i];
+		uint64_t address = md_restore_alloc_address(r, pointer->alloc) + (uint64_t)pointer->offset;
+		if (patch_word(&stored->nodes[pointer->node], pointer, address, err) != MD_OK)
+			return md_error_prefix(err, "node %u, byte %u", pointer->node, pointer->at);
+	}
+	return MD_OK;
+}
+
+static uint64_t next_random(uint64_t *state) /* splitmix64 */
+{
+	uint64_t z = (*state += 0x9e3779b97f4a7c15u);
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+	return z ^ (z >> 31);
+}
+
+void md_restore_patch_noise(struct md_restore_graph *graph, uint64_t seed)
+{
+	struct md_artifact_graph *stored = graph->stored;
+	for (uint32_t i = 0; i < stored->noise_count; i++) {
+		uint8_t *at = stored->nodes[stored->noise[i].node].params + stored->noise[i].at;
+		for (uint32_t b = 0; b < stored->noise[i].size; b++)
+			at[b] = seed ? (uint8_t)next_random(&seed) : 0;
+	}
+}

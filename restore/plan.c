@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What each graph needs (kernels, bindings, contents), in which order graphs are made, and in which order images load. */
+#define MD_LOG_DOMAIN "restore"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "restore/restore.h"
+
+struct marks { /* one byte per index: seen by this graph */
+	uint8_t *kernels, *allocs, *contents, *bindings;
+};
+
+static void *zeroed(size_t count, size_t size)
+{
+	return calloc(count ? count : 1, size);
+}
+
+static bool marks_init(const struct md_artifact *a, struct marks *marks)
+{
+	*marks = (struct marks){ zeroed(a->kernel_count, 1), zeroed(a->alloc_count, 1), zeroed(a->content_count, 1),
+		                 zeroed(a->binding_count, 1) };
+	return marks->kernels && marks->allocs && marks->contents && marks->bindings;
+}
+
+static void marks_finish(struct marks *marks)
+{
+	free(marks->kernels);
+	free(marks->allocs);
+	free(marks->contents);
+	free(marks->bindings);
+}
+
+/* Contents belong to a graph when it reaches their allocation, also through pointers in other contents. */
+static void mark_contents(const struct md_artifact *a, struct marks *marks)
+{
+	for (bool again = true; again;) {
+		again = false;
+		for (uint32_t c = 0; c < a->content_count; c++) {
+			const struct md_artifact_content *content = &a->contents[c];
+			if (marks->contents[c] || !marks->allocs[content->alloc])
+				continue;
+			marks->contents[c] = 1;
+			again = true;
+			for (uint32_t p = 0; p < content->pointer_count; p++)
+				marks->allocs[content->pointers[p].alloc] = 1;
+		}
+	}
+}
+
+static uint32_t count_marks(const uint8_t *marks, uint32_t count)
+{
+	uint32_t marked = 0;
+	for (uint32_t i = 0; i < count; i++)
+		marked += marks[i];
+	return marked;
+}
+
+static uint32_t *list_marks(const uint8_t *marks, uint32_t count, uint32_t *out)
+{
+	for (uint32_t i = 0; i < count; i++)
+		if (marks[i])
+			*out++ = i;
+	return out;
+}
+
+static enum md_status check_alloc(const struct md_artifact *a, uint32_t index, struct md_error *err)
+{
+	const struct md_artifact_alloc *alloc = &a->allocs[index];
+	if (alloc->class == MD_CLASS_SEQUENCE)
+		return md_error_set(err, MD_ERR_UNSUPPORTED,
+		                    "allocation %u (%llu bytes) is known by its place in the sequence only: bind it by name", index,
+		                    (unsigned long long)alloc->size);
+	if (alloc->class == MD_CLASS_PRIVATE && (alloc->family == MD_ALLOC_HOST || alloc->family == MD_ALLOC_GLOBAL))
+		return md_error_set(err, MD_ERR_UNSUPPORTED, "allocation %u is %s: it cannot be made anew for a graph", index,
+		                    alloc->family == MD_ALLOC_HOST ? "host memory that is not bound" : "a module's variable");
+	return MD_OK;
+}
+
+static void mark_graph(const struct md_artifact *a, const struct md_artifact_graph *stored, struct marks *marks)
+{
+	memset(marks->kernels, 0, a->kernel_count);
+	memset(marks->allocs, 0, a->alloc_count);
+	memset(marks->contents, 0, a->content_count);
+	memset(marks->bindings, 0, a->binding_count);
+	for (uint32_t n = 0; n < stored->node_count; n++)
+		if (stored->nodes[n].type == MD_NODE_KERNEL)
+			marks->kernels[stored->nodes[n].kernel] = 1;
+	for (uint32_t p = 0; p < stored->pointer_count; p++)
+		marks->allocs[stored->pointers[p].alloc] = 1;
+	mark_contents(a, marks);
+	for (uint32_t i = 0; i < a->alloc_count; i++)
+		if (marks->allocs[i] && a->allocs[i].class == MD_CLASS_BOUND)
+			marks->bindings[a->allocs[i].binding] = 1;
+}
+
+static enum md_status plan_graph(struct md_restore *r, struct md_restore_graph *graph, struct marks *marks,
+                                 struct md_error *err)
+{
+	const struct md_artifact *a = &r->artifact;
+	mark_graph(a, graph->stored, marks);
+	graph->kernel_count = count_marks(marks->kernels, a->kernel_count);
+	graph->binding_count = count_marks(marks->bindings, a->binding_count);
+	graph->content_count = count_marks(marks->contents, a->content_count);
+	graph->kernels = zeroed((size_t)graph->kernel_count + graph->binding_count + graph->content_count, sizeof(uint32_t));
+	if (!graph->kernels)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for the plan of %u graphs", a->graph_count);
+	graph->bindings = list_marks(marks->kernels, a->kernel_count, graph->kernels);
+	graph->contents = list_marks(marks->bindings, a->binding_count, graph->bindings);
+	list_marks(marks->contents, a->content_count, graph->contents);
+	struct md_error why = { 0 };
+	for (uint32_t i = 0; i < a->alloc_count && !why.status; i++) {
+		if (marks->allocs[i])
+			check_alloc(a, i, &why);
+		graph->uses_arena |= marks->allocs[i] && a->allocs[i].class == MD_CLASS_PRIVATE;
+	}
+	if (!why.status && r->require_proof && graph->stored->proof == MD_PROOF_NONE)
+		md_error_set(&why, MD_ERR_UNPROVABLE, "it was made from one capture alone, and MEDUSA_REQUIRE_PROOF asks for proof");
+	if (why.status)
+		md_restore_refuse(r, graph, &why);
+	return MD_OK;
+}
+
+static uint32_t want_rank(const struct md_restore *r, const struct md_restore_graph *graph)
+{
+	for (uint32_t i = 0; i < r->want_count; i++)
+		if (r->wants[i].batch == graph->stored->batch && !strcmp(r->wants[i].label, graph->stored->label))
+			return i;
+	return UINT32_MAX;
+}
+
+static int by_rank(const void *left, const void *right)
+{
+	const struct md_restore_graph *a = &md_restore.graphs[*(const uint32_t *)left];
+	const struct md_restore_graph *b = &md_restore.graphs[*(const uint32_t *)right];
+	if (a->rank != b->rank)
+		return a->rank < b->rank ? -1 : 1;
+	if (a->stored->batch != b->stored->batch)
+		return a->stored->batch < b->stored->batch ? -1 : 1;
+	return a->stored < b->stored ? -1 : 1;
+}
+
+void md_restore_plan_order(struct md_restore *r)
+{
+	for (uint32_t i = 0; i < r->artifact.graph_count; i++)
+		r->graphs[i].rank = want_rank(r, &r->graphs[i]);
+	qsort(r->order, r->artifact.graph_count, sizeof(*r->order), by_rank);
+}
+
+static void plan_images(struct md_restore *r)
+{
+	const struct md_artifact *a = &r->artifact;
+	for (uint32_t i = 0; i < a->graph_count; i++) {
+		const struct md_restore_graph *graph = &r->graphs[r->order[i]];
+		for (uint32_t k = 0; k < graph->kernel_count && graph->state == MD_GRAPH_WAITING; k++) {
+			uint32_t image = a->kernels[graph->kernels[k]].image;
+			if (image == MD_NONE || r->images[image].reason.status || (!a->images[image].data && !a->images[image].path))
+				continue;
+			r->images[image].reason.status = MD_ERR_BUSY; /* listed; loading sets it anew */
+			r->image_order[r->image_order_count++] = image;
+		}
+	}
+}
+
+static void match_bindings(struct md_restore *r)
+{
+	for (uint32_t i = 0; i < r->artifact.binding_count; i++) {
+		const char *name = r->artifact.bindings[i].name;
+		uint64_t at = 0;
+		bool made = md_map_get(&r->bound_names, md_hash_checksum(name, strlen(name)), &at);
+		r->binding_of[i] = made && !strcmp(r->bound[at].name, name) ? (uint32_t)at : MD_NONE;
+	}
+}
+
+enum md_status md_restore_plan(struct md_restore *r, struct md_error *err)
+{
+	const struct md_artifact *a = &r->artifact;
+	r->images = zeroed(a->image_count, sizeof(*r->images));
+	r->image_order = zeroed(a->image_count, sizeof(*r->image_order));
+	r->kernels = zeroed(a->kernel_count, sizeof(*r->kernels));
+	r->graphs = zeroed(a->graph_count, sizeof(*r->graphs));
+	r->order = zeroed(a->graph_count, sizeof(*r->order));
+	r->binding_of = zeroed(a->binding_count, sizeof(*r->binding_of));
+	r->content_placed = zeroed(a->content_count, sizeof(*r->content_placed));
+	struct marks marks = { 0 };
+	if (!r->images || !r->image_order || !r->kernels || !r->graphs || !r->order || !r->binding_of || !r->content_placed ||
+	    !marks_init(a, &marks)) {
+		marks_finish(&marks);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for the plan of %u graphs", a->graph_count);
+	}
+	enum md_status status = MD_OK;
+	pthread_mutex_lock(&r->lock);
+	r->stats.graphs_total = a->graph_count;
+	for (uint32_t i = 0; i < a->graph_count; i++) {
+		r->graphs[i].stored = &a->graphs[i];
+		r->order[i] = i;
+	}
+	for (uint32_t i = 0; i < a->graph_count && status == MD_OK; i++)
+		status = plan_graph(r, &r->graphs[i], &marks, err);
+	if (status == MD_OK) {
+		match_bindings(r);
+		md_restore_plan_order(r);
+		plan_images(r);
+	}
+	pthread_mutex_unlock(&r->lock);
+	marks_finish(&marks);
+	return status;
+}
+
+void md_restore_plan_finish(struct md_restore *r)
+{
+	for (uint32_t i = 0; r->graphs && i < r->artifact.graph_count; i++)
+		free(r->graphs[i].kernels);
+	free(r->images);
+	free(r->image_order);
+	free(r->kernels);
+	free(r->graphs);
+	free(r->order);
+	free(r->binding_of);
+	free(r->content_placed);
+	r->images = NULL;
+	r->image_order = NULL;
+	r->kernels = NULL;
+	r->graphs = NULL;
+	r->order = NULL;
+	r->binding_of = NULL;
+	r->content_placed = NULL;
+	r->image_order_count = 0;
+}

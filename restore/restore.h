@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Internal state of the restore library: one artifact, one context, one background thread, graphs on their way to ready. */
+#ifndef MD_RESTORE_RESTORE_H
+#define MD_RESTORE_RESTORE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "base/map.h"
+#include "driver/cuda_driver.h"
+#include "format/artifact.h"
+#include "medusa/medusa.h"
+
+/* ---- where kernels come from ---- */
+
+enum md_step { MD_STEP_LOADED = 1, MD_STEP_STORED = 2, MD_STEP_TRIGGER = 3 };
+#define MD_STEPS 3
+
+/* Names of all kernels of a module or library, read when a kernel is found by enumeration only. */
+struct md_names {
+	void **handles; /* CUkernel of a library, CUfunction of a module */
+	const char **names; /* the driver's */
+	unsigned count;
+	bool read;
+};
+void md_names_finish(struct md_names *names);
+
+/* A module or library that this process has loaded by itself. */
+struct md_loaded {
+	void *handle; /* CUmodule or CUlibrary */
+	bool is_library, hashed;
+	struct md_hash hash;
+	uint64_t size;
+	struct md_names names;
+};
+
+struct md_registry {
+	pthread_mutex_t lock;
+	struct md_loaded *items;
+	size_t count, capacity;
+	/* Sizes worth hashing; NULL until the artifact is open: then every image is hashed. */
+	const struct md_image *wanted;
+	uint32_t wanted_count;
+};
+
+void md_registry_add(struct md_registry *registry, void *handle, bool is_library, const void *image);
+void md_registry_add_file(struct md_registry *registry, void *handle, bool is_library, const char *path);
+void md_registry_remove(struct md_registry *registry, void *handle);
+void md_registry_want(struct md_registry *registry, const struct md_image *images, uint32_t count);
+bool md_registry_has(struct md_registry *registry, const struct md_hash *hash);
+void md_registry_clear(struct md_registry *registry);
+
+enum md_image_state { MD_IMAGE_IDLE, MD_IMAGE_LOADING, MD_IMAGE_LOADED, MD_IMAGE_FAILED };
+
+struct md_restore_image { /* one of the artifact's images, loaded by us */
+	enum md_image_state state;
+	CUlibrary library;
+	struct md_names names;
+	struct md_error reason;
+};
+
+enum md_kernel_state { MD_KERNEL_PENDING, MD_KERNEL_TRIGGER, MD_KERNEL_RESOLVED, MD_KERNEL_REFUSED };
+
+struct md_restore_kernel {
+	enum md_kernel_state state; /* TRIGGER: waits for the trigger to run */
+	unsigned step;              /* position in the order of steps */
+	enum md_step from;
+	CUfunction function;
+	void *home;                 /* module or library of the process that it was found in; NULL when ours */
+	struct md_error reason;
+};
+
+/* ---- bindings and graphs ---- */
+
+struct md_bound { /* what the engine said */
+	char *name; /* owned */
+	uint64_t address, size;
+	uint32_t role;
+};
+
+enum md_graph_state { MD_GRAPH_WAITING, MD_GRAPH_READY, MD_GRAPH_REFUSED };
+
+struct md_restore_graph {
+	struct md_artifact_graph *stored;
+	enum md_graph_state state;
+	bool handed_out;
+	uint32_t rank;               /* place in the order of building */
+	uint32_t *kernels, *bindings, *contents; /* distinct indices that it uses, one allocation */
+	uint32_t kernel_count, binding_count, content_count;
+	uint32_t kernels_done, bindings_done; /* cursors: everything before them is resolved, bound */
+	bool uses_arena, has_noise_now;
+	CUgraph graph;
+	CUgraphExec exec;
+	struct md_error reason;
+};
+
+struct md_want {
+	char *label; /* owned */
+	unsigned batch;
+};
+
+struct md_scratch { /* reused from graph to graph */
+	CUgraphNode *nodes, *from, *to;
+	CUgraphEdgeData *edge_data;
+	void **params;
+	uint32_t nodes_room, edges_room, params_room;
+};
+
+enum md_phase { MD_PHASE_IDLE, MD_PHASE_OPENING, MD_PHASE_OPEN, MD_PHASE_FAILED };
+
+struct md_restore {
+	pthread_mutex_t work; /* held while driver objects of a restore are made or taken apart; before lock */
+	pthread_mutex_t lock; /* everything below that more than one thread reads */
+	pthread_cond_t changed;
+	enum md_phase phase;
+	bool verify, require_proof;
+	atomic_bool stop, off; /* off: forked child */
+	bool released;         /* medusa_release: nothing is restored any more */
+	const char *path, *report;
+	enum md_step steps[MD_STEPS];
+	unsigned step_count;
+
+	pthread_t thread;
+	bool thread_started, thread_done;
+	pthread_t loaders[4];
+	unsigned loader_count;
+	atomic_uint next_image;
+	CUcontext context;
+	CUdevice device;
+	CUstream stream; /* non-blocking, ours */
+
+	struct md_error failure; /* of the whole restore */
+	struct md_artifact artifact;
+	struct md_registry registry;
+	struct md_restore_image *images;
+	uint32_t *image_order; /* most wanted first */
+	uint32_t image_order_count;
+	struct md_restore_kernel *kernels;
+	struct md_restore_graph *graphs;
+	uint32_t *order; /* graph indices by rank */
+	uint32_t *binding_of; /* artifact binding -> index into bound, or MD_NONE */
+	bool *content_placed;
+
+	struct md_bound *bound;
+	uint32_t bound_count, bound_room;
+	struct md_map bound_names; /* checksum of the name -> index into bound */
+	uint64_t last_bind_ns, functions_done_ns;
+
+	struct md_want *wants;
+	uint32_t want_count, want_room;
+
+	int (*trigger)(void *user);
+	void *trigger_user;
+	bool trigger_done, trigger_running;
+
+	CUdeviceptr arena;
+	struct md_scratch scratch;
+	struct medusa_stats stats;
+	uint64_t images_first_ns, images_last_ns;
+	atomic_uint captures;   /* stream captures in progress */
+	atomic_bool replayed;   /* a graph was launched since the background looked last */
+};
+
+extern struct md_restore md_restore;
+
+/* ---- stages (stages.c) ---- */
+
+struct md_restore_stage {
+	const char *name;
+	enum md_status (*run)(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err);
+	void (*undo)(struct md_restore *r, struct md_restore_graph *graph); /* may be NULL; safe when run did not finish */
+	size_t ns; /* offset in struct medusa_stats of the time it takes; 0: counted nowhere */
+};
+
+extern const struct md_restore_stage md_restore_session_stages[];
+extern const size_t md_restore_session_stage_count;
+extern const struct md_restore_stage md_restore_graph_stages[];
+extern const size_t md_restore_graph_stage_count;
+
+/* Runs stages in order; when one fails, undoes it and those before it, last first, and says which one it was. */
+enum md_status md_restore_stages_run(const struct md_restore_stage *stages, size_t count, struct md_restore *r,
+                                     struct md_restore_graph *graph, struct md_error *err);
+void md_restore_stages_undo(const struct md_restore_stage *stages, size_t count, struct md_restore *r,
+                            struct md_restore_graph *graph);
+
+/* ---- steps of the stages ---- */
+
+enum md_status md_restore_plan(struct md_restore *r, struct md_error *err);
+void md_restore_plan_finish(struct md_restore *r);
+/* Orders graphs by what the engine wants; under lock. */
+void md_restore_plan_order(struct md_restore *r);
+
+void md_restore_images_start(struct md_restore *r);
+void md_restore_images_join(struct md_restore *r);
+void md_restore_images_unload(struct md_restore *r, bool only_unused);
+/* Loads the image now, or waits for the thread that does. */
+enum md_status md_restore_image_load(struct md_restore *r, uint32_t image, struct md_error *err);
+
+/* Moves one kernel on: to RESOLVED, REFUSED or TRIGGER. Holds work. */
+void md_restore_kernel_resolve(struct md_restore *r, uint32_t kernel);
+
+enum md_status md_restore_arena_reserve(struct md_restore *r, struct md_error *err);
+void md_restore_arena_free(struct md_restore *r);
+enum md_status md_restore_contents_place(struct md_restore *r, struct md_restore_graph *graph, bool again,
+                                         struct md_error *err);
+uint64_t md_restore_alloc_address(const struct md_restore *r, uint32_t alloc);
+
+enum md_status md_restore_patch(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err);
+/* Fills the noise bytes with zero (seed 0) or with pseudo-random bytes. */
+void md_restore_patch_noise(struct md_restore_graph *graph, uint64_t seed);
+enum md_status md_restore_build(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err);
+void md_restore_scratch_finish(struct md_scratch *scratch);
+
+/* ---- the background (background.c) ---- */
+
+/* Reads the environment once. */
+void md_restore_init(void);
+/* Starts restoring in context (which exists); later calls do nothing. */
+void md_restore_start(CUcontext context);
+/* Stops the background and takes everything down; the context is still alive. reason says why graphs are gone. */
+void md_restore_stop(const char *reason);
+/* Before a module or library of the process goes away. */
+void md_restore_module_gone(void *handle);
+/* Sets REFUSED with the reason and logs it; under lock. */
+void md_restore_refuse(struct md_restore *r, struct md_restore_graph *graph, const struct md_error *err);
+/* Waits until the artifact is open or failed; false when deadline_ns passed. Under lock. */
+bool md_restore_wait_open(struct md_restore *r, uint64_t deadline_ns);
+/* Waits for a change; false when deadline_ns (CLOCK_MONOTONIC, UINT64_MAX never) passed. Under lock. */
+bool md_restore_wait(struct md_restore *r, uint64_t deadline_ns);
+struct md_restore_graph *md_restore_find(struct md_restore *r, const char *label, unsigned batch);
+/* The first binding of graph that is missing or has another size; MD_OK if none. Under lock. */
+enum md_status md_restore_bindings_check(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err);
+bool md_restore_thread_enter(struct md_restore *r, const char *name);
+
+/* ---- verify mode (verify.c, verify_memory.c) ---- */
+
+void md_verify_label(CUgraphExec exec, const char *label, unsigned batch);
+void md_verify_launch(CUgraphExec exec);
+void md_verify_forget(CUgraphExec exec);
+void md_verify_end(void);
+
+#endif
