@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Command-line options by getopt_long, from one table that the help text is made of too. */
+#include "tools/options.h"
+
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define OPTIONS_MAX 32
+#define FIRST_CODE 1000 /* beyond every letter */
+#define CODE_HELP (FIRST_CODE + OPTIONS_MAX)
+#define CODE_VERSION (CODE_HELP + 1)
+
+#ifndef MD_VERSION
+#define MD_VERSION "unknown"
+#endif
+
+static void print_option(const struct md_option *option)
+{
+	char left[64], letter[8] = "    ";
+
+	if (option->letter)
+		snprintf(letter, sizeof(letter), "-%c, ", option->letter);
+	snprintf(left, sizeof(left), "%s--%s%s%s", letter, option->name, option->argument ? " " : "",
+		 option->argument ? option->argument : "");
+	printf("  %-30s %s\n", left, option->help);
+}
+
+static void print_help(const struct md_command *command)
+{
+	static const struct md_option common[] = {
+	    {.name = "help", .letter = 'h', .help = "Print this text."},
+	    {.name = "version", .help = "Print the version."},
+	};
+
+	printf("Usage: %s %s\n%s\n\nOptions:\n", command->name, command->usage, command->summary);
+	for (size_t i = 0; i < command->option_count; i++)
+		print_option(&command->options[i]);
+	for (size_t i = 0; i < sizeof(common) / sizeof(common[0]); i++)
+		print_option(&common[i]);
+	printf("\nExit codes:\n"
+	       "  0  all good\n"
+	       "  1  verification failed, or something could not be materialized\n"
+	       "  2  usage\n"
+	       "  3  an input file is bad or cannot be read\n"
+	       "  4  the command could not be run, or failed itself\n"
+	       "  5  nothing to do: no graphs\n%s",
+	       command->exit_notes ? command->exit_notes : "");
+}
+
+int md_options_usage_error(const struct md_command *command, const char *format, ...)
+{
+	va_list args;
+
+	fprintf(stderr, "%s: ", command->name);
+	va_start(args, format);
+	vfprintf(stderr, format, args);
+	va_end(args);
+	fprintf(stderr, "\nUsage: %s %s\nTry '%s --help'.\n", command->name, command->usage, command->name);
+	return MD_EXIT_USAGE;
+}
+
+enum md_exit md_options_exit_of(enum md_status status)
+{
+	switch (status) {
+	case MD_OK:
+		return MD_EXIT_OK;
+	case MD_ERR_UNPROVABLE:
+	case MD_ERR_MISMATCH:
+	case MD_ERR_AMBIGUOUS:
+		return MD_EXIT_FAILED;
+	case MD_ERR_IO:
+	case MD_ERR_NOT_FOUND:
+	case MD_ERR_TRUNCATED:
+	case MD_ERR_CORRUPT:
+	case MD_ERR_VERSION:
+	case MD_ERR_TOO_LARGE:
+	case MD_ERR_UNSUPPORTED:
+	case MD_ERR_INVALID:
+		return MD_EXIT_INPUT;
+	default:
+		return MD_EXIT_COMMAND;
+	}
+}
+
+int md_options_report(const struct md_command *command, const struct md_error *err)
+{
+	fprintf(stderr, "%s: %s\n", command->name, err->message);
+	return (int)md_options_exit_of(err->status);
+}
+
+static void fill_tables(const struct md_command *command, struct option longs[OPTIONS_MAX + 3],
+			char letters[2 * OPTIONS_MAX + 4])
+{
+	size_t count = command->option_count < OPTIONS_MAX ? command->option_count : OPTIONS_MAX;
+	char *letter = letters;
+
+	*letter++ = ':'; /* tells a missing value from an unknown option */
+	*letter++ = 'h';
+	for (size_t i = 0; i < count; i++) {
+		const struct md_option *option = &command->options[i];
+		longs[i] = (struct option){option->name, option->argument ? required_argument : no_argument, NULL,
+					   FIRST_CODE + (int)i};
+		if (option->letter) {
+			*letter++ = option->letter;
+			if (option->argument)
+				*letter++ = ':';
+		}
+	}
+	*letter = '\0';
+	longs[count] = (struct option){"help", no_argument, NULL, CODE_HELP};
+	longs[count + 1] = (struct option){"version", no_argument, NULL, CODE_VERSION};
+	longs[count + 2] = (struct option){0};
+}
+
+static const struct md_option *find_option(const struct md_command *command, int code)
+{
+	for (size_t i = 0; i < command->option_count; i++)
+		if (code == FIRST_CODE + (int)i || (command->options[i].letter && code == command->options[i].letter))
+			return &command->options[i];
+	return NULL;
+}
+
+/* -1 to go on, else an exit code. */
+static int take_option(const struct md_command *command, int code, char *argv[])
+{
+	const struct md_option *option = find_option(command, code);
+
+	if (option) {
+		if (option->argument)
+			*option->value = optarg;
+		else
+			*option->flag = true;
+		return -1;
+	}
+	if (code == CODE_HELP || code == 'h') {
+		print_help(command);
+		return MD_EXIT_OK;
+	}
+	if (code == CODE_VERSION) {
+		printf("%s %s\n", command->name, MD_VERSION);
+		return MD_EXIT_OK;
+	}
+	if (code == ':')
+		return md_options_usage_error(command, "%s needs a value", argv[optind - 1]);
+	if (optopt && optopt < FIRST_CODE)
+		return md_options_usage_error(command, "unknown option -%c", optopt);
+	return md_options_usage_error(command, "unknown option %s", argv[optind - 1]);
+}
+
+int md_options_parse(const struct md_command *command, int argc, char *argv[], struct md_arguments *out)
+{
+	struct option longs[OPTIONS_MAX + 3];
+	char letters[2 * OPTIONS_MAX + 4];
+	int code, end = 1;
+
+	while (end < argc && strcmp(argv[end], "--"))
+		end++;
+	*out = (struct md_arguments){.command = end < argc ? argv + end + 1 : NULL};
+	argv[end] = NULL; /* files end here; the command's own options are not ours to read */
+	fill_tables(command, longs, letters);
+	optind = 0; /* glibc: start anew, with permutation */
+	opterr = 0;
+	while ((code = getopt_long(end, argv, letters, longs, NULL)) != -1) {
+		int result = take_option(command, code, argv);
+		if (result >= 0)
+			return result;
+	}
+	out->files = argv + optind;
+	out->file_count = (size_t)(end - optind);
+	if (out->command && !*out->command)
+		return md_options_usage_error(command, "the command after -- is missing");
+	return -1;
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What all commands share: exit codes, and options with --help and --version. */
+#ifndef MD_TOOLS_OPTIONS_H
+#define MD_TOOLS_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/status.h"
+
+/* The same in every command, so that a build pipeline can tell them apart. */
+enum md_exit {
+	MD_EXIT_OK = 0,
+	MD_EXIT_FAILED = 1,  /* verification failed, or something could not be materialized */
+	MD_EXIT_USAGE = 2,   /* the command line */
+	MD_EXIT_INPUT = 3,   /* an input file is bad or cannot be read */
+	MD_EXIT_COMMAND = 4, /* the command could not be run, or failed itself */
+	MD_EXIT_EMPTY = 5,   /* nothing to do: no graphs */
+};
+
+/* An option has a value (argument names it in the help) or is a flag; exactly one of value and flag is set. */
+struct md_option {
+	const char *name;     /* long name, without dashes */
+	char letter;          /* short name, or 0 */
+	const char *argument; /* "FILE"; NULL for a flag */
+	const char *help;     /* one line */
+	const char **value;
+	bool *flag;
+};
+
+struct md_command {
+	const char *name;    /* "medusa-verify" */
+	const char *usage;   /* what follows the name: "X.medusa [OPTION...] -- CMD [ARG...]" */
+	const char *summary; /* one sentence */
+	const struct md_option *options;
+	size_t option_count;
+	const char *exit_notes; /* more about exit codes, whole lines; or NULL */
+};
+
+/* Files stand before "--", among the options; the command line of the engine behind it. Both are NULL-terminated. */
+struct md_arguments {
+	char **files;
+	size_t file_count;
+	char **command; /* NULL when there is no "--" */
+};
+
+/*
+ * Returns -1 when the command should go on, else its exit code: --help and --version have been printed to stdout, or
+ * what is wrong, and what to do about it, to stderr. argv is permuted.
+ */
+int md_options_parse(const struct md_command *command, int argc, char *argv[], struct md_arguments *out);
+
+/* Prints "NAME: message" and "Try 'NAME --help'", returns MD_EXIT_USAGE. */
+int md_options_usage_error(const struct md_command *command, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Prints "NAME: message" and returns the exit code that fits the status of a file or of the machine. */
+int md_options_report(const struct md_command *command, const struct md_error *err);
+enum md_exit md_options_exit_of(enum md_status status);
+
+#endif

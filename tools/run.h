@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs an engine with one of our libraries preloaded. */
+#ifndef MD_TOOLS_RUN_H
+#define MD_TOOLS_RUN_H
+
+#include <stddef.h>
+
+#include "base/status.h"
+
+struct md_run {
+	const char *preload;    /* file name of the library, "libmedusa-capture.so"; NULL for none */
+	const char *const *env; /* "NAME=value", set for the command */
+	size_t env_count;
+	char *const *argv; /* NULL-terminated; argv[0] is looked up in PATH */
+};
+
+/*
+ * Runs the command and waits. *exit_code is as in a shell: 128 + signal when one killed it. SIGINT, SIGTERM and SIGHUP
+ * sent to this process are passed on. The library is looked for in ../lib beside the running program's folder and comes
+ * before what LD_PRELOAD holds already. Errors: MD_ERR_NOT_FOUND (library or command), MD_ERR_IO.
+ */
+enum md_status md_run_child(const struct md_run *run, int *exit_code, struct md_error *err);
+
+/* The same in place of this process; returns only on failure. */
+enum md_status md_run_exec(const struct md_run *run, struct md_error *err);
+
+#endif
