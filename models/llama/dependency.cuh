@@ -4,8 +4,8 @@
 #define LLAMA_DEPENDENCY_CUH
 
 /*
- * First statement of every kernel: waits until the kernels before it are complete and their writes visible, then lets the
- * next one be scheduled, which begins the same way. A launch without the attribute passes through both at once.
+ * First statement of every kernel: waits until the kernels before it are complete and their writes visible, then lets
+ * the next one be scheduled, which begins the same way. A launch without the attribute passes through both at once.
  */
 static __device__ __forceinline__ void wait_for_inputs()
 {

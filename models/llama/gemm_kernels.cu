@@ -48,7 +48,7 @@ static_assert(GEMM_FEW_ROWS == 8, "few_rows has a case for each power of two");
 
 static __device__ __forceinline__ void unpack(uint4 packed, float (&values)[8])
 {
-	const uint32_t pairs[4] = { packed.x, packed.y, packed.z, packed.w };
+	const uint32_t pairs[4] = {packed.x, packed.y, packed.z, packed.w};
 
 #pragma unroll
 	for (int i = 0; i < 4; i++) {
@@ -59,7 +59,7 @@ static __device__ __forceinline__ void unpack(uint4 packed, float (&values)[8])
 
 template <int ROWS>
 static __device__ __forceinline__ void dot_wide(const gemm_params &g, const span &s, const int (&columns)[WARP_COLUMNS],
-                                                float (&sums)[ROWS][WARP_COLUMNS])
+						float (&sums)[ROWS][WARP_COLUMNS])
 {
 	for (int64_t i = s.k_begin + (threadIdx.x & 31) * 8; i < s.k_end; i += 256) {
 		float w[WARP_COLUMNS][8];
@@ -71,7 +71,7 @@ static __device__ __forceinline__ void dot_wide(const gemm_params &g, const span
 		for (int r = 0; r < ROWS; r++) {
 			const float4 *x = (const float4 *)(g.x + min(r, g.rows - 1) * g.k + i);
 			const float4 a = x[0], b = x[1];
-			const float values[8] = { a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w };
+			const float values[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
 
 #pragma unroll
 			for (int c = 0; c < WARP_COLUMNS; c++)
@@ -83,8 +83,8 @@ static __device__ __forceinline__ void dot_wide(const gemm_params &g, const span
 }
 
 template <int ROWS>
-static __device__ __forceinline__ void dot_narrow(const gemm_params &g, const span &s, const int (&columns)[WARP_COLUMNS],
-                                                  float (&sums)[ROWS][WARP_COLUMNS])
+static __device__ __forceinline__ void dot_narrow(const gemm_params &g, const span &s,
+						  const int (&columns)[WARP_COLUMNS], float (&sums)[ROWS][WARP_COLUMNS])
 {
 	for (int64_t i = s.k_begin + (threadIdx.x & 31); i < s.k_end; i += 32)
 #pragma unroll
@@ -142,7 +142,8 @@ static __device__ __forceinline__ void few_rows(const gemm_params &g, const span
 		few_rows_of<8>(g, s);
 }
 
-/* ---- more rows: 64 x 64 outputs for a block, 4 x 4 for a thread --------------------------------------------------- */
+/* ---- more rows: 64 x 64 outputs for a block, 4 x 4 for a thread ---------------------------------------------------
+ */
 
 #define TILE 64
 #define STEP 32
@@ -161,8 +162,8 @@ struct fragment {
 	float x[8], w[8];
 };
 
-static __device__ __forceinline__ void load_fragment(const gemm_params &g, int64_t k_end, int row, int column, int64_t i,
-                                                     bool aligned, fragment &f)
+static __device__ __forceinline__ void load_fragment(const gemm_params &g, int64_t k_end, int row, int column,
+						     int64_t i, bool aligned, fragment &f)
 {
 	const float *x = g.x + row * g.k + i;
 	const uint16_t *w = g.w + column * g.k + i;
@@ -197,7 +198,7 @@ static __device__ __forceinline__ void multiply_step(const tiles &t, float (&sum
 #pragma unroll
 	for (int i = 0; i < STEP; i++) {
 		const float4 a = *(const float4 *)&t.x[i][y], b = *(const float4 *)&t.w[i][x];
-		const float rows[4] = { a.x, a.y, a.z, a.w }, columns[4] = { b.x, b.y, b.z, b.w };
+		const float rows[4] = {a.x, a.y, a.z, a.w}, columns[4] = {b.x, b.y, b.z, b.w};
 
 #pragma unroll
 		for (int r = 0; r < THREAD_TILE; r++)
@@ -239,20 +240,23 @@ static __device__ void tile(const gemm_params &g, const span &s, int row_tile)
 				put(g, s, row + y + r, column + x + c, sums[r][c]);
 }
 
-/* ---- kernels: internal linkage makes their symbols local, so only enumeration finds them -------------------------- */
+/* ---- kernels: internal linkage makes their symbols local, so only enumeration finds them --------------------------
+ */
 
 static __device__ __forceinline__ span whole(const gemm_params &g)
 {
-	return span{ 0, g.k, g.y, g.accumulate != 0 };
+	return span{0, g.k, g.y, g.accumulate != 0};
 }
 
-__attribute__((used)) static __global__ void __launch_bounds__(GEMM_BLOCK) gemm_rows(const __grid_constant__ gemm_params g)
+__attribute__((used)) static __global__ void __launch_bounds__(GEMM_BLOCK)
+    gemm_rows(const __grid_constant__ gemm_params g)
 {
 	wait_for_inputs();
 	few_rows(g, whole(g));
 }
 
-__attribute__((used)) static __global__ void __launch_bounds__(GEMM_BLOCK) gemm_tiled(const __grid_constant__ gemm_params g)
+__attribute__((used)) static __global__ void __launch_bounds__(GEMM_BLOCK)
+    gemm_tiled(const __grid_constant__ gemm_params g)
 {
 	wait_for_inputs();
 	tile(g, whole(g), blockIdx.y);
@@ -290,7 +294,8 @@ static __device__ bool arrive_last(uint32_t *counter, uint32_t splits)
 	return last;
 }
 
-__attribute__((used)) static __global__ void __launch_bounds__(GEMM_BLOCK) gemm_split_k(const __grid_constant__ gemm_params g)
+__attribute__((used)) static __global__ void __launch_bounds__(GEMM_BLOCK)
+    gemm_split_k(const __grid_constant__ gemm_params g)
 {
 	const int64_t split = blockIdx.y, splits = gridDim.y;
 	uint32_t *counter = g.counters + blockIdx.x + (size_t)gridDim.x * blockIdx.z;

@@ -28,16 +28,16 @@ static void put(const struct gemm_params *g, const struct gemm_span *s, int32_t 
 }
 
 /*
- * Sums of `rows` x `columns` outputs at once, so that each weight is read and widened once for all rows. Every output is
- * added up lane by lane in the same order whatever the panel's size: a token's result does not depend on its batch.
+ * Sums of `rows` x `columns` outputs at once, so that each weight is read and widened once for all rows. Every output
+ * is added up lane by lane in the same order whatever the panel's size: a token's result does not depend on its batch.
  */
 VECTOR_INLINE void panel(const struct gemm_params *g, const struct gemm_span *s, int32_t row, int32_t column, int rows,
-                         int columns)
+			 int columns)
 {
 	const int64_t length = s->k_end - s->k_begin, whole = length / LANES * LANES;
 	const float *x = g->x + row * g->k + s->k_begin;
 	const uint16_t *w = g->w + column * g->k + s->k_begin;
-	float_lanes sums[PANEL_ROWS][PANEL_COLUMNS] = { 0 };
+	float_lanes sums[PANEL_ROWS][PANEL_COLUMNS] = {0};
 
 	for (int64_t i = 0; i < whole; i += LANES)
 		for (int c = 0; c < columns; c++) {
@@ -102,9 +102,14 @@ static struct gemm_span block_span(const struct hostcuda_block *block, const str
 	int64_t column = (int64_t)block->block_idx[0] * g->columns, row = (int64_t)row_tile * GEMM_TILE_ROWS;
 
 	return (struct gemm_span){
-		.row_begin = at_most(row, g->rows), .row_end = at_most(row + GEMM_TILE_ROWS, g->rows),
-		.column_begin = at_most(column, g->n), .column_end = at_most(column + g->columns, g->n),
-		.k_begin = 0, .k_end = g->k, .out = g->y, .accumulate = g->accumulate,
+	    .row_begin = at_most(row, g->rows),
+	    .row_end = at_most(row + GEMM_TILE_ROWS, g->rows),
+	    .column_begin = at_most(column, g->n),
+	    .column_end = at_most(column + g->columns, g->n),
+	    .k_begin = 0,
+	    .k_end = g->k,
+	    .out = g->y,
+	    .accumulate = g->accumulate,
 	};
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the matrix library and its kernels share: the one struct parameter and the shapes that each kernel is launched with. */
+/* What the matrix library and its kernels share: the one struct parameter and the shapes that each kernel is launched
+ * with. */
 #ifndef LLAMA_GEMM_PARAMS_H
 #define LLAMA_GEMM_PARAMS_H
 
@@ -10,15 +11,15 @@
  * leaves there what happens to be on its stack, as vendor libraries do.
  */
 struct gemm_params {
-	float *y;            /* [rows][n] */
-	const float *x;      /* [rows][k] */
-	const uint16_t *w;   /* [n][k], bfloat16 */
-	float *workspace;    /* gemm_split_k: [splits][rows][n] partial sums */
-	uint32_t *counters;  /* gemm_split_k: one for each tile (x + grid.x * z), zero before and after a launch */
+	float *y;           /* [rows][n] */
+	const float *x;     /* [rows][k] */
+	const uint16_t *w;  /* [n][k], bfloat16 */
+	float *workspace;   /* gemm_split_k: [splits][rows][n] partial sums */
+	uint32_t *counters; /* gemm_split_k: one for each tile (x + grid.x * z), zero before and after a launch */
 	int32_t rows, n;
-	uint8_t accumulate;  /* y += instead of y = */
+	uint8_t accumulate; /* y += instead of y = */
 	int64_t k;
-	int32_t columns;     /* columns that one block computes */
+	int32_t columns; /* columns that one block computes */
 };
 
 /*
@@ -36,7 +37,8 @@ struct gemm_params {
 #define GEMM_ROWS_COLUMNS 16
 #define GEMM_HOST_COLUMNS 32
 
-/* Elements of k that split number `split` of `splits` begins at; a multiple of 32, so that 16-byte loads stay aligned. */
+/* Elements of k that split number `split` of `splits` begins at; a multiple of 32, so that 16-byte loads stay aligned.
+ */
 #define GEMM_SPLIT_BEGIN(k, split, splits) ((((k) + 31) / 32 * (split) / (splits)) * 32)
 
 #endif

@@ -57,7 +57,8 @@ static __device__ __forceinline__ size_t cache_offset(const cache &c, int plane,
 	return ((block * c.kv_heads + kv_head) * c.block_size + position % c.block_size) * c.head_dim;
 }
 
-/* ---- kernels ------------------------------------------------------------------------------------------------------- */
+/* ---- kernels -------------------------------------------------------------------------------------------------------
+ */
 
 extern "C" __global__ void llama_embed(float *out, const uint16_t *table, const int32_t *tokens, int32_t width)
 {
@@ -68,7 +69,8 @@ extern "C" __global__ void llama_embed(float *out, const uint16_t *table, const 
 		out[(size_t)blockIdx.x * width + i] = bf16_value(row[i]);
 }
 
-extern "C" __global__ void llama_rms_norm(float *out, const float *x, const uint16_t *weight, int32_t width, float epsilon)
+extern "C" __global__ void llama_rms_norm(float *out, const float *x, const uint16_t *weight, int32_t width,
+					  float epsilon)
 {
 	const size_t row = (size_t)blockIdx.x * width;
 	float squares = 0;
@@ -85,7 +87,8 @@ extern "C" __global__ void llama_rms_norm(float *out, const float *x, const uint
 }
 
 /* The angle is made in double: at position p a float32 angle would be wrong by p * 2^-24. */
-static __device__ void rotate(float *out, const float *in, int32_t position, int32_t head_dim, float theta, int interleaved)
+static __device__ void rotate(float *out, const float *in, int32_t position, int32_t head_dim, float theta,
+			      int interleaved)
 {
 	const int half = head_dim / 2, step = interleaved ? 2 : 1, partner = interleaved ? 1 : half;
 	const double exponent = -2.0 / head_dim * log2((double)theta);
@@ -103,13 +106,13 @@ static __device__ void rotate(float *out, const float *in, int32_t position, int
 }
 
 extern "C" __global__ void llama_rope_store(float *qkv, float *kv, const int32_t *positions, const int32_t *slots,
-                                            const int32_t *block_table, int32_t heads, int32_t kv_heads, int32_t head_dim,
-                                            int32_t block_size, int32_t max_blocks, int32_t blocks, float theta,
-                                            int32_t interleaved)
+					    const int32_t *block_table, int32_t heads, int32_t kv_heads,
+					    int32_t head_dim, int32_t block_size, int32_t max_blocks, int32_t blocks,
+					    float theta, int32_t interleaved)
 {
 	wait_for_inputs();
 	const int token = blockIdx.x, head = blockIdx.y, position = positions[token];
-	const cache c = { block_table + (size_t)slots[token] * max_blocks, blocks, kv_heads, block_size, head_dim };
+	const cache c = {block_table + (size_t)slots[token] * max_blocks, blocks, kv_heads, block_size, head_dim};
 	float *in = qkv + ((size_t)token * (heads + 2 * kv_heads) + head) * head_dim;
 
 	if (head < heads) {
@@ -125,7 +128,8 @@ extern "C" __global__ void llama_rope_store(float *qkv, float *kv, const int32_t
 }
 
 /* scores[i] = scale * q . key[i]: a warp has a position, its lanes divide the head's width. */
-static __device__ void score_positions(float *scores, const float *q, const float *kv, const cache &c, int kv_head, int length)
+static __device__ void score_positions(float *scores, const float *q, const float *kv, const cache &c, int kv_head,
+				       int length)
 {
 	const int lane = threadIdx.x % WARP, warps = blockDim.x / WARP;
 	const float scale = 1.0f / sqrtf((float)c.head_dim);
@@ -163,8 +167,8 @@ static __device__ float softmax_unscaled(float *scores, int length)
  * fixed order. The scores are no longer needed by then, but the block's positions may be fewer than its threads, so the
  * meeting place is static.
  */
-static __device__ void weigh_values(float *out, const float *scores, const float *kv, const cache &c, int kv_head, int length,
-                                    float total)
+static __device__ void weigh_values(float *out, const float *scores, const float *kv, const cache &c, int kv_head,
+				    int length, float total)
 {
 	__shared__ float meeting[1024];
 	const int groups = max(1, (int)blockDim.x / c.head_dim), group = threadIdx.x / c.head_dim;
@@ -188,17 +192,18 @@ static __device__ void weigh_values(float *out, const float *scores, const float
 }
 
 extern "C" __global__ void llama_attention(float *out, const float *qkv, const float *kv, const int32_t *positions,
-                                           const int32_t *slots, const int32_t *block_table, int32_t heads, int32_t kv_heads,
-                                           int32_t head_dim, int32_t block_size, int32_t max_blocks, int32_t blocks,
-                                           int32_t max_positions)
+					   const int32_t *slots, const int32_t *block_table, int32_t heads,
+					   int32_t kv_heads, int32_t head_dim, int32_t block_size, int32_t max_blocks,
+					   int32_t blocks, int32_t max_positions)
 {
 	extern __shared__ float scores[]; /* [max_positions], then q [head_dim] */
 
 	wait_for_inputs();
 	const int token = blockIdx.x, head = blockIdx.y, kv_head = head / (heads / kv_heads);
-	/* shared memory holds max_positions scores: a position beyond is a caller's mistake that must not write past it */
+	/* shared memory holds max_positions scores: a position beyond is a caller's mistake that must not write past it
+	 */
 	const int length = min(positions[token] + 1, max_positions);
-	const cache c = { block_table + (size_t)slots[token] * max_blocks, blocks, kv_heads, block_size, head_dim };
+	const cache c = {block_table + (size_t)slots[token] * max_blocks, blocks, kv_heads, block_size, head_dim};
 	float *q = scores + max_positions;
 
 	for (int i = threadIdx.x; i < head_dim; i += blockDim.x)
@@ -214,8 +219,8 @@ extern "C" __global__ void llama_attention(float *out, const float *qkv, const f
 }
 
 /*
- * Hidden on hostcuda. Here internal linkage would give a local symbol, but also a C++ mangled name, and the engine looks
- * for this one; so it is global, and enumeration finds it all the same. The matrix library's kernels are local.
+ * Hidden on hostcuda. Here internal linkage would give a local symbol, but also a C++ mangled name, and the engine
+ * looks for this one; so it is global, and enumeration finds it all the same. The matrix library's kernels are local.
  */
 extern "C" __global__ void llama_silu_mul(float *out, const float *gate, const float *up, int32_t width)
 {
@@ -248,12 +253,13 @@ static __device__ __forceinline__ void take_better(float &score, int &index, flo
 static __device__ __forceinline__ void warp_best(float &score, int &index)
 {
 	for (int distance = WARP / 2; distance; distance /= 2)
-		take_better(score, index, __shfl_xor_sync(ALL_LANES, score, distance), __shfl_xor_sync(ALL_LANES, index, distance));
+		take_better(score, index, __shfl_xor_sync(ALL_LANES, score, distance),
+			    __shfl_xor_sync(ALL_LANES, index, distance));
 }
 
 /* Hidden on hostcuda; see llama_silu_mul. */
-extern "C" __global__ void llama_sample(int32_t *next, const float *logits, const int32_t *positions, int32_t vocabulary,
-                                        float temperature, uint64_t seed)
+extern "C" __global__ void llama_sample(int32_t *next, const float *logits, const int32_t *positions,
+					int32_t vocabulary, float temperature, uint64_t seed)
 {
 	__shared__ float scores[WARP];
 	__shared__ int indices[WARP];

@@ -14,7 +14,7 @@
 
 VECTOR_CLONES static float dot(const float *a, const float *b, int32_t n)
 {
-	float_lanes sums = { 0 };
+	float_lanes sums = {0};
 	int32_t i = 0;
 
 	for (; i < WHOLE(n); i += LANES)
@@ -69,11 +69,12 @@ static size_t cache_offset(const struct cache *c, int plane, int32_t position, i
 	return ((block * c->kv_heads + kv_head) * c->block_size + position % c->block_size) * c->head_dim;
 }
 
-/* ---- kernels ------------------------------------------------------------------------------------------------------- */
+/* ---- kernels -------------------------------------------------------------------------------------------------------
+ */
 
 HOSTCUDA_KERNEL(llama_embed, struct llama_embed, HOSTCUDA_PARAM(struct llama_embed, out),
-                HOSTCUDA_PARAM(struct llama_embed, table), HOSTCUDA_PARAM(struct llama_embed, tokens),
-                HOSTCUDA_PARAM(struct llama_embed, width))
+		HOSTCUDA_PARAM(struct llama_embed, table), HOSTCUDA_PARAM(struct llama_embed, tokens),
+		HOSTCUDA_PARAM(struct llama_embed, width))
 {
 	const size_t token = block->block_idx[0];
 
@@ -81,13 +82,14 @@ HOSTCUDA_KERNEL(llama_embed, struct llama_embed, HOSTCUDA_PARAM(struct llama_emb
 }
 
 HOSTCUDA_KERNEL(llama_rms_norm, struct llama_rms_norm, HOSTCUDA_PARAM(struct llama_rms_norm, out),
-                HOSTCUDA_PARAM(struct llama_rms_norm, x), HOSTCUDA_PARAM(struct llama_rms_norm, weight),
-                HOSTCUDA_PARAM(struct llama_rms_norm, width), HOSTCUDA_PARAM(struct llama_rms_norm, epsilon))
+		HOSTCUDA_PARAM(struct llama_rms_norm, x), HOSTCUDA_PARAM(struct llama_rms_norm, weight),
+		HOSTCUDA_PARAM(struct llama_rms_norm, width), HOSTCUDA_PARAM(struct llama_rms_norm, epsilon))
 {
 	const float *x = p->x + (size_t)block->block_idx[0] * p->width;
 	float mean = dot(x, x, p->width) / (float)p->width;
 
-	scale_by(p->out + (size_t)block->block_idx[0] * p->width, x, p->weight, 1.0f / sqrtf(mean + p->epsilon), p->width);
+	scale_by(p->out + (size_t)block->block_idx[0] * p->width, x, p->weight, 1.0f / sqrtf(mean + p->epsilon),
+		 p->width);
 }
 
 /*
@@ -111,23 +113,24 @@ static void rotate(float *out, const float *in, int32_t position, int32_t head_d
 }
 
 HOSTCUDA_KERNEL(llama_rope_store, struct llama_rope_store, HOSTCUDA_PARAM(struct llama_rope_store, qkv),
-                HOSTCUDA_PARAM(struct llama_rope_store, kv), HOSTCUDA_PARAM(struct llama_rope_store, positions),
-                HOSTCUDA_PARAM(struct llama_rope_store, slots), HOSTCUDA_PARAM(struct llama_rope_store, block_table),
-                HOSTCUDA_PARAM(struct llama_rope_store, heads), HOSTCUDA_PARAM(struct llama_rope_store, kv_heads),
-                HOSTCUDA_PARAM(struct llama_rope_store, head_dim), HOSTCUDA_PARAM(struct llama_rope_store, block_size),
-                HOSTCUDA_PARAM(struct llama_rope_store, max_blocks), HOSTCUDA_PARAM(struct llama_rope_store, blocks),
-                HOSTCUDA_PARAM(struct llama_rope_store, theta), HOSTCUDA_PARAM(struct llama_rope_store, interleaved))
+		HOSTCUDA_PARAM(struct llama_rope_store, kv), HOSTCUDA_PARAM(struct llama_rope_store, positions),
+		HOSTCUDA_PARAM(struct llama_rope_store, slots), HOSTCUDA_PARAM(struct llama_rope_store, block_table),
+		HOSTCUDA_PARAM(struct llama_rope_store, heads), HOSTCUDA_PARAM(struct llama_rope_store, kv_heads),
+		HOSTCUDA_PARAM(struct llama_rope_store, head_dim), HOSTCUDA_PARAM(struct llama_rope_store, block_size),
+		HOSTCUDA_PARAM(struct llama_rope_store, max_blocks), HOSTCUDA_PARAM(struct llama_rope_store, blocks),
+		HOSTCUDA_PARAM(struct llama_rope_store, theta), HOSTCUDA_PARAM(struct llama_rope_store, interleaved))
 {
 	const int32_t token = (int32_t)block->block_idx[0], head = (int32_t)block->block_idx[1];
 	const int32_t position = p->positions[token], kv_head = (head - p->heads) % p->kv_heads;
 	float *in = p->qkv + ((size_t)token * (p->heads + 2 * p->kv_heads) + head) * p->head_dim;
-	const struct cache cache = { p->block_table + (size_t)p->slots[token] * p->max_blocks, p->blocks, p->kv_heads,
-		                     p->block_size, p->head_dim };
+	const struct cache cache = {p->block_table + (size_t)p->slots[token] * p->max_blocks, p->blocks, p->kv_heads,
+				    p->block_size, p->head_dim};
 
 	if (head < p->heads)
 		rotate(in, in, position, p->head_dim, p->theta, p->interleaved);
 	else if (head < p->heads + p->kv_heads)
-		rotate(p->kv + cache_offset(&cache, 0, position, kv_head), in, position, p->head_dim, p->theta, p->interleaved);
+		rotate(p->kv + cache_offset(&cache, 0, position, kv_head), in, position, p->head_dim, p->theta,
+		       p->interleaved);
 	else
 		memcpy(p->kv + cache_offset(&cache, 1, position, kv_head), in, sizeof(float) * p->head_dim);
 }
@@ -147,20 +150,21 @@ static float softmax_unscaled(float *scores, int32_t n)
 }
 
 HOSTCUDA_KERNEL(llama_attention, struct llama_attention, HOSTCUDA_PARAM(struct llama_attention, out),
-                HOSTCUDA_PARAM(struct llama_attention, qkv), HOSTCUDA_PARAM(struct llama_attention, kv),
-                HOSTCUDA_PARAM(struct llama_attention, positions), HOSTCUDA_PARAM(struct llama_attention, slots),
-                HOSTCUDA_PARAM(struct llama_attention, block_table), HOSTCUDA_PARAM(struct llama_attention, heads),
-                HOSTCUDA_PARAM(struct llama_attention, kv_heads), HOSTCUDA_PARAM(struct llama_attention, head_dim),
-                HOSTCUDA_PARAM(struct llama_attention, block_size), HOSTCUDA_PARAM(struct llama_attention, max_blocks),
-                HOSTCUDA_PARAM(struct llama_attention, blocks), HOSTCUDA_PARAM(struct llama_attention, max_positions))
+		HOSTCUDA_PARAM(struct llama_attention, qkv), HOSTCUDA_PARAM(struct llama_attention, kv),
+		HOSTCUDA_PARAM(struct llama_attention, positions), HOSTCUDA_PARAM(struct llama_attention, slots),
+		HOSTCUDA_PARAM(struct llama_attention, block_table), HOSTCUDA_PARAM(struct llama_attention, heads),
+		HOSTCUDA_PARAM(struct llama_attention, kv_heads), HOSTCUDA_PARAM(struct llama_attention, head_dim),
+		HOSTCUDA_PARAM(struct llama_attention, block_size), HOSTCUDA_PARAM(struct llama_attention, max_blocks),
+		HOSTCUDA_PARAM(struct llama_attention, blocks), HOSTCUDA_PARAM(struct llama_attention, max_positions))
 {
 	const int32_t token = (int32_t)block->block_idx[0], head = (int32_t)block->block_idx[1];
 	const int32_t kv_head = head / (p->heads / p->kv_heads);
-	/* shared memory holds max_positions scores: a position beyond is a caller's mistake that must not write past it */
+	/* shared memory holds max_positions scores: a position beyond is a caller's mistake that must not write past it
+	 */
 	const int32_t length = smaller((int64_t)p->positions[token] + 1, p->max_positions);
 	const float *q = p->qkv + ((size_t)token * (p->heads + 2 * p->kv_heads) + head) * p->head_dim;
-	const struct cache cache = { p->block_table + (size_t)p->slots[token] * p->max_blocks, p->blocks, p->kv_heads,
-		                     p->block_size, p->head_dim };
+	const struct cache cache = {p->block_table + (size_t)p->slots[token] * p->max_blocks, p->blocks, p->kv_heads,
+				    p->block_size, p->head_dim};
 	const float scale = 1.0f / sqrtf((float)p->head_dim);
 	float *scores = block->shared, *sum = scores + p->max_positions, total;
 
@@ -175,8 +179,8 @@ HOSTCUDA_KERNEL(llama_attention, struct llama_attention, HOSTCUDA_PARAM(struct l
 }
 
 HOSTCUDA_HIDDEN_KERNEL(llama_silu_mul, struct llama_silu_mul, HOSTCUDA_PARAM(struct llama_silu_mul, out),
-                       HOSTCUDA_PARAM(struct llama_silu_mul, gate), HOSTCUDA_PARAM(struct llama_silu_mul, up),
-                       HOSTCUDA_PARAM(struct llama_silu_mul, width))
+		       HOSTCUDA_PARAM(struct llama_silu_mul, gate), HOSTCUDA_PARAM(struct llama_silu_mul, up),
+		       HOSTCUDA_PARAM(struct llama_silu_mul, width))
 {
 	const int64_t begin = (int64_t)block->block_idx[1] * block->block_dim[0];
 	const int32_t end = smaller(begin + block->block_dim[0], p->width);
@@ -190,7 +194,7 @@ HOSTCUDA_HIDDEN_KERNEL(llama_silu_mul, struct llama_silu_mul, HOSTCUDA_PARAM(str
 }
 
 HOSTCUDA_KERNEL(llama_add, struct llama_add, HOSTCUDA_PARAM(struct llama_add, x), HOSTCUDA_PARAM(struct llama_add, y),
-                HOSTCUDA_PARAM(struct llama_add, n))
+		HOSTCUDA_PARAM(struct llama_add, n))
 {
 	const int64_t begin = (int64_t)block->block_idx[0] * block->block_dim[0];
 
@@ -198,9 +202,9 @@ HOSTCUDA_KERNEL(llama_add, struct llama_add, HOSTCUDA_PARAM(struct llama_add, x)
 }
 
 HOSTCUDA_HIDDEN_KERNEL(llama_sample, struct llama_sample, HOSTCUDA_PARAM(struct llama_sample, next),
-                       HOSTCUDA_PARAM(struct llama_sample, logits), HOSTCUDA_PARAM(struct llama_sample, positions),
-                       HOSTCUDA_PARAM(struct llama_sample, vocabulary), HOSTCUDA_PARAM(struct llama_sample, temperature),
-                       HOSTCUDA_PARAM(struct llama_sample, seed))
+		       HOSTCUDA_PARAM(struct llama_sample, logits), HOSTCUDA_PARAM(struct llama_sample, positions),
+		       HOSTCUDA_PARAM(struct llama_sample, vocabulary),
+		       HOSTCUDA_PARAM(struct llama_sample, temperature), HOSTCUDA_PARAM(struct llama_sample, seed))
 {
 	const size_t row = block->block_idx[0];
 	const float *logits = p->logits + row * p->vocabulary;
@@ -213,7 +217,8 @@ HOSTCUDA_HIDDEN_KERNEL(llama_sample, struct llama_sample, HOSTCUDA_PARAM(struct 
 
 		/* Gumbel: the argmax of logit / temperature + noise is a draw from the softmax */
 		if (p->temperature != 0)
-			score = score / p->temperature - logf(-logf(random_unit(random_word(p->seed, stream, (uint64_t)i))));
+			score = score / p->temperature -
+				logf(-logf(random_unit(random_word(p->seed, stream, (uint64_t)i))));
 		if (score > best) {
 			best = score;
 			next = i;
@@ -222,9 +227,9 @@ HOSTCUDA_HIDDEN_KERNEL(llama_sample, struct llama_sample, HOSTCUDA_PARAM(struct 
 	p->next[row] = next;
 }
 
-HOSTCUDA_KERNEL(llama_fill, struct llama_fill, HOSTCUDA_PARAM(struct llama_fill, w), HOSTCUDA_PARAM(struct llama_fill, n),
-                HOSTCUDA_PARAM(struct llama_fill, seed), HOSTCUDA_PARAM(struct llama_fill, scale),
-                HOSTCUDA_PARAM(struct llama_fill, offset))
+HOSTCUDA_KERNEL(llama_fill, struct llama_fill, HOSTCUDA_PARAM(struct llama_fill, w),
+		HOSTCUDA_PARAM(struct llama_fill, n), HOSTCUDA_PARAM(struct llama_fill, seed),
+		HOSTCUDA_PARAM(struct llama_fill, scale), HOSTCUDA_PARAM(struct llama_fill, offset))
 {
 	const uint64_t begin = (uint64_t)block->block_idx[0] * 1024;
 	const uint64_t end = begin + 1024 < p->n ? begin + 1024 : p->n;
@@ -234,8 +239,8 @@ HOSTCUDA_KERNEL(llama_fill, struct llama_fill, HOSTCUDA_PARAM(struct llama_fill,
 }
 
 HOSTCUDA_KERNEL(llama_gather, struct llama_gather, HOSTCUDA_PARAM(struct llama_gather, out),
-                HOSTCUDA_PARAM(struct llama_gather, x), HOSTCUDA_PARAM(struct llama_gather, rows),
-                HOSTCUDA_PARAM(struct llama_gather, width))
+		HOSTCUDA_PARAM(struct llama_gather, x), HOSTCUDA_PARAM(struct llama_gather, rows),
+		HOSTCUDA_PARAM(struct llama_gather, width))
 {
 	const size_t row = block->block_idx[0];
 

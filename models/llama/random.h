@@ -21,7 +21,8 @@ LLAMA_RANDOM_FUNCTION uint64_t random_mix(uint64_t z)
 
 LLAMA_RANDOM_FUNCTION uint64_t random_word(uint64_t seed, uint64_t stream, uint64_t counter)
 {
-	return random_mix(random_mix(seed + 0x9e3779b97f4a7c15ull * (stream + 1)) + 0x9e3779b97f4a7c15ull * (counter + 1));
+	return random_mix(random_mix(seed + 0x9e3779b97f4a7c15ull * (stream + 1)) +
+			  0x9e3779b97f4a7c15ull * (counter + 1));
 }
 
 /* Multiples of 2^-23 in [-1, 1): exact in float32. */
@@ -30,7 +31,8 @@ LLAMA_RANDOM_FUNCTION float random_signed(uint64_t word)
 	return (float)((int32_t)(word >> 40) - (1 << 23)) * (1.0f / (1 << 23));
 }
 
-/* Odd multiples of 2^-24 in (0, 1): exact in float32, so that neither end is ever reached and both logarithms are finite. */
+/* Odd multiples of 2^-24 in (0, 1): exact in float32, so that neither end is ever reached and both logarithms are
+ * finite. */
 LLAMA_RANDOM_FUNCTION float random_unit(uint64_t word)
 {
 	return (float)((uint32_t)(word >> 41) * 2 + 1) * (1.0f / (1 << 24));

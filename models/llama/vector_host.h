@@ -46,7 +46,7 @@ VECTOR_INLINE void float_store(float *out, float_lanes lanes)
 /* The last count (< LANES) elements, the other lanes zero. */
 VECTOR_INLINE float_lanes float_load_part(const float *x, int count)
 {
-	float_lanes lanes = { 0 };
+	float_lanes lanes = {0};
 
 	for (int i = 0; i < count; i++)
 		lanes[i] = x[i];
@@ -55,7 +55,7 @@ VECTOR_INLINE float_lanes float_load_part(const float *x, int count)
 
 VECTOR_INLINE float_lanes bf16_load_part(const uint16_t *w, int count)
 {
-	half_lanes halves = { 0 };
+	half_lanes halves = {0};
 
 	for (int i = 0; i < count; i++)
 		halves[i] = w[i];
