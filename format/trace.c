@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The trace's file: header and frames, written under a lock and read with every size checked first. */
+#include "format/trace.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "format/artifact.h"
+#include "format/file.h"
+#include "format/trace_records.h"
+
+#define FLUSH_BYTES (1u << 20)
+#define FRAME_LEVEL 1 /* of zstd: the traced program is waiting */
+
+/* ---- writer ---- */
+
+struct md_trace_writer {
+	pthread_mutex_t lock;
+	int fd;
+	char *path, *part; /* final name; name while writing */
+	struct md_buf raw, stored;
+	size_t record_start; /* in raw */
+	uint64_t records;
+	struct md_error failure; /* sticky; status MD_OK while all is well */
+};
+
+static void writer_free(struct md_trace_writer *w)
+{
+	if (w->fd >= 0)
+		close(w->fd);
+	md_buf_finish(&w->raw);
+	md_buf_finish(&w->stored);
+	free(w->path);
+	free(w->part);
+	pthread_mutex_destroy(&w->lock);
+	free(w);
+}
+
+static enum md_status write_header(struct md_trace_writer *w, struct md_error *err)
+{
+	struct md_buf header;
+	md_buf_init(&header);
+	md_buf_put(&header, MD_TRACE_MAGIC, 8);
+	md_buf_put_u32(&header, MD_TRACE_VERSION);
+	md_buf_put_u32(&header, MD_TRACE_OLDEST_READER);
+	md_buf_put_u64(&header, 0); /* features a reader must know */
+	md_buf_put_u64(&header, 0); /* features a reader may ignore */
+	enum md_status status = header.failed ? md_error_set(err, MD_ERR_NO_MEMORY, "out of memory")
+	                                      : md_file_write(w->fd, header.data, header.size, w->part, err);
+	md_buf_finish(&header);
+	return status;
+}
+
+enum md_status md_trace_writer_create(const char *path, struct md_trace_writer **out, struct md_error *err)
+{
+	struct md_trace_writer *w = calloc(1, sizeof(*w));
+	if (!w)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the writer of %s", path);
+	pthread_mutex_init(&w->lock, NULL);
+	w->fd = -1;
+	w->path = strdup(path);
+	if (!w->path || asprintf(&w->part, "%s.part", path) < 0) {
+		w->part = NULL;
+		writer_free(w);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the writer of %s", path);
+	}
+	w->fd = open(w->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	enum md_status status = w->fd < 0 ? md_error_set(err, MD_ERR_IO, "%s: %s", w->part, strerror(errno))
+	                                  : write_header(w, err);
+	if (status != MD_OK)
+		writer_free(w);
+	else
+		*out = w;
+	return status;
+}
+
+static enum md_status write_frame(struct md_trace_writer *w, struct md_error *err)
+{
+	md_buf_clear(&w->stored);
+	md_buf_put_u32(&w->stored, 0);
+	md_buf_put_u32(&w->stored, (uint32_t)w->raw.size);
+	md_buf_put_u64(&w->stored, 0);
+	MD_FORWARD(md_zip_append(&w->stored, w->raw.data, w->raw.size, FRAME_LEVEL, false, err));
+	size_t size = w->stored.size - MD_TRACE_FRAME_BYTES;
+	if (size > MD_TRACE_FRAME_MAX)
+		return md_error_set(err, MD_ERR_TOO_LARGE, "%s: a frame of %zu bytes", w->part, size);
+	uint64_t checksum = md_hash_checksum(w->stored.data + MD_TRACE_FRAME_BYTES, size);
+	for (int i = 0; i < 4; i++)
+		w->stored.data[i] = (uint8_t)(size >> 8 * i);
+	for (int i = 0; i < 8; i++)
+		w->stored.data[8 + i] = (uint8_t)(checksum >> 8 * i);
+	return md_file_write(w->fd, w->stored.data, w->stored.size, w->part, err);
+}
+
+/* Under the lock. Leaves raw empty unless it fails. */
+static void flush_locked(struct md_trace_writer *w)
+{
+	if (w->failure.status != MD_OK || !w->raw.size)
+		return;
+	if (write_frame(w, &w->failure) == MD_OK)
+		md_buf_clear(&w->raw);
+}
+
+static enum md_status failure_of(const struct md_trace_writer *w, struct md_error *err)
+{
+	if (w->failure.status != MD_OK && err)
+		*err = w->failure;
+	return w->failure.status;
+}
+
+struct md_buf *md_trace_record_begin(struct md_trace_writer *w, enum md_trace_record type, uint64_t sequence,
+                                     uint32_t fields, msgpack_packer *packer)
+{
+	pthread_mutex_lock(&w->lock);
+	if (w->failure.status != MD_OK) {
+		pthread_mutex_unlock(&w->lock);
+		return NULL;
+	}
+	w->record_start = w->raw.size;
+	md_pack_init(packer, &w->raw);
+	msgpack_pack_array(packer, 2 + fields);
+	msgpack_pack_uint32(packer, type);
+	msgpack_pack_uint64(packer, sequence);
+	return &w->raw;
+}
+
+void md_trace_record_end(struct md_trace_writer *w)
+{
+	if (w->raw.failed)
+		md_error_set(&w->failure, MD_ERR_NO_MEMORY, "%s: out of memory at %zu buffered bytes", w->part,
+		             w->raw.size);
+	else if (w->raw.size - w->record_start > MD_TRACE_FRAME_MAX - FLUSH_BYTES)
+		md_error_set(&w->failure, MD_ERR_TOO_LARGE, "%s: one record of %zu bytes", w->part,
+		             w->raw.size - w->record_start);
+	else
+		w->records++;
+	if (w->raw.size >= FLUSH_BYTES)
+		flush_locked(w);
+	pthread_mutex_unlock(&w->lock);
+}
+
+void md_trace_writer_fail(struct md_trace_writer *w, enum md_status status, const char *why)
+{
+	pthread_mutex_lock(&w->lock);
+	if (w->failure.status == MD_OK)
+		md_error_set(&w->failure, status, "%s: %s", w->part, why);
+	pthread_mutex_unlock(&w->lock);
+}
+
+enum md_status md_trace_writer_flush(struct md_trace_writer *writer, struct md_error *err)
+{
+	pthread_mutex_lock(&writer->lock);
+	flush_locked(writer);
+	enum md_status status = failure_of(writer, err);
+	pthread_mutex_unlock(&writer->lock);
+	return status;
+}
+
+enum md_status md_trace_writer_status(struct md_trace_writer *writer, struct md_error *err)
+{
+	pthread_mutex_lock(&writer->lock);
+	enum md_status status = failure_of(writer, err);
+	pthread_mutex_unlock(&writer->lock);
+	return status;
+}
+
+static void put_end(struct md_trace_writer *w)
+{
+	msgpack_packer p;
+	uint64_t records = w->records; /* nobody else writes any more */
+	if (!md_trace_record_begin(w, MD_RECORD_END, 0, 1, &p))
+		return;
+	msgpack_pack_uint64(&p, records);
+	md_trace_record_end(w);
+}
+
+enum md_status md_trace_writer_close(struct md_trace_writer *writer, struct md_error *err)
+{
+	if (!writer)
+		return MD_OK;
+	put_end(writer);
+	enum md_status status = md_trace_writer_flush(writer, err);
+	if (status == MD_OK)
+		status = md_file_publish(writer->fd, writer->part, writer->path, err);
+	writer_free(writer);
+	return status;
+}
+
+void md_trace_writer_abandon(struct md_trace_writer *writer)
+{
+	if (!writer)
+		return;
+	md_trace_writer_flush(writer, NULL);
+	writer_free(writer);
+}
+
+/* ---- reader ---- */
+
+static enum md_status read_header(struct md_reader *in, struct md_error *err)
+{
+	const void *magic = md_reader_take(in, 8);
+	if (!magic || memcmp(magic, MD_TRACE_MAGIC, 8) != 0)
+		return md_error_set(err, in->failed ? MD_ERR_TRUNCATED : MD_ERR_CORRUPT,
+		                    "header at offset 0: not a trace of Medusa");
+	uint32_t version = md_reader_u32(in), oldest = md_reader_u32(in);
+	uint64_t required = md_reader_u64(in);
+	md_reader_u64(in);
+	if (in->failed)
+		return md_error_set(err, MD_ERR_TRUNCATED, "header: %zu bytes of %d", in->size, MD_TRACE_HEADER_BYTES);
+	if (oldest > MD_TRACE_VERSION)
+		return md_error_set(err, MD_ERR_VERSION,
+		                    "header: version %u needs a reader of version %u, this one is %d; capture again "
+		                    "or use the newer tools", version, oldest, MD_TRACE_VERSION);
+	if (required)
+		return md_error_set(err, MD_ERR_VERSION, "header: unknown required features 0x%" PRIx64, required);
+	return MD_OK;
+}
+
+static enum md_status read_records(struct md_trace_build *build, const void *data, size_t size, struct md_error *err)
+{
+	struct md_reader in;
+	md_reader_init(&in, data, size);
+	while (in.offset < in.size) {
+		if (build->trace->complete)
+			return md_error_set(err, MD_ERR_CORRUPT, "records after the end record");
+		size_t at = in.offset;
+		enum md_status status = md_trace_record_read(build, &in, err);
+		if (status != MD_OK) {
+			md_error_prefix(err, "record %" PRIu64 " at byte %zu of the frame", build->records, at);
+			return status;
+		}
+	}
+	return MD_OK;
+}
+
+static enum md_status read_frame(struct md_trace_build *build, const void *stored, uint32_t stored_size, uint32_t raw,
+                                 uint64_t checksum, struct md_error *err)
+{
+	if (md_hash_checksum(stored, stored_size) != checksum)
+		return md_error_set(err, MD_ERR_CORRUPT, "checksum differs");
+	if (build->trace->complete)
+		return md_error_set(err, MD_ERR_CORRUPT, "a frame after the end record");
+	MD_AUTO_FREE void *data = malloc(raw ? raw : 1);
+	if (!data)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %u bytes", raw);
+	MD_FORWARD(md_zip_expand(stored, stored_size, data, raw, err));
+	return read_records(build, data, raw, err);
+}
+
+/* A frame that is cut off ends the loop without an error: the process was killed while writing it. */
+static enum md_status read_frames(struct md_trace_build *build, struct md_reader *in, struct md_error *err)
+{
+	for (unsigned frame = 0; md_reader_left(in) >= MD_TRACE_FRAME_BYTES; frame++) {
+		size_t at = in->offset;
+		uint32_t stored_size = md_reader_u32(in), raw = md_reader_u32(in);
+		uint64_t checksum = md_reader_u64(in);
+		if (!stored_size || stored_size > MD_TRACE_FRAME_MAX || raw > MD_TRACE_FRAME_MAX)
+			return md_error_set(err, stored_size ? MD_ERR_TOO_LARGE : MD_ERR_CORRUPT,
+			                    "frame %u at offset %zu: announces %u bytes, %u uncompressed; at most %u",
+			                    frame, at, stored_size, raw, MD_TRACE_FRAME_MAX);
+		if (stored_size > md_reader_left(in))
+			return MD_OK;
+		const void *stored = md_reader_take(in, stored_size);
+		enum md_status status = read_frame(build, stored, stored_size, raw, checksum, err);
+		if (status != MD_OK) {
+			md_error_prefix(err, "frame %u at offset %zu", frame, at);
+			return status;
+		}
+	}
+	if (build->trace->complete && md_reader_left(in))
+		return md_error_set(err, MD_ERR_CORRUPT, "offset %zu: %zu bytes after the end", in->offset,
+		                    md_reader_left(in));
+	return MD_OK;
+}
+
+enum md_status md_trace_parse(const void *data, size_t size, struct md_trace *out, struct md_error *err)
+{
+	struct md_trace trace = {0};
+	struct md_trace_build build = {.trace = &trace, .budget = {.left = MD_TRACE_MEMORY_MAX}};
+	struct md_reader in;
+	md_map_init(&build.graphs);
+	md_reader_init(&in, data, size);
+	enum md_status status = read_header(&in, err);
+	if (status == MD_OK)
+		status = read_frames(&build, &in, err);
+	if (status == MD_OK)
+		status = md_trace_build_end(&build, err);
+	md_trace_build_finish(&build);
+	if (status == MD_OK)
+		*out = trace;
+	else
+		md_trace_finish(&trace);
+	return status;
+}
+
+enum md_status md_trace_read(const char *path, struct md_trace *out, struct md_error *err)
+{
+	struct md_file_map map;
+	MD_FORWARD(md_file_map(path, &map, err));
+	enum md_status status = md_trace_parse(map.data, map.size, out, err);
+	md_file_unmap(&map);
+	if (status != MD_OK) {
+		md_error_prefix(err, "%s", path);
+		return status;
+	}
+	out->path = strdup(path);
+	if (!out->path) {
+		md_trace_finish(out);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory", path);
+	}
+	return MD_OK;
+}
+
+static void graph_finish(struct md_trace_graph *graph)
+{
+	free(graph->label);
+	free(graph->nodes);
+	free(graph->edges);
+	free(graph->refused);
+	free(graph->probe_why);
+	md_arena_free(&graph->arena);
+}
+
+static void kernels_finish(struct md_trace *trace)
+{
+	for (uint32_t i = 0; i < trace->image_count; i++) {
+		free(trace->images[i].path);
+		free(trace->images[i].build_id);
+		free(trace->images[i].data);
+	}
+	for (uint32_t i = 0; i < trace->kernel_count; i++) {
+		free(trace->kernels[i].name);
+		free(trace->kernels[i].params);
+	}
+	free(trace->images);
+	free(trace->kernels);
+	free(trace->launches);
+}
+
+void md_trace_finish(struct md_trace *trace)
+{
+	for (uint32_t i = 0; i < trace->graph_count; i++)
+		graph_finish(&trace->graphs[i]);
+	for (uint32_t i = 0; i < trace->bind_count; i++)
+		free(trace->binds[i].name);
+	for (uint32_t i = 0; i < trace->content_count; i++)
+		free(trace->contents[i].data);
+	kernels_finish(trace);
+	md_fingerprint_finish(&trace->fingerprint);
+	free(trace->graphs);
+	free(trace->binds);
+	free(trace->contents);
+	free(trace->allocs);
+	free(trace->stages);
+	free(trace->path);
+	free(trace->command);
+	free(trace->tool_version);
+	*trace = (struct md_trace){0};
+}

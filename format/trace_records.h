@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Between the trace's frames (trace.c) and its records (trace_records.c). */
+#ifndef MD_FORMAT_TRACE_RECORDS_H
+#define MD_FORMAT_TRACE_RECORDS_H
+
+#include "base/map.h"
+#include "format/pack.h"
+#include "format/trace.h"
+
+#define MD_TRACE_MAGIC "MDTRACE" /* and its NUL: 8 bytes */
+#define MD_TRACE_VERSION 1
+#define MD_TRACE_OLDEST_READER 1
+#define MD_TRACE_HEADER_BYTES 32
+#define MD_TRACE_FRAME_BYTES 16
+#define MD_TRACE_FRAME_MAX (256u << 20) /* bytes, uncompressed and compressed */
+#define MD_TRACE_MEMORY_MAX (1ull << 30)
+
+/* First item of a record. Numbers are never used again; a reader skips those it does not know. */
+enum md_trace_record {
+	MD_RECORD_META = 1,
+	MD_RECORD_FINGERPRINT = 2,
+	MD_RECORD_ALLOC = 3,
+	MD_RECORD_FREE = 4,
+	MD_RECORD_IMAGE = 5,
+	MD_RECORD_KERNEL = 6,
+	MD_RECORD_LAUNCHES = 7,
+	MD_RECORD_GRAPH = 8,
+	MD_RECORD_LABEL = 9,
+	MD_RECORD_BIND = 10,
+	MD_RECORD_MARK = 11,
+	MD_RECORD_KV = 12,
+	MD_RECORD_STAGE = 13,
+	MD_RECORD_CONTENT = 14,
+	MD_RECORD_PROBE = 15,
+	MD_RECORD_END = 16,
+};
+
+/* The writer's buffer, locked, with the head of a record in it; NULL (and not locked) when the writer has failed. */
+struct md_buf *md_trace_record_begin(struct md_trace_writer *w, enum md_trace_record type, uint64_t sequence,
+                                     uint32_t fields, msgpack_packer *packer);
+/* Unlocks; flushes a buffer that has grown past its bound. */
+void md_trace_record_end(struct md_trace_writer *w);
+void md_trace_writer_fail(struct md_trace_writer *w, enum md_status status, const char *why);
+
+/* What reading needs beside the trace itself. */
+struct md_trace_event { /* an allocation, or a free (family 0) */
+	uint64_t sequence, address, size;
+	enum md_alloc_family family;
+};
+
+struct md_trace_note { /* a label or a probe result of a graph that has not been read yet */
+	uint64_t graph;
+	char *text;
+	uint32_t batch;
+	enum md_probe_result probe; /* 0: a label */
+};
+
+struct md_trace_build {
+	struct md_trace *trace;
+	struct md_budget budget;
+	struct md_map graphs; /* id -> index */
+	struct md_trace_event *events;
+	uint32_t event_count;
+	struct md_trace_note *notes;
+	uint32_t note_count;
+	uint64_t records; /* read so far, without the end record */
+};
+
+/* Reads the record at the cursor. Errors name the record type, not where it lies. */
+enum md_status md_trace_record_read(struct md_trace_build *build, struct md_reader *in, struct md_error *err);
+/* Pairs allocations with frees and hands late labels to their graphs. */
+enum md_status md_trace_build_end(struct md_trace_build *build, struct md_error *err);
+void md_trace_build_finish(struct md_trace_build *build);
+
+#endif
