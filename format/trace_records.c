@@ -738,10 +738,15 @@ enum md_status md_trace_record_read(struct md_trace_build *build, struct md_read
 
 enum md_status md_trace_build_end(struct md_trace_build *build, struct md_error *err)
 {
-	for (uint32_t i = 0; i < build->note_count; i++) {
+	/* backwards, so that the last of several early labels is the one that stays; a label put later stays anyway */
+	for (uint32_t i = build->note_count; i-- > 0;) {
+		struct md_trace_note *note = &build->notes[i];
 		uint64_t index;
-		if (md_map_get(&build->graphs, build->notes[i].graph, &index))
-			note_attach(&build->trace->graphs[index], &build->notes[i]);
+		if (!md_map_get(&build->graphs, note->graph, &index))
+			continue;
+		struct md_trace_graph *graph = &build->trace->graphs[index];
+		if (note->probe ? !graph->probe : !graph->label)
+			note_attach(graph, note);
 	}
 	return pair_allocations(build, err);
 }
