@@ -59,7 +59,7 @@ extern const unsigned char gemm_host_image_begin[] __attribute__((visibility("hi
 extern const unsigned char gemm_fatbin_begin[] __attribute__((visibility("hidden")));
 extern const unsigned char gemm_fatbin_end[] __attribute__((visibility("hidden")));
 
-/* ---- the driver -------------------------------------------------------------------------------------------------- */
+/* ---- the driver -------------------- */
 
 static struct {
 #define ENTRY(symbol, base, version) __typeof__(symbol) *symbol;
@@ -99,8 +99,7 @@ static void load_driver(void)
 #undef ENTRY
 }
 
-/* ---- the image, at the first multiplication -----------------------------------------------------------------------
- */
+/* ---- the image, at the first multiplication -------------------- */
 
 /* By substring: in the CUDA image the local symbols carry C++ mangling. */
 static CUresult take_kernel(struct llama_gemm *gemm, CUkernel kernel)
@@ -160,8 +159,7 @@ static CUresult ensure_image(struct llama_gemm *gemm)
 	return result;
 }
 
-/* ---- create and destroy ---------------------------------------------------------------------------------------------
- */
+/* ---- create and destroy -------------------- */
 
 static int at_most(int value, int limit)
 {
@@ -254,8 +252,7 @@ EXPORT void llama_gemm_destroy(struct llama_gemm *gemm)
 	free(gemm);
 }
 
-/* ---- multiply -----------------------------------------------------------------------------------------------------
- */
+/* ---- multiply -------------------- */
 
 struct choice {
 	enum kernel kernel;

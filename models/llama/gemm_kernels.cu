@@ -40,7 +40,7 @@ static __device__ __forceinline__ bool is_aligned(const gemm_params &g)
 	return g.k % 8 == 0 && (((uintptr_t)g.x | (uintptr_t)g.w) & 15) == 0;
 }
 
-/* ---- few rows: a warp has two columns, its lanes divide k -------------------------------------------------------- */
+/* ---- few rows: a warp has two columns, its lanes divide k -------------------- */
 
 #define WARP_COLUMNS 2
 static_assert(GEMM_BLOCK / 32 * WARP_COLUMNS == GEMM_ROWS_COLUMNS, "a block's warps cover its columns");
@@ -142,8 +142,7 @@ static __device__ __forceinline__ void few_rows(const gemm_params &g, const span
 		few_rows_of<8>(g, s);
 }
 
-/* ---- more rows: 64 x 64 outputs for a block, 4 x 4 for a thread ---------------------------------------------------
- */
+/* ---- more rows: 64 x 64 outputs for a block, 4 x 4 for a thread -------------------- */
 
 #define TILE 64
 #define STEP 32
@@ -240,8 +239,7 @@ static __device__ void tile(const gemm_params &g, const span &s, int row_tile)
 				put(g, s, row + y + r, column + x + c, sums[r][c]);
 }
 
-/* ---- kernels: internal linkage makes their symbols local, so only enumeration finds them --------------------------
- */
+/* ---- kernels: internal linkage makes their symbols local, so only enumeration finds them -------------------- */
 
 static __device__ __forceinline__ span whole(const gemm_params &g)
 {

@@ -8,7 +8,7 @@
 #define WARP 32
 #define ALL_LANES 0xffffffffu
 
-/* ---- sums and maxima over a block -------------------------------------------------------------------------------- */
+/* ---- sums and maxima over a block -------------------- */
 
 struct sum_of {
 	static __device__ float apply(float a, float b)
@@ -42,7 +42,7 @@ template <typename Operation> static __device__ float block_reduce(float value, 
 	return value;
 }
 
-/* ---- the key-value cache ----------------------------------------------------------------------------------------- */
+/* ---- the key-value cache -------------------- */
 
 struct cache {
 	const int32_t *table; /* the sequence's row of the block table */
@@ -57,8 +57,7 @@ static __device__ __forceinline__ size_t cache_offset(const cache &c, int plane,
 	return ((block * c.kv_heads + kv_head) * c.block_size + position % c.block_size) * c.head_dim;
 }
 
-/* ---- kernels -------------------------------------------------------------------------------------------------------
- */
+/* ---- kernels -------------------- */
 
 extern "C" __global__ void llama_embed(float *out, const uint16_t *table, const int32_t *tokens, int32_t width)
 {

@@ -10,7 +10,7 @@
 
 #define WHOLE(n) ((n) / LANES * LANES)
 
-/* ---- inner loops --------------------------------------------------------------------------------------------- */
+/* ---- inner loops -------------------- */
 
 VECTOR_CLONES static float dot(const float *a, const float *b, int32_t n)
 {
@@ -54,7 +54,7 @@ static int32_t smaller(int64_t a, int64_t b)
 	return (int32_t)(a < b ? a : b);
 }
 
-/* ---- the key-value cache ----------------------------------------------------------------------------------------- */
+/* ---- the key-value cache -------------------- */
 
 /* Offset in floats of one head's vector of one position; `plane` 0 for keys, 1 for values. */
 struct cache {
@@ -69,8 +69,7 @@ static size_t cache_offset(const struct cache *c, int plane, int32_t position, i
 	return ((block * c->kv_heads + kv_head) * c->block_size + position % c->block_size) * c->head_dim;
 }
 
-/* ---- kernels -------------------------------------------------------------------------------------------------------
- */
+/* ---- kernels -------------------- */
 
 HOSTCUDA_KERNEL(llama_embed, struct llama_embed, HOSTCUDA_PARAM(struct llama_embed, out),
 		HOSTCUDA_PARAM(struct llama_embed, table), HOSTCUDA_PARAM(struct llama_embed, tokens),
