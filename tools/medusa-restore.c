@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* medusa-restore: becomes the engine, with the restore library preloaded. */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "format/artifact.h"
+#include "tools/options.h"
+#include "tools/run.h"
+
+static const char *resolve_order;
+
+static const struct md_option options[] = {
+    {.name = "resolve",
+     .argument = "ORDER",
+     .value = &resolve_order,
+     .help = "Where kernels may come from: a list of loaded, stored, trigger."},
+};
+
+static const struct md_command command = {
+    .name = "medusa-restore",
+    .usage = "X.medusa [--resolve ORDER] -- CMD [ARG...]",
+    .summary = "Starts CMD cold, with its CUDA graphs restored from the artifact.",
+    .options = options,
+    .option_count = sizeof(options) / sizeof(options[0]),
+    .exit_notes = "Once CMD has been started, the exit code is its own.\n",
+};
+
+/* The first word of the list that is no place a kernel may come from; 0 when all are. */
+static int bad_order(const char *order)
+{
+	static const char *const places[] = {"loaded", "stored", "trigger"};
+	const char *at = order;
+
+	for (;;) {
+		size_t size = strcspn(at, ","), i = 0;
+		while (i < 3 && (strlen(places[i]) != size || strncmp(at, places[i], size)))
+			i++;
+		if (i == 3)
+			return md_options_usage_error(
+			    &command, "--resolve: \"%.*s\" is none of loaded, stored, trigger", (int)size, at);
+		if (!at[size])
+			return 0;
+		at += size + 1;
+	}
+}
+
+static int check_artifact(const char *path, char absolute[PATH_MAX])
+{
+	struct md_artifact artifact;
+	struct md_error error = {0};
+
+	if (!realpath(path, absolute)) {
+		fprintf(stderr, "%s: %s: %s\n", command.name, path, strerror(errno));
+		return MD_EXIT_INPUT;
+	}
+	if (md_artifact_read(absolute, &artifact, NULL, &error) != MD_OK) {
+		fprintf(stderr, "%s: %s: %s\n", command.name, path, error.message);
+		return MD_EXIT_INPUT;
+	}
+	md_artifact_finish(&artifact);
+	return 0;
+}
+
+static int become(const char *artifact, char *const argv[])
+{
+	char artifact_setting[PATH_MAX + 32], order_setting[256];
+	const char *const env[] = {artifact_setting, order_setting};
+	struct md_run run = {"libmedusa-restore.so", env, resolve_order ? 2 : 1, argv};
+	struct md_error error = {0};
+
+	snprintf(artifact_setting, sizeof(artifact_setting), "MEDUSA_ARTIFACT=%s", artifact);
+	snprintf(order_setting, sizeof(order_setting), "MEDUSA_RESOLVE=%s", resolve_order ? resolve_order : "");
+	md_run_exec(&run, &error);
+	fprintf(stderr, "%s: %s\n", command.name, error.message);
+	return MD_EXIT_COMMAND;
+}
+
+int main(int argc, char *argv[])
+{
+	char artifact[PATH_MAX];
+	struct md_arguments arguments;
+	int result = md_options_parse(&command, argc, argv, &arguments);
+
+	if (result >= 0)
+		return result;
+	if (arguments.file_count != 1)
+		return md_options_usage_error(&command, "name one artifact, not %zu", arguments.file_count);
+	if (!arguments.command)
+		return md_options_usage_error(&command, "put the command that starts the engine behind --");
+	if (resolve_order && bad_order(resolve_order))
+		return MD_EXIT_USAGE;
+	result = check_artifact(arguments.files[0], artifact);
+	return result ? result : become(artifact, arguments.command);
+}
