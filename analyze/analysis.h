@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the passes of an analysis share: views of the captures, pairs of graphs, findings. */
+#ifndef MD_ANALYZE_ANALYSIS_H
+#define MD_ANALYZE_ANALYSIS_H
+
+#include "analyze/analyze.h"
+#include "analyze/view.h"
+#include "base/map.h"
+
+/* What a pointer refers to, in terms of the first capture. */
+struct md_target {
+	uint32_t alloc;   /* index into views[0].allocs */
+	uint32_t binding; /* index into views[0].bindings, or MD_NONE: private memory */
+	int64_t offset;   /* in the binding, else in the allocation; may lie outside */
+};
+
+struct md_finding {
+	uint32_t node, at;
+	struct md_target target;
+};
+
+struct md_findings {
+	struct md_finding *items;
+	uint32_t count, capacity;
+};
+
+struct md_noises {
+	struct md_noise *items;
+	uint32_t count, capacity;
+};
+
+/* One graph of the first capture and its counterpart in the second. */
+struct md_pair {
+	const char *label; /* borrowed from a trace, or from own_label */
+	char own_label[32];
+	uint32_t batch;
+	const struct md_trace_graph *graph[2]; /* [1] is NULL when there is one capture, or no counterpart */
+	char *why; /* owned; NULL, or why this graph is refused */
+	struct md_findings findings;
+	struct md_noises noises;
+	uint64_t constant_words, pointer_words, noise_words;
+};
+
+/* Permanent contents of private memory. */
+struct md_held {
+	uint32_t alloc; /* index into views[0].allocs */
+	uint64_t offset, size;
+	uint8_t *data; /* owned; pointer bytes are zero */
+	struct md_findings findings; /* node = MD_NONE, at = offset in data */
+	bool kept;
+};
+
+struct md_analysis {
+	struct md_analyze_options options;
+	const struct md_trace *traces[2];
+	struct md_view views[2];
+	unsigned captures; /* 1 or 2 */
+	struct md_pair *pairs;
+	uint32_t pair_count;
+	uint32_t *partner;       /* allocation of the first capture -> of the second, or MD_NONE */
+	uint32_t *partner_back;  /* and the other way round */
+	uint32_t *binding_match; /* the same for bindings, first -> second */
+	bool diverged;           /* the allocation sequences differ */
+	char divergence[256];    /* where they do first */
+	struct md_map deltas;    /* every distance by which some matched allocation moved */
+	uint32_t *kernel_identity[2]; /* per kernel: its first equal in the first capture, or MD_NONE */
+	struct md_held *held;
+	uint32_t held_count;
+	char **broken;           /* per allocation of the first capture: NULL, or why what it holds is unprovable; owned */
+	uint64_t fixed_words;    /* pointers because their allocation did not move */
+	uint64_t lookalike_words; /* constants that look like addresses */
+	uint32_t *alloc_slot;    /* allocation of the first capture -> artifact allocation */
+	uint64_t *alloc_shift;   /* where the allocation starts in that artifact allocation */
+	uint32_t *binding_slot;  /* binding of the first capture -> artifact allocation */
+	uint32_t *kernel_slot;   /* kernel of the first capture -> artifact kernel */
+	struct md_artifact *out;
+};
+
+/* Passes, in the order of pipeline.c; each reads what the earlier ones left in the analysis. */
+enum md_status md_pass_environment(struct md_analysis *analysis, struct md_error *err);
+enum md_status md_pass_kernel(struct md_analysis *analysis, struct md_error *err);
+enum md_status md_pass_match(struct md_analysis *analysis, struct md_error *err);
+enum md_status md_pass_sequence(struct md_analysis *analysis, struct md_error *err);
+enum md_status md_pass_pointer(struct md_analysis *analysis, struct md_error *err);
+enum md_status md_pass_content(struct md_analysis *analysis, struct md_error *err);
+enum md_status md_pass_admit(struct md_analysis *analysis, struct md_error *err);
+enum md_status md_pass_place(struct md_analysis *analysis, struct md_error *err);
+enum md_status md_pass_image(struct md_analysis *analysis, struct md_error *err);
+enum md_status md_pass_emit(struct md_analysis *analysis, struct md_error *err);
+
+/* Refuses a graph; the first reason stays. */
+void md_pair_refuse(struct md_pair *pair, const char *format, ...) __attribute__((format(printf, 2, 3)));
+enum md_status md_analysis_no_memory(struct md_error *err);
+bool md_findings_add(struct md_findings *findings, uint32_t node, uint32_t at, const struct md_target *target);
+/* NULL stays NULL; sets *failed when out of memory. */
+char *md_analysis_copy_text(const char *text, bool *failed);
+
+/* ---- one word, in both captures ---- */
+
+enum md_word {
+	MD_WORD_CONSTANT,
+	MD_WORD_POINTER,
+	MD_WORD_NOISE,
+	MD_WORD_OPEN,    /* lies in no allocation, but moved as far as some did: may have a virtual origin */
+	MD_WORD_REFUSED, /* unprovable; why says why */
+};
+
+#define MD_WORD_WHY_BYTES 384
+
+/*
+ * Classifies the word that is `one` in the first and `two` in the second capture (with one capture: both the same). The
+ * views stand at the sequence of the launch. graph_sequence is that of the first capture's graph. why has
+ * MD_WORD_WHY_BYTES bytes.
+ */
+enum md_word md_word_resolve(struct md_analysis *analysis, uint64_t one, uint64_t two, uint64_t graph_sequence,
+                             struct md_target *target, char *why);
+/* By liveness in the first capture alone: constant, pointer or refused. */
+enum md_word md_word_guess(struct md_analysis *analysis, uint64_t value, uint64_t graph_sequence,
+                           struct md_target *target, char *why);
+/*
+ * An open word: the nearest allocation within 64 MiB that moved equally far, among those marked in referenced (one byte per
+ * allocation of the first capture) if there is one, else among all live ones.
+ */
+enum md_word md_word_origin(struct md_analysis *analysis, uint64_t one, uint64_t two, const uint8_t *referenced,
+                            struct md_target *target, char *why);
+
+#endif

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pass: writes surviving graphs, permanent contents, refusals and provenance into the artifact. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "analyze/analysis.h"
+#include "base/cleanup.h"
+
+/* ---- pointers ---------------------------------------------------------------------------------------------------- */
+
+static struct md_pointer make_pointer(const struct md_analysis *analysis, const struct md_finding *finding)
+{
+	const struct md_target *target = &finding->target;
+	/* Word 0 of a tensor map is its global address, and patching it gives the bytes of a fresh encoding: PLAIN serves. */
+	struct md_pointer pointer = {.node = finding->node, .at = finding->at, .kind = MD_POINTER_PLAIN};
+
+	if (target->binding != MD_NONE) {
+		pointer.alloc = analysis->binding_slot[target->binding];
+		pointer.offset = target->offset;
+	} else {
+		pointer.alloc = analysis->alloc_slot[target->alloc];
+		pointer.offset = target->offset + (int64_t)analysis->alloc_shift[target->alloc];
+	}
+	return pointer;
+}
+
+static enum md_status make_pointers(const struct md_analysis *analysis, const struct md_findings *findings,
+                                    struct md_pointer **out, uint32_t *count, struct md_error *err)
+{
+	struct md_pointer *list = calloc(findings->count + (size_t)1, sizeof *list);
+
+	if (!list)
+		return md_analysis_no_memory(err);
+	for (uint32_t i = 0; i < findings->count; i++)
+		list[i] = make_pointer(analysis, &findings->items[i]);
+	*out = list;
+	*count = findings->count;
+	return MD_OK;
+}
+
+/* ---- graphs ------------------------------------------------------------------------------------------------------ */
+
+static bool copy_bytes(void **arena, const void *from, size_t size, void **out)
+{
+	if (!size)
+		return true;
+	*out = md_arena_alloc(arena, size);
+	if (*out)
+		memcpy(*out, from, size);
+	return *out != NULL;
+}
+
+/* Attribute 1 is an unused access policy window here (used ones are refused): its base_ptr is an address of the capture. */
+static void clear_window(struct md_node *node)
+{
+	for (uint32_t i = 0; i < node->attribute_count; i++) {
+		if (node->attributes[i].id == 1)
+			memset(node->attributes[i].value, 0, 8);
+	}
+}
+
+static bool copy_node(const struct md_analysis *analysis, const struct md_node *from, void **arena, struct md_node *to)
+{
+	void *params = NULL, *attributes = NULL;
+
+	*to = *from;
+	to->sequence = 0;
+	to->params = NULL;
+	to->attributes = NULL;
+	if (from->type == MD_NODE_KERNEL) {
+		if (!copy_bytes(arena, from->params, from->params_size, &params) ||
+		    !copy_bytes(arena, from->attributes, from->attribute_count * sizeof *from->attributes, &attributes))
+			return false;
+		to->kernel = analysis->kernel_slot[from->kernel];
+		to->params = params;
+		to->attributes = attributes;
+		clear_window(to);
+		return true;
+	}
+	to->kernel = MD_NONE;
+	to->params_size = to->attribute_count = 0;
+	if (from->type == MD_NODE_MEMSET)
+		to->memset.dst = 0;
+	if (from->type == MD_NODE_MEMCPY)
+		to->memcpy.src = to->memcpy.dst = 0;
+	return true;
+}
+
+static void zero_found(struct md_artifact_graph *graph)
+{
+	for (uint32_t i = 0; i < graph->pointer_count; i++) {
+		const struct md_pointer *pointer = &graph->pointers[i];
+		if (graph->nodes[pointer->node].type == MD_NODE_KERNEL)
+			memset(graph->nodes[pointer->node].params + pointer->at, 0, 8);
+	}
+	for (uint32_t i = 0; i < graph->noise_count; i++)
+		memset(graph->nodes[graph->noise[i].node].params + graph->noise[i].at, 0, graph->noise[i].size);
+}
+
+static enum md_status emit_graph(const struct md_analysis *analysis, const struct md_pair *pair,
+                                 struct md_artifact_graph *graph, struct md_error *err)
+{
+	const struct md_trace_graph *from = pair->graph[0];
+	bool failed = false;
+
+	graph->label = md_analysis_copy_text(pair->label, &failed);
+	graph->batch = pair->batch;
+	graph->proof = analysis->captures == 2 ? MD_PROOF_TWO : MD_PROOF_NONE;
+	graph->instantiate_flags = from->instantiate_flags;
+	graph->constant_words = pair->constant_words;
+	graph->pointer_words = pair->pointer_words;
+	graph->noise_words = pair->noise_words;
+	graph->nodes = calloc(from->node_count + (size_t)1, sizeof *graph->nodes);
+	graph->edges = calloc(from->edge_count + (size_t)1, sizeof *graph->edges);
+	graph->noise = calloc(pair->noises.count + (size_t)1, sizeof *graph->noise);
+	if (failed || !graph->nodes || !graph->edges || !graph->noise)
+		return md_analysis_no_memory(err);
+	for (uint32_t n = 0; n < from->node_count; n++, graph->node_count++) {
+		if (!copy_node(analysis, &from->nodes[n], &graph->arena, &graph->nodes[n]))
+			return md_analysis_no_memory(err);
+	}
+	if (from->edge_count)
+		memcpy(graph->edges, from->edges, from->edge_count * sizeof *graph->edges);
+	graph->edge_count = from->edge_count;
+	if (pair->noises.count)
+		memcpy(graph->noise, pair->noises.items, pair->noises.count * sizeof *graph->noise);
+	graph->noise_count = pair->noises.count;
+	MD_FORWARD(make_pointers(analysis, &pair->findings, &graph->pointers, &graph->pointer_count, err));
+	zero_found(graph);
+	return MD_OK;
+}
+
+static enum md_status emit_graphs(struct md_analysis *analysis, struct md_error *err)
+{
+	struct md_artifact *out = analysis->out;
+	size_t room = analysis->pair_count + (size_t)1;
+	bool failed = false;
+
+	out->graphs = calloc(room, sizeof *out->graphs);
+	out->refusals = calloc(room, sizeof *out->refusals);
+	if (!out->graphs || !out->refusals)
+		return md_analysis_no_memory(err);
+	for (uint32_t i = 0; i < analysis->pair_count; i++) {
+		const struct md_pair *pair = &analysis->pairs[i];
+		if (!pair->why) {
+			MD_FORWARD(emit_graph(analysis, pair, &out->graphs[out->graph_count++], err));
+			continue;
+		}
+		out->refusals[out->refusal_count++] =
+		    (struct md_artifact_refusal){md_analysis_copy_text(pair->label, &failed), pair->batch,
+		                                 md_analysis_copy_text(pair->why, &failed)};
+	}
+	return failed ? md_analysis_no_memory(err) : MD_OK;
+}
+
+/* ---- contents, provenance ---------------------------------------------------------------------------------------- */
+
+static enum md_status emit_contents(struct md_analysis *analysis, struct md_error *err)
+{
+	struct md_artifact *out = analysis->out;
+
+	out->contents = calloc(analysis->held_count + (size_t)1, sizeof *out->contents);
+	if (!out->contents)
+		return md_analysis_no_memory(err);
+	for (uint32_t i = 0; i < analysis->held_count; i++) {
+		struct md_held *held = &analysis->held[i];
+		struct md_artifact_content *content = &out->contents[out->content_count];
+		if (!held->kept)
+			continue;
+		out->content_count++;
+		content->alloc = analysis->alloc_slot[held->alloc];
+		content->offset = held->offset + analysis->alloc_shift[held->alloc];
+		content->size = held->size;
+		content->data = md_steal_ptr(&held->data);
+		MD_FORWARD(make_pointers(analysis, &held->findings, &content->pointers, &content->pointer_count, err));
+	}
+	return MD_OK;
+}
+
+static char *now_rfc3339(void)
+{
+	char text[32];
+	time_t now = time(NULL);
+	struct tm parts;
+
+	if (!gmtime_r(&now, &parts) || !strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts))
+		return NULL;
+	return strdup(text);
+}
+
+static enum md_status emit_provenance(struct md_analysis *analysis, struct md_error *err)
+{
+	const struct md_trace *trace = analysis->traces[0];
+	struct md_provenance *provenance = &analysis->out->provenance;
+	bool failed = false;
+
+	provenance->tool_version = md_analysis_copy_text(MD_VERSION, &failed);
+	provenance->command = md_analysis_copy_text(trace->command ? trace->command : "", &failed);
+	provenance->created = now_rfc3339();
+	provenance->capture_count = analysis->captures;
+	provenance->stages = calloc(trace->stage_count + (size_t)1, sizeof *provenance->stages);
+	if (failed || !provenance->created || !provenance->stages)
+		return md_analysis_no_memory(err);
+	if (trace->stage_count)
+		memcpy(provenance->stages, trace->stages, trace->stage_count * sizeof *provenance->stages);
+	provenance->stage_count = trace->stage_count;
+	analysis->out->kv = trace->kv;
+	return MD_OK;
+}
+
+enum md_status md_pass_emit(struct md_analysis *analysis, struct md_error *err)
+{
+	MD_FORWARD(emit_graphs(analysis, err));
+	MD_FORWARD(emit_contents(analysis, err));
+	return emit_provenance(analysis, err);
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pass: the captures come from equal devices and drivers; makes their views. */
+#include <string.h>
+
+#define MD_LOG_DOMAIN "analyze"
+#include "analyze/analysis.h"
+#include "base/log.h"
+
+static enum md_status compare_devices(const struct md_analysis *analysis, struct md_error *err)
+{
+	const struct md_fingerprint *one = &analysis->traces[0]->fingerprint, *two = &analysis->traces[1]->fingerprint;
+
+	if (strcmp(one->device_name, two->device_name) != 0)
+		return md_error_set(err, MD_ERR_MISMATCH, "device name: first capture has %s, second %s", one->device_name,
+		                    two->device_name);
+	if (one->compute_major != two->compute_major || one->compute_minor != two->compute_minor)
+		return md_error_set(err, MD_ERR_MISMATCH, "compute capability: first capture has %d.%d, second %d.%d",
+		                    one->compute_major, one->compute_minor, two->compute_major, two->compute_minor);
+	if (one->multiprocessors != two->multiprocessors)
+		return md_error_set(err, MD_ERR_MISMATCH, "multiprocessors: first capture has %d, second %d",
+		                    one->multiprocessors, two->multiprocessors);
+	if (one->device_memory != two->device_memory)
+		return md_error_set(err, MD_ERR_MISMATCH, "device memory: first capture has %llu bytes, second %llu",
+		                    (unsigned long long)one->device_memory, (unsigned long long)two->device_memory);
+	if (one->driver_version != two->driver_version)
+		return md_error_set(err, MD_ERR_MISMATCH, "driver version: first capture has %d, second %d",
+		                    one->driver_version, two->driver_version);
+	return MD_OK;
+}
+
+enum md_status md_pass_environment(struct md_analysis *analysis, struct md_error *err)
+{
+	if (analysis->captures == 2)
+		MD_FORWARD(compare_devices(analysis, err));
+	for (unsigned c = 0; c < analysis->captures; c++) {
+		if (!analysis->traces[c]->complete)
+			md_warn("%s capture is incomplete: analyzing what it holds", c ? "second" : "first");
+		MD_FORWARD(md_view_init(&analysis->views[c], analysis->traces[c], err));
+	}
+	return MD_OK;
+}

@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pass: classifies every word of every parameter block, and the addresses of memset and memcpy nodes. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analyze/analysis.h"
+#include "base/cleanup.h"
+
+struct open_word { /* decided last, when it is known what the graph refers to */
+	uint32_t node, at;
+	uint64_t one, two;
+};
+
+struct walk { /* of one graph */
+	struct md_analysis *analysis;
+	struct md_pair *pair;
+	uint32_t *order;     /* node indices, in the order of their launches */
+	uint8_t *referenced; /* per allocation of the first capture */
+	struct open_word *open;
+	uint32_t open_count, open_capacity;
+};
+
+static const struct md_node *node_of(const struct walk *walk, unsigned capture, uint32_t node)
+{
+	return &walk->pair->graph[capture]->nodes[node];
+}
+
+/* With one capture both sides of every comparison are the same node. */
+static const struct md_node *other_node(const struct walk *walk, uint32_t node)
+{
+	return node_of(walk, walk->analysis->captures - 1, node);
+}
+
+static uint64_t launch_sequence(const struct md_trace_graph *graph, uint32_t node)
+{
+	return graph->nodes[node].sequence ? graph->nodes[node].sequence : graph->sequence;
+}
+
+static enum md_status seek_node(struct walk *walk, uint32_t node, struct md_error *err)
+{
+	for (unsigned c = 0; c < walk->analysis->captures; c++)
+		MD_FORWARD(md_view_seek(&walk->analysis->views[c], launch_sequence(walk->pair->graph[c], node), err));
+	return MD_OK;
+}
+
+static bool add_noise(struct md_pair *pair, uint32_t node, uint32_t at, uint32_t size)
+{
+	struct md_noises *noises = &pair->noises;
+	struct md_noise *last = noises->count ? &noises->items[noises->count - 1] : NULL;
+
+	if (last && last->node == node && last->at + last->size == at) {
+		last->size += size;
+		return true;
+	}
+	if (noises->count == noises->capacity) {
+		uint32_t capacity = noises->capacity ? 2 * noises->capacity : 256;
+		struct md_noise *grown = realloc(noises->items, capacity * sizeof *grown);
+		if (!grown)
+			return false;
+		noises->items = grown;
+		noises->capacity = capacity;
+	}
+	noises->items[noises->count++] = (struct md_noise){node, at, size};
+	return true;
+}
+
+/* Byte by byte: a good 4-byte constant may stand beside 4 bytes of noise. */
+static bool add_noise_bytes(struct md_pair *pair, uint32_t node, uint32_t at, const uint8_t *one, const uint8_t *two,
+                            uint32_t size)
+{
+	for (uint32_t i = 0; i < size; i++) {
+		if (one[i] != two[i] && !add_noise(pair, node, at + i, 1))
+			return false;
+	}
+	return true;
+}
+
+static bool add_open(struct walk *walk, uint32_t node, uint32_t at, uint64_t one, uint64_t two)
+{
+	if (walk->open_count == walk->open_capacity) {
+		uint32_t capacity = walk->open_capacity ? 2 * walk->open_capacity : 64;
+		struct open_word *grown = realloc(walk->open, capacity * sizeof *grown);
+		if (!grown)
+			return false;
+		walk->open = grown;
+		walk->open_capacity = capacity;
+	}
+	walk->open[walk->open_count++] = (struct open_word){node, at, one, two};
+	return true;
+}
+
+static bool add_pointer(struct walk *walk, uint32_t node, uint32_t at, const struct md_target *target)
+{
+	walk->referenced[target->alloc] = 1;
+	walk->pair->pointer_words++;
+	return md_findings_add(&walk->pair->findings, node, at, target);
+}
+
+/* Kernels are named in refusals, so that a reader can find the word's owner. */
+static void refuse_word(struct walk *walk, uint32_t node, uint32_t at, const char *why)
+{
+	const struct md_node *n = node_of(walk, 0, node);
+
+	if (n->type == MD_NODE_KERNEL)
+		md_pair_refuse(walk->pair, "node %" PRIu32 " (%s): parameter bytes %" PRIu32 "..%" PRIu32 " unprovable: %s", node,
+		               walk->analysis->traces[0]->kernels[n->kernel].name, at, at + 7, why);
+	else
+		md_pair_refuse(walk->pair, "node %" PRIu32 ": its address unprovable: %s", node, why);
+}
+
+/* False when out of memory. */
+static bool settle_word(struct walk *walk, uint32_t node, uint32_t at, enum md_word word, const uint8_t *one,
+                        const uint8_t *two, const struct md_target *target, const char *why)
+{
+	switch (word) {
+	case MD_WORD_CONSTANT:
+		walk->pair->constant_words++;
+		return true;
+	case MD_WORD_POINTER:
+		return add_pointer(walk, node, at, target);
+	case MD_WORD_REFUSED:
+		refuse_word(walk, node, at, why);
+		return true;
+	default:
+		walk->pair->noise_words++;
+		return add_noise_bytes(walk->pair, node, at, one, two, 8);
+	}
+}
+
+static bool classify_params(struct walk *walk, uint32_t node)
+{
+	struct md_analysis *analysis = walk->analysis;
+	const struct md_node *one = node_of(walk, 0, node), *two = other_node(walk, node);
+	uint64_t lowest = analysis->views[0].lowest, highest = analysis->views[0].highest;
+	uint32_t at = 0, left;
+	char why[MD_WORD_WHY_BYTES];
+
+	for (; at + 8 <= one->params_size && !walk->pair->why; at += 8) {
+		struct md_target target;
+		uint64_t first, second;
+		enum md_word word;
+
+		memcpy(&first, one->params + at, 8);
+		memcpy(&second, two->params + at, 8);
+		if (first == second && (first < lowest || first >= highest)) {
+			walk->pair->constant_words++;
+			continue;
+		}
+		word = md_word_resolve(analysis, first, second, walk->pair->graph[0]->sequence, &target, why);
+		if (word == MD_WORD_OPEN) {
+			if (!add_open(walk, node, at, first, second))
+				return false;
+		} else if (!settle_word(walk, node, at, word, one->params + at, two->params + at, &target, why)) {
+			return false;
+		}
+	}
+	left = one->params_size - at;
+	if (walk->pair->why || !left || left >= 8)
+		return true;
+	if (memcmp(one->params + at, two->params + at, left) == 0)
+		walk->pair->constant_words++;
+	else
+		walk->pair->noise_words++;
+	return add_noise_bytes(walk->pair, node, at, one->params + at, two->params + at, left);
+}
+
+/* A copy's or set's address is a pointer by definition: what is nothing else refuses the graph. */
+static bool classify_address(struct walk *walk, uint32_t node, uint32_t at, const char *what, uint64_t one, uint64_t two)
+{
+	struct md_target target;
+	char why[MD_WORD_WHY_BYTES];
+	enum md_word word = md_word_resolve(walk->analysis, one, two, walk->pair->graph[0]->sequence, &target, why);
+
+	if (word == MD_WORD_POINTER)
+		return add_pointer(walk, node, at, &target);
+	if (word == MD_WORD_REFUSED)
+		md_pair_refuse(walk->pair, "node %" PRIu32 ": its %s %s", node, what, why);
+	else
+		md_pair_refuse(walk->pair, "node %" PRIu32 ": its %s %#" PRIx64 " lies in no recorded allocation", node, what,
+		               one);
+	return true;
+}
+
+/* Values of CUmemorytype. */
+#define MEMORY_HOST 1
+#define MEMORY_ARRAY 3
+
+static bool classify_memcpy(struct walk *walk, uint32_t node)
+{
+	const struct md_memcpy *one = &node_of(walk, 0, node)->memcpy, *two = &other_node(walk, node)->memcpy;
+	uint32_t type = one->src_type == MEMORY_HOST || one->src_type == MEMORY_ARRAY ? one->src_type : one->dst_type;
+
+	if (type == MEMORY_HOST || type == MEMORY_ARRAY) {
+		md_pair_refuse(walk->pair, "node %" PRIu32 ": copies from or to %s", node,
+		               type == MEMORY_HOST ? "host memory" : "an array");
+		return true;
+	}
+	return classify_address(walk, node, 0, "copy source", one->src, two->src) &&
+	       classify_address(walk, node, 8, "copy destination", one->dst, two->dst);
+}
+
+static bool classify_node(struct walk *walk, uint32_t node)
+{
+	const struct md_node *one = node_of(walk, 0, node), *two = other_node(walk, node);
+
+	switch (one->type) {
+	case MD_NODE_KERNEL:
+		return classify_params(walk, node);
+	case MD_NODE_MEMSET:
+		return classify_address(walk, node, 0, "set destination", one->memset.dst, two->memset.dst);
+	case MD_NODE_MEMCPY:
+		return classify_memcpy(walk, node);
+	case MD_NODE_EMPTY:
+		return true;
+	default:
+		md_pair_refuse(walk->pair, "node %" PRIu32 ": type %u cannot be materialized", node, one->type);
+		return true;
+	}
+}
+
+static enum md_status settle_open(struct walk *walk, struct md_error *err)
+{
+	for (uint32_t i = 0; i < walk->open_count && !walk->pair->why; i++) {
+		const struct open_word *open = &walk->open[i];
+		struct md_target target;
+		char why[MD_WORD_WHY_BYTES];
+		enum md_word word;
+
+		MD_FORWARD(seek_node(walk, open->node, err));
+		word = md_word_origin(walk->analysis, open->one, open->two, walk->referenced, &target, why);
+		if (!settle_word(walk, open->node, open->at, word, node_of(walk, 0, open->node)->params + open->at,
+		                 other_node(walk, open->node)->params + open->at, &target, why))
+			return md_analysis_no_memory(err);
+	}
+	return MD_OK;
+}
+
+static int compare_orders(const void *left, const void *right, void *user)
+{
+	const struct md_trace_graph *graph = user;
+	uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
+	uint64_t one = launch_sequence(graph, a), two = launch_sequence(graph, b);
+
+	if (one != two)
+		return one < two ? -1 : 1;
+	return (a > b) - (a < b);
+}
+
+static int compare_findings(const void *left, const void *right)
+{
+	const struct md_finding *a = left, *b = right;
+
+	if (a->node != b->node)
+		return a->node < b->node ? -1 : 1;
+	return (a->at > b->at) - (a->at < b->at);
+}
+
+static int compare_noises(const void *left, const void *right)
+{
+	const struct md_noise *a = left, *b = right;
+
+	if (a->node != b->node)
+		return a->node < b->node ? -1 : 1;
+	return (a->at > b->at) - (a->at < b->at);
+}
+
+static void sort_found(struct md_pair *pair)
+{
+	if (pair->findings.count)
+		qsort(pair->findings.items, pair->findings.count, sizeof *pair->findings.items, compare_findings);
+	if (pair->noises.count)
+		qsort(pair->noises.items, pair->noises.count, sizeof *pair->noises.items, compare_noises);
+}
+
+static enum md_status walk_graph(struct walk *walk, struct md_error *err)
+{
+	const struct md_trace_graph *graph = walk->pair->graph[0];
+
+	for (uint32_t i = 0; i < graph->node_count; i++)
+		walk->order[i] = i;
+	qsort_r(walk->order, graph->node_count, sizeof *walk->order, compare_orders, (void *)(uintptr_t)graph);
+	for (uint32_t i = 0; i < graph->node_count && !walk->pair->why; i++) {
+		MD_FORWARD(seek_node(walk, walk->order[i], err));
+		if (!classify_node(walk, walk->order[i]))
+			return md_analysis_no_memory(err);
+	}
+	MD_FORWARD(settle_open(walk, err));
+	sort_found(walk->pair);
+	return MD_OK;
+}
+
+static enum md_status classify_graph(struct md_analysis *analysis, struct md_pair *pair, struct md_error *err)
+{
+	struct walk walk = {.analysis = analysis, .pair = pair};
+	enum md_status status = MD_OK;
+
+	walk.order = calloc(pair->graph[0]->node_count + 1u, sizeof *walk.order);
+	walk.referenced = calloc(analysis->views[0].alloc_count + 1u, 1);
+	if (!walk.order || !walk.referenced)
+		status = md_analysis_no_memory(err);
+	else
+		status = walk_graph(&walk, err);
+	free(walk.order);
+	free(walk.referenced);
+	free(walk.open);
+	return status;
+}
+
+static int compare_captured(const void *left, const void *right)
+{
+	const struct md_pair *a = *(struct md_pair *const *)left, *b = *(struct md_pair *const *)right;
+
+	return (a->graph[0]->sequence > b->graph[0]->sequence) - (a->graph[0]->sequence < b->graph[0]->sequence);
+}
+
+/* In the order of capture, so that the views mostly move forward. */
+enum md_status md_pass_pointer(struct md_analysis *analysis, struct md_error *err)
+{
+	MD_AUTO_FREE struct md_pair **order = calloc(analysis->pair_count + 1u, sizeof *order);
+	uint32_t count = 0;
+
+	if (!order)
+		return md_analysis_no_memory(err);
+	for (uint32_t i = 0; i < analysis->pair_count; i++) {
+		if (!analysis->pairs[i].why)
+			order[count++] = &analysis->pairs[i];
+	}
+	qsort(order, count, sizeof *order, compare_captured);
+	for (uint32_t i = 0; i < count; i++)
+		MD_FORWARD(classify_graph(analysis, order[i], err));
+	return MD_OK;
+}

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One 8-byte word in both captures: constant, pointer, noise, or unprovable. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "analyze/analysis.h"
+
+/* How far from its allocation a "virtual origin" (base minus a tile's offset) is still believed. */
+#define ORIGIN_LIMIT (UINT64_C(64) << 20)
+
+/*
+ * The two values lie at places one and two. True: they are one place of one object. A binding counts as an object of its
+ * own, wherever its allocation lies; *split says that the allocations agree but the bindings do not.
+ */
+static bool same_place(const struct md_analysis *analysis, const struct md_place *one, const struct md_place *two,
+                       bool *split)
+{
+	*split = false;
+	if (one->binding != MD_NONE && two->binding != MD_NONE && analysis->binding_match[one->binding] == two->binding &&
+	    one->offset == two->offset && !one->replaced && !two->replaced)
+		return true;
+	if (analysis->partner[one->alloc] != two->alloc || one->alloc_offset != two->alloc_offset)
+		return false;
+	*split = one->binding != MD_NONE || two->binding != MD_NONE;
+	return true;
+}
+
+static void take_place(const struct md_place *place, int64_t beyond, struct md_target *target)
+{
+	*target = (struct md_target){place->alloc, place->binding, place->offset + beyond};
+}
+
+/* What stands at a place, for messages. */
+static void describe_place(const struct md_view *view, const struct md_place *place, char *text, size_t size)
+{
+	if (place->binding != MD_NONE)
+		snprintf(text, size, "binding %.64s+%" PRId64, view->bindings[place->binding].name, place->offset);
+	else
+		snprintf(text, size, "allocation %" PRIu32 "+%" PRIu64 " bound to nothing", place->alloc, place->alloc_offset);
+}
+
+static enum md_word refuse_split(const struct md_analysis *analysis, const struct md_place *one,
+                                 const struct md_place *two, char *why)
+{
+	char first[128], second[128];
+
+	describe_place(&analysis->views[0], one, first, sizeof first);
+	describe_place(&analysis->views[1], two, second, sizeof second);
+	snprintf(why, MD_WORD_WHY_BYTES, "points into %s in the first capture and into %s in the second", first, second);
+	return MD_WORD_REFUSED;
+}
+
+/*
+ * A range that the engine bound elsewhere later: a graph made before still uses it, and no binding says where it will be;
+ * for a graph made after, the range is memory like any other.
+ */
+static bool uses_replaced(const struct md_analysis *analysis, struct md_place *place, uint64_t graph_sequence, char *why)
+{
+	if (!place->replaced)
+		return false;
+	if (graph_sequence < place->replaced) {
+		snprintf(why, MD_WORD_WHY_BYTES, "points into binding %.64s, which was bound elsewhere afterwards",
+		         analysis->views[0].bindings[place->binding].name);
+		return true;
+	}
+	place->binding = MD_NONE;
+	place->offset = (int64_t)place->alloc_offset;
+	place->last = place->alloc_offset + 1 == analysis->views[0].allocs[place->alloc].size;
+	place->replaced = 0;
+	return false;
+}
+
+enum md_word md_word_guess(struct md_analysis *analysis, uint64_t value, uint64_t graph_sequence,
+                           struct md_target *target, char *why)
+{
+	struct md_place place;
+
+	if (!md_view_locate(&analysis->views[0], value, &place))
+		return MD_WORD_CONSTANT;
+	if (uses_replaced(analysis, &place, graph_sequence, why))
+		return MD_WORD_REFUSED;
+	take_place(&place, 0, target);
+	return MD_WORD_POINTER;
+}
+
+/* Both values are known to lie in some allocation and to name one place of it. */
+static enum md_word accept(struct md_analysis *analysis, struct md_place *one, const struct md_place *two, bool split,
+                           int64_t beyond, uint64_t graph_sequence, struct md_target *target, char *why)
+{
+	bool replaced = one->replaced != 0;
+
+	if (uses_replaced(analysis, one, graph_sequence, why))
+		return MD_WORD_REFUSED;
+	if (split && !replaced)
+		return refuse_split(analysis, one, two, why);
+	take_place(one, beyond, target);
+	return MD_WORD_POINTER;
+}
+
+/*
+ * Equal in both. If the memory there did not move, no capture can tell a pointer from a number that looks like one. It is
+ * taken as a pointer: when it is a number, it is one that names this very place of this very allocation.
+ */
+static enum md_word resolve_equal(struct md_analysis *analysis, uint64_t value, uint64_t graph_sequence,
+                                  struct md_target *target, char *why)
+{
+	struct md_place one, two;
+	enum md_word word;
+	bool split;
+
+	if (!md_view_locate(&analysis->views[0], value, &one) || !md_view_locate(&analysis->views[1], value, &two))
+		return MD_WORD_CONSTANT;
+	if (!same_place(analysis, &one, &two, &split)) {
+		analysis->lookalike_words++;
+		return MD_WORD_CONSTANT;
+	}
+	word = accept(analysis, &one, &two, split, 0, graph_sequence, target, why);
+	analysis->fixed_words += word == MD_WORD_POINTER;
+	return word;
+}
+
+/* One past the end of an object; what lies behind it need not be the same in both captures. */
+static bool ends_together(const struct md_analysis *analysis, uint64_t one_value, uint64_t two_value,
+                          struct md_place *one, struct md_place *two, bool *split)
+{
+	return md_view_locate(&analysis->views[0], one_value - 1, one) &&
+	       md_view_locate(&analysis->views[1], two_value - 1, two) && one->last && two->last &&
+	       same_place(analysis, one, two, split);
+}
+
+enum md_word md_word_resolve(struct md_analysis *analysis, uint64_t one_value, uint64_t two_value,
+                             uint64_t graph_sequence, struct md_target *target, char *why)
+{
+	struct md_place one, two;
+	bool in_one, in_two, split;
+
+	if (analysis->captures == 1)
+		return md_word_guess(analysis, one_value, graph_sequence, target, why);
+	if (one_value == two_value)
+		return resolve_equal(analysis, one_value, graph_sequence, target, why);
+	in_one = md_view_locate(&analysis->views[0], one_value, &one);
+	in_two = md_view_locate(&analysis->views[1], two_value, &two);
+	if (in_one && in_two && same_place(analysis, &one, &two, &split))
+		return accept(analysis, &one, &two, split, 0, graph_sequence, target, why);
+	/* Which allocation is which is not known for sure once the sequences part: no word like this may be called noise. */
+	if (in_one && in_two && analysis->diverged && one.alloc_offset == two.alloc_offset) {
+		snprintf(why, MD_WORD_WHY_BYTES,
+		         "points to offset %" PRIu64 " of allocation %" PRIu32 " in the first capture and of %" PRIu32
+		         " in the second; %s",
+		         one.alloc_offset, one.alloc, two.alloc, analysis->divergence);
+		return MD_WORD_REFUSED;
+	}
+	{
+		struct md_place one_end, two_end;
+		if (ends_together(analysis, one_value, two_value, &one_end, &two_end, &split))
+			return accept(analysis, &one_end, &two_end, split, 1, graph_sequence, target, why);
+	}
+	if (!in_one && !in_two && md_map_get(&analysis->deltas, two_value - one_value, NULL))
+		return MD_WORD_OPEN;
+	return MD_WORD_NOISE;
+}
+
+/* ---- virtual origins ------------------------------------------------------------------------------------------------ */
+
+struct nearest {
+	uint32_t alloc;
+	uint64_t distance;
+	bool tie;
+};
+
+/* Device memory only: numbers that moved with host memory are stale host pointers as a rule. */
+static bool eligible(const struct md_analysis *analysis, uint32_t alloc, uint64_t delta, const uint8_t *referenced)
+{
+	const struct md_view_alloc *one = &analysis->views[0].allocs[alloc], *two;
+	uint32_t partner = analysis->partner[alloc];
+
+	if (partner == MD_NONE || one->family == MD_ALLOC_HOST || (referenced && !referenced[alloc]))
+		return false;
+	two = &analysis->views[1].allocs[partner];
+	return two->address - one->address == delta && md_view_find(&analysis->views[1], two->address) == partner;
+}
+
+static void consider(struct nearest *nearest, uint32_t alloc, uint64_t distance)
+{
+	if (distance > nearest->distance)
+		return;
+	nearest->tie = nearest->alloc != MD_NONE && distance == nearest->distance;
+	nearest->alloc = alloc;
+	nearest->distance = distance;
+}
+
+/* Live allocations do not overlap, so walking outward from the value meets the nearest ones first. */
+static struct nearest find_nearest(const struct md_analysis *analysis, uint64_t value, uint64_t delta,
+                                   const uint8_t *referenced)
+{
+	const struct md_interval_index *live = &analysis->views[0].live;
+	const struct md_interval *floor = md_interval_floor(live, value);
+	size_t above = floor ? (size_t)(floor - live->items) + 1 : 0;
+	struct nearest nearest = {MD_NONE, ORIGIN_LIMIT, false};
+
+	for (size_t i = above; i-- > 0;) {
+		uint64_t distance = value - (live->items[i].start + live->items[i].size);
+		if (distance > nearest.distance)
+			break;
+		if (eligible(analysis, (uint32_t)live->items[i].value, delta, referenced))
+			consider(&nearest, (uint32_t)live->items[i].value, distance);
+	}
+	for (size_t i = above; i < live->count; i++) {
+		uint64_t distance = live->items[i].start - value;
+		if (distance > nearest.distance)
+			break;
+		if (eligible(analysis, (uint32_t)live->items[i].value, delta, referenced))
+			consider(&nearest, (uint32_t)live->items[i].value, distance);
+	}
+	return nearest;
+}
+
+enum md_word md_word_origin(struct md_analysis *analysis, uint64_t one, uint64_t two, const uint8_t *referenced,
+                            struct md_target *target, char *why)
+{
+	const struct md_view *view = &analysis->views[0];
+	struct nearest nearest = find_nearest(analysis, one, two - one, referenced);
+	const struct md_view_alloc *alloc;
+	const struct md_view_piece *piece;
+	int64_t offset;
+
+	if (nearest.alloc == MD_NONE)
+		nearest = find_nearest(analysis, one, two - one, NULL);
+	if (nearest.alloc == MD_NONE)
+		return MD_WORD_NOISE;
+	if (nearest.tie) {
+		snprintf(why, MD_WORD_WHY_BYTES,
+		         "moved as far as two allocations that are both %" PRIu64 " bytes away: ambiguous", nearest.distance);
+		return MD_WORD_REFUSED;
+	}
+	alloc = &view->allocs[nearest.alloc];
+	offset = (int64_t)(one - alloc->address);
+	*target = (struct md_target){nearest.alloc, MD_NONE, offset};
+	/* Before or behind the allocation: it belongs to what is bound at that end. */
+	piece = md_view_piece_at(view, nearest.alloc, offset < 0 ? 0 : alloc->size - 1);
+	if (piece && !piece->replaced) {
+		const struct md_view_binding *binding = &view->bindings[piece->binding];
+		uint32_t partner = analysis->binding_match[piece->binding];
+		target->binding = piece->binding;
+		target->offset = offset - (int64_t)piece->start + (int64_t)piece->binding_offset;
+		if (partner == MD_NONE || analysis->views[1].bindings[partner].address - binding->address != two - one) {
+			snprintf(why, MD_WORD_WHY_BYTES, "lies near binding %.64s, which moved differently", binding->name);
+			return MD_WORD_REFUSED;
+		}
+	}
+	return MD_WORD_POINTER;
+}
