@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the parts of the capture library share: one recording per process, and the verbs that write into it. */
+#ifndef MD_CAPTURE_CAPTURE_H
+#define MD_CAPTURE_CAPTURE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "base/interval.h"
+#include "base/map.h"
+#include "driver/cuda_driver.h"
+#include "driver/interpose.h"
+#include "format/trace.h"
+
+#define MD_LOG_DOMAIN "capture"
+#include "base/log.h"
+
+enum md_capture_until { MD_UNTIL_EXIT, MD_UNTIL_GRAPHS, MD_UNTIL_MARK };
+enum md_capture_store { MD_STORE_ANONYMOUS, MD_STORE_ALL, MD_STORE_NONE };
+
+/* What the environment asks for; read once, before the first hook acts. */
+struct md_capture_options {
+	char trace[4096];        /* MEDUSA_TRACE */
+	enum md_capture_until until;
+	uint64_t until_graphs;
+	char until_mark[128];
+	uint64_t shift;          /* MEDUSA_SHIFT, 0: none */
+	uint64_t kv_bytes;       /* MEDUSA_KV_BYTES, 0: measure */
+	enum md_capture_store store;
+	bool probe;              /* MEDUSA_PROBE */
+	uint64_t probe_limit;    /* MEDUSA_PROBE_LIMIT, bytes of host memory */
+};
+
+/*
+ * `active` is all that a hook looks at once recording has ended. Everything below `lock` is touched under it; the
+ * trace is only written under it too, so that closing needs no further care.
+ */
+struct md_capture {
+	atomic_bool active;
+	atomic_uint capturing;        /* streams under stream capture */
+	_Atomic uint64_t sequence;
+	_Atomic uint64_t epoch;       /* counts unloads: function handles of an older epoch may have been reused */
+	struct md_capture_options options;
+
+	pthread_mutex_t lock;
+	struct md_trace_writer *writer;
+	struct md_interval_index live; /* allocations; value is the md_alloc_family */
+	struct md_interval_index binds; /* value is an index into bind_roles */
+	enum md_bind_role *bind_roles;
+	size_t bind_count;
+	struct md_kv kv;
+	uint64_t free_before_capture; /* bytes, before the first stream capture; 0: not yet */
+	uint64_t free_after_instantiate;
+};
+
+extern struct md_capture md_capture;
+
+/* ---- capture_state.c: life of the recording ---- */
+
+/* Starts the recording at the first call of the process. True: record, and call md_capture_leave after. */
+bool md_capture_enter(void);
+void md_capture_leave(void);
+/* Says why once, ends the recording without completing the trace, and lets the engine run on. Lock held or not. */
+void md_capture_trouble(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Completes the trace; hooks pass through from here on. probe: the driver may still be called. Lock not held. */
+void md_capture_finish(bool probe);
+/* Ends the recording if what --until names has been reached. Lock not held; inside a hook. */
+void md_capture_check_until(const char *mark);
+/* A graph is about to be launched: an engine that labels none has none left to label. */
+void md_capture_check_launch(void);
+/* A context is current for the first time: fingerprint and shift. Inside a hook, lock not held. */
+void md_capture_context_seen(void);
+void md_capture_library_file(const char *path, const char *build_id); /* lock held */
+
+static inline uint64_t md_capture_next(void)
+{
+	return atomic_fetch_add_explicit(&md_capture.sequence, 1, memory_order_relaxed) + 1;
+}
+static inline void md_capture_lock(void)
+{
+	pthread_mutex_lock(&md_capture.lock);
+}
+static inline void md_capture_unlock(void)
+{
+	pthread_mutex_unlock(&md_capture.lock);
+}
+
+/* ---- capture_allocs.c: lock not held ---- */
+
+void md_capture_alloc_note(enum md_alloc_family family, uint64_t address, uint64_t bytes);
+/* Called before the real free, so that nobody can be given the address in between. */
+void md_capture_free_note(uint64_t address);
+void md_capture_unmap_note(uint64_t address, uint64_t bytes);
+/* Moves what is allocated next, in a run with MEDUSA_SHIFT; bytes is the size asked for. */
+void md_capture_shift_before_alloc(uint64_t bytes);
+void md_capture_shift_before_reserve(void);
+void md_capture_shift_start(void);
+void md_capture_shift_release(void);
+
+/* ---- capture_images.c: lock not held unless said ---- */
+
+void md_capture_module_loaded(CUmodule module, const void *image);
+void md_capture_module_loaded_file(CUmodule module, const char *path);
+void md_capture_library_loaded(CUlibrary library, const void *image);
+void md_capture_library_loaded_file(CUlibrary library, const char *path);
+void md_capture_library_module(CUlibrary library, CUmodule module);
+void md_capture_module_unloaded(CUmodule module);
+void md_capture_library_unloaded(CUlibrary library);
+uint32_t md_capture_image_of_module(CUmodule module);   /* lock held; MD_NONE when its load was not seen */
+uint32_t md_capture_image_of_library(CUlibrary library); /* lock held */
+
+/* ---- capture_kernels.c ---- */
+
+/* Index of the kernel in the trace, put there when new; func or kern may be NULL. MD_NONE on failure. Lock held. */
+uint32_t md_capture_kernel_find(CUfunction func, CUkernel kern);
+/* The same for a graph node: function state is read again, for it may have been changed since. Lock held. */
+uint32_t md_capture_kernel_find_fresh(CUfunction func, CUkernel kern);
+const struct md_kernel *md_capture_kernel_get(uint32_t index); /* lock held; valid until the next find */
+uint32_t md_capture_kernel_count(void); /* lock held */
+void md_capture_kernels_forget(CUmodule module, CUlibrary library); /* lock held; either may be NULL */
+
+/* ---- capture_launches.c ---- */
+
+void md_capture_launch_count(CUfunction func); /* hot: no lock, no allocation once the kernel is known */
+void md_capture_launches_put(void);            /* totals to the trace; lock held */
+
+/* What was seen of the call that made a node; some attributes can't be read back from it. */
+struct md_capture_memo {
+	uint64_t sequence;
+	uint32_t attribute_count;
+	struct md_attribute attributes[9];
+};
+#define MD_NODE_ATTRIBUTES 9
+extern const uint32_t md_capture_attribute_ids[MD_NODE_ATTRIBUTES];
+/* The bytes of an attribute that mean something; the rest of value is zeroed. False for default values. */
+bool md_capture_attribute_copy(struct md_attribute *to, CUlaunchAttributeID id, const CUlaunchAttributeValue *value,
+                               bool given);
+
+void md_capture_stream_begun(CUstream stream);
+void md_capture_stream_ending(CUstream stream); /* after cuStreamEndCapture, whatever it returned */
+/* Links the node that the last call put at the end of a capturing stream with that call. */
+void md_capture_node_note(CUstream stream, const CUlaunchAttribute *attributes, unsigned count);
+void md_capture_node_touched(CUgraphNode node); /* its parameters were set anew */
+const struct md_capture_memo *md_capture_node_memo(CUgraphNode node); /* lock held; NULL */
+void md_capture_graph_forget(CUgraph graph); /* before cuGraphDestroy */
+
+/* ---- capture_graphs.c: recorded graphs ---- */
+
+struct md_capture_graph {
+	uint64_t id;
+	CUgraphExec exec;     /* NULL once destroyed */
+	CUcontext context;
+	bool refused, labelled;
+	bool probed;          /* or never to be */
+	bool pageable;        /* writes host memory that could not be put back */
+	uint64_t *candidates; /* addresses of live allocations that parameters point into, ascending; owned */
+	size_t candidate_count;
+};
+
+void md_capture_graph_instantiated(CUgraph graph, CUgraphExec exec, uint64_t flags);
+void md_capture_exec_updated(CUgraphExec exec, const char *call);
+void md_capture_exec_destroyed(CUgraphExec exec);
+bool md_capture_exec_label(CUgraphExec exec, const char *label, unsigned batch); /* false: not recorded */
+struct md_capture_graph *md_capture_graph_of(CUgraphExec exec); /* lock held; NULL */
+struct md_capture_graph *md_capture_graph_at(size_t index);     /* lock held; NULL past the end */
+size_t md_capture_graphs_labelled(void), md_capture_graphs_recorded(void); /* lock held */
+
+/* ---- capture_probe.c: which private memory has contents that matter ---- */
+
+void md_capture_probe_exec(CUgraphExec exec);  /* if it has not been; inside a hook, lock not held */
+void md_capture_probe_context(CUcontext context); /* all graphs of a context, NULL: all */
+
+#endif

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Allocations of all families as they come and go, and the pads that move them in a shifted run. */
+#include "capture/capture.h"
+
+#include "kvprofile/kvprofile.h"
+
+#define MAX_PADS 64
+#define MAX_PAD_BYTES (64ull << 20)
+#define SMALL_ALLOC (1ull << 20) /* the driver carves smaller ones out of shared 2 MiB blocks */
+
+static bool takes_device_memory(uint64_t family)
+{
+	return family != MD_ALLOC_HOST && family != MD_ALLOC_GLOBAL;
+}
+
+void md_capture_alloc_note(enum md_alloc_family family, uint64_t address, uint64_t bytes)
+{
+	if (!address || !bytes)
+		return;
+	md_capture_lock();
+	if (md_capture.writer) {
+		if (!md_interval_add(&md_capture.live, address, bytes, family))
+			md_capture_trouble("out of memory at allocation %zu", md_capture.live.count);
+		else
+			md_trace_put_alloc(md_capture.writer, md_capture_next(), family, address, bytes);
+	}
+	md_capture_unlock();
+	if (takes_device_memory(family))
+		md_kvprofile_note_alloc(bytes);
+}
+
+static void forget(uint64_t address)
+{
+	const struct md_interval *item = md_interval_find(&md_capture.live, address);
+
+	if (!item || item->start != address)
+		return;
+	if (takes_device_memory(item->value))
+		md_kvprofile_note_free(item->size);
+	md_interval_remove(&md_capture.live, address);
+	if (md_capture.writer)
+		md_trace_put_free(md_capture.writer, md_capture_next(), address);
+}
+
+void md_capture_free_note(uint64_t address)
+{
+	md_capture_lock();
+	forget(address);
+	md_capture_unlock();
+}
+
+void md_capture_unmap_note(uint64_t address, uint64_t bytes)
+{
+	md_capture_lock();
+	for (size_t i = md_capture.live.count; i-- > 0;) {
+		const struct md_interval *item = &md_capture.live.items[i];
+		if (item->start >= address && item->start - address < bytes && item->value == MD_ALLOC_VMM)
+			forget(item->start);
+	}
+	md_capture_unlock();
+}
+
+/* ---- shift ----------------------------------------------------------------------------------------------------- */
+
+static struct {
+	pthread_mutex_t lock;
+	bool started;
+	CUcontext context;
+	uint64_t calls;
+	unsigned count, reserve_count;
+	uint64_t bytes;
+	CUdeviceptr pads[MAX_PADS];
+	struct {
+		CUdeviceptr address;
+		size_t size;
+	} reserved[MAX_PADS];
+} shift = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static uint64_t next_random(void)
+{
+	uint64_t in[2] = { md_capture.options.shift, shift.calls++ };
+
+	return md_hash_checksum(in, sizeof(in));
+}
+
+static void add_pad(uint64_t bytes)
+{
+	CUdeviceptr pad;
+
+	if (shift.count >= MAX_PADS || shift.bytes + bytes > MAX_PAD_BYTES || md_cuda.cuMemAlloc_v2(&pad, bytes))
+		return;
+	shift.pads[shift.count++] = pad;
+	shift.bytes += bytes;
+}
+
+static void add_reservation(size_t bytes)
+{
+	CUdeviceptr address;
+
+	if (shift.reserve_count >= MAX_PADS || md_cuda.cuMemAddressReserve(&address, bytes, 0, 0, 0))
+		return;
+	shift.reserved[shift.reserve_count].address = address;
+	shift.reserved[shift.reserve_count++].size = bytes;
+}
+
+/* Nothing may be allocated while some stream is capturing: in the global mode it would break the capture. */
+static bool may_shift(void)
+{
+	return md_capture.options.shift && shift.started && !atomic_load(&md_capture.capturing);
+}
+
+void md_capture_shift_start(void)
+{
+	if (!md_capture.options.shift)
+		return;
+	pthread_mutex_lock(&shift.lock);
+	shift.started = md_cuda.cuCtxGetCurrent(&shift.context) == CUDA_SUCCESS;
+	if (may_shift()) {
+		for (unsigned i = 0; i < 4; i++)
+			add_reservation((1 + next_random() % 8) * (2ull << 20));
+		add_pad((1 + next_random() % 3) * (2ull << 20));
+		add_pad((1 + next_random() % 64) * 512);
+	}
+	pthread_mutex_unlock(&shift.lock);
+}
+
+void md_capture_shift_before_alloc(uint64_t bytes)
+{
+	uint64_t random;
+
+	if (!may_shift())
+		return;
+	pthread_mutex_lock(&shift.lock);
+	random = next_random();
+	/* One in three at first, and what is left of the bounds thins them out by itself. */
+	if (random % 3 == 0)
+		add_pad(bytes < SMALL_ALLOC ? (1 + (random >> 8) % 64) * 512 : 2ull << 20);
+	pthread_mutex_unlock(&shift.lock);
+}
+
+void md_capture_shift_before_reserve(void)
+{
+	if (!may_shift())
+		return;
+	pthread_mutex_lock(&shift.lock);
+	if (next_random() % 2 == 0)
+		add_reservation((1 + next_random() % 8) * (2ull << 20));
+	pthread_mutex_unlock(&shift.lock);
+}
+
+void md_capture_shift_release(void)
+{
+	CUcontext popped;
+
+	if (!shift.context || atomic_load(&md_capture.capturing) || md_cuda.cuCtxPushCurrent_v2(shift.context))
+		return;
+	pthread_mutex_lock(&shift.lock);
+	while (shift.count)
+		md_cuda.cuMemFree_v2(shift.pads[--shift.count]);
+	while (shift.reserve_count) {
+		shift.reserve_count--;
+		md_cuda.cuMemAddressFree(shift.reserved[shift.reserve_count].address,
+		                         shift.reserved[shift.reserve_count].size);
+	}
+	shift.context = NULL;
+	shift.started = false;
+	pthread_mutex_unlock(&shift.lock);
+	md_cuda.cuCtxPopCurrent_v2(&popped);
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hooks of launches, stream capture and graphs: which call made which node, and which graph became which executable. */
+#include "capture/capture_hooks.h"
+
+/* ---- stream capture ------------------------------------------------------------------------------------------------- */
+
+/* In the _ptsz entry points the null stream is the thread's own; this handle means it everywhere. */
+static CUstream per_thread(CUstream stream)
+{
+	return stream ? stream : CU_STREAM_PER_THREAD;
+}
+#define AS_GIVEN(stream) (stream)
+
+static void before_first_capture(void)
+{
+	size_t free_bytes = 0, total;
+
+	if (md_capture.free_before_capture || md_cuda.cuMemGetInfo_v2(&free_bytes, &total))
+		return;
+	md_capture_lock();
+	md_capture.free_before_capture = free_bytes;
+	md_capture_unlock();
+}
+
+#define STREAM_CAPTURE(suffix, which)                                                                                  \
+	CUresult CUDAAPI cuStreamBeginCapture_v2##suffix(CUstream hStream, CUstreamCaptureMode mode)                   \
+	MD_HOOK(cuStreamBeginCapture_v2##suffix, (hStream, mode), before_first_capture(),                              \
+	        md_capture_stream_begun(which(hStream)))                                                               \
+	CUresult CUDAAPI cuStreamBeginCaptureToGraph##suffix(CUstream hStream, CUgraph hGraph,                         \
+	                                                     const CUgraphNode *dependencies,                          \
+	                                                     const CUgraphEdgeData *data, size_t count,                \
+	                                                     CUstreamCaptureMode mode)                                 \
+	MD_HOOK(cuStreamBeginCaptureToGraph##suffix, (hStream, hGraph, dependencies, data, count, mode),               \
+	        before_first_capture(), md_capture_stream_begun(which(hStream)))                                       \
+	CUresult CUDAAPI cuStreamEndCapture##suffix(CUstream hStream, CUgraph *phGraph)                                \
+	{                                                                                                              \
+		bool recording = md_capture_enter();                                                                   \
+		CUresult result = MD_REAL(cuStreamEndCapture##suffix, (hStream, phGraph));                             \
+		if (recording) {                                                                                       \
+			md_capture_stream_ending(which(hStream));                                                      \
+			md_capture_leave();                                                                            \
+		}                                                                                                      \
+		return result;                                                                                         \
+	}
+STREAM_CAPTURE(, AS_GIVEN)
+STREAM_CAPTURE(_ptsz, per_thread)
+
+/* ---- launches: the hot path -------------------------------------------------------------------------------------------- */
+
+static bool in_capture(CUstream stream)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+	return atomic_load_explicit(&md_capture.capturing, memory_order_relaxed) &&
+	       md_cuda.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+}
+
+static void launched(CUfunction func, CUstream stream, const CUlaunchAttribute *attributes, unsigned count)
+{
+	if (in_capture(stream))
+		md_capture_node_note(stream, attributes, count);
+	else
+		md_capture_launch_count(func);
+}
+
+/* A copy or a set, a host function: only its place in the order matters, and only inside of a capture. */
+static void enqueued(CUstream stream)
+{
+	if (in_capture(stream))
+		md_capture_node_note(stream, NULL, 0);
+}
+
+#define LAUNCHES(suffix, which)                                                                                        \
+	CUresult CUDAAPI cuLaunchKernel##suffix(CUfunction f, unsigned int gx, unsigned int gy, unsigned int gz,       \
+	                                        unsigned int bx, unsigned int by, unsigned int bz,                     \
+	                                        unsigned int shared, CUstream hStream, void **params, void **extra)    \
+	MD_HOOK(cuLaunchKernel##suffix, (f, gx, gy, gz, bx, by, bz, shared, hStream, params, extra), MD_NOTHING,       \
+	        launched(f, which(hStream), NULL, 0))                                                                  \
+	CUresult CUDAAPI cuLaunchKernelEx##suffix(const CUlaunchConfig *config, CUfunction f, void **params,           \
+	                                          void **extra)                                                        \
+	MD_HOOK(cuLaunchKernelEx##suffix, (config, f, params, extra), MD_NOTHING,                                      \
+	        launched(f, which(config->hStream), config->attrs, config->numAttrs))                                  \
+	CUresult CUDAAPI cuLaunchCooperativeKernel##suffix(CUfunction f, unsigned int gx, unsigned int gy,             \
+	                                                   unsigned int gz, unsigned int bx, unsigned int by,          \
+	                                                   unsigned int bz, unsigned int shared, CUstream hStream,     \
+	                                                   void **params)                                              \
+	MD_HOOK(cuLaunchCooperativeKernel##suffix, (f, gx, gy, gz, bx, by, bz, shared, hStream, params), MD_NOTHING,   \
+	        launched(f, which(hStream), &cooperative, 1))
+static const CUlaunchAttribute cooperative = { .id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE, .value = { .cooperative = 1 } };
+LAUNCHES(, AS_GIVEN)
+LAUNCHES(_ptsz, per_thread)
+
+#define ENQUEUE(symbol, which, params, args)                                                                           \
+	CUresult CUDAAPI symbol params MD_HOOK(symbol, args, MD_NOTHING, enqueued(which(hStream)))
+#define COPIES_AND_SETS(suffix, which)                                                                                 \
+	ENQUEUE(cuMemcpyAsync##suffix, which, (CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream hStream),          \
+	        (dst, src, n, hStream))                                                                                \
+	ENQUEUE(cuMemcpyHtoDAsync_v2##suffix, which, (CUdeviceptr dst, const void *src, size_t n, CUstream hStream),   \
+	        (dst, src, n, hStream))                                                                                \
+	ENQUEUE(cuMemcpyDtoHAsync_v2##suffix, which, (void *dst, CUdeviceptr src, size_t n, CUstream hStream),         \
+	        (dst, src, n, hStream))                                                                                \
+	ENQUEUE(cuMemcpyDtoDAsync_v2##suffix, which, (CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream hStream),   \
+	        (dst, src, n, hStream))                                                                                \
+	ENQUEUE(cuMemcpy2DAsync_v2##suffix, which, (const CUDA_MEMCPY2D *copy, CUstream hStream), (copy, hStream))     \
+	ENQUEUE(cuMemcpy3DAsync_v2##suffix, which, (const CUDA_MEMCPY3D *copy, CUstream hStream), (copy, hStream))     \
+	ENQUEUE(cuMemsetD8Async##suffix, which, (CUdeviceptr dst, unsigned char v, size_t n, CUstream hStream),        \
+	        (dst, v, n, hStream))                                                                                  \
+	ENQUEUE(cuMemsetD16Async##suffix, which, (CUdeviceptr dst, unsigned short v, size_t n, CUstream hStream),      \
+	        (dst, v, n, hStream))                                                                                  \
+	ENQUEUE(cuMemsetD32Async##suffix, which, (CUdeviceptr dst, unsigned int v, size_t n, CUstream hStream),        \
+	        (dst, v, n, hStream))                                                                                  \
+	ENQUEUE(cuMemsetD2D8Async##suffix, which,                                                                      \
+	        (CUdeviceptr dst, size_t pitch, unsigned char v, size_t w, size_t h, CUstream hStream),                \
+	        (dst, pitch, v, w, h, hStream))                                                                        \
+	ENQUEUE(cuMemsetD2D32Async##suffix, which,                                                                     \
+	        (CUdeviceptr dst, size_t pitch, unsigned int v, size_t w, size_t h, CUstream hStream),                 \
+	        (dst, pitch, v, w, h, hStream))                                                                        \
+	ENQUEUE(cuLaunchHostFunc##suffix, which, (CUstream hStream, CUhostFn fn, void *user), (hStream, fn, user))
+COPIES_AND_SETS(, AS_GIVEN)
+COPIES_AND_SETS(_ptsz, per_thread)
+
+/* ---- graphs ------------------------------------------------------------------------------------------------------------ */
+
+CUresult CUDAAPI cuGraphDestroy(CUgraph hGraph)
+MD_HOOK(cuGraphDestroy, (hGraph), md_capture_graph_forget(hGraph), MD_NOTHING)
+
+CUresult CUDAAPI cuGraphKernelNodeSetParams_v2(CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS *params)
+MD_HOOK(cuGraphKernelNodeSetParams_v2, (hNode, params), MD_NOTHING, md_capture_node_touched(hNode))
+
+CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph hGraph, unsigned long long flags)
+MD_HOOK(cuGraphInstantiateWithFlags, (exec, hGraph, flags), md_capture_context_seen(),
+        md_capture_graph_instantiated(hGraph, *exec, flags))
+
+#define INSTANTIATE(suffix)                                                                                            \
+	CUresult CUDAAPI cuGraphInstantiateWithParams##suffix(CUgraphExec *exec, CUgraph hGraph,                       \
+	                                                      CUDA_GRAPH_INSTANTIATE_PARAMS *params)                   \
+	MD_HOOK(cuGraphInstantiateWithParams##suffix, (exec, hGraph, params), md_capture_context_seen(),               \
+	        md_capture_graph_instantiated(hGraph, *exec, params->flags))
+INSTANTIATE()
+INSTANTIATE(_ptsz)
+
+#define LAUNCH_GRAPH(suffix)                                                                                           \
+	CUresult CUDAAPI cuGraphLaunch##suffix(CUgraphExec hGraph, CUstream hStream)                                   \
+	MD_HOOK(cuGraphLaunch##suffix, (hGraph, hStream),                                                              \
+	        (md_capture_probe_exec(hGraph), md_capture_check_launch()), MD_NOTHING)
+LAUNCH_GRAPH()
+LAUNCH_GRAPH(_ptsz)
+
+CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec hGraphExec)
+MD_HOOK(cuGraphExecDestroy, (hGraphExec),
+        (md_capture_probe_exec(hGraphExec), md_capture_exec_destroyed(hGraphExec)), MD_NOTHING)
+
+CUresult CUDAAPI cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *node, CUgraphExecUpdateResult *outcome)
+MD_HOOK(cuGraphExecUpdate, (exec, graph, node, outcome), MD_NOTHING, md_capture_exec_updated(exec, "cuGraphExecUpdate"))
+
+CUresult CUDAAPI cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info)
+MD_HOOK(cuGraphExecUpdate_v2, (exec, graph, info), MD_NOTHING, md_capture_exec_updated(exec, "cuGraphExecUpdate"))
+
+CUresult CUDAAPI cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node,
+                                                   const CUDA_KERNEL_NODE_PARAMS *params)
+MD_HOOK(cuGraphExecKernelNodeSetParams_v2, (exec, node, params), MD_NOTHING,
+        md_capture_exec_updated(exec, "cuGraphExecKernelNodeSetParams"))

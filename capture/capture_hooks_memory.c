@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hooks of memory, contexts, modules and libraries: what is allocated, and what images are loaded. */
+#include "capture/capture_hooks.h"
+
+/* ---- contexts ----------------------------------------------------------------------------------------------------- */
+
+CUresult CUDAAPI cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
+MD_HOOK(cuCtxCreate_v2, (pctx, flags, dev), MD_NOTHING, md_capture_context_seen())
+
+CUresult CUDAAPI cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *params, int count, unsigned int flags, CUdevice dev)
+MD_HOOK(cuCtxCreate_v3, (pctx, params, count, flags, dev), MD_NOTHING, md_capture_context_seen())
+
+CUresult CUDAAPI cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *params, unsigned int flags, CUdevice dev)
+MD_HOOK(cuCtxCreate_v4, (pctx, params, flags, dev), MD_NOTHING, md_capture_context_seen())
+
+CUresult CUDAAPI cuCtxSetCurrent(CUcontext ctx)
+MD_HOOK(cuCtxSetCurrent, (ctx), MD_NOTHING, md_capture_context_seen())
+
+CUresult CUDAAPI cuCtxPushCurrent_v2(CUcontext ctx)
+MD_HOOK(cuCtxPushCurrent_v2, (ctx), MD_NOTHING, md_capture_context_seen())
+
+CUresult CUDAAPI cuCtxDestroy_v2(CUcontext ctx)
+MD_HOOK(cuCtxDestroy_v2, (ctx), md_capture_probe_context(ctx), MD_NOTHING)
+
+/* A primary context is counted; a release that is not the last one probes a little early, which does no harm. */
+CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice dev)
+MD_HOOK(cuDevicePrimaryCtxRelease_v2, (dev), md_capture_probe_context(NULL), MD_NOTHING)
+
+CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice dev)
+MD_HOOK(cuDevicePrimaryCtxReset_v2, (dev), md_capture_probe_context(NULL), MD_NOTHING)
+
+/* ---- modules and libraries ------------------------------------------------------------------------------------------ */
+
+CUresult CUDAAPI cuModuleLoad(CUmodule *module, const char *fname)
+MD_HOOK(cuModuleLoad, (module, fname), MD_NOTHING, md_capture_module_loaded_file(*module, fname))
+
+CUresult CUDAAPI cuModuleLoadData(CUmodule *module, const void *image)
+MD_HOOK(cuModuleLoadData, (module, image), MD_NOTHING, md_capture_module_loaded(*module, image))
+
+CUresult CUDAAPI cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count, CUjit_option *options,
+                                    void **values)
+MD_HOOK(cuModuleLoadDataEx, (module, image, count, options, values), MD_NOTHING, md_capture_module_loaded(*module, image))
+
+CUresult CUDAAPI cuModuleLoadFatBinary(CUmodule *module, const void *fatCubin)
+MD_HOOK(cuModuleLoadFatBinary, (module, fatCubin), MD_NOTHING, md_capture_module_loaded(*module, fatCubin))
+
+CUresult CUDAAPI cuModuleUnload(CUmodule hmod)
+MD_HOOK(cuModuleUnload, (hmod), md_capture_module_unloaded(hmod), MD_NOTHING)
+
+CUresult CUDAAPI cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod, const char *name)
+{
+	CUdeviceptr address = 0;
+	size_t size = 0;
+
+	/* Either output may be left out by the caller, and we need both. */
+	MD_HOOK(cuModuleGetGlobal_v2, (dptr ? dptr : &address, bytes ? bytes : &size, hmod, name), MD_NOTHING,
+	        md_capture_alloc_note(MD_ALLOC_GLOBAL, dptr ? *dptr : address, bytes ? *bytes : size))
+}
+
+CUresult CUDAAPI cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, const char *name)
+{
+	CUdeviceptr address = 0;
+	size_t size = 0;
+
+	MD_HOOK(cuLibraryGetGlobal, (dptr ? dptr : &address, bytes ? bytes : &size, library, name), MD_NOTHING,
+	        md_capture_alloc_note(MD_ALLOC_GLOBAL, dptr ? *dptr : address, bytes ? *bytes : size))
+}
+
+CUresult CUDAAPI cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jitOptions,
+                                   void **jitOptionsValues, unsigned int numJitOptions, CUlibraryOption *libraryOptions,
+                                   void **libraryOptionValues, unsigned int numLibraryOptions)
+MD_HOOK(cuLibraryLoadData,
+        (library, code, jitOptions, jitOptionsValues, numJitOptions, libraryOptions, libraryOptionValues,
+         numLibraryOptions),
+        MD_NOTHING, md_capture_library_loaded(*library, code))
+
+CUresult CUDAAPI cuLibraryLoadFromFile(CUlibrary *library, const char *fileName, CUjit_option *jitOptions,
+                                       void **jitOptionsValues, unsigned int numJitOptions,
+                                       CUlibraryOption *libraryOptions, void **libraryOptionValues,
+                                       unsigned int numLibraryOptions)
+MD_HOOK(cuLibraryLoadFromFile,
+        (library, fileName, jitOptions, jitOptionsValues, numJitOptions, libraryOptions, libraryOptionValues,
+         numLibraryOptions),
+        MD_NOTHING, md_capture_library_loaded_file(*library, fileName))
+
+CUresult CUDAAPI cuLibraryUnload(CUlibrary library)
+MD_HOOK(cuLibraryUnload, (library), md_capture_library_unloaded(library), MD_NOTHING)
+
+CUresult CUDAAPI cuLibraryGetModule(CUmodule *pMod, CUlibrary library)
+MD_HOOK(cuLibraryGetModule, (pMod, library), MD_NOTHING, md_capture_library_module(library, *pMod))
+
+/* ---- allocations ---------------------------------------------------------------------------------------------------- */
+
+#define BEFORE_ALLOC(bytes) (md_capture_context_seen(), md_capture_shift_before_alloc(bytes))
+
+CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
+MD_HOOK(cuMemAlloc_v2, (dptr, bytesize), BEFORE_ALLOC(bytesize), md_capture_alloc_note(MD_ALLOC_DEVICE, *dptr, bytesize))
+
+CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t width, size_t height, unsigned int element)
+MD_HOOK(cuMemAllocPitch_v2, (dptr, pPitch, width, height, element), BEFORE_ALLOC(width * height),
+        md_capture_alloc_note(MD_ALLOC_PITCH, *dptr, *pPitch * height))
+
+CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
+MD_HOOK(cuMemAllocManaged, (dptr, bytesize, flags), BEFORE_ALLOC(bytesize),
+        md_capture_alloc_note(MD_ALLOC_MANAGED, *dptr, bytesize))
+
+CUresult CUDAAPI cuMemFree_v2(CUdeviceptr dptr)
+MD_HOOK(cuMemFree_v2, (dptr), md_capture_free_note(dptr), MD_NOTHING)
+
+CUresult CUDAAPI cuMemHostAlloc(void **pp, size_t bytesize, unsigned int flags)
+MD_HOOK(cuMemHostAlloc, (pp, bytesize, flags), MD_NOTHING,
+        md_capture_alloc_note(MD_ALLOC_HOST, (uintptr_t)*pp, bytesize))
+
+CUresult CUDAAPI cuMemAllocHost_v2(void **pp, size_t bytesize)
+MD_HOOK(cuMemAllocHost_v2, (pp, bytesize), MD_NOTHING, md_capture_alloc_note(MD_ALLOC_HOST, (uintptr_t)*pp, bytesize))
+
+CUresult CUDAAPI cuMemFreeHost(void *p)
+MD_HOOK(cuMemFreeHost, (p), md_capture_free_note((uintptr_t)p), MD_NOTHING)
+
+CUresult CUDAAPI cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int flags)
+MD_HOOK(cuMemHostRegister_v2, (p, bytesize, flags), MD_NOTHING,
+        md_capture_alloc_note(MD_ALLOC_HOST, (uintptr_t)p, bytesize))
+
+CUresult CUDAAPI cuMemHostUnregister(void *p)
+MD_HOOK(cuMemHostUnregister, (p), md_capture_free_note((uintptr_t)p), MD_NOTHING)
+
+#define ASYNC_ALLOC(suffix)                                                                                            \
+	CUresult CUDAAPI cuMemAllocAsync##suffix(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)                 \
+	MD_HOOK(cuMemAllocAsync##suffix, (dptr, bytesize, hStream), BEFORE_ALLOC(bytesize),                            \
+	        md_capture_alloc_note(MD_ALLOC_ASYNC, *dptr, bytesize))                                                \
+	CUresult CUDAAPI cuMemAllocFromPoolAsync##suffix(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,        \
+	                                                 CUstream hStream)                                             \
+	MD_HOOK(cuMemAllocFromPoolAsync##suffix, (dptr, bytesize, pool, hStream), BEFORE_ALLOC(bytesize),              \
+	        md_capture_alloc_note(MD_ALLOC_ASYNC, *dptr, bytesize))                                                \
+	CUresult CUDAAPI cuMemFreeAsync##suffix(CUdeviceptr dptr, CUstream hStream)                                    \
+	MD_HOOK(cuMemFreeAsync##suffix, (dptr, hStream), md_capture_free_note(dptr), MD_NOTHING)
+ASYNC_ALLOC()
+ASYNC_ALLOC(_ptsz)
+
+/* ---- virtual memory management: what counts is the mapped range ------------------------------------------------------ */
+
+CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
+                                     unsigned long long flags)
+MD_HOOK(cuMemAddressReserve, (ptr, size, alignment, addr, flags),
+        (md_capture_context_seen(), md_capture_shift_before_reserve()), MD_NOTHING)
+
+CUresult CUDAAPI cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+                          unsigned long long flags)
+MD_HOOK(cuMemMap, (ptr, size, offset, handle, flags), MD_NOTHING, md_capture_alloc_note(MD_ALLOC_VMM, ptr, size))
+
+CUresult CUDAAPI cuMemUnmap(CUdeviceptr ptr, size_t size)
+MD_HOOK(cuMemUnmap, (ptr, size), md_capture_unmap_note(ptr, size), MD_NOTHING)

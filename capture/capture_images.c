@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Images as they are loaded: each content once, and which module or library came from which. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "base/cleanup.h"
+#include "capture/capture.h"
+#include "driver/image.h"
+
+struct library {
+	CUlibrary handle;
+	uint32_t image;
+	bool module_known;
+};
+
+/* All under md_capture.lock. */
+static struct {
+	struct md_hash *hashes; /* by image index */
+	uint32_t count;
+	struct md_map modules;  /* CUmodule -> image, also of modules that libraries made */
+	struct library *libraries;
+	size_t library_count;
+} images;
+
+/* ---- contents --------------------------------------------------------------------------------------------------- */
+
+static uint32_t find_hash(const struct md_hash *hash)
+{
+	for (uint32_t i = 0; i < images.count; i++) {
+		if (md_hash_equal(&images.hashes[i], hash))
+			return i;
+	}
+	return MD_NONE;
+}
+
+static void build_id_text(const struct md_image_home *home, char *text)
+{
+	for (size_t i = 0; i < home->build_id_size && i < MD_BUILD_ID_BYTES; i++)
+		sprintf(text + 2 * i, "%02x", home->build_id[i]);
+}
+
+static bool keep_bytes(bool in_file)
+{
+	return md_capture.options.store == MD_STORE_ALL || (md_capture.options.store == MD_STORE_ANONYMOUS && !in_file);
+}
+
+static uint32_t put_image(const struct md_image_span *span, const struct md_hash *hash, struct md_image_home *home)
+{
+	char build_id[2 * MD_BUILD_ID_BYTES + 1] = "";
+	struct md_hash *grown = realloc(images.hashes, (images.count + 1) * sizeof(*grown));
+	struct md_image image = { .hash = *hash, .kind = span->kind, .size = span->size };
+
+	if (!grown) {
+		md_capture_trouble("out of memory at image %u", images.count);
+		return MD_NONE;
+	}
+	images.hashes = grown;
+	build_id_text(home, build_id);
+	if (home->path[0]) {
+		image.path = home->path;
+		image.build_id = build_id[0] ? build_id : NULL;
+		image.file_offset = home->offset;
+		md_capture_library_file(home->path, build_id);
+	}
+	if (keep_bytes(home->path[0]))
+		image.data = (uint8_t *)span->data; /* borrowed; the writer copies */
+	md_trace_put_image(md_capture.writer, md_capture_next(), &image);
+	grown[images.count] = *hash;
+	return images.count++;
+}
+
+/* file: the path an engine gave; then the image lies at offset 0 of it, mapped by us. */
+static uint32_t note_image(const void *image, const char *file)
+{
+	MD_AUTO_FREE struct md_image_home *home = calloc(1, sizeof(*home));
+	struct md_image_span span;
+	struct md_hash hash;
+	struct md_error err = { 0 };
+	uint32_t index;
+
+	if (!image || !home)
+		return MD_NONE;
+	if (md_image_span(image, &span, &err) != MD_OK) {
+		md_warn("an image is not recorded: %s", err.message);
+		return MD_NONE;
+	}
+	hash = md_hash_bytes(span.data, span.size);
+	md_capture_lock();
+	index = md_capture.writer ? find_hash(&hash) : MD_NONE;
+	if (index == MD_NONE && md_capture.writer) {
+		if (md_image_home(span.data, home, &err) != MD_OK)
+			md_debug("image home: %s", err.message);
+		if (file && !home->path[0] && realpath(file, home->path))
+			home->offset = (uint64_t)((const char *)span.data - (const char *)image);
+		index = put_image(&span, &hash, home);
+	}
+	md_capture_unlock();
+	return index;
+}
+
+static uint32_t note_file(const char *path)
+{
+	MD_AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+	struct stat about;
+	uint32_t index;
+	void *data;
+
+	if (fd < 0 || fstat(fd, &about) || about.st_size <= 0)
+		return MD_NONE;
+
+	data = mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+	if (data == MAP_FAILED)
+		return MD_NONE;
+	index = note_image(data, path);
+	munmap(data, (size_t)about.st_size);
+	return index;
+}
+
+/* ---- handles ---------------------------------------------------------------------------------------------------- */
+
+static void remember_module(CUmodule module, uint32_t image)
+{
+	md_capture_lock();
+	if (image != MD_NONE && !md_map_put(&images.modules, (uintptr_t)module, image))
+		md_capture_trouble("out of memory for a module");
+	md_capture_unlock();
+}
+
+static void remember_library(CUlibrary library, uint32_t image)
+{
+	struct library *grown;
+
+	if (image == MD_NONE)
+		return;
+	md_capture_lock();
+	grown = realloc(images.libraries, (images.library_count + 1) * sizeof(*grown));
+	if (grown) {
+		images.libraries = grown;
+		grown[images.library_count++] = (struct library){ library, image, false };
+	} else {
+		md_capture_trouble("out of memory for library %zu", images.library_count);
+	}
+	md_capture_unlock();
+}
+
+void md_capture_module_loaded(CUmodule module, const void *image)
+{
+	remember_module(module, note_image(image, NULL));
+}
+
+void md_capture_module_loaded_file(CUmodule module, const char *path)
+{
+	remember_module(module, note_file(path));
+}
+
+void md_capture_library_loaded(CUlibrary library, const void *image)
+{
+	remember_library(library, note_image(image, NULL));
+}
+
+void md_capture_library_loaded_file(CUlibrary library, const char *path)
+{
+	remember_library(library, note_file(path));
+}
+
+void md_capture_library_module(CUlibrary library, CUmodule module)
+{
+	md_capture_lock();
+	uint32_t image = md_capture_image_of_library(library);
+	for (size_t i = 0; i < images.library_count; i++)
+		images.libraries[i].module_known |= images.libraries[i].handle == library;
+	md_capture_unlock();
+	remember_module(module, image);
+}
+
+void md_capture_module_unloaded(CUmodule module)
+{
+	md_capture_lock();
+	md_map_remove(&images.modules, (uintptr_t)module, NULL);
+	md_capture_kernels_forget(module, NULL);
+	md_capture_unlock();
+}
+
+void md_capture_library_unloaded(CUlibrary library)
+{
+	CUmodule module = NULL;
+
+	md_capture_lock();
+	for (size_t i = 0; i < images.library_count; i++) {
+		if (images.libraries[i].handle != library)
+			continue;
+		/* The library is still there: its module, if it ever was asked for, goes with it. */
+		if (images.libraries[i].module_known && md_cuda.cuLibraryGetModule(&module, library) == CUDA_SUCCESS)
+			md_map_remove(&images.modules, (uintptr_t)module, NULL);
+		images.libraries[i] = images.libraries[--images.library_count];
+		break;
+	}
+	md_capture_kernels_forget(module, library);
+	md_capture_unlock();
+}
+
+uint32_t md_capture_image_of_library(CUlibrary library)
+{
+	for (size_t i = 0; i < images.library_count; i++) {
+		if (images.libraries[i].handle == library)
+			return images.libraries[i].image;
+	}
+	return MD_NONE;
+}
+
+/* Asking a library for its module may load it, so each is asked once, and only when a kernel's module is unknown. */
+static bool learn_library_modules(CUmodule wanted)
+{
+	for (size_t i = 0; i < images.library_count; i++) {
+		struct library *library = &images.libraries[i];
+		CUmodule module;
+		if (library->module_known || md_cuda.cuLibraryGetModule(&module, library->handle))
+			continue;
+		library->module_known = true;
+		md_map_put(&images.modules, (uintptr_t)module, library->image);
+		if (module == wanted)
+			return true;
+	}
+	return false;
+}
+
+uint32_t md_capture_image_of_module(CUmodule module)
+{
+	uint64_t image;
+
+	if (md_map_get(&images.modules, (uintptr_t)module, &image))
+		return (uint32_t)image;
+	if (learn_library_modules(module) && md_map_get(&images.modules, (uintptr_t)module, &image))
+		return (uint32_t)image;
+	return MD_NONE;
+}
