@@ -9,7 +9,7 @@ uint64_t md_restore_alloc_address(const struct md_restore *r, uint32_t alloc)
 	const struct md_artifact_alloc *a = &r->artifact.allocs[alloc];
 	if (a->class == MD_CLASS_PRIVATE)
 		return r->arena + a->arena_offset;
-	return r->bound[r->binding_of[a->binding]].address;
+	return r->addresses[a->binding];
 }
 
 enum md_status md_restore_arena_reserve(struct md_restore *r, struct md_error *err)

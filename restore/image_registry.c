@@ -43,6 +43,8 @@ void md_registry_add(struct md_registry *registry, void *handle, bool is_library
 {
 	struct md_loaded loaded = { .handle = handle, .is_library = is_library };
 	struct md_image_span span = { 0 };
+	if (!is_library)
+		md_cuda.cuCtxGetCurrent(&loaded.context);
 	bool known = image && md_image_span(image, &span, NULL) == MD_OK;
 	pthread_mutex_lock(&registry->lock);
 	bool hash = known && worth_hashing(registry, span.size);
@@ -68,6 +70,16 @@ void md_registry_add_file(struct md_registry *registry, void *handle, bool is_li
 	md_registry_add(registry, handle, is_library, image);
 	if (image)
 		munmap((void *)image, (size_t)info.st_size);
+}
+
+bool md_registry_holds(struct md_registry *registry, void *handle)
+{
+	bool holds = false;
+	pthread_mutex_lock(&registry->lock);
+	for (size_t i = 0; i < registry->count && !holds; i++)
+		holds = registry->items[i].handle == handle;
+	pthread_mutex_unlock(&registry->lock);
+	return holds;
 }
 
 void md_registry_remove(struct md_registry *registry, void *handle)

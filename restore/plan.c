@@ -163,14 +163,17 @@ static void plan_images(struct md_restore *r)
 	}
 }
 
-static void match_bindings(struct md_restore *r)
+static bool match_bindings(struct md_restore *r)
 {
 	for (uint32_t i = 0; i < r->artifact.binding_count; i++) {
 		const char *name = r->artifact.bindings[i].name;
 		uint64_t at = 0;
+		if (!md_map_put(&r->binding_names, md_hash_checksum(name, strlen(name)), i))
+			return false;
 		bool made = md_map_get(&r->bound_names, md_hash_checksum(name, strlen(name)), &at);
 		r->binding_of[i] = made && !strcmp(r->bound[at].name, name) ? (uint32_t)at : MD_NONE;
 	}
+	return true;
 }
 
 enum md_status md_restore_plan(struct md_restore *r, struct md_error *err)
@@ -183,8 +186,10 @@ enum md_status md_restore_plan(struct md_restore *r, struct md_error *err)
 	r->order = zeroed(a->graph_count, sizeof(*r->order));
 	r->binding_of = zeroed(a->binding_count, sizeof(*r->binding_of));
 	r->content_placed = zeroed(a->content_count, sizeof(*r->content_placed));
+	r->addresses = zeroed(a->binding_count, sizeof(*r->addresses));
+	md_map_init(&r->binding_names);
 	struct marks marks = { 0 };
-	if (!r->images || !r->image_order || !r->kernels || !r->graphs || !r->order || !r->binding_of || !r->content_placed ||
+	if (!r->addresses || !r->images || !r->image_order || !r->kernels || !r->graphs || !r->order || !r->binding_of || !r->content_placed ||
 	    !marks_init(a, &marks)) {
 		marks_finish(&marks);
 		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for the plan of %u graphs", a->graph_count);
@@ -198,8 +203,9 @@ enum md_status md_restore_plan(struct md_restore *r, struct md_error *err)
 	}
 	for (uint32_t i = 0; i < a->graph_count && status == MD_OK; i++)
 		status = plan_graph(r, &r->graphs[i], &marks, err);
+	if (status == MD_OK && !match_bindings(r))
+		status = md_error_set(err, MD_ERR_NO_MEMORY, "no memory for %u names", a->binding_count);
 	if (status == MD_OK) {
-		match_bindings(r);
 		md_restore_plan_order(r);
 		plan_images(r);
 	}
@@ -218,6 +224,10 @@ void md_restore_plan_finish(struct md_restore *r)
 	free(r->graphs);
 	free(r->order);
 	free(r->binding_of);
+	free(r->addresses);
+	md_map_finish(&r->binding_names);
+	md_map_init(&r->binding_names);
+	r->addresses = NULL;
 	free(r->content_placed);
 	r->images = NULL;
 	r->image_order = NULL;

@@ -182,6 +182,8 @@ static enum md_status find_loaded(struct md_restore *r, uint32_t index, void **h
 		pthread_mutex_unlock(&r->registry.lock);
 		if (end)
 			break;
+		if (!entry.is_library && entry.context != r->context)
+			continue;
 		if (image && (!entry.hashed || !md_hash_equal(&entry.hash, &image->hash)))
 			continue;
 		struct place place = { entry.handle, entry.is_library, &entry.names };

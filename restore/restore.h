@@ -29,6 +29,7 @@ void md_names_finish(struct md_names *names);
 /* A module or library that this process has loaded by itself. */
 struct md_loaded {
 	void *handle; /* CUmodule or CUlibrary */
+	CUcontext context; /* a module lives in one; a library in all (NULL) */
 	bool is_library, hashed;
 	struct md_hash hash;
 	uint64_t size;
@@ -46,6 +47,7 @@ struct md_registry {
 
 void md_registry_add(struct md_registry *registry, void *handle, bool is_library, const void *image);
 void md_registry_add_file(struct md_registry *registry, void *handle, bool is_library, const char *path);
+bool md_registry_holds(struct md_registry *registry, void *handle);
 void md_registry_remove(struct md_registry *registry, void *handle);
 void md_registry_want(struct md_registry *registry, const struct md_image *images, uint32_t count);
 bool md_registry_has(struct md_registry *registry, const struct md_hash *hash);
@@ -140,6 +142,8 @@ struct md_restore {
 	struct md_restore_graph *graphs;
 	uint32_t *order; /* graph indices by rank */
 	uint32_t *binding_of; /* artifact binding -> index into bound, or MD_NONE */
+	uint64_t *addresses;  /* artifact binding -> address; set when a graph that uses it is built, under work */
+	struct md_map binding_names; /* checksum of the name -> artifact binding */
 	bool *content_placed;
 
 	struct md_bound *bound;
@@ -234,6 +238,38 @@ enum md_status md_restore_bindings_check(struct md_restore *r, struct md_restore
 bool md_restore_thread_enter(struct md_restore *r, const char *name);
 
 /* ---- verify mode (verify.c, verify_memory.c) ---- */
+
+struct md_verify_buffer {
+	const char *name; /* the engine's */
+	CUdeviceptr address;
+	uint64_t size, at; /* at: offset in a snapshot */
+};
+
+/* The buffers that graphs may write, and two copies of them: as they were, and as the live graph left them. */
+struct md_verify_memory {
+	struct md_verify_buffer *buffers;
+	uint32_t count;
+	uint64_t bytes;      /* of one snapshot */
+	CUdeviceptr device;  /* both snapshots, or 0 when they lie on the host */
+	uint8_t *host;
+	uint8_t *staging;    /* two chunks */
+	struct md_verify_buffer *constants;
+	uint32_t constant_count;
+	struct md_hash *constant_hashes;
+};
+
+enum md_snapshot { MD_SNAPSHOT_BEFORE = 0, MD_SNAPSHOT_LIVE = 1 };
+
+enum md_status md_verify_memory_init(struct md_verify_memory *memory, struct md_restore *r, struct md_error *err);
+void md_verify_memory_finish(struct md_verify_memory *memory);
+enum md_status md_verify_memory_save(struct md_verify_memory *memory, CUstream stream, enum md_snapshot which,
+                                     struct md_error *err);
+enum md_status md_verify_memory_put_back(struct md_verify_memory *memory, CUstream stream, struct md_error *err);
+/* MD_ERR_MISMATCH names the buffer, the offset and both values of the first difference from what the live graph left. */
+enum md_status md_verify_memory_compare(struct md_verify_memory *memory, CUstream stream, uint64_t *compared,
+                                        struct md_error *err);
+/* Samples of the constant buffers: kept the first time, compared from then on. */
+enum md_status md_verify_constants_check(struct md_verify_memory *memory, CUstream stream, struct md_error *err);
 
 void md_verify_label(CUgraphExec exec, const char *label, unsigned batch);
 void md_verify_launch(CUgraphExec exec);

@@ -100,6 +100,8 @@ static enum md_status run_bindings(struct md_restore *r, struct md_restore_graph
 {
 	pthread_mutex_lock(&r->lock);
 	enum md_status status = md_restore_bindings_check(r, graph, err);
+	for (uint32_t i = 0; status == MD_OK && i < graph->binding_count; i++)
+		r->addresses[graph->bindings[i]] = r->bound[r->binding_of[graph->bindings[i]]].address;
 	pthread_mutex_unlock(&r->lock);
 	return status;
 }

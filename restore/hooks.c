@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hooks of the restore library: contexts, images, captures and replays are seen; everything else passes straight through. */
+#include <pthread.h>
+
+#include "driver/hooks.h"
+#include "kvprofile/kvprofile.h"
+#include "restore/restore.h"
+
+#define DEVICES_MAX 64
+
+/* The real entry point; the table is loaded already but for the very first call of a process. */
+#define REAL(entry) (__builtin_expect(md_cuda.entry != NULL, 1) ? md_cuda.entry : MD_HOOK_REAL(entry))
+/* Its result, or CUDA_ERROR_NOT_SUPPORTED when this driver has no such entry point. */
+#define CALL(entry, ...) (REAL(entry) ? md_cuda.entry(__VA_ARGS__) : CUDA_ERROR_NOT_SUPPORTED)
+
+/* ---- contexts ---- */
+
+static struct primary { CUcontext context; unsigned retained; } primaries[DEVICES_MAX];
+static pthread_mutex_t primaries_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static CUresult context_made(CUresult result, CUcontext context)
+{
+	if (result == CUDA_SUCCESS && context && md_guard_enter()) {
+		md_restore_start(context);
+		md_guard_leave();
+	}
+	return result;
+}
+
+static void context_dies(CUcontext context)
+{
+	if (!context || context != md_restore.context || !md_guard_enter())
+		return;
+	md_restore_stop("its context was destroyed");
+	md_guard_leave();
+}
+
+#define hook_cuCtxCreate_v2(pctx, flags, dev) context_made(CALL(cuCtxCreate_v2, pctx, flags, dev), pctx ? *pctx : NULL)
+#define hook_cuCtxCreate_v3(pctx, array, n, flags, dev)                                                                \
+	context_made(CALL(cuCtxCreate_v3, pctx, array, n, flags, dev), pctx ? *pctx : NULL)
+#define hook_cuCtxCreate_v4(pctx, params, flags, dev)                                                                  \
+	context_made(CALL(cuCtxCreate_v4, pctx, params, flags, dev), pctx ? *pctx : NULL)
+#define hook_cuCtxSetCurrent(ctx) context_made(CALL(cuCtxSetCurrent, ctx), ctx)
+#define hook_cuCtxPushCurrent_v2(ctx) context_made(CALL(cuCtxPushCurrent_v2, ctx), ctx)
+#define hook_cuCtxDestroy_v2(ctx) (context_dies(ctx), CALL(cuCtxDestroy_v2, ctx))
+
+static CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+{
+	CUresult result = CALL(cuDevicePrimaryCtxRetain, context, device);
+	if (result == CUDA_SUCCESS && device >= 0 && device < DEVICES_MAX) {
+		pthread_mutex_lock(&primaries_lock);
+		primaries[device].context = *context;
+		primaries[device].retained++;
+		pthread_mutex_unlock(&primaries_lock);
+	}
+	return result;
+}
+
+/* The context to take down before the last holder lets go of it, or NULL. */
+static CUcontext primary_released(CUdevice device, bool at_once)
+{
+	CUcontext dies = NULL;
+	if (device < 0 || device >= DEVICES_MAX)
+		return NULL;
+	pthread_mutex_lock(&primaries_lock);
+	struct primary *primary = &primaries[device];
+	if (primary->retained)
+		primary->retained--;
+	if (at_once || !primary->retained) {
+		dies = primary->context;
+		primary->retained = 0;
+	}
+	pthread_mutex_unlock(&primaries_lock);
+	return dies;
+}
+
+#define hook_cuDevicePrimaryCtxRelease_v2(dev)                                                                         \
+	(context_dies(primary_released(dev, false)), CALL(cuDevicePrimaryCtxRelease_v2, dev))
+#define hook_cuDevicePrimaryCtxReset_v2(dev)                                                                           \
+	(context_dies(primary_released(dev, true)), CALL(cuDevicePrimaryCtxReset_v2, dev))
+
+/* A context that no hook has seen come (made through an export table, say) is found at the first load. */
+static void find_context(void)
+{
+	CUcontext context = NULL;
+	if (md_restore.phase == MD_PHASE_IDLE && md_cuda.cuCtxGetCurrent(&context) == CUDA_SUCCESS)
+		md_restore_start(context);
+}
+
+/* ---- modules and libraries ---- */
+
+static CUresult image_loaded(CUresult result, void *handle, bool is_library, const void *image, const char *path)
+{
+	if (result != CUDA_SUCCESS || !md_guard_enter())
+		return result;
+	if (path)
+		md_registry_add_file(&md_restore.registry, handle, is_library, path);
+	else
+		md_registry_add(&md_restore.registry, handle, is_library, image);
+	find_context();
+	md_guard_leave();
+	return result;
+}
+
+static void image_goes(void *handle)
+{
+	if (!md_registry_holds(&md_restore.registry, handle) || !md_guard_enter())
+		return;
+	md_restore_module_gone(handle);
+	md_guard_leave();
+}
+
+#define hook_cuModuleLoad(m, name) image_loaded(CALL(cuModuleLoad, m, name), m ? *m : NULL, false, NULL, name)
+#define hook_cuModuleLoadData(m, image) image_loaded(CALL(cuModuleLoadData, m, image), m ? *m : NULL, false, image, NULL)
+#define hook_cuModuleLoadDataEx(m, image, n, options, values)                                                          \
+	image_loaded(CALL(cuModuleLoadDataEx, m, image, n, options, values), m ? *m : NULL, false, image, NULL)
+#define hook_cuModuleLoadFatBinary(m, image)                                                                           \
+	image_loaded(CALL(cuModuleLoadFatBinary, m, image), m ? *m : NULL, false, image, NULL)
+#define hook_cuLibraryLoadData(l, code, o, v, n, lo, lv, ln)                                                           \
+	image_loaded(CALL(cuLibraryLoadData, l, code, o, v, n, lo, lv, ln), l ? *l : NULL, true, code, NULL)
+#define hook_cuLibraryLoadFromFile(l, name, o, v, n, lo, lv, ln)                                                       \
+	image_loaded(CALL(cuLibraryLoadFromFile, l, name, o, v, n, lo, lv, ln), l ? *l : NULL, true, NULL, name)
+#define hook_cuModuleUnload(m) (image_goes(m), CALL(cuModuleUnload, m))
+#define hook_cuLibraryUnload(l) (image_goes(l), CALL(cuLibraryUnload, l))
+#define hook_cuLibraryGetModule(m, l) CALL(cuLibraryGetModule, m, l)
+
+/* ---- memory: what the KV profile wants to know ---- */
+
+static struct md_map sizes; /* address or handle -> bytes */
+static pthread_mutex_t sizes_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static CUresult memory_taken(CUresult result, uint64_t key, uint64_t bytes)
+{
+	if (result != CUDA_SUCCESS || !md_guard_enter())
+		return result;
+	pthread_mutex_lock(&sizes_lock);
+	if (md_map_put(&sizes, key, bytes))
+		md_kvprofile_note_alloc(bytes);
+	pthread_mutex_unlock(&sizes_lock);
+	find_context();
+	md_guard_leave();
+	return result;
+}
+
+static uint64_t memory_goes(uint64_t key)
+{
+	uint64_t bytes = 0;
+	pthread_mutex_lock(&sizes_lock);
+	if (md_map_remove(&sizes, key, &bytes))
+		md_kvprofile_note_free(bytes);
+	pthread_mutex_unlock(&sizes_lock);
+	return bytes;
+}
+
+#define hook_cuMemAlloc_v2(p, n) memory_taken(CALL(cuMemAlloc_v2, p, n), p ? *p : 0, n)
+#define hook_cuMemAllocPitch_v2(p, pitch, width, height, element)                                                      \
+	memory_taken(CALL(cuMemAllocPitch_v2, p, pitch, width, height, element), p ? *p : 0, pitch ? *pitch * height : 0)
+#define hook_cuMemAllocManaged(p, n, flags) memory_taken(CALL(cuMemAllocManaged, p, n, flags), p ? *p : 0, n)
+#define hook_cuMemAllocAsync(p, n, s) memory_taken(CALL(cuMemAllocAsync, p, n, s), p ? *p : 0, n)
+#define hook_cuMemAllocAsync_ptsz(p, n, s) memory_taken(CALL(cuMemAllocAsync_ptsz, p, n, s), p ? *p : 0, n)
+#define hook_cuMemAllocFromPoolAsync(p, n, pool, s)                                                                    \
+	memory_taken(CALL(cuMemAllocFromPoolAsync, p, n, pool, s), p ? *p : 0, n)
+#define hook_cuMemAllocFromPoolAsync_ptsz(p, n, pool, s)                                                               \
+	memory_taken(CALL(cuMemAllocFromPoolAsync_ptsz, p, n, pool, s), p ? *p : 0, n)
+#define hook_cuMemCreate(h, n, prop, flags) memory_taken(CALL(cuMemCreate, h, n, prop, flags), h ? *h : 0, n)
+#define hook_cuMemFree_v2(p) ((void)memory_goes(p), CALL(cuMemFree_v2, p))
+#define hook_cuMemFreeAsync(p, s) ((void)memory_goes(p), CALL(cuMemFreeAsync, p, s))
+#define hook_cuMemFreeAsync_ptsz(p, s) ((void)memory_goes(p), CALL(cuMemFreeAsync_ptsz, p, s))
+#define hook_cuMemRelease(h) ((void)memory_goes(h), CALL(cuMemRelease, h))
+
+/* ---- stream capture ---- */
+
+static CUresult capture_begun(CUresult result)
+{
+	if (result == CUDA_SUCCESS)
+		atomic_fetch_add(&md_restore.captures, 1);
+	return result;
+}
+
+static CUresult capture_ended(CUresult result)
+{
+	unsigned now = atomic_load(&md_restore.captures);
+	/* An invalidated capture ends with an error; only "was not capturing" changes nothing. */
+	while (result != CUDA_ERROR_ILLEGAL_STATE && now && !atomic_compare_exchange_weak(&md_restore.captures, &now, now - 1))
+		;
+	return result;
+}
+
+#define hook_cuStreamBeginCapture_v2(s, mode) capture_begun(CALL(cuStreamBeginCapture_v2, s, mode))
+#define hook_cuStreamBeginCapture_v2_ptsz(s, mode) capture_begun(CALL(cuStreamBeginCapture_v2_ptsz, s, mode))
+#define hook_cuStreamBeginCaptureToGraph(s, g, d, data, n, mode)                                                       \
+	capture_begun(CALL(cuStreamBeginCaptureToGraph, s, g, d, data, n, mode))
+#define hook_cuStreamBeginCaptureToGraph_ptsz(s, g, d, data, n, mode)                                                  \
+	capture_begun(CALL(cuStreamBeginCaptureToGraph_ptsz, s, g, d, data, n, mode))
+#define hook_cuStreamEndCapture(s, g) capture_ended(CALL(cuStreamEndCapture, s, g))
+#define hook_cuStreamEndCapture_ptsz(s, g) capture_ended(CALL(cuStreamEndCapture_ptsz, s, g))
+
+/* ---- launches and replays ---- */
+
+#define hook_cuLaunchKernel(...) CALL(cuLaunchKernel, __VA_ARGS__)
+#define hook_cuLaunchKernel_ptsz(...) CALL(cuLaunchKernel_ptsz, __VA_ARGS__)
+#define hook_cuLaunchKernelEx(...) CALL(cuLaunchKernelEx, __VA_ARGS__)
+#define hook_cuLaunchKernelEx_ptsz(...) CALL(cuLaunchKernelEx_ptsz, __VA_ARGS__)
+#define hook_cuLaunchCooperativeKernel(...) CALL(cuLaunchCooperativeKernel, __VA_ARGS__)
+#define hook_cuLaunchCooperativeKernel_ptsz(...) CALL(cuLaunchCooperativeKernel_ptsz, __VA_ARGS__)
+#define hook_cuGraphInstantiateWithFlags(...) CALL(cuGraphInstantiateWithFlags, __VA_ARGS__)
+#define hook_cuGraphInstantiateWithParams(...) CALL(cuGraphInstantiateWithParams, __VA_ARGS__)
+#define hook_cuGraphInstantiateWithParams_ptsz(...) CALL(cuGraphInstantiateWithParams_ptsz, __VA_ARGS__)
+
+static void replay_comes(CUgraphExec exec)
+{
+	if (__builtin_expect(md_restore.verify, 0)) {
+		if (md_guard_enter()) {
+			md_verify_launch(exec);
+			md_guard_leave();
+		}
+	} else if (!atomic_load_explicit(&md_restore.replayed, memory_order_relaxed)) {
+		atomic_store_explicit(&md_restore.replayed, true, memory_order_relaxed);
+	}
+}
+
+static void executable_goes(CUgraphExec exec)
+{
+	if (md_restore.verify && md_guard_enter()) {
+		md_verify_forget(exec);
+		md_guard_leave();
+	}
+}
+
+#define hook_cuGraphLaunch(exec, s) (replay_comes(exec), CALL(cuGraphLaunch, exec, s))
+#define hook_cuGraphLaunch_ptsz(exec, s) (replay_comes(exec), CALL(cuGraphLaunch_ptsz, exec, s))
+#define hook_cuGraphExecDestroy(exec) (executable_goes(exec), CALL(cuGraphExecDestroy, exec))
+
+/* ---- the exported symbols and their table, for every row that says BOTH ---- */
+
+#define DEFINE_NONE(symbol, params, args)
+#define DEFINE_CORE(symbol, params, args)
+#define DEFINE_CAPTURE(symbol, params, args)
+#define DEFINE_BOTH(symbol, params, args)                                                                              \
+	CUresult CUDAAPI symbol params                                                                                 \
+	{                                                                                                              \
+		return hook_##symbol args;                                                                             \
+	}
+#define CU_ENTRY(symbol, base, version, need, hook, params, args) DEFINE_##hook(symbol, params, args)
+#include "driver/cuda_api.def"
+
+const struct md_hook md_hooks[] = {
+#define CU_ENTRY MD_HOOK_ENTRY
+#include "driver/cuda_api.def"
+};
+MD_HOOK_COUNT;

@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The public functions as the restore library answers them. */
+#define MD_LOG_DOMAIN "restore"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "driver/interpose.h"
+#include "kvprofile/kvprofile.h"
+#include "restore/restore.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+static __thread char reason_text[MD_ERROR_MESSAGE_BYTES];
+
+static int result_of(enum md_status status)
+{
+	switch (status) {
+	case MD_OK:
+		return MEDUSA_OK;
+	case MD_ERR_INVALID:
+		return MEDUSA_ERR_INVALID;
+	case MD_ERR_NO_MEMORY:
+		return MEDUSA_ERR_NO_MEMORY;
+	case MD_ERR_NOT_FOUND:
+	case MD_ERR_IO:
+		return MEDUSA_ERR_NOT_FOUND;
+	case MD_ERR_UNSUPPORTED:
+		return MEDUSA_ERR_UNSUPPORTED;
+	case MD_ERR_TIMEOUT:
+		return MEDUSA_ERR_TIMEOUT;
+	case MD_ERR_DRIVER:
+	case MD_ERR_DRIVER_MEMORY:
+	case MD_ERR_DRIVER_MISSING:
+		return MEDUSA_ERR_DRIVER;
+	default:
+		return MEDUSA_ERR_MISMATCH;
+	}
+}
+
+static int answer(enum md_status status, const struct md_error *err)
+{
+	snprintf(reason_text, sizeof(reason_text), "%s", status == MD_OK ? "" : err->message);
+	return result_of(status);
+}
+
+static int say(enum md_status status, const char *why)
+{
+	snprintf(reason_text, sizeof(reason_text), "%s", why);
+	return result_of(status);
+}
+
+EXPORT enum medusa_mode medusa_mode(void)
+{
+	md_restore_init();
+	return md_restore.verify ? MEDUSA_MODE_VERIFY : MEDUSA_MODE_RESTORE;
+}
+
+EXPORT const char *medusa_reason(void)
+{
+	return reason_text;
+}
+
+/* The engine's context at hand: starts restoring there, if nothing has. */
+static enum md_status begin(struct md_error *err)
+{
+	struct md_restore *r = &md_restore;
+	CUcontext context = NULL;
+	md_restore_init();
+	if (atomic_load(&r->off))
+		return md_error_set(err, MD_ERR_NOT_FOUND, "nothing is restored in a forked child");
+	MD_FORWARD(md_cuda_load(err));
+	MD_FORWARD(md_cuda_call(err, cuCtxGetCurrent, &context));
+	if (!context)
+		return md_error_set(err, MD_ERR_INVALID, "no context is current");
+	/* A process may touch another device first: what was begun there has no bindings yet and moves. */
+	if (r->context && r->context != context && !r->bound_count)
+		md_restore_stop("the engine uses another context");
+	md_restore_start(context);
+	return MD_OK;
+}
+
+/* ---- bindings ---- */
+
+static enum md_status find_or_add_bound(struct md_restore *r, const char *name, uint32_t *out, struct md_error *err)
+{
+	uint64_t key = md_hash_checksum(name, strlen(name)), at = 0;
+	if (md_map_get(&r->bound_names, key, &at)) {
+		*out = (uint32_t)at;
+		return strcmp(r->bound[at].name, name) ? md_error_set(err, MD_ERR_INVALID, "name \"%s\" collides with \"%s\"", name,
+		                                                      r->bound[at].name)
+		                                       : MD_OK;
+	}
+	if (r->bound_count == r->bound_room) {
+		uint32_t room = r->bound_room ? r->bound_room * 2 : 256;
+		struct md_bound *grown = realloc(r->bound, room * sizeof(*grown));
+		if (!grown)
+			return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for binding \"%s\"", name);
+		r->bound = grown;
+		r->bound_room = room;
+	}
+	char *copy = strdup(name);
+	if (!copy || !md_map_put(&r->bound_names, key, r->bound_count)) {
+		free(copy);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for binding \"%s\"", name);
+	}
+	*out = r->bound_count++;
+	r->bound[*out] = (struct md_bound){ .name = copy };
+	return MD_OK;
+}
+
+static uint32_t artifact_binding(const struct md_restore *r, const char *name)
+{
+	uint64_t at;
+	if (!r->binding_of || !md_map_get(&r->binding_names, md_hash_checksum(name, strlen(name)), &at))
+		return MD_NONE;
+	return strcmp(r->artifact.bindings[at].name, name) ? MD_NONE : (uint32_t)at;
+}
+
+static bool uses_binding(const struct md_restore_graph *graph, uint32_t binding)
+{
+	for (uint32_t i = 0; i < graph->binding_count; i++)
+		if (graph->bindings[i] == binding)
+			return true;
+	return false;
+}
+
+/* The graphs that hold the old address are made again; not one of them may be in the engine's hands. */
+static enum md_status move_binding(struct md_restore *r, uint32_t binding, const char *name, struct md_error *err)
+{
+	for (uint32_t i = 0; i < r->artifact.graph_count; i++)
+		if (r->graphs[i].handed_out && uses_binding(&r->graphs[i], binding))
+			return md_error_set(err, MD_ERR_INVALID, "binding \"%s\" is used by graph %s/%u, which was handed out", name,
+			                    r->artifact.graphs[i].label, r->artifact.graphs[i].batch);
+	for (uint32_t i = 0; i < r->artifact.graph_count; i++) {
+		struct md_restore_graph *graph = &r->graphs[i];
+		if (!uses_binding(graph, binding))
+			continue;
+		graph->bindings_done = 0;
+		if (graph->state != MD_GRAPH_READY)
+			continue;
+		md_restore_stages_undo(md_restore_graph_stages, md_restore_graph_stage_count, r, graph);
+		graph->state = MD_GRAPH_WAITING;
+		r->stats.graphs_restored--;
+		r->stats.nodes -= graph->stored->node_count;
+		r->stats.pointers -= graph->stored->pointer_count;
+	}
+	for (uint32_t i = 0; i < r->artifact.content_count; i++)
+		for (uint32_t p = 0; p < r->artifact.contents[i].pointer_count; p++)
+			if (r->artifact.allocs[r->artifact.contents[i].pointers[p].alloc].binding == binding)
+				r->content_placed[i] = false;
+	return MD_OK;
+}
+
+/* Under work and lock. */
+static enum md_status bind_locked(struct md_restore *r, const struct md_bound *what, struct md_error *err)
+{
+	uint32_t binding = artifact_binding(r, what->name), at = 0;
+	bool moves = binding != MD_NONE && r->binding_of[binding] != MD_NONE;
+	if (moves) {
+		const struct md_bound *old = &r->bound[r->binding_of[binding]];
+		if (old->address != what->address || old->size != what->size)
+			MD_FORWARD(move_binding(r, binding, what->name, err));
+	}
+	MD_FORWARD(find_or_add_bound(r, what->name, &at, err));
+	r->bound[at].address = what->address;
+	r->bound[at].size = what->size;
+	r->bound[at].role = what->role;
+	if (binding != MD_NONE)
+		r->binding_of[binding] = at;
+	r->last_bind_ns = md_clock_ns();
+	pthread_cond_broadcast(&r->changed);
+	return MD_OK;
+}
+
+EXPORT int medusa_bind(const char *name, uint64_t address, size_t bytes, enum medusa_role role)
+{
+	struct md_restore *r = &md_restore;
+	struct md_error err = { 0 };
+	if (!name || !*name || !address || !bytes || role < MEDUSA_BIND_CONSTANT || role > MEDUSA_BIND_OUTPUT)
+		return say(MD_ERR_INVALID, "a binding needs a name, an address, a size and a role");
+	enum md_status status = begin(&err);
+	if (status != MD_OK)
+		return answer(status, &err);
+	struct md_bound what = { (char *)name, address, bytes, (uint32_t)role };
+	pthread_mutex_lock(&r->lock); /* the common case: a name that is new holds no graph up */
+	uint64_t at;
+	bool known = md_map_get(&r->bound_names, md_hash_checksum(name, strlen(name)), &at);
+	if (!known)
+		status = bind_locked(r, &what, &err);
+	pthread_mutex_unlock(&r->lock);
+	if (known) {
+		pthread_mutex_lock(&r->work);
+		pthread_mutex_lock(&r->lock);
+		status = bind_locked(r, &what, &err);
+		pthread_mutex_unlock(&r->lock);
+		pthread_mutex_unlock(&r->work);
+	}
+	return answer(status, &err);
+}
+
+/* ---- graphs ---- */
+
+static bool waits_for_trigger(const struct md_restore *r, const struct md_restore_graph *graph)
+{
+	for (uint32_t i = 0; i < graph->kernel_count; i++)
+		if (r->kernels[graph->kernels[i]].state == MD_KERNEL_TRIGGER)
+			return true;
+	return false;
+}
+
+static void wake_triggered(struct md_restore *r)
+{
+	r->trigger_done = true;
+	r->trigger_running = false;
+	for (uint32_t i = 0; r->kernels && i < r->artifact.kernel_count; i++)
+		if (r->kernels[i].state == MD_KERNEL_TRIGGER)
+			r->kernels[i].state = MD_KERNEL_PENDING;
+	pthread_cond_broadcast(&r->changed);
+}
+
+/* Under lock, which is released while the engine's function runs. */
+static void pull_trigger(struct md_restore *r)
+{
+	int (*run)(void *user) = r->trigger;
+	void *user = r->trigger_user;
+	r->trigger_running = true;
+	pthread_mutex_unlock(&r->lock);
+	int failed = run ? run(user) : 0;
+	pthread_mutex_lock(&r->lock);
+	if (failed)
+		md_warn("the trigger failed with %d; what it loaded before is used", failed);
+	wake_triggered(r);
+}
+
+/* Everything is bound before graphs are asked for: what is missing now would be waited for in vain. */
+static bool refuse_if_unbound(struct md_restore *r, struct md_restore_graph *graph)
+{
+	struct md_error err = { 0 };
+	if (md_restore_bindings_check(r, graph, &err) == MD_OK)
+		return false;
+	if (err.status == MD_ERR_NOT_FOUND)
+		err.status = MD_ERR_MISMATCH;
+	md_restore_refuse(r, graph, &err);
+	return true;
+}
+
+static const char *refusal_in_artifact(const struct md_restore *r, const char *label, unsigned batch)
+{
+	for (uint32_t i = 0; i < r->artifact.refusal_count; i++)
+		if (r->artifact.refusals[i].batch == batch && !strcmp(r->artifact.refusals[i].label, label))
+			return r->artifact.refusals[i].why;
+	return NULL;
+}
+
+static enum md_status not_there(const struct md_restore *r, const char *label, unsigned batch, struct md_error *err)
+{
+	const char *why = refusal_in_artifact(r, label, batch);
+	if (why)
+		return md_error_set(err, MD_ERR_NOT_FOUND, "graph %s/%u was not materialized: %s", label, batch, why);
+	return md_error_set(err, MD_ERR_NOT_FOUND, "the artifact has no graph %s/%u", label, batch);
+}
+
+/* Under lock. */
+static enum md_status take_graph(struct md_restore *r, const char *label, unsigned batch, uint64_t deadline, CUgraphExec *out,
+                                 struct md_error *err)
+{
+	if (!md_restore_wait_open(r, deadline))
+		return md_error_set(err, MD_ERR_TIMEOUT, "the artifact is still being opened");
+	for (;;) {
+		if (r->phase != MD_PHASE_OPEN) /* may end while we wait */
+			return md_error_set(err, r->failure.status ? r->failure.status : MD_ERR_NOT_FOUND, "%s",
+			                    r->failure.status ? r->failure.message : "nothing is being restored");
+		struct md_restore_graph *graph = md_restore_find(r, label, batch);
+		if (!graph)
+			return not_there(r, label, batch, err);
+		if (graph->state == MD_GRAPH_WAITING)
+			refuse_if_unbound(r, graph);
+		if (graph->state == MD_GRAPH_REFUSED)
+			return md_error_set(err, graph->reason.status, "%s", graph->reason.message);
+		if (graph->state == MD_GRAPH_READY) {
+			graph->handed_out = true;
+			*out = graph->exec;
+			return MD_OK;
+		}
+		if (waits_for_trigger(r, graph) && !r->trigger_running) {
+			pull_trigger(r);
+			continue;
+		}
+		if (!md_restore_wait(r, deadline))
+			return md_error_set(err, MD_ERR_TIMEOUT, "graph %s/%u is still being restored", label, batch);
+	}
+}
+
+EXPORT int medusa_graph_get(const char *label, unsigned batch, uint64_t timeout_ns, void **exec)
+{
+	struct md_restore *r = &md_restore;
+	struct md_error err = { 0 };
+	CUgraphExec taken = NULL;
+	if (!label || !exec)
+		return say(MD_ERR_INVALID, "a graph is asked for by label, and needs a place to go to");
+	enum md_status status = begin(&err);
+	if (status != MD_OK)
+		return answer(status, &err);
+	if (r->verify)
+		return say(MD_ERR_NOT_FOUND, "verifying: the engine captures, and restored graphs are compared");
+	uint64_t now = md_clock_ns();
+	uint64_t deadline = timeout_ns > UINT64_MAX - now ? UINT64_MAX : now + timeout_ns;
+	pthread_mutex_lock(&r->lock);
+	status = r->released ? md_error_set(&err, MD_ERR_NOT_FOUND, "the engine has released its graphs")
+	                     : take_graph(r, label, batch, deadline, &taken, &err);
+	pthread_mutex_unlock(&r->lock);
+	if (status == MD_OK)
+		*exec = taken;
+	return answer(status, &err);
+}
+
+EXPORT int medusa_graph_ready(const char *label, unsigned batch)
+{
+	struct md_restore *r = &md_restore;
+	if (!label || atomic_load(&r->off) || r->verify)
+		return 0;
+	pthread_mutex_lock(&r->lock);
+	struct md_restore_graph *graph = r->phase == MD_PHASE_OPEN ? md_restore_find(r, label, batch) : NULL;
+	int ready = graph && graph->state == MD_GRAPH_READY;
+	pthread_mutex_unlock(&r->lock);
+	return ready;
+}
+
+EXPORT int medusa_graph_want(const char *label, const unsigned *batches, size_t count)
+{
+	struct md_restore *r = &md_restore;
+	int result = MEDUSA_OK;
+	if (!label || (count && !batches))
+		return say(MD_ERR_INVALID, "a wish needs a label and batch sizes");
+	md_restore_init();
+	pthread_mutex_lock(&r->lock);
+	for (size_t i = 0; i < count && result == MEDUSA_OK; i++) {
+		if (r->want_count == r->want_room) {
+			uint32_t room = r->want_room ? r->want_room * 2 : 64;
+			struct md_want *grown = realloc(r->wants, room * sizeof(*grown));
+			r->wants = grown ? grown : r->wants;
+			r->want_room = grown ? room : r->want_room;
+		}
+		char *copy = r->want_count < r->want_room ? strdup(label) : NULL;
+		if (copy)
+			r->wants[r->want_count++] = (struct md_want){ copy, batches[i] };
+		else
+			result = say(MD_ERR_NO_MEMORY, "no memory for the list of wanted graphs");
+	}
+	if (r->phase == MD_PHASE_OPEN)
+		md_restore_plan_order(r);
+	pthread_mutex_unlock(&r->lock);
+	return result == MEDUSA_OK ? say(MD_OK, "") : result;
+}
+
+EXPORT int medusa_graph_label(void *exec, const char *label, unsigned batch)
+{
+	if (!exec || !label)
+		return say(MD_ERR_INVALID, "a label needs an executable graph and a name");
+	md_restore_init();
+	if (md_restore.verify && !atomic_load(&md_restore.off) && md_guard_enter()) {
+		md_verify_label(exec, label, batch);
+		md_guard_leave();
+	}
+	return say(MD_OK, "");
+}
+
+EXPORT int medusa_trigger(const char *name, int (*run)(void *user), void *user)
+{
+	struct md_restore *r = &md_restore;
+	if (!name || !run)
+		return say(MD_ERR_INVALID, "a trigger needs a name and a function");
+	md_restore_init();
+	pthread_mutex_lock(&r->lock);
+	r->trigger = run;
+	r->trigger_user = user;
+	pthread_mutex_unlock(&r->lock);
+	return say(MD_OK, "");
+}
+
+EXPORT int medusa_mark(const char *name)
+{
+	return name ? say(MD_OK, "") : say(MD_ERR_INVALID, "a mark needs a name");
+}
+
+EXPORT int medusa_stage(const char *name, uint64_t ns)
+{
+	(void)ns;
+	return name ? say(MD_OK, "") : say(MD_ERR_INVALID, "a stage needs a name");
+}
+
+/* ---- KV capacity and statistics ---- */
+
+/* The stored answer, provided that the artifact could be opened, which includes the fingerprint. */
+static enum md_status stored_capacity(const struct medusa_kv_request *request, struct md_kv *out, struct md_error *err)
+{
+	struct md_restore *r = &md_restore;
+	MD_FORWARD(begin(err));
+	pthread_mutex_lock(&r->lock);
+	md_restore_wait_open(r, UINT64_MAX);
+	enum md_status status = MD_OK;
+	if (r->phase != MD_PHASE_OPEN)
+		status = md_error_set(err, MD_ERR_NOT_FOUND, "%s",
+		                      r->failure.status ? r->failure.message : "nothing is being restored");
+	pthread_mutex_unlock(&r->lock);
+	return status == MD_OK ? md_kvprofile_answer(&r->artifact.kv, request, out, err) : status;
+}
+
+EXPORT int medusa_kv_capacity(const struct medusa_kv_request *request, struct medusa_kv *out)
+{
+	struct md_error why = { 0 }, err = { 0 };
+	struct md_kv kv = { 0 };
+	uint64_t start = md_clock_ns();
+	enum md_status status = md_kvprofile_check(request, out, &err);
+	if (status != MD_OK)
+		return answer(status, &err);
+	if (stored_capacity(request, &kv, &why) == MD_OK) {
+		md_kvprofile_to_public(&kv, 1, md_clock_ns() - start, out);
+		return say(MD_OK, "");
+	}
+	md_warn("KV capacity is measured live: %s", why.message);
+	status = md_kvprofile_measure(request, &kv, &err);
+	if (status != MD_OK)
+		return answer(status, &err);
+	md_kvprofile_to_public(&kv, 0, md_clock_ns() - start, out);
+	say(MD_OK, why.message); /* it worked, and the caller may ask why it took long */
+	return MEDUSA_OK;
+}
+
+EXPORT int medusa_stats_read(struct medusa_stats *out)
+{
+	struct md_restore *r = &md_restore;
+	if (!out || out->size < sizeof(size_t))
+		return say(MD_ERR_INVALID, "statistics need a place of a known size");
+	if (atomic_load(&r->off))
+		return say(MD_ERR_NOT_FOUND, "nothing is restored in a forked child");
+	md_restore_init();
+	pthread_mutex_lock(&r->lock);
+	struct medusa_stats now = r->stats;
+	pthread_mutex_unlock(&r->lock);
+	now.total_ns = now.open_ns + now.images_ns + now.functions_ns + now.arena_ns + now.patch_ns + now.build_ns +
+	               now.instantiate_ns + now.upload_ns;
+	size_t size = out->size;
+	now.size = size < sizeof(now) ? size : sizeof(now);
+	if (size > sizeof(now))
+		memset((char *)out + sizeof(now), 0, size - sizeof(now));
+	memcpy(out, &now, now.size);
+	return say(MD_OK, "");
+}
+
+EXPORT void medusa_release(void)
+{
+	struct md_restore *r = &md_restore;
+	md_restore_init();
+	if (atomic_load(&r->off))
+		return;
+	pthread_mutex_lock(&r->lock);
+	r->released = true;
+	pthread_mutex_unlock(&r->lock);
+	md_restore_stop("the engine has released its graphs");
+}
