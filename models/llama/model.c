@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Weights: one list of tensors gives the layout, the loader and the seeded fill. */
+#include "models/llama/model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+
+#define ALIGNMENT 256u
+#define STAGING_ELEMENTS (2u << 20) /* a multiple of the quantized block of 32 */
+
+/* Calls visit for each tensor: its GGUF name, where its address is kept, rows x columns; norms have rows == 1. */
+struct visitor {
+	enum md_status (*visit)(struct visitor *visitor, const char *name, CUdeviceptr *slot, uint64_t rows, uint64_t columns,
+				struct md_error *err);
+	struct llama_model *model;
+	CUdeviceptr next; /* laying out */
+	const struct gguf *gguf;
+	uint16_t *staging;
+	uint64_t seed, index;
+};
+
+static enum md_status visit_layer(struct visitor *visitor, int number, struct md_error *err)
+{
+	const struct llama_shape *shape = &visitor->model->shape;
+	struct llama_layer *layer = &visitor->model->layers[number];
+	uint64_t hidden = (uint64_t)shape->hidden_size, inner = (uint64_t)shape->intermediate_size;
+	uint64_t query = (uint64_t)shape->heads * (uint64_t)shape->head_dim;
+	uint64_t key = (uint64_t)shape->kv_heads * (uint64_t)shape->head_dim;
+	const struct { const char *part; CUdeviceptr *slot; uint64_t rows, columns; } tensors[] = {
+		{ "attn_norm", &layer->attention_norm, 1, hidden }, { "attn_qkv", &layer->qkv, query + 2 * key, hidden },
+		{ "attn_output", &layer->output, hidden, query },   { "ffn_norm", &layer->feed_norm, 1, hidden },
+		{ "ffn_gate", &layer->gate, inner, hidden },        { "ffn_up", &layer->up, inner, hidden },
+		{ "ffn_down", &layer->down, hidden, inner },
+	};
+	for (size_t i = 0; i < sizeof(tensors) / sizeof(tensors[0]); i++) {
+		char name[64];
+		snprintf(name, sizeof(name), "blk.%d.%s.weight", number, tensors[i].part);
+		MD_FORWARD(visitor->visit(visitor, name, tensors[i].slot, tensors[i].rows, tensors[i].columns, err));
+	}
+	return MD_OK;
+}
+
+static enum md_status visit_all(struct visitor *visitor, struct md_error *err)
+{
+	struct llama_model *model = visitor->model;
+	uint64_t hidden = (uint64_t)model->shape.hidden_size, vocabulary = (uint64_t)model->shape.vocabulary;
+	MD_FORWARD(visitor->visit(visitor, "token_embd.weight", &model->embedding, vocabulary, hidden, err));
+	for (int i = 0; i < model->shape.layers; i++)
+		MD_FORWARD(visit_layer(visitor, i, err));
+	MD_FORWARD(visitor->visit(visitor, "output_norm.weight", &model->final_norm, 1, hidden, err));
+	if (!model->shape.tie_embeddings)
+		MD_FORWARD(visitor->visit(visitor, "output.weight", &model->head, vocabulary, hidden, err));
+	else
+		model->head = model->embedding;
+	return MD_OK;
+}
+
+static enum md_status visit_layout(struct visitor *visitor, const char *name, CUdeviceptr *slot, uint64_t rows, uint64_t columns,
+				   struct md_error *err)
+{
+	(void)name, (void)err;
+	*slot = visitor->next;
+	visitor->next += (rows * columns * 2 + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+	return MD_OK;
+}
+
+static void lay_out(struct llama_model *model, CUdeviceptr base)
+{
+	struct visitor visitor = { .visit = visit_layout, .model = model, .next = base };
+	visit_all(&visitor, NULL);
+	model->bytes = visitor.next - base;
+}
+
+static enum md_status set_access(const struct llama_model *model, CUmemAccess_flags flags, struct md_error *err)
+{
+	CUmemAccessDesc access = { .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = model->device->device }, .flags = flags };
+	return md_cuda_call(err, cuMemSetAccess, model->base, model->bytes, &access, 1);
+}
+
+static enum md_status take_virtual(struct llama_model *model, struct md_error *err)
+{
+	CUmemAllocationProp properties = {
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = model->device->device },
+	};
+	size_t granularity;
+	MD_FORWARD(md_cuda_call(err, cuMemGetAllocationGranularity, &granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+	model->bytes = (model->bytes + granularity - 1) / granularity * granularity;
+	MD_FORWARD(md_cuda_call(err, cuMemAddressReserve, &model->base, model->bytes, 0, 0, 0));
+	model->virtual_memory = true;
+	MD_FORWARD(md_cuda_call(err, cuMemCreate, &model->handle, model->bytes, &properties, 0));
+	MD_FORWARD(md_cuda_call(err, cuMemMap, model->base, model->bytes, 0, model->handle, 0));
+	return set_access(model, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, err);
+}
+
+enum md_status llama_model_create(struct llama_model *model, const struct llama_device *device, const struct llama_shape *shape,
+				  struct md_error *err)
+{
+	*model = (struct llama_model){ .shape = *shape, .device = device };
+	model->layers = calloc((size_t)shape->layers, sizeof(*model->layers));
+	if (!model->layers)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for %d layers", shape->layers);
+	lay_out(model, 0);
+	int supported = 0;
+	MD_FORWARD(md_cuda_call(err, cuDeviceGetAttribute, &supported,
+				CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device->device));
+	if (supported)
+		MD_FORWARD(take_virtual(model, err));
+	else
+		MD_FORWARD(md_cuda_call(err, cuMemAlloc_v2, &model->base, model->bytes));
+	size_t bytes = model->bytes;
+	lay_out(model, model->base);
+	model->bytes = bytes;
+	return MD_OK;
+}
+
+void llama_model_finish(struct llama_model *model)
+{
+	if (model->virtual_memory) {
+		if (model->handle) {
+			md_cuda_call(NULL, cuMemUnmap, model->base, model->bytes);
+			md_cuda_call(NULL, cuMemRelease, model->handle);
+		}
+		md_cuda_call(NULL, cuMemAddressFree, model->base, model->bytes);
+	} else if (model->base) {
+		md_cuda_call(NULL, cuMemFree_v2, model->base);
+	}
+	free(model->layers);
+	memset(model, 0, sizeof(*model));
+}
+
+enum md_status llama_model_seal(struct llama_model *model, struct md_error *err)
+{
+	return model->virtual_memory ? set_access(model, CU_MEM_ACCESS_FLAGS_PROT_READ, err) : MD_OK;
+}
+
+/* ---- from a file -------------------------------------------------------------------------------------------------- */
+
+static enum md_status copy_tensor(struct visitor *visitor, const char *name, CUdeviceptr target, uint64_t rows, uint64_t columns,
+				  struct md_error *err)
+{
+	const struct gguf_tensor *tensor = gguf_find_tensor(visitor->gguf, name);
+	if (!tensor)
+		return md_error_set(err, MD_ERR_NOT_FOUND, "tensor %s is missing", name);
+	if (tensor->shape[0] != columns || tensor->elements != rows * columns)
+		return md_error_set(err, MD_ERR_CORRUPT, "tensor %s has %llu x %llu elements, wanted %llu x %llu", name,
+				    (unsigned long long)tensor->shape[0], (unsigned long long)tensor->shape[1],
+				    (unsigned long long)columns, (unsigned long long)rows);
+	for (uint64_t first = 0; first < tensor->elements; first += STAGING_ELEMENTS) {
+		uint64_t left = tensor->elements - first, count = left < STAGING_ELEMENTS ? left : STAGING_ELEMENTS;
+		gguf_to_bf16(tensor, first, count, visitor->staging);
+		MD_FORWARD(md_cuda_call(err, cuMemcpyHtoD_v2, target + first * 2, visitor->staging, count * 2));
+	}
+	return MD_OK;
+}
+
+/* The file keeps q, k and v apart; this engine multiplies by all three at once. */
+static enum md_status copy_qkv(struct visitor *visitor, const char *name, CUdeviceptr target, uint64_t columns, struct md_error *err)
+{
+	const struct llama_shape *shape = &visitor->model->shape;
+	const struct { const char *part; int heads; } parts[] = {
+		{ "attn_q", shape->heads }, { "attn_k", shape->kv_heads }, { "attn_v", shape->kv_heads },
+	};
+	int prefix = (int)(strrchr(name, '_') - name) - (int)strlen("attn");
+	for (unsigned i = 0; i < 3; i++) {
+		char part[64];
+		snprintf(part, sizeof(part), "%.*s%s.weight", prefix, name, parts[i].part);
+		uint64_t rows = (uint64_t)parts[i].heads * (uint64_t)shape->head_dim;
+		MD_FORWARD(copy_tensor(visitor, part, target, rows, columns, err));
+		target += rows * columns * 2;
+	}
+	return MD_OK;
+}
+
+static enum md_status visit_load(struct visitor *visitor, const char *name, CUdeviceptr *slot, uint64_t rows, uint64_t columns,
+				 struct md_error *err)
+{
+	if (strstr(name, ".attn_qkv."))
+		return copy_qkv(visitor, name, *slot, columns, err);
+	return copy_tensor(visitor, name, *slot, rows, columns, err);
+}
+
+enum md_status llama_model_load(struct llama_model *model, const struct gguf *gguf, struct md_error *err)
+{
+	MD_AUTO_FREE uint16_t *staging = malloc(STAGING_ELEMENTS * sizeof(*staging));
+	if (!staging)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory to stage weights");
+	struct visitor visitor = { .visit = visit_load, .model = model, .gguf = gguf, .staging = staging };
+	return visit_all(&visitor, err);
+}
+
+/* ---- from a seed ---------------------------------------------------------------------------------------------------- */
+
+static enum md_status visit_fill(struct visitor *visitor, const char *name, CUdeviceptr *slot, uint64_t rows, uint64_t columns,
+				 struct md_error *err)
+{
+	(void)name;
+	uint64_t n = rows * columns, seed = visitor->seed + 0x9e3779b97f4a7c15u * ++visitor->index;
+	float scale = (float)visitor->model->shape.scale, offset = rows == 1 ? 1.0f : 0.0f; /* norms lie around 1 */
+	void *parameters[] = { slot, &n, &seed, &scale, &offset };
+	struct llama_grid grid = { (unsigned)((n + 1023) / 1024), 1, 256, 0 };
+	return llama_launch(visitor->model->device, LLAMA_FILL, grid, NULL, parameters, err);
+}
+
+enum md_status llama_model_fill(struct llama_model *model, uint64_t seed, struct md_error *err)
+{
+	struct visitor visitor = { .visit = visit_fill, .model = model, .seed = seed };
+	MD_FORWARD(visit_all(&visitor, err));
+	return md_cuda_call(err, cuCtxSynchronize);
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Command line of the reference engine. */
+#ifndef LLAMA_OPTIONS_H
+#define LLAMA_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+#define OPTIONS_MAX_BATCHES 512
+#define OPTIONS_MAX_PROMPTS 1024
+
+struct llama_options {
+	const char *model, *recipe, *report;
+	uint64_t seed, sample_seed;
+	unsigned batches[OPTIONS_MAX_BATCHES]; /* ascending, without repetition */
+	size_t batch_count;
+	const char *prompts[OPTIONS_MAX_PROMPTS];
+	size_t prompt_count;
+	int max_context; /* 0: the model's, at most 2048 */
+	int tokens, kv_blocks, repeat, device, bench_replay;
+	uint64_t max_kv_bytes; /* 0: no cap (256 MiB on hostcuda) */
+	double temperature, utilization;
+	bool raw, no_graphs, check, quiet, help;
+};
+
+enum md_status llama_options_parse(struct llama_options *options, int argc, char **argv, struct md_error *err);
+extern const char llama_options_usage[];
+
+#endif
