@@ -71,7 +71,6 @@ void md_capture_check_until(const char *mark);
 void md_capture_check_launch(void);
 /* A context is current for the first time: fingerprint and shift. Inside a hook, lock not held. */
 void md_capture_context_seen(void);
-void md_capture_library_file(const char *path, const char *build_id); /* lock held */
 
 static inline uint64_t md_capture_next(void)
 {

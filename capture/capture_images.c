@@ -64,7 +64,6 @@ static uint32_t put_image(const struct md_image_span *span, const struct md_hash
 		image.path = home->path;
 		image.build_id = build_id[0] ? build_id : NULL;
 		image.file_offset = home->offset;
-		md_capture_library_file(home->path, build_id);
 	}
 	if (keep_bytes(home->path[0]))
 		image.data = (uint8_t *)span->data; /* borrowed; the writer copies */

@@ -24,11 +24,6 @@ static struct {
 	bool running, stop;
 } drain = { .lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER };
 
-static struct {
-	bool read, put;
-	struct md_fingerprint value;
-} fingerprint; /* under md_capture.lock */
-
 /* ---- options ------------------------------------------------------------------------------------------------- */
 
 static uint64_t number_from_environment(const char *name, uint64_t otherwise)
@@ -227,39 +222,23 @@ void md_capture_leave(void)
 void md_capture_context_seen(void)
 {
 	static atomic_bool seen;
+	struct md_fingerprint fingerprint;
 	struct md_error err = { 0 };
 	CUcontext current = NULL;
 
 	if (atomic_load_explicit(&seen, memory_order_relaxed) || md_cuda.cuCtxGetCurrent(&current) || !current ||
 	    atomic_exchange(&seen, true))
 		return;
-	md_capture_lock();
-	if (md_fingerprint_read(&fingerprint.value, &err) == MD_OK)
-		fingerprint.read = true;
-	else
+	if (md_fingerprint_read(&fingerprint, &err) == MD_OK) {
+		md_capture_lock();
+		if (md_capture.writer)
+			md_trace_put_fingerprint(md_capture.writer, &fingerprint);
+		md_capture_unlock();
+		md_fingerprint_finish(&fingerprint);
+	} else {
 		md_warn("no fingerprint: %s", err.message);
-	if (fingerprint.read && md_capture.writer)
-		md_trace_put_fingerprint(md_capture.writer, &fingerprint.value);
-	md_capture_unlock();
-	md_capture_shift_start();
-}
-
-void md_capture_library_file(const char *path, const char *build_id)
-{
-	struct md_fingerprint *value = &fingerprint.value;
-	struct md_fingerprint_library *grown;
-
-	for (uint32_t i = 0; i < value->library_count; i++) {
-		if (!strcmp(value->libraries[i].path, path))
-			return;
 	}
-	grown = realloc(value->libraries, (value->library_count + 1) * sizeof(*grown));
-	if (!grown)
-		return;
-	value->libraries = grown;
-	grown[value->library_count] = (struct md_fingerprint_library){ strdup(path), strdup(build_id ? build_id : "") };
-	if (grown[value->library_count].path && grown[value->library_count].build_id)
-		value->library_count++;
+	md_capture_shift_start();
 }
 
 /* ---- end ----------------------------------------------------------------------------------------------------- */
@@ -295,8 +274,6 @@ static void put_totals(void)
 {
 	md_capture_launches_put();
 	put_kv_again();
-	if (fingerprint.read)
-		md_trace_put_fingerprint(md_capture.writer, &fingerprint.value);
 }
 
 static void complete(struct md_trace_writer *writer)

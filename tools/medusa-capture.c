@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* medusa-capture: records an engine's warm start twice, analyzes the traces, verifies by replay, writes the artifact. */
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "analyze/analyze.h"
+#include "base/clock.h"
+#include "tools/options.h"
+#include "tools/run.h"
+#include "tools/verify_report.h"
+
+#define SHIFT_SEED "20240915" /* any number but 0 moves the second run's addresses */
+
+static const char *output, *until;
+static bool single, keep_traces, store_images, no_images, no_verify;
+
+static const struct md_option options[] = {
+    {.name = "output", .letter = 'o', .argument = "FILE", .value = &output, .help = "The artifact to write."},
+    {.name = "until",
+     .argument = "WHEN",
+     .value = &until,
+     .help = "When recording ends: exit (default), graphs=N or mark=NAME."},
+    {.name = "single", .flag = &single, .help = "One capture alone: pointers are guessed, not proven."},
+    {.name = "keep-traces", .flag = &keep_traces, .help = "Keep the traces beside the artifact."},
+    {.name = "store-images", .flag = &store_images, .help = "Store also images that lie in files."},
+    {.name = "no-images", .flag = &no_images, .help = "Store and reference no images: kernels are triggered."},
+    {.name = "no-verify", .flag = &no_verify, .help = "Leave out the run that compares restored with live graphs."},
+};
+
+static const struct md_command command = {
+    .name = "medusa-capture",
+    .usage = "-o X.medusa [OPTION...] -- CMD [ARG...]",
+    .summary = "Materializes the CUDA graphs of CMD's warm start.",
+    .options = options,
+    .option_count = sizeof(options) / sizeof(options[0]),
+    .exit_notes = "1 means that some graphs were not materialized; they are listed with the reason.\n",
+};
+
+/* Everything that one call of the command makes and removes. */
+struct job {
+	char **argv;
+	char traces[2][PATH_MAX];
+	char unverified[PATH_MAX];
+	struct md_trace runs[2];
+	unsigned run_count;
+	struct md_artifact artifact;
+	bool analyzed;
+	struct md_artifact_sizes sizes;
+	bool traces_needed; /* something went wrong that they may explain */
+};
+
+static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void say(const char *format, ...)
+{
+	va_list args;
+
+	fputs("medusa-capture: ", stderr);
+	va_start(args, format);
+	vfprintf(stderr, format, args);
+	va_end(args);
+	fputc('\n', stderr);
+}
+
+static int fail(const struct md_error *err, int exit_code)
+{
+	say("%s", err->message);
+	return exit_code;
+}
+
+/* ---- capture ------------------------------------------------------------------------------------------------------ */
+
+static bool valid_until(void)
+{
+	char *end;
+
+	if (!until || !strcmp(until, "exit"))
+		return true;
+	if (!strncmp(until, "mark=", 5))
+		return until[5] != 0;
+	return !strncmp(until, "graphs=", 7) && until[7] >= '1' && until[7] <= '9' &&
+	       (strtoull(until + 7, &end, 10), *end == 0);
+}
+
+static void make_paths(struct job *job)
+{
+	size_t size = strlen(output);
+
+	if (size > 7 && !strcmp(output + size - 7, ".medusa"))
+		size -= 7;
+	for (int i = 0; i < 2; i++)
+		snprintf(job->traces[i], sizeof(job->traces[i]), "%.*s.%d.mtrace", (int)size, output, i + 1);
+	snprintf(job->unverified, sizeof(job->unverified), "%s.unverified", output);
+}
+
+static void remove_trace(const char *path)
+{
+	char part[PATH_MAX + 8];
+
+	snprintf(part, sizeof(part), "%s.part", path);
+	unlink(path);
+	unlink(part);
+}
+
+static int run_under_capture(struct job *job, unsigned index)
+{
+	char trace[PATH_MAX + 32], when[512], images[64], kv[64];
+	const char *env[5] = {trace, when, images};
+	struct md_run run = {"libmedusa-capture.so", env, 3, job->argv};
+	struct md_error err = {0};
+	int code = 0;
+
+	snprintf(trace, sizeof(trace), "MEDUSA_TRACE=%s", job->traces[index]);
+	snprintf(when, sizeof(when), "MEDUSA_UNTIL=%s", until ? until : "exit");
+	/* Images that lie in files are taken from there by the analysis; see struct md_analyze_options. */
+	snprintf(images, sizeof(images), "MEDUSA_STORE_IMAGES=%s", no_images ? "none" : "anonymous");
+	if (index) {
+		env[run.env_count++] = "MEDUSA_SHIFT=" SHIFT_SEED;
+		if (job->runs[0].kv.present) {
+			snprintf(kv, sizeof(kv), "MEDUSA_KV_BYTES=%llu", (unsigned long long)job->runs[0].kv.kv_bytes);
+			env[run.env_count++] = kv;
+		}
+	}
+	remove_trace(job->traces[index]);
+	if (md_run_child(&run, &code, &err) != MD_OK)
+		return fail(&err, MD_EXIT_COMMAND);
+	if (!code)
+		return -1;
+	/* A server is told to stop once what --until names has happened; its trace is complete by then. */
+	if (until && strcmp(until, "exit") && !access(job->traces[index], R_OK)) {
+		say("the command ended with %d after recording was complete", code);
+		return -1;
+	}
+	say("the command ended with %d", code);
+	return MD_EXIT_COMMAND;
+}
+
+static int read_trace(struct job *job, unsigned index)
+{
+	struct md_trace *trace = &job->runs[index];
+	struct md_error err = {0};
+
+	if (access(job->traces[index], R_OK)) {
+		char part[PATH_MAX + 8];
+		snprintf(part, sizeof(part), "%s.part", job->traces[index]);
+		if (access(part, R_OK)) {
+			say("the command made no call to the CUDA driver that was seen");
+			return MD_EXIT_EMPTY;
+		}
+		say("recording was cut short: %s is incomplete (MEDUSA_LOG=info tells more)", part);
+		job->traces_needed = true;
+		return MD_EXIT_COMMAND;
+	}
+	if (md_trace_read(job->traces[index], trace, &err) != MD_OK)
+		return fail(&err, MD_EXIT_INPUT);
+	job->run_count = index + 1;
+	if (trace->graph_count)
+		return -1;
+	say("no graph was captured");
+	return MD_EXIT_EMPTY;
+}
+
+static int capture(struct job *job, unsigned index)
+{
+	uint64_t start = md_clock_ns();
+	int result;
+
+	say("capture %u of %d", index + 1, single ? 1 : 2);
+	result = run_under_capture(job, index);
+	if (result < 0)
+		result = read_trace(job, index);
+	if (result < 0)
+		say("capture %u: %u graphs, %u allocations, %u images in %.1f s", index + 1, job->runs[index].graph_count,
+		    job->runs[index].alloc_count, job->runs[index].image_count, (double)(md_clock_ns() - start) / 1e9);
+	return result;
+}
+
+/* ---- analysis, verification ----------------------------------------------------------------------------------------- */
+
+static int analyze(struct job *job)
+{
+	struct md_analyze_options wanted = {.size = sizeof(wanted), .no_images = no_images,
+					    .store_file_images = store_images};
+	struct md_error err = {0};
+	uint64_t start = md_clock_ns();
+
+	if (md_analyze(&job->runs[0], single ? NULL : &job->runs[1], &wanted, &job->artifact, &err) != MD_OK) {
+		job->traces_needed = true;
+		return fail(&err, MD_EXIT_FAILED);
+	}
+	job->analyzed = true;
+	say("analysis: %u graphs, %u refused in %.1f s", job->artifact.graph_count, job->artifact.refusal_count,
+	    (double)(md_clock_ns() - start) / 1e9);
+	return -1;
+}
+
+static int apply_report(struct job *job, const struct md_verify_report *report)
+{
+	struct md_error err = {0};
+
+	if (report->exit_code) {
+		say("the command ended with %d in the verification run; nothing was written", report->exit_code);
+		return MD_EXIT_COMMAND;
+	}
+	if (!report->complete) {
+		say("the verification run ended without a full report; nothing was written");
+		return MD_EXIT_COMMAND;
+	}
+	if (md_verify_apply(report, &job->artifact, &err) != MD_OK)
+		return fail(&err, MD_EXIT_FAILED);
+	say("verification: %zu passed, %zu failed, %zu not compared", md_verify_count(report, MD_VERIFY_PASSED),
+	    md_verify_count(report, MD_VERIFY_FAILED), md_verify_count(report, MD_VERIFY_SKIPPED));
+	return -1;
+}
+
+/* The restored graphs against live ones, from a file that does not have the final name yet. */
+static int verify(struct job *job)
+{
+	struct md_verify_report report;
+	struct md_error err = {0};
+	int result;
+
+	if (no_verify || single || !job->artifact.graph_count)
+		return -1;
+	say("verification");
+	if (md_artifact_write(&job->artifact, job->unverified, NULL, &err) != MD_OK)
+		return fail(&err, MD_EXIT_INPUT);
+	if (md_verify_run(job->unverified, job->argv, &report, &err) != MD_OK)
+		return fail(&err, MD_EXIT_COMMAND);
+	result = apply_report(job, &report);
+	job->traces_needed |= result >= 0;
+	md_verify_finish(&report);
+	return result;
+}
+
+/* ---- result ------------------------------------------------------------------------------------------------------------ */
+
+static void summarize(const struct job *job)
+{
+	const struct md_artifact *artifact = &job->artifact;
+	uint64_t nodes = 0, pointers = 0;
+
+	for (uint32_t i = 0; i < artifact->graph_count; i++) {
+		nodes += artifact->graphs[i].node_count;
+		pointers += artifact->graphs[i].pointer_count;
+	}
+	say("%s: %u graphs, %llu nodes, %llu pointers, %u kernels from %u images, %u contents", output,
+	    artifact->graph_count, (unsigned long long)nodes, (unsigned long long)pointers, artifact->kernel_count,
+	    artifact->image_count, artifact->content_count);
+	say("%llu bytes in the file, %llu bytes of private memory at restore", (unsigned long long)job->sizes.file,
+	    (unsigned long long)artifact->arena_size);
+	for (uint32_t i = 0; i < artifact->refusal_count; i++) {
+		const struct md_artifact_refusal *refusal = &artifact->refusals[i];
+		say("refused: (%s, %u): %s", refusal->label ? refusal->label : "no label", refusal->batch, refusal->why);
+	}
+}
+
+static int publish(struct job *job)
+{
+	struct md_error err = {0};
+
+	if (md_artifact_write(&job->artifact, output, &job->sizes, &err) != MD_OK) {
+		job->traces_needed = true;
+		return fail(&err, MD_EXIT_INPUT);
+	}
+	summarize(job);
+	return job->artifact.refusal_count || !job->artifact.graph_count ? MD_EXIT_FAILED : MD_EXIT_OK;
+}
+
+static int carry_out(struct job *job)
+{
+	int result = capture(job, 0);
+
+	if (result < 0 && !single)
+		result = capture(job, 1);
+	if (result < 0)
+		result = analyze(job);
+	if (result < 0)
+		result = verify(job);
+	return result < 0 ? publish(job) : result;
+}
+
+static void clean_up(struct job *job)
+{
+	for (unsigned i = 0; i < job->run_count; i++)
+		md_trace_finish(&job->runs[i]);
+	if (job->analyzed)
+		md_artifact_finish(&job->artifact);
+	unlink(job->unverified);
+	if (keep_traces)
+		return;
+	if (job->traces_needed)
+		say("the traces are kept: %s", job->traces[0]);
+	for (int i = 0; i < 2 && !job->traces_needed; i++)
+		remove_trace(job->traces[i]);
+}
+
+int main(int argc, char *argv[])
+{
+	struct md_arguments arguments;
+	struct job *job;
+	int result = md_options_parse(&command, argc, argv, &arguments);
+
+	if (result >= 0)
+		return result;
+	if (!output)
+		return md_options_usage_error(&command, "name the artifact to write with -o");
+	if (strlen(output) > PATH_MAX - 32)
+		return md_options_usage_error(&command, "-o: the path is too long");
+	if (arguments.file_count)
+		return md_options_usage_error(&command, "%s: the artifact is named with -o", arguments.files[0]);
+	if (!arguments.command)
+		return md_options_usage_error(&command, "put the command that starts the engine behind --");
+	if (!valid_until() || (until && strlen(until) > 400))
+		return md_options_usage_error(&command, "--until: \"%s\" is none of exit, graphs=N, mark=NAME", until);
+	if (store_images && no_images)
+		return md_options_usage_error(&command, "--store-images and --no-images exclude each other");
+	job = calloc(1, sizeof(*job));
+	if (!job) {
+		say("out of memory");
+		return MD_EXIT_COMMAND;
+	}
+	job->argv = arguments.command;
+	make_paths(job);
+	result = carry_out(job);
+	clean_up(job);
+	free(job);
+	return result;
+}
