@@ -9,19 +9,11 @@ const char *integration_reason(void) { return medusa_reason(); }
 void integration_want(const char *label, const unsigned *batches, size_t count) { medusa_graph_want(label, batches, count); }
 void integration_label(CUgraphExec exec, const char *label, unsigned batch) { medusa_graph_label(exec, label, batch); }
 void integration_trigger(int (*first_layer)(void *user), void *user) { medusa_trigger("first layer", first_layer, user); }
+bool integration_graph(const char *label, unsigned batch, CUgraphExec *exec) { return !medusa_graph_get(label, batch, UINT64_MAX, (void **)exec); }
+void integration_bind_weights(const struct llama_model *m) { medusa_bind("weights", m->base, m->bytes, MEDUSA_BIND_CONSTANT); }
 void integration_stage(const char *name, uint64_t ns) { medusa_stage(name, ns); }
 void integration_ready(void) { medusa_mark("ready"); }
 void integration_release(void) { medusa_release(); }
-
-bool integration_graph(const char *label, unsigned batch, CUgraphExec *exec)
-{
-	return medusa_graph_get(label, batch, UINT64_MAX, (void **)exec) == MEDUSA_OK;
-}
-
-void integration_bind_weights(const struct llama_model *model)
-{
-	medusa_bind("weights", model->base, model->bytes, MEDUSA_BIND_CONSTANT);
-}
 
 void integration_bind_buffers(const struct llama_engine *e)
 {
