@@ -287,7 +287,7 @@ static bool is_integer(enum gguf_type type)
 	return scalar_size(type) && type != GGUF_F32 && type != GGUF_F64;
 }
 
-static enum md_status need(const struct gguf *gguf, const char *key, const struct gguf_value **out, struct md_error *err)
+static enum md_status find_needed(const struct gguf *gguf, const char *key, const struct gguf_value **out, struct md_error *err)
 {
 	*out = gguf_find(gguf, key);
 	return *out ? MD_OK : md_error_set(err, MD_ERR_NOT_FOUND, "metadata \"%s\" is missing", key);
@@ -301,7 +301,7 @@ static enum md_status wrong_type(const struct gguf_value *value, const char *key
 enum md_status gguf_get_integer(const struct gguf *gguf, const char *key, int64_t *out, struct md_error *err)
 {
 	const struct gguf_value *value;
-	MD_FORWARD(need(gguf, key, &value, err));
+	MD_FORWARD(find_needed(gguf, key, &value, err));
 	if (!is_integer(value->type))
 		return wrong_type(value, key, "an integer", err);
 	*out = integer_at(value->type, value->data);
@@ -311,7 +311,7 @@ enum md_status gguf_get_integer(const struct gguf *gguf, const char *key, int64_
 enum md_status gguf_get_float(const struct gguf *gguf, const char *key, double *out, struct md_error *err)
 {
 	const struct gguf_value *value;
-	MD_FORWARD(need(gguf, key, &value, err));
+	MD_FORWARD(find_needed(gguf, key, &value, err));
 	if (value->type == GGUF_F32) {
 		float single;
 		memcpy(&single, value->data, sizeof(single));
@@ -327,7 +327,7 @@ enum md_status gguf_get_float(const struct gguf *gguf, const char *key, double *
 enum md_status gguf_get_string(const struct gguf *gguf, const char *key, struct gguf_string *out, struct md_error *err)
 {
 	const struct gguf_value *value;
-	MD_FORWARD(need(gguf, key, &value, err));
+	MD_FORWARD(find_needed(gguf, key, &value, err));
 	if (value->type != GGUF_STRING)
 		return wrong_type(value, key, "a string", err);
 	*out = (struct gguf_string){ (const char *)value->data, value->size };

@@ -167,7 +167,7 @@ static enum md_status check_kind(struct tokenizer *tokenizer, const struct gguf 
 	return MD_OK;
 }
 
-static enum md_status read_all(struct tokenizer *tokenizer, const struct gguf *gguf, struct md_error *err)
+static enum md_status read_vocabulary(struct tokenizer *tokenizer, const struct gguf *gguf, struct md_error *err)
 {
 	MD_FORWARD(check_kind(tokenizer, gguf, err));
 	MD_FORWARD(read_tokens(tokenizer, gguf, err));
@@ -188,7 +188,7 @@ enum md_status tokenizer_init(struct tokenizer *tokenizer, const struct gguf *gg
 	md_map_init(&tokenizer->by_text);
 	md_map_init(&tokenizer->merges);
 	fill_byte_table(tokenizer);
-	enum md_status status = read_all(tokenizer, gguf, err);
+	enum md_status status = read_vocabulary(tokenizer, gguf, err);
 	if (status != MD_OK)
 		tokenizer_finish(tokenizer);
 	return status;
