@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Kernels of the restore subject: plain and packed parameters, a hidden one, and one that follows pointers in memory. */
+#include "hostcuda/kernel.h"
+
+struct scale_add {
+	float *out;
+	const float *weights, *in;
+	int32_t n;
+	float bias;
+};
+
+/* out = weights * in + bias */
+HOSTCUDA_KERNEL(scale_add, struct scale_add, HOSTCUDA_PARAM(struct scale_add, out),
+                HOSTCUDA_PARAM(struct scale_add, weights), HOSTCUDA_PARAM(struct scale_add, in),
+                HOSTCUDA_PARAM(struct scale_add, n), HOSTCUDA_PARAM(struct scale_add, bias))
+{
+	for (int32_t i = 0; i < p->n; i++)
+		p->out[i] = p->weights[i] * p->in[i] + p->bias;
+}
+
+struct packed {
+	float *temporary;
+	const float *table, *in;
+	int32_t n, noise; /* noise is never read */
+};
+struct table_apply {
+	struct packed all;
+};
+
+/* temporary += table * in; one parameter, as libraries pass it through `extra` */
+HOSTCUDA_KERNEL(table_apply, struct table_apply, HOSTCUDA_PARAM(struct table_apply, all))
+{
+	for (int32_t i = 0; i < p->all.n; i++)
+		p->all.temporary[i] += p->all.table[i % 16] * p->all.in[i];
+}
+
+struct accumulate {
+	float *state;
+	const float *a, *b;
+	int32_t n;
+};
+
+/* state += a + b */
+HOSTCUDA_HIDDEN_KERNEL(accumulate, struct accumulate, HOSTCUDA_PARAM(struct accumulate, state),
+                       HOSTCUDA_PARAM(struct accumulate, a), HOSTCUDA_PARAM(struct accumulate, b),
+                       HOSTCUDA_PARAM(struct accumulate, n))
+{
+	for (int32_t i = 0; i < p->n; i++)
+		p->state[i] += p->a[i] + p->b[i];
+}
+
+struct gather {
+	float *out;
+	const float *const *list;
+	int32_t n;
+};
+
+/* out = list[0] + list[1] */
+HOSTCUDA_KERNEL(gather, struct gather, HOSTCUDA_PARAM(struct gather, out), HOSTCUDA_PARAM(struct gather, list),
+                HOSTCUDA_PARAM(struct gather, n))
+{
+	for (int32_t i = 0; i < p->n; i++)
+		p->out[i] = p->list[0][i] + p->list[1][i];
+}

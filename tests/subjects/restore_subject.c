@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An engine in small: takes restored graphs or captures live, replays them, prints what they computed. argv[1]: image. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "driver/cuda_driver.h"
+#include "medusa/medusa.h"
+#include "restore_subject.h"
+
+#define TRY(entry, ...)                                                                                                \
+	do {                                                                                                           \
+		CUresult result_ = md_cuda.entry(__VA_ARGS__);                                                         \
+		if (result_ != CUDA_SUCCESS) {                                                                         \
+			fprintf(stderr, "%s: %s\n", #entry, md_cuda_error_name(result_));                              \
+			exit(1);                                                                                       \
+		}                                                                                                      \
+	} while (0)
+
+static CUdeviceptr weights, input, state, output, temporary, table, list;
+static CUfunction scale_add, table_apply, accumulate, gather;
+static CUstream stream, side;
+static CUevent forked, joined;
+static CUmodule module;
+static void *image;
+
+static void *read_file(const char *path)
+{
+	FILE *file = fopen(path, "rb");
+	long size = 0;
+	if (!file || fseek(file, 0, SEEK_END) || (size = ftell(file)) <= 0 || fseek(file, 0, SEEK_SET))
+		exit(2);
+	void *data = malloc((size_t)size);
+	if (!data || fread(data, 1, (size_t)size, file) != (size_t)size)
+		exit(2);
+	fclose(file);
+	return data;
+}
+
+static CUfunction find_hidden(const char *wanted)
+{
+	CUfunction functions[32];
+	unsigned count = 0;
+	TRY(cuModuleGetFunctionCount, &count, module);
+	TRY(cuModuleEnumerateFunctions, functions, count, module);
+	for (unsigned i = 0; i < count; i++) {
+		const char *name = NULL;
+		TRY(cuFuncGetName, &name, functions[i]);
+		if (!strcmp(name, wanted))
+			return functions[i];
+	}
+	exit(3);
+}
+
+static int load_kernels(void *unused)
+{
+	(void)unused;
+	if (module)
+		return 0;
+	TRY(cuModuleLoadData, &module, image);
+	TRY(cuModuleGetFunction, &scale_add, module, "scale_add");
+	TRY(cuModuleGetFunction, &table_apply, module, "table_apply");
+	TRY(cuModuleGetFunction, &gather, module, "gather");
+	accumulate = find_hidden("accumulate");
+	return 0;
+}
+
+/* What a warm-up leaves behind: a table and a list of pointers that graphs read. */
+static void warm_up(void)
+{
+	float values[TABLE_FLOATS];
+	if (temporary)
+		return;
+	load_kernels(NULL);
+	TRY(cuMemAlloc_v2, &temporary, BYTES);
+	TRY(cuMemAlloc_v2, &table, sizeof(values));
+	TRY(cuMemAlloc_v2, &list, 2 * sizeof(CUdeviceptr));
+	for (uint32_t i = 0; i < TABLE_FLOATS; i++)
+		values[i] = table_at(i);
+	CUdeviceptr pointers[2] = { weights, temporary };
+	TRY(cuMemcpyHtoD_v2, table, values, sizeof(values));
+	TRY(cuMemcpyHtoD_v2, list, pointers, sizeof(pointers));
+}
+
+static void launch(CUfunction f, CUstream on, void **params, void **extra)
+{
+	TRY(cuLaunchKernel, f, 1, 1, 1, 32, 1, 1, 0, on, params, extra);
+}
+
+static void enqueue(unsigned batch)
+{
+	int32_t n = (int32_t)(batch * WIDTH);
+	float bias = BIAS;
+	CUdeviceptr scaled = output, copied = output + BYTES, gathered = output + 2 * BYTES;
+	struct { CUdeviceptr temporary, table, in; int32_t n, noise; } packed = { temporary, table, input, n, rand() };
+	size_t size = sizeof(packed);
+	void *extra[] = { CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END };
+
+	TRY(cuEventRecord, forked, stream);
+	TRY(cuStreamWaitEvent, side, forked, 0);
+	launch(scale_add, side, (void *[]){ &scaled, &weights, &input, &n, &bias }, NULL);
+	TRY(cuEventRecord, joined, side);
+	TRY(cuMemsetD32Async, temporary, 0, batch * WIDTH, stream);
+	launch(table_apply, stream, NULL, extra);
+	TRY(cuStreamWaitEvent, stream, joined, 0);
+	launch(accumulate, stream, (void *[]){ &state, &scaled, &temporary, &n }, NULL);
+	TRY(cuMemcpyDtoDAsync_v2, copied, temporary, batch * WIDTH * 4u, stream);
+	launch(gather, stream, (void *[]){ &gathered, &list, &n }, NULL);
+}
+
+static CUgraphExec capture(unsigned batch)
+{
+	CUgraph graph;
+	CUgraphExec exec;
+	warm_up();
+	TRY(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+	enqueue(batch);
+	TRY(cuStreamEndCapture, stream, &graph);
+	TRY(cuGraphInstantiateWithFlags, &exec, graph, 0);
+	TRY(cuGraphDestroy, graph);
+	medusa_graph_label(exec, LABEL, batch);
+	return exec;
+}
+
+static void print_buffer(const char *name, unsigned batch, CUdeviceptr at, uint32_t floats)
+{
+	float values[OUTPUT_BYTES / 4];
+	uint64_t sum = 1469598103934665603u;
+	TRY(cuMemcpyDtoH_v2, values, at, floats * 4u);
+	for (uint32_t i = 0; i < floats * 4u; i++)
+		sum = (sum ^ ((uint8_t *)values)[i]) * 1099511628211u;
+	printf("%u %s %016llx %.6g\n", batch, name, (unsigned long long)sum, (double)values[floats - 1]);
+}
+
+static void replay(CUgraphExec exec, unsigned batch)
+{
+	for (unsigned iteration = 0; iteration < ITERATIONS; iteration++) {
+		float values[FLOATS];
+		for (uint32_t i = 0; i < FLOATS; i++)
+			values[i] = (float)((i * 31u + iteration * 17u + batch) % 101u);
+		TRY(cuMemcpyHtoD_v2, input, values, BYTES);
+		TRY(cuGraphLaunch, exec, stream);
+		TRY(cuStreamSynchronize, stream);
+		print_buffer("state", batch, state, FLOATS);
+		print_buffer("output", batch, output, OUTPUT_BYTES / 4);
+	}
+}
+
+static void set_up(void)
+{
+	float values[FLOATS];
+	TRY(cuMemAlloc_v2, &weights, BYTES);
+	TRY(cuMemAlloc_v2, &input, BYTES);
+	TRY(cuMemAlloc_v2, &state, BYTES);
+	TRY(cuMemAlloc_v2, &output, OUTPUT_BYTES);
+	TRY(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+	TRY(cuStreamCreate, &side, CU_STREAM_NON_BLOCKING);
+	TRY(cuEventCreate, &forked, CU_EVENT_DISABLE_TIMING);
+	TRY(cuEventCreate, &joined, CU_EVENT_DISABLE_TIMING);
+	for (uint32_t i = 0; i < FLOATS; i++)
+		values[i] = weight_at(i);
+	TRY(cuMemcpyHtoD_v2, weights, values, BYTES);
+	TRY(cuMemsetD8_v2, state, 0, BYTES);
+	TRY(cuMemsetD8_v2, output, 0, OUTPUT_BYTES);
+	medusa_bind("weights", weights, BYTES, MEDUSA_BIND_CONSTANT);
+	medusa_bind("input", input, BYTES, MEDUSA_BIND_INPUT);
+	medusa_bind("state", state, getenv("SUBJECT_SMALL_STATE") ? BYTES - 4 : BYTES, MEDUSA_BIND_STATE);
+	if (!getenv("SUBJECT_NO_OUTPUT"))
+		medusa_bind("output", output, OUTPUT_BYTES, MEDUSA_BIND_OUTPUT);
+}
+
+static void print_stats(size_t free_before)
+{
+	struct medusa_stats stats = { .size = sizeof(stats) };
+	size_t now = 0, total = 0;
+	if (medusa_stats_read(&stats) == MEDUSA_OK)
+		fprintf(stderr, "stats restored=%u refused=%u nodes=%llu loaded=%u stored=%u triggered=%u private=%llu own_ns=%llu\n",
+		        stats.graphs_restored, stats.graphs_refused, (unsigned long long)stats.nodes,
+		        stats.kernels_loaded_image, stats.kernels_stored_image, stats.kernels_triggered,
+		        (unsigned long long)stats.private_bytes, (unsigned long long)stats.own_ns);
+	medusa_release();
+	TRY(cuMemGetInfo_v2, &now, &total);
+	fprintf(stderr, "held=%lld\n", (long long)free_before - (long long)now);
+}
+
+/* The engine's own memory, however it came by its graphs: what is left then was the library's. */
+static void tear_down(void)
+{
+	CUdeviceptr all[] = { weights, input, state, output, temporary, table, list };
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		if (all[i])
+			TRY(cuMemFree_v2, all[i]);
+}
+
+int main(int argc, char **argv)
+{
+	struct md_error err = { 0 };
+	CUcontext context;
+	size_t free_before = 0, total = 0;
+	if (argc < 2)
+		return 2;
+	if (md_cuda_load(&err) != MD_OK) {
+		fprintf(stderr, "%s\n", err.message);
+		return 1;
+	}
+	image = read_file(argv[1]);
+	TRY(cuInit, 0);
+	TRY(cuDevicePrimaryCtxRetain, &context, 0);
+	TRY(cuCtxSetCurrent, context);
+	TRY(cuMemGetInfo_v2, &free_before, &total);
+	if (getenv("SUBJECT_LOADS_FIRST"))
+		load_kernels(NULL);
+	if (getenv("SUBJECT_TRIGGER"))
+		medusa_trigger("first layer", load_kernels, NULL);
+	set_up();
+	CUgraphExec execs[GRAPHS + 1] = { 0 };
+	for (unsigned batch = 1; batch <= GRAPHS; batch++) {
+		void *exec = NULL;
+		int result = medusa_graph_get(LABEL, batch, UINT64_MAX, &exec);
+		fprintf(stderr, "graph %u %s %d %s\n", batch, result == MEDUSA_OK ? "restored" : "live", result,
+		        result == MEDUSA_OK ? "" : medusa_reason());
+		execs[batch] = result == MEDUSA_OK ? exec : capture(batch);
+		if (getenv("SUBJECT_REBIND"))
+			fprintf(stderr, "rebind %d\n", medusa_bind("input", input + 256, BYTES, MEDUSA_BIND_INPUT));
+	}
+	for (unsigned batch = 1; batch <= GRAPHS; batch++)
+		replay(execs[batch], batch);
+	tear_down();
+	print_stats(free_before);
+	free(image);
+	return 0;
+}
