@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Preloaded or not: asks for every entry point in every way, and compares with what the loader underneath answers. */
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "driver/cuda_driver.h"
+
+/*
+ * lookup LIBRARY|none: LIBRARY is the file name of what is preloaded. dlvsym is not interposed and leads past it. An
+ * answer must be the one from underneath, except for hooked entry points, whose answer is LIBRARY's export of that
+ * name. Prints each answer that is wrong; exits 1 then.
+ */
+
+enum hook { NONE, CAPTURE, BOTH, CORE };
+
+static const struct entry {
+	const char *symbol, *base;
+	int version;
+	enum hook hook;
+} entries[] = {
+#define CU_ENTRY(symbol, base, version, need, hook, params, args) {#symbol, #base, version, hook},
+#include "driver/cuda_api.def"
+};
+#define ENTRY_COUNT (sizeof(entries) / sizeof(entries[0]))
+
+typedef void *dlsym_function(void *, const char *);
+typedef CUresult lookup_function(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *);
+typedef CUresult old_lookup_function(const char *, void **, int, cuuint64_t);
+
+static dlsym_function *under; /* the dlsym of the C library */
+static void *driver, *preloaded;
+static enum hook least; /* hooks of this kind and above are the preloaded library's */
+static unsigned wrong, asked, swapped;
+
+static bool is_hooked(const struct entry *entry)
+{
+	return preloaded && (entry->hook == CORE || entry->hook == BOTH || entry->hook == least);
+}
+
+/* What the answer must be, given the one from underneath. */
+static void *expected(void *real)
+{
+	for (size_t i = 0; real && i < ENTRY_COUNT; i++)
+		if (is_hooked(&entries[i]) && under(driver, entries[i].symbol) == real) {
+			void *hook = under(preloaded, entries[i].symbol);
+			if (hook)
+				return hook;
+			printf("%s is hooked, but not exported\n", entries[i].symbol);
+			wrong++;
+		}
+	return real;
+}
+
+static void check(const char *way, const char *symbol, int version, unsigned flags, void *answer, void *real)
+{
+	void *want = expected(real);
+	Dl_info info = {0};
+
+	asked++;
+	swapped += want != real;
+	if (answer == want)
+		return;
+	wrong++;
+	if (answer)
+		dladdr(answer, &info);
+	printf("%s(%s, %d, %u): %p (%s %s), not %p; underneath %p\n", way, symbol, version, flags, answer,
+	       info.dli_fname ? info.dli_fname : "-", info.dli_sname ? info.dli_sname : "-", want, real);
+}
+
+static void check_same(const char *what, const char *symbol, long long got, long long want)
+{
+	if (got == want)
+		return;
+	wrong++;
+	printf("%s of %s: %lld, not %lld\n", what, symbol, got, want);
+}
+
+/* ---- before the driver is there ---- */
+
+static void check_without_driver(void)
+{
+	static const char *const names[] = {"cuMemAlloc_v2", "cuGetProcAddress_v2", "cuInit", "cuNothing", "puts",
+					    "no_such"};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		void *answer, *real = strcmp(names[i], "puts") ? NULL : under(RTLD_DEFAULT, names[i]);
+		dlerror();
+		answer = dlsym(RTLD_DEFAULT, names[i]);
+		check_same("dlerror after a failed dlsym", names[i], dlerror() != NULL, real == NULL);
+		check("dlsym without a driver", names[i], 0, 0, answer, real);
+	}
+	if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD)) {
+		wrong++;
+		printf("looking for names has loaded the driver\n");
+	}
+}
+
+static void check_other_names(void)
+{
+	static const char *const names[] = {"malloc", "getppid", "cuda_nothing", "c", "cu", ""};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		check("dlsym(RTLD_NEXT)", names[i], 0, 0, dlsym(RTLD_NEXT, names[i]), under(RTLD_NEXT, names[i]));
+		check("dlsym(RTLD_DEFAULT)", names[i], 0, 0, dlsym(RTLD_DEFAULT, names[i]),
+		      under(RTLD_DEFAULT, names[i]));
+	}
+}
+
+/* ---- with the driver ---- */
+
+static void check_exports(void)
+{
+	for (size_t i = 0; i < ENTRY_COUNT; i++) {
+		void *answer, *real = under(driver, entries[i].symbol);
+		dlerror();
+		answer = dlsym(driver, entries[i].symbol);
+		check_same("dlerror after dlsym", entries[i].symbol, dlerror() != NULL, real == NULL);
+		check("dlsym", entries[i].symbol, 0, 0, answer, real);
+		if (strcmp(entries[i].symbol, entries[i].base))
+			check("dlsym", entries[i].base, 0, 0, dlsym(driver, entries[i].base),
+			      under(driver, entries[i].base));
+	}
+}
+
+static void check_query(const char *name, int version, unsigned flags, lookup_function *look,
+			lookup_function *real_look)
+{
+	CUdriverProcAddressQueryResult status = 99, real_status = 99;
+	void *answer = NULL, *real = NULL;
+	CUresult result = look(name, &answer, version, flags, &status);
+	CUresult real_result = real_look(name, &real, version, flags, &real_status);
+
+	check("cuGetProcAddress_v2", name, version, flags, answer, real);
+	check_same("result", name, result, real_result);
+	check_same("symbol status", name, status, real_status);
+}
+
+static void check_old_query(const char *name, int version, unsigned flags, old_lookup_function *look,
+			    old_lookup_function *real_look)
+{
+	void *answer = NULL, *real = NULL;
+	CUresult result = look(name, &answer, version, flags);
+
+	check_same("result", name, result, real_look(name, &real, version, flags));
+	check("cuGetProcAddress", name, version, flags, answer, real);
+}
+
+static void check_queries(void)
+{
+	static const int versions[] = {2000,  3020,  4000,  7000,  8000,  9000,  10000, 10020, 11000, 11020,
+				       11030, 11040, 11060, 12000, 12030, 12040, 12050, 12080, 13000, 99000};
+	lookup_function *look = (lookup_function *)dlsym(driver, "cuGetProcAddress_v2");
+	lookup_function *real_look = (lookup_function *)under(driver, "cuGetProcAddress_v2");
+	old_lookup_function *old = (old_lookup_function *)dlsym(driver, "cuGetProcAddress");
+	old_lookup_function *real_old = (old_lookup_function *)under(driver, "cuGetProcAddress");
+
+	if (!real_look)
+		return;
+	for (size_t i = 0; i < ENTRY_COUNT; i++) {
+		for (size_t v = 0; v < sizeof(versions) / sizeof(versions[0]); v++)
+			for (unsigned flags = 0; flags <= 2; flags++) {
+				check_query(entries[i].base, versions[v], flags, look, real_look);
+				if (real_old)
+					check_old_query(entries[i].base, versions[v], flags, old, real_old);
+			}
+		check_query(entries[i].symbol, 13000, 0, look, real_look);
+	}
+	check_query("cuNothing", 12000, 0, look, real_look);
+	check_same("result without a place for the answer", "cuMemAlloc", look("cuMemAlloc", NULL, 12000, 0, NULL),
+		   real_look("cuMemAlloc", NULL, 12000, 0, NULL));
+}
+
+int main(int argc, char *argv[])
+{
+	static const char *const tags[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
+	struct md_error err = {0};
+
+	for (size_t i = 0; !under && i < sizeof(tags) / sizeof(tags[0]); i++)
+		under = (dlsym_function *)dlvsym(RTLD_DEFAULT, "dlsym", tags[i]);
+	if (argc != 2 || !under)
+		return 2;
+	if (strcmp(argv[1], "none")) {
+		preloaded = dlopen(argv[1], RTLD_NOW | RTLD_NOLOAD);
+		least = strstr(argv[1], "capture") ? CAPTURE : BOTH;
+		check_same("preload", argv[1], preloaded != NULL, 1);
+		check_same("interposed dlsym", argv[1], (dlsym_function *)dlsym != under, 1);
+	}
+	check_without_driver();
+	check_other_names();
+	driver = dlopen("libcuda.so.1", RTLD_NOW);
+	if (!driver) {
+		printf("%s\n", dlerror());
+		return 2;
+	}
+	check_other_names();
+	check_exports();
+	check_queries();
+	check_same("md_cuda_load", "libcuda.so.1", md_cuda_load(&err), MD_OK);
+	check("the program's own table", "cuMemAlloc_v2", 0, 0, (void *)md_cuda.cuMemAlloc_v2,
+	      under(driver, "cuMemAlloc_v2"));
+	printf("%u asked, %u swapped, %u wrong\n", asked, swapped, wrong);
+	return wrong || (preloaded && !swapped);
+}
