@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A small engine for the capture tests: it says on stdout, line by line, what a trace of it must contain. */
+#include <inttypes.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "driver/cuda_driver.h"
+#include "medusa/medusa.h"
+
+/* Arguments: IMAGE [kill] [update] [host]. kill: SIGKILL after the first graph; update, host: what makes a graph refused. */
+
+enum { N = 64, TABLE_BYTES = 64 << 10, TABLE_INDEX = 9000 };
+
+#define CALL(entry, ...)                                                                                               \
+	do {                                                                                                           \
+		CUresult result_ = md_cuda.entry(__VA_ARGS__);                                                         \
+		if (result_) {                                                                                         \
+			fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #entry, md_cuda_error_name(result_));   \
+			exit(9);                                                                                       \
+		}                                                                                                      \
+	} while (0)
+
+static struct {
+	CUdeviceptr in, out, state, table, temp, list, aux, weights;
+	CUlibrary library;
+	CUmodule module;
+	CUfunction scale, finish, count;
+	CUstream stream, side;
+	CUevent fork, join;
+} it;
+
+static CUdeviceptr allocate(const char *name, size_t bytes)
+{
+	CUdeviceptr address;
+
+	CALL(cuMemAlloc_v2, &address, bytes);
+	CALL(cuMemsetD8_v2, address, 0, bytes);
+	printf("alloc %s %llx %zu 1\n", name, (unsigned long long)address, bytes);
+	return address;
+}
+
+static CUdeviceptr map(const char *name, size_t bytes)
+{
+	CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		                     .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0 } };
+	CUmemAccessDesc access = { .location = prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr address;
+	size_t granularity;
+
+	CALL(cuMemGetAllocationGranularity, &granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+	bytes = (bytes + granularity - 1) / granularity * granularity;
+	CALL(cuMemAddressReserve, &address, bytes, 0, 0, 0);
+	CALL(cuMemCreate, &handle, bytes, &prop, 0);
+	CALL(cuMemMap, address, bytes, 0, handle, 0);
+	CALL(cuMemSetAccess, address, bytes, &access, 1);
+	printf("alloc %s %llx %zu 6\n", name, (unsigned long long)address, bytes);
+	return address;
+}
+
+static void *read_file(const char *path)
+{
+	FILE *file = fopen(path, "rb");
+	void *data;
+	long size;
+
+	if (!file || fseek(file, 0, SEEK_END) || (size = ftell(file)) <= 0 || !(data = malloc((size_t)size))) {
+		perror(path);
+		exit(9);
+	}
+	rewind(file);
+	if (fread(data, 1, (size_t)size, file) != (size_t)size)
+		exit(9);
+	fclose(file);
+	return data;
+}
+
+static void bind(const char *name, CUdeviceptr address, size_t bytes, enum medusa_role role)
+{
+	if (medusa_bind(name, address, bytes, role))
+		fprintf(stderr, "%s\n", medusa_reason());
+	printf("bind %s %llx %zu %d\n", name, (unsigned long long)address, bytes, (int)role);
+}
+
+static void set_up(const char *image_path)
+{
+	CUcontext context;
+	CUdevice device;
+	CUkernel kernel;
+	void *image = read_file(image_path);
+	float values[N];
+
+	CALL(cuInit, 0);
+	CALL(cuDeviceGet, &device, 0);
+	CALL(cuDevicePrimaryCtxRetain, &context, device);
+	CALL(cuCtxSetCurrent, context);
+	/* One copy from anonymous memory, one from the file: the same content, so one image. */
+	CALL(cuLibraryLoadData, &it.library, image, NULL, NULL, 0, NULL, NULL, 0);
+	CALL(cuLibraryGetKernel, &kernel, it.library, "capture_scale");
+	CALL(cuKernelGetFunction, &it.scale, kernel);
+	CALL(cuLibraryGetKernel, &kernel, it.library, "capture_count");
+	CALL(cuKernelGetFunction, &it.count, kernel);
+	CALL(cuModuleLoad, &it.module, image_path);
+	CALL(cuModuleGetFunction, &it.finish, it.module, "capture_finish");
+	it.in = allocate("in", N * 4);
+	it.out = allocate("out", N * 4);
+	it.state = allocate("state", 256);
+	it.table = allocate("table", TABLE_BYTES);
+	it.temp = allocate("temp", 2 * N * 4);
+	it.list = allocate("list", 64);
+	it.aux = allocate("aux", N * 4);
+	it.weights = map("weights", N * 4);
+	for (int i = 0; i < N; i++)
+		values[i] = (float)i;
+	CALL(cuMemcpyHtoD_v2, it.in, values, sizeof(values));
+	CALL(cuMemcpyHtoD_v2, it.weights, values, sizeof(values));
+	CALL(cuMemcpyHtoD_v2, it.aux, values, sizeof(values));
+	CALL(cuMemcpyHtoD_v2, it.list, &it.aux, 8);
+	CALL(cuMemcpyHtoD_v2, it.table + 4 * TABLE_INDEX, &(float){ 0.5f }, 4);
+	CALL(cuStreamCreate, &it.stream, CU_STREAM_NON_BLOCKING);
+	CALL(cuStreamCreate, &it.side, CU_STREAM_NON_BLOCKING);
+	CALL(cuEventCreate, &it.fork, CU_EVENT_DISABLE_TIMING);
+	CALL(cuEventCreate, &it.join, CU_EVENT_DISABLE_TIMING);
+	free(image);
+}
+
+static void bind_all(void)
+{
+	bind("weights", it.weights, N * 4, MEDUSA_BIND_CONSTANT);
+	bind("in", it.in, N * 4, MEDUSA_BIND_INPUT);
+	bind("out", it.out, N * 4, MEDUSA_BIND_OUTPUT);
+	bind("state", it.state, 256, MEDUSA_BIND_STATE);
+}
+
+static void launch_scale(void)
+{
+	int n = N;
+	void *params[] = { &it.temp, &it.in, &it.weights, &n };
+
+	CALL(cuLaunchKernel, it.scale, 1, 1, 1, 32, 1, 1, 0, it.stream, params, NULL);
+}
+
+static void launch_count(CUstream stream)
+{
+	struct {
+		CUdeviceptr counter;
+		uint32_t step;
+	} params = { it.state, 3 };
+	size_t size = 12;
+	void *extra[] = { CU_LAUNCH_PARAM_BUFFER_POINTER, &params, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
+		          CU_LAUNCH_PARAM_END };
+
+	CALL(cuLaunchKernel, it.count, 1, 1, 1, 1, 1, 1, 0, stream, NULL, extra);
+}
+
+static void launch_finish(void)
+{
+	int index = TABLE_INDEX, n = N;
+	CUdeviceptr from = it.temp + N * 4;
+	void *params[] = { &it.out, &from, &it.table, &it.list, &index, &n };
+	CUlaunchAttribute attributes[2];
+	CUlaunchConfig config = { .gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 64, .blockDimY = 1,
+		                  .blockDimZ = 1, .hStream = it.stream, .attrs = attributes, .numAttrs = 2 };
+
+	memset(attributes, 0, sizeof(attributes));
+	attributes[0].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+	attributes[0].value.programmaticStreamSerializationAllowed = 1;
+	attributes[1].id = CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION;
+	attributes[1].value.preferredClusterDim.x = attributes[1].value.preferredClusterDim.y = 1;
+	attributes[1].value.preferredClusterDim.z = 1;
+	CALL(cuLaunchKernelEx, &config, it.finish, params, NULL);
+}
+
+static void nothing(void *unused)
+{
+	(void)unused;
+}
+
+/* scale, memset of the state's tail, count on a forked stream, copy, scale again, finish behind a programmatic edge */
+static CUgraphExec capture(bool with_host_node)
+{
+	CUgraph graph;
+	CUgraphExec exec;
+
+	CALL(cuStreamBeginCapture_v2, it.stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+	launch_scale();
+	CALL(cuEventRecord, it.fork, it.stream);
+	CALL(cuStreamWaitEvent, it.side, it.fork, 0);
+	launch_count(it.side);
+	CALL(cuMemsetD8Async, it.state + 128, 7, 64, it.side);
+	CALL(cuEventRecord, it.join, it.side);
+	CALL(cuMemcpyDtoDAsync_v2, it.temp + N * 4, it.temp, N * 4, it.stream);
+	CALL(cuStreamWaitEvent, it.stream, it.join, 0);
+	if (with_host_node)
+		CALL(cuLaunchHostFunc, it.stream, nothing, NULL);
+	launch_scale();
+	launch_finish();
+	CALL(cuStreamEndCapture, it.stream, &graph);
+	CALL(cuGraphInstantiateWithFlags, &exec, graph, 0);
+	CALL(cuGraphDestroy, graph);
+	return exec;
+}
+
+/* Built by hand: scale, an empty node, a memset. */
+static CUgraphExec build(void)
+{
+	int n = N;
+	void *params[] = { &it.temp, &it.in, &it.weights, &n };
+	CUDA_KERNEL_NODE_PARAMS kernel = { .func = it.scale, .gridDimX = 2, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 8,
+		                           .blockDimY = 1, .blockDimZ = 1, .kernelParams = params };
+	CUDA_MEMSET_NODE_PARAMS set = { .dst = it.out, .value = 0x3f800000, .elementSize = 4, .width = N, .height = 1 };
+	CUgraphNode scale, empty, memset_node;
+	CUcontext context;
+	CUgraphExec exec;
+	CUgraph graph;
+
+	CALL(cuCtxGetCurrent, &context);
+	CALL(cuGraphCreate, &graph, 0);
+	CALL(cuGraphAddKernelNode_v2, &scale, graph, NULL, 0, &kernel);
+	CALL(cuGraphAddEmptyNode, &empty, graph, &scale, 1);
+	CALL(cuGraphAddMemsetNode, &memset_node, graph, &empty, 1, &set, context);
+	CALL(cuGraphInstantiateWithFlags, &exec, graph, 0);
+	CALL(cuGraphDestroy, graph);
+	return exec;
+}
+
+static void print_result(const char *name, CUdeviceptr address, size_t words)
+{
+	uint32_t values[N];
+
+	CALL(cuMemcpyDtoH_v2, values, address, words * 4);
+	printf("result %s", name);
+	for (size_t i = 0; i < words; i++)
+		printf(" %08" PRIx32, values[i]);
+	printf("\n");
+}
+
+static void replay(CUgraphExec exec, const char *name)
+{
+	CALL(cuGraphLaunch, exec, it.stream);
+	CALL(cuStreamSynchronize, it.stream);
+	print_result(name, it.out, N);
+	print_result("state", it.state, N);
+	print_result("temp", it.temp, N);
+}
+
+static void update(CUgraphExec exec)
+{
+	CUgraphExecUpdateResultInfo info;
+	CUgraph graph;
+
+	CALL(cuStreamBeginCapture_v2, it.stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+	launch_scale();
+	CALL(cuStreamEndCapture, it.stream, &graph);
+	memset(&info, 0, sizeof(info));
+	CALL(cuGraphExecUpdate_v2, exec, graph, &info);
+	CALL(cuGraphDestroy, graph);
+}
+
+static CUgraphExec capture_scale_alone(void)
+{
+	CUgraphExec exec;
+	CUgraph graph;
+
+	CALL(cuStreamBeginCapture_v2, it.stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+	launch_scale();
+	CALL(cuStreamEndCapture, it.stream, &graph);
+	CALL(cuGraphInstantiateWithFlags, &exec, graph, 0);
+	CALL(cuGraphDestroy, graph);
+	return exec;
+}
+
+static bool has(int argc, char *argv[], const char *word)
+{
+	for (int i = 2; i < argc; i++) {
+		if (!strcmp(argv[i], word))
+			return true;
+	}
+	return false;
+}
+
+int main(int argc, char *argv[])
+{
+	struct md_error err = { 0 };
+	CUgraphExec first, second, third;
+
+	if (argc < 2 || md_cuda_load(&err) != MD_OK) {
+		fprintf(stderr, "capture_subject IMAGE [kill] [update] [host]: %s\n", err.message);
+		return 9;
+	}
+	set_up(argv[1]);
+	bind_all();
+	for (int i = 0; i < 5; i++)
+		launch_scale();
+	launch_count(it.stream);
+	CALL(cuStreamSynchronize, it.stream);
+	first = capture(has(argc, argv, "host"));
+	medusa_graph_label(first, "decode", 1);
+	if (has(argc, argv, "kill")) {
+		usleep(400000);
+		raise(SIGKILL);
+	}
+	replay(first, "decode");
+	replay(first, "decode");
+	second = build();
+	medusa_graph_label(second, "explicit", 2);
+	replay(second, "explicit");
+	if (has(argc, argv, "update")) {
+		third = capture_scale_alone();
+		medusa_graph_label(third, "updated", 3);
+		update(third);
+		CALL(cuGraphLaunch, third, it.stream);
+		CALL(cuStreamSynchronize, it.stream);
+	}
+	medusa_stage("warmup", 12345);
+	medusa_mark("ready");
+	CALL(cuMemFree_v2, it.aux);
+	CALL(cuGraphExecDestroy, first);
+	CALL(cuGraphExecDestroy, second);
+	print_result("state", it.state, N);
+	return 0;
+}

@@ -1,0 +1,508 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tests of libmedusa-capture.so: a subject runs under it on hostcuda, and the trace must say what the subject did. */
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "format/trace.h"
+
+#define OUTPUT_BYTES 65536
+
+struct run {
+	char folder[64];
+	char trace[128];
+	char output[OUTPUT_BYTES];
+	char errors[OUTPUT_BYTES];
+	int status; /* of waitpid */
+};
+
+static const char *build(void)
+{
+	const char *folder = getenv("MEDUSA_BUILD");
+
+	return folder ? folder : "build";
+}
+
+static void set_up_child(const struct run *run, const char *const *env, bool preload, rlim_t file_limit, const int *out,
+                         const int *err)
+{
+	char path[4096];
+	struct rlimit limit = { file_limit, file_limit };
+
+	dup2(out[1], 1);
+	dup2(err[1], 2);
+	snprintf(path, sizeof(path), "%s/lib/hostcuda", build());
+	setenv("LD_LIBRARY_PATH", path, 1);
+	setenv("MEDUSA_TRACE", run->trace, 1);
+	for (; env && *env; env++)
+		putenv(strdup(*env));
+	snprintf(path, sizeof(path), "%s/lib/libmedusa-capture.so", build());
+	if (preload)
+		setenv("LD_PRELOAD", path, 1);
+	if (file_limit != RLIM_INFINITY) {
+		signal(SIGXFSZ, SIG_IGN);
+		setrlimit(RLIMIT_FSIZE, &limit);
+	}
+}
+
+static void drain(int fd, char *to)
+{
+	size_t size = 0;
+	ssize_t got;
+
+	while (size < OUTPUT_BYTES - 1 && (got = read(fd, to + size, OUTPUT_BYTES - 1 - size)) > 0)
+		size += (size_t)got;
+	to[size] = '\0';
+	close(fd);
+}
+
+static void run_subject(struct run *run, const char *const *words, const char *const *env, bool preload,
+                        rlim_t file_limit)
+{
+	char program[4096], image[4096];
+	const char *argv[8] = { program, image };
+	int out[2], err[2];
+	pid_t child;
+
+	memset(run, 0, sizeof(*run));
+	strcpy(run->folder, "/tmp/medusa-capture-XXXXXX");
+	cr_assert_not_null(mkdtemp(run->folder));
+	snprintf(run->trace, sizeof(run->trace), "%s/x.mtrace", run->folder);
+	snprintf(program, sizeof(program), "%s/tests/subjects/capture_subject", build());
+	snprintf(image, sizeof(image), "%s/tests/images/capture_kernels.host.so", build());
+	for (int i = 0; words && words[i]; i++)
+		argv[2 + i] = words[i];
+	cr_assert_eq(pipe(out) | pipe(err), 0);
+	fflush(NULL);
+	child = fork();
+	cr_assert_geq(child, 0);
+	if (!child) {
+		set_up_child(run, env, preload, file_limit, out, err);
+		execv(program, (char *const *)argv);
+		_exit(127);
+	}
+	close(out[1]);
+	close(err[1]);
+	drain(out[0], run->output);
+	drain(err[0], run->errors);
+	cr_assert_eq(waitpid(child, &run->status, 0), child);
+}
+
+static void clean_up(const struct run *run)
+{
+	char path[256];
+
+	unlink(run->trace);
+	snprintf(path, sizeof(path), "%s.part", run->trace);
+	unlink(path);
+	rmdir(run->folder);
+}
+
+static void assert_succeeded(const struct run *run)
+{
+	cr_assert(WIFEXITED(run->status) && WEXITSTATUS(run->status) == 0, "subject: status %x, %s", run->status,
+	          run->errors);
+}
+
+static void read_trace(const char *path, struct md_trace *trace)
+{
+	struct md_error err = { 0 };
+
+	cr_assert_eq(md_trace_read(path, trace, &err), MD_OK, "%s", err.message);
+}
+
+/* The lines of the output that start with "result": what the engine computed. */
+static void results_of(const char *output, char *to)
+{
+	*to = '\0';
+	for (const char *line = output; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+		if (!strncmp(line, "result ", 7))
+			strncat(to, line, strcspn(line, "\n") + 1);
+	}
+}
+
+static void assert_same_results(const struct run *a, const struct run *b)
+{
+	static char first[OUTPUT_BYTES], second[OUTPUT_BYTES];
+
+	results_of(a->output, first);
+	results_of(b->output, second);
+	cr_assert_gt(strlen(first), 100, "no results in: %s", a->output);
+	cr_assert_str_eq(first, second, "the engine computes something else under capture");
+}
+
+static uint64_t address_of(const struct run *run, const char *name)
+{
+	char key[64];
+	const char *at;
+	unsigned long long address = 0;
+
+	snprintf(key, sizeof(key), "alloc %s ", name);
+	at = strstr(run->output, key);
+	cr_assert_not_null(at, "no %s in: %s", key, run->output);
+	cr_assert_eq(sscanf(at + strlen(key), "%llx", &address), 1);
+	return address;
+}
+
+static const struct md_trace_alloc *find_alloc(const struct md_trace *trace, uint64_t address)
+{
+	for (uint32_t i = 0; i < trace->alloc_count; i++) {
+		if (trace->allocs[i].address == address)
+			return &trace->allocs[i];
+	}
+	return NULL;
+}
+
+static const struct md_trace_graph *find_graph(const struct md_trace *trace, const char *label)
+{
+	for (uint32_t i = 0; i < trace->graph_count; i++) {
+		if (trace->graphs[i].label && !strcmp(trace->graphs[i].label, label))
+			return &trace->graphs[i];
+	}
+	cr_assert_fail("no graph %s among %u", label, trace->graph_count);
+	return NULL;
+}
+
+static const struct md_kernel *kernel_of(const struct md_trace *trace, const struct md_node *node)
+{
+	cr_assert_eq(node->type, MD_NODE_KERNEL);
+	cr_assert_lt(node->kernel, trace->kernel_count);
+	return &trace->kernels[node->kernel];
+}
+
+static uint64_t word_at(const struct md_node *node, uint32_t at)
+{
+	uint64_t word;
+
+	cr_assert_leq(at + 8, node->params_size);
+	memcpy(&word, node->params + at, 8);
+	return word;
+}
+
+static const struct md_node *node_of(const struct md_trace *trace, const struct md_trace_graph *graph, const char *kernel)
+{
+	for (uint32_t i = 0; i < graph->node_count; i++) {
+		const struct md_node *node = &graph->nodes[i];
+		if (node->type == MD_NODE_KERNEL && !strcmp(kernel_of(trace, node)->name, kernel))
+			return node;
+	}
+	cr_assert_fail("no node of %s", kernel);
+	return NULL;
+}
+
+static unsigned count_types(const struct md_trace_graph *graph, uint8_t type)
+{
+	unsigned count = 0;
+
+	for (uint32_t i = 0; i < graph->node_count; i++)
+		count += graph->nodes[i].type == type;
+	return count;
+}
+
+/* ---- what was done is what the trace says ------------------------------------------------------------------------- */
+
+static void check_allocations(const struct run *run, const struct md_trace *trace)
+{
+	unsigned seen = 0;
+
+	for (const char *line = run->output; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+		char name[32];
+		unsigned long long address;
+		size_t size;
+		int family;
+		const struct md_trace_alloc *alloc;
+		if (sscanf(line, "alloc %31s %llx %zu %d", name, &address, &size, &family) != 4)
+			continue;
+		alloc = find_alloc(trace, address);
+		cr_assert_not_null(alloc, "allocation %s is not in the trace", name);
+		cr_assert_eq(alloc->size, size, "%s: size", name);
+		cr_assert_eq((int)alloc->family, family, "%s: family %d", name, (int)alloc->family);
+		cr_assert_eq(alloc->died == UINT64_MAX, strcmp(name, "aux") != 0, "%s: freed or not", name);
+		seen++;
+	}
+	cr_assert_eq(seen, 8);
+	cr_assert_eq(trace->alloc_count, 8, "%u allocations recorded, nothing of the probe's among them",
+	             trace->alloc_count);
+}
+
+static void check_binds(const struct run *run, const struct md_trace *trace)
+{
+	cr_assert_eq(trace->bind_count, 4);
+	cr_assert_str_eq(trace->binds[0].name, "weights");
+	cr_assert_eq(trace->binds[0].role, MD_BIND_CONSTANT);
+	cr_assert_eq(trace->binds[0].address, address_of(run, "weights"));
+	cr_assert_eq(trace->binds[3].role, MD_BIND_STATE);
+	cr_assert_eq(trace->binds[3].size, 256);
+}
+
+static uint64_t launches_of(const struct md_trace *trace, const char *name)
+{
+	uint64_t count = 0;
+
+	for (uint32_t i = 0; i < trace->kernel_count; i++) {
+		if (!strcmp(trace->kernels[i].name, name))
+			count += trace->launches[i];
+	}
+	return count;
+}
+
+static void check_kernels(const struct md_trace *trace)
+{
+	cr_assert_eq(trace->image_count, 1, "one content, loaded twice: %u images", trace->image_count);
+	cr_assert_eq(trace->images[0].kind, MD_IMAGE_ELF);
+	cr_assert_not_null(trace->images[0].data, "an image in anonymous memory is stored");
+	cr_assert_eq(launches_of(trace, "capture_scale"), 5, "launches of scale outside of capture: %" PRIu64,
+	             launches_of(trace, "capture_scale"));
+	cr_assert_eq(launches_of(trace, "capture_count"), 1);
+	for (uint32_t i = 0; i < trace->kernel_count; i++)
+		cr_assert_eq(trace->kernels[i].image, 0, "%s: image %u", trace->kernels[i].name, trace->kernels[i].image);
+}
+
+static void check_captured_graph(const struct run *run, const struct md_trace *trace)
+{
+	const struct md_trace_graph *graph = find_graph(trace, "decode");
+	const struct md_node *scale = node_of(trace, graph, "capture_scale");
+	const struct md_node *count = node_of(trace, graph, "capture_count");
+	const struct md_node *finish = node_of(trace, graph, "capture_finish");
+	bool programmatic = false, preferred_cluster = false;
+	uint32_t step;
+
+	cr_assert_null(graph->refused, "%s", graph->refused);
+	cr_assert_eq(graph->batch, 1);
+	cr_assert_eq(graph->node_count, 6);
+	cr_assert_eq(count_types(graph, MD_NODE_MEMSET), 1);
+	cr_assert_eq(count_types(graph, MD_NODE_MEMCPY), 1);
+	cr_assert_not(scale->via_extra);
+	cr_assert_eq(scale->params_size, 28);
+	cr_assert_eq(word_at(scale, 0), address_of(run, "temp"));
+	cr_assert_eq(word_at(scale, 8), address_of(run, "in"));
+	cr_assert_eq(word_at(scale, 16), address_of(run, "weights"));
+	cr_assert_eq(scale->block[0], 32);
+	cr_assert(count->via_extra);
+	cr_assert_eq(count->params_size, 12);
+	cr_assert_eq(word_at(count, 0), address_of(run, "state"));
+	memcpy(&step, count->params + 8, 4);
+	cr_assert_eq(step, 3);
+	cr_assert_eq(word_at(finish, 8), address_of(run, "temp") + 256, "an interior pointer keeps its offset");
+	for (uint32_t i = 0; i < finish->attribute_count; i++)
+		preferred_cluster |= finish->attributes[i].id == 11 && finish->attributes[i].value[0] == 1;
+	cr_assert(preferred_cluster, "attribute 11 cannot be read back: it comes from the launch");
+	for (uint32_t i = 0; i < graph->edge_count; i++)
+		programmatic |= &graph->nodes[graph->edges[i].to] == finish && graph->edges[i].type == 1;
+	cr_assert(programmatic, "the edge to the last kernel is programmatic");
+	cr_assert_gt(finish->sequence, scale->sequence);
+	cr_assert_lt(finish->sequence, graph->sequence);
+}
+
+static void check_built_graph(const struct run *run, const struct md_trace *trace)
+{
+	const struct md_trace_graph *graph = find_graph(trace, "explicit");
+
+	cr_assert_eq(graph->node_count, 3);
+	cr_assert_eq(graph->edge_count, 2);
+	cr_assert_eq(count_types(graph, MD_NODE_EMPTY), 1);
+	cr_assert_eq(count_types(graph, MD_NODE_MEMSET), 1);
+	for (uint32_t i = 0; i < graph->node_count; i++) {
+		if (graph->nodes[i].type != MD_NODE_MEMSET)
+			continue;
+		cr_assert_eq(graph->nodes[i].memset.dst, address_of(run, "out"));
+		cr_assert_eq(graph->nodes[i].memset.width, 64);
+		cr_assert_eq(graph->nodes[i].memset.value, 0x3f800000);
+	}
+	cr_assert_eq(graph->probe, MD_PROBE_CLEAN, "%s", graph->probe_why ? graph->probe_why : "");
+}
+
+static bool is_saved(const struct md_trace *trace, uint64_t address, uint64_t size, const void *data)
+{
+	for (uint32_t i = 0; i < trace->content_count; i++) {
+		const struct md_trace_content *content = &trace->contents[i];
+		if (address >= content->address && address + size <= content->address + content->size)
+			return !memcmp(content->data + (address - content->address), data, size);
+	}
+	return false;
+}
+
+static void check_contents(const struct run *run, const struct md_trace *trace)
+{
+	const struct md_trace_graph *graph = find_graph(trace, "decode");
+	uint64_t aux = address_of(run, "aux"), saved = 0;
+
+	cr_assert_eq(graph->probe, MD_PROBE_CONTENT_SAVED, "probe %d: %s", (int)graph->probe,
+	             graph->probe_why ? graph->probe_why : "");
+	cr_assert(is_saved(trace, address_of(run, "table") + 4 * 9000, 4, &(float){ 0.5f }), "the table's one value");
+	cr_assert(is_saved(trace, address_of(run, "list"), 8, &aux), "the pointer in private memory");
+	cr_assert(is_saved(trace, aux + 4, 4, &(float){ 1.0f }), "what that pointer points to");
+	for (uint32_t i = 0; i < trace->content_count; i++)
+		saved += trace->contents[i].size;
+	cr_assert_leq(saved, 1024, "%" PRIu64 " bytes are saved where few matter", saved);
+}
+
+Test(capture, trace_says_what_was_done)
+{
+	static struct run plain, run;
+	struct md_trace trace;
+
+	run_subject(&plain, NULL, NULL, false, RLIM_INFINITY);
+	assert_succeeded(&plain);
+	run_subject(&run, NULL, NULL, true, RLIM_INFINITY);
+	assert_succeeded(&run);
+	assert_same_results(&plain, &run);
+	read_trace(run.trace, &trace);
+	cr_assert(trace.complete);
+	cr_assert_neq(trace.fingerprint.device_name[0], '\0');
+	cr_assert_eq(trace.stage_count, 1);
+	cr_assert_eq(trace.stages[0].ns, 12345);
+	check_allocations(&run, &trace);
+	check_binds(&run, &trace);
+	check_kernels(&trace);
+	check_captured_graph(&run, &trace);
+	check_built_graph(&run, &trace);
+	check_contents(&run, &trace);
+	md_trace_finish(&trace);
+	clean_up(&plain);
+	clean_up(&run);
+}
+
+/* ---- refusals -------------------------------------------------------------------------------------------------------- */
+
+Test(capture, host_node_is_refused_by_name)
+{
+	static struct run run;
+	const struct md_trace_graph *graph;
+	struct md_trace trace;
+
+	run_subject(&run, (const char *[]){ "host", NULL }, NULL, true, RLIM_INFINITY);
+	assert_succeeded(&run);
+	read_trace(run.trace, &trace);
+	graph = find_graph(&trace, "decode");
+	cr_assert_not_null(graph->refused);
+	cr_assert_not_null(strstr(graph->refused, "host node at index"), "%s", graph->refused);
+	md_trace_finish(&trace);
+	clean_up(&run);
+}
+
+Test(capture, updated_graph_is_refused)
+{
+	static struct run run;
+	const struct md_trace_graph *graph;
+	struct md_trace trace;
+
+	run_subject(&run, (const char *[]){ "update", NULL }, NULL, true, RLIM_INFINITY);
+	assert_succeeded(&run);
+	read_trace(run.trace, &trace);
+	graph = find_graph(&trace, "updated");
+	cr_assert_eq(graph->probe, MD_PROBE_FAILED);
+	cr_assert_not_null(graph->probe_why);
+	cr_assert_not_null(strstr(graph->probe_why, "updated after instantiation"), "%s", graph->probe_why);
+	md_trace_finish(&trace);
+	clean_up(&run);
+}
+
+Test(capture, probe_beyond_its_limit_fails_with_the_reason)
+{
+	static struct run run;
+	const struct md_trace_graph *graph;
+	struct md_trace trace;
+
+	run_subject(&run, NULL, (const char *[]){ "MEDUSA_PROBE_LIMIT=1000", NULL }, true, RLIM_INFINITY);
+	assert_succeeded(&run);
+	read_trace(run.trace, &trace);
+	graph = find_graph(&trace, "decode");
+	cr_assert_eq(graph->probe, MD_PROBE_FAILED);
+	cr_assert_not_null(strstr(graph->probe_why, "MEDUSA_PROBE_LIMIT"), "%s", graph->probe_why);
+	md_trace_finish(&trace);
+	clean_up(&run);
+}
+
+Test(capture, probe_can_be_turned_off)
+{
+	static struct run run;
+	struct md_trace trace;
+
+	run_subject(&run, NULL, (const char *[]){ "MEDUSA_PROBE=0", NULL }, true, RLIM_INFINITY);
+	assert_succeeded(&run);
+	read_trace(run.trace, &trace);
+	cr_assert_eq(find_graph(&trace, "decode")->probe, 0);
+	cr_assert_eq(trace.content_count, 0);
+	md_trace_finish(&trace);
+	clean_up(&run);
+}
+
+/* ---- ends --------------------------------------------------------------------------------------------------------------- */
+
+Test(capture, killed_process_leaves_a_readable_trace)
+{
+	static struct run run;
+	struct md_trace trace;
+	char part[160];
+
+	run_subject(&run, (const char *[]){ "kill", NULL }, NULL, true, RLIM_INFINITY);
+	cr_assert(WIFSIGNALED(run.status) && WTERMSIG(run.status) == SIGKILL, "status %x: %s", run.status, run.errors);
+	cr_assert_neq(access(run.trace, F_OK), 0, "a trace under its final name is complete");
+	snprintf(part, sizeof(part), "%s.part", run.trace);
+	read_trace(part, &trace);
+	cr_assert_not(trace.complete);
+	cr_assert_eq(trace.alloc_count, 8);
+	cr_assert_eq(find_graph(&trace, "decode")->node_count, 6);
+	md_trace_finish(&trace);
+	clean_up(&run);
+}
+
+Test(capture, full_disk_leaves_the_engine_untouched)
+{
+	static struct run plain, run;
+
+	run_subject(&plain, NULL, NULL, false, RLIM_INFINITY);
+	run_subject(&run, NULL, NULL, true, 64);
+	assert_succeeded(&run);
+	assert_same_results(&plain, &run);
+	cr_assert_not_null(strstr(run.errors, "the program runs on"), "it says why, once: %s", run.errors);
+	cr_assert_neq(access(run.trace, F_OK), 0, "nothing half-written has the final name");
+	clean_up(&plain);
+	clean_up(&run);
+}
+
+Test(capture, until_graphs_ends_the_recording)
+{
+	static struct run run;
+	struct md_trace trace;
+
+	run_subject(&run, NULL, (const char *[]){ "MEDUSA_UNTIL=graphs=1", NULL }, true, RLIM_INFINITY);
+	assert_succeeded(&run);
+	read_trace(run.trace, &trace);
+	cr_assert(trace.complete);
+	cr_assert_eq(trace.graph_count, 1);
+	cr_assert_eq(trace.graphs[0].probe, MD_PROBE_CONTENT_SAVED, "its probe took place before the end");
+	cr_assert_eq(find_alloc(&trace, address_of(&run, "aux"))->died, UINT64_MAX, "freed after the end");
+	md_trace_finish(&trace);
+	clean_up(&run);
+}
+
+Test(capture, shifted_run_records_the_same_things_elsewhere)
+{
+	static struct run first, second;
+	struct md_trace a, b;
+
+	run_subject(&first, NULL, NULL, true, RLIM_INFINITY);
+	run_subject(&second, NULL, (const char *[]){ "MEDUSA_SHIFT=77", NULL }, true, RLIM_INFINITY);
+	assert_succeeded(&second);
+	assert_same_results(&first, &second);
+	read_trace(first.trace, &a);
+	read_trace(second.trace, &b);
+	cr_assert_eq(b.shift, 77);
+	cr_assert_eq(a.alloc_count, b.alloc_count, "pads are not recorded");
+	for (uint32_t i = 0; i < a.alloc_count; i++)
+		cr_assert_eq(a.allocs[i].size, b.allocs[i].size, "allocation %u", i);
+	cr_assert_eq(a.graph_count, b.graph_count);
+	md_trace_finish(&a);
+	md_trace_finish(&b);
+	clean_up(&first);
+	clean_up(&second);
+}
