@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* medusa-inspect --graph: the nodes of one graph, with kernels, geometry and pointers. */
+#include <inttypes.h>
+
+#include "tools/inspect.h"
+#include "tools/json.h"
+
+static const char *kernel_name(const struct md_artifact *artifact, const struct md_node *node)
+{
+	return node->kernel < artifact->kernel_count ? artifact->kernels[node->kernel].name : "?";
+}
+
+/* Where a pointer leads: "weights+128", or "private 3+0". */
+static void format_target(const struct md_artifact *artifact, const struct md_pointer *pointer, char *text, size_t size)
+{
+	const struct md_artifact_alloc *alloc = &artifact->allocs[pointer->alloc];
+
+	if (alloc->class == MD_CLASS_BOUND && alloc->binding < artifact->binding_count)
+		snprintf(text, size, "%s%+" PRId64, artifact->bindings[alloc->binding].name, pointer->offset);
+	else
+		snprintf(text, size, "%s %" PRIu32 "%+" PRId64, alloc->class == MD_CLASS_PRIVATE ? "private" : "sequence",
+		         pointer->alloc, pointer->offset);
+}
+
+static void print_node(const struct md_artifact *artifact, uint32_t index, const struct md_node *node, FILE *out)
+{
+	switch (node->type) {
+	case MD_NODE_KERNEL:
+		fprintf(out,
+		        "%5" PRIu32 "  %s  grid %" PRIu32 ",%" PRIu32 ",%" PRIu32 "  block %" PRIu32 ",%" PRIu32 ",%" PRIu32
+		        "  shared %" PRIu32 "  parameters %" PRIu32 " bytes%s\n",
+		        index, kernel_name(artifact, node), node->grid[0], node->grid[1], node->grid[2], node->block[0],
+		        node->block[1], node->block[2], node->shared_bytes, node->params_size,
+		        node->via_extra ? " in one buffer" : "");
+		break;
+	case MD_NODE_MEMSET:
+		fprintf(out, "%5" PRIu32 "  memset  %" PRIu64 " x %" PRIu64 " elements of %" PRIu32 " bytes, value %#" PRIx32 "\n",
+		        index, node->memset.width, node->memset.height, node->memset.element_size, node->memset.value);
+		break;
+	case MD_NODE_MEMCPY:
+		fprintf(out, "%5" PRIu32 "  memcpy  %" PRIu64 " x %" PRIu64 " x %" PRIu64 " bytes\n", index, node->memcpy.width,
+		        node->memcpy.height, node->memcpy.depth);
+		break;
+	default:
+		fprintf(out, "%5" PRIu32 "  %s\n", index, md_inspect_node(node->type));
+	}
+}
+
+static void print_incoming(const struct md_artifact_graph *graph, uint32_t node, FILE *out)
+{
+	const char *before = "         after";
+
+	for (uint32_t i = 0; i < graph->edge_count; i++) {
+		const struct md_edge *edge = &graph->edges[i];
+		if (edge->to != node)
+			continue;
+		fprintf(out, "%s %" PRIu32, before, edge->from);
+		if (edge->type || edge->from_port || edge->to_port)
+			fprintf(out, " (type %u, ports %u to %u)", edge->type, edge->from_port, edge->to_port);
+		before = ",";
+	}
+	if (before[0] == ',')
+		fputc('\n', out);
+}
+
+void md_inspect_graph(const struct md_artifact *artifact, const struct md_artifact_graph *graph, FILE *out)
+{
+	uint32_t p = 0, noise = 0;
+
+	fprintf(out, "%s/%" PRIu32 ": %" PRIu32 " nodes, %" PRIu32 " edges, %" PRIu32 " pointers, proof: %s\n", graph->label,
+	        graph->batch, graph->node_count, graph->edge_count, graph->pointer_count, md_inspect_proof(graph->proof));
+	for (uint32_t n = 0; n < graph->node_count; n++) {
+		const struct md_node *node = &graph->nodes[n];
+		print_node(artifact, n, node, out);
+		for (uint32_t i = 0; i < node->attribute_count; i++)
+			fprintf(out, "         attribute %" PRIu32 "\n", node->attributes[i].id);
+		print_incoming(graph, n, out);
+		for (; p < graph->pointer_count && graph->pointers[p].node == n; p++) {
+			char target[512];
+			format_target(artifact, &graph->pointers[p], target, sizeof target);
+			fprintf(out, "         byte %-5" PRIu32 "-> %s%s\n", graph->pointers[p].at, target,
+			        graph->pointers[p].kind == MD_POINTER_TENSOR_MAP ? " (tensor map)" : "");
+		}
+		for (; noise < graph->noise_count && graph->noise[noise].node == n; noise++)
+			fprintf(out, "         byte %-5" PRIu32 "noise, %" PRIu32 " bytes\n", graph->noise[noise].at,
+			        graph->noise[noise].size);
+	}
+}
+
+/* ---- JSON -------------------------------------------------------------------------------------------------------- */
+
+static void put_dimensions(struct md_json *json, const char *key, const uint32_t dimensions[3])
+{
+	md_json_list(json, key);
+	for (unsigned i = 0; i < 3; i++)
+		md_json_number(json, NULL, dimensions[i]);
+	md_json_end(json);
+}
+
+static void put_pointers(struct md_json *json, const struct md_artifact *artifact,
+                         const struct md_artifact_graph *graph, uint32_t node, uint32_t *next)
+{
+	md_json_list(json, "pointers");
+	for (; *next < graph->pointer_count && graph->pointers[*next].node == node; ++*next) {
+		const struct md_pointer *pointer = &graph->pointers[*next];
+		const struct md_artifact_alloc *alloc = &artifact->allocs[pointer->alloc];
+		md_json_object(json, NULL);
+		md_json_number(json, "at", pointer->at);
+		md_json_number(json, "allocation", pointer->alloc);
+		md_json_text(json, "binding",
+		             alloc->class == MD_CLASS_BOUND && alloc->binding < artifact->binding_count
+		                 ? artifact->bindings[alloc->binding].name
+		                 : NULL);
+		md_json_signed(json, "offset", pointer->offset);
+		md_json_end(json);
+	}
+	md_json_end(json);
+}
+
+void md_inspect_graph_json(const struct md_artifact *artifact, const struct md_artifact_graph *graph, FILE *out)
+{
+	struct md_json json;
+	uint32_t next = 0;
+
+	md_json_init(&json, out);
+	md_json_object(&json, NULL);
+	md_json_text(&json, "label", graph->label);
+	md_json_number(&json, "batch", graph->batch);
+	md_json_list(&json, "nodes");
+	for (uint32_t n = 0; n < graph->node_count; n++) {
+		const struct md_node *node = &graph->nodes[n];
+		md_json_object(&json, NULL);
+		md_json_text(&json, "type", md_inspect_node(node->type));
+		if (node->type == MD_NODE_KERNEL) {
+			md_json_text(&json, "kernel", kernel_name(artifact, node));
+			put_dimensions(&json, "grid", node->grid);
+			put_dimensions(&json, "block", node->block);
+			md_json_number(&json, "shared_bytes", node->shared_bytes);
+			md_json_number(&json, "parameter_bytes", node->params_size);
+		}
+		put_pointers(&json, artifact, graph, n, &next);
+		md_json_end(&json);
+	}
+	md_json_end(&json);
+	md_json_list(&json, "edges");
+	for (uint32_t i = 0; i < graph->edge_count; i++) {
+		md_json_object(&json, NULL);
+		md_json_number(&json, "from", graph->edges[i].from);
+		md_json_number(&json, "to", graph->edges[i].to);
+		md_json_number(&json, "type", graph->edges[i].type);
+		md_json_end(&json);
+	}
+	md_json_end(&json);
+	md_json_end(&json);
+}

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* medusa-inspect --json: an artifact's summary for programs. Keys are stable; new ones may be added. */
+#include "tools/inspect.h"
+#include "tools/json.h"
+
+static void put_provenance(struct md_json *json, const struct md_provenance *from)
+{
+	md_json_object(json, "provenance");
+	md_json_text(json, "tool_version", from->tool_version);
+	md_json_text(json, "command", from->command);
+	md_json_text(json, "created", from->created);
+	md_json_number(json, "captures", from->capture_count);
+	md_json_list(json, "stages");
+	for (uint32_t i = 0; i < from->stage_count; i++) {
+		md_json_object(json, NULL);
+		md_json_text(json, "name", from->stages[i].name);
+		md_json_number(json, "ns", from->stages[i].ns);
+		md_json_end(json);
+	}
+	md_json_end(json);
+	md_json_end(json);
+}
+
+static void put_fingerprint(struct md_json *json, const struct md_fingerprint *machine)
+{
+	md_json_object(json, "fingerprint");
+	md_json_text(json, "device_name", machine->device_name);
+	md_json_signed(json, "compute_major", machine->compute_major);
+	md_json_signed(json, "compute_minor", machine->compute_minor);
+	md_json_signed(json, "multiprocessors", machine->multiprocessors);
+	md_json_number(json, "device_memory", machine->device_memory);
+	md_json_signed(json, "driver_version", machine->driver_version);
+	md_json_list(json, "libraries");
+	for (uint32_t i = 0; i < machine->library_count; i++) {
+		md_json_object(json, NULL);
+		md_json_text(json, "path", machine->libraries[i].path);
+		md_json_text(json, "build_id", machine->libraries[i].build_id);
+		md_json_end(json);
+	}
+	md_json_end(json);
+	md_json_end(json);
+}
+
+static void put_graphs(struct md_json *json, const struct md_artifact *artifact)
+{
+	md_json_list(json, "graphs");
+	for (uint32_t i = 0; i < artifact->graph_count; i++) {
+		const struct md_artifact_graph *graph = &artifact->graphs[i];
+		md_json_object(json, NULL);
+		md_json_text(json, "label", graph->label);
+		md_json_number(json, "batch", graph->batch);
+		md_json_number(json, "nodes", graph->node_count);
+		md_json_number(json, "edges", graph->edge_count);
+		md_json_number(json, "pointers", graph->pointer_count);
+		md_json_number(json, "constant_words", graph->constant_words);
+		md_json_number(json, "pointer_words", graph->pointer_words);
+		md_json_number(json, "noise_words", graph->noise_words);
+		md_json_text(json, "proof", md_inspect_proof(graph->proof));
+		md_json_end(json);
+	}
+	md_json_end(json);
+	md_json_list(json, "refusals");
+	for (uint32_t i = 0; i < artifact->refusal_count; i++) {
+		md_json_object(json, NULL);
+		md_json_text(json, "label", artifact->refusals[i].label);
+		md_json_number(json, "batch", artifact->refusals[i].batch);
+		md_json_text(json, "why", artifact->refusals[i].why);
+		md_json_end(json);
+	}
+	md_json_end(json);
+}
+
+static void put_kernels(struct md_json *json, const struct md_artifact *artifact)
+{
+	md_json_list(json, "kernels");
+	for (uint32_t i = 0; i < artifact->kernel_count; i++) {
+		const struct md_kernel *kernel = &artifact->kernels[i];
+		md_json_object(json, NULL);
+		md_json_text(json, "name", kernel->name);
+		md_json_signed(json, "image", kernel->image == MD_NONE ? -1 : (int64_t)kernel->image);
+		md_json_number(json, "parameters", kernel->param_count);
+		md_json_signed(json, "max_dynamic_shared_bytes", kernel->state.max_dynamic_shared_bytes);
+		md_json_end(json);
+	}
+	md_json_end(json);
+	md_json_list(json, "images");
+	for (uint32_t i = 0; i < artifact->image_count; i++) {
+		const struct md_image *image = &artifact->images[i];
+		char hash[MD_HASH_TEXT_BYTES];
+		md_hash_format(&image->hash, hash);
+		md_json_object(json, NULL);
+		md_json_text(json, "hash", hash);
+		md_json_number(json, "size", image->size);
+		md_json_bool(json, "stored", image->data != NULL);
+		md_json_text(json, "path", image->path);
+		md_json_number(json, "file_offset", image->file_offset);
+		md_json_end(json);
+	}
+	md_json_end(json);
+}
+
+static void put_memory(struct md_json *json, const struct md_artifact *artifact)
+{
+	uint64_t saved = 0;
+
+	md_json_list(json, "bindings");
+	for (uint32_t i = 0; i < artifact->binding_count; i++) {
+		md_json_object(json, NULL);
+		md_json_text(json, "name", artifact->bindings[i].name);
+		md_json_text(json, "role", md_inspect_role(artifact->bindings[i].role));
+		md_json_number(json, "size", artifact->bindings[i].size);
+		md_json_end(json);
+	}
+	md_json_end(json);
+	for (uint32_t i = 0; i < artifact->content_count; i++)
+		saved += artifact->contents[i].size;
+	md_json_number(json, "private_bytes", artifact->arena_size);
+	md_json_number(json, "content_count", artifact->content_count);
+	md_json_number(json, "content_bytes", saved);
+}
+
+static void put_kv(struct md_json *json, const struct md_kv *kv)
+{
+	if (!kv->present) {
+		md_json_text(json, "kv", NULL);
+		return;
+	}
+	md_json_object(json, "kv");
+	md_json_text(json, "key", kv->key);
+	md_json_number(json, "kv_bytes", kv->kv_bytes);
+	md_json_number(json, "blocks", kv->blocks);
+	md_json_number(json, "block_bytes", kv->block_bytes);
+	md_json_number(json, "baseline_free", kv->baseline_free);
+	md_json_number(json, "peak", kv->peak);
+	md_json_number(json, "graph_bytes", kv->graph_bytes);
+	md_json_number(json, "utilization_ppm", kv->utilization_ppm);
+	md_json_end(json);
+}
+
+void md_inspect_json(const char *path, const struct md_artifact *artifact, const struct md_artifact_sizes *sizes,
+                     FILE *out)
+{
+	struct md_json json;
+
+	md_json_init(&json, out);
+	md_json_object(&json, NULL);
+	md_json_text(&json, "kind", "artifact");
+	md_json_text(&json, "path", path);
+	md_json_number(&json, "nodes", md_inspect_total_nodes(artifact));
+	put_provenance(&json, &artifact->provenance);
+	put_fingerprint(&json, &artifact->fingerprint);
+	put_graphs(&json, artifact);
+	put_kernels(&json, artifact);
+	put_memory(&json, artifact);
+	put_kv(&json, &artifact->kv);
+	md_json_number(&json, "file_bytes", sizes->file);
+	md_json_real(&json, "bytes_per_node", md_inspect_bytes_per_node(artifact, sizes));
+	md_json_list(&json, "sections");
+	for (uint32_t i = 0; i < sizes->section_count; i++) {
+		md_json_object(&json, NULL);
+		md_json_text(&json, "name", sizes->sections[i].name);
+		md_json_number(&json, "stored", sizes->sections[i].stored);
+		md_json_number(&json, "raw", sizes->sections[i].raw);
+		md_json_end(&json);
+	}
+	md_json_end(&json);
+	md_json_end(&json);
+}

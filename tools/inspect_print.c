@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* medusa-inspect for people: an artifact's summary. */
+#include <inttypes.h>
+
+#include "tools/inspect.h"
+#include "tools/table.h"
+
+static void print_provenance(const char *path, const struct md_artifact *artifact, FILE *out)
+{
+	const struct md_provenance *from = &artifact->provenance;
+	const struct md_fingerprint *machine = &artifact->fingerprint;
+	char memory[MD_TABLE_BYTES_TEXT];
+
+	fprintf(out, "%s: %" PRIu32 " graphs, %" PRIu64 " nodes, %" PRIu32 " left out\n", path, artifact->graph_count,
+	        md_inspect_total_nodes(artifact), artifact->refusal_count);
+	fprintf(out, "made     %s by medusa %s from %" PRIu32 " capture%s\n", from->created ? from->created : "?",
+	        from->tool_version ? from->tool_version : "?", from->capture_count, from->capture_count == 1 ? "" : "s");
+	fprintf(out, "command  %s\n", from->command ? from->command : "");
+	fprintf(out, "device   %s, compute %d.%d, %d multiprocessors, %s, driver %d\n", machine->device_name,
+	        machine->compute_major, machine->compute_minor, machine->multiprocessors,
+	        md_table_format_bytes(machine->device_memory, memory), machine->driver_version);
+}
+
+static void print_graphs(const struct md_artifact *artifact, FILE *out)
+{
+	struct md_table table;
+
+	fprintf(out, "\ngraphs\n");
+	md_table_init(&table, "LABEL|>BATCH|>NODES|>EDGES|>POINTERS|>CONSTANT WORDS|>POINTER WORDS|>NOISE WORDS|PROOF");
+	for (uint32_t i = 0; i < artifact->graph_count; i++) {
+		const struct md_artifact_graph *graph = &artifact->graphs[i];
+		md_table_cell(&table, "%s", graph->label);
+		md_table_cell(&table, "%" PRIu32, graph->batch);
+		md_table_cell(&table, "%" PRIu32, graph->node_count);
+		md_table_cell(&table, "%" PRIu32, graph->edge_count);
+		md_table_cell(&table, "%" PRIu32, graph->pointer_count);
+		md_table_cell(&table, "%" PRIu64, graph->constant_words);
+		md_table_cell(&table, "%" PRIu64, graph->pointer_words);
+		md_table_cell(&table, "%" PRIu64, graph->noise_words);
+		md_table_cell(&table, "%s", md_inspect_proof(graph->proof));
+	}
+	md_table_print(&table, 2, out);
+}
+
+static void print_refusals(const struct md_artifact *artifact, FILE *out)
+{
+	if (!artifact->refusal_count)
+		return;
+	fprintf(out, "\nleft out\n");
+	for (uint32_t i = 0; i < artifact->refusal_count; i++)
+		fprintf(out, "  %s/%" PRIu32 ": %s\n", artifact->refusals[i].label, artifact->refusals[i].batch,
+		        artifact->refusals[i].why);
+}
+
+static void print_kernels(const struct md_artifact *artifact, FILE *out)
+{
+	struct md_table table;
+
+	fprintf(out, "\nkernels\n");
+	md_table_init(&table, "KERNEL|>PARAMETERS|>MAX DYNAMIC SHARED|>IMAGE");
+	for (uint32_t i = 0; i < artifact->kernel_count; i++) {
+		const struct md_kernel *kernel = &artifact->kernels[i];
+		md_table_cell(&table, "%s", kernel->name);
+		md_table_cell(&table, "%" PRIu32, kernel->param_count);
+		md_table_cell(&table, "%" PRId32, kernel->state.max_dynamic_shared_bytes);
+		if (kernel->image == MD_NONE)
+			md_table_cell(&table, "not seen");
+		else
+			md_table_cell(&table, "%" PRIu32, kernel->image);
+	}
+	md_table_print(&table, 2, out);
+}
+
+static void print_images(const struct md_artifact *artifact, FILE *out)
+{
+	static const char *const kinds[] = {"?", "ELF", "fat binary", "PTX"};
+	struct md_table table;
+
+	fprintf(out, "\nimages\n");
+	md_table_init(&table, ">INDEX|HASH|KIND|>SIZE|FROM");
+	for (uint32_t i = 0; i < artifact->image_count; i++) {
+		const struct md_image *image = &artifact->images[i];
+		char hash[MD_HASH_TEXT_BYTES];
+		md_hash_format(&image->hash, hash);
+		md_table_cell(&table, "%" PRIu32, i);
+		md_table_cell(&table, "%s", hash);
+		md_table_cell(&table, "%s", kinds[(unsigned)image->kind < 4 ? image->kind : 0]);
+		md_table_bytes(&table, image->size);
+		if (!image->data && image->path)
+			md_table_cell(&table, "%s at offset %" PRIu64, image->path, image->file_offset);
+		else
+			md_table_cell(&table, "%s", md_inspect_image_source(image));
+	}
+	md_table_print(&table, 2, out);
+}
+
+static void print_memory(const struct md_artifact *artifact, FILE *out)
+{
+	struct md_table table;
+	char text[MD_TABLE_BYTES_TEXT];
+	uint32_t private = 0;
+	uint64_t saved = 0;
+
+	fprintf(out, "\nbindings\n");
+	md_table_init(&table, "NAME|ROLE|>SIZE");
+	for (uint32_t i = 0; i < artifact->binding_count; i++) {
+		md_table_cell(&table, "%s", artifact->bindings[i].name);
+		md_table_cell(&table, "%s", md_inspect_role(artifact->bindings[i].role));
+		md_table_bytes(&table, artifact->bindings[i].size);
+	}
+	md_table_print(&table, 2, out);
+	for (uint32_t i = 0; i < artifact->alloc_count; i++)
+		private += artifact->allocs[i].class == MD_CLASS_PRIVATE;
+	for (uint32_t i = 0; i < artifact->content_count; i++)
+		saved += artifact->contents[i].size;
+	fprintf(out, "\nprivate memory  %s in %" PRIu32 " allocations", md_table_format_bytes(artifact->arena_size, text),
+	        private);
+	fprintf(out, ", permanent contents %s in %" PRIu32 " places\n", md_table_format_bytes(saved, text),
+	        artifact->content_count);
+}
+
+static void print_kv(const struct md_kv *kv, FILE *out)
+{
+	char text[4][MD_TABLE_BYTES_TEXT];
+
+	if (!kv->present) {
+		fprintf(out, "KV capacity     not measured\n");
+		return;
+	}
+	fprintf(out, "KV capacity     %s in %" PRIu64 " blocks of %" PRIu64 " bytes (free before %s, peak %s, graphs %s)\n",
+	        md_table_format_bytes(kv->kv_bytes, text[0]), kv->blocks, kv->block_bytes,
+	        md_table_format_bytes(kv->baseline_free, text[1]), md_table_format_bytes(kv->peak, text[2]),
+	        md_table_format_bytes(kv->graph_bytes, text[3]));
+}
+
+static void print_sections(const struct md_artifact *artifact, const struct md_artifact_sizes *sizes, FILE *out)
+{
+	struct md_table table;
+	char text[MD_TABLE_BYTES_TEXT];
+
+	fprintf(out, "\nsections (file: %s, graphs and pointers: %.1f bytes a node)\n",
+	        md_table_format_bytes(sizes->file, text), md_inspect_bytes_per_node(artifact, sizes));
+	md_table_init(&table, "SECTION|>STORED|>RAW");
+	for (uint32_t i = 0; i < sizes->section_count; i++) {
+		md_table_cell(&table, "%.16s", sizes->sections[i].name);
+		md_table_cell(&table, "%" PRIu64, sizes->sections[i].stored);
+		md_table_cell(&table, "%" PRIu64, sizes->sections[i].raw);
+	}
+	md_table_print(&table, 2, out);
+}
+
+static void print_stages(const struct md_provenance *provenance, FILE *out)
+{
+	if (!provenance->stage_count)
+		return;
+	fprintf(out, "\nstages of the captured start\n");
+	for (uint32_t i = 0; i < provenance->stage_count; i++)
+		fprintf(out, "  %-16.64s %10.3f ms\n", provenance->stages[i].name, (double)provenance->stages[i].ns / 1e6);
+}
+
+void md_inspect_print(const char *path, const struct md_artifact *artifact, const struct md_artifact_sizes *sizes,
+                      FILE *out)
+{
+	print_provenance(path, artifact, out);
+	print_graphs(artifact, out);
+	print_refusals(artifact, out);
+	print_kernels(artifact, out);
+	print_images(artifact, out);
+	print_memory(artifact, out);
+	print_kv(&artifact->kv, out);
+	print_sections(artifact, sizes, out);
+	print_stages(&artifact->provenance, out);
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* medusa-inspect of a trace: what one warm start did, in sums. */
+#include <inttypes.h>
+
+#include "tools/inspect.h"
+#include "tools/json.h"
+#include "tools/table.h"
+
+#define FAMILIES 8
+
+struct sum {
+	uint64_t count, bytes, live;
+};
+
+static void sum_families(const struct md_trace *trace, struct sum sums[FAMILIES])
+{
+	for (uint32_t i = 0; i < trace->alloc_count; i++) {
+		const struct md_trace_alloc *alloc = &trace->allocs[i];
+		struct sum *sum = &sums[(unsigned)alloc->family < FAMILIES ? alloc->family : 0];
+		sum->count++;
+		sum->bytes += alloc->size;
+		sum->live += alloc->died == UINT64_MAX;
+	}
+}
+
+static void print_families(const struct md_trace *trace, FILE *out)
+{
+	struct sum sums[FAMILIES] = {{0, 0, 0}};
+	struct md_table table;
+
+	sum_families(trace, sums);
+	fprintf(out, "\nallocations\n");
+	md_table_init(&table, "FAMILY|>COUNT|>LIVE AT THE END|>BYTES");
+	for (unsigned f = 0; f < FAMILIES; f++) {
+		if (!sums[f].count)
+			continue;
+		md_table_cell(&table, "%s", md_inspect_family(f));
+		md_table_cell(&table, "%" PRIu64, sums[f].count);
+		md_table_cell(&table, "%" PRIu64, sums[f].live);
+		md_table_bytes(&table, sums[f].bytes);
+	}
+	md_table_print(&table, 2, out);
+}
+
+static const char *probe_word(enum md_probe_result probe)
+{
+	static const char *const words[] = {"not tested", "clean", "contents saved", "failed"};
+
+	return (unsigned)probe < 4 ? words[probe] : "unknown";
+}
+
+static void print_graphs(const struct md_trace *trace, FILE *out)
+{
+	struct md_table table;
+
+	fprintf(out, "\ngraphs\n");
+	md_table_init(&table, "LABEL|>BATCH|>NODES|>EDGES|REPLAY|REFUSED");
+	for (uint32_t i = 0; i < trace->graph_count; i++) {
+		const struct md_trace_graph *graph = &trace->graphs[i];
+		md_table_cell(&table, "%s", graph->label ? graph->label : "(none)");
+		md_table_cell(&table, "%" PRIu32, graph->batch);
+		md_table_cell(&table, "%" PRIu32, graph->node_count);
+		md_table_cell(&table, "%" PRIu32, graph->edge_count);
+		md_table_cell(&table, "%s", probe_word(graph->probe));
+		md_table_cell(&table, "%s", graph->refused ? graph->refused : graph->probe_why ? graph->probe_why : "");
+	}
+	md_table_print(&table, 2, out);
+}
+
+static void print_binds(const struct md_trace *trace, FILE *out)
+{
+	struct md_table table;
+
+	fprintf(out, "\nbindings\n");
+	md_table_init(&table, "NAME|ROLE|>SIZE");
+	for (uint32_t i = 0; i < trace->bind_count; i++) {
+		md_table_cell(&table, "%s", trace->binds[i].name);
+		md_table_cell(&table, "%s", md_inspect_role(trace->binds[i].role));
+		md_table_bytes(&table, trace->binds[i].size);
+	}
+	md_table_print(&table, 2, out);
+}
+
+void md_inspect_trace(const char *path, const struct md_trace *trace, FILE *out)
+{
+	uint64_t launches = 0, nodes = 0, saved = 0;
+	char text[MD_TABLE_BYTES_TEXT];
+
+	for (uint32_t i = 0; trace->launches && i < trace->kernel_count; i++)
+		launches += trace->launches[i];
+	for (uint32_t i = 0; i < trace->graph_count; i++)
+		nodes += trace->graphs[i].node_count;
+	for (uint32_t i = 0; i < trace->content_count; i++)
+		saved += trace->contents[i].size;
+	fprintf(out, "%s: trace of process %" PRIu32 "%s, %" PRIu32 " graphs, %" PRIu64 " nodes\n", path, trace->process_id,
+	        trace->complete ? "" : " (incomplete: the process was killed)", trace->graph_count, nodes);
+	fprintf(out, "command  %s\n", trace->command ? trace->command : "");
+	fprintf(out, "device   %s, driver %d\n", trace->fingerprint.device_name, trace->fingerprint.driver_version);
+	fprintf(out, "kernels  %" PRIu32 " from %" PRIu32 " images, %" PRIu64 " launches outside of capture\n",
+	        trace->kernel_count, trace->image_count, launches);
+	fprintf(out, "contents %s in %" PRIu32 " places\n", md_table_format_bytes(saved, text), trace->content_count);
+	print_families(trace, out);
+	print_graphs(trace, out);
+	print_binds(trace, out);
+	if (trace->stage_count)
+		fprintf(out, "\nstages\n");
+	for (uint32_t i = 0; i < trace->stage_count; i++)
+		fprintf(out, "  %-16.64s %10.3f ms\n", trace->stages[i].name, (double)trace->stages[i].ns / 1e6);
+}
+
+void md_inspect_trace_json(const char *path, const struct md_trace *trace, FILE *out)
+{
+	struct sum sums[FAMILIES] = {{0, 0, 0}};
+	struct md_json json;
+
+	sum_families(trace, sums);
+	md_json_init(&json, out);
+	md_json_object(&json, NULL);
+	md_json_text(&json, "kind", "trace");
+	md_json_text(&json, "path", path);
+	md_json_bool(&json, "complete", trace->complete);
+	md_json_text(&json, "command", trace->command);
+	md_json_text(&json, "device_name", trace->fingerprint.device_name);
+	md_json_number(&json, "kernels", trace->kernel_count);
+	md_json_number(&json, "images", trace->image_count);
+	md_json_list(&json, "allocations");
+	for (unsigned f = 0; f < FAMILIES; f++) {
+		if (!sums[f].count)
+			continue;
+		md_json_object(&json, NULL);
+		md_json_text(&json, "family", md_inspect_family(f));
+		md_json_number(&json, "count", sums[f].count);
+		md_json_number(&json, "live", sums[f].live);
+		md_json_number(&json, "bytes", sums[f].bytes);
+		md_json_end(&json);
+	}
+	md_json_end(&json);
+	md_json_list(&json, "graphs");
+	for (uint32_t i = 0; i < trace->graph_count; i++) {
+		md_json_object(&json, NULL);
+		md_json_text(&json, "label", trace->graphs[i].label);
+		md_json_number(&json, "batch", trace->graphs[i].batch);
+		md_json_number(&json, "nodes", trace->graphs[i].node_count);
+		md_json_number(&json, "edges", trace->graphs[i].edge_count);
+		md_json_text(&json, "replay", probe_word(trace->graphs[i].probe));
+		md_json_text(&json, "refused", trace->graphs[i].refused);
+		md_json_end(&json);
+	}
+	md_json_end(&json);
+	md_json_list(&json, "bindings");
+	for (uint32_t i = 0; i < trace->bind_count; i++) {
+		md_json_object(&json, NULL);
+		md_json_text(&json, "name", trace->binds[i].name);
+		md_json_text(&json, "role", md_inspect_role(trace->binds[i].role));
+		md_json_number(&json, "size", trace->binds[i].size);
+		md_json_end(&json);
+	}
+	md_json_end(&json);
+	md_json_end(&json);
+}

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* medusa-analyze: makes an artifact of one or two traces of the same warm start. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "analyze/analyze.h"
+#include "base/clock.h"
+#include "tools/options.h"
+
+static const char *out_path;
+static bool single, no_images, store_images, verbose;
+
+static const struct md_option options[] = {
+    {.name = "output", .letter = 'o', .argument = "FILE", .help = "The artifact to write.", .value = &out_path},
+    {.name = "single", .help = "One trace: pointers by liveness alone, unproven.", .flag = &single},
+    {.name = "no-images", .help = "Store and reference no kernel images: restore needs triggering kernels.", .flag = &no_images},
+    {.name = "store-images", .help = "Store images that lie in a file, too.", .flag = &store_images},
+    {.name = "verbose", .letter = 'v', .help = "Say how long each pass took.", .flag = &verbose},
+};
+
+static const struct md_command command = {
+    .name = "medusa-analyze",
+    .usage = "-o OUT.medusa FIRST.mtrace [SECOND.mtrace] [OPTION...]",
+    .summary = "Makes an artifact of two traces of the same warm start (or one, with --single).",
+    .options = options,
+    .option_count = sizeof(options) / sizeof(options[0]),
+    .exit_notes = "Graphs that were left out (1) are named on stderr; the artifact is written all the same.\n",
+};
+
+static void say_time(void *user, const char *pass, uint64_t ns)
+{
+	(void)user;
+	if (verbose)
+		fprintf(stderr, "  %-12s %9.3f ms\n", pass, (double)ns / 1e6);
+}
+
+static int report_file(const char *path, struct md_error *err)
+{
+	if (path)
+		md_error_prefix(err, "%s", path);
+	return md_options_report(&command, err);
+}
+
+/* Every graph that is missing in the artifact is named, with the reason. */
+static int conclude(const struct md_artifact *artifact, const struct md_artifact_sizes *sizes)
+{
+	for (uint32_t i = 0; i < artifact->refusal_count; i++)
+		fprintf(stderr, "%s: left out: %s/%" PRIu32 ": %s\n", command.name, artifact->refusals[i].label,
+		        artifact->refusals[i].batch, artifact->refusals[i].why);
+	printf("%s: %" PRIu32 " graphs, %" PRIu32 " left out, %" PRIu64 " bytes\n", out_path, artifact->graph_count,
+	       artifact->refusal_count, sizes->file);
+	if (!artifact->graph_count && !artifact->refusal_count) {
+		fprintf(stderr, "%s: the traces hold no graphs\n", command.name);
+		return MD_EXIT_EMPTY;
+	}
+	return artifact->refusal_count ? MD_EXIT_FAILED : MD_EXIT_OK;
+}
+
+static int write_artifact(const struct md_artifact *artifact)
+{
+	struct md_artifact_sizes sizes = {0};
+	struct md_error err = {0};
+	uint64_t start = md_clock_ns();
+
+	if (md_artifact_write(artifact, out_path, &sizes, &err) != MD_OK)
+		return report_file(out_path, &err);
+	say_time(NULL, "write", md_clock_ns() - start);
+	return conclude(artifact, &sizes);
+}
+
+static int analyze(const struct md_trace *first, const struct md_trace *second)
+{
+	const struct md_analyze_options how = {.size = sizeof how,
+	                                       .no_images = no_images,
+	                                       .store_file_images = store_images,
+	                                       .pass_done = say_time};
+	struct md_artifact artifact;
+	struct md_error err = {0};
+	int result;
+
+	if (md_analyze(first, second, &how, &artifact, &err) != MD_OK)
+		return report_file(NULL, &err);
+	result = write_artifact(&artifact);
+	md_artifact_finish(&artifact);
+	return result;
+}
+
+static int read_and_analyze(const struct md_arguments *arguments)
+{
+	struct md_trace traces[2];
+	struct md_error err = {0};
+	uint64_t start = md_clock_ns();
+	size_t count = 0;
+	int result;
+
+	for (; count < arguments->file_count; count++) {
+		if (md_trace_read(arguments->files[count], &traces[count], &err) != MD_OK)
+			break;
+	}
+	if (count < arguments->file_count) {
+		result = report_file(arguments->files[count], &err);
+	} else {
+		say_time(NULL, "read", md_clock_ns() - start);
+		result = analyze(&traces[0], count == 2 ? &traces[1] : NULL);
+	}
+	while (count)
+		md_trace_finish(&traces[--count]);
+	return result;
+}
+
+int main(int argc, char *argv[])
+{
+	struct md_arguments arguments;
+	int result = md_options_parse(&command, argc, argv, &arguments);
+
+	if (result >= 0)
+		return result;
+	if (arguments.command)
+		return md_options_usage_error(&command, "it takes no command");
+	if (!out_path)
+		return md_options_usage_error(&command, "-o FILE is needed");
+	if (no_images && store_images)
+		return md_options_usage_error(&command, "--no-images and --store-images exclude each other");
+	if (arguments.file_count != (single ? 1 : 2))
+		return md_options_usage_error(&command, single ? "--single takes one trace"
+		                                               : "two traces are needed (or one, with --single)");
+	return read_and_analyze(&arguments);
+}
