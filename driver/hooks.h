@@ -29,7 +29,7 @@
 
 #define MD_HOOK_REAL(entry) ((void)md_cuda_load(NULL), md_cuda.entry)
 
-#define MD_HOOK_ROW(symbol) { #symbol, (void *)symbol, offsetof(struct md_cuda, symbol) },
+#define MD_HOOK_ROW(symbol) {#symbol, (void *)symbol, offsetof(struct md_cuda, symbol)},
 #define MD_HOOK_ROW_NONE(symbol)
 #define MD_HOOK_ROW_CORE(symbol)
 #define MD_HOOK_ROW_BOTH(symbol) MD_HOOK_ROW(symbol)

@@ -1,0 +1,29 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Each header compiles alone; the installed ones as C11 and as C++ too, without any of our include paths.
+set -u
+cd "$(dirname "$0")/../.."
+cuda=$(dirname "$(find -L "${CUDA_HOME:-/usr/local/cuda}/include" .cache/cuda -name cuda.h 2>/dev/null | head -1)")
+failed=0
+
+try() { # header, compiler and flags
+	local header=$1 said
+	shift
+	said=$("$@" -fsyntax-only -Wall -Wextra -Wno-pragma-once-outside-header "$header" 2>&1) && return
+	echo "$header does not compile alone ($1):"
+	head -n 5 <<<"$said"
+	failed=1
+}
+
+for header in $(git ls-files '*.h'); do
+	# Device code and X-macro lists are no headers in this sense.
+	head -n 3 "$header" | grep -q 'not a header of its own' && continue
+	case $header in
+	include/*)
+		try "$header" gcc -std=c11 -Wpedantic -x c
+		command -v g++ >/dev/null && try "$header" g++ -std=c++11 -x c++
+		;;
+	*) try "$header" gcc -std=gnu11 -D_GNU_SOURCE -I. -Iinclude -isystem "$cuda" -x c ;;
+	esac
+done
+exit $failed

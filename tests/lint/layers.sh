@@ -1,0 +1,38 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Each folder includes only itself and what stands before it: base < driver < format < kvprofile < {capture, analyze,
+# restore} < tools. hostcuda and models stand outside; tests and bench may include everything.
+set -u
+cd "$(dirname "$0")/../.."
+failed=0
+
+check() { # folder, the folders it may include
+	local folder=$1 file line included
+	shift
+	for file in $(git ls-files "$folder/*.c" "$folder/*.h"); do
+		while IFS= read -r line; do
+			included=${line#*\"}
+			included=${included%%\"*}
+			case " $* $folder " in
+			*" ${included%%/*} "*) ;;
+			*)
+				echo "$file includes $included: $folder may include only $*"
+				failed=1
+				;;
+			esac
+		done < <(grep -hE '^[[:space:]]*#[[:space:]]*include[[:space:]]+"' "$file")
+	done
+}
+
+check base
+check driver base
+check format base driver
+check kvprofile base driver format medusa
+for engine_side in capture analyze restore; do
+	check $engine_side base driver format kvprofile medusa
+done
+check tools base driver format kvprofile capture analyze restore medusa
+check include medusa
+check hostcuda base driver
+check models base driver format medusa hostcuda
+exit $failed

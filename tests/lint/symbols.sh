@@ -1,0 +1,29 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# What each library exports equals its checked-in list; UPDATE=1 writes the lists anew.
+set -u
+cd "$(dirname "$0")/../.."
+build=${BUILD:-build}
+failed=0
+
+for library in libmedusa.so libmedusa-capture.so libmedusa-restore.so hostcuda/libcuda.so.1; do
+	name=$(basename "$library")
+	list=tests/lint/exports-${name%%.so*}.txt
+	if [ ! -e "$build/lib/$library" ]; then
+		echo "$build/lib/$library is not built: run make libs hostcuda"
+		failed=1
+		continue
+	fi
+	exports=$(nm -D --defined-only "$build/lib/$library" | awk '{ print $NF }' | LC_ALL=C sort -u)
+	if [ -n "${UPDATE:-}" ]; then
+		printf '%s\n' "$exports" >"$list"
+	elif [ ! -e "$list" ]; then
+		echo "$list is missing: UPDATE=1 tests/lint/symbols.sh writes it"
+		failed=1
+	elif ! difference=$(diff "$list" <(printf '%s\n' "$exports")); then
+		echo "$library: exports differ from $list (< listed, > exported):"
+		echo "$difference"
+		failed=1
+	fi
+done
+exit $failed
