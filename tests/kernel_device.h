@@ -19,8 +19,11 @@
 		cr_assert_eq(md_cuda_call(&error_, entry, __VA_ARGS__), MD_OK, "%s", error_.message);                  \
 	} while (0)
 
-/* 0xff in every byte is a NaN: an element that a kernel leaves out, or reads by mistake, shows. */
-enum { GUARD_BYTES = 256, POISON = 0xff };
+/*
+ * 0xff in every byte is a NaN: an element that a kernel leaves out, or reads by mistake, shows. The guard behind a
+ * buffer is none, because a NaN that is computed with stays the same NaN.
+ */
+enum { GUARD_BYTES = 1024, POISON = 0xff, GUARD = 0x5a };
 
 static bool on_hostcuda;
 
@@ -98,7 +101,8 @@ static UNUSED_TOO void *poisoned(size_t bytes)
 	CUdeviceptr address;
 
 	CU_OK(cuMemAlloc_v2, &address, bytes + GUARD_BYTES);
-	CU_OK(cuMemsetD8_v2, address, POISON, bytes + GUARD_BYTES);
+	CU_OK(cuMemsetD8_v2, address, POISON, bytes);
+	CU_OK(cuMemsetD8_v2, address + bytes, GUARD, GUARD_BYTES);
 	return (void *)(uintptr_t)address;
 }
 
@@ -118,7 +122,7 @@ static UNUSED_TOO void *downloaded(const void *buffer, size_t bytes)
 	CU_OK(cuCtxSynchronize, );
 	CU_OK(cuMemcpyDtoH_v2, data, (CUdeviceptr)(uintptr_t)buffer, bytes + GUARD_BYTES);
 	for (size_t i = 0; i < GUARD_BYTES; i++)
-		cr_assert_eq(data[bytes + i], POISON, "byte %zu behind a buffer of %zu was written", i, bytes);
+		cr_assert_eq(data[bytes + i], GUARD, "byte %zu behind a buffer of %zu was written", i, bytes);
 	return data;
 }
 

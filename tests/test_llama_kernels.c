@@ -196,7 +196,7 @@ static void poison_unseen(float *kv, const struct layout *l, const int32_t *tabl
 	free(seen);
 }
 
-static void check_attention(const struct layout *l, float scale, int32_t max_positions)
+static void check_attention(const struct layout *l, float scale, int32_t max_positions, double bound)
 {
 	const size_t width = (size_t)(l->heads + 2 * l->kv_heads) * l->head_dim, n = COUNT(slots) * width;
 	const size_t outputs = COUNT(slots) * (size_t)l->heads * l->head_dim, cached = cache_floats(l);
@@ -223,7 +223,7 @@ static void check_attention(const struct layout *l, float scale, int32_t max_pos
 	launch("llama_attention", COUNT(slots), (unsigned int)l->heads, 128, shared, params);
 	got = downloaded(p.out, outputs * sizeof(float));
 	llama_reference_attention(want, &host, COUNT(slots));
-	assert_near(got, want, outputs, BOUND, "attention");
+	assert_near(got, want, outputs, bound, "attention");
 	launch("llama_attention", COUNT(slots), (unsigned int)l->heads, 128, shared, params);
 	again = downloaded(p.out, outputs * sizeof(float));
 	cr_assert_eq(memcmp(got, again, outputs * sizeof(float)), 0, "a repeated launch gave other bits");
@@ -239,17 +239,18 @@ static void check_attention(const struct layout *l, float scale, int32_t max_pos
 Test(llama_kernels, attention_sees_its_sequence_up_to_its_position)
 {
 	for (size_t i = 0; i < COUNT(layouts); i++)
-		check_attention(&layouts[i], 1, MAX_BLOCKS * layouts[i].block_size);
+		check_attention(&layouts[i], 1, MAX_BLOCKS * layouts[i].block_size, BOUND);
 }
 
+/* Scores of several hundred: exp() of them is infinite, and their own rounding weighs a thousand times as much. */
 Test(llama_kernels, attention_survives_large_scores)
 {
-	check_attention(&layouts[1], 6, MAX_BLOCKS * layouts[1].block_size);
+	check_attention(&layouts[1], 20, MAX_BLOCKS * layouts[1].block_size, 1e-3);
 }
 
 Test(llama_kernels, attention_takes_more_than_48_KiB_of_shared_memory)
 {
-	check_attention(&layouts[1], 1, 16 * 1024);
+	check_attention(&layouts[1], 1, 16 * 1024, BOUND);
 }
 
 /* ---- elementwise -------------------- */
