@@ -50,17 +50,15 @@ static UNUSED_TOO void build_path(char *path, size_t size, const char *file)
 	snprintf(path, size, "%s/models/llama/%s", build ? build : "build", file);
 }
 
-/* The image NAME.host.so or NAME.fatbin, as the device asks for. Its bytes must outlive the library. */
-static UNUSED_TOO CUlibrary load_image(const char *name)
+/* A whole file, aligned as images must be; kept for the process, because the bytes must outlive the library. */
+static UNUSED_TOO void *image_bytes(const char *path)
 {
-	char file[128], path[4096];
-	CUlibrary library;
-	void *image;
+	static void *image;
 	FILE *stream;
 	long size;
 
-	snprintf(file, sizeof(file), "%s.%s", name, on_hostcuda ? "host.so" : "fatbin");
-	build_path(path, sizeof(path), file);
+	if (image)
+		return image;
 	stream = fopen(path, "rb");
 	cr_assert(stream, "cannot open %s", path);
 	fseek(stream, 0, SEEK_END);
@@ -69,7 +67,18 @@ static UNUSED_TOO CUlibrary load_image(const char *name)
 	cr_assert_eq(posix_memalign(&image, 64, (size_t)size), 0);
 	cr_assert_eq(fread(image, 1, (size_t)size, stream), (size_t)size, "cannot read %s", path);
 	fclose(stream);
-	CU_OK(cuLibraryLoadData, &library, image, NULL, NULL, 0, NULL, NULL, 0);
+	return image;
+}
+
+/* The image NAME.host.so or NAME.fatbin, as the device asks for; one NAME for each test process. */
+static UNUSED_TOO CUlibrary load_image(const char *name)
+{
+	char file[128], path[4096];
+	CUlibrary library;
+
+	snprintf(file, sizeof(file), "%s.%s", name, on_hostcuda ? "host.so" : "fatbin");
+	build_path(path, sizeof(path), file);
+	CU_OK(cuLibraryLoadData, &library, image_bytes(path), NULL, NULL, 0, NULL, NULL, 0);
 	return library;
 }
 

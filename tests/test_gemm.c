@@ -222,12 +222,14 @@ Test(gemm, kernels_take_unaligned_operands)
 		shifted.rows = 3;
 		shifted.n = 49;
 		shifted.k = 64;
+		shifted.y = poisoned(sizeof(float) * 3 * 49);
 		shifted.x = p.x + 1;
 		shifted.w = p.w + 1;
 		memmove(shifted.host_x, p.host_x + 1, sizeof(float) * 3 * 64);
 		memmove(shifted.host_w, p.host_w + 1, sizeof(uint16_t) * 49 * 64);
 		launch_direct(&d, &shifted, false);
 		assert_product(&shifted, false, names[i]);
+		release(shifted.y);
 		destroy_direct(&d);
 		destroy_problem(&p);
 	}
