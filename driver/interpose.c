@@ -70,6 +70,69 @@ static const struct md_hook *find_named(const char *symbol)
 	return NULL;
 }
 
+/*
+ * Nothing promises that cuGetProcAddress answers with the address of an export. What it answers for the very version in
+ * which an entry point came is that entry point; where this is another address than any export's, it is kept here.
+ */
+static const struct query {
+	size_t slot;
+	const char *base;
+	int version;
+	cuuint64_t flags;
+} queries[] = {
+#define CU_ENTRY(symbol, base, version, need, hook, params, args)                                                      \
+	{offsetof(struct md_cuda, symbol), #base, version, CU_GET_PROC_ADDRESS_LEGACY_STREAM},
+#define CU_ENTRY_TS(symbol, base, version, need, hook, params, args)                                                   \
+	{offsetof(struct md_cuda, symbol), #base, version, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM},
+#include "driver/cuda_api.def"
+};
+#define QUERY_COUNT (sizeof(queries) / sizeof(queries[0]))
+
+static _Atomic(void *) other_addresses[QUERY_COUNT];
+static atomic_bool other_addresses_known;
+
+static bool is_export(const void *address)
+{
+	for (size_t i = 0; i < QUERY_COUNT; i++)
+		if (real_entry(queries[i].slot) == address)
+			return true;
+	return false;
+}
+
+static void *ask_driver(const struct query *query)
+{
+	CUdriverProcAddressQueryResult status;
+	void *address = NULL;
+	CUresult result = CUDA_ERROR_NOT_FOUND;
+
+	if (md_cuda.cuGetProcAddress_v2)
+		result = md_cuda.cuGetProcAddress_v2(query->base, &address, query->version, query->flags, &status);
+	else if (md_cuda.cuGetProcAddress)
+		result = md_cuda.cuGetProcAddress(query->base, &address, query->version, query->flags);
+	return result == CUDA_SUCCESS ? address : NULL;
+}
+
+/* Threads that come at the same time find the same addresses. */
+static void learn_other_addresses(void)
+{
+	if (atomic_load_explicit(&other_addresses_known, memory_order_acquire))
+		return;
+	for (size_t i = 0; i < QUERY_COUNT; i++) {
+		void *address = real_entry(queries[i].slot) ? ask_driver(&queries[i]) : NULL;
+		if (address && !is_export(address))
+			atomic_store_explicit(&other_addresses[i], address, memory_order_relaxed);
+	}
+	atomic_store_explicit(&other_addresses_known, true, memory_order_release);
+}
+
+static void *hook_of_slot(size_t slot)
+{
+	for (size_t i = 0; i < CORE_COUNT + md_hook_count; i++)
+		if (hook_at(i)->slot == slot)
+			return hook_at(i)->hook;
+	return NULL;
+}
+
 void *md_interpose_swap(void *real)
 {
 	if (!real)
@@ -77,6 +140,9 @@ void *md_interpose_swap(void *real)
 	for (size_t i = 0; i < CORE_COUNT + md_hook_count; i++)
 		if (real_entry(hook_at(i)->slot) == real)
 			return hook_at(i)->hook;
+	for (size_t i = 0; i < QUERY_COUNT; i++)
+		if (atomic_load_explicit(&other_addresses[i], memory_order_relaxed) == real)
+			return hook_of_slot(queries[i].slot);
 	return NULL;
 }
 
@@ -203,8 +269,12 @@ __asm__(".text\n"
 
 static void swap_answer(CUresult result, void **function)
 {
-	void *hook = result == CUDA_SUCCESS && function ? md_interpose_swap(*function) : NULL;
+	void *hook;
 
+	if (result != CUDA_SUCCESS || !function || !*function)
+		return;
+	learn_other_addresses();
+	hook = md_interpose_swap(*function);
 	if (hook)
 		*function = hook;
 }

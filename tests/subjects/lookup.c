@@ -19,9 +19,11 @@ enum hook { NONE, CAPTURE, BOTH, CORE };
 static const struct entry {
 	const char *symbol, *base;
 	int version;
+	unsigned flags; /* for cuGetProcAddress */
 	enum hook hook;
 } entries[] = {
-#define CU_ENTRY(symbol, base, version, need, hook, params, args) {#symbol, #base, version, hook},
+#define CU_ENTRY(symbol, base, version, need, hook, params, args) {#symbol, #base, version, 1, hook},
+#define CU_ENTRY_TS(symbol, base, version, need, hook, params, args) {#symbol, #base, version, 2, hook},
 #include "driver/cuda_api.def"
 };
 #define ENTRY_COUNT (sizeof(entries) / sizeof(entries[0]))
@@ -40,11 +42,24 @@ static bool is_hooked(const struct entry *entry)
 	return preloaded && (entry->hook == CORE || entry->hook == BOTH || entry->hook == least);
 }
 
+/* An entry point has the address of its export, and the one that cuGetProcAddress gives for its first version. */
+static bool is_address_of(const struct entry *entry, void *real)
+{
+	lookup_function *look = (lookup_function *)under(driver, "cuGetProcAddress_v2");
+	CUdriverProcAddressQueryResult status;
+	void *queried = NULL;
+
+	if (under(driver, entry->symbol) == real)
+		return true;
+	return look && look(entry->base, &queried, entry->version, entry->flags, &status) == CUDA_SUCCESS &&
+	       queried == real;
+}
+
 /* What the answer must be, given the one from underneath. */
 static void *expected(void *real)
 {
-	for (size_t i = 0; real && i < ENTRY_COUNT; i++)
-		if (is_hooked(&entries[i]) && under(driver, entries[i].symbol) == real) {
+	for (size_t i = 0; driver && real && i < ENTRY_COUNT; i++)
+		if (is_hooked(&entries[i]) && is_address_of(&entries[i], real)) {
 			void *hook = under(preloaded, entries[i].symbol);
 			if (hook)
 				return hook;
