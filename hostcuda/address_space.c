@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The device's address space: one large reservation at an address of its own in every process, handed out first fit. */
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+
+#include "hostcuda/device_state.h"
+
+#define SPACE_BYTES ((uint64_t)512 << 30)
+#define SPACE_LEAST ((uint64_t)16 << 30)
+
+struct range {
+	uint64_t start, end;
+};
+
+static struct range space;
+static struct range *taken; /* sorted; also those outside the space that a reservation asked for by address */
+static size_t taken_count, taken_capacity;
+
+/* Somewhere between 32 and 96 TiB, 2 MiB aligned: far from the program, its heap and any sanitizer's shadow. */
+static uint64_t random_place(void)
+{
+	uint64_t random;
+	if (getrandom(&random, sizeof(random), 0) != sizeof(random))
+		random = (uint64_t)(uintptr_t)&random;
+	return ((uint64_t)32 << 40) + random % ((uint64_t)64 << 40) / HC_GRANULARITY * HC_GRANULARITY;
+}
+
+static void *reserve_at(uint64_t address, uint64_t bytes)
+{
+	void *got = mmap((void *)address, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+	if (got != MAP_FAILED && got != (void *)address) { /* a kernel that doesn't know NOREPLACE took it for a hint */
+		munmap(got, bytes);
+		return MAP_FAILED;
+	}
+	return got;
+}
+
+static CUresult space_open(void)
+{
+	for (uint64_t bytes = SPACE_BYTES; bytes >= SPACE_LEAST; bytes /= 2) {
+		for (int attempt = 0; attempt < 16; attempt++) {
+			uint64_t place = random_place();
+			if (reserve_at(place, bytes) == MAP_FAILED)
+				continue;
+			madvise((void *)place, bytes, MADV_DONTDUMP);
+			space = (struct range){ place, place + bytes };
+			return CUDA_SUCCESS;
+		}
+	}
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static bool insert_at(size_t at, uint64_t start, uint64_t end)
+{
+	if (taken_count == taken_capacity) {
+		size_t capacity = taken_capacity ? taken_capacity * 2 : 64;
+		struct range *grown = realloc(taken, capacity * sizeof(*grown));
+		if (!grown)
+			return false;
+		taken = grown;
+		taken_capacity = capacity;
+	}
+	for (size_t i = taken_count++; i > at; i--)
+		taken[i] = taken[i - 1];
+	taken[at] = (struct range){ start, end };
+	return true;
+}
+
+/* The first gap in the space that fits; where it goes in the table. */
+static bool first_fit(size_t size, size_t alignment, uint64_t *address, size_t *at)
+{
+	uint64_t from = space.start;
+	size_t i = 0;
+	for (; i <= taken_count; i++) {
+		uint64_t to = i < taken_count && taken[i].start < space.end ? taken[i].start : space.end;
+		uint64_t start = (from + alignment - 1) / alignment * alignment;
+		if (to > start && to - start >= size) {
+			*address = start;
+			*at = i;
+			return true;
+		}
+		if (i < taken_count && taken[i].end > from)
+			from = taken[i].end;
+		if (from >= space.end)
+			break;
+	}
+	return false;
+}
+
+static bool place_free(uint64_t start, uint64_t end, size_t *at)
+{
+	size_t i = 0;
+	while (i < taken_count && taken[i].end <= start)
+		i++;
+	*at = i;
+	return i == taken_count || taken[i].start >= end;
+}
+
+static bool inside_space(uint64_t start, uint64_t end)
+{
+	return start >= space.start && end <= space.end;
+}
+
+/* The wanted address is a wish: when it isn't free, any other does. */
+static bool take_wanted(uint64_t wanted, size_t size, size_t alignment)
+{
+	size_t at;
+	uint64_t end = wanted + size;
+	if (!wanted || wanted % alignment || end < wanted || !place_free(wanted, end, &at))
+		return false;
+	if (!inside_space(wanted, end) && reserve_at(wanted, size) == MAP_FAILED)
+		return false;
+	return insert_at(at, wanted, end);
+}
+
+CUresult hc_space_take(uint64_t *address, size_t size, size_t alignment, uint64_t wanted)
+{
+	HC_STATE_GUARD();
+	if (!space.end)
+		HC_TRY(space_open());
+	if (take_wanted(wanted, size, alignment)) {
+		*address = wanted;
+		return CUDA_SUCCESS;
+	}
+	uint64_t start;
+	size_t at;
+	if (size > SPACE_BYTES || !first_fit(size, alignment, &start, &at) || !insert_at(at, start, start + size))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*address = start;
+	return CUDA_SUCCESS;
+}
+
+CUresult hc_space_blank(uint64_t address, size_t size)
+{
+	void *got = mmap((void *)address, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+	return got == MAP_FAILED ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+void hc_space_give(uint64_t address, size_t size)
+{
+	HC_STATE_GUARD();
+	for (size_t i = 0; i < taken_count; i++) {
+		if (taken[i].start != address)
+			continue;
+		if (inside_space(address, address + size))
+			hc_space_blank(address, size);
+		else
+			munmap((void *)address, size);
+		taken_count--;
+		for (; i < taken_count; i++)
+			taken[i] = taken[i + 1];
+		return;
+	}
+}

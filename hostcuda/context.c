@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Contexts: primary and created ones, each thread's stack of current ones, and the sticky error of a failed one. */
+#include <stdlib.h>
+
+#include "hostcuda/device_state.h"
+
+_Thread_local struct hc_thread hc_thread;
+static uint64_t next_context_id;
+static struct hc_context *graveyard; /* other threads' stacks may still name a dead context: it is never freed */
+
+struct hc_context *hc_context_current(void)
+{
+	return hc_thread.depth ? hc_thread.stack[hc_thread.depth - 1] : NULL;
+}
+
+void hc_context_fail(struct hc_context *context, CUresult result)
+{
+	CUresult none = CUDA_SUCCESS;
+	__atomic_compare_exchange_n(&context->sticky, &none, result, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+
+CUresult hc_context_sticky(const struct hc_context *context)
+{
+	return __atomic_load_n(&context->sticky, __ATOMIC_ACQUIRE);
+}
+
+CUresult hc_context_drain(struct hc_context *context)
+{
+	struct hc_op *last[256];
+	size_t count = 0;
+	hc_state_lock();
+	for (struct hc_stream *stream = context->streams; stream && count < 256; stream = stream->next)
+		if (!stream->capture && (last[count] = hc_stream_last(stream)))
+			count++;
+	hc_state_unlock();
+	for (size_t i = 0; i < count; i++)
+		hc_op_join(last[i]);
+	return hc_context_sticky(context);
+}
+
+static CUresult context_make(struct hc_device *device, unsigned flags, bool primary, struct hc_context **made)
+{
+	struct hc_context *context = calloc(1, sizeof(*context));
+	if (!context)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	context->device = device;
+	context->id = ++next_context_id;
+	context->primary = primary;
+	context->flags = flags;
+	context->api_version = 3020;
+	context->limits[CU_LIMIT_STACK_SIZE] = 1024;
+	context->limits[CU_LIMIT_PRINTF_FIFO_SIZE] = 7 << 20;
+	context->limits[CU_LIMIT_MALLOC_HEAP_SIZE] = 8 << 20;
+	if (hc_stream_make(context, CU_STREAM_DEFAULT, 0, &context->legacy) != CUDA_SUCCESS || !hc_handle_add(context, HC_CONTEXT)) {
+		if (context->legacy)
+			hc_stream_finish(context->legacy);
+		free(context);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*made = context;
+	return CUDA_SUCCESS;
+}
+
+/* Waits for the work, then takes everything down that lives in the context. No state lock held. */
+static void context_free(struct hc_context *context)
+{
+	hc_context_drain(context);
+	hc_handle_remove(context);
+	while (context->streams)
+		hc_stream_finish(context->streams);
+	HC_STATE_GUARD();
+	hc_library_drop_context(context);
+	while (context->modules)
+		hc_module_destroy(context->modules);
+	hc_memory_drop_context(context);
+	context->dead = true;
+	context->next_dead = graveyard;
+	graveyard = context;
+}
+
+static bool is_context(CUcontext handle)
+{
+	return hc_handle_kind(handle) == HC_CONTEXT;
+}
+
+CUresult hc_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
+{
+	HC_STATE_GUARD();
+	struct hc_device *device = hc_device_at(dev);
+	if (!pctx)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!device)
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (!device->primary)
+		HC_TRY(context_make(device, device->primary_flags, true, &device->primary));
+	device->primary_refs++;
+	*pctx = (CUcontext)device->primary;
+	return CUDA_SUCCESS;
+}
+
+/* Detaches the primary context when nobody holds it any more (or always, for a reset). */
+static CUresult primary_drop(CUdevice dev, bool reset)
+{
+	struct hc_context *gone = NULL;
+	hc_state_lock();
+	struct hc_device *device = hc_device_at(dev);
+	CUresult result = !device                           ? CUDA_ERROR_INVALID_DEVICE
+	                  : !reset && !device->primary_refs ? CUDA_ERROR_INVALID_CONTEXT
+	                                                    : CUDA_SUCCESS;
+	if (result == CUDA_SUCCESS && (reset || !--device->primary_refs)) {
+		gone = device->primary;
+		device->primary = NULL;
+		device->primary_refs = 0;
+	}
+	hc_state_unlock();
+	if (gone)
+		context_free(gone);
+	return result;
+}
+
+CUresult hc_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
+{
+	return primary_drop(dev, false);
+}
+
+CUresult hc_cuDevicePrimaryCtxReset_v2(CUdevice dev)
+{
+	return primary_drop(dev, true);
+}
+
+CUresult hc_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active)
+{
+	HC_STATE_GUARD();
+	if (!hc_device_at(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (flags)
+		*flags = hc_devices[dev].primary_flags;
+	if (active)
+		*active = hc_devices[dev].primary != NULL;
+	return CUDA_SUCCESS;
+}
+
+CUresult hc_cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags)
+{
+	HC_STATE_GUARD();
+	if (!hc_device_at(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	hc_devices[dev].primary_flags = flags;
+	return CUDA_SUCCESS;
+}
+
+CUresult hc_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
+{
+	HC_STATE_GUARD();
+	if (!pctx)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!hc_device_at(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	struct hc_context *context;
+	HC_TRY(context_make(&hc_devices[dev], flags, false, &context));
+	CUresult result = hc_cuCtxPushCurrent_v2((CUcontext)context);
+	if (result != CUDA_SUCCESS) {
+		context_free(context);
+		return result;
+	}
+	*pctx = (CUcontext)context;
+	return CUDA_SUCCESS;
+}
+
+CUresult hc_cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams, unsigned int flags, CUdevice dev)
+{
+	(void)paramsArray;
+	return numParams ? CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY : hc_cuCtxCreate_v2(pctx, flags, dev);
+}
+
+CUresult hc_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags, CUdevice dev)
+{
+	if (ctxCreateParams && (ctxCreateParams->execAffinityParams || ctxCreateParams->cigParams))
+		return CUDA_ERROR_NOT_SUPPORTED;
+	return hc_cuCtxCreate_v2(pctx, flags, dev);
+}
+
+CUresult hc_cuCtxDestroy_v2(CUcontext ctx)
+{
+	struct hc_context *context = (struct hc_context *)ctx;
+	hc_state_lock();
+	bool good = is_context(ctx) && !context->primary;
+	if (good)
+		hc_handle_remove(context);
+	hc_state_unlock();
+	if (!good)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (hc_context_current() == context)
+		hc_thread.depth--;
+	context_free(context);
+	return CUDA_SUCCESS;
+}
+
+CUresult hc_cuCtxGetCurrent(CUcontext *pctx)
+{
+	if (!pctx)
+		return CUDA_ERROR_INVALID_VALUE;
+	*pctx = (CUcontext)hc_context_current();
+	return CUDA_SUCCESS;
+}
+
+CUresult hc_cuCtxSetCurrent(CUcontext ctx)
+{
+	if (!ctx) {
+		if (hc_thread.depth)
+			hc_thread.depth--;
+		return CUDA_SUCCESS;
+	}
+	if (!is_context(ctx))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (!hc_thread.depth)
+		hc_thread.depth = 1;
+	hc_thread.stack[hc_thread.depth - 1] = (struct hc_context *)ctx;
+	return CUDA_SUCCESS;
+}
+
+CUresult hc_cuCtxPushCurrent_v2(CUcontext ctx)
+{
+	if (!is_context(ctx))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (hc_thread.depth == sizeof(hc_thread.stack) / sizeof(hc_thread.stack[0]))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	hc_thread.stack[hc_thread.depth++] = (struct hc_context *)ctx;
+	return CUDA_SUCCESS;
+}
+
+CUresult hc_cuCtxPopCurrent_v2(CUcontext *pctx)
+{
+	if (!hc_thread.depth)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	hc_thread.depth--;
+	if (pctx)
+		*pctx = (CUcontext)hc_thread.stack[hc_thread.depth];
+	return CUDA_SUCCESS;
+}
+
+CUresult hc_cuCtxGetDevice(CUdevice *device)
+{
+	if (!device)
+		return CUDA_ERROR_INVALID_VALUE;
+	*device = hc_context_current()->device->ordinal;
+	return CUDA_SUCCESS;
+}
+
+CUresult hc_cuCtxGetFlags(unsigned int *flags)
+{
+	if (!flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	*flags = hc_context_current()->flags;
+	return CUDA_SUCCESS;
+}
+
+CUresult hc_cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)
+{
+	HC_STATE_GUARD();
+	if (!version)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (ctx && !is_context(ctx))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	struct hc_context *context = ctx ? (struct hc_context *)ctx : hc_context_current();
+	if (!context)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	*version = context->api_version;
+	return CUDA_SUCCESS;
+}
+
+CUresult hc_cuCtxGetLimit(size_t *pvalue, CUlimit limit)
+{
+	if (!pvalue)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (limit >= sizeof(hc_context_current()->limits) / sizeof(size_t))
+		return CUDA_ERROR_UNSUPPORTED_LIMIT;
+	*pvalue = hc_context_current()->limits[limit];
+	return CUDA_SUCCESS;
+}
+
+CUresult hc_cuCtxSetLimit(CUlimit limit, size_t value)
+{
+	if (limit >= sizeof(hc_context_current()->limits) / sizeof(size_t))
+		return CUDA_ERROR_UNSUPPORTED_LIMIT;
+	hc_context_current()->limits[limit] = value;
+	return CUDA_SUCCESS;
+}
+
+CUresult hc_cuCtxGetStreamPriorityRange(int *leastPriority, int *greatestPriority)
+{
+	if (leastPriority)
+		*leastPriority = 0;
+	if (greatestPriority)
+		*greatestPriority = -5;
+	return CUDA_SUCCESS;
+}
+
+CUresult hc_cuCtxSynchronize(void)
+{
+	return hc_context_drain(hc_context_current());
+}

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The exported functions: each one passes the gate (initialised, context, sticky error, named fault, capture) and goes on. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hostcuda/device_state.h"
+
+/* What an entry point does without; the default is: cuInit, a current context, and no sticky error. */
+enum {
+	NO_INIT = 1,    /* works before cuInit */
+	NO_CONTEXT = 2, /* works without a current context */
+	NO_STICKY = 4,  /* works after the context has failed */
+	UNSAFE = 8,     /* prohibited while a stream is being captured */
+};
+#define FREE (NO_INIT | NO_CONTEXT | NO_STICKY)
+#define DEVICE (NO_CONTEXT | NO_STICKY)
+
+static const uint8_t gate_flags[HC_INDEX_COUNT] = {
+	[HC_INDEX_cuInit] = FREE,
+	[HC_INDEX_cuDriverGetVersion] = FREE,
+	[HC_INDEX_cuGetProcAddress] = FREE,
+	[HC_INDEX_cuGetProcAddress_v2] = FREE,
+	[HC_INDEX_cuGetErrorName] = FREE,
+	[HC_INDEX_cuGetErrorString] = FREE,
+	[HC_INDEX_cuGetExportTable] = FREE,
+	[HC_INDEX_cuThreadExchangeStreamCaptureMode] = FREE,
+	[HC_INDEX_cuModuleGetLoadingMode] = DEVICE,
+	[HC_INDEX_cuDeviceGet] = DEVICE,
+	[HC_INDEX_cuDeviceGetCount] = DEVICE,
+	[HC_INDEX_cuDeviceGetName] = DEVICE,
+	[HC_INDEX_cuDeviceGetUuid_v2] = DEVICE,
+	[HC_INDEX_cuDeviceGetAttribute] = DEVICE,
+	[HC_INDEX_cuDeviceTotalMem_v2] = DEVICE,
+	[HC_INDEX_cuDevicePrimaryCtxRetain] = DEVICE,
+	[HC_INDEX_cuDevicePrimaryCtxRelease_v2] = DEVICE,
+	[HC_INDEX_cuDevicePrimaryCtxReset_v2] = DEVICE,
+	[HC_INDEX_cuDevicePrimaryCtxGetState] = DEVICE,
+	[HC_INDEX_cuDevicePrimaryCtxSetFlags_v2] = DEVICE,
+	[HC_INDEX_cuDeviceGetDefaultMemPool] = DEVICE,
+	[HC_INDEX_cuCtxCreate_v2] = DEVICE,
+	[HC_INDEX_cuCtxCreate_v3] = DEVICE,
+	[HC_INDEX_cuCtxCreate_v4] = DEVICE,
+	[HC_INDEX_cuCtxDestroy_v2] = DEVICE,
+	[HC_INDEX_cuCtxGetCurrent] = DEVICE,
+	[HC_INDEX_cuCtxSetCurrent] = DEVICE,
+	[HC_INDEX_cuCtxPushCurrent_v2] = DEVICE,
+	[HC_INDEX_cuCtxPopCurrent_v2] = DEVICE,
+	[HC_INDEX_cuCtxGetApiVersion] = DEVICE,
+	[HC_INDEX_cuMemGetAllocationGranularity] = NO_CONTEXT,
+	[HC_INDEX_cuMemAddressReserve] = NO_CONTEXT,
+	[HC_INDEX_cuMemAddressFree] = DEVICE,
+	[HC_INDEX_cuMemCreate] = NO_CONTEXT,
+	[HC_INDEX_cuMemRelease] = DEVICE,
+	[HC_INDEX_cuMemMap] = NO_CONTEXT,
+	[HC_INDEX_cuMemUnmap] = DEVICE,
+	[HC_INDEX_cuMemSetAccess] = NO_CONTEXT,
+	[HC_INDEX_cuMemGetAccess] = NO_CONTEXT,
+	[HC_INDEX_cuMemExportToShareableHandle] = NO_CONTEXT,
+	[HC_INDEX_cuMemImportFromShareableHandle] = NO_CONTEXT,
+	[HC_INDEX_cuMemRetainAllocationHandle] = NO_CONTEXT,
+	[HC_INDEX_cuMemGetAllocationPropertiesFromHandle] = NO_CONTEXT,
+	[HC_INDEX_cuMemPoolCreate] = NO_CONTEXT,
+	[HC_INDEX_cuMemPoolDestroy] = DEVICE,
+	[HC_INDEX_cuPointerGetAttribute] = NO_CONTEXT,
+	[HC_INDEX_cuLibraryUnload] = DEVICE,
+	[HC_INDEX_cuLibraryLoadData] = NO_CONTEXT,
+	[HC_INDEX_cuLibraryLoadFromFile] = NO_CONTEXT,
+	[HC_INDEX_cuLibraryGetKernel] = NO_CONTEXT,
+	[HC_INDEX_cuLibraryGetKernelCount] = NO_CONTEXT,
+	[HC_INDEX_cuLibraryEnumerateKernels] = NO_CONTEXT,
+	[HC_INDEX_cuKernelGetName] = NO_CONTEXT,
+	[HC_INDEX_cuKernelGetLibrary] = NO_CONTEXT,
+	[HC_INDEX_cuKernelGetParamInfo] = NO_CONTEXT,
+	[HC_INDEX_cuStreamDestroy_v2] = DEVICE,
+	[HC_INDEX_cuEventDestroy_v2] = DEVICE,
+	[HC_INDEX_cuGraphDestroy] = DEVICE,
+	[HC_INDEX_cuGraphExecDestroy] = DEVICE,
+	[HC_INDEX_cuGraphCreate] = NO_CONTEXT,
+	[HC_INDEX_cuGraphGetNodes] = NO_CONTEXT,
+	[HC_INDEX_cuGraphGetEdges] = NO_CONTEXT,
+	[HC_INDEX_cuGraphGetEdges_v2] = NO_CONTEXT,
+	[HC_INDEX_cuGraphNodeGetType] = NO_CONTEXT,
+	[HC_INDEX_cuTensorMapEncodeTiled] = FREE,
+	[HC_INDEX_cuTensorMapReplaceAddress] = FREE,
+	[HC_INDEX_cuMemAlloc_v2] = UNSAFE,
+	[HC_INDEX_cuMemAllocPitch_v2] = UNSAFE,
+	[HC_INDEX_cuMemAllocManaged] = UNSAFE,
+	[HC_INDEX_cuMemFree_v2] = UNSAFE | NO_STICKY,
+	[HC_INDEX_cuMemHostAlloc] = UNSAFE,
+	[HC_INDEX_cuMemAllocHost_v2] = UNSAFE,
+	[HC_INDEX_cuMemFreeHost] = UNSAFE | NO_STICKY,
+	[HC_INDEX_cuMemHostRegister_v2] = UNSAFE,
+	[HC_INDEX_cuMemHostUnregister] = UNSAFE | NO_STICKY,
+	[HC_INDEX_cuMemcpy] = UNSAFE,
+	[HC_INDEX_cuMemcpyHtoD_v2] = UNSAFE,
+	[HC_INDEX_cuMemcpyDtoH_v2] = UNSAFE,
+	[HC_INDEX_cuMemcpyDtoD_v2] = UNSAFE,
+	[HC_INDEX_cuMemsetD8_v2] = UNSAFE,
+	[HC_INDEX_cuMemsetD16_v2] = UNSAFE,
+	[HC_INDEX_cuMemsetD32_v2] = UNSAFE,
+	[HC_INDEX_cuCtxSynchronize] = UNSAFE,
+	[HC_INDEX_cuEventQuery] = UNSAFE,
+	[HC_INDEX_cuEventSynchronize] = UNSAFE,
+	[HC_INDEX_cuModuleUnload] = UNSAFE | NO_STICKY,
+};
+
+static const char *const entry_names[HC_INDEX_COUNT] = {
+#define CU_ENTRY(symbol, base, version, need, hook, params, args) #symbol,
+#include "driver/cuda_api.def"
+};
+
+/* ---- named faults: HOSTCUDA_FAULT=cuMemCreate:3:OUT_OF_MEMORY,cuX:*:ERR -------------------------------------------- */
+struct fault {
+	char name[96];
+	unsigned long at; /* 0: every call */
+	unsigned long seen;
+	CUresult result;
+};
+
+#define MAX_FAULTS 16
+static struct fault faults[MAX_FAULTS];
+static size_t fault_count;
+static pthread_once_t faults_once = PTHREAD_ONCE_INIT;
+
+static bool parse_error(const char *text, CUresult *result)
+{
+	for (int code = 1; code < 1000; code++) {
+		const char *name;
+		if (hc_cuGetErrorName((CUresult)code, &name) != CUDA_SUCCESS)
+			continue;
+		if (!strcmp(name, text) || (!strncmp(name, "CUDA_ERROR_", 11) && !strcmp(name + 11, text))) {
+			*result = (CUresult)code;
+			return true;
+		}
+	}
+	return false;
+}
+
+static void parse_fault(char *text)
+{
+	struct fault *fault = &faults[fault_count];
+	char *at = strchr(text, ':'), *error = at ? strchr(at + 1, ':') : NULL;
+	if (!error || fault_count == MAX_FAULTS) {
+		fprintf(stderr, "hostcuda: HOSTCUDA_FAULT: '%s' is not NAME:CALL:ERROR, or one too many\n", text);
+		return;
+	}
+	*at++ = *error++ = '\0';
+	if (!parse_error(error, &fault->result) || (strcmp(at, "*") && !strtoul(at, NULL, 10))) {
+		fprintf(stderr, "hostcuda: HOSTCUDA_FAULT: bad call number '%s' or error '%s' for %s\n", at, error, text);
+		return;
+	}
+	fault->at = strcmp(at, "*") ? strtoul(at, NULL, 10) : 0;
+	snprintf(fault->name, sizeof(fault->name), "%s", text);
+	fault_count++;
+}
+
+static void parse_faults(void)
+{
+	const char *setting = getenv("HOSTCUDA_FAULT");
+	char *copy = setting ? strdup(setting) : NULL, *rest = NULL;
+	for (char *item = copy ? strtok_r(copy, ",", &rest) : NULL; item; item = strtok_r(NULL, ",", &rest))
+		parse_fault(item);
+	free(copy);
+}
+
+/* A fault is named by the symbol, its version suffix, or by the name that cuGetProcAddress knows. */
+static CUresult fault_due(const char *symbol, const char *base)
+{
+	pthread_once(&faults_once, parse_faults);
+	for (size_t i = 0; i < fault_count; i++) {
+		if (strcmp(faults[i].name, symbol) && strcmp(faults[i].name, base))
+			continue;
+		unsigned long seen = __atomic_add_fetch(&faults[i].seen, 1, __ATOMIC_RELAXED);
+		if (!faults[i].at || faults[i].at == seen)
+			return faults[i].result;
+	}
+	return CUDA_SUCCESS;
+}
+
+static CUresult pass_gate(enum hc_index index, const char *base)
+{
+	unsigned flags = gate_flags[index];
+	HC_TRY(fault_due(entry_names[index], base));
+	if (!(flags & NO_INIT) && !__atomic_load_n(&hc_initialised, __ATOMIC_ACQUIRE))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	struct hc_context *context = hc_context_current();
+	if (!(flags & NO_CONTEXT) && !context)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (!(flags & NO_CONTEXT) && context->dead)
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	if (!(flags & NO_STICKY) && context)
+		HC_TRY(hc_context_sticky(context));
+	return flags & UNSAFE ? hc_capture_unsafe() : CUDA_SUCCESS;
+}
+
+/* ---- the exports ---------------------------------------------------------------------------------------------------- */
+#define EXPORT __attribute__((visibility("default")))
+
+/* A row without an implementation of its own (the per-thread variants) stands after the one it varies. */
+static void *const implementations[HC_INDEX_COUNT] = {
+#define CU_ENTRY(symbol, base, version, need, hook, params, args) (void *)hc_##symbol,
+#define CU_ENTRY_TS(symbol, base, version, need, hook, params, args) NULL,
+#include "driver/cuda_api.def"
+};
+
+#define CU_ENTRY(symbol, base, version, need, hook, params, args)                                                      \
+	EXPORT CUresult CUDAAPI symbol params;                                                                         \
+	EXPORT CUresult CUDAAPI symbol params                                                                          \
+	{                                                                                                              \
+		HC_TRY(pass_gate(HC_INDEX_##symbol, #base));                                                           \
+		return hc_##symbol args;                                                                               \
+	}
+#define CU_ENTRY_TS(symbol, base, version, need, hook, params, args)                                                   \
+	EXPORT CUresult CUDAAPI symbol params;                                                                         \
+	EXPORT CUresult CUDAAPI symbol params                                                                          \
+	{                                                                                                              \
+		HC_TRY(pass_gate(HC_INDEX_##symbol - 1, #base));                                                       \
+		CUresult(*implementation) params = (CUresult(*) params)implementations[HC_INDEX_##symbol - 1];         \
+		bool before = hc_thread.per_thread;                                                                    \
+		hc_thread.per_thread = true;                                                                           \
+		CUresult result = implementation args;                                                                 \
+		hc_thread.per_thread = before;                                                                         \
+		return result;                                                                                         \
+	}
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wredundant-decls"
+#include "driver/cuda_api.def"
+#pragma GCC diagnostic pop
+
+/* ---- cuGetProcAddress ------------------------------------------------------------------------------------------------ */
+struct row {
+	const char *base;
+	int version;
+	bool per_thread;
+	void *address;
+};
+
+static const struct row rows[] = {
+#define CU_ENTRY(symbol, base, version, need, hook, params, args) { #base, version, false, (void *)symbol },
+#define CU_ENTRY_TS(symbol, base, version, need, hook, params, args) { #base, version, true, (void *)symbol },
+#include "driver/cuda_api.def"
+};
+
+/* The newest row of that name and kind that a caller of this version may see. */
+static const struct row *find_row(const char *name, int version, bool per_thread, bool *known)
+{
+	const struct row *best = NULL;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		if (strcmp(rows[i].base, name))
+			continue;
+		*known = true;
+		if (rows[i].per_thread == per_thread && rows[i].version <= version && (!best || rows[i].version >= best->version))
+			best = &rows[i];
+	}
+	return best;
+}
+
+CUresult hc_cuGetProcAddress_v2(const char *symbol, void **pfn, int driverVersion, cuuint64_t flags,
+                                CUdriverProcAddressQueryResult *symbolFound)
+{
+	if (!symbol || !pfn || flags > 3 || driverVersion > 13000)
+		return CUDA_ERROR_INVALID_VALUE;
+	bool known = false;
+	const struct row *row = NULL;
+	if (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM)
+		row = find_row(symbol, driverVersion, true, &known);
+	if (!row)
+		row = find_row(symbol, driverVersion, false, &known);
+	*pfn = row ? row->address : NULL;
+	if (symbolFound)
+		*symbolFound = row     ? CU_GET_PROC_ADDRESS_SUCCESS
+		               : known ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
+		                       : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+	return CUDA_SUCCESS; /* cuda.h: also when there is no such function; then *pfn is NULL */
+}
+
+CUresult hc_cuGetProcAddress(const char *symbol, void **pfn, int driverVersion, cuuint64_t flags)
+{
+	return hc_cuGetProcAddress_v2(symbol, pfn, driverVersion, flags, NULL);
+}
+
+CUresult hc_cuGetExportTable(const void **ppExportTable, const CUuuid *pExportTableId)
+{
+	(void)pExportTableId;
+	if (ppExportTable)
+		*ppExportTable = NULL;
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult hc_cuDriverGetVersion(int *driverVersion)
+{
+	if (!driverVersion)
+		return CUDA_ERROR_INVALID_VALUE;
+	*driverVersion = 13000;
+	return CUDA_SUCCESS;
+}

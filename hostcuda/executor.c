@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs kernels block by block on a shared pool of threads, and copies and fills; a memory fault is caught and reported. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "hostcuda/device_state.h"
+
+/* ---- faults ----------------------------------------------------------------------------------------------------------- */
+static _Thread_local sigjmp_buf *fault_jump; /* set while this thread does device work */
+static struct sigaction before_segv, before_bus;
+
+static void on_fault(int number, siginfo_t *info, void *machine)
+{
+	if (fault_jump)
+		siglongjmp(*fault_jump, 1);
+	struct sigaction *before = number == SIGBUS ? &before_bus : &before_segv;
+	if (before->sa_flags & SA_SIGINFO)
+		before->sa_sigaction(number, info, machine);
+	else if (before->sa_handler != SIG_DFL && before->sa_handler != SIG_IGN)
+		before->sa_handler(number);
+	else
+		sigaction(number, before, NULL); /* the access faults again, now as it would have without us */
+}
+
+static void take_signal(int number, struct sigaction *before)
+{
+	struct sigaction now, ours = { .sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK };
+	if (sigaction(number, NULL, &now) || ((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_fault))
+		return;
+	*before = now;
+	sigaction(number, &ours, NULL);
+}
+
+void hc_executor_start(void)
+{
+	HC_STATE_GUARD();
+	take_signal(SIGSEGV, &before_segv);
+	take_signal(SIGBUS, &before_bus);
+}
+
+/* Runs call(argument) with faults caught; false when one came. Its jump target must be in this very frame. */
+static bool guarded(void (*call)(void *), void *argument)
+{
+	sigjmp_buf here;
+	/* The handler leaves the signal unblocked (SA_NODEFER), so the mask need not be saved. */
+	if (sigsetjmp(here, 0)) {
+		fault_jump = NULL;
+		return false;
+	}
+	fault_jump = &here;
+	call(argument);
+	fault_jump = NULL;
+	return true;
+}
+
+int hc_thread_start(pthread_t *thread, void *(*main)(void *), void *argument)
+{
+	sigset_t all, before;
+	sigfillset(&all);
+	sigdelset(&all, SIGSEGV);
+	sigdelset(&all, SIGBUS);
+	sigdelset(&all, SIGFPE);
+	sigdelset(&all, SIGILL);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	int failed = pthread_create(thread, NULL, main, argument);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return failed;
+}
+
+/* ---- blocks ----------------------------------------------------------------------------------------------------------- */
+struct job {
+	const struct hc_launch *launch;
+	const struct hostcuda_kernel *kernel;
+	uint64_t blocks;
+	uint64_t next; /* atomic: the next block nobody has taken */
+	bool faulted;
+	unsigned helpers; /* pool lock */
+	struct job *next_job;
+};
+
+static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t pool_work = PTHREAD_COND_INITIALIZER, pool_left = PTHREAD_COND_INITIALIZER;
+static struct job *jobs;
+static bool pool_started;
+static unsigned pool_size;
+
+static _Thread_local void *shared_memory;
+static _Thread_local size_t shared_capacity;
+
+static void *shared_of(size_t bytes)
+{
+	if (bytes <= shared_capacity)
+		return shared_memory;
+	free(shared_memory);
+	shared_memory = NULL;
+	shared_capacity = 0;
+	if (posix_memalign(&shared_memory, 64, bytes))
+		return shared_memory = NULL;
+	shared_capacity = bytes;
+	return shared_memory;
+}
+
+void hc_executor_leave(void)
+{
+	free(shared_memory);
+	shared_memory = NULL;
+	shared_capacity = 0;
+}
+
+static void run_blocks(void *argument)
+{
+	struct job *job = argument;
+	const struct hc_launch *launch = job->launch;
+	struct hostcuda_block block = { .shared_bytes = launch->shared, .shared = shared_memory };
+	memcpy(block.grid_dim, launch->grid, sizeof(block.grid_dim));
+	memcpy(block.block_dim, launch->block, sizeof(block.block_dim));
+	while (!__atomic_load_n(&job->faulted, __ATOMIC_RELAXED)) {
+		uint64_t index = __atomic_fetch_add(&job->next, 1, __ATOMIC_RELAXED);
+		if (index >= job->blocks)
+			return;
+		block.block_idx[0] = (uint32_t)(index % launch->grid[0]);
+		block.block_idx[1] = (uint32_t)(index / launch->grid[0] % launch->grid[1]);
+		block.block_idx[2] = (uint32_t)(index / launch->grid[0] / launch->grid[1]);
+		if (launch->shared)
+			memset(block.shared, 0, launch->shared);
+		job->kernel->run(&block, launch->params);
+	}
+}
+
+static void take_part(struct job *job)
+{
+	if ((job->launch->shared && !shared_of(job->launch->shared)) || !guarded(run_blocks, job))
+		__atomic_store_n(&job->faulted, true, __ATOMIC_RELAXED);
+}
+
+static struct job *job_with_work(void)
+{
+	for (struct job *job = jobs; job; job = job->next_job)
+		if (__atomic_load_n(&job->next, __ATOMIC_RELAXED) < job->blocks && !__atomic_load_n(&job->faulted, __ATOMIC_RELAXED))
+			return job;
+	return NULL;
+}
+
+static void *help(void *unused)
+{
+	(void)unused;
+	pthread_mutex_lock(&pool_lock);
+	for (;;) {
+		struct job *job = job_with_work();
+		if (!job) {
+			pthread_cond_wait(&pool_work, &pool_lock);
+			continue;
+		}
+		job->helpers++;
+		pthread_mutex_unlock(&pool_lock);
+		take_part(job);
+		pthread_mutex_lock(&pool_lock);
+		if (!--job->helpers)
+			pthread_cond_broadcast(&pool_left);
+	}
+	return NULL;
+}
+
+/* The stream's own thread works too, so the pool is one thread short of the processors. Pool lock held. */
+static void start_pool(void)
+{
+	long processors = sysconf(_SC_NPROCESSORS_ONLN);
+	pthread_t thread;
+	pool_started = true;
+	while ((long)pool_size < processors - 1 && pool_size < 63 && !hc_thread_start(&thread, help, NULL)) {
+		pthread_detach(thread);
+		pool_size++;
+	}
+}
+
+static void share(struct job *job)
+{
+	pthread_mutex_lock(&pool_lock);
+	if (!pool_started)
+		start_pool();
+	job->next_job = jobs;
+	jobs = job;
+	if (job->blocks == 2)
+		pthread_cond_signal(&pool_work);
+	else
+		pthread_cond_broadcast(&pool_work);
+	pthread_mutex_unlock(&pool_lock);
+}
+
+static void take_back(struct job *job)
+{
+	pthread_mutex_lock(&pool_lock);
+	struct job **link = &jobs;
+	while (*link != job)
+		link = &(*link)->next_job;
+	*link = job->next_job;
+	while (job->helpers)
+		pthread_cond_wait(&pool_left, &pool_lock);
+	pthread_mutex_unlock(&pool_lock);
+}
+
+CUresult hc_execute_launch(const struct hc_launch *launch)
+{
+	struct job job = { .launch = launch,
+		           .kernel = (const struct hostcuda_kernel *)(launch->image->base + launch->symbol->value),
+		           .blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2] };
+	bool alone = job.blocks == 1;
+	if (!alone)
+		share(&job);
+	take_part(&job);
+	if (!alone)
+		take_back(&job);
+	return job.faulted ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_SUCCESS;
+}
+
+/* ---- copies and fills --------------------------------------------------------------------------------------------------- */
+static void run_copy(void *argument)
+{
+	const struct hc_copy *copy = argument;
+	for (size_t z = 0; z < copy->depth; z++)
+		for (size_t y = 0; y < copy->height; y++)
+			memmove((void *)(copy->to + z * copy->to_slice + y * copy->to_pitch),
+			        (const void *)(copy->from + z * copy->from_slice + y * copy->from_pitch), copy->width);
+}
+
+static double link_speed(void)
+{
+	const char *text = getenv("HOSTCUDA_H2D_GBPS");
+	double speed = text ? strtod(text, NULL) : 0;
+	return speed > 0 ? speed : 0;
+}
+
+/* A slow link: the copy takes at least as long as its bytes need. */
+static void wait_for_link(const struct hc_copy *copy, uint64_t started)
+{
+	double speed = copy->over_link ? link_speed() : 0;
+	if (speed == 0)
+		return;
+	uint64_t due = started + (uint64_t)((double)copy->width * (double)copy->height * (double)copy->depth / speed);
+	struct timespec until = { (time_t)(due / 1000000000u), (long)(due % 1000000000u) };
+	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) != 0)
+		;
+}
+
+CUresult hc_execute_copy(const struct hc_copy *copy)
+{
+	uint64_t started = md_clock_ns();
+	struct hc_copy plain = *copy;
+	if (copy->depth == 1 && copy->height > 1 && copy->to_pitch == copy->width && copy->from_pitch == copy->width) {
+		plain.width *= copy->height;
+		plain.height = 1;
+	}
+	if (!guarded(run_copy, &plain))
+		return CUDA_ERROR_ILLEGAL_ADDRESS;
+	wait_for_link(copy, started);
+	return CUDA_SUCCESS;
+}
+
+static void run_fill(void *argument)
+{
+	const struct hc_fill *fill = argument;
+	for (size_t y = 0; y < fill->height; y++) {
+		char *row = (char *)(fill->to + y * fill->pitch);
+		if (fill->element == 1)
+			memset(row, (int)fill->value, fill->width);
+		for (size_t x = 0; fill->element == 2 && x < fill->width; x++)
+			((uint16_t *)row)[x] = (uint16_t)fill->value;
+		for (size_t x = 0; fill->element == 4 && x < fill->width; x++)
+			((uint32_t *)row)[x] = fill->value;
+	}
+}
+
+CUresult hc_execute_fill(const struct hc_fill *fill)
+{
+	struct hc_fill copy = *fill;
+	return guarded(run_fill, &copy) ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
+}

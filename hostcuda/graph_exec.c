@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Executable graphs: a plan is a graph's deep copy in topological order; launches hold the plan they were made with. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "hostcuda/device_state.h"
+
+struct hc_plan {
+	int refs;
+	struct hc_graph *graph;
+	size_t *order;            /* positions of nodes, each after those it depends on */
+	struct hc_plan **children; /* by position; NULL but for child graphs */
+	CUgraphNode *sources;     /* by position: the node this one was copied from */
+};
+
+struct exec {
+	struct hc_plan *plan;
+	struct hc_op *last;
+	unsigned long long flags;
+};
+
+static void plan_unref(struct hc_plan *plan)
+{
+	if (!plan || __atomic_sub_fetch(&plan->refs, 1, __ATOMIC_ACQ_REL))
+		return;
+	for (size_t i = 0; plan->children && i < plan->graph->count; i++)
+		plan_unref(plan->children[i]);
+	hc_graph_free(plan->graph);
+	free(plan->order);
+	free(plan->children);
+	free(plan->sources);
+	free(plan);
+}
+
+/* Kahn's algorithm, ready nodes in order of creation. False when there is a cycle. */
+static bool sort_nodes(const struct hc_graph *graph, size_t *order)
+{
+	size_t count = graph->count, edges = 0, done = 0, ready = 0;
+	for (size_t i = 0; i < count; i++)
+		edges += graph->nodes[i]->from.count;
+	size_t *waiting = calloc(count + 1, sizeof(*waiting)), *first = calloc(count + 2, sizeof(*first));
+	size_t *targets = calloc(edges + 1, sizeof(*targets));
+	bool sorted = waiting && first && targets;
+	for (size_t i = 0; sorted && i < count; i++) {
+		waiting[i] = graph->nodes[i]->from.count;
+		for (size_t j = 0; j < waiting[i]; j++)
+			first[graph->nodes[i]->from.items[j].node->id + 2]++;
+		if (!waiting[i])
+			order[ready++] = i;
+	}
+	for (size_t i = 2; sorted && i < count + 2; i++)
+		first[i] += first[i - 1];
+	for (size_t i = 0; sorted && i < count; i++)
+		for (size_t j = 0; j < graph->nodes[i]->from.count; j++)
+			targets[first[graph->nodes[i]->from.items[j].node->id + 1]++] = i;
+	for (; sorted && done < ready; done++)
+		for (size_t e = first[order[done]]; e < first[order[done] + 1]; e++)
+			if (!--waiting[targets[e]])
+				order[ready++] = targets[e];
+	free(waiting);
+	free(first);
+	free(targets);
+	return sorted && ready == count;
+}
+
+static CUresult plan_make(const struct hc_graph *graph, struct hc_plan **made)
+{
+	struct hc_plan *plan = calloc(1, sizeof(*plan));
+	if (!plan)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	plan->refs = 1;
+	CUresult result = hc_graph_copy(graph, &plan->graph);
+	if (result != CUDA_SUCCESS) {
+		free(plan);
+		return result;
+	}
+	plan->graph->borrowed = true;
+	plan->order = calloc(graph->count + 1, sizeof(*plan->order));
+	plan->children = calloc(graph->count + 1, sizeof(struct hc_plan *));
+	plan->sources = calloc(graph->count + 1, sizeof(*plan->sources));
+	if (!plan->order || !plan->children || !plan->sources)
+		result = CUDA_ERROR_OUT_OF_MEMORY;
+	else if (!sort_nodes(plan->graph, plan->order))
+		result = CUDA_ERROR_INVALID_VALUE;
+	for (size_t i = 0; result == CUDA_SUCCESS && i < graph->count; i++) {
+		plan->sources[i] = (CUgraphNode)graph->nodes[i];
+		if (graph->nodes[i]->type == CU_GRAPH_NODE_TYPE_GRAPH)
+			result = plan_make(graph->nodes[i]->child, &plan->children[i]);
+	}
+	if (result != CUDA_SUCCESS) {
+		plan_unref(plan);
+		return result;
+	}
+	*made = plan;
+	return CUDA_SUCCESS;
+}
+
+/* ---- running ------------------------------------------------------------------------------------------------------------ */
+static void record_event(struct hc_event *event, struct hc_context *context)
+{
+	struct hc_op *marker = hc_op_new(NULL, NULL);
+	HC_STATE_GUARD();
+	if (!marker || hc_handle_kind(event) != HC_EVENT) {
+		hc_op_unref(marker);
+		return;
+	}
+	marker->context = context;
+	marker->done_ns = md_clock_ns();
+	marker->done = true;
+	hc_op_unref(event->op);
+	event->op = marker;
+}
+
+static void wait_event(struct hc_event *event)
+{
+	hc_state_lock();
+	struct hc_op *op = hc_handle_kind(event) == HC_EVENT ? event->op : NULL;
+	if (op)
+		__atomic_add_fetch(&op->refs, 1, __ATOMIC_RELAXED);
+	hc_state_unlock();
+	if (op)
+		hc_op_join(op);
+}
+
+static CUresult run_plan(const struct hc_plan *plan, struct hc_context *context)
+{
+	for (size_t i = 0; i < plan->graph->count; i++) {
+		const struct hc_node *node = plan->graph->nodes[plan->order[i]];
+		CUresult result = CUDA_SUCCESS;
+		switch (node->type) {
+		case CU_GRAPH_NODE_TYPE_KERNEL:
+			result = hc_execute_launch(&node->kernel.launch);
+			break;
+		case CU_GRAPH_NODE_TYPE_MEMCPY:
+			result = hc_execute_copy(&node->memcpy.copy);
+			break;
+		case CU_GRAPH_NODE_TYPE_MEMSET:
+			result = hc_execute_fill(&node->memset.fill);
+			break;
+		case CU_GRAPH_NODE_TYPE_HOST:
+			node->host.fn(node->host.userData);
+			break;
+		case CU_GRAPH_NODE_TYPE_GRAPH:
+			result = run_plan(plan->children[plan->order[i]], context);
+			break;
+		case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+			record_event(node->event, context);
+			break;
+		case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+			wait_event(node->event);
+			break;
+		default:
+			break;
+		}
+		if (result != CUDA_SUCCESS)
+			return result;
+	}
+	return CUDA_SUCCESS;
+}
+
+static CUresult run_graph(struct hc_op *op)
+{
+	return run_plan(op->plan, op->context);
+}
+
+static void release_graph(struct hc_op *op)
+{
+	plan_unref(op->plan);
+}
+
+/* ---- entry points ------------------------------------------------------------------------------------------------------- */
+static struct exec *exec_of(CUgraphExec handle)
+{
+	return hc_handle_kind(handle) == HC_EXEC ? (struct exec *)handle : NULL;
+}
+
+CUresult hc_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags)
+{
+	HC_STATE_GUARD();
+	const unsigned long long known = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
+	                                 CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+	if (!phGraphExec || hc_handle_kind(hGraph) != HC_GRAPH || (flags & ~(known | CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	struct exec *exec = calloc(1, sizeof(*exec));
+	if (!exec)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	exec->flags = flags;
+	CUresult result = plan_make((struct hc_graph *)hGraph, &exec->plan);
+	if (result == CUDA_SUCCESS && !hc_handle_add(exec, HC_EXEC)) {
+		plan_unref(exec->plan);
+		result = CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	if (result != CUDA_SUCCESS) {
+		free(exec);
+		return result;
+	}
+	*phGraphExec = (CUgraphExec)exec;
+	return CUDA_SUCCESS;
+}
+
+CUresult hc_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph, CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
+{
+	if (!instantiateParams)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult result = hc_cuGraphInstantiateWithFlags(phGraphExec, hGraph, instantiateParams->flags);
+	instantiateParams->hErrNode_out = NULL;
+	instantiateParams->result_out = result == CUDA_SUCCESS               ? CUDA_GRAPH_INSTANTIATE_SUCCESS
+	                                : result == CUDA_ERROR_INVALID_VALUE ? CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE
+	                                                                     : CUDA_GRAPH_INSTANTIATE_ERROR;
+	return result;
+}
+
+/* Launches that are under way keep their plan. */
+CUresult hc_cuGraphExecDestroy(CUgraphExec hGraphExec)
+{
+	HC_STATE_GUARD();
+	struct exec *exec = exec_of(hGraphExec);
+	if (!exec)
+		return CUDA_ERROR_INVALID_VALUE;
+	hc_handle_remove(exec);
+	hc_op_unref(exec->last);
+	plan_unref(exec->plan);
+	free(exec);
+	return CUDA_SUCCESS;
+}
+
+CUresult hc_cuGraphUpload(CUgraphExec hGraph, CUstream hStream)
+{
+	struct hc_stream *stream;
+	if (!exec_of(hGraph))
+		return CUDA_ERROR_INVALID_VALUE;
+	return hc_stream_resolve(hStream, &stream); /* the plan lies in host memory already */
+}
+
+static CUresult capture_graph(struct hc_stream *stream, const struct exec *exec)
+{
+	struct hc_node *node;
+	HC_TRY(hc_node_new(stream->capture->graph, CU_GRAPH_NODE_TYPE_GRAPH, &node));
+	CUresult result = hc_graph_copy(exec->plan->graph, &node->child);
+	if (result != CUDA_SUCCESS) {
+		hc_node_free(node);
+		return result;
+	}
+	node->child->borrowed = true;
+	return hc_capture_append(stream, node, false);
+}
+
+CUresult hc_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
+{
+	HC_STATE_GUARD();
+	struct exec *exec = exec_of(hGraph);
+	struct hc_stream *stream;
+	CUresult result;
+	if (!exec)
+		return CUDA_ERROR_INVALID_VALUE;
+	HC_TRY(hc_stream_resolve(hStream, &stream));
+	if (hc_capture_active(stream, &result))
+		return result == CUDA_SUCCESS ? capture_graph(stream, exec) : result;
+	struct hc_op *op = hc_op_new(run_graph, release_graph), *kept;
+	if (!op)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	op->plan = exec->plan;
+	__atomic_add_fetch(&exec->plan->refs, 1, __ATOMIC_RELAXED);
+	if (!hc_op_wait_for(op, exec->last)) {
+		hc_op_unref(op);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	HC_TRY(hc_op_submit_keep(stream, op, &kept));
+	hc_op_unref(exec->last);
+	exec->last = kept;
+	return CUDA_SUCCESS;
+}
+
+/* ---- updates ------------------------------------------------------------------------------------------------------------ */
+/* Whether node i of both graphs has the same type and the same dependencies. */
+static CUgraphExecUpdateResult compare_node(const struct hc_graph *old, const struct hc_graph *new, size_t i)
+{
+	const struct hc_node *a = old->nodes[i], *b = new->nodes[i];
+	if (a->type != b->type)
+		return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
+	if (a->from.count != b->from.count)
+		return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+	for (size_t j = 0; j < a->from.count; j++) {
+		bool found = false;
+		for (size_t k = 0; k < b->from.count; k++)
+			found |= a->from.items[j].node->id == b->from.items[k].node->id &&
+			         !memcmp(&a->from.items[j].data, &b->from.items[k].data, sizeof(CUgraphEdgeData));
+		if (!found)
+			return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+	}
+	return CU_GRAPH_EXEC_UPDATE_SUCCESS;
+}
+
+static CUgraphExecUpdateResult compare_graphs(const struct hc_graph *old, const struct hc_graph *new, CUgraphNode *node)
+{
+	*node = NULL;
+	if (old->count != new->count)
+		return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+	for (size_t i = 0; i < old->count; i++) {
+		CUgraphExecUpdateResult result = compare_node(old, new, i);
+		if (result == CU_GRAPH_EXEC_UPDATE_SUCCESS && old->nodes[i]->type == CU_GRAPH_NODE_TYPE_GRAPH)
+			result = compare_graphs(old->nodes[i]->child, new->nodes[i]->child, node);
+		if (result != CU_GRAPH_EXEC_UPDATE_SUCCESS) {
+			if (!*node)
+				*node = (CUgraphNode)new->nodes[i];
+			return result;
+		}
+	}
+	return CU_GRAPH_EXEC_UPDATE_SUCCESS;
+}
+
+/* Nodes stay known by those of the graph that the executable was first made from. */
+static void keep_sources(struct hc_plan *to, struct hc_plan *from)
+{
+	CUgraphNode *sources = to->sources;
+	to->sources = from->sources;
+	from->sources = sources;
+	for (size_t i = 0; i < to->graph->count; i++)
+		if (to->children[i])
+			keep_sources(to->children[i], from->children[i]);
+}
+
+CUresult hc_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExecUpdateResultInfo *resultInfo)
+{
+	HC_STATE_GUARD();
+	struct exec *exec = exec_of(hGraphExec);
+	if (!exec || hc_handle_kind(hGraph) != HC_GRAPH || !resultInfo)
+		return CUDA_ERROR_INVALID_VALUE;
+	resultInfo->errorFromNode = NULL;
+	resultInfo->result = compare_graphs(exec->plan->graph, (struct hc_graph *)hGraph, &resultInfo->errorNode);
+	if (resultInfo->result != CU_GRAPH_EXEC_UPDATE_SUCCESS)
+		return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+	struct hc_plan *plan;
+	HC_TRY(plan_make((struct hc_graph *)hGraph, &plan));
+	keep_sources(plan, exec->plan);
+	plan_unref(exec->plan);
+	exec->plan = plan;
+	return CUDA_SUCCESS;
+}
+
+CUresult hc_cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *hErrorNode_out, CUgraphExecUpdateResult *updateResult_out)
+{
+	CUgraphExecUpdateResultInfo info = { 0 };
+	CUresult result = hc_cuGraphExecUpdate_v2(hGraphExec, hGraph, &info);
+	if (hErrorNode_out)
+		*hErrorNode_out = info.errorNode;
+	if (updateResult_out)
+		*updateResult_out = info.result;
+	return result;
+}
+
+/* The plan's own node for a node of the graph it came from, child graphs included. */
+static struct hc_node *planned_node(struct hc_plan *plan, CUgraphNode source)
+{
+	for (size_t i = 0; i < plan->graph->count; i++) {
+		if (plan->sources[i] == source)
+			return plan->graph->nodes[i];
+		struct hc_node *inner = plan->children[i] ? planned_node(plan->children[i], source) : NULL;
+		if (inner)
+			return inner;
+	}
+	return NULL;
+}
+
+CUresult hc_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+{
+	HC_STATE_GUARD();
+	struct exec *exec = exec_of(hGraphExec);
+	struct hc_node *node = exec && nodeParams ? planned_node(exec->plan, hNode) : NULL;
+	if (!node || node->type != CU_GRAPH_NODE_TYPE_KERNEL)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (__atomic_load_n(&exec->plan->refs, __ATOMIC_ACQUIRE) > 1) { /* a launch still uses it */
+		struct hc_plan *plan;
+		HC_TRY(plan_make(exec->plan->graph, &plan));
+		keep_sources(plan, exec->plan);
+		plan_unref(exec->plan);
+		exec->plan = plan;
+		node = planned_node(plan, hNode);
+	}
+	return hc_node_set_kernel(node, nodeParams);
+}

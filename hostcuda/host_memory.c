@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pinned and registered host memory, and what can be asked about a pointer. */
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "hostcuda/device_state.h"
+
+#define PAGE ((size_t)4096)
+
+CUresult hc_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
+{
+	if (!pp || !bytesize || Flags > 7)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (bytesize > SIZE_MAX / 2)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	struct hc_memory *memory = calloc(1, sizeof(*memory));
+	if (!memory)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	size_t extent = (bytesize + PAGE - 1) & ~(PAGE - 1);
+	void *address = mmap(NULL, extent, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	*memory = (struct hc_memory){ .kind = HC_MEMORY_HOST, .address = (uint64_t)(uintptr_t)address, .size = bytesize, .extent = extent,
+		                      .context = hc_context_current(), .device = hc_context_current()->device, .flags = Flags };
+	if (address == MAP_FAILED || hc_memory_add(memory) != CUDA_SUCCESS) {
+		if (address != MAP_FAILED)
+			munmap(address, extent);
+		free(memory);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*pp = address;
+	return CUDA_SUCCESS;
+}
+
+CUresult hc_cuMemAllocHost_v2(void **pp, size_t bytesize)
+{
+	return hc_cuMemHostAlloc(pp, bytesize, 0);
+}
+
+static struct hc_memory *host_memory_at(const void *p, enum hc_memory_kind kind)
+{
+	struct hc_memory *memory = hc_memory_at((uint64_t)(uintptr_t)p);
+	return memory && memory->kind == kind && memory->address == (uint64_t)(uintptr_t)p ? memory : NULL;
+}
+
+CUresult hc_cuMemFreeHost(void *p)
+{
+	hc_state_lock();
+	struct hc_memory *memory = host_memory_at(p, HC_MEMORY_HOST);
+	struct hc_context *context = memory ? memory->context : NULL;
+	hc_state_unlock();
+	if (!context)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult sticky = hc_context_drain(context);
+	HC_STATE_GUARD();
+	memory = host_memory_at(p, HC_MEMORY_HOST);
+	if (!memory)
+		return CUDA_ERROR_INVALID_VALUE;
+	munmap(p, memory->extent);
+	hc_memory_forget(memory);
+	return sticky;
+}
+
+CUresult hc_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
+{
+	HC_STATE_GUARD();
+	uint64_t address = (uint64_t)(uintptr_t)p;
+	if (!p || !bytesize || bytesize > UINT64_MAX - address)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (hc_memory_at(address) || hc_memory_at(address + bytesize - 1))
+		return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+	struct hc_memory *memory = calloc(1, sizeof(*memory));
+	if (!memory)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*memory = (struct hc_memory){ .kind = HC_MEMORY_REGISTERED, .address = address, .size = bytesize, .extent = bytesize,
+		                      .context = hc_context_current(), .device = hc_context_current()->device, .flags = Flags };
+	CUresult result = hc_memory_add(memory);
+	if (result != CUDA_SUCCESS)
+		free(memory);
+	return result;
+}
+
+CUresult hc_cuMemHostUnregister(void *p)
+{
+	hc_state_lock();
+	struct hc_memory *memory = host_memory_at(p, HC_MEMORY_REGISTERED);
+	struct hc_context *context = memory ? memory->context : NULL;
+	hc_state_unlock();
+	if (!context)
+		return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+	CUresult sticky = hc_context_drain(context);
+	HC_STATE_GUARD();
+	memory = host_memory_at(p, HC_MEMORY_REGISTERED);
+	if (!memory)
+		return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+	hc_memory_forget(memory);
+	return sticky;
+}
+
+CUresult hc_cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int Flags)
+{
+	HC_STATE_GUARD();
+	struct hc_memory *memory = hc_memory_at((uint64_t)(uintptr_t)p);
+	bool host = memory && (memory->kind == HC_MEMORY_HOST || memory->kind == HC_MEMORY_REGISTERED);
+	if (!pdptr || Flags || !host)
+		return CUDA_ERROR_INVALID_VALUE;
+	*pdptr = (CUdeviceptr)(uintptr_t)p;
+	return CUDA_SUCCESS;
+}
+
+CUresult hc_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
+{
+	HC_STATE_GUARD();
+	struct hc_memory *memory = hc_memory_at(dptr);
+	if (!memory)
+		return CUDA_ERROR_NOT_FOUND;
+	if (pbase)
+		*pbase = memory->address;
+	if (psize)
+		*psize = memory->size;
+	return CUDA_SUCCESS;
+}
+
+CUresult hc_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+	HC_STATE_GUARD();
+	const struct hc_memory *memory = hc_memory_at(ptr);
+	if (!data)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (attribute == CU_POINTER_ATTRIBUTE_MAPPED) {
+		*(int *)data = memory != NULL;
+		return CUDA_SUCCESS;
+	}
+	if (!memory)
+		return CUDA_ERROR_INVALID_VALUE;
+	bool host = memory->kind == HC_MEMORY_HOST || memory->kind == HC_MEMORY_REGISTERED;
+	switch (attribute) {
+	case CU_POINTER_ATTRIBUTE_CONTEXT:
+		*(CUcontext *)data = (CUcontext)memory->context;
+		return memory->context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+		*(unsigned *)data = host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+		*(CUdeviceptr *)data = ptr;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+		if (!host && memory->kind != HC_MEMORY_MANAGED)
+			return CUDA_ERROR_INVALID_VALUE;
+		*(void **)data = (void *)(uintptr_t)ptr;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+	case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+		*(unsigned long long *)data = memory->id;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+		*(unsigned *)data = memory->kind == HC_MEMORY_MANAGED;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+		*(int *)data = memory->device->ordinal;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+	case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+		*(CUdeviceptr *)data = memory->address;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+	case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+		*(size_t *)data = memory->size;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+		*(CUmemoryPool *)data = (CUmemoryPool)memory->pool;
+		return CUDA_SUCCESS;
+	default:
+		return CUDA_ERROR_NOT_SUPPORTED;
+	}
+}

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Device, managed and host memory: who owns which addresses, and how much of the device's capacity is taken. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/interval.h"
+#include "hostcuda/device_state.h"
+
+static struct md_interval_index live; /* value: struct hc_memory * */
+static uint64_t next_memory_id;
+
+#define PAGE ((size_t)4096)
+#define LARGE ((size_t)1 << 20)
+
+static size_t round_up(size_t value, size_t to)
+{
+	return (value + to - 1) / to * to;
+}
+
+CUresult hc_memory_add(struct hc_memory *memory)
+{
+	HC_STATE_GUARD();
+	memory->id = ++next_memory_id;
+	if (!md_interval_add(&live, memory->address, memory->size, (uint64_t)(uintptr_t)memory))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	return CUDA_SUCCESS;
+}
+
+struct hc_memory *hc_memory_at(uint64_t address)
+{
+	const struct md_interval *found = md_interval_find(&live, address);
+	return found ? (struct hc_memory *)(uintptr_t)found->value : NULL;
+}
+
+void hc_memory_forget(struct hc_memory *memory)
+{
+	HC_STATE_GUARD();
+	md_interval_remove(&live, memory->address);
+	free(memory);
+}
+
+/* Neighbouring mappings count as one range, as on a real device. */
+bool hc_memory_covers(uint64_t address, size_t bytes)
+{
+	HC_STATE_GUARD();
+	if (bytes > UINT64_MAX - address)
+		return false;
+	for (uint64_t end = address + bytes; address < end;) {
+		const struct hc_memory *memory = hc_memory_at(address);
+		if (!memory)
+			return false;
+		address = memory->address + memory->size;
+	}
+	return true;
+}
+
+bool hc_memory_is_pinned(uint64_t address)
+{
+	HC_STATE_GUARD();
+	return hc_memory_at(address) != NULL;
+}
+
+/* Takes size bytes (accounted by whole pages) of the current device, readable and writable, contents zero. */
+static CUresult device_memory_make(size_t size, enum hc_memory_kind kind, struct hc_memory **made)
+{
+	if (!size)
+		return CUDA_ERROR_INVALID_VALUE;
+	struct hc_context *context = hc_context_current();
+	if (size > context->device->capacity)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	HC_STATE_GUARD();
+	size_t charged = round_up(size, PAGE);
+	HC_TRY(hc_device_charge(context->device, charged));
+	struct hc_memory *memory = calloc(1, sizeof(*memory));
+	bool large = size >= LARGE;
+	/* A small one has an inaccessible page behind it; large ones may lie back to back. */
+	size_t extent = large ? round_up(size, HC_GRANULARITY) : charged + PAGE;
+	CUresult result = memory ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	if (result == CUDA_SUCCESS)
+		result = hc_space_take(&memory->address, extent, large ? HC_GRANULARITY : PAGE, 0);
+	if (result == CUDA_SUCCESS) {
+		memory->kind = kind;
+		memory->size = size;
+		memory->extent = extent;
+		memory->charged = charged;
+		memory->context = context;
+		memory->device = context->device;
+		bool mapped = !mprotect((void *)memory->address, charged, PROT_READ | PROT_WRITE);
+		result = mapped ? hc_memory_add(memory) : CUDA_ERROR_OUT_OF_MEMORY;
+		if (result != CUDA_SUCCESS)
+			hc_space_give(memory->address, extent);
+	}
+	if (result != CUDA_SUCCESS) {
+		hc_device_credit(context->device, charged);
+		free(memory);
+		return result;
+	}
+	*made = memory;
+	return CUDA_SUCCESS;
+}
+
+/* Gives back any kind but mapped memory. State lock held. */
+static void memory_release(struct hc_memory *memory)
+{
+	if (memory->kind == HC_MEMORY_DEVICE || memory->kind == HC_MEMORY_MANAGED) {
+		hc_space_give(memory->address, memory->extent);
+		hc_device_credit(memory->device, memory->charged);
+	} else if (memory->kind == HC_MEMORY_HOST) {
+		munmap((void *)memory->address, memory->extent);
+	}
+	hc_memory_forget(memory);
+}
+
+void hc_memory_drop_context(struct hc_context *context)
+{
+	HC_STATE_GUARD();
+	for (size_t i = live.count; i-- > 0;) {
+		struct hc_memory *memory = (struct hc_memory *)(uintptr_t)live.items[i].value;
+		if (memory->context == context && memory->kind != HC_MEMORY_MAPPED)
+			memory_release(memory);
+	}
+}
+
+CUresult hc_cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
+{
+	HC_STATE_GUARD();
+	const struct hc_device *device = hc_context_current()->device;
+	if (!free_bytes || !total)
+		return CUDA_ERROR_INVALID_VALUE;
+	*free_bytes = device->capacity - device->used;
+	*total = device->capacity;
+	return CUDA_SUCCESS;
+}
+
+CUresult hc_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
+{
+	struct hc_memory *memory;
+	if (!dptr)
+		return CUDA_ERROR_INVALID_VALUE;
+	HC_TRY(device_memory_make(bytesize, HC_MEMORY_DEVICE, &memory));
+	*dptr = memory->address;
+	return CUDA_SUCCESS;
+}
+
+CUresult hc_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height, unsigned int ElementSizeBytes)
+{
+	if (!dptr || !pPitch || !WidthInBytes || !Height || (ElementSizeBytes != 4 && ElementSizeBytes != 8 && ElementSizeBytes != 16))
+		return CUDA_ERROR_INVALID_VALUE;
+	size_t bytes;
+	if (WidthInBytes > SIZE_MAX / 2 || __builtin_mul_overflow(round_up(WidthInBytes, 512), Height, &bytes))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	HC_TRY(hc_cuMemAlloc_v2(dptr, bytes));
+	*pPitch = round_up(WidthInBytes, 512);
+	return CUDA_SUCCESS;
+}
+
+CUresult hc_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
+{
+	struct hc_memory *memory;
+	if (!dptr || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST))
+		return CUDA_ERROR_INVALID_VALUE;
+	HC_TRY(device_memory_make(bytesize, HC_MEMORY_MANAGED, &memory));
+	*dptr = memory->address;
+	return CUDA_SUCCESS;
+}
+
+static struct hc_memory *freeable_at(uint64_t address)
+{
+	struct hc_memory *memory = hc_memory_at(address);
+	bool good = memory && memory->address == address && (memory->kind == HC_MEMORY_DEVICE || memory->kind == HC_MEMORY_MANAGED);
+	return good ? memory : NULL;
+}
+
+static CUresult free_now(uint64_t address)
+{
+	HC_STATE_GUARD();
+	struct hc_memory *memory = freeable_at(address);
+	if (!memory)
+		return CUDA_ERROR_INVALID_VALUE;
+	memory_release(memory);
+	return CUDA_SUCCESS;
+}
+
+/* Waits for the work that may use the memory, as the driver does. */
+CUresult hc_cuMemFree_v2(CUdeviceptr dptr)
+{
+	if (!dptr)
+		return CUDA_SUCCESS;
+	hc_state_lock();
+	struct hc_memory *memory = freeable_at(dptr);
+	struct hc_context *context = memory ? memory->context : NULL;
+	hc_state_unlock();
+	if (!context)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult sticky = hc_context_drain(context);
+	CUresult result = free_now(dptr);
+	return result == CUDA_SUCCESS ? sticky : result;
+}
+
+/* ---- stream-ordered --------------------------------------------------------------------------------------------------- */
+CUresult hc_cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev)
+{
+	if (!pool_out)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!hc_device_at(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	*pool_out = (CUmemoryPool)&hc_devices[dev].default_pool;
+	return CUDA_SUCCESS;
+}
+
+CUresult hc_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
+{
+	if (!pool || !poolProps || poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE || !hc_device_at(poolProps->location.id))
+		return CUDA_ERROR_INVALID_VALUE;
+	struct hc_pool *made = calloc(1, sizeof(*made));
+	if (!made || !hc_handle_add(made, HC_POOL)) {
+		free(made);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	made->device = poolProps->location.id;
+	*pool = (CUmemoryPool)made;
+	return CUDA_SUCCESS;
+}
+
+CUresult hc_cuMemPoolDestroy(CUmemoryPool pool)
+{
+	if (hc_handle_kind(pool) != HC_POOL)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (int i = 0; i < hc_device_count; i++)
+		if ((struct hc_pool *)pool == &hc_devices[i].default_pool)
+			return CUDA_ERROR_INVALID_VALUE;
+	hc_handle_remove(pool);
+	free(pool);
+	return CUDA_SUCCESS;
+}
+
+/* The memory is there at once; only frees wait for their turn. Inside a capture it would have to be a node: refused. */
+static CUresult alloc_ordered(CUdeviceptr *dptr, size_t bytesize, struct hc_pool *pool, CUstream hStream)
+{
+	struct hc_stream *stream;
+	HC_TRY(hc_stream_resolve(hStream, &stream));
+	CUresult result;
+	if (hc_capture_active(stream, &result)) {
+		hc_capture_invalidate(stream->capture);
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	}
+	struct hc_memory *memory;
+	HC_TRY(device_memory_make(bytesize, HC_MEMORY_DEVICE, &memory));
+	memory->pool = pool;
+	*dptr = memory->address;
+	return CUDA_SUCCESS;
+}
+
+CUresult hc_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
+{
+	return dptr ? alloc_ordered(dptr, bytesize, &hc_context_current()->device->default_pool, hStream) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult hc_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream)
+{
+	if (!dptr || hc_handle_kind(pool) != HC_POOL)
+		return CUDA_ERROR_INVALID_VALUE;
+	return alloc_ordered(dptr, bytesize, (struct hc_pool *)pool, hStream);
+}
+
+static CUresult run_free(struct hc_op *op)
+{
+	return free_now(op->address);
+}
+
+CUresult hc_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
+{
+	struct hc_stream *stream;
+	HC_TRY(hc_stream_resolve(hStream, &stream));
+	hc_state_lock();
+	bool good = freeable_at(dptr) != NULL;
+	hc_state_unlock();
+	CUresult result;
+	if (!good)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (hc_capture_active(stream, &result)) {
+		hc_capture_invalidate(stream->capture);
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	}
+	struct hc_op *op = hc_op_new(run_free, NULL);
+	if (!op)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	op->address = dptr;
+	op->always = true;
+	return hc_op_submit(stream, op);
+}
