@@ -18,10 +18,11 @@
 static struct primary { CUcontext context; unsigned retained; } primaries[DEVICES_MAX];
 static pthread_mutex_t primaries_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static CUresult context_made(CUresult result, CUcontext context)
+/* Outputs are handed on as pointers: a hook's arguments may be evaluated before the driver has filled them. */
+static CUresult context_made(CUresult result, const CUcontext *context)
 {
-	if (result == CUDA_SUCCESS && context && md_guard_enter()) {
-		md_restore_start(context);
+	if (result == CUDA_SUCCESS && context && *context && md_guard_enter()) {
+		md_restore_start(*context);
 		md_guard_leave();
 	}
 	return result;
@@ -35,13 +36,13 @@ static void context_dies(CUcontext context)
 	md_guard_leave();
 }
 
-#define hook_cuCtxCreate_v2(pctx, flags, dev) context_made(CALL(cuCtxCreate_v2, pctx, flags, dev), pctx ? *pctx : NULL)
+#define hook_cuCtxCreate_v2(pctx, flags, dev) context_made(CALL(cuCtxCreate_v2, pctx, flags, dev), pctx)
 #define hook_cuCtxCreate_v3(pctx, array, n, flags, dev)                                                                \
-	context_made(CALL(cuCtxCreate_v3, pctx, array, n, flags, dev), pctx ? *pctx : NULL)
+	context_made(CALL(cuCtxCreate_v3, pctx, array, n, flags, dev), pctx)
 #define hook_cuCtxCreate_v4(pctx, params, flags, dev)                                                                  \
-	context_made(CALL(cuCtxCreate_v4, pctx, params, flags, dev), pctx ? *pctx : NULL)
-#define hook_cuCtxSetCurrent(ctx) context_made(CALL(cuCtxSetCurrent, ctx), ctx)
-#define hook_cuCtxPushCurrent_v2(ctx) context_made(CALL(cuCtxPushCurrent_v2, ctx), ctx)
+	context_made(CALL(cuCtxCreate_v4, pctx, params, flags, dev), pctx)
+#define hook_cuCtxSetCurrent(ctx) context_made(CALL(cuCtxSetCurrent, ctx), &ctx)
+#define hook_cuCtxPushCurrent_v2(ctx) context_made(CALL(cuCtxPushCurrent_v2, ctx), &ctx)
 #define hook_cuCtxDestroy_v2(ctx) (context_dies(ctx), CALL(cuCtxDestroy_v2, ctx))
 
 static CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
@@ -89,14 +90,15 @@ static void find_context(void)
 
 /* ---- modules and libraries ---- */
 
-static CUresult image_loaded(CUresult result, void *handle, bool is_library, const void *image, const char *path)
+/* handle: CUmodule * or CUlibrary *, filled by now */
+static CUresult image_loaded(CUresult result, const void *handle, bool is_library, const void *image, const char *path)
 {
-	if (result != CUDA_SUCCESS || !md_guard_enter())
+	if (result != CUDA_SUCCESS || !handle || !md_guard_enter())
 		return result;
 	if (path)
-		md_registry_add_file(&md_restore.registry, handle, is_library, path);
+		md_registry_add_file(&md_restore.registry, *(void *const *)handle, is_library, path);
 	else
-		md_registry_add(&md_restore.registry, handle, is_library, image);
+		md_registry_add(&md_restore.registry, *(void *const *)handle, is_library, image);
 	find_context();
 	md_guard_leave();
 	return result;
@@ -110,16 +112,16 @@ static void image_goes(void *handle)
 	md_guard_leave();
 }
 
-#define hook_cuModuleLoad(m, name) image_loaded(CALL(cuModuleLoad, m, name), m ? *m : NULL, false, NULL, name)
-#define hook_cuModuleLoadData(m, image) image_loaded(CALL(cuModuleLoadData, m, image), m ? *m : NULL, false, image, NULL)
+#define hook_cuModuleLoad(m, name) image_loaded(CALL(cuModuleLoad, m, name), m, false, NULL, name)
+#define hook_cuModuleLoadData(m, image) image_loaded(CALL(cuModuleLoadData, m, image), m, false, image, NULL)
 #define hook_cuModuleLoadDataEx(m, image, n, options, values)                                                          \
-	image_loaded(CALL(cuModuleLoadDataEx, m, image, n, options, values), m ? *m : NULL, false, image, NULL)
+	image_loaded(CALL(cuModuleLoadDataEx, m, image, n, options, values), m, false, image, NULL)
 #define hook_cuModuleLoadFatBinary(m, image)                                                                           \
-	image_loaded(CALL(cuModuleLoadFatBinary, m, image), m ? *m : NULL, false, image, NULL)
+	image_loaded(CALL(cuModuleLoadFatBinary, m, image), m, false, image, NULL)
 #define hook_cuLibraryLoadData(l, code, o, v, n, lo, lv, ln)                                                           \
-	image_loaded(CALL(cuLibraryLoadData, l, code, o, v, n, lo, lv, ln), l ? *l : NULL, true, code, NULL)
+	image_loaded(CALL(cuLibraryLoadData, l, code, o, v, n, lo, lv, ln), l, true, code, NULL)
 #define hook_cuLibraryLoadFromFile(l, name, o, v, n, lo, lv, ln)                                                       \
-	image_loaded(CALL(cuLibraryLoadFromFile, l, name, o, v, n, lo, lv, ln), l ? *l : NULL, true, NULL, name)
+	image_loaded(CALL(cuLibraryLoadFromFile, l, name, o, v, n, lo, lv, ln), l, true, NULL, name)
 #define hook_cuModuleUnload(m) (image_goes(m), CALL(cuModuleUnload, m))
 #define hook_cuLibraryUnload(l) (image_goes(l), CALL(cuLibraryUnload, l))
 #define hook_cuLibraryGetModule(m, l) CALL(cuLibraryGetModule, m, l)
@@ -129,12 +131,14 @@ static void image_goes(void *handle)
 static struct md_map sizes; /* address or handle -> bytes */
 static pthread_mutex_t sizes_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static CUresult memory_taken(CUresult result, uint64_t key, uint64_t bytes)
+/* key: the address or handle; pitch: NULL, or what to multiply bytes (rows then) by. Both filled by now. */
+static CUresult memory_taken(CUresult result, const unsigned long long *key, const size_t *pitch, uint64_t bytes)
 {
-	if (result != CUDA_SUCCESS || !md_guard_enter())
+	if (result != CUDA_SUCCESS || !key || !md_guard_enter())
 		return result;
+	bytes *= pitch ? *pitch : 1;
 	pthread_mutex_lock(&sizes_lock);
-	if (md_map_put(&sizes, key, bytes))
+	if (md_map_put(&sizes, *key, bytes))
 		md_kvprofile_note_alloc(bytes);
 	pthread_mutex_unlock(&sizes_lock);
 	find_context();
@@ -152,17 +156,17 @@ static uint64_t memory_goes(uint64_t key)
 	return bytes;
 }
 
-#define hook_cuMemAlloc_v2(p, n) memory_taken(CALL(cuMemAlloc_v2, p, n), p ? *p : 0, n)
+#define hook_cuMemAlloc_v2(p, n) memory_taken(CALL(cuMemAlloc_v2, p, n), p, NULL, n)
 #define hook_cuMemAllocPitch_v2(p, pitch, width, height, element)                                                      \
-	memory_taken(CALL(cuMemAllocPitch_v2, p, pitch, width, height, element), p ? *p : 0, pitch ? *pitch * height : 0)
-#define hook_cuMemAllocManaged(p, n, flags) memory_taken(CALL(cuMemAllocManaged, p, n, flags), p ? *p : 0, n)
-#define hook_cuMemAllocAsync(p, n, s) memory_taken(CALL(cuMemAllocAsync, p, n, s), p ? *p : 0, n)
-#define hook_cuMemAllocAsync_ptsz(p, n, s) memory_taken(CALL(cuMemAllocAsync_ptsz, p, n, s), p ? *p : 0, n)
+	memory_taken(CALL(cuMemAllocPitch_v2, p, pitch, width, height, element), p, pitch, height)
+#define hook_cuMemAllocManaged(p, n, flags) memory_taken(CALL(cuMemAllocManaged, p, n, flags), p, NULL, n)
+#define hook_cuMemAllocAsync(p, n, s) memory_taken(CALL(cuMemAllocAsync, p, n, s), p, NULL, n)
+#define hook_cuMemAllocAsync_ptsz(p, n, s) memory_taken(CALL(cuMemAllocAsync_ptsz, p, n, s), p, NULL, n)
 #define hook_cuMemAllocFromPoolAsync(p, n, pool, s)                                                                    \
-	memory_taken(CALL(cuMemAllocFromPoolAsync, p, n, pool, s), p ? *p : 0, n)
+	memory_taken(CALL(cuMemAllocFromPoolAsync, p, n, pool, s), p, NULL, n)
 #define hook_cuMemAllocFromPoolAsync_ptsz(p, n, pool, s)                                                               \
-	memory_taken(CALL(cuMemAllocFromPoolAsync_ptsz, p, n, pool, s), p ? *p : 0, n)
-#define hook_cuMemCreate(h, n, prop, flags) memory_taken(CALL(cuMemCreate, h, n, prop, flags), h ? *h : 0, n)
+	memory_taken(CALL(cuMemAllocFromPoolAsync_ptsz, p, n, pool, s), p, NULL, n)
+#define hook_cuMemCreate(h, n, prop, flags) memory_taken(CALL(cuMemCreate, h, n, prop, flags), h, NULL, n)
 #define hook_cuMemFree_v2(p) ((void)memory_goes(p), CALL(cuMemFree_v2, p))
 #define hook_cuMemFreeAsync(p, s) ((void)memory_goes(p), CALL(cuMemFreeAsync, p, s))
 #define hook_cuMemFreeAsync_ptsz(p, s) ((void)memory_goes(p), CALL(cuMemFreeAsync_ptsz, p, s))

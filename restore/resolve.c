@@ -267,6 +267,14 @@ static void publish(struct md_restore *r, struct md_restore_kernel *kernel, enum
 	pthread_mutex_unlock(&r->lock);
 }
 
+bool md_restore_has_step(const struct md_restore *r, enum md_step step)
+{
+	for (unsigned i = 0; i < r->step_count; i++)
+		if (r->steps[i] == step)
+			return true;
+	return false;
+}
+
 void md_restore_kernel_resolve(struct md_restore *r, uint32_t index)
 {
 	struct md_restore_kernel *kernel = &r->kernels[index];
@@ -287,6 +295,12 @@ void md_restore_kernel_resolve(struct md_restore *r, uint32_t index)
 		/* The most telling reason is kept: a mismatch says more than "not found". */
 		if (!kernel->reason.status || err.status != MD_ERR_NOT_FOUND)
 			kernel->reason = err;
+	}
+	if (!r->trigger_done && md_restore_has_step(r, MD_STEP_LOADED)) {
+		/* The process may load it yet, up to the moment when the engine asks for a graph. */
+		kernel->step = 0;
+		publish(r, kernel, MD_KERNEL_TRIGGER, start);
+		return;
 	}
 	if (kernel->reason.status == MD_ERR_NOT_FOUND || !kernel->reason.status) {
 		char why[256];

@@ -65,7 +65,7 @@ struct md_restore_image { /* one of the artifact's images, loaded by us */
 enum md_kernel_state { MD_KERNEL_PENDING, MD_KERNEL_TRIGGER, MD_KERNEL_RESOLVED, MD_KERNEL_REFUSED };
 
 struct md_restore_kernel {
-	enum md_kernel_state state; /* TRIGGER: waits for the trigger to run */
+	enum md_kernel_state state; /* TRIGGER: waits until the engine asks for a graph, which runs the trigger */
 	unsigned step;              /* position in the order of steps */
 	enum md_step from;
 	CUfunction function;
@@ -201,6 +201,7 @@ void md_restore_images_unload(struct md_restore *r, bool only_unused);
 /* Loads the image now, or waits for the thread that does. */
 enum md_status md_restore_image_load(struct md_restore *r, uint32_t image, struct md_error *err);
 
+bool md_restore_has_step(const struct md_restore *r, enum md_step step);
 /* Moves one kernel on: to RESOLVED, REFUSED or TRIGGER. Holds work. */
 void md_restore_kernel_resolve(struct md_restore *r, uint32_t kernel);
 

@@ -225,7 +225,7 @@ static void wake_triggered(struct md_restore *r)
 /* Under lock, which is released while the engine's function runs. */
 static void pull_trigger(struct md_restore *r)
 {
-	int (*run)(void *user) = r->trigger;
+	int (*run)(void *user) = md_restore_has_step(r, MD_STEP_TRIGGER) ? r->trigger : NULL;
 	void *user = r->trigger_user;
 	r->trigger_running = true;
 	pthread_mutex_unlock(&r->lock);

@@ -97,6 +97,27 @@ Test(restore, binding_a_handed_out_buffer_again_is_refused)
 	assert_restored(&run, "rebind 1\n");
 }
 
+Test(restore, context_destroyed_by_the_engine)
+{
+	struct run run = restore(true, NULL, (const char *[]){ "SUBJECT_CONTEXT_DIES=1", NULL });
+	assert_right(&run);
+	cr_assert(count(run.err, " restored 0") == GRAPHS, "all graphs were restored: %s", run.err);
+}
+
+Test(restore, exit_in_the_midst_of_a_restore)
+{
+	for (int i = 0; i < 5; i++) {
+		struct run run = restore(true, NULL, (const char *[]){ "SUBJECT_EXITS=1", NULL });
+		cr_assert(run.status == 0, "exit status %x: %s", run.status, run.err);
+	}
+}
+
+Test(restore, off_in_a_forked_child)
+{
+	struct run run = restore(true, NULL, (const char *[]){ "SUBJECT_FORKS=1", NULL });
+	assert_restored(&run, "child=0\n");
+}
+
 /* ---- it refuses, and the engine goes on ---- */
 
 static void other_device(struct md_artifact *a)
@@ -185,7 +206,8 @@ Test(restore, should_fail_corrupt_artifact)
 {
 	struct md_artifact artifact;
 	make_artifact(&artifact, true);
-	const char *path = write_artifact(&artifact);
+	char path[600];
+	snprintf(path, sizeof(path), "%s", write_artifact(&artifact));
 	struct stat info;
 	cr_assert(stat(path, &info) == 0, "size");
 	for (int part = 0; part < 8; part++) {

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "driver/cuda_driver.h"
@@ -193,6 +195,18 @@ static void tear_down(void)
 			TRY(cuMemFree_v2, all[i]);
 }
 
+/* A child of a CUDA process cannot use CUDA; asking Medusa there must do no harm. */
+static void fork_child(void)
+{
+	void *exec = NULL;
+	int status = 0;
+	pid_t child = fork();
+	if (child == 0)
+		_exit(medusa_graph_get(LABEL, 1, UINT64_MAX, &exec) == MEDUSA_OK || medusa_graph_ready(LABEL, 1));
+	waitpid(child, &status, 0);
+	fprintf(stderr, "child=%d\n", status);
+}
+
 int main(int argc, char **argv)
 {
 	struct md_error err = { 0 };
@@ -214,6 +228,10 @@ int main(int argc, char **argv)
 	if (getenv("SUBJECT_TRIGGER"))
 		medusa_trigger("first layer", load_kernels, NULL);
 	set_up();
+	if (getenv("SUBJECT_EXITS"))
+		return 0; /* in the midst of a restore */
+	if (getenv("SUBJECT_FORKS"))
+		fork_child();
 	CUgraphExec execs[GRAPHS + 1] = { 0 };
 	for (unsigned batch = 1; batch <= GRAPHS; batch++) {
 		void *exec = NULL;
@@ -227,6 +245,11 @@ int main(int argc, char **argv)
 	for (unsigned batch = 1; batch <= GRAPHS; batch++)
 		replay(execs[batch], batch);
 	tear_down();
+	if (getenv("SUBJECT_CONTEXT_DIES")) {
+		TRY(cuDevicePrimaryCtxRelease_v2, 0);
+		TRY(cuDevicePrimaryCtxRetain, &context, 0);
+		TRY(cuCtxSetCurrent, context);
+	}
 	print_stats(free_before);
 	free(image);
 	return 0;

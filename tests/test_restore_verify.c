@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Verify mode compares restored graphs with live ones, finds what is wrong, and leaves the engine's results alone. */
+#include "restore_fixture.h"
+
+static char live_out[TEXT_BYTES];
+
+static void set_up(void)
+{
+	set_up_places();
+	struct run live = run_subject(NULL, NULL);
+	cr_assert(live.status == 0, "the live run works: %s", live.err);
+	snprintf(live_out, sizeof(live_out), "%s", live.out);
+}
+
+TestSuite(restore_verify, .init = set_up, .fini = remove_places, .timeout = 60);
+
+static const char *verify(void (*change)(struct md_artifact *))
+{
+	char report[600];
+	struct md_artifact artifact;
+	make_artifact(&artifact, true);
+	if (change)
+		change(&artifact);
+	snprintf(report, sizeof(report), "MEDUSA_VERIFY_REPORT=%s", made("report"));
+	struct run run = run_subject(write_artifact(&artifact), (const char *[]){ "MEDUSA_VERIFY=1", report, NULL });
+	cr_assert(run.status == 0, "exit status %x: %s%s", run.status, run.err, run.log);
+	cr_assert_str_eq(run.out, live_out, "verifying changed the engine's results: %s%s", run.err, run.log);
+	const char *text = read_text(made("report"));
+	size_t length = strlen(text);
+	cr_assert(length >= 4 && !strcmp(text + length - 4, "end\n"), "the report is whole: %s", text);
+	return text;
+}
+
+Test(restore_verify, right_artifact_passes)
+{
+	const char *report = verify(NULL);
+	/* when it is labelled, and at each of the first three replays */
+	cr_assert(count(report, "\tpass\t") == GRAPHS * 4, "every comparison passes: %s", report);
+	cr_assert(count(report, "\tfail\t") == 0 && count(report, "\tskipped\t") == 0, "nothing else: %s", report);
+	char line[64];
+	snprintf(line, sizeof(line), LABEL "\t2\tpass\t%u\t\n", 2 * (2 * BYTES + OUTPUT_BYTES));
+	cr_assert(strstr(report, line), "input, state and output, twice: %s", report);
+}
+
+static void drop_table(struct md_artifact *a)
+{
+	free(a->contents[0].data);
+	a->contents[0] = a->contents[1];
+	a->content_count = 1;
+}
+
+Test(restore_verify, should_fail_missing_contents)
+{
+	const char *report = verify(drop_table);
+	cr_assert(count(report, "\tfail\t") > 0, "found: %s", report);
+	cr_assert(strstr(report, "buffer \""), "names the buffer: %s", report);
+}
+
+static void noise_that_matters(struct md_artifact *a)
+{
+	for (uint32_t i = 0; i < GRAPHS; i++) {
+		a->graphs[i].noise[0] = (struct md_noise){ N_SCALE, 28, 4 };
+		memset(a->graphs[i].nodes[N_SCALE].params + 28, 0, 4);
+	}
+}
+
+Test(restore_verify, should_fail_bytes_that_are_no_noise)
+{
+	const char *report = verify(noise_that_matters);
+	cr_assert(count(report, "\tfail\t") == GRAPHS * 4, "found each time: %s", report);
+	cr_assert(strstr(report, "live ") && strstr(report, "restored "), "tells both values: %s", report);
+}
+
+static void swap_pointers(struct md_artifact *a)
+{
+	for (uint32_t i = 0; i < GRAPHS; i++) /* scaled and copied change places */
+		a->graphs[i].pointers[11].offset = 0;
+}
+
+Test(restore_verify, should_fail_wrong_pointer)
+{
+	const char *report = verify(swap_pointers);
+	cr_assert(count(report, "\tfail\t") > 0, "found: %s", report);
+	cr_assert(strstr(report, "buffer \"output\" differs at offset "), "names buffer and offset: %s", report);
+}
+
+static void other_device(struct md_artifact *a)
+{
+	strcpy(a->fingerprint.device_name, "Another Device");
+}
+
+Test(restore_verify, refused_artifact_is_skipped_with_its_reason)
+{
+	const char *report = verify(other_device);
+	cr_assert(count(report, "\tskipped\t0\t") == GRAPHS * 4, "skipped: %s", report);
+	cr_assert(strstr(report, "Another Device"), "and why: %s", report);
+}
