@@ -189,7 +189,9 @@ enum md_status llama_model_load(struct llama_model *model, const struct gguf *gg
 	if (!staging)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory to stage weights");
 	struct visitor visitor = { .visit = visit_load, .model = model, .gguf = gguf, .staging = staging };
-	return visit_all(&visitor, err);
+	MD_FORWARD(visit_all(&visitor, err));
+	/* a copy from pageable memory may still be on its way, and the engine's streams do not wait for it */
+	return md_cuda_call(err, cuCtxSynchronize);
 }
 
 /* ---- from a seed ---------------------------------------------------------------------------------------------------- */
