@@ -78,8 +78,10 @@ static int analyze(const struct md_trace *first, const struct md_trace *second)
 	struct md_error err = {0};
 	int result;
 
-	if (md_analyze(first, second, &how, &artifact, &err) != MD_OK)
-		return report_file(NULL, &err);
+	if (md_analyze(first, second, &how, &artifact, &err) != MD_OK) {
+		result = report_file(NULL, &err);
+		return result == MD_EXIT_FAILED ? MD_EXIT_INPUT : result; /* the traces do not belong together */
+	}
 	result = write_artifact(&artifact);
 	md_artifact_finish(&artifact);
 	return result;
