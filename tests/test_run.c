@@ -29,6 +29,21 @@ Test(run, exit_codes)
 	cr_assert_null(getenv("MEDUSA_TEST"), "only the command gets the settings");
 }
 
+Test(run, output_goes_where_it_is_told)
+{
+	char *argv[] = {"sh", "-c", "echo said", NULL};
+	struct md_run run = {.argv = argv};
+	struct md_error err = {0};
+	char text[16] = {0};
+	int ends[2], code = -1;
+
+	cr_assert_eq(pipe(ends), 0);
+	cr_assert_eq(md_run_child_output(&run, ends[1], &code, &err), MD_OK, "%s", err.message);
+	cr_assert_eq(read(ends[0], text, sizeof(text) - 1), 5);
+	cr_assert_str_eq(text, "said\n");
+	cr_assert_eq(code, 0);
+}
+
 /* The command signals us; we pass it on, and outlive it. */
 Test(run, signals_are_passed_on)
 {

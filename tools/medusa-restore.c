@@ -57,7 +57,7 @@ static int check_artifact(const char *path, char absolute[PATH_MAX])
 		return MD_EXIT_INPUT;
 	}
 	if (md_artifact_read(absolute, &artifact, NULL, &error) != MD_OK) {
-		fprintf(stderr, "%s: %s: %s\n", command.name, path, error.message);
+		fprintf(stderr, "%s: %s\n", command.name, error.message);
 		return MD_EXIT_INPUT;
 	}
 	md_artifact_finish(&artifact);

@@ -34,7 +34,7 @@ static int check_artifact(const char *path)
 	uint32_t graphs;
 
 	if (md_artifact_read(path, &artifact, NULL, &error) != MD_OK) {
-		fprintf(stderr, "%s: %s: %s\n", command.name, path, error.message);
+		fprintf(stderr, "%s: %s\n", command.name, error.message);
 		return MD_EXIT_INPUT;
 	}
 	graphs = artifact.graph_count;

@@ -131,14 +131,17 @@ static void give_signals_back(const struct sigaction before[PASSED_ON])
 }
 
 /* Becomes the command, or tells the parent through the pipe why not. */
-static void be_child(const struct md_run *run, int report, const struct sigaction before[PASSED_ON],
+static void be_child(const struct md_run *run, int output, int report, const struct sigaction before[PASSED_ON],
 		     const sigset_t *mask)
 {
 	struct md_error error = {0};
 
 	give_signals_back(before);
 	sigprocmask(SIG_SETMASK, mask, NULL);
-	md_run_exec(run, &error);
+	if (output >= 0 && dup2(output, STDOUT_FILENO) < 0)
+		md_error_set(&error, MD_ERR_IO, "redirecting the command's output: %s", strerror(errno));
+	else
+		md_run_exec(run, &error);
 	if (write(report, &error, sizeof(error)) < 0)
 		_exit(126);
 	_exit(127);
@@ -166,7 +169,7 @@ static bool failed_to_start(int report, struct md_error *why)
 	return got == (ssize_t)sizeof(*why);
 }
 
-static enum md_status run_between_signals(const struct md_run *run, int *exit_code,
+static enum md_status run_between_signals(const struct md_run *run, int output, int *exit_code,
 					  const struct sigaction before[PASSED_ON], const sigset_t *mask,
 					  struct md_error *err)
 {
@@ -181,7 +184,7 @@ static enum md_status run_between_signals(const struct md_run *run, int *exit_co
 	fflush(NULL);
 	child = fork();
 	if (child == 0)
-		be_child(run, ends[1], before, mask);
+		be_child(run, output, ends[1], before, mask);
 	close(ends[1]);
 	if (child < 0) {
 		close(ends[0]);
@@ -200,7 +203,7 @@ static enum md_status run_between_signals(const struct md_run *run, int *exit_co
 	return status;
 }
 
-enum md_status md_run_child(const struct md_run *run, int *exit_code, struct md_error *err)
+enum md_status md_run_child_output(const struct md_run *run, int output, int *exit_code, struct md_error *err)
 {
 	struct sigaction before[PASSED_ON];
 	sigset_t block, mask;
@@ -212,8 +215,13 @@ enum md_status md_run_child(const struct md_run *run, int *exit_code, struct md_
 		sigaddset(&block, passed_on[i]);
 	sigprocmask(SIG_BLOCK, &block, &mask);
 	take_signals(before);
-	status = run_between_signals(run, exit_code, before, &mask, err);
+	status = run_between_signals(run, output, exit_code, before, &mask, err);
 	give_signals_back(before);
 	sigprocmask(SIG_SETMASK, &mask, NULL);
 	return status;
+}
+
+enum md_status md_run_child(const struct md_run *run, int *exit_code, struct md_error *err)
+{
+	return md_run_child_output(run, -1, exit_code, err);
 }

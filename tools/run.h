@@ -21,6 +21,9 @@ struct md_run {
  */
 enum md_status md_run_child(const struct md_run *run, int *exit_code, struct md_error *err);
 
+/* The same with the command's stdout going to output, so that our own stdout holds nothing but our report. */
+enum md_status md_run_child_output(const struct md_run *run, int output, int *exit_code, struct md_error *err);
+
 /* The same in place of this process; returns only on failure. */
 enum md_status md_run_exec(const struct md_run *run, struct md_error *err);
 

@@ -207,7 +207,7 @@ static enum md_status run_engine(const char *artifact_path, const char *report_p
 		return md_error_set(err, MD_ERR_IO, "%s: %s", artifact_path, strerror(errno));
 	snprintf(artifact, sizeof(artifact), "MEDUSA_ARTIFACT=%s", absolute);
 	snprintf(report, sizeof(report), "MEDUSA_VERIFY_REPORT=%s", report_path);
-	return md_run_child(&run, exit_code, err);
+	return md_run_child_output(&run, STDERR_FILENO, exit_code, err);
 }
 
 static enum md_status run_and_parse(const char *artifact_path, char *const argv[], int fd, const char *report_path,

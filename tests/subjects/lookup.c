@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Preloaded or not: asks for every entry point in every way, and compares with what the loader underneath answers. */
 #include <dlfcn.h>
+#include <link.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,6 +70,15 @@ static void *expected(void *real)
 	return real;
 }
 
+static bool lies_in(void *address, void *library)
+{
+	struct link_map *map;
+	Dl_info info;
+
+	return dladdr(address, &info) && !dlinfo(library, RTLD_DI_LINKMAP, &map) &&
+	       !strcmp(info.dli_fname, map->l_name);
+}
+
 static void check(const char *way, const char *symbol, int version, unsigned flags, void *answer, void *real)
 {
 	void *want = expected(real);
@@ -76,6 +86,11 @@ static void check(const char *way, const char *symbol, int version, unsigned fla
 
 	asked++;
 	swapped += want != real;
+	if (driver && preloaded && real && lies_in(real, preloaded)) {
+		wrong++;
+		printf("%s(%s, %d, %u): the driver itself hands out a hook; is it linked with -Bsymbolic?\n", way,
+		       symbol, version, flags);
+	}
 	if (answer == want)
 		return;
 	wrong++;
