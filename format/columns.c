@@ -22,7 +22,12 @@ void md_columns_init(struct md_columns *columns, bool with_sequences)
 
 void md_columns_finish(struct md_columns *columns)
 {
+	for (uint32_t i = 0; i < columns->count; i++) {
+		free(columns->graphs[i].pointer_start);
+		free(columns->graphs[i].noise_start);
+	}
 	free(columns->graphs);
+	free(columns->targets);
 	md_map_finish(&columns->last);
 	for (int i = 0; i < MD_COLUMN_COUNT; i++)
 		md_buf_finish(&columns->out[i]);
@@ -477,7 +482,7 @@ static enum md_status get_edges(struct md_columns *columns, struct md_columns_vi
 
 /* ---- graphs ---- */
 
-static bool wrote_all(const struct md_columns *columns)
+bool md_columns_wrote_all(const struct md_columns *columns)
 {
 	for (int i = 0; i < MD_COLUMN_COUNT; i++) {
 		if (columns->out[i].failed)
@@ -494,7 +499,7 @@ bool md_columns_put_graph(struct md_columns *columns, const struct md_columns_vi
 			return false;
 	}
 	put_edges(&columns->out[MD_COLUMN_EDGES], graph, base == MD_NO_BASE ? NULL : &columns->graphs[base]);
-	return wrote_all(columns) && md_columns_add(columns, graph);
+	return md_columns_wrote_all(columns) && md_columns_add(columns, graph);
 }
 
 static const struct md_reader *failed_column(const struct md_columns *columns)

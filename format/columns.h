@@ -22,6 +22,7 @@ struct md_columns_view {
 	uint32_t pointer_count;
 	struct md_noise *noise;
 	uint32_t noise_count;
+	uint32_t *pointer_start, *noise_start; /* by node, and one more; owned by md_columns */
 };
 
 enum md_column {
@@ -36,12 +37,13 @@ enum md_column {
 	MD_COLUMN_EDGES,      /* 1 when all edges equal the base's; else 0 and the edges */
 	MD_COLUMN_GRAPH_END,
 	/* artifact only, in their own section */
-	MD_COLUMN_POINTER_COUNTS = MD_COLUMN_GRAPH_END, /* a node's pointers, against the predictor's */
-	MD_COLUMN_POINTER_PLACES,  /* at and kind, against the predictor's */
-	MD_COLUMN_POINTER_HITS,    /* 0: the target that this base target became before; 1: in the next column */
-	MD_COLUMN_POINTER_TARGETS, /* alloc and offset */
-	MD_COLUMN_NOISE_COUNTS,
-	MD_COLUMN_NOISE,
+	MD_COLUMN_POINTER_COUNTS = MD_COLUMN_GRAPH_END, /* a node's pointers: 0 as the predictor's, else 1 + count */
+	MD_COLUMN_POINTER_PLACES,  /* bytes since the place before << 1 | kind */
+	MD_COLUMN_POINTER_HITS,    /* a byte a pointer. 0: the predicted target; 1: differences follow */
+	MD_COLUMN_POINTER_ALLOCS,  /* zig-zag against the predicted target's */
+	MD_COLUMN_POINTER_OFFSETS, /* likewise */
+	MD_COLUMN_NOISE_COUNTS,    /* a node's noise: 0 as the predictor's, else 1 + count */
+	MD_COLUMN_NOISE,           /* bytes since the end before, size */
 	MD_COLUMN_COUNT,
 };
 
@@ -52,6 +54,8 @@ enum md_column {
 struct md_columns {
 	struct md_columns_view *graphs; /* borrowed pointers, in order */
 	uint32_t count, capacity;
+	struct md_target_slot *targets; /* pointers only: what targets of the base graph became */
+	uint32_t generation;            /* of targets: slots of earlier graphs are stale */
 	struct md_map last;             /* type and kernel -> graph << 32 | node */
 	bool with_sequences;
 	struct md_buf out[MD_COLUMN_COUNT];   /* writing */
@@ -78,6 +82,7 @@ enum md_status md_columns_get_pointers(struct md_columns *columns, struct md_col
 
 /* ---- shared by the two codecs ---- */
 
+bool md_columns_wrote_all(const struct md_columns *columns);
 bool md_columns_add(struct md_columns *columns, const struct md_columns_view *graph);
 /* The predictor of a node of the graph being coded, as graph << 32 | node; false: a node of zeros. */
 bool md_columns_predict(const struct md_columns *columns, const struct md_columns_view *base, uint32_t base_index,

@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The checks that every artifact passes, read or about to be written: all it says points into what is there. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "format/artifact.h"
+#include "format/columns.h"
+
+#define NAME_MAX_BYTES 4096u
+#define ARENA_ALIGNMENT 512u
+#define UTILIZATION_MAX 1000000u /* parts per million */
+
+static enum md_status bad(struct md_error *err, const char *section, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static enum md_status bad(struct md_error *err, const char *section, const char *format, ...)
+{
+	char what[MD_ERROR_MESSAGE_BYTES - 64];
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(what, sizeof(what), format, arguments);
+	va_end(arguments);
+	return md_error_set(err, MD_ERR_CORRUPT, "section \"%s\": %s", section, what);
+}
+
+static enum md_status no_memory(struct md_error *err, const char *section)
+{
+	return md_error_set(err, MD_ERR_NO_MEMORY, "section \"%s\": out of memory", section);
+}
+
+static bool inside(uint64_t at, uint64_t size, uint64_t whole)
+{
+	return at <= whole && size <= whole - at;
+}
+
+static bool name_ok(const char *name)
+{
+	return name && name[0] && strnlen(name, NAME_MAX_BYTES + 1) <= NAME_MAX_BYTES;
+}
+
+/* ---- bindings and allocations ---- */
+
+static int by_text(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static enum md_status check_bindings(const struct md_artifact *artifact, struct md_error *err)
+{
+	uint32_t count = artifact->binding_count;
+	MD_AUTO_FREE const char **names = calloc((size_t)count + 1, sizeof(*names));
+	if (!names)
+		return no_memory(err, "bindings");
+	for (uint32_t i = 0; i < count; i++) {
+		const struct md_binding *binding = &artifact->bindings[i];
+		if (!name_ok(binding->name))
+			return bad(err, "bindings", "binding %u: no name, or one of over %u bytes", i, NAME_MAX_BYTES);
+		if (binding->role < MD_BIND_CONSTANT || binding->role > MD_BIND_OUTPUT)
+			return bad(err, "bindings", "binding %u: role %u", i, (unsigned)binding->role);
+		names[i] = binding->name;
+	}
+	qsort(names, count, sizeof(*names), by_text);
+	for (uint32_t i = 1; i < count; i++) {
+		if (!strcmp(names[i - 1], names[i]))
+			return bad(err, "bindings", "the name %.200s appears twice", names[i]);
+	}
+	return MD_OK;
+}
+
+static enum md_status check_alloc(const struct md_artifact *artifact, uint32_t index, struct md_error *err)
+{
+	const struct md_artifact_alloc *alloc = &artifact->allocs[index];
+	bool bound = alloc->class == MD_CLASS_BOUND;
+	if (alloc->class < MD_CLASS_BOUND || alloc->class > MD_CLASS_PRIVATE)
+		return bad(err, "allocations", "allocation %u: class %u", index, (unsigned)alloc->class);
+	if (alloc->family < MD_ALLOC_DEVICE || alloc->family > MD_ALLOC_GLOBAL)
+		return bad(err, "allocations", "allocation %u: family %u", index, (unsigned)alloc->family);
+	if (bound && alloc->binding >= artifact->binding_count)
+		return bad(err, "allocations", "allocation %u: binding %u of %u", index, alloc->binding,
+		           artifact->binding_count);
+	if (!bound && alloc->binding != MD_NONE)
+		return bad(err, "allocations", "allocation %u: binding %u, but it is not bound", index, alloc->binding);
+	if (alloc->class != MD_CLASS_PRIVATE)
+		return MD_OK;
+	if (alloc->arena_offset % ARENA_ALIGNMENT || !inside(alloc->arena_offset, alloc->size, artifact->arena_size))
+		return bad(err, "allocations",
+		           "allocation %u: %" PRIu64 " bytes at %" PRIu64 " of an arena of %" PRIu64
+		           " (at multiples of %u)", index, alloc->size, alloc->arena_offset, artifact->arena_size,
+		           ARENA_ALIGNMENT);
+	return MD_OK;
+}
+
+static int by_arena_offset(const void *a, const void *b)
+{
+	const struct md_artifact_alloc *x = *(const struct md_artifact_alloc *const *)a,
+	                               *y = *(const struct md_artifact_alloc *const *)b;
+	return x->arena_offset < y->arena_offset ? -1 : x->arena_offset > y->arena_offset;
+}
+
+static enum md_status check_arena(const struct md_artifact *artifact, struct md_error *err)
+{
+	uint32_t count = 0;
+	MD_AUTO_FREE const struct md_artifact_alloc **sorted =
+	    calloc((size_t)artifact->alloc_count + 1, sizeof(*sorted));
+	if (!sorted)
+		return no_memory(err, "allocations");
+	for (uint32_t i = 0; i < artifact->alloc_count; i++) {
+		if (artifact->allocs[i].class == MD_CLASS_PRIVATE && artifact->allocs[i].size)
+			sorted[count++] = &artifact->allocs[i];
+	}
+	qsort(sorted, count, sizeof(*sorted), by_arena_offset);
+	for (uint32_t i = 1; i < count; i++) {
+		if (sorted[i - 1]->arena_offset + sorted[i - 1]->size > sorted[i]->arena_offset)
+			return bad(err, "allocations", "allocations %u and %u overlap in the arena",
+			           (unsigned)(sorted[i - 1] - artifact->allocs), (unsigned)(sorted[i] - artifact->allocs));
+	}
+	return MD_OK;
+}
+
+static enum md_status check_allocations(const struct md_artifact *artifact, struct md_error *err)
+{
+	for (uint32_t i = 0; i < artifact->alloc_count; i++)
+		MD_FORWARD(check_alloc(artifact, i, err));
+	return check_arena(artifact, err);
+}
+
+/* ---- kernels and images ---- */
+
+static enum md_status check_kernels(const struct md_artifact *artifact, struct md_error *err)
+{
+	for (uint32_t i = 0; i < artifact->kernel_count; i++) {
+		const struct md_kernel *kernel = &artifact->kernels[i];
+		uint64_t end = 0;
+		if (!kernel->name || !kernel->name[0])
+			return bad(err, "kernels", "kernel %u has no name", i);
+		if (kernel->image != MD_NONE && kernel->image >= artifact->image_count)
+			return bad(err, "kernels", "kernel %u: image index %u of %u", i, kernel->image,
+			           artifact->image_count);
+		for (uint32_t k = 0; k < kernel->param_count; k++) {
+			const struct md_param *param = &kernel->params[k];
+			if (param->offset < end || !inside(param->offset, param->size, MD_PARAMS_MAX))
+				return bad(err, "kernels", "kernel %u: parameter %u of %u bytes at %u", i, k,
+				           param->size, param->offset);
+			end = (uint64_t)param->offset + param->size;
+		}
+	}
+	return MD_OK;
+}
+
+static enum md_status check_images(const struct md_artifact *artifact, struct md_error *err)
+{
+	for (uint32_t i = 0; i < artifact->image_count; i++) {
+		const struct md_image *image = &artifact->images[i];
+		if (image->kind < MD_IMAGE_ELF || image->kind > MD_IMAGE_PTX)
+			return bad(err, "images", "image %u: kind %u", i, (unsigned)image->kind);
+	}
+	return MD_OK;
+}
+
+/* ---- graphs ---- */
+
+struct graph_check { /* of one graph; a message starts with what it belongs to */
+	const struct md_artifact *artifact;
+	const struct md_artifact_graph *graph;
+	struct md_error *err;
+};
+
+static enum md_status bad_node(const struct graph_check *c, uint32_t node, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static enum md_status bad_node(const struct graph_check *c, uint32_t node, const char *format, ...)
+{
+	char what[256];
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(what, sizeof(what), format, arguments);
+	va_end(arguments);
+	return bad(c->err, "graphs", "node %u of graph %.100s/%u: %s", node, c->graph->label, c->graph->batch, what);
+}
+
+static enum md_status check_kernel_node(const struct graph_check *c, uint32_t index)
+{
+	const struct md_node *node = &c->graph->nodes[index];
+	if (node->kernel >= c->artifact->kernel_count)
+		return bad_node(c, index, "kernel index %u of %u", node->kernel, c->artifact->kernel_count);
+	for (int i = 0; i < 3; i++) {
+		if (!node->grid[i] || !node->block[i])
+			return bad_node(c, index, "grid %ux%ux%u, block %ux%ux%u", node->grid[0], node->grid[1],
+			                node->grid[2], node->block[0], node->block[1], node->block[2]);
+	}
+	if (node->params_size > MD_PARAMS_MAX || (node->params_size && !node->params))
+		return bad_node(c, index, "%u bytes of parameters", node->params_size);
+	if (node->attribute_count > MD_ATTRIBUTES_MAX || (node->attribute_count && !node->attributes))
+		return bad_node(c, index, "%u attributes", node->attribute_count);
+	const struct md_kernel *kernel = &c->artifact->kernels[node->kernel];
+	if (kernel->param_count) { /* they ascend: the last one reaches farthest */
+		const struct md_param *last = &kernel->params[kernel->param_count - 1];
+		if (!inside(last->offset, last->size, node->params_size))
+			return bad_node(c, index, "parameter %u at %u of %u bytes, in a block of %u",
+			                kernel->param_count - 1, last->offset, last->size, node->params_size);
+	}
+	return MD_OK;
+}
+
+static bool memory_type_ok(uint32_t type)
+{
+	return type == 1 || type == 2 || type == 4; /* CU_MEMORYTYPE_HOST, _DEVICE, _UNIFIED */
+}
+
+static enum md_status check_node(const struct graph_check *c, uint32_t index)
+{
+	const struct md_node *node = &c->graph->nodes[index];
+	if (node->type == MD_NODE_KERNEL)
+		return check_kernel_node(c, index);
+	if (node->kernel != MD_NONE || node->params_size || node->attribute_count)
+		return bad_node(c, index, "has a kernel, parameters or attributes, but is of type %u", node->type);
+	switch (node->type) {
+	case MD_NODE_EMPTY:
+		return MD_OK;
+	case MD_NODE_MEMSET:
+		if (node->memset.element_size != 1 && node->memset.element_size != 2 && node->memset.element_size != 4)
+			return bad_node(c, index, "sets elements of %u bytes", node->memset.element_size);
+		return MD_OK;
+	case MD_NODE_MEMCPY:
+		if (!memory_type_ok(node->memcpy.src_type) || !memory_type_ok(node->memcpy.dst_type))
+			return bad_node(c, index, "copies from memory of type %u to type %u", node->memcpy.src_type,
+			                node->memcpy.dst_type);
+		return MD_OK;
+	default:
+		return bad_node(c, index, "type %u is not one that can be restored", node->type);
+	}
+}
+
+/* ---- edges ---- */
+
+static int by_number(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+	return x < y ? -1 : x > y;
+}
+
+/* Topological order by counting predecessors; what is never released lies on a cycle. keys are sorted from << 32 | to. */
+static enum md_status check_acyclic(const struct graph_check *c, const uint64_t *keys)
+{
+	uint32_t nodes = c->graph->node_count, edges = c->graph->edge_count, released = 0;
+	MD_AUTO_FREE uint32_t *waits = calloc((size_t)nodes + 1, sizeof(*waits));
+	MD_AUTO_FREE uint32_t *queue = calloc((size_t)nodes + 1, sizeof(*queue));
+	MD_AUTO_FREE uint32_t *start = calloc((size_t)nodes + 2, sizeof(*start));
+	if (!waits || !queue || !start)
+		return no_memory(c->err, "graphs");
+	for (uint32_t i = 0; i < edges; i++) {
+		waits[(uint32_t)keys[i]]++;
+		start[(keys[i] >> 32) + 1]++;
+	}
+	for (uint32_t i = 0; i < nodes; i++) {
+		start[i + 1] += start[i];
+		if (!waits[i])
+			queue[released++] = i;
+	}
+	for (uint32_t at = 0; at < released; at++) {
+		for (uint32_t i = start[queue[at]]; i < start[queue[at] + 1]; i++) {
+			if (--waits[(uint32_t)keys[i]] == 0)
+				queue[released++] = (uint32_t)keys[i];
+		}
+	}
+	if (released != nodes)
+		return bad(c->err, "graphs", "graph %.100s/%u: its edges form a cycle", c->graph->label, c->graph->batch);
+	return MD_OK;
+}
+
+static enum md_status check_edges(const struct graph_check *c)
+{
+	const struct md_artifact_graph *graph = c->graph;
+	MD_AUTO_FREE uint64_t *keys = calloc((size_t)graph->edge_count + 1, sizeof(*keys));
+	bool sorted = true, forward = true;
+	if (!keys)
+		return no_memory(c->err, "graphs");
+	for (uint32_t i = 0; i < graph->edge_count; i++) {
+		const struct md_edge *edge = &graph->edges[i];
+		if (edge->from >= graph->node_count || edge->to >= graph->node_count || edge->from == edge->to)
+			return bad(c->err, "graphs", "edge %u of graph %.100s/%u: from %u to %u of %u nodes", i,
+			           graph->label, graph->batch, edge->from, edge->to, graph->node_count);
+		keys[i] = (uint64_t)edge->from << 32 | edge->to;
+		sorted = sorted && (!i || keys[i - 1] <= keys[i]);
+		forward = forward && edge->from < edge->to;
+	}
+	if (!sorted)
+		qsort(keys, graph->edge_count, sizeof(*keys), by_number);
+	for (uint32_t i = 1; i < graph->edge_count; i++) {
+		if (keys[i - 1] == keys[i])
+			return bad(c->err, "graphs", "graph %.100s/%u: two edges from %u to %u", graph->label,
+			           graph->batch, (uint32_t)(keys[i] >> 32), (uint32_t)keys[i]);
+	}
+	return forward ? MD_OK : check_acyclic(c, keys);
+}
+
+/* ---- pointers and noise ---- */
+
+static uint32_t bytes_of(const struct md_node *node)
+{
+	switch (node->type) {
+	case MD_NODE_KERNEL:
+		return node->params_size;
+	case MD_NODE_MEMSET:
+		return 8; /* dst */
+	case MD_NODE_MEMCPY:
+		return 16; /* src, dst */
+	default:
+		return 0;
+	}
+}
+
+static uint32_t pointer_bytes(const struct md_pointer *pointer)
+{
+	return pointer->kind == MD_POINTER_TENSOR_MAP ? 128 : 8;
+}
+
+static enum md_status bad_place(const struct graph_check *c, const char *what, uint32_t index, uint32_t node,
+                                uint32_t at)
+{
+	return bad(c->err, "pointers", "%s %u of graph %.100s/%u: byte %u of node %u of %u is outside, or not behind the "
+	           "one before", what, index, c->graph->label, c->graph->batch, at, node, c->graph->node_count);
+}
+
+static enum md_status check_pointers(const struct graph_check *c)
+{
+	uint32_t node = 0;
+	uint64_t end = 0;
+	for (uint32_t i = 0; i < c->graph->pointer_count; i++) {
+		const struct md_pointer *p = &c->graph->pointers[i];
+		if (p->kind > MD_POINTER_TENSOR_MAP)
+			return bad(c->err, "pointers", "pointer %u of graph %.100s/%u: kind %u", i, c->graph->label,
+			           c->graph->batch, p->kind);
+		if (p->node != node)
+			end = 0;
+		if (p->node < node || p->node >= c->graph->node_count || p->at < end ||
+		    !inside(p->at, pointer_bytes(p), bytes_of(&c->graph->nodes[p->node])))
+			return bad_place(c, "pointer", i, p->node, p->at);
+		if (p->alloc >= c->artifact->alloc_count)
+			return bad(c->err, "pointers", "pointer %u of graph %.100s/%u: allocation index %u of %u", i,
+			           c->graph->label, c->graph->batch, p->alloc, c->artifact->alloc_count);
+		node = p->node;
+		end = (uint64_t)p->at + pointer_bytes(p);
+	}
+	return MD_OK;
+}
+
+static enum md_status check_noise(const struct graph_check *c)
+{
+	uint32_t node = 0;
+	uint64_t end = 0;
+	for (uint32_t i = 0; i < c->graph->noise_count; i++) {
+		const struct md_noise *noise = &c->graph->noise[i];
+		if (noise->node != node)
+			end = 0;
+		if (noise->node < node || noise->node >= c->graph->node_count || noise->at < end || !noise->size ||
+		    !inside(noise->at, noise->size, bytes_of(&c->graph->nodes[noise->node])))
+			return bad_place(c, "noise", i, noise->node, noise->at);
+		node = noise->node;
+		end = (uint64_t)noise->at + noise->size;
+	}
+	return MD_OK;
+}
+
+static enum md_status check_graph(const struct md_artifact *artifact, uint32_t index, struct md_error *err)
+{
+	const struct graph_check c = {artifact, &artifact->graphs[index], err};
+	if (!name_ok(c.graph->label))
+		return bad(err, "graphs", "graph %u has no label, or one of over %u bytes", index, NAME_MAX_BYTES);
+	if (c.graph->proof > MD_PROOF_REPLAY)
+		return bad(err, "graphs", "graph %.100s/%u: proof %u", c.graph->label, c.graph->batch,
+		           (unsigned)c.graph->proof);
+	for (uint32_t i = 0; i < c.graph->node_count; i++)
+		MD_FORWARD(check_node(&c, i));
+	MD_FORWARD(check_edges(&c));
+	MD_FORWARD(check_pointers(&c));
+	return check_noise(&c);
+}
+
+static int by_label_and_batch(const void *a, const void *b)
+{
+	const struct md_artifact_graph *x = *(const struct md_artifact_graph *const *)a,
+	                               *y = *(const struct md_artifact_graph *const *)b;
+	int labels = strcmp(x->label, y->label);
+	return labels ? labels : x->batch < y->batch ? -1 : x->batch > y->batch;
+}
+
+static enum md_status check_graphs(const struct md_artifact *artifact, struct md_error *err)
+{
+	uint32_t count = artifact->graph_count;
+	MD_AUTO_FREE const struct md_artifact_graph **sorted = calloc((size_t)count + 1, sizeof(*sorted));
+	if (!sorted)
+		return no_memory(err, "graphs");
+	for (uint32_t i = 0; i < count; i++) {
+		MD_FORWARD(check_graph(artifact, i, err));
+		sorted[i] = &artifact->graphs[i];
+	}
+	qsort(sorted, count, sizeof(*sorted), by_label_and_batch);
+	for (uint32_t i = 1; i < count; i++) {
+		if (by_label_and_batch(&sorted[i - 1], &sorted[i]) == 0)
+			return bad(err, "graphs", "graph %.100s/%u appears twice", sorted[i]->label, sorted[i]->batch);
+	}
+	for (uint32_t i = 0; i < artifact->refusal_count; i++) {
+		if (!artifact->refusals[i].why)
+			return bad(err, "graphs", "refusal %u says no reason", i);
+	}
+	return MD_OK;
+}
+
+/* ---- contents, KV capacity, provenance ---- */
+
+static enum md_status check_content(const struct md_artifact *artifact, uint32_t index, struct md_error *err)
+{
+	const struct md_artifact_content *content = &artifact->contents[index];
+	uint64_t end = 0;
+	if (content->alloc >= artifact->alloc_count)
+		return bad(err, "contents", "content %u: allocation index %u of %u", index, content->alloc,
+		           artifact->alloc_count);
+	const struct md_artifact_alloc *alloc = &artifact->allocs[content->alloc];
+	if (alloc->class != MD_CLASS_PRIVATE || !inside(content->offset, content->size, alloc->size) ||
+	    (content->size && !content->data))
+		return bad(err, "contents", "content %u: %" PRIu64 " bytes at %" PRIu64 " of allocation %u, which has %"
+		           PRIu64 " and must be private", index, content->size, content->offset, content->alloc,
+		           alloc->size);
+	for (uint32_t i = 0; i < content->pointer_count; i++) {
+		const struct md_pointer *p = &content->pointers[i];
+		if (p->node != MD_NONE || p->kind > MD_POINTER_TENSOR_MAP || p->at < end ||
+		    !inside(p->at, pointer_bytes(p), content->size) || p->alloc >= artifact->alloc_count)
+			return bad(err, "contents", "content %u: pointer %u at %u of %" PRIu64 ", allocation index %u "
+			           "of %u", index, i, p->at, content->size, p->alloc, artifact->alloc_count);
+		end = (uint64_t)p->at + pointer_bytes(p);
+	}
+	return MD_OK;
+}
+
+static enum md_status check_rest(const struct md_artifact *artifact, struct md_error *err)
+{
+	const struct md_fingerprint *fingerprint = &artifact->fingerprint;
+	for (uint32_t i = 0; i < fingerprint->library_count; i++) {
+		if (!name_ok(fingerprint->libraries[i].path))
+			return bad(err, "fingerprint", "library %u has no path, or one of over %u bytes", i,
+			           NAME_MAX_BYTES);
+	}
+	for (uint32_t i = 0; i < artifact->content_count; i++)
+		MD_FORWARD(check_content(artifact, i, err));
+	if (artifact->kv.utilization_ppm > UTILIZATION_MAX)
+		return bad(err, "kv", "utilization of %u parts per million", artifact->kv.utilization_ppm);
+	if (artifact->provenance.capture_count > 2)
+		return bad(err, "provenance", "%u captures", artifact->provenance.capture_count);
+	return MD_OK;
+}
+
+enum md_status md_artifact_check(const struct md_artifact *artifact, struct md_error *err)
+{
+	MD_FORWARD(check_bindings(artifact, err));
+	MD_FORWARD(check_allocations(artifact, err));
+	MD_FORWARD(check_images(artifact, err));
+	MD_FORWARD(check_kernels(artifact, err));
+	MD_FORWARD(check_graphs(artifact, err));
+	return check_rest(artifact, err);
+}

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The small sections of an artifact, each described once for msgpack and text, out and in. */
+#include "format/artifact_sections.h"
+
+#include <string.h>
+
+static void visit_enum(struct md_archive *a, const char *name, void *value)
+{
+	uint32_t number; /* C enums of small positive values are unsigned ints here; the cast is checked by size */
+	_Static_assert(sizeof(enum md_alloc_family) == sizeof(uint32_t), "enums have 32 bits");
+	memcpy(&number, value, sizeof(number));
+	md_archive_u32(a, name, &number);
+	if (a->ops->reading)
+		memcpy(value, &number, sizeof(number));
+}
+
+/* ---- fingerprint ---- */
+
+static void visit_library(struct md_archive *a, void *item, void *user)
+{
+	struct md_fingerprint_library *library = item;
+	(void)user;
+	md_archive_string(a, "path", &library->path);
+	md_archive_string(a, "build_id", &library->build_id);
+}
+
+static void visit_fingerprint(struct md_archive *a, void *item, void *user)
+{
+	struct md_fingerprint *fingerprint = &((struct md_artifact *)item)->fingerprint;
+	md_archive_fixed(a, "device_name", fingerprint->device_name, sizeof(fingerprint->device_name));
+	md_archive_i32(a, "compute_major", &fingerprint->compute_major);
+	md_archive_i32(a, "compute_minor", &fingerprint->compute_minor);
+	md_archive_i32(a, "multiprocessors", &fingerprint->multiprocessors);
+	md_archive_u64(a, "device_memory", &fingerprint->device_memory);
+	md_archive_i32(a, "driver_version", &fingerprint->driver_version);
+	md_archive_list(a, "libraries", "library", &fingerprint->libraries, &fingerprint->library_count,
+	                sizeof(*fingerprint->libraries), visit_library, user);
+}
+
+/* ---- allocations and bindings ---- */
+
+static void visit_alloc(struct md_archive *a, void *item, void *user)
+{
+	struct md_artifact_alloc *alloc = item;
+	(void)user;
+	visit_enum(a, "class", &alloc->class);
+	visit_enum(a, "family", &alloc->family);
+	md_archive_u32(a, "binding", &alloc->binding);
+	md_archive_u32(a, "order", &alloc->order);
+	md_archive_u64(a, "size", &alloc->size);
+	md_archive_u64(a, "arena_offset", &alloc->arena_offset);
+}
+
+static void visit_allocations(struct md_archive *a, void *item, void *user)
+{
+	struct md_artifact *artifact = item;
+	md_archive_u64(a, "arena_size", &artifact->arena_size);
+	md_archive_list(a, "allocs", "alloc", &artifact->allocs, &artifact->alloc_count, sizeof(*artifact->allocs),
+	                visit_alloc, user);
+}
+
+static void visit_binding(struct md_archive *a, void *item, void *user)
+{
+	struct md_binding *binding = item;
+	(void)user;
+	md_archive_string(a, "name", &binding->name);
+	md_archive_u64(a, "size", &binding->size);
+	visit_enum(a, "role", &binding->role);
+}
+
+static void visit_bindings(struct md_archive *a, void *item, void *user)
+{
+	struct md_artifact *artifact = item;
+	md_archive_list(a, "bindings", "binding", &artifact->bindings, &artifact->binding_count,
+	                sizeof(*artifact->bindings), visit_binding, user);
+}
+
+/* ---- kernels and images ---- */
+
+static void visit_param(struct md_archive *a, void *item, void *user)
+{
+	struct md_param *param = item;
+	(void)user;
+	md_archive_u32(a, "offset", &param->offset);
+	md_archive_u32(a, "size", &param->size);
+}
+
+static void visit_kernel(struct md_archive *a, void *item, void *user)
+{
+	struct md_kernel *kernel = item;
+	md_archive_u32(a, "image", &kernel->image);
+	md_archive_string(a, "name", &kernel->name);
+	md_archive_i32(a, "max_dynamic_shared_bytes", &kernel->state.max_dynamic_shared_bytes);
+	md_archive_i32(a, "preferred_carveout", &kernel->state.preferred_carveout);
+	md_archive_i32(a, "non_portable_cluster", &kernel->state.non_portable_cluster);
+	md_archive_i32(a, "registers", &kernel->state.registers);
+	md_archive_i32(a, "static_shared_bytes", &kernel->state.static_shared_bytes);
+	md_archive_list(a, "params", "param", &kernel->params, &kernel->param_count, sizeof(*kernel->params),
+	                visit_param, user);
+}
+
+static void visit_kernels(struct md_archive *a, void *item, void *user)
+{
+	struct md_artifact *artifact = item;
+	md_archive_list(a, "kernels", "kernel", &artifact->kernels, &artifact->kernel_count,
+	                sizeof(*artifact->kernels), visit_kernel, user);
+}
+
+static void visit_image(struct md_archive *a, void *item, void *user)
+{
+	struct md_image *image = item;
+	bool stored = image->data != NULL;
+	(void)user;
+	md_archive_bytes(a, "hash", image->hash.bytes, sizeof(image->hash.bytes));
+	visit_enum(a, "kind", &image->kind);
+	md_archive_u64(a, "size", &image->size);
+	md_archive_string(a, "path", &image->path);
+	md_archive_string(a, "build_id", &image->build_id);
+	md_archive_u64(a, "file_offset", &image->file_offset);
+	md_archive_bool(a, "stored", &stored);
+	if (stored)
+		md_archive_blob(a, "data", &image->data, image->size);
+}
+
+static void visit_images(struct md_archive *a, void *item, void *user)
+{
+	struct md_artifact *artifact = item;
+	md_archive_list(a, "images", "image", &artifact->images, &artifact->image_count, sizeof(*artifact->images),
+	                visit_image, user);
+}
+
+/* ---- graphs and pointers ---- */
+
+void md_visit_graph_head(struct md_archive *a, struct md_artifact_graph *graph)
+{
+	md_archive_string(a, "label", &graph->label);
+	md_archive_u32(a, "batch", &graph->batch);
+	visit_enum(a, "proof", &graph->proof);
+	md_archive_u64(a, "instantiate_flags", &graph->instantiate_flags);
+	md_archive_u64(a, "constant_words", &graph->constant_words);
+	md_archive_u64(a, "pointer_words", &graph->pointer_words);
+	md_archive_u64(a, "noise_words", &graph->noise_words);
+}
+
+static void visit_refusal(struct md_archive *a, void *item, void *user)
+{
+	struct md_artifact_refusal *refusal = item;
+	(void)user;
+	md_archive_string(a, "label", &refusal->label);
+	md_archive_u32(a, "batch", &refusal->batch);
+	md_archive_string(a, "why", &refusal->why);
+}
+
+static void visit_graphs(struct md_archive *a, void *item, void *user)
+{
+	struct md_artifact *artifact = item;
+	md_archive_list(a, "refusals", "refusal", &artifact->refusals, &artifact->refusal_count,
+	                sizeof(*artifact->refusals), visit_refusal, user);
+	if (a->ops->text)
+		md_section_graphs_text(a, artifact);
+	else
+		md_section_graphs(a, artifact, user);
+}
+
+static void visit_pointers(struct md_archive *a, void *item, void *user)
+{
+	md_section_pointers(a, item, user);
+}
+
+void md_visit_pointer(struct md_archive *a, void *item, void *user)
+{
+	struct md_pointer *pointer = item;
+	(void)user;
+	md_archive_u32(a, "node", &pointer->node);
+	md_archive_u32(a, "at", &pointer->at);
+	md_archive_u32(a, "alloc", &pointer->alloc);
+	md_archive_u8(a, "kind", &pointer->kind);
+	md_archive_i64(a, "offset", &pointer->offset);
+}
+
+/* ---- contents ---- */
+
+static void visit_content(struct md_archive *a, void *item, void *user)
+{
+	struct md_artifact_content *content = item;
+	md_archive_u32(a, "alloc", &content->alloc);
+	md_archive_u64(a, "offset", &content->offset);
+	md_archive_u64(a, "size", &content->size);
+	md_archive_list(a, "pointers", "pointer", &content->pointers, &content->pointer_count,
+	                sizeof(*content->pointers), md_visit_pointer, user);
+	md_archive_blob(a, "data", &content->data, content->size);
+}
+
+static void visit_contents(struct md_archive *a, void *item, void *user)
+{
+	struct md_artifact *artifact = item;
+	md_archive_list(a, "contents", "content", &artifact->contents, &artifact->content_count,
+	                sizeof(*artifact->contents), visit_content, user);
+}
+
+/* ---- KV capacity and provenance ---- */
+
+static void visit_kv(struct md_archive *a, void *item, void *user)
+{
+	struct md_kv *kv = &((struct md_artifact *)item)->kv;
+	(void)user;
+	md_archive_bool(a, "present", &kv->present);
+	md_archive_u64(a, "baseline_free", &kv->baseline_free);
+	md_archive_u64(a, "peak", &kv->peak);
+	md_archive_u64(a, "graph_bytes", &kv->graph_bytes);
+	md_archive_u64(a, "kv_bytes", &kv->kv_bytes);
+	md_archive_u64(a, "block_bytes", &kv->block_bytes);
+	md_archive_u64(a, "blocks", &kv->blocks);
+	md_archive_u32(a, "utilization_ppm", &kv->utilization_ppm);
+	md_archive_fixed(a, "key", kv->key, sizeof(kv->key));
+}
+
+static void visit_stage(struct md_archive *a, void *item, void *user)
+{
+	struct md_stage_time *stage = item;
+	(void)user;
+	md_archive_fixed(a, "name", stage->name, sizeof(stage->name));
+	md_archive_u64(a, "ns", &stage->ns);
+}
+
+static void visit_provenance(struct md_archive *a, void *item, void *user)
+{
+	struct md_provenance *provenance = &((struct md_artifact *)item)->provenance;
+	md_archive_string(a, "tool_version", &provenance->tool_version);
+	md_archive_string(a, "command", &provenance->command);
+	md_archive_string(a, "created", &provenance->created);
+	md_archive_u32(a, "capture_count", &provenance->capture_count);
+	md_archive_list(a, "stages", "stage", &provenance->stages, &provenance->stage_count,
+	                sizeof(*provenance->stages), visit_stage, user);
+}
+
+/* Graphs are read before pointers, which are coded over their nodes. */
+const struct md_section_kind md_section_kinds[MD_SECTION_COUNT] = {
+	{"fingerprint", 9, false, visit_fingerprint, true},
+	{"provenance", 9, false, visit_provenance, true},
+	{"kv", 9, false, visit_kv, true},
+	{"bindings", 9, false, visit_bindings, true},
+	{"allocations", 12, false, visit_allocations, true},
+	{"kernels", 12, false, visit_kernels, true},
+	{"graphs", 19, true, visit_graphs, true},
+	{"pointers", 19, true, visit_pointers, false},
+	{"contents", 9, true, visit_contents, true},
+	{"images", 9, true, visit_images, true},
+};
