@@ -21,15 +21,15 @@ enum md_capture_store { MD_STORE_ANONYMOUS, MD_STORE_ALL, MD_STORE_NONE };
 
 /* What the environment asks for; read once, before the first hook acts. */
 struct md_capture_options {
-	char trace[4096];        /* MEDUSA_TRACE */
+	char trace[4096]; /* MEDUSA_TRACE */
 	enum md_capture_until until;
 	uint64_t until_graphs;
 	char until_mark[128];
-	uint64_t shift;          /* MEDUSA_SHIFT, 0: none */
-	uint64_t kv_bytes;       /* MEDUSA_KV_BYTES, 0: measure */
+	uint64_t shift;    /* MEDUSA_SHIFT, 0: none */
+	uint64_t kv_bytes; /* MEDUSA_KV_BYTES, 0: measure */
 	enum md_capture_store store;
-	bool probe;              /* MEDUSA_PROBE */
-	uint64_t probe_limit;    /* MEDUSA_PROBE_LIMIT, bytes of host memory */
+	bool probe;           /* MEDUSA_PROBE */
+	uint64_t probe_limit; /* MEDUSA_PROBE_LIMIT, bytes of host memory */
 };
 
 /*
@@ -38,14 +38,14 @@ struct md_capture_options {
  */
 struct md_capture {
 	atomic_bool active;
-	atomic_uint capturing;        /* streams under stream capture */
+	atomic_uint capturing; /* streams under stream capture */
 	_Atomic uint64_t sequence;
-	_Atomic uint64_t epoch;       /* counts unloads: function handles of an older epoch may have been reused */
+	_Atomic uint64_t epoch; /* counts unloads: function handles of an older epoch may have been reused */
 	struct md_capture_options options;
 
 	pthread_mutex_t lock;
 	struct md_trace_writer *writer;
-	struct md_interval_index live; /* allocations; value is the md_alloc_family */
+	struct md_interval_index live;  /* allocations; value is the md_alloc_family */
 	struct md_interval_index binds; /* value is an index into bind_roles */
 	enum md_bind_role *bind_roles;
 	size_t bind_count;
@@ -106,7 +106,7 @@ void md_capture_library_loaded_file(CUlibrary library, const char *path);
 void md_capture_library_module(CUlibrary library, CUmodule module);
 void md_capture_module_unloaded(CUmodule module);
 void md_capture_library_unloaded(CUlibrary library);
-uint32_t md_capture_image_of_module(CUmodule module);   /* lock held; MD_NONE when its load was not seen */
+uint32_t md_capture_image_of_module(CUmodule module);    /* lock held; MD_NONE when its load was not seen */
 uint32_t md_capture_image_of_library(CUlibrary library); /* lock held */
 
 /* ---- capture_kernels.c ---- */
@@ -115,8 +115,8 @@ uint32_t md_capture_image_of_library(CUlibrary library); /* lock held */
 uint32_t md_capture_kernel_find(CUfunction func, CUkernel kern);
 /* The same for a graph node: function state is read again, for it may have been changed since. Lock held. */
 uint32_t md_capture_kernel_find_fresh(CUfunction func, CUkernel kern);
-const struct md_kernel *md_capture_kernel_get(uint32_t index); /* lock held; valid until the next find */
-uint32_t md_capture_kernel_count(void); /* lock held */
+const struct md_kernel *md_capture_kernel_get(uint32_t index);      /* lock held; valid until the next find */
+uint32_t md_capture_kernel_count(void);                             /* lock held */
 void md_capture_kernels_forget(CUmodule module, CUlibrary library); /* lock held; either may be NULL */
 
 /* ---- capture_launches.c ---- */
@@ -134,21 +134,21 @@ struct md_capture_memo {
 extern const uint32_t md_capture_attribute_ids[MD_NODE_ATTRIBUTES];
 /* The bytes of an attribute that mean something; the rest of value is zeroed. False for default values. */
 bool md_capture_attribute_copy(struct md_attribute *to, CUlaunchAttributeID id, const CUlaunchAttributeValue *value,
-                               bool given);
+			       bool given);
 
 void md_capture_stream_begun(CUstream stream);
 void md_capture_stream_ending(CUstream stream); /* after cuStreamEndCapture, whatever it returned */
 /* Links the node that the last call put at the end of a capturing stream with that call. */
 void md_capture_node_note(CUstream stream, const CUlaunchAttribute *attributes, unsigned count);
-void md_capture_node_touched(CUgraphNode node); /* its parameters were set anew */
+void md_capture_node_touched(CUgraphNode node);                       /* its parameters were set anew */
 const struct md_capture_memo *md_capture_node_memo(CUgraphNode node); /* lock held; NULL */
-void md_capture_graph_forget(CUgraph graph); /* before cuGraphDestroy */
+void md_capture_graph_forget(CUgraph graph);                          /* before cuGraphDestroy */
 
 /* ---- capture_graphs.c: recorded graphs ---- */
 
 struct md_capture_graph {
 	uint64_t id;
-	CUgraphExec exec;     /* NULL once destroyed */
+	CUgraphExec exec; /* NULL once destroyed */
 	CUcontext context;
 	bool refused, labelled;
 	bool probed;          /* or never to be */
@@ -161,13 +161,13 @@ void md_capture_graph_instantiated(CUgraph graph, CUgraphExec exec, uint64_t fla
 void md_capture_exec_updated(CUgraphExec exec, const char *call);
 void md_capture_exec_destroyed(CUgraphExec exec);
 bool md_capture_exec_label(CUgraphExec exec, const char *label, unsigned batch); /* false: not recorded */
-struct md_capture_graph *md_capture_graph_of(CUgraphExec exec); /* lock held; NULL */
-struct md_capture_graph *md_capture_graph_at(size_t index);     /* lock held; NULL past the end */
-size_t md_capture_graphs_labelled(void), md_capture_graphs_recorded(void); /* lock held */
+struct md_capture_graph *md_capture_graph_of(CUgraphExec exec);                  /* lock held; NULL */
+struct md_capture_graph *md_capture_graph_at(size_t index);                      /* lock held; NULL past the end */
+size_t md_capture_graphs_labelled(void), md_capture_graphs_recorded(void);       /* lock held */
 
 /* ---- capture_probe.c: which private memory has contents that matter ---- */
 
-void md_capture_probe_exec(CUgraphExec exec);  /* if it has not been; inside a hook, lock not held */
+void md_capture_probe_exec(CUgraphExec exec);     /* if it has not been; inside a hook, lock not held */
 void md_capture_probe_context(CUcontext context); /* all graphs of a context, NULL: all */
 
 #endif

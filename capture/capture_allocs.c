@@ -60,7 +60,7 @@ void md_capture_unmap_note(uint64_t address, uint64_t bytes)
 	md_capture_unlock();
 }
 
-/* ---- shift ----------------------------------------------------------------------------------------------------- */
+/* ---- shift ---- */
 
 static struct {
 	pthread_mutex_t lock;
@@ -74,11 +74,11 @@ static struct {
 		CUdeviceptr address;
 		size_t size;
 	} reserved[MAX_PADS];
-} shift = { .lock = PTHREAD_MUTEX_INITIALIZER };
+} shift = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static uint64_t next_random(void)
 {
-	uint64_t in[2] = { md_capture.options.shift, shift.calls++ };
+	uint64_t in[2] = {md_capture.options.shift, shift.calls++};
 
 	return md_hash_checksum(in, sizeof(in));
 }
@@ -160,7 +160,7 @@ void md_capture_shift_release(void)
 	while (shift.reserve_count) {
 		shift.reserve_count--;
 		md_cuda.cuMemAddressFree(shift.reserved[shift.reserve_count].address,
-		                         shift.reserved[shift.reserve_count].size);
+					 shift.reserved[shift.reserve_count].size);
 	}
 	shift.context = NULL;
 	shift.started = false;

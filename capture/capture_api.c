@@ -34,9 +34,9 @@ static int succeed(void)
 static int fail_status(const struct md_error *err)
 {
 	int code = err->status == MD_ERR_NO_MEMORY  ? MEDUSA_ERR_NO_MEMORY
-	           : err->status == MD_ERR_INVALID  ? MEDUSA_ERR_INVALID
-	           : err->status == MD_ERR_MISMATCH ? MEDUSA_ERR_MISMATCH
-	                                            : MEDUSA_ERR_DRIVER;
+		   : err->status == MD_ERR_INVALID  ? MEDUSA_ERR_INVALID
+		   : err->status == MD_ERR_MISMATCH ? MEDUSA_ERR_MISMATCH
+						    : MEDUSA_ERR_DRIVER;
 
 	return fail(code, "%s", err->message);
 }
@@ -51,7 +51,8 @@ API const char *medusa_reason(void)
 	return reason;
 }
 
-/* ---- bindings and labels ----------------------------------------------------------------------------------------------- */
+/* ---- bindings and labels
+ * ----------------------------------------------------------------------------------------------- */
 
 /* Under md_capture.lock. */
 static bool remember_bind(uint64_t address, uint64_t bytes, enum md_bind_role role)
@@ -79,7 +80,7 @@ API int medusa_bind(const char *name, uint64_t address, size_t bytes, enum medus
 			md_capture_trouble("out of memory at binding %s", name);
 		else
 			md_trace_put_bind(md_capture.writer, md_capture_next(), name, address, bytes,
-			                  (enum md_bind_role)role);
+					  (enum md_bind_role)role);
 	}
 	md_capture_unlock();
 	md_capture_leave();
@@ -98,11 +99,12 @@ API int medusa_graph_label(void *exec, const char *label, unsigned batch)
 	md_capture_check_until(NULL);
 	md_capture_leave();
 	return known ? succeed()
-	             : fail(MEDUSA_ERR_NOT_FOUND, "medusa_graph_label(%s, %u): no graph was instantiated as %p", label,
-	                    batch, exec);
+		     : fail(MEDUSA_ERR_NOT_FOUND, "medusa_graph_label(%s, %u): no graph was instantiated as %p", label,
+			    batch, exec);
 }
 
-/* ---- moments ------------------------------------------------------------------------------------------------------------- */
+/* ---- moments
+ * ------------------------------------------------------------------------------------------------------------- */
 
 API int medusa_mark(const char *name)
 {
@@ -122,7 +124,7 @@ API int medusa_mark(const char *name)
 
 API int medusa_stage(const char *name, uint64_t ns)
 {
-	struct md_stage_time stage = { .ns = ns };
+	struct md_stage_time stage = {.ns = ns};
 
 	if (!name || !*name)
 		return fail(MEDUSA_ERR_INVALID, "medusa_stage: needs a name");
@@ -137,11 +139,12 @@ API int medusa_stage(const char *name, uint64_t ns)
 	return succeed();
 }
 
-/* ---- KV capacity ---------------------------------------------------------------------------------------------------------- */
+/* ---- KV capacity
+ * ---------------------------------------------------------------------------------------------------------- */
 
 /*
- * A second capture must be a repetition of the first, so it takes the first one's bytes; the forward is run all the same,
- * for it allocates and loads what the first one's did.
+ * A second capture must be a repetition of the first, so it takes the first one's bytes; the forward is run all the
+ * same, for it allocates and loads what the first one's did.
  */
 static enum md_status repeat(const struct medusa_kv_request *request, struct md_kv *kv, struct md_error *err)
 {
@@ -150,7 +153,7 @@ static enum md_status repeat(const struct medusa_kv_request *request, struct md_
 
 	if (failed)
 		return md_error_set(err, MD_ERR_INVALID, "the profiling forward failed with %d", failed);
-	*kv = (struct md_kv){ .present = true, .kv_bytes = bytes, .block_bytes = request->block_bytes };
+	*kv = (struct md_kv){.present = true, .kv_bytes = bytes, .block_bytes = request->block_bytes};
 	kv->blocks = request->block_bytes ? bytes / request->block_bytes : 0;
 	kv->utilization_ppm = (uint32_t)(request->utilization * 1e6 + 0.5);
 	snprintf(kv->key, sizeof(kv->key), "%s", request->key ? request->key : "");
@@ -161,8 +164,8 @@ API int medusa_kv_capacity(const struct medusa_kv_request *request, struct medus
 {
 	uint64_t start = md_clock_ns();
 	bool recording = md_capture_enter();
-	struct md_error err = { 0 };
-	struct md_kv kv = { 0 };
+	struct md_error err = {0};
+	struct md_kv kv = {0};
 	enum md_status status;
 
 	/* The forward's own calls are the engine's: they must be seen by the hooks. */
@@ -170,8 +173,8 @@ API int medusa_kv_capacity(const struct medusa_kv_request *request, struct medus
 		md_capture_leave();
 	status = md_kvprofile_check(request, out, &err);
 	if (status == MD_OK)
-		status = md_capture.options.kv_bytes ? repeat(request, &kv, &err)
-		                                     : md_kvprofile_measure(request, &kv, &err);
+		status =
+		    md_capture.options.kv_bytes ? repeat(request, &kv, &err) : md_kvprofile_measure(request, &kv, &err);
 	if (status != MD_OK)
 		return fail_status(&err);
 	md_kvprofile_to_public(&kv, 0, md_clock_ns() - start, out);
@@ -186,7 +189,8 @@ API int medusa_kv_capacity(const struct medusa_kv_request *request, struct medus
 	return succeed();
 }
 
-/* ---- what only a restore does ------------------------------------------------------------------------------------------------ */
+/* ---- what only a restore does
+ * ------------------------------------------------------------------------------------------------ */
 
 API int medusa_graph_get(const char *label, unsigned batch, uint64_t timeout_ns, void **exec)
 {

@@ -22,11 +22,11 @@ struct walk {
 	CUgraph graph;
 	struct md_trace_graph out;
 	CUgraphNode *nodes;
-	struct md_map index;       /* CUgraphNode -> node index */
-	struct md_map candidates;  /* allocation start -> 1 */
-	char refused[256];         /* first reason */
+	struct md_map index;      /* CUgraphNode -> node index */
+	struct md_map candidates; /* allocation start -> 1 */
+	char refused[256];        /* first reason */
 	bool out_of_memory;
-	bool pageable;             /* writes host memory that nobody registered */
+	bool pageable; /* writes host memory that nobody registered */
 };
 
 static void refuse(struct walk *walk, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -50,7 +50,8 @@ static void *take(struct walk *walk, size_t bytes)
 	return block;
 }
 
-/* ---- candidates for the probe ------------------------------------------------------------------------------------------ */
+/* ---- candidates for the probe
+ * ------------------------------------------------------------------------------------------ */
 
 static void add_candidate(struct walk *walk, uint64_t word)
 {
@@ -69,7 +70,8 @@ static void add_candidates(struct walk *walk, const uint8_t *params, size_t size
 	}
 }
 
-/* ---- kernel nodes --------------------------------------------------------------------------------------------------------- */
+/* ---- kernel nodes
+ * --------------------------------------------------------------------------------------------------------- */
 
 static void copy_params(struct walk *walk, uint32_t at, void **values, const struct md_kernel *kernel)
 {
@@ -129,7 +131,7 @@ static bool has_attribute(const struct md_attribute *list, uint32_t count, uint3
 
 /* What can be read back from the node, then what the launch gave and the node does not tell. */
 static void copy_attributes(struct walk *walk, CUgraphNode handle, struct md_node *node,
-                            const struct md_capture_memo *memo)
+			    const struct md_capture_memo *memo)
 {
 	struct md_attribute list[2 * MD_NODE_ATTRIBUTES];
 	uint32_t count = 0;
@@ -178,8 +180,8 @@ static void walk_kernel(struct walk *walk, uint32_t at, const struct md_capture_
 		refuse(walk, "kernel node at index %u: the driver does not name its kernel", at);
 		return;
 	}
-	memcpy(node->grid, (uint32_t[3]){ params.gridDimX, params.gridDimY, params.gridDimZ }, sizeof(node->grid));
-	memcpy(node->block, (uint32_t[3]){ params.blockDimX, params.blockDimY, params.blockDimZ }, sizeof(node->block));
+	memcpy(node->grid, (uint32_t[3]){params.gridDimX, params.gridDimY, params.gridDimZ}, sizeof(node->grid));
+	memcpy(node->block, (uint32_t[3]){params.blockDimX, params.blockDimY, params.blockDimZ}, sizeof(node->block));
 	node->shared_bytes = params.sharedMemBytes;
 	if (params.extra && !params.kernelParams)
 		copy_extra(walk, at, params.extra);
@@ -192,7 +194,8 @@ static void walk_kernel(struct walk *walk, uint32_t at, const struct md_capture_
 	copy_attributes(walk, walk->nodes[at], node, memo);
 }
 
-/* ---- the other nodes ------------------------------------------------------------------------------------------------------- */
+/* ---- the other nodes
+ * ------------------------------------------------------------------------------------------------------- */
 
 static void walk_memset(struct walk *walk, uint32_t at)
 {
@@ -206,8 +209,12 @@ static void walk_memset(struct walk *walk, uint32_t at)
 		return;
 	}
 	walk->out.nodes[at].memset = (struct md_memset){
-		.dst = params.dst, .pitch = params.pitch, .width = params.width, .height = params.height,
-		.value = params.value, .element_size = params.elementSize,
+	    .dst = params.dst,
+	    .pitch = params.pitch,
+	    .width = params.width,
+	    .height = params.height,
+	    .value = params.value,
+	    .element_size = params.elementSize,
 	};
 	add_candidate(walk, params.dst);
 }
@@ -228,12 +235,23 @@ static void walk_memcpy(struct walk *walk, uint32_t at)
 		return;
 	}
 	walk->out.nodes[at].memcpy = (struct md_memcpy){
-		.src = p.srcMemoryType == CU_MEMORYTYPE_HOST ? (uintptr_t)p.srcHost : p.srcDevice,
-		.dst = p.dstMemoryType == CU_MEMORYTYPE_HOST ? (uintptr_t)p.dstHost : p.dstDevice,
-		.src_type = p.srcMemoryType, .dst_type = p.dstMemoryType,
-		.src_x = p.srcXInBytes, .src_y = p.srcY, .src_z = p.srcZ, .src_pitch = p.srcPitch, .src_height = p.srcHeight,
-		.dst_x = p.dstXInBytes, .dst_y = p.dstY, .dst_z = p.dstZ, .dst_pitch = p.dstPitch, .dst_height = p.dstHeight,
-		.width = p.WidthInBytes, .height = p.Height, .depth = p.Depth,
+	    .src = p.srcMemoryType == CU_MEMORYTYPE_HOST ? (uintptr_t)p.srcHost : p.srcDevice,
+	    .dst = p.dstMemoryType == CU_MEMORYTYPE_HOST ? (uintptr_t)p.dstHost : p.dstDevice,
+	    .src_type = p.srcMemoryType,
+	    .dst_type = p.dstMemoryType,
+	    .src_x = p.srcXInBytes,
+	    .src_y = p.srcY,
+	    .src_z = p.srcZ,
+	    .src_pitch = p.srcPitch,
+	    .src_height = p.srcHeight,
+	    .dst_x = p.dstXInBytes,
+	    .dst_y = p.dstY,
+	    .dst_z = p.dstZ,
+	    .dst_pitch = p.dstPitch,
+	    .dst_height = p.dstHeight,
+	    .width = p.WidthInBytes,
+	    .height = p.Height,
+	    .depth = p.Depth,
 	};
 	add_candidate(walk, walk->out.nodes[at].memcpy.src);
 	add_candidate(walk, walk->out.nodes[at].memcpy.dst);
@@ -243,9 +261,20 @@ static void walk_memcpy(struct walk *walk, uint32_t at)
 
 static const char *type_name(CUgraphNodeType type)
 {
-	static const char *const names[] = { "kernel", "memcpy", "memset", "host", "child graph", "empty", "event wait",
-		                             "event record", "semaphore signal", "semaphore wait", "memory allocation",
-		                             "memory free", "batch memory operation", "conditional" };
+	static const char *const names[] = {"kernel",
+					    "memcpy",
+					    "memset",
+					    "host",
+					    "child graph",
+					    "empty",
+					    "event wait",
+					    "event record",
+					    "semaphore signal",
+					    "semaphore wait",
+					    "memory allocation",
+					    "memory free",
+					    "batch memory operation",
+					    "conditional"};
 
 	return (unsigned)type < sizeof(names) / sizeof(names[0]) ? names[type] : "unknown";
 }
@@ -274,7 +303,8 @@ static void walk_node(struct walk *walk, uint32_t at)
 		walk_memset(walk, at);
 	else if (type == CU_GRAPH_NODE_TYPE_MEMCPY)
 		walk_memcpy(walk, at);
-	/* A node that could not be read keeps its place, for the indices of edges, but says nothing it does not know. */
+	/* A node that could not be read keeps its place, for the indices of edges, but says nothing it does not know.
+	 */
 	if (node->type == MD_NODE_KERNEL && node->kernel == MD_NONE)
 		node->type = MD_NODE_EMPTY;
 }
@@ -312,7 +342,7 @@ static void walk_edges(struct walk *walk)
 			continue;
 		}
 		walk->out.edges[walk->out.edge_count++] = (struct md_edge){
-			(uint32_t)from, (uint32_t)to, data[i].from_port, data[i].to_port, data[i].type,
+		    (uint32_t)from, (uint32_t)to, data[i].from_port, data[i].to_port, data[i].type,
 		};
 	}
 }
@@ -344,7 +374,8 @@ static void walk_graph(struct walk *walk)
 	walk_edges(walk);
 }
 
-/* ---- the recorded graphs ------------------------------------------------------------------------------------------------- */
+/* ---- the recorded graphs
+ * ------------------------------------------------------------------------------------------------- */
 
 static int compare_u64(const void *a, const void *b)
 {
@@ -368,8 +399,8 @@ static bool remember(struct walk *walk, CUgraphExec exec)
 		graphs.capacity = capacity;
 	}
 	graph = &graphs.items[graphs.count];
-	*graph = (struct md_capture_graph){ .id = walk->out.id, .exec = exec, .refused = walk->refused[0] != 0,
-	                                      .pageable = walk->pageable };
+	*graph = (struct md_capture_graph){
+	    .id = walk->out.id, .exec = exec, .refused = walk->refused[0] != 0, .pageable = walk->pageable};
 	md_cuda.cuCtxGetCurrent(&graph->context);
 	graph->candidates = calloc(walk->candidates.used + 1, sizeof(uint64_t));
 	if (!graph->candidates || !md_map_put(&graphs.by_exec, (uintptr_t)exec, graphs.count)) {
@@ -393,7 +424,7 @@ static void note_free_memory(void)
 
 void md_capture_graph_instantiated(CUgraph graph, CUgraphExec exec, uint64_t flags)
 {
-	struct walk walk = { .graph = graph };
+	struct walk walk = {.graph = graph};
 
 	md_capture_lock();
 	if (md_capture.writer) {

@@ -2,7 +2,9 @@
 /* Hooks of launches, stream capture and graphs: which call made which node, and which graph became which executable. */
 #include "capture/capture_hooks.h"
 
-/* ---- stream capture ------------------------------------------------------------------------------------------------- */
+/* clang-format off: it takes a body that a macro makes for the next declaration's return type */
+
+/* ---- stream capture ---- */
 
 /* In the _ptsz entry points the null stream is the thread's own; this handle means it everywhere. */
 static CUstream per_thread(CUstream stream)
@@ -45,7 +47,7 @@ static void before_first_capture(void)
 STREAM_CAPTURE(, AS_GIVEN)
 STREAM_CAPTURE(_ptsz, per_thread)
 
-/* ---- launches: the hot path -------------------------------------------------------------------------------------------- */
+/* ---- launches: the hot path ---- */
 
 static bool in_capture(CUstream stream)
 {
@@ -119,7 +121,7 @@ LAUNCHES(_ptsz, per_thread)
 COPIES_AND_SETS(, AS_GIVEN)
 COPIES_AND_SETS(_ptsz, per_thread)
 
-/* ---- graphs ------------------------------------------------------------------------------------------------------------ */
+/* ---- graphs ---- */
 
 CUresult CUDAAPI cuGraphDestroy(CUgraph hGraph)
 MD_HOOK(cuGraphDestroy, (hGraph), md_capture_graph_forget(hGraph), MD_NOTHING)

@@ -2,7 +2,9 @@
 /* Hooks of memory, contexts, modules and libraries: what is allocated, and what images are loaded. */
 #include "capture/capture_hooks.h"
 
-/* ---- contexts ----------------------------------------------------------------------------------------------------- */
+/* clang-format off: it takes a body that a macro makes for the next declaration's return type */
+
+/* ---- contexts ---- */
 
 CUresult CUDAAPI cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
 MD_HOOK(cuCtxCreate_v2, (pctx, flags, dev), MD_NOTHING, md_capture_context_seen())
@@ -29,7 +31,7 @@ MD_HOOK(cuDevicePrimaryCtxRelease_v2, (dev), md_capture_probe_context(NULL), MD_
 CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice dev)
 MD_HOOK(cuDevicePrimaryCtxReset_v2, (dev), md_capture_probe_context(NULL), MD_NOTHING)
 
-/* ---- modules and libraries ------------------------------------------------------------------------------------------ */
+/* ---- modules and libraries ---- */
 
 CUresult CUDAAPI cuModuleLoad(CUmodule *module, const char *fname)
 MD_HOOK(cuModuleLoad, (module, fname), MD_NOTHING, md_capture_module_loaded_file(*module, fname))
@@ -89,7 +91,7 @@ MD_HOOK(cuLibraryUnload, (library), md_capture_library_unloaded(library), MD_NOT
 CUresult CUDAAPI cuLibraryGetModule(CUmodule *pMod, CUlibrary library)
 MD_HOOK(cuLibraryGetModule, (pMod, library), MD_NOTHING, md_capture_library_module(library, *pMod))
 
-/* ---- allocations ---------------------------------------------------------------------------------------------------- */
+/* ---- allocations ---- */
 
 #define BEFORE_ALLOC(bytes) (md_capture_context_seen(), md_capture_shift_before_alloc(bytes))
 
@@ -137,7 +139,7 @@ MD_HOOK(cuMemHostUnregister, (p), md_capture_free_note((uintptr_t)p), MD_NOTHING
 ASYNC_ALLOC()
 ASYNC_ALLOC(_ptsz)
 
-/* ---- virtual memory management: what counts is the mapped range ------------------------------------------------------ */
+/* ---- virtual memory management: what counts is the mapped range ---- */
 
 CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
                                      unsigned long long flags)

@@ -21,12 +21,12 @@ struct library {
 static struct {
 	struct md_hash *hashes; /* by image index */
 	uint32_t count;
-	struct md_map modules;  /* CUmodule -> image, also of modules that libraries made */
+	struct md_map modules; /* CUmodule -> image, also of modules that libraries made */
 	struct library *libraries;
 	size_t library_count;
 } images;
 
-/* ---- contents --------------------------------------------------------------------------------------------------- */
+/* ---- contents ---- */
 
 static uint32_t find_hash(const struct md_hash *hash)
 {
@@ -52,7 +52,7 @@ static uint32_t put_image(const struct md_image_span *span, const struct md_hash
 {
 	char build_id[2 * MD_BUILD_ID_BYTES + 1] = "";
 	struct md_hash *grown = realloc(images.hashes, (images.count + 1) * sizeof(*grown));
-	struct md_image image = { .hash = *hash, .kind = span->kind, .size = span->size };
+	struct md_image image = {.hash = *hash, .kind = span->kind, .size = span->size};
 
 	if (!grown) {
 		md_capture_trouble("out of memory at image %u", images.count);
@@ -78,7 +78,7 @@ static uint32_t note_image(const void *image, const char *file)
 	MD_AUTO_FREE struct md_image_home *home = calloc(1, sizeof(*home));
 	struct md_image_span span;
 	struct md_hash hash;
-	struct md_error err = { 0 };
+	struct md_error err = {0};
 	uint32_t index;
 
 	if (!image || !home)
@@ -101,25 +101,41 @@ static uint32_t note_image(const void *image, const char *file)
 	return index;
 }
 
+/* A PTX text ends with a NUL, which a file does not hold: there is one page of zeros behind the mapped file. */
+static void *map_with_end(int fd, size_t size, size_t *mapped)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	void *room;
+
+	*mapped = (size + page - 1) / page * page + page;
+	room = mmap(NULL, *mapped, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (room == MAP_FAILED)
+		return NULL;
+	if (mmap(room, size, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, 0) != MAP_FAILED)
+		return room;
+	munmap(room, *mapped);
+	return NULL;
+}
+
 static uint32_t note_file(const char *path)
 {
 	MD_AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
 	struct stat about;
 	uint32_t index;
+	size_t mapped;
 	void *data;
 
 	if (fd < 0 || fstat(fd, &about) || about.st_size <= 0)
 		return MD_NONE;
-
-	data = mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-	if (data == MAP_FAILED)
+	data = map_with_end(fd, (size_t)about.st_size, &mapped);
+	if (!data)
 		return MD_NONE;
 	index = note_image(data, path);
-	munmap(data, (size_t)about.st_size);
+	munmap(data, mapped);
 	return index;
 }
 
-/* ---- handles ---------------------------------------------------------------------------------------------------- */
+/* ---- handles ---- */
 
 static void remember_module(CUmodule module, uint32_t image)
 {
@@ -139,7 +155,7 @@ static void remember_library(CUlibrary library, uint32_t image)
 	grown = realloc(images.libraries, (images.library_count + 1) * sizeof(*grown));
 	if (grown) {
 		images.libraries = grown;
-		grown[images.library_count++] = (struct library){ library, image, false };
+		grown[images.library_count++] = (struct library){library, image, false};
 	} else {
 		md_capture_trouble("out of memory for library %zu", images.library_count);
 	}

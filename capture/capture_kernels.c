@@ -18,7 +18,7 @@ struct handle { /* a CUfunction or CUkernel that has been seen */
 static struct {
 	struct md_kernel *items; /* by kernel index */
 	uint32_t count, capacity;
-	struct md_map handles;   /* handle value -> index into seen */
+	struct md_map handles; /* handle value -> index into seen */
 	struct handle *seen;
 	size_t seen_count, seen_capacity;
 } kernels;
@@ -33,7 +33,7 @@ struct resolved {
 	uint32_t image;
 };
 
-/* ---- asking the driver -------------------------------------------------------------------------------------------- */
+/* ---- asking the driver ---- */
 
 static void resolve_image(struct resolved *it)
 {
@@ -47,7 +47,7 @@ static void resolve_image(struct resolved *it)
 /* A CUfunction may be a CUkernel that has no context yet: ask as a function first, then as a kernel. */
 static bool resolve(CUfunction func, CUkernel kern, struct resolved *it)
 {
-	*it = (struct resolved){ .func = func, .kern = kern };
+	*it = (struct resolved){.func = func, .kern = kern};
 	if (func && md_cuda.cuFuncGetName(&it->name, func) != CUDA_SUCCESS) {
 		it->func = NULL;
 		if (!kern)
@@ -65,7 +65,7 @@ static bool resolve(CUfunction func, CUkernel kern, struct resolved *it)
 static CUresult param_info(const struct resolved *it, size_t index, size_t *offset, size_t *size)
 {
 	return it->func ? md_cuda.cuFuncGetParamInfo(it->func, index, offset, size)
-	                : md_cuda.cuKernelGetParamInfo(it->kern, index, offset, size);
+			: md_cuda.cuKernelGetParamInfo(it->kern, index, offset, size);
 }
 
 static bool read_params(const struct resolved *it, struct md_kernel *kernel)
@@ -80,7 +80,7 @@ static bool read_params(const struct resolved *it, struct md_kernel *kernel)
 	for (; kernel->param_count < count; kernel->param_count++) {
 		if (param_info(it, kernel->param_count, &offset, &size) != CUDA_SUCCESS)
 			break;
-		kernel->params[kernel->param_count] = (struct md_param){ (uint32_t)offset, (uint32_t)size };
+		kernel->params[kernel->param_count] = (struct md_param){(uint32_t)offset, (uint32_t)size};
 	}
 	return true;
 }
@@ -100,15 +100,15 @@ static int32_t attribute(const struct resolved *it, CUfunction_attribute id, int
 static struct md_func_state read_state(const struct resolved *it)
 {
 	return (struct md_func_state){
-		.max_dynamic_shared_bytes = attribute(it, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 0),
-		.preferred_carveout = attribute(it, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, -1),
-		.non_portable_cluster = attribute(it, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 0),
-		.registers = attribute(it, CU_FUNC_ATTRIBUTE_NUM_REGS, 0),
-		.static_shared_bytes = attribute(it, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, 0),
+	    .max_dynamic_shared_bytes = attribute(it, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 0),
+	    .preferred_carveout = attribute(it, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, -1),
+	    .non_portable_cluster = attribute(it, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 0),
+	    .registers = attribute(it, CU_FUNC_ATTRIBUTE_NUM_REGS, 0),
+	    .static_shared_bytes = attribute(it, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, 0),
 	};
 }
 
-/* ---- the table ------------------------------------------------------------------------------------------------------ */
+/* ---- the table ---- */
 
 static uint32_t find_equal(const struct md_kernel *kernel)
 {
@@ -123,7 +123,7 @@ static uint32_t find_equal(const struct md_kernel *kernel)
 
 static uint32_t add_kernel(const struct resolved *it)
 {
-	struct md_kernel kernel = { .image = it->image, .name = (char *)it->name };
+	struct md_kernel kernel = {.image = it->image, .name = (char *)it->name};
 	uint32_t index;
 
 	kernel.state = read_state(it);
@@ -178,7 +178,7 @@ static bool remember_handle(uint64_t value, const struct resolved *it, uint32_t 
 			return false;
 		known = &kernels.seen[kernels.seen_count++];
 	}
-	*known = (struct handle){ value, kernel, it->module, it->library };
+	*known = (struct handle){value, kernel, it->module, it->library};
 	return true;
 }
 
@@ -205,13 +205,13 @@ uint32_t md_capture_kernel_find(CUfunction func, CUkernel kern)
 uint32_t md_capture_kernel_find_fresh(CUfunction func, CUkernel kern)
 {
 	struct handle *known = find_handle(func ? (uintptr_t)func : (uintptr_t)kern);
-	struct resolved it = { .func = func, .kern = kern };
+	struct resolved it = {.func = func, .kern = kern};
 	struct md_func_state state;
 
 	/* The image may have become known since a launch through the bare handle, and a node tells more. */
 	if (!known || (kernels.items[known->kernel].image == MD_NONE && kern))
 		return find_slowly(func, kern);
-	if (md_cuda.cuFuncGetAttribute((int[1]){ 0 }, CU_FUNC_ATTRIBUTE_NUM_REGS, func) != CUDA_SUCCESS)
+	if (md_cuda.cuFuncGetAttribute((int[1]){0}, CU_FUNC_ATTRIBUTE_NUM_REGS, func) != CUDA_SUCCESS)
 		return known->kernel;
 	state = read_state(&it);
 	if (!memcmp(&state, &kernels.items[known->kernel].state, sizeof(state)))

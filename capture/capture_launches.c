@@ -6,7 +6,7 @@
 
 #include "capture/capture.h"
 
-/* ---- counts ------------------------------------------------------------------------------------------------------- */
+/* ---- counts ---- */
 
 #define SLOTS 1024 /* a power of two; a process uses a few hundred kernels */
 #define PROBES 16
@@ -124,11 +124,11 @@ void md_capture_launches_put(void)
 	}
 }
 
-/* ---- attributes --------------------------------------------------------------------------------------------------- */
+/* ---- attributes ---- */
 
 /* Those that a kernel node can carry, and how many bytes of the value mean something. */
-const uint32_t md_capture_attribute_ids[MD_NODE_ATTRIBUTES] = { 1, 2, 4, 5, 8, 9, 10, 11, 14 };
-static const uint8_t attribute_sizes[MD_NODE_ATTRIBUTES] = { 28, 4, 12, 4, 4, 2, 4, 12, 4 };
+const uint32_t md_capture_attribute_ids[MD_NODE_ATTRIBUTES] = {1, 2, 4, 5, 8, 9, 10, 11, 14};
+static const uint8_t attribute_sizes[MD_NODE_ATTRIBUTES] = {28, 4, 12, 4, 4, 2, 4, 12, 4};
 
 /* Two attributes are not zero by default: the domain map {0, 1}, and a carveout of -1 (which is not 0, all cache). */
 static bool is_default(uint32_t id, const uint8_t *value, size_t size, bool given)
@@ -143,7 +143,7 @@ static bool is_default(uint32_t id, const uint8_t *value, size_t size, bool give
 }
 
 bool md_capture_attribute_copy(struct md_attribute *to, CUlaunchAttributeID id, const CUlaunchAttributeValue *value,
-                               bool given)
+			       bool given)
 {
 	for (unsigned i = 0; i < MD_NODE_ATTRIBUTES; i++) {
 		if (md_capture_attribute_ids[i] != (uint32_t)id)
@@ -156,7 +156,7 @@ bool md_capture_attribute_copy(struct md_attribute *to, CUlaunchAttributeID id, 
 	return false;
 }
 
-/* ---- capturing streams and the nodes they make ---------------------------------------------------------------------- */
+/* ---- capturing streams and the nodes they make ---- */
 
 static struct md_map capturing; /* CUstream -> 1; under md_capture.lock */
 static struct {
@@ -218,7 +218,7 @@ void md_capture_node_note(CUstream stream, const CUlaunchAttribute *attributes, 
 	memo->sequence = md_capture_next();
 	for (unsigned i = 0; i < count && memo->attribute_count < MD_NODE_ATTRIBUTES; i++) {
 		if (md_capture_attribute_copy(&memo->attributes[memo->attribute_count], attributes[i].id,
-		                              &attributes[i].value, true))
+					      &attributes[i].value, true))
 			memo->attribute_count++;
 	}
 	md_capture_lock();

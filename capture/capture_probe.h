@@ -6,35 +6,35 @@
 #include "base/status.h"
 #include "capture/capture.h"
 
-enum md_region_kind {
-	MD_REGION_OUTPUT,  /* bound and not constant: compared, put back */
-	MD_REGION_PRIVATE, /* a candidate: poisoned, put back */
-	MD_REGION_HOST,    /* host memory that the graph can reach: put back */
+enum md_probe_region_kind {
+	MD_PROBE_REGION_OUTPUT,  /* bound and not constant: compared, put back */
+	MD_PROBE_REGION_PRIVATE, /* a candidate: poisoned, put back */
+	MD_PROBE_REGION_HOST,    /* host memory that the graph can reach: put back */
 };
 
-struct md_region {
-	enum md_region_kind kind;
+struct md_probe_region {
+	enum md_probe_region_kind kind;
 	uint64_t address, size;
 	uint8_t *before; /* contents when the probe began */
 	uint8_t *after;  /* OUTPUT: after the first replay. PRIVATE: the poison */
 };
 
 /* Smallest part of private memory that is poisoned or kept as one. */
-struct md_unit {
+struct md_probe_unit {
 	uint32_t region;
 	uint32_t size;
 	uint64_t offset;
 	bool keep;
 };
 
-struct md_probe {
+struct md_capture_probe {
 	CUgraphExec exec;
 	CUstream stream;
 	CUdeviceptr scratch; /* where poisoned pointers point to */
 	uint64_t scratch_size;
-	struct md_region *regions;
+	struct md_probe_region *regions;
 	uint32_t region_count;
-	struct md_unit *units;
+	struct md_probe_unit *units;
 	size_t unit_count;
 	uint8_t *now; /* room for the largest output region */
 	unsigned replays;
@@ -45,19 +45,20 @@ struct md_probe {
 /* ---- capture_probe_regions.c ---- */
 
 /* Collects what the graph can reach and copies it to the host. MD_ERR_TOO_LARGE beyond the limit. Lock held. */
-enum md_status md_probe_collect(struct md_probe *probe, const uint64_t *candidates, size_t count, uint64_t limit,
-                                struct md_error *err);
-void md_probe_release(struct md_probe *probe);
+enum md_status md_capture_probe_collect(struct md_capture_probe *probe, const uint64_t *candidates, size_t count,
+					uint64_t limit, struct md_error *err);
+void md_capture_probe_release(struct md_capture_probe *probe);
 /* Fills the poison of all private regions: `word` over and over, and scratch where a pointer was. */
-enum md_status md_probe_prepare_poison(struct md_probe *probe, uint32_t word, struct md_error *err);
-bool md_probe_has_output(const struct md_probe *probe);
+enum md_status md_capture_probe_prepare_poison(struct md_capture_probe *probe, uint32_t word, struct md_error *err);
+bool md_capture_probe_has_output(const struct md_capture_probe *probe);
 /* Cuts private memory into units of at most `bytes`; those of a kept unit only, when units exist already. */
-enum md_status md_probe_cut(struct md_probe *probe, uint32_t bytes, struct md_error *err);
+enum md_status md_capture_probe_cut(struct md_capture_probe *probe, uint32_t bytes, struct md_error *err);
 
 /* ---- capture_probe_replay.c ---- */
 
-enum md_status md_probe_first_replay(struct md_probe *probe, struct md_error *err);
+enum md_status md_capture_probe_first_replay(struct md_capture_probe *probe, struct md_error *err);
 /* Replays with the units [from, to) poisoned that are not kept; all memory is put back after. */
-enum md_status md_probe_replay(struct md_probe *probe, size_t from, size_t to, bool *equal, struct md_error *err);
+enum md_status md_capture_probe_replay(struct md_capture_probe *probe, size_t from, size_t to, bool *equal,
+				       struct md_error *err);
 
 #endif

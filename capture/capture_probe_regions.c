@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a graph can reach: bound memory, private memory around it, and host memory; copied out before the first replay. */
+/* What a graph can reach: bound memory, private memory around it, and host memory; copied out before the first replay.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,29 +8,30 @@
 
 #define MAX_SCRATCH (64ull << 20)
 
-static enum md_status add_region(struct md_probe *probe, enum md_region_kind kind, uint64_t address, uint64_t size,
-                                 struct md_error *err)
+static enum md_status add_region(struct md_capture_probe *probe, enum md_probe_region_kind kind, uint64_t address,
+				 uint64_t size, struct md_error *err)
 {
-	struct md_region *grown = realloc(probe->regions, (probe->region_count + 1) * sizeof(*grown));
+	struct md_probe_region *grown = realloc(probe->regions, (probe->region_count + 1) * sizeof(*grown));
 
 	if (!grown)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
 	probe->regions = grown;
-	grown[probe->region_count++] = (struct md_region){ .kind = kind, .address = address, .size = size };
+	grown[probe->region_count++] = (struct md_probe_region){.kind = kind, .address = address, .size = size};
 	return MD_OK;
 }
 
-static bool has_region(const struct md_probe *probe, uint64_t address)
+static bool has_region(const struct md_capture_probe *probe, uint64_t address)
 {
 	for (uint32_t i = 0; i < probe->region_count; i++) {
-		if (address >= probe->regions[i].address && address - probe->regions[i].address < probe->regions[i].size)
+		if (address >= probe->regions[i].address &&
+		    address - probe->regions[i].address < probe->regions[i].size)
 			return true;
 	}
 	return false;
 }
 
 /* The parts of [start, end) that no binding covers are private. */
-static enum md_status add_gaps(struct md_probe *probe, uint64_t start, uint64_t end, struct md_error *err)
+static enum md_status add_gaps(struct md_capture_probe *probe, uint64_t start, uint64_t end, struct md_error *err)
 {
 	uint64_t at = start;
 
@@ -39,60 +41,61 @@ static enum md_status add_gaps(struct md_probe *probe, uint64_t start, uint64_t 
 		if (bind_end <= at || bind->start >= end)
 			continue;
 		if (bind->start > at)
-			MD_FORWARD(add_region(probe, MD_REGION_PRIVATE, at, bind->start - at, err));
+			MD_FORWARD(add_region(probe, MD_PROBE_REGION_PRIVATE, at, bind->start - at, err));
 		at = bind_end;
 	}
-	return at < end ? add_region(probe, MD_REGION_PRIVATE, at, end - at, err) : MD_OK;
+	return at < end ? add_region(probe, MD_PROBE_REGION_PRIVATE, at, end - at, err) : MD_OK;
 }
 
 /* Adds the allocation at an address unless it is there already, is bound there, or is gone. */
-static enum md_status add_allocation(struct md_probe *probe, uint64_t address, struct md_error *err)
+static enum md_status add_allocation(struct md_capture_probe *probe, uint64_t address, struct md_error *err)
 {
 	const struct md_interval *item = md_interval_find(&md_capture.live, address);
 
 	if (!item || has_region(probe, address) || md_interval_find(&md_capture.binds, address))
 		return MD_OK;
 	if (item->value == MD_ALLOC_HOST)
-		return add_region(probe, MD_REGION_HOST, item->start, item->size, err);
+		return add_region(probe, MD_PROBE_REGION_HOST, item->start, item->size, err);
 	return add_gaps(probe, item->start, item->start + item->size, err);
 }
 
 /* An allocation whose start is bound may still have private parts: a pool with tensors of both kinds in it. */
-static enum md_status add_candidate(struct md_probe *probe, uint64_t start, struct md_error *err)
+static enum md_status add_candidate(struct md_capture_probe *probe, uint64_t start, struct md_error *err)
 {
 	const struct md_interval *item = md_interval_find(&md_capture.live, start);
 
 	if (!item || item->start != start)
 		return MD_OK;
 	if (item->value == MD_ALLOC_HOST)
-		return has_region(probe, start) ? MD_OK : add_region(probe, MD_REGION_HOST, start, item->size, err);
+		return has_region(probe, start) ? MD_OK
+						: add_region(probe, MD_PROBE_REGION_HOST, start, item->size, err);
 	return add_gaps(probe, start, start + item->size, err);
 }
 
-static enum md_status add_outputs(struct md_probe *probe, struct md_error *err)
+static enum md_status add_outputs(struct md_capture_probe *probe, struct md_error *err)
 {
 	for (size_t i = 0; i < md_capture.binds.count; i++) {
 		const struct md_interval *bind = &md_capture.binds.items[i];
 		if (md_capture.bind_roles[bind->value] == MD_BIND_CONSTANT)
 			continue;
 		if (md_interval_find(&md_capture.live, bind->start))
-			MD_FORWARD(add_region(probe, MD_REGION_OUTPUT, bind->start, bind->size, err));
+			MD_FORWARD(add_region(probe, MD_PROBE_REGION_OUTPUT, bind->start, bind->size, err));
 	}
 	return MD_OK;
 }
 
-static enum md_status load(struct md_region *region, uint64_t *left, struct md_error *err)
+static enum md_status load(struct md_probe_region *region, uint64_t *left, struct md_error *err)
 {
 	if (region->size > *left)
 		return md_error_set(err, MD_ERR_TOO_LARGE, "%llu bytes at 0x%llx go beyond MEDUSA_PROBE_LIMIT",
-		                    (unsigned long long)region->size, (unsigned long long)region->address);
+				    (unsigned long long)region->size, (unsigned long long)region->address);
 	*left -= region->size;
 	region->before = malloc(region->size);
 	region->after = malloc(region->size);
 	if (!region->before || !region->after)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %llu bytes",
-		                    (unsigned long long)region->size);
-	if (region->kind == MD_REGION_HOST) {
+				    (unsigned long long)region->size);
+	if (region->kind == MD_PROBE_REGION_HOST) {
 		memcpy(region->before, (const void *)(uintptr_t)region->address, region->size);
 		return MD_OK;
 	}
@@ -100,7 +103,7 @@ static enum md_status load(struct md_region *region, uint64_t *left, struct md_e
 }
 
 /* Private memory may hold pointers to more private memory; what they reach must be put back too. */
-static enum md_status follow_pointers(struct md_probe *probe, uint32_t index, struct md_error *err)
+static enum md_status follow_pointers(struct md_capture_probe *probe, uint32_t index, struct md_error *err)
 {
 	const uint8_t *data = probe->regions[index].before;
 	uint64_t first = (8 - probe->regions[index].address % 8) % 8, size = probe->regions[index].size;
@@ -114,42 +117,42 @@ static enum md_status follow_pointers(struct md_probe *probe, uint32_t index, st
 	return MD_OK;
 }
 
-bool md_probe_has_output(const struct md_probe *probe)
+bool md_capture_probe_has_output(const struct md_capture_probe *probe)
 {
 	for (uint32_t i = 0; i < probe->region_count; i++) {
-		if (probe->regions[i].kind == MD_REGION_OUTPUT)
+		if (probe->regions[i].kind == MD_PROBE_REGION_OUTPUT)
 			return true;
 	}
 	return false;
 }
 
-static enum md_status allocate_now(struct md_probe *probe, struct md_error *err)
+static enum md_status allocate_now(struct md_capture_probe *probe, struct md_error *err)
 {
 	uint64_t largest = 1;
 
 	for (uint32_t i = 0; i < probe->region_count; i++) {
-		if (probe->regions[i].kind == MD_REGION_OUTPUT && probe->regions[i].size > largest)
+		if (probe->regions[i].kind == MD_PROBE_REGION_OUTPUT && probe->regions[i].size > largest)
 			largest = probe->regions[i].size;
 	}
 	probe->now = malloc(largest);
 	return probe->now ? MD_OK : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
 }
 
-enum md_status md_probe_collect(struct md_probe *probe, const uint64_t *candidates, size_t count, uint64_t limit,
-                                struct md_error *err)
+enum md_status md_capture_probe_collect(struct md_capture_probe *probe, const uint64_t *candidates, size_t count,
+					uint64_t limit, struct md_error *err)
 {
 	MD_FORWARD(add_outputs(probe, err));
 	for (size_t i = 0; i < count; i++)
 		MD_FORWARD(add_candidate(probe, candidates[i], err));
 	for (uint32_t i = 0; i < probe->region_count; i++) { /* grows while it runs */
 		MD_FORWARD(load(&probe->regions[i], &limit, err));
-		if (probe->regions[i].kind == MD_REGION_PRIVATE)
+		if (probe->regions[i].kind == MD_PROBE_REGION_PRIVATE)
 			MD_FORWARD(follow_pointers(probe, i, err));
 	}
 	return allocate_now(probe, err);
 }
 
-void md_probe_release(struct md_probe *probe)
+void md_capture_probe_release(struct md_capture_probe *probe)
 {
 	for (uint32_t i = 0; i < probe->region_count; i++) {
 		free(probe->regions[i].before);
@@ -164,7 +167,7 @@ void md_probe_release(struct md_probe *probe)
 		md_cuda.cuStreamDestroy_v2(probe->stream);
 }
 
-/* ---- poison ------------------------------------------------------------------------------------------------------- */
+/* ---- poison ---- */
 
 /* Bytes that can be reached from a word taken as a pointer; 0 when it points nowhere. */
 static uint64_t reach(uint64_t word)
@@ -174,13 +177,13 @@ static uint64_t reach(uint64_t word)
 	return item && item->value != MD_ALLOC_HOST ? item->size - (word - item->start) : 0;
 }
 
-static enum md_status make_scratch(struct md_probe *probe, struct md_error *err)
+static enum md_status make_scratch(struct md_capture_probe *probe, struct md_error *err)
 {
 	uint64_t size = 0;
 
 	for (uint32_t i = 0; i < probe->region_count; i++) {
-		const struct md_region *region = &probe->regions[i];
-		if (region->kind != MD_REGION_PRIVATE)
+		const struct md_probe_region *region = &probe->regions[i];
+		if (region->kind != MD_PROBE_REGION_PRIVATE)
 			continue;
 		for (uint64_t at = (8 - region->address % 8) % 8; at + 8 <= region->size; at += 8) {
 			uint64_t word, bytes;
@@ -197,7 +200,7 @@ static enum md_status make_scratch(struct md_probe *probe, struct md_error *err)
 }
 
 /* A pointer with more behind it than scratch has stays as it is: poisoning it could only end in a fault. */
-static void poison_region(const struct md_probe *probe, struct md_region *region, uint32_t word)
+static void poison_region(const struct md_capture_probe *probe, struct md_probe_region *region, uint32_t word)
 {
 	uint64_t at;
 
@@ -215,44 +218,44 @@ static void poison_region(const struct md_probe *probe, struct md_region *region
 	}
 }
 
-enum md_status md_probe_prepare_poison(struct md_probe *probe, uint32_t word, struct md_error *err)
+enum md_status md_capture_probe_prepare_poison(struct md_capture_probe *probe, uint32_t word, struct md_error *err)
 {
 	if (!probe->scratch)
 		MD_FORWARD(make_scratch(probe, err));
 	if (probe->scratch)
 		MD_FORWARD(md_cuda_call(err, cuMemsetD8_v2, probe->scratch, (unsigned char)word, probe->scratch_size));
 	for (uint32_t i = 0; i < probe->region_count; i++) {
-		if (probe->regions[i].kind == MD_REGION_PRIVATE)
+		if (probe->regions[i].kind == MD_PROBE_REGION_PRIVATE)
 			poison_region(probe, &probe->regions[i], word);
 	}
 	return MD_OK;
 }
 
-/* ---- units -------------------------------------------------------------------------------------------------------- */
+/* ---- units ---- */
 
 static size_t pieces(uint64_t size, uint32_t bytes)
 {
 	return (size_t)((size + bytes - 1) / bytes);
 }
 
-static size_t cut(struct md_unit *to, uint32_t region, uint64_t offset, uint64_t size, uint32_t bytes, bool keep)
+static size_t cut(struct md_probe_unit *to, uint32_t region, uint64_t offset, uint64_t size, uint32_t bytes, bool keep)
 {
 	size_t count = 0;
 
 	for (uint64_t at = 0; at < size; at += bytes) {
 		uint32_t part = size - at < bytes ? (uint32_t)(size - at) : bytes;
-		to[count++] = (struct md_unit){ region, part, offset + at, keep };
+		to[count++] = (struct md_probe_unit){region, part, offset + at, keep};
 	}
 	return count;
 }
 
-enum md_status md_probe_cut(struct md_probe *probe, uint32_t bytes, struct md_error *err)
+enum md_status md_capture_probe_cut(struct md_capture_probe *probe, uint32_t bytes, struct md_error *err)
 {
 	size_t count = 0, at = 0;
-	struct md_unit *units;
+	struct md_probe_unit *units;
 
 	for (uint32_t i = 0; i < probe->region_count && !probe->units; i++) {
-		if (probe->regions[i].kind == MD_REGION_PRIVATE)
+		if (probe->regions[i].kind == MD_PROBE_REGION_PRIVATE)
 			count += pieces(probe->regions[i].size, bytes);
 	}
 	for (size_t i = 0; i < probe->unit_count; i++)
@@ -261,12 +264,13 @@ enum md_status md_probe_cut(struct md_probe *probe, uint32_t bytes, struct md_er
 	if (!units)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
 	for (uint32_t i = 0; i < probe->region_count && !probe->units; i++) {
-		if (probe->regions[i].kind == MD_REGION_PRIVATE)
+		if (probe->regions[i].kind == MD_PROBE_REGION_PRIVATE)
 			at += cut(units + at, i, 0, probe->regions[i].size, bytes, false);
 	}
 	for (size_t i = 0; i < probe->unit_count; i++) {
-		const struct md_unit *unit = &probe->units[i];
-		at += cut(units + at, unit->region, unit->offset, unit->size, unit->keep ? bytes : unit->size, unit->keep);
+		const struct md_probe_unit *unit = &probe->units[i];
+		at += cut(units + at, unit->region, unit->offset, unit->size, unit->keep ? bytes : unit->size,
+			  unit->keep);
 	}
 	free(probe->units);
 	probe->units = units;

@@ -7,7 +7,7 @@
 
 #define MAX_REPLAYS 4096
 
-static enum md_status launch(struct md_probe *probe, struct md_error *err)
+static enum md_status launch(struct md_capture_probe *probe, struct md_error *err)
 {
 	enum md_status status;
 
@@ -21,11 +21,11 @@ static enum md_status launch(struct md_probe *probe, struct md_error *err)
 	return status;
 }
 
-static enum md_status put_back(struct md_probe *probe, struct md_error *err)
+static enum md_status put_back(struct md_capture_probe *probe, struct md_error *err)
 {
 	for (uint32_t i = 0; i < probe->region_count; i++) {
-		const struct md_region *region = &probe->regions[i];
-		if (region->kind == MD_REGION_HOST)
+		const struct md_probe_region *region = &probe->regions[i];
+		if (region->kind == MD_PROBE_REGION_HOST)
 			memcpy((void *)(uintptr_t)region->address, region->before, region->size);
 		else
 			MD_FORWARD(md_cuda_call(err, cuMemcpyHtoD_v2, region->address, region->before, region->size));
@@ -33,12 +33,12 @@ static enum md_status put_back(struct md_probe *probe, struct md_error *err)
 	return md_cuda_call(err, cuCtxSynchronize);
 }
 
-static enum md_status compare(struct md_probe *probe, bool *equal, struct md_error *err)
+static enum md_status compare(struct md_capture_probe *probe, bool *equal, struct md_error *err)
 {
 	*equal = true;
 	for (uint32_t i = 0; i < probe->region_count && *equal; i++) {
-		const struct md_region *region = &probe->regions[i];
-		if (region->kind != MD_REGION_OUTPUT)
+		const struct md_probe_region *region = &probe->regions[i];
+		if (region->kind != MD_PROBE_REGION_OUTPUT)
 			continue;
 		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoH_v2, probe->now, region->address, region->size));
 		*equal = !memcmp(probe->now, region->after, region->size);
@@ -46,22 +46,22 @@ static enum md_status compare(struct md_probe *probe, bool *equal, struct md_err
 	return MD_OK;
 }
 
-static enum md_status keep_outputs(struct md_probe *probe, struct md_error *err)
+static enum md_status keep_outputs(struct md_capture_probe *probe, struct md_error *err)
 {
 	for (uint32_t i = 0; i < probe->region_count; i++) {
-		const struct md_region *region = &probe->regions[i];
-		if (region->kind == MD_REGION_OUTPUT)
+		const struct md_probe_region *region = &probe->regions[i];
+		if (region->kind == MD_PROBE_REGION_OUTPUT)
 			MD_FORWARD(md_cuda_call(err, cuMemcpyDtoH_v2, region->after, region->address, region->size));
 	}
 	return MD_OK;
 }
 
 /* Units that follow each other in one region go in one copy. */
-static enum md_status poison(struct md_probe *probe, size_t from, size_t to, struct md_error *err)
+static enum md_status poison(struct md_capture_probe *probe, size_t from, size_t to, struct md_error *err)
 {
 	while (from < to) {
-		const struct md_unit *first = &probe->units[from];
-		const struct md_region *region = &probe->regions[first->region];
+		const struct md_probe_unit *first = &probe->units[from];
+		const struct md_probe_region *region = &probe->regions[first->region];
 		uint64_t size = 0;
 		if (first->keep) {
 			from++;
@@ -70,15 +70,15 @@ static enum md_status poison(struct md_probe *probe, size_t from, size_t to, str
 		while (from < to && !probe->units[from].keep && probe->units[from].region == first->region)
 			size += probe->units[from++].size;
 		MD_FORWARD(md_cuda_call(err, cuMemcpyHtoD_v2, region->address + first->offset,
-		                        region->after + first->offset, size));
+					region->after + first->offset, size));
 	}
 	return MD_OK;
 }
 
 /* Whatever went wrong, memory is put back; if that fails too, the context is lost. */
-static enum md_status finish(struct md_probe *probe, enum md_status status, struct md_error *err)
+static enum md_status finish(struct md_capture_probe *probe, enum md_status status, struct md_error *err)
 {
-	struct md_error second = { 0 };
+	struct md_error second = {0};
 
 	if (put_back(probe, &second) == MD_OK)
 		return status;
@@ -88,7 +88,7 @@ static enum md_status finish(struct md_probe *probe, enum md_status status, stru
 	return err->status;
 }
 
-enum md_status md_probe_first_replay(struct md_probe *probe, struct md_error *err)
+enum md_status md_capture_probe_first_replay(struct md_capture_probe *probe, struct md_error *err)
 {
 	enum md_status status;
 
@@ -99,13 +99,14 @@ enum md_status md_probe_first_replay(struct md_probe *probe, struct md_error *er
 	return finish(probe, status, err);
 }
 
-enum md_status md_probe_replay(struct md_probe *probe, size_t from, size_t to, bool *equal, struct md_error *err)
+enum md_status md_capture_probe_replay(struct md_capture_probe *probe, size_t from, size_t to, bool *equal,
+				       struct md_error *err)
 {
 	enum md_status status;
 
 	if (++probe->replays > MAX_REPLAYS || md_clock_ns() > probe->deadline_ns)
 		return md_error_set(err, MD_ERR_TIMEOUT, "what matters is too scattered: given up after %u replays",
-		                    probe->replays - 1);
+				    probe->replays - 1);
 	status = poison(probe, from, to, err);
 	if (status == MD_OK)
 		status = launch(probe, err);

@@ -12,7 +12,7 @@
 
 #define DRAIN_NS 50000000
 
-struct md_capture md_capture = { .lock = PTHREAD_MUTEX_INITIALIZER };
+struct md_capture md_capture = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static pthread_once_t start_once = PTHREAD_ONCE_INIT;
 static _Thread_local bool starting; /* the driver's own start-up may come through our hooks */
@@ -22,9 +22,9 @@ static struct {
 	pthread_cond_t wake;
 	pthread_t thread;
 	bool running, stop;
-} drain = { .lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER };
+} drain = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
 
-/* ---- options ------------------------------------------------------------------------------------------------- */
+/* ---- options ---- */
 
 static uint64_t number_from_environment(const char *name, uint64_t otherwise)
 {
@@ -74,7 +74,7 @@ static void read_options(struct md_capture_options *options)
 		options->store = MD_STORE_NONE;
 }
 
-/* ---- drain --------------------------------------------------------------------------------------------------- */
+/* ---- drain ---- */
 
 static void *drain_main(void *unused)
 {
@@ -83,7 +83,7 @@ static void *drain_main(void *unused)
 	pthread_mutex_lock(&drain.lock);
 	while (!drain.stop) {
 		struct timespec until;
-		struct md_error err = { 0 };
+		struct md_error err = {0};
 		clock_gettime(CLOCK_REALTIME, &until);
 		until.tv_nsec += DRAIN_NS;
 		until.tv_sec += until.tv_nsec / 1000000000;
@@ -116,7 +116,7 @@ static void drain_stop(void)
 		pthread_join(drain.thread, NULL);
 }
 
-/* ---- start --------------------------------------------------------------------------------------------------- */
+/* ---- start ---- */
 
 static char *command_line(void)
 {
@@ -138,7 +138,7 @@ static void put_meta(void)
 {
 	MD_AUTO_FREE char *command = command_line();
 	struct timespec now;
-	struct md_trace_meta meta = { 0 };
+	struct md_trace_meta meta = {0};
 
 	clock_gettime(CLOCK_REALTIME, &now);
 	meta.process_id = (uint32_t)getpid();
@@ -168,7 +168,7 @@ static void at_exit(void)
 
 static void start_recording(const char *path)
 {
-	struct md_error err = { 0 };
+	struct md_error err = {0};
 
 	snprintf(md_capture.options.trace, sizeof(md_capture.options.trace), "%s", path);
 	read_options(&md_capture.options);
@@ -190,7 +190,7 @@ static void start_recording(const char *path)
 static void start(void)
 {
 	const char *path = getenv("MEDUSA_TRACE");
-	struct md_error err = { 0 };
+	struct md_error err = {0};
 
 	starting = true;
 	if (md_cuda_load(&err) != MD_OK)
@@ -217,13 +217,13 @@ void md_capture_leave(void)
 	md_guard_leave();
 }
 
-/* ---- fingerprint --------------------------------------------------------------------------------------------- */
+/* ---- fingerprint ---- */
 
 void md_capture_context_seen(void)
 {
 	static atomic_bool seen;
 	struct md_fingerprint fingerprint;
-	struct md_error err = { 0 };
+	struct md_error err = {0};
 	CUcontext current = NULL;
 
 	if (atomic_load_explicit(&seen, memory_order_relaxed) || md_cuda.cuCtxGetCurrent(&current) || !current ||
@@ -241,7 +241,7 @@ void md_capture_context_seen(void)
 	md_capture_shift_start();
 }
 
-/* ---- end ----------------------------------------------------------------------------------------------------- */
+/* ---- end ---- */
 
 static _Atomic(struct md_trace_writer *) abandoned; /* freed at exit: the drain thread may be using it */
 
@@ -278,7 +278,7 @@ static void put_totals(void)
 
 static void complete(struct md_trace_writer *writer)
 {
-	struct md_error err = { 0 };
+	struct md_error err = {0};
 
 	drain_stop();
 	if (md_trace_writer_close(writer, &err) != MD_OK)

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,11 +29,9 @@ static const char *build(void)
 	return folder ? folder : "build";
 }
 
-static void set_up_child(const struct run *run, const char *const *env, bool preload, rlim_t file_limit, const int *out,
-                         const int *err)
+static void set_up_child(const struct run *run, const char *const *env, bool preload, const int *out, const int *err)
 {
 	char path[4096];
-	struct rlimit limit = { file_limit, file_limit };
 
 	dup2(out[1], 1);
 	dup2(err[1], 2);
@@ -46,10 +43,6 @@ static void set_up_child(const struct run *run, const char *const *env, bool pre
 	snprintf(path, sizeof(path), "%s/lib/libmedusa-capture.so", build());
 	if (preload)
 		setenv("LD_PRELOAD", path, 1);
-	if (file_limit != RLIM_INFINITY) {
-		signal(SIGXFSZ, SIG_IGN);
-		setrlimit(RLIMIT_FSIZE, &limit);
-	}
 }
 
 static void drain(int fd, char *to)
@@ -63,11 +56,10 @@ static void drain(int fd, char *to)
 	close(fd);
 }
 
-static void run_subject(struct run *run, const char *const *words, const char *const *env, bool preload,
-                        rlim_t file_limit)
+static void run_subject(struct run *run, const char *const *words, const char *const *env, bool preload, bool full_disk)
 {
-	char program[4096], image[4096];
-	const char *argv[8] = { program, image };
+	char program[4096], image[4096], part[160];
+	const char *argv[8] = {program, image};
 	int out[2], err[2];
 	pid_t child;
 
@@ -77,6 +69,11 @@ static void run_subject(struct run *run, const char *const *words, const char *c
 	snprintf(run->trace, sizeof(run->trace), "%s/x.mtrace", run->folder);
 	snprintf(program, sizeof(program), "%s/tests/subjects/capture_subject", build());
 	snprintf(image, sizeof(image), "%s/tests/images/capture_kernels.host.so", build());
+	if (full_disk) {
+		/* What is written goes to a device that has no room. */
+		snprintf(part, sizeof(part), "%s.part", run->trace);
+		cr_assert_eq(symlink("/dev/full", part), 0);
+	}
 	for (int i = 0; words && words[i]; i++)
 		argv[2 + i] = words[i];
 	cr_assert_eq(pipe(out) | pipe(err), 0);
@@ -84,7 +81,7 @@ static void run_subject(struct run *run, const char *const *words, const char *c
 	child = fork();
 	cr_assert_geq(child, 0);
 	if (!child) {
-		set_up_child(run, env, preload, file_limit, out, err);
+		set_up_child(run, env, preload, out, err);
 		execv(program, (char *const *)argv);
 		_exit(127);
 	}
@@ -108,12 +105,12 @@ static void clean_up(const struct run *run)
 static void assert_succeeded(const struct run *run)
 {
 	cr_assert(WIFEXITED(run->status) && WEXITSTATUS(run->status) == 0, "subject: status %x, %s", run->status,
-	          run->errors);
+		  run->errors);
 }
 
 static void read_trace(const char *path, struct md_trace *trace)
 {
-	struct md_error err = { 0 };
+	struct md_error err = {0};
 
 	cr_assert_eq(md_trace_read(path, trace, &err), MD_OK, "%s", err.message);
 }
@@ -186,7 +183,8 @@ static uint64_t word_at(const struct md_node *node, uint32_t at)
 	return word;
 }
 
-static const struct md_node *node_of(const struct md_trace *trace, const struct md_trace_graph *graph, const char *kernel)
+static const struct md_node *node_of(const struct md_trace *trace, const struct md_trace_graph *graph,
+				     const char *kernel)
 {
 	for (uint32_t i = 0; i < graph->node_count; i++) {
 		const struct md_node *node = &graph->nodes[i];
@@ -206,7 +204,7 @@ static unsigned count_types(const struct md_trace_graph *graph, uint8_t type)
 	return count;
 }
 
-/* ---- what was done is what the trace says ------------------------------------------------------------------------- */
+/* ---- what was done is what the trace says ---- */
 
 static void check_allocations(const struct run *run, const struct md_trace *trace)
 {
@@ -229,7 +227,7 @@ static void check_allocations(const struct run *run, const struct md_trace *trac
 	}
 	cr_assert_eq(seen, 8);
 	cr_assert_eq(trace->alloc_count, 8, "%u allocations recorded, nothing of the probe's among them",
-	             trace->alloc_count);
+		     trace->alloc_count);
 }
 
 static void check_binds(const struct run *run, const struct md_trace *trace)
@@ -259,10 +257,11 @@ static void check_kernels(const struct md_trace *trace)
 	cr_assert_eq(trace->images[0].kind, MD_IMAGE_ELF);
 	cr_assert_not_null(trace->images[0].data, "an image in anonymous memory is stored");
 	cr_assert_eq(launches_of(trace, "capture_scale"), 5, "launches of scale outside of capture: %" PRIu64,
-	             launches_of(trace, "capture_scale"));
+		     launches_of(trace, "capture_scale"));
 	cr_assert_eq(launches_of(trace, "capture_count"), 1);
 	for (uint32_t i = 0; i < trace->kernel_count; i++)
-		cr_assert_eq(trace->kernels[i].image, 0, "%s: image %u", trace->kernels[i].name, trace->kernels[i].image);
+		cr_assert_eq(trace->kernels[i].image, 0, "%s: image %u", trace->kernels[i].name,
+			     trace->kernels[i].image);
 }
 
 static void check_captured_graph(const struct run *run, const struct md_trace *trace)
@@ -286,7 +285,7 @@ static void check_captured_graph(const struct run *run, const struct md_trace *t
 	cr_assert_eq(word_at(scale, 16), address_of(run, "weights"));
 	cr_assert_eq(scale->block[0], 32);
 	cr_assert(count->via_extra);
-	cr_assert_eq(count->params_size, 12);
+	cr_assert_eq(count->params_size, 16);
 	cr_assert_eq(word_at(count, 0), address_of(run, "state"));
 	memcpy(&step, count->params + 8, 4);
 	cr_assert_eq(step, 3);
@@ -335,10 +334,10 @@ static void check_contents(const struct run *run, const struct md_trace *trace)
 	uint64_t aux = address_of(run, "aux"), saved = 0;
 
 	cr_assert_eq(graph->probe, MD_PROBE_CONTENT_SAVED, "probe %d: %s", (int)graph->probe,
-	             graph->probe_why ? graph->probe_why : "");
-	cr_assert(is_saved(trace, address_of(run, "table") + 4 * 9000, 4, &(float){ 0.5f }), "the table's one value");
+		     graph->probe_why ? graph->probe_why : "");
+	cr_assert(is_saved(trace, address_of(run, "table") + 4 * 9000, 4, &(float){0.5f}), "the table's one value");
 	cr_assert(is_saved(trace, address_of(run, "list"), 8, &aux), "the pointer in private memory");
-	cr_assert(is_saved(trace, aux + 4, 4, &(float){ 1.0f }), "what that pointer points to");
+	cr_assert(is_saved(trace, aux + 4, 4, &(float){1.0f}), "what that pointer points to");
 	for (uint32_t i = 0; i < trace->content_count; i++)
 		saved += trace->contents[i].size;
 	cr_assert_leq(saved, 1024, "%" PRIu64 " bytes are saved where few matter", saved);
@@ -349,9 +348,9 @@ Test(capture, trace_says_what_was_done)
 	static struct run plain, run;
 	struct md_trace trace;
 
-	run_subject(&plain, NULL, NULL, false, RLIM_INFINITY);
+	run_subject(&plain, NULL, NULL, false, false);
 	assert_succeeded(&plain);
-	run_subject(&run, NULL, NULL, true, RLIM_INFINITY);
+	run_subject(&run, NULL, NULL, true, false);
 	assert_succeeded(&run);
 	assert_same_results(&plain, &run);
 	read_trace(run.trace, &trace);
@@ -370,7 +369,8 @@ Test(capture, trace_says_what_was_done)
 	clean_up(&run);
 }
 
-/* ---- refusals -------------------------------------------------------------------------------------------------------- */
+/* ---- refusals
+ * -------------------------------------------------------------------------------------------------------- */
 
 Test(capture, host_node_is_refused_by_name)
 {
@@ -378,7 +378,7 @@ Test(capture, host_node_is_refused_by_name)
 	const struct md_trace_graph *graph;
 	struct md_trace trace;
 
-	run_subject(&run, (const char *[]){ "host", NULL }, NULL, true, RLIM_INFINITY);
+	run_subject(&run, (const char *[]){"host", NULL}, NULL, true, false);
 	assert_succeeded(&run);
 	read_trace(run.trace, &trace);
 	graph = find_graph(&trace, "decode");
@@ -394,7 +394,7 @@ Test(capture, updated_graph_is_refused)
 	const struct md_trace_graph *graph;
 	struct md_trace trace;
 
-	run_subject(&run, (const char *[]){ "update", NULL }, NULL, true, RLIM_INFINITY);
+	run_subject(&run, (const char *[]){"update", NULL}, NULL, true, false);
 	assert_succeeded(&run);
 	read_trace(run.trace, &trace);
 	graph = find_graph(&trace, "updated");
@@ -411,7 +411,7 @@ Test(capture, probe_beyond_its_limit_fails_with_the_reason)
 	const struct md_trace_graph *graph;
 	struct md_trace trace;
 
-	run_subject(&run, NULL, (const char *[]){ "MEDUSA_PROBE_LIMIT=1000", NULL }, true, RLIM_INFINITY);
+	run_subject(&run, NULL, (const char *[]){"MEDUSA_PROBE_LIMIT=1000", NULL}, true, false);
 	assert_succeeded(&run);
 	read_trace(run.trace, &trace);
 	graph = find_graph(&trace, "decode");
@@ -426,7 +426,7 @@ Test(capture, probe_can_be_turned_off)
 	static struct run run;
 	struct md_trace trace;
 
-	run_subject(&run, NULL, (const char *[]){ "MEDUSA_PROBE=0", NULL }, true, RLIM_INFINITY);
+	run_subject(&run, NULL, (const char *[]){"MEDUSA_PROBE=0", NULL}, true, false);
 	assert_succeeded(&run);
 	read_trace(run.trace, &trace);
 	cr_assert_eq(find_graph(&trace, "decode")->probe, 0);
@@ -435,7 +435,8 @@ Test(capture, probe_can_be_turned_off)
 	clean_up(&run);
 }
 
-/* ---- ends --------------------------------------------------------------------------------------------------------------- */
+/* ---- ends
+ * --------------------------------------------------------------------------------------------------------------- */
 
 Test(capture, killed_process_leaves_a_readable_trace)
 {
@@ -443,7 +444,7 @@ Test(capture, killed_process_leaves_a_readable_trace)
 	struct md_trace trace;
 	char part[160];
 
-	run_subject(&run, (const char *[]){ "kill", NULL }, NULL, true, RLIM_INFINITY);
+	run_subject(&run, (const char *[]){"kill", NULL}, NULL, true, false);
 	cr_assert(WIFSIGNALED(run.status) && WTERMSIG(run.status) == SIGKILL, "status %x: %s", run.status, run.errors);
 	cr_assert_neq(access(run.trace, F_OK), 0, "a trace under its final name is complete");
 	snprintf(part, sizeof(part), "%s.part", run.trace);
@@ -459,11 +460,25 @@ Test(capture, full_disk_leaves_the_engine_untouched)
 {
 	static struct run plain, run;
 
-	run_subject(&plain, NULL, NULL, false, RLIM_INFINITY);
-	run_subject(&run, NULL, NULL, true, 64);
+	run_subject(&plain, NULL, NULL, false, false);
+	run_subject(&run, (const char *[]){"full", NULL}, NULL, true, false);
 	assert_succeeded(&run);
 	assert_same_results(&plain, &run);
-	cr_assert_not_null(strstr(run.errors, "the program runs on"), "it says why, once: %s", run.errors);
+	cr_assert_not_null(strstr(run.errors, "File too large"), "it says why: %s", run.errors);
+	cr_assert_neq(access(run.trace, F_OK), 0, "nothing half-written has the final name");
+	clean_up(&plain);
+	clean_up(&run);
+}
+
+Test(capture, trace_that_cannot_be_written_leaves_the_engine_untouched)
+{
+	static struct run plain, run;
+
+	run_subject(&plain, NULL, NULL, false, false);
+	run_subject(&run, NULL, NULL, true, true);
+	assert_succeeded(&run);
+	assert_same_results(&plain, &run);
+	cr_assert_not_null(strstr(run.errors, "No space left on device"), "it says why: %s", run.errors);
 	cr_assert_neq(access(run.trace, F_OK), 0, "nothing half-written has the final name");
 	clean_up(&plain);
 	clean_up(&run);
@@ -474,7 +489,7 @@ Test(capture, until_graphs_ends_the_recording)
 	static struct run run;
 	struct md_trace trace;
 
-	run_subject(&run, NULL, (const char *[]){ "MEDUSA_UNTIL=graphs=1", NULL }, true, RLIM_INFINITY);
+	run_subject(&run, NULL, (const char *[]){"MEDUSA_UNTIL=graphs=1", NULL}, true, false);
 	assert_succeeded(&run);
 	read_trace(run.trace, &trace);
 	cr_assert(trace.complete);
@@ -490,8 +505,8 @@ Test(capture, shifted_run_records_the_same_things_elsewhere)
 	static struct run first, second;
 	struct md_trace a, b;
 
-	run_subject(&first, NULL, NULL, true, RLIM_INFINITY);
-	run_subject(&second, NULL, (const char *[]){ "MEDUSA_SHIFT=77", NULL }, true, RLIM_INFINITY);
+	run_subject(&first, NULL, NULL, true, false);
+	run_subject(&second, NULL, (const char *[]){"MEDUSA_SHIFT=77", NULL}, true, false);
 	assert_succeeded(&second);
 	assert_same_results(&first, &second);
 	read_trace(first.trace, &a);

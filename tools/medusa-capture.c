@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* medusa-capture: records an engine's warm start twice, analyzes the traces, verifies by replay, writes the artifact. */
+/* medusa-capture: records an engine's warm start twice, analyzes the traces, verifies by replay, writes the artifact.
+ */
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -71,7 +72,7 @@ static int fail(const struct md_error *err, int exit_code)
 	return exit_code;
 }
 
-/* ---- capture ------------------------------------------------------------------------------------------------------ */
+/* ---- capture ---- */
 
 static bool valid_until(void)
 {
@@ -173,17 +174,18 @@ static int capture(struct job *job, unsigned index)
 	if (result < 0)
 		result = read_trace(job, index);
 	if (result < 0)
-		say("capture %u: %u graphs, %u allocations, %u images in %.1f s", index + 1, job->runs[index].graph_count,
-		    job->runs[index].alloc_count, job->runs[index].image_count, (double)(md_clock_ns() - start) / 1e9);
+		say("capture %u: %u graphs, %u allocations, %u images in %.1f s", index + 1,
+		    job->runs[index].graph_count, job->runs[index].alloc_count, job->runs[index].image_count,
+		    (double)(md_clock_ns() - start) / 1e9);
 	return result;
 }
 
-/* ---- analysis, verification ----------------------------------------------------------------------------------------- */
+/* ---- analysis, verification ---- */
 
 static int analyze(struct job *job)
 {
-	struct md_analyze_options wanted = {.size = sizeof(wanted), .no_images = no_images,
-					    .store_file_images = store_images};
+	struct md_analyze_options wanted = {
+	    .size = sizeof(wanted), .no_images = no_images, .store_file_images = store_images};
 	struct md_error err = {0};
 	uint64_t start = md_clock_ns();
 
@@ -236,7 +238,8 @@ static int verify(struct job *job)
 	return result;
 }
 
-/* ---- result ------------------------------------------------------------------------------------------------------------ */
+/* ---- result
+ * ------------------------------------------------------------------------------------------------------------ */
 
 static void summarize(const struct job *job)
 {
@@ -254,7 +257,8 @@ static void summarize(const struct job *job)
 	    (unsigned long long)artifact->arena_size);
 	for (uint32_t i = 0; i < artifact->refusal_count; i++) {
 		const struct md_artifact_refusal *refusal = &artifact->refusals[i];
-		say("refused: (%s, %u): %s", refusal->label ? refusal->label : "no label", refusal->batch, refusal->why);
+		say("refused: (%s, %u): %s", refusal->label ? refusal->label : "no label", refusal->batch,
+		    refusal->why);
 	}
 }
 

@@ -10,8 +10,8 @@ struct capture_scale_params {
 };
 
 HOSTCUDA_KERNEL(capture_scale, struct capture_scale_params, HOSTCUDA_PARAM(struct capture_scale_params, out),
-                HOSTCUDA_PARAM(struct capture_scale_params, in), HOSTCUDA_PARAM(struct capture_scale_params, weights),
-                HOSTCUDA_PARAM(struct capture_scale_params, n))
+		HOSTCUDA_PARAM(struct capture_scale_params, in), HOSTCUDA_PARAM(struct capture_scale_params, weights),
+		HOSTCUDA_PARAM(struct capture_scale_params, n))
 {
 	for (int32_t i = 0; i < p->n; i++)
 		p->out[i] = p->in[i] * p->weights[i];
@@ -23,7 +23,7 @@ struct capture_count_params {
 };
 
 HOSTCUDA_KERNEL(capture_count, struct capture_count_params, HOSTCUDA_PARAM(struct capture_count_params, counter),
-                HOSTCUDA_PARAM(struct capture_count_params, step))
+		HOSTCUDA_PARAM(struct capture_count_params, step))
 {
 	*p->counter += p->step;
 }
@@ -38,9 +38,9 @@ struct capture_finish_params {
 };
 
 HOSTCUDA_KERNEL(capture_finish, struct capture_finish_params, HOSTCUDA_PARAM(struct capture_finish_params, out),
-                HOSTCUDA_PARAM(struct capture_finish_params, in), HOSTCUDA_PARAM(struct capture_finish_params, table),
-                HOSTCUDA_PARAM(struct capture_finish_params, lists), HOSTCUDA_PARAM(struct capture_finish_params, index),
-                HOSTCUDA_PARAM(struct capture_finish_params, n))
+		HOSTCUDA_PARAM(struct capture_finish_params, in), HOSTCUDA_PARAM(struct capture_finish_params, table),
+		HOSTCUDA_PARAM(struct capture_finish_params, lists),
+		HOSTCUDA_PARAM(struct capture_finish_params, index), HOSTCUDA_PARAM(struct capture_finish_params, n))
 {
 	for (int32_t i = 0; i < p->n; i++)
 		p->out[i] = p->in[i] + p->table[p->index] + p->lists[0][i];

@@ -6,12 +6,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "driver/cuda_driver.h"
 #include "medusa/medusa.h"
 
-/* Arguments: IMAGE [kill] [update] [host]. kill: SIGKILL after the first graph; update, host: what makes a graph refused. */
+/*
+ * Arguments: IMAGE [kill] [update] [host] [full]. kill: SIGKILL after the first graph; update, host: what makes a graph
+ * refused; full: the disk is full once memory is allocated.
+ */
 
 enum { N = 64, TABLE_BYTES = 64 << 10, TABLE_INDEX = 9000 };
 
@@ -45,9 +49,9 @@ static CUdeviceptr allocate(const char *name, size_t bytes)
 
 static CUdeviceptr map(const char *name, size_t bytes)
 {
-	CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-		                     .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0 } };
-	CUmemAccessDesc access = { .location = prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+	CUmemAccessDesc access = {.location = prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 	CUmemGenericAllocationHandle handle;
 	CUdeviceptr address;
 	size_t granularity;
@@ -120,7 +124,7 @@ static void set_up(const char *image_path)
 	CALL(cuMemcpyHtoD_v2, it.weights, values, sizeof(values));
 	CALL(cuMemcpyHtoD_v2, it.aux, values, sizeof(values));
 	CALL(cuMemcpyHtoD_v2, it.list, &it.aux, 8);
-	CALL(cuMemcpyHtoD_v2, it.table + 4 * TABLE_INDEX, &(float){ 0.5f }, 4);
+	CALL(cuMemcpyHtoD_v2, it.table + 4 * TABLE_INDEX, &(float){0.5f}, 4);
 	CALL(cuStreamCreate, &it.stream, CU_STREAM_NON_BLOCKING);
 	CALL(cuStreamCreate, &it.side, CU_STREAM_NON_BLOCKING);
 	CALL(cuEventCreate, &it.fork, CU_EVENT_DISABLE_TIMING);
@@ -139,7 +143,7 @@ static void bind_all(void)
 static void launch_scale(void)
 {
 	int n = N;
-	void *params[] = { &it.temp, &it.in, &it.weights, &n };
+	void *params[] = {&it.temp, &it.in, &it.weights, &n};
 
 	CALL(cuLaunchKernel, it.scale, 1, 1, 1, 32, 1, 1, 0, it.stream, params, NULL);
 }
@@ -149,10 +153,10 @@ static void launch_count(CUstream stream)
 	struct {
 		CUdeviceptr counter;
 		uint32_t step;
-	} params = { it.state, 3 };
-	size_t size = 12;
-	void *extra[] = { CU_LAUNCH_PARAM_BUFFER_POINTER, &params, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
-		          CU_LAUNCH_PARAM_END };
+	} params = {it.state, 3};
+	size_t size = sizeof(params);
+	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &params, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
+			 CU_LAUNCH_PARAM_END};
 
 	CALL(cuLaunchKernel, it.count, 1, 1, 1, 1, 1, 1, 0, stream, NULL, extra);
 }
@@ -161,10 +165,17 @@ static void launch_finish(void)
 {
 	int index = TABLE_INDEX, n = N;
 	CUdeviceptr from = it.temp + N * 4;
-	void *params[] = { &it.out, &from, &it.table, &it.list, &index, &n };
+	void *params[] = {&it.out, &from, &it.table, &it.list, &index, &n};
 	CUlaunchAttribute attributes[2];
-	CUlaunchConfig config = { .gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 64, .blockDimY = 1,
-		                  .blockDimZ = 1, .hStream = it.stream, .attrs = attributes, .numAttrs = 2 };
+	CUlaunchConfig config = {.gridDimX = 1,
+				 .gridDimY = 1,
+				 .gridDimZ = 1,
+				 .blockDimX = 64,
+				 .blockDimY = 1,
+				 .blockDimZ = 1,
+				 .hStream = it.stream,
+				 .attrs = attributes,
+				 .numAttrs = 2};
 
 	memset(attributes, 0, sizeof(attributes));
 	attributes[0].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
@@ -209,10 +220,16 @@ static CUgraphExec capture(bool with_host_node)
 static CUgraphExec build(void)
 {
 	int n = N;
-	void *params[] = { &it.temp, &it.in, &it.weights, &n };
-	CUDA_KERNEL_NODE_PARAMS kernel = { .func = it.scale, .gridDimX = 2, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 8,
-		                           .blockDimY = 1, .blockDimZ = 1, .kernelParams = params };
-	CUDA_MEMSET_NODE_PARAMS set = { .dst = it.out, .value = 0x3f800000, .elementSize = 4, .width = N, .height = 1 };
+	void *params[] = {&it.temp, &it.in, &it.weights, &n};
+	CUDA_KERNEL_NODE_PARAMS kernel = {.func = it.scale,
+					  .gridDimX = 2,
+					  .gridDimY = 1,
+					  .gridDimZ = 1,
+					  .blockDimX = 8,
+					  .blockDimY = 1,
+					  .blockDimZ = 1,
+					  .kernelParams = params};
+	CUDA_MEMSET_NODE_PARAMS set = {.dst = it.out, .value = 0x3f800000, .elementSize = 4, .width = N, .height = 1};
 	CUgraphNode scale, empty, memset_node;
 	CUcontext context;
 	CUgraphExec exec;
@@ -283,16 +300,27 @@ static bool has(int argc, char *argv[], const char *word)
 	return false;
 }
 
+/* From now on no file can grow, as on a full disk. Device memory, which hostcuda keeps in files, is allocated by then. */
+static void fill_disk(void)
+{
+	struct rlimit limit = {1, 1};
+
+	signal(SIGXFSZ, SIG_IGN);
+	setrlimit(RLIMIT_FSIZE, &limit);
+}
+
 int main(int argc, char *argv[])
 {
-	struct md_error err = { 0 };
+	struct md_error err = {0};
 	CUgraphExec first, second, third;
 
 	if (argc < 2 || md_cuda_load(&err) != MD_OK) {
-		fprintf(stderr, "capture_subject IMAGE [kill] [update] [host]: %s\n", err.message);
+		fprintf(stderr, "capture_subject IMAGE [kill] [update] [host] [full]: %s\n", err.message);
 		return 9;
 	}
 	set_up(argv[1]);
+	if (has(argc, argv, "full"))
+		fill_disk();
 	bind_all();
 	for (int i = 0; i < 5; i++)
 		launch_scale();
