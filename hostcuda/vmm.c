@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Virtual memory management: physical memory is a memfd, a mapping an mmap of it, access rights an mprotect. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "hostcuda/device_state.h"
+
+struct hc_physical {
+	int refs;    /* the handle's, one for each retain, and one for each mapping */
+	int handles; /* those of them that cuMemRelease gives back */
+	int fd;
+	size_t size;
+	CUmemAllocationProp prop;
+	bool imported; /* another process pays for it */
+};
+
+struct reservation {
+	uint64_t address;
+	size_t size;
+	struct reservation *next;
+};
+
+static struct reservation *reservations;
+
+static struct hc_physical *physical_of(CUmemGenericAllocationHandle handle)
+{
+	const void *object = (const void *)(uintptr_t)handle;
+	return hc_handle_kind(object) == HC_PHYSICAL ? (struct hc_physical *)(uintptr_t)handle : NULL;
+}
+
+static void physical_unref(struct hc_physical *physical)
+{
+	if (--physical->refs)
+		return;
+	if (!physical->imported)
+		hc_device_credit(hc_device_at(physical->prop.location.id), physical->size);
+	hc_handle_remove(physical);
+	close(physical->fd);
+	free(physical);
+}
+
+static CUresult physical_make(int fd, size_t size, const CUmemAllocationProp *prop, bool imported, CUmemGenericAllocationHandle *handle)
+{
+	struct hc_physical *physical = calloc(1, sizeof(*physical));
+	if (!physical || !hc_handle_add(physical, HC_PHYSICAL)) {
+		free(physical);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*physical = (struct hc_physical){ 1, 1, fd, size, *prop, imported };
+	*handle = (CUmemGenericAllocationHandle)(uintptr_t)physical;
+	return CUDA_SUCCESS;
+}
+
+static CUresult check_prop(const CUmemAllocationProp *prop)
+{
+	const unsigned exportable = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	if (!prop || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED || prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!hc_device_at(prop->location.id))
+		return CUDA_ERROR_INVALID_DEVICE;
+	return (unsigned)prop->requestedHandleTypes & ~exportable ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+}
+
+CUresult hc_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop, CUmemAllocationGranularity_flags option)
+{
+	(void)option; /* the least and the recommended one are the same */
+	if (!granularity)
+		return CUDA_ERROR_INVALID_VALUE;
+	HC_TRY(check_prop(prop));
+	*granularity = HC_GRANULARITY;
+	return CUDA_SUCCESS;
+}
+
+CUresult hc_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop, unsigned long long flags)
+{
+	HC_STATE_GUARD();
+	if (!handle || !size || size % HC_GRANULARITY || flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	HC_TRY(check_prop(prop));
+	struct hc_device *device = hc_device_at(prop->location.id);
+	HC_TRY(hc_device_charge(device, size));
+	int fd = memfd_create("hostcuda-memory", MFD_CLOEXEC);
+	CUresult result = fd >= 0 && !ftruncate(fd, (off_t)size) ? physical_make(fd, size, prop, false, handle) : CUDA_ERROR_OUT_OF_MEMORY;
+	if (result != CUDA_SUCCESS) {
+		hc_device_credit(device, size);
+		if (fd >= 0)
+			close(fd);
+	}
+	return result;
+}
+
+CUresult hc_cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+	HC_STATE_GUARD();
+	struct hc_physical *physical = physical_of(handle);
+	if (!physical || !physical->handles)
+		return CUDA_ERROR_INVALID_VALUE;
+	physical->handles--;
+	physical_unref(physical);
+	return CUDA_SUCCESS;
+}
+
+/* ---- reservations and mappings ------------------------------------------------------------------------------------------ */
+CUresult hc_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr, unsigned long long flags)
+{
+	HC_STATE_GUARD();
+	if (!ptr || !size || size % HC_GRANULARITY || (alignment & (alignment - 1)) || flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	struct reservation *reservation = calloc(1, sizeof(*reservation));
+	if (!reservation)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	CUresult result = hc_space_take(&reservation->address, size, alignment > HC_GRANULARITY ? alignment : HC_GRANULARITY, addr);
+	if (result != CUDA_SUCCESS) {
+		free(reservation);
+		return result;
+	}
+	reservation->size = size;
+	reservation->next = reservations;
+	reservations = reservation;
+	*ptr = reservation->address;
+	return CUDA_SUCCESS;
+}
+
+/* The first mapping at or after the address, before end. */
+static struct hc_memory *next_mapping(uint64_t address, uint64_t end)
+{
+	for (; address < end; address += HC_GRANULARITY) {
+		struct hc_memory *memory = hc_memory_at(address);
+		if (memory && memory->kind == HC_MEMORY_MAPPED)
+			return memory;
+	}
+	return NULL;
+}
+
+CUresult hc_cuMemAddressFree(CUdeviceptr ptr, size_t size)
+{
+	HC_STATE_GUARD();
+	for (struct reservation **link = &reservations; *link; link = &(*link)->next) {
+		struct reservation *reservation = *link;
+		if (reservation->address != ptr)
+			continue;
+		if (reservation->size != size || next_mapping(ptr, ptr + size))
+			return CUDA_ERROR_INVALID_VALUE;
+		*link = reservation->next;
+		hc_space_give(ptr, size);
+		free(reservation);
+		return CUDA_SUCCESS;
+	}
+	return CUDA_ERROR_INVALID_VALUE;
+}
+
+static bool is_reserved(uint64_t address, size_t size)
+{
+	for (const struct reservation *reservation = reservations; reservation; reservation = reservation->next)
+		if (address >= reservation->address && size <= reservation->size &&
+		    address - reservation->address <= reservation->size - size)
+			return true;
+	return false;
+}
+
+CUresult hc_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+	HC_STATE_GUARD();
+	struct hc_physical *physical = physical_of(handle);
+	if (!physical || !physical->handles || flags || !size || ptr % HC_GRANULARITY || size % HC_GRANULARITY || offset % HC_GRANULARITY)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (offset > physical->size || size > physical->size - offset || !is_reserved(ptr, size) || next_mapping(ptr, ptr + size))
+		return CUDA_ERROR_INVALID_VALUE;
+	struct hc_memory *memory = calloc(1, sizeof(*memory));
+	if (!memory)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*memory = (struct hc_memory){ .kind = HC_MEMORY_MAPPED, .address = ptr, .size = size, .extent = size, .physical = physical,
+		                      .physical_offset = offset, .device = hc_device_at(physical->prop.location.id) };
+	void *got = mmap((void *)ptr, size, PROT_NONE, MAP_SHARED | MAP_FIXED, physical->fd, (off_t)offset);
+	if (got == MAP_FAILED || hc_memory_add(memory) != CUDA_SUCCESS) {
+		hc_space_blank(ptr, size);
+		free(memory);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	physical->refs++;
+	return CUDA_SUCCESS;
+}
+
+/* Whether mappings fill the range exactly, each of them whole. */
+static bool whole_mappings(uint64_t address, size_t size)
+{
+	uint64_t end = address + size;
+	while (address < end) {
+		const struct hc_memory *memory = hc_memory_at(address);
+		if (!memory || memory->kind != HC_MEMORY_MAPPED || memory->address != address)
+			return false;
+		address += memory->size;
+	}
+	return address == end;
+}
+
+CUresult hc_cuMemUnmap(CUdeviceptr ptr, size_t size)
+{
+	HC_STATE_GUARD();
+	if (!size || !whole_mappings(ptr, size))
+		return CUDA_ERROR_INVALID_VALUE;
+	for (uint64_t address = ptr; address < ptr + size;) {
+		struct hc_memory *memory = hc_memory_at(address);
+		address += memory->size;
+		hc_space_blank(memory->address, memory->size);
+		physical_unref(memory->physical);
+		hc_memory_forget(memory);
+	}
+	return CUDA_SUCCESS;
+}
+
+static int protection_of(CUmemAccess_flags flags)
+{
+	return flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_READ | PROT_WRITE : flags == CU_MEM_ACCESS_FLAGS_PROT_READ ? PROT_READ : PROT_NONE;
+}
+
+/* Devices share the host's memory and its page tables: the last description decides for all of them. */
+CUresult hc_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
+{
+	HC_STATE_GUARD();
+	if (!desc || !count || !size || !whole_mappings(ptr, size))
+		return CUDA_ERROR_INVALID_VALUE;
+	for (size_t i = 0; i < count; i++) {
+		if (desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || desc[i].flags == 2 || desc[i].flags > 3)
+			return CUDA_ERROR_INVALID_VALUE;
+		if (!hc_device_at(desc[i].location.id))
+			return CUDA_ERROR_INVALID_DEVICE;
+	}
+	CUmemAccess_flags flags = desc[count - 1].flags;
+	for (uint64_t address = ptr; address < ptr + size;) {
+		struct hc_memory *memory = hc_memory_at(address);
+		address += memory->size;
+		if (mprotect((void *)memory->address, memory->size, protection_of(flags)))
+			return CUDA_ERROR_INVALID_VALUE;
+		memory->access = flags;
+	}
+	return CUDA_SUCCESS;
+}
+
+CUresult hc_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr)
+{
+	HC_STATE_GUARD();
+	struct hc_memory *memory = hc_memory_at(ptr);
+	if (!flags || !location || !memory || memory->kind != HC_MEMORY_MAPPED)
+		return CUDA_ERROR_INVALID_VALUE;
+	*flags = memory->access;
+	return CUDA_SUCCESS;
+}
+
+/* ---- sharing ------------------------------------------------------------------------------------------------------------ */
+CUresult hc_cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType handleType,
+                                         unsigned long long flags)
+{
+	HC_STATE_GUARD();
+	struct hc_physical *physical = physical_of(handle);
+	if (!shareableHandle || !physical || flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	if (!(physical->prop.requestedHandleTypes & handleType))
+		return CUDA_ERROR_INVALID_VALUE;
+	int fd = fcntl(physical->fd, F_DUPFD_CLOEXEC, 0);
+	if (fd < 0)
+		return CUDA_ERROR_OPERATING_SYSTEM;
+	*(int *)shareableHandle = fd;
+	return CUDA_SUCCESS;
+}
+
+CUresult hc_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle, CUmemAllocationHandleType shHandleType)
+{
+	HC_STATE_GUARD();
+	struct stat status;
+	int from = (int)(intptr_t)osHandle;
+	if (!handle || shHandleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (fstat(from, &status) || !S_ISREG(status.st_mode) || !status.st_size || (size_t)status.st_size % HC_GRANULARITY)
+		return CUDA_ERROR_INVALID_VALUE;
+	struct hc_context *context = hc_context_current();
+	CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		                     .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+		                     .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } };
+	prop.location.id = context ? context->device->ordinal : 0;
+	int fd = fcntl(from, F_DUPFD_CLOEXEC, 0);
+	if (fd < 0)
+		return CUDA_ERROR_OPERATING_SYSTEM;
+	CUresult result = physical_make(fd, (size_t)status.st_size, &prop, true, handle);
+	if (result != CUDA_SUCCESS)
+		close(fd);
+	return result;
+}
+
+CUresult hc_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
+{
+	HC_STATE_GUARD();
+	struct hc_memory *memory = hc_memory_at((uint64_t)(uintptr_t)addr);
+	if (!handle || !memory || memory->kind != HC_MEMORY_MAPPED)
+		return CUDA_ERROR_INVALID_VALUE;
+	memory->physical->refs++;
+	memory->physical->handles++;
+	*handle = (CUmemGenericAllocationHandle)(uintptr_t)memory->physical;
+	return CUDA_SUCCESS;
+}
+
+CUresult hc_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle)
+{
+	HC_STATE_GUARD();
+	struct hc_physical *physical = physical_of(handle);
+	if (!prop || !physical)
+		return CUDA_ERROR_INVALID_VALUE;
+	*prop = physical->prop;
+	return CUDA_SUCCESS;
+}
