@@ -1,0 +1,557 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Artifacts: every field comes back, damage and forgery are refused with a place, and graphs take few bytes. */
+#include "format/artifact.h"
+
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "format/file.h"
+#include "format/pack.h"
+#include "tests/artifact_samples.h"
+
+static char folder[64], path[128];
+
+static void setup(void)
+{
+	strcpy(folder, "/tmp/medusa-artifact-XXXXXX");
+	cr_assert(mkdtemp(folder), "a folder for the test");
+	snprintf(path, sizeof(path), "%s/a.medusa", folder);
+}
+
+static void teardown(void)
+{
+	unlink(path);
+	rmdir(folder);
+}
+
+static uint8_t *slurp(size_t *size)
+{
+	struct md_file_map map;
+	cr_assert(md_file_map(path, &map, NULL) == MD_OK, "map %s", path);
+	uint8_t *copy = malloc(map.size);
+	memcpy(copy, map.data, map.size);
+	*size = map.size;
+	md_file_unmap(&map);
+	return copy;
+}
+
+static uint8_t *sample_file(size_t *size)
+{
+	struct md_artifact artifact;
+	struct md_error err;
+	sample_artifact(&artifact);
+	cr_assert(md_artifact_write(&artifact, path, NULL, &err) == MD_OK, "write: %s", err.message);
+	md_artifact_finish(&artifact);
+	return slurp(size);
+}
+
+/* ---- round trip ---- */
+
+static void assert_text(const char *a, const char *b, const char *what)
+{
+	cr_assert((!a && !b) || (a && b && !strcmp(a, b)), "%s: %s, %s", what, a ? a : "(none)", b ? b : "(none)");
+}
+
+static void assert_same_nodes(const struct md_artifact_graph *a, const struct md_artifact_graph *b)
+{
+	cr_assert_eq(a->node_count, b->node_count, "nodes");
+	for (uint32_t i = 0; i < a->node_count; i++) {
+		const struct md_node *x = &a->nodes[i], *y = &b->nodes[i];
+		cr_assert(x->type == y->type && x->kernel == y->kernel && x->via_extra == y->via_extra, "node %u: kind", i);
+		cr_assert(!memcmp(x->grid, y->grid, sizeof(x->grid)) && !memcmp(x->block, y->block, sizeof(x->block)) &&
+		              x->shared_bytes == y->shared_bytes, "node %u: geometry", i);
+		cr_assert(x->params_size == y->params_size, "node %u: parameter size", i);
+		cr_assert(!x->params_size || !memcmp(x->params, y->params, x->params_size), "node %u: parameters", i);
+		cr_assert(x->attribute_count == y->attribute_count, "node %u: attributes", i);
+		for (uint32_t k = 0; k < x->attribute_count; k++)
+			cr_assert(x->attributes[k].id == y->attributes[k].id &&
+			              !memcmp(x->attributes[k].value, y->attributes[k].value, 64),
+			          "node %u: attribute %u", i, k);
+		cr_assert(x->type != MD_NODE_MEMSET || !memcmp(&x->memset, &y->memset, sizeof(x->memset)), "node %u", i);
+		cr_assert(x->type != MD_NODE_MEMCPY || !memcmp(&x->memcpy, &y->memcpy, sizeof(x->memcpy)), "node %u", i);
+	}
+}
+
+static void assert_same_pointers(const struct md_pointer *a, const struct md_pointer *b, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+		cr_assert(a[i].node == b[i].node && a[i].at == b[i].at && a[i].alloc == b[i].alloc &&
+		              a[i].kind == b[i].kind && a[i].offset == b[i].offset, "pointer %u", i);
+}
+
+static void assert_same_graph(const struct md_artifact_graph *a, const struct md_artifact_graph *b)
+{
+	assert_text(a->label, b->label, "label");
+	cr_assert(a->batch == b->batch && a->proof == b->proof && a->instantiate_flags == b->instantiate_flags, "head");
+	cr_assert(a->constant_words == b->constant_words && a->pointer_words == b->pointer_words &&
+	              a->noise_words == b->noise_words, "statistics");
+	assert_same_nodes(a, b);
+	cr_assert(a->edge_count == b->edge_count && !memcmp(a->edges, b->edges, a->edge_count * sizeof(*a->edges)), "edges");
+	cr_assert_eq(a->pointer_count, b->pointer_count, "pointers");
+	assert_same_pointers(a->pointers, b->pointers, a->pointer_count);
+	cr_assert(a->noise_count == b->noise_count && !memcmp(a->noise, b->noise, a->noise_count * sizeof(*a->noise)),
+	          "noise");
+}
+
+static void assert_same_tables(const struct md_artifact *a, const struct md_artifact *b)
+{
+	cr_assert(a->alloc_count == b->alloc_count && a->arena_size == b->arena_size, "allocations");
+	cr_assert(!memcmp(a->allocs, b->allocs, a->alloc_count * sizeof(*a->allocs)), "every allocation");
+	cr_assert_eq(a->binding_count, b->binding_count, "bindings");
+	for (uint32_t i = 0; i < a->binding_count; i++) {
+		assert_text(a->bindings[i].name, b->bindings[i].name, "binding");
+		cr_assert(a->bindings[i].size == b->bindings[i].size && a->bindings[i].role == b->bindings[i].role, "binding");
+	}
+	cr_assert_eq(a->image_count, b->image_count, "images");
+	for (uint32_t i = 0; i < a->image_count; i++) {
+		const struct md_image *x = &a->images[i], *y = &b->images[i];
+		cr_assert(md_hash_equal(&x->hash, &y->hash) && x->kind == y->kind && x->size == y->size &&
+		              x->file_offset == y->file_offset, "image %u", i);
+		assert_text(x->path, y->path, "path");
+		assert_text(x->build_id, y->build_id, "build id");
+		cr_assert(!x->data == !y->data && (!x->data || !memcmp(x->data, y->data, x->size)), "image %u: data", i);
+	}
+	cr_assert_eq(a->kernel_count, b->kernel_count, "kernels");
+	for (uint32_t i = 0; i < a->kernel_count; i++) {
+		const struct md_kernel *x = &a->kernels[i], *y = &b->kernels[i];
+		assert_text(x->name, y->name, "kernel");
+		cr_assert(x->image == y->image && x->param_count == y->param_count, "kernel %u", i);
+		cr_assert(!memcmp(x->params, y->params, x->param_count * sizeof(*x->params)), "parameters %u", i);
+		cr_assert(!memcmp(&x->state, &y->state, sizeof(x->state)), "state of kernel %u", i);
+	}
+}
+
+static void assert_same_rest(const struct md_artifact *a, const struct md_artifact *b)
+{
+	cr_assert(md_fingerprint_compare(&a->fingerprint, &b->fingerprint, NULL) == MD_OK, "fingerprint");
+	cr_assert(a->fingerprint.library_count == b->fingerprint.library_count, "libraries");
+	assert_text(a->fingerprint.libraries[0].path, b->fingerprint.libraries[0].path, "library");
+	assert_text(a->fingerprint.libraries[0].build_id, b->fingerprint.libraries[0].build_id, "build id");
+	cr_assert_eq(a->refusal_count, b->refusal_count, "refusals");
+	assert_text(a->refusals[0].label, b->refusals[0].label, "refusal");
+	assert_text(a->refusals[0].why, b->refusals[0].why, "refusal");
+	cr_assert(a->content_count == b->content_count, "contents");
+	const struct md_artifact_content *x = &a->contents[0], *y = &b->contents[0];
+	cr_assert(x->alloc == y->alloc && x->offset == y->offset && x->size == y->size, "content");
+	cr_assert(!memcmp(x->data, y->data, x->size) && x->pointer_count == y->pointer_count, "data of the content");
+	assert_same_pointers(x->pointers, y->pointers, x->pointer_count);
+	cr_assert(a->kv.present == b->kv.present && a->kv.blocks == b->kv.blocks && a->kv.peak == b->kv.peak &&
+	              a->kv.utilization_ppm == b->kv.utilization_ppm, "kv");
+	assert_text(a->kv.key, b->kv.key, "kv key");
+	assert_text(a->provenance.command, b->provenance.command, "command");
+	assert_text(a->provenance.created, b->provenance.created, "created");
+	assert_text(a->provenance.tool_version, b->provenance.tool_version, "tool version");
+	cr_assert(a->provenance.capture_count == 2 && b->provenance.capture_count == 2, "captures");
+	cr_assert(!memcmp(a->provenance.stages, b->provenance.stages, sizeof(struct md_stage_time)), "stages");
+}
+
+Test(artifact, every_field_comes_back, .init = setup, .fini = teardown)
+{
+	struct md_artifact before, after;
+	struct md_artifact_sizes written, read;
+	struct md_error err;
+	sample_artifact(&before);
+	cr_assert(md_artifact_write(&before, path, &written, &err) == MD_OK, "write: %s", err.message);
+	cr_assert(md_artifact_read(path, &after, &read, &err) == MD_OK, "read: %s", err.message);
+	cr_assert(written.file == read.file && written.section_count == 10 && read.section_count == 10, "sizes");
+	cr_assert_eq(before.graph_count, after.graph_count, "graphs");
+	for (uint32_t i = 0; i < before.graph_count; i++)
+		assert_same_graph(&before.graphs[i], &after.graphs[i]);
+	assert_same_tables(&before, &after);
+	assert_same_rest(&before, &after);
+	md_artifact_finish(&before);
+	md_artifact_finish(&after);
+}
+
+Test(artifact, an_empty_one_comes_back, .init = setup, .fini = teardown)
+{
+	struct md_artifact before = {0}, after;
+	struct md_error err;
+	cr_assert(md_artifact_write(&before, path, NULL, &err) == MD_OK, "write: %s", err.message);
+	cr_assert(md_artifact_read(path, &after, NULL, &err) == MD_OK, "read: %s", err.message);
+	cr_assert(!after.graph_count && !after.alloc_count && !after.kv.present, "nothing in it");
+	md_artifact_finish(&after);
+}
+
+Test(artifact, a_decode_step_takes_few_bytes_and_little_time, .init = setup, .fini = teardown)
+{
+	struct md_artifact before, after;
+	struct md_artifact_sizes sizes;
+	struct md_error err;
+	uint64_t stored = 0;
+	large_artifact(&before);
+	cr_assert(md_artifact_write(&before, path, &sizes, &err) == MD_OK, "write: %s", err.message);
+	uint64_t start = md_clock_ns();
+	cr_assert(md_artifact_read(path, &after, NULL, &err) == MD_OK, "read: %s", err.message);
+	uint64_t ns = md_clock_ns() - start;
+	for (uint32_t i = 0; i < sizes.section_count; i++) {
+		if (!strcmp(sizes.sections[i].name, "graphs") || !strcmp(sizes.sections[i].name, "pointers")) {
+			stored += sizes.sections[i].stored;
+			printf("%s: %lu bytes of %lu\n", sizes.sections[i].name, (unsigned long)sizes.sections[i].stored,
+			       (unsigned long)sizes.sections[i].raw);
+		}
+	}
+	double per_node = (double)stored / (LARGE_GRAPHS * LARGE_NODES);
+	printf("%.2f bytes a node; read in %.2f ms, %.0f ns a node\n", per_node, (double)ns / 1e6,
+	       (double)ns / (LARGE_GRAPHS * LARGE_NODES));
+	cr_assert(per_node <= 20, "%.2f bytes a node", per_node);
+	for (uint32_t i = 0; i < before.graph_count; i++)
+		assert_same_graph(&before.graphs[i], &after.graphs[i]);
+	md_artifact_finish(&before);
+	md_artifact_finish(&after);
+}
+
+/* ---- damage ---- */
+
+static enum md_status parse_copy(const void *data, size_t size, struct md_error *err)
+{
+	void *copy = malloc(size ? size : 1); /* exactly as large, for the sanitizer */
+	struct md_artifact artifact;
+	memcpy(copy, data, size);
+	enum md_status status = md_artifact_parse(copy, size, &artifact, NULL, err);
+	if (status == MD_OK)
+		md_artifact_finish(&artifact);
+	free(copy);
+	return status;
+}
+
+static bool has_place(const char *message)
+{
+	return strstr(message, "header") || (strstr(message, "section \"") && strstr(message, "offset"));
+}
+
+Test(artifact, every_truncation_is_refused, .init = setup, .fini = teardown)
+{
+	size_t size;
+	uint8_t *data = sample_file(&size);
+	for (size_t cut = 0; cut < size; cut++) {
+		struct md_error err = {0};
+		cr_assert(parse_copy(data, cut, &err) != MD_OK, "cut at %zu of %zu passes", cut, size);
+		cr_assert(has_place(err.message), "cut at %zu: where? %s", cut, err.message);
+	}
+	free(data);
+}
+
+Test(artifact, every_flipped_bit_is_refused, .init = setup, .fini = teardown)
+{
+	size_t size;
+	uint8_t *data = sample_file(&size);
+	for (size_t bit = 0; bit < size * 8; bit++) {
+		struct md_error err = {0};
+		data[bit / 8] ^= (uint8_t)(1u << bit % 8);
+		cr_assert(parse_copy(data, size, &err) != MD_OK, "bit %zu of %zu flipped unnoticed", bit, size * 8);
+		cr_assert(has_place(err.message), "bit %zu: where? %s", bit, err.message);
+		data[bit / 8] ^= (uint8_t)(1u << bit % 8);
+	}
+	free(data);
+}
+
+/* ---- forgery: well-formed files around mutated sections ---- */
+
+enum { HEADER = 64, ROW = 64 };
+
+static uint64_t get_u64(const uint8_t *at)
+{
+	uint64_t value;
+	memcpy(&value, at, sizeof(value));
+	return value;
+}
+
+static void seal(struct md_buf *file, uint32_t sections)
+{
+	struct md_buf both;
+	uint64_t size = file->size;
+	memcpy(file->data + 48, &size, 8);
+	md_buf_init(&both);
+	md_buf_put(&both, file->data, 56);
+	md_buf_put(&both, file->data + HEADER, (size_t)sections * ROW);
+	uint64_t checksum = md_hash_checksum(both.data, both.size);
+	memcpy(file->data + 56, &checksum, 8);
+	md_buf_finish(&both);
+}
+
+/* The file again, with the raw bytes of section `which` replaced. */
+static void forge(const uint8_t *data, uint32_t which, const void *raw, size_t raw_size, struct md_buf *out)
+{
+	uint32_t sections;
+	memcpy(&sections, data + 32, 4);
+	md_buf_init(out);
+	md_buf_put(out, data, HEADER + (size_t)sections * ROW);
+	for (uint32_t i = 0; i < sections; i++) {
+		const uint8_t *row = data + HEADER + (size_t)i * ROW;
+		uint64_t at = out->size, stored, size = get_u64(row + 32), checksum;
+		if (i == which) {
+			cr_assert(md_zip_append(out, raw, raw_size, 1, false, NULL) == MD_OK, "compress");
+			size = raw_size;
+		} else {
+			md_buf_put(out, data + get_u64(row + 16), get_u64(row + 24));
+		}
+		stored = out->size - at;
+		checksum = md_hash_checksum(out->data + at, stored);
+		uint8_t *fresh = out->data + HEADER + (size_t)i * ROW;
+		memcpy(fresh + 16, &at, 8);
+		memcpy(fresh + 24, &stored, 8);
+		memcpy(fresh + 32, &size, 8);
+		memcpy(fresh + 40, &checksum, 8);
+	}
+	seal(out, sections);
+}
+
+static uint8_t *raw_section(const uint8_t *data, uint32_t which, size_t *size)
+{
+	const uint8_t *row = data + HEADER + (size_t)which * ROW;
+	*size = get_u64(row + 32);
+	uint8_t *raw = malloc(*size);
+	cr_assert(md_zip_expand(data + get_u64(row + 16), get_u64(row + 24), raw, *size, NULL) == MD_OK, "expand");
+	return raw;
+}
+
+static uint64_t random_next(uint64_t *state)
+{
+	*state ^= *state << 13;
+	*state ^= *state >> 7;
+	*state ^= *state << 17;
+	return *state;
+}
+
+Test(artifact, forged_sections_never_crash, .init = setup, .fini = teardown)
+{
+	size_t size;
+	uint8_t *data = sample_file(&size);
+	uint64_t state = 88172645463325252;
+	int refused = 0;
+	for (int round = 0; round < 3000; round++) {
+		size_t raw_size;
+		uint32_t which = round % 3 ? 6 + (uint32_t)round % 2 : (uint32_t)(random_next(&state) % 10);
+		uint8_t *raw = raw_section(data, which, &raw_size);
+		for (int i = 0, n = 1 + (int)(random_next(&state) % 3); i < n; i++)
+			raw[random_next(&state) % raw_size] = (uint8_t)random_next(&state);
+		struct md_buf file;
+		struct md_error err = {0};
+		forge(data, which, raw, raw_size, &file);
+		enum md_status status = parse_copy(file.data, file.size, &err);
+		cr_assert(status == MD_OK || has_place(err.message), "round %d: where? %s", round, err.message);
+		refused += status != MD_OK;
+		md_buf_finish(&file);
+		free(raw);
+	}
+	cr_assert(refused > 1000, "only %d of 3000 forgeries were refused", refused);
+	free(data);
+}
+
+Test(artifact, announced_sizes_are_not_believed, .init = setup, .fini = teardown)
+{
+	size_t size;
+	uint8_t *data = sample_file(&size);
+	struct md_buf file;
+	struct md_error err = {0};
+	uint64_t huge = 5ull << 30;
+	md_buf_init(&file);
+	md_buf_put(&file, data, size);
+	memcpy(file.data + HEADER + 32, &huge, 8);
+	seal(&file, 10);
+	cr_assert_eq(parse_copy(file.data, file.size, &err), MD_ERR_TOO_LARGE, "%s", err.message);
+	cr_assert(strstr(err.message, "section \"fingerprint\" at offset"), "%s", err.message);
+	huge = 1 << 20;
+	memcpy(file.data + HEADER + 32, &huge, 8);
+	seal(&file, 10);
+	cr_assert_eq(parse_copy(file.data, file.size, &err), MD_ERR_CORRUPT, "%s", err.message);
+	cr_assert(strstr(err.message, "were announced"), "%s", err.message);
+	md_buf_finish(&file);
+	free(data);
+}
+
+static void assert_header_refused(uint8_t *data, size_t size, size_t at, uint8_t value, enum md_status expected,
+                                  const char *message)
+{
+	struct md_buf file;
+	struct md_error err = {0};
+	md_buf_init(&file);
+	md_buf_put(&file, data, size);
+	file.data[at] = value;
+	seal(&file, 10);
+	cr_assert_eq(parse_copy(file.data, file.size, &err), expected, "%s", err.message);
+	cr_assert(strstr(err.message, message), "\"%s\" lacks \"%s\"", err.message, message);
+	md_buf_finish(&file);
+}
+
+Test(artifact, versions_and_features, .init = setup, .fini = teardown)
+{
+	size_t size;
+	uint8_t *data = sample_file(&size);
+	assert_header_refused(data, size, 12, 9, MD_ERR_VERSION, "needs a reader of version 9");
+	assert_header_refused(data, size, 19, 1, MD_ERR_VERSION, "needs features 0x1000000");
+	assert_header_refused(data, size, 0, 'm', MD_ERR_CORRUPT, "not an artifact");
+	assert_header_refused(data, size, HEADER, 'x', MD_ERR_CORRUPT, "section \"fingerprint\" is missing");
+	struct md_buf file;
+	struct md_error err = {0};
+	md_buf_init(&file);
+	md_buf_put(&file, data, size);
+	file.data[8] = 7;  /* a newer version that this reader may still read */
+	file.data[24] = 1; /* with an optional feature */
+	seal(&file, 10);
+	cr_assert(parse_copy(file.data, file.size, &err) == MD_OK, "%s", err.message);
+	md_buf_finish(&file);
+	free(data);
+}
+
+/* ---- checks ---- */
+
+struct spoil {
+	const char *message;
+	void (*spoil)(struct md_artifact *artifact);
+};
+
+static void spoil_kernel(struct md_artifact *a)
+{
+	a->graphs[1].nodes[2].kernel = 99;
+}
+static void spoil_grid(struct md_artifact *a)
+{
+	a->graphs[0].nodes[0].grid[1] = 0;
+}
+static void spoil_type(struct md_artifact *a)
+{
+	a->graphs[0].nodes[5].type = 3;
+}
+static void spoil_params(struct md_artifact *a)
+{
+	a->graphs[0].nodes[0].params_size = 39;
+}
+static void spoil_edge(struct md_artifact *a)
+{
+	a->graphs[0].edges[3].to = 6;
+}
+static void spoil_self(struct md_artifact *a)
+{
+	a->graphs[0].edges[3].to = 3;
+}
+static void spoil_double_edge(struct md_artifact *a)
+{
+	a->graphs[0].edges[5] = a->graphs[0].edges[0];
+}
+static void spoil_cycle(struct md_artifact *a)
+{
+	a->graphs[0].edges[5] = (struct md_edge){.from = 5, .to = 1};
+}
+static void spoil_pointer_place(struct md_artifact *a)
+{
+	a->graphs[0].pointers[1].at = 33;
+}
+static void spoil_pointer_order(struct md_artifact *a)
+{
+	a->graphs[0].pointers[1].at = 7;
+}
+static void spoil_pointer_alloc(struct md_artifact *a)
+{
+	a->graphs[0].pointers[1].alloc = 4;
+}
+static void spoil_memset_pointer(struct md_artifact *a)
+{
+	a->graphs[0].pointers[6].at = 1;
+}
+static void spoil_noise(struct md_artifact *a)
+{
+	a->graphs[0].noise[1].size = 5;
+}
+static void spoil_arena(struct md_artifact *a)
+{
+	a->arena_size--;
+}
+static void spoil_overlap(struct md_artifact *a)
+{
+	a->allocs[3].arena_offset -= 512;
+}
+static void spoil_binding(struct md_artifact *a)
+{
+	a->allocs[0].binding = 2;
+}
+static void spoil_binding_name(struct md_artifact *a)
+{
+	free(a->bindings[0].name);
+	a->bindings[0].name = strdup("input");
+}
+static void spoil_image(struct md_artifact *a)
+{
+	a->kernels[0].image = 2;
+}
+static void spoil_label(struct md_artifact *a)
+{
+	a->graphs[1].batch = 1;
+}
+static void spoil_content(struct md_artifact *a)
+{
+	a->contents[0].offset = 8192 - 99;
+}
+static void spoil_content_class(struct md_artifact *a)
+{
+	a->contents[0].alloc = 1;
+}
+static void spoil_content_pointer(struct md_artifact *a)
+{
+	a->contents[0].pointers[0].at = 93;
+}
+
+static const struct spoil spoils[] = {
+	{"section \"graphs\": node 2 of graph decode/2: kernel index 99 of 2", spoil_kernel},
+	{"node 0 of graph decode/1: grid 1x0x1", spoil_grid},
+	{"node 5 of graph decode/1: type 3", spoil_type},
+	{"parameter 2 at 16 of 24 bytes, in a block of 39", spoil_params},
+	{"edge 3 of graph decode/1: from 3 to 6 of 6 nodes", spoil_edge},
+	{"edge 3 of graph decode/1: from 3 to 3", spoil_self},
+	{"two edges from 0 to 1", spoil_double_edge},
+	{"its edges form a cycle", spoil_cycle},
+	{"section \"pointers\": pointer 1 of graph decode/1: byte 33 of node 0", spoil_pointer_place},
+	{"byte 7 of node 0", spoil_pointer_order},
+	{"allocation index 4 of 4", spoil_pointer_alloc},
+	{"byte 1 of node 3", spoil_memset_pointer},
+	{"noise 1 of graph decode/1", spoil_noise},
+	{"section \"allocations\": allocation 3: 8192 bytes", spoil_arena},
+	{"overlap in the arena", spoil_overlap},
+	{"allocation 0: binding 2 of 2", spoil_binding},
+	{"the name input appears twice", spoil_binding_name},
+	{"kernel 0: image index 2 of 2", spoil_image},
+	{"graph decode/1 appears twice", spoil_label},
+	{"section \"contents\": content 0: 100 bytes at 8093", spoil_content},
+	{"must be private", spoil_content_class},
+	{"content 0: pointer 0 at 93 of 100", spoil_content_pointer},
+};
+
+Test(artifact, checks_refuse_what_points_nowhere, .init = setup, .fini = teardown)
+{
+	for (size_t i = 0; i < sizeof(spoils) / sizeof(*spoils); i++) {
+		struct md_artifact artifact;
+		struct md_error err = {0};
+		sample_artifact(&artifact);
+		spoils[i].spoil(&artifact);
+		cr_assert_eq(md_artifact_write(&artifact, path, NULL, &err), MD_ERR_CORRUPT, "%s passes", spoils[i].message);
+		cr_assert(strstr(err.message, spoils[i].message), "\"%s\" lacks \"%s\"", err.message, spoils[i].message);
+		cr_assert(access(path, F_OK) != 0, "nothing is written");
+		md_artifact_finish(&artifact);
+	}
+}
+
+/* ---- writing ---- */
+
+Test(artifact, a_failed_write_leaves_the_old_file, .init = setup, .fini = teardown)
+{
+	struct md_artifact artifact;
+	struct md_error err = {0};
+	char temporary[160];
+	snprintf(temporary, sizeof(temporary), "%s.tmp.%d", path, (int)getpid());
+	sample_artifact(&artifact);
+	cr_assert(md_artifact_write(&artifact, path, NULL, &err) == MD_OK, "%s", err.message);
+	cr_assert(symlink("/dev/full", temporary) == 0, "a full disk under the temporary name");
+	cr_assert_eq(md_artifact_write(&artifact, path, NULL, &err), MD_ERR_IO, "a full disk");
+	cr_assert(strstr(err.message, "No space left"), "%s", err.message);
+	struct md_artifact after;
+	cr_assert(md_artifact_read(path, &after, NULL, &err) == MD_OK, "the old one is there: %s", err.message);
+	md_artifact_finish(&after);
+	cr_assert_eq(md_artifact_write(&artifact, "/nonexistent/a", NULL, &err), MD_ERR_IO, "no such folder");
+	md_artifact_finish(&artifact);
+	cr_assert_eq(md_artifact_read("/nonexistent/a", &after, NULL, &err), MD_ERR_NOT_FOUND, "no such file");
+}
