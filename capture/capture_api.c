@@ -51,8 +51,7 @@ API const char *medusa_reason(void)
 	return reason;
 }
 
-/* ---- bindings and labels
- * ----------------------------------------------------------------------------------------------- */
+/* ---- bindings and labels ---- */
 
 /* Under md_capture.lock. */
 static bool remember_bind(uint64_t address, uint64_t bytes, enum md_bind_role role)
@@ -103,8 +102,7 @@ API int medusa_graph_label(void *exec, const char *label, unsigned batch)
 			    batch, exec);
 }
 
-/* ---- moments
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- moments ---- */
 
 API int medusa_mark(const char *name)
 {
@@ -139,8 +137,7 @@ API int medusa_stage(const char *name, uint64_t ns)
 	return succeed();
 }
 
-/* ---- KV capacity
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- KV capacity ---- */
 
 /*
  * A second capture must be a repetition of the first, so it takes the first one's bytes; the forward is run all the
@@ -189,8 +186,7 @@ API int medusa_kv_capacity(const struct medusa_kv_request *request, struct medus
 	return succeed();
 }
 
-/* ---- what only a restore does
- * ------------------------------------------------------------------------------------------------ */
+/* ---- what only a restore does ---- */
 
 API int medusa_graph_get(const char *label, unsigned batch, uint64_t timeout_ns, void **exec)
 {

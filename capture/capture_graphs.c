@@ -50,8 +50,7 @@ static void *take(struct walk *walk, size_t bytes)
 	return block;
 }
 
-/* ---- candidates for the probe
- * ------------------------------------------------------------------------------------------ */
+/* ---- candidates for the probe ---- */
 
 static void add_candidate(struct walk *walk, uint64_t word)
 {
@@ -70,8 +69,7 @@ static void add_candidates(struct walk *walk, const uint8_t *params, size_t size
 	}
 }
 
-/* ---- kernel nodes
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- kernel nodes ---- */
 
 static void copy_params(struct walk *walk, uint32_t at, void **values, const struct md_kernel *kernel)
 {
@@ -194,8 +192,7 @@ static void walk_kernel(struct walk *walk, uint32_t at, const struct md_capture_
 	copy_attributes(walk, walk->nodes[at], node, memo);
 }
 
-/* ---- the other nodes
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- the other nodes ---- */
 
 static void walk_memset(struct walk *walk, uint32_t at)
 {
@@ -374,8 +371,7 @@ static void walk_graph(struct walk *walk)
 	walk_edges(walk);
 }
 
-/* ---- the recorded graphs
- * ------------------------------------------------------------------------------------------------- */
+/* ---- the recorded graphs ---- */
 
 static int compare_u64(const void *a, const void *b)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shape of a hook: real call, then a note if recording; prototypes come from cuda.h and the list, so they can't drift. */
+/* Shape of a hook: the real call, then a note if recording; prototypes come from the list of entry points. */
 #ifndef MD_CAPTURE_CAPTURE_HOOKS_H
 #define MD_CAPTURE_CAPTURE_HOOKS_H
 

@@ -54,7 +54,8 @@ static bool in_capture(CUstream stream)
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 
 	return atomic_load_explicit(&md_capture.capturing, memory_order_relaxed) &&
-	       md_cuda.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+	       md_cuda.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
+	       status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
 static void launched(CUfunction func, CUstream stream, const CUlaunchAttribute *attributes, unsigned count)

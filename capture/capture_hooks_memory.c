@@ -9,7 +9,8 @@
 CUresult CUDAAPI cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
 MD_HOOK(cuCtxCreate_v2, (pctx, flags, dev), MD_NOTHING, md_capture_context_seen())
 
-CUresult CUDAAPI cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *params, int count, unsigned int flags, CUdevice dev)
+CUresult CUDAAPI cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *params, int count, unsigned int flags,
+                                CUdevice dev)
 MD_HOOK(cuCtxCreate_v3, (pctx, params, count, flags, dev), MD_NOTHING, md_capture_context_seen())
 
 CUresult CUDAAPI cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *params, unsigned int flags, CUdevice dev)
@@ -41,7 +42,8 @@ MD_HOOK(cuModuleLoadData, (module, image), MD_NOTHING, md_capture_module_loaded(
 
 CUresult CUDAAPI cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count, CUjit_option *options,
                                     void **values)
-MD_HOOK(cuModuleLoadDataEx, (module, image, count, options, values), MD_NOTHING, md_capture_module_loaded(*module, image))
+MD_HOOK(cuModuleLoadDataEx, (module, image, count, options, values), MD_NOTHING,
+        md_capture_module_loaded(*module, image))
 
 CUresult CUDAAPI cuModuleLoadFatBinary(CUmodule *module, const void *fatCubin)
 MD_HOOK(cuModuleLoadFatBinary, (module, fatCubin), MD_NOTHING, md_capture_module_loaded(*module, fatCubin))
@@ -96,9 +98,11 @@ MD_HOOK(cuLibraryGetModule, (pMod, library), MD_NOTHING, md_capture_library_modu
 #define BEFORE_ALLOC(bytes) (md_capture_context_seen(), md_capture_shift_before_alloc(bytes))
 
 CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
-MD_HOOK(cuMemAlloc_v2, (dptr, bytesize), BEFORE_ALLOC(bytesize), md_capture_alloc_note(MD_ALLOC_DEVICE, *dptr, bytesize))
+MD_HOOK(cuMemAlloc_v2, (dptr, bytesize), BEFORE_ALLOC(bytesize),
+        md_capture_alloc_note(MD_ALLOC_DEVICE, *dptr, bytesize))
 
-CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t width, size_t height, unsigned int element)
+CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t width, size_t height,
+                                    unsigned int element)
 MD_HOOK(cuMemAllocPitch_v2, (dptr, pPitch, width, height, element), BEFORE_ALLOC(width * height),
         md_capture_alloc_note(MD_ALLOC_PITCH, *dptr, *pPitch * height))
 

@@ -369,8 +369,7 @@ Test(capture, trace_says_what_was_done)
 	clean_up(&run);
 }
 
-/* ---- refusals
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- refusals ---- */
 
 Test(capture, host_node_is_refused_by_name)
 {
@@ -435,8 +434,7 @@ Test(capture, probe_can_be_turned_off)
 	clean_up(&run);
 }
 
-/* ---- ends
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- ends ---- */
 
 Test(capture, killed_process_leaves_a_readable_trace)
 {

@@ -238,8 +238,7 @@ static int verify(struct job *job)
 	return result;
 }
 
-/* ---- result
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- result ---- */
 
 static void summarize(const struct job *job)
 {
