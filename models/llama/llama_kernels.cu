@@ -7,6 +7,7 @@
 
 #define WARP 32
 #define ALL_LANES 0xffffffffu
+#define ATTENTION_THREADS 128
 
 /* ---- sums and maxima over a block -------------------- */
 
@@ -169,7 +170,7 @@ static __device__ float softmax_unscaled(float *scores, int length)
 static __device__ void weigh_values(float *out, const float *scores, const float *kv, const cache &c, int kv_head,
 				    int length, float total)
 {
-	__shared__ float meeting[1024];
+	__shared__ float meeting[ATTENTION_THREADS];
 	const int groups = max(1, (int)blockDim.x / c.head_dim), group = threadIdx.x / c.head_dim;
 
 	for (int base = 0; base < c.head_dim; base += blockDim.x) {
@@ -190,10 +191,10 @@ static __device__ void weigh_values(float *out, const float *scores, const float
 	}
 }
 
-extern "C" __global__ void llama_attention(float *out, const float *qkv, const float *kv, const int32_t *positions,
-					   const int32_t *slots, const int32_t *block_table, int32_t heads,
-					   int32_t kv_heads, int32_t head_dim, int32_t block_size, int32_t max_blocks,
-					   int32_t blocks, int32_t max_positions)
+extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS)
+    llama_attention(float *out, const float *qkv, const float *kv, const int32_t *positions, const int32_t *slots,
+		    const int32_t *block_table, int32_t heads, int32_t kv_heads, int32_t head_dim, int32_t block_size,
+		    int32_t max_blocks, int32_t blocks, int32_t max_positions)
 {
 	extern __shared__ float scores[]; /* [max_positions], then q [head_dim] */
 
