@@ -131,6 +131,39 @@ static enum md_status emit_graph(const struct md_analysis *analysis, const struc
 	return MD_OK;
 }
 
+static void drop_graph(struct md_artifact_graph *graph)
+{
+	struct md_artifact alone = {.graphs = malloc(sizeof *graph), .graph_count = 1};
+
+	if (!alone.graphs)
+		return; /* out of memory: the next allocation ends the analysis */
+	*alone.graphs = *graph;
+	md_artifact_finish(&alone);
+}
+
+/* One graph that breaks a rule of the format must not cost the others their artifact: it is refused with the rule. */
+static enum md_status try_graph(struct md_analysis *analysis, struct md_pair *pair, struct md_error *err)
+{
+	struct md_artifact alone = *analysis->out;
+	struct md_artifact_graph graph = {0};
+	struct md_error broken = {0};
+	enum md_status status = emit_graph(analysis, pair, &graph, err);
+
+	alone.graphs = &graph;
+	alone.graph_count = 1;
+	alone.refusal_count = alone.content_count = 0;
+	if (status == MD_OK && md_artifact_check(&alone, &broken) != MD_OK) {
+		if (broken.status == MD_ERR_NO_MEMORY)
+			status = md_analysis_no_memory(err);
+		md_pair_refuse(pair, "cannot be stored: %s", broken.message);
+	}
+	if (status == MD_OK && !pair->why)
+		analysis->out->graphs[analysis->out->graph_count++] = graph;
+	else
+		drop_graph(&graph);
+	return status;
+}
+
 static enum md_status emit_graphs(struct md_analysis *analysis, struct md_error *err)
 {
 	struct md_artifact *out = analysis->out;
@@ -142,11 +175,11 @@ static enum md_status emit_graphs(struct md_analysis *analysis, struct md_error 
 	if (!out->graphs || !out->refusals)
 		return md_analysis_no_memory(err);
 	for (uint32_t i = 0; i < analysis->pair_count; i++) {
-		const struct md_pair *pair = &analysis->pairs[i];
-		if (!pair->why) {
-			MD_FORWARD(emit_graph(analysis, pair, &out->graphs[out->graph_count++], err));
+		struct md_pair *pair = &analysis->pairs[i];
+		if (!pair->why)
+			MD_FORWARD(try_graph(analysis, pair, err));
+		if (!pair->why)
 			continue;
-		}
 		out->refusals[out->refusal_count++] =
 		    (struct md_artifact_refusal){md_analysis_copy_text(pair->label, &failed), pair->batch,
 		                                 md_analysis_copy_text(pair->why, &failed)};

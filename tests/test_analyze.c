@@ -75,6 +75,27 @@ Test(analyze, kernel_without_image_needs_a_unique_name)
 	}
 }
 
+/* Two edges between the same nodes have no place in the format: that graph is refused, the others are stored. */
+Test(analyze, a_graph_that_cannot_be_stored_is_refused_alone)
+{
+	struct builder b;
+	struct md_artifact artifact;
+
+	start(&b, 0x700000000000);
+	builder_kernel(&b, 0, "k", 8);
+	launch(&b, 0, 1);
+	launch(&b, 0, 2);
+	builder_launch(&b, 0, &(uint64_t){1}, 8);
+	builder_edge(&b, 0, 1);
+	builder_edge(&b, 0, 1);
+	analyze_one(&b, NULL, &artifact);
+	cr_assert(artifact.graph_count == 1 && find_graph(&artifact, "decode", 1), "the good graph stays");
+	cr_assert(strstr(refusal_of(&artifact, "decode", 2), "two edges from 0 to 1"), "'%s'",
+	          refusal_of(&artifact, "decode", 2));
+	md_artifact_finish(&artifact);
+	builder_finish(&b);
+}
+
 /* ---- images in files ---- */
 
 static char path[] = "/tmp/medusa-analyze-XXXXXX";
