@@ -328,6 +328,11 @@ static bool copy_from_fields(struct md_node *node, const uint64_t f[COPY_FIELDS]
 	return f[2] <= UINT32_MAX && f[3] <= UINT32_MAX;
 }
 
+static bool is_copy(const struct md_node *node)
+{
+	return node->type == MD_NODE_MEMSET || node->type == MD_NODE_MEMCPY;
+}
+
 static void put_copy(struct md_buf *out, const struct md_node *node, const struct md_node *predictor)
 {
 	uint64_t fields[COPY_FIELDS], predicted[COPY_FIELDS] = {0};
@@ -369,7 +374,8 @@ static void put_node(struct md_columns *columns, const struct md_columns_view *g
 		put_params(columns, node, predictor);
 	if (!(flags & SAME_ATTRIBUTES))
 		put_attributes(&columns->out[MD_COLUMN_ATTRIBUTES], node);
-	put_copy(&columns->out[MD_COLUMN_COPIES], node, predictor);
+	if (is_copy(node))
+		put_copy(&columns->out[MD_COLUMN_COPIES], node, predictor);
 	if (columns->with_sequences)
 		md_columns_put_difference(&columns->out[MD_COLUMN_SEQUENCES], node->sequence,
 		                          index ? graph->nodes[index - 1].sequence : 0);
@@ -399,7 +405,8 @@ static bool get_node(struct md_columns *columns, const struct md_columns_view *g
 	if (!get_attributes(&columns->in[MD_COLUMN_ATTRIBUTES], node, predictor, flags & SAME_ATTRIBUTES, arena,
 	                    budget))
 		return false;
-	get_copy(&columns->in[MD_COLUMN_COPIES], node, predictor);
+	if (is_copy(node))
+		get_copy(&columns->in[MD_COLUMN_COPIES], node, predictor);
 	if (columns->with_sequences)
 		node->sequence = md_columns_get_sum(&columns->in[MD_COLUMN_SEQUENCES],
 		                                    index ? graph->nodes[index - 1].sequence : 0);
