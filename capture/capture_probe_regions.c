@@ -84,15 +84,52 @@ static enum md_status add_outputs(struct md_capture_probe *probe, struct md_erro
 	return MD_OK;
 }
 
-static enum md_status load(struct md_probe_region *region, uint64_t *left, struct md_error *err)
+size_t md_capture_probe_chunk_count(const struct md_probe_region *region)
+{
+	return (size_t)((region->size + MD_PROBE_CHUNK_BYTES - 1) / MD_PROBE_CHUNK_BYTES);
+}
+
+size_t md_capture_probe_chunk_size(const struct md_probe_region *region, size_t chunk)
+{
+	uint64_t left = region->size - (uint64_t)chunk * MD_PROBE_CHUNK_BYTES;
+
+	return left < MD_PROBE_CHUNK_BYTES ? (size_t)left : MD_PROBE_CHUNK_BYTES;
+}
+
+static enum md_status load_chunks(struct md_capture_probe *probe, struct md_probe_region *region, struct md_error *err)
+{
+	size_t count = md_capture_probe_chunk_count(region);
+
+	region->chunks_before = calloc(count, sizeof(uint8_t *));
+	region->chunks_after = calloc(count, sizeof(uint8_t *));
+	if (!region->chunks_before || !region->chunks_after)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+	for (size_t i = 0; i < count; i++) {
+		size_t size = md_capture_probe_chunk_size(region, i);
+		MD_FORWARD(
+		    md_cuda_call(err, cuMemcpyDtoH_v2, probe->now, region->address + i * MD_PROBE_CHUNK_BYTES, size));
+		if (!memcmp(probe->now, probe->zeros, size))
+			continue;
+		region->chunks_before[i] = malloc(size);
+		if (!region->chunks_before[i])
+			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+		memcpy(region->chunks_before[i], probe->now, size);
+	}
+	return MD_OK;
+}
+
+static enum md_status load(struct md_capture_probe *probe, struct md_probe_region *region, uint64_t *left,
+			   struct md_error *err)
 {
 	if (region->size > *left)
 		return md_error_set(err, MD_ERR_TOO_LARGE, "%llu bytes at 0x%llx go beyond MEDUSA_PROBE_LIMIT",
 				    (unsigned long long)region->size, (unsigned long long)region->address);
 	*left -= region->size;
+	if (region->kind == MD_PROBE_REGION_OUTPUT)
+		return load_chunks(probe, region, err);
 	region->before = malloc(region->size);
-	region->after = malloc(region->size);
-	if (!region->before || !region->after)
+	region->poison = region->kind == MD_PROBE_REGION_PRIVATE ? malloc(region->size) : NULL;
+	if (!region->before || (region->kind == MD_PROBE_REGION_PRIVATE && !region->poison))
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %llu bytes",
 				    (unsigned long long)region->size);
 	if (region->kind == MD_PROBE_REGION_HOST) {
@@ -126,41 +163,59 @@ bool md_capture_probe_has_output(const struct md_capture_probe *probe)
 	return false;
 }
 
-static enum md_status allocate_now(struct md_capture_probe *probe, struct md_error *err)
+static enum md_status allocate_chunk(struct md_capture_probe *probe, struct md_error *err)
 {
-	uint64_t largest = 1;
+	void *locked = NULL;
 
-	for (uint32_t i = 0; i < probe->region_count; i++) {
-		if (probe->regions[i].kind == MD_PROBE_REGION_OUTPUT && probe->regions[i].size > largest)
-			largest = probe->regions[i].size;
-	}
-	probe->now = malloc(largest);
-	return probe->now ? MD_OK : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+	probe->zeros = calloc(1, MD_PROBE_CHUNK_BYTES);
+	probe->now_locked = md_cuda.cuMemHostAlloc(&locked, MD_PROBE_CHUNK_BYTES, 0) == CUDA_SUCCESS;
+	probe->now = probe->now_locked ? locked : malloc(MD_PROBE_CHUNK_BYTES);
+	return probe->now && probe->zeros ? MD_OK : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
 }
 
 enum md_status md_capture_probe_collect(struct md_capture_probe *probe, const uint64_t *candidates, size_t count,
 					uint64_t limit, struct md_error *err)
 {
+	MD_FORWARD(allocate_chunk(probe, err));
 	MD_FORWARD(add_outputs(probe, err));
 	for (size_t i = 0; i < count; i++)
 		MD_FORWARD(add_candidate(probe, candidates[i], err));
 	for (uint32_t i = 0; i < probe->region_count; i++) { /* grows while it runs */
-		MD_FORWARD(load(&probe->regions[i], &limit, err));
+		MD_FORWARD(load(probe, &probe->regions[i], &limit, err));
 		if (probe->regions[i].kind == MD_PROBE_REGION_PRIVATE)
 			MD_FORWARD(follow_pointers(probe, i, err));
 	}
-	return allocate_now(probe, err);
+	return MD_OK;
+}
+
+static void release_chunks(const struct md_probe_region *region)
+{
+	size_t count = md_capture_probe_chunk_count(region);
+
+	for (size_t i = 0; i < count; i++) {
+		if (region->chunks_before)
+			free(region->chunks_before[i]);
+		if (region->chunks_after)
+			free(region->chunks_after[i]);
+	}
+	free(region->chunks_before);
+	free(region->chunks_after);
 }
 
 void md_capture_probe_release(struct md_capture_probe *probe)
 {
 	for (uint32_t i = 0; i < probe->region_count; i++) {
 		free(probe->regions[i].before);
-		free(probe->regions[i].after);
+		free(probe->regions[i].poison);
+		release_chunks(&probe->regions[i]);
 	}
 	free(probe->regions);
 	free(probe->units);
-	free(probe->now);
+	free(probe->zeros);
+	if (probe->now_locked)
+		md_cuda.cuMemFreeHost(probe->now);
+	else
+		free(probe->now);
 	if (probe->scratch)
 		md_cuda.cuMemFree_v2(probe->scratch);
 	if (probe->stream)
@@ -205,8 +260,8 @@ static void poison_region(const struct md_capture_probe *probe, struct md_probe_
 	uint64_t at;
 
 	for (at = 0; at + 4 <= region->size; at += 4)
-		memcpy(region->after + at, &word, 4);
-	memcpy(region->after + at, &word, region->size - at);
+		memcpy(region->poison + at, &word, 4);
+	memcpy(region->poison + at, &word, region->size - at);
 	for (at = (8 - region->address % 8) % 8; probe->scratch && at + 8 <= region->size; at += 8) {
 		uint64_t pointer, bytes;
 		memcpy(&pointer, region->before + at, 8);
@@ -214,7 +269,7 @@ static void poison_region(const struct md_capture_probe *probe, struct md_probe_
 		if (bytes && bytes <= probe->scratch_size)
 			pointer = probe->scratch;
 		if (bytes)
-			memcpy(region->after + at, &pointer, 8);
+			memcpy(region->poison + at, &pointer, 8);
 	}
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Replays of the poison test on a private stream: poison, launch, compare, put every byte back. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -21,37 +22,70 @@ static enum md_status launch(struct md_capture_probe *probe, struct md_error *er
 	return status;
 }
 
-static enum md_status put_back(struct md_capture_probe *probe, struct md_error *err)
+static const uint8_t *chunk_before(const struct md_capture_probe *probe, const struct md_probe_region *region, size_t i)
+{
+	return region->chunks_before[i] ? region->chunks_before[i] : probe->zeros;
+}
+
+static enum md_status put_back_output(const struct md_capture_probe *probe, const struct md_probe_region *region,
+				      struct md_error *err)
+{
+	size_t count = region->chunks_before ? md_capture_probe_chunk_count(region) : 0;
+
+	for (size_t i = 0; i < count; i++)
+		MD_FORWARD(md_cuda_call(err, cuMemcpyHtoD_v2, region->address + i * MD_PROBE_CHUNK_BYTES,
+					chunk_before(probe, region, i), md_capture_probe_chunk_size(region, i)));
+	return MD_OK;
+}
+
+/* outputs: those too; a replay that went well has put them back while it compared them. */
+static enum md_status put_back(const struct md_capture_probe *probe, bool outputs, struct md_error *err)
 {
 	for (uint32_t i = 0; i < probe->region_count; i++) {
 		const struct md_probe_region *region = &probe->regions[i];
 		if (region->kind == MD_PROBE_REGION_HOST)
 			memcpy((void *)(uintptr_t)region->address, region->before, region->size);
-		else
+		else if (region->kind == MD_PROBE_REGION_PRIVATE)
 			MD_FORWARD(md_cuda_call(err, cuMemcpyHtoD_v2, region->address, region->before, region->size));
+		else if (outputs)
+			MD_FORWARD(put_back_output(probe, region, err));
 	}
 	return md_cuda_call(err, cuCtxSynchronize);
 }
 
-static enum md_status compare(struct md_capture_probe *probe, bool *equal, struct md_error *err)
+/* Each chunk is read once: compared with what is expected (or kept as that), and put back if the replay changed it. */
+static enum md_status take_outputs(struct md_capture_probe *probe, const struct md_probe_region *region, bool first,
+				   bool *equal, struct md_error *err)
 {
-	*equal = true;
-	for (uint32_t i = 0; i < probe->region_count && *equal; i++) {
-		const struct md_probe_region *region = &probe->regions[i];
-		if (region->kind != MD_PROBE_REGION_OUTPUT)
-			continue;
-		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoH_v2, probe->now, region->address, region->size));
-		*equal = !memcmp(probe->now, region->after, region->size);
+	size_t count = md_capture_probe_chunk_count(region);
+
+	for (size_t i = 0; i < count; i++) {
+		uint64_t address = region->address + i * MD_PROBE_CHUNK_BYTES;
+		size_t size = md_capture_probe_chunk_size(region, i);
+		const uint8_t *before = chunk_before(probe, region, i);
+		bool changed;
+		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoH_v2, probe->now, address, size));
+		changed = memcmp(probe->now, before, size) != 0;
+		if (first && changed) {
+			region->chunks_after[i] = malloc(size);
+			if (!region->chunks_after[i])
+				return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+			memcpy(region->chunks_after[i], probe->now, size);
+		}
+		*equal =
+		    *equal && (region->chunks_after[i] ? !memcmp(probe->now, region->chunks_after[i], size) : !changed);
+		if (changed)
+			MD_FORWARD(md_cuda_call(err, cuMemcpyHtoD_v2, address, before, size));
 	}
 	return MD_OK;
 }
 
-static enum md_status keep_outputs(struct md_capture_probe *probe, struct md_error *err)
+static enum md_status compare(struct md_capture_probe *probe, bool first, bool *equal, struct md_error *err)
 {
+	*equal = true;
 	for (uint32_t i = 0; i < probe->region_count; i++) {
-		const struct md_probe_region *region = &probe->regions[i];
-		if (region->kind == MD_PROBE_REGION_OUTPUT)
-			MD_FORWARD(md_cuda_call(err, cuMemcpyDtoH_v2, region->after, region->address, region->size));
+		if (probe->regions[i].kind == MD_PROBE_REGION_OUTPUT)
+			MD_FORWARD(take_outputs(probe, &probe->regions[i], first, equal, err));
 	}
 	return MD_OK;
 }
@@ -70,7 +104,7 @@ static enum md_status poison(struct md_capture_probe *probe, size_t from, size_t
 		while (from < to && !probe->units[from].keep && probe->units[from].region == first->region)
 			size += probe->units[from++].size;
 		MD_FORWARD(md_cuda_call(err, cuMemcpyHtoD_v2, region->address + first->offset,
-					region->after + first->offset, size));
+					region->poison + first->offset, size));
 	}
 	return MD_OK;
 }
@@ -80,7 +114,7 @@ static enum md_status finish(struct md_capture_probe *probe, enum md_status stat
 {
 	struct md_error second = {0};
 
-	if (put_back(probe, &second) == MD_OK)
+	if (put_back(probe, status != MD_OK, &second) == MD_OK)
 		return status;
 	probe->broken = true;
 	if (status == MD_OK)
@@ -91,11 +125,12 @@ static enum md_status finish(struct md_capture_probe *probe, enum md_status stat
 enum md_status md_capture_probe_first_replay(struct md_capture_probe *probe, struct md_error *err)
 {
 	enum md_status status;
+	bool equal;
 
 	MD_FORWARD(md_cuda_call(err, cuStreamCreate, &probe->stream, CU_STREAM_NON_BLOCKING));
 	status = launch(probe, err);
 	if (status == MD_OK)
-		status = keep_outputs(probe, err);
+		status = compare(probe, true, &equal, err);
 	return finish(probe, status, err);
 }
 
@@ -111,6 +146,6 @@ enum md_status md_capture_probe_replay(struct md_capture_probe *probe, size_t fr
 	if (status == MD_OK)
 		status = launch(probe, err);
 	if (status == MD_OK)
-		status = compare(probe, equal, err);
+		status = compare(probe, false, equal, err);
 	return finish(probe, status, err);
 }
