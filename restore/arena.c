@@ -63,7 +63,7 @@ static enum md_status place(struct md_restore *r, struct md_artifact_content *co
 }
 
 enum md_status md_restore_contents_place(struct md_restore *r, struct md_restore_graph *graph, bool again,
-                                         struct md_error *err)
+					 struct md_error *err)
 {
 	for (uint32_t i = 0; i < graph->content_count; i++) {
 		uint32_t index = graph->contents[i];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The background thread: resolves kernels, builds each graph as soon as it can, most wanted first, and takes all down. */
+/* The background thread: resolves kernels, builds each graph as soon as it can, most wanted first, and takes all down.
+ */
 #define MD_LOG_DOMAIN "restore"
 
 #include <errno.h>
@@ -15,9 +16,9 @@
 #include "restore/restore.h"
 
 struct md_restore md_restore = {
-	.work = PTHREAD_MUTEX_INITIALIZER,
-	.lock = PTHREAD_MUTEX_INITIALIZER,
-	.registry.lock = PTHREAD_MUTEX_INITIALIZER,
+    .work = PTHREAD_MUTEX_INITIALIZER,
+    .lock = PTHREAD_MUTEX_INITIALIZER,
+    .registry.lock = PTHREAD_MUTEX_INITIALIZER,
 };
 
 static pthread_once_t init_once = PTHREAD_ONCE_INIT;
@@ -26,7 +27,7 @@ static pthread_once_t init_once = PTHREAD_ONCE_INIT;
 
 static void read_steps(struct md_restore *r, const char *text)
 {
-	static const char *const names[] = { "loaded", "stored", "trigger" };
+	static const char *const names[] = {"loaded", "stored", "trigger"};
 	r->step_count = 0;
 	while (text && *text && r->step_count < MD_STEPS) {
 		size_t length = strcspn(text, ",");
@@ -107,7 +108,7 @@ bool md_restore_wait(struct md_restore *r, uint64_t deadline_ns)
 {
 	if (deadline_ns == UINT64_MAX)
 		return pthread_cond_wait(&r->changed, &r->lock) == 0;
-	struct timespec until = { (time_t)(deadline_ns / 1000000000u), (long)(deadline_ns % 1000000000u) };
+	struct timespec until = {(time_t)(deadline_ns / 1000000000u), (long)(deadline_ns % 1000000000u)};
 	return pthread_cond_timedwait(&r->changed, &r->lock, &until) != ETIMEDOUT;
 }
 
@@ -142,11 +143,11 @@ static enum md_status check_binding(const struct md_restore *r, uint32_t index, 
 	const struct md_binding *binding = &r->artifact.bindings[index];
 	if (r->binding_of[index] == MD_NONE)
 		return md_error_set(err, MD_ERR_NOT_FOUND, "binding \"%s\" (%llu bytes) was not made", binding->name,
-		                    (unsigned long long)binding->size);
+				    (unsigned long long)binding->size);
 	const struct md_bound *bound = &r->bound[r->binding_of[index]];
 	if (bound->size != binding->size)
 		return md_error_set(err, MD_ERR_MISMATCH, "binding \"%s\": artifact has %llu bytes, the engine %llu",
-		                    binding->name, (unsigned long long)binding->size, (unsigned long long)bound->size);
+				    binding->name, (unsigned long long)binding->size, (unsigned long long)bound->size);
 	return MD_OK;
 }
 
@@ -162,7 +163,7 @@ enum md_status md_restore_bindings_check(struct md_restore *r, struct md_restore
 /* 1: all there; 0: not yet; -1: never (and refused). */
 static int bindings_state(struct md_restore *r, struct md_restore_graph *graph)
 {
-	struct md_error err = { 0 };
+	struct md_error err = {0};
 	for (; graph->bindings_done < graph->binding_count; graph->bindings_done++) {
 		enum md_status status = check_binding(r, graph->bindings[graph->bindings_done], &err);
 		if (status == MD_ERR_NOT_FOUND)
@@ -200,7 +201,7 @@ struct work {
 
 static struct work pick(struct md_restore *r)
 {
-	struct work work = { .kernel = MD_NONE, .settled = true };
+	struct work work = {.kernel = MD_NONE, .settled = true};
 	for (uint32_t i = 0; i < r->artifact.graph_count; i++) {
 		struct md_restore_graph *graph = &r->graphs[r->order[i]];
 		if (graph->state != MD_GRAPH_WAITING)
@@ -230,7 +231,7 @@ static void note_first_ready(struct md_restore *r)
 
 static void build_graph(struct md_restore *r, struct md_restore_graph *graph)
 {
-	struct md_error err = { 0 };
+	struct md_error err = {0};
 	enum md_status status =
 	    md_restore_stages_run(md_restore_graph_stages, md_restore_graph_stage_count, r, graph, &err);
 	pthread_mutex_lock(&r->lock);
@@ -261,7 +262,7 @@ static void settle(struct md_restore *r)
 		md_restore_arena_free(r);
 	md_restore_images_unload(r, true);
 	md_info("%u of %u graphs restored, %u refused", r->stats.graphs_restored, r->stats.graphs_total,
-	        r->stats.graphs_refused);
+		r->stats.graphs_refused);
 }
 
 /* The driver serializes; a replay that is going on gets its turn. */
@@ -279,7 +280,7 @@ static void run_graphs(struct md_restore *r)
 	while (!atomic_load(&r->stop)) {
 		pthread_mutex_lock(&r->work);
 		pthread_mutex_lock(&r->lock);
-		struct work work = r->verify ? (struct work){ .kernel = MD_NONE } : pick(r);
+		struct work work = r->verify ? (struct work){.kernel = MD_NONE} : pick(r);
 		bool idle = !work.graph && work.kernel == MD_NONE;
 		if (idle && (settled || !work.settled)) {
 			pthread_cond_broadcast(&r->changed); /* refusals that pick() found */
@@ -318,8 +319,9 @@ bool md_restore_thread_enter(struct md_restore *r, const char *name)
 
 static void open_session(struct md_restore *r)
 {
-	struct md_error err = { 0 };
-	enum md_status status = md_restore_stages_run(md_restore_session_stages, md_restore_session_stage_count, r, NULL, &err);
+	struct md_error err = {0};
+	enum md_status status =
+	    md_restore_stages_run(md_restore_session_stages, md_restore_session_stage_count, r, NULL, &err);
 	pthread_mutex_lock(&r->lock);
 	r->phase = status == MD_OK ? MD_PHASE_OPEN : MD_PHASE_FAILED;
 	r->failure = err;
@@ -399,7 +401,7 @@ static void reset(struct md_restore *r, const char *reason)
 	md_map_init(&r->bound_names);
 	r->trigger_done = false;
 	r->images_first_ns = r->images_last_ns = r->last_bind_ns = r->functions_done_ns = 0;
-	r->stats = (struct medusa_stats){ .size = sizeof(r->stats) };
+	r->stats = (struct medusa_stats){.size = sizeof(r->stats)};
 	r->context = NULL;
 	r->phase = MD_PHASE_IDLE;
 	md_error_set(&r->failure, MD_ERR_NOT_FOUND, "%s", reason);
@@ -438,12 +440,12 @@ void md_restore_stop(const char *reason)
 
 static void refuse_users(struct md_restore *r, uint32_t kernel, struct md_restore_graph *graph)
 {
-	struct md_error err = { 0 };
+	struct md_error err = {0};
 	for (uint32_t k = 0; k < graph->kernel_count; k++) {
 		if (graph->kernels[k] != kernel || graph->handed_out || graph->state == MD_GRAPH_REFUSED)
 			continue;
 		md_error_set(&err, MD_ERR_MISMATCH, "kernel %s: the engine unloaded the module that it was found in",
-		             r->artifact.kernels[kernel].name);
+			     r->artifact.kernels[kernel].name);
 		if (graph->state == MD_GRAPH_READY)
 			r->stats.graphs_restored--;
 		md_restore_refuse(r, graph, &err);
@@ -461,7 +463,7 @@ static void forget_kernels(struct md_restore *r, void *handle)
 			refuse_users(r, i, &r->graphs[g]);
 		kernel->state = MD_KERNEL_REFUSED;
 		md_error_set(&kernel->reason, MD_ERR_MISMATCH, "kernel %s: the engine unloaded its module",
-		             r->artifact.kernels[i].name);
+			     r->artifact.kernels[i].name);
 	}
 }
 

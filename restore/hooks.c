@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hooks of the restore library: contexts, images, captures and replays are seen; everything else passes straight through. */
+/* Hooks of the restore library: contexts, images, captures and replays are seen; everything else passes straight
+ * through. */
 #include <pthread.h>
 
 #include "driver/hooks.h"
@@ -15,7 +16,10 @@
 
 /* ---- contexts ---- */
 
-static struct primary { CUcontext context; unsigned retained; } primaries[DEVICES_MAX];
+static struct primary {
+	CUcontext context;
+	unsigned retained;
+} primaries[DEVICES_MAX];
 static pthread_mutex_t primaries_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Outputs are handed on as pointers: a hook's arguments may be evaluated before the driver has filled them. */
@@ -39,8 +43,7 @@ static void context_dies(CUcontext context)
 #define hook_cuCtxCreate_v2(pctx, flags, dev) context_made(CALL(cuCtxCreate_v2, pctx, flags, dev), pctx)
 #define hook_cuCtxCreate_v3(pctx, array, n, flags, dev)                                                                \
 	context_made(CALL(cuCtxCreate_v3, pctx, array, n, flags, dev), pctx)
-#define hook_cuCtxCreate_v4(pctx, params, flags, dev)                                                                  \
-	context_made(CALL(cuCtxCreate_v4, pctx, params, flags, dev), pctx)
+#define hook_cuCtxCreate_v4(pctx, params, flags, dev) context_made(CALL(cuCtxCreate_v4, pctx, params, flags, dev), pctx)
 #define hook_cuCtxSetCurrent(ctx) context_made(CALL(cuCtxSetCurrent, ctx), &ctx)
 #define hook_cuCtxPushCurrent_v2(ctx) context_made(CALL(cuCtxPushCurrent_v2, ctx), &ctx)
 #define hook_cuCtxDestroy_v2(ctx) (context_dies(ctx), CALL(cuCtxDestroy_v2, ctx))
@@ -116,8 +119,7 @@ static void image_goes(void *handle)
 #define hook_cuModuleLoadData(m, image) image_loaded(CALL(cuModuleLoadData, m, image), m, false, image, NULL)
 #define hook_cuModuleLoadDataEx(m, image, n, options, values)                                                          \
 	image_loaded(CALL(cuModuleLoadDataEx, m, image, n, options, values), m, false, image, NULL)
-#define hook_cuModuleLoadFatBinary(m, image)                                                                           \
-	image_loaded(CALL(cuModuleLoadFatBinary, m, image), m, false, image, NULL)
+#define hook_cuModuleLoadFatBinary(m, image) image_loaded(CALL(cuModuleLoadFatBinary, m, image), m, false, image, NULL)
 #define hook_cuLibraryLoadData(l, code, o, v, n, lo, lv, ln)                                                           \
 	image_loaded(CALL(cuLibraryLoadData, l, code, o, v, n, lo, lv, ln), l, true, code, NULL)
 #define hook_cuLibraryLoadFromFile(l, name, o, v, n, lo, lv, ln)                                                       \
@@ -185,7 +187,8 @@ static CUresult capture_ended(CUresult result)
 {
 	unsigned now = atomic_load(&md_restore.captures);
 	/* An invalidated capture ends with an error; only "was not capturing" changes nothing. */
-	while (result != CUDA_ERROR_ILLEGAL_STATE && now && !atomic_compare_exchange_weak(&md_restore.captures, &now, now - 1))
+	while (result != CUDA_ERROR_ILLEGAL_STATE && now &&
+	       !atomic_compare_exchange_weak(&md_restore.captures, &now, now - 1))
 		;
 	return result;
 }

@@ -22,10 +22,10 @@ static enum md_status read_region(const char *path, const struct md_image *image
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got <= 0)
-			return md_error_set(err, MD_ERR_MISMATCH, "image file %s: %s at offset %llu, the image ends at %llu",
-			                    path, got < 0 ? strerror(errno) : "end of file",
-			                    (unsigned long long)(image->file_offset + done),
-			                    (unsigned long long)(image->file_offset + image->size));
+			return md_error_set(
+			    err, MD_ERR_MISMATCH, "image file %s: %s at offset %llu, the image ends at %llu", path,
+			    got < 0 ? strerror(errno) : "end of file", (unsigned long long)(image->file_offset + done),
+			    (unsigned long long)(image->file_offset + image->size));
 		done += (uint64_t)got;
 	}
 	struct md_hash hash = md_hash_bytes(out, image->size);
@@ -33,8 +33,8 @@ static enum md_status read_region(const char *path, const struct md_image *image
 		char now[MD_HASH_TEXT_BYTES], stored[MD_HASH_TEXT_BYTES];
 		md_hash_format(&hash, now);
 		md_hash_format(&image->hash, stored);
-		return md_error_set(err, MD_ERR_MISMATCH, "image file %s at offset %llu: content %s, artifact has %s", path,
-		                    (unsigned long long)image->file_offset, now, stored);
+		return md_error_set(err, MD_ERR_MISMATCH, "image file %s at offset %llu: content %s, artifact has %s",
+				    path, (unsigned long long)image->file_offset, now, stored);
 	}
 	return MD_OK;
 }
@@ -78,11 +78,12 @@ static enum md_status load(const struct md_image *image, CUlibrary *library, str
 	const void *code = image->data;
 	if (!code || image->kind == MD_IMAGE_PTX) { /* PTX is a text: it needs its NUL */
 		if (!image->data && !image->path)
-			return md_error_set(err, MD_ERR_MISMATCH, "the artifact neither stores the image nor names its file");
+			return md_error_set(err, MD_ERR_MISMATCH,
+					    "the artifact neither stores the image nor names its file");
 		copy = malloc(image->size + 1);
 		if (!copy)
 			return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for an image of %llu bytes",
-			                    (unsigned long long)image->size);
+					    (unsigned long long)image->size);
 		copy[image->size] = 0;
 		if (image->data)
 			memcpy(copy, image->data, image->size);
@@ -92,7 +93,8 @@ static enum md_status load(const struct md_image *image, CUlibrary *library, str
 	} else {
 		struct md_hash hash = md_hash_bytes(image->data, image->size);
 		if (!md_hash_equal(&hash, &image->hash))
-			return md_error_set(err, MD_ERR_MISMATCH, "the stored image's content is not what its hash says");
+			return md_error_set(err, MD_ERR_MISMATCH,
+					    "the stored image's content is not what its hash says");
 	}
 	return md_cuda_call(err, cuLibraryLoadData, library, code, NULL, NULL, 0, NULL, NULL, 0);
 }
@@ -111,7 +113,7 @@ enum md_status md_restore_image_load(struct md_restore *r, uint32_t index, struc
 		goto out;
 
 	CUlibrary library = NULL;
-	struct md_error reason = { 0 };
+	struct md_error reason = {0};
 	uint64_t start = md_clock_ns();
 	enum md_status status = load(&r->artifact.images[index], &library, &reason);
 	pthread_mutex_lock(&r->lock);
@@ -200,7 +202,7 @@ void md_restore_images_unload(struct md_restore *r, bool only_unused)
 		struct md_restore_image *image = &r->images[i];
 		if (image->state != MD_IMAGE_LOADED || (only_unused && used_by_ready(r, i)))
 			continue;
-		struct md_error err = { 0 };
+		struct md_error err = {0};
 		md_names_finish(&image->names);
 		if (md_cuda_call(&err, cuLibraryUnload, image->library) != MD_OK)
 			md_debug("image %u: %s", i, err.message);

@@ -12,7 +12,7 @@ void md_names_finish(struct md_names *names)
 {
 	free(names->handles);
 	free(names->names);
-	*names = (struct md_names){ 0 };
+	*names = (struct md_names){0};
 }
 
 /* Hashing costs a pass over the image: done only when the artifact might want it. */
@@ -41,8 +41,8 @@ static void add(struct md_registry *registry, const struct md_loaded *loaded)
 
 void md_registry_add(struct md_registry *registry, void *handle, bool is_library, const void *image)
 {
-	struct md_loaded loaded = { .handle = handle, .is_library = is_library };
-	struct md_image_span span = { 0 };
+	struct md_loaded loaded = {.handle = handle, .is_library = is_library};
+	struct md_image_span span = {0};
 	if (!is_library)
 		md_cuda.cuCtxGetCurrent(&loaded.context);
 	bool known = image && md_image_span(image, &span, NULL) == MD_OK;
@@ -61,7 +61,7 @@ void md_registry_add(struct md_registry *registry, void *handle, bool is_library
 void md_registry_add_file(struct md_registry *registry, void *handle, bool is_library, const char *path)
 {
 	const void *image = NULL;
-	struct stat info = { 0 };
+	struct stat info = {0};
 	MD_AUTO_FD int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
 	if (fd >= 0 && fstat(fd, &info) == 0 && info.st_size > 64) {
 		void *map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);

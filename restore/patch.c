@@ -14,7 +14,7 @@ static enum md_status patch_tensor_map(uint8_t *at, uint64_t address, struct md_
 }
 
 static enum md_status patch_word(struct md_node *node, const struct md_pointer *pointer, uint64_t address,
-                                 struct md_error *err)
+				 struct md_error *err)
 {
 	switch (node->type) {
 	case MD_NODE_KERNEL:

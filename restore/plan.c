@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What each graph needs (kernels, bindings, contents), in which order graphs are made, and in which order images load. */
+/* What each graph needs (kernels, bindings, contents), in which order graphs are made, and in which order images load.
+ */
 #define MD_LOG_DOMAIN "restore"
 
 #include <stdlib.h>
@@ -19,8 +20,8 @@ static void *zeroed(size_t count, size_t size)
 
 static bool marks_init(const struct md_artifact *a, struct marks *marks)
 {
-	*marks = (struct marks){ zeroed(a->kernel_count, 1), zeroed(a->alloc_count, 1), zeroed(a->content_count, 1),
-		                 zeroed(a->binding_count, 1) };
+	*marks = (struct marks){zeroed(a->kernel_count, 1), zeroed(a->alloc_count, 1), zeroed(a->content_count, 1),
+				zeroed(a->binding_count, 1)};
 	return marks->kernels && marks->allocs && marks->contents && marks->bindings;
 }
 
@@ -69,12 +70,14 @@ static enum md_status check_alloc(const struct md_artifact *a, uint32_t index, s
 {
 	const struct md_artifact_alloc *alloc = &a->allocs[index];
 	if (alloc->class == MD_CLASS_SEQUENCE)
-		return md_error_set(err, MD_ERR_UNSUPPORTED,
-		                    "allocation %u (%llu bytes) is known by its place in the sequence only: bind it by name", index,
-		                    (unsigned long long)alloc->size);
+		return md_error_set(
+		    err, MD_ERR_UNSUPPORTED,
+		    "allocation %u (%llu bytes) is known by its place in the sequence only: bind it by name", index,
+		    (unsigned long long)alloc->size);
 	if (alloc->class == MD_CLASS_PRIVATE && (alloc->family == MD_ALLOC_HOST || alloc->family == MD_ALLOC_GLOBAL))
-		return md_error_set(err, MD_ERR_UNSUPPORTED, "allocation %u is %s: it cannot be made anew for a graph", index,
-		                    alloc->family == MD_ALLOC_HOST ? "host memory that is not bound" : "a module's variable");
+		return md_error_set(
+		    err, MD_ERR_UNSUPPORTED, "allocation %u is %s: it cannot be made anew for a graph", index,
+		    alloc->family == MD_ALLOC_HOST ? "host memory that is not bound" : "a module's variable");
 	return MD_OK;
 }
 
@@ -96,27 +99,29 @@ static void mark_graph(const struct md_artifact *a, const struct md_artifact_gra
 }
 
 static enum md_status plan_graph(struct md_restore *r, struct md_restore_graph *graph, struct marks *marks,
-                                 struct md_error *err)
+				 struct md_error *err)
 {
 	const struct md_artifact *a = &r->artifact;
 	mark_graph(a, graph->stored, marks);
 	graph->kernel_count = count_marks(marks->kernels, a->kernel_count);
 	graph->binding_count = count_marks(marks->bindings, a->binding_count);
 	graph->content_count = count_marks(marks->contents, a->content_count);
-	graph->kernels = zeroed((size_t)graph->kernel_count + graph->binding_count + graph->content_count, sizeof(uint32_t));
+	graph->kernels =
+	    zeroed((size_t)graph->kernel_count + graph->binding_count + graph->content_count, sizeof(uint32_t));
 	if (!graph->kernels)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for the plan of %u graphs", a->graph_count);
 	graph->bindings = list_marks(marks->kernels, a->kernel_count, graph->kernels);
 	graph->contents = list_marks(marks->bindings, a->binding_count, graph->bindings);
 	list_marks(marks->contents, a->content_count, graph->contents);
-	struct md_error why = { 0 };
+	struct md_error why = {0};
 	for (uint32_t i = 0; i < a->alloc_count && !why.status; i++) {
 		if (marks->allocs[i])
 			check_alloc(a, i, &why);
 		graph->uses_arena |= marks->allocs[i] && a->allocs[i].class == MD_CLASS_PRIVATE;
 	}
 	if (!why.status && r->require_proof && graph->stored->proof == MD_PROOF_NONE)
-		md_error_set(&why, MD_ERR_UNPROVABLE, "it was made from one capture alone, and MEDUSA_REQUIRE_PROOF asks for proof");
+		md_error_set(&why, MD_ERR_UNPROVABLE,
+			     "it was made from one capture alone, and MEDUSA_REQUIRE_PROOF asks for proof");
 	if (why.status)
 		md_restore_refuse(r, graph, &why);
 	return MD_OK;
@@ -155,7 +160,8 @@ static void plan_images(struct md_restore *r)
 		const struct md_restore_graph *graph = &r->graphs[r->order[i]];
 		for (uint32_t k = 0; k < graph->kernel_count && graph->state == MD_GRAPH_WAITING; k++) {
 			uint32_t image = a->kernels[graph->kernels[k]].image;
-			if (image == MD_NONE || r->images[image].reason.status || (!a->images[image].data && !a->images[image].path))
+			if (image == MD_NONE || r->images[image].reason.status ||
+			    (!a->images[image].data && !a->images[image].path))
 				continue;
 			r->images[image].reason.status = MD_ERR_BUSY; /* listed; loading sets it anew */
 			r->image_order[r->image_order_count++] = image;
@@ -188,9 +194,9 @@ enum md_status md_restore_plan(struct md_restore *r, struct md_error *err)
 	r->content_placed = zeroed(a->content_count, sizeof(*r->content_placed));
 	r->addresses = zeroed(a->binding_count, sizeof(*r->addresses));
 	md_map_init(&r->binding_names);
-	struct marks marks = { 0 };
-	if (!r->addresses || !r->images || !r->image_order || !r->kernels || !r->graphs || !r->order || !r->binding_of || !r->content_placed ||
-	    !marks_init(a, &marks)) {
+	struct marks marks = {0};
+	if (!r->addresses || !r->images || !r->image_order || !r->kernels || !r->graphs || !r->order ||
+	    !r->binding_of || !r->content_placed || !marks_init(a, &marks)) {
 		marks_finish(&marks);
 		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for the plan of %u graphs", a->graph_count);
 	}

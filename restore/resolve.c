@@ -21,37 +21,39 @@ static enum md_status check_params(const struct md_kernel *kernel, CUfunction fu
 	for (uint32_t i = 0; i < kernel->param_count; i++) {
 		if (md_cuda.cuFuncGetParamInfo(function, i, &offset, &size) != CUDA_SUCCESS)
 			return md_error_set(err, MD_ERR_MISMATCH, "kernel %s: artifact has %u parameters, this one %u",
-			                    kernel->name, kernel->param_count, i);
+					    kernel->name, kernel->param_count, i);
 		if (offset != kernel->params[i].offset || size != kernel->params[i].size)
-			return md_error_set(err, MD_ERR_MISMATCH,
-			                    "kernel %s: parameter %u is %zu bytes at %zu, artifact has %u at %u", kernel->name,
-			                    i, size, offset, kernel->params[i].size, kernel->params[i].offset);
+			return md_error_set(
+			    err, MD_ERR_MISMATCH, "kernel %s: parameter %u is %zu bytes at %zu, artifact has %u at %u",
+			    kernel->name, i, size, offset, kernel->params[i].size, kernel->params[i].offset);
 	}
 	if (md_cuda.cuFuncGetParamInfo(function, kernel->param_count, &offset, &size) == CUDA_SUCCESS)
-		return md_error_set(err, MD_ERR_MISMATCH, "kernel %s: artifact has %u parameters, this one more", kernel->name,
-		                    kernel->param_count);
+		return md_error_set(err, MD_ERR_MISMATCH, "kernel %s: artifact has %u parameters, this one more",
+				    kernel->name, kernel->param_count);
 	return MD_OK;
 }
 
-static enum md_status check_attribute(const struct md_kernel *kernel, CUfunction function, CUfunction_attribute attribute,
-                                      int stored, const char *what, struct md_error *err)
+static enum md_status check_attribute(const struct md_kernel *kernel, CUfunction function,
+				      CUfunction_attribute attribute, int stored, const char *what,
+				      struct md_error *err)
 {
 	int now = 0;
 	if (stored == 0)
 		return MD_OK;
 	MD_FORWARD(md_cuda_call(err, cuFuncGetAttribute, &now, attribute, function));
 	if (now != stored)
-		return md_error_set(err, MD_ERR_MISMATCH, "kernel %s: %s: artifact has %d, this one %d", kernel->name, what,
-		                    stored, now);
+		return md_error_set(err, MD_ERR_MISMATCH, "kernel %s: %s: artifact has %d, this one %d", kernel->name,
+				    what, stored, now);
 	return MD_OK;
 }
 
 static enum md_status check_function(const struct md_kernel *kernel, CUfunction function, struct md_error *err)
 {
 	MD_FORWARD(check_params(kernel, function, err));
-	MD_FORWARD(check_attribute(kernel, function, CU_FUNC_ATTRIBUTE_NUM_REGS, kernel->state.registers, "registers", err));
+	MD_FORWARD(
+	    check_attribute(kernel, function, CU_FUNC_ATTRIBUTE_NUM_REGS, kernel->state.registers, "registers", err));
 	return check_attribute(kernel, function, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, kernel->state.static_shared_bytes,
-	                       "static shared bytes", err);
+			       "static shared bytes", err);
 }
 
 static enum md_status set_at_least(CUfunction function, CUfunction_attribute attribute, int value, struct md_error *err)
@@ -68,12 +70,12 @@ static enum md_status prepare_function(const struct md_kernel *kernel, CUfunctio
 	MD_FORWARD(md_cuda_call(err, cuFuncLoad, function));
 	if (state->max_dynamic_shared_bytes > 0)
 		MD_FORWARD(set_at_least(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-		                        state->max_dynamic_shared_bytes, err));
+					state->max_dynamic_shared_bytes, err));
 	if (state->non_portable_cluster > 0)
 		MD_FORWARD(set_at_least(function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1, err));
 	if (state->preferred_carveout > 0)
-		MD_FORWARD(md_cuda_call(err, cuFuncSetAttribute, function, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
-		                        state->preferred_carveout));
+		MD_FORWARD(md_cuda_call(err, cuFuncSetAttribute, function,
+					CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, state->preferred_carveout));
 	return MD_OK;
 }
 
@@ -97,11 +99,11 @@ static enum md_status list_names(const struct place *place, struct md_error *err
 	}
 	enum md_status status =
 	    place->is_library
-	        ? md_cuda_call(err, cuLibraryEnumerateKernels, (CUkernel *)names->handles, count, place->handle)
-	        : md_cuda_call(err, cuModuleEnumerateFunctions, (CUfunction *)names->handles, count, place->handle);
+		? md_cuda_call(err, cuLibraryEnumerateKernels, (CUkernel *)names->handles, count, place->handle)
+		: md_cuda_call(err, cuModuleEnumerateFunctions, (CUfunction *)names->handles, count, place->handle);
 	for (unsigned i = 0; status == MD_OK && i < count; i++) {
 		CUresult named = place->is_library ? md_cuda.cuKernelGetName(&names->names[i], names->handles[i])
-		                                   : md_cuda.cuFuncGetName(&names->names[i], names->handles[i]);
+						   : md_cuda.cuFuncGetName(&names->names[i], names->handles[i]);
 		if (named != CUDA_SUCCESS)
 			names->names[i] = NULL;
 	}
@@ -122,7 +124,7 @@ static enum md_status to_function(const struct place *place, void *handle, CUfun
 
 /* Local symbols: the driver does not find them by name but lists them. Of several, one must have the layout. */
 static enum md_status find_by_enumeration(const struct place *place, const struct md_kernel *kernel, CUfunction *out,
-                                          struct md_error *err)
+					  struct md_error *err)
 {
 	if (!place->names->read)
 		MD_FORWARD(list_names(place, err));
@@ -136,8 +138,8 @@ static enum md_status find_by_enumeration(const struct place *place, const struc
 		if (check_function(kernel, candidate, err) != MD_OK)
 			continue;
 		if (found)
-			return md_error_set(err, MD_ERR_AMBIGUOUS, "kernel %s: its image has several of that name and layout",
-			                    kernel->name);
+			return md_error_set(err, MD_ERR_AMBIGUOUS,
+					    "kernel %s: its image has several of that name and layout", kernel->name);
 		found = candidate;
 	}
 	if (!found)
@@ -147,12 +149,12 @@ static enum md_status find_by_enumeration(const struct place *place, const struc
 }
 
 static enum md_status find_in(const struct place *place, const struct md_kernel *kernel, CUfunction *out,
-                              struct md_error *err)
+			      struct md_error *err)
 {
 	void *handle = NULL;
 	CUresult result = place->is_library
-	                      ? md_cuda.cuLibraryGetKernel((CUkernel *)&handle, place->handle, kernel->name)
-	                      : md_cuda.cuModuleGetFunction((CUfunction *)&handle, place->handle, kernel->name);
+			      ? md_cuda.cuLibraryGetKernel((CUkernel *)&handle, place->handle, kernel->name)
+			      : md_cuda.cuModuleGetFunction((CUfunction *)&handle, place->handle, kernel->name);
 	if (result == CUDA_ERROR_NOT_FOUND)
 		return find_by_enumeration(place, kernel, out, err);
 	MD_FORWARD(md_cuda_status(result, place->is_library ? "cuLibraryGetKernel" : "cuModuleGetFunction", err));
@@ -168,17 +170,17 @@ static enum md_status find_in(const struct place *place, const struct md_kernel 
  * and then the match must be unique. The registry's entries stay: removing one takes the work lock, which we hold.
  */
 static enum md_status find_loaded(struct md_restore *r, uint32_t index, void **home, CUfunction *out,
-                                  struct md_error *err)
+				  struct md_error *err)
 {
 	const struct md_kernel *kernel = &r->artifact.kernels[index];
 	const struct md_image *image = kernel->image == MD_NONE ? NULL : &r->artifact.images[kernel->image];
-	struct md_loaded first = { 0 };
-	struct md_error best = { 0 };
+	struct md_loaded first = {0};
+	struct md_error best = {0};
 	md_error_set(&best, MD_ERR_NOT_FOUND, "kernel %s: no image loaded in this process holds it", kernel->name);
 	for (size_t i = 0;; i++) {
 		pthread_mutex_lock(&r->registry.lock);
 		bool end = i >= r->registry.count;
-		struct md_loaded entry = end ? (struct md_loaded){ 0 } : r->registry.items[i];
+		struct md_loaded entry = end ? (struct md_loaded){0} : r->registry.items[i];
 		pthread_mutex_unlock(&r->registry.lock);
 		if (end)
 			break;
@@ -186,8 +188,8 @@ static enum md_status find_loaded(struct md_restore *r, uint32_t index, void **h
 			continue;
 		if (image && (!entry.hashed || !md_hash_equal(&entry.hash, &image->hash)))
 			continue;
-		struct place place = { entry.handle, entry.is_library, &entry.names };
-		struct md_error why = { 0 };
+		struct place place = {entry.handle, entry.is_library, &entry.names};
+		struct md_error why = {0};
 		CUfunction function = NULL;
 		bool had_names = entry.names.read;
 		enum md_status status = find_in(&place, kernel, &function, &why);
@@ -202,8 +204,9 @@ static enum md_status find_loaded(struct md_restore *r, uint32_t index, void **h
 			continue;
 		}
 		if (*out && !(entry.hashed && first.hashed && md_hash_equal(&first.hash, &entry.hash)))
-			return md_error_set(err, MD_ERR_AMBIGUOUS, "kernel %s: its image is unknown and several that are loaded hold it",
-			                    kernel->name);
+			return md_error_set(err, MD_ERR_AMBIGUOUS,
+					    "kernel %s: its image is unknown and several that are loaded hold it",
+					    kernel->name);
 		if (!*out) {
 			*out = function;
 			*home = entry.handle;
@@ -224,11 +227,12 @@ static enum md_status find_stored(struct md_restore *r, uint32_t index, CUfuncti
 		return md_error_set(err, MD_ERR_NOT_FOUND, "kernel %s: its image is unknown", kernel->name);
 	const struct md_image *image = &r->artifact.images[kernel->image];
 	if (!image->data && !image->path)
-		return md_error_set(err, MD_ERR_NOT_FOUND, "kernel %s: its image is neither stored nor in a file", kernel->name);
+		return md_error_set(err, MD_ERR_NOT_FOUND, "kernel %s: its image is neither stored nor in a file",
+				    kernel->name);
 	if (md_restore_image_load(r, kernel->image, err) != MD_OK)
 		return md_error_prefix(err, "kernel %s", kernel->name);
 	struct md_restore_image *ours = &r->images[kernel->image];
-	struct place place = { ours->library, true, &ours->names };
+	struct place place = {ours->library, true, &ours->names};
 	return find_in(&place, kernel, out, err);
 }
 
@@ -282,7 +286,7 @@ void md_restore_kernel_resolve(struct md_restore *r, uint32_t index)
 	uint64_t start = md_clock_ns();
 	for (; kernel->step < r->step_count; kernel->step++) {
 		enum md_step step = r->steps[kernel->step];
-		struct md_error err = { 0 };
+		struct md_error err = {0};
 		if (step == MD_STEP_TRIGGER && !r->trigger_done) {
 			publish(r, kernel, MD_KERNEL_TRIGGER, start);
 			return;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Internal state of the restore library: one artifact, one context, one background thread, graphs on their way to ready. */
+/* Internal state of the restore library: one artifact, one context, one background thread, graphs on their way to
+ * ready. */
 #ifndef MD_RESTORE_RESTORE_H
 #define MD_RESTORE_RESTORE_H
 
@@ -19,7 +20,7 @@ enum md_step { MD_STEP_LOADED = 1, MD_STEP_STORED = 2, MD_STEP_TRIGGER = 3 };
 
 /* Names of all kernels of a module or library, read when a kernel is found by enumeration only. */
 struct md_names {
-	void **handles; /* CUkernel of a library, CUfunction of a module */
+	void **handles;     /* CUkernel of a library, CUfunction of a module */
 	const char **names; /* the driver's */
 	unsigned count;
 	bool read;
@@ -28,7 +29,7 @@ void md_names_finish(struct md_names *names);
 
 /* A module or library that this process has loaded by itself. */
 struct md_loaded {
-	void *handle; /* CUmodule or CUlibrary */
+	void *handle;      /* CUmodule or CUlibrary */
 	CUcontext context; /* a module lives in one; a library in all (NULL) */
 	bool is_library, hashed;
 	struct md_hash hash;
@@ -69,13 +70,13 @@ struct md_restore_kernel {
 	unsigned step;              /* position in the order of steps */
 	enum md_step from;
 	CUfunction function;
-	void *home;                 /* module or library of the process that it was found in; NULL when ours */
+	void *home; /* module or library of the process that it was found in; NULL when ours */
 	struct md_error reason;
 };
 
 /* ---- bindings and graphs ---- */
 
-struct md_bound { /* what the engine said */
+struct md_bound {   /* what the engine said */
 	char *name; /* owned */
 	uint64_t address, size;
 	uint32_t role;
@@ -87,7 +88,7 @@ struct md_restore_graph {
 	struct md_artifact_graph *stored;
 	enum md_graph_state state;
 	bool handed_out;
-	uint32_t rank;               /* place in the order of building */
+	uint32_t rank;                           /* place in the order of building */
 	uint32_t *kernels, *bindings, *contents; /* distinct indices that it uses, one allocation */
 	uint32_t kernel_count, binding_count, content_count;
 	uint32_t kernels_done, bindings_done; /* cursors: everything before them is resolved, bound */
@@ -140,7 +141,7 @@ struct md_restore {
 	uint32_t image_order_count;
 	struct md_restore_kernel *kernels;
 	struct md_restore_graph *graphs;
-	uint32_t *order; /* graph indices by rank */
+	uint32_t *order;      /* graph indices by rank */
 	uint32_t *binding_of; /* artifact binding -> index into bound, or MD_NONE */
 	uint64_t *addresses;  /* artifact binding -> address; set when a graph that uses it is built, under work */
 	struct md_map binding_names; /* checksum of the name -> artifact binding */
@@ -162,8 +163,8 @@ struct md_restore {
 	struct md_scratch scratch;
 	struct medusa_stats stats;
 	uint64_t images_first_ns, images_last_ns;
-	atomic_uint captures;   /* stream captures in progress */
-	atomic_bool replayed;   /* a graph was launched since the background looked last */
+	atomic_uint captures; /* stream captures in progress */
+	atomic_bool replayed; /* a graph was launched since the background looked last */
 };
 
 extern struct md_restore md_restore;
@@ -173,7 +174,8 @@ extern struct md_restore md_restore;
 struct md_restore_stage {
 	const char *name;
 	enum md_status (*run)(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err);
-	void (*undo)(struct md_restore *r, struct md_restore_graph *graph); /* may be NULL; safe when run did not finish */
+	void (*undo)(struct md_restore *r,
+		     struct md_restore_graph *graph); /* may be NULL; safe when run did not finish */
 	size_t ns; /* offset in struct medusa_stats of the time it takes; 0: counted nowhere */
 };
 
@@ -184,9 +186,9 @@ extern const size_t md_restore_graph_stage_count;
 
 /* Runs stages in order; when one fails, undoes it and those before it, last first, and says which one it was. */
 enum md_status md_restore_stages_run(const struct md_restore_stage *stages, size_t count, struct md_restore *r,
-                                     struct md_restore_graph *graph, struct md_error *err);
+				     struct md_restore_graph *graph, struct md_error *err);
 void md_restore_stages_undo(const struct md_restore_stage *stages, size_t count, struct md_restore *r,
-                            struct md_restore_graph *graph);
+			    struct md_restore_graph *graph);
 
 /* ---- steps of the stages ---- */
 
@@ -208,7 +210,7 @@ void md_restore_kernel_resolve(struct md_restore *r, uint32_t kernel);
 enum md_status md_restore_arena_reserve(struct md_restore *r, struct md_error *err);
 void md_restore_arena_free(struct md_restore *r);
 enum md_status md_restore_contents_place(struct md_restore *r, struct md_restore_graph *graph, bool again,
-                                         struct md_error *err);
+					 struct md_error *err);
 uint64_t md_restore_alloc_address(const struct md_restore *r, uint32_t alloc);
 
 enum md_status md_restore_patch(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err);
@@ -250,10 +252,10 @@ struct md_verify_buffer {
 struct md_verify_memory {
 	struct md_verify_buffer *buffers;
 	uint32_t count;
-	uint64_t bytes;      /* of one snapshot */
-	CUdeviceptr device;  /* both snapshots, or 0 when they lie on the host */
+	uint64_t bytes;     /* of one snapshot */
+	CUdeviceptr device; /* both snapshots, or 0 when they lie on the host */
 	uint8_t *host;
-	uint8_t *staging;    /* two chunks */
+	uint8_t *staging; /* two chunks */
 	struct md_verify_buffer *constants;
 	uint32_t constant_count;
 	struct md_hash *constant_hashes;
@@ -264,11 +266,12 @@ enum md_snapshot { MD_SNAPSHOT_BEFORE = 0, MD_SNAPSHOT_LIVE = 1 };
 enum md_status md_verify_memory_init(struct md_verify_memory *memory, struct md_restore *r, struct md_error *err);
 void md_verify_memory_finish(struct md_verify_memory *memory);
 enum md_status md_verify_memory_save(struct md_verify_memory *memory, CUstream stream, enum md_snapshot which,
-                                     struct md_error *err);
+				     struct md_error *err);
 enum md_status md_verify_memory_put_back(struct md_verify_memory *memory, CUstream stream, struct md_error *err);
-/* MD_ERR_MISMATCH names the buffer, the offset and both values of the first difference from what the live graph left. */
+/* MD_ERR_MISMATCH names the buffer, the offset and both values of the first difference from what the live graph left.
+ */
 enum md_status md_verify_memory_compare(struct md_verify_memory *memory, CUstream stream, uint64_t *compared,
-                                        struct md_error *err);
+					struct md_error *err);
 /* Samples of the constant buffers: kept the first time, compared from then on. */
 enum md_status md_verify_constants_check(struct md_verify_memory *memory, CUstream stream, struct md_error *err);
 

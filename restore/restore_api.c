@@ -90,9 +90,10 @@ static enum md_status find_or_add_bound(struct md_restore *r, const char *name, 
 	uint64_t key = md_hash_checksum(name, strlen(name)), at = 0;
 	if (md_map_get(&r->bound_names, key, &at)) {
 		*out = (uint32_t)at;
-		return strcmp(r->bound[at].name, name) ? md_error_set(err, MD_ERR_INVALID, "name \"%s\" collides with \"%s\"", name,
-		                                                      r->bound[at].name)
-		                                       : MD_OK;
+		return strcmp(r->bound[at].name, name)
+			   ? md_error_set(err, MD_ERR_INVALID, "name \"%s\" collides with \"%s\"", name,
+					  r->bound[at].name)
+			   : MD_OK;
 	}
 	if (r->bound_count == r->bound_room) {
 		uint32_t room = r->bound_room ? r->bound_room * 2 : 256;
@@ -108,7 +109,7 @@ static enum md_status find_or_add_bound(struct md_restore *r, const char *name, 
 		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for binding \"%s\"", name);
 	}
 	*out = r->bound_count++;
-	r->bound[*out] = (struct md_bound){ .name = copy };
+	r->bound[*out] = (struct md_bound){.name = copy};
 	return MD_OK;
 }
 
@@ -133,8 +134,9 @@ static enum md_status move_binding(struct md_restore *r, uint32_t binding, const
 {
 	for (uint32_t i = 0; i < r->artifact.graph_count; i++)
 		if (r->graphs[i].handed_out && uses_binding(&r->graphs[i], binding))
-			return md_error_set(err, MD_ERR_INVALID, "binding \"%s\" is used by graph %s/%u, which was handed out", name,
-			                    r->artifact.graphs[i].label, r->artifact.graphs[i].batch);
+			return md_error_set(err, MD_ERR_INVALID,
+					    "binding \"%s\" is used by graph %s/%u, which was handed out", name,
+					    r->artifact.graphs[i].label, r->artifact.graphs[i].batch);
 	for (uint32_t i = 0; i < r->artifact.graph_count; i++) {
 		struct md_restore_graph *graph = &r->graphs[i];
 		if (!uses_binding(graph, binding))
@@ -179,13 +181,13 @@ static enum md_status bind_locked(struct md_restore *r, const struct md_bound *w
 EXPORT int medusa_bind(const char *name, uint64_t address, size_t bytes, enum medusa_role role)
 {
 	struct md_restore *r = &md_restore;
-	struct md_error err = { 0 };
+	struct md_error err = {0};
 	if (!name || !*name || !address || !bytes || role < MEDUSA_BIND_CONSTANT || role > MEDUSA_BIND_OUTPUT)
 		return say(MD_ERR_INVALID, "a binding needs a name, an address, a size and a role");
 	enum md_status status = begin(&err);
 	if (status != MD_OK)
 		return answer(status, &err);
-	struct md_bound what = { (char *)name, address, bytes, (uint32_t)role };
+	struct md_bound what = {(char *)name, address, bytes, (uint32_t)role};
 	pthread_mutex_lock(&r->lock); /* the common case: a name that is new holds no graph up */
 	uint64_t at;
 	bool known = md_map_get(&r->bound_names, md_hash_checksum(name, strlen(name)), &at);
@@ -239,7 +241,7 @@ static void pull_trigger(struct md_restore *r)
 /* Everything is bound before graphs are asked for: what is missing now would be waited for in vain. */
 static bool refuse_if_unbound(struct md_restore *r, struct md_restore_graph *graph)
 {
-	struct md_error err = { 0 };
+	struct md_error err = {0};
 	if (md_restore_bindings_check(r, graph, &err) == MD_OK)
 		return false;
 	if (err.status == MD_ERR_NOT_FOUND)
@@ -265,15 +267,15 @@ static enum md_status not_there(const struct md_restore *r, const char *label, u
 }
 
 /* Under lock. */
-static enum md_status take_graph(struct md_restore *r, const char *label, unsigned batch, uint64_t deadline, CUgraphExec *out,
-                                 struct md_error *err)
+static enum md_status take_graph(struct md_restore *r, const char *label, unsigned batch, uint64_t deadline,
+				 CUgraphExec *out, struct md_error *err)
 {
 	if (!md_restore_wait_open(r, deadline))
 		return md_error_set(err, MD_ERR_TIMEOUT, "the artifact is still being opened");
 	for (;;) {
 		if (r->phase != MD_PHASE_OPEN) /* may end while we wait */
 			return md_error_set(err, r->failure.status ? r->failure.status : MD_ERR_NOT_FOUND, "%s",
-			                    r->failure.status ? r->failure.message : "nothing is being restored");
+					    r->failure.status ? r->failure.message : "nothing is being restored");
 		struct md_restore_graph *graph = md_restore_find(r, label, batch);
 		if (!graph)
 			return not_there(r, label, batch, err);
@@ -298,7 +300,7 @@ static enum md_status take_graph(struct md_restore *r, const char *label, unsign
 EXPORT int medusa_graph_get(const char *label, unsigned batch, uint64_t timeout_ns, void **exec)
 {
 	struct md_restore *r = &md_restore;
-	struct md_error err = { 0 };
+	struct md_error err = {0};
 	CUgraphExec taken = NULL;
 	if (!label || !exec)
 		return say(MD_ERR_INVALID, "a graph is asked for by label, and needs a place to go to");
@@ -311,7 +313,7 @@ EXPORT int medusa_graph_get(const char *label, unsigned batch, uint64_t timeout_
 	uint64_t deadline = timeout_ns > UINT64_MAX - now ? UINT64_MAX : now + timeout_ns;
 	pthread_mutex_lock(&r->lock);
 	status = r->released ? md_error_set(&err, MD_ERR_NOT_FOUND, "the engine has released its graphs")
-	                     : take_graph(r, label, batch, deadline, &taken, &err);
+			     : take_graph(r, label, batch, deadline, &taken, &err);
 	pthread_mutex_unlock(&r->lock);
 	if (status == MD_OK)
 		*exec = taken;
@@ -347,7 +349,7 @@ EXPORT int medusa_graph_want(const char *label, const unsigned *batches, size_t 
 		}
 		char *copy = r->want_count < r->want_room ? strdup(label) : NULL;
 		if (copy)
-			r->wants[r->want_count++] = (struct md_want){ copy, batches[i] };
+			r->wants[r->want_count++] = (struct md_want){copy, batches[i]};
 		else
 			result = say(MD_ERR_NO_MEMORY, "no memory for the list of wanted graphs");
 	}
@@ -405,15 +407,15 @@ static enum md_status stored_capacity(const struct medusa_kv_request *request, s
 	enum md_status status = MD_OK;
 	if (r->phase != MD_PHASE_OPEN)
 		status = md_error_set(err, MD_ERR_NOT_FOUND, "%s",
-		                      r->failure.status ? r->failure.message : "nothing is being restored");
+				      r->failure.status ? r->failure.message : "nothing is being restored");
 	pthread_mutex_unlock(&r->lock);
 	return status == MD_OK ? md_kvprofile_answer(&r->artifact.kv, request, out, err) : status;
 }
 
 EXPORT int medusa_kv_capacity(const struct medusa_kv_request *request, struct medusa_kv *out)
 {
-	struct md_error why = { 0 }, err = { 0 };
-	struct md_kv kv = { 0 };
+	struct md_error why = {0}, err = {0};
+	struct md_kv kv = {0};
 	uint64_t start = md_clock_ns();
 	enum md_status status = md_kvprofile_check(request, out, &err);
 	if (status != MD_OK)
@@ -443,7 +445,7 @@ EXPORT int medusa_stats_read(struct medusa_stats *out)
 	struct medusa_stats now = r->stats;
 	pthread_mutex_unlock(&r->lock);
 	now.total_ns = now.open_ns + now.images_ns + now.functions_ns + now.arena_ns + now.patch_ns + now.build_ns +
-	               now.instantiate_ns + now.upload_ns;
+		       now.instantiate_ns + now.upload_ns;
 	size_t size = out->size;
 	now.size = size < sizeof(now) ? size : sizeof(now);
 	if (size > sizeof(now))

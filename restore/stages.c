@@ -32,7 +32,7 @@ static void undo_open(struct md_restore *r, struct md_restore_graph *graph)
 static enum md_status run_fingerprint(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
 {
 	(void)graph;
-	struct md_fingerprint now = { 0 };
+	struct md_fingerprint now = {0};
 	MD_FORWARD(md_fingerprint_read(&now, err));
 	enum md_status status = md_fingerprint_compare(&r->artifact.fingerprint, &now, err);
 	md_fingerprint_finish(&now);
@@ -86,11 +86,11 @@ static void undo_images(struct md_restore *r, struct md_restore_graph *graph)
 }
 
 const struct md_restore_stage md_restore_session_stages[] = {
-	{ "open", run_open, undo_open, offsetof(struct medusa_stats, open_ns) },
-	{ "fingerprint", run_fingerprint, NULL, offsetof(struct medusa_stats, open_ns) },
-	{ "plan", run_plan, undo_plan, offsetof(struct medusa_stats, own_ns) },
-	{ "stream", run_stream, undo_stream, 0 },
-	{ "images", run_images, undo_images, 0 },
+    {"open", run_open, undo_open, offsetof(struct medusa_stats, open_ns)},
+    {"fingerprint", run_fingerprint, NULL, offsetof(struct medusa_stats, open_ns)},
+    {"plan", run_plan, undo_plan, offsetof(struct medusa_stats, own_ns)},
+    {"stream", run_stream, undo_stream, 0},
+    {"images", run_images, undo_images, 0},
 };
 const size_t md_restore_session_stage_count = sizeof(md_restore_session_stages) / sizeof(md_restore_session_stages[0]);
 
@@ -135,7 +135,8 @@ static void undo_build(struct md_restore *r, struct md_restore_graph *graph)
 static enum md_status run_instantiate(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
 {
 	(void)r;
-	unsigned long long flags = graph->stored->instantiate_flags & ~(unsigned long long)CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD;
+	unsigned long long flags =
+	    graph->stored->instantiate_flags & ~(unsigned long long)CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD;
 	return md_cuda_call(err, cuGraphInstantiateWithFlags, &graph->exec, graph->graph, flags);
 }
 
@@ -154,12 +155,12 @@ static enum md_status run_upload(struct md_restore *r, struct md_restore_graph *
 }
 
 const struct md_restore_stage md_restore_graph_stages[] = {
-	{ "bindings", run_bindings, NULL, 0 },
-	{ "arena", run_arena, NULL, offsetof(struct medusa_stats, arena_ns) },
-	{ "patch", run_patch, NULL, offsetof(struct medusa_stats, patch_ns) },
-	{ "build", md_restore_build, undo_build, offsetof(struct medusa_stats, build_ns) },
-	{ "instantiate", run_instantiate, undo_instantiate, offsetof(struct medusa_stats, instantiate_ns) },
-	{ "upload", run_upload, NULL, offsetof(struct medusa_stats, upload_ns) },
+    {"bindings", run_bindings, NULL, 0},
+    {"arena", run_arena, NULL, offsetof(struct medusa_stats, arena_ns)},
+    {"patch", run_patch, NULL, offsetof(struct medusa_stats, patch_ns)},
+    {"build", md_restore_build, undo_build, offsetof(struct medusa_stats, build_ns)},
+    {"instantiate", run_instantiate, undo_instantiate, offsetof(struct medusa_stats, instantiate_ns)},
+    {"upload", run_upload, NULL, offsetof(struct medusa_stats, upload_ns)},
 };
 const size_t md_restore_graph_stage_count = sizeof(md_restore_graph_stages) / sizeof(md_restore_graph_stages[0]);
 
@@ -175,7 +176,7 @@ static void count_time(struct md_restore *r, size_t slot, uint64_t ns)
 }
 
 void md_restore_stages_undo(const struct md_restore_stage *stages, size_t count, struct md_restore *r,
-                            struct md_restore_graph *graph)
+			    struct md_restore_graph *graph)
 {
 	while (count-- > 0)
 		if (stages[count].undo)
@@ -183,7 +184,7 @@ void md_restore_stages_undo(const struct md_restore_stage *stages, size_t count,
 }
 
 enum md_status md_restore_stages_run(const struct md_restore_stage *stages, size_t count, struct md_restore *r,
-                                     struct md_restore_graph *graph, struct md_error *err)
+				     struct md_restore_graph *graph, struct md_error *err)
 {
 	for (size_t i = 0; i < count; i++) {
 		uint64_t start = md_clock_ns();

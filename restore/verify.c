@@ -39,15 +39,15 @@ static void report(const char *label, unsigned batch, const char *verdict, uint6
 {
 	char line[1024];
 	int size = snprintf(line, sizeof(line) - 1, "%.256s\t%u\t%s\t%llu\t%s", label, batch, verdict,
-	                    (unsigned long long)bytes, reason);
+			    (unsigned long long)bytes, reason);
 	if (size < 0)
 		return;
 	if ((size_t)size >= sizeof(line) - 1)
 		size = sizeof(line) - 2;
 	line[size++] = '\n';
 	append(line, (size_t)size);
-	md_log(strcmp(verdict, "fail") ? MD_LOG_INFO : MD_LOG_WARN, MD_LOG_DOMAIN, "graph %s/%u: %s %s", label, batch, verdict,
-	       reason);
+	md_log(strcmp(verdict, "fail") ? MD_LOG_INFO : MD_LOG_WARN, MD_LOG_DOMAIN, "graph %s/%u: %s %s", label, batch,
+	       verdict, reason);
 }
 
 /* ---- the restored twin; holds work ---- */
@@ -65,7 +65,7 @@ static enum md_status resolve_all(struct md_restore *r, struct md_restore_graph 
 }
 
 static enum md_status make_twin(struct md_restore *r, struct md_restore_graph *graph, uint64_t seed,
-                                struct md_restore_graph *twin, struct md_error *err)
+				struct md_restore_graph *twin, struct md_error *err)
 {
 	*twin = *graph;
 	twin->graph = NULL;
@@ -82,7 +82,7 @@ static enum md_status replay(CUgraphExec exec, CUstream stream, struct md_error 
 
 /* One restored replay with the private memory and the noise bytes at these values, against what the live graph left. */
 static enum md_status compare_twin(struct md_restore *r, struct md_restore_graph *graph, uint8_t poison, uint64_t seed,
-                                   struct md_verify_memory *memory, uint64_t *bytes, struct md_error *err)
+				   struct md_verify_memory *memory, uint64_t *bytes, struct md_error *err)
 {
 	struct md_restore_graph twin;
 	enum md_status status = make_twin(r, graph, seed, &twin, err);
@@ -97,14 +97,14 @@ static enum md_status compare_twin(struct md_restore *r, struct md_restore_graph
 	md_restore_stages_undo(md_restore_graph_stages, md_restore_graph_stage_count, r, &twin);
 	if (status != MD_OK)
 		md_error_prefix(err, "private memory 0x%02x, noise %s", poison, seed ? "random" : "zero");
-	struct md_error lost = { 0 };
+	struct md_error lost = {0};
 	if (md_verify_memory_put_back(memory, r->stream, &lost) != MD_OK && status == MD_OK)
 		return md_error_set(err, lost.status, "%s", lost.message);
 	return status;
 }
 
 static enum md_status compare(struct md_restore *r, struct md_restore_graph *graph, CUgraphExec live,
-                              struct md_verify_memory *memory, uint64_t *bytes, struct md_error *err)
+			      struct md_verify_memory *memory, uint64_t *bytes, struct md_error *err)
 {
 	MD_FORWARD(md_verify_constants_check(memory, r->stream, err));
 	MD_FORWARD(md_verify_memory_save(memory, r->stream, MD_SNAPSHOT_BEFORE, err));
@@ -122,14 +122,15 @@ static enum md_status compare(struct md_restore *r, struct md_restore_graph *gra
 /* Prepares everything; what fails up to here says nothing about right or wrong: skipped. */
 static void verify(struct md_restore *r, const struct labelled *which)
 {
-	struct md_error err = { 0 };
-	struct md_verify_memory memory = { 0 };
+	struct md_error err = {0};
+	struct md_verify_memory memory = {0};
 	uint64_t bytes = 0;
 	const char *verdict = "skipped";
 	pthread_mutex_lock(&r->lock);
 	md_restore_wait_open(r, UINT64_MAX);
 	r->trigger_done = true; /* the engine's own warm-up was the trigger */
-	struct md_restore_graph *graph = r->phase == MD_PHASE_OPEN ? md_restore_find(r, which->label, which->batch) : NULL;
+	struct md_restore_graph *graph =
+	    r->phase == MD_PHASE_OPEN ? md_restore_find(r, which->label, which->batch) : NULL;
 	if (r->phase != MD_PHASE_OPEN)
 		md_error_set(&err, MD_ERR_NOT_FOUND, "%s", r->failure.message);
 	else if (!graph)
@@ -182,7 +183,7 @@ static struct labelled *add(CUgraphExec exec, const char *label, unsigned batch)
 	char *copy = strdup(label);
 	if (!copy)
 		return NULL;
-	table[table_count] = (struct labelled){ .exec = exec, .label = copy, .batch = batch };
+	table[table_count] = (struct labelled){.exec = exec, .label = copy, .batch = batch};
 	return &table[table_count++];
 }
 

@@ -96,11 +96,12 @@ static void fill_image(struct md_artifact *a, bool stored)
 	cr_assert(read(fd, image_bytes, (size_t)info.st_size) == info.st_size, "image is read");
 	close(fd);
 	struct md_image_span span;
-	struct md_error err = { 0 };
+	struct md_error err = {0};
 	cr_assert(md_image_span(image_bytes, &span, &err) == MD_OK, "%s", err.message);
 	a->images = calloc(1, sizeof(*a->images));
 	a->image_count = 1;
-	a->images[0] = (struct md_image){ .hash = md_hash_bytes(span.data, span.size), .kind = span.kind, .size = span.size };
+	a->images[0] =
+	    (struct md_image){.hash = md_hash_bytes(span.data, span.size), .kind = span.kind, .size = span.size};
 	if (stored) {
 		a->images[0].data = malloc(span.size);
 		memcpy(a->images[0].data, span.data, span.size);
@@ -112,39 +113,45 @@ static void fill_image(struct md_artifact *a, bool stored)
 
 static void fill_kernel(struct md_kernel *k, const char *name, uint32_t count, const struct md_param *params)
 {
-	*k = (struct md_kernel){ .image = 0, .name = strdup(name), .param_count = count, .state.preferred_carveout = -1 };
+	*k = (struct md_kernel){.image = 0, .name = strdup(name), .param_count = count, .state.preferred_carveout = -1};
 	k->params = malloc(count * sizeof(*params));
 	memcpy(k->params, params, count * sizeof(*params));
 }
 
 static void fill_tables(struct md_artifact *a)
 {
-	static const struct { const char *name; uint64_t size; enum md_bind_role role; } bindings[BINDINGS] = {
-		{ "weights", BYTES, MD_BIND_CONSTANT },
-		{ "input", BYTES, MD_BIND_INPUT },
-		{ "state", BYTES, MD_BIND_STATE },
-		{ "output", OUTPUT_BYTES, MD_BIND_OUTPUT },
+	static const struct {
+		const char *name;
+		uint64_t size;
+		enum md_bind_role role;
+	} bindings[BINDINGS] = {
+	    {"weights", BYTES, MD_BIND_CONSTANT},
+	    {"input", BYTES, MD_BIND_INPUT},
+	    {"state", BYTES, MD_BIND_STATE},
+	    {"output", OUTPUT_BYTES, MD_BIND_OUTPUT},
 	};
-	static const uint64_t private_sizes[] = { BYTES, TABLE_FLOATS * 4, 16 };
+	static const uint64_t private_sizes[] = {BYTES, TABLE_FLOATS * 4, 16};
 	a->bindings = calloc(BINDINGS, sizeof(*a->bindings));
 	a->binding_count = BINDINGS;
 	a->allocs = calloc(ALLOCS, sizeof(*a->allocs));
 	a->alloc_count = ALLOCS;
 	for (uint32_t i = 0; i < BINDINGS; i++) {
-		a->bindings[i] = (struct md_binding){ strdup(bindings[i].name), bindings[i].size, bindings[i].role };
-		a->allocs[i] = (struct md_artifact_alloc){ MD_CLASS_BOUND, MD_ALLOC_DEVICE, i, i, bindings[i].size, 0 };
+		a->bindings[i] = (struct md_binding){strdup(bindings[i].name), bindings[i].size, bindings[i].role};
+		a->allocs[i] = (struct md_artifact_alloc){MD_CLASS_BOUND, MD_ALLOC_DEVICE, i, i, bindings[i].size, 0};
 	}
 	for (uint32_t i = BINDINGS; i < ALLOCS; i++) {
 		uint64_t size = private_sizes[i - BINDINGS];
-		a->allocs[i] = (struct md_artifact_alloc){ MD_CLASS_PRIVATE, MD_ALLOC_DEVICE, MD_NONE, i, size, a->arena_size };
+		a->allocs[i] =
+		    (struct md_artifact_alloc){MD_CLASS_PRIVATE, MD_ALLOC_DEVICE, MD_NONE, i, size, a->arena_size};
 		a->arena_size += (size + 511) & ~(uint64_t)511;
 	}
 	a->kernels = calloc(KERNELS, sizeof(*a->kernels));
 	a->kernel_count = KERNELS;
-	fill_kernel(&a->kernels[K_SCALE], "scale_add", 5, (struct md_param[]){ { 0, 8 }, { 8, 8 }, { 16, 8 }, { 24, 4 }, { 28, 4 } });
-	fill_kernel(&a->kernels[K_TABLE], "table_apply", 1, (struct md_param[]){ { 0, 32 } });
-	fill_kernel(&a->kernels[K_ACCUMULATE], "accumulate", 4, (struct md_param[]){ { 0, 8 }, { 8, 8 }, { 16, 8 }, { 24, 4 } });
-	fill_kernel(&a->kernels[K_GATHER], "gather", 3, (struct md_param[]){ { 0, 8 }, { 8, 8 }, { 16, 4 } });
+	fill_kernel(&a->kernels[K_SCALE], "scale_add", 5,
+		    (struct md_param[]){{0, 8}, {8, 8}, {16, 8}, {24, 4}, {28, 4}});
+	fill_kernel(&a->kernels[K_TABLE], "table_apply", 1, (struct md_param[]){{0, 32}});
+	fill_kernel(&a->kernels[K_ACCUMULATE], "accumulate", 4, (struct md_param[]){{0, 8}, {8, 8}, {16, 8}, {24, 4}});
+	fill_kernel(&a->kernels[K_GATHER], "gather", 3, (struct md_param[]){{0, 8}, {8, 8}, {16, 4}});
 }
 
 static void fill_contents(struct md_artifact *a)
@@ -154,19 +161,25 @@ static void fill_contents(struct md_artifact *a)
 	float *table = malloc(TABLE_FLOATS * 4);
 	for (uint32_t i = 0; i < TABLE_FLOATS; i++)
 		table[i] = table_at(i);
-	a->contents[0] = (struct md_artifact_content){ .alloc = A_TABLE, .size = TABLE_FLOATS * 4, .data = (uint8_t *)table };
+	a->contents[0] =
+	    (struct md_artifact_content){.alloc = A_TABLE, .size = TABLE_FLOATS * 4, .data = (uint8_t *)table};
 	struct md_pointer *pointers = calloc(2, sizeof(*pointers));
-	pointers[0] = (struct md_pointer){ .node = MD_NONE, .at = 0, .alloc = B_WEIGHTS };
-	pointers[1] = (struct md_pointer){ .node = MD_NONE, .at = 8, .alloc = A_TEMPORARY };
-	a->contents[1] = (struct md_artifact_content){ .alloc = A_LIST, .size = 16, .data = calloc(1, 16),
-		                                       .pointers = pointers, .pointer_count = 2 };
+	pointers[0] = (struct md_pointer){.node = MD_NONE, .at = 0, .alloc = B_WEIGHTS};
+	pointers[1] = (struct md_pointer){.node = MD_NONE, .at = 8, .alloc = A_TEMPORARY};
+	a->contents[1] = (struct md_artifact_content){
+	    .alloc = A_LIST, .size = 16, .data = calloc(1, 16), .pointers = pointers, .pointer_count = 2};
 }
 
 static void fill_kernel_node(struct md_artifact_graph *g, uint32_t at, uint32_t kernel, uint32_t size, bool via_extra)
 {
 	struct md_node *node = &g->nodes[at];
-	*node = (struct md_node){ .type = MD_NODE_KERNEL, .via_extra = via_extra, .kernel = kernel, .grid = { 1, 1, 1 },
-		                  .block = { 32, 1, 1 }, .params_size = size, .params = md_arena_alloc(&g->arena, size) };
+	*node = (struct md_node){.type = MD_NODE_KERNEL,
+				 .via_extra = via_extra,
+				 .kernel = kernel,
+				 .grid = {1, 1, 1},
+				 .block = {32, 1, 1},
+				 .params_size = size,
+				 .params = md_arena_alloc(&g->arena, size)};
 	cr_assert(node->params, "memory");
 	memset(node->params, 0, size);
 }
@@ -181,20 +194,21 @@ static void fill_graph(struct md_artifact_graph *g, uint32_t batch)
 	int32_t n = (int32_t)(batch * WIDTH);
 	float bias = BIAS;
 	static const struct md_pointer pointers[] = {
-		{ N_MEMSET, 0, A_TEMPORARY, 0, 0 },
-		{ N_TABLE, 0, A_TEMPORARY, 0, 0 }, { N_TABLE, 8, A_TABLE, 0, 0 }, { N_TABLE, 16, B_INPUT, 0, 0 },
-		{ N_SCALE, 0, B_OUTPUT, 0, 0 }, { N_SCALE, 8, B_WEIGHTS, 0, 0 }, { N_SCALE, 16, B_INPUT, 0, 0 },
-		{ N_ACCUMULATE, 0, B_STATE, 0, 0 }, { N_ACCUMULATE, 8, B_OUTPUT, 0, 0 }, { N_ACCUMULATE, 16, A_TEMPORARY, 0, 0 },
-		{ N_COPY, 0, A_TEMPORARY, 0, 0 }, { N_COPY, 8, B_OUTPUT, 0, BYTES },
-		{ N_GATHER, 0, B_OUTPUT, 0, 2 * BYTES }, { N_GATHER, 8, A_LIST, 0, 0 },
+	    {N_MEMSET, 0, A_TEMPORARY, 0, 0},      {N_TABLE, 0, A_TEMPORARY, 0, 0},  {N_TABLE, 8, A_TABLE, 0, 0},
+	    {N_TABLE, 16, B_INPUT, 0, 0},          {N_SCALE, 0, B_OUTPUT, 0, 0},     {N_SCALE, 8, B_WEIGHTS, 0, 0},
+	    {N_SCALE, 16, B_INPUT, 0, 0},          {N_ACCUMULATE, 0, B_STATE, 0, 0}, {N_ACCUMULATE, 8, B_OUTPUT, 0, 0},
+	    {N_ACCUMULATE, 16, A_TEMPORARY, 0, 0}, {N_COPY, 0, A_TEMPORARY, 0, 0},   {N_COPY, 8, B_OUTPUT, 0, BYTES},
+	    {N_GATHER, 0, B_OUTPUT, 0, 2 * BYTES}, {N_GATHER, 8, A_LIST, 0, 0},
 	};
-	static const struct md_edge edges[] = { { N_MEMSET, N_TABLE, 0, 0, 0 }, { N_TABLE, N_JOIN, 0, 0, 0 },
-		                                { N_SCALE, N_JOIN, 0, 0, 0 }, { N_JOIN, N_ACCUMULATE, 0, 0, 0 },
-		                                { N_ACCUMULATE, N_COPY, 0, 0, 0 }, { N_ACCUMULATE, N_GATHER, 1, 0, 1 } };
-	*g = (struct md_artifact_graph){ .label = strdup(LABEL), .batch = batch, .proof = MD_PROOF_TWO, .node_count = NODES };
+	static const struct md_edge edges[] = {{N_MEMSET, N_TABLE, 0, 0, 0},    {N_TABLE, N_JOIN, 0, 0, 0},
+					       {N_SCALE, N_JOIN, 0, 0, 0},      {N_JOIN, N_ACCUMULATE, 0, 0, 0},
+					       {N_ACCUMULATE, N_COPY, 0, 0, 0}, {N_ACCUMULATE, N_GATHER, 1, 0, 1}};
+	*g = (struct md_artifact_graph){
+	    .label = strdup(LABEL), .batch = batch, .proof = MD_PROOF_TWO, .node_count = NODES};
 	g->nodes = calloc(NODES, sizeof(*g->nodes));
-	g->nodes[N_MEMSET] = (struct md_node){ .type = MD_NODE_MEMSET, .kernel = MD_NONE,
-		                               .memset = { .width = (uint64_t)n, .height = 1, .element_size = 4 } };
+	g->nodes[N_MEMSET] = (struct md_node){.type = MD_NODE_MEMSET,
+					      .kernel = MD_NONE,
+					      .memset = {.width = (uint64_t)n, .height = 1, .element_size = 4}};
 	fill_kernel_node(g, N_TABLE, K_TABLE, 32, true);
 	put_int(g, N_TABLE, 24, &n);
 	fill_kernel_node(g, N_SCALE, K_SCALE, 32, false);
@@ -204,12 +218,16 @@ static void fill_graph(struct md_artifact_graph *g, uint32_t batch)
 	g->nodes[N_SCALE].attributes = md_arena_alloc(&g->arena, sizeof(struct md_attribute));
 	memset(g->nodes[N_SCALE].attributes, 0, sizeof(struct md_attribute));
 	g->nodes[N_SCALE].attributes[0].id = CU_LAUNCH_ATTRIBUTE_PRIORITY;
-	g->nodes[N_JOIN] = (struct md_node){ .type = MD_NODE_EMPTY, .kernel = MD_NONE };
+	g->nodes[N_JOIN] = (struct md_node){.type = MD_NODE_EMPTY, .kernel = MD_NONE};
 	fill_kernel_node(g, N_ACCUMULATE, K_ACCUMULATE, 28, false);
 	put_int(g, N_ACCUMULATE, 24, &n);
-	g->nodes[N_COPY] = (struct md_node){ .type = MD_NODE_MEMCPY, .kernel = MD_NONE,
-		                             .memcpy = { .src_type = CU_MEMORYTYPE_DEVICE, .dst_type = CU_MEMORYTYPE_DEVICE,
-		                                         .width = (uint64_t)n * 4, .height = 1, .depth = 1 } };
+	g->nodes[N_COPY] = (struct md_node){.type = MD_NODE_MEMCPY,
+					    .kernel = MD_NONE,
+					    .memcpy = {.src_type = CU_MEMORYTYPE_DEVICE,
+						       .dst_type = CU_MEMORYTYPE_DEVICE,
+						       .width = (uint64_t)n * 4,
+						       .height = 1,
+						       .depth = 1}};
 	fill_kernel_node(g, N_GATHER, K_GATHER, 20, false);
 	put_int(g, N_GATHER, 16, &n);
 	g->pointer_count = sizeof(pointers) / sizeof(pointers[0]);
@@ -220,18 +238,19 @@ static void fill_graph(struct md_artifact_graph *g, uint32_t batch)
 	memcpy(g->edges, edges, sizeof(edges));
 	g->noise_count = 1;
 	g->noise = malloc(sizeof(*g->noise));
-	g->noise[0] = (struct md_noise){ N_TABLE, 28, 4 };
+	g->noise[0] = (struct md_noise){N_TABLE, 28, 4};
 }
 
 /* What an analysis of the subject would say. Freed by md_artifact_finish. */
 static void make_artifact(struct md_artifact *a, bool stored)
 {
-	struct md_error err = { 0 };
+	struct md_error err = {0};
 	CUcontext context;
-	*a = (struct md_artifact){ 0 };
+	*a = (struct md_artifact){0};
 	cr_assert(md_cuda_load(&err) == MD_OK, "%s", err.message);
 	cr_assert(md_cuda.cuInit(0) == CUDA_SUCCESS && md_cuda.cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS &&
-	              md_cuda.cuCtxSetCurrent(context) == CUDA_SUCCESS, "a context");
+		      md_cuda.cuCtxSetCurrent(context) == CUDA_SUCCESS,
+		  "a context");
 	cr_assert(md_fingerprint_read(&a->fingerprint, &err) == MD_OK, "%s", err.message);
 	fill_image(a, stored);
 	fill_tables(a);
@@ -240,13 +259,15 @@ static void make_artifact(struct md_artifact *a, bool stored)
 	a->graph_count = GRAPHS;
 	for (uint32_t i = 0; i < GRAPHS; i++)
 		fill_graph(&a->graphs[i], i + 1);
-	a->provenance = (struct md_provenance){ .tool_version = strdup("test"), .command = strdup("restore_subject"),
-		                                .created = strdup("2025-01-01T00:00:00Z"), .capture_count = 2 };
+	a->provenance = (struct md_provenance){.tool_version = strdup("test"),
+					       .command = strdup("restore_subject"),
+					       .created = strdup("2025-01-01T00:00:00Z"),
+					       .capture_count = 2};
 }
 
 static const char *write_artifact(struct md_artifact *a)
 {
-	struct md_error err = { 0 };
+	struct md_error err = {0};
 	const char *path = made("subject.medusa");
 	cr_assert(md_artifact_write(a, path, NULL, &err) == MD_OK, "%s", err.message);
 	md_artifact_finish(a);
@@ -289,7 +310,7 @@ static struct run run_subject(const char *artifact, const char *const *settings)
 		execl(built("tests/subjects/restore_subject"), "restore_subject", image_path(), (char *)NULL);
 		_exit(127);
 	}
-	struct run run = { 0 };
+	struct run run = {0};
 	cr_assert(child > 0 && waitpid(child, &run.status, 0) == child, "the subject runs");
 	run.out = read_text(made("out"));
 	run.err = read_text(made("err"));

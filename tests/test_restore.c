@@ -50,7 +50,7 @@ static struct run restore(bool stored, void (*change)(struct md_artifact *), con
 
 Test(restore, stored_image)
 {
-	struct run run = restore(true, NULL, (const char *[]){ "MEDUSA_RESOLVE=stored", NULL });
+	struct run run = restore(true, NULL, (const char *[]){"MEDUSA_RESOLVE=stored", NULL});
 	assert_restored(&run, "loaded=0 stored=4 triggered=0");
 }
 
@@ -62,13 +62,13 @@ Test(restore, image_in_a_file)
 
 Test(restore, image_loaded_by_the_process)
 {
-	struct run run = restore(false, NULL, (const char *[]){ "MEDUSA_RESOLVE=loaded", "SUBJECT_LOADS_FIRST=1", NULL });
+	struct run run = restore(false, NULL, (const char *[]){"MEDUSA_RESOLVE=loaded", "SUBJECT_LOADS_FIRST=1", NULL});
 	assert_restored(&run, "loaded=4 stored=0 triggered=0");
 }
 
 Test(restore, triggering_kernels)
 {
-	struct run run = restore(false, NULL, (const char *[]){ "MEDUSA_RESOLVE=trigger", "SUBJECT_TRIGGER=1", NULL });
+	struct run run = restore(false, NULL, (const char *[]){"MEDUSA_RESOLVE=trigger", "SUBJECT_TRIGGER=1", NULL});
 	assert_restored(&run, "loaded=0 stored=0 triggered=4");
 }
 
@@ -80,7 +80,7 @@ static void forget_image(struct md_artifact *a)
 
 Test(restore, unknown_image_is_found_by_name_after_triggering)
 {
-	struct run run = restore(false, forget_image, (const char *[]){ "SUBJECT_TRIGGER=1", NULL });
+	struct run run = restore(false, forget_image, (const char *[]){"SUBJECT_TRIGGER=1", NULL});
 	assert_restored(&run, "loaded=0 stored=0 triggered=4");
 }
 
@@ -93,13 +93,13 @@ Test(restore, private_memory_and_nodes_are_counted)
 
 Test(restore, binding_a_handed_out_buffer_again_is_refused)
 {
-	struct run run = restore(true, NULL, (const char *[]){ "SUBJECT_REBIND=1", NULL });
+	struct run run = restore(true, NULL, (const char *[]){"SUBJECT_REBIND=1", NULL});
 	assert_restored(&run, "rebind 1\n");
 }
 
 Test(restore, context_destroyed_by_the_engine)
 {
-	struct run run = restore(true, NULL, (const char *[]){ "SUBJECT_CONTEXT_DIES=1", NULL });
+	struct run run = restore(true, NULL, (const char *[]){"SUBJECT_CONTEXT_DIES=1", NULL});
 	assert_right(&run);
 	cr_assert(count(run.err, " restored 0") == GRAPHS, "all graphs were restored: %s", run.err);
 }
@@ -107,14 +107,14 @@ Test(restore, context_destroyed_by_the_engine)
 Test(restore, exit_in_the_midst_of_a_restore)
 {
 	for (int i = 0; i < 5; i++) {
-		struct run run = restore(true, NULL, (const char *[]){ "SUBJECT_EXITS=1", NULL });
+		struct run run = restore(true, NULL, (const char *[]){"SUBJECT_EXITS=1", NULL});
 		cr_assert(run.status == 0, "exit status %x: %s", run.status, run.err);
 	}
 }
 
 Test(restore, off_in_a_forked_child)
 {
-	struct run run = restore(true, NULL, (const char *[]){ "SUBJECT_FORKS=1", NULL });
+	struct run run = restore(true, NULL, (const char *[]){"SUBJECT_FORKS=1", NULL});
 	assert_restored(&run, "child=0\n");
 }
 
@@ -168,19 +168,19 @@ Test(restore, should_fail_file_image_changed)
 
 Test(restore, should_fail_nothing_to_resolve_from)
 {
-	struct run run = restore(true, NULL, (const char *[]){ "MEDUSA_RESOLVE=loaded", NULL });
+	struct run run = restore(true, NULL, (const char *[]){"MEDUSA_RESOLVE=loaded", NULL});
 	assert_refused(&run, GRAPHS, "no image loaded in this process holds it");
 }
 
 Test(restore, should_fail_binding_of_another_size)
 {
-	struct run run = restore(true, NULL, (const char *[]){ "SUBJECT_SMALL_STATE=1", NULL });
+	struct run run = restore(true, NULL, (const char *[]){"SUBJECT_SMALL_STATE=1", NULL});
 	assert_refused(&run, GRAPHS, "binding \"state\": artifact has 768 bytes, the engine 764");
 }
 
 Test(restore, should_fail_missing_binding)
 {
-	struct run run = restore(true, NULL, (const char *[]){ "SUBJECT_NO_OUTPUT=1", NULL });
+	struct run run = restore(true, NULL, (const char *[]){"SUBJECT_NO_OUTPUT=1", NULL});
 	assert_refused(&run, GRAPHS, "binding \"output\"");
 }
 
@@ -191,7 +191,7 @@ static void one_without_proof(struct md_artifact *a)
 
 Test(restore, should_fail_one_graph_without_proof)
 {
-	struct run run = restore(true, one_without_proof, (const char *[]){ "MEDUSA_REQUIRE_PROOF=1", NULL });
+	struct run run = restore(true, one_without_proof, (const char *[]){"MEDUSA_REQUIRE_PROOF=1", NULL});
 	cr_assert(count(run.err, " restored 0") == GRAPHS - 1, "the others are restored: %s", run.err);
 	assert_refused(&run, 1, "graph step/2 is not restored");
 }
@@ -229,7 +229,7 @@ Test(restore, should_fail_corrupt_artifact)
 
 static void assert_survives(const char *fault, const char *entry)
 {
-	struct run run = restore(true, NULL, (const char *[]){ fault, NULL });
+	struct run run = restore(true, NULL, (const char *[]){fault, NULL});
 	assert_right(&run);
 	cr_assert(count(run.err, " live ") > 0, "%s: some graph is captured live: %s", fault, run.err);
 	cr_assert(strstr(run.log, entry), "%s: the log names %s: %s", fault, entry, run.log);

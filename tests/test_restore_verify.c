@@ -22,7 +22,7 @@ static const char *verify(void (*change)(struct md_artifact *))
 	if (change)
 		change(&artifact);
 	snprintf(report, sizeof(report), "MEDUSA_VERIFY_REPORT=%s", made("report"));
-	struct run run = run_subject(write_artifact(&artifact), (const char *[]){ "MEDUSA_VERIFY=1", report, NULL });
+	struct run run = run_subject(write_artifact(&artifact), (const char *[]){"MEDUSA_VERIFY=1", report, NULL});
 	cr_assert(run.status == 0, "exit status %x: %s%s", run.status, run.err, run.log);
 	cr_assert_str_eq(run.out, live_out, "verifying changed the engine's results: %s%s", run.err, run.log);
 	const char *text = read_text(made("report"));
@@ -59,7 +59,7 @@ Test(restore_verify, should_fail_missing_contents)
 static void noise_that_matters(struct md_artifact *a)
 {
 	for (uint32_t i = 0; i < GRAPHS; i++) {
-		a->graphs[i].noise[0] = (struct md_noise){ N_SCALE, 28, 4 };
+		a->graphs[i].noise[0] = (struct md_noise){N_SCALE, 28, 4};
 		memset(a->graphs[i].nodes[N_SCALE].params + 28, 0, 4);
 	}
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels of the restore subject: plain and packed parameters, a hidden one, and one that follows pointers in memory. */
+/* Kernels of the restore subject: plain and packed parameters, a hidden one, and one that follows pointers in memory.
+ */
 #include "hostcuda/kernel.h"
 
 struct scale_add {
@@ -11,8 +12,8 @@ struct scale_add {
 
 /* out = weights * in + bias */
 HOSTCUDA_KERNEL(scale_add, struct scale_add, HOSTCUDA_PARAM(struct scale_add, out),
-                HOSTCUDA_PARAM(struct scale_add, weights), HOSTCUDA_PARAM(struct scale_add, in),
-                HOSTCUDA_PARAM(struct scale_add, n), HOSTCUDA_PARAM(struct scale_add, bias))
+		HOSTCUDA_PARAM(struct scale_add, weights), HOSTCUDA_PARAM(struct scale_add, in),
+		HOSTCUDA_PARAM(struct scale_add, n), HOSTCUDA_PARAM(struct scale_add, bias))
 {
 	for (int32_t i = 0; i < p->n; i++)
 		p->out[i] = p->weights[i] * p->in[i] + p->bias;
@@ -42,8 +43,8 @@ struct accumulate {
 
 /* state += a + b */
 HOSTCUDA_HIDDEN_KERNEL(accumulate, struct accumulate, HOSTCUDA_PARAM(struct accumulate, state),
-                       HOSTCUDA_PARAM(struct accumulate, a), HOSTCUDA_PARAM(struct accumulate, b),
-                       HOSTCUDA_PARAM(struct accumulate, n))
+		       HOSTCUDA_PARAM(struct accumulate, a), HOSTCUDA_PARAM(struct accumulate, b),
+		       HOSTCUDA_PARAM(struct accumulate, n))
 {
 	for (int32_t i = 0; i < p->n; i++)
 		p->state[i] += p->a[i] + p->b[i];
@@ -57,7 +58,7 @@ struct gather {
 
 /* out = list[0] + list[1] */
 HOSTCUDA_KERNEL(gather, struct gather, HOSTCUDA_PARAM(struct gather, out), HOSTCUDA_PARAM(struct gather, list),
-                HOSTCUDA_PARAM(struct gather, n))
+		HOSTCUDA_PARAM(struct gather, n))
 {
 	for (int32_t i = 0; i < p->n; i++)
 		p->out[i] = p->list[0][i] + p->list[1][i];

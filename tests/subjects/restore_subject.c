@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An engine in small: takes restored graphs or captures live, replays them, prints what they computed. argv[1]: image. */
+/* An engine in small: takes restored graphs or captures live, replays them, prints what they computed. argv[1]: image.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,7 +81,7 @@ static void warm_up(void)
 	TRY(cuMemAlloc_v2, &list, 2 * sizeof(CUdeviceptr));
 	for (uint32_t i = 0; i < TABLE_FLOATS; i++)
 		values[i] = table_at(i);
-	CUdeviceptr pointers[2] = { weights, temporary };
+	CUdeviceptr pointers[2] = {weights, temporary};
 	TRY(cuMemcpyHtoD_v2, table, values, sizeof(values));
 	TRY(cuMemcpyHtoD_v2, list, pointers, sizeof(pointers));
 }
@@ -95,20 +96,24 @@ static void enqueue(unsigned batch)
 	int32_t n = (int32_t)(batch * WIDTH);
 	float bias = BIAS;
 	CUdeviceptr scaled = output, copied = output + BYTES, gathered = output + 2 * BYTES;
-	struct { CUdeviceptr temporary, table, in; int32_t n, noise; } packed = { temporary, table, input, n, rand() };
+	struct {
+		CUdeviceptr temporary, table, in;
+		int32_t n, noise;
+	} packed = {temporary, table, input, n, rand()};
 	size_t size = sizeof(packed);
-	void *extra[] = { CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END };
+	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
+			 CU_LAUNCH_PARAM_END};
 
 	TRY(cuEventRecord, forked, stream);
 	TRY(cuStreamWaitEvent, side, forked, 0);
-	launch(scale_add, side, (void *[]){ &scaled, &weights, &input, &n, &bias }, NULL);
+	launch(scale_add, side, (void *[]){&scaled, &weights, &input, &n, &bias}, NULL);
 	TRY(cuEventRecord, joined, side);
 	TRY(cuMemsetD32Async, temporary, 0, batch * WIDTH, stream);
 	launch(table_apply, stream, NULL, extra);
 	TRY(cuStreamWaitEvent, stream, joined, 0);
-	launch(accumulate, stream, (void *[]){ &state, &scaled, &temporary, &n }, NULL);
+	launch(accumulate, stream, (void *[]){&state, &scaled, &temporary, &n}, NULL);
 	TRY(cuMemcpyDtoDAsync_v2, copied, temporary, batch * WIDTH * 4u, stream);
-	launch(gather, stream, (void *[]){ &gathered, &list, &n }, NULL);
+	launch(gather, stream, (void *[]){&gathered, &list, &n}, NULL);
 }
 
 static CUgraphExec capture(unsigned batch)
@@ -174,13 +179,15 @@ static void set_up(void)
 
 static void print_stats(size_t free_before)
 {
-	struct medusa_stats stats = { .size = sizeof(stats) };
+	struct medusa_stats stats = {.size = sizeof(stats)};
 	size_t now = 0, total = 0;
 	if (medusa_stats_read(&stats) == MEDUSA_OK)
-		fprintf(stderr, "stats restored=%u refused=%u nodes=%llu loaded=%u stored=%u triggered=%u private=%llu own_ns=%llu\n",
-		        stats.graphs_restored, stats.graphs_refused, (unsigned long long)stats.nodes,
-		        stats.kernels_loaded_image, stats.kernels_stored_image, stats.kernels_triggered,
-		        (unsigned long long)stats.private_bytes, (unsigned long long)stats.own_ns);
+		fprintf(stderr,
+			"stats restored=%u refused=%u nodes=%llu loaded=%u stored=%u triggered=%u private=%llu "
+			"own_ns=%llu\n",
+			stats.graphs_restored, stats.graphs_refused, (unsigned long long)stats.nodes,
+			stats.kernels_loaded_image, stats.kernels_stored_image, stats.kernels_triggered,
+			(unsigned long long)stats.private_bytes, (unsigned long long)stats.own_ns);
 	medusa_release();
 	TRY(cuMemGetInfo_v2, &now, &total);
 	fprintf(stderr, "held=%lld\n", (long long)free_before - (long long)now);
@@ -189,7 +196,7 @@ static void print_stats(size_t free_before)
 /* The engine's own memory, however it came by its graphs: what is left then was the library's. */
 static void tear_down(void)
 {
-	CUdeviceptr all[] = { weights, input, state, output, temporary, table, list };
+	CUdeviceptr all[] = {weights, input, state, output, temporary, table, list};
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
 		if (all[i])
 			TRY(cuMemFree_v2, all[i]);
@@ -209,7 +216,7 @@ static void fork_child(void)
 
 int main(int argc, char **argv)
 {
-	struct md_error err = { 0 };
+	struct md_error err = {0};
 	CUcontext context;
 	size_t free_before = 0, total = 0;
 	if (argc < 2)
@@ -232,12 +239,12 @@ int main(int argc, char **argv)
 		return 0; /* in the midst of a restore */
 	if (getenv("SUBJECT_FORKS"))
 		fork_child();
-	CUgraphExec execs[GRAPHS + 1] = { 0 };
+	CUgraphExec execs[GRAPHS + 1] = {0};
 	for (unsigned batch = 1; batch <= GRAPHS; batch++) {
 		void *exec = NULL;
 		int result = medusa_graph_get(LABEL, batch, UINT64_MAX, &exec);
 		fprintf(stderr, "graph %u %s %d %s\n", batch, result == MEDUSA_OK ? "restored" : "live", result,
-		        result == MEDUSA_OK ? "" : medusa_reason());
+			result == MEDUSA_OK ? "" : medusa_reason());
 		execs[batch] = result == MEDUSA_OK ? exec : capture(batch);
 		if (getenv("SUBJECT_REBIND"))
 			fprintf(stderr, "rebind %d\n", medusa_bind("input", input + 256, BYTES, MEDUSA_BIND_INPUT));

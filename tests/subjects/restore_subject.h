@@ -6,11 +6,11 @@
 #include <stdint.h>
 
 #define LABEL "step"
-#define GRAPHS 3                        /* batch 1, 2, 3 */
-#define WIDTH 64u                       /* floats of one batch row */
-#define FLOATS (GRAPHS * WIDTH)         /* of each buffer */
+#define GRAPHS 3                /* batch 1, 2, 3 */
+#define WIDTH 64u               /* floats of one batch row */
+#define FLOATS (GRAPHS * WIDTH) /* of each buffer */
 #define BYTES (FLOATS * 4u)
-#define OUTPUT_BYTES (3u * BYTES)       /* scaled, copied, gathered */
+#define OUTPUT_BYTES (3u * BYTES) /* scaled, copied, gathered */
 #define TABLE_FLOATS 16u
 #define ITERATIONS 5
 
