@@ -57,7 +57,7 @@ static bool find_mapped(const char *wanted, char *path, size_t room)
 		start[strcspn(start, "\n")] = '\0';
 		if (strcmp(base_name(start), base_name(wanted)) || strlen(start) >= room || !strcmp(start, wanted))
 			continue;
-		strcpy(path, start);
+		memcpy(path, start, strlen(start) + 1);
 		return true;
 	}
 	return false;
