@@ -49,6 +49,38 @@ static size_t restore_all(struct llama_graphs *graphs)
 	return missing;
 }
 
+/*
+ * What the rows of warm-up and capture stand for: each another token at another position of a block of its own, so that rows
+ * differ and none writes where another one does. Rows for which there is no block are all alike, in the scratch block.
+ */
+static void set_row(struct llama_engine *engine, int row, int32_t *token, int32_t *position)
+{
+	const struct llama_shape *shape = &engine->model->shape;
+	bool own = row + 1 < engine->kv_blocks;
+	*token = own ? (7 * row + 1) % shape->vocabulary : 0;
+	*position = own ? row % shape->block_size % engine->limits.max_context : 0;
+}
+
+static enum md_status set_rows(struct llama_engine *engine, struct md_error *err)
+{
+	int batch = engine->limits.max_batch;
+	size_t bytes = 4 * (size_t)batch;
+	int32_t *staging = engine->staging, ignored;
+	for (int row = 0; row < batch; row++)
+		set_row(engine, row, &staging[row], &ignored);
+	MD_FORWARD(llama_engine_upload(engine, engine->tokens.address, staging, bytes, err));
+	for (int row = 0; row < batch; row++)
+		set_row(engine, row, &ignored, &staging[row]);
+	MD_FORWARD(llama_engine_upload(engine, engine->positions.address, staging, bytes, err));
+	for (int row = 0; row < batch; row++)
+		staging[row] = row;
+	MD_FORWARD(llama_engine_upload(engine, engine->slots.address, staging, bytes, err));
+	memset(staging, 0, engine->block_table.bytes);
+	for (int row = 0; row < batch && row + 1 < engine->kv_blocks; row++)
+		staging[row * engine->max_blocks] = row + 1;
+	return llama_engine_upload(engine, engine->block_table.address, staging, engine->block_table.bytes, err);
+}
+
 static enum md_status warm_up(struct llama_graphs *graphs, struct llama_engine *engine, const struct llama_graph *graph,
 			      struct md_error *err)
 {
@@ -96,6 +128,7 @@ enum md_status llama_graphs_prepare(struct llama_graphs *graphs, struct llama_en
 	if (!restore_all(graphs))
 		return MD_OK;
 	MD_FORWARD(llama_engine_take_decode(engine, err));
+	MD_FORWARD(set_rows(engine, err));
 	for (size_t i = 0; i < graphs->count; i++) {
 		struct llama_graph *graph = &graphs->graphs[i];
 		if (graph->restored)
