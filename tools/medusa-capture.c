@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* medusa-capture: records an engine's warm start twice, analyzes the traces, verifies by replay, writes the artifact.
  */
+#include <errno.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -95,6 +96,24 @@ static void make_paths(struct job *job)
 	for (int i = 0; i < 2; i++)
 		snprintf(job->traces[i], sizeof(job->traces[i]), "%.*s.%d.mtrace", (int)size, output, i + 1);
 	snprintf(job->unverified, sizeof(job->unverified), "%s.unverified", output);
+}
+
+/* Before the engine is started: it would run for nothing if neither traces nor artifact could be written. */
+static int check_folder(void)
+{
+	char folder[PATH_MAX];
+	char *slash;
+
+	snprintf(folder, sizeof(folder), "%s", output);
+	slash = strrchr(folder, '/');
+	if (!slash)
+		strcpy(folder, ".");
+	else
+		slash[slash == folder] = 0;
+	if (!access(folder, W_OK | X_OK))
+		return -1;
+	say("%s: cannot write into this folder: %s", folder, strerror(errno));
+	return MD_EXIT_INPUT;
 }
 
 static void remove_trace(const char *path)
@@ -275,8 +294,10 @@ static int publish(struct job *job)
 
 static int carry_out(struct job *job)
 {
-	int result = capture(job, 0);
+	int result = check_folder();
 
+	if (result < 0)
+		result = capture(job, 0);
 	if (result < 0 && !single)
 		result = capture(job, 1);
 	if (result < 0)
