@@ -117,6 +117,8 @@ $(BUILD)/lib/libmedusa-capture.so: $(call objects,$(CAPTURE) $(CORE)) capture/ca
 	$(link_shared)
 $(BUILD)/lib/libmedusa-restore.so: $(call objects,$(RESTORE) $(CORE)) restore/restore.map
 	$(link_shared)
+# -Bsymbolic: like a real driver, it must not hand out a preloaded library's hooks as its own entry points.
+$(HOSTCUDA_LIB): LDFLAGS += -Wl,-Bsymbolic
 $(HOSTCUDA_LIB): $(call objects,$(HOSTCUDA) $(call sources,base)) hostcuda/hostcuda.map
 	$(link_shared)
 
@@ -196,7 +198,7 @@ check-gpu: all tests
 
 lint:
 	$(NEED_DEPS)
-	$(Q)$(MAKE) --no-print-directory libs
+	$(Q)$(MAKE) --no-print-directory libs hostcuda engine
 	$(Q)BUILD=$(BUILD) tests/lint/run.sh
 
 bench: all $(BENCH_BINS)

@@ -24,6 +24,8 @@ need_package criterion libcriterion-dev
 need_package xxhash.h libxxhash-dev
 command -v clang-format >/dev/null 2>&1 || packages="$packages clang-format"
 
+command -v python3 >/dev/null 2>&1 || packages="$packages python3"
+
 cuda=""
 for header in "${CUDA_HOME:-/usr/local/cuda}/include/cuda.h" "$build/cuda/nvidia/cu13/include/cuda.h"; do
 	[ -f "$header" ] && cuda=$header

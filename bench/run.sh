@@ -1,0 +1,29 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The numbers on hostcuda: 35 batch sizes of a seeded 24-layer model, captured, analyzed, restored; ratios within this run.
+set -eu
+cd "$(dirname "$0")/.."
+MEDUSA_DEVICE=${MEDUSA_DEVICE:-host}
+. tests/e2e/device.sh
+export PATH=$PWD/$build/bin:$PATH
+work=$build/bench/work results=${RESULTS:-bench/results}
+mkdir -p "$work" "$results"
+batches=$(python3 -c 'print(",".join(map(str, [1, 2, 4] + list(range(8, 257, 8)))))')
+engine=("$build/models/llama/llama-engine" --recipe "${RECIPE:-models/recipes/bench24.yaml}" --seed 3 --batches "$batches" --tokens 8 --quiet)
+rounds=${ROUNDS:-5}
+
+for i in $(seq "$rounds"); do
+	echo "round $i of $rounds: live, and under capture" >&2
+	"${engine[@]}" --report "$work/live.$i.json" >/dev/null
+	MEDUSA_PROBE=0 MEDUSA_TRACE=$work/plain.$i.mtrace LD_PRELOAD=$build/lib/libmedusa-capture.so \
+		"${engine[@]}" --report "$work/captured.$i.json" >/dev/null
+done
+echo "capture, analysis, proof" >&2
+medusa-capture -o "$work/bench.medusa" --keep-traces -- "${engine[@]}" >/dev/null
+for i in $(seq "$rounds"); do
+	echo "round $i of $rounds: analysis, floor, restore" >&2
+	"$build/bench/analysis" "$work/bench.1.mtrace" "$work/bench.2.mtrace" "$work/again.medusa" >"$work/analysis.$i.json"
+	"$build/bench/floor" "$work/bench.medusa" >"$work/floor.$i.json"
+	medusa-restore "$work/bench.medusa" -- "${engine[@]}" --check --report "$work/restored.$i.json" >/dev/null
+done
+python3 bench/table.py "$work" "$results" "${NAME:-hostcuda}" "$rounds"

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prints the benchmark's table from the rounds' JSON files and records it: table.py WORK RESULTS NAME ROUNDS."""
+import datetime
+import json
+import platform
+import statistics
+import subprocess
+import sys
+
+work, results, name, rounds = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
+
+
+def load(kind):
+    return [json.load(open(f"{work}/{kind}.{i}.json", encoding="utf-8")) for i in range(1, rounds + 1)]
+
+
+live, captured, restored, floor, analysis = map(load, ("live", "captured", "restored", "floor", "analysis"))
+median = lambda values: statistics.median(list(values))
+stage = lambda reports, names: median(sum(r["stages_ms"][n] for n in names) for r in reports)
+stat = lambda key: median(r["medusa"][key] for r in restored)
+warm = ("warmup", "capture", "instantiate")
+warm_ready = ("ready",)
+nodes = floor[0]["nodes"]
+restore_ms, floor_ms = stat("total_ns") / 1e6, median(f["total_ms"] for f in floor)
+# Pairs of one round are compared, so that a slow moment of the machine meets both.
+capture_ratio = median(sum(c["stages_ms"][n] for n in warm_ready) / sum(l["stages_ms"][n] for n in warm_ready)
+                       for l, c in zip(live, captured))
+floor_ratio = median((r["medusa"]["total_ns"] / 1e6) / f["total_ms"] for r, f in zip(restored, floor))
+
+rows = [
+    ("device", restored[0]["device"], ""),
+    ("graphs / nodes", f"{restored[0]['graphs_restored']} / {nodes}", ""),
+    ("graphs bit-equal to eager", f"{restored[0]['check']['equal']} of {restored[0]['check']['of']}", "all"),
+    ("live: warm-up + capture + instantiate", f"{stage(live, ('warmup',)):.1f} + {stage(live, ('capture',)):.1f} + "
+                                              f"{stage(live, ('instantiate',)):.1f} ms", ""),
+    ("restore, all graphs", f"{restore_ms:.1f} ms", ""),
+    ("  images / functions", f"{stat('images_ns') / 1e6:.2f} / {stat('functions_ns') / 1e6:.2f} ms", ""),
+    ("  patch / build / instantiate / upload", f"{stat('patch_ns') / 1e6:.2f} / {stat('build_ns') / 1e6:.2f} / "
+                                              f"{stat('instantiate_ns') / 1e6:.2f} / {stat('upload_ns') / 1e6:.2f} ms", ""),
+    ("floor of the same run", f"{floor_ms:.1f} ms", ""),
+    ("restore / floor", f"{floor_ratio:.2f} x", "<= 1.4 (H200)"),
+    ("live / restore", f"{stage(live, warm) / restore_ms:.1f} x", ""),
+    ("own work a node, driver calls excluded", f"{stat('own_ns') / nodes / 1e3:.3f} us", "< 2 us (MEDUSA 9.3)"),
+    ("first graph after functions and bindings", f"{stat('first_ready_ns') / 1e6:.2f} ms", "<= 20 ms (H200)"),
+    ("analysis of two traces: read + analyze + write", f"{median(a['read_ms'] for a in analysis):.0f} + "
+     f"{median(a['analyze_ms'] for a in analysis):.0f} + {median(a['write_ms'] for a in analysis):.0f} ms", "< 1000 ms"),
+    ("graph and pointer sections", f"{analysis[0]['bytes_per_node']:.2f} bytes a node", "<= 20 (MEDUSA 387)"),
+    ("warm start under capture / without", f"{capture_ratio:.2f} x", "<= 1.3"),
+]
+replay = [(l, r) for l, r in zip(live[0]["graphs"], restored[0]["graphs"]) if "replay_ms" in l and "replay_ms" in r]
+if replay:
+    ratios = [median(run["graphs"][i]["replay_ms"] for run in restored) / median(run["graphs"][i]["replay_ms"] for run in live)
+              for i in range(len(replay))]
+    rows.append(("replay restored / live, median (min, max)", f"{median(ratios):.4f} ({min(ratios):.3f}, {max(ratios):.3f})",
+                 "within 2 %"))
+
+lines = [f"| {'what':<47} | {'measured':<34} | {'wanted':<20} |", f"|{'-' * 49}|{'-' * 36}|{'-' * 22}|"]
+lines += [f"| {what:<47} | {value:<34} | {wanted:<20} |" for what, value, wanted in rows]
+table = "\n".join(lines)
+
+
+def tell(command):
+    try:
+        return subprocess.run(command, shell=True, capture_output=True, text=True, check=True).stdout.strip().replace("\n", "; ")
+    except subprocess.CalledProcessError:
+        return "-"
+
+
+machine = [f"date {datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC", f"processor {tell('lscpu | sed -n s/Model.name:.*:*//p') or platform.machine()}",
+           f"cores {tell('nproc')}", f"kernel {platform.release()}",
+           f"GPU and driver {tell('nvidia-smi --query-gpu=name,driver_version --format=csv,noheader')}",
+           f"commit {tell('git rev-parse --short HEAD')}", f"rounds {rounds}, medians"]
+print(table)
+with open(f"{results}/{name}.md", "w", encoding="utf-8") as file:
+    file.write(f"# {name}\n\nMade by `bench/run.sh`. {'. '.join(machine)}.\n\n{table}\n")
+with open(f"{results}/{name}.json", "w", encoding="utf-8") as file:
+    json.dump({"machine": machine, "rows": rows, "live": live, "restored": restored, "floor": floor, "analysis": analysis}, file)

@@ -1,0 +1,44 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Everything that wants a real GPU, in order of what stands on what; skipped by name where there is none.
+set -u
+cd "$(dirname "$0")/../.."
+. tests/e2e/device.sh
+if [ "$MEDUSA_DEVICE" != gpu ]; then
+	echo "tests/gpu: skipped: no NVIDIA GPU with a driver on this machine"
+	exit 77
+fi
+export PATH=$PWD/$build/bin:$PATH
+out=$build/tests/gpu
+mkdir -p "$out"
+passed=0 failed=0
+
+try() { # name, command...
+	local name=$1 start=$SECONDS
+	shift
+	if timeout 200 "$@" >"$out/$name.log" 2>&1; then
+		passed=$((passed + 1)); printf '  pass  %-28s %3d s  %s\n' "$name" $((SECONDS - start)) "$(tail -n 1 "$out/$name.log" | cut -c1-90)"
+	else
+		failed=$((failed + 1)); printf '  FAIL  %-28s exit %d, its output:\n' "$name" $?; tail -n "${TAIL:-25}" "$out/$name.log" | cut -c1-300 | sed 's/^/        /'
+	fi
+}
+
+for suite in test_llama_kernels test_gemm test_hostcuda_device test_hostcuda_memory test_hostcuda_vmm test_hostcuda_module \
+	test_hostcuda_stream test_hostcuda_capture test_hostcuda_graph test_interpose; do
+	[ -x "$build/tests/$suite" ] && try "$suite" "$build/tests/$suite" --jobs 1
+done
+engine=$build/models/llama/llama-engine
+tiny=("$engine" --recipe models/recipes/tiny.yaml --batches 1,2,4,8 --tokens 8 --check)
+try engine-live "${tiny[@]}"
+try capture medusa-capture -o "$out/tiny.medusa" --keep-traces -- "${tiny[@]}"
+try inspect medusa-inspect "$out/tiny.medusa"
+try restore medusa-restore "$out/tiny.medusa" -- "${tiny[@]}" --report "$out/restored.json"
+try restored-all python3 -c "import json; r = json.load(open('$out/restored.json')); assert r['graphs_live'] == 0 and r['graphs_restored'] == 4, r['graphs']"
+try verify medusa-verify "$out/tiny.medusa" --junit "$out/tiny.xml" -- "${tiny[@]}"
+medusa-analyze -o "$out/noimages.medusa" --no-images "$out/tiny.1.mtrace" "$out/tiny.2.mtrace" >"$out/noimages.log" 2>&1
+for order in loaded stored trigger; do
+	try "resolve-$order" medusa-restore "$out/tiny.medusa" --resolve "$order" -- "${tiny[@]}" --report "$out/$order.json"
+done
+try no-images medusa-restore "$out/noimages.medusa" -- "${tiny[@]}" --report "$out/noimages.json"
+printf '%d passed, %d failed\n' $passed $failed
+[ $failed = 0 ]
