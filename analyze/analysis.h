@@ -35,7 +35,7 @@ struct md_pair {
 	char own_label[32];
 	uint32_t batch;
 	const struct md_trace_graph *graph[2]; /* [1] is NULL when there is one capture, or no counterpart */
-	char *why; /* owned; NULL, or why this graph is refused */
+	char *why;                             /* owned; NULL, or why this graph is refused */
 	struct md_findings findings;
 	struct md_noises noises;
 	uint64_t constant_words, pointer_words, noise_words;
@@ -45,7 +45,7 @@ struct md_pair {
 struct md_held {
 	uint32_t alloc; /* index into views[0].allocs */
 	uint64_t offset, size;
-	uint8_t *data; /* owned; pointer bytes are zero */
+	uint8_t *data;               /* owned; pointer bytes are zero */
 	struct md_findings findings; /* node = MD_NONE, at = offset in data */
 	bool kept;
 };
@@ -57,22 +57,22 @@ struct md_analysis {
 	unsigned captures; /* 1 or 2 */
 	struct md_pair *pairs;
 	uint32_t pair_count;
-	uint32_t *partner;       /* allocation of the first capture -> of the second, or MD_NONE */
-	uint32_t *partner_back;  /* and the other way round */
-	uint32_t *binding_match; /* the same for bindings, first -> second */
-	bool diverged;           /* the allocation sequences differ */
-	char divergence[256];    /* where they do first */
-	struct md_map deltas;    /* every distance by which some matched allocation moved */
+	uint32_t *partner;            /* allocation of the first capture -> of the second, or MD_NONE */
+	uint32_t *partner_back;       /* and the other way round */
+	uint32_t *binding_match;      /* the same for bindings, first -> second */
+	bool diverged;                /* the allocation sequences differ */
+	char divergence[256];         /* where they do first */
+	struct md_map deltas;         /* every distance by which some matched allocation moved */
 	uint32_t *kernel_identity[2]; /* per kernel: its first equal in the first capture, or MD_NONE */
 	struct md_held *held;
 	uint32_t held_count;
-	char **broken;           /* per allocation of the first capture: NULL, or why what it holds is unprovable; owned */
-	uint64_t fixed_words;    /* pointers because their allocation did not move */
+	char **broken;        /* per allocation of the first capture: NULL, or why what it holds is unprovable; owned */
+	uint64_t fixed_words; /* pointers because their allocation did not move */
 	uint64_t lookalike_words; /* constants that look like addresses */
-	uint32_t *alloc_slot;    /* allocation of the first capture -> artifact allocation */
-	uint64_t *alloc_shift;   /* where the allocation starts in that artifact allocation */
-	uint32_t *binding_slot;  /* binding of the first capture -> artifact allocation */
-	uint32_t *kernel_slot;   /* kernel of the first capture -> artifact kernel */
+	uint32_t *alloc_slot;     /* allocation of the first capture -> artifact allocation */
+	uint64_t *alloc_shift;    /* where the allocation starts in that artifact allocation */
+	uint32_t *binding_slot;   /* binding of the first capture -> artifact allocation */
+	uint32_t *kernel_slot;    /* kernel of the first capture -> artifact kernel */
 	struct md_artifact *out;
 };
 
@@ -113,15 +113,15 @@ enum md_word {
  * MD_WORD_WHY_BYTES bytes.
  */
 enum md_word md_word_resolve(struct md_analysis *analysis, uint64_t one, uint64_t two, uint64_t graph_sequence,
-                             struct md_target *target, char *why);
+			     struct md_target *target, char *why);
 /* By liveness in the first capture alone: constant, pointer or refused. */
 enum md_word md_word_guess(struct md_analysis *analysis, uint64_t value, uint64_t graph_sequence,
-                           struct md_target *target, char *why);
+			   struct md_target *target, char *why);
 /*
- * An open word: the nearest allocation within 64 MiB that moved equally far, among those marked in referenced (one byte per
- * allocation of the first capture) if there is one, else among all live ones.
+ * An open word: the nearest allocation within 64 MiB that moved equally far, among those marked in referenced (one byte
+ * per allocation of the first capture) if there is one, else among all live ones.
  */
 enum md_word md_word_origin(struct md_analysis *analysis, uint64_t one, uint64_t two, const uint8_t *referenced,
-                            struct md_target *target, char *why);
+			    struct md_target *target, char *why);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Analysis: one or two traces of the same warm start become an artifact, with every pointer proven or its graph refused. */
+/* Analysis: one or two traces of the same warm start become an artifact, with every pointer proven or its graph
+ * refused. */
 #ifndef MD_ANALYZE_ANALYZE_H
 #define MD_ANALYZE_ANALYZE_H
 
@@ -21,16 +22,16 @@ struct md_analyze_options {
 };
 
 /*
- * Makes the artifact of the graphs in first (MEDUSA, section 4). second is another capture of the same program in another
- * process with other addresses; it settles which words are pointers. second NULL: pointers are guessed from liveness alone,
- * and the artifact says so (MD_PROOF_NONE). options may be NULL.
+ * Makes the artifact of the graphs in first (MEDUSA, section 4). second is another capture of the same program in
+ * another process with other addresses; it settles which words are pointers. second NULL: pointers are guessed from
+ * liveness alone, and the artifact says so (MD_PROOF_NONE). options may be NULL.
  *
- * A graph that cannot be proven is no error: it is listed in out->refusals with the reason. Errors: MD_ERR_MISMATCH when the
- * captures come from different devices or drivers, or a file that an image should be stored from has changed; MD_ERR_IO when
- * it cannot be read; MD_ERR_INVALID for options; MD_ERR_NO_MEMORY. out is set on success alone and owns all it holds:
- * md_artifact_finish.
+ * A graph that cannot be proven is no error: it is listed in out->refusals with the reason. Errors: MD_ERR_MISMATCH
+ * when the captures come from different devices or drivers, or a file that an image should be stored from has changed;
+ * MD_ERR_IO when it cannot be read; MD_ERR_INVALID for options; MD_ERR_NO_MEMORY. out is set on success alone and owns
+ * all it holds: md_artifact_finish.
  */
 enum md_status md_analyze(const struct md_trace *first, const struct md_trace *second,
-                          const struct md_analyze_options *options, struct md_artifact *out, struct md_error *err);
+			  const struct md_analyze_options *options, struct md_artifact *out, struct md_error *err);
 
 #endif

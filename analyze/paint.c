@@ -77,7 +77,7 @@ static uint32_t unpainted(uint32_t *next, uint32_t i)
 
 /* The strokes of one allocation; appends the pieces that show. pieces has room for 2 * count. */
 static bool dry_alloc(const struct md_paint_stroke *strokes, uint32_t count, struct md_view_piece *pieces,
-                      uint32_t *piece_count)
+		      uint32_t *piece_count)
 {
 	MD_AUTO_FREE uint64_t *bounds = calloc(2 * (size_t)count, sizeof *bounds);
 	MD_AUTO_FREE uint32_t *next = calloc(2 * (size_t)count + 1, sizeof *next);

@@ -15,10 +15,11 @@ static void refuse_foreign_memory(const struct md_analysis *analysis, struct md_
 		    (alloc->family != MD_ALLOC_HOST && alloc->family != MD_ALLOC_GLOBAL))
 			continue;
 		md_pair_refuse(pair,
-		               "node %" PRIu32 ": byte %" PRIu32 " points to %s (allocation %" PRIu32 ", %" PRIu64
-		               " bytes), which a restore does not own",
-		               finding->node, finding->at, alloc->family == MD_ALLOC_HOST ? "host memory" : "a module global",
-		               finding->target.alloc, alloc->size);
+			       "node %" PRIu32 ": byte %" PRIu32 " points to %s (allocation %" PRIu32 ", %" PRIu64
+			       " bytes), which a restore does not own",
+			       finding->node, finding->at,
+			       alloc->family == MD_ALLOC_HOST ? "host memory" : "a module global",
+			       finding->target.alloc, alloc->size);
 		return;
 	}
 }
@@ -45,8 +46,9 @@ static void refuse_nameless_kernels(const struct md_analysis *analysis, struct m
 		kernel = analysis->kernel_identity[0][node->kernel];
 		if (trace->kernels[kernel].image != MD_NONE || name_is_unique(trace, kernel))
 			continue;
-		md_pair_refuse(pair, "node %" PRIu32 ": the image of kernel %s is not known, and another kernel has its name", n,
-		               trace->kernels[kernel].name);
+		md_pair_refuse(pair,
+			       "node %" PRIu32 ": the image of kernel %s is not known, and another kernel has its name",
+			       n, trace->kernels[kernel].name);
 		return;
 	}
 }

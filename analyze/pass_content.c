@@ -15,13 +15,15 @@ struct spot { /* where a recorded content lies in its capture */
 	uint64_t offset;
 };
 
-/* Contents in memory that nobody recorded cannot be attributed; graphs that were proven to need contents are refused. */
+/* Contents in memory that nobody recorded cannot be attributed; graphs that were proven to need contents are refused.
+ */
 static void refuse_lost_content(struct md_analysis *analysis, uint64_t address)
 {
 	for (uint32_t i = 0; i < analysis->pair_count; i++) {
 		struct md_pair *pair = &analysis->pairs[i];
 		if (!pair->why && pair->graph[0]->probe == MD_PROBE_CONTENT_SAVED)
-			md_pair_refuse(pair, "needs contents at %#" PRIx64 ", which lies in no recorded allocation", address);
+			md_pair_refuse(pair, "needs contents at %#" PRIx64 ", which lies in no recorded allocation",
+				       address);
 	}
 }
 
@@ -45,9 +47,10 @@ static int compare_spots(const void *left, const void *right)
 	return (a->content > b->content) - (a->content < b->content);
 }
 
-/* Contents of private memory, ascending by place; of one place saved twice the last stays. Bound memory is the engine's. */
+/* Contents of private memory, ascending by place; of one place saved twice the last stays. Bound memory is the
+ * engine's. */
 static enum md_status list_spots(struct md_analysis *analysis, unsigned capture, struct spot **out, uint32_t *count,
-                                 struct md_error *err)
+				 struct md_error *err)
 {
 	const struct md_trace *trace = analysis->traces[capture];
 	struct md_view *view = &analysis->views[capture];
@@ -63,8 +66,8 @@ static enum md_status list_spots(struct md_analysis *analysis, unsigned capture,
 			continue;
 		MD_FORWARD(md_view_seek(view, content->sequence, err));
 		spot.alloc = md_view_find(view, content->address);
-		if (spot.alloc == MD_NONE ||
-		    content->size > view->allocs[spot.alloc].address + view->allocs[spot.alloc].size - content->address) {
+		if (spot.alloc == MD_NONE || content->size > view->allocs[spot.alloc].address +
+								 view->allocs[spot.alloc].size - content->address) {
 			if (capture == 0)
 				refuse_lost_content(analysis, content->address);
 			continue;
@@ -75,8 +78,8 @@ static enum md_status list_spots(struct md_analysis *analysis, unsigned capture,
 	}
 	qsort(list, listed, sizeof *list, compare_spots);
 	for (uint32_t i = 0; i < listed; i++) {
-		bool again = i + 1 < listed && list[i].alloc == list[i + 1].alloc && list[i].offset == list[i + 1].offset &&
-		             list[i].content->size == list[i + 1].content->size;
+		bool again = i + 1 < listed && list[i].alloc == list[i + 1].alloc &&
+			     list[i].offset == list[i + 1].offset && list[i].content->size == list[i + 1].content->size;
 		if (!again)
 			list[kept++] = list[i];
 	}
@@ -86,7 +89,7 @@ static enum md_status list_spots(struct md_analysis *analysis, unsigned capture,
 }
 
 static const struct spot *find_counterpart(const struct md_analysis *analysis, const struct spot *one,
-                                           const struct spot *spots, uint32_t count)
+					   const struct spot *spots, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++) {
 		if (spots[i].alloc == analysis->partner[one->alloc] && spots[i].offset == one->offset &&
@@ -112,20 +115,21 @@ static void break_alloc(struct md_analysis *analysis, uint32_t alloc, const char
 }
 
 static bool keep_pointer(struct md_analysis *analysis, struct md_held *held, uint32_t at,
-                         const struct md_target *target)
+			 const struct md_target *target)
 {
 	enum md_alloc_family family = analysis->views[0].allocs[target->alloc].family;
 
 	if (target->binding == MD_NONE && (family == MD_ALLOC_HOST || family == MD_ALLOC_GLOBAL))
 		break_alloc(analysis, held->alloc, "contents of allocation %" PRIu32 ", byte %" PRIu64 ", point to %s",
-		            held->alloc, held->offset + at, family == MD_ALLOC_HOST ? "host memory" : "a module global");
+			    held->alloc, held->offset + at,
+			    family == MD_ALLOC_HOST ? "host memory" : "a module global");
 	memset(held->data + at, 0, 8);
 	return md_findings_add(&held->findings, MD_NONE, at, target);
 }
 
 /* two is NULL when only the first capture saved this region: then liveness decides. False when out of memory. */
 static bool classify_word(struct md_analysis *analysis, struct md_held *held, uint32_t at, const uint8_t *one,
-                          const uint8_t *two)
+			  const uint8_t *two)
 {
 	struct md_target target;
 	char why[MD_WORD_WHY_BYTES] = "differs between the captures";
@@ -143,8 +147,9 @@ static bool classify_word(struct md_analysis *analysis, struct md_held *held, ui
 	if (word == MD_WORD_POINTER)
 		return keep_pointer(analysis, held, at, &target);
 	if (word != MD_WORD_CONSTANT)
-		break_alloc(analysis, held->alloc, "contents of allocation %" PRIu32 " (%" PRIu64 " bytes), byte %" PRIu64 ": %s",
-		            held->alloc, analysis->views[0].allocs[held->alloc].size, held->offset + at, why);
+		break_alloc(analysis, held->alloc,
+			    "contents of allocation %" PRIu32 " (%" PRIu64 " bytes), byte %" PRIu64 ": %s", held->alloc,
+			    analysis->views[0].allocs[held->alloc].size, held->offset + at, why);
 	return true;
 }
 
@@ -157,8 +162,10 @@ static bool classify_content(struct md_analysis *analysis, struct md_held *held,
 		if (!classify_word(analysis, held, at, one, two))
 			return false;
 	}
-	if (two && (memcmp(one, two, head) != 0 || (at < held->size && memcmp(one + at, two + at, held->size - at) != 0)))
-		break_alloc(analysis, held->alloc, "contents of allocation %" PRIu32 ": bytes outside of words differ", held->alloc);
+	if (two &&
+	    (memcmp(one, two, head) != 0 || (at < held->size && memcmp(one + at, two + at, held->size - at) != 0)))
+		break_alloc(analysis, held->alloc, "contents of allocation %" PRIu32 ": bytes outside of words differ",
+			    held->alloc);
 	return true;
 }
 
@@ -195,7 +202,7 @@ static void refuse_users(struct md_analysis *analysis)
 }
 
 static enum md_status hold(struct md_analysis *analysis, const struct spot *one, const struct spot *two,
-                           struct md_error *err)
+			   struct md_error *err)
 {
 	struct md_held *held = &analysis->held[analysis->held_count++];
 
@@ -226,7 +233,8 @@ enum md_status md_pass_content(struct md_analysis *analysis, struct md_error *er
 	if (!analysis->held || !analysis->broken)
 		return md_analysis_no_memory(err);
 	for (uint32_t i = 0; i < one_count; i++)
-		MD_FORWARD(hold(analysis, &one[i], two ? find_counterpart(analysis, &one[i], two, two_count) : NULL, err));
+		MD_FORWARD(
+		    hold(analysis, &one[i], two ? find_counterpart(analysis, &one[i], two, two_count) : NULL, err));
 	spread_broken(analysis);
 	refuse_users(analysis);
 	return MD_OK;

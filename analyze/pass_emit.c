@@ -12,7 +12,8 @@
 static struct md_pointer make_pointer(const struct md_analysis *analysis, const struct md_finding *finding)
 {
 	const struct md_target *target = &finding->target;
-	/* Word 0 of a tensor map is its global address, and patching it gives the bytes of a fresh encoding: PLAIN serves. */
+	/* Word 0 of a tensor map is its global address, and patching it gives the bytes of a fresh encoding: PLAIN
+	 * serves. */
 	struct md_pointer pointer = {.node = finding->node, .at = finding->at, .kind = MD_POINTER_PLAIN};
 
 	if (target->binding != MD_NONE) {
@@ -26,7 +27,7 @@ static struct md_pointer make_pointer(const struct md_analysis *analysis, const 
 }
 
 static enum md_status make_pointers(const struct md_analysis *analysis, const struct md_findings *findings,
-                                    struct md_pointer **out, uint32_t *count, struct md_error *err)
+				    struct md_pointer **out, uint32_t *count, struct md_error *err)
 {
 	struct md_pointer *list = calloc(findings->count + (size_t)1, sizeof *list);
 
@@ -51,7 +52,8 @@ static bool copy_bytes(void **arena, const void *from, size_t size, void **out)
 	return *out != NULL;
 }
 
-/* Attribute 1 is an unused access policy window here (used ones are refused): its base_ptr is an address of the capture. */
+/* Attribute 1 is an unused access policy window here (used ones are refused): its base_ptr is an address of the
+ * capture. */
 static void clear_window(struct md_node *node)
 {
 	for (uint32_t i = 0; i < node->attribute_count; i++) {
@@ -99,7 +101,7 @@ static void zero_found(struct md_artifact_graph *graph)
 }
 
 static enum md_status emit_graph(const struct md_analysis *analysis, const struct md_pair *pair,
-                                 struct md_artifact_graph *graph, struct md_error *err)
+				 struct md_artifact_graph *graph, struct md_error *err)
 {
 	const struct md_trace_graph *from = pair->graph[0];
 	bool failed = false;
@@ -182,7 +184,7 @@ static enum md_status emit_graphs(struct md_analysis *analysis, struct md_error 
 			continue;
 		out->refusals[out->refusal_count++] =
 		    (struct md_artifact_refusal){md_analysis_copy_text(pair->label, &failed), pair->batch,
-		                                 md_analysis_copy_text(pair->why, &failed)};
+						 md_analysis_copy_text(pair->why, &failed)};
 	}
 	return failed ? md_analysis_no_memory(err) : MD_OK;
 }

@@ -11,20 +11,20 @@ static enum md_status compare_devices(const struct md_analysis *analysis, struct
 	const struct md_fingerprint *one = &analysis->traces[0]->fingerprint, *two = &analysis->traces[1]->fingerprint;
 
 	if (strcmp(one->device_name, two->device_name) != 0)
-		return md_error_set(err, MD_ERR_MISMATCH, "device name: first capture has %s, second %s", one->device_name,
-		                    two->device_name);
+		return md_error_set(err, MD_ERR_MISMATCH, "device name: first capture has %s, second %s",
+				    one->device_name, two->device_name);
 	if (one->compute_major != two->compute_major || one->compute_minor != two->compute_minor)
 		return md_error_set(err, MD_ERR_MISMATCH, "compute capability: first capture has %d.%d, second %d.%d",
-		                    one->compute_major, one->compute_minor, two->compute_major, two->compute_minor);
+				    one->compute_major, one->compute_minor, two->compute_major, two->compute_minor);
 	if (one->multiprocessors != two->multiprocessors)
 		return md_error_set(err, MD_ERR_MISMATCH, "multiprocessors: first capture has %d, second %d",
-		                    one->multiprocessors, two->multiprocessors);
+				    one->multiprocessors, two->multiprocessors);
 	if (one->device_memory != two->device_memory)
 		return md_error_set(err, MD_ERR_MISMATCH, "device memory: first capture has %llu bytes, second %llu",
-		                    (unsigned long long)one->device_memory, (unsigned long long)two->device_memory);
+				    (unsigned long long)one->device_memory, (unsigned long long)two->device_memory);
 	if (one->driver_version != two->driver_version)
 		return md_error_set(err, MD_ERR_MISMATCH, "driver version: first capture has %d, second %d",
-		                    one->driver_version, two->driver_version);
+				    one->driver_version, two->driver_version);
 	return MD_OK;
 }
 

@@ -25,7 +25,7 @@ static enum md_status read_at(const char *path, uint64_t offset, uint8_t *data, 
 			continue;
 		if (got <= 0)
 			return md_error_set(err, MD_ERR_IO, "%s: %s at offset %" PRIu64, path,
-			                    got < 0 ? strerror(errno) : "ends", offset + done);
+					    got < 0 ? strerror(errno) : "ends", offset + done);
 		done += (uint64_t)got;
 	}
 	return MD_OK;
@@ -42,14 +42,15 @@ static enum md_status store_from_file(const struct md_image *image, struct md_im
 	MD_FORWARD(read_at(image->path, image->file_offset, out->data, image->size, err));
 	hash = md_hash_bytes(out->data, image->size);
 	if (!md_hash_equal(&hash, &image->hash))
-		return md_error_set(err, MD_ERR_MISMATCH, "%s: the image at offset %" PRIu64 " is not the one that was captured",
-		                    image->path, image->file_offset);
+		return md_error_set(err, MD_ERR_MISMATCH,
+				    "%s: the image at offset %" PRIu64 " is not the one that was captured", image->path,
+				    image->file_offset);
 	return MD_OK;
 }
 
 /* What lies in no file is always stored; what lies in one is referenced, unless told otherwise. */
 static enum md_status copy_image(const struct md_analysis *analysis, const struct md_image *image, struct md_image *out,
-                                 struct md_error *err)
+				 struct md_error *err)
 {
 	bool failed = false, keep_data = image->data && (!image->path || analysis->options.store_file_images);
 
@@ -84,7 +85,7 @@ static void widen_state(struct md_func_state *state, const struct md_func_state 
 }
 
 static enum md_status copy_kernel(const struct md_kernel *kernel, uint32_t image, struct md_kernel *out,
-                                  struct md_error *err)
+				  struct md_error *err)
 {
 	bool failed = false;
 
@@ -126,7 +127,7 @@ static enum md_status build_tables(struct md_analysis *analysis, uint32_t *image
 		}
 		analysis->kernel_slot[i] = out->kernel_count;
 		MD_FORWARD(copy_kernel(kernel, image == MD_NONE ? MD_NONE : image_slot[image],
-		                       &out->kernels[out->kernel_count++], err));
+				       &out->kernels[out->kernel_count++], err));
 	}
 	for (uint32_t i = 0; i < trace->kernel_count; i++) {
 		uint32_t slot = analysis->kernel_slot[analysis->kernel_identity[0][i]];
@@ -140,7 +141,7 @@ static enum md_status build_tables(struct md_analysis *analysis, uint32_t *image
 /* ---- fingerprint ------------------------------------------------------------------------------------------------- */
 
 static enum md_status add_library(struct md_fingerprint *fingerprint, const char *path, const char *build_id,
-                                  struct md_error *err)
+				  struct md_error *err)
 {
 	struct md_fingerprint_library *library = &fingerprint->libraries[fingerprint->library_count];
 	bool failed = false;
@@ -164,11 +165,13 @@ static enum md_status copy_fingerprint(struct md_analysis *analysis, const uint3
 
 	*out = trace->fingerprint;
 	out->library_count = 0;
-	out->libraries = calloc(trace->fingerprint.library_count + (size_t)trace->image_count + 1, sizeof *out->libraries);
+	out->libraries =
+	    calloc(trace->fingerprint.library_count + (size_t)trace->image_count + 1, sizeof *out->libraries);
 	if (!out->libraries)
 		return md_analysis_no_memory(err);
 	for (uint32_t i = 0; i < trace->fingerprint.library_count; i++)
-		MD_FORWARD(add_library(out, trace->fingerprint.libraries[i].path, trace->fingerprint.libraries[i].build_id, err));
+		MD_FORWARD(add_library(out, trace->fingerprint.libraries[i].path,
+				       trace->fingerprint.libraries[i].build_id, err));
 	for (uint32_t i = 0; i < trace->image_count; i++) {
 		const struct md_image *image = &trace->images[i];
 		if (image_slot[i] != MD_NONE && image->path)

@@ -17,7 +17,7 @@ static bool same_layout(const struct md_kernel *a, const struct md_kernel *b)
 }
 
 static bool same_kernel(const struct md_trace *ta, const struct md_kernel *a, const struct md_trace *tb,
-                        const struct md_kernel *b)
+			const struct md_kernel *b)
 {
 	if ((a->image == MD_NONE) != (b->image == MD_NONE))
 		return false;
@@ -42,7 +42,7 @@ struct buckets {
 };
 
 static uint32_t find_kernel(const struct buckets *buckets, const struct md_trace *first, const struct md_trace *trace,
-                            const struct md_kernel *kernel)
+			    const struct md_kernel *kernel)
 {
 	uint64_t head;
 	uint32_t i = md_map_get(&buckets->heads, name_key(kernel->name), &head) ? (uint32_t)head : MD_NONE;

@@ -65,7 +65,8 @@ static struct md_pair *list_graphs(const struct md_trace *trace, uint32_t *count
 	return list;
 }
 
-/* ---- differences; each returns whether it refused the pair --------------------------------------------------------- */
+/* ---- differences; each returns whether it refused the pair ---------------------------------------------------------
+ */
 
 static bool refuse_number(struct md_pair *pair, uint32_t node, const char *what, uint64_t one, uint64_t two)
 {
@@ -76,12 +77,13 @@ static bool refuse_number(struct md_pair *pair, uint32_t node, const char *what,
 }
 
 static bool refuse_dimensions(struct md_pair *pair, uint32_t node, const char *what, const uint32_t one[3],
-                              const uint32_t two[3])
+			      const uint32_t two[3])
 {
 	if (memcmp(one, two, 3 * sizeof *one) == 0)
 		return false;
-	md_pair_refuse(pair, "node %" PRIu32 ": %s %" PRIu32 ",%" PRIu32 ",%" PRIu32 " and %" PRIu32 ",%" PRIu32 ",%" PRIu32,
-	               node, what, one[0], one[1], one[2], two[0], two[1], two[2]);
+	md_pair_refuse(pair,
+		       "node %" PRIu32 ": %s %" PRIu32 ",%" PRIu32 ",%" PRIu32 " and %" PRIu32 ",%" PRIu32 ",%" PRIu32,
+		       node, what, one[0], one[1], one[2], two[0], two[1], two[2]);
 	return true;
 }
 
@@ -104,7 +106,7 @@ static bool refuse_attributes(struct md_pair *pair, uint32_t n, const struct md_
 }
 
 static bool refuse_kernels(const struct md_analysis *analysis, struct md_pair *pair, uint32_t n,
-                           const struct md_node *one, const struct md_node *two)
+			   const struct md_node *one, const struct md_node *two)
 {
 	const struct md_kernel *a = &analysis->traces[0]->kernels[one->kernel];
 	const struct md_kernel *b = &analysis->traces[1]->kernels[two->kernel];
@@ -114,15 +116,17 @@ static bool refuse_kernels(const struct md_analysis *analysis, struct md_pair *p
 	if (strcmp(a->name, b->name) != 0)
 		md_pair_refuse(pair, "node %" PRIu32 ": kernel %s and %s", n, a->name, b->name);
 	else
-		md_pair_refuse(pair, "node %" PRIu32 ": kernel %s comes from different images or has another parameter layout",
-		               n, a->name);
+		md_pair_refuse(
+		    pair, "node %" PRIu32 ": kernel %s comes from different images or has another parameter layout", n,
+		    a->name);
 	return true;
 }
 
 static bool refuse_kernel_nodes(const struct md_analysis *analysis, struct md_pair *pair, uint32_t n,
-                                const struct md_node *one, const struct md_node *two)
+				const struct md_node *one, const struct md_node *two)
 {
-	return refuse_kernels(analysis, pair, n, one, two) || refuse_dimensions(pair, n, "grid", one->grid, two->grid) ||
+	return refuse_kernels(analysis, pair, n, one, two) ||
+	       refuse_dimensions(pair, n, "grid", one->grid, two->grid) ||
 	       refuse_dimensions(pair, n, "block", one->block, two->block) ||
 	       refuse_number(pair, n, "dynamic shared bytes", one->shared_bytes, two->shared_bytes) ||
 	       refuse_number(pair, n, "parameter bytes", one->params_size, two->params_size) ||
@@ -185,16 +189,17 @@ static bool refuse_edges(struct md_pair *pair)
 		    a->type == b->type)
 			continue;
 		md_pair_refuse(pair,
-		               "edge %" PRIu32 ": %" PRIu32 "->%" PRIu32 " (ports %u,%u type %u) and %" PRIu32 "->%" PRIu32
-		               " (ports %u,%u type %u)",
-		               i, a->from, a->to, a->from_port, a->to_port, a->type, b->from, b->to, b->from_port, b->to_port,
-		               b->type);
+			       "edge %" PRIu32 ": %" PRIu32 "->%" PRIu32 " (ports %u,%u type %u) and %" PRIu32
+			       "->%" PRIu32 " (ports %u,%u type %u)",
+			       i, a->from, a->to, a->from_port, a->to_port, a->type, b->from, b->to, b->from_port,
+			       b->to_port, b->type);
 		return true;
 	}
 	return false;
 }
 
-/* ---- what either capture already knows ------------------------------------------------------------------------------ */
+/* ---- what either capture already knows ------------------------------------------------------------------------------
+ */
 
 static bool refuse_known(struct md_pair *pair, unsigned capture)
 {
@@ -204,7 +209,7 @@ static bool refuse_known(struct md_pair *pair, unsigned capture)
 		md_pair_refuse(pair, "%s", graph->refused);
 	else if (graph->probe == MD_PROBE_FAILED)
 		md_pair_refuse(pair, "replay with changed private memory failed: %s",
-		               graph->probe_why ? graph->probe_why : "no reason given");
+			       graph->probe_why ? graph->probe_why : "no reason given");
 	return pair->why != NULL;
 }
 
@@ -234,8 +239,9 @@ static bool refuse_windows(struct md_pair *pair)
 			memcpy(&bytes, attribute->value + 8, sizeof bytes);
 			if (attribute->id != ATTRIBUTE_ACCESS_POLICY_WINDOW || !bytes)
 				continue;
-			md_pair_refuse(pair, "node %" PRIu32 ": an access policy window of %" PRIu64 " bytes holds a pointer",
-			               n, bytes);
+			md_pair_refuse(pair,
+				       "node %" PRIu32 ": an access policy window of %" PRIu64 " bytes holds a pointer",
+				       n, bytes);
 			return true;
 		}
 	}
@@ -255,21 +261,22 @@ static void compare_pair(const struct md_analysis *analysis, struct md_pair *pai
 		return;
 	if (pair->graph[0]->node_count != pair->graph[1]->node_count) {
 		md_pair_refuse(pair, "%" PRIu32 " and %" PRIu32 " nodes", pair->graph[0]->node_count,
-		               pair->graph[1]->node_count);
+			       pair->graph[1]->node_count);
 		return;
 	}
 	if (pair->graph[0]->instantiate_flags != pair->graph[1]->instantiate_flags) {
-		md_pair_refuse(pair, "instantiated with flags %#" PRIx64 " and %#" PRIx64, pair->graph[0]->instantiate_flags,
-		               pair->graph[1]->instantiate_flags);
+		md_pair_refuse(pair, "instantiated with flags %#" PRIx64 " and %#" PRIx64,
+			       pair->graph[0]->instantiate_flags, pair->graph[1]->instantiate_flags);
 		return;
 	}
 	if (!refuse_nodes(analysis, pair))
 		refuse_edges(pair);
 }
 
-/* Both lists ascend by key; a graph that only the second capture has is refused, too, so that it is not lost silently. */
+/* Both lists ascend by key; a graph that only the second capture has is refused, too, so that it is not lost silently.
+ */
 static struct md_pair *merge(struct md_pair *one, uint32_t one_count, const struct md_pair *two, uint32_t two_count,
-                             uint32_t *count)
+			     uint32_t *count)
 {
 	struct md_pair *merged = calloc((size_t)one_count + two_count + 1, sizeof *merged);
 	uint32_t i = 0, j = 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pass: gives every allocation and binding that is referred to its place in the artifact: bound, or in the private arena. */
+/* Pass: gives every allocation and binding that is referred to its place in the artifact: bound, or in the private
+ * arena. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,7 +46,8 @@ static void mark_all(struct md_analysis *analysis, struct marks *marks)
 	}
 }
 
-/* ---- mappings side by side ------------------------------------------------------------------------------------------ */
+/* ---- mappings side by side ------------------------------------------------------------------------------------------
+ */
 
 static uint32_t group_of(const struct marks *marks, uint32_t alloc)
 {
@@ -72,8 +74,8 @@ static int compare_addresses(const void *left, const void *right, void *user)
 }
 
 /*
- * One tensor may lie across several mappings of a reserved range, with pointers into the first only. So mappings that were
- * neighbours stay neighbours in the arena; wholly bound ones are the engine's and end a group.
+ * One tensor may lie across several mappings of a reserved range, with pointers into the first only. So mappings that
+ * were neighbours stay neighbours in the arena; wholly bound ones are the engine's and end a group.
  */
 static bool group_mappings(const struct md_analysis *analysis, struct marks *marks)
 {
@@ -98,7 +100,7 @@ static bool group_mappings(const struct md_analysis *analysis, struct marks *mar
 		for (uint32_t k = j; k < count && view->allocs[order[k]].address == end; k++) {
 			uint32_t left = analysis->partner[order[i]], right = analysis->partner[order[k]];
 			bool together = adjoin(view, order[i], order[k]) && left != MD_NONE && right != MD_NONE &&
-			                adjoin(&analysis->views[analysis->captures - 1], left, right);
+					adjoin(&analysis->views[analysis->captures - 1], left, right);
 			if (together)
 				marks->group[group_of(marks, order[k])] = group_of(marks, order[i]);
 		}
@@ -106,13 +108,14 @@ static bool group_mappings(const struct md_analysis *analysis, struct marks *mar
 	return true;
 }
 
-/* ---- tables --------------------------------------------------------------------------------------------------------- */
+/* ---- tables ---------------------------------------------------------------------------------------------------------
+ */
 
 /* A binding that no graph refers to still tells the engine's contract, if it is more than weights. */
 static bool keeps_binding(const struct md_analysis *analysis, const struct marks *marks, uint32_t binding)
 {
-	return marks->binding[binding] ||
-	       (analysis->views[0].bindings[binding].role != MD_BIND_CONSTANT && analysis->binding_match[binding] != MD_NONE);
+	return marks->binding[binding] || (analysis->views[0].bindings[binding].role != MD_BIND_CONSTANT &&
+					   analysis->binding_match[binding] != MD_NONE);
 }
 
 static enum md_status place_bindings(struct md_analysis *analysis, const struct marks *marks, struct md_error *err)
@@ -130,12 +133,12 @@ static enum md_status place_bindings(struct md_analysis *analysis, const struct 
 		analysis->binding_slot[i] = out->alloc_count;
 		out->allocs[out->alloc_count++] =
 		    (struct md_artifact_alloc){.class = MD_CLASS_BOUND,
-		                               .family = alloc->family,
-		                               .binding = out->binding_count,
-		                               .order = alloc->made_up ? MD_NONE : binding->alloc,
-		                               .size = binding->size};
-		out->bindings[out->binding_count++] = (struct md_binding){
-		    md_analysis_copy_text(binding->name, &failed), binding->size, binding->role};
+					       .family = alloc->family,
+					       .binding = out->binding_count,
+					       .order = alloc->made_up ? MD_NONE : binding->alloc,
+					       .size = binding->size};
+		out->bindings[out->binding_count++] =
+		    (struct md_binding){md_analysis_copy_text(binding->name, &failed), binding->size, binding->role};
 	}
 	return failed ? md_analysis_no_memory(err) : MD_OK;
 }
@@ -176,11 +179,11 @@ static bool place_private(struct md_analysis *analysis, const struct marks *mark
 			uint64_t size = extent->end - extent->start;
 			extent->slot = out->alloc_count + 1;
 			out->allocs[out->alloc_count++] = (struct md_artifact_alloc){.class = MD_CLASS_PRIVATE,
-			                                                             .family = view->allocs[i].family,
-			                                                             .binding = MD_NONE,
-			                                                             .order = i,
-			                                                             .size = size,
-			                                                             .arena_offset = out->arena_size};
+										     .family = view->allocs[i].family,
+										     .binding = MD_NONE,
+										     .order = i,
+										     .size = size,
+										     .arena_offset = out->arena_size};
 			out->arena_size += (size + ARENA_ALIGNMENT - 1) / ARENA_ALIGNMENT * ARENA_ALIGNMENT;
 		}
 		analysis->alloc_slot[i] = extent->slot - 1;

@@ -67,7 +67,7 @@ static bool add_noise(struct md_pair *pair, uint32_t node, uint32_t at, uint32_t
 
 /* Byte by byte: a good 4-byte constant may stand beside 4 bytes of noise. */
 static bool add_noise_bytes(struct md_pair *pair, uint32_t node, uint32_t at, const uint8_t *one, const uint8_t *two,
-                            uint32_t size)
+			    uint32_t size)
 {
 	for (uint32_t i = 0; i < size; i++) {
 		if (one[i] != two[i] && !add_noise(pair, node, at + i, 1))
@@ -103,15 +103,16 @@ static void refuse_word(struct walk *walk, uint32_t node, uint32_t at, const cha
 	const struct md_node *n = node_of(walk, 0, node);
 
 	if (n->type == MD_NODE_KERNEL)
-		md_pair_refuse(walk->pair, "node %" PRIu32 " (%s): parameter bytes %" PRIu32 "..%" PRIu32 " unprovable: %s", node,
-		               walk->analysis->traces[0]->kernels[n->kernel].name, at, at + 7, why);
+		md_pair_refuse(walk->pair,
+			       "node %" PRIu32 " (%s): parameter bytes %" PRIu32 "..%" PRIu32 " unprovable: %s", node,
+			       walk->analysis->traces[0]->kernels[n->kernel].name, at, at + 7, why);
 	else
 		md_pair_refuse(walk->pair, "node %" PRIu32 ": its address unprovable: %s", node, why);
 }
 
 /* False when out of memory. */
 static bool settle_word(struct walk *walk, uint32_t node, uint32_t at, enum md_word word, const uint8_t *one,
-                        const uint8_t *two, const struct md_target *target, const char *why)
+			const uint8_t *two, const struct md_target *target, const char *why)
 {
 	switch (word) {
 	case MD_WORD_CONSTANT:
@@ -166,7 +167,8 @@ static bool classify_params(struct walk *walk, uint32_t node)
 }
 
 /* A copy's or set's address is a pointer by definition: what is nothing else refuses the graph. */
-static bool classify_address(struct walk *walk, uint32_t node, uint32_t at, const char *what, uint64_t one, uint64_t two)
+static bool classify_address(struct walk *walk, uint32_t node, uint32_t at, const char *what, uint64_t one,
+			     uint64_t two)
 {
 	struct md_target target;
 	char why[MD_WORD_WHY_BYTES];
@@ -177,8 +179,8 @@ static bool classify_address(struct walk *walk, uint32_t node, uint32_t at, cons
 	if (word == MD_WORD_REFUSED)
 		md_pair_refuse(walk->pair, "node %" PRIu32 ": its %s %s", node, what, why);
 	else
-		md_pair_refuse(walk->pair, "node %" PRIu32 ": its %s %#" PRIx64 " lies in no recorded allocation", node, what,
-		               one);
+		md_pair_refuse(walk->pair, "node %" PRIu32 ": its %s %#" PRIx64 " lies in no recorded allocation", node,
+			       what, one);
 	return true;
 }
 
@@ -193,7 +195,7 @@ static bool classify_memcpy(struct walk *walk, uint32_t node)
 
 	if (type == MEMORY_HOST || type == MEMORY_ARRAY) {
 		md_pair_refuse(walk->pair, "node %" PRIu32 ": copies from or to %s", node,
-		               type == MEMORY_HOST ? "host memory" : "an array");
+			       type == MEMORY_HOST ? "host memory" : "an array");
 		return true;
 	}
 	return classify_address(walk, node, 0, "copy source", one->src, two->src) &&
@@ -230,7 +232,7 @@ static enum md_status settle_open(struct walk *walk, struct md_error *err)
 		MD_FORWARD(seek_node(walk, open->node, err));
 		word = md_word_origin(walk->analysis, open->one, open->two, walk->referenced, &target, why);
 		if (!settle_word(walk, open->node, open->at, word, node_of(walk, 0, open->node)->params + open->at,
-		                 other_node(walk, open->node)->params + open->at, &target, why))
+				 other_node(walk, open->node)->params + open->at, &target, why))
 			return md_analysis_no_memory(err);
 	}
 	return MD_OK;

@@ -23,8 +23,8 @@ static void pair_allocs(struct md_analysis *analysis, uint32_t one, uint32_t two
 
 static const char *family_name(enum md_alloc_family family)
 {
-	static const char *const names[] = {"?",       "device", "pitched", "async",        "managed",
-	                                    "host",    "mapped", "module global"};
+	static const char *const names[] = {"?",       "device", "pitched", "async",
+					    "managed", "host",   "mapped",  "module global"};
 
 	return (unsigned)family < sizeof names / sizeof names[0] ? names[family] : names[0];
 }
@@ -33,12 +33,13 @@ static void describe_alloc(const struct md_trace *trace, uint32_t index, char *t
 {
 	if (index < trace->alloc_count)
 		snprintf(text, size, "%s, %" PRIu64 " bytes", family_name(trace->allocs[index].family),
-		         trace->allocs[index].size);
+			 trace->allocs[index].size);
 	else
 		snprintf(text, size, "none");
 }
 
-/* Between the equal beginning and the equal end of the two sequences: the n-th of each (family, size) goes with the n-th. */
+/* Between the equal beginning and the equal end of the two sequences: the n-th of each (family, size) goes with the
+ * n-th. */
 struct request {
 	enum md_alloc_family family;
 	uint64_t size;
@@ -103,7 +104,7 @@ static bool match_allocs(struct md_analysis *analysis)
 	describe_alloc(one, i, first, sizeof first);
 	describe_alloc(two, i, second, sizeof second);
 	snprintf(analysis->divergence, sizeof analysis->divergence,
-	         "the captures' allocation sequences part at number %" PRIu32 " (%s; %s)", i, first, second);
+		 "the captures' allocation sequences part at number %" PRIu32 " (%s; %s)", i, first, second);
 	md_info("%s", analysis->divergence);
 	for (; one_end > i && two_end > i && same_request(&one->allocs[one_end - 1], &two->allocs[two_end - 1]);
 	     one_end--, two_end--)

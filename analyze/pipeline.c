@@ -70,7 +70,7 @@ char *md_analysis_copy_text(const char *text, bool *failed)
 
 /* As house style has it: a newer caller's unknown tail must be zero. */
 static enum md_status take_options(const struct md_analyze_options *options, struct md_analyze_options *out,
-                                   struct md_error *err)
+				   struct md_error *err)
 {
 	*out = (struct md_analyze_options){.size = sizeof *out};
 	if (!options)
@@ -83,7 +83,8 @@ static enum md_status take_options(const struct md_analyze_options *options, str
 	}
 	memcpy(out, options, options->size < sizeof *out ? options->size : sizeof *out);
 	if (out->no_images && out->store_file_images)
-		return md_error_set(err, MD_ERR_INVALID, "analysis options: no images and stored images exclude each other");
+		return md_error_set(err, MD_ERR_INVALID,
+				    "analysis options: no images and stored images exclude each other");
 	return MD_OK;
 }
 
@@ -118,7 +119,7 @@ static void finish(struct md_analysis *analysis)
 }
 
 enum md_status md_analyze(const struct md_trace *first, const struct md_trace *second,
-                          const struct md_analyze_options *options, struct md_artifact *out, struct md_error *err)
+			  const struct md_analyze_options *options, struct md_artifact *out, struct md_error *err)
 {
 	struct md_artifact artifact = {0};
 	struct md_analysis analysis = {.traces = {first, second}, .captures = second ? 2 : 1, .out = &artifact};
@@ -132,9 +133,10 @@ enum md_status md_analyze(const struct md_trace *first, const struct md_trace *s
 			analysis.options.pass_done(analysis.options.user, passes[i].name, md_clock_ns() - start);
 	}
 	if (status == MD_OK)
-		md_info("%u graphs, %u refused; %llu pointers whose allocation did not move, %llu constants look like addresses",
-		        artifact.graph_count, artifact.refusal_count, (unsigned long long)analysis.fixed_words,
-		        (unsigned long long)analysis.lookalike_words);
+		md_info("%u graphs, %u refused; %llu pointers whose allocation did not move, %llu constants look like "
+			"addresses",
+			artifact.graph_count, artifact.refusal_count, (unsigned long long)analysis.fixed_words,
+			(unsigned long long)analysis.lookalike_words);
 	finish(&analysis);
 	if (status != MD_OK)
 		md_artifact_finish(&artifact);

@@ -180,8 +180,8 @@ static uint32_t name_bindings(struct md_view *view, struct record *records, uint
 			continue;
 		records[kept++] = (struct record){bind, view->binding_count, last ? 0 : next->sequence};
 		if (last)
-			view->bindings[view->binding_count++] = (struct md_view_binding){
-			    bind->name, bind->address, bind->size, bind->role, MD_NONE};
+			view->bindings[view->binding_count++] =
+			    (struct md_view_binding){bind->name, bind->address, bind->size, bind->role, MD_NONE};
 	}
 	qsort(records, kept, sizeof *records, compare_sequences);
 	return kept;
@@ -204,9 +204,9 @@ static bool stroke_record(struct md_view *view, const struct record *record, str
 		if (!record->replaced && binding->alloc == MD_NONE)
 			binding->alloc = (uint32_t)at->value;
 		if (!md_paint_add(paint, (uint32_t)at->value,
-		                  &(struct md_view_piece){from - at->start, to - at->start, from - bind->address,
-		                                          record->binding, record->replaced},
-		                  bind->size))
+				  &(struct md_view_piece){from - at->start, to - at->start, from - bind->address,
+							  record->binding, record->replaced},
+				  bind->size))
 			return false;
 	}
 	return true;
@@ -218,13 +218,13 @@ static bool make_up_alloc(struct md_view *view, const struct record *record, str
 	uint32_t index = view->alloc_count++;
 
 	view->allocs[index] = (struct md_view_alloc){.family = MD_ALLOC_DEVICE,
-	                                             .made_up = true,
-	                                             .address = record->bind->address,
-	                                             .size = record->bind->size,
-	                                             .died = UINT64_MAX};
+						     .made_up = true,
+						     .address = record->bind->address,
+						     .size = record->bind->size,
+						     .died = UINT64_MAX};
 	view->bindings[record->binding].alloc = index;
 	return md_paint_add(paint, index, &(struct md_view_piece){0, record->bind->size, 0, record->binding, 0},
-	                    record->bind->size);
+			    record->bind->size);
 }
 
 static enum md_status build_bindings(struct md_view *view, struct md_paint *paint, struct md_error *err)
@@ -267,8 +267,8 @@ enum md_status md_view_init(struct md_view *view, const struct md_trace *trace, 
 		return no_memory(err);
 	for (uint32_t i = 0; i < trace->alloc_count; i++) {
 		const struct md_trace_alloc *alloc = &trace->allocs[i];
-		view->allocs[i] = (struct md_view_alloc){alloc->family, false,       alloc->address,
-		                                         alloc->size,   alloc->born, alloc->died};
+		view->allocs[i] =
+		    (struct md_view_alloc){alloc->family, false, alloc->address, alloc->size, alloc->born, alloc->died};
 	}
 	MD_FORWARD(build_events(view, err));
 	MD_FORWARD(build_bindings(view, &paint, err));

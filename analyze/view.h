@@ -26,7 +26,7 @@ struct md_view_piece {
 	uint64_t start, end;     /* offsets in the allocation */
 	uint64_t binding_offset; /* of start, in the binding */
 	uint32_t binding;
-	uint64_t replaced;       /* 0, or the sequence at which the name was bound elsewhere */
+	uint64_t replaced; /* 0, or the sequence at which the name was bound elsewhere */
 };
 
 struct md_view_event {
@@ -52,12 +52,12 @@ struct md_view {
 
 /* Where an address lies: in a binding if there is one, else in an allocation. */
 struct md_place {
-	uint32_t alloc;      /* index into the view's allocs; MD_NONE: nowhere */
-	uint32_t binding;    /* index into the view's bindings, or MD_NONE */
-	int64_t offset;      /* in the binding, else in the allocation */
+	uint32_t alloc;   /* index into the view's allocs; MD_NONE: nowhere */
+	uint32_t binding; /* index into the view's bindings, or MD_NONE */
+	int64_t offset;   /* in the binding, else in the allocation */
 	uint64_t alloc_offset;
-	uint64_t replaced;   /* as in md_view_piece */
-	bool last;           /* it is the last byte of its binding or allocation */
+	uint64_t replaced; /* as in md_view_piece */
+	bool last;         /* it is the last byte of its binding or allocation */
 };
 
 enum md_status md_view_init(struct md_view *view, const struct md_trace *trace, struct md_error *err);

@@ -9,15 +9,16 @@
 #define ORIGIN_LIMIT (UINT64_C(64) << 20)
 
 /*
- * The two values lie at places one and two. True: they are one place of one object. A binding counts as an object of its
- * own, wherever its allocation lies; *split says that the allocations agree but the bindings do not.
+ * The two values lie at places one and two. True: they are one place of one object. A binding counts as an object of
+ * its own, wherever its allocation lies; *split says that the allocations agree but the bindings do not.
  */
 static bool same_place(const struct md_analysis *analysis, const struct md_place *one, const struct md_place *two,
-                       bool *split)
+		       bool *split)
 {
 	*split = false;
-	if (one->binding != MD_NONE && two->binding != MD_NONE && analysis->binding_match[one->binding] == two->binding &&
-	    one->offset == two->offset && !one->replaced && !two->replaced)
+	if (one->binding != MD_NONE && two->binding != MD_NONE &&
+	    analysis->binding_match[one->binding] == two->binding && one->offset == two->offset && !one->replaced &&
+	    !two->replaced)
 		return true;
 	if (analysis->partner[one->alloc] != two->alloc || one->alloc_offset != two->alloc_offset)
 		return false;
@@ -36,31 +37,34 @@ static void describe_place(const struct md_view *view, const struct md_place *pl
 	if (place->binding != MD_NONE)
 		snprintf(text, size, "binding %.64s+%" PRId64, view->bindings[place->binding].name, place->offset);
 	else
-		snprintf(text, size, "allocation %" PRIu32 "+%" PRIu64 " bound to nothing", place->alloc, place->alloc_offset);
+		snprintf(text, size, "allocation %" PRIu32 "+%" PRIu64 " bound to nothing", place->alloc,
+			 place->alloc_offset);
 }
 
 static enum md_word refuse_split(const struct md_analysis *analysis, const struct md_place *one,
-                                 const struct md_place *two, char *why)
+				 const struct md_place *two, char *why)
 {
 	char first[128], second[128];
 
 	describe_place(&analysis->views[0], one, first, sizeof first);
 	describe_place(&analysis->views[1], two, second, sizeof second);
-	snprintf(why, MD_WORD_WHY_BYTES, "points into %s in the first capture and into %s in the second", first, second);
+	snprintf(why, MD_WORD_WHY_BYTES, "points into %s in the first capture and into %s in the second", first,
+		 second);
 	return MD_WORD_REFUSED;
 }
 
 /*
- * A range that the engine bound elsewhere later: a graph made before still uses it, and no binding says where it will be;
- * for a graph made after, the range is memory like any other.
+ * A range that the engine bound elsewhere later: a graph made before still uses it, and no binding says where it will
+ * be; for a graph made after, the range is memory like any other.
  */
-static bool uses_replaced(const struct md_analysis *analysis, struct md_place *place, uint64_t graph_sequence, char *why)
+static bool uses_replaced(const struct md_analysis *analysis, struct md_place *place, uint64_t graph_sequence,
+			  char *why)
 {
 	if (!place->replaced)
 		return false;
 	if (graph_sequence < place->replaced) {
 		snprintf(why, MD_WORD_WHY_BYTES, "points into binding %.64s, which was bound elsewhere afterwards",
-		         analysis->views[0].bindings[place->binding].name);
+			 analysis->views[0].bindings[place->binding].name);
 		return true;
 	}
 	place->binding = MD_NONE;
@@ -71,7 +75,7 @@ static bool uses_replaced(const struct md_analysis *analysis, struct md_place *p
 }
 
 enum md_word md_word_guess(struct md_analysis *analysis, uint64_t value, uint64_t graph_sequence,
-                           struct md_target *target, char *why)
+			   struct md_target *target, char *why)
 {
 	struct md_place place;
 
@@ -85,7 +89,7 @@ enum md_word md_word_guess(struct md_analysis *analysis, uint64_t value, uint64_
 
 /* Both values are known to lie in some allocation and to name one place of it. */
 static enum md_word accept(struct md_analysis *analysis, struct md_place *one, const struct md_place *two, bool split,
-                           int64_t beyond, uint64_t graph_sequence, struct md_target *target, char *why)
+			   int64_t beyond, uint64_t graph_sequence, struct md_target *target, char *why)
 {
 	bool replaced = one->replaced != 0;
 
@@ -98,11 +102,11 @@ static enum md_word accept(struct md_analysis *analysis, struct md_place *one, c
 }
 
 /*
- * Equal in both. If the memory there did not move, no capture can tell a pointer from a number that looks like one. It is
- * taken as a pointer: when it is a number, it is one that names this very place of this very allocation.
+ * Equal in both. If the memory there did not move, no capture can tell a pointer from a number that looks like one. It
+ * is taken as a pointer: when it is a number, it is one that names this very place of this very allocation.
  */
 static enum md_word resolve_equal(struct md_analysis *analysis, uint64_t value, uint64_t graph_sequence,
-                                  struct md_target *target, char *why)
+				  struct md_target *target, char *why)
 {
 	struct md_place one, two;
 	enum md_word word;
@@ -121,7 +125,7 @@ static enum md_word resolve_equal(struct md_analysis *analysis, uint64_t value, 
 
 /* One past the end of an object; what lies behind it need not be the same in both captures. */
 static bool ends_together(const struct md_analysis *analysis, uint64_t one_value, uint64_t two_value,
-                          struct md_place *one, struct md_place *two, bool *split)
+			  struct md_place *one, struct md_place *two, bool *split)
 {
 	return md_view_locate(&analysis->views[0], one_value - 1, one) &&
 	       md_view_locate(&analysis->views[1], two_value - 1, two) && one->last && two->last &&
@@ -129,7 +133,7 @@ static bool ends_together(const struct md_analysis *analysis, uint64_t one_value
 }
 
 enum md_word md_word_resolve(struct md_analysis *analysis, uint64_t one_value, uint64_t two_value,
-                             uint64_t graph_sequence, struct md_target *target, char *why)
+			     uint64_t graph_sequence, struct md_target *target, char *why)
 {
 	struct md_place one, two;
 	bool in_one, in_two, split;
@@ -142,12 +146,13 @@ enum md_word md_word_resolve(struct md_analysis *analysis, uint64_t one_value, u
 	in_two = md_view_locate(&analysis->views[1], two_value, &two);
 	if (in_one && in_two && same_place(analysis, &one, &two, &split))
 		return accept(analysis, &one, &two, split, 0, graph_sequence, target, why);
-	/* Which allocation is which is not known for sure once the sequences part: no word like this may be called noise. */
+	/* Which allocation is which is not known for sure once the sequences part: no word like this may be called
+	 * noise. */
 	if (in_one && in_two && analysis->diverged && one.alloc_offset == two.alloc_offset) {
 		snprintf(why, MD_WORD_WHY_BYTES,
-		         "points to offset %" PRIu64 " of allocation %" PRIu32 " in the first capture and of %" PRIu32
-		         " in the second; %s",
-		         one.alloc_offset, one.alloc, two.alloc, analysis->divergence);
+			 "points to offset %" PRIu64 " of allocation %" PRIu32 " in the first capture and of %" PRIu32
+			 " in the second; %s",
+			 one.alloc_offset, one.alloc, two.alloc, analysis->divergence);
 		return MD_WORD_REFUSED;
 	}
 	{
@@ -160,7 +165,8 @@ enum md_word md_word_resolve(struct md_analysis *analysis, uint64_t one_value, u
 	return MD_WORD_NOISE;
 }
 
-/* ---- virtual origins ------------------------------------------------------------------------------------------------ */
+/* ---- virtual origins ------------------------------------------------------------------------------------------------
+ */
 
 struct nearest {
 	uint32_t alloc;
@@ -191,7 +197,7 @@ static void consider(struct nearest *nearest, uint32_t alloc, uint64_t distance)
 
 /* Live allocations do not overlap, so walking outward from the value meets the nearest ones first. */
 static struct nearest find_nearest(const struct md_analysis *analysis, uint64_t value, uint64_t delta,
-                                   const uint8_t *referenced)
+				   const uint8_t *referenced)
 {
 	const struct md_interval_index *live = &analysis->views[0].live;
 	const struct md_interval *floor = md_interval_floor(live, value);
@@ -216,7 +222,7 @@ static struct nearest find_nearest(const struct md_analysis *analysis, uint64_t 
 }
 
 enum md_word md_word_origin(struct md_analysis *analysis, uint64_t one, uint64_t two, const uint8_t *referenced,
-                            struct md_target *target, char *why)
+			    struct md_target *target, char *why)
 {
 	const struct md_view *view = &analysis->views[0];
 	struct nearest nearest = find_nearest(analysis, one, two - one, referenced);
@@ -230,7 +236,8 @@ enum md_word md_word_origin(struct md_analysis *analysis, uint64_t one, uint64_t
 		return MD_WORD_NOISE;
 	if (nearest.tie) {
 		snprintf(why, MD_WORD_WHY_BYTES,
-		         "moved as far as two allocations that are both %" PRIu64 " bytes away: ambiguous", nearest.distance);
+			 "moved as far as two allocations that are both %" PRIu64 " bytes away: ambiguous",
+			 nearest.distance);
 		return MD_WORD_REFUSED;
 	}
 	alloc = &view->allocs[nearest.alloc];
@@ -243,8 +250,10 @@ enum md_word md_word_origin(struct md_analysis *analysis, uint64_t one, uint64_t
 		uint32_t partner = analysis->binding_match[piece->binding];
 		target->binding = piece->binding;
 		target->offset = offset - (int64_t)piece->start + (int64_t)piece->binding_offset;
-		if (partner == MD_NONE || analysis->views[1].bindings[partner].address - binding->address != two - one) {
-			snprintf(why, MD_WORD_WHY_BYTES, "lies near binding %.64s, which moved differently", binding->name);
+		if (partner == MD_NONE ||
+		    analysis->views[1].bindings[partner].address - binding->address != two - one) {
+			snprintf(why, MD_WORD_WHY_BYTES, "lies near binding %.64s, which moved differently",
+				 binding->name);
 			return MD_WORD_REFUSED;
 		}
 	}

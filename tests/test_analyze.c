@@ -45,7 +45,7 @@ Test(analyze, only_what_is_used_is_kept_once)
 	launch(&b, again, 2);
 	analyze_one(&b, NULL, &artifact);
 	cr_assert(artifact.kernel_count == 1 && artifact.image_count == 1, "one kernel of one image: %u, %u",
-	          artifact.kernel_count, artifact.image_count);
+		  artifact.kernel_count, artifact.image_count);
 	cr_assert(strcmp(artifact.kernels[0].name, "k") == 0 && artifact.kernels[0].param_count == 1, "the used one");
 	cr_assert(artifact.kernels[0].state.max_dynamic_shared_bytes == 65536, "with the wider limit of its handles");
 	cr_assert(find_graph(&artifact, "decode", 2)->nodes[0].kernel == 0, "both graphs refer to it");
@@ -65,11 +65,12 @@ Test(analyze, kernel_without_image_needs_a_unique_name)
 		builder_kernel(&b, 0, unique ? "other" : "hidden", 8);
 		analyze_one(&b, NULL, &artifact);
 		if (unique)
-			cr_assert(artifact.graph_count == 1 && artifact.kernels[0].image == MD_NONE, "left to triggering kernels: '%s'",
-			          refusal_of(&artifact, "decode", 1));
+			cr_assert(artifact.graph_count == 1 && artifact.kernels[0].image == MD_NONE,
+				  "left to triggering kernels: '%s'", refusal_of(&artifact, "decode", 1));
 		else
-			cr_assert(strstr(refusal_of(&artifact, "decode", 1), "node 0: the image of kernel hidden is not known"),
-			          "'%s'", refusal_of(&artifact, "decode", 1));
+			cr_assert(strstr(refusal_of(&artifact, "decode", 1),
+					 "node 0: the image of kernel hidden is not known"),
+				  "'%s'", refusal_of(&artifact, "decode", 1));
 		md_artifact_finish(&artifact);
 		builder_finish(&b);
 	}
@@ -91,7 +92,7 @@ Test(analyze, a_graph_that_cannot_be_stored_is_refused_alone)
 	analyze_one(&b, NULL, &artifact);
 	cr_assert(artifact.graph_count == 1 && find_graph(&artifact, "decode", 1), "the good graph stays");
 	cr_assert(strstr(refusal_of(&artifact, "decode", 2), "two edges from 0 to 1"), "'%s'",
-	          refusal_of(&artifact, "decode", 2));
+		  refusal_of(&artifact, "decode", 2));
 	md_artifact_finish(&artifact);
 	builder_finish(&b);
 }
@@ -148,8 +149,8 @@ Test(analyze, images_in_files)
 		cr_assert((artifact.images[0].path != NULL) == cases[i].referenced, "%zu: referenced", i);
 		cr_assert(md_hash_equal(&artifact.images[0].hash, &b.trace.images[0].hash), "%zu: the hash stays", i);
 		cr_assert(artifact.fingerprint.library_count == 1 &&
-		              strcmp(artifact.fingerprint.libraries[0].build_id, "abcd") == 0,
-		          "%zu: the file is in the fingerprint", i);
+			      strcmp(artifact.fingerprint.libraries[0].build_id, "abcd") == 0,
+			  "%zu: the file is in the fingerprint", i);
 		md_artifact_finish(&artifact);
 		builder_finish(&b);
 		unlink(path);
@@ -214,7 +215,7 @@ Test(analyze, provenance_stages_and_kv)
 	cr_assert(artifact.provenance.capture_count == 2, "two captures");
 	cr_assert(strcmp(artifact.provenance.command, "engine --model m") == 0, "the command");
 	cr_assert(strlen(artifact.provenance.created) == 20 && artifact.provenance.created[10] == 'T', "RFC 3339: %s",
-	          artifact.provenance.created);
+		  artifact.provenance.created);
 	cr_assert(artifact.provenance.stage_count == 1 && artifact.provenance.stages[0].ns == 77, "stages");
 	cr_assert(artifact.kv.present && artifact.kv.kv_bytes == 4096, "KV capacity");
 	cr_assert(passes == 10, "each pass was reported: %d", passes);
@@ -250,9 +251,9 @@ static void build_large(struct builder *b, unsigned capture, uint64_t base)
 		for (uint32_t n = 0; n < 450; n++) {
 			uint64_t words[WORDS];
 			for (uint32_t w = 0; w < WORDS; w++)
-				words[w] = w % 16 == 0   ? base + UINT64_C(0x400000) * ((n * 7 + w) % 400) + 64 * w
-				           : w % 5 == 0 ? 0x7f0000000000u + (noise() & 0xffffffff)
-				                        : w * 3;
+				words[w] = w % 16 == 0  ? base + UINT64_C(0x400000) * ((n * 7 + w) % 400) + 64 * w
+					   : w % 5 == 0 ? 0x7f0000000000u + (noise() & 0xffffffff)
+							: w * 3;
 			builder_launch(b, kernel, words, sizeof words);
 		}
 	}
@@ -272,7 +273,7 @@ Test(analyze, large_traces_take_well_under_a_second)
 	taken = md_clock_ns() - taken;
 	cr_assert(artifact.graph_count == 35, "'%s'", refusal_of(&artifact, "decode", 1));
 	cr_assert(artifact.graphs[0].pointer_words == 450 * 6, "%llu pointers",
-	          (unsigned long long)artifact.graphs[0].pointer_words);
+		  (unsigned long long)artifact.graphs[0].pointer_words);
 	fprintf(stderr, "large_traces: %.1f ms\n", (double)taken / 1e6);
 #ifndef MD_SANITIZED
 	cr_assert(taken < UINT64_C(1000000000), "took %llu ms", (unsigned long long)(taken / 1000000));

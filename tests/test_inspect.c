@@ -171,8 +171,8 @@ Test(inspect, one_graph)
 
 	make(&artifact);
 	cr_assert(!md_inspect_find(&artifact, "decode/5") && !md_inspect_find(&artifact, "decode") &&
-	              !md_inspect_find(&artifact, "decod/4") && !md_inspect_find(&artifact, "decode/4x"),
-	          "names that are none");
+		      !md_inspect_find(&artifact, "decod/4") && !md_inspect_find(&artifact, "decode/4x"),
+		  "names that are none");
 	cr_assert(md_inspect_find(&artifact, "decode/4"), "the graph's name");
 	md_inspect_graph(&artifact, md_inspect_find(&artifact, "decode/4"), out);
 	fclose(out);
@@ -219,9 +219,13 @@ Test(inspect, json_escapes)
 	static const struct {
 		const char *value, *written;
 	} cases[] = {
-	    {"plain", "\"plain\"\n"},       {"a\"b\\c", "\"a\\\"b\\\\c\"\n"}, {"line\nbell\a", "\"line\\nbell\\u0007\"\n"},
-	    {"caf\xc3\xa9", "\"caf\xc3\xa9\"\n"}, {"bad \xff\xc3", "\"bad \\ufffd\\ufffd\"\n"},
-	    {"over \xc0\xaf", "\"over \\ufffd\\ufffd\"\n"}, {NULL, "null\n"},
+	    {"plain", "\"plain\"\n"},
+	    {"a\"b\\c", "\"a\\\"b\\\\c\"\n"},
+	    {"line\nbell\a", "\"line\\nbell\\u0007\"\n"},
+	    {"caf\xc3\xa9", "\"caf\xc3\xa9\"\n"},
+	    {"bad \xff\xc3", "\"bad \\ufffd\\ufffd\"\n"},
+	    {"over \xc0\xaf", "\"over \\ufffd\\ufffd\"\n"},
+	    {NULL, "null\n"},
 	};
 
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -270,7 +274,7 @@ static int run(const char *arguments)
 	int status;
 
 	snprintf(line, sizeof line, "%s/bin/medusa-inspect %s >/dev/null 2>&1", build_folder ? build_folder : "build",
-	         arguments);
+		 arguments);
 	status = system(line);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
@@ -310,10 +314,10 @@ Test(inspect, exit_codes_and_text_twin)
 	snprintf(line, sizeof line, "--graph decode/5 %s", path);
 	cr_assert(run(line) == 2, "a graph it does not have");
 	snprintf(line, sizeof line,
-	         "cd %s && b=$OLDPWD/${MEDUSA_BUILD:-build}/bin/medusa-inspect; case $MEDUSA_BUILD in /*) "
-	         "b=$MEDUSA_BUILD/bin/medusa-inspect;; esac; $b --text x.medusa >a.txt && "
-	         "$b --from-text a.txt -o y.medusa && cmp x.medusa y.medusa",
-	         folder);
+		 "cd %s && b=$OLDPWD/${MEDUSA_BUILD:-build}/bin/medusa-inspect; case $MEDUSA_BUILD in /*) "
+		 "b=$MEDUSA_BUILD/bin/medusa-inspect;; esac; $b --text x.medusa >a.txt && "
+		 "$b --from-text a.txt -o y.medusa && cmp x.medusa y.medusa",
+		 folder);
 	cr_assert(system(line) == 0, "an artifact goes through its text twin unchanged");
 	snprintf(line, sizeof line, "rm -r %s", folder);
 	cr_assert(system(line) == 0, "cleaning up");

@@ -60,11 +60,14 @@ static void assert_list(const struct md_artifact *artifact)
 	cr_assert(content, "the list's contents are kept: '%s'", refusal_of(artifact, "decode", 1));
 	cr_assert(content->offset == 16 && content->size == 16, "at their place in the private allocation");
 	cr_assert(content->pointer_count == 1 && content->pointers[0].at == 0 && content->pointers[0].node == MD_NONE,
-	          "its first word is a pointer");
-	cr_assert(artifact->allocs[content->pointers[0].alloc].order == 1 && content->pointers[0].offset == 64, "into the data");
-	cr_assert(memcmp(content->data, "\0\0\0\0\0\0\0\0\3\0\0\0\0\0\0\0", 16) == 0, "the pointer is zeroed, the 3 stays");
+		  "its first word is a pointer");
+	cr_assert(artifact->allocs[content->pointers[0].alloc].order == 1 && content->pointers[0].offset == 64,
+		  "into the data");
+	cr_assert(memcmp(content->data, "\0\0\0\0\0\0\0\0\3\0\0\0\0\0\0\0", 16) == 0,
+		  "the pointer is zeroed, the 3 stays");
 	cr_assert(artifact->content_count == 2, "and what the list points to keeps its own contents");
-	cr_assert(artifact->arena_size == 1024, "both allocations are private: %llu", (unsigned long long)artifact->arena_size);
+	cr_assert(artifact->arena_size == 1024, "both allocations are private: %llu",
+		  (unsigned long long)artifact->arena_size);
 }
 
 Test(pass_content, pointers_inside_contents)
@@ -104,9 +107,11 @@ Test(pass_content, refuses_the_graphs_that_use_it)
 
 		analyze(one, two, true, &artifact);
 		cr_assert(strstr(refusal_of(&artifact, "decode", 1), refusals[i].message), "%s: '%s'", refusals[i].name,
-		          refusal_of(&artifact, "decode", 1));
-		cr_assert(find_graph(&artifact, "other", 1), "%s: a graph that does not use it stays", refusals[i].name);
-		cr_assert(artifact.content_count == 0 && artifact.arena_size == 0, "%s: nothing else is kept", refusals[i].name);
+			  refusal_of(&artifact, "decode", 1));
+		cr_assert(find_graph(&artifact, "other", 1), "%s: a graph that does not use it stays",
+			  refusals[i].name);
+		cr_assert(artifact.content_count == 0 && artifact.arena_size == 0, "%s: nothing else is kept",
+			  refusals[i].name);
 		md_artifact_finish(&artifact);
 	}
 }
@@ -122,7 +127,7 @@ Test(pass_content, contents_of_unrecorded_memory_refuse_graphs_that_need_content
 	b.trace.graphs[0].probe = MD_PROBE_CONTENT_SAVED;
 	cr_assert(md_analyze(&b.trace, NULL, NULL, &artifact, &err) == MD_OK, "%s", err.message);
 	cr_assert(strstr(refusal_of(&artifact, "decode", 1), "contents at 0x123450000"), "'%s'",
-	          refusal_of(&artifact, "decode", 1));
+		  refusal_of(&artifact, "decode", 1));
 	cr_assert(find_graph(&artifact, "other", 1), "a graph that needs none stays");
 	md_artifact_finish(&artifact);
 	builder_finish(&b);

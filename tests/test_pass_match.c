@@ -22,24 +22,66 @@ static void build(struct builder *b, unsigned capture)
 }
 
 /* ---- changes of the second capture ---- */
-static void change_grid(struct builder *b) { builder_last(b)->nodes[1].grid[0] = 5; }
-static void change_block(struct builder *b) { builder_last(b)->nodes[0].block[2] = 2; }
-static void change_shared(struct builder *b) { builder_last(b)->nodes[0].shared_bytes = 1024; }
-static void change_image(struct builder *b) { builder_last(b)->nodes[0].kernel = 1; }
+static void change_grid(struct builder *b)
+{
+	builder_last(b)->nodes[1].grid[0] = 5;
+}
+static void change_block(struct builder *b)
+{
+	builder_last(b)->nodes[0].block[2] = 2;
+}
+static void change_shared(struct builder *b)
+{
+	builder_last(b)->nodes[0].shared_bytes = 1024;
+}
+static void change_image(struct builder *b)
+{
+	builder_last(b)->nodes[0].kernel = 1;
+}
 static void change_kernel(struct builder *b)
 {
 	builder_last(b)->nodes[0].kernel = builder_kernel(b, 0, "other", 8);
 }
-static void change_layout(struct builder *b) { b->trace.kernels[0].params[0].size = 4; }
-static void change_edge(struct builder *b) { builder_last(b)->edges[0].type = 1; }
-static void add_edge(struct builder *b) { builder_edge(b, 0, 1); }
-static void add_node(struct builder *b) { builder_node(b, MD_NODE_EMPTY); }
-static void change_type(struct builder *b) { builder_last(b)->nodes[1].type = MD_NODE_EMPTY; }
-static void change_params(struct builder *b) { builder_last(b)->nodes[1].params_size = 4; }
-static void change_flags(struct builder *b) { builder_last(b)->instantiate_flags = 8; }
-static void add_attribute(struct builder *b) { builder_attribute(b, 2, "\1", 1); }
-static void change_label(struct builder *b) { builder_last(b)->batch = 8; }
-static void refuse(struct builder *b) { builder_last(b)->refused = builder_text("host node at index 12"); }
+static void change_layout(struct builder *b)
+{
+	b->trace.kernels[0].params[0].size = 4;
+}
+static void change_edge(struct builder *b)
+{
+	builder_last(b)->edges[0].type = 1;
+}
+static void add_edge(struct builder *b)
+{
+	builder_edge(b, 0, 1);
+}
+static void add_node(struct builder *b)
+{
+	builder_node(b, MD_NODE_EMPTY);
+}
+static void change_type(struct builder *b)
+{
+	builder_last(b)->nodes[1].type = MD_NODE_EMPTY;
+}
+static void change_params(struct builder *b)
+{
+	builder_last(b)->nodes[1].params_size = 4;
+}
+static void change_flags(struct builder *b)
+{
+	builder_last(b)->instantiate_flags = 8;
+}
+static void add_attribute(struct builder *b)
+{
+	builder_attribute(b, 2, "\1", 1);
+}
+static void change_label(struct builder *b)
+{
+	builder_last(b)->batch = 8;
+}
+static void refuse(struct builder *b)
+{
+	builder_last(b)->refused = builder_text("host node at index 12");
+}
 static void fail_probe(struct builder *b)
 {
 	builder_last(b)->probe = MD_PROBE_FAILED;
@@ -92,10 +134,10 @@ Test(pass_match, names_the_first_difference)
 		build(&two, 1);
 		cases[i].change(&two);
 		cr_assert(md_analyze(&one.trace, &two.trace, NULL, &artifact, &err) == MD_OK, "%s: %s", cases[i].name,
-		          err.message);
+			  err.message);
 		cr_assert(artifact.graph_count == 0, "%s: refused", cases[i].name);
-		cr_assert(strstr(refusal_of(&artifact, "decode", 4), cases[i].message), "%s: '%s' says '%s'", cases[i].name,
-		          refusal_of(&artifact, "decode", 4), cases[i].message);
+		cr_assert(strstr(refusal_of(&artifact, "decode", 4), cases[i].message), "%s: '%s' says '%s'",
+			  cases[i].name, refusal_of(&artifact, "decode", 4), cases[i].message);
 		md_artifact_finish(&artifact);
 		builder_finish(&one);
 		builder_finish(&two);
@@ -114,7 +156,8 @@ Test(pass_match, equal_graphs_pass)
 	cr_assert(artifact.graph_count == 1 && artifact.refusal_count == 0, "'%s'", refusal_of(&artifact, "decode", 4));
 	cr_assert(artifact.graphs[0].edge_count == 1 && artifact.graphs[0].node_count == 2, "edges and nodes");
 	cr_assert(artifact.kernel_count == 2 && artifact.image_count == 2, "two kernels of one name stay two");
-	cr_assert(artifact.graphs[0].nodes[0].kernel != artifact.graphs[0].nodes[1].kernel, "and each node has its own");
+	cr_assert(artifact.graphs[0].nodes[0].kernel != artifact.graphs[0].nodes[1].kernel,
+		  "and each node has its own");
 	cr_assert(artifact.kernels[0].image != artifact.kernels[1].image, "and each its image");
 	md_artifact_finish(&artifact);
 	builder_finish(&one);
@@ -132,7 +175,7 @@ Test(pass_match, divergence_elsewhere_does_not_matter)
 	builder_alloc(&two, MD_ALLOC_DEVICE, 0x720000000000, 0x100);
 	cr_assert(md_analyze(&one.trace, &two.trace, NULL, &artifact, &err) == MD_OK, "%s", err.message);
 	cr_assert(artifact.graph_count == 1, "a later allocation that no graph refers to: '%s'",
-	          refusal_of(&artifact, "decode", 4));
+		  refusal_of(&artifact, "decode", 4));
 	md_artifact_finish(&artifact);
 	builder_finish(&one);
 	builder_finish(&two);
@@ -154,7 +197,8 @@ Test(pass_match, last_capture_of_a_label_wins)
 	}
 	cr_assert(md_analyze(&b[0].trace, &b[1].trace, NULL, &artifact, &err) == MD_OK, "%s", err.message);
 	cr_assert(artifact.graph_count == 2, "two graphs: %u", artifact.graph_count);
-	cr_assert(find_graph(&artifact, "decode", 4) && find_graph(&artifact, "decode", 4)->node_count == 1, "the last one");
+	cr_assert(find_graph(&artifact, "decode", 4) && find_graph(&artifact, "decode", 4)->node_count == 1,
+		  "the last one");
 	cr_assert(find_graph(&artifact, "graph/2", 0), "an unlabelled graph is named by its order");
 	md_artifact_finish(&artifact);
 	builder_finish(&b[0]);
@@ -174,8 +218,8 @@ Test(pass_match, access_policy_window_is_refused)
 			builder_attribute(&b[c], 1, used ? window : unused, 16);
 		}
 		cr_assert(md_analyze(&b[0].trace, &b[1].trace, NULL, &artifact, &err) == MD_OK, "%s", err.message);
-		cr_assert(used == (strstr(refusal_of(&artifact, "decode", 4), "access policy window of 4096") != NULL), "'%s'",
-		          refusal_of(&artifact, "decode", 4));
+		cr_assert(used == (strstr(refusal_of(&artifact, "decode", 4), "access policy window of 4096") != NULL),
+			  "'%s'", refusal_of(&artifact, "decode", 4));
 		md_artifact_finish(&artifact);
 		builder_finish(&b[0]);
 		builder_finish(&b[1]);

@@ -39,7 +39,7 @@ static void analyze(struct setup *setup)
 	struct md_error err;
 
 	cr_assert(md_analyze(&setup->b[0].trace, &setup->b[1].trace, NULL, &setup->artifact, &err) == MD_OK, "%s",
-	          err.message);
+		  err.message);
 	cr_assert(md_artifact_check(&setup->artifact, &err) == MD_OK, "a valid artifact: %s", err.message);
 }
 
@@ -59,18 +59,19 @@ static void assert_leads_to(const struct md_artifact *artifact, uint32_t index, 
 	cr_assert(graph, "refused: %s", refusal_of(artifact, "decode", 1));
 	cr_assert(index < graph->pointer_count, "%u pointers", graph->pointer_count);
 	alloc = &artifact->allocs[graph->pointers[index].alloc];
-	cr_assert((alloc->class == MD_CLASS_BOUND) == (name != NULL), "pointer %u is %sbound", index, name ? "not " : "");
+	cr_assert((alloc->class == MD_CLASS_BOUND) == (name != NULL), "pointer %u is %sbound", index,
+		  name ? "not " : "");
 	if (name)
-		cr_assert(strcmp(artifact->bindings[alloc->binding].name, name) == 0, "pointer %u leads to %s, not %s", index,
-		          artifact->bindings[alloc->binding].name, name);
+		cr_assert(strcmp(artifact->bindings[alloc->binding].name, name) == 0, "pointer %u leads to %s, not %s",
+			  index, artifact->bindings[alloc->binding].name, name);
 	cr_assert(graph->pointers[index].offset == offset, "pointer %u at %lld, not %lld", index,
-	          (long long)graph->pointers[index].offset, (long long)offset);
+		  (long long)graph->pointers[index].offset, (long long)offset);
 }
 
 static void assert_refused(const struct md_artifact *artifact, const char *message)
 {
-	cr_assert(strstr(refusal_of(artifact, "decode", 1), message), "'%s' says '%s'", refusal_of(artifact, "decode", 1),
-	          message);
+	cr_assert(strstr(refusal_of(artifact, "decode", 1), message), "'%s' says '%s'",
+		  refusal_of(artifact, "decode", 1), message);
 }
 
 Test(pass_place, bound_sub_ranges_and_the_private_rest)
@@ -99,7 +100,7 @@ Test(pass_place, bound_sub_ranges_and_the_private_rest)
 	assert_leads_to(&s.artifact, 3, NULL, 0x8000);
 	assert_leads_to(&s.artifact, 4, "tail", 0x100);
 	cr_assert(s.artifact.binding_count == 4, "unused weights are left out, an output is not: %u",
-	          s.artifact.binding_count);
+		  s.artifact.binding_count);
 	cr_assert(s.artifact.arena_size == SIZE, "the private part keeps its allocation's size");
 	finish(&s);
 }
@@ -181,8 +182,12 @@ static const struct family_case {
 	enum md_alloc_family family;
 	const char *message; /* NULL: can be private */
 } families[] = {
-    {MD_ALLOC_DEVICE, NULL}, {MD_ALLOC_PITCH, NULL},   {MD_ALLOC_ASYNC, NULL},
-    {MD_ALLOC_VMM, NULL},    {MD_ALLOC_MANAGED, NULL}, {MD_ALLOC_HOST, "points to host memory"},
+    {MD_ALLOC_DEVICE, NULL},
+    {MD_ALLOC_PITCH, NULL},
+    {MD_ALLOC_ASYNC, NULL},
+    {MD_ALLOC_VMM, NULL},
+    {MD_ALLOC_MANAGED, NULL},
+    {MD_ALLOC_HOST, "points to host memory"},
     {MD_ALLOC_GLOBAL, "points to a module global"},
 };
 
@@ -203,7 +208,7 @@ Test(pass_place, host_memory_and_globals_are_refused)
 		} else {
 			assert_leads_to(&s.artifact, 0, NULL, 8);
 			cr_assert(s.artifact.arena_size == 0x400, "rounded up to 512: %llu",
-			          (unsigned long long)s.artifact.arena_size);
+				  (unsigned long long)s.artifact.arena_size);
 		}
 		finish(&s);
 	}
@@ -229,7 +234,7 @@ Test(pass_place, mappings_side_by_side_stay_neighbours)
 	assert_leads_to(&s.artifact, 1, NULL, 0x400000 + 64);
 	assert_leads_to(&s.artifact, 2, "kv", 32);
 	cr_assert(s.artifact.arena_size == 0x600000, "three mappings, the bound one not among them: %#llx",
-	          (unsigned long long)s.artifact.arena_size);
+		  (unsigned long long)s.artifact.arena_size);
 	finish(&s);
 }
 

@@ -68,15 +68,16 @@ static void build(struct builder *b, unsigned capture, const uint64_t *words, ui
 }
 
 static void assert_pointer(const struct md_artifact *artifact, const struct md_artifact_graph *graph,
-                           const struct word_case *c)
+			   const struct word_case *c)
 {
 	const struct md_pointer *pointer = graph->pointers;
 
-	cr_assert(graph->pointer_count >= 1 && pointer->node == 0 && pointer->at == 0, "%s: a pointer at node 0", c->name);
+	cr_assert(graph->pointer_count >= 1 && pointer->node == 0 && pointer->at == 0, "%s: a pointer at node 0",
+		  c->name);
 	cr_assert(artifact->allocs[pointer->alloc].order == c->order, "%s: of allocation %u, not %u", c->name, c->order,
-	          artifact->allocs[pointer->alloc].order);
+		  artifact->allocs[pointer->alloc].order);
 	cr_assert(pointer->offset == c->offset, "%s: offset %lld, not %lld", c->name, (long long)c->offset,
-	          (long long)pointer->offset);
+		  (long long)pointer->offset);
 }
 
 static void assert_word(const struct md_artifact *artifact, const struct word_case *c)
@@ -94,7 +95,7 @@ static void assert_word(const struct md_artifact *artifact, const struct word_ca
 		uint8_t bytes[8];
 		cr_assert(graph->noise_count >= 1, "%s: has noise", c->name);
 		cr_assert(graph->noise[0].at == c->noise_at, "%s: noise starts at %u, not %u", c->name, c->noise_at,
-		          graph->noise[0].at);
+			  graph->noise[0].at);
 		memcpy(bytes, &c->one, 8);
 		for (uint32_t i = 0; i < graph->noise_count; i++) {
 			if (graph->noise[i].node == 0)
@@ -104,7 +105,7 @@ static void assert_word(const struct md_artifact *artifact, const struct word_ca
 	}
 	memcpy(&stored, graph->nodes[0].params, 8);
 	cr_assert(stored == expected, "%s: stored as %#llx, not %#llx", c->name, (unsigned long long)stored,
-	          (unsigned long long)expected);
+		  (unsigned long long)expected);
 }
 
 Test(pass_pointer, classifies_every_kind_of_word)
@@ -117,9 +118,10 @@ Test(pass_pointer, classifies_every_kind_of_word)
 		build(&one, 0, &cases[i].one, 1);
 		build(&two, 1, &cases[i].two, 1);
 		cr_assert(md_analyze(&one.trace, &two.trace, NULL, &artifact, &err) == MD_OK, "%s: %s", cases[i].name,
-		          err.message);
+			  err.message);
 		assert_word(&artifact, &cases[i]);
-		cr_assert(md_artifact_check(&artifact, &err) == MD_OK, "%s: a valid artifact: %s", cases[i].name, err.message);
+		cr_assert(md_artifact_check(&artifact, &err) == MD_OK, "%s: a valid artifact: %s", cases[i].name,
+			  err.message);
 		md_artifact_finish(&artifact);
 		builder_finish(&one);
 		builder_finish(&two);
@@ -154,7 +156,8 @@ Test(pass_pointer, counts_words_and_keeps_good_halves)
 /* Bytes behind the last whole word are compared one by one. */
 Test(pass_pointer, trailing_bytes_are_compared)
 {
-	const uint8_t first[12] = {1, 0, 0, 0, 0, 0, 0, 0, 9, 8, 7, 6}, second[12] = {1, 0, 0, 0, 0, 0, 0, 0, 9, 1, 7, 6};
+	const uint8_t first[12] = {1, 0, 0, 0, 0, 0, 0, 0, 9, 8, 7, 6},
+		      second[12] = {1, 0, 0, 0, 0, 0, 0, 0, 9, 1, 7, 6};
 	struct builder b[2];
 	struct md_artifact artifact;
 	struct md_error err;
@@ -168,10 +171,10 @@ Test(pass_pointer, trailing_bytes_are_compared)
 	cr_assert(md_analyze(&b[0].trace, &b[1].trace, NULL, &artifact, &err) == MD_OK, "%s", err.message);
 	cr_assert(artifact.graph_count == 1, "refused: %s", refusal_of(&artifact, "decode", 1));
 	cr_assert(artifact.graphs[0].noise_count == 1 && artifact.graphs[0].noise[0].at == 9 &&
-	              artifact.graphs[0].noise[0].size == 1,
-	          "byte 9 alone is noise");
+		      artifact.graphs[0].noise[0].size == 1,
+		  "byte 9 alone is noise");
 	cr_assert(artifact.graphs[0].nodes[0].params[9] == 0 && artifact.graphs[0].nodes[0].params[10] == 7,
-	          "noise is zeroed, the rest stays");
+		  "noise is zeroed, the rest stays");
 	md_artifact_finish(&artifact);
 	builder_finish(&b[0]);
 	builder_finish(&b[1]);
@@ -225,7 +228,7 @@ Test(pass_pointer, equal_distance_to_two_allocations_is_unprovable)
 	}
 	cr_assert(md_analyze(&b[0].trace, &b[1].trace, NULL, &artifact, &err) == MD_OK, "%s", err.message);
 	cr_assert(strstr(refusal_of(&artifact, "decode", 1), "ambiguous"), "refused as ambiguous: '%s'",
-	          refusal_of(&artifact, "decode", 1));
+		  refusal_of(&artifact, "decode", 1));
 	cr_assert(strstr(refusal_of(&artifact, "decode", 1), "node 0 (k): parameter bytes 0..7"), "names the place");
 	md_artifact_finish(&artifact);
 	builder_finish(&b[0]);
@@ -269,7 +272,7 @@ Test(pass_pointer, single_goes_by_liveness)
 	cr_assert(graph->proof == MD_PROOF_NONE, "unproven");
 	cr_assert(graph->noise_count == 0, "nothing is noise");
 	cr_assert(graph->pointer_words == 2 && graph->constant_words == 6, "%llu pointers, %llu constants",
-	          (unsigned long long)graph->pointer_words, (unsigned long long)graph->constant_words);
+		  (unsigned long long)graph->pointer_words, (unsigned long long)graph->constant_words);
 	cr_assert(artifact.provenance.capture_count == 1, "one capture");
 	md_artifact_finish(&artifact);
 	builder_finish(&b);
@@ -283,8 +286,13 @@ static void copy_and_set(struct builder *b, unsigned capture, uint64_t set_at)
 	node = builder_node(b, MD_NODE_MEMSET);
 	node->memset = (struct md_memset){.dst = set_at, .width = 16, .height = 1, .element_size = 4};
 	node = builder_node(b, MD_NODE_MEMCPY);
-	node->memcpy = (struct md_memcpy){.src = capture ? B2 : B1, .dst = (capture ? A2 : A1) + 64, .src_type = 2,
-	                                  .dst_type = 2, .width = 32, .height = 1, .depth = 1};
+	node->memcpy = (struct md_memcpy){.src = capture ? B2 : B1,
+					  .dst = (capture ? A2 : A1) + 64,
+					  .src_type = 2,
+					  .dst_type = 2,
+					  .width = 32,
+					  .height = 1,
+					  .depth = 1};
 }
 
 Test(pass_pointer, copies_and_sets_hold_pointers)
@@ -301,8 +309,8 @@ Test(pass_pointer, copies_and_sets_hold_pointers)
 	cr_assert(graph && graph->pointer_count == 4, "four pointers: %s", refusal_of(&artifact, "decode", 1));
 	cr_assert(graph->pointers[1].node == 2 && graph->pointers[1].at == 0 && graph->pointers[1].offset == 32, "set");
 	cr_assert(graph->pointers[2].node == 3 && graph->pointers[2].at == 0 &&
-	              artifact.allocs[graph->pointers[2].alloc].order == 1,
-	          "copy source");
+		      artifact.allocs[graph->pointers[2].alloc].order == 1,
+		  "copy source");
 	cr_assert(graph->pointers[3].at == 8 && graph->pointers[3].offset == 64, "copy destination");
 	cr_assert(graph->nodes[2].memset.dst == 0 && graph->nodes[3].memcpy.src == 0, "addresses are zeroed");
 	md_artifact_finish(&artifact);
@@ -320,7 +328,7 @@ Test(pass_pointer, set_of_unrecorded_memory_is_refused)
 	copy_and_set(&two, 1, 0x600000000000);
 	cr_assert(md_analyze(&one.trace, &two.trace, NULL, &artifact, &err) == MD_OK, "%s", err.message);
 	cr_assert(strstr(refusal_of(&artifact, "decode", 1), "node 2: its set destination"), "refused by name: '%s'",
-	          refusal_of(&artifact, "decode", 1));
+		  refusal_of(&artifact, "decode", 1));
 	md_artifact_finish(&artifact);
 	builder_finish(&one);
 	builder_finish(&two);

@@ -160,7 +160,7 @@ static inline void builder_attribute(struct builder *b, uint32_t id, const void 
 }
 
 static inline void builder_bind(struct builder *b, const char *name, uint64_t address, uint64_t size,
-                                enum md_bind_role role)
+				enum md_bind_role role)
 {
 	struct md_trace_bind *bind = builder_grow(&b->trace.binds, &b->trace.bind_count, sizeof *bind);
 
@@ -182,7 +182,7 @@ static inline void builder_finish(struct builder *b)
 }
 
 static inline const struct md_artifact_graph *find_graph(const struct md_artifact *artifact, const char *label,
-                                                         uint32_t batch)
+							 uint32_t batch)
 {
 	for (uint32_t i = 0; i < artifact->graph_count; i++) {
 		if (strcmp(artifact->graphs[i].label, label) == 0 && artifact->graphs[i].batch == batch)

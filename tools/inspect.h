@@ -9,9 +9,9 @@
 #include "format/trace.h"
 
 void md_inspect_print(const char *path, const struct md_artifact *artifact, const struct md_artifact_sizes *sizes,
-                      FILE *out);
+		      FILE *out);
 void md_inspect_json(const char *path, const struct md_artifact *artifact, const struct md_artifact_sizes *sizes,
-                     FILE *out);
+		     FILE *out);
 /* The nodes of one graph, with kernels, geometry and pointers. */
 void md_inspect_graph(const struct md_artifact *artifact, const struct md_artifact_graph *graph, FILE *out);
 void md_inspect_graph_json(const struct md_artifact *artifact, const struct md_artifact_graph *graph, FILE *out);

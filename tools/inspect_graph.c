@@ -18,8 +18,8 @@ static void format_target(const struct md_artifact *artifact, const struct md_po
 	if (alloc->class == MD_CLASS_BOUND && alloc->binding < artifact->binding_count)
 		snprintf(text, size, "%s%+" PRId64, artifact->bindings[alloc->binding].name, pointer->offset);
 	else
-		snprintf(text, size, "%s %" PRIu32 "%+" PRId64, alloc->class == MD_CLASS_PRIVATE ? "private" : "sequence",
-		         pointer->alloc, pointer->offset);
+		snprintf(text, size, "%s %" PRIu32 "%+" PRId64,
+			 alloc->class == MD_CLASS_PRIVATE ? "private" : "sequence", pointer->alloc, pointer->offset);
 }
 
 static void print_node(const struct md_artifact *artifact, uint32_t index, const struct md_node *node, FILE *out)
@@ -27,19 +27,21 @@ static void print_node(const struct md_artifact *artifact, uint32_t index, const
 	switch (node->type) {
 	case MD_NODE_KERNEL:
 		fprintf(out,
-		        "%5" PRIu32 "  %s  grid %" PRIu32 ",%" PRIu32 ",%" PRIu32 "  block %" PRIu32 ",%" PRIu32 ",%" PRIu32
-		        "  shared %" PRIu32 "  parameters %" PRIu32 " bytes%s\n",
-		        index, kernel_name(artifact, node), node->grid[0], node->grid[1], node->grid[2], node->block[0],
-		        node->block[1], node->block[2], node->shared_bytes, node->params_size,
-		        node->via_extra ? " in one buffer" : "");
+			"%5" PRIu32 "  %s  grid %" PRIu32 ",%" PRIu32 ",%" PRIu32 "  block %" PRIu32 ",%" PRIu32
+			",%" PRIu32 "  shared %" PRIu32 "  parameters %" PRIu32 " bytes%s\n",
+			index, kernel_name(artifact, node), node->grid[0], node->grid[1], node->grid[2], node->block[0],
+			node->block[1], node->block[2], node->shared_bytes, node->params_size,
+			node->via_extra ? " in one buffer" : "");
 		break;
 	case MD_NODE_MEMSET:
-		fprintf(out, "%5" PRIu32 "  memset  %" PRIu64 " x %" PRIu64 " elements of %" PRIu32 " bytes, value %#" PRIx32 "\n",
-		        index, node->memset.width, node->memset.height, node->memset.element_size, node->memset.value);
+		fprintf(out,
+			"%5" PRIu32 "  memset  %" PRIu64 " x %" PRIu64 " elements of %" PRIu32 " bytes, value %#" PRIx32
+			"\n",
+			index, node->memset.width, node->memset.height, node->memset.element_size, node->memset.value);
 		break;
 	case MD_NODE_MEMCPY:
-		fprintf(out, "%5" PRIu32 "  memcpy  %" PRIu64 " x %" PRIu64 " x %" PRIu64 " bytes\n", index, node->memcpy.width,
-		        node->memcpy.height, node->memcpy.depth);
+		fprintf(out, "%5" PRIu32 "  memcpy  %" PRIu64 " x %" PRIu64 " x %" PRIu64 " bytes\n", index,
+			node->memcpy.width, node->memcpy.height, node->memcpy.depth);
 		break;
 	default:
 		fprintf(out, "%5" PRIu32 "  %s\n", index, md_inspect_node(node->type));
@@ -67,8 +69,9 @@ void md_inspect_graph(const struct md_artifact *artifact, const struct md_artifa
 {
 	uint32_t p = 0, noise = 0;
 
-	fprintf(out, "%s/%" PRIu32 ": %" PRIu32 " nodes, %" PRIu32 " edges, %" PRIu32 " pointers, proof: %s\n", graph->label,
-	        graph->batch, graph->node_count, graph->edge_count, graph->pointer_count, md_inspect_proof(graph->proof));
+	fprintf(out, "%s/%" PRIu32 ": %" PRIu32 " nodes, %" PRIu32 " edges, %" PRIu32 " pointers, proof: %s\n",
+		graph->label, graph->batch, graph->node_count, graph->edge_count, graph->pointer_count,
+		md_inspect_proof(graph->proof));
 	for (uint32_t n = 0; n < graph->node_count; n++) {
 		const struct md_node *node = &graph->nodes[n];
 		print_node(artifact, n, node, out);
@@ -79,11 +82,11 @@ void md_inspect_graph(const struct md_artifact *artifact, const struct md_artifa
 			char target[512];
 			format_target(artifact, &graph->pointers[p], target, sizeof target);
 			fprintf(out, "         byte %-5" PRIu32 "-> %s%s\n", graph->pointers[p].at, target,
-			        graph->pointers[p].kind == MD_POINTER_TENSOR_MAP ? " (tensor map)" : "");
+				graph->pointers[p].kind == MD_POINTER_TENSOR_MAP ? " (tensor map)" : "");
 		}
 		for (; noise < graph->noise_count && graph->noise[noise].node == n; noise++)
 			fprintf(out, "         byte %-5" PRIu32 "noise, %" PRIu32 " bytes\n", graph->noise[noise].at,
-			        graph->noise[noise].size);
+				graph->noise[noise].size);
 	}
 }
 
@@ -98,7 +101,7 @@ static void put_dimensions(struct md_json *json, const char *key, const uint32_t
 }
 
 static void put_pointers(struct md_json *json, const struct md_artifact *artifact,
-                         const struct md_artifact_graph *graph, uint32_t node, uint32_t *next)
+			 const struct md_artifact_graph *graph, uint32_t node, uint32_t *next)
 {
 	md_json_list(json, "pointers");
 	for (; *next < graph->pointer_count && graph->pointers[*next].node == node; ++*next) {
@@ -108,9 +111,9 @@ static void put_pointers(struct md_json *json, const struct md_artifact *artifac
 		md_json_number(json, "at", pointer->at);
 		md_json_number(json, "allocation", pointer->alloc);
 		md_json_text(json, "binding",
-		             alloc->class == MD_CLASS_BOUND && alloc->binding < artifact->binding_count
-		                 ? artifact->bindings[alloc->binding].name
-		                 : NULL);
+			     alloc->class == MD_CLASS_BOUND && alloc->binding < artifact->binding_count
+				 ? artifact->bindings[alloc->binding].name
+				 : NULL);
 		md_json_signed(json, "offset", pointer->offset);
 		md_json_end(json);
 	}

@@ -138,7 +138,7 @@ static void put_kv(struct md_json *json, const struct md_kv *kv)
 }
 
 void md_inspect_json(const char *path, const struct md_artifact *artifact, const struct md_artifact_sizes *sizes,
-                     FILE *out)
+		     FILE *out)
 {
 	struct md_json json;
 

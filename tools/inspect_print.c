@@ -12,13 +12,14 @@ static void print_provenance(const char *path, const struct md_artifact *artifac
 	char memory[MD_TABLE_BYTES_TEXT];
 
 	fprintf(out, "%s: %" PRIu32 " graphs, %" PRIu64 " nodes, %" PRIu32 " left out\n", path, artifact->graph_count,
-	        md_inspect_total_nodes(artifact), artifact->refusal_count);
+		md_inspect_total_nodes(artifact), artifact->refusal_count);
 	fprintf(out, "made     %s by medusa %s from %" PRIu32 " capture%s\n", from->created ? from->created : "?",
-	        from->tool_version ? from->tool_version : "?", from->capture_count, from->capture_count == 1 ? "" : "s");
+		from->tool_version ? from->tool_version : "?", from->capture_count,
+		from->capture_count == 1 ? "" : "s");
 	fprintf(out, "command  %s\n", from->command ? from->command : "");
 	fprintf(out, "device   %s, compute %d.%d, %d multiprocessors, %s, driver %d\n", machine->device_name,
-	        machine->compute_major, machine->compute_minor, machine->multiprocessors,
-	        md_table_format_bytes(machine->device_memory, memory), machine->driver_version);
+		machine->compute_major, machine->compute_minor, machine->multiprocessors,
+		md_table_format_bytes(machine->device_memory, memory), machine->driver_version);
 }
 
 static void print_graphs(const struct md_artifact *artifact, FILE *out)
@@ -49,7 +50,7 @@ static void print_refusals(const struct md_artifact *artifact, FILE *out)
 	fprintf(out, "\nleft out\n");
 	for (uint32_t i = 0; i < artifact->refusal_count; i++)
 		fprintf(out, "  %s/%" PRIu32 ": %s\n", artifact->refusals[i].label, artifact->refusals[i].batch,
-		        artifact->refusals[i].why);
+			artifact->refusals[i].why);
 }
 
 static void print_kernels(const struct md_artifact *artifact, FILE *out)
@@ -110,13 +111,13 @@ static void print_memory(const struct md_artifact *artifact, FILE *out)
 	}
 	md_table_print(&table, 2, out);
 	for (uint32_t i = 0; i < artifact->alloc_count; i++)
-		private += artifact->allocs[i].class == MD_CLASS_PRIVATE;
+	private += artifact->allocs[i].class == MD_CLASS_PRIVATE;
 	for (uint32_t i = 0; i < artifact->content_count; i++)
 		saved += artifact->contents[i].size;
-	fprintf(out, "\nprivate memory  %s in %" PRIu32 " allocations", md_table_format_bytes(artifact->arena_size, text),
-	        private);
+	fprintf(out, "\nprivate memory  %s in %" PRIu32 " allocations",
+		md_table_format_bytes(artifact->arena_size, text), private);
 	fprintf(out, ", permanent contents %s in %" PRIu32 " places\n", md_table_format_bytes(saved, text),
-	        artifact->content_count);
+		artifact->content_count);
 }
 
 static void print_kv(const struct md_kv *kv, FILE *out)
@@ -127,10 +128,11 @@ static void print_kv(const struct md_kv *kv, FILE *out)
 		fprintf(out, "KV capacity     not measured\n");
 		return;
 	}
-	fprintf(out, "KV capacity     %s in %" PRIu64 " blocks of %" PRIu64 " bytes (free before %s, peak %s, graphs %s)\n",
-	        md_table_format_bytes(kv->kv_bytes, text[0]), kv->blocks, kv->block_bytes,
-	        md_table_format_bytes(kv->baseline_free, text[1]), md_table_format_bytes(kv->peak, text[2]),
-	        md_table_format_bytes(kv->graph_bytes, text[3]));
+	fprintf(out,
+		"KV capacity     %s in %" PRIu64 " blocks of %" PRIu64 " bytes (free before %s, peak %s, graphs %s)\n",
+		md_table_format_bytes(kv->kv_bytes, text[0]), kv->blocks, kv->block_bytes,
+		md_table_format_bytes(kv->baseline_free, text[1]), md_table_format_bytes(kv->peak, text[2]),
+		md_table_format_bytes(kv->graph_bytes, text[3]));
 }
 
 static void print_sections(const struct md_artifact *artifact, const struct md_artifact_sizes *sizes, FILE *out)
@@ -139,7 +141,7 @@ static void print_sections(const struct md_artifact *artifact, const struct md_a
 	char text[MD_TABLE_BYTES_TEXT];
 
 	fprintf(out, "\nsections (file: %s, graphs and pointers: %.1f bytes a node)\n",
-	        md_table_format_bytes(sizes->file, text), md_inspect_bytes_per_node(artifact, sizes));
+		md_table_format_bytes(sizes->file, text), md_inspect_bytes_per_node(artifact, sizes));
 	md_table_init(&table, "SECTION|>STORED|>RAW");
 	for (uint32_t i = 0; i < sizes->section_count; i++) {
 		md_table_cell(&table, "%.16s", sizes->sections[i].name);
@@ -155,11 +157,12 @@ static void print_stages(const struct md_provenance *provenance, FILE *out)
 		return;
 	fprintf(out, "\nstages of the captured start\n");
 	for (uint32_t i = 0; i < provenance->stage_count; i++)
-		fprintf(out, "  %-16.64s %10.3f ms\n", provenance->stages[i].name, (double)provenance->stages[i].ns / 1e6);
+		fprintf(out, "  %-16.64s %10.3f ms\n", provenance->stages[i].name,
+			(double)provenance->stages[i].ns / 1e6);
 }
 
 void md_inspect_print(const char *path, const struct md_artifact *artifact, const struct md_artifact_sizes *sizes,
-                      FILE *out)
+		      FILE *out)
 {
 	print_provenance(path, artifact, out);
 	print_graphs(artifact, out);

@@ -92,12 +92,13 @@ void md_inspect_trace(const char *path, const struct md_trace *trace, FILE *out)
 		nodes += trace->graphs[i].node_count;
 	for (uint32_t i = 0; i < trace->content_count; i++)
 		saved += trace->contents[i].size;
-	fprintf(out, "%s: trace of process %" PRIu32 "%s, %" PRIu32 " graphs, %" PRIu64 " nodes\n", path, trace->process_id,
-	        trace->complete ? "" : " (incomplete: the process was killed)", trace->graph_count, nodes);
+	fprintf(out, "%s: trace of process %" PRIu32 "%s, %" PRIu32 " graphs, %" PRIu64 " nodes\n", path,
+		trace->process_id, trace->complete ? "" : " (incomplete: the process was killed)", trace->graph_count,
+		nodes);
 	fprintf(out, "command  %s\n", trace->command ? trace->command : "");
 	fprintf(out, "device   %s, driver %d\n", trace->fingerprint.device_name, trace->fingerprint.driver_version);
 	fprintf(out, "kernels  %" PRIu32 " from %" PRIu32 " images, %" PRIu64 " launches outside of capture\n",
-	        trace->kernel_count, trace->image_count, launches);
+		trace->kernel_count, trace->image_count, launches);
 	fprintf(out, "contents %s in %" PRIu32 " places\n", md_table_format_bytes(saved, text), trace->content_count);
 	print_families(trace, out);
 	print_graphs(trace, out);

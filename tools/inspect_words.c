@@ -5,7 +5,8 @@
 
 #include "tools/inspect.h"
 
-#define WORD(table, value) ((size_t)(value) < sizeof(table) / sizeof((table)[0]) && (table)[value] ? (table)[value] : "unknown")
+#define WORD(table, value)                                                                                             \
+	((size_t)(value) < sizeof(table) / sizeof((table)[0]) && (table)[value] ? (table)[value] : "unknown")
 
 const char *md_inspect_proof(enum md_proof proof)
 {

@@ -15,9 +15,11 @@ void md_json_init(struct md_json *json, FILE *out)
 static int utf8_length(const unsigned char *text)
 {
 	static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
-	int length = text[0] < 0x80 ? 1 : (text[0] & 0xe0) == 0xc0 ? 2 : (text[0] & 0xf0) == 0xe0 ? 3
-	             : (text[0] & 0xf8) == 0xf0                    ? 4
-	                                                           : 0;
+	int length = text[0] < 0x80             ? 1
+		     : (text[0] & 0xe0) == 0xc0 ? 2
+		     : (text[0] & 0xf0) == 0xe0 ? 3
+		     : (text[0] & 0xf8) == 0xf0 ? 4
+						: 0;
 	uint32_t point;
 
 	if (length < 2)

@@ -13,7 +13,9 @@ static bool single, no_images, store_images, verbose;
 static const struct md_option options[] = {
     {.name = "output", .letter = 'o', .argument = "FILE", .help = "The artifact to write.", .value = &out_path},
     {.name = "single", .help = "One trace: pointers by liveness alone, unproven.", .flag = &single},
-    {.name = "no-images", .help = "Store and reference no kernel images: restore needs triggering kernels.", .flag = &no_images},
+    {.name = "no-images",
+     .help = "Store and reference no kernel images: restore needs triggering kernels.",
+     .flag = &no_images},
     {.name = "store-images", .help = "Store images that lie in a file, too.", .flag = &store_images},
     {.name = "verbose", .letter = 'v', .help = "Say how long each pass took.", .flag = &verbose},
 };
@@ -46,7 +48,7 @@ static int conclude(const struct md_artifact *artifact, const struct md_artifact
 {
 	for (uint32_t i = 0; i < artifact->refusal_count; i++)
 		fprintf(stderr, "%s: left out: %s/%" PRIu32 ": %s\n", command.name, artifact->refusals[i].label,
-		        artifact->refusals[i].batch, artifact->refusals[i].why);
+			artifact->refusals[i].batch, artifact->refusals[i].why);
 	printf("%s: %" PRIu32 " graphs, %" PRIu32 " left out, %" PRIu64 " bytes\n", out_path, artifact->graph_count,
 	       artifact->refusal_count, sizes->file);
 	if (!artifact->graph_count && !artifact->refusal_count) {
@@ -70,10 +72,8 @@ static int write_artifact(const struct md_artifact *artifact)
 
 static int analyze(const struct md_trace *first, const struct md_trace *second)
 {
-	const struct md_analyze_options how = {.size = sizeof how,
-	                                       .no_images = no_images,
-	                                       .store_file_images = store_images,
-	                                       .pass_done = say_time};
+	const struct md_analyze_options how = {
+	    .size = sizeof how, .no_images = no_images, .store_file_images = store_images, .pass_done = say_time};
 	struct md_artifact artifact;
 	struct md_error err = {0};
 	int result;
@@ -125,6 +125,6 @@ int main(int argc, char *argv[])
 		return md_options_usage_error(&command, "--no-images and --store-images exclude each other");
 	if (arguments.file_count != (single ? 1 : 2))
 		return md_options_usage_error(&command, single ? "--single takes one trace"
-		                                               : "two traces are needed (or one, with --single)");
+							       : "two traces are needed (or one, with --single)");
 	return read_and_analyze(&arguments);
 }

@@ -15,7 +15,10 @@ static const struct md_option options[] = {
     {.name = "json", .help = "Print JSON.", .flag = &as_json},
     {.name = "text", .help = "Print the text twin: every field, one item a line.", .flag = &as_text},
     {.name = "graph", .argument = "LABEL/BATCH", .help = "List the nodes of one graph.", .value = &graph_name},
-    {.name = "from-text", .argument = "FILE", .help = "Make an artifact from a text twin ('-' is stdin).", .value = &from_text},
+    {.name = "from-text",
+     .argument = "FILE",
+     .help = "Make an artifact from a text twin ('-' is stdin).",
+     .value = &from_text},
     {.name = "output", .letter = 'o', .argument = "OUT", .help = "Where --from-text writes it.", .value = &out_path},
 };
 
@@ -88,7 +91,8 @@ static int inspect_artifact(const char *path)
 	if (graph_name)
 		result = show_graph(path, &artifact);
 	else if (as_text)
-		result = md_artifact_print_text(&artifact, stdout, &err) == MD_OK ? MD_EXIT_OK : report_file(path, &err);
+		result =
+		    md_artifact_print_text(&artifact, stdout, &err) == MD_OK ? MD_EXIT_OK : report_file(path, &err);
 	else if (as_json)
 		md_inspect_json(path, &artifact, &sizes, stdout);
 	else
@@ -136,13 +140,15 @@ int main(int argc, char *argv[])
 		return md_options_usage_error(&command, "--json and --text exclude each other");
 	if (from_text || out_path) {
 		if (!from_text || !out_path || arguments.file_count)
-			return md_options_usage_error(&command, "--from-text FILE and -o OUT go together, without another file");
+			return md_options_usage_error(&command,
+						      "--from-text FILE and -o OUT go together, without another file");
 		return make_artifact();
 	}
 	if (arguments.file_count != 1)
 		return md_options_usage_error(&command, "exactly one file is needed");
 	if (graph_name && as_text)
 		return md_options_usage_error(&command, "--graph and --text exclude each other");
-	result = is_trace(arguments.files[0]) ? inspect_trace(arguments.files[0]) : inspect_artifact(arguments.files[0]);
+	result =
+	    is_trace(arguments.files[0]) ? inspect_trace(arguments.files[0]) : inspect_artifact(arguments.files[0]);
 	return result == MD_EXIT_OK ? flush_output() : result;
 }
