@@ -46,7 +46,7 @@ void md_archive_record(struct md_archive *a, const char *keyword, md_archive_vis
 }
 
 static void list_write(struct md_archive *a, const char *keyword, char *items, uint32_t count, size_t size,
-                       md_archive_visit *visit, void *user)
+		       md_archive_visit *visit, void *user)
 {
 	for (uint32_t i = 0; i < count; i++)
 		md_archive_record(a, keyword, visit, items + i * size, user);
@@ -70,7 +70,7 @@ static bool list_grow(struct md_archive *a, char **items, uint32_t have, uint64_
 }
 
 static void list_read(struct md_archive *a, const char *keyword, void *slot, uint32_t announced, uint32_t *count,
-                      size_t size, md_archive_visit *visit, void *user)
+		      size_t size, md_archive_visit *visit, void *user)
 {
 	char *items = NULL;
 	uint64_t capacity = announced == UINT32_MAX ? 0 : announced;
@@ -92,7 +92,7 @@ static void list_read(struct md_archive *a, const char *keyword, void *slot, uin
 }
 
 void md_archive_list(struct md_archive *a, const char *name, const char *keyword, void *slot, uint32_t *count,
-                     size_t size, md_archive_visit *visit, void *user)
+		     size_t size, md_archive_visit *visit, void *user)
 {
 	if (a->status != MD_OK)
 		return;
@@ -273,8 +273,14 @@ static uint32_t pack_list(struct md_archive *a, const char *name, uint32_t count
 }
 
 static const struct md_archive_ops pack_ops = {
-	.u64 = pack_u64, .i64 = pack_i64, .string = pack_string, .bytes = pack_bytes, .blob = pack_blob,
-	.begin = pack_begin, .end = pack_end, .list = pack_list,
+    .u64 = pack_u64,
+    .i64 = pack_i64,
+    .string = pack_string,
+    .bytes = pack_bytes,
+    .blob = pack_blob,
+    .begin = pack_begin,
+    .end = pack_end,
+    .list = pack_list,
 };
 
 void md_archive_open_pack(struct md_archive *a, struct md_buf *out, struct md_error *err)
@@ -412,12 +418,19 @@ static uint32_t unpack_list(struct md_archive *a, const char *name, uint32_t cou
 }
 
 static const struct md_archive_ops unpack_ops = {
-	.reading = true, .u64 = unpack_u64, .i64 = unpack_i64, .string = unpack_string, .bytes = unpack_bytes,
-	.blob = unpack_blob, .begin = unpack_begin, .end = unpack_end, .list = unpack_list,
+    .reading = true,
+    .u64 = unpack_u64,
+    .i64 = unpack_i64,
+    .string = unpack_string,
+    .bytes = unpack_bytes,
+    .blob = unpack_blob,
+    .begin = unpack_begin,
+    .end = unpack_end,
+    .list = unpack_list,
 };
 
 void md_archive_open_unpack(struct md_archive *a, const void *data, size_t size, struct md_budget *budget,
-                            struct md_error *err)
+			    struct md_error *err)
 {
 	*a = (struct md_archive){.ops = &unpack_ops, .err = err, .budget = budget};
 	md_reader_init(&a->in, data, size);

@@ -14,14 +14,15 @@ struct md_archive;
 
 /*
  * A visitor function calls these on every field of a record, numbers first, lists and blobs last. When writing, fields
- * are only read; when reading, they are filled. The first failure is kept in archive->status and later calls do nothing.
+ * are only read; when reading, they are filled. The first failure is kept in archive->status and later calls do
+ * nothing.
  */
 struct md_archive_ops {
 	bool reading;
 	bool text;
 	void (*u64)(struct md_archive *a, const char *name, uint64_t *value);
 	void (*i64)(struct md_archive *a, const char *name, int64_t *value);
-	void (*string)(struct md_archive *a, const char *name, char **value); /* owned; NULL is allowed */
+	void (*string)(struct md_archive *a, const char *name, char **value);              /* owned; NULL is allowed */
 	void (*bytes)(struct md_archive *a, const char *name, uint8_t *data, size_t size); /* of known size */
 	void (*blob)(struct md_archive *a, const char *name, uint8_t **data, uint64_t size); /* owned, large */
 	void (*begin)(struct md_archive *a, const char *keyword);
@@ -33,7 +34,7 @@ struct md_archive_ops {
 
 #define MD_ARCHIVE_DEPTH 8
 
-struct md_archive_map { /* msgpack: a map being written or read */
+struct md_archive_map {       /* msgpack: a map being written or read */
 	size_t start, cursor; /* writing: of its head; reading: of its first pair, and of the next pair expected */
 	uint32_t count, at;
 };
@@ -55,7 +56,7 @@ struct md_archive {
 
 void md_archive_open_pack(struct md_archive *a, struct md_buf *out, struct md_error *err);
 void md_archive_open_unpack(struct md_archive *a, const void *data, size_t size, struct md_budget *budget,
-                            struct md_error *err);
+			    struct md_error *err);
 
 /* Keeps the first failure. */
 void md_archive_fail(struct md_archive *a, enum md_status status, const char *format, ...)
@@ -67,7 +68,7 @@ typedef void md_archive_visit(struct md_archive *a, void *item, void *user);
 void md_archive_record(struct md_archive *a, const char *keyword, md_archive_visit *visit, void *item, void *user);
 /* items is a T **; when reading it is allocated and *count set, item by item zeroed before its visit. */
 void md_archive_list(struct md_archive *a, const char *name, const char *keyword, void *items, uint32_t *count,
-                     size_t size, md_archive_visit *visit, void *user);
+		     size_t size, md_archive_visit *visit, void *user);
 
 void md_archive_u64(struct md_archive *a, const char *name, uint64_t *value);
 void md_archive_u32(struct md_archive *a, const char *name, uint32_t *value);

@@ -21,12 +21,12 @@ struct token {
 
 struct md_text {
 	FILE *file;
-	bool open;        /* printing: the line has not ended yet; parsing: the line's tokens are being used */
-	bool pending;     /* parsing: a line is loaded and no record has begun with it */
+	bool open;    /* printing: the line has not ended yet; parsing: the line's tokens are being used */
+	bool pending; /* parsing: a line is loaded and no record has begun with it */
 	bool at_end;
 	char *line;
 	size_t capacity;
-	uint64_t number;  /* of the line */
+	uint64_t number; /* of the line */
 	const char *keyword;
 	struct token tokens[TOKENS_MAX];
 	int token_count;
@@ -123,8 +123,15 @@ static uint32_t print_list(struct md_archive *a, const char *name, uint32_t coun
 }
 
 static const struct md_archive_ops print_ops = {
-	.text = true, .u64 = print_u64, .i64 = print_i64, .string = print_string, .bytes = print_bytes,
-	.blob = print_blob, .begin = print_begin, .end = print_end, .list = print_list,
+    .text = true,
+    .u64 = print_u64,
+    .i64 = print_i64,
+    .string = print_string,
+    .bytes = print_bytes,
+    .blob = print_blob,
+    .begin = print_begin,
+    .end = print_end,
+    .list = print_list,
 };
 
 /* ---- parsing: lines and tokens ---- */
@@ -283,7 +290,7 @@ static void parse_begin(struct md_archive *a, const char *keyword)
 	if (!md_archive_text_next(a, keyword)) {
 		if (a->status == MD_OK && t->at_end)
 			md_archive_fail(a, MD_ERR_TRUNCATED, "line %" PRIu64 ": the text ends where %s belongs",
-			                t->number, keyword);
+					t->number, keyword);
 		else if (a->status == MD_OK)
 			fail_line(a, "expected", keyword);
 		return;
@@ -367,8 +374,8 @@ static void parse_string(struct md_archive *a, const char *name, char **value)
 static bool parse_hex(struct md_archive *a, const struct token *token, const char *name, uint8_t *data, size_t size)
 {
 	if (token->size != size * 2) {
-		md_archive_fail(a, MD_ERR_CORRUPT, "line %" PRIu64 ": %s has %zu digits, not %zu", a->lines->number, name,
-		                token->size, size * 2);
+		md_archive_fail(a, MD_ERR_CORRUPT, "line %" PRIu64 ": %s has %zu digits, not %zu", a->lines->number,
+				name, token->size, size * 2);
 		return false;
 	}
 	for (size_t i = 0; i < size; i++) {
@@ -417,15 +424,23 @@ static uint32_t parse_list(struct md_archive *a, const char *name, uint32_t coun
 }
 
 static const struct md_archive_ops parse_ops = {
-	.reading = true, .text = true, .u64 = parse_u64, .i64 = parse_i64, .string = parse_string,
-	.bytes = parse_bytes, .blob = parse_blob, .begin = parse_begin, .end = parse_close_line, .list = parse_list,
-	.more = md_archive_text_next,
+    .reading = true,
+    .text = true,
+    .u64 = parse_u64,
+    .i64 = parse_i64,
+    .string = parse_string,
+    .bytes = parse_bytes,
+    .blob = parse_blob,
+    .begin = parse_begin,
+    .end = parse_close_line,
+    .list = parse_list,
+    .more = md_archive_text_next,
 };
 
 /* ---- opening and closing ---- */
 
 static enum md_status open_text(struct md_archive *a, const struct md_archive_ops *ops, FILE *file,
-                                struct md_budget *budget, struct md_error *err)
+				struct md_budget *budget, struct md_error *err)
 {
 	*a = (struct md_archive){.ops = ops, .err = err, .budget = budget};
 	a->lines = calloc(1, sizeof(*a->lines));

@@ -25,7 +25,8 @@
  */
 #define HEADER_BYTES 64u
 #define CHECKSUM_AT 56u
-#define ROW_BYTES 64u /* name[16], offset, stored, raw, checksum: u64 each; codec, flags: u32 each; 8 bytes of zeros */
+#define ROW_BYTES 64u /* name[16], offset, stored, raw, checksum: u64 each; codec, flags: u32 each; 8 bytes of zeros   \
+		       */
 #define NAME_BYTES 16u
 #define CODEC_ZSTD 1u
 #define KNOWN_REQUIRED 0u /* feature bits that this reader understands */
@@ -58,8 +59,8 @@ static uint64_t head_checksum(const uint8_t *header, const uint8_t *table, size_
 /* ---- writing ---- */
 
 static enum md_status encode_section(const struct md_section_kind *kind, const struct md_artifact *artifact,
-                                     struct md_section_state *state, struct md_buf *body, struct row *row,
-                                     struct md_error *err)
+				     struct md_section_state *state, struct md_buf *body, struct row *row,
+				     struct md_error *err)
 {
 	struct md_archive a;
 	struct md_buf raw;
@@ -72,10 +73,11 @@ static enum md_status encode_section(const struct md_section_kind *kind, const s
 		status = md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
 	size_t start = body->size;
 	if (status == MD_OK)
-		status = md_zip_append(body, raw.data, raw.size, kind->level, kind->long_range && raw.size > 1u << 20,
-		                       err);
+		status =
+		    md_zip_append(body, raw.data, raw.size, kind->level, kind->long_range && raw.size > 1u << 20, err);
 	if (status == MD_OK) {
-		*row = (struct row){.offset = start, .stored = body->size - start, .raw = raw.size, .codec = CODEC_ZSTD};
+		*row =
+		    (struct row){.offset = start, .stored = body->size - start, .raw = raw.size, .codec = CODEC_ZSTD};
 		row->checksum = md_hash_checksum(body->data + start, row->stored);
 		strncpy(row->name, kind->name, NAME_BYTES);
 	} else {
@@ -86,7 +88,7 @@ static enum md_status encode_section(const struct md_section_kind *kind, const s
 }
 
 static enum md_status encode_sections(const struct md_artifact *artifact, struct md_buf *body, struct row *rows,
-                                      struct md_error *err)
+				      struct md_error *err)
 {
 	struct md_section_state state = {0};
 	enum md_status status = MD_OK;
@@ -139,7 +141,7 @@ static enum md_status encode_head(const struct row *rows, uint64_t body_size, st
 }
 
 static enum md_status write_file(const char *path, const struct md_buf *head, const struct md_buf *body,
-                                 struct md_error *err)
+				 struct md_error *err)
 {
 	MD_AUTO_FREE char *temporary = NULL;
 	if (asprintf(&temporary, "%s.tmp.%d", path, (int)getpid()) < 0) {
@@ -174,7 +176,7 @@ static void fill_sizes(struct md_artifact_sizes *sizes, const struct row *rows, 
 }
 
 enum md_status md_artifact_write(const struct md_artifact *artifact, const char *path, struct md_artifact_sizes *sizes,
-                                 struct md_error *err)
+				 struct md_error *err)
 {
 	struct row rows[MD_SECTION_COUNT];
 	struct md_buf head, body;
@@ -200,18 +202,19 @@ static enum md_status check_versions(struct md_reader *in, struct md_error *err)
 	const void *magic = md_reader_take(in, 8);
 	if (!magic || memcmp(magic, MD_ARTIFACT_MAGIC, 8) != 0)
 		return md_error_set(err, in->failed ? MD_ERR_TRUNCATED : MD_ERR_CORRUPT,
-		                    "header at offset 0: not an artifact of Medusa");
+				    "header at offset 0: not an artifact of Medusa");
 	uint32_t version = md_reader_u32(in), oldest = md_reader_u32(in);
 	uint64_t required = md_reader_u64(in);
 	md_reader_u64(in); /* optional features: whatever they are, they may be ignored */
 	if (!in->failed && oldest > MD_ARTIFACT_VERSION)
 		return md_error_set(err, MD_ERR_VERSION,
-		                    "header at offset 12: version %u needs a reader of version %u or newer, this one "
-		                    "is %d; use a newer Medusa or capture again", version, oldest, MD_ARTIFACT_VERSION);
+				    "header at offset 12: version %u needs a reader of version %u or newer, this one "
+				    "is %d; use a newer Medusa or capture again",
+				    version, oldest, MD_ARTIFACT_VERSION);
 	if (!in->failed && required & ~(uint64_t)KNOWN_REQUIRED)
 		return md_error_set(err, MD_ERR_VERSION,
-		                    "header at offset 16: needs features 0x%" PRIx64 " that this reader does not know",
-		                    required & ~(uint64_t)KNOWN_REQUIRED);
+				    "header at offset 16: needs features 0x%" PRIx64 " that this reader does not know",
+				    required & ~(uint64_t)KNOWN_REQUIRED);
 	return MD_OK;
 }
 
@@ -234,14 +237,14 @@ static enum md_status check_header(const uint8_t *data, size_t size, struct head
 		return md_error_set(err, MD_ERR_TRUNCATED, "header at offset 0: %zu bytes of %u", size, HEADER_BYTES);
 	if (head->count > MD_ARTIFACT_SECTIONS_MAX)
 		return md_error_set(err, MD_ERR_TOO_LARGE, "header at offset 32: %u sections, at most %d", head->count,
-		                    MD_ARTIFACT_SECTIONS_MAX);
+				    MD_ARTIFACT_SECTIONS_MAX);
 	if (file_size != size)
 		return md_error_set(err, file_size > size ? MD_ERR_TRUNCATED : MD_ERR_CORRUPT,
-		                    "header at offset 48: the file has %zu bytes, not %" PRIu64, size, file_size);
+				    "header at offset 48: the file has %zu bytes, not %" PRIu64, size, file_size);
 	uint64_t table_size = (uint64_t)head->count * ROW_BYTES;
 	if (head->table_offset < HEADER_BYTES || head->table_offset > size || table_size > size - head->table_offset)
 		return md_error_set(err, MD_ERR_CORRUPT, "header at offset 40: section table at %" PRIu64 " of %zu",
-		                    head->table_offset, size);
+				    head->table_offset, size);
 	uint64_t found = head_checksum(data, data + head->table_offset, table_size, &failed);
 	if (failed)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
@@ -265,7 +268,7 @@ static enum md_status check_row(const struct row *row, size_t file_size, uint64_
 		return md_error_set(err, MD_ERR_CORRUPT, "%" PRIu64 " bytes in a file of %zu", row->stored, file_size);
 	if (row->raw > *raw_left || (row->raw > RATIO_FREE && row->raw / RATIO_MAX > row->stored))
 		return md_error_set(err, MD_ERR_TOO_LARGE, "announces %" PRIu64 " bytes out of %" PRIu64, row->raw,
-		                    row->stored);
+				    row->stored);
 	*raw_left -= row->raw;
 	if (row->kind && row->codec != CODEC_ZSTD)
 		return md_error_set(err, MD_ERR_VERSION, "codec %u is not known", row->codec);
@@ -280,7 +283,7 @@ static enum md_status locate(enum md_status status, const struct row *row, struc
 }
 
 static enum md_status read_table(const uint8_t *data, size_t size, const struct head *head, struct row *rows,
-                                 struct md_error *err)
+				 struct md_error *err)
 {
 	struct md_reader in;
 	uint64_t raw_left = RAW_MAX;
@@ -302,7 +305,7 @@ static enum md_status read_table(const uint8_t *data, size_t size, const struct 
 }
 
 static enum md_status read_section(const uint8_t *data, const struct row *row, struct md_artifact *artifact,
-                                   struct md_section_state *state, struct md_budget *budget, struct md_error *err)
+				   struct md_section_state *state, struct md_budget *budget, struct md_error *err)
 {
 	const uint8_t *stored = data + row->offset;
 	if (md_hash_checksum(stored, row->stored) != row->checksum)
@@ -319,7 +322,7 @@ static enum md_status read_section(const uint8_t *data, const struct row *row, s
 
 /* In the order of md_section_kinds, whatever the order in the file. */
 static enum md_status read_sections(const uint8_t *data, const struct row *rows, uint32_t count,
-                                    struct md_artifact *artifact, struct md_error *err)
+				    struct md_artifact *artifact, struct md_error *err)
 {
 	struct md_section_state state = {0};
 	struct md_budget budget = {.left = BUDGET_MAX};
@@ -334,8 +337,10 @@ static enum md_status read_sections(const uint8_t *data, const struct row *rows,
 			found = &rows[k];
 		}
 		if (!found)
-			status = md_error_set(err, MD_ERR_CORRUPT, "section \"%s\" is missing from the table at offset "
-			                      "%u", md_section_kinds[i].name, HEADER_BYTES);
+			status = md_error_set(err, MD_ERR_CORRUPT,
+					      "section \"%s\" is missing from the table at offset "
+					      "%u",
+					      md_section_kinds[i].name, HEADER_BYTES);
 		if (status == MD_OK)
 			status = locate(read_section(data, found, artifact, &state, &budget, err), found, err);
 	}
@@ -345,7 +350,7 @@ static enum md_status read_sections(const uint8_t *data, const struct row *rows,
 
 /* A failed check names its section; this adds where that lies. */
 static enum md_status check_read(const struct md_artifact *artifact, const struct row *rows, uint32_t count,
-                                 struct md_error *err)
+				 struct md_error *err)
 {
 	struct md_error why = {0};
 	enum md_status status = md_artifact_check(artifact, &why);
@@ -356,13 +361,13 @@ static enum md_status check_read(const struct md_artifact *artifact, const struc
 		int length = snprintf(quoted, sizeof(quoted), "section \"%s\"", rows[i].name);
 		if (!strncmp(why.message, quoted, (size_t)length))
 			return md_error_set(err, status, "%s at offset %" PRIu64 "%s", quoted, rows[i].offset,
-			                    why.message + length);
+					    why.message + length);
 	}
 	return md_error_set(err, status, "%s", why.message);
 }
 
 enum md_status md_artifact_parse(const void *data, size_t size, struct md_artifact *out,
-                                 struct md_artifact_sizes *sizes, struct md_error *err)
+				 struct md_artifact_sizes *sizes, struct md_error *err)
 {
 	struct head head;
 	struct row rows[MD_ARTIFACT_SECTIONS_MAX] = {0};
@@ -382,7 +387,7 @@ enum md_status md_artifact_parse(const void *data, size_t size, struct md_artifa
 }
 
 enum md_status md_artifact_read(const char *path, struct md_artifact *out, struct md_artifact_sizes *sizes,
-                                struct md_error *err)
+				struct md_error *err)
 {
 	struct md_file_map map;
 	MD_FORWARD(md_file_map(path, &map, err));

@@ -81,23 +81,23 @@ static enum md_status check_alloc(const struct md_artifact *artifact, uint32_t i
 		return bad(err, "allocations", "allocation %u: family %u", index, (unsigned)alloc->family);
 	if (bound && alloc->binding >= artifact->binding_count)
 		return bad(err, "allocations", "allocation %u: binding %u of %u", index, alloc->binding,
-		           artifact->binding_count);
+			   artifact->binding_count);
 	if (!bound && alloc->binding != MD_NONE)
 		return bad(err, "allocations", "allocation %u: binding %u, but it is not bound", index, alloc->binding);
 	if (alloc->class != MD_CLASS_PRIVATE)
 		return MD_OK;
 	if (alloc->arena_offset % ARENA_ALIGNMENT || !inside(alloc->arena_offset, alloc->size, artifact->arena_size))
 		return bad(err, "allocations",
-		           "allocation %u: %" PRIu64 " bytes at %" PRIu64 " of an arena of %" PRIu64
-		           " (at multiples of %u)", index, alloc->size, alloc->arena_offset, artifact->arena_size,
-		           ARENA_ALIGNMENT);
+			   "allocation %u: %" PRIu64 " bytes at %" PRIu64 " of an arena of %" PRIu64
+			   " (at multiples of %u)",
+			   index, alloc->size, alloc->arena_offset, artifact->arena_size, ARENA_ALIGNMENT);
 	return MD_OK;
 }
 
 static int by_arena_offset(const void *a, const void *b)
 {
 	const struct md_artifact_alloc *x = *(const struct md_artifact_alloc *const *)a,
-	                               *y = *(const struct md_artifact_alloc *const *)b;
+				       *y = *(const struct md_artifact_alloc *const *)b;
 	return x->arena_offset < y->arena_offset ? -1 : x->arena_offset > y->arena_offset;
 }
 
@@ -116,7 +116,8 @@ static enum md_status check_arena(const struct md_artifact *artifact, struct md_
 	for (uint32_t i = 1; i < count; i++) {
 		if (sorted[i - 1]->arena_offset + sorted[i - 1]->size > sorted[i]->arena_offset)
 			return bad(err, "allocations", "allocations %u and %u overlap in the arena",
-			           (unsigned)(sorted[i - 1] - artifact->allocs), (unsigned)(sorted[i] - artifact->allocs));
+				   (unsigned)(sorted[i - 1] - artifact->allocs),
+				   (unsigned)(sorted[i] - artifact->allocs));
 	}
 	return MD_OK;
 }
@@ -139,12 +140,12 @@ static enum md_status check_kernels(const struct md_artifact *artifact, struct m
 			return bad(err, "kernels", "kernel %u has no name", i);
 		if (kernel->image != MD_NONE && kernel->image >= artifact->image_count)
 			return bad(err, "kernels", "kernel %u: image index %u of %u", i, kernel->image,
-			           artifact->image_count);
+				   artifact->image_count);
 		for (uint32_t k = 0; k < kernel->param_count; k++) {
 			const struct md_param *param = &kernel->params[k];
 			if (param->offset < end || !inside(param->offset, param->size, MD_PARAMS_MAX))
 				return bad(err, "kernels", "kernel %u: parameter %u of %u bytes at %u", i, k,
-				           param->size, param->offset);
+					   param->size, param->offset);
 			end = (uint64_t)param->offset + param->size;
 		}
 	}
@@ -190,7 +191,7 @@ static enum md_status check_kernel_node(const struct graph_check *c, uint32_t in
 	for (int i = 0; i < 3; i++) {
 		if (!node->grid[i] || !node->block[i])
 			return bad_node(c, index, "grid %ux%ux%u, block %ux%ux%u", node->grid[0], node->grid[1],
-			                node->grid[2], node->block[0], node->block[1], node->block[2]);
+					node->grid[2], node->block[0], node->block[1], node->block[2]);
 	}
 	if (node->params_size > MD_PARAMS_MAX || (node->params_size && !node->params))
 		return bad_node(c, index, "%u bytes of parameters", node->params_size);
@@ -201,7 +202,7 @@ static enum md_status check_kernel_node(const struct graph_check *c, uint32_t in
 		const struct md_param *last = &kernel->params[kernel->param_count - 1];
 		if (!inside(last->offset, last->size, node->params_size))
 			return bad_node(c, index, "parameter %u at %u of %u bytes, in a block of %u",
-			                kernel->param_count - 1, last->offset, last->size, node->params_size);
+					kernel->param_count - 1, last->offset, last->size, node->params_size);
 	}
 	return MD_OK;
 }
@@ -228,7 +229,7 @@ static enum md_status check_node(const struct graph_check *c, uint32_t index)
 	case MD_NODE_MEMCPY:
 		if (!memory_type_ok(node->memcpy.src_type) || !memory_type_ok(node->memcpy.dst_type))
 			return bad_node(c, index, "copies from memory of type %u to type %u", node->memcpy.src_type,
-			                node->memcpy.dst_type);
+					node->memcpy.dst_type);
 		return MD_OK;
 	default:
 		return bad_node(c, index, "type %u is not one that can be restored", node->type);
@@ -243,7 +244,8 @@ static int by_number(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Topological order by counting predecessors; what is never released lies on a cycle. keys are sorted from << 32 | to. */
+/* Topological order by counting predecessors; what is never released lies on a cycle. keys are sorted from << 32 | to.
+ */
 static enum md_status check_acyclic(const struct graph_check *c, const uint64_t *keys)
 {
 	uint32_t nodes = c->graph->node_count, edges = c->graph->edge_count, released = 0;
@@ -268,7 +270,8 @@ static enum md_status check_acyclic(const struct graph_check *c, const uint64_t 
 		}
 	}
 	if (released != nodes)
-		return bad(c->err, "graphs", "graph %.100s/%u: its edges form a cycle", c->graph->label, c->graph->batch);
+		return bad(c->err, "graphs", "graph %.100s/%u: its edges form a cycle", c->graph->label,
+			   c->graph->batch);
 	return MD_OK;
 }
 
@@ -283,7 +286,7 @@ static enum md_status check_edges(const struct graph_check *c)
 		const struct md_edge *edge = &graph->edges[i];
 		if (edge->from >= graph->node_count || edge->to >= graph->node_count || edge->from == edge->to)
 			return bad(c->err, "graphs", "edge %u of graph %.100s/%u: from %u to %u of %u nodes", i,
-			           graph->label, graph->batch, edge->from, edge->to, graph->node_count);
+				   graph->label, graph->batch, edge->from, edge->to, graph->node_count);
 		keys[i] = (uint64_t)edge->from << 32 | edge->to;
 		sorted = sorted && (!i || keys[i - 1] <= keys[i]);
 		forward = forward && edge->from < edge->to;
@@ -293,7 +296,7 @@ static enum md_status check_edges(const struct graph_check *c)
 	for (uint32_t i = 1; i < graph->edge_count; i++) {
 		if (keys[i - 1] == keys[i])
 			return bad(c->err, "graphs", "graph %.100s/%u: two edges from %u to %u", graph->label,
-			           graph->batch, (uint32_t)(keys[i] >> 32), (uint32_t)keys[i]);
+				   graph->batch, (uint32_t)(keys[i] >> 32), (uint32_t)keys[i]);
 	}
 	return forward ? MD_OK : check_acyclic(c, keys);
 }
@@ -320,10 +323,12 @@ static uint32_t pointer_bytes(const struct md_pointer *pointer)
 }
 
 static enum md_status bad_place(const struct graph_check *c, const char *what, uint32_t index, uint32_t node,
-                                uint32_t at)
+				uint32_t at)
 {
-	return bad(c->err, "pointers", "%s %u of graph %.100s/%u: byte %u of node %u of %u is outside, or not behind the "
-	           "one before", what, index, c->graph->label, c->graph->batch, at, node, c->graph->node_count);
+	return bad(c->err, "pointers",
+		   "%s %u of graph %.100s/%u: byte %u of node %u of %u is outside, or not behind the "
+		   "one before",
+		   what, index, c->graph->label, c->graph->batch, at, node, c->graph->node_count);
 }
 
 static enum md_status check_pointers(const struct graph_check *c)
@@ -334,7 +339,7 @@ static enum md_status check_pointers(const struct graph_check *c)
 		const struct md_pointer *p = &c->graph->pointers[i];
 		if (p->kind > MD_POINTER_TENSOR_MAP)
 			return bad(c->err, "pointers", "pointer %u of graph %.100s/%u: kind %u", i, c->graph->label,
-			           c->graph->batch, p->kind);
+				   c->graph->batch, p->kind);
 		if (p->node != node)
 			end = 0;
 		if (p->node < node || p->node >= c->graph->node_count || p->at < end ||
@@ -342,7 +347,7 @@ static enum md_status check_pointers(const struct graph_check *c)
 			return bad_place(c, "pointer", i, p->node, p->at);
 		if (p->alloc >= c->artifact->alloc_count)
 			return bad(c->err, "pointers", "pointer %u of graph %.100s/%u: allocation index %u of %u", i,
-			           c->graph->label, c->graph->batch, p->alloc, c->artifact->alloc_count);
+				   c->graph->label, c->graph->batch, p->alloc, c->artifact->alloc_count);
 		node = p->node;
 		end = (uint64_t)p->at + pointer_bytes(p);
 	}
@@ -373,7 +378,7 @@ static enum md_status check_graph(const struct md_artifact *artifact, uint32_t i
 		return bad(err, "graphs", "graph %u has no label, or one of over %u bytes", index, NAME_MAX_BYTES);
 	if (c.graph->proof > MD_PROOF_REPLAY)
 		return bad(err, "graphs", "graph %.100s/%u: proof %u", c.graph->label, c.graph->batch,
-		           (unsigned)c.graph->proof);
+			   (unsigned)c.graph->proof);
 	for (uint32_t i = 0; i < c.graph->node_count; i++)
 		MD_FORWARD(check_node(&c, i));
 	MD_FORWARD(check_edges(&c));
@@ -384,7 +389,7 @@ static enum md_status check_graph(const struct md_artifact *artifact, uint32_t i
 static int by_label_and_batch(const void *a, const void *b)
 {
 	const struct md_artifact_graph *x = *(const struct md_artifact_graph *const *)a,
-	                               *y = *(const struct md_artifact_graph *const *)b;
+				       *y = *(const struct md_artifact_graph *const *)b;
 	int labels = strcmp(x->label, y->label);
 	return labels ? labels : x->batch < y->batch ? -1 : x->batch > y->batch;
 }
@@ -419,19 +424,22 @@ static enum md_status check_content(const struct md_artifact *artifact, uint32_t
 	uint64_t end = 0;
 	if (content->alloc >= artifact->alloc_count)
 		return bad(err, "contents", "content %u: allocation index %u of %u", index, content->alloc,
-		           artifact->alloc_count);
+			   artifact->alloc_count);
 	const struct md_artifact_alloc *alloc = &artifact->allocs[content->alloc];
 	if (alloc->class != MD_CLASS_PRIVATE || !inside(content->offset, content->size, alloc->size) ||
 	    (content->size && !content->data))
-		return bad(err, "contents", "content %u: %" PRIu64 " bytes at %" PRIu64 " of allocation %u, which has %"
-		           PRIu64 " and must be private", index, content->size, content->offset, content->alloc,
-		           alloc->size);
+		return bad(err, "contents",
+			   "content %u: %" PRIu64 " bytes at %" PRIu64 " of allocation %u, which has %" PRIu64
+			   " and must be private",
+			   index, content->size, content->offset, content->alloc, alloc->size);
 	for (uint32_t i = 0; i < content->pointer_count; i++) {
 		const struct md_pointer *p = &content->pointers[i];
 		if (p->node != MD_NONE || p->kind > MD_POINTER_TENSOR_MAP || p->at < end ||
 		    !inside(p->at, pointer_bytes(p), content->size) || p->alloc >= artifact->alloc_count)
-			return bad(err, "contents", "content %u: pointer %u at %u of %" PRIu64 ", allocation index %u "
-			           "of %u", index, i, p->at, content->size, p->alloc, artifact->alloc_count);
+			return bad(err, "contents",
+				   "content %u: pointer %u at %u of %" PRIu64 ", allocation index %u "
+				   "of %u",
+				   index, i, p->at, content->size, p->alloc, artifact->alloc_count);
 		end = (uint64_t)p->at + pointer_bytes(p);
 	}
 	return MD_OK;
@@ -443,7 +451,7 @@ static enum md_status check_rest(const struct md_artifact *artifact, struct md_e
 	for (uint32_t i = 0; i < fingerprint->library_count; i++) {
 		if (!name_ok(fingerprint->libraries[i].path))
 			return bad(err, "fingerprint", "library %u has no path, or one of over %u bytes", i,
-			           NAME_MAX_BYTES);
+				   NAME_MAX_BYTES);
 	}
 	for (uint32_t i = 0; i < artifact->content_count; i++)
 		MD_FORWARD(check_content(artifact, i, err));

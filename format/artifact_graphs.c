@@ -33,10 +33,14 @@ static void visit_pointer_row(struct md_archive *a, void *item, void *user)
 
 static struct md_columns_view view_of(const struct md_artifact_graph *graph)
 {
-	return (struct md_columns_view){.nodes = graph->nodes, .node_count = graph->node_count,
-	                                .edges = graph->edges, .edge_count = graph->edge_count,
-	                                .pointers = graph->pointers, .pointer_count = graph->pointer_count,
-	                                .noise = graph->noise, .noise_count = graph->noise_count};
+	return (struct md_columns_view){.nodes = graph->nodes,
+					.node_count = graph->node_count,
+					.edges = graph->edges,
+					.edge_count = graph->edge_count,
+					.pointers = graph->pointers,
+					.pointer_count = graph->pointer_count,
+					.noise = graph->noise,
+					.noise_count = graph->noise_count};
 }
 
 static const char *name_of(const struct md_artifact_graph *graph)
@@ -58,13 +62,15 @@ static void write_columns(struct md_archive *a, const struct md_columns *columns
 }
 
 static void write_graphs(struct md_archive *a, struct md_artifact *artifact, struct md_section_state *state,
-                         struct row *rows, struct md_columns *columns)
+			 struct row *rows, struct md_columns *columns)
 {
 	for (uint32_t i = 0; i < artifact->graph_count; i++) {
 		struct md_columns_view view = view_of(&artifact->graphs[i]);
 		state->bases[i] = md_columns_choose_base(columns, &view);
-		rows[i] = (struct row){.node_count = view.node_count, .edge_count = view.edge_count,
-		                       .base = state->bases[i], .graph = &artifact->graphs[i]};
+		rows[i] = (struct row){.node_count = view.node_count,
+				       .edge_count = view.edge_count,
+				       .base = state->bases[i],
+				       .graph = &artifact->graphs[i]};
 		if (!md_columns_put_graph(columns, &view, state->bases[i])) {
 			md_archive_fail_memory(a);
 			return;
@@ -76,7 +82,7 @@ static void write_graphs(struct md_archive *a, struct md_artifact *artifact, str
 }
 
 static void write_pointers(struct md_archive *a, struct md_artifact *artifact, struct md_section_state *state,
-                           struct row *rows, struct md_columns *columns)
+			   struct row *rows, struct md_columns *columns)
 {
 	for (uint32_t i = 0; i < artifact->graph_count; i++) {
 		struct md_columns_view view = view_of(&artifact->graphs[i]);
@@ -112,7 +118,7 @@ static void read_columns(struct md_archive *a, struct md_columns *columns, int f
 }
 
 static bool take_graphs(struct md_archive *a, struct md_artifact *artifact, struct md_section_state *state,
-                        struct row *rows, uint32_t count)
+			struct row *rows, uint32_t count)
 {
 	artifact->graphs = md_budget_alloc(a->budget, count, sizeof(*artifact->graphs));
 	state->bases = artifact->graphs ? md_budget_alloc(a->budget, count, sizeof(*state->bases)) : NULL;
@@ -130,13 +136,13 @@ static bool take_graphs(struct md_archive *a, struct md_artifact *artifact, stru
 }
 
 static void fail_graph(struct md_archive *a, enum md_status status, const struct md_artifact_graph *graph,
-                       const struct md_error *why)
+		       const struct md_error *why)
 {
 	md_archive_fail(a, status, "graph %s/%u: %s", name_of(graph), graph->batch, why->message);
 }
 
 static void read_graph_columns(struct md_archive *a, struct md_artifact *artifact, const struct row *rows,
-                               struct md_columns *columns)
+			       struct md_columns *columns)
 {
 	for (uint32_t i = 0; i < artifact->graph_count && a->status == MD_OK; i++) {
 		struct md_artifact_graph *graph = &artifact->graphs[i];
@@ -156,7 +162,7 @@ static void read_graph_columns(struct md_archive *a, struct md_artifact *artifac
 }
 
 static void read_graphs(struct md_archive *a, struct md_artifact *artifact, struct md_section_state *state,
-                        struct md_columns *columns)
+			struct md_columns *columns)
 {
 	struct row *rows = NULL;
 	uint32_t count = 0;
@@ -170,7 +176,7 @@ static void read_graphs(struct md_archive *a, struct md_artifact *artifact, stru
 }
 
 static void read_pointers(struct md_archive *a, struct md_artifact *artifact, struct md_section_state *state,
-                          struct md_columns *columns)
+			  struct md_columns *columns)
 {
 	struct row *rows = NULL;
 	uint32_t count = 0;
@@ -178,7 +184,7 @@ static void read_pointers(struct md_archive *a, struct md_artifact *artifact, st
 	read_columns(a, columns, MD_COLUMN_GRAPH_END, MD_COLUMN_COUNT);
 	if (a->status == MD_OK && (count != artifact->graph_count || count != state->base_count))
 		md_archive_fail(a, MD_ERR_CORRUPT, "pointers of %u graphs, of %u there are", count,
-		                artifact->graph_count);
+				artifact->graph_count);
 	for (uint32_t i = 0; i < count && a->status == MD_OK; i++) {
 		struct md_artifact_graph *graph = &artifact->graphs[i];
 		struct md_columns_view view = view_of(graph);

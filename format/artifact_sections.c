@@ -34,7 +34,7 @@ static void visit_fingerprint(struct md_archive *a, void *item, void *user)
 	md_archive_u64(a, "device_memory", &fingerprint->device_memory);
 	md_archive_i32(a, "driver_version", &fingerprint->driver_version);
 	md_archive_list(a, "libraries", "library", &fingerprint->libraries, &fingerprint->library_count,
-	                sizeof(*fingerprint->libraries), visit_library, user);
+			sizeof(*fingerprint->libraries), visit_library, user);
 }
 
 /* ---- allocations and bindings ---- */
@@ -56,7 +56,7 @@ static void visit_allocations(struct md_archive *a, void *item, void *user)
 	struct md_artifact *artifact = item;
 	md_archive_u64(a, "arena_size", &artifact->arena_size);
 	md_archive_list(a, "allocs", "alloc", &artifact->allocs, &artifact->alloc_count, sizeof(*artifact->allocs),
-	                visit_alloc, user);
+			visit_alloc, user);
 }
 
 static void visit_binding(struct md_archive *a, void *item, void *user)
@@ -72,7 +72,7 @@ static void visit_bindings(struct md_archive *a, void *item, void *user)
 {
 	struct md_artifact *artifact = item;
 	md_archive_list(a, "bindings", "binding", &artifact->bindings, &artifact->binding_count,
-	                sizeof(*artifact->bindings), visit_binding, user);
+			sizeof(*artifact->bindings), visit_binding, user);
 }
 
 /* ---- kernels and images ---- */
@@ -96,14 +96,14 @@ static void visit_kernel(struct md_archive *a, void *item, void *user)
 	md_archive_i32(a, "registers", &kernel->state.registers);
 	md_archive_i32(a, "static_shared_bytes", &kernel->state.static_shared_bytes);
 	md_archive_list(a, "params", "param", &kernel->params, &kernel->param_count, sizeof(*kernel->params),
-	                visit_param, user);
+			visit_param, user);
 }
 
 static void visit_kernels(struct md_archive *a, void *item, void *user)
 {
 	struct md_artifact *artifact = item;
-	md_archive_list(a, "kernels", "kernel", &artifact->kernels, &artifact->kernel_count,
-	                sizeof(*artifact->kernels), visit_kernel, user);
+	md_archive_list(a, "kernels", "kernel", &artifact->kernels, &artifact->kernel_count, sizeof(*artifact->kernels),
+			visit_kernel, user);
 }
 
 static void visit_image(struct md_archive *a, void *item, void *user)
@@ -126,7 +126,7 @@ static void visit_images(struct md_archive *a, void *item, void *user)
 {
 	struct md_artifact *artifact = item;
 	md_archive_list(a, "images", "image", &artifact->images, &artifact->image_count, sizeof(*artifact->images),
-	                visit_image, user);
+			visit_image, user);
 }
 
 /* ---- graphs and pointers ---- */
@@ -155,7 +155,7 @@ static void visit_graphs(struct md_archive *a, void *item, void *user)
 {
 	struct md_artifact *artifact = item;
 	md_archive_list(a, "refusals", "refusal", &artifact->refusals, &artifact->refusal_count,
-	                sizeof(*artifact->refusals), visit_refusal, user);
+			sizeof(*artifact->refusals), visit_refusal, user);
 	if (a->ops->text)
 		md_section_graphs_text(a, artifact);
 	else
@@ -187,7 +187,7 @@ static void visit_content(struct md_archive *a, void *item, void *user)
 	md_archive_u64(a, "offset", &content->offset);
 	md_archive_u64(a, "size", &content->size);
 	md_archive_list(a, "pointers", "pointer", &content->pointers, &content->pointer_count,
-	                sizeof(*content->pointers), md_visit_pointer, user);
+			sizeof(*content->pointers), md_visit_pointer, user);
 	md_archive_blob(a, "data", &content->data, content->size);
 }
 
@@ -195,7 +195,7 @@ static void visit_contents(struct md_archive *a, void *item, void *user)
 {
 	struct md_artifact *artifact = item;
 	md_archive_list(a, "contents", "content", &artifact->contents, &artifact->content_count,
-	                sizeof(*artifact->contents), visit_content, user);
+			sizeof(*artifact->contents), visit_content, user);
 }
 
 /* ---- KV capacity and provenance ---- */
@@ -231,19 +231,19 @@ static void visit_provenance(struct md_archive *a, void *item, void *user)
 	md_archive_string(a, "created", &provenance->created);
 	md_archive_u32(a, "capture_count", &provenance->capture_count);
 	md_archive_list(a, "stages", "stage", &provenance->stages, &provenance->stage_count,
-	                sizeof(*provenance->stages), visit_stage, user);
+			sizeof(*provenance->stages), visit_stage, user);
 }
 
 /* Graphs are read before pointers, which are coded over their nodes. */
 const struct md_section_kind md_section_kinds[MD_SECTION_COUNT] = {
-	{"fingerprint", 9, false, visit_fingerprint, true},
-	{"provenance", 9, false, visit_provenance, true},
-	{"kv", 9, false, visit_kv, true},
-	{"bindings", 9, false, visit_bindings, true},
-	{"allocations", 12, false, visit_allocations, true},
-	{"kernels", 12, false, visit_kernels, true},
-	{"graphs", 19, true, visit_graphs, true},
-	{"pointers", 19, true, visit_pointers, false},
-	{"contents", 9, true, visit_contents, true},
-	{"images", 9, true, visit_images, true},
+    {"fingerprint", 9, false, visit_fingerprint, true},
+    {"provenance", 9, false, visit_provenance, true},
+    {"kv", 9, false, visit_kv, true},
+    {"bindings", 9, false, visit_bindings, true},
+    {"allocations", 12, false, visit_allocations, true},
+    {"kernels", 12, false, visit_kernels, true},
+    {"graphs", 19, true, visit_graphs, true},
+    {"pointers", 19, true, visit_pointers, false},
+    {"contents", 9, true, visit_contents, true},
+    {"images", 9, true, visit_images, true},
 };

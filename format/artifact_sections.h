@@ -12,7 +12,7 @@ struct md_section_kind {
 	int level; /* of zstd */
 	bool long_range;
 	md_archive_visit *visit; /* item: struct md_artifact, user: struct md_section_state */
-	bool text; /* has a part of its own in the text twin */
+	bool text;               /* has a part of its own in the text twin */
 };
 
 #define MD_SECTION_COUNT 10

@@ -15,7 +15,10 @@ static const struct {
 	uint8_t type;
 	const char *name;
 } node_types[] = {
-	{MD_NODE_KERNEL, "kernel"}, {MD_NODE_MEMCPY, "memcpy"}, {MD_NODE_MEMSET, "memset"}, {MD_NODE_EMPTY, "empty"},
+    {MD_NODE_KERNEL, "kernel"},
+    {MD_NODE_MEMCPY, "memcpy"},
+    {MD_NODE_MEMSET, "memset"},
+    {MD_NODE_EMPTY, "empty"},
 };
 
 static void visit_attribute(struct md_archive *a, void *item, void *user)
@@ -32,11 +35,11 @@ static void visit_attributes(struct md_archive *a, struct md_node *node, struct 
 	if (a->ops->reading && node->attribute_count) {
 		if (node->attribute_count > MD_ATTRIBUTES_MAX) {
 			md_archive_fail(a, MD_ERR_CORRUPT, "%u attributes, at most %u", node->attribute_count,
-			                MD_ATTRIBUTES_MAX);
+					MD_ATTRIBUTES_MAX);
 			return;
 		}
-		node->attributes = md_budget_arena(a->budget, &graph->arena, node->attribute_count,
-		                                   sizeof(*node->attributes));
+		node->attributes =
+		    md_budget_arena(a->budget, &graph->arena, node->attribute_count, sizeof(*node->attributes));
 		if (!node->attributes) {
 			md_archive_fail_memory(a);
 			return;
@@ -53,7 +56,7 @@ static void visit_params(struct md_archive *a, struct md_node *node, struct md_a
 		return;
 	if (node->params_size > MD_PARAMS_MAX) {
 		md_archive_fail(a, MD_ERR_CORRUPT, "%u bytes of parameters, at most %u", node->params_size,
-		                MD_PARAMS_MAX);
+				MD_PARAMS_MAX);
 		return;
 	}
 	if (a->ops->reading)
@@ -180,18 +183,19 @@ static void visit_graph(struct md_archive *a, void *item, void *user)
 	struct md_artifact_graph *graph = item;
 	(void)user;
 	md_visit_graph_head(a, graph);
-	md_archive_list(a, "nodes", "node", &graph->nodes, &graph->node_count, sizeof(*graph->nodes), visit_node, graph);
+	md_archive_list(a, "nodes", "node", &graph->nodes, &graph->node_count, sizeof(*graph->nodes), visit_node,
+			graph);
 	md_archive_list(a, "edges", "edge", &graph->edges, &graph->edge_count, sizeof(*graph->edges), visit_edge, NULL);
 	md_archive_list(a, "pointers", "pointer", &graph->pointers, &graph->pointer_count, sizeof(*graph->pointers),
-	                md_visit_pointer, NULL);
+			md_visit_pointer, NULL);
 	md_archive_list(a, "noise", "noise", &graph->noise, &graph->noise_count, sizeof(*graph->noise), visit_noise,
-	                NULL);
+			NULL);
 }
 
 void md_section_graphs_text(struct md_archive *a, struct md_artifact *artifact)
 {
 	md_archive_list(a, "graphs", "graph", &artifact->graphs, &artifact->graph_count, sizeof(*artifact->graphs),
-	                visit_graph, NULL);
+			visit_graph, NULL);
 }
 
 /* ---- the whole ---- */

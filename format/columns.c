@@ -55,7 +55,7 @@ static uint64_t key_of(const struct md_node *node)
 }
 
 bool md_columns_predict(const struct md_columns *columns, const struct md_columns_view *base, uint32_t base_index,
-                        const struct md_node *node, uint32_t index, uint64_t *predictor)
+			const struct md_node *node, uint32_t index, uint64_t *predictor)
 {
 	uint64_t key = key_of(node);
 	if (base && index < base->node_count && key_of(&base->nodes[index]) == key) {
@@ -72,7 +72,7 @@ bool md_columns_note(struct md_columns *columns, const struct md_node *node, uin
 
 /* The graph being coded is not in columns->graphs yet; its own nodes may predict too. */
 static const struct md_node *predictor_of(const struct md_columns *columns, const struct md_columns_view *self,
-                                          uint32_t base, const struct md_node *node, uint32_t index)
+					  uint32_t base, const struct md_node *node, uint32_t index)
 {
 	uint64_t at;
 	if (!md_columns_predict(columns, base == MD_NO_BASE ? NULL : &columns->graphs[base], base, node, index, &at))
@@ -176,7 +176,7 @@ static void put_params(struct md_columns *columns, const struct md_node *node, c
 		md_buf_put_varint(runs, at - done);
 		for (uint32_t i = at; i < end; i++)
 			md_buf_put_u8(bytes, (uint8_t)(node->params[i] -
-			                               (i < predictor->params_size ? predictor->params[i] : 0)));
+						       (i < predictor->params_size ? predictor->params[i] : 0)));
 		done = at = end;
 	}
 	md_buf_put_varint(runs, 0);
@@ -216,7 +216,7 @@ static void get_runs(struct md_columns *columns, struct md_node *node)
 }
 
 static bool get_params(struct md_columns *columns, struct md_node *node, const struct md_node *predictor, bool same,
-                       void **arena, struct md_budget *budget)
+		       void **arena, struct md_budget *budget)
 {
 	node->params_size = predictor->params_size;
 	if (!same)
@@ -262,7 +262,7 @@ static void put_attributes(struct md_buf *out, const struct md_node *node)
 }
 
 static bool get_attributes(struct md_reader *in, struct md_node *node, const struct md_node *predictor, bool same,
-                           void **arena, struct md_budget *budget)
+			   void **arena, struct md_budget *budget)
 {
 	uint64_t count = same ? predictor->attribute_count : md_columns_varint(in);
 	if (count > MD_ATTRIBUTES_MAX)
@@ -305,9 +305,10 @@ static int copy_fields(const struct md_node *node, uint64_t fields[COPY_FIELDS])
 	if (node->type != MD_NODE_MEMCPY)
 		return 0;
 	const struct md_memcpy *copy = &node->memcpy;
-	const uint64_t all[] = {copy->src, copy->dst, copy->src_type, copy->dst_type, copy->src_x, copy->src_y,
-	                        copy->src_z, copy->src_pitch, copy->src_height, copy->dst_x, copy->dst_y, copy->dst_z,
-	                        copy->dst_pitch, copy->dst_height, copy->width, copy->height, copy->depth};
+	const uint64_t all[] = {copy->src,    copy->dst,   copy->src_type,  copy->dst_type,   copy->src_x,
+				copy->src_y,  copy->src_z, copy->src_pitch, copy->src_height, copy->dst_x,
+				copy->dst_y,  copy->dst_z, copy->dst_pitch, copy->dst_height, copy->width,
+				copy->height, copy->depth};
 	_Static_assert(sizeof(all) == sizeof(uint64_t) * COPY_FIELDS, "every field of a copy is listed");
 	memcpy(fields, all, sizeof(all));
 	return COPY_FIELDS;
@@ -316,15 +317,31 @@ static int copy_fields(const struct md_node *node, uint64_t fields[COPY_FIELDS])
 static bool copy_from_fields(struct md_node *node, const uint64_t f[COPY_FIELDS])
 {
 	if (node->type == MD_NODE_MEMSET) {
-		node->memset = (struct md_memset){.dst = f[0], .pitch = f[1], .width = f[2], .height = f[3],
-		                                  .value = (uint32_t)f[4], .element_size = (uint32_t)f[5]};
+		node->memset = (struct md_memset){.dst = f[0],
+						  .pitch = f[1],
+						  .width = f[2],
+						  .height = f[3],
+						  .value = (uint32_t)f[4],
+						  .element_size = (uint32_t)f[5]};
 		return f[4] <= UINT32_MAX && f[5] <= UINT32_MAX;
 	}
-	node->memcpy = (struct md_memcpy){.src = f[0], .dst = f[1], .src_type = (uint32_t)f[2],
-	                                  .dst_type = (uint32_t)f[3], .src_x = f[4], .src_y = f[5], .src_z = f[6],
-	                                  .src_pitch = f[7], .src_height = f[8], .dst_x = f[9], .dst_y = f[10],
-	                                  .dst_z = f[11], .dst_pitch = f[12], .dst_height = f[13], .width = f[14],
-	                                  .height = f[15], .depth = f[16]};
+	node->memcpy = (struct md_memcpy){.src = f[0],
+					  .dst = f[1],
+					  .src_type = (uint32_t)f[2],
+					  .dst_type = (uint32_t)f[3],
+					  .src_x = f[4],
+					  .src_y = f[5],
+					  .src_z = f[6],
+					  .src_pitch = f[7],
+					  .src_height = f[8],
+					  .dst_x = f[9],
+					  .dst_y = f[10],
+					  .dst_z = f[11],
+					  .dst_pitch = f[12],
+					  .dst_height = f[13],
+					  .width = f[14],
+					  .height = f[15],
+					  .depth = f[16]};
 	return f[2] <= UINT32_MAX && f[3] <= UINT32_MAX;
 }
 
@@ -367,7 +384,7 @@ static void put_node(struct md_columns *columns, const struct md_columns_view *g
 	md_buf_put_u8(&columns->out[MD_COLUMN_TYPE], flags);
 	if (node->type == MD_NODE_KERNEL) /* MD_NONE + 1 is 0 */
 		md_columns_put_difference(&columns->out[MD_COLUMN_KERNEL], (uint32_t)(node->kernel + 1),
-		                          predicted_kernel(columns, base, index));
+					  predicted_kernel(columns, base, index));
 	if (!(flags & SAME_DIMS))
 		put_dims(&columns->out[MD_COLUMN_DIMS], node, predictor);
 	if (!(flags & SAME_PARAMS))
@@ -378,11 +395,11 @@ static void put_node(struct md_columns *columns, const struct md_columns_view *g
 		put_copy(&columns->out[MD_COLUMN_COPIES], node, predictor);
 	if (columns->with_sequences)
 		md_columns_put_difference(&columns->out[MD_COLUMN_SEQUENCES], node->sequence,
-		                          index ? graph->nodes[index - 1].sequence : 0);
+					  index ? graph->nodes[index - 1].sequence : 0);
 }
 
 static bool get_node(struct md_columns *columns, const struct md_columns_view *graph, uint32_t base, uint32_t index,
-                     void **arena, struct md_budget *budget)
+		     void **arena, struct md_budget *budget)
 {
 	struct md_node *node = &graph->nodes[index];
 	uint8_t flags = md_reader_u8(&columns->in[MD_COLUMN_TYPE]);
@@ -390,8 +407,8 @@ static bool get_node(struct md_columns *columns, const struct md_columns_view *g
 	node->via_extra = flags & VIA_EXTRA;
 	node->kernel = MD_NONE;
 	if (node->type == MD_NODE_KERNEL)
-		node->kernel = md_columns_get_sum32(&columns->in[MD_COLUMN_KERNEL],
-		                                    predicted_kernel(columns, base, index)) - 1;
+		node->kernel =
+		    md_columns_get_sum32(&columns->in[MD_COLUMN_KERNEL], predicted_kernel(columns, base, index)) - 1;
 	const struct md_node *predictor = predictor_of(columns, graph, base, node, index);
 	if (flags & SAME_DIMS) {
 		memcpy(node->grid, predictor->grid, sizeof(node->grid));
@@ -403,13 +420,13 @@ static bool get_node(struct md_columns *columns, const struct md_columns_view *g
 	if (!get_params(columns, node, predictor, flags & SAME_PARAMS, arena, budget))
 		return false;
 	if (!get_attributes(&columns->in[MD_COLUMN_ATTRIBUTES], node, predictor, flags & SAME_ATTRIBUTES, arena,
-	                    budget))
+			    budget))
 		return false;
 	if (is_copy(node))
 		get_copy(&columns->in[MD_COLUMN_COPIES], node, predictor);
 	if (columns->with_sequences)
-		node->sequence = md_columns_get_sum(&columns->in[MD_COLUMN_SEQUENCES],
-		                                    index ? graph->nodes[index - 1].sequence : 0);
+		node->sequence =
+		    md_columns_get_sum(&columns->in[MD_COLUMN_SEQUENCES], index ? graph->nodes[index - 1].sequence : 0);
 	return true;
 }
 
@@ -421,8 +438,8 @@ static bool edges_equal(const struct md_columns_view *a, const struct md_columns
 		return false;
 	for (uint32_t i = 0; i < a->edge_count; i++) {
 		const struct md_edge *x = &a->edges[i], *y = &b->edges[i];
-		if (x->from != y->from || x->to != y->to || x->from_port != y->from_port ||
-		    x->to_port != y->to_port || x->type != y->type)
+		if (x->from != y->from || x->to != y->to || x->from_port != y->from_port || x->to_port != y->to_port ||
+		    x->type != y->type)
 			return false;
 	}
 	return true;
@@ -463,7 +480,7 @@ static void get_edge(struct md_reader *in, struct md_edge *edge, uint32_t previo
 }
 
 static enum md_status get_edges(struct md_columns *columns, struct md_columns_view *graph,
-                                const struct md_columns_view *base, struct md_budget *budget, struct md_error *err)
+				const struct md_columns_view *base, struct md_budget *budget, struct md_error *err)
 {
 	struct md_reader *in = &columns->in[MD_COLUMN_EDGES];
 	uint8_t same = md_reader_u8(in);
@@ -471,7 +488,7 @@ static enum md_status get_edges(struct md_columns *columns, struct md_columns_vi
 		return md_error_set(err, MD_ERR_CORRUPT, "edges refer to a base graph that does not fit");
 	if (!same && graph->edge_count > md_reader_left(in) / 2)
 		return md_error_set(err, MD_ERR_CORRUPT, "%u edges announced in %zu bytes", graph->edge_count,
-		                    md_reader_left(in));
+				    md_reader_left(in));
 	graph->edges = md_budget_alloc(budget, graph->edge_count, sizeof(*graph->edges));
 	if (!graph->edges)
 		return md_budget_error(budget, err);
@@ -519,7 +536,7 @@ static const struct md_reader *failed_column(const struct md_columns *columns)
 }
 
 static enum md_status get_nodes(struct md_columns *columns, struct md_columns_view *graph, uint32_t base, void **arena,
-                                struct md_budget *budget, struct md_error *err)
+				struct md_budget *budget, struct md_error *err)
 {
 	for (uint32_t i = 0; i < graph->node_count; i++) {
 		if (!get_node(columns, graph, base, i, arena, budget)) {
@@ -529,7 +546,7 @@ static enum md_status get_nodes(struct md_columns *columns, struct md_columns_vi
 		const struct md_reader *bad = failed_column(columns);
 		if (bad)
 			return md_error_set(err, MD_ERR_CORRUPT, "node %u: column %d ends or breaks at byte %zu", i,
-			                    (int)(bad - columns->in), bad->failed_at);
+					    (int)(bad - columns->in), bad->failed_at);
 		if (!md_columns_note(columns, &graph->nodes[i], columns->count, i))
 			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
 	}
@@ -537,13 +554,13 @@ static enum md_status get_nodes(struct md_columns *columns, struct md_columns_vi
 }
 
 enum md_status md_columns_get_graph(struct md_columns *columns, struct md_columns_view *graph, uint32_t base,
-                                    void **arena, struct md_budget *budget, struct md_error *err)
+				    void **arena, struct md_budget *budget, struct md_error *err)
 {
 	if (base != MD_NO_BASE && base >= columns->count)
 		return md_error_set(err, MD_ERR_CORRUPT, "base graph %u of %u", base, columns->count);
 	if (graph->node_count > md_reader_left(&columns->in[MD_COLUMN_TYPE]))
 		return md_error_set(err, MD_ERR_CORRUPT, "%u nodes announced in %zu bytes", graph->node_count,
-		                    md_reader_left(&columns->in[MD_COLUMN_TYPE]));
+				    md_reader_left(&columns->in[MD_COLUMN_TYPE]));
 	graph->edges = NULL;
 	graph->nodes = md_budget_alloc(budget, graph->node_count, sizeof(*graph->nodes));
 	if (!graph->nodes)

@@ -38,7 +38,7 @@ enum md_column {
 	MD_COLUMN_GRAPH_END,
 	/* artifact only, in their own section */
 	MD_COLUMN_POINTER_COUNTS = MD_COLUMN_GRAPH_END, /* a node's pointers: 0 as the predictor's, else 1 + count */
-	MD_COLUMN_POINTER_PLACES,  /* bytes since the place before << 1 | kind */
+	MD_COLUMN_POINTER_PLACES,                       /* bytes since the place before << 1 | kind */
 	MD_COLUMN_POINTER_HITS,    /* a byte a pointer. 0: the predicted target; 1: differences follow */
 	MD_COLUMN_POINTER_ALLOCS,  /* zig-zag against the predicted target's */
 	MD_COLUMN_POINTER_OFFSETS, /* likewise */
@@ -71,14 +71,14 @@ bool md_columns_put_graph(struct md_columns *columns, const struct md_columns_vi
 bool md_columns_put_pointers(struct md_columns *columns, const struct md_columns_view *graph, uint32_t base);
 
 /*
- * Reading: graph->node_count and edge_count (pointer_count, noise_count) are as announced; arrays are taken from budget.
- * On failure what was taken is freed. Errors start with "node N: " or name the column.
+ * Reading: graph->node_count and edge_count (pointer_count, noise_count) are as announced; arrays are taken from
+ * budget. On failure what was taken is freed. Errors start with "node N: " or name the column.
  */
 enum md_status md_columns_get_graph(struct md_columns *columns, struct md_columns_view *graph, uint32_t base,
-                                    void **arena, struct md_budget *budget, struct md_error *err);
+				    void **arena, struct md_budget *budget, struct md_error *err);
 /* graph->nodes are there already; needs a fresh md_columns whose graphs are put in the same order. */
 enum md_status md_columns_get_pointers(struct md_columns *columns, struct md_columns_view *graph, uint32_t base,
-                                       struct md_budget *budget, struct md_error *err);
+				       struct md_budget *budget, struct md_error *err);
 
 /* ---- shared by the two codecs ---- */
 
@@ -86,7 +86,7 @@ bool md_columns_wrote_all(const struct md_columns *columns);
 bool md_columns_add(struct md_columns *columns, const struct md_columns_view *graph);
 /* The predictor of a node of the graph being coded, as graph << 32 | node; false: a node of zeros. */
 bool md_columns_predict(const struct md_columns *columns, const struct md_columns_view *base, uint32_t base_index,
-                        const struct md_node *node, uint32_t index, uint64_t *predictor);
+			const struct md_node *node, uint32_t index, uint64_t *predictor);
 bool md_columns_note(struct md_columns *columns, const struct md_node *node, uint32_t graph, uint32_t index);
 
 static inline uint64_t md_columns_varint(struct md_reader *in)

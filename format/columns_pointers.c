@@ -6,9 +6,10 @@
 #include "format/columns.h"
 
 /*
- * Where a node's pointers lie is taken from its predictor. What they point to is taken from the base graph: weights stay
- * where they are, and a temporary of the base graph became one temporary here, so each is spelled out once: a table
- * remembers what a target of the base has become. The table is direct-mapped; a collision costs bytes, nothing else.
+ * Where a node's pointers lie is taken from its predictor. What they point to is taken from the base graph: weights
+ * stay where they are, and a temporary of the base graph became one temporary here, so each is spelled out once: a
+ * table remembers what a target of the base has become. The table is direct-mapped; a collision costs bytes, nothing
+ * else.
  */
 #define TARGET_SLOTS 8192u
 
@@ -48,8 +49,10 @@ static bool starts_take(struct md_columns_view *graph)
 
 static bool context_init(struct context *c, struct md_columns *columns, struct md_columns_view *graph, uint32_t base)
 {
-	*c = (struct context){.columns = columns, .graph = graph, .base_index = base,
-	                      .base = base == MD_NO_BASE ? NULL : &columns->graphs[base]};
+	*c = (struct context){.columns = columns,
+			      .graph = graph,
+			      .base_index = base,
+			      .base = base == MD_NO_BASE ? NULL : &columns->graphs[base]};
 	if (!columns->targets)
 		columns->targets = calloc(TARGET_SLOTS, sizeof(*columns->targets));
 	columns->generation++;
@@ -71,7 +74,7 @@ struct prediction {
 };
 
 static struct prediction predict_target(const struct context *c, uint32_t node, uint32_t k,
-                                        const struct md_pointer *similar)
+					const struct md_pointer *similar)
 {
 	if (c->base && node < c->base->node_count) {
 		struct span span = span_of(c->base->pointer_start, node);
@@ -95,9 +98,10 @@ static void remember(const struct context *c, const struct prediction *predictio
 {
 	if (!prediction->key)
 		return;
-	*slot_of(c->columns, prediction->key) =
-	    (struct md_target_slot){.generation = c->columns->generation, .alloc = prediction->key->alloc,
-	                            .offset = prediction->key->offset, .pointer = pointer};
+	*slot_of(c->columns, prediction->key) = (struct md_target_slot){.generation = c->columns->generation,
+									.alloc = prediction->key->alloc,
+									.offset = prediction->key->offset,
+									.pointer = pointer};
 }
 
 static void put_target(struct md_columns *columns, const struct md_pointer *pointer, const struct prediction *guess)
@@ -108,7 +112,7 @@ static void put_target(struct md_columns *columns, const struct md_pointer *poin
 		return;
 	md_columns_put_difference(&columns->out[MD_COLUMN_POINTER_ALLOCS], pointer->alloc, guess->alloc);
 	md_columns_put_difference(&columns->out[MD_COLUMN_POINTER_OFFSETS], (uint64_t)pointer->offset,
-	                          (uint64_t)guess->offset);
+				  (uint64_t)guess->offset);
 }
 
 static void get_target(struct md_columns *columns, struct md_pointer *pointer, const struct prediction *guess)
@@ -170,7 +174,7 @@ static void put_node_pointers(const struct context *c, uint32_t node, const stru
 		const struct md_pointer *pointer = &c->graph->pointers[own.first + k];
 		if (!same)
 			md_buf_put_varint(&columns->out[MD_COLUMN_POINTER_PLACES],
-			                  (uint64_t)(pointer->at - before) << 1 | pointer->kind);
+					  (uint64_t)(pointer->at - before) << 1 | pointer->kind);
 		before = pointer->at;
 		struct prediction guess = predict_target(c, node, k, similar_pointer(similar, k));
 		put_target(columns, pointer, &guess);
@@ -183,8 +187,7 @@ static bool same_noise(const struct md_noise *noise, struct span own, const stru
 	if (own.count != similar->noise.count)
 		return false;
 	for (uint32_t k = 0; k < own.count; k++) {
-		const struct md_noise *a = &noise[own.first + k],
-		                      *b = &similar->graph->noise[similar->noise.first + k];
+		const struct md_noise *a = &noise[own.first + k], *b = &similar->graph->noise[similar->noise.first + k];
 		if (a->at != b->at || a->size != b->size)
 			return false;
 	}
@@ -254,7 +257,7 @@ static uint64_t get_count(struct md_reader *in, uint32_t similar, bool *same)
 }
 
 static enum md_status get_node_pointers(const struct context *c, uint32_t node, const struct similar *similar,
-                                        struct md_error *err)
+					struct md_error *err)
 {
 	struct md_columns *columns = c->columns;
 	uint32_t first = c->graph->pointer_start[node];
@@ -287,7 +290,7 @@ static enum md_status get_node_pointers(const struct context *c, uint32_t node, 
 }
 
 static enum md_status get_node_noise(const struct context *c, uint32_t node, const struct similar *similar,
-                                     struct md_error *err)
+				     struct md_error *err)
 {
 	struct md_reader *in = &c->columns->in[MD_COLUMN_NOISE];
 	uint32_t first = c->graph->noise_start[node];
@@ -337,13 +340,13 @@ static enum md_status get_all(const struct context *c, struct md_error *err)
 	if (graph->pointer_start[graph->node_count] != graph->pointer_count ||
 	    graph->noise_start[graph->node_count] != graph->noise_count)
 		return md_error_set(err, MD_ERR_CORRUPT, "%u pointers and %u noise spans announced, %u and %u found",
-		                    graph->pointer_count, graph->noise_count,
-		                    graph->pointer_start[graph->node_count], graph->noise_start[graph->node_count]);
+				    graph->pointer_count, graph->noise_count, graph->pointer_start[graph->node_count],
+				    graph->noise_start[graph->node_count]);
 	return MD_OK;
 }
 
 enum md_status md_columns_get_pointers(struct md_columns *columns, struct md_columns_view *graph, uint32_t base,
-                                       struct md_budget *budget, struct md_error *err)
+				       struct md_budget *budget, struct md_error *err)
 {
 	struct context c;
 	graph->pointers = md_budget_alloc(budget, graph->pointer_count, sizeof(*graph->pointers));

@@ -54,7 +54,7 @@ enum md_status md_file_publish(int fd, const char *temporary, const char *path, 
 		return md_error_set(err, MD_ERR_IO, "%s: %s", temporary, strerror(errno));
 	if (rename(temporary, path) != 0)
 		return md_error_set(err, MD_ERR_IO, "%s: cannot be renamed from %s: %s", path, temporary,
-		                    strerror(errno));
+				    strerror(errno));
 	sync_folder(path);
 	return MD_OK;
 }

@@ -42,24 +42,24 @@ enum md_status md_fingerprint_read(struct md_fingerprint *out, struct md_error *
 static enum md_status differs(struct md_error *err, const char *what, int64_t stored, int64_t now)
 {
 	return md_error_set(err, MD_ERR_MISMATCH, "%s: artifact has %" PRId64 ", this machine %" PRId64, what, stored,
-	                    now);
+			    now);
 }
 
 enum md_status md_fingerprint_compare(const struct md_fingerprint *stored, const struct md_fingerprint *now,
-                                      struct md_error *err)
+				      struct md_error *err)
 {
 	if (strncmp(stored->device_name, now->device_name, sizeof(now->device_name)) != 0)
 		return md_error_set(err, MD_ERR_MISMATCH, "device name: artifact has %.200s, this machine %.200s",
-		                    stored->device_name, now->device_name);
+				    stored->device_name, now->device_name);
 	const struct {
 		const char *what;
 		int64_t stored, now;
 	} facts[] = {
-		{"compute capability (major)", stored->compute_major, now->compute_major},
-		{"compute capability (minor)", stored->compute_minor, now->compute_minor},
-		{"multiprocessors", stored->multiprocessors, now->multiprocessors},
-		{"device memory in bytes", (int64_t)stored->device_memory, (int64_t)now->device_memory},
-		{"driver version", stored->driver_version, now->driver_version},
+	    {"compute capability (major)", stored->compute_major, now->compute_major},
+	    {"compute capability (minor)", stored->compute_minor, now->compute_minor},
+	    {"multiprocessors", stored->multiprocessors, now->multiprocessors},
+	    {"device memory in bytes", (int64_t)stored->device_memory, (int64_t)now->device_memory},
+	    {"driver version", stored->driver_version, now->driver_version},
 	};
 	for (size_t i = 0; i < sizeof(facts) / sizeof(*facts); i++) {
 		if (facts[i].stored != facts[i].now)

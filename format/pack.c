@@ -186,9 +186,9 @@ const void *md_unpack_bytes(struct md_reader *reader, size_t *size)
 /* Bytes that follow a tag and have no items inside; -1 when the tag is a container or a string with a length field. */
 static int scalar_bytes(uint8_t tag)
 {
-	static const int8_t by_tag[32] = { /* 0xc0 .. 0xdf */
-		0, -1, 0, 0, -1, -1, -1, -1, -1, -1, 4, 8, 1, 2, 4, 8,
-		1, 2, 4, 8, 2, 3, 5, 9, 17, -1, -1, -1, -1, -1, -1, -1 };
+	static const int8_t by_tag[32] = {/* 0xc0 .. 0xdf */
+					  0, -1, 0, 0, -1, -1, -1, -1, -1, -1, 4,  8,  1,  2,  4,  8,
+					  1, 2,  4, 8, 2,  3,  5,  9,  17, -1, -1, -1, -1, -1, -1, -1};
 	if (tag <= 0x7f || tag >= 0xe0)
 		return 0;
 	return tag >= 0xc0 ? by_tag[tag - 0xc0] : -1;
@@ -309,15 +309,16 @@ uint8_t *md_unpack_blob(struct md_reader *reader, struct md_budget *budget, uint
 enum md_status md_budget_error(const struct md_budget *budget, struct md_error *err)
 {
 	if (budget->exhausted)
-		return md_error_set(err, MD_ERR_TOO_LARGE, "asks for more memory than the reader allows (%" PRIu64
-		                    " bytes left)", budget->left);
+		return md_error_set(err, MD_ERR_TOO_LARGE,
+				    "asks for more memory than the reader allows (%" PRIu64 " bytes left)",
+				    budget->left);
 	return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
 }
 
 /* ---- zstd ---- */
 
 static size_t compress_with(ZSTD_CCtx *context, struct md_buf *out, size_t at, const void *data, size_t size, int level,
-                            bool long_range)
+			    bool long_range)
 {
 	ZSTD_CCtx_setParameter(context, ZSTD_c_compressionLevel, level);
 	if (long_range) {
@@ -328,7 +329,7 @@ static size_t compress_with(ZSTD_CCtx *context, struct md_buf *out, size_t at, c
 }
 
 enum md_status md_zip_append(struct md_buf *out, const void *data, size_t size, int level, bool long_range,
-                             struct md_error *err)
+			     struct md_error *err)
 {
 	size_t at = out->size;
 	ZSTD_CCtx *context = ZSTD_createCCtx();
@@ -341,7 +342,7 @@ enum md_status md_zip_append(struct md_buf *out, const void *data, size_t size, 
 	if (ZSTD_isError(stored)) {
 		out->size = at;
 		return md_error_set(err, MD_ERR_INVALID, "zstd cannot compress %zu bytes: %s", size,
-		                    ZSTD_getErrorName(stored));
+				    ZSTD_getErrorName(stored));
 	}
 	out->size = at + stored;
 	return MD_OK;

@@ -61,7 +61,7 @@ enum md_status md_budget_error(const struct md_budget *budget, struct md_error *
 
 /* Appends one frame. long_range looks for matches far back: for kernel images and columns of many graphs. */
 enum md_status md_zip_append(struct md_buf *out, const void *data, size_t size, int level, bool long_range,
-                             struct md_error *err);
+			     struct md_error *err);
 /* Exactly raw bytes must come out; out has room for them. */
 enum md_status md_zip_expand(const void *stored, size_t stored_size, void *out, size_t raw, struct md_error *err);
 

@@ -54,7 +54,7 @@ static enum md_status write_header(struct md_trace_writer *w, struct md_error *e
 	md_buf_put_u64(&header, 0); /* features a reader must know */
 	md_buf_put_u64(&header, 0); /* features a reader may ignore */
 	enum md_status status = header.failed ? md_error_set(err, MD_ERR_NO_MEMORY, "out of memory")
-	                                      : md_file_write(w->fd, header.data, header.size, w->part, err);
+					      : md_file_write(w->fd, header.data, header.size, w->part, err);
 	md_buf_finish(&header);
 	return status;
 }
@@ -73,8 +73,8 @@ enum md_status md_trace_writer_create(const char *path, struct md_trace_writer *
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the writer of %s", path);
 	}
 	w->fd = open(w->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-	enum md_status status = w->fd < 0 ? md_error_set(err, MD_ERR_IO, "%s: %s", w->part, strerror(errno))
-	                                  : write_header(w, err);
+	enum md_status status =
+	    w->fd < 0 ? md_error_set(err, MD_ERR_IO, "%s: %s", w->part, strerror(errno)) : write_header(w, err);
 	if (status != MD_OK)
 		writer_free(w);
 	else
@@ -117,7 +117,7 @@ static enum md_status failure_of(const struct md_trace_writer *w, struct md_erro
 }
 
 struct md_buf *md_trace_record_begin(struct md_trace_writer *w, enum md_trace_record type, uint64_t sequence,
-                                     uint32_t fields, msgpack_packer *packer)
+				     uint32_t fields, msgpack_packer *packer)
 {
 	pthread_mutex_lock(&w->lock);
 	if (w->failure.status != MD_OK) {
@@ -136,10 +136,10 @@ void md_trace_record_end(struct md_trace_writer *w)
 {
 	if (w->raw.failed)
 		md_error_set(&w->failure, MD_ERR_NO_MEMORY, "%s: out of memory at %zu buffered bytes", w->part,
-		             w->raw.size);
+			     w->raw.size);
 	else if (w->raw.size - w->record_start > MD_TRACE_FRAME_MAX - FLUSH_BYTES)
 		md_error_set(&w->failure, MD_ERR_TOO_LARGE, "%s: one record of %zu bytes", w->part,
-		             w->raw.size - w->record_start);
+			     w->raw.size - w->record_start);
 	else
 		w->records++;
 	if (w->raw.size >= FLUSH_BYTES)
@@ -209,7 +209,7 @@ static enum md_status read_header(struct md_reader *in, struct md_error *err)
 	const void *magic = md_reader_take(in, 8);
 	if (!magic || memcmp(magic, MD_TRACE_MAGIC, 8) != 0)
 		return md_error_set(err, in->failed ? MD_ERR_TRUNCATED : MD_ERR_CORRUPT,
-		                    "header at offset 0: not a trace of Medusa");
+				    "header at offset 0: not a trace of Medusa");
 	uint32_t version = md_reader_u32(in), oldest = md_reader_u32(in);
 	uint64_t required = md_reader_u64(in);
 	md_reader_u64(in);
@@ -217,8 +217,9 @@ static enum md_status read_header(struct md_reader *in, struct md_error *err)
 		return md_error_set(err, MD_ERR_TRUNCATED, "header: %zu bytes of %d", in->size, MD_TRACE_HEADER_BYTES);
 	if (oldest > MD_TRACE_VERSION)
 		return md_error_set(err, MD_ERR_VERSION,
-		                    "header: version %u needs a reader of version %u, this one is %d; capture again "
-		                    "or use the newer tools", version, oldest, MD_TRACE_VERSION);
+				    "header: version %u needs a reader of version %u, this one is %d; capture again "
+				    "or use the newer tools",
+				    version, oldest, MD_TRACE_VERSION);
 	if (required)
 		return md_error_set(err, MD_ERR_VERSION, "header: unknown required features 0x%" PRIx64, required);
 	return MD_OK;
@@ -242,7 +243,7 @@ static enum md_status read_records(struct md_trace_build *build, const void *dat
 }
 
 static enum md_status read_frame(struct md_trace_build *build, const void *stored, uint32_t stored_size, uint32_t raw,
-                                 uint64_t checksum, struct md_error *err)
+				 uint64_t checksum, struct md_error *err)
 {
 	if (md_hash_checksum(stored, stored_size) != checksum)
 		return md_error_set(err, MD_ERR_CORRUPT, "checksum differs");
@@ -264,8 +265,8 @@ static enum md_status read_frames(struct md_trace_build *build, struct md_reader
 		uint64_t checksum = md_reader_u64(in);
 		if (!stored_size || stored_size > MD_TRACE_FRAME_MAX || raw > MD_TRACE_FRAME_MAX)
 			return md_error_set(err, stored_size ? MD_ERR_TOO_LARGE : MD_ERR_CORRUPT,
-			                    "frame %u at offset %zu: announces %u bytes, %u uncompressed; at most %u",
-			                    frame, at, stored_size, raw, MD_TRACE_FRAME_MAX);
+					    "frame %u at offset %zu: announces %u bytes, %u uncompressed; at most %u",
+					    frame, at, stored_size, raw, MD_TRACE_FRAME_MAX);
 		if (stored_size > md_reader_left(in))
 			return MD_OK;
 		const void *stored = md_reader_take(in, stored_size);
@@ -277,7 +278,7 @@ static enum md_status read_frames(struct md_trace_build *build, struct md_reader
 	}
 	if (build->trace->complete && md_reader_left(in))
 		return md_error_set(err, MD_ERR_CORRUPT, "offset %zu: %zu bytes after the end", in->offset,
-		                    md_reader_left(in));
+				    md_reader_left(in));
 	return MD_OK;
 }
 

@@ -6,31 +6,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "format/columns.h"
-
-#define TEXT_MAX (1u << 20)
 #define CONTENT_PIECE (64u << 20) /* a larger content becomes several records */
 
 /* Room for one more item; arrays grow at powers of two, so no capacity is kept. NULL when refused. */
-static void *append(struct md_trace_build *build, void *array, uint32_t *count, size_t size)
+void *md_trace_append(struct md_trace_build *build, void *array, uint32_t *count, size_t size)
 {
-	void **items = array;
+	char *items; /* through memcpy: a T * may not be written as a void * */
+	memcpy(&items, array, sizeof(items));
 	if ((*count & (*count - 1)) == 0) {
 		uint64_t capacity = *count ? (uint64_t)*count * 2 : 1;
 		if (capacity > UINT32_MAX || !md_budget_take(&build->budget, (capacity - *count) * size))
 			return NULL;
-		void *grown = realloc(*items, capacity * size);
-		if (!grown)
+		items = realloc(items, capacity * size);
+		if (!items)
 			return NULL;
-		*items = grown;
+		memcpy(array, &items, sizeof(items));
 	}
-	void *item = (char *)*items + (size_t)*count * size;
+	void *item = items + (size_t)*count * size;
 	memset(item, 0, size);
 	++*count;
 	return item;
 }
 
-static enum md_status no_room(const struct md_trace_build *build, struct md_error *err)
+enum md_status md_trace_no_room(const struct md_trace_build *build, struct md_error *err)
 {
 	return md_budget_error(&build->budget, err);
 }
@@ -51,7 +49,7 @@ void md_trace_put_meta(struct md_trace_writer *w, const struct md_trace_meta *me
 }
 
 static enum md_status get_meta(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
-                               struct md_error *err)
+			       struct md_error *err)
 {
 	struct md_trace *trace = build->trace;
 	(void)sequence;
@@ -60,8 +58,8 @@ static enum md_status get_meta(struct md_trace_build *build, uint64_t sequence, 
 	trace->process_id = (uint32_t)md_unpack_uint_max(in, UINT32_MAX);
 	trace->start_unix_ns = md_unpack_uint(in);
 	trace->shift = md_unpack_uint(in);
-	trace->command = md_unpack_text(in, &build->budget, TEXT_MAX);
-	trace->tool_version = md_unpack_text(in, &build->budget, TEXT_MAX);
+	trace->command = md_unpack_text(in, &build->budget, MD_TRACE_TEXT_MAX);
+	trace->tool_version = md_unpack_text(in, &build->budget, MD_TRACE_TEXT_MAX);
 	return MD_OK;
 }
 
@@ -87,7 +85,7 @@ void md_trace_put_fingerprint(struct md_trace_writer *w, const struct md_fingerp
 }
 
 static enum md_status get_fingerprint(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
-                                      struct md_error *err)
+				      struct md_error *err)
 {
 	struct md_fingerprint *fingerprint = &build->trace->fingerprint;
 	(void)sequence;
@@ -102,11 +100,11 @@ static enum md_status get_fingerprint(struct md_trace_build *build, uint64_t seq
 	uint32_t count = md_unpack_array(in) / 2;
 	fingerprint->libraries = md_budget_alloc(&build->budget, count, sizeof(*fingerprint->libraries));
 	if (!fingerprint->libraries)
-		return no_room(build, err);
+		return md_trace_no_room(build, err);
 	fingerprint->library_count = count;
 	for (uint32_t i = 0; i < count && !in->failed; i++) {
-		fingerprint->libraries[i].path = md_unpack_text(in, &build->budget, TEXT_MAX);
-		fingerprint->libraries[i].build_id = md_unpack_text(in, &build->budget, TEXT_MAX);
+		fingerprint->libraries[i].path = md_unpack_text(in, &build->budget, MD_TRACE_TEXT_MAX);
+		fingerprint->libraries[i].build_id = md_unpack_text(in, &build->budget, MD_TRACE_TEXT_MAX);
 	}
 	return MD_OK;
 }
@@ -114,7 +112,7 @@ static enum md_status get_fingerprint(struct md_trace_build *build, uint64_t seq
 /* ---- allocations ---- */
 
 void md_trace_put_alloc(struct md_trace_writer *w, uint64_t sequence, enum md_alloc_family family, uint64_t address,
-                        uint64_t size)
+			uint64_t size)
 {
 	msgpack_packer p;
 	if (!md_trace_record_begin(w, MD_RECORD_ALLOC, sequence, 3, &p))
@@ -126,18 +124,18 @@ void md_trace_put_alloc(struct md_trace_writer *w, uint64_t sequence, enum md_al
 }
 
 static enum md_status get_alloc(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
-                                struct md_error *err)
+				struct md_error *err)
 {
-	struct md_trace_event *event = append(build, &build->events, &build->event_count, sizeof(*event));
+	struct md_trace_event *event = md_trace_append(build, &build->events, &build->event_count, sizeof(*event));
 	if (!event)
-		return no_room(build, err);
+		return md_trace_no_room(build, err);
 	event->sequence = sequence;
 	event->family = (enum md_alloc_family)md_unpack_uint_max(in, MD_ALLOC_GLOBAL);
 	event->address = md_unpack_uint(in);
 	event->size = md_unpack_uint(in);
 	if (!in->failed && (event->family == 0 || event->address + event->size < event->address))
 		return md_error_set(err, MD_ERR_CORRUPT, "family %u, address 0x%" PRIx64 ", %" PRIu64 " bytes",
-		                    (unsigned)event->family, event->address, event->size);
+				    (unsigned)event->family, event->address, event->size);
 	return MD_OK;
 }
 
@@ -151,11 +149,11 @@ void md_trace_put_free(struct md_trace_writer *w, uint64_t sequence, uint64_t ad
 }
 
 static enum md_status get_free(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
-                               struct md_error *err)
+			       struct md_error *err)
 {
-	struct md_trace_event *event = append(build, &build->events, &build->event_count, sizeof(*event));
+	struct md_trace_event *event = md_trace_append(build, &build->events, &build->event_count, sizeof(*event));
 	if (!event)
-		return no_room(build, err);
+		return md_trace_no_room(build, err);
 	event->sequence = sequence;
 	event->address = md_unpack_uint(in);
 	return MD_OK;
@@ -168,7 +166,7 @@ static int by_sequence(const void *a, const void *b)
 }
 
 static enum md_status pair_event(struct md_trace_build *build, struct md_map *live, const struct md_trace_event *event,
-                                 struct md_error *err)
+				 struct md_error *err)
 {
 	struct md_trace *trace = build->trace;
 	uint64_t before;
@@ -179,9 +177,11 @@ static enum md_status pair_event(struct md_trace_build *build, struct md_map *li
 		return MD_OK;
 	if (!md_map_put(live, event->address, trace->alloc_count))
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
-	trace->allocs[trace->alloc_count++] =
-	    (struct md_trace_alloc){.family = event->family, .address = event->address, .size = event->size,
-	                            .born = event->sequence, .died = UINT64_MAX};
+	trace->allocs[trace->alloc_count++] = (struct md_trace_alloc){.family = event->family,
+								      .address = event->address,
+								      .size = event->size,
+								      .born = event->sequence,
+								      .died = UINT64_MAX};
 	return MD_OK;
 }
 
@@ -191,7 +191,7 @@ static enum md_status pair_allocations(struct md_trace_build *build, struct md_e
 	struct md_trace *trace = build->trace;
 	trace->allocs = md_budget_alloc(&build->budget, build->event_count, sizeof(*trace->allocs));
 	if (!trace->allocs)
-		return no_room(build, err);
+		return md_trace_no_room(build, err);
 	if (build->event_count)
 		qsort(build->events, build->event_count, sizeof(*build->events), by_sequence);
 	struct md_map live;
@@ -203,319 +203,10 @@ static enum md_status pair_allocations(struct md_trace_build *build, struct md_e
 	return status;
 }
 
-/* ---- images ---- */
-
-void md_trace_put_image(struct md_trace_writer *w, uint64_t sequence, const struct md_image *image)
-{
-	msgpack_packer p;
-	if (!md_trace_record_begin(w, MD_RECORD_IMAGE, sequence, 7, &p))
-		return;
-	md_pack_bytes(&p, image->hash.bytes, sizeof(image->hash.bytes));
-	msgpack_pack_uint32(&p, image->kind);
-	msgpack_pack_uint64(&p, image->size);
-	md_pack_text(&p, image->path);
-	md_pack_text(&p, image->build_id);
-	msgpack_pack_uint64(&p, image->file_offset);
-	if (image->data)
-		md_pack_bytes(&p, image->data, image->size);
-	else
-		msgpack_pack_nil(&p);
-	md_trace_record_end(w);
-}
-
-static enum md_status get_image(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
-                                struct md_error *err)
-{
-	struct md_trace *trace = build->trace;
-	struct md_image *image = append(build, &trace->images, &trace->image_count, sizeof(*image));
-	(void)sequence;
-	if (!image)
-		return no_room(build, err);
-	size_t hash_size;
-	uint64_t stored;
-	const void *hash = md_unpack_bytes(in, &hash_size);
-	if (hash && hash_size == sizeof(image->hash.bytes))
-		memcpy(image->hash.bytes, hash, hash_size);
-	else
-		md_unpack_fail(in);
-	image->kind = (enum md_image_kind)md_unpack_uint_max(in, MD_IMAGE_PTX);
-	image->size = md_unpack_uint(in);
-	image->path = md_unpack_text(in, &build->budget, TEXT_MAX);
-	image->build_id = md_unpack_text(in, &build->budget, TEXT_MAX);
-	image->file_offset = md_unpack_uint(in);
-	image->data = md_unpack_blob(in, &build->budget, &stored);
-	if (!in->failed && image->data && stored != image->size)
-		return md_error_set(err, MD_ERR_CORRUPT, "%" PRIu64 " bytes stored of an image of %" PRIu64, stored,
-		                    image->size);
-	return MD_OK;
-}
-
-/* ---- kernels ---- */
-
-void md_trace_put_kernel(struct md_trace_writer *w, uint64_t sequence, const struct md_kernel *kernel)
-{
-	const struct md_func_state *state = &kernel->state;
-	const int32_t states[] = {state->max_dynamic_shared_bytes, state->preferred_carveout,
-	                          state->non_portable_cluster, state->registers, state->static_shared_bytes};
-	msgpack_packer p;
-	if (!md_trace_record_begin(w, MD_RECORD_KERNEL, sequence, 8, &p))
-		return;
-	msgpack_pack_uint32(&p, kernel->image);
-	md_pack_text(&p, kernel->name);
-	for (size_t i = 0; i < sizeof(states) / sizeof(*states); i++)
-		msgpack_pack_int32(&p, states[i]);
-	msgpack_pack_array(&p, (size_t)kernel->param_count * 2);
-	for (uint32_t i = 0; i < kernel->param_count; i++) {
-		msgpack_pack_uint32(&p, kernel->params[i].offset);
-		msgpack_pack_uint32(&p, kernel->params[i].size);
-	}
-	md_trace_record_end(w);
-}
-
-static enum md_status get_kernel(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
-                                 struct md_error *err)
-{
-	struct md_trace *trace = build->trace;
-	(void)sequence;
-	uint32_t launches = trace->kernel_count;
-	if (!append(build, &trace->launches, &launches, sizeof(*trace->launches)))
-		return no_room(build, err);
-	struct md_kernel *kernel = append(build, &trace->kernels, &trace->kernel_count, sizeof(*kernel));
-	if (!kernel)
-		return no_room(build, err);
-	kernel->image = (uint32_t)md_unpack_uint_max(in, UINT32_MAX);
-	if (!in->failed && kernel->image != MD_NONE && kernel->image >= trace->image_count)
-		return md_error_set(err, MD_ERR_CORRUPT, "image index %u of %u", kernel->image, trace->image_count);
-	kernel->name = md_unpack_text(in, &build->budget, TEXT_MAX);
-	if (!kernel->name)
-		md_unpack_fail(in);
-	kernel->state.max_dynamic_shared_bytes = md_unpack_int32(in);
-	kernel->state.preferred_carveout = md_unpack_int32(in);
-	kernel->state.non_portable_cluster = md_unpack_int32(in);
-	kernel->state.registers = md_unpack_int32(in);
-	kernel->state.static_shared_bytes = md_unpack_int32(in);
-	uint32_t count = md_unpack_array(in) / 2;
-	kernel->params = md_budget_alloc(&build->budget, count, sizeof(*kernel->params));
-	if (!kernel->params)
-		return no_room(build, err);
-	kernel->param_count = count;
-	for (uint32_t i = 0; i < count; i++) {
-		kernel->params[i].offset = (uint32_t)md_unpack_uint_max(in, UINT32_MAX);
-		kernel->params[i].size = (uint32_t)md_unpack_uint_max(in, UINT32_MAX);
-	}
-	return MD_OK;
-}
-
-void md_trace_put_launches(struct md_trace_writer *w, uint64_t sequence, uint32_t kernel, uint64_t count)
-{
-	msgpack_packer p;
-	if (!md_trace_record_begin(w, MD_RECORD_LAUNCHES, sequence, 2, &p))
-		return;
-	msgpack_pack_uint32(&p, kernel);
-	msgpack_pack_uint64(&p, count);
-	md_trace_record_end(w);
-}
-
-/* A later record holds the total so far and replaces the earlier one. */
-static enum md_status get_launches(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
-                                   struct md_error *err)
-{
-	uint64_t kernel = md_unpack_uint(in), count = md_unpack_uint(in);
-	(void)sequence;
-	if (!in->failed && kernel >= build->trace->kernel_count)
-		return md_error_set(err, MD_ERR_CORRUPT, "kernel index %" PRIu64 " of %u", kernel,
-		                    build->trace->kernel_count);
-	if (!in->failed)
-		build->trace->launches[kernel] = count;
-	return MD_OK;
-}
-
-/* ---- graphs ---- */
-
-static bool encode_columns(const struct md_trace_graph *graph, struct md_columns *columns)
-{
-	const struct md_columns_view view = {.nodes = graph->nodes, .node_count = graph->node_count,
-	                                     .edges = graph->edges, .edge_count = graph->edge_count};
-	return md_columns_put_graph(columns, &view, MD_NO_BASE);
-}
-
-void md_trace_put_graph(struct md_trace_writer *w, uint64_t sequence, const struct md_trace_graph *graph)
-{
-	struct md_columns columns;
-	msgpack_packer p;
-	md_columns_init(&columns, true);
-	if (!encode_columns(graph, &columns)) {
-		md_trace_writer_fail(w, MD_ERR_NO_MEMORY, "out of memory for a graph record");
-	} else if (md_trace_record_begin(w, MD_RECORD_GRAPH, sequence, 10, &p)) {
-		msgpack_pack_uint64(&p, graph->id);
-		md_pack_text(&p, graph->label);
-		msgpack_pack_uint32(&p, graph->batch);
-		msgpack_pack_uint64(&p, graph->instantiate_flags);
-		md_pack_text(&p, graph->refused);
-		msgpack_pack_uint32(&p, graph->probe);
-		md_pack_text(&p, graph->probe_why);
-		msgpack_pack_uint32(&p, graph->node_count);
-		msgpack_pack_uint32(&p, graph->edge_count);
-		msgpack_pack_array(&p, MD_COLUMN_GRAPH_END);
-		for (int i = 0; i < MD_COLUMN_GRAPH_END; i++)
-			md_pack_bytes(&p, columns.out[i].data, columns.out[i].size);
-		md_trace_record_end(w);
-	}
-	md_columns_finish(&columns);
-}
-
-static enum md_status decode_columns(struct md_trace_build *build, struct md_trace_graph *graph, uint32_t nodes,
-                                     uint32_t edges, struct md_reader *in, struct md_error *err)
-{
-	struct md_columns columns;
-	struct md_columns_view view = {.node_count = nodes, .edge_count = edges};
-	md_columns_init(&columns, true);
-	if (md_unpack_array(in) != MD_COLUMN_GRAPH_END)
-		md_unpack_fail(in);
-	for (int i = 0; i < MD_COLUMN_GRAPH_END && !in->failed; i++) {
-		size_t size;
-		const void *data = md_unpack_bytes(in, &size);
-		md_reader_init(&columns.in[i], data, size);
-	}
-	enum md_status status = MD_OK;
-	if (!in->failed)
-		status = md_columns_get_graph(&columns, &view, MD_NO_BASE, &graph->arena, &build->budget, err);
-	if (!in->failed && status == MD_OK) {
-		graph->nodes = view.nodes;
-		graph->node_count = nodes;
-		graph->edges = view.edges;
-		graph->edge_count = edges;
-	}
-	md_columns_finish(&columns);
-	return status;
-}
-
-static enum md_status check_graph(const struct md_trace *trace, const struct md_trace_graph *graph,
-                                  struct md_error *err)
-{
-	for (uint32_t i = 0; i < graph->node_count; i++) {
-		const struct md_node *node = &graph->nodes[i];
-		if (node->type == MD_NODE_KERNEL && node->kernel != MD_NONE && node->kernel >= trace->kernel_count)
-			return md_error_set(err, MD_ERR_CORRUPT, "node %u: kernel index %u of %u", i, node->kernel,
-			                    trace->kernel_count);
-	}
-	for (uint32_t i = 0; i < graph->edge_count; i++) {
-		const struct md_edge *edge = &graph->edges[i];
-		if (edge->from >= graph->node_count || edge->to >= graph->node_count)
-			return md_error_set(err, MD_ERR_CORRUPT, "edge %u: %u to %u of %u nodes", i, edge->from,
-			                    edge->to, graph->node_count);
-	}
-	return MD_OK;
-}
-
-static enum md_status get_graph(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
-                                struct md_error *err)
-{
-	struct md_trace *trace = build->trace;
-	struct md_trace_graph *graph = append(build, &trace->graphs, &trace->graph_count, sizeof(*graph));
-	if (!graph)
-		return no_room(build, err);
-	graph->sequence = sequence;
-	graph->id = md_unpack_uint(in);
-	graph->label = md_unpack_text(in, &build->budget, TEXT_MAX);
-	graph->batch = (uint32_t)md_unpack_uint_max(in, UINT32_MAX);
-	graph->instantiate_flags = md_unpack_uint(in);
-	graph->refused = md_unpack_text(in, &build->budget, TEXT_MAX);
-	graph->probe = (enum md_probe_result)md_unpack_uint_max(in, MD_PROBE_FAILED);
-	graph->probe_why = md_unpack_text(in, &build->budget, TEXT_MAX);
-	uint32_t nodes = (uint32_t)md_unpack_uint_max(in, UINT32_MAX);
-	uint32_t edges = (uint32_t)md_unpack_uint_max(in, UINT32_MAX);
-	if (in->failed)
-		return MD_OK;
-	if (!md_map_put(&build->graphs, graph->id, trace->graph_count - 1))
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
-	MD_FORWARD(decode_columns(build, graph, nodes, edges, in, err));
-	return check_graph(trace, graph, err);
-}
-
-/* ---- labels and probes ---- */
-
-static void note_attach(struct md_trace_graph *graph, struct md_trace_note *note)
-{
-	char **slot = note->probe ? &graph->probe_why : &graph->label;
-	free(*slot);
-	*slot = note->text;
-	note->text = NULL;
-	if (note->probe)
-		graph->probe = note->probe;
-	else
-		graph->batch = note->batch;
-}
-
-static enum md_status note_take(struct md_trace_build *build, struct md_trace_note *note, struct md_error *err)
-{
-	uint64_t index;
-	if (md_map_get(&build->graphs, note->graph, &index)) {
-		note_attach(&build->trace->graphs[index], note);
-		return MD_OK;
-	}
-	struct md_trace_note *kept = append(build, &build->notes, &build->note_count, sizeof(*kept));
-	if (!kept) {
-		free(note->text);
-		return no_room(build, err);
-	}
-	*kept = *note;
-	return MD_OK;
-}
-
-void md_trace_put_label(struct md_trace_writer *w, uint64_t sequence, uint64_t graph, const char *label, uint32_t batch)
-{
-	msgpack_packer p;
-	if (!md_trace_record_begin(w, MD_RECORD_LABEL, sequence, 3, &p))
-		return;
-	msgpack_pack_uint64(&p, graph);
-	md_pack_text(&p, label);
-	msgpack_pack_uint32(&p, batch);
-	md_trace_record_end(w);
-}
-
-static enum md_status get_label(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
-                                struct md_error *err)
-{
-	(void)sequence;
-	struct md_trace_note note = {.graph = md_unpack_uint(in)};
-	note.text = md_unpack_text(in, &build->budget, TEXT_MAX);
-	note.batch = (uint32_t)md_unpack_uint_max(in, UINT32_MAX);
-	return note_take(build, &note, err);
-}
-
-void md_trace_put_probe(struct md_trace_writer *w, uint64_t sequence, uint64_t graph, enum md_probe_result result,
-                        const char *why)
-{
-	msgpack_packer p;
-	if (!md_trace_record_begin(w, MD_RECORD_PROBE, sequence, 3, &p))
-		return;
-	msgpack_pack_uint64(&p, graph);
-	msgpack_pack_uint32(&p, result);
-	md_pack_text(&p, why);
-	md_trace_record_end(w);
-}
-
-static enum md_status get_probe(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
-                                struct md_error *err)
-{
-	(void)sequence;
-	struct md_trace_note note = {.graph = md_unpack_uint(in)};
-	note.probe = (enum md_probe_result)md_unpack_uint_max(in, MD_PROBE_FAILED);
-	if (!note.probe)
-		md_unpack_fail(in);
-	note.text = md_unpack_text(in, &build->budget, TEXT_MAX);
-	if (in->failed) {
-		free(note.text);
-		return MD_OK;
-	}
-	return note_take(build, &note, err);
-}
-
 /* ---- what the engine said ---- */
 
 void md_trace_put_bind(struct md_trace_writer *w, uint64_t sequence, const char *name, uint64_t address, uint64_t size,
-                       enum md_bind_role role)
+		       enum md_bind_role role)
 {
 	msgpack_packer p;
 	if (!md_trace_record_begin(w, MD_RECORD_BIND, sequence, 4, &p))
@@ -528,14 +219,14 @@ void md_trace_put_bind(struct md_trace_writer *w, uint64_t sequence, const char 
 }
 
 static enum md_status get_bind(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
-                               struct md_error *err)
+			       struct md_error *err)
 {
 	struct md_trace *trace = build->trace;
-	struct md_trace_bind *bind = append(build, &trace->binds, &trace->bind_count, sizeof(*bind));
+	struct md_trace_bind *bind = md_trace_append(build, &trace->binds, &trace->bind_count, sizeof(*bind));
 	if (!bind)
-		return no_room(build, err);
+		return md_trace_no_room(build, err);
 	bind->sequence = sequence;
-	bind->name = md_unpack_text(in, &build->budget, TEXT_MAX);
+	bind->name = md_unpack_text(in, &build->budget, MD_TRACE_TEXT_MAX);
 	if (!bind->name)
 		md_unpack_fail(in);
 	bind->address = md_unpack_uint(in);
@@ -555,7 +246,7 @@ void md_trace_put_mark(struct md_trace_writer *w, uint64_t sequence, const char 
 
 /* A mark is for people who look into the file; analysis has no use for it. */
 static enum md_status get_mark(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
-                               struct md_error *err)
+			       struct md_error *err)
 {
 	size_t size;
 	(void)build, (void)sequence, (void)err;
@@ -565,8 +256,8 @@ static enum md_status get_mark(struct md_trace_build *build, uint64_t sequence, 
 
 void md_trace_put_kv(struct md_trace_writer *w, uint64_t sequence, const struct md_kv *kv)
 {
-	const uint64_t numbers[] = {kv->baseline_free, kv->peak, kv->graph_bytes, kv->kv_bytes,
-	                            kv->block_bytes, kv->blocks, kv->utilization_ppm};
+	const uint64_t numbers[] = {kv->baseline_free, kv->peak,   kv->graph_bytes,    kv->kv_bytes,
+				    kv->block_bytes,   kv->blocks, kv->utilization_ppm};
 	msgpack_packer p;
 	if (!md_trace_record_begin(w, MD_RECORD_KV, sequence, 8, &p))
 		return;
@@ -577,7 +268,7 @@ void md_trace_put_kv(struct md_trace_writer *w, uint64_t sequence, const struct 
 }
 
 static enum md_status get_kv(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
-                             struct md_error *err)
+			     struct md_error *err)
 {
 	struct md_kv *kv = &build->trace->kv;
 	(void)sequence, (void)err;
@@ -604,13 +295,13 @@ void md_trace_put_stage(struct md_trace_writer *w, uint64_t sequence, const stru
 }
 
 static enum md_status get_stage(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
-                                struct md_error *err)
+				struct md_error *err)
 {
 	struct md_trace *trace = build->trace;
-	struct md_stage_time *stage = append(build, &trace->stages, &trace->stage_count, sizeof(*stage));
+	struct md_stage_time *stage = md_trace_append(build, &trace->stages, &trace->stage_count, sizeof(*stage));
 	(void)sequence;
 	if (!stage)
-		return no_room(build, err);
+		return md_trace_no_room(build, err);
 	md_unpack_text_fixed(in, stage->name, sizeof(stage->name));
 	stage->ns = md_unpack_uint(in);
 	return MD_OK;
@@ -619,7 +310,7 @@ static enum md_status get_stage(struct md_trace_build *build, uint64_t sequence,
 /* ---- permanent contents ---- */
 
 static void put_content_piece(struct md_trace_writer *w, uint64_t sequence, uint64_t address, const void *data,
-                              size_t size)
+			      size_t size)
 {
 	msgpack_packer p;
 	if (!md_trace_record_begin(w, MD_RECORD_CONTENT, sequence, 2, &p))
@@ -630,7 +321,7 @@ static void put_content_piece(struct md_trace_writer *w, uint64_t sequence, uint
 }
 
 void md_trace_put_content(struct md_trace_writer *w, uint64_t sequence, uint64_t address, uint64_t size,
-                          const void *data)
+			  const void *data)
 {
 	const uint8_t *bytes = data;
 	for (uint64_t at = 0; at < size; at += CONTENT_PIECE) {
@@ -640,12 +331,13 @@ void md_trace_put_content(struct md_trace_writer *w, uint64_t sequence, uint64_t
 }
 
 static enum md_status get_content(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
-                                  struct md_error *err)
+				  struct md_error *err)
 {
 	struct md_trace *trace = build->trace;
-	struct md_trace_content *content = append(build, &trace->contents, &trace->content_count, sizeof(*content));
+	struct md_trace_content *content =
+	    md_trace_append(build, &trace->contents, &trace->content_count, sizeof(*content));
 	if (!content)
-		return no_room(build, err);
+		return md_trace_no_room(build, err);
 	content->sequence = sequence;
 	content->address = md_unpack_uint(in);
 	content->data = md_unpack_blob(in, &build->budget, &content->size);
@@ -657,13 +349,13 @@ static enum md_status get_content(struct md_trace_build *build, uint64_t sequenc
 /* ---- the end ---- */
 
 static enum md_status get_end(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
-                              struct md_error *err)
+			      struct md_error *err)
 {
 	uint64_t records = md_unpack_uint(in);
 	(void)sequence;
 	if (!in->failed && records != build->records)
 		return md_error_set(err, MD_ERR_CORRUPT, "%" PRIu64 " records written, %" PRIu64 " found", records,
-		                    build->records);
+				    build->records);
 	build->trace->complete = true;
 	return MD_OK;
 }
@@ -674,38 +366,38 @@ static const struct record_kind {
 	const char *name;
 	uint32_t fields;
 	enum md_status (*get)(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
-	                      struct md_error *err);
+			      struct md_error *err);
 } record_kinds[] = {
-	[MD_RECORD_META] = {"meta", 5, get_meta},
-	[MD_RECORD_FINGERPRINT] = {"fingerprint", 7, get_fingerprint},
-	[MD_RECORD_ALLOC] = {"alloc", 3, get_alloc},
-	[MD_RECORD_FREE] = {"free", 1, get_free},
-	[MD_RECORD_IMAGE] = {"image", 7, get_image},
-	[MD_RECORD_KERNEL] = {"kernel", 8, get_kernel},
-	[MD_RECORD_LAUNCHES] = {"launches", 2, get_launches},
-	[MD_RECORD_GRAPH] = {"graph", 10, get_graph},
-	[MD_RECORD_LABEL] = {"label", 3, get_label},
-	[MD_RECORD_BIND] = {"bind", 4, get_bind},
-	[MD_RECORD_MARK] = {"mark", 1, get_mark},
-	[MD_RECORD_KV] = {"kv", 8, get_kv},
-	[MD_RECORD_STAGE] = {"stage", 2, get_stage},
-	[MD_RECORD_CONTENT] = {"content", 2, get_content},
-	[MD_RECORD_PROBE] = {"probe", 3, get_probe},
-	[MD_RECORD_END] = {"end", 1, get_end},
+    [MD_RECORD_META] = {"meta", 5, get_meta},
+    [MD_RECORD_FINGERPRINT] = {"fingerprint", 7, get_fingerprint},
+    [MD_RECORD_ALLOC] = {"alloc", 3, get_alloc},
+    [MD_RECORD_FREE] = {"free", 1, get_free},
+    [MD_RECORD_IMAGE] = {"image", 7, md_trace_get_image},
+    [MD_RECORD_KERNEL] = {"kernel", 8, md_trace_get_kernel},
+    [MD_RECORD_LAUNCHES] = {"launches", 2, md_trace_get_launches},
+    [MD_RECORD_GRAPH] = {"graph", 10, md_trace_get_graph},
+    [MD_RECORD_LABEL] = {"label", 3, md_trace_get_label},
+    [MD_RECORD_BIND] = {"bind", 4, get_bind},
+    [MD_RECORD_MARK] = {"mark", 1, get_mark},
+    [MD_RECORD_KV] = {"kv", 8, get_kv},
+    [MD_RECORD_STAGE] = {"stage", 2, get_stage},
+    [MD_RECORD_CONTENT] = {"content", 2, get_content},
+    [MD_RECORD_PROBE] = {"probe", 3, md_trace_get_probe},
+    [MD_RECORD_END] = {"end", 1, get_end},
 };
 
 static enum md_status record_fields(struct md_trace_build *build, const struct record_kind *kind, uint32_t fields,
-                                    uint64_t sequence, struct md_reader *in, struct md_error *err)
+				    uint64_t sequence, struct md_reader *in, struct md_error *err)
 {
 	if (fields < kind->fields)
 		return md_error_set(err, MD_ERR_CORRUPT, "%s record: %u fields of %u", kind->name, fields,
-		                    kind->fields);
+				    kind->fields);
 	build->budget.exhausted = false;
 	enum md_status status = kind->get(build, sequence, in, err);
 	if (status == MD_OK && in->failed)
-		status = build->budget.exhausted ? no_room(build, err)
-		                                 : md_error_set(err, MD_ERR_CORRUPT, "bad field at byte %zu",
-		                                                in->failed_at);
+		status = build->budget.exhausted
+			     ? md_trace_no_room(build, err)
+			     : md_error_set(err, MD_ERR_CORRUPT, "bad field at byte %zu", in->failed_at);
 	if (status != MD_OK) {
 		md_error_prefix(err, "%s record", kind->name);
 		return status;
@@ -732,22 +424,13 @@ enum md_status md_trace_record_read(struct md_trace_build *build, struct md_read
 	build->records++;
 	if (in->failed)
 		return md_error_set(err, MD_ERR_CORRUPT, "record of type %" PRIu64 " breaks at byte %zu", type,
-		                    in->failed_at);
+				    in->failed_at);
 	return MD_OK;
 }
 
 enum md_status md_trace_build_end(struct md_trace_build *build, struct md_error *err)
 {
-	/* backwards, so that the last of several early labels is the one that stays; a label put later stays anyway */
-	for (uint32_t i = build->note_count; i-- > 0;) {
-		struct md_trace_note *note = &build->notes[i];
-		uint64_t index;
-		if (!md_map_get(&build->graphs, note->graph, &index))
-			continue;
-		struct md_trace_graph *graph = &build->trace->graphs[index];
-		if (note->probe ? !graph->probe : !graph->label)
-			note_attach(graph, note);
-	}
+	md_trace_attach_notes(build);
 	return pair_allocations(build, err);
 }
 

@@ -14,6 +14,7 @@
 #define MD_TRACE_FRAME_BYTES 16
 #define MD_TRACE_FRAME_MAX (256u << 20) /* bytes, uncompressed and compressed */
 #define MD_TRACE_MEMORY_MAX (1ull << 30)
+#define MD_TRACE_TEXT_MAX (1u << 20) /* bytes of a string */
 
 /* First item of a record. Numbers are never used again; a reader skips those it does not know. */
 enum md_trace_record {
@@ -37,7 +38,7 @@ enum md_trace_record {
 
 /* The writer's buffer, locked, with the head of a record in it; NULL (and not locked) when the writer has failed. */
 struct md_buf *md_trace_record_begin(struct md_trace_writer *w, enum md_trace_record type, uint64_t sequence,
-                                     uint32_t fields, msgpack_packer *packer);
+				     uint32_t fields, msgpack_packer *packer);
 /* Unlocks; flushes a buffer that has grown past its bound. */
 void md_trace_record_end(struct md_trace_writer *w);
 void md_trace_writer_fail(struct md_trace_writer *w, enum md_status status, const char *why);
@@ -65,6 +66,23 @@ struct md_trace_build {
 	uint32_t note_count;
 	uint64_t records; /* read so far, without the end record */
 };
+
+/* Room for one more item of a T ** array, zeroed; NULL when refused, then md_trace_no_room says why. */
+void *md_trace_append(struct md_trace_build *build, void *array, uint32_t *count, size_t size);
+enum md_status md_trace_no_room(const struct md_trace_build *build, struct md_error *err);
+
+/* trace_graphs.c: records that trace_records.c dispatches to */
+#define MD_TRACE_GET(name)                                                                                             \
+	enum md_status md_trace_get_##name(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,      \
+					   struct md_error *err)
+MD_TRACE_GET(image);
+MD_TRACE_GET(kernel);
+MD_TRACE_GET(launches);
+MD_TRACE_GET(graph);
+MD_TRACE_GET(label);
+MD_TRACE_GET(probe);
+/* Hands labels and probe results that came before their graph to it. */
+void md_trace_attach_notes(struct md_trace_build *build);
 
 /* Reads the record at the cursor. Errors name the record type, not where it lies. */
 enum md_status md_trace_record_read(struct md_trace_build *build, struct md_reader *in, struct md_error *err);

@@ -19,11 +19,14 @@ static inline void *sample_array(uint32_t count, size_t size)
 }
 
 static inline void sample_kernel_node(struct md_artifact_graph *graph, uint32_t index, uint32_t kernel, uint32_t grid,
-                                      uint32_t params_size)
+				      uint32_t params_size)
 {
 	struct md_node *node = &graph->nodes[index];
-	*node = (struct md_node){.type = MD_NODE_KERNEL, .kernel = kernel, .grid = {grid, 1, 1}, .block = {128, 1, 1},
-	                         .params_size = params_size};
+	*node = (struct md_node){.type = MD_NODE_KERNEL,
+				 .kernel = kernel,
+				 .grid = {grid, 1, 1},
+				 .block = {128, 1, 1},
+				 .params_size = params_size};
 	node->params = md_arena_alloc(&graph->arena, params_size);
 }
 
@@ -39,9 +42,13 @@ static inline void sample_attribute(struct md_artifact_graph *graph, uint32_t in
 /* Five nodes of all types, a programmatic edge, a diamond; grid and parameters depend on the batch. */
 static inline void sample_graph(struct md_artifact_graph *graph, const char *label, uint32_t batch)
 {
-	*graph = (struct md_artifact_graph){.label = strdup(label), .batch = batch, .proof = MD_PROOF_TWO,
-	                                    .instantiate_flags = 8, .constant_words = 20, .pointer_words = 19,
-	                                    .noise_words = 1};
+	*graph = (struct md_artifact_graph){.label = strdup(label),
+					    .batch = batch,
+					    .proof = MD_PROOF_TWO,
+					    .instantiate_flags = 8,
+					    .constant_words = 20,
+					    .pointer_words = 19,
+					    .noise_words = 1};
 	graph->node_count = 6;
 	graph->nodes = sample_array(6, sizeof(*graph->nodes));
 	sample_kernel_node(graph, 0, 0, batch, 40);
@@ -53,24 +60,31 @@ static inline void sample_graph(struct md_artifact_graph *graph, const char *lab
 	graph->nodes[2].params[17] = 7;
 	memset(graph->nodes[1].params + 140, 0xa5, 40);
 	sample_attribute(graph, 1);
-	graph->nodes[3] = (struct md_node){.type = MD_NODE_MEMSET, .kernel = MD_NONE,
-	                                   .memset = {.pitch = 512, .width = batch, .height = 1, .value = 0xffffffff,
-	                                              .element_size = 4}};
-	graph->nodes[4] = (struct md_node){.type = MD_NODE_MEMCPY, .kernel = MD_NONE,
-	                                   .memcpy = {.src_type = 2, .dst_type = 2, .src_x = 8, .dst_pitch = 64,
-	                                              .width = 4 * batch, .height = 1, .depth = 1}};
+	graph->nodes[3] = (struct md_node){
+	    .type = MD_NODE_MEMSET,
+	    .kernel = MD_NONE,
+	    .memset = {.pitch = 512, .width = batch, .height = 1, .value = 0xffffffff, .element_size = 4}};
+	graph->nodes[4] = (struct md_node){.type = MD_NODE_MEMCPY,
+					   .kernel = MD_NONE,
+					   .memcpy = {.src_type = 2,
+						      .dst_type = 2,
+						      .src_x = 8,
+						      .dst_pitch = 64,
+						      .width = 4 * batch,
+						      .height = 1,
+						      .depth = 1}};
 	graph->nodes[5] = (struct md_node){.type = MD_NODE_EMPTY, .kernel = MD_NONE};
 	graph->edge_count = 6;
 	graph->edges = sample_array(6, sizeof(*graph->edges));
 	const struct md_edge edges[] = {{0, 1, 1, 0, 1}, {1, 2, 0, 0, 0}, {1, 3, 0, 0, 0},
-	                                {3, 4, 0, 0, 0}, {2, 5, 0, 0, 0}, {4, 5, 0, 0, 0}};
+					{3, 4, 0, 0, 0}, {2, 5, 0, 0, 0}, {4, 5, 0, 0, 0}};
 	memcpy(graph->edges, edges, sizeof(edges));
 	const struct md_pointer pointers[] = {
-		{0, 0, 0, MD_POINTER_PLAIN, 0},        {0, 8, 2, MD_POINTER_PLAIN, 64 * batch},
-		{1, 0, 1, MD_POINTER_TENSOR_MAP, 128}, {1, 128, 2, MD_POINTER_PLAIN, 64 * batch},
-		{2, 0, 0, MD_POINTER_PLAIN, 0},        {2, 8, 2, MD_POINTER_PLAIN, -16},
-		{3, 0, 3, MD_POINTER_PLAIN, 0},        {4, 0, 2, MD_POINTER_PLAIN, 0},
-		{4, 8, 3, MD_POINTER_PLAIN, 4096},
+	    {0, 0, 0, MD_POINTER_PLAIN, 0},        {0, 8, 2, MD_POINTER_PLAIN, 64 * batch},
+	    {1, 0, 1, MD_POINTER_TENSOR_MAP, 128}, {1, 128, 2, MD_POINTER_PLAIN, 64 * batch},
+	    {2, 0, 0, MD_POINTER_PLAIN, 0},        {2, 8, 2, MD_POINTER_PLAIN, -16},
+	    {3, 0, 3, MD_POINTER_PLAIN, 0},        {4, 0, 2, MD_POINTER_PLAIN, 0},
+	    {4, 8, 3, MD_POINTER_PLAIN, 4096},
 	};
 	graph->pointer_count = sizeof(pointers) / sizeof(*pointers);
 	graph->pointers = sample_array(graph->pointer_count, sizeof(*pointers));
@@ -84,10 +98,10 @@ static inline void sample_graph(struct md_artifact_graph *graph, const char *lab
 static inline void sample_tables(struct md_artifact *artifact)
 {
 	const struct md_artifact_alloc allocs[] = {
-		{MD_CLASS_BOUND, MD_ALLOC_DEVICE, 0, 0, 1 << 20, 0},
-		{MD_CLASS_SEQUENCE, MD_ALLOC_ASYNC, MD_NONE, 1, 4096, 0},
-		{MD_CLASS_PRIVATE, MD_ALLOC_DEVICE, MD_NONE, 2, 1 << 16, 0},
-		{MD_CLASS_PRIVATE, MD_ALLOC_GLOBAL, MD_NONE, 5, 8192, 1 << 16},
+	    {MD_CLASS_BOUND, MD_ALLOC_DEVICE, 0, 0, 1 << 20, 0},
+	    {MD_CLASS_SEQUENCE, MD_ALLOC_ASYNC, MD_NONE, 1, 4096, 0},
+	    {MD_CLASS_PRIVATE, MD_ALLOC_DEVICE, MD_NONE, 2, 1 << 16, 0},
+	    {MD_CLASS_PRIVATE, MD_ALLOC_GLOBAL, MD_NONE, 5, 8192, 1 << 16},
 	};
 	artifact->alloc_count = 4;
 	artifact->allocs = sample_array(4, sizeof(*allocs));
@@ -99,9 +113,12 @@ static inline void sample_tables(struct md_artifact *artifact)
 	artifact->bindings[1] = (struct md_binding){strdup("input"), 64, MD_BIND_INPUT};
 	artifact->image_count = 2;
 	artifact->images = sample_array(2, sizeof(*artifact->images));
-	artifact->images[0] = (struct md_image){.hash = md_hash_bytes("abc", 3), .kind = MD_IMAGE_FATBIN, .size = 3,
-	                                        .path = strdup("/opt/lib with space.so"), .build_id = strdup("00ff"),
-	                                        .file_offset = 4096};
+	artifact->images[0] = (struct md_image){.hash = md_hash_bytes("abc", 3),
+						.kind = MD_IMAGE_FATBIN,
+						.size = 3,
+						.path = strdup("/opt/lib with space.so"),
+						.build_id = strdup("00ff"),
+						.file_offset = 4096};
 	artifact->images[1] = (struct md_image){.hash = md_hash_bytes("x", 1), .kind = MD_IMAGE_ELF, .size = 1000};
 	artifact->images[1].data = sample_array(1000, 1);
 	for (int i = 0; i < 1000; i++)
@@ -110,10 +127,13 @@ static inline void sample_tables(struct md_artifact *artifact)
 	artifact->kernels = sample_array(2, sizeof(*artifact->kernels));
 	for (uint32_t i = 0; i < 2; i++) {
 		struct md_kernel *kernel = &artifact->kernels[i];
-		*kernel = (struct md_kernel){.image = i ? MD_NONE : 1, .name = strdup(i ? "nvjet" : "_Z3addPfS_i"),
-		                             .param_count = i ? 1 : 3,
-		                             .state = {.max_dynamic_shared_bytes = 1 << 16, .preferred_carveout = -1,
-		                                       .non_portable_cluster = 1, .registers = 40}};
+		*kernel = (struct md_kernel){.image = i ? MD_NONE : 1,
+					     .name = strdup(i ? "nvjet" : "_Z3addPfS_i"),
+					     .param_count = i ? 1 : 3,
+					     .state = {.max_dynamic_shared_bytes = 1 << 16,
+						       .preferred_carveout = -1,
+						       .non_portable_cluster = 1,
+						       .registers = 40}};
 		kernel->params = sample_array(kernel->param_count, sizeof(*kernel->params));
 		kernel->params[0] = (struct md_param){0, i ? 256 : 8};
 		if (!i) {
@@ -126,8 +146,11 @@ static inline void sample_tables(struct md_artifact *artifact)
 static inline void sample_rest(struct md_artifact *artifact)
 {
 	struct md_fingerprint *fingerprint = &artifact->fingerprint;
-	*fingerprint = (struct md_fingerprint){.device_name = "Test device", .compute_major = 9, .multiprocessors = 132,
-	                                       .device_memory = 150ull << 30, .driver_version = 13000};
+	*fingerprint = (struct md_fingerprint){.device_name = "Test device",
+					       .compute_major = 9,
+					       .multiprocessors = 132,
+					       .device_memory = 150ull << 30,
+					       .driver_version = 13000};
 	fingerprint->library_count = 1;
 	fingerprint->libraries = sample_array(1, sizeof(*fingerprint->libraries));
 	fingerprint->libraries[0] = (struct md_fingerprint_library){strdup("/opt/lib.so"), strdup("")};
@@ -143,9 +166,11 @@ static inline void sample_rest(struct md_artifact *artifact)
 	content->pointers = sample_array(1, sizeof(*content->pointers));
 	content->pointers[0] = (struct md_pointer){MD_NONE, 16, 1, MD_POINTER_PLAIN, -8};
 	artifact->kv = (struct md_kv){true, 1, 2, 3, 4, 5, 6, 900000, "key of the engine"};
-	artifact->provenance = (struct md_provenance){.tool_version = strdup("0.1.0"), .command = strdup("engine --a \"b\""),
-	                                              .created = strdup("2025-01-01T00:00:00Z"), .capture_count = 2,
-	                                              .stage_count = 1};
+	artifact->provenance = (struct md_provenance){.tool_version = strdup("0.1.0"),
+						      .command = strdup("engine --a \"b\""),
+						      .created = strdup("2025-01-01T00:00:00Z"),
+						      .capture_count = 2,
+						      .stage_count = 1};
 	artifact->provenance.stages = sample_array(1, sizeof(struct md_stage_time));
 	artifact->provenance.stages[0] = (struct md_stage_time){"warmup", 123456789012};
 }
@@ -200,7 +225,7 @@ static inline void large_node(struct md_artifact_graph *graph, uint32_t i, uint3
 			p->alloc = 500 + layer;
 		else /* temporaries: a few per layer, their places depend on the batch in no simple way */
 			p->alloc = 600, p->offset = (int64_t)((place + k) % 9) * ((batch * 2048 + 511) / 512 * 512) +
-			                            (batch % 3) * 4096;
+						    (batch % 3) * 4096;
 	}
 	if (gemm)
 		graph->noise[graph->noise_count++] = (struct md_noise){i, 1704, 4 + (i * batch) % 3};
@@ -208,10 +233,12 @@ static inline void large_node(struct md_artifact_graph *graph, uint32_t i, uint3
 
 static inline void large_artifact(struct md_artifact *artifact)
 {
-	*artifact = (struct md_artifact){.alloc_count = 601, .kernel_count = LARGE_KERNELS, .graph_count = LARGE_GRAPHS};
+	*artifact =
+	    (struct md_artifact){.alloc_count = 601, .kernel_count = LARGE_KERNELS, .graph_count = LARGE_GRAPHS};
 	artifact->allocs = sample_array(601, sizeof(*artifact->allocs));
 	for (uint32_t i = 0; i < 601; i++)
-		artifact->allocs[i] = (struct md_artifact_alloc){MD_CLASS_SEQUENCE, MD_ALLOC_DEVICE, MD_NONE, i, 1 << 20, 0};
+		artifact->allocs[i] =
+		    (struct md_artifact_alloc){MD_CLASS_SEQUENCE, MD_ALLOC_DEVICE, MD_NONE, i, 1 << 20, 0};
 	artifact->kernels = sample_array(LARGE_KERNELS, sizeof(*artifact->kernels));
 	for (uint32_t i = 0; i < LARGE_KERNELS; i++) {
 		char name[32];

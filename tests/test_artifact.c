@@ -61,18 +61,22 @@ static void assert_same_nodes(const struct md_artifact_graph *a, const struct md
 	cr_assert_eq(a->node_count, b->node_count, "nodes");
 	for (uint32_t i = 0; i < a->node_count; i++) {
 		const struct md_node *x = &a->nodes[i], *y = &b->nodes[i];
-		cr_assert(x->type == y->type && x->kernel == y->kernel && x->via_extra == y->via_extra, "node %u: kind", i);
+		cr_assert(x->type == y->type && x->kernel == y->kernel && x->via_extra == y->via_extra, "node %u: kind",
+			  i);
 		cr_assert(!memcmp(x->grid, y->grid, sizeof(x->grid)) && !memcmp(x->block, y->block, sizeof(x->block)) &&
-		              x->shared_bytes == y->shared_bytes, "node %u: geometry", i);
+			      x->shared_bytes == y->shared_bytes,
+			  "node %u: geometry", i);
 		cr_assert(x->params_size == y->params_size, "node %u: parameter size", i);
 		cr_assert(!x->params_size || !memcmp(x->params, y->params, x->params_size), "node %u: parameters", i);
 		cr_assert(x->attribute_count == y->attribute_count, "node %u: attributes", i);
 		for (uint32_t k = 0; k < x->attribute_count; k++)
 			cr_assert(x->attributes[k].id == y->attributes[k].id &&
-			              !memcmp(x->attributes[k].value, y->attributes[k].value, 64),
-			          "node %u: attribute %u", i, k);
-		cr_assert(x->type != MD_NODE_MEMSET || !memcmp(&x->memset, &y->memset, sizeof(x->memset)), "node %u", i);
-		cr_assert(x->type != MD_NODE_MEMCPY || !memcmp(&x->memcpy, &y->memcpy, sizeof(x->memcpy)), "node %u", i);
+				      !memcmp(x->attributes[k].value, y->attributes[k].value, 64),
+				  "node %u: attribute %u", i, k);
+		cr_assert(x->type != MD_NODE_MEMSET || !memcmp(&x->memset, &y->memset, sizeof(x->memset)), "node %u",
+			  i);
+		cr_assert(x->type != MD_NODE_MEMCPY || !memcmp(&x->memcpy, &y->memcpy, sizeof(x->memcpy)), "node %u",
+			  i);
 	}
 }
 
@@ -80,7 +84,8 @@ static void assert_same_pointers(const struct md_pointer *a, const struct md_poi
 {
 	for (uint32_t i = 0; i < count; i++)
 		cr_assert(a[i].node == b[i].node && a[i].at == b[i].at && a[i].alloc == b[i].alloc &&
-		              a[i].kind == b[i].kind && a[i].offset == b[i].offset, "pointer %u", i);
+			      a[i].kind == b[i].kind && a[i].offset == b[i].offset,
+			  "pointer %u", i);
 }
 
 static void assert_same_graph(const struct md_artifact_graph *a, const struct md_artifact_graph *b)
@@ -88,13 +93,15 @@ static void assert_same_graph(const struct md_artifact_graph *a, const struct md
 	assert_text(a->label, b->label, "label");
 	cr_assert(a->batch == b->batch && a->proof == b->proof && a->instantiate_flags == b->instantiate_flags, "head");
 	cr_assert(a->constant_words == b->constant_words && a->pointer_words == b->pointer_words &&
-	              a->noise_words == b->noise_words, "statistics");
+		      a->noise_words == b->noise_words,
+		  "statistics");
 	assert_same_nodes(a, b);
-	cr_assert(a->edge_count == b->edge_count && !memcmp(a->edges, b->edges, a->edge_count * sizeof(*a->edges)), "edges");
+	cr_assert(a->edge_count == b->edge_count && !memcmp(a->edges, b->edges, a->edge_count * sizeof(*a->edges)),
+		  "edges");
 	cr_assert_eq(a->pointer_count, b->pointer_count, "pointers");
 	assert_same_pointers(a->pointers, b->pointers, a->pointer_count);
 	cr_assert(a->noise_count == b->noise_count && !memcmp(a->noise, b->noise, a->noise_count * sizeof(*a->noise)),
-	          "noise");
+		  "noise");
 }
 
 static void assert_same_tables(const struct md_artifact *a, const struct md_artifact *b)
@@ -104,16 +111,19 @@ static void assert_same_tables(const struct md_artifact *a, const struct md_arti
 	cr_assert_eq(a->binding_count, b->binding_count, "bindings");
 	for (uint32_t i = 0; i < a->binding_count; i++) {
 		assert_text(a->bindings[i].name, b->bindings[i].name, "binding");
-		cr_assert(a->bindings[i].size == b->bindings[i].size && a->bindings[i].role == b->bindings[i].role, "binding");
+		cr_assert(a->bindings[i].size == b->bindings[i].size && a->bindings[i].role == b->bindings[i].role,
+			  "binding");
 	}
 	cr_assert_eq(a->image_count, b->image_count, "images");
 	for (uint32_t i = 0; i < a->image_count; i++) {
 		const struct md_image *x = &a->images[i], *y = &b->images[i];
 		cr_assert(md_hash_equal(&x->hash, &y->hash) && x->kind == y->kind && x->size == y->size &&
-		              x->file_offset == y->file_offset, "image %u", i);
+			      x->file_offset == y->file_offset,
+			  "image %u", i);
 		assert_text(x->path, y->path, "path");
 		assert_text(x->build_id, y->build_id, "build id");
-		cr_assert(!x->data == !y->data && (!x->data || !memcmp(x->data, y->data, x->size)), "image %u: data", i);
+		cr_assert(!x->data == !y->data && (!x->data || !memcmp(x->data, y->data, x->size)), "image %u: data",
+			  i);
 	}
 	cr_assert_eq(a->kernel_count, b->kernel_count, "kernels");
 	for (uint32_t i = 0; i < a->kernel_count; i++) {
@@ -140,7 +150,8 @@ static void assert_same_rest(const struct md_artifact *a, const struct md_artifa
 	cr_assert(!memcmp(x->data, y->data, x->size) && x->pointer_count == y->pointer_count, "data of the content");
 	assert_same_pointers(x->pointers, y->pointers, x->pointer_count);
 	cr_assert(a->kv.present == b->kv.present && a->kv.blocks == b->kv.blocks && a->kv.peak == b->kv.peak &&
-	              a->kv.utilization_ppm == b->kv.utilization_ppm, "kv");
+		      a->kv.utilization_ppm == b->kv.utilization_ppm,
+		  "kv");
 	assert_text(a->kv.key, b->kv.key, "kv key");
 	assert_text(a->provenance.command, b->provenance.command, "command");
 	assert_text(a->provenance.created, b->provenance.created, "created");
@@ -191,8 +202,8 @@ Test(artifact, a_decode_step_takes_few_bytes_and_little_time, .init = setup, .fi
 	for (uint32_t i = 0; i < sizes.section_count; i++) {
 		if (!strcmp(sizes.sections[i].name, "graphs") || !strcmp(sizes.sections[i].name, "pointers")) {
 			stored += sizes.sections[i].stored;
-			printf("%s: %lu bytes of %lu\n", sizes.sections[i].name, (unsigned long)sizes.sections[i].stored,
-			       (unsigned long)sizes.sections[i].raw);
+			printf("%s: %lu bytes of %lu\n", sizes.sections[i].name,
+			       (unsigned long)sizes.sections[i].stored, (unsigned long)sizes.sections[i].raw);
 		}
 	}
 	double per_node = (double)stored / (LARGE_GRAPHS * LARGE_NODES);
@@ -366,7 +377,7 @@ Test(artifact, announced_sizes_are_not_believed, .init = setup, .fini = teardown
 }
 
 static void assert_header_refused(uint8_t *data, size_t size, size_t at, uint8_t value, enum md_status expected,
-                                  const char *message)
+				  const char *message)
 {
 	struct md_buf file;
 	struct md_error err = {0};
@@ -497,28 +508,28 @@ static void spoil_content_pointer(struct md_artifact *a)
 }
 
 static const struct spoil spoils[] = {
-	{"section \"graphs\": node 2 of graph decode/2: kernel index 99 of 2", spoil_kernel},
-	{"node 0 of graph decode/1: grid 1x0x1", spoil_grid},
-	{"node 5 of graph decode/1: type 3", spoil_type},
-	{"parameter 2 at 16 of 24 bytes, in a block of 39", spoil_params},
-	{"edge 3 of graph decode/1: from 3 to 6 of 6 nodes", spoil_edge},
-	{"edge 3 of graph decode/1: from 3 to 3", spoil_self},
-	{"two edges from 0 to 1", spoil_double_edge},
-	{"its edges form a cycle", spoil_cycle},
-	{"section \"pointers\": pointer 1 of graph decode/1: byte 33 of node 0", spoil_pointer_place},
-	{"byte 7 of node 0", spoil_pointer_order},
-	{"allocation index 4 of 4", spoil_pointer_alloc},
-	{"byte 1 of node 3", spoil_memset_pointer},
-	{"noise 1 of graph decode/1", spoil_noise},
-	{"section \"allocations\": allocation 3: 8192 bytes", spoil_arena},
-	{"overlap in the arena", spoil_overlap},
-	{"allocation 0: binding 2 of 2", spoil_binding},
-	{"the name input appears twice", spoil_binding_name},
-	{"kernel 0: image index 2 of 2", spoil_image},
-	{"graph decode/1 appears twice", spoil_label},
-	{"section \"contents\": content 0: 100 bytes at 8093", spoil_content},
-	{"must be private", spoil_content_class},
-	{"content 0: pointer 0 at 93 of 100", spoil_content_pointer},
+    {"section \"graphs\": node 2 of graph decode/2: kernel index 99 of 2", spoil_kernel},
+    {"node 0 of graph decode/1: grid 1x0x1", spoil_grid},
+    {"node 5 of graph decode/1: type 3", spoil_type},
+    {"parameter 2 at 16 of 24 bytes, in a block of 39", spoil_params},
+    {"edge 3 of graph decode/1: from 3 to 6 of 6 nodes", spoil_edge},
+    {"edge 3 of graph decode/1: from 3 to 3", spoil_self},
+    {"two edges from 0 to 1", spoil_double_edge},
+    {"its edges form a cycle", spoil_cycle},
+    {"section \"pointers\": pointer 1 of graph decode/1: byte 33 of node 0", spoil_pointer_place},
+    {"byte 7 of node 0", spoil_pointer_order},
+    {"allocation index 4 of 4", spoil_pointer_alloc},
+    {"byte 1 of node 3", spoil_memset_pointer},
+    {"noise 1 of graph decode/1", spoil_noise},
+    {"section \"allocations\": allocation 3: 8192 bytes", spoil_arena},
+    {"overlap in the arena", spoil_overlap},
+    {"allocation 0: binding 2 of 2", spoil_binding},
+    {"the name input appears twice", spoil_binding_name},
+    {"kernel 0: image index 2 of 2", spoil_image},
+    {"graph decode/1 appears twice", spoil_label},
+    {"section \"contents\": content 0: 100 bytes at 8093", spoil_content},
+    {"must be private", spoil_content_class},
+    {"content 0: pointer 0 at 93 of 100", spoil_content_pointer},
 };
 
 Test(artifact, checks_refuse_what_points_nowhere, .init = setup, .fini = teardown)
@@ -528,8 +539,10 @@ Test(artifact, checks_refuse_what_points_nowhere, .init = setup, .fini = teardow
 		struct md_error err = {0};
 		sample_artifact(&artifact);
 		spoils[i].spoil(&artifact);
-		cr_assert_eq(md_artifact_write(&artifact, path, NULL, &err), MD_ERR_CORRUPT, "%s passes", spoils[i].message);
-		cr_assert(strstr(err.message, spoils[i].message), "\"%s\" lacks \"%s\"", err.message, spoils[i].message);
+		cr_assert_eq(md_artifact_write(&artifact, path, NULL, &err), MD_ERR_CORRUPT, "%s passes",
+			     spoils[i].message);
+		cr_assert(strstr(err.message, spoils[i].message), "\"%s\" lacks \"%s\"", err.message,
+			  spoils[i].message);
 		cr_assert(access(path, F_OK) != 0, "nothing is written");
 		md_artifact_finish(&artifact);
 	}

@@ -130,7 +130,8 @@ Test(artifact_text, refusals_name_the_line)
 	assert_edit_refused("compute_major=9", "compute_major=99999999999", "not a number of 32 bits");
 	assert_edit_refused("compute_major=9", "", "line 2: ");
 	assert_edit_refused("compute_major=9", "compute_major=9 colour=1", "line 2: unknown field colour");
-	assert_edit_refused("compute_major=9", "compute_major=9 compute_major=9", "line 2: unknown field compute_major");
+	assert_edit_refused("compute_major=9", "compute_major=9 compute_major=9",
+			    "line 2: unknown field compute_major");
 	assert_edit_refused("\"Test device\"", "\"Test device", "line 2: bad field");
 	assert_edit_refused("\"Test device\"", "\"Test\\q\"", "line 2: bad field device_name");
 	assert_edit_refused("type=\"kernel\"", "type=\"host\"", "node type host is not known");

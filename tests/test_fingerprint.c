@@ -10,9 +10,12 @@
 
 #include "driver/cuda_driver.h"
 
-static const struct md_fingerprint sample = {.device_name = "Device A", .compute_major = 9, .compute_minor = 1,
-                                             .multiprocessors = 132, .device_memory = 1ull << 37,
-                                             .driver_version = 13000};
+static const struct md_fingerprint sample = {.device_name = "Device A",
+					     .compute_major = 9,
+					     .compute_minor = 1,
+					     .multiprocessors = 132,
+					     .device_memory = 1ull << 37,
+					     .driver_version = 13000};
 
 static void assert_mismatch(struct md_fingerprint now, const char *message)
 {
@@ -85,8 +88,8 @@ static CUresult CUDAAPI fake_attribute(int *value, CUdevice_attribute attribute,
 {
 	(void)device;
 	*value = attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR   ? 9
-	         : attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR ? 1
-	                                                                     : 132;
+		 : attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR ? 1
+									     : 132;
 	return CUDA_SUCCESS;
 }
 

@@ -4,9 +4,11 @@
 
 #include <criterion/criterion.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -49,48 +51,91 @@ static struct md_trace_graph sample_graph(struct md_node nodes[5], struct md_edg
 	for (size_t i = 0; i < sizeof(param_bytes); i++)
 		param_bytes[i] = (uint8_t)(i * 7);
 	memset(nodes, 0, 5 * sizeof(*nodes));
-	nodes[0] = (struct md_node){.type = MD_NODE_KERNEL, .kernel = 1, .grid = {8, 2, 1}, .block = {128, 1, 1},
-	                            .shared_bytes = 49152, .params_size = 32, .params = param_bytes,
-	                            .attribute_count = 2, .attributes = attributes, .via_extra = true, .sequence = 40};
+	nodes[0] = (struct md_node){.type = MD_NODE_KERNEL,
+				    .kernel = 1,
+				    .grid = {8, 2, 1},
+				    .block = {128, 1, 1},
+				    .shared_bytes = 49152,
+				    .params_size = 32,
+				    .params = param_bytes,
+				    .attribute_count = 2,
+				    .attributes = attributes,
+				    .via_extra = true,
+				    .sequence = 40};
 	nodes[1] = nodes[0];
 	nodes[1].params_size = 20;
 	nodes[1].sequence = 42;
 	nodes[1].attribute_count = 1;
-	nodes[2] = (struct md_node){.type = MD_NODE_MEMSET, .kernel = MD_NONE, .sequence = 43,
-	                            .memset = {0x7f0000001000, 512, 16, 1, 0xff, 4}};
-	nodes[3] = (struct md_node){.type = MD_NODE_MEMCPY, .kernel = MD_NONE, .sequence = 45,
-	                            .memcpy = {.src = 0x7f0000002000, .dst = UINT64_MAX, .src_type = 2, .dst_type = 1,
-	                                       .src_x = 1, .dst_z = 5, .width = 64, .height = 1, .depth = 1}};
-	nodes[4] = (struct md_node){.type = 3, .kernel = MD_NONE, .sequence = 46}; /* a host node: kept, not understood */
+	nodes[2] = (struct md_node){
+	    .type = MD_NODE_MEMSET, .kernel = MD_NONE, .sequence = 43, .memset = {0x7f0000001000, 512, 16, 1, 0xff, 4}};
+	nodes[3] = (struct md_node){.type = MD_NODE_MEMCPY,
+				    .kernel = MD_NONE,
+				    .sequence = 45,
+				    .memcpy = {.src = 0x7f0000002000,
+					       .dst = UINT64_MAX,
+					       .src_type = 2,
+					       .dst_type = 1,
+					       .src_x = 1,
+					       .dst_z = 5,
+					       .width = 64,
+					       .height = 1,
+					       .depth = 1}};
+	nodes[4] =
+	    (struct md_node){.type = 3, .kernel = MD_NONE, .sequence = 46}; /* a host node: kept, not understood */
 	edges[0] = (struct md_edge){.from = 0, .to = 1, .from_port = 1, .type = 1};
 	edges[1] = (struct md_edge){.from = 1, .to = 2};
 	edges[2] = (struct md_edge){.from = 1, .to = 3};
-	return (struct md_trace_graph){.id = 7, .instantiate_flags = 2, .nodes = nodes, .node_count = 5, .edges = edges,
-	                               .edge_count = 3, .refused = (char *)"host node at index 4"};
+	return (struct md_trace_graph){.id = 7,
+				       .instantiate_flags = 2,
+				       .nodes = nodes,
+				       .node_count = 5,
+				       .edges = edges,
+				       .edge_count = 3,
+				       .refused = (char *)"host node at index 4"};
 }
 
 static void put_everything(struct md_trace_writer *w)
 {
 	struct md_fingerprint_library library = {.path = (char *)"/lib/a.so", .build_id = (char *)"ab12"};
-	struct md_fingerprint fingerprint = {.device_name = "Device", .compute_major = 9, .multiprocessors = 132,
-	                                     .device_memory = 1ull << 40, .driver_version = 13000,
-	                                     .libraries = &library, .library_count = 1};
+	struct md_fingerprint fingerprint = {.device_name = "Device",
+					     .compute_major = 9,
+					     .multiprocessors = 132,
+					     .device_memory = 1ull << 40,
+					     .driver_version = 13000,
+					     .libraries = &library,
+					     .library_count = 1};
 	struct md_param params[] = {{0, 8}, {8, 24}};
-	struct md_image image = {.hash = md_hash_bytes("abc", 3), .kind = MD_IMAGE_ELF, .size = 3,
-	                         .path = (char *)"/lib/a.so", .file_offset = 64};
-	struct md_image stored = {.hash = md_hash_bytes("xyz", 3), .kind = MD_IMAGE_PTX, .size = 3, .data = (uint8_t *)"xyz"};
-	struct md_kernel kernel = {.image = 1, .name = (char *)"_Z3addPf", .params = params, .param_count = 2,
-	                           .state = {.max_dynamic_shared_bytes = 65536, .preferred_carveout = -1, .registers = 32}};
+	struct md_image image = {.hash = md_hash_bytes("abc", 3),
+				 .kind = MD_IMAGE_ELF,
+				 .size = 3,
+				 .path = (char *)"/lib/a.so",
+				 .file_offset = 64};
+	struct md_image stored = {
+	    .hash = md_hash_bytes("xyz", 3), .kind = MD_IMAGE_PTX, .size = 3, .data = (uint8_t *)"xyz"};
+	struct md_kernel kernel = {
+	    .image = 1,
+	    .name = (char *)"_Z3addPf",
+	    .params = params,
+	    .param_count = 2,
+	    .state = {.max_dynamic_shared_bytes = 65536, .preferred_carveout = -1, .registers = 32}};
 	struct md_kernel unseen = {.image = MD_NONE, .name = (char *)"hidden"};
-	struct md_kv kv = {.baseline_free = 1, .peak = 2, .graph_bytes = 3, .kv_bytes = 4, .block_bytes = 5, .blocks = 6,
-	                   .utilization_ppm = 900000, .key = "model"};
+	struct md_kv kv = {.baseline_free = 1,
+			   .peak = 2,
+			   .graph_bytes = 3,
+			   .kv_bytes = 4,
+			   .block_bytes = 5,
+			   .blocks = 6,
+			   .utilization_ppm = 900000,
+			   .key = "model"};
 	struct md_stage_time stage = {.name = "warmup", .ns = 1234567};
 	struct md_node nodes[5];
 	struct md_edge edges[3];
 	struct md_trace_graph graph = sample_graph(nodes, edges);
 
-	md_trace_put_meta(w, &(struct md_trace_meta){.process_id = 12, .start_unix_ns = 99, .shift = 3,
-	                                             .command = "engine --x", .tool_version = "0.1.0"});
+	md_trace_put_meta(
+	    w,
+	    &(struct md_trace_meta){
+		.process_id = 12, .start_unix_ns = 99, .shift = 3, .command = "engine --x", .tool_version = "0.1.0"});
 	md_trace_put_fingerprint(w, &fingerprint);
 	md_trace_put_alloc(w, 1, MD_ALLOC_DEVICE, 0x1000, 512);
 	md_trace_put_free(w, 5, 0x1000);
@@ -152,12 +197,14 @@ Test(trace, everything_comes_back, .init = setup, .fini = teardown)
 	cr_assert(trace.kernels[0].param_count == 2 && trace.kernels[0].params[1].size == 24, "parameters");
 	cr_assert(trace.kernels[0].state.preferred_carveout == -1 && trace.kernels[0].state.registers == 32, "state");
 	cr_assert(trace.launches[0] == 17 && trace.launches[1] == 0, "launch totals");
-	cr_assert(trace.bind_count == 1 && trace.binds[0].role == MD_BIND_CONSTANT && trace.binds[0].sequence == 53, "bind");
+	cr_assert(trace.bind_count == 1 && trace.binds[0].role == MD_BIND_CONSTANT && trace.binds[0].sequence == 53,
+		  "bind");
 	cr_assert_str_eq(trace.binds[0].name, "weights", "name of the binding");
 	cr_assert(trace.kv.present && trace.kv.blocks == 6 && trace.kv.utilization_ppm == 900000, "kv");
 	cr_assert_str_eq(trace.kv.key, "model", "kv key");
 	cr_assert(trace.stage_count == 1 && trace.stages[0].ns == 1234567, "stage");
-	cr_assert(trace.content_count == 1 && trace.contents[0].size == 4 && trace.contents[0].address == 0x1010, "content");
+	cr_assert(trace.content_count == 1 && trace.contents[0].size == 4 && trace.contents[0].address == 0x1010,
+		  "content");
 	cr_assert(!memcmp(trace.contents[0].data, "data", 4), "bytes of the content");
 	md_trace_finish(&trace);
 }
@@ -181,17 +228,19 @@ static void assert_same_node(const struct md_node *a, const struct md_node *b, i
 {
 	cr_assert(a->type == b->type && a->kernel == b->kernel && a->via_extra == b->via_extra, "node %d: kind", index);
 	cr_assert(!memcmp(a->grid, b->grid, sizeof(a->grid)) && !memcmp(a->block, b->block, sizeof(a->block)),
-	          "node %d: geometry", index);
+		  "node %d: geometry", index);
 	cr_assert(a->shared_bytes == b->shared_bytes && a->sequence == b->sequence, "node %d: numbers", index);
 	cr_assert(a->params_size == b->params_size, "node %d: parameter size", index);
 	cr_assert(!a->params_size || !memcmp(a->params, b->params, a->params_size), "node %d: parameters", index);
 	cr_assert(a->attribute_count == b->attribute_count, "node %d: attributes", index);
 	for (uint32_t i = 0; i < a->attribute_count; i++)
 		cr_assert(a->attributes[i].id == b->attributes[i].id &&
-		              !memcmp(a->attributes[i].value, b->attributes[i].value, 64),
-		          "node %d: attribute %u", index, i);
-	cr_assert(a->type != MD_NODE_MEMSET || !memcmp(&a->memset, &b->memset, sizeof(a->memset)), "node %d: memset", index);
-	cr_assert(a->type != MD_NODE_MEMCPY || !memcmp(&a->memcpy, &b->memcpy, sizeof(a->memcpy)), "node %d: memcpy", index);
+			      !memcmp(a->attributes[i].value, b->attributes[i].value, 64),
+			  "node %d: attribute %u", index, i);
+	cr_assert(a->type != MD_NODE_MEMSET || !memcmp(&a->memset, &b->memset, sizeof(a->memset)), "node %d: memset",
+		  index);
+	cr_assert(a->type != MD_NODE_MEMCPY || !memcmp(&a->memcpy, &b->memcpy, sizeof(a->memcpy)), "node %d: memcpy",
+		  index);
 }
 
 Test(trace, graphs_come_back_with_labels_and_probes, .init = setup, .fini = teardown)
@@ -267,7 +316,7 @@ Test(trace, every_truncation_is_an_error_or_incomplete, .init = setup, .fini = t
 		cr_assert(!complete, "cut at %zu of %zu passes as complete", cut, size);
 		cr_assert(status == MD_OK || err.message[0], "cut at %zu: a message", cut);
 		cr_assert((status != MD_OK) == (cut < 32), "cut at %zu: only a cut header is an error: %s", cut,
-		          err.message);
+			  err.message);
 		incomplete += status == MD_OK;
 	}
 	cr_assert(incomplete == size - 32, "all cuts behind the header are readable");
@@ -445,6 +494,27 @@ Test(trace, a_full_disk_is_an_error_once_and_for_all, .init = setup, .fini = tea
 	cr_assert(strstr(err.message, part) && strstr(err.message, "No space left"), "%s", err.message);
 	cr_assert_eq(md_trace_writer_create("/nonexistent/x", &w, &err), MD_ERR_IO, "no such folder");
 	cr_assert(strstr(err.message, "/nonexistent/x.part"), "%s", err.message);
+}
+
+Test(trace, a_disk_that_fills_up_stops_the_trace, .init = setup, .fini = teardown)
+{
+	struct md_error err;
+	struct md_trace_writer *w = writer_new();
+	uint8_t *bytes = malloc(1 << 16);
+	uint64_t state = 42;
+	for (int i = 0; i < 1 << 16; i++)
+		bytes[i] = (uint8_t)random_next(&state); /* incompressible */
+	signal(SIGXFSZ, SIG_IGN);
+	setrlimit(RLIMIT_FSIZE, &(struct rlimit){4096, 4096});
+	md_trace_put_content(w, 1, 0x1000, 1 << 16, bytes);
+	cr_assert(md_trace_writer_status(w, &err) == MD_OK, "buffered, no failure yet");
+	cr_assert_eq(md_trace_writer_flush(w, &err), MD_ERR_IO, "the frame does not fit");
+	cr_assert(strstr(err.message, part) && strstr(err.message, "too large"), "%s", err.message);
+	md_trace_put_mark(w, 2, "ignored");
+	cr_assert_eq(md_trace_writer_status(w, &err), MD_ERR_IO, "the failure stays");
+	cr_assert_eq(md_trace_writer_close(w, &err), MD_ERR_IO, "nothing is completed");
+	cr_assert(access(path, F_OK) != 0, "nor published");
+	free(bytes);
 }
 
 static void *put_many(void *argument)
