@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Graphs: nodes of each type, what they give back, edges with data, instantiation, updates, refusals. */
+#include "tests/hostcuda_fixture.h"
+
+static CUstream stream;
+static CUmodule module;
+static CUfunction scale;
+static CUdeviceptr x;
+static CUgraph graph;
+
+static void open_with_graph(void)
+{
+	device_open();
+	module = load_module();
+	scale = function_named(module, "scale");
+	x = device_ints(1, 64);
+	ok(md_cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	ok(md_cuda.cuGraphCreate(&graph, 0));
+}
+
+static void close_with_graph(void)
+{
+	ok(md_cuda.cuGraphDestroy(graph));
+	ok(md_cuda.cuStreamDestroy_v2(stream));
+	ok(md_cuda.cuMemFree_v2(x));
+	ok(md_cuda.cuModuleUnload(module));
+	device_close();
+}
+
+TestSuite(hostcuda_graph, .init = open_with_graph, .fini = close_with_graph);
+
+static CUDA_KERNEL_NODE_PARAMS scale_params(void **params)
+{
+	return (CUDA_KERNEL_NODE_PARAMS){ .func = scale, .gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 64, .blockDimY = 1,
+		                          .blockDimZ = 1, .kernelParams = params };
+}
+
+static CUgraphNode add_scale(CUgraphNode after, int factor)
+{
+	int count = 64;
+	void *params[] = { &x, &factor, &count };
+	CUDA_KERNEL_NODE_PARAMS node_params = scale_params(params);
+	CUgraphNode node;
+	ok(md_cuda.cuGraphAddKernelNode_v2(&node, graph, &after, after ? 1 : 0, &node_params));
+	return node;
+}
+
+static CUgraphNode add_set(CUgraphNode after, unsigned value)
+{
+	CUDA_MEMSET_NODE_PARAMS params = { .dst = x, .value = value, .elementSize = 4, .width = 64, .height = 1 };
+	CUgraphNode node;
+	CUcontext context;
+	ok(md_cuda.cuCtxGetCurrent(&context));
+	ok(md_cuda.cuGraphAddMemsetNode(&node, graph, &after, after ? 1 : 0, &params, context));
+	return node;
+}
+
+static CUgraphExec instantiated(void)
+{
+	CUgraphExec exec;
+	ok(md_cuda.cuGraphInstantiateWithFlags(&exec, graph, 0));
+	return exec;
+}
+
+static void run(CUgraphExec exec)
+{
+	ok(md_cuda.cuGraphLaunch(exec, stream));
+	ok(md_cuda.cuStreamSynchronize(stream));
+}
+
+static void note(void *seen)
+{
+	*(int *)seen += 1;
+}
+
+Test(hostcuda_graph, every_type_of_node_runs_in_its_place)
+{
+	CUdeviceptr y = device_ints(0, 64);
+	CUgraphNode copy, host, empty, child, inner;
+	CUgraph small;
+	CUcontext context;
+	int seen = 0;
+	ok(md_cuda.cuCtxGetCurrent(&context));
+	CUgraphNode kernel = add_scale(add_set(NULL, 3), 4);
+	CUDA_MEMCPY3D params = { .srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = x, .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+		                 .dstDevice = y, .WidthInBytes = 256, .Height = 1, .Depth = 1 };
+	ok(md_cuda.cuGraphAddMemcpyNode(&copy, graph, &kernel, 1, &params, context));
+	CUDA_HOST_NODE_PARAMS call = { note, &seen };
+	ok(md_cuda.cuGraphAddHostNode(&host, graph, &copy, 1, &call));
+	ok(md_cuda.cuGraphAddEmptyNode(&empty, graph, &host, 1));
+	ok(md_cuda.cuGraphCreate(&small, 0));
+	CUDA_MEMSET_NODE_PARAMS set = { .dst = x, .value = 8, .elementSize = 4, .width = 1, .height = 1 };
+	ok(md_cuda.cuGraphAddMemsetNode(&inner, small, NULL, 0, &set, context));
+	ok(md_cuda.cuGraphAddChildGraphNode(&child, graph, &empty, 1, small));
+	ok(md_cuda.cuGraphDestroy(small));
+	CUgraphExec exec = instantiated();
+	ok(md_cuda.cuGraphUpload(exec, stream));
+	run(exec);
+	run(exec);
+	assert_ints(y, 64, 12);
+	assert_ints(x, 1, 8);
+	assert_ints(x + 4, 63, 12);
+	cr_assert_eq(seen, 2);
+	CUgraph within;
+	size_t count = 0;
+	ok(md_cuda.cuGraphChildGraphNodeGetGraph(child, &within));
+	ok(md_cuda.cuGraphGetNodes(within, NULL, &count));
+	cr_assert_eq(count, 1);
+	ok(md_cuda.cuGraphExecDestroy(exec));
+	ok(md_cuda.cuMemFree_v2(y));
+}
+
+Test(hostcuda_graph, kernel_nodes_give_back_their_own_copy)
+{
+	int factor = 6, count = 64;
+	void *params[] = { &x, &factor, &count };
+	CUDA_KERNEL_NODE_PARAMS given = scale_params(params), got;
+	CUgraphNode node;
+	ok(md_cuda.cuGraphAddKernelNode_v2(&node, graph, NULL, 0, &given));
+	factor = 1;
+	ok(md_cuda.cuGraphKernelNodeGetParams_v2(node, &got));
+	cr_assert(got.func == scale && got.blockDimX == 64 && got.gridDimX == 1);
+	cr_assert_not_null(got.kernelParams);
+	cr_assert_null(got.extra);
+	cr_assert_eq(*(CUdeviceptr *)got.kernelParams[0], x);
+	cr_assert_eq(*(int *)got.kernelParams[1], 6, "the node must not see the caller's change");
+	CUgraphExec exec = instantiated();
+	run(exec);
+	assert_ints(x, 64, 6);
+	ok(md_cuda.cuGraphExecDestroy(exec));
+}
+
+Test(hostcuda_graph, nodes_added_with_extra_give_back_extra)
+{
+	struct {
+		CUdeviceptr x;
+		int factor, count;
+	} arguments = { x, 9, 64 };
+	size_t size = sizeof(arguments);
+	void *extra[] = { CU_LAUNCH_PARAM_BUFFER_POINTER, &arguments, CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END };
+	CUDA_KERNEL_NODE_PARAMS given = scale_params(NULL), got;
+	CUgraphNode node;
+	given.extra = extra;
+	ok(md_cuda.cuGraphAddKernelNode_v2(&node, graph, NULL, 0, &given));
+	memset(&arguments, 0, sizeof(arguments));
+	ok(md_cuda.cuGraphKernelNodeGetParams_v2(node, &got));
+	cr_assert_null(got.kernelParams);
+	cr_assert_eq(got.extra[0], CU_LAUNCH_PARAM_BUFFER_POINTER);
+	cr_assert_eq(got.extra[2], CU_LAUNCH_PARAM_BUFFER_SIZE);
+	cr_assert_eq(*(size_t *)got.extra[3], sizeof(arguments));
+	cr_assert_eq(((int *)got.extra[1])[2], 9);
+	CUgraphExec exec = instantiated();
+	run(exec);
+	assert_ints(x, 64, 9);
+	ok(md_cuda.cuGraphExecDestroy(exec));
+}
+
+Test(hostcuda_graph, an_executable_keeps_what_it_was_made_from)
+{
+	CUgraphNode node = add_scale(add_set(NULL, 2), 3);
+	CUgraphExec exec = instantiated();
+	int factor = 50, count = 64;
+	void *params[] = { &x, &factor, &count };
+	CUDA_KERNEL_NODE_PARAMS changed = scale_params(params);
+	ok(md_cuda.cuGraphKernelNodeSetParams_v2(node, &changed));
+	run(exec);
+	assert_ints(x, 64, 6);
+	ok(md_cuda.cuGraphExecKernelNodeSetParams_v2(exec, node, &changed));
+	run(exec);
+	assert_ints(x, 64, 100);
+	ok(md_cuda.cuGraphExecDestroy(exec));
+}
+
+Test(hostcuda_graph, update_needs_the_same_topology)
+{
+	CUgraphExecUpdateResultInfo info;
+	CUgraph same, other;
+	CUgraphNode added;
+	add_scale(add_set(NULL, 2), 3);
+	CUgraphExec exec = instantiated();
+	ok(md_cuda.cuGraphClone(&same, graph));
+	CUgraphNode nodes[2];
+	size_t count = 2;
+	ok(md_cuda.cuGraphGetNodes(same, nodes, &count));
+	int factor = 10, n = 64;
+	void *params[] = { &x, &factor, &n };
+	CUDA_KERNEL_NODE_PARAMS changed = scale_params(params);
+	ok(md_cuda.cuGraphKernelNodeSetParams_v2(nodes[1], &changed));
+	ok(md_cuda.cuGraphExecUpdate_v2(exec, same, &info));
+	cr_assert_eq(info.result, CU_GRAPH_EXEC_UPDATE_SUCCESS);
+	run(exec);
+	assert_ints(x, 64, 20);
+	ok(md_cuda.cuGraphClone(&other, graph));
+	ok(md_cuda.cuGraphAddEmptyNode(&added, other, NULL, 0));
+	refused(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, md_cuda.cuGraphExecUpdate_v2(exec, other, &info));
+	cr_assert_eq(info.result, CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED);
+	run(exec);
+	assert_ints(x, 64, 20);
+	ok(md_cuda.cuGraphDestroy(same));
+	ok(md_cuda.cuGraphDestroy(other));
+	ok(md_cuda.cuGraphExecDestroy(exec));
+}
+
+Test(hostcuda_graph, edges_keep_their_data)
+{
+	const CUgraphEdgeData early = { .from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC, .type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC };
+	CUgraphNode set = add_set(NULL, 1), one = add_scale(NULL, 2), two = add_scale(NULL, 3), from[4], to[4];
+	CUgraphEdgeData data[4];
+	CUgraph copy;
+	size_t count = 4;
+	ok(md_cuda.cuGraphAddDependencies(graph, &set, &one, 1));
+	ok(md_cuda.cuGraphAddDependencies_v2(graph, &one, &two, &early, 1));
+	refused(CUDA_ERROR_INVALID_VALUE, md_cuda.cuGraphAddDependencies(graph, &set, &one, 1));
+	refused(CUDA_ERROR_INVALID_VALUE, md_cuda.cuGraphAddDependencies_v2(graph, &set, &two, &early, 1));
+	ok(md_cuda.cuGraphClone(&copy, graph));
+	refused(CUDA_ERROR_LOSSY_QUERY, md_cuda.cuGraphGetEdges(copy, from, to, &count));
+	count = 4;
+	ok(md_cuda.cuGraphGetEdges_v2(copy, from, to, data, &count));
+	cr_assert_eq(count, 2);
+	cr_assert_eq(data[0].type + data[1].type, 1);
+	count = 1;
+	ok(md_cuda.cuGraphNodeGetDependencies_v2(two, from, data, &count));
+	cr_assert(from[0] == one && data[0].from_port == CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC);
+	refused(CUDA_ERROR_LOSSY_QUERY, md_cuda.cuGraphNodeGetDependencies(two, from, &count));
+	ok(md_cuda.cuGraphDestroy(copy));
+	ok(md_cuda.cuGraphDestroyNode(one));
+	count = 0;
+	ok(md_cuda.cuGraphGetEdges(graph, NULL, NULL, &count));
+	cr_assert_eq(count, 0);
+}
+
+Test(hostcuda_graph, attributes_are_kept_and_copied)
+{
+	CUgraphNode one = add_scale(NULL, 2), two = add_scale(one, 2);
+	CUkernelNodeAttrValue value = { .priority = -3 };
+	ok(md_cuda.cuGraphKernelNodeSetAttribute(one, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value));
+	refused(CUDA_ERROR_INVALID_VALUE, md_cuda.cuGraphKernelNodeSetAttribute(one, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, &value));
+	ok(md_cuda.cuGraphKernelNodeCopyAttributes(two, one));
+	memset(&value, 0, sizeof(value));
+	ok(md_cuda.cuGraphKernelNodeGetAttribute(two, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value));
+	cr_assert_eq(value.priority, -3);
+}
+
+Test(hostcuda_graph, launches_of_one_executable_follow_each_other)
+{
+	CUstream second;
+	add_scale(NULL, 2);
+	CUgraphExec exec = instantiated();
+	ok(md_cuda.cuStreamCreate(&second, CU_STREAM_NON_BLOCKING));
+	for (int i = 0; i < 10; i++)
+		ok(md_cuda.cuGraphLaunch(exec, i % 2 ? stream : second));
+	ok(md_cuda.cuGraphExecDestroy(exec)); /* launches under way finish */
+	ok(md_cuda.cuCtxSynchronize());
+	assert_ints(x, 64, 1024);
+	ok(md_cuda.cuStreamDestroy_v2(second));
+}
+
+Test(hostcuda_graph, should_fail_cycles)
+{
+	CUgraphNode one = add_scale(NULL, 2), two = add_scale(one, 2);
+	CUgraphExec exec;
+	refused(CUDA_ERROR_INVALID_VALUE, md_cuda.cuGraphAddDependencies(graph, &one, &one, 1));
+	CUresult added = md_cuda.cuGraphAddDependencies(graph, &two, &one, 1);
+	if (added == CUDA_SUCCESS)
+		refused(CUDA_ERROR_INVALID_VALUE, md_cuda.cuGraphInstantiateWithFlags(&exec, graph, 0));
+	else
+		refused(CUDA_ERROR_INVALID_VALUE, added);
+}
+
+Test(hostcuda_graph, a_fault_in_a_graph_fails_the_context)
+{
+	CUdeviceptr gone = device_ints(1, 64);
+	CUdeviceptr kept = x;
+	only_on_hostcuda(); /* a real device may leave freed pages mapped */
+	x = gone;
+	add_scale(NULL, 2);
+	x = kept;
+	CUgraphExec exec = instantiated();
+	ok(md_cuda.cuMemFree_v2(gone));
+	ok(md_cuda.cuGraphLaunch(exec, stream));
+	refused(CUDA_ERROR_ILLEGAL_ADDRESS, md_cuda.cuStreamSynchronize(stream));
+	ok(md_cuda.cuGraphExecDestroy(exec));
+	ok(md_cuda.cuGraphDestroy(graph));
+	ok(md_cuda.cuDevicePrimaryCtxReset_v2(0));
+	open_with_graph(); /* for the suite's end */
+}
+
+Test(hostcuda_graph, a_long_chain)
+{
+	enum { NODES = 5000 };
+	CUgraphNode last = NULL;
+	for (int i = 0; i < NODES; i++)
+		last = add_scale(last, i % 2 ? -1 : 1);
+	CUgraphExec exec = instantiated();
+	run(exec);
+	assert_ints(x, 64, NODES / 2 % 2 ? -1 : 1);
+	ok(md_cuda.cuGraphExecDestroy(exec));
+}
