@@ -24,18 +24,22 @@ CUresult hc_context_sticky(const struct hc_context *context)
 	return __atomic_load_n(&context->sticky, __ATOMIC_ACQUIRE);
 }
 
+/* Waits for what was queued when it was called; later work of other threads is theirs to wait for. */
 CUresult hc_context_drain(struct hc_context *context)
 {
-	struct hc_op *last[256];
-	size_t count = 0;
+	size_t count = 0, room = 0;
 	hc_state_lock();
-	for (struct hc_stream *stream = context->streams; stream && count < 256; stream = stream->next)
+	for (struct hc_stream *stream = context->streams; stream; stream = stream->next)
+		room++;
+	struct hc_op **last = calloc(room + 1, sizeof(struct hc_op *));
+	for (struct hc_stream *stream = context->streams; last && stream; stream = stream->next)
 		if (!stream->capture && (last[count] = hc_stream_last(stream)))
 			count++;
 	hc_state_unlock();
 	for (size_t i = 0; i < count; i++)
 		hc_op_join(last[i]);
-	return hc_context_sticky(context);
+	free(last);
+	return last ? hc_context_sticky(context) : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static CUresult context_make(struct hc_device *device, unsigned flags, bool primary, struct hc_context **made)
