@@ -29,7 +29,8 @@ static uint64_t random_place(void)
 
 static void *reserve_at(uint64_t address, uint64_t bytes)
 {
-	void *got = mmap((void *)address, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+	void *got = mmap((void *)address, bytes, PROT_NONE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
 	if (got != MAP_FAILED && got != (void *)address) { /* a kernel that doesn't know NOREPLACE took it for a hint */
 		munmap(got, bytes);
 		return MAP_FAILED;
@@ -45,7 +46,7 @@ static CUresult space_open(void)
 			if (reserve_at(place, bytes) == MAP_FAILED)
 				continue;
 			madvise((void *)place, bytes, MADV_DONTDUMP);
-			space = (struct range){ place, place + bytes };
+			space = (struct range){place, place + bytes};
 			return CUDA_SUCCESS;
 		}
 	}
@@ -64,7 +65,7 @@ static bool insert_at(size_t at, uint64_t start, uint64_t end)
 	}
 	for (size_t i = taken_count++; i > at; i--)
 		taken[i] = taken[i - 1];
-	taken[at] = (struct range){ start, end };
+	taken[at] = (struct range){start, end};
 	return true;
 }
 
@@ -134,7 +135,8 @@ CUresult hc_space_take(uint64_t *address, size_t size, size_t alignment, uint64_
 
 CUresult hc_space_blank(uint64_t address, size_t size)
 {
-	void *got = mmap((void *)address, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+	void *got =
+	    mmap((void *)address, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 	return got == MAP_FAILED ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 

@@ -55,7 +55,8 @@ static CUresult context_make(struct hc_device *device, unsigned flags, bool prim
 	context->limits[CU_LIMIT_STACK_SIZE] = 1024;
 	context->limits[CU_LIMIT_PRINTF_FIFO_SIZE] = 7 << 20;
 	context->limits[CU_LIMIT_MALLOC_HEAP_SIZE] = 8 << 20;
-	if (hc_stream_make(context, CU_STREAM_DEFAULT, 0, &context->legacy) != CUDA_SUCCESS || !hc_handle_add(context, HC_CONTEXT)) {
+	if (hc_stream_make(context, CU_STREAM_DEFAULT, 0, &context->legacy) != CUDA_SUCCESS ||
+	    !hc_handle_add(context, HC_CONTEXT)) {
 		if (context->legacy)
 			hc_stream_finish(context->legacy);
 		free(context);
@@ -109,8 +110,8 @@ static CUresult primary_drop(CUdevice dev, bool reset)
 	hc_state_lock();
 	struct hc_device *device = hc_device_at(dev);
 	CUresult result = !device                           ? CUDA_ERROR_INVALID_DEVICE
-	                  : !reset && !device->primary_refs ? CUDA_ERROR_INVALID_CONTEXT
-	                                                    : CUDA_SUCCESS;
+			  : !reset && !device->primary_refs ? CUDA_ERROR_INVALID_CONTEXT
+							    : CUDA_SUCCESS;
 	if (result == CUDA_SUCCESS && (reset || !--device->primary_refs)) {
 		gone = device->primary;
 		device->primary = NULL;
@@ -171,7 +172,8 @@ CUresult hc_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
 	return CUDA_SUCCESS;
 }
 
-CUresult hc_cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams, unsigned int flags, CUdevice dev)
+CUresult hc_cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams, unsigned int flags,
+			   CUdevice dev)
 {
 	(void)paramsArray;
 	return numParams ? CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY : hc_cuCtxCreate_v2(pctx, flags, dev);

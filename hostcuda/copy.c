@@ -21,7 +21,8 @@ struct end {
 };
 
 /* Where an end of the copy starts, its strides, and that device memory is there all along. */
-static CUresult place_end(const struct end *end, const CUDA_MEMCPY3D *params, uint64_t *start, size_t *pitch, size_t *slice)
+static CUresult place_end(const struct end *end, const CUDA_MEMCPY3D *params, uint64_t *start, size_t *pitch,
+			  size_t *slice)
 {
 	size_t rows = params->Height, planes = params->Depth, width = params->WidthInBytes;
 	*pitch = end->pitch ? end->pitch : width;
@@ -41,8 +42,10 @@ static CUresult place_end(const struct end *end, const CUDA_MEMCPY3D *params, ui
 
 CUresult hc_copy_make(const CUDA_MEMCPY3D *params, struct hc_copy *copy)
 {
-	struct end to = { params->dstMemoryType, 0, params->dstXInBytes, params->dstY, params->dstZ, params->dstPitch, params->dstHeight };
-	struct end from = { params->srcMemoryType, 0, params->srcXInBytes, params->srcY, params->srcZ, params->srcPitch, params->srcHeight };
+	struct end to = {params->dstMemoryType, 0, params->dstXInBytes, params->dstY, params->dstZ, params->dstPitch,
+			 params->dstHeight};
+	struct end from = {params->srcMemoryType, 0, params->srcXInBytes, params->srcY, params->srcZ, params->srcPitch,
+			   params->srcHeight};
 	if (to.type == CU_MEMORYTYPE_ARRAY || from.type == CU_MEMORYTYPE_ARRAY)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	to.address = to.type == CU_MEMORYTYPE_HOST ? (uint64_t)(uintptr_t)params->dstHost : params->dstDevice;
@@ -51,7 +54,7 @@ CUresult hc_copy_make(const CUDA_MEMCPY3D *params, struct hc_copy *copy)
 		to.type = is_device_memory(to.address) ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
 	if (from.type == CU_MEMORYTYPE_UNIFIED)
 		from.type = is_device_memory(from.address) ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
-	*copy = (struct hc_copy){ .width = params->WidthInBytes, .height = params->Height, .depth = params->Depth };
+	*copy = (struct hc_copy){.width = params->WidthInBytes, .height = params->Height, .depth = params->Depth};
 	if (!copy->width || !copy->height || !copy->depth) {
 		copy->width = copy->height = copy->depth = 0;
 		return CUDA_SUCCESS;
@@ -124,14 +127,20 @@ static CUresult copy_3d(const CUDA_MEMCPY3D *params, CUstream hStream, bool wait
 	return captured ? capture_copy(stream, params, &copy) : submit_copy(stream, &copy, wait);
 }
 
-static CUresult copy_flat(CUmemorytype to_type, uint64_t to, CUmemorytype from_type, uint64_t from, size_t bytes, CUstream stream, bool wait)
+static CUresult copy_flat(CUmemorytype to_type, uint64_t to, CUmemorytype from_type, uint64_t from, size_t bytes,
+			  CUstream stream, bool wait)
 {
 	if (to_type == CU_MEMORYTYPE_UNIFIED)
 		to_type = is_device_memory(to) ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
 	if (from_type == CU_MEMORYTYPE_UNIFIED)
 		from_type = is_device_memory(from) ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
-	CUDA_MEMCPY3D params = { .srcMemoryType = from_type, .dstMemoryType = to_type, .srcPitch = bytes, .dstPitch = bytes,
-		                 .WidthInBytes = bytes, .Height = 1, .Depth = 1 };
+	CUDA_MEMCPY3D params = {.srcMemoryType = from_type,
+				.dstMemoryType = to_type,
+				.srcPitch = bytes,
+				.dstPitch = bytes,
+				.WidthInBytes = bytes,
+				.Height = 1,
+				.Depth = 1};
 	if (to_type == CU_MEMORYTYPE_HOST)
 		params.dstHost = (void *)(uintptr_t)to;
 	else
@@ -193,11 +202,21 @@ CUresult hc_cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *pCopy, CUstream hStream)
 {
 	if (!pCopy)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUDA_MEMCPY3D params = { .srcXInBytes = pCopy->srcXInBytes, .srcY = pCopy->srcY, .srcMemoryType = pCopy->srcMemoryType,
-		                 .srcHost = pCopy->srcHost, .srcDevice = pCopy->srcDevice, .srcPitch = pCopy->srcPitch,
-		                 .dstXInBytes = pCopy->dstXInBytes, .dstY = pCopy->dstY, .dstMemoryType = pCopy->dstMemoryType,
-		                 .dstHost = pCopy->dstHost, .dstDevice = pCopy->dstDevice, .dstPitch = pCopy->dstPitch,
-		                 .WidthInBytes = pCopy->WidthInBytes, .Height = pCopy->Height, .Depth = 1 };
+	CUDA_MEMCPY3D params = {.srcXInBytes = pCopy->srcXInBytes,
+				.srcY = pCopy->srcY,
+				.srcMemoryType = pCopy->srcMemoryType,
+				.srcHost = pCopy->srcHost,
+				.srcDevice = pCopy->srcDevice,
+				.srcPitch = pCopy->srcPitch,
+				.dstXInBytes = pCopy->dstXInBytes,
+				.dstY = pCopy->dstY,
+				.dstMemoryType = pCopy->dstMemoryType,
+				.dstHost = pCopy->dstHost,
+				.dstDevice = pCopy->dstDevice,
+				.dstPitch = pCopy->dstPitch,
+				.WidthInBytes = pCopy->WidthInBytes,
+				.Height = pCopy->Height,
+				.Depth = 1};
 	return copy_3d(&params, hStream, false);
 }
 
@@ -206,7 +225,8 @@ CUresult hc_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream)
 	return pCopy ? copy_3d(pCopy, hStream, false) : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* ---- sets --------------------------------------------------------------------------------------------------------------- */
+/* ---- sets
+ * --------------------------------------------------------------------------------------------------------------- */
 CUresult hc_fill_make(const CUDA_MEMSET_NODE_PARAMS *params, struct hc_fill *fill)
 {
 	unsigned element = params->elementSize;
@@ -216,7 +236,8 @@ CUresult hc_fill_make(const CUDA_MEMSET_NODE_PARAMS *params, struct hc_fill *fil
 	if (__builtin_mul_overflow(params->width, element, &row))
 		return CUDA_ERROR_INVALID_VALUE;
 	size_t rows = row ? params->height : 0;
-	*fill = (struct hc_fill){ params->dst, params->width, rows, rows > 1 ? params->pitch : row, params->value, element };
+	*fill =
+	    (struct hc_fill){params->dst, params->width, rows, rows > 1 ? params->pitch : row, params->value, element};
 	if (!rows)
 		return CUDA_SUCCESS;
 	if (fill->pitch < row || fill->pitch % element || __builtin_mul_overflow(rows - 1, fill->pitch, &extent) ||
@@ -230,9 +251,10 @@ static CUresult run_fill(struct hc_op *op)
 	return hc_execute_fill(&op->fill);
 }
 
-static CUresult set_2d(uint64_t to, size_t pitch, unsigned value, unsigned element, size_t width, size_t height, CUstream hStream)
+static CUresult set_2d(uint64_t to, size_t pitch, unsigned value, unsigned element, size_t width, size_t height,
+		       CUstream hStream)
 {
-	CUDA_MEMSET_NODE_PARAMS params = { to, pitch, value, element, width, height };
+	CUDA_MEMSET_NODE_PARAMS params = {to, pitch, value, element, width, height};
 	struct hc_stream *stream;
 	struct hc_fill fill;
 	CUresult result;
@@ -287,12 +309,14 @@ CUresult hc_cuMemsetD32_v2(CUdeviceptr dstDevice, unsigned int ui, size_t N)
 	return hc_cuMemsetD32Async(dstDevice, ui, N, NULL);
 }
 
-CUresult hc_cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height, CUstream hStream)
+CUresult hc_cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height,
+			      CUstream hStream)
 {
 	return set_2d(dstDevice, dstPitch, uc, 1, Width, Height, hStream);
 }
 
-CUresult hc_cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height, CUstream hStream)
+CUresult hc_cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height,
+			       CUstream hStream)
 {
 	return set_2d(dstDevice, dstPitch, ui, 4, Width, Height, hStream);
 }

@@ -45,7 +45,8 @@ static inline void hc_state_leave(int *unused)
 			return hc_tried_;                                                                              \
 	} while (0)
 
-/* ---- handles ------------------------------------------------------------------------------------------------------ */
+/* ---- handles ------------------------------------------------------------------------------------------------------
+ */
 enum hc_kind {
 	HC_CONTEXT = 1,
 	HC_STREAM,
@@ -65,7 +66,8 @@ bool hc_handle_add(const void *object, enum hc_kind kind); /* false when out of 
 void hc_handle_remove(const void *object);
 enum hc_kind hc_handle_kind(const void *object); /* 0 for what is no live handle */
 
-/* ---- devices and contexts ----------------------------------------------------------------------------------------- */
+/* ---- devices and contexts -----------------------------------------------------------------------------------------
+ */
 #define HC_MAX_DEVICES 16
 #define HC_MAX_DYNAMIC_SHARED (227u << 10)
 #define HC_DEFAULT_DYNAMIC_SHARED (48u << 10)
@@ -89,7 +91,7 @@ struct hc_context {
 	bool primary, dead;
 	struct hc_context *next_dead;
 	unsigned flags, api_version;
-	CUresult sticky; /* atomic access */
+	CUresult sticky;           /* atomic access */
 	struct hc_stream *streams; /* all, legacy first in time */
 	struct hc_stream *legacy;
 	struct hc_module *modules;
@@ -115,15 +117,23 @@ void hc_context_fail(struct hc_context *context, CUresult result);
 CUresult hc_context_sticky(const struct hc_context *context);
 CUresult hc_context_drain(struct hc_context *context); /* waits for all work; no state lock held */
 
-/* ---- memory ------------------------------------------------------------------------------------------------------- */
-enum hc_memory_kind { HC_MEMORY_DEVICE = 1, HC_MEMORY_MANAGED, HC_MEMORY_HOST, HC_MEMORY_REGISTERED, HC_MEMORY_MAPPED, HC_MEMORY_GLOBAL };
+/* ---- memory -------------------------------------------------------------------------------------------------------
+ */
+enum hc_memory_kind {
+	HC_MEMORY_DEVICE = 1,
+	HC_MEMORY_MANAGED,
+	HC_MEMORY_HOST,
+	HC_MEMORY_REGISTERED,
+	HC_MEMORY_MAPPED,
+	HC_MEMORY_GLOBAL
+};
 
 struct hc_memory {
 	enum hc_memory_kind kind;
 	uint64_t address;
-	size_t size;     /* as asked for */
-	size_t extent;   /* address space taken, bytes */
-	size_t charged;  /* of the device's capacity */
+	size_t size;    /* as asked for */
+	size_t extent;  /* address space taken, bytes */
+	size_t charged; /* of the device's capacity */
 	uint64_t id;
 	struct hc_context *context;
 	struct hc_device *device;
@@ -138,16 +148,17 @@ CUresult hc_space_take(uint64_t *address, size_t size, size_t alignment, uint64_
 void hc_space_give(uint64_t address, size_t size);
 CUresult hc_space_blank(uint64_t address, size_t size); /* no access, contents gone */
 
-CUresult hc_memory_add(struct hc_memory *memory); /* takes ownership of memory on success */
-struct hc_memory *hc_memory_at(uint64_t address); /* state lock held; NULL when no live memory holds it */
-void hc_memory_forget(struct hc_memory *memory);  /* out of the table, and freed */
+CUresult hc_memory_add(struct hc_memory *memory);      /* takes ownership of memory on success */
+struct hc_memory *hc_memory_at(uint64_t address);      /* state lock held; NULL when no live memory holds it */
+void hc_memory_forget(struct hc_memory *memory);       /* out of the table, and freed */
 bool hc_memory_covers(uint64_t address, size_t bytes); /* live memory all along; takes the state lock */
 bool hc_memory_is_pinned(uint64_t address);            /* host memory that the device may read later */
 void hc_memory_drop_context(struct hc_context *context);
 CUresult hc_device_charge(struct hc_device *device, size_t bytes);
 void hc_device_credit(struct hc_device *device, size_t bytes);
 
-/* ---- images, modules, functions ----------------------------------------------------------------------------------- */
+/* ---- images, modules, functions -----------------------------------------------------------------------------------
+ */
 struct hc_symbol {
 	char *name;
 	uint64_t value;
@@ -205,12 +216,15 @@ struct hc_library {
 	struct hc_library *next;
 };
 
-CUresult hc_module_make(struct hc_image *image, struct hc_context *context, struct hc_library *library, struct hc_module **module);
+CUresult hc_module_make(struct hc_image *image, struct hc_context *context, struct hc_library *library,
+			struct hc_module **module);
 void hc_module_destroy(struct hc_module *module);
 void hc_library_drop_context(struct hc_context *context);
-CUresult hc_function_resolve(CUfunction handle, struct hc_function **function); /* CUfunction or CUkernel; state lock held */
+CUresult hc_function_resolve(CUfunction handle,
+			     struct hc_function **function); /* CUfunction or CUkernel; state lock held */
 
-/* ---- work --------------------------------------------------------------------------------------------------------- */
+/* ---- work ---------------------------------------------------------------------------------------------------------
+ */
 struct hc_launch {
 	struct hc_image *image; /* a reference */
 	const struct hc_symbol *symbol;
@@ -236,8 +250,8 @@ struct hc_fill {
 CUresult hc_execute_launch(const struct hc_launch *launch);
 CUresult hc_execute_copy(const struct hc_copy *copy);
 CUresult hc_execute_fill(const struct hc_fill *fill);
-void hc_executor_start(void);  /* takes the fault signals, unless it has them already */
-void hc_executor_leave(void);  /* what this thread held for running kernels is freed */
+void hc_executor_start(void); /* takes the fault signals, unless it has them already */
+void hc_executor_leave(void); /* what this thread held for running kernels is freed */
 int hc_thread_start(pthread_t *thread, void *(*main)(void *), void *argument); /* with the host's signals blocked */
 
 struct hc_op {
@@ -246,10 +260,10 @@ struct hc_op {
 	uint64_t done_ns;
 	struct hc_op *next;
 	struct hc_context *context;
-	CUresult (*run)(struct hc_op *op);     /* NULL for a mere marker */
-	void (*release)(struct hc_op *op);     /* frees the payload, also when the run was skipped */
-	bool always;                           /* runs after a sticky error too */
-	void *owned;                           /* freed with the operation */
+	CUresult (*run)(struct hc_op *op); /* NULL for a mere marker */
+	void (*release)(struct hc_op *op); /* frees the payload, also when the run was skipped */
+	bool always;                       /* runs after a sticky error too */
+	void *owned;                       /* freed with the operation */
 	struct hc_op **waits;
 	size_t wait_count;
 	union {
@@ -304,7 +318,7 @@ struct hc_event {
 
 struct hc_op *hc_op_new(CUresult (*run)(struct hc_op *), void (*release)(struct hc_op *));
 void hc_op_unref(struct hc_op *op);
-bool hc_op_wait_for(struct hc_op *op, struct hc_op *other); /* op runs after other */
+bool hc_op_wait_for(struct hc_op *op, struct hc_op *other);        /* op runs after other */
 CUresult hc_op_submit(struct hc_stream *stream, struct hc_op *op); /* takes over op, also on failure */
 /* As submit, but hands back a reference for hc_op_join. */
 CUresult hc_op_submit_keep(struct hc_stream *stream, struct hc_op *op, struct hc_op **kept);
@@ -317,7 +331,8 @@ void hc_stream_finish(struct hc_stream *stream); /* drains, joins the worker, fr
 CUresult hc_stream_join(struct hc_stream *stream);
 struct hc_op *hc_stream_last(struct hc_stream *stream); /* a reference, or NULL */
 
-/* ---- capture ------------------------------------------------------------------------------------------------------ */
+/* ---- capture ------------------------------------------------------------------------------------------------------
+ */
 struct hc_capture {
 	uint64_t id;
 	struct hc_graph *graph;
@@ -339,7 +354,8 @@ void hc_capture_drop_stream(struct hc_stream *stream);
 void hc_front_clear(struct hc_front *front);
 bool hc_front_add(struct hc_front *front, struct hc_node *node, const CUgraphEdgeData *data);
 
-/* ---- graphs ------------------------------------------------------------------------------------------------------- */
+/* ---- graphs -------------------------------------------------------------------------------------------------------
+ */
 struct hc_node_kernel {
 	CUfunction func;
 	CUkernel kern;
@@ -356,7 +372,7 @@ struct hc_node_kernel {
 struct hc_node {
 	CUgraphNodeType type;
 	struct hc_graph *graph;
-	uint64_t id; /* position of creation, for matching and cycle checks */
+	uint64_t id;          /* position of creation, for matching and cycle checks */
 	struct hc_front from; /* incoming edges */
 	uint64_t mark;        /* scratch of walks */
 	union {
@@ -392,8 +408,9 @@ CUresult hc_node_set_kernel(struct hc_node *node, const CUDA_KERNEL_NODE_PARAMS 
 CUresult hc_node_copy_content(struct hc_node *to, const struct hc_node *from);
 void hc_node_clear_content(struct hc_node *node);
 
-CUresult hc_launch_make(CUfunction handle, const unsigned grid[3], const unsigned block[3], unsigned shared, void **kernel_params,
-                        void **extra, struct hc_launch *launch, struct hc_function **function); /* state lock held */
+CUresult hc_launch_make(CUfunction handle, const unsigned grid[3], const unsigned block[3], unsigned shared,
+			void **kernel_params, void **extra, struct hc_launch *launch,
+			struct hc_function **function); /* state lock held */
 void hc_launch_finish(struct hc_launch *launch);
 CUresult hc_copy_make(const CUDA_MEMCPY3D *params, struct hc_copy *copy);
 CUresult hc_fill_make(const CUDA_MEMSET_NODE_PARAMS *params, struct hc_fill *fill);

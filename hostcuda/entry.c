@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The exported functions: each one passes the gate (initialised, context, sticky error, named fault, capture) and goes on. */
+/* The exported functions: each one passes the gate (initialised, context, sticky error, named fault, capture) and goes
+ * on. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,92 +19,92 @@ enum {
 #define DEVICE (NO_CONTEXT | NO_STICKY)
 
 static const uint8_t gate_flags[HC_INDEX_COUNT] = {
-	[HC_INDEX_cuInit] = FREE,
-	[HC_INDEX_cuDriverGetVersion] = FREE,
-	[HC_INDEX_cuGetProcAddress] = FREE,
-	[HC_INDEX_cuGetProcAddress_v2] = FREE,
-	[HC_INDEX_cuGetErrorName] = FREE,
-	[HC_INDEX_cuGetErrorString] = FREE,
-	[HC_INDEX_cuGetExportTable] = FREE,
-	[HC_INDEX_cuThreadExchangeStreamCaptureMode] = FREE,
-	[HC_INDEX_cuModuleGetLoadingMode] = DEVICE,
-	[HC_INDEX_cuDeviceGet] = DEVICE,
-	[HC_INDEX_cuDeviceGetCount] = DEVICE,
-	[HC_INDEX_cuDeviceGetName] = DEVICE,
-	[HC_INDEX_cuDeviceGetUuid_v2] = DEVICE,
-	[HC_INDEX_cuDeviceGetAttribute] = DEVICE,
-	[HC_INDEX_cuDeviceTotalMem_v2] = DEVICE,
-	[HC_INDEX_cuDevicePrimaryCtxRetain] = DEVICE,
-	[HC_INDEX_cuDevicePrimaryCtxRelease_v2] = DEVICE,
-	[HC_INDEX_cuDevicePrimaryCtxReset_v2] = DEVICE,
-	[HC_INDEX_cuDevicePrimaryCtxGetState] = DEVICE,
-	[HC_INDEX_cuDevicePrimaryCtxSetFlags_v2] = DEVICE,
-	[HC_INDEX_cuDeviceGetDefaultMemPool] = DEVICE,
-	[HC_INDEX_cuCtxCreate_v2] = DEVICE,
-	[HC_INDEX_cuCtxCreate_v3] = DEVICE,
-	[HC_INDEX_cuCtxCreate_v4] = DEVICE,
-	[HC_INDEX_cuCtxDestroy_v2] = DEVICE,
-	[HC_INDEX_cuCtxGetCurrent] = DEVICE,
-	[HC_INDEX_cuCtxSetCurrent] = DEVICE,
-	[HC_INDEX_cuCtxPushCurrent_v2] = DEVICE,
-	[HC_INDEX_cuCtxPopCurrent_v2] = DEVICE,
-	[HC_INDEX_cuCtxGetApiVersion] = DEVICE,
-	[HC_INDEX_cuMemGetAllocationGranularity] = NO_CONTEXT,
-	[HC_INDEX_cuMemAddressReserve] = NO_CONTEXT,
-	[HC_INDEX_cuMemAddressFree] = DEVICE,
-	[HC_INDEX_cuMemCreate] = NO_CONTEXT,
-	[HC_INDEX_cuMemRelease] = DEVICE,
-	[HC_INDEX_cuMemMap] = NO_CONTEXT,
-	[HC_INDEX_cuMemUnmap] = DEVICE,
-	[HC_INDEX_cuMemSetAccess] = NO_CONTEXT,
-	[HC_INDEX_cuMemGetAccess] = NO_CONTEXT,
-	[HC_INDEX_cuMemExportToShareableHandle] = NO_CONTEXT,
-	[HC_INDEX_cuMemImportFromShareableHandle] = NO_CONTEXT,
-	[HC_INDEX_cuMemRetainAllocationHandle] = NO_CONTEXT,
-	[HC_INDEX_cuMemGetAllocationPropertiesFromHandle] = NO_CONTEXT,
-	[HC_INDEX_cuMemPoolCreate] = NO_CONTEXT,
-	[HC_INDEX_cuMemPoolDestroy] = DEVICE,
-	[HC_INDEX_cuPointerGetAttribute] = NO_CONTEXT,
-	[HC_INDEX_cuLibraryUnload] = DEVICE,
-	[HC_INDEX_cuLibraryLoadData] = NO_CONTEXT,
-	[HC_INDEX_cuLibraryLoadFromFile] = NO_CONTEXT,
-	[HC_INDEX_cuLibraryGetKernel] = NO_CONTEXT,
-	[HC_INDEX_cuLibraryGetKernelCount] = NO_CONTEXT,
-	[HC_INDEX_cuLibraryEnumerateKernels] = NO_CONTEXT,
-	[HC_INDEX_cuKernelGetName] = NO_CONTEXT,
-	[HC_INDEX_cuKernelGetLibrary] = NO_CONTEXT,
-	[HC_INDEX_cuKernelGetParamInfo] = NO_CONTEXT,
-	[HC_INDEX_cuStreamDestroy_v2] = DEVICE,
-	[HC_INDEX_cuEventDestroy_v2] = DEVICE,
-	[HC_INDEX_cuGraphDestroy] = DEVICE,
-	[HC_INDEX_cuGraphExecDestroy] = DEVICE,
-	[HC_INDEX_cuGraphCreate] = NO_CONTEXT,
-	[HC_INDEX_cuGraphGetNodes] = NO_CONTEXT,
-	[HC_INDEX_cuGraphGetEdges] = NO_CONTEXT,
-	[HC_INDEX_cuGraphGetEdges_v2] = NO_CONTEXT,
-	[HC_INDEX_cuGraphNodeGetType] = NO_CONTEXT,
-	[HC_INDEX_cuTensorMapEncodeTiled] = FREE,
-	[HC_INDEX_cuTensorMapReplaceAddress] = FREE,
-	[HC_INDEX_cuMemAlloc_v2] = UNSAFE,
-	[HC_INDEX_cuMemAllocPitch_v2] = UNSAFE,
-	[HC_INDEX_cuMemAllocManaged] = UNSAFE,
-	[HC_INDEX_cuMemFree_v2] = UNSAFE | NO_STICKY,
-	[HC_INDEX_cuMemHostAlloc] = UNSAFE,
-	[HC_INDEX_cuMemAllocHost_v2] = UNSAFE,
-	[HC_INDEX_cuMemFreeHost] = UNSAFE | NO_STICKY,
-	[HC_INDEX_cuMemHostRegister_v2] = UNSAFE,
-	[HC_INDEX_cuMemHostUnregister] = UNSAFE | NO_STICKY,
-	[HC_INDEX_cuMemcpy] = UNSAFE,
-	[HC_INDEX_cuMemcpyHtoD_v2] = UNSAFE,
-	[HC_INDEX_cuMemcpyDtoH_v2] = UNSAFE,
-	[HC_INDEX_cuMemcpyDtoD_v2] = UNSAFE,
-	[HC_INDEX_cuMemsetD8_v2] = UNSAFE,
-	[HC_INDEX_cuMemsetD16_v2] = UNSAFE,
-	[HC_INDEX_cuMemsetD32_v2] = UNSAFE,
-	[HC_INDEX_cuCtxSynchronize] = UNSAFE,
-	[HC_INDEX_cuEventQuery] = UNSAFE,
-	[HC_INDEX_cuEventSynchronize] = UNSAFE,
-	[HC_INDEX_cuModuleUnload] = UNSAFE | NO_STICKY,
+    [HC_INDEX_cuInit] = FREE,
+    [HC_INDEX_cuDriverGetVersion] = FREE,
+    [HC_INDEX_cuGetProcAddress] = FREE,
+    [HC_INDEX_cuGetProcAddress_v2] = FREE,
+    [HC_INDEX_cuGetErrorName] = FREE,
+    [HC_INDEX_cuGetErrorString] = FREE,
+    [HC_INDEX_cuGetExportTable] = FREE,
+    [HC_INDEX_cuThreadExchangeStreamCaptureMode] = FREE,
+    [HC_INDEX_cuModuleGetLoadingMode] = DEVICE,
+    [HC_INDEX_cuDeviceGet] = DEVICE,
+    [HC_INDEX_cuDeviceGetCount] = DEVICE,
+    [HC_INDEX_cuDeviceGetName] = DEVICE,
+    [HC_INDEX_cuDeviceGetUuid_v2] = DEVICE,
+    [HC_INDEX_cuDeviceGetAttribute] = DEVICE,
+    [HC_INDEX_cuDeviceTotalMem_v2] = DEVICE,
+    [HC_INDEX_cuDevicePrimaryCtxRetain] = DEVICE,
+    [HC_INDEX_cuDevicePrimaryCtxRelease_v2] = DEVICE,
+    [HC_INDEX_cuDevicePrimaryCtxReset_v2] = DEVICE,
+    [HC_INDEX_cuDevicePrimaryCtxGetState] = DEVICE,
+    [HC_INDEX_cuDevicePrimaryCtxSetFlags_v2] = DEVICE,
+    [HC_INDEX_cuDeviceGetDefaultMemPool] = DEVICE,
+    [HC_INDEX_cuCtxCreate_v2] = DEVICE,
+    [HC_INDEX_cuCtxCreate_v3] = DEVICE,
+    [HC_INDEX_cuCtxCreate_v4] = DEVICE,
+    [HC_INDEX_cuCtxDestroy_v2] = DEVICE,
+    [HC_INDEX_cuCtxGetCurrent] = DEVICE,
+    [HC_INDEX_cuCtxSetCurrent] = DEVICE,
+    [HC_INDEX_cuCtxPushCurrent_v2] = DEVICE,
+    [HC_INDEX_cuCtxPopCurrent_v2] = DEVICE,
+    [HC_INDEX_cuCtxGetApiVersion] = DEVICE,
+    [HC_INDEX_cuMemGetAllocationGranularity] = NO_CONTEXT,
+    [HC_INDEX_cuMemAddressReserve] = NO_CONTEXT,
+    [HC_INDEX_cuMemAddressFree] = DEVICE,
+    [HC_INDEX_cuMemCreate] = NO_CONTEXT,
+    [HC_INDEX_cuMemRelease] = DEVICE,
+    [HC_INDEX_cuMemMap] = NO_CONTEXT,
+    [HC_INDEX_cuMemUnmap] = DEVICE,
+    [HC_INDEX_cuMemSetAccess] = NO_CONTEXT,
+    [HC_INDEX_cuMemGetAccess] = NO_CONTEXT,
+    [HC_INDEX_cuMemExportToShareableHandle] = NO_CONTEXT,
+    [HC_INDEX_cuMemImportFromShareableHandle] = NO_CONTEXT,
+    [HC_INDEX_cuMemRetainAllocationHandle] = NO_CONTEXT,
+    [HC_INDEX_cuMemGetAllocationPropertiesFromHandle] = NO_CONTEXT,
+    [HC_INDEX_cuMemPoolCreate] = NO_CONTEXT,
+    [HC_INDEX_cuMemPoolDestroy] = DEVICE,
+    [HC_INDEX_cuPointerGetAttribute] = NO_CONTEXT,
+    [HC_INDEX_cuLibraryUnload] = DEVICE,
+    [HC_INDEX_cuLibraryLoadData] = NO_CONTEXT,
+    [HC_INDEX_cuLibraryLoadFromFile] = NO_CONTEXT,
+    [HC_INDEX_cuLibraryGetKernel] = NO_CONTEXT,
+    [HC_INDEX_cuLibraryGetKernelCount] = NO_CONTEXT,
+    [HC_INDEX_cuLibraryEnumerateKernels] = NO_CONTEXT,
+    [HC_INDEX_cuKernelGetName] = NO_CONTEXT,
+    [HC_INDEX_cuKernelGetLibrary] = NO_CONTEXT,
+    [HC_INDEX_cuKernelGetParamInfo] = NO_CONTEXT,
+    [HC_INDEX_cuStreamDestroy_v2] = DEVICE,
+    [HC_INDEX_cuEventDestroy_v2] = DEVICE,
+    [HC_INDEX_cuGraphDestroy] = DEVICE,
+    [HC_INDEX_cuGraphExecDestroy] = DEVICE,
+    [HC_INDEX_cuGraphCreate] = NO_CONTEXT,
+    [HC_INDEX_cuGraphGetNodes] = NO_CONTEXT,
+    [HC_INDEX_cuGraphGetEdges] = NO_CONTEXT,
+    [HC_INDEX_cuGraphGetEdges_v2] = NO_CONTEXT,
+    [HC_INDEX_cuGraphNodeGetType] = NO_CONTEXT,
+    [HC_INDEX_cuTensorMapEncodeTiled] = FREE,
+    [HC_INDEX_cuTensorMapReplaceAddress] = FREE,
+    [HC_INDEX_cuMemAlloc_v2] = UNSAFE,
+    [HC_INDEX_cuMemAllocPitch_v2] = UNSAFE,
+    [HC_INDEX_cuMemAllocManaged] = UNSAFE,
+    [HC_INDEX_cuMemFree_v2] = UNSAFE | NO_STICKY,
+    [HC_INDEX_cuMemHostAlloc] = UNSAFE,
+    [HC_INDEX_cuMemAllocHost_v2] = UNSAFE,
+    [HC_INDEX_cuMemFreeHost] = UNSAFE | NO_STICKY,
+    [HC_INDEX_cuMemHostRegister_v2] = UNSAFE,
+    [HC_INDEX_cuMemHostUnregister] = UNSAFE | NO_STICKY,
+    [HC_INDEX_cuMemcpy] = UNSAFE,
+    [HC_INDEX_cuMemcpyHtoD_v2] = UNSAFE,
+    [HC_INDEX_cuMemcpyDtoH_v2] = UNSAFE,
+    [HC_INDEX_cuMemcpyDtoD_v2] = UNSAFE,
+    [HC_INDEX_cuMemsetD8_v2] = UNSAFE,
+    [HC_INDEX_cuMemsetD16_v2] = UNSAFE,
+    [HC_INDEX_cuMemsetD32_v2] = UNSAFE,
+    [HC_INDEX_cuCtxSynchronize] = UNSAFE,
+    [HC_INDEX_cuEventQuery] = UNSAFE,
+    [HC_INDEX_cuEventSynchronize] = UNSAFE,
+    [HC_INDEX_cuModuleUnload] = UNSAFE | NO_STICKY,
 };
 
 static const char *const entry_names[HC_INDEX_COUNT] = {
@@ -111,7 +112,8 @@ static const char *const entry_names[HC_INDEX_COUNT] = {
 #include "driver/cuda_api.def"
 };
 
-/* ---- named faults: HOSTCUDA_FAULT=cuMemCreate:3:OUT_OF_MEMORY,cuX:*:ERR -------------------------------------------- */
+/* ---- named faults: HOSTCUDA_FAULT=cuMemCreate:3:OUT_OF_MEMORY,cuX:*:ERR --------------------------------------------
+ */
 struct fault {
 	char name[96];
 	unsigned long at; /* 0: every call */
@@ -148,7 +150,8 @@ static void parse_fault(char *text)
 	}
 	*at++ = *error++ = '\0';
 	if (!parse_error(error, &fault->result) || (strcmp(at, "*") && !strtoul(at, NULL, 10))) {
-		fprintf(stderr, "hostcuda: HOSTCUDA_FAULT: bad call number '%s' or error '%s' for %s\n", at, error, text);
+		fprintf(stderr, "hostcuda: HOSTCUDA_FAULT: bad call number '%s' or error '%s' for %s\n", at, error,
+			text);
 		return;
 	}
 	fault->at = strcmp(at, "*") ? strtoul(at, NULL, 10) : 0;
@@ -195,7 +198,8 @@ static CUresult pass_gate(enum hc_index index, const char *base)
 	return flags & UNSAFE ? hc_capture_unsafe() : CUDA_SUCCESS;
 }
 
-/* ---- the exports ---------------------------------------------------------------------------------------------------- */
+/* ---- the exports ----------------------------------------------------------------------------------------------------
+ */
 #define EXPORT __attribute__((visibility("default")))
 
 /* A row without an implementation of its own (the per-thread variants) stands after the one it varies. */
@@ -229,7 +233,8 @@ static void *const implementations[HC_INDEX_COUNT] = {
 #include "driver/cuda_api.def"
 #pragma GCC diagnostic pop
 
-/* ---- cuGetProcAddress ------------------------------------------------------------------------------------------------ */
+/* ---- cuGetProcAddress
+ * ------------------------------------------------------------------------------------------------ */
 struct row {
 	const char *base;
 	int version;
@@ -238,8 +243,8 @@ struct row {
 };
 
 static const struct row rows[] = {
-#define CU_ENTRY(symbol, base, version, need, hook, params, args) { #base, version, false, (void *)symbol },
-#define CU_ENTRY_TS(symbol, base, version, need, hook, params, args) { #base, version, true, (void *)symbol },
+#define CU_ENTRY(symbol, base, version, need, hook, params, args) {#base, version, false, (void *)symbol},
+#define CU_ENTRY_TS(symbol, base, version, need, hook, params, args) {#base, version, true, (void *)symbol},
 #include "driver/cuda_api.def"
 };
 
@@ -251,14 +256,15 @@ static const struct row *find_row(const char *name, int version, bool per_thread
 		if (strcmp(rows[i].base, name))
 			continue;
 		*known = true;
-		if (rows[i].per_thread == per_thread && rows[i].version <= version && (!best || rows[i].version >= best->version))
+		if (rows[i].per_thread == per_thread && rows[i].version <= version &&
+		    (!best || rows[i].version >= best->version))
 			best = &rows[i];
 	}
 	return best;
 }
 
 CUresult hc_cuGetProcAddress_v2(const char *symbol, void **pfn, int driverVersion, cuuint64_t flags,
-                                CUdriverProcAddressQueryResult *symbolFound)
+				CUdriverProcAddressQueryResult *symbolFound)
 {
 	if (!symbol || !pfn || flags > 3 || driverVersion > 13000)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -271,8 +277,8 @@ CUresult hc_cuGetProcAddress_v2(const char *symbol, void **pfn, int driverVersio
 	*pfn = row ? row->address : NULL;
 	if (symbolFound)
 		*symbolFound = row     ? CU_GET_PROC_ADDRESS_SUCCESS
-		               : known ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
-		                       : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+			       : known ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
+				       : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
 	return CUDA_SUCCESS; /* cuda.h: also when there is no such function; then *pfn is NULL */
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs kernels block by block on a shared pool of threads, and copies and fills; a memory fault is caught and reported. */
+/* Runs kernels block by block on a shared pool of threads, and copies and fills; a memory fault is caught and reported.
+ */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -10,7 +11,8 @@
 #include "base/clock.h"
 #include "hostcuda/device_state.h"
 
-/* ---- faults ----------------------------------------------------------------------------------------------------------- */
+/* ---- faults
+ * ----------------------------------------------------------------------------------------------------------- */
 static _Thread_local sigjmp_buf *fault_jump; /* set while this thread does device work */
 static struct sigaction before_segv, before_bus;
 
@@ -29,7 +31,7 @@ static void on_fault(int number, siginfo_t *info, void *machine)
 
 static void take_signal(int number, struct sigaction *before)
 {
-	struct sigaction now, ours = { .sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK };
+	struct sigaction now, ours = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK};
 	if (sigaction(number, NULL, &now) || ((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_fault))
 		return;
 	*before = now;
@@ -72,7 +74,8 @@ int hc_thread_start(pthread_t *thread, void *(*main)(void *), void *argument)
 	return failed;
 }
 
-/* ---- blocks ----------------------------------------------------------------------------------------------------------- */
+/* ---- blocks
+ * ----------------------------------------------------------------------------------------------------------- */
 struct job {
 	const struct hc_launch *launch;
 	const struct hostcuda_kernel *kernel;
@@ -116,7 +119,7 @@ static void run_blocks(void *argument)
 {
 	struct job *job = argument;
 	const struct hc_launch *launch = job->launch;
-	struct hostcuda_block block = { .shared_bytes = launch->shared, .shared = shared_memory };
+	struct hostcuda_block block = {.shared_bytes = launch->shared, .shared = shared_memory};
 	memcpy(block.grid_dim, launch->grid, sizeof(block.grid_dim));
 	memcpy(block.block_dim, launch->block, sizeof(block.block_dim));
 	while (!__atomic_load_n(&job->faulted, __ATOMIC_RELAXED)) {
@@ -141,7 +144,8 @@ static void take_part(struct job *job)
 static struct job *job_with_work(void)
 {
 	for (struct job *job = jobs; job; job = job->next_job)
-		if (__atomic_load_n(&job->next, __ATOMIC_RELAXED) < job->blocks && !__atomic_load_n(&job->faulted, __ATOMIC_RELAXED))
+		if (__atomic_load_n(&job->next, __ATOMIC_RELAXED) < job->blocks &&
+		    !__atomic_load_n(&job->faulted, __ATOMIC_RELAXED))
 			return job;
 	return NULL;
 }
@@ -206,9 +210,9 @@ static void take_back(struct job *job)
 
 CUresult hc_execute_launch(const struct hc_launch *launch)
 {
-	struct job job = { .launch = launch,
-		           .kernel = (const struct hostcuda_kernel *)(launch->image->base + launch->symbol->value),
-		           .blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2] };
+	struct job job = {.launch = launch,
+			  .kernel = (const struct hostcuda_kernel *)(launch->image->base + launch->symbol->value),
+			  .blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2]};
 	bool alone = job.blocks == 1;
 	if (!alone)
 		share(&job);
@@ -218,14 +222,15 @@ CUresult hc_execute_launch(const struct hc_launch *launch)
 	return job.faulted ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_SUCCESS;
 }
 
-/* ---- copies and fills --------------------------------------------------------------------------------------------------- */
+/* ---- copies and fills
+ * --------------------------------------------------------------------------------------------------- */
 static void run_copy(void *argument)
 {
 	const struct hc_copy *copy = argument;
 	for (size_t z = 0; z < copy->depth; z++)
 		for (size_t y = 0; y < copy->height; y++)
 			memmove((void *)(copy->to + z * copy->to_slice + y * copy->to_pitch),
-			        (const void *)(copy->from + z * copy->from_slice + y * copy->from_pitch), copy->width);
+				(const void *)(copy->from + z * copy->from_slice + y * copy->from_pitch), copy->width);
 }
 
 static double link_speed(void)
@@ -242,7 +247,7 @@ static void wait_for_link(const struct hc_copy *copy, uint64_t started)
 	if (speed == 0)
 		return;
 	uint64_t due = started + (uint64_t)((double)copy->width * (double)copy->height * (double)copy->depth / speed);
-	struct timespec until = { (time_t)(due / 1000000000u), (long)(due % 1000000000u) };
+	struct timespec until = {(time_t)(due / 1000000000u), (long)(due % 1000000000u)};
 	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) != 0)
 		;
 }

@@ -239,7 +239,8 @@ CUresult hc_cuFuncLoad(CUfunction hfunc)
 	return hc_image_load(function->image);
 }
 
-CUresult hc_cuOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, CUfunction func, int blockSize, size_t dynamicSMemSize)
+CUresult hc_cuOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, CUfunction func, int blockSize,
+							size_t dynamicSMemSize)
 {
 	HC_STATE_GUARD();
 	if (!numBlocks || blockSize <= 0 || blockSize > 1024)

@@ -119,7 +119,8 @@ CUresult hc_graph_copy(const struct hc_graph *graph, struct hc_graph **made)
 	for (size_t i = 0; result == CUDA_SUCCESS && i < graph->count; i++) {
 		const struct hc_front *from = &graph->nodes[i]->from;
 		for (size_t j = 0; j < from->count; j++)
-			if (!hc_front_add(&copy->nodes[i]->from, copy->nodes[from->items[j].node->id], &from->items[j].data))
+			if (!hc_front_add(&copy->nodes[i]->from, copy->nodes[from->items[j].node->id],
+					  &from->items[j].data))
 				result = CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	if (result != CUDA_SUCCESS) {
@@ -179,7 +180,8 @@ static bool is_plain(const CUgraphEdgeData *data)
 	return !memcmp(data, &plain_edge, sizeof(*data));
 }
 
-CUresult hc_cuGraphGetEdges_v2(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *edgeData, size_t *numEdges)
+CUresult hc_cuGraphGetEdges_v2(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *edgeData,
+			       size_t *numEdges)
 {
 	HC_STATE_GUARD();
 	struct hc_graph *graph = graph_of(hGraph);
@@ -209,7 +211,8 @@ CUresult hc_cuGraphGetEdges(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to, 
 	return hc_cuGraphGetEdges_v2(hGraph, from, to, NULL, numEdges);
 }
 
-CUresult hc_cuGraphNodeGetDependencies_v2(CUgraphNode hNode, CUgraphNode *dependencies, CUgraphEdgeData *edgeData, size_t *numDependencies)
+CUresult hc_cuGraphNodeGetDependencies_v2(CUgraphNode hNode, CUgraphNode *dependencies, CUgraphEdgeData *edgeData,
+					  size_t *numDependencies)
 {
 	HC_STATE_GUARD();
 	struct hc_node *node = node_of(hNode);
@@ -241,7 +244,8 @@ static bool edge_allowed(const struct hc_node *from, const struct hc_node *to, c
 		return false;
 	if (data->type == CU_GRAPH_DEPENDENCY_TYPE_DEFAULT)
 		return data->from_port == CU_GRAPH_KERNEL_NODE_PORT_DEFAULT;
-	bool port = data->from_port == CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC || data->from_port == CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER;
+	bool port = data->from_port == CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC ||
+		    data->from_port == CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER;
 	return data->type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC && port && from->type == CU_GRAPH_NODE_TYPE_KERNEL &&
 	       to->type == CU_GRAPH_NODE_TYPE_KERNEL;
 }
@@ -254,8 +258,8 @@ static bool depends_directly(const struct hc_node *node, const struct hc_node *o
 	return false;
 }
 
-CUresult hc_cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edgeData,
-                                      size_t numDependencies)
+CUresult hc_cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
+				      const CUgraphEdgeData *edgeData, size_t numDependencies)
 {
 	HC_STATE_GUARD();
 	struct hc_graph *graph = graph_of(hGraph);
@@ -265,7 +269,8 @@ CUresult hc_cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode *from, c
 		struct hc_node *source = node_of(from[i]), *target = node_of(to[i]);
 		if (!source || !target || source == target || source->graph != graph || target->graph != graph)
 			return CUDA_ERROR_INVALID_VALUE;
-		if (depends_directly(target, source) || !edge_allowed(source, target, edgeData ? &edgeData[i] : &plain_edge))
+		if (depends_directly(target, source) ||
+		    !edge_allowed(source, target, edgeData ? &edgeData[i] : &plain_edge))
 			return CUDA_ERROR_INVALID_VALUE;
 	}
 	for (size_t i = 0; i < numDependencies; i++)
@@ -274,7 +279,8 @@ CUresult hc_cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode *from, c
 	return CUDA_SUCCESS;
 }
 
-CUresult hc_cuGraphAddDependencies(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to, size_t numDependencies)
+CUresult hc_cuGraphAddDependencies(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
+				   size_t numDependencies)
 {
 	return hc_cuGraphAddDependencies_v2(hGraph, from, to, NULL, numDependencies);
 }

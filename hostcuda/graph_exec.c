@@ -9,9 +9,9 @@
 struct hc_plan {
 	int refs;
 	struct hc_graph *graph;
-	size_t *order;            /* positions of nodes, each after those it depends on */
+	size_t *order;             /* positions of nodes, each after those it depends on */
 	struct hc_plan **children; /* by position; NULL but for child graphs */
-	CUgraphNode *sources;     /* by position: the node this one was copied from */
+	CUgraphNode *sources;      /* by position: the node this one was copied from */
 };
 
 struct exec {
@@ -96,7 +96,8 @@ static CUresult plan_make(const struct hc_graph *graph, struct hc_plan **made)
 	return CUDA_SUCCESS;
 }
 
-/* ---- running ------------------------------------------------------------------------------------------------------------ */
+/* ---- running
+ * ------------------------------------------------------------------------------------------------------------ */
 static void record_event(struct hc_event *event, struct hc_context *context)
 {
 	struct hc_op *marker = hc_op_new(NULL, NULL);
@@ -169,7 +170,8 @@ static void release_graph(struct hc_op *op)
 	plan_unref(op->plan);
 }
 
-/* ---- entry points ------------------------------------------------------------------------------------------------------- */
+/* ---- entry points
+ * ------------------------------------------------------------------------------------------------------- */
 static struct exec *exec_of(CUgraphExec handle)
 {
 	return hc_handle_kind(handle) == HC_EXEC ? (struct exec *)handle : NULL;
@@ -178,9 +180,11 @@ static struct exec *exec_of(CUgraphExec handle)
 CUresult hc_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags)
 {
 	HC_STATE_GUARD();
-	const unsigned long long known = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
-	                                 CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
-	if (!phGraphExec || hc_handle_kind(hGraph) != HC_GRAPH || (flags & ~(known | CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)))
+	const unsigned long long known = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
+					 CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
+					 CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+	if (!phGraphExec || hc_handle_kind(hGraph) != HC_GRAPH ||
+	    (flags & ~(known | CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)
 		return CUDA_ERROR_NOT_SUPPORTED;
@@ -201,15 +205,16 @@ CUresult hc_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph
 	return CUDA_SUCCESS;
 }
 
-CUresult hc_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph, CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
+CUresult hc_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
+					 CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
 {
 	if (!instantiateParams)
 		return CUDA_ERROR_INVALID_VALUE;
 	CUresult result = hc_cuGraphInstantiateWithFlags(phGraphExec, hGraph, instantiateParams->flags);
 	instantiateParams->hErrNode_out = NULL;
 	instantiateParams->result_out = result == CUDA_SUCCESS               ? CUDA_GRAPH_INSTANTIATE_SUCCESS
-	                                : result == CUDA_ERROR_INVALID_VALUE ? CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE
-	                                                                     : CUDA_GRAPH_INSTANTIATE_ERROR;
+					: result == CUDA_ERROR_INVALID_VALUE ? CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE
+									     : CUDA_GRAPH_INSTANTIATE_ERROR;
 	return result;
 }
 
@@ -274,7 +279,8 @@ CUresult hc_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
 	return CUDA_SUCCESS;
 }
 
-/* ---- updates ------------------------------------------------------------------------------------------------------------ */
+/* ---- updates
+ * ------------------------------------------------------------------------------------------------------------ */
 /* Whether node i of both graphs has the same type and the same dependencies. */
 static CUgraphExecUpdateResult compare_node(const struct hc_graph *old, const struct hc_graph *new, size_t i)
 {
@@ -287,7 +293,7 @@ static CUgraphExecUpdateResult compare_node(const struct hc_graph *old, const st
 		bool found = false;
 		for (size_t k = 0; k < b->from.count; k++)
 			found |= a->from.items[j].node->id == b->from.items[k].node->id &&
-			         !memcmp(&a->from.items[j].data, &b->from.items[k].data, sizeof(CUgraphEdgeData));
+				 !memcmp(&a->from.items[j].data, &b->from.items[k].data, sizeof(CUgraphEdgeData));
 		if (!found)
 			return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
 	}
@@ -305,7 +311,7 @@ static CUgraphExecUpdateResult compare_graphs(const struct hc_graph *old, const 
 			result = compare_graphs(old->nodes[i]->child, new->nodes[i]->child, node);
 		if (result != CU_GRAPH_EXEC_UPDATE_SUCCESS) {
 			if (!*node)
-				*node = (CUgraphNode)new->nodes[i];
+				*node = (CUgraphNode) new->nodes[i];
 			return result;
 		}
 	}
@@ -341,9 +347,10 @@ CUresult hc_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgraph
 	return CUDA_SUCCESS;
 }
 
-CUresult hc_cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *hErrorNode_out, CUgraphExecUpdateResult *updateResult_out)
+CUresult hc_cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *hErrorNode_out,
+			      CUgraphExecUpdateResult *updateResult_out)
 {
-	CUgraphExecUpdateResultInfo info = { 0 };
+	CUgraphExecUpdateResultInfo info = {0};
 	CUresult result = hc_cuGraphExecUpdate_v2(hGraphExec, hGraph, &info);
 	if (hErrorNode_out)
 		*hErrorNode_out = info.errorNode;
@@ -365,7 +372,8 @@ static struct hc_node *planned_node(struct hc_plan *plan, CUgraphNode source)
 	return NULL;
 }
 
-CUresult hc_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+CUresult hc_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
+					      const CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {
 	HC_STATE_GUARD();
 	struct exec *exec = exec_of(hGraphExec);

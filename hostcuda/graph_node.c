@@ -11,7 +11,8 @@ static struct hc_node *node_of(CUgraphNode handle, CUgraphNodeType type)
 	return node && node->type == type ? node : NULL;
 }
 
-/* ---- kernel nodes ------------------------------------------------------------------------------------------------------- */
+/* ---- kernel nodes
+ * ------------------------------------------------------------------------------------------------------- */
 /* Argument pointers (or the extra list) that lead into the node's own copy. */
 static CUresult point_arguments(struct hc_node_kernel *kernel)
 {
@@ -20,8 +21,8 @@ static CUresult point_arguments(struct hc_node_kernel *kernel)
 	kernel->kernel_params = NULL;
 	if (kernel->from_extra) {
 		kernel->extra_size = symbol->params_size;
-		void *list[5] = { CU_LAUNCH_PARAM_BUFFER_POINTER, kernel->launch.params, CU_LAUNCH_PARAM_BUFFER_SIZE, &kernel->extra_size,
-			          CU_LAUNCH_PARAM_END };
+		void *list[5] = {CU_LAUNCH_PARAM_BUFFER_POINTER, kernel->launch.params, CU_LAUNCH_PARAM_BUFFER_SIZE,
+				 &kernel->extra_size, CU_LAUNCH_PARAM_END};
 		memcpy(kernel->extra, list, sizeof(list));
 		return CUDA_SUCCESS;
 	}
@@ -35,12 +36,13 @@ static CUresult point_arguments(struct hc_node_kernel *kernel)
 
 CUresult hc_node_set_kernel(struct hc_node *node, const CUDA_KERNEL_NODE_PARAMS *params)
 {
-	const unsigned grid[3] = { params->gridDimX, params->gridDimY, params->gridDimZ };
-	const unsigned block[3] = { params->blockDimX, params->blockDimY, params->blockDimZ };
+	const unsigned grid[3] = {params->gridDimX, params->gridDimY, params->gridDimZ};
+	const unsigned block[3] = {params->blockDimX, params->blockDimY, params->blockDimZ};
 	CUfunction handle = params->func ? params->func : (CUfunction)params->kern;
 	struct hc_launch launch;
 	struct hc_function *function;
-	HC_TRY(hc_launch_make(handle, grid, block, params->sharedMemBytes, params->kernelParams, params->extra, &launch, &function));
+	HC_TRY(hc_launch_make(handle, grid, block, params->sharedMemBytes, params->kernelParams, params->extra, &launch,
+			      &function));
 	struct hc_node_kernel *kernel = &node->kernel;
 	hc_launch_finish(&kernel->launch);
 	kernel->launch = launch;
@@ -106,7 +108,7 @@ void hc_node_clear_content(struct hc_node *node)
 		hc_launch_finish(&node->kernel.launch);
 		free(node->kernel.kernel_params);
 		free(node->kernel.attributes);
-		node->kernel = (struct hc_node_kernel){ 0 };
+		node->kernel = (struct hc_node_kernel){0};
 	} else if (node->type == CU_GRAPH_NODE_TYPE_GRAPH) {
 		hc_graph_free(node->child);
 		node->child = NULL;
@@ -121,12 +123,18 @@ CUresult hc_cuGraphKernelNodeGetParams_v2(CUgraphNode hNode, CUDA_KERNEL_NODE_PA
 		return CUDA_ERROR_INVALID_VALUE;
 	const struct hc_node_kernel *kernel = &node->kernel;
 	const struct hc_launch *launch = &kernel->launch;
-	*nodeParams = (CUDA_KERNEL_NODE_PARAMS){
-		.func = kernel->func, .gridDimX = launch->grid[0], .gridDimY = launch->grid[1], .gridDimZ = launch->grid[2],
-		.blockDimX = launch->block[0], .blockDimY = launch->block[1], .blockDimZ = launch->block[2],
-		.sharedMemBytes = launch->shared, .kernelParams = kernel->kernel_params,
-		.extra = kernel->from_extra ? node->kernel.extra : NULL, .kern = kernel->kern, .ctx = kernel->ctx
-	};
+	*nodeParams = (CUDA_KERNEL_NODE_PARAMS){.func = kernel->func,
+						.gridDimX = launch->grid[0],
+						.gridDimY = launch->grid[1],
+						.gridDimZ = launch->grid[2],
+						.blockDimX = launch->block[0],
+						.blockDimY = launch->block[1],
+						.blockDimZ = launch->block[2],
+						.sharedMemBytes = launch->shared,
+						.kernelParams = kernel->kernel_params,
+						.extra = kernel->from_extra ? node->kernel.extra : NULL,
+						.kern = kernel->kern,
+						.ctx = kernel->ctx};
 	return CUDA_SUCCESS;
 }
 
@@ -137,7 +145,8 @@ CUresult hc_cuGraphKernelNodeSetParams_v2(CUgraphNode hNode, const CUDA_KERNEL_N
 	return node && nodeParams ? hc_node_set_kernel(node, nodeParams) : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* ---- attributes --------------------------------------------------------------------------------------------------------- */
+/* ---- attributes
+ * --------------------------------------------------------------------------------------------------------- */
 static CUlaunchAttribute *find_attribute(struct hc_node *node, CUlaunchAttributeID id)
 {
 	for (size_t i = 0; i < node->kernel.attribute_count; i++)
@@ -197,13 +206,14 @@ CUresult hc_cuGraphKernelNodeGetAttribute(CUgraphNode hNode, CUkernelNodeAttrID 
 	return CUDA_SUCCESS;
 }
 
-CUresult hc_cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr, const CUkernelNodeAttrValue *value)
+CUresult hc_cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr,
+					  const CUkernelNodeAttrValue *value)
 {
 	HC_STATE_GUARD();
 	struct hc_node *node = node_of(hNode, CU_GRAPH_NODE_TYPE_KERNEL);
 	if (!node || !value || !is_node_attribute(attr))
 		return CUDA_ERROR_INVALID_VALUE;
-	CUlaunchAttribute attribute = { .id = attr, .value = *value };
+	CUlaunchAttribute attribute = {.id = attr, .value = *value};
 	return hc_node_set_attribute(node, &attribute) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -219,19 +229,21 @@ CUresult hc_cuGraphKernelNodeCopyAttributes(CUgraphNode dst, CUgraphNode src)
 	return CUDA_SUCCESS;
 }
 
-/* ---- adding nodes ------------------------------------------------------------------------------------------------------- */
+/* ---- adding nodes
+ * ------------------------------------------------------------------------------------------------------- */
 struct adding {
 	CUgraphNode *out;
 	struct hc_node *node;
 };
 
-static CUresult add_begin(struct adding *adding, CUgraphNode *out, CUgraph hGraph, const CUgraphNode *dependencies, size_t count,
-                          CUgraphNodeType type)
+static CUresult add_begin(struct adding *adding, CUgraphNode *out, CUgraph hGraph, const CUgraphNode *dependencies,
+			  size_t count, CUgraphNodeType type)
 {
 	if (!out || hc_handle_kind(hGraph) != HC_GRAPH || (count && !dependencies))
 		return CUDA_ERROR_INVALID_VALUE;
 	for (size_t i = 0; i < count; i++)
-		if (hc_handle_kind(dependencies[i]) != HC_NODE || ((struct hc_node *)dependencies[i])->graph != (struct hc_graph *)hGraph)
+		if (hc_handle_kind(dependencies[i]) != HC_NODE ||
+		    ((struct hc_node *)dependencies[i])->graph != (struct hc_graph *)hGraph)
 			return CUDA_ERROR_INVALID_VALUE;
 	adding->out = out;
 	HC_TRY(hc_node_new((struct hc_graph *)hGraph, type, &adding->node));
@@ -256,8 +268,8 @@ static CUresult add_end(struct adding *adding, CUresult filled)
 	return CUDA_SUCCESS;
 }
 
-CUresult hc_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies,
-                                    const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+CUresult hc_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+				    size_t numDependencies, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {
 	HC_STATE_GUARD();
 	struct adding adding;
@@ -267,8 +279,8 @@ CUresult hc_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, co
 	return add_end(&adding, hc_node_set_kernel(adding.node, nodeParams));
 }
 
-CUresult hc_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies,
-                                 const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
+CUresult hc_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+				 size_t numDependencies, const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
 {
 	HC_STATE_GUARD();
 	struct adding adding;
@@ -289,8 +301,8 @@ CUresult hc_cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D *nodePar
 	return CUDA_SUCCESS;
 }
 
-CUresult hc_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies,
-                                 const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
+CUresult hc_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+				 size_t numDependencies, const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
 {
 	HC_STATE_GUARD();
 	struct adding adding;
@@ -311,7 +323,8 @@ CUresult hc_cuGraphMemsetNodeGetParams(CUgraphNode hNode, CUDA_MEMSET_NODE_PARAM
 	return CUDA_SUCCESS;
 }
 
-CUresult hc_cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies)
+CUresult hc_cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+				size_t numDependencies)
 {
 	HC_STATE_GUARD();
 	struct adding adding;
@@ -319,8 +332,8 @@ CUresult hc_cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const 
 	return add_end(&adding, CUDA_SUCCESS);
 }
 
-CUresult hc_cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies,
-                               const CUDA_HOST_NODE_PARAMS *nodeParams)
+CUresult hc_cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+			       size_t numDependencies, const CUDA_HOST_NODE_PARAMS *nodeParams)
 {
 	HC_STATE_GUARD();
 	struct adding adding;
@@ -341,12 +354,13 @@ static bool contains_graph(const struct hc_graph *graph, const struct hc_graph *
 	return false;
 }
 
-CUresult hc_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies,
-                                     CUgraph childGraph)
+CUresult hc_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+				     size_t numDependencies, CUgraph childGraph)
 {
 	HC_STATE_GUARD();
 	struct adding adding;
-	if (hc_handle_kind(childGraph) != HC_GRAPH || contains_graph((struct hc_graph *)childGraph, (struct hc_graph *)hGraph))
+	if (hc_handle_kind(childGraph) != HC_GRAPH ||
+	    contains_graph((struct hc_graph *)childGraph, (struct hc_graph *)hGraph))
 		return CUDA_ERROR_INVALID_VALUE;
 	HC_TRY(add_begin(&adding, phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_GRAPH));
 	CUresult result = hc_graph_copy((struct hc_graph *)childGraph, &adding.node->child);
@@ -365,8 +379,8 @@ CUresult hc_cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph *phGraph)
 	return CUDA_SUCCESS;
 }
 
-static CUresult add_event_node(CUgraphNode *out, CUgraph graph, const CUgraphNode *dependencies, size_t count, CUevent event,
-                               CUgraphNodeType type)
+static CUresult add_event_node(CUgraphNode *out, CUgraph graph, const CUgraphNode *dependencies, size_t count,
+			       CUevent event, CUgraphNodeType type)
 {
 	HC_STATE_GUARD();
 	struct adding adding;
@@ -377,14 +391,15 @@ static CUresult add_event_node(CUgraphNode *out, CUgraph graph, const CUgraphNod
 	return add_end(&adding, CUDA_SUCCESS);
 }
 
-CUresult hc_cuGraphAddEventRecordNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies,
-                                      CUevent event)
+CUresult hc_cuGraphAddEventRecordNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+				      size_t numDependencies, CUevent event)
 {
-	return add_event_node(phGraphNode, hGraph, dependencies, numDependencies, event, CU_GRAPH_NODE_TYPE_EVENT_RECORD);
+	return add_event_node(phGraphNode, hGraph, dependencies, numDependencies, event,
+			      CU_GRAPH_NODE_TYPE_EVENT_RECORD);
 }
 
-CUresult hc_cuGraphAddEventWaitNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies,
-                                    CUevent event)
+CUresult hc_cuGraphAddEventWaitNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+				    size_t numDependencies, CUevent event)
 {
 	return add_event_node(phGraphNode, hGraph, dependencies, numDependencies, event, CU_GRAPH_NODE_TYPE_WAIT_EVENT);
 }

@@ -18,8 +18,13 @@ CUresult hc_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	size_t extent = (bytesize + PAGE - 1) & ~(PAGE - 1);
 	void *address = mmap(NULL, extent, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	*memory = (struct hc_memory){ .kind = HC_MEMORY_HOST, .address = (uint64_t)(uintptr_t)address, .size = bytesize, .extent = extent,
-		                      .context = hc_context_current(), .device = hc_context_current()->device, .flags = Flags };
+	*memory = (struct hc_memory){.kind = HC_MEMORY_HOST,
+				     .address = (uint64_t)(uintptr_t)address,
+				     .size = bytesize,
+				     .extent = extent,
+				     .context = hc_context_current(),
+				     .device = hc_context_current()->device,
+				     .flags = Flags};
 	if (address == MAP_FAILED || hc_memory_add(memory) != CUDA_SUCCESS) {
 		if (address != MAP_FAILED)
 			munmap(address, extent);
@@ -70,8 +75,13 @@ CUresult hc_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
 	struct hc_memory *memory = calloc(1, sizeof(*memory));
 	if (!memory)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	*memory = (struct hc_memory){ .kind = HC_MEMORY_REGISTERED, .address = address, .size = bytesize, .extent = bytesize,
-		                      .context = hc_context_current(), .device = hc_context_current()->device, .flags = Flags };
+	*memory = (struct hc_memory){.kind = HC_MEMORY_REGISTERED,
+				     .address = address,
+				     .size = bytesize,
+				     .extent = bytesize,
+				     .context = hc_context_current(),
+				     .device = hc_context_current()->device,
+				     .flags = Flags};
 	CUresult result = hc_memory_add(memory);
 	if (result != CUDA_SUCCESS)
 		free(memory);

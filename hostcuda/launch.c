@@ -10,7 +10,8 @@ static CUresult check_shape(const unsigned grid[3], const unsigned block[3])
 	for (int i = 0; i < 3; i++)
 		if (!grid[i] || !block[i])
 			return CUDA_ERROR_INVALID_VALUE;
-	if (grid[0] > 2147483647u || grid[1] > 65535 || grid[2] > 65535 || block[0] > 1024 || block[1] > 1024 || block[2] > 64)
+	if (grid[0] > 2147483647u || grid[1] > 65535 || grid[2] > 65535 || block[0] > 1024 || block[1] > 1024 ||
+	    block[2] > 64)
 		return CUDA_ERROR_INVALID_VALUE;
 	return (uint64_t)block[0] * block[1] * block[2] <= 1024 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -64,8 +65,8 @@ static CUresult copy_arguments(const struct hc_symbol *symbol, void **kernel_par
 	return CUDA_SUCCESS;
 }
 
-CUresult hc_launch_make(CUfunction handle, const unsigned grid[3], const unsigned block[3], unsigned shared, void **kernel_params,
-                        void **extra, struct hc_launch *launch, struct hc_function **resolved)
+CUresult hc_launch_make(CUfunction handle, const unsigned grid[3], const unsigned block[3], unsigned shared,
+			void **kernel_params, void **extra, struct hc_launch *launch, struct hc_function **resolved)
 {
 	struct hc_function *function;
 	HC_TRY(hc_function_resolve(handle, &function));
@@ -81,7 +82,8 @@ CUresult hc_launch_make(CUfunction handle, const unsigned grid[3], const unsigne
 		free(params);
 		return result;
 	}
-	*launch = (struct hc_launch){ .image = hc_image_ref(function->image), .symbol = function->symbol, .shared = shared, .params = params };
+	*launch = (struct hc_launch){
+	    .image = hc_image_ref(function->image), .symbol = function->symbol, .shared = shared, .params = params};
 	memcpy(launch->grid, grid, sizeof(launch->grid));
 	memcpy(launch->block, block, sizeof(launch->block));
 	*resolved = function;
@@ -92,7 +94,7 @@ void hc_launch_finish(struct hc_launch *launch)
 {
 	hc_image_unref(launch->image);
 	free(launch->params);
-	*launch = (struct hc_launch){ 0 };
+	*launch = (struct hc_launch){0};
 }
 
 static CUresult run_launch(struct hc_op *op)
@@ -113,7 +115,8 @@ static bool is_node_attribute(CUlaunchAttributeID id)
 	       id != CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY;
 }
 
-static CUresult capture_launch(struct hc_stream *stream, const CUlaunchConfig *config, const CUDA_KERNEL_NODE_PARAMS *params)
+static CUresult capture_launch(struct hc_stream *stream, const CUlaunchConfig *config,
+			       const CUDA_KERNEL_NODE_PARAMS *params)
 {
 	struct hc_node *node;
 	bool programmatic = false;
@@ -141,14 +144,20 @@ CUresult hc_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **
 		return CUDA_ERROR_INVALID_VALUE;
 	HC_TRY(hc_stream_resolve(config->hStream, &stream));
 	HC_STATE_GUARD();
-	const unsigned grid[3] = { config->gridDimX, config->gridDimY, config->gridDimZ };
-	const unsigned block[3] = { config->blockDimX, config->blockDimY, config->blockDimZ };
+	const unsigned grid[3] = {config->gridDimX, config->gridDimY, config->gridDimZ};
+	const unsigned block[3] = {config->blockDimX, config->blockDimY, config->blockDimZ};
 	if (hc_capture_active(stream, &result)) {
 		HC_TRY(result);
-		CUDA_KERNEL_NODE_PARAMS params = { .func = f, .gridDimX = grid[0], .gridDimY = grid[1], .gridDimZ = grid[2],
-			                           .blockDimX = block[0], .blockDimY = block[1], .blockDimZ = block[2],
-			                           .sharedMemBytes = config->sharedMemBytes, .kernelParams = kernelParams,
-			                           .extra = extra };
+		CUDA_KERNEL_NODE_PARAMS params = {.func = f,
+						  .gridDimX = grid[0],
+						  .gridDimY = grid[1],
+						  .gridDimZ = grid[2],
+						  .blockDimX = block[0],
+						  .blockDimY = block[1],
+						  .blockDimZ = block[2],
+						  .sharedMemBytes = config->sharedMemBytes,
+						  .kernelParams = kernelParams,
+						  .extra = extra};
 		return capture_launch(stream, config, &params);
 	}
 	struct hc_launch launch;
@@ -163,22 +172,35 @@ CUresult hc_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **
 	return hc_op_submit(stream, op);
 }
 
-CUresult hc_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ, unsigned int blockDimX,
-                           unsigned int blockDimY, unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
-                           void **kernelParams, void **extra)
+CUresult hc_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,
+			   unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
+			   unsigned int sharedMemBytes, CUstream hStream, void **kernelParams, void **extra)
 {
-	CUlaunchConfig config = { .gridDimX = gridDimX, .gridDimY = gridDimY, .gridDimZ = gridDimZ, .blockDimX = blockDimX,
-		                  .blockDimY = blockDimY, .blockDimZ = blockDimZ, .sharedMemBytes = sharedMemBytes, .hStream = hStream };
+	CUlaunchConfig config = {.gridDimX = gridDimX,
+				 .gridDimY = gridDimY,
+				 .gridDimZ = gridDimZ,
+				 .blockDimX = blockDimX,
+				 .blockDimY = blockDimY,
+				 .blockDimZ = blockDimZ,
+				 .sharedMemBytes = sharedMemBytes,
+				 .hStream = hStream};
 	return hc_cuLaunchKernelEx(&config, f, kernelParams, extra);
 }
 
 CUresult hc_cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,
-                                      unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
-                                      unsigned int sharedMemBytes, CUstream hStream, void **kernelParams)
+				      unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
+				      unsigned int sharedMemBytes, CUstream hStream, void **kernelParams)
 {
-	CUlaunchAttribute cooperative = { .id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE, .value.cooperative = 1 };
-	CUlaunchConfig config = { .gridDimX = gridDimX, .gridDimY = gridDimY, .gridDimZ = gridDimZ, .blockDimX = blockDimX,
-		                  .blockDimY = blockDimY, .blockDimZ = blockDimZ, .sharedMemBytes = sharedMemBytes, .hStream = hStream,
-		                  .attrs = &cooperative, .numAttrs = 1 };
+	CUlaunchAttribute cooperative = {.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE, .value.cooperative = 1};
+	CUlaunchConfig config = {.gridDimX = gridDimX,
+				 .gridDimY = gridDimY,
+				 .gridDimZ = gridDimZ,
+				 .blockDimX = blockDimX,
+				 .blockDimY = blockDimY,
+				 .blockDimZ = blockDimZ,
+				 .sharedMemBytes = sharedMemBytes,
+				 .hStream = hStream,
+				 .attrs = &cooperative,
+				 .numAttrs = 1};
 	return hc_cuLaunchKernelEx(&config, f, kernelParams, NULL);
 }

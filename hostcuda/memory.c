@@ -144,9 +144,11 @@ CUresult hc_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 	return CUDA_SUCCESS;
 }
 
-CUresult hc_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height, unsigned int ElementSizeBytes)
+CUresult hc_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
+			       unsigned int ElementSizeBytes)
 {
-	if (!dptr || !pPitch || !WidthInBytes || !Height || (ElementSizeBytes != 4 && ElementSizeBytes != 8 && ElementSizeBytes != 16))
+	if (!dptr || !pPitch || !WidthInBytes || !Height ||
+	    (ElementSizeBytes != 4 && ElementSizeBytes != 8 && ElementSizeBytes != 16))
 		return CUDA_ERROR_INVALID_VALUE;
 	size_t bytes;
 	if (WidthInBytes > SIZE_MAX / 2 || __builtin_mul_overflow(round_up(WidthInBytes, 512), Height, &bytes))
@@ -169,7 +171,8 @@ CUresult hc_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int f
 static struct hc_memory *freeable_at(uint64_t address)
 {
 	struct hc_memory *memory = hc_memory_at(address);
-	bool good = memory && memory->address == address && (memory->kind == HC_MEMORY_DEVICE || memory->kind == HC_MEMORY_MANAGED);
+	bool good = memory && memory->address == address &&
+		    (memory->kind == HC_MEMORY_DEVICE || memory->kind == HC_MEMORY_MANAGED);
 	return good ? memory : NULL;
 }
 
@@ -199,7 +202,8 @@ CUresult hc_cuMemFree_v2(CUdeviceptr dptr)
 	return result == CUDA_SUCCESS ? sticky : result;
 }
 
-/* ---- stream-ordered --------------------------------------------------------------------------------------------------- */
+/* ---- stream-ordered
+ * --------------------------------------------------------------------------------------------------- */
 CUresult hc_cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev)
 {
 	if (!pool_out)
@@ -212,7 +216,8 @@ CUresult hc_cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev)
 
 CUresult hc_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
 {
-	if (!pool || !poolProps || poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE || !hc_device_at(poolProps->location.id))
+	if (!pool || !poolProps || poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+	    !hc_device_at(poolProps->location.id))
 		return CUDA_ERROR_INVALID_VALUE;
 	struct hc_pool *made = calloc(1, sizeof(*made));
 	if (!made || !hc_handle_add(made, HC_POOL)) {
@@ -255,7 +260,8 @@ static CUresult alloc_ordered(CUdeviceptr *dptr, size_t bytesize, struct hc_pool
 
 CUresult hc_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
 {
-	return dptr ? alloc_ordered(dptr, bytesize, &hc_context_current()->device->default_pool, hStream) : CUDA_ERROR_INVALID_VALUE;
+	return dptr ? alloc_ordered(dptr, bytesize, &hc_context_current()->device->default_pool, hStream)
+		    : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult hc_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Modules and libraries: the handles over kernel images, their functions, kernels and globals by name and by enumeration. */
+/* Modules and libraries: the handles over kernel images, their functions, kernels and globals by name and by
+ * enumeration. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,9 +8,10 @@
 
 static struct hc_library *libraries;
 
-static const struct hc_attributes fresh = { .max_dynamic = HC_DEFAULT_DYNAMIC_SHARED, .carveout = -1 };
+static const struct hc_attributes fresh = {.max_dynamic = HC_DEFAULT_DYNAMIC_SHARED, .carveout = -1};
 
-CUresult hc_module_make(struct hc_image *image, struct hc_context *context, struct hc_library *library, struct hc_module **made)
+CUresult hc_module_make(struct hc_image *image, struct hc_context *context, struct hc_library *library,
+			struct hc_module **made)
 {
 	HC_STATE_GUARD();
 	struct hc_module *module = calloc(1, sizeof(*module));
@@ -17,7 +19,8 @@ CUresult hc_module_make(struct hc_image *image, struct hc_context *context, stru
 	bool added = module && functions && hc_handle_add(module, HC_MODULE);
 	for (size_t i = 0; added && i < image->kernel_count; i++) {
 		struct hc_kernel *kernel = library ? &library->kernels[i] : NULL;
-		functions[i] = (struct hc_function){ image, &image->kernels[i], module, kernel, kernel ? kernel->attributes : fresh };
+		functions[i] = (struct hc_function){image, &image->kernels[i], module, kernel,
+						    kernel ? kernel->attributes : fresh};
 		added = hc_handle_add(&functions[i], HC_FUNCTION);
 	}
 	if (!added) {
@@ -28,7 +31,7 @@ CUresult hc_module_make(struct hc_image *image, struct hc_context *context, stru
 		free(module);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	*module = (struct hc_module){ hc_image_ref(image), context, library, functions, context->modules };
+	*module = (struct hc_module){hc_image_ref(image), context, library, functions, context->modules};
 	context->modules = module;
 	*made = module;
 	return CUDA_SUCCESS;
@@ -81,7 +84,8 @@ CUresult hc_cuModuleLoadData(CUmodule *module, const void *image)
 	return module_from(result, parsed, module);
 }
 
-CUresult hc_cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int numOptions, CUjit_option *options, void **optionValues)
+CUresult hc_cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int numOptions, CUjit_option *options,
+			       void **optionValues)
 {
 	(void)numOptions, (void)options, (void)optionValues; /* nothing is compiled here */
 	return hc_cuModuleLoadData(module, image);
@@ -182,7 +186,8 @@ CUresult hc_cuModuleEnumerateFunctions(CUfunction *functions, unsigned int numFu
 }
 
 /* A global lies in the mapped image: asking for its address maps it. */
-static CUresult get_global(struct hc_image *image, struct hc_context *context, const char *name, CUdeviceptr *dptr, size_t *bytes)
+static CUresult get_global(struct hc_image *image, struct hc_context *context, const char *name, CUdeviceptr *dptr,
+			   size_t *bytes)
 {
 	HC_STATE_GUARD();
 	for (size_t i = 0; name && i < image->global_count; i++) {
@@ -194,8 +199,11 @@ static CUresult get_global(struct hc_image *image, struct hc_context *context, c
 			struct hc_memory *memory = calloc(1, sizeof(*memory));
 			if (!memory)
 				return CUDA_ERROR_OUT_OF_MEMORY;
-			*memory = (struct hc_memory){ .kind = HC_MEMORY_GLOBAL, .address = address, .size = image->globals[i].size,
-				                      .context = context, .device = context->device };
+			*memory = (struct hc_memory){.kind = HC_MEMORY_GLOBAL,
+						     .address = address,
+						     .size = image->globals[i].size,
+						     .context = context,
+						     .device = context->device};
 			if (hc_memory_add(memory) != CUDA_SUCCESS) {
 				free(memory);
 				return CUDA_ERROR_OUT_OF_MEMORY;
@@ -216,7 +224,8 @@ CUresult hc_cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod
 	return module ? get_global(module->image, module->context, name, dptr, bytes) : CUDA_ERROR_INVALID_HANDLE;
 }
 
-/* ---- libraries -------------------------------------------------------------------------------------------------------- */
+/* ---- libraries
+ * -------------------------------------------------------------------------------------------------------- */
 static CUresult library_from(CUresult parsed, struct hc_image *image, CUlibrary *handle)
 {
 	HC_STATE_GUARD();
@@ -226,7 +235,7 @@ static CUresult library_from(CUresult parsed, struct hc_image *image, CUlibrary 
 	struct hc_kernel *kernels = calloc(image->kernel_count, sizeof(*kernels));
 	bool added = library && kernels && hc_handle_add(library, HC_LIBRARY);
 	for (size_t i = 0; added && i < image->kernel_count; i++) {
-		kernels[i] = (struct hc_kernel){ library, &image->kernels[i], fresh };
+		kernels[i] = (struct hc_kernel){library, &image->kernels[i], fresh};
 		added = hc_handle_add(&kernels[i], HC_KERNEL);
 	}
 	if (!added) {
@@ -238,15 +247,15 @@ static CUresult library_from(CUresult parsed, struct hc_image *image, CUlibrary 
 		hc_image_unref(image);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	*library = (struct hc_library){ image, kernels, libraries };
+	*library = (struct hc_library){image, kernels, libraries};
 	libraries = library;
 	*handle = (CUlibrary)library;
 	return CUDA_SUCCESS;
 }
 
 CUresult hc_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jitOptions, void **jitOptionsValues,
-                              unsigned int numJitOptions, CUlibraryOption *libraryOptions, void **libraryOptionValues,
-                              unsigned int numLibraryOptions)
+			      unsigned int numJitOptions, CUlibraryOption *libraryOptions, void **libraryOptionValues,
+			      unsigned int numLibraryOptions)
 {
 	struct hc_image *image = NULL;
 	(void)jitOptions, (void)jitOptionsValues, (void)numJitOptions;
@@ -257,9 +266,9 @@ CUresult hc_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option
 	return library_from(result, image, library);
 }
 
-CUresult hc_cuLibraryLoadFromFile(CUlibrary *library, const char *fileName, CUjit_option *jitOptions, void **jitOptionsValues,
-                                  unsigned int numJitOptions, CUlibraryOption *libraryOptions, void **libraryOptionValues,
-                                  unsigned int numLibraryOptions)
+CUresult hc_cuLibraryLoadFromFile(CUlibrary *library, const char *fileName, CUjit_option *jitOptions,
+				  void **jitOptionsValues, unsigned int numJitOptions, CUlibraryOption *libraryOptions,
+				  void **libraryOptionValues, unsigned int numLibraryOptions)
 {
 	struct hc_image *image = NULL;
 	(void)jitOptions, (void)jitOptionsValues, (void)numJitOptions;
@@ -380,7 +389,8 @@ CUresult hc_cuLibraryGetModule(CUmodule *pMod, CUlibrary handle)
 CUresult hc_cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary handle, const char *name)
 {
 	struct hc_library *library = library_of(handle);
-	return library ? get_global(library->image, hc_context_current(), name, dptr, bytes) : CUDA_ERROR_INVALID_HANDLE;
+	return library ? get_global(library->image, hc_context_current(), name, dptr, bytes)
+		       : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult hc_function_resolve(CUfunction handle, struct hc_function **function)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernel images: an ELF shared object is parsed when it is loaded as a module, and mapped when its first kernel is needed. */
+/* Kernel images: an ELF shared object is parsed when it is loaded as a module, and mapped when its first kernel is
+ * needed. */
 #include <dlfcn.h>
 #include <elf.h>
 #include <fcntl.h>
@@ -28,7 +29,8 @@
 #error "hostcuda knows no kernel images for this machine"
 #endif
 
-/* How long an image is, from its headers: the end of its last segment or of the section table. 0 if it is no such image. */
+/* How long an image is, from its headers: the end of its last segment or of the section table. 0 if it is no such
+ * image. */
 static uint64_t image_size(const uint8_t *data)
 {
 	Elf64_Ehdr header;
@@ -61,7 +63,8 @@ static const uint8_t *bytes_at(const uint8_t *data, uint64_t size, uint64_t addr
 	const Elf64_Phdr *segments = (const Elf64_Phdr *)(data + header->e_phoff);
 	for (unsigned i = 0; i < header->e_phnum; i++) {
 		const Elf64_Phdr *segment = &segments[i];
-		if (segment->p_type != PT_LOAD || address < segment->p_vaddr || address - segment->p_vaddr > segment->p_filesz ||
+		if (segment->p_type != PT_LOAD || address < segment->p_vaddr ||
+		    address - segment->p_vaddr > segment->p_filesz ||
 		    count > segment->p_filesz - (address - segment->p_vaddr))
 			continue;
 		uint64_t offset = segment->p_offset + (address - segment->p_vaddr);
@@ -80,7 +83,8 @@ static bool relocated_word(Elf *elf, uint64_t address, uint64_t *word)
 		Elf_Data *table = elf_getdata(section, NULL);
 		for (size_t i = 0; table && i < header.sh_size / header.sh_entsize; i++) {
 			GElf_Rela relocation;
-			if (!gelf_getrela(table, (int)i, &relocation) || relocation.r_offset != address || GELF_R_SYM(relocation.r_info))
+			if (!gelf_getrela(table, (int)i, &relocation) || relocation.r_offset != address ||
+			    GELF_R_SYM(relocation.r_info))
 				continue;
 			*word = (uint64_t)relocation.r_addend;
 			return true;
@@ -97,7 +101,8 @@ static bool read_descriptor(Elf *elf, const uint8_t *data, uint64_t size, struct
 	if (!at)
 		return false;
 	memcpy(&descriptor, at, sizeof(descriptor));
-	if (descriptor.magic != HOSTCUDA_KERNEL_MAGIC || descriptor.param_count > MAX_PARAMS || descriptor.params_size > 65536)
+	if (descriptor.magic != HOSTCUDA_KERNEL_MAGIC || descriptor.param_count > MAX_PARAMS ||
+	    descriptor.params_size > 65536)
 		return false;
 	kernel->param_count = descriptor.param_count;
 	kernel->params_size = descriptor.params_size;
@@ -125,20 +130,21 @@ static bool add_symbol(struct hc_symbol **symbols, size_t *count, const struct h
 	return true;
 }
 
-static CUresult take_symbol(struct hc_image *image, Elf *elf, const uint8_t *data, uint64_t size, const char *name, const GElf_Sym *from)
+static CUresult take_symbol(struct hc_image *image, Elf *elf, const uint8_t *data, uint64_t size, const char *name,
+			    const GElf_Sym *from)
 {
 	bool local = GELF_ST_BIND(from->st_info) == STB_LOCAL || GELF_ST_VISIBILITY(from->st_other) != STV_DEFAULT;
 	bool kernel = !strncmp(name, KERNEL_PREFIX, strlen(KERNEL_PREFIX));
 	if (GELF_ST_TYPE(from->st_info) != STT_OBJECT || from->st_shndx == SHN_UNDEF || (local && !kernel))
 		return CUDA_SUCCESS;
-	struct hc_symbol symbol = { .value = from->st_value, .size = from->st_size, .hidden = local };
+	struct hc_symbol symbol = {.value = from->st_value, .size = from->st_size, .hidden = local};
 	if (kernel && !read_descriptor(elf, data, size, &symbol)) {
 		free(symbol.params);
 		return CUDA_ERROR_INVALID_IMAGE;
 	}
 	symbol.name = strdup(kernel ? name + strlen(KERNEL_PREFIX) : name);
 	bool added = symbol.name && (kernel ? add_symbol(&image->kernels, &image->kernel_count, &symbol)
-	                                    : add_symbol(&image->globals, &image->global_count, &symbol));
+					    : add_symbol(&image->globals, &image->global_count, &symbol));
 	if (!added) {
 		free(symbol.name);
 		free(symbol.params);
@@ -164,7 +170,8 @@ static CUresult read_symbols(struct hc_image *image, Elf *elf, const uint8_t *da
 	Elf_Data *table = section ? elf_getdata(section, NULL) : NULL;
 	for (size_t i = 0; table && i < header.sh_size / header.sh_entsize; i++) {
 		GElf_Sym symbol;
-		const char *name = gelf_getsym(table, (int)i, &symbol) ? elf_strptr(elf, header.sh_link, symbol.st_name) : NULL;
+		const char *name =
+		    gelf_getsym(table, (int)i, &symbol) ? elf_strptr(elf, header.sh_link, symbol.st_name) : NULL;
 		if (name && *name)
 			HC_TRY(take_symbol(image, elf, data, size, name, &symbol));
 	}
@@ -245,7 +252,8 @@ CUresult hc_image_parse_file(const char *path, struct hc_image **image)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	/* The program headers must lie in the file before image_size may walk them. */
 	const Elf64_Ehdr *header = data;
-	bool whole = header->e_phoff <= size && (uint64_t)header->e_phnum * sizeof(Elf64_Phdr) <= size - header->e_phoff;
+	bool whole =
+	    header->e_phoff <= size && (uint64_t)header->e_phnum * sizeof(Elf64_Phdr) <= size - header->e_phoff;
 	uint64_t announced = whole ? image_size(data) : 0;
 	CUresult result = announced && announced <= size ? parse(data, announced, image) : CUDA_ERROR_INVALID_IMAGE;
 	munmap(data, size);
@@ -257,7 +265,8 @@ CUresult hc_image_load(struct hc_image *image)
 	HC_STATE_GUARD();
 	if (image->library)
 		return CUDA_SUCCESS;
-	/* The descriptor stays open while mapped, so that no other image gets the same path: the loader knows it by path. */
+	/* The descriptor stays open while mapped, so that no other image gets the same path: the loader knows it by
+	 * path. */
 	char path[64];
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", image->fd);
 	void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);

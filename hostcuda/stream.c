@@ -122,7 +122,8 @@ CUresult hc_cuStreamGetCtx(CUstream hStream, CUcontext *pctx)
 	return CUDA_SUCCESS;
 }
 
-/* ---- host functions ----------------------------------------------------------------------------------------------------- */
+/* ---- host functions
+ * ----------------------------------------------------------------------------------------------------- */
 static CUresult run_host(struct hc_op *op)
 {
 	op->host.call(op->host.data);
@@ -147,7 +148,7 @@ CUresult hc_cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
 		struct hc_node *node;
 		HC_TRY(result);
 		HC_TRY(hc_node_new(stream->capture->graph, CU_GRAPH_NODE_TYPE_HOST, &node));
-		node->host = (CUDA_HOST_NODE_PARAMS){ fn, userData };
+		node->host = (CUDA_HOST_NODE_PARAMS){fn, userData};
 		return hc_capture_append(stream, node, false);
 	}
 	struct hc_op *op = hc_op_new(run_host, NULL);
@@ -175,7 +176,8 @@ CUresult hc_cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, voi
 	return hc_op_submit(stream, op);
 }
 
-/* ---- events ------------------------------------------------------------------------------------------------------------- */
+/* ---- events
+ * ------------------------------------------------------------------------------------------------------------- */
 CUresult hc_cuEventCreate(CUevent *phEvent, unsigned int Flags)
 {
 	if (!phEvent || Flags > 7)

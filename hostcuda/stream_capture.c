@@ -13,7 +13,7 @@ static const CUgraphEdgeData plain_edge;
 void hc_front_clear(struct hc_front *front)
 {
 	free(front->items);
-	*front = (struct hc_front){ 0 };
+	*front = (struct hc_front){0};
 }
 
 bool hc_front_add(struct hc_front *front, struct hc_node *node, const CUgraphEdgeData *data)
@@ -29,7 +29,7 @@ bool hc_front_add(struct hc_front *front, struct hc_node *node, const CUgraphEdg
 		front->items = grown;
 		front->capacity = capacity;
 	}
-	front->items[front->count++] = (struct hc_edge_to){ node, data ? *data : plain_edge };
+	front->items[front->count++] = (struct hc_edge_to){node, data ? *data : plain_edge};
 	return true;
 }
 
@@ -51,7 +51,8 @@ CUresult hc_capture_unsafe(void)
 	for (struct hc_capture *capture = captures; capture; capture = capture->next) {
 		bool own = pthread_equal(capture->thread, pthread_self());
 		bool hurt = own ? capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED
-		                : capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL && hc_thread.mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+				: capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
+				      hc_thread.mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
 		if (!hurt)
 			continue;
 		hc_capture_invalidate(capture);
@@ -90,11 +91,13 @@ bool hc_capture_active(struct hc_stream *stream, CUresult *result)
 	return true;
 }
 
-/* Node is filled but not in the graph; it comes after the stream's front and is the new front. Frees the node on failure. */
+/* Node is filled but not in the graph; it comes after the stream's front and is the new front. Frees the node on
+ * failure. */
 CUresult hc_capture_append(struct hc_stream *stream, struct hc_node *node, bool programmatic)
 {
 	HC_STATE_GUARD();
-	const CUgraphEdgeData early = { .from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC, .type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC };
+	const CUgraphEdgeData early = {.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC,
+				       .type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC};
 	for (size_t i = 0; i < stream->front.count; i++) {
 		const struct hc_edge_to *edge = &stream->front.items[i];
 		bool can = programmatic && stream->front.count == 1 && edge->node->type == CU_GRAPH_NODE_TYPE_KERNEL;
@@ -126,7 +129,7 @@ static CUresult begin(CUstream hStream, CUgraph into, CUstreamCaptureMode mode, 
 			hc_graph_free(graph);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	*capture = (struct hc_capture){ ++next_capture_id, graph, !into, mode, stream, pthread_self(), false, captures };
+	*capture = (struct hc_capture){++next_capture_id, graph, !into, mode, stream, pthread_self(), false, captures};
 	__atomic_store_n(&captures, capture, __ATOMIC_RELEASE);
 	stream->capture = capture;
 	hc_front_clear(&stream->front);
@@ -142,18 +145,21 @@ CUresult hc_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
 }
 
 CUresult hc_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies,
-                                        const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode)
+					const CUgraphEdgeData *dependencyData, size_t numDependencies,
+					CUstreamCaptureMode mode)
 {
 	HC_STATE_GUARD();
 	struct hc_stream *stream;
 	if (hc_handle_kind(hGraph) != HC_GRAPH || (numDependencies && !dependencies))
 		return CUDA_ERROR_INVALID_VALUE;
 	for (size_t i = 0; i < numDependencies; i++)
-		if (hc_handle_kind(dependencies[i]) != HC_NODE || ((struct hc_node *)dependencies[i])->graph != (struct hc_graph *)hGraph)
+		if (hc_handle_kind(dependencies[i]) != HC_NODE ||
+		    ((struct hc_node *)dependencies[i])->graph != (struct hc_graph *)hGraph)
 			return CUDA_ERROR_INVALID_VALUE;
 	HC_TRY(begin(hStream, hGraph, mode, &stream));
 	for (size_t i = 0; i < numDependencies; i++)
-		if (!hc_front_add(&stream->front, (struct hc_node *)dependencies[i], dependencyData ? &dependencyData[i] : NULL))
+		if (!hc_front_add(&stream->front, (struct hc_node *)dependencies[i],
+				  dependencyData ? &dependencyData[i] : NULL))
 			stream->capture->invalid = true;
 	return CUDA_SUCCESS;
 }
@@ -231,8 +237,8 @@ CUresult hc_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 		return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
 	}
 	CUresult result = capture->invalid       ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
-	                  : !all_joined(capture) ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED
-	                                         : CUDA_SUCCESS;
+			  : !all_joined(capture) ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED
+						 : CUDA_SUCCESS;
 	bool owned = capture->owns_graph;
 	struct hc_graph *graph = capture_close(capture);
 	if (result == CUDA_SUCCESS)
@@ -269,7 +275,8 @@ static struct hc_capture *capture_with_id(uint64_t id)
 	return NULL;
 }
 
-/* A wait on an event of a capture draws the stream into it; a wait by a captured stream needs an event of the same one. */
+/* A wait on an event of a capture draws the stream into it; a wait by a captured stream needs an event of the same one.
+ */
 CUresult hc_event_capture_wait(struct hc_stream *stream, struct hc_event *event)
 {
 	HC_STATE_GUARD();
@@ -306,8 +313,8 @@ CUresult hc_cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *capture
 		return CUDA_ERROR_INVALID_VALUE;
 	HC_TRY(hc_stream_resolve(hStream, &stream));
 	*captureStatus = !stream->capture           ? CU_STREAM_CAPTURE_STATUS_NONE
-	                 : stream->capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
-	                                            : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+			 : stream->capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+						    : CU_STREAM_CAPTURE_STATUS_ACTIVE;
 	return CUDA_SUCCESS;
 }
 
@@ -330,9 +337,9 @@ static CUresult tell_front(struct hc_stream *stream)
 	return CUDA_SUCCESS;
 }
 
-CUresult hc_cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out, CUgraph *graph_out,
-                                      const CUgraphNode **dependencies_out, const CUgraphEdgeData **edgeData_out,
-                                      size_t *numDependencies_out)
+CUresult hc_cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out,
+				      CUgraph *graph_out, const CUgraphNode **dependencies_out,
+				      const CUgraphEdgeData **edgeData_out, size_t *numDependencies_out)
 {
 	HC_STATE_GUARD();
 	struct hc_stream *stream;
@@ -354,14 +361,17 @@ CUresult hc_cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *c
 	return CUDA_SUCCESS;
 }
 
-CUresult hc_cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out, CUgraph *graph_out,
-                                      const CUgraphNode **dependencies_out, size_t *numDependencies_out)
+CUresult hc_cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out,
+				      CUgraph *graph_out, const CUgraphNode **dependencies_out,
+				      size_t *numDependencies_out)
 {
-	return hc_cuStreamGetCaptureInfo_v3(hStream, captureStatus_out, id_out, graph_out, dependencies_out, NULL, numDependencies_out);
+	return hc_cuStreamGetCaptureInfo_v3(hStream, captureStatus_out, id_out, graph_out, dependencies_out, NULL,
+					    numDependencies_out);
 }
 
-CUresult hc_cuStreamUpdateCaptureDependencies_v2(CUstream hStream, CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData,
-                                                 size_t numDependencies, unsigned int flags)
+CUresult hc_cuStreamUpdateCaptureDependencies_v2(CUstream hStream, CUgraphNode *dependencies,
+						 const CUgraphEdgeData *dependencyData, size_t numDependencies,
+						 unsigned int flags)
 {
 	HC_STATE_GUARD();
 	struct hc_stream *stream;
@@ -373,17 +383,20 @@ CUresult hc_cuStreamUpdateCaptureDependencies_v2(CUstream hStream, CUgraphNode *
 	if (stream->capture->invalid)
 		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 	for (size_t i = 0; i < numDependencies; i++)
-		if (hc_handle_kind(dependencies[i]) != HC_NODE || ((struct hc_node *)dependencies[i])->graph != stream->capture->graph)
+		if (hc_handle_kind(dependencies[i]) != HC_NODE ||
+		    ((struct hc_node *)dependencies[i])->graph != stream->capture->graph)
 			return CUDA_ERROR_INVALID_VALUE;
 	if (flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES)
 		hc_front_clear(&stream->front);
 	for (size_t i = 0; i < numDependencies; i++)
-		if (!hc_front_add(&stream->front, (struct hc_node *)dependencies[i], dependencyData ? &dependencyData[i] : NULL))
+		if (!hc_front_add(&stream->front, (struct hc_node *)dependencies[i],
+				  dependencyData ? &dependencyData[i] : NULL))
 			return CUDA_ERROR_OUT_OF_MEMORY;
 	return CUDA_SUCCESS;
 }
 
-CUresult hc_cuStreamUpdateCaptureDependencies(CUstream hStream, CUgraphNode *dependencies, size_t numDependencies, unsigned int flags)
+CUresult hc_cuStreamUpdateCaptureDependencies(CUstream hStream, CUgraphNode *dependencies, size_t numDependencies,
+					      unsigned int flags)
 {
 	return hc_cuStreamUpdateCaptureDependencies_v2(hStream, dependencies, NULL, numDependencies, flags);
 }

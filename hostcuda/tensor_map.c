@@ -6,7 +6,8 @@
 
 /*
  * word 0: global address; word 1: data type, rank, interleave, swizzle, L2 promotion, fill (8 bits each from bit 0);
- * words 2-6: dimensions; words 7-10: strides; words 11-13: box (32 bits each), words 13-15: element strides (32 bits each).
+ * words 2-6: dimensions; words 7-10: strides; words 11-13: box (32 bits each), words 13-15: element strides (32 bits
+ * each).
  */
 struct encoded {
 	uint64_t address, kind, dims[5], strides[4];
@@ -14,19 +15,20 @@ struct encoded {
 };
 _Static_assert(sizeof(struct encoded) == sizeof(CUtensorMap), "a tensor map has 128 bytes");
 
-CUresult hc_cuTensorMapEncodeTiled(CUtensorMap *tensorMap, CUtensorMapDataType tensorDataType, cuuint32_t tensorRank, void *globalAddress,
-                                   const cuuint64_t *globalDim, const cuuint64_t *globalStrides, const cuuint32_t *boxDim,
-                                   const cuuint32_t *elementStrides, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
-                                   CUtensorMapL2promotion l2Promotion, CUtensorMapFloatOOBfill oobFill)
+CUresult hc_cuTensorMapEncodeTiled(CUtensorMap *tensorMap, CUtensorMapDataType tensorDataType, cuuint32_t tensorRank,
+				   void *globalAddress, const cuuint64_t *globalDim, const cuuint64_t *globalStrides,
+				   const cuuint32_t *boxDim, const cuuint32_t *elementStrides,
+				   CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+				   CUtensorMapL2promotion l2Promotion, CUtensorMapFloatOOBfill oobFill)
 {
-	struct encoded encoded = { 0 };
+	struct encoded encoded = {0};
 	bool aligned = !((uintptr_t)tensorMap % 64) && !((uintptr_t)globalAddress % 16);
 	if (!tensorMap || !globalDim || !boxDim || !elementStrides || !aligned || !tensorRank || tensorRank > 5 ||
 	    (tensorRank > 1 && !globalStrides))
 		return CUDA_ERROR_INVALID_VALUE;
 	encoded.address = (uint64_t)(uintptr_t)globalAddress;
-	encoded.kind = (uint64_t)tensorDataType | (uint64_t)tensorRank << 8 | (uint64_t)interleave << 16 | (uint64_t)swizzle << 24 |
-	               (uint64_t)l2Promotion << 32 | (uint64_t)oobFill << 40;
+	encoded.kind = (uint64_t)tensorDataType | (uint64_t)tensorRank << 8 | (uint64_t)interleave << 16 |
+		       (uint64_t)swizzle << 24 | (uint64_t)l2Promotion << 32 | (uint64_t)oobFill << 40;
 	memcpy(encoded.dims, globalDim, tensorRank * sizeof(*globalDim));
 	if (tensorRank > 1)
 		memcpy(encoded.strides, globalStrides, (tensorRank - 1) * sizeof(*globalStrides));

@@ -43,14 +43,15 @@ static void physical_unref(struct hc_physical *physical)
 	free(physical);
 }
 
-static CUresult physical_make(int fd, size_t size, const CUmemAllocationProp *prop, bool imported, CUmemGenericAllocationHandle *handle)
+static CUresult physical_make(int fd, size_t size, const CUmemAllocationProp *prop, bool imported,
+			      CUmemGenericAllocationHandle *handle)
 {
 	struct hc_physical *physical = calloc(1, sizeof(*physical));
 	if (!physical || !hc_handle_add(physical, HC_PHYSICAL)) {
 		free(physical);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	*physical = (struct hc_physical){ 1, 1, fd, size, *prop, imported };
+	*physical = (struct hc_physical){1, 1, fd, size, *prop, imported};
 	*handle = (CUmemGenericAllocationHandle)(uintptr_t)physical;
 	return CUDA_SUCCESS;
 }
@@ -65,7 +66,8 @@ static CUresult check_prop(const CUmemAllocationProp *prop)
 	return (unsigned)prop->requestedHandleTypes & ~exportable ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
 }
 
-CUresult hc_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop, CUmemAllocationGranularity_flags option)
+CUresult hc_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
+					  CUmemAllocationGranularity_flags option)
 {
 	(void)option; /* the least and the recommended one are the same */
 	if (!granularity)
@@ -75,7 +77,8 @@ CUresult hc_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAlloca
 	return CUDA_SUCCESS;
 }
 
-CUresult hc_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop, unsigned long long flags)
+CUresult hc_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
+			unsigned long long flags)
 {
 	HC_STATE_GUARD();
 	if (!handle || !size || size % HC_GRANULARITY || flags)
@@ -84,7 +87,8 @@ CUresult hc_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const
 	struct hc_device *device = hc_device_at(prop->location.id);
 	HC_TRY(hc_device_charge(device, size));
 	int fd = memfd_create("hostcuda-memory", MFD_CLOEXEC);
-	CUresult result = fd >= 0 && !ftruncate(fd, (off_t)size) ? physical_make(fd, size, prop, false, handle) : CUDA_ERROR_OUT_OF_MEMORY;
+	CUresult result = fd >= 0 && !ftruncate(fd, (off_t)size) ? physical_make(fd, size, prop, false, handle)
+								 : CUDA_ERROR_OUT_OF_MEMORY;
 	if (result != CUDA_SUCCESS) {
 		hc_device_credit(device, size);
 		if (fd >= 0)
@@ -104,8 +108,10 @@ CUresult hc_cuMemRelease(CUmemGenericAllocationHandle handle)
 	return CUDA_SUCCESS;
 }
 
-/* ---- reservations and mappings ------------------------------------------------------------------------------------------ */
-CUresult hc_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr, unsigned long long flags)
+/* ---- reservations and mappings
+ * ------------------------------------------------------------------------------------------ */
+CUresult hc_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
+				unsigned long long flags)
 {
 	HC_STATE_GUARD();
 	if (!ptr || !size || size % HC_GRANULARITY || (alignment & (alignment - 1)) || flags)
@@ -113,7 +119,8 @@ CUresult hc_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment,
 	struct reservation *reservation = calloc(1, sizeof(*reservation));
 	if (!reservation)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	CUresult result = hc_space_take(&reservation->address, size, alignment > HC_GRANULARITY ? alignment : HC_GRANULARITY, addr);
+	CUresult result =
+	    hc_space_take(&reservation->address, size, alignment > HC_GRANULARITY ? alignment : HC_GRANULARITY, addr);
 	if (result != CUDA_SUCCESS) {
 		free(reservation);
 		return result;
@@ -162,19 +169,27 @@ static bool is_reserved(uint64_t address, size_t size)
 	return false;
 }
 
-CUresult hc_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags)
+CUresult hc_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+		     unsigned long long flags)
 {
 	HC_STATE_GUARD();
 	struct hc_physical *physical = physical_of(handle);
-	if (!physical || !physical->handles || flags || !size || ptr % HC_GRANULARITY || size % HC_GRANULARITY || offset % HC_GRANULARITY)
+	if (!physical || !physical->handles || flags || !size || ptr % HC_GRANULARITY || size % HC_GRANULARITY ||
+	    offset % HC_GRANULARITY)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (offset > physical->size || size > physical->size - offset || !is_reserved(ptr, size) || next_mapping(ptr, ptr + size))
+	if (offset > physical->size || size > physical->size - offset || !is_reserved(ptr, size) ||
+	    next_mapping(ptr, ptr + size))
 		return CUDA_ERROR_INVALID_VALUE;
 	struct hc_memory *memory = calloc(1, sizeof(*memory));
 	if (!memory)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	*memory = (struct hc_memory){ .kind = HC_MEMORY_MAPPED, .address = ptr, .size = size, .extent = size, .physical = physical,
-		                      .physical_offset = offset, .device = hc_device_at(physical->prop.location.id) };
+	*memory = (struct hc_memory){.kind = HC_MEMORY_MAPPED,
+				     .address = ptr,
+				     .size = size,
+				     .extent = size,
+				     .physical = physical,
+				     .physical_offset = offset,
+				     .device = hc_device_at(physical->prop.location.id)};
 	void *got = mmap((void *)ptr, size, PROT_NONE, MAP_SHARED | MAP_FIXED, physical->fd, (off_t)offset);
 	if (got == MAP_FAILED || hc_memory_add(memory) != CUDA_SUCCESS) {
 		hc_space_blank(ptr, size);
@@ -215,7 +230,9 @@ CUresult hc_cuMemUnmap(CUdeviceptr ptr, size_t size)
 
 static int protection_of(CUmemAccess_flags flags)
 {
-	return flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_READ | PROT_WRITE : flags == CU_MEM_ACCESS_FLAGS_PROT_READ ? PROT_READ : PROT_NONE;
+	return flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_READ | PROT_WRITE
+	       : flags == CU_MEM_ACCESS_FLAGS_PROT_READ    ? PROT_READ
+							   : PROT_NONE;
 }
 
 /* Devices share the host's memory and its page tables: the last description decides for all of them. */
@@ -251,9 +268,10 @@ CUresult hc_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *locat
 	return CUDA_SUCCESS;
 }
 
-/* ---- sharing ------------------------------------------------------------------------------------------------------------ */
-CUresult hc_cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType handleType,
-                                         unsigned long long flags)
+/* ---- sharing
+ * ------------------------------------------------------------------------------------------------------------ */
+CUresult hc_cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle,
+					 CUmemAllocationHandleType handleType, unsigned long long flags)
 {
 	HC_STATE_GUARD();
 	struct hc_physical *physical = physical_of(handle);
@@ -270,19 +288,21 @@ CUresult hc_cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllo
 	return CUDA_SUCCESS;
 }
 
-CUresult hc_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle, CUmemAllocationHandleType shHandleType)
+CUresult hc_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
+					   CUmemAllocationHandleType shHandleType)
 {
 	HC_STATE_GUARD();
 	struct stat status;
 	int from = (int)(intptr_t)osHandle;
 	if (!handle || shHandleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (fstat(from, &status) || !S_ISREG(status.st_mode) || !status.st_size || (size_t)status.st_size % HC_GRANULARITY)
+	if (fstat(from, &status) || !S_ISREG(status.st_mode) || !status.st_size ||
+	    (size_t)status.st_size % HC_GRANULARITY)
 		return CUDA_ERROR_INVALID_VALUE;
 	struct hc_context *context = hc_context_current();
-	CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-		                     .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-		                     .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } };
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				    .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
 	prop.location.id = context ? context->device->ordinal : 0;
 	int fd = fcntl(from, F_DUPFD_CLOEXEC, 0);
 	if (fd < 0)

@@ -15,7 +15,8 @@
 
 static inline void assert_result(CUresult wanted, CUresult got, const char *call, int line)
 {
-	cr_assert_eq(got, wanted, "line %d: %s gave %s, not %s", line, call, md_cuda_error_name(got), md_cuda_error_name(wanted));
+	cr_assert_eq(got, wanted, "line %d: %s gave %s, not %s", line, call, md_cuda_error_name(got),
+		     md_cuda_error_name(wanted));
 }
 
 static inline void device_open(void)
@@ -51,7 +52,8 @@ static inline const char *image_path(void)
 {
 	static char path[4096];
 	const char *build = getenv("MEDUSA_BUILD");
-	snprintf(path, sizeof(path), "%s/tests/images/arith.%s", build ? build : "build", on_hostcuda() ? "host.so" : "fatbin");
+	snprintf(path, sizeof(path), "%s/tests/images/arith.%s", build ? build : "build",
+		 on_hostcuda() ? "host.so" : "fatbin");
 	return path;
 }
 
@@ -126,7 +128,7 @@ static inline void assert_ints(CUdeviceptr address, int count, int wanted)
 /* x[i] *= factor */
 static inline CUresult launch_scale(CUfunction function, CUstream stream, CUdeviceptr x, int factor, int count)
 {
-	void *params[] = { &x, &factor, &count };
+	void *params[] = {&x, &factor, &count};
 	return md_cuda.cuLaunchKernel(function, (unsigned)(count + 63) / 64, 1, 1, 64, 1, 1, 0, stream, params, NULL);
 }
 

@@ -67,7 +67,8 @@ Test(hostcuda_capture, work_is_noted_and_not_done)
 	assert_ints(x, 64, 1);
 	ok(md_cuda.cuGraphGetNodes(graph, nodes, &count));
 	cr_assert_eq(count, 3);
-	static const CUgraphNodeType types[] = { CU_GRAPH_NODE_TYPE_MEMSET, CU_GRAPH_NODE_TYPE_KERNEL, CU_GRAPH_NODE_TYPE_MEMCPY };
+	static const CUgraphNodeType types[] = {CU_GRAPH_NODE_TYPE_MEMSET, CU_GRAPH_NODE_TYPE_KERNEL,
+						CU_GRAPH_NODE_TYPE_MEMCPY};
 	for (size_t i = 0; i < 3; i++) {
 		ok(md_cuda.cuGraphNodeGetType(nodes[i], &type));
 		cr_assert_eq(type, types[i], "node %zu has type %d", i, (int)type);
@@ -211,7 +212,8 @@ Test(hostcuda_capture, should_fail_wrong_begins_and_ends)
 {
 	CUgraph graph;
 	CUevent outside;
-	refused(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, md_cuda.cuStreamBeginCapture_v2(NULL, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	refused(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+		md_cuda.cuStreamBeginCapture_v2(NULL, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	refused(CUDA_ERROR_ILLEGAL_STATE, md_cuda.cuStreamEndCapture(stream, &graph));
 	ok(md_cuda.cuEventCreate(&outside, 0));
 	ok(md_cuda.cuEventRecord(outside, other));
@@ -225,17 +227,25 @@ Test(hostcuda_capture, should_fail_wrong_begins_and_ends)
 static CUresult launch_programmatic(CUstream on, CUlaunchAttribute *attributes, unsigned count)
 {
 	int factor = 2, n = 64;
-	void *params[] = { &x, &factor, &n };
-	CUlaunchConfig config = { .gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 64, .blockDimY = 1, .blockDimZ = 1,
-		                  .hStream = on, .attrs = attributes, .numAttrs = count };
+	void *params[] = {&x, &factor, &n};
+	CUlaunchConfig config = {.gridDimX = 1,
+				 .gridDimY = 1,
+				 .gridDimZ = 1,
+				 .blockDimX = 64,
+				 .blockDimY = 1,
+				 .blockDimZ = 1,
+				 .hStream = on,
+				 .attrs = attributes,
+				 .numAttrs = count};
 	return md_cuda.cuLaunchKernelEx(&config, scale, params, NULL);
 }
 
 Test(hostcuda_capture, attributes_go_to_nodes_and_edges)
 {
 	CUlaunchAttribute attributes[] = {
-		{ .id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, .value.programmaticStreamSerializationAllowed = 1 },
-		{ .id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .value.clusterDim = { 1, 1, 1 } },
+	    {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+	     .value.programmaticStreamSerializationAllowed = 1},
+	    {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .value.clusterDim = {1, 1, 1}},
 	};
 	CUkernelNodeAttrValue value;
 	CUgraphEdgeData data[4];
@@ -254,7 +264,7 @@ Test(hostcuda_capture, attributes_go_to_nodes_and_edges)
 	unsigned programmatic = 0;
 	for (size_t i = 0; i < count; i++)
 		programmatic += data[i].type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC &&
-		                data[i].from_port == CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC;
+				data[i].from_port == CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC;
 	cr_assert_eq(programmatic, 1, "only the edge between kernels is programmatic");
 	ok(md_cuda.cuGraphKernelNodeGetAttribute(to[1], CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &value));
 	cr_assert(value.clusterDim.x == 1 && value.clusterDim.y == 1);

@@ -33,25 +33,26 @@ Test(hostcuda_entry, lookup_picks_version_and_kind)
 		const char *symbol; /* NULL: none */
 		CUdriverProcAddressQueryResult status;
 	} cases[] = {
-		{ "cuMemAlloc", 12000, 0, "cuMemAlloc_v2", CU_GET_PROC_ADDRESS_SUCCESS },
-		{ "cuStreamGetCaptureInfo", 12000, 0, "cuStreamGetCaptureInfo_v2", CU_GET_PROC_ADDRESS_SUCCESS },
-		{ "cuStreamGetCaptureInfo", 12040, 0, "cuStreamGetCaptureInfo_v3", CU_GET_PROC_ADDRESS_SUCCESS },
-		{ "cuStreamGetCaptureInfo", 12040, 2, "cuStreamGetCaptureInfo_v3_ptsz", CU_GET_PROC_ADDRESS_SUCCESS },
-		{ "cuLaunchKernel", 12000, 1, "cuLaunchKernel", CU_GET_PROC_ADDRESS_SUCCESS },
-		{ "cuLaunchKernel", 12000, 2, "cuLaunchKernel_ptsz", CU_GET_PROC_ADDRESS_SUCCESS },
-		{ "cuMemAlloc", 12000, 2, "cuMemAlloc_v2", CU_GET_PROC_ADDRESS_SUCCESS },
-		{ "cuGetProcAddress", 11030, 0, "cuGetProcAddress", CU_GET_PROC_ADDRESS_SUCCESS },
-		{ "cuGetProcAddress", 12000, 0, "cuGetProcAddress_v2", CU_GET_PROC_ADDRESS_SUCCESS },
-		{ "cuFuncGetParamInfo", 11000, 0, NULL, CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT },
-		{ "cuNoSuchThing", 12000, 0, NULL, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND },
+	    {"cuMemAlloc", 12000, 0, "cuMemAlloc_v2", CU_GET_PROC_ADDRESS_SUCCESS},
+	    {"cuStreamGetCaptureInfo", 12000, 0, "cuStreamGetCaptureInfo_v2", CU_GET_PROC_ADDRESS_SUCCESS},
+	    {"cuStreamGetCaptureInfo", 12040, 0, "cuStreamGetCaptureInfo_v3", CU_GET_PROC_ADDRESS_SUCCESS},
+	    {"cuStreamGetCaptureInfo", 12040, 2, "cuStreamGetCaptureInfo_v3_ptsz", CU_GET_PROC_ADDRESS_SUCCESS},
+	    {"cuLaunchKernel", 12000, 1, "cuLaunchKernel", CU_GET_PROC_ADDRESS_SUCCESS},
+	    {"cuLaunchKernel", 12000, 2, "cuLaunchKernel_ptsz", CU_GET_PROC_ADDRESS_SUCCESS},
+	    {"cuMemAlloc", 12000, 2, "cuMemAlloc_v2", CU_GET_PROC_ADDRESS_SUCCESS},
+	    {"cuGetProcAddress", 11030, 0, "cuGetProcAddress", CU_GET_PROC_ADDRESS_SUCCESS},
+	    {"cuGetProcAddress", 12000, 0, "cuGetProcAddress_v2", CU_GET_PROC_ADDRESS_SUCCESS},
+	    {"cuFuncGetParamInfo", 11000, 0, NULL, CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT},
+	    {"cuNoSuchThing", 12000, 0, NULL, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND},
 	};
 	load();
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		CUdriverProcAddressQueryResult status = (CUdriverProcAddressQueryResult)77;
 		void *found = proc(cases[i].base, cases[i].version, cases[i].flags, &status);
-		cr_assert_eq(found, cases[i].symbol ? driver_symbol(cases[i].symbol) : NULL, "%s for %d, flags %d", cases[i].base,
-		             cases[i].version, (int)cases[i].flags);
-		cr_assert_eq(status, cases[i].status, "%s for %d: status %d", cases[i].base, cases[i].version, (int)status);
+		cr_assert_eq(found, cases[i].symbol ? driver_symbol(cases[i].symbol) : NULL, "%s for %d, flags %d",
+			     cases[i].base, cases[i].version, (int)cases[i].flags);
+		cr_assert_eq(status, cases[i].status, "%s for %d: status %d", cases[i].base, cases[i].version,
+			     (int)status);
 	}
 }
 
@@ -126,24 +127,26 @@ Test(hostcuda_entry, named_faults_come_when_due)
 Test(hostcuda_entry, tensor_maps_can_be_moved)
 {
 	CUtensorMap map __attribute__((aligned(64))), moved __attribute__((aligned(64)));
-	const cuuint64_t dims[2] = { 64, 32 }, strides[1] = { 128 };
-	const cuuint32_t box[2] = { 32, 8 }, steps[2] = { 1, 1 };
+	const cuuint64_t dims[2] = {64, 32}, strides[1] = {128};
+	const cuuint32_t box[2] = {32, 8}, steps[2] = {1, 1};
 	CUdeviceptr a, b;
 	uint64_t address;
 	device_open();
 	ok(md_cuda.cuMemAlloc_v2(&a, 8192));
 	ok(md_cuda.cuMemAlloc_v2(&b, 8192));
-	CUresult encoded = md_cuda.cuTensorMapEncodeTiled(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, (void *)(uintptr_t)a, dims, strides, box,
-	                                                  steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
-	                                                  CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+	CUresult encoded = md_cuda.cuTensorMapEncodeTiled(
+	    &map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, (void *)(uintptr_t)a, dims, strides, box, steps,
+	    CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE,
+	    CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 	if (encoded == CUDA_ERROR_NOT_SUPPORTED)
 		cr_skip("this device has no tensor maps");
 	ok(encoded);
 	memcpy(&address, &map, 8);
 	cr_assert_eq(address, a);
-	ok(md_cuda.cuTensorMapEncodeTiled(&moved, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, (void *)(uintptr_t)b, dims, strides, box, steps,
-	                                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE,
-	                                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
+	ok(md_cuda.cuTensorMapEncodeTiled(&moved, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, (void *)(uintptr_t)b, dims,
+					  strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+					  CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE,
+					  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
 	ok(md_cuda.cuTensorMapReplaceAddress(&map, (void *)(uintptr_t)b));
 	cr_assert_eq(memcmp(&map, &moved, sizeof(map)), 0, "moved and encoded afresh differ");
 	ok(md_cuda.cuMemFree_v2(a));

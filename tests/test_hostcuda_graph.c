@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Graphs: nodes of each type, what they give back, edges with data, instantiation, updates, refusals. */
+#include <unistd.h>
+
 #include "tests/hostcuda_fixture.h"
 
 static CUstream stream;
@@ -31,14 +33,20 @@ TestSuite(hostcuda_graph, .init = open_with_graph, .fini = close_with_graph);
 
 static CUDA_KERNEL_NODE_PARAMS scale_params(void **params)
 {
-	return (CUDA_KERNEL_NODE_PARAMS){ .func = scale, .gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 64, .blockDimY = 1,
-		                          .blockDimZ = 1, .kernelParams = params };
+	return (CUDA_KERNEL_NODE_PARAMS){.func = scale,
+					 .gridDimX = 1,
+					 .gridDimY = 1,
+					 .gridDimZ = 1,
+					 .blockDimX = 64,
+					 .blockDimY = 1,
+					 .blockDimZ = 1,
+					 .kernelParams = params};
 }
 
 static CUgraphNode add_scale(CUgraphNode after, int factor)
 {
 	int count = 64;
-	void *params[] = { &x, &factor, &count };
+	void *params[] = {&x, &factor, &count};
 	CUDA_KERNEL_NODE_PARAMS node_params = scale_params(params);
 	CUgraphNode node;
 	ok(md_cuda.cuGraphAddKernelNode_v2(&node, graph, &after, after ? 1 : 0, &node_params));
@@ -47,7 +55,7 @@ static CUgraphNode add_scale(CUgraphNode after, int factor)
 
 static CUgraphNode add_set(CUgraphNode after, unsigned value)
 {
-	CUDA_MEMSET_NODE_PARAMS params = { .dst = x, .value = value, .elementSize = 4, .width = 64, .height = 1 };
+	CUDA_MEMSET_NODE_PARAMS params = {.dst = x, .value = value, .elementSize = 4, .width = 64, .height = 1};
 	CUgraphNode node;
 	CUcontext context;
 	ok(md_cuda.cuCtxGetCurrent(&context));
@@ -82,14 +90,19 @@ Test(hostcuda_graph, every_type_of_node_runs_in_its_place)
 	int seen = 0;
 	ok(md_cuda.cuCtxGetCurrent(&context));
 	CUgraphNode kernel = add_scale(add_set(NULL, 3), 4);
-	CUDA_MEMCPY3D params = { .srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = x, .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-		                 .dstDevice = y, .WidthInBytes = 256, .Height = 1, .Depth = 1 };
+	CUDA_MEMCPY3D params = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+				.srcDevice = x,
+				.dstMemoryType = CU_MEMORYTYPE_DEVICE,
+				.dstDevice = y,
+				.WidthInBytes = 256,
+				.Height = 1,
+				.Depth = 1};
 	ok(md_cuda.cuGraphAddMemcpyNode(&copy, graph, &kernel, 1, &params, context));
-	CUDA_HOST_NODE_PARAMS call = { note, &seen };
+	CUDA_HOST_NODE_PARAMS call = {note, &seen};
 	ok(md_cuda.cuGraphAddHostNode(&host, graph, &copy, 1, &call));
 	ok(md_cuda.cuGraphAddEmptyNode(&empty, graph, &host, 1));
 	ok(md_cuda.cuGraphCreate(&small, 0));
-	CUDA_MEMSET_NODE_PARAMS set = { .dst = x, .value = 8, .elementSize = 4, .width = 1, .height = 1 };
+	CUDA_MEMSET_NODE_PARAMS set = {.dst = x, .value = 8, .elementSize = 4, .width = 1, .height = 1};
 	ok(md_cuda.cuGraphAddMemsetNode(&inner, small, NULL, 0, &set, context));
 	ok(md_cuda.cuGraphAddChildGraphNode(&child, graph, &empty, 1, small));
 	ok(md_cuda.cuGraphDestroy(small));
@@ -113,7 +126,7 @@ Test(hostcuda_graph, every_type_of_node_runs_in_its_place)
 Test(hostcuda_graph, kernel_nodes_give_back_their_own_copy)
 {
 	int factor = 6, count = 64;
-	void *params[] = { &x, &factor, &count };
+	void *params[] = {&x, &factor, &count};
 	CUDA_KERNEL_NODE_PARAMS given = scale_params(params), got;
 	CUgraphNode node;
 	ok(md_cuda.cuGraphAddKernelNode_v2(&node, graph, NULL, 0, &given));
@@ -135,9 +148,10 @@ Test(hostcuda_graph, nodes_added_with_extra_give_back_extra)
 	struct {
 		CUdeviceptr x;
 		int factor, count;
-	} arguments = { x, 9, 64 };
+	} arguments = {x, 9, 64};
 	size_t size = sizeof(arguments);
-	void *extra[] = { CU_LAUNCH_PARAM_BUFFER_POINTER, &arguments, CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END };
+	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &arguments, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
+			 CU_LAUNCH_PARAM_END};
 	CUDA_KERNEL_NODE_PARAMS given = scale_params(NULL), got;
 	CUgraphNode node;
 	given.extra = extra;
@@ -160,7 +174,7 @@ Test(hostcuda_graph, an_executable_keeps_what_it_was_made_from)
 	CUgraphNode node = add_scale(add_set(NULL, 2), 3);
 	CUgraphExec exec = instantiated();
 	int factor = 50, count = 64;
-	void *params[] = { &x, &factor, &count };
+	void *params[] = {&x, &factor, &count};
 	CUDA_KERNEL_NODE_PARAMS changed = scale_params(params);
 	ok(md_cuda.cuGraphKernelNodeSetParams_v2(node, &changed));
 	run(exec);
@@ -183,7 +197,7 @@ Test(hostcuda_graph, update_needs_the_same_topology)
 	size_t count = 2;
 	ok(md_cuda.cuGraphGetNodes(same, nodes, &count));
 	int factor = 10, n = 64;
-	void *params[] = { &x, &factor, &n };
+	void *params[] = {&x, &factor, &n};
 	CUDA_KERNEL_NODE_PARAMS changed = scale_params(params);
 	ok(md_cuda.cuGraphKernelNodeSetParams_v2(nodes[1], &changed));
 	ok(md_cuda.cuGraphExecUpdate_v2(exec, same, &info));
@@ -203,7 +217,8 @@ Test(hostcuda_graph, update_needs_the_same_topology)
 
 Test(hostcuda_graph, edges_keep_their_data)
 {
-	const CUgraphEdgeData early = { .from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC, .type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC };
+	const CUgraphEdgeData early = {.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC,
+				       .type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC};
 	CUgraphNode set = add_set(NULL, 1), one = add_scale(NULL, 2), two = add_scale(NULL, 3), from[4], to[4];
 	CUgraphEdgeData data[4];
 	CUgraph copy;
@@ -232,13 +247,65 @@ Test(hostcuda_graph, edges_keep_their_data)
 Test(hostcuda_graph, attributes_are_kept_and_copied)
 {
 	CUgraphNode one = add_scale(NULL, 2), two = add_scale(one, 2);
-	CUkernelNodeAttrValue value = { .priority = -3 };
+	CUkernelNodeAttrValue value = {.priority = -3};
 	ok(md_cuda.cuGraphKernelNodeSetAttribute(one, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value));
-	refused(CUDA_ERROR_INVALID_VALUE, md_cuda.cuGraphKernelNodeSetAttribute(one, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, &value));
+	refused(CUDA_ERROR_INVALID_VALUE, md_cuda.cuGraphKernelNodeSetAttribute(
+					      one, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, &value));
 	ok(md_cuda.cuGraphKernelNodeCopyAttributes(two, one));
 	memset(&value, 0, sizeof(value));
 	ok(md_cuda.cuGraphKernelNodeGetAttribute(two, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value));
 	cr_assert_eq(value.priority, -3);
+}
+
+static int inside, most_inside;
+
+static void enter(void *unused)
+{
+	(void)unused;
+	int now = __atomic_add_fetch(&inside, 1, __ATOMIC_ACQ_REL);
+	if (now > __atomic_load_n(&most_inside, __ATOMIC_ACQUIRE))
+		__atomic_store_n(&most_inside, now, __ATOMIC_RELEASE);
+}
+
+static void leave(void *unused)
+{
+	(void)unused;
+	__atomic_sub_fetch(&inside, 1, __ATOMIC_ACQ_REL);
+}
+
+Test(hostcuda_graph, one_executable_never_runs_twice_at_once, .timeout = 60)
+{
+	CUDA_HOST_NODE_PARAMS in = {enter, NULL}, out = {leave, NULL};
+	CUgraphNode first, wait, last;
+	CUdeviceptr flag_address;
+	CUstream second;
+	int *flag;
+	ok(md_cuda.cuMemHostAlloc((void **)&flag, sizeof(*flag), CU_MEMHOSTALLOC_DEVICEMAP));
+	*flag = 0;
+	ok(md_cuda.cuMemHostGetDevicePointer_v2(&flag_address, flag, 0));
+	ok(md_cuda.cuStreamCreate(&second, CU_STREAM_NON_BLOCKING));
+	void *params[] = {&x, &flag_address};
+	CUDA_KERNEL_NODE_PARAMS waiting = {.func = function_named(module, "wait_flag"),
+					   .gridDimX = 1,
+					   .gridDimY = 1,
+					   .gridDimZ = 1,
+					   .blockDimX = 1,
+					   .blockDimY = 1,
+					   .blockDimZ = 1,
+					   .kernelParams = params};
+	ok(md_cuda.cuGraphAddHostNode(&first, graph, NULL, 0, &in));
+	ok(md_cuda.cuGraphAddKernelNode_v2(&wait, graph, &first, 1, &waiting));
+	ok(md_cuda.cuGraphAddHostNode(&last, graph, &wait, 1, &out));
+	CUgraphExec exec = instantiated();
+	ok(md_cuda.cuGraphLaunch(exec, stream));
+	ok(md_cuda.cuGraphLaunch(exec, second));
+	usleep(50000);
+	__atomic_store_n(flag, 4, __ATOMIC_RELEASE);
+	ok(md_cuda.cuCtxSynchronize());
+	cr_assert_eq(most_inside, 1, "%d launches ran at once", most_inside);
+	ok(md_cuda.cuGraphExecDestroy(exec));
+	ok(md_cuda.cuStreamDestroy_v2(second));
+	ok(md_cuda.cuMemFreeHost(flag));
 }
 
 Test(hostcuda_graph, launches_of_one_executable_follow_each_other)

@@ -49,7 +49,7 @@ Test(hostcuda_memory, addresses_are_aligned_and_reused)
 Test(hostcuda_memory, copies_past_the_end_are_refused)
 {
 	CUdeviceptr address;
-	char host[128] = { 0 };
+	char host[128] = {0};
 	only_on_hostcuda();
 	ok(md_cuda.cuMemAlloc_v2(&address, 100));
 	refused(CUDA_ERROR_INVALID_VALUE, md_cuda.cuMemcpyHtoD_v2(address, host, 101));
@@ -95,11 +95,24 @@ Test(hostcuda_memory, pitched_copy_and_set)
 	ok(md_cuda.cuMemAllocPitch_v2(&pitched, &pitch, 10, 3, 4));
 	cr_assert_geq(pitch, 10);
 	ok(md_cuda.cuMemsetD2D8Async(pitched, pitch, 7, 10, 3, NULL));
-	CUDA_MEMCPY2D up = { .srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = host, .srcPitch = 8, .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-		             .dstDevice = pitched, .dstPitch = pitch, .dstXInBytes = 1, .WidthInBytes = 8, .Height = 3 };
+	CUDA_MEMCPY2D up = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+			    .srcHost = host,
+			    .srcPitch = 8,
+			    .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+			    .dstDevice = pitched,
+			    .dstPitch = pitch,
+			    .dstXInBytes = 1,
+			    .WidthInBytes = 8,
+			    .Height = 3};
 	ok(md_cuda.cuMemcpy2DAsync_v2(&up, NULL));
-	CUDA_MEMCPY2D down = { .srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = pitched, .srcPitch = pitch, .dstMemoryType = CU_MEMORYTYPE_HOST,
-		               .dstHost = back, .dstPitch = 8, .WidthInBytes = 8, .Height = 3 };
+	CUDA_MEMCPY2D down = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+			      .srcDevice = pitched,
+			      .srcPitch = pitch,
+			      .dstMemoryType = CU_MEMORYTYPE_HOST,
+			      .dstHost = back,
+			      .dstPitch = 8,
+			      .WidthInBytes = 8,
+			      .Height = 3};
 	ok(md_cuda.cuMemcpy2DAsync_v2(&down, NULL));
 	ok(md_cuda.cuStreamSynchronize(NULL));
 	for (int row = 0; row < 3; row++) {
@@ -113,16 +126,27 @@ Test(hostcuda_memory, pitched_copy_and_set)
 
 Test(hostcuda_memory, box_copy)
 {
-	int host[2 * 3 * 4], back[2 * 3 * 4] = { 0 };
+	int host[2 * 3 * 4], back[2 * 3 * 4] = {0};
 	for (int i = 0; i < 24; i++)
 		host[i] = i;
 	CUdeviceptr box = device_ints(-1, 24);
-	CUDA_MEMCPY3D up = { .srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = host, .srcPitch = 16, .srcHeight = 3, .srcZ = 1, .srcY = 1,
-		             .dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = box, .dstPitch = 16, .dstHeight = 3,
-		             .WidthInBytes = 8, .Height = 2, .Depth = 1 };
+	CUDA_MEMCPY3D up = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+			    .srcHost = host,
+			    .srcPitch = 16,
+			    .srcHeight = 3,
+			    .srcZ = 1,
+			    .srcY = 1,
+			    .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+			    .dstDevice = box,
+			    .dstPitch = 16,
+			    .dstHeight = 3,
+			    .WidthInBytes = 8,
+			    .Height = 2,
+			    .Depth = 1};
 	ok(md_cuda.cuMemcpy3DAsync_v2(&up, NULL));
 	ok(md_cuda.cuMemcpyDtoH_v2(back, box, sizeof(back)));
-	cr_assert(back[0] == 16 && back[1] == 17 && back[2] == -1 && back[4] == 20 && back[8] == -1, "rows 1 and 2 of plane 1");
+	cr_assert(back[0] == 16 && back[1] == 17 && back[2] == -1 && back[4] == 20 && back[8] == -1,
+		  "rows 1 and 2 of plane 1");
 	ok(md_cuda.cuMemFree_v2(box));
 }
 
@@ -149,7 +173,8 @@ Test(hostcuda_memory, pointers_tell_what_they_are)
 	ok(md_cuda.cuMemAllocManaged(&managed, 100, CU_MEM_ATTACH_GLOBAL));
 	ok(md_cuda.cuPointerGetAttribute(&is_managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, managed));
 	cr_assert_eq(is_managed, 1);
-	refused(CUDA_ERROR_INVALID_VALUE, md_cuda.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(uintptr_t)&type));
+	refused(CUDA_ERROR_INVALID_VALUE,
+		md_cuda.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(uintptr_t)&type));
 	ok(md_cuda.cuMemFree_v2(managed));
 	ok(md_cuda.cuMemFreeHost(host));
 	ok(md_cuda.cuMemFree_v2(address));
@@ -237,8 +262,8 @@ static unsigned long long address_in_child(void)
 		CUdeviceptr first;
 		CUcontext context;
 		struct md_error err;
-		bool made = md_cuda_load(&err) == MD_OK && !md_cuda.cuInit(0) && !md_cuda.cuCtxCreate_v2(&context, 0, 0) &&
-		            !md_cuda.cuMemAlloc_v2(&first, 4096);
+		bool made = md_cuda_load(&err) == MD_OK && !md_cuda.cuInit(0) &&
+			    !md_cuda.cuCtxCreate_v2(&context, 0, 0) && !md_cuda.cuMemAlloc_v2(&first, 4096);
 		address = made ? first : 0;
 		_exit(write(ends[1], &address, sizeof(address)) != sizeof(address));
 	}

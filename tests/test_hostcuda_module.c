@@ -22,7 +22,7 @@ Test(hostcuda_module, hidden_kernels_are_listed_but_not_found)
 	refused(CUDA_ERROR_NOT_FOUND, md_cuda.cuModuleGetFunction(&function, module, "no_such_kernel"));
 	CUdeviceptr x = device_ints(1, 100);
 	int count = 100;
-	void *params[] = { &x, &count };
+	void *params[] = {&x, &count};
 	ok(md_cuda.cuLaunchKernel(hidden_function(module, "bias"), 2, 1, 1, 64, 1, 1, 0, NULL, params, NULL));
 	assert_ints(x, 100, 6);
 	ok(md_cuda.cuMemFree_v2(x));
@@ -32,7 +32,7 @@ Test(hostcuda_module, hidden_kernels_are_listed_but_not_found)
 
 Test(hostcuda_module, parameters_are_known)
 {
-	static const size_t offsets[] = { 0, 8, 16, 24 }, sizes[] = { 8, 8, 8, 4 };
+	static const size_t offsets[] = {0, 8, 16, 24}, sizes[] = {8, 8, 8, 4};
 	CUmodule module = load_module(), of_function;
 	CUfunction add = function_named(module, "add");
 	size_t offset, size;
@@ -134,7 +134,7 @@ Test(hostcuda_module, globals_reach_the_kernels)
 	ok(md_cuda.cuMemcpyDtoH_v2(&value, bias, 4));
 	cr_assert_eq(value, 5);
 	ok(md_cuda.cuMemsetD32_v2(bias, 41, 1));
-	void *params[] = { &x, &count };
+	void *params[] = {&x, &count};
 	ok(md_cuda.cuLaunchKernel(hidden_function(module, "bias"), 1, 1, 1, 64, 1, 1, 0, NULL, params, NULL));
 	assert_ints(x, 64, 42);
 	refused(CUDA_ERROR_NOT_FOUND, md_cuda.cuModuleGetGlobal_v2(&bias, &size, module, "nothing"));
@@ -157,7 +157,7 @@ Test(hostcuda_module, two_copies_of_an_image_have_their_own_globals)
 
 static CUresult launch_sum(CUfunction function, CUdeviceptr out, int count, unsigned shared)
 {
-	void *params[] = { &out, &count };
+	void *params[] = {&out, &count};
 	return md_cuda.cuLaunchKernel(function, 8, 1, 1, 1, 1, 1, shared, NULL, params, NULL);
 }
 
@@ -176,7 +176,8 @@ Test(hostcuda_module, much_shared_memory_must_be_allowed_first)
 	ok(launch_sum(sum, out, 20000, 80000));
 	assert_ints(out, 8, 199990000);
 	ok(md_cuda.cuDeviceGetAttribute(&most, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 0));
-	refused(CUDA_ERROR_INVALID_VALUE, md_cuda.cuFuncSetAttribute(sum, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, most + 1));
+	refused(CUDA_ERROR_INVALID_VALUE,
+		md_cuda.cuFuncSetAttribute(sum, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, most + 1));
 	ok(md_cuda.cuMemFree_v2(out));
 	ok(md_cuda.cuModuleUnload(module));
 }
@@ -186,11 +187,12 @@ Test(hostcuda_module, arguments_come_by_extra_too)
 	struct {
 		CUdeviceptr x;
 		int factor, count;
-	} arguments = { device_ints(3, 64), 7, 64 };
+	} arguments = {device_ints(3, 64), 7, 64};
 	size_t size = sizeof(arguments), small = 8;
 	CUmodule module = load_module();
 	CUfunction scale = function_named(module, "scale");
-	void *extra[] = { CU_LAUNCH_PARAM_BUFFER_POINTER, &arguments, CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END };
+	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &arguments, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
+			 CU_LAUNCH_PARAM_END};
 	ok(md_cuda.cuLaunchKernel(scale, 1, 1, 1, 64, 1, 1, 0, NULL, NULL, extra));
 	assert_ints(arguments.x, 64, 21);
 	extra[3] = &small;
@@ -205,7 +207,7 @@ Test(hostcuda_module, should_fail_bad_shapes)
 	CUfunction scale = function_named(module, "scale");
 	CUdeviceptr x = device_ints(0, 1);
 	int one = 1;
-	void *params[] = { &x, &one, &one };
+	void *params[] = {&x, &one, &one};
 	refused(CUDA_ERROR_INVALID_VALUE, md_cuda.cuLaunchKernel(scale, 0, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
 	refused(CUDA_ERROR_INVALID_VALUE, md_cuda.cuLaunchKernel(scale, 1, 1, 1, 1025, 1, 1, 0, NULL, params, NULL));
 	refused(CUDA_ERROR_INVALID_VALUE, md_cuda.cuLaunchKernel(scale, 1, 70000, 1, 1, 1, 1, 0, NULL, params, NULL));

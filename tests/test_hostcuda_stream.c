@@ -31,7 +31,7 @@ static void launch_wait(CUmodule module, CUstream stream, CUdeviceptr out)
 {
 	CUdeviceptr in;
 	ok(md_cuda.cuMemHostGetDevicePointer_v2(&in, flag, 0));
-	void *params[] = { &out, &in };
+	void *params[] = {&out, &in};
 	ok(md_cuda.cuLaunchKernel(function_named(module, "wait_flag"), 1, 1, 1, 1, 1, 1, 0, stream, params, NULL));
 }
 

@@ -6,9 +6,9 @@
 
 #include "tests/hostcuda_fixture.h"
 
-static const CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-	                                  .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-	                                  .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0 } };
+static const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+					 .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+					 .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
 static size_t unit;
 
 static void open_with_unit(void)
@@ -21,7 +21,7 @@ TestSuite(hostcuda_vmm, .init = open_with_unit, .fini = device_close);
 
 static CUresult set_access(CUdeviceptr address, size_t size, CUmemAccess_flags flags)
 {
-	CUmemAccessDesc access = { .location = prop.location, .flags = flags };
+	CUmemAccessDesc access = {.location = prop.location, .flags = flags};
 	return md_cuda.cuMemSetAccess(address, size, &access, 1);
 }
 
@@ -136,7 +136,8 @@ Test(hostcuda_vmm, a_shared_descriptor_is_the_same_memory)
 	int fd;
 	ok(md_cuda.cuMemCreate(&handle, unit, &prop, 0));
 	ok(md_cuda.cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-	ok(md_cuda.cuMemImportFromShareableHandle(&imported, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+	ok(md_cuda.cuMemImportFromShareableHandle(&imported, (void *)(intptr_t)fd,
+						  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
 	close(fd);
 	ok(md_cuda.cuMemGetAllocationPropertiesFromHandle(&seen, imported));
 	cr_assert_eq(seen.location.id, 0);

@@ -10,7 +10,7 @@ struct add_params {
 	int32_t n;
 };
 HOSTCUDA_KERNEL(add, struct add_params, HOSTCUDA_PARAM(struct add_params, out), HOSTCUDA_PARAM(struct add_params, a),
-                HOSTCUDA_PARAM(struct add_params, b), HOSTCUDA_PARAM(struct add_params, n))
+		HOSTCUDA_PARAM(struct add_params, b), HOSTCUDA_PARAM(struct add_params, n))
 {
 	for (uint32_t t = 0; t < block->block_dim[0]; t++) {
 		int64_t i = (int64_t)block->block_idx[0] * block->block_dim[0] + t;
@@ -23,8 +23,8 @@ struct scale_params {
 	int32_t *x;
 	int32_t factor, n;
 };
-HOSTCUDA_KERNEL(scale, struct scale_params, HOSTCUDA_PARAM(struct scale_params, x), HOSTCUDA_PARAM(struct scale_params, factor),
-                HOSTCUDA_PARAM(struct scale_params, n))
+HOSTCUDA_KERNEL(scale, struct scale_params, HOSTCUDA_PARAM(struct scale_params, x),
+		HOSTCUDA_PARAM(struct scale_params, factor), HOSTCUDA_PARAM(struct scale_params, n))
 {
 	for (uint32_t t = 0; t < block->block_dim[0]; t++) {
 		int64_t i = (int64_t)block->block_idx[0] * block->block_dim[0] + t;
@@ -38,7 +38,8 @@ struct bias_params {
 	int32_t *x;
 	int32_t n;
 };
-HOSTCUDA_HIDDEN_KERNEL(bias, struct bias_params, HOSTCUDA_PARAM(struct bias_params, x), HOSTCUDA_PARAM(struct bias_params, n))
+HOSTCUDA_HIDDEN_KERNEL(bias, struct bias_params, HOSTCUDA_PARAM(struct bias_params, x),
+		       HOSTCUDA_PARAM(struct bias_params, n))
 {
 	for (uint32_t t = 0; t < block->block_dim[0]; t++) {
 		int64_t i = (int64_t)block->block_idx[0] * block->block_dim[0] + t;
@@ -52,7 +53,8 @@ struct sum_params {
 	int32_t *out;
 	int32_t n;
 };
-HOSTCUDA_KERNEL(shared_sum, struct sum_params, HOSTCUDA_PARAM(struct sum_params, out), HOSTCUDA_PARAM(struct sum_params, n))
+HOSTCUDA_KERNEL(shared_sum, struct sum_params, HOSTCUDA_PARAM(struct sum_params, out),
+		HOSTCUDA_PARAM(struct sum_params, n))
 {
 	int32_t *scratch = block->shared, sum = 0;
 	for (int32_t i = 0; i < p->n; i++)
@@ -67,7 +69,8 @@ struct wait_params {
 	int32_t *out;
 	const int32_t *flag;
 };
-HOSTCUDA_KERNEL(wait_flag, struct wait_params, HOSTCUDA_PARAM(struct wait_params, out), HOSTCUDA_PARAM(struct wait_params, flag))
+HOSTCUDA_KERNEL(wait_flag, struct wait_params, HOSTCUDA_PARAM(struct wait_params, out),
+		HOSTCUDA_PARAM(struct wait_params, flag))
 {
 	int32_t seen;
 	while (!(seen = __atomic_load_n(p->flag, __ATOMIC_ACQUIRE)))
