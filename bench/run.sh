@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The numbers on hostcuda: 35 batch sizes of a seeded 24-layer model, captured, analyzed, restored; ratios within this run.
+# Captures, analyzes and restores the reference engine's 35 decode graphs and prints ratios within this run.
+# On hostcuda (the default) with a seeded 24-layer model; bench/h200-llama.sh runs it on a GPU at Qwen1.5-4B's shape.
 set -eu
 cd "$(dirname "$0")/.."
 MEDUSA_DEVICE=${MEDUSA_DEVICE:-host}
@@ -9,7 +10,8 @@ export PATH=$PWD/$build/bin:$PATH
 work=$build/bench/work results=${RESULTS:-bench/results}
 mkdir -p "$work" "$results"
 batches=$(python3 -c 'print(",".join(map(str, [1, 2, 4] + list(range(8, 257, 8)))))')
-engine=("$build/models/llama/llama-engine" --recipe "${RECIPE:-models/recipes/bench24.yaml}" --seed 3 --batches "$batches" --tokens 8 --quiet)
+engine=("$build/models/llama/llama-engine" --recipe "${RECIPE:-models/recipes/bench24.yaml}" --seed 3 --batches "$batches" --tokens 8 --quiet
+	--kv-blocks "${KV_BLOCKS:-300}" ${ENGINE_ARGS:-})
 rounds=${ROUNDS:-5}
 
 for i in $(seq "$rounds"); do

@@ -47,7 +47,7 @@ graphs = artifact["graphs"]
 total = lambda key: sum(graph.get(key, 0) for graph in graphs)
 sections = {section["name"]: section for section in artifact["sections"]}
 nodes = total("nodes")
-graph_bytes = sum(sections[name]["stored_bytes"] for name in ("graphs", "pointers") if name in sections)
+graph_bytes = sum(sections[name]["stored"] for name in ("graphs", "pointers") if name in sections)
 print()
 print(f"  nodes {nodes}, pointers {total('pointers')} (proof: {', '.join(sorted({g['proof'] for g in graphs}))}), "
       f"constant words {total('constant_words')}, noise words {total('noise_words')}, refused graphs {len(artifact['refusals'])}")
