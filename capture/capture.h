@@ -32,6 +32,11 @@ struct md_capture_options {
 	uint64_t probe_limit; /* MEDUSA_PROBE_LIMIT, bytes of host memory */
 };
 
+struct md_capture_bind {
+	char *name; /* owned */
+	enum md_bind_role role;
+};
+
 /*
  * `active` is all that a hook looks at once recording has ended. Everything below `lock` is touched under it; the
  * trace is only written under it too, so that closing needs no further care.
@@ -46,8 +51,8 @@ struct md_capture {
 	pthread_mutex_t lock;
 	struct md_trace_writer *writer;
 	struct md_interval_index live;  /* allocations; value is the md_alloc_family */
-	struct md_interval_index binds; /* value is an index into bind_roles */
-	enum md_bind_role *bind_roles;
+	struct md_interval_index binds; /* value is an index into bound */
+	struct md_capture_bind *bound;
 	size_t bind_count;
 	struct md_kv kv;
 	uint64_t free_before_capture; /* bytes, before the first stream capture; 0: not yet */

@@ -54,14 +54,18 @@ API const char *medusa_reason(void)
 /* ---- bindings and labels ---- */
 
 /* Under md_capture.lock. */
-static bool remember_bind(uint64_t address, uint64_t bytes, enum md_bind_role role)
+static bool remember_bind(const char *name, uint64_t address, uint64_t bytes, enum md_bind_role role)
 {
-	enum md_bind_role *grown = realloc(md_capture.bind_roles, (md_capture.bind_count + 1) * sizeof(*grown));
+	struct md_capture_bind *grown = realloc(md_capture.bound, (md_capture.bind_count + 1) * sizeof(*grown));
+	char *copy = strdup(name);
 
-	if (!grown)
+	if (grown)
+		md_capture.bound = grown;
+	if (!grown || !copy) {
+		free(copy);
 		return false;
-	md_capture.bind_roles = grown;
-	grown[md_capture.bind_count] = role;
+	}
+	grown[md_capture.bind_count] = (struct md_capture_bind){copy, role};
 	return md_interval_add(&md_capture.binds, address, bytes, md_capture.bind_count++);
 }
 
@@ -75,7 +79,7 @@ API int medusa_bind(const char *name, uint64_t address, size_t bytes, enum medus
 		return succeed();
 	md_capture_lock();
 	if (md_capture.writer) {
-		if (!remember_bind(address, bytes, (enum md_bind_role)role))
+		if (!remember_bind(name, address, bytes, (enum md_bind_role)role))
 			md_capture_trouble("out of memory at binding %s", name);
 		else
 			md_trace_put_bind(md_capture.writer, md_capture_next(), name, address, bytes,

@@ -2,6 +2,7 @@
 /* The poison test: finds, by replaying with private memory overwritten, the contents that a graph's outputs depend on.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -19,32 +20,80 @@ static const uint32_t patterns[] = {0x00000000, 0x00000001, 0xffffffff};
 #define COARSE_BYTES 4096
 #define FINE_BYTES 256
 #define MAX_REFINED 16 /* coarse units that are worth cutting finer */
+#define RUN_TRUSTED 8  /* units in a row that are needed: the next ones are taken several at a time */
 #define PROBE_NS 30000000000ull
 
 /* ---- search ---- */
 
-/* Marks the units of [from, to) that, poisoned while all else is as it was, change the outputs. */
-static enum md_status search(struct md_capture_probe *probe, size_t from, size_t to, struct md_error *err)
+static bool replay_equal(struct md_capture_probe *probe, size_t from, size_t to, bool *equal, enum md_status *status,
+			 struct md_error *err)
 {
-	bool equal;
-	size_t middle;
+	*status = md_capture_probe_replay(probe, from, to, equal, err);
+	return *status == MD_OK && *equal;
+}
 
-	while (from < to && probe->units[from].keep)
-		from++;
-	while (from < to && probe->units[to - 1].keep)
-		to--;
-	if (from == to)
-		return MD_OK;
-	MD_FORWARD(md_capture_probe_replay(probe, from, to, &equal, err));
-	if (equal)
-		return MD_OK;
-	if (to - from == 1) {
-		probe->units[from].keep = true;
-		return MD_OK;
+/* The length of a run of needed units: the longer it has been, the more are kept at a time. */
+static size_t run_width(size_t run)
+{
+	return run < RUN_TRUSTED ? 1 : run / 4;
+}
+
+/*
+ * The first unit of [from, to) that changes the outputs when all from `from` up to it are poisoned: its neighbours are
+ * tried first, then further and further ones, then it is bisected. What is known: poisoned, the whole range does.
+ */
+static enum md_status find_first(struct md_capture_probe *probe, size_t from, size_t to, size_t width, size_t *found,
+				 struct md_error *err)
+{
+	size_t low = from, high = to;
+	enum md_status status = MD_OK;
+	bool equal;
+
+	for (size_t step = width; from + step < to; step *= 2) {
+		if (!replay_equal(probe, from, from + step, &equal, &status, err)) {
+			MD_FORWARD(status);
+			high = from + step;
+			break;
+		}
+		low = from + step;
 	}
-	middle = from + (to - from) / 2;
-	MD_FORWARD(search(probe, from, middle, err));
-	return search(probe, middle, to, err);
+	while (high - low > 1 && (low > from || high > from + width)) {
+		size_t middle = low + (high - low) / 2;
+		if (replay_equal(probe, from, middle, &equal, &status, err))
+			low = middle;
+		else
+			high = middle;
+		MD_FORWARD(status);
+	}
+	*found = low;
+	return MD_OK;
+}
+
+/* Keeps the units of [from, to) that, poisoned while all else is as it was, change the outputs. */
+static enum md_status search(struct md_capture_probe *probe, size_t from, size_t to, bool differs, struct md_error *err)
+{
+	size_t run = 0;
+
+	for (;; differs = false) {
+		size_t found, width = run_width(run);
+		bool equal = false;
+		while (from < to && probe->units[from].keep)
+			from++;
+		while (from < to && probe->units[to - 1].keep)
+			to--;
+		if (from >= to)
+			return MD_OK;
+		if (!differs)
+			MD_FORWARD(md_capture_probe_replay(probe, from, to, &equal, err));
+		if (equal)
+			return MD_OK;
+		MD_FORWARD(find_first(probe, from, to, width, &found, err));
+		run = found == from ? run + width : 0;
+		if (found > from)
+			width = 1;
+		for (from = found; from < found + width && from < to; from++)
+			probe->units[from].keep = true;
+	}
 }
 
 static size_t kept(const struct md_capture_probe *probe)
@@ -56,11 +105,33 @@ static size_t kept(const struct md_capture_probe *probe)
 	return count;
 }
 
-static enum md_status search_patterns(struct md_capture_probe *probe, size_t from, size_t to, struct md_error *err)
+static enum md_status check_deterministic(struct md_capture_probe *probe, struct md_error *err)
 {
+	bool equal;
+
+	MD_FORWARD(md_capture_probe_replay(probe, 0, 0, &equal, err));
+	if (equal)
+		return MD_OK;
+	return md_error_set(err, MD_ERR_UNPROVABLE, "two replays of the same state give different outputs%s",
+			    probe->sampled_count ? "; some of it is too large to be put back, and may not be written "
+						   "idempotently"
+						 : "");
+}
+
+/* Each pattern in all of private memory; searches where that changes the outputs. */
+static enum md_status search_whole(struct md_capture_probe *probe, bool *searched, struct md_error *err)
+{
+	*searched = false;
 	for (size_t i = 0; i < PATTERNS; i++) {
+		bool equal;
 		MD_FORWARD(md_capture_probe_prepare_poison(probe, patterns[i], err));
-		MD_FORWARD(search(probe, from, to, err));
+		MD_FORWARD(md_capture_probe_replay(probe, 0, probe->unit_count, &equal, err));
+		if (equal)
+			continue;
+		if (!*searched)
+			MD_FORWARD(check_deterministic(probe, err));
+		*searched = true;
+		MD_FORWARD(search(probe, 0, probe->unit_count, true, err));
 	}
 	return MD_OK;
 }
@@ -80,46 +151,58 @@ static enum md_status confirm(struct md_capture_probe *probe, struct md_error *e
 	return MD_OK;
 }
 
-/* Searches again inside each coarse unit; one that no single fine part explains is kept whole. */
-static enum md_status refine(struct md_capture_probe *probe, struct md_error *err)
+static size_t list_coarse(const struct md_capture_probe *probe, struct md_probe_unit parts[MAX_REFINED])
 {
 	size_t count = 0;
-	struct {
-		size_t from, to;
-	} parts[MAX_REFINED];
 
-	if (kept(probe) > MAX_REFINED)
-		return MD_OK;
-	MD_FORWARD(md_capture_probe_cut(probe, FINE_BYTES, err));
 	for (size_t i = 0; i < probe->unit_count; i++) {
 		const struct md_probe_unit *unit = &probe->units[i];
-		if (!unit->keep)
+		if (!unit->keep || unit->known || unit->size <= FINE_BYTES)
 			continue;
-		if (unit->offset % COARSE_BYTES == 0 && count < MAX_REFINED)
-			parts[count++].from = i;
-		if (count)
-			parts[count - 1].to = i + 1;
+		if (count == MAX_REFINED)
+			return 0;
+		parts[count++] = *unit;
 	}
-	for (size_t i = 0; i < count; i++) {
-		size_t found = 0;
-		for (size_t at = parts[i].from; at < parts[i].to; at++)
-			probe->units[at].keep = false;
-		MD_FORWARD(search_patterns(probe, parts[i].from, parts[i].to, err));
-		for (size_t at = parts[i].from; at < parts[i].to; at++)
-			found += probe->units[at].keep;
-		for (size_t at = parts[i].from; !found && at < parts[i].to; at++)
-			probe->units[at].keep = true;
+	return count;
+}
+
+static bool lies_in(const struct md_probe_unit *unit, const struct md_probe_unit *part)
+{
+	return unit->region == part->region && unit->offset >= part->offset && unit->offset - part->offset < part->size;
+}
+
+/* Searches again inside a coarse unit; one that no single fine part explains is kept whole. */
+static enum md_status refine_part(struct md_capture_probe *probe, const struct md_probe_unit *part,
+				  struct md_error *err)
+{
+	size_t from = 0, to, found = 0;
+
+	while (!lies_in(&probe->units[from], part))
+		from++;
+	for (to = from; to < probe->unit_count && lies_in(&probe->units[to], part);)
+		to++;
+	for (size_t i = 0; i < PATTERNS; i++) {
+		MD_FORWARD(md_capture_probe_prepare_poison(probe, patterns[i], err));
+		MD_FORWARD(search(probe, from, to, false, err));
 	}
+	for (size_t at = from; at < to; at++)
+		found += probe->units[at].keep;
+	for (size_t at = from; !found && at < to; at++)
+		probe->units[at].keep = true;
 	return MD_OK;
 }
 
-static enum md_status check_deterministic(struct md_capture_probe *probe, struct md_error *err)
+static enum md_status refine(struct md_capture_probe *probe, struct md_error *err)
 {
-	bool equal;
+	struct md_probe_unit parts[MAX_REFINED];
+	size_t count = list_coarse(probe, parts);
 
-	MD_FORWARD(md_capture_probe_replay(probe, 0, 0, &equal, err));
-	return equal ? MD_OK
-		     : md_error_set(err, MD_ERR_UNPROVABLE, "two replays of the same state give different outputs");
+	if (!count)
+		return MD_OK;
+	MD_FORWARD(md_capture_probe_cut(probe, FINE_BYTES, err));
+	for (size_t i = 0; i < count; i++)
+		MD_FORWARD(refine_part(probe, &parts[i], err));
+	return MD_OK;
 }
 
 /* ---- outcome ---- */
@@ -141,28 +224,70 @@ static void put_contents(const struct md_capture_probe *probe)
 	}
 }
 
+static enum md_status test(struct md_capture_probe *probe, struct md_error *err)
+{
+	bool searched;
+
+	MD_FORWARD(md_capture_probe_cut(probe, COARSE_BYTES, err));
+	MD_FORWARD(md_capture_probe_first_replay(probe, err));
+	MD_FORWARD(search_whole(probe, &searched, err));
+	if (!searched)
+		return MD_OK;
+	MD_FORWARD(refine(probe, err));
+	return confirm(probe, err);
+}
+
+/* What was found is kept, but may not be all. */
+static void start_over(struct md_capture_probe *probe, bool keep)
+{
+	for (size_t i = 0; i < probe->unit_count; i++)
+		probe->units[i].known = probe->units[i].keep;
+	if (keep)
+		return;
+	free(probe->units);
+	probe->units = NULL;
+	probe->unit_count = 0;
+}
+
 static enum md_status run_probe(struct md_capture_probe *probe, const struct md_capture_graph *graph,
 				struct md_error *err)
 {
-	bool equal = true;
+	enum md_status status;
 
 	MD_FORWARD(md_cuda_call(err, cuCtxSynchronize));
 	MD_FORWARD(md_capture_probe_collect(probe, graph->candidates, graph->candidate_count,
 					    md_capture.options.probe_limit, err));
 	if (!md_capture_probe_has_output(probe))
 		return md_error_set(err, MD_ERR_NOT_FOUND, "no output is bound");
-	MD_FORWARD(md_capture_probe_first_replay(probe, err));
-	MD_FORWARD(md_capture_probe_cut(probe, COARSE_BYTES, err));
-	for (size_t i = 0; i < PATTERNS && equal; i++) {
-		MD_FORWARD(md_capture_probe_prepare_poison(probe, patterns[i], err));
-		MD_FORWARD(md_capture_probe_replay(probe, 0, probe->unit_count, &equal, err));
+	status = md_capture_probe_settle(probe, test(probe, err), err);
+	if (!probe->strayed || probe->broken)
+		return status;
+	/* Poison made the graph write where nobody looked, so the outcome can't be trusted: now look everywhere. */
+	md_debug("graph %llu: poisoned replays write elsewhere", (unsigned long long)graph->id);
+	probe->thorough = true;
+	start_over(probe, status == MD_OK);
+	*err = (struct md_error){0};
+	return md_capture_probe_settle(probe, test(probe, err), err);
+}
+
+/* "kv: 134538092544 bytes, sampled"; empty when everything was compared whole. */
+static void name_sampled(const struct md_capture_probe *probe, char *text, size_t size)
+{
+	const struct md_probe_region *first = NULL;
+	uint64_t bytes = 0;
+
+	*text = '\0';
+	for (uint32_t i = 0; i < probe->region_count; i++) {
+		if (probe->regions[i].kind != MD_PROBE_REGION_SAMPLED)
+			continue;
+		first = first ? first : &probe->regions[i];
+		bytes += probe->regions[i].size;
 	}
-	if (equal)
-		return MD_OK;
-	MD_FORWARD(check_deterministic(probe, err));
-	MD_FORWARD(search_patterns(probe, 0, probe->unit_count, err));
-	MD_FORWARD(refine(probe, err));
-	return confirm(probe, err);
+	if (probe->sampled_count == 1)
+		snprintf(text, size, "%.128s: %llu bytes, sampled", first->name, (unsigned long long)bytes);
+	else if (first)
+		snprintf(text, size, "%.128s and %u more: %llu bytes, sampled", first->name, probe->sampled_count - 1,
+			 (unsigned long long)bytes);
 }
 
 static void put_outcome(const struct md_capture_probe *probe, const struct md_capture_graph *graph,
@@ -171,6 +296,8 @@ static void put_outcome(const struct md_capture_probe *probe, const struct md_ca
 	enum md_probe_result result = status != MD_OK ? MD_PROBE_FAILED
 				      : kept(probe)   ? MD_PROBE_CONTENT_SAVED
 						      : MD_PROBE_CLEAN;
+	char sampled[256];
+	const char *why;
 
 	/* With no output bound nothing can be said: such a graph stays "not tested". */
 	if (status == MD_ERR_NOT_FOUND)
@@ -180,17 +307,20 @@ static void put_outcome(const struct md_capture_probe *probe, const struct md_ca
 			     (unsigned long long)graph->id, err->message);
 	if (result == MD_PROBE_CONTENT_SAVED)
 		put_contents(probe);
-	md_debug("graph %llu: probe %d after %u replays, %zu parts kept%s%s", (unsigned long long)graph->id,
-		 (int)result, probe->replays, kept(probe), status != MD_OK ? ": " : "",
-		 status != MD_OK ? err->message : "");
-	md_trace_put_probe(md_capture.writer, md_capture_next(), graph->id, result,
-			   status != MD_OK ? err->message : NULL);
+	if (result != MD_PROBE_FAILED)
+		md_capture_probe_learn(probe);
+	name_sampled(probe, sampled, sizeof(sampled));
+	why = status != MD_OK ? err->message : sampled[0] ? sampled : NULL;
+	md_debug("graph %llu: probe %d after %u replays, %.3f s, %zu parts kept%s%s", (unsigned long long)graph->id,
+		 (int)result, probe->replays, (double)(md_clock_ns() - probe->started_ns) / 1e9, kept(probe),
+		 why ? ": " : "", why ? why : "");
+	md_trace_put_probe(md_capture.writer, md_capture_next(), graph->id, result, why);
 }
 
 /* Lock held: allocations and frees of other threads wait until everything is back in place. */
 static void probe_graph(struct md_capture_graph *graph)
 {
-	struct md_capture_probe probe = {.exec = graph->exec, .deadline_ns = md_clock_ns() + PROBE_NS};
+	struct md_capture_probe probe = {.exec = graph->exec, .started_ns = md_clock_ns()};
 	struct md_error err = {0};
 	CUcontext popped;
 	enum md_status status;
@@ -199,6 +329,7 @@ static void probe_graph(struct md_capture_graph *graph)
 	    atomic_load(&md_capture.capturing) || md_cuda.cuCtxPushCurrent_v2(graph->context))
 		return;
 	graph->probed = true;
+	probe.deadline_ns = probe.started_ns + PROBE_NS;
 	if (graph->pageable)
 		status =
 		    md_error_set(&err, MD_ERR_UNPROVABLE,

@@ -6,7 +6,12 @@
 
 #include "capture/capture_probe.h"
 
-#define MAX_SCRATCH (64ull << 20)
+/* Windows of sampled state: of one region at most and at least, of all together, and how long one is. */
+#define WINDOWS_MOST 1024
+#define WINDOWS_LEAST 8
+#define WINDOWS_TOTAL 2048
+#define WINDOW_BYTES (64u << 10)
+#define WINDOW_BYTES_LEAST 64u
 
 static enum md_status add_region(struct md_capture_probe *probe, enum md_probe_region_kind kind, uint64_t address,
 				 uint64_t size, struct md_error *err)
@@ -76,10 +81,12 @@ static enum md_status add_outputs(struct md_capture_probe *probe, struct md_erro
 {
 	for (size_t i = 0; i < md_capture.binds.count; i++) {
 		const struct md_interval *bind = &md_capture.binds.items[i];
-		if (md_capture.bind_roles[bind->value] == MD_BIND_CONSTANT)
+		const struct md_capture_bind *bound = &md_capture.bound[bind->value];
+		if (bound->role == MD_BIND_CONSTANT || !md_interval_find(&md_capture.live, bind->start))
 			continue;
-		if (md_interval_find(&md_capture.live, bind->start))
-			MD_FORWARD(add_region(probe, MD_PROBE_REGION_OUTPUT, bind->start, bind->size, err));
+		MD_FORWARD(add_region(probe, MD_PROBE_REGION_OUTPUT, bind->start, bind->size, err));
+		probe->regions[probe->region_count - 1].state = bound->role == MD_BIND_STATE;
+		probe->regions[probe->region_count - 1].name = bound->name;
 	}
 	return MD_OK;
 }
@@ -101,8 +108,7 @@ static enum md_status load_chunks(struct md_capture_probe *probe, struct md_prob
 	size_t count = md_capture_probe_chunk_count(region);
 
 	region->chunks_before = calloc(count, sizeof(uint8_t *));
-	region->chunks_after = calloc(count, sizeof(uint8_t *));
-	if (!region->chunks_before || !region->chunks_after)
+	if (!region->chunks_before)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
 	for (size_t i = 0; i < count; i++) {
 		size_t size = md_capture_probe_chunk_size(region, i);
@@ -128,8 +134,7 @@ static enum md_status load(struct md_capture_probe *probe, struct md_probe_regio
 	if (region->kind == MD_PROBE_REGION_OUTPUT)
 		return load_chunks(probe, region, err);
 	region->before = malloc(region->size);
-	region->poison = region->kind == MD_PROBE_REGION_PRIVATE ? malloc(region->size) : NULL;
-	if (!region->before || (region->kind == MD_PROBE_REGION_PRIVATE && !region->poison))
+	if (!region->before)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %llu bytes",
 				    (unsigned long long)region->size);
 	if (region->kind == MD_PROBE_REGION_HOST) {
@@ -139,17 +144,116 @@ static enum md_status load(struct md_capture_probe *probe, struct md_probe_regio
 	return md_cuda_call(err, cuMemcpyDtoH_v2, region->before, region->address, region->size);
 }
 
+static bool add_pointer(struct md_probe_region *region, size_t *room, struct md_probe_pointer pointer)
+{
+	if (region->pointer_count == *room) {
+		size_t more = *room ? 2 * *room : 16;
+		struct md_probe_pointer *grown = realloc(region->pointers, more * sizeof(*grown));
+		if (!grown)
+			return false;
+		region->pointers = grown;
+		*room = more;
+	}
+	region->pointers[region->pointer_count++] = pointer;
+	return true;
+}
+
 /* Private memory may hold pointers to more private memory; what they reach must be put back too. */
 static enum md_status follow_pointers(struct md_capture_probe *probe, uint32_t index, struct md_error *err)
 {
 	const uint8_t *data = probe->regions[index].before;
 	uint64_t first = (8 - probe->regions[index].address % 8) % 8, size = probe->regions[index].size;
+	size_t room = 0;
 
 	for (uint64_t at = first; at + 8 <= size; at += 8) {
+		const struct md_interval *item;
 		uint64_t word;
 		memcpy(&word, data + at, 8);
-		if (word)
-			MD_FORWARD(add_allocation(probe, word, err));
+		item = word ? md_interval_find(&md_capture.live, word) : NULL;
+		if (!item)
+			continue;
+		if (item->value != MD_ALLOC_HOST &&
+		    !add_pointer(&probe->regions[index], &room,
+				 (struct md_probe_pointer){at, word, item->size - (word - item->start)}))
+			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+		MD_FORWARD(add_allocation(probe, word, err));
+	}
+	return MD_OK;
+}
+
+/* ---- state ---- */
+
+uint64_t md_capture_probe_window_at(const struct md_probe_region *region, uint32_t window)
+{
+	uint64_t room = region->size - region->window_bytes;
+
+	if (window + 1 == region->windows)
+		return room;
+	return room / (region->windows - 1) * window & ~(uint64_t)15;
+}
+
+/* Windows never cover more than half of what they sample, so that they do not overlap. */
+static enum md_status load_windows(struct md_capture_probe *probe, struct md_probe_region *region, struct md_error *err)
+{
+	uint32_t bytes = WINDOW_BYTES, count = WINDOWS_TOTAL / probe->sampled_count;
+
+	count = count > WINDOWS_MOST ? WINDOWS_MOST : count < WINDOWS_LEAST ? WINDOWS_LEAST : count;
+	while (count > WINDOWS_LEAST && (uint64_t)count * bytes > region->size / 2)
+		count /= 2;
+	while (bytes > WINDOW_BYTES_LEAST && (uint64_t)count * bytes > region->size / 2)
+		bytes /= 2;
+	if ((uint64_t)count * bytes > region->size / 2) {
+		count = 2;
+		bytes = region->size < 4 ? 1 : (uint32_t)(region->size / 4);
+	}
+	region->windows = count;
+	region->window_bytes = bytes;
+	region->before = malloc((size_t)count * bytes);
+	if (!region->before)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+	for (uint32_t i = 0; i < count; i++)
+		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, region->before + (size_t)i * bytes,
+					region->address + md_capture_probe_window_at(region, i), bytes, probe->stream));
+	return md_cuda_call(err, cuStreamSynchronize, probe->stream);
+}
+
+/* State buffers of one size are layers of one thing: all are saved or all are sampled, the small ones saved first. */
+static void choose_sampled(struct md_capture_probe *probe, uint64_t left)
+{
+	for (uint64_t size = 0;;) {
+		uint64_t next = UINT64_MAX, count = 0;
+		for (uint32_t i = 0; i < probe->region_count; i++) {
+			const struct md_probe_region *region = &probe->regions[i];
+			if (!region->state || region->size <= size)
+				continue;
+			count = region->size < next ? 1 : count + (region->size == next);
+			next = region->size < next ? region->size : next;
+		}
+		if (!count)
+			return;
+		size = next;
+		if (count <= left / size) {
+			left -= count * size;
+			continue;
+		}
+		for (uint32_t i = 0; i < probe->region_count; i++) {
+			if (probe->regions[i].state && probe->regions[i].size == size) {
+				probe->regions[i].kind = MD_PROBE_REGION_SAMPLED;
+				probe->sampled_count++;
+			}
+		}
+	}
+}
+
+static enum md_status load_state(struct md_capture_probe *probe, uint64_t left, struct md_error *err)
+{
+	choose_sampled(probe, left);
+	for (uint32_t i = 0; i < probe->region_count; i++) {
+		struct md_probe_region *region = &probe->regions[i];
+		if (region->kind == MD_PROBE_REGION_SAMPLED)
+			MD_FORWARD(load_windows(probe, region, err));
+		else if (region->state)
+			MD_FORWARD(load(probe, region, &left, err));
 	}
 	return MD_OK;
 }
@@ -157,7 +261,8 @@ static enum md_status follow_pointers(struct md_capture_probe *probe, uint32_t i
 bool md_capture_probe_has_output(const struct md_capture_probe *probe)
 {
 	for (uint32_t i = 0; i < probe->region_count; i++) {
-		if (probe->regions[i].kind == MD_PROBE_REGION_OUTPUT)
+		if (probe->regions[i].kind == MD_PROBE_REGION_OUTPUT ||
+		    probe->regions[i].kind == MD_PROBE_REGION_SAMPLED)
 			return true;
 	}
 	return false;
@@ -173,42 +278,56 @@ static enum md_status allocate_chunk(struct md_capture_probe *probe, struct md_e
 	return probe->now && probe->zeros ? MD_OK : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
 }
 
+/* What matters is most often small: semaphores, tables. */
+static int compare_sizes(const void *left, const void *right)
+{
+	const struct md_probe_region *a = left, *b = right;
+
+	if (a->size != b->size)
+		return a->size < b->size ? -1 : 1;
+	return (a->address > b->address) - (a->address < b->address);
+}
+
 enum md_status md_capture_probe_collect(struct md_capture_probe *probe, const uint64_t *candidates, size_t count,
 					uint64_t limit, struct md_error *err)
 {
 	MD_FORWARD(allocate_chunk(probe, err));
+	MD_FORWARD(md_cuda_call(err, cuStreamCreate, &probe->stream, CU_STREAM_NON_BLOCKING));
 	MD_FORWARD(add_outputs(probe, err));
 	for (size_t i = 0; i < count; i++)
 		MD_FORWARD(add_candidate(probe, candidates[i], err));
 	for (uint32_t i = 0; i < probe->region_count; i++) { /* grows while it runs */
+		if (probe->regions[i].state)
+			continue;
 		MD_FORWARD(load(probe, &probe->regions[i], &limit, err));
 		if (probe->regions[i].kind == MD_PROBE_REGION_PRIVATE)
 			MD_FORWARD(follow_pointers(probe, i, err));
 	}
+	MD_FORWARD(load_state(probe, limit, err));
+	if (probe->region_count)
+		qsort(probe->regions, probe->region_count, sizeof(*probe->regions), compare_sizes);
 	return MD_OK;
 }
 
 static void release_chunks(const struct md_probe_region *region)
 {
-	size_t count = md_capture_probe_chunk_count(region);
+	size_t count = region->chunks_before ? md_capture_probe_chunk_count(region) : 0;
 
-	for (size_t i = 0; i < count; i++) {
-		if (region->chunks_before)
-			free(region->chunks_before[i]);
-		if (region->chunks_after)
-			free(region->chunks_after[i]);
-	}
+	for (size_t i = 0; i < count; i++)
+		free(region->chunks_before[i]);
 	free(region->chunks_before);
-	free(region->chunks_after);
 }
 
 void md_capture_probe_release(struct md_capture_probe *probe)
 {
 	for (uint32_t i = 0; i < probe->region_count; i++) {
 		free(probe->regions[i].before);
-		free(probe->regions[i].poison);
+		free(probe->regions[i].pointers);
 		release_chunks(&probe->regions[i]);
 	}
+	for (size_t i = 0; i < probe->span_count; i++)
+		free(probe->spans[i].after);
+	free(probe->spans);
 	free(probe->regions);
 	free(probe->units);
 	free(probe->zeros);
@@ -220,115 +339,4 @@ void md_capture_probe_release(struct md_capture_probe *probe)
 		md_cuda.cuMemFree_v2(probe->scratch);
 	if (probe->stream)
 		md_cuda.cuStreamDestroy_v2(probe->stream);
-}
-
-/* ---- poison ---- */
-
-/* Bytes that can be reached from a word taken as a pointer; 0 when it points nowhere. */
-static uint64_t reach(uint64_t word)
-{
-	const struct md_interval *item = word ? md_interval_find(&md_capture.live, word) : NULL;
-
-	return item && item->value != MD_ALLOC_HOST ? item->size - (word - item->start) : 0;
-}
-
-static enum md_status make_scratch(struct md_capture_probe *probe, struct md_error *err)
-{
-	uint64_t size = 0;
-
-	for (uint32_t i = 0; i < probe->region_count; i++) {
-		const struct md_probe_region *region = &probe->regions[i];
-		if (region->kind != MD_PROBE_REGION_PRIVATE)
-			continue;
-		for (uint64_t at = (8 - region->address % 8) % 8; at + 8 <= region->size; at += 8) {
-			uint64_t word, bytes;
-			memcpy(&word, region->before + at, 8);
-			bytes = reach(word);
-			if (bytes > size)
-				size = bytes > MAX_SCRATCH ? MAX_SCRATCH : bytes;
-		}
-	}
-	if (!size)
-		return MD_OK;
-	probe->scratch_size = size;
-	return md_cuda_call(err, cuMemAlloc_v2, &probe->scratch, size);
-}
-
-/* A pointer with more behind it than scratch has stays as it is: poisoning it could only end in a fault. */
-static void poison_region(const struct md_capture_probe *probe, struct md_probe_region *region, uint32_t word)
-{
-	uint64_t at;
-
-	for (at = 0; at + 4 <= region->size; at += 4)
-		memcpy(region->poison + at, &word, 4);
-	memcpy(region->poison + at, &word, region->size - at);
-	for (at = (8 - region->address % 8) % 8; probe->scratch && at + 8 <= region->size; at += 8) {
-		uint64_t pointer, bytes;
-		memcpy(&pointer, region->before + at, 8);
-		bytes = reach(pointer);
-		if (bytes && bytes <= probe->scratch_size)
-			pointer = probe->scratch;
-		if (bytes)
-			memcpy(region->poison + at, &pointer, 8);
-	}
-}
-
-enum md_status md_capture_probe_prepare_poison(struct md_capture_probe *probe, uint32_t word, struct md_error *err)
-{
-	if (!probe->scratch)
-		MD_FORWARD(make_scratch(probe, err));
-	if (probe->scratch)
-		MD_FORWARD(md_cuda_call(err, cuMemsetD8_v2, probe->scratch, (unsigned char)word, probe->scratch_size));
-	for (uint32_t i = 0; i < probe->region_count; i++) {
-		if (probe->regions[i].kind == MD_PROBE_REGION_PRIVATE)
-			poison_region(probe, &probe->regions[i], word);
-	}
-	return MD_OK;
-}
-
-/* ---- units ---- */
-
-static size_t pieces(uint64_t size, uint32_t bytes)
-{
-	return (size_t)((size + bytes - 1) / bytes);
-}
-
-static size_t cut(struct md_probe_unit *to, uint32_t region, uint64_t offset, uint64_t size, uint32_t bytes, bool keep)
-{
-	size_t count = 0;
-
-	for (uint64_t at = 0; at < size; at += bytes) {
-		uint32_t part = size - at < bytes ? (uint32_t)(size - at) : bytes;
-		to[count++] = (struct md_probe_unit){region, part, offset + at, keep};
-	}
-	return count;
-}
-
-enum md_status md_capture_probe_cut(struct md_capture_probe *probe, uint32_t bytes, struct md_error *err)
-{
-	size_t count = 0, at = 0;
-	struct md_probe_unit *units;
-
-	for (uint32_t i = 0; i < probe->region_count && !probe->units; i++) {
-		if (probe->regions[i].kind == MD_PROBE_REGION_PRIVATE)
-			count += pieces(probe->regions[i].size, bytes);
-	}
-	for (size_t i = 0; i < probe->unit_count; i++)
-		count += probe->units[i].keep ? pieces(probe->units[i].size, bytes) : 1;
-	units = calloc(count + 1, sizeof(*units));
-	if (!units)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
-	for (uint32_t i = 0; i < probe->region_count && !probe->units; i++) {
-		if (probe->regions[i].kind == MD_PROBE_REGION_PRIVATE)
-			at += cut(units + at, i, 0, probe->regions[i].size, bytes, false);
-	}
-	for (size_t i = 0; i < probe->unit_count; i++) {
-		const struct md_probe_unit *unit = &probe->units[i];
-		at += cut(units + at, unit->region, unit->offset, unit->size, unit->keep ? bytes : unit->size,
-			  unit->keep);
-	}
-	free(probe->units);
-	probe->units = units;
-	probe->unit_count = at;
-	return MD_OK;
 }

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Private memory in the poison test: cut into units, poisoned on the device, and put in place before each replay. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "capture/capture_probe.h"
+
+#define MAX_SCRATCH (64ull << 20)
+#define MIN_SCRATCH (1ull << 20)
+
+/* What graphs were found to need so far. Under md_capture.lock. */
+static struct md_interval_index needed;
+
+/* ---- poison ---- */
+
+/* What pointers are made to point to instead. A device that is nearly full gives less, or none. */
+static void make_scratch(struct md_capture_probe *probe)
+{
+	uint64_t size = 0;
+
+	for (uint32_t i = 0; i < probe->region_count; i++) {
+		const struct md_probe_region *region = &probe->regions[i];
+		for (size_t at = 0; at < region->pointer_count; at++) {
+			uint64_t bytes = region->pointers[at].reach;
+			size = bytes > size ? (bytes > MAX_SCRATCH ? MAX_SCRATCH : bytes) : size;
+		}
+	}
+	while (size && md_cuda.cuMemAlloc_v2(&probe->scratch, size)) {
+		probe->scratch = 0;
+		size = size > MIN_SCRATCH ? size / 2 : 0;
+	}
+	probe->scratch_size = size;
+}
+
+enum md_status md_capture_probe_prepare_poison(struct md_capture_probe *probe, uint32_t word, struct md_error *err)
+{
+	if (!probe->scratch)
+		make_scratch(probe);
+	probe->word = word;
+	if (!probe->scratch)
+		return MD_OK;
+	return md_cuda_call(err, cuMemsetD8Async, probe->scratch, (unsigned char)word, probe->scratch_size,
+			    probe->stream);
+}
+
+/* Memory that does not begin at a word is filled with the word's lowest byte. */
+static enum md_status fill(struct md_capture_probe *probe, uint64_t address, uint64_t size, struct md_error *err)
+{
+	uint64_t words = address % 4 ? 0 : size / 4;
+
+	if (words)
+		MD_FORWARD(md_cuda_call(err, cuMemsetD32Async, address, probe->word, words, probe->stream));
+	if (size > 4 * words)
+		MD_FORWARD(md_cuda_call(err, cuMemsetD8Async, address + 4 * words, (unsigned char)probe->word,
+					size - 4 * words, probe->stream));
+	return MD_OK;
+}
+
+/* A pointer with more behind it than scratch has stays as it is: poisoning it could only end in a fault. */
+static void set_pointers(const struct md_capture_probe *probe, const struct md_probe_region *region, size_t first,
+			 uint64_t offset, uint64_t size)
+{
+	for (size_t i = first; i < region->pointer_count && region->pointers[i].offset < offset + size; i++) {
+		const struct md_probe_pointer *pointer = &region->pointers[i];
+		uint64_t value = pointer->reach <= probe->scratch_size ? probe->scratch : pointer->value;
+		for (unsigned b = 0; b < 8; b++) {
+			uint64_t at = pointer->offset + b;
+			if (at >= offset && at < offset + size)
+				probe->now[at - offset] = (uint8_t)(value >> 8 * b);
+		}
+	}
+}
+
+static size_t first_pointer(const struct md_probe_region *region, uint64_t offset)
+{
+	size_t low = 0, high = region->pointer_count;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		if (region->pointers[middle].offset + 8 <= offset)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* Filled on the device where there is no pointer, else made here and copied. */
+static enum md_status poison(struct md_capture_probe *probe, const struct md_probe_region *region, uint64_t offset,
+			     uint64_t size, struct md_error *err)
+{
+	for (uint64_t end = offset + size; offset < end; offset += size) {
+		size_t first = first_pointer(region, offset);
+		size = end - offset < MD_PROBE_CHUNK_BYTES ? end - offset : MD_PROBE_CHUNK_BYTES;
+		if (first == region->pointer_count || region->pointers[first].offset >= offset + size) {
+			MD_FORWARD(fill(probe, region->address + offset, size, err));
+			continue;
+		}
+		for (uint64_t at = 0; at < size; at++)
+			probe->now[at] = (uint8_t)(probe->word >> 8 * (at % 4));
+		set_pointers(probe, region, first, offset, size);
+		MD_FORWARD(
+		    md_cuda_call(err, cuMemcpyHtoDAsync_v2, region->address + offset, probe->now, size, probe->stream));
+		MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, probe->stream));
+	}
+	return MD_OK;
+}
+
+/* Units that follow each other in one region and are treated alike go in one step. */
+enum md_status md_capture_probe_place_private(struct md_capture_probe *probe, size_t from, size_t to,
+					      struct md_error *err)
+{
+	for (size_t i = 0; i < probe->unit_count;) {
+		const struct md_probe_unit *first = &probe->units[i];
+		const struct md_probe_region *region = &probe->regions[first->region];
+		bool poisoned = i >= from && i < to && !first->keep;
+		uint64_t size = 0;
+		for (; i < probe->unit_count && probe->units[i].region == first->region; i++) {
+			if ((i >= from && i < to && !probe->units[i].keep) != poisoned)
+				break;
+			size += probe->units[i].size;
+		}
+		if (poisoned)
+			MD_FORWARD(poison(probe, region, first->offset, size, err));
+		else
+			MD_FORWARD(md_cuda_call(err, cuMemcpyHtoDAsync_v2, region->address + first->offset,
+						region->before + first->offset, size, probe->stream));
+	}
+	return MD_OK;
+}
+
+/* ---- units ---- */
+
+/* What an earlier graph needed of [at, end): *size of it from at on, or 0 and in *size how far there is nothing. */
+static bool is_needed(uint64_t at, uint64_t end, uint64_t *size)
+{
+	const struct md_interval *item = md_interval_floor(&needed, at);
+
+	if (item && at - item->start < item->size) {
+		*size = item->start + item->size < end ? item->start + item->size - at : end - at;
+		return true;
+	}
+	item = item ? item + 1 : needed.items;
+	*size = item < needed.items + needed.count && item->start < end ? item->start - at : end - at;
+	return false;
+}
+
+static size_t cut(struct md_probe_unit *to, const struct md_probe_unit *part, uint32_t bytes)
+{
+	size_t count = 0;
+
+	for (uint64_t at = 0; at < part->size; at += bytes)
+		to[count++] = (struct md_probe_unit){
+		    .region = part->region,
+		    .offset = part->offset + at,
+		    .size = part->size - at < bytes ? part->size - at : bytes,
+		};
+	return count;
+}
+
+static size_t cut_region(const struct md_capture_probe *probe, uint32_t region, uint32_t bytes,
+			 struct md_probe_unit *to)
+{
+	uint64_t address = probe->regions[region].address, end = address + probe->regions[region].size, size;
+	size_t count = 0;
+
+	for (uint64_t at = address; at < end; at += size) {
+		bool known = is_needed(at, end, &size);
+		struct md_probe_unit part = {region, known, known, at - address, size};
+		if (known)
+			to[count++] = part;
+		else
+			count += cut(to + count, &part, bytes);
+	}
+	return count;
+}
+
+static size_t most_units(const struct md_capture_probe *probe, uint32_t bytes)
+{
+	size_t count = 2 * (probe->region_count + needed.count) + 1;
+
+	for (uint32_t i = 0; i < probe->region_count && !probe->units; i++) {
+		if (probe->regions[i].kind == MD_PROBE_REGION_PRIVATE)
+			count += (size_t)(probe->regions[i].size / bytes) + 2 * needed.count;
+	}
+	for (size_t i = 0; i < probe->unit_count; i++)
+		count += probe->units[i].keep ? (size_t)(probe->units[i].size / bytes) + 2 : 1;
+	return count;
+}
+
+enum md_status md_capture_probe_cut(struct md_capture_probe *probe, uint32_t bytes, struct md_error *err)
+{
+	struct md_probe_unit *units = calloc(most_units(probe, bytes), sizeof(*units));
+	size_t count = 0;
+
+	if (!units)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+	for (uint32_t i = 0; i < probe->region_count && !probe->units; i++) {
+		if (probe->regions[i].kind == MD_PROBE_REGION_PRIVATE)
+			count += cut_region(probe, i, bytes, units + count);
+	}
+	for (size_t i = 0; i < probe->unit_count; i++) {
+		if (probe->units[i].keep && !probe->units[i].known && probe->units[i].size > bytes)
+			count += cut(units + count, &probe->units[i], bytes);
+		else
+			units[count++] = probe->units[i];
+	}
+	free(probe->units);
+	probe->units = units;
+	probe->unit_count = count;
+	return MD_OK;
+}
+
+/* Nothing depends on it but time: without memory, the next graph is searched again. */
+void md_capture_probe_learn(const struct md_capture_probe *probe)
+{
+	for (size_t i = 0; i < probe->unit_count; i++) {
+		const struct md_probe_unit *unit = &probe->units[i];
+		uint64_t start = probe->regions[unit->region].address + unit->offset;
+		const struct md_interval *whole = md_interval_find(&needed, start);
+		if (unit->keep && !(whole && unit->size <= whole->start + whole->size - start))
+			md_interval_add(&needed, start, unit->size, 0);
+	}
+}
