@@ -168,21 +168,12 @@ static int compare_times(const void *a, const void *b)
 	return (left > right) - (left < right);
 }
 
-/* All rows stand at position 0 of the scratch block. */
-static enum md_status set_idle(struct llama_engine *engine, struct md_error *err)
-{
-	const struct llama_buffer inputs[] = { engine->tokens, engine->positions, engine->slots, engine->block_table };
-	for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]); i++)
-		MD_FORWARD(md_cuda_call(err, cuMemsetD8Async, inputs[i].address, 0, inputs[i].bytes, engine->stream));
-	return llama_engine_wait(engine, err);
-}
-
 enum md_status llama_graphs_measure(struct llama_graphs *graphs, struct llama_engine *engine, int rounds, struct md_error *err)
 {
 	MD_AUTO_FREE uint64_t *times = calloc((size_t)rounds, sizeof(*times));
 	if (!times)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for %d times", rounds);
-	MD_FORWARD(set_idle(engine, err));
+	MD_FORWARD(set_rows(engine, err));
 	for (size_t i = 0; i < graphs->count; i++) {
 		for (int round = 0; round < rounds; round++) {
 			uint64_t start = md_clock_ns();
