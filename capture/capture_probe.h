@@ -3,6 +3,7 @@
 #ifndef MD_CAPTURE_CAPTURE_PROBE_H
 #define MD_CAPTURE_CAPTURE_PROBE_H
 
+#include "base/sample.h"
 #include "base/status.h"
 #include "capture/capture.h"
 
@@ -36,7 +37,7 @@ struct md_probe_region {
 	const char *name; /* of what is bound; not owned */
 	uint8_t *before;  /* PRIVATE, HOST: contents when the probe began; SAMPLED: windows, one after the other */
 	uint8_t **chunks_before;           /* OUTPUT; NULL entry: zeros */
-	uint32_t windows, window_bytes;    /* SAMPLED */
+	struct md_sample sample;           /* SAMPLED */
 	struct md_probe_pointer *pointers; /* PRIVATE, ascending */
 	size_t pointer_count;
 };
@@ -91,8 +92,6 @@ void md_capture_probe_release(struct md_capture_probe *probe);
 bool md_capture_probe_has_output(const struct md_capture_probe *probe);
 size_t md_capture_probe_chunk_count(const struct md_probe_region *region);
 size_t md_capture_probe_chunk_size(const struct md_probe_region *region, size_t chunk);
-/* Where a window of a sampled region begins: the first at its start, the last at its end, all at even distances. */
-uint64_t md_capture_probe_window_at(const struct md_probe_region *region, uint32_t window);
 
 /* ---- capture_probe_poison.c ---- */
 

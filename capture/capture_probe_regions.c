@@ -4,14 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "capture/capture_probe.h"
-
-/* Windows of sampled state: of one region at most and at least, of all together, and how long one is. */
-#define WINDOWS_MOST 1024
-#define WINDOWS_LEAST 8
-#define WINDOWS_TOTAL 2048
-#define WINDOW_BYTES (64u << 10)
-#define WINDOW_BYTES_LEAST 64u
 
 static enum md_status add_region(struct md_capture_probe *probe, enum md_probe_region_kind kind, uint64_t address,
 				 uint64_t size, struct md_error *err)
@@ -183,71 +177,40 @@ static enum md_status follow_pointers(struct md_capture_probe *probe, uint32_t i
 
 /* ---- state ---- */
 
-uint64_t md_capture_probe_window_at(const struct md_probe_region *region, uint32_t window)
-{
-	uint64_t room = region->size - region->window_bytes;
-
-	if (window + 1 == region->windows)
-		return room;
-	return room / (region->windows - 1) * window & ~(uint64_t)15;
-}
-
-/* Windows never cover more than half of what they sample, so that they do not overlap. */
 static enum md_status load_windows(struct md_capture_probe *probe, struct md_probe_region *region, struct md_error *err)
 {
-	uint32_t bytes = WINDOW_BYTES, count = WINDOWS_TOTAL / probe->sampled_count;
+	const struct md_sample *sample = &region->sample;
 
-	count = count > WINDOWS_MOST ? WINDOWS_MOST : count < WINDOWS_LEAST ? WINDOWS_LEAST : count;
-	while (count > WINDOWS_LEAST && (uint64_t)count * bytes > region->size / 2)
-		count /= 2;
-	while (bytes > WINDOW_BYTES_LEAST && (uint64_t)count * bytes > region->size / 2)
-		bytes /= 2;
-	if ((uint64_t)count * bytes > region->size / 2) {
-		count = 2;
-		bytes = region->size < 4 ? 1 : (uint32_t)(region->size / 4);
-	}
-	region->windows = count;
-	region->window_bytes = bytes;
-	region->before = malloc((size_t)count * bytes);
+	region->sample = md_sample_plan(region->size, probe->sampled_count);
+	region->before = malloc((size_t)sample->windows * sample->bytes);
 	if (!region->before)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
-	for (uint32_t i = 0; i < count; i++)
-		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, region->before + (size_t)i * bytes,
-					region->address + md_capture_probe_window_at(region, i), bytes, probe->stream));
+	for (uint32_t i = 0; i < sample->windows; i++)
+		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, region->before + (size_t)i * sample->bytes,
+					region->address + md_sample_offset(sample, i), sample->bytes, probe->stream));
 	return md_cuda_call(err, cuStreamSynchronize, probe->stream);
 }
 
-/* State buffers of one size are layers of one thing: all are saved or all are sampled, the small ones saved first. */
-static void choose_sampled(struct md_capture_probe *probe, uint64_t left)
+static enum md_status choose_sampled(struct md_capture_probe *probe, uint64_t left, struct md_error *err)
 {
-	for (uint64_t size = 0;;) {
-		uint64_t next = UINT64_MAX, count = 0;
-		for (uint32_t i = 0; i < probe->region_count; i++) {
-			const struct md_probe_region *region = &probe->regions[i];
-			if (!region->state || region->size <= size)
-				continue;
-			count = region->size < next ? 1 : count + (region->size == next);
-			next = region->size < next ? region->size : next;
-		}
-		if (!count)
-			return;
-		size = next;
-		if (count <= left / size) {
-			left -= count * size;
-			continue;
-		}
-		for (uint32_t i = 0; i < probe->region_count; i++) {
-			if (probe->regions[i].state && probe->regions[i].size == size) {
-				probe->regions[i].kind = MD_PROBE_REGION_SAMPLED;
-				probe->sampled_count++;
-			}
-		}
+	MD_AUTO_FREE uint64_t *sizes = calloc(probe->region_count + 1, sizeof(*sizes));
+	MD_AUTO_FREE bool *sampled = calloc(probe->region_count + 1, sizeof(*sampled));
+
+	if (!sizes || !sampled)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+	for (uint32_t i = 0; i < probe->region_count; i++)
+		sizes[i] = probe->regions[i].state ? probe->regions[i].size : 0;
+	probe->sampled_count = md_sample_choose(sizes, probe->region_count, left, sampled);
+	for (uint32_t i = 0; i < probe->region_count; i++) {
+		if (sampled[i])
+			probe->regions[i].kind = MD_PROBE_REGION_SAMPLED;
 	}
+	return MD_OK;
 }
 
 static enum md_status load_state(struct md_capture_probe *probe, uint64_t left, struct md_error *err)
 {
-	choose_sampled(probe, left);
+	MD_FORWARD(choose_sampled(probe, left, err));
 	for (uint32_t i = 0; i < probe->region_count; i++) {
 		struct md_probe_region *region = &probe->regions[i];
 		if (region->kind == MD_PROBE_REGION_SAMPLED)

@@ -5,12 +5,9 @@
 
 #include "capture/capture_probe.h"
 
-#define GRAIN 1024u       /* bytes that are changed or not as one */
-#define MERGE (32u << 10) /* changes nearer than this are one span: a copy costs more than its bytes */
 /* Regions up to here are compared whole: the first replay may have written what was there already. */
 #define WHOLE_OUTPUT MD_PROBE_CHUNK_BYTES
 #define WHOLE_STATE (64u << 10)
-#define WINDOWS_KEPT 128u /* unchanged windows that stay under watch, of all sampled regions together */
 
 /* ---- finding them ---- */
 
@@ -34,24 +31,6 @@ static enum md_status add_span(struct md_capture_probe *probe, uint64_t address,
 	memcpy(copy, after, size);
 	probe->spans[probe->span_count++] = (struct md_probe_span){address, (uint32_t)size, before, copy};
 	return MD_OK;
-}
-
-/* The next changed stretch of a chunk from *at on; false if there is none. */
-static bool next_change(const uint8_t *before, const uint8_t *now, size_t size, size_t *at, size_t *end)
-{
-	size_t grain, start = size;
-
-	for (size_t i = *at; i < size; i += grain) {
-		grain = size - i < GRAIN ? size - i : GRAIN;
-		if (start < size && i >= *end + MERGE)
-			break;
-		if (!memcmp(before + i, now + i, grain))
-			continue;
-		start = start < size ? start : i;
-		*end = i + grain;
-	}
-	*at = start;
-	return start < size;
 }
 
 static const uint8_t *chunk_before(const struct md_capture_probe *probe, const struct md_probe_region *region, size_t i)
@@ -79,7 +58,7 @@ static enum md_status check_chunk(struct md_capture_probe *probe, const struct m
 	MD_FORWARD(md_cuda_call(err, cuMemcpyDtoH_v2, probe->now, address, size));
 	if (whole)
 		MD_FORWARD(add_span(probe, address, size, before, probe->now, err));
-	for (; next_change(before, probe->now, size, &at, &end); at = end) {
+	for (; md_change_next(before, probe->now, size, &at, &end); at = end) {
 		MD_FORWARD(md_cuda_call(err, cuMemcpyHtoD_v2, address + at, before + at, end - at));
 		if (!add)
 			stray(probe, address + at, end - at);
@@ -100,28 +79,33 @@ static enum md_status check_outputs(struct md_capture_probe *probe, bool add, st
 	return MD_OK;
 }
 
+static enum md_status read_windows(struct md_capture_probe *probe, const struct md_probe_region *region, uint32_t from,
+				   uint32_t to, struct md_error *err)
+{
+	const struct md_sample *sample = &region->sample;
+
+	for (uint32_t i = from; i < to; i++)
+		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, probe->now + (size_t)(i - from) * sample->bytes,
+					region->address + md_sample_offset(sample, i), sample->bytes, probe->stream));
+	return md_cuda_call(err, cuStreamSynchronize, probe->stream);
+}
+
 /* Windows that the replay changed, the first, the last, and some between. */
 static enum md_status watch_windows(struct md_capture_probe *probe, const struct md_probe_region *region,
 				    struct md_error *err)
 {
-	uint32_t each = WINDOWS_KEPT / probe->sampled_count, step = each < 2 ? region->windows : region->windows / each;
-	uint32_t batch = MD_PROBE_CHUNK_BYTES / region->window_bytes;
+	const struct md_sample *sample = &region->sample;
+	uint32_t batch = MD_PROBE_CHUNK_BYTES / sample->bytes;
 
-	for (uint32_t first = 0; first < region->windows; first += batch) {
-		uint32_t end = region->windows - first < batch ? region->windows : first + batch;
-		for (uint32_t i = first; i < end; i++)
-			MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2,
-						probe->now + (size_t)(i - first) * region->window_bytes,
-						region->address + md_capture_probe_window_at(region, i),
-						region->window_bytes, probe->stream));
-		MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, probe->stream));
-		for (uint32_t i = first; i < end; i++) {
-			const uint8_t *now = probe->now + (size_t)(i - first) * region->window_bytes;
-			const uint8_t *before = region->before + (size_t)i * region->window_bytes;
-			if (!step || i % step == 0 || i + 1 == region->windows ||
-			    memcmp(now, before, region->window_bytes))
-				MD_FORWARD(add_span(probe, region->address + md_capture_probe_window_at(region, i),
-						    region->window_bytes, NULL, now, err));
+	for (uint32_t from = 0; from < sample->windows; from += batch) {
+		uint32_t to = sample->windows - from < batch ? sample->windows : from + batch;
+		MD_FORWARD(read_windows(probe, region, from, to, err));
+		for (uint32_t i = from; i < to; i++) {
+			const uint8_t *now = probe->now + (size_t)(i - from) * sample->bytes;
+			const uint8_t *before = region->before + (size_t)i * sample->bytes;
+			if (md_sample_stays(sample, i, probe->sampled_count) || memcmp(now, before, sample->bytes))
+				MD_FORWARD(add_span(probe, region->address + md_sample_offset(sample, i), sample->bytes,
+						    NULL, now, err));
 		}
 	}
 	return MD_OK;

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Large memory compared in part: which buffers to save whole, where to look in the others, and what has changed. */
+#ifndef MD_BASE_SAMPLE_H
+#define MD_BASE_SAMPLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Windows of equal size at even distances: the first begins where the memory does, the last ends where it does. */
+struct md_sample {
+	uint64_t of;             /* bytes that are sampled */
+	uint32_t windows, bytes; /* bytes of one window; never 0, together at most half of what is sampled */
+};
+
+#define MD_SAMPLE_WINDOW (64u << 10) /* bytes of a window, if there is room */
+
+/* Plans the sample of `size` > 0 bytes, one of `among` that are sampled together. Fewer than 4 bytes overlap. */
+struct md_sample md_sample_plan(uint64_t size, uint32_t among);
+uint64_t md_sample_offset(const struct md_sample *sample, uint32_t window);
+/* Whether a window that did not change is worth looking at again; the first and the last always are. */
+bool md_sample_stays(const struct md_sample *sample, uint32_t window, uint32_t among);
+
+/*
+ * Which of `count` buffers don't fit `room` bytes: small ones are saved first, and buffers of one size, which are
+ * layers of one thing, are all saved or all sampled. Returns how many are sampled.
+ */
+uint32_t md_sample_choose(const uint64_t *sizes, uint32_t count, uint64_t room, bool *sampled);
+
+/* The next changed stretch from *at on, as [*at, *end); changes that lie near each other are one. False: none. */
+bool md_change_next(const uint8_t *before, const uint8_t *now, size_t size, size_t *at, size_t *end);
+
+#endif
