@@ -19,13 +19,13 @@ struct md_buf {
 
 void md_buf_init(struct md_buf *buf);
 void md_buf_finish(struct md_buf *buf);
-void md_buf_clear(struct md_buf *buf); /* keeps the memory */
+void md_buf_clear(struct md_buf *buf);                 /* keeps the memory */
 void *md_buf_extend(struct md_buf *buf, size_t bytes); /* room for bytes, counted as written; NULL on failure */
 void md_buf_put(struct md_buf *buf, const void *data, size_t bytes);
 void md_buf_put_u8(struct md_buf *buf, uint8_t value);
-void md_buf_put_u16(struct md_buf *buf, uint16_t value);  /* little-endian */
-void md_buf_put_u32(struct md_buf *buf, uint32_t value);  /* little-endian */
-void md_buf_put_u64(struct md_buf *buf, uint64_t value);  /* little-endian */
+void md_buf_put_u16(struct md_buf *buf, uint16_t value);    /* little-endian */
+void md_buf_put_u32(struct md_buf *buf, uint32_t value);    /* little-endian */
+void md_buf_put_u64(struct md_buf *buf, uint64_t value);    /* little-endian */
 void md_buf_put_varint(struct md_buf *buf, uint64_t value); /* LEB128 */
 void md_buf_put_zigzag(struct md_buf *buf, int64_t value);  /* LEB128 of the zig-zag form */
 

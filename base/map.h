@@ -16,7 +16,7 @@ struct md_map {
 
 void md_map_init(struct md_map *map);
 void md_map_finish(struct md_map *map);
-bool md_map_put(struct md_map *map, uint64_t key, uint64_t value); /* replaces; false when out of memory */
+bool md_map_put(struct md_map *map, uint64_t key, uint64_t value);        /* replaces; false when out of memory */
 bool md_map_get(const struct md_map *map, uint64_t key, uint64_t *value); /* value may be NULL */
 bool md_map_remove(struct md_map *map, uint64_t key, uint64_t *value);    /* value may be NULL; false if absent */
 

@@ -47,8 +47,7 @@ enum md_status md_error_set(struct md_error *err, enum md_status status, const c
     __attribute__((format(printf, 3, 4)));
 
 /* Puts "context: " before the message that is already there; for callers that know where. Returns err->status. */
-enum md_status md_error_prefix(struct md_error *err, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+enum md_status md_error_prefix(struct md_error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* "truncated", "driver error" ...; never NULL. */
 const char *md_status_name(enum md_status status);

@@ -14,8 +14,8 @@ int main(int argc, char **argv)
 	struct md_trace first, second;
 	struct md_artifact artifact;
 	struct md_artifact_sizes sizes;
-	struct md_error error = { 0 };
-	const struct md_analyze_options options = { .size = sizeof(options) };
+	struct md_error error = {0};
+	const struct md_analyze_options options = {.size = sizeof(options)};
 
 	if (argc != 4) {
 		fprintf(stderr, "usage: analysis FIRST.mtrace SECOND.mtrace OUT.medusa\n");
@@ -38,12 +38,13 @@ int main(int argc, char **argv)
 	for (uint32_t i = 0; i < sizes.section_count; i++)
 		if (!strcmp(sizes.sections[i].name, "graphs") || !strcmp(sizes.sections[i].name, "pointers"))
 			bytes += sizes.sections[i].stored;
-	printf("{\"graphs\": %u, \"refused\": %u, \"nodes\": %" PRIu64 ", \"pointers\": %" PRIu64 ", \"read_ms\": %.2f, "
+	printf("{\"graphs\": %u, \"refused\": %u, \"nodes\": %" PRIu64 ", \"pointers\": %" PRIu64
+	       ", \"read_ms\": %.2f, "
 	       "\"analyze_ms\": %.2f, \"write_ms\": %.2f, \"total_ms\": %.2f, \"graph_pointer_bytes\": %" PRIu64
 	       ", \"bytes_per_node\": %.3f, \"file_bytes\": %" PRIu64 "}\n",
-	       artifact.graph_count, artifact.refusal_count, nodes, pointers, (read - start) / 1e6, (analyzed - read) / 1e6,
-	       (written - analyzed) / 1e6, (written - start) / 1e6, bytes, nodes ? (double)bytes / (double)nodes : 0.0,
-	       sizes.file);
+	       artifact.graph_count, artifact.refusal_count, nodes, pointers, (read - start) / 1e6,
+	       (analyzed - read) / 1e6, (written - analyzed) / 1e6, (written - start) / 1e6, bytes,
+	       nodes ? (double)bytes / (double)nodes : 0.0, sizes.file);
 	md_artifact_finish(&artifact);
 	md_trace_finish(&first);
 	md_trace_finish(&second);

@@ -14,8 +14,9 @@
 #include "format/artifact.h"
 
 /*
- * The same images and functions are loaded, the same nodes, attributes and edges are added, every graph is instantiated,
- * kept, and uploaded. Pointers are patched outside of the timed parts; memory for every allocation is there already.
+ * The same images and functions are loaded, the same nodes, attributes and edges are added, every graph is
+ * instantiated, kept, and uploaded. Pointers are patched outside of the timed parts; memory for every allocation is
+ * there already.
  */
 
 static struct md_error error;
@@ -141,11 +142,16 @@ static void add_kernel_node(const struct floor *f, const struct md_node *node, C
 	const struct md_kernel *kernel = &f->artifact.kernels[node->kernel];
 	void *slots[512];
 	size_t size = node->params_size;
-	void *extra[] = { CU_LAUNCH_PARAM_BUFFER_POINTER, node->params, CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END };
-	CUDA_KERNEL_NODE_PARAMS params = { .func = f->functions[node->kernel],
-		                           .gridDimX = node->grid[0], .gridDimY = node->grid[1], .gridDimZ = node->grid[2],
-		                           .blockDimX = node->block[0], .blockDimY = node->block[1], .blockDimZ = node->block[2],
-		                           .sharedMemBytes = node->shared_bytes };
+	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, node->params, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
+			 CU_LAUNCH_PARAM_END};
+	CUDA_KERNEL_NODE_PARAMS params = {.func = f->functions[node->kernel],
+					  .gridDimX = node->grid[0],
+					  .gridDimY = node->grid[1],
+					  .gridDimZ = node->grid[2],
+					  .blockDimX = node->block[0],
+					  .blockDimY = node->block[1],
+					  .blockDimZ = node->block[2],
+					  .sharedMemBytes = node->shared_bytes};
 	if (node->via_extra) {
 		params.extra = extra;
 	} else {
@@ -161,22 +167,31 @@ static void add_kernel_node(const struct floor *f, const struct md_node *node, C
 	}
 }
 
-static void add_node(const struct floor *f, const struct md_node *node, CUgraph graph, CUcontext context, CUgraphNode *out)
+static void add_node(const struct floor *f, const struct md_node *node, CUgraph graph, CUcontext context,
+		     CUgraphNode *out)
 {
 	if (node->type == MD_NODE_KERNEL) {
 		add_kernel_node(f, node, graph, out);
 	} else if (node->type == MD_NODE_MEMSET) {
-		CUDA_MEMSET_NODE_PARAMS params = { .dst = node->memset.dst, .pitch = node->memset.pitch,
-			                           .value = node->memset.value, .elementSize = node->memset.element_size,
-			                           .width = node->memset.width, .height = node->memset.height };
+		CUDA_MEMSET_NODE_PARAMS params = {.dst = node->memset.dst,
+						  .pitch = node->memset.pitch,
+						  .value = node->memset.value,
+						  .elementSize = node->memset.element_size,
+						  .width = node->memset.width,
+						  .height = node->memset.height};
 		CU(cuGraphAddMemsetNode, out, graph, NULL, 0, &params, context);
 	} else if (node->type == MD_NODE_MEMCPY) {
-		CUDA_MEMCPY3D params = { .srcMemoryType = node->memcpy.src_type, .dstMemoryType = node->memcpy.dst_type,
-			                 .srcDevice = node->memcpy.src, .dstDevice = node->memcpy.dst,
-			                 .srcPitch = node->memcpy.src_pitch, .srcHeight = node->memcpy.src_height,
-			                 .dstPitch = node->memcpy.dst_pitch, .dstHeight = node->memcpy.dst_height,
-			                 .WidthInBytes = node->memcpy.width, .Height = node->memcpy.height,
-			                 .Depth = node->memcpy.depth };
+		CUDA_MEMCPY3D params = {.srcMemoryType = node->memcpy.src_type,
+					.dstMemoryType = node->memcpy.dst_type,
+					.srcDevice = node->memcpy.src,
+					.dstDevice = node->memcpy.dst,
+					.srcPitch = node->memcpy.src_pitch,
+					.srcHeight = node->memcpy.src_height,
+					.dstPitch = node->memcpy.dst_pitch,
+					.dstHeight = node->memcpy.dst_height,
+					.WidthInBytes = node->memcpy.width,
+					.Height = node->memcpy.height,
+					.Depth = node->memcpy.depth};
 		CU(cuGraphAddMemcpyNode, out, graph, NULL, 0, &params, context);
 	} else {
 		CU(cuGraphAddEmptyNode, out, graph, NULL, 0);
@@ -189,7 +204,8 @@ static uint64_t build(struct floor *f, CUcontext context)
 	for (uint32_t g = 0; g < f->artifact.graph_count; g++) {
 		const struct md_artifact_graph *graph = &f->artifact.graphs[g];
 		CUgraphNode *nodes = calloc(graph->node_count + 1, sizeof(*nodes));
-		CUgraphNode *from = calloc(graph->edge_count + 1, sizeof(*from)), *to = calloc(graph->edge_count + 1, sizeof(*to));
+		CUgraphNode *from = calloc(graph->edge_count + 1, sizeof(*from)),
+			    *to = calloc(graph->edge_count + 1, sizeof(*to));
 		CUgraphEdgeData *data = calloc(graph->edge_count + 1, sizeof(*data));
 		uint64_t since = md_clock_ns();
 		CU(cuGraphCreate, &f->graphs[g], 0);
@@ -219,7 +235,7 @@ static uint64_t build(struct floor *f, CUcontext context)
 
 int main(int argc, char **argv)
 {
-	struct floor f = { 0 };
+	struct floor f = {0};
 	CUdevice device;
 	CUcontext context;
 	CUstream stream;
@@ -258,9 +274,10 @@ int main(int argc, char **argv)
 		CU(cuGraphUpload, f.execs[g], stream);
 	CU(cuStreamSynchronize, stream);
 	uint64_t upload = took(&since);
-	printf("{\"device\": \"%s\", \"graphs\": %u, \"nodes\": %" PRIu64 ", \"images_ms\": %.3f, \"functions_ms\": %.3f, "
+	printf("{\"device\": \"%s\", \"graphs\": %u, \"nodes\": %" PRIu64
+	       ", \"images_ms\": %.3f, \"functions_ms\": %.3f, "
 	       "\"add_ms\": %.3f, \"instantiate_ms\": %.3f, \"upload_ms\": %.3f, \"total_ms\": %.3f}\n",
-	       name, f.artifact.graph_count, nodes, images / 1e6, functions / 1e6, add / 1e6, instantiate / 1e6, upload / 1e6,
-	       (images + functions + add + instantiate + upload) / 1e6);
+	       name, f.artifact.graph_count, nodes, images / 1e6, functions / 1e6, add / 1e6, instantiate / 1e6,
+	       upload / 1e6, (images + functions + add + instantiate + upload) / 1e6);
 	return 0;
 }

@@ -16,7 +16,7 @@ rounds=${ROUNDS:-5}
 
 for i in $(seq "$rounds"); do
 	echo "round $i of $rounds: live, and under capture" >&2
-	"${engine[@]}" --report "$work/live.$i.json" >/dev/null
+	"${engine[@]}" ${TIMED_ARGS:-} --report "$work/live.$i.json" >/dev/null
 	MEDUSA_PROBE=0 MEDUSA_TRACE=$work/plain.$i.mtrace LD_PRELOAD=$build/lib/libmedusa-capture.so \
 		"${engine[@]}" --report "$work/captured.$i.json" >/dev/null
 done
@@ -26,6 +26,6 @@ for i in $(seq "$rounds"); do
 	echo "round $i of $rounds: analysis, floor, restore" >&2
 	"$build/bench/analysis" "$work/bench.1.mtrace" "$work/bench.2.mtrace" "$work/again.medusa" >"$work/analysis.$i.json"
 	"$build/bench/floor" "$work/bench.medusa" >"$work/floor.$i.json"
-	medusa-restore "$work/bench.medusa" -- "${engine[@]}" --check --report "$work/restored.$i.json" >/dev/null
+	medusa-restore "$work/bench.medusa" -- "${engine[@]}" --check ${TIMED_ARGS:-} --report "$work/restored.$i.json" >/dev/null
 done
 python3 bench/table.py "$work" "$results" "${NAME:-hostcuda}" "$rounds"

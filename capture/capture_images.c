@@ -40,7 +40,7 @@ static uint32_t find_hash(const struct md_hash *hash)
 static void build_id_text(const struct md_image_home *home, char *text)
 {
 	for (size_t i = 0; i < home->build_id_size && i < MD_BUILD_ID_BYTES; i++)
-		sprintf(text + 2 * i, "%02x", home->build_id[i]);
+		snprintf(text + 2 * i, 3, "%02x", home->build_id[i]);
 }
 
 static bool keep_bytes(bool in_file)

@@ -27,8 +27,8 @@ enum md_status md_cuda_load(struct md_error *err);
 
 /*
  * md_cuda_call(err, cuMemAlloc_v2, &address, bytes): calls the real entry point, and turns a failure into a status with
- * "cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY (out of memory)". MD_ERR_DRIVER_MEMORY for out of memory, else MD_ERR_DRIVER;
- * MD_ERR_UNSUPPORTED when the entry point is not there.
+ * "cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY (out of memory)". MD_ERR_DRIVER_MEMORY for out of memory, else
+ * MD_ERR_DRIVER; MD_ERR_UNSUPPORTED when the entry point is not there.
  */
 #define md_cuda_call(err, entry, ...)                                                                                  \
 	(md_cuda.entry ? md_cuda_status(md_cuda.entry(__VA_ARGS__), #entry, (err)) : md_cuda_absent(#entry, (err)))

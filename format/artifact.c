@@ -25,8 +25,9 @@
  */
 #define HEADER_BYTES 64u
 #define CHECKSUM_AT 56u
-#define ROW_BYTES 64u /* name[16], offset, stored, raw, checksum: u64 each; codec, flags: u32 each; 8 bytes of zeros   \
-		       */
+#define ROW_BYTES                                                                                                      \
+	64u /* name[16], offset, stored, raw, checksum: u64 each; codec, flags: u32 each; 8 bytes of zeros             \
+	     */
 #define NAME_BYTES 16u
 #define CODEC_ZSTD 1u
 #define KNOWN_REQUIRED 0u /* feature bits that this reader understands */

@@ -11,9 +11,9 @@
 #define MD_ARTIFACT_OLDEST_READER 1
 
 /*
- * File: header | section table | sections. Each section is msgpack in a zstd frame with an XXH3-64 checksum; the section
- * table and header have one of their own. Sections: fingerprint, allocations, bindings, kernels, images, graphs,
- * pointers, contents, kv, provenance. docs/format.md is normative.
+ * File: header | section table | sections. Each section is msgpack in a zstd frame with an XXH3-64 checksum; the
+ * section table and header have one of their own. Sections: fingerprint, allocations, bindings, kernels, images,
+ * graphs, pointers, contents, kv, provenance. docs/format.md is normative.
  */
 
 enum md_binding_class {
@@ -33,7 +33,7 @@ struct md_artifact_alloc {
 };
 
 struct md_binding {
-	char *name;  /* owned */
+	char *name; /* owned */
 	uint64_t size;
 	enum md_bind_role role;
 };
@@ -44,11 +44,11 @@ enum md_pointer_kind {
 };
 
 struct md_pointer {
-	uint32_t node;     /* index in its graph */
-	uint32_t at;       /* byte offset in params (kernel), in md_memset/md_memcpy order for others; see model.h */
-	uint32_t alloc;    /* index into allocs */
-	uint8_t kind;      /* md_pointer_kind */
-	int64_t offset;    /* from the allocation's start; may be negative or past the end (virtual origin) */
+	uint32_t node;  /* index in its graph */
+	uint32_t at;    /* byte offset in params (kernel), in md_memset/md_memcpy order for others; see model.h */
+	uint32_t alloc; /* index into allocs */
+	uint8_t kind;   /* md_pointer_kind */
+	int64_t offset; /* from the allocation's start; may be negative or past the end (virtual origin) */
 };
 
 enum md_proof {
@@ -58,40 +58,42 @@ enum md_proof {
 };
 
 struct md_artifact_graph {
-	char *label;      /* owned */
+	char *label; /* owned */
 	uint32_t batch;
 	enum md_proof proof;
 	uint64_t instantiate_flags;
-	struct md_node *nodes;     /* pointer and noise bytes in params are zero */
+	struct md_node *nodes; /* pointer and noise bytes in params are zero */
 	uint32_t node_count;
 	struct md_edge *edges;
 	uint32_t edge_count;
 	struct md_pointer *pointers; /* ascending by (node, at) */
 	uint32_t pointer_count;
 	/* noise: bytes that differed for no reason; ascending (node, at); verify fills them at random */
-	struct md_noise { uint32_t node, at, size; } *noise;
+	struct md_noise {
+		uint32_t node, at, size;
+	} * noise;
 	uint32_t noise_count;
 	uint64_t constant_words, pointer_words, noise_words; /* statistics, 8-byte words of all parameter blocks */
-	void *arena; /* owns params and attributes of the nodes */
+	void *arena;                                         /* owns params and attributes of the nodes */
 };
 
 struct md_artifact_refusal { /* a graph that was captured but not materialized */
-	char *label; /* owned */
+	char *label;         /* owned */
 	uint32_t batch;
-	char *why;   /* owned */
+	char *why; /* owned */
 };
 
 struct md_artifact_content {
-	uint32_t alloc;  /* index into allocs, of class PRIVATE */
+	uint32_t alloc; /* index into allocs, of class PRIVATE */
 	uint64_t offset, size;
-	uint8_t *data;   /* owned */
+	uint8_t *data;               /* owned */
 	struct md_pointer *pointers; /* words inside that are pointers: node = MD_NONE, at = offset in data; owned */
 	uint32_t pointer_count;
 };
 
 struct md_provenance {
 	char *tool_version, *command, *created; /* owned; created is RFC 3339 UTC */
-	uint32_t capture_count;      /* 1 or 2 */
+	uint32_t capture_count;                 /* 1 or 2 */
 	struct md_stage_time *stages; /* owned; of the (first) capture: "warmup", "capture", "instantiate" ... */
 	uint32_t stage_count;
 };
@@ -100,7 +102,7 @@ struct md_artifact {
 	struct md_fingerprint fingerprint;
 	struct md_artifact_alloc *allocs;
 	uint32_t alloc_count;
-	uint64_t arena_size;       /* bytes of private memory */
+	uint64_t arena_size; /* bytes of private memory */
 	struct md_binding *bindings;
 	uint32_t binding_count;
 	struct md_image *images;
@@ -132,16 +134,16 @@ struct md_artifact_sizes {
 
 /* Atomic: written beside path and renamed; an existing artifact stays until then. sizes may be NULL. */
 enum md_status md_artifact_write(const struct md_artifact *artifact, const char *path, struct md_artifact_sizes *sizes,
-                                 struct md_error *err);
+				 struct md_error *err);
 
 /*
- * Everything read is checked against what it points into (indices, offsets, sizes, edges acyclic by construction checks,
- * pointers inside parameter blocks); memory is bounded before it is taken. Errors name section and offset.
+ * Everything read is checked against what it points into (indices, offsets, sizes, edges acyclic by construction
+ * checks, pointers inside parameter blocks); memory is bounded before it is taken. Errors name section and offset.
  */
 enum md_status md_artifact_read(const char *path, struct md_artifact *out, struct md_artifact_sizes *sizes,
-                                struct md_error *err);
+				struct md_error *err);
 enum md_status md_artifact_parse(const void *data, size_t size, struct md_artifact *out,
-                                 struct md_artifact_sizes *sizes, struct md_error *err);
+				 struct md_artifact_sizes *sizes, struct md_error *err);
 void md_artifact_finish(struct md_artifact *artifact);
 
 /* The same checks on a structure in memory; the writer calls it first, the text twin's reader too. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What must be equal for restored state to be right: the device, the driver, and the libraries that chose the kernels. */
+/* What must be equal for restored state to be right: the device, the driver, and the libraries that chose the kernels.
+ */
 #ifndef MD_FORMAT_FINGERPRINT_H
 #define MD_FORMAT_FINGERPRINT_H
 
@@ -9,16 +10,16 @@
 #include "base/status.h"
 
 struct md_fingerprint_library {
-	char *path;          /* owned; compared by file name and build_id, not by folder */
-	char *build_id;      /* owned, hex; "" when the object has none */
+	char *path;     /* owned; compared by file name and build_id, not by folder */
+	char *build_id; /* owned, hex; "" when the object has none */
 };
 
 struct md_fingerprint {
 	char device_name[256];
 	int32_t compute_major, compute_minor;
 	int32_t multiprocessors;
-	uint64_t device_memory;  /* bytes, cuDeviceTotalMem */
-	int32_t driver_version;  /* cuDriverGetVersion, e.g. 13000 */
+	uint64_t device_memory;                   /* bytes, cuDeviceTotalMem */
+	int32_t driver_version;                   /* cuDriverGetVersion, e.g. 13000 */
 	struct md_fingerprint_library *libraries; /* owned; the files that kernel images came from */
 	uint32_t library_count;
 };
@@ -27,7 +28,7 @@ struct md_fingerprint {
 enum md_status md_fingerprint_read(struct md_fingerprint *out, struct md_error *err);
 /* MD_ERR_MISMATCH with "device name: artifact has X, this machine Y" at the first difference of device or driver. */
 enum md_status md_fingerprint_compare(const struct md_fingerprint *stored, const struct md_fingerprint *now,
-                                      struct md_error *err);
+				      struct md_error *err);
 void md_fingerprint_finish(struct md_fingerprint *fingerprint);
 
 #endif

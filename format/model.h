@@ -16,13 +16,13 @@
 enum md_node_type { MD_NODE_KERNEL = 0, MD_NODE_MEMCPY = 1, MD_NODE_MEMSET = 2, MD_NODE_EMPTY = 5 };
 
 enum md_alloc_family {
-	MD_ALLOC_DEVICE = 1,   /* cuMemAlloc */
-	MD_ALLOC_PITCH = 2,    /* cuMemAllocPitch */
-	MD_ALLOC_ASYNC = 3,    /* cuMemAllocAsync, cuMemAllocFromPoolAsync */
-	MD_ALLOC_MANAGED = 4,  /* cuMemAllocManaged */
-	MD_ALLOC_HOST = 5,     /* cuMemHostAlloc, cuMemAllocHost, cuMemHostRegister */
-	MD_ALLOC_VMM = 6,      /* cuMemMap of a cuMemCreate handle */
-	MD_ALLOC_GLOBAL = 7,   /* a module's global variable */
+	MD_ALLOC_DEVICE = 1,  /* cuMemAlloc */
+	MD_ALLOC_PITCH = 2,   /* cuMemAllocPitch */
+	MD_ALLOC_ASYNC = 3,   /* cuMemAllocAsync, cuMemAllocFromPoolAsync */
+	MD_ALLOC_MANAGED = 4, /* cuMemAllocManaged */
+	MD_ALLOC_HOST = 5,    /* cuMemHostAlloc, cuMemAllocHost, cuMemHostRegister */
+	MD_ALLOC_VMM = 6,     /* cuMemMap of a cuMemCreate handle */
+	MD_ALLOC_GLOBAL = 7,  /* a module's global variable */
 };
 
 /* How an engine may say what a bound buffer is for; values are those of medusa.h's MEDUSA_BIND_*. */
@@ -33,36 +33,36 @@ enum md_bind_role {
 	MD_BIND_OUTPUT = 4,   /* the graph writes it, the engine reads it */
 };
 
-struct md_attribute { /* of a kernel node */
-	uint32_t id;         /* CUlaunchAttributeID */
-	uint8_t value[64];   /* CUlaunchAttributeValue, unused tail zero */
+struct md_attribute {      /* of a kernel node */
+	uint32_t id;       /* CUlaunchAttributeID */
+	uint8_t value[64]; /* CUlaunchAttributeValue, unused tail zero */
 };
 
 struct md_edge {
-	uint32_t from, to; /* node indices in the graph */
+	uint32_t from, to;                /* node indices in the graph */
 	uint8_t from_port, to_port, type; /* CUgraphEdgeData; all zero for a full dependency */
 };
 
-struct md_param { /* one kernel parameter, from cuFuncGetParamInfo */
+struct md_param {              /* one kernel parameter, from cuFuncGetParamInfo */
 	uint32_t offset, size; /* bytes in the parameter block */
 };
 
 /* State of a function that graph nodes don't carry; set again on the resolved function. */
 struct md_func_state {
-	int32_t max_dynamic_shared_bytes;   /* CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES */
-	int32_t preferred_carveout;         /* CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, -1 default */
-	int32_t non_portable_cluster;       /* CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 0 or 1 */
+	int32_t max_dynamic_shared_bytes;       /* CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES */
+	int32_t preferred_carveout;             /* CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, -1 default */
+	int32_t non_portable_cluster;           /* CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 0 or 1 */
 	int32_t registers, static_shared_bytes; /* identity checks only, not set */
 };
 
 struct md_memset {
-	uint64_t dst;       /* address in a trace; 0 in an artifact, whose pointer table has it at byte 0 */
+	uint64_t dst;                  /* address in a trace; 0 in an artifact, whose pointer table has it at byte 0 */
 	uint64_t pitch, width, height; /* bytes, elements, rows */
 	uint32_t value, element_size;
 };
 
-struct md_memcpy { /* CUDA_MEMCPY3D, device or host pointers only (arrays are refused) */
-	uint64_t src, dst;  /* as above: pointer table offsets 0 (src) and 8 (dst) in an artifact */
+struct md_memcpy {                   /* CUDA_MEMCPY3D, device or host pointers only (arrays are refused) */
+	uint64_t src, dst;           /* as above: pointer table offsets 0 (src) and 8 (dst) in an artifact */
 	uint32_t src_type, dst_type; /* CUmemorytype */
 	uint64_t src_x, src_y, src_z, src_pitch, src_height;
 	uint64_t dst_x, dst_y, dst_z, dst_pitch, dst_height;
@@ -70,12 +70,12 @@ struct md_memcpy { /* CUDA_MEMCPY3D, device or host pointers only (arrays are re
 };
 
 struct md_node {
-	uint8_t type;      /* md_node_type */
-	bool via_extra;    /* kernel parameters were given through `extra`, as one buffer */
-	uint32_t kernel;   /* index into the kernel table; MD_NONE for other node types */
+	uint8_t type;    /* md_node_type */
+	bool via_extra;  /* kernel parameters were given through `extra`, as one buffer */
+	uint32_t kernel; /* index into the kernel table; MD_NONE for other node types */
 	uint32_t grid[3], block[3], shared_bytes;
-	uint32_t params_size;         /* bytes */
-	uint8_t *params;              /* the parameter block, at the offsets of md_param; owned by the graph's arena */
+	uint32_t params_size; /* bytes */
+	uint8_t *params;      /* the parameter block, at the offsets of md_param; owned by the graph's arena */
 	uint32_t attribute_count;
 	struct md_attribute *attributes; /* owned by the graph's arena */
 	union {
@@ -86,8 +86,8 @@ struct md_node {
 };
 
 struct md_kernel {
-	uint32_t image;       /* index into the image table; MD_NONE when its load was not seen */
-	char *name;           /* mangled; owned */
+	uint32_t image;          /* index into the image table; MD_NONE when its load was not seen */
+	char *name;              /* mangled; owned */
 	struct md_param *params; /* owned */
 	uint32_t param_count;
 	struct md_func_state state;
@@ -97,10 +97,10 @@ struct md_image {
 	struct md_hash hash;
 	enum md_image_kind kind;
 	uint64_t size;
-	char *path;            /* owned; NULL when it lies in no file */
-	char *build_id;        /* owned, hex; NULL when none */
+	char *path;     /* owned; NULL when it lies in no file */
+	char *build_id; /* owned, hex; NULL when none */
 	uint64_t file_offset;
-	uint8_t *data;         /* owned; NULL when not stored */
+	uint8_t *data; /* owned; NULL when not stored */
 };
 
 /* KV capacity, measured once offline; see kvprofile/. */

@@ -33,15 +33,15 @@ enum md_status md_trace_writer_status(struct md_trace_writer *writer, struct md_
 struct md_trace_meta {
 	uint32_t process_id;
 	uint64_t start_unix_ns;
-	uint64_t shift;          /* 0, or the address-space shift seed this run was made with */
-	const char *command;     /* the engine's command line, joined with spaces */
+	uint64_t shift;      /* 0, or the address-space shift seed this run was made with */
+	const char *command; /* the engine's command line, joined with spaces */
 	const char *tool_version;
 };
 
 void md_trace_put_meta(struct md_trace_writer *w, const struct md_trace_meta *meta);
 void md_trace_put_fingerprint(struct md_trace_writer *w, const struct md_fingerprint *fingerprint);
 void md_trace_put_alloc(struct md_trace_writer *w, uint64_t sequence, enum md_alloc_family family, uint64_t address,
-                        uint64_t size);
+			uint64_t size);
 void md_trace_put_free(struct md_trace_writer *w, uint64_t sequence, uint64_t address);
 /* Images are put once a content hash; index is the order of the puts, from 0. data NULL: referenced, not stored. */
 void md_trace_put_image(struct md_trace_writer *w, uint64_t sequence, const struct md_image *image);
@@ -52,19 +52,20 @@ void md_trace_put_launches(struct md_trace_writer *w, uint64_t sequence, uint32_
 struct md_trace_graph;
 void md_trace_put_graph(struct md_trace_writer *w, uint64_t sequence, const struct md_trace_graph *graph);
 /* graph is the id in struct md_trace_graph. A later label of the same graph replaces the earlier. */
-void md_trace_put_label(struct md_trace_writer *w, uint64_t sequence, uint64_t graph, const char *label, uint32_t batch);
+void md_trace_put_label(struct md_trace_writer *w, uint64_t sequence, uint64_t graph, const char *label,
+			uint32_t batch);
 void md_trace_put_bind(struct md_trace_writer *w, uint64_t sequence, const char *name, uint64_t address, uint64_t size,
-                       enum md_bind_role role);
+		       enum md_bind_role role);
 void md_trace_put_mark(struct md_trace_writer *w, uint64_t sequence, const char *name);
 void md_trace_put_kv(struct md_trace_writer *w, uint64_t sequence, const struct md_kv *kv);
 void md_trace_put_stage(struct md_trace_writer *w, uint64_t sequence, const struct md_stage_time *stage);
 /* Permanent contents, found by poisoning: bytes that must be in [address, address + size) before a replay. */
 void md_trace_put_content(struct md_trace_writer *w, uint64_t sequence, uint64_t address, uint64_t size,
-                          const void *data);
+			  const void *data);
 /* Outcome of the poison test of a graph: which of the md_probe_result it was, and why. */
 enum md_probe_result { MD_PROBE_CLEAN = 1, MD_PROBE_CONTENT_SAVED = 2, MD_PROBE_FAILED = 3 };
 void md_trace_put_probe(struct md_trace_writer *w, uint64_t sequence, uint64_t graph, enum md_probe_result result,
-                        const char *why);
+			const char *why);
 
 /* ---- what a trace says, as read ---- */
 
@@ -82,7 +83,7 @@ struct md_trace_bind {
 
 struct md_trace_graph {
 	uint64_t id;
-	char *label;    /* owned; NULL when the engine gave none */
+	char *label; /* owned; NULL when the engine gave none */
 	uint32_t batch;
 	uint64_t sequence; /* of the instantiation */
 	uint64_t instantiate_flags;
@@ -90,10 +91,10 @@ struct md_trace_graph {
 	uint32_t node_count;
 	struct md_edge *edges;
 	uint32_t edge_count;
-	char *refused;  /* owned; NULL, or why this graph cannot be materialized ("host node at index 12") */
+	char *refused; /* owned; NULL, or why this graph cannot be materialized ("host node at index 12") */
 	enum md_probe_result probe; /* 0: not tested */
-	char *probe_why; /* owned */
-	void *arena;    /* owns params and attributes of the nodes */
+	char *probe_why;            /* owned */
+	void *arena;                /* owns params and attributes of the nodes */
 };
 
 struct md_trace_content {
@@ -105,7 +106,7 @@ struct md_trace {
 	char *path, *command, *tool_version; /* owned */
 	uint32_t process_id;
 	uint64_t start_unix_ns, shift;
-	bool complete;      /* false: the process was killed; everything up to there is here */
+	bool complete; /* false: the process was killed; everything up to there is here */
 	struct md_fingerprint fingerprint;
 	struct md_trace_alloc *allocs;
 	uint32_t alloc_count;

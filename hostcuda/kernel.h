@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a kernel is written for hostcuda: a C function called once per thread block, found through the image's symbol table. */
+/* How a kernel is written for hostcuda: a C function called once per thread block, found through the image's symbol
+ * table. */
 #ifndef HOSTCUDA_KERNEL_H
 #define HOSTCUDA_KERNEL_H
 
@@ -10,8 +11,8 @@
  * An image is an ELF shared object (gcc -shared -fPIC -nostartfiles -fvisibility=hidden). A kernel NAME is
  *
  *	struct add_params { float *out; const float *a; int32_t n; };
- *	HOSTCUDA_KERNEL(add, struct add_params, HOSTCUDA_PARAM(struct add_params, out), HOSTCUDA_PARAM(struct add_params, a),
- *	                HOSTCUDA_PARAM(struct add_params, n))
+ *	HOSTCUDA_KERNEL(add, struct add_params, HOSTCUDA_PARAM(struct add_params, out), HOSTCUDA_PARAM(struct
+ *add_params, a), HOSTCUDA_PARAM(struct add_params, n))
  *	{
  *		... uses `block` (const struct hostcuda_block *) and `p` (const struct add_params *) ...
  *	}
@@ -30,9 +31,10 @@ struct hostcuda_param {
 	uint32_t offset, size;
 };
 
-/* One per kernel, symbol "hostcuda_kernel_NAME": local for hidden kernels, global (default visibility) for the others. */
+/* One per kernel, symbol "hostcuda_kernel_NAME": local for hidden kernels, global (default visibility) for the others.
+ */
 struct hostcuda_kernel {
-	uint32_t magic;               /* HOSTCUDA_KERNEL_MAGIC */
+	uint32_t magic; /* HOSTCUDA_KERNEL_MAGIC */
 	uint32_t param_count;
 	const struct hostcuda_param *params;
 	void (*run)(const struct hostcuda_block *block, const void *params);
@@ -40,7 +42,10 @@ struct hostcuda_kernel {
 };
 
 #define HOSTCUDA_KERNEL_MAGIC 0x4b434348u /* "HCCK" */
-#define HOSTCUDA_PARAM(type, field) { offsetof(type, field), sizeof(((type *)0)->field) }
+#define HOSTCUDA_PARAM(type, field)                                                                                    \
+	{                                                                                                              \
+		offsetof(type, field), sizeof(((type *)0)->field)                                                      \
+	}
 
 #define HOSTCUDA_KERNEL_DEFINE(linkage, name, type, ...)                                                               \
 	static void name##_body(const struct hostcuda_block *block, const type *p);                                    \
@@ -48,16 +53,17 @@ struct hostcuda_kernel {
 	{                                                                                                              \
 		name##_body(block, (const type *)params);                                                              \
 	}                                                                                                              \
-	static const struct hostcuda_param name##_params[] = { __VA_ARGS__ };                                          \
+	static const struct hostcuda_param name##_params[] = {__VA_ARGS__};                                            \
 	linkage const struct hostcuda_kernel hostcuda_kernel_##name = {                                                \
-		HOSTCUDA_KERNEL_MAGIC, sizeof(name##_params) / sizeof(name##_params[0]), name##_params, name##_run,    \
-		sizeof(type), 0                                                                                        \
-	};                                                                                                             \
+	    HOSTCUDA_KERNEL_MAGIC, sizeof(name##_params) / sizeof(name##_params[0]),                                   \
+	    name##_params,         name##_run,                                                                         \
+	    sizeof(type),          0};                                                                                 \
 	static void name##_body(const struct hostcuda_block *block __attribute__((unused)), const type *p)
 
 #define HOSTCUDA_KERNEL(name, type, ...)                                                                               \
-	HOSTCUDA_KERNEL_DEFINE(extern __attribute__((visibility("default"))) const struct hostcuda_kernel              \
-	                           hostcuda_kernel_##name; __attribute__((visibility("default"))), name, type, __VA_ARGS__)
+	HOSTCUDA_KERNEL_DEFINE(extern __attribute__((visibility("default")))                                           \
+			       const struct hostcuda_kernel hostcuda_kernel_##name;                                    \
+			       __attribute__((visibility("default"))), name, type, __VA_ARGS__)
 #define HOSTCUDA_HIDDEN_KERNEL(name, type, ...)                                                                        \
 	HOSTCUDA_KERNEL_DEFINE(static __attribute__((used)), name, type, __VA_ARGS__)
 

@@ -33,7 +33,8 @@ static void put_u32_value(struct file *file, const char *key, uint32_t value)
 	md_buf_put_u32(&file->buf, value);
 }
 
-static void put_tensor(struct file *file, const char *name, uint64_t columns, uint64_t rows, uint32_t type, uint64_t offset)
+static void put_tensor(struct file *file, const char *name, uint64_t columns, uint64_t rows, uint32_t type,
+		       uint64_t offset)
 {
 	put_text(&file->buf, name);
 	md_buf_put_u32(&file->buf, 2);
@@ -126,21 +127,34 @@ static void assert_row(uint32_t type, const void *data, size_t size, float (*wan
 	cr_assert_eq(tensor->size, size, "type %u takes %zu bytes", type, tensor->size);
 	gguf_to_bf16(tensor, 0, 32, out);
 	for (int i = 0; i < 32; i++)
-		cr_assert_eq(out[i], gguf_bf16_from_float(want(i)), "type %u: element %d is 0x%04x, wanted %g", type, i, out[i],
-			     (double)want(i));
+		cr_assert_eq(out[i], gguf_bf16_from_float(want(i)), "type %u: element %d is 0x%04x, wanted %g", type, i,
+			     out[i], (double)want(i));
 	close_file(&file);
 }
 
-static float want_q4_0(int i) { return (float)(i % 16 - 8) * 0.5f; }
-static float want_q4_1(int i) { return (float)(i % 16) * 0.5f - 2.0f; }
-static float want_q8_0(int i) { return (float)(i - 16) * 0.5f; }
-static float want_index(int i) { return (float)i; }
+static float want_q4_0(int i)
+{
+	return (float)(i % 16 - 8) * 0.5f;
+}
+static float want_q4_1(int i)
+{
+	return (float)(i % 16) * 0.5f - 2.0f;
+}
+static float want_q8_0(int i)
+{
+	return (float)(i - 16) * 0.5f;
+}
+static float want_index(int i)
+{
+	return (float)i;
+}
 
 Test(gguf, dequantizes_each_type)
 {
-	uint8_t q4_0[18] = { 0x00, 0x38 }, q4_1[20] = { 0x00, 0x38, 0x00, 0xc0 }, q8_0[34] = { 0x00, 0x38 }; /* 0.5; 0.5, -2 */
+	uint8_t q4_0[18] = {0x00, 0x38}, q4_1[20] = {0x00, 0x38, 0x00, 0xc0},
+		q8_0[34] = {0x00, 0x38}; /* 0.5; 0.5, -2 */
 	float f32[32];
-	uint16_t bf16[32], f16[32] = { 0, 0x3c00 };
+	uint16_t bf16[32], f16[32] = {0, 0x3c00};
 	for (int i = 0; i < 16; i++) {
 		q4_0[2 + i] = (uint8_t)(i | i << 4);
 		q4_1[4 + i] = (uint8_t)(i | i << 4);
@@ -211,8 +225,8 @@ Test(gguf, should_fail_values)
 	assert_refused(&file, MD_ERR_CORRUPT, "array of unknown type 9");
 }
 
-static void assert_tensor_refused(uint64_t columns, uint64_t rows, uint32_t type, uint64_t offset, enum md_status status,
-				  const char *words)
+static void assert_tensor_refused(uint64_t columns, uint64_t rows, uint32_t type, uint64_t offset,
+				  enum md_status status, const char *words)
 {
 	struct file file;
 	put_header(&file, 3, 1, 0);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reference engine end to end on hostcuda: a tiny seeded model, its graphs against eager, its report, its refusals. */
+/* The reference engine end to end on hostcuda: a tiny seeded model, its graphs against eager, its report, its refusals.
+ */
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -56,7 +57,7 @@ static struct outcome *run_engine(char *const *arguments)
 {
 	static struct outcome outcome;
 	static char engine[PATH_MAX], setting[PATH_MAX + 32];
-	char *argv[40] = { engine };
+	char *argv[40] = {engine};
 	posix_spawn_file_actions_t actions;
 	pid_t child;
 	int status;
@@ -77,7 +78,7 @@ static struct outcome *run_engine(char *const *arguments)
 	return &outcome;
 }
 
-#define RUN(...) run_engine((char *const[]){ __VA_ARGS__, NULL })
+#define RUN(...) run_engine((char *const[]){__VA_ARGS__, NULL})
 #define TINY "--recipe", "models/recipes/tiny.yaml", "--kv-blocks", "64"
 
 static void assert_ran(const struct outcome *outcome)
@@ -89,14 +90,15 @@ Test(llama_engine, every_graph_equals_eager)
 {
 	const struct outcome *outcome = RUN(TINY, "--batches", "1,2,3,5,8,16", "--check", "--tokens", "0");
 	assert_ran(outcome);
-	cr_assert(strstr(outcome->output, "check: 6 of 6 graphs bit-equal to eager"), "%s%s", outcome->output, outcome->errors);
+	cr_assert(strstr(outcome->output, "check: 6 of 6 graphs bit-equal to eager"), "%s%s", outcome->output,
+		  outcome->errors);
 }
 
 Test(llama_engine, graphs_generate_what_eager_generates)
 {
 	static char eager[OUTPUT_BYTES];
-	const struct outcome *outcome = RUN(TINY, "--tokens", "20", "--no-graphs", "--batches", "4", "--prompt", "a", "--prompt", "b",
-					    "--prompt", "c");
+	const struct outcome *outcome = RUN(TINY, "--tokens", "20", "--no-graphs", "--batches", "4", "--prompt", "a",
+					    "--prompt", "b", "--prompt", "c");
 	assert_ran(outcome);
 	strcpy(eager, outcome->output);
 	cr_assert_gt(strlen(eager), 60, "three lines of twenty tokens");
@@ -109,7 +111,8 @@ Test(llama_engine, graphs_generate_what_eager_generates)
 Test(llama_engine, sequences_do_not_touch_each_other)
 {
 	static char together[OUTPUT_BYTES];
-	const struct outcome *outcome = RUN(TINY, "--tokens", "12", "--batches", "4", "--prompt", "a", "--prompt", "b", "--prompt", "c");
+	const struct outcome *outcome =
+	    RUN(TINY, "--tokens", "12", "--batches", "4", "--prompt", "a", "--prompt", "b", "--prompt", "c");
 	assert_ran(outcome);
 	strcpy(together, outcome->output);
 	outcome = RUN(TINY, "--tokens", "12", "--batches", "1", "--prompt", "a", "--prompt", "b", "--prompt", "c");
@@ -124,7 +127,8 @@ Test(llama_engine, seeds_matter)
 	const struct outcome *outcome = RUN(TINY, "--tokens", "24", "--batches", "1", "--seed", "2");
 	assert_ran(outcome);
 	cr_assert_str_neq(outcome->output, first, "another seed, another model");
-	strcpy(first, RUN(TINY, "--tokens", "24", "--batches", "1", "--temperature", "2", "--sample-seed", "3")->output);
+	strcpy(first,
+	       RUN(TINY, "--tokens", "24", "--batches", "1", "--temperature", "2", "--sample-seed", "3")->output);
 	outcome = RUN(TINY, "--tokens", "24", "--batches", "1", "--temperature", "2", "--sample-seed", "4");
 	assert_ran(outcome);
 	cr_assert_str_neq(outcome->output, first, "another sample seed, other draws");
@@ -135,23 +139,26 @@ Test(llama_engine, writes_its_report)
 	char path[] = "/tmp/llama-report-XXXXXX", text[OUTPUT_BYTES];
 	int fd = mkstemp(path);
 	cr_assert_geq(fd, 0);
-	const struct outcome *outcome = RUN(TINY, "--tokens", "5", "--batches", "1,2", "--report", path, "--bench-replay", "3");
+	const struct outcome *outcome =
+	    RUN(TINY, "--tokens", "5", "--batches", "1,2", "--report", path, "--bench-replay", "3");
 	assert_ran(outcome);
 	FILE *file = fopen(path, "r");
 	slurp(file, text);
 	close(fd);
 	unlink(path);
-	static const char *const parts[] = { "\"mode\": \"none\"",	"\"batch\": 2, \"source\": \"live\", \"nodes\": ", "\"replay_ms\": ",
-					     "\"blocks\": 64",		"\"tokens\": 5",				   "\"logits_xxh3\": \"",
-					     "\"first_graph_ready\": ", "\"medusa\": null" };
+	static const char *const parts[] = {
+	    "\"mode\": \"none\"",      "\"batch\": 2, \"source\": \"live\", \"nodes\": ",
+	    "\"replay_ms\": ",         "\"blocks\": 64",
+	    "\"tokens\": 5",           "\"logits_xxh3\": \"",
+	    "\"first_graph_ready\": ", "\"medusa\": null"};
 	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
 		cr_assert(strstr(text, parts[i]), "the report lacks %s:\n%s", parts[i], text);
 }
 
 Test(llama_engine, measures_kv_capacity)
 {
-	const struct outcome *outcome = RUN("--recipe", "models/recipes/tiny.yaml", "--max-kv-bytes", "1048576", "--batches", "1",
-					    "--tokens", "3");
+	const struct outcome *outcome =
+	    RUN("--recipe", "models/recipes/tiny.yaml", "--max-kv-bytes", "1048576", "--batches", "1", "--tokens", "3");
 	assert_ran(outcome);
 	cr_assert(strstr(outcome->errors, "kv: 128 blocks, 1.0 MB"), "%s", outcome->errors);
 }
@@ -172,5 +179,6 @@ Test(llama_engine, should_fail)
 	assert_refused(RUN(TINY, "--max-context", "4096"), 2, "the model has 128");
 	assert_refused(RUN("--recipe", "/nonexistent.yaml"), 1, "/nonexistent.yaml: No such file");
 	assert_refused(RUN("--model", "models/recipes/tiny.yaml"), 1, "not a GGUF file");
-	assert_refused(RUN("--recipe", "models/recipes/tiny.yaml", "--kv-blocks", "2", "--tokens", "100"), 1, "a sequence needs");
+	assert_refused(RUN("--recipe", "models/recipes/tiny.yaml", "--kv-blocks", "2", "--tokens", "100"), 1,
+		       "a sequence needs");
 }

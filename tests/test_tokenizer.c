@@ -7,10 +7,17 @@
 #include <criterion/criterion.h>
 
 #define MERGED 6
-static const char *const controls[] = { "<|endoftext|>", "<|im_start|>", "<|im_end|>" };
+static const char *const controls[] = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
 /* in byte-to-unicode form: "\xc4\xa0" is the space */
-static const char *const merged[MERGED] = { "he", "ll", "hell", "hello", "\xc4\xa0" "h", "\xc4\xa0" "hello" };
-static const char *const merges[] = { "h e", "l l", "he ll", "hell o", "\xc4\xa0 h" };
+static const char *const merged[MERGED] = {"he",
+					   "ll",
+					   "hell",
+					   "hello",
+					   "\xc4\xa0"
+					   "h",
+					   "\xc4\xa0"
+					   "hello"};
+static const char *const merges[] = {"h e", "l l", "he ll", "hell o", "\xc4\xa0 h"};
 
 struct fixture {
 	struct md_buf buf;
@@ -124,7 +131,10 @@ Test(tokenizer, cuts_as_gpt2_does)
 	assert_pieces(&f.tokenizer, "a  ", "a|  |");
 	assert_pieces(&f.tokenizer, "a\n\nb", "a|\n|\n|b|");
 	assert_pieces(&f.tokenizer, "we'll've", "we|'ll|'ve|");
-	assert_pieces(&f.tokenizer, "caf\xc3\xa9 \xe2\x82\xac" "5", "caf\xc3\xa9| \xe2\x82\xac|5|");
+	assert_pieces(&f.tokenizer,
+		      "caf\xc3\xa9 \xe2\x82\xac"
+		      "5",
+		      "caf\xc3\xa9| \xe2\x82\xac|5|");
 	assert_pieces(&f.tokenizer, " ...x", " ...|x|");
 	assert_pieces(&f.tokenizer, "\xff\xfe", "\xff\xfe|");
 	finish(&f);
@@ -139,22 +149,24 @@ Test(tokenizer, smollm_cuts_digits_one_by_one)
 	finish(&f);
 }
 
-static void assert_encoding(const struct tokenizer *tokenizer, const char *text, bool special, const int32_t *want, size_t count)
+static void assert_encoding(const struct tokenizer *tokenizer, const char *text, bool special, const int32_t *want,
+			    size_t count)
 {
-	struct token_list list = { 0 };
-	struct md_error err = { 0 };
+	struct token_list list = {0};
+	struct md_error err = {0};
 	cr_assert_eq(tokenizer_encode(tokenizer, text, strlen(text), special, &list, &err), MD_OK, "%s", err.message);
 	cr_assert_eq(list.count, count, "\"%s\": %zu tokens, wanted %zu", text, list.count, count);
 	for (size_t i = 0; i < count; i++)
-		cr_assert_eq(list.tokens[i], want[i], "\"%s\": token %zu is %d, wanted %d", text, i, list.tokens[i], want[i]);
+		cr_assert_eq(list.tokens[i], want[i], "\"%s\": token %zu is %d, wanted %d", text, i, list.tokens[i],
+			     want[i]);
 	token_list_finish(&list);
 }
 
 #define BYTE(c) (3 + (c))
 #define MERGE(i) (3 + 256 + (i))
 #define ENCODES(text, special, ...)                                                                                    \
-	assert_encoding(&f.tokenizer, text, special, (const int32_t[]){ __VA_ARGS__ },                                 \
-			sizeof((const int32_t[]){ __VA_ARGS__ }) / sizeof(int32_t))
+	assert_encoding(&f.tokenizer, text, special, (const int32_t[]){__VA_ARGS__},                                   \
+			sizeof((const int32_t[]){__VA_ARGS__}) / sizeof(int32_t))
 
 Test(tokenizer, merges_in_the_order_of_ranks)
 {
@@ -177,7 +189,7 @@ Test(tokenizer, takes_control_tokens_only_where_asked)
 	ENCODES("<|im_end|>hello", true, 2, MERGE(3));
 	ENCODES("he<|im_start|>", true, MERGE(0), 1);
 	ENCODES("<|im", false, BYTE('<'), BYTE('|'), BYTE('i'), BYTE('m'));
-	struct token_list list = { 0 };
+	struct token_list list = {0};
 	cr_assert_eq(tokenizer_encode(&f.tokenizer, "<|im_end|>", 10, false, &list, NULL), MD_OK);
 	cr_assert_eq(list.count, 10, "a user's text makes no control token");
 	token_list_finish(&list);
@@ -187,7 +199,7 @@ Test(tokenizer, takes_control_tokens_only_where_asked)
 Test(tokenizer, builds_a_chat_prompt)
 {
 	struct fixture f;
-	struct token_list list = { 0 };
+	struct token_list list = {0};
 	cr_assert_eq(make(&f, "gpt2", "smollm", NULL), MD_OK, "%s", f.err.message);
 	cr_assert_eq(tokenizer_encode_chat(&f.tokenizer, "hello<|im_end|>", &list, &f.err), MD_OK, "%s", f.err.message);
 	int starts = 0, ends = 0;
@@ -206,7 +218,7 @@ Test(tokenizer, decodes_what_it_encodes)
 {
 	struct fixture f;
 	char all[256];
-	struct token_list list = { 0 };
+	struct token_list list = {0};
 	cr_assert_eq(make(&f, "gpt2", "smollm", NULL), MD_OK, "%s", f.err.message);
 	for (int i = 0; i < 255; i++)
 		all[i] = (char)(i + 1);
@@ -215,16 +227,18 @@ Test(tokenizer, decodes_what_it_encodes)
 	char *text = tokenizer_decode(&f.tokenizer, list.tokens, list.count);
 	cr_assert_str_eq(text, all, "all bytes come back");
 	free(text);
-	int32_t tokens[] = { 1, MERGE(3), 2, -5, 100000 };
+	int32_t tokens[] = {1, MERGE(3), 2, -5, 100000};
 	text = tokenizer_decode(&f.tokenizer, tokens, 5);
 	cr_assert_str_eq(text, "hello", "control and impossible tokens are left out");
 	free(text);
-	cr_assert(tokenizer_is_end(&f.tokenizer, 0) && tokenizer_is_end(&f.tokenizer, 2) && !tokenizer_is_end(&f.tokenizer, 1));
+	cr_assert(tokenizer_is_end(&f.tokenizer, 0) && tokenizer_is_end(&f.tokenizer, 2) &&
+		  !tokenizer_is_end(&f.tokenizer, 1));
 	token_list_finish(&list);
 	finish(&f);
 }
 
-static void assert_refused(const char *model, const char *pre, const char *merge, enum md_status status, const char *words)
+static void assert_refused(const char *model, const char *pre, const char *merge, enum md_status status,
+			   const char *words)
 {
 	struct fixture f;
 	enum md_status found = make(&f, model, pre, merge);

@@ -107,7 +107,7 @@ static int check_folder(void)
 	snprintf(folder, sizeof(folder), "%s", output);
 	slash = strrchr(folder, '/');
 	if (!slash)
-		strcpy(folder, ".");
+		snprintf(folder, sizeof(folder), ".");
 	else
 		slash[slash == folder] = 0;
 	if (!access(folder, W_OK | X_OK))

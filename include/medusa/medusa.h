@@ -12,8 +12,8 @@ extern "C" {
 
 /*
  * Link with -lmedusa. That library does nothing: every call answers at once and the engine runs as it always did.
- * medusa-capture preloads a library whose functions of the same names record; medusa-restore preloads one whose functions
- * restore. An engine is written once, for all three.
+ * medusa-capture preloads a library whose functions of the same names record; medusa-restore preloads one whose
+ * functions restore. An engine is written once, for all three.
  *
  * CUDA handles are void * here, so that this header needs no cuda.h: CUgraphExec, CUgraph and CUcontext convert by
  * themselves. Device addresses are uint64_t (CUdeviceptr). All functions may be called from any thread that has the
@@ -23,7 +23,7 @@ extern "C" {
 
 enum medusa_result {
 	MEDUSA_OK = 0,
-	MEDUSA_ERR_INVALID = 1,     /* an argument */
+	MEDUSA_ERR_INVALID = 1, /* an argument */
 	MEDUSA_ERR_NO_MEMORY = 2,
 	MEDUSA_ERR_NOT_FOUND = 4,   /* no such graph in the artifact, or nothing is being restored */
 	MEDUSA_ERR_UNSUPPORTED = 5, /* the null library, or a driver without the call */
@@ -50,16 +50,16 @@ enum medusa_role {
 /*
  * Says that the device memory [address, address + bytes) is `name`. Everything that graphs read or write and that the
  * engine owns is bound, in every start, before graphs are asked for; the rest is private to the graphs, and a restore
- * makes it anew. Names are unique; binding a name again moves it (only before the first graph was handed out that uses it).
- * A restore refuses graphs whose binding is missing or has another size. (MEDUSA, section 4.)
+ * makes it anew. Names are unique; binding a name again moves it (only before the first graph was handed out that uses
+ * it). A restore refuses graphs whose binding is missing or has another size. (MEDUSA, section 4.)
  */
 int medusa_bind(const char *name, uint64_t address, size_t bytes, enum medusa_role role);
 
 /*
  * Takes the restored graph (label, batch): *exec (a CUgraphExec) is instantiated, uploaded and ready to launch, and
  * belongs to Medusa (do not destroy it; medusa_release does). Waits up to timeout_ns (UINT64_MAX: as long as it takes).
- * Fails when nothing is restored: the engine then captures as before, and calls medusa_graph_label. In a capture or verify
- * run it always fails with MEDUSA_ERR_NOT_FOUND.
+ * Fails when nothing is restored: the engine then captures as before, and calls medusa_graph_label. In a capture or
+ * verify run it always fails with MEDUSA_ERR_NOT_FOUND.
  */
 int medusa_graph_get(const char *label, unsigned batch, uint64_t timeout_ns, void **exec);
 
@@ -85,20 +85,20 @@ int medusa_mark(const char *name);
 int medusa_stage(const char *name, uint64_t ns);
 
 struct medusa_kv_request {
-	size_t size;              /* sizeof(struct medusa_kv_request) */
-	const char *key;          /* the engine's fingerprint of its own configuration: model, shapes, batch limits */
-	uint64_t block_bytes;     /* one KV block over all layers */
-	double utilization;       /* part of the device's memory that the engine may use, 0..1 */
+	size_t size;                /* sizeof(struct medusa_kv_request) */
+	const char *key;            /* the engine's fingerprint of its own configuration: model, shapes, batch limits */
+	uint64_t block_bytes;       /* one KV block over all layers */
+	double utilization;         /* part of the device's memory that the engine may use, 0..1 */
 	int (*profile)(void *user); /* runs one profiling forward at the largest shape; 0 on success */
 	void *user;
 };
 
 struct medusa_kv {
-	size_t size;              /* sizeof(struct medusa_kv), set by the caller */
-	uint64_t bytes;           /* memory for the KV cache */
-	uint64_t blocks;          /* bytes / block_bytes */
-	int from_profile;         /* 1: answered from the artifact, without running profile() */
-	uint64_t ns;              /* time taken */
+	size_t size;      /* sizeof(struct medusa_kv), set by the caller */
+	uint64_t bytes;   /* memory for the KV cache */
+	uint64_t blocks;  /* bytes / block_bytes */
+	int from_profile; /* 1: answered from the artifact, without running profile() */
+	uint64_t ns;      /* time taken */
 };
 
 /*
@@ -110,18 +110,18 @@ struct medusa_kv {
 int medusa_kv_capacity(const struct medusa_kv_request *request, struct medusa_kv *out);
 
 struct medusa_stats {
-	size_t size;                /* sizeof(struct medusa_stats), set by the caller */
+	size_t size; /* sizeof(struct medusa_stats), set by the caller */
 	uint32_t graphs_total, graphs_restored, graphs_refused;
-	uint64_t nodes, pointers;   /* restored */
-	uint32_t kernels_loaded_image;  /* resolved from an image already loaded in this process */
-	uint32_t kernels_stored_image;  /* from a stored or file-backed image */
-	uint32_t kernels_triggered;     /* by triggering kernel and module enumeration */
+	uint64_t nodes, pointers;      /* restored */
+	uint32_t kernels_loaded_image; /* resolved from an image already loaded in this process */
+	uint32_t kernels_stored_image; /* from a stored or file-backed image */
+	uint32_t kernels_triggered;    /* by triggering kernel and module enumeration */
 	uint64_t open_ns, images_ns, functions_ns, arena_ns, patch_ns, build_ns, instantiate_ns, upload_ns;
-	uint64_t own_ns;            /* decode and patch: restore's own work, driver calls excluded */
-	uint64_t first_ready_ns;    /* from "functions loaded and all bindings there" to the first launchable graph */
-	uint64_t total_ns;          /* sum of the stages above */
-	uint64_t private_bytes;     /* device memory that Medusa holds for graphs */
-	uint64_t image_bytes;       /* bytes of images it loaded */
+	uint64_t own_ns;         /* decode and patch: restore's own work, driver calls excluded */
+	uint64_t first_ready_ns; /* from "functions loaded and all bindings there" to the first launchable graph */
+	uint64_t total_ns;       /* sum of the stages above */
+	uint64_t private_bytes;  /* device memory that Medusa holds for graphs */
+	uint64_t image_bytes;    /* bytes of images it loaded */
 };
 
 /* What has been restored so far. Fails outside of a restore. */

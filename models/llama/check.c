@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Is a graph right? It and the eager step run from the same random inputs and KV contents and must leave the same bytes. */
+/* Is a graph right? It and the eager step run from the same random inputs and KV contents and must leave the same
+ * bytes. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,9 +55,10 @@ static enum md_status fill_kv(const struct trial *trial, struct md_error *err)
 		CUdeviceptr target = region(trial, i, &floats);
 		uint64_t n = 2 * floats, seed = trial->seed ^ (uint64_t)i << 32;
 		float scale = 1, offset = 0;
-		void *parameters[] = { &target, &n, &seed, &scale, &offset };
-		struct llama_grid grid = { (unsigned)((n + 1023) / 1024), 1, 256, 0 };
-		MD_FORWARD(llama_launch(trial->engine->device, LLAMA_FILL, grid, trial->engine->stream, parameters, err));
+		void *parameters[] = {&target, &n, &seed, &scale, &offset};
+		struct llama_grid grid = {(unsigned)((n + 1023) / 1024), 1, 256, 0};
+		MD_FORWARD(
+		    llama_launch(trial->engine->device, LLAMA_FILL, grid, trial->engine->stream, parameters, err));
 	}
 	return MD_OK;
 }
@@ -110,7 +112,8 @@ static enum md_status hash_kv(const struct trial *trial, XXH128_hash_t *out, str
 	return MD_OK;
 }
 
-static enum md_status run(struct trial *trial, const struct llama_graph *graph, struct outputs *out, struct md_error *err)
+static enum md_status run(struct trial *trial, const struct llama_graph *graph, struct outputs *out,
+			  struct md_error *err)
 {
 	struct llama_engine *e = trial->engine;
 	MD_FORWARD(fill_kv(trial, err));
@@ -121,8 +124,8 @@ static enum md_status run(struct trial *trial, const struct llama_graph *graph, 
 	else
 		MD_FORWARD(llama_engine_decode(e, &e->eager, (int)trial->batch, err));
 	MD_FORWARD(llama_engine_wait(e, err));
-	MD_FORWARD(llama_engine_download(e, out->logits, e->logits.address, 4ull * trial->batch * (unsigned)e->model->shape.vocabulary,
-					 err));
+	MD_FORWARD(llama_engine_download(e, out->logits, e->logits.address,
+					 4ull * trial->batch * (unsigned)e->model->shape.vocabulary, err));
 	MD_FORWARD(llama_engine_download(e, out->next, e->next.address, 4ull * trial->batch, err));
 	MD_FORWARD(llama_engine_download(e, out->tokens, e->tokens.address, 4ull * trial->batch, err));
 	return hash_kv(trial, &out->kv, err);
@@ -133,14 +136,16 @@ static bool compare(const struct trial *trial)
 	const struct outputs *a = &trial->eager, *b = &trial->graph;
 	size_t vocabulary = (size_t)trial->engine->model->shape.vocabulary;
 	for (size_t row = 0; row < trial->batch; row++) {
-		const char *what = memcmp(a->logits + row * vocabulary, b->logits + row * vocabulary, 4 * vocabulary) ? "logits" :
-				   a->next[row] != b->next[row]                                                       ? "next token" :
-				   a->tokens[row] != b->tokens[row]                                                   ? "fed-back token" :
-				   !isfinite(a->logits[row * vocabulary])                                             ? "finite logits" :
-															NULL;
+		const char *what = memcmp(a->logits + row * vocabulary, b->logits + row * vocabulary, 4 * vocabulary)
+				       ? "logits"
+				   : a->next[row] != b->next[row]           ? "next token"
+				   : a->tokens[row] != b->tokens[row]       ? "fed-back token"
+				   : !isfinite(a->logits[row * vocabulary]) ? "finite logits"
+									    : NULL;
 		if (what) {
-			fprintf(stderr, "check: batch %u: row %zu: %s differ from eager (%g against %g)\n", trial->batch, row, what,
-				(double)b->logits[row * vocabulary], (double)a->logits[row * vocabulary]);
+			fprintf(stderr, "check: batch %u: row %zu: %s differ from eager (%g against %g)\n",
+				trial->batch, row, what, (double)b->logits[row * vocabulary],
+				(double)a->logits[row * vocabulary]);
 			return false;
 		}
 	}
@@ -151,7 +156,8 @@ static bool compare(const struct trial *trial)
 	return true;
 }
 
-static enum md_status check_graph(struct trial *trial, const struct llama_graph *graph, bool *equal, struct md_error *err)
+static enum md_status check_graph(struct trial *trial, const struct llama_graph *graph, bool *equal,
+				  struct md_error *err)
 {
 	trial->batch = graph->batch;
 	trial->row_blocks = (trial->engine->kv_blocks - 1) / (int)graph->batch;
@@ -160,8 +166,8 @@ static enum md_status check_graph(struct trial *trial, const struct llama_graph 
 	if (trial->row_blocks > trial->engine->max_blocks)
 		trial->row_blocks = trial->engine->max_blocks;
 	if (!trial->row_blocks)
-		return md_error_set(err, MD_ERR_INVALID, "check: %d KV blocks are too few for batch %u", trial->engine->kv_blocks,
-				    graph->batch);
+		return md_error_set(err, MD_ERR_INVALID, "check: %d KV blocks are too few for batch %u",
+				    trial->engine->kv_blocks, graph->batch);
 	trial->used_blocks = 1 + (int)graph->batch * trial->row_blocks;
 	MD_FORWARD(run(trial, NULL, &trial->eager, err));
 	MD_FORWARD(run(trial, graph, &trial->graph, err));
@@ -185,10 +191,10 @@ static void drop_outputs(struct outputs *out)
 	free(out->tokens);
 }
 
-enum md_status llama_graphs_check(const struct llama_graphs *graphs, struct llama_engine *engine, uint64_t seed, size_t *equal,
-				  struct md_error *err)
+enum md_status llama_graphs_check(const struct llama_graphs *graphs, struct llama_engine *engine, uint64_t seed,
+				  size_t *equal, struct md_error *err)
 {
-	struct trial trial = { .engine = engine, .chunk = malloc(CHUNK_BYTES) };
+	struct trial trial = {.engine = engine, .chunk = malloc(CHUNK_BYTES)};
 	enum md_status status = MD_OK;
 	*equal = 0;
 	if (!take_outputs(engine, &trial.eager) || !take_outputs(engine, &trial.graph) || !trial.chunk)

@@ -15,9 +15,9 @@
 #define MAX_KERNELS 256
 
 static const char *const kernel_names[LLAMA_KERNEL_COUNT] = {
-	[LLAMA_EMBED] = "llama_embed",           [LLAMA_RMS_NORM] = "llama_rms_norm", [LLAMA_ROPE_STORE] = "llama_rope_store",
-	[LLAMA_ATTENTION] = "llama_attention",   [LLAMA_SILU_MUL] = "llama_silu_mul", [LLAMA_ADD] = "llama_add",
-	[LLAMA_SAMPLE] = "llama_sample",         [LLAMA_FILL] = "llama_fill",         [LLAMA_GATHER] = "llama_gather",
+    [LLAMA_EMBED] = "llama_embed",         [LLAMA_RMS_NORM] = "llama_rms_norm", [LLAMA_ROPE_STORE] = "llama_rope_store",
+    [LLAMA_ATTENTION] = "llama_attention", [LLAMA_SILU_MUL] = "llama_silu_mul", [LLAMA_ADD] = "llama_add",
+    [LLAMA_SAMPLE] = "llama_sample",       [LLAMA_FILL] = "llama_fill",         [LLAMA_GATHER] = "llama_gather",
 };
 
 /* The image lies beside the program. It is read, not mapped, so that its bytes lie in anonymous memory. */
@@ -29,7 +29,9 @@ static enum md_status read_image(struct llama_device *device, struct md_error *e
 		return md_error_set(err, MD_ERR_IO, "/proc/self/exe: %s", strerror(errno));
 	path[length] = 0;
 	char *slash = strrchr(path, '/');
-	strcpy(slash ? slash + 1 : path, device->on_host ? "llama_kernels.host.so" : "llama_kernels.fatbin");
+	char *name = slash ? slash + 1 : path;
+	snprintf(name, (size_t)(path + sizeof(path) - name), "%s",
+		 device->on_host ? "llama_kernels.host.so" : "llama_kernels.fatbin");
 	MD_AUTO_FILE FILE *file = fopen(path, "re");
 	if (!file || fseek(file, 0, SEEK_END))
 		return md_error_set(err, MD_ERR_IO, "%s: %s", path, strerror(errno));
@@ -102,21 +104,30 @@ void llama_device_close(struct llama_device *device)
 	memset(device, 0, sizeof(*device));
 }
 
-enum md_status llama_launch(const struct llama_device *device, enum llama_kernel kernel, struct llama_grid grid, CUstream stream,
-			    void **parameters, struct md_error *err)
+enum md_status llama_launch(const struct llama_device *device, enum llama_kernel kernel, struct llama_grid grid,
+			    CUstream stream, void **parameters, struct md_error *err)
 {
-	enum md_status status = md_cuda_call(err, cuLaunchKernel, device->kernels[kernel], grid.x, grid.y, 1, grid.block, 1, 1,
-					     grid.shared_bytes, stream, parameters, NULL);
+	enum md_status status = md_cuda_call(err, cuLaunchKernel, device->kernels[kernel], grid.x, grid.y, 1,
+					     grid.block, 1, 1, grid.shared_bytes, stream, parameters, NULL);
 	return status == MD_OK ? MD_OK : md_error_prefix(err, "%s", kernel_names[kernel]);
 }
 
-enum md_status llama_launch_priority(const struct llama_device *device, enum llama_kernel kernel, struct llama_grid grid,
-				     CUstream stream, int priority, void **parameters, struct md_error *err)
+enum md_status llama_launch_priority(const struct llama_device *device, enum llama_kernel kernel,
+				     struct llama_grid grid, CUstream stream, int priority, void **parameters,
+				     struct md_error *err)
 {
-	CUlaunchAttribute attribute = { .id = CU_LAUNCH_ATTRIBUTE_PRIORITY, .value = { .priority = priority } };
+	CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PRIORITY, .value = {.priority = priority}};
 	CUlaunchConfig config = {
-		.gridDimX = grid.x, .gridDimY = grid.y, .gridDimZ = 1, .blockDimX = grid.block, .blockDimY = 1, .blockDimZ = 1,
-		.sharedMemBytes = grid.shared_bytes, .hStream = stream, .attrs = &attribute, .numAttrs = 1,
+	    .gridDimX = grid.x,
+	    .gridDimY = grid.y,
+	    .gridDimZ = 1,
+	    .blockDimX = grid.block,
+	    .blockDimY = 1,
+	    .blockDimZ = 1,
+	    .sharedMemBytes = grid.shared_bytes,
+	    .hStream = stream,
+	    .attrs = &attribute,
+	    .numAttrs = 1,
 	};
 	enum md_status status = md_cuda_call(err, cuLaunchKernelEx, &config, device->kernels[kernel], parameters, NULL);
 	return status == MD_OK ? MD_OK : md_error_prefix(err, "%s", kernel_names[kernel]);
@@ -125,8 +136,8 @@ enum md_status llama_launch_priority(const struct llama_device *device, enum lla
 enum md_status llama_device_allow_shared(const struct llama_device *device, enum llama_kernel kernel, size_t bytes,
 					 struct md_error *err)
 {
-	if (bytes <= 48 << 10)
+	if (bytes <= 40 << 10)
 		return MD_OK;
-	return md_cuda_call(err, cuFuncSetAttribute, device->kernels[kernel], CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-			    (int)bytes);
+	return md_cuda_call(err, cuFuncSetAttribute, device->kernels[kernel],
+			    CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)bytes);
 }

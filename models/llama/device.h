@@ -9,16 +9,24 @@
 #include "driver/cuda_driver.h"
 
 enum llama_kernel {
-	LLAMA_EMBED, LLAMA_RMS_NORM, LLAMA_ROPE_STORE, LLAMA_ATTENTION, LLAMA_SILU_MUL, LLAMA_ADD, LLAMA_SAMPLE, LLAMA_FILL,
-	LLAMA_GATHER, LLAMA_KERNEL_COUNT
+	LLAMA_EMBED,
+	LLAMA_RMS_NORM,
+	LLAMA_ROPE_STORE,
+	LLAMA_ATTENTION,
+	LLAMA_SILU_MUL,
+	LLAMA_ADD,
+	LLAMA_SAMPLE,
+	LLAMA_FILL,
+	LLAMA_GATHER,
+	LLAMA_KERNEL_COUNT
 };
 
 struct llama_device {
 	CUdevice device;
 	CUcontext context;
 	char name[256];
-	bool on_host;     /* hostcuda: images are for the processor */
-	void *image;      /* malloc'd, lies in no file: like a kernel that a JIT compiler made */
+	bool on_host; /* hostcuda: images are for the processor */
+	void *image;  /* malloc'd, lies in no file: like a kernel that a JIT compiler made */
 	CUlibrary library;
 	CUfunction kernels[LLAMA_KERNEL_COUNT];
 };
@@ -33,11 +41,12 @@ struct llama_grid {
 };
 
 /* parameters: pointers to the kernel's parameters, in the order of kernels.h. Asynchronous. */
-enum md_status llama_launch(const struct llama_device *device, enum llama_kernel kernel, struct llama_grid grid, CUstream stream,
-			    void **parameters, struct md_error *err);
+enum md_status llama_launch(const struct llama_device *device, enum llama_kernel kernel, struct llama_grid grid,
+			    CUstream stream, void **parameters, struct md_error *err);
 /* The same through cuLaunchKernelEx with a launch priority, which a captured node keeps as an attribute. */
-enum md_status llama_launch_priority(const struct llama_device *device, enum llama_kernel kernel, struct llama_grid grid,
-				     CUstream stream, int priority, void **parameters, struct md_error *err);
+enum md_status llama_launch_priority(const struct llama_device *device, enum llama_kernel kernel,
+				     struct llama_grid grid, CUstream stream, int priority, void **parameters,
+				     struct md_error *err);
 
 /* Lets a kernel use so much dynamic shared memory; needed beyond 48 KiB. */
 enum md_status llama_device_allow_shared(const struct llama_device *device, enum llama_kernel kernel, size_t bytes,

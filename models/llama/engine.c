@@ -14,7 +14,8 @@ static enum md_status take(CUdeviceptr *slot, size_t elements, size_t element_by
 	return md_cuda_call(err, cuMemAlloc_v2, slot, elements * element_bytes);
 }
 
-static enum md_status take_buffer(struct llama_buffer *buffer, size_t elements, size_t element_bytes, struct md_error *err)
+static enum md_status take_buffer(struct llama_buffer *buffer, size_t elements, size_t element_bytes,
+				  struct md_error *err)
 {
 	MD_FORWARD(take(&buffer->address, elements, element_bytes, err));
 	buffer->bytes = elements * element_bytes;
@@ -32,7 +33,8 @@ static enum md_status take_activations(const struct llama_engine *engine, struct
 				       size_t rows, struct md_error *err)
 {
 	const struct llama_shape *shape = &engine->model->shape;
-	size_t hidden = (size_t)shape->hidden_size, inner = (size_t)shape->intermediate_size, head = (size_t)shape->head_dim;
+	size_t hidden = (size_t)shape->hidden_size, inner = (size_t)shape->intermediate_size,
+	       head = (size_t)shape->head_dim;
 	out->present = true;
 	MD_FORWARD(take(&out->x, tokens * hidden, 4, err));
 	MD_FORWARD(take(&out->normed, tokens * hidden, 4, err));
@@ -46,8 +48,9 @@ static enum md_status take_activations(const struct llama_engine *engine, struct
 
 static void drop_activations(struct llama_activations *activations)
 {
-	CUdeviceptr *const slots[] = { &activations->x,    &activations->normed, &activations->qkv,  &activations->attention,
-				       &activations->gate, &activations->up,     &activations->last, &activations->last_normed };
+	CUdeviceptr *const slots[] = {&activations->x,         &activations->normed,     &activations->qkv,
+				      &activations->attention, &activations->gate,       &activations->up,
+				      &activations->last,      &activations->last_normed};
 	for (size_t i = 0; i < sizeof(slots) / sizeof(slots[0]); i++)
 		drop(slots[i]);
 	activations->present = false;
@@ -101,7 +104,8 @@ static enum md_status take_inputs(struct llama_engine *engine, struct md_error *
 /* Rows are 0, 1, 2 ... for good; every block of every sequence is the scratch block until a prompt takes others. */
 static enum md_status preset_inputs(struct llama_engine *engine, struct md_error *err)
 {
-	const struct llama_buffer zeroed[] = { engine->tokens, engine->positions, engine->slots, engine->block_table, engine->next };
+	const struct llama_buffer zeroed[] = {engine->tokens, engine->positions, engine->slots, engine->block_table,
+					      engine->next};
 	for (size_t i = 0; i < sizeof(zeroed) / sizeof(zeroed[0]); i++)
 		MD_FORWARD(md_cuda_call(err, cuMemsetD8Async, zeroed[i].address, 0, zeroed[i].bytes, engine->stream));
 	MD_FORWARD(llama_engine_wait(engine, err));
@@ -111,9 +115,10 @@ static enum md_status preset_inputs(struct llama_engine *engine, struct md_error
 }
 
 enum md_status llama_engine_create(struct llama_engine *engine, const struct llama_device *device,
-				   const struct llama_model *model, const struct llama_limits *limits, struct md_error *err)
+				   const struct llama_model *model, const struct llama_limits *limits,
+				   struct md_error *err)
 {
-	*engine = (struct llama_engine){ .device = device, .model = model, .limits = *limits };
+	*engine = (struct llama_engine){.device = device, .model = model, .limits = *limits};
 	int block = model->shape.block_size;
 	engine->max_blocks = (limits->max_context + block - 1) / block;
 	engine->scratch_slot = limits->max_batch;
@@ -172,8 +177,8 @@ static void close_streams(struct llama_engine *engine)
 
 void llama_engine_finish(struct llama_engine *engine)
 {
-	struct llama_buffer *const buffers[] = { &engine->tokens,      &engine->positions, &engine->slots, &engine->rows,
-						 &engine->block_table, &engine->logits,    &engine->next,  &engine->kv };
+	struct llama_buffer *const buffers[] = {&engine->tokens,      &engine->positions, &engine->slots, &engine->rows,
+						&engine->block_table, &engine->logits,    &engine->next,  &engine->kv};
 	if (engine->stream)
 		llama_engine_wait(engine, NULL);
 	for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++)
@@ -197,9 +202,9 @@ void llama_engine_fingerprint(const struct llama_engine *engine, char text[33])
 	const struct llama_limits *l = &engine->limits;
 	char all[512];
 	int size = snprintf(all, sizeof(all), "%d %d %d %d %d %d %d %d %d %d %a %a %d %d %a %llu", s->hidden_size,
-			    s->intermediate_size, s->layers, s->heads, s->kv_heads, s->head_dim, s->vocabulary, s->block_size,
-			    s->rope_interleaved, s->tie_embeddings, s->rope_theta, s->rms_epsilon, l->max_batch, l->max_context,
-			    (double)l->temperature, (unsigned long long)l->sample_seed);
+			    s->intermediate_size, s->layers, s->heads, s->kv_heads, s->head_dim, s->vocabulary,
+			    s->block_size, s->rope_interleaved, s->tie_embeddings, s->rope_theta, s->rms_epsilon,
+			    l->max_batch, l->max_context, (double)l->temperature, (unsigned long long)l->sample_seed);
 	struct md_hash hash = md_hash_bytes(all, (size_t)size);
 	md_hash_format(&hash, text);
 }
@@ -213,7 +218,8 @@ enum md_status llama_engine_upload(struct llama_engine *engine, CUdeviceptr targ
 				   struct md_error *err)
 {
 	if (bytes > engine->staging_bytes)
-		return md_error_set(err, MD_ERR_INVALID, "an upload of %zu bytes, staging holds %zu", bytes, engine->staging_bytes);
+		return md_error_set(err, MD_ERR_INVALID, "an upload of %zu bytes, staging holds %zu", bytes,
+				    engine->staging_bytes);
 	if (data != engine->staging)
 		memcpy(engine->staging, data, bytes);
 	MD_FORWARD(md_cuda_call(err, cuMemcpyHtoDAsync_v2, target, engine->staging, bytes, engine->stream));

@@ -9,16 +9,17 @@
 #include "models/llama/gemm.h"
 #include "models/llama/model.h"
 
-/* Temporaries of a step. The eager ones serve prefill; the decode ones belong to the graphs alone and are never bound. */
+/* Temporaries of a step. The eager ones serve prefill; the decode ones belong to the graphs alone and are never bound.
+ */
 struct llama_activations {
 	CUdeviceptr x, normed, qkv, attention, gate, up, last, last_normed;
 	bool present;
 };
 
 struct llama_limits {
-	int max_batch;        /* largest decode batch */
-	int max_context;      /* positions of one sequence */
-	float temperature;    /* 0: greedy */
+	int max_batch;     /* largest decode batch */
+	int max_context;   /* positions of one sequence */
+	float temperature; /* 0: greedy */
 	uint64_t sample_seed;
 };
 
@@ -31,9 +32,9 @@ struct llama_engine {
 	const struct llama_device *device;
 	const struct llama_model *model;
 	struct llama_limits limits;
-	int max_blocks;       /* KV blocks of one sequence */
-	int prefill_tokens;   /* of one eager step at most */
-	int scratch_slot;     /* a sequence whose every block is the scratch block 0, for idle rows */
+	int max_blocks;     /* KV blocks of one sequence */
+	int prefill_tokens; /* of one eager step at most */
+	int scratch_slot;   /* a sequence whose every block is the scratch block 0, for idle rows */
 	CUstream stream, side_stream;
 	CUevent fork, join;
 	int low_priority;
@@ -43,19 +44,21 @@ struct llama_engine {
 	CUdeviceptr last_row; /* of a prefill step */
 	int kv_blocks;        /* block 0 is scratch */
 	struct llama_activations eager, decode;
-	int32_t *staging;     /* pinned host memory: tokens, positions, slots, block table or rows on their way */
+	int32_t *staging; /* pinned host memory: tokens, positions, slots, block table or rows on their way */
 	size_t staging_bytes;
 };
 
 /* Takes everything but the KV cache and the decode activations. */
 enum md_status llama_engine_create(struct llama_engine *engine, const struct llama_device *device,
-				   const struct llama_model *model, const struct llama_limits *limits, struct md_error *err);
+				   const struct llama_model *model, const struct llama_limits *limits,
+				   struct md_error *err);
 void llama_engine_finish(struct llama_engine *engine); /* also on a zeroed one */
 
 uint64_t llama_engine_block_bytes(const struct llama_engine *engine); /* one KV block over all layers */
 enum md_status llama_engine_take_kv(struct llama_engine *engine, int blocks, struct md_error *err);
 void llama_engine_free_kv(struct llama_engine *engine);
-enum md_status llama_engine_take_decode(struct llama_engine *engine, struct md_error *err); /* once; later calls do nothing */
+enum md_status llama_engine_take_decode(struct llama_engine *engine,
+					struct md_error *err); /* once; later calls do nothing */
 
 /* Everything that a captured step bakes in besides addresses, as a short text; part of the graphs' label. */
 void llama_engine_fingerprint(const struct llama_engine *engine, char text[33]);
@@ -64,7 +67,7 @@ void llama_engine_fingerprint(const struct llama_engine *engine, char text[33]);
 struct llama_step {
 	const struct llama_activations *activations;
 	int tokens;
-	CUdeviceptr rows;      /* tokens whose logits are wanted; 0: none */
+	CUdeviceptr rows; /* tokens whose logits are wanted; 0: none */
 	int row_count;
 	CUdeviceptr positions; /* of those rows */
 	bool feed_back;        /* the next tokens become the input tokens */

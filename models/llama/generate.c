@@ -63,8 +63,8 @@ static enum md_status fill_wave(struct wave *wave, struct md_error *err)
 	return llama_engine_upload(e, e->block_table.address, e->staging, e->block_table.bytes, err);
 }
 
-static enum md_status upload_part(struct llama_engine *e, const struct llama_sequence *sequence, size_t slot, size_t at, size_t count,
-				  struct md_error *err)
+static enum md_status upload_part(struct llama_engine *e, const struct llama_sequence *sequence, size_t slot, size_t at,
+				  size_t count, struct md_error *err)
 {
 	MD_FORWARD(llama_engine_upload(e, e->tokens.address, sequence->prompt.tokens + at, 4 * count, err));
 	for (size_t i = 0; i < count; i++)
@@ -107,8 +107,11 @@ static enum md_status prefill(struct wave *wave, size_t slot, struct md_error *e
 		MD_FORWARD(upload_part(e, sequence, slot, at, count, err));
 		MD_FORWARD(llama_engine_upload(e, e->last_row, &last, 4, err));
 		struct llama_step step = {
-			.activations = &e->eager, .tokens = (int)count, .rows = e->last_row, .row_count = at + count == total,
-			.positions = e->positions.address + 4 * (count - 1),
+		    .activations = &e->eager,
+		    .tokens = (int)count,
+		    .rows = e->last_row,
+		    .row_count = at + count == total,
+		    .positions = e->positions.address + 4 * (count - 1),
 		};
 		MD_FORWARD(llama_engine_step(e, &step, err));
 		MD_FORWARD(llama_engine_wait(e, err));
@@ -124,7 +127,8 @@ static enum md_status upload_rows(struct wave *wave, size_t batch, bool moved, s
 {
 	struct llama_engine *e = wave->engine;
 	for (size_t row = 0; row < batch; row++) {
-		const struct llama_sequence *s = row < wave->live_count ? sequence_of(wave, (size_t)wave->live[row]) : NULL;
+		const struct llama_sequence *s =
+		    row < wave->live_count ? sequence_of(wave, (size_t)wave->live[row]) : NULL;
 		e->staging[row] = s ? (int32_t)(s->prompt.count + s->output.count) - 1 : 0;
 	}
 	MD_FORWARD(llama_engine_upload(e, e->positions.address, e->staging, 4 * batch, err));
@@ -134,7 +138,8 @@ static enum md_status upload_rows(struct wave *wave, size_t batch, bool moved, s
 		e->staging[row] = row < wave->live_count ? wave->live[row] : e->scratch_slot;
 	MD_FORWARD(llama_engine_upload(e, e->slots.address, e->staging, 4 * batch, err));
 	for (size_t row = 0; row < batch; row++) {
-		const struct llama_sequence *s = row < wave->live_count ? sequence_of(wave, (size_t)wave->live[row]) : NULL;
+		const struct llama_sequence *s =
+		    row < wave->live_count ? sequence_of(wave, (size_t)wave->live[row]) : NULL;
 		e->staging[row] = s ? s->output.tokens[s->output.count - 1] : 0;
 	}
 	return llama_engine_upload(e, e->tokens.address, e->staging, 4 * batch, err);
@@ -187,8 +192,8 @@ static enum md_status check_prompts(const struct llama_generation *generation, c
 		if (!prompt->count)
 			return md_error_set(err, MD_ERR_INVALID, "prompt %zu is empty", i + 1);
 		if (prompt->count >= (size_t)engine->limits.max_context)
-			return md_error_set(err, MD_ERR_TOO_LARGE, "prompt %zu has %zu tokens, the context holds %d", i + 1, prompt->count,
-					    engine->limits.max_context);
+			return md_error_set(err, MD_ERR_TOO_LARGE, "prompt %zu has %zu tokens, the context holds %d",
+					    i + 1, prompt->count, engine->limits.max_context);
 	}
 	return MD_OK;
 }
@@ -198,8 +203,8 @@ static void free_hash(XXH3_state_t **state)
 	XXH3_freeState(*state);
 }
 
-enum md_status llama_generate(struct llama_generation *generation, struct llama_engine *engine, const struct llama_graphs *graphs,
-			      struct md_error *err)
+enum md_status llama_generate(struct llama_generation *generation, struct llama_engine *engine,
+			      const struct llama_graphs *graphs, struct md_error *err)
 {
 	size_t batch = (size_t)engine->limits.max_batch;
 	MD_AUTO_FREE int *live = calloc(batch, sizeof(*live));
@@ -212,8 +217,13 @@ enum md_status llama_generate(struct llama_generation *generation, struct llama_
 	generation->prefill_ns = generation->first_token_ns = generation->decode_ns = 0;
 	generation->tokens = generation->steps = generation->graph_launches = 0;
 	XXH3_128bits_reset(hash);
-	struct wave wave = { .generation = generation, .engine = engine, .graphs = graphs, .live = live, .next = next,
-			     .logits = logits, .hash = hash };
+	struct wave wave = {.generation = generation,
+			    .engine = engine,
+			    .graphs = graphs,
+			    .live = live,
+			    .next = next,
+			    .logits = logits,
+			    .hash = hash};
 	for (; wave.first < generation->count; wave.first += wave.count)
 		MD_FORWARD(run_wave(&wave, err));
 	XXH128_canonical_t canonical;

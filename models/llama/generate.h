@@ -16,7 +16,7 @@ struct llama_sequence {
 struct llama_generation {
 	struct llama_sequence *sequences; /* the caller's, with prompts filled in */
 	size_t count;
-	int max_tokens;                  /* for each sequence; the context may end it earlier */
+	int max_tokens;                    /* for each sequence; the context may end it earlier */
 	const struct tokenizer *tokenizer; /* tells where a text ends; may be NULL */
 	/* results */
 	uint64_t prefill_ns, first_token_ns, decode_ns;
@@ -25,7 +25,7 @@ struct llama_generation {
 };
 
 /* graphs == NULL or without a graph large enough: eager decode. */
-enum md_status llama_generate(struct llama_generation *generation, struct llama_engine *engine, const struct llama_graphs *graphs,
-			      struct md_error *err);
+enum md_status llama_generate(struct llama_generation *generation, struct llama_engine *engine,
+			      const struct llama_graphs *graphs, struct md_error *err);
 
 #endif

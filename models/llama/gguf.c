@@ -21,11 +21,23 @@
 static size_t scalar_size(uint32_t type)
 {
 	switch (type) {
-	case GGUF_U8: case GGUF_I8: case GGUF_BOOL: return 1;
-	case GGUF_U16: case GGUF_I16: return 2;
-	case GGUF_U32: case GGUF_I32: case GGUF_F32: return 4;
-	case GGUF_U64: case GGUF_I64: case GGUF_F64: return 8;
-	default: return 0;
+	case GGUF_U8:
+	case GGUF_I8:
+	case GGUF_BOOL:
+		return 1;
+	case GGUF_U16:
+	case GGUF_I16:
+		return 2;
+	case GGUF_U32:
+	case GGUF_I32:
+	case GGUF_F32:
+		return 4;
+	case GGUF_U64:
+	case GGUF_I64:
+	case GGUF_F64:
+		return 8;
+	default:
+		return 0;
 	}
 }
 
@@ -34,16 +46,17 @@ static enum md_status truncated(const struct md_reader *reader, const char *what
 	return md_error_set(err, MD_ERR_TRUNCATED, "offset %zu: the file ends inside %s", reader->failed_at, what);
 }
 
-static enum md_status read_string(struct md_reader *reader, struct gguf_string *out, const char *what, struct md_error *err)
+static enum md_status read_string(struct md_reader *reader, struct gguf_string *out, const char *what,
+				  struct md_error *err)
 {
 	uint64_t size = md_reader_u64(reader);
 	size_t at = reader->offset;
 	if (reader->failed)
 		return truncated(reader, what, err);
 	if (size > md_reader_left(reader))
-		return md_error_set(err, MD_ERR_TRUNCATED, "offset %zu: %s of %llu bytes, the file has %zu left", at, what,
-				    (unsigned long long)size, md_reader_left(reader));
-	*out = (struct gguf_string){ md_reader_take(reader, size), size };
+		return md_error_set(err, MD_ERR_TRUNCATED, "offset %zu: %s of %llu bytes, the file has %zu left", at,
+				    what, (unsigned long long)size, md_reader_left(reader));
+	*out = (struct gguf_string){md_reader_take(reader, size), size};
 	return MD_OK;
 }
 
@@ -69,7 +82,8 @@ static enum md_status read_array(struct md_reader *reader, struct gguf_value *va
 		return md_error_set(err, MD_ERR_CORRUPT, "offset %zu: array of unknown type %u", at, item_type);
 	/* a string takes 8 bytes at least */
 	if (count > md_reader_left(reader) / (item_bytes ? item_bytes : 8))
-		return md_error_set(err, MD_ERR_TRUNCATED, "offset %zu: array of %llu items, the file has %zu bytes left", at,
+		return md_error_set(err, MD_ERR_TRUNCATED,
+				    "offset %zu: array of %llu items, the file has %zu bytes left", at,
 				    (unsigned long long)count, md_reader_left(reader));
 	value->item_type = (enum gguf_type)item_type;
 	value->count = count;
@@ -111,12 +125,24 @@ static enum md_status read_value(struct md_reader *reader, struct gguf_value *va
 static bool tensor_block(uint32_t type, uint32_t *elements, uint32_t *bytes)
 {
 	switch (type) {
-	case GGUF_TENSOR_F32: *elements = 1, *bytes = 4; return true;
-	case GGUF_TENSOR_F16: case GGUF_TENSOR_BF16: *elements = 1, *bytes = 2; return true;
-	case GGUF_TENSOR_Q4_0: *elements = BLOCK, *bytes = 18; return true;
-	case GGUF_TENSOR_Q4_1: *elements = BLOCK, *bytes = 20; return true;
-	case GGUF_TENSOR_Q8_0: *elements = BLOCK, *bytes = 34; return true;
-	default: return false;
+	case GGUF_TENSOR_F32:
+		*elements = 1, *bytes = 4;
+		return true;
+	case GGUF_TENSOR_F16:
+	case GGUF_TENSOR_BF16:
+		*elements = 1, *bytes = 2;
+		return true;
+	case GGUF_TENSOR_Q4_0:
+		*elements = BLOCK, *bytes = 18;
+		return true;
+	case GGUF_TENSOR_Q4_1:
+		*elements = BLOCK, *bytes = 20;
+		return true;
+	case GGUF_TENSOR_Q8_0:
+		*elements = BLOCK, *bytes = 34;
+		return true;
+	default:
+		return false;
 	}
 }
 
@@ -125,19 +151,22 @@ static enum md_status size_tensor(struct gguf_tensor *tensor, size_t at, struct 
 	int shown = (int)(tensor->name.size < 64 ? tensor->name.size : 64);
 	uint32_t per_block, block_bytes;
 	if (!tensor_block(tensor->type, &per_block, &block_bytes))
-		return md_error_set(err, MD_ERR_UNSUPPORTED,
-				    "offset %zu: tensor \"%.*s\" has type %d; known are F32, F16, BF16, Q4_0, Q4_1, Q8_0", at, shown,
-				    tensor->name.data, (int)tensor->type);
+		return md_error_set(
+		    err, MD_ERR_UNSUPPORTED,
+		    "offset %zu: tensor \"%.*s\" has type %d; known are F32, F16, BF16, Q4_0, Q4_1, Q8_0", at, shown,
+		    tensor->name.data, (int)tensor->type);
 	tensor->elements = 1;
 	for (uint32_t d = 0; d < 4; d++)
 		if (!tensor->shape[d] || __builtin_mul_overflow(tensor->elements, tensor->shape[d], &tensor->elements))
-			return md_error_set(err, MD_ERR_CORRUPT, "offset %zu: tensor \"%.*s\" has an impossible shape", at, shown,
-					    tensor->name.data);
+			return md_error_set(err, MD_ERR_CORRUPT, "offset %zu: tensor \"%.*s\" has an impossible shape",
+					    at, shown, tensor->name.data);
 	if (tensor->shape[0] % per_block)
-		return md_error_set(err, MD_ERR_CORRUPT, "offset %zu: tensor \"%.*s\" has rows of %llu, not a multiple of %u", at,
-				    shown, tensor->name.data, (unsigned long long)tensor->shape[0], per_block);
+		return md_error_set(err, MD_ERR_CORRUPT,
+				    "offset %zu: tensor \"%.*s\" has rows of %llu, not a multiple of %u", at, shown,
+				    tensor->name.data, (unsigned long long)tensor->shape[0], per_block);
 	if (__builtin_mul_overflow(tensor->elements / per_block, (uint64_t)block_bytes, &tensor->size))
-		return md_error_set(err, MD_ERR_TOO_LARGE, "offset %zu: tensor \"%.*s\" is too large", at, shown, tensor->name.data);
+		return md_error_set(err, MD_ERR_TOO_LARGE, "offset %zu: tensor \"%.*s\" is too large", at, shown,
+				    tensor->name.data);
 	return MD_OK;
 }
 
@@ -149,7 +178,8 @@ static enum md_status read_tensor(struct md_reader *reader, struct gguf_tensor *
 	size_t at = reader->offset;
 	tensor->dimensions = md_reader_u32(reader);
 	if (!reader->failed && (tensor->dimensions < 1 || tensor->dimensions > 4))
-		return md_error_set(err, MD_ERR_CORRUPT, "offset %zu: a tensor of %u dimensions", at, tensor->dimensions);
+		return md_error_set(err, MD_ERR_CORRUPT, "offset %zu: a tensor of %u dimensions", at,
+				    tensor->dimensions);
 	for (uint32_t d = 0; d < 4; d++)
 		tensor->shape[d] = !reader->failed && d < tensor->dimensions ? md_reader_u64(reader) : 1;
 	tensor->type = (enum gguf_tensor_type)md_reader_u32(reader);
@@ -159,7 +189,8 @@ static enum md_status read_tensor(struct md_reader *reader, struct gguf_tensor *
 	return size_tensor(tensor, at, err);
 }
 
-static enum md_status place_tensors(struct gguf *gguf, const uint64_t *offsets, size_t records_end, struct md_error *err)
+static enum md_status place_tensors(struct gguf *gguf, const uint64_t *offsets, size_t records_end,
+				    struct md_error *err)
 {
 	int64_t alignment = DEFAULT_ALIGNMENT;
 	if (gguf_find(gguf, "general.alignment"))
@@ -172,9 +203,11 @@ static enum md_status place_tensors(struct gguf *gguf, const uint64_t *offsets, 
 		uint64_t start, end;
 		if (offsets[i] % (uint64_t)alignment || __builtin_add_overflow(base, offsets[i], &start) ||
 		    __builtin_add_overflow(start, tensor->size, &end) || end > gguf->map_size)
-			return md_error_set(err, MD_ERR_TRUNCATED, "tensor \"%.*s\" at offset %llu + %llu, %zu bytes: not in a file of %zu",
+			return md_error_set(err, MD_ERR_TRUNCATED,
+					    "tensor \"%.*s\" at offset %llu + %llu, %zu bytes: not in a file of %zu",
 					    (int)(tensor->name.size < 64 ? tensor->name.size : 64), tensor->name.data,
-					    (unsigned long long)base, (unsigned long long)offsets[i], tensor->size, gguf->map_size);
+					    (unsigned long long)base, (unsigned long long)offsets[i], tensor->size,
+					    gguf->map_size);
 		tensor->data = gguf->map + start;
 	}
 	return MD_OK;
@@ -209,7 +242,7 @@ static enum md_status read_all(struct gguf *gguf, struct md_error *err)
 
 enum md_status gguf_open_memory(struct gguf *gguf, const void *data, size_t size, struct md_error *err)
 {
-	*gguf = (struct gguf){ .map = data, .map_size = size };
+	*gguf = (struct gguf){.map = data, .map_size = size};
 	enum md_status status = read_all(gguf, err);
 	if (status != MD_OK)
 		gguf_close(gguf);
@@ -272,13 +305,21 @@ static int64_t integer_at(enum gguf_type type, const uint8_t *data)
 	struct md_reader reader;
 	md_reader_init(&reader, data, 8);
 	switch (type) {
-	case GGUF_U8: case GGUF_BOOL: return data[0];
-	case GGUF_I8: return (int8_t)data[0];
-	case GGUF_U16: return md_reader_u16(&reader);
-	case GGUF_I16: return (int16_t)md_reader_u16(&reader);
-	case GGUF_U32: return md_reader_u32(&reader);
-	case GGUF_I32: return (int32_t)md_reader_u32(&reader);
-	default: return (int64_t)md_reader_u64(&reader);
+	case GGUF_U8:
+	case GGUF_BOOL:
+		return data[0];
+	case GGUF_I8:
+		return (int8_t)data[0];
+	case GGUF_U16:
+		return md_reader_u16(&reader);
+	case GGUF_I16:
+		return (int16_t)md_reader_u16(&reader);
+	case GGUF_U32:
+		return md_reader_u32(&reader);
+	case GGUF_I32:
+		return (int32_t)md_reader_u32(&reader);
+	default:
+		return (int64_t)md_reader_u64(&reader);
 	}
 }
 
@@ -287,13 +328,15 @@ static bool is_integer(enum gguf_type type)
 	return scalar_size(type) && type != GGUF_F32 && type != GGUF_F64;
 }
 
-static enum md_status find_needed(const struct gguf *gguf, const char *key, const struct gguf_value **out, struct md_error *err)
+static enum md_status find_needed(const struct gguf *gguf, const char *key, const struct gguf_value **out,
+				  struct md_error *err)
 {
 	*out = gguf_find(gguf, key);
 	return *out ? MD_OK : md_error_set(err, MD_ERR_NOT_FOUND, "metadata \"%s\" is missing", key);
 }
 
-static enum md_status wrong_type(const struct gguf_value *value, const char *key, const char *want, struct md_error *err)
+static enum md_status wrong_type(const struct gguf_value *value, const char *key, const char *want,
+				 struct md_error *err)
 {
 	return md_error_set(err, MD_ERR_CORRUPT, "metadata \"%s\" has type %d, wanted %s", key, (int)value->type, want);
 }
@@ -330,7 +373,7 @@ enum md_status gguf_get_string(const struct gguf *gguf, const char *key, struct 
 	MD_FORWARD(find_needed(gguf, key, &value, err));
 	if (value->type != GGUF_STRING)
 		return wrong_type(value, key, "a string", err);
-	*out = (struct gguf_string){ (const char *)value->data, value->size };
+	*out = (struct gguf_string){(const char *)value->data, value->size};
 	return MD_OK;
 }
 
@@ -345,7 +388,7 @@ bool gguf_next_string(const struct gguf_value *array, size_t *cursor, struct ggu
 	const char *data = md_reader_take(&reader, size);
 	if (reader.failed)
 		return false;
-	*out = (struct gguf_string){ data, size };
+	*out = (struct gguf_string){data, size};
 	*cursor = reader.offset;
 	return true;
 }

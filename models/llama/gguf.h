@@ -10,12 +10,27 @@
 #include "base/status.h"
 
 enum gguf_type {
-	GGUF_U8 = 0, GGUF_I8 = 1, GGUF_U16 = 2, GGUF_I16 = 3, GGUF_U32 = 4, GGUF_I32 = 5, GGUF_F32 = 6, GGUF_BOOL = 7,
-	GGUF_STRING = 8, GGUF_ARRAY = 9, GGUF_U64 = 10, GGUF_I64 = 11, GGUF_F64 = 12,
+	GGUF_U8 = 0,
+	GGUF_I8 = 1,
+	GGUF_U16 = 2,
+	GGUF_I16 = 3,
+	GGUF_U32 = 4,
+	GGUF_I32 = 5,
+	GGUF_F32 = 6,
+	GGUF_BOOL = 7,
+	GGUF_STRING = 8,
+	GGUF_ARRAY = 9,
+	GGUF_U64 = 10,
+	GGUF_I64 = 11,
+	GGUF_F64 = 12,
 };
 
 enum gguf_tensor_type {
-	GGUF_TENSOR_F32 = 0, GGUF_TENSOR_F16 = 1, GGUF_TENSOR_Q4_0 = 2, GGUF_TENSOR_Q4_1 = 3, GGUF_TENSOR_Q8_0 = 8,
+	GGUF_TENSOR_F32 = 0,
+	GGUF_TENSOR_F16 = 1,
+	GGUF_TENSOR_Q4_0 = 2,
+	GGUF_TENSOR_Q4_1 = 3,
+	GGUF_TENSOR_Q8_0 = 8,
 	GGUF_TENSOR_BF16 = 30,
 };
 
@@ -59,8 +74,8 @@ enum md_status gguf_open(struct gguf *gguf, const char *path, struct md_error *e
 enum md_status gguf_open_memory(struct gguf *gguf, const void *data, size_t size, struct md_error *err);
 void gguf_close(struct gguf *gguf); /* also on a zeroed one */
 
-const struct gguf_value *gguf_find(const struct gguf *gguf, const char *key);           /* NULL if absent */
-const struct gguf_tensor *gguf_find_tensor(const struct gguf *gguf, const char *name);  /* NULL if absent */
+const struct gguf_value *gguf_find(const struct gguf *gguf, const char *key);          /* NULL if absent */
+const struct gguf_tensor *gguf_find_tensor(const struct gguf *gguf, const char *name); /* NULL if absent */
 
 /* Scalars: any integer type for an integer, any float type for a float. Errors: MD_ERR_NOT_FOUND, MD_ERR_CORRUPT. */
 enum md_status gguf_get_integer(const struct gguf *gguf, const char *key, int64_t *out, struct md_error *err);
@@ -73,8 +88,8 @@ bool gguf_next_string(const struct gguf_value *array, size_t *cursor, struct ggu
 int64_t gguf_array_integer(const struct gguf_value *array, uint64_t i);
 
 /*
- * Elements [first, first + count) as bfloat16, rounded to nearest even. first and count are multiples of 32, or reach to the
- * end; quantized tensors come in blocks of 32.
+ * Elements [first, first + count) as bfloat16, rounded to nearest even. first and count are multiples of 32, or reach
+ * to the end; quantized tensors come in blocks of 32.
  */
 void gguf_to_bf16(const struct gguf_tensor *tensor, uint64_t first, uint64_t count, uint16_t *out);
 

@@ -10,8 +10,8 @@
 #include "base/clock.h"
 #include "models/llama/integration.h"
 
-enum md_status llama_graphs_init(struct llama_graphs *graphs, const struct llama_engine *engine, const unsigned *batches,
-				 size_t count, struct md_error *err)
+enum md_status llama_graphs_init(struct llama_graphs *graphs, const struct llama_engine *engine,
+				 const unsigned *batches, size_t count, struct md_error *err)
 {
 	char digest[33];
 	memset(graphs, 0, sizeof(*graphs));
@@ -50,8 +50,9 @@ static size_t restore_all(struct llama_graphs *graphs)
 }
 
 /*
- * What the rows of warm-up and capture stand for: each another token at another position of a block of its own, so that rows
- * differ and none writes where another one does. Rows for which there is no block are all alike, in the scratch block.
+ * What the rows of warm-up and capture stand for: each another token at another position of a block of its own, so that
+ * rows differ and none writes where another one does. Rows for which there is no block are all alike, in the scratch
+ * block.
  */
 static void set_row(struct llama_engine *engine, int row, int32_t *token, int32_t *position)
 {
@@ -91,7 +92,8 @@ static enum md_status warm_up(struct llama_graphs *graphs, struct llama_engine *
 	return MD_OK;
 }
 
-static enum md_status record(struct llama_engine *engine, const struct llama_graph *graph, CUgraph *out, struct md_error *err)
+static enum md_status record(struct llama_engine *engine, const struct llama_graph *graph, CUgraph *out,
+			     struct md_error *err)
 {
 	MD_FORWARD(md_cuda_call(err, cuStreamBeginCapture_v2, engine->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
 	enum md_status status = llama_engine_decode(engine, &engine->decode, (int)graph->batch, err);
@@ -168,7 +170,8 @@ static int compare_times(const void *a, const void *b)
 	return (left > right) - (left < right);
 }
 
-enum md_status llama_graphs_measure(struct llama_graphs *graphs, struct llama_engine *engine, int rounds, struct md_error *err)
+enum md_status llama_graphs_measure(struct llama_graphs *graphs, struct llama_engine *engine, int rounds,
+				    struct md_error *err)
 {
 	MD_AUTO_FREE uint64_t *times = calloc((size_t)rounds, sizeof(*times));
 	if (!times)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One CUDA graph for each decode batch size: restored where Medusa has it, else warmed up, captured and instantiated. */
+/* One CUDA graph for each decode batch size: restored where Medusa has it, else warmed up, captured and instantiated.
+ */
 #ifndef LLAMA_GRAPHS_H
 #define LLAMA_GRAPHS_H
 
@@ -23,8 +24,8 @@ struct llama_graphs {
 };
 
 /* "decode" and a digest of all that the graphs bake in: a graph of another configuration is never found. */
-enum md_status llama_graphs_init(struct llama_graphs *graphs, const struct llama_engine *engine, const unsigned *batches,
-				 size_t count, struct md_error *err);
+enum md_status llama_graphs_init(struct llama_graphs *graphs, const struct llama_engine *engine,
+				 const unsigned *batches, size_t count, struct md_error *err);
 enum md_status llama_graphs_prepare(struct llama_graphs *graphs, struct llama_engine *engine, struct md_error *err);
 void llama_graphs_finish(struct llama_graphs *graphs); /* also on a zeroed one */
 
@@ -34,10 +35,12 @@ const struct llama_graph *llama_graphs_pick(const struct llama_graphs *graphs, s
 enum md_status llama_graph_launch(const struct llama_graph *graph, struct llama_engine *engine, struct md_error *err);
 
 /* Median time of `rounds` replays of each graph, into replay_ns. */
-enum md_status llama_graphs_measure(struct llama_graphs *graphs, struct llama_engine *engine, int rounds, struct md_error *err);
+enum md_status llama_graphs_measure(struct llama_graphs *graphs, struct llama_engine *engine, int rounds,
+				    struct md_error *err);
 
-/* Runs each graph and eager from the same random inputs; *equal counts those whose outputs and KV are the same bytes. */
-enum md_status llama_graphs_check(const struct llama_graphs *graphs, struct llama_engine *engine, uint64_t seed, size_t *equal,
-				  struct md_error *err);
+/* Runs each graph and eager from the same random inputs; *equal counts those whose outputs and KV are the same bytes.
+ */
+enum md_status llama_graphs_check(const struct llama_graphs *graphs, struct llama_engine *engine, uint64_t seed,
+				  size_t *equal, struct md_error *err);
 
 #endif

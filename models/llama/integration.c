@@ -4,6 +4,8 @@
 
 #include "medusa/medusa.h"
 
+/* clang-format off */ /* one call a line reads best here */
+
 const char *integration_mode(void) { static const char *const names[] = { "none", "capture", "restore", "verify" }; return names[medusa_mode()]; }
 const char *integration_reason(void) { return medusa_reason(); }
 void integration_want(const char *label, const unsigned *batches, size_t count) { medusa_graph_want(label, batches, count); }

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The decoder's kernels: parameter lists shared by the CUDA kernels, the hostcuda kernels and the engine that launches them. */
+/* The decoder's kernels: parameter lists shared by the CUDA kernels, the hostcuda kernels and the engine that launches
+ * them. */
 #ifndef LLAMA_KERNELS_H
 #define LLAMA_KERNELS_H
 
 #include <stdint.h>
 
 /*
- * Images llama_kernels.{fatbin,host.so} hold these kernels under these very names (extern "C" in CUDA). A CUDA kernel takes
- * the fields as separate parameters, in this order; a hostcuda kernel takes them as the struct. "T" is the number of
- * tokens of the step (the batch in decode, the prompt's tokens in prefill); one sequence may own several of them.
+ * Images llama_kernels.{fatbin,host.so} hold these kernels under these very names (extern "C" in CUDA). A CUDA kernel
+ * takes the fields as separate parameters, in this order; a hostcuda kernel takes them as the struct. "T" is the number
+ * of tokens of the step (the batch in decode, the prompt's tokens in prefill); one sequence may own several of them.
  * Activations are float32, weights and embedding bfloat16 (uint16_t here), KV cache float32.
  *
  * KV cache of one layer: float [2 (K, V)][blocks][kv_heads][block_size][head_dim].
@@ -18,50 +19,98 @@
 typedef uint16_t llama_bf16;
 
 /* out[t][i] = table[tokens[t]][i]. Grid: (T), block: 256. */
-struct llama_embed { float *out; const llama_bf16 *table; const int32_t *tokens; int32_t width; };
+struct llama_embed {
+	float *out;
+	const llama_bf16 *table;
+	const int32_t *tokens;
+	int32_t width;
+};
 
 /* out[t] = x[t] * weight / sqrt(mean(x[t]^2) + epsilon). Grid: (T), block: 256; static shared memory for the sum. */
-struct llama_rms_norm { float *out; const float *x; const llama_bf16 *weight; int32_t width; float epsilon; };
+struct llama_rms_norm {
+	float *out;
+	const float *x;
+	const llama_bf16 *weight;
+	int32_t width;
+	float epsilon;
+};
 
 /*
- * Rotates q and k (pairs (2i, 2i+1) when interleaved != 0, (i, i + head_dim/2) otherwise) by positions[t] * theta^(-2i/head_dim)
- * and stores k and v of each token into its KV block. qkv: [T][(heads + 2 * kv_heads) * head_dim]; q is rotated in place.
- * Grid: (T, heads + 2 * kv_heads), block: 64.
+ * Rotates q and k (pairs (2i, 2i+1) when interleaved != 0, (i, i + head_dim/2) otherwise) by positions[t] *
+ * theta^(-2i/head_dim) and stores k and v of each token into its KV block. qkv: [T][(heads + 2 * kv_heads) * head_dim];
+ * q is rotated in place. Grid: (T, heads + 2 * kv_heads), block: 64.
  */
 struct llama_rope_store {
-	float *qkv; float *kv; const int32_t *positions; const int32_t *slots; const int32_t *block_table;
-	int32_t heads, kv_heads, head_dim, block_size, max_blocks, blocks; float theta; int32_t interleaved;
+	float *qkv;
+	float *kv;
+	const int32_t *positions;
+	const int32_t *slots;
+	const int32_t *block_table;
+	int32_t heads, kv_heads, head_dim, block_size, max_blocks, blocks;
+	float theta;
+	int32_t interleaved;
 };
 
 /*
  * Causal attention of each token over positions 0..positions[t] of its sequence, softmax(q k^T / sqrt(head_dim)) v.
- * out: [T][heads * head_dim]. Grid: (T, heads), block: 128; dynamic shared memory: 4 bytes for each of max_positions scores
- * plus 4 * head_dim (may exceed 48 KiB: the engine sets MAX_DYNAMIC_SHARED_SIZE_BYTES).
+ * out: [T][heads * head_dim]. Grid: (T, heads), block: 128; dynamic shared memory: 4 bytes for each of max_positions
+ * scores plus 4 * head_dim (may exceed 48 KiB: the engine sets MAX_DYNAMIC_SHARED_SIZE_BYTES).
  */
 struct llama_attention {
-	float *out; const float *qkv; const float *kv; const int32_t *positions; const int32_t *slots; const int32_t *block_table;
+	float *out;
+	const float *qkv;
+	const float *kv;
+	const int32_t *positions;
+	const int32_t *slots;
+	const int32_t *block_table;
 	int32_t heads, kv_heads, head_dim, block_size, max_blocks, blocks, max_positions;
 };
 
 /* out[t][i] = gate * sigmoid(gate) * up; gate and up [T][width]. Grid: (T, ceil(width / 256)), block: 256. HIDDEN. */
-struct llama_silu_mul { float *out; const float *gate; const float *up; int32_t width; };
+struct llama_silu_mul {
+	float *out;
+	const float *gate;
+	const float *up;
+	int32_t width;
+};
 
 /* x[i] += y[i], n elements. Grid: (ceil(n / 256)), block: 256. */
-struct llama_add { float *x; const float *y; int32_t n; };
+struct llama_add {
+	float *x;
+	const float *y;
+	int32_t n;
+};
 
 /*
  * Next token of each row of logits [T][vocabulary]: argmax (lowest index on ties) when temperature == 0, else a seeded
- * draw from softmax(logits / temperature) by the Gumbel trick with a counter-based generator of (seed, positions[t], index).
- * Grid: (T), block: 256. HIDDEN.
+ * draw from softmax(logits / temperature) by the Gumbel trick with a counter-based generator of (seed, positions[t],
+ * index). Grid: (T), block: 256. HIDDEN.
  */
 struct llama_sample {
-	int32_t *next; const float *logits; const int32_t *positions; int32_t vocabulary; float temperature; uint64_t seed;
+	int32_t *next;
+	const float *logits;
+	const int32_t *positions;
+	int32_t vocabulary;
+	float temperature;
+	uint64_t seed;
 };
 
-/* w[i] = bfloat16(scale * uniform(-1, 1)) from a counter-based generator of (seed, i). Grid: (ceil(n / 1024)), block: 256. */
-struct llama_fill { llama_bf16 *w; uint64_t n; uint64_t seed; float scale; float offset; };
+/* w[i] = bfloat16(scale * uniform(-1, 1)) from a counter-based generator of (seed, i). Grid: (ceil(n / 1024)), block:
+ * 256. */
+struct llama_fill {
+	llama_bf16 *w;
+	uint64_t n;
+	uint64_t seed;
+	float scale;
+	float offset;
+};
 
 /* out[t] = x[rows[t]], width elements: picks the rows whose logits are wanted. Grid: (T), block: 256. */
-struct llama_gather { float *out; const float *x; const int32_t *rows; int32_t width; };
+struct llama_gather {
+	float *out;
+	const float *x;
+	const int32_t *rows;
+	int32_t width;
+};
 
 #endif

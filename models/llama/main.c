@@ -51,11 +51,12 @@ static enum md_status open_model_file(struct program *p, struct md_error *err)
 	if (p->options.recipe)
 		return recipe_load(p->options.recipe, &p->shape, err);
 	MD_FORWARD(gguf_open(&p->gguf, p->options.model, err));
-	if (tokenizer_init(&p->tokenizer, &p->gguf, err) != MD_OK || recipe_from_gguf(&p->gguf, &p->shape, err) != MD_OK)
+	if (tokenizer_init(&p->tokenizer, &p->gguf, err) != MD_OK ||
+	    recipe_from_gguf(&p->gguf, &p->shape, err) != MD_OK)
 		return md_error_prefix(err, "%s", p->options.model);
 	if (p->tokenizer.count > (uint32_t)p->shape.vocabulary)
-		return md_error_set(err, MD_ERR_CORRUPT, "%s: %u tokens, but embeddings for %d", p->options.model, p->tokenizer.count,
-				    p->shape.vocabulary);
+		return md_error_set(err, MD_ERR_CORRUPT, "%s: %u tokens, but embeddings for %d", p->options.model,
+				    p->tokenizer.count, p->shape.vocabulary);
 	p->generation.tokenizer = &p->tokenizer;
 	return MD_OK;
 }
@@ -63,10 +64,13 @@ static enum md_status open_model_file(struct program *p, struct md_error *err)
 static enum md_status choose_limits(const struct program *p, struct llama_limits *limits, struct md_error *err)
 {
 	const struct llama_options *o = &p->options;
-	*limits = (struct llama_limits){ .max_batch = (int)o->batches[o->batch_count - 1], .max_context = o->max_context,
-					 .temperature = (float)o->temperature, .sample_seed = o->sample_seed };
+	*limits = (struct llama_limits){.max_batch = (int)o->batches[o->batch_count - 1],
+					.max_context = o->max_context,
+					.temperature = (float)o->temperature,
+					.sample_seed = o->sample_seed};
 	if (limits->max_context > p->shape.max_context)
-		return md_error_set(err, MD_ERR_INVALID, "--max-context %d: the model has %d", limits->max_context, p->shape.max_context);
+		return md_error_set(err, MD_ERR_INVALID, "--max-context %d: the model has %d", limits->max_context,
+				    p->shape.max_context);
 	if (!limits->max_context)
 		limits->max_context = p->shape.max_context < DEFAULT_CONTEXT ? p->shape.max_context : DEFAULT_CONTEXT;
 	return MD_OK;
@@ -89,19 +93,24 @@ static enum md_status load_weights(struct program *p, struct md_error *err)
 
 /* ---- KV capacity ---------------------------------------------------------------------------------------------- */
 
-/* All tokens stand in the scratch block of a KV cache of one block: a forward of `tokens` tokens without a real cache. */
+/* All tokens stand in the scratch block of a KV cache of one block: a forward of `tokens` tokens without a real cache.
+ */
 static enum md_status forward_scratch(struct llama_engine *engine, int tokens, struct md_error *err)
 {
 	bool borrowed = !engine->kv.address;
 	struct llama_step step = {
-		.activations = &engine->eager, .tokens = tokens, .rows = engine->rows.address, .row_count = 1,
-		.positions = engine->positions.address,
+	    .activations = &engine->eager,
+	    .tokens = tokens,
+	    .rows = engine->rows.address,
+	    .row_count = 1,
+	    .positions = engine->positions.address,
 	};
 	if (borrowed)
 		MD_FORWARD(llama_engine_take_kv(engine, 1, err));
 	for (int i = 0; i < tokens; i++)
 		engine->staging[i] = i;
-	enum md_status status = llama_engine_upload(engine, engine->positions.address, engine->staging, 4 * (size_t)tokens, err);
+	enum md_status status =
+	    llama_engine_upload(engine, engine->positions.address, engine->staging, 4 * (size_t)tokens, err);
 	for (int i = 0; i < tokens; i++)
 		engine->staging[i] = engine->scratch_slot;
 	if (status == MD_OK)
@@ -118,7 +127,8 @@ static enum md_status forward_scratch(struct llama_engine *engine, int tokens, s
 static int profile(void *user)
 {
 	struct llama_engine *engine = user;
-	int tokens = engine->prefill_tokens < engine->limits.max_context ? engine->prefill_tokens : engine->limits.max_context;
+	int tokens =
+	    engine->prefill_tokens < engine->limits.max_context ? engine->prefill_tokens : engine->limits.max_context;
 	struct md_error err;
 	if (forward_scratch(engine, tokens, &err) == MD_OK)
 		return 0;
@@ -137,9 +147,12 @@ static enum md_status measure_kv(struct program *p, uint64_t *bytes, struct md_e
 {
 	char key[33];
 	uint64_t block = llama_engine_block_bytes(&p->engine);
-	uint64_t cap = p->options.max_kv_bytes ? p->options.max_kv_bytes : p->device.on_host ? HOST_KV_BYTES : UINT64_MAX;
+	uint64_t cap = p->options.max_kv_bytes ? p->options.max_kv_bytes
+		       : p->device.on_host     ? HOST_KV_BYTES
+					       : UINT64_MAX;
 	llama_engine_fingerprint(&p->engine, key);
-	int result = integration_kv_capacity(key, block, p->options.utilization, profile, &p->engine, bytes, &p->report.kv_from_profile);
+	int result = integration_kv_capacity(key, block, p->options.utilization, profile, &p->engine, bytes,
+					     &p->report.kv_from_profile);
 	if (result)
 		return md_error_set(err, MD_ERR_DRIVER, "KV capacity: %s (%d)", integration_reason(), result);
 	*bytes = *bytes < cap ? *bytes : cap;
@@ -148,13 +161,14 @@ static enum md_status measure_kv(struct program *p, uint64_t *bytes, struct md_e
 
 static enum md_status take_kv(struct program *p, struct md_error *err)
 {
-	uint64_t start = md_clock_ns(), block = llama_engine_block_bytes(&p->engine), bytes = block * (uint64_t)p->options.kv_blocks;
+	uint64_t start = md_clock_ns(), block = llama_engine_block_bytes(&p->engine),
+		 bytes = block * (uint64_t)p->options.kv_blocks;
 	if (!p->options.kv_blocks)
 		MD_FORWARD(measure_kv(p, &bytes, err));
 	uint64_t blocks = bytes / block;
 	if (blocks < 2)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "%llu bytes for the KV cache, 2 blocks take %llu", (unsigned long long)bytes,
-				    (unsigned long long)block * 2);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "%llu bytes for the KV cache, 2 blocks take %llu",
+				    (unsigned long long)bytes, (unsigned long long)block * 2);
 	MD_FORWARD(llama_engine_take_kv(&p->engine, blocks > 1 << 24 ? 1 << 24 : (int)blocks, err));
 	p->report.kv_blocks = p->engine.kv_blocks;
 	p->report.kv_bytes = p->engine.kv.bytes;
@@ -204,7 +218,8 @@ static enum md_status start(struct program *p, struct md_error *err)
 	MD_FORWARD(choose_limits(p, &limits, err));
 	MD_FORWARD(llama_model_create(&p->model, &p->device, &p->shape, err));
 	MD_FORWARD(llama_engine_create(&p->engine, &p->device, &p->model, &limits, err));
-	MD_FORWARD(llama_graphs_init(&p->graphs, &p->engine, p->options.batches, p->options.no_graphs ? 0 : p->options.batch_count, err));
+	MD_FORWARD(llama_graphs_init(&p->graphs, &p->engine, p->options.batches,
+				     p->options.no_graphs ? 0 : p->options.batch_count, err));
 	end_stage(p, STAGE_ENGINE, at);
 	integration_want(p->graphs.label, p->options.batches, p->graphs.count);
 	MD_FORWARD(load_weights(p, err));
@@ -246,7 +261,9 @@ static enum md_status make_prompt(struct program *p, size_t i, struct token_list
 
 static enum md_status make_prompts(struct program *p, struct md_error *err)
 {
-	size_t count = p->options.prompt_count ? p->options.prompt_count : p->options.recipe && p->options.tokens ? 1 : 0;
+	size_t count = p->options.prompt_count                  ? p->options.prompt_count
+		       : p->options.recipe && p->options.tokens ? 1
+								: 0;
 	p->generation.sequences = calloc(count + 1, sizeof(*p->generation.sequences));
 	p->report.texts = calloc(count + 1, sizeof(*p->report.texts));
 	if (!p->generation.sequences || !p->report.texts)
@@ -267,7 +284,8 @@ static enum md_status generate(struct program *p, struct md_error *err)
 			p->generation.sequences[i].output.count = 0;
 		MD_FORWARD(llama_generate(&p->generation, &p->engine, &p->graphs, err));
 		if (round && !md_hash_equal(&earlier, &p->generation.logits))
-			return md_error_set(err, MD_ERR_MISMATCH, "round %d gave other logits than the one before", round + 1);
+			return md_error_set(err, MD_ERR_MISMATCH, "round %d gave other logits than the one before",
+					    round + 1);
 	}
 	p->report.stage_ns[STAGE_PREFILL] = p->generation.prefill_ns;
 	p->report.stage_ns[STAGE_FIRST_TOKEN] = p->generation.first_token_ns;
@@ -312,7 +330,8 @@ static enum md_status run(struct program *p, struct md_error *err)
 	if (p->options.report)
 		MD_FORWARD(llama_report_write(&p->report, p->options.report, err));
 	if (p->report.checked && p->report.check_equal != p->graphs.count)
-		return md_error_set(err, MD_ERR_MISMATCH, "%zu graphs differ from eager", p->graphs.count - p->report.check_equal);
+		return md_error_set(err, MD_ERR_MISMATCH, "%zu graphs differ from eager",
+				    p->graphs.count - p->report.check_equal);
 	return MD_OK;
 }
 
@@ -336,7 +355,7 @@ static void finish(struct program *p)
 
 int main(int argc, char **argv)
 {
-	struct md_error err = { 0 };
+	struct md_error err = {0};
 	MD_AUTO_FREE struct program *p = calloc(1, sizeof(*p));
 	if (!p)
 		return 1;

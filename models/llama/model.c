@@ -13,8 +13,8 @@
 
 /* Calls visit for each tensor: its GGUF name, where its address is kept, rows x columns; norms have rows == 1. */
 struct visitor {
-	enum md_status (*visit)(struct visitor *visitor, const char *name, CUdeviceptr *slot, uint64_t rows, uint64_t columns,
-				struct md_error *err);
+	enum md_status (*visit)(struct visitor *visitor, const char *name, CUdeviceptr *slot, uint64_t rows,
+				uint64_t columns, struct md_error *err);
 	struct llama_model *model;
 	CUdeviceptr next; /* laying out */
 	const struct gguf *gguf;
@@ -29,11 +29,15 @@ static enum md_status visit_layer(struct visitor *visitor, int number, struct md
 	uint64_t hidden = (uint64_t)shape->hidden_size, inner = (uint64_t)shape->intermediate_size;
 	uint64_t query = (uint64_t)shape->heads * (uint64_t)shape->head_dim;
 	uint64_t key = (uint64_t)shape->kv_heads * (uint64_t)shape->head_dim;
-	const struct { const char *part; CUdeviceptr *slot; uint64_t rows, columns; } tensors[] = {
-		{ "attn_norm", &layer->attention_norm, 1, hidden }, { "attn_qkv", &layer->qkv, query + 2 * key, hidden },
-		{ "attn_output", &layer->output, hidden, query },   { "ffn_norm", &layer->feed_norm, 1, hidden },
-		{ "ffn_gate", &layer->gate, inner, hidden },        { "ffn_up", &layer->up, inner, hidden },
-		{ "ffn_down", &layer->down, hidden, inner },
+	const struct {
+		const char *part;
+		CUdeviceptr *slot;
+		uint64_t rows, columns;
+	} tensors[] = {
+	    {"attn_norm", &layer->attention_norm, 1, hidden}, {"attn_qkv", &layer->qkv, query + 2 * key, hidden},
+	    {"attn_output", &layer->output, hidden, query},   {"ffn_norm", &layer->feed_norm, 1, hidden},
+	    {"ffn_gate", &layer->gate, inner, hidden},        {"ffn_up", &layer->up, inner, hidden},
+	    {"ffn_down", &layer->down, hidden, inner},
 	};
 	for (size_t i = 0; i < sizeof(tensors) / sizeof(tensors[0]); i++) {
 		char name[64];
@@ -58,8 +62,8 @@ static enum md_status visit_all(struct visitor *visitor, struct md_error *err)
 	return MD_OK;
 }
 
-static enum md_status visit_layout(struct visitor *visitor, const char *name, CUdeviceptr *slot, uint64_t rows, uint64_t columns,
-				   struct md_error *err)
+static enum md_status visit_layout(struct visitor *visitor, const char *name, CUdeviceptr *slot, uint64_t rows,
+				   uint64_t columns, struct md_error *err)
 {
 	(void)name, (void)err;
 	*slot = visitor->next;
@@ -69,25 +73,27 @@ static enum md_status visit_layout(struct visitor *visitor, const char *name, CU
 
 static void lay_out(struct llama_model *model, CUdeviceptr base)
 {
-	struct visitor visitor = { .visit = visit_layout, .model = model, .next = base };
+	struct visitor visitor = {.visit = visit_layout, .model = model, .next = base};
 	visit_all(&visitor, NULL);
 	model->bytes = visitor.next - base;
 }
 
 static enum md_status set_access(const struct llama_model *model, CUmemAccess_flags flags, struct md_error *err)
 {
-	CUmemAccessDesc access = { .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = model->device->device }, .flags = flags };
+	CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = model->device->device},
+				  .flags = flags};
 	return md_cuda_call(err, cuMemSetAccess, model->base, model->bytes, &access, 1);
 }
 
 static enum md_status take_virtual(struct llama_model *model, struct md_error *err)
 {
 	CUmemAllocationProp properties = {
-		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-		.location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = model->device->device },
+	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = model->device->device},
 	};
 	size_t granularity;
-	MD_FORWARD(md_cuda_call(err, cuMemGetAllocationGranularity, &granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+	MD_FORWARD(md_cuda_call(err, cuMemGetAllocationGranularity, &granularity, &properties,
+				CU_MEM_ALLOC_GRANULARITY_MINIMUM));
 	model->bytes = (model->bytes + granularity - 1) / granularity * granularity;
 	MD_FORWARD(md_cuda_call(err, cuMemAddressReserve, &model->base, model->bytes, 0, 0, 0));
 	model->virtual_memory = true;
@@ -96,10 +102,10 @@ static enum md_status take_virtual(struct llama_model *model, struct md_error *e
 	return set_access(model, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, err);
 }
 
-enum md_status llama_model_create(struct llama_model *model, const struct llama_device *device, const struct llama_shape *shape,
-				  struct md_error *err)
+enum md_status llama_model_create(struct llama_model *model, const struct llama_device *device,
+				  const struct llama_shape *shape, struct md_error *err)
 {
-	*model = (struct llama_model){ .shape = *shape, .device = device };
+	*model = (struct llama_model){.shape = *shape, .device = device};
 	model->layers = calloc((size_t)shape->layers, sizeof(*model->layers));
 	if (!model->layers)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for %d layers", shape->layers);
@@ -137,10 +143,11 @@ enum md_status llama_model_seal(struct llama_model *model, struct md_error *err)
 	return model->virtual_memory ? set_access(model, CU_MEM_ACCESS_FLAGS_PROT_READ, err) : MD_OK;
 }
 
-/* ---- from a file -------------------------------------------------------------------------------------------------- */
+/* ---- from a file --------------------------------------------------------------------------------------------------
+ */
 
-static enum md_status copy_tensor(struct visitor *visitor, const char *name, CUdeviceptr target, uint64_t rows, uint64_t columns,
-				  struct md_error *err)
+static enum md_status copy_tensor(struct visitor *visitor, const char *name, CUdeviceptr target, uint64_t rows,
+				  uint64_t columns, struct md_error *err)
 {
 	const struct gguf_tensor *tensor = gguf_find_tensor(visitor->gguf, name);
 	if (!tensor)
@@ -158,11 +165,17 @@ static enum md_status copy_tensor(struct visitor *visitor, const char *name, CUd
 }
 
 /* The file keeps q, k and v apart; this engine multiplies by all three at once. */
-static enum md_status copy_qkv(struct visitor *visitor, const char *name, CUdeviceptr target, uint64_t columns, struct md_error *err)
+static enum md_status copy_qkv(struct visitor *visitor, const char *name, CUdeviceptr target, uint64_t columns,
+			       struct md_error *err)
 {
 	const struct llama_shape *shape = &visitor->model->shape;
-	const struct { const char *part; int heads; } parts[] = {
-		{ "attn_q", shape->heads }, { "attn_k", shape->kv_heads }, { "attn_v", shape->kv_heads },
+	const struct {
+		const char *part;
+		int heads;
+	} parts[] = {
+	    {"attn_q", shape->heads},
+	    {"attn_k", shape->kv_heads},
+	    {"attn_v", shape->kv_heads},
 	};
 	int prefix = (int)(strrchr(name, '_') - name) - (int)strlen("attn");
 	for (unsigned i = 0; i < 3; i++) {
@@ -175,8 +188,8 @@ static enum md_status copy_qkv(struct visitor *visitor, const char *name, CUdevi
 	return MD_OK;
 }
 
-static enum md_status visit_load(struct visitor *visitor, const char *name, CUdeviceptr *slot, uint64_t rows, uint64_t columns,
-				 struct md_error *err)
+static enum md_status visit_load(struct visitor *visitor, const char *name, CUdeviceptr *slot, uint64_t rows,
+				 uint64_t columns, struct md_error *err)
 {
 	if (strstr(name, ".attn_qkv."))
 		return copy_qkv(visitor, name, *slot, columns, err);
@@ -188,28 +201,29 @@ enum md_status llama_model_load(struct llama_model *model, const struct gguf *gg
 	MD_AUTO_FREE uint16_t *staging = malloc(STAGING_ELEMENTS * sizeof(*staging));
 	if (!staging)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory to stage weights");
-	struct visitor visitor = { .visit = visit_load, .model = model, .gguf = gguf, .staging = staging };
+	struct visitor visitor = {.visit = visit_load, .model = model, .gguf = gguf, .staging = staging};
 	MD_FORWARD(visit_all(&visitor, err));
 	/* a copy from pageable memory may still be on its way, and the engine's streams do not wait for it */
 	return md_cuda_call(err, cuCtxSynchronize);
 }
 
-/* ---- from a seed ---------------------------------------------------------------------------------------------------- */
+/* ---- from a seed ----------------------------------------------------------------------------------------------------
+ */
 
-static enum md_status visit_fill(struct visitor *visitor, const char *name, CUdeviceptr *slot, uint64_t rows, uint64_t columns,
-				 struct md_error *err)
+static enum md_status visit_fill(struct visitor *visitor, const char *name, CUdeviceptr *slot, uint64_t rows,
+				 uint64_t columns, struct md_error *err)
 {
 	(void)name;
 	uint64_t n = rows * columns, seed = visitor->seed + 0x9e3779b97f4a7c15u * ++visitor->index;
 	float scale = (float)visitor->model->shape.scale, offset = rows == 1 ? 1.0f : 0.0f; /* norms lie around 1 */
-	void *parameters[] = { slot, &n, &seed, &scale, &offset };
-	struct llama_grid grid = { (unsigned)((n + 1023) / 1024), 1, 256, 0 };
+	void *parameters[] = {slot, &n, &seed, &scale, &offset};
+	struct llama_grid grid = {(unsigned)((n + 1023) / 1024), 1, 256, 0};
 	return llama_launch(visitor->model->device, LLAMA_FILL, grid, NULL, parameters, err);
 }
 
 enum md_status llama_model_fill(struct llama_model *model, uint64_t seed, struct md_error *err)
 {
-	struct visitor visitor = { .visit = visit_fill, .model = model, .seed = seed };
+	struct visitor visitor = {.visit = visit_fill, .model = model, .seed = seed};
 	MD_FORWARD(visit_all(&visitor, err));
 	return md_cuda_call(err, cuCtxSynchronize);
 }

@@ -24,14 +24,15 @@ struct llama_model {
 };
 
 /* Lays the weights out and takes device memory for them. device must outlive the model. */
-enum md_status llama_model_create(struct llama_model *model, const struct llama_device *device, const struct llama_shape *shape,
-				  struct md_error *err);
+enum md_status llama_model_create(struct llama_model *model, const struct llama_device *device,
+				  const struct llama_shape *shape, struct md_error *err);
 void llama_model_finish(struct llama_model *model); /* also on a zeroed one */
 
 enum md_status llama_model_load(struct llama_model *model, const struct gguf *gguf, struct md_error *err);
 enum md_status llama_model_fill(struct llama_model *model, uint64_t seed, struct md_error *err);
 
-/* Maps the weights read-only: from here on a kernel that writes there fails. Nothing without virtual memory management. */
+/* Maps the weights read-only: from here on a kernel that writes there fails. Nothing without virtual memory management.
+ */
 enum md_status llama_model_seal(struct llama_model *model, struct md_error *err);
 
 #endif

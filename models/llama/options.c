@@ -36,30 +36,33 @@ struct option {
 	double low, high;
 };
 
-#define OPTION(name, kind, field, low, high) { name, kind, offsetof(struct llama_options, field), low, high }
+#define OPTION(name, kind, field, low, high)                                                                           \
+	{                                                                                                              \
+		name, kind, offsetof(struct llama_options, field), low, high                                           \
+	}
 
 static const struct option options_table[] = {
-	OPTION("--model", TEXT, model, 0, 0),
-	OPTION("--recipe", TEXT, recipe, 0, 0),
-	OPTION("--report", TEXT, report, 0, 0),
-	OPTION("--seed", BIG, seed, 0, 0),
-	OPTION("--sample-seed", BIG, sample_seed, 0, 0),
-	OPTION("--batches", BATCHES, batches, 1, 4096),
-	OPTION("--prompt", PROMPT, prompts, 0, 0),
-	OPTION("--max-context", INTEGER, max_context, 16, 1048576),
-	OPTION("--tokens", INTEGER, tokens, 0, 1048576),
-	OPTION("--kv-blocks", INTEGER, kv_blocks, 2, 1 << 24),
-	OPTION("--repeat", INTEGER, repeat, 1, 100000),
-	OPTION("--device", INTEGER, device, 0, 1024),
-	OPTION("--bench-replay", INTEGER, bench_replay, 1, 100000),
-	OPTION("--max-kv-bytes", BIG, max_kv_bytes, 0, 0),
-	OPTION("--temperature", REAL, temperature, 0, 100),
-	OPTION("--utilization", REAL, utilization, 0.01, 1),
-	OPTION("--raw", FLAG, raw, 0, 0),
-	OPTION("--no-graphs", FLAG, no_graphs, 0, 0),
-	OPTION("--check", FLAG, check, 0, 0),
-	OPTION("--quiet", FLAG, quiet, 0, 0),
-	OPTION("--help", FLAG, help, 0, 0),
+    OPTION("--model", TEXT, model, 0, 0),
+    OPTION("--recipe", TEXT, recipe, 0, 0),
+    OPTION("--report", TEXT, report, 0, 0),
+    OPTION("--seed", BIG, seed, 0, 0),
+    OPTION("--sample-seed", BIG, sample_seed, 0, 0),
+    OPTION("--batches", BATCHES, batches, 1, 4096),
+    OPTION("--prompt", PROMPT, prompts, 0, 0),
+    OPTION("--max-context", INTEGER, max_context, 16, 1048576),
+    OPTION("--tokens", INTEGER, tokens, 0, 1048576),
+    OPTION("--kv-blocks", INTEGER, kv_blocks, 2, 1 << 24),
+    OPTION("--repeat", INTEGER, repeat, 1, 100000),
+    OPTION("--device", INTEGER, device, 0, 1024),
+    OPTION("--bench-replay", INTEGER, bench_replay, 1, 100000),
+    OPTION("--max-kv-bytes", BIG, max_kv_bytes, 0, 0),
+    OPTION("--temperature", REAL, temperature, 0, 100),
+    OPTION("--utilization", REAL, utilization, 0.01, 1),
+    OPTION("--raw", FLAG, raw, 0, 0),
+    OPTION("--no-graphs", FLAG, no_graphs, 0, 0),
+    OPTION("--check", FLAG, check, 0, 0),
+    OPTION("--quiet", FLAG, quiet, 0, 0),
+    OPTION("--help", FLAG, help, 0, 0),
 };
 
 static const struct option *find_option(const char *name)
@@ -76,8 +79,8 @@ static enum md_status parse_integer(const struct option *option, const char *tex
 	errno = 0;
 	long value = strtol(text, &end, 10);
 	if (errno || *end || end == text || (double)value < option->low || (double)value > option->high)
-		return md_error_set(err, MD_ERR_INVALID, "%s: \"%s\" is not an integer from %g to %g", option->name, text, option->low,
-				    option->high);
+		return md_error_set(err, MD_ERR_INVALID, "%s: \"%s\" is not an integer from %g to %g", option->name,
+				    text, option->low, option->high);
 	*out = (int)value;
 	return MD_OK;
 }
@@ -98,8 +101,8 @@ static enum md_status parse_real(const struct option *option, const char *text, 
 	char *end;
 	double value = strtod(text, &end);
 	if (*end || end == text || !(value >= option->low && value <= option->high))
-		return md_error_set(err, MD_ERR_INVALID, "%s: \"%s\" is not a number from %g to %g", option->name, text, option->low,
-				    option->high);
+		return md_error_set(err, MD_ERR_INVALID, "%s: \"%s\" is not a number from %g to %g", option->name, text,
+				    option->low, option->high);
 	*out = value;
 	return MD_OK;
 }
@@ -129,7 +132,8 @@ static enum md_status parse_batches(const struct option *option, const char *tex
 		size_t length = strcspn(text, ",");
 		int value = 0;
 		if (length >= sizeof(number) || options->batch_count == OPTIONS_MAX_BATCHES)
-			return md_error_set(err, MD_ERR_INVALID, "%s: at most %d numbers", option->name, OPTIONS_MAX_BATCHES);
+			return md_error_set(err, MD_ERR_INVALID, "%s: at most %d numbers", option->name,
+					    OPTIONS_MAX_BATCHES);
 		memcpy(number, text, length);
 		number[length] = 0;
 		MD_FORWARD(parse_integer(option, number, &value, err));
@@ -142,7 +146,8 @@ static enum md_status parse_batches(const struct option *option, const char *tex
 	return MD_OK;
 }
 
-static enum md_status parse_value(const struct option *option, const char *text, struct llama_options *options, struct md_error *err)
+static enum md_status parse_value(const struct option *option, const char *text, struct llama_options *options,
+				  struct md_error *err)
 {
 	void *slot = (char *)options + option->offset;
 	switch (option->kind) {
@@ -167,8 +172,13 @@ static enum md_status parse_value(const struct option *option, const char *text,
 
 enum md_status llama_options_parse(struct llama_options *options, int argc, char **argv, struct md_error *err)
 {
-	*options = (struct llama_options){ .batches = { 1, 2, 4, 8 }, .batch_count = 4, .tokens = 32, .repeat = 1, .utilization = 0.9,
-					   .seed = 1, .sample_seed = 1 };
+	*options = (struct llama_options){.batches = {1, 2, 4, 8},
+					  .batch_count = 4,
+					  .tokens = 32,
+					  .repeat = 1,
+					  .utilization = 0.9,
+					  .seed = 1,
+					  .sample_seed = 1};
 	for (int i = 1; i < argc; i++) {
 		const struct option *option = find_option(argv[i]);
 		if (!option)

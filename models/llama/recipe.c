@@ -20,24 +20,30 @@ struct field {
 	double low, high;
 };
 
-#define INTEGER(name, fallback, low, high) { #name, offsetof(struct llama_shape, name), false, fallback, low, high }
-#define REAL(name, fallback, low, high) { #name, offsetof(struct llama_shape, name), true, fallback, low, high }
+#define INTEGER(name, fallback, low, high)                                                                             \
+	{                                                                                                              \
+#name, offsetof(struct llama_shape, name), false, fallback, low, high                                  \
+	}
+#define REAL(name, fallback, low, high)                                                                                \
+	{                                                                                                              \
+#name, offsetof(struct llama_shape, name), true, fallback, low, high                                   \
+	}
 
 static const struct field fields[] = {
-	INTEGER(hidden_size, (double)NAN, 8, 65536),
-	INTEGER(intermediate_size, (double)NAN, 8, 262144),
-	INTEGER(layers, (double)NAN, 1, 1024),
-	INTEGER(heads, (double)NAN, 1, 1024),
-	INTEGER(kv_heads, (double)NAN, 1, 1024),
-	INTEGER(head_dim, (double)NAN, 2, 1024),
-	INTEGER(vocabulary, (double)NAN, 2, 1048576),
-	INTEGER(max_context, 2048, 16, 1048576),
-	INTEGER(rope_interleaved, 0, 0, 1),
-	INTEGER(tie_embeddings, 0, 0, 1),
-	INTEGER(block_size, 16, 1, 1024),
-	REAL(rope_theta, 10000, 1, 1e12),
-	REAL(rms_epsilon, 1e-6, 1e-12, 1),
-	REAL(scale, 0.02, 0, 100),
+    INTEGER(hidden_size, (double)NAN, 8, 65536),
+    INTEGER(intermediate_size, (double)NAN, 8, 262144),
+    INTEGER(layers, (double)NAN, 1, 1024),
+    INTEGER(heads, (double)NAN, 1, 1024),
+    INTEGER(kv_heads, (double)NAN, 1, 1024),
+    INTEGER(head_dim, (double)NAN, 2, 1024),
+    INTEGER(vocabulary, (double)NAN, 2, 1048576),
+    INTEGER(max_context, 2048, 16, 1048576),
+    INTEGER(rope_interleaved, 0, 0, 1),
+    INTEGER(tie_embeddings, 0, 0, 1),
+    INTEGER(block_size, 16, 1, 1024),
+    REAL(rope_theta, 10000, 1, 1e12),
+    REAL(rms_epsilon, 1e-6, 1e-12, 1),
+    REAL(scale, 0.02, 0, 100),
 };
 
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))
@@ -70,9 +76,11 @@ enum md_status recipe_check(const struct llama_shape *shape, struct md_error *er
 	for (size_t i = 0; i < FIELDS; i++)
 		MD_FORWARD(check_range(&fields[i], get(shape, &fields[i]), err));
 	if (shape->heads % shape->kv_heads)
-		return md_error_set(err, MD_ERR_INVALID, "heads is %d, not a multiple of kv_heads %d", shape->heads, shape->kv_heads);
+		return md_error_set(err, MD_ERR_INVALID, "heads is %d, not a multiple of kv_heads %d", shape->heads,
+				    shape->kv_heads);
 	if (shape->head_dim % 2)
-		return md_error_set(err, MD_ERR_INVALID, "head_dim is %d, it must be even to be rotated", shape->head_dim);
+		return md_error_set(err, MD_ERR_INVALID, "head_dim is %d, it must be even to be rotated",
+				    shape->head_dim);
 	if ((double)shape->vocabulary * shape->hidden_size > 0x7fffffff ||
 	    (double)shape->intermediate_size * shape->hidden_size > 0x7fffffff ||
 	    (double)(shape->heads + 2 * shape->kv_heads) * shape->head_dim * shape->hidden_size > 0x7fffffff)
@@ -110,7 +118,8 @@ static enum md_status parse_value(const char *text, size_t size, double *value, 
 	return MD_OK;
 }
 
-static enum md_status parse_line(const char *line, size_t size, struct llama_shape *shape, bool *seen, struct md_error *err)
+static enum md_status parse_line(const char *line, size_t size, struct llama_shape *shape, bool *seen,
+				 struct md_error *err)
 {
 	const char *comment = memchr(line, '#', size);
 	if (comment)
@@ -124,7 +133,8 @@ static enum md_status parse_line(const char *line, size_t size, struct llama_sha
 		return md_error_set(err, MD_ERR_INVALID, "not a \"key: value\" line");
 	const struct field *field = find_field(line, (size_t)(colon - line));
 	if (!field)
-		return md_error_set(err, MD_ERR_INVALID, "unknown key \"%.*s\"", (int)(colon - line < 40 ? colon - line : 40), line);
+		return md_error_set(err, MD_ERR_INVALID, "unknown key \"%.*s\"",
+				    (int)(colon - line < 40 ? colon - line : 40), line);
 	if (seen[field - fields])
 		return md_error_set(err, MD_ERR_INVALID, "%s is given twice", field->key);
 	seen[field - fields] = true;
@@ -138,10 +148,11 @@ static enum md_status parse_line(const char *line, size_t size, struct llama_sha
 	return MD_OK;
 }
 
-enum md_status recipe_parse(const char *text, size_t size, const char *name, struct llama_shape *shape, struct md_error *err)
+enum md_status recipe_parse(const char *text, size_t size, const char *name, struct llama_shape *shape,
+			    struct md_error *err)
 {
-	struct llama_shape parsed = { 0 };
-	bool seen[FIELDS] = { false };
+	struct llama_shape parsed = {0};
+	bool seen[FIELDS] = {false};
 	for (size_t at = 0, number = 1; at < size; number++) {
 		const char *newline = memchr(text + at, '\n', size - at);
 		size_t length = newline ? (size_t)(newline - text) - at : size - at;
@@ -173,7 +184,8 @@ enum md_status recipe_load(const char *path, struct llama_shape *shape, struct m
 	if (ferror(file))
 		return md_error_set(err, MD_ERR_IO, "%s: cannot be read", path);
 	if (size == MAX_RECIPE_BYTES)
-		return md_error_set(err, MD_ERR_TOO_LARGE, "%s: a recipe has less than %d bytes", path, MAX_RECIPE_BYTES);
+		return md_error_set(err, MD_ERR_TOO_LARGE, "%s: a recipe has less than %d bytes", path,
+				    MAX_RECIPE_BYTES);
 	return recipe_parse(text, size, path, shape, err);
 }
 
@@ -199,21 +211,23 @@ static enum md_status gguf_head_dim(const struct gguf *gguf, struct llama_shape 
 		return MD_OK;
 	MD_FORWARD(gguf_integer_into(gguf, "llama.rope.dimension_count", &rotated, err));
 	if (rotated != shape->head_dim)
-		return md_error_set(err, MD_ERR_UNSUPPORTED, "%d of %d dimensions rotated; this engine rotates all", rotated,
-				    shape->head_dim);
+		return md_error_set(err, MD_ERR_UNSUPPORTED, "%d of %d dimensions rotated; this engine rotates all",
+				    rotated, shape->head_dim);
 	return MD_OK;
 }
 
 enum md_status recipe_from_gguf(const struct gguf *gguf, struct llama_shape *shape, struct md_error *err)
 {
-	struct llama_shape found = { .rope_interleaved = 1, .block_size = 16, .rope_theta = 10000, .scale = 0.02 };
+	struct llama_shape found = {.rope_interleaved = 1, .block_size = 16, .rope_theta = 10000, .scale = 0.02};
 	struct gguf_string architecture;
 	MD_FORWARD(gguf_get_string(gguf, "general.architecture", &architecture, err));
 	if (architecture.size != 5 || memcmp(architecture.data, "llama", 5))
 		return md_error_set(err, MD_ERR_UNSUPPORTED, "architecture \"%.*s\"; this engine knows llama",
 				    (int)(architecture.size < 32 ? architecture.size : 32), architecture.data);
-	if (gguf_find(gguf, "llama.expert_count") || gguf_find(gguf, "llama.rope.scaling.type") || gguf_find_tensor(gguf, "rope_freqs.weight"))
-		return md_error_set(err, MD_ERR_UNSUPPORTED, "experts and scaled rotation are not known to this engine");
+	if (gguf_find(gguf, "llama.expert_count") || gguf_find(gguf, "llama.rope.scaling.type") ||
+	    gguf_find_tensor(gguf, "rope_freqs.weight"))
+		return md_error_set(err, MD_ERR_UNSUPPORTED,
+				    "experts and scaled rotation are not known to this engine");
 	MD_FORWARD(gguf_integer_into(gguf, "llama.embedding_length", &found.hidden_size, err));
 	MD_FORWARD(gguf_integer_into(gguf, "llama.feed_forward_length", &found.intermediate_size, err));
 	MD_FORWARD(gguf_integer_into(gguf, "llama.block_count", &found.layers, err));

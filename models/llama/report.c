@@ -11,19 +11,11 @@
 #include "models/llama/unicode.h"
 
 const char *const llama_stage_names[STAGE_COUNT] = {
-	[STAGE_CONTEXT] = "context",
-	[STAGE_ENGINE] = "engine",
-	[STAGE_WEIGHTS] = "weights",
-	[STAGE_KV] = "kv",
-	[STAGE_RESTORE] = "restore_wait",
-	[STAGE_WARMUP] = "warmup",
-	[STAGE_CAPTURE] = "capture",
-	[STAGE_INSTANTIATE] = "instantiate",
-	[STAGE_FIRST_GRAPH] = "first_graph_ready",
-	[STAGE_READY] = "ready",
-	[STAGE_PREFILL] = "prefill",
-	[STAGE_FIRST_TOKEN] = "first_token",
-	[STAGE_DECODE] = "decode",
+    [STAGE_CONTEXT] = "context", [STAGE_ENGINE] = "engine",           [STAGE_WEIGHTS] = "weights",
+    [STAGE_KV] = "kv",           [STAGE_RESTORE] = "restore_wait",    [STAGE_WARMUP] = "warmup",
+    [STAGE_CAPTURE] = "capture", [STAGE_INSTANTIATE] = "instantiate", [STAGE_FIRST_GRAPH] = "first_graph_ready",
+    [STAGE_READY] = "ready",     [STAGE_PREFILL] = "prefill",         [STAGE_FIRST_TOKEN] = "first_token",
+    [STAGE_DECODE] = "decode",
 };
 
 /* A text may end inside a character: what is no UTF-8 becomes U+FFFD. */
@@ -68,7 +60,8 @@ static void put_graphs(FILE *file, const struct llama_graphs *graphs)
 		graphs ? graphs->label : "", restored, graphs ? graphs->count - restored : 0);
 	for (size_t i = 0; graphs && i < graphs->count; i++) {
 		const struct llama_graph *graph = &graphs->graphs[i];
-		fprintf(file, "%s\n    { \"batch\": %u, \"source\": \"%s\"", i ? "," : "", graph->batch, graph->restored ? "restored" : "live");
+		fprintf(file, "%s\n    { \"batch\": %u, \"source\": \"%s\"", i ? "," : "", graph->batch,
+			graph->restored ? "restored" : "live");
 		if (graph->nodes)
 			fprintf(file, ", \"nodes\": %zu", graph->nodes);
 		if (graph->replay_ns)
@@ -112,9 +105,12 @@ static void put_report(FILE *file, const struct llama_report *report)
 		(unsigned long long)report->kv_bytes, report->kv_from_profile ? "true" : "false");
 	put_graphs(file, report->graphs);
 	if (report->checked)
-		fprintf(file, "  \"check\": { \"equal\": %zu, \"of\": %zu },\n", report->check_equal, report->graphs->count);
-	fprintf(file, "  \"tokens\": %zu,\n  \"decode_steps\": %zu,\n  \"graph_launches\": %zu,\n  \"logits_xxh3\": \"%s\",\n",
-		generation->tokens, generation->steps, generation->graph_launches, hash);
+		fprintf(file, "  \"check\": { \"equal\": %zu, \"of\": %zu },\n", report->check_equal,
+			report->graphs->count);
+	fprintf(
+	    file,
+	    "  \"tokens\": %zu,\n  \"decode_steps\": %zu,\n  \"graph_launches\": %zu,\n  \"logits_xxh3\": \"%s\",\n",
+	    generation->tokens, generation->steps, generation->graph_launches, hash);
 	put_sequences(file, report);
 	fputs("  \"medusa\": ", file);
 	integration_report(file);

@@ -14,11 +14,12 @@ struct frame {
 	struct md_error *err;
 };
 
-static enum md_status multiply(struct frame *f, CUdeviceptr y, CUdeviceptr x, CUdeviceptr w, int rows, int n, int k, int accumulate,
-			       int pdl)
+static enum md_status multiply(struct frame *f, CUdeviceptr y, CUdeviceptr x, CUdeviceptr w, int rows, int n, int k,
+			       int accumulate, int pdl)
 {
-	int result = llama_gemm_run(f->engine->gemm, f->engine->stream, (float *)(uintptr_t)y, (const float *)(uintptr_t)x,
-				    (const uint16_t *)(uintptr_t)w, rows, n, k, accumulate, pdl);
+	int result =
+	    llama_gemm_run(f->engine->gemm, f->engine->stream, (float *)(uintptr_t)y, (const float *)(uintptr_t)x,
+			   (const uint16_t *)(uintptr_t)w, rows, n, k, accumulate, pdl);
 	return result ? md_cuda_status((CUresult)result, "llama_gemm_run", f->err) : MD_OK;
 }
 
@@ -26,18 +27,18 @@ static enum md_status rms_norm(struct frame *f, CUdeviceptr out, CUdeviceptr x, 
 {
 	int32_t width = f->shape->hidden_size;
 	float epsilon = (float)f->shape->rms_epsilon;
-	void *parameters[] = { &out, &x, &weight, &width, &epsilon };
-	return llama_launch(f->device, LLAMA_RMS_NORM, (struct llama_grid){ (unsigned)rows, 1, 256, 0 }, f->engine->stream, parameters,
-			    f->err);
+	void *parameters[] = {&out, &x, &weight, &width, &epsilon};
+	return llama_launch(f->device, LLAMA_RMS_NORM, (struct llama_grid){(unsigned)rows, 1, 256, 0},
+			    f->engine->stream, parameters, f->err);
 }
 
 static enum md_status embed(struct frame *f)
 {
 	int32_t width = f->shape->hidden_size;
 	CUdeviceptr out = f->act->x, table = f->engine->model->embedding, tokens = f->engine->tokens.address;
-	void *parameters[] = { &out, &table, &tokens, &width };
-	return llama_launch(f->device, LLAMA_EMBED, (struct llama_grid){ (unsigned)f->step->tokens, 1, 256, 0 }, f->engine->stream,
-			    parameters, f->err);
+	void *parameters[] = {&out, &table, &tokens, &width};
+	return llama_launch(f->device, LLAMA_EMBED, (struct llama_grid){(unsigned)f->step->tokens, 1, 256, 0},
+			    f->engine->stream, parameters, f->err);
 }
 
 static enum md_status rope_store(struct frame *f, CUdeviceptr kv)
@@ -48,10 +49,20 @@ static enum md_status rope_store(struct frame *f, CUdeviceptr kv)
 	int32_t heads = s->heads, kv_heads = s->kv_heads, head_dim = s->head_dim, block_size = s->block_size;
 	int32_t max_blocks = e->max_blocks, blocks = e->kv_blocks, interleaved = s->rope_interleaved;
 	float theta = (float)s->rope_theta;
-	void *parameters[] = { &qkv,      &kv,         &e->positions.address, &e->slots.address, &e->block_table.address, &heads,
-			       &kv_heads, &head_dim,   &block_size,           &max_blocks,       &blocks,                 &theta,
-			       &interleaved };
-	struct llama_grid grid = { (unsigned)f->step->tokens, (unsigned)(heads + 2 * kv_heads), 64, 0 };
+	void *parameters[] = {&qkv,
+			      &kv,
+			      &e->positions.address,
+			      &e->slots.address,
+			      &e->block_table.address,
+			      &heads,
+			      &kv_heads,
+			      &head_dim,
+			      &block_size,
+			      &max_blocks,
+			      &blocks,
+			      &theta,
+			      &interleaved};
+	struct llama_grid grid = {(unsigned)f->step->tokens, (unsigned)(heads + 2 * kv_heads), 64, 0};
 	return llama_launch(f->device, LLAMA_ROPE_STORE, grid, e->stream, parameters, f->err);
 }
 
@@ -62,10 +73,12 @@ static enum md_status attention(struct frame *f, CUdeviceptr kv)
 	CUdeviceptr out = f->act->attention, qkv = f->act->qkv;
 	int32_t heads = s->heads, kv_heads = s->kv_heads, head_dim = s->head_dim, block_size = s->block_size;
 	int32_t max_blocks = e->max_blocks, blocks = e->kv_blocks, max_positions = e->limits.max_context;
-	void *parameters[] = { &out,      &qkv,      &kv,         &e->positions.address, &e->slots.address, &e->block_table.address,
-			       &heads,    &kv_heads, &head_dim,   &block_size,           &max_blocks,       &blocks,
-			       &max_positions };
-	struct llama_grid grid = { (unsigned)f->step->tokens, (unsigned)heads, 128, 4 * (unsigned)(max_positions + head_dim) };
+	void *parameters[] = {
+	    &out,          &qkv,      &kv,       &e->positions.address, &e->slots.address, &e->block_table.address,
+	    &heads,        &kv_heads, &head_dim, &block_size,           &max_blocks,       &blocks,
+	    &max_positions};
+	struct llama_grid grid = {(unsigned)f->step->tokens, (unsigned)heads, 128,
+				  4 * (unsigned)(max_positions + head_dim)};
 	return llama_launch_priority(f->device, LLAMA_ATTENTION, grid, e->stream, e->low_priority, parameters, f->err);
 }
 
@@ -74,10 +87,11 @@ static enum md_status project_up(struct frame *f, CUdeviceptr w)
 {
 	struct llama_engine *e = f->engine;
 	int inner = f->shape->intermediate_size, tokens = f->step->tokens;
-	MD_FORWARD(md_cuda_call(f->err, cuMemsetD32Async, f->act->up, 0, (size_t)tokens * (size_t)inner, e->side_stream));
+	MD_FORWARD(
+	    md_cuda_call(f->err, cuMemsetD32Async, f->act->up, 0, (size_t)tokens * (size_t)inner, e->side_stream));
 	int result = llama_gemm_run(e->side_gemm, e->side_stream, (float *)(uintptr_t)f->act->up,
-				    (const float *)(uintptr_t)f->act->normed, (const uint16_t *)(uintptr_t)w, tokens, inner,
-				    f->shape->hidden_size, 1, 0);
+				    (const float *)(uintptr_t)f->act->normed, (const uint16_t *)(uintptr_t)w, tokens,
+				    inner, f->shape->hidden_size, 1, 0);
 	return result ? md_cuda_status((CUresult)result, "llama_gemm_run", f->err) : MD_OK;
 }
 
@@ -97,8 +111,8 @@ static enum md_status silu_mul(struct frame *f)
 {
 	CUdeviceptr gate = f->act->gate, up = f->act->up;
 	int32_t width = f->shape->intermediate_size;
-	void *parameters[] = { &gate, &gate, &up, &width };
-	struct llama_grid grid = { (unsigned)f->step->tokens, (unsigned)(width + 255) / 256, 256, 0 };
+	void *parameters[] = {&gate, &gate, &up, &width};
+	struct llama_grid grid = {(unsigned)f->step->tokens, (unsigned)(width + 255) / 256, 256, 0};
 	return llama_launch(f->device, LLAMA_SILU_MUL, grid, f->engine->stream, parameters, f->err);
 }
 
@@ -132,19 +146,21 @@ static enum md_status end_layers(struct frame *f)
 	CUgraphNode empty;
 	if (!md_cuda.cuStreamGetCaptureInfo_v2 || !md_cuda.cuStreamUpdateCaptureDependencies)
 		return MD_OK;
-	MD_FORWARD(md_cuda_call(f->err, cuStreamGetCaptureInfo_v2, stream, &status, NULL, &graph, &dependencies, &count));
+	MD_FORWARD(
+	    md_cuda_call(f->err, cuStreamGetCaptureInfo_v2, stream, &status, NULL, &graph, &dependencies, &count));
 	if (status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
 		return MD_OK;
 	MD_FORWARD(md_cuda_call(f->err, cuGraphAddEmptyNode, &empty, graph, dependencies, count));
-	return md_cuda_call(f->err, cuStreamUpdateCaptureDependencies, stream, &empty, 1, CU_STREAM_SET_CAPTURE_DEPENDENCIES);
+	return md_cuda_call(f->err, cuStreamUpdateCaptureDependencies, stream, &empty, 1,
+			    CU_STREAM_SET_CAPTURE_DEPENDENCIES);
 }
 
 static enum md_status gather(struct frame *f)
 {
 	CUdeviceptr out = f->act->last, x = f->act->x, rows = f->step->rows;
 	int32_t width = f->shape->hidden_size;
-	void *parameters[] = { &out, &x, &rows, &width };
-	return llama_launch(f->device, LLAMA_GATHER, (struct llama_grid){ (unsigned)f->step->row_count, 1, 256, 0 },
+	void *parameters[] = {&out, &x, &rows, &width};
+	return llama_launch(f->device, LLAMA_GATHER, (struct llama_grid){(unsigned)f->step->row_count, 1, 256, 0},
 			    f->engine->stream, parameters, f->err);
 }
 
@@ -153,10 +169,10 @@ static enum md_status sample(struct frame *f)
 	struct llama_engine *e = f->engine;
 	CUdeviceptr positions = f->step->positions;
 	int32_t vocabulary = f->shape->vocabulary;
-	void *parameters[] = { &e->next.address, &e->logits.address, &positions, &vocabulary, &e->limits.temperature,
-			       &e->limits.sample_seed };
-	return llama_launch(f->device, LLAMA_SAMPLE, (struct llama_grid){ (unsigned)f->step->row_count, 1, 256, 0 }, e->stream,
-			    parameters, f->err);
+	void *parameters[] = {&e->next.address, &e->logits.address,     &positions,
+			      &vocabulary,      &e->limits.temperature, &e->limits.sample_seed};
+	return llama_launch(f->device, LLAMA_SAMPLE, (struct llama_grid){(unsigned)f->step->row_count, 1, 256, 0},
+			    e->stream, parameters, f->err);
 }
 
 static enum md_status head(struct frame *f)
@@ -170,12 +186,13 @@ static enum md_status head(struct frame *f)
 	MD_FORWARD(sample(f));
 	if (!f->step->feed_back)
 		return MD_OK;
-	return md_cuda_call(f->err, cuMemcpyDtoDAsync_v2, e->tokens.address, e->next.address, (size_t)rows * 4, e->stream);
+	return md_cuda_call(f->err, cuMemcpyDtoDAsync_v2, e->tokens.address, e->next.address, (size_t)rows * 4,
+			    e->stream);
 }
 
 enum md_status llama_engine_step(struct llama_engine *engine, const struct llama_step *step, struct md_error *err)
 {
-	struct frame f = { engine, engine->device, &engine->model->shape, step, step->activations, err };
+	struct frame f = {engine, engine->device, &engine->model->shape, step, step->activations, err};
 	MD_FORWARD(embed(&f));
 	for (int i = 0; i < f.shape->layers; i++)
 		MD_FORWARD(run_layer(&f, i));
@@ -187,8 +204,12 @@ enum md_status llama_engine_decode(struct llama_engine *engine, const struct lla
 				   struct md_error *err)
 {
 	struct llama_step step = {
-		.activations = activations, .tokens = batch, .rows = engine->rows.address, .row_count = batch,
-		.positions = engine->positions.address, .feed_back = true,
+	    .activations = activations,
+	    .tokens = batch,
+	    .rows = engine->rows.address,
+	    .row_count = batch,
+	    .positions = engine->positions.address,
+	    .feed_back = true,
 	};
 	return llama_engine_step(engine, &step, err);
 }

@@ -64,7 +64,8 @@ static enum md_status read_kinds(struct tokenizer *tokenizer, const struct gguf 
 	if (!kinds)
 		return MD_OK;
 	if (kinds->type != GGUF_ARRAY || kinds->item_type == GGUF_STRING || kinds->count != tokenizer->count)
-		return md_error_set(err, MD_ERR_CORRUPT, "tokenizer.ggml.token_type does not fit the %u tokens", tokenizer->count);
+		return md_error_set(err, MD_ERR_CORRUPT, "tokenizer.ggml.token_type does not fit the %u tokens",
+				    tokenizer->count);
 	for (uint32_t i = 0; i < tokenizer->count; i++)
 		tokenizer->kinds[i] = (uint8_t)gguf_array_integer(kinds, i);
 	return MD_OK;
@@ -75,10 +76,12 @@ static enum md_status read_tokens(struct tokenizer *tokenizer, const struct gguf
 	const struct gguf_value *tokens = gguf_find(gguf, "tokenizer.ggml.tokens");
 	if (!tokens || tokens->type != GGUF_ARRAY || tokens->item_type != GGUF_STRING || !tokens->count ||
 	    tokens->count > MAX_TOKENS)
-		return md_error_set(err, MD_ERR_CORRUPT, "tokenizer.ggml.tokens is not a list of 1 to %u strings", MAX_TOKENS);
+		return md_error_set(err, MD_ERR_CORRUPT, "tokenizer.ggml.tokens is not a list of 1 to %u strings",
+				    MAX_TOKENS);
 	tokenizer->tokens = calloc(tokens->count, sizeof(*tokenizer->tokens));
 	if (!tokenizer->tokens)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for %llu tokens", (unsigned long long)tokens->count);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for %llu tokens",
+				    (unsigned long long)tokens->count);
 	size_t cursor = 0;
 	struct gguf_string text;
 	while (tokenizer->count < tokens->count && gguf_next_string(tokens, &cursor, &text)) {
@@ -88,8 +91,8 @@ static enum md_status read_tokens(struct tokenizer *tokenizer, const struct gguf
 			/* a duplicate keeps its first number; two texts of one hash could not both be found */
 			const struct gguf_string *other = &tokenizer->tokens[earlier];
 			if (other->size != text.size || memcmp(other->data, text.data, text.size))
-				return md_error_set(err, MD_ERR_CORRUPT, "tokens %u and %llu have the same hash", tokenizer->count,
-						    (unsigned long long)earlier);
+				return md_error_set(err, MD_ERR_CORRUPT, "tokens %u and %llu have the same hash",
+						    tokenizer->count, (unsigned long long)earlier);
 		} else if (!md_map_put(&tokenizer->by_text, key, tokenizer->count)) {
 			return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for the token table");
 		}
@@ -98,23 +101,28 @@ static enum md_status read_tokens(struct tokenizer *tokenizer, const struct gguf
 	return MD_OK;
 }
 
-static enum md_status read_merge(struct tokenizer *tokenizer, uint64_t rank, const struct gguf_string *text, struct md_error *err)
+static enum md_status read_merge(struct tokenizer *tokenizer, uint64_t rank, const struct gguf_string *text,
+				 struct md_error *err)
 {
 	/* the parts hold no space: in byte-to-unicode form that is another code point */
 	const char *space = memchr(text->data, ' ', text->size);
-	size_t left_size = space ? (size_t)(space - text->data) : 0, right_size = space ? text->size - left_size - 1 : 0;
+	size_t left_size = space ? (size_t)(space - text->data) : 0,
+	       right_size = space ? text->size - left_size - 1 : 0;
 	if (!left_size || !right_size || text->size > 4096)
-		return md_error_set(err, MD_ERR_CORRUPT, "tokenizer.ggml.merges[%llu] is not a pair", (unsigned long long)rank);
+		return md_error_set(err, MD_ERR_CORRUPT, "tokenizer.ggml.merges[%llu] is not a pair",
+				    (unsigned long long)rank);
 	char joined[4096];
 	memcpy(joined, text->data, left_size);
 	memcpy(joined + left_size, space + 1, right_size);
-	int32_t left = find_token(tokenizer, text->data, left_size), right = find_token(tokenizer, space + 1, right_size);
+	int32_t left = find_token(tokenizer, text->data, left_size),
+		right = find_token(tokenizer, space + 1, right_size);
 	int32_t merged = find_token(tokenizer, joined, left_size + right_size);
 	if (left < 0 || right < 0 || merged < 0)
 		return md_error_set(err, MD_ERR_CORRUPT, "tokenizer.ggml.merges[%llu] names a token that is not there",
 				    (unsigned long long)rank);
 	uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-	if (!md_map_get(&tokenizer->merges, pair, NULL) && !md_map_put(&tokenizer->merges, pair, rank << 32 | (uint32_t)merged))
+	if (!md_map_get(&tokenizer->merges, pair, NULL) &&
+	    !md_map_put(&tokenizer->merges, pair, rank << 32 | (uint32_t)merged))
 		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for the merge table");
 	return MD_OK;
 }
@@ -123,7 +131,8 @@ static enum md_status read_merges(struct tokenizer *tokenizer, const struct gguf
 {
 	const struct gguf_value *merges = gguf_find(gguf, "tokenizer.ggml.merges");
 	if (!merges || merges->type != GGUF_ARRAY || merges->item_type != GGUF_STRING || merges->count > MAX_TOKENS)
-		return md_error_set(err, MD_ERR_CORRUPT, "tokenizer.ggml.merges is not a list of at most %u strings", MAX_TOKENS);
+		return md_error_set(err, MD_ERR_CORRUPT, "tokenizer.ggml.merges is not a list of at most %u strings",
+				    MAX_TOKENS);
 	size_t cursor = 0;
 	struct gguf_string text;
 	for (uint64_t rank = 0; gguf_next_string(merges, &cursor, &text); rank++)
@@ -152,7 +161,7 @@ static void find_byte_tokens(struct tokenizer *tokenizer)
 
 static enum md_status check_kind(struct tokenizer *tokenizer, const struct gguf *gguf, struct md_error *err)
 {
-	struct gguf_string model, pre = { "gpt-2", 5 };
+	struct gguf_string model, pre = {"gpt-2", 5};
 	MD_FORWARD(gguf_get_string(gguf, "tokenizer.ggml.model", &model, err));
 	if (model.size != 4 || memcmp(model.data, "gpt2", 4))
 		return md_error_set(err, MD_ERR_UNSUPPORTED, "tokenizer.ggml.model is \"%.*s\"; this engine knows gpt2",
@@ -160,9 +169,11 @@ static enum md_status check_kind(struct tokenizer *tokenizer, const struct gguf 
 	if (gguf_find(gguf, "tokenizer.ggml.pre"))
 		MD_FORWARD(gguf_get_string(gguf, "tokenizer.ggml.pre", &pre, err));
 	tokenizer->single_digits = pre.size == 6 && !memcmp(pre.data, "smollm", 6);
-	bool plain = (pre.size == 5 && !memcmp(pre.data, "gpt-2", 5)) || (pre.size == 7 && !memcmp(pre.data, "default", 7));
+	bool plain =
+	    (pre.size == 5 && !memcmp(pre.data, "gpt-2", 5)) || (pre.size == 7 && !memcmp(pre.data, "default", 7));
 	if (!tokenizer->single_digits && !plain)
-		return md_error_set(err, MD_ERR_UNSUPPORTED, "tokenizer.ggml.pre is \"%.*s\"; this engine knows smollm, gpt-2, default",
+		return md_error_set(err, MD_ERR_UNSUPPORTED,
+				    "tokenizer.ggml.pre is \"%.*s\"; this engine knows smollm, gpt-2, default",
 				    (int)(pre.size < 32 ? pre.size : 32), pre.data);
 	return MD_OK;
 }
@@ -229,7 +240,7 @@ static size_t run_end(const struct cursor *cursor, size_t at, enum unicode_kind 
 /* 's 't 're 've 'm 'll 'd; 0 if there is none. */
 static size_t contraction(const struct cursor *cursor)
 {
-	static const char *const endings[] = { "'s", "'t", "'re", "'ve", "'m", "'ll", "'d" };
+	static const char *const endings[] = {"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"};
 	for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++) {
 		size_t size = strlen(endings[i]);
 		if (cursor->size >= size && !memcmp(cursor->text, endings[i], size))
@@ -262,7 +273,7 @@ static size_t gpt2_piece(const struct cursor *cursor)
 
 size_t tokenizer_piece(const struct tokenizer *tokenizer, const char *text, size_t size)
 {
-	struct cursor cursor = { text, size };
+	struct cursor cursor = {text, size};
 	size_t length;
 	if (!tokenizer->single_digits)
 		return gpt2_piece(&cursor);
@@ -294,8 +305,8 @@ static ptrdiff_t best_pair(const struct tokenizer *tokenizer, const int32_t *sym
 	return best;
 }
 
-static enum md_status encode_piece(const struct tokenizer *tokenizer, const char *text, size_t size, struct token_list *out,
-				   struct md_error *err)
+static enum md_status encode_piece(const struct tokenizer *tokenizer, const char *text, size_t size,
+				   struct token_list *out, struct md_error *err)
 {
 	MD_AUTO_FREE int32_t *symbols = malloc(size * sizeof(*symbols));
 	if (!symbols)
@@ -304,7 +315,8 @@ static enum md_status encode_piece(const struct tokenizer *tokenizer, const char
 	for (size_t i = 0; i < size; i++) {
 		symbols[count] = tokenizer->byte_token[(uint8_t)text[i]];
 		if (symbols[count++] < 0)
-			return md_error_set(err, MD_ERR_CORRUPT, "the vocabulary has no token for byte 0x%02x", (uint8_t)text[i]);
+			return md_error_set(err, MD_ERR_CORRUPT, "the vocabulary has no token for byte 0x%02x",
+					    (uint8_t)text[i]);
 	}
 	int32_t merged = 0;
 	for (ptrdiff_t at; (at = best_pair(tokenizer, symbols, count, &merged)) >= 0; count--) {
@@ -317,8 +329,8 @@ static enum md_status encode_piece(const struct tokenizer *tokenizer, const char
 	return MD_OK;
 }
 
-static enum md_status encode_plain(const struct tokenizer *tokenizer, const char *text, size_t size, struct token_list *out,
-				   struct md_error *err)
+static enum md_status encode_plain(const struct tokenizer *tokenizer, const char *text, size_t size,
+				   struct token_list *out, struct md_error *err)
 {
 	while (size) {
 		size_t piece = tokenizer_piece(tokenizer, text, size);
@@ -368,8 +380,9 @@ enum md_status tokenizer_encode(const struct tokenizer *tokenizer, const char *t
 enum md_status tokenizer_encode_chat(const struct tokenizer *tokenizer, const char *text, struct token_list *out,
 				     struct md_error *err)
 {
-	static const char head[] = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face"
-				   "<|im_end|>\n<|im_start|>user\n";
+	static const char head[] =
+	    "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face"
+	    "<|im_end|>\n<|im_start|>user\n";
 	static const char tail[] = "<|im_end|>\n<|im_start|>assistant\n";
 	if (tokenizer->end_of_turn < 0)
 		return md_error_set(err, MD_ERR_UNSUPPORTED, "the vocabulary has no <|im_end|>; give the prompt raw");

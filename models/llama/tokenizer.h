@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Byte-level BPE as in GPT-2, read from a GGUF file's metadata (pre-tokenizers "smollm" and "gpt-2"), and ChatML prompts. */
+/* Byte-level BPE as in GPT-2, read from a GGUF file's metadata (pre-tokenizers "smollm" and "gpt-2"), and ChatML
+ * prompts. */
 #ifndef LLAMA_TOKENIZER_H
 #define LLAMA_TOKENIZER_H
 
@@ -15,18 +16,24 @@ struct tokenizer {
 	struct gguf_string *tokens; /* borrowed from the GGUF mapping, in byte-to-unicode form */
 	uint8_t *kinds;             /* enum tokenizer_kind */
 	uint32_t count;
-	struct md_map by_text;      /* hash of the text -> token */
-	struct md_map merges;       /* left << 32 | right -> rank << 32 | merged */
+	struct md_map by_text; /* hash of the text -> token */
+	struct md_map merges;  /* left << 32 | right -> rank << 32 | merged */
 	int32_t byte_token[256];
-	uint16_t byte_code[256];    /* byte -> code point of the byte-to-unicode table */
-	int16_t code_byte[512];     /* and back; -1 for none */
-	bool single_digits;         /* "smollm": every digit is a piece of its own */
-	int32_t end_of_sequence;    /* -1 if the file names none */
-	int32_t end_of_turn;        /* <|im_end|>, or -1 */
+	uint16_t byte_code[256]; /* byte -> code point of the byte-to-unicode table */
+	int16_t code_byte[512];  /* and back; -1 for none */
+	bool single_digits;      /* "smollm": every digit is a piece of its own */
+	int32_t end_of_sequence; /* -1 if the file names none */
+	int32_t end_of_turn;     /* <|im_end|>, or -1 */
 };
 
-enum tokenizer_kind { TOKENIZER_NORMAL = 1, TOKENIZER_UNKNOWN = 2, TOKENIZER_CONTROL = 3, TOKENIZER_USER = 4, TOKENIZER_UNUSED = 5,
-		      TOKENIZER_BYTE = 6 };
+enum tokenizer_kind {
+	TOKENIZER_NORMAL = 1,
+	TOKENIZER_UNKNOWN = 2,
+	TOKENIZER_CONTROL = 3,
+	TOKENIZER_USER = 4,
+	TOKENIZER_UNUSED = 5,
+	TOKENIZER_BYTE = 6
+};
 
 struct token_list {
 	int32_t *tokens;

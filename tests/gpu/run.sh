@@ -25,7 +25,7 @@ try() { # name, command...
 
 for suite in test_llama_kernels test_gemm test_hostcuda_device test_hostcuda_memory test_hostcuda_vmm test_hostcuda_module \
 	test_hostcuda_stream test_hostcuda_capture test_hostcuda_graph test_interpose; do
-	[ -x "$build/tests/$suite" ] && try "$suite" "$build/tests/$suite" --jobs 1
+	[ -x "$build/tests/$suite" ] && try "$suite" env LD_LIBRARY_PATH="${TEST_LIBS:-}" "$build/tests/$suite" --jobs 1
 done
 engine=$build/models/llama/llama-engine
 tiny=("$engine" --recipe models/recipes/tiny.yaml --batches 1,2,4,8 --tokens 8 --check)

@@ -13,11 +13,12 @@
 #include "medusa/medusa.h"
 
 /*
- * Arguments: IMAGE [kill] [update] [host] [full]. kill: SIGKILL after the first graph; update, host: what makes a graph
- * refused; full: the disk is full once memory is allocated.
+ * Arguments: IMAGE [kill] [update] [host] [full] [large] [growing] [scatter]. kill: SIGKILL after the first graph;
+ * update, host: what makes a graph refused; full: the disk is full once memory is allocated. large: 1 MiB of state that
+ * the first graph writes idempotently; growing: it counts in it, too; scatter: it writes there by a private index.
  */
 
-enum { N = 64, TABLE_BYTES = 64 << 10, TABLE_INDEX = 9000 };
+enum { N = 64, TABLE_BYTES = 64 << 10, TABLE_INDEX = 9000, KV_BYTES = 1 << 20, KV_SLOT = 7 };
 
 #define CALL(entry, ...)                                                                                               \
 	do {                                                                                                           \
@@ -30,9 +31,11 @@ enum { N = 64, TABLE_BYTES = 64 << 10, TABLE_INDEX = 9000 };
 
 static struct {
 	CUdeviceptr in, out, state, table, temp, list, aux, weights;
+	CUdeviceptr kv, slot; /* 0 unless asked for */
+	bool growing;
 	CUlibrary library;
 	CUmodule module;
-	CUfunction scale, finish, count;
+	CUfunction scale, finish, count, scatter;
 	CUstream stream, side;
 	CUevent fork, join;
 } it;
@@ -110,6 +113,7 @@ static void set_up(const char *image_path)
 	CALL(cuKernelGetFunction, &it.count, kernel);
 	CALL(cuModuleLoad, &it.module, image_path);
 	CALL(cuModuleGetFunction, &it.finish, it.module, "capture_finish");
+	CALL(cuModuleGetFunction, &it.scatter, it.module, "capture_scatter");
 	it.in = allocate("in", N * 4);
 	it.out = allocate("out", N * 4);
 	it.state = allocate("state", 256);
@@ -140,20 +144,43 @@ static void bind_all(void)
 	bind("state", it.state, 256, MEDUSA_BIND_STATE);
 }
 
-static void launch_scale(void)
+static void set_up_kv(bool growing, bool scatter)
+{
+	it.kv = allocate("kv", KV_BYTES);
+	it.growing = growing;
+	bind("kv", it.kv, KV_BYTES, MEDUSA_BIND_STATE);
+	if (!scatter)
+		return;
+	it.slot = allocate("slot", 64);
+	CALL(cuMemcpyHtoD_v2, it.slot, &(uint32_t){KV_SLOT}, 4);
+}
+
+static void launch_scale_to(CUdeviceptr to)
 {
 	int n = N;
-	void *params[] = {&it.temp, &it.in, &it.weights, &n};
+	void *params[] = {&to, &it.in, &it.weights, &n};
 
 	CALL(cuLaunchKernel, it.scale, 1, 1, 1, 32, 1, 1, 0, it.stream, params, NULL);
 }
 
-static void launch_count(CUstream stream)
+static void launch_scale(void)
+{
+	launch_scale_to(it.temp);
+}
+
+static void launch_scatter(void)
+{
+	void *params[] = {&it.kv, &it.slot};
+
+	CALL(cuLaunchKernel, it.scatter, 1, 1, 1, 1, 1, 1, 0, it.stream, params, NULL);
+}
+
+static void launch_count(CUstream stream, CUdeviceptr counter)
 {
 	struct {
 		CUdeviceptr counter;
 		uint32_t step;
-	} params = {it.state, 3};
+	} params = {counter, 3};
 	size_t size = sizeof(params);
 	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &params, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
 			 CU_LAUNCH_PARAM_END};
@@ -201,7 +228,7 @@ static CUgraphExec capture(bool with_host_node)
 	launch_scale();
 	CALL(cuEventRecord, it.fork, it.stream);
 	CALL(cuStreamWaitEvent, it.side, it.fork, 0);
-	launch_count(it.side);
+	launch_count(it.side, it.state);
 	CALL(cuMemsetD8Async, it.state + 128, 7, 64, it.side);
 	CALL(cuEventRecord, it.join, it.side);
 	CALL(cuMemcpyDtoDAsync_v2, it.temp + N * 4, it.temp, N * 4, it.stream);
@@ -210,6 +237,12 @@ static CUgraphExec capture(bool with_host_node)
 		CALL(cuLaunchHostFunc, it.stream, nothing, NULL);
 	launch_scale();
 	launch_finish();
+	if (it.kv)
+		launch_scale_to(it.kv + KV_BYTES / 2);
+	if (it.growing)
+		launch_count(it.stream, it.kv);
+	if (it.slot)
+		launch_scatter();
 	CALL(cuStreamEndCapture, it.stream, &graph);
 	CALL(cuGraphInstantiateWithFlags, &exec, graph, 0);
 	CALL(cuGraphDestroy, graph);
@@ -263,6 +296,10 @@ static void replay(CUgraphExec exec, const char *name)
 	print_result(name, it.out, N);
 	print_result("state", it.state, N);
 	print_result("temp", it.temp, N);
+	if (it.kv) {
+		print_result("kv", it.kv, N);
+		print_result("kv middle", it.kv + KV_BYTES / 2, N);
+	}
 }
 
 static void update(CUgraphExec exec)
@@ -300,7 +337,8 @@ static bool has(int argc, char *argv[], const char *word)
 	return false;
 }
 
-/* From now on no file can grow, as on a full disk. Device memory, which hostcuda keeps in files, is allocated by then. */
+/* From now on no file can grow, as on a full disk. Device memory, which hostcuda keeps in files, is allocated by then.
+ */
 static void fill_disk(void)
 {
 	struct rlimit limit = {1, 1};
@@ -315,16 +353,20 @@ int main(int argc, char *argv[])
 	CUgraphExec first, second, third;
 
 	if (argc < 2 || md_cuda_load(&err) != MD_OK) {
-		fprintf(stderr, "capture_subject IMAGE [kill] [update] [host] [full]: %s\n", err.message);
+		fprintf(stderr, "capture_subject IMAGE [WORD...]: %s\n", err.message);
 		return 9;
 	}
 	set_up(argv[1]);
 	if (has(argc, argv, "full"))
 		fill_disk();
 	bind_all();
+	if (has(argc, argv, "large") || has(argc, argv, "growing") || has(argc, argv, "scatter"))
+		set_up_kv(has(argc, argv, "growing"), has(argc, argv, "scatter"));
 	for (int i = 0; i < 5; i++)
 		launch_scale();
-	launch_count(it.stream);
+	if (it.slot)
+		launch_scatter();
+	launch_count(it.stream, it.state);
 	CALL(cuStreamSynchronize, it.stream);
 	first = capture(has(argc, argv, "host"));
 	medusa_graph_label(first, "decode", 1);
