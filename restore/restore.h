@@ -9,6 +9,7 @@
 #include <stdbool.h>
 
 #include "base/map.h"
+#include "base/sample.h"
 #include "driver/cuda_driver.h"
 #include "format/artifact.h"
 #include "medusa/medusa.h"
@@ -240,38 +241,62 @@ struct md_restore_graph *md_restore_find(struct md_restore *r, const char *label
 enum md_status md_restore_bindings_check(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err);
 bool md_restore_thread_enter(struct md_restore *r, const char *name);
 
-/* ---- verify mode (verify.c, verify_memory.c) ---- */
+/* ---- verify mode (verify.c, verify_memory.c, verify_constants.c) ---- */
+
+#define MD_VERIFY_CHUNK (4u << 20)
 
 struct md_verify_buffer {
 	const char *name; /* the engine's */
 	CUdeviceptr address;
-	uint64_t size, at; /* at: offset in a snapshot */
+	uint64_t size;
+	bool state, sampled;
+	struct md_sample sample;
+	uint8_t *windows; /* sampled: as they were before the live replay */
+	uint8_t **chunks; /* not sampled: contents before; NULL entry: zeros */
 };
 
-/* The buffers that graphs may write, and two copies of them: as they were, and as the live graph left them. */
+struct md_verify_span { /* what the live graph wrote, or a window; no longer than a chunk */
+	uint32_t buffer, size;
+	uint64_t offset;
+	const uint8_t *before; /* not owned; NULL: sampled, not put back */
+	uint8_t *live;
+};
+
+/*
+ * The buffers that graphs may write: as they were, on the host, and what the live graph left where it wrote. State that
+ * does not fit what there is room for (a KV cache that takes 90 % of the device) is sampled: it is taken to be written
+ * idempotently, is compared in windows, and is not put back. A second live replay, after the restored ones, must leave
+ * the same, and overwrites what those have left.
+ */
 struct md_verify_memory {
 	struct md_verify_buffer *buffers;
-	uint32_t count;
-	uint64_t bytes;     /* of one snapshot */
-	CUdeviceptr device; /* both snapshots, or 0 when they lie on the host */
-	uint8_t *host;
-	uint8_t *staging; /* two chunks */
+	uint32_t count, sampled_count;
+	struct md_verify_span *spans;
+	size_t span_count, span_room;
+	uint8_t *staging; /* one chunk, page-locked if possible */
+	uint8_t *zeros;   /* one chunk */
+	bool staging_locked;
 	struct md_verify_buffer *constants;
 	uint32_t constant_count;
 	struct md_hash *constant_hashes;
 };
 
-enum md_snapshot { MD_SNAPSHOT_BEFORE = 0, MD_SNAPSHOT_LIVE = 1 };
-
 enum md_status md_verify_memory_init(struct md_verify_memory *memory, struct md_restore *r, struct md_error *err);
 void md_verify_memory_finish(struct md_verify_memory *memory);
-enum md_status md_verify_memory_save(struct md_verify_memory *memory, CUstream stream, enum md_snapshot which,
-				     struct md_error *err);
-enum md_status md_verify_memory_put_back(struct md_verify_memory *memory, CUstream stream, struct md_error *err);
-/* MD_ERR_MISMATCH names the buffer, the offset and both values of the first difference from what the live graph left.
+/* Before the live replay. */
+enum md_status md_verify_memory_save(struct md_verify_memory *memory, CUstream stream, struct md_error *err);
+/* After the live replay: keeps what it wrote, and puts everything back. */
+enum md_status md_verify_memory_take_live(struct md_verify_memory *memory, CUstream stream, struct md_error *err);
+/*
+ * After another replay: MD_ERR_MISMATCH names the buffer, the offset and both values of the first difference from what
+ * the live graph left. Looks at what that wrote, and puts it back.
  */
 enum md_status md_verify_memory_compare(struct md_verify_memory *memory, CUstream stream, uint64_t *compared,
 					struct md_error *err);
+/* After all replays: MD_ERR_MISMATCH when one wrote where the live graph did not. Puts everything back. */
+enum md_status md_verify_memory_check_rest(struct md_verify_memory *memory, CUstream stream, struct md_error *err);
+/* "kv: 134538092544 bytes, sampled"; empty when everything is compared whole. */
+void md_verify_memory_name_sampled(const struct md_verify_memory *memory, char *text, size_t size);
 /* Samples of the constant buffers: kept the first time, compared from then on. */
 enum md_status md_verify_constants_check(struct md_verify_memory *memory, CUstream stream, struct md_error *err);
 

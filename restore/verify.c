@@ -97,9 +97,42 @@ static enum md_status compare_twin(struct md_restore *r, struct md_restore_graph
 	md_restore_stages_undo(md_restore_graph_stages, md_restore_graph_stage_count, r, &twin);
 	if (status != MD_OK)
 		md_error_prefix(err, "private memory 0x%02x, noise %s", poison, seed ? "random" : "zero");
+	return status;
+}
+
+static enum md_status compare_twins(struct md_restore *r, struct md_restore_graph *graph,
+				    struct md_verify_memory *memory, uint64_t *bytes, struct md_error *err)
+{
+	MD_FORWARD(compare_twin(r, graph, 0x00, 0, memory, bytes, err));
+	MD_FORWARD(compare_twin(r, graph, 0xff, noise_seed++, memory, bytes, err));
+	return md_verify_constants_check(memory, r->stream, err);
+}
+
+/*
+ * However it went, everything is put back. What restored graphs left in sampled state is overwritten by a live replay,
+ * which must leave what the first one left: else that state is not written idempotently, and nothing was shown.
+ */
+static enum md_status put_back(struct md_restore *r, CUgraphExec live, struct md_verify_memory *memory,
+			       enum md_status status, struct md_error *err)
+{
 	struct md_error lost = {0};
-	if (md_verify_memory_put_back(memory, r->stream, &lost) != MD_OK && status == MD_OK)
-		return md_error_set(err, lost.status, "%s", lost.message);
+	uint64_t unused = 0;
+	enum md_status back = md_verify_memory_check_rest(memory, r->stream, &lost);
+	if (back != MD_OK && status == MD_OK)
+		status = md_error_set(err, back, "outside of what the live graph writes: %s", lost.message);
+	if (!memory->sampled_count || (back != MD_OK && back != MD_ERR_MISMATCH))
+		return status;
+	lost = (struct md_error){0};
+	back = replay(live, r->stream, &lost);
+	if (back == MD_OK)
+		back = md_verify_memory_compare(memory, r->stream, &unused, &lost);
+	if (back == MD_ERR_MISMATCH)
+		return md_error_set(err, back,
+				    "two live replays differ; state that is sampled may not be written idempotently: "
+				    "%s",
+				    lost.message);
+	if (back != MD_OK && status == MD_OK)
+		return md_error_set(err, back, "%s", lost.message);
 	return status;
 }
 
@@ -107,16 +140,15 @@ static enum md_status compare(struct md_restore *r, struct md_restore_graph *gra
 			      struct md_verify_memory *memory, uint64_t *bytes, struct md_error *err)
 {
 	MD_FORWARD(md_verify_constants_check(memory, r->stream, err));
-	MD_FORWARD(md_verify_memory_save(memory, r->stream, MD_SNAPSHOT_BEFORE, err));
+	MD_FORWARD(md_verify_memory_save(memory, r->stream, err));
 	enum md_status status = replay(live, r->stream, err);
 	if (status == MD_OK)
-		status = md_verify_memory_save(memory, r->stream, MD_SNAPSHOT_LIVE, err);
-	enum md_status back = md_verify_memory_put_back(memory, r->stream, status == MD_OK ? err : NULL);
-	if (status != MD_OK || back != MD_OK)
-		return status != MD_OK ? md_error_prefix(err, "live replay") : back;
-	MD_FORWARD(compare_twin(r, graph, 0x00, 0, memory, bytes, err));
-	MD_FORWARD(compare_twin(r, graph, 0xff, noise_seed++, memory, bytes, err));
-	return md_verify_constants_check(memory, r->stream, err);
+		status = md_verify_memory_take_live(memory, r->stream, err);
+	if (status != MD_OK)
+		md_error_prefix(err, "live replay");
+	else
+		status = compare_twins(r, graph, memory, bytes, err);
+	return put_back(r, live, memory, status, err);
 }
 
 /* Prepares everything; what fails up to here says nothing about right or wrong: skipped. */
@@ -143,6 +175,8 @@ static void verify(struct md_restore *r, const struct labelled *which)
 	if (!err.status && resolve_all(r, graph, &err) == MD_OK && md_cuda_call(&err, cuCtxSynchronize) == MD_OK &&
 	    md_verify_memory_init(&memory, r, &err) == MD_OK)
 		verdict = compare(r, graph, which->exec, &memory, &bytes, &err) == MD_OK ? "pass" : "fail";
+	if (!err.status)
+		md_verify_memory_name_sampled(&memory, err.message, sizeof(err.message));
 	if (graph)
 		md_restore_patch_noise(graph, 0);
 	md_verify_memory_finish(&memory);

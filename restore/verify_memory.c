@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies of the engine's buffers for verify mode: saved, put back and compared byte for byte, on the device if it has
- * room. */
+/* The engine's buffers in verify mode: saved to the host, and compared and put back where a live replay writes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,21 +7,23 @@
 #include "base/cleanup.h"
 #include "restore/restore.h"
 
-#define CHUNK (4u << 20)
-#define DEVICE_MARGIN (64u << 20) /* left for the engine */
-#define CONSTANT_HEAD (1u << 20)
-#define CONSTANT_PIECE 4096u
-#define CONSTANT_PIECES 64u
+#define DEFAULT_LIMIT (4ull << 30)
 
-static uint64_t host_available(void)
+/* ---- which buffers ---- */
+
+/* Bytes for copies of buffers: MEDUSA_PROBE_LIMIT, or what the host has to spare. */
+static uint64_t room(void)
 {
 	MD_AUTO_FILE FILE *info = fopen("/proc/meminfo", "re");
-	char line[256];
+	const char *wanted = getenv("MEDUSA_PROBE_LIMIT");
+	char line[256], *end = NULL;
 	unsigned long long kilobytes = 0;
+	uint64_t limit = wanted && *wanted ? strtoull(wanted, &end, 0) : 0;
+	limit = end && !*end ? limit : DEFAULT_LIMIT;
 	while (info && fgets(line, sizeof(line), info))
 		if (sscanf(line, "MemAvailable: %llu kB", &kilobytes) == 1)
-			return kilobytes * 1024u;
-	return UINT64_MAX;
+			return kilobytes * 1024u / 2 < limit ? kilobytes * 1024u / 2 : limit;
+	return limit;
 }
 
 static enum md_status list_buffers(struct md_verify_memory *m, struct md_restore *r, struct md_error *err)
@@ -36,88 +37,181 @@ static enum md_status list_buffers(struct md_verify_memory *m, struct md_restore
 		if (r->binding_of[i] == MD_NONE)
 			continue;
 		const struct md_bound *bound = &r->bound[r->binding_of[i]];
-		struct md_verify_buffer buffer = {r->artifact.bindings[i].name, bound->address, bound->size, m->bytes};
-		if (bound->role == MD_BIND_CONSTANT) {
+		struct md_verify_buffer buffer = {.name = r->artifact.bindings[i].name,
+						  .address = bound->address,
+						  .size = bound->size,
+						  .state = bound->role == MD_BIND_STATE};
+		if (bound->role == MD_BIND_CONSTANT)
 			m->constants[m->constant_count++] = buffer;
-			continue;
-		}
-		m->buffers[m->count++] = buffer;
-		m->bytes += (bound->size + 255u) & ~(uint64_t)255u;
+		else
+			m->buffers[m->count++] = buffer;
 	}
 	pthread_mutex_unlock(&r->lock);
 	return MD_OK;
 }
 
-static enum md_status reserve(struct md_verify_memory *m, struct md_error *err)
+/* Inputs and outputs are always saved; state is if it fits. Two copies of each at most, when all of it is written. */
+static enum md_status choose_sampled(struct md_verify_memory *m, struct md_error *err)
 {
-	size_t available = 0, total = 0;
-	uint64_t need = 2 * m->bytes;
-	m->staging = malloc(2 * CHUNK);
-	if (!m->staging)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory to compare in");
-	if (!need)
-		return MD_OK;
-	if (md_cuda.cuMemGetInfo_v2(&available, &total) == CUDA_SUCCESS && available > need + DEVICE_MARGIN &&
-	    md_cuda.cuMemAlloc_v2(&m->device, need) == CUDA_SUCCESS)
-		return MD_OK;
-	m->device = 0;
-	if (need < host_available())
-		m->host = malloc(need);
-	if (!m->host)
+	MD_AUTO_FREE uint64_t *sizes = calloc(m->count + 1u, sizeof(*sizes));
+	MD_AUTO_FREE bool *sampled = calloc(m->count + 1u, sizeof(*sampled));
+	uint64_t left = room() / 2, fixed = 0;
+	if (!sizes || !sampled)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory to list %u buffers", m->count);
+	for (uint32_t i = 0; i < m->count; i++) {
+		sizes[i] = m->buffers[i].state ? m->buffers[i].size : 0;
+		fixed += m->buffers[i].state ? 0 : m->buffers[i].size;
+	}
+	if (fixed > left)
 		return md_error_set(err, MD_ERR_NO_MEMORY,
-				    "neither device nor host has %llu bytes for two copies of the buffers",
-				    (unsigned long long)need);
+				    "no room for two copies of %llu bytes of inputs and outputs (MEDUSA_PROBE_LIMIT)",
+				    (unsigned long long)fixed);
+	m->sampled_count = md_sample_choose(sizes, m->count, left - fixed, sampled);
+	for (uint32_t i = 0; i < m->count; i++)
+		m->buffers[i].sampled = sampled[i];
 	return MD_OK;
 }
 
 enum md_status md_verify_memory_init(struct md_verify_memory *m, struct md_restore *r, struct md_error *err)
 {
+	void *locked = NULL;
 	*m = (struct md_verify_memory){0};
+	m->staging_locked = md_cuda.cuMemHostAlloc(&locked, MD_VERIFY_CHUNK, 0) == CUDA_SUCCESS;
+	m->staging = m->staging_locked ? locked : malloc(MD_VERIFY_CHUNK);
+	m->zeros = calloc(1, MD_VERIFY_CHUNK);
+	if (!m->staging || !m->zeros)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory to compare in");
 	MD_FORWARD(list_buffers(m, r, err));
-	return reserve(m, err);
+	return choose_sampled(m, err);
+}
+
+static size_t chunk_count(const struct md_verify_buffer *b)
+{
+	return (size_t)((b->size + MD_VERIFY_CHUNK - 1) / MD_VERIFY_CHUNK);
+}
+
+static size_t chunk_size(const struct md_verify_buffer *b, size_t chunk)
+{
+	uint64_t left = b->size - (uint64_t)chunk * MD_VERIFY_CHUNK;
+	return left < MD_VERIFY_CHUNK ? (size_t)left : MD_VERIFY_CHUNK;
 }
 
 void md_verify_memory_finish(struct md_verify_memory *m)
 {
-	if (m->device)
-		md_cuda.cuMemFree_v2(m->device);
+	for (uint32_t i = 0; i < m->count; i++) {
+		for (size_t c = 0; m->buffers[i].chunks && c < chunk_count(&m->buffers[i]); c++)
+			free(m->buffers[i].chunks[c]);
+		free(m->buffers[i].chunks);
+		free(m->buffers[i].windows);
+	}
+	for (size_t i = 0; i < m->span_count; i++)
+		free(m->spans[i].live);
+	free(m->spans);
 	free(m->buffers);
 	free(m->constants);
 	free(m->constant_hashes);
-	free(m->host);
-	free(m->staging);
+	free(m->zeros);
+	if (m->staging_locked)
+		md_cuda.cuMemFreeHost(m->staging);
+	else
+		free(m->staging);
 	*m = (struct md_verify_memory){0};
 }
 
-enum md_status md_verify_memory_save(struct md_verify_memory *m, CUstream stream, enum md_snapshot which,
-				     struct md_error *err)
+void md_verify_memory_name_sampled(const struct md_verify_memory *m, char *text, size_t size)
 {
+	const char *name = NULL;
+	uint64_t bytes = 0;
+	*text = '\0';
 	for (uint32_t i = 0; i < m->count; i++) {
-		const struct md_verify_buffer *b = &m->buffers[i];
-		uint64_t at = (uint64_t)which * m->bytes + b->at;
-		if (m->device)
-			MD_FORWARD(md_cuda_call(err, cuMemcpyAsync, m->device + at, b->address, b->size, stream));
-		else
-			MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, m->host + at, b->address, b->size, stream));
+		if (!m->buffers[i].sampled)
+			continue;
+		name = name ? name : m->buffers[i].name;
+		bytes += m->buffers[i].size;
 	}
+	if (m->sampled_count == 1)
+		snprintf(text, size, "%.128s: %llu bytes, sampled", name, (unsigned long long)bytes);
+	else if (name)
+		snprintf(text, size, "%.128s and %u more: %llu bytes, sampled", name, m->sampled_count - 1,
+			 (unsigned long long)bytes);
+}
+
+/* ---- before the live replay ---- */
+
+/* Into staging, synchronously. */
+static enum md_status fetch(struct md_verify_memory *m, CUdeviceptr from, size_t size, CUstream stream,
+			    struct md_error *err)
+{
+	MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, m->staging, from, size, stream));
 	return md_cuda_call(err, cuStreamSynchronize, stream);
 }
 
-enum md_status md_verify_memory_put_back(struct md_verify_memory *m, CUstream stream, struct md_error *err)
+static enum md_status save_chunks(struct md_verify_memory *m, struct md_verify_buffer *b, CUstream stream,
+				  struct md_error *err)
 {
-	for (uint32_t i = 0; i < m->count; i++) {
-		const struct md_verify_buffer *b = &m->buffers[i];
-		if (m->device)
-			MD_FORWARD(md_cuda_call(err, cuMemcpyAsync, b->address, m->device + b->at, b->size, stream));
-		else
-			MD_FORWARD(
-			    md_cuda_call(err, cuMemcpyHtoDAsync_v2, b->address, m->host + b->at, b->size, stream));
+	b->chunks = calloc(chunk_count(b), sizeof(*b->chunks));
+	if (!b->chunks)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory to save buffer \"%s\"", b->name);
+	for (size_t c = 0; c < chunk_count(b); c++) {
+		size_t size = chunk_size(b, c);
+		MD_FORWARD(fetch(m, b->address + (uint64_t)c * MD_VERIFY_CHUNK, size, stream, err));
+		if (!memcmp(m->staging, m->zeros, size))
+			continue;
+		b->chunks[c] = malloc(size);
+		if (!b->chunks[c])
+			return md_error_set(err, MD_ERR_NO_MEMORY, "no memory to save buffer \"%s\"", b->name);
+		memcpy(b->chunks[c], m->staging, size);
 	}
+	return MD_OK;
+}
+
+static enum md_status save_windows(struct md_verify_buffer *b, uint32_t among, CUstream stream, struct md_error *err)
+{
+	b->sample = md_sample_plan(b->size, among);
+	b->windows = malloc((size_t)b->sample.windows * b->sample.bytes);
+	if (!b->windows)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory to sample buffer \"%s\"", b->name);
+	for (uint32_t i = 0; i < b->sample.windows; i++)
+		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, b->windows + (size_t)i * b->sample.bytes,
+					b->address + md_sample_offset(&b->sample, i), b->sample.bytes, stream));
 	return md_cuda_call(err, cuStreamSynchronize, stream);
 }
 
-static enum md_status differ(const struct md_verify_buffer *b, uint64_t base, const uint8_t *live, const uint8_t *now,
-			     size_t size, struct md_error *err)
+enum md_status md_verify_memory_save(struct md_verify_memory *m, CUstream stream, struct md_error *err)
+{
+	for (uint32_t i = 0; i < m->count; i++) {
+		struct md_verify_buffer *b = &m->buffers[i];
+		if (b->sampled)
+			MD_FORWARD(save_windows(b, m->sampled_count, stream, err));
+		else
+			MD_FORWARD(save_chunks(m, b, stream, err));
+	}
+	return MD_OK;
+}
+
+/* ---- after the live replay ---- */
+
+static enum md_status add_span(struct md_verify_memory *m, uint32_t buffer, uint64_t offset, size_t size,
+			       const uint8_t *before, const uint8_t *live, struct md_error *err)
+{
+	if (m->span_count == m->span_room) {
+		size_t more = m->span_room ? m->span_room * 2 : 64;
+		struct md_verify_span *grown = realloc(m->spans, more * sizeof(*grown));
+		if (!grown)
+			return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for what the live graph wrote");
+		m->spans = grown;
+		m->span_room = more;
+	}
+	uint8_t *copy = malloc(size);
+	if (!copy)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for what the live graph wrote");
+	memcpy(copy, live, size);
+	m->spans[m->span_count++] = (struct md_verify_span){buffer, (uint32_t)size, offset, before, copy};
+	return MD_OK;
+}
+
+static enum md_status mismatch(const struct md_verify_buffer *b, uint64_t base, const uint8_t *live, const uint8_t *now,
+			       size_t size, struct md_error *err)
 {
 	size_t at = 0;
 	char text[2][17] = {"", ""};
@@ -132,68 +226,112 @@ static enum md_status differ(const struct md_verify_buffer *b, uint64_t base, co
 			    (unsigned long long)(base + at), text[0], text[1]);
 }
 
-static enum md_status compare_buffer(struct md_verify_memory *m, const struct md_verify_buffer *b, CUstream stream,
-				     struct md_error *err)
+/* Puts a chunk back where it is not as it was; that is a span (live), or a difference: the live graph left it alone. */
+static enum md_status check_chunk(struct md_verify_memory *m, uint32_t buffer, size_t chunk, bool live, CUstream stream,
+				  struct md_error *differs, struct md_error *err)
 {
-	for (uint64_t at = 0; at < b->size; at += CHUNK) {
-		size_t size = b->size - at < CHUNK ? (size_t)(b->size - at) : CHUNK;
-		uint64_t live_at = (uint64_t)MD_SNAPSHOT_LIVE * m->bytes + b->at + at;
-		const uint8_t *live = m->device ? m->staging + CHUNK : m->host + live_at;
-		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, m->staging, b->address + at, size, stream));
-		if (m->device)
-			MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, m->staging + CHUNK, m->device + live_at,
-						size, stream));
-		MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, stream));
-		if (memcmp(live, m->staging, size))
-			return differ(b, at, live, m->staging, size, err);
+	const struct md_verify_buffer *b = &m->buffers[buffer];
+	const uint8_t *before = b->chunks[chunk] ? b->chunks[chunk] : m->zeros;
+	uint64_t offset = (uint64_t)chunk * MD_VERIFY_CHUNK;
+	size_t size = chunk_size(b, chunk), at = 0, end = 0;
+	MD_FORWARD(fetch(m, b->address + offset, size, stream, err));
+	for (; md_change_next(before, m->staging, size, &at, &end); at = end) {
+		MD_FORWARD(
+		    md_cuda_call(err, cuMemcpyHtoDAsync_v2, b->address + offset + at, before + at, end - at, stream));
+		if (live)
+			MD_FORWARD(add_span(m, buffer, offset + at, end - at, before + at, m->staging + at, err));
+		else if (!differs->status)
+			mismatch(b, offset + at, before + at, m->staging + at, end - at, differs);
 	}
 	return MD_OK;
+}
+
+static enum md_status check_buffers(struct md_verify_memory *m, bool live, CUstream stream, struct md_error *differs,
+				    struct md_error *err)
+{
+	for (uint32_t i = 0; i < m->count; i++)
+		for (size_t c = 0; m->buffers[i].chunks && c < chunk_count(&m->buffers[i]); c++)
+			MD_FORWARD(check_chunk(m, i, c, live, stream, differs, err));
+	return md_cuda_call(err, cuStreamSynchronize, stream);
+}
+
+/* Windows that the live graph changed, the first, the last, and some between. */
+static enum md_status watch_windows(struct md_verify_memory *m, uint32_t buffer, CUstream stream, struct md_error *err)
+{
+	const struct md_verify_buffer *b = &m->buffers[buffer];
+	const struct md_sample *sample = &b->sample;
+	for (uint32_t i = 0; i < sample->windows; i++) {
+		uint64_t offset = md_sample_offset(sample, i);
+		MD_FORWARD(fetch(m, b->address + offset, sample->bytes, stream, err));
+		if (md_sample_stays(sample, i, m->sampled_count) ||
+		    memcmp(m->staging, b->windows + (size_t)i * sample->bytes, sample->bytes))
+			MD_FORWARD(add_span(m, buffer, offset, sample->bytes, NULL, m->staging, err));
+	}
+	return MD_OK;
+}
+
+enum md_status md_verify_memory_take_live(struct md_verify_memory *m, CUstream stream, struct md_error *err)
+{
+	MD_FORWARD(check_buffers(m, true, stream, NULL, err));
+	for (uint32_t i = 0; i < m->count; i++)
+		if (m->buffers[i].sampled)
+			MD_FORWARD(watch_windows(m, i, stream, err));
+	return MD_OK;
+}
+
+/* ---- after the others ---- */
+
+static enum md_status compare_some(struct md_verify_memory *m, size_t from, size_t to, CUstream stream,
+				   struct md_error *differs, struct md_error *err)
+{
+	size_t at = 0;
+	MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, stream));
+	for (size_t i = from; i < to; at += m->spans[i++].size) {
+		const struct md_verify_span *span = &m->spans[i];
+		const struct md_verify_buffer *b = &m->buffers[span->buffer];
+		if (!differs->status && memcmp(m->staging + at, span->live, span->size))
+			mismatch(b, span->offset, span->live, m->staging + at, span->size, differs);
+		if (span->before)
+			MD_FORWARD(md_cuda_call(err, cuMemcpyHtoDAsync_v2, b->address + span->offset, span->before,
+						span->size, stream));
+	}
+	return md_cuda_call(err, cuStreamSynchronize, stream);
+}
+
+/* As many at a time as staging holds. */
+static enum md_status compare_spans(struct md_verify_memory *m, CUstream stream, struct md_error *differs,
+				    struct md_error *err)
+{
+	size_t first = 0, at = 0;
+	for (size_t i = 0; i < m->span_count; i++) {
+		const struct md_verify_span *span = &m->spans[i];
+		if (at + span->size > MD_VERIFY_CHUNK) {
+			MD_FORWARD(compare_some(m, first, i, stream, differs, err));
+			first = i;
+			at = 0;
+		}
+		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, m->staging + at,
+					m->buffers[span->buffer].address + span->offset, span->size, stream));
+		at += span->size;
+	}
+	return compare_some(m, first, m->span_count, stream, differs, err);
 }
 
 enum md_status md_verify_memory_compare(struct md_verify_memory *m, CUstream stream, uint64_t *compared,
 					struct md_error *err)
 {
-	for (uint32_t i = 0; i < m->count; i++) {
-		MD_FORWARD(compare_buffer(m, &m->buffers[i], stream, err));
-		*compared += m->buffers[i].size;
-	}
-	return MD_OK;
+	struct md_error differs = {0};
+	MD_FORWARD(compare_spans(m, stream, &differs, err));
+	for (uint32_t i = 0; i < m->count; i++)
+		*compared += m->buffers[i].sampled ? 0 : m->buffers[i].size;
+	for (size_t i = 0; i < m->span_count; i++)
+		*compared += m->spans[i].before ? 0 : m->spans[i].size;
+	return differs.status ? md_error_set(err, differs.status, "%s", differs.message) : MD_OK;
 }
 
-/* The first MiB, and pieces at even distances over the rest. */
-static enum md_status sample_constant(struct md_verify_memory *m, const struct md_verify_buffer *b, CUstream stream,
-				      struct md_hash *out, struct md_error *err)
+enum md_status md_verify_memory_check_rest(struct md_verify_memory *m, CUstream stream, struct md_error *err)
 {
-	size_t used = b->size < CONSTANT_HEAD ? (size_t)b->size : CONSTANT_HEAD;
-	uint64_t rest = b->size - used;
-	MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, m->staging, b->address, used, stream));
-	for (uint32_t i = 0; i < CONSTANT_PIECES && rest >= CONSTANT_PIECE; i++) {
-		uint64_t at = CONSTANT_HEAD + (rest - CONSTANT_PIECE) / (CONSTANT_PIECES - 1) * i;
-		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, m->staging + used, b->address + at, CONSTANT_PIECE,
-					stream));
-		used += CONSTANT_PIECE;
-	}
-	MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, stream));
-	*out = md_hash_bytes(m->staging, used);
-	return MD_OK;
-}
-
-enum md_status md_verify_constants_check(struct md_verify_memory *m, CUstream stream, struct md_error *err)
-{
-	bool first = !m->constant_hashes;
-	if (first)
-		m->constant_hashes = calloc(m->constant_count + 1u, sizeof(*m->constant_hashes));
-	if (!m->constant_hashes)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for the samples of %u buffers",
-				    m->constant_count);
-	for (uint32_t i = 0; i < m->constant_count; i++) {
-		struct md_hash now;
-		MD_FORWARD(sample_constant(m, &m->constants[i], stream, &now, err));
-		if (first)
-			m->constant_hashes[i] = now;
-		else if (!md_hash_equal(&now, &m->constant_hashes[i]))
-			return md_error_set(err, MD_ERR_MISMATCH, "constant buffer \"%s\" was written",
-					    m->constants[i].name);
-	}
-	return MD_OK;
+	struct md_error differs = {0};
+	MD_FORWARD(check_buffers(m, false, stream, &differs, err));
+	return differs.status ? md_error_set(err, differs.status, "%s", differs.message) : MD_OK;
 }

@@ -420,6 +420,81 @@ Test(capture, probe_beyond_its_limit_fails_with_the_reason)
 	clean_up(&run);
 }
 
+/* ---- state that is too large to be saved ---- */
+
+#define SMALL_LIMIT "MEDUSA_PROBE_LIMIT=3000000" /* private memory (2 MiB beside weights) fits, 1 MiB of state then does not */
+
+Test(capture, large_state_is_sampled_and_contents_are_found)
+{
+	static struct run plain, run;
+	const struct md_trace_graph *graph;
+	struct md_trace trace;
+
+	run_subject(&plain, (const char *[]){"large", NULL}, NULL, false, false);
+	run_subject(&run, (const char *[]){"large", NULL}, (const char *[]){SMALL_LIMIT, NULL}, true, false);
+	assert_succeeded(&run);
+	assert_same_results(&plain, &run);
+	read_trace(run.trace, &trace);
+	graph = find_graph(&trace, "decode");
+	cr_assert_not_null(graph->probe_why, "it says what was sampled");
+	cr_assert_str_eq(graph->probe_why, "kv: 1048576 bytes, sampled");
+	check_contents(&run, &trace);
+	md_trace_finish(&trace);
+	clean_up(&plain);
+	clean_up(&run);
+}
+
+Test(capture, state_within_the_limit_is_compared_whole)
+{
+	static struct run plain, run;
+	struct md_trace trace;
+
+	run_subject(&plain, (const char *[]){"growing", NULL}, NULL, false, false);
+	run_subject(&run, (const char *[]){"growing", NULL}, NULL, true, false);
+	assert_succeeded(&run);
+	assert_same_results(&plain, &run);
+	read_trace(run.trace, &trace);
+	cr_assert_null(find_graph(&trace, "decode")->probe_why);
+	check_contents(&run, &trace);
+	md_trace_finish(&trace);
+	clean_up(&plain);
+	clean_up(&run);
+}
+
+Test(capture, should_fail_large_state_that_is_not_written_idempotently)
+{
+	static struct run run;
+	const struct md_trace_graph *graph;
+	struct md_trace trace;
+
+	run_subject(&run, (const char *[]){"growing", NULL}, (const char *[]){SMALL_LIMIT, NULL}, true, false);
+	assert_succeeded(&run);
+	read_trace(run.trace, &trace);
+	graph = find_graph(&trace, "decode");
+	cr_assert_eq(graph->probe, MD_PROBE_FAILED, "probe %d", (int)graph->probe);
+	cr_assert_not_null(strstr(graph->probe_why, "may not be written idempotently"), "%s", graph->probe_why);
+	md_trace_finish(&trace);
+	clean_up(&run);
+}
+
+/* The first replay writes what is there already, so nothing shows where; a poisoned index writes elsewhere. */
+Test(capture, index_that_only_moves_a_write_is_found)
+{
+	static struct run plain, run;
+	struct md_trace trace;
+
+	run_subject(&plain, (const char *[]){"scatter", NULL}, NULL, false, false);
+	run_subject(&run, (const char *[]){"scatter", NULL}, NULL, true, false);
+	assert_succeeded(&run);
+	assert_same_results(&plain, &run);
+	read_trace(run.trace, &trace);
+	check_contents(&run, &trace);
+	cr_assert(is_saved(&trace, address_of(&run, "slot"), 4, &(uint32_t){7}), "the index");
+	md_trace_finish(&trace);
+	clean_up(&plain);
+	clean_up(&run);
+}
+
 Test(capture, probe_can_be_turned_off)
 {
 	static struct run run;

@@ -14,7 +14,17 @@ static void set_up(void)
 
 TestSuite(restore_verify, .init = set_up, .fini = remove_places, .timeout = 60);
 
-static const char *verify(void (*change)(struct md_artifact *))
+/* What the subject prints from `from` on; all of it for NULL, nothing for "". */
+static const char *results_from(const char *text, const char *from)
+{
+	const char *at = !from ? text : *from ? strstr(text, from) : "";
+	cr_assert(at, "no \"%s\" in: %s", from, text);
+	return at;
+}
+
+/* The subject's settings besides those that verify mode needs, and its results that must be as they are live. */
+static const char *verify_with(void (*change)(struct md_artifact *), const char *first, const char *second,
+			       const char *same_from)
 {
 	char report[600];
 	struct md_artifact artifact;
@@ -22,13 +32,20 @@ static const char *verify(void (*change)(struct md_artifact *))
 	if (change)
 		change(&artifact);
 	snprintf(report, sizeof(report), "MEDUSA_VERIFY_REPORT=%s", made("report"));
-	struct run run = run_subject(write_artifact(&artifact), (const char *[]){"MEDUSA_VERIFY=1", report, NULL});
+	struct run run =
+	    run_subject(write_artifact(&artifact), (const char *[]){"MEDUSA_VERIFY=1", report, first, second, NULL});
 	cr_assert(run.status == 0, "exit status %x: %s%s", run.status, run.err, run.log);
-	cr_assert_str_eq(run.out, live_out, "verifying changed the engine's results: %s%s", run.err, run.log);
+	cr_assert_str_eq(results_from(run.out, same_from), results_from(live_out, same_from),
+			 "verifying changed the engine's results: %s%s", run.err, run.log);
 	const char *text = read_text(made("report"));
 	size_t length = strlen(text);
 	cr_assert(length >= 4 && !strcmp(text + length - 4, "end\n"), "the report is whole: %s", text);
 	return text;
+}
+
+static const char *verify(void (*change)(struct md_artifact *))
+{
+	return verify_with(change, NULL, NULL, NULL);
 }
 
 Test(restore_verify, right_artifact_passes)
@@ -94,4 +111,44 @@ Test(restore_verify, refused_artifact_is_skipped_with_its_reason)
 	const char *report = verify(other_device);
 	cr_assert(count(report, "\tskipped\t0\t") == GRAPHS * 4, "skipped: %s", report);
 	cr_assert(strstr(report, "Another Device"), "and why: %s", report);
+}
+
+/* ---- state that there is no room to save ---- */
+
+/* Input and state fit twice; the output, bound as state, does not. */
+#define OUTPUT_TOO_LARGE "MEDUSA_PROBE_LIMIT=4096", "SUBJECT_OUTPUT_IS_STATE=1"
+/* Input and output fit twice; the state, which graphs add to, does not. */
+#define STATE_TOO_LARGE "MEDUSA_PROBE_LIMIT=6400", NULL
+
+/* The first result of a graph that writes all rows: before it, some are what verifying larger graphs left. */
+#define ALL_ROWS "\n3 state "
+
+Test(restore_verify, large_state_is_sampled)
+{
+	const char *report = verify_with(NULL, OUTPUT_TOO_LARGE, ALL_ROWS);
+	char line[64];
+	cr_assert(count(report, "\tpass\t") == GRAPHS * 4, "every comparison passes: %s", report);
+	cr_assert(count(report, "\toutput: 2304 bytes, sampled\n") == GRAPHS * 4, "and says what it saw: %s", report);
+	snprintf(line, sizeof(line), LABEL "\t2\tpass\t%u\t", 2 * (2 * BYTES + OUTPUT_BYTES));
+	cr_assert(!strstr(report, line), "the sample is not counted as the whole: %s", report);
+}
+
+Test(restore_verify, should_fail_wrong_pointer_beside_large_state)
+{
+	const char *report = verify_with(swap_pointers, OUTPUT_TOO_LARGE, ALL_ROWS);
+	cr_assert(count(report, "\tfail\t") == GRAPHS * 4, "found: %s", report);
+}
+
+Test(restore_verify, should_fail_large_state_that_is_not_written_idempotently)
+{
+	const char *report = verify_with(NULL, STATE_TOO_LARGE, "");
+	cr_assert(count(report, "\tpass\t") == 0, "nothing is shown: %s", report);
+	cr_assert(strstr(report, "may not be written idempotently: buffer \"state\""), "and why: %s", report);
+}
+
+Test(restore_verify, no_room_for_outputs_is_skipped)
+{
+	const char *report = verify_with(NULL, "MEDUSA_PROBE_LIMIT=64", NULL, NULL);
+	cr_assert(count(report, "\tskipped\t") == GRAPHS * 4, "skipped: %s", report);
+	cr_assert(strstr(report, "MEDUSA_PROBE_LIMIT"), "and why: %s", report);
 }

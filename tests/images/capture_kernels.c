@@ -45,3 +45,15 @@ HOSTCUDA_KERNEL(capture_finish, struct capture_finish_params, HOSTCUDA_PARAM(str
 	for (int32_t i = 0; i < p->n; i++)
 		p->out[i] = p->in[i] + p->table[p->index] + p->lists[0][i];
 }
+
+/* Writes at a place that memory says. */
+struct capture_scatter_params {
+	float *out;
+	const uint32_t *slot;
+};
+
+HOSTCUDA_KERNEL(capture_scatter, struct capture_scatter_params, HOSTCUDA_PARAM(struct capture_scatter_params, out),
+		HOSTCUDA_PARAM(struct capture_scatter_params, slot))
+{
+	p->out[*p->slot % 32 * 4096] = 1;
+}

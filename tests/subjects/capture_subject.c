@@ -147,6 +147,7 @@ static void bind_all(void)
 static void set_up_kv(bool growing, bool scatter)
 {
 	it.kv = allocate("kv", KV_BYTES);
+	CALL(cuCtxSynchronize); /* its memset, for which the other streams don't wait */
 	it.growing = growing;
 	bind("kv", it.kv, KV_BYTES, MEDUSA_BIND_STATE);
 	if (!scatter)

@@ -174,7 +174,8 @@ static void set_up(void)
 	medusa_bind("input", input, BYTES, MEDUSA_BIND_INPUT);
 	medusa_bind("state", state, getenv("SUBJECT_SMALL_STATE") ? BYTES - 4 : BYTES, MEDUSA_BIND_STATE);
 	if (!getenv("SUBJECT_NO_OUTPUT"))
-		medusa_bind("output", output, OUTPUT_BYTES, MEDUSA_BIND_OUTPUT);
+		medusa_bind("output", output, OUTPUT_BYTES,
+			    getenv("SUBJECT_OUTPUT_IS_STATE") ? MEDUSA_BIND_STATE : MEDUSA_BIND_OUTPUT);
 }
 
 static void print_stats(size_t free_before)
