@@ -38,7 +38,7 @@ for file in $(git ls-files '*.c' '*.h'); do
 		failed=1
 	}
 done
-duplicates=$(git ls-files '*.c' '*.h' ':!models' ':!tests/images' ':!hostcuda' | xargs -n 1 basename | sort | uniq -d)
+duplicates=$(git ls-files '*.c' '*.h' ':!models' ':!tests/images' | xargs -n 1 basename | sort | uniq -d)
 if [ -n "$duplicates" ]; then
 	echo "file names that are not unique: $duplicates"
 	failed=1
