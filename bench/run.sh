@@ -14,11 +14,21 @@ engine=("$build/models/llama/llama-engine" --recipe "${RECIPE:-models/recipes/be
 	--kv-blocks "${KV_BLOCKS:-300}" ${ENGINE_ARGS:-})
 rounds=${ROUNDS:-5}
 
+capture=(env MEDUSA_TRACE="$work/plain.mtrace" LD_PRELOAD="$build/lib/libmedusa-capture.so")
+
+wall() { # FILE COMMAND...: how long the whole process took
+	local file=$1 start=$EPOCHREALTIME
+	shift
+	"$@" >/dev/null
+	python3 -c "print('{\"seconds\": %.6f}' % ($EPOCHREALTIME - $start))" >"$file"
+}
+
 for i in $(seq "$rounds"); do
 	echo "round $i of $rounds: live, and under capture" >&2
-	"${engine[@]}" ${TIMED_ARGS:-} --report "$work/live.$i.json" >/dev/null
-	MEDUSA_PROBE=0 MEDUSA_TRACE=$work/plain.$i.mtrace LD_PRELOAD=$build/lib/libmedusa-capture.so \
-		"${engine[@]}" --report "$work/captured.$i.json" >/dev/null
+	wall "$work/live_wall.$i.json" "${engine[@]}" --report "$work/live.$i.json"
+	wall "$work/captured_wall.$i.json" env MEDUSA_PROBE=0 "${capture[@]}" "${engine[@]}" --report "$work/captured.$i.json"
+	wall "$work/probed_wall.$i.json" "${capture[@]}" "${engine[@]}" --report "$work/probed.$i.json"
+	[ -z "${TIMED_ARGS:-}" ] || "${engine[@]}" $TIMED_ARGS --report "$work/replay.$i.json" >/dev/null
 done
 echo "capture, analysis, proof" >&2
 medusa-capture -o "$work/bench.medusa" --keep-traces -- "${engine[@]}" >/dev/null
