@@ -2,7 +2,7 @@
 /* Hooks of launches, stream capture and graphs: which call made which node, and which graph became which executable. */
 #include "capture/capture_hooks.h"
 
-/* clang-format off: it takes a body that a macro makes for the next declaration's return type */
+/* clang-format off */ /* it takes a body that a macro makes for the next declaration's return type */
 
 /* ---- stream capture ---- */
 

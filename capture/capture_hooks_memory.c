@@ -2,7 +2,7 @@
 /* Hooks of memory, contexts, modules and libraries: what is allocated, and what images are loaded. */
 #include "capture/capture_hooks.h"
 
-/* clang-format off: it takes a body that a macro makes for the next declaration's return type */
+/* clang-format off */ /* it takes a body that a macro makes for the next declaration's return type */
 
 /* ---- contexts ---- */
 

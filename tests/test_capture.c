@@ -422,7 +422,8 @@ Test(capture, probe_beyond_its_limit_fails_with_the_reason)
 
 /* ---- state that is too large to be saved ---- */
 
-#define SMALL_LIMIT "MEDUSA_PROBE_LIMIT=3000000" /* private memory (2 MiB beside weights) fits, 1 MiB of state then does not */
+#define SMALL_LIMIT                                                                                                    \
+	"MEDUSA_PROBE_LIMIT=3000000" /* private memory (2 MiB beside weights) fits, 1 MiB of state then does not */
 
 Test(capture, large_state_is_sampled_and_contents_are_found)
 {

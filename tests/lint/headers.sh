@@ -3,7 +3,7 @@
 # Each header compiles alone; the installed ones as C11 and as C++ too, without any of our include paths.
 set -u
 cd "$(dirname "$0")/../.."
-cuda=$(dirname "$(find -L "${CUDA_HOME:-/usr/local/cuda}/include" .cache/cuda -name cuda.h 2>/dev/null | head -1)")
+cuda=$(dirname "$(find -L "${CUDA_HOME:-/usr/local/cuda}/include" build/cuda -name cuda.h 2>/dev/null | head -1)")
 failed=0
 
 try() { # header, compiler and flags
