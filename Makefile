@@ -71,7 +71,8 @@ GEMM_IMAGES := $(LLAMA)/gemm_kernels.host.so $(if $(NVCC),$(LLAMA)/gemm_kernels.
 LLAMA_BINS := $(LLAMA)/llama-engine $(LLAMA)/libllama-gemm.so
 TEST_BINS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(TESTS))
 SUBJECT_BINS := $(patsubst tests/subjects/%.c,$(BUILD)/tests/subjects/%,$(TEST_SUBJECTS))
-TEST_IMAGE_BINS := $(patsubst tests/images/%.c,$(BUILD)/tests/images/%.host.so,$(TEST_IMAGES))
+TEST_IMAGE_BINS := $(patsubst tests/images/%.c,$(BUILD)/tests/images/%.host.so,$(TEST_IMAGES)) \
+	$(if $(NVCC),$(patsubst tests/images/%.cu,$(BUILD)/tests/images/%.fatbin,$(wildcard tests/images/*.cu)))
 BENCH_BINS := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCHES))
 
 .PHONY: all libs hostcuda tools engine tests deps demo check check-gpu lint bench install clean
@@ -159,6 +160,11 @@ $(BUILD)/tests/images/%.host.so: tests/images/%.c hostcuda/kernel.h
 	$(call say,IMAGE)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(HOST_IMAGE_FLAGS) -o $@ $< -lm
+
+$(BUILD)/tests/images/%.fatbin: tests/images/%.cu
+	$(call say,NVCC)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(NVCC) -O3 --fatbin -gencode arch=compute_$(GPU_ARCH),code=sm_$(GPU_ARCH) -gencode arch=compute_80,code=compute_80 -o $@ $<
 
 # ---- tests and benchmarks ----------------------------------------------------------------------------------------
 $(BUILD)/tests/test_%: $(BUILD)/obj/tests/test_%.o $(INTERNAL)

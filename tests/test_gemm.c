@@ -256,9 +256,14 @@ Test(gemm, split_k_needs_its_counters_zero)
 Test(gemm, split_k_leaves_a_trace_of_counters_that_were_off_by_one)
 {
 	struct problem p = create_problem(2, 64, 1024);
-	struct direct d = create_direct(&p, "gemm_split_k", 2);
+	struct direct d;
 	uint32_t *counters;
 
+	if (!on_hostcuda) {
+		destroy_problem(&p);
+		cr_skip("on a GPU the block taken for the last one may reset the counter after the real last one");
+	}
+	d = create_direct(&p, "gemm_split_k", 2);
 	CU_OK(cuMemsetD32_v2, (CUdeviceptr)(uintptr_t)d.counters, 1, d.tiles);
 	launch_direct(&d, &p, false);
 	counters = downloaded(d.counters, sizeof(uint32_t) * d.tiles);

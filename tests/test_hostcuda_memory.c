@@ -252,6 +252,8 @@ Test(hostcuda_memory, the_context_takes_its_memory_along)
 	cr_assert_geq(after + (8 << 20), before, "%zu bytes stayed behind", before - after);
 }
 
+#define NOT_HOSTCUDA 1
+
 /* Where a fresh process finds its first allocation. */
 static unsigned long long address_in_child(void)
 {
@@ -264,7 +266,7 @@ static unsigned long long address_in_child(void)
 		struct md_error err;
 		bool made = md_cuda_load(&err) == MD_OK && !md_cuda.cuInit(0) &&
 			    !md_cuda.cuCtxCreate_v2(&context, 0, 0) && !md_cuda.cuMemAlloc_v2(&first, 4096);
-		address = made ? first : 0;
+		address = !made ? 0 : on_hostcuda() ? first : NOT_HOSTCUDA;
 		_exit(write(ends[1], &address, sizeof(address)) != sizeof(address));
 	}
 	cr_assert_eq(read(ends[0], &address, sizeof(address)), sizeof(address));
@@ -275,6 +277,8 @@ static unsigned long long address_in_child(void)
 Test(hostcuda_addresses, differ_in_every_process)
 {
 	unsigned long long one = address_in_child(), two = address_in_child();
+	if (one == NOT_HOSTCUDA)
+		cr_skip("a real driver moves its addresses only now and then");
 	cr_assert(one && two, "a child could not allocate");
 	cr_assert_neq(one, two, "both at %llx", one);
 }

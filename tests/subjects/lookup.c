@@ -2,10 +2,12 @@
 /* Preloaded or not: asks for every entry point in every way, and compares with what the loader underneath answers. */
 #include <dlfcn.h>
 #include <link.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "driver/cuda_driver.h"
 
@@ -37,6 +39,15 @@ static dlsym_function *under; /* the dlsym of the C library */
 static void *driver, *preloaded;
 static enum hook least; /* hooks of this kind and above are the preloaded library's */
 static unsigned wrong, asked, swapped;
+
+/* The question in progress: a driver that crashes on one names it. */
+static char asking[256];
+
+static void on_crash(int number)
+{
+	(void)!write(STDOUT_FILENO, asking, strlen(asking));
+	_exit(128 + number);
+}
 
 static bool is_hooked(const struct entry *entry)
 {
@@ -160,6 +171,7 @@ static void check_query(const char *name, int version, unsigned flags, lookup_fu
 {
 	CUdriverProcAddressQueryResult status = 99, real_status = 99;
 	void *answer = NULL, *real = NULL;
+	snprintf(asking, sizeof(asking), "crashed on cuGetProcAddress_v2(%s, %d, %u)\n", name, version, flags);
 	CUresult result = look(name, &answer, version, flags, &status);
 	CUresult real_result = real_look(name, &real, version, flags, &real_status);
 
@@ -172,6 +184,7 @@ static void check_old_query(const char *name, int version, unsigned flags, old_l
 			    old_lookup_function *real_look)
 {
 	void *answer = NULL, *real = NULL;
+	snprintf(asking, sizeof(asking), "crashed on cuGetProcAddress(%s, %d, %u)\n", name, version, flags);
 	CUresult result = look(name, &answer, version, flags);
 
 	check_same("result", name, result, real_look(name, &real, version, flags));
@@ -199,8 +212,6 @@ static void check_queries(void)
 		check_query(entries[i].symbol, 13000, 0, look, real_look);
 	}
 	check_query("cuNothing", 12000, 0, look, real_look);
-	check_same("result without a place for the answer", "cuMemAlloc", look("cuMemAlloc", NULL, 12000, 0, NULL),
-		   real_look("cuMemAlloc", NULL, 12000, 0, NULL));
 }
 
 int main(int argc, char *argv[])
@@ -212,6 +223,7 @@ int main(int argc, char *argv[])
 		under = (dlsym_function *)dlvsym(RTLD_DEFAULT, "dlsym", tags[i]);
 	if (argc != 2 || !under)
 		return 2;
+	signal(SIGSEGV, on_crash);
 	if (strcmp(argv[1], "none")) {
 		preloaded = dlopen(argv[1], RTLD_NOW | RTLD_NOLOAD);
 		least = strstr(argv[1], "capture") ? CAPTURE : BOTH;
@@ -226,7 +238,10 @@ int main(int argc, char *argv[])
 		return 2;
 	}
 	check_other_names();
+	snprintf(asking, sizeof(asking), "crashed on dlsym\n");
 	check_exports();
+	snprintf(asking, sizeof(asking), "crashed in cuInit\n");
+	check_same("cuInit", "libcuda.so.1", ((CUresult(*)(unsigned))under(driver, "cuInit"))(0), CUDA_SUCCESS);
 	check_queries();
 	check_same("md_cuda_load", "libcuda.so.1", md_cuda_load(&err), MD_OK);
 	check("the program's own table", "cuMemAlloc_v2", 0, 0, (void *)md_cuda.cuMemAlloc_v2,
