@@ -28,10 +28,23 @@ static enum md_status compare_devices(const struct md_analysis *analysis, struct
 	return MD_OK;
 }
 
+/* A capture compared with itself would prove everything. */
+static enum md_status check_two_processes(const struct md_analysis *analysis, struct md_error *err)
+{
+	const struct md_trace *one = analysis->traces[0], *two = analysis->traces[1];
+
+	if (!one->process_id || one->process_id != two->process_id || one->start_unix_ns != two->start_unix_ns)
+		return MD_OK;
+	return md_error_set(err, MD_ERR_MISMATCH, "both traces are of the same run (process %u): two runs are needed",
+			    (unsigned)one->process_id);
+}
+
 enum md_status md_pass_environment(struct md_analysis *analysis, struct md_error *err)
 {
-	if (analysis->captures == 2)
+	if (analysis->captures == 2) {
+		MD_FORWARD(check_two_processes(analysis, err));
 		MD_FORWARD(compare_devices(analysis, err));
+	}
 	for (unsigned c = 0; c < analysis->captures; c++) {
 		if (!analysis->traces[c]->complete)
 			md_warn("%s capture is incomplete: analyzing what it holds", c ? "second" : "first");
