@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+# Sourced by test_*.sh: the tiny engine on hostcuda, and assertions that say what was expected and go on.
+set -u
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
+MEDUSA_DEVICE=host
+. tests/e2e/device.sh
+unset MEDUSA_LOG MEDUSA_LOG_FILE MEDUSA_RESOLVE MEDUSA_ARTIFACT MEDUSA_REQUIRE_PROOF MEDUSA_PROBE HOSTCUDA_FAULT HOSTCUDA_MEM
+bin=$MEDUSA_BUILD/bin
+export PATH=$bin:$PATH
+work=$(mktemp -d "${TMPDIR:-/tmp}/medusa-e2e.XXXXXX") || exit 1
+[ -n "${KEEP:-}" ] || trap 'rm -rf "$work"' EXIT
+checks=0 failures=0 section="(start)"
+
+engine_binary=$MEDUSA_BUILD/models/llama/llama-engine
+engine=("$engine_binary" --recipe models/recipes/tiny.yaml --batches 1,2,4 --max-kv-bytes 1000000 --tokens 6 --quiet)
+graphs=3
+
+section() { section=$*; }
+
+fail() { # what was expected, what was there
+	failures=$((failures + 1))
+	printf 'FAIL %s: expected %s\n     got %s\n' "$section" "$1" "$2"
+}
+
+finish() {
+	printf '%d checks, %d failures%s\n' $checks $failures "${KEEP:+; files in $work}"
+	[ $failures = 0 ] && [ $checks -gt 0 ]
+	exit $?
+}
+
+skip() { # why; only before the first check
+	echo "$*"
+	exit 77
+}
+
+# ---- running: output in $work/NAME.out and .err, exit code in $code; no run may take longer than run_limit -----------
+run_limit=30
+run() { # name, command...
+	local name=$1
+	shift
+	code=0
+	timeout --kill-after=5 "$run_limit" "$@" >"$work/$name.out" 2>"$work/$name.err" || code=$?
+}
+
+# The engine's report goes to $work/NAME.json.
+run_live() { # name, more arguments of the engine...
+	local name=$1
+	shift
+	run "$name" "${engine[@]}" --report "$work/$name.json" "$@"
+}
+
+run_restored() { # name, artifact, more arguments of the engine...
+	local name=$1 artifact=$2
+	shift 2
+	run "$name" medusa-restore "$artifact" ${resolve:+--resolve "$resolve"} -- "${engine[@]}" --report "$work/$name.json" "$@"
+}
+
+capture() { # name, options of medusa-capture...; the artifact is $work/NAME.medusa
+	local name=$1
+	shift
+	run "$name" medusa-capture -o "$work/$name.medusa" "$@" -- "${engine[@]}"
+}
+
+# ---- reading reports -------------------------------------------------------------------------------------------------
+number() { # name of a run, key: the number of that key in its report, wherever it stands
+	sed -n "s/.*\"$2\": \([0-9][0-9]*\).*/\1/p" "$work/$1.json" 2>/dev/null | head -n 1
+}
+
+logits() { sed -n 's/.*"logits_xxh3": "\([0-9a-f]*\)".*/\1/p' "$work/$1.json" 2>/dev/null; }
+
+excerpt() { # of a file, for a message
+	[ -e "$1" ] || { echo "no file $1"; return; }
+	[ -s "$1" ] || { echo "(nothing in ${1##*/})"; return; }
+	head -c 600 "$1" | head -n 8 | sed '2,$s/^/         /'
+}
+
+# ---- assertions ------------------------------------------------------------------------------------------------------
+assert_equal() { # what, expected, got
+	checks=$((checks + 1))
+	[ "$2" = "$3" ] || fail "$1 to be '$2'" "'$3'"
+}
+
+assert_at_least() { # what, least, got
+	checks=$((checks + 1))
+	[ "${3:-0}" -ge "$2" ] || fail "$1 to be at least $2" "'$3'"
+}
+
+assert_exit() { # name of a run, expected code
+	checks=$((checks + 1))
+	[ "$code" = "$2" ] || fail "exit code $2 of '$1'" "$code; $(excerpt "$work/$1.err")"
+}
+
+assert_contains() { # file, fixed text
+	checks=$((checks + 1))
+	grep -qF -- "$2" "$1" 2>/dev/null || fail "'$2' in ${1##*/}" "$(excerpt "$1")"
+}
+
+assert_lacks() { # file, fixed text
+	checks=$((checks + 1))
+	! grep -qF -- "$2" "$1" 2>/dev/null || fail "no '$2' in ${1##*/}" "$(grep -F -m 3 -- "$2" "$1")"
+}
+
+assert_count() { # file, fixed text, lines that hold it
+	local count
+	checks=$((checks + 1))
+	count=$(grep -cF -- "$2" "$1" 2>/dev/null)
+	[ "$count" = "$3" ] || fail "'$2' in $3 lines of ${1##*/}" "$count; $(excerpt "$1")"
+}
+
+assert_file() {
+	checks=$((checks + 1))
+	[ -s "$1" ] || fail "a file $1" "$(ls -l "$1" 2>&1)"
+}
+
+assert_no_file() {
+	checks=$((checks + 1))
+	[ ! -e "$1" ] || fail "no file $1" "$(ls -l "$1")"
+}
+
+assert_same_file() { # two files, bit for bit
+	checks=$((checks + 1))
+	cmp -s "$1" "$2" || fail "${2##*/} to equal ${1##*/}" "$(cmp "$1" "$2" 2>&1)"
+}
+
+# Text and every logit; both runs must have said something.
+assert_same_output() { # expected run, run
+	local expected
+	expected=$(logits "$1")
+	checks=$((checks + 1))
+	[ -n "$expected" ] && [ -s "$work/$1.out" ] || fail "output of run '$1'" "none; $(excerpt "$work/$1.err")"
+	assert_same_file "$work/$1.out" "$work/$2.out"
+	assert_equal "logits hash of run '$2'" "$expected" "$(logits "$2")"
+}
+
+assert_restored() { # run, graphs restored, graphs captured live
+	assert_equal "graphs restored in run '$1'" "$2" "$(number "$1" graphs_restored)"
+	assert_equal "graphs captured live in run '$1'" "$3" "$(number "$1" graphs_live)"
+}
+
+# The fail-closed contract: the engine runs as if nothing had been there, and the reason stands in its log and report.
+assert_refused() { # expected (live) run, run, reason
+	local said
+	assert_exit "$2" 0
+	assert_same_output "$1" "$2"
+	assert_restored "$2" 0 "$(number "$1" graphs_live)"
+	assert_contains "$work/$2.err" "$3"
+	assert_contains "$work/$2.json" "$(printf %s "$3" | sed 's/\\/\\\\/g; s/"/\\"/g')"
+	checks=$((checks + 1))
+	said=$(grep -c 'is not restored\|nothing is restored' "$work/$2.err")
+	{ [ "$said" -ge 1 ] && [ "$said" -le $graphs ] && [ "$(grep 'is not restored\|nothing is restored' "$work/$2.err" | sort | uniq -d)" = "" ]; } ||
+		fail "a reason for each graph at most once" "$said lines; $(excerpt "$work/$2.err")"
+}
+
+# ... in one line, when nothing at all can come of the artifact.
+assert_refused_whole() { # expected run, run, reason
+	assert_refused "$@"
+	assert_count "$work/$2.err" "nothing is restored" 1
+	assert_count "$work/$2.err" "is not restored" 0
+}
