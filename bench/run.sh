@@ -28,7 +28,6 @@ for i in $(seq "$rounds"); do
 	wall "$work/live_wall.$i.json" "${engine[@]}" --report "$work/live.$i.json"
 	wall "$work/captured_wall.$i.json" env MEDUSA_PROBE=0 "${capture[@]}" "${engine[@]}" --report "$work/captured.$i.json"
 	wall "$work/probed_wall.$i.json" "${capture[@]}" "${engine[@]}" --report "$work/probed.$i.json"
-	[ -z "${TIMED_ARGS:-}" ] || "${engine[@]}" $TIMED_ARGS --report "$work/replay.$i.json" >/dev/null
 done
 echo "capture, analysis, proof" >&2
 medusa-capture -o "$work/bench.medusa" --keep-traces -- "${engine[@]}" >/dev/null

@@ -12,9 +12,8 @@ static CUdeviceptr x;
 static void open_with_streams(void)
 {
 	device_open();
-	module = load_module();
+	module = load_whole_module();
 	scale = function_named(module, "scale");
-	ok(md_cuda.cuFuncLoad(scale));
 	x = device_ints(1, 64);
 	ok(md_cuda.cuStreamCreate(&stream, CU_STREAM_DEFAULT));
 	ok(md_cuda.cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
@@ -67,12 +66,14 @@ Test(hostcuda_capture, work_is_noted_and_not_done)
 	assert_ints(x, 64, 1);
 	ok(md_cuda.cuGraphGetNodes(graph, nodes, &count));
 	cr_assert_eq(count, 3);
-	static const CUgraphNodeType types[] = {CU_GRAPH_NODE_TYPE_MEMSET, CU_GRAPH_NODE_TYPE_KERNEL,
-						CU_GRAPH_NODE_TYPE_MEMCPY};
+	unsigned types = 0; /* nobody promises an order of nodes */
 	for (size_t i = 0; i < 3; i++) {
 		ok(md_cuda.cuGraphNodeGetType(nodes[i], &type));
-		cr_assert_eq(type, types[i], "node %zu has type %d", i, (int)type);
+		types |= 1u << type;
 	}
+	cr_assert_eq(types, 1u << CU_GRAPH_NODE_TYPE_MEMSET | 1u << CU_GRAPH_NODE_TYPE_KERNEL |
+				1u << CU_GRAPH_NODE_TYPE_MEMCPY,
+		     "a set of %x", types);
 	ok(md_cuda.cuGraphInstantiateWithFlags(&exec, graph, 0));
 	ok(md_cuda.cuGraphLaunch(exec, stream));
 	ok(md_cuda.cuStreamSynchronize(stream));
@@ -109,7 +110,8 @@ Test(hostcuda_capture, events_fork_and_join)
 	cr_assert_eq(edges, 4, "a diamond has 4 edges, not %zu", edges);
 	ok(md_cuda.cuGraphGetRootNodes(graph, roots, &root_count));
 	cr_assert_eq(root_count, 1);
-	refused(CUDA_ERROR_CAPTURED_EVENT, md_cuda.cuEventSynchronize(join));
+	CUresult waited = md_cuda.cuEventSynchronize(join); /* an H200's driver says CUDA_ERROR_INVALID_VALUE */
+	cr_assert(waited == CUDA_ERROR_CAPTURED_EVENT || waited == CUDA_ERROR_INVALID_VALUE, "it gave %d", waited);
 	ok(md_cuda.cuGraphDestroy(graph));
 	ok(md_cuda.cuEventDestroy_v2(fork));
 	ok(md_cuda.cuEventDestroy_v2(join));
@@ -300,7 +302,7 @@ Test(hostcuda_capture, into_a_graph_that_is_there)
 	CUgraph graph, same;
 	size_t nodes = 0, edges = 0;
 	if (!md_cuda.cuStreamBeginCaptureToGraph)
-		cr_skip("this driver has no cuStreamBeginCaptureToGraph");
+		skip("this driver has no cuStreamBeginCaptureToGraph");
 	ok(md_cuda.cuGraphCreate(&graph, 0));
 	ok(md_cuda.cuGraphAddEmptyNode(&first, graph, NULL, 0));
 	ok(md_cuda.cuStreamBeginCaptureToGraph(stream, graph, &first, NULL, 1, CU_STREAM_CAPTURE_MODE_GLOBAL));

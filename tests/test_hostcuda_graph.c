@@ -13,7 +13,7 @@ static CUgraph graph;
 static void open_with_graph(void)
 {
 	device_open();
-	module = load_module();
+	module = load_whole_module();
 	scale = function_named(module, "scale");
 	x = device_ints(1, 64);
 	ok(md_cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
@@ -61,6 +61,21 @@ static CUgraphNode add_set(CUgraphNode after, unsigned value)
 	ok(md_cuda.cuCtxGetCurrent(&context));
 	ok(md_cuda.cuGraphAddMemsetNode(&node, graph, &after, after ? 1 : 0, &params, context));
 	return node;
+}
+
+static CUgraphNode node_of_type(CUgraph in, CUgraphNodeType wanted)
+{
+	CUgraphNode nodes[8];
+	CUgraphNodeType type;
+	size_t count = 8;
+	ok(md_cuda.cuGraphGetNodes(in, nodes, &count));
+	for (size_t i = 0; i < count; i++) {
+		ok(md_cuda.cuGraphNodeGetType(nodes[i], &type));
+		if (type == wanted)
+			return nodes[i];
+	}
+	cr_assert_fail("no node of type %d", (int)wanted);
+	return NULL;
 }
 
 static CUgraphExec instantiated(void)
@@ -159,10 +174,16 @@ Test(hostcuda_graph, nodes_added_with_extra_give_back_extra)
 	memset(&arguments, 0, sizeof(arguments));
 	ok(md_cuda.cuGraphKernelNodeGetParams_v2(node, &got));
 	cr_assert_null(got.kernelParams);
-	cr_assert_eq(got.extra[0], CU_LAUNCH_PARAM_BUFFER_POINTER);
-	cr_assert_eq(got.extra[2], CU_LAUNCH_PARAM_BUFFER_SIZE);
-	cr_assert_eq(*(size_t *)got.extra[3], sizeof(arguments));
-	cr_assert_eq(((int *)got.extra[1])[2], 9);
+	int *buffer = NULL;
+	size_t buffer_size = 0;
+	for (void **key = got.extra; *key != CU_LAUNCH_PARAM_END; key += 2) { /* in any order */
+		if (*key == CU_LAUNCH_PARAM_BUFFER_POINTER)
+			buffer = key[1];
+		else if (*key == CU_LAUNCH_PARAM_BUFFER_SIZE)
+			buffer_size = *(size_t *)key[1];
+	}
+	cr_assert_eq(buffer_size, sizeof(arguments));
+	cr_assert(buffer && buffer[2] == 9, "the buffer's second argument is 9");
 	CUgraphExec exec = instantiated();
 	run(exec);
 	assert_ints(x, 64, 9);
@@ -193,13 +214,10 @@ Test(hostcuda_graph, update_needs_the_same_topology)
 	add_scale(add_set(NULL, 2), 3);
 	CUgraphExec exec = instantiated();
 	ok(md_cuda.cuGraphClone(&same, graph));
-	CUgraphNode nodes[2];
-	size_t count = 2;
-	ok(md_cuda.cuGraphGetNodes(same, nodes, &count));
 	int factor = 10, n = 64;
 	void *params[] = {&x, &factor, &n};
 	CUDA_KERNEL_NODE_PARAMS changed = scale_params(params);
-	ok(md_cuda.cuGraphKernelNodeSetParams_v2(nodes[1], &changed));
+	ok(md_cuda.cuGraphKernelNodeSetParams_v2(node_of_type(same, CU_GRAPH_NODE_TYPE_KERNEL), &changed));
 	ok(md_cuda.cuGraphExecUpdate_v2(exec, same, &info));
 	cr_assert_eq(info.result, CU_GRAPH_EXEC_UPDATE_SUCCESS);
 	run(exec);
@@ -226,7 +244,7 @@ Test(hostcuda_graph, edges_keep_their_data)
 	ok(md_cuda.cuGraphAddDependencies(graph, &set, &one, 1));
 	ok(md_cuda.cuGraphAddDependencies_v2(graph, &one, &two, &early, 1));
 	refused(CUDA_ERROR_INVALID_VALUE, md_cuda.cuGraphAddDependencies(graph, &set, &one, 1));
-	refused(CUDA_ERROR_INVALID_VALUE, md_cuda.cuGraphAddDependencies_v2(graph, &set, &two, &early, 1));
+	refused_somehow(CUDA_ERROR_INVALID_VALUE, md_cuda.cuGraphAddDependencies_v2(graph, &set, &two, &early, 1));
 	ok(md_cuda.cuGraphClone(&copy, graph));
 	refused(CUDA_ERROR_LOSSY_QUERY, md_cuda.cuGraphGetEdges(copy, from, to, &count));
 	count = 4;
@@ -249,8 +267,10 @@ Test(hostcuda_graph, attributes_are_kept_and_copied)
 	CUgraphNode one = add_scale(NULL, 2), two = add_scale(one, 2);
 	CUkernelNodeAttrValue value = {.priority = -3};
 	ok(md_cuda.cuGraphKernelNodeSetAttribute(one, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value));
-	refused(CUDA_ERROR_INVALID_VALUE, md_cuda.cuGraphKernelNodeSetAttribute(
-					      one, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, &value));
+	if (on_hostcuda()) /* what another driver makes of an attribute of launches is not documented */
+		refused(CUDA_ERROR_INVALID_VALUE,
+			md_cuda.cuGraphKernelNodeSetAttribute(
+			    one, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, &value));
 	ok(md_cuda.cuGraphKernelNodeCopyAttributes(two, one));
 	memset(&value, 0, sizeof(value));
 	ok(md_cuda.cuGraphKernelNodeGetAttribute(two, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value));
@@ -326,7 +346,7 @@ Test(hostcuda_graph, should_fail_cycles)
 {
 	CUgraphNode one = add_scale(NULL, 2), two = add_scale(one, 2);
 	CUgraphExec exec;
-	refused(CUDA_ERROR_INVALID_VALUE, md_cuda.cuGraphAddDependencies(graph, &one, &one, 1));
+	refused_somehow(CUDA_ERROR_INVALID_VALUE, md_cuda.cuGraphAddDependencies(graph, &one, &one, 1));
 	CUresult added = md_cuda.cuGraphAddDependencies(graph, &two, &one, 1);
 	if (added == CUDA_SUCCESS)
 		refused(CUDA_ERROR_INVALID_VALUE, md_cuda.cuGraphInstantiateWithFlags(&exec, graph, 0));
@@ -338,7 +358,7 @@ Test(hostcuda_graph, a_fault_in_a_graph_fails_the_context)
 {
 	CUdeviceptr gone = device_ints(1, 64);
 	CUdeviceptr kept = x;
-	only_on_hostcuda(); /* a real device may leave freed pages mapped */
+	only_on_hostcuda("a real device may leave freed pages mapped");
 	x = gone;
 	add_scale(NULL, 2);
 	x = kept;

@@ -18,7 +18,8 @@ Test(hostcuda_module, hidden_kernels_are_listed_but_not_found)
 {
 	CUmodule module = load_module();
 	CUfunction function;
-	refused(CUDA_ERROR_NOT_FOUND, md_cuda.cuModuleGetFunction(&function, module, "bias"));
+	if (on_hostcuda()) /* in a cubin every extern "C" kernel is found */
+		refused(CUDA_ERROR_NOT_FOUND, md_cuda.cuModuleGetFunction(&function, module, "bias"));
 	refused(CUDA_ERROR_NOT_FOUND, md_cuda.cuModuleGetFunction(&function, module, "no_such_kernel"));
 	CUdeviceptr x = device_ints(1, 100);
 	int count = 100;
@@ -27,7 +28,8 @@ Test(hostcuda_module, hidden_kernels_are_listed_but_not_found)
 	assert_ints(x, 100, 6);
 	ok(md_cuda.cuMemFree_v2(x));
 	ok(md_cuda.cuModuleUnload(module));
-	refused(CUDA_ERROR_INVALID_HANDLE, md_cuda.cuModuleUnload(module));
+	if (on_hostcuda()) /* a real driver may crash on stale handles */
+		refused(CUDA_ERROR_INVALID_HANDLE, md_cuda.cuModuleUnload(module));
 }
 
 Test(hostcuda_module, parameters_are_known)
@@ -48,18 +50,24 @@ Test(hostcuda_module, parameters_are_known)
 
 Test(hostcuda_module, code_is_loaded_when_first_needed)
 {
+	only_on_hostcuda(); /* a real driver is free to load a small image at once, and an H200's does */
 	CUmoduleLoadingMode mode;
 	CUfunctionLoadingState state;
 	CUmodule module = load_module();
-	CUfunction scale = function_named(module, "scale");
 	ok(md_cuda.cuModuleGetLoadingMode(&mode));
 	if (mode != CU_MODULE_LAZY_LOADING)
-		cr_skip("this driver loads eagerly");
+		skip("this driver loads eagerly");
+	/* Listed and not looked up: a driver may load what it is asked for by name. */
+	CUfunction scale = hidden_function(module, "scale");
 	ok(md_cuda.cuFuncIsLoaded(&state, scale));
 	cr_assert_eq(state, CU_FUNCTION_LOADING_STATE_UNLOADED);
 	ok(md_cuda.cuFuncLoad(scale));
 	ok(md_cuda.cuFuncIsLoaded(&state, scale));
 	cr_assert_eq(state, CU_FUNCTION_LOADING_STATE_LOADED);
+	if (on_hostcuda()) {
+		ok(md_cuda.cuFuncIsLoaded(&state, function_named(module, "add")));
+		cr_assert_eq(state, CU_FUNCTION_LOADING_STATE_UNLOADED);
+	}
 	ok(md_cuda.cuModuleUnload(module));
 }
 
@@ -112,7 +120,7 @@ Test(hostcuda_module, a_library_serves_kernels_and_functions)
 
 Test(hostcuda_module, handles_die_with_the_module)
 {
-	only_on_hostcuda(); /* a real driver may crash here */
+	only_on_hostcuda("a real driver may crash on stale handles");
 	CUmodule module = load_module();
 	CUfunction scale = function_named(module, "scale");
 	CUdeviceptr x = device_ints(2, 64);
@@ -196,7 +204,9 @@ Test(hostcuda_module, arguments_come_by_extra_too)
 	ok(md_cuda.cuLaunchKernel(scale, 1, 1, 1, 64, 1, 1, 0, NULL, NULL, extra));
 	assert_ints(arguments.x, 64, 21);
 	extra[3] = &small;
-	refused(CUDA_ERROR_INVALID_VALUE, md_cuda.cuLaunchKernel(scale, 1, 1, 1, 64, 1, 1, 0, NULL, NULL, extra));
+	if (on_hostcuda()) /* a real driver reads on */
+		refused(CUDA_ERROR_INVALID_VALUE,
+			md_cuda.cuLaunchKernel(scale, 1, 1, 1, 64, 1, 1, 0, NULL, NULL, extra));
 	ok(md_cuda.cuMemFree_v2(arguments.x));
 	ok(md_cuda.cuModuleUnload(module));
 }
@@ -221,7 +231,7 @@ Test(hostcuda_module, should_fail_what_is_no_image)
 	CUmodule module;
 	CUlibrary library;
 	size_t size;
-	only_on_hostcuda(); /* a real driver would read on as PTX */
+	only_on_hostcuda("a real driver would read on as PTX");
 	refused(CUDA_ERROR_INVALID_IMAGE, md_cuda.cuModuleLoadData(&module, nonsense));
 	refused(CUDA_ERROR_INVALID_IMAGE, md_cuda.cuLibraryLoadData(&library, nonsense, NULL, NULL, 0, NULL, NULL, 0));
 	refused(CUDA_ERROR_FILE_NOT_FOUND, md_cuda.cuModuleLoad(&module, "/nonexistent"));

