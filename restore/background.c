@@ -446,8 +446,11 @@ static void refuse_users(struct md_restore *r, uint32_t kernel, struct md_restor
 			continue;
 		md_error_set(&err, MD_ERR_MISMATCH, "kernel %s: the engine unloaded the module that it was found in",
 			     r->artifact.kernels[kernel].name);
-		if (graph->state == MD_GRAPH_READY)
+		if (graph->state == MD_GRAPH_READY) {
 			r->stats.graphs_restored--;
+			r->stats.nodes -= graph->stored->node_count;
+			r->stats.pointers -= graph->stored->pointer_count;
+		}
 		md_restore_refuse(r, graph, &err);
 		md_restore_stages_undo(md_restore_graph_stages, md_restore_graph_stage_count, r, graph);
 	}

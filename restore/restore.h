@@ -121,6 +121,7 @@ struct md_restore {
 	bool verify, require_proof;
 	atomic_bool stop, off; /* off: forked child */
 	bool released;         /* medusa_release: nothing is restored any more */
+	bool missing_logged;   /* the engine asked for a graph that the artifact does not hold */
 	const char *path, *report;
 	enum md_step steps[MD_STEPS];
 	unsigned step_count;

@@ -258,12 +258,18 @@ static const char *refusal_in_artifact(const struct md_restore *r, const char *l
 	return NULL;
 }
 
-static enum md_status not_there(const struct md_restore *r, const char *label, unsigned batch, struct md_error *err)
+/* Under lock. An engine of another configuration asks for many; the first one tells. */
+static enum md_status not_there(struct md_restore *r, const char *label, unsigned batch, struct md_error *err)
 {
 	const char *why = refusal_in_artifact(r, label, batch);
 	if (why)
-		return md_error_set(err, MD_ERR_NOT_FOUND, "graph %s/%u was not materialized: %s", label, batch, why);
-	return md_error_set(err, MD_ERR_NOT_FOUND, "the artifact has no graph %s/%u", label, batch);
+		md_error_set(err, MD_ERR_NOT_FOUND, "graph %s/%u was not materialized: %s", label, batch, why);
+	else
+		md_error_set(err, MD_ERR_NOT_FOUND, "the artifact has no graph %s/%u", label, batch);
+	if (!r->missing_logged)
+		md_warn("%s (other missing graphs are not logged)", err->message);
+	r->missing_logged = true;
+	return err->status;
 }
 
 /* Under lock. */
@@ -412,6 +418,16 @@ static enum md_status stored_capacity(const struct medusa_kv_request *request, s
 	return status == MD_OK ? md_kvprofile_answer(&r->artifact.kv, request, out, err) : status;
 }
 
+/* Why nothing at all is restored has been logged already. */
+static void log_live_kv(const struct md_error *why)
+{
+	struct md_restore *r = &md_restore;
+	pthread_mutex_lock(&r->lock);
+	bool known = r->phase == MD_PHASE_FAILED;
+	pthread_mutex_unlock(&r->lock);
+	md_log(known ? MD_LOG_INFO : MD_LOG_WARN, MD_LOG_DOMAIN, "KV capacity is measured live: %s", why->message);
+}
+
 EXPORT int medusa_kv_capacity(const struct medusa_kv_request *request, struct medusa_kv *out)
 {
 	struct md_error why = {0}, err = {0};
@@ -424,7 +440,7 @@ EXPORT int medusa_kv_capacity(const struct medusa_kv_request *request, struct me
 		md_kvprofile_to_public(&kv, 1, md_clock_ns() - start, out);
 		return say(MD_OK, "");
 	}
-	md_warn("KV capacity is measured live: %s", why.message);
+	log_live_kv(&why);
 	status = md_kvprofile_measure(request, &kv, &err);
 	if (status != MD_OK)
 		return answer(status, &err);
