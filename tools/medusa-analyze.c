@@ -36,13 +36,6 @@ static void say_time(void *user, const char *pass, uint64_t ns)
 		fprintf(stderr, "  %-12s %9.3f ms\n", pass, (double)ns / 1e6);
 }
 
-static int report_file(const char *path, struct md_error *err)
-{
-	if (path)
-		md_error_prefix(err, "%s", path);
-	return md_options_report(&command, err);
-}
-
 /* Every graph that is missing in the artifact is named, with the reason. */
 static int conclude(const struct md_artifact *artifact, const struct md_artifact_sizes *sizes)
 {
@@ -65,7 +58,7 @@ static int write_artifact(const struct md_artifact *artifact)
 	uint64_t start = md_clock_ns();
 
 	if (md_artifact_write(artifact, out_path, &sizes, &err) != MD_OK)
-		return report_file(out_path, &err);
+		return md_options_report_file(&command, out_path, &err);
 	say_time(NULL, "write", md_clock_ns() - start);
 	return conclude(artifact, &sizes);
 }
@@ -79,7 +72,7 @@ static int analyze(const struct md_trace *first, const struct md_trace *second)
 	int result;
 
 	if (md_analyze(first, second, &how, &artifact, &err) != MD_OK) {
-		result = report_file(NULL, &err);
+		result = md_options_report(&command, &err);
 		return result == MD_EXIT_FAILED ? MD_EXIT_INPUT : result; /* the traces do not belong together */
 	}
 	result = write_artifact(&artifact);
@@ -100,7 +93,7 @@ static int read_and_analyze(const struct md_arguments *arguments)
 			break;
 	}
 	if (count < arguments->file_count) {
-		result = report_file(arguments->files[count], &err);
+		result = md_options_report_file(&command, arguments->files[count], &err);
 	} else {
 		say_time(NULL, "read", md_clock_ns() - start);
 		result = analyze(&traces[0], count == 2 ? &traces[1] : NULL);

@@ -30,10 +30,9 @@ static const struct md_command command = {
     .option_count = sizeof(options) / sizeof(options[0]),
 };
 
-static int report_file(const char *path, struct md_error *err)
+static int report_file(const char *path, const struct md_error *err)
 {
-	fprintf(stderr, "%s: %s: %s\n", command.name, path, err->message);
-	return md_options_exit_of(err->status) == MD_EXIT_USAGE ? MD_EXIT_INPUT : (int)md_options_exit_of(err->status);
+	return md_options_report_file(&command, path, err);
 }
 
 /* What was printed has to arrive: a full disk is an error. */

@@ -90,6 +90,14 @@ int md_options_report(const struct md_command *command, const struct md_error *e
 	return (int)md_options_exit_of(err->status);
 }
 
+int md_options_report_file(const struct md_command *command, const char *path, const struct md_error *err)
+{
+	bool named = strncmp(err->message, path, strlen(path)) == 0;
+
+	fprintf(stderr, "%s: %s%s%s\n", command->name, named ? "" : path, named ? "" : ": ", err->message);
+	return (int)md_options_exit_of(err->status);
+}
+
 static void fill_tables(const struct md_command *command, struct option longs[OPTIONS_MAX + 3],
 			char letters[2 * OPTIONS_MAX + 4])
 {

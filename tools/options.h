@@ -56,6 +56,8 @@ int md_options_usage_error(const struct md_command *command, const char *format,
 
 /* Prints "NAME: message" and returns the exit code that fits the status of a file or of the machine. */
 int md_options_report(const struct md_command *command, const struct md_error *err);
+/* The same, with the file's path in front unless the message begins with it. */
+int md_options_report_file(const struct md_command *command, const char *path, const struct md_error *err);
 enum md_exit md_options_exit_of(enum md_status status);
 
 #endif
