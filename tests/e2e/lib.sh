@@ -155,5 +155,5 @@ assert_refused() { # expected (live) run, run, reason
 assert_refused_whole() { # expected run, run, reason
 	assert_refused "$@"
 	assert_count "$work/$2.err" "nothing is restored" 1
-	assert_count "$work/$2.err" "is not restored" 0
+	assert_equal "lines on stderr of run '$2'" 1 "$(wc -l <"$work/$2.err")"
 }
