@@ -177,8 +177,9 @@ CUresult hc_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAl
 	if (!physical || !physical->handles || flags || !size || ptr % HC_GRANULARITY || size % HC_GRANULARITY ||
 	    offset % HC_GRANULARITY)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (offset > physical->size || size > physical->size - offset || !is_reserved(ptr, size) ||
-	    next_mapping(ptr, ptr + size))
+	if (offset > physical->size || size > physical->size - offset)
+		return CUDA_ERROR_NOT_SUPPORTED; /* the word of NVIDIA's driver */
+	if (!is_reserved(ptr, size) || next_mapping(ptr, ptr + size))
 		return CUDA_ERROR_INVALID_VALUE;
 	struct hc_memory *memory = calloc(1, sizeof(*memory));
 	if (!memory)

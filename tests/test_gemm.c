@@ -252,23 +252,21 @@ Test(gemm, split_k_needs_its_counters_zero)
 	destroy_problem(&p);
 }
 
-/* One that starts at 1 makes the last block but one add up, before the last partial sum is there. */
-Test(gemm, split_k_leaves_a_trace_of_counters_that_were_off_by_one)
+/*
+ * With two blocks and a counter that starts at 1, whoever counts first adds up and resets it. The other counts before
+ * that or after it, and so leaves 0 or 1; no device promises which. 3 would mean that nobody added up.
+ */
+Test(gemm, split_k_adds_up_once_with_counters_that_were_off_by_one)
 {
 	struct problem p = create_problem(2, 64, 1024);
-	struct direct d;
+	struct direct d = create_direct(&p, "gemm_split_k", 2);
 	uint32_t *counters;
 
-	if (!on_hostcuda) {
-		destroy_problem(&p);
-		cr_skip("on a GPU the block taken for the last one may reset the counter after the real last one");
-	}
-	d = create_direct(&p, "gemm_split_k", 2);
 	CU_OK(cuMemsetD32_v2, (CUdeviceptr)(uintptr_t)d.counters, 1, d.tiles);
 	launch_direct(&d, &p, false);
 	counters = downloaded(d.counters, sizeof(uint32_t) * d.tiles);
 	for (unsigned int i = 0; i < d.tiles; i++)
-		cr_assert_neq(counters[i], 0, "counter %u counted one block too few", i);
+		cr_assert_leq(counters[i], 1, "counter %u is %u", i, counters[i]);
 	free(counters);
 	destroy_direct(&d);
 	destroy_problem(&p);

@@ -71,9 +71,9 @@ Test(hostcuda_capture, work_is_noted_and_not_done)
 		ok(md_cuda.cuGraphNodeGetType(nodes[i], &type));
 		types |= 1u << type;
 	}
-	cr_assert_eq(types, 1u << CU_GRAPH_NODE_TYPE_MEMSET | 1u << CU_GRAPH_NODE_TYPE_KERNEL |
-				1u << CU_GRAPH_NODE_TYPE_MEMCPY,
-		     "a set of %x", types);
+	cr_assert_eq(
+	    types, 1u << CU_GRAPH_NODE_TYPE_MEMSET | 1u << CU_GRAPH_NODE_TYPE_KERNEL | 1u << CU_GRAPH_NODE_TYPE_MEMCPY,
+	    "a set of %x", types);
 	ok(md_cuda.cuGraphInstantiateWithFlags(&exec, graph, 0));
 	ok(md_cuda.cuGraphLaunch(exec, stream));
 	ok(md_cuda.cuStreamSynchronize(stream));

@@ -112,7 +112,7 @@ Test(hostcuda_entry, named_faults_come_when_due)
 	CUstream stream;
 	setenv("HOSTCUDA_FAULT", "cuMemAlloc:3:OUT_OF_MEMORY,cuStreamCreate:*:CUDA_ERROR_UNKNOWN", 1);
 	device_open();
-	only_on_hostcuda();
+	only_on_hostcuda("faults are hostcuda's");
 	ok(md_cuda.cuMemAlloc_v2(&address[0], 64));
 	ok(md_cuda.cuMemAlloc_v2(&address[1], 64));
 	refused(CUDA_ERROR_OUT_OF_MEMORY, md_cuda.cuMemAlloc_v2(&address[2], 64));
@@ -139,7 +139,7 @@ Test(hostcuda_entry, tensor_maps_can_be_moved)
 	    CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE,
 	    CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 	if (encoded == CUDA_ERROR_NOT_SUPPORTED)
-		cr_skip("this device has no tensor maps");
+		skip("this device has no tensor maps");
 	ok(encoded);
 	memcpy(&address, &map, 8);
 	cr_assert_eq(address, a);

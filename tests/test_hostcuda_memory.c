@@ -50,7 +50,7 @@ Test(hostcuda_memory, copies_past_the_end_are_refused)
 {
 	CUdeviceptr address;
 	char host[128] = {0};
-	only_on_hostcuda();
+	only_on_hostcuda("a real allocator rounds sizes up");
 	ok(md_cuda.cuMemAlloc_v2(&address, 100));
 	refused(CUDA_ERROR_INVALID_VALUE, md_cuda.cuMemcpyHtoD_v2(address, host, 101));
 	refused(CUDA_ERROR_INVALID_VALUE, md_cuda.cuMemcpyDtoH_v2(host, address + 99, 2));
@@ -216,7 +216,7 @@ Test(hostcuda_memory, stream_ordered_memory)
 
 Test(hostcuda_memory, a_kernel_on_freed_memory_fails_the_context)
 {
-	only_on_hostcuda(); /* a real device may leave freed pages mapped */
+	only_on_hostcuda("a real device may leave freed pages mapped");
 	CUmodule module = load_module();
 	CUdeviceptr address = device_ints(1, 64), other;
 	ok(md_cuda.cuMemFree_v2(address));
@@ -232,7 +232,7 @@ Test(hostcuda_memory, a_kernel_on_freed_memory_fails_the_context)
 
 Test(hostcuda_memory, a_kernel_past_the_end_fails_the_context)
 {
-	only_on_hostcuda();
+	only_on_hostcuda("a real device faults only where no memory is mapped");
 	CUmodule module = load_module();
 	CUdeviceptr address = device_ints(1, 64);
 	ok(launch_scale(function_named(module, "scale"), NULL, address, 2, 4096));
@@ -278,7 +278,7 @@ Test(hostcuda_addresses, differ_in_every_process)
 {
 	unsigned long long one = address_in_child(), two = address_in_child();
 	if (one == NOT_HOSTCUDA)
-		cr_skip("a real driver moves its addresses only now and then");
+		skip("a real driver moves its addresses only now and then");
 	cr_assert(one && two, "a child could not allocate");
 	cr_assert_neq(one, two, "both at %llx", one);
 }
@@ -292,7 +292,7 @@ Test(hostcuda_settings, capacity_and_devices_come_from_the_environment)
 	setenv("HOSTCUDA_DEVICES", "3", 1);
 	cr_assert_eq(md_cuda_load(&err), MD_OK, "%s", err.message);
 	ok(md_cuda.cuInit(0));
-	only_on_hostcuda();
+	only_on_hostcuda("its settings");
 	ok(md_cuda.cuDeviceGetCount(&count));
 	cr_assert_eq(count, 3);
 	ok(md_cuda.cuDeviceTotalMem_v2(&total, 2));
@@ -308,7 +308,7 @@ Test(hostcuda_settings, a_slow_link_takes_its_time)
 	float ms;
 	setenv("HOSTCUDA_H2D_GBPS", "0.1", 1);
 	device_open();
-	only_on_hostcuda();
+	only_on_hostcuda("its settings");
 	ok(md_cuda.cuMemAlloc_v2(&address, 4 << 20));
 	ok(md_cuda.cuMemHostAlloc(&host, 4 << 20, 0));
 	ok(md_cuda.cuEventCreate(&start, 0));
