@@ -303,13 +303,15 @@ CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **function, int ve
 
 __attribute__((visibility("default"))) int InitializeInjection(void);
 
-/* The driver calls this inside cuInit. Lookups made before that went past us, so it cannot replace the preload. */
+/*
+ * The driver calls this inside cuInit. A library loaded so late and locally comes before nobody: the CUDA runtime has
+ * its entry points by then, and everybody else's dlsym is the C library's. Without the preload it can only say so.
+ */
 int InitializeInjection(void)
 {
 	if ((dlsym_function *)dlsym == find_real_dlsym())
-		md_warn(
-		    "loaded by CUDA_INJECTION64_PATH alone: calls that were looked up before cuInit cannot be seen; "
-		    "use LD_PRELOAD as well");
+		md_warn("loaded by CUDA_INJECTION64_PATH and not by LD_PRELOAD: no call of this process comes by here, "
+			"so nothing is recorded or restored");
 	return 1;
 }
 

@@ -100,15 +100,37 @@ static CUresult initialise(void)
 	return CUDA_SUCCESS;
 }
 
-CUresult hc_cuInit(unsigned int Flags)
+static CUresult initialise_once(bool *first)
 {
 	HC_STATE_GUARD();
-	if (Flags)
-		return CUDA_ERROR_INVALID_VALUE;
 	if (hc_initialised)
 		return CUDA_SUCCESS;
 	HC_TRY(initialise());
 	__atomic_store_n(&hc_initialised, true, __ATOMIC_RELEASE);
+	*first = true;
+	return CUDA_SUCCESS;
+}
+
+/* The first cuInit loads CUDA_INJECTION64_PATH; no lock is held, for what is loaded may call the driver. */
+static void inject(void)
+{
+	const char *path = getenv("CUDA_INJECTION64_PATH");
+	void *library = path && *path ? dlopen(path, RTLD_NOW) : NULL;
+	int (*initialize)(void) = library ? (int (*)(void))dlsym(library, "InitializeInjection") : NULL;
+	if (initialize)
+		initialize();
+	else if (path && *path)
+		fprintf(stderr, "hostcuda: CUDA_INJECTION64_PATH: %s\n", dlerror());
+}
+
+CUresult hc_cuInit(unsigned int Flags)
+{
+	bool first = false;
+	if (Flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	HC_TRY(initialise_once(&first));
+	if (first)
+		inject();
 	return CUDA_SUCCESS;
 }
 

@@ -191,6 +191,22 @@ static void check_old_query(const char *name, int version, unsigned flags, old_l
 	check("cuGetProcAddress", name, version, flags, answer, real);
 }
 
+/* The list's versions: asked for the first version of an entry point, the driver must not hand out another export. */
+static void check_version(const struct entry *entry, lookup_function *real_look)
+{
+	CUdriverProcAddressQueryResult status;
+	void *queried = NULL, *real = under(driver, entry->symbol);
+	Dl_info info;
+
+	snprintf(asking, sizeof(asking), "crashed on the first version of %s\n", entry->symbol);
+	if (!real || real_look(entry->base, &queried, entry->version, entry->flags, &status) || !queried ||
+	    queried == real || !dladdr(queried, &info) || !info.dli_sname || info.dli_saddr != queried)
+		return;
+	wrong++;
+	printf("cuGetProcAddress_v2(%s, %d, %u) gives %s, not %s\n", entry->base, entry->version, entry->flags,
+	       info.dli_sname, entry->symbol);
+}
+
 static void check_queries(void)
 {
 	static const int versions[] = {2000,  3020,  4000,  7000,  8000,  9000,  10000, 10020, 11000, 11020,
@@ -210,6 +226,7 @@ static void check_queries(void)
 					check_old_query(entries[i].base, versions[v], flags, old, real_old);
 			}
 		check_query(entries[i].symbol, 13000, 0, look, real_look);
+		check_version(&entries[i], real_look);
 	}
 	check_query("cuNothing", 12000, 0, look, real_look);
 }
@@ -223,6 +240,7 @@ int main(int argc, char *argv[])
 		under = (dlsym_function *)dlvsym(RTLD_DEFAULT, "dlsym", tags[i]);
 	if (argc != 2 || !under)
 		return 2;
+	setvbuf(stdout, NULL, _IOLBF, 0); /* what was wrong before a crash must be seen too */
 	signal(SIGSEGV, on_crash);
 	if (strcmp(argv[1], "none")) {
 		preloaded = dlopen(argv[1], RTLD_NOW | RTLD_NOLOAD);
