@@ -2,6 +2,7 @@
 """Prints the benchmark's table from the rounds' JSON files and records it: table.py WORK RESULTS NAME ROUNDS."""
 import datetime
 import json
+import os
 import platform
 import statistics
 import subprocess
@@ -71,9 +72,10 @@ def tell(command):
 machine = [f"date {datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC", f"processor {tell('lscpu | sed -n s/Model.name:.*:*//p') or platform.machine()}",
            f"cores {tell('nproc')}", f"kernel {platform.release()}",
            f"GPU and driver {tell('nvidia-smi --query-gpu=name,driver_version --format=csv,noheader')}",
-           f"commit {tell('git rev-parse --short HEAD')}", f"rounds {rounds}, medians"]
+           f"CUDA compiler {tell('nvcc --version | grep release | sed s/.*release.//')}",
+           f"commit {os.environ.get('COMMIT') or tell('git rev-parse --short HEAD')}", f"rounds {rounds}, medians"]
 print(table)
 with open(f"{results}/{name}.md", "w", encoding="utf-8") as file:
-    file.write(f"# {name}\n\nMade by `bench/run.sh`. {'. '.join(machine)}.\n\n{table}\n")
+    file.write(f"# {name}\n\nMade by `bench/{os.environ.get('SCRIPT', 'run.sh')}`. {'. '.join(machine)}.\n\n{table}\n")
 with open(f"{results}/{name}.json", "w", encoding="utf-8") as file:
     json.dump({"machine": machine, "rows": rows, "live": live, "restored": restored, "floor": floor, "analysis": analysis}, file)

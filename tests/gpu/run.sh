@@ -18,12 +18,13 @@ try() { # name, command...
 	shift
 	if timeout 200 "$@" >"$out/$name.log" 2>&1; then
 		passed=$((passed + 1)); printf '  pass  %-28s %3d s  %s\n' "$name" $((SECONDS - start)) "$(tail -n 1 "$out/$name.log" | cut -c1-90)"
+		grep '^skipped ' "$out/$name.log" | sed 's/^/        /'
 	else
 		failed=$((failed + 1)); printf '  FAIL  %-28s exit %d, its output:\n' "$name" $?; tail -n "${TAIL:-25}" "$out/$name.log" | cut -c1-300 | sed 's/^/        /'
 	fi
 }
 
-for suite in test_llama_kernels test_gemm test_hostcuda_device test_hostcuda_memory test_hostcuda_vmm test_hostcuda_module \
+for suite in test_llama_kernels test_gemm test_hostcuda_entry test_hostcuda_memory test_hostcuda_vmm test_hostcuda_module \
 	test_hostcuda_stream test_hostcuda_capture test_hostcuda_graph test_interpose; do
 	[ -x "$build/tests/$suite" ] && try "$suite" env LD_LIBRARY_PATH="${TEST_LIBS:-}" "$build/tests/$suite" --jobs 1
 done
