@@ -38,9 +38,11 @@ static int report_file(const char *path, const struct md_error *err)
 /* What was printed has to arrive: a full disk is an error. */
 static int flush_output(void)
 {
+	int before = ferror(stdout) ? errno : 0; /* a flush that has nothing left to write would forget it */
+
 	if (fflush(stdout) == 0 && !ferror(stdout))
 		return MD_EXIT_OK;
-	fprintf(stderr, "%s: writing the output: %s\n", command.name, strerror(errno));
+	fprintf(stderr, "%s: writing the output: %s\n", command.name, strerror(before ? before : errno));
 	return MD_EXIT_COMMAND;
 }
 
@@ -61,6 +63,15 @@ static int make_artifact(void)
 	status = md_artifact_write(&artifact, out_path, NULL, &err);
 	md_artifact_finish(&artifact);
 	return status == MD_OK ? MD_EXIT_OK : report_file(out_path, &err);
+}
+
+static int show_text(const char *path, const struct md_artifact *artifact)
+{
+	struct md_error err = {0};
+
+	if (md_artifact_print_text(artifact, stdout, &err) == MD_OK)
+		return MD_EXIT_OK;
+	return ferror(stdout) ? flush_output() : report_file(path, &err);
 }
 
 static int show_graph(const char *path, const struct md_artifact *artifact)
@@ -90,8 +101,7 @@ static int inspect_artifact(const char *path)
 	if (graph_name)
 		result = show_graph(path, &artifact);
 	else if (as_text)
-		result =
-		    md_artifact_print_text(&artifact, stdout, &err) == MD_OK ? MD_EXIT_OK : report_file(path, &err);
+		result = show_text(path, &artifact);
 	else if (as_json)
 		md_inspect_json(path, &artifact, &sizes, stdout);
 	else

@@ -1,0 +1,130 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Every command's help, exit codes and manual page agree.
+. "$(dirname "$0")/lib.sh"
+
+commands=$(cd tools && ls medusa-*.c | sed 's/\.c$//')
+assert_at_least "commands" 5 "$(echo "$commands" | wc -l)"
+
+page_text() { # the manual page as a reader sees its words: no font changes, no escaped dashes
+	sed 's/\\f[A-Z]//g; s/\\-/-/g; s/\\(aq/'"'"'/g' "docs/man/$1.1"
+}
+
+long_options() { # of a help text
+	sed -n 's/^  \(-[a-z], \|    \)\(--[a-z-]*\).*/\2/p' "$1"
+}
+
+run_limit=10
+for command in $commands; do
+	section "$command"
+	run help "$command" --help
+	assert_exit help 0
+	assert_contains "$work/help.out" "Usage: $command "
+	assert_contains "$work/help.out" "Exit codes:"
+	assert_equal "words on stderr" "" "$(cat "$work/help.err")"
+	run short_help "$command" -h
+	assert_same_file "$work/help.out" "$work/short_help.out"
+	run version "$command" --version
+	assert_exit version 0
+	assert_contains "$work/version.out" "$command "
+	run nothing "$command"
+	assert_exit nothing 2
+	assert_contains "$work/nothing.err" "Try '$command --help'"
+	run unknown "$command" --no-such-option
+	assert_exit unknown 2
+	assert_contains "$work/unknown.err" "--no-such-option"
+	run letter "$command" -Z
+	assert_exit letter 2
+	assert_contains "$work/letter.err" "-Z"
+	assert_equal "output of wrong usage on stdout" "" "$(cat "$work/nothing.out" "$work/unknown.out" "$work/letter.out")"
+
+	section "manual page of $command"
+	assert_file "docs/man/$command.1"
+	page_text "$command" >"$work/page"
+	assert_contains "$work/page" "EXIT STATUS"
+	assert_contains "$work/page" ".TH ${command^^} 1"
+	assert_at_least "long options in --help" 2 "$(long_options "$work/help.out" | wc -l)"
+	for option in $(long_options "$work/help.out"); do
+		checks=$((checks + 1))
+		grep -Eq -- "(^|[^a-z-])$option([^a-z-]|$)" "$work/page" || fail "$option in docs/man/$command.1" "no such word"
+	done
+	for option in $(grep -oE -- '(^|[^a-z-])--[a-z][a-z-]+' "$work/page" | grep -oE -- '--.*' | sort -u); do
+		section "manual page of $command: $option"
+		long_options "$work/help.out" >"$work/known"
+		page_is_about_another=$(for other in $commands; do "$other" --help; done | grep -oE -- '--[a-z][a-z-]+' | sort -u)
+		assert_contains <(cat "$work/known"; echo "$page_is_about_another") "$option"
+	done
+done
+
+section "exit codes"
+missing=$work/missing
+expect() { # exit code, text on stderr, command...
+	local expected=$1 text=$2
+	shift 2
+	section "$*"
+	run expect "$@"
+	assert_exit expect "$expected"
+	assert_contains "$work/expect.err" "$text"
+}
+capture whole
+assert_exit whole 0
+artifact=$work/whole.medusa
+expect 3 "$missing" medusa-inspect "$missing"
+expect 3 "$missing" medusa-inspect --from-text "$missing" -o "$work/out.medusa"
+expect 3 "$missing" medusa-verify "$missing" -- true
+expect 3 "$missing" medusa-restore "$missing" -- true
+expect 3 "$missing" medusa-analyze --single -o "$work/out.medusa" "$missing"
+expect 3 "$missing" medusa-capture -o "$missing/out.medusa" -- true
+expect 3 "Makefile: line " medusa-inspect --from-text Makefile -o "$work/out.medusa"
+expect 3 "Makefile" medusa-inspect Makefile
+expect 3 "Makefile" medusa-verify Makefile -- true
+expect 3 "Makefile" medusa-analyze --single -o "$work/out.medusa" Makefile
+expect 3 "$work" medusa-inspect "$work"
+assert_no_file "$work/out.medusa"
+
+expect 4 no-such-command medusa-capture -o "$work/out.medusa" -- no-such-command
+expect 4 no-such-command medusa-restore "$artifact" -- no-such-command
+expect 4 no-such-command medusa-verify "$artifact" -- no-such-command
+expect 4 "Permission denied" medusa-restore "$artifact" -- ./Makefile
+expect 4 "ended with 7" medusa-capture -o "$work/out.medusa" -- sh -c 'exit 7'
+expect 5 "no call to the CUDA driver" medusa-capture -o "$work/out.medusa" -- true
+expect 5 "no graph was captured" medusa-capture -o "$work/out.medusa" -- "${engine[@]}" --no-graphs
+assert_no_file "$work/out.medusa"
+run until medusa-capture -o "$work/none.medusa" --until graphs=0 -- true
+assert_exit until 2
+expect 2 "-o" medusa-capture -- true
+expect 2 "behind --" medusa-capture -o "$work/out.medusa"
+expect 2 "after -- is missing" medusa-capture -o "$work/out.medusa" --
+expect 2 "needs a value" medusa-capture -o
+expect 2 "exclude each other" medusa-capture -o "$work/out.medusa" --no-images --store-images -- true
+expect 2 "none of loaded, stored, trigger" medusa-restore "$artifact" --resolve stored,magic -- true
+expect 2 "behind --" medusa-restore "$artifact"
+expect 2 "behind --" medusa-verify "$artifact"
+expect 2 "one artifact, not 2" medusa-restore "$artifact" "$artifact" -- true
+expect 2 "exclude each other" medusa-inspect --json --text "$artifact"
+expect 2 "takes no command" medusa-inspect "$artifact" -- true
+expect 2 "two traces are needed" medusa-analyze -o "$work/out.medusa" "$artifact"
+expect 2 "holds no graph" medusa-inspect --graph nothing/1 "$artifact"
+
+section "an artifact that holds no graphs"
+run no_graphs medusa-capture -o "$work/keep.medusa" --keep-traces --no-verify -- "${engine[@]}"
+run other medusa-capture -o "$work/other.medusa" --keep-traces --no-verify -- "${engine[@]}" --batches 3,8
+run empty medusa-analyze -o "$work/empty.medusa" "$work/keep.1.mtrace" "$work/other.2.mtrace"
+assert_exit empty 1
+expect 5 "holds no graphs" medusa-verify "$work/empty.medusa" -- "${engine[@]}"
+
+section "the command's own exit code"
+run own medusa-restore "$artifact" -- sh -c 'exit 42'
+assert_exit own 42
+run own medusa-verify "$artifact" -- sh -c 'exit 42'
+assert_exit own 4
+
+section "output that cannot be written"
+for how in "" --json --text; do
+	section "medusa-inspect $how >/dev/full"
+	code=0
+	medusa-inspect $how "$artifact" >/dev/full 2>"$work/full.err" || code=$?
+	assert_exit full 4
+	assert_contains "$work/full.err" "No space left"
+done
+finish
