@@ -1,0 +1,87 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# make install: another program finds headers and library by pkg-config, and the installed commands do their work.
+. "$(dirname "$0")/lib.sh"
+
+root=$work/root
+run_limit=120
+run install make --no-print-directory install DESTDIR="$root" PREFIX=/usr ${SAN:+SAN=$SAN}
+assert_exit install 0
+run_limit=30
+for command in tools/medusa-*.c; do
+	name=$(basename "$command" .c)
+	assert_file "$root/usr/bin/$name"
+	assert_file "$root/usr/share/man/man1/$name.1"
+done
+for library in libmedusa libmedusa-capture libmedusa-restore; do
+	assert_file "$root/usr/lib/$library.so"
+done
+assert_no_file "$root/usr/lib/libcuda.so.1" # a device of ours never takes the real driver's place
+
+section "no path of the build in what was installed"
+assert_equal "run paths into the build" "" "$(readelf -d "$root"/usr/bin/* "$root"/usr/lib/*.so | grep -E 'R(UN)?PATH' | grep -v 'ORIGIN')"
+assert_lacks "$root/usr/lib/pkgconfig/medusa.pc" "$root"
+
+section "each installed header alone, as C and as C++"
+for header in "$root"/usr/include/medusa/*.h; do
+	for language in c c++; do
+		echo "#include <medusa/${header##*/}>" >"$work/alone"
+		run alone gcc -x $language -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I"$root/usr/include" "$work/alone"
+		assert_exit alone 0
+	done
+done
+
+section "pkg-config"
+export PKG_CONFIG_PATH=$root/usr/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$root
+run version pkg-config --modversion medusa
+assert_exit version 0
+assert_equal "version" "$(medusa-inspect --version)" "medusa-inspect $(cat "$work/version.out")"
+cat >"$work/program.c" <<'END'
+#include <medusa/medusa.h>
+#include <stdio.h>
+
+int main(void)
+{
+	void *exec = 0;
+	int result = medusa_graph_get("decode", 1, 0, &exec);
+	printf("mode %d, result %d: %s\n", (int)medusa_mode(), result, medusa_reason());
+	return exec != 0;
+}
+END
+program=$work/program
+for language in c c++; do
+	section "a program linked by pkg-config, $language"
+	run compile gcc -x $language -Wall -Wextra -Werror $(pkg-config --cflags medusa) -o "$program" "$work/program.c" $(pkg-config --libs medusa)
+	assert_exit compile 0
+	run program env LD_LIBRARY_PATH="$root/usr/lib" "$program"
+	assert_exit program 0
+	assert_contains "$work/program.out" "mode 0, result 4: "
+done
+
+section "the installed commands find their libraries"
+export PATH=$root/usr/bin:$PATH
+assert_equal "medusa-restore" "$root/usr/bin/medusa-restore" "$(command -v medusa-restore)"
+run_live live
+capture installed
+assert_exit installed 0
+run preloaded medusa-restore "$work/installed.medusa" -- sh -c 'echo "$LD_PRELOAD"'
+assert_contains "$work/preloaded.out" "$(realpath "$root/usr/lib/libmedusa-restore.so")"
+run_restored restored "$work/installed.medusa"
+assert_exit restored 0
+assert_same_output live restored
+assert_restored restored $graphs 0
+run verify medusa-verify "$work/installed.medusa" -- "${engine[@]}"
+assert_exit verify 0
+
+section "through a symbolic link"
+ln -s "$root/usr/bin/medusa-restore" "$work/link"
+run link "$work/link" "$work/installed.medusa" -- "${engine[@]}" --report "$work/link.json"
+assert_exit link 0
+assert_restored link $graphs 0
+
+section "a library that is missing"
+rm "$root/usr/lib/libmedusa-restore.so"
+run missing medusa-restore "$work/installed.medusa" -- "${engine[@]}"
+assert_exit missing 4
+assert_contains "$work/missing.err" "libmedusa-restore.so"
+finish
