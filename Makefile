@@ -190,12 +190,12 @@ NEED_DEPS = $(Q)tools/deps.sh --check build >/dev/null 2>&1 || $(MAKE) --no-prin
 
 demo:
 	$(NEED_DEPS)
-	$(Q)$(MAKE) --no-print-directory all
+	$(Q)$(MAKE) $(if $(V),,-s) --no-print-directory all
 	$(Q)BUILD=$(BUILD) tests/e2e/demo.sh
 
 check:
 	$(NEED_DEPS)
-	$(Q)$(MAKE) --no-print-directory all tests SAN=$(SAN)
+	$(Q)$(MAKE) $(if $(V),,-s) --no-print-directory all tests SAN=$(SAN)
 	$(Q)BUILD=$(BUILD) SAN=$(SAN) tests/run.sh
 
 # Conformance tests and the whole chain on a real GPU.
@@ -204,7 +204,7 @@ check-gpu: all tests
 
 lint:
 	$(NEED_DEPS)
-	$(Q)$(MAKE) --no-print-directory libs hostcuda engine
+	$(Q)$(MAKE) $(if $(V),,-s) --no-print-directory libs hostcuda engine
 	$(Q)BUILD=$(BUILD) tests/lint/run.sh
 
 bench: all $(BENCH_BINS)
