@@ -72,10 +72,20 @@ static enum md_status read_file_image(const struct md_image *image, uint8_t *out
 	return status;
 }
 
+static enum md_status check_stored(const struct md_image *image, struct md_error *err)
+{
+	struct md_hash hash = md_hash_bytes(image->data, image->size);
+	return md_hash_equal(&hash, &image->hash)
+		   ? MD_OK
+		   : md_error_set(err, MD_ERR_MISMATCH, "the stored image's content is not what its hash says");
+}
+
 static enum md_status load(const struct md_image *image, CUlibrary *library, struct md_error *err)
 {
 	MD_AUTO_FREE uint8_t *copy = NULL;
 	const void *code = image->data;
+	if (image->data)
+		MD_FORWARD(check_stored(image, err));
 	if (!code || image->kind == MD_IMAGE_PTX) { /* PTX is a text: it needs its NUL */
 		if (!image->data && !image->path)
 			return md_error_set(err, MD_ERR_MISMATCH,
@@ -90,11 +100,6 @@ static enum md_status load(const struct md_image *image, CUlibrary *library, str
 		else
 			MD_FORWARD(read_file_image(image, copy, err));
 		code = copy;
-	} else {
-		struct md_hash hash = md_hash_bytes(image->data, image->size);
-		if (!md_hash_equal(&hash, &image->hash))
-			return md_error_set(err, MD_ERR_MISMATCH,
-					    "the stored image's content is not what its hash says");
 	}
 	return md_cuda_call(err, cuLibraryLoadData, library, code, NULL, NULL, 0, NULL, NULL, 0);
 }
