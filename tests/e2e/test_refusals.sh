@@ -82,9 +82,9 @@ rm "$work/engine/libllama-gemm.so.new"
 engine=("${engine_before[@]}")
 
 section "an image of the artifact that is not what its hash says"
-edited image_hash '/^image /s/hash=[0-9a-f]*/hash=00000000000000000000000000000000/'
+edited image_hash '/^image .*stored=1/s/hash=[0-9a-f]*/hash=00000000000000000000000000000000/'
 resolve=stored run_restored image_hash "$work/image_hash.medusa"
-assert_refused live image_hash "kernel"
+assert_refused live image_hash "the stored image's content is not what its hash says"
 
 section "a kernel that is not there, or has another layout"
 edited no_kernel 's/name="llama_silu_mul"/name="llama_silu_gone"/'
