@@ -8,6 +8,9 @@ if [ "$MEDUSA_DEVICE" != gpu ]; then
 	echo "tests/gpu: skipped: no NVIDIA GPU with a driver on this machine"
 	exit 77
 fi
+printf '%s; %s; commit %s\n' "$(date -u +'%Y-%m-%d %H:%M UTC')" \
+	"$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -1)" \
+	"${COMMIT:-$(git rev-parse --short HEAD 2>/dev/null)}"
 export PATH=$PWD/$build/bin:$PATH
 out=$build/tests/gpu
 mkdir -p "$out"
