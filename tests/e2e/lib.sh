@@ -28,11 +28,6 @@ finish() {
 	exit $?
 }
 
-skip() { # why; only before the first check
-	echo "$*"
-	exit 77
-}
-
 # ---- running: output in $work/NAME.out and .err, exit code in $code; no run may take longer than run_limit -----------
 run_limit=30
 run() { # name, command...
