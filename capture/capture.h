@@ -128,6 +128,8 @@ void md_capture_kernels_forget(CUmodule module, CUlibrary library); /* lock held
 
 void md_capture_launch_count(CUfunction func); /* hot: no lock, no allocation once the kernel is known */
 void md_capture_launches_put(void);            /* totals to the trace; lock held */
+void md_capture_transfer_count(enum md_transfer_kind kind, uint64_t bytes); /* hot: two atomic additions */
+void md_capture_transfers_put(void);                                        /* totals to the trace; lock held */
 
 /* What was seen of the call that made a node; some attributes can't be read back from it. */
 struct md_capture_memo {

@@ -66,11 +66,20 @@ static void launched(CUfunction func, CUstream stream, const CUlaunchAttribute *
 		md_capture_launch_count(func);
 }
 
-/* A copy or a set, a host function: only its place in the order matters, and only inside of a capture. */
+/* A host function: only its place in the order matters, and only inside of a capture. */
 static void enqueued(CUstream stream)
 {
 	if (in_capture(stream))
 		md_capture_node_note(stream, NULL, 0);
+}
+
+/* A copy or a set: a node inside of a capture, counted outside. */
+static void transferred(CUstream stream, enum md_transfer_kind kind, uint64_t bytes)
+{
+	if (in_capture(stream))
+		md_capture_node_note(stream, NULL, 0);
+	else
+		md_capture_transfer_count(kind, bytes);
 }
 
 #define LAUNCHES(suffix, which)                                                                                        \
@@ -93,34 +102,53 @@ static const CUlaunchAttribute cooperative = { .id = CU_LAUNCH_ATTRIBUTE_COOPERA
 LAUNCHES(, AS_GIVEN)
 LAUNCHES(_ptsz, per_thread)
 
-#define ENQUEUE(symbol, which, params, args)                                                                           \
-	CUresult CUDAAPI symbol params MD_HOOK(symbol, args, MD_NOTHING, enqueued(which(hStream)))
+#define TRANSFER(symbol, which, kind, bytes, params, args)                                                             \
+	CUresult CUDAAPI symbol params                                                                                 \
+	MD_HOOK(symbol, args, MD_NOTHING, transferred(which(hStream), MD_TRANSFER_##kind, bytes))
 #define COPIES_AND_SETS(suffix, which)                                                                                 \
-	ENQUEUE(cuMemcpyAsync##suffix, which, (CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream hStream),          \
-	        (dst, src, n, hStream))                                                                                \
-	ENQUEUE(cuMemcpyHtoDAsync_v2##suffix, which, (CUdeviceptr dst, const void *src, size_t n, CUstream hStream),   \
-	        (dst, src, n, hStream))                                                                                \
-	ENQUEUE(cuMemcpyDtoHAsync_v2##suffix, which, (void *dst, CUdeviceptr src, size_t n, CUstream hStream),         \
-	        (dst, src, n, hStream))                                                                                \
-	ENQUEUE(cuMemcpyDtoDAsync_v2##suffix, which, (CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream hStream),   \
-	        (dst, src, n, hStream))                                                                                \
-	ENQUEUE(cuMemcpy2DAsync_v2##suffix, which, (const CUDA_MEMCPY2D *copy, CUstream hStream), (copy, hStream))     \
-	ENQUEUE(cuMemcpy3DAsync_v2##suffix, which, (const CUDA_MEMCPY3D *copy, CUstream hStream), (copy, hStream))     \
-	ENQUEUE(cuMemsetD8Async##suffix, which, (CUdeviceptr dst, unsigned char v, size_t n, CUstream hStream),        \
-	        (dst, v, n, hStream))                                                                                  \
-	ENQUEUE(cuMemsetD16Async##suffix, which, (CUdeviceptr dst, unsigned short v, size_t n, CUstream hStream),      \
-	        (dst, v, n, hStream))                                                                                  \
-	ENQUEUE(cuMemsetD32Async##suffix, which, (CUdeviceptr dst, unsigned int v, size_t n, CUstream hStream),        \
-	        (dst, v, n, hStream))                                                                                  \
-	ENQUEUE(cuMemsetD2D8Async##suffix, which,                                                                      \
-	        (CUdeviceptr dst, size_t pitch, unsigned char v, size_t w, size_t h, CUstream hStream),                \
-	        (dst, pitch, v, w, h, hStream))                                                                        \
-	ENQUEUE(cuMemsetD2D32Async##suffix, which,                                                                     \
-	        (CUdeviceptr dst, size_t pitch, unsigned int v, size_t w, size_t h, CUstream hStream),                 \
-	        (dst, pitch, v, w, h, hStream))                                                                        \
-	ENQUEUE(cuLaunchHostFunc##suffix, which, (CUstream hStream, CUhostFn fn, void *user), (hStream, fn, user))
+	TRANSFER(cuMemcpyAsync##suffix, which, ANY, n, (CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream hStream), \
+	         (dst, src, n, hStream))                                                                               \
+	TRANSFER(cuMemcpyHtoDAsync_v2##suffix, which, TO_DEVICE, n,                                                    \
+	         (CUdeviceptr dst, const void *src, size_t n, CUstream hStream), (dst, src, n, hStream))               \
+	TRANSFER(cuMemcpyDtoHAsync_v2##suffix, which, TO_HOST, n,                                                      \
+	         (void *dst, CUdeviceptr src, size_t n, CUstream hStream), (dst, src, n, hStream))                     \
+	TRANSFER(cuMemcpyDtoDAsync_v2##suffix, which, WITHIN_DEVICE, n,                                                \
+	         (CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream hStream), (dst, src, n, hStream))               \
+	TRANSFER(cuMemcpy2DAsync_v2##suffix, which, ANY, copy->WidthInBytes * copy->Height,                            \
+	         (const CUDA_MEMCPY2D *copy, CUstream hStream), (copy, hStream))                                       \
+	TRANSFER(cuMemcpy3DAsync_v2##suffix, which, ANY, copy->WidthInBytes * copy->Height * copy->Depth,              \
+	         (const CUDA_MEMCPY3D *copy, CUstream hStream), (copy, hStream))                                       \
+	TRANSFER(cuMemsetD8Async##suffix, which, SET, n,                                                               \
+	         (CUdeviceptr dst, unsigned char v, size_t n, CUstream hStream), (dst, v, n, hStream))                 \
+	TRANSFER(cuMemsetD16Async##suffix, which, SET, 2 * n,                                                          \
+	         (CUdeviceptr dst, unsigned short v, size_t n, CUstream hStream), (dst, v, n, hStream))                \
+	TRANSFER(cuMemsetD32Async##suffix, which, SET, 4 * n,                                                          \
+	         (CUdeviceptr dst, unsigned int v, size_t n, CUstream hStream), (dst, v, n, hStream))                  \
+	TRANSFER(cuMemsetD2D8Async##suffix, which, SET, w * h,                                                         \
+	         (CUdeviceptr dst, size_t pitch, unsigned char v, size_t w, size_t h, CUstream hStream),               \
+	         (dst, pitch, v, w, h, hStream))                                                                       \
+	TRANSFER(cuMemsetD2D32Async##suffix, which, SET, 4 * w * h,                                                    \
+	         (CUdeviceptr dst, size_t pitch, unsigned int v, size_t w, size_t h, CUstream hStream),                \
+	         (dst, pitch, v, w, h, hStream))                                                                       \
+	CUresult CUDAAPI cuLaunchHostFunc##suffix(CUstream hStream, CUhostFn fn, void *user)                           \
+	MD_HOOK(cuLaunchHostFunc##suffix, (hStream, fn, user), MD_NOTHING, enqueued(which(hStream)))
 COPIES_AND_SETS(, AS_GIVEN)
 COPIES_AND_SETS(_ptsz, per_thread)
+
+/* The synchronous ones cannot be captured. */
+#define SYNCHRONOUS(symbol, kind, bytes, params, args)                                                                 \
+	CUresult CUDAAPI symbol params                                                                                 \
+	MD_HOOK(symbol, args, MD_NOTHING, md_capture_transfer_count(MD_TRANSFER_##kind, bytes))
+#define SYNCHRONOUS_COPIES_AND_SETS(suffix)                                                                            \
+	SYNCHRONOUS(cuMemcpy##suffix, ANY, n, (CUdeviceptr dst, CUdeviceptr src, size_t n), (dst, src, n))             \
+	SYNCHRONOUS(cuMemcpyHtoD_v2##suffix, TO_DEVICE, n, (CUdeviceptr dst, const void *src, size_t n), (dst, src, n)) \
+	SYNCHRONOUS(cuMemcpyDtoD_v2##suffix, WITHIN_DEVICE, n, (CUdeviceptr dst, CUdeviceptr src, size_t n),           \
+	            (dst, src, n))                                                                                     \
+	SYNCHRONOUS(cuMemsetD8_v2##suffix, SET, n, (CUdeviceptr dst, unsigned char v, size_t n), (dst, v, n))          \
+	SYNCHRONOUS(cuMemsetD16_v2##suffix, SET, 2 * n, (CUdeviceptr dst, unsigned short v, size_t n), (dst, v, n))    \
+	SYNCHRONOUS(cuMemsetD32_v2##suffix, SET, 4 * n, (CUdeviceptr dst, unsigned int v, size_t n), (dst, v, n))
+SYNCHRONOUS_COPIES_AND_SETS()
+SYNCHRONOUS_COPIES_AND_SETS(_ptds)
 
 /* ---- graphs ---- */
 

@@ -124,6 +124,27 @@ void md_capture_launches_put(void)
 	}
 }
 
+/* ---- copies and sets ---- */
+
+static struct {
+	_Atomic uint64_t count, bytes;
+} transfers[MD_TRANSFER_KINDS];
+
+void md_capture_transfer_count(enum md_transfer_kind kind, uint64_t bytes)
+{
+	atomic_fetch_add_explicit(&transfers[kind].count, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&transfers[kind].bytes, bytes, memory_order_relaxed);
+}
+
+void md_capture_transfers_put(void)
+{
+	for (unsigned i = 0; i < MD_TRANSFER_KINDS; i++) {
+		struct md_transfers total = {atomic_load(&transfers[i].count), atomic_load(&transfers[i].bytes)};
+		if (total.count)
+			md_trace_put_transfers(md_capture.writer, md_capture_next(), (enum md_transfer_kind)i, &total);
+	}
+}
+
 /* ---- attributes ---- */
 
 /* Those that a kernel node can carry, and how many bytes of the value mean something. */

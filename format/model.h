@@ -116,6 +116,20 @@ struct md_kv {
 	char key[256];            /* the engine's own fingerprint of its configuration */
 };
 
+/* Copies and sets outside of capture; those inside are nodes of a graph. */
+enum md_transfer_kind {
+	MD_TRANSFER_TO_DEVICE = 0, /* from host memory */
+	MD_TRANSFER_TO_HOST = 1,
+	MD_TRANSFER_WITHIN_DEVICE = 2,
+	MD_TRANSFER_ANY = 3, /* the addresses say which (cuMemcpy) */
+	MD_TRANSFER_SET = 4,
+};
+#define MD_TRANSFER_KINDS 5
+
+struct md_transfers {
+	uint64_t count, bytes;
+};
+
 struct md_stage_time {
 	char name[64];
 	uint64_t ns;

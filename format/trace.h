@@ -49,6 +49,9 @@ void md_trace_put_image(struct md_trace_writer *w, uint64_t sequence, const stru
 void md_trace_put_kernel(struct md_trace_writer *w, uint64_t sequence, const struct md_kernel *kernel);
 /* Launches outside of capture are counted per kernel: one record at the first, then totals at the end. */
 void md_trace_put_launches(struct md_trace_writer *w, uint64_t sequence, uint32_t kernel, uint64_t count);
+/* Copies and sets outside of capture are counted by kind; a later record replaces an earlier one. */
+void md_trace_put_transfers(struct md_trace_writer *w, uint64_t sequence, enum md_transfer_kind kind,
+			    const struct md_transfers *transfers);
 struct md_trace_graph;
 void md_trace_put_graph(struct md_trace_writer *w, uint64_t sequence, const struct md_trace_graph *graph);
 /* graph is the id in struct md_trace_graph. A later label of the same graph replaces the earlier. */
@@ -115,6 +118,7 @@ struct md_trace {
 	struct md_kernel *kernels;
 	uint32_t kernel_count;
 	uint64_t *launches; /* per kernel, outside of capture */
+	struct md_transfers transfers[MD_TRANSFER_KINDS];
 	struct md_trace_graph *graphs;
 	uint32_t graph_count;
 	struct md_trace_bind *binds;

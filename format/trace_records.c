@@ -307,6 +307,33 @@ static enum md_status get_stage(struct md_trace_build *build, uint64_t sequence,
 	return MD_OK;
 }
 
+/* ---- copies and sets ---- */
+
+void md_trace_put_transfers(struct md_trace_writer *w, uint64_t sequence, enum md_transfer_kind kind,
+			    const struct md_transfers *transfers)
+{
+	msgpack_packer p;
+	if (!md_trace_record_begin(w, MD_RECORD_TRANSFERS, sequence, 3, &p))
+		return;
+	msgpack_pack_uint64(&p, kind);
+	msgpack_pack_uint64(&p, transfers->count);
+	msgpack_pack_uint64(&p, transfers->bytes);
+	md_trace_record_end(w);
+}
+
+static enum md_status get_transfers(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
+				    struct md_error *err)
+{
+	uint64_t kind = md_unpack_uint(in);
+	struct md_transfers transfers = {.count = md_unpack_uint(in)};
+	(void)sequence;
+	(void)err;
+	transfers.bytes = md_unpack_uint(in);
+	if (kind < MD_TRANSFER_KINDS) /* a later version may know more kinds */
+		build->trace->transfers[kind] = transfers;
+	return MD_OK;
+}
+
 /* ---- permanent contents ---- */
 
 static void put_content_piece(struct md_trace_writer *w, uint64_t sequence, uint64_t address, const void *data,
@@ -384,6 +411,7 @@ static const struct record_kind {
     [MD_RECORD_CONTENT] = {"content", 2, get_content},
     [MD_RECORD_PROBE] = {"probe", 3, md_trace_get_probe},
     [MD_RECORD_END] = {"end", 1, get_end},
+    [MD_RECORD_TRANSFERS] = {"transfers", 3, get_transfers},
 };
 
 static enum md_status record_fields(struct md_trace_build *build, const struct record_kind *kind, uint32_t fields,

@@ -34,6 +34,7 @@ enum md_trace_record {
 	MD_RECORD_CONTENT = 14,
 	MD_RECORD_PROBE = 15,
 	MD_RECORD_END = 16,
+	MD_RECORD_TRANSFERS = 17,
 };
 
 /* The writer's buffer, locked, with the head of a record in it; NULL (and not locked) when the writer has failed. */

@@ -358,6 +358,10 @@ Test(capture, trace_says_what_was_done)
 	cr_assert_neq(trace.fingerprint.device_name[0], '\0');
 	cr_assert_eq(trace.stage_count, 1);
 	cr_assert_eq(trace.stages[0].ns, 12345);
+	cr_assert_eq(trace.transfers[MD_TRANSFER_TO_DEVICE].count, 5, "copies to the device: %llu",
+		     (unsigned long long)trace.transfers[MD_TRANSFER_TO_DEVICE].count);
+	cr_assert_gt(trace.transfers[MD_TRANSFER_SET].bytes, 0, "sets");
+	cr_assert_eq(trace.transfers[MD_TRANSFER_WITHIN_DEVICE].count, 0, "the captured copy is a node, not counted");
 	check_allocations(&run, &trace);
 	check_binds(&run, &trace);
 	check_kernels(&trace);

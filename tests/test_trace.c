@@ -153,6 +153,8 @@ static void put_everything(struct md_trace_writer *w)
 	md_trace_put_mark(w, 54, "ready");
 	md_trace_put_kv(w, 55, &kv);
 	md_trace_put_stage(w, 56, &stage);
+	md_trace_put_transfers(w, 57, MD_TRANSFER_SET, &(struct md_transfers){2, 20});
+	md_trace_put_transfers(w, 58, MD_TRANSFER_SET, &(struct md_transfers){3, 30});
 	md_trace_put_content(w, 57, 0x1010, 4, "data");
 	md_trace_put_probe(w, 58, 7, MD_PROBE_CONTENT_SAVED, "4 bytes");
 	md_trace_put_launches(w, 59, 0, 17);
@@ -202,6 +204,8 @@ Test(trace, everything_comes_back, .init = setup, .fini = teardown)
 	cr_assert(trace.kv.present && trace.kv.blocks == 6 && trace.kv.utilization_ppm == 900000, "kv");
 	cr_assert_str_eq(trace.kv.key, "model", "kv key");
 	cr_assert(trace.stage_count == 1 && trace.stages[0].ns == 1234567, "stage");
+	cr_assert(trace.transfers[MD_TRANSFER_SET].count == 3 && trace.transfers[MD_TRANSFER_SET].bytes == 30, "sets");
+	cr_assert_eq(trace.transfers[MD_TRANSFER_TO_DEVICE].count, 0, "copies to the device");
 	cr_assert(trace.content_count == 1 && trace.contents[0].size == 4 && trace.contents[0].address == 0x1010,
 		  "content");
 	cr_assert(!memcmp(trace.contents[0].data, "data", 4), "bytes of the content");

@@ -81,6 +81,11 @@ static void print_binds(const struct md_trace *trace, FILE *out)
 	md_table_print(&table, 2, out);
 }
 
+static const char *const transfer_words[MD_TRANSFER_KINDS] = {
+    [MD_TRANSFER_TO_DEVICE] = "to GPU",      [MD_TRANSFER_TO_HOST] = "to host", [MD_TRANSFER_WITHIN_DEVICE] = "copies",
+    [MD_TRANSFER_ANY] = "copies (cuMemcpy)", [MD_TRANSFER_SET] = "sets",
+};
+
 void md_inspect_trace(const char *path, const struct md_trace *trace, FILE *out)
 {
 	uint64_t launches = 0, nodes = 0, saved = 0;
@@ -99,6 +104,10 @@ void md_inspect_trace(const char *path, const struct md_trace *trace, FILE *out)
 	fprintf(out, "device   %s, driver %d\n", trace->fingerprint.device_name, trace->fingerprint.driver_version);
 	fprintf(out, "kernels  %" PRIu32 " from %" PRIu32 " images, %" PRIu64 " launches outside of capture\n",
 		trace->kernel_count, trace->image_count, launches);
+	for (unsigned i = 0; i < MD_TRANSFER_KINDS; i++)
+		if (trace->transfers[i].count)
+			fprintf(out, "%-8s %" PRIu64 " outside of capture, %s\n", transfer_words[i],
+				trace->transfers[i].count, md_table_format_bytes(trace->transfers[i].bytes, text));
 	fprintf(out, "contents %s in %" PRIu32 " places\n", md_table_format_bytes(saved, text), trace->content_count);
 	print_families(trace, out);
 	print_graphs(trace, out);
