@@ -26,7 +26,7 @@ def time_row(name, left, right):
 
 print(f"  {'':<34}{'live':>16}{'restored':>16}")
 time_row("weights", ms(live, "weights"), ms(restored, "weights"))
-time_row("KV capacity", ms(live, "kv"), ms(restored, "kv"))
+time_row("KV capacity and its allocation", ms(live, "kv"), ms(restored, "kv"))
 time_row("warm-up", ms(live, "warmup"), ms(restored, "warmup"))
 time_row("stream capture", ms(live, "capture"), ms(restored, "capture"))
 time_row("instantiate", ms(live, "instantiate"), stats.get("instantiate_ns", 0) / 1e6)
