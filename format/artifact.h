@@ -57,6 +57,14 @@ enum md_proof {
 	MD_PROOF_REPLAY = 2, /* and by replay with noise and private memory changed (medusa-verify) */
 };
 
+struct md_artifact_output { /* memory of a graph that the engine reads after a replay */
+	uint32_t alloc;     /* index into allocs */
+	uint64_t offset, size;
+};
+
+#define MD_OUTPUTS_MAX 4096
+#define MD_NOTE_MAX (64u << 10) /* bytes */
+
 struct md_artifact_graph {
 	char *label; /* owned */
 	uint32_t batch;
@@ -73,6 +81,10 @@ struct md_artifact_graph {
 		uint32_t node, at, size;
 	} * noise;
 	uint32_t noise_count;
+	struct md_artifact_output *outputs; /* by index; owned */
+	uint32_t output_count;
+	uint8_t *note; /* the engine's own; owned, NULL when there is none */
+	uint64_t note_size;
 	uint64_t constant_words, pointer_words, noise_words; /* statistics, 8-byte words of all parameter blocks */
 	void *arena;                                         /* owns params and attributes of the nodes */
 };

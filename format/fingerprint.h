@@ -14,6 +14,10 @@ struct md_fingerprint_library {
 	char *build_id; /* owned, hex; "" when the object has none */
 };
 
+struct md_fingerprint_fact { /* what the engine says it is (medusa_fingerprint_add) */
+	char *name, *value;  /* owned */
+};
+
 struct md_fingerprint {
 	char device_name[256];
 	int32_t compute_major, compute_minor;
@@ -22,6 +26,8 @@ struct md_fingerprint {
 	int32_t driver_version;                   /* cuDriverGetVersion, e.g. 13000 */
 	struct md_fingerprint_library *libraries; /* owned; the files that kernel images came from */
 	uint32_t library_count;
+	struct md_fingerprint_fact *facts; /* owned; ascending by name */
+	uint32_t fact_count;
 };
 
 /* Reads device and driver facts of the current context's device. libraries stay empty. */

@@ -59,6 +59,13 @@ void md_trace_put_label(struct md_trace_writer *w, uint64_t sequence, uint64_t g
 			uint32_t batch);
 void md_trace_put_bind(struct md_trace_writer *w, uint64_t sequence, const char *name, uint64_t address, uint64_t size,
 		       enum md_bind_role role);
+/* An output of a graph, the engine's own data about it, and the engine's word that it must not be materialized. */
+void md_trace_put_output(struct md_trace_writer *w, uint64_t sequence, uint64_t graph, uint32_t index, uint64_t address,
+			 uint64_t size);
+void md_trace_put_note(struct md_trace_writer *w, uint64_t sequence, uint64_t graph, const void *data, uint64_t size);
+void md_trace_put_refusal(struct md_trace_writer *w, uint64_t sequence, uint64_t graph, const char *why);
+/* What the engine says it is; a name said again replaces its value. */
+void md_trace_put_fact(struct md_trace_writer *w, uint64_t sequence, const char *name, const char *value);
 void md_trace_put_mark(struct md_trace_writer *w, uint64_t sequence, const char *name);
 void md_trace_put_kv(struct md_trace_writer *w, uint64_t sequence, const struct md_kv *kv);
 void md_trace_put_stage(struct md_trace_writer *w, uint64_t sequence, const struct md_stage_time *stage);
@@ -84,6 +91,10 @@ struct md_trace_bind {
 	enum md_bind_role role;
 };
 
+struct md_trace_output {        /* of a graph, by index */
+	uint64_t address, size; /* size 0: this index was not given */
+};
+
 struct md_trace_graph {
 	uint64_t id;
 	char *label; /* owned; NULL when the engine gave none */
@@ -95,9 +106,13 @@ struct md_trace_graph {
 	struct md_edge *edges;
 	uint32_t edge_count;
 	char *refused; /* owned; NULL, or why this graph cannot be materialized ("host node at index 12") */
-	enum md_probe_result probe; /* 0: not tested */
-	char *probe_why;            /* owned */
-	void *arena;                /* owns params and attributes of the nodes */
+	enum md_probe_result probe;      /* 0: not tested */
+	char *probe_why;                 /* owned */
+	struct md_trace_output *outputs; /* owned */
+	uint32_t output_count;
+	uint8_t *note; /* owned; NULL when there is none */
+	uint64_t note_size;
+	void *arena; /* owns params and attributes of the nodes */
 };
 
 struct md_trace_content {

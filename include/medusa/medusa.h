@@ -56,6 +56,13 @@ enum medusa_role {
 int medusa_bind(const char *name, uint64_t address, size_t bytes, enum medusa_role role);
 
 /*
+ * Says what the engine is, beyond device and driver: "torch" = "2.11.0+cu130", "model" = a hash of its code. A capture
+ * records it. A restore hands out no graph unless all that was recorded has been said again with the same values, and
+ * nothing else; saying another value refuses the whole artifact at once. Names are unique; say all before binding.
+ */
+int medusa_fingerprint_add(const char *name, const char *value);
+
+/*
  * Takes the restored graph (label, batch): *exec (a CUgraphExec) is instantiated, uploaded and ready to launch, and
  * belongs to Medusa (do not destroy it; medusa_release does). Waits up to timeout_ns (UINT64_MAX: as long as it takes).
  * Fails when nothing is restored: the engine then captures as before, and calls medusa_graph_label. In a capture or
@@ -69,8 +76,35 @@ int medusa_graph_ready(const char *label, unsigned batch);
 /* Batch sizes to restore first, most wanted first. Optional; without it, ascending batch. Call before binding. */
 int medusa_graph_want(const char *label, const unsigned *batches, size_t count);
 
-/* Names a graph that the engine has captured and instantiated itself. Nothing happens in a restore. */
+/*
+ * Names a graph that the engine has captured and instantiated itself. Nothing happens in a restore. exec may be NULL
+ * here and in the four functions below: the graph that this thread instantiated last (a framework may not show its
+ * handle). What the other four say about a graph must be said before it is labelled.
+ */
 int medusa_graph_label(void *exec, const char *label, unsigned batch);
+
+/*
+ * Says that the device memory [address, address + bytes) is output `index` (0, 1, 2 ...) of a graph: the engine reads
+ * it after a replay. For outputs that lie where no binding does, as in a framework's graph memory pool; a restored
+ * graph has them elsewhere (medusa_graph_output_get).
+ */
+int medusa_graph_output(void *exec, unsigned index, uint64_t address, size_t bytes);
+
+/* Keeps up to 64 KiB of the engine's own data with a graph: shapes and types of its outputs, say. */
+int medusa_graph_note(void *exec, const void *data, size_t bytes);
+
+/*
+ * Says that a graph must not be materialized, and why, in one sentence: the engine knows of state that no restore could
+ * give back. A capture leaves the graph out by name; a verification reports it as failed.
+ */
+int medusa_graph_refuse(void *exec, const char *why);
+
+/* Where output `index` of a graph lies that medusa_graph_get has handed out. Valid until medusa_release. */
+int medusa_graph_output_get(const char *label, unsigned batch, unsigned index, uint64_t *address, size_t *bytes);
+
+/* The note of a graph that medusa_graph_get has handed out; *bytes is 0 if there was none. Valid until medusa_release.
+ */
+int medusa_graph_note_get(const char *label, unsigned batch, const void **data, size_t *bytes);
 
 /*
  * A function that makes the driver load kernels (run the model's first layer once, say), for artifacts that store no
