@@ -3,9 +3,11 @@
 #include "format/fingerprint.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "driver/cuda_driver.h"
 
 static enum md_status attribute(CUdevice device, CUdevice_attribute which, int32_t *out, struct md_error *err)
@@ -68,12 +70,91 @@ enum md_status md_fingerprint_compare(const struct md_fingerprint *stored, const
 	return MD_OK;
 }
 
+/* ---- what the engine says ---- */
+
+/* Where name is, or where it belongs. */
+static uint32_t fact_place(const struct md_fingerprint *fingerprint, const char *name)
+{
+	uint32_t low = 0, high = fingerprint->fact_count;
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+		if (strcmp(fingerprint->facts[middle].name, name) < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static bool insert_fact(struct md_fingerprint *fingerprint, uint32_t at, char *name, char *value)
+{
+	struct md_fingerprint_fact *grown =
+	    realloc(fingerprint->facts, ((size_t)fingerprint->fact_count + 1) * sizeof(*grown));
+	if (!grown)
+		return false;
+	memmove(&grown[at + 1], &grown[at], (fingerprint->fact_count - at) * sizeof(*grown));
+	grown[at] = (struct md_fingerprint_fact){name, value};
+	fingerprint->facts = grown;
+	fingerprint->fact_count++;
+	return true;
+}
+
+enum md_status md_fingerprint_set_fact(struct md_fingerprint *fingerprint, const char *name, const char *value,
+				       struct md_error *err)
+{
+	uint32_t at = fact_place(fingerprint, name);
+	bool known = at < fingerprint->fact_count && !strcmp(fingerprint->facts[at].name, name);
+	MD_AUTO_FREE char *new_value = strdup(value);
+	MD_AUTO_FREE char *new_name = strdup(name);
+	if (!new_value || !new_name || (!known && !insert_fact(fingerprint, at, new_name, new_value)))
+		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for fact \"%.200s\"", name);
+	if (known) {
+		free(fingerprint->facts[at].value);
+		fingerprint->facts[at].value = new_value;
+	} else {
+		new_name = NULL;
+	}
+	new_value = NULL;
+	return MD_OK;
+}
+
+/* Both values must fit into a message. */
+#define SHOWN "%.150s"
+
+enum md_status md_fingerprint_compare_facts(const struct md_fingerprint *stored, const struct md_fingerprint *now,
+					    struct md_error *err)
+{
+	for (uint32_t i = 0; i < stored->fact_count || i < now->fact_count; i++) {
+		const struct md_fingerprint_fact *was = i < stored->fact_count ? &stored->facts[i] : NULL;
+		const struct md_fingerprint_fact *is = i < now->fact_count ? &now->facts[i] : NULL;
+		int order = !was ? 1 : !is ? -1 : strcmp(was->name, is->name);
+		if (order < 0)
+			return md_error_set(err, MD_ERR_MISMATCH,
+					    "fact \"%.100s\": artifact has " SHOWN ", this engine says nothing of it",
+					    was->name, was->value);
+		if (order > 0)
+			return md_error_set(err, MD_ERR_MISMATCH,
+					    "fact \"%.100s\": artifact has none, this engine says " SHOWN, is->name,
+					    is->value);
+		if (strcmp(was->value, is->value) != 0)
+			return md_error_set(err, MD_ERR_MISMATCH,
+					    "fact \"%.100s\": artifact has " SHOWN ", this engine " SHOWN, was->name,
+					    was->value, is->value);
+	}
+	return MD_OK;
+}
+
 void md_fingerprint_finish(struct md_fingerprint *fingerprint)
 {
 	for (uint32_t i = 0; i < fingerprint->library_count; i++) {
 		free(fingerprint->libraries[i].path);
 		free(fingerprint->libraries[i].build_id);
 	}
+	for (uint32_t i = 0; i < fingerprint->fact_count; i++) {
+		free(fingerprint->facts[i].name);
+		free(fingerprint->facts[i].value);
+	}
 	free(fingerprint->libraries);
+	free(fingerprint->facts);
 	*fingerprint = (struct md_fingerprint){0};
 }

@@ -35,6 +35,13 @@ enum md_status md_fingerprint_read(struct md_fingerprint *out, struct md_error *
 /* MD_ERR_MISMATCH with "device name: artifact has X, this machine Y" at the first difference of device or driver. */
 enum md_status md_fingerprint_compare(const struct md_fingerprint *stored, const struct md_fingerprint *now,
 				      struct md_error *err);
+
+/* Keeps a copy of both; a name said again replaces its value. Facts stay ascending by name. */
+enum md_status md_fingerprint_set_fact(struct md_fingerprint *fingerprint, const char *name, const char *value,
+				       struct md_error *err);
+/* MD_ERR_MISMATCH at the first fact, by name, that one side lacks or says otherwise; both ascending by name. */
+enum md_status md_fingerprint_compare_facts(const struct md_fingerprint *stored, const struct md_fingerprint *now,
+					    struct md_error *err);
 void md_fingerprint_finish(struct md_fingerprint *fingerprint);
 
 #endif

@@ -57,6 +57,60 @@ Test(fingerprint, libraries_do_not_take_part_here)
 	cr_assert(md_fingerprint_compare(&sample, &now, NULL) == MD_OK, "device and driver are equal");
 }
 
+/* ---- facts ---- */
+
+static struct md_fingerprint with_facts(const char *const *names_and_values)
+{
+	struct md_fingerprint fingerprint = sample;
+	for (; *names_and_values; names_and_values += 2)
+		cr_assert(md_fingerprint_set_fact(&fingerprint, names_and_values[0], names_and_values[1], NULL) ==
+			      MD_OK,
+			  "fact %s", names_and_values[0]);
+	return fingerprint;
+}
+
+Test(fingerprint, facts_are_kept_by_name_and_replaced)
+{
+	struct md_fingerprint said = with_facts(
+	    (const char *const[]){"torch", "2.10", "cudnn", "9", "transformers", "5", "torch", "2.11", "a", "", NULL});
+	const char *const want[][2] = {{"a", ""}, {"cudnn", "9"}, {"torch", "2.11"}, {"transformers", "5"}};
+	cr_assert_eq(said.fact_count, 4, "count %u", said.fact_count);
+	for (uint32_t i = 0; i < 4; i++) {
+		cr_assert_str_eq(said.facts[i].name, want[i][0], "name %u", i);
+		cr_assert_str_eq(said.facts[i].value, want[i][1], "value %u", i);
+	}
+	md_fingerprint_finish(&said);
+	cr_assert(!said.facts && !said.fact_count, "finished");
+}
+
+static void assert_facts_mismatch(const char *const *stored, const char *const *now, const char *message)
+{
+	struct md_fingerprint was = with_facts(stored), is = with_facts(now);
+	struct md_error err = {0};
+	cr_assert_eq(md_fingerprint_compare_facts(&was, &is, &err), MD_ERR_MISMATCH, "%s passes", message);
+	cr_assert_str_eq(err.message, message, "message");
+	cr_assert(md_fingerprint_compare(&was, &is, &err) == MD_OK, "device and driver are equal");
+	md_fingerprint_finish(&was);
+	md_fingerprint_finish(&is);
+}
+
+Test(fingerprint, the_first_differing_fact_is_named)
+{
+	const char *const none[] = {NULL}, *const torch[] = {"torch", "2.11", NULL};
+	const char *const other[] = {"torch", "2.12", NULL}, *const more[] = {"torch", "2.11", "cudnn", "9", NULL};
+	const char *const late[] = {"torch", "2.11", "z", "1", NULL}, *const turned[] = {"z", "1", "torch", "2.11",
+											 NULL};
+	assert_facts_mismatch(torch, other, "fact \"torch\": artifact has 2.11, this engine 2.12");
+	assert_facts_mismatch(torch, none, "fact \"torch\": artifact has 2.11, this engine says nothing of it");
+	assert_facts_mismatch(none, torch, "fact \"torch\": artifact has none, this engine says 2.11");
+	assert_facts_mismatch(torch, more, "fact \"cudnn\": artifact has none, this engine says 9");
+	assert_facts_mismatch(late, torch, "fact \"z\": artifact has 1, this engine says nothing of it");
+	struct md_fingerprint was = with_facts(late), is = with_facts(turned);
+	cr_assert(md_fingerprint_compare_facts(&was, &is, NULL) == MD_OK, "the order of saying is no difference");
+	md_fingerprint_finish(&was);
+	md_fingerprint_finish(&is);
+}
+
 Test(fingerprint, finish_frees_and_clears)
 {
 	struct md_fingerprint fingerprint = sample;
