@@ -30,7 +30,9 @@
 	     */
 #define NAME_BYTES 16u
 #define CODEC_ZSTD 1u
-#define KNOWN_REQUIRED 0u /* feature bits that this reader understands */
+#define CODEC_FRAMES 2u                 /* a zstd frame for each image, named by the section images */
+#define FEATURE_FRAMES 1u               /* required by files that store images */
+#define KNOWN_REQUIRED (FEATURE_FRAMES) /* feature bits that this reader understands */
 
 #define RAW_MAX (4ull << 30)    /* bytes of all sections, uncompressed */
 #define BUDGET_MAX (4ull << 30) /* bytes of what is made of them */
@@ -88,13 +90,40 @@ static enum md_status encode_section(const struct md_section_kind *kind, const s
 	return status;
 }
 
-static enum md_status encode_sections(const struct md_artifact *artifact, struct md_buf *body, struct row *rows,
-				      struct md_error *err)
+static bool stores_images(const struct md_artifact *artifact)
 {
-	struct md_section_state state = {0};
-	enum md_status status = MD_OK;
+	bool any = false;
+	for (uint32_t i = 0; i < artifact->image_count; i++)
+		any |= artifact->images[i].data != NULL;
+	return any;
+}
+
+/* The last row of the table: its checksum is 0, each frame has one. */
+static enum md_status encode_images(const struct md_artifact *artifact, struct md_image_frame *frames,
+				    struct md_buf *body, struct row *row, struct md_error *err)
+{
+	*row = (struct row){.name = MD_IMAGE_SECTION, .offset = body->size, .codec = CODEC_FRAMES};
+	enum md_status status = md_image_frames_write(artifact, frames, body, &row->raw, err);
+	row->stored = body->size - row->offset;
+	return status;
+}
+
+/* rows has room for MD_SECTION_COUNT + 1. */
+static enum md_status encode_sections(const struct md_artifact *artifact, struct md_buf *body, struct row *rows,
+				      uint32_t *row_count, struct md_error *err)
+{
+	MD_AUTO_FREE struct md_image_frame *frames = calloc((size_t)artifact->image_count + 1, sizeof(*frames));
+	struct md_section_state state = {.frames = frames};
+	struct md_buf images;
+	md_buf_init(&images);
+	enum md_status status = frames ? encode_images(artifact, frames, &images, &rows[MD_SECTION_COUNT], err)
+				       : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
 	for (int i = 0; i < MD_SECTION_COUNT && status == MD_OK; i++)
 		status = encode_section(&md_section_kinds[i], artifact, &state, body, &rows[i], err);
+	*row_count = MD_SECTION_COUNT + stores_images(artifact);
+	rows[MD_SECTION_COUNT].offset += body->size;
+	md_buf_put(body, images.data, images.size);
+	md_buf_finish(&images);
 	free(state.bases);
 	return status;
 }
@@ -111,12 +140,12 @@ static void put_row(struct md_buf *out, const struct row *row, uint64_t body_off
 	md_buf_put_u64(out, 0);
 }
 
-static void put_header(struct md_buf *out, uint32_t sections, uint64_t file_size)
+static void put_header(struct md_buf *out, uint32_t sections, uint64_t required, uint64_t file_size)
 {
 	md_buf_put(out, MD_ARTIFACT_MAGIC, 8);
 	md_buf_put_u32(out, MD_ARTIFACT_VERSION);
 	md_buf_put_u32(out, MD_ARTIFACT_OLDEST_READER);
-	md_buf_put_u64(out, 0);
+	md_buf_put_u64(out, required);
 	md_buf_put_u64(out, 0);
 	md_buf_put_u32(out, sections);
 	md_buf_put_u32(out, 0);
@@ -124,15 +153,16 @@ static void put_header(struct md_buf *out, uint32_t sections, uint64_t file_size
 	md_buf_put_u64(out, file_size);
 }
 
-static enum md_status encode_head(const struct row *rows, uint64_t body_size, struct md_buf *head, struct md_error *err)
+static enum md_status encode_head(const struct row *rows, uint32_t count, uint64_t body_size, struct md_buf *head,
+				  struct md_error *err)
 {
-	const uint64_t body_offset = HEADER_BYTES + (uint64_t)MD_SECTION_COUNT * ROW_BYTES;
+	const uint64_t body_offset = HEADER_BYTES + (uint64_t)count * ROW_BYTES;
 	struct md_buf table;
 	bool failed;
 	md_buf_init(&table);
-	for (int i = 0; i < MD_SECTION_COUNT; i++)
+	for (uint32_t i = 0; i < count; i++)
 		put_row(&table, &rows[i], body_offset);
-	put_header(head, MD_SECTION_COUNT, body_offset + body_size);
+	put_header(head, count, count > MD_SECTION_COUNT ? FEATURE_FRAMES : 0, body_offset + body_size);
 	failed = table.failed || head->failed;
 	if (!failed)
 		md_buf_put_u64(head, head_checksum(head->data, table.data, table.size, &failed));
@@ -179,18 +209,19 @@ static void fill_sizes(struct md_artifact_sizes *sizes, const struct row *rows, 
 enum md_status md_artifact_write(const struct md_artifact *artifact, const char *path, struct md_artifact_sizes *sizes,
 				 struct md_error *err)
 {
-	struct row rows[MD_SECTION_COUNT];
+	struct row rows[MD_SECTION_COUNT + 1];
+	uint32_t count = 0;
 	struct md_buf head, body;
 	MD_FORWARD(md_artifact_check(artifact, err));
 	md_buf_init(&head);
 	md_buf_init(&body);
-	enum md_status status = encode_sections(artifact, &body, rows, err);
+	enum md_status status = encode_sections(artifact, &body, rows, &count, err);
 	if (status == MD_OK)
-		status = encode_head(rows, body.size, &head, err);
+		status = encode_head(rows, count, body.size, &head, err);
 	if (status == MD_OK)
 		status = write_file(path, &head, &body, err);
 	if (status == MD_OK)
-		fill_sizes(sizes, rows, MD_SECTION_COUNT, head.size + body.size);
+		fill_sizes(sizes, rows, count, head.size + body.size);
 	md_buf_finish(&head);
 	md_buf_finish(&body);
 	return status;
@@ -263,6 +294,11 @@ static const struct md_section_kind *kind_of(const char *name)
 	return NULL;
 }
 
+static bool is_images(const struct row *row)
+{
+	return !strcmp(row->name, MD_IMAGE_SECTION);
+}
+
 static enum md_status check_row(const struct row *row, size_t file_size, uint64_t *raw_left, struct md_error *err)
 {
 	if (row->offset > file_size || row->stored > file_size - row->offset)
@@ -271,7 +307,7 @@ static enum md_status check_row(const struct row *row, size_t file_size, uint64_
 		return md_error_set(err, MD_ERR_TOO_LARGE, "announces %" PRIu64 " bytes out of %" PRIu64, row->raw,
 				    row->stored);
 	*raw_left -= row->raw;
-	if (row->kind && row->codec != CODEC_ZSTD)
+	if (row->codec != (is_images(row) ? CODEC_FRAMES : CODEC_ZSTD) && (row->kind || is_images(row)))
 		return md_error_set(err, MD_ERR_VERSION, "codec %u is not known", row->codec);
 	return MD_OK;
 }
@@ -321,68 +357,139 @@ static enum md_status read_section(const uint8_t *data, const struct row *row, s
 	return a.status;
 }
 
-/* In the order of md_section_kinds, whatever the order in the file. */
-static enum md_status read_sections(const uint8_t *data, const struct row *rows, uint32_t count,
-				    struct md_artifact *artifact, struct md_error *err)
+/* What is read in one go, and what a cold start reads while images load already. */
+enum part { PART_HEAD = 1, PART_GRAPHS = 2 };
+
+static enum part part_of(const struct md_section_kind *kind)
 {
-	struct md_section_state state = {0};
-	struct md_budget budget = {.left = BUDGET_MAX};
-	enum md_status status = MD_OK;
-	for (int i = 0; i < MD_SECTION_COUNT && status == MD_OK; i++) {
-		const struct row *found = NULL;
-		for (uint32_t k = 0; k < count; k++) {
-			if (rows[k].kind != &md_section_kinds[i])
-				continue;
-			if (found)
-				status = locate(md_error_set(err, MD_ERR_CORRUPT, "appears twice"), &rows[k], err);
-			found = &rows[k];
-		}
-		if (!found)
-			status = md_error_set(err, MD_ERR_CORRUPT,
-					      "section \"%s\" is missing from the table at offset "
-					      "%u",
-					      md_section_kinds[i].name, HEADER_BYTES);
-		if (status == MD_OK)
-			status = locate(read_section(data, found, artifact, &state, &budget, err), found, err);
+	static const char *const late[] = {"graphs", "pointers", "contents"};
+	for (size_t i = 0; i < sizeof(late) / sizeof(*late); i++)
+		if (!strcmp(kind->name, late[i]))
+			return PART_GRAPHS;
+	return PART_HEAD;
+}
+
+struct reading {
+	const uint8_t *data; /* of the whole file */
+	size_t size;
+	struct row rows[MD_ARTIFACT_SECTIONS_MAX];
+	uint32_t row_count;
+	struct md_section_state state;
+	struct md_budget budget;
+};
+
+static enum md_status begin_reading(const void *data, size_t size, struct reading *in, struct md_error *err)
+{
+	struct head head;
+	*in = (struct reading){.data = data, .size = size, .budget.left = BUDGET_MAX};
+	MD_FORWARD(check_header(data, size, &head, err));
+	in->row_count = head.count;
+	return read_table(data, size, &head, in->rows, err);
+}
+
+/* NULL and MD_OK when there is no such section. */
+static enum md_status find_row(const struct reading *in, const char *name, const struct row **out, struct md_error *err)
+{
+	*out = NULL;
+	for (uint32_t i = 0; i < in->row_count; i++) {
+		if (strcmp(in->rows[i].name, name) != 0)
+			continue;
+		if (*out)
+			return locate(md_error_set(err, MD_ERR_CORRUPT, "appears twice"), &in->rows[i], err);
+		*out = &in->rows[i];
 	}
-	free(state.bases);
-	return status;
+	return MD_OK;
+}
+
+/* In the order of md_section_kinds, whatever the order in the file. */
+static enum md_status read_sections(struct reading *in, int parts, struct md_artifact *artifact, struct md_error *err)
+{
+	for (int i = 0; i < MD_SECTION_COUNT; i++) {
+		const struct md_section_kind *kind = &md_section_kinds[i];
+		const struct row *found = NULL;
+		if (!(part_of(kind) & parts))
+			continue;
+		MD_FORWARD(find_row(in, kind->name, &found, err));
+		if (!found)
+			return md_error_set(err, MD_ERR_CORRUPT,
+					    "section \"%s\" is missing from the table at offset "
+					    "%u",
+					    kind->name, HEADER_BYTES);
+		MD_FORWARD(locate(read_section(in->data, found, artifact, &in->state, &in->budget, err), found, err));
+	}
+	return MD_OK;
 }
 
 /* A failed check names its section; this adds where that lies. */
-static enum md_status check_read(const struct md_artifact *artifact, const struct row *rows, uint32_t count,
-				 struct md_error *err)
+static enum md_status locate_check(enum md_status status, const struct reading *in, const struct md_error *why,
+				   struct md_error *err)
 {
-	struct md_error why = {0};
-	enum md_status status = md_artifact_check(artifact, &why);
 	if (status == MD_OK)
 		return MD_OK;
-	for (uint32_t i = 0; i < count; i++) {
+	for (uint32_t i = 0; i < in->row_count; i++) {
 		char quoted[NAME_BYTES + 12];
-		int length = snprintf(quoted, sizeof(quoted), "section \"%s\"", rows[i].name);
-		if (!strncmp(why.message, quoted, (size_t)length))
-			return md_error_set(err, status, "%s at offset %" PRIu64 "%s", quoted, rows[i].offset,
-					    why.message + length);
+		int length = snprintf(quoted, sizeof(quoted), "section \"%s\"", in->rows[i].name);
+		if (!strncmp(why->message, quoted, (size_t)length))
+			return md_error_set(err, status, "%s at offset %" PRIu64 "%s", quoted, in->rows[i].offset,
+					    why->message + length);
 	}
-	return md_error_set(err, status, "%s", why.message);
+	return md_error_set(err, status, "%s", why->message);
+}
+
+/* Where the images' frames lie: row is NULL when none is stored. */
+static enum md_status find_images(const struct reading *in, const struct md_artifact *artifact, const struct row **row,
+				  struct md_error *err)
+{
+	struct md_error why = {0};
+	MD_FORWARD(find_row(in, MD_IMAGE_SECTION, row, err));
+	return locate_check(md_image_frames_check(artifact, *row ? (*row)->stored : 0, &why), in, &why, err);
+}
+
+static enum md_status read_head(struct reading *in, struct md_artifact *artifact, const struct row **images,
+				struct md_error *err)
+{
+	struct md_error why = {0};
+	MD_FORWARD(read_sections(in, PART_HEAD, artifact, err));
+	MD_FORWARD(locate_check(md_artifact_check_head(artifact, &why), in, &why, err));
+	return find_images(in, artifact, images, err);
+}
+
+static enum md_status read_graphs(struct reading *in, struct md_artifact *artifact, struct md_error *err)
+{
+	struct md_error why = {0};
+	enum md_status status = read_sections(in, PART_GRAPHS, artifact, err);
+	free(in->state.bases);
+	in->state.bases = NULL;
+	MD_FORWARD(status);
+	return locate_check(md_artifact_check_graphs(artifact, &why), in, &why, err);
+}
+
+static enum md_status read_images(struct reading *in, const struct row *row, struct md_artifact *artifact,
+				  struct md_error *err)
+{
+	struct md_error why = {0};
+	if (!row)
+		return MD_OK;
+	return locate_check(md_image_frames_read(artifact, in->data + row->offset, &in->budget, &why), in, &why, err);
 }
 
 enum md_status md_artifact_parse(const void *data, size_t size, struct md_artifact *out,
 				 struct md_artifact_sizes *sizes, struct md_error *err)
 {
-	struct head head;
-	struct row rows[MD_ARTIFACT_SECTIONS_MAX] = {0};
+	struct reading in;
 	struct md_artifact artifact = {0};
-	MD_FORWARD(check_header(data, size, &head, err));
-	MD_FORWARD(read_table(data, size, &head, rows, err));
-	enum md_status status = read_sections(data, rows, head.count, &artifact, err);
+	const struct row *images = NULL;
+	MD_FORWARD(begin_reading(data, size, &in, err));
+	enum md_status status = read_head(&in, &artifact, &images, err);
 	if (status == MD_OK)
-		status = check_read(&artifact, rows, head.count, err);
+		status = read_graphs(&in, &artifact, err);
+	if (status == MD_OK)
+		status = read_images(&in, images, &artifact, err);
 	if (status != MD_OK) {
 		md_artifact_finish(&artifact);
 		return status;
 	}
-	fill_sizes(sizes, rows, head.count, size);
+	fill_sizes(sizes, in.rows, in.row_count, size);
 	*out = artifact;
 	return MD_OK;
 }
@@ -397,6 +504,84 @@ enum md_status md_artifact_read(const char *path, struct md_artifact *out, struc
 	if (status != MD_OK)
 		md_error_prefix(err, "%s", path);
 	return status;
+}
+
+/* ---- reading in parts ---- */
+
+/*
+ * The mapping ends with the graphs; image bytes are read, not mapped: they may be wanted much later, and a file that
+ * was cut off in the meantime must give an error, not a signal.
+ */
+struct md_artifact_file {
+	int fd;
+	char *path;
+	struct md_file_map map;
+	struct reading in;
+	uint64_t images_offset;
+};
+
+enum md_status md_artifact_open(const char *path, struct md_artifact_file **out, struct md_artifact *artifact,
+				struct md_error *err)
+{
+	struct md_artifact_file *file = calloc(1, sizeof(*file));
+	const struct row *images = NULL;
+	struct md_artifact head = {0};
+	if (!file || !(file->path = strdup(path))) {
+		free(file);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory", path);
+	}
+	file->fd = open(path, O_RDONLY | O_CLOEXEC);
+	enum md_status status = md_file_map_fd(file->fd, path, &file->map, err);
+	if (status == MD_OK) {
+		status = begin_reading(file->map.data, file->map.size, &file->in, err);
+		if (status == MD_OK)
+			status = read_head(&file->in, &head, &images, err);
+		if (status != MD_OK)
+			md_error_prefix(err, "%s", path);
+	}
+	if (status != MD_OK) {
+		md_artifact_finish(&head);
+		md_artifact_close(file);
+		return status;
+	}
+	file->images_offset = images ? images->offset : 0;
+	*out = file;
+	*artifact = head;
+	return MD_OK;
+}
+
+enum md_status md_artifact_read_graphs(struct md_artifact_file *file, struct md_artifact *artifact,
+				       struct md_error *err)
+{
+	enum md_status status = file->map.data ? read_graphs(&file->in, artifact, err)
+					       : md_error_set(err, MD_ERR_INVALID, "the graphs were read before");
+	md_file_unmap(&file->map);
+	return status == MD_OK ? MD_OK : md_error_prefix(err, "%s", file->path);
+}
+
+enum md_status md_artifact_read_image(const struct md_artifact_file *file, const struct md_artifact *artifact,
+				      uint32_t image, void *out, struct md_error *err)
+{
+	const struct md_image_frame *frame = &artifact->images[image].frame;
+	MD_AUTO_FREE uint8_t *stored = malloc(frame->stored ? frame->stored : 1);
+	enum md_status status =
+	    stored ? md_file_read_at(file->fd, file->images_offset + frame->offset, stored, frame->stored, err)
+		   : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for an image");
+	if (status == MD_OK)
+		status = md_image_frame_expand(artifact, image, stored, out, err);
+	return status == MD_OK ? MD_OK : md_error_prefix(err, "%s", file->path);
+}
+
+void md_artifact_close(struct md_artifact_file *file)
+{
+	if (!file)
+		return;
+	md_file_unmap(&file->map);
+	free(file->in.state.bases);
+	if (file->fd >= 0)
+		close(file->fd);
+	free(file->path);
+	free(file);
 }
 
 /* ---- the end of one ---- */

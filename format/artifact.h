@@ -158,6 +158,21 @@ enum md_status md_artifact_parse(const void *data, size_t size, struct md_artifa
 				 struct md_artifact_sizes *sizes, struct md_error *err);
 void md_artifact_finish(struct md_artifact *artifact);
 
+/*
+ * The same in parts, for a cold start. Opening reads all sections but graphs, pointers and contents, and of stored
+ * images where their bytes lie; graphs come next, while images load already; an image's bytes when they are wanted,
+ * from any thread, out having room for the image's size. Each part is checked when it is read, as above; what an
+ * image's hash says is the caller's to check. Close after the last image; the artifact stays, and has its own finish.
+ */
+struct md_artifact_file;
+enum md_status md_artifact_open(const char *path, struct md_artifact_file **out, struct md_artifact *artifact,
+				struct md_error *err);
+enum md_status md_artifact_read_graphs(struct md_artifact_file *file, struct md_artifact *artifact,
+				       struct md_error *err);
+enum md_status md_artifact_read_image(const struct md_artifact_file *file, const struct md_artifact *artifact,
+				      uint32_t image, void *out, struct md_error *err);
+void md_artifact_close(struct md_artifact_file *file);
+
 /* The same checks on a structure in memory; the writer calls it first, the text twin's reader too. */
 enum md_status md_artifact_check(const struct md_artifact *artifact, struct md_error *err);
 

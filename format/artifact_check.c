@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "format/artifact.h"
+#include "format/artifact_sections.h"
 #include "format/columns.h"
 
 #define NAME_MAX_BYTES 4096u
@@ -453,8 +454,6 @@ static enum md_status check_rest(const struct md_artifact *artifact, struct md_e
 			return bad(err, "fingerprint", "library %u has no path, or one of over %u bytes", i,
 				   NAME_MAX_BYTES);
 	}
-	for (uint32_t i = 0; i < artifact->content_count; i++)
-		MD_FORWARD(check_content(artifact, i, err));
 	if (artifact->kv.utilization_ppm > UTILIZATION_MAX)
 		return bad(err, "kv", "utilization of %u parts per million", artifact->kv.utilization_ppm);
 	if (artifact->provenance.capture_count > 2)
@@ -462,12 +461,25 @@ static enum md_status check_rest(const struct md_artifact *artifact, struct md_e
 	return MD_OK;
 }
 
-enum md_status md_artifact_check(const struct md_artifact *artifact, struct md_error *err)
+enum md_status md_artifact_check_head(const struct md_artifact *artifact, struct md_error *err)
 {
 	MD_FORWARD(check_bindings(artifact, err));
 	MD_FORWARD(check_allocations(artifact, err));
 	MD_FORWARD(check_images(artifact, err));
 	MD_FORWARD(check_kernels(artifact, err));
-	MD_FORWARD(check_graphs(artifact, err));
 	return check_rest(artifact, err);
+}
+
+enum md_status md_artifact_check_graphs(const struct md_artifact *artifact, struct md_error *err)
+{
+	MD_FORWARD(check_graphs(artifact, err));
+	for (uint32_t i = 0; i < artifact->content_count; i++)
+		MD_FORWARD(check_content(artifact, i, err));
+	return MD_OK;
+}
+
+enum md_status md_artifact_check(const struct md_artifact *artifact, struct md_error *err)
+{
+	MD_FORWARD(md_artifact_check_head(artifact, err));
+	return md_artifact_check_graphs(artifact, err);
 }

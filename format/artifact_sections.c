@@ -106,11 +106,18 @@ static void visit_kernels(struct md_archive *a, void *item, void *user)
 			visit_kernel, user);
 }
 
+static void visit_frame(struct md_archive *a, struct md_image_frame *frame)
+{
+	md_archive_u64(a, "frame_offset", &frame->offset);
+	md_archive_u64(a, "frame_size", &frame->stored);
+	md_archive_u64(a, "frame_checksum", &frame->checksum);
+}
+
 static void visit_image(struct md_archive *a, void *item, void *user)
 {
 	struct md_image *image = item;
+	struct md_section_state *state = user; /* none in a text */
 	bool stored = image->data != NULL;
-	(void)user;
 	md_archive_bytes(a, "hash", image->hash.bytes, sizeof(image->hash.bytes));
 	visit_enum(a, "kind", &image->kind);
 	md_archive_u64(a, "size", &image->size);
@@ -118,8 +125,14 @@ static void visit_image(struct md_archive *a, void *item, void *user)
 	md_archive_string(a, "build_id", &image->build_id);
 	md_archive_u64(a, "file_offset", &image->file_offset);
 	md_archive_bool(a, "stored", &stored);
-	if (stored)
+	if (stored && a->ops->text)
 		md_archive_blob(a, "data", &image->data, image->size);
+	else if (stored)
+		visit_frame(a, a->ops->reading ? &image->frame : &state->frames[state->image_at]);
+	if (stored && !a->ops->text && a->ops->reading && a->status == MD_OK && !image->frame.stored)
+		md_archive_fail(a, MD_ERR_CORRUPT, "a stored image has a frame of no bytes");
+	if (state)
+		state->image_at++;
 }
 
 static void visit_images(struct md_archive *a, void *item, void *user)
@@ -245,5 +258,5 @@ const struct md_section_kind md_section_kinds[MD_SECTION_COUNT] = {
     {"graphs", 19, true, visit_graphs, true},
     {"pointers", 19, true, visit_pointers, false},
     {"contents", 9, true, visit_contents, true},
-    {"images", 9, true, visit_images, true},
+    {"images", 12, false, visit_images, true},
 };

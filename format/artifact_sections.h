@@ -22,7 +22,32 @@ extern const struct md_section_kind md_section_kinds[MD_SECTION_COUNT];
 struct md_section_state {
 	uint32_t *bases; /* by graph: the base graph or MD_NO_BASE */
 	uint32_t base_count;
+	struct md_image_frame *frames; /* by image; writing only */
+	uint32_t image_at;             /* the image whose turn it is; writing only */
 };
+
+/*
+ * artifact_images.c: the bytes of stored images, a zstd frame each, so that a cold start expands them in parallel.
+ * Writing appends the section's bytes to body; images of the same hash and size share a frame. raw is what they all
+ * hold.
+ */
+#define MD_IMAGE_SECTION "image_data"
+enum md_status md_image_frames_write(const struct md_artifact *artifact, struct md_image_frame *frames,
+				     struct md_buf *body, uint64_t *raw, struct md_error *err);
+/* Every frame lies inside the section's stored bytes and announces what it may; before anything is expanded. */
+enum md_status md_image_frames_check(const struct md_artifact *artifact, uint64_t stored, struct md_error *err);
+/* frame: the stored bytes, image->frame.stored of them. out has room for image->size. The error names the image. */
+enum md_status md_image_frame_expand(const struct md_artifact *artifact, uint32_t image, const uint8_t *frame,
+				     void *out, struct md_error *err);
+/* Reads all of them into the images; section: its stored bytes. */
+enum md_status md_image_frames_read(struct md_artifact *artifact, const uint8_t *section, struct md_budget *budget,
+				    struct md_error *err);
+/* Fails when an image is stored but was not read: such an artifact cannot be written or printed. */
+enum md_status md_image_frames_complete(const struct md_artifact *artifact, struct md_error *err);
+
+/* artifact_check.c: md_artifact_check in two parts, of what is read first and of graphs and contents. */
+enum md_status md_artifact_check_head(const struct md_artifact *artifact, struct md_error *err);
+enum md_status md_artifact_check_graphs(const struct md_artifact *artifact, struct md_error *err);
 
 /* artifact_graphs.c: the binary forms of the two large sections */
 void md_section_graphs(struct md_archive *a, struct md_artifact *artifact, struct md_section_state *state);

@@ -225,6 +225,7 @@ enum md_status md_artifact_print_text(const struct md_artifact *artifact, FILE *
 {
 	struct md_archive a;
 	MD_FORWARD(md_artifact_check(artifact, err));
+	MD_FORWARD(md_image_frames_complete(artifact, err));
 	MD_FORWARD(md_archive_open_print(&a, out, err));
 	visit_sections(&a, (struct md_artifact *)artifact); /* visitors only read when printing */
 	return md_archive_close_text(&a);

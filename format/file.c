@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -81,11 +82,32 @@ enum md_status md_file_publish(int fd, const char *temporary, const char *path, 
 	return MD_OK;
 }
 
+enum md_status md_file_read_at(int fd, uint64_t offset, void *out, size_t size, struct md_error *err)
+{
+	for (size_t done = 0; done < size;) {
+		ssize_t got = pread(fd, (char *)out + done, size - done, (off_t)(offset + done));
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			return md_error_set(err, MD_ERR_IO, "at offset %" PRIu64 ": %s", offset + done,
+					    strerror(errno));
+		if (got == 0)
+			return md_error_set(err, MD_ERR_TRUNCATED, "the file ends at offset %" PRIu64, offset + done);
+		done += (size_t)got;
+	}
+	return MD_OK;
+}
+
 enum md_status md_file_map(const char *path, struct md_file_map *map, struct md_error *err)
 {
-	*map = (struct md_file_map){0};
 	MD_AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+	return md_file_map_fd(fd, path, map, err);
+}
+
+enum md_status md_file_map_fd(int fd, const char *path, struct md_file_map *map, struct md_error *err)
+{
 	struct stat info;
+	*map = (struct md_file_map){0};
 	if (fd < 0 || fstat(fd, &info) != 0)
 		return io_error(err, path);
 	if (!S_ISREG(info.st_mode))

@@ -93,6 +93,11 @@ struct md_kernel {
 	struct md_func_state state;
 };
 
+struct md_image_frame {          /* in an artifact's file; stored is 0 when the image's bytes are not there */
+	uint64_t offset, stored; /* in the section image_data, bytes */
+	uint64_t checksum;       /* of the stored bytes */
+};
+
 struct md_image {
 	struct md_hash hash;
 	enum md_image_kind kind;
@@ -100,8 +105,14 @@ struct md_image {
 	char *path;     /* owned; NULL when it lies in no file */
 	char *build_id; /* owned, hex; NULL when none */
 	uint64_t file_offset;
-	uint8_t *data; /* owned; NULL when not stored */
+	uint8_t *data; /* owned; NULL when not stored, or not read yet */
+	struct md_image_frame frame;
 };
+
+static inline bool md_image_is_stored(const struct md_image *image)
+{
+	return image->data || image->frame.stored;
+}
 
 /* KV capacity, measured once offline; see kvprofile/. */
 struct md_kv {

@@ -13,6 +13,8 @@
 #include "format/pack.h"
 #include "tests/artifact_samples.h"
 
+enum { SECTIONS = 11 }; /* with image_data */
+
 static char folder[64], path[128];
 
 static void setup(void)
@@ -168,7 +170,8 @@ Test(artifact, every_field_comes_back, .init = setup, .fini = teardown)
 	sample_artifact(&before);
 	cr_assert(md_artifact_write(&before, path, &written, &err) == MD_OK, "write: %s", err.message);
 	cr_assert(md_artifact_read(path, &after, &read, &err) == MD_OK, "read: %s", err.message);
-	cr_assert(written.file == read.file && written.section_count == 10 && read.section_count == 10, "sizes");
+	cr_assert(written.file == read.file && written.section_count == SECTIONS && read.section_count == SECTIONS,
+		  "sizes");
 	cr_assert_eq(before.graph_count, after.graph_count, "graphs");
 	for (uint32_t i = 0; i < before.graph_count; i++)
 		assert_same_graph(&before.graphs[i], &after.graphs[i]);
@@ -263,7 +266,7 @@ Test(artifact, every_flipped_bit_is_refused, .init = setup, .fini = teardown)
 
 /* ---- forgery: well-formed files around mutated sections ---- */
 
-enum { HEADER = 64, ROW = 64 };
+enum { HEADER = 64, ROW = 64, IMAGES = 9 };
 
 static uint64_t get_u64(const uint8_t *at)
 {
@@ -364,12 +367,12 @@ Test(artifact, announced_sizes_are_not_believed, .init = setup, .fini = teardown
 	md_buf_init(&file);
 	md_buf_put(&file, data, size);
 	memcpy(file.data + HEADER + 32, &huge, 8);
-	seal(&file, 10);
+	seal(&file, SECTIONS);
 	cr_assert_eq(parse_copy(file.data, file.size, &err), MD_ERR_TOO_LARGE, "%s", err.message);
 	cr_assert(strstr(err.message, "section \"fingerprint\" at offset"), "%s", err.message);
 	huge = 1 << 20;
 	memcpy(file.data + HEADER + 32, &huge, 8);
-	seal(&file, 10);
+	seal(&file, SECTIONS);
 	cr_assert_eq(parse_copy(file.data, file.size, &err), MD_ERR_CORRUPT, "%s", err.message);
 	cr_assert(strstr(err.message, "were announced"), "%s", err.message);
 	md_buf_finish(&file);
@@ -384,7 +387,7 @@ static void assert_header_refused(uint8_t *data, size_t size, size_t at, uint8_t
 	md_buf_init(&file);
 	md_buf_put(&file, data, size);
 	file.data[at] = value;
-	seal(&file, 10);
+	seal(&file, SECTIONS);
 	cr_assert_eq(parse_copy(file.data, file.size, &err), expected, "%s", err.message);
 	cr_assert(strstr(err.message, message), "\"%s\" lacks \"%s\"", err.message, message);
 	md_buf_finish(&file);
@@ -404,9 +407,57 @@ Test(artifact, versions_and_features, .init = setup, .fini = teardown)
 	md_buf_put(&file, data, size);
 	file.data[8] = 7;  /* a newer version that this reader may still read */
 	file.data[24] = 1; /* with an optional feature */
-	seal(&file, 10);
+	seal(&file, SECTIONS);
 	cr_assert(parse_copy(file.data, file.size, &err) == MD_OK, "%s", err.message);
 	md_buf_finish(&file);
+	free(data);
+}
+
+/* msgpack, as this writer puts it: the key, then the number. Gives the place of the number's first byte. */
+static size_t number_after(const uint8_t *raw, size_t size, const char *key)
+{
+	uint8_t *found = memmem(raw, size, key, strlen(key));
+	cr_assert(found, "no key %s", key);
+	return (size_t)(found - raw) + strlen(key);
+}
+
+static void assert_frame_refused(const uint8_t *data, const char *key, uint64_t value, enum md_status wanted,
+				 const char *message)
+{
+	size_t size, at;
+	uint8_t *raw = raw_section(data, IMAGES, &size), number[9] = {0xcf};
+	struct md_buf section, file;
+	struct md_error err = {0};
+	at = number_after(raw, size, key);
+	for (int i = 0; i < 8; i++)
+		number[1 + i] = (uint8_t)(value >> (56 - 8 * i));
+	static const uint8_t lengths[] = {[0xcc - 0xcc] = 1, 2, 4, 8};
+	size_t old = raw[at] >= 0xcc && raw[at] <= 0xcf ? 1u + lengths[raw[at] - 0xcc] : 1;
+	md_buf_init(&section);
+	md_buf_put(&section, raw, at);
+	md_buf_put(&section, number, sizeof(number));
+	md_buf_put(&section, raw + at + old, size - at - old);
+	forge(data, IMAGES, section.data, section.size, &file);
+	cr_assert_eq(parse_copy(file.data, file.size, &err), wanted, "%s %llu: %s", key, (unsigned long long)value,
+		     err.message);
+	cr_assert(strstr(err.message, message) && has_place(err.message), "%s %llu: \"%s\" lacks \"%s\"", key,
+		  (unsigned long long)value, err.message, message);
+	md_buf_finish(&section);
+	md_buf_finish(&file);
+	free(raw);
+}
+
+Test(artifact, should_fail_frames_that_lie, .init = setup, .fini = teardown)
+{
+	size_t size;
+	uint8_t *data = sample_file(&size);
+	assert_frame_refused(data, "frame_offset", 1 << 20, MD_ERR_CORRUPT, "image 1: frame of");
+	assert_frame_refused(data, "frame_offset", UINT64_MAX, MD_ERR_CORRUPT, "image 1: frame of");
+	assert_frame_refused(data, "frame_offset", 1, MD_ERR_CORRUPT, "image 1: frame of");
+	assert_frame_refused(data, "frame_size", UINT64_MAX, MD_ERR_CORRUPT, "image 1: frame of");
+	assert_frame_refused(data, "frame_size", 1, MD_ERR_CORRUPT, "checksum differs");
+	assert_frame_refused(data, "frame_size", 0, MD_ERR_CORRUPT, "a frame of no bytes");
+	assert_frame_refused(data, "frame_checksum", 1, MD_ERR_CORRUPT, "checksum differs");
 	free(data);
 }
 
