@@ -14,6 +14,10 @@ struct md_fingerprint_library {
 	char *build_id; /* owned, hex; "" when the object has none */
 };
 
+#define MD_FACT_NAME_MAX 256 /* bytes */
+#define MD_FACT_VALUE_MAX 4096
+#define MD_FACTS_MAX 1024
+
 struct md_fingerprint_fact { /* what the engine says it is (medusa_fingerprint_add) */
 	char *name, *value;  /* owned */
 };

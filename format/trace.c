@@ -327,6 +327,8 @@ static void graph_finish(struct md_trace_graph *graph)
 	free(graph->edges);
 	free(graph->refused);
 	free(graph->probe_why);
+	free(graph->outputs);
+	free(graph->note);
 	md_arena_free(&graph->arena);
 }
 

@@ -412,6 +412,10 @@ static const struct record_kind {
     [MD_RECORD_PROBE] = {"probe", 3, md_trace_get_probe},
     [MD_RECORD_END] = {"end", 1, get_end},
     [MD_RECORD_TRANSFERS] = {"transfers", 3, get_transfers},
+    [MD_RECORD_OUTPUT] = {"output", 4, md_trace_get_output},
+    [MD_RECORD_NOTE] = {"note", 2, md_trace_get_note},
+    [MD_RECORD_REFUSAL] = {"refusal", 2, md_trace_get_refusal},
+    [MD_RECORD_FACT] = {"fact", 2, md_trace_get_fact},
 };
 
 static enum md_status record_fields(struct md_trace_build *build, const struct record_kind *kind, uint32_t fields,

@@ -8,8 +8,8 @@
 #include "format/trace.h"
 
 #define MD_TRACE_MAGIC "MDTRACE" /* and its NUL: 8 bytes */
-#define MD_TRACE_VERSION 1
-#define MD_TRACE_OLDEST_READER 1
+#define MD_TRACE_VERSION 2
+#define MD_TRACE_OLDEST_READER 2 /* an older one would not see that the engine refused a graph */
 #define MD_TRACE_HEADER_BYTES 32
 #define MD_TRACE_FRAME_BYTES 16
 #define MD_TRACE_FRAME_MAX (256u << 20) /* bytes, uncompressed and compressed */
@@ -35,6 +35,10 @@ enum md_trace_record {
 	MD_RECORD_PROBE = 15,
 	MD_RECORD_END = 16,
 	MD_RECORD_TRANSFERS = 17,
+	MD_RECORD_OUTPUT = 18,
+	MD_RECORD_NOTE = 19,
+	MD_RECORD_REFUSAL = 20,
+	MD_RECORD_FACT = 21,
 };
 
 /* The writer's buffer, locked, with the head of a record in it; NULL (and not locked) when the writer has failed. */
@@ -72,7 +76,7 @@ struct md_trace_build {
 void *md_trace_append(struct md_trace_build *build, void *array, uint32_t *count, size_t size);
 enum md_status md_trace_no_room(const struct md_trace_build *build, struct md_error *err);
 
-/* trace_graphs.c: records that trace_records.c dispatches to */
+/* trace_graphs.c and trace_said.c: records that trace_records.c dispatches to */
 #define MD_TRACE_GET(name)                                                                                             \
 	enum md_status md_trace_get_##name(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,      \
 					   struct md_error *err)
@@ -82,6 +86,10 @@ MD_TRACE_GET(launches);
 MD_TRACE_GET(graph);
 MD_TRACE_GET(label);
 MD_TRACE_GET(probe);
+MD_TRACE_GET(output);
+MD_TRACE_GET(note);
+MD_TRACE_GET(refusal);
+MD_TRACE_GET(fact);
 /* Hands labels and probe results that came before their graph to it. */
 void md_trace_attach_notes(struct md_trace_build *build);
 

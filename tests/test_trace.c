@@ -158,6 +158,10 @@ static void put_everything(struct md_trace_writer *w)
 	md_trace_put_content(w, 57, 0x1010, 4, "data");
 	md_trace_put_probe(w, 58, 7, MD_PROBE_CONTENT_SAVED, "4 bytes");
 	md_trace_put_launches(w, 59, 0, 17);
+	md_trace_put_fact(w, 60, "torch", "2.11");
+	md_trace_put_output(w, 61, 7, 0, 0x1000, 64);
+	md_trace_put_note(w, 62, 7, "shapes", 6);
+	md_trace_put_refusal(w, 63, 7, "late");
 }
 
 static void close_ok(struct md_trace_writer *w)

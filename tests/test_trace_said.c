@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the engine says, in a trace: outputs, notes, refusals and facts come back, and malformed ones are named. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/hash.h"
+#include "format/artifact.h"
+#include "format/pack.h"
+#include "format/trace.h"
+
+static char path[64];
+
+static void teardown(void)
+{
+	unlink(path);
+}
+
+static struct md_trace_writer *writer_with_graphs(uint64_t count)
+{
+	struct md_trace_writer *w = NULL;
+	struct md_error err;
+	snprintf(path, sizeof(path), "/tmp/medusa-said-%d.mtrace", (int)getpid());
+	cr_assert(md_trace_writer_create(path, &w, &err) == MD_OK, "create: %s", err.message);
+	for (uint64_t id = 1; id <= count; id++)
+		md_trace_put_graph(w, id, &(struct md_trace_graph){.id = id});
+	return w;
+}
+
+static enum md_status finish(struct md_trace_writer *w, struct md_trace *trace, struct md_error *err)
+{
+	cr_assert(md_trace_writer_close(w, err) == MD_OK, "close: %s", err->message);
+	return md_trace_read(path, trace, err);
+}
+
+Test(trace_said, outputs_and_notes_come_back, .fini = teardown)
+{
+	struct md_trace_writer *w = writer_with_graphs(2);
+	struct md_trace trace;
+	struct md_error err = {0};
+	md_trace_put_output(w, 10, 2, 3, 0x5000, 64);
+	md_trace_put_output(w, 11, 2, 0, 0x6000, 1);
+	md_trace_put_output(w, 12, 2, 3, 0x7000, 128);
+	md_trace_put_note(w, 13, 2, "old", 3);
+	md_trace_put_note(w, 14, 2, "new\0er", 6);
+	md_trace_put_note(w, 15, 1, "taken back", 10);
+	md_trace_put_note(w, 16, 1, "", 0);
+	cr_assert(finish(w, &trace, &err) == MD_OK, "%s", err.message);
+	const struct md_trace_graph *graph = &trace.graphs[1];
+	cr_assert_eq(graph->output_count, 4, "up to the highest index: %u", graph->output_count);
+	cr_assert(graph->outputs[0].address == 0x6000 && graph->outputs[0].size == 1, "output 0");
+	cr_assert(!graph->outputs[1].size && !graph->outputs[2].size, "outputs that nobody gave");
+	cr_assert(graph->outputs[3].address == 0x7000 && graph->outputs[3].size == 128, "the later output holds");
+	cr_assert(graph->note_size == 6 && !memcmp(graph->note, "new\0er", 6), "the later note holds");
+	cr_assert(!trace.graphs[0].output_count && !trace.graphs[0].note && !trace.graphs[0].note_size, "graph 1");
+	cr_assert(!trace.graphs[1].refused, "nothing is refused");
+	md_trace_finish(&trace);
+}
+
+Test(trace_said, a_refusal_is_the_engines_and_the_first_reason_stays, .fini = teardown)
+{
+	struct md_trace_writer *w = writer_with_graphs(1);
+	struct md_trace trace;
+	struct md_error err = {0};
+	md_trace_put_graph(w, 2, &(struct md_trace_graph){.id = 2, .refused = (char *)"host node at index 4"});
+	md_trace_put_refusal(w, 3, 1, "random numbers");
+	md_trace_put_refusal(w, 4, 1, "more of them");
+	md_trace_put_refusal(w, 5, 2, "random numbers");
+	cr_assert(finish(w, &trace, &err) == MD_OK, "%s", err.message);
+	cr_assert_str_eq(trace.graphs[0].refused, "refused by the engine: random numbers", "graph 1");
+	cr_assert_str_eq(trace.graphs[1].refused, "host node at index 4", "graph 2");
+	md_trace_finish(&trace);
+}
+
+Test(trace_said, facts_come_back_by_name, .fini = teardown)
+{
+	struct md_trace_writer *w = writer_with_graphs(0);
+	struct md_trace trace;
+	struct md_error err = {0};
+	md_trace_put_fact(w, 1, "torch", "2.10");
+	md_trace_put_fact(w, 2, "model", "");
+	md_trace_put_fingerprint(w, &(struct md_fingerprint){.device_name = "Device"});
+	md_trace_put_fact(w, 3, "torch", "2.11");
+	cr_assert(finish(w, &trace, &err) == MD_OK, "%s", err.message);
+	const struct md_fingerprint *fingerprint = &trace.fingerprint;
+	cr_assert_str_eq(fingerprint->device_name, "Device", "beside the device");
+	cr_assert_eq(fingerprint->fact_count, 2, "facts: %u", fingerprint->fact_count);
+	cr_assert_str_eq(fingerprint->facts[0].name, "model", "ascending");
+	cr_assert_str_eq(fingerprint->facts[0].value, "", "an empty value is one");
+	cr_assert_str_eq(fingerprint->facts[1].value, "2.11", "the later value holds");
+	md_trace_finish(&trace);
+}
+
+/* ---- what must be refused ---- */
+
+static void assert_refused(struct md_trace_writer *w, const char *message)
+{
+	struct md_trace trace;
+	struct md_error err = {0};
+	enum md_status status = finish(w, &trace, &err);
+	cr_assert_eq(status, MD_ERR_CORRUPT, "\"%s\" passes", message);
+	cr_assert(strstr(err.message, message), "\"%s\" lacks \"%s\"", err.message, message);
+	unlink(path);
+}
+
+Test(trace_said, should_fail_records_are_named, .fini = teardown)
+{
+	static const uint8_t large[MD_NOTE_MAX + 1];
+	char name[MD_FACT_NAME_MAX + 2];
+	struct md_trace_writer *w = writer_with_graphs(1);
+	md_trace_put_output(w, 2, 9, 0, 0x1000, 4);
+	assert_refused(w, "output record: no graph 9 comes before it");
+	w = writer_with_graphs(1);
+	md_trace_put_output(w, 2, 1, MD_OUTPUTS_MAX, 0x1000, 4);
+	assert_refused(w, "output record: index 4096 of at most 4096");
+	w = writer_with_graphs(1);
+	md_trace_put_output(w, 2, 1, 0, 0x1000, 0);
+	assert_refused(w, "output record: 0 bytes at 0x1000");
+	w = writer_with_graphs(1);
+	md_trace_put_output(w, 2, 1, 0, UINT64_MAX, 2);
+	assert_refused(w, "output record: 2 bytes at 0xffffffffffffffff");
+	w = writer_with_graphs(1);
+	md_trace_put_note(w, 2, 1, large, sizeof(large));
+	assert_refused(w, "note record: 65537 bytes of at most 65536");
+	w = writer_with_graphs(1);
+	md_trace_put_note(w, 2, 3, "x", 1);
+	assert_refused(w, "note record: no graph 3");
+	w = writer_with_graphs(1);
+	md_trace_put_refusal(w, 2, 3, "why");
+	assert_refused(w, "refusal record: no graph 3");
+	w = writer_with_graphs(1);
+	md_trace_put_refusal(w, 2, 1, NULL);
+	assert_refused(w, "refusal record: bad field");
+	w = writer_with_graphs(0);
+	md_trace_put_fact(w, 1, "", "x");
+	assert_refused(w, "fact record: no name");
+	w = writer_with_graphs(0);
+	md_trace_put_fact(w, 1, "x", NULL);
+	assert_refused(w, "fact record: bad field");
+	memset(name, 'x', sizeof(name));
+	name[sizeof(name) - 1] = 0;
+	w = writer_with_graphs(0);
+	md_trace_put_fact(w, 1, name, "x");
+	assert_refused(w, "fact record: bad field");
+	w = writer_with_graphs(0);
+	for (int i = 0; i <= MD_FACTS_MAX; i++) {
+		snprintf(name, sizeof(name), "fact %d", i);
+		md_trace_put_fact(w, 1, name, "x");
+	}
+	assert_refused(w, "fact record: more than 1024 facts");
+}
