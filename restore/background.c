@@ -55,10 +55,31 @@ static bool env_on(const char *name)
 	return value && *value && strcmp(value, "0");
 }
 
+static void init_condition(pthread_cond_t *condition)
+{
+	pthread_condattr_t attributes;
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(condition, &attributes);
+	pthread_condattr_destroy(&attributes);
+}
+
+/*
+ * A child of a process that uses CUDA cannot: it is left alone. One that was forked before is as good as its parent; no
+ * thread of ours was there yet, but one of the engine's may have held a lock.
+ */
 static void child_after_fork(void)
 {
-	atomic_store(&md_restore.off, true);
-	atomic_store(&md_restore.stop, true);
+	struct md_restore *r = &md_restore;
+	if (r->started) {
+		atomic_store(&r->off, true);
+		atomic_store(&r->stop, true);
+		return;
+	}
+	pthread_mutex_init(&r->work, NULL);
+	pthread_mutex_init(&r->lock, NULL);
+	pthread_mutex_init(&r->registry.lock, NULL);
+	init_condition(&r->changed);
 }
 
 static void at_exit(void)
@@ -80,11 +101,7 @@ static void at_exit(void)
 static void init(void)
 {
 	struct md_restore *r = &md_restore;
-	pthread_condattr_t attributes;
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(&r->changed, &attributes);
-	pthread_condattr_destroy(&attributes);
+	init_condition(&r->changed);
 	md_map_init(&r->bound_names);
 	const char *path = getenv("MEDUSA_ARTIFACT"), *report = getenv("MEDUSA_VERIFY_REPORT");
 	r->path = path && *path ? strdup(path) : NULL;
@@ -251,8 +268,7 @@ static void build_graph(struct md_restore *r, struct md_restore_graph *graph)
 	graph->graph = NULL;
 }
 
-/* What no ready graph uses goes back to the device. */
-static void settle(struct md_restore *r)
+void md_restore_settle(struct md_restore *r)
 {
 	bool arena_used = false;
 	md_restore_images_join(r);
@@ -298,7 +314,7 @@ static void run_graphs(struct md_restore *r)
 		else if (!idle)
 			md_restore_kernel_resolve(r, work.kernel);
 		else
-			settle(r);
+			md_restore_settle(r);
 		settled = idle;
 		pthread_mutex_unlock(&r->work);
 		if (work.graph)
@@ -378,7 +394,8 @@ void md_restore_start(CUcontext context)
 	if (!context || atomic_load(&r->off))
 		return;
 	pthread_mutex_lock(&r->lock);
-	if (r->phase == MD_PHASE_IDLE && !r->released && !atomic_load(&r->stop)) {
+	if (r->phase == MD_PHASE_IDLE && !r->released && !r->refusal.status && !atomic_load(&r->stop)) {
+		r->started = true;
 		r->context = context;
 		r->phase = MD_PHASE_OPENING;
 		spawn(r);

@@ -210,9 +210,23 @@ static CUresult capture_ended(CUresult result)
 #define hook_cuLaunchKernelEx_ptsz(...) CALL(cuLaunchKernelEx_ptsz, __VA_ARGS__)
 #define hook_cuLaunchCooperativeKernel(...) CALL(cuLaunchCooperativeKernel, __VA_ARGS__)
 #define hook_cuLaunchCooperativeKernel_ptsz(...) CALL(cuLaunchCooperativeKernel_ptsz, __VA_ARGS__)
-#define hook_cuGraphInstantiateWithFlags(...) CALL(cuGraphInstantiateWithFlags, __VA_ARGS__)
-#define hook_cuGraphInstantiateWithParams(...) CALL(cuGraphInstantiateWithParams, __VA_ARGS__)
-#define hook_cuGraphInstantiateWithParams_ptsz(...) CALL(cuGraphInstantiateWithParams_ptsz, __VA_ARGS__)
+
+/* A verification wants to know which graph a thread has instantiated last. */
+static CUresult graph_made(CUresult result, const CUgraphExec *exec)
+{
+	if (__builtin_expect(md_restore.verify, 0) && result == CUDA_SUCCESS && exec && *exec && md_guard_enter()) {
+		md_verify_instantiated(*exec);
+		md_guard_leave();
+	}
+	return result;
+}
+
+#define hook_cuGraphInstantiateWithFlags(exec, graph, flags)                                                           \
+	graph_made(CALL(cuGraphInstantiateWithFlags, exec, graph, flags), exec)
+#define hook_cuGraphInstantiateWithParams(exec, graph, params)                                                         \
+	graph_made(CALL(cuGraphInstantiateWithParams, exec, graph, params), exec)
+#define hook_cuGraphInstantiateWithParams_ptsz(exec, graph, params)                                                    \
+	graph_made(CALL(cuGraphInstantiateWithParams_ptsz, exec, graph, params), exec)
 
 static void replay_comes(CUgraphExec exec)
 {

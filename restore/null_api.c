@@ -6,7 +6,10 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "format/artifact.h"
 #include "kvprofile/kvprofile.h"
+
+#define NOT_RESTORED "nothing is restored: this process runs without medusa-restore"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -67,13 +70,20 @@ EXPORT int medusa_bind(const char *name, uint64_t address, size_t bytes, enum me
 	return accept_call();
 }
 
+EXPORT int medusa_fingerprint_add(const char *name, const char *value)
+{
+	if (!name || !*name || !value)
+		return refuse(MD_ERR_INVALID, "medusa_fingerprint_add: the name is empty, or value is NULL");
+	return accept_call();
+}
+
 EXPORT int medusa_graph_get(const char *label, unsigned batch, uint64_t timeout_ns, void **exec)
 {
 	(void)batch;
 	(void)timeout_ns;
 	if (!label || !exec)
 		return refuse(MD_ERR_INVALID, "medusa_graph_get: label or exec is NULL");
-	return refuse(MD_ERR_NOT_FOUND, "nothing is restored: this process runs without medusa-restore");
+	return refuse(MD_ERR_NOT_FOUND, NOT_RESTORED);
 }
 
 EXPORT int medusa_graph_ready(const char *label, unsigned batch)
@@ -92,10 +102,52 @@ EXPORT int medusa_graph_want(const char *label, const unsigned *batches, size_t 
 
 EXPORT int medusa_graph_label(void *exec, const char *label, unsigned batch)
 {
+	(void)exec;
 	(void)batch;
-	if (!exec || !label)
-		return refuse(MD_ERR_INVALID, "medusa_graph_label: exec or label is NULL");
+	if (!label || !*label)
+		return refuse(MD_ERR_INVALID, "medusa_graph_label: the label is empty");
 	return accept_call();
+}
+
+EXPORT int medusa_graph_output(void *exec, unsigned index, uint64_t address, size_t bytes)
+{
+	(void)exec;
+	if (index >= MD_OUTPUTS_MAX || !address || !bytes || bytes > UINT64_MAX - address)
+		return refuse(MD_ERR_INVALID, "medusa_graph_output: no such index, no address, or no bytes");
+	return accept_call();
+}
+
+EXPORT int medusa_graph_note(void *exec, const void *data, size_t bytes)
+{
+	(void)exec;
+	if (!data || !bytes || bytes > MD_NOTE_MAX)
+		return refuse(MD_ERR_INVALID, "medusa_graph_note: not 1 to 65536 bytes");
+	return accept_call();
+}
+
+EXPORT int medusa_graph_refuse(void *exec, const char *why)
+{
+	(void)exec;
+	if (!why || !*why)
+		return refuse(MD_ERR_INVALID, "medusa_graph_refuse: the reason is empty");
+	return accept_call();
+}
+
+EXPORT int medusa_graph_output_get(const char *label, unsigned batch, unsigned index, uint64_t *address, size_t *bytes)
+{
+	(void)batch;
+	(void)index;
+	if (!label || !address || !bytes)
+		return refuse(MD_ERR_INVALID, "medusa_graph_output_get: label, address or bytes is NULL");
+	return refuse(MD_ERR_NOT_FOUND, NOT_RESTORED);
+}
+
+EXPORT int medusa_graph_note_get(const char *label, unsigned batch, const void **data, size_t *bytes)
+{
+	(void)batch;
+	if (!label || !data || !bytes)
+		return refuse(MD_ERR_INVALID, "medusa_graph_note_get: label, data or bytes is NULL");
+	return refuse(MD_ERR_NOT_FOUND, NOT_RESTORED);
 }
 
 EXPORT int medusa_trigger(const char *name, int (*run)(void *user), void *user)
@@ -134,7 +186,7 @@ EXPORT int medusa_kv_capacity(const struct medusa_kv_request *request, struct me
 EXPORT int medusa_stats_read(struct medusa_stats *out)
 {
 	(void)out;
-	return refuse(MD_ERR_UNSUPPORTED, "nothing is restored: this process runs without medusa-restore");
+	return refuse(MD_ERR_UNSUPPORTED, NOT_RESTORED);
 }
 
 EXPORT void medusa_release(void)

@@ -92,6 +92,9 @@ static void mark_graph(const struct md_artifact *a, const struct md_artifact_gra
 			marks->kernels[stored->nodes[n].kernel] = 1;
 	for (uint32_t p = 0; p < stored->pointer_count; p++)
 		marks->allocs[stored->pointers[p].alloc] = 1;
+	for (uint32_t o = 0; o < stored->output_count; o++)
+		if (stored->outputs[o].size && stored->outputs[o].alloc < a->alloc_count)
+			marks->allocs[stored->outputs[o].alloc] = 1;
 	mark_contents(a, marks);
 	for (uint32_t i = 0; i < a->alloc_count; i++)
 		if (marks->allocs[i] && a->allocs[i].class == MD_CLASS_BOUND)
@@ -119,6 +122,8 @@ static enum md_status plan_graph(struct md_restore *r, struct md_restore_graph *
 			check_alloc(a, i, &why);
 		graph->uses_arena |= marks->allocs[i] && a->allocs[i].class == MD_CLASS_PRIVATE;
 	}
+	if (!why.status)
+		md_restore_outputs_check(a, graph->stored, &why);
 	if (!why.status && r->require_proof && graph->stored->proof == MD_PROOF_NONE)
 		md_error_set(&why, MD_ERR_UNPROVABLE,
 			     "it was made from one capture alone, and MEDUSA_REQUIRE_PROOF asks for proof");

@@ -119,8 +119,9 @@ struct md_restore {
 	pthread_cond_t changed;
 	enum md_phase phase;
 	bool verify, require_proof;
-	atomic_bool stop, off; /* off: forked child */
+	atomic_bool stop, off; /* off: child of a fork that came after a restore was begun */
 	bool released;         /* medusa_release: nothing is restored any more */
+	bool started;          /* a restore was begun in this process, ever */
 	bool missing_logged;   /* the engine asked for a graph that the artifact does not hold */
 	const char *path, *report;
 	enum md_step steps[MD_STEPS];
@@ -136,6 +137,9 @@ struct md_restore {
 	CUstream stream; /* non-blocking, ours */
 
 	struct md_error failure; /* of the whole restore */
+	struct md_error refusal; /* for good: the engine has said that it is another one */
+	struct md_fingerprint said; /* facts alone: what the engine said it is; outlives a context */
+	bool facts_known;           /* the artifact's facts are there to compare with */
 	struct md_artifact artifact;
 	struct md_registry registry;
 	struct md_restore_image *images;
@@ -221,6 +225,37 @@ void md_restore_patch_noise(struct md_restore_graph *graph, uint64_t seed);
 enum md_status md_restore_build(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err);
 void md_restore_scratch_finish(struct md_scratch *scratch);
 
+/* ---- what the engine says it is (restore_facts.c) ---- */
+
+/* The first fact said so far that the artifact does not have, or has with another value. */
+enum md_status md_restore_facts_compare(struct md_restore *r, struct md_error *err);
+/* The same, and the first fact of the artifact that was not said at all. Under lock, while open. */
+enum md_status md_restore_facts_check(struct md_restore *r, struct md_error *err);
+/* Before graphs are handed out: refuses everything when a fact was not said. Waits for the artifact. */
+void md_restore_facts_settle(struct md_restore *r, uint64_t deadline_ns);
+/*
+ * Refuses the whole artifact for good, says why once, and frees all that was made, but for graphs that were handed out:
+ * these go with medusa_release. No lock may be held.
+ */
+void md_restore_refuse_all(struct md_restore *r, const struct md_error *why);
+
+/* ---- outputs and notes (restore_outputs.c) ---- */
+
+/* The first output that does not lie within its allocation. */
+enum md_status md_restore_outputs_check(const struct md_artifact *artifact, const struct md_artifact_graph *graph,
+					struct md_error *err);
+/* Where an output lies in this process, once its graph was built. */
+uint64_t md_restore_output_address(const struct md_restore *r, const struct md_artifact_output *output);
+
+/* ---- public functions (restore_api.c) ---- */
+
+#define MD_RESTORE_EXPORT __attribute__((visibility("default")))
+#define MD_RESTORE_OFF "nothing is restored in a forked child"
+
+/* The public result for a status; keeps what medusa_reason() answers in this thread. */
+int md_restore_answer(enum md_status status, const struct md_error *err);
+int md_restore_say(enum md_status status, const char *why);
+
 /* ---- the background (background.c) ---- */
 
 /* Reads the environment once. */
@@ -229,6 +264,8 @@ void md_restore_init(void);
 void md_restore_start(CUcontext context);
 /* Stops the background and takes everything down; the context is still alive. reason says why graphs are gone. */
 void md_restore_stop(const char *reason);
+/* Gives back to the device what no ready graph uses. Holds work. */
+void md_restore_settle(struct md_restore *r);
 /* Before a module or library of the process goes away. */
 void md_restore_module_gone(void *handle);
 /* Sets REFUSED with the reason and logs it; under lock. */
@@ -301,9 +338,54 @@ void md_verify_memory_name_sampled(const struct md_verify_memory *memory, char *
 /* Samples of the constant buffers: kept the first time, compared from then on. */
 enum md_status md_verify_constants_check(struct md_verify_memory *memory, CUstream stream, struct md_error *err);
 
-void md_verify_label(CUgraphExec exec, const char *label, unsigned batch);
+/* ---- outputs that no binding holds (verify_outputs.c) ---- */
+
+struct md_live_output {
+	uint64_t address, size; /* size 0: not given */
+};
+
+struct md_verify_outputs {
+	const struct md_live_output *live; /* not owned */
+	uint32_t count;
+	uint8_t **bytes, *scratch; /* what the live graph left; one chunk */
+};
+
+/* MD_ERR_MISMATCH: an output that only one side has, or another size or binding. Bindings have been checked. */
+enum md_status md_verify_outputs_match(struct md_restore *r, const struct md_artifact_graph *stored,
+				       const struct md_live_output *live, uint32_t count, struct md_error *err);
+/* After the live replay. */
+enum md_status md_verify_outputs_take(struct md_verify_outputs *outputs, CUstream stream, struct md_error *err);
+/* After a restored replay: MD_ERR_MISMATCH names the first difference. */
+enum md_status md_verify_outputs_compare(const struct md_verify_outputs *outputs, const struct md_restore *r,
+					 const struct md_artifact_graph *stored, CUstream stream, uint64_t *compared,
+					 struct md_error *err);
+void md_verify_outputs_finish(struct md_verify_outputs *outputs);
+
+/* ---- the engine's own graphs (verify_live.c) ---- */
+
+struct md_live_graph {
+	CUgraphExec exec;               /* NULL once destroyed */
+	pthread_t maker;                /* the thread that instantiated it */
+	char *label;                    /* owned; NULL until it has one */
+	unsigned batch, compared, launches;
+	struct md_live_output *outputs; /* owned; by index */
+	uint32_t output_count;
+	char *refused; /* owned; why, in the engine's words */
+};
+
+/* exec NULL: the graph that this thread has instantiated last. */
+enum md_status md_verify_label(void *exec, const char *label, unsigned batch, struct md_error *err);
+enum md_status md_verify_output(void *exec, unsigned index, uint64_t address, uint64_t size, struct md_error *err);
+enum md_status md_verify_refuse(void *exec, const char *why, struct md_error *err);
+void md_verify_instantiated(CUgraphExec exec);
 void md_verify_launch(CUgraphExec exec);
 void md_verify_forget(CUgraphExec exec);
 void md_verify_end(void);
+
+/* Compares a labelled graph with its restored twin and reports it; false: not now, a capture is in progress. */
+bool md_verify_compare(const struct md_live_graph *live);
+/* One line of the report, and its end. */
+void md_verify_report(const char *label, unsigned batch, const char *verdict, uint64_t bytes, const char *reason);
+void md_verify_report_end(void);
 
 #endif

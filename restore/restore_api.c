@@ -12,7 +12,7 @@
 #include "kvprofile/kvprofile.h"
 #include "restore/restore.h"
 
-#define EXPORT __attribute__((visibility("default")))
+#define EXPORT MD_RESTORE_EXPORT
 
 static __thread char reason_text[MD_ERROR_MESSAGE_BYTES];
 
@@ -41,13 +41,13 @@ static int result_of(enum md_status status)
 	}
 }
 
-static int answer(enum md_status status, const struct md_error *err)
+int md_restore_answer(enum md_status status, const struct md_error *err)
 {
 	snprintf(reason_text, sizeof(reason_text), "%s", status == MD_OK ? "" : err->message);
 	return result_of(status);
 }
 
-static int say(enum md_status status, const char *why)
+int md_restore_say(enum md_status status, const char *why)
 {
 	snprintf(reason_text, sizeof(reason_text), "%s", why);
 	return result_of(status);
@@ -71,7 +71,7 @@ static enum md_status begin(struct md_error *err)
 	CUcontext context = NULL;
 	md_restore_init();
 	if (atomic_load(&r->off))
-		return md_error_set(err, MD_ERR_NOT_FOUND, "nothing is restored in a forked child");
+		return md_error_set(err, MD_ERR_NOT_FOUND, "%s", MD_RESTORE_OFF);
 	MD_FORWARD(md_cuda_load(err));
 	MD_FORWARD(md_cuda_call(err, cuCtxGetCurrent, &context));
 	if (!context)
@@ -183,10 +183,10 @@ EXPORT int medusa_bind(const char *name, uint64_t address, size_t bytes, enum me
 	struct md_restore *r = &md_restore;
 	struct md_error err = {0};
 	if (!name || !*name || !address || !bytes || role < MEDUSA_BIND_CONSTANT || role > MEDUSA_BIND_OUTPUT)
-		return say(MD_ERR_INVALID, "a binding needs a name, an address, a size and a role");
+		return md_restore_say(MD_ERR_INVALID, "a binding needs a name, an address, a size and a role");
 	enum md_status status = begin(&err);
 	if (status != MD_OK)
-		return answer(status, &err);
+		return md_restore_answer(status, &err);
 	struct md_bound what = {(char *)name, address, bytes, (uint32_t)role};
 	pthread_mutex_lock(&r->lock); /* the common case: a name that is new holds no graph up */
 	uint64_t at;
@@ -201,7 +201,7 @@ EXPORT int medusa_bind(const char *name, uint64_t address, size_t bytes, enum me
 		pthread_mutex_unlock(&r->lock);
 		pthread_mutex_unlock(&r->work);
 	}
-	return answer(status, &err);
+	return md_restore_answer(status, &err);
 }
 
 /* ---- graphs ---- */
@@ -279,6 +279,8 @@ static enum md_status take_graph(struct md_restore *r, const char *label, unsign
 	if (!md_restore_wait_open(r, deadline))
 		return md_error_set(err, MD_ERR_TIMEOUT, "the artifact is still being opened");
 	for (;;) {
+		if (r->refusal.status)
+			return md_error_set(err, r->refusal.status, "%s", r->refusal.message);
 		if (r->phase != MD_PHASE_OPEN) /* may end while we wait */
 			return md_error_set(err, r->failure.status ? r->failure.status : MD_ERR_NOT_FOUND, "%s",
 					    r->failure.status ? r->failure.message : "nothing is being restored");
@@ -309,21 +311,23 @@ EXPORT int medusa_graph_get(const char *label, unsigned batch, uint64_t timeout_
 	struct md_error err = {0};
 	CUgraphExec taken = NULL;
 	if (!label || !exec)
-		return say(MD_ERR_INVALID, "a graph is asked for by label, and needs a place to go to");
+		return md_restore_say(MD_ERR_INVALID, "a graph is asked for by label, and needs a place to go to");
 	enum md_status status = begin(&err);
 	if (status != MD_OK)
-		return answer(status, &err);
+		return md_restore_answer(status, &err);
 	if (r->verify)
-		return say(MD_ERR_NOT_FOUND, "verifying: the engine captures, and restored graphs are compared");
+		return md_restore_say(MD_ERR_NOT_FOUND,
+				      "verifying: the engine captures, and restored graphs are compared");
 	uint64_t now = md_clock_ns();
 	uint64_t deadline = timeout_ns > UINT64_MAX - now ? UINT64_MAX : now + timeout_ns;
+	md_restore_facts_settle(r, deadline);
 	pthread_mutex_lock(&r->lock);
 	status = r->released ? md_error_set(&err, MD_ERR_NOT_FOUND, "the engine has released its graphs")
 			     : take_graph(r, label, batch, deadline, &taken, &err);
 	pthread_mutex_unlock(&r->lock);
 	if (status == MD_OK)
 		*exec = taken;
-	return answer(status, &err);
+	return md_restore_answer(status, &err);
 }
 
 EXPORT int medusa_graph_ready(const char *label, unsigned batch)
@@ -333,7 +337,8 @@ EXPORT int medusa_graph_ready(const char *label, unsigned batch)
 		return 0;
 	pthread_mutex_lock(&r->lock);
 	struct md_restore_graph *graph = r->phase == MD_PHASE_OPEN ? md_restore_find(r, label, batch) : NULL;
-	int ready = graph && graph->state == MD_GRAPH_READY;
+	int ready =
+	    graph && graph->state == MD_GRAPH_READY && !r->refusal.status && md_restore_facts_check(r, NULL) == MD_OK;
 	pthread_mutex_unlock(&r->lock);
 	return ready;
 }
@@ -343,7 +348,7 @@ EXPORT int medusa_graph_want(const char *label, const unsigned *batches, size_t 
 	struct md_restore *r = &md_restore;
 	int result = MEDUSA_OK;
 	if (!label || (count && !batches))
-		return say(MD_ERR_INVALID, "a wish needs a label and batch sizes");
+		return md_restore_say(MD_ERR_INVALID, "a wish needs a label and batch sizes");
 	md_restore_init();
 	pthread_mutex_lock(&r->lock);
 	for (size_t i = 0; i < count && result == MEDUSA_OK; i++) {
@@ -357,48 +362,36 @@ EXPORT int medusa_graph_want(const char *label, const unsigned *batches, size_t 
 		if (copy)
 			r->wants[r->want_count++] = (struct md_want){copy, batches[i]};
 		else
-			result = say(MD_ERR_NO_MEMORY, "no memory for the list of wanted graphs");
+			result = md_restore_say(MD_ERR_NO_MEMORY, "no memory for the list of wanted graphs");
 	}
 	if (r->phase == MD_PHASE_OPEN)
 		md_restore_plan_order(r);
 	pthread_mutex_unlock(&r->lock);
-	return result == MEDUSA_OK ? say(MD_OK, "") : result;
-}
-
-EXPORT int medusa_graph_label(void *exec, const char *label, unsigned batch)
-{
-	if (!exec || !label)
-		return say(MD_ERR_INVALID, "a label needs an executable graph and a name");
-	md_restore_init();
-	if (md_restore.verify && !atomic_load(&md_restore.off) && md_guard_enter()) {
-		md_verify_label(exec, label, batch);
-		md_guard_leave();
-	}
-	return say(MD_OK, "");
+	return result == MEDUSA_OK ? md_restore_say(MD_OK, "") : result;
 }
 
 EXPORT int medusa_trigger(const char *name, int (*run)(void *user), void *user)
 {
 	struct md_restore *r = &md_restore;
 	if (!name || !run)
-		return say(MD_ERR_INVALID, "a trigger needs a name and a function");
+		return md_restore_say(MD_ERR_INVALID, "a trigger needs a name and a function");
 	md_restore_init();
 	pthread_mutex_lock(&r->lock);
 	r->trigger = run;
 	r->trigger_user = user;
 	pthread_mutex_unlock(&r->lock);
-	return say(MD_OK, "");
+	return md_restore_say(MD_OK, "");
 }
 
 EXPORT int medusa_mark(const char *name)
 {
-	return name ? say(MD_OK, "") : say(MD_ERR_INVALID, "a mark needs a name");
+	return name ? md_restore_say(MD_OK, "") : md_restore_say(MD_ERR_INVALID, "a mark needs a name");
 }
 
 EXPORT int medusa_stage(const char *name, uint64_t ns)
 {
 	(void)ns;
-	return name ? say(MD_OK, "") : say(MD_ERR_INVALID, "a stage needs a name");
+	return name ? md_restore_say(MD_OK, "") : md_restore_say(MD_ERR_INVALID, "a stage needs a name");
 }
 
 /* ---- KV capacity and statistics ---- */
@@ -411,7 +404,9 @@ static enum md_status stored_capacity(const struct medusa_kv_request *request, s
 	pthread_mutex_lock(&r->lock);
 	md_restore_wait_open(r, UINT64_MAX);
 	enum md_status status = MD_OK;
-	if (r->phase != MD_PHASE_OPEN)
+	if (r->refusal.status)
+		status = md_error_set(err, r->refusal.status, "%s", r->refusal.message);
+	else if (r->phase != MD_PHASE_OPEN)
 		status = md_error_set(err, MD_ERR_NOT_FOUND, "%s",
 				      r->failure.status ? r->failure.message : "nothing is being restored");
 	pthread_mutex_unlock(&r->lock);
@@ -423,7 +418,7 @@ static void log_live_kv(const struct md_error *why)
 {
 	struct md_restore *r = &md_restore;
 	pthread_mutex_lock(&r->lock);
-	bool known = r->phase == MD_PHASE_FAILED;
+	bool known = r->phase == MD_PHASE_FAILED || r->refusal.status;
 	pthread_mutex_unlock(&r->lock);
 	md_log(known ? MD_LOG_INFO : MD_LOG_WARN, MD_LOG_DOMAIN, "KV capacity is measured live: %s", why->message);
 }
@@ -435,17 +430,17 @@ EXPORT int medusa_kv_capacity(const struct medusa_kv_request *request, struct me
 	uint64_t start = md_clock_ns();
 	enum md_status status = md_kvprofile_check(request, out, &err);
 	if (status != MD_OK)
-		return answer(status, &err);
+		return md_restore_answer(status, &err);
 	if (stored_capacity(request, &kv, &why) == MD_OK) {
 		md_kvprofile_to_public(&kv, 1, md_clock_ns() - start, out);
-		return say(MD_OK, "");
+		return md_restore_say(MD_OK, "");
 	}
 	log_live_kv(&why);
 	status = md_kvprofile_measure(request, &kv, &err);
 	if (status != MD_OK)
-		return answer(status, &err);
+		return md_restore_answer(status, &err);
 	md_kvprofile_to_public(&kv, 0, md_clock_ns() - start, out);
-	say(MD_OK, why.message); /* it worked, and the caller may ask why it took long */
+	md_restore_say(MD_OK, why.message); /* it worked, and the caller may ask why it took long */
 	return MEDUSA_OK;
 }
 
@@ -453,9 +448,9 @@ EXPORT int medusa_stats_read(struct medusa_stats *out)
 {
 	struct md_restore *r = &md_restore;
 	if (!out || out->size < sizeof(size_t))
-		return say(MD_ERR_INVALID, "statistics need a place of a known size");
+		return md_restore_say(MD_ERR_INVALID, "statistics need a place of a known size");
 	if (atomic_load(&r->off))
-		return say(MD_ERR_NOT_FOUND, "nothing is restored in a forked child");
+		return md_restore_say(MD_ERR_NOT_FOUND, MD_RESTORE_OFF);
 	md_restore_init();
 	pthread_mutex_lock(&r->lock);
 	struct medusa_stats now = r->stats;
@@ -467,7 +462,7 @@ EXPORT int medusa_stats_read(struct medusa_stats *out)
 	if (size > sizeof(now))
 		memset((char *)out + sizeof(now), 0, size - sizeof(now));
 	memcpy(out, &now, now.size);
-	return say(MD_OK, "");
+	return md_restore_say(MD_OK, "");
 }
 
 EXPORT void medusa_release(void)

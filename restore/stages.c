@@ -25,6 +25,9 @@ static void undo_open(struct md_restore *r, struct md_restore_graph *graph)
 {
 	(void)graph;
 	md_registry_want(&r->registry, NULL, 0);
+	pthread_mutex_lock(&r->lock);
+	r->facts_known = false;
+	pthread_mutex_unlock(&r->lock);
 	md_artifact_finish(&r->artifact);
 	memset(&r->artifact, 0, sizeof(r->artifact));
 }
@@ -36,7 +39,7 @@ static enum md_status run_fingerprint(struct md_restore *r, struct md_restore_gr
 	MD_FORWARD(md_fingerprint_read(&now, err));
 	enum md_status status = md_fingerprint_compare(&r->artifact.fingerprint, &now, err);
 	md_fingerprint_finish(&now);
-	return status;
+	return status == MD_OK ? md_restore_facts_compare(r, err) : status;
 }
 
 static enum md_status run_plan(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)

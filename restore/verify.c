@@ -12,17 +12,6 @@
 #include "base/log.h"
 #include "restore/restore.h"
 
-#define LAUNCHES_COMPARED 3
-
-struct labelled {
-	CUgraphExec exec; /* NULL once destroyed */
-	char *label;      /* owned */
-	unsigned batch, compared, launches;
-};
-
-static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct labelled *table;
-static size_t table_count, table_room;
 static uint64_t noise_seed = 0x6d65647573610001u;
 
 /* ---- the report ---- */
@@ -35,7 +24,7 @@ static void append(const char *line, size_t size)
 		md_warn("report %s: %s", path, strerror(errno));
 }
 
-static void report(const char *label, unsigned batch, const char *verdict, uint64_t bytes, const char *reason)
+void md_verify_report(const char *label, unsigned batch, const char *verdict, uint64_t bytes, const char *reason)
 {
 	char line[1024];
 	int size = snprintf(line, sizeof(line) - 1, "%.256s\t%u\t%s\t%llu\t%s", label, batch, verdict,
@@ -44,10 +33,18 @@ static void report(const char *label, unsigned batch, const char *verdict, uint6
 		return;
 	if ((size_t)size >= sizeof(line) - 1)
 		size = sizeof(line) - 2;
+	for (int i = 0; i < size; i++) /* the engine's own words may hold anything; one line is one comparison */
+		if (line[i] == '\n' || line[i] == '\r')
+			line[i] = ' ';
 	line[size++] = '\n';
 	append(line, (size_t)size);
 	md_log(strcmp(verdict, "fail") ? MD_LOG_INFO : MD_LOG_WARN, MD_LOG_DOMAIN, "graph %s/%u: %s %s", label, batch,
 	       verdict, reason);
+}
+
+void md_verify_report_end(void)
+{
+	append("end\n", 4);
 }
 
 /* ---- the restored twin; holds work ---- */
@@ -80,9 +77,16 @@ static enum md_status replay(CUgraphExec exec, CUstream stream, struct md_error 
 	return md_cuda_call(err, cuStreamSynchronize, stream);
 }
 
+/* What is compared: everything bound, and the graph's own outputs. */
+struct subject {
+	struct md_verify_memory memory;
+	struct md_verify_outputs outputs;
+	uint64_t bytes;
+};
+
 /* One restored replay with the private memory and the noise bytes at these values, against what the live graph left. */
 static enum md_status compare_twin(struct md_restore *r, struct md_restore_graph *graph, uint8_t poison, uint64_t seed,
-				   struct md_verify_memory *memory, uint64_t *bytes, struct md_error *err)
+				   struct subject *subject, struct md_error *err)
 {
 	struct md_restore_graph twin;
 	enum md_status status = make_twin(r, graph, seed, &twin, err);
@@ -92,20 +96,22 @@ static enum md_status compare_twin(struct md_restore *r, struct md_restore_graph
 		status = md_restore_contents_place(r, &twin, true, err);
 	if (status == MD_OK)
 		status = replay(twin.exec, r->stream, err);
+	if (status == MD_OK) /* first: what is bound is put back when it is compared */
+		status = md_verify_outputs_compare(&subject->outputs, r, twin.stored, r->stream, &subject->bytes, err);
 	if (status == MD_OK)
-		status = md_verify_memory_compare(memory, r->stream, bytes, err);
+		status = md_verify_memory_compare(&subject->memory, r->stream, &subject->bytes, err);
 	md_restore_stages_undo(md_restore_graph_stages, md_restore_graph_stage_count, r, &twin);
 	if (status != MD_OK)
 		md_error_prefix(err, "private memory 0x%02x, noise %s", poison, seed ? "random" : "zero");
 	return status;
 }
 
-static enum md_status compare_twins(struct md_restore *r, struct md_restore_graph *graph,
-				    struct md_verify_memory *memory, uint64_t *bytes, struct md_error *err)
+static enum md_status compare_twins(struct md_restore *r, struct md_restore_graph *graph, struct subject *subject,
+				    struct md_error *err)
 {
-	MD_FORWARD(compare_twin(r, graph, 0x00, 0, memory, bytes, err));
-	MD_FORWARD(compare_twin(r, graph, 0xff, noise_seed++, memory, bytes, err));
-	return md_verify_constants_check(memory, r->stream, err);
+	MD_FORWARD(compare_twin(r, graph, 0x00, 0, subject, err));
+	MD_FORWARD(compare_twin(r, graph, 0xff, noise_seed++, subject, err));
+	return md_verify_constants_check(&subject->memory, r->stream, err);
 }
 
 /*
@@ -137,131 +143,95 @@ static enum md_status put_back(struct md_restore *r, CUgraphExec live, struct md
 }
 
 static enum md_status compare(struct md_restore *r, struct md_restore_graph *graph, CUgraphExec live,
-			      struct md_verify_memory *memory, uint64_t *bytes, struct md_error *err)
+			      struct subject *subject, struct md_error *err)
 {
+	struct md_verify_memory *memory = &subject->memory;
 	MD_FORWARD(md_verify_constants_check(memory, r->stream, err));
 	MD_FORWARD(md_verify_memory_save(memory, r->stream, err));
 	enum md_status status = replay(live, r->stream, err);
+	if (status == MD_OK) /* first: what is bound is put back when it was taken */
+		status = md_verify_outputs_take(&subject->outputs, r->stream, err);
 	if (status == MD_OK)
 		status = md_verify_memory_take_live(memory, r->stream, err);
 	if (status != MD_OK)
 		md_error_prefix(err, "live replay");
 	else
-		status = compare_twins(r, graph, memory, bytes, err);
+		status = compare_twins(r, graph, subject, err);
 	return put_back(r, live, memory, status, err);
 }
 
-/* Prepares everything; what fails up to here says nothing about right or wrong: skipped. */
-static void verify(struct md_restore *r, const struct labelled *which)
+/* ---- one comparison ---- */
+
+/* The restored graph, or NULL and why nothing can be said about it. */
+static struct md_restore_graph *find_restored(struct md_restore *r, const struct md_live_graph *live,
+					      struct md_error *err)
 {
-	struct md_error err = {0};
-	struct md_verify_memory memory = {0};
-	uint64_t bytes = 0;
-	const char *verdict = "skipped";
 	pthread_mutex_lock(&r->lock);
 	md_restore_wait_open(r, UINT64_MAX);
 	r->trigger_done = true; /* the engine's own warm-up was the trigger */
-	struct md_restore_graph *graph =
-	    r->phase == MD_PHASE_OPEN ? md_restore_find(r, which->label, which->batch) : NULL;
-	if (r->phase != MD_PHASE_OPEN)
-		md_error_set(&err, MD_ERR_NOT_FOUND, "%s", r->failure.message);
+	bool open = r->phase == MD_PHASE_OPEN;
+	struct md_restore_graph *graph = open ? md_restore_find(r, live->label, live->batch) : NULL;
+	if (r->refusal.status)
+		*err = r->refusal;
+	else if (!open)
+		md_error_set(err, MD_ERR_NOT_FOUND, "%s",
+			     r->failure.status ? r->failure.message : "nothing is being restored");
 	else if (!graph)
-		md_error_set(&err, MD_ERR_NOT_FOUND, "the artifact has no such graph");
+		md_error_set(err, MD_ERR_NOT_FOUND, "the artifact has no such graph");
 	else if (graph->state == MD_GRAPH_REFUSED)
-		err = graph->reason;
-	else
-		md_restore_bindings_check(r, graph, &err);
+		*err = graph->reason;
+	else if (md_restore_facts_check(r, err) == MD_OK)
+		md_restore_bindings_check(r, graph, err);
 	pthread_mutex_unlock(&r->lock);
-	if (!err.status && resolve_all(r, graph, &err) == MD_OK && md_cuda_call(&err, cuCtxSynchronize) == MD_OK &&
-	    md_verify_memory_init(&memory, r, &err) == MD_OK)
-		verdict = compare(r, graph, which->exec, &memory, &bytes, &err) == MD_OK ? "pass" : "fail";
-	if (!err.status)
-		md_verify_memory_name_sampled(&memory, err.message, sizeof(err.message));
-	if (graph)
-		md_restore_patch_noise(graph, 0);
-	md_verify_memory_finish(&memory);
-	report(which->label, which->batch, verdict, bytes, err.message);
+	return err->status ? NULL : graph;
 }
 
-static bool compare_now(const struct labelled *which)
+/* What fails before anything is replayed says nothing about right or wrong: skipped. */
+static const char *judge(struct md_restore *r, struct md_restore_graph *graph, const struct md_live_graph *live,
+			 struct subject *subject, struct md_error *err)
+{
+	if (md_verify_outputs_match(r, graph->stored, live->outputs, live->output_count, err) != MD_OK)
+		return "fail";
+	if (resolve_all(r, graph, err) != MD_OK || md_cuda_call(err, cuCtxSynchronize) != MD_OK ||
+	    md_verify_memory_init(&subject->memory, r, err) != MD_OK)
+		return "skipped";
+	if (compare(r, graph, live->exec, subject, err) != MD_OK)
+		return "fail";
+	md_verify_memory_name_sampled(&subject->memory, err->message, sizeof(err->message));
+	return "pass";
+}
+
+static void verify(struct md_restore *r, const struct md_live_graph *live)
+{
+	struct md_error err = {0};
+	struct subject subject = {.outputs = {.live = live->outputs, .count = live->output_count}};
+	struct md_restore_graph *graph = find_restored(r, live, &err);
+	const char *verdict = graph ? judge(r, graph, live, &subject, &err) : "skipped";
+	if (graph)
+		md_restore_patch_noise(graph, 0);
+	md_verify_outputs_finish(&subject.outputs);
+	md_verify_memory_finish(&subject.memory);
+	md_verify_report(live->label, live->batch, verdict, subject.bytes, err.message);
+}
+
+bool md_verify_compare(const struct md_live_graph *live)
 {
 	struct md_restore *r = &md_restore;
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	CUcontext popped;
-	if (atomic_load(&r->captures)) /* synchronizing would break it */
+	if (!live->exec || atomic_load(&r->captures)) /* synchronizing would break it */
 		return false;
 	pthread_mutex_lock(&r->work);
 	bool pushed = r->context && md_cuda.cuCtxPushCurrent_v2(r->context) == CUDA_SUCCESS;
-	if (pushed) {
+	if (pushed)
 		md_cuda.cuThreadExchangeStreamCaptureMode(&mode);
-		verify(r, which);
+	if (pushed || !r->context) /* without one nothing is restored, and the report says why */
+		verify(r, live);
+	if (pushed) {
 		md_cuda.cuThreadExchangeStreamCaptureMode(&mode);
 		md_cuda.cuCtxPopCurrent_v2(&popped);
 	}
+	bool compared = pushed || !r->context;
 	pthread_mutex_unlock(&r->work);
-	return pushed;
-}
-
-/* ---- which executables are labelled ---- */
-
-static struct labelled *add(CUgraphExec exec, const char *label, unsigned batch)
-{
-	if (table_count == table_room) {
-		size_t room = table_room ? table_room * 2 : 64;
-		struct labelled *grown = realloc(table, room * sizeof(*grown));
-		if (!grown)
-			return NULL;
-		table = grown;
-		table_room = room;
-	}
-	char *copy = strdup(label);
-	if (!copy)
-		return NULL;
-	table[table_count] = (struct labelled){.exec = exec, .label = copy, .batch = batch};
-	return &table[table_count++];
-}
-
-void md_verify_label(CUgraphExec exec, const char *label, unsigned batch)
-{
-	pthread_mutex_lock(&table_lock);
-	struct labelled *entry = add(exec, label, batch);
-	if (!entry)
-		md_warn("no memory to verify graph %s/%u", label, batch);
-	else if (compare_now(entry))
-		entry->compared++;
-	pthread_mutex_unlock(&table_lock);
-}
-
-void md_verify_launch(CUgraphExec exec)
-{
-	pthread_mutex_lock(&table_lock);
-	for (size_t i = 0; i < table_count; i++) {
-		struct labelled *entry = &table[i];
-		if (entry->exec != exec || entry->launches >= LAUNCHES_COMPARED)
-			continue;
-		if (compare_now(entry)) {
-			entry->launches++;
-			entry->compared++;
-		}
-	}
-	pthread_mutex_unlock(&table_lock);
-}
-
-void md_verify_forget(CUgraphExec exec)
-{
-	pthread_mutex_lock(&table_lock);
-	for (size_t i = 0; i < table_count; i++)
-		if (table[i].exec == exec)
-			table[i].exec = NULL;
-	pthread_mutex_unlock(&table_lock);
-}
-
-void md_verify_end(void)
-{
-	pthread_mutex_lock(&table_lock);
-	for (size_t i = 0; i < table_count; i++)
-		if (!table[i].compared)
-			report(table[i].label, table[i].batch, "skipped", 0, "a stream capture was always in progress");
-	append("end\n", 4);
-	pthread_mutex_unlock(&table_lock);
+	return compared;
 }

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the engine says it is, against what the artifact was made with; a difference refuses the whole artifact. */
+#define MD_LOG_DOMAIN "restore"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "restore/restore.h"
+
+/* Under lock. One fact alone: others may be said later. */
+static enum md_status compare_fact(const struct md_restore *r, struct md_fingerprint_fact *said, struct md_error *err)
+{
+	const struct md_fingerprint *stored = &r->artifact.fingerprint;
+	struct md_fingerprint there = {0}, here = {.facts = said, .fact_count = 1};
+	for (uint32_t i = 0; i < stored->fact_count; i++)
+		if (!strcmp(stored->facts[i].name, said->name))
+			there = (struct md_fingerprint){.facts = &stored->facts[i], .fact_count = 1};
+	return md_fingerprint_compare_facts(&there, &here, err);
+}
+
+enum md_status md_restore_facts_compare(struct md_restore *r, struct md_error *err)
+{
+	enum md_status status = MD_OK;
+	pthread_mutex_lock(&r->lock);
+	for (uint32_t i = 0; status == MD_OK && i < r->said.fact_count; i++)
+		status = compare_fact(r, &r->said.facts[i], err);
+	r->facts_known = status == MD_OK;
+	pthread_mutex_unlock(&r->lock);
+	return status;
+}
+
+enum md_status md_restore_facts_check(struct md_restore *r, struct md_error *err)
+{
+	return md_fingerprint_compare_facts(&r->artifact.fingerprint, &r->said, err);
+}
+
+/* ---- refusing everything ---- */
+
+static bool refuse_quietly(struct md_restore *r, struct md_restore_graph *graph)
+{
+	if (graph->handed_out)
+		return false;
+	if (graph->state == MD_GRAPH_READY) {
+		r->stats.graphs_restored--;
+		r->stats.nodes -= graph->stored->node_count;
+		r->stats.pointers -= graph->stored->pointer_count;
+	}
+	r->stats.graphs_refused += graph->state != MD_GRAPH_REFUSED;
+	graph->state = MD_GRAPH_REFUSED;
+	graph->reason = r->refusal;
+	md_restore_stages_undo(md_restore_graph_stages, md_restore_graph_stage_count, r, graph);
+	return true;
+}
+
+/* The engine may be launching what it was handed: that stays, with what it uses, until the engine releases it. */
+static void drop_the_rest(struct md_restore *r)
+{
+	CUcontext popped;
+	pthread_mutex_lock(&r->work);
+	bool current = md_cuda.cuCtxPushCurrent_v2(r->context) == CUDA_SUCCESS;
+	pthread_mutex_lock(&r->lock);
+	bool open = r->phase == MD_PHASE_OPEN;
+	for (uint32_t i = 0; open && i < r->artifact.graph_count; i++)
+		refuse_quietly(r, &r->graphs[i]);
+	pthread_cond_broadcast(&r->changed);
+	pthread_mutex_unlock(&r->lock);
+	if (open)
+		md_restore_settle(r);
+	if (current)
+		md_cuda.cuCtxPopCurrent_v2(&popped);
+	pthread_mutex_unlock(&r->work);
+}
+
+void md_restore_refuse_all(struct md_restore *r, const struct md_error *why)
+{
+	bool held = false;
+	pthread_mutex_lock(&r->lock);
+	bool first = !r->refusal.status;
+	for (uint32_t i = 0; r->graphs && i < r->artifact.graph_count; i++)
+		held |= r->graphs[i].handed_out;
+	if (first) {
+		r->refusal = *why;
+		md_warn("nothing %sis restored: %s", held ? "more " : "", why->message);
+	}
+	pthread_cond_broadcast(&r->changed);
+	pthread_mutex_unlock(&r->lock);
+	if (first && held)
+		drop_the_rest(r);
+	else if (first)
+		md_restore_stop(why->message);
+}
+
+void md_restore_facts_settle(struct md_restore *r, uint64_t deadline_ns)
+{
+	struct md_error why = {0};
+	pthread_mutex_lock(&r->lock);
+	if (md_restore_wait_open(r, deadline_ns) && r->phase == MD_PHASE_OPEN && !r->refusal.status)
+		md_restore_facts_check(r, &why);
+	pthread_mutex_unlock(&r->lock);
+	if (why.status)
+		md_restore_refuse_all(r, &why);
+}
+
+/* ---- the public function ---- */
+
+MD_RESTORE_EXPORT int medusa_fingerprint_add(const char *name, const char *value)
+{
+	struct md_restore *r = &md_restore;
+	struct md_error err = {0};
+	if (!name || !*name || !value)
+		return md_restore_say(MD_ERR_INVALID, "a fact needs a name and a value");
+	md_restore_init();
+	if (atomic_load(&r->off))
+		return md_restore_say(MD_ERR_NOT_FOUND, MD_RESTORE_OFF);
+	pthread_mutex_lock(&r->lock);
+	struct md_fingerprint_fact said = {(char *)name, (char *)value};
+	enum md_status status = md_fingerprint_set_fact(&r->said, name, value, &err);
+	if (status == MD_OK && r->refusal.status)
+		status = md_error_set(&err, r->refusal.status, "%s", r->refusal.message);
+	else if (status == MD_OK && r->facts_known)
+		status = compare_fact(r, &said, &err);
+	pthread_mutex_unlock(&r->lock);
+	if (status != MD_OK) /* also for want of memory: what was not kept would count as never said */
+		md_restore_refuse_all(r, &err);
+	return md_restore_answer(status, &err);
+}

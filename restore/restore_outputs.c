@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Outputs and notes of graphs: where restored ones lie, and what the engine says of its live ones (verify mode). */
+#include <stdio.h>
+
+#include "driver/interpose.h"
+#include "restore/restore.h"
+
+#define EXPORT MD_RESTORE_EXPORT
+
+enum md_status md_restore_outputs_check(const struct md_artifact *a, const struct md_artifact_graph *graph,
+					struct md_error *err)
+{
+	for (uint32_t i = 0; i < graph->output_count; i++) {
+		const struct md_artifact_output *output = &graph->outputs[i];
+		if (!output->size)
+			continue;
+		if (output->alloc >= a->alloc_count)
+			return md_error_set(err, MD_ERR_CORRUPT, "output %u lies in allocation %u of %u", i,
+					    output->alloc, a->alloc_count);
+		uint64_t room = a->allocs[output->alloc].size;
+		if (output->size > room || output->offset > room - output->size)
+			return md_error_set(err, MD_ERR_CORRUPT,
+					    "output %u: %llu bytes at offset %llu, its allocation has %llu", i,
+					    (unsigned long long)output->size, (unsigned long long)output->offset,
+					    (unsigned long long)room);
+	}
+	return MD_OK;
+}
+
+/* ---- restored graphs ---- */
+
+/* Under lock. */
+static enum md_status find_handed_out(struct md_restore *r, const char *label, unsigned batch,
+				      const struct md_restore_graph **out, struct md_error *err)
+{
+	if (atomic_load(&r->off))
+		return md_error_set(err, MD_ERR_NOT_FOUND, "%s", MD_RESTORE_OFF);
+	if (r->released)
+		return md_error_set(err, MD_ERR_NOT_FOUND, "the engine has released its graphs");
+	const struct md_restore_graph *graph = md_restore_find(r, label, batch);
+	if (!graph || !graph->handed_out)
+		return md_error_set(err, MD_ERR_NOT_FOUND, "graph %s/%u was not handed out", label, batch);
+	*out = graph;
+	return MD_OK;
+}
+
+/* Under lock. What the graph uses stays in place for as long as it is in the engine's hands. */
+static enum md_status find_output(struct md_restore *r, const char *label, unsigned batch, unsigned index,
+				  uint64_t *address, size_t *bytes, struct md_error *err)
+{
+	const struct md_restore_graph *graph;
+	MD_FORWARD(find_handed_out(r, label, batch, &graph, err));
+	const struct md_artifact_graph *stored = graph->stored;
+	if (index >= stored->output_count || !stored->outputs[index].size)
+		return md_error_set(err, MD_ERR_NOT_FOUND, "graph %s/%u has no output %u", label, batch, index);
+	*address = md_restore_output_address(r, &stored->outputs[index]);
+	*bytes = stored->outputs[index].size;
+	return MD_OK;
+}
+
+uint64_t md_restore_output_address(const struct md_restore *r, const struct md_artifact_output *output)
+{
+	return md_restore_alloc_address(r, output->alloc) + output->offset;
+}
+
+EXPORT int medusa_graph_output_get(const char *label, unsigned batch, unsigned index, uint64_t *address, size_t *bytes)
+{
+	struct md_restore *r = &md_restore;
+	struct md_error err = {0};
+	if (!label || !address || !bytes)
+		return md_restore_say(MD_ERR_INVALID, "an output is asked for by label, and needs a place to go to");
+	md_restore_init();
+	pthread_mutex_lock(&r->lock);
+	enum md_status status = find_output(r, label, batch, index, address, bytes, &err);
+	pthread_mutex_unlock(&r->lock);
+	return md_restore_answer(status, &err);
+}
+
+EXPORT int medusa_graph_note_get(const char *label, unsigned batch, const void **data, size_t *bytes)
+{
+	struct md_restore *r = &md_restore;
+	const struct md_restore_graph *graph;
+	struct md_error err = {0};
+	if (!label || !data || !bytes)
+		return md_restore_say(MD_ERR_INVALID, "a note is asked for by label, and needs a place to go to");
+	md_restore_init();
+	pthread_mutex_lock(&r->lock);
+	enum md_status status = find_handed_out(r, label, batch, &graph, &err);
+	if (status == MD_OK) {
+		*data = graph->stored->note;
+		*bytes = graph->stored->note_size;
+	}
+	pthread_mutex_unlock(&r->lock);
+	return md_restore_answer(status, &err);
+}
+
+/* ---- live graphs: only a verification wants to know ---- */
+
+static bool verifying(void)
+{
+	md_restore_init();
+	return md_restore.verify && !atomic_load(&md_restore.off) && md_guard_enter();
+}
+
+static int answer_verifying(enum md_status status, const struct md_error *err)
+{
+	md_guard_leave();
+	return md_restore_answer(status, err);
+}
+
+EXPORT int medusa_graph_label(void *exec, const char *label, unsigned batch)
+{
+	struct md_error err = {0};
+	if (!label || !*label)
+		return md_restore_say(MD_ERR_INVALID, "a label needs a name");
+	if (!verifying())
+		return md_restore_say(MD_OK, "");
+	return answer_verifying(md_verify_label(exec, label, batch, &err), &err);
+}
+
+EXPORT int medusa_graph_output(void *exec, unsigned index, uint64_t address, size_t bytes)
+{
+	struct md_error err = {0};
+	if (!address || !bytes || bytes > UINT64_MAX - address || index >= MD_OUTPUTS_MAX)
+		return md_restore_say(MD_ERR_INVALID, "an output needs an index below 4096, an address and a size");
+	if (!verifying())
+		return md_restore_say(MD_OK, "");
+	return answer_verifying(md_verify_output(exec, index, address, bytes, &err), &err);
+}
+
+EXPORT int medusa_graph_note(void *exec, const void *data, size_t bytes)
+{
+	(void)exec;
+	if (!data || !bytes || bytes > MD_NOTE_MAX)
+		return md_restore_say(MD_ERR_INVALID, "a note has 1 to 65536 bytes");
+	return md_restore_say(MD_OK, "");
+}
+
+EXPORT int medusa_graph_refuse(void *exec, const char *why)
+{
+	struct md_error err = {0};
+	if (!why || !*why)
+		return md_restore_say(MD_ERR_INVALID, "a refusal needs a reason");
+	if (!verifying())
+		return md_restore_say(MD_OK, "");
+	return answer_verifying(md_verify_refuse(exec, why, &err), &err);
+}

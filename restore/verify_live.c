@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The engine's own graphs in verify mode: which were instantiated, and what the engine says of them. */
+#define MD_LOG_DOMAIN "verify"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "restore/restore.h"
+
+#define DEFAULT_LAUNCHES 3
+
+static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER; /* also held while graphs are compared */
+static struct md_live_graph *table;
+static size_t table_count, table_room;
+static __thread CUgraphExec instantiated_last;
+
+/* ---- the table; under table_lock ---- */
+
+static struct md_live_graph *find(CUgraphExec exec)
+{
+	for (size_t i = 0; exec && i < table_count; i++)
+		if (table[i].exec == exec)
+			return &table[i];
+	return NULL;
+}
+
+static struct md_live_graph *find_or_add(CUgraphExec exec)
+{
+	struct md_live_graph *found = find(exec);
+	if (found)
+		return found;
+	if (table_count == table_room) {
+		size_t room = table_room ? table_room * 2 : 64;
+		struct md_live_graph *grown = realloc(table, room * sizeof(*grown));
+		if (!grown)
+			return NULL;
+		table = grown;
+		table_room = room;
+	}
+	table[table_count] = (struct md_live_graph){.exec = exec, .maker = pthread_self()};
+	return &table[table_count++];
+}
+
+static void forget_said(struct md_live_graph *live)
+{
+	free(live->outputs);
+	free(live->refused);
+	live->outputs = NULL;
+	live->output_count = 0;
+	live->refused = NULL;
+}
+
+/* exec NULL: what this thread has instantiated last, if it is still there. */
+static enum md_status resolve(void *exec, struct md_live_graph **out, struct md_error *err)
+{
+	struct md_live_graph *live = exec ? find_or_add(exec) : find(instantiated_last);
+	if (!exec && (!live || !pthread_equal(live->maker, pthread_self())))
+		return md_error_set(err, MD_ERR_NOT_FOUND, "this thread has instantiated no graph that is still there");
+	if (!live)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory to verify one graph more");
+	*out = live;
+	return MD_OK;
+}
+
+/* ---- what the driver and the engine do ---- */
+
+void md_verify_instantiated(CUgraphExec exec)
+{
+	pthread_mutex_lock(&table_lock);
+	struct md_live_graph *live = find_or_add(exec);
+	if (!live)
+		md_warn("no memory to verify one graph more");
+	instantiated_last = live ? exec : NULL;
+	pthread_mutex_unlock(&table_lock);
+}
+
+void md_verify_forget(CUgraphExec exec)
+{
+	pthread_mutex_lock(&table_lock);
+	struct md_live_graph *live = find(exec);
+	if (live) {
+		forget_said(live);
+		live->exec = NULL;
+		if (!live->label) /* nobody will ask for it again */
+			*live = table[--table_count];
+	}
+	pthread_mutex_unlock(&table_lock);
+}
+
+static enum md_status set_label(struct md_live_graph *live, const char *label, unsigned batch, struct md_error *err)
+{
+	char *copy = strdup(label);
+	if (!copy)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory to verify graph %s/%u", label, batch);
+	free(live->label);
+	live->label = copy;
+	live->batch = batch;
+	live->compared = live->launches = 0;
+	return MD_OK;
+}
+
+static void report_refusal(struct md_live_graph *live)
+{
+	struct md_error why = {0};
+	md_error_set(&why, MD_ERR_MISMATCH, "refused by the engine: %s", live->refused);
+	md_verify_report(live->label, live->batch, "fail", 0, why.message);
+	live->compared++;
+}
+
+enum md_status md_verify_label(void *exec, const char *label, unsigned batch, struct md_error *err)
+{
+	struct md_live_graph *live;
+	pthread_mutex_lock(&table_lock);
+	enum md_status status = resolve(exec, &live, err);
+	if (status == MD_OK)
+		status = set_label(live, label, batch, err);
+	if (status == MD_OK && live->refused)
+		report_refusal(live);
+	else if (status == MD_OK && md_verify_compare(live))
+		live->compared++;
+	pthread_mutex_unlock(&table_lock);
+	return status;
+}
+
+static enum md_status set_output(struct md_live_graph *live, unsigned index, uint64_t address, uint64_t size,
+				 struct md_error *err)
+{
+	if (index >= live->output_count) {
+		struct md_live_output *grown = realloc(live->outputs, (index + 1u) * sizeof(*grown));
+		if (!grown)
+			return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for output %u", index);
+		memset(grown + live->output_count, 0, (index + 1u - live->output_count) * sizeof(*grown));
+		live->outputs = grown;
+		live->output_count = index + 1u;
+	}
+	live->outputs[index] = (struct md_live_output){address, size};
+	return MD_OK;
+}
+
+enum md_status md_verify_output(void *exec, unsigned index, uint64_t address, uint64_t size, struct md_error *err)
+{
+	struct md_live_graph *live;
+	pthread_mutex_lock(&table_lock);
+	enum md_status status = resolve(exec, &live, err);
+	if (status == MD_OK)
+		status = set_output(live, index, address, size, err);
+	pthread_mutex_unlock(&table_lock);
+	return status;
+}
+
+/* Also after the label: what an engine finds by launching the graph itself fails it as well. */
+enum md_status md_verify_refuse(void *exec, const char *why, struct md_error *err)
+{
+	struct md_live_graph *live;
+	pthread_mutex_lock(&table_lock);
+	enum md_status status = resolve(exec, &live, err);
+	char *copy = status == MD_OK ? strdup(why) : NULL;
+	if (status == MD_OK && !copy)
+		status = md_error_set(err, MD_ERR_NO_MEMORY, "no memory for a refusal");
+	if (status == MD_OK) {
+		free(live->refused);
+		live->refused = copy;
+		if (live->label)
+			report_refusal(live);
+	}
+	pthread_mutex_unlock(&table_lock);
+	return status;
+}
+
+static unsigned launches_wanted(void)
+{
+	const char *text = getenv("MEDUSA_VERIFY_LAUNCHES");
+	char *end = NULL;
+	unsigned long value = text && *text ? strtoul(text, &end, 10) : DEFAULT_LAUNCHES;
+	if (!end)
+		return DEFAULT_LAUNCHES;
+	if (!*end && *text != '-' && value <= UINT32_MAX)
+		return (unsigned)value;
+	md_warn("MEDUSA_VERIFY_LAUNCHES=%s is not a number; %d is taken", text, DEFAULT_LAUNCHES);
+	return DEFAULT_LAUNCHES;
+}
+
+void md_verify_launch(CUgraphExec exec)
+{
+	static unsigned wanted;
+	static bool known;
+	pthread_mutex_lock(&table_lock);
+	if (!known)
+		wanted = launches_wanted();
+	known = true;
+	struct md_live_graph *live = find(exec);
+	if (live && live->label && !live->refused && live->launches < wanted && md_verify_compare(live)) {
+		live->launches++;
+		live->compared++;
+	}
+	pthread_mutex_unlock(&table_lock);
+}
+
+void md_verify_end(void)
+{
+	pthread_mutex_lock(&table_lock);
+	for (size_t i = 0; i < table_count; i++)
+		if (table[i].label && !table[i].compared)
+			md_verify_report(table[i].label, table[i].batch, "skipped", 0,
+					 "a stream capture was always in progress");
+	md_verify_report_end();
+	pthread_mutex_unlock(&table_lock);
+}
