@@ -32,11 +32,22 @@ Test(recipe, needs_no_newline_at_the_end)
 	cr_assert_eq(shape.max_context, 77);
 }
 
+/* What transformers' models need beyond this decoder's shape is no business of this engine. */
+Test(recipe, passes_over_keys_for_transformers)
+{
+	static const char text[] = BASE "transformers_model_type: falcon\ntransformers_layers: 9\n";
+	struct llama_shape shape;
+	struct md_error err = {0};
+	cr_assert_eq(recipe_parse(text, sizeof(text) - 1, "r", &shape, &err), MD_OK, "%s", err.message);
+	cr_assert_eq(shape.layers, 2);
+}
+
 static const struct {
 	const char *text, *words;
 } refused[] = {
     {"hidden_size: 64\n", "r: intermediate_size is missing"},
     {BASE "colour: 3\n", "r:8: unknown key \"colour\""},
+    {BASE "transformers: 3\n", "r:8: unknown key \"transformers\""},
     {BASE "layers: 3\n", "r:8: layers is given twice"},
     {BASE "max_context: many\n", "r:8: \"many\" is not a number"},
     {BASE "max_context:\n", "r:8: a value of 0 characters"},

@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 
 #define MAX_RECIPE_BYTES 65536
+#define FOREIGN "transformers_" /* such keys say what transformers' own model code needs beyond this decoder's shape */
 
 struct field {
 	const char *key;
@@ -131,6 +132,8 @@ static enum md_status parse_line(const char *line, size_t size, struct llama_sha
 	const char *colon = memchr(line, ':', size);
 	if (!colon || is_blank(line[0]))
 		return md_error_set(err, MD_ERR_INVALID, "not a \"key: value\" line");
+	if (size >= sizeof(FOREIGN) && !memcmp(line, FOREIGN, sizeof(FOREIGN) - 1))
+		return MD_OK;
 	const struct field *field = find_field(line, (size_t)(colon - line));
 	if (!field)
 		return md_error_set(err, MD_ERR_INVALID, "unknown key \"%.*s\"",
