@@ -11,7 +11,7 @@
 #include "base/cleanup.h"
 
 #define MAX_RECIPE_BYTES 65536
-#define FOREIGN "transformers_" /* such keys say what transformers' own model code needs beyond this decoder's shape */
+#define FOREIGN "transformers_" /* keys for transformers' own model code, which needs more than this shape */
 
 struct field {
 	const char *key;
