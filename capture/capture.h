@@ -68,6 +68,11 @@ bool md_capture_enter(void);
 void md_capture_leave(void);
 /* Says why once, ends the recording without completing the trace, and lets the engine run on. Lock held or not. */
 void md_capture_trouble(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* capture_owner.c: false, and said why, when another process records to this trace. */
+bool md_capture_own(const char *path);
+void md_capture_disown(void);         /* in a forked child */
+void md_capture_disowned_warn(void);  /* once, when that child uses the device */
+void md_capture_not_asked_warn(void); /* there is no MEDUSA_TRACE */
 /* Completes the trace; hooks pass through from here on. probe: the driver may still be called. Lock not held. */
 void md_capture_finish(bool probe);
 /* Ends the recording if what --until names has been reached. Lock not held; inside a hook. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "capture/capture.h"
@@ -159,6 +160,7 @@ static void in_forked_child(void)
 	md_capture.writer = NULL;
 	drain.lock = fresh;
 	drain.running = false;
+	md_capture_disown();
 }
 
 static void at_exit(void)
@@ -172,8 +174,8 @@ static void start_recording(const char *path)
 
 	snprintf(md_capture.options.trace, sizeof(md_capture.options.trace), "%s", path);
 	read_options(&md_capture.options);
-	/* Programs that this one starts must not write the same trace. */
-	unsetenv("MEDUSA_TRACE");
+	if (!md_capture_own(md_capture.options.trace))
+		return;
 	if (md_trace_writer_create(md_capture.options.trace, &md_capture.writer, &err) != MD_OK) {
 		md_error_log("nothing is recorded: %s", err.message);
 		return;
@@ -196,7 +198,7 @@ static void start(void)
 	if (md_cuda_load(&err) != MD_OK)
 		md_error_log("nothing is recorded: %s", err.message);
 	else if (!path || !*path)
-		md_warn("MEDUSA_TRACE is not set; nothing is recorded");
+		md_capture_not_asked_warn();
 	else
 		start_recording(path);
 	starting = false;
@@ -207,9 +209,11 @@ bool md_capture_enter(void)
 	if (starting)
 		return false;
 	pthread_once(&start_once, start);
-	if (!atomic_load_explicit(&md_capture.active, memory_order_acquire) || !md_guard_enter())
+	if (!atomic_load_explicit(&md_capture.active, memory_order_acquire)) {
+		md_capture_disowned_warn();
 		return false;
-	return true;
+	}
+	return md_guard_enter();
 }
 
 void md_capture_leave(void)
@@ -277,12 +281,30 @@ static void put_totals(void)
 	put_kv_again();
 }
 
-static void complete(struct md_trace_writer *writer)
+/* A later process of the same program, one that looks at the device and no more, must not replace what was recorded. */
+static bool is_worth_nothing(bool has_graphs)
+{
+	return !has_graphs && access(md_capture.options.trace, F_OK) == 0;
+}
+
+static void discard(struct md_trace_writer *writer)
+{
+	char part[sizeof(md_capture.options.trace) + 8];
+
+	snprintf(part, sizeof(part), "%s.part", md_capture.options.trace);
+	md_trace_writer_abandon(writer);
+	unlink(part);
+	md_warn("no graph was captured; %s stays as it was", md_capture.options.trace);
+}
+
+static void complete(struct md_trace_writer *writer, bool has_graphs)
 {
 	struct md_error err = {0};
 
 	drain_stop();
-	if (md_trace_writer_close(writer, &err) != MD_OK)
+	if (is_worth_nothing(has_graphs))
+		discard(writer);
+	else if (md_trace_writer_close(writer, &err) != MD_OK)
 		md_error_log("the trace could not be completed: %s", err.message);
 	else
 		md_info("trace complete: %s", md_capture.options.trace);
@@ -292,6 +314,7 @@ void md_capture_finish(bool probe)
 {
 	bool entered = md_guard_enter();
 	struct md_trace_writer *writer = NULL;
+	bool has_graphs;
 
 	if (atomic_load(&md_capture.active) && probe) {
 		md_capture_probe_context(NULL);
@@ -303,9 +326,10 @@ void md_capture_finish(bool probe)
 		atomic_store(&md_capture.active, false);
 		writer = md_steal_ptr(&md_capture.writer);
 	}
+	has_graphs = md_capture_graphs_recorded() > 0;
 	md_capture_unlock();
 	if (writer)
-		complete(writer);
+		complete(writer, has_graphs);
 	if (entered)
 		md_guard_leave();
 }
