@@ -158,6 +158,11 @@ void md_capture_graph_forget(CUgraph graph);                          /* before 
 
 /* ---- capture_graphs.c: recorded graphs ---- */
 
+struct md_capture_output {
+	uint32_t index;
+	uint64_t address, size;
+};
+
 struct md_capture_graph {
 	uint64_t id;
 	CUgraphExec exec; /* NULL once destroyed */
@@ -167,15 +172,29 @@ struct md_capture_graph {
 	bool pageable;        /* writes host memory that could not be put back */
 	uint64_t *candidates; /* addresses of live allocations that parameters point into, ascending; owned */
 	size_t candidate_count;
+	struct md_capture_output *outputs; /* each index once; owned */
+	size_t output_count;
 };
 
 void md_capture_graph_instantiated(CUgraph graph, CUgraphExec exec, uint64_t flags);
 void md_capture_exec_updated(CUgraphExec exec, const char *call);
 void md_capture_exec_destroyed(CUgraphExec exec);
-bool md_capture_exec_label(CUgraphExec exec, const char *label, unsigned batch); /* false: not recorded */
-struct md_capture_graph *md_capture_graph_of(CUgraphExec exec);                  /* lock held; NULL */
-struct md_capture_graph *md_capture_graph_at(size_t index);                      /* lock held; NULL past the end */
-size_t md_capture_graphs_labelled(void), md_capture_graphs_recorded(void);       /* lock held */
+struct md_capture_graph *md_capture_graph_of(CUgraphExec exec); /* lock held; NULL */
+/* The graph that the engine means: by its handle, or, for NULL, the one that this thread instantiated last. Lock held.
+ */
+struct md_capture_graph *md_capture_graph_meant(CUgraphExec exec);
+/* What is said of a graph; lock held. False: out of memory. */
+void md_capture_graph_label(struct md_capture_graph *graph, const char *label, unsigned batch);
+bool md_capture_graph_output(struct md_capture_graph *graph, struct md_capture_output output);
+void md_capture_graph_note(struct md_capture_graph *graph, const void *data, size_t bytes);
+void md_capture_graph_refuse(struct md_capture_graph *graph, const char *why);
+struct md_capture_graph *md_capture_graph_at(size_t index);                /* lock held; NULL past the end */
+size_t md_capture_graphs_labelled(void), md_capture_graphs_recorded(void); /* lock held */
+
+/* ---- capture_api.c: how every function of the public interface ends ---- */
+
+int md_capture_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int md_capture_succeed(void);
 
 /* ---- capture_probe.c: which private memory has contents that matter ---- */
 

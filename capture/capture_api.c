@@ -14,8 +14,7 @@
 
 static _Thread_local char reason[MD_ERROR_MESSAGE_BYTES];
 
-static int fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static int fail(int code, const char *format, ...)
+int md_capture_fail(int code, const char *format, ...)
 {
 	va_list args;
 
@@ -25,7 +24,7 @@ static int fail(int code, const char *format, ...)
 	return code;
 }
 
-static int succeed(void)
+int md_capture_succeed(void)
 {
 	reason[0] = 0;
 	return MEDUSA_OK;
@@ -38,7 +37,7 @@ static int fail_status(const struct md_error *err)
 		   : err->status == MD_ERR_MISMATCH ? MEDUSA_ERR_MISMATCH
 						    : MEDUSA_ERR_DRIVER;
 
-	return fail(code, "%s", err->message);
+	return md_capture_fail(code, "%s", err->message);
 }
 
 API enum medusa_mode medusa_mode(void)
@@ -51,7 +50,7 @@ API const char *medusa_reason(void)
 	return reason;
 }
 
-/* ---- bindings and labels ---- */
+/* ---- bindings ---- */
 
 /* Under md_capture.lock. */
 static bool remember_bind(const char *name, uint64_t address, uint64_t bytes, enum md_bind_role role)
@@ -72,11 +71,12 @@ static bool remember_bind(const char *name, uint64_t address, uint64_t bytes, en
 API int medusa_bind(const char *name, uint64_t address, size_t bytes, enum medusa_role role)
 {
 	if (!name || !*name || !address || !bytes || bytes > UINT64_MAX - address)
-		return fail(MEDUSA_ERR_INVALID, "medusa_bind: needs a name, an address and a size");
+		return md_capture_fail(MEDUSA_ERR_INVALID, "medusa_bind: needs a name, an address and a size");
 	if (role < MEDUSA_BIND_CONSTANT || role > MEDUSA_BIND_OUTPUT)
-		return fail(MEDUSA_ERR_INVALID, "medusa_bind(%s): role %d is none of medusa.h's", name, (int)role);
+		return md_capture_fail(MEDUSA_ERR_INVALID, "medusa_bind(%s): role %d is none of medusa.h's", name,
+				       (int)role);
 	if (!md_capture_enter())
-		return succeed();
+		return md_capture_succeed();
 	md_capture_lock();
 	if (md_capture.writer) {
 		if (!remember_bind(name, address, bytes, (enum md_bind_role)role))
@@ -87,23 +87,7 @@ API int medusa_bind(const char *name, uint64_t address, size_t bytes, enum medus
 	}
 	md_capture_unlock();
 	md_capture_leave();
-	return succeed();
-}
-
-API int medusa_graph_label(void *exec, const char *label, unsigned batch)
-{
-	bool known;
-
-	if (!exec || !label || !*label)
-		return fail(MEDUSA_ERR_INVALID, "medusa_graph_label: needs an executable graph and a label");
-	if (!md_capture_enter())
-		return succeed();
-	known = md_capture_exec_label((CUgraphExec)exec, label, batch);
-	md_capture_check_until(NULL);
-	md_capture_leave();
-	return known ? succeed()
-		     : fail(MEDUSA_ERR_NOT_FOUND, "medusa_graph_label(%s, %u): no graph was instantiated as %p", label,
-			    batch, exec);
+	return md_capture_succeed();
 }
 
 /* ---- moments ---- */
@@ -111,9 +95,9 @@ API int medusa_graph_label(void *exec, const char *label, unsigned batch)
 API int medusa_mark(const char *name)
 {
 	if (!name || !*name)
-		return fail(MEDUSA_ERR_INVALID, "medusa_mark: needs a name");
+		return md_capture_fail(MEDUSA_ERR_INVALID, "medusa_mark: needs a name");
 	if (!md_capture_enter())
-		return succeed();
+		return md_capture_succeed();
 	md_capture_probe_context(NULL);
 	md_capture_lock();
 	if (md_capture.writer)
@@ -121,7 +105,7 @@ API int medusa_mark(const char *name)
 	md_capture_unlock();
 	md_capture_check_until(name);
 	md_capture_leave();
-	return succeed();
+	return md_capture_succeed();
 }
 
 API int medusa_stage(const char *name, uint64_t ns)
@@ -129,16 +113,16 @@ API int medusa_stage(const char *name, uint64_t ns)
 	struct md_stage_time stage = {.ns = ns};
 
 	if (!name || !*name)
-		return fail(MEDUSA_ERR_INVALID, "medusa_stage: needs a name");
+		return md_capture_fail(MEDUSA_ERR_INVALID, "medusa_stage: needs a name");
 	if (!md_capture_enter())
-		return succeed();
+		return md_capture_succeed();
 	snprintf(stage.name, sizeof(stage.name), "%s", name);
 	md_capture_lock();
 	if (md_capture.writer)
 		md_trace_put_stage(md_capture.writer, md_capture_next(), &stage);
 	md_capture_unlock();
 	md_capture_leave();
-	return succeed();
+	return md_capture_succeed();
 }
 
 /* ---- KV capacity ---- */
@@ -187,7 +171,7 @@ API int medusa_kv_capacity(const struct medusa_kv_request *request, struct medus
 		md_capture_unlock();
 		md_capture_leave();
 	}
-	return succeed();
+	return md_capture_succeed();
 }
 
 /* ---- what only a restore does ---- */
@@ -196,8 +180,9 @@ API int medusa_graph_get(const char *label, unsigned batch, uint64_t timeout_ns,
 {
 	(void)timeout_ns;
 	if (!label || !exec)
-		return fail(MEDUSA_ERR_INVALID, "medusa_graph_get: needs a label and a place for the graph");
-	return fail(MEDUSA_ERR_NOT_FOUND, "graph (%s, %u): this run captures, nothing is restored", label, batch);
+		return md_capture_fail(MEDUSA_ERR_INVALID, "medusa_graph_get: needs a label and a place for the graph");
+	return md_capture_fail(MEDUSA_ERR_NOT_FOUND, "graph (%s, %u): this run captures, nothing is restored", label,
+			       batch);
 }
 
 API int medusa_graph_ready(const char *label, unsigned batch)
@@ -210,23 +195,23 @@ API int medusa_graph_ready(const char *label, unsigned batch)
 API int medusa_graph_want(const char *label, const unsigned *batches, size_t count)
 {
 	if (!label || (count && !batches))
-		return fail(MEDUSA_ERR_INVALID, "medusa_graph_want: needs a label and batch sizes");
-	return succeed();
+		return md_capture_fail(MEDUSA_ERR_INVALID, "medusa_graph_want: needs a label and batch sizes");
+	return md_capture_succeed();
 }
 
 API int medusa_trigger(const char *name, int (*run)(void *user), void *user)
 {
 	(void)user;
 	if (!name || !run)
-		return fail(MEDUSA_ERR_INVALID, "medusa_trigger: needs a name and a function");
-	return succeed();
+		return md_capture_fail(MEDUSA_ERR_INVALID, "medusa_trigger: needs a name and a function");
+	return md_capture_succeed();
 }
 
 API int medusa_stats_read(struct medusa_stats *out)
 {
 	if (!out)
-		return fail(MEDUSA_ERR_INVALID, "medusa_stats_read: needs a place for the numbers");
-	return fail(MEDUSA_ERR_NOT_FOUND, "this run captures, nothing is restored");
+		return md_capture_fail(MEDUSA_ERR_INVALID, "medusa_stats_read: needs a place for the numbers");
+	return md_capture_fail(MEDUSA_ERR_NOT_FOUND, "this run captures, nothing is restored");
 }
 
 API void medusa_release(void)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "capture/capture.h"
 #include "format/artifact.h"
 
@@ -17,6 +18,8 @@ static struct {
 	size_t labelled;
 	struct md_map by_exec; /* CUgraphExec -> index */
 } graphs;
+
+static _Thread_local uint64_t instantiated_last; /* id of this thread's last graph, 0: none */
 
 struct walk {
 	CUgraph graph;
@@ -407,6 +410,7 @@ static bool remember(struct walk *walk, CUgraphExec exec)
 		graph->candidates[graph->candidate_count++] = key;
 	qsort(graph->candidates, graph->candidate_count, sizeof(uint64_t), compare_u64);
 	graphs.count++;
+	instantiated_last = graph->id;
 	return true;
 }
 
@@ -460,6 +464,15 @@ void md_capture_exec_updated(CUgraphExec exec, const char *call)
 	md_capture_unlock();
 }
 
+/* Its number stays taken, for others are found by theirs. */
+static void forget(struct md_capture_graph *graph)
+{
+	graph->exec = NULL;
+	free(md_steal_ptr(&graph->candidates));
+	free(md_steal_ptr(&graph->outputs));
+	graph->candidate_count = graph->output_count = 0;
+}
+
 void md_capture_exec_destroyed(CUgraphExec exec)
 {
 	struct md_capture_graph *graph;
@@ -467,24 +480,9 @@ void md_capture_exec_destroyed(CUgraphExec exec)
 	md_capture_lock();
 	graph = md_capture_graph_of(exec);
 	if (graph)
-		graph->exec = NULL;
+		forget(graph);
 	md_map_remove(&graphs.by_exec, (uintptr_t)exec, NULL);
 	md_capture_unlock();
-}
-
-bool md_capture_exec_label(CUgraphExec exec, const char *label, unsigned batch)
-{
-	struct md_capture_graph *graph;
-
-	md_capture_lock();
-	graph = md_capture_graph_of(exec);
-	if (graph && md_capture.writer) {
-		md_trace_put_label(md_capture.writer, md_capture_next(), graph->id, label, batch);
-		graphs.labelled += !graph->labelled;
-		graph->labelled = true;
-	}
-	md_capture_unlock();
-	return graph != NULL;
 }
 
 struct md_capture_graph *md_capture_graph_of(CUgraphExec exec)
@@ -492,6 +490,16 @@ struct md_capture_graph *md_capture_graph_of(CUgraphExec exec)
 	uint64_t index;
 
 	return md_map_get(&graphs.by_exec, (uintptr_t)exec, &index) ? &graphs.items[index] : NULL;
+}
+
+struct md_capture_graph *md_capture_graph_meant(CUgraphExec exec)
+{
+	struct md_capture_graph *last;
+
+	if (exec)
+		return md_capture_graph_of(exec);
+	last = instantiated_last ? md_capture_graph_at(instantiated_last - 1) : NULL;
+	return last && last->exec ? last : NULL;
 }
 
 struct md_capture_graph *md_capture_graph_at(size_t index)
@@ -507,4 +515,79 @@ size_t md_capture_graphs_labelled(void)
 size_t md_capture_graphs_recorded(void)
 {
 	return graphs.count;
+}
+
+/* ---- what is said of them ---- */
+
+void md_capture_graph_label(struct md_capture_graph *graph, const char *label, unsigned batch)
+{
+	md_trace_put_label(md_capture.writer, md_capture_next(), graph->id, label, batch);
+	graphs.labelled += !graph->labelled;
+	graph->labelled = true;
+}
+
+static bool keep_output(struct md_capture_graph *graph, struct md_capture_output output)
+{
+	struct md_capture_output *grown;
+
+	for (size_t i = 0; i < graph->output_count; i++) {
+		if (graph->outputs[i].index == output.index) {
+			graph->outputs[i] = output;
+			return true;
+		}
+	}
+	grown = realloc(graph->outputs, (graph->output_count + 1) * sizeof(*grown));
+	if (!grown)
+		return false;
+	grown[graph->output_count++] = output;
+	graph->outputs = grown;
+	return true;
+}
+
+/* The engine reads it, so its allocation takes part in the probe even if no parameter points into it. */
+static bool keep_candidate(struct md_capture_graph *graph, uint64_t start)
+{
+	uint64_t *grown;
+	size_t at = 0;
+
+	while (at < graph->candidate_count && graph->candidates[at] < start)
+		at++;
+	if (at < graph->candidate_count && graph->candidates[at] == start)
+		return true;
+	grown = realloc(graph->candidates, (graph->candidate_count + 1) * sizeof(*grown));
+	if (!grown)
+		return false;
+	memmove(grown + at + 1, grown + at, (graph->candidate_count - at) * sizeof(*grown));
+	grown[at] = start;
+	graph->candidates = grown;
+	graph->candidate_count++;
+	return true;
+}
+
+bool md_capture_graph_output(struct md_capture_graph *graph, struct md_capture_output output)
+{
+	const struct md_interval *item = md_interval_floor(&md_capture.live, output.address + output.size - 1);
+
+	/* mapped memory may lie in several allocations, one behind the other */
+	for (; item && item->start + item->size > output.address; item--) {
+		if (!keep_candidate(graph, item->start))
+			return false;
+		if (item == md_capture.live.items)
+			break;
+	}
+	if (!keep_output(graph, output))
+		return false;
+	md_trace_put_output(md_capture.writer, md_capture_next(), graph->id, output.index, output.address, output.size);
+	return true;
+}
+
+void md_capture_graph_note(struct md_capture_graph *graph, const void *data, size_t bytes)
+{
+	md_trace_put_note(md_capture.writer, md_capture_next(), graph->id, data, bytes);
+}
+
+void md_capture_graph_refuse(struct md_capture_graph *graph, const char *why)
+{
+	md_trace_put_refusal(md_capture.writer, md_capture_next(), graph->id, why);
+	graph->refused = true;
 }

@@ -258,7 +258,7 @@ static enum md_status run_probe(struct md_capture_probe *probe, const struct md_
 	MD_FORWARD(md_capture_probe_collect(probe, graph->candidates, graph->candidate_count,
 					    md_capture.options.probe_limit, err));
 	if (!md_capture_probe_has_output(probe))
-		return md_error_set(err, MD_ERR_NOT_FOUND, "no output is bound");
+		return md_error_set(err, MD_ERR_NOT_FOUND, "no output is known");
 	status = md_capture_probe_settle(probe, test(probe, err), err);
 	if (!probe->strayed || probe->broken)
 		return status;
@@ -299,7 +299,7 @@ static void put_outcome(const struct md_capture_probe *probe, const struct md_ca
 	char sampled[256];
 	const char *why;
 
-	/* With no output bound nothing can be said: such a graph stays "not tested". */
+	/* With no output known nothing can be said: such a graph stays "not tested". */
 	if (status == MD_ERR_NOT_FOUND)
 		return;
 	if (probe->broken)
@@ -320,7 +320,10 @@ static void put_outcome(const struct md_capture_probe *probe, const struct md_ca
 /* Lock held: allocations and frees of other threads wait until everything is back in place. */
 static void probe_graph(struct md_capture_graph *graph)
 {
-	struct md_capture_probe probe = {.exec = graph->exec, .started_ns = md_clock_ns()};
+	struct md_capture_probe probe = {.exec = graph->exec,
+					 .outputs = graph->outputs,
+					 .output_count = graph->output_count,
+					 .started_ns = md_clock_ns()};
 	struct md_error err = {0};
 	CUcontext popped;
 	enum md_status status;

@@ -33,6 +33,7 @@ struct md_probe_pointer {
 struct md_probe_region {
 	enum md_probe_region_kind kind;
 	bool state; /* OUTPUT: may become SAMPLED */
+	bool read;  /* OUTPUT, SAMPLED: the engine reads it; false for its inputs, which say nothing of a graph */
 	uint64_t address, size;
 	const char *name; /* of what is bound; not owned */
 	uint8_t *before;  /* PRIVATE, HOST: contents when the probe began; SAMPLED: windows, one after the other */
@@ -43,14 +44,15 @@ struct md_probe_region {
 };
 
 /*
- * A piece of bound memory that is compared after each replay. Replays of the same inputs write the same places, so
- * these are what the first replay changed, and the windows of sampled state; everything else is looked at once, at the
- * end. No longer than a chunk.
+ * A piece of memory that is compared after each replay. First the graph's outputs, which may lie in private memory and
+ * are then poisoned and put back with it. Then bound memory: replays of the same inputs write the same places, so these
+ * are what the first replay changed, and the windows of sampled state; everything else is looked at once, at the end.
+ * No longer than a chunk.
  */
 struct md_probe_span {
 	uint64_t address;
 	uint32_t size;
-	const uint8_t *before; /* put back from here; NULL: sampled, not put back. Not owned */
+	const uint8_t *before; /* put back from here; NULL: not put back by itself. Not owned */
 	uint8_t *after;        /* what the first replay left */
 };
 
@@ -63,6 +65,8 @@ struct md_probe_unit {
 
 struct md_capture_probe {
 	CUgraphExec exec;
+	const struct md_capture_output *outputs; /* of the graph; not owned */
+	size_t output_count;
 	CUstream stream;
 	CUdeviceptr scratch; /* where poisoned pointers point to */
 	uint64_t scratch_size;

@@ -80,7 +80,25 @@ static enum md_status add_outputs(struct md_capture_probe *probe, struct md_erro
 			continue;
 		MD_FORWARD(add_region(probe, MD_PROBE_REGION_OUTPUT, bind->start, bind->size, err));
 		probe->regions[probe->region_count - 1].state = bound->role == MD_BIND_STATE;
+		probe->regions[probe->region_count - 1].read = bound->role != MD_BIND_INPUT;
 		probe->regions[probe->region_count - 1].name = bound->name;
+	}
+	return MD_OK;
+}
+
+/* An output that is gone can't be compared, and what a replay writes there may be somebody else's by now. */
+static enum md_status check_outputs_live(const struct md_capture_probe *probe, struct md_error *err)
+{
+	for (size_t i = 0; i < probe->output_count; i++) {
+		const struct md_capture_output *output = &probe->outputs[i];
+		for (uint64_t at = output->address, end = at + output->size; at < end;) {
+			const struct md_interval *item = md_interval_find(&md_capture.live, at);
+			if (!item || item->value == MD_ALLOC_HOST)
+				return md_error_set(err, MD_ERR_UNPROVABLE,
+						    "output %u lies in no device memory that is live at its test",
+						    output->index);
+			at = item->start + item->size;
+		}
 	}
 	return MD_OK;
 }
@@ -223,9 +241,10 @@ static enum md_status load_state(struct md_capture_probe *probe, uint64_t left, 
 
 bool md_capture_probe_has_output(const struct md_capture_probe *probe)
 {
+	if (probe->output_count)
+		return true;
 	for (uint32_t i = 0; i < probe->region_count; i++) {
-		if (probe->regions[i].kind == MD_PROBE_REGION_OUTPUT ||
-		    probe->regions[i].kind == MD_PROBE_REGION_SAMPLED)
+		if (probe->regions[i].read)
 			return true;
 	}
 	return false;
@@ -254,6 +273,7 @@ static int compare_sizes(const void *left, const void *right)
 enum md_status md_capture_probe_collect(struct md_capture_probe *probe, const uint64_t *candidates, size_t count,
 					uint64_t limit, struct md_error *err)
 {
+	MD_FORWARD(check_outputs_live(probe, err));
 	MD_FORWARD(allocate_chunk(probe, err));
 	MD_FORWARD(md_cuda_call(err, cuStreamCreate, &probe->stream, CU_STREAM_NON_BLOCKING));
 	MD_FORWARD(add_outputs(probe, err));

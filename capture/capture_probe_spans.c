@@ -111,11 +111,26 @@ static enum md_status watch_windows(struct md_capture_probe *probe, const struct
 	return MD_OK;
 }
 
+/* Before bound memory is put back, which they may be part of. */
+static enum md_status watch_outputs(struct md_capture_probe *probe, struct md_error *err)
+{
+	for (size_t i = 0; i < probe->output_count; i++) {
+		const struct md_capture_output *output = &probe->outputs[i];
+		for (uint64_t at = 0, size; at < output->size; at += size) {
+			size = output->size - at < MD_PROBE_CHUNK_BYTES ? output->size - at : MD_PROBE_CHUNK_BYTES;
+			MD_FORWARD(md_cuda_call(err, cuMemcpyDtoH_v2, probe->now, output->address + at, size));
+			MD_FORWARD(add_span(probe, output->address + at, size, NULL, probe->now, err));
+		}
+	}
+	return MD_OK;
+}
+
 enum md_status md_capture_probe_find_spans(struct md_capture_probe *probe, struct md_error *err)
 {
 	for (size_t i = 0; i < probe->span_count; i++)
 		free(probe->spans[i].after);
 	probe->span_count = 0;
+	MD_FORWARD(watch_outputs(probe, err));
 	MD_FORWARD(check_outputs(probe, true, err));
 	for (uint32_t i = 0; i < probe->region_count; i++) {
 		if (probe->regions[i].kind == MD_PROBE_REGION_SAMPLED)

@@ -13,9 +13,11 @@
 #include "medusa/medusa.h"
 
 /*
- * Arguments: IMAGE [kill] [update] [host] [full] [large] [growing] [scatter]. kill: SIGKILL after the first graph;
- * update, host: what makes a graph refused; full: the disk is full once memory is allocated. large: 1 MiB of state that
- * the first graph writes idempotently; growing: it counts in it, too; scatter: it writes there by a private index.
+ * Arguments: IMAGE [kill] [update] [host] [full] [large] [growing] [scatter] [outputs] [unbound] [gone] [wrong]. kill:
+ * SIGKILL after the first graph; update, host: what makes a graph refused; full: the disk is full once memory is
+ * allocated. large: 1 MiB of state that the first graph writes idempotently; growing: it counts in it, too; scatter: it
+ * writes there by a private index. outputs: what graphs write is private, and declared; unbound: so is all they read;
+ * gone: an output's memory is freed before the test; wrong: asks for what must be refused.
  */
 
 enum { N = 64, TABLE_BYTES = 64 << 10, TABLE_INDEX = 9000, KV_BYTES = 1 << 20, KV_SLOT = 7 };
@@ -136,10 +138,12 @@ static void set_up(const char *image_path)
 	free(image);
 }
 
-static void bind_all(void)
+static void bind_all(bool private_outputs)
 {
 	bind("weights", it.weights, N * 4, MEDUSA_BIND_CONSTANT);
 	bind("in", it.in, N * 4, MEDUSA_BIND_INPUT);
+	if (private_outputs)
+		return;
 	bind("out", it.out, N * 4, MEDUSA_BIND_OUTPUT);
 	bind("state", it.state, 256, MEDUSA_BIND_STATE);
 }
@@ -329,6 +333,15 @@ static CUgraphExec capture_scale_alone(void)
 	return exec;
 }
 
+static CUdeviceptr allocate_and_free(void)
+{
+	CUdeviceptr address;
+
+	CALL(cuMemAlloc_v2, &address, 64);
+	CALL(cuMemFree_v2, address);
+	return address;
+}
+
 static bool has(int argc, char *argv[], const char *word)
 {
 	for (int i = 2; i < argc; i++) {
@@ -336,6 +349,59 @@ static bool has(int argc, char *argv[], const char *word)
 			return true;
 	}
 	return false;
+}
+
+/* ---- what the engine says of its graphs ---- */
+
+static void say(int result, const char *call)
+{
+	printf("said %s %d %s\n", call, result, result ? medusa_reason() : "");
+}
+
+static void say_outputs(void)
+{
+	say(medusa_fingerprint_add("engine", "old"), "fact");
+	say(medusa_fingerprint_add("engine", "subject"), "fact");
+	say(medusa_fingerprint_add("batches", "1"), "fact");
+	say(medusa_graph_output(NULL, 1, it.temp, N * 4), "output");
+	say(medusa_graph_output(NULL, 0, it.out, N * 4), "output");
+	say(medusa_graph_note(NULL, "a note", 6), "note");
+}
+
+static void say_wrong_things(CUgraphExec launched)
+{
+	static char large[65537];
+	uint64_t address;
+	const void *data;
+	size_t bytes;
+
+	say(medusa_graph_output(launched, 0, it.out, 4), "launched");
+	say(medusa_graph_output(launched, 4096, it.out, 4), "index");
+	say(medusa_graph_output(launched, 0, it.out, 0), "size");
+	say(medusa_graph_output(launched, 0, UINT64_MAX, 2), "end");
+	say(medusa_graph_output(&bytes, 0, it.out, 4), "exec");
+	say(medusa_graph_note(launched, large, sizeof(large)), "note");
+	say(medusa_graph_note(&bytes, large, 1), "note exec");
+	say(medusa_graph_refuse(launched, ""), "refuse");
+	say(medusa_graph_refuse(&bytes, "why"), "refuse exec");
+	say(medusa_graph_label(&bytes, "decode", 1), "label exec");
+	memset(large, 'x', 4097);
+	say(medusa_fingerprint_add("fact", large), "value");
+	say(medusa_fingerprint_add("", "x"), "name");
+	say(medusa_fingerprint_add("fact", NULL), "no value");
+	say(medusa_graph_output_get("decode", 1, 0, &address, &bytes), "output_get");
+	say(medusa_graph_note_get("decode", 1, &data, &bytes), "note_get");
+}
+
+/* The last graph of this thread is forgotten with its handle. */
+static void refuse_and_forget(void)
+{
+	CUgraphExec exec = capture_scale_alone();
+
+	say(medusa_graph_refuse(NULL, "random numbers"), "refuse last");
+	say(medusa_graph_label(NULL, "refused", 7), "label last");
+	CALL(cuGraphExecDestroy, exec);
+	say(medusa_graph_label(NULL, "forgotten", 8), "label forgotten");
 }
 
 /* From now on no file can grow, as on a full disk. Device memory, which hostcuda keeps in files, is allocated by then.
@@ -360,7 +426,8 @@ int main(int argc, char *argv[])
 	set_up(argv[1]);
 	if (has(argc, argv, "full"))
 		fill_disk();
-	bind_all();
+	if (!has(argc, argv, "unbound"))
+		bind_all(has(argc, argv, "outputs"));
 	if (has(argc, argv, "large") || has(argc, argv, "growing") || has(argc, argv, "scatter"))
 		set_up_kv(has(argc, argv, "growing"), has(argc, argv, "scatter"));
 	for (int i = 0; i < 5; i++)
@@ -370,6 +437,10 @@ int main(int argc, char *argv[])
 	launch_count(it.stream, it.state);
 	CALL(cuStreamSynchronize, it.stream);
 	first = capture(has(argc, argv, "host"));
+	if (has(argc, argv, "outputs") || has(argc, argv, "unbound"))
+		say_outputs();
+	if (has(argc, argv, "gone"))
+		medusa_graph_output(first, 2, allocate_and_free(), 64);
 	medusa_graph_label(first, "decode", 1);
 	if (has(argc, argv, "kill")) {
 		usleep(400000);
@@ -386,6 +457,10 @@ int main(int argc, char *argv[])
 		update(third);
 		CALL(cuGraphLaunch, third, it.stream);
 		CALL(cuStreamSynchronize, it.stream);
+	}
+	if (has(argc, argv, "wrong")) {
+		say_wrong_things(first);
+		refuse_and_forget();
 	}
 	medusa_stage("warmup", 12345);
 	medusa_mark("ready");
