@@ -19,6 +19,9 @@ extern "C" {
  * themselves. Device addresses are uint64_t (CUdeviceptr). All functions may be called from any thread that has the
  * context current, and none of them ever exits or aborts. Functions that return int return 0 or a MEDUSA_ERR_* code;
  * medusa_reason() then says why, in one sentence.
+ *
+ * Workers: a process that is forked before its parent uses the device, or started by exec, restores for itself; after
+ * that a forked child gets MEDUSA_ERR_NOT_FOUND, as it cannot use CUDA either.
  */
 
 enum medusa_result {
@@ -58,7 +61,10 @@ int medusa_bind(const char *name, uint64_t address, size_t bytes, enum medusa_ro
 /*
  * Says what the engine is, beyond device and driver: "torch" = "2.11.0+cu130", "model" = a hash of its code. A capture
  * records it. A restore hands out no graph unless all that was recorded has been said again with the same values, and
- * nothing else; saying another value refuses the whole artifact at once. Names are unique; say all before binding.
+ * nothing else; saying another value refuses the whole artifact at once (MEDUSA_ERR_MISMATCH), and so does asking for a
+ * graph before all was said. What was made is freed then, except for graphs that were handed out already: they stay
+ * until medusa_release. Names are unique, a name said again has a new value; say all before binding. It needs no
+ * context.
  */
 int medusa_fingerprint_add(const char *name, const char *value);
 
@@ -95,11 +101,15 @@ int medusa_graph_note(void *exec, const void *data, size_t bytes);
 
 /*
  * Says that a graph must not be materialized, and why, in one sentence: the engine knows of state that no restore could
- * give back. A capture leaves the graph out by name; a verification reports it as failed.
+ * give back. A capture leaves the graph out by name; a verification reports it as failed, and there it may also be said
+ * later, of a graph that the engine has launched and found wrong.
  */
 int medusa_graph_refuse(void *exec, const char *why);
 
-/* Where output `index` of a graph lies that medusa_graph_get has handed out. Valid until medusa_release. */
+/*
+ * Where output `index` of a graph lies that medusa_graph_get has handed out. Valid until medusa_release. Graphs share
+ * their private memory as they did in the capture: what one has left there, a replay of another may overwrite.
+ */
 int medusa_graph_output_get(const char *label, unsigned batch, unsigned index, uint64_t *address, size_t *bytes);
 
 /* The note of a graph that medusa_graph_get has handed out; *bytes is 0 if there was none. Valid until medusa_release.
@@ -137,9 +147,9 @@ struct medusa_kv {
 
 /*
  * How much memory the KV cache may have. In a restore the answer comes from the artifact at once, provided that the
- * fingerprint and the key match and at least as much memory is free as was then; otherwise (medusa_reason() says why)
- * and without Medusa the profiling forward is run. Call it with weights loaded and before the KV cache is allocated.
- * (MEDUSA, section 6.)
+ * fingerprint, the facts said so far and the key match and at least as much memory is free as was then; otherwise
+ * (medusa_reason() says why) and without Medusa the profiling forward is run. Call it with weights loaded and before the
+ * KV cache is allocated. (MEDUSA, section 6.)
  */
 int medusa_kv_capacity(const struct medusa_kv_request *request, struct medusa_kv *out);
 
@@ -161,7 +171,10 @@ struct medusa_stats {
 /* What has been restored so far. Fails outside of a restore. */
 int medusa_stats_read(struct medusa_stats *out);
 
-/* Destroys the restored graphs and frees their memory; the caller has stopped launching them. */
+/*
+ * Destroys the restored graphs and frees their memory, their outputs and notes with it; the caller has stopped
+ * launching them. Nothing is restored after that.
+ */
 void medusa_release(void);
 
 #ifdef __cplusplus
