@@ -56,6 +56,9 @@ capture() { # name, options of medusa-capture...; the artifact is $work/NAME.med
 	run "$name" medusa-capture -o "$work/$name.medusa" "$@" -- "${engine[@]}"
 }
 
+# For env: a library without the command that preloads it.
+preload() { printf '%s' "LD_PRELOAD=$MEDUSA_BUILD/lib/libmedusa-$1.so"; }
+
 # ---- reading reports -------------------------------------------------------------------------------------------------
 number() { # name of a run, key: the number of that key in its report, wherever it stands
 	sed -n "s/.*\"$2\": \([0-9][0-9]*\).*/\1/p" "$work/$1.json" 2>/dev/null | head -n 1

@@ -3,8 +3,6 @@
 # Killed processes, full disks, failing driver calls, too little memory: right output or a clean error, never a crash.
 . "$(dirname "$0")/lib.sh"
 
-preload() { printf '%s' "LD_PRELOAD=$MEDUSA_BUILD/lib/libmedusa-$1.so"; }
-
 # No crash, no hang: the engine says the right thing, or why it cannot.
 assert_right_or_clean_error() { # expected run, run
 	checks=$((checks + 1))

@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An engine whose outputs lie in memory of its graphs, with notes and facts, in one process or in workers. argv[1]:
+ * image. */
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "driver/cuda_driver.h"
+#include "medusa/medusa.h"
+
+/*
+ * stdout: what it computed, the same however it came by its graphs. stderr: how it came by them. Environment:
+ *   SUBJECT_ENGINE=V     the value of fact "engine" ("1")
+ *   SUBJECT_CODE=V       of fact "code"; empty: it is not said
+ *   SUBJECT_MORE=V       of a third fact, "more"
+ *   SUBJECT_LATE=V       what fact "engine" is said to be once the first graph was asked for
+ *   SUBJECT_REFUSE=WHY   of the graph of batch 2, before it is labelled; SUBJECT_REFUSE_LATE: after it was replayed
+ *   SUBJECT_SHORT=1      output 0 is said to be four bytes shorter
+ *   SUBJECT_FEW=1        output 1 is not said
+ *   SUBJECT_LOOKS=1      it looks at the device and ends; SUBJECT_STARTS=1: it starts another one that does so
+ *   SUBJECT_WAITS=FILE   it makes that file once it has its graphs, and waits until it is gone
+ *   SUBJECT_WORKER=fork|spawn|twins   the work is done by a child; twins: by two at the same time
+ */
+enum { GRAPHS = 3, WIDTH = 64, FLOATS = GRAPHS * WIDTH, BYTES = FLOATS * 4, REPLAYS = 5 };
+/* Graph memory: what is computed in between, then two outputs. The third one is a view of bound memory. */
+enum { POOL_BYTES = 8192, AT_FIRST = 1024, AT_SECOND = 4096, OUTPUTS = 3 };
+
+#define TRY(entry, ...)                                                                                                \
+	do {                                                                                                           \
+		CUresult result_ = md_cuda.entry(__VA_ARGS__);                                                         \
+		if (result_ != CUDA_SUCCESS) {                                                                         \
+			fprintf(stderr, "%s: %s\n", #entry, md_cuda_error_name(result_));                              \
+			exit(1);                                                                                       \
+		}                                                                                                      \
+	} while (0)
+
+static CUdeviceptr weights, input, state, pool, table;
+static CUfunction scale_add, table_apply;
+static CUstream stream;
+static CUmodule module;
+static void *image;
+
+struct graph {
+	CUgraphExec exec;
+	uint64_t outputs[OUTPUTS];
+	size_t sizes[OUTPUTS];
+};
+
+static const char *setting(const char *name, const char *otherwise)
+{
+	const char *value = getenv(name);
+	return value ? value : otherwise;
+}
+
+static void *read_file(const char *path)
+{
+	FILE *file = fopen(path, "rb");
+	long size = 0;
+	if (!file || fseek(file, 0, SEEK_END) || (size = ftell(file)) <= 0 || fseek(file, 0, SEEK_SET))
+		exit(2);
+	void *data = malloc((size_t)size);
+	if (!data || fread(data, 1, (size_t)size, file) != (size_t)size)
+		exit(2);
+	fclose(file);
+	return data;
+}
+
+/* ---- a live graph ---- */
+
+static void warm_up(void)
+{
+	float values[16];
+	if (pool)
+		return;
+	TRY(cuModuleLoadData, &module, image);
+	TRY(cuModuleGetFunction, &scale_add, module, "scale_add");
+	TRY(cuModuleGetFunction, &table_apply, module, "table_apply");
+	TRY(cuMemAlloc_v2, &pool, POOL_BYTES);
+	TRY(cuMemAlloc_v2, &table, sizeof(values));
+	for (int i = 0; i < 16; i++)
+		values[i] = 1.0f / (float)(1 + i);
+	TRY(cuMemcpyHtoD_v2, table, values, sizeof(values));
+}
+
+/* first = table * in; second = weights * first + bias; state = second, of which the third output is the last row */
+static void enqueue(unsigned batch)
+{
+	int32_t n = (int32_t)(batch * WIDTH);
+	float bias = 0.25f;
+	CUdeviceptr first = pool + AT_FIRST, second = pool + AT_SECOND;
+	struct {
+		CUdeviceptr out, table, in;
+		int32_t n, noise;
+	} packed = {first, table, input, n, (int32_t)getpid()};
+	size_t size = sizeof(packed);
+	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
+			 CU_LAUNCH_PARAM_END};
+	void *params[] = {&second, &weights, &first, &n, &bias};
+	TRY(cuMemsetD32Async, first, 0, batch * WIDTH, stream);
+	TRY(cuLaunchKernel, table_apply, 1, 1, 1, 32, 1, 1, 0, stream, NULL, extra);
+	TRY(cuLaunchKernel, scale_add, 1, 1, 1, 32, 1, 1, 0, stream, params, NULL);
+	TRY(cuMemcpyDtoDAsync_v2, state, second, batch * WIDTH * 4u, stream);
+}
+
+static void say_outputs(struct graph *graph, unsigned batch)
+{
+	char note[64];
+	size_t size = batch * WIDTH * 4u;
+	*graph = (struct graph){.exec = graph->exec,
+				.outputs = {pool + AT_FIRST, pool + AT_SECOND, state + size - WIDTH * 4u},
+				.sizes = {size, size, WIDTH * 4u}};
+	for (unsigned i = 0; i < OUTPUTS; i++)
+		if (i != 1 || !getenv("SUBJECT_FEW"))
+			medusa_graph_output(NULL, i, graph->outputs[i],
+					    graph->sizes[i] - (i == 0 && getenv("SUBJECT_SHORT") ? 4u : 0u));
+	snprintf(note, sizeof(note), "rows %u of %d floats", batch, (int)WIDTH);
+	medusa_graph_note(NULL, note, strlen(note));
+}
+
+static void capture(struct graph *graph, unsigned batch)
+{
+	CUgraph captured;
+	warm_up();
+	TRY(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+	enqueue(batch);
+	TRY(cuStreamEndCapture, stream, &captured);
+	TRY(cuGraphInstantiateWithFlags, &graph->exec, captured, 0);
+	TRY(cuGraphDestroy, captured);
+	say_outputs(graph, batch);
+	if (batch == 2 && getenv("SUBJECT_REFUSE"))
+		medusa_graph_refuse(NULL, getenv("SUBJECT_REFUSE"));
+	medusa_graph_label(NULL, "step", batch);
+}
+
+/* ---- a restored one ---- */
+
+static void take_outputs(struct graph *graph, unsigned batch)
+{
+	const void *note = NULL;
+	size_t size = 0;
+	for (unsigned i = 0; i < OUTPUTS; i++)
+		if (medusa_graph_output_get("step", batch, i, &graph->outputs[i], &graph->sizes[i]) != MEDUSA_OK) {
+			fprintf(stderr, "output %u: %s\n", i, medusa_reason());
+			exit(4);
+		}
+	if (medusa_graph_note_get("step", batch, &note, &size) != MEDUSA_OK)
+		exit(5);
+	fprintf(stderr, "note %u: %.*s\n", batch, (int)size, note ? (const char *)note : "");
+	fprintf(stderr, "no output %u: %d %s\n", batch,
+		medusa_graph_output_get("step", batch, OUTPUTS, &graph->outputs[0], &graph->sizes[0]), medusa_reason());
+}
+
+static void make_graph(struct graph *graph, unsigned batch)
+{
+	uint64_t address;
+	size_t size;
+	void *exec = NULL;
+	int result = medusa_graph_get("step", batch, UINT64_MAX, &exec);
+	fprintf(stderr, "graph %u %s %d %s\n", batch, result == MEDUSA_OK ? "restored" : "live", result,
+		result == MEDUSA_OK ? "" : medusa_reason());
+	graph->exec = exec;
+	if (result == MEDUSA_OK) {
+		take_outputs(graph, batch);
+		return;
+	}
+	fprintf(stderr, "outputs of a live graph: %d\n", medusa_graph_output_get("step", batch, 0, &address, &size));
+	capture(graph, batch);
+}
+
+static void print_output(const struct graph *graph, unsigned batch, unsigned index)
+{
+	float values[FLOATS];
+	uint64_t sum = 1469598103934665603u;
+	if (graph->sizes[index] > sizeof(values))
+		exit(6);
+	TRY(cuMemcpyDtoH_v2, values, graph->outputs[index], graph->sizes[index]);
+	for (size_t i = 0; i < graph->sizes[index]; i++)
+		sum = (sum ^ ((uint8_t *)values)[i]) * 1099511628211u;
+	printf("%u output %u: %zu bytes %016" PRIx64 " %.6g\n", batch, index, graph->sizes[index], sum,
+	       (double)values[graph->sizes[index] / 4 - 1]);
+}
+
+static void replay(const struct graph *graph, unsigned batch)
+{
+	for (unsigned turn = 0; turn < REPLAYS; turn++) {
+		float values[FLOATS];
+		for (unsigned i = 0; i < FLOATS; i++)
+			values[i] = (float)((i * 31u + turn * 17u + batch) % 101u);
+		TRY(cuMemcpyHtoD_v2, input, values, BYTES);
+		TRY(cuGraphLaunch, graph->exec, stream);
+		TRY(cuStreamSynchronize, stream);
+		for (unsigned i = 0; i < OUTPUTS; i++)
+			print_output(graph, batch, i);
+	}
+}
+
+/* ---- a life ---- */
+
+static unsigned mapped_images(void)
+{
+	MD_AUTO_FILE FILE *maps = fopen("/proc/self/maps", "re");
+	char line[4352];
+	unsigned found = 0;
+	while (maps && fgets(line, sizeof(line), maps))
+		found += strstr(line, "hostcuda-image") && strstr(line, "r-xp");
+	return found;
+}
+
+static void set_up(void)
+{
+	float values[FLOATS];
+	TRY(cuMemAlloc_v2, &weights, BYTES);
+	TRY(cuMemAlloc_v2, &input, BYTES);
+	TRY(cuMemAlloc_v2, &state, BYTES);
+	TRY(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+	for (unsigned i = 0; i < FLOATS; i++)
+		values[i] = 0.5f + (float)(i % 7u);
+	TRY(cuMemcpyHtoD_v2, weights, values, BYTES);
+	TRY(cuMemsetD8_v2, state, 0, BYTES);
+	medusa_bind("weights", weights, BYTES, MEDUSA_BIND_CONSTANT);
+	medusa_bind("input", input, BYTES, MEDUSA_BIND_INPUT);
+	medusa_bind("state", state, BYTES, MEDUSA_BIND_STATE);
+}
+
+/* Everything of the engine's own goes; what is held then is the library's. */
+static void tear_down(const struct graph *graphs, size_t free_before)
+{
+	CUdeviceptr all[] = {weights, input, state, pool, table};
+	uint64_t address = 0;
+	size_t now = 0, total = 0, size = 0;
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		if (all[i])
+			TRY(cuMemFree_v2, all[i]);
+	for (unsigned batch = 1; module && batch <= GRAPHS; batch++)
+		if (graphs[batch].sizes[0] && graphs[batch].outputs[0] == pool + AT_FIRST)
+			TRY(cuGraphExecDestroy, graphs[batch].exec);
+	if (module)
+		TRY(cuModuleUnload, module);
+	TRY(cuMemGetInfo_v2, &now, &total);
+	fprintf(stderr, "held=%lld images=%u\n", (long long)free_before - (long long)now, mapped_images());
+	medusa_release();
+	TRY(cuMemGetInfo_v2, &now, &total);
+	fprintf(stderr, "held after release=%lld images=%u\n", (long long)free_before - (long long)now,
+		mapped_images());
+	fprintf(stderr, "output after release: %d\n", medusa_graph_output_get("step", 1, 0, &address, &size));
+}
+
+static void look(void)
+{
+	fflush(NULL);
+	if (system("SUBJECT_LOOKS=1 SUBJECT_STARTS= /proc/$PPID/exe none") != 0)
+		exit(7);
+}
+
+static void wait_while_there(const char *path)
+{
+	FILE *file = fopen(path, "w");
+	if (!file || fclose(file))
+		exit(8);
+	while (access(path, F_OK) == 0)
+		usleep(10000);
+}
+
+static int live(const char *path)
+{
+	struct md_error err = {0};
+	struct graph graphs[GRAPHS + 1] = {0};
+	CUcontext context;
+	size_t free_before = 0, total = 0;
+	if (md_cuda_load(&err) != MD_OK) {
+		fprintf(stderr, "%s\n", err.message);
+		return 1;
+	}
+	TRY(cuInit, 0);
+	TRY(cuDevicePrimaryCtxRetain, &context, 0);
+	TRY(cuCtxSetCurrent, context);
+	TRY(cuMemGetInfo_v2, &free_before, &total);
+	if (*setting("SUBJECT_LOOKS", ""))
+		return 0;
+	image = read_file(path);
+	medusa_fingerprint_add("engine", setting("SUBJECT_ENGINE", "1"));
+	if (*setting("SUBJECT_CODE", "abc"))
+		medusa_fingerprint_add("code", setting("SUBJECT_CODE", "abc"));
+	if (getenv("SUBJECT_MORE"))
+		medusa_fingerprint_add("more", getenv("SUBJECT_MORE"));
+	set_up();
+	for (unsigned batch = 1; batch <= GRAPHS; batch++) {
+		make_graph(&graphs[batch], batch);
+		if (batch == 1 && getenv("SUBJECT_LATE"))
+			fprintf(stderr, "late: %d %s\n", medusa_fingerprint_add("engine", getenv("SUBJECT_LATE")),
+				medusa_reason());
+	}
+	if (*setting("SUBJECT_STARTS", ""))
+		look();
+	if (getenv("SUBJECT_WAITS"))
+		wait_while_there(getenv("SUBJECT_WAITS"));
+	for (unsigned batch = 1; batch <= GRAPHS; batch++) {
+		replay(&graphs[batch], batch);
+		if (batch == 2 && getenv("SUBJECT_REFUSE_LATE"))
+			medusa_graph_refuse(graphs[batch].exec, getenv("SUBJECT_REFUSE_LATE"));
+	}
+	tear_down(graphs, free_before);
+	free(image);
+	return 0;
+}
+
+/* ---- workers: the parent has not touched CUDA ---- */
+
+static pid_t start_worker(char **argv, bool spawned)
+{
+	fflush(NULL);
+	pid_t child = fork();
+	if (child)
+		return child;
+	if (!spawned)
+		exit(live(argv[1]));
+	unsetenv("SUBJECT_WORKER");
+	execv("/proc/self/exe", argv);
+	_exit(127);
+}
+
+static int wait_for(pid_t child)
+{
+	int status = 0;
+	return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : 99;
+}
+
+int main(int argc, char **argv)
+{
+	const char *worker = getenv("SUBJECT_WORKER");
+	const unsigned wanted[] = {3, 1};
+	if (argc < 2)
+		return 2;
+	if (!worker)
+		return live(argv[1]);
+	fprintf(stderr, "mode %d\n", (int)medusa_mode());
+	medusa_graph_want("step", wanted, 2);
+	pid_t first = start_worker(argv, !strcmp(worker, "spawn"));
+	int result = strcmp(worker, "twins") ? 0 : wait_for(start_worker(argv, false));
+	int other = wait_for(first);
+	return result ? result : other;
+}
