@@ -73,6 +73,10 @@ bool md_capture_own(const char *path);
 void md_capture_disown(void);         /* in a forked child */
 void md_capture_disowned_warn(void);  /* once, when that child uses the device */
 void md_capture_not_asked_warn(void); /* there is no MEDUSA_TRACE */
+/* capture_early.c: true when it was kept, as recording has not begun; the API alone does not begin it. */
+enum md_capture_early { MD_EARLY_FACT, MD_EARLY_MARK, MD_EARLY_STAGE };
+bool md_capture_said_early(enum md_capture_early kind, const char *name, const char *value, uint64_t ns);
+void md_capture_put_early(void); /* recording has begun, or never will; lock not held */
 /* Completes the trace; hooks pass through from here on. probe: the driver may still be called. Lock not held. */
 void md_capture_finish(bool probe);
 /* Ends the recording if what --until names has been reached. Lock not held; inside a hook. */

@@ -96,7 +96,7 @@ API int medusa_mark(const char *name)
 {
 	if (!name || !*name)
 		return md_capture_fail(MEDUSA_ERR_INVALID, "medusa_mark: needs a name");
-	if (!md_capture_enter())
+	if (md_capture_said_early(MD_EARLY_MARK, name, NULL, 0) || !md_capture_enter())
 		return md_capture_succeed();
 	md_capture_probe_context(NULL);
 	md_capture_lock();
@@ -114,7 +114,7 @@ API int medusa_stage(const char *name, uint64_t ns)
 
 	if (!name || !*name)
 		return md_capture_fail(MEDUSA_ERR_INVALID, "medusa_stage: needs a name");
-	if (!md_capture_enter())
+	if (md_capture_said_early(MD_EARLY_STAGE, name, NULL, ns) || !md_capture_enter())
 		return md_capture_succeed();
 	snprintf(stage.name, sizeof(stage.name), "%s", name);
 	md_capture_lock();

@@ -107,7 +107,7 @@ API int medusa_fingerprint_add(const char *name, const char *value)
 		return md_capture_fail(MEDUSA_ERR_INVALID,
 				       "medusa_fingerprint_add(%s): needs a value of at most %d bytes", name,
 				       MD_FACT_VALUE_MAX);
-	if (!md_capture_enter())
+	if (md_capture_said_early(MD_EARLY_FACT, name, value, 0) || !md_capture_enter())
 		return md_capture_succeed();
 	md_capture_lock();
 	if (md_capture.writer)

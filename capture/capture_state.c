@@ -201,6 +201,7 @@ static void start(void)
 		md_capture_not_asked_warn();
 	else
 		start_recording(path);
+	md_capture_put_early();
 	starting = false;
 }
 

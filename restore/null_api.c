@@ -3,6 +3,7 @@
 #include "medusa/medusa.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -72,8 +73,8 @@ EXPORT int medusa_bind(const char *name, uint64_t address, size_t bytes, enum me
 
 EXPORT int medusa_fingerprint_add(const char *name, const char *value)
 {
-	if (!name || !*name || !value)
-		return refuse(MD_ERR_INVALID, "medusa_fingerprint_add: the name is empty, or value is NULL");
+	if (!name || !*name || strlen(name) > MD_FACT_NAME_MAX || !value || strlen(value) > MD_FACT_VALUE_MAX)
+		return refuse(MD_ERR_INVALID, "medusa_fingerprint_add: no name or value, or one that is too long");
 	return accept_call();
 }
 
@@ -120,8 +121,8 @@ EXPORT int medusa_graph_output(void *exec, unsigned index, uint64_t address, siz
 EXPORT int medusa_graph_note(void *exec, const void *data, size_t bytes)
 {
 	(void)exec;
-	if (!data || !bytes || bytes > MD_NOTE_MAX)
-		return refuse(MD_ERR_INVALID, "medusa_graph_note: not 1 to 65536 bytes");
+	if ((bytes && !data) || bytes > MD_NOTE_MAX)
+		return refuse(MD_ERR_INVALID, "medusa_graph_note: more than 65536 bytes");
 	return accept_call();
 }
 

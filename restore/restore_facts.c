@@ -107,8 +107,8 @@ MD_RESTORE_EXPORT int medusa_fingerprint_add(const char *name, const char *value
 {
 	struct md_restore *r = &md_restore;
 	struct md_error err = {0};
-	if (!name || !*name || !value)
-		return md_restore_say(MD_ERR_INVALID, "a fact needs a name and a value");
+	if (!name || !*name || strlen(name) > MD_FACT_NAME_MAX || !value || strlen(value) > MD_FACT_VALUE_MAX)
+		return md_restore_say(MD_ERR_INVALID, "a fact needs a name and a value, neither too long");
 	md_restore_init();
 	if (atomic_load(&r->off))
 		return md_restore_say(MD_ERR_NOT_FOUND, MD_RESTORE_OFF);

@@ -131,8 +131,8 @@ EXPORT int medusa_graph_output(void *exec, unsigned index, uint64_t address, siz
 EXPORT int medusa_graph_note(void *exec, const void *data, size_t bytes)
 {
 	(void)exec;
-	if (!data || !bytes || bytes > MD_NOTE_MAX)
-		return md_restore_say(MD_ERR_INVALID, "a note has 1 to 65536 bytes");
+	if ((bytes && !data) || bytes > MD_NOTE_MAX)
+		return md_restore_say(MD_ERR_INVALID, "a note has at most 65536 bytes");
 	return md_restore_say(MD_OK, "");
 }
 

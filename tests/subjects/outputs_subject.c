@@ -340,6 +340,8 @@ int main(int argc, char **argv)
 		return live(argv[1]);
 	fprintf(stderr, "mode %d\n", (int)medusa_mode());
 	medusa_graph_want("step", wanted, 2);
+	medusa_fingerprint_add("launcher", "a parent");
+	medusa_stage("launch", 1000000);
 	pid_t first = start_worker(argv, !strcmp(worker, "spawn"));
 	int result = strcmp(worker, "twins") ? 0 : wait_for(start_worker(argv, false));
 	int other = wait_for(first);
