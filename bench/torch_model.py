@@ -131,12 +131,6 @@ class Decoder:
         finally:
             setattr(base, name, layers)
 
-    def profile(self, tokens):
-        """The forward that finds the peak of memory: a prompt of so many tokens, no cache."""
-        with torch.no_grad():
-            prompt = torch.zeros((1, tokens), dtype=torch.int64, device=self.tokens.device)
-            self.model(input_ids=prompt, use_cache=False, logits_to_keep=1)
-
     def randomize(self, batch, generator):
         """New tokens, a new position (one for all sequences, as StaticCache has it) and new KV contents."""
         self.randomize_inputs(batch, generator)
@@ -161,3 +155,10 @@ class Decoder:
 
 def block_bytes(recipe, element_bytes=2):
     return 2 * recipe["layers"] * recipe["kv_heads"] * recipe["head_dim"] * element_bytes * recipe["block_size"]
+
+
+def run_profile(model, tokens):
+    """The forward that finds the peak of memory: a prompt of so many tokens, no cache."""
+    with torch.no_grad():
+        prompt = torch.zeros((1, tokens), dtype=torch.int64, device=next(model.parameters()).device)
+        model(input_ids=prompt, use_cache=False, logits_to_keep=1)
