@@ -112,6 +112,13 @@ void md_archive_list(struct md_archive *a, const char *name, const char *keyword
 
 /* ---- fields ---- */
 
+bool md_archive_has(struct md_archive *a, const char *name, bool there)
+{
+	if (a->status != MD_OK)
+		return false;
+	return a->ops->reading ? a->ops->has(a, name) : there;
+}
+
 void md_archive_u64(struct md_archive *a, const char *name, uint64_t *value)
 {
 	if (a->status == MD_OK)
@@ -339,6 +346,20 @@ static bool unpack_key(struct md_archive *a, const char *name)
 	return false;
 }
 
+static bool unpack_has(struct md_archive *a, const char *name)
+{
+	struct md_archive_map *map = &a->maps[a->depth - 1];
+	bool found = false;
+	a->in.offset = map->start;
+	for (uint32_t i = 0; i < map->count && !found && !a->in.failed; i++) {
+		found = key_is(a, name);
+		md_unpack_skip(&a->in);
+	}
+	a->in.offset = map->cursor;
+	fail_at(a, name);
+	return found;
+}
+
 static void unpack_key_done(struct md_archive *a, const char *name)
 {
 	fail_at(a, name);
@@ -427,6 +448,7 @@ static const struct md_archive_ops unpack_ops = {
     .begin = unpack_begin,
     .end = unpack_end,
     .list = unpack_list,
+    .has = unpack_has,
 };
 
 void md_archive_open_unpack(struct md_archive *a, const void *data, size_t size, struct md_budget *budget,

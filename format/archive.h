@@ -30,6 +30,7 @@ struct md_archive_ops {
 	/* number of items, or of a text's items UINT32_MAX: then `more` says whether another one follows */
 	uint32_t (*list)(struct md_archive *a, const char *name, uint32_t count);
 	bool (*more)(struct md_archive *a, const char *keyword);
+	bool (*has)(struct md_archive *a, const char *name); /* reading: whether the record has such a field */
 };
 
 #define MD_ARCHIVE_DEPTH 8
@@ -69,6 +70,13 @@ void md_archive_record(struct md_archive *a, const char *keyword, md_archive_vis
 /* items is a T **; when reading it is allocated and *count set, item by item zeroed before its visit. */
 void md_archive_list(struct md_archive *a, const char *name, const char *keyword, void *items, uint32_t *count,
 		     size_t size, md_archive_visit *visit, void *user);
+
+/*
+ * For a field that came with a later version of the format: whether it is to be visited. Older files have none, and
+ * what is not `there` is not written. Of a text, only fields on the record's own line can be told; lists and blobs of
+ * none take no lines anyway.
+ */
+bool md_archive_has(struct md_archive *a, const char *name, bool there);
 
 void md_archive_u64(struct md_archive *a, const char *name, uint64_t *value);
 void md_archive_u32(struct md_archive *a, const char *name, uint32_t *value);

@@ -315,6 +315,15 @@ static struct token *find(struct md_archive *a, const char *name)
 	return NULL;
 }
 
+static bool parse_has(struct md_archive *a, const char *name)
+{
+	struct md_text *t = a->lines;
+	for (int i = 0; t->open && i < t->token_count; i++)
+		if (!strcmp(t->tokens[i].key, name))
+			return true;
+	return false;
+}
+
 static struct token *need(struct md_archive *a, const char *name)
 {
 	struct token *token = find(a, name);
@@ -435,6 +444,7 @@ static const struct md_archive_ops parse_ops = {
     .end = parse_close_line,
     .list = parse_list,
     .more = md_archive_text_next,
+    .has = parse_has,
 };
 
 /* ---- opening and closing ---- */

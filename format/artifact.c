@@ -30,9 +30,11 @@
 	     */
 #define NAME_BYTES 16u
 #define CODEC_ZSTD 1u
-#define CODEC_FRAMES 2u                 /* a zstd frame for each image, named by the section images */
-#define FEATURE_FRAMES 1u               /* required by files that store images */
-#define KNOWN_REQUIRED (FEATURE_FRAMES) /* feature bits that this reader understands */
+#define CODEC_FRAMES 2u   /* a zstd frame for each image, named by the section images */
+#define FEATURE_FRAMES 1u /* required by files that store images */
+#define FEATURE_FACTS 2u  /* required by files with facts: a reader that skips them would restore what does not match  \
+			   */
+#define KNOWN_REQUIRED (FEATURE_FRAMES | FEATURE_FACTS) /* feature bits that this reader understands */
 
 #define RAW_MAX (4ull << 30)    /* bytes of all sections, uncompressed */
 #define BUDGET_MAX (4ull << 30) /* bytes of what is made of them */
@@ -98,6 +100,11 @@ static bool stores_images(const struct md_artifact *artifact)
 	return any;
 }
 
+static uint64_t features_of(const struct md_artifact *artifact)
+{
+	return (stores_images(artifact) ? FEATURE_FRAMES : 0) | (artifact->fingerprint.fact_count ? FEATURE_FACTS : 0);
+}
+
 /* The last row of the table: its checksum is 0, each frame has one. */
 static enum md_status encode_images(const struct md_artifact *artifact, struct md_image_frame *frames,
 				    struct md_buf *body, struct row *row, struct md_error *err)
@@ -153,8 +160,8 @@ static void put_header(struct md_buf *out, uint32_t sections, uint64_t required,
 	md_buf_put_u64(out, file_size);
 }
 
-static enum md_status encode_head(const struct row *rows, uint32_t count, uint64_t body_size, struct md_buf *head,
-				  struct md_error *err)
+static enum md_status encode_head(const struct row *rows, uint32_t count, uint64_t required, uint64_t body_size,
+				  struct md_buf *head, struct md_error *err)
 {
 	const uint64_t body_offset = HEADER_BYTES + (uint64_t)count * ROW_BYTES;
 	struct md_buf table;
@@ -162,7 +169,7 @@ static enum md_status encode_head(const struct row *rows, uint32_t count, uint64
 	md_buf_init(&table);
 	for (uint32_t i = 0; i < count; i++)
 		put_row(&table, &rows[i], body_offset);
-	put_header(head, count, count > MD_SECTION_COUNT ? FEATURE_FRAMES : 0, body_offset + body_size);
+	put_header(head, count, required, body_offset + body_size);
 	failed = table.failed || head->failed;
 	if (!failed)
 		md_buf_put_u64(head, head_checksum(head->data, table.data, table.size, &failed));
@@ -217,7 +224,7 @@ enum md_status md_artifact_write(const struct md_artifact *artifact, const char 
 	md_buf_init(&body);
 	enum md_status status = encode_sections(artifact, &body, rows, &count, err);
 	if (status == MD_OK)
-		status = encode_head(rows, count, body.size, &head, err);
+		status = encode_head(rows, count, features_of(artifact), body.size, &head, err);
 	if (status == MD_OK)
 		status = write_file(path, &head, &body, err);
 	if (status == MD_OK)
@@ -595,6 +602,8 @@ static void finish_graphs(struct md_artifact *artifact)
 		free(graph->edges);
 		free(graph->pointers);
 		free(graph->noise);
+		free(graph->outputs);
+		free(graph->note);
 		md_arena_free(&graph->arena);
 	}
 	for (uint32_t i = 0; i < artifact->refusal_count; i++) {

@@ -372,6 +372,38 @@ static enum md_status check_noise(const struct graph_check *c)
 	return MD_OK;
 }
 
+/* An output that was not given has no bytes, and lies nowhere. */
+static enum md_status check_outputs(const struct graph_check *c)
+{
+	const struct md_artifact_graph *graph = c->graph;
+	if (graph->output_count > MD_OUTPUTS_MAX)
+		return bad(c->err, "graphs", "graph %.100s/%u has %u outputs, at most %d", graph->label, graph->batch,
+			   graph->output_count, MD_OUTPUTS_MAX);
+	for (uint32_t i = 0; i < graph->output_count; i++) {
+		const struct md_artifact_output *output = &graph->outputs[i];
+		if (!output->size && output->alloc == MD_NONE && !output->offset)
+			continue;
+		if (output->alloc >= c->artifact->alloc_count)
+			return bad(c->err, "graphs", "output %u of graph %.100s/%u: allocation index %u of %u", i,
+				   graph->label, graph->batch, output->alloc, c->artifact->alloc_count);
+		uint64_t room = c->artifact->allocs[output->alloc].size;
+		if (!output->size || !inside(output->offset, output->size, room))
+			return bad(c->err, "graphs",
+				   "output %u of graph %.100s/%u: %" PRIu64 " bytes at %" PRIu64
+				   " of an allocation of %" PRIu64,
+				   i, graph->label, graph->batch, output->size, output->offset, room);
+	}
+	return MD_OK;
+}
+
+static enum md_status check_note(const struct graph_check *c)
+{
+	if (c->graph->note_size > MD_NOTE_MAX || !c->graph->note != !c->graph->note_size)
+		return bad(c->err, "graphs", "graph %.100s/%u: a note of %" PRIu64 " bytes, at most %u",
+			   c->graph->label, c->graph->batch, c->graph->note_size, MD_NOTE_MAX);
+	return MD_OK;
+}
+
 static enum md_status check_graph(const struct md_artifact *artifact, uint32_t index, struct md_error *err)
 {
 	const struct graph_check c = {artifact, &artifact->graphs[index], err};
@@ -384,6 +416,8 @@ static enum md_status check_graph(const struct md_artifact *artifact, uint32_t i
 		MD_FORWARD(check_node(&c, i));
 	MD_FORWARD(check_edges(&c));
 	MD_FORWARD(check_pointers(&c));
+	MD_FORWARD(check_outputs(&c));
+	MD_FORWARD(check_note(&c));
 	return check_noise(&c);
 }
 
@@ -446,6 +480,24 @@ static enum md_status check_content(const struct md_artifact *artifact, uint32_t
 	return MD_OK;
 }
 
+static enum md_status check_facts(const struct md_fingerprint *fingerprint, struct md_error *err)
+{
+	if (fingerprint->fact_count > MD_FACTS_MAX)
+		return bad(err, "fingerprint", "%u facts, at most %d", fingerprint->fact_count, MD_FACTS_MAX);
+	for (uint32_t i = 0; i < fingerprint->fact_count; i++) {
+		const struct md_fingerprint_fact *fact = &fingerprint->facts[i];
+		if (!fact->name || !*fact->name || strlen(fact->name) > MD_FACT_NAME_MAX)
+			return bad(err, "fingerprint", "fact %u has no name, or one of over %d bytes", i,
+				   MD_FACT_NAME_MAX);
+		if (!fact->value || strlen(fact->value) > MD_FACT_VALUE_MAX)
+			return bad(err, "fingerprint", "fact %.100s has no value, or one of over %d bytes", fact->name,
+				   MD_FACT_VALUE_MAX);
+		if (i && strcmp(fingerprint->facts[i - 1].name, fact->name) >= 0)
+			return bad(err, "fingerprint", "fact %.100s is not behind the one before", fact->name);
+	}
+	return MD_OK;
+}
+
 static enum md_status check_rest(const struct md_artifact *artifact, struct md_error *err)
 {
 	const struct md_fingerprint *fingerprint = &artifact->fingerprint;
@@ -454,6 +506,7 @@ static enum md_status check_rest(const struct md_artifact *artifact, struct md_e
 			return bad(err, "fingerprint", "library %u has no path, or one of over %u bytes", i,
 				   NAME_MAX_BYTES);
 	}
+	MD_FORWARD(check_facts(fingerprint, err));
 	if (artifact->kv.utilization_ppm > UTILIZATION_MAX)
 		return bad(err, "kv", "utilization of %u parts per million", artifact->kv.utilization_ppm);
 	if (artifact->provenance.capture_count > 2)

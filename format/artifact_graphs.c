@@ -10,17 +10,19 @@ struct row { /* of either section, beside what md_visit_graph_head knows */
 	uint32_t node_count, edge_count, base;
 	uint32_t pointer_count, noise_count;
 	struct md_artifact_graph *graph; /* writing */
-	struct md_artifact_graph head;   /* reading: label and numbers until the graph has its place */
+	struct md_artifact_graph head;   /* reading: what is no column, until the graph has its place */
 };
 
 static void visit_graph_row(struct md_archive *a, void *item, void *user)
 {
 	struct row *row = item;
+	struct md_artifact_graph *graph = a->ops->reading ? &row->head : row->graph;
 	(void)user;
-	md_visit_graph_head(a, a->ops->reading ? &row->head : row->graph);
+	md_visit_graph_head(a, graph);
 	md_archive_u32(a, "nodes", &row->node_count);
 	md_archive_u32(a, "edges", &row->edge_count);
 	md_archive_u32(a, "base", &row->base);
+	md_visit_graph_tail(a, graph);
 }
 
 static void visit_pointer_row(struct md_archive *a, void *item, void *user)
@@ -170,8 +172,11 @@ static void read_graphs(struct md_archive *a, struct md_artifact *artifact, stru
 	read_columns(a, columns, 0, MD_COLUMN_GRAPH_END);
 	if (a->status == MD_OK && take_graphs(a, artifact, state, rows, count))
 		read_graph_columns(a, artifact, rows, columns);
-	for (uint32_t i = 0; i < count; i++)
+	for (uint32_t i = 0; i < count; i++) {
 		free(rows[i].head.label);
+		free(rows[i].head.outputs);
+		free(rows[i].head.note);
+	}
 	free(rows);
 }
 

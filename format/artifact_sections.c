@@ -2,6 +2,7 @@
 /* The small sections of an artifact, each described once for msgpack and text, out and in. */
 #include "format/artifact_sections.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 static void visit_enum(struct md_archive *a, const char *name, void *value)
@@ -24,6 +25,14 @@ static void visit_library(struct md_archive *a, void *item, void *user)
 	md_archive_string(a, "build_id", &library->build_id);
 }
 
+static void visit_fact(struct md_archive *a, void *item, void *user)
+{
+	struct md_fingerprint_fact *fact = item;
+	(void)user;
+	md_archive_string(a, "name", &fact->name);
+	md_archive_string(a, "value", &fact->value);
+}
+
 static void visit_fingerprint(struct md_archive *a, void *item, void *user)
 {
 	struct md_fingerprint *fingerprint = &((struct md_artifact *)item)->fingerprint;
@@ -35,6 +44,9 @@ static void visit_fingerprint(struct md_archive *a, void *item, void *user)
 	md_archive_i32(a, "driver_version", &fingerprint->driver_version);
 	md_archive_list(a, "libraries", "library", &fingerprint->libraries, &fingerprint->library_count,
 			sizeof(*fingerprint->libraries), visit_library, user);
+	if (a->ops->text || md_archive_has(a, "facts", fingerprint->fact_count != 0))
+		md_archive_list(a, "facts", "fact", &fingerprint->facts, &fingerprint->fact_count,
+				sizeof(*fingerprint->facts), visit_fact, user);
 }
 
 /* ---- allocations and bindings ---- */
@@ -153,6 +165,29 @@ void md_visit_graph_head(struct md_archive *a, struct md_artifact_graph *graph)
 	md_archive_u64(a, "constant_words", &graph->constant_words);
 	md_archive_u64(a, "pointer_words", &graph->pointer_words);
 	md_archive_u64(a, "noise_words", &graph->noise_words);
+	if (md_archive_has(a, "note_size", graph->note_size != 0))
+		md_archive_u64(a, "note_size", &graph->note_size);
+	if (a->status == MD_OK && graph->note_size > MD_NOTE_MAX)
+		md_archive_fail(a, MD_ERR_CORRUPT, "a note of %" PRIu64 " bytes, at most %u", graph->note_size,
+				MD_NOTE_MAX);
+}
+
+static void visit_output(struct md_archive *a, void *item, void *user)
+{
+	struct md_artifact_output *output = item;
+	(void)user;
+	md_archive_u32(a, "alloc", &output->alloc);
+	md_archive_u64(a, "offset", &output->offset);
+	md_archive_u64(a, "size", &output->size);
+}
+
+void md_visit_graph_tail(struct md_archive *a, struct md_artifact_graph *graph)
+{
+	if (a->ops->text || md_archive_has(a, "outputs", graph->output_count != 0))
+		md_archive_list(a, "outputs", "output", &graph->outputs, &graph->output_count, sizeof(*graph->outputs),
+				visit_output, NULL);
+	if (a->status == MD_OK && graph->note_size)
+		md_archive_blob(a, "note", &graph->note, graph->note_size);
 }
 
 static void visit_refusal(struct md_archive *a, void *item, void *user)

@@ -54,7 +54,8 @@ void md_section_graphs(struct md_archive *a, struct md_artifact *artifact, struc
 void md_section_pointers(struct md_archive *a, struct md_artifact *artifact, struct md_section_state *state);
 
 /* Shared visitors. */
-void md_visit_graph_head(struct md_archive *a, struct md_artifact_graph *graph);
+void md_visit_graph_head(struct md_archive *a, struct md_artifact_graph *graph); /* numbers, and */
+void md_visit_graph_tail(struct md_archive *a, struct md_artifact_graph *graph); /* last, outputs and the note */
 void md_visit_pointer(struct md_archive *a, void *item, void *user);
 
 /* artifact_text.c: graphs item by item */

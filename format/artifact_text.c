@@ -190,6 +190,7 @@ static void visit_graph(struct md_archive *a, void *item, void *user)
 			md_visit_pointer, NULL);
 	md_archive_list(a, "noise", "noise", &graph->noise, &graph->noise_count, sizeof(*graph->noise), visit_noise,
 			NULL);
+	md_visit_graph_tail(a, graph);
 }
 
 void md_section_graphs_text(struct md_archive *a, struct md_artifact *artifact)

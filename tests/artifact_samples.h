@@ -95,6 +95,25 @@ static inline void sample_graph(struct md_artifact_graph *graph, const char *lab
 	memcpy(graph->noise, noise, sizeof(noise));
 }
 
+/* Outputs in private and in bound memory, one that was not given between them; a note of all byte values. */
+static inline void sample_said(struct md_artifact_graph *graph)
+{
+	const struct md_artifact_output outputs[] = {{2, 512, 1024}, {MD_NONE, 0, 0}, {0, 0, 1 << 20}};
+	graph->output_count = 3;
+	graph->outputs = sample_array(3, sizeof(*outputs));
+	memcpy(graph->outputs, outputs, sizeof(outputs));
+	graph->note_size = 256;
+	graph->note = sample_array(256, 1);
+	for (int i = 0; i < 256; i++)
+		graph->note[i] = (uint8_t)i;
+}
+
+static inline void sample_fact(struct md_fingerprint *fingerprint, const char *name, const char *value)
+{
+	if (md_fingerprint_set_fact(fingerprint, name, value, NULL) != MD_OK)
+		exit(1);
+}
+
 static inline void sample_tables(struct md_artifact *artifact)
 {
 	const struct md_artifact_alloc allocs[] = {
@@ -154,6 +173,8 @@ static inline void sample_rest(struct md_artifact *artifact)
 	fingerprint->library_count = 1;
 	fingerprint->libraries = sample_array(1, sizeof(*fingerprint->libraries));
 	fingerprint->libraries[0] = (struct md_fingerprint_library){strdup("/opt/lib.so"), strdup("")};
+	sample_fact(fingerprint, "torch", "2.11.0+\"cu130\"");
+	sample_fact(fingerprint, "model", "");
 	artifact->refusal_count = 1;
 	artifact->refusals = sample_array(1, sizeof(*artifact->refusals));
 	artifact->refusals[0] = (struct md_artifact_refusal){NULL, 3, strdup("host node at index 4")};
@@ -186,6 +207,7 @@ static inline void sample_artifact(struct md_artifact *artifact)
 	sample_graph(&artifact->graphs[1], "decode", 2);
 	sample_graph(&artifact->graphs[2], "decode", 4);
 	sample_graph(&artifact->graphs[3], "encode", 1);
+	sample_said(&artifact->graphs[1]);
 	/* one without any edge, pointer or noise, and with another kernel than its neighbour has */
 	artifact->graphs[3].edge_count = artifact->graphs[3].pointer_count = artifact->graphs[3].noise_count = 0;
 	artifact->graphs[3].nodes[0].kernel = 1;

@@ -104,6 +104,12 @@ static void assert_same_graph(const struct md_artifact_graph *a, const struct md
 	assert_same_pointers(a->pointers, b->pointers, a->pointer_count);
 	cr_assert(a->noise_count == b->noise_count && !memcmp(a->noise, b->noise, a->noise_count * sizeof(*a->noise)),
 		  "noise");
+	cr_assert_eq(a->output_count, b->output_count, "outputs");
+	for (uint32_t i = 0; i < a->output_count; i++)
+		cr_assert(a->outputs[i].alloc == b->outputs[i].alloc && a->outputs[i].offset == b->outputs[i].offset &&
+			      a->outputs[i].size == b->outputs[i].size,
+			  "output %u", i);
+	cr_assert(a->note_size == b->note_size && (!a->note_size || !memcmp(a->note, b->note, a->note_size)), "note");
 }
 
 static void assert_same_tables(const struct md_artifact *a, const struct md_artifact *b)
@@ -140,6 +146,8 @@ static void assert_same_tables(const struct md_artifact *a, const struct md_arti
 static void assert_same_rest(const struct md_artifact *a, const struct md_artifact *b)
 {
 	cr_assert(md_fingerprint_compare(&a->fingerprint, &b->fingerprint, NULL) == MD_OK, "fingerprint");
+	cr_assert(md_fingerprint_compare_facts(&a->fingerprint, &b->fingerprint, NULL) == MD_OK, "facts");
+	cr_assert_eq(b->fingerprint.fact_count, 2, "number of facts");
 	cr_assert(a->fingerprint.library_count == b->fingerprint.library_count, "libraries");
 	assert_text(a->fingerprint.libraries[0].path, b->fingerprint.libraries[0].path, "library");
 	assert_text(a->fingerprint.libraries[0].build_id, b->fingerprint.libraries[0].build_id, "build id");

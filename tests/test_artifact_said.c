@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Outputs, notes and facts in an artifact: older files have none, older readers are kept out, bad ones are refused. */
+#include <criterion/criterion.h>
+#include <unistd.h>
+
+#include "format/artifact.h"
+#include "format/file.h"
+#include "tests/artifact_samples.h"
+
+static char path[64];
+
+static void setup(void)
+{
+	snprintf(path, sizeof(path), "/tmp/medusa-said-%d.medusa", (int)getpid());
+}
+
+static void teardown(void)
+{
+	unlink(path);
+}
+
+static uint64_t write_and_get_required(const struct md_artifact *artifact)
+{
+	struct md_file_map map;
+	struct md_error err;
+	uint64_t required;
+	cr_assert(md_artifact_write(artifact, path, NULL, &err) == MD_OK, "write: %s", err.message);
+	cr_assert(md_file_map(path, &map, NULL) == MD_OK, "map");
+	memcpy(&required, (const uint8_t *)map.data + 16, 8);
+	md_file_unmap(&map);
+	return required;
+}
+
+static void drop_facts(struct md_artifact *artifact)
+{
+	for (uint32_t i = 0; i < artifact->fingerprint.fact_count; i++) {
+		free(artifact->fingerprint.facts[i].name);
+		free(artifact->fingerprint.facts[i].value);
+	}
+	artifact->fingerprint.fact_count = 0;
+}
+
+static char *print(const struct md_artifact *artifact, size_t *size)
+{
+	char *text = NULL;
+	struct md_error err;
+	FILE *out = open_memstream(&text, size);
+	cr_assert(md_artifact_print_text(artifact, out, &err) == MD_OK, "print: %s", err.message);
+	fclose(out);
+	return text;
+}
+
+Test(artifact_said, facts_keep_older_readers_out, .init = setup, .fini = teardown)
+{
+	struct md_artifact artifact;
+	sample_artifact(&artifact);
+	cr_assert_eq(write_and_get_required(&artifact), 3, "stored images and facts");
+	drop_facts(&artifact);
+	cr_assert_eq(write_and_get_required(&artifact), 1, "stored images alone");
+	md_artifact_finish(&artifact);
+}
+
+/* What is not there takes no key: such a file is what an older writer made. */
+Test(artifact_said, without_any_it_is_an_older_file, .init = setup, .fini = teardown)
+{
+	struct md_artifact artifact, read;
+	struct md_error err;
+	size_t size;
+	sample_artifact(&artifact);
+	drop_facts(&artifact);
+	struct md_artifact_graph *graph = &artifact.graphs[1];
+	graph->output_count = 0;
+	free(graph->note);
+	graph->note = NULL;
+	graph->note_size = 0;
+	write_and_get_required(&artifact);
+	cr_assert(md_artifact_read(path, &read, NULL, &err) == MD_OK, "read: %s", err.message);
+	cr_assert(!read.graphs[1].output_count && !read.graphs[1].note && !read.fingerprint.fact_count, "none");
+	char *text = print(&read, &size);
+	cr_assert(!strstr(text, "note") && !strstr(text, "\nfact ") && !strstr(text, "\noutput "), "%s", text);
+	free(text);
+	md_artifact_finish(&read);
+	md_artifact_finish(&artifact);
+}
+
+Test(artifact_said, the_text_shows_them)
+{
+	struct md_artifact artifact;
+	size_t size;
+	sample_artifact(&artifact);
+	char *text = print(&artifact, &size);
+	cr_assert(strstr(text, "\nfact name=\"torch\" value=\"2.11.0+\\\"cu130\\\"\"\n"), "%s", text);
+	cr_assert(strstr(text, "\nfact name=\"model\" value=\"\"\n"), "%s", text);
+	cr_assert(strstr(text, "noise_words=1 note_size=256\n"), "%s", text);
+	cr_assert(strstr(text, "\noutput alloc=2 offset=512 size=1024\noutput alloc=none offset=0 size=0\n"), "%s",
+		  text);
+	cr_assert(strstr(text, "\nnote hex=000102"), "%s", text);
+	free(text);
+	md_artifact_finish(&artifact);
+}
+
+/* ---- what must be refused ---- */
+
+static void spoil_output_alloc(struct md_artifact *a)
+{
+	a->graphs[1].outputs[0].alloc = 4;
+}
+static void spoil_output_end(struct md_artifact *a)
+{
+	a->graphs[1].outputs[0].offset = (1 << 16) - 1023;
+}
+static void spoil_output_size(struct md_artifact *a)
+{
+	a->graphs[1].outputs[0].size = 0;
+}
+static void spoil_output_huge(struct md_artifact *a)
+{
+	a->graphs[1].outputs[0].size = UINT64_MAX;
+}
+static void spoil_note(struct md_artifact *a)
+{
+	a->graphs[1].note_size = MD_NOTE_MAX + 1;
+}
+static void spoil_note_none(struct md_artifact *a)
+{
+	free(a->graphs[1].note);
+	a->graphs[1].note = NULL;
+}
+static void spoil_fact_order(struct md_artifact *a)
+{
+	a->fingerprint.facts[0].name[0] = 'z';
+}
+static void spoil_fact_twice(struct md_artifact *a)
+{
+	free(a->fingerprint.facts[0].name);
+	a->fingerprint.facts[0].name = strdup("torch");
+}
+static void spoil_fact_name(struct md_artifact *a)
+{
+	a->fingerprint.facts[0].name[0] = 0;
+}
+static void spoil_fact_value(struct md_artifact *a)
+{
+	free(a->fingerprint.facts[1].value);
+	a->fingerprint.facts[1].value = NULL;
+}
+
+Test(artifact_said, should_fail_what_the_format_does_not_allow, .init = setup, .fini = teardown)
+{
+	static const struct {
+		void (*spoil)(struct md_artifact *artifact);
+		const char *message;
+	} spoils[] = {
+	    {spoil_output_alloc, "section \"graphs\": output 0 of graph decode/2: allocation index 4 of 4"},
+	    {spoil_output_end, "output 0 of graph decode/2: 1024 bytes at 64513 of an allocation of 65536"},
+	    {spoil_output_size, "output 0 of graph decode/2: 0 bytes"},
+	    {spoil_output_huge, "output 0 of graph decode/2: 18446744073709551615 bytes"},
+	    {spoil_note, "graph decode/2: a note of 65537 bytes, at most 65536"},
+	    {spoil_note_none, "graph decode/2: a note of 256 bytes"},
+	    {spoil_fact_order, "section \"fingerprint\": fact torch is not behind the one before"},
+	    {spoil_fact_twice, "fact torch is not behind the one before"},
+	    {spoil_fact_name, "fact 0 has no name"},
+	    {spoil_fact_value, "fact torch has no value"},
+	};
+	for (size_t i = 0; i < sizeof(spoils) / sizeof(*spoils); i++) {
+		struct md_artifact artifact;
+		struct md_error err = {0};
+		sample_artifact(&artifact);
+		spoils[i].spoil(&artifact);
+		cr_assert(md_artifact_write(&artifact, path, NULL, &err) != MD_OK, "\"%s\" passes", spoils[i].message);
+		cr_assert(strstr(err.message, spoils[i].message), "\"%s\" lacks \"%s\"", err.message,
+			  spoils[i].message);
+		if (spoils[i].spoil == spoil_note)
+			artifact.graphs[1].note_size = 256;
+		md_artifact_finish(&artifact);
+	}
+}
+
+static void assert_edit_refused(const char *from, const char *to, const char *message)
+{
+	struct md_artifact artifact, parsed;
+	struct md_error err = {0};
+	size_t size;
+	char *edited = NULL;
+	sample_artifact(&artifact);
+	char *text = print(&artifact, &size), *at = strstr(text, from);
+	cr_assert(at, "%s is in the text", from);
+	int length = asprintf(&edited, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+	FILE *in = fmemopen(edited, (size_t)length, "r");
+	cr_assert(md_artifact_parse_text(in, &parsed, &err) != MD_OK, "accepted, but: %s", message);
+	cr_assert(strstr(err.message, message), "\"%s\" lacks \"%s\"", err.message, message);
+	fclose(in);
+	free(edited);
+	free(text);
+	md_artifact_finish(&artifact);
+}
+
+Test(artifact_said, should_fail_texts_that_lie)
+{
+	assert_edit_refused("note_size=256", "note_size=65537", "a note of 65537 bytes, at most 65536");
+	assert_edit_refused("note_size=256", "note_size=257", "expected note");
+	assert_edit_refused(" note_size=256", "", "expected");
+	assert_edit_refused("output alloc=2", "output alloc=9", "allocation index 9 of 4");
+	assert_edit_refused("fact name=\"model\"", "fact name=\"zodel\"", "fact torch is not behind the one before");
+}
