@@ -39,6 +39,7 @@ struct md_pair {
 	struct md_findings findings;
 	struct md_noises noises;
 	uint64_t constant_words, pointer_words, noise_words;
+	struct md_target *outputs; /* of graph[0], by index; alloc is MD_NONE for one that was not given; owned */
 };
 
 /* Permanent contents of private memory. */
@@ -81,6 +82,7 @@ enum md_status md_pass_environment(struct md_analysis *analysis, struct md_error
 enum md_status md_pass_kernel(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_match(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_sequence(struct md_analysis *analysis, struct md_error *err);
+enum md_status md_pass_output(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_pointer(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_content(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_admit(struct md_analysis *analysis, struct md_error *err);

@@ -198,6 +198,11 @@ static void refuse_users(struct md_analysis *analysis)
 			if (target->binding == MD_NONE && analysis->broken[target->alloc])
 				md_pair_refuse(pair, "unprovable: %s", analysis->broken[target->alloc]);
 		}
+		for (uint32_t o = 0; !pair->why && o < pair->graph[0]->output_count; o++) {
+			const struct md_target *target = &pair->outputs[o];
+			if (target->alloc != MD_NONE && target->binding == MD_NONE && analysis->broken[target->alloc])
+				md_pair_refuse(pair, "unprovable: %s", analysis->broken[target->alloc]);
+		}
 	}
 }
 

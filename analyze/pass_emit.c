@@ -100,6 +100,30 @@ static void zero_found(struct md_artifact_graph *graph)
 		memset(graph->nodes[graph->noise[i].node].params + graph->noise[i].at, 0, graph->noise[i].size);
 }
 
+static enum md_status emit_outputs(const struct md_analysis *analysis, const struct md_pair *pair,
+				   struct md_artifact_graph *graph, struct md_error *err)
+{
+	const struct md_trace_graph *from = pair->graph[0];
+
+	graph->outputs = calloc(from->output_count + (size_t)1, sizeof *graph->outputs);
+	graph->note = from->note_size ? malloc(from->note_size) : NULL;
+	if (!graph->outputs || (from->note_size && !graph->note))
+		return md_analysis_no_memory(err);
+	if (from->note_size)
+		memcpy(graph->note, from->note, from->note_size);
+	graph->note_size = from->note_size;
+	for (uint32_t i = 0; i < from->output_count; i++) {
+		const struct md_finding found = {MD_NONE, 0, pair->outputs[i]};
+		struct md_artifact_output *output = &graph->outputs[graph->output_count++];
+		*output = (struct md_artifact_output){.alloc = MD_NONE};
+		if (!from->outputs[i].size)
+			continue;
+		struct md_pointer place = make_pointer(analysis, &found);
+		*output = (struct md_artifact_output){place.alloc, (uint64_t)place.offset, from->outputs[i].size};
+	}
+	return MD_OK;
+}
+
 static enum md_status emit_graph(const struct md_analysis *analysis, const struct md_pair *pair,
 				 struct md_artifact_graph *graph, struct md_error *err)
 {
@@ -130,7 +154,7 @@ static enum md_status emit_graph(const struct md_analysis *analysis, const struc
 	graph->noise_count = pair->noises.count;
 	MD_FORWARD(make_pointers(analysis, &pair->findings, &graph->pointers, &graph->pointer_count, err));
 	zero_found(graph);
-	return MD_OK;
+	return emit_outputs(analysis, pair, graph, err);
 }
 
 static void drop_graph(struct md_artifact_graph *graph)

@@ -28,6 +28,31 @@ static enum md_status compare_devices(const struct md_analysis *analysis, struct
 	return MD_OK;
 }
 
+static enum md_status fact_missing(const struct md_fingerprint_fact *fact, const char *capture, struct md_error *err)
+{
+	return md_error_set(err, MD_ERR_MISMATCH, "fact \"%.100s\": only the %s capture has it (%.200s)", fact->name,
+			    capture, fact->value);
+}
+
+/* What the engine said it is: both ascend by name. */
+static enum md_status compare_facts(const struct md_analysis *analysis, struct md_error *err)
+{
+	const struct md_fingerprint *one = &analysis->traces[0]->fingerprint, *two = &analysis->traces[1]->fingerprint;
+
+	for (uint32_t i = 0; i < one->fact_count || i < two->fact_count; i++) {
+		const struct md_fingerprint_fact *a = i < one->fact_count ? &one->facts[i] : NULL;
+		const struct md_fingerprint_fact *b = i < two->fact_count ? &two->facts[i] : NULL;
+		int order = !a ? 1 : !b ? -1 : strcmp(a->name, b->name);
+		if (order)
+			return order < 0 ? fact_missing(a, "first", err) : fact_missing(b, "second", err);
+		if (strcmp(a->value, b->value) != 0)
+			return md_error_set(err, MD_ERR_MISMATCH,
+					    "fact \"%.100s\": first capture has %.150s, second %.150s", a->name,
+					    a->value, b->value);
+	}
+	return MD_OK;
+}
+
 /* A capture compared with itself would prove everything. */
 static enum md_status check_two_processes(const struct md_analysis *analysis, struct md_error *err)
 {
@@ -44,6 +69,7 @@ enum md_status md_pass_environment(struct md_analysis *analysis, struct md_error
 	if (analysis->captures == 2) {
 		MD_FORWARD(check_two_processes(analysis, err));
 		MD_FORWARD(compare_devices(analysis, err));
+		MD_FORWARD(compare_facts(analysis, err));
 	}
 	for (unsigned c = 0; c < analysis->captures; c++) {
 		if (!analysis->traces[c]->complete)

@@ -165,6 +165,8 @@ static enum md_status copy_fingerprint(struct md_analysis *analysis, const uint3
 
 	*out = trace->fingerprint;
 	out->library_count = 0;
+	out->facts = NULL;
+	out->fact_count = 0;
 	out->libraries =
 	    calloc(trace->fingerprint.library_count + (size_t)trace->image_count + 1, sizeof *out->libraries);
 	if (!out->libraries)
@@ -177,6 +179,9 @@ static enum md_status copy_fingerprint(struct md_analysis *analysis, const uint3
 		if (image_slot[i] != MD_NONE && image->path)
 			MD_FORWARD(add_library(out, image->path, image->build_id ? image->build_id : "", err));
 	}
+	for (uint32_t i = 0; i < trace->fingerprint.fact_count; i++)
+		MD_FORWARD(md_fingerprint_set_fact(out, trace->fingerprint.facts[i].name,
+						   trace->fingerprint.facts[i].value, err));
 	return MD_OK;
 }
 

@@ -198,6 +198,19 @@ static bool refuse_edges(struct md_pair *pair)
 	return false;
 }
 
+static void refuse_notes(struct md_pair *pair)
+{
+	const struct md_trace_graph *one = pair->graph[0], *two = pair->graph[1];
+
+	if (one->note_size != two->note_size)
+		md_pair_refuse(pair, "the engine's note has %" PRIu64 " and %" PRIu64 " bytes", one->note_size,
+			       two->note_size);
+	for (uint64_t at = 0; !pair->why && at < one->note_size; at++) {
+		if (one->note[at] != two->note[at])
+			md_pair_refuse(pair, "the engine's note differs at byte %" PRIu64, at);
+	}
+}
+
 /* ---- what either capture already knows ------------------------------------------------------------------------------
  */
 
@@ -269,8 +282,8 @@ static void compare_pair(const struct md_analysis *analysis, struct md_pair *pai
 			       pair->graph[0]->instantiate_flags, pair->graph[1]->instantiate_flags);
 		return;
 	}
-	if (!refuse_nodes(analysis, pair))
-		refuse_edges(pair);
+	if (!refuse_nodes(analysis, pair) && !refuse_edges(pair))
+		refuse_notes(pair);
 }
 
 /* Both lists ascend by key; a graph that only the second capture has is refused, too, so that it is not lost silently.

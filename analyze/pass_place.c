@@ -14,14 +14,25 @@ struct marks {
 	uint32_t *group;          /* allocation -> representative of the mappings that lie side by side with it */
 };
 
+static void mark_target(struct marks *marks, const struct md_target *target)
+{
+	if (target->binding != MD_NONE)
+		marks->binding[target->binding] = 1;
+	else
+		marks->alloc[target->alloc] = 1;
+}
+
 static void mark(struct marks *marks, const struct md_findings *findings)
 {
-	for (uint32_t i = 0; i < findings->count; i++) {
-		const struct md_target *target = &findings->items[i].target;
-		if (target->binding != MD_NONE)
-			marks->binding[target->binding] = 1;
-		else
-			marks->alloc[target->alloc] = 1;
+	for (uint32_t i = 0; i < findings->count; i++)
+		mark_target(marks, &findings->items[i].target);
+}
+
+static void mark_outputs(struct marks *marks, const struct md_pair *pair)
+{
+	for (uint32_t i = 0; i < pair->graph[0]->output_count; i++) {
+		if (pair->outputs[i].alloc != MD_NONE)
+			mark_target(marks, &pair->outputs[i]);
 	}
 }
 
@@ -31,8 +42,10 @@ static void mark_all(struct md_analysis *analysis, struct marks *marks)
 	bool changed = true;
 
 	for (uint32_t i = 0; i < analysis->pair_count; i++) {
-		if (!analysis->pairs[i].why)
-			mark(marks, &analysis->pairs[i].findings);
+		if (analysis->pairs[i].why)
+			continue;
+		mark(marks, &analysis->pairs[i].findings);
+		mark_outputs(marks, &analysis->pairs[i]);
 	}
 	while (changed) {
 		changed = false;
