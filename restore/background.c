@@ -19,6 +19,7 @@ struct md_restore md_restore = {
     .work = PTHREAD_MUTEX_INITIALIZER,
     .lock = PTHREAD_MUTEX_INITIALIZER,
     .registry.lock = PTHREAD_MUTEX_INITIALIZER,
+    .pace.lock = PTHREAD_MUTEX_INITIALIZER,
 };
 
 static pthread_once_t init_once = PTHREAD_ONCE_INIT;
@@ -103,6 +104,7 @@ static void init(void)
 	struct md_restore *r = &md_restore;
 	init_condition(&r->changed);
 	md_map_init(&r->bound_names);
+	md_pace_init(&r->pace.pace);
 	const char *path = getenv("MEDUSA_ARTIFACT"), *report = getenv("MEDUSA_VERIFY_REPORT");
 	r->path = path && *path ? strdup(path) : NULL;
 	r->report = report && *report ? strdup(report) : NULL;
@@ -120,6 +122,16 @@ void md_restore_init(void)
 }
 
 /* ---- waiting and refusing ---- */
+
+void md_restore_busy(struct md_restore *r, int change)
+{
+	uint64_t now = md_clock_ns();
+	if (!r->busy)
+		r->busy_since_ns = now;
+	r->busy += (unsigned)change;
+	if (!r->busy)
+		r->busy_ns += now - r->busy_since_ns;
+}
 
 bool md_restore_wait(struct md_restore *r, uint64_t deadline_ns)
 {
@@ -155,7 +167,7 @@ struct md_restore_graph *md_restore_find(struct md_restore *r, const char *label
 	return NULL;
 }
 
-static enum md_status check_binding(const struct md_restore *r, uint32_t index, struct md_error *err)
+enum md_status md_restore_binding_check(const struct md_restore *r, uint32_t index, struct md_error *err)
 {
 	const struct md_binding *binding = &r->artifact.bindings[index];
 	if (r->binding_of[index] == MD_NONE)
@@ -171,69 +183,8 @@ static enum md_status check_binding(const struct md_restore *r, uint32_t index, 
 enum md_status md_restore_bindings_check(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
 {
 	for (uint32_t i = 0; i < graph->binding_count; i++)
-		MD_FORWARD(check_binding(r, graph->bindings[i], err));
+		MD_FORWARD(md_restore_binding_check(r, graph->bindings[i], err));
 	return MD_OK;
-}
-
-/* ---- deciding what is next; under lock ---- */
-
-/* 1: all there; 0: not yet; -1: never (and refused). */
-static int bindings_state(struct md_restore *r, struct md_restore_graph *graph)
-{
-	struct md_error err = {0};
-	for (; graph->bindings_done < graph->binding_count; graph->bindings_done++) {
-		enum md_status status = check_binding(r, graph->bindings[graph->bindings_done], &err);
-		if (status == MD_ERR_NOT_FOUND)
-			return 0;
-		if (status != MD_OK) {
-			md_restore_refuse(r, graph, &err);
-			return -1;
-		}
-	}
-	return 1;
-}
-
-static int kernels_state(struct md_restore *r, struct md_restore_graph *graph, uint32_t *pending)
-{
-	for (; graph->kernels_done < graph->kernel_count; graph->kernels_done++) {
-		const struct md_restore_kernel *kernel = &r->kernels[graph->kernels[graph->kernels_done]];
-		if (kernel->state == MD_KERNEL_REFUSED) {
-			md_restore_refuse(r, graph, &kernel->reason);
-			return -1;
-		}
-		if (kernel->state != MD_KERNEL_RESOLVED)
-			break;
-	}
-	for (uint32_t i = graph->kernels_done; *pending == MD_NONE && i < graph->kernel_count; i++)
-		if (r->kernels[graph->kernels[i]].state == MD_KERNEL_PENDING)
-			*pending = graph->kernels[i];
-	return graph->kernels_done == graph->kernel_count;
-}
-
-struct work {
-	struct md_restore_graph *graph; /* build this one, or */
-	uint32_t kernel;                /* resolve this one, or MD_NONE */
-	bool settled;                   /* no graph waits any more */
-};
-
-static struct work pick(struct md_restore *r)
-{
-	struct work work = {.kernel = MD_NONE, .settled = true};
-	for (uint32_t i = 0; i < r->artifact.graph_count; i++) {
-		struct md_restore_graph *graph = &r->graphs[r->order[i]];
-		if (graph->state != MD_GRAPH_WAITING)
-			continue;
-		int kernels = kernels_state(r, graph, &work.kernel);
-		int bindings = kernels < 0 ? -1 : bindings_state(r, graph);
-		if (bindings < 0)
-			continue;
-		work.settled = false;
-		if (kernels && bindings) {
-			work.graph = graph;
-			return work;
-		}
-	}
-	return work;
 }
 
 /* ---- doing it; holds work ---- */
@@ -246,26 +197,49 @@ static void note_first_ready(struct md_restore *r)
 		r->stats.first_ready_ns = now > from ? now - from : 0;
 }
 
-static void build_graph(struct md_restore *r, struct md_restore_graph *graph)
+static void graph_ready(struct md_restore *r, struct md_restore_graph *graph)
+{
+	graph->state = MD_GRAPH_READY;
+	r->stats.graphs_restored++;
+	r->stats.nodes += graph->stored->node_count;
+	r->stats.pointers += graph->stored->pointer_count;
+	note_first_ready(r);
+}
+
+/* One stage of a graph, or what of it fits beside the engine's replays. */
+static void step_graph(struct md_restore *r, struct md_restore_graph *graph)
 {
 	struct md_error err = {0};
-	enum md_status status =
-	    md_restore_stages_run(md_restore_graph_stages, md_restore_graph_stage_count, r, graph, &err);
+	bool done = false;
+	enum md_status status = md_restore_graph_step(r, graph, &done, &err);
 	pthread_mutex_lock(&r->lock);
-	if (status == MD_OK) {
-		graph->state = MD_GRAPH_READY;
-		r->stats.graphs_restored++;
-		r->stats.nodes += graph->stored->node_count;
-		r->stats.pointers += graph->stored->pointer_count;
-		note_first_ready(r);
-	} else {
+	if (status != MD_OK)
 		md_restore_refuse(r, graph, &err);
-	}
-	pthread_cond_broadcast(&r->changed);
+	else if (done)
+		graph_ready(r, graph);
+	if (status != MD_OK || done)
+		pthread_cond_broadcast(&r->changed);
 	pthread_mutex_unlock(&r->lock);
-	if (graph->graph) /* the executable stands by itself; taken down after it was announced */
-		md_cuda.cuGraphDestroy(graph->graph);
+}
+
+/* The executable stands by itself; what it was made from goes after it was announced. */
+static void drop_template(struct md_restore_graph *graph)
+{
+	md_cuda.cuGraphDestroy(graph->graph);
 	graph->graph = NULL;
+}
+
+/* While the engine binds its buffers; what fails here is told by the first graph that needs it. */
+static void reserve_arena(struct md_restore *r)
+{
+	struct md_error err = {0};
+	uint64_t start = md_clock_ns();
+	r->arena_tried = true;
+	md_restore_arena_reserve(r, &err);
+	pthread_mutex_lock(&r->lock);
+	r->arena_failed = err;
+	r->stats.arena_ns += md_clock_ns() - start;
+	pthread_mutex_unlock(&r->lock);
 }
 
 void md_restore_settle(struct md_restore *r)
@@ -281,44 +255,81 @@ void md_restore_settle(struct md_restore *r)
 		r->stats.graphs_refused);
 }
 
-/* The driver serializes; a replay that is going on gets its turn. */
-static void let_replays_pass(struct md_restore *r)
+/* Whether the piece of work may use the driver now. If not, *wait_ns says when to ask again. Under lock. */
+static bool has_turn(struct md_restore *r, const struct md_work *work, struct md_pace_turn *turn, uint64_t *wait_ns)
 {
-	if (atomic_exchange(&r->replayed, false))
-		usleep(200);
-	else
-		sched_yield();
+	*turn = (struct md_pace_turn){0};
+	if (!work->units)
+		return true;
+	*wait_ns = UINT64_MAX;
+	if (r->holds)
+		return false;
+	bool go = md_pace_begin(&r->pace, work->pace, work->units, work->awaited, turn);
+	*wait_ns = turn->wait_ns;
+	return go;
 }
 
+static void do_work(struct md_restore *r, const struct md_work *work, const struct md_pace_turn *turn)
+{
+	switch (work->kind) {
+	case MD_WORK_BUILD:
+		work->graph->slice = turn->units < UINT32_MAX ? (uint32_t)turn->units : UINT32_MAX;
+		step_graph(r, work->graph);
+		break;
+	case MD_WORK_DROP:
+		drop_template(work->graph);
+		break;
+	case MD_WORK_RESOLVE:
+		md_restore_kernel_resolve(r, work->kernel);
+		break;
+	case MD_WORK_ARENA:
+		reserve_arena(r);
+		break;
+	case MD_WORK_SETTLE:
+		md_restore_settle(r);
+		break;
+	case MD_WORK_WAIT:
+		break;
+	}
+}
+
+static void work_in_turn(struct md_restore *r, const struct md_work *work, const struct md_pace_turn *turn)
+{
+	do_work(r, work, turn);
+	if (work->units)
+		md_pace_end(&r->pace, turn);
+	pthread_mutex_lock(&r->lock);
+	md_restore_busy(r, -1);
+	pthread_mutex_unlock(&r->lock);
+}
+
+/* Never sleeps while it holds work: an engine that unloads a module waits for that. */
 static void run_graphs(struct md_restore *r)
 {
 	bool settled = false;
+	struct md_pace_turn turn;
 	while (!atomic_load(&r->stop)) {
+		uint64_t wait_ns = UINT64_MAX;
 		pthread_mutex_lock(&r->work);
 		pthread_mutex_lock(&r->lock);
-		struct work work = r->verify ? (struct work){.kernel = MD_NONE} : pick(r);
-		bool idle = !work.graph && work.kernel == MD_NONE;
-		if (idle && (settled || !work.settled)) {
-			pthread_cond_broadcast(&r->changed); /* refusals that pick() found */
+		struct md_work work = md_restore_work_next(r, settled);
+		atomic_store_explicit(&md_pace_engine.watched, work.kind != MD_WORK_WAIT || !settled,
+				      memory_order_relaxed);
+		bool go = work.kind != MD_WORK_WAIT && has_turn(r, &work, &turn, &wait_ns);
+		if (work.kind == MD_WORK_WAIT || work.kind == MD_WORK_SETTLE)
+			pthread_cond_broadcast(&r->changed); /* refusals that were found */
+		if (!go) {
 			pthread_mutex_unlock(&r->work);
 			if (!atomic_load(&r->stop))
-				pthread_cond_wait(&r->changed, &r->lock);
+				md_restore_wait(r, wait_ns == UINT64_MAX ? wait_ns : md_clock_ns() + wait_ns);
 			pthread_mutex_unlock(&r->lock);
 			continue;
 		}
-		if (idle)
-			pthread_cond_broadcast(&r->changed);
+		md_restore_busy(r, +1);
 		pthread_mutex_unlock(&r->lock);
-		if (work.graph)
-			build_graph(r, work.graph);
-		else if (!idle)
-			md_restore_kernel_resolve(r, work.kernel);
-		else
-			md_restore_settle(r);
-		settled = idle;
+		work_in_turn(r, &work, &turn);
+		settled = work.kind == MD_WORK_SETTLE;
 		pthread_mutex_unlock(&r->work);
-		if (work.graph)
-			let_replays_pass(r);
 	}
 }
 
@@ -327,6 +338,7 @@ bool md_restore_thread_enter(struct md_restore *r, const char *name)
 	CUstreamCaptureMode relaxed = CU_STREAM_CAPTURE_MODE_RELAXED;
 	md_guard_enter(); /* for good: nothing that this thread does is the engine's */
 	prctl(PR_SET_NAME, name);
+	prctl(PR_SET_TIMERSLACK, 1000); /* ns: a step beside replays begins within microseconds or not at all */
 	if (md_cuda.cuCtxPushCurrent_v2(r->context) != CUDA_SUCCESS)
 		return false;
 	md_cuda.cuThreadExchangeStreamCaptureMode(&relaxed); /* so that it never breaks an engine's capture */
@@ -336,11 +348,15 @@ bool md_restore_thread_enter(struct md_restore *r, const char *name)
 static void open_session(struct md_restore *r)
 {
 	struct md_error err = {0};
+	pthread_mutex_lock(&r->lock);
+	md_restore_busy(r, +1);
+	pthread_mutex_unlock(&r->lock);
 	enum md_status status =
 	    md_restore_stages_run(md_restore_session_stages, md_restore_session_stage_count, r, NULL, &err);
 	pthread_mutex_lock(&r->lock);
 	r->phase = status == MD_OK ? MD_PHASE_OPEN : MD_PHASE_FAILED;
 	r->failure = err;
+	md_restore_busy(r, -1);
 	if (status != MD_OK)
 		md_warn("nothing is restored: %s", err.message);
 	pthread_cond_broadcast(&r->changed);
@@ -363,6 +379,7 @@ static void *thread_main(void *argument)
 		md_warn("nothing is restored: %s", r->failure.message);
 		pthread_mutex_unlock(&r->lock);
 	}
+	atomic_store(&md_pace_engine.watched, false);
 	pthread_mutex_lock(&r->lock);
 	r->thread_done = true;
 	pthread_cond_broadcast(&r->changed);
@@ -398,6 +415,7 @@ void md_restore_start(CUcontext context)
 		r->started = true;
 		r->context = context;
 		r->phase = MD_PHASE_OPENING;
+		atomic_store(&md_pace_engine.watched, true);
 		spawn(r);
 	}
 	pthread_mutex_unlock(&r->lock);
@@ -417,6 +435,9 @@ static void reset(struct md_restore *r, const char *reason)
 	md_map_finish(&r->bound_names);
 	md_map_init(&r->bound_names);
 	r->trigger_done = false;
+	r->arena_tried = false;
+	r->arena_failed = (struct md_error){0};
+	r->busy_ns = 0;
 	r->images_first_ns = r->images_last_ns = r->last_bind_ns = r->functions_done_ns = 0;
 	r->stats = (struct medusa_stats){.size = sizeof(r->stats)};
 	r->context = NULL;

@@ -23,10 +23,6 @@ static enum md_status scratch_reserve(struct md_restore *r, const struct md_arti
 		    r->artifact.kernels[stored->nodes[i].kernel].param_count > params)
 			params = r->artifact.kernels[stored->nodes[i].kernel].param_count;
 	bool ok = true;
-	if (stored->node_count > s->nodes_room) {
-		ok = grow(&s->nodes, stored->node_count, sizeof(*s->nodes));
-		s->nodes_room = ok ? stored->node_count : s->nodes_room;
-	}
 	if (ok && stored->edge_count > s->edges_room) {
 		ok = grow(&s->from, stored->edge_count, sizeof(*s->from)) &&
 		     grow(&s->to, stored->edge_count, sizeof(*s->to)) &&
@@ -42,7 +38,6 @@ static enum md_status scratch_reserve(struct md_restore *r, const struct md_arti
 
 void md_restore_scratch_finish(struct md_scratch *s)
 {
-	free(s->nodes);
 	free(s->from);
 	free(s->to);
 	free(s->edge_data);
@@ -176,17 +171,18 @@ static enum md_status add_node(struct md_restore *r, CUgraph graph, const struct
 	}
 }
 
-static enum md_status add_edges(struct md_restore *r, CUgraph graph, const struct md_artifact_graph *stored,
-				struct md_error *err)
+static enum md_status add_edges(struct md_restore *r, const struct md_restore_graph *into, struct md_error *err)
 {
 	struct md_scratch *s = &r->scratch;
+	const struct md_artifact_graph *stored = into->stored;
+	CUgraph graph = into->graph;
 	bool with_data = false;
 	if (!stored->edge_count)
 		return MD_OK;
 	for (uint32_t i = 0; i < stored->edge_count; i++) {
 		const struct md_edge *edge = &stored->edges[i];
-		s->from[i] = s->nodes[edge->from];
-		s->to[i] = s->nodes[edge->to];
+		s->from[i] = into->nodes[edge->from];
+		s->to[i] = into->nodes[edge->to];
 		s->edge_data[i] =
 		    (CUgraphEdgeData){.from_port = edge->from_port, .to_port = edge->to_port, .type = edge->type};
 		with_data |= edge->from_port || edge->to_port || edge->type;
@@ -200,13 +196,35 @@ static enum md_status add_edges(struct md_restore *r, CUgraph graph, const struc
 	return md_cuda_call(err, cuGraphAddDependencies, graph, s->from, s->to, stored->edge_count);
 }
 
-enum md_status md_restore_build(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
+static enum md_status begin_graph(struct md_restore_graph *graph, struct md_error *err)
+{
+	uint32_t count = graph->stored->node_count;
+	graph->nodes = malloc((count ? count : 1) * sizeof(*graph->nodes));
+	if (!graph->nodes)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory to build %u nodes", count);
+	return md_cuda_call(err, cuGraphCreate, &graph->graph, 0);
+}
+
+enum md_status md_restore_build_nodes(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
 {
 	const struct md_artifact_graph *stored = graph->stored;
-	MD_FORWARD(scratch_reserve(r, stored, err));
-	MD_FORWARD(md_cuda_call(err, cuGraphCreate, &graph->graph, 0));
-	for (uint32_t i = 0; i < stored->node_count; i++)
-		if (add_node(r, graph->graph, &stored->nodes[i], &r->scratch.nodes[i], err) != MD_OK)
+	MD_FORWARD(scratch_reserve(r, stored, err)); /* another graph's turn may have been in between */
+	if (!graph->graph)
+		MD_FORWARD(begin_graph(graph, err));
+	for (uint32_t n = 0; n < graph->slice && graph->nodes_added < stored->node_count; n++) {
+		uint32_t i = graph->nodes_added;
+		if (add_node(r, graph->graph, &stored->nodes[i], &graph->nodes[i], err) != MD_OK)
 			return md_error_prefix(err, "node %u", i);
-	return add_edges(r, graph->graph, stored, err);
+		graph->nodes_added++;
+	}
+	return MD_OK;
+}
+
+enum md_status md_restore_build_edges(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
+{
+	MD_FORWARD(scratch_reserve(r, graph->stored, err));
+	MD_FORWARD(add_edges(r, graph, err));
+	free(graph->nodes);
+	graph->nodes = NULL;
+	return MD_OK;
 }

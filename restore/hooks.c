@@ -235,9 +235,14 @@ static void replay_comes(CUgraphExec exec)
 			md_verify_launch(exec);
 			md_guard_leave();
 		}
-	} else if (!atomic_load_explicit(&md_restore.replayed, memory_order_relaxed)) {
-		atomic_store_explicit(&md_restore.replayed, true, memory_order_relaxed);
 	}
+	md_pace_launch_begins(&md_pace_engine);
+}
+
+static CUresult replay_launched(CUresult result)
+{
+	md_pace_launch_ends(&md_pace_engine);
+	return result;
 }
 
 static void executable_goes(CUgraphExec exec)
@@ -248,8 +253,8 @@ static void executable_goes(CUgraphExec exec)
 	}
 }
 
-#define hook_cuGraphLaunch(exec, s) (replay_comes(exec), CALL(cuGraphLaunch, exec, s))
-#define hook_cuGraphLaunch_ptsz(exec, s) (replay_comes(exec), CALL(cuGraphLaunch_ptsz, exec, s))
+#define hook_cuGraphLaunch(exec, s) (replay_comes(exec), replay_launched(CALL(cuGraphLaunch, exec, s)))
+#define hook_cuGraphLaunch_ptsz(exec, s) (replay_comes(exec), replay_launched(CALL(cuGraphLaunch_ptsz, exec, s)))
 #define hook_cuGraphExecDestroy(exec) (executable_goes(exec), CALL(cuGraphExecDestroy, exec))
 
 /* ---- the exported symbols and their table, for every row that says BOTH ---- */

@@ -6,33 +6,57 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "restore/restore.h"
 
-static enum md_status read_region(const char *path, const struct md_image *image, uint8_t *out, struct md_error *err)
+/* What the driver is given: read into memory of ours, or mapped from a file. It makes a copy of its own. */
+struct code {
+	const void *bytes;
+	uint8_t *owned;
+	void *map;
+	size_t map_size;
+};
+
+static void code_finish(struct code *code)
 {
+	free(code->owned);
+	if (code->map)
+		munmap(code->map, code->map_size);
+	*code = (struct code){0};
+}
+
+/* The image alone, and no page more than holds it: a library has gigabytes. */
+static enum md_status map_region(const char *path, const struct md_image *image, struct code *code,
+				 struct md_error *err)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), before = image->file_offset % page;
+	struct stat info;
 	MD_AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
+	if (fd < 0 || fstat(fd, &info) != 0)
 		return md_error_set(err, MD_ERR_MISMATCH, "image file %s: %s", path, strerror(errno));
-	for (uint64_t done = 0; done < image->size;) {
-		ssize_t got = pread(fd, out + done, image->size - done, (off_t)(image->file_offset + done));
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got <= 0)
-			return md_error_set(
-			    err, MD_ERR_MISMATCH, "image file %s: %s at offset %llu, the image ends at %llu", path,
-			    got < 0 ? strerror(errno) : "end of file", (unsigned long long)(image->file_offset + done),
-			    (unsigned long long)(image->file_offset + image->size));
-		done += (uint64_t)got;
-	}
-	struct md_hash hash = md_hash_bytes(out, image->size);
+	uint64_t size = (uint64_t)info.st_size;
+	if (image->file_offset > size || image->size > size - image->file_offset)
+		return md_error_set(err, MD_ERR_MISMATCH, "image file %s: end of file at %llu, the image ends at %llu",
+				    path, (unsigned long long)size,
+				    (unsigned long long)(image->file_offset + image->size));
+	if (!image->size)
+		return md_error_set(err, MD_ERR_MISMATCH, "image file %s: an image of no bytes", path);
+	void *map = mmap(NULL, image->size + before, PROT_READ, MAP_PRIVATE | MAP_POPULATE, fd,
+			 (off_t)(image->file_offset - before));
+	if (map == MAP_FAILED)
+		return md_error_set(err, MD_ERR_MISMATCH, "image file %s: %s", path, strerror(errno));
+	*code = (struct code){.bytes = (uint8_t *)map + before, .map = map, .map_size = image->size + before};
+	struct md_hash hash = md_hash_bytes(code->bytes, image->size);
 	if (!md_hash_equal(&hash, &image->hash)) {
 		char now[MD_HASH_TEXT_BYTES], stored[MD_HASH_TEXT_BYTES];
 		md_hash_format(&hash, now);
 		md_hash_format(&image->hash, stored);
+		code_finish(code);
 		return md_error_set(err, MD_ERR_MISMATCH, "image file %s at offset %llu: content %s, artifact has %s",
 				    path, (unsigned long long)image->file_offset, now, stored);
 	}
@@ -63,67 +87,97 @@ static bool find_mapped(const char *wanted, char *path, size_t room)
 	return false;
 }
 
-static enum md_status read_file_image(const struct md_image *image, uint8_t *out, struct md_error *err)
+static enum md_status map_file_image(const struct md_image *image, struct code *code, struct md_error *err)
 {
 	char elsewhere[4096];
-	enum md_status status = read_region(image->path, image, out, err);
+	enum md_status status = map_region(image->path, image, code, err);
 	if (status != MD_OK && find_mapped(image->path, elsewhere, sizeof(elsewhere)))
-		status = read_region(elsewhere, image, out, NULL);
+		status = map_region(elsewhere, image, code, NULL);
 	return status;
 }
 
-static enum md_status check_stored(const struct md_image *image, struct md_error *err)
+static enum md_status read_stored(const struct md_restore *r, uint32_t index, struct code *code, struct md_error *err)
 {
-	struct md_hash hash = md_hash_bytes(image->data, image->size);
+	const struct md_image *image = &r->artifact.images[index];
+	code->bytes = code->owned = malloc(image->size + 1);
+	if (!code->owned)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for an image of %llu bytes",
+				    (unsigned long long)image->size);
+	code->owned[image->size] = 0; /* PTX is a text */
+	MD_FORWARD(md_artifact_read_image(r->file, &r->artifact, index, code->owned, err));
+	struct md_hash hash = md_hash_bytes(code->owned, image->size);
 	return md_hash_equal(&hash, &image->hash)
 		   ? MD_OK
 		   : md_error_set(err, MD_ERR_MISMATCH, "the stored image's content is not what its hash says");
 }
 
-static enum md_status load(const struct md_image *image, CUlibrary *library, struct md_error *err)
+/* A text needs its NUL, and in a file something else follows. */
+static enum md_status own_text(const struct md_image *image, struct code *code, struct md_error *err)
 {
-	MD_AUTO_FREE uint8_t *copy = NULL;
-	const void *code = image->data;
-	if (image->data)
-		MD_FORWARD(check_stored(image, err));
-	if (!code || image->kind == MD_IMAGE_PTX) { /* PTX is a text: it needs its NUL */
-		if (!image->data && !image->path)
-			return md_error_set(err, MD_ERR_MISMATCH,
-					    "the artifact neither stores the image nor names its file");
-		copy = malloc(image->size + 1);
-		if (!copy)
-			return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for an image of %llu bytes",
-					    (unsigned long long)image->size);
-		copy[image->size] = 0;
-		if (image->data)
-			memcpy(copy, image->data, image->size);
-		else
-			MD_FORWARD(read_file_image(image, copy, err));
-		code = copy;
-	}
-	return md_cuda_call(err, cuLibraryLoadData, library, code, NULL, NULL, 0, NULL, NULL, 0);
+	uint8_t *copy = malloc(image->size + 1);
+	if (!copy)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for an image of %llu bytes",
+				    (unsigned long long)image->size);
+	memcpy(copy, code->bytes, image->size);
+	copy[image->size] = 0;
+	code_finish(code);
+	code->bytes = code->owned = copy;
+	return MD_OK;
 }
 
-enum md_status md_restore_image_load(struct md_restore *r, uint32_t index, struct md_error *err)
+static enum md_status read_code(const struct md_restore *r, uint32_t index, struct code *code, struct md_error *err)
+{
+	const struct md_image *image = &r->artifact.images[index];
+	if (md_image_is_stored(image))
+		return read_stored(r, index, code, err);
+	if (!image->path)
+		return md_error_set(err, MD_ERR_MISMATCH, "the artifact neither stores the image nor names its file");
+	MD_FORWARD(map_file_image(image, code, err));
+	return image->kind == MD_IMAGE_PTX ? own_text(image, code, err) : MD_OK;
+}
+
+/* Until the driver may be used beside the engine's replays; false when it is no longer worth while. */
+static bool wait_for_turn(struct md_restore *r, uint64_t bytes, struct md_pace_turn *turn)
+{
+	bool go = false;
+	pthread_mutex_lock(&r->lock);
+	while (!r->images_stop && !atomic_load(&r->stop)) {
+		bool held = r->holds > 0;
+		go = !held && md_pace_begin(&r->pace, MD_PACE_IMAGE, bytes / 1024 + 1, r->awaited > 0, turn);
+		if (go)
+			break;
+		md_restore_busy(r, -1);
+		md_restore_wait(r, held ? UINT64_MAX : md_clock_ns() + turn->wait_ns);
+		md_restore_busy(r, +1);
+	}
+	pthread_mutex_unlock(&r->lock);
+	return go;
+}
+
+static enum md_status load(struct md_restore *r, uint32_t index, bool paced, CUlibrary *library, struct md_error *err)
+{
+	struct code code MD_CLEANUP(code_finish) = {0};
+	struct md_pace_turn turn;
+	MD_FORWARD(read_code(r, index, &code, err));
+	if (paced && !wait_for_turn(r, r->artifact.images[index].size, &turn))
+		return md_error_set(err, MD_ERR_BUSY, "the restore was ended before the image's turn came");
+	enum md_status status = md_cuda_call(err, cuLibraryLoadData, library, code.bytes, NULL, NULL, 0, NULL, NULL, 0);
+	if (paced)
+		md_pace_end(&r->pace, &turn);
+	return status;
+}
+
+/* Under lock. */
+static void publish(struct md_restore *r, uint32_t index, enum md_status status, CUlibrary library, uint64_t start,
+		    const struct md_error *reason)
 {
 	struct md_restore_image *image = &r->images[index];
-	pthread_mutex_lock(&r->lock);
-	while (image->state == MD_IMAGE_LOADING)
-		pthread_cond_wait(&r->changed, &r->lock);
-	bool mine = image->state == MD_IMAGE_IDLE;
-	if (mine)
-		image->state = MD_IMAGE_LOADING;
-	pthread_mutex_unlock(&r->lock);
-	if (!mine)
-		goto out;
-
-	CUlibrary library = NULL;
-	struct md_error reason = {0};
-	uint64_t start = md_clock_ns();
-	enum md_status status = load(&r->artifact.images[index], &library, &reason);
-	pthread_mutex_lock(&r->lock);
+	if (status == MD_ERR_BUSY) {
+		image->state = MD_IMAGE_IDLE; /* whoever wants it after all loads it */
+		return;
+	}
 	image->library = library;
-	image->reason = reason;
+	image->reason = *reason;
 	image->state = status == MD_OK ? MD_IMAGE_LOADED : MD_IMAGE_FAILED;
 	if (!r->images_first_ns || start < r->images_first_ns)
 		r->images_first_ns = start;
@@ -131,28 +185,100 @@ enum md_status md_restore_image_load(struct md_restore *r, uint32_t index, struc
 	r->stats.images_ns = r->images_last_ns - r->images_first_ns;
 	if (status == MD_OK)
 		r->stats.image_bytes += r->artifact.images[index].size;
+}
+
+enum md_status md_restore_image_load(struct md_restore *r, uint32_t index, bool paced, struct md_error *err)
+{
+	struct md_restore_image *image = &r->images[index];
+	pthread_mutex_lock(&r->lock);
+	while (image->state == MD_IMAGE_LOADING)
+		pthread_cond_wait(&r->changed, &r->lock);
+	if (image->state == MD_IMAGE_IDLE) {
+		image->state = MD_IMAGE_LOADING;
+		image->queued = false;
+		md_restore_busy(r, +1);
+		pthread_mutex_unlock(&r->lock);
+		CUlibrary library = NULL;
+		struct md_error reason = {0};
+		uint64_t start = md_clock_ns();
+		enum md_status status = load(r, index, paced, &library, &reason);
+		pthread_mutex_lock(&r->lock);
+		publish(r, index, status, library, start, &reason);
+		md_restore_busy(r, -1);
+		pthread_cond_broadcast(&r->changed);
+	}
+	enum md_status status = MD_OK;
+	if (image->state == MD_IMAGE_IDLE)
+		status = md_error_set(err, MD_ERR_BUSY, "image %u was not loaded", index);
+	else if (image->state != MD_IMAGE_LOADED)
+		status = md_error_set(err, image->reason.status, "%s", image->reason.message);
+	pthread_mutex_unlock(&r->lock);
+	return status;
+}
+
+bool md_restore_image_coming(const struct md_restore *r, uint32_t image)
+{
+	return r->images[image].queued || r->images[image].state == MD_IMAGE_LOADING;
+}
+
+/* Code takes more room on the device than in its file: on one H200 1.7 times as much (190 images). */
+uint64_t md_restore_images_held(const struct md_restore *r)
+{
+	uint64_t bytes = 0;
+	for (uint32_t i = 0; r->images && i < r->artifact.image_count; i++)
+		if (r->images[i].state == MD_IMAGE_LOADED || r->images[i].state == MD_IMAGE_LOADING)
+			bytes += 2 * r->artifact.images[i].size;
+	return bytes;
+}
+
+/* From here on an image that nobody has begun is loaded by whoever wants it. */
+static void clear_queue(struct md_restore *r)
+{
+	pthread_mutex_lock(&r->lock);
+	r->images_stop = true;
+	r->image_order_count = r->next_image = 0;
+	for (uint32_t i = 0; r->images && i < r->artifact.image_count; i++)
+		r->images[i].queued = false;
 	pthread_cond_broadcast(&r->changed);
 	pthread_mutex_unlock(&r->lock);
-out:
-	if (image->state == MD_IMAGE_LOADED)
-		return MD_OK;
-	return md_error_set(err, image->reason.status, "%s", image->reason.message);
+}
+
+/* The next one in the queue, or MD_NONE. */
+static uint32_t take_image(struct md_restore *r)
+{
+	uint32_t image = MD_NONE;
+	pthread_mutex_lock(&r->lock);
+	while (image == MD_NONE && r->next_image < r->image_order_count && !r->images_stop) {
+		image = r->image_order[r->next_image++];
+		if (!r->images[image].queued)
+			image = MD_NONE;
+	}
+	pthread_mutex_unlock(&r->lock);
+	return image;
+}
+
+static void skip_image(struct md_restore *r, uint32_t image)
+{
+	pthread_mutex_lock(&r->lock);
+	r->images[image].queued = false;
+	pthread_cond_broadcast(&r->changed);
+	pthread_mutex_unlock(&r->lock);
 }
 
 static void *loader_main(void *argument)
 {
 	struct md_restore *r = argument;
-	if (!md_restore_thread_enter(r, "medusa-images"))
+	uint32_t image;
+	if (!md_restore_thread_enter(r, "medusa-images")) {
+		clear_queue(r);
 		return NULL;
+	}
 	bool loaded_first = r->steps[0] == MD_STEP_LOADED;
-	while (!atomic_load(&r->stop)) {
-		unsigned next = atomic_fetch_add(&r->next_image, 1);
-		if (next >= r->image_order_count)
-			break;
-		uint32_t image = r->image_order[next];
+	while (!atomic_load(&r->stop) && (image = take_image(r)) != MD_NONE) {
 		if (loaded_first && md_registry_has(&r->registry, &r->artifact.images[image].hash))
-			continue; /* resolve looks there first */
-		(void)md_restore_image_load(r, image, NULL);
+			skip_image(r, image); /* resolve looks there first */
+		else
+			(void)md_restore_image_load(r, image, true, NULL);
 	}
 	CUcontext popped;
 	md_cuda.cuCtxPopCurrent_v2(&popped);
@@ -170,19 +296,22 @@ static bool stored_comes_early(const struct md_restore *r)
 
 void md_restore_images_start(struct md_restore *r)
 {
-	atomic_store(&r->next_image, 0);
 	r->loader_count = 0;
-	if (!stored_comes_early(r) || r->image_order_count < 2 || r->verify)
-		return; /* resolve loads them when it needs them */
+	r->images_stop = false;
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 	unsigned count = cpus < 2 ? 1 : cpus > 4 ? 4 : (unsigned)cpus;
+	if (!stored_comes_early(r) || r->verify)
+		count = 0; /* resolve loads them when it needs them */
 	for (unsigned i = 0; i < count && i < r->image_order_count; i++)
 		if (pthread_create(&r->loaders[r->loader_count], NULL, loader_main, r) == 0)
 			r->loader_count++;
+	if (!r->loader_count)
+		clear_queue(r);
 }
 
 void md_restore_images_join(struct md_restore *r)
 {
+	clear_queue(r);
 	for (unsigned i = 0; i < r->loader_count; i++)
 		pthread_join(r->loaders[i], NULL);
 	r->loader_count = 0;

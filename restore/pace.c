@@ -10,8 +10,8 @@
 
 /* One NVIDIA H200's, until this machine's are known. */
 static const uint32_t first_unit_ns[MD_PACE_STEPS] = {
-    [MD_PACE_IMAGE] = 2700, [MD_PACE_FUNCTION] = 350000,  [MD_PACE_NODES] = 450,
-    [MD_PACE_EDGES] = 100,  [MD_PACE_INSTANTIATE] = 4000, [MD_PACE_UPLOAD] = 800,
+    [MD_PACE_IMAGE] = 2700,       [MD_PACE_FUNCTION] = 350000, [MD_PACE_NODES] = 450, [MD_PACE_EDGES] = 100,
+    [MD_PACE_INSTANTIATE] = 4000, [MD_PACE_UPLOAD] = 800,      [MD_PACE_DROP] = 200,
 };
 
 void md_pace_init(struct md_pace *pace)

@@ -33,6 +33,7 @@ enum md_pace_step {
 	MD_PACE_EDGES,       /* edges */
 	MD_PACE_INSTANTIATE, /* nodes */
 	MD_PACE_UPLOAD,      /* nodes */
+	MD_PACE_DROP,        /* nodes */
 	MD_PACE_STEPS,
 };
 

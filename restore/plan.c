@@ -158,20 +158,53 @@ void md_restore_plan_order(struct md_restore *r)
 	qsort(r->order, r->artifact.graph_count, sizeof(*r->order), by_rank);
 }
 
-static void plan_images(struct md_restore *r)
+static void queue_image(struct md_restore *r, uint32_t image)
+{
+	r->images[image].queued = true;
+	r->image_order[r->image_order_count++] = image;
+}
+
+static int by_size_descending(const void *left, const void *right)
+{
+	uint64_t a = md_restore.artifact.images[*(const uint32_t *)left].size;
+	uint64_t b = md_restore.artifact.images[*(const uint32_t *)right].size;
+	return a > b ? -1 : a < b;
+}
+
+/* While it is not known yet who wants them: the largest first, which leaves small ones to fill up with. */
+static void queue_all_images(struct md_restore *r)
 {
 	const struct md_artifact *a = &r->artifact;
+	for (uint32_t i = 0; i < a->kernel_count; i++) {
+		uint32_t image = a->kernels[i].image;
+		if (image != MD_NONE && !r->images[image].queued &&
+		    (md_image_is_stored(&a->images[image]) || a->images[image].path))
+			queue_image(r, image);
+	}
+	qsort(r->image_order, r->image_order_count, sizeof(*r->image_order), by_size_descending);
+}
+
+/* Under lock: what waits in the queue goes by the wishes from here on; what no graph uses leaves it. */
+static void requeue_images(struct md_restore *r)
+{
+	const struct md_artifact *a = &r->artifact;
+	uint32_t kept = 0;
 	for (uint32_t i = 0; i < a->graph_count; i++) {
 		const struct md_restore_graph *graph = &r->graphs[r->order[i]];
 		for (uint32_t k = 0; k < graph->kernel_count && graph->state == MD_GRAPH_WAITING; k++) {
 			uint32_t image = a->kernels[graph->kernels[k]].image;
-			if (image == MD_NONE || r->images[image].reason.status ||
-			    (!a->images[image].data && !a->images[image].path))
+			if (image == MD_NONE || !r->images[image].queued)
 				continue;
-			r->images[image].reason.status = MD_ERR_BUSY; /* listed; loading sets it anew */
-			r->image_order[r->image_order_count++] = image;
+			r->images[image].queued = false;
+			r->image_order[kept++] = image;
 		}
 	}
+	for (uint32_t i = 0; i < a->image_count; i++)
+		r->images[i].queued = false;
+	for (uint32_t i = 0; i < kept; i++)
+		r->images[r->image_order[i]].queued = true;
+	r->image_order_count = kept;
+	r->next_image = 0;
 }
 
 static bool match_bindings(struct md_restore *r)
@@ -187,38 +220,59 @@ static bool match_bindings(struct md_restore *r)
 	return true;
 }
 
-enum md_status md_restore_plan(struct md_restore *r, struct md_error *err)
+enum md_status md_restore_plan_tables(struct md_restore *r, struct md_error *err)
 {
 	const struct md_artifact *a = &r->artifact;
-	r->images = zeroed(a->image_count, sizeof(*r->images));
-	r->image_order = zeroed(a->image_count, sizeof(*r->image_order));
-	r->kernels = zeroed(a->kernel_count, sizeof(*r->kernels));
+	struct md_restore_image *images = zeroed(a->image_count, sizeof(*images));
+	struct md_restore_kernel *kernels = zeroed(a->kernel_count, sizeof(*kernels));
+	uint32_t *order = zeroed(a->image_count, sizeof(*order));
+	pthread_mutex_lock(&r->lock);
+	r->images = images;
+	r->kernels = kernels;
+	r->image_order = order;
+	if (images && kernels && order)
+		queue_all_images(r);
+	pthread_mutex_unlock(&r->lock);
+	return images && kernels && order
+		   ? MD_OK
+		   : md_error_set(err, MD_ERR_NO_MEMORY, "no memory for %u images and %u kernels", a->image_count,
+				  a->kernel_count);
+}
+
+static bool plan_init(struct md_restore *r)
+{
+	const struct md_artifact *a = &r->artifact;
 	r->graphs = zeroed(a->graph_count, sizeof(*r->graphs));
 	r->order = zeroed(a->graph_count, sizeof(*r->order));
 	r->binding_of = zeroed(a->binding_count, sizeof(*r->binding_of));
 	r->content_placed = zeroed(a->content_count, sizeof(*r->content_placed));
 	r->addresses = zeroed(a->binding_count, sizeof(*r->addresses));
 	md_map_init(&r->binding_names);
+	for (uint32_t i = 0; r->graphs && i < a->graph_count; i++)
+		r->graphs[i].stored = &a->graphs[i];
+	for (uint32_t i = 0; r->order && i < a->graph_count; i++)
+		r->order[i] = i;
+	for (uint32_t i = 0; r->binding_of && i < a->binding_count; i++)
+		r->binding_of[i] = MD_NONE;
+	return r->graphs && r->order && r->binding_of && r->content_placed && r->addresses;
+}
+
+enum md_status md_restore_plan(struct md_restore *r, struct md_error *err)
+{
+	const struct md_artifact *a = &r->artifact;
 	struct marks marks = {0};
-	if (!r->addresses || !r->images || !r->image_order || !r->kernels || !r->graphs || !r->order ||
-	    !r->binding_of || !r->content_placed || !marks_init(a, &marks)) {
-		marks_finish(&marks);
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for the plan of %u graphs", a->graph_count);
-	}
 	enum md_status status = MD_OK;
 	pthread_mutex_lock(&r->lock);
+	if (!plan_init(r) || !marks_init(a, &marks))
+		status = md_error_set(err, MD_ERR_NO_MEMORY, "no memory for the plan of %u graphs", a->graph_count);
 	r->stats.graphs_total = a->graph_count;
-	for (uint32_t i = 0; i < a->graph_count; i++) {
-		r->graphs[i].stored = &a->graphs[i];
-		r->order[i] = i;
-	}
 	for (uint32_t i = 0; i < a->graph_count && status == MD_OK; i++)
 		status = plan_graph(r, &r->graphs[i], &marks, err);
 	if (status == MD_OK && !match_bindings(r))
 		status = md_error_set(err, MD_ERR_NO_MEMORY, "no memory for %u names", a->binding_count);
 	if (status == MD_OK) {
 		md_restore_plan_order(r);
-		plan_images(r);
+		requeue_images(r);
 	}
 	pthread_mutex_unlock(&r->lock);
 	marks_finish(&marks);
@@ -247,5 +301,5 @@ void md_restore_plan_finish(struct md_restore *r)
 	r->order = NULL;
 	r->binding_of = NULL;
 	r->content_placed = NULL;
-	r->image_order_count = 0;
+	r->image_order_count = r->next_image = 0;
 }

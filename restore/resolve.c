@@ -226,10 +226,10 @@ static enum md_status find_stored(struct md_restore *r, uint32_t index, CUfuncti
 	if (kernel->image == MD_NONE)
 		return md_error_set(err, MD_ERR_NOT_FOUND, "kernel %s: its image is unknown", kernel->name);
 	const struct md_image *image = &r->artifact.images[kernel->image];
-	if (!image->data && !image->path)
+	if (!md_image_is_stored(image) && !image->path)
 		return md_error_set(err, MD_ERR_NOT_FOUND, "kernel %s: its image is neither stored nor in a file",
 				    kernel->name);
-	if (md_restore_image_load(r, kernel->image, err) != MD_OK)
+	if (md_restore_image_load(r, kernel->image, false, err) != MD_OK)
 		return md_error_prefix(err, "kernel %s", kernel->name);
 	struct md_restore_image *ours = &r->images[kernel->image];
 	struct place place = {ours->library, true, &ours->names};

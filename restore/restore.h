@@ -13,6 +13,7 @@
 #include "driver/cuda_driver.h"
 #include "format/artifact.h"
 #include "medusa/medusa.h"
+#include "restore/pace.h"
 
 /* ---- where kernels come from ---- */
 
@@ -59,6 +60,7 @@ enum md_image_state { MD_IMAGE_IDLE, MD_IMAGE_LOADING, MD_IMAGE_LOADED, MD_IMAGE
 
 struct md_restore_image { /* one of the artifact's images, loaded by us */
 	enum md_image_state state;
+	bool queued; /* a loader will take it */
 	CUlibrary library;
 	struct md_names names;
 	struct md_error reason;
@@ -94,6 +96,11 @@ struct md_restore_graph {
 	uint32_t kernel_count, binding_count, content_count;
 	uint32_t kernels_done, bindings_done; /* cursors: everything before them is resolved, bound */
 	bool uses_arena, has_noise_now;
+	unsigned awaited; /* calls of medusa_graph_get that wait for it */
+	uint32_t stage;   /* the next one of md_restore_graph_stages; what is done waits for its turn beside replays */
+	uint32_t slice;   /* how many nodes the stage may add now */
+	uint32_t nodes_added;
+	CUgraphNode *nodes; /* owned, until the edges are there */
 	CUgraph graph;
 	CUgraphExec exec;
 	struct md_error reason;
@@ -105,10 +112,10 @@ struct md_want {
 };
 
 struct md_scratch { /* reused from graph to graph */
-	CUgraphNode *nodes, *from, *to;
+	CUgraphNode *from, *to;
 	CUgraphEdgeData *edge_data;
 	void **params;
-	uint32_t nodes_room, edges_room, params_room;
+	uint32_t edges_room, params_room;
 };
 
 enum md_phase { MD_PHASE_IDLE, MD_PHASE_OPENING, MD_PHASE_OPEN, MD_PHASE_FAILED };
@@ -131,16 +138,22 @@ struct md_restore {
 	bool thread_started, thread_done;
 	pthread_t loaders[4];
 	unsigned loader_count;
-	atomic_uint next_image;
+	uint32_t next_image; /* in image_order */
+	bool images_stop;    /* loaders end with the image they are at */
+	unsigned holds;      /* calls that want the driver for themselves for a moment */
+	unsigned awaited;    /* calls of medusa_graph_get that wait */
+	struct md_pace_gate pace;
 	CUcontext context;
 	CUdevice device;
 	CUstream stream; /* non-blocking, ours */
 
-	struct md_error failure; /* of the whole restore */
-	struct md_error refusal; /* for good: the engine has said that it is another one */
+	struct md_error failure;    /* of the whole restore */
+	struct md_error refusal;    /* for good: the engine has said that it is another one */
 	struct md_fingerprint said; /* facts alone: what the engine said it is; outlives a context */
 	bool facts_known;           /* the artifact's facts are there to compare with */
 	struct md_artifact artifact;
+	struct md_artifact_file *file; /* where image bytes come from */
+	bool head_known;               /* fingerprint and KV capacity are there, and this machine is the right one */
 	struct md_registry registry;
 	struct md_restore_image *images;
 	uint32_t *image_order; /* most wanted first */
@@ -166,14 +179,40 @@ struct md_restore {
 	bool trigger_done, trigger_running;
 
 	CUdeviceptr arena;
+	bool arena_tried;             /* ahead of the graphs */
+	struct md_error arena_failed; /* then; the first graph that needs it is refused */
 	struct md_scratch scratch;
 	struct medusa_stats stats;
+	unsigned busy; /* threads at work; their stages overlap, and the total counts the time once */
+	uint64_t busy_since_ns, busy_ns;
 	uint64_t images_first_ns, images_last_ns;
 	atomic_uint captures; /* stream captures in progress */
-	atomic_bool replayed; /* a graph was launched since the background looked last */
 };
 
 extern struct md_restore md_restore;
+
+/* ---- what is next (work.c) ---- */
+
+enum md_work_kind {
+	MD_WORK_WAIT,    /* for bindings, images or a trigger */
+	MD_WORK_BUILD,   /* the next stage of a graph */
+	MD_WORK_RESOLVE, /* a kernel */
+	MD_WORK_ARENA,
+	MD_WORK_DROP,   /* what a ready graph was instantiated from */
+	MD_WORK_SETTLE, /* no graph waits any more */
+};
+
+struct md_work {
+	enum md_work_kind kind;
+	struct md_restore_graph *graph;
+	uint32_t kernel;
+	enum md_pace_step pace; /* with units: what it asks of the driver; 0 units: nothing worth a turn */
+	uint64_t units;
+	bool awaited;
+};
+
+/* Refuses graphs that can't be restored any more. Under work and lock. */
+struct md_work md_restore_work_next(struct md_restore *r, bool settled);
 
 /* ---- stages (stages.c) ---- */
 
@@ -183,6 +222,10 @@ struct md_restore_stage {
 	void (*undo)(struct md_restore *r,
 		     struct md_restore_graph *graph); /* may be NULL; safe when run did not finish */
 	size_t ns; /* offset in struct medusa_stats of the time it takes; 0: counted nowhere */
+	bool (*more)(const struct md_restore_graph *graph); /* run again; NULL: once does it */
+	enum md_pace_step pace;
+	/* NULL: needs no turn beside replays, as it hardly uses the driver */
+	uint64_t (*units)(const struct md_restore_graph *graph);
 };
 
 extern const struct md_restore_stage md_restore_session_stages[];
@@ -193,11 +236,16 @@ extern const size_t md_restore_graph_stage_count;
 /* Runs stages in order; when one fails, undoes it and those before it, last first, and says which one it was. */
 enum md_status md_restore_stages_run(const struct md_restore_stage *stages, size_t count, struct md_restore *r,
 				     struct md_restore_graph *graph, struct md_error *err);
+/* One stage of the graph, or graph->slice of it; *done after the last one. When it fails, everything is undone. */
+enum md_status md_restore_graph_step(struct md_restore *r, struct md_restore_graph *graph, bool *done,
+				     struct md_error *err);
 void md_restore_stages_undo(const struct md_restore_stage *stages, size_t count, struct md_restore *r,
 			    struct md_restore_graph *graph);
 
 /* ---- steps of the stages ---- */
 
+/* Room for images and kernels, which a loader may need before the graphs are read; then the plan of the graphs. */
+enum md_status md_restore_plan_tables(struct md_restore *r, struct md_error *err);
 enum md_status md_restore_plan(struct md_restore *r, struct md_error *err);
 void md_restore_plan_finish(struct md_restore *r);
 /* Orders graphs by what the engine wants; under lock. */
@@ -206,8 +254,14 @@ void md_restore_plan_order(struct md_restore *r);
 void md_restore_images_start(struct md_restore *r);
 void md_restore_images_join(struct md_restore *r);
 void md_restore_images_unload(struct md_restore *r, bool only_unused);
-/* Loads the image now, or waits for the thread that does. */
-enum md_status md_restore_image_load(struct md_restore *r, uint32_t image, struct md_error *err);
+/* Loads the image now, or waits for the thread that does. paced: beside replays, when its turn comes. */
+enum md_status md_restore_image_load(struct md_restore *r, uint32_t image, bool paced, struct md_error *err);
+/* A loader has it, or will take it: who wants it need not load it. Under lock. */
+bool md_restore_image_coming(const struct md_restore *r, uint32_t image);
+/* Device memory that images take, loaded or about to be; no less than they really do. Under lock. */
+uint64_t md_restore_images_held(const struct md_restore *r);
+/* Reads the graphs on another thread, and resolves kernels meanwhile as their images come. */
+enum md_status md_restore_graphs_read(struct md_restore *r, struct md_error *err);
 
 bool md_restore_has_step(const struct md_restore *r, enum md_step step);
 /* Moves one kernel on: to RESOLVED, REFUSED or TRIGGER. Holds work. */
@@ -222,7 +276,9 @@ uint64_t md_restore_alloc_address(const struct md_restore *r, uint32_t alloc);
 enum md_status md_restore_patch(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err);
 /* Fills the noise bytes with zero (seed 0) or with pseudo-random bytes. */
 void md_restore_patch_noise(struct md_restore_graph *graph, uint64_t seed);
-enum md_status md_restore_build(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err);
+/* Up to graph->slice nodes; then, with all there, the edges. */
+enum md_status md_restore_build_nodes(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err);
+enum md_status md_restore_build_edges(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err);
 void md_restore_scratch_finish(struct md_scratch *scratch);
 
 /* ---- what the engine says it is (restore_facts.c) ---- */
@@ -272,9 +328,13 @@ void md_restore_module_gone(void *handle);
 void md_restore_refuse(struct md_restore *r, struct md_restore_graph *graph, const struct md_error *err);
 /* Waits until the artifact is open or failed; false when deadline_ns passed. Under lock. */
 bool md_restore_wait_open(struct md_restore *r, uint64_t deadline_ns);
+/* A thread begins (+1) or ends (-1) a piece of work. Under lock. */
+void md_restore_busy(struct md_restore *r, int change);
 /* Waits for a change; false when deadline_ns (CLOCK_MONOTONIC, UINT64_MAX never) passed. Under lock. */
 bool md_restore_wait(struct md_restore *r, uint64_t deadline_ns);
 struct md_restore_graph *md_restore_find(struct md_restore *r, const char *label, unsigned batch);
+/* One binding of the artifact: MD_ERR_NOT_FOUND as long as it was not made. Under lock. */
+enum md_status md_restore_binding_check(const struct md_restore *r, uint32_t binding, struct md_error *err);
 /* The first binding of graph that is missing or has another size; MD_OK if none. Under lock. */
 enum md_status md_restore_bindings_check(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err);
 bool md_restore_thread_enter(struct md_restore *r, const char *name);
@@ -364,9 +424,9 @@ void md_verify_outputs_finish(struct md_verify_outputs *outputs);
 /* ---- the engine's own graphs (verify_live.c) ---- */
 
 struct md_live_graph {
-	CUgraphExec exec;               /* NULL once destroyed */
-	pthread_t maker;                /* the thread that instantiated it */
-	char *label;                    /* owned; NULL until it has one */
+	CUgraphExec exec; /* NULL once destroyed */
+	pthread_t maker;  /* the thread that instantiated it */
+	char *label;      /* owned; NULL until it has one */
 	unsigned batch, compared, launches;
 	struct md_live_output *outputs; /* owned; by index */
 	uint32_t output_count;

@@ -142,9 +142,10 @@ static enum md_status move_binding(struct md_restore *r, uint32_t binding, const
 		if (!uses_binding(graph, binding))
 			continue;
 		graph->bindings_done = 0;
+		if (graph->state != MD_GRAPH_REFUSED) /* half built ones too */
+			md_restore_stages_undo(md_restore_graph_stages, md_restore_graph_stage_count, r, graph);
 		if (graph->state != MD_GRAPH_READY)
 			continue;
-		md_restore_stages_undo(md_restore_graph_stages, md_restore_graph_stage_count, r, graph);
 		graph->state = MD_GRAPH_WAITING;
 		r->stats.graphs_restored--;
 		r->stats.nodes -= graph->stored->node_count;
@@ -272,10 +273,27 @@ static enum md_status not_there(struct md_restore *r, const char *label, unsigne
 	return err->status;
 }
 
+/* Under lock. Whoever waits goes before other graphs, and before the engine's replays. */
+static bool wait_for(struct md_restore *r, struct md_restore_graph *graph, bool *told, uint64_t deadline)
+{
+	graph->awaited++;
+	r->awaited++;
+	if (!*told)
+		pthread_cond_broadcast(&r->changed);
+	*told = true;
+	struct md_restore_graph *graphs = r->graphs;
+	bool in_time = md_restore_wait(r, deadline);
+	if (r->graphs == graphs && graph->awaited) /* else it was all taken down meanwhile */
+		graph->awaited--;
+	r->awaited--;
+	return in_time;
+}
+
 /* Under lock. */
 static enum md_status take_graph(struct md_restore *r, const char *label, unsigned batch, uint64_t deadline,
 				 CUgraphExec *out, struct md_error *err)
 {
+	bool told = false;
 	if (!md_restore_wait_open(r, deadline))
 		return md_error_set(err, MD_ERR_TIMEOUT, "the artifact is still being opened");
 	for (;;) {
@@ -300,7 +318,7 @@ static enum md_status take_graph(struct md_restore *r, const char *label, unsign
 			pull_trigger(r);
 			continue;
 		}
-		if (!md_restore_wait(r, deadline))
+		if (!wait_for(r, graph, &told, deadline))
 			return md_error_set(err, MD_ERR_TIMEOUT, "graph %s/%u is still being restored", label, batch);
 	}
 }
@@ -396,21 +414,62 @@ EXPORT int medusa_stage(const char *name, uint64_t ns)
 
 /* ---- KV capacity and statistics ---- */
 
+/* Under lock: until the fingerprint was compared; graphs may still be read, and images loaded. */
+static void wait_for_head(struct md_restore *r)
+{
+	while (r->phase == MD_PHASE_OPENING && !r->head_known && !atomic_load(&r->stop))
+		md_restore_wait(r, UINT64_MAX);
+}
+
+/*
+ * What was measured then, as it looks to a process in which Medusa holds memory already that the profile has not seen,
+ * or has counted to the graphs.
+ */
+static struct md_kv kv_beside_ours(const struct md_restore *r)
+{
+	struct md_kv kv = r->artifact.kv;
+	uint64_t ours = md_restore_images_held(r) + r->stats.private_bytes;
+	kv.baseline_free -= ours < kv.baseline_free ? ours : kv.baseline_free;
+	kv.graph_bytes -= ours < kv.graph_bytes ? ours : kv.graph_bytes;
+	return kv;
+}
+
+static void hold_driver(struct md_restore *r, int change)
+{
+	pthread_mutex_lock(&r->lock);
+	r->holds += (unsigned)change;
+	pthread_cond_broadcast(&r->changed);
+	pthread_mutex_unlock(&r->lock);
+}
+
 /* The stored answer, provided that the artifact could be opened, which includes the fingerprint. */
 static enum md_status stored_capacity(const struct medusa_kv_request *request, struct md_kv *out, struct md_error *err)
 {
 	struct md_restore *r = &md_restore;
+	struct md_kv stored = {0};
 	MD_FORWARD(begin(err));
 	pthread_mutex_lock(&r->lock);
-	md_restore_wait_open(r, UINT64_MAX);
+	wait_for_head(r);
 	enum md_status status = MD_OK;
 	if (r->refusal.status)
 		status = md_error_set(err, r->refusal.status, "%s", r->refusal.message);
-	else if (r->phase != MD_PHASE_OPEN)
+	else if (r->phase != MD_PHASE_FAILED && r->head_known)
+		stored = kv_beside_ours(r);
+	else
 		status = md_error_set(err, MD_ERR_NOT_FOUND, "%s",
 				      r->failure.status ? r->failure.message : "nothing is being restored");
 	pthread_mutex_unlock(&r->lock);
-	return status == MD_OK ? md_kvprofile_answer(&r->artifact.kv, request, out, err) : status;
+	if (status != MD_OK)
+		return status;
+	uint64_t baseline_free = r->artifact.kv.baseline_free, graph_bytes = r->artifact.kv.graph_bytes;
+	hold_driver(r, +1); /* each loader ends its image, no more: the question stands behind four of them at most */
+	status = md_kvprofile_answer(&stored, request, out, err);
+	if (status == MD_OK) {
+		out->baseline_free = baseline_free;
+		out->graph_bytes = graph_bytes;
+	}
+	hold_driver(r, -1);
+	return status;
 }
 
 /* Why nothing at all is restored has been logged already. */
@@ -454,9 +513,8 @@ EXPORT int medusa_stats_read(struct medusa_stats *out)
 	md_restore_init();
 	pthread_mutex_lock(&r->lock);
 	struct medusa_stats now = r->stats;
+	now.total_ns = r->busy_ns + (r->busy ? md_clock_ns() - r->busy_since_ns : 0);
 	pthread_mutex_unlock(&r->lock);
-	now.total_ns = now.open_ns + now.images_ns + now.functions_ns + now.arena_ns + now.patch_ns + now.build_ns +
-		       now.instantiate_ns + now.upload_ns;
 	size_t size = out->size;
 	now.size = size < sizeof(now) ? size : sizeof(now);
 	if (size > sizeof(now))

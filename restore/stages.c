@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A restore as two lists of stages with undo: once for the artifact, then once for each graph. */
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -14,7 +15,8 @@ static enum md_status run_open(struct md_restore *r, struct md_restore_graph *gr
 	if (!r->path)
 		return md_error_set(err, MD_ERR_NOT_FOUND, "MEDUSA_ARTIFACT is not set");
 	uint64_t start = md_clock_ns();
-	MD_FORWARD(md_artifact_read(r->path, &r->artifact, NULL, err));
+	MD_FORWARD(md_artifact_open(r->path, &r->file, &r->artifact, err));
+	md_registry_want(&r->registry, r->artifact.images, r->artifact.image_count);
 	pthread_mutex_lock(&r->lock);
 	r->stats.own_ns += md_clock_ns() - start;
 	pthread_mutex_unlock(&r->lock);
@@ -27,7 +29,10 @@ static void undo_open(struct md_restore *r, struct md_restore_graph *graph)
 	md_registry_want(&r->registry, NULL, 0);
 	pthread_mutex_lock(&r->lock);
 	r->facts_known = false;
+	r->head_known = false;
 	pthread_mutex_unlock(&r->lock);
+	md_artifact_close(r->file);
+	r->file = NULL;
 	md_artifact_finish(&r->artifact);
 	memset(&r->artifact, 0, sizeof(r->artifact));
 }
@@ -39,18 +44,22 @@ static enum md_status run_fingerprint(struct md_restore *r, struct md_restore_gr
 	MD_FORWARD(md_fingerprint_read(&now, err));
 	enum md_status status = md_fingerprint_compare(&r->artifact.fingerprint, &now, err);
 	md_fingerprint_finish(&now);
-	return status == MD_OK ? md_restore_facts_compare(r, err) : status;
-}
-
-static enum md_status run_plan(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
-{
-	(void)graph;
-	MD_FORWARD(md_restore_plan(r, err));
-	md_registry_want(&r->registry, r->artifact.images, r->artifact.image_count);
+	MD_FORWARD(status);
+	MD_FORWARD(md_restore_facts_compare(r, err));
+	pthread_mutex_lock(&r->lock); /* KV capacity waits for no more than this */
+	r->head_known = true;
+	pthread_cond_broadcast(&r->changed);
+	pthread_mutex_unlock(&r->lock);
 	return MD_OK;
 }
 
-static void undo_plan(struct md_restore *r, struct md_restore_graph *graph)
+static enum md_status run_tables(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
+{
+	(void)graph;
+	return md_restore_plan_tables(r, err);
+}
+
+static void undo_tables(struct md_restore *r, struct md_restore_graph *graph)
 {
 	(void)graph;
 	md_restore_plan_finish(r);
@@ -88,12 +97,27 @@ static void undo_images(struct md_restore *r, struct md_restore_graph *graph)
 	md_restore_images_unload(r, false);
 }
 
+static enum md_status run_graphs(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
+{
+	(void)graph;
+	return md_restore_graphs_read(r, err);
+}
+
+static enum md_status run_plan(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
+{
+	(void)graph;
+	return md_restore_plan(r, err);
+}
+
+/* Images load from the moment when it is known which ones there are; the graphs are read meanwhile. */
 const struct md_restore_stage md_restore_session_stages[] = {
-    {"open", run_open, undo_open, offsetof(struct medusa_stats, open_ns)},
-    {"fingerprint", run_fingerprint, NULL, offsetof(struct medusa_stats, open_ns)},
-    {"plan", run_plan, undo_plan, offsetof(struct medusa_stats, own_ns)},
-    {"stream", run_stream, undo_stream, 0},
-    {"images", run_images, undo_images, 0},
+    {.name = "open", .run = run_open, .undo = undo_open, .ns = offsetof(struct medusa_stats, open_ns)},
+    {.name = "fingerprint", .run = run_fingerprint, .ns = offsetof(struct medusa_stats, open_ns)},
+    {.name = "tables", .run = run_tables, .undo = undo_tables, .ns = offsetof(struct medusa_stats, own_ns)},
+    {.name = "stream", .run = run_stream, .undo = undo_stream},
+    {.name = "images", .run = run_images, .undo = undo_images},
+    {.name = "graphs", .run = run_graphs},
+    {.name = "plan", .run = run_plan, .ns = offsetof(struct medusa_stats, own_ns)},
 };
 const size_t md_restore_session_stage_count = sizeof(md_restore_session_stages) / sizeof(md_restore_session_stages[0]);
 
@@ -111,6 +135,11 @@ static enum md_status run_bindings(struct md_restore *r, struct md_restore_graph
 
 static enum md_status run_arena(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
 {
+	if (graph->uses_arena && r->arena_failed.status) {
+		md_error_set(err, r->arena_failed.status, "%s", r->arena_failed.message);
+		r->arena_failed.status = MD_OK; /* the next graph tries again */
+		return err->status;
+	}
 	if (graph->uses_arena)
 		MD_FORWARD(md_restore_arena_reserve(r, err));
 	return md_restore_contents_place(r, graph, false, err);
@@ -132,6 +161,29 @@ static void undo_build(struct md_restore *r, struct md_restore_graph *graph)
 	if (graph->graph)
 		md_cuda.cuGraphDestroy(graph->graph);
 	graph->graph = NULL;
+	free(graph->nodes);
+	graph->nodes = NULL;
+	graph->nodes_added = 0;
+}
+
+static bool more_nodes(const struct md_restore_graph *graph)
+{
+	return graph->nodes_added < graph->stored->node_count;
+}
+
+static uint64_t nodes_left(const struct md_restore_graph *graph)
+{
+	return graph->stored->node_count - graph->nodes_added;
+}
+
+static uint64_t all_nodes(const struct md_restore_graph *graph)
+{
+	return graph->stored->node_count;
+}
+
+static uint64_t all_edges(const struct md_restore_graph *graph)
+{
+	return graph->stored->edge_count;
 }
 
 /* Uploading is a stage of its own; with the flag, the driver would want a stream at instantiation. */
@@ -157,13 +209,15 @@ static enum md_status run_upload(struct md_restore *r, struct md_restore_graph *
 	return md_cuda_call(err, cuStreamSynchronize, r->stream);
 }
 
+#define NS(field) offsetof(struct medusa_stats, field)
 const struct md_restore_stage md_restore_graph_stages[] = {
-    {"bindings", run_bindings, NULL, 0},
-    {"arena", run_arena, NULL, offsetof(struct medusa_stats, arena_ns)},
-    {"patch", run_patch, NULL, offsetof(struct medusa_stats, patch_ns)},
-    {"build", md_restore_build, undo_build, offsetof(struct medusa_stats, build_ns)},
-    {"instantiate", run_instantiate, undo_instantiate, offsetof(struct medusa_stats, instantiate_ns)},
-    {"upload", run_upload, NULL, offsetof(struct medusa_stats, upload_ns)},
+    {.name = "bindings", .run = run_bindings},
+    {.name = "arena", .run = run_arena, .ns = NS(arena_ns)},
+    {.name = "patch", .run = run_patch, .ns = NS(patch_ns)},
+    {"build", md_restore_build_nodes, undo_build, NS(build_ns), more_nodes, MD_PACE_NODES, nodes_left},
+    {"edges", md_restore_build_edges, NULL, NS(build_ns), NULL, MD_PACE_EDGES, all_edges},
+    {"instantiate", run_instantiate, undo_instantiate, NS(instantiate_ns), NULL, MD_PACE_INSTANTIATE, all_nodes},
+    {"upload", run_upload, NULL, NS(upload_ns), NULL, MD_PACE_UPLOAD, all_nodes},
 };
 const size_t md_restore_graph_stage_count = sizeof(md_restore_graph_stages) / sizeof(md_restore_graph_stages[0]);
 
@@ -184,19 +238,46 @@ void md_restore_stages_undo(const struct md_restore_stage *stages, size_t count,
 	while (count-- > 0)
 		if (stages[count].undo)
 			stages[count].undo(r, graph);
+	if (graph)
+		graph->stage = 0;
+}
+
+static enum md_status run_stage(const struct md_restore_stage *stage, struct md_restore *r,
+				struct md_restore_graph *graph, struct md_error *err)
+{
+	uint64_t start = md_clock_ns();
+	enum md_status status = stage->run(r, graph, err);
+	count_time(r, stage->ns, md_clock_ns() - start);
+	return status == MD_OK ? MD_OK : md_error_prefix(err, "%s", stage->name);
 }
 
 enum md_status md_restore_stages_run(const struct md_restore_stage *stages, size_t count, struct md_restore *r,
 				     struct md_restore_graph *graph, struct md_error *err)
 {
-	for (size_t i = 0; i < count; i++) {
-		uint64_t start = md_clock_ns();
-		enum md_status status = stages[i].run(r, graph, err);
-		count_time(r, stages[i].ns, md_clock_ns() - start);
-		if (status == MD_OK)
-			continue;
-		md_restore_stages_undo(stages, i + 1, r, graph);
-		return md_error_prefix(err, "%s", stages[i].name);
+	enum md_status status = MD_OK;
+	if (graph)
+		graph->slice = UINT32_MAX;
+	for (size_t i = 0; i < count && status == MD_OK; i++) {
+		do
+			status = run_stage(&stages[i], r, graph, err);
+		while (status == MD_OK && stages[i].more && stages[i].more(graph));
+		if (status != MD_OK)
+			md_restore_stages_undo(stages, i + 1, r, graph);
 	}
+	return status;
+}
+
+enum md_status md_restore_graph_step(struct md_restore *r, struct md_restore_graph *graph, bool *done,
+				     struct md_error *err)
+{
+	const struct md_restore_stage *stage = &md_restore_graph_stages[graph->stage];
+	enum md_status status = run_stage(stage, r, graph, err);
+	if (status != MD_OK) {
+		md_restore_stages_undo(md_restore_graph_stages, graph->stage + 1, r, graph);
+		return status;
+	}
+	if (!stage->more || !stage->more(graph))
+		graph->stage++;
+	*done = graph->stage == md_restore_graph_stage_count;
 	return MD_OK;
 }

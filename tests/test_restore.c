@@ -218,11 +218,30 @@ Test(restore, should_fail_corrupt_artifact)
 		byte ^= 0x40;
 		cr_assert(pwrite(fd, &byte, 1, at) == 1, "write");
 		struct run run = run_subject(path, NULL);
-		assert_refused(&run, GRAPHS, "nothing is restored: open: ");
+		assert_refused(&run, GRAPHS, "subject.medusa: ");
 		byte ^= 0x40;
 		cr_assert(pwrite(fd, &byte, 1, at) == 1, "put back");
 		close(fd);
 	}
+}
+
+/* The last bytes of the file are the last frame's. All else is right, so only this image's kernels are missing. */
+Test(restore, should_fail_damaged_image_is_named)
+{
+	struct md_artifact artifact;
+	make_artifact(&artifact, true);
+	const char *path = write_artifact(&artifact);
+	struct stat info;
+	uint8_t byte;
+	int fd = open(path, O_RDWR);
+	cr_assert(fstat(fd, &info) == 0 && pread(fd, &byte, 1, info.st_size - 1) == 1, "read");
+	byte ^= 1;
+	cr_assert(pwrite(fd, &byte, 1, info.st_size - 1) == 1, "write");
+	close(fd);
+	struct run run = run_subject(path, NULL);
+	assert_refused(&run, GRAPHS, "section \"image_data\": image 0 (");
+	cr_assert(strstr(run.log, "checksum differs"), "%s", run.log);
+	cr_assert(count(run.log, "graph step/") == GRAPHS, "once for each graph: %s", run.log);
 }
 
 /* ---- the driver fails: the live path must not be hurt by what the restore tried ---- */

@@ -163,7 +163,7 @@ struct medusa_stats {
 	uint64_t open_ns, images_ns, functions_ns, arena_ns, patch_ns, build_ns, instantiate_ns, upload_ns;
 	uint64_t own_ns;         /* decode and patch: restore's own work, driver calls excluded */
 	uint64_t first_ready_ns; /* from "functions loaded and all bindings there" to the first launchable graph */
-	uint64_t total_ns;       /* sum of the stages above */
+	uint64_t total_ns;       /* time in which any of the stages above was at work; they overlap */
 	uint64_t private_bytes;  /* device memory that Medusa holds for graphs */
 	uint64_t image_bytes;    /* bytes of images it loaded */
 };

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the background does next: awaited graphs first, then by the engine's wishes; kernels as their images come. */
+#define MD_LOG_DOMAIN "restore"
+
+#include <stdlib.h>
+#include <sys/prctl.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "driver/interpose.h"
+#include "restore/restore.h"
+
+/* ---- under lock ---- */
+
+/* 1: all there; 0: not yet; -1: never (and refused). */
+static int bindings_state(struct md_restore *r, struct md_restore_graph *graph)
+{
+	struct md_error err = {0};
+	for (; graph->bindings_done < graph->binding_count; graph->bindings_done++) {
+		enum md_status status = md_restore_binding_check(r, graph->bindings[graph->bindings_done], &err);
+		if (status == MD_ERR_NOT_FOUND)
+			return 0;
+		if (status != MD_OK) {
+			md_restore_refuse(r, graph, &err);
+			return -1;
+		}
+	}
+	return 1;
+}
+
+/* Resolving it now would not wait for a loader. */
+static bool resolvable(const struct md_restore *r, uint32_t kernel)
+{
+	uint32_t image = r->artifact.kernels[kernel].image;
+	return r->kernels[kernel].state == MD_KERNEL_PENDING &&
+	       (image == MD_NONE || !md_restore_image_coming(r, image));
+}
+
+/* 1: all resolved; 0: not yet, and *next may be one to resolve; -1: never (and refused). */
+static int kernels_state(struct md_restore *r, struct md_restore_graph *graph, uint32_t *next)
+{
+	for (; graph->kernels_done < graph->kernel_count; graph->kernels_done++) {
+		const struct md_restore_kernel *kernel = &r->kernels[graph->kernels[graph->kernels_done]];
+		if (kernel->state == MD_KERNEL_REFUSED) {
+			md_restore_refuse(r, graph, &kernel->reason);
+			return -1;
+		}
+		if (kernel->state != MD_KERNEL_RESOLVED)
+			break;
+	}
+	for (uint32_t i = graph->kernels_done; *next == MD_NONE && i < graph->kernel_count; i++)
+		if (resolvable(r, graph->kernels[i]))
+			*next = graph->kernels[i];
+	return graph->kernels_done == graph->kernel_count;
+}
+
+static struct md_work build(struct md_restore_graph *graph)
+{
+	const struct md_restore_stage *stage = &md_restore_graph_stages[graph->stage];
+	return (struct md_work){.kind = MD_WORK_BUILD,
+				.graph = graph,
+				.pace = stage->pace,
+				.units = stage->units ? stage->units(graph) : 0,
+				.awaited = graph->awaited > 0};
+}
+
+static struct md_work resolve(const struct md_restore *r, uint32_t kernel)
+{
+	return (struct md_work){
+	    .kind = MD_WORK_RESOLVE, .kernel = kernel, .pace = MD_PACE_FUNCTION, .units = 1, .awaited = r->awaited > 0};
+}
+
+/* A graph that can be built, or else the kernel that the first one lacks. *waiting: there are graphs to come. */
+static struct md_work next_graph(struct md_restore *r, bool awaited, uint32_t *kernel, bool *waiting)
+{
+	for (uint32_t i = 0; i < r->artifact.graph_count; i++) {
+		struct md_restore_graph *graph = &r->graphs[r->order[i]];
+		if (graph->state != MD_GRAPH_WAITING || (awaited && !graph->awaited))
+			continue;
+		int kernels = kernels_state(r, graph, kernel);
+		int bindings = kernels < 0 ? -1 : bindings_state(r, graph);
+		if (bindings < 0)
+			continue;
+		*waiting = true;
+		if (kernels && bindings)
+			return build(graph);
+	}
+	return (struct md_work){.kind = MD_WORK_WAIT};
+}
+
+/* Some graph will need the private memory, and the engine has begun to bind what it made itself. */
+static bool arena_due(const struct md_restore *r)
+{
+	bool wanted = false;
+	if (r->arena || r->arena_tried || !r->artifact.arena_size || !r->bound_count)
+		return false;
+	for (uint32_t i = 0; i < r->artifact.graph_count; i++)
+		wanted |= r->graphs[i].state == MD_GRAPH_WAITING && r->graphs[i].uses_arena;
+	return wanted;
+}
+
+static struct md_work next_drop(struct md_restore *r)
+{
+	for (uint32_t i = 0; i < r->artifact.graph_count; i++) {
+		struct md_restore_graph *graph = &r->graphs[i];
+		if (graph->state == MD_GRAPH_READY && graph->graph)
+			return (struct md_work){.kind = MD_WORK_DROP,
+						.graph = graph,
+						.pace = MD_PACE_DROP,
+						.units = graph->stored->node_count + 1};
+	}
+	return (struct md_work){.kind = MD_WORK_WAIT};
+}
+
+struct md_work md_restore_work_next(struct md_restore *r, bool settled)
+{
+	uint32_t kernel = MD_NONE;
+	bool waiting = false;
+	if (r->verify)
+		return (struct md_work){.kind = settled ? MD_WORK_WAIT : MD_WORK_SETTLE};
+	struct md_work work = {.kind = MD_WORK_WAIT};
+	if (r->awaited)
+		work = next_graph(r, true, &kernel, &waiting);
+	if (work.kind == MD_WORK_WAIT && kernel != MD_NONE)
+		return resolve(r, kernel);
+	if (work.kind == MD_WORK_WAIT && arena_due(r))
+		return (struct md_work){.kind = MD_WORK_ARENA};
+	if (work.kind == MD_WORK_WAIT)
+		work = next_graph(r, false, &kernel, &waiting);
+	if (work.kind == MD_WORK_WAIT && kernel != MD_NONE)
+		return resolve(r, kernel);
+	if (work.kind == MD_WORK_WAIT)
+		work = next_drop(r);
+	if (work.kind == MD_WORK_WAIT && !waiting && !settled)
+		work.kind = MD_WORK_SETTLE;
+	return work;
+}
+
+/* ---- while the graphs are read ---- */
+
+struct reading {
+	struct md_restore *r;
+	enum md_status status;
+	struct md_error err;
+	bool done; /* under lock */
+};
+
+static void *reader_main(void *argument)
+{
+	struct reading *reading = argument;
+	struct md_restore *r = reading->r;
+	uint64_t start = md_clock_ns();
+	md_guard_enter();
+	prctl(PR_SET_NAME, "medusa-graphs");
+	reading->status = md_artifact_read_graphs(r->file, &r->artifact, &reading->err);
+	pthread_mutex_lock(&r->lock);
+	uint64_t ns = md_clock_ns() - start;
+	r->stats.open_ns += ns;
+	r->stats.own_ns += ns;
+	reading->done = true;
+	pthread_cond_broadcast(&r->changed);
+	pthread_mutex_unlock(&r->lock);
+	return NULL;
+}
+
+/* Under lock. Only kernels whose image a loader has brought: nothing else is known to be wanted yet. */
+static uint32_t next_early(const struct md_restore *r)
+{
+	for (uint32_t i = 0; i < r->artifact.kernel_count; i++) {
+		uint32_t image = r->artifact.kernels[i].image;
+		if (r->kernels[i].state == MD_KERNEL_PENDING && image != MD_NONE &&
+		    r->images[image].state == MD_IMAGE_LOADED)
+			return i;
+	}
+	return MD_NONE;
+}
+
+static void resolve_early(struct md_restore *r, const struct reading *reading)
+{
+	struct md_pace_turn turn;
+	pthread_mutex_lock(&r->lock);
+	while (!reading->done) {
+		uint32_t kernel = next_early(r);
+		bool go = kernel != MD_NONE && !r->holds && !atomic_load(&r->stop) &&
+			  md_pace_begin(&r->pace, MD_PACE_FUNCTION, 1, r->awaited > 0, &turn);
+		if (!go) {
+			bool soon = kernel != MD_NONE && !r->holds && !atomic_load(&r->stop);
+			md_restore_wait(r, soon ? md_clock_ns() + turn.wait_ns : UINT64_MAX);
+			continue;
+		}
+		pthread_mutex_unlock(&r->lock);
+		pthread_mutex_lock(&r->work);
+		md_restore_kernel_resolve(r, kernel);
+		pthread_mutex_unlock(&r->work);
+		md_pace_end(&r->pace, &turn);
+		pthread_mutex_lock(&r->lock);
+	}
+	pthread_mutex_unlock(&r->lock);
+}
+
+enum md_status md_restore_graphs_read(struct md_restore *r, struct md_error *err)
+{
+	struct reading reading = {.r = r};
+	pthread_t thread;
+	if (r->loader_count && pthread_create(&thread, NULL, reader_main, &reading) == 0) {
+		resolve_early(r, &reading);
+		pthread_join(thread, NULL);
+	} else {
+		reading.status = md_artifact_read_graphs(r->file, &r->artifact, &reading.err);
+	}
+	return reading.status == MD_OK ? MD_OK : md_error_set(err, reading.status, "%s", reading.err.message);
+}
