@@ -98,6 +98,12 @@ static void build(struct builder *b)
 	    (struct md_memset){.dst = base + 0x10000, .width = 16, .height = 1, .element_size = 4};
 	builder_edge(b, 0, 1);
 	builder_last(b)->edges[0].type = 1;
+	struct md_trace_output *outputs =
+	    builder_grow(&builder_last(b)->outputs, &builder_last(b)->output_count, sizeof *outputs);
+	*outputs = (struct md_trace_output){base + 0x10100, 64};
+	builder_last(b)->note = (uint8_t *)builder_text("a note");
+	builder_last(b)->note_size = 6;
+	cr_assert(md_fingerprint_set_fact(&b->trace.fingerprint, "torch", "2.11 \"x\"", NULL) == MD_OK, "a fact");
 	builder_graph(b, "decode", 8);
 	builder_last(b)->refused = builder_text("host node at index 12");
 	struct md_stage_time *stage = builder_grow(&b->trace.stages, &b->trace.stage_count, sizeof *stage);
@@ -131,7 +137,8 @@ Test(inspect, summary)
 	fclose(out);
 	assert_says(text, "x.medusa: 1 graphs, 2 nodes, 1 left out");
 	assert_says(text, "decode      4      2      1         2");
-	assert_says(text, "unproven");
+	assert_says(text, "        1   6 B  unproven");
+	assert_says(text, "\nfact     torch 2.11 \"x\"\n");
 	assert_says(text, "decode/8: host node at index 12");
 	assert_says(text, "rms_norm");
 	assert_says(text, "stored");
@@ -158,6 +165,10 @@ Test(inspect, json)
 	assert_says(text, "\"name\": \"model.\\\"embed\\\"\"");
 	assert_says(text, "\"bytes_per_node\": 60");
 	assert_says(text, "\"why\": \"host node at index 12\"");
+	assert_says(text, "\"name\": \"torch\"");
+	assert_says(text, "\"value\": \"2.11 \\\"x\\\"\"");
+	assert_says(text, "\"outputs\": 1");
+	assert_says(text, "\"note_bytes\": 6");
 	free(text);
 	md_artifact_finish(&artifact);
 }
@@ -181,12 +192,15 @@ Test(inspect, one_graph)
 	assert_says(text, "    1  memset  16 x 1 elements of 4 bytes");
 	assert_says(text, "after 0 (type 1, ports 0 to 0)");
 	assert_says(text, "byte 0    -> private 1+0");
+	assert_says(text, "\noutput 0: 64 bytes at private 1+256\nnote of 6 bytes\n");
 	free(text);
 	out = open_memstream(&text, &size);
 	md_inspect_graph_json(&artifact, md_inspect_find(&artifact, "decode/4"), out);
 	fclose(out);
 	assert_json(text);
 	assert_says(text, "\"kernel\": \"rms_norm\"");
+	assert_says(text, "\"size\": 64");
+	assert_says(text, "\"note_bytes\": 6");
 	free(text);
 	md_artifact_finish(&artifact);
 }
@@ -203,11 +217,15 @@ Test(inspect, trace)
 	fclose(out);
 	assert_says(text, "2 graphs, 2 nodes");
 	assert_says(text, "device      2                2  4.8 KiB");
+	assert_says(text, "\nfact     torch 2.11 \"x\"\n");
+	assert_says(text, "decode      4      2      1        1   6 B  not tested");
 	free(text);
 	out = open_memstream(&text, &size);
 	md_inspect_trace_json("t.mtrace", &b.trace, out);
 	fclose(out);
 	assert_json(text);
+	assert_says(text, "\"name\": \"torch\"");
+	assert_says(text, "\"note_bytes\": 6");
 	free(text);
 	builder_finish(&b);
 }

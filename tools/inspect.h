@@ -7,6 +7,7 @@
 
 #include "format/artifact.h"
 #include "format/trace.h"
+#include "tools/json.h"
 
 void md_inspect_print(const char *path, const struct md_artifact *artifact, const struct md_artifact_sizes *sizes,
 		      FILE *out);
@@ -17,6 +18,10 @@ void md_inspect_graph(const struct md_artifact *artifact, const struct md_artifa
 void md_inspect_graph_json(const struct md_artifact *artifact, const struct md_artifact_graph *graph, FILE *out);
 void md_inspect_trace(const char *path, const struct md_trace *trace, FILE *out);
 void md_inspect_trace_json(const char *path, const struct md_trace *trace, FILE *out);
+
+/* What the engine says it is: lines "fact NAME VALUE", and the key "facts". */
+void md_inspect_print_facts(const struct md_fingerprint *machine, FILE *out);
+void md_inspect_json_facts(struct md_json *json, const struct md_fingerprint *machine);
 
 /* "LABEL/BATCH", split at the last slash; NULL when the artifact has no such graph. */
 const struct md_artifact_graph *md_inspect_find(const struct md_artifact *artifact, const char *name);

@@ -3,23 +3,22 @@
 #include <inttypes.h>
 
 #include "tools/inspect.h"
-#include "tools/json.h"
 
 static const char *kernel_name(const struct md_artifact *artifact, const struct md_node *node)
 {
 	return node->kernel < artifact->kernel_count ? artifact->kernels[node->kernel].name : "?";
 }
 
-/* Where a pointer leads: "weights+128", or "private 3+0". */
-static void format_target(const struct md_artifact *artifact, const struct md_pointer *pointer, char *text, size_t size)
+/* A place in memory: "weights+128", or "private 3+0". */
+static void format_place(const struct md_artifact *artifact, uint32_t index, int64_t offset, char *text, size_t size)
 {
-	const struct md_artifact_alloc *alloc = &artifact->allocs[pointer->alloc];
+	const struct md_artifact_alloc *alloc = &artifact->allocs[index];
 
 	if (alloc->class == MD_CLASS_BOUND && alloc->binding < artifact->binding_count)
-		snprintf(text, size, "%s%+" PRId64, artifact->bindings[alloc->binding].name, pointer->offset);
+		snprintf(text, size, "%s%+" PRId64, artifact->bindings[alloc->binding].name, offset);
 	else
 		snprintf(text, size, "%s %" PRIu32 "%+" PRId64,
-			 alloc->class == MD_CLASS_PRIVATE ? "private" : "sequence", pointer->alloc, pointer->offset);
+			 alloc->class == MD_CLASS_PRIVATE ? "private" : "sequence", index, offset);
 }
 
 static void print_node(const struct md_artifact *artifact, uint32_t index, const struct md_node *node, FILE *out)
@@ -65,6 +64,20 @@ static void print_incoming(const struct md_artifact_graph *graph, uint32_t node,
 		fputc('\n', out);
 }
 
+static void print_said(const struct md_artifact *artifact, const struct md_artifact_graph *graph, FILE *out)
+{
+	char place[512];
+
+	for (uint32_t i = 0; i < graph->output_count; i++) {
+		if (!graph->outputs[i].size)
+			continue;
+		format_place(artifact, graph->outputs[i].alloc, (int64_t)graph->outputs[i].offset, place, sizeof place);
+		fprintf(out, "output %" PRIu32 ": %" PRIu64 " bytes at %s\n", i, graph->outputs[i].size, place);
+	}
+	if (graph->note_size)
+		fprintf(out, "note of %" PRIu64 " bytes\n", graph->note_size);
+}
+
 void md_inspect_graph(const struct md_artifact *artifact, const struct md_artifact_graph *graph, FILE *out)
 {
 	uint32_t p = 0, noise = 0;
@@ -80,7 +93,8 @@ void md_inspect_graph(const struct md_artifact *artifact, const struct md_artifa
 		print_incoming(graph, n, out);
 		for (; p < graph->pointer_count && graph->pointers[p].node == n; p++) {
 			char target[512];
-			format_target(artifact, &graph->pointers[p], target, sizeof target);
+			format_place(artifact, graph->pointers[p].alloc, graph->pointers[p].offset, target,
+				     sizeof target);
 			fprintf(out, "         byte %-5" PRIu32 "-> %s%s\n", graph->pointers[p].at, target,
 				graph->pointers[p].kind == MD_POINTER_TENSOR_MAP ? " (tensor map)" : "");
 		}
@@ -88,6 +102,7 @@ void md_inspect_graph(const struct md_artifact *artifact, const struct md_artifa
 			fprintf(out, "         byte %-5" PRIu32 "noise, %" PRIu32 " bytes\n", graph->noise[noise].at,
 				graph->noise[noise].size);
 	}
+	print_said(artifact, graph, out);
 }
 
 /* ---- JSON -------------------------------------------------------------------------------------------------------- */
@@ -100,20 +115,46 @@ static void put_dimensions(struct md_json *json, const char *key, const uint32_t
 	md_json_end(json);
 }
 
+static const char *binding_name(const struct md_artifact *artifact, uint32_t index)
+{
+	const struct md_artifact_alloc *alloc = &artifact->allocs[index];
+
+	return alloc->class == MD_CLASS_BOUND && alloc->binding < artifact->binding_count
+		   ? artifact->bindings[alloc->binding].name
+		   : NULL;
+}
+
+/* By index: null for an output that was not given. */
+static void put_outputs(struct md_json *json, const struct md_artifact *artifact, const struct md_artifact_graph *graph)
+{
+	md_json_list(json, "outputs");
+	for (uint32_t i = 0; i < graph->output_count; i++) {
+		const struct md_artifact_output *output = &graph->outputs[i];
+		if (!output->size) {
+			md_json_text(json, NULL, NULL);
+			continue;
+		}
+		md_json_object(json, NULL);
+		md_json_number(json, "allocation", output->alloc);
+		md_json_text(json, "binding", binding_name(artifact, output->alloc));
+		md_json_number(json, "offset", output->offset);
+		md_json_number(json, "size", output->size);
+		md_json_end(json);
+	}
+	md_json_end(json);
+	md_json_number(json, "note_bytes", graph->note_size);
+}
+
 static void put_pointers(struct md_json *json, const struct md_artifact *artifact,
 			 const struct md_artifact_graph *graph, uint32_t node, uint32_t *next)
 {
 	md_json_list(json, "pointers");
 	for (; *next < graph->pointer_count && graph->pointers[*next].node == node; ++*next) {
 		const struct md_pointer *pointer = &graph->pointers[*next];
-		const struct md_artifact_alloc *alloc = &artifact->allocs[pointer->alloc];
 		md_json_object(json, NULL);
 		md_json_number(json, "at", pointer->at);
 		md_json_number(json, "allocation", pointer->alloc);
-		md_json_text(json, "binding",
-			     alloc->class == MD_CLASS_BOUND && alloc->binding < artifact->binding_count
-				 ? artifact->bindings[alloc->binding].name
-				 : NULL);
+		md_json_text(json, "binding", binding_name(artifact, pointer->alloc));
 		md_json_signed(json, "offset", pointer->offset);
 		md_json_end(json);
 	}
@@ -154,5 +195,6 @@ void md_inspect_graph_json(const struct md_artifact *artifact, const struct md_a
 		md_json_end(&json);
 	}
 	md_json_end(&json);
+	put_outputs(&json, artifact, graph);
 	md_json_end(&json);
 }

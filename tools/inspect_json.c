@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* medusa-inspect --json: an artifact's summary for programs. Keys are stable; new ones may be added. */
 #include "tools/inspect.h"
-#include "tools/json.h"
 
 static void put_provenance(struct md_json *json, const struct md_provenance *from)
 {
@@ -18,6 +17,18 @@ static void put_provenance(struct md_json *json, const struct md_provenance *fro
 		md_json_end(json);
 	}
 	md_json_end(json);
+	md_json_end(json);
+}
+
+void md_inspect_json_facts(struct md_json *json, const struct md_fingerprint *machine)
+{
+	md_json_list(json, "facts");
+	for (uint32_t i = 0; i < machine->fact_count; i++) {
+		md_json_object(json, NULL);
+		md_json_text(json, "name", machine->facts[i].name);
+		md_json_text(json, "value", machine->facts[i].value);
+		md_json_end(json);
+	}
 	md_json_end(json);
 }
 
@@ -38,6 +49,7 @@ static void put_fingerprint(struct md_json *json, const struct md_fingerprint *m
 		md_json_end(json);
 	}
 	md_json_end(json);
+	md_inspect_json_facts(json, machine);
 	md_json_end(json);
 }
 
@@ -55,6 +67,8 @@ static void put_graphs(struct md_json *json, const struct md_artifact *artifact)
 		md_json_number(json, "constant_words", graph->constant_words);
 		md_json_number(json, "pointer_words", graph->pointer_words);
 		md_json_number(json, "noise_words", graph->noise_words);
+		md_json_number(json, "outputs", graph->output_count);
+		md_json_number(json, "note_bytes", graph->note_size);
 		md_json_text(json, "proof", md_inspect_proof(graph->proof));
 		md_json_end(json);
 	}

@@ -5,6 +5,12 @@
 #include "tools/inspect.h"
 #include "tools/table.h"
 
+void md_inspect_print_facts(const struct md_fingerprint *machine, FILE *out)
+{
+	for (uint32_t i = 0; i < machine->fact_count; i++)
+		fprintf(out, "fact     %s %s\n", machine->facts[i].name, machine->facts[i].value);
+}
+
 static void print_provenance(const char *path, const struct md_artifact *artifact, FILE *out)
 {
 	const struct md_provenance *from = &artifact->provenance;
@@ -20,6 +26,7 @@ static void print_provenance(const char *path, const struct md_artifact *artifac
 	fprintf(out, "device   %s, compute %d.%d, %d multiprocessors, %s, driver %d\n", machine->device_name,
 		machine->compute_major, machine->compute_minor, machine->multiprocessors,
 		md_table_format_bytes(machine->device_memory, memory), machine->driver_version);
+	md_inspect_print_facts(machine, out);
 }
 
 static void print_graphs(const struct md_artifact *artifact, FILE *out)
@@ -27,7 +34,8 @@ static void print_graphs(const struct md_artifact *artifact, FILE *out)
 	struct md_table table;
 
 	fprintf(out, "\ngraphs\n");
-	md_table_init(&table, "LABEL|>BATCH|>NODES|>EDGES|>POINTERS|>CONSTANT WORDS|>POINTER WORDS|>NOISE WORDS|PROOF");
+	md_table_init(&table, "LABEL|>BATCH|>NODES|>EDGES|>POINTERS|>CONSTANT WORDS|>POINTER WORDS|>NOISE WORDS|"
+			      ">OUTPUTS|>NOTE|PROOF");
 	for (uint32_t i = 0; i < artifact->graph_count; i++) {
 		const struct md_artifact_graph *graph = &artifact->graphs[i];
 		md_table_cell(&table, "%s", graph->label);
@@ -38,6 +46,8 @@ static void print_graphs(const struct md_artifact *artifact, FILE *out)
 		md_table_cell(&table, "%" PRIu64, graph->constant_words);
 		md_table_cell(&table, "%" PRIu64, graph->pointer_words);
 		md_table_cell(&table, "%" PRIu64, graph->noise_words);
+		md_table_cell(&table, "%" PRIu32, graph->output_count);
+		md_table_bytes(&table, graph->note_size);
 		md_table_cell(&table, "%s", md_inspect_proof(graph->proof));
 	}
 	md_table_print(&table, 2, out);

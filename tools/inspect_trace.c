@@ -3,7 +3,6 @@
 #include <inttypes.h>
 
 #include "tools/inspect.h"
-#include "tools/json.h"
 #include "tools/table.h"
 
 #define FAMILIES 8
@@ -54,13 +53,15 @@ static void print_graphs(const struct md_trace *trace, FILE *out)
 	struct md_table table;
 
 	fprintf(out, "\ngraphs\n");
-	md_table_init(&table, "LABEL|>BATCH|>NODES|>EDGES|REPLAY|REFUSED");
+	md_table_init(&table, "LABEL|>BATCH|>NODES|>EDGES|>OUTPUTS|>NOTE|REPLAY|REFUSED");
 	for (uint32_t i = 0; i < trace->graph_count; i++) {
 		const struct md_trace_graph *graph = &trace->graphs[i];
 		md_table_cell(&table, "%s", graph->label ? graph->label : "(none)");
 		md_table_cell(&table, "%" PRIu32, graph->batch);
 		md_table_cell(&table, "%" PRIu32, graph->node_count);
 		md_table_cell(&table, "%" PRIu32, graph->edge_count);
+		md_table_cell(&table, "%" PRIu32, graph->output_count);
+		md_table_bytes(&table, graph->note_size);
 		md_table_cell(&table, "%s", probe_word(graph->probe));
 		md_table_cell(&table, "%s", graph->refused ? graph->refused : graph->probe_why ? graph->probe_why : "");
 	}
@@ -102,6 +103,7 @@ void md_inspect_trace(const char *path, const struct md_trace *trace, FILE *out)
 		nodes);
 	fprintf(out, "command  %s\n", trace->command ? trace->command : "");
 	fprintf(out, "device   %s, driver %d\n", trace->fingerprint.device_name, trace->fingerprint.driver_version);
+	md_inspect_print_facts(&trace->fingerprint, out);
 	fprintf(out, "kernels  %" PRIu32 " from %" PRIu32 " images, %" PRIu64 " launches outside of capture\n",
 		trace->kernel_count, trace->image_count, launches);
 	for (unsigned i = 0; i < MD_TRANSFER_KINDS; i++)
@@ -131,6 +133,7 @@ void md_inspect_trace_json(const char *path, const struct md_trace *trace, FILE 
 	md_json_bool(&json, "complete", trace->complete);
 	md_json_text(&json, "command", trace->command);
 	md_json_text(&json, "device_name", trace->fingerprint.device_name);
+	md_inspect_json_facts(&json, &trace->fingerprint);
 	md_json_number(&json, "kernels", trace->kernel_count);
 	md_json_number(&json, "images", trace->image_count);
 	md_json_list(&json, "allocations");
@@ -152,6 +155,8 @@ void md_inspect_trace_json(const char *path, const struct md_trace *trace, FILE 
 		md_json_number(&json, "batch", trace->graphs[i].batch);
 		md_json_number(&json, "nodes", trace->graphs[i].node_count);
 		md_json_number(&json, "edges", trace->graphs[i].edge_count);
+		md_json_number(&json, "outputs", trace->graphs[i].output_count);
+		md_json_number(&json, "note_bytes", trace->graphs[i].note_size);
 		md_json_text(&json, "replay", probe_word(trace->graphs[i].probe));
 		md_json_text(&json, "refused", trace->graphs[i].refused);
 		md_json_end(&json);
