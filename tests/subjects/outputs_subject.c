@@ -17,6 +17,7 @@
  * stdout: what it computed, the same however it came by its graphs. stderr: how it came by them. Environment:
  *   SUBJECT_ENGINE=V     the value of fact "engine" ("1")
  *   SUBJECT_CODE=V       of fact "code"; empty: it is not said
+ *   SUBJECT_SAYS_AFTER=1 facts are said once the artifact is open
  *   SUBJECT_MORE=V       of a third fact, "more"
  *   SUBJECT_LATE=V       what fact "engine" is said to be once the first graph was asked for
  *   SUBJECT_REFUSE=WHY   of the graph of batch 2, before it is labelled; SUBJECT_REFUSE_LATE: after it was replayed
@@ -250,6 +251,14 @@ static void tear_down(const struct graph *graphs, size_t free_before)
 	fprintf(stderr, "output after release: %d\n", medusa_graph_output_get("step", 1, 0, &address, &size));
 }
 
+/* A restore has planned its graphs: it would say that a fact is wrong now, and not later. */
+static void wait_until_open(void)
+{
+	struct medusa_stats stats = {.size = sizeof(stats)};
+	for (int i = 0; i < 500 && medusa_stats_read(&stats) == MEDUSA_OK && !stats.graphs_total; i++)
+		usleep(10000);
+}
+
 static void look(void)
 {
 	fflush(NULL);
@@ -283,6 +292,8 @@ static int live(const char *path)
 	if (*setting("SUBJECT_LOOKS", ""))
 		return 0;
 	image = read_file(path);
+	if (getenv("SUBJECT_SAYS_AFTER"))
+		wait_until_open();
 	medusa_fingerprint_add("engine", setting("SUBJECT_ENGINE", "1"));
 	if (*setting("SUBJECT_CODE", "abc"))
 		medusa_fingerprint_add("code", setting("SUBJECT_CODE", "abc"));
