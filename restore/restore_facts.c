@@ -31,7 +31,9 @@ enum md_status md_restore_facts_compare(struct md_restore *r, struct md_error *e
 
 enum md_status md_restore_facts_check(struct md_restore *r, struct md_error *err)
 {
-	return md_fingerprint_compare_facts(&r->artifact.fingerprint, &r->said, err);
+	if (md_fingerprint_compare_facts(&r->artifact.fingerprint, &r->said, err) == MD_OK)
+		return MD_OK;
+	return md_error_prefix(err, "fingerprint"); /* the stage that would have found it earlier */
 }
 
 /* ---- refusing everything ---- */
@@ -117,8 +119,8 @@ MD_RESTORE_EXPORT int medusa_fingerprint_add(const char *name, const char *value
 	enum md_status status = md_fingerprint_set_fact(&r->said, name, value, &err);
 	if (status == MD_OK && r->refusal.status)
 		status = md_error_set(&err, r->refusal.status, "%s", r->refusal.message);
-	else if (status == MD_OK && r->facts_known)
-		status = compare_fact(r, &said, &err);
+	else if (status == MD_OK && r->facts_known && compare_fact(r, &said, &err) != MD_OK)
+		status = md_error_prefix(&err, "fingerprint");
 	pthread_mutex_unlock(&r->lock);
 	if (status != MD_OK) /* also for want of memory: what was not kept would count as never said */
 		md_restore_refuse_all(r, &err);

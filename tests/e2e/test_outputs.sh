@@ -49,7 +49,7 @@ restored other SUBJECT_ENGINE=2
 assert_refused_by other 'fingerprint: fact "engine": artifact has 1, this engine 2' 3
 assert_nothing_held other
 restored missing SUBJECT_CODE=
-assert_refused_by missing 'fact "code": artifact has abc, this engine says nothing of it' 3
+assert_refused_by missing 'fingerprint: fact "code": artifact has abc, this engine says nothing of it' 3
 assert_nothing_held missing
 restored additional SUBJECT_MORE=yes
 assert_refused_by additional 'fingerprint: fact "more": artifact has none, this engine says yes' 3
@@ -57,15 +57,15 @@ assert_nothing_held additional
 
 section "a fact that is wrong once the artifact is open"
 restored after_open SUBJECT_SAYS_AFTER=1 SUBJECT_CODE=abd
-assert_refused_by after_open 'fact "code": artifact has abc, this engine abd' 3
+assert_refused_by after_open 'fingerprint: fact "code": artifact has abc, this engine abd' 3
 assert_nothing_held after_open
 
 section "a fact that changes when a graph was handed out"
 restored late SUBJECT_LATE=2
-assert_contains "$work/late.err" 'late: 60 fact "engine": artifact has 1, this engine 2'
-assert_contains "$work/late.err" 'nothing more is restored: fact "engine": artifact has 1, this engine 2'
+assert_contains "$work/late.err" 'late: 60 fingerprint: fact "engine": artifact has 1, this engine 2'
+assert_contains "$work/late.err" 'nothing more is restored: fingerprint: fact "engine": artifact has 1, this engine 2'
 assert_count "$work/late.err" " restored 0" 1
-assert_count "$work/late.err" "live 60 fact" 2
+assert_count "$work/late.err" "live 60 fingerprint: fact" 2
 assert_contains "$work/late.err" "held after release=0 images=0"
 
 section "verified"
