@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CUDA graphs of a PyTorch engine, restored at a cold start: `import medusa.torch as medusa`."""
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Dict, Iterator
+
+from .. import _api
+from .._api import mode
+from .bindings import Constant, Input, Output, State
+from .graphs import Graphs
+from .kv import KV, kv_capacity
+from .steps import Step
+
+__all__ = [
+    "Constant",
+    "Graphs",
+    "Input",
+    "KV",
+    "Output",
+    "State",
+    "Step",
+    "kv_capacity",
+    "memory_stats",
+    "mode",
+    "stage",
+]
+
+
+def memory_stats() -> Dict[str, int]:
+    """Device memory that Medusa holds beside PyTorch's allocator: for graphs, and the bytes of kernel images."""
+    stats = _api.stats()
+    return {name: stats.get(name, 0) for name in ("private_bytes", "image_bytes")}
+
+
+@contextlib.contextmanager
+def stage(name: str) -> Iterator[None]:
+    """Times one stage of the start ("weights", "kv") for the reports of medusa-capture and medusa-inspect."""
+    start = time.perf_counter_ns()
+    yield
+    try:
+        _api.stage(name, time.perf_counter_ns() - start)
+    except _api.Error:  # a report without this line
+        pass

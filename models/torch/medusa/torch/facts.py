@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What must be equal, beside device and driver, for a restored graph to compute what a live one would."""
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import sys
+import sysconfig
+from types import CodeType, FunctionType, MethodType
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Set
+
+import torch
+
+from .. import _api
+from .bindings import Bindings
+
+_file_hashes: Dict[str, str] = {}
+_said = False
+MAX_FUNCTIONS = 256
+
+_STDLIB = os.path.join(sysconfig.get_paths()["stdlib"], "")
+_PACKAGES = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
+
+
+def _digest(parts: Iterable[str]) -> str:
+    digest = hashlib.blake2b(digest_size=12)
+    for part in parts:
+        digest.update(part.encode(errors="replace") + b"\n")
+    return digest.hexdigest()
+
+
+def hash_file(path: str) -> str:
+    """Hash of a file, read once in a process; "" if it can't be read."""
+    if path not in _file_hashes:
+        try:
+            with open(path, "rb") as file:
+                _file_hashes[path] = hashlib.blake2b(file.read(), digest_size=12).hexdigest()
+        except OSError:
+            _file_hashes[path] = ""
+    return _file_hashes[path]
+
+
+# ---- the process ----
+
+
+def _process_facts() -> Dict[str, str]:
+    transformers = sys.modules.get("transformers")
+    triton = sys.modules.get("triton")
+    facts = {
+        "torch": f"{torch.__version__} {torch.version.git_version}",
+        "torch.cuda": str(torch.version.cuda),
+        "cudnn": str(torch.backends.cudnn.version()),
+    }
+    if transformers is not None:
+        facts["transformers"] = str(getattr(transformers, "__version__", "?"))
+    if triton is not None:
+        facts["triton"] = str(getattr(triton, "__version__", "?"))
+    return facts
+
+
+def _flag(where: Any, name: str) -> str:
+    try:
+        return f"{name}={getattr(where, name)}"
+    except Exception:  # pylint: disable=broad-except  # settings come and go with versions, and some refuse to be read
+        return f"{name}=?"
+
+
+def _settings() -> str:
+    """Switches that choose other kernels for the same operation."""
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    parts = [f"precision={torch.get_float32_matmul_precision()}"]
+    parts += [_flag(matmul, f"allow_{name}_reduced_precision_reduction") for name in ("fp16", "bf16")]
+    parts += [_flag(cudnn, name) for name in ("enabled", "benchmark", "deterministic")]
+    parts.append(f"deterministic={torch.are_deterministic_algorithms_enabled()}")
+    for name in ("flash_sdp_enabled", "mem_efficient_sdp_enabled", "math_sdp_enabled", "cudnn_sdp_enabled"):
+        asked = getattr(torch.backends.cuda, name, None)
+        parts.append(f"{name}={asked() if asked else '?'}")
+    for name in ("NVIDIA_TF32_OVERRIDE", "CUBLAS_WORKSPACE_CONFIG"):
+        parts.append(f"{name}={os.environ.get(name, '')}")
+    return " ".join(parts)
+
+
+# ---- the engine ----
+
+
+def _module_files(modules: Iterable[Any]) -> Dict[str, str]:
+    """Class name -> hash of its source, for classes that don't come with PyTorch."""
+    hashes: Dict[str, str] = {}
+    for kind in {type(module) for module in modules}:
+        if kind.__module__.split(".")[0] == "torch":
+            continue
+        source = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+        hashes[f"{kind.__module__}.{kind.__qualname__}"] = hash_file(source)
+    return hashes
+
+
+def engine_facts(bindings: Bindings, fingerprint: Optional[Mapping[str, str]]) -> Dict[str, str]:
+    """Facts of one engine; names are the same whether or not there are several."""
+    files = _module_files(bindings.modules)
+    layouts = [f"{bound.name}:{bound.layout}" for bound in bindings if bound.role == _api.CONSTANT]
+    facts = {
+        "torch.settings": _settings(),
+        "code": f"{len(files)} classes, {_digest(f'{name}={files[name]}' for name in sorted(files))}",
+        "constants": f"{len(layouts)} tensors, {_digest(layouts)}",
+    }
+    facts.update({f"engine.{name}": str(value) for name, value in (fingerprint or {}).items()})
+    return facts
+
+
+def say_process() -> None:
+    """Tells the C side what this process runs, once; a mismatch refuses the artifact and is logged there."""
+    global _said
+    if _said:
+        return
+    _said = True
+    for name, value in _process_facts().items():
+        say(name, value)
+
+
+def say(name: str, value: str) -> None:
+    try:
+        _api.fingerprint_add(name, value)
+    except _api.Error:  # the C side has logged it, and refuses graphs with this reason
+        pass
+
+
+# ---- the function of one graph ----
+
+
+def _function_of(call: Any) -> Optional[FunctionType]:
+    for _ in range(16):
+        if isinstance(call, functools.partial):
+            call = call.func
+        elif isinstance(call, MethodType):
+            call = call.__func__
+        elif hasattr(call, "__wrapped__"):
+            call = call.__wrapped__
+        else:
+            break
+    if isinstance(call, FunctionType):
+        return call
+    method = getattr(type(call), "__call__", None)
+    return method if isinstance(method, FunctionType) else None
+
+
+def _names_in(code: CodeType) -> Set[str]:
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            names |= _names_in(constant)
+    return names
+
+
+def _is_known_by_version(function: FunctionType) -> bool:
+    if (function.__module__ or "").split(".")[0] == "torch":
+        return True
+    source = function.__code__.co_filename
+    return source.startswith(_STDLIB) and not any(folder in source for folder in _PACKAGES)
+
+
+def _called_by(function: FunctionType) -> List[Any]:
+    """What a function's code can reach by name: its closure and the globals that it mentions."""
+    reached: List[Any] = []
+    for cell in function.__closure__ or ():
+        try:
+            reached.append(cell.cell_contents)
+        except ValueError:  # not filled yet
+            pass
+    reached += [function.__globals__[name] for name in _names_in(function.__code__) if name in function.__globals__]
+    return reached
+
+
+def _code_text(code: CodeType) -> str:
+    constants = [_code_text(part) if isinstance(part, CodeType) else repr(part) for part in code.co_consts]
+    return f"{code.co_code.hex()}{constants}{code.co_names}{code.co_varnames}"
+
+
+def function_hash(call: Callable[[], Any]) -> str:
+    """Hash of the source files of a graph's function and of the functions that it reaches by name."""
+    todo: List[Any] = [call]
+    seen: Set[int] = set()
+    hashes: Set[str] = set()
+    while todo and len(seen) < MAX_FUNCTIONS:
+        function = _function_of(todo.pop())
+        if function is None or id(function) in seen:
+            continue
+        seen.add(id(function))
+        if _is_known_by_version(function):
+            continue
+        hashes.add(hash_file(function.__code__.co_filename) or _code_text(function.__code__))
+        todo += _called_by(function)
+    return _digest(sorted(hashes))

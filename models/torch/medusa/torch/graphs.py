@@ -1,0 +1,338 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine's graphs: restored where they can be, else captured live, and recorded when there is a recorder."""
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple, Union
+
+import torch
+
+from .. import _api
+from . import facts, rng, verify
+from .bindings import Bindings
+from .live import Captured, Recorder
+from .outputs import Outputs, Unsupported, rebuild
+from .owner import Owner, take_owner
+from .steps import LiveStep, RestoredStep, Step
+
+log = logging.getLogger("medusa.torch")
+
+NOTE_VERSION = 1
+WAIT_NS = 200_000_000  # a wait in C is cut into these, so that Ctrl-C gets through
+_BROKEN_NOTE = (ValueError, KeyError, TypeError, IndexError, AttributeError)
+_first_engine: Optional[str] = None  # the name of the Graphs whose facts stand for the whole artifact
+
+
+class Graphs:
+    """The graphs of one engine. Everything that they use and that the engine owns is in `bind`, by name.
+
+    path       the artifact; another one than this process restores is not used. None: whichever it is.
+    bind       modules, tensors, caches, dictionaries and lists of these; roles by Constant, State, Input, Output.
+    name       stands before labels and bindings, for a second engine in one process.
+    pool       graph memory pool for live captures; its own by default.
+    warmup     forwards before a live capture.
+    want       batch sizes in the order in which they are needed, of kind "decode"; or a dictionary by kind.
+    trigger    runs the model's first layer once, for artifacts without images.
+    randomize  (kind, batch, generator): fills the inputs with valid random values; used by medusa-verify.
+    fingerprint  what else must be equal for a restored graph to be right, by name.
+    """
+
+    def __init__(
+        self,
+        path: Union[str, "os.PathLike[str]", None] = None,
+        bind: Optional[Mapping[str, Any]] = None,
+        *,
+        name: str = "",
+        pool: Any = None,
+        warmup: int = 2,
+        want: Union[Sequence[int], Mapping[str, Sequence[int]], None] = None,
+        trigger: Optional[Callable[[], Any]] = None,
+        randomize: Optional[verify.Randomize] = None,
+        fingerprint: Optional[Mapping[str, str]] = None,
+    ) -> None:
+        self._device = torch.cuda.current_device()
+        torch.cuda.current_stream(self._device).query()  # makes the context current in this thread
+        self._name, self._randomize = name, randomize
+        self._lock = threading.RLock()
+        self._steps: Dict[Tuple[str, int], Step] = {}
+        self._closed = False
+        self._logged: set = set()
+        self._mode = _api.mode()
+        self._why_live = self._check_path(path)
+        self._trigger: Optional[_api.Callback] = None
+        self._owner: Optional[Owner] = None
+        self._recorder = Recorder(self._device, pool, warmup)
+        self._bindings = Bindings(bind or {}, name, self._device)
+        self._facts = facts.engine_facts(self._bindings, fingerprint) if self._mode != "none" else {}
+        if self._mode != "none" and not self._why_live:
+            self._why_live = self._introduce(want, trigger)
+
+    # ---- beginning ----
+
+    def _check_path(self, path: Union[str, "os.PathLike[str]", None]) -> str:
+        restored = os.environ.get("MEDUSA_ARTIFACT")
+        if self._mode != "restore" or path is None or not restored:
+            return ""
+        if os.path.realpath(path) == os.path.realpath(restored):
+            return ""
+        return f"this process restores {restored}, not {os.fspath(path)}"
+
+    def _introduce(
+        self, want: Union[Sequence[int], Mapping[str, Sequence[int]], None], trigger: Optional[Callable[[], Any]]
+    ) -> str:
+        """Says everything that must be known before graphs are asked for; why nothing can be restored, or ""."""
+        global _first_engine
+        if self._mode == "restore":
+            self._owner = take_owner()
+        facts.say_process()
+        if _first_engine is None:
+            _first_engine = self._name
+            for fact, value in self._facts.items():
+                facts.say(fact, value)
+        try:
+            if trigger is not None:
+                self._trigger = _api.Callback(trigger)
+                _api.trigger(f"{self._name or 'engine'}", self._trigger)
+            for kind, batches in (want if isinstance(want, Mapping) else {"decode": want or ()}).items():
+                if batches:
+                    _api.graph_want(self._label(kind), [int(batch) for batch in batches])
+            self._bindings.tell()
+            if self._mode == "restore":
+                rng.bind_own(self._device)
+        except _api.Error as error:
+            return str(error)
+        return ""
+
+    def _label(self, kind: str) -> str:
+        return f"{self._name}.{kind}" if self._name else kind
+
+    # ---- graphs ----
+
+    def get(self, kind: str, batch: int, fn: Callable[[], Any]) -> Step:
+        """The graph of fn() at this batch size: restored if it can be, else warmed up and captured live, as before."""
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("medusa: these graphs have been closed")
+            torch.cuda.current_stream(self._device).query()
+            self._look_for_moved()
+            known = self._steps.get((kind, batch))
+            if known is not None:
+                return known
+            step = self._make(kind, batch, fn)
+            self._steps[kind, batch] = step
+            return step
+
+    def _make(self, kind: str, batch: int, fn: Callable[[], Any]) -> Step:
+        why = self._why_live
+        if self._mode == "restore" and not why:
+            try:
+                return self._restore(self._label(kind), batch, fn)
+            except (_api.Error, Unsupported) as error:
+                why = str(error)
+                self._log_once(logging.INFO if isinstance(error, _api.Error) else logging.WARNING, kind, batch, why)
+        elif self._mode == "restore":
+            self._log_once(logging.WARNING, kind, batch, why)
+        return self._live(kind, batch, fn, why)
+
+    def _log_once(self, level: int, kind: str, batch: int, why: str) -> None:
+        if why not in self._logged:
+            log.log(level, "graph %s/%d is captured live: %s", self._label(kind), batch, why)
+        self._logged.add(why)
+
+    def _look_for_moved(self) -> None:
+        """A graph must never hold the address of what was freed; what moves once is not trusted again."""
+        moved = self._bindings.moved()
+        if not moved:
+            return
+        self._why_live = f"{moved} is not where it was bound"
+        self._bindings.look_again()
+        self._steps.clear()
+
+    # ---- restored ----
+
+    def _restore(self, label: str, batch: int, fn: Callable[[], Any]) -> Step:
+        graph = self._wait(label, batch)
+        try:
+            note = json.loads(_api.graph_note_get(label, batch) or b"null")
+            self._check_note(note, fn)
+            outputs = rebuild(
+                note["outputs"],
+                self._bindings,
+                lambda index: _api.graph_output_get(label, batch, index),
+                self._owner,
+                self._device,
+            )
+            return RestoredStep(graph, outputs, self._device, int(note["increment"]), self._owner)
+        except _BROKEN_NOTE as error:
+            raise Unsupported(f"the note of graph {label}/{batch} can't be read: {error!r}") from None
+        except RuntimeError as error:
+            raise Unsupported(f"the outputs of graph {label}/{batch} can't be made: {error}") from None
+
+    def _wait(self, label: str, batch: int) -> int:
+        while True:
+            try:
+                return _api.graph_get(label, batch, WAIT_NS)
+            except _api.Error as error:
+                if error.code != _api.TIMEOUT:
+                    raise
+            finally:
+                self._pass_on_trigger()
+
+    def _pass_on_trigger(self) -> None:
+        """What ends a program is passed on; of what merely failed, the kernels that it did load are used."""
+        raised = self._trigger.take() if self._trigger else None
+        if raised is not None and not isinstance(raised, Exception):
+            raise raised
+        if raised is not None:
+            log.warning("the trigger failed: %r", raised)
+
+    def _check_note(self, note: Any, fn: Callable[[], Any]) -> None:
+        if not isinstance(note, dict) or note.get("version") != NOTE_VERSION:
+            raise Unsupported("the graph was not recorded by this version of the adapter")
+        for fact in sorted(note["facts"].keys() | self._facts.keys()):
+            then, now = note["facts"].get(fact), self._facts.get(fact)
+            if then != now:
+                raise Unsupported(f"{fact}: artifact has {then}, this process {now}")
+        if note["function"] != facts.function_hash(fn):
+            raise Unsupported("the source of the graph's function has changed")
+        for name, layout in note["layouts"].items():
+            bound = self._bindings.names.get(name)
+            if bound is not None and bound.layout != layout:
+                raise Unsupported(f"binding {name}: artifact has {layout}, this process {bound.layout}")
+
+    # ---- live ----
+
+    def _live(self, kind: str, batch: int, fn: Callable[[], Any], why: str) -> Step:
+        recording = self._mode in ("capture", "verify")
+        refusals = []
+
+        def before_capture(draws: bool) -> None:
+            if recording:
+                self._tell_late()
+            if recording and draws:
+                refusals.append(rng.bind_found(self._device))
+
+        captured = self._recorder.run(fn, before_capture)
+        step = LiveStep(captured, why)
+        if recording:
+            refusals.append(self._why_live)
+            self._record(kind, batch, fn, captured, step, next((text for text in refusals if text), ""))
+        return step
+
+    def _tell_late(self) -> None:
+        """What the warm-up has made is bound too, for the record; a restore, which runs none, will miss it by name."""
+        try:
+            late = self._bindings.tell_new()
+        except _api.Error as error:
+            self._why_live = str(error)
+            return
+        if late:
+            log.warning("%s was made by the first forward; only what is there before Graphs can be restored", late[0])
+
+    def _record(
+        self, kind: str, batch: int, fn: Callable[[], Any], captured: Captured, step: LiveStep, refusal: str
+    ) -> None:
+        label, graph = self._label(kind), captured.handle
+        try:
+            note = self._describe(graph, fn, captured)
+        except Unsupported as error:
+            note, refusal = None, refusal or str(error)
+        try:
+            if captured.draws:
+                step.increment = rng.increment_of(self._device, captured.graph.replay)
+            else:
+                step.watch_first(lambda replay: self._watch_random(graph, label, batch, replay))
+            if note is not None and not refusal:
+                refusal = self._put_note(graph, note, step.increment)
+            if refusal:
+                self._refuse(graph, label, batch, refusal)
+            _api.graph_label(graph, label, batch)
+            if self._mode == "verify" and self._randomize is not None and not refusal:
+                self._verify(kind, batch, fn, step, graph)
+        except _api.Error as error:
+            log.warning("graph %s/%d is not recorded: %s", label, batch, error)
+
+    def _describe(self, graph: int, fn: Callable[[], Any], captured: Captured) -> dict:
+        outputs = Outputs(captured.value, self._bindings)
+        for index, (address, size) in enumerate(outputs.regions):
+            _api.graph_output(graph, index, address, size)
+        return {
+            "version": NOTE_VERSION,
+            "outputs": outputs.packed,
+            "facts": self._facts,
+            "function": facts.function_hash(fn),
+            "layouts": {bound.name: bound.layout for bound in self._bindings if bound.role != _api.CONSTANT},
+        }
+
+    def _put_note(self, graph: int, note: dict, increment: int) -> str:
+        note["increment"] = increment
+        data = json.dumps(note, separators=(",", ":")).encode()
+        if len(data) > _api.NOTE_MAX:
+            return f"its outputs and inputs take {len(data)} bytes to describe, more than {_api.NOTE_MAX}"
+        _api.graph_note(graph, data)
+        return ""
+
+    def _refuse(self, graph: int, label: str, batch: int, why: str) -> None:
+        log.warning("graph %s/%d will not be restored: %s", label, batch, why)
+        _api.graph_refuse(graph, why)
+
+    def _watch_random(self, graph: int, label: str, batch: int, replay: Callable[[], None]) -> None:
+        """A graph that draws random numbers although its warm-up drew none must not be restored."""
+        before = rng.offset(self._device)
+        replay()
+        if rng.offset(self._device) != before:
+            try:
+                self._refuse(graph, label, batch, "it draws random numbers (RNG), which its warm-up did not")
+            except _api.Error as error:
+                log.warning("graph %s/%d: %s", label, batch, error)
+
+    def _verify(self, kind: str, batch: int, fn: Callable[[], Any], step: LiveStep, graph: int) -> None:
+        randomize = self._randomize
+        assert randomize is not None
+        label = self._label(kind)
+        different = verify.compare(
+            step,
+            lambda: self._recorder.on_stream(fn),
+            lambda numbers: randomize(kind, batch, numbers),
+            self._bindings,
+            self._device,
+            f"{label}/{batch}",
+        )
+        if different:
+            self._refuse(graph, label, batch, f"on random inputs a replay differs from eager: {different}")
+
+    # ---- the rest ----
+
+    def available(self, kind: str, batch: int) -> bool:
+        """Whether get() would restore at once."""
+        return not self._why_live and _api.graph_ready(self._label(kind), batch)
+
+    def ready(self) -> None:
+        """Everything is captured or restored: a recording proves its graphs here, while their outputs are alive."""
+        torch.cuda.current_stream(self._device).query()
+        try:
+            _api.mark("ready")
+        except _api.Error as error:
+            log.warning("ready: %s", error)
+
+    def stats(self) -> Dict[str, int]:
+        """What has been restored and what it took (struct medusa_stats); {} outside of a restore."""
+        return _api.stats()
+
+    def close(self) -> None:
+        """Drops the graphs; memory is given back with the last output. Nothing may still be launching them."""
+        with self._lock:
+            self._closed = True
+            for step in self._steps.values():
+                step.close()
+            self._steps.clear()
+            self._owner = None
+
+    def __enter__(self) -> "Graphs":
+        return self
+
+    def __exit__(self, *what: object) -> None:
+        self.close()

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much memory the KV cache may have: from the artifact at once, or from a profiling forward."""
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Callable, Optional, Tuple
+
+import torch
+
+from .. import _api
+from . import facts
+
+
+@dataclass
+class KV:
+    """Memory for the KV cache; .reason says why it was measured although there is an artifact."""
+
+    bytes: int
+    blocks: int
+    from_profile: bool  # answered from the artifact, without a forward
+    ns: int
+    reason: str = ""
+
+
+def _run(profile: Callable[[], object]) -> None:
+    """What the forward needs stays in PyTorch's cache until it is measured."""
+    profile()
+    torch.cuda.synchronize()
+
+
+def _measure(block_bytes: int, utilization: float, profile: Optional[Callable[[], object]]) -> Tuple[int, int]:
+    """As the C side measures, for a process without any Medusa library."""
+    if profile is None:
+        raise RuntimeError("medusa: kv_capacity needs a profiling forward: there is no stored answer")
+    before, total = torch.cuda.mem_get_info()
+    _run(profile)
+    after, _ = torch.cuda.mem_get_info()
+    taken = total - before + max(0, before - after)
+    blocks = max(0, int(total * utilization) - taken) // block_bytes
+    if not blocks:
+        raise RuntimeError(f"medusa: no room for a KV block of {block_bytes} bytes: {taken} of {total} bytes are taken")
+    return blocks * block_bytes, blocks
+
+
+def kv_capacity(
+    key: str, block_bytes: int, utilization: float = 0.9, profile: Optional[Callable[[], object]] = None
+) -> KV:
+    """Call it with the weights loaded and before the KV cache is allocated; `key` names the engine's configuration.
+
+    What `profile` raises passes through unchanged. RuntimeError if nothing could be answered or measured.
+    """
+    start = time.perf_counter_ns()
+    if not _api.present():
+        size, blocks = _measure(block_bytes, utilization, profile)
+        return KV(size, blocks, False, time.perf_counter_ns() - start)
+    torch.cuda.current_stream().query()  # makes the context current in this thread
+    facts.say_process()
+    ran = []
+
+    def run() -> None:
+        ran.append(True)
+        _run(profile)  # type: ignore[arg-type]
+
+    callback = _api.Callback(run) if profile else None
+    if _api.mode() != "restore":
+        torch.cuda.empty_cache()
+    try:
+        answer, reason = _api.kv_capacity(key, block_bytes, utilization, callback)
+    except _api.Error as error:
+        raised = callback.take() if callback else None
+        if raised is not None:
+            raise raised from None
+        raise RuntimeError(f"medusa: {error}") from None
+    finally:
+        if ran:
+            torch.cuda.empty_cache()
+    return KV(answer.bytes, answer.blocks, bool(answer.from_profile), time.perf_counter_ns() - start, reason)

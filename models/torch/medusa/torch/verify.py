@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""In a verify run: live graphs against eager on random inputs, where the C side sees each replay too."""
+from __future__ import annotations
+
+import zlib
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+import torch
+
+from .. import _api
+from . import rng
+from .bindings import Bindings
+from .outputs import first_difference, tensors_of
+from .steps import Step
+
+ROUNDS = 3
+Randomize = Callable[[str, int, torch.Generator], None]
+
+
+class Snapshot:
+    """Copies of what graphs may write. State that is too large is left: it must be written idempotently."""
+
+    def __init__(self, bindings: Bindings, device: int) -> None:
+        left = torch.cuda.mem_get_info(device)[0] // 4
+        self._storages: List[Tuple[str, torch.Tensor]] = []
+        for bound in sorted((b for b in bindings if b.role != _api.CONSTANT), key=lambda b: b.size):
+            if bound.size > left:
+                break
+            left -= bound.size
+            self._storages.append((bound.name, _whole(bound.tensor)))
+        self._device = device
+        self.tensors: Dict[str, torch.Tensor] = {}
+        self._random: Optional[torch.Tensor] = None
+
+    def take(self) -> "Snapshot":
+        self.tensors = {name: storage.clone() for name, storage in self._storages}
+        self._random = rng.generator(self._device).get_state()
+        return self
+
+    def put_back(self) -> None:
+        for name, storage in self._storages:
+            storage.copy_(self.tensors[name])
+        if self._random is not None:
+            rng.generator(self._device).set_state(self._random)
+
+
+def _whole(tensor: torch.Tensor) -> torch.Tensor:
+    """All bytes of a tensor's storage."""
+    storage = tensor.untyped_storage()
+    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage, 0, (storage.nbytes(),), (1,))
+
+
+def _after(run: Callable[[], Any], bindings: Bindings, device: int) -> Dict[str, torch.Tensor]:
+    """Copies of everything that a run has returned and written."""
+    left = {f"output{place}": tensor.clone() for place, tensor in tensors_of(run()).items()}
+    left.update(Snapshot(bindings, device).take().tensors)
+    torch.cuda.synchronize(device)
+    return left
+
+
+def compare(
+    step: Step,
+    forward: Callable[[], Any],
+    randomize: Callable[[torch.Generator], None],
+    bindings: Bindings,
+    device: int,
+    seed: str,
+) -> str:
+    """Where a replay and an eager run differ by a bit; "" if nowhere. Everything is put back."""
+    before = Snapshot(bindings, device).take()
+    try:
+        for turn in range(ROUNDS):
+            numbers = torch.Generator(torch.device("cuda", device))
+            numbers.manual_seed(zlib.crc32(f"{seed}/{turn}".encode()))
+            randomize(numbers)
+            start = Snapshot(bindings, device).take()
+            eager = _after(forward, bindings, device)
+            start.put_back()
+            different = first_difference(eager, _after(step.replay, bindings, device))
+            if different:
+                return different
+    finally:
+        before.put_back()
+        torch.cuda.synchronize(device)
+    return ""
