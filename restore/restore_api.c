@@ -248,6 +248,7 @@ static bool refuse_if_unbound(struct md_restore *r, struct md_restore_graph *gra
 	if (err.status == MD_ERR_NOT_FOUND)
 		err.status = MD_ERR_MISMATCH;
 	md_restore_refuse(r, graph, &err);
+	pthread_cond_broadcast(&r->changed); /* once none is waited for any more, what was made for them goes */
 	return true;
 }
 

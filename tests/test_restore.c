@@ -34,6 +34,8 @@ static void assert_refused(const struct run *run, unsigned graphs, const char *r
 {
 	assert_right(run);
 	cr_assert(count(run->err, " live ") == graphs, "%u graphs are captured live: %s%s", graphs, run->err, run->log);
+	if (graphs == GRAPHS)
+		cr_assert(strstr(run->err, "held by what was refused=0\n"), "before it is released: %s", run->err);
 	cr_assert(strstr(run->log, reason), "the log says \"%s\": %s", reason, run->log);
 }
 

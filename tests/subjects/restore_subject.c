@@ -178,6 +178,19 @@ static void set_up(void)
 			    getenv("SUBJECT_OUTPUT_IS_STATE") ? MEDUSA_BIND_STATE : MEDUSA_BIND_OUTPUT);
 }
 
+/* What nobody was handed goes back by itself, in the background. */
+static void print_held_by_refused(size_t free_before)
+{
+	size_t now = 0, total = 0;
+	for (int i = 0; i < 200; i++) {
+		TRY(cuMemGetInfo_v2, &now, &total);
+		if (now == free_before)
+			break;
+		usleep(10000);
+	}
+	fprintf(stderr, "held by what was refused=%lld\n", (long long)free_before - (long long)now);
+}
+
 static void print_stats(size_t free_before)
 {
 	struct medusa_stats stats = {.size = sizeof(stats)};
@@ -189,6 +202,8 @@ static void print_stats(size_t free_before)
 			stats.graphs_restored, stats.graphs_refused, (unsigned long long)stats.nodes,
 			stats.kernels_loaded_image, stats.kernels_stored_image, stats.kernels_triggered,
 			(unsigned long long)stats.private_bytes, (unsigned long long)stats.own_ns);
+	if (!stats.graphs_restored)
+		print_held_by_refused(free_before);
 	medusa_release();
 	TRY(cuMemGetInfo_v2, &now, &total);
 	fprintf(stderr, "held=%lld\n", (long long)free_before - (long long)now);
