@@ -116,7 +116,7 @@ const struct md_restore_stage md_restore_session_stages[] = {
     {.name = "tables", .run = run_tables, .undo = undo_tables, .ns = offsetof(struct medusa_stats, own_ns)},
     {.name = "stream", .run = run_stream, .undo = undo_stream},
     {.name = "images", .run = run_images, .undo = undo_images},
-    {.name = "graphs", .run = run_graphs},
+    {.name = "open", .run = run_graphs},
     {.name = "plan", .run = run_plan, .ns = offsetof(struct medusa_stats, own_ns)},
 };
 const size_t md_restore_session_stage_count = sizeof(md_restore_session_stages) / sizeof(md_restore_session_stages[0]);

@@ -132,6 +132,25 @@ damaged() { # name, what medusa-inspect must say
 	run_restored "$1" "$work/$1.medusa"
 	assert_refused_whole live "$1" "open: "
 }
+# Bytes of an image are read by who needs them: a process that has the image loaded does not, and is right without.
+damaged_image() { # name
+	run "inspect_$1" medusa-inspect "$work/$1.medusa"
+	assert_exit "inspect_$1" 3
+	assert_contains "$work/inspect_$1.err" 'section "image_data" at offset'
+	resolve=stored run_restored "$1" "$work/$1.medusa"
+	assert_refused live "$1" 'section "image_data": image '
+}
+read -r images_start images_end < <(python3 - "$work/whole.medusa" <<'END'
+import struct, sys
+data = open(sys.argv[1], "rb").read()
+count, = struct.unpack_from("<I", data, 32)
+table, = struct.unpack_from("<Q", data, 40)
+for row in range(table, table + 64 * count, 64):
+    if data[row:row + 16].rstrip(b"\0") == b"image_data":
+        offset, stored = struct.unpack_from("<QQ", data, row + 16)
+        print(offset, offset + stored)
+END
+)
 step=$(((size - 700) / 24))
 for bytes in 0 1 7 8 12 40 63 64 65 100 400 700 $(seq 701 "$step" $((size - 1))) $((size - 1)); do
 	head -c "$bytes" "$work/whole.medusa" >"$work/cut.medusa"
@@ -154,7 +173,7 @@ END
 for at in 0 5 8 12 16 32 36 40 48 56 64 80 90 112 200 500 703 $(seq 704 $((step + 1)) $((size - 1))) $((size - 1)); do
 	section "an artifact with byte $at flipped"
 	flip "$at"
-	damaged flipped ""
+	if [ "$at" -ge "$images_start" ] && [ "$at" -lt "$images_end" ]; then damaged_image flipped; else damaged flipped ""; fi
 done
 section "a flipped byte's section and offset are named"
 python3 - "$work/whole.medusa" "$work" <<'END'
@@ -170,10 +189,10 @@ for i in range(count):
     bad[offset + stored // 2] ^= 1
     open(f"{sys.argv[2]}/section_{name}.medusa", "wb").write(bad)
 END
-assert_equal "damaged sections" 10 "$(ls "$work"/section_*.medusa | wc -l)"
+assert_equal "damaged sections" 11 "$(ls "$work"/section_*.medusa | wc -l)"
 for file in "$work"/section_*.medusa; do
 	name=$(basename "$file" .medusa)
-	damaged "$name" "${name#section_}"
+	if [ "$name" = section_image_data ]; then damaged_image "$name"; else damaged "$name" "${name#section_}"; fi
 	checks=$((checks + 1))
 	grep -Eq 'offset [0-9]+|at [0-9]+|byte [0-9]+' "$work/inspect_$name.err" || fail "an offset in the message" "$(excerpt "$work/inspect_$name.err")"
 done
