@@ -69,7 +69,7 @@ JSON
 EOF
 printf '#!/bin/bash\n:\n' >"$stubs/bin/medusa-analyze"
 printf '#!/bin/bash\ntouch "$3"; echo "{\\"read_ms\\": 100, \\"analyze_ms\\": 200, \\"write_ms\\": 50, \\"total_ms\\": 350}"\n' >"$stubs/bench/analysis"
-printf '#!/bin/bash\necho "{\\"total_ms\\": 150}"\n' >"$stubs/bench/floor"
+printf '#!/bin/bash\necho "{\\"total_ms\\": 150, \\"images_ms\\": 50, \\"functions_ms\\": 40, \\"add_ms\\": 10, \\"instantiate_ms\\": 35, \\"upload_ms\\": 15}"\n' >"$stubs/bench/floor"
 chmod +x "$stubs"/engine "$stubs"/bin/* "$stubs"/bench/*
 
 bench() { # name, arguments...
@@ -94,6 +94,7 @@ assert_equal "models, in the paper's order" "Qwen1.5-4B Yi-6B" "$(sed -n 's/^| w
 assert_equal "bit-equal graphs" "35 of 35" "$(column 'restored graphs bit-equal to eager' 1)"
 assert_equal "live / restore: 35 x 68 ms / 170 ms" "14.0 x" "$(column 'live / restore' 2)"
 assert_equal "restore / floor: 170 / 150 ms" "1.13 x" "$(column 'restore / floor' 1)"
+assert_equal "the floor's stages" "50.0 / 40.0 / 10.0 / 35.0 / 15.0" "$(column '- images / functions / add / instantiate / upload, ms' 1)"
 assert_equal "capture overhead: 4000 / 3200 ms" "1.25 x" "$(column 'start until ready, under capture / without' 1)"
 assert_equal "replay ratio" "1.010 (1.010, 1.010)" "$(column 'replay restored / live, in turns, median (min, max)' 1)"
 assert_equal "weights ready to first graph" 12.5 "$(column 'weights ready to first graph, ms' 1)"
@@ -109,7 +110,7 @@ assert_contains "$table" "| Qwen1.5-4B | 3.00       | 2.70 s, -10.0 %      | 0.6
 assert_contains "$table" "| 9.00 -> 5.00 s, -44.4 % | -13.0 %              | -41.4 % | -32.7 %"
 assert_contains "$table" "| average "
 assert_lacks "$table" "What failed"
-assert_file "$work/both.results/h200-torch.json"
+assert_equal "graphs kept one by one: live and restored, of two models" 140 "$(grep -o '"capture_ms"' "$work/both.results/h200-torch.json" | wc -l)"
 checks=$((checks + 1))
 python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' "$work/both.results/h200-torch.svg" || fail "a well-formed drawing" "none"
 
