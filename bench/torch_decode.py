@@ -226,7 +226,8 @@ class Engine:
 
     def replay_beside(self, step):
         first, beside = self.timed_replay(step), []
-        while self.restoring():
+        limit = time.monotonic() + 10  # graphs that wait for the trigger are restored only when they are asked for
+        while self.restoring() and time.monotonic() < limit:
             beside.append(self.timed_replay(step))
         self.stages.moment("all_restored")
         alone = [self.timed_replay(step) for _ in range(max(100, len(beside)))]
