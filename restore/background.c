@@ -293,11 +293,19 @@ static void do_work(struct md_restore *r, const struct md_work *work, const stru
 	}
 }
 
+/* What the engine waits for; not what is cleared away afterwards. */
+static bool is_stage(enum md_work_kind kind)
+{
+	return kind == MD_WORK_BUILD || kind == MD_WORK_RESOLVE || kind == MD_WORK_ARENA;
+}
+
 static void work_in_turn(struct md_restore *r, const struct md_work *work, const struct md_pace_turn *turn)
 {
 	do_work(r, work, turn);
 	if (work->units)
 		md_pace_end(&r->pace, turn);
+	if (!is_stage(work->kind))
+		return;
 	pthread_mutex_lock(&r->lock);
 	md_restore_busy(r, -1);
 	pthread_mutex_unlock(&r->lock);
@@ -325,7 +333,8 @@ static void run_graphs(struct md_restore *r)
 			pthread_mutex_unlock(&r->lock);
 			continue;
 		}
-		md_restore_busy(r, +1);
+		if (is_stage(work.kind))
+			md_restore_busy(r, +1);
 		pthread_mutex_unlock(&r->lock);
 		work_in_turn(r, &work, &turn);
 		settled = work.kind == MD_WORK_SETTLE;

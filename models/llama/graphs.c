@@ -62,7 +62,7 @@ static void set_row(struct llama_engine *engine, int row, int32_t *token, int32_
 	*position = own ? row % shape->block_size % engine->limits.max_context : 0;
 }
 
-static enum md_status set_rows(struct llama_engine *engine, struct md_error *err)
+enum md_status llama_graphs_set_rows(struct llama_engine *engine, struct md_error *err)
 {
 	int batch = engine->limits.max_batch;
 	size_t bytes = 4 * (size_t)batch;
@@ -130,7 +130,7 @@ enum md_status llama_graphs_prepare(struct llama_graphs *graphs, struct llama_en
 	if (!restore_all(graphs))
 		return MD_OK;
 	MD_FORWARD(llama_engine_take_decode(engine, err));
-	MD_FORWARD(set_rows(engine, err));
+	MD_FORWARD(llama_graphs_set_rows(engine, err));
 	for (size_t i = 0; i < graphs->count; i++) {
 		struct llama_graph *graph = &graphs->graphs[i];
 		if (graph->restored)
@@ -220,7 +220,7 @@ enum md_status llama_graphs_measure(struct llama_graphs *graphs, struct llama_en
 	MD_AUTO_FREE uint64_t *times = calloc(2 * (size_t)rounds, sizeof(*times));
 	if (!times)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for %d times", rounds);
-	MD_FORWARD(set_rows(engine, err));
+	MD_FORWARD(llama_graphs_set_rows(engine, err));
 	for (size_t i = 0; i < graphs->count; i++) {
 		struct llama_graph *graph = &graphs->graphs[i];
 		if (graph->restored)

@@ -35,6 +35,27 @@ const struct llama_graph *llama_graphs_pick(const struct llama_graphs *graphs, s
 
 enum md_status llama_graph_launch(const struct llama_graph *graph, struct llama_engine *engine, struct md_error *err);
 
+/* Inputs that every graph can be replayed with: each row another token at another position of a block of its own. */
+enum md_status llama_graphs_set_rows(struct llama_engine *engine, struct md_error *err);
+
+struct llama_replays {
+	size_t count;
+	uint64_t p50_ns, p99_ns, longest_ns; /* from the launch to the end of the wait for it */
+	uint64_t ns;                         /* all of them together */
+};
+
+struct llama_background {
+	bool measured;
+	struct llama_replays during, alone;
+};
+
+/*
+ * Replays the first restored graph for as long as the others are being restored, without ever asking for one of them,
+ * and then `rounds` times alone. Nothing is measured when the first graph is not restored.
+ */
+enum md_status llama_graphs_measure_background(const struct llama_graphs *graphs, struct llama_engine *engine,
+					       int rounds, struct llama_background *out, struct md_error *err);
+
 /* Median time of `rounds` replays of each graph, into replay_ns. */
 enum md_status llama_graphs_measure(struct llama_graphs *graphs, struct llama_engine *engine, int rounds,
 				    struct md_error *err);

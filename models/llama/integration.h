@@ -23,6 +23,7 @@ int integration_kv_capacity(const char *key, uint64_t block_bytes, double utiliz
 			    void *user, uint64_t *bytes, bool *from_profile);
 
 bool integration_graph(const char *label, unsigned batch, CUgraphExec *exec);
+bool integration_graph_ready(const char *label, unsigned batch); /* without waiting */
 void integration_label(CUgraphExec exec, const char *label, unsigned batch);
 void integration_trigger(int (*first_layer)(void *user), void *user);
 void integration_stage(const char *name, uint64_t ns);

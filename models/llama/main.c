@@ -188,6 +188,9 @@ static enum md_status prepare_graphs(struct program *p, struct md_error *err)
 	integration_trigger(first_layer, &p->engine);
 	if (p->options.no_graphs)
 		return MD_OK;
+	if (p->options.bench_background)
+		MD_FORWARD(llama_graphs_measure_background(graphs, &p->engine, p->options.bench_background,
+							   &p->report.background, err));
 	MD_FORWARD(llama_graphs_prepare(graphs, &p->engine, err));
 	uint64_t *stages = p->report.stage_ns;
 	stages[STAGE_RESTORE] = graphs->restore_ns;

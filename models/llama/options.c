@@ -22,6 +22,7 @@ const char llama_options_usage[] =
     "  --no-graphs          decode eagerly\n"
     "  --check              compare every graph with eager, bit by bit; fails if one differs\n"
     "  --bench-replay N     median time of N replays of each graph, for the report\n"
+    "  --bench-background N replay the first graph while the others are restored, then N times alone\n"
     "  --repeat N           generate N times\n"
     "  --report FILE.json   write times, graphs and outputs\n"
     "  --device N           device ordinal\n"
@@ -55,6 +56,7 @@ static const struct option options_table[] = {
     OPTION("--repeat", INTEGER, repeat, 1, 100000),
     OPTION("--device", INTEGER, device, 0, 1024),
     OPTION("--bench-replay", INTEGER, bench_replay, 1, 100000),
+    OPTION("--bench-background", INTEGER, bench_background, 1, 100000),
     OPTION("--max-kv-bytes", BIG, max_kv_bytes, 0, 0),
     OPTION("--temperature", REAL, temperature, 0, 100),
     OPTION("--utilization", REAL, utilization, 0.01, 1),

@@ -75,6 +75,26 @@ static void put_graphs(FILE *file, const struct llama_graphs *graphs)
 	fputs("\n  ],\n", file);
 }
 
+static void put_replays(FILE *file, const char *name, const struct llama_replays *replays)
+{
+	fprintf(
+	    file,
+	    "\"%s\": { \"count\": %zu, \"seconds\": %.3f, \"p50_ms\": %.4f, \"p99_ms\": %.4f, \"longest_ms\": %.4f }",
+	    name, replays->count, (double)replays->ns / 1e9, (double)replays->p50_ns / 1e6,
+	    (double)replays->p99_ns / 1e6, (double)replays->longest_ns / 1e6);
+}
+
+static void put_background(FILE *file, const struct llama_background *background)
+{
+	if (!background->measured)
+		return;
+	fputs("  \"replay_background\": { ", file);
+	put_replays(file, "during", &background->during);
+	fputs(", ", file);
+	put_replays(file, "alone", &background->alone);
+	fputs(" },\n", file);
+}
+
 static void put_sequences(FILE *file, const struct llama_report *report)
 {
 	const struct llama_generation *generation = report->generation;
@@ -106,6 +126,7 @@ static void put_report(FILE *file, const struct llama_report *report)
 	fprintf(file, "  \"kv\": { \"blocks\": %d, \"bytes\": %llu, \"from_profile\": %s },\n", report->kv_blocks,
 		(unsigned long long)report->kv_bytes, report->kv_from_profile ? "true" : "false");
 	put_graphs(file, report->graphs);
+	put_background(file, &report->background);
 	if (report->checked)
 		fprintf(file, "  \"check\": { \"equal\": %zu, \"of\": %zu },\n", report->check_equal,
 			report->graphs->count);

@@ -34,6 +34,7 @@ struct llama_report {
 	size_t check_equal;
 	const struct llama_graphs *graphs;
 	const struct llama_generation *generation;
+	struct llama_background background;
 	char **texts; /* one for each sequence; NULL entries when there is no tokenizer */
 };
 
