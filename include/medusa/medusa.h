@@ -148,8 +148,8 @@ struct medusa_kv {
 /*
  * How much memory the KV cache may have. In a restore the answer comes from the artifact at once, provided that the
  * fingerprint, the facts said so far and the key match and at least as much memory is free as was then; otherwise
- * (medusa_reason() says why) and without Medusa the profiling forward is run. Call it with weights loaded and before the
- * KV cache is allocated. (MEDUSA, section 6.)
+ * (medusa_reason() says why) and without Medusa the profiling forward is run. Call it with weights loaded and before
+ * the KV cache is allocated. (MEDUSA, section 6.)
  */
 int medusa_kv_capacity(const struct medusa_kv_request *request, struct medusa_kv *out);
 

@@ -29,10 +29,14 @@ assert_refused_by() { # run, reason, graphs that are captured live
 section "captured"
 run live "${subject[@]}"
 assert_exit live 0
+assert_count "$work/live.err" "graph 2 live 4 nothing is restored" 1
+assert_count "$work/live.err" "outputs of a live graph: 4" 3
+assert_lacks "$work/live.err" "not taken"
 run captured medusa-capture -o "$artifact" -- "${subject[@]}"
 assert_exit captured 0
 cat "$work/live.out" "$work/live.out" >"$work/twice.out"
 assert_same_file "$work/twice.out" "$work/captured.out"
+assert_lacks "$work/captured.err" "not taken"
 assert_contains "$work/captured.err" "verification: 3 passed, 0 failed, 0 not compared"
 
 section "restored in a fresh process"
@@ -43,6 +47,11 @@ assert_contains "$work/whole.err" "note 2: rows 2 of 64 floats"
 assert_contains "$work/whole.err" "no output 2: 4 graph step/2 has no output 3"
 assert_contains "$work/whole.err" "held after release=0 images=0"
 assert_contains "$work/whole.err" "output after release: 4"
+
+section "a graph that is captured live in a restore says all the same"
+restored partly MEDUSA_RESOLVE=loaded
+assert_count "$work/partly.err" " live 60 " 3
+assert_lacks "$work/partly.err" "not taken"
 
 section "facts that are not the artifact's"
 restored other SUBJECT_ENGINE=2

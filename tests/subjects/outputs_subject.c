@@ -108,6 +108,12 @@ static void enqueue(unsigned batch)
 	TRY(cuMemcpyDtoDAsync_v2, state, second, batch * WIDTH * 4u, stream);
 }
 
+static void taken(int result)
+{
+	if (result != MEDUSA_OK)
+		fprintf(stderr, "not taken: %d %s\n", result, medusa_reason());
+}
+
 static void say_outputs(struct graph *graph, unsigned batch)
 {
 	char note[64];
@@ -117,10 +123,10 @@ static void say_outputs(struct graph *graph, unsigned batch)
 				.sizes = {size, size, WIDTH * 4u}};
 	for (unsigned i = 0; i < OUTPUTS; i++)
 		if (i != 1 || !getenv("SUBJECT_FEW"))
-			medusa_graph_output(NULL, i, graph->outputs[i],
-					    graph->sizes[i] - (i == 0 && getenv("SUBJECT_SHORT") ? 4u : 0u));
+			taken(medusa_graph_output(NULL, i, graph->outputs[i],
+						  graph->sizes[i] - (i == 0 && getenv("SUBJECT_SHORT") ? 4u : 0u)));
 	snprintf(note, sizeof(note), "rows %u of %d floats", batch, (int)WIDTH);
-	medusa_graph_note(NULL, note, strlen(note));
+	taken(medusa_graph_note(NULL, note, strlen(note)));
 }
 
 static void capture(struct graph *graph, unsigned batch)
@@ -134,8 +140,8 @@ static void capture(struct graph *graph, unsigned batch)
 	TRY(cuGraphDestroy, captured);
 	say_outputs(graph, batch);
 	if (batch == 2 && getenv("SUBJECT_REFUSE"))
-		medusa_graph_refuse(NULL, getenv("SUBJECT_REFUSE"));
-	medusa_graph_label(NULL, "step", batch);
+		taken(medusa_graph_refuse(NULL, getenv("SUBJECT_REFUSE")));
+	taken(medusa_graph_label(NULL, "step", batch));
 }
 
 /* ---- a restored one ---- */
