@@ -50,4 +50,6 @@ if python3 -c 'import torch' 2>/dev/null; then
 	try torch-trace bash -c "medusa-inspect '$out/torch.1.mtrace'; medusa-inspect '$out/torch.medusa' | head -40; test -s '$out/torch.1.mtrace'"
 fi
 printf '%d passed, %d failed\n' $passed $failed
+tests/gpu/torch.sh
+case $? in 0 | 77) ;; *) failed=$((failed + 1)) ;; esac
 [ $failed = 0 ]
