@@ -49,7 +49,7 @@ struct floor {
 	CUdeviceptr block;
 	uint64_t block_bytes;
 	const void **codes;   /* of images; NULL when no kernel needs it */
-	uint32_t *load_order; /* largest first */
+	uint32_t *load_order; /* longest first */
 	uint32_t load_count;
 	atomic_uint next_load;
 	unsigned loaders;
@@ -191,10 +191,16 @@ static const void *image_code(uint32_t index)
 	return memcpy(text, bytes, image->size);
 }
 
-static int by_size_descending(const void *left, const void *right)
+/* A text is compiled, which takes a thousand times as long as machine code of its size. */
+static uint64_t load_cost(uint32_t image)
 {
-	uint64_t a = f.artifact.images[*(const uint32_t *)left].size;
-	uint64_t b = f.artifact.images[*(const uint32_t *)right].size;
+	const struct md_image *what = &f.artifact.images[image];
+	return what->kind == MD_IMAGE_PTX ? what->size << 10 : what->size;
+}
+
+static int by_cost_descending(const void *left, const void *right)
+{
+	uint64_t a = load_cost(*(const uint32_t *)left), b = load_cost(*(const uint32_t *)right);
 	return a > b ? -1 : a < b;
 }
 
@@ -215,7 +221,7 @@ static void prepare_images(void)
 		f.codes[image] = image_code(image);
 		f.load_order[f.load_count++] = image;
 	}
-	qsort(f.load_order, f.load_count, sizeof(*f.load_order), by_size_descending);
+	qsort(f.load_order, f.load_count, sizeof(*f.load_order), by_cost_descending);
 }
 
 /* ---- images and functions ---- */

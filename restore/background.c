@@ -509,7 +509,7 @@ static void forget_kernels(struct md_restore *r, void *handle)
 		struct md_restore_kernel *kernel = &r->kernels[i];
 		if (kernel->state != MD_KERNEL_RESOLVED || kernel->home != handle)
 			continue;
-		for (uint32_t g = 0; g < r->artifact.graph_count; g++)
+		for (uint32_t g = 0; r->graphs && g < r->artifact.graph_count; g++) /* NULL: still being read */
 			refuse_users(r, i, &r->graphs[g]);
 		kernel->state = MD_KERNEL_REFUSED;
 		md_error_set(&kernel->reason, MD_ERR_MISMATCH, "kernel %s: the engine unloaded its module",

@@ -302,7 +302,9 @@ void md_restore_images_start(struct md_restore *r)
 	unsigned count = cpus < 2 ? 1 : cpus > 4 ? 4 : (unsigned)cpus;
 	if (!stored_comes_early(r) || r->verify)
 		count = 0; /* resolve loads them when it needs them */
-	for (unsigned i = 0; i < count && i < r->image_order_count; i++)
+	if (count > r->image_order_count)
+		count = r->image_order_count;
+	for (unsigned i = 0; i < count; i++)
 		if (pthread_create(&r->loaders[r->loader_count], NULL, loader_main, r) == 0)
 			r->loader_count++;
 	if (!r->loader_count)

@@ -164,14 +164,20 @@ static void queue_image(struct md_restore *r, uint32_t image)
 	r->image_order[r->image_order_count++] = image;
 }
 
-static int by_size_descending(const void *left, const void *right)
+/* In bytes of machine code. A text is compiled, which takes a thousand times as long. */
+static uint64_t load_cost(uint32_t image)
 {
-	uint64_t a = md_restore.artifact.images[*(const uint32_t *)left].size;
-	uint64_t b = md_restore.artifact.images[*(const uint32_t *)right].size;
+	const struct md_image *what = &md_restore.artifact.images[image];
+	return what->kind == MD_IMAGE_PTX ? what->size << 10 : what->size;
+}
+
+static int by_cost_descending(const void *left, const void *right)
+{
+	uint64_t a = load_cost(*(const uint32_t *)left), b = load_cost(*(const uint32_t *)right);
 	return a > b ? -1 : a < b;
 }
 
-/* While it is not known yet who wants them: the largest first, which leaves small ones to fill up with. */
+/* While it is not known yet who wants them: the longest first, which leaves short ones to fill up with. */
 static void queue_all_images(struct md_restore *r)
 {
 	const struct md_artifact *a = &r->artifact;
@@ -181,7 +187,7 @@ static void queue_all_images(struct md_restore *r)
 		    (md_image_is_stored(&a->images[image]) || a->images[image].path))
 			queue_image(r, image);
 	}
-	qsort(r->image_order, r->image_order_count, sizeof(*r->image_order), by_size_descending);
+	qsort(r->image_order, r->image_order_count, sizeof(*r->image_order), by_cost_descending);
 }
 
 /* Under lock: what waits in the queue goes by the wishes from here on; what no graph uses leaves it. */

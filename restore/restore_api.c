@@ -447,27 +447,28 @@ static void hold_driver(struct md_restore *r, int change)
 static enum md_status stored_capacity(const struct medusa_kv_request *request, struct md_kv *out, struct md_error *err)
 {
 	struct md_restore *r = &md_restore;
-	struct md_kv stored = {0};
+	struct md_kv stored = {0}, then = {0};
 	MD_FORWARD(begin(err));
 	pthread_mutex_lock(&r->lock);
 	wait_for_head(r);
 	enum md_status status = MD_OK;
-	if (r->refusal.status)
+	if (r->refusal.status) {
 		status = md_error_set(err, r->refusal.status, "%s", r->refusal.message);
-	else if (r->phase != MD_PHASE_FAILED && r->head_known)
+	} else if (r->phase != MD_PHASE_FAILED && r->head_known) {
 		stored = kv_beside_ours(r);
-	else
+		then = r->artifact.kv;
+	} else {
 		status = md_error_set(err, MD_ERR_NOT_FOUND, "%s",
 				      r->failure.status ? r->failure.message : "nothing is being restored");
+	}
 	pthread_mutex_unlock(&r->lock);
 	if (status != MD_OK)
 		return status;
-	uint64_t baseline_free = r->artifact.kv.baseline_free, graph_bytes = r->artifact.kv.graph_bytes;
 	hold_driver(r, +1); /* each loader ends its image, no more: the question stands behind four of them at most */
 	status = md_kvprofile_answer(&stored, request, out, err);
 	if (status == MD_OK) {
-		out->baseline_free = baseline_free;
-		out->graph_bytes = graph_bytes;
+		out->baseline_free = then.baseline_free;
+		out->graph_bytes = then.graph_bytes;
 	}
 	hold_driver(r, -1);
 	return status;

@@ -146,6 +146,13 @@ assert_exit marked 0
 assert_same_output live marked
 assert_restored marked $graphs 0
 
+section "replays of the first graph while the others are restored"
+run_restored background "$work/chain.medusa" --bench-background 50
+assert_exit background 0
+assert_same_output live background
+assert_restored background $graphs 0
+assert_contains "$work/background.json" '"alone": { "count": 50,'
+
 section "--no-verify, --keep-traces, medusa-analyze"
 capture kept --no-verify --keep-traces
 assert_exit kept 0
