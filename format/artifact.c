@@ -32,8 +32,7 @@
 #define CODEC_ZSTD 1u
 #define CODEC_FRAMES 2u   /* a zstd frame for each image, named by the section images */
 #define FEATURE_FRAMES 1u /* required by files that store images */
-#define FEATURE_FACTS 2u  /* required by files with facts: a reader that skips them would restore what does not match  \
-			   */
+#define FEATURE_FACTS 2u  /* required by files with facts: they are compared, not skipped */
 #define KNOWN_REQUIRED (FEATURE_FRAMES | FEATURE_FACTS) /* feature bits that this reader understands */
 
 #define RAW_MAX (4ull << 30)    /* bytes of all sections, uncompressed */
@@ -589,63 +588,4 @@ void md_artifact_close(struct md_artifact_file *file)
 		close(file->fd);
 	free(file->path);
 	free(file);
-}
-
-/* ---- the end of one ---- */
-
-static void finish_graphs(struct md_artifact *artifact)
-{
-	for (uint32_t i = 0; i < artifact->graph_count; i++) {
-		struct md_artifact_graph *graph = &artifact->graphs[i];
-		free(graph->label);
-		free(graph->nodes);
-		free(graph->edges);
-		free(graph->pointers);
-		free(graph->noise);
-		free(graph->outputs);
-		free(graph->note);
-		md_arena_free(&graph->arena);
-	}
-	for (uint32_t i = 0; i < artifact->refusal_count; i++) {
-		free(artifact->refusals[i].label);
-		free(artifact->refusals[i].why);
-	}
-	free(artifact->graphs);
-	free(artifact->refusals);
-}
-
-static void finish_kernels(struct md_artifact *artifact)
-{
-	for (uint32_t i = 0; i < artifact->image_count; i++) {
-		free(artifact->images[i].path);
-		free(artifact->images[i].build_id);
-		free(artifact->images[i].data);
-	}
-	for (uint32_t i = 0; i < artifact->kernel_count; i++) {
-		free(artifact->kernels[i].name);
-		free(artifact->kernels[i].params);
-	}
-	free(artifact->images);
-	free(artifact->kernels);
-}
-
-void md_artifact_finish(struct md_artifact *artifact)
-{
-	finish_graphs(artifact);
-	finish_kernels(artifact);
-	for (uint32_t i = 0; i < artifact->binding_count; i++)
-		free(artifact->bindings[i].name);
-	for (uint32_t i = 0; i < artifact->content_count; i++) {
-		free(artifact->contents[i].data);
-		free(artifact->contents[i].pointers);
-	}
-	md_fingerprint_finish(&artifact->fingerprint);
-	free(artifact->allocs);
-	free(artifact->bindings);
-	free(artifact->contents);
-	free(artifact->provenance.tool_version);
-	free(artifact->provenance.command);
-	free(artifact->provenance.created);
-	free(artifact->provenance.stages);
-	*artifact = (struct md_artifact){0};
 }

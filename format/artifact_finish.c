@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Frees what an artifact owns. */
+#include <stdlib.h>
+
+#include "format/artifact.h"
+
+static void finish_graphs(struct md_artifact *artifact)
+{
+	for (uint32_t i = 0; i < artifact->graph_count; i++) {
+		struct md_artifact_graph *graph = &artifact->graphs[i];
+		free(graph->label);
+		free(graph->nodes);
+		free(graph->edges);
+		free(graph->pointers);
+		free(graph->noise);
+		free(graph->outputs);
+		free(graph->note);
+		md_arena_free(&graph->arena);
+	}
+	for (uint32_t i = 0; i < artifact->refusal_count; i++) {
+		free(artifact->refusals[i].label);
+		free(artifact->refusals[i].why);
+	}
+	free(artifact->graphs);
+	free(artifact->refusals);
+}
+
+static void finish_kernels(struct md_artifact *artifact)
+{
+	for (uint32_t i = 0; i < artifact->image_count; i++) {
+		free(artifact->images[i].path);
+		free(artifact->images[i].build_id);
+		free(artifact->images[i].data);
+	}
+	for (uint32_t i = 0; i < artifact->kernel_count; i++) {
+		free(artifact->kernels[i].name);
+		free(artifact->kernels[i].params);
+	}
+	free(artifact->images);
+	free(artifact->kernels);
+}
+
+void md_artifact_finish(struct md_artifact *artifact)
+{
+	finish_graphs(artifact);
+	finish_kernels(artifact);
+	for (uint32_t i = 0; i < artifact->binding_count; i++)
+		free(artifact->bindings[i].name);
+	for (uint32_t i = 0; i < artifact->content_count; i++) {
+		free(artifact->contents[i].data);
+		free(artifact->contents[i].pointers);
+	}
+	md_fingerprint_finish(&artifact->fingerprint);
+	free(artifact->allocs);
+	free(artifact->bindings);
+	free(artifact->contents);
+	free(artifact->provenance.tool_version);
+	free(artifact->provenance.command);
+	free(artifact->provenance.created);
+	free(artifact->provenance.stages);
+	*artifact = (struct md_artifact){0};
+}
