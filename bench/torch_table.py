@@ -123,7 +123,7 @@ def verify_cell(record):
 def image_cell(record):
     found = record.last("inspect")
     return (f"{found['images']} ({found['image_bytes'] / 1e6:.0f}), {found['images_stored']} stored "
-            f"({found['sections'].get('images', 0) / 1e6:.1f})")
+            f"({(found['sections'].get('images', 0) + found['sections'].get('image_data', 0)) / 1e6:.1f})")
 
 
 def words_cell(record):
