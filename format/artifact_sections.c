@@ -290,8 +290,8 @@ const struct md_section_kind md_section_kinds[MD_SECTION_COUNT] = {
     {"bindings", 9, false, visit_bindings, true},
     {"allocations", 12, false, visit_allocations, true},
     {"kernels", 12, false, visit_kernels, true},
-    {"graphs", 19, true, visit_graphs, true},
-    {"pointers", 19, true, visit_pointers, false},
+    {"graphs", 12, true, visit_graphs, true},
+    {"pointers", 12, true, visit_pointers, false},
     {"contents", 9, true, visit_contents, true},
     {"images", 12, false, visit_images, true},
 };
