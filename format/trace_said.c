@@ -126,10 +126,11 @@ enum md_status md_trace_get_refusal(struct md_trace_build *build, uint64_t seque
 		return err->status;
 	if (graph->refused)
 		return MD_OK;
-	graph->refused = md_budget_alloc(&build->budget, sizeof(by) + strlen(why), 1);
+	size_t room = sizeof(by) + strlen(why);
+	graph->refused = md_budget_alloc(&build->budget, room, 1);
 	if (!graph->refused)
 		return md_trace_no_room(build, err);
-	sprintf(graph->refused, "%s%s", by, why);
+	snprintf(graph->refused, room, "%s%s", by, why);
 	return MD_OK;
 }
 
