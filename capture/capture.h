@@ -28,8 +28,9 @@ struct md_capture_options {
 	uint64_t shift;    /* MEDUSA_SHIFT, 0: none */
 	uint64_t kv_bytes; /* MEDUSA_KV_BYTES, 0: measure */
 	enum md_capture_store store;
-	bool probe;           /* MEDUSA_PROBE */
-	uint64_t probe_limit; /* MEDUSA_PROBE_LIMIT, bytes of host memory */
+	bool probe;                  /* MEDUSA_PROBE */
+	uint64_t probe_limit;        /* MEDUSA_PROBE_LIMIT, bytes of host memory */
+	uint64_t probe_device_limit; /* MEDUSA_PROBE_DEVICE_LIMIT, bytes of device memory */
 };
 
 struct md_capture_bind {

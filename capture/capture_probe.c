@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "capture/capture_probe.h"
 
@@ -207,6 +208,20 @@ static enum md_status refine(struct md_capture_probe *probe, struct md_error *er
 
 /* ---- outcome ---- */
 
+static void put_content(const struct md_capture_probe *probe, const struct md_probe_region *region, uint64_t offset,
+			uint64_t size)
+{
+	MD_AUTO_FREE uint8_t *bytes = malloc(size);
+	struct md_error err = {0};
+
+	if (!bytes)
+		md_capture_trouble("out of memory for %llu bytes of contents", (unsigned long long)size);
+	else if (md_capture_copy_read(probe->session, region->copy, offset, size, bytes, &err) != MD_OK)
+		md_capture_trouble("contents are lost: %s", err.message);
+	else
+		md_trace_put_content(md_capture.writer, md_capture_next(), region->address + offset, size, bytes);
+}
+
 static void put_contents(const struct md_capture_probe *probe)
 {
 	for (size_t i = 0; i < probe->unit_count;) {
@@ -219,8 +234,7 @@ static void put_contents(const struct md_capture_probe *probe)
 		}
 		while (i < probe->unit_count && probe->units[i].keep && probe->units[i].region == first->region)
 			size += probe->units[i++].size;
-		md_trace_put_content(md_capture.writer, md_capture_next(), region->address + first->offset, size,
-				     region->before + first->offset);
+		put_content(probe, region, first->offset, size);
 	}
 }
 
@@ -255,10 +269,7 @@ static enum md_status run_probe(struct md_capture_probe *probe, const struct md_
 	enum md_status status;
 
 	MD_FORWARD(md_cuda_call(err, cuCtxSynchronize));
-	MD_FORWARD(md_capture_probe_collect(probe, graph->candidates, graph->candidate_count,
-					    md_capture.options.probe_limit, err));
-	if (!md_capture_probe_has_output(probe))
-		return md_error_set(err, MD_ERR_NOT_FOUND, "no output is known");
+	MD_FORWARD(md_capture_probe_collect(probe, graph->candidates, graph->candidate_count, err));
 	status = md_capture_probe_settle(probe, test(probe, err), err);
 	if (!probe->strayed || probe->broken)
 		return status;
@@ -317,52 +328,86 @@ static void put_outcome(const struct md_capture_probe *probe, const struct md_ca
 	md_trace_put_probe(md_capture.writer, md_capture_next(), graph->id, result, why);
 }
 
-/* Lock held: allocations and frees of other threads wait until everything is back in place. */
-static void probe_graph(struct md_capture_graph *graph)
+static void end_session(struct md_probe_session *session)
+{
+	CUcontext popped;
+
+	bool pushed = session->open && md_cuda.cuCtxPushCurrent_v2(session->context) == CUDA_SUCCESS;
+
+	md_capture_session_close(session);
+	if (pushed)
+		md_cuda.cuCtxPopCurrent_v2(&popped);
+}
+
+static bool is_due(const struct md_capture_graph *graph)
+{
+	return !graph->probed && !graph->refused && graph->exec && md_capture.options.probe && md_capture.writer &&
+	       !atomic_load(&md_capture.capturing);
+}
+
+static enum md_status test_graph(struct md_probe_session *session, struct md_capture_probe *probe,
+				 const struct md_capture_graph *graph, struct md_error *err)
+{
+	if (graph->pageable)
+		return md_error_set(
+		    err, MD_ERR_UNPROVABLE,
+		    "a memcpy node writes host memory that is not registered: it could not be put back");
+	if (!session->open)
+		MD_FORWARD(md_capture_session_open(session, err));
+	return run_probe(probe, graph, err);
+}
+
+/*
+ * Lock held: allocations and frees of other threads wait until everything is back in place. The session serves the next
+ * graph of the same context too, for what it has copied is still what is there.
+ */
+static void probe_graph(struct md_probe_session *session, struct md_capture_graph *graph)
 {
 	struct md_capture_probe probe = {.exec = graph->exec,
 					 .outputs = graph->outputs,
 					 .output_count = graph->output_count,
+					 .session = session,
 					 .started_ns = md_clock_ns()};
 	struct md_error err = {0};
 	CUcontext popped;
-	enum md_status status;
 
-	if (graph->probed || graph->refused || !graph->exec || !md_capture.options.probe || !md_capture.writer ||
-	    atomic_load(&md_capture.capturing) || md_cuda.cuCtxPushCurrent_v2(graph->context))
+	if (!is_due(graph) || md_cuda.cuCtxPushCurrent_v2(graph->context))
 		return;
+	if (session->context != graph->context)
+		end_session(session);
 	graph->probed = true;
 	probe.deadline_ns = probe.started_ns + PROBE_NS;
-	if (graph->pageable)
-		status =
-		    md_error_set(&err, MD_ERR_UNPROVABLE,
-				 "a memcpy node writes host memory that is not registered: it could not be put back");
-	else
-		status = run_probe(&probe, graph, &err);
+	enum md_status status = test_graph(session, &probe, graph, &err);
 	put_outcome(&probe, graph, status, &err);
 	md_capture_probe_release(&probe);
+	if (probe.broken)
+		md_capture_session_close(session);
 	md_cuda.cuCtxPopCurrent_v2(&popped);
 }
 
 void md_capture_probe_exec(CUgraphExec exec)
 {
+	struct md_probe_session session = {0};
 	struct md_capture_graph *graph;
 
 	md_capture_lock();
 	graph = md_capture_graph_of(exec);
 	if (graph)
-		probe_graph(graph);
+		probe_graph(&session, graph);
+	end_session(&session);
 	md_capture_unlock();
 }
 
 void md_capture_probe_context(CUcontext context)
 {
+	struct md_probe_session session = {0};
 	struct md_capture_graph *graph;
 
 	md_capture_lock();
 	for (size_t i = 0; (graph = md_capture_graph_at(i)); i++) {
 		if (!context || graph->context == context)
-			probe_graph(graph);
+			probe_graph(&session, graph);
 	}
+	end_session(&session);
 	md_capture_unlock();
 }

@@ -19,12 +19,54 @@ enum md_probe_region_kind {
 /* A word of private memory that points into an allocation. */
 struct md_probe_pointer {
 	uint64_t offset, value, reach; /* reach: bytes from there to the end of the allocation */
+	bool host;                     /* to host memory: followed, but poisoned like any other word */
 };
 
 /*
- * An output may be large, mostly zero and mostly left alone by a replay: it is kept chunk by chunk, and only the chunks
- * that are not zero take memory. Private memory is kept whole.
+ * What memory held when the session began. Every test puts it back, so it serves the next graph too: nothing is copied
+ * twice. It stays on the device if there is room, where copying it costs hardly anything.
  *
+ * On the host, an output may be large, mostly zero and mostly left alone by a replay: it is kept chunk by chunk, and
+ * only the chunks that are not zero take memory. Private memory is kept whole.
+ */
+struct md_probe_copy {
+	uint64_t address, size;
+	bool sampled;       /* nothing is kept: state that did not fit, and is not put back by any graph's test */
+	CUdeviceptr device; /* 0: on the host; not owned */
+	uint8_t *host;      /* whole */
+	bool locked;        /* host is page-locked */
+	uint8_t **chunks;   /* NULL entry: zeros */
+	bool followed;
+	struct md_probe_pointer *pointers; /* of private memory that was followed, ascending */
+	size_t pointer_count;
+};
+
+struct md_probe_slab {
+	CUdeviceptr base;
+	uint64_t size, used;
+};
+
+/* Tests of several graphs in a row, with nothing of the engine's in between. */
+struct md_probe_session {
+	bool open;
+	CUcontext context;
+	CUstream stream;
+	struct md_probe_copy **copies;
+	size_t copy_count;
+	uint64_t host_left, device_left; /* bytes that copies may still take */
+	struct md_probe_slab *slabs;
+	size_t slab_count;
+	uint8_t *now; /* one chunk, page-locked if possible */
+	bool now_locked;
+	uint8_t *zeros; /* one chunk */
+	CUmodule module;
+	CUfunction differ;    /* NULL: memory can only be compared on the host */
+	CUdeviceptr flags;    /* a byte for each grain that is compared */
+	uint8_t *flag_bytes;  /* the same on the host */
+	uint64_t moved_bytes; /* between host and device */
+};
+
+/*
  * State that does not fit the limit (a KV cache that takes 90 % of the device) is SAMPLED. It is taken to be written
  * idempotently: a replay of the same inputs writes the same values to the same places, so that nothing needs putting
  * back. Where this can be checked it is: two clean replays must give the same outputs and the same sampled windows.
@@ -35,12 +77,10 @@ struct md_probe_region {
 	bool state; /* OUTPUT: may become SAMPLED */
 	bool read;  /* OUTPUT, SAMPLED: the engine reads it; false for its inputs, which say nothing of a graph */
 	uint64_t address, size;
-	const char *name; /* of what is bound; not owned */
-	uint8_t *before;  /* PRIVATE, HOST: contents when the probe began; SAMPLED: windows, one after the other */
-	uint8_t **chunks_before;           /* OUTPUT; NULL entry: zeros */
-	struct md_sample sample;           /* SAMPLED */
-	struct md_probe_pointer *pointers; /* PRIVATE, ascending */
-	size_t pointer_count;
+	const char *name;           /* of what is bound; not owned */
+	struct md_probe_copy *copy; /* not owned */
+	struct md_sample sample;    /* SAMPLED */
+	uint8_t *windows;           /* SAMPLED: contents when the test began, one after the other */
 };
 
 /*
@@ -52,8 +92,10 @@ struct md_probe_region {
 struct md_probe_span {
 	uint64_t address;
 	uint32_t size;
-	const uint8_t *before; /* put back from here; NULL: not put back by itself. Not owned */
-	uint8_t *after;        /* what the first replay left */
+	const uint8_t *before;     /* put back from here ... Not owned */
+	CUdeviceptr device_before; /* ... or from here; both 0: not put back by itself */
+	uint8_t *after;            /* what the first replay left, here ... */
+	CUdeviceptr device_after;  /* ... or here; in the session's slabs */
 };
 
 /* Smallest part of private memory that is poisoned or kept as one. */
@@ -67,7 +109,7 @@ struct md_capture_probe {
 	CUgraphExec exec;
 	const struct md_capture_output *outputs; /* of the graph; not owned */
 	size_t output_count;
-	CUstream stream;
+	struct md_probe_session *session;
 	CUdeviceptr scratch; /* where poisoned pointers point to */
 	uint64_t scratch_size;
 	struct md_probe_region *regions;
@@ -76,10 +118,10 @@ struct md_capture_probe {
 	size_t span_count, span_room;
 	struct md_probe_unit *units; /* those of small regions first */
 	size_t unit_count;
-	uint8_t *now; /* one chunk, page-locked if possible */
-	bool now_locked;
-	uint8_t *zeros; /* one chunk */
-	uint32_t word;  /* what private memory is poisoned with */
+	bool slabs_marked;
+	size_t slabs_before; /* where the session's slabs end but for the spans */
+	uint64_t slab_used_before;
+	uint32_t word; /* what private memory is poisoned with */
 	unsigned replays;
 	uint64_t started_ns, deadline_ns;
 	bool thorough; /* every byte of every output is compared after each replay */
@@ -87,15 +129,70 @@ struct md_capture_probe {
 	bool broken;   /* the context has a sticky error: nothing can be put back */
 };
 
+/* ---- capture_probe_session.c ---- */
+
+/* In the current context. Device memory is left to the engine as far as it needs some; see MEDUSA_PROBE_DEVICE_LIMIT.
+ */
+enum md_status md_capture_session_open(struct md_probe_session *session, struct md_error *err);
+void md_capture_session_close(struct md_probe_session *session);
+/* Device memory until the session closes or its slabs are cut back; 0 when there is no room. Aligned to 512. */
+CUdeviceptr md_capture_session_take(struct md_probe_session *session, uint64_t size);
+void md_capture_session_cut_back(struct md_probe_session *session, size_t slab_count, uint64_t used);
+/* Copies to the host, waiting, or to the device on the session's stream. */
+enum md_status md_capture_session_read(struct md_probe_session *session, void *to, uint64_t from, uint64_t size,
+				       struct md_error *err);
+enum md_status md_capture_session_write(struct md_probe_session *session, uint64_t to, const void *from, uint64_t size,
+					struct md_error *err);
+
+/* ---- capture_probe_copies.c ---- */
+
+struct md_probe_copy *md_capture_copy_find(const struct md_probe_session *session, uint64_t address, uint64_t size);
+/* Keeps what is there now. MD_ERR_TOO_LARGE when neither device nor host has room. */
+enum md_status md_capture_copy_make(struct md_probe_session *session, enum md_probe_region_kind kind, uint64_t address,
+				    uint64_t size, struct md_probe_copy **out, struct md_error *err);
+/* Notes that nothing can be kept of it. */
+enum md_status md_capture_copy_sampled(struct md_probe_session *session, uint64_t address, uint64_t size,
+				       struct md_probe_copy **out, struct md_error *err);
+/* Puts a part of what is kept whole back, on the session's stream; or reads it. */
+enum md_status md_capture_copy_put_back(struct md_probe_session *session, const struct md_probe_copy *copy,
+					uint64_t offset, uint64_t size, struct md_error *err);
+enum md_status md_capture_copy_read(struct md_probe_session *session, const struct md_probe_copy *copy, uint64_t offset,
+				    uint64_t size, void *to, struct md_error *err);
+/* Finds the pointers in private memory, once. */
+enum md_status md_capture_copy_follow(struct md_probe_session *session, struct md_probe_copy *copy,
+				      struct md_error *err);
+void md_capture_copy_destroy(struct md_probe_copy *copy);
+size_t md_capture_probe_chunk_count(uint64_t size);
+size_t md_capture_probe_chunk_size(uint64_t size, size_t chunk);
+
+/* ---- capture_probe_differ.c: comparing on the device ---- */
+
+#define MD_PROBE_GRAIN 4096u           /* bytes that differ or not as one */
+#define MD_PROBE_GRAINS (256u << 10)   /* most that are compared at a time */
+#define MD_PROBE_ON_DEVICE (64u << 10) /* smaller memory is compared on the host */
+
+/* Loads the kernel and tries it out. Without it, or if it is wrong, session->differ stays NULL. */
+void md_capture_differ_load(struct md_probe_session *session);
+void md_capture_differ_unload(struct md_probe_session *session);
+/* Whether memory can be compared on the device: both at multiples of 16 bytes, as is the size. */
+bool md_capture_differ_can(const struct md_probe_session *session, uint64_t address, uint64_t size);
+/* Compares on the session's stream; the flags of grain 0 on are from `flag` on. Call begin first, then once for each.
+ */
+enum md_status md_capture_differ_begin(struct md_probe_session *session, size_t flags, struct md_error *err);
+enum md_status md_capture_differ_launch(struct md_probe_session *session, uint64_t one, uint64_t two, uint64_t size,
+					size_t flag, struct md_error *err);
+/* Waits; session->flag_bytes then says which grains differ. */
+enum md_status md_capture_differ_end(struct md_probe_session *session, size_t flags, struct md_error *err);
+
 /* ---- capture_probe_regions.c ---- */
 
-/* Collects what the graph can reach and copies it to the host. MD_ERR_TOO_LARGE beyond the limit. Lock held. */
+/*
+ * Collects what the graph can reach and keeps copies. Lock held. MD_ERR_TOO_LARGE beyond the limits; MD_ERR_NOT_FOUND
+ * when nothing is known that the engine reads.
+ */
 enum md_status md_capture_probe_collect(struct md_capture_probe *probe, const uint64_t *candidates, size_t count,
-					uint64_t limit, struct md_error *err);
+					struct md_error *err);
 void md_capture_probe_release(struct md_capture_probe *probe);
-bool md_capture_probe_has_output(const struct md_capture_probe *probe);
-size_t md_capture_probe_chunk_count(const struct md_probe_region *region);
-size_t md_capture_probe_chunk_size(const struct md_probe_region *region, size_t chunk);
 
 /* ---- capture_probe_poison.c ---- */
 
@@ -116,6 +213,7 @@ void md_capture_probe_learn(const struct md_capture_probe *probe);
 
 /* After the first replay: what it has changed, and the windows of sampled state; puts everything back. */
 enum md_status md_capture_probe_find_spans(struct md_capture_probe *probe, struct md_error *err);
+void md_capture_probe_drop_spans(struct md_capture_probe *probe);
 /* Whether all spans are what they were after the first replay; puts them back. */
 enum md_status md_capture_probe_compare_spans(struct md_capture_probe *probe, bool *equal, struct md_error *err);
 /* Looks at all of every output once, and puts back what is not as it was; sets strayed if there was any. */

@@ -7,6 +7,7 @@
 
 #define MAX_SCRATCH (64ull << 20)
 #define MIN_SCRATCH (1ull << 20)
+#define FEW 64 /* pointers in a chunk: that many are written one by one, on the device */
 
 /* What graphs were found to need so far. Under md_capture.lock. */
 static struct md_interval_index needed;
@@ -20,8 +21,8 @@ static void make_scratch(struct md_capture_probe *probe)
 
 	for (uint32_t i = 0; i < probe->region_count; i++) {
 		const struct md_probe_region *region = &probe->regions[i];
-		for (size_t at = 0; at < region->pointer_count; at++) {
-			uint64_t bytes = region->pointers[at].reach;
+		for (size_t at = 0; region->kind == MD_PROBE_REGION_PRIVATE && at < region->copy->pointer_count; at++) {
+			uint64_t bytes = region->copy->pointers[at].reach;
 			size = bytes > size ? (bytes > MAX_SCRATCH ? MAX_SCRATCH : bytes) : size;
 		}
 	}
@@ -40,7 +41,7 @@ enum md_status md_capture_probe_prepare_poison(struct md_capture_probe *probe, u
 	if (!probe->scratch)
 		return MD_OK;
 	return md_cuda_call(err, cuMemsetD8Async, probe->scratch, (unsigned char)word, probe->scratch_size,
-			    probe->stream);
+			    probe->session->stream);
 }
 
 /* Memory that does not begin at a word is filled with the word's lowest byte. */
@@ -49,35 +50,40 @@ static enum md_status fill(struct md_capture_probe *probe, uint64_t address, uin
 	uint64_t words = address % 4 ? 0 : size / 4;
 
 	if (words)
-		MD_FORWARD(md_cuda_call(err, cuMemsetD32Async, address, probe->word, words, probe->stream));
+		MD_FORWARD(md_cuda_call(err, cuMemsetD32Async, address, probe->word, words, probe->session->stream));
 	if (size > 4 * words)
 		MD_FORWARD(md_cuda_call(err, cuMemsetD8Async, address + 4 * words, (unsigned char)probe->word,
-					size - 4 * words, probe->stream));
+					size - 4 * words, probe->session->stream));
 	return MD_OK;
 }
 
 /* A pointer with more behind it than scratch has stays as it is: poisoning it could only end in a fault. */
-static void set_pointers(const struct md_capture_probe *probe, const struct md_probe_region *region, size_t first,
+static uint64_t poisoned_pointer(const struct md_capture_probe *probe, const struct md_probe_pointer *pointer)
+{
+	return pointer->reach <= probe->scratch_size ? probe->scratch : pointer->value;
+}
+
+static void set_pointers(const struct md_capture_probe *probe, const struct md_probe_copy *copy, size_t first,
 			 uint64_t offset, uint64_t size)
 {
-	for (size_t i = first; i < region->pointer_count && region->pointers[i].offset < offset + size; i++) {
-		const struct md_probe_pointer *pointer = &region->pointers[i];
-		uint64_t value = pointer->reach <= probe->scratch_size ? probe->scratch : pointer->value;
-		for (unsigned b = 0; b < 8; b++) {
+	for (size_t i = first; i < copy->pointer_count && copy->pointers[i].offset < offset + size; i++) {
+		const struct md_probe_pointer *pointer = &copy->pointers[i];
+		uint64_t value = poisoned_pointer(probe, pointer);
+		for (unsigned b = 0; b < 8 && !pointer->host; b++) {
 			uint64_t at = pointer->offset + b;
 			if (at >= offset && at < offset + size)
-				probe->now[at - offset] = (uint8_t)(value >> 8 * b);
+				probe->session->now[at - offset] = (uint8_t)(value >> 8 * b);
 		}
 	}
 }
 
-static size_t first_pointer(const struct md_probe_region *region, uint64_t offset)
+static size_t first_pointer(const struct md_probe_copy *copy, uint64_t offset)
 {
-	size_t low = 0, high = region->pointer_count;
+	size_t low = 0, high = copy->pointer_count;
 
 	while (low < high) {
 		size_t middle = low + (high - low) / 2;
-		if (region->pointers[middle].offset + 8 <= offset)
+		if (copy->pointers[middle].offset + 8 <= offset)
 			low = middle + 1;
 		else
 			high = middle;
@@ -85,23 +91,56 @@ static size_t first_pointer(const struct md_probe_region *region, uint64_t offse
 	return low;
 }
 
-/* Filled on the device where there is no pointer, else made here and copied. */
+/* How many pointers touch a part; FEW + 1 stands for more, or for one that lies across its border. */
+static size_t count_pointers(const struct md_probe_copy *copy, size_t first, uint64_t offset, uint64_t size)
+{
+	size_t count = 0;
+
+	for (size_t i = first; i < copy->pointer_count && copy->pointers[i].offset < offset + size; i++) {
+		uint64_t at = copy->pointers[i].offset;
+		if (++count > FEW || at < offset || at + 8 > offset + size)
+			return FEW + 1;
+	}
+	return count;
+}
+
+/* Filled on the device, and so are a few pointers. */
+static enum md_status poison_on_device(struct md_capture_probe *probe, const struct md_probe_region *region,
+				       size_t first, size_t pointers, uint64_t offset, uint64_t size,
+				       struct md_error *err)
+{
+	MD_FORWARD(fill(probe, region->address + offset, size, err));
+	for (size_t i = first; i < first + pointers; i++) {
+		const struct md_probe_pointer *pointer = &region->copy->pointers[i];
+		uint64_t value = poisoned_pointer(probe, pointer), address = region->address + pointer->offset;
+		if (pointer->host)
+			continue;
+		MD_FORWARD(md_cuda_call(err, cuMemsetD32Async, address, (uint32_t)value, 1, probe->session->stream));
+		MD_FORWARD(md_cuda_call(err, cuMemsetD32Async, address + 4, (uint32_t)(value >> 32), 1,
+					probe->session->stream));
+	}
+	return MD_OK;
+}
+
+/* On the device where there are few pointers, else made here and copied. */
 static enum md_status poison(struct md_capture_probe *probe, const struct md_probe_region *region, uint64_t offset,
 			     uint64_t size, struct md_error *err)
 {
+	struct md_probe_session *session = probe->session;
+
 	for (uint64_t end = offset + size; offset < end; offset += size) {
-		size_t first = first_pointer(region, offset);
+		size_t first = first_pointer(region->copy, offset), pointers;
 		size = end - offset < MD_PROBE_CHUNK_BYTES ? end - offset : MD_PROBE_CHUNK_BYTES;
-		if (first == region->pointer_count || region->pointers[first].offset >= offset + size) {
-			MD_FORWARD(fill(probe, region->address + offset, size, err));
+		pointers = count_pointers(region->copy, first, offset, size);
+		if (pointers <= FEW) {
+			MD_FORWARD(poison_on_device(probe, region, first, pointers, offset, size, err));
 			continue;
 		}
 		for (uint64_t at = 0; at < size; at++)
-			probe->now[at] = (uint8_t)(probe->word >> 8 * (at % 4));
-		set_pointers(probe, region, first, offset, size);
-		MD_FORWARD(
-		    md_cuda_call(err, cuMemcpyHtoDAsync_v2, region->address + offset, probe->now, size, probe->stream));
-		MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, probe->stream));
+			session->now[at] = (uint8_t)(probe->word >> 8 * (at % 4));
+		set_pointers(probe, region->copy, first, offset, size);
+		MD_FORWARD(md_capture_session_write(session, region->address + offset, session->now, size, err));
+		MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, session->stream));
 	}
 	return MD_OK;
 }
@@ -123,8 +162,7 @@ enum md_status md_capture_probe_place_private(struct md_capture_probe *probe, si
 		if (poisoned)
 			MD_FORWARD(poison(probe, region, first->offset, size, err));
 		else
-			MD_FORWARD(md_cuda_call(err, cuMemcpyHtoDAsync_v2, region->address + first->offset,
-						region->before + first->offset, size, probe->stream));
+			MD_FORWARD(md_capture_copy_put_back(probe->session, region->copy, first->offset, size, err));
 	}
 	return MD_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a graph can reach: bound memory, private memory around it, and host memory; copied out before the first replay.
+/* What a graph can reach: bound memory, private memory around it, and host memory; copied before the first replay.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -103,93 +103,23 @@ static enum md_status check_outputs_live(const struct md_capture_probe *probe, s
 	return MD_OK;
 }
 
-size_t md_capture_probe_chunk_count(const struct md_probe_region *region)
+/* The copy of an earlier graph's test serves, for that has put everything back. */
+static enum md_status load(struct md_capture_probe *probe, struct md_probe_region *region, struct md_error *err)
 {
-	return (size_t)((region->size + MD_PROBE_CHUNK_BYTES - 1) / MD_PROBE_CHUNK_BYTES);
-}
-
-size_t md_capture_probe_chunk_size(const struct md_probe_region *region, size_t chunk)
-{
-	uint64_t left = region->size - (uint64_t)chunk * MD_PROBE_CHUNK_BYTES;
-
-	return left < MD_PROBE_CHUNK_BYTES ? (size_t)left : MD_PROBE_CHUNK_BYTES;
-}
-
-static enum md_status load_chunks(struct md_capture_probe *probe, struct md_probe_region *region, struct md_error *err)
-{
-	size_t count = md_capture_probe_chunk_count(region);
-
-	region->chunks_before = calloc(count, sizeof(uint8_t *));
-	if (!region->chunks_before)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
-	for (size_t i = 0; i < count; i++) {
-		size_t size = md_capture_probe_chunk_size(region, i);
-		MD_FORWARD(
-		    md_cuda_call(err, cuMemcpyDtoH_v2, probe->now, region->address + i * MD_PROBE_CHUNK_BYTES, size));
-		if (!memcmp(probe->now, probe->zeros, size))
-			continue;
-		region->chunks_before[i] = malloc(size);
-		if (!region->chunks_before[i])
-			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
-		memcpy(region->chunks_before[i], probe->now, size);
-	}
-	return MD_OK;
-}
-
-static enum md_status load(struct md_capture_probe *probe, struct md_probe_region *region, uint64_t *left,
-			   struct md_error *err)
-{
-	if (region->size > *left)
-		return md_error_set(err, MD_ERR_TOO_LARGE, "%llu bytes at 0x%llx go beyond MEDUSA_PROBE_LIMIT",
-				    (unsigned long long)region->size, (unsigned long long)region->address);
-	*left -= region->size;
-	if (region->kind == MD_PROBE_REGION_OUTPUT)
-		return load_chunks(probe, region, err);
-	region->before = malloc(region->size);
-	if (!region->before)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %llu bytes",
-				    (unsigned long long)region->size);
-	if (region->kind == MD_PROBE_REGION_HOST) {
-		memcpy(region->before, (const void *)(uintptr_t)region->address, region->size);
+	region->copy = md_capture_copy_find(probe->session, region->address, region->size);
+	if (region->copy)
 		return MD_OK;
-	}
-	return md_cuda_call(err, cuMemcpyDtoH_v2, region->before, region->address, region->size);
-}
-
-static bool add_pointer(struct md_probe_region *region, size_t *room, struct md_probe_pointer pointer)
-{
-	if (region->pointer_count == *room) {
-		size_t more = *room ? 2 * *room : 16;
-		struct md_probe_pointer *grown = realloc(region->pointers, more * sizeof(*grown));
-		if (!grown)
-			return false;
-		region->pointers = grown;
-		*room = more;
-	}
-	region->pointers[region->pointer_count++] = pointer;
-	return true;
+	return md_capture_copy_make(probe->session, region->kind, region->address, region->size, &region->copy, err);
 }
 
 /* Private memory may hold pointers to more private memory; what they reach must be put back too. */
 static enum md_status follow_pointers(struct md_capture_probe *probe, uint32_t index, struct md_error *err)
 {
-	const uint8_t *data = probe->regions[index].before;
-	uint64_t first = (8 - probe->regions[index].address % 8) % 8, size = probe->regions[index].size;
-	size_t room = 0;
+	struct md_probe_copy *copy = probe->regions[index].copy;
 
-	for (uint64_t at = first; at + 8 <= size; at += 8) {
-		const struct md_interval *item;
-		uint64_t word;
-		memcpy(&word, data + at, 8);
-		item = word ? md_interval_find(&md_capture.live, word) : NULL;
-		if (!item)
-			continue;
-		if (item->value != MD_ALLOC_HOST &&
-		    !add_pointer(&probe->regions[index], &room,
-				 (struct md_probe_pointer){at, word, item->size - (word - item->start)}))
-			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
-		MD_FORWARD(add_allocation(probe, word, err));
-	}
+	MD_FORWARD(md_capture_copy_follow(probe->session, copy, err));
+	for (size_t i = 0; i < copy->pointer_count; i++)
+		MD_FORWARD(add_allocation(probe, copy->pointers[i].value, err));
 	return MD_OK;
 }
 
@@ -197,67 +127,79 @@ static enum md_status follow_pointers(struct md_capture_probe *probe, uint32_t i
 
 static enum md_status load_windows(struct md_capture_probe *probe, struct md_probe_region *region, struct md_error *err)
 {
+	struct md_probe_session *session = probe->session;
 	const struct md_sample *sample = &region->sample;
+	uint64_t bytes;
 
 	region->sample = md_sample_plan(region->size, probe->sampled_count);
-	region->before = malloc((size_t)sample->windows * sample->bytes);
-	if (!region->before)
+	bytes = (uint64_t)sample->windows * sample->bytes;
+	region->windows = malloc((size_t)bytes);
+	if (!region->windows)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+	session->moved_bytes += bytes;
 	for (uint32_t i = 0; i < sample->windows; i++)
-		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, region->before + (size_t)i * sample->bytes,
-					region->address + md_sample_offset(sample, i), sample->bytes, probe->stream));
-	return md_cuda_call(err, cuStreamSynchronize, probe->stream);
+		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, region->windows + (size_t)i * sample->bytes,
+					region->address + md_sample_offset(sample, i), sample->bytes, session->stream));
+	return md_cuda_call(err, cuStreamSynchronize, session->stream);
 }
 
-static enum md_status choose_sampled(struct md_capture_probe *probe, uint64_t left, struct md_error *err)
+/* Of what no graph of this session has kept or sampled yet, what does not fit is sampled from here on. */
+static enum md_status choose_sampled(struct md_capture_probe *probe, bool *sampled, struct md_error *err)
 {
 	MD_AUTO_FREE uint64_t *sizes = calloc(probe->region_count + 1, sizeof(*sizes));
-	MD_AUTO_FREE bool *sampled = calloc(probe->region_count + 1, sizeof(*sampled));
+	const struct md_probe_session *session = probe->session;
+	uint64_t room =
+	    session->differ && session->device_left > session->host_left ? session->device_left : session->host_left;
 
-	if (!sizes || !sampled)
+	if (!sizes)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
-	for (uint32_t i = 0; i < probe->region_count; i++)
-		sizes[i] = probe->regions[i].state ? probe->regions[i].size : 0;
-	probe->sampled_count = md_sample_choose(sizes, probe->region_count, left, sampled);
-	for (uint32_t i = 0; i < probe->region_count; i++) {
-		if (sampled[i])
-			probe->regions[i].kind = MD_PROBE_REGION_SAMPLED;
-	}
-	return MD_OK;
-}
-
-static enum md_status load_state(struct md_capture_probe *probe, uint64_t left, struct md_error *err)
-{
-	MD_FORWARD(choose_sampled(probe, left, err));
 	for (uint32_t i = 0; i < probe->region_count; i++) {
 		struct md_probe_region *region = &probe->regions[i];
-		if (region->kind == MD_PROBE_REGION_SAMPLED)
-			MD_FORWARD(load_windows(probe, region, err));
-		else if (region->state)
-			MD_FORWARD(load(probe, region, &left, err));
+		if (!region->state)
+			continue;
+		region->copy = md_capture_copy_find(session, region->address, region->size);
+		sizes[i] = region->copy ? 0 : region->size;
+	}
+	md_sample_choose(sizes, probe->region_count, room, sampled);
+	return MD_OK;
+}
+
+/* What was thought to fit may still not: it is sampled too. */
+static enum md_status load_or_sample(struct md_capture_probe *probe, struct md_probe_region *region, bool sampled,
+				     struct md_error *err)
+{
+	struct md_error why = {0};
+	enum md_status status = MD_OK;
+
+	if (!sampled)
+		status = load(probe, region, &why);
+	if (sampled || status == MD_ERR_TOO_LARGE)
+		status = md_capture_copy_sampled(probe->session, region->address, region->size, &region->copy, &why);
+	if (status != MD_OK)
+		return md_error_set(err, status, "%s", why.message);
+	if (region->copy->sampled) {
+		region->kind = MD_PROBE_REGION_SAMPLED;
+		probe->sampled_count++;
 	}
 	return MD_OK;
 }
 
-bool md_capture_probe_has_output(const struct md_capture_probe *probe)
+static enum md_status load_state(struct md_capture_probe *probe, struct md_error *err)
 {
-	if (probe->output_count)
-		return true;
+	MD_AUTO_FREE bool *sampled = calloc(probe->region_count + 1, sizeof(*sampled));
+
+	if (!sampled)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+	MD_FORWARD(choose_sampled(probe, sampled, err));
 	for (uint32_t i = 0; i < probe->region_count; i++) {
-		if (probe->regions[i].read)
-			return true;
+		if (probe->regions[i].state)
+			MD_FORWARD(load_or_sample(probe, &probe->regions[i], sampled[i], err));
 	}
-	return false;
-}
-
-static enum md_status allocate_chunk(struct md_capture_probe *probe, struct md_error *err)
-{
-	void *locked = NULL;
-
-	probe->zeros = calloc(1, MD_PROBE_CHUNK_BYTES);
-	probe->now_locked = md_cuda.cuMemHostAlloc(&locked, MD_PROBE_CHUNK_BYTES, 0) == CUDA_SUCCESS;
-	probe->now = probe->now_locked ? locked : malloc(MD_PROBE_CHUNK_BYTES);
-	return probe->now && probe->zeros ? MD_OK : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+	for (uint32_t i = 0; i < probe->region_count; i++) {
+		if (probe->regions[i].kind == MD_PROBE_REGION_SAMPLED)
+			MD_FORWARD(load_windows(probe, &probe->regions[i], err));
+	}
+	return MD_OK;
 }
 
 /* What matters is most often small: semaphores, tables. */
@@ -270,56 +212,48 @@ static int compare_sizes(const void *left, const void *right)
 	return (a->address > b->address) - (a->address < b->address);
 }
 
+static bool has_output(const struct md_capture_probe *probe)
+{
+	if (probe->output_count)
+		return true;
+	for (uint32_t i = 0; i < probe->region_count; i++) {
+		if (probe->regions[i].read)
+			return true;
+	}
+	return false;
+}
+
 enum md_status md_capture_probe_collect(struct md_capture_probe *probe, const uint64_t *candidates, size_t count,
-					uint64_t limit, struct md_error *err)
+					struct md_error *err)
 {
 	MD_FORWARD(check_outputs_live(probe, err));
-	MD_FORWARD(allocate_chunk(probe, err));
-	MD_FORWARD(md_cuda_call(err, cuStreamCreate, &probe->stream, CU_STREAM_NON_BLOCKING));
 	MD_FORWARD(add_outputs(probe, err));
+	if (!has_output(probe))
+		return md_error_set(err, MD_ERR_NOT_FOUND, "no output is known");
 	for (size_t i = 0; i < count; i++)
 		MD_FORWARD(add_candidate(probe, candidates[i], err));
 	for (uint32_t i = 0; i < probe->region_count; i++) { /* grows while it runs */
 		if (probe->regions[i].state)
 			continue;
-		MD_FORWARD(load(probe, &probe->regions[i], &limit, err));
+		MD_FORWARD(load(probe, &probe->regions[i], err));
 		if (probe->regions[i].kind == MD_PROBE_REGION_PRIVATE)
 			MD_FORWARD(follow_pointers(probe, i, err));
 	}
-	MD_FORWARD(load_state(probe, limit, err));
+	MD_FORWARD(load_state(probe, err));
 	if (probe->region_count)
 		qsort(probe->regions, probe->region_count, sizeof(*probe->regions), compare_sizes);
-	return MD_OK;
-}
-
-static void release_chunks(const struct md_probe_region *region)
-{
-	size_t count = region->chunks_before ? md_capture_probe_chunk_count(region) : 0;
-
-	for (size_t i = 0; i < count; i++)
-		free(region->chunks_before[i]);
-	free(region->chunks_before);
+	/* copies on the device must be whole before the first replay */
+	return md_cuda_call(err, cuStreamSynchronize, probe->session->stream);
 }
 
 void md_capture_probe_release(struct md_capture_probe *probe)
 {
-	for (uint32_t i = 0; i < probe->region_count; i++) {
-		free(probe->regions[i].before);
-		free(probe->regions[i].pointers);
-		release_chunks(&probe->regions[i]);
-	}
-	for (size_t i = 0; i < probe->span_count; i++)
-		free(probe->spans[i].after);
+	for (uint32_t i = 0; i < probe->region_count; i++)
+		free(probe->regions[i].windows);
+	md_capture_probe_drop_spans(probe);
 	free(probe->spans);
 	free(probe->regions);
 	free(probe->units);
-	free(probe->zeros);
-	if (probe->now_locked)
-		md_cuda.cuMemFreeHost(probe->now);
-	else
-		free(probe->now);
 	if (probe->scratch)
 		md_cuda.cuMemFree_v2(probe->scratch);
-	if (probe->stream)
-		md_cuda.cuStreamDestroy_v2(probe->stream);
 }

@@ -14,9 +14,9 @@ static enum md_status launch(struct md_capture_probe *probe, struct md_error *er
 	/* Copies from pageable memory may still be on their way, and our stream waits for nobody. */
 	MD_FORWARD(md_cuda_call(err, cuCtxSynchronize));
 	probe->replays++;
-	status = md_cuda_call(err, cuGraphLaunch, probe->exec, probe->stream);
+	status = md_cuda_call(err, cuGraphLaunch, probe->exec, probe->session->stream);
 	if (status == MD_OK)
-		status = md_cuda_call(err, cuStreamSynchronize, probe->stream);
+		status = md_cuda_call(err, cuStreamSynchronize, probe->session->stream);
 	if (status != MD_OK)
 		md_error_prefix(err, "replay %u", probe->replays);
 	return status;
@@ -28,7 +28,7 @@ static enum md_status place(struct md_capture_probe *probe, size_t from, size_t 
 	for (uint32_t i = 0; i < probe->region_count; i++) {
 		const struct md_probe_region *region = &probe->regions[i];
 		if (region->kind == MD_PROBE_REGION_HOST)
-			memcpy((void *)(uintptr_t)region->address, region->before, region->size);
+			memcpy((void *)(uintptr_t)region->address, region->copy->host, region->size);
 	}
 	return md_capture_probe_place_private(probe, from, to, err);
 }

@@ -69,6 +69,7 @@ static void read_options(struct md_capture_options *options)
 	options->kv_bytes = number_from_environment("MEDUSA_KV_BYTES", 0);
 	options->probe = number_from_environment("MEDUSA_PROBE", 1) != 0;
 	options->probe_limit = number_from_environment("MEDUSA_PROBE_LIMIT", 4ull << 30);
+	options->probe_device_limit = number_from_environment("MEDUSA_PROBE_DEVICE_LIMIT", UINT64_MAX);
 	if (store && !strcmp(store, "all"))
 		options->store = MD_STORE_ALL;
 	else if (store && !strcmp(store, "none"))

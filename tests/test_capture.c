@@ -203,13 +203,15 @@ Test(capture, updated_graph_is_refused)
 	clean_up(&run);
 }
 
+#define ON_HOST "MEDUSA_PROBE_DEVICE_LIMIT=0" /* as on a device that is full */
+
 Test(capture, probe_beyond_its_limit_fails_with_the_reason)
 {
 	static struct run run;
 	const struct md_trace_graph *graph;
 	struct md_trace trace;
 
-	run_subject(&run, NULL, (const char *[]){"MEDUSA_PROBE_LIMIT=1000", NULL}, true, false);
+	run_subject(&run, NULL, (const char *[]){"MEDUSA_PROBE_LIMIT=1000", ON_HOST, NULL}, true, false);
 	assert_succeeded(&run);
 	read_trace(run.trace, &trace);
 	graph = find_graph(&trace, "decode");
@@ -231,7 +233,7 @@ Test(capture, large_state_is_sampled_and_contents_are_found)
 	struct md_trace trace;
 
 	run_subject(&plain, (const char *[]){"large", NULL}, NULL, false, false);
-	run_subject(&run, (const char *[]){"large", NULL}, (const char *[]){SMALL_LIMIT, NULL}, true, false);
+	run_subject(&run, (const char *[]){"large", NULL}, (const char *[]){SMALL_LIMIT, ON_HOST, NULL}, true, false);
 	assert_succeeded(&run);
 	assert_same_results(&plain, &run);
 	read_trace(run.trace, &trace);
@@ -267,7 +269,7 @@ Test(capture, should_fail_large_state_that_is_not_written_idempotently)
 	const struct md_trace_graph *graph;
 	struct md_trace trace;
 
-	run_subject(&run, (const char *[]){"growing", NULL}, (const char *[]){SMALL_LIMIT, NULL}, true, false);
+	run_subject(&run, (const char *[]){"growing", NULL}, (const char *[]){SMALL_LIMIT, ON_HOST, NULL}, true, false);
 	assert_succeeded(&run);
 	read_trace(run.trace, &trace);
 	graph = find_graph(&trace, "decode");

@@ -13,11 +13,12 @@
 #include "medusa/medusa.h"
 
 /*
- * Arguments: IMAGE [kill] [update] [host] [full] [large] [growing] [scatter] [outputs] [unbound] [gone] [wrong]. kill:
- * SIGKILL after the first graph; update, host: what makes a graph refused; full: the disk is full once memory is
+ * Arguments: IMAGE [kill] [update] [host] [full] [large] [growing] [scatter] [outputs] [unbound] [gone] [wrong] [many].
+ * kill: SIGKILL after the first graph; update, host: what makes a graph refused; full: the disk is full once memory is
  * allocated. large: 1 MiB of state that the first graph writes idempotently; growing: it counts in it, too; scatter: it
  * writes there by a private index. outputs: what graphs write is private, and declared; unbound: so is all they read;
  * gone: an output's memory is freed before the test; wrong: asks for what must be refused.
+ * many: graphs that share a pool of 64 MiB and 16 MiB of state, and nothing else.
  */
 
 enum { N = 64, TABLE_BYTES = 64 << 10, TABLE_INDEX = 9000, KV_BYTES = 1 << 20, KV_SLOT = 7 };
@@ -404,6 +405,32 @@ static void refuse_and_forget(void)
 	say(medusa_graph_label(NULL, "forgotten", 8), "label forgotten");
 }
 
+/* Each writes its own part of the state and of the pool; the pool's part is its output. */
+static void run_many(void)
+{
+	const size_t pool_bytes = 64 << 20, state_bytes = 16 << 20;
+	CUdeviceptr pool = allocate("pool", pool_bytes), state = allocate("cache", state_bytes);
+	CUgraphExec execs[8];
+
+	bind_all(false);
+	bind("cache", state, state_bytes, MEDUSA_BIND_STATE);
+	CALL(cuCtxSynchronize);
+	for (unsigned i = 0; i < 8; i++) {
+		CUgraph graph;
+		CALL(cuStreamBeginCapture_v2, it.stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+		launch_scale_to(pool + i * (pool_bytes / 8));
+		launch_scale_to(state + i * (state_bytes / 8));
+		CALL(cuStreamEndCapture, it.stream, &graph);
+		CALL(cuGraphInstantiateWithFlags, &execs[i], graph, 0);
+		CALL(cuGraphDestroy, graph);
+		medusa_graph_output(NULL, 0, pool + i * (pool_bytes / 8), N * 4);
+		medusa_graph_label(NULL, "many", i + 1);
+	}
+	medusa_mark("ready");
+	for (unsigned i = 0; i < 8; i++)
+		CALL(cuGraphExecDestroy, execs[i]);
+}
+
 /* From now on no file can grow, as on a full disk. Device memory, which hostcuda keeps in files, is allocated by then.
  */
 static void fill_disk(void)
@@ -424,6 +451,10 @@ int main(int argc, char *argv[])
 		return 9;
 	}
 	set_up(argv[1]);
+	if (has(argc, argv, "many")) {
+		run_many();
+		return 0;
+	}
 	if (has(argc, argv, "full"))
 		fill_disk();
 	if (!has(argc, argv, "unbound"))

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Comparing on the device: a kernel of our own says which grains of two places differ, and only that comes back. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "capture/capture_probe.h"
+
+#define THREADS (MD_PROBE_GRAIN / 16) /* each compares 16 bytes; a block compares a grain */
+
+/*
+ * (one, two, words of 16 bytes, flags): a thread whose words differ sets its block's flag. PTX, for the driver of
+ * whatever device this is translates it; where it cannot, memory is compared on the host.
+ */
+static const char kernel_text[] = ".version 7.0\n"
+				  ".target sm_70\n"
+				  ".address_size 64\n"
+				  ".visible .entry md_probe_differ(.param .u64 one, .param .u64 two,\n"
+				  "		.param .u64 words, .param .u64 flags)\n"
+				  "{\n"
+				  "	.reg .pred %p<3>;\n"
+				  "	.reg .b16 %h<2>;\n"
+				  "	.reg .b32 %r<4>;\n"
+				  "	.reg .b64 %d<20>;\n"
+				  "	mov.u32 %r1, %ctaid.x;\n"
+				  "	mov.u32 %r2, %ntid.x;\n"
+				  "	mov.u32 %r3, %tid.x;\n"
+				  "	mul.wide.u32 %d1, %r1, %r2;\n"
+				  "	cvt.u64.u32 %d2, %r3;\n"
+				  "	add.s64 %d3, %d1, %d2;\n"
+				  "	ld.param.u64 %d4, [words];\n"
+				  "	setp.ge.u64 %p1, %d3, %d4;\n"
+				  "	@%p1 bra done;\n"
+				  "	ld.param.u64 %d5, [one];\n"
+				  "	ld.param.u64 %d6, [two];\n"
+				  "	cvta.to.global.u64 %d5, %d5;\n"
+				  "	cvta.to.global.u64 %d6, %d6;\n"
+				  "	shl.b64 %d7, %d3, 4;\n"
+				  "	add.s64 %d8, %d5, %d7;\n"
+				  "	add.s64 %d9, %d6, %d7;\n"
+				  "	ld.global.v2.u64 {%d10, %d11}, [%d8];\n"
+				  "	ld.global.v2.u64 {%d12, %d13}, [%d9];\n"
+				  "	xor.b64 %d14, %d10, %d12;\n"
+				  "	xor.b64 %d15, %d11, %d13;\n"
+				  "	or.b64 %d16, %d14, %d15;\n"
+				  "	setp.eq.s64 %p2, %d16, 0;\n"
+				  "	@%p2 bra done;\n"
+				  "	ld.param.u64 %d17, [flags];\n"
+				  "	cvta.to.global.u64 %d17, %d17;\n"
+				  "	cvt.u64.u32 %d18, %r1;\n"
+				  "	add.s64 %d19, %d17, %d18;\n"
+				  "	mov.u16 %h1, 1;\n"
+				  "	st.global.u8 [%d19], %h1;\n"
+				  "done:\n"
+				  "	ret;\n"
+				  "}\n";
+
+bool md_capture_differ_can(const struct md_probe_session *session, uint64_t address, uint64_t size)
+{
+	return session->differ && address % 16 == 0 && size % 16 == 0;
+}
+
+enum md_status md_capture_differ_begin(struct md_probe_session *session, size_t flags, struct md_error *err)
+{
+	return md_cuda_call(err, cuMemsetD8Async, session->flags, 0, flags, session->stream);
+}
+
+enum md_status md_capture_differ_launch(struct md_probe_session *session, uint64_t one, uint64_t two, uint64_t size,
+					size_t flag, struct md_error *err)
+{
+	uint64_t words = size / 16, flags = session->flags + flag;
+	void *params[] = {&one, &two, &words, &flags};
+	unsigned blocks = (unsigned)((size + MD_PROBE_GRAIN - 1) / MD_PROBE_GRAIN);
+
+	return md_cuda_call(err, cuLaunchKernel, session->differ, blocks, 1, 1, THREADS, 1, 1, 0, session->stream,
+			    params, NULL);
+}
+
+enum md_status md_capture_differ_end(struct md_probe_session *session, size_t flags, struct md_error *err)
+{
+	return md_capture_session_read(session, session->flag_bytes, session->flags, flags, err);
+}
+
+/* ---- trying it out ---- */
+
+#define TRIED (3 * MD_PROBE_GRAIN + 48) /* bytes: the last grain is not whole */
+
+/* Equal but for one bit at `at`, or wholly if that is TRIED: the kernel must say so. */
+static bool says(struct md_probe_session *session, CUdeviceptr one, CUdeviceptr two, size_t at)
+{
+	struct md_error err = {0};
+
+	memset(session->now, 0xa5, TRIED);
+	if (md_capture_session_write(session, one, session->now, TRIED, &err) != MD_OK ||
+	    md_cuda_call(&err, cuStreamSynchronize, session->stream) != MD_OK)
+		return false;
+	if (at < TRIED)
+		session->now[at] ^= 1u << at % 8;
+	if (md_capture_session_write(session, two, session->now, TRIED, &err) != MD_OK ||
+	    md_capture_differ_begin(session, 4, &err) != MD_OK ||
+	    md_capture_differ_launch(session, one, two, TRIED, 0, &err) != MD_OK ||
+	    md_capture_differ_end(session, 4, &err) != MD_OK)
+		return false;
+	for (size_t i = 0; i < 4; i++) {
+		if (session->flag_bytes[i] != (at < TRIED && at / MD_PROBE_GRAIN == i))
+			return false;
+	}
+	return true;
+}
+
+static bool is_right(struct md_probe_session *session)
+{
+	static const size_t places[] = {TRIED, 0, 15, 4095, 4096, 8191, 3 * MD_PROBE_GRAIN, TRIED - 1};
+	CUdeviceptr memory = md_capture_session_take(session, 2 * MD_PROBE_GRAIN * 4);
+	bool right = memory != 0;
+
+	for (size_t i = 0; right && i < sizeof(places) / sizeof(places[0]); i++)
+		right = says(session, memory, memory + 4 * MD_PROBE_GRAIN, places[i]);
+	return right;
+}
+
+/* MEDUSA_PROBE_KERNEL names an image with the same kernel, for devices that know no PTX; "none" leaves it out. */
+static CUresult load(struct md_probe_session *session)
+{
+	const char *path = getenv("MEDUSA_PROBE_KERNEL");
+
+	if (path && !strcmp(path, "none"))
+		return CUDA_ERROR_NOT_SUPPORTED;
+	if (path && *path)
+		return md_cuda.cuModuleLoad ? md_cuda.cuModuleLoad(&session->module, path) : CUDA_ERROR_NOT_SUPPORTED;
+	return md_cuda.cuModuleLoadData(&session->module, kernel_text);
+}
+
+void md_capture_differ_load(struct md_probe_session *session)
+{
+	CUresult result = session->device_left ? load(session) : CUDA_ERROR_OUT_OF_MEMORY;
+
+	if (!result)
+		result = md_cuda.cuModuleGetFunction(&session->differ, session->module, "md_probe_differ");
+	session->flags = result ? 0 : md_capture_session_take(session, MD_PROBE_GRAINS);
+	session->flag_bytes = session->flags ? malloc(MD_PROBE_GRAINS) : NULL;
+	if (!session->flag_bytes || !is_right(session)) {
+		md_debug("memory is compared on the host: %s",
+			 result ? md_cuda_error_name(result) : "no room, or the kernel is wrong");
+		session->differ = NULL;
+	}
+}
+
+void md_capture_differ_unload(struct md_probe_session *session)
+{
+	free(session->flag_bytes);
+	if (session->module)
+		md_cuda.cuModuleUnload(session->module);
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A session of poison tests: its stream, its staging memory, and the device memory that its copies take. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "capture/capture_probe.h"
+
+#define SLAB_BYTES (32ull << 20)
+#define ALIGNMENT 512u
+#define RESERVE (256ull << 20) /* of device memory, at most a sixteenth of it: others may allocate while tests run */
+
+/* ---- device memory ---- */
+
+static uint64_t spare_device_memory(void)
+{
+	size_t free_bytes = 0, total = 0;
+	uint64_t reserve, spare;
+
+	if (md_cuda.cuMemGetInfo_v2(&free_bytes, &total))
+		return 0;
+	reserve = total / 16 < RESERVE ? total / 16 : RESERVE;
+	spare = free_bytes > reserve ? free_bytes - reserve : 0;
+	return spare < md_capture.options.probe_device_limit ? spare : md_capture.options.probe_device_limit;
+}
+
+static bool add_slab(struct md_probe_session *session, uint64_t size)
+{
+	struct md_probe_slab *grown = realloc(session->slabs, (session->slab_count + 1) * sizeof(*grown));
+	struct md_probe_slab slab = {.size = size < SLAB_BYTES ? SLAB_BYTES : size};
+
+	if (grown)
+		session->slabs = grown;
+	if (slab.size > session->device_left)
+		slab.size = size;
+	if (!grown || slab.size > session->device_left || md_cuda.cuMemAlloc_v2(&slab.base, slab.size))
+		return false;
+	session->device_left -= slab.size;
+	session->slabs[session->slab_count++] = slab;
+	return true;
+}
+
+CUdeviceptr md_capture_session_take(struct md_probe_session *session, uint64_t size)
+{
+	struct md_probe_slab *slab;
+	CUdeviceptr address;
+
+	if (!size || size > session->device_left + SLAB_BYTES)
+		return 0;
+	size = (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+	slab = session->slab_count ? &session->slabs[session->slab_count - 1] : NULL;
+	if (!slab || slab->size - slab->used < size) {
+		if (!add_slab(session, size))
+			return 0;
+		slab = &session->slabs[session->slab_count - 1];
+	}
+	address = slab->base + slab->used;
+	slab->used += size;
+	return address;
+}
+
+void md_capture_session_cut_back(struct md_probe_session *session, size_t slab_count, uint64_t used)
+{
+	while (session->slab_count > slab_count) {
+		struct md_probe_slab *slab = &session->slabs[--session->slab_count];
+		md_cuda.cuMemFree_v2(slab->base);
+		session->device_left += slab->size;
+	}
+	if (slab_count)
+		session->slabs[slab_count - 1].used = used;
+}
+
+/* ---- copies ---- */
+
+enum md_status md_capture_session_read(struct md_probe_session *session, void *to, uint64_t from, uint64_t size,
+				       struct md_error *err)
+{
+	session->moved_bytes += size;
+	MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, to, from, size, session->stream));
+	return md_cuda_call(err, cuStreamSynchronize, session->stream);
+}
+
+enum md_status md_capture_session_write(struct md_probe_session *session, uint64_t to, const void *from, uint64_t size,
+					struct md_error *err)
+{
+	session->moved_bytes += size;
+	return md_cuda_call(err, cuMemcpyHtoDAsync_v2, to, from, size, session->stream);
+}
+
+/* ---- life ---- */
+
+static enum md_status allocate_chunk(struct md_probe_session *session, struct md_error *err)
+{
+	void *locked = NULL;
+
+	session->zeros = calloc(1, MD_PROBE_CHUNK_BYTES);
+	session->now_locked = md_cuda.cuMemHostAlloc(&locked, MD_PROBE_CHUNK_BYTES, 0) == CUDA_SUCCESS;
+	session->now = session->now_locked ? locked : malloc(MD_PROBE_CHUNK_BYTES);
+	return session->now && session->zeros ? MD_OK : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+}
+
+enum md_status md_capture_session_open(struct md_probe_session *session, struct md_error *err)
+{
+	enum md_status status;
+
+	*session = (struct md_probe_session){.open = true, .host_left = md_capture.options.probe_limit};
+	session->device_left = spare_device_memory();
+	md_cuda.cuCtxGetCurrent(&session->context);
+	status = allocate_chunk(session, err);
+	if (status == MD_OK)
+		status = md_cuda_call(err, cuStreamCreate, &session->stream, CU_STREAM_NON_BLOCKING);
+	if (status != MD_OK) {
+		md_capture_session_close(session);
+		return status;
+	}
+	md_capture_differ_load(session);
+	return MD_OK;
+}
+
+void md_capture_session_close(struct md_probe_session *session)
+{
+	if (!session->open)
+		return;
+	md_debug("poison tests moved %llu bytes between host and device, and kept copies of %zu places",
+		 (unsigned long long)session->moved_bytes, session->copy_count);
+	for (size_t i = 0; i < session->copy_count; i++)
+		md_capture_copy_destroy(session->copies[i]);
+	md_capture_differ_unload(session);
+	md_capture_session_cut_back(session, 0, 0);
+	free(session->slabs);
+	free(session->copies);
+	free(session->zeros);
+	if (session->now_locked)
+		md_cuda.cuMemFreeHost(session->now);
+	else
+		free(session->now);
+	if (session->stream)
+		md_cuda.cuStreamDestroy_v2(session->stream);
+	*session = (struct md_probe_session){0};
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* For hostcuda, which knows no PTX: the poison test's kernel that compares memory. */
+#include "hostcuda/kernel.h"
+
+struct md_probe_differ_params {
+	const uint64_t *one, *two;
+	uint64_t words; /* of 16 bytes */
+	uint8_t *flags;
+};
+
+HOSTCUDA_KERNEL(md_probe_differ, struct md_probe_differ_params, HOSTCUDA_PARAM(struct md_probe_differ_params, one),
+		HOSTCUDA_PARAM(struct md_probe_differ_params, two),
+		HOSTCUDA_PARAM(struct md_probe_differ_params, words),
+		HOSTCUDA_PARAM(struct md_probe_differ_params, flags))
+{
+	for (uint32_t thread = 0; thread < block->block_dim[0]; thread++) {
+		uint64_t at = (uint64_t)block->block_idx[0] * block->block_dim[0] + thread;
+		if (at < p->words && (p->one[2 * at] != p->two[2 * at] || p->one[2 * at + 1] != p->two[2 * at + 1]))
+			p->flags[block->block_idx[0]] = 1;
+	}
+}
