@@ -22,11 +22,23 @@ static struct primary {
 } primaries[DEVICES_MAX];
 static pthread_mutex_t primaries_lock = PTHREAD_MUTEX_INITIALIZER;
 
+/*
+ * The context is current. The CUDA runtime makes a primary context current before anybody has initialized it, and loads
+ * libraries then; nothing can be done in it yet, and a later call will start the restore.
+ */
+static void start_in(CUcontext context)
+{
+	size_t free_bytes, total_bytes;
+	if (md_restore.phase == MD_PHASE_IDLE && context && REAL(cuMemGetInfo_v2) &&
+	    md_cuda.cuMemGetInfo_v2(&free_bytes, &total_bytes) == CUDA_SUCCESS)
+		md_restore_start(context);
+}
+
 /* Outputs are handed on as pointers: a hook's arguments may be evaluated before the driver has filled them. */
 static CUresult context_made(CUresult result, const CUcontext *context)
 {
 	if (result == CUDA_SUCCESS && context && *context && md_guard_enter()) {
-		md_restore_start(*context);
+		start_in(*context);
 		md_guard_leave();
 	}
 	return result;
@@ -88,7 +100,7 @@ static void find_context(void)
 {
 	CUcontext context = NULL;
 	if (md_restore.phase == MD_PHASE_IDLE && md_cuda.cuCtxGetCurrent(&context) == CUDA_SUCCESS)
-		md_restore_start(context);
+		start_in(context);
 }
 
 /* ---- modules and libraries ---- */
