@@ -15,6 +15,14 @@ __all__ = ["Bindings", "Constant", "State", "Input", "Output", "Role"]
 ROLES = {Constant: _api.CONSTANT, State: _api.STATE, Input: _api.INPUT, Output: _api.OUTPUT}
 
 
+def device_of(index: int) -> torch.device:
+    return torch.device("cuda", index)
+
+
+def is_on(tensor: torch.Tensor, index: int) -> bool:
+    return tensor.device.type == "cuda" and tensor.device.index == index
+
+
 def _plain(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     """The tensors with memory of their own that a tensor consists of: wrapper subclasses hold several."""
     names = getattr(tensor, "__tensor_flatten__", None)
@@ -45,7 +53,7 @@ class Bindings:
     """Everything that bind= holds on one device; told to the C side as it is found."""
 
     def __init__(self, bind: Mapping[str, Any], prefix: str, device: int) -> None:
-        self._bind, self._prefix, self._device = bind, prefix, device
+        self._bind, self._prefix, self.device = bind, prefix, device
         self._walk = Walk()
         self._bound: List[Bound] = []  # ascending by address
         self._addresses: List[int] = []
@@ -64,7 +72,7 @@ class Bindings:
         parts = list(_plain(found.tensor))
         for at, tensor in enumerate(parts):
             name = found.name if len(parts) == 1 else f"{found.name}.{at}"
-            if tensor.layout != torch.strided or tensor.device.type != "cuda" or tensor.device.index != self._device:
+            if tensor.layout != torch.strided or not is_on(tensor, self.device):
                 continue
             self._pointers.append((tensor, tensor.data_ptr(), name))
             storage = tensor.untyped_storage()

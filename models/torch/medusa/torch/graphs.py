@@ -163,7 +163,6 @@ class Graphs:
                 self._bindings,
                 lambda index: _api.graph_output_get(label, batch, index),
                 self._owner,
-                self._device,
             )
             return RestoredStep(graph, outputs, self._device, int(note["increment"]), self._owner)
         except _BROKEN_NOTE as error:

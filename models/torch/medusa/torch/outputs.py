@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import torch
 
 from .._structure import Unsupported, pack, unpack
+from . import bindings as places
 from .bindings import Bindings
 
 __all__ = ["Outputs", "Unsupported", "first_difference", "rebuild", "tensors_of"]
@@ -22,12 +23,12 @@ def extent(tensor: torch.Tensor) -> int:
     return (last + 1) * tensor.element_size()
 
 
-def _refusal(tensor: torch.Tensor) -> str:
+def _refusal(tensor: torch.Tensor, device: int) -> str:
     if type(tensor) not in _PLAIN_TYPES:
         return f"is a {type(tensor).__qualname__}"
     if tensor.layout != torch.strided:
         return f"has layout {tensor.layout}"
-    if tensor.device.type != "cuda":
+    if not places.is_on(tensor, device):
         return f"is on {tensor.device}"
     if tensor.is_conj() or tensor.is_neg():
         return "is a conjugate or negative view"
@@ -52,7 +53,7 @@ class Outputs:
         return {"object": known[0]} if known else None
 
     def _pack_tensor(self, tensor: torch.Tensor, path: str) -> dict:
-        why = _refusal(tensor)
+        why = _refusal(tensor, self._bindings.device)
         if why:
             raise Unsupported(f"output{path} {why}")
         packed: dict = {
@@ -85,8 +86,9 @@ class _Memory:
         }
 
 
-def _over(address: int, size: int, owner: Any, device: int) -> torch.Tensor:
-    return torch.as_tensor(_Memory(address, size, owner), device=torch.device("cuda", device))
+def over(address: int, size: int, owner: Any, device: int) -> torch.Tensor:
+    """Bytes of somebody else's device memory as a tensor."""
+    return torch.as_tensor(_Memory(address, size, owner), device=places.device_of(device))
 
 
 def _layout(packed: dict) -> Tuple[torch.dtype, List[int], List[int]]:
@@ -97,8 +99,8 @@ def _layout(packed: dict) -> Tuple[torch.dtype, List[int], List[int]]:
 
 
 class _Rebuild:
-    def __init__(self, bindings: Bindings, region: Callable[[int], Tuple[int, int]], owner: Any, device: int) -> None:
-        self._bindings, self._region, self._owner, self._device = bindings, region, owner, device
+    def __init__(self, bindings: Bindings, region: Callable[[int], Tuple[int, int]], owner: Any) -> None:
+        self._bindings, self._region, self._owner = bindings, region, owner
         self._objects = {name: value for name, value in bindings.objects.values()}
         self._made: Dict[int, torch.Tensor] = {}
 
@@ -109,7 +111,7 @@ class _Rebuild:
             return self._view(packed)
         if "empty" in packed:
             dtype, shape, stride = _layout(packed["empty"])
-            return torch.empty_strided(shape, stride, dtype=dtype, device=torch.device("cuda", self._device))
+            return torch.empty_strided(shape, stride, dtype=dtype, device=places.device_of(self._bindings.device))
         if packed.get("object") in self._objects:
             return self._objects[packed["object"]]
         raise Unsupported(f"outputs hold {packed.get('object', 'something unknown')}, which is not bound here")
@@ -119,7 +121,8 @@ class _Rebuild:
         if index not in self._made:
             dtype, shape, stride = _layout(packed["tensor"])
             address, size = self._region(index)
-            self._made[index] = _over(address, size, self._owner, self._device).view(dtype).as_strided(shape, stride)
+            memory = over(address, size, self._owner, self._bindings.device)
+            self._made[index] = memory.view(dtype).as_strided(shape, stride)
         return self._made[index]
 
     def _view(self, packed: dict) -> torch.Tensor:
@@ -131,11 +134,9 @@ class _Rebuild:
         return empty.set_(bound.tensor.untyped_storage(), packed["offset"] // dtype.itemsize, shape, stride)
 
 
-def rebuild(
-    packed: dict, bindings: Bindings, region: Callable[[int], Tuple[int, int]], owner: Any, device: int
-) -> Any:
+def rebuild(packed: dict, bindings: Bindings, region: Callable[[int], Tuple[int, int]], owner: Any) -> Any:
     """The value that was packed, over the memory that region(index) names; Unsupported says what is missing."""
-    return unpack(packed, _Rebuild(bindings, region, owner, device).leaf)
+    return unpack(packed, _Rebuild(bindings, region, owner).leaf)
 
 
 # ---- comparing ----

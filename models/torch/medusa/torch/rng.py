@@ -7,6 +7,7 @@ from typing import Callable, Dict, List, Tuple
 import torch
 
 from .. import _api, _driver
+from . import bindings as places
 
 SEED, OFFSET = "torch.philox.seed", "torch.philox.offset"
 _MAGIC = ((0x5EED0F0DD17A0001, 0x0FF5E7A0), (0x2ADDBA11CA5CADE5, 0x1BADC0DE0))  # seed, offset (a multiple of 4)
@@ -56,7 +57,7 @@ def _holding(blocks: List[int], word: int) -> List[int]:
 def _tiny_graph(device: int) -> torch.cuda.CUDAGraph:
     """Draws one number. All graphs of a generator read the same two words, so any one can tell where these are."""
     graph = torch.cuda.CUDAGraph()
-    number = torch.empty(1, device=torch.device("cuda", device))
+    number = torch.empty(1, device=places.device_of(device))
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         number.uniform_()
     _kept.append(graph)
@@ -114,7 +115,7 @@ def bind_found(device: int) -> str:
 def bind_own(device: int) -> None:
     """Binds two words that restored graphs read instead; graphs without random numbers have no use for them."""
     if device not in _words:
-        words = tuple(torch.zeros(1, dtype=torch.int64, device=torch.device("cuda", device)) for _ in range(2))
+        words = tuple(torch.zeros(1, dtype=torch.int64, device=places.device_of(device)) for _ in range(2))
         _words[device] = words  # type: ignore[assignment]
     seed, at = _words[device]
     _api.bind(SEED, seed.data_ptr(), 8, _api.INPUT)

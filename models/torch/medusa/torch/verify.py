@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import torch
 
 from .. import _api
+from . import bindings as places
 from . import rng
 from .bindings import Bindings
 from .outputs import first_difference, tensors_of
@@ -70,7 +71,7 @@ def compare(
     before = Snapshot(bindings, device).take()
     try:
         for turn in range(ROUNDS):
-            numbers = torch.Generator(torch.device("cuda", device))
+            numbers = torch.Generator(places.device_of(device))
             numbers.manual_seed(zlib.crc32(f"{seed}/{turn}".encode()))
             randomize(numbers)
             start = Snapshot(bindings, device).take()

@@ -1,0 +1,689 @@
+# SPDX-License-Identifier: Apache-2.0
+"""medusa.torch with real PyTorch tensors on a fake device (fakes.py): what is bound, recorded, restored and refused."""
+import contextlib
+import dataclasses
+import functools
+import gc
+import importlib
+import json
+import os
+import sys
+import tempfile
+import time
+import unittest
+
+try:
+    import torch
+except ImportError as missing:
+    raise unittest.SkipTest("PyTorch is not installed: bindings, outputs, facts, graphs and live capture") from missing
+
+import medusa.torch as medusa
+from fakes import Cuda, Library
+from medusa import _api
+from medusa.torch import facts, rng
+from medusa.torch.bindings import Bindings
+from medusa.torch.live import Recorder
+from medusa.torch.outputs import Outputs, Unsupported, first_difference, rebuild, tensors_of
+
+
+class Model(torch.nn.Module):
+    def __init__(self, width=8):
+        super().__init__()
+        self.up = torch.nn.Linear(width, width, bias=False)
+        self.tied = torch.nn.Linear(width, width, bias=False)
+        self.tied.weight = self.up.weight
+        self.register_buffer("table", torch.ones(width), persistent=False)
+        self.plain = torch.ones(3)
+
+    def forward(self, x):
+        return self.up(x) * self.table
+
+
+@dataclasses.dataclass
+class Result:
+    logits: torch.Tensor
+    hidden: tuple
+    cache: object = None
+
+
+class OnFakeDevice(unittest.TestCase):
+    """One process: PyTorch without gradients, a device, a C side."""
+
+    def setUp(self):
+        torch.manual_seed(1)
+        self.no_grad = torch.no_grad()
+        self.no_grad.__enter__()
+        self.addCleanup(self.no_grad.__exit__, None, None, None)
+        self.cuda = Cuda()
+        self.device = self.cuda.patch()
+        self.addCleanup(self.device.close)
+
+    @contextlib.contextmanager
+    def process(self, mode, artifact=None):
+        library = Library(mode, artifact)
+        with library.patch():
+            yield library
+
+    def engine(self, **more):
+        self.model, self.kv = Model(), [torch.zeros(2, 8) for _ in range(2)]
+        self.inputs = {"x": torch.zeros(4, 8)}
+        return medusa.Graphs(bind={"model": self.model, "kv": self.kv, "inputs": self.inputs}, **more)
+
+    def forward(self):
+        self.kv[0][0].add_(self.inputs["x"][0])
+        return {"logits": self.model(self.inputs["x"]), "row": self.kv[0][1], "count": 3}
+
+
+class Binding(OnFakeDevice):
+    def bind(self, **bind):
+        return Bindings(bind, "", 0)
+
+    def test_storages_are_bound_once_by_first_name(self):
+        model = Model()
+        found = self.bind(model=model)
+        self.assertEqual(list(found.names), ["model.table", "model.up.weight", "model.plain"])
+        weight = found.names["model.up.weight"]
+        self.assertEqual((weight.address, weight.size, weight.role), (model.up.weight.data_ptr(), 256, _api.CONSTANT))
+
+    def test_views_bind_their_storage_whole(self):
+        whole = torch.zeros(10, 4)
+        found = self.bind(kv={"a": whole[2:4], "b": whole[8:]})
+        self.assertEqual([(b.name, b.address, b.size) for b in found], [("kv.a", whole.data_ptr(), 160)])
+
+    def test_what_is_no_memory_is_left_out(self):
+        found = self.bind(kv=[torch.zeros(0), torch.zeros(2, device="meta"), torch.zeros(2).to_sparse(), None, 3])
+        self.assertEqual(list(found.names), [])
+
+    def test_shared_memory_counts_once(self):
+        import numpy
+
+        array = numpy.zeros(64, dtype=numpy.uint8)
+        found = self.bind(a=torch.from_numpy(array), b=torch.from_numpy(array[8:16]), c=torch.from_numpy(array[60:]))
+        self.assertEqual(list(found.names), ["a"])
+
+    def test_holding(self):
+        kv = torch.zeros(16)
+        found = self.bind(kv=kv)
+        self.assertEqual(found.holding(kv.data_ptr() + 60, 4).name, "kv")
+        self.assertIsNone(found.holding(kv.data_ptr() + 60, 8))
+        self.assertIsNone(found.holding(kv.data_ptr() - 4, 4))
+
+    def test_moved(self):
+        model, kv = Model(), [torch.zeros(4)]
+        found = self.bind(model=model, kv=kv)
+        self.assertEqual(found.moved(), "")
+        model.up.weight.data = torch.ones(8, 8)
+        self.assertEqual(found.moved(), "model.up.weight")
+        found.look_again()
+        self.assertEqual(found.moved(), "")
+        kv[0] = torch.zeros(4)
+        self.assertEqual(found.moved(), "kv.0")
+
+    def test_resized(self):
+        kv = torch.zeros(4)
+        found = self.bind(kv=kv)
+        kv.untyped_storage().resize_(1 << 20)
+        self.assertEqual(found.moved(), "kv")
+
+    def test_looking_for_moves_is_quick(self):
+        model = torch.nn.Sequential(*(Model() for _ in range(200)))
+        found = self.bind(model=model)
+        start = time.perf_counter()
+        for _ in range(10):
+            found.moved()
+        self.assertLess((time.perf_counter() - start) / 10, 0.02)
+
+
+class Results(OnFakeDevice):
+    def there_and_back(self, value, **bind):
+        bindings = Bindings(bind, "", 0)
+        packed = Outputs(value, bindings)
+        keep = [(torch.zeros(size, dtype=torch.uint8)) for _, size in packed.regions]
+        memory = [(tensor.data_ptr(), len(tensor)) for tensor in keep]
+        owner = object()
+        self.kept = keep
+        return rebuild(json.loads(json.dumps(packed.packed)), bindings, lambda index: memory[index], owner), packed, memory
+
+    def test_layouts(self):
+        for tensor in (
+            torch.zeros(3, 4, dtype=torch.bfloat16),
+            torch.zeros(3, 4)[:, 1:3],
+            torch.zeros(2, 3).T,
+            torch.tensor(5, dtype=torch.int64),
+            torch.zeros(6, dtype=torch.float8_e4m3fn),
+            torch.zeros(2, 1, dtype=torch.complex64),
+            torch.zeros(1, 4).expand(5, 4),
+            torch.zeros(7, dtype=torch.bool)[::2],
+            torch.zeros(0, 4),
+        ):
+            with self.subTest(tensor=tuple(tensor.shape), dtype=tensor.dtype):
+                back, packed, memory = self.there_and_back(tensor)
+                self.assertEqual((back.dtype, back.shape, back.stride()), (tensor.dtype, tensor.shape, tensor.stride()))
+                self.assertEqual([size for _, size in memory], [size for _, size in packed.regions])
+                if tensor.numel():
+                    self.assertEqual(back.data_ptr(), memory[0][0])
+                    self.assertEqual(packed.regions[0][0], tensor.data_ptr())
+
+    def test_bytes_are_those_of_the_view(self):
+        _, packed, _ = self.there_and_back(torch.zeros(10, 10)[2:4, 3:5])
+        self.assertEqual(packed.regions[0][1], 4 * (10 + 2))
+
+    def test_structure(self):
+        cache, x = [torch.zeros(4)], torch.zeros(2)
+        back, packed, _ = self.there_and_back(Result(x, (x, None, x[1:]), cache), kv=cache)
+        self.assertIs(type(back), Result)
+        self.assertIs(back.logits, back.hidden[0])
+        self.assertEqual(back.hidden[2].data_ptr() if False else len(packed.regions), 2)
+        self.assertIs(back.cache, cache)
+
+    def test_bound_outputs_are_views_of_the_engine(self):
+        kv = torch.zeros(4, 8)
+        back, packed, _ = self.there_and_back({"row": kv[2]}, kv=kv)
+        self.assertEqual(packed.regions, [])
+        kv[2] = 5
+        self.assertTrue(torch.equal(back["row"], torch.full((8,), 5.0)))
+        self.assertEqual(back["row"].data_ptr(), kv[2].data_ptr())
+
+    def test_refusals(self):
+        class Odd(torch.Tensor):
+            pass
+
+        for value, text in (
+            (torch.zeros(2, device="meta"), "output is on meta"),
+            ([torch.zeros(2).to_sparse()], r"output\[0\] has layout"),
+            ({"a": torch.zeros(2).as_subclass(Odd)}, r"output\['a'\] is a .*Odd"),
+            (torch.zeros(2, dtype=torch.complex64).conj(), "output is a conjugate"),
+            ([[torch.zeros(2)], object()], r"output\[1\] is a builtins.object"),
+        ):
+            with self.subTest(text=text), self.assertRaisesRegex(Unsupported, text):
+                Outputs(value, Bindings({}, "", 0))
+
+    def test_not_bound_here(self):
+        kv = [torch.zeros(4)]
+        packed = Outputs([kv, kv[0]], Bindings({"kv": kv}, "", 0)).packed
+        with self.assertRaisesRegex(Unsupported, "kv, which is not bound here"):
+            rebuild(packed, Bindings({}, "", 0), lambda index: (0, 0), None)
+        with self.assertRaisesRegex(Unsupported, "binding kv.0, which is not there"):
+            rebuild(packed["list"][1], Bindings({}, "", 0), lambda index: (0, 0), None)
+
+    def test_differences(self):
+        a, nan = torch.zeros(3), torch.tensor([1.0, float("nan")])
+        self.assertEqual(first_difference(tensors_of([a, nan]), tensors_of([a.clone(), nan.clone()])), "")
+        self.assertEqual(first_difference(tensors_of([a, nan]), tensors_of([a, nan + 1])), "[1]")
+        self.assertIn("tensors against", first_difference(tensors_of([a]), tensors_of([a, a])))
+        self.assertIn("float64", first_difference(tensors_of(a), tensors_of(a.double())))
+        self.assertEqual(first_difference(tensors_of(a), tensors_of(-a)), ".", "minus zero has other bits")
+
+
+class Facts(OnFakeDevice):
+    def test_what_changes_is_seen(self):
+        def of(model, **more):
+            return facts.engine_facts(Bindings({"model": model}, "", 0), more)
+
+        first = of(Model(), seed=1)
+        self.assertEqual(first, of(Model(), seed=1))
+        self.assertNotEqual(first["constants"], of(Model(16), seed=1)["constants"])
+        self.assertNotEqual(first["constants"], of(Model().half(), seed=1)["constants"])
+        self.assertEqual(of(Model(), seed=2)["engine.seed"], "2")
+        self.assertNotEqual(first["code"], of(torch.nn.Linear(8, 8))["code"])
+
+    def test_settings(self):
+        before = facts._settings()
+        torch.set_float32_matmul_precision("high")
+        self.addCleanup(torch.set_float32_matmul_precision, "highest")
+        self.assertNotEqual(before, facts._settings())
+
+    def test_quick(self):
+        bindings = Bindings({"model": torch.nn.Sequential(*(Model() for _ in range(100)))}, "", 0)
+        facts._file_hashes.clear()
+        facts._process_facts()
+        start = time.perf_counter()
+        facts._process_facts()
+        facts.engine_facts(bindings, {})
+        self.assertLess(time.perf_counter() - start, 0.01)
+
+    def write(self, folder, helper):
+        for name, text in (("engine_under_test", "import helper_under_test as h\nhelp_it = h.help_it\n"
+                            "def run(b):\n    return lambda: help_it(b)\n"), ("helper_under_test", helper)):
+            with open(os.path.join(folder, name + ".py"), "w", encoding="ascii") as file:
+                file.write(text)
+            sys.modules.pop(name, None)
+        facts._file_hashes.clear()
+        importlib.invalidate_caches()
+        return facts.function_hash(importlib.import_module("engine_under_test").run(1))
+
+    def test_source_of_a_function(self):
+        with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+            sys.path.insert(0, folder)
+            stack.callback(sys.path.remove, folder)
+            sys.dont_write_bytecode, before = True, sys.dont_write_bytecode
+            stack.callback(setattr, sys, "dont_write_bytecode", before)
+            first = self.write(folder, "def help_it(b):\n    return b\n")
+            self.assertEqual(first, self.write(folder, "def help_it(b):\n    return b\n"))
+            self.assertNotEqual(first, self.write(folder, "def help_it(b):\n    return b + 1\n"))
+
+    def test_functions_of_all_kinds(self):
+        class Call:
+            def __call__(self):
+                return 1
+
+        kinds = [lambda: 1, functools.partial(self.write, 1), self.write, Call(), torch.nn.Identity(), len]
+        for kind in kinds:
+            self.assertEqual(len(facts.function_hash(kind)), 24)
+        self.assertNotEqual(facts.function_hash(kinds[0]), facts.function_hash(len))
+
+
+class Live(OnFakeDevice):
+    def record(self, forward, warmup=2):
+        self.recorder = Recorder(0, None, warmup)
+        return self.recorder.run(forward, lambda draws: None)
+
+    def assert_clean(self):
+        self.assertIs(self.cuda.current, self.cuda.main)
+        self.assertFalse(self.cuda.generator.capturing, "the generator believes to be capturing")
+        self.assertEqual(self.cuda.recording_pools, [])
+        before = self.cuda.generator.offset
+        self.cuda.generator.draw()
+        self.assertEqual(self.cuda.generator.offset, before + 4)
+
+    def test_forwards(self):
+        seen = []
+
+        def forward():
+            seen.append((self.cuda.current.name, self.cuda.current.capturing is not None))
+            return torch.ones(1)
+
+        captured = self.record(forward)
+        self.assertEqual(seen, [("side", False)] * 2 + [("side", True)])
+        self.assertTrue(captured.handle)
+        self.assertFalse(captured.draws)
+        self.assert_clean()
+
+    def test_random_numbers(self):
+        self.assertTrue(self.record(lambda: self.cuda.generator.draw()).draws)
+        self.assertTrue(self.record(lambda: None, warmup=0).draws, "nobody knows without a warm-up")
+
+    def test_exceptions_pass_and_leave_nothing_open(self):
+        for broken in (False, True):
+            for error in (ValueError("mine"), KeyboardInterrupt(), RuntimeError("CUDA error: illegal")):
+                with self.subTest(error=error, broken=broken):
+                    calls = []
+
+                    def forward():
+                        calls.append(1)
+                        if len(calls) == 3:
+                            self.cuda.broken = broken
+                            raise error
+
+                    with self.assertRaises(type(error)) as caught:
+                        self.record(forward)
+                    self.assertIs(caught.exception, error)
+                    self.assert_clean()
+                    self.recorder.run(lambda: None, lambda draws: None)
+                    self.assert_clean()
+
+    def test_exceptions_in_the_warm_up(self):
+        def forward():
+            raise ValueError("mine")
+
+        with self.assertRaisesRegex(ValueError, "mine"):
+            self.record(forward)
+        self.assert_clean()
+
+    def test_broken_without_an_exception(self):
+        def forward():
+            self.cuda.broken = self.cuda.current.capturing is not None
+
+        with self.assertRaisesRegex(RuntimeError, "previous error during capture"):
+            self.record(forward)
+        self.assert_clean()
+
+    def test_instantiation_fails(self):
+        self.cuda.fail_instantiate = True
+        with self.assertRaisesRegex(RuntimeError, "out of memory"):
+            self.record(lambda: None)
+        self.assert_clean()
+
+    def test_inside_a_capture(self):
+        self.cuda.current.capturing = object()
+        with self.assertRaisesRegex(RuntimeError, "while this stream is being captured"):
+            self.record(lambda: None)
+        self.cuda.current.capturing = None
+
+
+class Without(OnFakeDevice):
+    def test_live(self):
+        with self.process("none") as library:
+            graphs = self.engine()
+            step = graphs.get("decode", 4, self.forward)
+            graphs.ready()
+            self.assertEqual((step.restored, step.reason), (False, ""))
+            self.assertIs(step.replay(), step.outputs)
+            self.assertIs(graphs.get("decode", 4, self.forward), step)
+            self.assertEqual((library.bound, library.facts, library.labels), ({}, {}, []))
+            graphs.close()
+            with self.assertRaisesRegex(RuntimeError, "closed"):
+                step.replay()
+            with self.assertRaisesRegex(RuntimeError, "closed"):
+                graphs.get("decode", 4, self.forward)
+
+
+class Chain(OnFakeDevice):
+    """Capture in one process, restore in the next."""
+
+    def capture(self, forward=None, **more):
+        with self.process("capture") as library:
+            graphs = self.engine(**more)
+            for batch in (4, 2):
+                graphs.get("decode", batch, forward or self.forward)
+            graphs.ready()
+        return library
+
+    def restore(self, artifact, forward=None, batch=4, path=None, **more):
+        with self.process("restore", artifact) as library:
+            graphs = medusa.Graphs(path, **self.changed(**more)) if more else self.engine()
+            step = graphs.get("decode", batch, forward or self.forward)
+            self.library = library
+            return graphs, step
+
+    def changed(self, **options):
+        self.model, self.kv = Model(), [torch.zeros(2, 8) for _ in range(2)]
+        self.inputs = {"x": torch.zeros(4, 8)}
+        bind = {"model": self.model, "kv": self.kv, "inputs": self.inputs}
+        return {"bind": bind, **options}
+
+    def test_record(self):
+        library = self.capture(want=[2, 4])
+        self.assertEqual(library.labels, [("decode", 4), ("decode", 2)])
+        self.assertEqual(library.wanted, {"decode": [2, 4]})
+        self.assertEqual(library.marks, ["ready"])
+        self.assertIn("torch", library.facts)
+        self.assertEqual({name: role for name, (_, _, role) in library.bound.items()}, {
+            "kv.0": _api.STATE, "kv.1": _api.STATE, "inputs.x": _api.INPUT,
+            "model.table": _api.CONSTANT, "model.up.weight": _api.CONSTANT, "model.plain": _api.CONSTANT})
+        self.assertEqual(list(library.artifact["decode", 4]["outputs"].values()), [128])
+        self.assertEqual(library.refused, {})
+
+    def test_restore(self):
+        recorded = self.capture()
+        with self.process("restore", recorded.artifact) as library:
+            library.timeouts = 3
+            graphs = self.engine()
+            step = graphs.get("decode", 4, self.forward)
+            self.assertTrue(step.restored, step.reason)
+            self.assertEqual(len(self.cuda.graphs), 2, "only those of the capture")
+            out = step.replay()
+            self.assertEqual(self.cuda.launched, [(0xE4, 0x57)])
+            self.assertEqual((out["logits"].shape, out["count"]), ((4, 8), 3))
+            self.assertEqual(out["row"].data_ptr(), self.kv[0][1].data_ptr())
+            self.assertEqual(library.facts, recorded.facts)
+            self.assertEqual(set(library.bound) - set(recorded.bound), {rng.SEED, rng.OFFSET})
+            self.assertFalse(graphs.get("decode", 3, self.forward).restored)
+
+    def test_memory_lives_as_long_as_an_output(self):
+        artifact = self.capture().artifact
+        with self.process("restore", artifact) as library:
+            graphs = self.engine()
+            logits = graphs.get("decode", 4, self.forward).replay()["logits"]
+            graphs.close()
+            del graphs
+            gc.collect()
+            self.assertEqual(library.released, 0)
+            view = logits[1]
+            del logits
+            gc.collect()
+            self.assertEqual(library.released, 0, "a view still lies there")
+            del view
+            gc.collect()
+            self.assertEqual(library.released, 1)
+
+    def test_launch_errors_have_names(self):
+        _, step = self.restore(self.capture().artifact)
+        step._launch = lambda graph, stream: 700
+        from unittest import mock
+
+        with mock.patch("medusa._driver.error_name", lambda code: f"CUDA_ERROR_{code}"):
+            with self.assertRaisesRegex(RuntimeError, "CUDA_ERROR_700"):
+                step.replay()
+
+    def assert_live(self, step, why):
+        self.assertFalse(step.restored)
+        self.assertRegex(step.reason, why)
+        self.assertIs(step.replay(), step.outputs)
+
+    def test_another_function(self):
+        scope = {"run": self.forward}
+        exec(compile("def forward():\n    return run()\n", "<other>", "exec"), scope)  # pylint: disable=exec-used
+        _, step = self.restore(self.capture().artifact, scope["forward"])
+        self.assert_live(step, "source of the graph's function")
+
+    def test_another_fact(self):
+        artifact = self.capture(fingerprint={"quantization": "none"}).artifact
+        _, step = self.restore(artifact, fingerprint={"quantization": "fp8"})
+        self.assert_live(step, "engine.quantization: artifact has none, this process fp8")
+
+    def test_another_layout_of_a_binding(self):
+        artifact = self.capture().artifact
+        with self.process("restore", artifact):
+            options = self.changed()
+            self.kv[1] = torch.zeros(8, 2)
+            self.assert_live(medusa.Graphs(**options).get("decode", 4, self.forward), "binding kv.1: artifact has")
+
+    def test_damaged_notes(self):
+        for note, why in (
+            (b"", "not recorded by this version"),
+            (b"[]", "not recorded by this version"),
+            (b"{", "can't be read"),
+            (b'{"version":1}', "can't be read"),
+            (b'{"version":2}', "not recorded by this version"),
+        ):
+            artifact = self.capture().artifact
+            artifact["decode", 4]["note"] = note
+            with self.subTest(note=note):
+                self.assert_live(self.restore(artifact)[1], why)
+
+    def test_outputs_that_lie(self):
+        artifact = self.capture().artifact
+        note = json.loads(artifact["decode", 4]["note"])
+        note["outputs"]["dict"][0][1]["tensor"]["shape"] = [400, 8]
+        artifact["decode", 4]["note"] = json.dumps(note).encode()
+        self.assert_live(self.restore(artifact)[1], "can't be made")
+
+    def test_another_artifact(self):
+        artifact = self.capture().artifact
+        os.environ["MEDUSA_ARTIFACT"] = os.path.join(tempfile.gettempdir(), "this.medusa")
+        self.addCleanup(os.environ.pop, "MEDUSA_ARTIFACT")
+        with self.assertLogs("medusa.torch", "WARNING") as logged:
+            _, step = self.restore(artifact, path="that.medusa", warmup=1)
+        self.assert_live(step, "restores .*this.medusa, not that.medusa")
+        self.assertEqual(len(logged.output), 1)
+        self.assertEqual(self.library.bound, {})
+        _, step = self.restore(artifact, path=os.environ["MEDUSA_ARTIFACT"], warmup=1)
+        self.assertTrue(step.restored, step.reason)
+
+    def test_moved_after_binding(self):
+        artifact = self.capture().artifact
+        with self.process("restore", artifact):
+            graphs = self.engine()
+            first = graphs.get("decode", 4, self.forward)
+            self.assertTrue(first.restored)
+            self.model.up.weight.data = torch.ones(8, 8)
+            second = graphs.get("decode", 4, self.forward)
+            self.assert_live(second, "model.up.weight is not where it was bound")
+            self.assertIs(graphs.get("decode", 4, self.forward), second)
+
+    def test_moved_before_a_recording(self):
+        with self.process("capture") as library:
+            graphs = self.engine()
+            self.kv[1] = torch.zeros(2, 8)
+            graphs.get("decode", 4, self.forward)
+            self.assertEqual(list(library.refused.values()), ["kv.1 is not where it was bound"])
+
+    def test_made_by_the_first_forward(self):
+        with self.process("capture") as library:
+            graphs = self.engine()
+
+            def forward():
+                if len(self.kv) == 2:
+                    self.kv.append(torch.zeros(2, 8))
+                return self.forward()
+
+            with self.assertLogs("medusa.torch", "WARNING") as logged:
+                graphs.get("decode", 4, forward)
+            self.assertIn("kv.2 was made by the first forward", logged.output[0])
+            self.assertIn("kv.2", library.bound)
+
+    def test_outputs_that_no_restore_could_give(self):
+        library = self.capture(lambda: [self.forward(), object()])
+        self.assertEqual(set(library.refused.values()), {"output[1] is a builtins.object"})
+        self.assertEqual(library.artifact, {})
+
+    def test_exceptions(self):
+        with self.process("capture") as library:
+            graphs, calls = self.engine(), []
+
+            def forward():
+                calls.append(1)
+                if len(calls) == 3:
+                    raise KeyboardInterrupt
+                return self.forward()
+
+            with self.assertRaises(KeyboardInterrupt):
+                graphs.get("decode", 4, forward)
+            self.assertEqual((library.labels, library.said), ([], {}))
+            graphs.get("decode", 4, self.forward)
+            self.assertEqual(library.labels, [("decode", 4)])
+
+    def test_two_engines(self):
+        with self.process("capture") as library:
+            first, second = self.engine(), self.engine(name="draft", fingerprint={"is": "draft"})
+            first.get("decode", 4, self.forward)
+            second.get("decode", 4, self.forward)
+            self.assertEqual(library.labels, [("decode", 4), ("draft.decode", 4)])
+            self.assertNotIn("engine.is", library.facts)
+        with self.process("restore", library.artifact) as restored:
+            first = self.engine()
+            self.assertTrue(first.get("decode", 4, self.forward).restored)
+            second = self.engine(name="draft", fingerprint={"is": "another"})
+            self.assert_live(second.get("decode", 4, self.forward), "engine.is: artifact has draft, this process another")
+            self.assertEqual(restored.facts, library.facts)
+
+    def test_trigger(self):
+        artifact = self.capture().artifact
+
+        def stop():
+            raise KeyboardInterrupt
+
+        with self.process("restore", artifact) as library:
+            graphs = self.engine(trigger=stop)
+            library.trigger_callback.pointer(None)
+            with self.assertRaises(KeyboardInterrupt):
+                graphs.get("decode", 4, self.forward)
+            self.assertTrue(graphs.get("decode", 4, self.forward).restored)
+
+
+class Random(OnFakeDevice):
+    def draw(self):
+        self.cuda.generator.draw()
+        return torch.ones(2)
+
+    def test_bound_and_advanced(self):
+        from unittest import mock
+
+        with self.process("capture") as library, mock.patch.object(rng, "find_words", lambda device: (4096, 8192)):
+            graphs = self.engine()
+            offset = self.cuda.generator.offset
+            step = graphs.get("sample", 1, self.draw)
+            self.assertEqual(step.increment, 4)
+            self.assertEqual(self.cuda.generator.offset, offset + 8, "only the warm-up has drawn")
+            self.assertEqual(library.bound[rng.SEED], (4096, 8, _api.INPUT))
+            self.assertEqual(library.refused, {})
+        with self.process("restore", library.artifact) as restored:
+            step = self.engine().get("sample", 1, self.draw)
+            self.assertTrue(step.restored, step.reason)
+            seed, offset = rng._words[0]
+            self.assertEqual(restored.bound[rng.OFFSET], (offset.data_ptr(), 8, _api.INPUT))
+            self.cuda.generator.seed, self.cuda.generator.offset = 2**64 - 5, 40
+            step.replay()
+            self.assertEqual((seed.item(), offset.item(), self.cuda.generator.offset), (-5, 40, 44))
+
+    def test_refused_when_not_found(self):
+        from unittest import mock
+
+        def nowhere(device):
+            raise rng.NotFound("2 seeds and 0 offsets among 9 words")
+
+        with self.process("capture") as library, mock.patch.object(rng, "find_words", nowhere):
+            self.engine().get("sample", 1, self.draw)
+            self.assertRegex(list(library.refused.values())[0], "RNG .* not found: 2 seeds")
+
+    def test_refused_when_seen_late(self):
+        with self.process("capture") as library:
+            step = self.engine().get("sample", 1, lambda: torch.ones(1))
+            self.assertEqual(library.refused, {})
+            self.cuda.graphs[-1].increment = 4
+            step.replay()
+            self.assertRegex(list(library.refused.values())[0], "draws random numbers")
+            step.replay()
+            self.assertEqual(self.cuda.graphs[-1].launches, 2)
+
+
+class Verifying(OnFakeDevice):
+    """Eager against replays on random inputs; the fake graph computes by calling `again`."""
+
+    def run_verify(self, wrong):
+        with self.process("verify") as library:
+            rounds = []
+
+            def randomize(kind, batch, generator):
+                rounds.append((kind, batch))
+                self.inputs["x"].copy_(torch.rand(4, 8, generator=generator))
+
+            graphs = self.engine(randomize=randomize)
+            self.inputs["x"].fill_(3)
+            before = {"x": self.inputs["x"].clone(), "kv": self.kv[0].clone()}
+
+            def forward():
+                out = self.forward()
+                if self.cuda.current.capturing:
+                    self.cuda.graphs[-1].again = lambda: out["logits"].copy_(self.forward()["logits"] + wrong)
+                return out
+
+            warm_up = graphs.get("decode", 4, forward)
+            self.assertFalse(warm_up.restored)
+            self.assertEqual(rounds[0], ("decode", 4))
+            self.assertTrue(torch.equal(self.inputs["x"], before["x"]))
+            self.kv_after = self.kv[0][0, 0].item()
+            return library, rounds
+
+    def test_equal(self):
+        library, rounds = self.run_verify(0)
+        self.assertEqual((library.refused, len(rounds)), ({}, 3))
+        self.assertEqual(self.kv_after, 9, "three forwards of warm-up and capture; all else was put back")
+
+    def test_different(self):
+        library, rounds = self.run_verify(1)
+        self.assertEqual(list(library.refused.values()), ["on random inputs a replay differs from eager: output['logits']"])
+        self.assertEqual((len(rounds), self.kv_after), (1, 9))
+
+
+class Capacity(OnFakeDevice):
+    def test_without_library(self):
+        answer = medusa.kv_capacity("key", 1000, 0.9, profile=lambda: None)
+        self.assertEqual(answer.blocks, (int((1 << 31) * 0.9) - (1 << 30)) // 1000)
+        self.assertEqual((answer.bytes, answer.from_profile), (answer.blocks * 1000, False))
+
+    def test_exceptions(self):
+        def profile():
+            raise ValueError("mine")
+
+        with self.assertRaisesRegex(ValueError, "mine"):
+            medusa.kv_capacity("key", 1000, 0.9, profile=profile)
+        with self.assertRaisesRegex(RuntimeError, "no stored answer"):
+            medusa.kv_capacity("key", 1000)
+        with self.assertRaisesRegex(RuntimeError, "no room"):
+            medusa.kv_capacity("key", 1 << 40, profile=lambda: None)
+
+
+if __name__ == "__main__":
+    unittest.main()
