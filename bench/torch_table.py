@@ -167,6 +167,7 @@ ROWS = (
     ("restore, all stages, ms", lambda r: f"{r.median('restored', medusa_ms('total_ns')):.0f}", ""),
     ("- open / images / functions / arena, ms", parts("restored", "open_ns", "images_ns", "functions_ns", "arena_ns"), ""),
     ("- patch / build / instantiate / upload, ms", parts("restored", "patch_ns", "build_ns", "instantiate_ns", "upload_ns"), ""),
+    ("- host memory for the driver, ahead, ms", parts("restored", "heap_ns"), ""),
     ("live / restore", lambda r: f"{r.ratio('live', live_ms, 'restored', medusa_ms('total_ns')):.1f} x", ">= 10 x"),
     ("floor of the same run, ms", lambda r: f"{r.median('floor', lambda x: x['total_ms']):.0f}", ""),
     ("- images / functions / add / instantiate / upload, ms", floor_cell, ""),

@@ -222,7 +222,7 @@ static void step_graph(struct md_restore *r, struct md_restore_graph *graph)
 	pthread_mutex_unlock(&r->lock);
 }
 
-/* The executable stands by itself; what it was made from goes after it was announced. */
+/* The executable stands by itself; what it was made from goes after it was announced, and makes room for the next. */
 static void drop_template(struct md_restore_graph *graph)
 {
 	md_cuda.cuGraphDestroy(graph->graph);
@@ -251,6 +251,7 @@ void md_restore_settle(struct md_restore *r)
 	if (!arena_used)
 		md_restore_arena_free(r);
 	md_restore_images_unload(r, true);
+	md_restore_heap_finish(&r->heap);
 	md_info("%u of %u graphs restored, %u refused", r->stats.graphs_restored, r->stats.graphs_total,
 		r->stats.graphs_refused);
 }
@@ -285,6 +286,9 @@ static void do_work(struct md_restore *r, const struct md_work *work, const stru
 	case MD_WORK_ARENA:
 		reserve_arena(r);
 		break;
+	case MD_WORK_HEAP:
+		md_restore_heap_add(r);
+		break;
 	case MD_WORK_SETTLE:
 		md_restore_settle(r);
 		break;
@@ -296,7 +300,7 @@ static void do_work(struct md_restore *r, const struct md_work *work, const stru
 /* What the engine waits for; not what is cleared away afterwards. */
 static bool is_stage(enum md_work_kind kind)
 {
-	return kind == MD_WORK_BUILD || kind == MD_WORK_RESOLVE || kind == MD_WORK_ARENA;
+	return kind == MD_WORK_BUILD || kind == MD_WORK_RESOLVE || kind == MD_WORK_ARENA || kind == MD_WORK_HEAP;
 }
 
 static void work_in_turn(struct md_restore *r, const struct md_work *work, const struct md_pace_turn *turn)

@@ -118,6 +118,13 @@ struct md_scratch { /* reused from graph to graph */
 	uint32_t edges_room, params_room;
 };
 
+struct md_heap {
+	void **blocks;               /* brought in; those from first on are held */
+	uint32_t first, count, room; /* room: of the array */
+	uint64_t loose;              /* bytes that were freed for the driver, and that no graph has taken yet */
+	bool full;                   /* there was no memory: it is not asked for again */
+};
+
 enum md_phase { MD_PHASE_IDLE, MD_PHASE_OPENING, MD_PHASE_OPEN, MD_PHASE_FAILED };
 
 struct md_restore {
@@ -182,6 +189,7 @@ struct md_restore {
 	bool arena_tried;             /* ahead of the graphs */
 	struct md_error arena_failed; /* then; the first graph that needs it is refused */
 	struct md_scratch scratch;
+	struct md_heap heap;
 	struct medusa_stats stats;
 	unsigned busy; /* threads at work; their stages overlap, and the total counts the time once */
 	uint64_t busy_since_ns, busy_ns;
@@ -198,6 +206,7 @@ enum md_work_kind {
 	MD_WORK_BUILD,   /* the next stage of a graph */
 	MD_WORK_RESOLVE, /* a kernel */
 	MD_WORK_ARENA,
+	MD_WORK_HEAP,   /* a slice of host memory */
 	MD_WORK_DROP,   /* what a ready graph was instantiated from */
 	MD_WORK_SETTLE, /* no graph waits any more */
 };
@@ -281,6 +290,16 @@ enum md_status md_restore_build_nodes(struct md_restore *r, struct md_restore_gr
 enum md_status md_restore_build_edges(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err);
 void md_restore_scratch_finish(struct md_scratch *scratch);
 
+/* ---- host memory for the driver (heap.c): under work, on the thread that makes the graphs ---- */
+
+/* Graphs that are still to be made will take more than is there. Under lock. */
+bool md_restore_heap_lacks(const struct md_restore *r);
+/* Brings in some 4 MiB more. */
+void md_restore_heap_add(struct md_restore *r);
+/* Leaves to the driver what this graph will take; a stage, which never fails. */
+enum md_status md_restore_heap_take(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err);
+void md_restore_heap_finish(struct md_heap *heap);
+
 /* ---- what the engine says it is (restore_facts.c) ---- */
 
 /* The first fact said so far that the artifact does not have, or has with another value. */
@@ -353,6 +372,8 @@ struct md_verify_buffer {
 	uint8_t **chunks; /* not sampled: contents before; NULL entry: zeros */
 };
 
+struct md_verify_doubt;
+
 struct md_verify_span { /* what the live graph wrote, or a window; no longer than a chunk */
 	uint32_t buffer, size;
 	uint64_t offset;
@@ -377,6 +398,7 @@ struct md_verify_memory {
 	struct md_verify_buffer *constants;
 	uint32_t constant_count;
 	struct md_hash *constant_hashes;
+	struct md_verify_doubt *doubt; /* not owned; NULL, or where every difference is noted */
 };
 
 enum md_status md_verify_memory_init(struct md_verify_memory *memory, struct md_restore *r, struct md_error *err);
@@ -391,7 +413,7 @@ enum md_status md_verify_memory_take_live(struct md_verify_memory *memory, CUstr
  */
 enum md_status md_verify_memory_compare(struct md_verify_memory *memory, CUstream stream, uint64_t *compared,
 					struct md_error *err);
-/* After all replays: MD_ERR_MISMATCH when one wrote where the live graph did not. Puts everything back. */
+/* After a replay: MD_ERR_MISMATCH when it wrote where the live graph did not. Puts everything back. */
 enum md_status md_verify_memory_check_rest(struct md_verify_memory *memory, CUstream stream, struct md_error *err);
 /* "kv: 134538092544 bytes, sampled"; empty when everything is compared whole. */
 void md_verify_memory_name_sampled(const struct md_verify_memory *memory, char *text, size_t size);
@@ -407,7 +429,8 @@ struct md_live_output {
 struct md_verify_outputs {
 	const struct md_live_output *live; /* not owned */
 	uint32_t count;
-	uint8_t **bytes, *scratch; /* what the live graph left; one chunk */
+	uint8_t **bytes, *scratch;     /* what the live graph left; one chunk */
+	struct md_verify_doubt *doubt; /* not owned; where every difference is noted */
 };
 
 /* MD_ERR_MISMATCH: an output that only one side has, or another size or binding. Bindings have been checked. */
@@ -420,6 +443,41 @@ enum md_status md_verify_outputs_compare(const struct md_verify_outputs *outputs
 					 const struct md_artifact_graph *stored, CUstream stream, uint64_t *compared,
 					 struct md_error *err);
 void md_verify_outputs_finish(struct md_verify_outputs *outputs);
+
+/* ---- graphs of which two live replays differ already (verify_doubt.c) ---- */
+
+#define MD_VERIFY_OUTPUT 0x80000000u /* a place is an output's index with this bit, or a buffer's without */
+
+struct md_verify_byte {
+	uint64_t offset;
+	uint32_t place;
+	uint8_t restored;
+	uint8_t seen[32]; /* a bit for each value that a live replay left here */
+};
+
+/* Every byte in which a restored replay differs from the first live one. */
+struct md_verify_doubt {
+	struct md_verify_byte *bytes;
+	size_t count, room;
+	unsigned runs; /* live replays so far, from the same state */
+	bool beyond;   /* too many bytes, or a difference that cannot be looked into */
+};
+
+/* None: live replays agree in all these bytes. All: their differences explain the restored graph's. */
+enum md_doubt_answer { MD_DOUBT_NONE, MD_DOUBT_SOME, MD_DOUBT_ALL };
+
+void md_verify_doubt_add(struct md_verify_doubt *doubt, uint32_t place, uint64_t offset, const uint8_t *live,
+			 const uint8_t *restored, size_t size);
+/* After one more live replay, before anything is put back. */
+enum md_status md_verify_doubt_take(struct md_verify_doubt *doubt, const struct md_verify_memory *memory,
+				    const struct md_verify_outputs *outputs, CUstream stream, struct md_error *err);
+enum md_doubt_answer md_verify_doubt_ask(const struct md_verify_doubt *doubt);
+/* What is nondeterministic (all), or the first byte that this does not explain (some). */
+void md_verify_doubt_say_all(const struct md_verify_doubt *doubt, const struct md_verify_memory *memory,
+			     struct md_error *err);
+void md_verify_doubt_say_some(const struct md_verify_doubt *doubt, const struct md_verify_memory *memory,
+			      struct md_error *err);
+void md_verify_doubt_finish(struct md_verify_doubt *doubt);
 
 /* ---- the engine's own graphs (verify_live.c) ---- */
 

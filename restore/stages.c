@@ -64,6 +64,7 @@ static void undo_tables(struct md_restore *r, struct md_restore_graph *graph)
 	(void)graph;
 	md_restore_plan_finish(r);
 	md_restore_scratch_finish(&r->scratch);
+	md_restore_heap_finish(&r->heap);
 }
 
 static enum md_status run_stream(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
@@ -214,6 +215,7 @@ const struct md_restore_stage md_restore_graph_stages[] = {
     {.name = "bindings", .run = run_bindings},
     {.name = "arena", .run = run_arena, .ns = NS(arena_ns)},
     {.name = "patch", .run = run_patch, .ns = NS(patch_ns)},
+    {.name = "heap", .run = md_restore_heap_take, .ns = NS(heap_ns)},
     {"build", md_restore_build_nodes, undo_build, NS(build_ns), more_nodes, MD_PACE_NODES, nodes_left},
     {"edges", md_restore_build_edges, NULL, NS(build_ns), NULL, MD_PACE_EDGES, all_edges},
     {"instantiate", run_instantiate, undo_instantiate, NS(instantiate_ns), NULL, MD_PACE_INSTANTIATE, all_nodes},

@@ -9,8 +9,15 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "restore/restore.h"
+
+/* Live replays from one state when a restored one differs: at least, when all agree, and at most. */
+#define LIVE_LEAST 3u
+#define LIVE_AGREE 6u
+#define LIVE_MOST 32u
+#define LIVE_MOST_NS 3000000000u
 
 static uint64_t noise_seed = 0x6d65647573610001u;
 
@@ -38,8 +45,8 @@ void md_verify_report(const char *label, unsigned batch, const char *verdict, ui
 			line[i] = ' ';
 	line[size++] = '\n';
 	append(line, (size_t)size);
-	md_log(strcmp(verdict, "fail") ? MD_LOG_INFO : MD_LOG_WARN, MD_LOG_DOMAIN, "graph %s/%u: %s %s", label, batch,
-	       verdict, reason);
+	bool right = !strcmp(verdict, "pass") || !strcmp(verdict, "skipped");
+	md_log(right ? MD_LOG_INFO : MD_LOG_WARN, MD_LOG_DOMAIN, "graph %s/%u: %s %s", label, batch, verdict, reason);
 }
 
 void md_verify_report_end(void)
@@ -81,46 +88,83 @@ static enum md_status replay(CUgraphExec exec, CUstream stream, struct md_error 
 struct subject {
 	struct md_verify_memory memory;
 	struct md_verify_outputs outputs;
+	struct md_verify_doubt doubt;
 	uint64_t bytes;
+	bool nondeterministic; /* and nothing else is wrong */
 };
+
+/* Goes on after a difference, of which the first is kept; anything else ends it. */
+static bool goes_on(enum md_status status, struct md_error *now, struct md_error *first)
+{
+	if (status != MD_OK && (!first->status || first->status == MD_ERR_MISMATCH))
+		if (!first->status || status != MD_ERR_MISMATCH)
+			*first = *now;
+	*now = (struct md_error){0};
+	return status == MD_OK || status == MD_ERR_MISMATCH;
+}
+
+/* All of it is looked at, whatever differs first: each difference is to be explained. */
+static void compare_replayed(struct md_restore *r, const struct md_restore_graph *twin, struct subject *subject,
+			     struct md_error *first)
+{
+	struct md_error now = {0};
+	struct md_error outside = {0};
+	enum md_status status =
+	    md_verify_outputs_compare(&subject->outputs, r, twin->stored, r->stream, &subject->bytes, &now);
+	if (!goes_on(status, &now, first)) /* outputs first: what is bound is put back when it is compared */
+		return;
+	status = md_verify_memory_compare(&subject->memory, r->stream, &subject->bytes, &now);
+	if (!goes_on(status, &now, first))
+		return;
+	status = md_verify_memory_check_rest(&subject->memory, r->stream, &outside);
+	if (status != MD_OK)
+		md_error_set(&now, status, "outside of what the live graph writes: %s", outside.message);
+	goes_on(status, &now, first);
+}
 
 /* One restored replay with the private memory and the noise bytes at these values, against what the live graph left. */
 static enum md_status compare_twin(struct md_restore *r, struct md_restore_graph *graph, uint8_t poison, uint64_t seed,
 				   struct subject *subject, struct md_error *err)
 {
 	struct md_restore_graph twin;
-	enum md_status status = make_twin(r, graph, seed, &twin, err);
+	struct md_error first = {0};
+	enum md_status status = make_twin(r, graph, seed, &twin, &first);
 	if (status == MD_OK && r->arena)
-		status = md_cuda_call(err, cuMemsetD8Async, r->arena, poison, r->artifact.arena_size, r->stream);
+		status = md_cuda_call(&first, cuMemsetD8Async, r->arena, poison, r->artifact.arena_size, r->stream);
 	if (status == MD_OK)
-		status = md_restore_contents_place(r, &twin, true, err);
+		status = md_restore_contents_place(r, &twin, true, &first);
 	if (status == MD_OK)
-		status = replay(twin.exec, r->stream, err);
-	if (status == MD_OK) /* first: what is bound is put back when it is compared */
-		status = md_verify_outputs_compare(&subject->outputs, r, twin.stored, r->stream, &subject->bytes, err);
+		status = replay(twin.exec, r->stream, &first);
 	if (status == MD_OK)
-		status = md_verify_memory_compare(&subject->memory, r->stream, &subject->bytes, err);
+		compare_replayed(r, &twin, subject, &first);
 	md_restore_stages_undo(md_restore_graph_stages, md_restore_graph_stage_count, r, &twin);
-	if (status != MD_OK)
-		md_error_prefix(err, "private memory 0x%02x, noise %s", poison, seed ? "random" : "zero");
-	return status;
+	if (first.status != MD_OK)
+		md_error_set(err, first.status, "private memory 0x%02x, noise %s: %s", poison, seed ? "random" : "zero",
+			     first.message);
+	return first.status;
 }
 
+/* Both, also when the first one differs. */
 static enum md_status compare_twins(struct md_restore *r, struct md_restore_graph *graph, struct subject *subject,
 				    struct md_error *err)
 {
-	MD_FORWARD(compare_twin(r, graph, 0x00, 0, subject, err));
-	MD_FORWARD(compare_twin(r, graph, 0xff, noise_seed++, subject, err));
-	return md_verify_constants_check(&subject->memory, r->stream, err);
+	struct md_error now = {0}, first = {0};
+	if (goes_on(compare_twin(r, graph, 0x00, 0, subject, &now), &now, &first))
+		goes_on(compare_twin(r, graph, 0xff, noise_seed++, subject, &now), &now, &first);
+	enum md_status status = md_verify_constants_check(&subject->memory, r->stream, &now);
+	subject->doubt.beyond |= status != MD_OK;
+	goes_on(status, &now, &first);
+	return first.status ? md_error_set(err, first.status, "%s", first.message) : MD_OK;
 }
 
 /*
  * However it went, everything is put back. What restored graphs left in sampled state is overwritten by a live replay,
  * which must leave what the first one left: else that state is not written idempotently, and nothing was shown.
  */
-static enum md_status put_back(struct md_restore *r, CUgraphExec live, struct md_verify_memory *memory,
-			       enum md_status status, struct md_error *err)
+static enum md_status put_back(struct md_restore *r, CUgraphExec live, struct subject *subject, enum md_status status,
+			       struct md_error *err)
 {
+	struct md_verify_memory *memory = &subject->memory;
 	struct md_error lost = {0};
 	uint64_t unused = 0;
 	enum md_status back = md_verify_memory_check_rest(memory, r->stream, &lost);
@@ -132,14 +176,60 @@ static enum md_status put_back(struct md_restore *r, CUgraphExec live, struct md
 	back = replay(live, r->stream, &lost);
 	if (back == MD_OK)
 		back = md_verify_memory_compare(memory, r->stream, &unused, &lost);
+	if (back == MD_OK)
+		return status;
+	subject->doubt.beyond = true;
 	if (back == MD_ERR_MISMATCH)
 		return md_error_set(err, back,
 				    "two live replays differ; state that is sampled may not be written idempotently: "
 				    "%s",
 				    lost.message);
-	if (back != MD_OK && status == MD_OK)
-		return md_error_set(err, back, "%s", lost.message);
+	return status == MD_OK ? md_error_set(err, back, "%s", lost.message) : status;
+}
+
+/* ---- what differs may differ between live replays as well ---- */
+
+static enum md_status live_again(struct md_restore *r, CUgraphExec live, struct subject *subject, struct md_error *err)
+{
+	enum md_status status = replay(live, r->stream, err);
+	if (status == MD_OK)
+		status = md_verify_doubt_take(&subject->doubt, &subject->memory, &subject->outputs, r->stream, err);
+	struct md_error changed = {0};
+	enum md_status back = md_verify_memory_check_rest(&subject->memory, r->stream, &changed);
+	if (status == MD_OK && back != MD_OK && back != MD_ERR_MISMATCH)
+		status = md_error_set(err, back, "%s", changed.message);
 	return status;
+}
+
+static bool asks_more(const struct md_verify_doubt *doubt, uint64_t started_ns)
+{
+	enum md_doubt_answer answer = md_verify_doubt_ask(doubt);
+	if (doubt->runs < LIVE_LEAST || answer == MD_DOUBT_ALL)
+		return doubt->runs < LIVE_LEAST;
+	if (answer == MD_DOUBT_NONE && doubt->runs >= LIVE_AGREE)
+		return false;
+	return doubt->runs < LIVE_MOST && md_clock_ns() - started_ns < LIVE_MOST_NS;
+}
+
+/* Replays the live graph from the same state again and again. MD_OK: all that differed is nondeterministic. */
+static enum md_status look_again(struct md_restore *r, CUgraphExec live, struct subject *subject, struct md_error *err)
+{
+	struct md_verify_doubt *doubt = &subject->doubt;
+	struct md_error lost = {0};
+	uint64_t started = md_clock_ns();
+	if (doubt->beyond || !doubt->count)
+		return err->status;
+	while (asks_more(doubt, started))
+		if (live_again(r, live, subject, &lost) != MD_OK)
+			return err->status; /* the difference stands */
+	enum md_doubt_answer answer = md_verify_doubt_ask(doubt);
+	if (answer == MD_DOUBT_SOME)
+		md_verify_doubt_say_some(doubt, &subject->memory, err);
+	if (answer != MD_DOUBT_ALL)
+		return err->status;
+	md_verify_doubt_say_all(doubt, &subject->memory, err);
+	subject->nondeterministic = true;
+	return MD_OK;
 }
 
 static enum md_status compare(struct md_restore *r, struct md_restore_graph *graph, CUgraphExec live,
@@ -153,11 +243,14 @@ static enum md_status compare(struct md_restore *r, struct md_restore_graph *gra
 		status = md_verify_outputs_take(&subject->outputs, r->stream, err);
 	if (status == MD_OK)
 		status = md_verify_memory_take_live(memory, r->stream, err);
+	memory->doubt = subject->outputs.doubt = &subject->doubt;
 	if (status != MD_OK)
 		md_error_prefix(err, "live replay");
 	else
 		status = compare_twins(r, graph, subject, err);
-	return put_back(r, live, memory, status, err);
+	memory->doubt = subject->outputs.doubt = NULL;
+	status = put_back(r, live, subject, status, err);
+	return status == MD_ERR_MISMATCH ? look_again(r, live, subject, err) : status;
 }
 
 /* ---- one comparison ---- */
@@ -197,6 +290,8 @@ static const char *judge(struct md_restore *r, struct md_restore_graph *graph, c
 		return "skipped";
 	if (compare(r, graph, live->exec, subject, err) != MD_OK)
 		return "fail";
+	if (subject->nondeterministic)
+		return "nondeterministic";
 	md_verify_memory_name_sampled(&subject->memory, err->message, sizeof(err->message));
 	return "pass";
 }
@@ -209,6 +304,7 @@ static void verify(struct md_restore *r, const struct md_live_graph *live)
 	const char *verdict = graph ? judge(r, graph, live, &subject, &err) : "skipped";
 	if (graph)
 		md_restore_patch_noise(graph, 0);
+	md_verify_doubt_finish(&subject.doubt);
 	md_verify_outputs_finish(&subject.outputs);
 	md_verify_memory_finish(&subject.memory);
 	md_verify_report(live->label, live->batch, verdict, subject.bytes, err.message);

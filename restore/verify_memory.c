@@ -226,6 +226,19 @@ static enum md_status mismatch(const struct md_verify_buffer *b, uint64_t base, 
 			    (unsigned long long)(base + at), text[0], text[1]);
 }
 
+/* Live replays of sampled state do not start from the same bytes, and so explain nothing. */
+static void note_difference(struct md_verify_memory *m, uint32_t buffer, uint64_t offset, const uint8_t *live,
+			    const uint8_t *now, size_t size, struct md_error *differs)
+{
+	const struct md_verify_buffer *b = &m->buffers[buffer];
+	if (!differs->status)
+		mismatch(b, offset, live, now, size, differs);
+	if (m->doubt && b->sampled)
+		m->doubt->beyond = true;
+	else if (m->doubt)
+		md_verify_doubt_add(m->doubt, buffer, offset, live, now, size);
+}
+
 /* Puts a chunk back where it is not as it was; that is a span (live), or a difference: the live graph left it alone. */
 static enum md_status check_chunk(struct md_verify_memory *m, uint32_t buffer, size_t chunk, bool live, CUstream stream,
 				  struct md_error *differs, struct md_error *err)
@@ -240,8 +253,8 @@ static enum md_status check_chunk(struct md_verify_memory *m, uint32_t buffer, s
 		    md_cuda_call(err, cuMemcpyHtoDAsync_v2, b->address + offset + at, before + at, end - at, stream));
 		if (live)
 			MD_FORWARD(add_span(m, buffer, offset + at, end - at, before + at, m->staging + at, err));
-		else if (!differs->status)
-			mismatch(b, offset + at, before + at, m->staging + at, end - at, differs);
+		else
+			note_difference(m, buffer, offset + at, before + at, m->staging + at, end - at, differs);
 	}
 	return MD_OK;
 }
@@ -289,8 +302,9 @@ static enum md_status compare_some(struct md_verify_memory *m, size_t from, size
 	for (size_t i = from; i < to; at += m->spans[i++].size) {
 		const struct md_verify_span *span = &m->spans[i];
 		const struct md_verify_buffer *b = &m->buffers[span->buffer];
-		if (!differs->status && memcmp(m->staging + at, span->live, span->size))
-			mismatch(b, span->offset, span->live, m->staging + at, span->size, differs);
+		if (memcmp(m->staging + at, span->live, span->size))
+			note_difference(m, span->buffer, span->offset, span->live, m->staging + at, span->size,
+					differs);
 		if (span->before)
 			MD_FORWARD(md_cuda_call(err, cuMemcpyHtoDAsync_v2, b->address + span->offset, span->before,
 						span->size, stream));

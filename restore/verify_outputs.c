@@ -80,8 +80,8 @@ void md_verify_outputs_finish(struct md_verify_outputs *o)
 	o->scratch = NULL;
 }
 
-static enum md_status differs(uint32_t index, uint64_t base, const uint8_t *live, const uint8_t *now, size_t size,
-			      struct md_error *err)
+static void differs(uint32_t index, uint64_t base, const uint8_t *live, const uint8_t *now, size_t size,
+		    struct md_error *err)
 {
 	char here[9] = "", there[9] = "";
 	size_t at = 0;
@@ -92,20 +92,23 @@ static enum md_status differs(uint32_t index, uint64_t base, const uint8_t *live
 		snprintf(here + 2 * i, 3, "%02x", live[at + i]);
 		snprintf(there + 2 * i, 3, "%02x", now[at + i]);
 	}
-	return md_error_set(err, MD_ERR_MISMATCH, "output %u differs at offset %llu: live %s, restored %s", index,
-			    (unsigned long long)(base + at), here, there);
+	md_error_set(err, MD_ERR_MISMATCH, "output %u differs at offset %llu: live %s, restored %s", index,
+		     (unsigned long long)(base + at), here, there);
 }
 
 static enum md_status compare_output(const struct md_verify_outputs *o, uint32_t index, CUdeviceptr restored,
-				     CUstream stream, struct md_error *err)
+				     CUstream stream, struct md_error *first, struct md_error *err)
 {
 	uint64_t size = o->live[index].size;
 	for (uint64_t at = 0; at < size;) {
 		size_t part = size - at < MD_VERIFY_CHUNK ? (size_t)(size - at) : MD_VERIFY_CHUNK;
 		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, o->scratch, restored + at, part, stream));
 		MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, stream));
-		if (memcmp(o->scratch, o->bytes[index] + at, part))
-			return differs(index, at, o->bytes[index] + at, o->scratch, part, err);
+		const uint8_t *live = o->bytes[index] + at;
+		if (!first->status && memcmp(o->scratch, live, part))
+			differs(index, at, live, o->scratch, part, first);
+		if (o->doubt)
+			md_verify_doubt_add(o->doubt, index | MD_VERIFY_OUTPUT, at, live, o->scratch, part);
 		at += part;
 	}
 	return MD_OK;
@@ -115,12 +118,13 @@ enum md_status md_verify_outputs_compare(const struct md_verify_outputs *o, cons
 					 const struct md_artifact_graph *stored, CUstream stream, uint64_t *compared,
 					 struct md_error *err)
 {
+	struct md_error first = {0};
 	for (uint32_t i = 0; i < o->count; i++) {
 		if (!o->live[i].size)
 			continue;
 		CUdeviceptr restored = md_restore_output_address(r, &stored->outputs[i]);
-		MD_FORWARD(compare_output(o, i, restored, stream, err));
+		MD_FORWARD(compare_output(o, i, restored, stream, &first, err));
 		*compared += binding_of(r, &stored->outputs[i]) ? 0 : o->live[i].size; /* bound: counted there */
 	}
-	return MD_OK;
+	return first.status ? md_error_set(err, first.status, "%s", first.message) : MD_OK;
 }

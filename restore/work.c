@@ -107,7 +107,8 @@ static struct md_work next_drop(struct md_restore *r)
 			return (struct md_work){.kind = MD_WORK_DROP,
 						.graph = graph,
 						.pace = MD_PACE_DROP,
-						.units = graph->stored->node_count + 1};
+						.units = graph->stored->node_count + 1,
+						.awaited = r->awaited > 0};
 	}
 	return (struct md_work){.kind = MD_WORK_WAIT};
 }
@@ -118,8 +119,8 @@ struct md_work md_restore_work_next(struct md_restore *r, bool settled)
 	bool waiting = false;
 	if (r->verify)
 		return (struct md_work){.kind = settled ? MD_WORK_WAIT : MD_WORK_SETTLE};
-	struct md_work work = {.kind = MD_WORK_WAIT};
-	if (r->awaited)
+	struct md_work work = next_drop(r);
+	if (work.kind == MD_WORK_WAIT && r->awaited)
 		work = next_graph(r, true, &kernel, &waiting);
 	if (work.kind == MD_WORK_WAIT && kernel != MD_NONE)
 		return resolve(r, kernel);
@@ -129,8 +130,8 @@ struct md_work md_restore_work_next(struct md_restore *r, bool settled)
 		work = next_graph(r, false, &kernel, &waiting);
 	if (work.kind == MD_WORK_WAIT && kernel != MD_NONE)
 		return resolve(r, kernel);
-	if (work.kind == MD_WORK_WAIT)
-		work = next_drop(r);
+	if (work.kind == MD_WORK_WAIT && waiting && md_restore_heap_lacks(r)) /* there is nothing better to do */
+		return (struct md_work){.kind = MD_WORK_HEAP};
 	if (work.kind == MD_WORK_WAIT && !waiting && !settled)
 		work.kind = MD_WORK_SETTLE;
 	return work;

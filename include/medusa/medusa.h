@@ -166,6 +166,7 @@ struct medusa_stats {
 	uint64_t total_ns;       /* time in which any of the stages above was at work; they overlap */
 	uint64_t private_bytes;  /* device memory that Medusa holds for graphs */
 	uint64_t image_bytes;    /* bytes of images it loaded */
+	uint64_t heap_ns;        /* bringing in host memory for the driver, ahead of the graphs or with them */
 };
 
 /* What has been restored so far. Fails outside of a restore. */

@@ -65,6 +65,7 @@ class Stats(ctypes.Structure):
                 "total_ns",
                 "private_bytes",
                 "image_bytes",
+                "heap_ns",
             )
         ),
     ]

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Host memory that the driver will want for executable graphs, taken from the kernel before it is wanted. */
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "restore/restore.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+/*
+ * Half of what instantiation takes are page faults: the driver allocates thousands of small objects, each page of which
+ * is touched for the first time. Blocks of the same thread's heap are brought in by one call each and held; a graph's
+ * share of them is freed just before it is made, and is where these objects go. The last block is never freed before
+ * the end: what lies at the end of a heap would be given back.
+ */
+#define BLOCK_BYTES (64u << 10) /* below malloc's mapping threshold, above its caches */
+#define SLICE_BLOCKS 64u
+
+/* One H200, driver 580, 40,052 nodes of a transformer: of the executable; and of a template, until it is destroyed. */
+#define EXEC_NODE_BYTES 6900u
+#define TEMPLATE_NODE_BYTES 3800u
+
+static void bring_in(uint8_t *block)
+{
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+	uintptr_t start = ((uintptr_t)block + page - 1) / page * page,
+		  end = ((uintptr_t)block + BLOCK_BYTES) / page * page;
+
+	if (madvise((void *)start, end - start, MADV_POPULATE_WRITE) == 0)
+		return;
+	for (volatile uint8_t *at = (uint8_t *)start; (uintptr_t)at < end; at += page) /* Linux before 5.14 */
+		*at = 0;
+}
+
+/* False: no memory, and the driver will say so by itself. */
+static bool hold_block(struct md_heap *heap)
+{
+	if (heap->count == heap->room) {
+		uint32_t room = heap->room ? 2 * heap->room : 256;
+		void **grown = realloc(heap->blocks, room * sizeof(*grown));
+		if (!grown)
+			return false;
+		heap->blocks = grown;
+		heap->room = room;
+	}
+	void *block = malloc(BLOCK_BYTES);
+	if (!block)
+		return false;
+	bring_in(block);
+	heap->blocks[heap->count++] = block;
+	return true;
+}
+
+static uint32_t held(const struct md_heap *heap)
+{
+	return heap->count - heap->first;
+}
+
+static uint64_t exec_bytes(const struct md_restore_graph *graph)
+{
+	return (uint64_t)graph->stored->node_count * EXEC_NODE_BYTES;
+}
+
+static uint64_t template_bytes(const struct md_restore_graph *graph)
+{
+	return (uint64_t)graph->stored->node_count * TEMPLATE_NODE_BYTES;
+}
+
+/* What the graphs that are still to be made will take, one template's at a time. */
+static uint64_t heap_wanted(const struct md_restore *r)
+{
+	uint64_t bytes = 0, most = 0;
+
+	for (uint32_t i = 0; i < r->artifact.graph_count; i++) {
+		const struct md_restore_graph *graph = &r->graphs[i];
+		if (graph->state != MD_GRAPH_WAITING)
+			continue;
+		bytes += exec_bytes(graph);
+		most = template_bytes(graph) > most ? template_bytes(graph) : most;
+	}
+	return bytes + most;
+}
+
+bool md_restore_heap_lacks(const struct md_restore *r)
+{
+	return !r->heap.full && r->heap.loose + (uint64_t)held(&r->heap) * BLOCK_BYTES < heap_wanted(r);
+}
+
+void md_restore_heap_add(struct md_restore *r)
+{
+	uint64_t start = md_clock_ns();
+
+	for (uint32_t i = 0; i < SLICE_BLOCKS && !r->heap.full; i++)
+		r->heap.full = !hold_block(&r->heap);
+	pthread_mutex_lock(&r->lock);
+	r->stats.heap_ns += md_clock_ns() - start;
+	pthread_mutex_unlock(&r->lock);
+}
+
+/* All blocks are there before the first is freed: malloc would give that out again. */
+enum md_status md_restore_heap_take(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
+{
+	struct md_heap *heap = &r->heap;
+	uint64_t bytes = exec_bytes(graph), need = bytes + template_bytes(graph);
+	uint64_t blocks = need > heap->loose ? (need - heap->loose + BLOCK_BYTES - 1) / BLOCK_BYTES : 0;
+
+	(void)err;
+	while (!heap->full && held(heap) < blocks + 1)
+		heap->full = !hold_block(heap);
+	for (; blocks > 0 && held(heap) > 1; blocks--) {
+		free(heap->blocks[heap->first++]);
+		heap->loose += BLOCK_BYTES;
+	}
+	heap->loose -= bytes < heap->loose ? bytes : heap->loose;
+	return MD_OK;
+}
+
+void md_restore_heap_finish(struct md_heap *heap)
+{
+	for (; heap->first < heap->count; heap->first++)
+		free(heap->blocks[heap->first]);
+	free(heap->blocks);
+	*heap = (struct md_heap){0};
+}
