@@ -96,9 +96,8 @@ struct subject {
 /* Goes on after a difference, of which the first is kept; anything else ends it. */
 static bool goes_on(enum md_status status, struct md_error *now, struct md_error *first)
 {
-	if (status != MD_OK && (!first->status || first->status == MD_ERR_MISMATCH))
-		if (!first->status || status != MD_ERR_MISMATCH)
-			*first = *now;
+	if (status != MD_OK && (!first->status || (first->status == MD_ERR_MISMATCH && status != MD_ERR_MISMATCH)))
+		*first = *now;
 	*now = (struct md_error){0};
 	return status == MD_OK || status == MD_ERR_MISMATCH;
 }

@@ -152,3 +152,58 @@ Test(restore_verify, no_room_for_outputs_is_skipped)
 	cr_assert(count(report, "\tskipped\t") == GRAPHS * 4, "skipped: %s", report);
 	cr_assert(strstr(report, "MEDUSA_PROBE_LIMIT"), "and why: %s", report);
 }
+
+/* ---- live graphs that are nondeterministic themselves ---- */
+
+#define RACES "SUBJECT_RACES=3"
+
+Test(restore_verify, bytes_that_differ_between_live_replays_are_neither_equal_nor_wrong)
+{
+	const char *report = verify_with(NULL, RACES, NULL, "");
+	cr_assert(count(report, "\tfail\t") == 0, "nothing is wrong: %s", report);
+	cr_assert(count(report, "\tnondeterministic\t") > GRAPHS, "and not everything is equal: %s", report);
+	cr_assert(strstr(report, "bytes of buffer \"output\" differ between two live replays"), "says where: %s",
+		  report);
+}
+
+Test(restore_verify, values_that_scatter_are_nondeterministic)
+{
+	const char *report = verify_with(NULL, "SUBJECT_SCATTERS=1", NULL, "");
+	cr_assert(count(report, "\tnondeterministic\t") == GRAPHS * 4, "each comparison: %s", report);
+	cr_assert(count(report, "\tfail\t") == 0, "nothing is wrong: %s", report);
+}
+
+Test(restore_verify, should_fail_other_bytes_of_a_nondeterministic_buffer)
+{
+	const char *report = verify_with(swap_pointers, RACES, NULL, "");
+	cr_assert(count(report, "\tfail\t") >= GRAPHS, "found: %s", report);
+	cr_assert(count(report, "\tnondeterministic\t") == 0, "and not excused: %s", report);
+	cr_assert(strstr(report, "buffer \"output\" differs at offset "), "names buffer and offset: %s", report);
+}
+
+/* The last elements of the last row, which are nondeterministic, are not written. */
+static void short_gather(struct md_artifact *a)
+{
+	for (uint32_t i = 0; i < GRAPHS; i++) {
+		int32_t n = (int32_t)((i + 1) * WIDTH) - 8;
+		memcpy(a->graphs[i].nodes[N_GATHER].params + 16, &n, sizeof(n));
+	}
+}
+
+Test(restore_verify, should_fail_values_that_no_live_replay_leaves)
+{
+	const char *report = verify_with(short_gather, RACES, NULL, "");
+	cr_assert(count(report, "\tfail\t") == GRAPHS * 4, "found each time: %s", report);
+	cr_assert(strstr(report, ", which none of 32 live replays left there"), "and how hard was looked: %s", report);
+}
+
+Test(restore_verify, large_state_excuses_nothing)
+{
+	const char *report = verify_with(NULL, "MEDUSA_PROBE_LIMIT=4096", "SUBJECT_OUTPUT_IS_STATE=1", "");
+	cr_assert(count(report, "\tpass\t") == GRAPHS * 4, "a sampled output: %s", report);
+	setenv("SUBJECT_RACES", "3", 1);
+	report = verify_with(NULL, "MEDUSA_PROBE_LIMIT=4096", "SUBJECT_OUTPUT_IS_STATE=1", "");
+	unsetenv("SUBJECT_RACES");
+	cr_assert(count(report, "\tnondeterministic\t") == 0, "live replays did not start from one state: %s", report);
+	cr_assert(count(report, "\tfail\t") > 0, "found: %s", report);
+}

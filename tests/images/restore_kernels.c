@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels of the restore subject: plain and packed parameters, a hidden one, and one that follows pointers in memory.
  */
+#include <stdbool.h>
+#include <stdlib.h>
+
 #include "hostcuda/kernel.h"
+
+#define WIDTH 64
 
 struct scale_add {
 	float *out;
@@ -56,10 +61,23 @@ struct gather {
 	int32_t n;
 };
 
-/* out = list[0] + list[1] */
+/*
+ * out = list[0] + list[1]; with SUBJECT_RACES=N the last elements of each row are as if N rows raced for them, and with
+ * SUBJECT_SCATTERS as if they were sums in no fixed order.
+ */
 HOSTCUDA_KERNEL(gather, struct gather, HOSTCUDA_PARAM(struct gather, out), HOSTCUDA_PARAM(struct gather, list),
 		HOSTCUDA_PARAM(struct gather, n))
 {
-	for (int32_t i = 0; i < p->n; i++)
+	static uint32_t turn;
+	const char *races = getenv("SUBJECT_RACES"), *scatters = getenv("SUBJECT_SCATTERS");
+	turn++;
+	for (int32_t i = 0; i < p->n; i++) {
+		bool last = i % WIDTH >= WIDTH - 8;
+		uint32_t sum = ((turn * 2654435761u) ^ (uint32_t)((uintptr_t)&turn >> 8)) + (uint32_t)i * 40503u;
 		p->out[i] = p->list[0][i] + p->list[1][i];
+		if (last && races)
+			p->out[i] += (float)(turn % (uint32_t)atoi(races));
+		if (last && scatters)
+			p->out[i] = (float)(0x800000u | (sum * 2246822519u) >> 9);
+	}
 }
