@@ -53,6 +53,7 @@ struct floor {
 	const void **codes;   /* of images; NULL when no kernel needs it */
 	uint32_t *load_order; /* longest first */
 	uint32_t load_count;
+	uint64_t image_device_bytes; /* what they and their functions take there */
 	atomic_uint next_load;
 	unsigned loaders;
 	CUlibrary *libraries;
@@ -435,13 +436,21 @@ static void make_graphs(struct times *t)
 	free(slots);
 }
 
+static uint64_t free_device_memory(void)
+{
+	size_t free_bytes = 0, total = 0;
+	CU(cuMemGetInfo_v2, &free_bytes, &total);
+	return free_bytes;
+}
+
 static void measure(CUstream stream, struct times *t)
 {
-	uint64_t since = md_clock_ns();
+	uint64_t free_before = free_device_memory(), since = md_clock_ns();
 	load_images();
 	t->images = took(&since);
 	load_functions();
 	t->functions = took(&since);
+	f.image_device_bytes = free_before - free_device_memory();
 	make_graphs(t);
 	since = md_clock_ns();
 	for (uint32_t g = 0; g < f.artifact.graph_count; g++)
@@ -460,8 +469,10 @@ static void report(const char *device, const struct times *t)
 	for (uint32_t i = 0; i < f.load_count; i++)
 		bytes += f.artifact.images[f.load_order[i]].size;
 	printf("{\"device\": \"%s\", \"graphs\": %u, \"nodes\": %" PRIu64 ", \"images\": %u, \"image_bytes\": %" PRIu64
+	       ", \"image_device_bytes\": %" PRIu64
 	       ", \"kernels\": %u, \"threads\": %u, \"warm\": \"page cache, driver's disk cache\", ",
-	       device, f.artifact.graph_count, nodes, f.load_count, bytes, f.artifact.kernel_count, f.loaders);
+	       device, f.artifact.graph_count, nodes, f.load_count, bytes, f.image_device_bytes,
+	       f.artifact.kernel_count, f.loaders);
 	const struct {
 		const char *name;
 		uint64_t ns;

@@ -320,7 +320,7 @@ class Engine:
                          "transformers": transformers.__version__, "python": sys.version.split()[0]},
             "weight_bytes": sum(weight.nbytes for weight in self.model.parameters()),
             "kv": {"bytes": self.kv.bytes, "blocks": self.kv.blocks, "from_profile": bool(self.kv.from_profile),
-                   "ms": self.kv.ns / 1e6},
+                   "ms": self.kv.ns / 1e6, "reason": self.kv.reason},
             "stages_ms": stages.ms, "ready_ms": ready_from,
             "loading_ms": {"first_graph": max(stages.at["first_graph"], stages.at["weights_ready"]) - stages.at["loading"],
                            "all_graphs": max(stages.at["all_graphs"], stages.at["weights_ready"]) - stages.at["loading"]},

@@ -267,8 +267,8 @@ void md_restore_images_unload(struct md_restore *r, bool only_unused);
 enum md_status md_restore_image_load(struct md_restore *r, uint32_t image, bool paced, struct md_error *err);
 /* A loader has it, or will take it: who wants it need not load it. Under lock. */
 bool md_restore_image_coming(const struct md_restore *r, uint32_t image);
-/* Device memory that images take, loaded or about to be; no less than they really do. Under lock. */
-uint64_t md_restore_images_held(const struct md_restore *r);
+/* Device memory that images take, which the driver tells nobody: more than in their file, in pages. Under lock. */
+uint64_t md_restore_images_held(const struct md_restore *r, bool at_most);
 /* Reads the graphs on another thread, and resolves kernels meanwhile as their images come. */
 enum md_status md_restore_graphs_read(struct md_restore *r, struct md_error *err);
 

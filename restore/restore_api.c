@@ -422,16 +422,22 @@ static void wait_for_head(struct md_restore *r)
 		md_restore_wait(r, UINT64_MAX);
 }
 
+static uint64_t less(uint64_t from, uint64_t bytes)
+{
+	return bytes < from ? from - bytes : 0;
+}
+
 /*
  * What was measured then, as it looks to a process in which Medusa holds memory already that the profile has not seen,
- * or has counted to the graphs.
+ * or has counted to the graphs. Less may be free by what it holds at most; what must still fit is less by what it holds
+ * at least.
  */
 static struct md_kv kv_beside_ours(const struct md_restore *r)
 {
 	struct md_kv kv = r->artifact.kv;
-	uint64_t ours = md_restore_images_held(r) + r->stats.private_bytes;
-	kv.baseline_free -= ours < kv.baseline_free ? ours : kv.baseline_free;
-	kv.graph_bytes -= ours < kv.graph_bytes ? ours : kv.graph_bytes;
+	uint64_t arena = r->stats.private_bytes;
+	kv.baseline_free = less(kv.baseline_free, md_restore_images_held(r, true) + arena);
+	kv.graph_bytes = less(kv.graph_bytes, md_restore_images_held(r, false) + arena);
 	return kv;
 }
 
