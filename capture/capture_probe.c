@@ -332,7 +332,7 @@ static void end_session(struct md_probe_session *session)
 {
 	CUcontext popped;
 
-	bool pushed = session->open && md_cuda.cuCtxPushCurrent_v2(session->context) == CUDA_SUCCESS;
+	bool pushed = session->device.open && md_cuda.cuCtxPushCurrent_v2(session->device.context) == CUDA_SUCCESS;
 
 	md_capture_session_close(session);
 	if (pushed)
@@ -352,7 +352,7 @@ static enum md_status test_graph(struct md_probe_session *session, struct md_cap
 		return md_error_set(
 		    err, MD_ERR_UNPROVABLE,
 		    "a memcpy node writes host memory that is not registered: it could not be put back");
-	if (!session->open)
+	if (!session->device.open)
 		MD_FORWARD(md_capture_session_open(session, err));
 	return run_probe(probe, graph, err);
 }
@@ -373,7 +373,7 @@ static void probe_graph(struct md_probe_session *session, struct md_capture_grap
 
 	if (!is_due(graph) || md_cuda.cuCtxPushCurrent_v2(graph->context))
 		return;
-	if (session->context != graph->context)
+	if (session->device.context != graph->context)
 		end_session(session);
 	graph->probed = true;
 	probe.deadline_ns = probe.started_ns + PROBE_NS;

@@ -6,6 +6,7 @@
 #include "base/sample.h"
 #include "base/status.h"
 #include "capture/capture.h"
+#include "driver/device_session.h"
 
 enum md_probe_region_kind {
 	MD_PROBE_REGION_OUTPUT,  /* bound and not constant: compared, put back */
@@ -14,7 +15,7 @@ enum md_probe_region_kind {
 	MD_PROBE_REGION_HOST,    /* host memory that the graph can reach: put back */
 };
 
-#define MD_PROBE_CHUNK_BYTES (4u << 20)
+#define MD_PROBE_CHUNK_BYTES MD_DEVICE_CHUNK
 
 /* A word of private memory that points into an allocation. */
 struct md_probe_pointer {
@@ -41,29 +42,12 @@ struct md_probe_copy {
 	size_t pointer_count;
 };
 
-struct md_probe_slab {
-	CUdeviceptr base;
-	uint64_t size, used;
-};
-
 /* Tests of several graphs in a row, with nothing of the engine's in between. */
 struct md_probe_session {
-	bool open;
-	CUcontext context;
-	CUstream stream;
+	struct md_device_session device;
 	struct md_probe_copy **copies;
 	size_t copy_count;
-	uint64_t host_left, device_left; /* bytes that copies may still take */
-	struct md_probe_slab *slabs;
-	size_t slab_count;
-	uint8_t *now; /* one chunk, page-locked if possible */
-	bool now_locked;
-	uint8_t *zeros; /* one chunk */
-	CUmodule module;
-	CUfunction differ;    /* NULL: memory can only be compared on the host */
-	CUdeviceptr flags;    /* a byte for each grain that is compared */
-	uint8_t *flag_bytes;  /* the same on the host */
-	uint64_t moved_bytes; /* between host and device */
+	uint64_t host_left; /* bytes that copies may still take there */
 };
 
 /*
@@ -129,22 +113,11 @@ struct md_capture_probe {
 	bool broken;   /* the context has a sticky error: nothing can be put back */
 };
 
-/* ---- capture_probe_session.c ---- */
+/* ---- capture_probe_copies.c ---- */
 
-/* In the current context. Device memory is left to the engine as far as it needs some; see MEDUSA_PROBE_DEVICE_LIMIT.
- */
+/* In the current context. */
 enum md_status md_capture_session_open(struct md_probe_session *session, struct md_error *err);
 void md_capture_session_close(struct md_probe_session *session);
-/* Device memory until the session closes or its slabs are cut back; 0 when there is no room. Aligned to 512. */
-CUdeviceptr md_capture_session_take(struct md_probe_session *session, uint64_t size);
-void md_capture_session_cut_back(struct md_probe_session *session, size_t slab_count, uint64_t used);
-/* Copies to the host, waiting, or to the device on the session's stream. */
-enum md_status md_capture_session_read(struct md_probe_session *session, void *to, uint64_t from, uint64_t size,
-				       struct md_error *err);
-enum md_status md_capture_session_write(struct md_probe_session *session, uint64_t to, const void *from, uint64_t size,
-					struct md_error *err);
-
-/* ---- capture_probe_copies.c ---- */
 
 struct md_probe_copy *md_capture_copy_find(const struct md_probe_session *session, uint64_t address, uint64_t size);
 /* Keeps what is there now. MD_ERR_TOO_LARGE when neither device nor host has room. */
@@ -164,25 +137,6 @@ enum md_status md_capture_copy_follow(struct md_probe_session *session, struct m
 void md_capture_copy_destroy(struct md_probe_copy *copy);
 size_t md_capture_probe_chunk_count(uint64_t size);
 size_t md_capture_probe_chunk_size(uint64_t size, size_t chunk);
-
-/* ---- capture_probe_differ.c: comparing on the device ---- */
-
-#define MD_PROBE_GRAIN 4096u           /* bytes that differ or not as one */
-#define MD_PROBE_GRAINS (256u << 10)   /* most that are compared at a time */
-#define MD_PROBE_ON_DEVICE (64u << 10) /* smaller memory is compared on the host */
-
-/* Loads the kernel and tries it out. Without it, or if it is wrong, session->differ stays NULL. */
-void md_capture_differ_load(struct md_probe_session *session);
-void md_capture_differ_unload(struct md_probe_session *session);
-/* Whether memory can be compared on the device: both at multiples of 16 bytes, as is the size. */
-bool md_capture_differ_can(const struct md_probe_session *session, uint64_t address, uint64_t size);
-/* Compares on the session's stream; the flags of grain 0 on are from `flag` on. Call begin first, then once for each.
- */
-enum md_status md_capture_differ_begin(struct md_probe_session *session, size_t flags, struct md_error *err);
-enum md_status md_capture_differ_launch(struct md_probe_session *session, uint64_t one, uint64_t two, uint64_t size,
-					size_t flag, struct md_error *err);
-/* Waits; session->flag_bytes then says which grains differ. */
-enum md_status md_capture_differ_end(struct md_probe_session *session, size_t flags, struct md_error *err);
 
 /* ---- capture_probe_regions.c ---- */
 

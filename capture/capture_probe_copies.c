@@ -7,6 +7,25 @@
 
 #define LOCKED_LEAST (1u << 20) /* bytes; page-locking less costs more than it gives */
 
+enum md_status md_capture_session_open(struct md_probe_session *session, struct md_error *err)
+{
+	*session = (struct md_probe_session){.host_left = md_capture.options.probe_limit};
+	return md_device_session_open(&session->device, md_capture.options.probe_device_limit, err);
+}
+
+void md_capture_session_close(struct md_probe_session *session)
+{
+	if (!session->device.open)
+		return;
+	md_debug("poison tests moved %llu bytes between host and device, and kept copies of %zu places",
+		 (unsigned long long)session->device.moved_bytes, session->copy_count);
+	for (size_t i = 0; i < session->copy_count; i++)
+		md_capture_copy_destroy(session->copies[i]);
+	free(session->copies);
+	md_device_session_close(&session->device);
+	*session = (struct md_probe_session){0};
+}
+
 struct md_probe_copy *md_capture_copy_find(const struct md_probe_session *session, uint64_t address, uint64_t size)
 {
 	for (size_t i = 0; i < session->copy_count; i++) {
@@ -79,14 +98,14 @@ static enum md_status keep_chunks(struct md_probe_session *session, struct md_pr
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
 	for (size_t i = 0; i < count; i++) {
 		size_t size = md_capture_probe_chunk_size(copy->size, i);
-		MD_FORWARD(md_capture_session_read(session, session->now,
-						   copy->address + (uint64_t)i * MD_PROBE_CHUNK_BYTES, size, err));
-		if (!memcmp(session->now, session->zeros, size))
+		MD_FORWARD(md_device_session_read(&session->device, session->device.now,
+						  copy->address + (uint64_t)i * MD_PROBE_CHUNK_BYTES, size, err));
+		if (!memcmp(session->device.now, session->device.zeros, size))
 			continue;
 		copy->chunks[i] = malloc(size);
 		if (!copy->chunks[i])
 			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
-		memcpy(copy->chunks[i], session->now, size);
+		memcpy(copy->chunks[i], session->device.now, size);
 	}
 	return MD_OK;
 }
@@ -95,20 +114,20 @@ static enum md_status keep(struct md_probe_session *session, enum md_probe_regio
 			   struct md_error *err)
 {
 	bool on_device =
-	    kind == MD_PROBE_REGION_PRIVATE || (kind == MD_PROBE_REGION_OUTPUT && copy->size > MD_PROBE_ON_DEVICE &&
-						md_capture_differ_can(session, copy->address, copy->size));
+	    kind == MD_PROBE_REGION_PRIVATE || (kind == MD_PROBE_REGION_OUTPUT && copy->size > MD_DEVICE_COMPARED &&
+						md_device_differ_can(&session->device, copy->address, copy->size));
 
 	if (on_device)
-		copy->device = md_capture_session_take(session, copy->size);
+		copy->device = md_device_session_take(&session->device, copy->size);
 	if (copy->device)
 		return md_cuda_call(err, cuMemcpyDtoDAsync_v2, copy->device, copy->address, copy->size,
-				    session->stream);
+				    session->device.stream);
 	MD_FORWARD(take_host(session, copy, err));
 	if (kind == MD_PROBE_REGION_OUTPUT)
 		return keep_chunks(session, copy, err);
 	MD_FORWARD(allocate_host(copy, kind == MD_PROBE_REGION_PRIVATE, err));
 	if (kind == MD_PROBE_REGION_PRIVATE)
-		return md_capture_session_read(session, copy->host, copy->address, copy->size, err);
+		return md_device_session_read(&session->device, copy->host, copy->address, copy->size, err);
 	memcpy(copy->host, (const void *)(uintptr_t)copy->address, copy->size);
 	return MD_OK;
 }
@@ -158,15 +177,15 @@ enum md_status md_capture_copy_put_back(struct md_probe_session *session, const 
 {
 	if (copy->device)
 		return md_cuda_call(err, cuMemcpyDtoDAsync_v2, copy->address + offset, copy->device + offset, size,
-				    session->stream);
-	return md_capture_session_write(session, copy->address + offset, copy->host + offset, size, err);
+				    session->device.stream);
+	return md_device_session_write(&session->device, copy->address + offset, copy->host + offset, size, err);
 }
 
 enum md_status md_capture_copy_read(struct md_probe_session *session, const struct md_probe_copy *copy, uint64_t offset,
 				    uint64_t size, void *to, struct md_error *err)
 {
 	if (copy->device)
-		return md_capture_session_read(session, to, copy->device + offset, size, err);
+		return md_device_session_read(&session->device, to, copy->device + offset, size, err);
 	memcpy(to, copy->host + offset, size);
 	return MD_OK;
 }
@@ -215,8 +234,8 @@ enum md_status md_capture_copy_follow(struct md_probe_session *session, struct m
 		return MD_OK;
 	for (uint64_t at = (8 - copy->address % 8) % 8, size; at + 8 <= copy->size; at += size) {
 		size = copy->size - at < MD_PROBE_CHUNK_BYTES ? copy->size - at : MD_PROBE_CHUNK_BYTES;
-		MD_FORWARD(md_capture_copy_read(session, copy, at, size, session->now, err));
-		MD_FORWARD(find_pointers(copy, &room, at, session->now, size, err));
+		MD_FORWARD(md_capture_copy_read(session, copy, at, size, session->device.now, err));
+		MD_FORWARD(find_pointers(copy, &room, at, session->device.now, size, err));
 	}
 	copy->followed = true;
 	return MD_OK;

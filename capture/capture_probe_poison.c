@@ -41,7 +41,7 @@ enum md_status md_capture_probe_prepare_poison(struct md_capture_probe *probe, u
 	if (!probe->scratch)
 		return MD_OK;
 	return md_cuda_call(err, cuMemsetD8Async, probe->scratch, (unsigned char)word, probe->scratch_size,
-			    probe->session->stream);
+			    probe->session->device.stream);
 }
 
 /* Memory that does not begin at a word is filled with the word's lowest byte. */
@@ -50,10 +50,11 @@ static enum md_status fill(struct md_capture_probe *probe, uint64_t address, uin
 	uint64_t words = address % 4 ? 0 : size / 4;
 
 	if (words)
-		MD_FORWARD(md_cuda_call(err, cuMemsetD32Async, address, probe->word, words, probe->session->stream));
+		MD_FORWARD(
+		    md_cuda_call(err, cuMemsetD32Async, address, probe->word, words, probe->session->device.stream));
 	if (size > 4 * words)
 		MD_FORWARD(md_cuda_call(err, cuMemsetD8Async, address + 4 * words, (unsigned char)probe->word,
-					size - 4 * words, probe->session->stream));
+					size - 4 * words, probe->session->device.stream));
 	return MD_OK;
 }
 
@@ -72,7 +73,7 @@ static void set_pointers(const struct md_capture_probe *probe, const struct md_p
 		for (unsigned b = 0; b < 8 && !pointer->host; b++) {
 			uint64_t at = pointer->offset + b;
 			if (at >= offset && at < offset + size)
-				probe->session->now[at - offset] = (uint8_t)(value >> 8 * b);
+				probe->session->device.now[at - offset] = (uint8_t)(value >> 8 * b);
 		}
 	}
 }
@@ -115,9 +116,10 @@ static enum md_status poison_on_device(struct md_capture_probe *probe, const str
 		uint64_t value = poisoned_pointer(probe, pointer), address = region->address + pointer->offset;
 		if (pointer->host)
 			continue;
-		MD_FORWARD(md_cuda_call(err, cuMemsetD32Async, address, (uint32_t)value, 1, probe->session->stream));
+		MD_FORWARD(
+		    md_cuda_call(err, cuMemsetD32Async, address, (uint32_t)value, 1, probe->session->device.stream));
 		MD_FORWARD(md_cuda_call(err, cuMemsetD32Async, address + 4, (uint32_t)(value >> 32), 1,
-					probe->session->stream));
+					probe->session->device.stream));
 	}
 	return MD_OK;
 }
@@ -137,10 +139,11 @@ static enum md_status poison(struct md_capture_probe *probe, const struct md_pro
 			continue;
 		}
 		for (uint64_t at = 0; at < size; at++)
-			session->now[at] = (uint8_t)(probe->word >> 8 * (at % 4));
+			session->device.now[at] = (uint8_t)(probe->word >> 8 * (at % 4));
 		set_pointers(probe, region->copy, first, offset, size);
-		MD_FORWARD(md_capture_session_write(session, region->address + offset, session->now, size, err));
-		MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, session->stream));
+		MD_FORWARD(md_device_session_write(&session->device, region->address + offset, session->device.now,
+						   size, err));
+		MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, session->device.stream));
 	}
 	return MD_OK;
 }

@@ -136,11 +136,12 @@ static enum md_status load_windows(struct md_capture_probe *probe, struct md_pro
 	region->windows = malloc((size_t)bytes);
 	if (!region->windows)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
-	session->moved_bytes += bytes;
+	session->device.moved_bytes += bytes;
 	for (uint32_t i = 0; i < sample->windows; i++)
 		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, region->windows + (size_t)i * sample->bytes,
-					region->address + md_sample_offset(sample, i), sample->bytes, session->stream));
-	return md_cuda_call(err, cuStreamSynchronize, session->stream);
+					region->address + md_sample_offset(sample, i), sample->bytes,
+					session->device.stream));
+	return md_cuda_call(err, cuStreamSynchronize, session->device.stream);
 }
 
 /* Of what no graph of this session has kept or sampled yet, what does not fit is sampled from here on. */
@@ -148,8 +149,9 @@ static enum md_status choose_sampled(struct md_capture_probe *probe, bool *sampl
 {
 	MD_AUTO_FREE uint64_t *sizes = calloc(probe->region_count + 1, sizeof(*sizes));
 	const struct md_probe_session *session = probe->session;
-	uint64_t room =
-	    session->differ && session->device_left > session->host_left ? session->device_left : session->host_left;
+	uint64_t room = session->device.differ && session->device.device_left > session->host_left
+			    ? session->device.device_left
+			    : session->host_left;
 
 	if (!sizes)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
@@ -243,7 +245,7 @@ enum md_status md_capture_probe_collect(struct md_capture_probe *probe, const ui
 	if (probe->region_count)
 		qsort(probe->regions, probe->region_count, sizeof(*probe->regions), compare_sizes);
 	/* copies on the device must be whole before the first replay */
-	return md_cuda_call(err, cuStreamSynchronize, probe->session->stream);
+	return md_cuda_call(err, cuStreamSynchronize, probe->session->device.stream);
 }
 
 void md_capture_probe_release(struct md_capture_probe *probe)

@@ -14,9 +14,9 @@ static enum md_status launch(struct md_capture_probe *probe, struct md_error *er
 	/* Copies from pageable memory may still be on their way, and our stream waits for nobody. */
 	MD_FORWARD(md_cuda_call(err, cuCtxSynchronize));
 	probe->replays++;
-	status = md_cuda_call(err, cuGraphLaunch, probe->exec, probe->session->stream);
+	status = md_cuda_call(err, cuGraphLaunch, probe->exec, probe->session->device.stream);
 	if (status == MD_OK)
-		status = md_cuda_call(err, cuStreamSynchronize, probe->session->stream);
+		status = md_cuda_call(err, cuStreamSynchronize, probe->session->device.stream);
 	if (status != MD_OK)
 		md_error_prefix(err, "replay %u", probe->replays);
 	return status;

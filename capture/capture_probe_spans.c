@@ -9,7 +9,7 @@
 #define WHOLE_OUTPUT MD_PROBE_CHUNK_BYTES
 #define WHOLE_STATE (64u << 10)
 #define MERGED_GRAINS 8 /* changes nearer than this are one */
-#define CHUNK_GRAINS (MD_PROBE_CHUNK_BYTES / MD_PROBE_GRAIN)
+#define CHUNK_GRAINS (MD_PROBE_CHUNK_BYTES / MD_DEVICE_GRAIN)
 
 /* ---- finding them ---- */
 
@@ -32,16 +32,16 @@ static enum md_status keep_after(struct md_capture_probe *probe, struct md_probe
 {
 	struct md_probe_session *session = probe->session;
 
-	if (span->size >= MD_PROBE_ON_DEVICE && md_capture_differ_can(session, span->address, span->size))
-		span->device_after = md_capture_session_take(session, span->size);
+	if (span->size >= MD_DEVICE_COMPARED && md_device_differ_can(&session->device, span->address, span->size))
+		span->device_after = md_device_session_take(&session->device, span->size);
 	if (span->device_after)
 		return md_cuda_call(err, cuMemcpyDtoDAsync_v2, span->device_after, span->address, span->size,
-				    session->stream);
+				    session->device.stream);
 	span->after = malloc(span->size);
 	if (!span->after)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
 	if (!after)
-		return md_capture_session_read(session, span->after, span->address, span->size, err);
+		return md_device_session_read(&session->device, span->after, span->address, span->size, err);
 	memcpy(span->after, after, span->size);
 	return MD_OK;
 }
@@ -63,7 +63,7 @@ void md_capture_probe_drop_spans(struct md_capture_probe *probe)
 	for (size_t i = 0; i < probe->span_count; i++)
 		free(probe->spans[i].after);
 	if (probe->slabs_marked)
-		md_capture_session_cut_back(probe->session, probe->slabs_before, probe->slab_used_before);
+		md_device_session_cut_back(&probe->session->device, probe->slabs_before, probe->slab_used_before);
 	probe->span_count = 0;
 }
 
@@ -73,14 +73,15 @@ static void mark_slabs(struct md_capture_probe *probe)
 
 	if (probe->slabs_marked)
 		return;
-	probe->slabs_before = session->slab_count;
-	probe->slab_used_before = session->slab_count ? session->slabs[session->slab_count - 1].used : 0;
+	probe->slabs_before = session->device.slab_count;
+	probe->slab_used_before =
+	    session->device.slab_count ? session->device.slabs[session->device.slab_count - 1].used : 0;
 	probe->slabs_marked = true;
 }
 
 static const uint8_t *chunk_before(const struct md_capture_probe *probe, const struct md_probe_region *region, size_t i)
 {
-	return region->copy->chunks[i] ? region->copy->chunks[i] : probe->session->zeros;
+	return region->copy->chunks[i] ? region->copy->chunks[i] : probe->session->device.zeros;
 }
 
 static void stray(struct md_capture_probe *probe, uint64_t address, uint64_t size)
@@ -107,12 +108,12 @@ static enum md_status check_chunk(struct md_capture_probe *probe, const struct m
 	const uint8_t *before = chunk_before(probe, region, chunk);
 	bool whole = add && is_whole(probe, region);
 
-	MD_FORWARD(md_capture_session_read(session, session->now, address, size, err));
+	MD_FORWARD(md_device_session_read(&session->device, session->device.now, address, size, err));
 	if (whole)
 		MD_FORWARD(add_span(
 		    probe, (struct md_probe_span){.address = address, .size = (uint32_t)size, .before = before},
-		    session->now, err));
-	for (; md_change_next(before, session->now, size, &at, &end); at = end) {
+		    session->device.now, err));
+	for (; md_change_next(before, session->device.now, size, &at, &end); at = end) {
 		if (!add)
 			stray(probe, address + at, end - at);
 		else if (!whole)
@@ -120,8 +121,8 @@ static enum md_status check_chunk(struct md_capture_probe *probe, const struct m
 					    (struct md_probe_span){.address = address + at,
 								   .size = (uint32_t)(end - at),
 								   .before = before + at},
-					    session->now + at, err));
-		MD_FORWARD(md_capture_session_write(session, address + at, before + at, end - at, err));
+					    session->device.now + at, err));
+		MD_FORWARD(md_device_session_write(&session->device, address + at, before + at, end - at, err));
 	}
 	return MD_OK;
 }
@@ -162,16 +163,16 @@ static enum md_status check_slice(struct md_capture_probe *probe, const struct m
 				  uint64_t size, bool add, struct md_error *err)
 {
 	struct md_probe_session *session = probe->session;
-	size_t grains = (size_t)((size + MD_PROBE_GRAIN - 1) / MD_PROBE_GRAIN), at = 0, end;
+	size_t grains = (size_t)((size + MD_DEVICE_GRAIN - 1) / MD_DEVICE_GRAIN), at = 0, end;
 
-	MD_FORWARD(md_capture_differ_begin(session, grains, err));
-	MD_FORWARD(
-	    md_capture_differ_launch(session, region->address + from, region->copy->device + from, size, 0, err));
-	MD_FORWARD(md_capture_differ_end(session, grains, err));
+	MD_FORWARD(md_device_differ_begin(&session->device, grains, err));
+	MD_FORWARD(md_device_differ_launch(&session->device, region->address + from, region->copy->device + from, size,
+					   0, err));
+	MD_FORWARD(md_device_differ_end(&session->device, grains, err));
 	if (add && is_whole(probe, region))
-		memset(session->flag_bytes, 1, grains);
-	for (; next_stretch(session->flag_bytes, grains, &at, &end); at = end) {
-		uint64_t start = (uint64_t)at * MD_PROBE_GRAIN, stop = (uint64_t)end * MD_PROBE_GRAIN;
+		memset(session->device.flag_bytes, 1, grains);
+	for (; next_stretch(session->device.flag_bytes, grains, &at, &end); at = end) {
+		uint64_t start = (uint64_t)at * MD_DEVICE_GRAIN, stop = (uint64_t)end * MD_DEVICE_GRAIN;
 		MD_FORWARD(take_stretch(probe, region, from + start, (stop < size ? stop : size) - start, add, err));
 	}
 	return MD_OK;
@@ -180,7 +181,7 @@ static enum md_status check_slice(struct md_capture_probe *probe, const struct m
 static enum md_status check_output(struct md_capture_probe *probe, const struct md_probe_region *region, bool add,
 				   struct md_error *err)
 {
-	const uint64_t slice = (uint64_t)MD_PROBE_GRAINS * MD_PROBE_GRAIN;
+	const uint64_t slice = (uint64_t)MD_DEVICE_GRAINS * MD_DEVICE_GRAIN;
 	size_t count = region->copy->chunks ? md_capture_probe_chunk_count(region->size) : 0;
 
 	for (size_t chunk = 0; chunk < count; chunk++)
@@ -206,11 +207,12 @@ static enum md_status read_windows(struct md_capture_probe *probe, const struct 
 	struct md_probe_session *session = probe->session;
 	const struct md_sample *sample = &region->sample;
 
-	session->moved_bytes += (uint64_t)(to - from) * sample->bytes;
+	session->device.moved_bytes += (uint64_t)(to - from) * sample->bytes;
 	for (uint32_t i = from; i < to; i++)
-		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, session->now + (size_t)(i - from) * sample->bytes,
-					region->address + md_sample_offset(sample, i), sample->bytes, session->stream));
-	return md_cuda_call(err, cuStreamSynchronize, session->stream);
+		MD_FORWARD(
+		    md_cuda_call(err, cuMemcpyDtoHAsync_v2, session->device.now + (size_t)(i - from) * sample->bytes,
+				 region->address + md_sample_offset(sample, i), sample->bytes, session->device.stream));
+	return md_cuda_call(err, cuStreamSynchronize, session->device.stream);
 }
 
 /* Windows that the replay changed, the first, the last, and some between. */
@@ -224,7 +226,7 @@ static enum md_status watch_windows(struct md_capture_probe *probe, const struct
 		uint32_t to = sample->windows - from < batch ? sample->windows : from + batch;
 		MD_FORWARD(read_windows(probe, region, from, to, err));
 		for (uint32_t i = from; i < to; i++) {
-			const uint8_t *now = probe->session->now + (size_t)(i - from) * sample->bytes;
+			const uint8_t *now = probe->session->device.now + (size_t)(i - from) * sample->bytes;
 			const uint8_t *before = region->windows + (size_t)i * sample->bytes;
 			if (md_sample_stays(sample, i, probe->sampled_count) || memcmp(now, before, sample->bytes))
 				MD_FORWARD(add_span(
@@ -279,17 +281,18 @@ static enum md_status compare_some(struct md_capture_probe *probe, size_t from, 
 	struct md_probe_session *session = probe->session;
 	size_t at = 0;
 
-	MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, session->stream));
+	MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, session->device.stream));
 	for (size_t i = from; i < to; i++) {
 		const struct md_probe_span *span = &probe->spans[i];
 		if (!span->after)
 			continue;
-		*equal = *equal && !memcmp(session->now + at, span->after, span->size);
-		if (span->before && memcmp(session->now + at, span->before, span->size))
-			MD_FORWARD(md_capture_session_write(session, span->address, span->before, span->size, err));
+		*equal = *equal && !memcmp(session->device.now + at, span->after, span->size);
+		if (span->before && memcmp(session->device.now + at, span->before, span->size))
+			MD_FORWARD(
+			    md_device_session_write(&session->device, span->address, span->before, span->size, err));
 		if (span->device_before)
 			MD_FORWARD(md_cuda_call(err, cuMemcpyDtoDAsync_v2, span->address, span->device_before,
-						span->size, session->stream));
+						span->size, session->device.stream));
 		at += span->size;
 	}
 	return MD_OK;
@@ -310,9 +313,9 @@ static enum md_status compare_on_host(struct md_capture_probe *probe, bool *equa
 			first = i;
 			at = 0;
 		}
-		session->moved_bytes += span->size;
-		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, session->now + at, span->address, span->size,
-					session->stream));
+		session->device.moved_bytes += span->size;
+		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, session->device.now + at, span->address, span->size,
+					session->device.stream));
 		at += span->size;
 	}
 	return compare_some(probe, first, probe->span_count, equal, err);
@@ -320,8 +323,8 @@ static enum md_status compare_on_host(struct md_capture_probe *probe, bool *equa
 
 static enum md_status end_batch(struct md_capture_probe *probe, size_t flags, bool *equal, struct md_error *err)
 {
-	MD_FORWARD(md_capture_differ_end(probe->session, flags, err));
-	*equal = *equal && !memchr(probe->session->flag_bytes, 1, flags);
+	MD_FORWARD(md_device_differ_end(&probe->session->device, flags, err));
+	*equal = *equal && !memchr(probe->session->device.flag_bytes, 1, flags);
 	return MD_OK;
 }
 
@@ -332,17 +335,17 @@ static enum md_status compare_on_device(struct md_capture_probe *probe, bool *eq
 
 	for (size_t i = 0; i < probe->span_count; i++) {
 		const struct md_probe_span *span = &probe->spans[i];
-		size_t grains = (span->size + MD_PROBE_GRAIN - 1) / MD_PROBE_GRAIN;
+		size_t grains = (span->size + MD_DEVICE_GRAIN - 1) / MD_DEVICE_GRAIN;
 		if (!span->device_after)
 			continue;
-		if (flags + grains > MD_PROBE_GRAINS) {
+		if (flags + grains > MD_DEVICE_GRAINS) {
 			MD_FORWARD(end_batch(probe, flags, equal, err));
 			flags = 0;
 		}
 		if (!flags)
-			MD_FORWARD(md_capture_differ_begin(session, MD_PROBE_GRAINS, err));
-		MD_FORWARD(
-		    md_capture_differ_launch(session, span->address, span->device_after, span->size, flags, err));
+			MD_FORWARD(md_device_differ_begin(&session->device, MD_DEVICE_GRAINS, err));
+		MD_FORWARD(md_device_differ_launch(&session->device, span->address, span->device_after, span->size,
+						   flags, err));
 		flags += grains;
 	}
 	return flags ? end_batch(probe, flags, equal, err) : MD_OK;
@@ -354,12 +357,12 @@ static enum md_status put_back_spans(struct md_capture_probe *probe, struct md_e
 		const struct md_probe_span *span = &probe->spans[i];
 		if (span->device_after && span->device_before)
 			MD_FORWARD(md_cuda_call(err, cuMemcpyDtoDAsync_v2, span->address, span->device_before,
-						span->size, probe->session->stream));
+						span->size, probe->session->device.stream));
 		else if (span->device_after && span->before)
-			MD_FORWARD(
-			    md_capture_session_write(probe->session, span->address, span->before, span->size, err));
+			MD_FORWARD(md_device_session_write(&probe->session->device, span->address, span->before,
+							   span->size, err));
 	}
-	return md_cuda_call(err, cuStreamSynchronize, probe->session->stream);
+	return md_cuda_call(err, cuStreamSynchronize, probe->session->device.stream);
 }
 
 /* The device looks first: outputs may be part of what the host then puts back. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A session of poison tests: its stream, its staging memory, and the device memory that its copies take. */
+/* A session of comparisons: its stream, its staging memory, and the device memory that copies take. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "capture/capture_probe.h"
+#include "driver/device_session.h"
 
 #define SLAB_BYTES (32ull << 20)
 #define ALIGNMENT 512u
@@ -11,7 +11,7 @@
 
 /* ---- device memory ---- */
 
-static uint64_t spare_device_memory(void)
+static uint64_t spare_device_memory(uint64_t limit)
 {
 	size_t free_bytes = 0, total = 0;
 	uint64_t reserve, spare;
@@ -20,13 +20,13 @@ static uint64_t spare_device_memory(void)
 		return 0;
 	reserve = total / 16 < RESERVE ? total / 16 : RESERVE;
 	spare = free_bytes > reserve ? free_bytes - reserve : 0;
-	return spare < md_capture.options.probe_device_limit ? spare : md_capture.options.probe_device_limit;
+	return spare < limit ? spare : limit;
 }
 
-static bool add_slab(struct md_probe_session *session, uint64_t size)
+static bool add_slab(struct md_device_session *session, uint64_t size)
 {
-	struct md_probe_slab *grown = realloc(session->slabs, (session->slab_count + 1) * sizeof(*grown));
-	struct md_probe_slab slab = {.size = size < SLAB_BYTES ? SLAB_BYTES : size};
+	struct md_device_slab *grown = realloc(session->slabs, (session->slab_count + 1) * sizeof(*grown));
+	struct md_device_slab slab = {.size = size < SLAB_BYTES ? SLAB_BYTES : size};
 
 	if (grown)
 		session->slabs = grown;
@@ -39,9 +39,9 @@ static bool add_slab(struct md_probe_session *session, uint64_t size)
 	return true;
 }
 
-CUdeviceptr md_capture_session_take(struct md_probe_session *session, uint64_t size)
+CUdeviceptr md_device_session_take(struct md_device_session *session, uint64_t size)
 {
-	struct md_probe_slab *slab;
+	struct md_device_slab *slab;
 	CUdeviceptr address;
 
 	if (!size || size > session->device_left + SLAB_BYTES)
@@ -58,10 +58,10 @@ CUdeviceptr md_capture_session_take(struct md_probe_session *session, uint64_t s
 	return address;
 }
 
-void md_capture_session_cut_back(struct md_probe_session *session, size_t slab_count, uint64_t used)
+void md_device_session_cut_back(struct md_device_session *session, size_t slab_count, uint64_t used)
 {
 	while (session->slab_count > slab_count) {
-		struct md_probe_slab *slab = &session->slabs[--session->slab_count];
+		struct md_device_slab *slab = &session->slabs[--session->slab_count];
 		md_cuda.cuMemFree_v2(slab->base);
 		session->device_left += slab->size;
 	}
@@ -71,16 +71,16 @@ void md_capture_session_cut_back(struct md_probe_session *session, size_t slab_c
 
 /* ---- copies ---- */
 
-enum md_status md_capture_session_read(struct md_probe_session *session, void *to, uint64_t from, uint64_t size,
-				       struct md_error *err)
+enum md_status md_device_session_read(struct md_device_session *session, void *to, uint64_t from, uint64_t size,
+				      struct md_error *err)
 {
 	session->moved_bytes += size;
 	MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, to, from, size, session->stream));
 	return md_cuda_call(err, cuStreamSynchronize, session->stream);
 }
 
-enum md_status md_capture_session_write(struct md_probe_session *session, uint64_t to, const void *from, uint64_t size,
-					struct md_error *err)
+enum md_status md_device_session_write(struct md_device_session *session, uint64_t to, const void *from, uint64_t size,
+				       struct md_error *err)
 {
 	session->moved_bytes += size;
 	return md_cuda_call(err, cuMemcpyHtoDAsync_v2, to, from, size, session->stream);
@@ -88,46 +88,40 @@ enum md_status md_capture_session_write(struct md_probe_session *session, uint64
 
 /* ---- life ---- */
 
-static enum md_status allocate_chunk(struct md_probe_session *session, struct md_error *err)
+static enum md_status allocate_chunk(struct md_device_session *session, struct md_error *err)
 {
 	void *locked = NULL;
 
-	session->zeros = calloc(1, MD_PROBE_CHUNK_BYTES);
-	session->now_locked = md_cuda.cuMemHostAlloc(&locked, MD_PROBE_CHUNK_BYTES, 0) == CUDA_SUCCESS;
-	session->now = session->now_locked ? locked : malloc(MD_PROBE_CHUNK_BYTES);
+	session->zeros = calloc(1, MD_DEVICE_CHUNK);
+	session->now_locked = md_cuda.cuMemHostAlloc(&locked, MD_DEVICE_CHUNK, 0) == CUDA_SUCCESS;
+	session->now = session->now_locked ? locked : malloc(MD_DEVICE_CHUNK);
 	return session->now && session->zeros ? MD_OK : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
 }
 
-enum md_status md_capture_session_open(struct md_probe_session *session, struct md_error *err)
+enum md_status md_device_session_open(struct md_device_session *session, uint64_t device_limit, struct md_error *err)
 {
 	enum md_status status;
 
-	*session = (struct md_probe_session){.open = true, .host_left = md_capture.options.probe_limit};
-	session->device_left = spare_device_memory();
+	*session = (struct md_device_session){.open = true, .device_left = spare_device_memory(device_limit)};
 	md_cuda.cuCtxGetCurrent(&session->context);
 	status = allocate_chunk(session, err);
 	if (status == MD_OK)
 		status = md_cuda_call(err, cuStreamCreate, &session->stream, CU_STREAM_NON_BLOCKING);
 	if (status != MD_OK) {
-		md_capture_session_close(session);
+		md_device_session_close(session);
 		return status;
 	}
-	md_capture_differ_load(session);
+	md_device_differ_load(session);
 	return MD_OK;
 }
 
-void md_capture_session_close(struct md_probe_session *session)
+void md_device_session_close(struct md_device_session *session)
 {
 	if (!session->open)
 		return;
-	md_debug("poison tests moved %llu bytes between host and device, and kept copies of %zu places",
-		 (unsigned long long)session->moved_bytes, session->copy_count);
-	for (size_t i = 0; i < session->copy_count; i++)
-		md_capture_copy_destroy(session->copies[i]);
-	md_capture_differ_unload(session);
-	md_capture_session_cut_back(session, 0, 0);
+	md_device_differ_unload(session);
+	md_device_session_cut_back(session, 0, 0);
 	free(session->slabs);
-	free(session->copies);
 	free(session->zeros);
 	if (session->now_locked)
 		md_cuda.cuMemFreeHost(session->now);
@@ -135,5 +129,5 @@ void md_capture_session_close(struct md_probe_session *session)
 		free(session->now);
 	if (session->stream)
 		md_cuda.cuStreamDestroy_v2(session->stream);
-	*session = (struct md_probe_session){0};
+	*session = (struct md_device_session){0};
 }

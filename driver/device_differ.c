@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Comparing on the device: a kernel of our own says which grains of two places differ, and only that comes back. */
+#define MD_LOG_DOMAIN "driver"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "capture/capture_probe.h"
+#include "base/log.h"
+#include "driver/device_session.h"
 
-#define THREADS (MD_PROBE_GRAIN / 16) /* each compares 16 bytes; a block compares a grain */
+#define THREADS (MD_DEVICE_GRAIN / 16) /* each compares 16 bytes; a block compares a grain */
 
 /*
  * (one, two, words of 16 bytes, flags): a thread whose words differ sets its block's flag. PTX, for the driver of
@@ -54,72 +57,72 @@ static const char kernel_text[] = ".version 7.0\n"
 				  "	ret;\n"
 				  "}\n";
 
-bool md_capture_differ_can(const struct md_probe_session *session, uint64_t address, uint64_t size)
+bool md_device_differ_can(const struct md_device_session *session, uint64_t address, uint64_t size)
 {
 	return session->differ && address % 16 == 0 && size % 16 == 0;
 }
 
-enum md_status md_capture_differ_begin(struct md_probe_session *session, size_t flags, struct md_error *err)
+enum md_status md_device_differ_begin(struct md_device_session *session, size_t flags, struct md_error *err)
 {
 	return md_cuda_call(err, cuMemsetD8Async, session->flags, 0, flags, session->stream);
 }
 
-enum md_status md_capture_differ_launch(struct md_probe_session *session, uint64_t one, uint64_t two, uint64_t size,
-					size_t flag, struct md_error *err)
+enum md_status md_device_differ_launch(struct md_device_session *session, uint64_t one, uint64_t two, uint64_t size,
+				       size_t flag, struct md_error *err)
 {
 	uint64_t words = size / 16, flags = session->flags + flag;
 	void *params[] = {&one, &two, &words, &flags};
-	unsigned blocks = (unsigned)((size + MD_PROBE_GRAIN - 1) / MD_PROBE_GRAIN);
+	unsigned blocks = (unsigned)((size + MD_DEVICE_GRAIN - 1) / MD_DEVICE_GRAIN);
 
 	return md_cuda_call(err, cuLaunchKernel, session->differ, blocks, 1, 1, THREADS, 1, 1, 0, session->stream,
 			    params, NULL);
 }
 
-enum md_status md_capture_differ_end(struct md_probe_session *session, size_t flags, struct md_error *err)
+enum md_status md_device_differ_end(struct md_device_session *session, size_t flags, struct md_error *err)
 {
-	return md_capture_session_read(session, session->flag_bytes, session->flags, flags, err);
+	return md_device_session_read(session, session->flag_bytes, session->flags, flags, err);
 }
 
 /* ---- trying it out ---- */
 
-#define TRIED (3 * MD_PROBE_GRAIN + 48) /* bytes: the last grain is not whole */
+#define TRIED (3 * MD_DEVICE_GRAIN + 48) /* bytes: the last grain is not whole */
 
 /* Equal but for one bit at `at`, or wholly if that is TRIED: the kernel must say so. */
-static bool says(struct md_probe_session *session, CUdeviceptr one, CUdeviceptr two, size_t at)
+static bool says(struct md_device_session *session, CUdeviceptr one, CUdeviceptr two, size_t at)
 {
 	struct md_error err = {0};
 
 	memset(session->now, 0xa5, TRIED);
-	if (md_capture_session_write(session, one, session->now, TRIED, &err) != MD_OK ||
+	if (md_device_session_write(session, one, session->now, TRIED, &err) != MD_OK ||
 	    md_cuda_call(&err, cuStreamSynchronize, session->stream) != MD_OK)
 		return false;
 	if (at < TRIED)
 		session->now[at] ^= 1u << at % 8;
-	if (md_capture_session_write(session, two, session->now, TRIED, &err) != MD_OK ||
-	    md_capture_differ_begin(session, 4, &err) != MD_OK ||
-	    md_capture_differ_launch(session, one, two, TRIED, 0, &err) != MD_OK ||
-	    md_capture_differ_end(session, 4, &err) != MD_OK)
+	if (md_device_session_write(session, two, session->now, TRIED, &err) != MD_OK ||
+	    md_device_differ_begin(session, 4, &err) != MD_OK ||
+	    md_device_differ_launch(session, one, two, TRIED, 0, &err) != MD_OK ||
+	    md_device_differ_end(session, 4, &err) != MD_OK)
 		return false;
 	for (size_t i = 0; i < 4; i++) {
-		if (session->flag_bytes[i] != (at < TRIED && at / MD_PROBE_GRAIN == i))
+		if (session->flag_bytes[i] != (at < TRIED && at / MD_DEVICE_GRAIN == i))
 			return false;
 	}
 	return true;
 }
 
-static bool is_right(struct md_probe_session *session)
+static bool is_right(struct md_device_session *session)
 {
-	static const size_t places[] = {TRIED, 0, 15, 4095, 4096, 8191, 3 * MD_PROBE_GRAIN, TRIED - 1};
-	CUdeviceptr memory = md_capture_session_take(session, 2 * MD_PROBE_GRAIN * 4);
+	static const size_t places[] = {TRIED, 0, 15, 4095, 4096, 8191, 3 * MD_DEVICE_GRAIN, TRIED - 1};
+	CUdeviceptr memory = md_device_session_take(session, 2 * MD_DEVICE_GRAIN * 4);
 	bool right = memory != 0;
 
 	for (size_t i = 0; right && i < sizeof(places) / sizeof(places[0]); i++)
-		right = says(session, memory, memory + 4 * MD_PROBE_GRAIN, places[i]);
+		right = says(session, memory, memory + 4 * MD_DEVICE_GRAIN, places[i]);
 	return right;
 }
 
 /* MEDUSA_PROBE_KERNEL names an image with the same kernel, for devices that know no PTX; "none" leaves it out. */
-static CUresult load(struct md_probe_session *session)
+static CUresult load(struct md_device_session *session)
 {
 	const char *path = getenv("MEDUSA_PROBE_KERNEL");
 
@@ -130,14 +133,14 @@ static CUresult load(struct md_probe_session *session)
 	return md_cuda.cuModuleLoadData(&session->module, kernel_text);
 }
 
-void md_capture_differ_load(struct md_probe_session *session)
+void md_device_differ_load(struct md_device_session *session)
 {
 	CUresult result = session->device_left ? load(session) : CUDA_ERROR_OUT_OF_MEMORY;
 
 	if (!result)
 		result = md_cuda.cuModuleGetFunction(&session->differ, session->module, "md_probe_differ");
-	session->flags = result ? 0 : md_capture_session_take(session, MD_PROBE_GRAINS);
-	session->flag_bytes = session->flags ? malloc(MD_PROBE_GRAINS) : NULL;
+	session->flags = result ? 0 : md_device_session_take(session, MD_DEVICE_GRAINS);
+	session->flag_bytes = session->flags ? malloc(MD_DEVICE_GRAINS) : NULL;
 	if (!session->flag_bytes || !is_right(session)) {
 		md_debug("memory is compared on the host: %s",
 			 result ? md_cuda_error_name(result) : "no room, or the kernel is wrong");
@@ -145,7 +148,7 @@ void md_capture_differ_load(struct md_probe_session *session)
 	}
 }
 
-void md_capture_differ_unload(struct md_probe_session *session)
+void md_device_differ_unload(struct md_device_session *session)
 {
 	free(session->flag_bytes);
 	if (session->module)

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Comparing device memory before and after a replay: a stream, staging memory, device memory for copies, and a kernel
+ * that says what differs. */
+#ifndef MD_DRIVER_DEVICE_SESSION_H
+#define MD_DRIVER_DEVICE_SESSION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "driver/cuda_driver.h"
+
+#define MD_DEVICE_CHUNK (4u << 20)     /* bytes of staging memory */
+#define MD_DEVICE_GRAIN 4096u          /* bytes that differ or not as one */
+#define MD_DEVICE_GRAINS (256u << 10)  /* most that are compared at a time */
+#define MD_DEVICE_COMPARED (64u << 10) /* smaller memory is compared on the host */
+
+struct md_device_slab {
+	CUdeviceptr base;
+	uint64_t size, used;
+};
+
+struct md_device_session {
+	bool open;
+	CUcontext context;
+	CUstream stream;
+	uint64_t device_left; /* bytes that slabs may still take */
+	struct md_device_slab *slabs;
+	size_t slab_count;
+	uint8_t *now; /* one chunk, page-locked if possible */
+	bool now_locked;
+	uint8_t *zeros; /* one chunk */
+	CUmodule module;
+	CUfunction differ;    /* NULL: memory can only be compared on the host */
+	CUdeviceptr flags;    /* a byte for each grain that is compared */
+	uint8_t *flag_bytes;  /* the same on the host */
+	uint64_t moved_bytes; /* between host and device */
+};
+
+/* ---- device_session.c ---- */
+
+/* In the current context. Of device memory, as much is left as others may need, and no more than device_limit taken. */
+enum md_status md_device_session_open(struct md_device_session *session, uint64_t device_limit, struct md_error *err);
+void md_device_session_close(struct md_device_session *session);
+/* Device memory until the session closes or its slabs are cut back; 0 when there is no room. Aligned to 512. */
+CUdeviceptr md_device_session_take(struct md_device_session *session, uint64_t size);
+void md_device_session_cut_back(struct md_device_session *session, size_t slab_count, uint64_t used);
+/* Copies to the host, waiting, or to the device on the session's stream. */
+enum md_status md_device_session_read(struct md_device_session *session, void *to, uint64_t from, uint64_t size,
+				      struct md_error *err);
+enum md_status md_device_session_write(struct md_device_session *session, uint64_t to, const void *from, uint64_t size,
+				       struct md_error *err);
+
+/* ---- device_differ.c ---- */
+
+/* Loads the kernel and tries it out. Without it, or if it is wrong, session->differ stays NULL. */
+void md_device_differ_load(struct md_device_session *session);
+void md_device_differ_unload(struct md_device_session *session);
+/* Whether memory can be compared on the device: both at multiples of 16 bytes, as is the size. */
+bool md_device_differ_can(const struct md_device_session *session, uint64_t address, uint64_t size);
+/* Compares on the session's stream; the flags of grain 0 on are from `flag` on. Call begin first, then once for each.
+ */
+enum md_status md_device_differ_begin(struct md_device_session *session, size_t flags, struct md_error *err);
+enum md_status md_device_differ_launch(struct md_device_session *session, uint64_t one, uint64_t two, uint64_t size,
+				       size_t flag, struct md_error *err);
+/* Waits; session->flag_bytes then says which grains differ. */
+enum md_status md_device_differ_end(struct md_device_session *session, size_t flags, struct md_error *err);
+
+#endif
