@@ -84,6 +84,36 @@ Test(verify, failure_after_a_skip_wins)
 	md_artifact_finish(&artifact);
 }
 
+static const char doubtful[] = "decode\t1\tpass\t8\t\n"
+			       "decode\t1\tnondeterministic\t8\t3 bytes of buffer \"kv\"\n"
+			       "decode\t1\tnondeterministic\t8\tlater\n"
+			       "decode\t2\tnondeterministic\t8\t5 bytes\n"
+			       "decode\t2\tskipped\t0\tbusy\n"
+			       "decode\t3\tnondeterministic\t8\t7 bytes\n"
+			       "decode\t3\tfail\t8\twrong\n"
+			       "decode\t4\tpass\t8\t\n"
+			       "end\n";
+
+Test(verify, nondeterministic_is_neither_passed_nor_failed)
+{
+	struct md_artifact artifact = artifact_of(4, decode);
+	struct md_verify_report report = report_of(doubtful, &artifact);
+	struct md_error err = {0};
+
+	cr_assert_eq(report.graphs[0].outcome, MD_VERIFY_NONDETERMINISTIC);
+	cr_assert_str_eq(report.graphs[0].reason, "3 bytes of buffer \"kv\"", "the first one's reason");
+	cr_assert_eq(report.graphs[1].outcome, MD_VERIFY_SKIPPED, "one comparison did not take place");
+	cr_assert_str_eq(report.graphs[1].reason, "busy");
+	cr_assert_eq(report.graphs[2].outcome, MD_VERIFY_FAILED);
+	cr_assert_str_eq(report.graphs[2].reason, "wrong");
+	cr_assert_eq(report.graphs[3].outcome, MD_VERIFY_PASSED);
+	cr_assert_eq(md_verify_apply(&report, &artifact, &err), MD_OK);
+	cr_assert_eq(artifact.graph_count, 3, "only the wrong one leaves the artifact");
+	cr_assert_eq(artifact.graphs[0].proof, MD_PROOF_TWO, "nothing was proven");
+	md_verify_finish(&report);
+	md_artifact_finish(&artifact);
+}
+
 Test(verify, a_killed_engine_proves_what_it_compared)
 {
 	struct md_artifact artifact = artifact_of(2, decode);
@@ -169,6 +199,24 @@ Test(verify, output_is_escaped)
 	cr_assert_not_null(strstr(json, "\"outcome\": \"failed\""), "%s", json);
 	free(xml);
 	free(json);
+	md_verify_finish(&report);
+	md_artifact_finish(&artifact);
+}
+
+Test(verify, nondeterministic_graphs_have_their_own_count)
+{
+	struct md_artifact artifact = artifact_of(4, decode);
+	struct md_verify_report report = report_of(doubtful, &artifact);
+	char *xml = printed(md_verify_print_junit, &report), *json = printed(md_verify_print_json, &report);
+	char *table = printed(md_verify_print_table, &report);
+
+	cr_assert_not_null(strstr(xml, "tests=\"4\" failures=\"1\" errors=\"0\" skipped=\"2\""), "%s", xml);
+	cr_assert_not_null(strstr(xml, "<skipped message=\"nondeterministic: 3 bytes of"), "%s", xml);
+	cr_assert_not_null(strstr(json, "\"skipped\": 1, \"nondeterministic\": 1"), "%s", json);
+	cr_assert_not_null(strstr(table, "1 passed, 1 failed, 1 skipped, 1 nondeterministic\n"), "%s", table);
+	free(xml);
+	free(json);
+	free(table);
 	md_verify_finish(&report);
 	md_artifact_finish(&artifact);
 }

@@ -234,6 +234,10 @@ static int apply_report(struct job *job, const struct md_verify_report *report)
 		return fail(&err, MD_EXIT_FAILED);
 	say("verification: %zu passed, %zu failed, %zu not compared", md_verify_count(report, MD_VERIFY_PASSED),
 	    md_verify_count(report, MD_VERIFY_FAILED), md_verify_count(report, MD_VERIFY_SKIPPED));
+	for (size_t i = 0; i < report->graph_count; i++)
+		if (report->graphs[i].outcome == MD_VERIFY_NONDETERMINISTIC)
+			say("nondeterministic: %s/%u: %s", report->graphs[i].label, report->graphs[i].batch,
+			    report->graphs[i].reason);
 	for (size_t i = 0; i < report->graph_count; i++) {
 		if (report->graphs[i].outcome != MD_VERIFY_SKIPPED)
 			continue;

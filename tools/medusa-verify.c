@@ -10,20 +10,24 @@
 #include "tools/verify_report.h"
 
 static const char *junit_path;
-static bool as_json;
+static bool as_json, allow_nondeterministic;
 
 static const struct md_option options[] = {
     {.name = "junit", .argument = "FILE", .help = "Write JUnit XML, one test case a graph.", .value = &junit_path},
+    {.name = "allow-nondeterministic",
+     .help = "Graphs that differ only where live ones differ among themselves count as verified.",
+     .flag = &allow_nondeterministic},
     {.name = "json", .help = "Print the result as JSON.", .flag = &as_json},
 };
 
 static const struct md_command command = {
     .name = "medusa-verify",
-    .usage = "X.medusa [--junit FILE] [--json] -- CMD [ARG...]",
+    .usage = "X.medusa [--junit FILE] [--json] [--allow-nondeterministic] -- CMD [ARG...]",
     .summary = "Runs CMD, lets it capture its graphs live, and compares each with the restored one.",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
-    .exit_notes = "A graph that could not be compared counts as not verified (1).\n",
+    .exit_notes = "A graph that could not be compared counts as not verified (1), and so does a\n"
+		  "nondeterministic one without --allow-nondeterministic.\n",
 };
 
 /* Before the engine is started: is there anything to verify? -1 to go on. */
@@ -69,6 +73,8 @@ static int conclude(const struct md_verify_report *report)
 		fprintf(stderr, "%s: the command ended with %d\n", command.name, report->exit_code);
 		return MD_EXIT_COMMAND;
 	}
+	if (md_verify_count(report, MD_VERIFY_NONDETERMINISTIC) && !allow_nondeterministic)
+		return MD_EXIT_FAILED;
 	return md_verify_count(report, MD_VERIFY_SKIPPED) ? MD_EXIT_FAILED : MD_EXIT_OK;
 }
 

@@ -16,7 +16,7 @@ size_t md_verify_count(const struct md_verify_report *report, enum md_verify_out
 
 const char *md_verify_outcome_name(enum md_verify_outcome outcome)
 {
-	static const char *const names[] = {"skipped", "passed", "failed"};
+	static const char *const names[] = {"skipped", "passed", "failed", "nondeterministic"};
 
 	return names[outcome];
 }
@@ -106,27 +106,31 @@ static const char *no_escape(char character)
 
 void md_verify_print_table(const struct md_verify_report *report, FILE *out)
 {
-	fprintf(out, "%-20s %6s  %-8s %11s %14s  %s\n", "label", "batch", "outcome", "comparisons", "bytes", "reason");
+	fprintf(out, "%-20s %6s  %-16s %11s %14s  %s\n", "label", "batch", "outcome", "comparisons", "bytes", "reason");
 	for (size_t i = 0; i < report->graph_count; i++) {
 		const struct md_verify_graph *graph = &report->graphs[i];
 		int padding = 20 - (int)strnlen(graph->label, 20);
 		print_escaped(out, graph->label, no_escape);
-		fprintf(out, "%*s %6" PRIu32 "  %-8s %11" PRIu32 " %14" PRIu64 "  ", padding, "", graph->batch,
+		fprintf(out, "%*s %6" PRIu32 "  %-16s %11" PRIu32 " %14" PRIu64 "  ", padding, "", graph->batch,
 			md_verify_outcome_name(graph->outcome), graph->comparisons, graph->bytes);
 		print_escaped(out, graph->reason, no_escape);
 		fputc('\n', out);
 	}
-	fprintf(out, "%zu passed, %zu failed, %zu skipped\n", md_verify_count(report, MD_VERIFY_PASSED),
+	fprintf(out, "%zu passed, %zu failed, %zu skipped", md_verify_count(report, MD_VERIFY_PASSED),
 		md_verify_count(report, MD_VERIFY_FAILED), md_verify_count(report, MD_VERIFY_SKIPPED));
+	if (md_verify_count(report, MD_VERIFY_NONDETERMINISTIC))
+		fprintf(out, ", %zu nondeterministic", md_verify_count(report, MD_VERIFY_NONDETERMINISTIC));
+	fputc('\n', out);
 }
 
 void md_verify_print_json(const struct md_verify_report *report, FILE *out)
 {
-	fprintf(
-	    out,
-	    "{\"complete\": %s, \"exit_code\": %d, \"passed\": %zu, \"failed\": %zu, \"skipped\": %zu, \"graphs\": [",
-	    report->complete ? "true" : "false", report->exit_code, md_verify_count(report, MD_VERIFY_PASSED),
-	    md_verify_count(report, MD_VERIFY_FAILED), md_verify_count(report, MD_VERIFY_SKIPPED));
+	fprintf(out,
+		"{\"complete\": %s, \"exit_code\": %d, \"passed\": %zu, \"failed\": %zu, \"skipped\": %zu, "
+		"\"nondeterministic\": %zu, \"graphs\": [",
+		report->complete ? "true" : "false", report->exit_code, md_verify_count(report, MD_VERIFY_PASSED),
+		md_verify_count(report, MD_VERIFY_FAILED), md_verify_count(report, MD_VERIFY_SKIPPED),
+		md_verify_count(report, MD_VERIFY_NONDETERMINISTIC));
 	for (size_t i = 0; i < report->graph_count; i++) {
 		const struct md_verify_graph *graph = &report->graphs[i];
 		fprintf(out, "%s\n  {\"label\": \"", i ? "," : "");
@@ -152,8 +156,9 @@ static void print_testcase(const struct md_verify_graph *graph, FILE *out)
 		fputs("/>\n", out);
 		return;
 	}
-	fprintf(out, ">\n      <%s message=\"",
-		graph->outcome == MD_VERIFY_FAILED ? "failure type=\"difference\"" : "skipped");
+	fprintf(out, ">\n      <%s message=\"%s",
+		graph->outcome == MD_VERIFY_FAILED ? "failure type=\"difference\"" : "skipped",
+		graph->outcome == MD_VERIFY_NONDETERMINISTIC ? "nondeterministic: " : "");
 	print_escaped(out, graph->reason, xml_escape);
 	fputs("\"/>\n    </testcase>\n", out);
 }
@@ -164,7 +169,7 @@ void md_verify_print_junit(const struct md_verify_report *report, FILE *out)
 
 	snprintf(counts, sizeof(counts), "tests=\"%zu\" failures=\"%zu\" errors=\"0\" skipped=\"%zu\"",
 		 report->graph_count, md_verify_count(report, MD_VERIFY_FAILED),
-		 md_verify_count(report, MD_VERIFY_SKIPPED));
+		 md_verify_count(report, MD_VERIFY_SKIPPED) + md_verify_count(report, MD_VERIFY_NONDETERMINISTIC));
 	fprintf(
 	    out,
 	    "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites %s>\n  <testsuite name=\"medusa-verify\" %s>\n",

@@ -70,7 +70,7 @@ static bool parse_number(const char *text, uint64_t limit, uint64_t *value)
 
 static bool parse_outcome(const char *text, enum md_verify_outcome *outcome)
 {
-	static const char *const words[] = {"skipped", "pass", "fail"}; /* in the order of the enum */
+	static const char *const words[] = {"skipped", "pass", "fail", "nondeterministic"}; /* as the enum */
 
 	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
 		if (!strcmp(text, words[i])) {
@@ -80,19 +80,27 @@ static bool parse_outcome(const char *text, enum md_verify_outcome *outcome)
 	return false;
 }
 
-/* The first failure's reason stays, and a skip's until there is one. */
+static unsigned weight_of(enum md_verify_outcome outcome)
+{
+	static const unsigned weights[] = {
+	    [MD_VERIFY_PASSED] = 0, [MD_VERIFY_NONDETERMINISTIC] = 1, [MD_VERIFY_SKIPPED] = 2, [MD_VERIFY_FAILED] = 3};
+
+	return weights[outcome];
+}
+
+/* The first reason of those that weigh most. */
 static bool keep_reason(struct md_verify_graph *graph, enum md_verify_outcome outcome, const char *reason)
 {
 	char *copy;
 
-	if (outcome == MD_VERIFY_PASSED || graph->outcome == MD_VERIFY_FAILED ||
-	    (outcome == MD_VERIFY_SKIPPED && graph->reason))
+	if (outcome == MD_VERIFY_PASSED || (graph->reason && weight_of(outcome) <= weight_of(graph->reason_of)))
 		return true;
 	copy = strdup(*reason ? reason : "no reason given");
 	if (!copy)
 		return false;
 	free(graph->reason);
 	graph->reason = copy;
+	graph->reason_of = outcome;
 	return true;
 }
 
@@ -106,8 +114,7 @@ static enum md_status take_line(char *line, size_t number, struct md_verify_repo
 	if (!split(line, fields) || !parse_number(fields[1], UINT32_MAX, &batch) ||
 	    !parse_outcome(fields[2], &outcome) || !parse_number(fields[3], UINT64_MAX, &bytes))
 		return md_error_set(err, MD_ERR_CORRUPT,
-				    "verify report, line %zu: not label, batch, pass|fail|skipped, bytes, reason",
-				    number);
+				    "verify report, line %zu: not label, batch, verdict, bytes, reason", number);
 	graph = find_graph(report, fields[0], (uint32_t)batch);
 	if (!graph) {
 		report->strangers++;
@@ -117,6 +124,7 @@ static enum md_status take_line(char *line, size_t number, struct md_verify_repo
 		return md_error_set(err, MD_ERR_NO_MEMORY, "verify report: out of memory");
 	graph->comparisons++;
 	graph->passed += outcome == MD_VERIFY_PASSED;
+	graph->nondeterministic += outcome == MD_VERIFY_NONDETERMINISTIC;
 	graph->bytes += bytes;
 	if (outcome == MD_VERIFY_FAILED)
 		graph->outcome = MD_VERIFY_FAILED;
@@ -154,8 +162,9 @@ static enum md_status conclude(struct md_verify_report *report, struct md_error 
 {
 	for (size_t i = 0; i < report->graph_count; i++) {
 		struct md_verify_graph *graph = &report->graphs[i];
-		if (graph->outcome != MD_VERIFY_FAILED && graph->comparisons && graph->passed == graph->comparisons)
-			graph->outcome = MD_VERIFY_PASSED;
+		if (graph->outcome != MD_VERIFY_FAILED && graph->comparisons &&
+		    graph->passed + graph->nondeterministic == graph->comparisons)
+			graph->outcome = graph->nondeterministic ? MD_VERIFY_NONDETERMINISTIC : MD_VERIFY_PASSED;
 		if (!graph->reason)
 			graph->reason = strdup(graph->outcome == MD_VERIFY_PASSED ? ""
 					       : report->complete                 ? never_compared

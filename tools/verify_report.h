@@ -14,15 +14,18 @@ enum md_verify_outcome {
 	MD_VERIFY_SKIPPED = 0, /* some comparison, or all of them, did not take place */
 	MD_VERIFY_PASSED = 1,  /* every comparison passed, and there was at least one */
 	MD_VERIFY_FAILED = 2,  /* at least one comparison failed */
+	/* All took place and none failed, but some differed where live graphs differ from one time to the next. */
+	MD_VERIFY_NONDETERMINISTIC = 3,
 };
 
 struct md_verify_graph {
 	char *label; /* owned */
 	uint32_t batch;
 	enum md_verify_outcome outcome;
-	uint32_t comparisons, passed;
+	uint32_t comparisons, passed, nondeterministic;
 	uint64_t bytes; /* compared, in all comparisons */
-	char *reason;   /* owned; of the first failure, else of the first skip; "" when passed */
+	char *reason;   /* owned; of the first failure, else skip, else nondeterministic one; "" when passed */
+	enum md_verify_outcome reason_of;
 };
 
 struct md_verify_report {
@@ -41,13 +44,17 @@ enum md_status md_verify_run(const char *artifact_path, char *const argv[], stru
 			     struct md_error *err);
 
 /*
- * Reads a report: one line "label<TAB>batch<TAB>pass|fail|skipped<TAB>bytes<TAB>reason" a comparison, and "end" at the
+ * Reads a report: one line "label<TAB>batch<TAB>VERDICT<TAB>bytes<TAB>reason" a comparison, VERDICT being
+ * pass, fail, skipped or nondeterministic, and "end" at the
  * end. Errors name the line; out then needs no finish.
  */
 enum md_status md_verify_parse(FILE *in, const struct md_artifact *artifact, struct md_verify_report *out,
 			       struct md_error *err);
 
-/* Graphs that passed get MD_PROOF_REPLAY; those that failed leave the artifact and become refusals with the reason. */
+/*
+ * Graphs that passed get MD_PROOF_REPLAY; those that failed leave the artifact and become refusals with the reason. All
+ * others keep what they had.
+ */
 enum md_status md_verify_apply(const struct md_verify_report *report, struct md_artifact *artifact,
 			       struct md_error *err);
 
