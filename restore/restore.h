@@ -343,6 +343,8 @@ void md_restore_stop(const char *reason);
 void md_restore_settle(struct md_restore *r);
 /* Before a module or library of the process goes away. */
 void md_restore_module_gone(void *handle);
+/* After a module was loaded: exit() is noticed before it is unloaded there. */
+void md_restore_watch_exit(void);
 /* Sets REFUSED with the reason and logs it; under lock. */
 void md_restore_refuse(struct md_restore *r, struct md_restore_graph *graph, const struct md_error *err);
 /* Waits until the artifact is open or failed; false when deadline_ns passed. Under lock. */
