@@ -149,14 +149,21 @@ bool md_restore_wait_open(struct md_restore *r, uint64_t deadline_ns)
 	return true;
 }
 
-void md_restore_refuse(struct md_restore *r, struct md_restore_graph *graph, const struct md_error *err)
+static void refuse(struct md_restore *r, struct md_restore_graph *graph, const struct md_error *err,
+		   enum md_log_level level)
 {
 	if (graph->state == MD_GRAPH_REFUSED)
 		return;
 	graph->state = MD_GRAPH_REFUSED;
 	graph->reason = *err;
 	r->stats.graphs_refused++;
-	md_warn("graph %s/%u is not restored: %s", graph->stored->label, graph->stored->batch, err->message);
+	md_log(level, MD_LOG_DOMAIN, "graph %s/%u is not restored: %s", graph->stored->label, graph->stored->batch,
+	       err->message);
+}
+
+void md_restore_refuse(struct md_restore *r, struct md_restore_graph *graph, const struct md_error *err)
+{
+	refuse(r, graph, err, MD_LOG_WARN);
 }
 
 struct md_restore_graph *md_restore_find(struct md_restore *r, const char *label, unsigned batch)
@@ -489,6 +496,23 @@ void md_restore_stop(const char *reason)
 
 /* ---- a module of the process goes away ---- */
 
+#define EXIT_WATCHES 4096u
+
+static atomic_bool exiting;
+
+static void exit_begins(void)
+{
+	atomic_store(&exiting, true);
+}
+
+/* Whoever unloads modules in exit() asked for that before they were loaded, and so is called after this. */
+void md_restore_watch_exit(void)
+{
+	static atomic_uint asked;
+	if (atomic_fetch_add(&asked, 1) < EXIT_WATCHES)
+		atexit(exit_begins);
+}
+
 static void refuse_users(struct md_restore *r, uint32_t kernel, struct md_restore_graph *graph)
 {
 	struct md_error err = {0};
@@ -502,7 +526,8 @@ static void refuse_users(struct md_restore *r, uint32_t kernel, struct md_restor
 			r->stats.nodes -= graph->stored->node_count;
 			r->stats.pointers -= graph->stored->pointer_count;
 		}
-		md_restore_refuse(r, graph, &err);
+		/* Nobody asks for a graph any more in exit(), or ever when verifying: there the report tells. */
+		refuse(r, graph, &err, r->verify || atomic_load(&exiting) ? MD_LOG_INFO : MD_LOG_WARN);
 		md_restore_stages_undo(md_restore_graph_stages, md_restore_graph_stage_count, r, graph);
 	}
 }

@@ -114,6 +114,7 @@ static CUresult image_loaded(CUresult result, const void *handle, bool is_librar
 		md_registry_add_file(&md_restore.registry, *(void *const *)handle, is_library, path);
 	else
 		md_registry_add(&md_restore.registry, *(void *const *)handle, is_library, image);
+	md_restore_watch_exit();
 	find_context();
 	md_guard_leave();
 	return result;

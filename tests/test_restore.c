@@ -281,3 +281,26 @@ Test(restore, should_fail_driver_cannot_upload)
 {
 	assert_survives("HOSTCUDA_FAULT=cuGraphUpload:1:OUT_OF_MEMORY", "cuGraphUpload");
 }
+
+/* ---- modules that go away ---- */
+
+static struct run restore_loaded(const char *third, const char *fourth)
+{
+	return restore(false, NULL,
+		       (const char *[]){"MEDUSA_RESOLVE=loaded", "SUBJECT_LOADS_FIRST=1", third, fourth, NULL});
+}
+
+Test(restore, module_that_goes_while_the_engine_runs_is_told)
+{
+	struct run run = restore_loaded("SUBJECT_ENDS_EARLY=unload", NULL);
+	cr_assert(run.status == 0, "exit status %x: %s", run.status, run.err);
+	cr_assert(count(run.log, "the engine unloaded the module") == GRAPHS - 1, "those not handed out: %s", run.log);
+}
+
+Test(restore, module_that_goes_in_exit_is_not)
+{
+	struct run run = restore_loaded("SUBJECT_ENDS_EARLY=1", "SUBJECT_UNLOADS_AT_EXIT=1");
+	cr_assert(run.status == 0, "exit status %x: %s", run.status, run.err);
+	cr_assert(count(run.log, "unloaded") == 0, "nobody asks for a graph any more: %s", run.log);
+	cr_assert(strstr(run.err, "graph 1 restored"), "a restore took place: %s", run.err);
+}

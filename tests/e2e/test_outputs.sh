@@ -78,10 +78,10 @@ assert_count "$work/late.err" "live 60 fingerprint: fact" 2
 assert_contains "$work/late.err" "held after release=0 images=0"
 
 section "verified"
-verified() { # name, VAR=VALUE...
+verified() { # name, VAR=VALUE...; $allow: an option of medusa-verify
 	local name=$1
 	shift
-	run "$name" env "$@" medusa-verify "$artifact" --junit "$work/$name.xml" -- "${subject[@]}"
+	run "$name" env "$@" medusa-verify "$artifact" ${allow:-} --junit "$work/$name.xml" -- "${subject[@]}"
 }
 verified equal
 assert_exit equal 0
@@ -101,6 +101,20 @@ assert_contains "$work/short.xml" 'failures="3"'
 verified few SUBJECT_FEW=1
 assert_exit few 1
 assert_contains "$work/few.xml" 'message="output 1: artifact has 256 bytes, the live graph has no such output"'
+
+section "live graphs that are nondeterministic themselves"
+verified races SUBJECT_SCALE_RACES=3
+assert_exit races 1
+assert_contains "$work/races.xml" 'failures="0" errors="0" skipped="3"'
+assert_count "$work/races.xml" '<skipped message="nondeterministic: ' 3
+assert_contains "$work/races.out" "0 passed, 0 failed, 0 skipped, 3 nondeterministic"
+assert_count "$work/races.out" "differ between two live replays, the first at offset " 3
+allow=--allow-nondeterministic verified allowed SUBJECT_SCALE_RACES=3
+assert_exit allowed 0
+assert_contains "$work/allowed.out" "3 nondeterministic"
+allow=--allow-nondeterministic verified allowed_short SUBJECT_SCALE_RACES=3 SUBJECT_SHORT=1
+assert_exit allowed_short 1
+assert_contains "$work/allowed_short.out" "0 passed, 3 failed, 0 skipped"
 
 section "an artifact that says that an output lies elsewhere"
 run twin medusa-inspect --text "$artifact"

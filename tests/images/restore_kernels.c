@@ -15,13 +15,18 @@ struct scale_add {
 	float bias;
 };
 
-/* out = weights * in + bias */
+/* out = weights * in + bias; with SUBJECT_SCALE_RACES=N the first element is as if N rows raced for it */
 HOSTCUDA_KERNEL(scale_add, struct scale_add, HOSTCUDA_PARAM(struct scale_add, out),
 		HOSTCUDA_PARAM(struct scale_add, weights), HOSTCUDA_PARAM(struct scale_add, in),
 		HOSTCUDA_PARAM(struct scale_add, n), HOSTCUDA_PARAM(struct scale_add, bias))
 {
+	static uint32_t turn;
+	const char *races = getenv("SUBJECT_SCALE_RACES");
+	turn++;
 	for (int32_t i = 0; i < p->n; i++)
 		p->out[i] = p->weights[i] * p->in[i] + p->bias;
+	if (races)
+		p->out[0] += (float)(turn % (uint32_t)atoi(races));
 }
 
 struct packed {

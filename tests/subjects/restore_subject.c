@@ -209,6 +209,24 @@ static void print_stats(size_t free_before)
 	fprintf(stderr, "held=%lld\n", (long long)free_before - (long long)now);
 }
 
+/* As libraries do that register a module before they load it. */
+static void unload_at_exit(void)
+{
+	if (module)
+		TRY(cuModuleUnload, module);
+}
+
+static int end_early(void)
+{
+	for (int i = 0; i < 10000 && !medusa_graph_ready(LABEL, GRAPHS); i++)
+		usleep(1000);
+	if (!strcmp(getenv("SUBJECT_ENDS_EARLY"), "unload")) {
+		TRY(cuModuleUnload, module);
+		module = NULL;
+	}
+	return 0;
+}
+
 /* The engine's own memory, however it came by its graphs: what is left then was the library's. */
 static void tear_down(void)
 {
@@ -246,6 +264,8 @@ int main(int argc, char **argv)
 	TRY(cuDevicePrimaryCtxRetain, &context, 0);
 	TRY(cuCtxSetCurrent, context);
 	TRY(cuMemGetInfo_v2, &free_before, &total);
+	if (getenv("SUBJECT_UNLOADS_AT_EXIT"))
+		atexit(unload_at_exit);
 	if (getenv("SUBJECT_LOADS_FIRST"))
 		load_kernels(NULL);
 	if (getenv("SUBJECT_TRIGGER"))
@@ -262,6 +282,8 @@ int main(int argc, char **argv)
 		fprintf(stderr, "graph %u %s %d %s\n", batch, result == MEDUSA_OK ? "restored" : "live", result,
 			result == MEDUSA_OK ? "" : medusa_reason());
 		execs[batch] = result == MEDUSA_OK ? exec : capture(batch);
+		if (getenv("SUBJECT_ENDS_EARLY")) /* with graphs that it never asked for */
+			return end_early();
 		if (getenv("SUBJECT_REBIND"))
 			fprintf(stderr, "rebind %d\n", medusa_bind("input", input + 256, BYTES, MEDUSA_BIND_INPUT));
 	}
