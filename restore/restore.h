@@ -11,6 +11,7 @@
 #include "base/map.h"
 #include "base/sample.h"
 #include "driver/cuda_driver.h"
+#include "driver/device_session.h"
 #include "format/artifact.h"
 #include "medusa/medusa.h"
 #include "restore/pace.h"
@@ -362,7 +363,7 @@ bool md_restore_thread_enter(struct md_restore *r, const char *name);
 
 /* ---- verify mode (verify.c, verify_memory.c, verify_constants.c) ---- */
 
-#define MD_VERIFY_CHUNK (4u << 20)
+#define MD_VERIFY_CHUNK MD_DEVICE_CHUNK
 
 struct md_verify_buffer {
 	const char *name; /* the engine's */
@@ -370,8 +371,9 @@ struct md_verify_buffer {
 	uint64_t size;
 	bool state, sampled;
 	struct md_sample sample;
-	uint8_t *windows; /* sampled: as they were before the live replay */
-	uint8_t **chunks; /* not sampled: contents before; NULL entry: zeros */
+	CUdeviceptr copy, live; /* in the session's slabs: contents before, and what the live graph left; or 0 */
+	uint8_t *windows;       /* sampled: as they were before the live replay */
+	uint8_t **chunks;       /* neither: contents before; NULL entry: zeros */
 };
 
 struct md_verify_doubt;
@@ -384,19 +386,17 @@ struct md_verify_span { /* what the live graph wrote, or a window; no longer tha
 };
 
 /*
- * The buffers that graphs may write: as they were, on the host, and what the live graph left where it wrote. State that
- * does not fit what there is room for (a KV cache that takes 90 % of the device) is sampled: it is taken to be written
- * idempotently, is compared in windows, and is not put back. A second live replay, after the restored ones, must leave
- * the same, and overwrites what those have left.
+ * The buffers that graphs may write: as they were, and what the live graph left. On the device whole, as far as there
+ * is room; on the host where it wrote. State that does not fit what there is room for (a KV cache that takes 90 % of
+ * the device) is sampled: it is taken to be written idempotently, is compared in windows, and is not put back. A second
+ * live replay, after the restored ones, must leave the same, and overwrites what those have left.
  */
 struct md_verify_memory {
 	struct md_verify_buffer *buffers;
 	uint32_t count, sampled_count;
 	struct md_verify_span *spans;
 	size_t span_count, span_room;
-	uint8_t *staging; /* one chunk, page-locked if possible */
-	uint8_t *zeros;   /* one chunk */
-	bool staging_locked;
+	struct md_device_session device;
 	struct md_verify_buffer *constants;
 	uint32_t constant_count;
 	struct md_hash *constant_hashes;
@@ -419,6 +419,22 @@ enum md_status md_verify_memory_compare(struct md_verify_memory *memory, CUstrea
 enum md_status md_verify_memory_check_rest(struct md_verify_memory *memory, CUstream stream, struct md_error *err);
 /* "kv: 134538092544 bytes, sampled"; empty when everything is compared whole. */
 void md_verify_memory_name_sampled(const struct md_verify_memory *memory, char *text, size_t size);
+/* live, now: size bytes at the buffer's offset; differs: set to the first difference. */
+void md_verify_note_difference(struct md_verify_memory *memory, uint32_t buffer, uint64_t offset, const uint8_t *live,
+			       const uint8_t *now, size_t size, struct md_error *differs);
+
+/* ---- buffers whose copies are on the device (verify_device.c) ---- */
+
+/* False: there is no room, or too little to compare. */
+bool md_verify_device_take(struct md_verify_memory *memory, struct md_verify_buffer *buffer);
+enum md_status md_verify_device_save(struct md_verify_buffer *buffer, CUstream stream, struct md_error *err);
+/* Keeps what the live graph left, and puts back what was there. */
+enum md_status md_verify_device_take_live(struct md_verify_buffer *buffer, CUstream stream, struct md_error *err);
+enum md_status md_verify_device_put_back(struct md_verify_buffer *buffer, CUstream stream, struct md_error *err);
+/* Notes every difference from what the live graph left. What wrote the buffer must be done. */
+enum md_status md_verify_device_compare(struct md_verify_memory *memory, uint32_t buffer, struct md_error *differs,
+					struct md_error *err);
+
 /* Samples of the constant buffers: kept the first time, compared from then on. */
 enum md_status md_verify_constants_check(struct md_verify_memory *memory, CUstream stream, struct md_error *err);
 

@@ -14,15 +14,15 @@ static enum md_status sample_constant(struct md_verify_memory *m, const struct m
 {
 	size_t used = b->size < CONSTANT_HEAD ? (size_t)b->size : CONSTANT_HEAD;
 	uint64_t rest = b->size - used;
-	MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, m->staging, b->address, used, stream));
+	MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, m->device.now, b->address, used, stream));
 	for (uint32_t i = 0; i < CONSTANT_PIECES && rest >= CONSTANT_PIECE; i++) {
 		uint64_t at = CONSTANT_HEAD + (rest - CONSTANT_PIECE) / (CONSTANT_PIECES - 1) * i;
-		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, m->staging + used, b->address + at, CONSTANT_PIECE,
-					stream));
+		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, m->device.now + used, b->address + at,
+					CONSTANT_PIECE, stream));
 		used += CONSTANT_PIECE;
 	}
 	MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, stream));
-	*out = md_hash_bytes(m->staging, used);
+	*out = md_hash_bytes(m->device.now, used);
 	return MD_OK;
 }
 

@@ -73,10 +73,10 @@ enum md_status md_verify_doubt_take(struct md_verify_doubt *d, const struct md_v
 		CUdeviceptr from =
 		    place & MD_VERIFY_OUTPUT ? o->live[place & ~MD_VERIFY_OUTPUT].address : m->buffers[place].address;
 		size_t size = (size_t)(d->bytes[end - 1].offset - base) + 1;
-		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, m->staging, from + base, size, stream));
+		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, m->device.now, from + base, size, stream));
 		MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, stream));
 		for (size_t i = first; i < end; i++) {
-			uint8_t value = m->staging[d->bytes[i].offset - base];
+			uint8_t value = m->device.now[d->bytes[i].offset - base];
 			d->bytes[i].seen[value / 8] |= (uint8_t)(1u << value % 8);
 		}
 	}

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine's buffers in verify mode: saved to the host, and compared and put back where a live replay writes. */
+/* The engine's buffers in verify mode: saved on the device, or to the host and there compared where a live replay
+ * writes.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,15 +13,21 @@
 
 /* ---- which buffers ---- */
 
-/* Bytes for copies of buffers: MEDUSA_PROBE_LIMIT, or what the host has to spare. */
+static uint64_t limit_of(const char *variable, uint64_t otherwise)
+{
+	const char *wanted = getenv(variable);
+	char *end = NULL;
+	uint64_t limit = wanted && *wanted ? strtoull(wanted, &end, 0) : 0;
+	return end && !*end ? limit : otherwise;
+}
+
+/* Bytes of host memory for copies: MEDUSA_PROBE_LIMIT, or what the host has to spare. */
 static uint64_t room(void)
 {
 	MD_AUTO_FILE FILE *info = fopen("/proc/meminfo", "re");
-	const char *wanted = getenv("MEDUSA_PROBE_LIMIT");
-	char line[256], *end = NULL;
+	char line[256];
 	unsigned long long kilobytes = 0;
-	uint64_t limit = wanted && *wanted ? strtoull(wanted, &end, 0) : 0;
-	limit = end && !*end ? limit : DEFAULT_LIMIT;
+	uint64_t limit = limit_of("MEDUSA_PROBE_LIMIT", DEFAULT_LIMIT);
 	while (info && fgets(line, sizeof(line), info))
 		if (sscanf(line, "MemAvailable: %llu kB", &kilobytes) == 1)
 			return kilobytes * 1024u / 2 < limit ? kilobytes * 1024u / 2 : limit;
@@ -50,7 +58,10 @@ static enum md_status list_buffers(struct md_verify_memory *m, struct md_restore
 	return MD_OK;
 }
 
-/* Inputs and outputs are always saved; state is if it fits. Two copies of each at most, when all of it is written. */
+/*
+ * Of what did not fit on the device, inputs and outputs are always saved; state is if it fits. Two copies of each at
+ * most, when all of it is written.
+ */
 static enum md_status choose_sampled(struct md_verify_memory *m, struct md_error *err)
 {
 	MD_AUTO_FREE uint64_t *sizes = calloc(m->count + 1u, sizeof(*sizes));
@@ -59,6 +70,8 @@ static enum md_status choose_sampled(struct md_verify_memory *m, struct md_error
 	if (!sizes || !sampled)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory to list %u buffers", m->count);
 	for (uint32_t i = 0; i < m->count; i++) {
+		if (m->buffers[i].copy)
+			continue;
 		sizes[i] = m->buffers[i].state ? m->buffers[i].size : 0;
 		fixed += m->buffers[i].state ? 0 : m->buffers[i].size;
 	}
@@ -74,14 +87,11 @@ static enum md_status choose_sampled(struct md_verify_memory *m, struct md_error
 
 enum md_status md_verify_memory_init(struct md_verify_memory *m, struct md_restore *r, struct md_error *err)
 {
-	void *locked = NULL;
 	*m = (struct md_verify_memory){0};
-	m->staging_locked = md_cuda.cuMemHostAlloc(&locked, MD_VERIFY_CHUNK, 0) == CUDA_SUCCESS;
-	m->staging = m->staging_locked ? locked : malloc(MD_VERIFY_CHUNK);
-	m->zeros = calloc(1, MD_VERIFY_CHUNK);
-	if (!m->staging || !m->zeros)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory to compare in");
+	MD_FORWARD(md_device_session_open(&m->device, limit_of("MEDUSA_PROBE_DEVICE_LIMIT", UINT64_MAX), err));
 	MD_FORWARD(list_buffers(m, r, err));
+	for (uint32_t i = 0; i < m->count; i++)
+		md_verify_device_take(m, &m->buffers[i]);
 	return choose_sampled(m, err);
 }
 
@@ -110,11 +120,7 @@ void md_verify_memory_finish(struct md_verify_memory *m)
 	free(m->buffers);
 	free(m->constants);
 	free(m->constant_hashes);
-	free(m->zeros);
-	if (m->staging_locked)
-		md_cuda.cuMemFreeHost(m->staging);
-	else
-		free(m->staging);
+	md_device_session_close(&m->device);
 	*m = (struct md_verify_memory){0};
 }
 
@@ -142,7 +148,7 @@ void md_verify_memory_name_sampled(const struct md_verify_memory *m, char *text,
 static enum md_status fetch(struct md_verify_memory *m, CUdeviceptr from, size_t size, CUstream stream,
 			    struct md_error *err)
 {
-	MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, m->staging, from, size, stream));
+	MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, m->device.now, from, size, stream));
 	return md_cuda_call(err, cuStreamSynchronize, stream);
 }
 
@@ -155,12 +161,12 @@ static enum md_status save_chunks(struct md_verify_memory *m, struct md_verify_b
 	for (size_t c = 0; c < chunk_count(b); c++) {
 		size_t size = chunk_size(b, c);
 		MD_FORWARD(fetch(m, b->address + (uint64_t)c * MD_VERIFY_CHUNK, size, stream, err));
-		if (!memcmp(m->staging, m->zeros, size))
+		if (!memcmp(m->device.now, m->device.zeros, size))
 			continue;
 		b->chunks[c] = malloc(size);
 		if (!b->chunks[c])
 			return md_error_set(err, MD_ERR_NO_MEMORY, "no memory to save buffer \"%s\"", b->name);
-		memcpy(b->chunks[c], m->staging, size);
+		memcpy(b->chunks[c], m->device.now, size);
 	}
 	return MD_OK;
 }
@@ -181,7 +187,9 @@ enum md_status md_verify_memory_save(struct md_verify_memory *m, CUstream stream
 {
 	for (uint32_t i = 0; i < m->count; i++) {
 		struct md_verify_buffer *b = &m->buffers[i];
-		if (b->sampled)
+		if (b->copy)
+			MD_FORWARD(md_verify_device_save(b, stream, err));
+		else if (b->sampled)
 			MD_FORWARD(save_windows(b, m->sampled_count, stream, err));
 		else
 			MD_FORWARD(save_chunks(m, b, stream, err));
@@ -227,8 +235,8 @@ static enum md_status mismatch(const struct md_verify_buffer *b, uint64_t base, 
 }
 
 /* Live replays of sampled state do not start from the same bytes, and so explain nothing. */
-static void note_difference(struct md_verify_memory *m, uint32_t buffer, uint64_t offset, const uint8_t *live,
-			    const uint8_t *now, size_t size, struct md_error *differs)
+void md_verify_note_difference(struct md_verify_memory *m, uint32_t buffer, uint64_t offset, const uint8_t *live,
+			       const uint8_t *now, size_t size, struct md_error *differs)
 {
 	const struct md_verify_buffer *b = &m->buffers[buffer];
 	if (!differs->status)
@@ -244,17 +252,18 @@ static enum md_status check_chunk(struct md_verify_memory *m, uint32_t buffer, s
 				  struct md_error *differs, struct md_error *err)
 {
 	const struct md_verify_buffer *b = &m->buffers[buffer];
-	const uint8_t *before = b->chunks[chunk] ? b->chunks[chunk] : m->zeros;
+	const uint8_t *before = b->chunks[chunk] ? b->chunks[chunk] : m->device.zeros;
 	uint64_t offset = (uint64_t)chunk * MD_VERIFY_CHUNK;
 	size_t size = chunk_size(b, chunk), at = 0, end = 0;
 	MD_FORWARD(fetch(m, b->address + offset, size, stream, err));
-	for (; md_change_next(before, m->staging, size, &at, &end); at = end) {
+	for (; md_change_next(before, m->device.now, size, &at, &end); at = end) {
 		MD_FORWARD(
 		    md_cuda_call(err, cuMemcpyHtoDAsync_v2, b->address + offset + at, before + at, end - at, stream));
 		if (live)
-			MD_FORWARD(add_span(m, buffer, offset + at, end - at, before + at, m->staging + at, err));
+			MD_FORWARD(add_span(m, buffer, offset + at, end - at, before + at, m->device.now + at, err));
 		else
-			note_difference(m, buffer, offset + at, before + at, m->staging + at, end - at, differs);
+			md_verify_note_difference(m, buffer, offset + at, before + at, m->device.now + at, end - at,
+						  differs);
 	}
 	return MD_OK;
 }
@@ -262,9 +271,14 @@ static enum md_status check_chunk(struct md_verify_memory *m, uint32_t buffer, s
 static enum md_status check_buffers(struct md_verify_memory *m, bool live, CUstream stream, struct md_error *differs,
 				    struct md_error *err)
 {
-	for (uint32_t i = 0; i < m->count; i++)
-		for (size_t c = 0; m->buffers[i].chunks && c < chunk_count(&m->buffers[i]); c++)
+	for (uint32_t i = 0; i < m->count; i++) {
+		struct md_verify_buffer *b = &m->buffers[i];
+		if (b->copy)
+			MD_FORWARD(live ? md_verify_device_take_live(b, stream, err)
+					: md_verify_device_put_back(b, stream, err));
+		for (size_t c = 0; b->chunks && c < chunk_count(b); c++)
 			MD_FORWARD(check_chunk(m, i, c, live, stream, differs, err));
+	}
 	return md_cuda_call(err, cuStreamSynchronize, stream);
 }
 
@@ -277,8 +291,8 @@ static enum md_status watch_windows(struct md_verify_memory *m, uint32_t buffer,
 		uint64_t offset = md_sample_offset(sample, i);
 		MD_FORWARD(fetch(m, b->address + offset, sample->bytes, stream, err));
 		if (md_sample_stays(sample, i, m->sampled_count) ||
-		    memcmp(m->staging, b->windows + (size_t)i * sample->bytes, sample->bytes))
-			MD_FORWARD(add_span(m, buffer, offset, sample->bytes, NULL, m->staging, err));
+		    memcmp(m->device.now, b->windows + (size_t)i * sample->bytes, sample->bytes))
+			MD_FORWARD(add_span(m, buffer, offset, sample->bytes, NULL, m->device.now, err));
 	}
 	return MD_OK;
 }
@@ -302,9 +316,9 @@ static enum md_status compare_some(struct md_verify_memory *m, size_t from, size
 	for (size_t i = from; i < to; at += m->spans[i++].size) {
 		const struct md_verify_span *span = &m->spans[i];
 		const struct md_verify_buffer *b = &m->buffers[span->buffer];
-		if (memcmp(m->staging + at, span->live, span->size))
-			note_difference(m, span->buffer, span->offset, span->live, m->staging + at, span->size,
-					differs);
+		if (memcmp(m->device.now + at, span->live, span->size))
+			md_verify_note_difference(m, span->buffer, span->offset, span->live, m->device.now + at,
+						  span->size, differs);
 		if (span->before)
 			MD_FORWARD(md_cuda_call(err, cuMemcpyHtoDAsync_v2, b->address + span->offset, span->before,
 						span->size, stream));
@@ -324,7 +338,7 @@ static enum md_status compare_spans(struct md_verify_memory *m, CUstream stream,
 			first = i;
 			at = 0;
 		}
-		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, m->staging + at,
+		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, m->device.now + at,
 					m->buffers[span->buffer].address + span->offset, span->size, stream));
 		at += span->size;
 	}
@@ -336,6 +350,13 @@ enum md_status md_verify_memory_compare(struct md_verify_memory *m, CUstream str
 {
 	struct md_error differs = {0};
 	MD_FORWARD(compare_spans(m, stream, &differs, err));
+	for (uint32_t i = 0; i < m->count; i++) {
+		if (!m->buffers[i].copy)
+			continue;
+		MD_FORWARD(md_verify_device_compare(m, i, &differs, err));
+		MD_FORWARD(md_verify_device_put_back(&m->buffers[i], stream, err));
+	}
+	MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, stream));
 	for (uint32_t i = 0; i < m->count; i++)
 		*compared += m->buffers[i].sampled ? 0 : m->buffers[i].size;
 	for (size_t i = 0; i < m->span_count; i++)

@@ -207,3 +207,80 @@ Test(restore_verify, large_state_excuses_nothing)
 	cr_assert(count(report, "\tnondeterministic\t") == 0, "live replays did not start from one state: %s", report);
 	cr_assert(count(report, "\tfail\t") > 0, "found: %s", report);
 }
+
+/* ---- the same with copies and comparisons on the device ---- */
+
+static void set_up_device(void)
+{
+	char path[4096];
+	set_up();
+	snprintf(path, sizeof(path), "%s/tests/images/probe_kernels.host.so", getenv("MEDUSA_BUILD"));
+	cr_assert(access(path, R_OK) == 0, "the comparing kernel is there: %s", path);
+	setenv("MEDUSA_PROBE_KERNEL", path, 1);
+}
+
+TestSuite(restore_verify_device, .init = set_up_device, .fini = remove_places, .timeout = 60);
+
+Test(restore_verify_device, right_artifact_passes)
+{
+	const char *report = verify(NULL);
+	char line[64];
+	cr_assert(count(report, "\tpass\t") == GRAPHS * 4, "every comparison passes: %s", report);
+	snprintf(line, sizeof(line), LABEL "\t2\tpass\t%u\t\n", 2 * (2 * BYTES + OUTPUT_BYTES));
+	cr_assert(strstr(report, line), "input, state and output, twice: %s", report);
+}
+
+Test(restore_verify_device, should_fail_missing_contents)
+{
+	const char *report = verify(drop_table);
+	cr_assert(count(report, "\tfail\t") > 0, "found: %s", report);
+	cr_assert(strstr(report, "buffer \""), "names the buffer: %s", report);
+}
+
+Test(restore_verify_device, should_fail_bytes_that_are_no_noise)
+{
+	const char *report = verify(noise_that_matters);
+	cr_assert(count(report, "\tfail\t") == GRAPHS * 4, "found each time: %s", report);
+	cr_assert(strstr(report, "live ") && strstr(report, "restored "), "tells both values: %s", report);
+}
+
+Test(restore_verify_device, should_fail_wrong_pointer)
+{
+	const char *report = verify(swap_pointers);
+	cr_assert(count(report, "\tfail\t") > 0, "found: %s", report);
+	cr_assert(strstr(report, "buffer \"output\" differs at offset "), "names buffer and offset: %s", report);
+}
+
+Test(restore_verify_device, state_that_is_too_large_for_the_host_is_compared_whole)
+{
+	const char *report = verify_with(NULL, OUTPUT_TOO_LARGE, NULL);
+	cr_assert(count(report, "\tpass\t") == GRAPHS * 4, "every comparison passes: %s", report);
+	cr_assert(count(report, "sampled") == 0, "whole: %s", report);
+}
+
+Test(restore_verify_device, state_that_is_not_written_idempotently_is_compared_whole)
+{
+	const char *report = verify_with(NULL, STATE_TOO_LARGE, NULL);
+	cr_assert(count(report, "\tpass\t") == GRAPHS * 4, "every comparison passes: %s", report);
+}
+
+Test(restore_verify_device, a_device_without_room_leaves_it_to_the_host)
+{
+	setenv("MEDUSA_PROBE_DEVICE_LIMIT", "0", 1);
+	const char *report = verify_with(NULL, OUTPUT_TOO_LARGE, ALL_ROWS);
+	cr_assert(count(report, "\toutput: 2304 bytes, sampled\n") == GRAPHS * 4, "sampled: %s", report);
+}
+
+Test(restore_verify_device, nondeterministic_graphs_are_told_apart)
+{
+	const char *report = verify_with(NULL, RACES, NULL, "");
+	cr_assert(count(report, "\tfail\t") == 0, "nothing is wrong: %s", report);
+	cr_assert(count(report, "\tnondeterministic\t") > GRAPHS, "and not everything is equal: %s", report);
+}
+
+Test(restore_verify_device, should_fail_other_bytes_of_a_nondeterministic_buffer)
+{
+	const char *report = verify_with(swap_pointers, RACES, NULL, "");
+	cr_assert(count(report, "\tfail\t") >= GRAPHS, "found: %s", report);
+	cr_assert(count(report, "\tnondeterministic\t") == 0, "and not excused: %s", report);
+}

@@ -40,7 +40,7 @@ struct look {
 static void look_init(struct look *look)
 {
 	*look = (struct look){.buffer = {.name = "values", .address = (uintptr_t)now, .size = SIZE},
-			      .memory = {.count = 1, .staging = staging},
+			      .memory = {.count = 1, .device.now = staging},
 			      .output = {(uintptr_t)now, SIZE},
 			      .outputs = {.count = 1}};
 	look->memory.buffers = &look->buffer;
