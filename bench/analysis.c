@@ -11,7 +11,7 @@
 
 int main(int argc, char **argv)
 {
-	struct md_trace first, second;
+	struct md_trace traces[2];
 	struct md_artifact artifact;
 	struct md_artifact_sizes sizes;
 	struct md_error error = {0};
@@ -21,11 +21,12 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: analysis FIRST.mtrace SECOND.mtrace OUT.medusa\n");
 		return 2;
 	}
+	size_t failed;
 	uint64_t start = md_clock_ns();
-	if (md_trace_read(argv[1], &first, &error) || md_trace_read(argv[2], &second, &error))
+	if (md_trace_read_two((const char *const[]){argv[1], argv[2]}, traces, &failed, &error))
 		goto failed;
 	uint64_t read = md_clock_ns();
-	if (md_analyze(&first, &second, &options, &artifact, &error))
+	if (md_analyze(&traces[0], &traces[1], &options, &artifact, &error))
 		goto failed;
 	uint64_t analyzed = md_clock_ns();
 	if (md_artifact_write(&artifact, argv[3], &sizes, &error))
@@ -46,8 +47,8 @@ int main(int argc, char **argv)
 	       (analyzed - read) / 1e6, (written - analyzed) / 1e6, (written - start) / 1e6, bytes,
 	       nodes ? (double)bytes / (double)nodes : 0.0, sizes.file);
 	md_artifact_finish(&artifact);
-	md_trace_finish(&first);
-	md_trace_finish(&second);
+	md_trace_finish(&traces[0]);
+	md_trace_finish(&traces[1]);
 	return 0;
 failed:
 	fprintf(stderr, "analysis: %s\n", error.message);

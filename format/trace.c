@@ -320,6 +320,39 @@ enum md_status md_trace_read(const char *path, struct md_trace *out, struct md_e
 	return MD_OK;
 }
 
+struct reading {
+	const char *path;
+	struct md_trace *trace;
+	struct md_error err;
+};
+
+static void *read_one(void *argument)
+{
+	struct reading *reading = argument;
+	md_trace_read(reading->path, reading->trace, &reading->err);
+	return NULL;
+}
+
+enum md_status md_trace_read_two(const char *const paths[2], struct md_trace out[2], size_t *failed,
+				 struct md_error *err)
+{
+	struct reading readings[2] = {{paths[0], &out[0], {0}}, {paths[1], &out[1], {0}}};
+	pthread_t thread;
+	bool apart = pthread_create(&thread, NULL, read_one, &readings[1]) == 0;
+
+	read_one(&readings[0]);
+	if (apart)
+		pthread_join(thread, NULL);
+	else
+		read_one(&readings[1]);
+	if (!readings[0].err.status && !readings[1].err.status)
+		return MD_OK;
+	*failed = readings[0].err.status ? 0 : 1;
+	if (!readings[1 - *failed].err.status)
+		md_trace_finish(&out[1 - *failed]);
+	return md_error_set(err, readings[*failed].err.status, "%s", readings[*failed].err.message);
+}
+
 static void graph_finish(struct md_trace_graph *graph)
 {
 	free(graph->label);
@@ -346,6 +379,14 @@ static void kernels_finish(struct md_trace *trace)
 	free(trace->images);
 	free(trace->kernels);
 	free(trace->launches);
+}
+
+uint32_t md_trace_labelled(const struct md_trace *trace)
+{
+	uint32_t count = 0;
+	for (uint32_t i = 0; i < trace->graph_count; i++)
+		count += trace->graphs[i].label != NULL;
+	return count;
 }
 
 void md_trace_finish(struct md_trace *trace)

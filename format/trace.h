@@ -147,8 +147,13 @@ struct md_trace {
 
 /* Errors name the frame, its offset in the file and the record. A truncated tail is not an error (complete = false). */
 enum md_status md_trace_read(const char *path, struct md_trace *out, struct md_error *err);
+/* Two at the same time, on a thread each. If one fails, neither is kept, and *failed is its index: the first such. */
+enum md_status md_trace_read_two(const char *const paths[2], struct md_trace out[2], size_t *failed,
+				 struct md_error *err);
 /* The same over memory, for fuzzing; at most 1 GiB is taken whatever the bytes say. */
 enum md_status md_trace_parse(const void *data, size_t size, struct md_trace *out, struct md_error *err);
 void md_trace_finish(struct md_trace *trace);
+/* How many graphs the engine labelled. If any, the others are helpers of its own and are left out of the artifact. */
+uint32_t md_trace_labelled(const struct md_trace *trace);
 
 #endif

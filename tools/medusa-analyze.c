@@ -85,19 +85,15 @@ static int read_and_analyze(const struct md_arguments *arguments)
 	struct md_trace traces[2];
 	struct md_error err = {0};
 	uint64_t start = md_clock_ns();
-	size_t count = 0;
-	int result;
+	size_t count = arguments->file_count, failed = 0;
+	enum md_status status = count == 2
+				    ? md_trace_read_two((const char *const *)arguments->files, traces, &failed, &err)
+				    : md_trace_read(arguments->files[0], &traces[0], &err);
 
-	for (; count < arguments->file_count; count++) {
-		if (md_trace_read(arguments->files[count], &traces[count], &err) != MD_OK)
-			break;
-	}
-	if (count < arguments->file_count) {
-		result = md_options_report_file(&command, arguments->files[count], &err);
-	} else {
-		say_time(NULL, "read", md_clock_ns() - start);
-		result = analyze(&traces[0], count == 2 ? &traces[1] : NULL);
-	}
+	if (status != MD_OK)
+		return md_options_report_file(&command, arguments->files[failed], &err);
+	say_time(NULL, "read", md_clock_ns() - start);
+	int result = analyze(&traces[0], count == 2 ? &traces[1] : NULL);
 	while (count)
 		md_trace_finish(&traces[--count]);
 	return result;
