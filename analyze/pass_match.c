@@ -45,19 +45,23 @@ static int compare_pairs(const void *left, const void *right)
 	return order ? order : (a->graph[0] > b->graph[0]) - (a->graph[0] < b->graph[0]);
 }
 
-/* The graphs of one trace by (label, batch); of graphs captured again under one name the last stays. */
-static struct md_pair *list_graphs(const struct md_trace *trace, uint32_t *count)
+/*
+ * The graphs of one trace by (label, batch); of graphs captured again under one name the last stays. An engine that
+ * labels its graphs can ask for no others: those were helpers.
+ */
+static struct md_pair *list_graphs(const struct md_trace *trace, bool labelled, uint32_t *count)
 {
 	struct md_pair *list = calloc(trace->graph_count + 1u, sizeof *list);
-	uint32_t kept = 0;
+	uint32_t listed = 0, kept = 0;
 
 	if (!list)
 		return NULL;
 	for (uint32_t i = 0; i < trace->graph_count; i++)
-		name_pair(trace, i, &list[i]);
-	qsort(list, trace->graph_count, sizeof *list, compare_pairs);
-	for (uint32_t i = 0; i < trace->graph_count; i++) {
-		if (i + 1 < trace->graph_count && compare_keys(&list[i], &list[i + 1]) == 0)
+		if (!labelled || trace->graphs[i].label)
+			name_pair(trace, i, &list[listed++]);
+	qsort(list, listed, sizeof *list, compare_pairs);
+	for (uint32_t i = 0; i < listed; i++) {
+		if (i + 1 < listed && compare_keys(&list[i], &list[i + 1]) == 0)
 			continue;
 		list[kept++] = list[i];
 	}
@@ -312,11 +316,13 @@ static struct md_pair *merge(struct md_pair *one, uint32_t one_count, const stru
 enum md_status md_pass_match(struct md_analysis *analysis, struct md_error *err)
 {
 	uint32_t one_count = 0, two_count = 0;
-	MD_AUTO_FREE struct md_pair *one = list_graphs(analysis->traces[0], &one_count);
+	bool labelled = md_trace_labelled(analysis->traces[0]) ||
+			(analysis->captures == 2 && md_trace_labelled(analysis->traces[1]));
+	MD_AUTO_FREE struct md_pair *one = list_graphs(analysis->traces[0], labelled, &one_count);
 	MD_AUTO_FREE struct md_pair *two = NULL;
 
 	if (analysis->captures == 2)
-		two = list_graphs(analysis->traces[1], &two_count);
+		two = list_graphs(analysis->traces[1], labelled, &two_count);
 	if (!one || (analysis->captures == 2 && !two))
 		return md_analysis_no_memory(err);
 	analysis->pairs = merge(one, one_count, two, two_count, &analysis->pair_count);

@@ -48,6 +48,13 @@ static const char *probe_word(enum md_probe_result probe)
 	return (unsigned)probe < 4 ? words[probe] : "unknown";
 }
 
+static const char *why_left_out(const struct md_trace *trace, const struct md_trace_graph *graph)
+{
+	if (!graph->label && md_trace_labelled(trace))
+		return "left out: the engine labels others";
+	return graph->refused ? graph->refused : graph->probe_why ? graph->probe_why : "";
+}
+
 static void print_graphs(const struct md_trace *trace, FILE *out)
 {
 	struct md_table table;
@@ -63,7 +70,7 @@ static void print_graphs(const struct md_trace *trace, FILE *out)
 		md_table_cell(&table, "%" PRIu32, graph->output_count);
 		md_table_bytes(&table, graph->note_size);
 		md_table_cell(&table, "%s", probe_word(graph->probe));
-		md_table_cell(&table, "%s", graph->refused ? graph->refused : graph->probe_why ? graph->probe_why : "");
+		md_table_cell(&table, "%s", why_left_out(trace, graph));
 	}
 	md_table_print(&table, 2, out);
 }
@@ -159,6 +166,7 @@ void md_inspect_trace_json(const char *path, const struct md_trace *trace, FILE 
 		md_json_number(&json, "note_bytes", trace->graphs[i].note_size);
 		md_json_text(&json, "replay", probe_word(trace->graphs[i].probe));
 		md_json_text(&json, "refused", trace->graphs[i].refused);
+		md_json_bool(&json, "left_out", !trace->graphs[i].label && md_trace_labelled(trace));
 		md_json_end(&json);
 	}
 	md_json_end(&json);

@@ -201,6 +201,15 @@ static int capture(struct job *job, unsigned index)
 
 /* ---- analysis, verification ---- */
 
+/* What an engine did not label although it labels others, it has no way to ask for. */
+static void say_helpers(const struct md_trace *trace)
+{
+	uint32_t labelled = md_trace_labelled(trace);
+
+	if (labelled && labelled < trace->graph_count)
+		say("left out: %u graphs that have no label, as others have", trace->graph_count - labelled);
+}
+
 static int analyze(struct job *job)
 {
 	struct md_analyze_options wanted = {
@@ -215,6 +224,7 @@ static int analyze(struct job *job)
 	job->analyzed = true;
 	say("analysis: %u graphs, %u refused in %.1f s", job->artifact.graph_count, job->artifact.refusal_count,
 	    (double)(md_clock_ns() - start) / 1e9);
+	say_helpers(&job->runs[0]);
 	return -1;
 }
 

@@ -153,4 +153,19 @@ restored without
 assert_count "$work/without.err" " restored 0" 2
 assert_contains "$work/without.err" "graph step/2 was not materialized"
 assert_contains "$work/without.err" "captures RNG state"
+
+section "a helper graph is none of the engine's"
+artifact=$work/helped.medusa
+run helped env SUBJECT_HELPER=1 medusa-capture -o "$artifact" --keep-traces -- "${subject[@]}"
+assert_exit helped 0
+assert_contains "$work/helped.err" "left out: 1 graphs that have no label"
+assert_contains "$work/helped.err" "verification: 3 passed, 0 failed, 0 not compared"
+assert_lacks "$work/helped.err" "refused: "
+verified with_helper SUBJECT_HELPER=1
+assert_exit with_helper 0
+assert_contains "$work/with_helper.out" "3 passed, 0 failed, 0 skipped"
+run helper_trace medusa-inspect "$work/helped.1.mtrace"
+assert_count "$work/helper_trace.out" "left out: the engine labels others" 1
+restored beside_helper SUBJECT_HELPER=1
+assert_count "$work/beside_helper.err" " restored 0" 3
 finish

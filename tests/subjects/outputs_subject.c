@@ -23,6 +23,7 @@
  *   SUBJECT_REFUSE=WHY   of the graph of batch 2, before it is labelled; SUBJECT_REFUSE_LATE: after it was replayed
  *   SUBJECT_SHORT=1      output 0 is said to be four bytes shorter
  *   SUBJECT_FEW=1        output 1 is not said
+ *   SUBJECT_HELPER=1     a graph is captured and replayed that is never labelled
  *   SUBJECT_LOOKS=1      it looks at the device and ends; SUBJECT_STARTS=1: it starts another one that does so
  *   SUBJECT_WAITS=FILE   it makes that file once it has its graphs, and waits until it is gone
  *   SUBJECT_WORKER=fork|spawn|twins   the work is done by a child; twins: by two at the same time
@@ -129,10 +130,26 @@ static void say_outputs(struct graph *graph, unsigned batch)
 	taken(medusa_graph_note(NULL, note, strlen(note)));
 }
 
+/* As an adapter does that wants to know where its library keeps random state: replayed once, and kept. */
+static void capture_helper(void)
+{
+	CUgraph captured;
+	CUgraphExec exec;
+	TRY(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+	TRY(cuMemsetD32Async, pool, (unsigned)getpid(), 1, stream);
+	TRY(cuStreamEndCapture, stream, &captured);
+	TRY(cuGraphInstantiateWithFlags, &exec, captured, 0);
+	TRY(cuGraphDestroy, captured);
+	TRY(cuGraphLaunch, exec, stream);
+	TRY(cuStreamSynchronize, stream);
+}
+
 static void capture(struct graph *graph, unsigned batch)
 {
 	CUgraph captured;
 	warm_up();
+	if (batch == 1 && getenv("SUBJECT_HELPER"))
+		capture_helper();
 	TRY(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
 	enqueue(batch);
 	TRY(cuStreamEndCapture, stream, &captured);
