@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import types
 import weakref
+from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Tuple
 
 MAX_DEPTH = 64
 
@@ -13,6 +14,10 @@ _SCALARS = (str, bytes, bytearray, int, float, complex, bool, type(None), type, 
 _PLUMBING = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, weakref.ref)
 _FOREIGN = ("torch", "numpy", "logging", "threading", "asyncio", "concurrent", "multiprocessing", "ctypes", "weakref")
 _MODULE_PARTS = ("_parameters", "_buffers", "_modules")
+
+# What a type is to a walk. A model of 40 layers has 15000 attributes, nearly all of them flags and unused hooks.
+_LEAF, _TENSOR, _ROLE, _PLAIN, _OTHER, _STRANGER = range(1, 7)
+_PLAIN_TYPES = (dict, OrderedDict, list, tuple, set)
 
 
 @dataclass
@@ -38,8 +43,7 @@ class Output(Role):
     """Graphs write it, the engine reads it."""
 
 
-@dataclass
-class Found:
+class Found(NamedTuple):
     """One tensor, by the first name it was found under."""
 
     name: str
@@ -60,7 +64,9 @@ class Walk:
 def is_module(value: Any) -> bool:
     """Whether it is built like a torch.nn.Module."""
     attributes = getattr(value, "__dict__", ())
-    return not isinstance(value, type) and all(part in attributes for part in _MODULE_PARTS)
+    # Written out: it is asked of every object.
+    parts = "_modules" in attributes and "_buffers" in attributes and "_parameters" in attributes
+    return parts and not isinstance(value, type)
 
 
 def _default_role(key: str, value: Any) -> type:
@@ -71,67 +77,104 @@ def _default_role(key: str, value: Any) -> type:
     return Output if key in ("output", "outputs") else State
 
 
-def _is_foreign(value: Any) -> bool:
-    if isinstance(value, _SCALARS + _PLUMBING):
-        return True
-    return type(value).__module__.split(".")[0] in _FOREIGN and not is_module(value)
-
-
-def _attributes(value: Any) -> Iterator[Tuple[Any, Any, str]]:
-    attributes = getattr(value, "__dict__", None)
-    if isinstance(attributes, dict):
-        for key in list(attributes):
-            yield attributes, key, key
-
-
-def _parts(value: Any) -> Iterator[Tuple[Any, Any, str]]:
-    """Container, key and name of everything that hangs in a value."""
-    if isinstance(value, dict):
-        for at, key in enumerate(list(value)):
-            yield value, key, str(key) if isinstance(key, (str, int)) else f"key{at}"
-    elif isinstance(value, (list, tuple)):
-        for at in range(len(value)):
-            yield value, at, str(at)
-    if is_module(value):
-        for part in _MODULE_PARTS:
-            for key in list(value.__dict__[part]):
-                yield value.__dict__[part], key, key
-        for container, key, name in _attributes(value):
-            if key not in _MODULE_PARTS:
-                yield container, key, name
-    else:
-        yield from _attributes(value)
-
-
-def _visit(walk: Walk, value: Any, name: str, role: type, is_tensor: Callable[[Any], bool], depth: int) -> bool:
-    """True if a tensor hangs there."""
+def _kind_of(value: Any, is_tensor: Callable[[Any], bool]) -> int:
     if is_tensor(value):
-        walk.tensors.append(Found(name, value, role))
-        return True
+        return _TENSOR
     if isinstance(value, Role):
-        return _visit(walk, value.value, name, type(value), is_tensor, depth)
-    if depth == MAX_DEPTH or _is_foreign(value):
-        return False
-    if id(value) in walk.objects:
-        return True  # seen; may hold one
-    walk.objects[id(value)] = (name, value)
-    if is_module(value):
-        walk.modules.append(value)
-    holds = False
-    for container, key, part in _parts(value):
+        return _ROLE
+    if isinstance(value, _SCALARS + _PLUMBING):
+        return _LEAF
+    if type(value) in _PLAIN_TYPES:
+        return _PLAIN
+    return _STRANGER if type(value).__module__.split(".")[0] in _FOREIGN else _OTHER
+
+
+def _items(value: Any) -> Iterable[Tuple[Any, Any]]:
+    """Key and item of all that a dictionary, list or tuple holds."""
+    if type(value) in (dict, OrderedDict):
+        return list(value.items())
+    return _made_up(value) if isinstance(value, dict) else enumerate(value)
+
+
+def _containers(value: Any, modules: List[Any]) -> Iterable[Tuple[Any, Iterable[Tuple[Any, Any]]]]:
+    """What a value's parts hang in: itself, a module's three dictionaries, its attributes."""
+    if isinstance(value, (dict, list, tuple)):
+        yield value, _items(value)
+    attributes = getattr(value, "__dict__", None)
+    if not isinstance(attributes, dict):
+        return
+    if not is_module(value):
+        yield attributes, list(attributes.items())
+        return
+    modules.append(value)
+    rest = attributes.copy()
+    for part in _MODULE_PARTS:
+        yield attributes[part], list(rest.pop(part).items())
+    yield attributes, rest.items()
+
+
+def _made_up(value: Mapping[Any, Any]) -> Iterable[Tuple[Any, Any]]:
+    """Of a dictionary with a way of its own to answer; what it does not answer counts as None."""
+    for key in list(value):
         try:
-            item = container[key]
-        except (KeyError, IndexError):  # a dictionary that makes up its items
-            continue
-        if _visit(walk, item, f"{name}.{part}", role, is_tensor, depth + 1):
-            walk.slots.append((container, key, item, f"{name}.{part}"))
+            yield key, value[key]
+        except (KeyError, IndexError):
+            yield key, None
+
+
+class _Walker:
+    """One walk: recursion is by container only, and a type is judged once."""
+
+    def __init__(self, is_tensor: Callable[[Any], bool]) -> None:
+        self.walk = Walk()
+        self._is_tensor = is_tensor
+        self._kinds: Dict[type, int] = {}
+
+    def _judge(self, value: Any) -> int:
+        kind = self._kinds[type(value)] = _kind_of(value, self._is_tensor)
+        return kind
+
+    def enter(self, value: Any, name: str, role: type, depth: int = 0) -> bool:
+        """True if a tensor hangs there."""
+        kind = self._kinds.get(type(value)) or self._judge(value)
+        if kind == _TENSOR:
+            self.walk.tensors.append(Found(name, value, role))
+            return True
+        return kind != _LEAF and self._inside(value, kind, name, role, depth)
+
+    def _inside(self, value: Any, kind: int, name: str, role: type, depth: int) -> bool:
+        if kind == _ROLE:
+            return self.enter(value.value, name, type(value), depth)
+        if depth == MAX_DEPTH or (kind == _STRANGER and not is_module(value)):
+            return False
+        seen = self.walk.objects
+        if id(value) in seen:
+            return True  # may hold one
+        seen[id(value)] = (name, value)
+        # A list: all of them are walked, whatever the first one holds.
+        return any([self._each(held, items, name, role, depth + 1) for held, items in _containers(value, self.walk.modules)])
+
+    def _each(self, container: Any, items: Iterable[Tuple[Any, Any]], name: str, role: type, depth: int) -> bool:
+        """The inner loop: most items are left by their type alone, or because they are empty."""
+        walk, kinds, holds = self.walk, self._kinds, False
+        for at, (key, item) in enumerate(items):
+            kind = kinds.get(type(item)) or self._judge(item)
+            if kind == _LEAF or (kind == _PLAIN and not item):
+                continue
+            part = f"{name}.{key!s}" if isinstance(key, (str, int)) else f"{name}.key{at}"
+            if kind == _TENSOR:
+                walk.tensors.append(Found(part, item, role))
+            elif not self._inside(item, kind, part, role, depth):
+                continue
+            walk.slots.append((container, key, item, part))
             holds = True
-    return holds
+        return holds
 
 
 def walk_bindings(bind: Mapping[str, Any], is_tensor: Callable[[Any], bool], prefix: str = "") -> Walk:
     """Entries with roles come first, then all but modules: a cache that also hangs in a layer is state."""
-    walk = Walk()
+    walker = _Walker(is_tensor)
+    walk = walker.walk
 
     def order(item: Tuple[str, Any]) -> int:
         return 0 if isinstance(item[1], Role) else 2 if is_module(item[1]) else 1
@@ -139,7 +182,7 @@ def walk_bindings(bind: Mapping[str, Any], is_tensor: Callable[[Any], bool], pre
     for key, value in sorted(bind.items(), key=order):
         name = f"{prefix}.{key}" if prefix else str(key)
         role = type(value) if isinstance(value, Role) else _default_role(str(key), value)
-        _visit(walk, value, name, role, is_tensor, 0)
+        walker.enter(value, name, role)
         walk.slots.append((bind, key, value, name))
     return walk
 

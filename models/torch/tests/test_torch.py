@@ -631,7 +631,8 @@ class Random(OnFakeDevice):
 class Verifying(OnFakeDevice):
     """Eager against replays on random inputs; the fake graph computes by calling `again`."""
 
-    def run_verify(self, wrong):
+    def run_verify(self, wrong, races=lambda: 0):
+        """races(): what each run, eager or replayed, adds to one element of its output."""
         with self.process("verify") as library:
             rounds = []
 
@@ -645,8 +646,16 @@ class Verifying(OnFakeDevice):
 
             def forward():
                 out = self.forward()
+                out["logits"] = out["logits"].clone()
+                out["logits"].view(-1)[0] += races()
+
+                def again():
+                    out["logits"].copy_(self.forward()["logits"])
+                    out["logits"].view(-1)[0] += races()
+                    out["logits"].view(-1)[-1] += wrong
+
                 if self.cuda.current.capturing:
-                    self.cuda.graphs[-1].again = lambda: out["logits"].copy_(self.forward()["logits"] + wrong)
+                    self.cuda.graphs[-1].again = again
                 return out
 
             warm_up = graphs.get("decode", 4, forward)
@@ -665,6 +674,37 @@ class Verifying(OnFakeDevice):
         library, rounds = self.run_verify(1)
         self.assertEqual(list(library.refused.values()), ["on random inputs a replay differs from eager: output['logits']"])
         self.assertEqual((len(rounds), self.kv_after), (1, 9))
+
+    def test_nondeterministic(self):
+        turns = itertools.count()
+        with tempfile.NamedTemporaryFile("r", encoding="utf-8") as report:
+            with mock.patch.dict(os.environ, MEDUSA_VERIFY_REPORT=report.name):
+                library, rounds = self.run_verify(0, lambda: next(turns) % 3)
+            lines = [line.split("\t") for line in report.read().splitlines()]
+        self.assertEqual((library.refused, len(rounds)), ({}, 3), "not wrong")
+        self.assertEqual([line[:4] for line in lines], [["decode", "4", "nondeterministic", "0"]], "and not equal")
+        self.assertRegex(lines[0][4], r"^\d+ bytes of output\['logits'\] differ between two runs .* at offset [0-3]$")
+
+    def test_nondeterministic_scatter(self):
+        numbers = torch.Generator().manual_seed(1)
+        library, rounds = self.run_verify(0, lambda: torch.rand(1, generator=numbers)[0] + 0.5)
+        self.assertEqual((library.refused, len(rounds)), ({}, 3), "not wrong")
+
+    def test_wrong_beside_nondeterministic(self):
+        turns = itertools.count()
+        library, _ = self.run_verify(1, lambda: next(turns) % 3)
+        self.assertEqual(list(library.refused.values()), ["on random inputs a replay differs from eager: output['logits']"])
+
+    def test_wrong_where_nondeterministic(self):
+        """Replays leave a value there that eager runs never leave, and the other way round."""
+        turns = itertools.count()
+
+        def races():
+            turn = next(turns)
+            return (turn // 2) % 2 + (8 if turn % 2 else 0)
+
+        library, _ = self.run_verify(0, races)
+        self.assertEqual(len(library.refused), 1)
 
 
 class Capacity(OnFakeDevice):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """medusa/_walk.py: every tensor of an engine's objects is found, once, under a name that does not change."""
+import collections
 import threading
+import time
 import unittest
 
 from medusa._walk import Constant, Input, Output, State, moved_slot, walk_bindings
@@ -70,6 +72,61 @@ class Names(unittest.TestCase):
 
     def test_prefix_and_keys(self):
         self.assertEqual(names(walk("a", kv={8: Tensor(), (1, 2): Tensor()})), [("a.kv.8", State), ("a.kv.key1", State)])
+
+    def test_keys_of_all_kinds(self):
+        """Artifacts name these: no way to find them quicker may change one."""
+        keys = ["a", 8, True, (1, 2), None, b"q", 2.5]
+        self.assertEqual(
+            [name for name, _ in names(walk(kv={key: Tensor() for key in keys}))],
+            ["kv.a", "kv.8", "kv.True", "kv.key3", "kv.key4", "kv.key5", "kv.key6"],
+        )
+
+    def test_containers_of_all_kinds(self):
+        class Made(dict):
+            """Answers in its own way, or not at all."""
+
+            def __getitem__(self, key):
+                if key == "absent":
+                    raise KeyError(key)
+                return dict.__getitem__(self, key)
+
+        class Listed(list):
+            pass
+
+        made, listed = Made(absent=Tensor(), here=Tensor()), Listed([Tensor()])
+        made.attribute = listed.attribute = Tensor()
+        pair = collections.namedtuple("pair", "x y")(Tensor(), Tensor())
+        ordered = collections.OrderedDict(o=Tensor())
+        self.assertEqual(
+            [name for name, _ in names(walk(kv=[made, listed, pair, ordered, {Tensor()}, [State(Tensor())]]))],
+            ["kv.0.here", "kv.0.attribute", "kv.1.0", "kv.1.attribute", "kv.2.0", "kv.2.1", "kv.3.o", "kv.5.0"],
+        )
+
+    def test_modules_of_a_framework(self):
+        """A framework's objects are left alone, but for its modules; hooks count when there are any."""
+        Foreign = type("Linear", (Module,), {"__module__": "torch.nn"})
+        Plain = type("device", (Layer,), {"__module__": "torch"})
+        module = Foreign(weight=Tensor(), _forward_hooks=collections.OrderedDict(), device=Plain())
+        self.assertEqual([name for name, _ in names(walk(model=[module]))], ["model.0.weight"])
+        module._forward_hooks[3] = Layer()
+        self.assertEqual(
+            [name for name, _ in names(walk(model=module))],
+            ["model.weight", "model._forward_hooks.3.keys", "model._forward_hooks.3.values"],
+        )
+
+    def test_quick(self):
+        """Hundreds of modules with a dozen flags and unused hooks each, as PyTorch's are."""
+
+        def layer():
+            return Module(w=Tensor(), on=True, **{f"_hooks{at}": collections.OrderedDict() for at in range(12)})
+
+        model = Module(**{f"layer{at}": layer() for at in range(500)})
+        took = []
+        for _ in range(5):
+            start = time.perf_counter()
+            self.assertEqual(len(walk(model=model).tensors), 500)
+            took.append(time.perf_counter() - start)
+        self.assertLess(min(took), 0.01)
 
     def test_roles_come_before_modules(self):
         """A cache that hangs in a layer too is state, wherever bind= lists it."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import bisect
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+import functools
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
@@ -12,6 +13,7 @@ from .._walk import Constant, Found, Input, Output, Role, State, Walk, moved_slo
 
 __all__ = ["Bindings", "Constant", "State", "Input", "Output", "Role"]
 
+PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
 ROLES = {Constant: _api.CONSTANT, State: _api.STATE, Input: _api.INPUT, Output: _api.OUTPUT}
 
 
@@ -20,23 +22,31 @@ def device_of(index: int) -> torch.device:
 
 
 def is_on(tensor: torch.Tensor, index: int) -> bool:
-    return tensor.device.type == "cuda" and tensor.device.index == index
+    return tensor.is_cuda and tensor.get_device() == index
 
 
-def _plain(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def _plain(tensor: torch.Tensor) -> Sequence[torch.Tensor]:
     """The tensors with memory of their own that a tensor consists of: wrapper subclasses hold several."""
+    if type(tensor) in PLAIN_TYPES:
+        return (tensor,)
     names = getattr(tensor, "__tensor_flatten__", None)
     if names is None:
-        yield tensor
-        return
-    for name in names()[0]:
-        yield from _plain(getattr(tensor, name))
+        return (tensor,)
+    return [part for name in names()[0] for part in _plain(getattr(tensor, name))]
+
+
+@functools.lru_cache(maxsize=4096)
+def _layout(dtype: torch.dtype, shape: Tuple[int, ...], stride: Tuple[int, ...], offset: int) -> str:
+    return f"{str(dtype).replace('torch.', '')}{list(shape)}{list(stride)}+{offset}".replace(" ", "")
 
 
 def describe(tensor: torch.Tensor) -> str:
-    """Type and layout in a few characters, equal where a graph would compute the same."""
-    dtype = str(tensor.dtype).replace("torch.", "")
-    return f"{dtype}{list(tensor.shape)}{list(tensor.stride())}+{tensor.storage_offset()}".replace(" ", "")
+    """Type and layout in a few characters, equal where a graph would compute the same. Layers are alike: cached."""
+    return _layout(tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
 class Bound:
@@ -64,21 +74,30 @@ class Bindings:
     # ---- finding ----
 
     def _find_new(self) -> List[Bound]:
-        self._walk = walk_bindings(self._bind, lambda value: isinstance(value, torch.Tensor), self._prefix)
+        self._walk = walk_bindings(self._bind, _is_tensor, self._prefix)
         self._pointers = []
-        return [new for found in self._walk.tensors for new in self._take(found)]
+        new: List[Bound] = []
+        for found in self._walk.tensors:
+            parts = _plain(found.tensor)
+            for at, tensor in enumerate(parts):
+                name = found.name if len(parts) == 1 else f"{found.name}.{at}"
+                if tensor.layout is torch.strided and is_on(tensor, self.device):
+                    self._take(name, ROLES[found.role], tensor, new)
+        return new
 
-    def _take(self, found: Found) -> Iterator[Bound]:
-        parts = list(_plain(found.tensor))
-        for at, tensor in enumerate(parts):
-            name = found.name if len(parts) == 1 else f"{found.name}.{at}"
-            if tensor.layout != torch.strided or not is_on(tensor, self.device):
-                continue
-            self._pointers.append((tensor, tensor.data_ptr(), name))
-            storage = tensor.untyped_storage()
-            address, size = storage.data_ptr(), storage.nbytes()
-            if address and size and not self._overlaps(address, size):
-                yield self._add(Bound(self._unique(name), ROLES[found.role], tensor, address, size))
+    def _take(self, name: str, role: int, tensor: torch.Tensor, new: List[Bound]) -> None:
+        self._pointers.append((tensor, tensor.data_ptr(), name))
+        storage = tensor.untyped_storage()
+        address, size = storage.data_ptr(), storage.nbytes()
+        if not address or not size:
+            return
+        at = bisect.bisect_right(self._addresses, address)
+        if not self._overlaps(at, address, size):
+            bound = Bound(self._unique(name), role, tensor, address, size)
+            self._addresses.insert(at, address)
+            self._bound.insert(at, bound)
+            self.names[bound.name] = bound
+            new.append(bound)
 
     def _unique(self, name: str) -> str:
         """Two storages of one name, as when a cache has been allocated again: both stay known."""
@@ -89,21 +108,13 @@ class Bindings:
             count += 1
         return unique
 
-    def _overlaps(self, address: int, size: int) -> bool:
+    def _overlaps(self, at: int, address: int, size: int) -> bool:
         """Storages that share memory (made from foreign pointers) count once: the first one's name is kept."""
-        at = bisect.bisect_right(self._addresses, address)
         before = self._bound[at - 1] if at else None
         return bool(
             (before and address < before.address + before.size)
             or (at < len(self._bound) and self._addresses[at] < address + size)
         )
-
-    def _add(self, bound: Bound) -> Bound:
-        at = bisect.bisect_left(self._addresses, bound.address)
-        self._addresses.insert(at, bound.address)
-        self._bound.insert(at, bound)
-        self.names[bound.name] = bound
-        return bound
 
     # ---- telling ----
 

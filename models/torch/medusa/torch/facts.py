@@ -2,6 +2,7 @@
 """What must be equal, beside device and driver, for a restored graph to compute what a live one would."""
 from __future__ import annotations
 
+import ctypes
 import functools
 import hashlib
 import os
@@ -18,6 +19,7 @@ from .bindings import Bindings
 _file_hashes: Dict[str, str] = {}
 _said = False
 MAX_FUNCTIONS = 256
+FILE_START = 1 << 16
 
 _STDLIB = os.path.join(sysconfig.get_paths()["stdlib"], "")
 _PACKAGES = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
@@ -44,13 +46,39 @@ def hash_file(path: str) -> str:
 # ---- the process ----
 
 
+class _DlInfo(ctypes.Structure):
+    _fields_ = [("path", ctypes.c_char_p), *((name, ctypes.c_void_p) for name in ("base", "symbol", "address"))]
+
+
+def _loaded_path(library: str, symbol: str) -> str:
+    """The file of a library that is loaded already; OSError or AttributeError if there is none."""
+    found = getattr(ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_LAZY), symbol)
+    info, ask = _DlInfo(), ctypes.CDLL(None).dladdr
+    ask.argtypes = [ctypes.c_void_p, ctypes.POINTER(_DlInfo)]
+    if not ask(ctypes.cast(found, ctypes.c_void_p), ctypes.byref(info)) or not info.path:
+        raise OSError(f"nobody knows the file of {library}")
+    return info.path.decode(errors="surrogateescape")
+
+
+def _cudnn() -> str:
+    """cuDNN by its file: to say its version it would load megabytes that a restore may never need."""
+    try:
+        version = torch._C._cudnn.getCompileVersion()
+        with open(_loaded_path(f"libcudnn.so.{version[0]}", "cudnnGetVersion"), "rb") as file:
+            start, size = file.read(FILE_START), os.fstat(file.fileno()).st_size
+        identity = hashlib.blake2b(start, digest_size=8).hexdigest()  # its build id is in there
+        return f"{'.'.join(map(str, version))} {size} bytes {identity}"
+    except (OSError, AttributeError, TypeError):
+        return str(torch.backends.cudnn.version())
+
+
 def _process_facts() -> Dict[str, str]:
     transformers = sys.modules.get("transformers")
     triton = sys.modules.get("triton")
     facts = {
         "torch": f"{torch.__version__} {torch.version.git_version}",
         "torch.cuda": str(torch.version.cuda),
-        "cudnn": str(torch.backends.cudnn.version()),
+        "cudnn": _cudnn(),
     }
     if transformers is not None:
         facts["transformers"] = str(getattr(transformers, "__version__", "?"))

@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple, Unio
 import torch
 
 from .. import _api
-from . import facts, rng, verify
+from . import doubt, facts, rng, verify
 from .bindings import Bindings
 from .live import Captured, Recorder
 from .outputs import Outputs, Unsupported, rebuild
@@ -292,7 +292,7 @@ class Graphs:
         randomize = self._randomize
         assert randomize is not None
         label = self._label(kind)
-        different = verify.compare(
+        different, nondeterministic = verify.compare(
             step,
             lambda: self._recorder.on_stream(fn),
             lambda numbers: randomize(kind, batch, numbers),
@@ -302,6 +302,9 @@ class Graphs:
         )
         if different:
             self._refuse(graph, label, batch, f"on random inputs a replay differs from eager: {different}")
+        elif nondeterministic:
+            log.warning("graph %s/%d is nondeterministic: %s", label, batch, nondeterministic)
+            doubt.report(label, batch, nondeterministic)
 
     # ---- the rest ----
 

@@ -12,8 +12,6 @@ from .bindings import Bindings
 
 __all__ = ["Outputs", "Unsupported", "first_difference", "rebuild", "tensors_of"]
 
-_PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
-
 
 def extent(tensor: torch.Tensor) -> int:
     """Bytes from the first element to the end of the last one."""
@@ -24,7 +22,7 @@ def extent(tensor: torch.Tensor) -> int:
 
 
 def _refusal(tensor: torch.Tensor, device: int) -> str:
-    if type(tensor) not in _PLAIN_TYPES:
+    if type(tensor) not in places.PLAIN_TYPES:
         return f"is a {type(tensor).__qualname__}"
     if tensor.layout != torch.strided:
         return f"has layout {tensor.layout}"
@@ -101,7 +99,7 @@ def _layout(packed: dict) -> Tuple[torch.dtype, List[int], List[int]]:
 class _Rebuild:
     def __init__(self, bindings: Bindings, region: Callable[[int], Tuple[int, int]], owner: Any) -> None:
         self._bindings, self._region, self._owner = bindings, region, owner
-        self._objects = {name: value for name, value in bindings.objects.values()}
+        self._objects: Optional[Dict[str, Any]] = None  # made when an output is one of them
         self._made: Dict[int, torch.Tensor] = {}
 
     def leaf(self, packed: dict) -> Any:
@@ -112,6 +110,8 @@ class _Rebuild:
         if "empty" in packed:
             dtype, shape, stride = _layout(packed["empty"])
             return torch.empty_strided(shape, stride, dtype=dtype, device=places.device_of(self._bindings.device))
+        if self._objects is None:
+            self._objects = dict(self._bindings.objects.values())
         if packed.get("object") in self._objects:
             return self._objects[packed["object"]]
         raise Unsupported(f"outputs hold {packed.get('object', 'something unknown')}, which is not bound here")

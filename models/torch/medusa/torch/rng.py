@@ -115,7 +115,8 @@ def bind_found(device: int) -> str:
 def bind_own(device: int) -> None:
     """Binds two words that restored graphs read instead; graphs without random numbers have no use for them."""
     if device not in _words:
-        words = tuple(torch.zeros(1, dtype=torch.int64, device=places.device_of(device)) for _ in range(2))
+        # Not filled: advance() does that before each replay, and a fill here would load a kernel.
+        words = tuple(torch.empty(1, dtype=torch.int64, device=places.device_of(device)) for _ in range(2))
         _words[device] = words  # type: ignore[assignment]
     seed, at = _words[device]
     _api.bind(SEED, seed.data_ptr(), 8, _api.INPUT)
