@@ -5,12 +5,14 @@ import dataclasses
 import functools
 import gc
 import importlib
+import itertools
 import json
 import os
 import sys
 import tempfile
 import time
 import unittest
+from unittest import mock
 
 try:
     import torch
@@ -440,8 +442,6 @@ class Chain(OnFakeDevice):
     def test_launch_errors_have_names(self):
         _, step = self.restore(self.capture().artifact)
         step._launch = lambda graph, stream: 700
-        from unittest import mock
-
         with mock.patch("medusa._driver.error_name", lambda code: f"CUDA_ERROR_{code}"):
             with self.assertRaisesRegex(RuntimeError, "CUDA_ERROR_700"):
                 step.replay()
@@ -588,8 +588,6 @@ class Random(OnFakeDevice):
         return torch.ones(2)
 
     def test_bound_and_advanced(self):
-        from unittest import mock
-
         with self.process("capture") as library, mock.patch.object(rng, "find_words", lambda device: (4096, 8192)):
             graphs = self.engine()
             offset = self.cuda.generator.offset
@@ -608,8 +606,6 @@ class Random(OnFakeDevice):
             self.assertEqual((seed.item(), offset.item(), self.cuda.generator.offset), (-5, 40, 44))
 
     def test_refused_when_not_found(self):
-        from unittest import mock
-
         def nowhere(device):
             raise rng.NotFound("2 seeds and 0 offsets among 9 words")
 
