@@ -6,6 +6,7 @@ capture; a failed capture_end leaves what PyTorch leaves. Whether real graphs ar
 """
 import contextlib
 import ctypes
+import weakref
 from unittest import mock
 
 import torch
@@ -262,6 +263,7 @@ class Library:
 
         stack.enter_context(mock.patch.object(facts, "_said", False))
         stack.enter_context(mock.patch.object(graphs, "_first_engine", None))
+        stack.enter_context(mock.patch.object(graphs, "_open", weakref.WeakSet()))
         stack.enter_context(mock.patch.object(owner, "_current", None))
         stack.enter_context(mock.patch.dict(rng._words, clear=True))
         stack.enter_context(mock.patch.dict(rng._found, clear=True))

@@ -568,6 +568,52 @@ class Chain(OnFakeDevice):
             self.assert_live(second.get("decode", 4, self.forward), "engine.is: artifact has draft, this process another")
             self.assertEqual(restored.facts, library.facts)
 
+    def said(self, library):
+        return [dict(part) for part in (library.bound, library.facts, library.wanted, library.said, library.refused)]
+
+    def test_one_name_twice(self):
+        """A second one must not move what the first one has bound; when that is closed, it may."""
+        artifact = self.capture().artifact
+        for mode in ("capture", "restore"):
+            with self.subTest(mode=mode), self.process(mode, artifact) as library:
+                first = self.engine()
+                before, kv = self.said(library), self.kv
+                with self.assertLogs("medusa.torch", "WARNING"):
+                    second = self.engine(want=[4], fingerprint={"other": "x"})
+                self.assert_live(second.get("decode", 4, self.forward), "another Graphs with name=''")
+                self.assertFalse(second.available("decode", 4))
+                self.assertEqual((self.said(library), library.labels), (before, []))
+                second.close()
+                self.assertEqual(library.released, 0)
+                self.assertEqual(library.bound["kv.0"][0], kv[0].data_ptr())
+                first.close()
+                third = self.engine()
+                self.assertEqual(library.bound["kv.0"][0], self.kv[0].data_ptr())
+                self.assertEqual(third.get("decode", 4, self.forward).restored, mode == "restore")
+                self.assertEqual(library.labels, [("decode", 4)] if mode == "capture" else [])
+
+    def test_one_name_twice_when_the_first_is_gone(self):
+        with self.process("restore", self.capture().artifact):
+            first = self.engine()
+            del first
+            gc.collect()
+            self.assertTrue(self.engine().get("decode", 4, self.forward).restored)
+
+    def test_names_that_meet(self):
+        with self.process("capture") as library:
+            first = medusa.Graphs(bind={"draft": {"kv": torch.zeros(2)}})
+            before = self.said(library)
+            with self.assertLogs("medusa.torch", "WARNING"):
+                second = medusa.Graphs(bind={"kv": torch.zeros(2)}, name="draft")
+            self.assert_live(second.get("decode", 1, lambda: torch.ones(1)), "another Graphs has bound draft.kv")
+            self.assertEqual(self.said(library), before)
+            first.close()
+
+    def test_one_name_twice_without_library(self):
+        with self.process("none"):
+            steps = [self.engine().get("decode", 4, self.forward) for _ in range(2)]
+            self.assertEqual([step.reason for step in steps], ["", ""])
+
     def test_trigger(self):
         artifact = self.capture().artifact
 

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import threading
+import weakref
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
@@ -24,6 +25,8 @@ NOTE_VERSION = 1
 WAIT_NS = 200_000_000  # a wait in C is cut into these, so that Ctrl-C gets through
 _BROKEN_NOTE = (ValueError, KeyError, TypeError, IndexError, AttributeError)
 _first_engine: Optional[str] = None  # the name of the Graphs whose facts stand for the whole artifact
+_open: "weakref.WeakSet[Graphs]" = weakref.WeakSet()  # those that have told the C side names
+_open_lock = threading.Lock()
 
 
 class Graphs:
@@ -31,7 +34,8 @@ class Graphs:
 
     path       the artifact; another one than this process restores is not used. None: whichever it is.
     bind       modules, tensors, caches, dictionaries and lists of these; roles by Constant, State, Input, Output.
-    name       stands before labels and bindings, for a second engine in one process.
+    name       stands before labels and bindings, for a second engine in one process. While one Graphs is open,
+               another one with its name, or with one of its bindings' names, captures all its graphs live.
     pool       graph memory pool for live captures; its own by default.
     warmup     forwards before a live capture.
     want       batch sizes in the order in which they are needed, of kind "decode"; or a dictionary by kind.
@@ -67,10 +71,29 @@ class Graphs:
         self._recorder = Recorder(self._device, pool, warmup)
         self._bindings = Bindings(bind or {}, name, self._device)
         self._facts = facts.engine_facts(self._bindings, fingerprint) if self._mode != "none" else {}
-        if self._mode != "none" and not self._why_live:
+        if self._mode != "none" and not self._why_live and self._has_its_names():
             self._why_live = self._introduce(want, trigger)
 
     # ---- beginning ----
+
+    def _has_its_names(self) -> bool:
+        """Takes its names, unless another one that is open has them: binding these again would move its memory."""
+        with _open_lock:
+            for other in _open:
+                if other._name == self._name:
+                    self._stand_aside(f"there is another Graphs with name={self._name!r}, which is not closed")
+                    return False
+                shared = other._bindings.names.keys() & self._bindings.names.keys()
+                if shared:
+                    self._stand_aside(f"another Graphs has bound {min(shared)} and is not closed")
+                    return False
+            _open.add(self)
+        return True
+
+    def _stand_aside(self, why: str) -> None:
+        """All works, live, and the C side hears nothing of it."""
+        self._why_live, self._mode = why, "none"
+        log.warning("all graphs of this Graphs are captured live: %s", why)
 
     def _check_path(self, path: Union[str, "os.PathLike[str]", None]) -> str:
         restored = os.environ.get("MEDUSA_ARTIFACT")
@@ -328,6 +351,8 @@ class Graphs:
         """Drops the graphs; memory is given back with the last output. Nothing may still be launching them."""
         with self._lock:
             self._closed = True
+            with _open_lock:
+                _open.discard(self)
             for step in self._steps.values():
                 step.close()
             self._steps.clear()
