@@ -754,6 +754,45 @@ class Capacity(OnFakeDevice):
         answer = medusa.kv_capacity("key", 1000, 0.9, profile=lambda: None)
         self.assertEqual(answer.blocks, (int((1 << 31) * 0.9) - (1 << 30)) // 1000)
         self.assertEqual((answer.bytes, answer.from_profile), (answer.blocks * 1000, False))
+        self.assertEqual(answer.reason, "no Medusa library is preloaded")
+
+    def ask(self, mode, from_profile, reason):
+        """The answer of a C side, and how often the forward ran."""
+        from unittest import mock
+
+        ran = []
+
+        def answer(key, block_bytes, utilization, callback):
+            if not from_profile:
+                callback.pointer(None)
+            return _api.Kv(bytes=5000, blocks=5, from_profile=from_profile), reason
+
+        with self.process(mode), mock.patch.object(_api, "present", lambda: True):
+            with mock.patch.object(_api, "kv_capacity", answer):
+                return medusa.kv_capacity("key", 1000, profile=lambda: ran.append(1)), len(ran)
+
+    def test_reasons(self):
+        """Who waits for a profiling forward can read why, in the answer and in the log."""
+        answer, ran = self.ask("restore", 1, "")
+        self.assertEqual((answer.bytes, answer.from_profile, answer.reason, ran), (5000, True, "", 0))
+        for mode in ("restore", "verify"):
+            with self.assertLogs("medusa.torch", "WARNING") as logged:
+                answer, ran = self.ask(mode, 0, "KV profile: none is stored")
+            self.assertEqual((answer.from_profile, answer.reason, ran), (False, "KV profile: none is stored", 1))
+            self.assertIn("KV capacity for key 'key' is measured: KV profile: none is stored", logged.output[0])
+        answer, ran = self.ask("capture", 0, "stale")
+        self.assertEqual(answer.reason, "nothing is restored in this process: its mode is capture")
+
+    def test_refusals(self):
+        from unittest import mock
+
+        def refuse(*request):
+            raise _api.Error(_api.INVALID, "medusa_kv_request: block_bytes is 0")
+
+        with self.process("restore"), mock.patch.object(_api, "present", lambda: True):
+            with mock.patch.object(_api, "kv_capacity", refuse):
+                with self.assertRaisesRegex(RuntimeError, "medusa: medusa_kv_request: block_bytes is 0"):
+                    medusa.kv_capacity("key", 0)
 
     def test_exceptions(self):
         def profile():

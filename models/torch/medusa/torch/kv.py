@@ -2,6 +2,7 @@
 """How much memory the KV cache may have: from the artifact at once, or from a profiling forward."""
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass
 from typing import Callable, Optional, Tuple
@@ -11,10 +12,12 @@ import torch
 from .. import _api
 from . import facts
 
+log = logging.getLogger("medusa.torch")
+
 
 @dataclass
 class KV:
-    """Memory for the KV cache; .reason says why it was measured although there is an artifact."""
+    """Memory for the KV cache; .reason says why it was measured, and is "" if it was not."""
 
     bytes: int
     blocks: int
@@ -48,12 +51,13 @@ def kv_capacity(
 ) -> KV:
     """Call it with the weights loaded and before the KV cache is allocated; `key` names the engine's configuration.
 
-    What `profile` raises passes through unchanged. RuntimeError if nothing could be answered or measured.
+    What `profile` raises passes through unchanged. RuntimeError, with the reason, if nothing could be answered or
+    measured. An answer that was measured has .reason, and where there is an artifact it is logged as a warning.
     """
     start = time.perf_counter_ns()
     if not _api.present():
         size, blocks = _measure(block_bytes, utilization, profile)
-        return KV(size, blocks, False, time.perf_counter_ns() - start)
+        return KV(size, blocks, False, time.perf_counter_ns() - start, "no Medusa library is preloaded")
     torch.cuda.current_stream().query()  # makes the context current in this thread
     facts.say_process()
     ran = []
@@ -75,4 +79,14 @@ def kv_capacity(
     finally:
         if ran:
             torch.cuda.empty_cache()
+    reason = "" if answer.from_profile else _why_measured(key, reason)
     return KV(answer.bytes, answer.blocks, bool(answer.from_profile), time.perf_counter_ns() - start, reason)
+
+
+def _why_measured(key: str, reason: str) -> str:
+    now = _api.mode()
+    if now not in ("restore", "verify"):  # what the C side said last is about something else
+        return f"nothing is restored in this process: its mode is {now}"
+    reason = reason or "the artifact's answer was not used"
+    log.warning("KV capacity for key %r is measured: %s", key, reason)
+    return reason
