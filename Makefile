@@ -211,11 +211,12 @@ bench: all $(BENCH_BINS)
 	$(Q)BUILD=$(BUILD) bench/run.sh
 
 install: libs tools
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/medusa $(DESTDIR)$(PREFIX)/share/man/man1
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/medusa $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man7
 	install -m 755 $(BINS) $(DESTDIR)$(PREFIX)/bin
 	install -m 755 $(LIBS) $(DESTDIR)$(PREFIX)/lib
 	install -m 644 $(wildcard include/medusa/*.h) $(DESTDIR)$(PREFIX)/include/medusa
 	install -m 644 $(wildcard docs/man/*.1) $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 644 $(wildcard docs/man/*.7) $(DESTDIR)$(PREFIX)/share/man/man7
 	printf 'prefix=%s\nlibdir=$${prefix}/lib\nincludedir=$${prefix}/include\n\nName: medusa\nDescription: Materialized CUDA graphs for fast LLM engine starts\nVersion: %s\nLibs: -L$${libdir} -lmedusa\nCflags: -I$${includedir}\n' '$(PREFIX)' '$(VERSION)' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/medusa.pc
 
 clean:

@@ -19,6 +19,7 @@ for command in tools/medusa-*.c; do
 	assert_file "$root/usr/bin/$name"
 	assert_file "$root/usr/share/man/man1/$name.1"
 done
+assert_file "$root/usr/share/man/man7/medusa-torch.7"
 for library in libmedusa libmedusa-capture libmedusa-restore; do
 	assert_file "$root/usr/lib/$library.so"
 done

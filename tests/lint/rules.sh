@@ -25,7 +25,7 @@ forbid 'unbounded string functions' "$inside(strcpy|strcat|sprintf|vsprintf|gets
 forbid 'unfinished work' '\b(TO''DO|FIX''ME|XX''X|HA''CK)\b' ':!*.txt'
 forbid 'paths of one machine' '/(work|home|root)/[a-z]' ':!tests/lint/rules.sh'
 
-for file in $(git ls-files '*.c' '*.h' '*.S' '*.cu' '*.cuh' '*.sh' '*.py' '*.def' '*.1' Makefile); do
+for file in $(git ls-files '*.c' '*.h' '*.S' '*.cu' '*.cuh' '*.sh' '*.py' '*.def' '*.1' '*.7' Makefile); do
 	head -n 2 "$file" | grep -q 'SPDX-License-Identifier: Apache-2.0' || {
 		echo "$file: its first line is no SPDX line"
 		failed=1
