@@ -505,7 +505,7 @@ static void exit_begins(void)
 	atomic_store(&exiting, true);
 }
 
-/* Whoever unloads modules in exit() asked for that before they were loaded, and so is called after this. */
+/* Whoever unloads modules at exit asked for that before they were loaded, and so is called after this. */
 void md_restore_watch_exit(void)
 {
 	static atomic_uint asked;
@@ -526,7 +526,7 @@ static void refuse_users(struct md_restore *r, uint32_t kernel, struct md_restor
 			r->stats.nodes -= graph->stored->node_count;
 			r->stats.pointers -= graph->stored->pointer_count;
 		}
-		/* Nobody asks for a graph any more in exit(), or ever when verifying: there the report tells. */
+		/* Nobody asks for a graph any more at exit, or ever when verifying: there the report tells. */
 		refuse(r, graph, &err, r->verify || atomic_load(&exiting) ? MD_LOG_INFO : MD_LOG_WARN);
 		md_restore_stages_undo(md_restore_graph_stages, md_restore_graph_stage_count, r, graph);
 	}
