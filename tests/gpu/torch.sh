@@ -1,12 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # PyTorch engines on a real GPU: each live, captured, restored, verified and compared; then what must never hurt.
-# JOBS (4) checks run at a time, PYTHON names the interpreter, ONLY="triton hurt" picks parts; all logs lie in
+# JOBS checks (half as many as there are cores, 4 to 8) run at a time, PYTHON names the interpreter, ONLY="triton hurt" picks parts; all logs lie in
 # build/tests/gpu/torch, and OUT, a folder, gets them as one file.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 . tests/e2e/device.sh
-python=${PYTHON:-python3} jobs=${JOBS:-4} out=$build/tests/gpu/torch
+python=${PYTHON:-python3} jobs=${JOBS:-$(($(nproc) / 2))} out=$build/tests/gpu/torch
+[ -n "${JOBS:-}" ] || jobs=$((jobs < 4 ? 4 : jobs > 8 ? 8 : jobs))
 compare=("$python" tests/gpu/torch_compare.py)
 if [ "$MEDUSA_DEVICE" != gpu ]; then
 	echo "tests/gpu/torch: skipped: no NVIDIA GPU with a driver on this machine"
@@ -21,7 +22,7 @@ mkdir -p "$out/verdicts"
 out=$(cd "$out" && pwd)
 PATH=$(cd "$build/bin" && pwd):$PATH
 export PYTHONPYCACHEPREFIX=$out/pycache TORCHINDUCTOR_CACHE_DIR=$out/inductor TRITON_CACHE_DIR=$out/triton
-unset CAPTURE MEDUSA_ARTIFACT MEDUSA_RESOLVE MEDUSA_PROBE PYTORCH_CUDA_ALLOC_CONF PYTORCH_ALLOC_CONF
+unset CAPTURE VERIFY MEDUSA_ARTIFACT MEDUSA_RESOLVE MEDUSA_PROBE PYTORCH_CUDA_ALLOC_CONF PYTORCH_ALLOC_CONF
 
 # ---- one check -------------------------------------------------------------------------------------------------------
 verdict() { # word, name, seconds, text
@@ -68,6 +69,17 @@ capture() { # artifact, pattern, command...
 	sort "$refused" | sed 's/^medusa-capture: //' | head -n 1
 }
 
+# VERIFY: further options. The last line is the tool's count, behind the engine's own words.
+verified() { # name, artifact, command...
+	local name=$1 artifact=$2 code=0
+	shift 2
+	timeout --kill-after=5 "${LIMIT:-240}" medusa-verify "$artifact" --junit "$out/$name.xml" ${VERIFY:-} -- "$@" \
+		>"$out/$name-verify.said" 2>&1 || code=$?
+	cat "$out/$name-verify.said"
+	grep -E '^[0-9]+ passed, ' "$out/$name-verify.said" | tail -n 1
+	return $code
+}
+
 chain() { # name, pattern of refusals, how much is restored (all, any), program, arguments...
 	local name=$1 pattern=$2 restored=$3 artifact=$out/$1.medusa run
 	shift 3
@@ -77,7 +89,7 @@ chain() { # name, pattern of refusals, how much is restored (all, any), program,
 	try "$name-restore" medusa-restore "$artifact" -- "${run[@]}" --out "$out/$name.restored.json" &&
 		try "$name-same" "${compare[@]}" "$out/$name.live.json" "$out/$name.restored.json" --restored "$restored"
 	[ -e "$artifact.refused" ] ||
-		try "$name-verify" medusa-verify "$artifact" --junit "$out/$name.xml" -- "${run[@]}"
+		try "$name-verify" verified "$name" "$artifact" "${run[@]}"
 }
 
 streams() {
@@ -121,7 +133,8 @@ begin=$SECONDS base=
 wanted hurt && { pool chain base "" all torch_hurt --case base; base=$!; }
 export CAPTURE=--no-verify
 wanted triton && pool chain triton "" all torch_triton
-wanted batching && pool chain batching "" all torch_continuous_batching
+# Its varlen graphs pad with rows that race for one KV block: two live replays differ there already.
+wanted batching && VERIFY=--allow-nondeterministic pool chain batching "" all torch_continuous_batching
 wanted streams && pool streams
 wanted cudnn && pool chain cudnn "" all torch_cudnn
 wanted rng && pool chain rng 'rng|random|philox|generator|seed' any torch_rng

@@ -7,6 +7,9 @@ try:
 except ImportError:
     print("skipped: PyTorch is not installed")
     sys.exit(77)
+if not torch.cuda.is_available():
+    print("skipped: no CUDA device")
+    sys.exit(77)
 
 
 class Layer(torch.nn.Module):
