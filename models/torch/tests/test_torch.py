@@ -235,6 +235,31 @@ class Facts(OnFakeDevice):
         self.addCleanup(torch.set_float32_matmul_precision, "highest")
         self.assertNotEqual(before, facts._settings())
 
+    def test_cudnn(self):
+        """Told by the file that is loaded; asked for its version only where that can't be found."""
+        from unittest import mock
+
+        library = mock.MagicMock()
+        library.getCompileVersion.return_value = (9, 19, 0)
+        with tempfile.NamedTemporaryFile() as file, mock.patch.object(torch._C, "_cudnn", library, create=True):
+            seen = set()
+            for text in (b"one", b"two", b"longer"):
+                file.seek(0)
+                file.write(text)
+                file.flush()
+                with mock.patch.object(facts, "_loaded_path", lambda name, symbol: file.name):
+                    seen.add(facts._cudnn())
+            self.assertEqual(len(seen), 3)
+            self.assertTrue(all(fact.startswith("9.19.0 ") for fact in seen), seen)
+            with mock.patch.object(facts, "_loaded_path", side_effect=OSError):
+                with mock.patch.object(torch.backends.cudnn, "version", lambda: 91900):
+                    self.assertEqual(facts._cudnn(), "91900")
+
+    def test_path_of_a_loaded_library(self):
+        self.assertRegex(os.path.basename(facts._loaded_path("libc.so.6", "strlen")), "^libc")
+        with self.assertRaises(OSError):
+            facts._loaded_path("libnobody-has-this.so.1", "strlen")
+
     def test_quick(self):
         bindings = Bindings({"model": torch.nn.Sequential(*(Model() for _ in range(100)))}, "", 0)
         facts._file_hashes.clear()

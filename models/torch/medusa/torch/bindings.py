@@ -77,27 +77,26 @@ class Bindings:
         self._walk = walk_bindings(self._bind, _is_tensor, self._prefix)
         self._pointers = []
         new: List[Bound] = []
-        for found in self._walk.tensors:
-            parts = _plain(found.tensor)
-            for at, tensor in enumerate(parts):
-                name = found.name if len(parts) == 1 else f"{found.name}.{at}"
-                if tensor.layout is torch.strided and is_on(tensor, self.device):
-                    self._take(name, ROLES[found.role], tensor, new)
+        for name, tensor, role in self._walk.tensors:
+            parts = _plain(tensor)
+            for at, part in enumerate(parts):
+                self._take(name if len(parts) == 1 else f"{name}.{at}", ROLES[role], part, new)
         return new
 
     def _take(self, name: str, role: int, tensor: torch.Tensor, new: List[Bound]) -> None:
+        if tensor.layout is not torch.strided or not is_on(tensor, self.device):
+            return
         self._pointers.append((tensor, tensor.data_ptr(), name))
         storage = tensor.untyped_storage()
         address, size = storage.data_ptr(), storage.nbytes()
-        if not address or not size:
-            return
         at = bisect.bisect_right(self._addresses, address)
-        if not self._overlaps(at, address, size):
-            bound = Bound(self._unique(name), role, tensor, address, size)
-            self._addresses.insert(at, address)
-            self._bound.insert(at, bound)
-            self.names[bound.name] = bound
-            new.append(bound)
+        if not address or not size or self._overlaps(at, address, size):
+            return
+        bound = Bound(self._unique(name) if name in self.names else name, role, tensor, address, size)
+        self._addresses.insert(at, address)
+        self._bound.insert(at, bound)
+        self.names[bound.name] = bound
+        new.append(bound)
 
     def _unique(self, name: str) -> str:
         """Two storages of one name, as when a cache has been allocated again: both stay known."""
@@ -110,11 +109,9 @@ class Bindings:
 
     def _overlaps(self, at: int, address: int, size: int) -> bool:
         """Storages that share memory (made from foreign pointers) count once: the first one's name is kept."""
-        before = self._bound[at - 1] if at else None
-        return bool(
-            (before and address < before.address + before.size)
-            or (at < len(self._bound) and self._addresses[at] < address + size)
-        )
+        if at and address < self._addresses[at - 1] + self._bound[at - 1].size:
+            return True
+        return at < len(self._addresses) and self._addresses[at] < address + size
 
     # ---- telling ----
 

@@ -19,7 +19,7 @@ from .bindings import Bindings
 _file_hashes: Dict[str, str] = {}
 _said = False
 MAX_FUNCTIONS = 256
-FILE_START = 1 << 16
+FILE_START = 1 << 14
 
 _STDLIB = os.path.join(sysconfig.get_paths()["stdlib"], "")
 _PACKAGES = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
