@@ -43,6 +43,10 @@ class Output(Role):
     """Graphs write it, the engine reads it."""
 
 
+class Scratch(Role):
+    """Written and never read, as a place that padding is written to; the end of a storage of which the rest is state."""
+
+
 class Found(NamedTuple):
     """One tensor, by the first name it was found under."""
 

@@ -25,6 +25,7 @@ from medusa import _api
 from medusa.torch import facts, rng
 from medusa.torch.bindings import Bindings
 from medusa.torch.live import Recorder
+from medusa.torch.verify import Snapshot
 from medusa.torch.outputs import Outputs, Unsupported, first_difference, rebuild, tensors_of
 
 
@@ -91,6 +92,19 @@ class Binding(OnFakeDevice):
         whole = torch.zeros(10, 4)
         found = self.bind(kv={"a": whole[2:4], "b": whole[8:]})
         self.assertEqual([(b.name, b.address, b.size) for b in found], [("kv.a", whole.data_ptr(), 160)])
+
+    def test_scratch_at_the_end_of_a_storage_is_not_bound(self):
+        keys, values = torch.zeros(10, 4), torch.zeros(10, 4)
+        for bind in ({"kv": [keys, values], "trash": medusa.Scratch([keys[8:]])},
+                     {"trash": medusa.Scratch([keys[8:]]), "kv": [keys, values]}):
+            found = self.bind(**bind)
+            self.assertEqual([(b.name, b.address, b.size) for b in found],
+                             [("kv.0", keys.data_ptr(), 128), ("kv.1", values.data_ptr(), 160)])
+            self.assertIsNone(found.holding(keys.data_ptr() + 120, 16))
+            before = Snapshot(found, 0).take()
+            keys.fill_(1)
+            before.put_back()
+            self.assertEqual((keys[:8].sum().item(), keys[8:].sum().item()), (0, 8))
 
     def test_what_is_no_memory_is_left_out(self):
         found = self.bind(kv=[torch.zeros(0), torch.zeros(2, device="meta"), torch.zeros(2).to_sparse(), None, 3])

@@ -8,7 +8,7 @@ from typing import Dict, Iterator
 
 from .. import _api
 from .._api import mode
-from .bindings import Constant, Input, Output, State
+from .bindings import Constant, Input, Output, Scratch, State
 from .graphs import Graphs
 from .kv import KV, kv_capacity
 from .steps import Step
@@ -19,6 +19,7 @@ __all__ = [
     "Input",
     "KV",
     "Output",
+    "Scratch",
     "State",
     "Step",
     "kv_capacity",

@@ -9,9 +9,9 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 import torch
 
 from .. import _api
-from .._walk import Constant, Found, Input, Output, Role, State, Walk, moved_slot, walk_bindings
+from .._walk import Constant, Input, Output, Role, Scratch, State, Walk, moved_slot, walk_bindings
 
-__all__ = ["Bindings", "Constant", "State", "Input", "Output", "Role"]
+__all__ = ["Bindings", "Constant", "State", "Input", "Output", "Scratch", "Role"]
 
 PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
 ROLES = {Constant: _api.CONSTANT, State: _api.STATE, Input: _api.INPUT, Output: _api.OUTPUT}
@@ -50,7 +50,7 @@ def describe(tensor: torch.Tensor) -> str:
 
 
 class Bound:
-    """One storage of the engine; the tensor keeps it alive."""
+    """One storage of the engine, but for scratch at its end; the tensor keeps it alive."""
 
     __slots__ = ("name", "role", "tensor", "address", "size", "layout")
 
@@ -77,18 +77,23 @@ class Bindings:
         self._walk = walk_bindings(self._bind, _is_tensor, self._prefix)
         self._pointers = []
         new: List[Bound] = []
+        scratch = [tensor for _, tensor, role in self._walk.tensors if role is Scratch]
+        ends = {tensor.untyped_storage().data_ptr(): tensor.data_ptr() for tensor in scratch}
         for name, tensor, role in self._walk.tensors:
+            if role is Scratch:
+                continue
             parts = _plain(tensor)
             for at, part in enumerate(parts):
-                self._take(name if len(parts) == 1 else f"{name}.{at}", ROLES[role], part, new)
+                self._take(name if len(parts) == 1 else f"{name}.{at}", ROLES[role], part, ends, new)
         return new
 
-    def _take(self, name: str, role: int, tensor: torch.Tensor, new: List[Bound]) -> None:
+    def _take(self, name: str, role: int, tensor: torch.Tensor, ends: Dict[int, int], new: List[Bound]) -> None:
         if tensor.layout is not torch.strided or not is_on(tensor, self.device):
             return
         self._pointers.append((tensor, tensor.data_ptr(), name))
         storage = tensor.untyped_storage()
         address, size = storage.data_ptr(), storage.nbytes()
+        size = ends.get(address, address + size) - address
         at = bisect.bisect_right(self._addresses, address)
         if not address or not size or self._overlaps(at, address, size):
             return

@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 import torch
 
 from .._api import mode
-from .bindings import Constant, State
+from .bindings import Constant, Scratch, State
 from .graphs import Graphs
 from .steps import Step
 
@@ -41,7 +41,11 @@ def attach(
         log.warning("continuous batching is left as it is: %s", reason)
         return ContinuousBatching(runner, None, reason)
     ios = _pairs(runner)
-    bind = {"model": manager.model, "keys": State(runner.cache.key_cache), "values": State(runner.cache.value_cache)}
+    caches = {"keys": runner.cache.key_cache, "values": runner.cache.value_cache}
+    bind = {"model": manager.model, **{name: State(cache) for name, cache in caches.items()}}
+    trash = getattr(runner.cache, "write_trash_index", None)
+    if trash is not None:  # rows of padding race for it, and what they leave there is never read
+        bind["trash"] = Scratch([layer[trash:] for cache in caches.values() for layer in cache])
     for index, io in enumerate(ios):
         bind[f"io{index}"] = State(_tensors(io))
     processors = list(runner.logit_processor.logits_processor)

@@ -33,7 +33,8 @@ class Graphs:
     """The graphs of one engine. Everything that they use and that the engine owns is in `bind`, by name.
 
     path       the artifact; another one than this process restores is not used. None: whichever it is.
-    bind       modules, tensors, caches, dictionaries and lists of these; roles by Constant, State, Input, Output.
+    bind       modules, tensors, caches, dictionaries and lists of these; roles by Constant, State, Input, Output,
+               Scratch.
     name       stands before labels and bindings, for a second engine in one process. While one Graphs is open,
                another one with its name, or with one of its bindings' names, captures all its graphs live.
     pool       graph memory pool for live captures; its own by default.

@@ -10,7 +10,7 @@ import torch
 from .. import _api
 from . import bindings as places
 from . import rng
-from .bindings import Bindings
+from .bindings import Bindings, Bound
 from .doubt import Doubt
 from .outputs import first_difference, tensors_of
 from .steps import Step
@@ -29,7 +29,7 @@ class Snapshot:
             if bound.size > left:
                 break
             left -= bound.size
-            self._storages.append((bound.name, _whole(bound.tensor)))
+            self._storages.append((bound.name, _bytes(bound)))
         self._device = device
         self.tensors: Dict[str, torch.Tensor] = {}
         self._random: Optional[torch.Tensor] = None
@@ -46,10 +46,10 @@ class Snapshot:
             rng.generator(self._device).set_state(self._random)
 
 
-def _whole(tensor: torch.Tensor) -> torch.Tensor:
-    """All bytes of a tensor's storage."""
-    storage = tensor.untyped_storage()
-    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage, 0, (storage.nbytes(),), (1,))
+def _bytes(bound: Bound) -> torch.Tensor:
+    """All that is bound of a tensor's storage."""
+    storage = bound.tensor.untyped_storage()
+    return torch.empty(0, dtype=torch.uint8, device=bound.tensor.device).set_(storage, 0, (bound.size,), (1,))
 
 
 def _after(run: Callable[[], Any], bindings: Bindings, device: int) -> Dict[str, torch.Tensor]:
