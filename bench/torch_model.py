@@ -27,6 +27,18 @@ def read_recipe(path):
     return recipe
 
 
+def split_by_slices():
+    """Falcon's code takes keys and values by a list of one index, which is copied to the device: no capture allows it."""
+    from transformers.models.falcon import modeling_falcon
+
+    def split(self, fused_qkv):
+        batch, length = fused_qkv.shape[:2]
+        fused_qkv = fused_qkv.view(batch, length, self.num_heads + 2, self.head_dim)
+        return fused_qkv[..., :-2, :], fused_qkv[..., -2:-1, :], fused_qkv[..., -1:, :]
+
+    modeling_falcon.FalconAttention._split_heads = split
+
+
 def read_family(recipe):
     """(configuration class, model class, configuration) of a recipe."""
     import transformers
@@ -37,6 +49,7 @@ def read_family(recipe):
               "initializer_range": recipe["scale"], "tie_word_embeddings": recipe["tie_embeddings"],
               "rope_parameters": {"rope_type": "default", "rope_theta": float(recipe["rope_theta"])}}
     if family == "falcon":
+        split_by_slices()
         config = transformers.FalconConfig(
             **common, num_kv_heads=recipe["kv_heads"], layer_norm_epsilon=recipe["rms_epsilon"], multi_query=True,
             parallel_attn=True, new_decoder_architecture=False, bias=False, alibi=False,
