@@ -45,6 +45,9 @@ static inline void hc_state_leave(int *unused)
 			return hc_tried_;                                                                              \
 	} while (0)
 
+/* The error of a fault that is due, or CUDA_SUCCESS; caller: the return address of the exported function (faults.c). */
+CUresult hc_fault_due(const char *symbol, const char *base, const void *caller);
+
 /* ---- handles ------------------------------------------------------------------------------------------------------
  */
 enum hc_kind {

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The exported functions: each one passes the gate (initialised, context, sticky error, named fault, capture) and goes
  * on. */
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "hostcuda/device_state.h"
@@ -112,80 +109,10 @@ static const char *const entry_names[HC_INDEX_COUNT] = {
 #include "driver/cuda_api.def"
 };
 
-/* ---- named faults: HOSTCUDA_FAULT=cuMemCreate:3:OUT_OF_MEMORY,cuX:*:ERR --------------------------------------------
- */
-struct fault {
-	char name[96];
-	unsigned long at; /* 0: every call */
-	unsigned long seen;
-	CUresult result;
-};
-
-#define MAX_FAULTS 16
-static struct fault faults[MAX_FAULTS];
-static size_t fault_count;
-static pthread_once_t faults_once = PTHREAD_ONCE_INIT;
-
-static bool parse_error(const char *text, CUresult *result)
-{
-	for (int code = 1; code < 1000; code++) {
-		const char *name;
-		if (hc_cuGetErrorName((CUresult)code, &name) != CUDA_SUCCESS)
-			continue;
-		if (!strcmp(name, text) || (!strncmp(name, "CUDA_ERROR_", 11) && !strcmp(name + 11, text))) {
-			*result = (CUresult)code;
-			return true;
-		}
-	}
-	return false;
-}
-
-static void parse_fault(char *text)
-{
-	struct fault *fault = &faults[fault_count];
-	char *at = strchr(text, ':'), *error = at ? strchr(at + 1, ':') : NULL;
-	if (!error || fault_count == MAX_FAULTS) {
-		fprintf(stderr, "hostcuda: HOSTCUDA_FAULT: '%s' is not NAME:CALL:ERROR, or one too many\n", text);
-		return;
-	}
-	*at++ = *error++ = '\0';
-	if (!parse_error(error, &fault->result) || (strcmp(at, "*") && !strtoul(at, NULL, 10))) {
-		fprintf(stderr, "hostcuda: HOSTCUDA_FAULT: bad call number '%s' or error '%s' for %s\n", at, error,
-			text);
-		return;
-	}
-	fault->at = strcmp(at, "*") ? strtoul(at, NULL, 10) : 0;
-	snprintf(fault->name, sizeof(fault->name), "%s", text);
-	fault_count++;
-}
-
-static void parse_faults(void)
-{
-	const char *setting = getenv("HOSTCUDA_FAULT");
-	char *copy = setting ? strdup(setting) : NULL, *rest = NULL;
-	for (char *item = copy ? strtok_r(copy, ",", &rest) : NULL; item; item = strtok_r(NULL, ",", &rest))
-		parse_fault(item);
-	free(copy);
-}
-
-/* A fault is named by the symbol, its version suffix, or by the name that cuGetProcAddress knows. */
-static CUresult fault_due(const char *symbol, const char *base)
-{
-	pthread_once(&faults_once, parse_faults);
-	for (size_t i = 0; i < fault_count; i++) {
-		if (strcmp(faults[i].name, symbol) && strcmp(faults[i].name, base))
-			continue;
-		unsigned long seen = __atomic_add_fetch(&faults[i].seen, 1, __ATOMIC_RELAXED);
-		if (!faults[i].at || faults[i].at == seen)
-			return faults[i].result;
-	}
-	return CUDA_SUCCESS;
-}
-
-static CUresult pass_gate(enum hc_index index, const char *base)
+static CUresult pass_gate(enum hc_index index, const char *base, const void *caller)
 {
 	unsigned flags = gate_flags[index];
-	HC_TRY(fault_due(entry_names[index], base));
+	HC_TRY(hc_fault_due(entry_names[index], base, caller));
 	if (!(flags & NO_INIT) && !__atomic_load_n(&hc_initialised, __ATOMIC_ACQUIRE))
 		return CUDA_ERROR_NOT_INITIALIZED;
 	struct hc_context *context = hc_context_current();
@@ -213,14 +140,14 @@ static void *const implementations[HC_INDEX_COUNT] = {
 	EXPORT CUresult CUDAAPI symbol params;                                                                         \
 	EXPORT CUresult CUDAAPI symbol params                                                                          \
 	{                                                                                                              \
-		HC_TRY(pass_gate(HC_INDEX_##symbol, #base));                                                           \
+		HC_TRY(pass_gate(HC_INDEX_##symbol, #base, __builtin_return_address(0)));                              \
 		return hc_##symbol args;                                                                               \
 	}
 #define CU_ENTRY_TS(symbol, base, version, need, hook, params, args)                                                   \
 	EXPORT CUresult CUDAAPI symbol params;                                                                         \
 	EXPORT CUresult CUDAAPI symbol params                                                                          \
 	{                                                                                                              \
-		HC_TRY(pass_gate(HC_INDEX_##symbol - 1, #base));                                                       \
+		HC_TRY(pass_gate(HC_INDEX_##symbol - 1, #base, __builtin_return_address(0)));                          \
 		CUresult(*implementation) params = (CUresult(*) params)implementations[HC_INDEX_##symbol - 1];         \
 		bool before = hc_thread.per_thread;                                                                    \
 		hc_thread.per_thread = true;                                                                           \

@@ -124,6 +124,29 @@ Test(hostcuda_entry, named_faults_come_when_due)
 	device_close();
 }
 
+static unsigned failures_of(const char *fault)
+{
+	unsigned failed = 0;
+	int version;
+	setenv("HOSTCUDA_FAULT", fault, 1);
+	device_open();
+	only_on_hostcuda("faults are hostcuda's");
+	for (int i = 0; i < 100; i++)
+		failed += md_cuda.cuDriverGetVersion(&version) == CUDA_ERROR_OUT_OF_MEMORY;
+	device_close();
+	return failed;
+}
+
+Test(hostcuda_entry, faults_by_caller_come_to_that_one_alone)
+{
+	cr_assert_eq(failures_of("@test_hostcuda_entry:60:OUT_OF_MEMORY"), 1, "one call of this program");
+}
+
+Test(hostcuda_entry, faults_of_another_caller_are_not_ours)
+{
+	cr_assert_eq(failures_of("@libmedusa-restore.so:*:OUT_OF_MEMORY"), 0, "none of another object");
+}
+
 Test(hostcuda_entry, tensor_maps_can_be_moved)
 {
 	CUtensorMap map __attribute__((aligned(64))), moved __attribute__((aligned(64)));
