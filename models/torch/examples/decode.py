@@ -53,19 +53,20 @@ class Decoder(torch.nn.Module):
         return self.norm(x) @ self.embed.weight.T
 
 
-def main():
+def main(arguments=None):
     parser = argparse.ArgumentParser()
     parser.add_argument("--artifact", help="default: the one that medusa-restore names")
     parser.add_argument("--batches", default="1,2,4,8,16")
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--width", type=int, default=1024)
-    options = parser.parse_args()
+    parser.add_argument("--device", default="cuda")
+    options = parser.parse_args(arguments)
     batches = [int(batch) for batch in options.batches.split(",")]
     most, length, heads, vocabulary = max(batches), 256, 16, 32000
 
     torch.manual_seed(7)
     torch.set_grad_enabled(False)
-    with medusa.stage("weights"), torch.device("cuda"):
+    with medusa.stage("weights"), torch.device(options.device):
         model = Decoder(vocabulary, options.width, options.layers, heads).to(torch.bfloat16)
         shape = most, length, heads, options.width // heads
         kv = [{name: torch.zeros(shape, dtype=torch.bfloat16) for name in ("keys", "values")} for _ in model.layers]
@@ -86,7 +87,7 @@ def main():
     graphs.ready()
     print(f"mode {medusa.mode()}: {len(steps)} graphs after {(time.perf_counter() - start) * 1e3:.1f} ms")
 
-    numbers = torch.Generator("cuda").manual_seed(11)
+    numbers = torch.Generator(options.device).manual_seed(11)
     failed = 0
     for batch, step in steps.items():
         equal = True
@@ -99,7 +100,8 @@ def main():
         print(f"batch {batch:3}: {how}, {'equal to eager' if equal else 'DIFFERS from eager'}, {tuple(logits.shape)}")
     print(f"memory: {medusa.memory_stats()}")
     graphs.close()
-    sys.exit(1 if failed else 0)
+    return 1 if failed else 0
 
 
-main()
+if __name__ == "__main__":
+    sys.exit(main())

@@ -5,6 +5,8 @@ import dataclasses
 import functools
 import gc
 import importlib
+import importlib.util
+import io
 import itertools
 import json
 import os
@@ -844,6 +846,42 @@ class Capacity(OnFakeDevice):
         with self.assertRaisesRegex(RuntimeError, "no room"):
             medusa.kv_capacity("key", 1 << 40, profile=lambda: None)
 
+
+class Example(OnFakeDevice):
+    """examples/decode.py, the whole program, in the three ways that its head names."""
+
+    def main(self, mode, artifact=None):
+        path = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "examples", "decode.py")
+        spec = importlib.util.spec_from_file_location("decode_example", path)
+        example = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(example)
+        said, get = io.StringIO(), medusa.Graphs.get
+
+        def computing(graphs, kind, batch, forward):
+            step = get(graphs, kind, batch, forward)
+            out = step.outputs
+            if step.restored:
+                step.replay = lambda: out.copy_(forward())
+            else:
+                self.cuda.graphs[-1].again = lambda: out.copy_(forward())
+            return step
+
+        with self.process(mode, artifact) as library, contextlib.redirect_stdout(said), \
+                mock.patch.object(example.medusa.Graphs, "get", computing):
+            code = example.main(["--device", "cpu", "--width", "32", "--layers", "2", "--batches", "1,2"])
+        return code, said.getvalue(), library
+
+    def test_live(self):
+        code, said, _ = self.main("none")
+        self.assertEqual(code, 0, said)
+        self.assertIn("batch   2: live, equal to eager, (2, 32000)", said)
+
+    def test_captured_and_restored(self):
+        code, said, library = self.main("capture")
+        self.assertEqual(code, 0, said)
+        code, said, _ = self.main("restore", library.artifact)
+        self.assertEqual(code, 0, said)
+        self.assertIn("batch   1: restored, equal to eager", said)
 
 if __name__ == "__main__":
     unittest.main()
