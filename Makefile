@@ -25,7 +25,8 @@ CPPFLAGS += -D_GNU_SOURCE -DMD_VERSION='"$(VERSION)"' -I. -Iinclude -isystem $(C
 CFLAGS ?= -O2 -g
 CFLAGS += -std=gnu11 -fPIC -fvisibility=hidden -fno-semantic-interposition $(WARNINGS)
 LDFLAGS += -Wl,--no-undefined -Wl,-z,relro
-LDLIBS := -lzstd -lmsgpackc -lelf -ldw -lpthread -ldl -lm
+# libsodium is linked in: an engine's machine need not have it, and an engine that has its own does not meet ours.
+LDLIBS := -lzstd -lmsgpackc -lelf -ldw -l:libsodium.a -lpthread -ldl -lm
 ifdef WERROR
 CFLAGS += -Werror
 endif

@@ -5,9 +5,10 @@
 
 #include "format/fingerprint.h"
 #include "format/model.h"
+#include "format/signature.h"
 
 #define MD_ARTIFACT_MAGIC "MEDUSA\r\n"
-#define MD_ARTIFACT_VERSION 1
+#define MD_ARTIFACT_VERSION 2
 #define MD_ARTIFACT_OLDEST_READER 1
 
 /*
@@ -110,6 +111,13 @@ struct md_provenance {
 	uint32_t stage_count;
 };
 
+/* Of the file that was read. What is written has it too, and that only succeeds when it is the same again. */
+struct md_artifact_signature {
+	bool present;
+	struct md_public_key key;
+	uint8_t bytes[MD_SIGNATURE_BYTES];
+};
+
 struct md_artifact {
 	struct md_fingerprint fingerprint;
 	struct md_artifact_alloc *allocs;
@@ -129,6 +137,7 @@ struct md_artifact {
 	uint32_t content_count;
 	struct md_kv kv;
 	struct md_provenance provenance;
+	struct md_artifact_signature signature;
 };
 
 struct md_artifact_section_size { /* for medusa-inspect and the benchmarks */
@@ -172,6 +181,19 @@ enum md_status md_artifact_read_graphs(struct md_artifact_file *file, struct md_
 enum md_status md_artifact_read_image(const struct md_artifact_file *file, const struct md_artifact *artifact,
 				      uint32_t image, void *out, struct md_error *err);
 void md_artifact_close(struct md_artifact_file *file);
+
+/*
+ * A signature in a file is checked whenever the file is read: of the parts that are read, when they are. With trust,
+ * a file without one, or with that of a key that is not there, is MD_ERR_MISMATCH before anything of it is expanded.
+ */
+enum md_status md_artifact_open_trusted(const char *path, const struct md_trust *trust, struct md_artifact_file **out,
+					struct md_artifact *artifact, struct md_error *err);
+/*
+ * Writes the file again with a signature by key in place of the one it may have; all else stays as it is, bit for bit.
+ * Everything in it is read first. out_path may be path.
+ */
+enum md_status md_artifact_sign(const char *path, const char *out_path, const struct md_secret_key *key,
+				struct md_error *err);
 
 /* The same checks on a structure in memory; the writer calls it first, the text twin's reader too. */
 enum md_status md_artifact_check(const struct md_artifact *artifact, struct md_error *err);

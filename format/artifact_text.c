@@ -7,6 +7,7 @@
 #include "format/columns.h"
 
 #define TEXT_VERSION 1
+#define SIGNATURE "[signature]" /* the last section, of signed artifacts */
 #define BUDGET_MAX (4ull << 30) /* bytes */
 
 /* ---- nodes ---- */
@@ -210,6 +211,16 @@ static void visit_head(struct md_archive *a, void *item, void *user)
 		md_archive_fail(a, MD_ERR_VERSION, "text of version %u, this reader knows %d", version, TEXT_VERSION);
 }
 
+static void visit_signature(struct md_archive *a, void *item, void *user)
+{
+	struct md_artifact_signature *signature = item;
+	(void)user;
+	if (a->ops->reading)
+		signature->present = true;
+	md_archive_bytes(a, "key", signature->key.bytes, sizeof(signature->key.bytes));
+	md_archive_bytes(a, "value", signature->bytes, sizeof(signature->bytes));
+}
+
 static void visit_sections(struct md_archive *a, struct md_artifact *artifact)
 {
 	md_archive_record(a, "medusa-artifact-text", visit_head, NULL, NULL);
@@ -220,6 +231,10 @@ static void visit_sections(struct md_archive *a, struct md_artifact *artifact)
 		if (kind->text)
 			md_archive_record(a, keyword, kind->visit, artifact, NULL);
 	}
+	if (a->status != MD_OK)
+		return;
+	if (a->ops->reading ? md_archive_text_next(a, SIGNATURE) : artifact->signature.present)
+		md_archive_record(a, SIGNATURE, visit_signature, &artifact->signature, NULL);
 }
 
 enum md_status md_artifact_print_text(const struct md_artifact *artifact, FILE *out, struct md_error *err)

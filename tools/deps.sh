@@ -22,6 +22,7 @@ need_package libzstd libzstd-dev
 need_package msgpack libmsgpack-dev
 need_package criterion libcriterion-dev
 need_package xxhash.h libxxhash-dev
+need_package sodium.h libsodium-dev
 command -v clang-format >/dev/null 2>&1 || packages="$packages clang-format"
 
 command -v python3 >/dev/null 2>&1 || packages="$packages python3"
