@@ -108,6 +108,9 @@ static void init(void)
 	const char *path = getenv("MEDUSA_ARTIFACT"), *report = getenv("MEDUSA_VERIFY_REPORT");
 	r->path = path && *path ? strdup(path) : NULL;
 	r->report = report && *report ? strdup(report) : NULL;
+	const char *keys = getenv("MEDUSA_TRUSTED_KEYS");
+	r->trust_asked = keys && *keys;
+	r->trusted_keys = r->trust_asked ? strdup(keys) : NULL;
 	r->verify = env_on("MEDUSA_VERIFY");
 	r->require_proof = env_on("MEDUSA_REQUIRE_PROOF");
 	r->stats.size = sizeof(r->stats);

@@ -139,6 +139,8 @@ struct md_restore {
 	bool started;          /* a restore was begun in this process, ever */
 	bool missing_logged;   /* the engine asked for a graph that the artifact does not hold */
 	const char *path, *report;
+	bool trust_asked;         /* MEDUSA_TRUSTED_KEYS is set */
+	const char *trusted_keys; /* its value; NULL also for want of memory */
 	enum md_step steps[MD_STEPS];
 	unsigned step_count;
 

@@ -9,13 +9,28 @@
 
 /* ---- once ---- */
 
+/* The list is read with each artifact; without one that can be read nothing is trusted. */
+static enum md_status open_artifact(struct md_restore *r, struct md_error *err)
+{
+	struct md_trust trust;
+	if (!r->trust_asked)
+		return md_artifact_open(r->path, &r->file, &r->artifact, err);
+	if (!r->trusted_keys)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "MEDUSA_TRUSTED_KEYS: out of memory");
+	if (md_trust_read(r->trusted_keys, &trust, err) != MD_OK)
+		return md_error_prefix(err, "MEDUSA_TRUSTED_KEYS");
+	enum md_status status = md_artifact_open_trusted(r->path, &trust, &r->file, &r->artifact, err);
+	md_trust_finish(&trust);
+	return status;
+}
+
 static enum md_status run_open(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
 {
 	(void)graph;
 	if (!r->path)
 		return md_error_set(err, MD_ERR_NOT_FOUND, "MEDUSA_ARTIFACT is not set");
 	uint64_t start = md_clock_ns();
-	MD_FORWARD(md_artifact_open(r->path, &r->file, &r->artifact, err));
+	MD_FORWARD(open_artifact(r, err));
 	md_registry_want(&r->registry, r->artifact.images, r->artifact.image_count);
 	pthread_mutex_lock(&r->lock);
 	r->stats.own_ns += md_clock_ns() - start;
