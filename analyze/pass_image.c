@@ -140,6 +140,11 @@ static enum md_status build_tables(struct md_analysis *analysis, uint32_t *image
 
 /* ---- fingerprint ------------------------------------------------------------------------------------------------- */
 
+static const char *text_of(const char *text)
+{
+	return text ? text : "";
+}
+
 static enum md_status add_library(struct md_fingerprint *fingerprint, const char *path, const char *build_id,
 				  struct md_error *err)
 {
@@ -173,11 +178,11 @@ static enum md_status copy_fingerprint(struct md_analysis *analysis, const uint3
 		return md_analysis_no_memory(err);
 	for (uint32_t i = 0; i < trace->fingerprint.library_count; i++)
 		MD_FORWARD(add_library(out, trace->fingerprint.libraries[i].path,
-				       trace->fingerprint.libraries[i].build_id, err));
+				       text_of(trace->fingerprint.libraries[i].build_id), err));
 	for (uint32_t i = 0; i < trace->image_count; i++) {
 		const struct md_image *image = &trace->images[i];
 		if (image_slot[i] != MD_NONE && image->path)
-			MD_FORWARD(add_library(out, image->path, image->build_id ? image->build_id : "", err));
+			MD_FORWARD(add_library(out, image->path, text_of(image->build_id), err));
 	}
 	for (uint32_t i = 0; i < trace->fingerprint.fact_count; i++)
 		MD_FORWARD(md_fingerprint_set_fact(out, trace->fingerprint.facts[i].name,

@@ -20,7 +20,20 @@ struct search {
 	bool main_program;
 };
 
-/* The GNU build-id note in [at, at + size), which is mapped: notes are parts of loaded segments. */
+/* Notes are parts of loaded segments, if the file is as it should be: a header may say anything. */
+static bool is_loaded(const struct dl_phdr_info *object, const ElfW(Phdr) * part)
+{
+	for (size_t i = 0; i < object->dlpi_phnum; i++) {
+		const ElfW(Phdr) *segment = &object->dlpi_phdr[i];
+		if (segment->p_type == PT_LOAD && segment->p_flags & PF_R && part->p_vaddr >= segment->p_vaddr &&
+		    part->p_memsz <= segment->p_memsz &&
+		    part->p_vaddr - segment->p_vaddr <= segment->p_memsz - part->p_memsz)
+			return true;
+	}
+	return false;
+}
+
+/* The GNU build-id note in [at, at + size), which is mapped. */
 static void read_build_id(const char *at, size_t size, struct md_image_home *home)
 {
 	while (size >= sizeof(ElfW(Nhdr))) {
@@ -65,10 +78,11 @@ static int visit_object(struct dl_phdr_info *object, size_t size, void *user)
 	search->main_program = !object->dlpi_name || !*object->dlpi_name;
 	if (!search->main_program)
 		snprintf(search->home->path, sizeof(search->home->path), "%s", object->dlpi_name);
-	for (size_t i = 0; i < object->dlpi_phnum && !search->home->build_id_size; i++)
-		if (object->dlpi_phdr[i].p_type == PT_NOTE)
-			read_build_id((const char *)object->dlpi_addr + object->dlpi_phdr[i].p_vaddr,
-				      object->dlpi_phdr[i].p_memsz, search->home);
+	for (size_t i = 0; i < object->dlpi_phnum && !search->home->build_id_size; i++) {
+		const ElfW(Phdr) *part = &object->dlpi_phdr[i];
+		if (part->p_type == PT_NOTE && is_loaded(object, part))
+			read_build_id((const char *)object->dlpi_addr + part->p_vaddr, part->p_memsz, search->home);
+	}
 	return 1;
 }
 

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #define STRING_MAX (1u << 20)
-#define KEYS_MAX 64u
 
 void md_archive_fail(struct md_archive *a, enum md_status status, const char *format, ...)
 {
@@ -218,7 +217,9 @@ static void pack_begin(struct md_archive *a, const char *keyword)
 		return;
 	}
 	/* the number of pairs is known at the end: a map of the widest kind, patched then */
-	a->maps[a->depth++] = (struct md_archive_map){.start = a->out->size};
+	struct md_archive_map *map = &a->maps[a->depth++];
+	map->start = a->out->size;
+	map->count = 0;
 	const uint8_t head[5] = {0xdf};
 	md_buf_put(a->out, head, sizeof(head));
 }
@@ -309,12 +310,29 @@ static void fail_at(struct md_archive *a, const char *name)
 static void unpack_begin(struct md_archive *a, const char *keyword)
 {
 	uint32_t count = md_unpack_map(&a->in);
-	if (count > KEYS_MAX || a->depth == MD_ARCHIVE_DEPTH)
+	if (count > MD_ARCHIVE_KEYS || a->depth == MD_ARCHIVE_DEPTH)
 		md_unpack_fail(&a->in);
 	fail_at(a, keyword);
-	if (a->status == MD_OK)
-		a->maps[a->depth++] =
-		    (struct md_archive_map){.start = a->in.offset, .cursor = a->in.offset, .count = count};
+	if (a->status != MD_OK)
+		return;
+	struct md_archive_map *map = &a->maps[a->depth++];
+	map->count = count;
+	map->at = 0;
+	map->known = 1;
+	map->begins[0] = a->in.offset;
+}
+
+/* A value is skipped once, however often its map is searched: it may be most of a large file. */
+static bool go_to_pair(struct md_archive *a, struct md_archive_map *map, uint32_t pair)
+{
+	for (; map->known <= pair && !a->in.failed; map->known++) {
+		a->in.offset = map->begins[map->known - 1];
+		md_unpack_skip(&a->in);
+		md_unpack_skip(&a->in);
+		map->begins[map->known] = a->in.offset;
+	}
+	a->in.offset = map->begins[pair];
+	return !a->in.failed;
 }
 
 static bool key_is(struct md_archive *a, const char *name)
@@ -328,16 +346,11 @@ static bool key_is(struct md_archive *a, const char *name)
 static bool unpack_key(struct md_archive *a, const char *name)
 {
 	struct md_archive_map *map = &a->maps[a->depth - 1];
-	a->in.offset = map->cursor;
 	for (uint32_t tried = 0; tried < map->count && !a->in.failed; tried++) {
-		if (map->at == map->count) {
-			map->at = 0;
-			a->in.offset = map->start;
-		}
-		map->at++;
-		if (key_is(a, name))
+		uint32_t pair = map->at == map->count ? 0 : map->at;
+		map->at = pair + 1;
+		if (go_to_pair(a, map, pair) && key_is(a, name))
 			return true;
-		md_unpack_skip(&a->in);
 	}
 	if (a->in.failed)
 		fail_at(a, name);
@@ -350,30 +363,25 @@ static bool unpack_has(struct md_archive *a, const char *name)
 {
 	struct md_archive_map *map = &a->maps[a->depth - 1];
 	bool found = false;
-	a->in.offset = map->start;
-	for (uint32_t i = 0; i < map->count && !found && !a->in.failed; i++) {
+	for (uint32_t i = 0; i < map->count && !found && go_to_pair(a, map, i); i++)
 		found = key_is(a, name);
-		md_unpack_skip(&a->in);
-	}
-	a->in.offset = map->cursor;
 	fail_at(a, name);
 	return found;
 }
 
+/* The cursor is behind the value, where the next pair begins. */
 static void unpack_key_done(struct md_archive *a, const char *name)
 {
+	struct md_archive_map *map = &a->maps[a->depth - 1];
 	fail_at(a, name);
-	a->maps[a->depth - 1].cursor = a->in.offset;
+	if (a->status == MD_OK && map->known == map->at)
+		map->begins[map->known++] = a->in.offset;
 }
 
 static void unpack_end(struct md_archive *a)
 {
 	struct md_archive_map *map = &a->maps[a->depth - 1];
-	a->in.offset = map->cursor;
-	for (; map->at < map->count && !a->in.failed; map->at++) {
-		md_unpack_skip(&a->in);
-		md_unpack_skip(&a->in);
-	}
+	go_to_pair(a, map, map->count);
 	fail_at(a, "end of a record");
 	a->depth--;
 }

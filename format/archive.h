@@ -35,9 +35,14 @@ struct md_archive_ops {
 
 #define MD_ARCHIVE_DEPTH 8
 
-struct md_archive_map {       /* msgpack: a map being written or read */
-	size_t start, cursor; /* writing: of its head; reading: of its first pair, and of the next pair expected */
-	uint32_t count, at;
+#define MD_ARCHIVE_KEYS 64
+
+struct md_archive_map {
+	size_t start;   /* writing: of its head */
+	uint32_t count; /* pairs */
+	uint32_t at;    /* reading: the pair that is asked for next, if all is in order */
+	uint32_t known; /* reading: of so many pairs is known where they begin; of one more than there are, the end */
+	size_t begins[MD_ARCHIVE_KEYS + 1];
 };
 
 struct md_archive {

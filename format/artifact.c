@@ -16,8 +16,10 @@
 #include "format/file.h"
 
 #define RAW_MAX (4ull << 30)    /* bytes of all sections, uncompressed */
-#define BUDGET_MAX (4ull << 30) /* bytes of what is made of them */
-#define RATIO_MAX 1000u         /* a section's raw size to its stored size, beyond 64 MiB */
+#define BUDGET_MAX (4ull << 30) /* bytes of what is made of them, a section's raw bytes among it while it is read */
+#define BUDGET_FREE (768ull << 20)
+#define BUDGET_RATIO 8u /* beyond that, by the file's size */
+#define RATIO_MAX 1000u /* a section's raw size to its stored size, beyond 64 MiB */
 #define RATIO_FREE (64u << 20)
 
 /* ---- header and table ---- */
@@ -180,13 +182,14 @@ static enum md_status read_section(struct md_artifact_reading *in, const struct 
 	const uint8_t *stored = NULL;
 	MD_AUTO_FREE void *copy = NULL;
 	MD_FORWARD(checked_bytes(in, row, &stored, &copy, err));
-	MD_AUTO_FREE void *raw = malloc(row->raw ? row->raw : 1);
+	MD_AUTO_FREE void *raw = md_budget_alloc(&in->budget, row->raw, 1);
 	if (!raw)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %" PRIu64 " bytes", row->raw);
+		return md_budget_error(&in->budget, err);
 	MD_FORWARD(md_zip_expand(stored, row->stored, raw, row->raw, err));
 	struct md_archive a;
 	md_archive_open_unpack(&a, raw, row->raw, &in->budget, err);
 	md_archive_record(&a, row->name, row->kind->visit, artifact, &in->state);
+	md_budget_give(&in->budget, row->raw);
 	return a.status;
 }
 
@@ -230,11 +233,18 @@ static enum md_status read_seal(struct md_artifact_reading *in, const uint8_t *h
 	return locate(md_artifact_seal_read(head, in->head.count, copy, row->stored, &in->seal, err), row, err);
 }
 
+/* A small file has no use for much memory, whatever it says. */
+static uint64_t budget_of(size_t size)
+{
+	return size < (BUDGET_MAX - BUDGET_FREE) / BUDGET_RATIO ? BUDGET_FREE + BUDGET_RATIO * (uint64_t)size
+								: BUDGET_MAX;
+}
+
 enum md_status md_artifact_reading_begin(const void *data, size_t size, struct md_artifact_reading *in,
 					 struct md_error *err)
 {
 	uint8_t head[MD_HEAD_MAX_BYTES];
-	*in = (struct md_artifact_reading){.data = data, .size = size, .budget.left = BUDGET_MAX};
+	*in = (struct md_artifact_reading){.data = data, .size = size, .budget.left = budget_of(size)};
 	MD_FORWARD(check_header(data, size, &in->head, head, err));
 	MD_FORWARD(read_table(head + MD_HEADER_BYTES, size, &in->head, in->rows, err));
 	return read_seal(in, head, err);

@@ -205,6 +205,8 @@ enum md_status md_artifact_parse_text(FILE *in, struct md_artifact *out, struct 
 
 /* Memory that lives as long as its graph: nodes' params and attributes. NULL when out of memory. */
 void *md_arena_alloc(void **arena, size_t bytes);
+/* Bytes of memory that this will take: 0 when there is room yet. */
+size_t md_arena_need(void *const *arena, size_t bytes);
 void md_arena_free(void **arena);
 
 #endif

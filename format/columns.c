@@ -562,7 +562,9 @@ enum md_status md_columns_get_graph(struct md_columns *columns, struct md_column
 		return md_error_set(err, MD_ERR_CORRUPT, "%u nodes announced in %zu bytes", graph->node_count,
 				    md_reader_left(&columns->in[MD_COLUMN_TYPE]));
 	graph->edges = NULL;
-	graph->nodes = md_budget_alloc(budget, graph->node_count, sizeof(*graph->nodes));
+	graph->nodes = NULL;
+	if (md_budget_take(budget, graph->node_count * (uint64_t)MD_MAP_ENTRY_BYTES)) /* of the map of last nodes */
+		graph->nodes = md_budget_alloc(budget, graph->node_count, sizeof(*graph->nodes));
 	if (!graph->nodes)
 		return md_budget_error(budget, err);
 	enum md_status status = get_nodes(columns, graph, base, arena, budget, err);

@@ -241,26 +241,38 @@ bool md_budget_take(struct md_budget *budget, uint64_t bytes)
 	return !budget->exhausted;
 }
 
-static bool take_items(struct md_budget *budget, uint64_t count, size_t size)
+void md_budget_give(struct md_budget *budget, uint64_t bytes)
+{
+	budget->left += bytes;
+}
+
+static uint64_t item_bytes(uint64_t count, size_t size)
 {
 	uint64_t bytes;
-	if (__builtin_mul_overflow(count, (uint64_t)size, &bytes))
-		bytes = UINT64_MAX;
-	return md_budget_take(budget, bytes);
+	return __builtin_mul_overflow(count, (uint64_t)size, &bytes) || bytes > SIZE_MAX / 2 ? UINT64_MAX : bytes;
+}
+
+/* What malloc makes of it: a file of nothing but short strings takes several times their bytes. */
+static uint64_t block_bytes(uint64_t bytes)
+{
+	if (bytes == UINT64_MAX)
+		return bytes;
+	return bytes <= 24 ? 32 : (bytes + 8 + 15) & ~(uint64_t)15;
 }
 
 void *md_budget_alloc(struct md_budget *budget, uint64_t count, size_t size)
 {
-	if (!take_items(budget, count, size))
+	if (!md_budget_take(budget, block_bytes(item_bytes(count, size))))
 		return NULL;
 	return calloc(count ? count : 1, size);
 }
 
 void *md_budget_arena(struct md_budget *budget, void **arena, uint64_t count, size_t size)
 {
-	if (!take_items(budget, count, size))
+	uint64_t bytes = item_bytes(count, size);
+	if (!md_budget_take(budget, bytes == UINT64_MAX ? bytes : md_arena_need(arena, bytes)))
 		return NULL;
-	return md_arena_alloc(arena, count * size);
+	return md_arena_alloc(arena, bytes);
 }
 
 char *md_unpack_text(struct md_reader *reader, struct md_budget *budget, size_t max)

@@ -43,9 +43,13 @@ struct md_budget {
 	bool exhausted; /* a request was refused for size, not for want of memory */
 };
 
+#define MD_MAP_ENTRY_BYTES 96u /* at most, of a map while it grows; maps take from no budget themselves */
+
 /* Zeroed and malloc'd, never NULL for count 0; NULL when refused. */
 void *md_budget_alloc(struct md_budget *budget, uint64_t count, size_t size);
 bool md_budget_take(struct md_budget *budget, uint64_t bytes);
+/* What was taken for a while only. */
+void md_budget_give(struct md_budget *budget, uint64_t bytes);
 /* Zeroed, from an arena (artifact.h). */
 void *md_budget_arena(struct md_budget *budget, void **arena, uint64_t count, size_t size);
 /* Owned copy of the string at the cursor; NULL for nil and for failure. Embedded NULs and more than max bytes fail. */

@@ -249,16 +249,20 @@ static enum md_status read_frame(struct md_trace_build *build, const void *store
 		return md_error_set(err, MD_ERR_CORRUPT, "checksum differs");
 	if (build->trace->complete)
 		return md_error_set(err, MD_ERR_CORRUPT, "a frame after the end record");
-	MD_AUTO_FREE void *data = malloc(raw ? raw : 1);
+	MD_AUTO_FREE void *data = md_budget_alloc(&build->budget, raw, 1);
 	if (!data)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %u bytes", raw);
-	MD_FORWARD(md_zip_expand(stored, stored_size, data, raw, err));
-	return read_records(build, data, raw, err);
+		return md_budget_error(&build->budget, err);
+	enum md_status status = md_zip_expand(stored, stored_size, data, raw, err);
+	if (status == MD_OK)
+		status = read_records(build, data, raw, err);
+	md_budget_give(&build->budget, raw);
+	return status;
 }
 
 /* A frame that is cut off ends the loop without an error: the process was killed while writing it. */
 static enum md_status read_frames(struct md_trace_build *build, struct md_reader *in, struct md_error *err)
 {
+	uint64_t raw_left = (1ull << 30) + MD_TRACE_RATIO_MAX * (uint64_t)in->size;
 	for (unsigned frame = 0; md_reader_left(in) >= MD_TRACE_FRAME_BYTES; frame++) {
 		size_t at = in->offset;
 		uint32_t stored_size = md_reader_u32(in), raw = md_reader_u32(in);
@@ -269,6 +273,12 @@ static enum md_status read_frames(struct md_trace_build *build, struct md_reader
 					    frame, at, stored_size, raw, MD_TRACE_FRAME_MAX);
 		if (stored_size > md_reader_left(in))
 			return MD_OK;
+		if (raw > raw_left)
+			return md_error_set(err, MD_ERR_TOO_LARGE,
+					    "frame %u at offset %zu: %u bytes, uncompressed, are more than a file of "
+					    "%zu bytes may hold",
+					    frame, at, raw, in->size);
+		raw_left -= raw;
 		const void *stored = md_reader_take(in, stored_size);
 		enum md_status status = read_frame(build, stored, stored_size, raw, checksum, err);
 		if (status != MD_OK) {

@@ -233,6 +233,8 @@ enum md_status md_trace_get_graph(struct md_trace_build *build, uint64_t sequenc
 	uint32_t edges = (uint32_t)md_unpack_uint_max(in, UINT32_MAX);
 	if (in->failed)
 		return MD_OK;
+	if (!md_budget_take(&build->budget, MD_MAP_ENTRY_BYTES))
+		return md_trace_no_room(build, err);
 	if (!md_map_put(&build->graphs, graph->id, trace->graph_count - 1))
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
 	MD_FORWARD(decode_columns(build, graph, nodes, edges, in, err));

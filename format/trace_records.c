@@ -105,6 +105,8 @@ static enum md_status get_fingerprint(struct md_trace_build *build, uint64_t seq
 	for (uint32_t i = 0; i < count && !in->failed; i++) {
 		fingerprint->libraries[i].path = md_unpack_text(in, &build->budget, MD_TRACE_TEXT_MAX);
 		fingerprint->libraries[i].build_id = md_unpack_text(in, &build->budget, MD_TRACE_TEXT_MAX);
+		if (!fingerprint->libraries[i].path)
+			md_unpack_fail(in);
 	}
 	return MD_OK;
 }
@@ -189,7 +191,10 @@ static enum md_status pair_event(struct md_trace_build *build, struct md_map *li
 static enum md_status pair_allocations(struct md_trace_build *build, struct md_error *err)
 {
 	struct md_trace *trace = build->trace;
-	trace->allocs = md_budget_alloc(&build->budget, build->event_count, sizeof(*trace->allocs));
+	/* sorting copies the events, and each may be in the map of those that live */
+	uint64_t passing = build->event_count * (sizeof(*build->events) + (uint64_t)MD_MAP_ENTRY_BYTES);
+	if (md_budget_take(&build->budget, passing))
+		trace->allocs = md_budget_alloc(&build->budget, build->event_count, sizeof(*trace->allocs));
 	if (!trace->allocs)
 		return md_trace_no_room(build, err);
 	if (build->event_count)

@@ -12,9 +12,10 @@
 #define MD_TRACE_OLDEST_READER 2 /* an older one would not see that the engine refused a graph */
 #define MD_TRACE_HEADER_BYTES 32
 #define MD_TRACE_FRAME_BYTES 16
-#define MD_TRACE_FRAME_MAX (256u << 20) /* bytes, uncompressed and compressed */
-#define MD_TRACE_MEMORY_MAX (1ull << 30)
-#define MD_TRACE_TEXT_MAX (1u << 20) /* bytes of a string */
+#define MD_TRACE_FRAME_MAX (256u << 20)    /* bytes, uncompressed and compressed */
+#define MD_TRACE_MEMORY_MAX (960ull << 20) /* bytes: a process that reads one stays below 1 GiB */
+#define MD_TRACE_RATIO_MAX 1000u           /* of all frames, uncompressed, to the file, beyond 1 GiB */
+#define MD_TRACE_TEXT_MAX (1u << 20)       /* bytes of a string */
 
 /* First item of a record. Numbers are never used again; a reader skips those it does not know. */
 enum md_trace_record {
