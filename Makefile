@@ -172,6 +172,11 @@ $(BUILD)/tests/test_%: $(BUILD)/obj/tests/test_%.o $(INTERNAL)
 	$(call say,LD)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcriterion $(LDLIBS)
+# Linked with the driver, as most programs are not: they look it up.
+$(BUILD)/tests/subjects/sequence_subject: $(BUILD)/obj/tests/subjects/sequence_subject.o $(BUILD)/lib/libmedusa.so $(BUILD)/lib/hostcuda/libcuda.so.1
+	$(call say,LD)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../../lib' -o $@ $< -L$(BUILD)/lib -lmedusa -L$(BUILD)/lib/hostcuda -l:libcuda.so.1
 $(BUILD)/tests/subjects/%: $(BUILD)/obj/tests/subjects/%.o $(CORE_LIB) $(BUILD)/lib/libmedusa.so
 	$(call say,LD)
 	$(Q)mkdir -p $(@D)

@@ -9,6 +9,7 @@
 
 #include "base/interval.h"
 #include "base/map.h"
+#include "driver/alloc_sequence.h"
 #include "driver/cuda_driver.h"
 #include "driver/interpose.h"
 #include "format/trace.h"
@@ -55,6 +56,7 @@ struct md_capture {
 	struct md_interval_index binds; /* value is an index into bound */
 	struct md_capture_bind *bound;
 	size_t bind_count;
+	struct md_alloc_sequence allocations; /* of the device, until the engine asks for a graph */
 	struct md_kv kv;
 	uint64_t free_before_capture; /* bytes, before the first stream capture; 0: not yet */
 	uint64_t free_after_instantiate;
@@ -142,12 +144,14 @@ void md_capture_transfer_count(enum md_transfer_kind kind, uint64_t bytes); /* h
 void md_capture_transfers_put(void);                                        /* totals to the trace; lock held */
 
 /* What was seen of the call that made a node; some attributes can't be read back from it. */
+#define MD_NODE_ATTRIBUTES 10
 struct md_capture_memo {
-	uint64_t sequence;
+	uint64_t sequence; /* 0: the call was not seen */
+	bool opaque;       /* a child graph, with attributes that can't be read back */
+	uint32_t strange;  /* an attribute of the launch that is not known here; 0: none */
 	uint32_t attribute_count;
-	struct md_attribute attributes[9];
+	struct md_attribute attributes[MD_NODE_ATTRIBUTES];
 };
-#define MD_NODE_ATTRIBUTES 9
 extern const uint32_t md_capture_attribute_ids[MD_NODE_ATTRIBUTES];
 /* The bytes of an attribute that mean something; the rest of value is zeroed. False for default values. */
 bool md_capture_attribute_copy(struct md_attribute *to, CUlaunchAttributeID id, const CUlaunchAttributeValue *value,
@@ -158,6 +162,12 @@ void md_capture_stream_ending(CUstream stream); /* after cuStreamEndCapture, wha
 /* Links the node that the last call put at the end of a capturing stream with that call. */
 void md_capture_node_note(CUstream stream, const CUlaunchAttribute *attributes, unsigned count);
 void md_capture_node_touched(CUgraphNode node);                       /* its parameters were set anew */
+/* An attribute was set on the node: kept if it is one of those that can't be read back. */
+void md_capture_node_attribute(CUgraphNode node, CUlaunchAttributeID id, const CUlaunchAttributeValue *value);
+/* What is known of the nodes of a graph holds for those of its copy too. */
+void md_capture_graph_copied(CUgraph graph, CUgraph copy);
+void md_capture_child_added(CUgraphNode node, CUgraph graph);
+void md_capture_graph_launched(CUgraphExec exec, CUstream stream); /* inside of a stream capture */
 const struct md_capture_memo *md_capture_node_memo(CUgraphNode node); /* lock held; NULL */
 void md_capture_graph_forget(CUgraph graph);                          /* before cuGraphDestroy */
 
@@ -173,6 +183,7 @@ struct md_capture_graph {
 	CUgraphExec exec; /* NULL once destroyed */
 	CUcontext context;
 	bool refused, labelled;
+	bool unread;          /* its nodes have attributes that they do not tell */
 	bool probed;          /* or never to be */
 	bool pageable;        /* writes host memory that could not be put back */
 	uint64_t *candidates; /* addresses of live allocations that parameters point into, ascending; owned */
@@ -195,6 +206,18 @@ void md_capture_graph_note(struct md_capture_graph *graph, const void *data, siz
 void md_capture_graph_refuse(struct md_capture_graph *graph, const char *why);
 struct md_capture_graph *md_capture_graph_at(size_t index);                /* lock held; NULL past the end */
 size_t md_capture_graphs_labelled(void), md_capture_graphs_recorded(void); /* lock held */
+
+/* ---- capture_events.c: events that nodes of graphs record and wait for ---- */
+
+/* Its number in the trace; lock held. False: out of memory. */
+bool md_capture_event_number(CUevent event, uint32_t *number);
+/* The engine uses it, outside of stream capture: one atomic load while no graph has events. Lock not held. */
+void md_capture_event_used(CUevent event, const char *call);
+void md_capture_event_destroyed(CUevent event);
+
+/* ---- capture_tensor_maps.c ---- */
+
+void md_capture_tensor_map(const CUtensorMap *map); /* lock not held */
 
 /* ---- capture_api.c: how every function of the public interface ends ---- */
 

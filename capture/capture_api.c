@@ -75,6 +75,9 @@ API int medusa_bind(const char *name, uint64_t address, size_t bytes, enum medus
 	if (role < MEDUSA_BIND_CONSTANT || role > MEDUSA_BIND_OUTPUT)
 		return md_capture_fail(MEDUSA_ERR_INVALID, "medusa_bind(%s): role %d is none of medusa.h's", name,
 				       (int)role);
+	if (*name == '@')
+		return md_capture_fail(MEDUSA_ERR_INVALID, "medusa_bind(%s): names that begin with @ are Medusa's own",
+				       name);
 	if (!md_capture_enter())
 		return md_capture_succeed();
 	md_capture_lock();
@@ -88,6 +91,40 @@ API int medusa_bind(const char *name, uint64_t address, size_t bytes, enum medus
 	md_capture_unlock();
 	md_capture_leave();
 	return md_capture_succeed();
+}
+
+/*
+ * An engine that has bound nothing by now will bind nothing: what it has allocated is its own, and a restore finds it
+ * by order and size. Later allocations are the graphs' and the libraries'.
+ */
+static void bind_by_sequence(void)
+{
+	struct md_alloc_sequence *allocations = &md_capture.allocations;
+	char name[MD_SEQUENCE_NAME_BYTES];
+
+	md_capture_lock();
+	bool due = !allocations->closed && !allocations->broken && !md_capture.bind_count && md_capture.writer;
+	allocations->closed = true;
+	for (size_t i = 0; due && i < allocations->count; i++) {
+		const struct md_sequence_item *item = &allocations->items[i];
+		if (!item->live)
+			continue;
+		md_sequence_name(i, name);
+		if (!remember_bind(name, item->address, item->size, MD_BIND_STATE))
+			md_capture_trouble("out of memory at binding %s", name);
+		else if (md_capture.writer)
+			md_trace_put_bind(md_capture.writer, md_capture_next(), name, item->address, item->size,
+					  MD_BIND_STATE);
+	}
+	md_capture_unlock();
+}
+
+/* A profiling forward is run in a capture, and mostly not in a restore: what it allocates does not count. */
+static void pause_sequence(int change)
+{
+	md_capture_lock();
+	md_capture.allocations.paused += (unsigned)change;
+	md_capture_unlock();
 }
 
 /* ---- moments ---- */
@@ -157,9 +194,11 @@ API int medusa_kv_capacity(const struct medusa_kv_request *request, struct medus
 	if (recording)
 		md_capture_leave();
 	status = md_kvprofile_check(request, out, &err);
+	pause_sequence(+1);
 	if (status == MD_OK)
 		status =
 		    md_capture.options.kv_bytes ? repeat(request, &kv, &err) : md_kvprofile_measure(request, &kv, &err);
+	pause_sequence(-1);
 	if (status != MD_OK)
 		return fail_status(&err);
 	md_kvprofile_to_public(&kv, 0, md_clock_ns() - start, out);
@@ -181,6 +220,10 @@ API int medusa_graph_get(const char *label, unsigned batch, uint64_t timeout_ns,
 	(void)timeout_ns;
 	if (!label || !exec)
 		return md_capture_fail(MEDUSA_ERR_INVALID, "medusa_graph_get: needs a label and a place for the graph");
+	if (md_capture_enter()) {
+		bind_by_sequence();
+		md_capture_leave();
+	}
 	return md_capture_fail(MEDUSA_ERR_NOT_FOUND, "graph (%s, %u): this run captures, nothing is restored", label,
 			       batch);
 }

@@ -458,6 +458,7 @@ static void reset(struct md_restore *r, const char *reason)
 	md_map_finish(&r->bound_names);
 	md_map_init(&r->bound_names);
 	r->trigger_done = false;
+	r->sequence_bound = false;
 	r->arena_tried = false;
 	r->arena_failed = (struct md_error){0};
 	r->busy_ns = 0;

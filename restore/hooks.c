@@ -161,6 +161,33 @@ static CUresult memory_taken(CUresult result, const unsigned long long *key, con
 	return result;
 }
 
+/* The same for what kernels are handed by address, which counts in the sequence of allocations. */
+static CUresult allocated(CUresult result, const unsigned long long *address, const size_t *pitch, uint64_t bytes)
+{
+	if (result == CUDA_SUCCESS && address && md_guard_enter()) {
+		md_restore_sequence_alloc(*address, bytes * (pitch ? *pitch : 1));
+		md_guard_leave();
+	}
+	return memory_taken(result, address, pitch, bytes);
+}
+
+static CUresult mapped(CUresult result, uint64_t address, uint64_t bytes)
+{
+	if (result == CUDA_SUCCESS && md_guard_enter()) {
+		md_restore_sequence_alloc(address, bytes);
+		md_guard_leave();
+	}
+	return result;
+}
+
+static void freed(uint64_t address, uint64_t bytes)
+{
+	if (!md_guard_enter())
+		return;
+	md_restore_sequence_free(address, bytes);
+	md_guard_leave();
+}
+
 static uint64_t memory_goes(uint64_t key)
 {
 	uint64_t bytes = 0;
@@ -171,21 +198,22 @@ static uint64_t memory_goes(uint64_t key)
 	return bytes;
 }
 
-#define hook_cuMemAlloc_v2(p, n) memory_taken(CALL(cuMemAlloc_v2, p, n), p, NULL, n)
+#define hook_cuMemAlloc_v2(p, n) allocated(CALL(cuMemAlloc_v2, p, n), p, NULL, n)
 #define hook_cuMemAllocPitch_v2(p, pitch, width, height, element)                                                      \
-	memory_taken(CALL(cuMemAllocPitch_v2, p, pitch, width, height, element), p, pitch, height)
-#define hook_cuMemAllocManaged(p, n, flags) memory_taken(CALL(cuMemAllocManaged, p, n, flags), p, NULL, n)
-#define hook_cuMemAllocAsync(p, n, s) memory_taken(CALL(cuMemAllocAsync, p, n, s), p, NULL, n)
-#define hook_cuMemAllocAsync_ptsz(p, n, s) memory_taken(CALL(cuMemAllocAsync_ptsz, p, n, s), p, NULL, n)
-#define hook_cuMemAllocFromPoolAsync(p, n, pool, s)                                                                    \
-	memory_taken(CALL(cuMemAllocFromPoolAsync, p, n, pool, s), p, NULL, n)
+	allocated(CALL(cuMemAllocPitch_v2, p, pitch, width, height, element), p, pitch, height)
+#define hook_cuMemAllocManaged(p, n, flags) allocated(CALL(cuMemAllocManaged, p, n, flags), p, NULL, n)
+#define hook_cuMemAllocAsync(p, n, s) allocated(CALL(cuMemAllocAsync, p, n, s), p, NULL, n)
+#define hook_cuMemAllocAsync_ptsz(p, n, s) allocated(CALL(cuMemAllocAsync_ptsz, p, n, s), p, NULL, n)
+#define hook_cuMemAllocFromPoolAsync(p, n, pool, s) allocated(CALL(cuMemAllocFromPoolAsync, p, n, pool, s), p, NULL, n)
 #define hook_cuMemAllocFromPoolAsync_ptsz(p, n, pool, s)                                                               \
-	memory_taken(CALL(cuMemAllocFromPoolAsync_ptsz, p, n, pool, s), p, NULL, n)
+	allocated(CALL(cuMemAllocFromPoolAsync_ptsz, p, n, pool, s), p, NULL, n)
 #define hook_cuMemCreate(h, n, prop, flags) memory_taken(CALL(cuMemCreate, h, n, prop, flags), h, NULL, n)
-#define hook_cuMemFree_v2(p) ((void)memory_goes(p), CALL(cuMemFree_v2, p))
-#define hook_cuMemFreeAsync(p, s) ((void)memory_goes(p), CALL(cuMemFreeAsync, p, s))
-#define hook_cuMemFreeAsync_ptsz(p, s) ((void)memory_goes(p), CALL(cuMemFreeAsync_ptsz, p, s))
+#define hook_cuMemFree_v2(p) ((void)memory_goes(p), freed(p, 1), CALL(cuMemFree_v2, p))
+#define hook_cuMemFreeAsync(p, s) ((void)memory_goes(p), freed(p, 1), CALL(cuMemFreeAsync, p, s))
+#define hook_cuMemFreeAsync_ptsz(p, s) ((void)memory_goes(p), freed(p, 1), CALL(cuMemFreeAsync_ptsz, p, s))
 #define hook_cuMemRelease(h) ((void)memory_goes(h), CALL(cuMemRelease, h))
+#define hook_cuMemMap(p, n, offset, h, flags) mapped(CALL(cuMemMap, p, n, offset, h, flags), p, n)
+#define hook_cuMemUnmap(p, n) (freed(p, n), CALL(cuMemUnmap, p, n))
 
 /* ---- stream capture ---- */
 

@@ -66,6 +66,8 @@ EXPORT int medusa_bind(const char *name, uint64_t address, size_t bytes, enum me
 	(void)address;
 	if (!name || !*name)
 		return refuse(MD_ERR_INVALID, "medusa_bind: the name is empty");
+	if (*name == '@')
+		return refuse(MD_ERR_INVALID, "medusa_bind: names that begin with @ are Medusa's own");
 	if (!bytes || role < MEDUSA_BIND_CONSTANT || role > MEDUSA_BIND_OUTPUT)
 		return refuse(MD_ERR_INVALID, "medusa_bind: no bytes, or no such role");
 	return accept_call();

@@ -137,6 +137,7 @@ struct md_restore {
 	atomic_bool stop, off; /* off: child of a fork that came after a restore was begun */
 	bool released;         /* medusa_release: nothing is restored any more */
 	bool started;          /* a restore was begun in this process, ever */
+	bool sequence_bound;   /* what the artifact knows by sequence has been looked for */
 	bool missing_logged;   /* the engine asked for a graph that the artifact does not hold */
 	const char *path, *report;
 	bool trust_asked;         /* MEDUSA_TRUSTED_KEYS is set */
@@ -325,7 +326,20 @@ enum md_status md_restore_outputs_check(const struct md_artifact *artifact, cons
 /* Where an output lies in this process, once its graph was built. */
 uint64_t md_restore_output_address(const struct md_restore *r, const struct md_artifact_output *output);
 
+/* ---- binding by sequence (restore_sequence.c) ---- */
+
+/* From hooks: an allocation of the engine's that kernels are handed by address; address ranges that go. */
+void md_restore_sequence_alloc(uint64_t address, uint64_t size);
+void md_restore_sequence_free(uint64_t address, uint64_t size);
+/* +1, -1: around a profiling forward, which a restore mostly leaves out. */
+void md_restore_sequence_pause(int change);
+/* When the engine asks for a graph: binds what the artifact knows by sequence, or refuses everything. No lock held. */
+void md_restore_sequence_bind(struct md_restore *r, uint64_t deadline_ns);
+
 /* ---- public functions (restore_api.c) ---- */
+
+/* A name that was not bound before. Under lock. */
+enum md_status md_restore_bind_new(struct md_restore *r, const struct md_bound *what, struct md_error *err);
 
 #define MD_RESTORE_EXPORT __attribute__((visibility("default")))
 #define MD_RESTORE_OFF "nothing is restored in a forked child"

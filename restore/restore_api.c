@@ -179,12 +179,19 @@ static enum md_status bind_locked(struct md_restore *r, const struct md_bound *w
 	return MD_OK;
 }
 
+enum md_status md_restore_bind_new(struct md_restore *r, const struct md_bound *what, struct md_error *err)
+{
+	return bind_locked(r, what, err);
+}
+
 EXPORT int medusa_bind(const char *name, uint64_t address, size_t bytes, enum medusa_role role)
 {
 	struct md_restore *r = &md_restore;
 	struct md_error err = {0};
 	if (!name || !*name || !address || !bytes || role < MEDUSA_BIND_CONSTANT || role > MEDUSA_BIND_OUTPUT)
 		return md_restore_say(MD_ERR_INVALID, "a binding needs a name, an address, a size and a role");
+	if (*name == '@')
+		return md_restore_say(MD_ERR_INVALID, "names that begin with @ are Medusa's own");
 	enum md_status status = begin(&err);
 	if (status != MD_OK)
 		return md_restore_answer(status, &err);
@@ -334,11 +341,12 @@ EXPORT int medusa_graph_get(const char *label, unsigned batch, uint64_t timeout_
 	enum md_status status = begin(&err);
 	if (status != MD_OK)
 		return md_restore_answer(status, &err);
+	uint64_t now = md_clock_ns();
+	uint64_t deadline = timeout_ns > UINT64_MAX - now ? UINT64_MAX : now + timeout_ns;
+	md_restore_sequence_bind(r, deadline);
 	if (r->verify)
 		return md_restore_say(MD_ERR_NOT_FOUND,
 				      "verifying: the engine captures, and restored graphs are compared");
-	uint64_t now = md_clock_ns();
-	uint64_t deadline = timeout_ns > UINT64_MAX - now ? UINT64_MAX : now + timeout_ns;
 	md_restore_facts_settle(r, deadline);
 	pthread_mutex_lock(&r->lock);
 	status = r->released ? md_error_set(&err, MD_ERR_NOT_FOUND, "the engine has released its graphs")
@@ -503,7 +511,9 @@ EXPORT int medusa_kv_capacity(const struct medusa_kv_request *request, struct me
 		return md_restore_say(MD_OK, "");
 	}
 	log_live_kv(&why);
+	md_restore_sequence_pause(+1);
 	status = md_kvprofile_measure(request, &kv, &err);
+	md_restore_sequence_pause(-1);
 	if (status != MD_OK)
 		return md_restore_answer(status, &err);
 	md_kvprofile_to_public(&kv, 0, md_clock_ns() - start, out);

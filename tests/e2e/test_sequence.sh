@@ -1,0 +1,64 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# An engine that binds nothing, linked with libcuda: its allocations are matched by order and size, or all is live.
+. "$(dirname "$0")/lib.sh"
+subject=("$MEDUSA_BUILD/tests/subjects/sequence_subject" "$MEDUSA_BUILD/tests/images/restore_kernels.host.so")
+[ -e "${subject[1]}" ] || subject[1]=$PWD/build/tests/images/restore_kernels.host.so
+artifact=$work/captured.medusa
+
+restored() { # name, words of the engine...
+	local name=$1
+	shift
+	run "$name" medusa-restore "$artifact" -- "${subject[@]}" "$@"
+	assert_exit "$name" 0
+	assert_same_file "$work/live.out" "$work/$name.out"
+}
+
+refused() { # name, reason, words of the engine...: outputs are right, and the first graph is told why
+	local name=$1 reason=$2
+	shift 2
+	restored "$name" "$@"
+	assert_count "$work/$name.err" " live $reason" 3
+	assert_count "$work/$name.err" "medusa restore: nothing is restored: $reason" 1
+}
+
+section "captured"
+run live "${subject[@]}"
+assert_exit live 0
+run captured medusa-capture -o "$artifact" -- "${subject[@]}"
+assert_exit captured 0
+assert_contains "$work/captured.err" "verification: 3 passed, 0 failed, 0 not compared"
+run inspect medusa-inspect --text "$artifact"
+for index in 0 2 3 4; do
+	assert_contains "$work/inspect.out" "@allocation.$index"
+done
+assert_lacks "$work/inspect.out" "@allocation.1\"" # was freed
+assert_lacks "$work/inspect.out" "@allocation.5\"" # the workspace: the graphs' own
+
+section "restored in a fresh process"
+restored whole
+assert_count "$work/whole.err" " restored " 3
+restored late late
+assert_count "$work/late.err" " restored " 3
+
+section "verified"
+run verify medusa-verify "$artifact" -- "${subject[@]}"
+assert_exit verify 0
+assert_contains "$work/verify.out" "3 passed, 0 failed, 0 skipped"
+
+section "sequences that part"
+refused extra "allocation 0: artifact has 768 bytes, this process 2304: there the sequences part" extra
+refused bigger "allocation 0: artifact has 768 bytes, this process 1024: there the sequences part" bigger
+refused gone "allocation 3 (768 bytes) was freed before the engine asked for a graph" gone
+
+section "a name that is Medusa's own"
+run named "${subject[@]}" named
+assert_contains "$work/named.err" "names that begin with @ are Medusa's own"
+restored named_restored named
+assert_contains "$work/named_restored.err" "names that begin with @ are Medusa's own"
+
+section "an engine that binds something binds all of it"
+MEDUSA_LOG=info run other medusa-capture -o "$work/other.medusa" --no-verify -- "$MEDUSA_BUILD/tests/subjects/outputs_subject" "${subject[1]}"
+run other_text medusa-inspect --text "$work/other.medusa"
+assert_lacks "$work/other_text.out" "@allocation"
+finish
