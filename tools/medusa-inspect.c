@@ -5,16 +5,18 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "tools/diff.h"
 #include "tools/inspect.h"
 #include "tools/options.h"
 
-static bool as_json, as_text;
+static bool as_json, as_text, as_diff;
 static const char *from_text, *out_path, *graph_name;
 
 static const struct md_option options[] = {
     {.name = "json", .help = "Print JSON.", .flag = &as_json},
     {.name = "text", .help = "Print the text twin: every field, one item a line.", .flag = &as_text},
     {.name = "graph", .argument = "LABEL/BATCH", .help = "List the nodes of one graph.", .value = &graph_name},
+    {.name = "diff", .help = "Print what differs between two artifacts; 1 if anything does.", .flag = &as_diff},
     {.name = "from-text",
      .argument = "FILE",
      .help = "Make an artifact from a text twin ('-' is stdin).",
@@ -24,7 +26,7 @@ static const struct md_option options[] = {
 
 static const struct md_command command = {
     .name = "medusa-inspect",
-    .usage = "FILE [--json | --text] [--graph LABEL/BATCH] | --from-text FILE -o OUT",
+    .usage = "FILE [--json | --text] [--graph LABEL/BATCH] | --diff A B [--json] | --from-text FILE -o OUT",
     .summary = "Shows what an artifact (.medusa) or a trace (.mtrace) holds.",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
@@ -110,6 +112,44 @@ static int inspect_artifact(const char *path)
 	return result;
 }
 
+static int show_diff(const struct md_artifact *a, const struct md_artifact *b, char *const paths[2])
+{
+	struct md_diff diff;
+	int result = MD_EXIT_COMMAND;
+
+	if (!md_diff_artifacts(a, b, &diff)) {
+		fprintf(stderr, "%s: out of memory\n", command.name);
+	} else {
+		if (as_json)
+			md_diff_print_json(&diff, paths[0], paths[1], stdout);
+		else
+			md_diff_print(&diff, paths[0], paths[1], stdout);
+		result = flush_output();
+		if (result == MD_EXIT_OK && diff.count)
+			result = MD_EXIT_FAILED;
+	}
+	md_diff_finish(&diff);
+	return result;
+}
+
+static int diff_artifacts(char *const paths[2])
+{
+	struct md_artifact a, b;
+	struct md_error err = {0};
+	int result;
+
+	if (md_artifact_read(paths[0], &a, NULL, &err) != MD_OK)
+		return report_file(paths[0], &err);
+	if (md_artifact_read(paths[1], &b, NULL, &err) == MD_OK) {
+		result = show_diff(&a, &b, paths);
+		md_artifact_finish(&b);
+	} else {
+		result = report_file(paths[1], &err);
+	}
+	md_artifact_finish(&a);
+	return result;
+}
+
 static int inspect_trace(const char *path)
 {
 	struct md_trace trace;
@@ -152,6 +192,11 @@ int main(int argc, char *argv[])
 			return md_options_usage_error(&command,
 						      "--from-text FILE and -o OUT go together, without another file");
 		return make_artifact();
+	}
+	if (as_diff) {
+		if (arguments.file_count != 2 || graph_name || as_text)
+			return md_options_usage_error(&command, "--diff takes two artifacts, and no --graph or --text");
+		return diff_artifacts(arguments.files);
 	}
 	if (arguments.file_count != 1)
 		return md_options_usage_error(&command, "exactly one file is needed");
