@@ -57,9 +57,9 @@ enum medusa_role {
  * it). A restore refuses graphs whose binding is missing or has another size. (MEDUSA, section 4.)
  *
  * An engine that binds nothing is bound by sequence: what it has allocated on the device when it first calls
- * medusa_graph_get, in the capture as in every start, is matched by order and size; freed memory and a profiling
- * forward of medusa_kv_capacity count for nothing. At the first allocation that differs the whole artifact is refused.
- * These bindings are called "@allocation.N"; no other name may begin with '@'.
+ * medusa_graph_get, in the capture as in every start, is matched by order and size. What was freed by then counts, but
+ * is not bound; what a profiling forward of medusa_kv_capacity allocates does not count. At the first allocation that
+ * differs the whole artifact is refused. These bindings are called "@allocation.N"; no other name may begin with '@'.
  */
 int medusa_bind(const char *name, uint64_t address, size_t bytes, enum medusa_role role);
 
