@@ -362,10 +362,13 @@ bool md_restore_thread_enter(struct md_restore *r, const char *name)
 	md_guard_enter(); /* for good: nothing that this thread does is the engine's */
 	prctl(PR_SET_NAME, name);
 	prctl(PR_SET_TIMERSLACK, 1000); /* ns: a step beside replays begins within microseconds or not at all */
+	CUcontext popped;
 	if (md_cuda.cuCtxPushCurrent_v2(r->context) != CUDA_SUCCESS)
 		return false;
-	md_cuda.cuThreadExchangeStreamCaptureMode(&relaxed); /* so that it never breaks an engine's capture */
-	return true;
+	if (md_cuda.cuThreadExchangeStreamCaptureMode(&relaxed) == CUDA_SUCCESS)
+		return true;
+	md_cuda.cuCtxPopCurrent_v2(&popped);
+	return false;
 }
 
 static void open_session(struct md_restore *r)
@@ -398,7 +401,7 @@ static void *thread_main(void *argument)
 	} else {
 		pthread_mutex_lock(&r->lock);
 		r->phase = MD_PHASE_FAILED;
-		md_error_set(&r->failure, MD_ERR_DRIVER, "the context cannot be made current in another thread");
+		md_error_set(&r->failure, MD_ERR_DRIVER, "the context cannot be used in another thread");
 		md_warn("nothing is restored: %s", r->failure.message);
 		pthread_mutex_unlock(&r->lock);
 	}

@@ -101,7 +101,11 @@ struct md_restore_graph {
 	uint32_t stage;   /* the next one of md_restore_graph_stages; what is done waits for its turn beside replays */
 	uint32_t slice;   /* how many nodes the stage may add now */
 	uint32_t nodes_added;
-	CUgraphNode *nodes; /* owned, until the edges are there */
+	CUgraphNode *nodes; /* owned, until the edges are there; with it: */
+	uint32_t *parents;  /* of each node the child graph it belongs to, MD_NONE; NULL: there are no child graphs */
+	CUgraph *children;  /* of each node the graph that it holds, which is the driver's */
+	CUevent *events;    /* owned, as long as exec */
+	uint32_t event_count;
 	CUgraph graph;
 	CUgraphExec exec;
 	struct md_error reason;
@@ -132,7 +136,7 @@ struct md_restore {
 	pthread_mutex_t work; /* held while driver objects of a restore are made or taken apart; before lock */
 	pthread_mutex_t lock; /* everything below that more than one thread reads */
 	pthread_cond_t changed;
-	enum md_phase phase;
+	_Atomic(enum md_phase) phase; /* written under lock; hooks look at it without */
 	bool verify, require_proof;
 	atomic_bool stop, off; /* off: child of a fork that came after a restore was begun */
 	bool released;         /* medusa_release: nothing is restored any more */
@@ -154,7 +158,7 @@ struct md_restore {
 	unsigned holds;      /* calls that want the driver for themselves for a moment */
 	unsigned awaited;    /* calls of medusa_graph_get that wait */
 	struct md_pace_gate pace;
-	CUcontext context;
+	_Atomic(CUcontext) context; /* likewise */
 	CUdevice device;
 	CUstream stream; /* non-blocking, ours */
 
@@ -286,12 +290,17 @@ enum md_status md_restore_contents_place(struct md_restore *r, struct md_restore
 					 struct md_error *err);
 uint64_t md_restore_alloc_address(const struct md_restore *r, uint32_t alloc);
 
+/* The 128 bytes of a tensor map, wherever they lie: it has this address from now on. */
+enum md_status md_restore_patch_tensor_map(uint8_t *at, uint64_t address, struct md_error *err);
 enum md_status md_restore_patch(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err);
 /* Fills the noise bytes with zero (seed 0) or with pseudo-random bytes. */
 void md_restore_patch_noise(struct md_restore_graph *graph, uint64_t seed);
 /* Up to graph->slice nodes; then, with all there, the edges. */
 enum md_status md_restore_build_nodes(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err);
 enum md_status md_restore_build_edges(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err);
+/* What is only needed for building; and the events, after what uses them. */
+void md_restore_build_finish(struct md_restore_graph *graph);
+void md_restore_events_destroy(struct md_restore_graph *graph);
 void md_restore_scratch_finish(struct md_scratch *scratch);
 
 /* ---- host memory for the driver (heap.c): under work, on the thread that makes the graphs ---- */
@@ -375,6 +384,7 @@ struct md_restore_graph *md_restore_find(struct md_restore *r, const char *label
 enum md_status md_restore_binding_check(const struct md_restore *r, uint32_t binding, struct md_error *err);
 /* The first binding of graph that is missing or has another size; MD_OK if none. Under lock. */
 enum md_status md_restore_bindings_check(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err);
+/* On a thread of ours. False: it has no context, or would break captures of the engine; it must do nothing then. */
 bool md_restore_thread_enter(struct md_restore *r, const char *name);
 
 /* ---- verify mode (verify.c, verify_memory.c, verify_constants.c) ---- */

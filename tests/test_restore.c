@@ -262,6 +262,13 @@ Test(restore, should_fail_driver_has_no_memory_for_the_arena)
 	assert_survives("HOSTCUDA_FAULT=cuMemAlloc_v2:5:OUT_OF_MEMORY", "cuMemAlloc_v2");
 }
 
+/* A thread in the common mode would break an engine's capture with a call that is prohibited there. */
+Test(restore, should_fail_driver_cannot_relax_the_capture_mode)
+{
+	assert_survives("HOSTCUDA_FAULT=cuThreadExchangeStreamCaptureMode:*:UNKNOWN",
+			"cannot be used in another thread");
+}
+
 Test(restore, should_fail_driver_cannot_instantiate)
 {
 	assert_survives("HOSTCUDA_FAULT=cuGraphInstantiateWithFlags:1:OUT_OF_MEMORY", "cuGraphInstantiateWithFlags");
