@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# The whole build. Switches: V=1 (show commands), SAN=1 (address and undefined-behaviour sanitizers), COVERAGE=1.
+# The whole build. Switches: V=1 (show commands), SAN=1 (address and undefined-behaviour sanitizers), TSAN=1 (thread
+# sanitizer), COVERAGE=1.
 
 BUILD := build
 ifdef SAN
 BUILD := build/san
+endif
+ifdef TSAN
+BUILD := build/tsan
 endif
 ifdef COVERAGE
 BUILD := build/coverage
@@ -32,6 +36,12 @@ CFLAGS += -Werror
 endif
 ifdef SAN
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+CFLAGS += $(SANITIZE) -DMD_SANITIZED=1
+LDFLAGS += $(SANITIZE)
+LDFLAGS := $(filter-out -Wl$(comma)--no-undefined,$(LDFLAGS))
+endif
+ifdef TSAN
+SANITIZE := -fsanitize=thread
 CFLAGS += $(SANITIZE) -DMD_SANITIZED=1
 LDFLAGS += $(SANITIZE)
 LDFLAGS := $(filter-out -Wl$(comma)--no-undefined,$(LDFLAGS))
@@ -74,9 +84,10 @@ TEST_BINS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(TESTS))
 SUBJECT_BINS := $(patsubst tests/subjects/%.c,$(BUILD)/tests/subjects/%,$(TEST_SUBJECTS))
 TEST_IMAGE_BINS := $(patsubst tests/images/%.c,$(BUILD)/tests/images/%.host.so,$(TEST_IMAGES)) \
 	$(if $(NVCC),$(patsubst tests/images/%.cu,$(BUILD)/tests/images/%.fatbin,$(wildcard tests/images/*.cu)))
+INJECT := $(BUILD)/tests/faults/inject.so
 BENCH_BINS := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCHES))
 
-.PHONY: all libs hostcuda tools engine tests deps demo check check-gpu lint bench install clean
+.PHONY: all libs hostcuda tools engine tests deps demo check check-gpu torture lint bench install clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -86,7 +97,7 @@ libs: $(LIBS)
 hostcuda: $(HOSTCUDA_LIB)
 tools: $(BINS)
 engine: $(LLAMA_BINS) $(LLAMA_IMAGES)
-tests: $(TEST_BINS) $(SUBJECT_BINS) $(TEST_IMAGE_BINS)
+tests: $(TEST_BINS) $(SUBJECT_BINS) $(TEST_IMAGE_BINS) $(INJECT)
 
 # ---- objects -----------------------------------------------------------------------------------------------------
 $(BUILD)/obj/%.o: %.c
@@ -181,6 +192,11 @@ $(BUILD)/tests/subjects/%: $(BUILD)/obj/tests/subjects/%.o $(CORE_LIB) $(BUILD)/
 	$(call say,LD)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../../lib' -o $@ $(filter %.o %.a,$^) -L$(BUILD)/lib -lmedusa $(LDLIBS)
+# Never sanitized: it stands in front of the allocator.
+$(INJECT): tests/faults/inject.c
+	$(call say,LD)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) -O2 -g -std=gnu11 -D_GNU_SOURCE -fPIC -fvisibility=hidden $(WARNINGS) -shared -o $@ $<
 $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(INTERNAL)
 	$(call say,LD)
 	$(Q)mkdir -p $(@D)
@@ -203,6 +219,12 @@ check:
 	$(NEED_DEPS)
 	$(Q)$(MAKE) $(if $(V),,-s) --no-print-directory all tests SAN=$(SAN)
 	$(Q)BUILD=$(BUILD) SAN=$(SAN) tests/run.sh
+
+# Every injection point, kill and cycle; `make check` takes a sample of each.
+torture:
+	$(NEED_DEPS)
+	$(Q)$(MAKE) $(if $(V),,-s) --no-print-directory all tests SAN=$(SAN) TSAN=$(TSAN)
+	$(Q)BUILD=$(BUILD) SAN=$(SAN) TSAN=$(TSAN) tests/faults/run.sh
 
 # Conformance tests and the whole chain on a real GPU.
 check-gpu: all tests

@@ -13,7 +13,7 @@
 #include "base/log.h"
 
 /* The way of a non-CUDA name runs before constructors, and before a sanitizer's runtime is ready. */
-#define EARLY __attribute__((no_sanitize_address, no_sanitize_undefined))
+#define EARLY __attribute__((no_sanitize_address, no_sanitize_undefined, no_sanitize_thread))
 
 typedef void *dlsym_function(void *handle, const char *name);
 

@@ -7,7 +7,16 @@
 
 #include "hostcuda/device_state.h"
 
+/* Somewhere in these, 2 MiB aligned: far from the program, its heap and any sanitizer's shadow. */
+#ifdef __SANITIZE_THREAD__ /* which knows a few ranges only */
+#define SPACE_BYTES ((uint64_t)128 << 30)
+#define SPACE_FROM ((uint64_t)64 << 30)
+#define SPACE_TO ((uint64_t)256 << 30)
+#else
 #define SPACE_BYTES ((uint64_t)512 << 30)
+#define SPACE_FROM ((uint64_t)32 << 40)
+#define SPACE_TO ((uint64_t)96 << 40)
+#endif
 #define SPACE_LEAST ((uint64_t)16 << 30)
 
 struct range {
@@ -18,13 +27,12 @@ static struct range space;
 static struct range *taken; /* sorted; also those outside the space that a reservation asked for by address */
 static size_t taken_count, taken_capacity;
 
-/* Somewhere between 32 and 96 TiB, 2 MiB aligned: far from the program, its heap and any sanitizer's shadow. */
 static uint64_t random_place(void)
 {
 	uint64_t random;
 	if (getrandom(&random, sizeof(random), 0) != sizeof(random))
 		random = (uint64_t)(uintptr_t)&random;
-	return ((uint64_t)32 << 40) + random % ((uint64_t)64 << 40) / HC_GRANULARITY * HC_GRANULARITY;
+	return SPACE_FROM + random % (SPACE_TO - SPACE_FROM) / HC_GRANULARITY * HC_GRANULARITY;
 }
 
 static void *reserve_at(uint64_t address, uint64_t bytes)

@@ -38,8 +38,16 @@ static enum md_status find_library(const char *name, char path[PATH_MAX], struct
 	return MD_OK;
 }
 
+#ifdef __SANITIZE_THREAD__
+#define RUNTIME_INIT __tsan_init
+#define RUNTIME_NAME "tsan"
+#else
+#define RUNTIME_INIT __asan_init
+#define RUNTIME_NAME "asan"
+#endif
+
 #ifdef MD_SANITIZED
-extern void __asan_init(void);
+extern void RUNTIME_INIT(void);
 
 /* An uninstrumented command needs the sanitizer's runtime before our instrumented library. */
 static const char *runtime_path(void)
@@ -47,7 +55,7 @@ static const char *runtime_path(void)
 	Dl_info info;
 
 	setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 0);
-	return dladdr((void *)__asan_init, &info) && strstr(info.dli_fname, "asan") ? info.dli_fname : NULL;
+	return dladdr((void *)RUNTIME_INIT, &info) && strstr(info.dli_fname, RUNTIME_NAME) ? info.dli_fname : NULL;
 }
 #else
 static const char *runtime_path(void)

@@ -202,7 +202,7 @@ static void print_stats(size_t free_before)
 			stats.graphs_restored, stats.graphs_refused, (unsigned long long)stats.nodes,
 			stats.kernels_loaded_image, stats.kernels_stored_image, stats.kernels_triggered,
 			(unsigned long long)stats.private_bytes, (unsigned long long)stats.own_ns);
-	if (!stats.graphs_restored)
+	if (!stats.graphs_restored && medusa_mode() == MEDUSA_MODE_RESTORE)
 		print_held_by_refused(free_before);
 	medusa_release();
 	TRY(cuMemGetInfo_v2, &now, &total);

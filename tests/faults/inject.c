@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Preloaded into a process under test: the n-th allocation, or the n-th use of a file, of named objects fails. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/*
+ * INJECT=WHAT:N       the N-th such call fails, and is named on stderr
+ *        memory       malloc, calloc, realloc, strdup, strndup, asprintf, pthread_create: no memory
+ *        file         open, read, write, mmap, fsync, rename and their kind: EMFILE, EIO, ENOSPC, ENOMEM
+ *        short        read and write do half, and go on
+ *        kill         SIGKILL before the N-th use of a file
+ * INJECT_FROM=NAMES   file names of objects, with commas: calls from elsewhere are neither counted nor failed
+ * INJECT_PROGRAM=NAME only in the program of that name, not in what it starts
+ */
+enum what { NOTHING, MEMORY, FILES, SHORT, KILL };
+
+static enum what what;
+static unsigned long wanted, seen;
+static char sources[512], program[4096];
+
+__attribute__((constructor)) static void read_settings(void)
+{
+	static const char *const names[] = {"", "memory:", "file:", "short:", "kill:"};
+	const char *setting = getenv("INJECT"), *from = getenv("INJECT_FROM"), *only = getenv("INJECT_PROGRAM");
+	ssize_t size = readlink("/proc/self/exe", program, sizeof(program) - 1);
+	const char *base = size > 0 ? strrchr(program, '/') + 1 : "";
+	if (!setting || !from || (only && strcmp(only, base)))
+		return;
+	snprintf(sources, sizeof(sources), ",%s,", from);
+	for (int i = MEMORY; i <= KILL; i++) {
+		size_t length = strlen(names[i]);
+		if (!strncmp(setting, names[i], length)) {
+			wanted = strtoul(setting + length, NULL, 10);
+			what = (enum what)i;
+		}
+	}
+}
+
+/* Without a lock and without memory: this is asked within the allocator. */
+static const char *object_of(void *caller)
+{
+	struct dl_find_object found;
+	if (_dl_find_object(caller, &found) != 0)
+		return "";
+	const char *path = *found.dlfo_link_map->l_name ? found.dlfo_link_map->l_name : program;
+	const char *slash = strrchr(path, '/');
+	return slash ? slash + 1 : path;
+}
+
+static bool is_source(const char *object)
+{
+	size_t length = strlen(object);
+	for (const char *at = sources; length && (at = strstr(at, object)); at++)
+		if (at[-1] == ',' && at[length] == ',')
+			return true;
+	return false;
+}
+
+static void say(const char *call, void *caller)
+{
+	char line[256];
+	struct dl_find_object found;
+	int size = snprintf(line, sizeof(line), "inject: call %lu is %s of %s+0x%lx\n", wanted, call, object_of(caller),
+			    _dl_find_object(caller, &found)
+				? 0ul
+				: (unsigned long)((char *)caller - (char *)found.dlfo_link_map->l_addr));
+	ssize_t unused = write(STDERR_FILENO, line, (size_t)size); /* from here: counted for nobody */
+	(void)unused;
+}
+
+static bool is_due(enum what kind, const char *call, void *caller)
+{
+	if (what != kind || !is_source(object_of(caller)) || __atomic_add_fetch(&seen, 1, __ATOMIC_RELAXED) != wanted)
+		return false;
+	say(call, caller);
+	if (kind == KILL)
+		kill(getpid(), SIGKILL);
+	return true;
+}
+
+#define EXPORT __attribute__((visibility("default")))
+#define CALLER __builtin_return_address(0)
+
+/* The next definition of this name: the C library's, or a sanitizer's. */
+#define REAL(type, name, ...)                                                                                          \
+	static type (*real)(__VA_ARGS__);                                                                              \
+	if (!real)                                                                                                     \
+		real = (type(*)(__VA_ARGS__))dlsym(RTLD_NEXT, name);
+
+#define FAIL_MEMORY(call, result)                                                                                      \
+	if (is_due(MEMORY, call, CALLER)) {                                                                            \
+		errno = ENOMEM;                                                                                        \
+		return result;                                                                                         \
+	}
+#define FAIL_FILE(call, code, result)                                                                                  \
+	(void)is_due(KILL, call, CALLER);                                                                              \
+	if (is_due(FILES, call, CALLER)) {                                                                             \
+		errno = code;                                                                                          \
+		return result;                                                                                         \
+	}
+#define HALVE(call, size)                                                                                              \
+	if (size > 1 && is_due(SHORT, call, CALLER))                                                                   \
+		size /= 2;
+
+/* ---- memory ---- */
+
+EXPORT void *malloc(size_t size)
+{
+	REAL(void *, "malloc", size_t)
+	FAIL_MEMORY("malloc", NULL)
+	return real(size);
+}
+
+/* The loader's own dlsym asks for memory at times, and is not to be asked for calloc then. */
+EXPORT void *calloc(size_t count, size_t size)
+{
+	static char first[4096];
+	static size_t used;
+	static bool looking;
+	if (looking) {
+		size_t at = used;
+		used += (count * size + 15) & ~(size_t)15;
+		return used <= sizeof(first) ? first + at : NULL;
+	}
+	looking = true;
+	REAL(void *, "calloc", size_t, size_t)
+	looking = false;
+	FAIL_MEMORY("calloc", NULL)
+	return real(count, size);
+}
+
+EXPORT void *realloc(void *old, size_t size)
+{
+	REAL(void *, "realloc", void *, size_t)
+	FAIL_MEMORY("realloc", NULL)
+	return real(old, size);
+}
+
+EXPORT char *strdup(const char *text)
+{
+	REAL(char *, "strdup", const char *)
+	FAIL_MEMORY("strdup", NULL)
+	return real(text);
+}
+
+EXPORT char *strndup(const char *text, size_t size)
+{
+	REAL(char *, "strndup", const char *, size_t)
+	FAIL_MEMORY("strndup", NULL)
+	return real(text, size);
+}
+
+EXPORT int vasprintf(char **out, const char *format, va_list args)
+{
+	REAL(int, "vasprintf", char **, const char *, va_list)
+	FAIL_MEMORY("vasprintf", -1)
+	return real(out, format, args);
+}
+
+EXPORT int asprintf(char **out, const char *format, ...)
+{
+	REAL(int, "vasprintf", char **, const char *, va_list)
+	FAIL_MEMORY("asprintf", -1)
+	va_list args;
+	va_start(args, format);
+	int size = real(out, format, args);
+	va_end(args);
+	return size;
+}
+
+EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument)
+{
+	REAL(int, "pthread_create", pthread_t *, const pthread_attr_t *, void *(*)(void *), void *)
+	FAIL_MEMORY("pthread_create", EAGAIN)
+	return real(thread, attributes, run, argument);
+}
+
+/* ---- files ---- */
+
+EXPORT int open(const char *path, int flags, ...)
+{
+	REAL(int, "open", const char *, int, ...)
+	va_list args;
+	va_start(args, flags);
+	unsigned mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(args, unsigned) : 0;
+	va_end(args);
+	FAIL_FILE("open", EMFILE, -1)
+	return real(path, flags, mode);
+}
+
+EXPORT int mkostemp(char *path, int flags)
+{
+	REAL(int, "mkostemp", char *, int)
+	FAIL_FILE("mkostemp", EMFILE, -1)
+	return real(path, flags);
+}
+
+EXPORT FILE *fopen(const char *path, const char *mode)
+{
+	REAL(FILE *, "fopen", const char *, const char *)
+	FAIL_FILE("fopen", EMFILE, NULL)
+	return real(path, mode);
+}
+
+EXPORT FILE *fdopen(int fd, const char *mode)
+{
+	REAL(FILE *, "fdopen", int, const char *)
+	FAIL_FILE("fdopen", ENOMEM, NULL)
+	return real(fd, mode);
+}
+
+EXPORT ssize_t read(int fd, void *out, size_t size)
+{
+	REAL(ssize_t, "read", int, void *, size_t)
+	FAIL_FILE("read", EIO, -1)
+	HALVE("read", size)
+	return real(fd, out, size);
+}
+
+EXPORT ssize_t pread(int fd, void *out, size_t size, off_t at)
+{
+	REAL(ssize_t, "pread", int, void *, size_t, off_t)
+	FAIL_FILE("pread", EIO, -1)
+	HALVE("pread", size)
+	return real(fd, out, size, at);
+}
+
+EXPORT size_t fread(void *out, size_t size, size_t count, FILE *file)
+{
+	REAL(size_t, "fread", void *, size_t, size_t, FILE *)
+	FAIL_FILE("fread", EIO, 0)
+	return real(out, size, count, file);
+}
+
+EXPORT char *fgets(char *out, int size, FILE *file)
+{
+	REAL(char *, "fgets", char *, int, FILE *)
+	FAIL_FILE("fgets", EIO, NULL)
+	return real(out, size, file);
+}
+
+EXPORT ssize_t getdelim(char **line, size_t *room, int end, FILE *file)
+{
+	REAL(ssize_t, "getdelim", char **, size_t *, int, FILE *)
+	FAIL_FILE("getdelim", EIO, -1)
+	return real(line, room, end, file);
+}
+
+/* What getline is compiled to. */
+EXPORT ssize_t __getdelim(char **line, size_t *room, int end, FILE *file);
+EXPORT ssize_t __getdelim(char **line, size_t *room, int end, FILE *file)
+{
+	REAL(ssize_t, "__getdelim", char **, size_t *, int, FILE *)
+	FAIL_FILE("getline", EIO, -1)
+	return real(line, room, end, file);
+}
+
+EXPORT ssize_t write(int fd, const void *bytes, size_t size)
+{
+	REAL(ssize_t, "write", int, const void *, size_t)
+	FAIL_FILE("write", ENOSPC, -1)
+	HALVE("write", size)
+	return real(fd, bytes, size);
+}
+
+EXPORT size_t fwrite(const void *bytes, size_t size, size_t count, FILE *file)
+{
+	REAL(size_t, "fwrite", const void *, size_t, size_t, FILE *)
+	FAIL_FILE("fwrite", ENOSPC, 0)
+	return real(bytes, size, count, file);
+}
+
+EXPORT int fputs(const char *text, FILE *file)
+{
+	REAL(int, "fputs", const char *, FILE *)
+	FAIL_FILE("fputs", ENOSPC, EOF)
+	return real(text, file);
+}
+
+EXPORT int fprintf(FILE *file, const char *format, ...)
+{
+	FAIL_FILE("fprintf", ENOSPC, -1)
+	va_list args;
+	va_start(args, format);
+	int size = vfprintf(file, format, args);
+	va_end(args);
+	return size;
+}
+
+EXPORT int fflush(FILE *file)
+{
+	REAL(int, "fflush", FILE *)
+	FAIL_FILE("fflush", ENOSPC, EOF)
+	return real(file);
+}
+
+/* Closes it all the same, as close does when it reports that data was lost. */
+EXPORT int fclose(FILE *file)
+{
+	REAL(int, "fclose", FILE *)
+	(void)is_due(KILL, "fclose", CALLER);
+	bool fails = is_due(FILES, "fclose", CALLER);
+	int result = real(file);
+	if (fails)
+		errno = ENOSPC;
+	return fails ? EOF : result;
+}
+
+EXPORT void *mmap(void *at, size_t size, int protection, int flags, int fd, off_t offset)
+{
+	REAL(void *, "mmap", void *, size_t, int, int, int, off_t)
+	FAIL_FILE("mmap", ENOMEM, MAP_FAILED)
+	return real(at, size, protection, flags, fd, offset);
+}
+
+EXPORT int fstat(int fd, struct stat *info)
+{
+	REAL(int, "fstat", int, struct stat *)
+	FAIL_FILE("fstat", EIO, -1)
+	return real(fd, info);
+}
+
+EXPORT int fsync(int fd)
+{
+	REAL(int, "fsync", int)
+	FAIL_FILE("fsync", EIO, -1)
+	return real(fd);
+}
+
+EXPORT int rename(const char *from, const char *to)
+{
+	REAL(int, "rename", const char *, const char *)
+	FAIL_FILE("rename", EIO, -1)
+	return real(from, to);
+}
+
+EXPORT char *realpath(const char *path, char *out)
+{
+	REAL(char *, "realpath", const char *, char *)
+	FAIL_FILE("realpath", EACCES, NULL)
+	return real(path, out);
+}
+
+EXPORT ssize_t readlink(const char *path, char *out, size_t size)
+{
+	REAL(ssize_t, "readlink", const char *, char *, size_t)
+	FAIL_FILE("readlink", EACCES, -1)
+	return real(path, out, size);
+}

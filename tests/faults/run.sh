@@ -1,0 +1,13 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Sets up hostcuda and the sanitizers for torture.py; what is given goes to that.
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+MEDUSA_DEVICE=host
+. tests/e2e/device.sh
+unset MEDUSA_LOG MEDUSA_LOG_FILE MEDUSA_RESOLVE MEDUSA_ARTIFACT MEDUSA_REQUIRE_PROOF MEDUSA_PROBE HOSTCUDA_FAULT HOSTCUDA_MEM
+if [ -n "${SAN:-}" ]; then
+	export ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=1:handle_segv=1:allow_user_segv_handler=1${ASAN_OPTIONS:+:$ASAN_OPTIONS}
+	export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 LSAN_OPTIONS=suppressions=$PWD/tests/lsan.supp:print_suppressions=0
+fi
+exec python3 tests/faults/torture.py "$@"
