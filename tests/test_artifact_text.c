@@ -85,6 +85,73 @@ Test(artifact_text, there_and_back_gives_the_same_file, .init = setup, .fini = t
 	assert_round_trip(&artifact); /* an empty one */
 }
 
+/* A signature is the signed file's own: it fits after the way there and back, and nothing else. */
+Test(artifact_text, a_signed_one_comes_back_too, .init = setup, .fini = teardown)
+{
+	static const struct md_secret_key key = {{1, 2, 3}};
+	struct md_artifact read, parsed;
+	struct md_error err = {0};
+	size_t size;
+	sample_artifact(&read);
+	write_ok(&read, first);
+	md_artifact_finish(&read);
+	cr_assert(md_artifact_sign(first, first, &key, &err) == MD_OK, "sign: %s", err.message);
+	cr_assert(md_artifact_read(first, &read, NULL, &err) == MD_OK, "read: %s", err.message);
+	char *text = print(&read, &size), *line = strstr(text, "\n[signature] key=");
+	cr_assert(line && strstr(line, " value=") && strchr(line + 1, '\n') == text + size - 1, "the last line: %s",
+		  text);
+	cr_assert(parse(text, size, &parsed, &err) == MD_OK, "parse: %s", err.message);
+	write_ok(&parsed, second);
+	assert_same_files();
+	md_artifact_finish(&parsed);
+	/* without the line it is the artifact as it was before */
+	cr_assert(parse(text, (size_t)(line + 1 - text), &parsed, &err) == MD_OK, "parse: %s", err.message);
+	cr_assert(!parsed.signature.present, "not signed");
+	md_artifact_finish(&parsed);
+	/* another one, or a section behind it, is refused */
+	line[strlen("\n[signature] key=")] ^= 1;
+	cr_assert(parse(text, size, &parsed, &err) == MD_OK, "parse: %s", err.message);
+	cr_assert_eq(md_artifact_write(&parsed, second, NULL, &err), MD_ERR_INVALID, "another key: %s", err.message);
+	md_artifact_finish(&parsed);
+	memcpy(line, "\n[signaturf]", 12);
+	cr_assert(parse(text, size, &parsed, &err) != MD_OK, "a section that is not known");
+	cr_assert(strstr(err.message, "nothing may follow the last section, but there is [signaturf]"), "%s",
+		  err.message);
+	free(text);
+	md_artifact_finish(&read);
+}
+
+/* Every part can be there alone, empty or at its bounds. */
+Test(artifact_text, facts_outputs_and_notes_at_their_bounds, .init = setup, .fini = teardown)
+{
+	struct md_artifact artifact;
+	char name[MD_FACT_NAME_MAX + 1], value[MD_FACT_VALUE_MAX + 1];
+	sample_artifact(&artifact);
+	memset(name, 'n', MD_FACT_NAME_MAX);
+	for (int i = 0; i < MD_FACT_VALUE_MAX; i++)
+		value[i] = (char)(1 + i % 255); /* every byte but NUL: quotes, line ends, no UTF-8 */
+	name[MD_FACT_NAME_MAX] = value[MD_FACT_VALUE_MAX] = 0;
+	sample_fact(&artifact.fingerprint, name, value);
+	sample_fact(&artifact.fingerprint, " = \"\\#\n", "#");
+	struct md_artifact_graph *graph = &artifact.graphs[0];
+	graph->note_size = MD_NOTE_MAX;
+	graph->note = sample_array(MD_NOTE_MAX, 1);
+	graph->note[MD_NOTE_MAX - 1] = 7;
+	graph->output_count = MD_OUTPUTS_MAX;
+	graph->outputs = sample_array(MD_OUTPUTS_MAX, sizeof(*graph->outputs));
+	for (uint32_t i = 0; i < MD_OUTPUTS_MAX; i++)
+		graph->outputs[i] =
+		    i % 3 ? (struct md_artifact_output){2, i, 1 + i % 7} : (struct md_artifact_output){MD_NONE, 0, 0};
+	graph = &artifact.graphs[2];
+	graph->note_size = 1;
+	graph->note = sample_array(1, 1);
+	graph->output_count = 1; /* one that was not given, alone */
+	graph->outputs = sample_array(1, sizeof(*graph->outputs));
+	graph->outputs[0].alloc = MD_NONE;
+	assert_round_trip(&artifact);
+	md_artifact_finish(&artifact);
+}
+
 Test(artifact_text, it_can_be_read_by_people)
 {
 	struct md_artifact artifact;
