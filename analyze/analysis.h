@@ -15,8 +15,10 @@ struct md_target {
 };
 
 struct md_finding {
-	uint32_t node, at;
+	uint32_t node, at; /* at: see md_pointer */
 	struct md_target target;
+	enum md_pointer_kind kind;
+	uint64_t value; /* of words in contents: what it was */
 };
 
 struct md_findings {
@@ -85,6 +87,8 @@ enum md_status md_pass_sequence(struct md_analysis *analysis, struct md_error *e
 enum md_status md_pass_output(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_pointer(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_content(struct md_analysis *analysis, struct md_error *err);
+enum md_status md_pass_tensor(struct md_analysis *analysis, struct md_error *err);
+enum md_status md_pass_event(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_admit(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_place(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_image(struct md_analysis *analysis, struct md_error *err);
@@ -93,6 +97,9 @@ enum md_status md_pass_emit(struct md_analysis *analysis, struct md_error *err);
 /* Refuses a graph; the first reason stays. */
 void md_pair_refuse(struct md_pair *pair, const char *format, ...) __attribute__((format(printf, 2, 3)));
 enum md_status md_analysis_no_memory(struct md_error *err);
+/* Numbers of events in the order in which nodes of the graph use them; other nodes have MD_NONE. NULL: out of memory.
+ */
+uint32_t *md_analysis_number_events(const struct md_trace_graph *graph);
 bool md_findings_add(struct md_findings *findings, uint32_t node, uint32_t at, const struct md_target *target);
 /* NULL stays NULL; sets *failed when out of memory. */
 char *md_analysis_copy_text(const char *text, bool *failed);
@@ -103,7 +110,7 @@ enum md_word {
 	MD_WORD_CONSTANT,
 	MD_WORD_POINTER,
 	MD_WORD_NOISE,
-	MD_WORD_OPEN,    /* lies in no allocation, but moved as far as some did: may have a virtual origin */
+	MD_WORD_OPEN,    /* names no place, but moved as far as some allocation did: may have a virtual origin */
 	MD_WORD_REFUSED, /* unprovable; why says why */
 };
 
@@ -121,7 +128,7 @@ enum md_word md_word_guess(struct md_analysis *analysis, uint64_t value, uint64_
 			   struct md_target *target, char *why);
 /*
  * An open word: the nearest allocation within 64 MiB that moved equally far, among those marked in referenced (one byte
- * per allocation of the first capture) if there is one, else among all live ones.
+ * per allocation of the first capture) if there is one, else among all live ones, provided that it lies in none.
  */
 enum md_word md_word_origin(struct md_analysis *analysis, uint64_t one, uint64_t two, const uint8_t *referenced,
 			    struct md_target *target, char *why);

@@ -16,10 +16,11 @@ static void refuse_foreign_memory(const struct md_analysis *analysis, struct md_
 			continue;
 		md_pair_refuse(pair,
 			       "node %" PRIu32 ": byte %" PRIu32 " points to %s (allocation %" PRIu32 ", %" PRIu64
-			       " bytes), which a restore does not own",
+			       " bytes), which a restore does not own%s",
 			       finding->node, finding->at,
 			       alloc->family == MD_ALLOC_HOST ? "host memory" : "a module global",
-			       finding->target.alloc, alloc->size);
+			       finding->target.alloc, alloc->size,
+			       alloc->family == MD_ALLOC_HOST ? ": the engine must bind it" : "");
 		return;
 	}
 }

@@ -123,8 +123,11 @@ static bool keep_pointer(struct md_analysis *analysis, struct md_held *held, uin
 		break_alloc(analysis, held->alloc, "contents of allocation %" PRIu32 ", byte %" PRIu64 ", point to %s",
 			    held->alloc, held->offset + at,
 			    family == MD_ALLOC_HOST ? "host memory" : "a module global");
+	if (!md_findings_add(&held->findings, MD_NONE, at, target))
+		return false;
+	memcpy(&held->findings.items[held->findings.count - 1].value, held->data + at, 8);
 	memset(held->data + at, 0, 8);
-	return md_findings_add(&held->findings, MD_NONE, at, target);
+	return true;
 }
 
 /* two is NULL when only the first capture saved this region: then liveness decides. False when out of memory. */

@@ -12,9 +12,9 @@
 static struct md_pointer make_pointer(const struct md_analysis *analysis, const struct md_finding *finding)
 {
 	const struct md_target *target = &finding->target;
-	/* Word 0 of a tensor map is its global address, and patching it gives the bytes of a fresh encoding: PLAIN
-	 * serves. */
-	struct md_pointer pointer = {.node = finding->node, .at = finding->at, .kind = MD_POINTER_PLAIN};
+	/* A tensor map that no library was seen to encode stays PLAIN: its word 0 is the global address, and patching
+	 * it gives the bytes of a fresh encoding. */
+	struct md_pointer pointer = {.node = finding->node, .at = finding->at, .kind = (uint8_t)finding->kind};
 
 	if (target->binding != MD_NONE) {
 		pointer.alloc = analysis->binding_slot[target->binding];
@@ -52,12 +52,11 @@ static bool copy_bytes(void **arena, const void *from, size_t size, void **out)
 	return *out != NULL;
 }
 
-/* Attribute 1 is an unused access policy window here (used ones are refused): its base_ptr is an address of the
- * capture. */
-static void clear_window(struct md_node *node)
+/* Its address is one of the capture: the pointer table has it, or it means nothing as the window is not used. */
+static void clear_windows(struct md_node *node)
 {
 	for (uint32_t i = 0; i < node->attribute_count; i++) {
-		if (node->attributes[i].id == 1)
+		if (node->attributes[i].id == MD_ATTRIBUTE_WINDOW)
 			memset(node->attributes[i].value, 0, 8);
 	}
 }
@@ -77,7 +76,7 @@ static bool copy_node(const struct md_analysis *analysis, const struct md_node *
 		to->kernel = analysis->kernel_slot[from->kernel];
 		to->params = params;
 		to->attributes = attributes;
-		clear_window(to);
+		clear_windows(to);
 		return true;
 	}
 	to->kernel = MD_NONE;
@@ -89,11 +88,23 @@ static bool copy_node(const struct md_analysis *analysis, const struct md_node *
 	return true;
 }
 
+/* In a trace events are numbered through the process. */
+static bool number_events(const struct md_trace_graph *from, struct md_artifact_graph *to)
+{
+	MD_AUTO_FREE uint32_t *numbers = md_analysis_number_events(from);
+
+	for (uint32_t n = 0; numbers && n < to->node_count; n++) {
+		if (numbers[n] != MD_NONE)
+			to->nodes[n].event = numbers[n];
+	}
+	return numbers != NULL;
+}
+
 static void zero_found(struct md_artifact_graph *graph)
 {
 	for (uint32_t i = 0; i < graph->pointer_count; i++) {
 		const struct md_pointer *pointer = &graph->pointers[i];
-		if (graph->nodes[pointer->node].type == MD_NODE_KERNEL)
+		if (graph->nodes[pointer->node].type == MD_NODE_KERNEL && pointer->at < MD_ATTRIBUTES_AT)
 			memset(graph->nodes[pointer->node].params + pointer->at, 0, 8);
 	}
 	for (uint32_t i = 0; i < graph->noise_count; i++)
@@ -113,7 +124,7 @@ static enum md_status emit_outputs(const struct md_analysis *analysis, const str
 		memcpy(graph->note, from->note, from->note_size);
 	graph->note_size = from->note_size;
 	for (uint32_t i = 0; i < from->output_count; i++) {
-		const struct md_finding found = {MD_NONE, 0, pair->outputs[i]};
+		const struct md_finding found = {MD_NONE, 0, pair->outputs[i], MD_POINTER_PLAIN, 0};
 		struct md_artifact_output *output = &graph->outputs[graph->output_count++];
 		*output = (struct md_artifact_output){.alloc = MD_NONE};
 		if (!from->outputs[i].size)
@@ -146,6 +157,8 @@ static enum md_status emit_graph(const struct md_analysis *analysis, const struc
 		if (!copy_node(analysis, &from->nodes[n], &graph->arena, &graph->nodes[n]))
 			return md_analysis_no_memory(err);
 	}
+	if (!number_events(from, graph))
+		return md_analysis_no_memory(err);
 	if (from->edge_count)
 		memcpy(graph->edges, from->edges, from->edge_count * sizeof *graph->edges);
 	graph->edge_count = from->edge_count;

@@ -8,9 +8,6 @@
 #include "analyze/analysis.h"
 #include "base/cleanup.h"
 
-/* Attribute 1, the access policy window: base_ptr (8 bytes), num_bytes (8 bytes), then plain values. */
-#define ATTRIBUTE_ACCESS_POLICY_WINDOW 1
-
 /* ---- names ------------------------------------------------------------------------------------------------------- */
 
 static void name_pair(const struct md_trace *trace, uint32_t order, struct md_pair *pair)
@@ -97,8 +94,8 @@ static bool refuse_attributes(struct md_pair *pair, uint32_t n, const struct md_
 		return true;
 	for (uint32_t i = 0; i < one->attribute_count; i++) {
 		const struct md_attribute *a = &one->attributes[i], *b = &two->attributes[i];
-		/* An unused window's base_ptr means nothing; used ones are refused anyway. */
-		size_t skip = a->id == ATTRIBUTE_ACCESS_POLICY_WINDOW ? 8 : 0;
+		/* A window begins with its address: a pointer, or nothing if it is not used. */
+		size_t skip = a->id == MD_ATTRIBUTE_WINDOW ? 8 : 0;
 		if (refuse_number(pair, n, "attribute id", a->id, b->id))
 			return true;
 		if (memcmp(a->value + skip, b->value + skip, sizeof a->value - skip) != 0) {
@@ -173,6 +170,8 @@ static bool refuse_nodes(const struct md_analysis *analysis, struct md_pair *pai
 			refused = refuse_memsets(pair, n, &one->memset, &two->memset);
 		else if (!refused && one->type == MD_NODE_MEMCPY)
 			refused = refuse_memcpys(pair, n, &one->memcpy, &two->memcpy);
+		else if (!refused && one->type == MD_NODE_CHILD)
+			refused = refuse_number(pair, n, "nodes of a child graph", one->child_nodes, two->child_nodes);
 		if (refused)
 			return true;
 	}
@@ -244,31 +243,9 @@ static bool refuse_unknown_kernels(const struct md_trace *trace, struct md_pair 
 	return false;
 }
 
-/* The window's base_ptr is a pointer that a node attribute, not a parameter, holds: no place for it in the artifact. */
-static bool refuse_windows(struct md_pair *pair)
-{
-	const struct md_trace_graph *graph = pair->graph[0];
-
-	for (uint32_t n = 0; n < graph->node_count; n++) {
-		for (uint32_t i = 0; i < graph->nodes[n].attribute_count; i++) {
-			const struct md_attribute *attribute = &graph->nodes[n].attributes[i];
-			uint64_t bytes;
-			memcpy(&bytes, attribute->value + 8, sizeof bytes);
-			if (attribute->id != ATTRIBUTE_ACCESS_POLICY_WINDOW || !bytes)
-				continue;
-			md_pair_refuse(pair,
-				       "node %" PRIu32 ": an access policy window of %" PRIu64 " bytes holds a pointer",
-				       n, bytes);
-			return true;
-		}
-	}
-	return false;
-}
-
 static void compare_pair(const struct md_analysis *analysis, struct md_pair *pair)
 {
-	if (refuse_known(pair, 0) || refuse_unknown_kernels(analysis->traces[0], pair, 0) || refuse_windows(pair) ||
-	    analysis->captures == 1)
+	if (refuse_known(pair, 0) || refuse_unknown_kernels(analysis->traces[0], pair, 0) || analysis->captures == 1)
 		return;
 	if (!pair->graph[1]) {
 		md_pair_refuse(pair, "the second capture has no such graph");

@@ -184,22 +184,55 @@ static bool classify_address(struct walk *walk, uint32_t node, uint32_t at, cons
 	return true;
 }
 
-/* Values of CUmemorytype. */
-#define MEMORY_HOST 1
-#define MEMORY_ARRAY 3
+/* An access policy window holds an address beside the parameters. */
+static bool classify_windows(struct walk *walk, uint32_t node)
+{
+	const struct md_node *one = node_of(walk, 0, node), *two = other_node(walk, node);
+
+	for (uint32_t i = 0; i < one->attribute_count && !walk->pair->why; i++) {
+		uint32_t at = MD_ATTRIBUTES_AT + i * (uint32_t)sizeof one->attributes->value;
+		uint64_t first[2], second[2]; /* address, size */
+		if (one->attributes[i].id != MD_ATTRIBUTE_WINDOW)
+			continue;
+		memcpy(first, one->attributes[i].value, sizeof first);
+		memcpy(second, two->attributes[i].value, sizeof second);
+		if (first[1] && !classify_address(walk, node, at, "access policy window", first[0], second[0]))
+			return false;
+	}
+	return true;
+}
+
+#define MEMORY_HOST 1 /* CU_MEMORYTYPE_HOST */
+
+/* The engine keeps what it has page-locked and bound; other host memory no restore could find again. */
+static bool classify_copied(struct walk *walk, uint32_t node, uint32_t at, uint32_t type, uint64_t one, uint64_t two)
+{
+	const struct md_findings *findings = &walk->pair->findings;
+	uint32_t before = findings->count;
+	struct md_place place;
+
+	if (type == MEMORY_HOST && !md_view_locate(&walk->analysis->views[0], one, &place)) {
+		md_pair_refuse(walk->pair, "node %" PRIu32 ": copies %s host memory that is not page-locked", node,
+			       at ? "to" : "from");
+		return true;
+	}
+	if (!classify_address(walk, node, at, at ? "copy destination" : "copy source", one, two))
+		return false;
+	if (type != MEMORY_HOST || walk->pair->why)
+		return true;
+	if (findings->count == before ||
+	    walk->analysis->views[0].allocs[findings->items[before].target.alloc].family != MD_ALLOC_HOST)
+		md_pair_refuse(walk->pair, "node %" PRIu32 ": copies %s host memory that is not page-locked", node,
+			       at ? "to" : "from");
+	return true;
+}
 
 static bool classify_memcpy(struct walk *walk, uint32_t node)
 {
 	const struct md_memcpy *one = &node_of(walk, 0, node)->memcpy, *two = &other_node(walk, node)->memcpy;
-	uint32_t type = one->src_type == MEMORY_HOST || one->src_type == MEMORY_ARRAY ? one->src_type : one->dst_type;
 
-	if (type == MEMORY_HOST || type == MEMORY_ARRAY) {
-		md_pair_refuse(walk->pair, "node %" PRIu32 ": copies from or to %s", node,
-			       type == MEMORY_HOST ? "host memory" : "an array");
-		return true;
-	}
-	return classify_address(walk, node, 0, "copy source", one->src, two->src) &&
-	       classify_address(walk, node, 8, "copy destination", one->dst, two->dst);
+	return classify_copied(walk, node, 0, one->src_type, one->src, two->src) &&
+	       classify_copied(walk, node, 8, one->dst_type, one->dst, two->dst);
 }
 
 static bool classify_node(struct walk *walk, uint32_t node)
@@ -208,12 +241,15 @@ static bool classify_node(struct walk *walk, uint32_t node)
 
 	switch (one->type) {
 	case MD_NODE_KERNEL:
-		return classify_params(walk, node);
+		return classify_params(walk, node) && classify_windows(walk, node);
 	case MD_NODE_MEMSET:
 		return classify_address(walk, node, 0, "set destination", one->memset.dst, two->memset.dst);
 	case MD_NODE_MEMCPY:
 		return classify_memcpy(walk, node);
 	case MD_NODE_EMPTY:
+	case MD_NODE_CHILD: /* its nodes come behind it */
+	case MD_NODE_EVENT_WAIT:
+	case MD_NODE_EVENT_RECORD:
 		return true;
 	default:
 		md_pair_refuse(walk->pair, "node %" PRIu32 ": type %u cannot be materialized", node, one->type);

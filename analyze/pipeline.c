@@ -23,6 +23,8 @@ static const struct pass passes[] = {
     {"output", md_pass_output},           /* where graphs leave what the engine reads */
     {"pointer", md_pass_pointer},         /* parameter words: constant, pointer, noise */
     {"content", md_pass_content},         /* the same for words inside permanent contents */
+    {"tensor", md_pass_tensor},           /* which pointers are those of tensor maps */
+    {"event", md_pass_event},             /* events that a restore can make anew */
     {"admit", md_pass_admit},             /* refuses graphs that could not be restored */
     {"place", md_pass_place},             /* bindings and private memory */
     {"image", md_pass_image},             /* tables of kernels and images */
@@ -56,7 +58,7 @@ bool md_findings_add(struct md_findings *findings, uint32_t node, uint32_t at, c
 		findings->items = grown;
 		findings->capacity = capacity;
 	}
-	findings->items[findings->count++] = (struct md_finding){node, at, *target};
+	findings->items[findings->count++] = (struct md_finding){node, at, *target, MD_POINTER_PLAIN, 0};
 	return true;
 }
 

@@ -160,9 +160,8 @@ enum md_word md_word_resolve(struct md_analysis *analysis, uint64_t one_value, u
 		if (ends_together(analysis, one_value, two_value, &one_end, &two_end, &split))
 			return accept(analysis, &one_end, &two_end, split, 1, graph_sequence, target, why);
 	}
-	if (!in_one && !in_two && md_map_get(&analysis->deltas, two_value - one_value, NULL))
-		return MD_WORD_OPEN;
-	return MD_WORD_NOISE;
+	/* An origin may lie anywhere, in memory of others too: it is known by how far it moved. */
+	return md_map_get(&analysis->deltas, two_value - one_value, NULL) ? MD_WORD_OPEN : MD_WORD_NOISE;
 }
 
 /* ---- virtual origins ------------------------------------------------------------------------------------------------
@@ -204,6 +203,8 @@ static struct nearest find_nearest(const struct md_analysis *analysis, uint64_t 
 	size_t above = floor ? (size_t)(floor - live->items) + 1 : 0;
 	struct nearest nearest = {MD_NONE, ORIGIN_LIMIT, false};
 
+	if (floor && value - floor->start < floor->size)
+		above--; /* the value lies in it, and yet it moved otherwise */
 	for (size_t i = above; i-- > 0;) {
 		uint64_t distance = value - (live->items[i].start + live->items[i].size);
 		if (distance > nearest.distance)
@@ -211,6 +212,7 @@ static struct nearest find_nearest(const struct md_analysis *analysis, uint64_t 
 		if (eligible(analysis, (uint32_t)live->items[i].value, delta, referenced))
 			consider(&nearest, (uint32_t)live->items[i].value, distance);
 	}
+	above += floor && value - floor->start < floor->size;
 	for (size_t i = above; i < live->count; i++) {
 		uint64_t distance = live->items[i].start - value;
 		if (distance > nearest.distance)
@@ -230,7 +232,9 @@ enum md_word md_word_origin(struct md_analysis *analysis, uint64_t one, uint64_t
 	const struct md_view_piece *piece;
 	int64_t offset;
 
-	if (nearest.alloc == MD_NONE)
+	/* In memory of others it is believed of what the graph refers to anyway. */
+	if (nearest.alloc == MD_NONE && md_view_find(view, one) == MD_NONE &&
+	    md_view_find(&analysis->views[1], two) == MD_NONE)
 		nearest = find_nearest(analysis, one, two - one, NULL);
 	if (nearest.alloc == MD_NONE)
 		return MD_WORD_NOISE;

@@ -170,12 +170,39 @@ MD_HOOK(cuGraphInstantiateWithFlags, (exec, hGraph, flags), md_capture_context_s
 INSTANTIATE()
 INSTANTIATE(_ptsz)
 
-#define LAUNCH_GRAPH(suffix)                                                                                           \
+CUresult CUDAAPI cuGraphClone(CUgraph *clone, CUgraph hGraph)
+MD_HOOK(cuGraphClone, (clone, hGraph), MD_NOTHING, md_capture_graph_copied(hGraph, *clone))
+
+CUresult CUDAAPI cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph hGraph, const CUgraphNode *dependencies,
+                                          size_t count, CUgraph child)
+MD_HOOK(cuGraphAddChildGraphNode, (node, hGraph, dependencies, count, child), MD_NOTHING,
+        md_capture_child_added(*node, child))
+
+CUresult CUDAAPI cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID id,
+                                               const CUkernelNodeAttrValue *value)
+MD_HOOK(cuGraphKernelNodeSetAttribute, (hNode, id, value), MD_NOTHING, md_capture_node_attribute(hNode, id, value))
+
+/* Inside of a capture a launch makes a child graph node; a probe would break the capture. */
+static void graph_launching(CUgraphExec exec, CUstream stream)
+{
+	if (in_capture(stream))
+		return;
+	md_capture_probe_exec(exec);
+	md_capture_check_launch();
+}
+
+static void graph_launched(CUgraphExec exec, CUstream stream)
+{
+	if (in_capture(stream))
+		md_capture_graph_launched(exec, stream);
+}
+
+#define LAUNCH_GRAPH(suffix, which)                                                                                    \
 	CUresult CUDAAPI cuGraphLaunch##suffix(CUgraphExec hGraph, CUstream hStream)                                   \
-	MD_HOOK(cuGraphLaunch##suffix, (hGraph, hStream),                                                              \
-	        (md_capture_probe_exec(hGraph), md_capture_check_launch()), MD_NOTHING)
-LAUNCH_GRAPH()
-LAUNCH_GRAPH(_ptsz)
+	MD_HOOK(cuGraphLaunch##suffix, (hGraph, hStream), graph_launching(hGraph, which(hStream)),                     \
+	        graph_launched(hGraph, which(hStream)))
+LAUNCH_GRAPH(, AS_GIVEN)
+LAUNCH_GRAPH(_ptsz, per_thread)
 
 CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec hGraphExec)
 MD_HOOK(cuGraphExecDestroy, (hGraphExec),
@@ -191,3 +218,64 @@ CUresult CUDAAPI cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode
                                                    const CUDA_KERNEL_NODE_PARAMS *params)
 MD_HOOK(cuGraphExecKernelNodeSetParams_v2, (exec, node, params), MD_NOTHING,
         md_capture_exec_updated(exec, "cuGraphExecKernelNodeSetParams"))
+
+/* ---- events, as far as nodes of graphs use them; and tensor maps ---- */
+
+/* Without a flag that makes a node of it, an event in a capture shapes edges and is not used. */
+static void used_on_stream(CUevent event, CUstream stream, const char *call)
+{
+	if (!in_capture(stream))
+		md_capture_event_used(event, call);
+}
+
+#define EVENTS(suffix, which)                                                                                          \
+	CUresult CUDAAPI cuEventRecord##suffix(CUevent hEvent, CUstream hStream)                                       \
+	MD_HOOK(cuEventRecord##suffix, (hEvent, hStream), MD_NOTHING,                                                  \
+	        used_on_stream(hEvent, which(hStream), "cuEventRecord"))                                               \
+	CUresult CUDAAPI cuEventRecordWithFlags##suffix(CUevent hEvent, CUstream hStream, unsigned int flags)          \
+	MD_HOOK(cuEventRecordWithFlags##suffix, (hEvent, hStream, flags), MD_NOTHING,                                  \
+	        used_on_stream(hEvent, which(hStream), "cuEventRecord"))                                               \
+	CUresult CUDAAPI cuStreamWaitEvent##suffix(CUstream hStream, CUevent hEvent, unsigned int flags)               \
+	MD_HOOK(cuStreamWaitEvent##suffix, (hStream, hEvent, flags), MD_NOTHING,                                       \
+	        used_on_stream(hEvent, which(hStream), "cuStreamWaitEvent"))
+EVENTS(, AS_GIVEN)
+EVENTS(_ptsz, per_thread)
+
+CUresult CUDAAPI cuEventQuery(CUevent hEvent)
+MD_HOOK(cuEventQuery, (hEvent), md_capture_event_used(hEvent, "cuEventQuery"), MD_NOTHING)
+
+CUresult CUDAAPI cuEventSynchronize(CUevent hEvent)
+MD_HOOK(cuEventSynchronize, (hEvent), md_capture_event_used(hEvent, "cuEventSynchronize"), MD_NOTHING)
+
+#define ELAPSED(symbol)                                                                                                \
+	CUresult CUDAAPI symbol(float *ms, CUevent start, CUevent end)                                                 \
+	MD_HOOK(symbol, (ms, start, end),                                                                              \
+	        (md_capture_event_used(start, "cuEventElapsedTime"), md_capture_event_used(end, "cuEventElapsedTime")), \
+	        MD_NOTHING)
+ELAPSED(cuEventElapsedTime)
+ELAPSED(cuEventElapsedTime_v2)
+
+CUresult CUDAAPI cuEventDestroy_v2(CUevent hEvent)
+MD_HOOK(cuEventDestroy_v2, (hEvent), md_capture_event_destroyed(hEvent), MD_NOTHING)
+
+CUresult CUDAAPI cuTensorMapReplaceAddress(CUtensorMap *map, void *address)
+MD_HOOK(cuTensorMapReplaceAddress, (map, address), MD_NOTHING, md_capture_tensor_map(map))
+
+CUresult CUDAAPI cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address,
+                                        const cuuint64_t *dims, const cuuint64_t *strides, const cuuint32_t *box,
+                                        const cuuint32_t *steps, CUtensorMapInterleave interleave,
+                                        CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
+                                        CUtensorMapFloatOOBfill fill)
+MD_HOOK(cuTensorMapEncodeTiled,
+        (map, type, rank, address, dims, strides, box, steps, interleave, swizzle, promotion, fill), MD_NOTHING,
+        md_capture_tensor_map(map))
+
+CUresult CUDAAPI cuTensorMapEncodeIm2col(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address,
+                                         const cuuint64_t *dims, const cuuint64_t *strides, const int *lower,
+                                         const int *upper, cuuint32_t channels, cuuint32_t pixels,
+                                         const cuuint32_t *steps, CUtensorMapInterleave interleave,
+                                         CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
+                                         CUtensorMapFloatOOBfill fill)
+MD_HOOK(cuTensorMapEncodeIm2col,
+        (map, type, rank, address, dims, strides, lower, upper, channels, pixels, steps, interleave, swizzle,
+         promotion, fill), MD_NOTHING, md_capture_tensor_map(map))

@@ -148,8 +148,8 @@ void md_capture_transfers_put(void)
 /* ---- attributes ---- */
 
 /* Those that a kernel node can carry, and how many bytes of the value mean something. */
-const uint32_t md_capture_attribute_ids[MD_NODE_ATTRIBUTES] = {1, 2, 4, 5, 8, 9, 10, 11, 14};
-static const uint8_t attribute_sizes[MD_NODE_ATTRIBUTES] = {28, 4, 12, 4, 4, 2, 4, 12, 4};
+const uint32_t md_capture_attribute_ids[MD_NODE_ATTRIBUTES] = {1, 2, 4, 5, 8, 9, 10, 11, 14, 16};
+static const uint8_t attribute_sizes[MD_NODE_ATTRIBUTES] = {28, 4, 12, 4, 4, 2, 4, 12, 4, 4};
 
 /* Two attributes are not zero by default: the domain map {0, 1}, and a carveout of -1 (which is not 0, all cache). */
 static bool is_default(uint32_t id, const uint8_t *value, size_t size, bool given)
@@ -175,6 +175,19 @@ bool md_capture_attribute_copy(struct md_attribute *to, CUlaunchAttributeID id, 
 		return !is_default(to->id, to->value, attribute_sizes[i], given);
 	}
 	return false;
+}
+
+/* Whether what the attribute does is kept: in a node, in edges, or nowhere, as it is the launch's alone. */
+static bool is_known(CUlaunchAttributeID id)
+{
+	for (unsigned i = 0; i < MD_NODE_ATTRIBUTES; i++) {
+		if (md_capture_attribute_ids[i] == (uint32_t)id)
+			return true;
+	}
+	return id == CU_LAUNCH_ATTRIBUTE_IGNORE || id == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY ||
+	       id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION ||
+	       id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT || id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT ||
+	       id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE; /* the node is asked for that */
 }
 
 /* ---- capturing streams and the nodes they make ---- */
@@ -223,33 +236,155 @@ static CUgraphNode last_node(CUstream stream)
 	return dependencies[0];
 }
 
+/* Lock held. */
+static void keep_memo(CUgraphNode node, const struct md_capture_memo *memo)
+{
+	struct md_capture_memo *kept = malloc(sizeof(*kept));
+	uint64_t old = 0;
+
+	if (kept)
+		*kept = *memo;
+	md_map_get(&memos.by_node, (uintptr_t)node, &old);
+	if (kept && md_map_put(&memos.by_node, (uintptr_t)node, (uintptr_t)kept)) {
+		free((void *)(uintptr_t)old);
+		return;
+	}
+	free(kept);
+	md_capture_trouble("out of memory for a captured node");
+}
+
+static void add_attribute(struct md_capture_memo *memo, CUlaunchAttributeID id, const CUlaunchAttributeValue *value)
+{
+	struct md_attribute attribute;
+	uint32_t at = 0;
+
+	if (!is_known(id))
+		memo->strange = (uint32_t)id;
+	if (!md_capture_attribute_copy(&attribute, id, value, true))
+		return;
+	while (at < memo->attribute_count && memo->attributes[at].id != attribute.id)
+		at++;
+	if (at == MD_NODE_ATTRIBUTES)
+		return;
+	memo->attributes[at] = attribute;
+	memo->attribute_count += at == memo->attribute_count;
+}
+
 void md_capture_node_note(CUstream stream, const CUlaunchAttribute *attributes, unsigned count)
 {
 	CUgraphNode node = last_node(stream);
-	struct md_capture_memo *memo;
-	uint64_t old;
+	struct md_capture_memo memo = {.sequence = md_capture_next()};
 
 	if (!node)
 		return;
-	memo = calloc(1, sizeof(*memo));
-	if (!memo) {
-		md_capture_trouble("out of memory for a captured node");
-		return;
-	}
-	memo->sequence = md_capture_next();
-	for (unsigned i = 0; i < count && memo->attribute_count < MD_NODE_ATTRIBUTES; i++) {
-		if (md_capture_attribute_copy(&memo->attributes[memo->attribute_count], attributes[i].id,
-					      &attributes[i].value, true))
-			memo->attribute_count++;
-	}
+	for (unsigned i = 0; i < count; i++)
+		add_attribute(&memo, attributes[i].id, &attributes[i].value);
 	md_capture_lock();
-	if (md_map_get(&memos.by_node, (uintptr_t)node, &old))
-		free((void *)(uintptr_t)old);
-	if (!md_map_put(&memos.by_node, (uintptr_t)node, (uintptr_t)memo)) {
-		free(memo);
-		md_capture_trouble("out of memory for a captured node");
-	}
+	keep_memo(node, &memo);
 	md_capture_unlock();
+}
+
+void md_capture_graph_launched(CUgraphExec exec, CUstream stream)
+{
+	CUgraphNode node = last_node(stream);
+	struct md_capture_memo memo = {.sequence = md_capture_next()};
+	const struct md_capture_graph *graph;
+
+	if (!node)
+		return;
+	md_capture_lock();
+	graph = md_capture_graph_of(exec);
+	memo.opaque = graph && graph->unread;
+	keep_memo(node, &memo);
+	md_capture_unlock();
+}
+
+void md_capture_node_attribute(CUgraphNode node, CUlaunchAttributeID id, const CUlaunchAttributeValue *value)
+{
+	struct md_capture_memo memo = {0};
+	const struct md_capture_memo *before;
+
+	if (id != CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION)
+		return;
+	md_capture_lock();
+	before = md_capture_node_memo(node);
+	if (before)
+		memo = *before;
+	add_attribute(&memo, id, value);
+	keep_memo(node, &memo);
+	md_capture_unlock();
+}
+
+/* ---- copies of graphs ---- */
+
+static CUgraphNode *list_nodes(CUgraph graph, size_t *count)
+{
+	CUgraphNode *nodes;
+
+	if (md_cuda.cuGraphGetNodes(graph, NULL, count) || !*count)
+		return NULL;
+	nodes = calloc(*count, sizeof(CUgraphNode));
+	if (!nodes || md_cuda.cuGraphGetNodes(graph, nodes, count)) {
+		free(nodes);
+		return NULL;
+	}
+	return nodes;
+}
+
+static CUgraph child_of(CUgraphNode node)
+{
+	CUgraphNodeType type;
+	CUgraph child = NULL;
+
+	if (!md_cuda.cuGraphChildGraphNodeGetGraph || md_cuda.cuGraphNodeGetType(node, &type) ||
+	    type != CU_GRAPH_NODE_TYPE_GRAPH || md_cuda.cuGraphChildGraphNodeGetGraph(node, &child))
+		return NULL;
+	return child;
+}
+
+static bool same_types(const CUgraphNode *nodes, const CUgraphNode *copies, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		CUgraphNodeType one, two;
+		if (md_cuda.cuGraphNodeGetType(nodes[i], &one) || md_cuda.cuGraphNodeGetType(copies[i], &two) ||
+		    one != two)
+			return false;
+	}
+	return true;
+}
+
+static void copy_memo(CUgraphNode node, CUgraphNode copy)
+{
+	md_capture_lock();
+	const struct md_capture_memo *memo = md_capture_node_memo(node);
+	if (memo)
+		keep_memo(copy, memo);
+	md_capture_unlock();
+}
+
+/* A copy has its nodes in the order of the original; if it had not, nothing is known of them. */
+void md_capture_graph_copied(CUgraph graph, CUgraph copy)
+{
+	size_t count = 0, copied = 0;
+	CUgraphNode *nodes = list_nodes(graph, &count), *copies = list_nodes(copy, &copied);
+	bool alike = nodes && copies && count == copied && same_types(nodes, copies, count);
+
+	for (size_t i = 0; alike && i < count; i++) {
+		CUgraph child = child_of(nodes[i]);
+		copy_memo(nodes[i], copies[i]);
+		if (child)
+			md_capture_graph_copied(child, child_of(copies[i]));
+	}
+	free(nodes);
+	free(copies);
+}
+
+void md_capture_child_added(CUgraphNode node, CUgraph graph)
+{
+	CUgraph child = child_of(node);
+
+	if (child)
+		md_capture_graph_copied(graph, child);
 }
 
 void md_capture_node_touched(CUgraphNode node)
@@ -271,17 +406,17 @@ const struct md_capture_memo *md_capture_node_memo(CUgraphNode node)
 
 void md_capture_graph_forget(CUgraph graph)
 {
-	CUgraphNode *nodes;
 	size_t count = 0;
+	CUgraphNode *nodes = list_nodes(graph, &count);
 	uint64_t memo;
 
-	if (md_cuda.cuGraphGetNodes(graph, NULL, &count) || !count)
-		return;
-	nodes = calloc(count, sizeof(CUgraphNode));
-	if (!nodes || md_cuda.cuGraphGetNodes(graph, nodes, &count))
-		count = 0;
+	for (size_t i = 0; nodes && i < count; i++) {
+		CUgraph child = child_of(nodes[i]);
+		if (child)
+			md_capture_graph_forget(child);
+	}
 	md_capture_lock();
-	for (size_t i = 0; i < count; i++) {
+	for (size_t i = 0; nodes && i < count; i++) {
 		if (md_map_remove(&memos.by_node, (uintptr_t)nodes[i], &memo))
 			free((void *)(uintptr_t)memo);
 	}

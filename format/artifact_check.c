@@ -222,6 +222,13 @@ static enum md_status check_node(const struct graph_check *c, uint32_t index)
 		return bad_node(c, index, "has a kernel, parameters or attributes, but is of type %u", node->type);
 	switch (node->type) {
 	case MD_NODE_EMPTY:
+	case MD_NODE_CHILD: /* check_edges looks at what is inside */
+		return MD_OK;
+	case MD_NODE_EVENT_WAIT:
+	case MD_NODE_EVENT_RECORD:
+		if (node->event >= c->graph->node_count)
+			return bad_node(c, index, "event %u, of a graph of %u nodes", node->event,
+					c->graph->node_count);
 		return MD_OK;
 	case MD_NODE_MEMSET:
 		if (node->memset.element_size != 1 && node->memset.element_size != 2 && node->memset.element_size != 4)
@@ -280,14 +287,21 @@ static enum md_status check_edges(const struct graph_check *c)
 {
 	const struct md_artifact_graph *graph = c->graph;
 	MD_AUTO_FREE uint64_t *keys = calloc((size_t)graph->edge_count + 1, sizeof(*keys));
+	MD_AUTO_FREE uint32_t *parents = calloc((size_t)graph->node_count + 1, sizeof(*parents));
 	bool sorted = true, forward = true;
-	if (!keys)
+	if (!keys || !parents)
 		return no_memory(c->err, "graphs");
+	if (!md_nodes_parents(graph->nodes, graph->node_count, parents))
+		return bad(c->err, "graphs", "graph %.100s/%u: child graphs reach too far, or are over %u deep",
+			   graph->label, graph->batch, MD_CHILD_DEPTH_MAX);
 	for (uint32_t i = 0; i < graph->edge_count; i++) {
 		const struct md_edge *edge = &graph->edges[i];
 		if (edge->from >= graph->node_count || edge->to >= graph->node_count || edge->from == edge->to)
 			return bad(c->err, "graphs", "edge %u of graph %.100s/%u: from %u to %u of %u nodes", i,
 				   graph->label, graph->batch, edge->from, edge->to, graph->node_count);
+		if (parents[edge->from] != parents[edge->to])
+			return bad(c->err, "graphs", "edge %u of graph %.100s/%u: from %u to %u, in another graph", i,
+				   graph->label, graph->batch, edge->from, edge->to);
 		keys[i] = (uint64_t)edge->from << 32 | edge->to;
 		sorted = sorted && (!i || keys[i - 1] <= keys[i]);
 		forward = forward && edge->from < edge->to;
@@ -318,6 +332,12 @@ static uint32_t bytes_of(const struct md_node *node)
 	}
 }
 
+static bool in_attribute(const struct md_node *node, const struct md_pointer *pointer)
+{
+	const struct md_attribute *attribute = md_node_attribute_at(node, pointer->at);
+	return attribute && attribute->id == MD_ATTRIBUTE_WINDOW && pointer->kind == MD_POINTER_PLAIN;
+}
+
 static uint32_t pointer_bytes(const struct md_pointer *pointer)
 {
 	return pointer->kind == MD_POINTER_TENSOR_MAP ? 128 : 8;
@@ -344,7 +364,8 @@ static enum md_status check_pointers(const struct graph_check *c)
 		if (p->node != node)
 			end = 0;
 		if (p->node < node || p->node >= c->graph->node_count || p->at < end ||
-		    !inside(p->at, pointer_bytes(p), bytes_of(&c->graph->nodes[p->node])))
+		    (!inside(p->at, pointer_bytes(p), bytes_of(&c->graph->nodes[p->node])) &&
+		     !in_attribute(&c->graph->nodes[p->node], p)))
 			return bad_place(c, "pointer", i, p->node, p->at);
 		if (p->alloc >= c->artifact->alloc_count)
 			return bad(c->err, "pointers", "pointer %u of graph %.100s/%u: allocation index %u of %u", i,

@@ -31,7 +31,9 @@
 
 #define MD_FEATURE_FRAMES 1u /* required by files that store images */
 #define MD_FEATURE_FACTS 2u  /* required by files with facts: they are compared, not skipped */
-#define MD_FEATURES_KNOWN (MD_FEATURE_FRAMES | MD_FEATURE_FACTS) /* required bits that this reader understands */
+#define MD_FEATURE_NODES 4u  /* required by files with child graphs, event nodes, or pointers in attributes */
+#define MD_FEATURES_KNOWN                                                                                              \
+	(MD_FEATURE_FRAMES | MD_FEATURE_FACTS | MD_FEATURE_NODES) /* required bits that this reader understands */
 
 #define MD_SIGNATURE_SECTION "signature"
 

@@ -19,7 +19,10 @@ static const struct {
     {MD_NODE_KERNEL, "kernel"},
     {MD_NODE_MEMCPY, "memcpy"},
     {MD_NODE_MEMSET, "memset"},
+    {MD_NODE_CHILD, "child"},
     {MD_NODE_EMPTY, "empty"},
+    {MD_NODE_EVENT_WAIT, "event_wait"},
+    {MD_NODE_EVENT_RECORD, "event_record"},
 };
 
 static void visit_attribute(struct md_archive *a, void *item, void *user)
@@ -155,6 +158,10 @@ static void visit_node(struct md_archive *a, void *item, void *user)
 		visit_memset(a, &node->memset);
 	else if (node->type == MD_NODE_MEMCPY)
 		visit_memcpy(a, &node->memcpy);
+	else if (node->type == MD_NODE_CHILD)
+		md_archive_u32(a, "nodes", &node->child_nodes);
+	else if (node->type == MD_NODE_EVENT_WAIT || node->type == MD_NODE_EVENT_RECORD)
+		md_archive_u32(a, "event", &node->event);
 }
 
 /* ---- graphs ---- */

@@ -154,10 +154,24 @@ static bool stores_images(const struct md_artifact *artifact)
 	return any;
 }
 
+static bool has_later_nodes(const struct md_artifact_graph *graph)
+{
+	bool any = false;
+	for (uint32_t i = 0; i < graph->node_count; i++)
+		any |= graph->nodes[i].type == MD_NODE_CHILD || graph->nodes[i].type == MD_NODE_EVENT_WAIT ||
+		       graph->nodes[i].type == MD_NODE_EVENT_RECORD;
+	for (uint32_t i = 0; i < graph->pointer_count; i++)
+		any |= graph->pointers[i].at >= MD_ATTRIBUTES_AT;
+	return any;
+}
+
 static uint64_t features_of(const struct md_artifact *artifact)
 {
+	bool later_nodes = false;
+	for (uint32_t i = 0; i < artifact->graph_count; i++)
+		later_nodes |= has_later_nodes(&artifact->graphs[i]);
 	return (stores_images(artifact) ? MD_FEATURE_FRAMES : 0) |
-	       (artifact->fingerprint.fact_count ? MD_FEATURE_FACTS : 0);
+	       (artifact->fingerprint.fact_count ? MD_FEATURE_FACTS : 0) | (later_nodes ? MD_FEATURE_NODES : 0);
 }
 
 /* Behind the sections that say where the frames lie. Its row has no checksum: each frame has one. */

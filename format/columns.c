@@ -289,11 +289,16 @@ static bool get_attributes(struct md_reader *in, struct md_node *node, const str
 	return true;
 }
 
-/* ---- memset and memcpy ---- */
+/* ---- memset, memcpy, child graph and event nodes ---- */
 
 enum { COPY_FIELDS = 17 };
 
-/* Both structures as a list of numbers, in the order of their declaration; returns how many. */
+static bool is_event(const struct md_node *node)
+{
+	return node->type == MD_NODE_EVENT_WAIT || node->type == MD_NODE_EVENT_RECORD;
+}
+
+/* What such a node holds as a list of numbers, in the order of their declaration; returns how many. */
 static int copy_fields(const struct md_node *node, uint64_t fields[COPY_FIELDS])
 {
 	if (node->type == MD_NODE_MEMSET) {
@@ -301,6 +306,10 @@ static int copy_fields(const struct md_node *node, uint64_t fields[COPY_FIELDS])
 		const uint64_t all[] = {set->dst, set->pitch, set->width, set->height, set->value, set->element_size};
 		memcpy(fields, all, sizeof(all));
 		return sizeof(all) / sizeof(*all);
+	}
+	if (node->type == MD_NODE_CHILD || is_event(node)) {
+		fields[0] = node->type == MD_NODE_CHILD ? node->child_nodes : node->event;
+		return 1;
 	}
 	if (node->type != MD_NODE_MEMCPY)
 		return 0;
@@ -325,6 +334,10 @@ static bool copy_from_fields(struct md_node *node, const uint64_t f[COPY_FIELDS]
 						  .element_size = (uint32_t)f[5]};
 		return f[4] <= UINT32_MAX && f[5] <= UINT32_MAX;
 	}
+	if (node->type == MD_NODE_CHILD || is_event(node)) {
+		*(node->type == MD_NODE_CHILD ? &node->child_nodes : &node->event) = (uint32_t)f[0];
+		return f[0] <= UINT32_MAX;
+	}
 	node->memcpy = (struct md_memcpy){.src = f[0],
 					  .dst = f[1],
 					  .src_type = (uint32_t)f[2],
@@ -345,9 +358,10 @@ static bool copy_from_fields(struct md_node *node, const uint64_t f[COPY_FIELDS]
 	return f[2] <= UINT32_MAX && f[3] <= UINT32_MAX;
 }
 
-static bool is_copy(const struct md_node *node)
+static bool has_fields(const struct md_node *node)
 {
-	return node->type == MD_NODE_MEMSET || node->type == MD_NODE_MEMCPY;
+	return node->type == MD_NODE_MEMSET || node->type == MD_NODE_MEMCPY || node->type == MD_NODE_CHILD ||
+	       is_event(node);
 }
 
 static void put_copy(struct md_buf *out, const struct md_node *node, const struct md_node *predictor)
@@ -391,7 +405,7 @@ static void put_node(struct md_columns *columns, const struct md_columns_view *g
 		put_params(columns, node, predictor);
 	if (!(flags & SAME_ATTRIBUTES))
 		put_attributes(&columns->out[MD_COLUMN_ATTRIBUTES], node);
-	if (is_copy(node))
+	if (has_fields(node))
 		put_copy(&columns->out[MD_COLUMN_COPIES], node, predictor);
 	if (columns->with_sequences)
 		md_columns_put_difference(&columns->out[MD_COLUMN_SEQUENCES], node->sequence,
@@ -422,7 +436,7 @@ static bool get_node(struct md_columns *columns, const struct md_columns_view *g
 	if (!get_attributes(&columns->in[MD_COLUMN_ATTRIBUTES], node, predictor, flags & SAME_ATTRIBUTES, arena,
 			    budget))
 		return false;
-	if (is_copy(node))
+	if (has_fields(node))
 		get_copy(&columns->in[MD_COLUMN_COPIES], node, predictor);
 	if (columns->with_sequences)
 		node->sequence =

@@ -32,7 +32,7 @@ enum md_column {
 	MD_COLUMN_RUNS,       /* parameter size; runs of bytes that differ from the predictor: (gap, length)... */
 	MD_COLUMN_PARAMS,     /* those bytes, minus the predictor's */
 	MD_COLUMN_ATTRIBUTES, /* count, then id, length and bytes without trailing zeros */
-	MD_COLUMN_COPIES,     /* fields of memset and memcpy nodes */
+	MD_COLUMN_COPIES,     /* fields of memset, memcpy, child graph and event nodes */
 	MD_COLUMN_SEQUENCES,  /* traces only */
 	MD_COLUMN_EDGES,      /* 1 when all edges equal the base's; else 0 and the edges */
 	MD_COLUMN_GRAPH_END,

@@ -12,8 +12,16 @@
 
 #define MD_NONE UINT32_MAX /* "no index" */
 
-/* Values are those of CUgraphNodeType. Others than these four are refused by name. */
-enum md_node_type { MD_NODE_KERNEL = 0, MD_NODE_MEMCPY = 1, MD_NODE_MEMSET = 2, MD_NODE_EMPTY = 5 };
+/* Values are those of CUgraphNodeType. Others than these are refused by name. */
+enum md_node_type {
+	MD_NODE_KERNEL = 0,
+	MD_NODE_MEMCPY = 1,
+	MD_NODE_MEMSET = 2,
+	MD_NODE_CHILD = 4,
+	MD_NODE_EMPTY = 5,
+	MD_NODE_EVENT_WAIT = 6,
+	MD_NODE_EVENT_RECORD = 7,
+};
 
 enum md_alloc_family {
 	MD_ALLOC_DEVICE = 1,  /* cuMemAlloc */
@@ -37,6 +45,9 @@ struct md_attribute {      /* of a kernel node */
 	uint32_t id;       /* CUlaunchAttributeID */
 	uint8_t value[64]; /* CUlaunchAttributeValue, unused tail zero */
 };
+
+#define MD_ATTRIBUTE_WINDOW 1u     /* access policy window: 8 bytes of address, 8 of size (0: none), plain values */
+#define MD_ATTRIBUTE_UPDATABLE 13u /* the node can be changed from the device */
 
 struct md_edge {
 	uint32_t from, to;                /* node indices in the graph */
@@ -81,9 +92,25 @@ struct md_node {
 	union {
 		struct md_memset memset;
 		struct md_memcpy memcpy;
+		uint32_t
+		    child_nodes; /* child graphs: so many nodes behind this one, inner child graphs' too, are its */
+		uint32_t event;  /* events: in a trace, a number of the process; in an artifact, of the graph */
 	};
 	uint64_t sequence; /* trace only: position of the launch that made the node, for liveness */
 };
+
+#define MD_CHILD_DEPTH_MAX 16u /* child graphs inside one another */
+
+/*
+ * The child graph that each node belongs to, MD_NONE for nodes of the graph itself. False when child graphs reach past
+ * the one they are in, or lie too deep.
+ */
+bool md_nodes_parents(const struct md_node *nodes, uint32_t count, uint32_t *parents);
+
+/* A kernel node's bytes, as pointers have them: the parameter block, and from here on its attributes' values. */
+#define MD_ATTRIBUTES_AT 65536u
+/* The attribute whose value starts at this byte; NULL if none does. */
+struct md_attribute *md_node_attribute_at(const struct md_node *node, uint32_t at);
 
 struct md_kernel {
 	uint32_t image;          /* index into the image table; MD_NONE when its load was not seen */

@@ -407,6 +407,10 @@ void md_trace_finish(struct md_trace *trace)
 		free(trace->binds[i].name);
 	for (uint32_t i = 0; i < trace->content_count; i++)
 		free(trace->contents[i].data);
+	for (uint32_t i = 0; i < trace->event_use_count; i++)
+		free(trace->event_uses[i].call);
+	free(trace->event_uses);
+	free(trace->tensor_maps);
 	kernels_finish(trace);
 	md_fingerprint_finish(&trace->fingerprint);
 	free(trace->graphs);

@@ -66,6 +66,10 @@ void md_trace_put_note(struct md_trace_writer *w, uint64_t sequence, uint64_t gr
 void md_trace_put_refusal(struct md_trace_writer *w, uint64_t sequence, uint64_t graph, const char *why);
 /* What the engine says it is; a name said again replaces its value. */
 void md_trace_put_fact(struct md_trace_writer *w, uint64_t sequence, const char *name, const char *value);
+/* The engine uses, outside of graphs, an event that nodes of a graph record or wait for; call: how. */
+void md_trace_put_event_use(struct md_trace_writer *w, uint64_t sequence, uint32_t event, const char *call);
+/* 128 bytes that were encoded as a tensor map. */
+void md_trace_put_tensor_map(struct md_trace_writer *w, uint64_t sequence, const void *map);
 void md_trace_put_mark(struct md_trace_writer *w, uint64_t sequence, const char *name);
 void md_trace_put_kv(struct md_trace_writer *w, uint64_t sequence, const struct md_kv *kv);
 void md_trace_put_stage(struct md_trace_writer *w, uint64_t sequence, const struct md_stage_time *stage);
@@ -120,6 +124,17 @@ struct md_trace_content {
 	uint8_t *data; /* owned */
 };
 
+struct md_trace_event_use {
+	uint32_t event;
+	char *call; /* owned */
+};
+
+#define MD_TENSOR_MAP_BYTES 128u
+
+struct md_trace_tensor_map {
+	uint8_t bytes[MD_TENSOR_MAP_BYTES];
+};
+
 struct md_trace {
 	char *path, *command, *tool_version; /* owned */
 	uint32_t process_id;
@@ -140,6 +155,10 @@ struct md_trace {
 	uint32_t bind_count;
 	struct md_trace_content *contents;
 	uint32_t content_count;
+	struct md_trace_event_use *event_uses;
+	uint32_t event_use_count;
+	struct md_trace_tensor_map *tensor_maps; /* each content once */
+	uint32_t tensor_map_count;
 	struct md_kv kv;
 	struct md_stage_time *stages;
 	uint32_t stage_count;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "format/columns.h"
 #include "format/trace_records.h"
 
@@ -196,6 +197,23 @@ static enum md_status decode_columns(struct md_trace_build *build, struct md_tra
 	return status;
 }
 
+/* Child graphs hold what they say, and edges stay within one graph. */
+static enum md_status check_nesting(const struct md_trace_graph *graph, struct md_error *err)
+{
+	MD_AUTO_FREE uint32_t *parents = calloc((size_t)graph->node_count + 1, sizeof(*parents));
+	if (!parents)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+	if (!md_nodes_parents(graph->nodes, graph->node_count, parents))
+		return md_error_set(err, MD_ERR_CORRUPT, "child graphs reach too far, or are over %u deep",
+				    MD_CHILD_DEPTH_MAX);
+	for (uint32_t i = 0; i < graph->edge_count; i++) {
+		if (parents[graph->edges[i].from] != parents[graph->edges[i].to])
+			return md_error_set(err, MD_ERR_CORRUPT, "edge %u: %u to %u, in another graph", i,
+					    graph->edges[i].from, graph->edges[i].to);
+	}
+	return MD_OK;
+}
+
 static enum md_status check_graph(const struct md_trace *trace, const struct md_trace_graph *graph,
 				  struct md_error *err)
 {
@@ -211,7 +229,7 @@ static enum md_status check_graph(const struct md_trace *trace, const struct md_
 			return md_error_set(err, MD_ERR_CORRUPT, "edge %u: %u to %u of %u nodes", i, edge->from,
 					    edge->to, graph->node_count);
 	}
-	return MD_OK;
+	return check_nesting(graph, err);
 }
 
 enum md_status md_trace_get_graph(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,

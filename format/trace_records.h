@@ -8,8 +8,8 @@
 #include "format/trace.h"
 
 #define MD_TRACE_MAGIC "MDTRACE" /* and its NUL: 8 bytes */
-#define MD_TRACE_VERSION 2
-#define MD_TRACE_OLDEST_READER 2 /* an older one would not see that the engine refused a graph */
+#define MD_TRACE_VERSION 3
+#define MD_TRACE_OLDEST_READER 3 /* an older one does not know what child graph and event nodes hold */
 #define MD_TRACE_HEADER_BYTES 32
 #define MD_TRACE_FRAME_BYTES 16
 #define MD_TRACE_FRAME_MAX (256u << 20)    /* bytes, uncompressed and compressed */
@@ -40,6 +40,8 @@ enum md_trace_record {
 	MD_RECORD_NOTE = 19,
 	MD_RECORD_REFUSAL = 20,
 	MD_RECORD_FACT = 21,
+	MD_RECORD_EVENT_USE = 22,
+	MD_RECORD_TENSOR_MAP = 23,
 };
 
 /* The writer's buffer, locked, with the head of a record in it; NULL (and not locked) when the writer has failed. */
@@ -91,6 +93,8 @@ MD_TRACE_GET(output);
 MD_TRACE_GET(note);
 MD_TRACE_GET(refusal);
 MD_TRACE_GET(fact);
+MD_TRACE_GET(event_use);
+MD_TRACE_GET(tensor_map);
 /* Hands labels and probe results that came before their graph to it. */
 void md_trace_attach_notes(struct md_trace_build *build);
 

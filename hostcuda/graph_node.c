@@ -403,3 +403,23 @@ CUresult hc_cuGraphAddEventWaitNode(CUgraphNode *phGraphNode, CUgraph hGraph, co
 {
 	return add_event_node(phGraphNode, hGraph, dependencies, numDependencies, event, CU_GRAPH_NODE_TYPE_WAIT_EVENT);
 }
+
+static CUresult tell_event(CUgraphNode hNode, CUgraphNodeType type, CUevent *event)
+{
+	HC_STATE_GUARD();
+	struct hc_node *node = node_of(hNode, type);
+	if (!node || !event)
+		return CUDA_ERROR_INVALID_VALUE;
+	*event = (CUevent)node->event;
+	return CUDA_SUCCESS;
+}
+
+CUresult hc_cuGraphEventRecordNodeGetEvent(CUgraphNode hNode, CUevent *event_out)
+{
+	return tell_event(hNode, CU_GRAPH_NODE_TYPE_EVENT_RECORD, event_out);
+}
+
+CUresult hc_cuGraphEventWaitNodeGetEvent(CUgraphNode hNode, CUevent *event_out)
+{
+	return tell_event(hNode, CU_GRAPH_NODE_TYPE_WAIT_EVENT, event_out);
+}

@@ -45,31 +45,22 @@ void md_restore_scratch_finish(struct md_scratch *s)
 	*s = (struct md_scratch){0};
 }
 
-/* An access policy window holds an address that no pointer table names; other attributes are plain values. */
-static enum md_status check_attribute(const struct md_attribute *attribute, const CUlaunchAttributeValue *value,
-				      bool *skip, struct md_error *err)
+/* A window of no bytes is no window, whatever it is set to. */
+static bool is_unused(uint32_t id, const CUlaunchAttributeValue *value)
 {
-	*skip = false;
-	if (attribute->id != CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW)
-		return MD_OK;
-	*skip = value->accessPolicyWindow.num_bytes == 0 || !value->accessPolicyWindow.base_ptr;
-	if (*skip)
-		return MD_OK;
-	return md_error_set(err, MD_ERR_UNSUPPORTED,
-			    "it has an access policy window, whose address cannot be relocated");
+	return id == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW && value->accessPolicyWindow.num_bytes == 0;
 }
 
 static enum md_status set_attributes(const struct md_node *node, CUgraphNode handle, struct md_error *err)
 {
 	for (uint32_t i = 0; i < node->attribute_count; i++) {
 		CUlaunchAttributeValue value;
-		bool skip;
 		_Static_assert(sizeof(value) == sizeof(node->attributes[i].value),
 			       "CUlaunchAttributeValue is 64 bytes");
 		memcpy(&value, node->attributes[i].value, sizeof(value));
-		MD_FORWARD(check_attribute(&node->attributes[i], &value, &skip, err));
-		if (!skip && md_cuda_call(err, cuGraphKernelNodeSetAttribute, handle,
-					  (CUlaunchAttributeID)node->attributes[i].id, &value) != MD_OK)
+		if (!is_unused(node->attributes[i].id, &value) &&
+		    md_cuda_call(err, cuGraphKernelNodeSetAttribute, handle,
+				 (CUlaunchAttributeID)node->attributes[i].id, &value) != MD_OK)
 			return md_error_prefix(err, "attribute %u", node->attributes[i].id);
 	}
 	return MD_OK;
@@ -154,46 +145,160 @@ static enum md_status add_memcpy(struct md_restore *r, CUgraph graph, const stru
 	return md_cuda_call(err, cuGraphAddMemcpyNode, out, graph, NULL, 0, &params, r->context);
 }
 
-static enum md_status add_node(struct md_restore *r, CUgraph graph, const struct md_node *node, CUgraphNode *out,
+/*
+ * Nodes are added to the graph that the driver embeds, not to one that it would copy: so each is made once, whatever of
+ * it a copy would lose.
+ */
+static enum md_status add_child(struct md_restore_graph *graph, CUgraph into, uint32_t index, struct md_error *err)
+{
+	CUgraph empty = NULL;
+	MD_FORWARD(md_cuda_call(err, cuGraphCreate, &empty, 0));
+	enum md_status status = md_cuda_call(err, cuGraphAddChildGraphNode, &graph->nodes[index], into, NULL, 0, empty);
+	md_cuda.cuGraphDestroy(empty);
+	MD_FORWARD(status);
+	return md_cuda_call(err, cuGraphChildGraphNodeGetGraph, graph->nodes[index], &graph->children[index]);
+}
+
+static enum md_status add_event(struct md_restore_graph *graph, CUgraph into, const struct md_node *node,
+				CUgraphNode *out, struct md_error *err)
+{
+	CUevent event = graph->events[node->event];
+	if (node->type == MD_NODE_EVENT_RECORD)
+		return md_cuda_call(err, cuGraphAddEventRecordNode, out, into, NULL, 0, event);
+	return md_cuda_call(err, cuGraphAddEventWaitNode, out, into, NULL, 0, event);
+}
+
+/* The graph that a node belongs to: this one, or a child graph of it. */
+static CUgraph home_of(const struct md_restore_graph *graph, uint32_t node)
+{
+	uint32_t parent = graph->parents ? graph->parents[node] : MD_NONE;
+	return parent == MD_NONE ? graph->graph : graph->children[parent];
+}
+
+static enum md_status add_node(struct md_restore *r, struct md_restore_graph *graph, uint32_t index,
 			       struct md_error *err)
 {
+	const struct md_node *node = &graph->stored->nodes[index];
+	CUgraphNode *out = &graph->nodes[index];
+	CUgraph into = home_of(graph, index);
 	switch (node->type) {
 	case MD_NODE_KERNEL:
-		return add_kernel(r, graph, node, out, err);
+		return add_kernel(r, into, node, out, err);
 	case MD_NODE_MEMSET:
-		return add_memset(r, graph, &node->memset, out, err);
+		return add_memset(r, into, &node->memset, out, err);
 	case MD_NODE_MEMCPY:
-		return add_memcpy(r, graph, &node->memcpy, out, err);
+		return add_memcpy(r, into, &node->memcpy, out, err);
 	case MD_NODE_EMPTY:
-		return md_cuda_call(err, cuGraphAddEmptyNode, out, graph, NULL, 0);
+		return md_cuda_call(err, cuGraphAddEmptyNode, out, into, NULL, 0);
+	case MD_NODE_CHILD:
+		return add_child(graph, into, index, err);
+	case MD_NODE_EVENT_WAIT:
+	case MD_NODE_EVENT_RECORD:
+		return add_event(graph, into, node, out, err);
 	default:
 		return md_error_set(err, MD_ERR_UNSUPPORTED, "node type %u cannot be restored", node->type);
 	}
 }
 
-static enum md_status add_edges(struct md_restore *r, const struct md_restore_graph *into, struct md_error *err)
+/* Edges [from, to) lie in one graph. */
+static enum md_status add_edge_run(struct md_restore *r, const struct md_restore_graph *graph, uint32_t from,
+				   uint32_t to, bool with_data, struct md_error *err)
 {
 	struct md_scratch *s = &r->scratch;
-	const struct md_artifact_graph *stored = into->stored;
-	CUgraph graph = into->graph;
+	CUgraph into = home_of(graph, graph->stored->edges[from].from);
+	if (md_cuda.cuGraphAddDependencies_v2)
+		return md_cuda_call(err, cuGraphAddDependencies_v2, into, s->from + from, s->to + from,
+				    s->edge_data + from, to - from);
+	if (with_data)
+		return md_error_set(err, MD_ERR_UNSUPPORTED,
+				    "it has programmatic edges, and this driver has no cuGraphAddDependencies_v2");
+	return md_cuda_call(err, cuGraphAddDependencies, into, s->from + from, s->to + from, to - from);
+}
+
+static enum md_status add_edges(struct md_restore *r, const struct md_restore_graph *graph, struct md_error *err)
+{
+	struct md_scratch *s = &r->scratch;
+	const struct md_artifact_graph *stored = graph->stored;
 	bool with_data = false;
-	if (!stored->edge_count)
-		return MD_OK;
+	uint32_t run = 0;
 	for (uint32_t i = 0; i < stored->edge_count; i++) {
 		const struct md_edge *edge = &stored->edges[i];
-		s->from[i] = into->nodes[edge->from];
-		s->to[i] = into->nodes[edge->to];
+		s->from[i] = graph->nodes[edge->from];
+		s->to[i] = graph->nodes[edge->to];
 		s->edge_data[i] =
 		    (CUgraphEdgeData){.from_port = edge->from_port, .to_port = edge->to_port, .type = edge->type};
 		with_data |= edge->from_port || edge->to_port || edge->type;
 	}
-	if (md_cuda.cuGraphAddDependencies_v2)
-		return md_cuda_call(err, cuGraphAddDependencies_v2, graph, s->from, s->to, s->edge_data,
-				    stored->edge_count);
-	if (with_data)
-		return md_error_set(err, MD_ERR_UNSUPPORTED,
-				    "it has programmatic edges, and this driver has no cuGraphAddDependencies_v2");
-	return md_cuda_call(err, cuGraphAddDependencies, graph, s->from, s->to, stored->edge_count);
+	for (uint32_t i = 1; i <= stored->edge_count; i++) {
+		if (i < stored->edge_count &&
+		    home_of(graph, stored->edges[i].from) == home_of(graph, stored->edges[run].from))
+			continue;
+		MD_FORWARD(add_edge_run(r, graph, run, i, with_data, err));
+		run = i;
+	}
+	return MD_OK;
+}
+
+/* ---- what a graph needs beside its nodes ---- */
+
+static uint32_t count_events(const struct md_artifact_graph *stored)
+{
+	uint32_t count = 0;
+	for (uint32_t i = 0; i < stored->node_count; i++) {
+		const struct md_node *node = &stored->nodes[i];
+		if ((node->type == MD_NODE_EVENT_WAIT || node->type == MD_NODE_EVENT_RECORD) && node->event >= count)
+			count = node->event + 1;
+	}
+	return count;
+}
+
+static enum md_status make_events(struct md_restore_graph *graph, struct md_error *err)
+{
+	uint32_t count = count_events(graph->stored);
+	if (!count)
+		return MD_OK;
+	graph->events = calloc(count, sizeof(*graph->events));
+	if (!graph->events)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for %u events", count);
+	for (; graph->event_count < count; graph->event_count++)
+		MD_FORWARD(
+		    md_cuda_call(err, cuEventCreate, &graph->events[graph->event_count], CU_EVENT_DISABLE_TIMING));
+	return MD_OK;
+}
+
+void md_restore_events_destroy(struct md_restore_graph *graph)
+{
+	while (graph->event_count > 0)
+		md_cuda.cuEventDestroy_v2(graph->events[--graph->event_count]);
+	free(graph->events);
+	graph->events = NULL;
+}
+
+static enum md_status prepare_children(struct md_restore_graph *graph, struct md_error *err)
+{
+	const struct md_artifact_graph *stored = graph->stored;
+	bool any = false;
+	for (uint32_t i = 0; i < stored->node_count; i++)
+		any |= stored->nodes[i].type == MD_NODE_CHILD;
+	if (!any)
+		return MD_OK;
+	graph->parents = calloc(stored->node_count, sizeof(*graph->parents));
+	graph->children = calloc(stored->node_count, sizeof(CUgraph));
+	if (!graph->parents || !graph->children)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory to build %u nodes", stored->node_count);
+	if (!md_nodes_parents(stored->nodes, stored->node_count, graph->parents))
+		return md_error_set(err, MD_ERR_CORRUPT, "its child graphs do not fit into one another");
+	return MD_OK;
+}
+
+void md_restore_build_finish(struct md_restore_graph *graph)
+{
+	free(graph->nodes);
+	free(graph->parents);
+	free(graph->children);
+	graph->nodes = NULL;
+	graph->parents = NULL;
+	graph->children = NULL;
 }
 
 static enum md_status begin_graph(struct md_restore_graph *graph, struct md_error *err)
@@ -202,6 +307,8 @@ static enum md_status begin_graph(struct md_restore_graph *graph, struct md_erro
 	graph->nodes = malloc((count ? count : 1) * sizeof(*graph->nodes));
 	if (!graph->nodes)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory to build %u nodes", count);
+	MD_FORWARD(prepare_children(graph, err));
+	MD_FORWARD(make_events(graph, err));
 	return md_cuda_call(err, cuGraphCreate, &graph->graph, 0);
 }
 
@@ -213,7 +320,7 @@ enum md_status md_restore_build_nodes(struct md_restore *r, struct md_restore_gr
 		MD_FORWARD(begin_graph(graph, err));
 	for (uint32_t n = 0; n < graph->slice && graph->nodes_added < stored->node_count; n++) {
 		uint32_t i = graph->nodes_added;
-		if (add_node(r, graph->graph, &stored->nodes[i], &graph->nodes[i], err) != MD_OK)
+		if (add_node(r, graph, i, err) != MD_OK)
 			return md_error_prefix(err, "node %u", i);
 		graph->nodes_added++;
 	}
@@ -224,7 +331,6 @@ enum md_status md_restore_build_edges(struct md_restore *r, struct md_restore_gr
 {
 	MD_FORWARD(scratch_reserve(r, graph->stored, err));
 	MD_FORWARD(add_edges(r, graph, err));
-	free(graph->nodes);
-	graph->nodes = NULL;
+	md_restore_build_finish(graph);
 	return MD_OK;
 }

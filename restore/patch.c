@@ -4,7 +4,7 @@
 
 #include "restore/restore.h"
 
-static enum md_status patch_tensor_map(uint8_t *at, uint64_t address, struct md_error *err)
+enum md_status md_restore_patch_tensor_map(uint8_t *at, uint64_t address, struct md_error *err)
 {
 	CUtensorMap map __attribute__((aligned(64))); /* the driver demands it; a block has it at any 8 bytes */
 	memcpy(&map, at, sizeof(map));
@@ -16,10 +16,15 @@ static enum md_status patch_tensor_map(uint8_t *at, uint64_t address, struct md_
 static enum md_status patch_word(struct md_node *node, const struct md_pointer *pointer, uint64_t address,
 				 struct md_error *err)
 {
+	struct md_attribute *attribute = md_node_attribute_at(node, pointer->at);
 	switch (node->type) {
 	case MD_NODE_KERNEL:
+		if (attribute) {
+			memcpy(attribute->value, &address, sizeof(address));
+			return MD_OK;
+		}
 		if (pointer->kind == MD_POINTER_TENSOR_MAP)
-			return patch_tensor_map(node->params + pointer->at, address, err);
+			return md_restore_patch_tensor_map(node->params + pointer->at, address, err);
 		memcpy(node->params + pointer->at, &address, sizeof(address));
 		return MD_OK;
 	case MD_NODE_MEMSET:

@@ -46,18 +46,22 @@ void md_restore_arena_free(struct md_restore *r)
 }
 
 /* In place: the artifact's copy is ours, and relocating again gives the right words again. */
-static void relocate(struct md_restore *r, struct md_artifact_content *content)
+static enum md_status relocate(struct md_restore *r, struct md_artifact_content *content, struct md_error *err)
 {
 	for (uint32_t i = 0; i < content->pointer_count; i++) {
 		const struct md_pointer *pointer = &content->pointers[i];
 		uint64_t address = md_restore_alloc_address(r, pointer->alloc) + (uint64_t)pointer->offset;
-		memcpy(content->data + pointer->at, &address, sizeof(address));
+		if (pointer->kind == MD_POINTER_TENSOR_MAP)
+			MD_FORWARD(md_restore_patch_tensor_map(content->data + pointer->at, address, err));
+		else
+			memcpy(content->data + pointer->at, &address, sizeof(address));
 	}
+	return MD_OK;
 }
 
 static enum md_status place(struct md_restore *r, struct md_artifact_content *content, struct md_error *err)
 {
-	relocate(r, content);
+	MD_FORWARD(relocate(r, content, err));
 	CUdeviceptr to = md_restore_alloc_address(r, content->alloc) + content->offset;
 	return md_cuda_call(err, cuMemcpyHtoDAsync_v2, to, content->data, content->size, r->stream);
 }

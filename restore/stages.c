@@ -139,6 +139,31 @@ const size_t md_restore_session_stage_count = sizeof(md_restore_session_stages) 
 
 /* ---- each graph ---- */
 
+/* What was page-locked host memory must be such again: a copy of it goes another way, and a kernel reads it. */
+static enum md_status check_host_memory(const struct md_restore *r, const struct md_restore_graph *graph,
+					struct md_error *err)
+{
+	for (uint32_t i = 0; i < r->artifact.alloc_count; i++) {
+		const struct md_artifact_alloc *alloc = &r->artifact.allocs[i];
+		unsigned type = 0;
+		if (alloc->class != MD_CLASS_BOUND || alloc->family != MD_ALLOC_HOST)
+			continue;
+		for (uint32_t b = 0; b < graph->binding_count; b++) {
+			if (graph->bindings[b] != alloc->binding)
+				continue;
+			CUresult result = md_cuda.cuPointerGetAttribute
+					      ? md_cuda.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+									      r->addresses[alloc->binding])
+					      : CUDA_ERROR_NOT_SUPPORTED;
+			if (result != CUDA_SUCCESS || type != CU_MEMORYTYPE_HOST)
+				return md_error_set(err, MD_ERR_MISMATCH,
+						    "binding %s: artifact has page-locked host memory, this is not",
+						    r->artifact.bindings[alloc->binding].name);
+		}
+	}
+	return MD_OK;
+}
+
 static enum md_status run_bindings(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
 {
 	pthread_mutex_lock(&r->lock);
@@ -146,7 +171,8 @@ static enum md_status run_bindings(struct md_restore *r, struct md_restore_graph
 	for (uint32_t i = 0; status == MD_OK && i < graph->binding_count; i++)
 		r->addresses[graph->bindings[i]] = r->bound[r->binding_of[graph->bindings[i]]].address;
 	pthread_mutex_unlock(&r->lock);
-	return status;
+	MD_FORWARD(status);
+	return check_host_memory(r, graph, err);
 }
 
 static enum md_status run_arena(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
@@ -177,8 +203,8 @@ static void undo_build(struct md_restore *r, struct md_restore_graph *graph)
 	if (graph->graph)
 		md_cuda.cuGraphDestroy(graph->graph);
 	graph->graph = NULL;
-	free(graph->nodes);
-	graph->nodes = NULL;
+	md_restore_build_finish(graph);
+	md_restore_events_destroy(graph);
 	graph->nodes_added = 0;
 }
 

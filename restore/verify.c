@@ -74,6 +74,8 @@ static enum md_status make_twin(struct md_restore *r, struct md_restore_graph *g
 	*twin = *graph;
 	twin->graph = NULL;
 	twin->exec = NULL;
+	twin->events = NULL;
+	twin->event_count = 0;
 	md_restore_patch_noise(twin, seed);
 	return md_restore_stages_run(md_restore_graph_stages, md_restore_graph_stage_count, r, twin, err);
 }

@@ -255,27 +255,6 @@ Test(pass_match, unlabelled_graphs_beside_labelled_ones_are_left_out)
 	builder_finish(&b[1]);
 }
 
-Test(pass_match, access_policy_window_is_refused)
-{
-	const uint64_t window[2] = {0x700000000000, 4096}, unused[2] = {0x700000000000, 0};
-	struct builder b[2];
-	struct md_artifact artifact;
-	struct md_error err;
-
-	for (int used = 1; used >= 0; used--) {
-		for (unsigned c = 0; c < 2; c++) {
-			build(&b[c], c);
-			builder_attribute(&b[c], 1, used ? window : unused, 16);
-		}
-		cr_assert(md_analyze(&b[0].trace, &b[1].trace, NULL, &artifact, &err) == MD_OK, "%s", err.message);
-		cr_assert(used == (strstr(refusal_of(&artifact, "decode", 4), "access policy window of 4096") != NULL),
-			  "'%s'", refusal_of(&artifact, "decode", 4));
-		md_artifact_finish(&artifact);
-		builder_finish(&b[0]);
-		builder_finish(&b[1]);
-	}
-}
-
 Test(pass_match, other_devices_do_not_belong_together)
 {
 	struct builder one, two;

@@ -333,3 +333,139 @@ Test(pass_pointer, set_of_unrecorded_memory_is_refused)
 	builder_finish(&one);
 	builder_finish(&two);
 }
+
+/* ---- pointers outside of parameters ---- */
+
+static void analyze_windows(const uint64_t one[2], const uint64_t two[2], struct md_artifact *artifact)
+{
+	struct builder b[2];
+	struct md_error err;
+
+	for (unsigned c = 0; c < 2; c++) {
+		build(&b[c], c, &(uint64_t){0}, 1);
+		builder_attribute(&b[c], MD_ATTRIBUTE_WINDOW, c ? two : one, 16);
+	}
+	cr_assert(md_analyze(&b[0].trace, &b[1].trace, NULL, artifact, &err) == MD_OK, "%s", err.message);
+	builder_finish(&b[0]);
+	builder_finish(&b[1]);
+}
+
+Test(pass_pointer, access_policy_window_is_relocated)
+{
+	struct md_artifact artifact;
+	const struct md_artifact_graph *graph;
+	const struct md_pointer *pointer;
+	uint64_t words[2];
+
+	analyze_windows((uint64_t[]){B1 + 64, 512}, (uint64_t[]){B2 + 64, 512}, &artifact);
+	graph = find_graph(&artifact, "decode", 1);
+	cr_assert(graph, "refused: %s", refusal_of(&artifact, "decode", 1));
+	pointer = &graph->pointers[graph->pointer_count - 1];
+	cr_assert(pointer->node == 1 && pointer->at == MD_ATTRIBUTES_AT && pointer->offset == 64, "a pointer at %u+%u",
+		  pointer->node, pointer->at);
+	cr_assert_eq(artifact.allocs[pointer->alloc].order, 1, "into the second allocation");
+	memcpy(words, graph->nodes[1].attributes[0].value, 16);
+	cr_assert(words[0] == 0 && words[1] == 512, "the address is zeroed, the size stays");
+	md_artifact_finish(&artifact);
+}
+
+Test(pass_pointer, should_fail_access_policy_window_of_unknown_memory)
+{
+	struct md_artifact artifact;
+
+	analyze_windows((uint64_t[]){0x600000000000, 512}, (uint64_t[]){0x600000000000, 512}, &artifact);
+	cr_assert(strstr(refusal_of(&artifact, "decode", 1), "node 1: its access policy window 0x600000000000"), "'%s'",
+		  refusal_of(&artifact, "decode", 1));
+	md_artifact_finish(&artifact);
+	analyze_windows((uint64_t[]){0x600000000000, 0}, (uint64_t[]){0x610000000000, 0}, &artifact);
+	cr_assert(find_graph(&artifact, "decode", 1), "of no bytes it is none: %s", refusal_of(&artifact, "decode", 1));
+	md_artifact_finish(&artifact);
+}
+
+/* The origin of what the graph refers to lies in another allocation, which moved otherwise. */
+Test(pass_pointer, virtual_origin_inside_another_allocation)
+{
+	struct builder b[2];
+	struct md_artifact artifact;
+	struct md_error err;
+	const struct md_artifact_graph *graph;
+
+	for (int c = 0; c < 2; c++) {
+		uint64_t base = c ? A2 : A1, words[] = {base, base - 0x8000};
+		builder_init(&b[c]);
+		builder_alloc(&b[c], MD_ALLOC_DEVICE, base, 0x1000);
+		builder_alloc(&b[c], MD_ALLOC_DEVICE, (c ? A2 - 0x9000 : A1 - 0xa000), 0x4000);
+		builder_alloc(&b[c], MD_ALLOC_DEVICE, c ? B2 : B1, 0x1000);
+		uint32_t kernel = builder_kernel(&b[c], builder_image(&b[c], 1), "k", 16);
+		builder_graph(&b[c], "decode", 1);
+		builder_launch(&b[c], kernel, words, 16);
+	}
+	cr_assert(md_analyze(&b[0].trace, &b[1].trace, NULL, &artifact, &err) == MD_OK, "%s", err.message);
+	graph = find_graph(&artifact, "decode", 1);
+	cr_assert(graph && graph->pointer_count == 2, "two pointers: %s", refusal_of(&artifact, "decode", 1));
+	cr_assert(graph->pointers[1].offset == -0x8000 && graph->pointers[1].alloc == graph->pointers[0].alloc,
+		  "of the same allocation, at %lld", (long long)graph->pointers[1].offset);
+	md_artifact_finish(&artifact);
+	builder_finish(&b[0]);
+	builder_finish(&b[1]);
+}
+
+/* ---- host memory ---- */
+
+enum host { BOUND, UNBOUND, NOT_LOCKED };
+
+static void analyze_host_copy(enum host host, struct md_artifact *artifact)
+{
+	struct builder b[2];
+	struct md_error err;
+
+	for (unsigned c = 0; c < 2; c++) {
+		uint64_t address = c ? 0x7f0000200000 : 0x7f0000100000;
+		build(&b[c], c, &(uint64_t){0}, 1);
+		if (host != NOT_LOCKED)
+			builder_alloc(&b[c], MD_ALLOC_HOST, address, 0x1000);
+		if (host == BOUND)
+			builder_bind(&b[c], "staging", address, 0x1000, MD_BIND_INPUT);
+		builder_node(&b[c], MD_NODE_MEMCPY)->memcpy = (struct md_memcpy){.src = address + 16,
+										 .dst = c ? A2 : A1,
+										 .src_type = 1,
+										 .dst_type = 2,
+										 .width = 32,
+										 .height = 1,
+										 .depth = 1};
+	}
+	cr_assert(md_analyze(&b[0].trace, &b[1].trace, NULL, artifact, &err) == MD_OK, "%s", err.message);
+	builder_finish(&b[0]);
+	builder_finish(&b[1]);
+}
+
+Test(pass_pointer, copy_from_bound_page_locked_memory)
+{
+	struct md_artifact artifact;
+	const struct md_artifact_graph *graph;
+	const struct md_pointer *pointer;
+
+	analyze_host_copy(BOUND, &artifact);
+	graph = find_graph(&artifact, "decode", 1);
+	cr_assert(graph, "refused: %s", refusal_of(&artifact, "decode", 1));
+	pointer = &graph->pointers[graph->pointer_count - 2];
+	cr_assert(pointer->at == 0 && pointer->offset == 16, "the source");
+	cr_assert(artifact.allocs[pointer->alloc].class == MD_CLASS_BOUND &&
+		      artifact.allocs[pointer->alloc].family == MD_ALLOC_HOST,
+		  "is bound host memory");
+	md_artifact_finish(&artifact);
+}
+
+Test(pass_pointer, should_fail_copy_from_other_host_memory)
+{
+	struct md_artifact artifact;
+
+	analyze_host_copy(UNBOUND, &artifact);
+	cr_assert(strstr(refusal_of(&artifact, "decode", 1), "which a restore does not own: the engine must bind it"),
+		  "'%s'", refusal_of(&artifact, "decode", 1));
+	md_artifact_finish(&artifact);
+	analyze_host_copy(NOT_LOCKED, &artifact);
+	cr_assert(strstr(refusal_of(&artifact, "decode", 1), "node 2: copies from host memory that is not page-locked"),
+		  "'%s'", refusal_of(&artifact, "decode", 1));
+	md_artifact_finish(&artifact);
+}

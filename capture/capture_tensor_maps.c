@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tensor maps that the engine encodes: the trace holds each content once, so that analysis knows them where they lie.
+ */
+#include "base/hash.h"
+#include "capture/capture.h"
+
+#define KEPT_MAX 65536u /* libraries encode some for each launch; what comes later is relocated as a mere pointer */
+
+static struct md_map kept; /* checksum of the bytes -> 1; under md_capture.lock */
+
+void md_capture_tensor_map(const CUtensorMap *map)
+{
+	uint64_t checksum = md_hash_checksum(map, sizeof(*map));
+
+	_Static_assert(sizeof(*map) == MD_TENSOR_MAP_BYTES, "a tensor map has 128 bytes");
+	md_capture_lock();
+	if (md_capture.writer && kept.used < KEPT_MAX && !md_map_get(&kept, checksum, NULL)) {
+		if (md_map_put(&kept, checksum, 1))
+			md_trace_put_tensor_map(md_capture.writer, md_capture_next(), map);
+		else
+			md_capture_trouble("out of memory at tensor map %zu", kept.used);
+	}
+	md_capture_unlock();
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads a graph back from the driver, for the trace. */
+#ifndef MD_CAPTURE_CAPTURE_WALK_H
+#define MD_CAPTURE_CAPTURE_WALK_H
+
+#include "capture/capture.h"
+
+/* Zeroed but for what of `out` is known before. Finish in any case. */
+struct md_capture_walk {
+	struct md_trace_graph out;
+	CUgraphNode *handles;     /* of out.nodes */
+	uint64_t sequence;        /* of nodes whose launch was not seen */
+	struct md_map index;      /* CUgraphNode -> node index */
+	struct md_map candidates; /* allocation start -> 1 */
+	size_t node_room, handle_room, edge_room;
+	char refused[256]; /* first reason */
+	bool out_of_memory;
+	bool pageable; /* writes host memory that nobody registered */
+	bool unread;   /* has attributes that its nodes do not tell */
+};
+
+/* Lock held. */
+void md_capture_walk(struct md_capture_walk *walk, CUgraph graph);
+void md_capture_walk_finish(struct md_capture_walk *walk);
+
+#endif

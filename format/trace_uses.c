@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The records of a trace that hold what became of things that nodes refer to: events that the engine uses too, and
+ * tensor maps. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "format/trace_records.h"
+
+void md_trace_put_event_use(struct md_trace_writer *w, uint64_t sequence, uint32_t event, const char *call)
+{
+	msgpack_packer p;
+	if (!md_trace_record_begin(w, MD_RECORD_EVENT_USE, sequence, 2, &p))
+		return;
+	msgpack_pack_uint32(&p, event);
+	md_pack_text(&p, call);
+	md_trace_record_end(w);
+}
+
+enum md_status md_trace_get_event_use(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
+				      struct md_error *err)
+{
+	struct md_trace *trace = build->trace;
+	struct md_trace_event_use *use =
+	    md_trace_append(build, &trace->event_uses, &trace->event_use_count, sizeof(*use));
+	(void)sequence;
+	if (!use)
+		return md_trace_no_room(build, err);
+	use->event = (uint32_t)md_unpack_uint_max(in, UINT32_MAX);
+	use->call = md_unpack_text(in, &build->budget, MD_TRACE_TEXT_MAX);
+	if (!use->call)
+		md_unpack_fail(in);
+	return MD_OK;
+}
+
+void md_trace_put_tensor_map(struct md_trace_writer *w, uint64_t sequence, const void *map)
+{
+	msgpack_packer p;
+	if (!md_trace_record_begin(w, MD_RECORD_TENSOR_MAP, sequence, 1, &p))
+		return;
+	md_pack_bytes(&p, map, MD_TENSOR_MAP_BYTES);
+	md_trace_record_end(w);
+}
+
+enum md_status md_trace_get_tensor_map(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
+				       struct md_error *err)
+{
+	struct md_trace *trace = build->trace;
+	struct md_trace_tensor_map *map =
+	    md_trace_append(build, &trace->tensor_maps, &trace->tensor_map_count, sizeof(*map));
+	size_t size = 0;
+	(void)sequence;
+	if (!map)
+		return md_trace_no_room(build, err);
+	const void *bytes = md_unpack_bytes(in, &size);
+	if (bytes && size == sizeof(map->bytes))
+		memcpy(map->bytes, bytes, size);
+	else
+		md_unpack_fail(in);
+	return MD_OK;
+}
