@@ -46,6 +46,12 @@ CFLAGS += $(SANITIZE) -DMD_SANITIZED=1
 LDFLAGS += $(SANITIZE)
 LDFLAGS := $(filter-out -Wl$(comma)--no-undefined,$(LDFLAGS))
 endif
+# For libFuzzer, by `make fuzz`; comparisons of the code under test guide it, so that is built again.
+ifdef FUZZ
+SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+CFLAGS += $(SANITIZE) -fsanitize=fuzzer-no-link -DMD_SANITIZED=1
+LDFLAGS := $(SANITIZE)
+endif
 ifdef COVERAGE
 CFLAGS += --coverage -O0
 LDFLAGS += --coverage
@@ -72,6 +78,7 @@ TESTS := $(call sources,tests)
 TEST_SUBJECTS := $(call sources,tests/subjects)
 TEST_IMAGES := $(call sources,tests/images)
 BENCHES := $(call sources,bench)
+FUZZ_TARGETS := $(patsubst tests/fuzz/target_%.c,%,$(wildcard tests/fuzz/target_*.c))
 
 LIBS := $(BUILD)/lib/libmedusa.so $(BUILD)/lib/libmedusa-capture.so $(BUILD)/lib/libmedusa-restore.so
 HOSTCUDA_LIB := $(BUILD)/lib/hostcuda/libcuda.so.1
@@ -85,9 +92,10 @@ SUBJECT_BINS := $(patsubst tests/subjects/%.c,$(BUILD)/tests/subjects/%,$(TEST_S
 TEST_IMAGE_BINS := $(patsubst tests/images/%.c,$(BUILD)/tests/images/%.host.so,$(TEST_IMAGES)) \
 	$(if $(NVCC),$(patsubst tests/images/%.cu,$(BUILD)/tests/images/%.fatbin,$(wildcard tests/images/*.cu)))
 INJECT := $(BUILD)/tests/faults/inject.so
+FUZZ_BINS := $(addprefix $(BUILD)/tests/fuzz/,$(FUZZ_TARGETS) $(if $(FUZZ),,seeds))
 BENCH_BINS := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCHES))
 
-.PHONY: all libs hostcuda tools engine tests deps demo check check-gpu torture lint bench install clean
+.PHONY: all libs hostcuda tools engine tests deps demo check check-gpu torture fuzz fuzz-targets lint bench install clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -97,7 +105,8 @@ libs: $(LIBS)
 hostcuda: $(HOSTCUDA_LIB)
 tools: $(BINS)
 engine: $(LLAMA_BINS) $(LLAMA_IMAGES)
-tests: $(TEST_BINS) $(SUBJECT_BINS) $(TEST_IMAGE_BINS) $(INJECT)
+tests: $(TEST_BINS) $(SUBJECT_BINS) $(TEST_IMAGE_BINS) $(INJECT) $(FUZZ_BINS)
+fuzz-targets: $(FUZZ_BINS)
 
 # ---- objects -----------------------------------------------------------------------------------------------------
 $(BUILD)/obj/%.o: %.c
@@ -197,6 +206,16 @@ $(INJECT): tests/faults/inject.c
 	$(call say,LD)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) -O2 -g -std=gnu11 -D_GNU_SOURCE -fPIC -fvisibility=hidden $(WARNINGS) -shared -o $@ $<
+# Fuzz targets run files of a corpus, or, with FUZZ=1, under libFuzzer.
+FUZZ_DRIVER := $(if $(FUZZ),,$(BUILD)/obj/tests/fuzz/replay.o)
+$(addprefix $(BUILD)/tests/fuzz/,$(FUZZ_TARGETS)): $(BUILD)/tests/fuzz/%: $(BUILD)/obj/tests/fuzz/target_%.o $(call objects,$(wildcard tests/fuzz/mend*.c)) $(FUZZ_DRIVER) $(INTERNAL)
+	$(call say,LD)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) $(if $(FUZZ),-fsanitize=fuzzer) -o $@ $^ $(LDLIBS)
+$(BUILD)/tests/fuzz/seeds: $(call objects,tests/fuzz/seeds.c tests/fuzz/bombs.c $(wildcard tests/fuzz/mend*.c)) $(INTERNAL)
+	$(call say,LD)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(INTERNAL)
 	$(call say,LD)
 	$(Q)mkdir -p $(@D)
@@ -229,6 +248,13 @@ torture:
 # Conformance tests and the whole chain on a real GPU.
 check-gpu: all tests
 	$(Q)BUILD=$(BUILD) tests/gpu/run.sh
+
+# Every target under libFuzzer for TIME seconds, in turn; ONLY=NAME for one. Needs clang with its runtime.
+TIME ?= 60
+fuzz:
+	$(Q)tools/deps.sh --fuzz --check build >/dev/null 2>&1 || tools/deps.sh --fuzz build
+	$(Q)$(MAKE) $(if $(V),,-s) --no-print-directory fuzz-targets FUZZ=1 BUILD=$(BUILD)/fuzz CC="$$(command -v clang-14 || echo clang)"
+	$(Q)BUILD=$(BUILD)/fuzz TIME=$(TIME) tests/fuzz/run.sh
 
 lint:
 	$(NEED_DEPS)

@@ -193,7 +193,7 @@ static bool stroke_record(struct md_view *view, const struct record *record, str
 	const struct md_trace_bind *bind = record->bind;
 	uint64_t end = bind->address + bind->size;
 	const struct md_interval *at = md_interval_floor(&view->live, bind->address);
-	const struct md_interval *stop = view->live.items + view->live.count;
+	const struct md_interval *stop = view->live.count ? view->live.items + view->live.count : NULL;
 	struct md_view_binding *binding = &view->bindings[record->binding];
 
 	for (at = at ? at : view->live.items; at && at < stop && at->start < end; at++) {

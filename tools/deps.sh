@@ -1,8 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Installs what the build needs: deps.sh [--check] BUILD. With --check only says what is missing (exit 1 if anything is).
+# Installs what the build needs: deps.sh [--fuzz] [--check] BUILD. With --check only says what is missing (exit 1 if
+# anything is), with --fuzz what `make fuzz` needs too.
 set -u
-check=0
+check=0 fuzz=0
+[ "${1:-}" = --fuzz ] && { fuzz=1; shift; }
 [ "${1:-}" = --check ] && { check=1; shift; }
 build=${1:-build}
 
@@ -26,6 +28,12 @@ need_package sodium.h libsodium-dev
 command -v clang-format >/dev/null 2>&1 || packages="$packages clang-format"
 
 command -v python3 >/dev/null 2>&1 || packages="$packages python3"
+# The runtime of clang holds libFuzzer and the sanitizers; one that links is the one that is meant.
+if [ $fuzz = 1 ]; then
+	echo 'int LLVMFuzzerTestOneInput(void); int LLVMFuzzerTestOneInput(void) { return 0; }' |
+		"$(command -v clang-14 || echo clang)" -fsanitize=fuzzer,address -x c - -o /dev/null 2>/dev/null ||
+		packages="$packages clang-14 libclang-rt-14-dev"
+fi
 
 cuda=""
 for header in "${CUDA_HOME:-/usr/local/cuda}/include/cuda.h" "$build/cuda/nvidia/cu13/include/cuda.h"; do

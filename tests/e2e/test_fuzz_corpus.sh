@@ -1,0 +1,16 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Every file of the fuzz corpora, and every bomb, through its target: no crash, no leak, at most 1 GiB, no hang; ok-* are
+# read, should-fail-* are refused. Bombs are left out with sanitizers, which take several times the memory and time.
+set -u
+cd "$(dirname "$0")/../.."
+failed=0
+for source in tests/fuzz/target_*.c; do
+	name=$(basename "$source" .c)
+	name=${name#target_}
+	echo "$name:"
+	files=(tests/fuzz/corpus/"$name"/*)
+	[ -z "${SAN:-}" ] && [ -d "tests/fuzz/bombs/$name" ] && files+=(tests/fuzz/bombs/"$name"/*)
+	"$MEDUSA_BUILD/tests/fuzz/$name" "${files[@]}" || failed=1
+done
+exit $failed
