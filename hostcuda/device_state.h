@@ -407,6 +407,9 @@ CUresult hc_node_new(struct hc_graph *graph, CUgraphNodeType type, struct hc_nod
 CUresult hc_node_attach(struct hc_node *node); /* into its graph; frees the node on failure */
 void hc_node_free(struct hc_node *node);
 bool hc_node_set_attribute(struct hc_node *node, const CUlaunchAttribute *attribute);
+/* As it was set, or its default; false for what is no attribute of a node. */
+bool hc_node_tell_attribute(const struct hc_node *node, CUlaunchAttributeID id, CUlaunchAttributeValue *value);
+void hc_graph_print(const struct hc_graph *graph); /* for tests; state lock held */
 CUresult hc_node_set_kernel(struct hc_node *node, const CUDA_KERNEL_NODE_PARAMS *params);
 CUresult hc_node_copy_content(struct hc_node *to, const struct hc_node *from);
 void hc_node_clear_content(struct hc_node *node);

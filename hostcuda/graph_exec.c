@@ -202,6 +202,7 @@ CUresult hc_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph
 		return result;
 	}
 	*phGraphExec = (CUgraphExec)exec;
+	hc_graph_print((struct hc_graph *)hGraph);
 	return CUDA_SUCCESS;
 }
 

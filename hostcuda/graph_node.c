@@ -147,7 +147,7 @@ CUresult hc_cuGraphKernelNodeSetParams_v2(CUgraphNode hNode, const CUDA_KERNEL_N
 
 /* ---- attributes
  * --------------------------------------------------------------------------------------------------------- */
-static CUlaunchAttribute *find_attribute(struct hc_node *node, CUlaunchAttributeID id)
+static CUlaunchAttribute *find_attribute(const struct hc_node *node, CUlaunchAttributeID id)
 {
 	for (size_t i = 0; i < node->kernel.attribute_count; i++)
 		if (node->kernel.attributes[i].id == id)
@@ -192,18 +192,31 @@ static bool is_node_attribute(CUlaunchAttributeID id)
 	}
 }
 
+/* Two are not zero unless they are set. */
+bool hc_node_tell_attribute(const struct hc_node *node, CUlaunchAttributeID id, CUlaunchAttributeValue *value)
+{
+	const CUlaunchAttribute *set = find_attribute(node, id);
+	if (!is_node_attribute(id))
+		return false;
+	memset(value, 0, sizeof(*value));
+	if (set)
+		*value = set->value;
+	else if (id == CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP)
+		value->memSyncDomainMap.remote = 1;
+	else if (id == CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT)
+		value->sharedMemCarveout = (unsigned)-1;
+	return true;
+}
+
+/* With HOSTCUDA_UNREADABLE=1 as drivers do that take a preferred cluster and do not tell it again. */
 CUresult hc_cuGraphKernelNodeGetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr, CUkernelNodeAttrValue *value_out)
 {
 	HC_STATE_GUARD();
 	struct hc_node *node = node_of(hNode, CU_GRAPH_NODE_TYPE_KERNEL);
-	if (!node || !value_out || !is_node_attribute(attr))
+	if (!node || !value_out ||
+	    (attr == CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION && getenv("HOSTCUDA_UNREADABLE")))
 		return CUDA_ERROR_INVALID_VALUE;
-	const CUlaunchAttribute *set = find_attribute(node, attr);
-	if (set)
-		*value_out = set->value;
-	else
-		memset(value_out, 0, sizeof(*value_out));
-	return CUDA_SUCCESS;
+	return hc_node_tell_attribute(node, attr, value_out) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult hc_cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr,

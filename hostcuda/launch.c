@@ -122,6 +122,9 @@ static CUresult capture_launch(struct hc_stream *stream, const CUlaunchConfig *c
 	bool programmatic = false;
 	HC_TRY(hc_node_new(stream->capture->graph, CU_GRAPH_NODE_TYPE_KERNEL, &node));
 	CUresult result = hc_node_set_kernel(node, params);
+	const CUlaunchAttribute priority = {.id = CU_LAUNCH_ATTRIBUTE_PRIORITY, .value.priority = stream->priority};
+	if (result == CUDA_SUCCESS && stream->priority && !hc_node_set_attribute(node, &priority))
+		result = CUDA_ERROR_OUT_OF_MEMORY;
 	for (unsigned i = 0; result == CUDA_SUCCESS && i < config->numAttrs; i++) {
 		const CUlaunchAttribute *attribute = &config->attrs[i];
 		if (attribute->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)

@@ -42,6 +42,13 @@ static void print_node(const struct md_artifact *artifact, uint32_t index, const
 		fprintf(out, "%5" PRIu32 "  memcpy  %" PRIu64 " x %" PRIu64 " x %" PRIu64 " bytes\n", index,
 			node->memcpy.width, node->memcpy.height, node->memcpy.depth);
 		break;
+	case MD_NODE_CHILD:
+		fprintf(out, "%5" PRIu32 "  child graph  the next %" PRIu32 " nodes\n", index, node->child_nodes);
+		break;
+	case MD_NODE_EVENT_WAIT:
+	case MD_NODE_EVENT_RECORD:
+		fprintf(out, "%5" PRIu32 "  %s  event %" PRIu32 "\n", index, md_inspect_node(node->type), node->event);
+		break;
 	default:
 		fprintf(out, "%5" PRIu32 "  %s\n", index, md_inspect_node(node->type));
 	}
@@ -95,8 +102,11 @@ void md_inspect_graph(const struct md_artifact *artifact, const struct md_artifa
 			char target[512];
 			format_place(artifact, graph->pointers[p].alloc, graph->pointers[p].offset, target,
 				     sizeof target);
-			fprintf(out, "         byte %-5" PRIu32 "-> %s%s\n", graph->pointers[p].at, target,
-				graph->pointers[p].kind == MD_POINTER_TENSOR_MAP ? " (tensor map)" : "");
+			if (graph->pointers[p].at >= MD_ATTRIBUTES_AT)
+				fprintf(out, "         access policy window -> %s\n", target);
+			else
+				fprintf(out, "         byte %-5" PRIu32 "-> %s%s\n", graph->pointers[p].at, target,
+					graph->pointers[p].kind == MD_POINTER_TENSOR_MAP ? " (tensor map)" : "");
 		}
 		for (; noise < graph->noise_count && graph->noise[noise].node == n; noise++)
 			fprintf(out, "         byte %-5" PRIu32 "noise, %" PRIu32 " bytes\n", graph->noise[noise].at,
@@ -182,6 +192,10 @@ void md_inspect_graph_json(const struct md_artifact *artifact, const struct md_a
 			md_json_number(&json, "shared_bytes", node->shared_bytes);
 			md_json_number(&json, "parameter_bytes", node->params_size);
 		}
+		if (node->type == MD_NODE_CHILD)
+			md_json_number(&json, "nodes", node->child_nodes);
+		if (node->type == MD_NODE_EVENT_WAIT || node->type == MD_NODE_EVENT_RECORD)
+			md_json_number(&json, "event", node->event);
 		put_pointers(&json, artifact, graph, n, &next);
 		md_json_end(&json);
 	}

@@ -31,7 +31,8 @@ const char *md_inspect_family(enum md_alloc_family family)
 
 const char *md_inspect_node(uint8_t type)
 {
-	static const char *const words[] = {"kernel", "memcpy", "memset", NULL, NULL, "empty"};
+	static const char *const words[] = {"kernel",      "memcpy", "memset",     NULL,
+					    "child graph", "empty",  "event wait", "event record"};
 
 	return WORD(words, type);
 }

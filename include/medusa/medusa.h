@@ -51,10 +51,10 @@ enum medusa_role {
 };
 
 /*
- * Says that the device memory [address, address + bytes) is `name`. Everything that graphs read or write and that the
- * engine owns is bound, in every start, before graphs are asked for; the rest is private to the graphs, and a restore
- * makes it anew. Names are unique; binding a name again moves it (only before the first graph was handed out that uses
- * it). A restore refuses graphs whose binding is missing or has another size. (MEDUSA, section 4.)
+ * Says that the memory [address, address + bytes), of the device or page-locked, is `name`. Everything that graphs read
+ * or write and that the engine owns is bound, in every start, before graphs are asked for; the rest is private to the
+ * graphs, and a restore makes it anew. Names are unique; binding a name again moves it (only before the first graph was
+ * handed out that uses it). A restore refuses graphs whose binding is missing or has another size. (MEDUSA, section 4.)
  *
  * An engine that binds nothing is bound by sequence: what it has allocated on the device when it first calls
  * medusa_graph_get, in the capture as in every start, is matched by order and size. What was freed by then counts, but

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* HOSTCUDA_GRAPHS=FILE: a line for each graph that is instantiated, in which equal graphs of two processes are equal.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hostcuda/device_state.h"
+
+struct print {
+	FILE *out;
+	const struct hc_event *events[64]; /* in the order of their first use */
+	unsigned event_count;
+};
+
+static unsigned event_number(struct print *print, const struct hc_event *event)
+{
+	unsigned i = 0;
+	while (i < print->event_count && print->events[i] != event)
+		i++;
+	if (i == print->event_count && i < sizeof(print->events) / sizeof(print->events[0]))
+		print->events[print->event_count++] = event;
+	return i;
+}
+
+/* Addresses differ between processes; a place in an allocation does not. */
+static void print_place(struct print *print, uint64_t address)
+{
+	const struct hc_memory *memory = hc_memory_at(address);
+	if (memory)
+		fprintf(print->out, " in %zu bytes at %" PRIu64, memory->size, address - memory->address);
+	else
+		fprintf(print->out, " elsewhere");
+}
+
+static void print_attribute(struct print *print, CUlaunchAttributeID id, const CUlaunchAttributeValue *value)
+{
+	static const uint8_t zero[sizeof(*value)];
+	size_t from = id == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW ? 8 : 0;
+	const uint8_t *bytes = (const uint8_t *)value;
+	if (!memcmp(value, zero, sizeof(zero)))
+		return;
+	fprintf(print->out, " attribute %u", (unsigned)id);
+	if (from)
+		print_place(print, (uintptr_t)value->accessPolicyWindow.base_ptr);
+	fprintf(print->out, " ");
+	for (size_t i = from; i < 32; i++)
+		fprintf(print->out, "%02x", bytes[i]);
+}
+
+static void print_kernel(struct print *print, const struct hc_node *node)
+{
+	const struct hc_launch *launch = &node->kernel.launch;
+	fprintf(print->out, " %s grid %u,%u,%u block %u,%u,%u shared %u%s", launch->symbol->name, launch->grid[0],
+		launch->grid[1], launch->grid[2], launch->block[0], launch->block[1], launch->block[2], launch->shared,
+		node->kernel.from_extra ? " extra" : "");
+	for (unsigned id = 1; id < 32; id++) {
+		CUlaunchAttributeValue value;
+		if (hc_node_tell_attribute(node, (CUlaunchAttributeID)id, &value))
+			print_attribute(print, (CUlaunchAttributeID)id, &value);
+	}
+}
+
+static void print_graph(struct print *print, const struct hc_graph *graph);
+
+static void print_node(struct print *print, const struct hc_node *node)
+{
+	fprintf(print->out, " [%" PRIu64 " type %d", node->id, (int)node->type);
+	if (node->type == CU_GRAPH_NODE_TYPE_KERNEL)
+		print_kernel(print, node);
+	else if (node->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD || node->type == CU_GRAPH_NODE_TYPE_WAIT_EVENT)
+		fprintf(print->out, " event %u", event_number(print, node->event));
+	else if (node->type == CU_GRAPH_NODE_TYPE_GRAPH)
+		print_graph(print, node->child);
+	fprintf(print->out, "]");
+	for (size_t i = 0; i < node->from.count; i++) {
+		const CUgraphEdgeData *data = &node->from.items[i].data;
+		fprintf(print->out, " <%" PRIu64 ":%u,%u,%u", node->from.items[i].node->id, data->from_port,
+			data->to_port, data->type);
+	}
+}
+
+static void print_graph(struct print *print, const struct hc_graph *graph)
+{
+	fprintf(print->out, " %zu nodes", graph->count);
+	for (size_t i = 0; i < graph->count; i++)
+		print_node(print, graph->nodes[i]);
+}
+
+void hc_graph_print(const struct hc_graph *graph)
+{
+	const char *path = getenv("HOSTCUDA_GRAPHS");
+	struct print print = {.out = path && *path ? fopen(path, "a") : NULL};
+	if (!print.out)
+		return;
+	print_graph(&print, graph);
+	fputc('\n', print.out);
+	fclose(print.out);
+}

@@ -1,0 +1,135 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Every kind of node, edge, attribute and parameter that a graph can hold: restored as it was, or refused by name.
+. "$(dirname "$0")/lib.sh"
+image=$MEDUSA_BUILD/tests/images/nodes_kernels.host.so
+[ -e "$image" ] || image=$PWD/build/tests/images/nodes_kernels.host.so
+subject=("$MEDUSA_BUILD/tests/subjects/nodes_subject" "$image")
+artifact=$work/captured.medusa
+
+assert_restored() { # graph, what the device was given for it
+	section "$1"
+	assert_count "$work/restored.err" "$1 restored" 1
+	assert_contains "$work/verified.xml" "classname=\"$1\""
+	assert_contains "$work/restored.graphs" "$2"
+}
+
+assert_refused() { # graph, why
+	section "$1"
+	assert_contains "$work/inspected.out" "$1/1: $2"
+	assert_count "$work/restored.err" "$1 live: graph $1/1 was not materialized: $2" 1
+}
+
+in_twin() { # graph: its part of the artifact's text
+	sed -n "/^graph label=\"$1\"/,/^graph label/p" "$work/twin.out" | sed '1b;/^graph label/d' >"$work/$1.part"
+	printf '%s' "$work/$1.part"
+}
+
+section "captured"
+run live env HOSTCUDA_GRAPHS="$work/live.graphs" "${subject[@]}"
+assert_exit live 0
+# A node's preferred cluster cannot be read back there: it is taken from the launch.
+run captured env HOSTCUDA_UNREADABLE=1 medusa-capture --no-verify -o "$artifact" -- "${subject[@]}"
+assert_exit captured 1 # as graphs are left out
+assert_lacks "$work/captured.err" "not labelled"
+run inspected medusa-inspect "$artifact"
+run twin medusa-inspect --text "$artifact"
+run verified medusa-verify "$artifact" --junit "$work/verified.xml" -- "${subject[@]}"
+assert_exit verified 0
+assert_contains "$work/verified.xml" 'tests="20" failures="0" errors="0" skipped="0"'
+
+section "restored"
+run restored env HOSTCUDA_GRAPHS="$work/restored.graphs" medusa-restore "$artifact" -- "${subject[@]}"
+assert_exit restored 0
+assert_same_file "$work/live.out" "$work/restored.out"
+# Nodes, attributes, edges and their data as the device was given them, whoever made the graph.
+sort "$work/live.graphs" >"$work/live.sorted"
+sort "$work/restored.graphs" >"$work/restored.sorted"
+comm -13 "$work/live.sorted" "$work/restored.sorted" >"$work/changed"
+assert_equal "graphs that are not as they were" "" "$(cat "$work/changed")"
+
+kernel="type 0 nodes_step grid 4,1,1 block 32,1,1 shared 0"
+assert_restored child " 3 nodes [0 type 4 3 nodes [0 type 2] [1 $kernel"
+assert_contains "$(in_twin child)" 'node type="child" nodes=3'
+assert_restored nested "[1 type 4 4 nodes [0 type 4 3 nodes"
+assert_contains "$(in_twin nested)" 'attribute id=11 value=02000000010000000100'
+assert_restored launched "[1 type 4 3 nodes [0 type 2]"
+assert_refused launched_clustered "child graph node at index 1: made by launching a graph whose nodes have attributes that cannot be read back"
+
+assert_restored events "[2 type 7 event 0] <1:0,0,0 [3 type 6 event 0] <2:0,0,0"
+assert_refused event_of_engine "node 1: the engine uses its event, too (cuEventSynchronize)"
+assert_refused event_foreign "node 0: the engine uses its event, too (cuEventRecord)"
+
+assert_restored host_copy " 2 nodes [0 type 1] [1 type 1] <0:0,0,0"
+assert_refused host_copy_unbound "node 0: byte 0 points to host memory (allocation "
+assert_refused host_copy_pageable "node 0: copies from host memory that is not page-locked"
+assert_restored host_pointer " 1 nodes [0 $kernel"
+assert_refused host_pointer_unbound "node 0: byte 8 points to host memory (allocation "
+assert_refused host_function "host node at index 1"
+
+assert_restored window "attribute 1 in 256 bytes at 64 8000000000000000"
+assert_contains "$(in_twin window)" "pointer node=0 at=65536 "
+assert_restored clusters "attribute 4 020000000100000001000000"
+assert_contains "$work/restored.graphs" "attribute 5 02000000"
+assert_restored preferred_cluster "attribute 11 040000000100000001000000"
+assert_restored cooperative "attribute 2 01000000"
+assert_restored priority "attribute 8 fdffffff"
+assert_restored sync_domain "attribute 9 0103"
+assert_contains "$work/restored.graphs" "attribute 10 01000000"
+assert_restored carveout "attribute 14 32000000"
+assert_refused strange_attribute "kernel node at index 0: launch attribute 29 is not known"
+assert_refused updatable "kernel node at index 0 can be updated from the device"
+
+assert_restored streams " <0:0,0,0 <3:0,0,0 <2:0,0,0"
+assert_restored programmatic " <0:1,0,1 "
+
+assert_restored empty "type 5]"
+assert_restored in_struct "nodes_range"
+assert_contains "$(in_twin in_struct)" "at=32 alloc=0 kind=0 offset=256"
+assert_restored virtual_origin "nodes_origin"
+assert_contains "$(in_twin virtual_origin)" "offset=-1048576"
+assert_restored tensor_map "nodes_mapped"
+assert_contains "$(in_twin tensor_map)" "at=0 alloc=0 kind=1 offset=0"
+assert_restored tensor_map_in_memory "nodes_mapped_there"
+assert_contains "$work/twin.out" "pointer node=none at=0 alloc=0 kind=1 offset=0"
+
+section "nodes that no device here has"
+type=8
+for name in "semaphore signal" "semaphore wait" "memory allocation" "memory free" "batch memory operation" conditional unknown; do
+	run "type_$type" env HOSTCUDA_EMPTY_TYPE=$type medusa-capture --single --no-verify -o "$work/type.medusa" -- "${subject[@]}" empty streams
+	assert_contains "$work/type_$type.err" "refused: (empty, 1): $name node at index 3"
+	assert_contains "$work/type_$type.err" "analysis: 1 graphs, 1 refused"
+	type=$((type + 1))
+done
+
+section "page-locked memory that the engine does not hand over"
+run forgets env SUBJECT_FORGETS_HOST=1 timeout 20 medusa-restore "$artifact" -- "${subject[@]}" host_pointer
+assert_contains "$work/forgets.err" 'host_pointer live: '
+assert_contains "$work/forgets.err" 'staged_in'
+run elsewhere env SUBJECT_STAGES_ON_DEVICE=1 medusa-restore "$artifact" -- "${subject[@]}" host_copy window
+assert_contains "$work/elsewhere.err" "host_copy live: bindings: binding staged_in: artifact has page-locked host memory, this is not"
+assert_contains "$work/elsewhere.err" "window restored"
+
+section "inspected"
+run nested medusa-inspect --graph nested/1 "$artifact"
+assert_contains "$work/nested.out" "child graph  the next 12 nodes"
+run events medusa-inspect --graph events/1 "$artifact"
+assert_contains "$work/events.out" "    3  event wait  event 0"
+run window medusa-inspect --graph window/1 "$artifact"
+assert_contains "$work/window.out" "access policy window -> in+64"
+
+section "the text twin, and what it must not say"
+run again medusa-inspect --from-text "$work/twin.out" -o "$work/again.medusa"
+assert_exit again 0
+assert_same_file "$artifact" "$work/again.medusa"
+refused_twin() { # name, sed program, reason
+	sed "$2" "$work/twin.out" >"$work/$1.txt"
+	run "$1" medusa-inspect --from-text "$work/$1.txt" -o "$work/$1.medusa"
+	assert_contains "$work/$1.err" "$3"
+	assert_no_file "$work/$1.medusa"
+}
+refused_twin too_far '0,/node type="child" nodes=3/s//node type="child" nodes=300/' "child graphs reach too far"
+refused_twin no_event 's/node type="event_wait" event=0/node type="event_wait" event=5/' "event 5, of a graph of 5 nodes"
+refused_twin no_window 's/attribute id=1 /attribute id=8 /' "byte 65536 of node 0 of 2 is outside"
+refused_twin other_graph '/^graph label="child"/,/^edge/s/edge from=[0-9]* to=[0-9]*/edge from=1 to=4/' "in another graph"
+finish

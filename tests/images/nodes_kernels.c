@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Kernels that are handed pointers in every way there is. */
+#include <string.h>
+
+#include "hostcuda/kernel.h"
+
+struct nodes_step {
+	float *out;
+	const float *in;
+	float factor;
+	int32_t n;
+};
+
+/* out += factor * in */
+HOSTCUDA_KERNEL(nodes_step, struct nodes_step, HOSTCUDA_PARAM(struct nodes_step, out),
+		HOSTCUDA_PARAM(struct nodes_step, in), HOSTCUDA_PARAM(struct nodes_step, factor),
+		HOSTCUDA_PARAM(struct nodes_step, n))
+{
+	for (int32_t i = 0; i < p->n; i++)
+		p->out[i] += p->factor * p->in[i];
+}
+
+/* All in one struct; `end` lies one past the end of what `in` points to. */
+struct nodes_range_all {
+	int32_t odd, rows;
+	float *out;
+	int32_t more[2];
+	const float *in, *end;
+};
+struct nodes_range {
+	struct nodes_range_all all;
+};
+
+HOSTCUDA_KERNEL(nodes_range, struct nodes_range, HOSTCUDA_PARAM(struct nodes_range, all))
+{
+	for (const float *at = p->all.in; at != p->all.end; at++)
+		p->all.out[(at - p->all.in) % p->all.rows] += *at;
+}
+
+struct nodes_origin {
+	float *out;
+	const float *origin; /* what is read lies `first` floats behind it */
+	const float *in;
+	int64_t first;
+	int32_t n;
+};
+
+HOSTCUDA_KERNEL(nodes_origin, struct nodes_origin, HOSTCUDA_PARAM(struct nodes_origin, out),
+		HOSTCUDA_PARAM(struct nodes_origin, origin), HOSTCUDA_PARAM(struct nodes_origin, in),
+		HOSTCUDA_PARAM(struct nodes_origin, first), HOSTCUDA_PARAM(struct nodes_origin, n))
+{
+	for (int32_t i = 0; i < p->n; i++)
+		p->out[i] += p->origin[p->first + i] + p->in[i];
+}
+
+struct nodes_mapped {
+	unsigned char map[128] __attribute__((aligned(64)));
+	float *out;
+	int32_t n;
+};
+
+static void add_mapped(float *out, const unsigned char *map, int32_t n)
+{
+	const float *in;
+	memcpy(&in, map, sizeof(in));
+	for (int32_t i = 0; i < n; i++)
+		out[i] += 3 * in[i];
+}
+
+HOSTCUDA_KERNEL(nodes_mapped, struct nodes_mapped, HOSTCUDA_PARAM(struct nodes_mapped, map),
+		HOSTCUDA_PARAM(struct nodes_mapped, out), HOSTCUDA_PARAM(struct nodes_mapped, n))
+{
+	add_mapped(p->out, p->map, p->n);
+}
+
+/* The map lies in device memory. */
+struct nodes_mapped_there {
+	const unsigned char *map;
+	float *out;
+	int32_t n;
+};
+
+HOSTCUDA_KERNEL(nodes_mapped_there, struct nodes_mapped_there, HOSTCUDA_PARAM(struct nodes_mapped_there, map),
+		HOSTCUDA_PARAM(struct nodes_mapped_there, out), HOSTCUDA_PARAM(struct nodes_mapped_there, n))
+{
+	add_mapped(p->out, p->map, p->n);
+}

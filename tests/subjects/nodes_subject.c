@@ -1,0 +1,598 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An engine with a graph for each kind of node, edge, attribute and parameter. argv[1]: image; then graphs, or all. */
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "driver/cuda_driver.h"
+#include "medusa/medusa.h"
+
+/* stdout: what was computed, the same however it came by its graphs; stderr: how it came by them. */
+enum { N = 64, BYTES = N * 4, REPLAYS = 3, ORIGIN = 1 << 18 };
+
+#define TRY(entry, ...)                                                                                                \
+	do {                                                                                                           \
+		CUresult result_ = md_cuda.entry(__VA_ARGS__);                                                         \
+		if (result_ != CUDA_SUCCESS) {                                                                         \
+			fprintf(stderr, "line %d: %s: %s\n", __LINE__, #entry, md_cuda_error_name(result_));           \
+			exit(1);                                                                                       \
+		}                                                                                                      \
+	} while (0)
+
+static CUdeviceptr in, out, temporary, map_memory;
+static float *staged_in, *staged_out, *unbound, pageable[N];
+static CUfunction step, range, origin, mapped, mapped_there;
+static CUstream stream, second, third;
+static CUevent fork_one, fork_two, join_one, join_two, engines, foreign, inner;
+static CUcontext context;
+
+/* ---- pieces of graphs ---- */
+
+static void launch_with(CUdeviceptr to, CUdeviceptr from, float factor, CUstream on, CUlaunchAttribute *attributes,
+			unsigned count)
+{
+	int32_t n = N;
+	void *params[] = {&to, &from, &factor, &n};
+	CUlaunchConfig config = {.gridDimX = 4,
+				 .gridDimY = 1,
+				 .gridDimZ = 1,
+				 .blockDimX = 32,
+				 .blockDimY = 1,
+				 .blockDimZ = 1,
+				 .hStream = on,
+				 .attrs = attributes,
+				 .numAttrs = count};
+	TRY(cuLaunchKernelEx, &config, step, params, NULL);
+}
+
+static void launch(CUdeviceptr to, CUdeviceptr from, float factor, CUstream on)
+{
+	launch_with(to, from, factor, on, NULL, 0);
+}
+
+static void clear(void)
+{
+	TRY(cuMemsetD32Async, temporary, 0, N, stream);
+}
+
+/* temporary = 2 * in; out += temporary */
+static void two_steps(void)
+{
+	clear();
+	launch(temporary, in, 2, stream);
+	launch(out, temporary, 1, stream);
+}
+
+static void begin(void)
+{
+	TRY(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
+static CUgraph end(void)
+{
+	CUgraph graph;
+	TRY(cuStreamEndCapture, stream, &graph);
+	return graph;
+}
+
+static CUgraph captured(void (*enqueue)(void))
+{
+	begin();
+	enqueue();
+	return end();
+}
+
+/* ---- child graphs ---- */
+
+/* A child twice, then a kernel behind both. */
+static CUgraph child(void)
+{
+	CUgraph graph, part = captured(two_steps), tail;
+	CUgraphNode nodes[3];
+	TRY(cuGraphCreate, &graph, 0);
+	TRY(cuGraphAddChildGraphNode, &nodes[0], graph, NULL, 0, part);
+	TRY(cuGraphAddChildGraphNode, &nodes[1], graph, &nodes[0], 1, part);
+	begin();
+	launch(out, in, 0.5f, stream);
+	tail = end();
+	TRY(cuGraphAddChildGraphNode, &nodes[2], graph, &nodes[1], 1, tail);
+	TRY(cuGraphDestroy, part);
+	TRY(cuGraphDestroy, tail);
+	return graph;
+}
+
+/* Children in a child, beside an empty node, with a launch attribute that a node does not tell. */
+static void clustered(void)
+{
+	CUlaunchAttribute cluster = {.id = CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION,
+				     .value.preferredClusterDim = {2, 1, 1}};
+	launch_with(out, in, 2, stream, &cluster, 1);
+}
+
+static CUgraph nested(void)
+{
+	CUgraph middle = child(), leaf = captured(clustered), graph;
+	CUgraphNode nodes[3], last;
+	TRY(cuGraphAddChildGraphNode, &last, middle, NULL, 0, leaf);
+	TRY(cuGraphCreate, &graph, 0);
+	TRY(cuGraphAddEmptyNode, &nodes[0], graph, NULL, 0);
+	TRY(cuGraphAddChildGraphNode, &nodes[1], graph, &nodes[0], 1, middle);
+	TRY(cuGraphAddChildGraphNode, &nodes[2], graph, &nodes[1], 1, leaf);
+	TRY(cuGraphDestroy, middle);
+	TRY(cuGraphDestroy, leaf);
+	return graph;
+}
+
+/* A graph that is launched inside of a capture becomes a child. */
+static CUgraph launched_in(CUgraph part)
+{
+	CUgraphExec exec;
+	TRY(cuGraphInstantiateWithFlags, &exec, part, 0);
+	TRY(cuGraphDestroy, part);
+	begin();
+	launch(out, in, 1, stream);
+	TRY(cuGraphLaunch, exec, stream);
+	CUgraph graph = end();
+	TRY(cuGraphExecDestroy, exec);
+	return graph;
+}
+
+static CUgraph launched(void)
+{
+	return launched_in(captured(two_steps));
+}
+
+static CUgraph launched_clustered(void)
+{
+	return launched_in(captured(clustered));
+}
+
+/* ---- events ---- */
+
+static CUgraph events(void)
+{
+	begin();
+	clear();
+	launch(temporary, in, 3, stream);
+	TRY(cuEventRecordWithFlags, inner, stream, CU_EVENT_RECORD_EXTERNAL);
+	TRY(cuStreamWaitEvent, stream, inner, CU_EVENT_WAIT_EXTERNAL);
+	launch(out, temporary, 1, stream);
+	return end();
+}
+
+/* The engine waits for what the graph records. */
+static CUgraph event_of_engine(void)
+{
+	begin();
+	launch(out, in, 1, stream);
+	TRY(cuEventRecordWithFlags, engines, stream, CU_EVENT_RECORD_EXTERNAL);
+	return end();
+}
+
+/* The graph waits for what the engine records. */
+static CUgraph event_foreign(void)
+{
+	begin();
+	TRY(cuStreamWaitEvent, stream, foreign, CU_EVENT_WAIT_EXTERNAL);
+	launch(out, in, 1, stream);
+	return end();
+}
+
+/* ---- host memory ---- */
+
+static CUgraph copy_graph(const float *from, float *to)
+{
+	CUDA_MEMCPY3D up = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+			    .srcHost = from,
+			    .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+			    .dstDevice = out,
+			    .WidthInBytes = BYTES,
+			    .Height = 1,
+			    .Depth = 1};
+	CUDA_MEMCPY3D down = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+			      .srcDevice = out,
+			      .dstMemoryType = CU_MEMORYTYPE_HOST,
+			      .dstHost = to,
+			      .WidthInBytes = BYTES,
+			      .Height = 1,
+			      .Depth = 1};
+	CUgraphNode first, last;
+	CUgraph graph;
+	TRY(cuGraphCreate, &graph, 0);
+	TRY(cuGraphAddMemcpyNode, &first, graph, NULL, 0, &up, context);
+	if (to)
+		TRY(cuGraphAddMemcpyNode, &last, graph, &first, 1, &down, context);
+	return graph;
+}
+
+static CUgraph host_copy(void)
+{
+	return copy_graph(staged_in, staged_out);
+}
+
+static CUgraph host_copy_unbound(void)
+{
+	return copy_graph(unbound, NULL);
+}
+
+static CUgraph host_copy_pageable(void)
+{
+	return copy_graph(pageable, NULL);
+}
+
+static CUgraph host_pointer(void)
+{
+	begin();
+	launch(out, (CUdeviceptr)(uintptr_t)staged_in, 2, stream);
+	return end();
+}
+
+static CUgraph host_pointer_unbound(void)
+{
+	begin();
+	launch(out, (CUdeviceptr)(uintptr_t)unbound, 2, stream);
+	return end();
+}
+
+static void nothing(void *unused)
+{
+	(void)unused;
+}
+
+static CUgraph host_function(void)
+{
+	begin();
+	launch(out, in, 1, stream);
+	TRY(cuLaunchHostFunc, stream, nothing, NULL);
+	return end();
+}
+
+/* ---- attributes ---- */
+
+static CUgraph with_attributes(CUlaunchAttribute *attributes, unsigned count)
+{
+	begin();
+	launch_with(out, in, 2, stream, attributes, count);
+	launch(out, in, 1, stream);
+	return end();
+}
+
+static CUgraph window(void)
+{
+	CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW,
+				       .value.accessPolicyWindow = {.base_ptr = (void *)(uintptr_t)(in + 64),
+								    .num_bytes = 128,
+								    .hitRatio = 0.5f,
+								    .hitProp = CU_ACCESS_PROPERTY_PERSISTING,
+								    .missProp = CU_ACCESS_PROPERTY_STREAMING}};
+	return with_attributes(&attribute, 1);
+}
+
+static CUgraph clusters(void)
+{
+	CUlaunchAttribute attributes[] = {
+	    {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .value.clusterDim = {2, 1, 1}},
+	    {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE,
+	     .value.clusterSchedulingPolicyPreference = CU_CLUSTER_SCHEDULING_POLICY_LOAD_BALANCING},
+	};
+	return with_attributes(attributes, 2);
+}
+
+static CUgraph preferred_cluster(void)
+{
+	CUlaunchAttribute attributes[] = {
+	    {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .value.clusterDim = {2, 1, 1}},
+	    {.id = CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION, .value.preferredClusterDim = {4, 1, 1}},
+	};
+	return with_attributes(attributes, 2);
+}
+
+static CUgraph cooperative(void)
+{
+	int32_t n = N;
+	float factor = 1;
+	void *params[] = {&out, &in, &factor, &n};
+	begin();
+	TRY(cuLaunchCooperativeKernel, step, 2, 1, 1, 32, 1, 1, 0, stream, params);
+	return end();
+}
+
+static CUgraph priority(void)
+{
+	CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PRIORITY, .value.priority = -3};
+	return with_attributes(&attribute, 1);
+}
+
+static CUgraph sync_domain(void)
+{
+	CUlaunchAttribute attributes[] = {
+	    {.id = CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN, .value.memSyncDomain = CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE},
+	    {.id = CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP, .value.memSyncDomainMap = {1, 3}},
+	};
+	return with_attributes(attributes, 2);
+}
+
+static CUgraph carveout(void)
+{
+	CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+				       .value.sharedMemCarveout = 50};
+	return with_attributes(&attribute, 1);
+}
+
+static CUgraph strange_attribute(void)
+{
+	CUlaunchAttribute attribute = {.id = (CUlaunchAttributeID)29, .value.priority = 1};
+	return with_attributes(&attribute, 1);
+}
+
+static CUgraph updatable(void)
+{
+	CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE,
+				       .value.deviceUpdatableKernelNode = {.deviceUpdatable = 1}};
+	return with_attributes(&attribute, 1);
+}
+
+/* ---- edges ---- */
+
+/* Three streams: a fork, a fork from the fork, and joins in another order. */
+static CUgraph streams(void)
+{
+	begin();
+	clear();
+	TRY(cuEventRecord, fork_one, stream);
+	TRY(cuStreamWaitEvent, second, fork_one, 0);
+	launch(temporary, in, 1, second);
+	TRY(cuEventRecord, fork_two, second);
+	TRY(cuStreamWaitEvent, third, fork_two, 0);
+	launch(out, in, 3, third);
+	launch(temporary, in, 2, second);
+	TRY(cuEventRecord, join_one, third);
+	TRY(cuEventRecord, join_two, second);
+	TRY(cuStreamWaitEvent, stream, join_two, 0);
+	TRY(cuStreamWaitEvent, stream, join_one, 0);
+	launch(out, temporary, 1, stream);
+	return end();
+}
+
+static CUgraph programmatic(void)
+{
+	CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+				   .value.programmaticStreamSerializationAllowed = 1};
+	begin();
+	launch(out, in, 1, stream);
+	launch_with(out, in, 2, stream, &early, 1);
+	launch(out, in, 3, stream);
+	return end();
+}
+
+static CUgraph empty(void)
+{
+	CUgraph graph = captured(two_steps);
+	CUgraphNode node;
+	TRY(cuGraphAddEmptyNode, &node, graph, NULL, 0);
+	return graph;
+}
+
+/* ---- parameters ---- */
+
+static CUgraph in_struct(void)
+{
+	struct {
+		int32_t odd, rows;
+		CUdeviceptr out;
+		int32_t more[2];
+		CUdeviceptr in, end;
+	} all = {7, N, out, {1, 2}, in, in + BYTES};
+	void *params[] = {&all};
+	begin();
+	TRY(cuLaunchKernel, range, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
+	return end();
+}
+
+static CUgraph virtual_origin(void)
+{
+	CUdeviceptr before = in - ORIGIN * 4;
+	int64_t first = ORIGIN;
+	int32_t n = N;
+	void *params[] = {&out, &before, &in, &first, &n};
+	begin();
+	TRY(cuLaunchKernel, origin, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
+	return end();
+}
+
+static void encode(CUtensorMap *map)
+{
+	const cuuint64_t dims[] = {N};
+	const cuuint32_t box[] = {16}, steps[] = {1};
+	TRY(cuTensorMapEncodeTiled, map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 1, (void *)(uintptr_t)in, dims, NULL, box,
+	    steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE,
+	    CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+}
+
+static CUgraph tensor_map(void)
+{
+	CUtensorMap map __attribute__((aligned(64)));
+	int32_t n = N;
+	void *params[] = {&map, &out, &n};
+	encode(&map);
+	begin();
+	TRY(cuLaunchKernel, mapped, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
+	return end();
+}
+
+static CUgraph tensor_map_in_memory(void)
+{
+	int32_t n = N;
+	void *params[] = {&map_memory, &out, &n};
+	begin();
+	TRY(cuLaunchKernel, mapped_there, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
+	return end();
+}
+
+static const struct {
+	const char *name;
+	CUgraph (*make)(void);
+} kinds[] = {
+    {"child", child},
+    {"nested", nested},
+    {"launched", launched},
+    {"launched_clustered", launched_clustered},
+    {"events", events},
+    {"event_of_engine", event_of_engine},
+    {"event_foreign", event_foreign},
+    {"host_copy", host_copy},
+    {"host_copy_unbound", host_copy_unbound},
+    {"host_copy_pageable", host_copy_pageable},
+    {"host_pointer", host_pointer},
+    {"host_pointer_unbound", host_pointer_unbound},
+    {"host_function", host_function},
+    {"window", window},
+    {"clusters", clusters},
+    {"preferred_cluster", preferred_cluster},
+    {"cooperative", cooperative},
+    {"priority", priority},
+    {"sync_domain", sync_domain},
+    {"carveout", carveout},
+    {"strange_attribute", strange_attribute},
+    {"updatable", updatable},
+    {"streams", streams},
+    {"programmatic", programmatic},
+    {"empty", empty},
+    {"in_struct", in_struct},
+    {"virtual_origin", virtual_origin},
+    {"tensor_map", tensor_map},
+    {"tensor_map_in_memory", tensor_map_in_memory},
+};
+enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
+
+/* ---- a life ---- */
+
+static void *read_file(const char *path)
+{
+	FILE *file = fopen(path, "rb");
+	long size = 0;
+	if (!file || fseek(file, 0, SEEK_END) || (size = ftell(file)) <= 0 || fseek(file, 0, SEEK_SET))
+		exit(2);
+	void *data = malloc((size_t)size);
+	if (!data || fread(data, 1, (size_t)size, file) != (size_t)size)
+		exit(2);
+	fclose(file);
+	return data;
+}
+
+static void load(const char *path)
+{
+	void *image = read_file(path);
+	CUmodule module;
+	TRY(cuModuleLoadData, &module, image);
+	TRY(cuModuleGetFunction, &step, module, "nodes_step");
+	TRY(cuModuleGetFunction, &range, module, "nodes_range");
+	TRY(cuModuleGetFunction, &origin, module, "nodes_origin");
+	TRY(cuModuleGetFunction, &mapped, module, "nodes_mapped");
+	TRY(cuModuleGetFunction, &mapped_there, module, "nodes_mapped_there");
+	free(image);
+}
+
+static void set_up(void)
+{
+	CUevent *const all[] = {&fork_one, &fork_two, &join_one, &join_two, &engines, &foreign, &inner};
+	CUtensorMap map __attribute__((aligned(64)));
+	TRY(cuMemAlloc_v2, &in, BYTES);
+	TRY(cuMemAlloc_v2, &out, BYTES);
+	TRY(cuMemAlloc_v2, &temporary, BYTES);
+	TRY(cuMemAlloc_v2, &map_memory, sizeof(map));
+	TRY(cuMemHostAlloc, (void **)&staged_in, BYTES, 0);
+	TRY(cuMemHostAlloc, (void **)&staged_out, BYTES, 0);
+	TRY(cuMemHostAlloc, (void **)&unbound, BYTES, 0);
+	encode(&map);
+	TRY(cuMemcpyHtoD_v2, map_memory, &map, sizeof(map));
+	TRY(cuStreamCreateWithPriority, &stream, CU_STREAM_NON_BLOCKING, -1);
+	TRY(cuStreamCreate, &second, CU_STREAM_NON_BLOCKING);
+	TRY(cuStreamCreate, &third, CU_STREAM_NON_BLOCKING);
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		TRY(cuEventCreate, all[i], CU_EVENT_DISABLE_TIMING);
+	medusa_bind("in", in, BYTES, MEDUSA_BIND_INPUT);
+	medusa_bind("out", out, BYTES, MEDUSA_BIND_STATE);
+	if (!getenv("SUBJECT_FORGETS_HOST"))
+		medusa_bind("staged_in", getenv("SUBJECT_STAGES_ON_DEVICE") ? in : (uintptr_t)staged_in, BYTES,
+			    MEDUSA_BIND_INPUT);
+	medusa_bind("staged_out", (uintptr_t)staged_out, BYTES, MEDUSA_BIND_OUTPUT);
+}
+
+static CUgraphExec live(unsigned kind)
+{
+	CUgraph graph = kinds[kind].make();
+	CUgraphExec exec;
+	TRY(cuGraphInstantiateWithFlags, &exec, graph, CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY);
+	TRY(cuGraphDestroy, graph);
+	if (medusa_graph_label(exec, kinds[kind].name, 1) && medusa_mode() != MEDUSA_MODE_NONE)
+		fprintf(stderr, "not labelled: %s\n", medusa_reason());
+	return exec;
+}
+
+static void replay(unsigned kind, CUgraphExec exec)
+{
+	float values[N];
+	uint64_t sum = 1469598103934665603u;
+	TRY(cuMemsetD8_v2, out, 0, BYTES);
+	for (unsigned turn = 0; turn < REPLAYS; turn++) {
+		for (unsigned i = 0; i < N; i++) {
+			values[i] = (float)((i * 7 + turn * 5 + kind) % 31);
+			staged_in[i] = unbound[i] = pageable[i] = values[i] + 1;
+		}
+		memset(staged_out, 0, BYTES);
+		TRY(cuMemcpyHtoD_v2, in, values, BYTES);
+		TRY(cuEventRecord, foreign, stream);
+		TRY(cuGraphLaunch, exec, stream);
+		TRY(cuEventSynchronize, engines);
+		TRY(cuStreamSynchronize, stream);
+		TRY(cuMemcpyDtoH_v2, values, out, BYTES);
+		for (unsigned i = 0; i < BYTES; i++)
+			sum = ((sum ^ ((uint8_t *)values)[i]) * 1099511628211u ^ ((uint8_t *)staged_out)[i]) *
+			      1099511628211u;
+	}
+	printf("%s %016" PRIx64 " %g\n", kinds[kind].name, sum, (double)values[N - 1]);
+}
+
+static void run(unsigned kind)
+{
+	void *exec = NULL;
+	if (medusa_graph_get(kinds[kind].name, 1, UINT64_MAX, &exec) == MEDUSA_OK) {
+		fprintf(stderr, "%s restored\n", kinds[kind].name);
+	} else {
+		fprintf(stderr, "%s live: %s\n", kinds[kind].name, medusa_reason());
+		exec = live(kind);
+	}
+	replay(kind, exec);
+}
+
+static bool is_wanted(const char *name, int argc, char **argv)
+{
+	bool wanted = argc < 3;
+	for (int i = 2; i < argc; i++)
+		wanted |= !strcmp(argv[i], name);
+	return wanted;
+}
+
+int main(int argc, char **argv)
+{
+	struct md_error err = {0};
+	if (argc < 2)
+		return 2;
+	if (md_cuda_load(&err) != MD_OK) {
+		fprintf(stderr, "%s\n", err.message);
+		return 1;
+	}
+	TRY(cuInit, 0);
+	TRY(cuDevicePrimaryCtxRetain, &context, 0);
+	TRY(cuCtxSetCurrent, context);
+	load(argv[1]);
+	set_up();
+	for (unsigned kind = 0; kind < KINDS; kind++)
+		if (is_wanted(kinds[kind].name, argc, argv))
+			run(kind);
+	medusa_release();
+	return 0;
+}
