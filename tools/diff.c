@@ -66,6 +66,12 @@ void md_diff_tally(struct md_diff *diff, const char *section, const char *item, 
 	made->b = copy(diff, tally->b);
 }
 
+void md_diff_chance(struct md_diff *diff, size_t before)
+{
+	for (size_t i = before; i < diff->count; i++)
+		diff->list[i].chance = true;
+}
+
 void md_diff_finish(struct md_diff *diff)
 {
 	for (size_t i = 0; i < diff->count; i++) {
@@ -362,5 +368,7 @@ bool md_diff_artifacts(const struct md_artifact *a, const struct md_artifact *b,
 	if (!out->failed)
 		md_diff_graphs(out);
 	diff_kv(out);
+	for (size_t i = 0; i < out->count; i++)
+		out->real += !out->list[i].chance;
 	return !out->failed;
 }

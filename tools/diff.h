@@ -16,12 +16,14 @@ struct md_difference {
 	char *a, *b;         /* owned; NULL on the side that has none */
 	uint64_t count;      /* of many equal ones, of which a and b are the first; else 0 */
 	char *first;         /* owned: where that is */
+	bool chance;         /* told, but the artifacts may be equal all the same: see md_diff_chance */
 };
 
 struct md_diff {
 	const struct md_artifact *a, *b;
 	struct md_difference *list; /* owned */
 	size_t count, capacity;
+	size_t real;           /* of the list, those that are not chance: equal artifacts have none */
 	bool failed;           /* out of memory: the list lacks something */
 	uint32_t *kernel_of_b; /* by kernel of b: that of a it corresponds to, or MD_NONE; owned */
 	uint32_t *alloc_of_a;  /* by private allocation of a: that of b, once a pointer showed it; owned */
@@ -49,6 +51,9 @@ struct md_diff_tally {
 };
 void md_diff_tally(struct md_diff *diff, const char *section, const char *item, const char *what,
 		   const struct md_diff_tally *tally);
+
+/* What was added from `before` on is chance: two captures of one engine may differ in it. */
+void md_diff_chance(struct md_diff *diff, size_t before);
 
 /* diff_graphs.c: graphs, and then contents, whose places the graphs' pointers have shown. */
 void md_diff_graphs(struct md_diff *diff);

@@ -22,15 +22,15 @@ static void print_side(const char *sign, const char *path, const struct md_artif
 
 static void print_one(const struct md_difference *d, FILE *out)
 {
-	const char *colon = *d->item ? ": " : "";
+	const char *colon = *d->item ? ": " : "", *sign = d->chance ? "?" : "~";
 
 	if (!d->what)
 		fprintf(out, "  %s %s: %s\n", d->a ? "-" : "+", d->item, d->a ? d->a : d->b);
 	else if (d->count)
-		fprintf(out, "  ~ %s%s%" PRIu64 " %s, first %s: %s -> %s\n", d->item, colon, d->count, d->what,
+		fprintf(out, "  %s %s%s%" PRIu64 " %s, first %s: %s -> %s\n", sign, d->item, colon, d->count, d->what,
 			d->first, d->a, d->b);
 	else
-		fprintf(out, "  ~ %s%s%s: %s -> %s\n", d->item, colon, d->what, d->a ? d->a : "(none)",
+		fprintf(out, "  %s %s%s%s: %s -> %s\n", sign, d->item, colon, d->what, d->a ? d->a : "(none)",
 			d->b ? d->b : "(none)");
 }
 
@@ -46,7 +46,7 @@ void md_diff_print(const struct md_diff *diff, const char *path_a, const char *p
 		section = diff->list[i].section;
 		print_one(&diff->list[i], out);
 	}
-	if (!diff->count)
+	if (!diff->real)
 		fputs("equal\n", out);
 }
 
@@ -71,7 +71,7 @@ static void put_one(struct md_json *json, const struct md_difference *d)
 	md_json_object(json, NULL);
 	md_json_text(json, "section", d->section);
 	md_json_text(json, "item", *d->item ? d->item : NULL);
-	md_json_text(json, "change", d->what ? "changed" : d->a ? "removed" : "added");
+	md_json_text(json, "change", d->chance ? "chance" : d->what ? "changed" : d->a ? "removed" : "added");
 	md_json_text(json, "what", d->what);
 	md_json_text(json, "a", d->a);
 	md_json_text(json, "b", d->b);
@@ -88,7 +88,7 @@ void md_diff_print_json(const struct md_diff *diff, const char *path_a, const ch
 
 	md_json_init(&json, out);
 	md_json_object(&json, NULL);
-	md_json_bool(&json, "equal", !diff->count);
+	md_json_bool(&json, "equal", !diff->real);
 	put_side(&json, "a", path_a, diff->a);
 	put_side(&json, "b", path_b, diff->b);
 	md_json_list(&json, "differences");

@@ -125,7 +125,7 @@ static int show_diff(const struct md_artifact *a, const struct md_artifact *b, c
 		else
 			md_diff_print(&diff, paths[0], paths[1], stdout);
 		result = flush_output();
-		if (result == MD_EXIT_OK && diff.count)
+		if (result == MD_EXIT_OK && diff.real)
 			result = MD_EXIT_FAILED;
 	}
 	md_diff_finish(&diff);
