@@ -161,13 +161,13 @@ void md_capture_stream_begun(CUstream stream);
 void md_capture_stream_ending(CUstream stream); /* after cuStreamEndCapture, whatever it returned */
 /* Links the node that the last call put at the end of a capturing stream with that call. */
 void md_capture_node_note(CUstream stream, const CUlaunchAttribute *attributes, unsigned count);
-void md_capture_node_touched(CUgraphNode node);                       /* its parameters were set anew */
+void md_capture_node_touched(CUgraphNode node); /* its parameters were set anew */
 /* An attribute was set on the node: kept if it is one of those that can't be read back. */
 void md_capture_node_attribute(CUgraphNode node, CUlaunchAttributeID id, const CUlaunchAttributeValue *value);
 /* What is known of the nodes of a graph holds for those of its copy too. */
 void md_capture_graph_copied(CUgraph graph, CUgraph copy);
 void md_capture_child_added(CUgraphNode node, CUgraph graph);
-void md_capture_graph_launched(CUgraphExec exec, CUstream stream); /* inside of a stream capture */
+void md_capture_graph_launched(CUgraphExec exec, CUstream stream);    /* inside of a stream capture */
 const struct md_capture_memo *md_capture_node_memo(CUgraphNode node); /* lock held; NULL */
 void md_capture_graph_forget(CUgraph graph);                          /* before cuGraphDestroy */
 

@@ -152,3 +152,52 @@ Test(trace_said, should_fail_records_are_named, .fini = teardown)
 	}
 	assert_refused(w, "fact record: more than 1024 facts");
 }
+
+/* ---- what nodes refer to ---- */
+
+Test(trace_said, child_graphs_events_and_tensor_maps_come_back, .fini = teardown)
+{
+	struct md_node nodes[] = {{.type = MD_NODE_CHILD, .kernel = MD_NONE, .child_nodes = 2},
+				  {.type = MD_NODE_EVENT_RECORD, .kernel = MD_NONE, .event = 7},
+				  {.type = MD_NODE_EVENT_WAIT, .kernel = MD_NONE, .event = 300},
+				  {.type = MD_NODE_EMPTY, .kernel = MD_NONE}};
+	struct md_edge edges[] = {{1, 2, 0, 0, 0}, {0, 3, 0, 0, 0}};
+	struct md_trace_writer *w = writer_with_graphs(0);
+	uint8_t map[MD_TENSOR_MAP_BYTES];
+	struct md_trace trace;
+	struct md_error err = {0};
+	memset(map, 0x5a, sizeof(map));
+	md_trace_put_graph(
+	    w, 5, &(struct md_trace_graph){.id = 1, .nodes = nodes, .node_count = 4, .edges = edges, .edge_count = 2});
+	md_trace_put_event_use(w, 6, 300, "cuEventQuery");
+	md_trace_put_tensor_map(w, 7, map);
+	cr_assert(finish(w, &trace, &err) == MD_OK, "%s", err.message);
+	cr_assert(trace.graphs[0].nodes[0].type == MD_NODE_CHILD && trace.graphs[0].nodes[0].child_nodes == 2, "child");
+	cr_assert(trace.graphs[0].nodes[1].event == 7 && trace.graphs[0].nodes[2].event == 300, "events");
+	cr_assert(trace.event_use_count == 1 && trace.event_uses[0].event == 300, "a use");
+	cr_assert_str_eq(trace.event_uses[0].call, "cuEventQuery");
+	cr_assert(trace.tensor_map_count == 1 && !memcmp(trace.tensor_maps[0].bytes, map, sizeof(map)), "a map");
+	md_trace_finish(&trace);
+}
+
+Test(trace_said, should_fail_edges_between_graphs_and_children_too_large, .fini = teardown)
+{
+	struct md_node nodes[] = {{.type = MD_NODE_CHILD, .kernel = MD_NONE, .child_nodes = 1},
+				  {.type = MD_NODE_EMPTY, .kernel = MD_NONE},
+				  {.type = MD_NODE_EMPTY, .kernel = MD_NONE}};
+	struct md_edge across = {1, 2, 0, 0, 0};
+	struct md_trace trace;
+	struct md_error err = {0};
+	for (int large = 0; large < 2; large++) {
+		struct md_trace_writer *w = writer_with_graphs(0);
+		nodes[0].child_nodes = large ? 3 : 1;
+		md_trace_put_graph(
+		    w, 5,
+		    &(struct md_trace_graph){
+			.id = 1, .nodes = nodes, .node_count = 3, .edges = &across, .edge_count = large ? 0 : 1});
+		cr_assert_eq(finish(w, &trace, &err), MD_ERR_CORRUPT);
+		cr_assert(
+		    strstr(err.message, large ? "child graphs reach too far" : "edge 0: 1 to 2, in another graph"),
+		    "%s", err.message);
+	}
+}

@@ -36,7 +36,7 @@ run inspected medusa-inspect "$artifact"
 run twin medusa-inspect --text "$artifact"
 run verified medusa-verify "$artifact" --junit "$work/verified.xml" -- "${subject[@]}"
 assert_exit verified 0
-assert_contains "$work/verified.xml" 'tests="20" failures="0" errors="0" skipped="0"'
+assert_contains "$work/verified.xml" 'tests="22" failures="0" errors="0" skipped="0"'
 
 section "restored"
 run restored env HOSTCUDA_GRAPHS="$work/restored.graphs" medusa-restore "$artifact" -- "${subject[@]}"
@@ -72,6 +72,9 @@ assert_contains "$(in_twin window)" "pointer node=0 at=65536 "
 assert_restored clusters "attribute 4 020000000100000001000000"
 assert_contains "$work/restored.graphs" "attribute 5 02000000"
 assert_restored preferred_cluster "attribute 11 040000000100000001000000"
+assert_restored cloned " 1 nodes [0 $kernel"
+assert_contains "$(in_twin cloned)" 'attribute id=11 value=02000000010000000100'
+assert_restored set_cluster "attribute 11 020000000200000001000000"
 assert_restored cooperative "attribute 2 01000000"
 assert_restored priority "attribute 8 fdffffff"
 assert_restored sync_domain "attribute 9 0103"

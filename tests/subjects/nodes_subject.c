@@ -289,6 +289,27 @@ static CUgraph preferred_cluster(void)
 	return with_attributes(attributes, 2);
 }
 
+/* A copy of a graph has the attributes of the launches that made the original. */
+static CUgraph cloned(void)
+{
+	CUgraph original = captured(clustered), copy;
+	TRY(cuGraphClone, &copy, original);
+	TRY(cuGraphDestroy, original);
+	return copy;
+}
+
+/* Set on the node, by no launch. */
+static CUgraph set_cluster(void)
+{
+	CUlaunchAttributeValue value = {.preferredClusterDim = {2, 2, 1}};
+	CUgraphNode nodes[3];
+	size_t count = 3;
+	CUgraph graph = captured(two_steps);
+	TRY(cuGraphGetNodes, graph, nodes, &count);
+	TRY(cuGraphKernelNodeSetAttribute, nodes[1], CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION, &value);
+	return graph;
+}
+
 static CUgraph cooperative(void)
 {
 	int32_t n = N;
@@ -451,6 +472,8 @@ static const struct {
     {"window", window},
     {"clusters", clusters},
     {"preferred_cluster", preferred_cluster},
+    {"cloned", cloned},
+    {"set_cluster", set_cluster},
     {"cooperative", cooperative},
     {"priority", priority},
     {"sync_domain", sync_domain},
