@@ -50,6 +50,13 @@ static void write_artifact(const char *file, const char *text, const struct md_a
 	fclose(out);
 }
 
+/* A child graph of two nodes, the latter of which records an event, instead of what stands there. */
+static void nest(struct md_node *nodes)
+{
+	nodes[3] = (struct md_node){.type = MD_NODE_CHILD, .kernel = MD_NONE, .child_nodes = 2};
+	nodes[5] = (struct md_node){.type = MD_NODE_EVENT_RECORD, .kernel = MD_NONE, .event = 0};
+}
+
 static void write_artifacts(void)
 {
 	static const struct md_secret_key key = {"a seed that everybody may know"};
@@ -57,6 +64,7 @@ static void write_artifacts(void)
 	struct md_error err = {0};
 	char path[4096];
 	sample_artifact(&artifact);
+	nest(artifact.graphs[3].nodes);
 	write_artifact("ok-all", "ok-all", &artifact);
 	md_artifact_finish(&artifact);
 	snprintf(path, sizeof(path), "%s", name("artifact", "ok-all"));
@@ -96,13 +104,16 @@ static void put_tables(struct md_trace_writer *w)
 	md_trace_put_launches(w, 10, 0, 3);
 	md_trace_put_transfers(w, 11, MD_TRANSFER_TO_DEVICE, &(struct md_transfers){2, 4096});
 	md_trace_put_content(w, 12, 0x7f0000100000, 16, "\0\0\x30\0\0\x7f\0\0permanent");
+	uint8_t map[MD_TENSOR_MAP_BYTES] = {1};
+	md_trace_put_tensor_map(w, 12, map);
+	md_trace_put_event_use(w, 13, 1, "cuEventQuery");
 	md_trace_put_mark(w, 13, "capture");
 	md_trace_put_stage(w, 14, &(struct md_stage_time){"warmup", 123456});
 	md_trace_put_kv(w, 15, &(struct md_kv){true, 1, 2, 3, 4, 5, 6, 900000, "key"});
 }
 
 /* A sample graph, with addresses where an artifact has pointers. */
-static void put_graph(struct md_trace_writer *w, uint64_t id, uint32_t batch)
+static void put_graph(struct md_trace_writer *w, uint64_t id, uint32_t batch, bool nested)
 {
 	static const uint64_t addresses[] = {0x7f0000000000, 0x7f0000100000, 0x7f0000300008};
 	struct md_artifact_graph made;
@@ -120,7 +131,12 @@ static void put_graph(struct md_trace_writer *w, uint64_t id, uint32_t batch)
 		for (uint32_t k = 0; node->params_size && k < 3; k++)
 			memcpy(node->params + 8 * k, &addresses[k], 8);
 	}
-	made.nodes[3].memset.dst = addresses[1];
+	if (nested) {
+		nest(made.nodes);
+		graph.edge_count = 2; /* no edge crosses the child graph's border */
+	} else {
+		made.nodes[3].memset.dst = addresses[1];
+	}
 	made.nodes[4].memcpy.src = made.nodes[4].memcpy.dst = addresses[0];
 	md_trace_put_graph(w, 20 * id + 10, &graph);
 	md_trace_put_label(w, 20 * id + 11, id, "decode", batch);
@@ -141,11 +157,12 @@ static void write_trace(const char *target)
 	struct md_error err = {0};
 	check(md_trace_writer_create(name(target, "ok-all"), &w, &err), &err);
 	put_tables(w);
-	put_graph(w, 1, 1);
+	put_graph(w, 1, 1, false);
 	check(md_trace_writer_flush(w, &err), &err);
-	put_graph(w, 2, 8);
+	put_graph(w, 2, 8, false);
 	md_trace_put_refusal(w, 60, 2, "the engine says so");
-	put_graph(w, 3, 16);
+	put_graph(w, 3, 16, false);
+	put_graph(w, 4, 32, true);
 	check(md_trace_writer_close(w, &err), &err);
 }
 
