@@ -206,8 +206,8 @@ Test(artifact_versions, should_fail_features_that_must_be_known)
 	struct md_artifact_layout layout;
 	take_apart(&layout);
 	layout.head.version = 9;
-	layout.head.required |= 0x14;
-	assert_refused(&layout, (const char *const[]){path, "version 9 needs features 0x14", "of version 2"});
+	layout.head.required |= 0x30000;
+	assert_refused(&layout, (const char *const[]){path, "version 9 needs features 0x30000", "of version 2"});
 }
 
 Test(artifact_versions, should_fail_a_known_section_of_another_codec)
