@@ -121,6 +121,17 @@ assert_contains "$work/events.out" "    3  event wait  event 0"
 run window medusa-inspect --graph window/1 "$artifact"
 assert_contains "$work/window.out" "access policy window -> in+64"
 
+section "an older reader"
+required() { od -An -tu8 -j16 -N8 "$1" | tr -d ' '; } # feature bits
+assert_equal "required features of nodes that it does not know" 5 "$(required "$artifact")"
+for name in child events window streams; do
+	run "single_$name" medusa-capture --single --no-verify -o "$work/$name.medusa" -- "${subject[@]}" $name
+done
+assert_equal "of child graphs" 5 "$(required "$work/child.medusa")"
+assert_equal "of events" 5 "$(required "$work/events.medusa")"
+assert_equal "of windows" 5 "$(required "$work/window.medusa")"
+assert_equal "of what it knows" 1 "$(required "$work/streams.medusa")"
+
 section "the text twin, and what it must not say"
 run again medusa-inspect --from-text "$work/twin.out" -o "$work/again.medusa"
 assert_exit again 0
