@@ -153,6 +153,17 @@ static void compare_params(struct pair *p, uint32_t node, uint32_t other, const 
 	}
 }
 
+/* Child graphs and events. */
+static void compare_held(struct pair *p, uint32_t node, const struct md_node *x, const struct md_node *y)
+{
+	bool child = x->type == MD_NODE_CHILD;
+	uint32_t a = child ? x->child_nodes : x->event, b = child ? y->child_nodes : y->event;
+	if (a == b || !tally(p, &p->copies, node, -1))
+		return;
+	snprintf(p->copies.a, sizeof(p->copies.a), "%s %" PRIu32, child ? "nodes" : "event", a);
+	snprintf(p->copies.b, sizeof(p->copies.b), "%s %" PRIu32, child ? "nodes" : "event", b);
+}
+
 static void compare_copies(struct pair *p, uint32_t node, const struct md_node *x, const struct md_node *y)
 {
 	bool set = x->type == MD_NODE_MEMSET;
@@ -422,8 +433,10 @@ static void compare_nodes(struct pair *p)
 		if (x->type == MD_NODE_KERNEL) {
 			compare_geometry(p, i, x, y);
 			compare_params(p, i, other, x, y);
-		} else if (x->type != MD_NODE_EMPTY) {
+		} else if (x->type == MD_NODE_MEMSET || x->type == MD_NODE_MEMCPY) {
 			compare_copies(p, i, x, y);
+		} else if (x->type != MD_NODE_EMPTY) {
+			compare_held(p, i, x, y);
 		}
 		compare_pointers(p, i, other);
 	}
