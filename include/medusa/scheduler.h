@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The scheduler of a worker node as a library: events in, actions out. No I/O, no clock, no threads, no global state.
+ */
+#ifndef MEDUSA_SCHEDULER_H
+#define MEDUSA_SCHEDULER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * Link with -lmedusa-sched. A node loop tells the scheduler what happened (medusa_sched_step) and carries out the
+ * actions it gets back, in their order; what an action starts and ends later (a transfer, a batch, an eviction) is
+ * reported with another event. The same calls give the same actions, bit for bit. One scheduler is used by one thread
+ * at a time; several are independent of each other.
+ *
+ * Times are ns on a clock of the caller that never goes back. Sizes are bytes. Speeds are bytes a second.
+ * Options structs begin with their size (sizeof); a tail that a newer caller knows must be zero. Functions that return
+ * int return 0 or a MEDUSA_SCHED_ERR_* code, and medusa_sched_error() then says why in one sentence.
+ *
+ * A *function* is what users call: a model of its own, or a LoRA adapter on a *backbone* that others share. On a GPU it
+ * consists of *artifacts*: the backbone (held once per GPU, whoever uses it), its own weights, and its context (CUDA
+ * context, kernels, graphs); in the host's memory of its library and weights. Nothing is put anywhere before its bytes
+ * were reserved there.
+ */
+
+enum medusa_sched_result {
+	MEDUSA_SCHED_OK = 0,
+	MEDUSA_SCHED_ERR_INVALID = 1,   /* an argument; nothing has changed */
+	MEDUSA_SCHED_ERR_NO_MEMORY = 2, /* nothing has changed, or the actions so far stand; step again with a timer */
+	MEDUSA_SCHED_ERR_NOT_FOUND = 4, /* no such policy, function, GPU, request, batch or transfer */
+};
+
+#define MEDUSA_SCHED_NONE UINT32_MAX /* no backbone, no GPU (then: the host's memory), no artifact */
+
+/* ---- the node -------------------------------------------------------------------------------------------------- */
+
+struct medusa_sched_gpu {
+	size_t size;           /* sizeof(struct medusa_sched_gpu) */
+	uint64_t memory_bytes; /* for artifacts, KV cache and residues, without what the driver itself takes */
+	uint32_t pcie_switch;  /* GPUs with one number share one link to the host (Torpor, figure 5) */
+	uint32_t slots;        /* batches that may run at once; 0: 1, one function at a time (Torpor, section 4.5) */
+};
+
+struct medusa_sched_node {
+	size_t size; /* sizeof(struct medusa_sched_node) */
+	const struct medusa_sched_gpu *gpus;
+	uint32_t gpu_count;
+	uint64_t host_bytes;     /* for artifacts kept ready in host memory; 0: without bound */
+	double host_bytes_per_s; /* host to one GPU, undisturbed */
+	double cold_bytes_per_s; /* disk or network to host memory; 0: not counted */
+	const double
+	    *peer_bytes_per_s; /* gpu_count x gpu_count, [source * gpu_count + target]; 0: no direct link. NULL: none */
+};
+
+/*
+ * Policies by name, see medusa_sched_policies; NULL: "medusa", ours, in each. All of this is copied.
+ */
+struct medusa_sched_options {
+	size_t size;   /* sizeof(struct medusa_sched_options) */
+	uint64_t seed; /* of the policies that draw lots */
+	const char *queueing, *placement, *eviction, *batching, *preloading;
+	uint64_t max_wait_ns;        /* a request that waited longer for its start is refused; 0: 600 s */
+	uint32_t max_queue;          /* requests waiting per function, more are refused; 0: without bound */
+	uint32_t retries;            /* how often a request is queued again after its batch failed; 0: never */
+	uint32_t fixed_batch;        /* batching "fixed": size ... */
+	uint64_t fixed_delay_ns;     /* ... and how long the first request waits for it */
+	uint64_t preload_period_ns;  /* how often preloading is planned anew; 0: 1 s */
+	double residency_per_switch; /* eviction "medusa": least stay, as a multiple of the time to load; 0: 1.0 */
+	uint64_t report_lag_ns;      /* memory reports taken less than this after a change are not believed; 0: 1.5 s */
+};
+
+enum medusa_sched_kind {
+	MEDUSA_SCHED_QUEUEING,
+	MEDUSA_SCHED_PLACEMENT,
+	MEDUSA_SCHED_EVICTION,
+	MEDUSA_SCHED_BATCHING,
+	MEDUSA_SCHED_PRELOADING,
+	MEDUSA_SCHED_KINDS,
+};
+
+struct medusa_sched_policy {
+	const char *name;
+	const char *summary; /* one sentence, with the paper it comes from */
+};
+
+/* The policies of a kind; *count says how many. Static. */
+const struct medusa_sched_policy *medusa_sched_policies(enum medusa_sched_kind kind, size_t *count);
+
+struct medusa_sched;
+
+int medusa_sched_create(const struct medusa_sched_node *node, const struct medusa_sched_options *options,
+			struct medusa_sched **sched);
+void medusa_sched_destroy(struct medusa_sched *sched); /* NULL is fine */
+
+/* One sentence on the last failure of this scheduler (NULL: of medusa_sched_create in this thread). Never NULL. */
+const char *medusa_sched_error(const struct medusa_sched *sched);
+
+/* ---- functions ------------------------------------------------------------------------------------------------- */
+
+struct medusa_sched_backbone {
+	size_t size;      /* sizeof(struct medusa_sched_backbone) */
+	uint64_t bytes;   /* on a GPU, and in host memory */
+	uint64_t cold_ns; /* to bring it into host memory, beyond bytes / cold_bytes_per_s */
+	int in_host;      /* it lies in host memory from the beginning, and stays */
+};
+
+enum medusa_sched_goal { MEDUSA_SCHED_COMPLETION = 0, MEDUSA_SCHED_FIRST_TOKEN = 1 };
+
+struct medusa_sched_function {
+	size_t size;            /* sizeof(struct medusa_sched_function) */
+	uint32_t backbone;      /* from medusa_sched_add_backbone; MEDUSA_SCHED_NONE: the weights are its own */
+	uint64_t weight_bytes;  /* its own weights, or the adapter's; on a GPU and in host memory */
+	uint64_t context_bytes; /* CUDA context, kernels, graphs, workspaces; on each GPU it is loaded on */
+	uint64_t library_bytes; /* process and libraries, in host memory */
+	uint64_t residue_bytes; /* stays on the GPU when it was evicted from there, until it is offloaded; <= context */
+	uint64_t kv_bytes;      /* KV cache of one sequence; a request may say its own */
+	uint64_t context_ns; /* to make the context on a GPU, libraries at hand: capture, or restore of an artifact */
+	uint64_t cold_ns;    /* to bring library and weights into host memory, beyond bytes / cold_bytes_per_s */
+	uint64_t evict_ns;   /* to take it off a GPU; 0: the host's copy is kept, memory is free at once */
+	int in_host;         /* library and weights lie in host memory from the beginning, and stay */
+	uint64_t t0_ns;      /* T(b) = t0 + alpha (b - 1): time to the first token of a batch of b (xLoRA, eq. 3) */
+	uint64_t alpha_ns;
+	uint64_t token_ns;     /* for each further token */
+	uint64_t swap_ns;      /* T(1) when its weights come from host memory meanwhile, undisturbed; 0: computed */
+	uint64_t swap_peer_ns; /* ... from a peer GPU; 0: computed */
+	uint32_t max_batch;    /* 0: 1 */
+	uint32_t max_parallel; /* its batches in flight at once; 0: 1 */
+	uint64_t slo_ns;       /* from arrival; 0: none */
+	enum medusa_sched_goal slo_goal;
+	double slo_percentile; /* part of the requests that must meet it; 0: 0.98 */
+};
+
+int medusa_sched_add_backbone(struct medusa_sched *sched, const struct medusa_sched_backbone *backbone,
+			      uint32_t *index);
+
+/*
+ * Indices count up from 0 and are not used again. MEDUSA_SCHED_ERR_INVALID says which field, and why; so does a
+ * function that fits on no GPU even alone.
+ */
+int medusa_sched_add_function(struct medusa_sched *sched, const struct medusa_sched_function *function,
+			      uint32_t *index);
+
+/* ---- events ---------------------------------------------------------------------------------------------------- */
+
+enum medusa_sched_event_type {
+	MEDUSA_SCHED_ARRIVAL = 1,   /* request, function, kv_bytes (0: the function's), tokens (expected; 0: unknown) */
+	MEDUSA_SCHED_CANCEL,        /* request: its client is gone. Waiting: it ends; running: it ends with its batch */
+	MEDUSA_SCHED_STARTED,       /* batch: its computation began (optional) */
+	MEDUSA_SCHED_FIRST_TOKEN,   /* request */
+	MEDUSA_SCHED_DONE,          /* request; with its last request the batch ends */
+	MEDUSA_SCHED_BATCH_FAILED,  /* batch: what is not done is queued again, or refused after `retries` */
+	MEDUSA_SCHED_TRANSFER_DONE, /* transfer: a swap-in or preload */
+	MEDUSA_SCHED_TRANSFER_FAILED, /* transfer: its artifact is not there; batches that waited for it fail */
+	MEDUSA_SCHED_EVICTED,         /* transfer: an eviction or offload that takes time has ended */
+	MEDUSA_SCHED_MEMORY_REPORT,   /* gpu, bytes in use as the driver says, as_of: when it was measured */
+	MEDUSA_SCHED_MEMORY_LIMIT,    /* gpu, bytes: memory_bytes from now on */
+	MEDUSA_SCHED_GPU_LOST,        /* gpu: all that was on it is gone; its batches fail */
+	MEDUSA_SCHED_GPU_BACK,        /* gpu, empty */
+	MEDUSA_SCHED_BACKBONE_FAILED, /* gpu, backbone: its owner died; batches on it fail, another copy serves
+					 (xLoRA 4.4) */
+	MEDUSA_SCHED_FUNCTION_GONE,   /* function: unregistered; what waits is refused, what runs ends */
+	MEDUSA_SCHED_TIMER,           /* the time asked for has come; also right at any other moment */
+};
+
+struct medusa_sched_event {
+	enum medusa_sched_event_type type;
+	uint64_t now;     /* ns; never less than in the call before */
+	uint64_t request; /* the caller's number, unique among those that have not ended */
+	uint32_t function;
+	uint32_t backbone;
+	uint32_t gpu;
+	uint64_t batch;    /* from a run action */
+	uint64_t transfer; /* from a swap-in, preload, evict or offload action */
+	uint64_t kv_bytes;
+	uint64_t tokens;
+	uint64_t bytes;
+	uint64_t as_of; /* ns */
+};
+
+/* ---- actions --------------------------------------------------------------------------------------------------- */
+
+enum medusa_sched_action_type {
+	MEDUSA_SCHED_RUN = 1,   /* batch, function, gpu, requests: starts as its transfers, if any, allow (pipelined) */
+	MEDUSA_SCHED_SWAP_IN,   /* transfer, artifact, gpu, source: a batch waits for it */
+	MEDUSA_SCHED_PRELOAD,   /* the same, ahead of requests; gpu MEDUSA_SCHED_NONE: into host memory */
+	MEDUSA_SCHED_EVICT,     /* artifact, gpu: the residue stays. transfer 0: at once, before the next action */
+	MEDUSA_SCHED_OFFLOAD,   /* artifact, gpu or host (MEDUSA_SCHED_NONE): nothing stays. transfer likewise */
+	MEDUSA_SCHED_REJECT,    /* request, reason: it ends */
+	MEDUSA_SCHED_SET_TIMER, /* at: send MEDUSA_SCHED_TIMER then; replaces the one before */
+};
+
+enum medusa_sched_class {                        /* of artifacts */
+			  MEDUSA_SCHED_BACKBONE, /* of `backbone` */
+			  MEDUSA_SCHED_WEIGHTS,  /* of `function`, and the three below */
+			  MEDUSA_SCHED_CONTEXT,
+			  MEDUSA_SCHED_LIBRARY,
+};
+
+enum medusa_sched_source {
+	MEDUSA_SCHED_FROM_HOST = 1,
+	MEDUSA_SCHED_FROM_PEER, /* `peer` holds a copy, which stays until the transfer ends */
+	MEDUSA_SCHED_FROM_COLD, /* not even in host memory */
+	MEDUSA_SCHED_MADE,      /* contexts: made in place */
+};
+
+enum medusa_sched_reason {
+	MEDUSA_SCHED_NEVER_FITS = 1, /* more memory than any GPU has left for it */
+	MEDUSA_SCHED_QUEUE_FULL,
+	MEDUSA_SCHED_WAITED_TOO_LONG,
+	MEDUSA_SCHED_UNREGISTERED, /* no such function, or not any more */
+	MEDUSA_SCHED_FAILED,       /* its batches failed, `retries` times over */
+	MEDUSA_SCHED_CANCELLED,    /* the answer to MEDUSA_SCHED_CANCEL of a request that waited */
+	MEDUSA_SCHED_LOAD_FAILED,  /* a transfer that it needed failed, `retries` times over */
+};
+
+struct medusa_sched_action {
+	enum medusa_sched_action_type type;
+	enum medusa_sched_class artifact;
+	enum medusa_sched_source source;
+	enum medusa_sched_reason reason;
+	uint32_t function;
+	uint32_t backbone;
+	uint32_t gpu;
+	uint32_t peer;
+	uint64_t batch;
+	uint64_t transfer;
+	uint64_t bytes; /* that become used, or free */
+	uint64_t request;
+	const uint64_t *requests; /* of a run; valid until the next call */
+	uint32_t request_count;
+	uint64_t at;
+};
+
+/*
+ * Takes one event and decides. *actions is valid until the next call. An event about something that has ended meanwhile
+ * (a transfer of a lost GPU, say) is ignored. MEDUSA_SCHED_ERR_INVALID: the event names what never was, or time goes
+ * back; nothing has changed then. MEDUSA_SCHED_ARRIVAL of a number in use is MEDUSA_SCHED_ERR_INVALID.
+ */
+int medusa_sched_step(struct medusa_sched *sched, const struct medusa_sched_event *event,
+		      const struct medusa_sched_action **actions, size_t *count);
+
+/* "run", "never fits" ...; never NULL. */
+const char *medusa_sched_action_name(enum medusa_sched_action_type type);
+const char *medusa_sched_reason_name(enum medusa_sched_reason reason);
+
+/* ---- what it knows --------------------------------------------------------------------------------------------- */
+
+struct medusa_sched_gpu_state {
+	size_t size;             /* sizeof(struct medusa_sched_gpu_state), set by the caller */
+	int present;             /* not lost */
+	uint64_t limit_bytes;    /* memory_bytes, or the last MEDUSA_SCHED_MEMORY_LIMIT */
+	uint64_t artifact_bytes; /* there or on their way: in, or out and not gone yet */
+	uint64_t residue_bytes;
+	uint64_t kv_bytes;       /* of running batches */
+	uint64_t reserved_bytes; /* promised to waiting reservations */
+	uint64_t foreign_bytes;  /* used by others, as the last believed report says */
+	uint32_t running;        /* batches */
+	uint32_t transfers;      /* on their way here */
+	uint32_t waiting;        /* reservations that wait for memory */
+};
+
+struct medusa_sched_function_state {
+	size_t size;               /* sizeof(struct medusa_sched_function_state), set by the caller */
+	uint32_t waiting, running; /* requests */
+	uint64_t ended, met;       /* requests that were served, and those of them that met the SLO */
+	uint64_t rejected;
+	double rate_per_s; /* predicted */
+};
+
+struct medusa_sched_stats {
+	size_t size; /* sizeof(struct medusa_sched_stats), set by the caller */
+	uint64_t arrivals, served, rejected, cancelled, retried;
+	uint64_t runs, swaps_host, swaps_peer, swaps_cold, preloads, evictions, offloads;
+	uint64_t bytes_host, bytes_peer, bytes_cold;
+	uint64_t reports_ignored;
+	uint64_t memory_bytes; /* of the scheduler itself */
+};
+
+int medusa_sched_gpu_get(const struct medusa_sched *sched, uint32_t gpu, struct medusa_sched_gpu_state *state);
+int medusa_sched_function_get(const struct medusa_sched *sched, uint32_t function,
+			      struct medusa_sched_function_state *state);
+int medusa_sched_stats_get(const struct medusa_sched *sched, struct medusa_sched_stats *stats);
+
+/*
+ * Counts everything anew and compares it with the books: memory never over what was free when it was given, every
+ * request in one place, every pin with its batch. 0, or MEDUSA_SCHED_ERR_INVALID and the first difference. For tests;
+ * takes time in proportion to everything.
+ */
+int medusa_sched_audit(struct medusa_sched *sched);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

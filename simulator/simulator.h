@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the simulator's parts hand each other: a node, functions, requests, a policy, and what came out. */
+#ifndef MD_SIMULATOR_SIMULATOR_H
+#define MD_SIMULATOR_SIMULATOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/status.h"
+#include "medusa/scheduler.h"
+
+/*
+ * config.c    node.yaml, functions.yaml -> struct md_sim_node, struct md_sim_functions
+ * workload.c  a trace, or a law of arrivals -> struct md_sim_workload
+ * policy.c    a name -> struct md_sim_policy
+ * model.c     the node: links, copies, computation; takes actions, gives events
+ * run.c       the scheduler library and the model in one loop of events -> struct md_sim_result
+ * report*.c   results, side by side, as text, JSON and HTML
+ * All names are owned by the struct they stand in; *_finish frees.
+ */
+
+/* ---- what is simulated ------------------------------------------------------------------------------------------- */
+
+struct md_sim_node {
+	char *name, *source; /* where the numbers come from: a paper's table, a measurement */
+	struct medusa_sched_gpu *gpus;
+	char **gpu_names;
+	uint32_t gpu_count;
+	uint64_t host_bytes;       /* 0: without bound */
+	double host_bytes_per_s;   /* one GPU's own link */
+	double switch_bytes_per_s; /* one PCIe switch's link to the host, shared by its GPUs' copies in equal parts; 0:
+				      not shared */
+	double cold_bytes_per_s;   /* disk, shared by all */
+	double *peer_bytes_per_s;  /* gpu_count x gpu_count, or NULL */
+	double prefill_share; /* M batches in their first token on one GPU: each takes 1 + prefill_share (M - 1) times
+				 as long (xLoRA, eq. 5: 1.0) */
+	double decode_share;  /* the same of further tokens */
+	uint64_t
+	    native_instance_bytes; /* what a process of its own takes beside its model, for early binding; 0: nothing */
+	double gpu_price_per_h, host_gb_price_per_h; /* for cost; 0: not counted */
+	uint64_t allocation_ns; /* one driver allocation or free, for the ablation without block management */
+	uint64_t allocation_block_bytes;
+	uint64_t report_every_ns; /* memory reports to the scheduler; 0: none */
+	uint64_t report_lag_ns;   /* how old they are when they arrive */
+};
+
+struct md_sim_backbone {
+	char *name;
+	struct medusa_sched_backbone spec;
+};
+
+struct md_sim_function {
+	char *name;
+	struct medusa_sched_function spec; /* .backbone: index in md_sim_functions.backbones, or MEDUSA_SCHED_NONE */
+	double tail; /* part of T(1) that cannot overlap with the copy of its weights (the pipeline's end), 0..1 */
+	uint64_t transfer_bytes;     /* that a swap copies; 0: weight_bytes */
+	uint64_t native_bytes;       /* GPU memory of an instance of its own, early bound; 0: weights + context +
+					native_instance_bytes */
+	uint64_t native_ns;          /* T(1) there; 0: t0 */
+	uint64_t kv_bytes_per_token; /* 0: spec.kv_bytes per sequence, whatever its length */
+	double rate_per_min;         /* for arrivals by a law; 0: none */
+	uint32_t model;              /* which entry of functions.yaml it came from: for tables by model */
+};
+
+struct md_sim_functions {
+	char *source;
+	struct md_sim_backbone *backbones;
+	uint32_t backbone_count;
+	struct md_sim_function *functions;
+	uint32_t count;
+	char **models;
+	uint32_t model_count;
+};
+
+struct md_sim_request {
+	uint64_t at; /* ns from the start */
+	uint32_t function;
+	uint32_t context_tokens, generated_tokens; /* 0: unknown; 1 generated token is the first one */
+};
+
+struct md_sim_workload {
+	char *source;
+	struct md_sim_request *requests; /* by time */
+	size_t count;
+	uint64_t end; /* ns; requests that arrive later are not there */
+};
+
+/* One column of the tables. */
+struct md_sim_policy {
+	const char *name, *summary;                                          /* summary names the paper */
+	const char *queueing, *placement, *eviction, *batching, *preloading; /* of medusa_sched_options */
+	uint32_t fixed_batch;
+	uint64_t fixed_delay_ns;
+	bool early_binding; /* one process per function for ever, the first that fit; the rest never runs (Torpor's
+			       Native) */
+	bool no_peers;      /* GPUs do not copy from each other */
+	bool no_blocks;     /* GPU memory is allocated and freed by the driver at each swap (Torpor-Block) */
+	bool no_sharing;    /* each function has a backbone of its own (xLoRA-NBS) */
+	bool no_offload;    /* waits for memory instead of taking it from idle artifacts (xLoRA-NDO) */
+	bool no_artifacts;  /* cold starts without Medusa: context_ns of a capture (functions.yaml: capture_ns) */
+};
+
+/* ---- what came out ----------------------------------------------------------------------------------------------- */
+
+/* A distribution: every value is kept. */
+struct md_sim_samples {
+	double *values;
+	size_t count, capacity;
+	bool sorted;
+};
+
+bool md_sim_samples_add(struct md_sim_samples *samples, double value);      /* false: out of memory */
+double md_sim_samples_percentile(struct md_sim_samples *samples, double p); /* 0..100, nearest rank; 0 when empty */
+double md_sim_samples_mean(const struct md_sim_samples *samples);
+void md_sim_samples_finish(struct md_sim_samples *samples);
+
+struct md_sim_function_result {
+	uint64_t requests, served, met, rejected;
+	bool compliant; /* met the SLO for at least slo_percentile of its requests; false if none was served */
+	bool counted;   /* had a request and has an SLO */
+	double gpu_s;   /* billed: time that its batches held a GPU, shared among those that ran beside it */
+	double cost;    /* gpu_s and host memory, at the node's prices */
+	struct md_sim_samples latency_ms, ttft_ms; /* latency: of the goal that the SLO names */
+};
+
+#define MD_SIM_REASONS 16
+
+struct md_sim_result {
+	const struct md_sim_policy *policy;
+	struct md_sim_function_result *functions;
+	uint32_t function_count;
+	uint32_t running_functions;        /* that were ever served: early binding leaves some out */
+	uint64_t rejected[MD_SIM_REASONS]; /* by enum medusa_sched_reason */
+	uint64_t requests, served, met;
+	struct md_sim_samples latency_ms, ttft_ms, wait_ms, batch;
+	double *gpu_busy_s; /* per GPU: time in which at least one batch computed or was copied for */
+	uint32_t gpu_count;
+	double end_s;                        /* simulated */
+	double wall_s;                       /* real */
+	double decide_us_p50, decide_us_p99; /* real time of one medusa_sched_step */
+	struct medusa_sched_stats stats;
+	uint64_t unfinished; /* requests that had not ended when nothing was left to happen: always 0, or the scheduler
+				jams */
+};
+
+uint32_t md_sim_result_compliant(const struct md_sim_result *result);
+void md_sim_result_finish(struct md_sim_result *result);
+
+/* ---- the parts --------------------------------------------------------------------------------------------------- */
+
+/* Errors name file, line and field. */
+enum md_status md_sim_node_read(const char *path, struct md_sim_node *node, struct md_error *err);
+enum md_status md_sim_functions_read(const char *path, struct md_sim_functions *functions, struct md_error *err);
+/* The same from memory; name stands for the path in messages. */
+enum md_status md_sim_node_parse(const char *name, const char *text, size_t bytes, struct md_sim_node *node,
+				 struct md_error *err);
+enum md_status md_sim_functions_parse(const char *name, const char *text, size_t bytes,
+				      struct md_sim_functions *functions, struct md_error *err);
+void md_sim_node_finish(struct md_sim_node *node);
+void md_sim_functions_finish(struct md_sim_functions *functions);
+/* Exactly count functions, the models of functions.yaml in turn (round-robin); rates drawn anew by the same law. */
+enum md_status md_sim_functions_resize(struct md_sim_functions *functions, uint32_t count, uint64_t seed,
+				       struct md_error *err);
+
+enum md_sim_mapping { MD_SIM_ROUND_ROBIN, MD_SIM_ZIPF };
+
+struct md_sim_workload_options {
+	enum md_sim_mapping mapping; /* of a trace that names no function */
+	double zipf;                 /* its exponent; 1.0 is usual */
+	uint64_t seed;
+	double speed;         /* 2: the trace in half the time; 0: 1 */
+	uint64_t duration_ns; /* 0: the whole trace; 10 minutes of a law */
+};
+
+/*
+ * spec is a file (CSV of Azure's LLM traces, Mooncake's JSON lines, or CSV with the columns seconds,function,context,
+ * generated), or a law: "poisson" (each function's rate_per_min), "mmpp" (the same with bursts).
+ */
+enum md_status md_sim_workload_read(const char *spec, const struct md_sim_functions *functions,
+				    const struct md_sim_workload_options *options, struct md_sim_workload *workload,
+				    struct md_error *err);
+enum md_status md_sim_workload_parse(const char *name, const char *text, size_t bytes,
+				     const struct md_sim_functions *functions,
+				     const struct md_sim_workload_options *options, struct md_sim_workload *workload,
+				     struct md_error *err);
+void md_sim_workload_finish(struct md_sim_workload *workload);
+
+const struct md_sim_policy *md_sim_policies(size_t *count);
+const struct md_sim_policy *md_sim_policy_find(const char *name);
+
+struct md_sim_progress { /* called about ten times a second of real time; NULL: never */
+	void (*report)(void *user, double part, double simulated_s, uint64_t requests);
+	void *user;
+};
+
+enum md_status md_sim_run(const struct md_sim_node *node, const struct md_sim_functions *functions,
+			  const struct md_sim_workload *workload, const struct md_sim_policy *policy, uint64_t seed,
+			  const struct md_sim_progress *progress, struct md_sim_result *result, struct md_error *err);
+
+struct md_sim_report {
+	const struct md_sim_node *node;
+	const struct md_sim_functions *functions;
+	const struct md_sim_workload *workload;
+	struct md_sim_result *results; /* samples get sorted */
+	size_t count;
+};
+
+void md_sim_report_text(struct md_sim_report *report, FILE *out);
+enum md_status md_sim_report_json(struct md_sim_report *report, const char *path, struct md_error *err);
+enum md_status md_sim_report_html(struct md_sim_report *report, const char *path,
+				  struct md_error *err); /* one file, nothing loaded */
+
+#endif
