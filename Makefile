@@ -70,6 +70,8 @@ RESTORE := $(filter-out restore/null_api.c,$(call sources,restore)) driver/inter
 NULL_API := restore/null_api.c
 ANALYZE := $(call sources,analyze)
 HOSTCUDA := $(call sources,hostcuda)
+SCHEDULER := $(call sources,scheduler)
+SIMULATOR := $(call sources,simulator)
 TOOLS := $(call sources,tools)
 TOOL_MAINS := $(filter tools/medusa-%.c,$(TOOLS))
 TOOL_SHARED := $(filter-out tools/medusa-%.c,$(TOOLS))
@@ -80,7 +82,8 @@ TEST_IMAGES := $(call sources,tests/images)
 BENCHES := $(call sources,bench)
 FUZZ_TARGETS := $(patsubst tests/fuzz/target_%.c,%,$(wildcard tests/fuzz/target_*.c))
 
-LIBS := $(BUILD)/lib/libmedusa.so $(BUILD)/lib/libmedusa-capture.so $(BUILD)/lib/libmedusa-restore.so
+LIBS := $(BUILD)/lib/libmedusa.so $(BUILD)/lib/libmedusa-capture.so $(BUILD)/lib/libmedusa-restore.so \
+	$(BUILD)/lib/libmedusa-sched.so
 HOSTCUDA_LIB := $(BUILD)/lib/hostcuda/libcuda.so.1
 BINS := $(patsubst tools/%.c,$(BUILD)/bin/%,$(TOOL_MAINS))
 LLAMA := $(BUILD)/models/llama
@@ -122,7 +125,7 @@ $(CORE_LIB): $(call objects,$(CORE))
 
 # Everything internal, for tools, tests and benchmarks; hooks are pulled in by nobody there.
 INTERNAL := $(BUILD)/obj/libmedusa-internal.a
-$(INTERNAL): $(call objects,$(CORE) $(ANALYZE) $(filter-out driver/interpose.c,$(CAPTURE) $(RESTORE)) $(TOOL_SHARED))
+$(INTERNAL): $(call objects,$(CORE) $(ANALYZE) $(filter-out driver/interpose.c,$(CAPTURE) $(RESTORE)) $(SCHEDULER) $(SIMULATOR) $(TOOL_SHARED))
 	$(call say,AR)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
@@ -139,6 +142,10 @@ $(BUILD)/lib/libmedusa-capture.so: $(call objects,$(CAPTURE) $(CORE)) capture/ca
 	$(link_shared)
 $(BUILD)/lib/libmedusa-restore.so: $(call objects,$(RESTORE) $(CORE)) restore/restore.map
 	$(link_shared)
+# A worker node needs none of the packages that engines and artifacts need.
+$(BUILD)/lib/libmedusa-sched.so: LDLIBS := -lm
+$(BUILD)/lib/libmedusa-sched.so: $(call objects,$(SCHEDULER) base/map.c) scheduler/scheduler.map
+	$(link_shared)
 # -Bsymbolic: like a real driver, it must not hand out a preloaded library's hooks as its own entry points.
 $(HOSTCUDA_LIB): LDFLAGS += -Wl,-Bsymbolic
 $(HOSTCUDA_LIB): $(call objects,$(HOSTCUDA) $(call sources,base)) hostcuda/hostcuda.map
@@ -149,6 +156,9 @@ $(BUILD)/bin/%: $(BUILD)/obj/tools/%.o $(INTERNAL)
 	$(call say,LD)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../lib' -o $@ $^ $(LDLIBS)
+
+# What reads YAML.
+$(BUILD)/bin/medusa-simulate $(BUILD)/tests/test_sim_%: LDLIBS += -lyaml
 
 # ---- the reference engine -----------------------------------------------------------------------------------------
 $(LLAMA)/llama-engine: $(call objects,$(ENGINE)) $(CORE_LIB) $(BUILD)/lib/libmedusa.so $(LLAMA)/libllama-gemm.so

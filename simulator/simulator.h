@@ -59,6 +59,7 @@ struct md_sim_function {
 	uint64_t native_bytes;       /* GPU memory of an instance of its own, early bound; 0: weights + context +
 					native_instance_bytes */
 	uint64_t native_ns;          /* T(1) there; 0: t0 */
+	uint64_t capture_ns;         /* context_ns without a Medusa artifact; 0: context_ns */
 	uint64_t kv_bytes_per_token; /* 0: spec.kv_bytes per sequence, whatever its length */
 	double rate_per_min;         /* for arrivals by a law; 0: none */
 	uint32_t model;              /* which entry of functions.yaml it came from: for tables by model */

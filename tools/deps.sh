@@ -25,6 +25,7 @@ need_package msgpack libmsgpack-dev
 need_package criterion libcriterion-dev
 need_package xxhash.h libxxhash-dev
 need_package sodium.h libsodium-dev
+need_package yaml-0.1 libyaml-dev
 command -v clang-format >/dev/null 2>&1 || packages="$packages clang-format"
 
 command -v python3 >/dev/null 2>&1 || packages="$packages python3"

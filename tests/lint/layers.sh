@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Each folder includes only itself and what stands before it: base < driver < format < kvprofile < {capture, analyze,
-# restore} < tools. hostcuda and models stand outside; tests and bench may include everything.
+# restore} < tools; base < scheduler < simulator < tools. hostcuda and models stand outside; tests and bench may include everything.
 set -u
 cd "$(dirname "$0")/../.."
 failed=0
@@ -31,7 +31,9 @@ check kvprofile base driver format medusa
 for engine_side in capture analyze restore; do
 	check $engine_side base driver format kvprofile medusa
 done
-check tools base driver format kvprofile capture analyze restore medusa
+check scheduler base medusa
+check simulator base driver format kvprofile scheduler medusa
+check tools base scheduler simulator driver format kvprofile capture analyze restore medusa
 check include medusa
 check hostcuda base driver
 check models base driver format medusa hostcuda
