@@ -108,7 +108,7 @@ struct medusa_sched_backbone {
 	int in_host;      /* it lies in host memory from the beginning, and stays */
 };
 
-enum medusa_sched_goal { MEDUSA_SCHED_COMPLETION = 0, MEDUSA_SCHED_FIRST_TOKEN = 1 };
+enum medusa_sched_goal { MEDUSA_SCHED_GOAL_COMPLETION = 0, MEDUSA_SCHED_GOAL_FIRST_TOKEN = 1 };
 
 struct medusa_sched_function {
 	size_t size;            /* sizeof(struct medusa_sched_function) */
