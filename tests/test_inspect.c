@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include "analyze/analyze.h"
+#include "simulator/json.h"
+#include "simulator/table.h"
 #include "tests/trace_builder.h"
-#include "tools/json.h"
-#include "tools/table.h"
 
 /* ---- a checker of JSON, strict where writers go wrong: commas, quotes, escapes, nesting ---- */
 

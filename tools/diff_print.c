@@ -3,9 +3,9 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "simulator/json.h"
 #include "tools/diff.h"
 #include "tools/inspect.h"
-#include "tools/json.h"
 
 /* ---- text ---- */
 

@@ -2,8 +2,8 @@
 /* medusa-inspect for people: an artifact's summary. */
 #include <inttypes.h>
 
+#include "simulator/table.h"
 #include "tools/inspect.h"
-#include "tools/table.h"
 
 void md_inspect_print_facts(const struct md_fingerprint *machine, FILE *out)
 {

@@ -2,8 +2,8 @@
 /* medusa-inspect of a trace: what one warm start did, in sums. */
 #include <inttypes.h>
 
+#include "simulator/table.h"
 #include "tools/inspect.h"
-#include "tools/table.h"
 
 #define FAMILIES 8
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* JSON writer. */
-#include "tools/json.h"
+#include "simulator/json.h"
 
 #include <assert.h>
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes JSON: commas, indentation and escapes are its business, keys and nesting the caller's. */
-#ifndef MD_TOOLS_JSON_H
-#define MD_TOOLS_JSON_H
+#ifndef MD_SIMULATOR_JSON_H
+#define MD_SIMULATOR_JSON_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Aligned tables. */
-#include "tools/table.h"
+#include "simulator/table.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

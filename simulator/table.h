@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Aligned tables for people: cells are collected, then printed in columns as wide as they need. */
-#ifndef MD_TOOLS_TABLE_H
-#define MD_TOOLS_TABLE_H
+#ifndef MD_SIMULATOR_TABLE_H
+#define MD_SIMULATOR_TABLE_H
 
 #include <stdbool.h>
 #include <stdint.h>
