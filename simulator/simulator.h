@@ -204,6 +204,7 @@ struct md_sim_report {
 	const struct md_sim_node *node;
 	const struct md_sim_functions *functions;
 	const struct md_sim_workload *workload;
+	uint64_t seed;                 /* that all of them ran with */
 	struct md_sim_result *results; /* samples get sorted */
 	size_t count;
 };
