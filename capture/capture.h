@@ -134,7 +134,10 @@ uint32_t md_capture_kernel_find(CUfunction func, CUkernel kern);
 uint32_t md_capture_kernel_find_fresh(CUfunction func, CUkernel kern);
 const struct md_kernel *md_capture_kernel_get(uint32_t index);      /* lock held; valid until the next find */
 uint32_t md_capture_kernel_count(void);                             /* lock held */
-void md_capture_kernels_forget(CUmodule module, CUlibrary library); /* lock held; either may be NULL */
+/* Lock held. What was unloaded, or, if both are NULL, all: handles may come again. */
+void md_capture_kernels_forget(CUmodule module, CUlibrary library);
+/* Lock held. Whether the handle was another kernel's, or of one that is gone, at that time. */
+bool md_capture_kernel_unloaded_since(CUfunction func, CUkernel kern, uint64_t sequence);
 
 /* ---- capture_launches.c ---- */
 
@@ -146,6 +149,8 @@ void md_capture_transfers_put(void);                                        /* t
 /* What was seen of the call that made a node; some attributes can't be read back from it. */
 #define MD_NODE_ATTRIBUTES 10
 struct md_capture_memo {
+void md_capture_context_destroyed(CUcontext context); /* with every module in it */
+void md_capture_primary_released(CUdevice device);    /* the same, if nobody holds it any more */
 	uint64_t sequence; /* 0: the call was not seen */
 	bool opaque;       /* a child graph, with attributes that can't be read back */
 	uint32_t strange;  /* an attribute of the launch that is not known here; 0: none */

@@ -23,14 +23,14 @@ CUresult CUDAAPI cuCtxPushCurrent_v2(CUcontext ctx)
 MD_HOOK(cuCtxPushCurrent_v2, (ctx), MD_NOTHING, md_capture_context_seen())
 
 CUresult CUDAAPI cuCtxDestroy_v2(CUcontext ctx)
-MD_HOOK(cuCtxDestroy_v2, (ctx), md_capture_probe_context(ctx), MD_NOTHING)
+MD_HOOK(cuCtxDestroy_v2, (ctx), (md_capture_probe_context(ctx), md_capture_context_destroyed(ctx)), MD_NOTHING)
 
 /* A primary context is counted; a release that is not the last one probes a little early, which does no harm. */
 CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice dev)
-MD_HOOK(cuDevicePrimaryCtxRelease_v2, (dev), md_capture_probe_context(NULL), MD_NOTHING)
+MD_HOOK(cuDevicePrimaryCtxRelease_v2, (dev), md_capture_probe_context(NULL), md_capture_primary_released(dev))
 
 CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice dev)
-MD_HOOK(cuDevicePrimaryCtxReset_v2, (dev), md_capture_probe_context(NULL), MD_NOTHING)
+MD_HOOK(cuDevicePrimaryCtxReset_v2, (dev), md_capture_probe_context(NULL), md_capture_primary_released(dev))
 
 /* ---- modules and libraries ---- */
 

@@ -14,14 +14,21 @@
 struct library {
 	CUlibrary handle;
 	uint32_t image;
-	bool module_known;
+	CUcontext module_known; /* in this context */
+};
+
+struct module {
+	CUcontext context; /* that was current when it was seen */
+	CUdevice device;
+	CUlibrary library; /* that made it, or NULL */
+	uint32_t image;
 };
 
 /* All under md_capture.lock. */
 static struct {
 	struct md_hash *hashes; /* by image index */
 	uint32_t count;
-	struct md_map modules; /* CUmodule -> image, also of modules that libraries made */
+	struct md_map modules; /* CUmodule -> struct module *, owned; also of modules that libraries made */
 	struct library *libraries;
 	size_t library_count;
 } images;
@@ -137,11 +144,44 @@ static uint32_t note_file(const char *path)
 
 /* ---- handles ---- */
 
+static struct module *find_module(CUmodule handle)
+{
+	uint64_t module;
+
+	return md_map_get(&images.modules, (uintptr_t)handle, &module) ? (struct module *)(uintptr_t)module : NULL;
+}
+
+static void forget_module(CUmodule handle)
+{
+	uint64_t module;
+
+	if (md_map_remove(&images.modules, (uintptr_t)handle, &module))
+		free((struct module *)(uintptr_t)module);
+}
+
+/* Lock held. A handle may come again: what was known of it goes, even if nothing is known of the new one. */
+static void put_module(CUmodule handle, CUlibrary library, uint32_t image)
+{
+	struct module *module;
+
+	forget_module(handle);
+	if (image == MD_NONE)
+		return;
+	module = calloc(1, sizeof(*module));
+	if (!module || !md_map_put(&images.modules, (uintptr_t)handle, (uintptr_t)module)) {
+		free(module);
+		md_capture_trouble("out of memory for a module");
+		return;
+	}
+	*module = (struct module){.device = -1, .library = library, .image = image};
+	md_cuda.cuCtxGetCurrent(&module->context);
+	md_cuda.cuCtxGetDevice(&module->device);
+}
+
 static void remember_module(CUmodule module, uint32_t image)
 {
 	md_capture_lock();
-	if (image != MD_NONE && !md_map_put(&images.modules, (uintptr_t)module, image))
-		md_capture_trouble("out of memory for a module");
+	put_module(module, NULL, image);
 	md_capture_unlock();
 }
 
@@ -155,7 +195,7 @@ static void remember_library(CUlibrary library, uint32_t image)
 	grown = realloc(images.libraries, (images.library_count + 1) * sizeof(*grown));
 	if (grown) {
 		images.libraries = grown;
-		grown[images.library_count++] = (struct library){library, image, false};
+		grown[images.library_count++] = (struct library){library, image, NULL};
 	} else {
 		md_capture_trouble("out of memory for library %zu", images.library_count);
 	}
@@ -185,36 +225,83 @@ void md_capture_library_loaded_file(CUlibrary library, const char *path)
 void md_capture_library_module(CUlibrary library, CUmodule module)
 {
 	md_capture_lock();
-	uint32_t image = md_capture_image_of_library(library);
+	put_module(module, library, md_capture_image_of_library(library));
 	for (size_t i = 0; i < images.library_count; i++)
-		images.libraries[i].module_known |= images.libraries[i].handle == library;
+		if (images.libraries[i].handle == library)
+			md_cuda.cuCtxGetCurrent(&images.libraries[i].module_known);
 	md_capture_unlock();
-	remember_module(module, image);
 }
 
 void md_capture_module_unloaded(CUmodule module)
 {
 	md_capture_lock();
-	md_map_remove(&images.modules, (uintptr_t)module, NULL);
+	forget_module(module);
 	md_capture_kernels_forget(module, NULL);
 	md_capture_unlock();
 }
 
+enum lost { WITH_LIBRARY, WITH_CONTEXT, WITH_DEVICE };
+
+static bool is_lost(const struct module *module, enum lost how, const void *with, CUdevice device)
+{
+	if (how == WITH_DEVICE)
+		return module->device == device;
+	return (how == WITH_LIBRARY ? (const void *)module->library : (const void *)module->context) == with;
+}
+
+/* A map must not change while it is walked. */
+static void forget_modules(enum lost how, const void *with, CUdevice device)
+{
+	uint64_t handle, module;
+	size_t cursor = 0;
+
+	while (md_map_next(&images.modules, &cursor, &handle, &module)) {
+		if (!is_lost((const struct module *)(uintptr_t)module, how, with, device))
+			continue;
+		if (how == WITH_LIBRARY) /* a context's are gone already, or all of them go */
+			md_capture_kernels_forget((CUmodule)(uintptr_t)handle, NULL);
+		forget_module((CUmodule)(uintptr_t)handle);
+		cursor = 0;
+	}
+}
+
+/* Handles of every kernel are looked at anew: functions of libraries' kernels die with a context too. */
+static void context_lost(enum lost how, CUcontext context, CUdevice device)
+{
+	md_capture_lock();
+	forget_modules(how, context, device);
+	md_capture_kernels_forget(NULL, NULL);
+	for (size_t i = 0; i < images.library_count; i++)
+		images.libraries[i].module_known = NULL;
+	md_capture_unlock();
+}
+
+void md_capture_context_destroyed(CUcontext context)
+{
+	context_lost(WITH_CONTEXT, context, -1);
+}
+
+/* A created context of that device lives on, but to learn its images again is cheaper than to mistake one. */
+void md_capture_primary_released(CUdevice device)
+{
+	unsigned flags;
+	int active = 0;
+
+	if (md_cuda.cuDevicePrimaryCtxGetState(device, &flags, &active) || !active)
+		context_lost(WITH_DEVICE, NULL, device);
+}
+
 void md_capture_library_unloaded(CUlibrary library)
 {
-	CUmodule module = NULL;
-
 	md_capture_lock();
 	for (size_t i = 0; i < images.library_count; i++) {
 		if (images.libraries[i].handle != library)
 			continue;
-		/* The library is still there: its module, if it ever was asked for, goes with it. */
-		if (images.libraries[i].module_known && md_cuda.cuLibraryGetModule(&module, library) == CUDA_SUCCESS)
-			md_map_remove(&images.modules, (uintptr_t)module, NULL);
 		images.libraries[i] = images.libraries[--images.library_count];
 		break;
 	}
-	md_capture_kernels_forget(module, library);
+	forget_modules(WITH_LIBRARY, library, -1);
+	md_capture_kernels_forget(NULL, library);
 	md_capture_unlock();
 }
 
@@ -227,16 +314,22 @@ uint32_t md_capture_image_of_library(CUlibrary library)
 	return MD_NONE;
 }
 
-/* Asking a library for its module may load it, so each is asked once, and only when a kernel's module is unknown. */
+/*
+ * Asking a library for its module may load it, so each is asked once in a context, and only when a kernel's module is
+ * unknown.
+ */
 static bool learn_library_modules(CUmodule wanted)
 {
+	CUcontext current = NULL;
+
+	md_cuda.cuCtxGetCurrent(&current);
 	for (size_t i = 0; i < images.library_count; i++) {
 		struct library *library = &images.libraries[i];
 		CUmodule module;
-		if (library->module_known || md_cuda.cuLibraryGetModule(&module, library->handle))
+		if (library->module_known == current || md_cuda.cuLibraryGetModule(&module, library->handle))
 			continue;
-		library->module_known = true;
-		md_map_put(&images.modules, (uintptr_t)module, library->image);
+		library->module_known = current;
+		put_module(module, library->handle, library->image);
 		if (module == wanted)
 			return true;
 	}
@@ -245,11 +338,9 @@ static bool learn_library_modules(CUmodule wanted)
 
 uint32_t md_capture_image_of_module(CUmodule module)
 {
-	uint64_t image;
+	const struct module *known = find_module(module);
 
-	if (md_map_get(&images.modules, (uintptr_t)module, &image))
-		return (uint32_t)image;
-	if (learn_library_modules(module) && md_map_get(&images.modules, (uintptr_t)module, &image))
-		return (uint32_t)image;
-	return MD_NONE;
+	if (!known && learn_library_modules(module))
+		known = find_module(module);
+	return known ? known->image : MD_NONE;
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "capture/capture.h"
 
 #define MAX_PARAMS 4096 /* the driver's own limit is 32,764 bytes of parameters, a byte each at least */
@@ -21,6 +22,7 @@ static struct {
 	struct md_map handles; /* handle value -> index into seen */
 	struct handle *seen;
 	size_t seen_count, seen_capacity;
+	struct md_map gone; /* handle value -> when its module was unloaded */
 } kernels;
 
 /* What a handle turned out to be. */
@@ -229,11 +231,41 @@ uint32_t md_capture_kernel_count(void)
 	return kernels.count;
 }
 
+/* Launches into a stream capture are not looked up, so every handle that there is counts. */
+static void note_gone(CUresult listed, void *const *handles, unsigned count)
+{
+	uint64_t now = md_capture_next();
+
+	for (unsigned i = 0; listed == CUDA_SUCCESS && i < count; i++)
+		if (!md_map_put(&kernels.gone, (uintptr_t)handles[i], now))
+			md_capture_trouble("out of memory for an unloaded kernel");
+}
+
+/* They are still there. */
+static void note_unloaded(CUmodule module, CUlibrary library)
+{
+	MD_AUTO_FREE void **handles = NULL;
+	unsigned count = 0;
+
+	if (module ? md_cuda.cuModuleGetFunctionCount(&count, module) : md_cuda.cuLibraryGetKernelCount(&count, library))
+		return;
+	handles = calloc(count + (size_t)1, sizeof(*handles));
+	if (!handles)
+		md_capture_trouble("out of memory for %u unloaded kernels", count);
+	else if (module)
+		note_gone(md_cuda.cuModuleEnumerateFunctions((CUfunction *)handles, count, module), handles, count);
+	else
+		note_gone(md_cuda.cuLibraryEnumerateKernels((CUkernel *)handles, count, library), handles, count);
+}
+
 void md_capture_kernels_forget(CUmodule module, CUlibrary library)
 {
+	if (module || library)
+		note_unloaded(module, library);
 	for (size_t i = 0; i < kernels.seen_count;) {
 		struct handle *item = &kernels.seen[i];
-		if (!(module && item->module == module) && !(library && item->library == library)) {
+		bool unloaded = (module && item->module == module) || (library && item->library == library);
+		if (!unloaded && (module || library)) {
 			i++;
 			continue;
 		}
@@ -243,4 +275,11 @@ void md_capture_kernels_forget(CUmodule module, CUlibrary library)
 			md_map_put(&kernels.handles, item->value, i);
 	}
 	atomic_fetch_add(&md_capture.epoch, 1);
+}
+
+bool md_capture_kernel_unloaded_since(CUfunction func, CUkernel kern, uint64_t sequence)
+{
+	uint64_t when;
+
+	return md_map_get(&kernels.gone, func ? (uintptr_t)func : (uintptr_t)kern, &when) && when > sequence;
 }
