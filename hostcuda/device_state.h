@@ -63,6 +63,7 @@ enum hc_kind {
 	HC_EXEC,
 	HC_POOL,
 	HC_PHYSICAL,
+	HC_LINK,
 };
 
 bool hc_handle_add(const void *object, enum hc_kind kind); /* false when out of memory */
@@ -190,6 +191,10 @@ void hc_image_unref(struct hc_image *image);
 struct hc_attributes {
 	int max_dynamic, carveout, non_portable_cluster, scheduling, cluster[3], cluster_required;
 };
+
+bool hc_ptx_is(const void *data);
+/* The image that a PTX text carries (*image is the caller's to free). */
+CUresult hc_ptx_image(const char *text, uint8_t **image, size_t *size);
 
 struct hc_function {
 	struct hc_image *image; /* borrowed from the module */

@@ -10,12 +10,33 @@ static struct hc_library *libraries;
 
 static const struct hc_attributes fresh = {.max_dynamic = HC_DEFAULT_DYNAMIC_SHARED, .carveout = -1};
 
+/* Function handles of the module that went last: given out again at once, so that whoever still keeps them is found. */
+static struct hc_function *last_functions;
+static size_t last_count;
+
+static struct hc_function *take_functions(size_t count)
+{
+	if (!last_functions || last_count != count)
+		return calloc(count, sizeof(struct hc_function));
+	struct hc_function *functions = last_functions;
+	last_functions = NULL;
+	memset(functions, 0, count * sizeof(*functions));
+	return functions;
+}
+
+static void give_functions(struct hc_function *functions, size_t count)
+{
+	free(last_functions);
+	last_functions = functions;
+	last_count = count;
+}
+
 CUresult hc_module_make(struct hc_image *image, struct hc_context *context, struct hc_library *library,
 			struct hc_module **made)
 {
 	HC_STATE_GUARD();
 	struct hc_module *module = calloc(1, sizeof(*module));
-	struct hc_function *functions = calloc(image->kernel_count, sizeof(*functions));
+	struct hc_function *functions = take_functions(image->kernel_count);
 	bool added = module && functions && hc_handle_add(module, HC_MODULE);
 	for (size_t i = 0; added && i < image->kernel_count; i++) {
 		struct hc_kernel *kernel = library ? &library->kernels[i] : NULL;
@@ -58,6 +79,7 @@ void hc_module_destroy(struct hc_module *module)
 	for (size_t i = 0; i < module->image->kernel_count; i++)
 		hc_handle_remove(&module->functions[i]);
 	forget_globals(module->image);
+	give_functions(module->functions, module->image->kernel_count);
 	hc_image_unref(module->image);
 	free(module->functions);
 	free(module);

@@ -234,6 +234,12 @@ static CUresult parse(const void *data, uint64_t size, struct hc_image **parsed)
 
 CUresult hc_image_parse(const void *data, struct hc_image **image)
 {
+	MD_AUTO_FREE uint8_t *carried = NULL;
+	size_t bytes = 0;
+	if (hc_ptx_is(data)) {
+		HC_TRY(hc_ptx_image(data, &carried, &bytes));
+		data = carried;
+	}
 	uint64_t size = image_size(data);
 	return size ? parse(data, size, image) : CUDA_ERROR_INVALID_IMAGE;
 }
