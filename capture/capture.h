@@ -123,6 +123,8 @@ void md_capture_library_loaded_file(CUlibrary library, const char *path);
 void md_capture_library_module(CUlibrary library, CUmodule module);
 void md_capture_module_unloaded(CUmodule module);
 void md_capture_library_unloaded(CUlibrary library);
+void md_capture_context_destroyed(CUcontext context); /* with every module in it */
+void md_capture_primary_released(CUdevice device);    /* the same, if nobody holds it any more */
 uint32_t md_capture_image_of_module(CUmodule module);    /* lock held; MD_NONE when its load was not seen */
 uint32_t md_capture_image_of_library(CUlibrary library); /* lock held */
 
@@ -149,8 +151,6 @@ void md_capture_transfers_put(void);                                        /* t
 /* What was seen of the call that made a node; some attributes can't be read back from it. */
 #define MD_NODE_ATTRIBUTES 10
 struct md_capture_memo {
-void md_capture_context_destroyed(CUcontext context); /* with every module in it */
-void md_capture_primary_released(CUdevice device);    /* the same, if nobody holds it any more */
 	uint64_t sequence; /* 0: the call was not seen */
 	bool opaque;       /* a child graph, with attributes that can't be read back */
 	uint32_t strange;  /* an attribute of the launch that is not known here; 0: none */

@@ -181,11 +181,11 @@ static void walk_kernel(struct md_capture_walk *walk, uint32_t at, const struct 
 		refuse(walk, "kernel node at index %u: %s", at, md_cuda_error_name(result));
 		return;
 	}
-	node->kernel = md_capture_kernel_find_fresh(params.func, params.kern);
 	if (memo && md_capture_kernel_unloaded_since(params.func, params.kern, memo->sequence)) {
 		refuse(walk, "kernel node at index %u: its module was unloaded after the launch was captured", at);
 		return;
 	}
+	node->kernel = md_capture_kernel_find_fresh(params.func, params.kern);
 	kernel = md_capture_kernel_get(node->kernel);
 	if (!kernel) {
 		refuse(walk, "kernel node at index %u: the driver does not name its kernel", at);

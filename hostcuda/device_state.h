@@ -182,6 +182,10 @@ struct hc_image {
 	size_t kernel_count, global_count;
 };
 
+bool hc_ptx_is(const void *data);
+/* The image that a PTX text carries (*image is the caller's to free). */
+CUresult hc_ptx_image(const char *text, uint8_t **image, size_t *size);
+
 CUresult hc_image_parse(const void *data, struct hc_image **image);
 CUresult hc_image_parse_file(const char *path, struct hc_image **image);
 CUresult hc_image_load(struct hc_image *image); /* maps the code if it isn't yet; state lock held */
@@ -191,10 +195,6 @@ void hc_image_unref(struct hc_image *image);
 struct hc_attributes {
 	int max_dynamic, carveout, non_portable_cluster, scheduling, cluster[3], cluster_required;
 };
-
-bool hc_ptx_is(const void *data);
-/* The image that a PTX text carries (*image is the caller's to free). */
-CUresult hc_ptx_image(const char *text, uint8_t **image, size_t *size);
 
 struct hc_function {
 	struct hc_image *image; /* borrowed from the module */
