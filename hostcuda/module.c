@@ -81,7 +81,6 @@ void hc_module_destroy(struct hc_module *module)
 	forget_globals(module->image);
 	give_functions(module->functions, module->image->kernel_count);
 	hc_image_unref(module->image);
-	free(module->functions);
 	free(module);
 }
 
