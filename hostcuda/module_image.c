@@ -241,6 +241,8 @@ CUresult hc_image_parse(const void *data, struct hc_image **image)
 		data = carried;
 	}
 	uint64_t size = image_size(data);
+	if (carried && size > bytes)
+		return CUDA_ERROR_INVALID_PTX;
 	return size ? parse(data, size, image) : CUDA_ERROR_INVALID_IMAGE;
 }
 
