@@ -247,7 +247,8 @@ static void note_unloaded(CUmodule module, CUlibrary library)
 	MD_AUTO_FREE void **handles = NULL;
 	unsigned count = 0;
 
-	if (module ? md_cuda.cuModuleGetFunctionCount(&count, module) : md_cuda.cuLibraryGetKernelCount(&count, library))
+	if (module ? md_cuda.cuModuleGetFunctionCount(&count, module)
+		   : md_cuda.cuLibraryGetKernelCount(&count, library))
 		return;
 	handles = calloc(count + (size_t)1, sizeof(*handles));
 	if (!handles)

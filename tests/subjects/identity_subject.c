@@ -24,9 +24,8 @@
  *	decoy     and another, which has a kernel of its kernel's name, before them (in a restore, too)
  *	context   the same as before, but the context that the image is in is destroyed
  * Words of a restore:
- *	load      the first image is loaded (HOW says the way) before graphs are asked for
- *	second    the same for the second
- *	all       the same for all
+ *	second    the second image is loaded before there is a context, and so before anything is restored
+ *	all       all images are loaded before graphs are asked for
  *	trigger   the third image is loaded when the trigger is pulled
  */
 enum { N = 64, BYTES = N * 4, GRAPHS = 4 };
@@ -203,7 +202,7 @@ static void load(struct loaded *to, const char *image, const char *way)
 	if (to->apply || to->tail)
 		return;
 	for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++)
-		if (!strcmp(ways[i].name, way))
+		if (!strcmp(ways[i].name, way) && !to->module && !to->library)
 			ways[i].load(to, image);
 	to->apply = find(to, "apply");
 	to->stir = find(to, "stir");
@@ -399,6 +398,8 @@ int main(int argc, char **argv)
 	how = argc > 2 ? argv[2] : how;
 	words = argc > 3 ? argv + 3 : none;
 	TRY(cuInit, 0);
+	if (has("second"))
+		load_library(&second, "identity_second");
 	TRY(cuDevicePrimaryCtxRetain, &context, 0);
 	TRY(cuCtxSetCurrent, context);
 	TRY(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
@@ -414,10 +415,6 @@ int main(int argc, char **argv)
 		lose_context();
 	if (has("all"))
 		load_all();
-	if (has("second"))
-		load(&second, "identity_second", "memory");
-	if (has("load"))
-		load(&first, "identity_first", how);
 	for (unsigned batch = 1; batch <= GRAPHS; batch++) {
 		void *exec = NULL;
 		int result = medusa_graph_get("g", batch, UINT64_MAX, &exec);
