@@ -48,45 +48,32 @@ static bool uses(const struct md_trace_graph *graph, uint32_t event, uint8_t typ
 	return false;
 }
 
-/* Nodes that the node depends on, in its own graph, are marked. False when out of memory. */
-static bool mark_before(const struct md_trace_graph *graph, uint32_t node, uint8_t *marks)
-{
-	MD_AUTO_FREE uint32_t *stack = calloc(graph->node_count + (size_t)1, sizeof *stack);
-	uint32_t depth = 0;
-
-	if (!stack)
-		return false;
-	for (stack[depth++] = node; depth > 0;) {
-		uint32_t at = stack[--depth];
-		for (uint32_t e = 0; e < graph->edge_count; e++) {
-			const struct md_edge *edge = &graph->edges[e];
-			if (edge->to != at || marks[edge->from])
-				continue;
-			marks[edge->from] = 1;
-			stack[depth++] = edge->from;
-		}
-	}
-	return true;
-}
-
-/* 1: every node that waits for the event comes behind one that records it, in each replay; 0: not; -1: no memory. */
+/*
+ * 1: every node that waits for the event comes behind one that records it, in each replay; 0: not; -1: no memory.
+ * Edges mostly ascend, as nodes were captured, and then one turn marks all.
+ */
 static int records_first(const struct md_trace_graph *graph, uint32_t event)
 {
-	MD_AUTO_FREE uint8_t *marks = malloc(graph->node_count + (size_t)1);
+	MD_AUTO_FREE uint8_t *behind = calloc(graph->node_count + (size_t)1, 1);
+	bool more = true;
 
-	if (!marks)
+	if (!behind)
 		return -1;
+	while (more) {
+		more = false;
+		for (uint32_t e = 0; e < graph->edge_count; e++) {
+			const struct md_edge *edge = &graph->edges[e];
+			const struct md_node *from = &graph->nodes[edge->from];
+			bool records = from->type == MD_NODE_EVENT_RECORD && from->event == event;
+			if (behind[edge->to] || !(behind[edge->from] || records))
+				continue;
+			behind[edge->to] = 1;
+			more = true;
+		}
+	}
 	for (uint32_t n = 0; n < graph->node_count; n++) {
-		bool recorded = false;
-		if (graph->nodes[n].type != MD_NODE_EVENT_WAIT || graph->nodes[n].event != event)
-			continue;
-		memset(marks, 0, graph->node_count);
-		if (!mark_before(graph, n, marks))
-			return -1;
-		for (uint32_t m = 0; m < graph->node_count; m++)
-			recorded |=
-			    marks[m] && graph->nodes[m].type == MD_NODE_EVENT_RECORD && graph->nodes[m].event == event;
-		if (!recorded)
+		const struct md_node *node = &graph->nodes[n];
+		if (node->type == MD_NODE_EVENT_WAIT && node->event == event && !behind[n])
 			return 0;
 	}
 	return 1;
@@ -134,49 +121,57 @@ static bool check_event(const struct md_trace *trace, struct md_pair *pair, cons
 		return true;
 	}
 	other = other_user(trace, graph, event);
-	if (!other)
-		return true;
-	first = records_first(graph, event);
-	for (uint32_t i = 0; first == 1 && i < trace->graph_count; i++)
+	for (uint32_t i = 0; other && first == 1 && i < trace->graph_count; i++)
 		first = records_first(&trace->graphs[i], event);
 	if (first == 0)
 		md_pair_refuse(pair,
 			       "node %" PRIu32 ": graph %s/%" PRIu32
 			       " uses its event, too, and one of them waits before it records",
 			       node, other->label ? other->label : "(no label)", other->batch);
+	else if (!uses(graph, event, MD_NODE_EVENT_WAIT))
+		md_pair_refuse(pair, "node %" PRIu32 ": records an event that the graph does not wait for", node);
 	return first >= 0;
 }
 
-/* Both captures use their events in the same pattern. */
-static bool check_pattern(struct md_pair *pair)
+/* Each event once, at the first node that uses it. */
+static bool check_events(const struct md_trace *trace, struct md_pair *pair, const struct md_trace_graph *graph,
+			 const uint32_t *numbers)
 {
-	MD_AUTO_FREE uint32_t *one = md_analysis_number_events(pair->graph[0]);
-	MD_AUTO_FREE uint32_t *two = pair->graph[1] ? md_analysis_number_events(pair->graph[1]) : NULL;
+	uint32_t next = 0;
 
-	if (!one || (pair->graph[1] && !two))
-		return false;
-	for (uint32_t n = 0; two && n < pair->graph[0]->node_count; n++) {
-		if (one[n] != two[n])
-			md_pair_refuse(pair, "node %" PRIu32 ": its event is another in the second capture", n);
+	for (uint32_t n = 0; n < graph->node_count && !pair->why; n++) {
+		if (numbers[n] != next)
+			continue;
+		next++;
+		if (!check_event(trace, pair, graph, n))
+			return false;
 	}
 	return true;
 }
 
+/* Both captures use their events in the same pattern. */
+static void compare_patterns(struct md_pair *pair, const uint32_t *one, const uint32_t *two)
+{
+	for (uint32_t n = 0; n < pair->graph[0]->node_count; n++) {
+		if (one[n] != two[n])
+			md_pair_refuse(pair, "node %" PRIu32 ": its event is another in the second capture", n);
+	}
+}
+
 static bool check_pair(const struct md_analysis *analysis, struct md_pair *pair)
 {
-	bool any = false;
+	uint32_t *numbers[2] = {NULL, NULL};
+	bool enough = true;
 
-	for (uint32_t c = 0; c < analysis->captures; c++) {
-		const struct md_trace_graph *graph = pair->graph[c];
-		for (uint32_t n = 0; n < graph->node_count && !pair->why; n++) {
-			if (!has_event(&graph->nodes[n]))
-				continue;
-			any = true;
-			if (!check_event(analysis->traces[c], pair, graph, n))
-				return false;
-		}
+	for (uint32_t c = 0; enough && c < analysis->captures; c++) {
+		numbers[c] = md_analysis_number_events(pair->graph[c]);
+		enough = numbers[c] && check_events(analysis->traces[c], pair, pair->graph[c], numbers[c]);
 	}
-	return !any || pair->why || check_pattern(pair);
+	if (enough && analysis->captures == 2)
+		compare_patterns(pair, numbers[0], numbers[1]);
+	free(numbers[0]);
+	free(numbers[1]);
+	return enough;
 }
 
 enum md_status md_pass_event(struct md_analysis *analysis, struct md_error *err)

@@ -153,6 +153,7 @@ void md_capture_transfers_put(void);                                        /* t
 struct md_capture_memo {
 	uint64_t sequence; /* 0: the call was not seen */
 	bool opaque;       /* a child graph, with attributes that can't be read back */
+	bool updatable;    /* from the device */
 	uint32_t strange;  /* an attribute of the launch that is not known here; 0: none */
 	uint32_t attribute_count;
 	struct md_attribute attributes[MD_NODE_ATTRIBUTES];
@@ -166,7 +167,11 @@ void md_capture_stream_begun(CUstream stream);
 void md_capture_stream_ending(CUstream stream); /* after cuStreamEndCapture, whatever it returned */
 /* Links the node that the last call put at the end of a capturing stream with that call. */
 void md_capture_node_note(CUstream stream, const CUlaunchAttribute *attributes, unsigned count);
-void md_capture_node_touched(CUgraphNode node); /* its parameters were set anew */
+/* Its parameters were given, or set anew, by a call on the graph; what else is known of it stays. */
+void md_capture_node_touched(CUgraphNode node);
+void md_capture_node_added(CUgraphNode node); /* nothing else is known of it: its handle may have been another node's */
+void md_capture_node_forget(CUgraphNode node);
+void md_capture_node_alike(CUgraphNode node, CUgraphNode from); /* it was given all attributes of the other */
 /* An attribute was set on the node: kept if it is one of those that can't be read back. */
 void md_capture_node_attribute(CUgraphNode node, CUlaunchAttributeID id, const CUlaunchAttributeValue *value);
 /* What is known of the nodes of a graph holds for those of its copy too. */

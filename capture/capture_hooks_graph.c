@@ -158,6 +158,48 @@ MD_HOOK(cuGraphDestroy, (hGraph), md_capture_graph_forget(hGraph), MD_NOTHING)
 CUresult CUDAAPI cuGraphKernelNodeSetParams_v2(CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS *params)
 MD_HOOK(cuGraphKernelNodeSetParams_v2, (hNode, params), MD_NOTHING, md_capture_node_touched(hNode))
 
+CUresult CUDAAPI cuGraphMemcpyNodeSetParams(CUgraphNode hNode, const CUDA_MEMCPY3D *params)
+MD_HOOK(cuGraphMemcpyNodeSetParams, (hNode, params), MD_NOTHING, md_capture_node_touched(hNode))
+
+CUresult CUDAAPI cuGraphMemsetNodeSetParams(CUgraphNode hNode, const CUDA_MEMSET_NODE_PARAMS *params)
+MD_HOOK(cuGraphMemsetNodeSetParams, (hNode, params), MD_NOTHING, md_capture_node_touched(hNode))
+
+CUresult CUDAAPI cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *params)
+MD_HOOK(cuGraphNodeSetParams, (hNode, params), MD_NOTHING, md_capture_node_touched(hNode))
+
+CUresult CUDAAPI cuGraphDestroyNode(CUgraphNode hNode)
+MD_HOOK(cuGraphDestroyNode, (hNode), md_capture_node_forget(hNode), MD_NOTHING)
+
+CUresult CUDAAPI cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph hGraph, const CUgraphNode *dependencies,
+                                         size_t count, const CUDA_KERNEL_NODE_PARAMS *params)
+MD_HOOK(cuGraphAddKernelNode_v2, (node, hGraph, dependencies, count, params), MD_NOTHING, md_capture_node_added(*node))
+
+CUresult CUDAAPI cuGraphAddMemcpyNode(CUgraphNode *node, CUgraph hGraph, const CUgraphNode *dependencies, size_t count,
+                                      const CUDA_MEMCPY3D *params, CUcontext ctx)
+MD_HOOK(cuGraphAddMemcpyNode, (node, hGraph, dependencies, count, params, ctx), MD_NOTHING,
+        md_capture_node_added(*node))
+
+CUresult CUDAAPI cuGraphAddMemsetNode(CUgraphNode *node, CUgraph hGraph, const CUgraphNode *dependencies, size_t count,
+                                      const CUDA_MEMSET_NODE_PARAMS *params, CUcontext ctx)
+MD_HOOK(cuGraphAddMemsetNode, (node, hGraph, dependencies, count, params, ctx), MD_NOTHING,
+        md_capture_node_added(*node))
+
+/* One call for nodes of every type. */
+static void any_node_added(CUgraphNode node, const CUgraphNodeParams *params)
+{
+	md_capture_node_added(node);
+	if (params->type == CU_GRAPH_NODE_TYPE_GRAPH && params->graph.ownership != CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE)
+		md_capture_child_added(node, params->graph.graph);
+}
+
+CUresult CUDAAPI cuGraphAddNode(CUgraphNode *node, CUgraph hGraph, const CUgraphNode *dependencies, size_t count,
+                                CUgraphNodeParams *params)
+MD_HOOK(cuGraphAddNode, (node, hGraph, dependencies, count, params), MD_NOTHING, any_node_added(*node, params))
+
+CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *node, CUgraph hGraph, const CUgraphNode *dependencies,
+                                   const CUgraphEdgeData *data, size_t count, CUgraphNodeParams *params)
+MD_HOOK(cuGraphAddNode_v2, (node, hGraph, dependencies, data, count, params), MD_NOTHING, any_node_added(*node, params))
+
 CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph hGraph, unsigned long long flags)
 MD_HOOK(cuGraphInstantiateWithFlags, (exec, hGraph, flags), md_capture_context_seen(),
         md_capture_graph_instantiated(hGraph, *exec, flags))
@@ -181,6 +223,9 @@ MD_HOOK(cuGraphAddChildGraphNode, (node, hGraph, dependencies, count, child), MD
 CUresult CUDAAPI cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID id,
                                                const CUkernelNodeAttrValue *value)
 MD_HOOK(cuGraphKernelNodeSetAttribute, (hNode, id, value), MD_NOTHING, md_capture_node_attribute(hNode, id, value))
+
+CUresult CUDAAPI cuGraphKernelNodeCopyAttributes(CUgraphNode dst, CUgraphNode src)
+MD_HOOK(cuGraphKernelNodeCopyAttributes, (dst, src), MD_NOTHING, md_capture_node_alike(dst, src))
 
 /* Inside of a capture a launch makes a child graph node; a probe would break the capture. */
 static void graph_launching(CUgraphExec exec, CUstream stream)
@@ -214,10 +259,27 @@ MD_HOOK(cuGraphExecUpdate, (exec, graph, node, outcome), MD_NOTHING, md_capture_
 CUresult CUDAAPI cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info)
 MD_HOOK(cuGraphExecUpdate_v2, (exec, graph, info), MD_NOTHING, md_capture_exec_updated(exec, "cuGraphExecUpdate"))
 
-CUresult CUDAAPI cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node,
-                                                   const CUDA_KERNEL_NODE_PARAMS *params)
-MD_HOOK(cuGraphExecKernelNodeSetParams_v2, (exec, node, params), MD_NOTHING,
-        md_capture_exec_updated(exec, "cuGraphExecKernelNodeSetParams"))
+/* Calls that change one node of an executable; of nodes whose type is refused anyway there are more. */
+#define EXEC_CHANGE(symbol, name, params, args)                                                                        \
+	CUresult CUDAAPI symbol params                                                                                 \
+	MD_HOOK(symbol, args, MD_NOTHING, md_capture_exec_updated(exec, name))
+EXEC_CHANGE(cuGraphExecKernelNodeSetParams_v2, "cuGraphExecKernelNodeSetParams",
+            (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params), (exec, node, params))
+EXEC_CHANGE(cuGraphExecMemcpyNodeSetParams, "cuGraphExecMemcpyNodeSetParams",
+            (CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D *params, CUcontext ctx), (exec, node, params, ctx))
+EXEC_CHANGE(cuGraphExecMemsetNodeSetParams, "cuGraphExecMemsetNodeSetParams",
+            (CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *params, CUcontext ctx),
+            (exec, node, params, ctx))
+EXEC_CHANGE(cuGraphExecChildGraphNodeSetParams, "cuGraphExecChildGraphNodeSetParams",
+            (CUgraphExec exec, CUgraphNode node, CUgraph child), (exec, node, child))
+EXEC_CHANGE(cuGraphExecEventRecordNodeSetEvent, "cuGraphExecEventRecordNodeSetEvent",
+            (CUgraphExec exec, CUgraphNode node, CUevent event), (exec, node, event))
+EXEC_CHANGE(cuGraphExecEventWaitNodeSetEvent, "cuGraphExecEventWaitNodeSetEvent",
+            (CUgraphExec exec, CUgraphNode node, CUevent event), (exec, node, event))
+EXEC_CHANGE(cuGraphExecNodeSetParams, "cuGraphExecNodeSetParams",
+            (CUgraphExec exec, CUgraphNode node, CUgraphNodeParams *params), (exec, node, params))
+EXEC_CHANGE(cuGraphNodeSetEnabled, "cuGraphNodeSetEnabled", (CUgraphExec exec, CUgraphNode node, unsigned int enabled),
+            (exec, node, enabled))
 
 /* ---- events, as far as nodes of graphs use them; and tensor maps ---- */
 

@@ -151,13 +151,14 @@ void md_capture_transfers_put(void)
 const uint32_t md_capture_attribute_ids[MD_NODE_ATTRIBUTES] = {1, 2, 4, 5, 8, 9, 10, 11, 14, 16};
 static const uint8_t attribute_sizes[MD_NODE_ATTRIBUTES] = {28, 4, 12, 4, 4, 2, 4, 12, 4, 4};
 
-/* Two attributes are not zero by default: the domain map {0, 1}, and a carveout of -1 (which is not 0, all cache). */
+/* Two attributes are not zero by default: the domain map {0, 1}, and a carveout of -1 (which is not 0, all cache). Some
+ * drivers answer 0 for those that were not set. */
 static bool is_default(uint32_t id, const uint8_t *value, size_t size, bool given)
 {
 	static const uint8_t zero[64];
 
-	if (id == CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP && value[0] == 0 && value[1] == 1)
-		return true;
+	if (id == CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP)
+		return value[0] == 0 && (value[1] == 1 || (!given && value[1] == 0));
 	if (id == CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT)
 		return *(const int32_t *)value == -1 || (!given && *(const int32_t *)value == 0);
 	return !memcmp(value, zero, size);
@@ -187,7 +188,7 @@ static bool is_known(CUlaunchAttributeID id)
 	return id == CU_LAUNCH_ATTRIBUTE_IGNORE || id == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY ||
 	       id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION ||
 	       id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT || id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT ||
-	       id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE; /* the node is asked for that */
+	       id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE; /* refuses the graph */
 }
 
 /* ---- capturing streams and the nodes they make ---- */
@@ -260,6 +261,8 @@ static void add_attribute(struct md_capture_memo *memo, CUlaunchAttributeID id, 
 
 	if (!is_known(id))
 		memo->strange = (uint32_t)id;
+	if (id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE)
+		memo->updatable = value->deviceUpdatableKernelNode.deviceUpdatable != 0;
 	if (!md_capture_attribute_copy(&attribute, id, value, true))
 		return;
 	while (at < memo->attribute_count && memo->attributes[at].id != attribute.id)
@@ -304,7 +307,7 @@ void md_capture_node_attribute(CUgraphNode node, CUlaunchAttributeID id, const C
 	struct md_capture_memo memo = {0};
 	const struct md_capture_memo *before;
 
-	if (id != CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION)
+	if (id != CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION && is_known(id))
 		return;
 	md_capture_lock();
 	before = md_capture_node_memo(node);
@@ -387,13 +390,56 @@ void md_capture_child_added(CUgraphNode node, CUgraph graph)
 		md_capture_graph_copied(graph, child);
 }
 
-void md_capture_node_touched(CUgraphNode node)
+void md_capture_node_added(CUgraphNode node)
 {
-	uint64_t memo;
+	struct md_capture_memo memo = {.sequence = md_capture_next()};
 
 	md_capture_lock();
-	if (md_map_get(&memos.by_node, (uintptr_t)node, &memo))
-		((struct md_capture_memo *)(uintptr_t)memo)->sequence = md_capture_next();
+	keep_memo(node, &memo);
+	md_capture_unlock();
+}
+
+void md_capture_node_touched(CUgraphNode node)
+{
+	struct md_capture_memo memo = {0};
+	const struct md_capture_memo *before;
+
+	md_capture_lock();
+	before = md_capture_node_memo(node);
+	if (before)
+		memo = *before;
+	memo.sequence = md_capture_next();
+	keep_memo(node, &memo);
+	md_capture_unlock();
+}
+
+/* Its own parameters stay, and with them the call that gave them. */
+void md_capture_node_alike(CUgraphNode node, CUgraphNode from)
+{
+	struct md_capture_memo memo = {0};
+	const struct md_capture_memo *source, *before;
+
+	md_capture_lock();
+	source = md_capture_node_memo(from);
+	before = md_capture_node_memo(node);
+	if (source) {
+		memo = *source;
+		memo.sequence = before ? before->sequence : 0;
+		keep_memo(node, &memo);
+	}
+	md_capture_unlock();
+}
+
+void md_capture_node_forget(CUgraphNode node)
+{
+	CUgraph child = child_of(node);
+	uint64_t memo;
+
+	if (child)
+		md_capture_graph_forget(child);
+	md_capture_lock();
+	if (md_map_remove(&memos.by_node, (uintptr_t)node, &memo))
+		free((void *)(uintptr_t)memo);
 	md_capture_unlock();
 }
 

@@ -151,9 +151,10 @@ static void copy_attributes(struct md_capture_walk *walk, uint32_t at, const str
 	}
 	if (memo && memo->strange)
 		refuse(walk, "kernel node at index %u: launch attribute %u is not known", at, memo->strange);
-	if (md_cuda.cuGraphKernelNodeGetAttribute(walk->handles[at], CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE,
-						  &updatable) == CUDA_SUCCESS &&
-	    updatable.deviceUpdatableKernelNode.deviceUpdatable)
+	if ((memo && memo->updatable) ||
+	    (md_cuda.cuGraphKernelNodeGetAttribute(walk->handles[at], CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE,
+						   &updatable) == CUDA_SUCCESS &&
+	     updatable.deviceUpdatableKernelNode.deviceUpdatable))
 		refuse(walk, "kernel node at index %u can be updated from the device", at);
 	if (!count)
 		return;
@@ -265,7 +266,8 @@ static void walk_memcpy(struct md_capture_walk *walk, uint32_t at)
 	};
 	add_candidate(walk, walk->out.nodes[at].memcpy.src);
 	add_candidate(walk, walk->out.nodes[at].memcpy.dst);
-	if (p.dstMemoryType == CU_MEMORYTYPE_HOST && !md_interval_find(&md_capture.live, (uintptr_t)p.dstHost))
+	if (p.dstMemoryType != CU_MEMORYTYPE_DEVICE &&
+	    !md_interval_find(&md_capture.live, walk->out.nodes[at].memcpy.dst))
 		walk->pageable = true;
 }
 

@@ -12,6 +12,7 @@ struct hc_plan {
 	size_t *order;             /* positions of nodes, each after those it depends on */
 	struct hc_plan **children; /* by position; NULL but for child graphs */
 	CUgraphNode *sources;      /* by position: the node this one was copied from */
+	bool *disabled;            /* by position */
 };
 
 struct exec {
@@ -30,6 +31,7 @@ static void plan_unref(struct hc_plan *plan)
 	free(plan->order);
 	free(plan->children);
 	free(plan->sources);
+	free(plan->disabled);
 	free(plan);
 }
 
@@ -79,7 +81,8 @@ static CUresult plan_make(const struct hc_graph *graph, struct hc_plan **made)
 	plan->order = calloc(graph->count + 1, sizeof(*plan->order));
 	plan->children = calloc(graph->count + 1, sizeof(struct hc_plan *));
 	plan->sources = calloc(graph->count + 1, sizeof(*plan->sources));
-	if (!plan->order || !plan->children || !plan->sources)
+	plan->disabled = calloc(graph->count + 1, sizeof(*plan->disabled));
+	if (!plan->order || !plan->children || !plan->sources || !plan->disabled)
 		result = CUDA_ERROR_OUT_OF_MEMORY;
 	else if (!sort_nodes(plan->graph, plan->order))
 		result = CUDA_ERROR_INVALID_VALUE;
@@ -129,6 +132,8 @@ static CUresult run_plan(const struct hc_plan *plan, struct hc_context *context)
 	for (size_t i = 0; i < plan->graph->count; i++) {
 		const struct hc_node *node = plan->graph->nodes[plan->order[i]];
 		CUresult result = CUDA_SUCCESS;
+		if (plan->disabled[plan->order[i]])
+			continue;
 		switch (node->type) {
 		case CU_GRAPH_NODE_TYPE_KERNEL:
 			result = hc_execute_launch(&node->kernel.launch);
@@ -325,6 +330,7 @@ static void keep_sources(struct hc_plan *to, struct hc_plan *from)
 	CUgraphNode *sources = to->sources;
 	to->sources = from->sources;
 	from->sources = sources;
+	memcpy(to->disabled, from->disabled, to->graph->count * sizeof(*to->disabled));
 	for (size_t i = 0; i < to->graph->count; i++)
 		if (to->children[i])
 			keep_sources(to->children[i], from->children[i]);
@@ -373,21 +379,95 @@ static struct hc_node *planned_node(struct hc_plan *plan, CUgraphNode source)
 	return NULL;
 }
 
+/* The plan's node, in a plan of its own if a launch still uses the one there is. */
+static CUresult begin_change(CUgraphExec handle, CUgraphNode source, CUgraphNodeType type, struct hc_node **node)
+{
+	struct exec *exec = exec_of(handle);
+	struct hc_plan *plan;
+	*node = exec ? planned_node(exec->plan, source) : NULL;
+	if (!*node || (*node)->type != type)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (__atomic_load_n(&exec->plan->refs, __ATOMIC_ACQUIRE) == 1)
+		return CUDA_SUCCESS;
+	HC_TRY(plan_make(exec->plan->graph, &plan));
+	keep_sources(plan, exec->plan);
+	plan_unref(exec->plan);
+	exec->plan = plan;
+	*node = planned_node(plan, source);
+	return CUDA_SUCCESS;
+}
+
 CUresult hc_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
 					      const CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {
 	HC_STATE_GUARD();
-	struct exec *exec = exec_of(hGraphExec);
-	struct hc_node *node = exec && nodeParams ? planned_node(exec->plan, hNode) : NULL;
-	if (!node || node->type != CU_GRAPH_NODE_TYPE_KERNEL)
+	struct hc_node *node;
+	if (!nodeParams)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (__atomic_load_n(&exec->plan->refs, __ATOMIC_ACQUIRE) > 1) { /* a launch still uses it */
-		struct hc_plan *plan;
-		HC_TRY(plan_make(exec->plan->graph, &plan));
-		keep_sources(plan, exec->plan);
-		plan_unref(exec->plan);
-		exec->plan = plan;
-		node = planned_node(plan, hNode);
-	}
+	HC_TRY(begin_change(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_KERNEL, &node));
 	return hc_node_set_kernel(node, nodeParams);
+}
+
+CUresult hc_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_MEMCPY3D *copyParams,
+					   CUcontext ctx)
+{
+	HC_STATE_GUARD();
+	struct hc_node *node;
+	if (!copyParams || (ctx && hc_handle_kind(ctx) != HC_CONTEXT))
+		return CUDA_ERROR_INVALID_VALUE;
+	HC_TRY(begin_change(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_MEMCPY, &node));
+	node->memcpy.params = *copyParams;
+	return hc_copy_make(copyParams, &node->memcpy.copy);
+}
+
+CUresult hc_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+					   const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
+{
+	HC_STATE_GUARD();
+	struct hc_node *node;
+	if (!memsetParams || (ctx && hc_handle_kind(ctx) != HC_CONTEXT))
+		return CUDA_ERROR_INVALID_VALUE;
+	HC_TRY(begin_change(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_MEMSET, &node));
+	node->memset.params = *memsetParams;
+	return hc_fill_make(memsetParams, &node->memset.fill);
+}
+
+static CUresult change_event(CUgraphExec exec, CUgraphNode source, CUgraphNodeType type, CUevent event)
+{
+	HC_STATE_GUARD();
+	struct hc_node *node;
+	if (hc_handle_kind(event) != HC_EVENT)
+		return CUDA_ERROR_INVALID_VALUE;
+	HC_TRY(begin_change(exec, source, type, &node));
+	node->event = (struct hc_event *)event;
+	return CUDA_SUCCESS;
+}
+
+CUresult hc_cuGraphExecEventRecordNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode, CUevent event)
+{
+	return change_event(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_EVENT_RECORD, event);
+}
+
+CUresult hc_cuGraphExecEventWaitNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode, CUevent event)
+{
+	return change_event(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_WAIT_EVENT, event);
+}
+
+/* Nodes of child graphs stay as they are. */
+CUresult hc_cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int isEnabled)
+{
+	HC_STATE_GUARD();
+	struct exec *exec = exec_of(hGraphExec);
+	for (size_t i = 0; exec && i < exec->plan->graph->count; i++) {
+		struct hc_node *node = exec->plan->graph->nodes[i];
+		if (exec->plan->sources[i] != hNode)
+			continue;
+		if (node->type != CU_GRAPH_NODE_TYPE_KERNEL && node->type != CU_GRAPH_NODE_TYPE_MEMCPY &&
+		    node->type != CU_GRAPH_NODE_TYPE_MEMSET)
+			return CUDA_ERROR_INVALID_VALUE;
+		HC_TRY(begin_change(hGraphExec, hNode, node->type, &node));
+		exec->plan->disabled[i] = !isEnabled;
+		return CUDA_SUCCESS;
+	}
+	return CUDA_ERROR_INVALID_VALUE;
 }

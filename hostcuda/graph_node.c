@@ -336,6 +336,32 @@ CUresult hc_cuGraphMemsetNodeGetParams(CUgraphNode hNode, CUDA_MEMSET_NODE_PARAM
 	return CUDA_SUCCESS;
 }
 
+CUresult hc_cuGraphMemcpyNodeSetParams(CUgraphNode hNode, const CUDA_MEMCPY3D *nodeParams)
+{
+	HC_STATE_GUARD();
+	struct hc_node *node = node_of(hNode, CU_GRAPH_NODE_TYPE_MEMCPY);
+	struct hc_copy copy;
+	if (!node || !nodeParams)
+		return CUDA_ERROR_INVALID_VALUE;
+	HC_TRY(hc_copy_make(nodeParams, &copy));
+	node->memcpy.params = *nodeParams;
+	node->memcpy.copy = copy;
+	return CUDA_SUCCESS;
+}
+
+CUresult hc_cuGraphMemsetNodeSetParams(CUgraphNode hNode, const CUDA_MEMSET_NODE_PARAMS *nodeParams)
+{
+	HC_STATE_GUARD();
+	struct hc_node *node = node_of(hNode, CU_GRAPH_NODE_TYPE_MEMSET);
+	struct hc_fill fill;
+	if (!node || !nodeParams)
+		return CUDA_ERROR_INVALID_VALUE;
+	HC_TRY(hc_fill_make(nodeParams, &fill));
+	node->memset.params = *nodeParams;
+	node->memset.fill = fill;
+	return CUDA_SUCCESS;
+}
+
 CUresult hc_cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
 				size_t numDependencies)
 {
@@ -435,4 +461,46 @@ CUresult hc_cuGraphEventRecordNodeGetEvent(CUgraphNode hNode, CUevent *event_out
 CUresult hc_cuGraphEventWaitNodeGetEvent(CUgraphNode hNode, CUevent *event_out)
 {
 	return tell_event(hNode, CU_GRAPH_NODE_TYPE_WAIT_EVENT, event_out);
+}
+
+/* Kernels, child graphs and empty nodes; whoever needs more adds it. */
+CUresult hc_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+			      const CUgraphEdgeData *dependencyData, size_t numDependencies,
+			      CUgraphNodeParams *nodeParams)
+{
+	if (!nodeParams)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (dependencyData)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	switch (nodeParams->type) {
+	case CU_GRAPH_NODE_TYPE_KERNEL: {
+		const CUDA_KERNEL_NODE_PARAMS_v3 *all = &nodeParams->kernel;
+		const CUDA_KERNEL_NODE_PARAMS params = {.func = all->func,
+							.gridDimX = all->gridDimX,
+							.gridDimY = all->gridDimY,
+							.gridDimZ = all->gridDimZ,
+							.blockDimX = all->blockDimX,
+							.blockDimY = all->blockDimY,
+							.blockDimZ = all->blockDimZ,
+							.sharedMemBytes = all->sharedMemBytes,
+							.kernelParams = all->kernelParams,
+							.extra = all->extra,
+							.kern = all->kern,
+							.ctx = all->ctx};
+		return hc_cuGraphAddKernelNode_v2(phGraphNode, hGraph, dependencies, numDependencies, &params);
+	}
+	case CU_GRAPH_NODE_TYPE_GRAPH:
+		return hc_cuGraphAddChildGraphNode(phGraphNode, hGraph, dependencies, numDependencies,
+						   nodeParams->graph.graph);
+	case CU_GRAPH_NODE_TYPE_EMPTY:
+		return hc_cuGraphAddEmptyNode(phGraphNode, hGraph, dependencies, numDependencies);
+	default:
+		return CUDA_ERROR_NOT_SUPPORTED;
+	}
+}
+
+CUresult hc_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+			   size_t numDependencies, CUgraphNodeParams *nodeParams)
+{
+	return hc_cuGraphAddNode_v2(phGraphNode, hGraph, dependencies, NULL, numDependencies, nodeParams);
 }

@@ -49,12 +49,23 @@ static void print_attribute(struct print *print, CUlaunchAttributeID id, const C
 		fprintf(print->out, "%02x", bytes[i]);
 }
 
+/* What the function was told, for nodes do not carry it. */
+static void print_function(struct print *print, const struct hc_function *function)
+{
+	const struct hc_attributes *told = &function->attributes;
+	if ((unsigned)told->max_dynamic != HC_DEFAULT_DYNAMIC_SHARED || told->carveout >= 0 ||
+	    told->non_portable_cluster)
+		fprintf(print->out, " function %d,%d,%d", told->max_dynamic, told->carveout,
+			told->non_portable_cluster);
+}
+
 static void print_kernel(struct print *print, const struct hc_node *node)
 {
 	const struct hc_launch *launch = &node->kernel.launch;
 	fprintf(print->out, " %s grid %u,%u,%u block %u,%u,%u shared %u%s", launch->symbol->name, launch->grid[0],
 		launch->grid[1], launch->grid[2], launch->block[0], launch->block[1], launch->block[2], launch->shared,
 		node->kernel.from_extra ? " extra" : "");
+	print_function(print, (const struct hc_function *)node->kernel.func);
 	for (unsigned id = 1; id < 32; id++) {
 		CUlaunchAttributeValue value;
 		if (hc_node_tell_attribute(node, (CUlaunchAttributeID)id, &value))

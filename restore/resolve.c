@@ -63,6 +63,19 @@ static enum md_status set_at_least(CUfunction function, CUfunction_attribute att
 	return now >= value ? MD_OK : md_cuda_call(err, cuFuncSetAttribute, function, attribute, value);
 }
 
+/* A preference of 0 is one, too: all for the cache. */
+static enum md_status set_carveout(CUfunction function, int value, struct md_error *err)
+{
+	int now = 0;
+	if (value < 0)
+		return MD_OK;
+	MD_FORWARD(
+	    md_cuda_call(err, cuFuncGetAttribute, &now, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, function));
+	return now == value ? MD_OK
+			    : md_cuda_call(err, cuFuncSetAttribute, function,
+					   CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, value);
+}
+
 /* What nodes don't carry; loading now keeps lazy loading out of captures and replays. */
 static enum md_status prepare_function(const struct md_kernel *kernel, CUfunction function, struct md_error *err)
 {
@@ -73,10 +86,7 @@ static enum md_status prepare_function(const struct md_kernel *kernel, CUfunctio
 					state->max_dynamic_shared_bytes, err));
 	if (state->non_portable_cluster > 0)
 		MD_FORWARD(set_at_least(function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1, err));
-	if (state->preferred_carveout > 0)
-		MD_FORWARD(md_cuda_call(err, cuFuncSetAttribute, function,
-					CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, state->preferred_carveout));
-	return MD_OK;
+	return set_carveout(function, state->preferred_carveout, err);
 }
 
 static enum md_status count_names(const struct place *place, unsigned *count, struct md_error *err)

@@ -33,7 +33,8 @@ static const struct event_case {
 	const char *why;                      /* NULL: admitted */
 } cases[] = {
     {"recorded, then waited for", "r0w0", "r0w0", NULL, false, NULL},
-    {"only recorded", "r0", "r0", NULL, false, NULL},
+    {"recorded far before", "r0r1w1w0", "r0r1w1w0", "r0r2w2w0", false, NULL},
+    {"only recorded", "r0", "r0", NULL, false, "node 0: records an event that the graph does not wait for"},
     {"waits for the replay before", "w0r0", "w0r0", NULL, false, NULL},
     {"never recorded", "w0", "w0", NULL, false, "node 0: waits for an event that the graph does not record"},
     {"two events", "r3r1w1w3", "r3r1w1w3", NULL, false, NULL},
@@ -44,7 +45,7 @@ static const struct event_case {
      "node 0: graph other/1 uses its event, too, and one of them waits before it records"},
     {"shared, this one waits first", "w1r1", "w1r1", "r1", false,
      "node 0: graph other/1 uses its event, too, and one of them waits before it records"},
-    {"another pattern", "r0r1w0", "r0r1w1", NULL, false, "node 2: its event is another in the second capture"},
+    {"another pattern", "r0r1w0w1", "r0r1w1w0", NULL, false, "node 2: its event is another in the second capture"},
 };
 
 static void assert_case(const struct event_case *c)

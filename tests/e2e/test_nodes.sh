@@ -36,7 +36,7 @@ run inspected medusa-inspect "$artifact"
 run twin medusa-inspect --text "$artifact"
 run verified medusa-verify "$artifact" --junit "$work/verified.xml" -- "${subject[@]}"
 assert_exit verified 0
-assert_contains "$work/verified.xml" 'tests="22" failures="0" errors="0" skipped="0"'
+assert_contains "$work/verified.xml" 'tests="31" failures="0" errors="0" skipped="0"'
 
 section "restored"
 run restored env HOSTCUDA_GRAPHS="$work/restored.graphs" medusa-restore "$artifact" -- "${subject[@]}"
@@ -75,13 +75,24 @@ assert_restored preferred_cluster "attribute 11 040000000100000001000000"
 assert_restored cloned " 1 nodes [0 $kernel"
 assert_contains "$(in_twin cloned)" 'attribute id=11 value=02000000010000000100'
 assert_restored set_cluster "attribute 11 020000000200000001000000"
+assert_restored copied_attributes "attribute 11 020000000100000001000000"
+assert_equal "nodes with the copied attribute" 2 "$(grep -c 'attribute id=11' "$(in_twin copied_attributes)")"
+assert_restored reused_node " 1 nodes [0 $kernel"
+assert_equal "attributes of the node before" 0 "$(grep -c 'attribute id=11' "$(in_twin reused_node)")"
+assert_restored any_node " 2 nodes [0 type 4 1 nodes [0 $kernel"
+assert_contains "$(in_twin any_node)" 'attribute id=11 value=02000000010000000100'
 assert_restored cooperative "attribute 2 01000000"
 assert_restored priority "attribute 8 fdffffff"
 assert_restored sync_domain "attribute 9 0103"
 assert_contains "$work/restored.graphs" "attribute 10 01000000"
+assert_restored sync_domains_one " 2 nodes [0 $kernel"
+assert_contains "$(in_twin sync_domains_one)" "attribute id=9 value=0000"
 assert_restored carveout "attribute 14 32000000"
 assert_refused strange_attribute "kernel node at index 0: launch attribute 29 is not known"
 assert_refused updatable "kernel node at index 0 can be updated from the device"
+
+assert_restored function_state "nodes_told grid 1,1,1 block 32,1,1 shared 65536 function 98304,60,1"
+assert_restored function_cache "nodes_cached grid 1,1,1 block 32,1,1 shared 0 function 49152,0,0"
 
 assert_restored streams " <0:0,0,0 <3:0,0,0 <2:0,0,0"
 assert_restored programmatic " <0:1,0,1 "
@@ -95,6 +106,18 @@ assert_restored tensor_map "nodes_mapped"
 assert_contains "$(in_twin tensor_map)" "at=0 alloc=0 kind=1 offset=0"
 assert_restored tensor_map_in_memory "nodes_mapped_there"
 assert_contains "$work/twin.out" "pointer node=none at=0 alloc=0 kind=1 offset=0"
+
+# A counter that must be zero: saved with the graph. A generator's words: the engine hands them over, or no graph.
+assert_restored workspace "nodes_counted"
+assert_restored random_bound "nodes_drawn"
+assert_refused random_unbound "unprovable: contents of allocation "
+
+assert_restored set_anew " 2 nodes [0 type 2] [1 $kernel"
+for change in "memset cuGraphExecMemsetNodeSetParams" "memcpy cuGraphExecMemcpyNodeSetParams" \
+	"event cuGraphExecEventRecordNodeSetEvent" "wait cuGraphExecEventWaitNodeSetEvent"; do
+	assert_refused "changed_${change% *}" "replay with changed private memory failed: updated after instantiation (${change#* })"
+done
+assert_refused disabled "replay with changed private memory failed: updated after instantiation (cuGraphNodeSetEnabled)"
 
 section "nodes that no device here has"
 type=8

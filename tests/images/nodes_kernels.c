@@ -12,12 +12,32 @@ struct nodes_step {
 };
 
 /* out += factor * in */
+static void step(const struct nodes_step *p)
+{
+	for (int32_t i = 0; i < p->n; i++)
+		p->out[i] += p->factor * p->in[i];
+}
+
 HOSTCUDA_KERNEL(nodes_step, struct nodes_step, HOSTCUDA_PARAM(struct nodes_step, out),
 		HOSTCUDA_PARAM(struct nodes_step, in), HOSTCUDA_PARAM(struct nodes_step, factor),
 		HOSTCUDA_PARAM(struct nodes_step, n))
 {
-	for (int32_t i = 0; i < p->n; i++)
-		p->out[i] += p->factor * p->in[i];
+	step(p);
+}
+
+/* The same, for functions that are told something. */
+HOSTCUDA_KERNEL(nodes_told, struct nodes_step, HOSTCUDA_PARAM(struct nodes_step, out),
+		HOSTCUDA_PARAM(struct nodes_step, in), HOSTCUDA_PARAM(struct nodes_step, factor),
+		HOSTCUDA_PARAM(struct nodes_step, n))
+{
+	step(p);
+}
+
+HOSTCUDA_KERNEL(nodes_cached, struct nodes_step, HOSTCUDA_PARAM(struct nodes_step, out),
+		HOSTCUDA_PARAM(struct nodes_step, in), HOSTCUDA_PARAM(struct nodes_step, factor),
+		HOSTCUDA_PARAM(struct nodes_step, n))
+{
+	step(p);
 }
 
 /* All in one struct; `end` lies one past the end of what `in` points to. */
@@ -84,4 +104,39 @@ HOSTCUDA_KERNEL(nodes_mapped_there, struct nodes_mapped_there, HOSTCUDA_PARAM(st
 		HOSTCUDA_PARAM(struct nodes_mapped_there, out), HOSTCUDA_PARAM(struct nodes_mapped_there, n))
 {
 	add_mapped(p->out, p->map, p->n);
+}
+
+/* As libraries that split a sum: whoever counts to the last one sums up, and leaves the counter at zero. */
+struct nodes_counted {
+	float *out;
+	const float *in;
+	int32_t *counter;
+	int32_t n;
+};
+
+HOSTCUDA_KERNEL(nodes_counted, struct nodes_counted, HOSTCUDA_PARAM(struct nodes_counted, out),
+		HOSTCUDA_PARAM(struct nodes_counted, in), HOSTCUDA_PARAM(struct nodes_counted, counter),
+		HOSTCUDA_PARAM(struct nodes_counted, n))
+{
+	for (int32_t i = 0; i < p->n; i++)
+		if (++*p->counter == p->n)
+			for (int32_t k = 0; k < p->n; k++)
+				p->out[k] += p->in[k];
+	if (*p->counter == p->n)
+		*p->counter = 0;
+}
+
+/* As a generator in a graph: its seed and offset are read where the engine leaves them before each replay. */
+struct nodes_drawn {
+	float *out;
+	const uint64_t *seed, *offset;
+	int32_t n;
+};
+
+HOSTCUDA_KERNEL(nodes_drawn, struct nodes_drawn, HOSTCUDA_PARAM(struct nodes_drawn, out),
+		HOSTCUDA_PARAM(struct nodes_drawn, seed), HOSTCUDA_PARAM(struct nodes_drawn, offset),
+		HOSTCUDA_PARAM(struct nodes_drawn, n))
+{
+	for (int32_t i = 0; i < p->n; i++)
+		p->out[i] += (float)((*p->seed * 6364136223846793005u + *p->offset + (uint64_t)i) % 1021);
 }

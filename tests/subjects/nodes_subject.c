@@ -1,88 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An engine with a graph for each kind of node, edge, attribute and parameter. argv[1]: image; then graphs, or all. */
+/* An engine with a graph for each kind of node, edge, attribute and parameter. argv[1]: image; then graphs, or all.
+ * stdout: what was computed, the same however it came by its graphs; stderr: how it came by them. */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "driver/cuda_driver.h"
 #include "medusa/medusa.h"
-
-/* stdout: what was computed, the same however it came by its graphs; stderr: how it came by them. */
-enum { N = 64, BYTES = N * 4, REPLAYS = 3, ORIGIN = 1 << 18 };
-
-#define TRY(entry, ...)                                                                                                \
-	do {                                                                                                           \
-		CUresult result_ = md_cuda.entry(__VA_ARGS__);                                                         \
-		if (result_ != CUDA_SUCCESS) {                                                                         \
-			fprintf(stderr, "line %d: %s: %s\n", __LINE__, #entry, md_cuda_error_name(result_));           \
-			exit(1);                                                                                       \
-		}                                                                                                      \
-	} while (0)
-
-static CUdeviceptr in, out, temporary, map_memory;
-static float *staged_in, *staged_out, *unbound, pageable[N];
-static CUfunction step, range, origin, mapped, mapped_there;
-static CUstream stream, second, third;
-static CUevent fork_one, fork_two, join_one, join_two, engines, foreign, inner;
-static CUcontext context;
-
-/* ---- pieces of graphs ---- */
-
-static void launch_with(CUdeviceptr to, CUdeviceptr from, float factor, CUstream on, CUlaunchAttribute *attributes,
-			unsigned count)
-{
-	int32_t n = N;
-	void *params[] = {&to, &from, &factor, &n};
-	CUlaunchConfig config = {.gridDimX = 4,
-				 .gridDimY = 1,
-				 .gridDimZ = 1,
-				 .blockDimX = 32,
-				 .blockDimY = 1,
-				 .blockDimZ = 1,
-				 .hStream = on,
-				 .attrs = attributes,
-				 .numAttrs = count};
-	TRY(cuLaunchKernelEx, &config, step, params, NULL);
-}
-
-static void launch(CUdeviceptr to, CUdeviceptr from, float factor, CUstream on)
-{
-	launch_with(to, from, factor, on, NULL, 0);
-}
-
-static void clear(void)
-{
-	TRY(cuMemsetD32Async, temporary, 0, N, stream);
-}
-
-/* temporary = 2 * in; out += temporary */
-static void two_steps(void)
-{
-	clear();
-	launch(temporary, in, 2, stream);
-	launch(out, temporary, 1, stream);
-}
-
-static void begin(void)
-{
-	TRY(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
-}
-
-static CUgraph end(void)
-{
-	CUgraph graph;
-	TRY(cuStreamEndCapture, stream, &graph);
-	return graph;
-}
-
-static CUgraph captured(void (*enqueue)(void))
-{
-	begin();
-	enqueue();
-	return end();
-}
+#include "tests/subjects/nodes_attributes.h"
+#include "tests/subjects/nodes_changes.h"
+#include "tests/subjects/nodes_subject.h"
 
 /* ---- child graphs ---- */
 
@@ -104,13 +33,6 @@ static CUgraph child(void)
 }
 
 /* Children in a child, beside an empty node, with a launch attribute that a node does not tell. */
-static void clustered(void)
-{
-	CUlaunchAttribute cluster = {.id = CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION,
-				     .value.preferredClusterDim = {2, 1, 1}};
-	launch_with(out, in, 2, stream, &cluster, 1);
-}
-
 static CUgraph nested(void)
 {
 	CUgraph middle = child(), leaf = captured(clustered), graph;
@@ -249,112 +171,6 @@ static CUgraph host_function(void)
 	return end();
 }
 
-/* ---- attributes ---- */
-
-static CUgraph with_attributes(CUlaunchAttribute *attributes, unsigned count)
-{
-	begin();
-	launch_with(out, in, 2, stream, attributes, count);
-	launch(out, in, 1, stream);
-	return end();
-}
-
-static CUgraph window(void)
-{
-	CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW,
-				       .value.accessPolicyWindow = {.base_ptr = (void *)(uintptr_t)(in + 64),
-								    .num_bytes = 128,
-								    .hitRatio = 0.5f,
-								    .hitProp = CU_ACCESS_PROPERTY_PERSISTING,
-								    .missProp = CU_ACCESS_PROPERTY_STREAMING}};
-	return with_attributes(&attribute, 1);
-}
-
-static CUgraph clusters(void)
-{
-	CUlaunchAttribute attributes[] = {
-	    {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .value.clusterDim = {2, 1, 1}},
-	    {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE,
-	     .value.clusterSchedulingPolicyPreference = CU_CLUSTER_SCHEDULING_POLICY_LOAD_BALANCING},
-	};
-	return with_attributes(attributes, 2);
-}
-
-static CUgraph preferred_cluster(void)
-{
-	CUlaunchAttribute attributes[] = {
-	    {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .value.clusterDim = {2, 1, 1}},
-	    {.id = CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION, .value.preferredClusterDim = {4, 1, 1}},
-	};
-	return with_attributes(attributes, 2);
-}
-
-/* A copy of a graph has the attributes of the launches that made the original. */
-static CUgraph cloned(void)
-{
-	CUgraph original = captured(clustered), copy;
-	TRY(cuGraphClone, &copy, original);
-	TRY(cuGraphDestroy, original);
-	return copy;
-}
-
-/* Set on the node, by no launch. */
-static CUgraph set_cluster(void)
-{
-	CUlaunchAttributeValue value = {.preferredClusterDim = {2, 2, 1}};
-	CUgraphNode nodes[3];
-	size_t count = 3;
-	CUgraph graph = captured(two_steps);
-	TRY(cuGraphGetNodes, graph, nodes, &count);
-	TRY(cuGraphKernelNodeSetAttribute, nodes[1], CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION, &value);
-	return graph;
-}
-
-static CUgraph cooperative(void)
-{
-	int32_t n = N;
-	float factor = 1;
-	void *params[] = {&out, &in, &factor, &n};
-	begin();
-	TRY(cuLaunchCooperativeKernel, step, 2, 1, 1, 32, 1, 1, 0, stream, params);
-	return end();
-}
-
-static CUgraph priority(void)
-{
-	CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PRIORITY, .value.priority = -3};
-	return with_attributes(&attribute, 1);
-}
-
-static CUgraph sync_domain(void)
-{
-	CUlaunchAttribute attributes[] = {
-	    {.id = CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN, .value.memSyncDomain = CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE},
-	    {.id = CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP, .value.memSyncDomainMap = {1, 3}},
-	};
-	return with_attributes(attributes, 2);
-}
-
-static CUgraph carveout(void)
-{
-	CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
-				       .value.sharedMemCarveout = 50};
-	return with_attributes(&attribute, 1);
-}
-
-static CUgraph strange_attribute(void)
-{
-	CUlaunchAttribute attribute = {.id = (CUlaunchAttributeID)29, .value.priority = 1};
-	return with_attributes(&attribute, 1);
-}
-
-static CUgraph updatable(void)
-{
-	CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE,
-				       .value.deviceUpdatableKernelNode = {.deviceUpdatable = 1}};
-	return with_attributes(&attribute, 1);
-}
-
 /* ---- edges ---- */
 
 /* Three streams: a fork, a fork from the fork, and joins in another order. */
@@ -455,38 +271,54 @@ static CUgraph tensor_map_in_memory(void)
 static const struct {
 	const char *name;
 	CUgraph (*make)(void);
+	void (*change)(CUgraphExec exec, CUgraph graph); /* once it is instantiated; or NULL */
 } kinds[] = {
-    {"child", child},
-    {"nested", nested},
-    {"launched", launched},
-    {"launched_clustered", launched_clustered},
-    {"events", events},
-    {"event_of_engine", event_of_engine},
-    {"event_foreign", event_foreign},
-    {"host_copy", host_copy},
-    {"host_copy_unbound", host_copy_unbound},
-    {"host_copy_pageable", host_copy_pageable},
-    {"host_pointer", host_pointer},
-    {"host_pointer_unbound", host_pointer_unbound},
-    {"host_function", host_function},
-    {"window", window},
-    {"clusters", clusters},
-    {"preferred_cluster", preferred_cluster},
-    {"cloned", cloned},
-    {"set_cluster", set_cluster},
-    {"cooperative", cooperative},
-    {"priority", priority},
-    {"sync_domain", sync_domain},
-    {"carveout", carveout},
-    {"strange_attribute", strange_attribute},
-    {"updatable", updatable},
-    {"streams", streams},
-    {"programmatic", programmatic},
-    {"empty", empty},
-    {"in_struct", in_struct},
-    {"virtual_origin", virtual_origin},
-    {"tensor_map", tensor_map},
-    {"tensor_map_in_memory", tensor_map_in_memory},
+    {"child", child, NULL},
+    {"nested", nested, NULL},
+    {"launched", launched, NULL},
+    {"launched_clustered", launched_clustered, NULL},
+    {"events", events, NULL},
+    {"event_of_engine", event_of_engine, NULL},
+    {"event_foreign", event_foreign, NULL},
+    {"host_copy", host_copy, NULL},
+    {"host_copy_unbound", host_copy_unbound, NULL},
+    {"host_copy_pageable", host_copy_pageable, NULL},
+    {"host_pointer", host_pointer, NULL},
+    {"host_pointer_unbound", host_pointer_unbound, NULL},
+    {"host_function", host_function, NULL},
+    {"window", window, NULL},
+    {"clusters", clusters, NULL},
+    {"preferred_cluster", preferred_cluster, NULL},
+    {"cloned", cloned, NULL},
+    {"set_cluster", set_cluster, NULL},
+    {"copied_attributes", copied_attributes, NULL},
+    {"reused_node", reused_node, NULL},
+    {"any_node", any_node, NULL},
+    {"cooperative", cooperative, NULL},
+    {"priority", priority, NULL},
+    {"sync_domain", sync_domain, NULL},
+    {"sync_domains_one", sync_domains_one, NULL},
+    {"carveout", carveout, NULL},
+    {"function_state", function_state, NULL},
+    {"function_cache", function_cache, NULL},
+    {"strange_attribute", strange_attribute, NULL},
+    {"updatable", updatable, NULL},
+    {"streams", streams, NULL},
+    {"programmatic", programmatic, NULL},
+    {"empty", empty, NULL},
+    {"in_struct", in_struct, NULL},
+    {"virtual_origin", virtual_origin, NULL},
+    {"tensor_map", tensor_map, NULL},
+    {"tensor_map_in_memory", tensor_map_in_memory, NULL},
+    {"workspace", workspace, NULL},
+    {"random_bound", random_bound, NULL},
+    {"random_unbound", random_unbound, NULL},
+    {"set_anew", set_anew, NULL},
+    {"changed_memset", steps, change_memset},
+    {"changed_memcpy", host_copy, change_memcpy},
+    {"disabled", steps, disable},
+    {"changed_event", one_event, change_event},
+    {"changed_wait", one_wait, change_wait},
 };
 enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
@@ -515,17 +347,30 @@ static void load(const char *path)
 	TRY(cuModuleGetFunction, &origin, module, "nodes_origin");
 	TRY(cuModuleGetFunction, &mapped, module, "nodes_mapped");
 	TRY(cuModuleGetFunction, &mapped_there, module, "nodes_mapped_there");
+	TRY(cuModuleGetFunction, &told, module, "nodes_told");
+	TRY(cuModuleGetFunction, &cached, module, "nodes_cached");
+	TRY(cuModuleGetFunction, &counted, module, "nodes_counted");
+	TRY(cuModuleGetFunction, &draws, module, "nodes_drawn");
 	free(image);
 }
 
 static void set_up(void)
 {
-	CUevent *const all[] = {&fork_one, &fork_two, &join_one, &join_two, &engines, &foreign, &inner};
+	CUevent *const all[] = {&fork_one, &fork_two, &join_one, &join_two, &engines,
+				&foreign,  &inner,    &own_one,  &own_two};
 	CUtensorMap map __attribute__((aligned(64)));
 	TRY(cuMemAlloc_v2, &in, BYTES);
 	TRY(cuMemAlloc_v2, &out, BYTES);
 	TRY(cuMemAlloc_v2, &temporary, BYTES);
 	TRY(cuMemAlloc_v2, &map_memory, sizeof(map));
+	TRY(cuMemAlloc_v2, &counter, BYTES);
+	TRY(cuMemsetD8_v2, counter, 0, BYTES);
+	for (int i = 0; i < 2; i++) {
+		uint64_t own = (uint64_t)getpid(); /* another number in another process */
+		TRY(cuMemAlloc_v2, &drawn[i], 8);
+		TRY(cuMemAlloc_v2, &drawn_unbound[i], 8);
+		TRY(cuMemcpyHtoD_v2, drawn_unbound[i], &own, 8);
+	}
 	TRY(cuMemHostAlloc, (void **)&staged_in, BYTES, 0);
 	TRY(cuMemHostAlloc, (void **)&staged_out, BYTES, 0);
 	TRY(cuMemHostAlloc, (void **)&unbound, BYTES, 0);
@@ -537,6 +382,8 @@ static void set_up(void)
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
 		TRY(cuEventCreate, all[i], CU_EVENT_DISABLE_TIMING);
 	medusa_bind("in", in, BYTES, MEDUSA_BIND_INPUT);
+	medusa_bind("seed", drawn[0], 8, MEDUSA_BIND_INPUT);
+	medusa_bind("offset", drawn[1], 8, MEDUSA_BIND_INPUT);
 	medusa_bind("out", out, BYTES, MEDUSA_BIND_STATE);
 	if (!getenv("SUBJECT_FORGETS_HOST"))
 		medusa_bind("staged_in", getenv("SUBJECT_STAGES_ON_DEVICE") ? in : (uintptr_t)staged_in, BYTES,
@@ -549,6 +396,8 @@ static CUgraphExec live(unsigned kind)
 	CUgraph graph = kinds[kind].make();
 	CUgraphExec exec;
 	TRY(cuGraphInstantiateWithFlags, &exec, graph, CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY);
+	if (kinds[kind].change)
+		kinds[kind].change(exec, graph);
 	TRY(cuGraphDestroy, graph);
 	if (medusa_graph_label(exec, kinds[kind].name, 1) && medusa_mode() != MEDUSA_MODE_NONE)
 		fprintf(stderr, "not labelled: %s\n", medusa_reason());
@@ -565,6 +414,10 @@ static void replay(unsigned kind, CUgraphExec exec)
 			values[i] = (float)((i * 7 + turn * 5 + kind) % 31);
 			staged_in[i] = unbound[i] = pageable[i] = values[i] + 1;
 		}
+		for (unsigned i = 0; i < 2; i++) {
+			uint64_t word = 12345 + 1000 * i + turn;
+			TRY(cuMemcpyHtoD_v2, drawn[i], &word, 8);
+		}
 		memset(staged_out, 0, BYTES);
 		TRY(cuMemcpyHtoD_v2, in, values, BYTES);
 		TRY(cuEventRecord, foreign, stream);
@@ -576,7 +429,10 @@ static void replay(unsigned kind, CUgraphExec exec)
 			sum = ((sum ^ ((uint8_t *)values)[i]) * 1099511628211u ^ ((uint8_t *)staged_out)[i]) *
 			      1099511628211u;
 	}
-	printf("%s %016" PRIx64 " %g\n", kinds[kind].name, sum, (double)values[N - 1]);
+	if (kinds[kind].make == random_unbound) /* another number in each process */
+		printf("random_unbound\n");
+	else
+		printf("%s %016" PRIx64 " %g\n", kinds[kind].name, sum, (double)values[N - 1]);
 }
 
 static void run(unsigned kind)

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the graphs of nodes_subject.c are made of: its memory, functions, streams and events, and common pieces. */
+#ifndef TESTS_SUBJECTS_NODES_SUBJECT_H
+#define TESTS_SUBJECTS_NODES_SUBJECT_H
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "driver/cuda_driver.h"
+
+enum { N = 64, BYTES = N * 4, REPLAYS = 3, ORIGIN = 1 << 18 };
+
+#define TRY(entry, ...)                                                                                                \
+	do {                                                                                                           \
+		CUresult result_ = md_cuda.entry(__VA_ARGS__);                                                         \
+		if (result_ != CUDA_SUCCESS) {                                                                         \
+			fprintf(stderr, "line %d: %s: %s\n", __LINE__, #entry, md_cuda_error_name(result_));           \
+			exit(1);                                                                                       \
+		}                                                                                                      \
+	} while (0)
+
+static CUdeviceptr in, out, temporary, map_memory, counter, drawn[2], drawn_unbound[2];
+static float *staged_in, *staged_out, *unbound, pageable[N];
+static CUfunction step, range, origin, mapped, mapped_there, told, cached, counted, draws;
+static CUstream stream, second, third;
+static CUevent fork_one, fork_two, join_one, join_two, engines, foreign, inner, own_one, own_two;
+static CUcontext context;
+
+/* ---- pieces of graphs ---- */
+
+static void launch_with(CUdeviceptr to, CUdeviceptr from, float factor, CUstream on, CUlaunchAttribute *attributes,
+			unsigned count)
+{
+	int32_t n = N;
+	void *params[] = {&to, &from, &factor, &n};
+	CUlaunchConfig config = {.gridDimX = 4,
+				 .gridDimY = 1,
+				 .gridDimZ = 1,
+				 .blockDimX = 32,
+				 .blockDimY = 1,
+				 .blockDimZ = 1,
+				 .hStream = on,
+				 .attrs = attributes,
+				 .numAttrs = count};
+	TRY(cuLaunchKernelEx, &config, step, params, NULL);
+}
+
+static void launch(CUdeviceptr to, CUdeviceptr from, float factor, CUstream on)
+{
+	launch_with(to, from, factor, on, NULL, 0);
+}
+
+static void clear(void)
+{
+	TRY(cuMemsetD32Async, temporary, 0, N, stream);
+}
+
+/* temporary = 2 * in; out += temporary */
+static void two_steps(void)
+{
+	clear();
+	launch(temporary, in, 2, stream);
+	launch(out, temporary, 1, stream);
+}
+
+static void begin(void)
+{
+	TRY(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
+static CUgraph end(void)
+{
+	CUgraph graph;
+	TRY(cuStreamEndCapture, stream, &graph);
+	return graph;
+}
+
+static CUgraph captured(void (*enqueue)(void))
+{
+	begin();
+	enqueue();
+	return end();
+}
+
+/* With an attribute that a node may not tell. */
+static void clustered(void)
+{
+	CUlaunchAttribute cluster = {.id = CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION,
+				     .value.preferredClusterDim = {2, 1, 1}};
+	launch_with(out, in, 2, stream, &cluster, 1);
+}
+
+#endif
