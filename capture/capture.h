@@ -209,6 +209,7 @@ struct md_capture_graph *md_capture_graph_of(CUgraphExec exec); /* lock held; NU
 /* The graph that the engine means: by its handle, or, for NULL, the one that this thread instantiated last. Lock held.
  */
 struct md_capture_graph *md_capture_graph_meant(CUgraphExec exec);
+void md_capture_home_note(void); /* memory is bound in the current context; lock held */
 /* What is said of a graph; lock held. False: out of memory. */
 void md_capture_graph_label(struct md_capture_graph *graph, const char *label, unsigned batch);
 bool md_capture_graph_output(struct md_capture_graph *graph, struct md_capture_output output);

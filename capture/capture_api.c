@@ -58,6 +58,7 @@ static bool remember_bind(const char *name, uint64_t address, uint64_t bytes, en
 	struct md_capture_bind *grown = realloc(md_capture.bound, (md_capture.bind_count + 1) * sizeof(*grown));
 	char *copy = strdup(name);
 
+	md_capture_home_note();
 	if (grown)
 		md_capture.bound = grown;
 	if (!grown || !copy) {

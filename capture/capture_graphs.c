@@ -15,6 +15,8 @@ static struct {
 	struct md_map by_exec; /* CUgraphExec -> index */
 } graphs;
 
+static CUcontext home; /* that the engine bound its memory in, or had its first graph in; NULL: not known yet */
+
 static _Thread_local uint64_t instantiated_last; /* id of this thread's last graph, 0: none */
 
 static int compare_u64(const void *a, const void *b)
@@ -161,8 +163,18 @@ size_t md_capture_graphs_recorded(void)
 
 /* ---- what is said of them ---- */
 
+void md_capture_home_note(void)
+{
+	if (!home)
+		md_cuda.cuCtxGetCurrent(&home);
+}
+
+/* A restore makes every graph in one context, and a launch in another one would find neither kernels nor memory. */
 void md_capture_graph_label(struct md_capture_graph *graph, const char *label, unsigned batch)
 {
+	home = home ? home : graph->context;
+	if (graph->context != home)
+		md_capture_graph_refuse(graph, "made in another context than the one that the engine bound memory in");
 	md_trace_put_label(md_capture.writer, md_capture_next(), graph->id, label, batch);
 	graphs.labelled += !graph->labelled;
 	graph->labelled = true;

@@ -77,8 +77,13 @@ static enum md_status begin(struct md_error *err)
 	if (!context)
 		return md_error_set(err, MD_ERR_INVALID, "no context is current");
 	/* A process may touch another device first: what was begun there has no bindings yet and moves. */
-	if (r->context && r->context != context && !r->bound_count)
+	if (r->context && r->context != context) {
+		if (r->bound_count)
+			return md_error_set(err, MD_ERR_MISMATCH,
+					    "this is another context than the one that bindings were made in; "
+					    "graphs are restored for that one alone");
 		md_restore_stop("the engine uses another context");
+	}
 	md_restore_start(context);
 	return MD_OK;
 }
