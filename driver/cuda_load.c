@@ -18,6 +18,7 @@ struct md_cuda md_cuda;
  * preloaded.
  */
 extern void *md_interpose_real_dlsym(void *handle, const char *name) __attribute__((weak));
+extern void md_interpose_check_order(void) __attribute__((weak));
 
 enum need { REQUIRED, OPTIONAL };
 
@@ -68,6 +69,7 @@ static void load(void)
 	struct md_error error = {0};
 	struct md_cuda table;
 	void *library = dlopen(library_name(), RTLD_NOW);
+	bool first = false;
 
 	memset(&table, 0, sizeof(table));
 	if (library) {
@@ -80,11 +82,14 @@ static void load(void)
 	}
 	pthread_mutex_lock(&publish_lock);
 	if (!atomic_load_explicit(&published, memory_order_relaxed)) {
+		first = true;
 		md_cuda = table;
 		outcome = error;
 		atomic_store_explicit(&published, true, memory_order_release);
 	}
 	pthread_mutex_unlock(&publish_lock);
+	if (first && md_interpose_check_order)
+		md_interpose_check_order();
 }
 
 enum md_status md_cuda_load(struct md_error *err)

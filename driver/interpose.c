@@ -234,7 +234,10 @@ __asm__(".text\n"
 	"1:	movq %rdx, %rax\n"
 	"	ret\n"
 	"	.cfi_endproc\n"
-	".size dlsym, .-dlsym\n");
+	".size dlsym, .-dlsym\n"
+	".hidden md_interpose_dlsym\n"
+	".globl md_interpose_dlsym\n"
+	".set md_interpose_dlsym, dlsym\n");
 #elif defined(__aarch64__)
 __asm__(".text\n"
 	".globl dlsym\n"
@@ -260,7 +263,10 @@ __asm__(".text\n"
 	"1:	mov x0, x17\n"
 	"	ret\n"
 	"	.cfi_endproc\n"
-	".size dlsym, .-dlsym\n");
+	".size dlsym, .-dlsym\n"
+	".hidden md_interpose_dlsym\n"
+	".globl md_interpose_dlsym\n"
+	".set md_interpose_dlsym, dlsym\n");
 #else
 #error "dlsym needs a few instructions of assembly for this architecture"
 #endif
@@ -297,6 +303,24 @@ CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **function, int ve
 
 	swap_answer(result, function);
 	return result;
+}
+
+/* ---- who stands in front ---- */
+
+/* Our own dlsym, whoever has the name. */
+dlsym_function md_interpose_dlsym;
+
+void md_interpose_check_order(void)
+{
+	dlsym_function *first = (dlsym_function *)dlsym;
+	Dl_info who;
+
+	/* Where it asks for the C library's dlsym by version it is led past ours, and so is the program behind it. */
+	if (first == md_interpose_dlsym || first == find_real_dlsym())
+		return;
+	md_warn("%s was preloaded before this library and has a dlsym of its own: what is looked up by it may not come "
+		"by here; preload it after this one",
+		dladdr((void *)first, &who) && who.dli_fname ? who.dli_fname : "another library");
 }
 
 /* ---- CUDA_INJECTION64_PATH ---- */

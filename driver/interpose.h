@@ -33,6 +33,9 @@ void *md_interpose_swap(void *real);
 /* The real dlsym, found with dlvsym for every version tag of the platform. */
 void *md_interpose_real_dlsym(void *handle, const char *name);
 
+/* Warns when another library with a dlsym of its own was preloaded before this one. */
+void md_interpose_check_order(void);
+
 /*
  * Per-thread guard: a hook acts only at depth 0, so calls that the driver or we make inside a hook pass through.
  * md_guard_enter returns false (and does not count) if this thread is inside already.
