@@ -95,6 +95,7 @@ SUBJECT_BINS := $(patsubst tests/subjects/%.c,$(BUILD)/tests/subjects/%,$(TEST_S
 TEST_IMAGE_BINS := $(patsubst tests/images/%.c,$(BUILD)/tests/images/%.host.so,$(TEST_IMAGES)) \
 	$(if $(NVCC),$(patsubst tests/images/%.cu,$(BUILD)/tests/images/%.fatbin,$(wildcard tests/images/*.cu)))
 INJECT := $(BUILD)/tests/faults/inject.so
+DOORS := $(patsubst %.c,$(BUILD)/%.so,$(wildcard tests/doors/*.c))
 FUZZ_BINS := $(addprefix $(BUILD)/tests/fuzz/,$(FUZZ_TARGETS) $(if $(FUZZ),,seeds))
 BENCH_BINS := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCHES))
 
@@ -108,7 +109,7 @@ libs: $(LIBS)
 hostcuda: $(HOSTCUDA_LIB)
 tools: $(BINS)
 engine: $(LLAMA_BINS) $(LLAMA_IMAGES)
-tests: $(TEST_BINS) $(SUBJECT_BINS) $(TEST_IMAGE_BINS) $(INJECT) $(FUZZ_BINS)
+tests: $(TEST_BINS) $(SUBJECT_BINS) $(TEST_IMAGE_BINS) $(INJECT) $(DOORS) $(FUZZ_BINS)
 fuzz-targets: $(FUZZ_BINS)
 
 # ---- objects -----------------------------------------------------------------------------------------------------
@@ -207,6 +208,11 @@ $(BUILD)/tests/subjects/sequence_subject: $(BUILD)/obj/tests/subjects/sequence_s
 	$(call say,LD)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../../lib' -o $@ $< -L$(BUILD)/lib -lmedusa -L$(BUILD)/lib/hostcuda -l:libcuda.so.1
+# It has no table of the driver's entry points of ours: a CUDA runtime in small stands between.
+$(BUILD)/tests/subjects/doors_subject: $(call objects,tests/subjects/doors_subject.c tests/doors/runtime.c) $(BUILD)/lib/libmedusa.so
+	$(call say,LD)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../../lib' -o $@ $(filter %.o,$^) -L$(BUILD)/lib -lmedusa -ldl
 $(BUILD)/tests/subjects/%: $(BUILD)/obj/tests/subjects/%.o $(CORE_LIB) $(BUILD)/lib/libmedusa.so
 	$(call say,LD)
 	$(Q)mkdir -p $(@D)
@@ -216,6 +222,10 @@ $(INJECT): tests/faults/inject.c
 	$(call say,LD)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) -O2 -g -std=gnu11 -D_GNU_SOURCE -fPIC -fvisibility=hidden $(WARNINGS) -shared -o $@ $<
+$(DOORS): $(BUILD)/tests/doors/%.so: tests/doors/%.c tests/doors/runtime.h
+	$(call say,LD)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) -O2 -g -std=gnu11 -fPIC -fvisibility=hidden $(WARNINGS) -shared -o $@ $< -ldl
 # Fuzz targets run files of a corpus, or, with FUZZ=1, under libFuzzer.
 FUZZ_DRIVER := $(if $(FUZZ),,$(BUILD)/obj/tests/fuzz/replay.o)
 $(addprefix $(BUILD)/tests/fuzz/,$(FUZZ_TARGETS)): $(BUILD)/tests/fuzz/%: $(BUILD)/obj/tests/fuzz/target_%.o $(call objects,$(wildcard tests/fuzz/mend*.c)) $(FUZZ_DRIVER) $(INTERNAL)
