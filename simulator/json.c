@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 void md_json_init(struct md_json *json, FILE *out)
@@ -11,10 +12,10 @@ void md_json_init(struct md_json *json, FILE *out)
 	*json = (struct md_json){.out = out};
 }
 
-/* Length of the valid UTF-8 sequence at text, or 0. */
-static int utf8_length(const unsigned char *text)
+int md_json_utf8_length(const char *bytes)
 {
 	static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
+	const unsigned char *text = (const unsigned char *)bytes;
 	int length = text[0] < 0x80             ? 1
 		     : (text[0] & 0xe0) == 0xc0 ? 2
 		     : (text[0] & 0xf0) == 0xe0 ? 3
@@ -39,7 +40,7 @@ static void write_text(FILE *out, const char *value)
 
 	fputc('"', out);
 	while (*at) {
-		int length = utf8_length(at);
+		int length = md_json_utf8_length((const char *)at);
 		if (!length) {
 			fputs("\\ufffd", out);
 			length = 1;
@@ -124,10 +125,29 @@ void md_json_signed(struct md_json *json, const char *key, int64_t value)
 	fprintf(json->out, "%" PRId64, value);
 }
 
+static void write_real(FILE *out, double value)
+{
+	if (isfinite(value))
+		fprintf(out, "%.6g", value);
+	else
+		fputs("null", out);
+}
+
 void md_json_real(struct md_json *json, const char *key, double value)
 {
 	lead(json, key);
-	fprintf(json->out, "%.6g", value);
+	write_real(json->out, value);
+}
+
+void md_json_reals(struct md_json *json, const char *key, const double *values, size_t count)
+{
+	lead(json, key);
+	fputc('[', json->out);
+	for (size_t i = 0; i < count; i++) {
+		fputs(i ? ", " : "", json->out);
+		write_real(json->out, values[i]);
+	}
+	fputc(']', json->out);
 }
 
 void md_json_bool(struct md_json *json, const char *key, bool value)

@@ -4,6 +4,7 @@
 #define MD_SIMULATOR_JSON_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -25,7 +26,12 @@ void md_json_end(struct md_json *json); /* closes the innermost; a newline follo
 void md_json_text(struct md_json *json, const char *key, const char *value);
 void md_json_number(struct md_json *json, const char *key, uint64_t value);
 void md_json_signed(struct md_json *json, const char *key, int64_t value);
-void md_json_real(struct md_json *json, const char *key, double value);
+void md_json_real(struct md_json *json, const char *key, double value); /* null if it is not finite */
+/* A list of numbers in one line. */
+void md_json_reals(struct md_json *json, const char *key, const double *values, size_t count);
 void md_json_bool(struct md_json *json, const char *key, bool value);
+
+/* Bytes of the valid UTF-8 sequence that text begins with; 0: it begins with none. */
+int md_json_utf8_length(const char *text);
 
 #endif

@@ -1,0 +1,505 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reports of a simulation: figures worked out by hand, files that readers of their formats accept, hostile names. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "simulator/report.h"
+
+static char folder[64], json_path[96], html_path[96];
+
+static void setup(void)
+{
+	strcpy(folder, "/tmp/medusa-simreport-XXXXXX");
+	cr_assert(mkdtemp(folder), "a folder for the test");
+	snprintf(json_path, sizeof(json_path), "%s/report.json", folder);
+	snprintf(html_path, sizeof(html_path), "%s/report.html", folder);
+}
+
+static void teardown(void)
+{
+	unlink(json_path);
+	unlink(html_path);
+	cr_assert(rmdir(folder) == 0, "nothing else is left in the folder");
+}
+
+/* ---- a result made by hand -----------------------------------------------------------------------------------------
+ */
+
+#define POLICIES 2
+#define FUNCTIONS 3
+#define GPUS 2
+
+static struct medusa_sched_gpu gpus[GPUS] = {{.memory_bytes = 32000000000u}, {.memory_bytes = 32000000000u}};
+static char *gpu_names[GPUS] = {"V100", "V100"};
+static double peers[GPUS * GPUS] = {0, 25e9, 25e9, 0};
+static struct md_sim_node node = {.name = "two-gpus",
+				  .source = "made by hand",
+				  .gpus = gpus,
+				  .gpu_names = gpu_names,
+				  .gpu_count = GPUS,
+				  .peer_bytes_per_s = peers,
+				  .gpu_price_per_h = 3};
+static char *models[] = {"resnet", "<b>&\"bert\""};
+static struct md_sim_function function_table[FUNCTIONS] = {
+    {.name = "resnet-0", .model = 0, .spec = {.slo_ns = 100000000}},
+    {.name = "resnet-1", .model = 0, .spec = {.slo_ns = 100000000}},
+    {.name = "bert\xff-0", .model = 1},
+};
+static struct md_sim_functions functions = {
+    .source = "by hand", .functions = function_table, .count = FUNCTIONS, .models = models, .model_count = 2};
+static struct md_sim_workload workload = {.source = "ten requests", .count = 10, .end = 60000000000u};
+static const struct md_sim_policy policies[POLICIES] = {
+    {.name = "torpor", .summary = "As in the paper.", .queueing = "torpor"},
+    {.name = "refuse", .summary = "Refuses \"all\" <of them>.", .early_binding = true},
+};
+
+static const double latencies[FUNCTIONS][4] = {{40, 10, 30, 20}, {150, 50, 100}, {400, 200}};
+static const struct md_sim_function_result served[FUNCTIONS] = {
+    {.requests = 4, .served = 4, .met = 4, .compliant = true, .counted = true, .gpu_s = 1.5, .cost = 0.25},
+    {.requests = 4, .served = 3, .met = 2, .rejected = 1, .counted = true, .gpu_s = 2.25, .cost = 0.5},
+    {.requests = 2, .served = 2, .met = 2, .compliant = true, .gpu_s = 1},
+};
+
+struct made {
+	struct md_sim_report report;
+	struct md_sim_result results[POLICIES];
+	struct md_sim_function_result functions[POLICIES][FUNCTIONS];
+	double busy[POLICIES][GPUS];
+};
+
+static void add(struct md_sim_samples *samples, double value)
+{
+	cr_assert(md_sim_samples_add(samples, value), "memory for a sample");
+}
+
+static void serve(struct md_sim_result *result)
+{
+	memcpy(result->functions, served, sizeof(served));
+	for (size_t f = 0; f < FUNCTIONS; f++)
+		for (size_t i = 0; i < served[f].served; i++) {
+			struct md_sim_function_result *function = &result->functions[f];
+			add(&function->latency_ms, latencies[f][i]);
+			add(&function->ttft_ms, latencies[f][i] / 2);
+			add(&result->latency_ms, latencies[f][i]);
+			add(&result->ttft_ms, latencies[f][i] / 2);
+			add(&result->wait_ms, 1.5);
+			add(&result->batch, 1);
+		}
+	result->running_functions = FUNCTIONS;
+	result->served = 9;
+	result->met = 8;
+	result->rejected[MEDUSA_SCHED_WAITED_TOO_LONG] = 1;
+	result->gpu_busy_s[0] = 30;
+	result->gpu_busy_s[1] = 15;
+	result->decide_us_p50 = 1.25;
+	result->decide_us_p99 = 9;
+	result->wall_s = 0.5;
+	result->stats = (struct medusa_sched_stats){
+	    .swaps_host = 5, .swaps_peer = 2, .bytes_host = 12340000000u, .bytes_peer = 500000000, .evictions = 4};
+}
+
+static void make(struct made *made)
+{
+	*made = (struct made){.report = {.node = &node,
+					 .functions = &functions,
+					 .workload = &workload,
+					 .seed = 7,
+					 .results = made->results,
+					 .count = POLICIES}};
+	for (size_t p = 0; p < POLICIES; p++)
+		made->results[p] = (struct md_sim_result){.policy = &policies[p],
+							  .functions = made->functions[p],
+							  .function_count = FUNCTIONS,
+							  .requests = 10,
+							  .gpu_busy_s = made->busy[p],
+							  .gpu_count = GPUS,
+							  .end_s = 60};
+	serve(&made->results[0]);
+	made->results[1].rejected[MEDUSA_SCHED_NEVER_FITS] = 10;
+	for (size_t f = 0; f < FUNCTIONS; f++) {
+		made->functions[1][f].requests = made->functions[1][f].rejected = served[f].requests;
+		made->functions[1][f].counted = served[f].counted;
+	}
+}
+
+static void unmake(struct made *made)
+{
+	for (size_t p = 0; p < POLICIES; p++) {
+		struct md_sim_result *result = &made->results[p];
+		for (size_t f = 0; f < FUNCTIONS; f++) {
+			md_sim_samples_finish(&made->functions[p][f].latency_ms);
+			md_sim_samples_finish(&made->functions[p][f].ttft_ms);
+		}
+		md_sim_samples_finish(&result->latency_ms);
+		md_sim_samples_finish(&result->ttft_ms);
+		md_sim_samples_finish(&result->wait_ms);
+		md_sim_samples_finish(&result->batch);
+	}
+}
+
+static char *text_of(struct md_sim_report *report)
+{
+	char *text = NULL;
+	size_t size;
+	FILE *out = open_memstream(&text, &size);
+
+	md_sim_report_text(report, out);
+	fclose(out);
+	return text;
+}
+
+/* ---- text ----------------------------------------------------------------------------------------------------------
+ */
+
+static const char expected[] = "Simulated: no GPU was used. Real are only the times that say so.\n"
+			       "  node       two-gpus, 2 GPUs (made by hand)\n"
+			       "  functions  3 of 2 models (by hand)\n"
+			       "  trace      ten requests: 10 requests in 60.0 s\n"
+			       "  seed       7\n"
+			       "  policies   torpor: As in the paper.\n"
+			       "             refuse: Refuses \"all\" <of them>.\n"
+			       "\n"
+			       "Service                                       torpor            refuse\n"
+			       "functions within SLO                 1 of 2 (50.0 %)    0 of 2 (0.0 %)\n"
+			       "functions ever served                         3 of 3            0 of 3\n"
+			       "requests                                          10                10\n"
+			       "served                                             9                 0\n"
+			       "served within SLO                   8 of 10 (80.0 %)   0 of 10 (0.0 %)\n"
+			       "rejected                                           1                10\n"
+			       "rejected: never fits                               0                10\n"
+			       "rejected: waited too long                          1                 0\n"
+			       "\n"
+			       "Latency to the goal of the SLO, ms            torpor            refuse\n"
+			       "p50                                             50.0                 -\n"
+			       "p90                                            400.0                 -\n"
+			       "p98                                            400.0                 -\n"
+			       "p99                                            400.0                 -\n"
+			       "\n"
+			       "Time to first token, ms                       torpor            refuse\n"
+			       "p50                                             25.0                 -\n"
+			       "p90                                            200.0                 -\n"
+			       "p98                                            200.0                 -\n"
+			       "p99                                            200.0                 -\n"
+			       "\n"
+			       "Waiting and batches                           torpor            refuse\n"
+			       "waiting, mean, ms                                1.5                 -\n"
+			       "waiting, p99, ms                                 1.5                 -\n"
+			       "requests per batch, mean                        1.00                 -\n"
+			       "\n"
+			       "Load                                          torpor            refuse\n"
+			       "GPU 0 busy                                    50.0 %             0.0 %\n"
+			       "GPU 1 busy                                    25.0 %             0.0 %\n"
+			       "variance of load / greatest load              0.0625            0.0000\n"
+			       "\n"
+			       "Swaps                                         torpor            refuse\n"
+			       "swaps from host                                    5                 0\n"
+			       "swaps from a peer GPU                              2                 0\n"
+			       "swaps from cold                                    0                 0\n"
+			       "GB from host                                    12.3               0.0\n"
+			       "GB from a peer GPU                               0.5               0.0\n"
+			       "GB from cold                                     0.0               0.0\n"
+			       "preloads                                           0                 0\n"
+			       "evictions                                          4                 0\n"
+			       "offloads                                           0                 0\n"
+			       "\n"
+			       "Bill                                          torpor            refuse\n"
+			       "GPU-seconds billed                               4.8               0.0\n"
+			       "cost, at the node's prices                    0.7500            0.0000\n"
+			       "\n"
+			       "Real time (the rest is simulated)             torpor            refuse\n"
+			       "decision p50, us                                1.25              0.00\n"
+			       "decision p99, us                                9.00              0.00\n"
+			       "whole run, s                                    0.50              0.00\n"
+			       "\n"
+			       "Functions within SLO, by model                torpor            refuse\n"
+			       "resnet                               1 of 2 (50.0 %)    0 of 2 (0.0 %)\n"
+			       "<b>&\"bert\"                                         -                 -\n";
+
+Test(sim_report, text)
+{
+	struct made made;
+	make(&made);
+	char *text = text_of(&made.report);
+	cr_expect(!strcmp(text, expected), "the text is\n%s", text);
+	free(text);
+	unmake(&made);
+}
+
+Test(sim_report, says_when_requests_never_ended)
+{
+	struct made made;
+	make(&made);
+	made.results[1].unfinished = 3;
+	char *text = text_of(&made.report);
+	cr_expect(strstr(text, "\nJAMMED: never ended                                0                 3\n"),
+		  "a row of its own:\n%s", text);
+	free(text);
+	unmake(&made);
+}
+
+/* More policies than stand side by side: each label comes once for every row of tables. */
+Test(sim_report, many_policies_stand_below_each_other)
+{
+	static struct md_sim_result results[14];
+	struct made made;
+	unsigned tables = 0, cells = 0;
+	make(&made);
+	for (size_t i = 0; i < 14; i++)
+		results[i] = made.results[1];
+	made.report.results = results;
+	made.report.count = 14;
+	char *text = text_of(&made.report);
+	for (const char *at = text; (at = strstr(at, "\nfunctions within SLO")); at++)
+		tables++;
+	for (const char *at = text; (at = strstr(at, " 0 of 3")); at++)
+		cells++;
+	cr_expect(tables == 3, "three rows of tables, not %u", tables);
+	cr_expect(cells == 14, "14 cells, not %u", cells);
+	free(text);
+	unmake(&made);
+}
+
+/* ---- figures -------------------------------------------------------------------------------------------------------
+ */
+
+Test(sim_report, load_variance)
+{
+	static const struct {
+		double busy[4];
+		uint32_t count;
+		double variance;
+	} cases[] = {{{0}, 0, 0}, {{0, 0}, 2, 0}, {{5, 5, 5}, 3, 0}, {{30, 15}, 2, 0.0625}, {{8, 0, 0, 0}, 4, 0.1875}};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct md_sim_result result = {.gpu_busy_s = (double *)cases[i].busy, .gpu_count = cases[i].count};
+		double variance = md_sim_report_load_variance(&result);
+		cr_expect(fabs(variance - cases[i].variance) < 1e-12, "case %zu: %g", i, variance);
+	}
+}
+
+static void assert_curve(size_t samples)
+{
+	struct md_sim_samples values = {0};
+	struct md_sim_cdf cdf;
+
+	for (size_t i = 0; i < samples; i++)
+		add(&values, (double)((i * 7919) % samples + 1));
+	md_sim_report_cdf(&values, &cdf);
+	cr_expect(cdf.count <= MD_SIM_CDF_MAX && (cdf.count > 0) == (samples > 0), "%zu samples: %zu points", samples,
+		  cdf.count);
+	for (size_t i = 0; i < cdf.count; i++) {
+		double part = floor(cdf.values[i]) / (double)samples; /* values are 1 .. samples */
+		cr_expect(part >= cdf.parts[i] - 1e-9, "%zu samples, point %zu: %g of them <= %g, not %g", samples, i,
+			  part, cdf.values[i], cdf.parts[i]);
+		cr_expect(!i || (cdf.values[i] > cdf.values[i - 1] && cdf.parts[i] > cdf.parts[i - 1]),
+			  "%zu samples: point %zu rises", samples, i);
+	}
+	cr_expect(!cdf.count || (cdf.parts[cdf.count - 1] == 1 && cdf.values[cdf.count - 1] == (double)samples),
+		  "%zu samples: the last point is the greatest value", samples);
+	md_sim_samples_finish(&values);
+}
+
+Test(sim_report, curves)
+{
+	static const size_t sizes[] = {0, 1, 2, 3, 99, 100, 101, 1000, 20011};
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+		assert_curve(sizes[i]);
+}
+
+/* 10 of 100 ms ... 150 of 100 ms; the function without an SLO is left out. */
+Test(sim_report, latency_in_parts_of_the_slo)
+{
+	struct md_sim_samples samples = {0};
+	struct made made;
+	make(&made);
+	cr_assert(md_sim_report_normalize(&made.report, &made.results[0], &samples), "memory");
+	cr_expect(samples.count == 7, "7 requests have an SLO, not %zu", samples.count);
+	cr_expect(fabs(md_sim_samples_percentile(&samples, 100) - 1.5) < 1e-12, "150 ms of 100 ms");
+	cr_expect(fabs(md_sim_samples_percentile(&samples, 50) - 0.4) < 1e-12, "40 ms of 100 ms");
+	md_sim_samples_finish(&samples);
+	unmake(&made);
+}
+
+/* ---- files ---------------------------------------------------------------------------------------------------------
+ */
+
+static void write_both(struct md_sim_report *report)
+{
+	struct md_error err;
+
+	cr_assert(md_sim_report_json(report, json_path, &err) == MD_OK, "JSON: %s", err.message);
+	cr_assert(md_sim_report_html(report, html_path, &err) == MD_OK, "HTML: %s", err.message);
+}
+
+static void assert_accepted(const char *what)
+{
+	char command[320];
+
+	snprintf(command, sizeof(command), "python3 tests/sim_report_check.py '%s' '%s'", json_path, html_path);
+	cr_expect(system(command) == 0, "%s: what is wrong stands above", what);
+}
+
+static char *read_file(const char *path)
+{
+	char *text = calloc(1, 1 << 20);
+	FILE *in = fopen(path, "r");
+
+	cr_assert(in && text, "%s is there", path);
+	cr_assert(fread(text, 1, (1 << 20) - 1, in) > 0, "%s holds something", path);
+	fclose(in);
+	return text;
+}
+
+static void assert_holds(const char *text, const char *wanted)
+{
+	cr_expect(strstr(text, wanted), "there should be: %s", wanted);
+}
+
+Test(sim_report, files, .init = setup, .fini = teardown)
+{
+	struct made made;
+	make(&made);
+	write_both(&made.report);
+	assert_accepted("two policies");
+	char *json = read_file(json_path), *html = read_file(html_path);
+	assert_holds(json, "\"medusa-simulate\": 1,\n  \"simulated\": true,");
+	assert_holds(json, "\"seed\": 7,");
+	assert_holds(json, "\"gpu_busy_s\": [30, 15],\n        \"normalized_variance\": 0.0625,");
+	assert_holds(json, "\"waited too long\": 1,");
+	assert_holds(json, "\"name\": \"bert\\ufffd-0\",\n          \"model\": \"<b>&\\\"bert\\\"\",");
+	assert_holds(json, "\"gpu_s\": 4.75,");
+	assert_holds(html, "&lt;b&gt;&amp;&quot;bert&quot;");
+	assert_holds(html, "Refuses &quot;all&quot; &lt;of them&gt;.");
+	assert_holds(html, "<td>1 of 2 (50.0 %)</td>");
+	assert_holds(html, "GPU 0: torpor 50.0 %, refuse 0.0 %.");
+	assert_holds(html, "waited too long: torpor 1, refuse 0.");
+	assert_holds(html, "torpor: half within 0.4, 98 % within 1.5. refuse: no request was served.");
+	free(json);
+	free(html);
+	unmake(&made);
+}
+
+/* The same results, the same bytes. */
+Test(sim_report, files_are_stable, .init = setup, .fini = teardown)
+{
+	struct made made;
+	make(&made);
+	write_both(&made.report);
+	char *json = read_file(json_path), *html = read_file(html_path);
+	write_both(&made.report);
+	char *json_again = read_file(json_path), *html_again = read_file(html_path);
+	cr_expect(!strcmp(json, json_again) && !strcmp(html, html_again), "written twice");
+	free(json);
+	free(html);
+	free(json_again);
+	free(html_again);
+	unmake(&made);
+}
+
+Test(sim_report, nothing_to_say, .init = setup, .fini = teardown)
+{
+	struct md_sim_functions none = {.source = "none"};
+	struct md_sim_node bare = {0};
+	struct md_sim_workload idle = {.source = "nothing"};
+	struct md_sim_result result = {.policy = &policies[0]};
+	struct md_sim_report report = {
+	    .node = &bare, .functions = &none, .workload = &idle, .results = &result, .count = 1};
+	write_both(&report);
+	assert_accepted("no GPU, no function, no request");
+	report.count = 0;
+	write_both(&report);
+	free(text_of(&report));
+}
+
+/* Values that a division by zero would leave: no file may hold what no reader accepts. */
+Test(sim_report, no_number_is_not_a_number, .init = setup, .fini = teardown)
+{
+	struct made made;
+	make(&made);
+	add(&made.results[0].ttft_ms, INFINITY);
+	add(&made.results[0].ttft_ms, 0);
+	made.functions[0][0].cost = NAN;
+	write_both(&made.report);
+	char *json = read_file(json_path);
+	assert_holds(json, "\"cost\": null");
+	cr_expect(!strstr(json, "inf") && !strstr(json, "nan"), "no word for a number");
+	free(json);
+	assert_accepted("infinite");
+	unmake(&made);
+}
+
+Test(sim_report, many_policies_and_models, .init = setup, .fini = teardown)
+{
+	enum { MODELS = 100 };
+	static char *many[MODELS];
+	static char names[MODELS][16];
+	static struct md_sim_result results[17];
+	struct md_sim_functions large = functions;
+	struct made made;
+	make(&made);
+	for (size_t i = 0; i < MODELS; i++) {
+		snprintf(names[i], sizeof(names[i]), "model-%zu", i);
+		many[i] = names[i];
+	}
+	large.models = many;
+	large.model_count = MODELS;
+	for (size_t i = 0; i < 17; i++)
+		results[i] = made.results[i % 2];
+	made.report.functions = &large;
+	made.report.results = results;
+	made.report.count = 17;
+	write_both(&made.report);
+	char *html = read_file(html_path), *json = read_file(json_path), *text = text_of(&made.report);
+	assert_holds(html, "(and 36 models more: see the JSON)");
+	assert_holds(text, "(and 36 models more: see the JSON)");
+	assert_holds(json, "\"model-99\"");
+	assert_holds(html, "class=\"line s0 dashed\"");
+	free(html);
+	free(json);
+	free(text);
+	unmake(&made);
+}
+
+/* A report that cannot be written leaves the old one, and nothing beside it (teardown looks). */
+Test(sim_report, refusals, .init = setup, .fini = teardown)
+{
+	struct made made;
+	struct md_error err;
+	char missing[128];
+	make(&made);
+	snprintf(missing, sizeof(missing), "%s/none/report.json", folder);
+	cr_expect(md_sim_report_json(&made.report, missing, &err) == MD_ERR_IO, "no such folder");
+	cr_expect(strstr(err.message, missing) && strstr(err.message, "No such file"), "says: %s", err.message);
+	snprintf(missing, sizeof(missing), "%s/taken", folder);
+	cr_assert(mkdir(missing, 0700) == 0, "a folder in the way");
+	cr_expect(md_sim_report_html(&made.report, missing, &err) == MD_ERR_IO, "a folder is in the way");
+	cr_expect(strstr(err.message, missing), "says: %s", err.message);
+	rmdir(missing);
+	unmake(&made);
+}
+
+static void fill_the_disk(struct md_sim_report *report, FILE *out)
+{
+	static char much[1 << 16];
+
+	(void)report;
+	for (int i = 0; i < 64; i++)
+		fwrite(much, 1, sizeof(much), out);
+}
+
+Test(sim_report, full_disk, .init = setup, .fini = teardown)
+{
+	struct rlimit limit = {1 << 16, 1 << 16};
+	struct md_error err;
+
+	signal(SIGXFSZ, SIG_IGN);
+	cr_assert(setrlimit(RLIMIT_FSIZE, &limit) == 0, "a small limit for files");
+	cr_expect(md_sim_report_publish(NULL, fill_the_disk, json_path, &err) == MD_ERR_IO, "does not fit");
+	cr_expect(strstr(err.message, "File too large"), "says: %s", err.message);
+	cr_expect(access(json_path, F_OK) != 0, "there is no half report");
+}
