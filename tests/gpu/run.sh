@@ -44,6 +44,7 @@ for order in loaded stored trigger; do
 	try "resolve-$order" medusa-restore "$out/tiny.medusa" --resolve "$order" -- "${tiny[@]}" --report "$out/$order.json"
 done
 try no-images medusa-restore "$out/noimages.medusa" -- "${tiny[@]}" --report "$out/noimages.json"
+TAIL=60 try runtime bash -c 'tests/gpu/runtime.sh; code=$?; [ $code = 77 ] || exit $code'
 # Engines that nobody here wrote must run as before under capture, and their graphs must be in the trace.
 if python3 -c 'import torch' 2>/dev/null; then
 	try torch-untouched medusa-capture -o "$out/torch.medusa" --keep-traces --no-verify -- python3 tests/gpu/torch_graphs.py
