@@ -79,6 +79,7 @@ enum hc_kind hc_handle_kind(const void *object); /* 0 for what is no live handle
 
 struct hc_pool {
 	int device;
+	bool exportable, imported;
 };
 
 struct hc_device {
@@ -87,6 +88,7 @@ struct hc_device {
 	struct hc_context *primary;
 	unsigned primary_refs, primary_flags;
 	struct hc_pool default_pool;
+	struct hc_pool *pool; /* that allocations without one come from; NULL: the default one */
 };
 
 struct hc_context {
@@ -129,7 +131,9 @@ enum hc_memory_kind {
 	HC_MEMORY_HOST,
 	HC_MEMORY_REGISTERED,
 	HC_MEMORY_MAPPED,
-	HC_MEMORY_GLOBAL
+	HC_MEMORY_GLOBAL,
+	HC_MEMORY_IMPORTED, /* of another process */
+	HC_MEMORY_SEEN,     /* host memory at the device's own address for it */
 };
 
 struct hc_memory {
@@ -144,6 +148,9 @@ struct hc_memory {
 	struct hc_pool *pool;
 	struct hc_physical *physical; /* HC_MEMORY_MAPPED */
 	size_t physical_offset;
+	int shared_fd;  /* HC_MEMORY_DEVICE that was exported: what it lies in; 0: nothing */
+	uint64_t other; /* host memory: where the device sees it, and the other way round; 0: at the same address */
+	bool of_graph;  /* an allocation node's */
 	unsigned access;
 	unsigned flags;
 };
@@ -152,9 +159,12 @@ CUresult hc_space_take(uint64_t *address, size_t size, size_t alignment, uint64_
 void hc_space_give(uint64_t address, size_t size);
 CUresult hc_space_blank(uint64_t address, size_t size); /* no access, contents gone */
 
-CUresult hc_memory_add(struct hc_memory *memory);      /* takes ownership of memory on success */
-struct hc_memory *hc_memory_at(uint64_t address);      /* state lock held; NULL when no live memory holds it */
-void hc_memory_forget(struct hc_memory *memory);       /* out of the table, and freed */
+CUresult hc_memory_add(struct hc_memory *memory); /* takes ownership of memory on success */
+struct hc_memory *hc_memory_at(uint64_t address); /* state lock held; NULL when no live memory holds it */
+void hc_memory_forget(struct hc_memory *memory);  /* out of the table, and freed */
+void hc_memory_release(struct hc_memory *memory); /* gives back any kind but mapped memory; state lock held */
+/* Device memory for an allocation node, there as long as the context is. */
+CUresult hc_memory_of_graph(struct hc_context *context, size_t size, uint64_t *address);
 bool hc_memory_covers(uint64_t address, size_t bytes); /* live memory all along; takes the state lock */
 bool hc_memory_is_pinned(uint64_t address);            /* host memory that the device may read later */
 void hc_memory_drop_context(struct hc_context *context);
@@ -396,6 +406,7 @@ struct hc_node {
 		CUDA_HOST_NODE_PARAMS host;
 		struct hc_graph *child;
 		struct hc_event *event;
+		uint64_t address; /* of an allocation or free node */
 	};
 };
 

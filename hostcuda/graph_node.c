@@ -97,6 +97,10 @@ CUresult hc_node_copy_content(struct hc_node *to, const struct hc_node *from)
 	case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
 		to->event = from->event;
 		return CUDA_SUCCESS;
+	case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+	case CU_GRAPH_NODE_TYPE_MEM_FREE:
+		to->address = from->address;
+		return CUDA_SUCCESS;
 	default:
 		return CUDA_SUCCESS;
 	}
@@ -208,13 +212,13 @@ bool hc_node_tell_attribute(const struct hc_node *node, CUlaunchAttributeID id, 
 	return true;
 }
 
-/* With HOSTCUDA_UNREADABLE=1 as drivers do that take a preferred cluster and do not tell it again. */
+/* HOSTCUDA_UNREADABLE=ID: as drivers do that take an attribute and do not tell it again. */
 CUresult hc_cuGraphKernelNodeGetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr, CUkernelNodeAttrValue *value_out)
 {
 	HC_STATE_GUARD();
 	struct hc_node *node = node_of(hNode, CU_GRAPH_NODE_TYPE_KERNEL);
-	if (!node || !value_out ||
-	    (attr == CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION && getenv("HOSTCUDA_UNREADABLE")))
+	const char *untold = getenv("HOSTCUDA_UNREADABLE");
+	if (!node || !value_out || (untold && (int)attr == atoi(untold)))
 		return CUDA_ERROR_INVALID_VALUE;
 	return hc_node_tell_attribute(node, attr, value_out) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -380,6 +384,35 @@ CUresult hc_cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph, const C
 		return CUDA_ERROR_INVALID_VALUE;
 	HC_TRY(add_begin(&adding, phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_HOST));
 	adding.node->host = *nodeParams;
+	return add_end(&adding, CUDA_SUCCESS);
+}
+
+/* Its memory is there at once, and stays until the context goes. */
+CUresult hc_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+				   size_t numDependencies, CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams)
+{
+	HC_STATE_GUARD();
+	struct adding adding;
+	uint64_t address;
+	if (!nodeParams || nodeParams->poolProps.handleTypes != CU_MEM_HANDLE_TYPE_NONE)
+		return CUDA_ERROR_INVALID_VALUE;
+	HC_TRY(add_begin(&adding, phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_MEM_ALLOC));
+	CUresult result = hc_memory_of_graph(hc_context_current(), nodeParams->bytesize, &address);
+	if (result == CUDA_SUCCESS)
+		nodeParams->dptr = adding.node->address = address;
+	return add_end(&adding, result);
+}
+
+CUresult hc_cuGraphAddMemFreeNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+				  size_t numDependencies, CUdeviceptr dptr)
+{
+	HC_STATE_GUARD();
+	struct adding adding;
+	const struct hc_memory *memory = hc_memory_at(dptr);
+	if (!memory || !memory->of_graph || memory->address != dptr)
+		return CUDA_ERROR_INVALID_VALUE;
+	HC_TRY(add_begin(&adding, phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_MEM_FREE));
+	adding.node->address = dptr;
 	return add_end(&adding, CUDA_SUCCESS);
 }
 

@@ -7,6 +7,30 @@
 
 #define PAGE ((size_t)4096)
 
+/* Write-combined memory has another address on the device: the same pages, mapped there too. State lock held. */
+static CUresult see_elsewhere(struct hc_memory *host)
+{
+	struct hc_memory *seen = calloc(1, sizeof(*seen));
+	if (!seen)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*seen = *host;
+	seen->kind = HC_MEMORY_SEEN;
+	seen->other = host->address;
+	CUresult result = hc_space_take(&seen->address, host->extent, PAGE, 0);
+	if (result == CUDA_SUCCESS) {
+		void *got = mremap((void *)host->address, 0, host->extent, MREMAP_MAYMOVE | MREMAP_FIXED,
+				   (void *)seen->address);
+		result = got == MAP_FAILED ? CUDA_ERROR_OUT_OF_MEMORY : hc_memory_add(seen);
+		if (result != CUDA_SUCCESS)
+			hc_space_give(seen->address, seen->extent);
+	}
+	if (result != CUDA_SUCCESS)
+		free(seen);
+	else
+		host->other = seen->address;
+	return result;
+}
+
 CUresult hc_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
 {
 	if (!pp || !bytesize || Flags > 7)
@@ -17,7 +41,9 @@ CUresult hc_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
 	if (!memory)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	size_t extent = (bytesize + PAGE - 1) & ~(PAGE - 1);
-	void *address = mmap(NULL, extent, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	bool elsewhere = Flags & CU_MEMHOSTALLOC_WRITECOMBINED;
+	void *address =
+	    mmap(NULL, extent, PROT_READ | PROT_WRITE, MAP_ANONYMOUS | (elsewhere ? MAP_SHARED : MAP_PRIVATE), -1, 0);
 	*memory = (struct hc_memory){.kind = HC_MEMORY_HOST,
 				     .address = (uint64_t)(uintptr_t)address,
 				     .size = bytesize,
@@ -25,10 +51,15 @@ CUresult hc_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
 				     .context = hc_context_current(),
 				     .device = hc_context_current()->device,
 				     .flags = Flags};
+	HC_STATE_GUARD();
 	if (address == MAP_FAILED || hc_memory_add(memory) != CUDA_SUCCESS) {
 		if (address != MAP_FAILED)
 			munmap(address, extent);
 		free(memory);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	if (elsewhere && see_elsewhere(memory) != CUDA_SUCCESS) {
+		hc_memory_release(memory);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	*pp = address;
@@ -59,8 +90,9 @@ CUresult hc_cuMemFreeHost(void *p)
 	memory = host_memory_at(p, HC_MEMORY_HOST);
 	if (!memory)
 		return CUDA_ERROR_INVALID_VALUE;
-	munmap(p, memory->extent);
-	hc_memory_forget(memory);
+	if (memory->other)
+		hc_memory_release(hc_memory_at(memory->other));
+	hc_memory_release(memory);
 	return sticky;
 }
 
@@ -112,7 +144,7 @@ CUresult hc_cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned i
 	bool host = memory && (memory->kind == HC_MEMORY_HOST || memory->kind == HC_MEMORY_REGISTERED);
 	if (!pdptr || Flags || !host)
 		return CUDA_ERROR_INVALID_VALUE;
-	*pdptr = (CUdeviceptr)(uintptr_t)p;
+	*pdptr = (CUdeviceptr)(uintptr_t)p + (memory->other ? memory->other - memory->address : 0);
 	return CUDA_SUCCESS;
 }
 
@@ -141,7 +173,9 @@ CUresult hc_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUd
 	}
 	if (!memory)
 		return CUDA_ERROR_INVALID_VALUE;
-	bool host = memory->kind == HC_MEMORY_HOST || memory->kind == HC_MEMORY_REGISTERED;
+	bool seen = memory->kind == HC_MEMORY_SEEN;
+	bool host = seen || memory->kind == HC_MEMORY_HOST || memory->kind == HC_MEMORY_REGISTERED;
+	uint64_t there = memory->other ? memory->other - memory->address : 0; /* the other of its two addresses */
 	switch (attribute) {
 	case CU_POINTER_ATTRIBUTE_CONTEXT:
 		*(CUcontext *)data = (CUcontext)memory->context;
@@ -150,12 +184,12 @@ CUresult hc_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUd
 		*(unsigned *)data = host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-		*(CUdeviceptr *)data = ptr;
+		*(CUdeviceptr *)data = seen ? ptr : ptr + there;
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
 		if (!host && memory->kind != HC_MEMORY_MANAGED)
 			return CUDA_ERROR_INVALID_VALUE;
-		*(void **)data = (void *)(uintptr_t)ptr;
+		*(void **)data = (void *)(uintptr_t)(seen ? ptr + there : ptr);
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
 	case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:

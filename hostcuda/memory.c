@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/interval.h"
 #include "hostcuda/device_state.h"
@@ -101,15 +102,16 @@ static CUresult device_memory_make(size_t size, enum hc_memory_kind kind, struct
 	return CUDA_SUCCESS;
 }
 
-/* Gives back any kind but mapped memory. State lock held. */
-static void memory_release(struct hc_memory *memory)
+void hc_memory_release(struct hc_memory *memory)
 {
-	if (memory->kind == HC_MEMORY_DEVICE || memory->kind == HC_MEMORY_MANAGED) {
+	if (memory->kind == HC_MEMORY_HOST) {
+		munmap((void *)memory->address, memory->extent);
+	} else if (memory->kind != HC_MEMORY_REGISTERED && memory->kind != HC_MEMORY_GLOBAL) {
 		hc_space_give(memory->address, memory->extent);
 		hc_device_credit(memory->device, memory->charged);
-	} else if (memory->kind == HC_MEMORY_HOST) {
-		munmap((void *)memory->address, memory->extent);
 	}
+	if (memory->shared_fd)
+		close(memory->shared_fd);
 	hc_memory_forget(memory);
 }
 
@@ -119,7 +121,7 @@ void hc_memory_drop_context(struct hc_context *context)
 	for (size_t i = live.count; i-- > 0;) {
 		struct hc_memory *memory = (struct hc_memory *)(uintptr_t)live.items[i].value;
 		if (memory->context == context && memory->kind != HC_MEMORY_MAPPED)
-			memory_release(memory);
+			hc_memory_release(memory);
 	}
 }
 
@@ -171,8 +173,9 @@ CUresult hc_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int f
 static struct hc_memory *freeable_at(uint64_t address)
 {
 	struct hc_memory *memory = hc_memory_at(address);
-	bool good = memory && memory->address == address &&
-		    (memory->kind == HC_MEMORY_DEVICE || memory->kind == HC_MEMORY_MANAGED);
+	bool good = memory && memory->address == address && !memory->of_graph &&
+		    (memory->kind == HC_MEMORY_DEVICE || memory->kind == HC_MEMORY_MANAGED ||
+		     (memory->kind == HC_MEMORY_IMPORTED && memory->pool));
 	return good ? memory : NULL;
 }
 
@@ -182,7 +185,7 @@ static CUresult free_now(uint64_t address)
 	struct hc_memory *memory = freeable_at(address);
 	if (!memory)
 		return CUDA_ERROR_INVALID_VALUE;
-	memory_release(memory);
+	hc_memory_release(memory);
 	return CUDA_SUCCESS;
 }
 
@@ -225,7 +228,31 @@ CUresult hc_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	made->device = poolProps->location.id;
+	made->exportable = poolProps->handleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 	*pool = (CUmemoryPool)made;
+	return CUDA_SUCCESS;
+}
+
+CUresult hc_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
+{
+	struct hc_pool *wanted = hc_handle_kind(pool) == HC_POOL ? (struct hc_pool *)pool : NULL;
+	if (!hc_device_at(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (!wanted || wanted->imported || wanted->device != dev)
+		return CUDA_ERROR_INVALID_VALUE;
+	HC_STATE_GUARD();
+	hc_devices[dev].pool = wanted;
+	return CUDA_SUCCESS;
+}
+
+CUresult hc_cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev)
+{
+	if (!pool)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!hc_device_at(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	HC_STATE_GUARD();
+	*pool = (CUmemoryPool)(hc_devices[dev].pool ? hc_devices[dev].pool : &hc_devices[dev].default_pool);
 	return CUDA_SUCCESS;
 }
 
@@ -233,24 +260,67 @@ CUresult hc_cuMemPoolDestroy(CUmemoryPool pool)
 {
 	if (hc_handle_kind(pool) != HC_POOL)
 		return CUDA_ERROR_INVALID_VALUE;
-	for (int i = 0; i < hc_device_count; i++)
+	HC_STATE_GUARD();
+	for (int i = 0; i < hc_device_count; i++) {
 		if ((struct hc_pool *)pool == &hc_devices[i].default_pool)
 			return CUDA_ERROR_INVALID_VALUE;
+		if ((struct hc_pool *)pool == hc_devices[i].pool)
+			hc_devices[i].pool = NULL;
+	}
 	hc_handle_remove(pool);
 	free(pool);
 	return CUDA_SUCCESS;
 }
 
-/* The memory is there at once; only frees wait for their turn. Inside a capture it would have to be a node: refused. */
+/* In a capture it is a node; its memory is there at once, and stays until the context goes. */
+static CUresult capture_alloc(struct hc_stream *stream, size_t bytesize, CUdeviceptr *dptr)
+{
+	struct hc_node *node;
+	uint64_t address;
+	HC_STATE_GUARD();
+	HC_TRY(hc_memory_of_graph(stream->context, bytesize, &address));
+	HC_TRY(hc_node_new(stream->capture->graph, CU_GRAPH_NODE_TYPE_MEM_ALLOC, &node));
+	node->address = address;
+	HC_TRY(hc_capture_append(stream, node, false));
+	*dptr = address;
+	return CUDA_SUCCESS;
+}
+
+static CUresult capture_free(struct hc_stream *stream, CUdeviceptr dptr)
+{
+	struct hc_node *node;
+	HC_STATE_GUARD();
+	HC_TRY(hc_node_new(stream->capture->graph, CU_GRAPH_NODE_TYPE_MEM_FREE, &node));
+	node->address = dptr;
+	return hc_capture_append(stream, node, false);
+}
+
+CUresult hc_memory_of_graph(struct hc_context *context, size_t size, uint64_t *address)
+{
+	struct hc_memory *memory;
+	if (context != hc_context_current())
+		return CUDA_ERROR_INVALID_CONTEXT;
+	HC_TRY(device_memory_make(size, HC_MEMORY_DEVICE, &memory));
+	memory->of_graph = true;
+	*address = memory->address;
+	return CUDA_SUCCESS;
+}
+
+static bool is_of_graph(CUdeviceptr dptr)
+{
+	HC_STATE_GUARD();
+	const struct hc_memory *memory = hc_memory_at(dptr);
+	return memory && memory->address == dptr && memory->of_graph;
+}
+
+/* The memory is there at once; only frees wait for their turn. */
 static CUresult alloc_ordered(CUdeviceptr *dptr, size_t bytesize, struct hc_pool *pool, CUstream hStream)
 {
 	struct hc_stream *stream;
 	HC_TRY(hc_stream_resolve(hStream, &stream));
 	CUresult result;
-	if (hc_capture_active(stream, &result)) {
-		hc_capture_invalidate(stream->capture);
-		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	}
+	if (hc_capture_active(stream, &result))
+		return result == CUDA_SUCCESS ? capture_alloc(stream, bytesize, dptr) : result;
 	struct hc_memory *memory;
 	HC_TRY(device_memory_make(bytesize, HC_MEMORY_DEVICE, &memory));
 	memory->pool = pool;
@@ -260,13 +330,14 @@ static CUresult alloc_ordered(CUdeviceptr *dptr, size_t bytesize, struct hc_pool
 
 CUresult hc_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
 {
-	return dptr ? alloc_ordered(dptr, bytesize, &hc_context_current()->device->default_pool, hStream)
+	struct hc_device *device = hc_context_current()->device;
+	return dptr ? alloc_ordered(dptr, bytesize, device->pool ? device->pool : &device->default_pool, hStream)
 		    : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult hc_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream)
 {
-	if (!dptr || hc_handle_kind(pool) != HC_POOL)
+	if (!dptr || hc_handle_kind(pool) != HC_POOL || ((struct hc_pool *)pool)->imported)
 		return CUDA_ERROR_INVALID_VALUE;
 	return alloc_ordered(dptr, bytesize, (struct hc_pool *)pool, hStream);
 }
@@ -284,9 +355,14 @@ CUresult hc_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 	bool good = freeable_at(dptr) != NULL;
 	hc_state_unlock();
 	CUresult result;
+	if (is_of_graph(dptr)) {
+		if (!hc_capture_active(stream, &result))
+			return CUDA_SUCCESS;
+		return result == CUDA_SUCCESS ? capture_free(stream, dptr) : result;
+	}
 	if (!good)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (hc_capture_active(stream, &result)) {
+	if (hc_capture_active(stream, &result)) { /* a free node is for what an allocation node has made */
 		hc_capture_invalidate(stream->capture);
 		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	}
