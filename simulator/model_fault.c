@@ -65,11 +65,9 @@ static void backbone_failed(struct md_sim_model *model, uint32_t gpu, uint32_t b
 			md_sim_model_batch_drop(model, batch);
 	}
 	readers_fail(model, gpu, artifact);
-	if (copy->state == COPY_COMING || copy->state == COPY_LEAVING)
+	/* What lies there is of no use any more, and goes when the scheduler offloads it. */
+	if (copy->state == COPY_COMING)
 		md_sim_model_transfer_drop(model, copy->transfer);
-	else if (copy->state == COPY_THERE)
-		md_sim_model_free(model, gpu, model->functions->backbones[backbone].spec.bytes);
-	copy->state = COPY_ABSENT;
 }
 
 static uint32_t oldest_transfer(const struct md_sim_model *model, uint32_t gpu)

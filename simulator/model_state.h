@@ -17,6 +17,7 @@ struct copy {
 	uint8_t state;
 	uint32_t transfer; /* COMING, LEAVING */
 	uint32_t pins;     /* batches that use it, transfers that read it */
+	uint64_t residue;  /* that an evicted context left */
 };
 
 enum stage { STAGE_LIBRARY, STAGE_DELAY, STAGE_DISK, STAGE_LINK, STAGE_LEAVING };

@@ -173,6 +173,8 @@ void md_sim_model_bring(struct md_sim_model *model, const struct medusa_sched_ac
 	if (copy->state != COPY_ABSENT)
 		md_sim_model_complain(model, "transfer %llu brings what is there, or on its way",
 				      (unsigned long long)transfer->id);
+	/* What an evicted context left behind becomes part of the new one. */
+	md_sim_model_free(model, transfer->place, copy->residue);
 	*copy = (struct copy){.state = COPY_COMING, .transfer = index};
 	md_sim_model_use(model, transfer->place, transfer->bytes);
 	check_source(model, transfer, action->peer);
@@ -222,6 +224,10 @@ static void transfer_done(struct md_sim_model *model, uint32_t index)
 	if (event)
 		event->transfer = transfer->id;
 	md_sim_model_copy(model, place, artifact)->state = COPY_THERE;
+	/* What came from the disk went through host memory. */
+	struct copy *host = md_sim_model_copy(model, model->node->gpu_count, artifact);
+	if (transfer->source == MEDUSA_SCHED_FROM_COLD && host->state == COPY_ABSENT)
+		host->state = COPY_THERE;
 	transfer_free(model, index);
 	if (library)
 		wake_contexts(model, artifact);
@@ -285,29 +291,45 @@ void md_sim_model_transfer_drop(struct md_sim_model *model, uint32_t index)
 		wake_contexts(model, artifact);
 }
 
+static void check_removal(struct md_sim_model *model, const struct copy *copy, uint32_t place, uint32_t artifact)
+{
+	if (copy->pins)
+		md_sim_model_complain(model, "artifact %u leaves place %u while it is in use", artifact, place);
+	if (copy->state != COPY_THERE && !copy->residue)
+		md_sim_model_complain(model, "artifact %u leaves place %u, where it is not", artifact, place);
+}
+
+static uint64_t residue_of(const struct md_sim_model *model, const struct medusa_sched_action *action)
+{
+	if (action->type != MEDUSA_SCHED_EVICT || action->artifact != MEDUSA_SCHED_CONTEXT || action->gpu == NONE)
+		return 0;
+	return model->functions->functions[action->function].spec.residue_bytes;
+}
+
+static uint64_t eviction_ns(const struct md_sim_model *model, const struct medusa_sched_action *action)
+{
+	if (action->artifact == MEDUSA_SCHED_BACKBONE)
+		return 0;
+	return model->functions->functions[action->function].spec.evict_ns;
+}
+
 void md_sim_model_remove(struct md_sim_model *model, const struct medusa_sched_action *action)
 {
 	uint32_t place = action->gpu == NONE ? model->node->gpu_count : action->gpu;
 	uint32_t artifact = md_sim_model_artifact(model, action->artifact, action->function, action->backbone);
 	struct copy *copy = md_sim_model_copy(model, place, artifact);
-	/* What an evicted context left behind is offloaded later, when no copy is there any more. */
-	bool residue = copy->state == COPY_ABSENT && action->type == MEDUSA_SCHED_OFFLOAD &&
-		       action->artifact == MEDUSA_SCHED_CONTEXT;
 
-	if (copy->pins)
-		md_sim_model_complain(model, "artifact %u leaves place %u while it is in use", artifact, place);
-	if (copy->state != COPY_THERE && !residue)
-		md_sim_model_complain(model, "artifact %u leaves place %u, where it is not", artifact, place);
+	check_removal(model, copy, place, artifact);
+	copy->residue = residue_of(model, action);
 	if (action->transfer) {
 		uint32_t index = transfer_new(model, action);
 		if (index == NONE)
 			return;
-		uint64_t ns = action->artifact == MEDUSA_SCHED_BACKBONE
-				  ? 0
-				  : model->functions->functions[action->function].spec.evict_ns;
-		*copy = (struct copy){.state = COPY_LEAVING, .transfer = index};
+		copy->state = COPY_LEAVING;
+		copy->transfer = index;
 		model->transfers[index].stage = STAGE_LEAVING;
-		md_sim_model_plan(model, model->now + ns, AGENDA_TRANSFER, index, model->transfers[index].generation);
+		md_sim_model_plan(model, model->now + eviction_ns(model, action), AGENDA_TRANSFER, index,
+				  model->transfers[index].generation);
 		return;
 	}
 	copy->state = COPY_ABSENT;
