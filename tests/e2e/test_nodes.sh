@@ -29,14 +29,14 @@ section "captured"
 run live env HOSTCUDA_GRAPHS="$work/live.graphs" "${subject[@]}"
 assert_exit live 0
 # A node's preferred cluster cannot be read back there: it is taken from the launch.
-run captured env HOSTCUDA_UNREADABLE=1 medusa-capture --no-verify -o "$artifact" -- "${subject[@]}"
+run captured env HOSTCUDA_UNREADABLE=11 medusa-capture --no-verify -o "$artifact" -- "${subject[@]}"
 assert_exit captured 1 # as graphs are left out
 assert_lacks "$work/captured.err" "not labelled"
 run inspected medusa-inspect "$artifact"
 run twin medusa-inspect --text "$artifact"
 run verified medusa-verify "$artifact" --junit "$work/verified.xml" -- "${subject[@]}"
 assert_exit verified 0
-assert_contains "$work/verified.xml" 'tests="31" failures="0" errors="0" skipped="0"'
+assert_contains "$work/verified.xml" 'tests="32" failures="0" errors="0" skipped="0"'
 
 section "restored"
 run restored env HOSTCUDA_GRAPHS="$work/restored.graphs" medusa-restore "$artifact" -- "${subject[@]}"
@@ -79,6 +79,8 @@ assert_restored copied_attributes "attribute 11 020000000100000001000000"
 assert_equal "nodes with the copied attribute" 2 "$(grep -c 'attribute id=11' "$(in_twin copied_attributes)")"
 assert_restored reused_node " 1 nodes [0 $kernel"
 assert_equal "attributes of the node before" 0 "$(grep -c 'attribute id=11' "$(in_twin reused_node)")"
+assert_restored after_failure " 16 nodes [0 $kernel"
+assert_equal "attributes of nodes that failed" 0 "$(grep -c 'attribute id=11' "$(in_twin after_failure)")"
 assert_restored any_node " 2 nodes [0 type 4 1 nodes [0 $kernel"
 assert_contains "$(in_twin any_node)" 'attribute id=11 value=02000000010000000100'
 assert_restored cooperative "attribute 2 01000000"
@@ -90,6 +92,9 @@ assert_contains "$(in_twin sync_domains_one)" "attribute id=9 value=0000"
 assert_restored carveout "attribute 14 32000000"
 assert_refused strange_attribute "kernel node at index 0: launch attribute 29 is not known"
 assert_refused updatable "kernel node at index 0 can be updated from the device"
+assert_refused updatable_set "kernel node at index 0 can be updated from the device"
+run untold env HOSTCUDA_UNREADABLE=13 medusa-capture --single --no-verify -o "$work/untold.medusa" -- "${subject[@]}" updatable streams
+assert_contains "$work/untold.err" "refused: (updatable, 1): kernel node at index 0 can be updated from the device"
 
 assert_restored function_state "nodes_told grid 1,1,1 block 32,1,1 shared 65536 function 98304,60,1"
 assert_restored function_cache "nodes_cached grid 1,1,1 block 32,1,1 shared 0 function 49152,0,0"
@@ -135,6 +140,25 @@ assert_contains "$work/forgets.err" 'staged_in'
 run elsewhere env SUBJECT_STAGES_ON_DEVICE=1 medusa-restore "$artifact" -- "${subject[@]}" host_copy window
 assert_contains "$work/elsewhere.err" "host_copy live: bindings: binding staged_in: artifact has page-locked host memory, this is not"
 assert_contains "$work/elsewhere.err" "window restored"
+
+section "driver calls that only these graphs need fail once"
+few=(nested events host_copy window function_state tensor_map tensor_map_in_memory)
+run few "${subject[@]}" "${few[@]}"
+for name in cuEventCreate cuGraphAddChildGraphNode cuGraphChildGraphNodeGetGraph cuGraphAddEventRecordNode \
+	cuGraphAddEventWaitNode cuGraphKernelNodeSetAttribute cuFuncSetAttribute cuTensorMapReplaceAddress cuPointerGetAttribute; do
+	for nth in 1 2; do
+		[ $name != cuEventCreate ] || nth=$((nth + 9)) # behind the engine's own
+		run fault env HOSTCUDA_FAULT="$name:$nth:INVALID_VALUE" medusa-restore "$artifact" -- "${subject[@]}" "${few[@]}"
+		assert_exit fault 0
+		assert_same_file "$work/few.out" "$work/fault.out"
+		assert_equal "bytes held after call $nth of $name failed" "" "$(grep '^held=[1-9]' "$work/fault.err")"
+		case $name:$nth in
+		cuFuncSetAttribute:*) assert_contains "$work/fault.err" "function_state restored" ;; # from another image
+		cuPointerGetAttribute:1) assert_contains "$work/fault.err" "host_copy live: bindings: binding staged_in: " ;;
+		*:1 | *:10) assert_contains "$work/fault.err" "$name: CUDA_ERROR_INVALID_VALUE" ;;
+		esac
+	done
+done
 
 section "inspected"
 run nested medusa-inspect --graph nested/1 "$artifact"

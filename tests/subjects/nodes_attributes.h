@@ -114,6 +114,27 @@ static CUgraph reused_node(void)
 	return graph;
 }
 
+/* The nodes of a capture that fails go without a call that says so; one of many may get a handle of theirs. */
+static CUgraph after_failure(void)
+{
+	CUgraph graph;
+	CUgraphNode nodes[16];
+	float factor = 1;
+	int32_t n = N;
+	void *params[4];
+	CUDA_KERNEL_NODE_PARAMS node = plain(&out, &in, &factor, &n, params);
+	begin();
+	for (int i = 0; i < 16; i++)
+		clustered();
+	(void)md_cuda.cuStreamSynchronize(stream); /* not allowed here */
+	if (md_cuda.cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS)
+		exit(1);
+	TRY(cuGraphCreate, &graph, 0);
+	for (int i = 0; i < 16; i++)
+		TRY(cuGraphAddKernelNode_v2, &nodes[i], graph, i ? &nodes[i - 1] : NULL, i > 0, &node);
+	return graph;
+}
+
 /* The call that adds nodes of any type. */
 static CUgraph any_node(void)
 {
@@ -187,6 +208,22 @@ static CUgraph updatable(void)
 	CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE,
 				       .value.deviceUpdatableKernelNode = {.deviceUpdatable = 1}};
 	return with_attributes(&attribute, 1);
+}
+
+static CUgraph set_on_first(CUlaunchAttributeID id, const CUlaunchAttributeValue *value)
+{
+	CUgraph graph = with_attributes(NULL, 0);
+	CUgraphNode nodes[2];
+	size_t count = 2;
+	TRY(cuGraphGetNodes, graph, nodes, &count);
+	TRY(cuGraphKernelNodeSetAttribute, nodes[0], id, value);
+	return graph;
+}
+
+static CUgraph updatable_set(void)
+{
+	CUlaunchAttributeValue value = {.deviceUpdatableKernelNode = {.deviceUpdatable = 1}};
+	return set_on_first(CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, &value);
 }
 
 /* ---- what functions are told, which nodes do not carry ---- */

@@ -293,6 +293,7 @@ static const struct {
     {"set_cluster", set_cluster, NULL},
     {"copied_attributes", copied_attributes, NULL},
     {"reused_node", reused_node, NULL},
+    {"after_failure", after_failure, NULL},
     {"any_node", any_node, NULL},
     {"cooperative", cooperative, NULL},
     {"priority", priority, NULL},
@@ -303,6 +304,7 @@ static const struct {
     {"function_cache", function_cache, NULL},
     {"strange_attribute", strange_attribute, NULL},
     {"updatable", updatable, NULL},
+    {"updatable_set", updatable_set, NULL},
     {"streams", streams, NULL},
     {"programmatic", programmatic, NULL},
     {"empty", empty, NULL},
@@ -455,9 +457,17 @@ static bool is_wanted(const char *name, int argc, char **argv)
 	return wanted;
 }
 
+static size_t free_bytes(void)
+{
+	size_t bytes = 0, total;
+	TRY(cuMemGetInfo_v2, &bytes, &total);
+	return bytes;
+}
+
 int main(int argc, char **argv)
 {
 	struct md_error err = {0};
+	size_t before;
 	if (argc < 2)
 		return 2;
 	if (md_cuda_load(&err) != MD_OK) {
@@ -469,9 +479,11 @@ int main(int argc, char **argv)
 	TRY(cuCtxSetCurrent, context);
 	load(argv[1]);
 	set_up();
+	before = free_bytes();
 	for (unsigned kind = 0; kind < KINDS; kind++)
 		if (is_wanted(kinds[kind].name, argc, argv))
 			run(kind);
 	medusa_release();
+	fprintf(stderr, "held=%zd\n", (ssize_t)(before - free_bytes()));
 	return 0;
 }
