@@ -63,14 +63,15 @@ struct md_analysis {
 	uint32_t *partner;            /* allocation of the first capture -> of the second, or MD_NONE */
 	uint32_t *partner_back;       /* and the other way round */
 	uint32_t *binding_match;      /* the same for bindings, first -> second */
+	uint32_t *group;              /* allocation of the first capture -> the one that stands for its neighbours */
 	bool diverged;                /* the allocation sequences differ */
 	char divergence[256];         /* where they do first */
 	struct md_map deltas;         /* every distance by which some matched allocation moved */
 	uint32_t *kernel_identity[2]; /* per kernel: its first equal in the first capture, or MD_NONE */
 	struct md_held *held;
 	uint32_t held_count;
-	char **broken;        /* per allocation of the first capture: NULL, or why what it holds is unprovable; owned */
-	uint64_t fixed_words; /* pointers because their allocation did not move */
+	char **broken;            /* per group: NULL, or why what it holds is unprovable; owned */
+	uint64_t fixed_words;     /* pointers because their allocation did not move */
 	uint64_t lookalike_words; /* constants that look like addresses */
 	uint32_t *alloc_slot;     /* allocation of the first capture -> artifact allocation */
 	uint64_t *alloc_shift;    /* where the allocation starts in that artifact allocation */
@@ -97,6 +98,8 @@ enum md_status md_pass_emit(struct md_analysis *analysis, struct md_error *err);
 /* Refuses a graph; the first reason stays. */
 void md_pair_refuse(struct md_pair *pair, const char *format, ...) __attribute__((format(printf, 2, 3)));
 enum md_status md_analysis_no_memory(struct md_error *err);
+/* Makes analysis->group; false when out of memory. */
+bool md_analysis_group_mappings(struct md_analysis *analysis);
 /* Numbers of events in the order in which nodes of the graph use them; other nodes have MD_NONE. NULL: out of memory.
  */
 uint32_t *md_analysis_number_events(const struct md_trace_graph *graph);

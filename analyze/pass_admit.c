@@ -10,19 +10,70 @@ static void refuse_foreign_memory(const struct md_analysis *analysis, struct md_
 	for (uint32_t i = 0; i < pair->findings.count; i++) {
 		const struct md_finding *finding = &pair->findings.items[i];
 		const struct md_view_alloc *alloc = &analysis->views[0].allocs[finding->target.alloc];
+		const char *foreign = md_alloc_foreign(alloc->family);
+		bool can_bind = alloc->family == MD_ALLOC_HOST || alloc->family == MD_ALLOC_SHARED;
 
-		if (finding->target.binding != MD_NONE ||
-		    (alloc->family != MD_ALLOC_HOST && alloc->family != MD_ALLOC_GLOBAL))
+		if (finding->target.binding != MD_NONE || !foreign)
 			continue;
 		md_pair_refuse(pair,
 			       "node %" PRIu32 ": byte %" PRIu32 " points to %s (allocation %" PRIu32 ", %" PRIu64
 			       " bytes), which a restore does not own%s",
-			       finding->node, finding->at,
-			       alloc->family == MD_ALLOC_HOST ? "host memory" : "a module global",
-			       finding->target.alloc, alloc->size,
-			       alloc->family == MD_ALLOC_HOST ? ": the engine must bind it" : "");
+			       finding->node, finding->at, foreign, finding->target.alloc, alloc->size,
+			       can_bind ? ": the engine must bind it" : "");
 		return;
 	}
+}
+
+/* What makes another's memory at [from, to) of an allocation count for the graph; NULL when nothing does. */
+static const char *what_counts(const struct md_analysis *analysis, uint32_t alloc, uint64_t from, uint64_t to)
+{
+	const struct md_view *view = &analysis->views[0];
+	const char *foreign = md_alloc_foreign(view->allocs[alloc].family);
+
+	for (uint32_t i = view->first_piece[alloc]; i < view->first_piece[alloc + 1]; i++) {
+		if (view->pieces[i].start < to && from < view->pieces[i].end)
+			return "which is bound";
+	}
+	for (uint32_t i = 0; i < analysis->held_count; i++) {
+		const struct md_held *held = &analysis->held[i];
+		if (held->alloc == alloc && held->offset < to && from < held->offset + held->size)
+			return "whose contents it needs";
+	}
+	return foreign ? "which a restore does not own" : NULL;
+}
+
+/*
+ * A replay takes what lies at an address by then. If that was somebody else's already when the graph was tested, and it
+ * matters what is there, then the allocation of the launch says nothing. (MEDUSA, figure 6.)
+ */
+static enum md_status refuse_given_away(struct md_analysis *analysis, struct md_pair *pair, struct md_error *err)
+{
+	struct md_view *view = &analysis->views[0];
+	uint64_t tested = pair->graph[0]->probe_sequence;
+
+	for (uint32_t i = 0; tested && !pair->why && i < pair->findings.count; i++) {
+		const struct md_finding *finding = &pair->findings.items[i];
+		const struct md_view_alloc *alloc = &view->allocs[finding->target.alloc];
+		uint64_t start = alloc->address, end = start + alloc->size;
+		if (finding->target.binding != MD_NONE || alloc->died > tested)
+			continue;
+		MD_FORWARD(md_view_seek(view, tested, err));
+		for (size_t at = 0; at < view->live.count && !pair->why; at++) {
+			const struct md_interval *now = &view->live.items[at];
+			uint64_t from = now->start > start ? now->start : start;
+			uint64_t to = now->start + now->size < end ? now->start + now->size : end;
+			const char *why =
+			    from < to ? what_counts(analysis, (uint32_t)now->value, from - now->start, to - now->start)
+				      : NULL;
+			if (why)
+				md_pair_refuse(pair,
+					       "node %" PRIu32 ": byte %" PRIu32 " points into allocation %" PRIu32
+					       ", which was freed before the graph's test; its addresses were "
+					       "allocation %" PRIu64 "'s then, %s",
+					       finding->node, finding->at, finding->target.alloc, now->value, why);
+		}
+	}
+	return MD_OK;
 }
 
 static bool name_is_unique(const struct md_trace *trace, uint32_t kernel)
@@ -56,12 +107,12 @@ static void refuse_nameless_kernels(const struct md_analysis *analysis, struct m
 
 enum md_status md_pass_admit(struct md_analysis *analysis, struct md_error *err)
 {
-	(void)err;
 	for (uint32_t i = 0; i < analysis->pair_count; i++) {
 		if (analysis->pairs[i].why)
 			continue;
 		refuse_foreign_memory(analysis, &analysis->pairs[i]);
 		refuse_nameless_kernels(analysis, &analysis->pairs[i]);
+		MD_FORWARD(refuse_given_away(analysis, &analysis->pairs[i], err));
 	}
 	return MD_OK;
 }

@@ -99,30 +99,35 @@ static const struct spot *find_counterpart(const struct md_analysis *analysis, c
 	return NULL;
 }
 
+static const char *broken_by(const struct md_analysis *analysis, uint32_t alloc)
+{
+	return analysis->broken[analysis->group[alloc]];
+}
+
 static void break_alloc(struct md_analysis *analysis, uint32_t alloc, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 static void break_alloc(struct md_analysis *analysis, uint32_t alloc, const char *format, ...)
 {
+	char **broken = &analysis->broken[analysis->group[alloc]];
 	va_list arguments;
 
-	if (analysis->broken[alloc])
+	if (*broken)
 		return;
 	va_start(arguments, format);
-	if (vasprintf(&analysis->broken[alloc], format, arguments) < 0)
-		analysis->broken[alloc] = strdup("contents unprovable");
+	if (vasprintf(broken, format, arguments) < 0)
+		*broken = strdup("contents unprovable");
 	va_end(arguments);
 }
 
 static bool keep_pointer(struct md_analysis *analysis, struct md_held *held, uint32_t at,
 			 const struct md_target *target)
 {
-	enum md_alloc_family family = analysis->views[0].allocs[target->alloc].family;
+	const char *foreign = md_alloc_foreign(analysis->views[0].allocs[target->alloc].family);
 
-	if (target->binding == MD_NONE && (family == MD_ALLOC_HOST || family == MD_ALLOC_GLOBAL))
+	if (target->binding == MD_NONE && foreign)
 		break_alloc(analysis, held->alloc, "contents of allocation %" PRIu32 ", byte %" PRIu64 ", point to %s",
-			    held->alloc, held->offset + at,
-			    family == MD_ALLOC_HOST ? "host memory" : "a module global");
+			    held->alloc, held->offset + at, foreign);
 	if (!md_findings_add(&held->findings, MD_NONE, at, target))
 		return false;
 	memcpy(&held->findings.items[held->findings.count - 1].value, held->data + at, 8);
@@ -181,11 +186,11 @@ static void spread_broken(struct md_analysis *analysis)
 		changed = false;
 		for (uint32_t i = 0; i < analysis->held_count; i++) {
 			const struct md_held *held = &analysis->held[i];
-			for (uint32_t p = 0; p < held->findings.count && !analysis->broken[held->alloc]; p++) {
+			for (uint32_t p = 0; p < held->findings.count && !broken_by(analysis, held->alloc); p++) {
 				const struct md_target *target = &held->findings.items[p].target;
-				if (target->binding != MD_NONE || !analysis->broken[target->alloc])
+				if (target->binding != MD_NONE || !broken_by(analysis, target->alloc))
 					continue;
-				break_alloc(analysis, held->alloc, "%s", analysis->broken[target->alloc]);
+				break_alloc(analysis, held->alloc, "%s", broken_by(analysis, target->alloc));
 				changed = true;
 			}
 		}
@@ -198,13 +203,14 @@ static void refuse_users(struct md_analysis *analysis)
 		struct md_pair *pair = &analysis->pairs[i];
 		for (uint32_t f = 0; f < pair->findings.count && !pair->why; f++) {
 			const struct md_target *target = &pair->findings.items[f].target;
-			if (target->binding == MD_NONE && analysis->broken[target->alloc])
-				md_pair_refuse(pair, "unprovable: %s", analysis->broken[target->alloc]);
+			if (target->binding == MD_NONE && broken_by(analysis, target->alloc))
+				md_pair_refuse(pair, "unprovable: %s", broken_by(analysis, target->alloc));
 		}
 		for (uint32_t o = 0; !pair->why && o < pair->graph[0]->output_count; o++) {
 			const struct md_target *target = &pair->outputs[o];
-			if (target->alloc != MD_NONE && target->binding == MD_NONE && analysis->broken[target->alloc])
-				md_pair_refuse(pair, "unprovable: %s", analysis->broken[target->alloc]);
+			if (target->alloc != MD_NONE && target->binding == MD_NONE &&
+			    broken_by(analysis, target->alloc))
+				md_pair_refuse(pair, "unprovable: %s", broken_by(analysis, target->alloc));
 		}
 	}
 }

@@ -48,9 +48,7 @@ static bool locate(struct md_analysis *analysis, struct md_pair *pair, unsigned 
 
 static bool is_foreign(const struct md_view *view, const struct md_place *place)
 {
-	enum md_alloc_family family = view->allocs[place->alloc].family;
-
-	return place->binding == MD_NONE && (family == MD_ALLOC_HOST || family == MD_ALLOC_GLOBAL);
+	return place->binding == MD_NONE && md_alloc_foreign(view->allocs[place->alloc].family);
 }
 
 static bool same_place(const struct md_analysis *analysis, const struct md_place *one, const struct md_place *two)

@@ -10,29 +10,29 @@
 #define ARENA_ALIGNMENT 512u
 
 struct marks {
-	uint8_t *alloc, *binding; /* one byte for each of the first capture */
-	uint32_t *group;          /* allocation -> representative of the mappings that lie side by side with it */
+	uint8_t *alloc,
+	    *binding; /* one byte for each of the first capture; of a group of mappings, that of the group */
 };
 
-static void mark_target(struct marks *marks, const struct md_target *target)
+static void mark_target(const struct md_analysis *analysis, struct marks *marks, const struct md_target *target)
 {
 	if (target->binding != MD_NONE)
 		marks->binding[target->binding] = 1;
 	else
-		marks->alloc[target->alloc] = 1;
+		marks->alloc[analysis->group[target->alloc]] = 1;
 }
 
-static void mark(struct marks *marks, const struct md_findings *findings)
+static void mark(const struct md_analysis *analysis, struct marks *marks, const struct md_findings *findings)
 {
 	for (uint32_t i = 0; i < findings->count; i++)
-		mark_target(marks, &findings->items[i].target);
+		mark_target(analysis, marks, &findings->items[i].target);
 }
 
-static void mark_outputs(struct marks *marks, const struct md_pair *pair)
+static void mark_outputs(const struct md_analysis *analysis, struct marks *marks, const struct md_pair *pair)
 {
 	for (uint32_t i = 0; i < pair->graph[0]->output_count; i++) {
 		if (pair->outputs[i].alloc != MD_NONE)
-			mark_target(marks, &pair->outputs[i]);
+			mark_target(analysis, marks, &pair->outputs[i]);
 	}
 }
 
@@ -44,81 +44,20 @@ static void mark_all(struct md_analysis *analysis, struct marks *marks)
 	for (uint32_t i = 0; i < analysis->pair_count; i++) {
 		if (analysis->pairs[i].why)
 			continue;
-		mark(marks, &analysis->pairs[i].findings);
-		mark_outputs(marks, &analysis->pairs[i]);
+		mark(analysis, marks, &analysis->pairs[i].findings);
+		mark_outputs(analysis, marks, &analysis->pairs[i]);
 	}
 	while (changed) {
 		changed = false;
 		for (uint32_t i = 0; i < analysis->held_count; i++) {
 			struct md_held *held = &analysis->held[i];
-			if (held->kept || !marks->alloc[held->alloc] || analysis->broken[held->alloc])
+			uint32_t group = analysis->group[held->alloc];
+			if (held->kept || !marks->alloc[group] || analysis->broken[group])
 				continue;
 			held->kept = changed = true;
-			mark(marks, &held->findings);
+			mark(analysis, marks, &held->findings);
 		}
 	}
-}
-
-/* ---- mappings side by side ------------------------------------------------------------------------------------------
- */
-
-static uint32_t group_of(const struct marks *marks, uint32_t alloc)
-{
-	while (marks->group[alloc] != alloc) {
-		marks->group[alloc] = marks->group[marks->group[alloc]];
-		alloc = marks->group[alloc];
-	}
-	return alloc;
-}
-
-static bool adjoin(const struct md_view *view, uint32_t left, uint32_t right)
-{
-	const struct md_view_alloc *a = &view->allocs[left], *b = &view->allocs[right];
-
-	return a->address + a->size == b->address && a->born < b->died && b->born < a->died;
-}
-
-static int compare_addresses(const void *left, const void *right, void *user)
-{
-	const struct md_view *view = user;
-	uint64_t a = view->allocs[*(const uint32_t *)left].address, b = view->allocs[*(const uint32_t *)right].address;
-
-	return (a > b) - (a < b);
-}
-
-/*
- * One tensor may lie across several mappings of a reserved range, with pointers into the first only. So mappings that
- * were neighbours stay neighbours in the arena; wholly bound ones are the engine's and end a group.
- */
-static bool group_mappings(const struct md_analysis *analysis, struct marks *marks)
-{
-	const struct md_view *view = &analysis->views[0];
-	MD_AUTO_FREE uint32_t *order = calloc(view->alloc_count + 1u, sizeof *order);
-	uint32_t count = 0;
-
-	if (!order)
-		return false;
-	for (uint32_t i = 0; i < view->alloc_count; i++) {
-		marks->group[i] = i;
-		if (view->allocs[i].family == MD_ALLOC_VMM && !md_view_fully_bound(view, i))
-			order[count++] = i;
-	}
-	qsort_r(order, count, sizeof *order, compare_addresses, (void *)(uintptr_t)view);
-	for (uint32_t i = 0, j = 0; i < count; i++) {
-		uint64_t end = view->allocs[order[i]].address + view->allocs[order[i]].size;
-		while (j > 0 && view->allocs[order[j - 1]].address >= end)
-			j--;
-		while (j < count && view->allocs[order[j]].address < end)
-			j++;
-		for (uint32_t k = j; k < count && view->allocs[order[k]].address == end; k++) {
-			uint32_t left = analysis->partner[order[i]], right = analysis->partner[order[k]];
-			bool together = adjoin(view, order[i], order[k]) && left != MD_NONE && right != MD_NONE &&
-					adjoin(&analysis->views[analysis->captures - 1], left, right);
-			if (together)
-				marks->group[group_of(marks, order[k])] = group_of(marks, order[i]);
-		}
-	}
-	return true;
 }
 
 /* ---- tables ---------------------------------------------------------------------------------------------------------
@@ -129,6 +68,12 @@ static bool keeps_binding(const struct md_analysis *analysis, const struct marks
 {
 	return marks->binding[binding] || (analysis->views[0].bindings[binding].role != MD_BIND_CONSTANT &&
 					   analysis->binding_match[binding] != MD_NONE);
+}
+
+/* How the engine came by it does not matter, but that a copy from or to the host goes another way. */
+static enum md_alloc_family bound_family(enum md_alloc_family family)
+{
+	return family == MD_ALLOC_SHARED || family == MD_ALLOC_GRAPH ? MD_ALLOC_DEVICE : family;
 }
 
 static enum md_status place_bindings(struct md_analysis *analysis, const struct marks *marks, struct md_error *err)
@@ -146,7 +91,7 @@ static enum md_status place_bindings(struct md_analysis *analysis, const struct 
 		analysis->binding_slot[i] = out->alloc_count;
 		out->allocs[out->alloc_count++] =
 		    (struct md_artifact_alloc){.class = MD_CLASS_BOUND,
-					       .family = alloc->family,
+					       .family = bound_family(alloc->family),
 					       .binding = out->binding_count,
 					       .order = alloc->made_up ? MD_NONE : binding->alloc,
 					       .size = binding->size};
@@ -162,11 +107,13 @@ struct extent {
 	bool used;
 };
 
-static void measure_groups(const struct md_view *view, const struct marks *marks, struct extent *extents)
+static void measure_groups(const struct md_analysis *analysis, const struct marks *marks, struct extent *extents)
 {
+	const struct md_view *view = &analysis->views[0];
+
 	for (uint32_t i = 0; i < view->alloc_count; i++) {
 		const struct md_view_alloc *alloc = &view->allocs[i];
-		struct extent *extent = &extents[group_of(marks, i)];
+		struct extent *extent = &extents[analysis->group[i]];
 		if (!extent->end || alloc->address < extent->start)
 			extent->start = alloc->address;
 		if (alloc->address + alloc->size > extent->end)
@@ -183,9 +130,9 @@ static bool place_private(struct md_analysis *analysis, const struct marks *mark
 
 	if (!extents)
 		return false;
-	measure_groups(view, marks, extents);
+	measure_groups(analysis, marks, extents);
 	for (uint32_t i = 0; i < view->alloc_count; i++) {
-		struct extent *extent = &extents[group_of(marks, i)];
+		struct extent *extent = &extents[analysis->group[i]];
 		if (!extent->used)
 			continue;
 		if (!extent->slot) {
@@ -211,13 +158,12 @@ static bool prepare(struct md_analysis *analysis, struct marks *marks)
 
 	marks->alloc = calloc(allocs, 1);
 	marks->binding = calloc(bindings, 1);
-	marks->group = calloc(allocs, sizeof *marks->group);
 	analysis->alloc_slot = malloc(allocs * sizeof *analysis->alloc_slot);
 	analysis->alloc_shift = calloc(allocs, sizeof *analysis->alloc_shift);
 	analysis->binding_slot = malloc(bindings * sizeof *analysis->binding_slot);
 	analysis->out->allocs = calloc(allocs + bindings, sizeof *analysis->out->allocs);
 	analysis->out->bindings = calloc(bindings, sizeof *analysis->out->bindings);
-	if (!marks->alloc || !marks->binding || !marks->group || !analysis->alloc_slot || !analysis->alloc_shift ||
+	if (!marks->alloc || !marks->binding || !analysis->alloc_slot || !analysis->alloc_shift ||
 	    !analysis->binding_slot || !analysis->out->allocs || !analysis->out->bindings)
 		return false;
 	memset(analysis->alloc_slot, 0xff, allocs * sizeof *analysis->alloc_slot);
@@ -230,7 +176,7 @@ enum md_status md_pass_place(struct md_analysis *analysis, struct md_error *err)
 	struct marks marks = {0};
 	enum md_status status = MD_OK;
 
-	if (!prepare(analysis, &marks) || !group_mappings(analysis, &marks)) {
+	if (!prepare(analysis, &marks)) {
 		status = md_analysis_no_memory(err);
 	} else {
 		mark_all(analysis, &marks);
@@ -240,6 +186,5 @@ enum md_status md_pass_place(struct md_analysis *analysis, struct md_error *err)
 	}
 	free(marks.alloc);
 	free(marks.binding);
-	free(marks.group);
 	return status;
 }

@@ -23,8 +23,8 @@ static void pair_allocs(struct md_analysis *analysis, uint32_t one, uint32_t two
 
 static const char *family_name(enum md_alloc_family family)
 {
-	static const char *const names[] = {"?",       "device", "pitched", "async",
-					    "managed", "host",   "mapped",  "module global"};
+	static const char *const names[] = {"?",    "device", "pitched",       "async",  "managed",
+					    "host", "mapped", "module global", "shared", "graph's"};
 
 	return (unsigned)family < sizeof names / sizeof names[0] ? names[family] : names[0];
 }
@@ -160,10 +160,10 @@ enum md_status md_pass_sequence(struct md_analysis *analysis, struct md_error *e
 	analysis->binding_match = indices(analysis->views[0].binding_count, single);
 	if (!analysis->partner || !analysis->partner_back || !analysis->binding_match)
 		return md_analysis_no_memory(err);
-	if (single)
-		return MD_OK;
-	match_bindings(analysis);
-	if (!match_allocs(analysis) || !collect_deltas(analysis))
-		return md_analysis_no_memory(err);
-	return MD_OK;
+	if (!single) {
+		match_bindings(analysis);
+		if (!match_allocs(analysis) || !collect_deltas(analysis))
+			return md_analysis_no_memory(err);
+	}
+	return md_analysis_group_mappings(analysis) ? MD_OK : md_analysis_no_memory(err);
 }

@@ -108,6 +108,7 @@ static void finish(struct md_analysis *analysis)
 	free(analysis->pairs);
 	free(analysis->held);
 	free(analysis->broken);
+	free(analysis->group);
 	free(analysis->partner);
 	free(analysis->partner_back);
 	free(analysis->binding_match);

@@ -165,26 +165,30 @@ static int compare_sequences(const void *left, const void *right)
 	return (a->bind->sequence > b->bind->sequence) - (a->bind->sequence < b->bind->sequence);
 }
 
-/* The last record of a name makes the binding; earlier ones elsewhere are marked replaced, equal ones dropped. */
-static uint32_t name_bindings(struct md_view *view, struct record *records, uint32_t count)
+/*
+ * The last record of a name makes the binding; earlier ones elsewhere are marked replaced. Equal ones say it again of
+ * memory that was mapped there meanwhile: each holds for what lies there in its time.
+ */
+static void name_bindings(struct md_view *view, struct record *records, uint32_t count)
 {
-	uint32_t kept = 0;
-
 	qsort(records, count, sizeof *records, compare_names);
 	for (uint32_t i = 0; i < count; i++) {
 		const struct md_trace_bind *bind = records[i].bind;
-		const struct md_trace_bind *next = i + 1 < count ? records[i + 1].bind : NULL;
-		bool last = !next || strcmp(bind->name, next->name) != 0;
+		bool last = i + 1 == count || strcmp(bind->name, records[i + 1].bind->name) != 0;
 
-		if (!last && next->address == bind->address && next->size == bind->size)
-			continue;
-		records[kept++] = (struct record){bind, view->binding_count, last ? 0 : next->sequence};
+		records[i].binding = view->binding_count;
 		if (last)
 			view->bindings[view->binding_count++] =
 			    (struct md_view_binding){bind->name, bind->address, bind->size, bind->role, MD_NONE};
 	}
-	qsort(records, kept, sizeof *records, compare_sequences);
-	return kept;
+	for (uint32_t i = count; i-- > 1;) {
+		const struct md_trace_bind *bind = records[i - 1].bind, *next = records[i].bind;
+		if (records[i - 1].binding == records[i].binding)
+			records[i - 1].replaced = next->address == bind->address && next->size == bind->size
+						      ? records[i].replaced
+						      : next->sequence;
+	}
+	qsort(records, count, sizeof *records, compare_sequences);
 }
 
 /* A binding may span several mappings that lie side by side: one stroke for each. */
@@ -241,7 +245,7 @@ static enum md_status build_bindings(struct md_view *view, struct md_paint *pain
 		if (bind->size && bind->address + bind->size > bind->address)
 			records[count++].bind = bind;
 	}
-	count = name_bindings(view, records, count);
+	name_bindings(view, records, count);
 	for (uint32_t i = 0; i < count; i++) {
 		MD_FORWARD(md_view_seek(view, records[i].bind->sequence, err));
 		if (!stroke_record(view, &records[i], paint))

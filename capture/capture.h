@@ -52,7 +52,7 @@ struct md_capture {
 
 	pthread_mutex_t lock;
 	struct md_trace_writer *writer;
-	struct md_interval_index live;  /* allocations; value is the md_alloc_family */
+	struct md_interval_index live;  /* allocations; value is the md_alloc_family, and MD_FAMILY_COUNTED */
 	struct md_interval_index binds; /* value is an index into bound */
 	struct md_capture_bind *bound;
 	size_t bind_count;
@@ -63,6 +63,10 @@ struct md_capture {
 };
 
 extern struct md_capture md_capture;
+
+/* Shared memory that was this process's own: the KV profile has counted it. */
+#define MD_FAMILY_COUNTED 0x100u
+#define MD_FAMILY_MASK 0xffu
 
 /* ---- capture_state.c: life of the recording ---- */
 
@@ -113,6 +117,25 @@ void md_capture_shift_before_alloc(uint64_t bytes);
 void md_capture_shift_before_reserve(void);
 void md_capture_shift_start(void);
 void md_capture_shift_release(void);
+
+void md_capture_shared_closed(uint64_t address); /* imported memory goes */
+/* What is allocated on a stream that is being captured is its graph's. */
+void md_capture_alloc_note_on(CUstream stream, uint64_t address, uint64_t bytes);
+/* A range of reserved addresses is given back: nothing is bound there any more. */
+void md_capture_unreserve_note(uint64_t address, uint64_t bytes);
+
+/* ---- capture_shared.c: lock not held unless said ---- */
+
+void md_capture_shared_exported(uint64_t address); /* of memory of this process, anywhere in it */
+void md_capture_shared_imported(uint64_t address);
+void md_capture_handle_made(CUmemGenericAllocationHandle handle);
+void md_capture_handle_foreign(CUmemGenericAllocationHandle handle); /* imported, exported, or of several devices */
+void md_capture_mapped(uint64_t address, uint64_t bytes, CUmemGenericAllocationHandle handle);
+bool md_capture_is_mapping(uint64_t start); /* lock held */
+void md_capture_unmapped(uint64_t start);   /* lock held */
+/* Page-locked memory has another address on the device. */
+void md_capture_host_seen(const void *host, uint64_t device);
+uint64_t md_capture_host_gone(uint64_t start); /* that address, or 0; lock held */
 
 /* ---- capture_images.c: lock not held unless said ---- */
 

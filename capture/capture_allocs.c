@@ -10,7 +10,7 @@
 
 static bool takes_device_memory(uint64_t family)
 {
-	return family != MD_ALLOC_HOST && family != MD_ALLOC_GLOBAL;
+	return (family & MD_FAMILY_COUNTED) || !md_alloc_foreign((enum md_alloc_family)family);
 }
 
 void md_capture_alloc_note(enum md_alloc_family family, uint64_t address, uint64_t bytes)
@@ -31,25 +31,76 @@ void md_capture_alloc_note(enum md_alloc_family family, uint64_t address, uint64
 		md_kvprofile_note_alloc(bytes);
 }
 
+/* Whoever is given these addresses next is not what was bound there. Lock held. */
+static void unbind(uint64_t address, uint64_t bytes)
+{
+	for (size_t i = md_capture.binds.count; i-- > 0;) {
+		const struct md_interval *item = &md_capture.binds.items[i];
+		if (item->start < address + bytes && address < item->start + item->size)
+			md_interval_remove(&md_capture.binds, item->start);
+	}
+}
+
+void md_capture_unreserve_note(uint64_t address, uint64_t bytes)
+{
+	md_capture_lock();
+	unbind(address, bytes);
+	md_capture_unlock();
+}
+
+/* Mappings may come back at their addresses; so these stay bound. */
 static void forget(uint64_t address)
 {
 	const struct md_interval *item = md_interval_find(&md_capture.live, address);
+	uint64_t seen_as = 0;
 
 	if (!item || item->start != address)
 		return;
+	if (item->value == MD_ALLOC_HOST)
+		seen_as = md_capture_host_gone(address);
 	if (takes_device_memory(item->value))
 		md_kvprofile_note_free(item->size);
 	md_interval_remove(&md_capture.live, address);
 	md_sequence_remove(&md_capture.allocations, address, 1);
 	if (md_capture.writer)
 		md_trace_put_free(md_capture.writer, md_capture_next(), address);
+	if (seen_as)
+		forget(seen_as);
 }
 
 void md_capture_free_note(uint64_t address)
 {
+	const struct md_interval *item;
+
 	md_capture_lock();
-	forget(address);
+	item = md_interval_find(&md_capture.live, address);
+	if (item && item->start == address && item->value != MD_ALLOC_GRAPH) { /* whose graph will have it again */
+		unbind(address, item->size);
+		forget(address);
+	}
 	md_capture_unlock();
+}
+
+void md_capture_shared_closed(uint64_t address)
+{
+	const struct md_interval *item;
+
+	md_capture_lock();
+	item = md_interval_find(&md_capture.live, address);
+	address = item && (item->value & MD_FAMILY_MASK) == MD_ALLOC_SHARED ? item->start : 0;
+	md_capture_unlock();
+	if (address)
+		md_capture_free_note(address);
+}
+
+void md_capture_alloc_note_on(CUstream stream, uint64_t address, uint64_t bytes)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+	if (atomic_load(&md_capture.capturing))
+		md_cuda.cuStreamIsCapturing(stream, &status);
+	md_capture_alloc_note(status == CU_STREAM_CAPTURE_STATUS_NONE ? MD_ALLOC_ASYNC : MD_ALLOC_GRAPH, address,
+			      bytes);
 }
 
 void md_capture_unmap_note(uint64_t address, uint64_t bytes)
@@ -57,8 +108,11 @@ void md_capture_unmap_note(uint64_t address, uint64_t bytes)
 	md_capture_lock();
 	for (size_t i = md_capture.live.count; i-- > 0;) {
 		const struct md_interval *item = &md_capture.live.items[i];
-		if (item->start >= address && item->start - address < bytes && item->value == MD_ALLOC_VMM)
-			forget(item->start);
+		uint64_t start = item->start;
+		if (start < address || start - address >= bytes || !md_capture_is_mapping(start))
+			continue;
+		forget(start);
+		md_capture_unmapped(start);
 	}
 	md_capture_unlock();
 }

@@ -130,14 +130,17 @@ MD_HOOK(cuMemHostRegister_v2, (p, bytesize, flags), MD_NOTHING,
 CUresult CUDAAPI cuMemHostUnregister(void *p)
 MD_HOOK(cuMemHostUnregister, (p), md_capture_free_note((uintptr_t)p), MD_NOTHING)
 
+CUresult CUDAAPI cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int flags)
+MD_HOOK(cuMemHostGetDevicePointer_v2, (pdptr, p, flags), MD_NOTHING, md_capture_host_seen(p, *pdptr))
+
 #define ASYNC_ALLOC(suffix)                                                                                            \
 	CUresult CUDAAPI cuMemAllocAsync##suffix(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)                 \
 	MD_HOOK(cuMemAllocAsync##suffix, (dptr, bytesize, hStream), BEFORE_ALLOC(bytesize),                            \
-	        md_capture_alloc_note(MD_ALLOC_ASYNC, *dptr, bytesize))                                                \
+	        md_capture_alloc_note_on(hStream, *dptr, bytesize))                                                    \
 	CUresult CUDAAPI cuMemAllocFromPoolAsync##suffix(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,        \
 	                                                 CUstream hStream)                                             \
 	MD_HOOK(cuMemAllocFromPoolAsync##suffix, (dptr, bytesize, pool, hStream), BEFORE_ALLOC(bytesize),              \
-	        md_capture_alloc_note(MD_ALLOC_ASYNC, *dptr, bytesize))                                                \
+	        md_capture_alloc_note_on(hStream, *dptr, bytesize))                                                    \
 	CUresult CUDAAPI cuMemFreeAsync##suffix(CUdeviceptr dptr, CUstream hStream)                                    \
 	MD_HOOK(cuMemFreeAsync##suffix, (dptr, hStream), md_capture_free_note(dptr), MD_NOTHING)
 ASYNC_ALLOC()
@@ -152,7 +155,47 @@ MD_HOOK(cuMemAddressReserve, (ptr, size, alignment, addr, flags),
 
 CUresult CUDAAPI cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
                           unsigned long long flags)
-MD_HOOK(cuMemMap, (ptr, size, offset, handle, flags), MD_NOTHING, md_capture_alloc_note(MD_ALLOC_VMM, ptr, size))
+MD_HOOK(cuMemMap, (ptr, size, offset, handle, flags), MD_NOTHING, md_capture_mapped(ptr, size, handle))
+
+CUresult CUDAAPI cuMemAddressFree(CUdeviceptr ptr, size_t size)
+MD_HOOK(cuMemAddressFree, (ptr, size), md_capture_unreserve_note(ptr, size), MD_NOTHING)
+
+CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
+                             unsigned long long flags)
+MD_HOOK(cuMemCreate, (handle, size, prop, flags), MD_NOTHING, md_capture_handle_made(*handle))
+
+/* ---- memory that other processes, or graphs, have too ---- */
+
+CUresult CUDAAPI cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
+                                              CUmemAllocationHandleType type, unsigned long long flags)
+MD_HOOK(cuMemExportToShareableHandle, (shareable, handle, type, flags), MD_NOTHING, md_capture_handle_foreign(handle))
+
+CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *os,
+                                                CUmemAllocationHandleType type)
+MD_HOOK(cuMemImportFromShareableHandle, (handle, os, type), MD_NOTHING, md_capture_handle_foreign(*handle))
+
+CUresult CUDAAPI cuMulticastCreate(CUmemGenericAllocationHandle *handle, const CUmulticastObjectProp *prop)
+MD_HOOK(cuMulticastCreate, (handle, prop), MD_NOTHING, md_capture_handle_foreign(*handle))
+
+CUresult CUDAAPI cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr ptr)
+MD_HOOK(cuMemPoolExportPointer, (data, ptr), MD_NOTHING, md_capture_shared_exported(ptr))
+
+CUresult CUDAAPI cuMemPoolImportPointer(CUdeviceptr *ptr, CUmemoryPool pool, CUmemPoolPtrExportData *data)
+MD_HOOK(cuMemPoolImportPointer, (ptr, pool, data), MD_NOTHING, md_capture_shared_imported(*ptr))
+
+CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr dptr)
+MD_HOOK(cuIpcGetMemHandle, (handle, dptr), MD_NOTHING, md_capture_shared_exported(dptr))
+
+CUresult CUDAAPI cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int flags)
+MD_HOOK(cuIpcOpenMemHandle_v2, (pdptr, handle, flags), MD_NOTHING, md_capture_shared_imported(*pdptr))
+
+CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr dptr)
+MD_HOOK(cuIpcCloseMemHandle, (dptr), md_capture_shared_closed(dptr), MD_NOTHING)
+
+CUresult CUDAAPI cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
+                                        CUDA_MEM_ALLOC_NODE_PARAMS *params)
+MD_HOOK(cuGraphAddMemAllocNode, (node, graph, dependencies, count, params), MD_NOTHING,
+        md_capture_alloc_note(MD_ALLOC_GRAPH, params->dptr, params->bytesize))
 
 CUresult CUDAAPI cuMemUnmap(CUdeviceptr ptr, size_t size)
 MD_HOOK(cuMemUnmap, (ptr, size), md_capture_unmap_note(ptr, size), MD_NOTHING)

@@ -20,7 +20,7 @@ enum md_probe_region_kind {
 /* A word of private memory that points into an allocation. */
 struct md_probe_pointer {
 	uint64_t offset, value, reach; /* reach: bytes from there to the end of the allocation */
-	bool host;                     /* to host memory: followed, but poisoned like any other word */
+	bool host;                     /* to host memory: poisoned like any other word if it reaches far */
 };
 
 /*

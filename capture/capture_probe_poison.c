@@ -64,13 +64,19 @@ static uint64_t poisoned_pointer(const struct md_capture_probe *probe, const str
 	return pointer->reach <= probe->scratch_size ? probe->scratch : pointer->value;
 }
 
+/* Unlike device memory, host memory is reached by few kernels: such a word may be no pointer at all. */
+static bool is_plain_word(const struct md_capture_probe *probe, const struct md_probe_pointer *pointer)
+{
+	return pointer->host && pointer->reach > probe->scratch_size;
+}
+
 static void set_pointers(const struct md_capture_probe *probe, const struct md_probe_copy *copy, size_t first,
 			 uint64_t offset, uint64_t size)
 {
 	for (size_t i = first; i < copy->pointer_count && copy->pointers[i].offset < offset + size; i++) {
 		const struct md_probe_pointer *pointer = &copy->pointers[i];
 		uint64_t value = poisoned_pointer(probe, pointer);
-		for (unsigned b = 0; b < 8 && !pointer->host; b++) {
+		for (unsigned b = 0; b < 8 && !is_plain_word(probe, pointer); b++) {
 			uint64_t at = pointer->offset + b;
 			if (at >= offset && at < offset + size)
 				probe->session->device.now[at - offset] = (uint8_t)(value >> 8 * b);
@@ -114,7 +120,7 @@ static enum md_status poison_on_device(struct md_capture_probe *probe, const str
 	for (size_t i = first; i < first + pointers; i++) {
 		const struct md_probe_pointer *pointer = &region->copy->pointers[i];
 		uint64_t value = poisoned_pointer(probe, pointer), address = region->address + pointer->offset;
-		if (pointer->host)
+		if (is_plain_word(probe, pointer))
 			continue;
 		MD_FORWARD(
 		    md_cuda_call(err, cuMemsetD32Async, address, (uint32_t)value, 1, probe->session->device.stream));

@@ -46,16 +46,75 @@ static enum md_status add_gaps(struct md_capture_probe *probe, uint64_t start, u
 	return at < end ? add_region(probe, MD_PROBE_REGION_PRIVATE, at, end - at, err) : MD_OK;
 }
 
+/* Others use it meanwhile, or it comes and goes with a graph. */
+static bool is_untouchable(const struct md_interval *item)
+{
+	unsigned family = item->value & MD_FAMILY_MASK;
+
+	return family == MD_ALLOC_SHARED || family == MD_ALLOC_GRAPH;
+}
+
+static bool has_part(const struct md_capture_probe *probe, const struct md_interval *item)
+{
+	for (uint32_t i = 0; i < probe->region_count; i++) {
+		const struct md_probe_region *region = &probe->regions[i];
+		if (region->kind == MD_PROBE_REGION_PRIVATE && region->address >= item->start &&
+		    region->address - item->start < item->size)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * The private parts of an allocation, and of mappings side by side with it, for what a kernel was handed may lie across
+ * them. What is wholly bound, or others' too, ends the row.
+ */
+static enum md_status add_private(struct md_capture_probe *probe, const struct md_interval *item, struct md_error *err)
+{
+	const struct md_interval *first = md_capture.live.items, *end = first + md_capture.live.count;
+
+	if (!has_part(probe, item))
+		MD_FORWARD(add_gaps(probe, item->start, item->start + item->size, err));
+	if (item->value != MD_ALLOC_VMM)
+		return MD_OK;
+	for (const struct md_interval *next = item + 1;
+	     next < end && next->value == MD_ALLOC_VMM && next->start == next[-1].start + next[-1].size &&
+	     !has_part(probe, next);
+	     next++) {
+		MD_FORWARD(add_gaps(probe, next->start, next->start + next->size, err));
+		if (!has_part(probe, next))
+			break;
+	}
+	for (const struct md_interval *before = item; before-- > first && before->value == MD_ALLOC_VMM &&
+						      before->start + before->size == before[1].start &&
+						      !has_part(probe, before);) {
+		MD_FORWARD(add_gaps(probe, before->start, before->start + before->size, err));
+		if (!has_part(probe, before))
+			break;
+	}
+	return MD_OK;
+}
+
 /* Adds the allocation at an address unless it is there already, is bound there, or is gone. */
 static enum md_status add_allocation(struct md_capture_probe *probe, uint64_t address, struct md_error *err)
 {
 	const struct md_interval *item = md_interval_find(&md_capture.live, address);
 
-	if (!item || has_region(probe, address) || md_interval_find(&md_capture.binds, address))
+	if (!item || has_region(probe, address) || md_interval_find(&md_capture.binds, address) || is_untouchable(item))
 		return MD_OK;
 	if (item->value == MD_ALLOC_HOST)
 		return add_region(probe, MD_PROBE_REGION_HOST, item->start, item->size, err);
-	return add_gaps(probe, item->start, item->start + item->size, err);
+	return add_private(probe, item, err);
+}
+
+static bool is_bound_somewhere(const struct md_interval *item)
+{
+	for (size_t i = 0; i < md_capture.binds.count; i++) {
+		const struct md_interval *bind = &md_capture.binds.items[i];
+		if (bind->start < item->start + item->size && item->start < bind->start + bind->size)
+			return true;
+	}
+	return false;
 }
 
 /* An allocation whose start is bound may still have private parts: a pool with tensors of both kinds in it. */
@@ -65,10 +124,17 @@ static enum md_status add_candidate(struct md_capture_probe *probe, uint64_t sta
 
 	if (!item || item->start != start)
 		return MD_OK;
+	if (is_untouchable(item)) {
+		if (is_bound_somewhere(item)) /* a pointer beside it refuses the graph all the same */
+			return MD_OK;
+		return md_error_set(err, MD_ERR_UNPROVABLE, "%s (%llu bytes) cannot be changed for a test",
+				    md_alloc_foreign((enum md_alloc_family)(item->value & MD_FAMILY_MASK)),
+				    (unsigned long long)item->size);
+	}
 	if (item->value == MD_ALLOC_HOST)
 		return has_region(probe, start) ? MD_OK
 						: add_region(probe, MD_PROBE_REGION_HOST, start, item->size, err);
-	return add_gaps(probe, start, start + item->size, err);
+	return add_private(probe, item, err);
 }
 
 static enum md_status add_outputs(struct md_capture_probe *probe, struct md_error *err)

@@ -31,7 +31,19 @@ enum md_alloc_family {
 	MD_ALLOC_HOST = 5,    /* cuMemHostAlloc, cuMemAllocHost, cuMemHostRegister */
 	MD_ALLOC_VMM = 6,     /* cuMemMap of a cuMemCreate handle */
 	MD_ALLOC_GLOBAL = 7,  /* a module's global variable */
+	MD_ALLOC_SHARED = 8,  /* another process has it, too: imported from there, or exported from here */
+	MD_ALLOC_GRAPH = 9,   /* of a memory node: there while its graph has it */
 };
+
+/* Memory that nobody can make anew for a graph: in words, or NULL for what one can. */
+static inline const char *md_alloc_foreign(enum md_alloc_family family)
+{
+	return family == MD_ALLOC_HOST     ? "host memory"
+	       : family == MD_ALLOC_GLOBAL ? "a module global"
+	       : family == MD_ALLOC_SHARED ? "memory that is shared with another process"
+	       : family == MD_ALLOC_GRAPH  ? "memory of a graph's allocation node"
+					   : NULL;
+}
 
 /* How an engine may say what a bound buffer is for; values are those of medusa.h's MEDUSA_BIND_*. */
 enum md_bind_role {

@@ -111,6 +111,7 @@ struct md_trace_graph {
 	uint32_t edge_count;
 	char *refused; /* owned; NULL, or why this graph cannot be materialized ("host node at index 12") */
 	enum md_probe_result probe;      /* 0: not tested */
+	uint64_t probe_sequence;         /* of the test's end */
 	char *probe_why;                 /* owned */
 	struct md_trace_output *outputs; /* owned */
 	uint32_t output_count;

@@ -267,10 +267,12 @@ static void note_attach(struct md_trace_graph *graph, struct md_trace_note *note
 	free(*slot);
 	*slot = note->text;
 	note->text = NULL;
-	if (note->probe)
+	if (note->probe) {
 		graph->probe = note->probe;
-	else
+		graph->probe_sequence = note->sequence;
+	} else {
 		graph->batch = note->batch;
+	}
 }
 
 static enum md_status note_take(struct md_trace_build *build, struct md_trace_note *note, struct md_error *err)
@@ -325,8 +327,7 @@ void md_trace_put_probe(struct md_trace_writer *w, uint64_t sequence, uint64_t g
 enum md_status md_trace_get_probe(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
 				  struct md_error *err)
 {
-	(void)sequence;
-	struct md_trace_note note = {.graph = md_unpack_uint(in)};
+	struct md_trace_note note = {.sequence = sequence, .graph = md_unpack_uint(in)};
 	note.probe = (enum md_probe_result)md_unpack_uint_max(in, MD_PROBE_FAILED);
 	if (!note.probe)
 		md_unpack_fail(in);

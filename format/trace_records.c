@@ -132,7 +132,7 @@ static enum md_status get_alloc(struct md_trace_build *build, uint64_t sequence,
 	if (!event)
 		return md_trace_no_room(build, err);
 	event->sequence = sequence;
-	event->family = (enum md_alloc_family)md_unpack_uint_max(in, MD_ALLOC_GLOBAL);
+	event->family = (enum md_alloc_family)md_unpack_uint_max(in, MD_ALLOC_GRAPH);
 	event->address = md_unpack_uint(in);
 	event->size = md_unpack_uint(in);
 	if (!in->failed && (event->family == 0 || event->address + event->size < event->address))
@@ -172,6 +172,12 @@ static enum md_status pair_event(struct md_trace_build *build, struct md_map *li
 {
 	struct md_trace *trace = build->trace;
 	uint64_t before;
+	/* exported to another process: the same memory, and shared from its beginning */
+	if (event->family == MD_ALLOC_SHARED && md_map_get(live, event->address, &before) &&
+	    trace->allocs[before].size == event->size) {
+		trace->allocs[before].family = MD_ALLOC_SHARED;
+		return MD_OK;
+	}
 	/* an allocation where one is live ends it too: its free was not seen */
 	if (md_map_remove(live, event->address, &before))
 		trace->allocs[before].died = event->sequence;

@@ -58,7 +58,7 @@ struct md_trace_event { /* an allocation, or a free (family 0) */
 };
 
 struct md_trace_note { /* a label or a probe result of a graph that has not been read yet */
-	uint64_t graph;
+	uint64_t sequence, graph;
 	char *text;
 	uint32_t batch;
 	enum md_probe_result probe; /* 0: a label */

@@ -5,7 +5,7 @@
 #include "simulator/table.h"
 #include "tools/inspect.h"
 
-#define FAMILIES 8
+#define FAMILIES 10
 
 struct sum {
 	uint64_t count, bytes, live;

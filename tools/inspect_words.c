@@ -24,7 +24,8 @@ const char *md_inspect_role(enum md_bind_role role)
 
 const char *md_inspect_family(enum md_alloc_family family)
 {
-	static const char *const words[] = {NULL, "device", "pitch", "async", "managed", "host", "vmm", "global"};
+	static const char *const words[] = {NULL,   "device", "pitch",  "async",  "managed",
+					    "host", "vmm",    "global", "shared", "graph"};
 
 	return WORD(words, family);
 }

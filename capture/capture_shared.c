@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory that is not this process's alone, or lies at two addresses: imported, exported, mapped again, or a graph's. */
+#include "capture/capture.h"
+
+/* All under md_capture.lock. */
+static struct md_map foreign; /* handles that were imported, exported or span devices */
+static struct md_map mapped;  /* start of a mapping -> its handle */
+static struct md_map seen_as; /* start of page-locked memory -> where the device sees it, if that is elsewhere */
+
+static void put(struct md_map *map, uint64_t key, uint64_t value)
+{
+	if (!md_map_put(map, key, value))
+		md_capture_trouble("out of memory at shared memory 0x%llx", (unsigned long long)key);
+}
+
+/* Graphs that were recorded before may use it: it counts as shared from its beginning. */
+static void share(uint64_t address)
+{
+	const struct md_interval *item = md_interval_find(&md_capture.live, address);
+	struct md_interval before;
+
+	if (!item || !md_capture.writer || (item->value & MD_FAMILY_MASK) == MD_ALLOC_SHARED)
+		return;
+	before = *item;
+	if (!md_interval_add(&md_capture.live, before.start, before.size, MD_ALLOC_SHARED | MD_FAMILY_COUNTED))
+		md_capture_trouble("out of memory at shared memory 0x%llx", (unsigned long long)address);
+	else
+		md_trace_put_alloc(md_capture.writer, md_capture_next(), MD_ALLOC_SHARED, before.start, before.size);
+}
+
+void md_capture_shared_exported(uint64_t address)
+{
+	md_capture_lock();
+	share(address);
+	md_capture_unlock();
+}
+
+void md_capture_shared_imported(uint64_t address)
+{
+	CUdeviceptr start = 0;
+	size_t size = 0;
+
+	if (!md_cuda.cuMemGetAddressRange_v2 || md_cuda.cuMemGetAddressRange_v2(&start, &size, address) || !size) {
+		start = address; /* its size is not known: at least its first bytes are */
+		size = 512;
+	}
+	md_capture_alloc_note(MD_ALLOC_SHARED, start, size);
+}
+
+/* ---- handles ---- */
+
+void md_capture_handle_made(CUmemGenericAllocationHandle handle)
+{
+	md_capture_lock();
+	md_map_remove(&foreign, handle, NULL);
+	md_capture_unlock();
+}
+
+void md_capture_handle_foreign(CUmemGenericAllocationHandle handle)
+{
+	uint64_t start, of;
+	size_t cursor = 0;
+
+	md_capture_lock();
+	put(&foreign, handle, 1);
+	while (md_map_next(&mapped, &cursor, &start, &of)) {
+		if (of == handle)
+			share(start);
+	}
+	md_capture_unlock();
+}
+
+/* A binding is of addresses: what is mapped there anew is bound as what was there before. */
+static void bind_again(uint64_t address, uint64_t bytes)
+{
+	for (size_t i = 0; md_capture.writer && i < md_capture.binds.count; i++) {
+		const struct md_interval *item = &md_capture.binds.items[i];
+		const struct md_capture_bind *bind = &md_capture.bound[item->value];
+		if (item->start < address + bytes && address < item->start + item->size)
+			md_trace_put_bind(md_capture.writer, md_capture_next(), bind->name, item->start, item->size,
+					  bind->role);
+	}
+}
+
+void md_capture_mapped(uint64_t address, uint64_t bytes, CUmemGenericAllocationHandle handle)
+{
+	bool shared;
+
+	md_capture_lock();
+	put(&mapped, address, handle);
+	shared = md_map_get(&foreign, handle, NULL);
+	md_capture_unlock();
+	md_capture_alloc_note(MD_ALLOC_VMM, address, bytes);
+	md_capture_lock();
+	if (shared)
+		share(address);
+	bind_again(address, bytes);
+	md_capture_unlock();
+}
+
+/* ---- page-locked memory ---- */
+
+void md_capture_host_seen(const void *host, uint64_t device)
+{
+	const struct md_interval *item;
+	uint64_t start = 0, size = 0, offset = 0;
+
+	if ((uintptr_t)host == device)
+		return;
+	md_capture_lock();
+	item = md_interval_find(&md_capture.live, (uintptr_t)host);
+	if (item && !md_map_get(&seen_as, item->start, NULL)) {
+		offset = (uintptr_t)host - item->start;
+		start = item->start;
+		size = item->size;
+		put(&seen_as, start, device - offset);
+	}
+	md_capture_unlock();
+	if (size)
+		md_capture_alloc_note(MD_ALLOC_HOST, device - offset, size);
+}
+
+/* Lock held. */
+uint64_t md_capture_host_gone(uint64_t start)
+{
+	uint64_t device = 0;
+
+	md_map_remove(&seen_as, start, &device);
+	return device;
+}
+
+bool md_capture_is_mapping(uint64_t start)
+{
+	return md_map_get(&mapped, start, NULL);
+}
+
+void md_capture_unmapped(uint64_t start)
+{
+	md_map_remove(&mapped, start, NULL);
+}

@@ -1,0 +1,116 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Each way to come by memory, and what may lie in it: restored as it was, or refused by name and captured live as before.
+. "$(dirname "$0")/lib.sh"
+image=$MEDUSA_BUILD/tests/images/memory_kernels.host.so
+[ -e "$image" ] || image=$PWD/build/tests/images/memory_kernels.host.so
+subject=("$MEDUSA_BUILD/tests/subjects/memory_subject" "$image")
+artifact=$work/captured.medusa
+
+assert_restored() { # case
+	section "$1"
+	assert_equal "said of it" "$1 restored" "$(grep "^$1 " "$work/restored.err")"
+	assert_contains "$work/verified.xml" "classname=\"$1\""
+}
+
+assert_refused() { # case, why
+	section "$1"
+	assert_contains "$work/captured.err" "refused: ($1, 1): $2"
+	assert_count "$work/restored.err" "$1 live: graph $1/1 was not materialized: $2" 1
+}
+
+section "captured"
+run live "${subject[@]}"
+assert_exit live 0
+assert_count "$work/live.err" "given again" 0
+assert_count "$work/live.err" "at one address" 0
+run captured medusa-capture --no-verify -o "$artifact" -- "${subject[@]}"
+assert_exit captured 1 # as graphs are left out
+assert_lacks "$work/captured.err" "not labelled"
+assert_lacks "$work/captured.err" "broke the context"
+run twin medusa-inspect --text "$artifact"
+run verified medusa-verify "$artifact" --junit "$work/verified.xml" -- "${subject[@]}"
+assert_exit verified 0
+assert_contains "$work/verified.xml" 'tests="27" failures="0" errors="0" skipped="0"'
+
+section "restored"
+run restored medusa-restore "$artifact" -- "${subject[@]}"
+assert_exit restored 0
+assert_same_file "$work/live.out" "$work/restored.out"
+
+for name in pitched async managed vmm; do
+	assert_restored $name
+	assert_restored ${name}_table
+done
+assert_restored pool_table
+assert_restored current_pool_table
+
+section "each by itself" # beside others it may be found by how far it lies from them
+for name in pitched async managed vmm pool; do
+	run "alone_$name" "${subject[@]}" ${name}_table
+	run "capture_$name" medusa-capture --no-verify -o "$work/$name.medusa" -- "${subject[@]}" ${name}_table
+	run "again_$name" medusa-restore "$work/$name.medusa" -- "${subject[@]}" ${name}_table
+	assert_equal "said of it" "${name}_table restored" "$(cat "$work/again_$name.err")"
+	assert_same_file "$work/alone_$name.out" "$work/again_$name.out"
+done
+
+shared="replay with changed private memory failed: memory that is shared with another process"
+for name in pinned registered mapped_host; do
+	assert_restored $name
+	assert_refused ${name}_unbound "node 1: byte 8 points to host memory"
+done
+
+assert_restored remapped_before
+assert_restored remapped_bound
+assert_restored remapped_bound_before
+assert_restored bound_then_mapped
+assert_refused remapped_after "node 1: byte 8 points into allocation "
+assert_contains "$work/captured.err" "which was freed before the graph's test; its addresses were allocation "
+assert_restored expandable
+assert_restored expandable_bound
+
+for name in ipc imported_pool imported_vmm; do
+	assert_restored $name
+	assert_refused ${name}_unbound "$shared"
+done
+assert_refused exported_unbound "$shared"
+assert_refused exported_after "$shared"
+assert_refused exported_pool_unbound "$shared"
+
+assert_restored reused
+assert_restored reused_bound
+assert_refused reused_after "node 1: byte 8 points into allocation "
+assert_refused reused_within "node 0: byte 8 points into allocation "
+
+assert_refused graph_memory "memory allocation node at index 0"
+assert_refused graph_memory_of_another "replay with changed private memory failed: memory of a graph's allocation node"
+
+section "contents"
+largest() { # of a case's contents in the twin, bytes
+	sed -n 's/^content .*size=\([0-9]*\).*/\1/p' "$1" | sort -n | tail -1
+}
+assert_restored table_in_large
+run large medusa-capture --single --no-verify -o "$work/large.medusa" -- "${subject[@]}" table_in_large
+run large_twin medusa-inspect --text "$work/large.medusa"
+assert_equal "bytes kept of an allocation of 1 MiB that holds a table of 256" 256 "$(largest "$work/large_twin.out")"
+assert_restored pointer_array
+run pointers medusa-capture --no-verify -o "$work/pointers.medusa" -- "${subject[@]}" pointer_array
+run pointers_twin medusa-inspect --text "$work/pointers.medusa"
+assert_count "$work/pointers_twin.out" "pointer node=none" 3
+assert_restored block_table
+assert_refused changing "unprovable: contents of allocation "
+assert_contains "$work/captured.err" "(256 bytes), byte 0: differs between the captures"
+assert_refused pointer_to_pinned "unprovable: contents of allocation "
+assert_contains "$work/captured.err" ", point to host memory"
+assert_refused pointer_to_ipc "unprovable: contents of allocation "
+assert_contains "$work/captured.err" ", point to memory that is shared with another process"
+
+section "without the poison test"
+untested=(ipc_unbound exported_after imported_pool_unbound imported_vmm_unbound graph_memory_of_another)
+run untested env MEDUSA_PROBE=0 medusa-capture --no-verify -o "$work/untested.medusa" -- "${subject[@]}" "${untested[@]}"
+for name in "${untested[@]}"; do
+	of="memory that is shared with another process"
+	[ $name = graph_memory_of_another ] && of="memory of a graph's allocation node"
+	assert_contains "$work/untested.err" "refused: ($name, 1): node $([ $name = graph_memory_of_another ] && echo 0 || echo 1): byte 8 points to $of"
+done
+finish

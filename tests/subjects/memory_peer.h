@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Another process that shares its memory with the subject: the subject's own program, without anything preloaded. */
+#ifndef TESTS_SUBJECTS_MEMORY_PEER_H
+#define TESTS_SUBJECTS_MEMORY_PEER_H
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "driver/cuda_driver.h"
+
+enum { MEMORY_N = 64, MEMORY_BYTES = MEMORY_N * 4, MEMORY_BLOCK = 8, MEMORY_GRANULE = 2 << 20 };
+
+#define TRY(entry, ...)                                                                                                \
+	do {                                                                                                           \
+		CUresult result_ = md_cuda.entry ? md_cuda.entry(__VA_ARGS__) : CUDA_ERROR_NOT_SUPPORTED;              \
+		if (result_ != CUDA_SUCCESS) {                                                                         \
+			fprintf(stderr, "line %d: %s: %s\n", __LINE__, #entry, md_cuda_error_name(result_));           \
+			exit(1);                                                                                       \
+		}                                                                                                      \
+	} while (0)
+
+#define MEMORY_PEER_ARGUMENT "peer"
+#define MEMORY_PEER_SOCKET 3
+
+enum { MEMORY_PEER_IPC = 1, MEMORY_PEER_POOL, MEMORY_PEER_POINTER, MEMORY_PEER_HANDLE, MEMORY_PEER_WRITE };
+
+struct memory_peer {
+	pid_t process;
+	int socket;
+};
+
+struct memory_peer_message {
+	int what, fd_follows;
+	unsigned turn;
+	char bytes[64];
+};
+
+/* ---- the subject's side ---- */
+
+static inline void memory_peer_start(struct memory_peer *peer, const char *program)
+{
+	int ends[2];
+	char *environment[4] = {NULL};
+	unsigned count = 0;
+	for (char **at = environ; *at; at++)
+		if (count < 3 && (!strncmp(*at, "LD_LIBRARY_PATH=", 16) || !strncmp(*at, "ASAN_OPTIONS=", 13)))
+			environment[count++] = *at;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends))
+		exit(2);
+	peer->socket = ends[0];
+	peer->process = fork();
+	if (peer->process)
+		return;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (dup2(ends[1], MEMORY_PEER_SOCKET) < 0)
+		_exit(2);
+	execle(program, program, MEMORY_PEER_ARGUMENT, (char *)NULL, environment);
+	_exit(2);
+}
+
+/* An answer, and the descriptor that came with it or -1. */
+static inline int memory_peer_talk(struct memory_peer *peer, struct memory_peer_message *message)
+{
+	char room[CMSG_SPACE(sizeof(int))] = {0};
+	struct iovec part = {message, sizeof(*message)};
+	struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof(room)};
+	int fd = -1;
+	if (send(peer->socket, message, sizeof(*message), 0) != (ssize_t)sizeof(*message) ||
+	    recvmsg(peer->socket, &header, MSG_CMSG_CLOEXEC) != (ssize_t)sizeof(*message)) {
+		fprintf(stderr, "the peer does not answer\n");
+		exit(1);
+	}
+	if (message->fd_follows && CMSG_FIRSTHDR(&header))
+		memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&header)), sizeof(fd));
+	return fd;
+}
+
+static inline void memory_peer_ask(struct memory_peer *peer, int what, void *bytes, size_t size)
+{
+	struct memory_peer_message message = {.what = what};
+	memory_peer_talk(peer, &message);
+	memcpy(bytes, message.bytes, size);
+}
+
+static inline int memory_peer_ask_fd(struct memory_peer *peer, int what)
+{
+	struct memory_peer_message message = {.what = what};
+	return memory_peer_talk(peer, &message);
+}
+
+static inline void memory_peer_write(struct memory_peer *peer, unsigned turn)
+{
+	struct memory_peer_message message = {.what = MEMORY_PEER_WRITE, .turn = turn};
+	memory_peer_talk(peer, &message);
+}
+
+static inline void memory_peer_stop(struct memory_peer *peer)
+{
+	close(peer->socket);
+	waitpid(peer->process, NULL, 0);
+}
+
+/* ---- the peer's side ---- */
+
+struct memory_peer_state {
+	CUdeviceptr memory[3]; /* by IPC, of a pool, mapped */
+	CUmemoryPool pool;
+	CUmemGenericAllocationHandle handle;
+};
+
+static inline void memory_peer_make(struct memory_peer_state *state)
+{
+	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+				.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				    .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+	CUmemAccessDesc access = {.location = prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUcontext context;
+	TRY(cuInit, 0);
+	TRY(cuDevicePrimaryCtxRetain, &context, 0);
+	TRY(cuCtxSetCurrent, context);
+	TRY(cuMemAlloc_v2, &state->memory[0], MEMORY_BYTES);
+	TRY(cuMemPoolCreate, &state->pool, &props);
+	TRY(cuMemAllocFromPoolAsync, &state->memory[1], MEMORY_BYTES, state->pool, NULL);
+	TRY(cuMemCreate, &state->handle, MEMORY_GRANULE, &prop, 0);
+	TRY(cuMemAddressReserve, &state->memory[2], MEMORY_GRANULE, 0, 0, 0);
+	TRY(cuMemMap, state->memory[2], MEMORY_GRANULE, 0, state->handle, 0);
+	TRY(cuMemSetAccess, state->memory[2], MEMORY_GRANULE, &access, 1);
+}
+
+static inline void memory_peer_fill(struct memory_peer_state *state, unsigned turn)
+{
+	float values[MEMORY_N];
+	for (unsigned k = 0; k < 3; k++) {
+		for (unsigned i = 0; i < MEMORY_N; i++)
+			values[i] = (float)(1000 * (k + 1) + 10 * turn + i);
+		TRY(cuMemcpyHtoD_v2, state->memory[k], values, sizeof(values));
+	}
+}
+
+/* The descriptor to send with the answer, or -1. */
+static inline int memory_peer_answer(struct memory_peer_state *state, struct memory_peer_message *message)
+{
+	int fd = -1;
+	if (message->what == MEMORY_PEER_IPC)
+		TRY(cuIpcGetMemHandle, (CUipcMemHandle *)(void *)message->bytes, state->memory[0]);
+	else if (message->what == MEMORY_PEER_POINTER)
+		TRY(cuMemPoolExportPointer, (CUmemPoolPtrExportData *)(void *)message->bytes, state->memory[1]);
+	else if (message->what == MEMORY_PEER_POOL)
+		TRY(cuMemPoolExportToShareableHandle, &fd, state->pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+	else if (message->what == MEMORY_PEER_HANDLE)
+		TRY(cuMemExportToShareableHandle, &fd, state->handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+	else
+		memory_peer_fill(state, message->turn);
+	message->fd_follows = fd >= 0;
+	return fd;
+}
+
+static inline int memory_peer_main(void)
+{
+	struct memory_peer_state state = {.pool = NULL};
+	struct memory_peer_message message;
+	memory_peer_make(&state);
+	memory_peer_fill(&state, 0);
+	while (recv(MEMORY_PEER_SOCKET, &message, sizeof(message), 0) == (ssize_t)sizeof(message)) {
+		char room[CMSG_SPACE(sizeof(int))] = {0};
+		struct iovec part = {&message, sizeof(message)};
+		struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1};
+		int fd = memory_peer_answer(&state, &message);
+		if (fd >= 0) {
+			header.msg_control = room;
+			header.msg_controllen = sizeof(room);
+			*CMSG_FIRSTHDR(&header) = (struct cmsghdr){
+			    .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+			memcpy(CMSG_DATA(CMSG_FIRSTHDR(&header)), &fd, sizeof(fd));
+		}
+		if (sendmsg(MEMORY_PEER_SOCKET, &header, 0) != (ssize_t)sizeof(message))
+			return 1;
+		if (fd >= 0)
+			close(fd);
+	}
+	return 0;
+}
+
+#endif

@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An engine with a graph for each way to come by memory. argv[1]: image; then cases, or all. */
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "driver/cuda_driver.h"
+#include "tests/subjects/memory_families.h"
+
+/* stdout: what was computed, the same however it came by its graphs; stderr: how it came by them. */
+
+/* ---- addresses that are given again ---- */
+
+static CUdeviceptr given_again(CUdeviceptr old, size_t bytes)
+{
+	TRY(cuStreamSynchronize, stream);
+	TRY(cuMemFree_v2, old);
+	CUdeviceptr memory = device(bytes);
+	if (memory != old)
+		fprintf(stderr, "an address was not given again\n");
+	return memory;
+}
+
+/* Launched on one allocation, captured on the next that has its address. */
+static void reused(void)
+{
+	CUdeviceptr old = device(LARGE);
+	fill(old, 1);
+	launch_add(old, 0);
+	use_table(given_again(old, LARGE));
+}
+
+static void give_again_later(struct made *of)
+{
+	fill(given_again(of->memory, LARGE), 80);
+}
+
+static void reused_after(void)
+{
+	use_table(device(LARGE));
+	made.afterwards = give_again_later;
+}
+
+/* What was bound is gone, and its address is another's, which is not bound. */
+static void reused_bound(void)
+{
+	CUdeviceptr old = device(LARGE);
+	medusa_bind("reused_bound", old, LARGE, MEDUSA_BIND_STATE);
+	use_table(given_again(old, LARGE));
+	medusa_bind("reused_bound", device(LARGE), LARGE, MEDUSA_BIND_STATE);
+}
+
+static void launch_within(const struct made *from)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	launch_add(from->memory, 1);
+	TRY(cuThreadExchangeStreamCaptureMode, &mode);
+	TRY(cuMemFree_v2, from->memory);
+	CUdeviceptr again = device(LARGE);
+	if (again != from->memory)
+		fprintf(stderr, "an address was not given again\n");
+	fill(again, 90);
+	TRY(cuThreadExchangeStreamCaptureMode, &mode);
+	launch_add(again, 2);
+}
+
+/* Between two launches of one capture. */
+static void reused_within(void)
+{
+	use_table(device(LARGE));
+	made.launch = launch_within;
+}
+
+/* ---- memory of graphs ---- */
+
+static CUdeviceptr of_graph;
+
+static void launch_allocating(const struct made *from)
+{
+	(void)from;
+	TRY(cuMemAllocAsync, &of_graph, MEMORY_BYTES, stream);
+	TRY(cuMemsetD32Async, of_graph, 0x40000000, MEMORY_N, stream);
+	launch_add(of_graph, 1);
+	TRY(cuMemFreeAsync, of_graph, stream);
+}
+
+static void graph_memory(void)
+{
+	made.launch = launch_allocating;
+}
+
+static void launch_on_graphs_memory(const struct made *from)
+{
+	(void)from;
+	launch_add(of_graph, 1);
+}
+
+/* It lives on in another graph: of an allocation node that is added by itself. */
+static void graph_memory_of_another(void)
+{
+	CUDA_MEM_ALLOC_NODE_PARAMS params = {.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+							   .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}},
+					     .bytesize = MEMORY_BYTES};
+	CUgraphNode node;
+	CUgraph graph;
+	CUgraphExec exec;
+	TRY(cuGraphCreate, &graph, 0);
+	TRY(cuGraphAddMemAllocNode, &node, graph, NULL, 0, &params);
+	TRY(cuGraphInstantiateWithFlags, &exec, graph, 0);
+	TRY(cuGraphLaunch, exec, stream);
+	TRY(cuStreamSynchronize, stream);
+	of_graph = params.dptr;
+	fill(of_graph, 5);
+	made.launch = launch_on_graphs_memory;
+}
+
+/* ---- contents ---- */
+
+/* In the middle of something large. */
+static void table_in_large(void)
+{
+	CUdeviceptr memory = device(LARGE);
+	TRY(cuMemsetD8_v2, memory, 0xa5, LARGE);
+	use_table(memory + LARGE / 2);
+}
+
+static void launch_list(const struct made *from)
+{
+	int32_t n = MEMORY_N, count = 3;
+	void *params[] = {(void *)&out, (void *)&from->memory, &count, &n};
+	TRY(cuLaunchKernel, list, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
+}
+
+/* To what is bound, and to two private tables, at an offset in one of them. */
+static void pointer_array(void)
+{
+	CUdeviceptr one = device(2 * MEMORY_BYTES), two = device(MEMORY_BYTES);
+	CUdeviceptr pointers[] = {in, one + MEMORY_BYTES, two};
+	fill(one + MEMORY_BYTES, 20);
+	fill(two, 30);
+	made.memory = device(sizeof(pointers));
+	TRY(cuMemcpyHtoD_v2, made.memory, pointers, sizeof(pointers));
+	made.launch = launch_list;
+}
+
+static CUdeviceptr table;
+
+static void launch_blocks(const struct made *from)
+{
+	int32_t n = MEMORY_N, block = MEMORY_BLOCK;
+	void *params[] = {(void *)&out, (void *)&from->memory, (void *)&table, &block, &n};
+	TRY(cuLaunchKernel, blocks, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
+}
+
+/* A table of indices, bound to nothing, into what is bound. */
+static void block_table(void)
+{
+	int32_t rows[MEMORY_N / MEMORY_BLOCK];
+	for (int32_t i = 0; i < MEMORY_N / MEMORY_BLOCK; i++)
+		rows[i] = (i * 5 + 3) % (MEMORY_N / MEMORY_BLOCK);
+	table = device(sizeof(rows));
+	TRY(cuMemcpyHtoD_v2, table, rows, sizeof(rows));
+	made.memory = in;
+	made.launch = launch_blocks;
+}
+
+/* No two starts have the same. */
+static void changing(void)
+{
+	CUdeviceptr memory = device(MEMORY_BYTES);
+	int32_t process = (int32_t)getpid();
+	float values[MEMORY_N] = {0};
+	memcpy(values, &process, sizeof(process));
+	for (unsigned i = 1; i < MEMORY_N; i++)
+		values[i] = 2;
+	TRY(cuMemcpyHtoD_v2, memory, values, sizeof(values));
+	use(memory);
+}
+
+static void pointer_to_pinned(void)
+{
+	CUdeviceptr pointers[] = {in, in, locked(0)};
+	made.memory = device(sizeof(pointers));
+	TRY(cuMemcpyHtoD_v2, made.memory, pointers, sizeof(pointers));
+	made.launch = launch_list;
+}
+
+static void pointer_to_ipc(void)
+{
+	CUdeviceptr pointers[] = {in, in, opened()};
+	made.memory = device(sizeof(pointers));
+	TRY(cuMemcpyHtoD_v2, made.memory, pointers, sizeof(pointers));
+	made.launch = launch_list;
+}
+
+#define CASE(name)                                                                                                     \
+	{                                                                                                              \
+#name, name                                                                                            \
+	}
+static const struct {
+	const char *name;
+	void (*make)(void);
+} cases[] = {
+    CASE(pitched),
+    CASE(pitched_table),
+    CASE(async),
+    CASE(async_table),
+    CASE(pool_table),
+    CASE(current_pool_table),
+    CASE(managed),
+    CASE(managed_table),
+    CASE(pinned),
+    CASE(pinned_unbound),
+    CASE(registered),
+    CASE(registered_unbound),
+    CASE(mapped_host),
+    CASE(mapped_host_unbound),
+    CASE(vmm),
+    CASE(vmm_table),
+    CASE(remapped_before),
+    CASE(remapped_bound),
+    CASE(remapped_bound_before),
+    CASE(remapped_after),
+    CASE(bound_then_mapped),
+    CASE(expandable),
+    CASE(expandable_bound),
+    CASE(ipc),
+    CASE(ipc_unbound),
+    CASE(imported_pool),
+    CASE(imported_pool_unbound),
+    CASE(imported_vmm),
+    CASE(imported_vmm_unbound),
+    CASE(exported_unbound),
+    CASE(exported_after),
+    CASE(exported_pool_unbound),
+    CASE(reused),
+    CASE(reused_after),
+    CASE(reused_bound),
+    CASE(reused_within),
+    CASE(graph_memory),
+    CASE(graph_memory_of_another),
+    CASE(table_in_large),
+    CASE(pointer_array),
+    CASE(block_table),
+    CASE(changing),
+    CASE(pointer_to_pinned),
+    CASE(pointer_to_ipc),
+};
+enum { CASES = sizeof(cases) / sizeof(cases[0]) };
+
+/* ---- a life ---- */
+
+static CUgraphExec live(const char *name)
+{
+	CUgraph graph;
+	CUgraphExec exec;
+	TRY(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+	made.launch(&made);
+	TRY(cuStreamEndCapture, stream, &graph);
+	TRY(cuGraphInstantiateWithFlags, &exec, graph, 0);
+	TRY(cuGraphDestroy, graph);
+	if (medusa_graph_label(exec, name, 1) && medusa_mode() != MEDUSA_MODE_NONE)
+		fprintf(stderr, "not labelled: %s\n", medusa_reason());
+	return exec;
+}
+
+static void replay(const char *name, CUgraphExec exec)
+{
+	float values[MEMORY_N];
+	uint64_t sum = 1469598103934665603u;
+	bool changes = !strcmp(name, "changing");
+	TRY(cuMemsetD8_v2, out, 0, MEMORY_BYTES);
+	for (unsigned turn = 0; turn < REPLAYS; turn++) {
+		for (unsigned i = 0; i < MEMORY_N; i++)
+			values[i] = (float)((i * 7 + turn * 5) % 31);
+		TRY(cuMemcpyHtoD_v2, in, values, sizeof(values));
+		for (unsigned i = 0; made.host && i < MEMORY_N; i++)
+			made.host[i] = (float)(i + turn);
+		if (made.peers)
+			memory_peer_write(&peer, turn);
+		TRY(cuGraphLaunch, exec, stream);
+		TRY(cuStreamSynchronize, stream);
+		TRY(cuMemcpyDtoH_v2, values, out, sizeof(values));
+		for (unsigned i = changes * sizeof(float); i < sizeof(values); i++)
+			sum = (sum ^ ((uint8_t *)values)[i]) * 1099511628211u;
+	}
+	printf("%s %016" PRIx64 " %g\n", name, sum, (double)values[MEMORY_N - 1]);
+}
+
+/* Everything is made and bound before the first graph is asked for. */
+static void run(const char *name, const struct made *of)
+{
+	void *exec = NULL;
+	made = *of;
+	if (medusa_graph_get(name, 1, UINT64_MAX, &exec) == MEDUSA_OK) {
+		fprintf(stderr, "%s restored\n", name);
+	} else {
+		fprintf(stderr, "%s live: %s\n", name, medusa_reason());
+		exec = live(name);
+	}
+	if (made.afterwards)
+		made.afterwards(&made);
+	replay(name, exec);
+}
+
+static void load(const char *path)
+{
+	CUmodule module;
+	TRY(cuModuleLoad, &module, path);
+	TRY(cuModuleGetFunction, &add, module, "memory_add");
+	TRY(cuModuleGetFunction, &list, module, "memory_list");
+	TRY(cuModuleGetFunction, &blocks, module, "memory_blocks");
+}
+
+static bool is_wanted(const char *name, int argc, char **argv)
+{
+	bool wanted = argc < 3;
+	for (int i = 2; i < argc; i++)
+		wanted |= !strcmp(argv[i], name);
+	return wanted;
+}
+
+int main(int argc, char **argv)
+{
+	static struct made all[CASES];
+	struct md_error err = {0};
+	CUcontext context;
+	if (argc < 2)
+		return 2;
+	if (md_cuda_load(&err) != MD_OK) {
+		fprintf(stderr, "%s\n", err.message);
+		return 1;
+	}
+	if (!strcmp(argv[1], MEMORY_PEER_ARGUMENT))
+		return memory_peer_main();
+	memory_peer_start(&peer, argv[0]);
+	TRY(cuInit, 0);
+	TRY(cuDevicePrimaryCtxRetain, &context, 0);
+	TRY(cuCtxSetCurrent, context);
+	load(argv[1]);
+	TRY(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+	in = device(MEMORY_BYTES);
+	out = device(MEMORY_BYTES);
+	medusa_bind("in", in, MEMORY_BYTES, MEDUSA_BIND_INPUT);
+	medusa_bind("out", out, MEMORY_BYTES, MEDUSA_BIND_STATE);
+	for (unsigned i = 0; i < CASES; i++) {
+		if (!is_wanted(cases[i].name, argc, argv))
+			continue;
+		made = (struct made){0};
+		cases[i].make();
+		all[i] = made;
+	}
+	for (unsigned i = 0; i < CASES; i++)
+		if (is_wanted(cases[i].name, argc, argv))
+			run(cases[i].name, &all[i]);
+	memory_peer_stop(&peer);
+	medusa_release();
+	return 0;
+}
