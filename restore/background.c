@@ -566,3 +566,14 @@ void md_restore_module_gone(void *handle)
 	pthread_mutex_unlock(&r->lock);
 	pthread_mutex_unlock(&r->work);
 }
+
+/* Its modules go with it, and the next context may have its handle. */
+void md_restore_context_gone(CUcontext context)
+{
+	struct md_restore *r = &md_restore;
+	if (atomic_load(&r->off))
+		return;
+	pthread_mutex_lock(&r->work);
+	md_registry_remove_context(&r->registry, context);
+	pthread_mutex_unlock(&r->work);
+}

@@ -46,9 +46,11 @@ static CUresult context_made(CUresult result, const CUcontext *context)
 
 static void context_dies(CUcontext context)
 {
-	if (!context || context != md_restore.context || !md_guard_enter())
+	if (!context || !md_guard_enter())
 		return;
-	md_restore_stop("its context was destroyed");
+	if (context == md_restore.context)
+		md_restore_stop("its context was destroyed");
+	md_restore_context_gone(context);
 	md_guard_leave();
 }
 

@@ -95,6 +95,20 @@ void md_registry_remove(struct md_registry *registry, void *handle)
 	pthread_mutex_unlock(&registry->lock);
 }
 
+void md_registry_remove_context(struct md_registry *registry, CUcontext context)
+{
+	pthread_mutex_lock(&registry->lock);
+	for (size_t i = 0; i < registry->count;) {
+		if (registry->items[i].is_library || registry->items[i].context != context) {
+			i++;
+			continue;
+		}
+		md_names_finish(&registry->items[i].names);
+		registry->items[i] = registry->items[--registry->count];
+	}
+	pthread_mutex_unlock(&registry->lock);
+}
+
 void md_registry_want(struct md_registry *registry, const struct md_image *images, uint32_t count)
 {
 	pthread_mutex_lock(&registry->lock);

@@ -53,6 +53,7 @@ void md_registry_add(struct md_registry *registry, void *handle, bool is_library
 void md_registry_add_file(struct md_registry *registry, void *handle, bool is_library, const char *path);
 bool md_registry_holds(struct md_registry *registry, void *handle);
 void md_registry_remove(struct md_registry *registry, void *handle);
+void md_registry_remove_context(struct md_registry *registry, CUcontext context); /* modules in it */
 void md_registry_want(struct md_registry *registry, const struct md_image *images, uint32_t count);
 bool md_registry_has(struct md_registry *registry, const struct md_hash *hash);
 void md_registry_clear(struct md_registry *registry);
@@ -369,6 +370,7 @@ void md_restore_stop(const char *reason);
 void md_restore_settle(struct md_restore *r);
 /* Before a module or library of the process goes away. */
 void md_restore_module_gone(void *handle);
+void md_restore_context_gone(CUcontext context);
 /* After a module was loaded: exit() is noticed before it is unloaded there. */
 void md_restore_watch_exit(void);
 /* Sets REFUSED with the reason and logs it; under lock. */
