@@ -2,7 +2,9 @@
 /* Words for actions and reasons. */
 #include "medusa/scheduler.h"
 
-const char *medusa_sched_action_name(enum medusa_sched_action_type type)
+#define EXPORT __attribute__((visibility("default")))
+
+EXPORT const char *medusa_sched_action_name(enum medusa_sched_action_type type)
 {
 	switch (type) {
 	case MEDUSA_SCHED_RUN:
@@ -23,7 +25,7 @@ const char *medusa_sched_action_name(enum medusa_sched_action_type type)
 	return "unknown action";
 }
 
-const char *medusa_sched_reason_name(enum medusa_sched_reason reason)
+EXPORT const char *medusa_sched_reason_name(enum medusa_sched_reason reason)
 {
 	switch (reason) {
 	case MEDUSA_SCHED_NEVER_FITS:
