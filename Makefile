@@ -284,6 +284,8 @@ lint:
 bench: all $(BENCH_BINS)
 	$(Q)BUILD=$(BUILD) bench/run.sh
 
+# name of library and file, description
+install_pc = printf 'prefix=%s\nlibdir=$${prefix}/lib\nincludedir=$${prefix}/include\n\nName: $(1)\nDescription: $(2)\nVersion: %s\nLibs: -L$${libdir} -l$(1)\nCflags: -I$${includedir}\n' '$(PREFIX)' '$(VERSION)' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/$(1).pc
 install: libs tools
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/medusa $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man7
 	install -m 755 $(BINS) $(DESTDIR)$(PREFIX)/bin
@@ -291,7 +293,8 @@ install: libs tools
 	install -m 644 $(wildcard include/medusa/*.h) $(DESTDIR)$(PREFIX)/include/medusa
 	install -m 644 $(wildcard docs/man/*.1) $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 644 $(wildcard docs/man/*.7) $(DESTDIR)$(PREFIX)/share/man/man7
-	printf 'prefix=%s\nlibdir=$${prefix}/lib\nincludedir=$${prefix}/include\n\nName: medusa\nDescription: Materialized CUDA graphs for fast LLM engine starts\nVersion: %s\nLibs: -L$${libdir} -lmedusa\nCflags: -I$${includedir}\n' '$(PREFIX)' '$(VERSION)' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/medusa.pc
+	$(call install_pc,medusa,Materialized CUDA graphs for fast LLM engine starts)
+	$(call install_pc,medusa-sched,Scheduler of a GPU worker node as a library)
 
 clean:
 	rm -rf build

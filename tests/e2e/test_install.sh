@@ -20,14 +20,17 @@ for command in tools/medusa-*.c; do
 	assert_file "$root/usr/share/man/man1/$name.1"
 done
 assert_file "$root/usr/share/man/man7/medusa-torch.7"
-for library in libmedusa libmedusa-capture libmedusa-restore; do
+for library in libmedusa libmedusa-capture libmedusa-restore libmedusa-sched; do
 	assert_file "$root/usr/lib/$library.so"
 done
 assert_no_file "$root/usr/lib/libcuda.so.1" # a device of ours never takes the real driver's place
 
 section "no path of the build in what was installed"
 assert_equal "run paths into the build" "" "$(readelf -d "$root"/usr/bin/* "$root"/usr/lib/*.so | grep -E 'R(UN)?PATH' | grep -v 'ORIGIN')"
-assert_lacks "$root/usr/lib/pkgconfig/medusa.pc" "$root"
+for package in medusa medusa-sched; do
+	assert_file "$root/usr/lib/pkgconfig/$package.pc"
+	assert_lacks "$root/usr/lib/pkgconfig/$package.pc" "$root"
+done
 
 section "each installed header alone, as C and as C++"
 for header in "$root"/usr/include/medusa/*.h; do
@@ -63,6 +66,27 @@ for language in $languages; do
 	run program env LD_LIBRARY_PATH="$root/usr/lib" "$program"
 	assert_exit program 0
 	assert_contains "$work/program.out" "mode 0, result 4: "
+done
+
+section "the scheduler alone, by pkg-config: a worker node needs nothing else"
+assert_equal "libraries beside libc and libm" "" \
+	"$(readelf -d "$root/usr/lib/libmedusa-sched.so" | grep NEEDED | grep -vE 'lib(c|m|asan|ubsan|tsan)\.so')"
+cat >"$work/program.c" <<'END'
+#include <medusa/scheduler.h>
+#include <stdio.h>
+
+int main(void)
+{
+	printf("%s, %s\n", medusa_sched_action_name(MEDUSA_SCHED_RUN), medusa_sched_reason_name(MEDUSA_SCHED_NEVER_FITS));
+	return 0;
+}
+END
+for language in $languages; do
+	run compile gcc -x $language -Wall -Wextra -Werror $(pkg-config --cflags medusa-sched) -o "$program" "$work/program.c" $(pkg-config --libs medusa-sched)
+	assert_exit compile 0
+	run program env LD_LIBRARY_PATH="$root/usr/lib" "$program"
+	assert_exit program 0
+	assert_equal "its output" "run, never fits" "$(cat "$work/program.out")"
 done
 
 section "the installed commands find their libraries"
