@@ -159,7 +159,7 @@ $(BUILD)/bin/%: $(BUILD)/obj/tools/%.o $(INTERNAL)
 	$(Q)$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../lib' -o $@ $^ $(LDLIBS)
 
 # What reads YAML.
-$(BUILD)/bin/medusa-simulate $(BUILD)/tests/test_sim_%: LDLIBS += -lyaml
+$(BUILD)/bin/medusa-simulate $(BUILD)/tests/test_sim_% $(BUILD)/tests/fuzz/sim%: LDLIBS += -lyaml
 
 # ---- the reference engine -----------------------------------------------------------------------------------------
 $(LLAMA)/llama-engine: $(call objects,$(ENGINE)) $(CORE_LIB) $(BUILD)/lib/libmedusa.so $(LLAMA)/libllama-gemm.so

@@ -62,6 +62,7 @@ struct md_sim_function {
 	uint64_t capture_ns;         /* context_ns without a Medusa artifact; 0: context_ns */
 	uint64_t kv_bytes_per_token; /* 0: spec.kv_bytes per sequence, whatever its length */
 	double rate_per_min;         /* for arrivals by a law; 0: none */
+	double rate_low, rate_high;  /* what it was drawn from, evenly */
 	uint32_t model;              /* which entry of functions.yaml it came from: for tables by model */
 };
 
@@ -72,6 +73,7 @@ struct md_sim_functions {
 	struct md_sim_function *functions;
 	uint32_t count;
 	char **models;
+	struct md_sim_function *templates; /* model_count; what a model's functions are copies of, without a name */
 	uint32_t model_count;
 };
 
@@ -161,7 +163,10 @@ enum md_status md_sim_functions_parse(const char *name, const char *text, size_t
 				      struct md_sim_functions *functions, struct md_error *err);
 void md_sim_node_finish(struct md_sim_node *node);
 void md_sim_functions_finish(struct md_sim_functions *functions);
-/* Exactly count functions, the models of functions.yaml in turn (round-robin); rates drawn anew by the same law. */
+/*
+ * Exactly count functions, the models of functions.yaml in turn (round-robin); as many as there are stay what they are.
+ * Rates are drawn anew by the same law; that of a function does not depend on how many others there are.
+ */
 enum md_status md_sim_functions_resize(struct md_sim_functions *functions, uint32_t count, uint64_t seed,
 				       struct md_error *err);
 
