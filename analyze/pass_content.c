@@ -88,15 +88,41 @@ static enum md_status list_spots(struct md_analysis *analysis, unsigned capture,
 	return MD_OK;
 }
 
-static const struct spot *find_counterpart(const struct md_analysis *analysis, const struct spot *one,
-					   const struct spot *spots, uint32_t count)
+/* What the second capture saved of the same bytes: known tells which. */
+struct counterpart {
+	uint8_t *data, *known; /* owned */
+	uint64_t sequence;
+	bool found;
+};
+
+static void counterpart_finish(struct counterpart *counterpart)
 {
+	free(counterpart->data);
+	free(counterpart->known);
+}
+
+static bool find_counterpart(const struct md_analysis *analysis, const struct spot *one, const struct spot *spots,
+			     uint32_t count, struct counterpart *out)
+{
+	uint64_t end = one->offset + one->content->size;
+
+	out->data = malloc(one->content->size);
+	out->known = calloc(one->content->size, 1);
+	if (!out->data || !out->known)
+		return false;
+	memcpy(out->data, one->content->data, one->content->size);
 	for (uint32_t i = 0; i < count; i++) {
-		if (spots[i].alloc == analysis->partner[one->alloc] && spots[i].offset == one->offset &&
-		    spots[i].content->size == one->content->size)
-			return &spots[i];
+		uint64_t from = spots[i].offset > one->offset ? spots[i].offset : one->offset;
+		uint64_t to =
+		    spots[i].offset + spots[i].content->size < end ? spots[i].offset + spots[i].content->size : end;
+		if (spots[i].alloc != analysis->partner[one->alloc] || from >= to)
+			continue;
+		memcpy(out->data + (from - one->offset), spots[i].content->data + (from - spots[i].offset), to - from);
+		memset(out->known + (from - one->offset), 1, to - from);
+		out->sequence = spots[i].content->sequence;
+		out->found = true;
 	}
-	return NULL;
+	return true;
 }
 
 static const char *broken_by(const struct md_analysis *analysis, uint32_t alloc)
@@ -135,18 +161,19 @@ static bool keep_pointer(struct md_analysis *analysis, struct md_held *held, uin
 	return true;
 }
 
-/* two is NULL when only the first capture saved this region: then liveness decides. False when out of memory. */
+/* What only the first capture saved is decided by liveness, if what both did is equal. False when out of memory. */
 static bool classify_word(struct md_analysis *analysis, struct md_held *held, uint32_t at, const uint8_t *one,
-			  const uint8_t *two)
+			  const struct counterpart *two)
 {
+	bool both = !memchr(two->known + at, 0, 8);
 	struct md_target target;
 	char why[MD_WORD_WHY_BYTES] = "differs between the captures";
 	uint64_t first, second;
 	enum md_word word;
 
 	memcpy(&first, one + at, 8);
-	memcpy(&second, two ? two + at : one + at, 8);
-	if (!two)
+	memcpy(&second, two->data + at, 8);
+	if (!both && first == second)
 		word = md_word_guess(analysis, first, UINT64_MAX, &target, why);
 	else
 		word = md_word_resolve(analysis, first, second, UINT64_MAX, &target, why);
@@ -161,7 +188,8 @@ static bool classify_word(struct md_analysis *analysis, struct md_held *held, ui
 	return true;
 }
 
-static bool classify_content(struct md_analysis *analysis, struct md_held *held, const uint8_t *one, const uint8_t *two)
+static bool classify_content(struct md_analysis *analysis, struct md_held *held, const uint8_t *one,
+			     const struct counterpart *two)
 {
 	uint32_t at = (uint32_t)(-(analysis->views[0].allocs[held->alloc].address + held->offset) & 7);
 	uint32_t head = at < held->size ? at : (uint32_t)held->size;
@@ -170,8 +198,8 @@ static bool classify_content(struct md_analysis *analysis, struct md_held *held,
 		if (!classify_word(analysis, held, at, one, two))
 			return false;
 	}
-	if (two &&
-	    (memcmp(one, two, head) != 0 || (at < held->size && memcmp(one + at, two + at, held->size - at) != 0)))
+	if (memcmp(one, two->data, head) != 0 ||
+	    (at < held->size && memcmp(one + at, two->data + at, held->size - at) != 0))
 		break_alloc(analysis, held->alloc, "contents of allocation %" PRIu32 ": bytes outside of words differ",
 			    held->alloc);
 	return true;
@@ -215,20 +243,21 @@ static void refuse_users(struct md_analysis *analysis)
 	}
 }
 
-static enum md_status hold(struct md_analysis *analysis, const struct spot *one, const struct spot *two,
-			   struct md_error *err)
+static enum md_status hold(struct md_analysis *analysis, const struct spot *one, const struct spot *spots,
+			   uint32_t count, struct md_error *err)
 {
+	MD_CLEANUP(counterpart_finish) struct counterpart two = {0};
 	struct md_held *held = &analysis->held[analysis->held_count++];
 
 	*held = (struct md_held){.alloc = one->alloc, .offset = one->offset, .size = one->content->size};
 	held->data = malloc(held->size);
-	if (!held->data)
+	if (!held->data || !find_counterpart(analysis, one, spots, count, &two))
 		return md_analysis_no_memory(err);
 	memcpy(held->data, one->content->data, held->size);
 	MD_FORWARD(md_view_seek(&analysis->views[0], one->content->sequence, err));
-	if (two)
-		MD_FORWARD(md_view_seek(&analysis->views[1], two->content->sequence, err));
-	if (!classify_content(analysis, held, one->content->data, two ? two->content->data : NULL))
+	if (two.found)
+		MD_FORWARD(md_view_seek(&analysis->views[1], two.sequence, err));
+	if (!classify_content(analysis, held, one->content->data, &two))
 		return md_analysis_no_memory(err);
 	return MD_OK;
 }
@@ -247,8 +276,7 @@ enum md_status md_pass_content(struct md_analysis *analysis, struct md_error *er
 	if (!analysis->held || !analysis->broken)
 		return md_analysis_no_memory(err);
 	for (uint32_t i = 0; i < one_count; i++)
-		MD_FORWARD(
-		    hold(analysis, &one[i], two ? find_counterpart(analysis, &one[i], two, two_count) : NULL, err));
+		MD_FORWARD(hold(analysis, &one[i], two, two_count, err));
 	spread_broken(analysis);
 	refuse_users(analysis);
 	return MD_OK;

@@ -231,6 +231,25 @@ Test(trace, allocations_are_paired_by_sequence, .init = setup, .fini = teardown)
 	md_trace_finish(&trace);
 }
 
+Test(trace, exported_memory_is_shared_from_its_beginning, .init = setup, .fini = teardown)
+{
+	struct md_trace_writer *w = writer_new();
+	md_trace_put_alloc(w, 1, MD_ALLOC_VMM, 0x1000, 512);
+	md_trace_put_alloc(w, 2, MD_ALLOC_SHARED, 0x1000, 512);
+	md_trace_put_alloc(w, 3, MD_ALLOC_VMM, 0x4000, 512);
+	md_trace_put_alloc(w, 4, MD_ALLOC_SHARED, 0x4000, 256);
+	close_ok(w);
+	struct md_trace trace;
+	read_ok(&trace);
+	cr_assert_eq(trace.alloc_count, 3, "%u allocations", trace.alloc_count);
+	cr_assert(trace.allocs[0].family == MD_ALLOC_SHARED && trace.allocs[0].born == 1 &&
+		      trace.allocs[0].died == UINT64_MAX,
+		  "the same memory");
+	cr_assert(trace.allocs[1].family == MD_ALLOC_VMM && trace.allocs[1].died == 4,
+		  "of another size it is other memory");
+	md_trace_finish(&trace);
+}
+
 static void assert_same_node(const struct md_node *a, const struct md_node *b, int index)
 {
 	cr_assert(a->type == b->type && a->kernel == b->kernel && a->via_extra == b->via_extra, "node %d: kind", index);
