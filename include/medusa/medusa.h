@@ -56,6 +56,9 @@ enum medusa_role {
  * graphs, and a restore makes it anew. Names are unique; binding a name again moves it (only before the first graph was
  * handed out that uses it). A restore refuses graphs whose binding is missing or has another size. (MEDUSA, section 4.)
  *
+ * A binding is of addresses: what is mapped there later (by an engine that suspends and resumes) is bound, too; freed
+ * memory no longer is. Memory that another process shares is never private: graphs use it bound, or are refused.
+ *
  * An engine that binds nothing is bound by sequence: what it has allocated on the device when it first calls
  * medusa_graph_get, in the capture as in every start, is matched by order and size. What was freed by then counts, but
  * is not bound; what a profiling forward of medusa_kv_capacity allocates does not count. At the first allocation that
