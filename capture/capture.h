@@ -146,8 +146,8 @@ void md_capture_library_loaded_file(CUlibrary library, const char *path);
 void md_capture_library_module(CUlibrary library, CUmodule module);
 void md_capture_module_unloaded(CUmodule module);
 void md_capture_library_unloaded(CUlibrary library);
-void md_capture_context_destroyed(CUcontext context); /* with every module in it */
-void md_capture_primary_released(CUdevice device);    /* the same, if nobody holds it any more */
+void md_capture_context_destroyed(CUcontext context);    /* with every module in it */
+void md_capture_primary_released(CUdevice device);       /* the same, if nobody holds it any more */
 uint32_t md_capture_image_of_module(CUmodule module);    /* lock held; MD_NONE when its load was not seen */
 uint32_t md_capture_image_of_library(CUlibrary library); /* lock held */
 
@@ -157,8 +157,8 @@ uint32_t md_capture_image_of_library(CUlibrary library); /* lock held */
 uint32_t md_capture_kernel_find(CUfunction func, CUkernel kern);
 /* The same for a graph node: function state is read again, for it may have been changed since. Lock held. */
 uint32_t md_capture_kernel_find_fresh(CUfunction func, CUkernel kern);
-const struct md_kernel *md_capture_kernel_get(uint32_t index);      /* lock held; valid until the next find */
-uint32_t md_capture_kernel_count(void);                             /* lock held */
+const struct md_kernel *md_capture_kernel_get(uint32_t index); /* lock held; valid until the next find */
+uint32_t md_capture_kernel_count(void);                        /* lock held */
 /* Lock held. What was unloaded, or, if both are NULL, all: handles may come again. */
 void md_capture_kernels_forget(CUmodule module, CUlibrary library);
 /* Lock held. Whether the handle was another kernel's, or of one that is gone, at that time. */
