@@ -257,6 +257,9 @@ void md_sim_model_advance(struct md_sim_model *model)
 	uint64_t end = UINT64_MAX;
 	uint32_t transfer;
 
+	/* What actions led to at once is taken before time passes. */
+	if (model->event_head < model->event_count)
+		return;
 	if (md_sim_links_next(&model->links, &end, &transfer) && end != UINT64_MAX && (!entry || end <= entry->at)) {
 		model->now = end;
 		md_sim_model_transfer_next(model, transfer);
