@@ -215,6 +215,8 @@ struct md_capture_graph {
 	uint64_t id;
 	CUgraphExec exec; /* NULL once destroyed */
 	CUcontext context;
+	uint64_t name;  /* hash of label and batch */
+	uint64_t later; /* id of a graph that was given the same name since; 0: none */
 	bool refused, labelled;
 	bool unread;          /* its nodes have attributes that they do not tell */
 	bool probed;          /* or never to be */
@@ -232,6 +234,8 @@ struct md_capture_graph *md_capture_graph_of(CUgraphExec exec); /* lock held; NU
 /* The graph that the engine means: by its handle, or, for NULL, the one that this thread instantiated last. Lock held.
  */
 struct md_capture_graph *md_capture_graph_meant(CUgraphExec exec);
+/* A graph is launched: if another has its name by now, there are two that the engine would get one for. */
+void md_capture_graph_launching(CUgraphExec exec);
 void md_capture_home_note(void); /* memory is bound in the current context; lock held */
 /* What is said of a graph; lock held. False: out of memory. */
 void md_capture_graph_label(struct md_capture_graph *graph, const char *label, unsigned batch);

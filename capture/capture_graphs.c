@@ -169,12 +169,46 @@ void md_capture_home_note(void)
 		md_cuda.cuCtxGetCurrent(&home);
 }
 
+/* Graphs that were given the name of an earlier one which is still there: mostly it was captured again. */
+static atomic_uint renamed;
+
+static void note_name(struct md_capture_graph *graph, const char *label, unsigned batch)
+{
+	uint64_t key[2] = {md_hash_checksum(label, strlen(label)), batch};
+
+	graph->name = md_hash_checksum(key, sizeof(key));
+	graph->later = 0;
+	for (size_t i = 0; i < graphs.count; i++) {
+		struct md_capture_graph *earlier = &graphs.items[i];
+		if (earlier == graph || !earlier->exec || !earlier->labelled || earlier->name != graph->name)
+			continue;
+		earlier->later = graph->id;
+		atomic_fetch_add(&renamed, 1);
+	}
+}
+
+void md_capture_graph_launching(CUgraphExec exec)
+{
+	struct md_capture_graph *graph;
+
+	if (!atomic_load_explicit(&renamed, memory_order_relaxed))
+		return;
+	md_capture_lock();
+	graph = md_capture_graph_of(exec);
+	if (graph && graph->later && md_capture.writer) {
+		md_capture_graph_refuse(&graphs.items[graph->later - 1], "another graph of this name is launched, too");
+		graph->later = 0;
+	}
+	md_capture_unlock();
+}
+
 /* A restore makes every graph in one context, and a launch in another one would find neither kernels nor memory. */
 void md_capture_graph_label(struct md_capture_graph *graph, const char *label, unsigned batch)
 {
 	home = home ? home : graph->context;
 	if (graph->context != home)
 		md_capture_graph_refuse(graph, "made in another context than the one that the engine bound memory in");
+	note_name(graph, label, batch);
 	md_trace_put_label(md_capture.writer, md_capture_next(), graph->id, label, batch);
 	graphs.labelled += !graph->labelled;
 	graph->labelled = true;

@@ -244,7 +244,8 @@ static void graph_launched(CUgraphExec exec, CUstream stream)
 
 #define LAUNCH_GRAPH(suffix, which)                                                                                    \
 	CUresult CUDAAPI cuGraphLaunch##suffix(CUgraphExec hGraph, CUstream hStream)                                   \
-	MD_HOOK(cuGraphLaunch##suffix, (hGraph, hStream), graph_launching(hGraph, which(hStream)),                     \
+	MD_HOOK(cuGraphLaunch##suffix, (hGraph, hStream),                                                              \
+	        (md_capture_graph_launching(hGraph), graph_launching(hGraph, which(hStream))),                         \
 	        graph_launched(hGraph, which(hStream)))
 LAUNCH_GRAPH(, AS_GIVEN)
 LAUNCH_GRAPH(_ptsz, per_thread)

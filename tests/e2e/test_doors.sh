@@ -46,6 +46,17 @@ assert_exit engines 0
 assert_same_file "$work/engines.live.out" "$work/engines.out"
 assert_count "$work/engines.err" " restored " 4
 
+section "two engines in one context that call their graphs by the same names"
+run same.live "${subject[@]}" static engines same
+run same.captured medusa-capture --no-verify -o "$work/same.medusa" -- "${subject[@]}" static engines same
+assert_exit same.captured 1
+for batch in 1 2; do
+	assert_contains "$work/same.captured.err" "refused: (same, $batch): refused by the engine: another graph of this name is launched, too"
+done
+run same medusa-restore "$work/same.medusa" -- "${subject[@]}" static engines same
+assert_exit same 0
+assert_same_file "$work/same.live.out" "$work/same.out"
+
 for apart in contexts devices; do
 	section "two engines that are apart: $apart"
 	run $apart.live "${subject[@]}" static $apart

@@ -16,6 +16,7 @@
  *	per-thread  the runtime asks for the per-thread default stream's entry points, and that stream is used
  *	second      the engine is on the second device; before that the first one is touched and has an allocation
  *	engines     two engines, one after the other, in one context
+ *	same        and both call their graphs by the same names
  *	contexts    two engines, each in a context of its own on the same device
  *	devices     two engines, each on a device of its own
  */
@@ -170,7 +171,7 @@ static CUgraphExec capture(struct engine *engine, unsigned batch)
 	TRY(rt->cuStreamEndCapture(engine->stream, &graph));
 	TRY(rt->cuGraphInstantiateWithFlags(&exec, graph, 0));
 	TRY(rt->cuGraphDestroy(graph));
-	if (medusa_graph_label(exec, engine->name, batch) != MEDUSA_OK)
+	if (medusa_graph_label(exec, has("same") ? "same" : engine->name, batch) != MEDUSA_OK)
 		fprintf(stderr, "label: %s\n", medusa_reason());
 	return exec;
 }
@@ -180,7 +181,7 @@ static void take_graphs(struct engine *engine)
 	TRY(copies[0].cuCtxSetCurrent(engine->context));
 	for (unsigned batch = 1; batch <= GRAPHS; batch++) {
 		void *exec = NULL;
-		int result = medusa_graph_get(engine->name, batch, UINT64_MAX, &exec);
+		int result = medusa_graph_get(has("same") ? "same" : engine->name, batch, UINT64_MAX, &exec);
 		fprintf(stderr, "graph %s/%u %s %s\n", engine->name, batch, result == MEDUSA_OK ? "restored" : "live",
 			result == MEDUSA_OK ? "" : medusa_reason());
 		engine->execs[batch] = result == MEDUSA_OK ? (CUgraphExec)exec : capture(engine, batch);
