@@ -23,7 +23,14 @@ static void teardown(void)
 {
 	unlink(json_path);
 	unlink(html_path);
-	cr_assert(rmdir(folder) == 0, "nothing else is left in the folder");
+	rmdir(folder);
+}
+
+static void assert_nothing_beside_it(void)
+{
+	unlink(json_path);
+	unlink(html_path);
+	cr_expect(rmdir(folder) == 0, "no temporary file is left in %s", folder);
 }
 
 /* ---- a result made by hand -----------------------------------------------------------------------------------------
@@ -458,14 +465,17 @@ Test(sim_report, many_policies_and_models, .init = setup, .fini = teardown)
 	assert_holds(html, "(and 36 models more: see the JSON)");
 	assert_holds(text, "(and 36 models more: see the JSON)");
 	assert_holds(json, "\"model-99\"");
-	assert_holds(html, "class=\"line s0 dashed\"");
+	unsigned dashed = 0;
+	for (const char *at = html; (at = strstr(at, "class=\"line s0 dashed\"")); at++)
+		dashed++;
+	cr_expect(dashed == 3, "the ninth policy is dashed in the legend and in both plots, not %u times", dashed);
 	free(html);
 	free(json);
 	free(text);
 	unmake(&made);
 }
 
-/* A report that cannot be written leaves the old one, and nothing beside it (teardown looks). */
+/* A report that cannot be written leaves nothing beside what was there. */
 Test(sim_report, refusals, .init = setup, .fini = teardown)
 {
 	struct made made;
@@ -480,10 +490,11 @@ Test(sim_report, refusals, .init = setup, .fini = teardown)
 	cr_expect(md_sim_report_html(&made.report, missing, &err) == MD_ERR_IO, "a folder is in the way");
 	cr_expect(strstr(err.message, missing), "says: %s", err.message);
 	rmdir(missing);
+	assert_nothing_beside_it();
 	unmake(&made);
 }
 
-static void fill_the_disk(struct md_sim_report *report, FILE *out)
+static void write_much(struct md_sim_report *report, FILE *out)
 {
 	static char much[1 << 16];
 
@@ -492,14 +503,47 @@ static void fill_the_disk(struct md_sim_report *report, FILE *out)
 		fwrite(much, 1, sizeof(much), out);
 }
 
+/* Less than a buffer: the trouble comes when the file is closed. */
+static void write_little(struct md_sim_report *report, FILE *out)
+{
+	(void)report;
+	fputs("a few words", out);
+}
+
 Test(sim_report, full_disk, .init = setup, .fini = teardown)
 {
-	struct rlimit limit = {1 << 16, 1 << 16};
+	static const struct {
+		md_sim_report_writer writer;
+		rlim_t limit;
+	} cases[] = {{write_much, 1 << 16}, {write_little, 4}};
 	struct md_error err;
 
 	signal(SIGXFSZ, SIG_IGN);
-	cr_assert(setrlimit(RLIMIT_FSIZE, &limit) == 0, "a small limit for files");
-	cr_expect(md_sim_report_publish(NULL, fill_the_disk, json_path, &err) == MD_ERR_IO, "does not fit");
-	cr_expect(strstr(err.message, "File too large"), "says: %s", err.message);
-	cr_expect(access(json_path, F_OK) != 0, "there is no half report");
+	for (size_t i = 0; i < 2; i++) {
+		struct rlimit limit = {cases[i].limit, RLIM_INFINITY};
+		cr_assert(setrlimit(RLIMIT_FSIZE, &limit) == 0, "a small limit for files");
+		enum md_status status = md_sim_report_publish(NULL, cases[i].writer, json_path, &err);
+		limit.rlim_cur = RLIM_INFINITY;
+		cr_assert(setrlimit(RLIMIT_FSIZE, &limit) == 0, "no limit for what the test says");
+		cr_expect(status == MD_ERR_IO, "case %zu does not fit", i);
+		cr_expect(strstr(err.message, "File too large"), "case %zu says: %s", i, err.message);
+		cr_expect(access(json_path, F_OK) != 0, "case %zu: there is no half report", i);
+	}
+	assert_nothing_beside_it();
+}
+
+/* Bytes that neither HTML nor XML may hold, in what a trace's path may be. */
+Test(sim_report, hostile_bytes, .init = setup, .fini = teardown)
+{
+	struct md_sim_workload odd = workload;
+	struct made made;
+	make(&made);
+	odd.source = "a\xff\x01\x7f</dd><script>]]>&amp;\xc3\xa9.csv";
+	made.report.workload = &odd;
+	write_both(&made.report);
+	assert_accepted("odd bytes");
+	char *html = read_file(html_path);
+	assert_holds(html, "(a&#xFFFD;&#xFFFD;&#xFFFD;&lt;/dd&gt;&lt;script&gt;]]&gt;&amp;amp;\xc3\xa9.csv)");
+	free(html);
+	unmake(&made);
 }
