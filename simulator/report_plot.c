@@ -159,8 +159,7 @@ static void draw_curve(const struct md_sim_curves *plot, const struct axis *axis
 	fprintf(out, "<path class=\"line s%zu%s\" d=\"M%.1f %.1f", index % MD_SIM_PLOT_COLOURS,
 		index / MD_SIM_PLOT_COLOURS % 2 ? " dashed" : "", place_x(axis, curve->values[0]), place_y(0));
 	for (size_t k = 0; k < curve->count; k++)
-		fprintf(out, "%s%.1f %.1f", k ? "L" : "V",
-			k ? place_x(axis, curve->values[k]) : place_y(curve->parts[k]), place_y(curve->parts[k]));
+		fprintf(out, "H%.1fV%.1f", place_x(axis, curve->values[k]), place_y(curve->parts[k]));
 	fputs("\"><title>", out);
 	md_sim_plot_escape(plot->names[index], out);
 	fputs("</title></path>\n", out);
