@@ -190,6 +190,8 @@ static void any_node_added(CUgraphNode node, const CUgraphNodeParams *params)
 	md_capture_node_added(node);
 	if (params->type == CU_GRAPH_NODE_TYPE_GRAPH && params->graph.ownership != CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE)
 		md_capture_child_added(node, params->graph.graph);
+	if (params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+		md_capture_alloc_note(MD_ALLOC_GRAPH, params->alloc.dptr, params->alloc.bytesize);
 }
 
 CUresult CUDAAPI cuGraphAddNode(CUgraphNode *node, CUgraph hGraph, const CUgraphNode *dependencies, size_t count,

@@ -527,6 +527,13 @@ CUresult hc_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const CU
 						   nodeParams->graph.graph);
 	case CU_GRAPH_NODE_TYPE_EMPTY:
 		return hc_cuGraphAddEmptyNode(phGraphNode, hGraph, dependencies, numDependencies);
+	case CU_GRAPH_NODE_TYPE_MEM_ALLOC: {
+		CUDA_MEM_ALLOC_NODE_PARAMS params = {.poolProps = nodeParams->alloc.poolProps,
+						     .bytesize = nodeParams->alloc.bytesize};
+		HC_TRY(hc_cuGraphAddMemAllocNode(phGraphNode, hGraph, dependencies, numDependencies, &params));
+		nodeParams->alloc.dptr = params.dptr;
+		return CUDA_SUCCESS;
+	}
 	default:
 		return CUDA_ERROR_NOT_SUPPORTED;
 	}

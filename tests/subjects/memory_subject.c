@@ -94,27 +94,41 @@ static void graph_memory(void)
 
 static void launch_on_graphs_memory(const struct made *from)
 {
-	(void)from;
-	launch_add(of_graph, 1);
+	launch_add(from->memory, 1);
 }
 
-/* It lives on in another graph: of an allocation node that is added by itself. */
-static void graph_memory_of_another(void)
+/* It lives on in another graph: that of an allocation node which is added by itself, by either call. */
+static void use_graphs_memory(bool any)
 {
-	CUDA_MEM_ALLOC_NODE_PARAMS params = {.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-							   .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}},
-					     .bytesize = MEMORY_BYTES};
+	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+	CUDA_MEM_ALLOC_NODE_PARAMS params = {.poolProps = props, .bytesize = MEMORY_BYTES};
+	CUgraphNodeParams all = {.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC,
+				 .alloc = {.poolProps = props, .bytesize = MEMORY_BYTES}};
 	CUgraphNode node;
 	CUgraph graph;
 	CUgraphExec exec;
 	TRY(cuGraphCreate, &graph, 0);
-	TRY(cuGraphAddMemAllocNode, &node, graph, NULL, 0, &params);
+	if (any)
+		TRY(cuGraphAddNode, &node, graph, NULL, 0, &all);
+	else
+		TRY(cuGraphAddMemAllocNode, &node, graph, NULL, 0, &params);
 	TRY(cuGraphInstantiateWithFlags, &exec, graph, 0);
 	TRY(cuGraphLaunch, exec, stream);
 	TRY(cuStreamSynchronize, stream);
-	of_graph = params.dptr;
-	fill(of_graph, 5);
+	made.memory = any ? all.alloc.dptr : params.dptr;
+	fill(made.memory, 5);
 	made.launch = launch_on_graphs_memory;
+}
+
+static void graph_memory_of_another(void)
+{
+	use_graphs_memory(false);
+}
+
+static void graph_memory_of_any_node(void)
+{
+	use_graphs_memory(true);
 }
 
 /* ---- contents ---- */
@@ -242,6 +256,7 @@ static const struct {
     CASE(reused_within),
     CASE(graph_memory),
     CASE(graph_memory_of_another),
+    CASE(graph_memory_of_any_node),
     CASE(table_in_large),
     CASE(pointer_array),
     CASE(block_table),
