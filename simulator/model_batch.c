@@ -260,13 +260,15 @@ void md_sim_model_arrived(struct md_sim_model *model, uint32_t place, uint32_t a
 		for (uint32_t i = 0; i < model->gpus[gpu].count; i++) {
 			uint32_t index = model->gpus[gpu].batches[i];
 			struct batch *batch = &model->batches[index];
+			bool waited = copies_missing(batch);
 			for (int kind = 0; kind < BATCH_NEEDS; kind++) {
 				if (batch->needs[kind] == artifact && host == (kind == MEDUSA_SCHED_LIBRARY))
 					batch->coming[kind] = false;
 			}
 			if (batch->phase == PHASE_GATED) {
 				md_sim_model_begin(model, index);
-			} else if (batch->hold > 0 && !copies_missing(batch)) {
+			} else if (waited && !copies_missing(batch)) {
+				/* STALLED or not: all that is left can be computed now. */
 				settle(model, batch);
 				batch->hold = 0;
 				batch->phase = PHASE_FIRST;
@@ -351,7 +353,7 @@ void md_sim_model_computed(struct md_sim_model *model, uint32_t index)
 	struct batch *batch = &model->batches[index];
 
 	settle(model, batch);
-	if (batch->phase == PHASE_FIRST && batch->hold > 0) {
+	if (batch->phase == PHASE_FIRST && copies_missing(batch)) {
 		batch->phase = PHASE_STALLED;
 		batch->left = batch->hold;
 		share(model, batch->gpu, NONE);

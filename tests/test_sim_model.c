@@ -105,6 +105,22 @@ Test(sim_model, what_is_there_runs_at_once)
 	bench_finish(&bench);
 }
 
+/* Without a tail, computation may end with the copies, and never before. */
+Test(sim_model, no_result_before_its_weights)
+{
+	struct bench bench;
+
+	bench_init(&bench);
+	bench.functions[BERT].tail = 0;
+	bench.functions[BERT].spec.swap_ns = 0;
+	bench.functions[BERT].spec.weight_bytes = 980000000;
+	bench_start(&bench);
+	swap_and_run(&bench, 0, BERT, 0, 0);
+	play(&bench, UINT64_MAX);
+	cr_assert_eq(time_of(&bench, MEDUSA_SCHED_DONE, 0), 100 * MS, "980 MB at 9.8 GB/s");
+	bench_finish(&bench);
+}
+
 Test(sim_model, switch_neighbours_share_others_do_not)
 {
 	struct bench bench;
