@@ -266,8 +266,7 @@ static void bill(struct run *run)
 static enum md_status conclude(struct run *run, struct md_error *err)
 {
 	struct md_sim_result *result = run->result;
-	uint64_t complaints;
-	const char *complaint = md_sim_model_complaint(run->model, &complaints);
+	const char *complaint = md_sim_model_complaint(run->model, &result->contradictions);
 
 	result->policy = run->policy;
 	result->gpu_count = run->node->gpu_count;
@@ -290,7 +289,7 @@ static enum md_status conclude(struct run *run, struct md_error *err)
 	bill(run);
 	if (complaint)
 		md_warn("policy %s: %llu actions contradict the node, first: %s", run->policy->name,
-			(unsigned long long)complaints, complaint);
+			(unsigned long long)result->contradictions, complaint);
 	return MD_OK;
 }
 

@@ -144,6 +144,7 @@ struct md_sim_result {
 	double wall_s;                       /* real */
 	double decide_us_p50, decide_us_p99; /* real time of one medusa_sched_step */
 	struct medusa_sched_stats stats;
+	uint64_t contradictions; /* actions that the node could not carry out as they were: always 0, or a bug */
 	uint64_t unfinished; /* requests that had not ended when nothing was left to happen: always 0, or the scheduler
 				jams */
 };
