@@ -214,7 +214,7 @@ static const struct field swaps[] = {
 static const struct field real_time[] = {
     {"decision p50, us", REAL, AT(decide_us_p50), 1, 2},
     {"decision p99, us", REAL, AT(decide_us_p99), 1, 2},
-    {"whole run, s", REAL, AT(wall_s), 1, 2},
+    {"whole run, s", REAL, AT(wall_s), 1, 3},
 };
 
 /* ---- rows of several numbers --------------------------------------------------------------------------------------

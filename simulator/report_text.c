@@ -1,28 +1,62 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A report as tables for a terminal: policies side by side. */
+#include <stdarg.h>
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "simulator/report.h"
 #include "simulator/table.h"
 
+#define LINE_WIDTH 110
+#define INDENT 13
 #define POLICIES_ABREAST 6 /* more stand below, with the labels again */
+
+/* "  term       text", broken at spaces; lines go on below the text. */
+static __attribute__((format(printf, 3, 4))) void explain(FILE *out, const char *term, const char *format, ...)
+{
+	MD_AUTO_FREE char *text = NULL;
+	va_list arguments;
+	int column = INDENT;
+
+	va_start(arguments, format);
+	if (vasprintf(&text, format, arguments) < 0)
+		text = NULL;
+	va_end(arguments);
+	fprintf(out, "  %-*s", INDENT - 2, term);
+	for (const char *word = text ? text : "(out of memory)"; *word;) {
+		int length = (int)strcspn(word, " ");
+		if (column > INDENT && column + 1 + length > LINE_WIDTH) {
+			fprintf(out, "\n%*s", INDENT, "");
+			column = INDENT;
+		} else if (column > INDENT) {
+			column += fprintf(out, " ");
+		}
+		column += fprintf(out, "%.*s", length, word);
+		word += length + (word[length] == ' ');
+	}
+	fputc('\n', out);
+}
+
+static const char *or_unnamed(const char *source)
+{
+	return source ? source : "no source named";
+}
 
 static void print_about(const struct md_sim_report *report, FILE *out)
 {
 	const struct md_sim_node *node = report->node;
+	const struct md_sim_functions *functions = report->functions;
 
 	fprintf(out, "Simulated: no GPU was used. Real are only the times that say so.\n");
-	fprintf(out, "  node       %s, %u GPU%s (%s)\n", node->name ? node->name : "(no name)", node->gpu_count,
-		node->gpu_count == 1 ? "" : "s", node->source ? node->source : "no source named");
-	fprintf(out, "  functions  %u of %u model%s (%s)\n", report->functions->count, report->functions->model_count,
-		report->functions->model_count == 1 ? "" : "s",
-		report->functions->source ? report->functions->source : "no source named");
-	fprintf(out, "  trace      %s: %zu requests in %.1f s\n", report->workload->source, report->workload->count,
-		(double)report->workload->end * 1e-9);
-	fprintf(out, "  seed       %llu\n", (unsigned long long)report->seed);
+	explain(out, "node", "%s, %u GPU%s (%s)", node->name ? node->name : "(no name)", node->gpu_count,
+		node->gpu_count == 1 ? "" : "s", or_unnamed(node->source));
+	explain(out, "functions", "%u of %u model%s (%s)", functions->count, functions->model_count,
+		functions->model_count == 1 ? "" : "s", or_unnamed(functions->source));
+	explain(out, "trace", "%zu requests in %.1f s (%s)", report->workload->count,
+		(double)report->workload->end * 1e-9, or_unnamed(report->workload->source));
+	explain(out, "seed", "%llu", (unsigned long long)report->seed);
 	for (size_t p = 0; p < report->count; p++)
-		fprintf(out, "  %-9s  %s: %s\n", p ? "" : "policies", report->results[p].policy->name,
+		explain(out, p ? "" : "policies", "%s: %s", report->results[p].policy->name,
 			report->results[p].policy->summary);
 }
 

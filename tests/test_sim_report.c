@@ -165,7 +165,7 @@ static char *text_of(struct md_sim_report *report)
 static const char expected[] = "Simulated: no GPU was used. Real are only the times that say so.\n"
 			       "  node       two-gpus, 2 GPUs (made by hand)\n"
 			       "  functions  3 of 2 models (by hand)\n"
-			       "  trace      ten requests: 10 requests in 60.0 s\n"
+			       "  trace      10 requests in 60.0 s (ten requests)\n"
 			       "  seed       7\n"
 			       "  policies   torpor: As in the paper.\n"
 			       "             refuse: Refuses \"all\" <of them>.\n"
@@ -220,7 +220,7 @@ static const char expected[] = "Simulated: no GPU was used. Real are only the ti
 			       "Real time (the rest is simulated)             torpor            refuse\n"
 			       "decision p50, us                                1.25              0.00\n"
 			       "decision p99, us                                9.00              0.00\n"
-			       "whole run, s                                    0.50              0.00\n"
+			       "whole run, s                                   0.500             0.000\n"
 			       "\n"
 			       "Functions within SLO, by model                torpor            refuse\n"
 			       "resnet                               1 of 2 (50.0 %)    0 of 2 (0.0 %)\n"
@@ -232,6 +232,25 @@ Test(sim_report, text)
 	make(&made);
 	char *text = text_of(&made.report);
 	cr_expect(!strcmp(text, expected), "the text is\n%s", text);
+	free(text);
+	unmake(&made);
+}
+
+Test(sim_report, long_sources_are_broken_at_spaces)
+{
+	struct md_sim_node wordy = node;
+	struct made made;
+	make(&made);
+	wordy.source = "one word after the other up to the edge of the page and then some that go on below them, "
+		       "averyveryveryverylongwordthatfitsonnolineatallbecauseithasoverahundredlettersandnospaceanywhere"
+		       "inallofit end";
+	made.report.node = &wordy;
+	char *text = text_of(&made.report);
+	cr_expect(strstr(text,
+			 "\n  node       two-gpus, 2 GPUs (one word after the other up to the edge of the page and "
+			 "then some that go on below\n             them,\n             averyvery"),
+		  "broken:\n%s", text);
+	cr_expect(strstr(text, "inallofit\n             end)\n  functions  3"), "a word of its own line:\n%s", text);
 	free(text);
 	unmake(&made);
 }
