@@ -149,8 +149,32 @@ Test(sim_model, switch_neighbours_share_others_do_not)
 /* ---- Torpor's Table 3 ---------------------------------------------------------------------------------------------
  */
 
+/*
+ * The paper's two tables disagree about ResNet-152 and Bert-qa alone (29 and 149 ms in table 3, 25 and 144 in table 4):
+ * the same model fits either with the public models' weights in float32.
+ */
+static const struct calibration {
+	const char *name;
+	double host, pcie_switch;
+	uint64_t swap_ms[3];
+	double tail[3];
+} calibrations[] = {
+    {"table 3's diagonal", 9.8 * GB, 11.2 * GB, {27, 29, 149}, {0.08, 0.08, 0.08}},
+    {"table 4", 10.6 * GB, 12.4 * GB, {27, 25, 144}, {0.02, 0.02, 0.3}},
+};
+
+static void calibrate(struct bench *bench, const struct calibration *calibration)
+{
+	bench->node.host_bytes_per_s = calibration->host;
+	bench->node.switch_bytes_per_s = calibration->pcie_switch;
+	for (int i = 0; i < 3; i++) {
+		bench->functions[i].spec.swap_ns = calibration->swap_ms[i] * MS;
+		bench->functions[i].tail = calibration->tail[i];
+	}
+}
+
 /* Functions a on GPU 0 and b on GPU 1 of one switch (b < 0: nobody), each swapped in anew for each request. */
-static double mean_latency(int a, int b)
+static double mean_latency(const struct calibration *calibration, int a, int b)
 {
 	struct bench bench;
 	const int functions[] = {a, b};
@@ -160,6 +184,7 @@ static double mean_latency(int a, int b)
 	bool idle[] = {true, b >= 0}, there[2] = {false};
 
 	bench_init(&bench);
+	calibrate(&bench, calibration);
 	bench_start(&bench);
 	while (at < 100000 * MS) {
 		for (uint32_t gpu = 0; gpu < 2; gpu++) {
@@ -192,26 +217,33 @@ static double mean_latency(int a, int b)
 }
 
 /*
- * The paper rounds to whole milliseconds, which alone is 3.4 points at 29 ms; the model has three numbers for its six
- * entries (the two links' speeds and the tail). 5 points distinguish it from links without sharing (0), with full-speed
- * sharing (R|B +75, B|D +20), and from a model without pipelining.
+ * The paper rounds to whole milliseconds, which alone is 4 points at 25 ms; the model has a few numbers (the two links'
+ * speeds, a tail or two) for six entries. 5 points distinguish it from links without sharing (0), from a copy that
+ * fills the switch alone (Bert-qa beside DenseNet-169 +20), and from a model without pipelining.
  */
-Test(sim_model, torpors_table_3)
+static void assert_table_3(const struct calibration *calibration)
 {
 	static const char *const names[] = {"DenseNet-169", "ResNet-152", "Bert-qa"};
-	static const double paper[3][3] = {{27, 0, 0}, {7, 29, 48}, {11, 61, 149}};
+	static const double paper[3][3] = {{0, 0, 0}, {7, 0, 48}, {11, 61, 0}};
 
+	printf("  alone as in %s:\n", calibration->name);
 	for (int a = 0; a < 3; a++) {
-		double alone = mean_latency(a, -1);
-		cr_assert_float_eq(alone, paper[a][a], 0.001, "%s alone: %.3f ms", names[a], alone);
+		double alone = mean_latency(calibration, a, -1);
+		cr_assert_float_eq(alone, (double)calibration->swap_ms[a], 0.001, "%s alone: %.3f ms", names[a], alone);
 		for (int b = 0; b < 3; b++) {
 			if (a == b)
 				continue;
-			double beside = mean_latency(a, b), more = 100 * (beside / alone - 1);
+			double beside = mean_latency(calibration, a, b), more = 100 * (beside / alone - 1);
 			printf("  %-12s beside %-12s %6.1f ms (%+.1f %%; Torpor %+.0f %%)\n", names[a], names[b],
 			       beside, more, paper[a][b]);
 			cr_expect_float_eq(more, paper[a][b], 5, "%s beside %s: %+.1f %%, the paper %+.0f %%", names[a],
 					   names[b], more, paper[a][b]);
 		}
 	}
+}
+
+Test(sim_model, torpors_table_3)
+{
+	for (size_t i = 0; i < sizeof(calibrations) / sizeof(calibrations[0]); i++)
+		assert_table_3(&calibrations[i]);
 }
