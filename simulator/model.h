@@ -22,8 +22,13 @@
  *	tail 0, and copies take longer than T (a heavy model): head 0, tail = (swap - copies) / T, within 0 .. 1, bytes
  *	                   adjusted to it.
  *	tail 0, and copies take less (a light model): head = swap - T; nothing waits for the copies but the end.
+ *
  * "Copies" is transfer_bytes at the speed of an undisturbed host link, or of the node's fastest peer link. Sharing
- *links stretches copies alone: head, tail x T and T stay.
+ * links stretches copies alone: head, tail x T and T stay. Torpor's Table 3 (swaps in a loop on two GPUs of one
+ * switch) comes out within 5 points of each entry with the public models' float32 weights, 10.6 GB/s for a GPU's own
+ * link, 12.4 GB/s for the switch, a tail of 0.02 for vision and 0.3 for Bert-qa (with table 4's latencies; others in
+ * test_sim_model.c): what a copy can use alone is less than what the switch carries, so two take 1.7 times as long and
+ * not twice.
  *
  * Batches on one GPU slow each other in their first token by 1 + prefill_share (M - 1), and in further tokens by 1 +
  * decode_share (M - 1), where M counts those that compute (one that waits for its copies does not). The requests of a
