@@ -262,6 +262,7 @@ static void trouble_rows(struct md_sim_report *report, struct md_sim_figures *fi
 		number_row(report, figures, label, AT(rejected) + reason * sizeof(uint64_t));
 	}
 	number_row(report, figures, "JAMMED: never ended", AT(unfinished));
+	number_row(report, figures, "WRONG: actions that cannot be", AT(contradictions));
 }
 
 static void gpu_rows(struct md_sim_report *report, struct md_sim_figures *figures)

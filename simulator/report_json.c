@@ -160,8 +160,9 @@ static void load(struct md_json *json, const struct md_sim_result *result)
 	md_json_end(json);
 }
 
-static void swaps(struct md_json *json, const struct medusa_sched_stats *stats)
+static void scheduler(struct md_json *json, const struct md_sim_result *result)
 {
+	const struct medusa_sched_stats *stats = &result->stats;
 	const struct {
 		const char *key;
 		uint64_t value;
@@ -180,6 +181,7 @@ static void swaps(struct md_json *json, const struct medusa_sched_stats *stats)
 	    {"retried", stats->retried},
 	    {"reports_ignored", stats->reports_ignored},
 	    {"memory_bytes", stats->memory_bytes},
+	    {"contradictions", result->contradictions},
 	};
 
 	md_json_object(json, "scheduler");
@@ -266,7 +268,7 @@ static void one_policy(struct md_json *json, struct md_sim_report *report, struc
 	service(json, result);
 	distributions(json, report, result);
 	load(json, result);
-	swaps(json, &result->stats);
+	scheduler(json, result);
 	bill(json, result);
 	real_time(json, result);
 	models(json, report, result);

@@ -248,21 +248,24 @@ Test(sim_report, long_sources_are_broken_at_spaces)
 	char *text = text_of(&made.report);
 	cr_expect(strstr(text,
 			 "\n  node       two-gpus, 2 GPUs (one word after the other up to the edge of the page and "
-			 "then some that go on below\n             them,\n             averyvery"),
+			 "then some that go on\n             below them,\n             averyvery"),
 		  "broken:\n%s", text);
 	cr_expect(strstr(text, "inallofit\n             end)\n  functions  3"), "a word of its own line:\n%s", text);
 	free(text);
 	unmake(&made);
 }
 
-Test(sim_report, says_when_requests_never_ended)
+Test(sim_report, says_what_must_not_be)
 {
 	struct made made;
 	make(&made);
 	made.results[1].unfinished = 3;
+	made.results[0].contradictions = 2;
 	char *text = text_of(&made.report);
 	cr_expect(strstr(text, "\nJAMMED: never ended                                0                 3\n"),
 		  "a row of its own:\n%s", text);
+	cr_expect(strstr(text, "\nWRONG: actions that cannot be                      2                 0\n"),
+		  "and another:\n%s", text);
 	free(text);
 	unmake(&made);
 }
