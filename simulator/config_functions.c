@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* functions.yaml: the functions that are made of models, so many of each, in turn, or one by one. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,9 +29,11 @@ static void finish_functions(struct md_sim_function *functions, uint32_t count)
 static void draw_rate(struct md_sim_function *function, uint64_t seed, uint32_t index)
 {
 	struct md_sim_random random = md_sim_random_of(seed, index);
+	double part = md_sim_random_part(&random);
 
-	function->rate_per_min =
-	    function->rate_low + (function->rate_high - function->rate_low) * md_sim_random_part(&random);
+	function->rate_per_min = function->rate_low + (function->rate_high - function->rate_low) * part;
+	if (function->rate_log && function->rate_low > 0)
+		function->rate_per_min = function->rate_low * pow(function->rate_high / function->rate_low, part);
 }
 
 /* A function of a model, its first as 0; false when out of memory. */

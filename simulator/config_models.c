@@ -10,6 +10,7 @@
 
 #define FIELD(member) offsetof(struct md_sim_model_entry, member)
 
+static const char *const laws[] = {"even", "log", NULL};
 static const char *const goals[] = {"completion", "first_token", NULL}; /* as enum medusa_sched_goal */
 
 static const struct md_sim_field model_fields[] = {
@@ -45,6 +46,7 @@ static const struct md_sim_field model_fields[] = {
     MD_SIM_FIELD("goal", MD_SIM_CHOICE, FIELD(goal), .choices = goals),
     MD_SIM_FIELD("percentile", MD_SIM_NUMBER, FIELD(function.spec.slo_percentile), .low = 0.01, .high = 0.9999),
     MD_SIM_FIELD("rate", MD_SIM_RATE, FIELD(rate), .high = 1e6),
+    MD_SIM_FIELD("rate_law", MD_SIM_CHOICE, FIELD(function.rate_log), .choices = laws),
     MD_SIM_FIELD("count", MD_SIM_COUNT, FIELD(count), .low = 1, .high = MD_SIM_FUNCTIONS_MAX),
 };
 

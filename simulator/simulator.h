@@ -62,8 +62,9 @@ struct md_sim_function {
 	uint64_t capture_ns;         /* context_ns without a Medusa artifact; 0: context_ns */
 	uint64_t kv_bytes_per_token; /* 0: spec.kv_bytes per sequence, whatever its length */
 	double rate_per_min;         /* for arrivals by a law; 0: none */
-	double rate_low, rate_high;  /* what it was drawn from, evenly */
-	uint32_t model;              /* which entry of functions.yaml it came from: for tables by model */
+	double rate_low, rate_high;  /* what it was drawn from, evenly, or (rate_log) so that its logarithm is even */
+	int rate_log;
+	uint32_t model; /* which entry of functions.yaml it came from: for tables by model */
 };
 
 struct md_sim_functions {
@@ -183,7 +184,8 @@ struct md_sim_workload_options {
 
 /*
  * spec is a file (CSV of Azure's LLM traces, Mooncake's JSON lines, or CSV with the columns seconds,function,context,
- * generated), or a law: "poisson" (each function's rate_per_min), "mmpp" (the same with bursts).
+ * generated), or a law: "poisson" (each function's rate_per_min), "mmpp" (the same with bursts), "torpor" (the same
+ * rates, and the node's gaps as the sender that Torpor's authors published draws them).
  */
 enum md_status md_sim_workload_read(const char *spec, const struct md_sim_functions *functions,
 				    const struct md_sim_workload_options *options, struct md_sim_workload *workload,

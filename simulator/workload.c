@@ -29,7 +29,7 @@ struct builder {
 	struct md_error *err;
 	struct md_sim_workload out;
 	size_t capacity;
-	double *cumulated; /* Zipf */
+	double *cumulated; /* weights of functions; NULL: round-robin */
 	uint32_t *by_name; /* functions, sorted */
 	struct md_sim_random random;
 	uint64_t mapped; /* requests that named no function */
@@ -56,7 +56,7 @@ static enum md_status start_zipf(struct builder *builder)
 	return MD_OK;
 }
 
-static uint32_t draw_zipf(struct builder *builder)
+static uint32_t draw_weighted(struct builder *builder)
 {
 	uint32_t low = 0, high = builder->functions->count - 1;
 	double at = md_sim_random_part(&builder->random) * builder->cumulated[high];
@@ -75,7 +75,7 @@ static uint32_t next_function(struct builder *builder)
 {
 	uint64_t turn = builder->mapped++;
 
-	return builder->cumulated ? draw_zipf(builder) : (uint32_t)(turn % builder->functions->count);
+	return builder->cumulated ? draw_weighted(builder) : (uint32_t)(turn % builder->functions->count);
 }
 
 static int compare_functions(const void *a, const void *b, void *functions)
@@ -327,7 +327,56 @@ static enum md_status draw_bursts(struct builder *builder, uint32_t function, st
 	return MD_OK;
 }
 
-static enum md_status draw_law(struct builder *builder, bool bursts)
+/* Poisson-distributed with a mean, in parts whose exponential is not 0. */
+static double draw_poisson(struct md_sim_random *random, double mean)
+{
+	double count = 0;
+
+	for (; mean > 0; mean -= 500) {
+		double least = exp(-fmin(mean, 500)), product = md_sim_random_part(random);
+		for (; product > least; product *= md_sim_random_part(random))
+			count++;
+	}
+	return count;
+}
+
+/*
+ * As the sender that Torpor's authors published: gaps between any two requests of the node are whole milliseconds,
+ * drawn from a Poisson distribution (so more even than a Poisson process), and whose request it is, is drawn by the
+ * rates.
+ */
+static enum md_status draw_even(struct builder *builder, double per_s, double end)
+{
+	const struct md_sim_functions *functions = builder->functions;
+	double sum = 0, at = 0;
+
+	builder->cumulated = malloc(functions->count * sizeof(*builder->cumulated));
+	if (!builder->cumulated)
+		return out_of_memory(builder);
+	for (uint32_t i = 0; i < functions->count; i++)
+		builder->cumulated[i] = sum += functions->functions[i].rate_per_min;
+	for (;;) {
+		at += draw_poisson(&builder->random, 1000 / per_s) / 1000;
+		if (at >= end)
+			return MD_OK;
+		MD_FORWARD(add_arrival(builder, draw_weighted(builder), at));
+	}
+}
+
+static enum md_status draw_each(struct builder *builder, double speed, double end)
+{
+	bool bursts = strcmp(builder->name, "mmpp") == 0;
+
+	for (uint32_t i = 0; i < builder->functions->count; i++) {
+		double per_s = builder->functions->functions[i].rate_per_min * speed / 60;
+		struct md_sim_random random = md_sim_random_of(builder->options->seed, i);
+		MD_FORWARD(bursts ? draw_bursts(builder, i, &random, per_s, end)
+				  : draw_stretch(builder, i, &random, per_s, 0, end));
+	}
+	return MD_OK;
+}
+
+static enum md_status draw_law(struct builder *builder)
 {
 	double end = law_seconds(builder), speed = builder->options->speed > 0 ? builder->options->speed : 1;
 	double total = 0;
@@ -339,12 +388,8 @@ static enum md_status draw_law(struct builder *builder, bool bursts)
 	if (total * end > REQUESTS_MAX)
 		return md_error_set(builder->err, MD_ERR_TOO_LARGE, "%s: %.0f requests, over %u", builder->name,
 				    total * end, REQUESTS_MAX);
-	for (uint32_t i = 0; i < builder->functions->count; i++) {
-		double per_s = builder->functions->functions[i].rate_per_min * speed / 60;
-		struct md_sim_random random = md_sim_random_of(builder->options->seed, i);
-		MD_FORWARD(bursts ? draw_bursts(builder, i, &random, per_s, end)
-				  : draw_stretch(builder, i, &random, per_s, 0, end));
-	}
+	MD_FORWARD(strcmp(builder->name, "torpor") == 0 ? draw_even(builder, total, end)
+							: draw_each(builder, speed, end));
 	qsort(builder->out.requests, builder->out.count, sizeof(*builder->out.requests), compare_requests);
 	builder->out.end = (uint64_t)(end * 1e9);
 	if (asprintf(&builder->out.source, "%s, %zu requests, %.1f a second in the mean, seed %" PRIu64, builder->name,
@@ -377,8 +422,7 @@ static enum md_status build(struct builder *builder, const char *text, size_t by
 	builder->sorted = true;
 	builder->random = md_sim_random_of(builder->options->seed, ZIPF_STREAM);
 	if (status == MD_OK)
-		status =
-		    text ? read_trace(builder, text, bytes) : draw_law(builder, strcmp(builder->name, "mmpp") == 0);
+		status = text ? read_trace(builder, text, bytes) : draw_law(builder);
 	free(builder->cumulated);
 	free(builder->by_name);
 	if (status == MD_OK)
@@ -406,7 +450,7 @@ enum md_status md_sim_workload_read(const char *spec, const struct md_sim_functi
 	MD_AUTO_FREE char *text = NULL;
 	size_t bytes = 0;
 
-	if (strcmp(spec, "poisson") && strcmp(spec, "mmpp"))
+	if (strcmp(spec, "poisson") && strcmp(spec, "mmpp") && strcmp(spec, "torpor"))
 		MD_FORWARD(md_sim_file_read(spec, TRACE_BYTES_MAX, &text, &bytes, err));
 	return build(&builder, text, bytes, workload);
 }

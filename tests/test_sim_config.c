@@ -385,6 +385,20 @@ Test(sim_config, an_artifact_says_what_the_file_does_not)
 	remove_beside(folder);
 }
 
+Test(sim_config, rates_can_be_drawn_with_an_even_logarithm)
+{
+	struct md_sim_functions all = parse_functions("source: s\nmodels: [{name: a, execution: 5ms, weights: 1MB, "
+						      "rate: 5..30/min, rate_law: log, count: 2000}]\n");
+	double sum = 0;
+
+	for (uint32_t i = 0; i < all.count; i++) {
+		cr_assert(all.functions[i].rate_per_min >= 5 && all.functions[i].rate_per_min <= 30);
+		sum += all.functions[i].rate_per_min;
+	}
+	cr_assert_float_eq(sum / all.count, 13.95, 0.5, "%g in the mean", sum / all.count);
+	md_sim_functions_finish(&all);
+}
+
 /* ---- what comes with us ---- */
 
 static void each_file(const char *pattern, void (*check)(const char *path))
