@@ -161,12 +161,11 @@ static uint32_t choose_gpu(const struct wanting *want, unsigned set, bool copy)
 	return best;
 }
 
-static double gain_on_gpu(const struct wanting *want, unsigned in_containers, unsigned set, uint32_t gpu)
+static double gain_on_gpu(const struct wanting *want, unsigned set, uint32_t gpu)
 {
 	const struct md_knap *knap = want->packer->knap;
 	double gain = 0;
 
-	(void)in_containers; /* no artifact is in both */
 	for (unsigned bit = BACKBONE; bit < SETS; bit <<= 1)
 		if (set & bit)
 			gain += md_knap_gain(knap, want->packer->state, artifact_of(want, bit), gpu);
@@ -187,7 +186,7 @@ static void try_gpus(const struct wanting *want, const struct md_knap_bundle *ba
 			    !set_is_possible(want, in_containers, set, copy))
 				continue;
 			struct md_knap_bundle bundle = *base;
-			bundle.gain += gain_on_gpu(want, in_containers, set, any);
+			bundle.gain += gain_on_gpu(want, set, any);
 			bundle.cost += (double)bytes_of(want, set) * want->packer->price[MD_KNAP_GPU];
 			if (bundle.gain <= best->density * bundle.cost)
 				continue;

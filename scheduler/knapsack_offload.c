@@ -359,11 +359,12 @@ enum md_status md_knapsack_offload_exact(const struct md_knapsack_resident *resi
 		for (uint32_t k = 0; k < count; k++)
 			rank[offload.order[k]] = k;
 		sort_by_density(&offload);
-		/* Begins from ours, which stands unless something is better. */
-		memcpy(offload.best_gone, ours, count);
-		offload.best_lost = loss->value;
-		offload.found = true;
 		search(&offload, rank, 0);
+		/* Ours stands in only where the search gave up: it is there to be judged. */
+		if (offload.nodes > limit && loss->value < offload.best_lost) {
+			memcpy(offload.best_gone, ours, count);
+			offload.found = true;
+		}
 		finish(&offload, offload.nodes <= limit, loss);
 	} else if (!status) {
 		loss->proven = true; /* all that may go has gone */

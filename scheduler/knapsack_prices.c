@@ -31,7 +31,7 @@ static void keep_better(struct offer *best, const struct offer *offer)
 		*best = *offer;
 }
 
-/* `with`: the library is there, and the adapter as `has_adapter` says. */
+/* To an offer with the library; possible: with the models too. */
 static void add_kernels(const struct md_knap *knap, const struct md_knap_state *state,
 			const struct md_knap_prices *prices, uint32_t function, bool possible, struct offer *with)
 {
@@ -119,15 +119,13 @@ static double functions_profit(const struct md_knap *knap, const struct md_knap_
 	return profit - least;
 }
 
-static bool new_backbone(const struct md_knap *knap, const struct md_knap_state *state,
-			 const struct md_knap_prices *prices, uint32_t artifact, unsigned has, unsigned wants,
-			 struct offer *offer)
+static bool new_backbone(const struct md_knap *knap, const struct md_knap_prices *prices, uint32_t artifact,
+			 unsigned has, unsigned wants, struct offer *offer)
 {
 	double value = 0, now = has & MD_KNAP_ON_GPU ? knap->gpu_value[artifact]
 				: has                ? knap->container_value[artifact]
 						     : 0;
 
-	(void)state;
 	if ((wants & has) != has)
 		return false;
 	for (int kind = 0; kind < MD_KNAP_KINDS; kind++) {
@@ -157,7 +155,7 @@ double md_knap_group_profit(const struct md_knap *knap, const struct md_knap_sta
 
 	for (unsigned wants = 0; wants < MD_KNAP_BACKBONES; wants++) {
 		struct offer offer = {0};
-		if (!new_backbone(knap, state, prices, artifact, has, wants, &offer))
+		if (!new_backbone(knap, prices, artifact, has, wants, &offer))
 			continue;
 		offer.profit += functions_profit(knap, state, prices, group, wants, wants != has, offer.used);
 		keep_better(&best, &offer);
@@ -234,7 +232,7 @@ void md_knap_prices(const struct md_knap *knap, const struct md_knap_state *stat
 		}
 		cut(center, shape, gradient);
 	}
-	/* A first guess below the others: room for nothing but what costs nothing. */
+	/* Room that costs nothing: the best guess where there is plenty, which the ellipse only comes near. */
 	now.price[0] = now.price[1] = 0;
 	now.bound = dual(knap, state, &now, NULL);
 	if (now.bound < prices->bound)

@@ -2,6 +2,7 @@
 /* Preloading: the rules hold, the exact solver is exact, and the others are near it. */
 #include <criterion/criterion.h>
 
+#include "scheduler/knapsack_state.h"
 #include "tests/knapsack_cases.h"
 #include "tests/knapsack_check.h"
 
@@ -157,6 +158,28 @@ Test(knapsack, greedy_takes_the_densest_that_is_possible_now)
 	md_knapsack_plan_finish(&plan);
 }
 
+Test(knapsack, greedy_takes_the_first_place_with_room_and_gpus_first)
+{
+	static const struct md_knapsack_place places[] = {
+	    {.bytes = 1}, {.bytes = 8}, {.bytes = 9}, {.bytes = 2, .gpu = true}, {.bytes = 8, .gpu = true}, {9, true}};
+	static const struct md_knapsack_function function = {.backbone = NONE, .rate = 1};
+	static const struct md_knapsack_artifact artifacts[] = {
+	    {MD_KNAPSACK_LIBRARY, 0, 4, 4, 0}, {MD_KNAPSACK_ADAPTER, 0, 4, 4, 4}, {MD_KNAPSACK_KERNELS, 0, 2, 0, 1}};
+	static const struct md_knapsack_placement expected[] = {{0, 1}, {1, 4}, {2, 4}};
+	const struct md_knapsack problem = {.places = places,
+					    .functions = &function,
+					    .artifacts = artifacts,
+					    .place_count = 6,
+					    .function_count = 1,
+					    .artifact_count = 3};
+	struct md_knapsack_plan plan;
+
+	cr_assert_eq(md_knapsack_greedy(&problem, &plan), MD_OK);
+	cr_assert_eq(plan.count, 3);
+	cr_assert_arr_eq(plan.placements, expected, sizeof(expected));
+	md_knapsack_plan_finish(&plan);
+}
+
 Test(knapsack, a_shared_backbone_counts_once)
 {
 	static const struct md_knapsack_place places[] = {
@@ -244,9 +267,29 @@ static void enumerate(struct enumeration *all, uint32_t artifact)
 	}
 }
 
+/* From nothing, so that a good plan to begin with hides no fault of the search. */
+static enum md_status search_from_nothing(const struct md_knapsack *problem, struct md_knapsack_plan *plan)
+{
+	struct md_knap knap;
+	struct md_knap_state start, best;
+	uint64_t nodes = 0;
+	bool proven;
+
+	cr_assert_eq(md_knap_init(&knap, problem), MD_OK);
+	cr_assert_eq(md_knap_state_init(&knap, &start), MD_OK);
+	cr_assert_eq(md_knap_state_init(&knap, &best), MD_OK);
+	cr_assert_eq(md_knap_search(&knap, &start, 1000000, &best, &nodes, &proven), MD_OK);
+	cr_assert(proven);
+	enum md_status status = md_knap_plan(&knap, &start, &best, plan);
+	md_knap_state_finish(&best);
+	md_knap_state_finish(&start);
+	md_knap_finish(&knap);
+	return status;
+}
+
 Test(knapsack, exact_is_the_best_of_all_plans)
 {
-	for (uint64_t seed = 0; seed < 60 / PART; seed++) {
+	for (uint64_t seed = 0; seed<60; seed += PART> 1 ? 3 : 1) {
 		struct knapsack_shape shape = {.functions = 2,
 					       .backbones = 1 + seed % 2,
 					       .containers = 1,
@@ -263,10 +306,29 @@ Test(knapsack, exact_is_the_best_of_all_plans)
 			cr_assert_eq(solve_exactly(&one.problem, &plan), MD_OK);
 			cr_assert(plan.proven, "seed %d", (int)seed);
 			assert_near(plan.value, all.best, "exact");
+			assert_near(assert_follows_rules(&one.problem, search_from_nothing, seed), all.best, "search");
 			md_knapsack_plan_finish(&plan);
 		}
 		knapsack_case_finish(&one);
 	}
+}
+
+Test(knapsack, exact_brings_a_library_with_a_backbone)
+{
+	static const struct md_knapsack_place places[] = {{.bytes = 4}, {.bytes = 9, .gpu = true}};
+	static const struct md_knapsack_function functions[] = {{.backbone = 0, .rate = 1}, {NONE, 1}};
+	static const struct md_knapsack_artifact artifacts[] = {
+	    {MD_KNAPSACK_BACKBONE, 0, 8, 3, 3}, {MD_KNAPSACK_LIBRARY, 0, 4, 1, 0}, {MD_KNAPSACK_LIBRARY, 1, 4, 3.5, 0}};
+	const struct md_knapsack problem = {.places = places,
+					    .functions = functions,
+					    .artifacts = artifacts,
+					    .place_count = 2,
+					    .function_count = 2,
+					    .backbone_count = 1,
+					    .artifact_count = 3};
+
+	assert_near(assert_follows_rules(&problem, search_from_nothing, 0), 4, "library 0 with its backbone");
+	assert_near(assert_follows_rules(&problem, md_knapsack_bundles, 0), 4, "bundles");
 }
 
 /* ---- how near the others come ---- */
