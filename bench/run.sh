@@ -42,6 +42,6 @@ python3 bench/table.py "$work" "$results" "${NAME:-hostcuda}" "$rounds"
 # The scheduler's parts need no device.
 if [ "$MEDUSA_DEVICE" = host ]; then
 	echo "preloading" >&2
-	"$build/bench/knapsack" >"$work/scheduler-knapsack.md"
+	"$build/bench/knapsack_times" >"$work/scheduler-knapsack.md"
 	mv "$work/scheduler-knapsack.md" "$results/scheduler-knapsack.md"
 fi

@@ -220,7 +220,7 @@ static void print_offloading(void)
 int main(void)
 {
 	printf(
-	    "# Preloading as a knapsack\n\nMade by `bench/knapsack`: random LoRA functions (tests/knapsack_cases.h), "
+	    "# Preloading as a knapsack\n\nMade by `bench/knapsack_times`: random LoRA functions (tests/knapsack_cases.h), "
 	    "sizes of 7 to 14 billion parameters. xLoRA (section\n5.12) reports 40 ms and 1.6 %% below the optimum "
 	    "at its size. ");
 	print_machine();
