@@ -219,10 +219,10 @@ static void print_offloading(void)
 
 int main(void)
 {
-	printf(
-	    "# Preloading as a knapsack\n\nMade by `bench/knapsack_times`: random LoRA functions (tests/knapsack_cases.h), "
-	    "sizes of 7 to 14 billion parameters. xLoRA (section\n5.12) reports 40 ms and 1.6 %% below the optimum "
-	    "at its size. ");
+	printf("# Preloading as a knapsack\n\nMade by `bench/knapsack_times`: random LoRA functions "
+	       "(tests/knapsack_cases.h), "
+	       "sizes of 7 to 14 billion parameters. xLoRA (section\n5.12) reports 40 ms and 1.6 %% below the optimum "
+	       "at its size. ");
 	print_machine();
 	print_sizes();
 	print_gaps();
