@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Queueing: which function's requests are served first. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "scheduler/state.h"
+
+/* ---- fifo
+ * --------------------------------------------------------------------------------------------------------------- */
+
+static struct md_key fifo_key(struct medusa_sched *s, uint32_t function)
+{
+	return (struct md_key){0, s->requests[md_first_waiting(s, function)].arrived};
+}
+
+/* ---- torpor
+ * ---------------------------------------------------------------------------------------------------------------
+ * Required request count (section 5.2), with what the authors' code adds: weighted by the mean latency; a threshold by
+ * the cumulative sum, adapted every 20 updates; the largest first within the high group, the smallest within the low.
+ */
+
+#define TORPOR_PERIOD 2000000000ull
+#define TORPOR_UPDATES 20
+
+static double torpor_metric(const struct medusa_sched *s, uint32_t function)
+{
+	const struct md_function *f = &s->functions[function];
+	double p = f->spec.slo_percentile,
+	       mean = f->served ? f->service_s / (double)f->served : (double)f->spec.t0_ns * 1e-9;
+	if (p >= 1)
+		return f->met < f->ended ? INFINITY : 0;
+	return mean * (p * (double)f->ended - (double)f->met) / (1 - p);
+}
+
+static struct md_key torpor_key(struct medusa_sched *s, uint32_t function)
+{
+	const struct md_function *f = &s->functions[function];
+	double metric = torpor_metric(s, function);
+	uint64_t arrived = s->requests[md_first_waiting(s, function)].arrived;
+	/* The high group lies below all of the low one: 1 / (1 + x) and such keep the order and the bounds. */
+	double squeezed = metric / (1 + fabs(metric)); /* -1 .. 1 */
+	squeezed = isnan(squeezed) ? 1 : squeezed;
+	return (struct md_key){f->high ? -2 - squeezed : 2 + squeezed, arrived};
+}
+
+struct ranked {
+	double metric;
+	uint32_t function;
+};
+
+static int by_metric(const void *x, const void *y)
+{
+	const struct ranked *a = x, *b = y;
+	if (a->metric != b->metric)
+		return a->metric < b->metric ? -1 : 1;
+	return a->function < b->function ? -1 : a->function > b->function;
+}
+
+static void torpor_adapt(struct medusa_sched *s)
+{
+	if (++s->torpor.updates % TORPOR_UPDATES)
+		return;
+	double ratio = s->torpor.ended ? (double)s->torpor.met / (double)s->torpor.ended : 1;
+	double change = ratio - s->torpor.ratio;
+	double alpha = s->torpor.alpha * (change >= 0.04 ? 2 : change <= -0.04 ? 0.5 : 1.01);
+	s->torpor.alpha = alpha > 1 ? 1 : alpha;
+	s->torpor.ratio = ratio;
+	s->torpor.ended = s->torpor.met = 0;
+}
+
+static void torpor_tick(struct medusa_sched *s)
+{
+	struct ranked *ranked = malloc((s->function_count + 1) * sizeof(*ranked));
+	if (!ranked)
+		return; /* the groups stay as they are */
+	double positive = 0, sum = 0;
+	for (uint32_t f = 0; f < s->function_count; f++) {
+		ranked[f] = (struct ranked){torpor_metric(s, f), f};
+		positive += ranked[f].metric > 0 && isfinite(ranked[f].metric) ? ranked[f].metric : 0;
+	}
+	torpor_adapt(s);
+	qsort(ranked, s->function_count, sizeof(*ranked), by_metric);
+	for (uint32_t i = 0; i < s->function_count; i++) {
+		sum += ranked[i].metric > 0 ? ranked[i].metric : 0;
+		s->functions[ranked[i].function].high = sum <= s->torpor.alpha * positive;
+	}
+	free(ranked);
+	for (uint32_t f = 0; f < s->function_count; f++) {
+		if (md_priority_has(&s->ready, f))
+			md_priority_put(&s->ready, f, torpor_key(s, f));
+	}
+}
+
+/* ---- margin: xLoRA's deadline margin under contention
+ * --------------------------------------------------------------------- */
+
+/* SLO - (w + M T(b)): as w grows for all alike, the order is that of arrival + SLO - M T(b). */
+static struct md_key margin_key(struct medusa_sched *s, uint32_t function)
+{
+	const struct medusa_sched_function *spec = &s->functions[function].spec;
+	uint32_t first = md_first_waiting(s, function), running = 0, busy = 0;
+	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
+		running += s->gpus[gpu].running;
+		busy += s->gpus[gpu].present;
+	}
+	double contention = 1 + (busy ? (double)running / busy : 0);
+	uint32_t waiting = md_waiting(s, function), size = waiting < spec->max_batch ? waiting : spec->max_batch;
+	double slo = spec->slo_ns ? (double)spec->slo_ns : 1e18;
+	double start =
+	    (double)s->requests[first].arrived + slo - contention * (double)md_first_token_ns(s, function, size);
+	return (struct md_key){start, s->requests[first].arrived};
+}
+
+/* ---- medusa
+ * ---------------------------------------------------------------------------------------------------------------- By
+ * the latest start that is still in time, in three classes: requests that can be in time, of functions that can still
+ * reach their percentile; of functions that cannot, at present; requests that are late, by arrival. What a function
+ * lacks is Torpor's metric over what it remembers of its recent past, so that a bad minute is forgotten.
+ * Every OLDEST-th start takes the request that waits longest, if that is long, so that waiting stays bounded.
+ */
+
+#define MEDUSA_PERIOD 1000000000ull
+#define OLDEST 8
+#define LONG_WAIT 2000000000ull
+
+/* Seconds of service that would have to go right in a row until it is compliant again. */
+static double medusa_metric(const struct medusa_sched *s, uint32_t function)
+{
+	const struct md_function *f = &s->functions[function];
+	double p = f->spec.slo_percentile;
+	p = p < 0.9999 ? p : 0.9999;
+	double passed = (double)(s->now - f->recent_at) * 1e-9, keep = exp(-passed / 60.0);
+	return (p * f->recent_n - f->recent_met) * keep / (1 - p) * (double)f->spec.t0_ns * 1e-9;
+}
+
+static struct md_key medusa_key(struct medusa_sched *s, uint32_t function)
+{
+	struct md_function *f = &s->functions[function];
+	uint32_t first = md_first_waiting(s, function);
+	const struct md_request *r = &s->requests[first];
+	if (s->dispatches % OLDEST == 0 && s->oldest_waiting == first && s->now - r->arrived > LONG_WAIT)
+		return (struct md_key){-1, r->arrived};
+	if (r->late)
+		return (struct md_key){3, r->arrived};
+	uint64_t deadline = md_deadline(s, first), takes = md_first_token_ns(s, function, 1);
+	if (deadline == UINT64_MAX)
+		return (struct md_key){1, r->arrived + LONG_WAIT};
+	return (struct md_key){f->high ? 1 : 2, deadline > takes ? deadline - takes : 0};
+}
+
+/* Functions beyond rescue: those that lack more than could be made up for in half of what is remembered. */
+static void medusa_tick(struct medusa_sched *s)
+{
+	for (uint32_t f = 0; f < s->function_count; f++) {
+		s->functions[f].high = medusa_metric(s, f) <= 30.0;
+		if (md_priority_has(&s->ready, f))
+			md_function_changed(s, f);
+	}
+}
+
+static const struct md_queueing fifo = {"fifo", "in the order of arrival", fifo_key, NULL, 0, false};
+static const struct md_queueing torpor = {
+    "torpor",      "required request count with an adaptive threshold (Torpor, section 5.2)",
+    torpor_key,    torpor_tick,
+    TORPOR_PERIOD, false};
+static const struct md_queueing margin = {
+    "margin", "least deadline margin under contention (xLoRA, equation 6)", margin_key, NULL, 0, false};
+static const struct md_queueing medusa = {
+    "medusa",
+    "ours: latest start first, late requests last, functions beyond rescue in between; forgets in a minute",
+    medusa_key,
+    medusa_tick,
+    MEDUSA_PERIOD,
+    true};
+
+const struct md_queueing *const md_queueings[] = {&medusa, &fifo, &torpor, &margin, NULL};
