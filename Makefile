@@ -86,6 +86,7 @@ LIBS := $(BUILD)/lib/libmedusa.so $(BUILD)/lib/libmedusa-capture.so $(BUILD)/lib
 	$(BUILD)/lib/libmedusa-sched.so
 HOSTCUDA_LIB := $(BUILD)/lib/hostcuda/libcuda.so.1
 BINS := $(patsubst tools/%.c,$(BUILD)/bin/%,$(TOOL_MAINS))
+SCHED_EXAMPLE := $(BUILD)/scheduler/example
 LLAMA := $(BUILD)/models/llama
 LLAMA_IMAGES := $(LLAMA)/llama_kernels.host.so $(if $(NVCC),$(LLAMA)/llama_kernels.fatbin)
 GEMM_IMAGES := $(LLAMA)/gemm_kernels.host.so $(if $(NVCC),$(LLAMA)/gemm_kernels.fatbin)
@@ -160,6 +161,12 @@ $(BUILD)/bin/%: $(BUILD)/obj/tools/%.o $(INTERNAL)
 
 # What reads YAML.
 $(BUILD)/bin/medusa-simulate $(BUILD)/tests/test_sim_% $(BUILD)/tests/fuzz/sim%: LDLIBS += -lyaml
+
+# As a user builds it: the installed header, the library, nothing else.
+$(SCHED_EXAMPLE): scheduler/example/node_loop.c include/medusa/scheduler.h $(BUILD)/lib/libmedusa-sched.so
+	$(call say,LD)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) -std=c11 $(WARNINGS) $(SANITIZE) -Iinclude $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../lib' -o $@ $< -L$(BUILD)/lib -lmedusa-sched
 
 # ---- the reference engine -----------------------------------------------------------------------------------------
 $(LLAMA)/llama-engine: $(call objects,$(ENGINE)) $(CORE_LIB) $(BUILD)/lib/libmedusa.so $(LLAMA)/libllama-gemm.so
