@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The scheduler under random events, policies and faults: books balance, no memory is given twice, every request ends.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include <criterion/criterion.h>
+
+#include "medusa/scheduler.h"
+
+#define SECOND 1000000000ull
+#define GB 1000000000ull
+#define PENDING 4096
+#define REQUESTS (1u << 20)
+
+static uint64_t random_state;
+
+static uint64_t draw(uint64_t below)
+{
+	random_state = random_state * 6364136223846793005ull + 1442695040888963407ull;
+	return (random_state >> 33) % below;
+}
+
+/* ---- a node that carries actions out, late, and now and then not at all
+ * ------------------------------------------------ */
+
+enum fate { NOT_YET, LIVES, SERVED, REFUSED };
+
+struct pending {
+	uint64_t at;
+	struct medusa_sched_event event;
+};
+
+struct world {
+	struct medusa_sched *sched;
+	uint32_t gpus, functions, backbones;
+	uint64_t limit[8], given[8]; /* bytes that the actions so far have put on each GPU, by this side's own count */
+	bool lost[8];
+	struct pending pending[PENDING];
+	size_t pending_count;
+	uint64_t now, timer, next_request, live;
+	uint8_t fates[REQUESTS];
+	uint64_t batch_of[REQUESTS];
+	uint64_t max_wait, events;
+	unsigned faults; /* per thousand */
+};
+
+static struct world world;
+
+static void later(uint64_t at, struct medusa_sched_event event)
+{
+	cr_assert_lt(world.pending_count, PENDING, "the test's own queue is full");
+	world.pending[world.pending_count++] = (struct pending){at, event};
+}
+
+static void run_batch(const struct medusa_sched_action *a)
+{
+	uint64_t start = world.now + draw(50000000);
+	cr_assert(!world.lost[a->gpu], "a batch is sent to GPU %u, which is lost", a->gpu);
+	for (uint32_t i = 0; i < a->request_count; i++) {
+		/* One whose batch has failed comes again. */
+		cr_assert(world.fates[a->requests[i]] == LIVES, "request %llu runs, and has ended",
+			  (unsigned long long)a->requests[i]);
+		world.batch_of[a->requests[i]] = a->batch;
+	}
+	if (draw(1000) < world.faults) {
+		later(start, (struct medusa_sched_event){.type = MEDUSA_SCHED_BATCH_FAILED, .batch = a->batch});
+		return;
+	}
+	for (uint32_t i = 0; i < a->request_count; i++) {
+		struct medusa_sched_event e = {
+		    .type = MEDUSA_SCHED_FIRST_TOKEN, .request = a->requests[i], .batch = a->batch};
+		later(start, e);
+		e.type = MEDUSA_SCHED_DONE;
+		later(start + 1 + draw(200000000), e);
+	}
+}
+
+static void transfer(const struct medusa_sched_action *a)
+{
+	enum medusa_sched_event_type type = MEDUSA_SCHED_TRANSFER_DONE;
+	if (a->type == MEDUSA_SCHED_EVICT || a->type == MEDUSA_SCHED_OFFLOAD)
+		type = MEDUSA_SCHED_EVICTED;
+	else if (draw(1000) < world.faults)
+		type = MEDUSA_SCHED_TRANSFER_FAILED;
+	if (a->transfer)
+		later(world.now + 1 + draw(300000000),
+		      (struct medusa_sched_event){.type = type, .transfer = a->transfer});
+}
+
+static void take_actions(const struct medusa_sched_action *actions, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		const struct medusa_sched_action *a = &actions[i];
+		switch (a->type) {
+		case MEDUSA_SCHED_RUN:
+			run_batch(a);
+			break;
+		case MEDUSA_SCHED_SWAP_IN:
+		case MEDUSA_SCHED_PRELOAD:
+		case MEDUSA_SCHED_EVICT:
+		case MEDUSA_SCHED_OFFLOAD:
+			transfer(a);
+			break;
+		case MEDUSA_SCHED_REJECT:
+			cr_assert(world.fates[a->request] == LIVES, "request %llu is refused, and has ended",
+				  (unsigned long long)a->request);
+			world.fates[a->request] = REFUSED;
+			world.live--;
+			break;
+		case MEDUSA_SCHED_SET_TIMER:
+			cr_assert_gt(a->at, world.now, "a timer is set for the past");
+			world.timer = a->at;
+			break;
+		}
+	}
+}
+
+static void check_memory(void)
+{
+	for (uint32_t gpu = 0; gpu < world.gpus; gpu++) {
+		struct medusa_sched_gpu_state g = {.size = sizeof(g)};
+		cr_assert_eq(medusa_sched_gpu_get(world.sched, gpu, &g), 0);
+		uint64_t used = g.artifact_bytes + g.residue_bytes + g.kv_bytes;
+		/* What was given before others took memory stays given; nothing new may come while it is too much. */
+		uint64_t bound = g.limit_bytes > g.foreign_bytes ? g.limit_bytes - g.foreign_bytes : 0;
+		cr_assert(used <= bound || used <= world.given[gpu], "GPU %u: %llu bytes in use, %llu before, of %llu",
+			  gpu, (unsigned long long)used, (unsigned long long)world.given[gpu],
+			  (unsigned long long)bound);
+		world.given[gpu] = used;
+	}
+}
+
+static uint64_t served(void)
+{
+	struct medusa_sched_stats stats = {.size = sizeof(stats)};
+	medusa_sched_stats_get(world.sched, &stats);
+	return stats.served;
+}
+
+static void step(struct medusa_sched_event event)
+{
+	const struct medusa_sched_action *actions;
+	size_t count;
+	uint64_t before = served();
+	event.now = world.now;
+	int code = medusa_sched_step(world.sched, &event, &actions, &count);
+	cr_assert_eq(code, 0, "event %d: %s", event.type, medusa_sched_error(world.sched));
+	if (served() > before) {
+		cr_assert_eq(world.fates[event.request], LIVES, "a request is served twice");
+		world.fates[event.request] = SERVED;
+		world.live--;
+	}
+	take_actions(actions, count);
+	check_memory();
+	if (world.events++ % 64 == 0)
+		cr_assert_eq(medusa_sched_audit(world.sched), 0, "after event %d: %s", event.type,
+			     medusa_sched_error(world.sched));
+}
+
+/* ---- what happens
+ * -------------------------------------------------------------------------------------------------------- */
+
+static void arrive(void)
+{
+	struct medusa_sched_event e = {.type = MEDUSA_SCHED_ARRIVAL,
+				       .request = world.next_request++,
+				       .function = (uint32_t)draw(world.functions),
+				       .kv_bytes = draw(20) ? draw(2 * GB) : draw(100 * GB)};
+	world.fates[e.request] = LIVES;
+	world.live++;
+	step(e);
+}
+
+static void mishap(void)
+{
+	uint32_t gpu = (uint32_t)draw(world.gpus);
+	struct medusa_sched_event e = {.gpu = gpu};
+	switch (draw(7)) {
+	case 0:
+		e.type = world.lost[gpu] ? MEDUSA_SCHED_GPU_BACK : MEDUSA_SCHED_GPU_LOST;
+		world.lost[gpu] = !world.lost[gpu];
+		break;
+	case 1:
+		e.type = MEDUSA_SCHED_MEMORY_REPORT; /* up to ten seconds old */
+		e.bytes = draw(world.limit[gpu]);
+		e.as_of = world.now - draw(world.now < 10 * SECOND ? world.now + 1 : 10 * SECOND);
+		break;
+	case 2:
+		e.type = MEDUSA_SCHED_MEMORY_LIMIT;
+		e.bytes = world.limit[gpu] / (1 + draw(3));
+		break;
+	case 3:
+		e.type = MEDUSA_SCHED_BACKBONE_FAILED;
+		e.backbone = (uint32_t)draw(world.backbones);
+		break;
+	case 4:
+		e.type = MEDUSA_SCHED_CANCEL;
+		e.request = draw(world.next_request + 1);
+		break;
+	case 5:
+		e.type = MEDUSA_SCHED_FUNCTION_GONE;
+		e.function = (uint32_t)draw(world.functions);
+		if (draw(20))
+			return;
+		break;
+	default:
+		e.type = MEDUSA_SCHED_TIMER;
+	}
+	step(e);
+}
+
+/* The first thing that is due; false: nothing ever will be. */
+static bool next_due(void)
+{
+	size_t first = 0;
+	for (size_t i = 1; i < world.pending_count; i++)
+		first = world.pending[i].at < world.pending[first].at ? i : first;
+	if (world.pending_count && (!world.timer || world.pending[first].at <= world.timer)) {
+		struct pending p = world.pending[first];
+		world.pending[first] = world.pending[--world.pending_count];
+		world.now = p.at > world.now ? p.at : world.now;
+		bool of_request = p.event.type == MEDUSA_SCHED_DONE || p.event.type == MEDUSA_SCHED_FIRST_TOKEN;
+		if (!of_request || world.batch_of[p.event.request] == p.event.batch)
+			step(p.event);
+		return true;
+	}
+	if (!world.timer)
+		return false;
+	world.now = world.timer > world.now ? world.timer : world.now;
+	world.timer = 0;
+	step((struct medusa_sched_event){.type = MEDUSA_SCHED_TIMER});
+	return true;
+}
+
+/* ---- worlds
+ * ---------------------------------------------------------------------------------------------------------------- */
+
+static const char *any_policy(enum medusa_sched_kind kind)
+{
+	size_t count;
+	const struct medusa_sched_policy *policies = medusa_sched_policies(kind, &count);
+	return policies[draw(count)].name;
+}
+
+static void create(struct medusa_sched_options *options)
+{
+	struct medusa_sched_gpu gpus[8] = {0};
+	double peers[64];
+	world.gpus = 1 + (uint32_t)draw(8);
+	for (uint32_t i = 0; i < world.gpus; i++) {
+		world.limit[i] = (8 + draw(80)) * GB;
+		gpus[i] = (struct medusa_sched_gpu){sizeof(gpus[i]), world.limit[i], i / 2, (uint32_t)draw(5)};
+	}
+	for (uint32_t i = 0; i < world.gpus * world.gpus; i++)
+		peers[i] = draw(3) ? (double)(50 * GB) : 0;
+	struct medusa_sched_node node = {.size = sizeof(node),
+					 .gpus = gpus,
+					 .gpu_count = world.gpus,
+					 .host_bytes = draw(2) ? (40 + draw(200)) * GB : 0,
+					 .host_bytes_per_s = 12e9,
+					 .cold_bytes_per_s = 2e9,
+					 .peer_bytes_per_s = draw(4) ? peers : NULL};
+	cr_assert_eq(medusa_sched_create(&node, options, &world.sched), 0, "%s", medusa_sched_error(NULL));
+}
+
+static void add_functions(void)
+{
+	uint32_t index, wanted = 1 + (uint32_t)draw(40);
+	while (world.backbones < 3) {
+		struct medusa_sched_backbone b = {
+		    .size = sizeof(b), .bytes = 1 + draw(7 * GB), .cold_ns = draw(3 * SECOND), .in_host = draw(2) != 0};
+		world.backbones += medusa_sched_add_backbone(world.sched, &b, &index) == 0;
+	}
+	for (int tries = 0; world.functions < wanted && tries < 1000; tries++) {
+		struct medusa_sched_function f = {.size = sizeof(f),
+						  .backbone = draw(2) ? (uint32_t)draw(3) : MEDUSA_SCHED_NONE,
+						  .weight_bytes = 1 + draw(draw(2) ? GB : 30 * GB),
+						  .context_bytes = draw(3) ? draw(2 * GB) : 0,
+						  .library_bytes = draw(2) ? draw(2 * GB) : 0,
+						  .kv_bytes = draw(GB),
+						  .context_ns = draw(2 * SECOND),
+						  .cold_ns = draw(5 * SECOND),
+						  .evict_ns = draw(2) ? draw(SECOND) : 0,
+						  .in_host = draw(2) != 0,
+						  .t0_ns = 1 + draw(100000000),
+						  .alpha_ns = draw(10000000),
+						  .max_batch = (uint32_t)draw(16),
+						  .max_parallel = (uint32_t)draw(4),
+						  .slo_ns = draw(4) ? 1 + draw(SECOND) : 0,
+						  .slo_goal = draw(2) ? MEDUSA_SCHED_GOAL_FIRST_TOKEN
+								      : MEDUSA_SCHED_GOAL_COMPLETION};
+		f.residue_bytes = draw(2) ? f.context_bytes / 2 : 0;
+		world.functions += medusa_sched_add_function(world.sched, &f, &index) == 0;
+	}
+	cr_assert_gt(world.functions, 0, "%s", medusa_sched_error(world.sched));
+}
+
+static void play(uint64_t seed, uint64_t events)
+{
+	memset(&world, 0, sizeof(world));
+	random_state = seed * 0x9e3779b97f4a7c15ull + 1;
+	world.max_wait = (1 + draw(60)) * SECOND;
+	world.faults = draw(2) ? (unsigned)draw(100) : 0;
+	struct medusa_sched_options options = {.size = sizeof(options),
+					       .seed = seed,
+					       .queueing = any_policy(MEDUSA_SCHED_QUEUEING),
+					       .placement = any_policy(MEDUSA_SCHED_PLACEMENT),
+					       .eviction = any_policy(MEDUSA_SCHED_EVICTION),
+					       .batching = any_policy(MEDUSA_SCHED_BATCHING),
+					       .preloading = any_policy(MEDUSA_SCHED_PRELOADING),
+					       .max_wait_ns = world.max_wait,
+					       .max_queue = draw(2) ? 1 + (uint32_t)draw(50) : 0,
+					       .retries = (uint32_t)draw(4),
+					       .fixed_batch = (uint32_t)draw(8),
+					       .fixed_delay_ns = draw(SECOND)};
+	create(&options);
+	add_functions();
+	uint64_t gap = 1 + draw(50000000);
+	while (world.events < events) {
+		uint64_t at = world.now + draw(gap);
+		while ((world.pending_count || world.timer) && world.now < at && draw(8) && next_due())
+			;
+		world.now = world.now > at ? world.now : at;
+		if (world.faults && draw(50) == 0)
+			mishap();
+		else if (world.live < 500)
+			arrive();
+		else
+			next_due();
+	}
+	/* Whatever waits ends within its time, whoever is lost; whatever runs has an end by then. */
+	uint64_t last = world.now;
+	while (world.live) {
+		cr_assert(next_due(), "%llu requests wait, and nothing will happen", (unsigned long long)world.live);
+		cr_assert_lt(world.now, last + 10 * world.max_wait + 100 * SECOND, "%llu requests do not end",
+			     (unsigned long long)world.live);
+	}
+	cr_assert_eq(medusa_sched_audit(world.sched), 0, "%s", medusa_sched_error(world.sched));
+	medusa_sched_destroy(world.sched);
+}
+
+/* MEDUSA_EVENTS asks for more; a million and more is what `make torture` plays. */
+Test(scheduler_property, books_balance_and_every_request_ends, .timeout = 3000)
+{
+	const char *more = getenv("MEDUSA_EVENTS");
+	uint64_t total = more ? strtoull(more, NULL, 10) : 1000000, each = 10000;
+	for (uint64_t seed = 1; seed <= total / each; seed++)
+		play(seed, each);
+}
