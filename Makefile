@@ -110,7 +110,7 @@ libs: $(LIBS)
 hostcuda: $(HOSTCUDA_LIB)
 tools: $(BINS)
 engine: $(LLAMA_BINS) $(LLAMA_IMAGES)
-tests: $(TEST_BINS) $(SUBJECT_BINS) $(TEST_IMAGE_BINS) $(INJECT) $(DOORS) $(FUZZ_BINS)
+tests: $(TEST_BINS) $(SUBJECT_BINS) $(TEST_IMAGE_BINS) $(INJECT) $(DOORS) $(FUZZ_BINS) $(SCHED_EXAMPLE)
 fuzz-targets: $(FUZZ_BINS)
 
 # ---- objects -----------------------------------------------------------------------------------------------------
