@@ -340,6 +340,10 @@ static inline bool md_slot_free(const struct medusa_sched *s, uint32_t gpu)
 	return s->gpus[gpu].present && s->gpus[gpu].running < s->gpus[gpu].slots;
 }
 
+/* ---- preloading.c ---- */
+
+void md_preload_next(struct medusa_sched *s); /* sends for what the plan has next, where nothing is in its way */
+
 /* ---- step.c --------------------------------------------------------------------------------------------------------
  */
 

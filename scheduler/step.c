@@ -479,6 +479,7 @@ EXPORT int medusa_sched_step(struct medusa_sched *s, const struct medusa_sched_e
 	expire(s);
 	ticks(s);
 	md_dispatch(s);
+	md_preload_next(s);
 	set_timer(s);
 	point_to_requests(s);
 	*actions = s->actions;
