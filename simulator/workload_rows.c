@@ -199,7 +199,7 @@ static bool skip_value(struct text *text)
 		if (!take_string(text, &string))
 			while (text->at < text->end && !strchr(",[]{}:\" \t", *text->at))
 				text->at++;
-		if (text->at == start && !(depth && start[0] == ']'))
+		if (text->at == start && !(depth && start < text->end && *start == ']'))
 			return false;
 		skip_blanks(text);
 		while (depth && take_byte(text, ']')) {
