@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/cleanup.h"
 #include "format/file.h"
@@ -70,7 +71,11 @@ enum md_status md_sim_report_publish(struct md_sim_report *report, md_sim_report
 				     struct md_error *err)
 {
 	MD_AUTO_FREE char *temporary = NULL;
+	struct stat there;
 
+	/* Publishing renames: a device or a link, /dev/stdout say, would be gone. */
+	if (lstat(path, &there) == 0 && !S_ISREG(there.st_mode))
+		return md_error_set(err, MD_ERR_IO, "%s: it is there, and no regular file", path);
 	if (asprintf(&temporary, "%s.tmp.%d", path, (int)getpid()) < 0) {
 		temporary = NULL;
 		return md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory", path);
