@@ -1,0 +1,93 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# medusa-simulate as a user calls it: inputs that are good and bad, exit codes, the same results for the same seed.
+. "$(dirname "$0")/lib.sh"
+
+node=simulator/nodes/torpor-v100.yaml functions=simulator/functions/torpor-models.yaml
+simulate() { # name of the run, trace, more options...
+	local name=$1 trace=$2
+	shift 2
+	run "$name" medusa-simulate --node $node --functions $functions --trace "$trace" --count 64 --duration 1min "$@"
+}
+timeless() { grep -vE '"(wall_s|decide[a-z0-9_]*)"' "$1"; } # without the times that are real
+
+section "two policies side by side"
+simulate plain torpor --policy torpor,fifo-lru --json "$work/plain.json" --html "$work/plain.html"
+assert_exit plain 0
+assert_contains "$work/plain.out" "Simulated: no GPU was used"
+assert_contains "$work/plain.out" "fifo-lru"
+assert_contains "$work/plain.html" "</html>"
+assert_equal "words on stderr" "" "$(cat "$work/plain.err")"
+
+section "the same again, and another seed"
+simulate again torpor --policy torpor,fifo-lru --json "$work/again.json" --quiet
+assert_exit again 0
+assert_equal "output of --quiet" "" "$(cat "$work/again.out" "$work/again.err")"
+timeless "$work/plain.json" >"$work/plain.timeless"
+timeless "$work/again.json" >"$work/again.timeless"
+assert_same_file "$work/plain.timeless" "$work/again.timeless"
+simulate other torpor --policy torpor,fifo-lru --json "$work/other.json" --quiet --seed 2
+checks=$((checks + 1))
+cmp -s <(timeless "$work/other.json") "$work/plain.timeless" && fail "other results for another seed" "the same"
+
+section "traces and their mapping"
+printf 'seconds,function,context,generated\n0.5,Bert-qa-0,10,1\n1.5,,10,1\n' >"$work/trace.csv"
+simulate file "$work/trace.csv" --policy native --mapping zipf:1.1
+assert_exit file 0
+assert_contains "$work/file.out" "2 requests"
+assert_contains "$work/file.out" "Zipf law of exponent 1.1"
+
+section "policies"
+run list medusa-simulate --list
+assert_exit list 0
+assert_contains "$work/list.out" "torpor-lru"
+assert_contains "$work/list.out" "ATC'25"
+
+section "wrong usage"
+wrong() { # message, options...
+	local message=$1
+	shift
+	simulate wrong torpor "$@"
+	assert_exit wrong 2
+	assert_contains "$work/wrong.err" "$message"
+}
+wrong "there is no 'best'" --policy best
+wrong "torpor is given twice" --policy torpor,torpor
+wrong "--seed x: a whole number" --seed x
+wrong "--seed -1: a whole number" --seed -1
+wrong "--count 0" --count 0
+wrong "--speed 0: more than 0" --speed 0
+wrong "--duration 10: a time with a unit" --duration 10
+wrong "--mapping random: round-robin or zipf" --mapping random
+wrong "files are named by" more.yaml
+run half medusa-simulate --node $node
+assert_exit half 2
+
+section "bad files are named, with line and field"
+bad() { # message, options...
+	local message=$1
+	shift
+	simulate bad torpor "$@"
+	assert_exit bad 3
+	assert_contains "$work/bad.err" "$message"
+}
+sed 's/host_speed: .*/host_speed: fast/' $node >"$work/node.yaml"
+line=$(grep -n host_speed "$work/node.yaml" | cut -d: -f1)
+bad "$work/node.yaml:$line: host_speed: 'fast': a speed with a unit is expected" --node "$work/node.yaml"
+bad "$work/none.yaml: No such file" --functions "$work/none.yaml"
+printf 'seconds,function,context,generated\n1,nobody,1,1\n' >"$work/trace.csv"
+bad "$work/trace.csv:2: function: there is no function 'nobody'" --trace "$work/trace.csv"
+
+section "outputs that cannot be written, and what must not be replaced"
+mkfifo "$work/pipe"
+ln -s "$work/plain.json" "$work/link"
+for option in json html; do
+	for path in "$work/none/out" "$work" "$work/pipe" "$work/link"; do
+		simulate unwritten torpor --policy native --$option "$path" --quiet
+		assert_exit unwritten 4
+		assert_contains "$work/unwritten.err" "$path: "
+	done
+done
+checks=$((checks + 1))
+[ -p "$work/pipe" ] && [ -L "$work/link" ] || fail "pipe and link to be what they were" "$(ls -l "$work/pipe" "$work/link")"
+finish
