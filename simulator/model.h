@@ -43,6 +43,9 @@
  */
 struct md_sim_model;
 
+/* KV cache of one sequence: by its tokens where the function says how much each takes, else what the function says. */
+uint64_t md_sim_model_kv_bytes(const struct md_sim_function *function, const struct md_sim_request *request);
+
 struct md_sim_model_options {
 	const struct md_sim_node *node;           /* all of these are borrowed */
 	const struct md_sim_functions *functions; /* as the scheduler was told: names are not read */

@@ -67,6 +67,26 @@ static uint32_t tokens_of(const struct md_sim_model *model, uint64_t request)
 	return workload->requests[request].generated_tokens;
 }
 
+uint64_t md_sim_model_kv_bytes(const struct md_sim_function *function, const struct md_sim_request *request)
+{
+	uint64_t bytes =
+	    request ? function->kv_bytes_per_token * ((uint64_t)request->context_tokens + request->generated_tokens)
+		    : 0;
+	return bytes ? bytes : function->spec.kv_bytes;
+}
+
+static uint64_t kv_of(const struct md_sim_model *model, const struct batch *batch, uint64_t request)
+{
+	const struct md_sim_workload *workload = model->options.workload;
+	const struct md_sim_function *function = &model->functions->functions[batch->function];
+
+	/* A process of its own has it from the beginning. */
+	if (model->options.bound)
+		return 0;
+	return md_sim_model_kv_bytes(function,
+				     workload && request < workload->count ? &workload->requests[request] : NULL);
+}
+
 static bool take_requests(struct md_sim_model *model, struct batch *batch, const struct medusa_sched_action *action)
 {
 	if (batch->capacity < action->request_count) {
@@ -91,6 +111,10 @@ static bool take_requests(struct md_sim_model *model, struct batch *batch, const
 		batch->requests[at] = action->requests[i];
 	}
 	batch->count = action->request_count;
+	batch->kv_bytes = 0;
+	for (uint32_t i = 0; i < batch->count; i++)
+		batch->kv_bytes += kv_of(model, batch, batch->requests[i]);
+	md_sim_model_use(model, batch->gpu, batch->kv_bytes);
 	return true;
 }
 
@@ -226,8 +250,7 @@ void md_sim_model_run(struct md_sim_model *model, const struct medusa_sched_acti
 	uint32_t index = batch_new(model);
 
 	check_run(model, action);
-	if (index == NONE || !join_gpu(model, action->gpu, index) ||
-	    !take_requests(model, &model->batches[index], action)) {
+	if (index == NONE || !join_gpu(model, action->gpu, index)) {
 		model->failed = true;
 		return;
 	}
@@ -236,6 +259,10 @@ void md_sim_model_run(struct md_sim_model *model, const struct medusa_sched_acti
 	batch->order = model->orders++;
 	batch->function = action->function;
 	batch->gpu = action->gpu;
+	if (!take_requests(model, batch, action)) {
+		model->failed = true;
+		return;
+	}
 	batch->phase = PHASE_GATED;
 	batch->live = true;
 	batch->left = (double)spec->t0_ns + (double)spec->alpha_ns * (action->request_count - 1.0);
@@ -244,9 +271,7 @@ void md_sim_model_run(struct md_sim_model *model, const struct medusa_sched_acti
 	batch->ended = 0;
 	batch->tokens_done = 0;
 	batch->ready_at = model->now;
-	batch->kv_bytes = action->bytes;
 	batch->billed_from = model->gpus[action->gpu].share;
-	md_sim_model_use(model, action->gpu, action->bytes);
 	bind_needs(model, batch);
 	md_sim_model_begin(model, index);
 }
@@ -330,7 +355,7 @@ static void end_requests(struct md_sim_model *model, uint32_t index)
 	struct batch *batch = &model->batches[index];
 
 	while (batch->ended < batch->count && batch->tokens[batch->ended] <= batch->tokens_done) {
-		uint64_t kv = batch->kv_bytes / (batch->count - batch->ended);
+		uint64_t kv = kv_of(model, batch, batch->requests[batch->ended]);
 		emit_request(model, MEDUSA_SCHED_DONE, batch, batch->ended++);
 		batch->kv_bytes -= kv;
 		md_sim_model_free(model, batch->gpu, kv);

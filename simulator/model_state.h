@@ -54,7 +54,7 @@ struct batch {
 	uint32_t *tokens;
 	uint32_t count, ended, capacity;
 	uint32_t tokens_done;
-	uint64_t kv_bytes;
+	uint64_t kv_bytes;  /* of those that have not ended */
 	double billed_from; /* of the GPU's share */
 	uint32_t generation, next_free;
 };

@@ -25,6 +25,8 @@ struct run {
 	struct md_sim_measure measure;
 	struct md_sim_samples decide_us;
 	struct md_sim_result *result;
+	const struct medusa_sched_event *faults;
+	size_t fault_count;
 	size_t arrived;
 	uint64_t now, timer;
 	uint64_t began, reported; /* real */
@@ -97,6 +99,8 @@ static enum md_status create_parts(struct run *run, uint64_t seed, struct md_err
 	    .workload = run->workload,
 	    .no_blocks = run->policy->no_blocks,
 	    .bound = run->policy->early_binding,
+	    .faults = run->faults,
+	    .fault_count = run->fault_count,
 	};
 
 	MD_FORWARD(md_sim_measure_init(&run->measure, &run->functions, run->workload, run->result, err));
@@ -149,11 +153,6 @@ static enum md_status step(struct run *run, const struct medusa_sched_event *eve
 	return md_sim_model_failed(run->model) ? no_memory(err) : MD_OK;
 }
 
-static uint64_t kv_of(const struct md_sim_function *function, const struct md_sim_request *request)
-{
-	return function->kv_bytes_per_token * ((uint64_t)request->context_tokens + request->generated_tokens);
-}
-
 static enum md_status arrive(struct run *run, struct md_error *err)
 {
 	const struct md_sim_request *request = &run->workload->requests[run->arrived];
@@ -162,7 +161,7 @@ static enum md_status arrive(struct run *run, struct md_error *err)
 	    .now = run->now,
 	    .request = run->arrived,
 	    .function = request->function,
-	    .kv_bytes = kv_of(&run->functions.functions[request->function], request),
+	    .kv_bytes = md_sim_model_kv_bytes(&run->functions.functions[request->function], request),
 	    .tokens = request->generated_tokens,
 	};
 
@@ -316,31 +315,48 @@ static enum md_status check(const struct md_sim_functions *functions, const stru
 	return MD_OK;
 }
 
-enum md_status md_sim_run(const struct md_sim_node *node, const struct md_sim_functions *functions,
-			  const struct md_sim_workload *workload, const struct md_sim_policy *policy, uint64_t seed,
-			  const struct md_sim_progress *progress, struct md_sim_result *result, struct md_error *err)
+static enum md_status run_all(struct run *run, const struct md_sim_functions *functions, uint64_t seed,
+			      const struct md_sim_progress *progress, struct md_sim_result *result,
+			      struct md_error *err)
 {
 	struct md_sim_result played = {0};
-	struct run run = {.node = node,
-			  .workload = workload,
-			  .policy = policy,
-			  .result = &played,
-			  .timer = NEVER,
-			  .began = md_clock_ns()};
 
-	MD_FORWARD(check(functions, workload, err));
-	MD_FORWARD(md_sim_run_prepare(functions, policy, &run.functions, err));
-	enum md_status status = create_parts(&run, seed, err);
+	run->result = &played;
+	run->timer = NEVER;
+	run->began = md_clock_ns();
+	MD_FORWARD(check(functions, run->workload, err));
+	MD_FORWARD(md_sim_run_prepare(functions, run->policy, &run->functions, err));
+	enum md_status status = create_parts(run, seed, err);
 	if (status == MD_OK)
-		status = play(&run, progress, err);
+		status = play(run, progress, err);
 	if (status == MD_OK)
-		status = conclude(&run, err);
-	run_finish(&run);
+		status = conclude(run, err);
+	run_finish(run);
 	if (status == MD_OK)
 		*result = played;
 	else
 		md_sim_result_finish(&played);
 	return status;
+}
+
+enum md_status md_sim_run(const struct md_sim_node *node, const struct md_sim_functions *functions,
+			  const struct md_sim_workload *workload, const struct md_sim_policy *policy, uint64_t seed,
+			  const struct md_sim_progress *progress, struct md_sim_result *result, struct md_error *err)
+{
+	struct run run = {.node = node, .workload = workload, .policy = policy};
+
+	return run_all(&run, functions, seed, progress, result, err);
+}
+
+enum md_status md_sim_run_faulty(const struct md_sim_node *node, const struct md_sim_functions *functions,
+				 const struct md_sim_workload *workload, const struct md_sim_policy *policy,
+				 const struct medusa_sched_event *faults, size_t fault_count,
+				 struct md_sim_result *result, struct md_error *err)
+{
+	struct run run = {
+	    .node = node, .workload = workload, .policy = policy, .faults = faults, .fault_count = fault_count};
+
+	return run_all(&run, functions, 1, NULL, result, err);
 }
 
 uint32_t md_sim_result_compliant(const struct md_sim_result *result)

@@ -5,6 +5,12 @@
 
 #include "simulator/simulator.h"
 
+/* ---- run.c: md_sim_run() on a node where things go wrong (see model.h), for tests; not with early binding ---- */
+enum md_status md_sim_run_faulty(const struct md_sim_node *node, const struct md_sim_functions *functions,
+				 const struct md_sim_workload *workload, const struct md_sim_policy *policy,
+				 const struct medusa_sched_event *faults, size_t fault_count,
+				 struct md_sim_result *result, struct md_error *err);
+
 /* ---- run_prepare.c: what the policy's ablations change in functions; names are borrowed ---- */
 enum md_status md_sim_run_prepare(const struct md_sim_functions *functions, const struct md_sim_policy *policy,
 				  struct md_sim_functions *prepared, struct md_error *err);

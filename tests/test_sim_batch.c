@@ -47,6 +47,30 @@ Test(sim_batch, requests_end_one_by_one)
 	bench_finish(&bench);
 }
 
+Test(sim_batch, caches_leave_with_their_requests)
+{
+	struct bench bench;
+	const uint64_t requests[] = {0, 1, 2};
+
+	bench_init(&bench);
+	bench.functions[BERT].spec.token_ns = 10 * MS;
+	bench.functions[BERT].spec.kv_bytes = 500;
+	bench.functions[BERT].kv_bytes_per_token = 100;
+	bench.requests[2].generated_tokens = 3;
+	bench.requests[2].context_tokens = 9;
+	bench_start(&bench);
+	bring(&bench, BERT, 0);
+	uint64_t before = md_sim_model_used_bytes(bench.model, 0);
+	apply(&bench, 1000 * MS, run(&bench, BERT, 0, requests, 3));
+	cr_assert_eq(md_sim_model_used_bytes(bench.model, 0), before + 2200);
+	play(&bench, 1043 * MS);
+	cr_assert_eq(md_sim_model_used_bytes(bench.model, 0), before + 1200, "two have ended");
+	play(&bench, 1063 * MS);
+	cr_assert_eq(md_sim_model_used_bytes(bench.model, 0), before);
+	assert_no_complaint(&bench);
+	bench_finish(&bench);
+}
+
 Test(sim_batch, neighbours_slow_each_other)
 {
 	struct bench bench;
@@ -284,6 +308,10 @@ Test(sim_batch, the_driver_allocates_without_blocks)
 	play(&bench, 3000 * MS);
 	cr_assert_eq(time_of(&bench, MEDUSA_SCHED_DONE, 2), (2029 + 13 + 10) * MS,
 		     "13 blocks of its own, 10 of Bert's freed: 80 are handed out, 70 fit");
+	apply(&bench, 3000 * MS, weights(&bench, MEDUSA_SCHED_EVICT, RESNET, 0));
+	swap_and_run(&bench, 3000 * MS, BERT, 0, 3);
+	play(&bench, 4000 * MS);
+	cr_assert_eq(time_of(&bench, MEDUSA_SCHED_DONE, 3), (3149 + 10 + 10) * MS, "57 of 67 were left");
 	assert_no_complaint(&bench);
 	bench_finish(&bench);
 }

@@ -199,3 +199,25 @@ Test(sim_fault, the_order_is_settled)
 	for (uint64_t i = 0; i < 4; i++)
 		cr_assert_eq(order[i], i, "all end at one time, in the order of their start");
 }
+
+Test(sim_fault, copies_end_before_computations)
+{
+	struct bench bench;
+	const uint64_t request = 0;
+
+	bench_init(&bench);
+	bench.functions[RESNET].spec.weight_bytes = 43 * 9800000;
+	bench.functions[RESNET].spec.swap_ns = 0;
+	bench_start(&bench);
+	apply(&bench, 0, weights(&bench, MEDUSA_SCHED_PRELOAD, BERT, 0));
+	play(&bench, 1000 * MS);
+	bench.count = 0;
+	apply(&bench, 1000 * MS, run(&bench, BERT, 0, &request, 1));
+	apply(&bench, 1000 * MS, weights(&bench, MEDUSA_SCHED_PRELOAD, RESNET, 2));
+	play(&bench, UINT64_MAX);
+	cr_assert_eq(bench.count, 4);
+	cr_assert_eq(bench.events[0].type, MEDUSA_SCHED_STARTED);
+	cr_assert(bench.events[1].type == MEDUSA_SCHED_TRANSFER_DONE && bench.events[1].now == 1043 * MS);
+	cr_assert(bench.events[2].type == MEDUSA_SCHED_FIRST_TOKEN && bench.events[2].now == 1043 * MS);
+	bench_finish(&bench);
+}
