@@ -165,7 +165,7 @@ static void share(struct md_sim_model *model, uint32_t gpu, uint32_t changed)
 	}
 }
 
-/* Its copies alone are missing, or nothing: see model.h for how the two overlap. */
+/* Its copies alone are missing, or nothing: see node_model.h for how the two overlap. */
 static bool copies_missing(const struct batch *batch)
 {
 	return batch->coming[MEDUSA_SCHED_BACKBONE] || batch->coming[MEDUSA_SCHED_WEIGHTS];

@@ -5,7 +5,7 @@
 
 #include "simulator/agenda.h"
 #include "simulator/links.h"
-#include "simulator/model.h"
+#include "simulator/node_model.h"
 
 #define NONE MEDUSA_SCHED_NONE
 
@@ -107,7 +107,7 @@ struct md_sim_model {
 	char complaint[256];
 };
 
-/* ---- model.c ---- */
+/* ---- node_model.c ---- */
 struct medusa_sched_event *md_sim_model_emit(struct md_sim_model *model, enum medusa_sched_event_type type);
 void md_sim_model_complain(struct md_sim_model *model, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void md_sim_model_plan(struct md_sim_model *model, uint64_t at, uint32_t kind, uint32_t index, uint32_t generation);

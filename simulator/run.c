@@ -6,7 +6,7 @@
 #define MD_LOG_DOMAIN "simulate"
 #include "base/clock.h"
 #include "base/log.h"
-#include "simulator/model.h"
+#include "simulator/node_model.h"
 #include "simulator/run_state.h"
 
 #define NEVER UINT64_MAX

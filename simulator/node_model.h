@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A worker node as a discrete-event model: takes the scheduler's actions, gives the events that they lead to. */
-#ifndef MD_SIMULATOR_MODEL_H
-#define MD_SIMULATOR_MODEL_H
+#ifndef MD_SIMULATOR_NODE_MODEL_H
+#define MD_SIMULATOR_NODE_MODEL_H
 
 #include "simulator/simulator.h"
 
