@@ -98,12 +98,13 @@ static enum md_status start_names(struct builder *builder)
 	return MD_OK;
 }
 
-/* strcmp of a name with one that has no NUL behind it */
+/* strcmp of a name with a text that has no NUL behind it, but may have one inside. */
 static int compare_text(const char *name, const char *text, size_t bytes)
 {
-	int order = strncmp(name, text, bytes);
+	size_t length = strlen(name);
+	int order = memcmp(name, text, length < bytes ? length : bytes);
 
-	return order ? order : name[bytes] != '\0';
+	return order ? order : (length > bytes) - (length < bytes);
 }
 
 static bool find_function(const struct builder *builder, const struct md_sim_row *row, uint32_t *function)
