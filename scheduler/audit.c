@@ -6,8 +6,7 @@
 #include "base/cleanup.h"
 #include "scheduler/state.h"
 
-/* ---- state for the caller
- * ------------------------------------------------------------------------------------------------ */
+/* ---- state for the caller --------------------------------------------------------------------------------------- */
 
 /* Fills as much as the caller's struct has; what an older caller doesn't know is left out. */
 static int give(void *out, const void *known, size_t bytes)
@@ -72,8 +71,7 @@ EXPORT int medusa_sched_stats_get(const struct medusa_sched *s, struct medusa_sc
 	return give(stats, &known, sizeof(known));
 }
 
-/* ---- the books
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- the books -------------------------------------------------------------------------------------------------- */
 
 struct counted {
 	uint64_t artifacts, residues, held;

@@ -9,8 +9,7 @@
 #define SKIP 16              /* functions that cannot start now are passed over, so many in one step */
 #define STUCK_RETRY 5000000u /* ns until one that fits nowhere at the moment is looked at again */
 
-/* ---- who may run
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- who may run ------------------------------------------------------------------------------------------------ */
 
 void md_function_changed(struct medusa_sched *s, uint32_t function)
 {
@@ -32,8 +31,7 @@ void md_function_changed(struct medusa_sched *s, uint32_t function)
 		md_priority_put(&s->holding, function, (struct md_key){0, until > s->now ? until : s->now + 1});
 }
 
-/* ---- claims
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- claims ----------------------------------------------------------------------------------------------------- */
 
 static uint64_t needed_bytes(const struct medusa_sched *s, uint32_t function, uint32_t gpu)
 {
@@ -92,8 +90,7 @@ void md_claim_drop(struct medusa_sched *s, uint32_t function)
 		md_undrain(s, gpu);
 }
 
-/* ---- starting a batch
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- starting a batch ------------------------------------------------------------------------------------------- */
 
 enum outcome { RAN, NO_SLOT, CLAIMED, STUCK };
 
@@ -207,8 +204,7 @@ static enum outcome wait_for_memory(struct medusa_sched *s, uint32_t function)
 	return best != NONE && claim(s, function, best) ? CLAIMED : STUCK;
 }
 
-/* ---- a pass
- * ---------------------------------------------------------------------------------------------------------------- */
+/* ---- a pass ----------------------------------------------------------------------------------------------------- */
 
 static void serve_claims(struct medusa_sched *s, uint32_t gpu)
 {

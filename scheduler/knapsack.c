@@ -85,7 +85,7 @@ enum md_status md_knap_greedy(const struct md_knap *knap, struct md_knap_state *
 	return MD_OK;
 }
 
-/* ---- entries ----------------------------------------------------------------------------------------------------- */
+/* ---- entries ---------------------------------------------------------------------------------------------------- */
 
 struct solving {
 	struct md_knap knap;

@@ -30,7 +30,7 @@ struct offload {
 	uint64_t nodes, limit;
 };
 
-/* ---- tables ------------------------------------------------------------------------------------------------------ */
+/* ---- tables ----------------------------------------------------------------------------------------------------- */
 
 static double density(double value, uint64_t bytes)
 {
@@ -107,7 +107,7 @@ static enum md_status prepare(struct offload *offload, const struct md_knapsack_
 	return MD_OK;
 }
 
-/* ---- moves ------------------------------------------------------------------------------------------------------- */
+/* ---- moves ------------------------------------------------------------------------------------------------------ */
 
 static void leave(struct offload *offload, uint32_t first)
 {
@@ -203,7 +203,7 @@ static void finish(struct offload *offload, bool proven, struct md_knapsack_loss
 	free(offload->bundles);
 }
 
-/* ---- entries ----------------------------------------------------------------------------------------------------- */
+/* ---- entries ---------------------------------------------------------------------------------------------------- */
 
 enum md_status md_knapsack_offload_greedy(const struct md_knapsack_resident *residents, uint32_t count, uint64_t bytes,
 					  bool *gone, struct md_knapsack_loss *loss)
@@ -277,7 +277,7 @@ enum md_status md_knapsack_offload(const struct md_knapsack_resident *residents,
 	return MD_OK;
 }
 
-/* ---- exact ------------------------------------------------------------------------------------------------------- */
+/* ---- exact ------------------------------------------------------------------------------------------------------ */
 
 /* The least that the still missing bytes cost if residents could go in part and alone, those from the k-th on. */
 static double least_loss(const struct offload *offload, const uint32_t *rank, uint32_t k)

@@ -42,7 +42,7 @@ static double draw_around(struct packing *packing, double by)
 	return draw(packing) & 1 ? up : 1 / up;
 }
 
-/* ---- packing ----------------------------------------------------------------------------------------------------- */
+/* ---- packing ---------------------------------------------------------------------------------------------------- */
 
 static void look_at(struct packing *packing, uint32_t function)
 {
@@ -89,7 +89,7 @@ static void add_bundles(struct packing *packing)
 	}
 }
 
-/* ---- taking out -------------------------------------------------------------------------------------------------- */
+/* ---- taking out ------------------------------------------------------------------------------------------------- */
 
 static void take_out(struct packing *packing, uint32_t artifact, uint32_t place)
 {
@@ -234,7 +234,7 @@ static void take_out_some(struct packing *packing)
 	}
 }
 
-/* ---- search ------------------------------------------------------------------------------------------------------ */
+/* ---- search ----------------------------------------------------------------------------------------------------- */
 
 static void set_prices(struct packing *packing, const struct md_knap_prices *prices, double by)
 {

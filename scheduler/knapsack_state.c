@@ -7,7 +7,7 @@
 
 #define NONE MD_KNAPSACK_NONE
 
-/* ---- tables ------------------------------------------------------------------------------------------------------ */
+/* ---- tables ----------------------------------------------------------------------------------------------------- */
 
 static bool valid_input(const struct md_knapsack *in)
 {
@@ -140,7 +140,7 @@ void md_knap_finish(struct md_knap *knap)
 	knap->memory = NULL;
 }
 
-/* ---- state ------------------------------------------------------------------------------------------------------- */
+/* ---- state ------------------------------------------------------------------------------------------------------ */
 
 static bool hold(const struct md_knap *knap, struct md_knap_state *state)
 {
@@ -233,7 +233,7 @@ double md_knap_gain(const struct md_knap *knap, const struct md_knap_state *stat
 	return value > now ? value - now : 0;
 }
 
-/* ---- rules ------------------------------------------------------------------------------------------------------- */
+/* ---- rules ------------------------------------------------------------------------------------------------------ */
 
 bool md_knap_has_library(const struct md_knap *knap, const struct md_knap_state *state, uint32_t function)
 {

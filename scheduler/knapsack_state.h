@@ -56,7 +56,7 @@ void md_knap_remove(const struct md_knap *knap, struct md_knap_state *state, uin
 enum md_status md_knap_plan(const struct md_knap *knap, const struct md_knap_state *start,
 			    const struct md_knap_state *end, struct md_knapsack_plan *plan);
 
-/* ---- solvers ----------------------------------------------------------------------------------------------------- */
+/* ---- solvers ---------------------------------------------------------------------------------------------------- */
 
 /* The paper's greedy, from where `state` stands. */
 enum md_status md_knap_greedy(const struct md_knap *knap, struct md_knap_state *state);
@@ -79,7 +79,7 @@ bool md_knap_queue_init(struct md_knap_queue *queue, uint32_t limit);
 void md_knap_queue_finish(struct md_knap_queue *queue);
 void md_knap_queue_put(struct md_knap_queue *queue, uint32_t number, double key); /* anew; key 0 takes it out */
 
-/* ---- prices: what a byte of room is worth, in containers and on GPUs --------------------------------------------- */
+/* ---- prices: what a byte of room is worth, in containers and on GPUs -------------------------------------------- */
 
 enum { MD_KNAP_CONTAINER, MD_KNAP_GPU, MD_KNAP_KINDS };
 

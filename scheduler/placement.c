@@ -19,8 +19,7 @@ static uint32_t resident(struct medusa_sched *s, uint32_t function)
 	return best;
 }
 
-/* ---- first, random, early
- * ---------------------------------------------------------------------------------------------- */
+/* ---- first, random, early --------------------------------------------------------------------------------------- */
 
 static struct md_choice first_choose(struct medusa_sched *s, uint32_t function)
 {
@@ -49,8 +48,7 @@ static struct md_choice early_choose(struct medusa_sched *s, uint32_t function)
 	return (struct md_choice){home != NONE && can(s, function, home) ? home : NONE, NONE};
 }
 
-/* ---- torpor: algorithm 1
- * ------------------------------------------------------------------------------------------------- */
+/* ---- torpor: algorithm 1 ---------------------------------------------------------------------------------------- */
 
 enum { IDLE, LIGHT, HEAVY };
 
@@ -89,8 +87,7 @@ static struct md_choice torpor_choose(struct medusa_sched *s, uint32_t function)
 	return choice;
 }
 
-/* ---- medusa
- * ------------------------------------------------------------------------------------------------------------------ */
+/* ---- medusa ----------------------------------------------------------------------------------------------------- */
 
 /* Copies that share the switch's link take the longer for it; so do batches that run beside this one. */
 static double expected_ns(struct medusa_sched *s, uint32_t function, uint32_t gpu, uint32_t peer)

@@ -5,16 +5,14 @@
 
 #include "scheduler/state.h"
 
-/* ---- fifo
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- fifo ------------------------------------------------------------------------------------------------------- */
 
 static struct md_key fifo_key(struct medusa_sched *s, uint32_t function)
 {
 	return (struct md_key){0, s->requests[md_first_waiting(s, function)].arrived};
 }
 
-/* ---- torpor
- * ---------------------------------------------------------------------------------------------------------------
+/* ---- torpor -----------------------------------------------------------------------------------------------------
  * Required request count (section 5.2), with what the authors' code adds: weighted by the mean latency; a threshold by
  * the cumulative sum, adapted every 20 updates; the largest first within the high group, the smallest within the low.
  */
@@ -91,8 +89,7 @@ static void torpor_tick(struct medusa_sched *s)
 	}
 }
 
-/* ---- margin: xLoRA's deadline margin under contention
- * --------------------------------------------------------------------- */
+/* ---- margin: xLoRA's deadline margin under contention ----------------------------------------------------------- */
 
 /* SLO - (w + M T(b)): as w grows for all alike, the order is that of arrival + SLO - M T(b). */
 static struct md_key margin_key(struct medusa_sched *s, uint32_t function)
@@ -111,8 +108,8 @@ static struct md_key margin_key(struct medusa_sched *s, uint32_t function)
 	return (struct md_key){start, s->requests[first].arrived};
 }
 
-/* ---- medusa
- * ---------------------------------------------------------------------------------------------------------------- By
+/* ---- medusa -----------------------------------------------------------------------------------------------------
+ By
  * the latest start that is still in time, in three classes: requests that can be in time, of functions that can still
  * reach their percentile; of functions that cannot, at present; requests that are late, by arrival. What a function
  * lacks is Torpor's metric over what it remembers of its recent past, so that a bad minute is forgotten.

@@ -44,7 +44,7 @@ static bool take_struct(const void *given, size_t known, void *out)
 	return true;
 }
 
-/* ---- growth ------------------------------------------------------------------------------------------------------ */
+/* ---- growth ----------------------------------------------------------------------------------------------------- */
 
 static bool grow(void *array, uint32_t *capacity, uint32_t needed, size_t item)
 {

@@ -194,7 +194,7 @@ struct medusa_sched {
 	char error[256];
 };
 
-/* ---- policies: one ops table each ------------------------------------------------------------------------------ */
+/* ---- policies: one ops table each ------------------------------------------------------------------------------- */
 
 struct md_queueing {
 	const char *name, *summary;
@@ -249,7 +249,7 @@ extern const struct md_preloading *const md_preloadings[]; /* each ends with NUL
 
 int md_policies_choose(struct medusa_sched *s, const struct medusa_sched_options *options);
 
-/* ---- registry.c ------------------------------------------------------------------------------------------------ */
+/* ---- registry.c ------------------------------------------------------------------------------------------------- */
 
 int md_fail(struct medusa_sched *s, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 static inline struct md_copy *md_copy_at(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
@@ -257,7 +257,7 @@ static inline struct md_copy *md_copy_at(const struct medusa_sched *s, uint32_t 
 	return &s->copies[(size_t)artifact * s->gpu_count + gpu];
 }
 
-/* ---- cost.c: estimates that policies share, in ns -------------------------------------------------------------- */
+/* ---- cost.c: estimates that policies share, in ns --------------------------------------------------------------- */
 
 uint64_t md_first_token_ns(const struct medusa_sched *s, uint32_t function, uint32_t batch);
 /* Of a batch of one whose artifacts lie where they lie, on gpu, copied from peer (or NONE); links undisturbed. */
@@ -271,7 +271,7 @@ bool md_all_there(const struct medusa_sched *s, uint32_t function, uint32_t gpu)
 uint64_t md_missing_bytes(const struct medusa_sched *s, uint32_t function, uint32_t gpu);
 uint64_t md_deadline(const struct medusa_sched *s, uint32_t request); /* UINT64_MAX: none */
 
-/* ---- books.c: memory ------------------------------------------------------------------------------------------- */
+/* ---- books.c: memory -------------------------------------------------------------------------------------------- */
 
 int64_t md_free_bytes(const struct medusa_sched *s, uint32_t gpu); /* < 0: others have taken what was ours */
 bool md_fits(struct medusa_sched *s, uint32_t function,
@@ -302,7 +302,7 @@ void md_host_enter(struct medusa_sched *s, uint32_t artifact);
 void md_host_leave(struct medusa_sched *s, uint32_t artifact);
 void md_host_used(struct medusa_sched *s, uint32_t artifact);
 
-/* ---- transfer.c ------------------------------------------------------------------------------------------------ */
+/* ---- transfer.c ------------------------------------------------------------------------------------------------- */
 
 /* Sends for an artifact whose bytes are free. gpu NONE: into host memory. False: out of memory, nothing has changed. */
 bool md_send_for(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, uint32_t peer, bool preload);
@@ -330,7 +330,7 @@ void md_batch_end(struct medusa_sched *s, uint32_t batch);
 void md_batch_fail(struct medusa_sched *s, uint32_t batch, enum medusa_sched_reason reason);
 uint32_t md_batch_find(const struct medusa_sched *s, uint64_t id, bool *never);
 
-/* ---- dispatch.c -------------------------------------------------------------------------------------------------- */
+/* ---- dispatch.c ------------------------------------------------------------------------------------------------- */
 
 void md_function_changed(struct medusa_sched *s, uint32_t function); /* its place among those that may run */
 void md_dispatch(struct medusa_sched *s);

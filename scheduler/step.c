@@ -4,8 +4,7 @@
 
 #include "scheduler/state.h"
 
-/* ---- actions
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- actions ---------------------------------------------------------------------------------------------------- */
 
 static bool grow(void *array, size_t *capacity, size_t needed, size_t item)
 {
@@ -48,8 +47,7 @@ uint64_t md_draw(struct medusa_sched *s)
 	return x ^ (x >> 32);
 }
 
-/* ---- requests
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- requests --------------------------------------------------------------------------------------------------- */
 
 static int refuse_at_once(struct medusa_sched *s, const struct medusa_sched_event *e, enum medusa_sched_reason reason)
 {
@@ -175,8 +173,7 @@ static void done(struct medusa_sched *s, uint32_t request)
 		md_batch_end(s, batch);
 }
 
-/* ---- GPUs
- * ---------------------------------------------------------------------------------------------------------------- */
+/* ---- GPUs ------------------------------------------------------------------------------------------------------- */
 
 /* Batches of this GPU that use the artifact (NONE: all). */
 static void fail_batches(struct medusa_sched *s, uint32_t gpu, uint32_t artifact, enum medusa_sched_reason reason)
@@ -285,8 +282,7 @@ static void memory_report(struct medusa_sched *s, const struct medusa_sched_even
 	g->foreign = e->bytes > ours ? e->bytes - ours : 0;
 }
 
-/* ---- functions
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- functions -------------------------------------------------------------------------------------------------- */
 
 static void function_gone(struct medusa_sched *s, uint32_t function)
 {
@@ -301,8 +297,7 @@ static void function_gone(struct medusa_sched *s, uint32_t function)
 	md_function_changed(s, function);
 }
 
-/* ---- a step
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- a step ----------------------------------------------------------------------------------------------------- */
 
 static int check_event(struct medusa_sched *s, const struct medusa_sched_event *e)
 {

@@ -51,8 +51,7 @@ static void fill_action(const struct medusa_sched *s, struct medusa_sched_action
 	action->gpu = gpu;
 }
 
-/* ---- in
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- in --------------------------------------------------------------------------------------------------------- */
 
 static enum medusa_sched_source choose_source(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu,
 					      uint32_t peer)
@@ -221,8 +220,7 @@ static void miss(struct medusa_sched *s, const struct md_transfer *t)
 	md_held_changed(s, t->artifact, t->gpu, was);
 }
 
-/* ---- out
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- out -------------------------------------------------------------------------------------------------------- */
 
 /* A copy that was THERE or LEAVING and is in no list any more: what remains is its residue, or nothing. */
 static void gone(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, uint64_t freed)
@@ -316,8 +314,7 @@ static void stays(struct medusa_sched *s, const struct md_transfer *t)
 	md_copy_enter(s, t->artifact, t->gpu);
 }
 
-/* ---- their ends
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- their ends ------------------------------------------------------------------------------------------------- */
 
 void md_transfer_done(struct medusa_sched *s, uint32_t transfer)
 {

@@ -36,7 +36,7 @@ enum medusa_sched_result {
 
 #define MEDUSA_SCHED_NONE UINT32_MAX /* no backbone, no GPU (then: the host's memory), no artifact */
 
-/* ---- the node -------------------------------------------------------------------------------------------------- */
+/* ---- the node --------------------------------------------------------------------------------------------------- */
 
 struct medusa_sched_gpu {
 	size_t size;           /* sizeof(struct medusa_sched_gpu) */
@@ -99,7 +99,7 @@ void medusa_sched_destroy(struct medusa_sched *sched); /* NULL is fine */
 /* One sentence on the last failure of this scheduler (NULL: of medusa_sched_create in this thread). Never NULL. */
 const char *medusa_sched_error(const struct medusa_sched *sched);
 
-/* ---- functions ------------------------------------------------------------------------------------------------- */
+/* ---- functions -------------------------------------------------------------------------------------------------- */
 
 struct medusa_sched_backbone {
 	size_t size;      /* sizeof(struct medusa_sched_backbone) */
@@ -144,7 +144,7 @@ int medusa_sched_add_backbone(struct medusa_sched *sched, const struct medusa_sc
 int medusa_sched_add_function(struct medusa_sched *sched, const struct medusa_sched_function *function,
 			      uint32_t *index);
 
-/* ---- events ---------------------------------------------------------------------------------------------------- */
+/* ---- events ----------------------------------------------------------------------------------------------------- */
 
 enum medusa_sched_event_type {
 	MEDUSA_SCHED_ARRIVAL = 1,   /* request, function, kv_bytes (0: the function's), tokens (expected; 0: unknown) */
@@ -181,7 +181,7 @@ struct medusa_sched_event {
 	uint64_t as_of; /* ns */
 };
 
-/* ---- actions --------------------------------------------------------------------------------------------------- */
+/* ---- actions ---------------------------------------------------------------------------------------------------- */
 
 enum medusa_sched_action_type {
 	MEDUSA_SCHED_RUN = 1,   /* batch, function, gpu, requests: starts as its transfers, if any, allow (pipelined) */
@@ -247,7 +247,7 @@ int medusa_sched_step(struct medusa_sched *sched, const struct medusa_sched_even
 const char *medusa_sched_action_name(enum medusa_sched_action_type type);
 const char *medusa_sched_reason_name(enum medusa_sched_reason reason);
 
-/* ---- what it knows --------------------------------------------------------------------------------------------- */
+/* ---- what it knows ---------------------------------------------------------------------------------------------- */
 
 struct medusa_sched_gpu_state {
 	size_t size;             /* sizeof(struct medusa_sched_gpu_state), set by the caller */
