@@ -56,6 +56,13 @@ capture() { # name, options of medusa-capture...; the artifact is $work/NAME.med
 	run "$name" medusa-capture -o "$work/$name.medusa" "$@" -- "${engine[@]}"
 }
 
+# For env: an older driver, which is hostcuda with one entry point under a name that nobody asks for.
+driver_without() { # entry point
+	mkdir -p "$work/without_$1"
+	sed "s/$1\\x00/x${1:1}\\x00/g" "$MEDUSA_BUILD/lib/hostcuda/libcuda.so.1" >"$work/without_$1/libcuda.so.1"
+	printf '%s' "LD_LIBRARY_PATH=$work/without_$1:$LD_LIBRARY_PATH"
+}
+
 # For env: a library without the command that preloads it.
 preload() { printf '%s' "LD_PRELOAD=$MEDUSA_BUILD/lib/libmedusa-$1.so"; }
 

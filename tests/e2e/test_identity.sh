@@ -54,6 +54,13 @@ for way in file mapped ptx linked library libfile; do
 	assert_contains "$work/$way.loaded.err" "kernels: loaded 6 stored 0 triggered 0"
 done
 
+section "a library's kernels launched by their own handles"
+captured handles --no-verify library handles
+assert_exit handles 0
+in_images handles "all(i['stored'] for i in images) and len(images) == 4"
+restored handles.stored handles stored 4 library handles
+restored handles.loaded handles loaded 4 library handles all
+
 section "one image loaded twice"
 captured twice --no-verify memory twice
 assert_exit twice 0

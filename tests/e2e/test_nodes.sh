@@ -141,6 +141,23 @@ run elsewhere env SUBJECT_STAGES_ON_DEVICE=1 medusa-restore "$artifact" -- "${su
 assert_contains "$work/elsewhere.err" "host_copy live: bindings: binding staged_in: artifact has page-locked host memory, this is not"
 assert_contains "$work/elsewhere.err" "window restored"
 
+section "a driver that lacks an entry point which only some graphs need"
+late=(programmatic streams tensor_map)
+run late "${subject[@]}" "${late[@]}"
+run no_edge_data env "$(driver_without cuGraphAddDependencies_v2)" medusa-restore "$artifact" -- "${subject[@]}" "${late[@]}"
+assert_exit no_edge_data 0
+assert_same_file "$work/late.out" "$work/no_edge_data.out"
+assert_contains "$work/no_edge_data.err" "programmatic live: edges: it has programmatic edges, and this driver has no cuGraphAddDependencies_v2"
+assert_contains "$work/no_edge_data.err" "streams restored"
+run no_edges_read env "$(driver_without cuGraphGetEdges_v2)" medusa-capture --single --no-verify -o "$work/no_edges_read.medusa" -- "${subject[@]}" "${late[@]}"
+assert_same_file "$work/late.out" "$work/no_edges_read.out"
+assert_contains "$work/no_edges_read.err" "refused: (programmatic, 1): "
+assert_lacks "$work/no_edges_read.err" "refused: (streams, 1): "
+run no_replace env "$(driver_without cuTensorMapReplaceAddress)" medusa-restore "$artifact" -- "${subject[@]}" "${late[@]}"
+assert_same_file "$work/late.out" "$work/no_replace.out"
+assert_contains "$work/no_replace.err" "tensor_map live: patch: node 0, byte 0: cuTensorMapReplaceAddress: this CUDA driver does not have it"
+assert_contains "$work/no_replace.err" "streams restored"
+
 section "driver calls that only these graphs need fail once"
 few=(nested events host_copy window function_state tensor_map tensor_map_in_memory)
 run few "${subject[@]}" "${few[@]}"

@@ -51,6 +51,17 @@ refused extra "allocation 0: artifact has 768 bytes, this process 2304: there th
 refused bigger "allocation 0: artifact has 768 bytes, this process 1024: there the sequences part" bigger
 refused gone "allocation 3 (768 bytes) was freed before the engine asked for a graph" gone
 
+section "a driver that lacks an entry point which everything needs"
+old="libcuda.so.1 has no cuFuncLoad: a driver for CUDA 12.4 (version 550) or later is needed"
+run too_old env "$(driver_without cuFuncLoad)" medusa-restore "$artifact" -- "${subject[@]}"
+assert_exit too_old 0
+assert_same_file "$work/live.out" "$work/too_old.out"
+assert_count "$work/too_old.err" " live $old" 3
+run too_old_captured env "$(driver_without cuFuncLoad)" medusa-capture -o "$work/too_old.medusa" -- "${subject[@]}"
+assert_same_file "$work/live.out" "$work/too_old_captured.out"
+assert_contains "$work/too_old_captured.err" "nothing is recorded: $old"
+assert_no_file "$work/too_old.medusa"
+
 section "a name that is Medusa's own"
 run named "${subject[@]}" named
 assert_contains "$work/named.err" "names that begin with @ are Medusa's own"

@@ -23,6 +23,7 @@
  *	unseen    the third image is loaded past all hooks
  *	decoy     and another, which has a kernel of its kernel's name, before them (in a restore, too)
  *	context   the same as before, but the context that the image is in is destroyed
+ *	handles   a library's kernels are launched by their own handles, as the CUDA runtime does it
  * Words of a restore:
  *	second    the second image is loaded before there is a context, and so before anything is restored
  *	all       all images are loaded before graphs are asked for
@@ -179,9 +180,26 @@ static const struct way {
 
 /* ---- kernels ---- */
 
+static CUfunction find_kernel(CUlibrary library, const char *wanted)
+{
+	CUkernel kernels[32];
+	unsigned count = 0;
+	TRY(cuLibraryGetKernelCount, &count, library);
+	TRY(cuLibraryEnumerateKernels, kernels, count, library);
+	for (unsigned i = 0; i < count; i++) {
+		const char *name = NULL;
+		TRY(cuKernelGetName, &name, kernels[i]);
+		if (!strcmp(name, wanted))
+			return (CUfunction)kernels[i];
+	}
+	return NULL;
+}
+
 static CUfunction find(const struct loaded *it, const char *wanted)
 {
 	CUfunction functions[32];
+	if (it->library && has("handles"))
+		return find_kernel(it->library, wanted);
 	CUmodule module = it->module;
 	unsigned count = 0;
 	if (it->library)
