@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Eviction: which idle artifact leaves a GPU first when another needs its memory. */
+#include <math.h>
+
 #include "scheduler/state.h"
 
 static const struct md_function *owner(const struct medusa_sched *s, uint32_t artifact)
@@ -51,14 +53,32 @@ static struct md_key density_rank(struct medusa_sched *s, uint32_t artifact, uin
 	return (struct md_key){density(s, artifact, gpu), md_copy_at(s, artifact, gpu)->used};
 }
 
-/* Ours: what just came stays for a time in proportion to what bringing it took, unless nothing else can go. */
+/* The part of the time that its SLO leaves which loading it would take: the more, the likelier it is late then. */
+static double urgency(const struct medusa_sched *s, uint32_t artifact, double takes)
+{
+	const struct md_function *f = owner(s, artifact);
+	if (!f || f->spec.slo_ns <= f->spec.t0_ns)
+		return 1;
+	double part = takes / (double)(f->spec.slo_ns - f->spec.t0_ns);
+	return part < 1 ? part : 1;
+}
+
+/* Ours: what just came is worth more for a time in proportion to what bringing it took, and so is what is waited for.
+ */
+#define FRESH 16
+#define AWAITED 4
+
 static struct md_key medusa_rank(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
 {
 	const struct md_copy *copy = md_copy_at(s, artifact, gpu);
 	double stayed = (double)(s->now - copy->since), takes = (double)md_reload_ns(s, artifact, gpu);
-	double value = density(s, artifact, gpu);
+	/* The root of the rate: a function is as unhappy with one late request of fifty, however often it is called. */
+	double rate = md_artifact_rate(s, artifact);
+	double value = takes * sqrt(rate) / (double)(s->artifacts[artifact].bytes + 1) * urgency(s, artifact, takes);
 	bool fresh = stayed<s->options.residency_per_switch * takes, awaited = queue_length(s, artifact)> 0;
-	return (struct md_key){value + (fresh || awaited ? 1e6 : 0), copy->used};
+	/* Weights, not walls: a small one that is awaited must not push out a large one that would take long to come
+	 * back. */
+	return (struct md_key){value * (fresh ? FRESH : 1) * (awaited ? AWAITED : 1), copy->used};
 }
 
 /* Ablation: what serves nobody goes when its time is over, and never because another needs room. */

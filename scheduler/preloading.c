@@ -197,19 +197,22 @@ static void keep_plan(struct medusa_sched *s, const struct problem *p, const str
 static bool any_room(const struct medusa_sched *s)
 {
 	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
-		/* Less than a hundredth is what is always left over. */
-		if (s->gpus[gpu].present && md_free_bytes(s, gpu) > (int64_t)(s->gpus[gpu].limit / 100))
+		/* What swapping leaves over is no idle memory: to fill it would only cost copies. */
+		if (s->gpus[gpu].present && md_free_bytes(s, gpu) > (int64_t)(s->gpus[gpu].limit / 10))
 			return true;
 	}
-	return s->host_limit && s->host_limit - s->host_used > s->host_limit / 100;
+	return s->host_limit && s->host_limit - s->host_used > s->host_limit / 10;
 }
 
 static void plan_with(struct medusa_sched *s, solver solve)
 {
 	struct problem p;
 	struct md_knapsack_plan plan;
-	if (!any_room(s))
+	if (!any_room(s)) {
+		free(s->preload_memory);
+		s->preload_memory = NULL;
 		return;
+	}
 	if (problem_init(s, &p) && choose_functions(s, &p)) {
 		measure_places(s, &p);
 		add_artifacts(s, &p);
@@ -261,7 +264,7 @@ static bool still_wanted(const struct medusa_sched *s, uint32_t artifact, uint32
 void md_preload_next(struct medusa_sched *s)
 {
 	struct plan *plan = s->preload_memory;
-	while (plan && plan->next < plan->count) {
+	while (!s->waiting && plan && plan->next < plan->count) {
 		struct md_knapsack_placement next = plan->placements[plan->next];
 		/* Requests come first: nothing is preloaded where something is on its way, or waits. */
 		if (next.place != NONE && s->gpus[next.place].transfers)

@@ -109,25 +109,28 @@ static struct md_key margin_key(struct medusa_sched *s, uint32_t function)
 }
 
 /* ---- medusa -----------------------------------------------------------------------------------------------------
- By
- * the latest start that is still in time, in three classes: requests that can be in time, of functions that can still
- * reach their percentile; of functions that cannot, at present; requests that are late, by arrival. What a function
- * lacks is Torpor's metric over what it remembers of its recent past, so that a bad minute is forgotten.
- * Every OLDEST-th start takes the request that waits longest, if that is long, so that waiting stays bounded.
+ * By the latest start that is still in time, in three classes: requests of functions that are to reach their
+ * percentile; of functions that are given up for now; requests that are late, by arrival. Earliest deadline first is
+ * the best there is until it is too much, and the worst from then on; so when the first class misses more than it may,
+ * the functions go from it that take most of the GPUs' time, those first that have recently missed too much anyway: so
+ * the most functions stay. When it is calm they come back one by one. What happened fades, within a minute or so. Every
+ * OLDEST-th start takes the request that waits longest, if that is long, so that waiting stays bounded.
  */
 
 #define MEDUSA_PERIOD 1000000000ull
-#define OLDEST 8
-#define LONG_WAIT 2000000000ull
+#define OLDEST 16
+#define LONG_WAIT 5000000000ull
+#define KEEP 0.9 /* of what is known of the first class, each second */
 
-/* Seconds of service that would have to go right in a row until it is compliant again. */
-static double medusa_metric(const struct medusa_sched *s, uint32_t function)
+/* Time on a GPU until the first token, with the copy if no GPU has the weights. */
+static uint64_t takes_ns(const struct medusa_sched *s, uint32_t function)
 {
 	const struct md_function *f = &s->functions[function];
-	double p = f->spec.slo_percentile;
-	p = p < 0.9999 ? p : 0.9999;
-	double passed = (double)(s->now - f->recent_at) * 1e-9, keep = exp(-passed / 60.0);
-	return (p * f->recent_n - f->recent_met) * keep / (1 - p) * (double)f->spec.t0_ns * 1e-9;
+	uint32_t weights = f->artifacts[MEDUSA_SCHED_WEIGHTS];
+	if (weights == NONE || s->artifacts[weights].copies)
+		return f->spec.t0_ns;
+	uint64_t copy = (uint64_t)((double)f->spec.weight_bytes / s->host_bytes_per_s * 1e9);
+	return f->spec.swap_ns > f->spec.t0_ns ? f->spec.swap_ns : f->spec.t0_ns + copy;
 }
 
 static struct md_key medusa_key(struct medusa_sched *s, uint32_t function)
@@ -139,20 +142,61 @@ static struct md_key medusa_key(struct medusa_sched *s, uint32_t function)
 		return (struct md_key){-1, r->arrived};
 	if (r->late)
 		return (struct md_key){3, r->arrived};
-	uint64_t deadline = md_deadline(s, first), takes = md_first_token_ns(s, function, 1);
+	uint64_t deadline = md_deadline(s, first), takes = takes_ns(s, function);
 	if (deadline == UINT64_MAX)
 		return (struct md_key){1, r->arrived + LONG_WAIT};
 	return (struct md_key){f->high ? 1 : 2, deadline > takes ? deadline - takes : 0};
 }
 
-/* Functions beyond rescue: those that lack more than could be made up for in half of what is remembered. */
+/* What giving it up would spare, in GPU seconds a second; twice that if it has missed too much as it is. */
+static double burden(const struct medusa_sched *s, uint32_t function)
+{
+	const struct md_function *f = &s->functions[function];
+	bool misses = f->recent_n > 1 && f->recent_met < f->spec.slo_percentile * f->recent_n;
+	return md_rate_per_s(&f->rate, s->now) * (double)takes_ns(s, function) * 1e-9 * (misses ? 2 : 1);
+}
+
+/* The function of greatest burden among the high, or of least among the low. NONE: there is none that is called. */
+static uint32_t choose_moved(const struct medusa_sched *s, bool high)
+{
+	uint32_t best = NONE;
+	double least = 0;
+	for (uint32_t f = 0; f < s->function_count; f++) {
+		if (s->functions[f].high != high || s->functions[f].gone || !s->functions[f].spec.slo_ns)
+			continue;
+		double score = burden(s, f) * (high ? -1 : 1);
+		if (best == NONE || score < least) {
+			best = f;
+			least = score;
+		}
+	}
+	return best;
+}
+
+static void move(struct medusa_sched *s, bool high)
+{
+	uint32_t function = choose_moved(s, high);
+	if (function == NONE)
+		return;
+	s->functions[function].high = !high;
+	if (md_priority_has(&s->ready, function))
+		md_function_changed(s, function);
+}
+
 static void medusa_tick(struct medusa_sched *s)
 {
-	for (uint32_t f = 0; f < s->function_count; f++) {
-		s->functions[f].high = medusa_metric(s, f) <= 30.0;
-		if (md_priority_has(&s->ready, f))
-			md_function_changed(s, f);
+	double missed = s->first_class.ended > 0 ? s->first_class.missed / s->first_class.ended : 0;
+	bool known = s->first_class.ended > 20;
+	if (known && missed > 0.01) {
+		for (uint32_t i = 0; i <= s->function_count / 256; i++)
+			move(s, true);
+		s->first_class.calm = 0;
+	} else if (missed < 0.0025 && ++s->first_class.calm >= 3) {
+		move(s, false);
+		s->first_class.calm = 0;
 	}
+	s->first_class.ended *= KEEP;
+	s->first_class.missed *= KEEP;
 }
 
 static const struct md_queueing fifo = {"fifo", "in the order of arrival", fifo_key, NULL, 0, false};

@@ -162,6 +162,8 @@ void md_request_count(struct medusa_sched *s, uint32_t request, bool met)
 	fade(s, f);
 	f->recent_n += 1;
 	f->recent_met += met;
+	s->first_class.ended += f->high;
+	s->first_class.missed += f->high && !met;
 	s->torpor.ended++;
 	s->torpor.met += met;
 }

@@ -184,6 +184,10 @@ struct medusa_sched {
 		uint32_t *order;
 		uint32_t order_capacity;
 	} torpor;
+	struct { /* queueing "medusa": requests of functions that are not given up, fading */
+		double ended, missed;
+		uint32_t calm; /* seconds */
+	} first_class;
 	void *preload_memory; /* of the preloading policy */
 
 	struct medusa_sched_action *actions;
