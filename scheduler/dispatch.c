@@ -233,9 +233,12 @@ static void serve_claims(struct medusa_sched *s, uint32_t gpu)
 	}
 }
 
-/* Keys may change with time alone: the first one is asked again until it stays first. */
+/* Keys may change with time alone: the first one is asked again until it stays first, and whoever waits longest too. */
 static uint32_t first_ready(struct medusa_sched *s)
 {
+	uint32_t oldest = s->oldest_waiting == NONE ? NONE : s->requests[s->oldest_waiting].function;
+	if (oldest != NONE && md_priority_has(&s->ready, oldest))
+		md_priority_put(&s->ready, oldest, s->queueing->key(s, oldest));
 	for (;;) {
 		struct md_priority_item first = s->ready.items[0];
 		if (s->queueing->separates_late)

@@ -72,12 +72,13 @@ static void torpor_tick(struct medusa_sched *s)
 	if (!ranked)
 		return; /* the groups stay as they are */
 	double positive = 0, sum = 0;
-	for (uint32_t f = 0; f < s->function_count; f++) {
+	for (uint32_t f = 0; f < s->function_count; f++)
 		ranked[f] = (struct ranked){torpor_metric(s, f), f};
-		positive += ranked[f].metric > 0 && isfinite(ranked[f].metric) ? ranked[f].metric : 0;
-	}
 	torpor_adapt(s);
 	qsort(ranked, s->function_count, sizeof(*ranked), by_metric);
+	/* In the order in which it is added up below: else rounding makes the last one more than all. */
+	for (uint32_t i = 0; i < s->function_count; i++)
+		positive += ranked[i].metric > 0 && isfinite(ranked[i].metric) ? ranked[i].metric : 0;
 	for (uint32_t i = 0; i < s->function_count; i++) {
 		sum += ranked[i].metric > 0 ? ranked[i].metric : 0;
 		s->functions[ranked[i].function].high = sum <= s->torpor.alpha * positive;
@@ -185,7 +186,8 @@ static void move(struct medusa_sched *s, bool high)
 
 static void medusa_tick(struct medusa_sched *s)
 {
-	double missed = s->first_class.ended > 0 ? s->first_class.missed / s->first_class.ended : 0;
+	/* Both fade alike: when nobody of the first class was served for long, nothing is known of it any more. */
+	double missed = s->first_class.ended > 1 ? s->first_class.missed / s->first_class.ended : 0;
 	bool known = s->first_class.ended > 20;
 	if (known && missed > 0.01) {
 		for (uint32_t i = 0; i <= s->function_count / 256; i++)

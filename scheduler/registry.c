@@ -10,6 +10,7 @@
 #define DEFAULT_MAX_WAIT 600000000000ull
 #define DEFAULT_PRELOAD_PERIOD 1000000000ull
 #define DEFAULT_REPORT_LAG 1500000000ull
+#define MOST_BYTES (1ull << 60) /* of one thing: sums of them stay far from the end of their type */
 #define HEAVY 1.3 /* a copy from the host makes the first token take so many times as long (Torpor, table 4) */
 
 static _Thread_local char create_error[256];
@@ -223,8 +224,8 @@ EXPORT int medusa_sched_add_backbone(struct medusa_sched *s, const struct medusa
 	struct medusa_sched_backbone spec;
 	if (!given || !index || !take_struct(given, sizeof(spec), &spec))
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "backbone: NULL, or its size is not one of this library");
-	if (!spec.bytes)
-		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "backbone: bytes is 0");
+	if (!spec.bytes || spec.bytes > MOST_BYTES)
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "backbone: bytes is %llu", (unsigned long long)spec.bytes);
 	if (s->host_limit && spec.in_host && s->host_used + spec.bytes > s->host_limit)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
 			       "backbone: in_host, but host memory has only %llu bytes left",
@@ -241,6 +242,12 @@ EXPORT int medusa_sched_add_backbone(struct medusa_sched *s, const struct medusa
 	return MEDUSA_SCHED_OK;
 }
 
+/* Or the most there is: what a caller gives may overflow. */
+static uint64_t add_up(uint64_t a, uint64_t b)
+{
+	return a + b < a ? UINT64_MAX : a + b;
+}
+
 static int check_function(struct medusa_sched *s, const struct medusa_sched_function *f)
 {
 	if (f->backbone != NONE && f->backbone >= s->backbone_count)
@@ -255,13 +262,15 @@ static int check_function(struct medusa_sched *s, const struct medusa_sched_func
 			       f->slo_percentile);
 	if (f->backbone == NONE && !f->weight_bytes && !f->context_bytes)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "it has no backbone, weights or context");
-	uint64_t host = f->library_bytes + f->weight_bytes;
-	if (s->host_limit && (f->in_host ? s->host_used + host : host) > s->host_limit)
+	if (add_up(f->library_bytes, f->weight_bytes) > MOST_BYTES)
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "library_bytes and weight_bytes are more than 2^60");
+	uint64_t host = add_up(f->library_bytes, f->weight_bytes);
+	if (s->host_limit && (f->in_host ? add_up(s->host_used, host) : host) > s->host_limit)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
 			       "library and weights, %llu bytes, are more than host memory has",
 			       (unsigned long long)host);
-	uint64_t most = 0, bytes = f->weight_bytes + f->context_bytes + f->kv_bytes;
-	bytes += f->backbone == NONE ? 0 : s->artifacts[s->backbones[f->backbone].artifact].bytes;
+	uint64_t most = 0, bytes = add_up(add_up(f->weight_bytes, f->context_bytes), f->kv_bytes);
+	bytes = add_up(bytes, f->backbone == NONE ? 0 : s->artifacts[s->backbones[f->backbone].artifact].bytes);
 	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++)
 		most = s->gpus[gpu].limit > most ? s->gpus[gpu].limit : most;
 	if (bytes > most)
@@ -284,20 +293,16 @@ static bool function_reserve(struct medusa_sched *s)
 	return grow(&s->functions, &s->function_capacity, needed, sizeof(*s->functions));
 }
 
-/* Early binding: the GPU on which the least is bound so far, of those with room. */
-static uint32_t choose_home(const struct medusa_sched *s, uint64_t bytes)
+/* Early binding: the GPU on which the least is bound so far, of those with room; and for its backbone, once. */
+static uint32_t choose_home(const struct medusa_sched *s, const struct medusa_sched_function *spec)
 {
 	uint32_t best = NONE;
-	uint64_t most = 0;
+	uint64_t most = 0, bytes = spec->weight_bytes + spec->context_bytes + spec->kv_bytes;
+	uint64_t shared = spec->backbone == NONE ? 0 : s->artifacts[s->backbones[spec->backbone].artifact].bytes;
 	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
-		uint64_t bound = 0;
-		for (uint32_t f = 0; f < s->function_count; f++) {
-			const struct md_function *other = &s->functions[f];
-			if (other->home == gpu && !other->gone)
-				bound += other->spec.weight_bytes + other->spec.context_bytes + other->spec.kv_bytes;
-		}
-		if (bound + bytes <= s->gpus[gpu].limit && s->gpus[gpu].limit - bound > most) {
-			most = s->gpus[gpu].limit - bound;
+		const struct md_gpu *g = &s->gpus[gpu];
+		if (g->bound + bytes <= g->limit && shared + bytes <= g->limit && g->limit - g->bound > most) {
+			most = g->limit - g->bound;
 			best = gpu;
 		}
 	}
@@ -324,7 +329,9 @@ EXPORT int medusa_sched_add_function(struct medusa_sched *s, const struct medusa
 	spec.slo_percentile = spec.slo_percentile > 0 ? spec.slo_percentile : 0.98;
 	if (!function_reserve(s))
 		return md_fail(s, MEDUSA_SCHED_ERR_NO_MEMORY, "out of memory");
-	uint32_t home = choose_home(s, spec.weight_bytes + spec.context_bytes + spec.kv_bytes);
+	uint32_t home = choose_home(s, &spec);
+	if (home != NONE)
+		s->gpus[home].bound += spec.weight_bytes + spec.context_bytes + spec.kv_bytes;
 	*index = s->function_count++;
 	struct md_function *f = &s->functions[*index];
 	*f = (struct md_function){

@@ -88,7 +88,8 @@ static int arrival(struct medusa_sched *s, const struct medusa_sched_event *e)
 	md_rate_arrival(&f->rate, s->now);
 	if (s->placement->bound && f->home == NONE)
 		return refuse_at_once(s, e, MEDUSA_SCHED_NEVER_FITS);
-	if (!fits_somewhere(s, e->function, kv_bytes))
+	if (s->placement->bound ? !md_fits_empty(s, e->function, f->home, kv_bytes)
+				: !fits_somewhere(s, e->function, kv_bytes))
 		return refuse_at_once(s, e, MEDUSA_SCHED_NEVER_FITS);
 	if (s->options.max_queue && md_waiting(s, e->function) >= s->options.max_queue)
 		return refuse_at_once(s, e, MEDUSA_SCHED_QUEUE_FULL);
@@ -110,6 +111,15 @@ static uint32_t find_request(const struct medusa_sched *s, uint64_t id)
 	return md_map_get(&s->request_ids, id, &index) ? (uint32_t)index : NONE;
 }
 
+/* The running one, unless the event is about an earlier try of it. */
+static uint32_t find_running(const struct medusa_sched *s, const struct medusa_sched_event *e)
+{
+	uint32_t request = find_request(s, e->request);
+	if (request == NONE || s->requests[request].state != MD_RUNNING)
+		return NONE;
+	return !e->batch || s->batches[s->requests[request].batch].id == e->batch ? request : NONE;
+}
+
 static void cancel(struct medusa_sched *s, uint32_t request)
 {
 	if (request == NONE)
@@ -127,7 +137,7 @@ static bool in_time(const struct medusa_sched *s, uint32_t request)
 
 static void first_token(struct medusa_sched *s, uint32_t request)
 {
-	if (request == NONE || s->requests[request].state != MD_RUNNING || s->requests[request].first_token)
+	if (request == NONE || s->requests[request].first_token)
 		return;
 	bool met = in_time(s, request);
 	s->requests[request].first_token = true;
@@ -155,7 +165,7 @@ static void take_from_batch(struct medusa_sched *s, uint32_t request)
 
 static void done(struct medusa_sched *s, uint32_t request)
 {
-	if (request == NONE || s->requests[request].state != MD_RUNNING)
+	if (request == NONE)
 		return;
 	first_token(s, request);
 	struct md_request *r = &s->requests[request];
@@ -287,7 +297,11 @@ static void memory_report(struct medusa_sched *s, const struct medusa_sched_even
 static void function_gone(struct medusa_sched *s, uint32_t function)
 {
 	struct md_function *f = &s->functions[function];
+	if (f->gone)
+		return;
 	f->gone = true;
+	if (f->home != NONE)
+		s->gpus[f->home].bound -= f->spec.weight_bytes + f->spec.context_bytes + f->spec.kv_bytes;
 	for (uint32_t r = md_first_waiting(s, function), last = NONE; r != NONE && r != last;
 	     r = md_first_waiting(s, function)) {
 		last = r;
@@ -345,10 +359,10 @@ static int take_event(struct medusa_sched *s, const struct medusa_sched_event *e
 			s->batches[batch].started = s->now;
 		break;
 	case MEDUSA_SCHED_FIRST_TOKEN:
-		first_token(s, find_request(s, e->request));
+		first_token(s, find_running(s, e));
 		break;
 	case MEDUSA_SCHED_DONE:
-		done(s, find_request(s, e->request));
+		done(s, find_running(s, e));
 		break;
 	case MEDUSA_SCHED_BATCH_FAILED:
 		if (batch != NONE)

@@ -150,8 +150,8 @@ enum medusa_sched_event_type {
 	MEDUSA_SCHED_ARRIVAL = 1,   /* request, function, kv_bytes (0: the function's), tokens (expected; 0: unknown) */
 	MEDUSA_SCHED_CANCEL,        /* request: its client is gone. Waiting: it ends; running: it ends with its batch */
 	MEDUSA_SCHED_STARTED,       /* batch: its computation began (optional) */
-	MEDUSA_SCHED_FIRST_TOKEN,   /* request */
-	MEDUSA_SCHED_DONE,          /* request; with its last request the batch ends */
+	MEDUSA_SCHED_FIRST_TOKEN,   /* request; batch, if it may be of an earlier try that failed */
+	MEDUSA_SCHED_DONE,          /* likewise; with its last request the batch ends */
 	MEDUSA_SCHED_BATCH_FAILED,  /* batch: what is not done is queued again, or refused after `retries` */
 	MEDUSA_SCHED_TRANSFER_DONE, /* transfer: a swap-in or preload */
 	MEDUSA_SCHED_TRANSFER_FAILED, /* transfer: its artifact is not there; batches that waited for it fail */
