@@ -46,7 +46,7 @@ CUresult hc_node_set_kernel(struct hc_node *node, const CUDA_KERNEL_NODE_PARAMS 
 	struct hc_node_kernel *kernel = &node->kernel;
 	hc_launch_finish(&kernel->launch);
 	kernel->launch = launch;
-	kernel->func = (CUfunction)function;
+	kernel->func = handle; /* as it was given, for it may be a kernel's */
 	kernel->kern = (CUkernel)function->kernel;
 	kernel->ctx = (CUcontext)function->module->context;
 	kernel->from_extra = params->extra != NULL;
