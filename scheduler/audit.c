@@ -96,9 +96,10 @@ static int audit_gpu(struct medusa_sched *s, uint32_t gpu)
 	const struct md_gpu *g = &s->gpus[gpu];
 	struct counted c = count_copies(s, gpu);
 	uint64_t kv = 0;
-	uint32_t running = 0, listed = 0, there = 0;
+	uint32_t running = 0, prefilling = 0, listed = 0, there = 0;
 	for (uint32_t b = g->first_batch; b != NONE; b = s->batches[b].newer) {
 		running++;
+		prefilling += !s->batches[b].first_token;
 		kv += s->batches[b].kv_bytes;
 		if (s->batches[b].gpu != gpu || !s->batches[b].live)
 			return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "gpu %u lists a batch of gpu %u", gpu,
@@ -118,7 +119,7 @@ static int audit_gpu(struct medusa_sched *s, uint32_t gpu)
 		    gpu, (unsigned long long)g->artifacts, (unsigned long long)c.artifacts,
 		    (unsigned long long)g->residues, (unsigned long long)c.residues, (unsigned long long)g->held,
 		    (unsigned long long)c.held, (unsigned long long)g->kv, (unsigned long long)kv);
-	if (running != g->running || running > g->slots || listed != there)
+	if (running != g->running || prefilling != g->prefilling || running > g->slots || listed != there)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
 			       "gpu %u: %u batches in the books, %u counted; %u artifacts, %u", gpu, g->running,
 			       running, listed, there);

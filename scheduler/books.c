@@ -339,15 +339,41 @@ void md_shrink(struct medusa_sched *s, uint32_t gpu)
 	}
 }
 
+/* A process whose context is on a GPU cannot go. */
+static bool host_evictable(const struct medusa_sched *s, uint32_t artifact)
+{
+	const struct md_artifact *a = &s->artifacts[artifact];
+	if (a->host_pins)
+		return false;
+	if (a->kind != MEDUSA_SCHED_LIBRARY)
+		return true;
+	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
+		uint32_t context = s->functions[a->owner].artifacts[MEDUSA_SCHED_CONTEXT];
+		if (context != NONE && md_copy_at(s, context, gpu)->state != MD_ABSENT)
+			return false;
+	}
+	return true;
+}
+
+static void sweep_gpu(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
+{
+	if (md_copy_at(s, artifact, gpu)->state == MD_SUSPENDED || md_evictable(s, artifact, gpu))
+		md_evict(s, artifact, gpu, true);
+}
+
 void md_sweep(struct medusa_sched *s, uint32_t function)
 {
 	const struct md_function *f = &s->functions[function];
 	for (int kind = MEDUSA_SCHED_CONTEXT; kind >= MEDUSA_SCHED_WEIGHTS; kind--) {
-		for (uint32_t gpu = 0; f->artifacts[kind] != NONE && gpu < s->gpu_count; gpu++) {
-			const struct md_copy *copy = md_copy_at(s, f->artifacts[kind], gpu);
-			if (copy->state == MD_SUSPENDED || md_evictable(s, f->artifacts[kind], gpu))
-				md_evict(s, f->artifacts[kind], gpu, true);
-		}
+		for (uint32_t gpu = 0; f->artifacts[kind] != NONE && gpu < s->gpu_count; gpu++)
+			sweep_gpu(s, f->artifacts[kind], gpu);
+	}
+	for (int kind = MEDUSA_SCHED_WEIGHTS; kind <= MEDUSA_SCHED_LIBRARY; kind++) {
+		uint32_t artifact = f->artifacts[kind];
+		if (artifact == NONE || s->artifacts[artifact].host != MD_THERE || s->artifacts[artifact].host_fixed)
+			continue;
+		if (host_evictable(s, artifact))
+			md_transfer_out(s, artifact, NONE, s->artifacts[artifact].bytes, true, true);
 	}
 }
 
@@ -390,22 +416,6 @@ void md_host_used(struct medusa_sched *s, uint32_t artifact)
 		return;
 	md_host_leave(s, artifact);
 	md_host_enter(s, artifact);
-}
-
-/* A process whose context is on a GPU cannot go. */
-static bool host_evictable(const struct medusa_sched *s, uint32_t artifact)
-{
-	const struct md_artifact *a = &s->artifacts[artifact];
-	if (a->host_pins)
-		return false;
-	if (a->kind != MEDUSA_SCHED_LIBRARY)
-		return true;
-	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
-		uint32_t context = s->functions[a->owner].artifacts[MEDUSA_SCHED_CONTEXT];
-		if (context != NONE && md_copy_at(s, context, gpu)->state != MD_ABSENT)
-			return false;
-	}
-	return true;
 }
 
 bool md_host_room(struct medusa_sched *s, uint64_t bytes, uint32_t keeper)

@@ -20,6 +20,11 @@ void md_function_changed(struct medusa_sched *s, uint32_t function)
 		md_claim_drop(s, function);
 	if (f->gone && !f->batches)
 		md_sweep(s, function);
+	bool idle = !md_waiting(s, function) && !f->batches && f->spec.keep_alive_ns && !f->gone;
+	if (!idle)
+		md_priority_remove(&s->idle, function);
+	else if (!md_priority_has(&s->idle, function))
+		md_priority_put(&s->idle, function, (struct md_key){0, s->now + f->spec.keep_alive_ns});
 	md_priority_remove(&s->ready, function);
 	md_priority_remove(&s->holding, function);
 	if (!md_waiting(s, function) || f->batches >= f->spec.max_parallel || f->claim != NONE)
@@ -273,8 +278,21 @@ static void serve_ready(struct medusa_sched *s)
 	}
 }
 
+/* Batches that fill while others compute may start now. */
+static void look_at_holding(struct medusa_sched *s)
+{
+	uint32_t count = 0;
+	s->look_again = false;
+	for (uint32_t i = 0; i < s->holding.count; i++)
+		s->blocked[count++] = s->holding.items[i].index;
+	while (count > 0)
+		md_function_changed(s, s->blocked[--count]);
+}
+
 void md_dispatch(struct medusa_sched *s)
 {
+	if (s->look_again && s->holding.count)
+		look_at_holding(s);
 	bool waits = false;
 	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
 		if (md_free_bytes(s, gpu) < 0)

@@ -82,7 +82,7 @@ static struct md_key medusa_rank(struct medusa_sched *s, uint32_t artifact, uint
 }
 
 /* Ablation: what serves nobody goes when its time is over, and never because another needs room. */
-#define KEEP_ALIVE 60000000000ull
+#define KEEP_ALIVE 20000000000ull
 
 static bool timeout_may(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
 {
@@ -90,7 +90,7 @@ static bool timeout_may(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
 }
 
 static const struct md_eviction never = {"never", "nothing leaves for another", NULL, NULL, false};
-static const struct md_eviction timeout = {"timeout", "only what was idle for a minute (xLoRA-NDO)", lru_rank,
+static const struct md_eviction timeout = {"timeout", "only what was idle for 20 s (xLoRA-NDO)", lru_rank,
 					   timeout_may, false};
 static const struct md_eviction lru = {"lru", "least recently used", lru_rank, NULL, false};
 static const struct md_eviction torpor = {

@@ -29,6 +29,29 @@ static struct md_choice first_choose(struct medusa_sched *s, uint32_t function)
 	return (struct md_choice){gpu, NONE};
 }
 
+/* ---- xlora: where the backbone is, then where there is room without evicting (section 3.1, locality) ----------------
+ */
+
+static struct md_choice xlora_choose(struct medusa_sched *s, uint32_t function)
+{
+	uint32_t backbone = s->functions[function].artifacts[MEDUSA_SCHED_BACKBONE], best = resident(s, function);
+	int64_t most = 0;
+	for (uint32_t gpu = 0; best == NONE && backbone != NONE && gpu < s->gpu_count; gpu++) {
+		int state = md_copy_at(s, backbone, gpu)->state;
+		best = (state == MD_THERE || state == MD_LOADING) && can(s, function, gpu) ? gpu : NONE;
+	}
+	if (best != NONE)
+		return (struct md_choice){best, NONE};
+	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
+		int64_t room = md_free_bytes(s, gpu) - (int64_t)md_missing_bytes(s, function, gpu);
+		if (can(s, function, gpu) && (best == NONE || room > most)) {
+			best = gpu;
+			most = room;
+		}
+	}
+	return (struct md_choice){best, NONE};
+}
+
 static struct md_choice random_choose(struct medusa_sched *s, uint32_t function)
 {
 	uint32_t gpu = resident(s, function), count = 0;
@@ -128,6 +151,9 @@ static struct md_choice medusa_choose(struct medusa_sched *s, uint32_t function)
 }
 
 static const struct md_placement first = {"first", "where it is, else the first GPU with room", false, first_choose};
+static const struct md_placement xlora = {
+    "xlora", "where it is, else where its backbone is, else where most memory is free (xLoRA, section 3.1)", false,
+    xlora_choose};
 static const struct md_placement draw = {
     "random", "where it is, else a random GPU with room, from the host (Torpor-Random)", false, random_choose};
 static const struct md_placement early = {"early", "on one GPU for ever, bound when it is registered (Torpor's Native)",
@@ -139,4 +165,4 @@ static const struct md_placement medusa = {
     "medusa", "ours: where the first token is expected first, with copies and batches beside it and what it displaces",
     false, medusa_choose};
 
-const struct md_placement *const md_placements[] = {&medusa, &first, &draw, &early, &torpor, NULL};
+const struct md_placement *const md_placements[] = {&medusa, &first, &draw, &early, &torpor, &xlora, NULL};

@@ -164,6 +164,7 @@ EXPORT int medusa_sched_create(const struct medusa_sched_node *given_node,
 	md_map_init(&s->request_ids);
 	md_priority_init(&s->ready);
 	md_priority_init(&s->holding);
+	md_priority_init(&s->idle);
 	s->host_bytes_per_s = node.host_bytes_per_s;
 	s->cold_bytes_per_s = node.cold_bytes_per_s;
 	s->host_limit = node.host_bytes;
@@ -199,6 +200,7 @@ EXPORT void medusa_sched_destroy(struct medusa_sched *s)
 	md_map_finish(&s->request_ids);
 	md_priority_finish(&s->ready);
 	md_priority_finish(&s->holding);
+	md_priority_finish(&s->idle);
 	free(s->gpus);
 	free(s->peers);
 	free(s->backbones);
@@ -288,7 +290,7 @@ static bool function_reserve(struct medusa_sched *s)
 		return true;
 	uint32_t blocked = capacity;
 	if (!grow(&s->blocked, &blocked, needed, sizeof(*s->blocked)) || !md_priority_reserve(&s->ready, blocked) ||
-	    !md_priority_reserve(&s->holding, blocked))
+	    !md_priority_reserve(&s->holding, blocked) || !md_priority_reserve(&s->idle, blocked))
 		return false;
 	return grow(&s->functions, &s->function_capacity, needed, sizeof(*s->functions));
 }

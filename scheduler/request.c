@@ -258,6 +258,7 @@ uint32_t md_batch_create(struct medusa_sched *s, uint32_t function, uint32_t gpu
 		s->batches[g->first_batch].older = index;
 	g->first_batch = index;
 	g->running++;
+	g->prefilling++;
 	s->free_slots--;
 	s->functions[function].batches++;
 	md_pin(s, function, gpu);
@@ -301,6 +302,8 @@ void md_batch_end(struct medusa_sched *s, uint32_t batch)
 	if (b->newer != NONE)
 		s->batches[b->newer].older = b->older;
 	g->running--;
+	g->prefilling -= !b->first_token;
+	s->look_again |= !g->prefilling;
 	g->kv -= b->kv_bytes;
 	g->changed = s->now;
 	if (g->present)

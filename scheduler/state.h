@@ -103,7 +103,7 @@ struct md_batch {
 	uint32_t older, newer; /* on its GPU */
 	struct md_list requests;
 	uint64_t kv_bytes, started;
-	bool live;
+	bool live, first_token; /* first_token: of some request */
 };
 
 enum md_direction { MD_IN, MD_OUT };
@@ -125,6 +125,7 @@ struct md_gpu {
 	bool draining;    /* some of its copies are */
 	uint64_t changed; /* ns: when the books last changed */
 	uint32_t pcie_switch, slots, running, transfers;
+	uint32_t prefilling;             /* batches without a first token */
 	uint32_t host_in, host_in_heavy; /* transfers from the host in progress */
 	uint32_t oldest, newest;         /* artifacts, by last use */
 	uint32_t first_batch;
@@ -165,8 +166,10 @@ struct medusa_sched {
 
 	struct md_priority ready;   /* functions that may run now */
 	struct md_priority holding; /* functions whose batch still fills, by ready_at */
+	struct md_priority idle;    /* functions that nobody calls, by when their time is over */
 	uint32_t *blocked;          /* scratch of a dispatch */
 	uint32_t free_slots;
+	bool look_again; /* a GPU computes no first token any more: batches that fill may start */
 
 	const struct md_queueing *queueing;
 	const struct md_placement *placement;
@@ -287,7 +290,8 @@ bool md_fits_empty(const struct medusa_sched *s, uint32_t function, uint32_t gpu
 void md_shrink(struct medusa_sched *s, uint32_t gpu);  /* others took memory: gives up what is idle */
 void md_drained(struct medusa_sched *s, uint32_t gpu); /* lets go what drains and is idle by now */
 void md_undrain(struct medusa_sched *s, uint32_t gpu);
-void md_sweep(struct medusa_sched *s, uint32_t function); /* of a function that is gone, what nothing needs */
+void md_sweep(struct medusa_sched *s,
+	      uint32_t function); /* of a function that is gone or not called: what is its own */
 bool md_make_room(struct medusa_sched *s, uint32_t gpu, uint64_t bytes, uint32_t keeper);
 void md_drain_for(struct medusa_sched *s, uint32_t gpu, uint64_t bytes, uint32_t keeper);
 bool md_evictable(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu);

@@ -140,6 +140,10 @@ static void first_token(struct medusa_sched *s, uint32_t request)
 	if (request == NONE || s->requests[request].first_token)
 		return;
 	bool met = in_time(s, request);
+	struct md_batch *batch = &s->batches[s->requests[request].batch];
+	s->gpus[batch->gpu].prefilling -= !batch->first_token;
+	s->look_again |= !s->gpus[batch->gpu].prefilling;
+	batch->first_token = true;
 	s->requests[request].first_token = true;
 	if (s->functions[s->requests[request].function].spec.slo_goal == MEDUSA_SCHED_GOAL_FIRST_TOKEN)
 		md_request_count(s, request, met);
@@ -425,6 +429,11 @@ static void ticks(struct medusa_sched *s)
 	}
 	while (s->holding.count && s->holding.items[0].key.minor <= s->now)
 		md_function_changed(s, s->holding.items[0].index);
+	while (s->idle.count && s->idle.items[0].key.minor <= s->now) {
+		uint32_t function = s->idle.items[0].index;
+		md_priority_remove(&s->idle, function);
+		md_sweep(s, function);
+	}
 	if (s->preloading->plan && s->now >= s->next_preload) {
 		s->next_preload = s->now + s->options.preload_period_ns;
 		s->preloading->plan(s);
@@ -438,6 +447,8 @@ static void set_timer(struct medusa_sched *s)
 		at = expiry(s, s->oldest_waiting);
 	if (s->holding.count && s->holding.items[0].key.minor < at)
 		at = s->holding.items[0].key.minor;
+	if (s->idle.count && s->idle.items[0].key.minor < at)
+		at = s->idle.items[0].key.minor;
 	if (s->queueing->tick && s->waiting && s->next_tick < at)
 		at = s->next_tick;
 	if (s->preloading->plan && s->next_preload < at)

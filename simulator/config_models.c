@@ -38,6 +38,7 @@ static const struct md_sim_field model_fields[] = {
     MD_SIM_FIELD("native", MD_SIM_TIME, FIELD(function.native_ns), .high = MD_SIM_TIME_MOST),
     MD_SIM_FIELD("native_memory", MD_SIM_BYTES, FIELD(function.native_bytes), .high = MD_SIM_BYTES_MOST),
     MD_SIM_FIELD("cold_time", MD_SIM_TIME, FIELD(function.spec.cold_ns), .high = MD_SIM_TIME_MOST),
+    MD_SIM_FIELD("keep_alive", MD_SIM_TIME, FIELD(function.spec.keep_alive_ns), .high = MD_SIM_TIME_MOST),
     MD_SIM_FIELD("evict_time", MD_SIM_TIME, FIELD(function.spec.evict_ns), .high = MD_SIM_TIME_MOST),
     MD_SIM_FIELD("in_host", MD_SIM_FLAG, FIELD(function.spec.in_host)),
     MD_SIM_FIELD("max_batch", MD_SIM_COUNT, FIELD(function.spec.max_batch), .low = 1, .high = 65536),

@@ -8,8 +8,8 @@
 	.queueing = "torpor", .placement = "torpor", .eviction = "torpor", .batching = "none", .preloading = "none",   \
 	__VA_ARGS__
 #define XLORA(...)                                                                                                     \
-	.queueing = "margin", .placement = "first", .eviction = "density", .batching = "xlora", .preloading = "xlora", \
-	__VA_ARGS__
+	.queueing = "margin", .placement = "xlora", .eviction = "density", .batching = "xlora", .preloading = "xlora", \
+	.no_artifacts = true, __VA_ARGS__
 #define MEDUSA(...)                                                                                                    \
 	.queueing = "medusa", .placement = "medusa", .eviction = "medusa", .batching = "medusa",                       \
 	.preloading = "medusa", __VA_ARGS__

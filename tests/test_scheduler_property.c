@@ -282,6 +282,7 @@ static void add_functions(void)
 						  .context_ns = draw(2 * SECOND),
 						  .cold_ns = draw(5 * SECOND),
 						  .evict_ns = draw(2) ? draw(SECOND) : 0,
+						  .keep_alive_ns = draw(3) ? 0 : draw(20 * SECOND),
 						  .in_host = draw(2) != 0,
 						  .t0_ns = 1 + draw(100000000),
 						  .alpha_ns = draw(10000000),

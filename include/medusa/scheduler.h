@@ -124,12 +124,13 @@ struct medusa_sched_function {
 	int in_host;         /* library and weights lie in host memory from the beginning, and stay */
 	uint64_t t0_ns;      /* T(b) = t0 + alpha (b - 1): time to the first token of a batch of b (xLoRA, eq. 3) */
 	uint64_t alpha_ns;
-	uint64_t token_ns;     /* for each further token */
-	uint64_t swap_ns;      /* T(1) when its weights come from host memory meanwhile, undisturbed; 0: computed */
-	uint64_t swap_peer_ns; /* ... from a peer GPU; 0: computed */
-	uint32_t max_batch;    /* 0: 1 */
-	uint32_t max_parallel; /* its batches in flight at once; 0: 1 */
-	uint64_t slo_ns;       /* from arrival; 0: none */
+	uint64_t token_ns;      /* for each further token */
+	uint64_t swap_ns;       /* T(1) when its weights come from host memory meanwhile, undisturbed; 0: computed */
+	uint64_t swap_peer_ns;  /* ... from a peer GPU; 0: computed */
+	uint64_t keep_alive_ns; /* what is its own leaves GPUs and host when it was not called for so long; 0: stays */
+	uint32_t max_batch;     /* 0: 1 */
+	uint32_t max_parallel;  /* its batches in flight at once; 0: 1 */
+	uint64_t slo_ns;        /* from arrival; 0: none */
 	enum medusa_sched_goal slo_goal;
 	double slo_percentile; /* part of the requests that must meet it; 0: 0.98 */
 };
