@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Device, managed and host memory: who owns which addresses, and how much of the device's capacity is taken. */
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -146,6 +147,15 @@ CUresult hc_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 	return CUDA_SUCCESS;
 }
 
+/* HOSTCUDA_NESTED=1: as a driver does that calls itself by an exported name, at which whoever is preloaded stands. */
+static CUresult allocate_nested(CUdeviceptr *dptr, size_t bytes)
+{
+	__typeof__(hc_cuMemAlloc_v2) *exported = NULL;
+	if (getenv("HOSTCUDA_NESTED"))
+		exported = (__typeof__(exported))dlsym(RTLD_DEFAULT, "cuMemAlloc_v2");
+	return exported ? exported(dptr, bytes) : hc_cuMemAlloc_v2(dptr, bytes);
+}
+
 CUresult hc_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
 			       unsigned int ElementSizeBytes)
 {
@@ -155,7 +165,7 @@ CUresult hc_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthIn
 	size_t bytes;
 	if (WidthInBytes > SIZE_MAX / 2 || __builtin_mul_overflow(round_up(WidthInBytes, 512), Height, &bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	HC_TRY(hc_cuMemAlloc_v2(dptr, bytes));
+	HC_TRY(allocate_nested(dptr, bytes));
 	*pPitch = round_up(WidthInBytes, 512);
 	return CUDA_SUCCESS;
 }

@@ -54,6 +54,16 @@ for name in pitched async managed vmm pool; do
 	assert_same_file "$work/alone_$name.out" "$work/again_$name.out"
 done
 
+section "a driver that calls itself where the hooks stand"
+for nested in "" HOSTCUDA_NESTED=1; do
+	run "nested$nested" env $nested "$(preload capture)" MEDUSA_TRACE="$work/nested$nested.mtrace" "${subject[@]}" pitched
+	assert_exit "nested$nested" 0
+	run "nested${nested}_trace" medusa-inspect "$work/nested$nested.mtrace"
+done
+allocations() { sed -n '/^allocations/,/^$/p' "$work/$1_trace.out"; }
+assert_contains "$work/nested_trace.out" "pitch"
+assert_equal "allocations recorded" "$(allocations nested)" "$(allocations nestedHOSTCUDA_NESTED=1)"
+
 shared="replay with changed private memory failed: memory that is shared with another process"
 for name in pinned registered mapped_host; do
 	assert_restored $name
