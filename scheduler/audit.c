@@ -73,6 +73,16 @@ EXPORT int medusa_sched_stats_get(const struct medusa_sched *s, struct medusa_sc
 
 /* ---- the books -------------------------------------------------------------------------------------------------- */
 
+static uint64_t count_leaving(const struct medusa_sched *s, uint32_t gpu)
+{
+	uint64_t bytes = 0;
+	for (uint32_t i = 0; i < s->transfer_count; i++) {
+		const struct md_transfer *t = &s->transfers[i];
+		bytes += t->live && t->direction == MD_OUT && t->gpu == gpu ? t->bytes : 0;
+	}
+	return bytes;
+}
+
 struct counted {
 	uint64_t artifacts, residues, held;
 };
@@ -123,6 +133,9 @@ static int audit_gpu(struct medusa_sched *s, uint32_t gpu)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
 			       "gpu %u: %u batches in the books, %u counted; %u artifacts, %u", gpu, g->running,
 			       running, listed, there);
+	if (g->leaving != count_leaving(s, gpu))
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "gpu %u: %llu bytes leave in the books, %llu counted", gpu,
+			       (unsigned long long)g->leaving, (unsigned long long)count_leaving(s, gpu));
 	if (!g->present && (c.artifacts || c.residues || running || g->transfers))
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "gpu %u is lost, and holds something", gpu);
 	return MEDUSA_SCHED_OK;

@@ -211,6 +211,8 @@ static void evict_if_there(struct medusa_sched *s, uint32_t artifact, uint32_t g
 bool md_evict(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, bool offload)
 {
 	const struct md_artifact *a = &s->artifacts[artifact];
+	if (!s->gpus[gpu].present)
+		return false; /* all that is there goes with it */
 	if (a->kind == MEDUSA_SCHED_BACKBONE) {
 		for (uint32_t f = s->backbones[a->owner].first_user; f != NONE; f = s->functions[f].next_user) {
 			evict_if_there(s, s->functions[f].artifacts[MEDUSA_SCHED_CONTEXT], gpu, offload);
@@ -220,16 +222,6 @@ bool md_evict(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, bool offl
 		evict_if_there(s, s->functions[a->owner].artifacts[MEDUSA_SCHED_CONTEXT], gpu, offload);
 	}
 	return evict_one(s, artifact, gpu, offload);
-}
-
-static uint64_t leaving_bytes(const struct medusa_sched *s, uint32_t gpu)
-{
-	uint64_t bytes = 0;
-	for (uint32_t i = 0; i < s->transfer_count; i++) {
-		const struct md_transfer *t = &s->transfers[i];
-		bytes += t->live && t->direction == MD_OUT && t->gpu == gpu ? t->bytes : 0;
-	}
-	return bytes;
 }
 
 /* The idle copy of least rank; busy: of those in use that do not drain yet. NONE: there is none. */
@@ -269,7 +261,7 @@ bool md_make_room(struct medusa_sched *s, uint32_t gpu, uint64_t bytes, uint32_t
 		return true;
 	if (!s->eviction->rank)
 		return false;
-	int64_t leaving = (int64_t)leaving_bytes(s, gpu);
+	int64_t leaving = (int64_t)s->gpus[gpu].leaving;
 	int64_t idle = (int64_t)(g->artifacts - g->held) - (int64_t)kept_bytes(s, gpu, keeper);
 	if (needed > free + leaving + idle + (int64_t)g->residues)
 		return false;
@@ -280,7 +272,7 @@ bool md_make_room(struct medusa_sched *s, uint32_t gpu, uint64_t bytes, uint32_t
 		if (victim == NONE || !md_evict(s, victim, gpu, offload))
 			return false;
 		free = md_free_bytes(s, gpu);
-		leaving = (int64_t)leaving_bytes(s, gpu);
+		leaving = (int64_t)s->gpus[gpu].leaving;
 	}
 	return needed <= free;
 }
@@ -330,7 +322,7 @@ void md_undrain(struct medusa_sched *s, uint32_t gpu)
 
 void md_shrink(struct medusa_sched *s, uint32_t gpu)
 {
-	while (md_free_bytes(s, gpu) + (int64_t)leaving_bytes(s, gpu) < 0) {
+	while (md_free_bytes(s, gpu) + (int64_t)s->gpus[gpu].leaving < 0) {
 		uint32_t victim = NONE;
 		for (uint32_t a = s->gpus[gpu].oldest; a != NONE && victim == NONE; a = md_copy_at(s, a, gpu)->newer)
 			victim = md_copy_at(s, a, gpu)->state == MD_SUSPENDED || md_evictable(s, a, gpu) ? a : NONE;
@@ -361,6 +353,16 @@ static void sweep_gpu(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
 		md_evict(s, artifact, gpu, true);
 }
 
+/* It was to stay in host memory from the beginning, for as long as its function is registered. */
+static void host_unfix(struct medusa_sched *s, uint32_t artifact)
+{
+	struct md_artifact *a = &s->artifacts[artifact];
+	if (!a->host_fixed)
+		return;
+	a->host_fixed = false;
+	md_host_enter(s, artifact);
+}
+
 void md_sweep(struct medusa_sched *s, uint32_t function)
 {
 	const struct md_function *f = &s->functions[function];
@@ -370,8 +372,11 @@ void md_sweep(struct medusa_sched *s, uint32_t function)
 	}
 	for (int kind = MEDUSA_SCHED_WEIGHTS; kind <= MEDUSA_SCHED_LIBRARY; kind++) {
 		uint32_t artifact = f->artifacts[kind];
-		if (artifact == NONE || s->artifacts[artifact].host != MD_THERE || s->artifacts[artifact].host_fixed)
+		if (artifact == NONE || s->artifacts[artifact].host != MD_THERE)
 			continue;
+		if (s->artifacts[artifact].host_fixed && !f->gone)
+			continue;
+		host_unfix(s, artifact);
 		if (host_evictable(s, artifact))
 			md_transfer_out(s, artifact, NONE, s->artifacts[artifact].bytes, true, true);
 	}
@@ -418,15 +423,55 @@ void md_host_used(struct medusa_sched *s, uint32_t artifact)
 	md_host_enter(s, artifact);
 }
 
+/* A process that nobody uses, though its context may still lie on GPUs. */
+static bool process_idle(struct medusa_sched *s, uint32_t artifact)
+{
+	const struct md_artifact *a = &s->artifacts[artifact];
+	if (a->kind != MEDUSA_SCHED_LIBRARY || a->host_pins || !s->eviction->rank)
+		return false;
+	uint32_t context = s->functions[a->owner].artifacts[MEDUSA_SCHED_CONTEXT];
+	for (uint32_t gpu = 0; context != NONE && gpu < s->gpu_count; gpu++) {
+		const struct md_copy *copy = md_copy_at(s, context, gpu);
+		if (copy->state == MD_LOADING || (copy->state == MD_THERE && copy->pins) ||
+		    (copy->state == MD_THERE && s->eviction->may && !s->eviction->may(s, context, gpu)))
+			return false;
+	}
+	return true;
+}
+
+/* Takes its context off the GPUs; it can go itself when that has ended. */
+static void process_leave(struct medusa_sched *s, uint32_t artifact)
+{
+	uint32_t context = s->functions[s->artifacts[artifact].owner].artifacts[MEDUSA_SCHED_CONTEXT];
+	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
+		if (md_copy_at(s, context, gpu)->state == MD_SUSPENDED || md_evictable(s, context, gpu))
+			md_evict(s, context, gpu, true);
+	}
+	if (host_evictable(s, artifact))
+		md_transfer_out(s, artifact, NONE, s->artifacts[artifact].bytes, true, true);
+}
+
 bool md_host_room(struct medusa_sched *s, uint64_t bytes, uint32_t keeper)
 {
-	if (!s->host_limit)
+	if (!s->host_limit || s->host_used + bytes <= s->host_limit)
 		return true;
+	uint64_t idle = 0;
 	uint32_t next;
+	for (uint32_t a = s->host_oldest; a != NONE; a = s->artifacts[a].host_newer) {
+		bool may = !is_of(s, a, keeper) && (host_evictable(s, a) || process_idle(s, a));
+		idle += may ? s->artifacts[a].bytes : 0;
+	}
+	if (s->host_used - idle + bytes > s->host_limit)
+		return false; /* nobody goes for nothing */
 	for (uint32_t a = s->host_oldest; a != NONE && s->host_used + bytes > s->host_limit; a = next) {
 		next = s->artifacts[a].host_newer;
 		if (!is_of(s, a, keeper) && host_evictable(s, a))
 			md_transfer_out(s, a, NONE, s->artifacts[a].bytes, true, true);
+	}
+	for (uint32_t a = s->host_oldest; a != NONE && s->host_used + bytes > s->host_limit; a = next) {
+		next = s->artifacts[a].host_newer;
+		if (!is_of(s, a, keeper) && process_idle(s, a))
+			process_leave(s, a);
 	}
 	return s->host_used + bytes <= s->host_limit;
 }

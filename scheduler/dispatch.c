@@ -257,6 +257,13 @@ static uint32_t first_ready(struct medusa_sched *s)
 	}
 }
 
+/* Not again in this step, even if what failed has put it back already. */
+static void set_aside(struct medusa_sched *s, uint32_t function)
+{
+	md_priority_remove(&s->ready, function);
+	md_priority_put(&s->holding, function, (struct md_key){0, s->now + STUCK_RETRY});
+}
+
 static void serve_ready(struct medusa_sched *s)
 {
 	uint32_t passed = 0, limit = s->placement->bound ? s->function_count : SKIP;
@@ -270,7 +277,7 @@ static void serve_ready(struct medusa_sched *s)
 		else if (outcome == NO_SLOT)
 			s->blocked[passed++] = function;
 		else if (outcome == STUCK)
-			md_priority_put(&s->holding, function, (struct md_key){0, s->now + STUCK_RETRY});
+			set_aside(s, function);
 	}
 	while (passed > 0) {
 		uint32_t function = s->blocked[--passed];

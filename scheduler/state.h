@@ -120,6 +120,7 @@ struct md_transfer {
 
 struct md_gpu {
 	uint64_t limit, artifacts, residues, kv, foreign;
+	uint64_t leaving; /* that evictions under way will free */
 	uint64_t bound;   /* of the functions whose home it is */
 	uint64_t held;    /* of the artifacts: in use, or on their way */
 	bool draining;    /* some of its copies are */

@@ -67,8 +67,12 @@ static int refuse_at_once(struct medusa_sched *s, const struct medusa_sched_even
 	return MEDUSA_SCHED_OK;
 }
 
-static bool fits_somewhere(const struct medusa_sched *s, uint32_t function, uint64_t kv_bytes)
+/* On some GPU, were it empty; early binding has no choice. */
+static bool fits_at_all(const struct medusa_sched *s, uint32_t function, uint64_t kv_bytes)
 {
+	uint32_t home = s->functions[function].home;
+	if (s->placement->bound)
+		return home != NONE && md_fits_empty(s, function, home, kv_bytes);
 	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
 		if (md_fits_empty(s, function, gpu, kv_bytes))
 			return true;
@@ -86,10 +90,7 @@ static int arrival(struct medusa_sched *s, const struct medusa_sched_event *e)
 	struct md_function *f = &s->functions[e->function];
 	uint64_t kv_bytes = e->kv_bytes ? e->kv_bytes : f->spec.kv_bytes;
 	md_rate_arrival(&f->rate, s->now);
-	if (s->placement->bound && f->home == NONE)
-		return refuse_at_once(s, e, MEDUSA_SCHED_NEVER_FITS);
-	if (s->placement->bound ? !md_fits_empty(s, e->function, f->home, kv_bytes)
-				: !fits_somewhere(s, e->function, kv_bytes))
+	if (!fits_at_all(s, e->function, kv_bytes))
 		return refuse_at_once(s, e, MEDUSA_SCHED_NEVER_FITS);
 	if (s->options.max_queue && md_waiting(s, e->function) >= s->options.max_queue)
 		return refuse_at_once(s, e, MEDUSA_SCHED_QUEUE_FULL);
@@ -203,11 +204,27 @@ static void fail_batches(struct medusa_sched *s, uint32_t gpu, uint32_t artifact
 	}
 }
 
+/* What comes for a function that is gone goes again; so does what could not go before. */
+static void ended_for(struct medusa_sched *s, uint32_t artifact)
+{
+	const struct md_artifact *a = &s->artifacts[artifact];
+	if (a->kind != MEDUSA_SCHED_BACKBONE && s->functions[a->owner].gone)
+		md_function_changed(s, a->owner);
+}
+
+static void transfer_done(struct medusa_sched *s, uint32_t transfer)
+{
+	uint32_t artifact = s->transfers[transfer].artifact;
+	md_transfer_done(s, transfer);
+	ended_for(s, artifact);
+}
+
 /* Copies of `artifact` on their way to the GPU, or reading from it, do not come. */
 static void transfer_failed(struct medusa_sched *s, uint32_t transfer)
 {
 	struct md_transfer t = s->transfers[transfer];
 	md_transfer_drop(s, transfer);
+	ended_for(s, t.artifact);
 	if (t.direction == MD_OUT)
 		return;
 	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
@@ -289,11 +306,22 @@ static void memory_report(struct medusa_sched *s, const struct medusa_sched_even
 {
 	struct md_gpu *g = &s->gpus[e->gpu];
 	uint64_t ours = g->artifacts + g->residues + g->kv;
-	if (e->as_of < g->changed + s->options.report_lag_ns || g->transfers) {
+	if (e->as_of < g->changed + s->options.report_lag_ns || g->transfers || g->leaving) {
 		s->stats.reports_ignored++;
 		return;
 	}
 	g->foreign = e->bytes > ours ? e->bytes - ours : 0;
+}
+
+/* What now fits on no GPU, lost ones included, never will. */
+static void refuse_too_large(struct medusa_sched *s)
+{
+	for (uint32_t r = s->oldest_waiting, newer; r != NONE; r = newer) {
+		newer = s->requests[r].newer;
+		uint32_t function = s->requests[r].function;
+		if (!fits_at_all(s, function, s->requests[r].kv_bytes))
+			md_request_reject(s, r, MEDUSA_SCHED_NEVER_FITS);
+	}
 }
 
 /* ---- functions -------------------------------------------------------------------------------------------------- */
@@ -375,7 +403,7 @@ static int take_event(struct medusa_sched *s, const struct medusa_sched_event *e
 	case MEDUSA_SCHED_TRANSFER_DONE:
 	case MEDUSA_SCHED_EVICTED:
 		if (transfer != NONE)
-			md_transfer_done(s, transfer);
+			transfer_done(s, transfer);
 		break;
 	case MEDUSA_SCHED_TRANSFER_FAILED:
 		if (transfer != NONE)
@@ -386,6 +414,7 @@ static int take_event(struct medusa_sched *s, const struct medusa_sched_event *e
 		break;
 	case MEDUSA_SCHED_MEMORY_LIMIT:
 		s->gpus[e->gpu].limit = e->bytes;
+		refuse_too_large(s);
 		break;
 	case MEDUSA_SCHED_GPU_LOST:
 		gpu_lost(s, e->gpu);
@@ -411,7 +440,7 @@ static uint64_t expiry(const struct medusa_sched *s, uint32_t request)
 	return arrived + s->options.max_wait_ns < arrived ? UINT64_MAX : arrived + s->options.max_wait_ns;
 }
 
-/* Requests whose time is over. What cannot fit any more since memory shrank is refused here too. */
+/* Requests whose time is over. */
 static void expire(struct medusa_sched *s)
 {
 	uint32_t last = NONE;

@@ -267,6 +267,7 @@ static uint64_t start_leaving(struct medusa_sched *s, uint32_t transfer, uint32_
 	bool was = md_held(copy);
 	copy->state = MD_LEAVING;
 	copy->transfer = t->id;
+	s->gpus[gpu].leaving += freed;
 	md_held_changed(s, artifact, gpu, was);
 	return t->id;
 }
@@ -320,6 +321,8 @@ void md_transfer_done(struct medusa_sched *s, uint32_t transfer)
 {
 	struct md_transfer t = s->transfers[transfer];
 	transfer_free(s, transfer);
+	if (t.direction == MD_OUT)
+		s->gpus[t.gpu].leaving -= t.bytes;
 	if (t.direction == MD_IN)
 		arrive(s, &t);
 	else
@@ -330,6 +333,8 @@ void md_transfer_drop(struct medusa_sched *s, uint32_t transfer)
 {
 	struct md_transfer t = s->transfers[transfer];
 	transfer_free(s, transfer);
+	if (t.direction == MD_OUT)
+		s->gpus[t.gpu].leaving -= t.bytes;
 	if (t.direction == MD_IN)
 		miss(s, &t);
 	else

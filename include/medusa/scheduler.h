@@ -121,7 +121,7 @@ struct medusa_sched_function {
 	uint64_t context_ns; /* to make the context on a GPU, libraries at hand: capture, or restore of an artifact */
 	uint64_t cold_ns;    /* to bring library and weights into host memory, beyond bytes / cold_bytes_per_s */
 	uint64_t evict_ns;   /* to take it off a GPU; 0: the host's copy is kept, memory is free at once */
-	int in_host;         /* library and weights lie in host memory from the beginning, and stay */
+	int in_host;         /* library and weights lie in host memory from the beginning, while it is registered */
 	uint64_t t0_ns;      /* T(b) = t0 + alpha (b - 1): time to the first token of a batch of b (xLoRA, eq. 3) */
 	uint64_t alpha_ns;
 	uint64_t token_ns;      /* for each further token */
