@@ -90,8 +90,8 @@ static bool timeout_may(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
 }
 
 static const struct md_eviction never = {"never", "nothing leaves for another", NULL, NULL, false};
-static const struct md_eviction timeout = {"timeout", "only what was idle for 20 s (xLoRA-NDO)", lru_rank,
-					   timeout_may, false};
+static const struct md_eviction timeout = {"timeout", "only what was idle for 20 s (xLoRA-NDO)", lru_rank, timeout_may,
+					   false};
 static const struct md_eviction lru = {"lru", "least recently used", lru_rank, NULL, false};
 static const struct md_eviction torpor = {
     "torpor", "light ones and further copies first, then heavy ones, by last use (Torpor, section 5.4)", torpor_rank,
