@@ -186,6 +186,14 @@ static int audit_requests(struct medusa_sched *s)
 		if (md_waiting(s, f) && !queued && function->batches < function->spec.max_parallel)
 			return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "function %u waits, and stands nowhere", f);
 	}
+	for (uint32_t b = 0; b < s->backbone_count; b++) {
+		uint32_t users = 0;
+		for (uint32_t f = s->backbones[b].first_user; f != NONE; f = s->functions[f].next_user)
+			users += md_waiting(s, f);
+		if (users != s->backbones[b].waiting)
+			return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "backbone %u: %u wait in the books, %u counted", b,
+				       s->backbones[b].waiting, users);
+	}
 	for (uint32_t r = s->oldest_waiting; r != NONE; r = s->requests[r].newer) {
 		listed++;
 		if (s->requests[r].arrived < earlier)

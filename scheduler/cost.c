@@ -2,6 +2,8 @@
 /* What starting a function somewhere would take: estimates that placement, eviction and queueing share. */
 #include "scheduler/state.h"
 
+#define RATE_AGE 100000000u /* ns */
+
 uint64_t md_first_token_ns(const struct medusa_sched *s, uint32_t function, uint32_t batch)
 {
 	const struct medusa_sched_function *spec = &s->functions[function].spec;
@@ -127,10 +129,15 @@ double md_artifact_rate(struct medusa_sched *s, uint32_t artifact)
 	const struct md_artifact *a = &s->artifacts[artifact];
 	if (a->kind != MEDUSA_SCHED_BACKBONE)
 		return md_rate_per_s(&s->functions[a->owner].rate, s->now);
-	double rate = 0;
-	for (uint32_t f = s->backbones[a->owner].first_user; f != NONE; f = s->functions[f].next_user)
-		rate += md_rate_per_s(&s->functions[f].rate, s->now);
-	return rate;
+	/* It may have thousands of users; a sum that is a little old will do. */
+	struct md_backbone *backbone = &s->backbones[a->owner];
+	if (backbone->rated_at && s->now - backbone->rated_at < RATE_AGE)
+		return backbone->rate;
+	backbone->rate = 0;
+	backbone->rated_at = s->now;
+	for (uint32_t f = backbone->first_user; f != NONE; f = s->functions[f].next_user)
+		backbone->rate += md_rate_per_s(&s->functions[f].rate, s->now);
+	return backbone->rate;
 }
 
 uint64_t md_deadline(const struct medusa_sched *s, uint32_t request)

@@ -16,10 +16,7 @@ static uint32_t queue_length(const struct medusa_sched *s, uint32_t artifact)
 	const struct md_artifact *a = &s->artifacts[artifact];
 	if (a->kind != MEDUSA_SCHED_BACKBONE)
 		return md_waiting(s, a->owner);
-	uint32_t waiting = 0;
-	for (uint32_t f = s->backbones[a->owner].first_user; f != NONE; f = s->functions[f].next_user)
-		waiting += md_waiting(s, f);
-	return waiting;
+	return s->backbones[a->owner].waiting;
 }
 
 static struct md_key lru_rank(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)

@@ -119,12 +119,20 @@ uint32_t md_request_create(struct medusa_sched *s, uint64_t id, uint32_t functio
 	return index;
 }
 
+static void count_for_backbone(struct medusa_sched *s, uint32_t function, int by)
+{
+	uint32_t backbone = s->functions[function].spec.backbone;
+	if (backbone != NONE)
+		s->backbones[backbone].waiting += (uint32_t)by;
+}
+
 void md_request_wait(struct medusa_sched *s, uint32_t request)
 {
 	struct md_request *r = &s->requests[request];
 	r->state = MD_WAITING;
 	r->late = false;
 	list_insert(s, &s->functions[r->function].waiting, request);
+	count_for_backbone(s, r->function, 1);
 	all_insert(s, request);
 }
 
@@ -133,6 +141,7 @@ void md_request_unwait(struct medusa_sched *s, uint32_t request)
 	struct md_request *r = &s->requests[request];
 	struct md_function *f = &s->functions[r->function];
 	list_remove(s, r->late ? &f->late : &f->waiting, request);
+	count_for_backbone(s, r->function, -1);
 	all_remove(s, request);
 }
 

@@ -55,6 +55,9 @@ struct md_backbone {
 	uint32_t artifact;
 	uint32_t first_user; /* functions, linked by next_user */
 	uint32_t users;
+	uint32_t waiting; /* requests of its users */
+	double rate;      /* requests/s of its users, as of rated_at */
+	uint64_t rated_at;
 };
 
 enum md_request_state { MD_WAITING, MD_RUNNING };
