@@ -210,6 +210,8 @@ $(BUILD)/tests/test_%: $(BUILD)/obj/tests/test_%.o $(INTERNAL)
 	$(call say,LD)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcriterion $(LDLIBS)
+# Makes the library's allocations fail.
+$(BUILD)/tests/test_scheduler_repeat: LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 # Linked with the driver, as most programs are not: they look it up.
 $(BUILD)/tests/subjects/sequence_subject: $(BUILD)/obj/tests/subjects/sequence_subject.o $(BUILD)/lib/libmedusa.so $(BUILD)/lib/hostcuda/libcuda.so.1
 	$(call say,LD)
