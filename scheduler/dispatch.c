@@ -308,9 +308,10 @@ void md_dispatch(struct medusa_sched *s)
 			md_drained(s, gpu);
 		if (s->gpus[gpu].claim_count)
 			serve_claims(s, gpu);
-		waits |= s->gpus[gpu].claim_count > 0;
 	}
 	serve_ready(s);
+	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++)
+		waits |= s->gpus[gpu].claim_count > 0;
 	/* An idle copy may be free to go later, and claims grow impatient. */
 	s->retry_at = waits ? s->now + 1000000000u : 0;
 }
