@@ -29,6 +29,7 @@ enum fate { NOT_YET, LIVES, SERVED, REFUSED };
 struct pending {
 	uint64_t at;
 	struct medusa_sched_event event;
+	uint32_t reads_from; /* GPU that the copy comes from */
 };
 
 struct world {
@@ -40,17 +41,30 @@ struct world {
 	size_t pending_count;
 	uint64_t now, timer, next_request, live;
 	uint8_t fates[REQUESTS];
-	uint64_t batch_of[REQUESTS];
+	uint64_t batch_of[REQUESTS], arrived[REQUESTS];
 	uint64_t max_wait, events;
 	unsigned faults; /* per thousand */
 };
 
 static struct world world;
 
-static void later(uint64_t at, struct medusa_sched_event event)
+static void later_from(uint64_t at, struct medusa_sched_event event, uint32_t reads_from)
 {
 	cr_assert_lt(world.pending_count, PENDING, "the test's own queue is full");
-	world.pending[world.pending_count++] = (struct pending){at, event};
+	world.pending[world.pending_count++] = (struct pending){at, event, reads_from};
+}
+
+static void later(uint64_t at, struct medusa_sched_event event)
+{
+	later_from(at, event, MEDUSA_SCHED_NONE);
+}
+
+/* Without faults nobody waits longer than that; the test's own clock is late now and then. */
+static void check_wait(uint64_t request, const char *what)
+{
+	cr_assert(world.faults || world.now - world.arrived[request] <= world.max_wait + SECOND,
+		  "request %llu %s after %llu ms", (unsigned long long)request, what,
+		  (unsigned long long)((world.now - world.arrived[request]) / 1000000));
 }
 
 static void run_batch(const struct medusa_sched_action *a)
@@ -62,6 +76,7 @@ static void run_batch(const struct medusa_sched_action *a)
 		cr_assert(world.fates[a->requests[i]] == LIVES, "request %llu runs, and has ended",
 			  (unsigned long long)a->requests[i]);
 		world.batch_of[a->requests[i]] = a->batch;
+		check_wait(a->requests[i], "starts");
 	}
 	if (draw(1000) < world.faults) {
 		later(start, (struct medusa_sched_event){.type = MEDUSA_SCHED_BATCH_FAILED, .batch = a->batch});
@@ -81,11 +96,14 @@ static void transfer(const struct medusa_sched_action *a)
 	enum medusa_sched_event_type type = MEDUSA_SCHED_TRANSFER_DONE;
 	if (a->type == MEDUSA_SCHED_EVICT || a->type == MEDUSA_SCHED_OFFLOAD)
 		type = MEDUSA_SCHED_EVICTED;
-	else if (draw(1000) < world.faults)
-		type = MEDUSA_SCHED_TRANSFER_FAILED;
+	if (draw(1000) < world.faults)
+		type = MEDUSA_SCHED_TRANSFER_FAILED; /* an eviction may fail as well */
+	cr_assert(a->gpu == MEDUSA_SCHED_NONE || !world.lost[a->gpu], "a copy to or from GPU %u, which is lost",
+		  a->gpu);
 	if (a->transfer)
-		later(world.now + 1 + draw(300000000),
-		      (struct medusa_sched_event){.type = type, .transfer = a->transfer});
+		later_from(world.now + 1 + draw(300000000),
+			   (struct medusa_sched_event){.type = type, .transfer = a->transfer},
+			   a->source == MEDUSA_SCHED_FROM_PEER ? a->peer : MEDUSA_SCHED_NONE);
 }
 
 static void take_actions(const struct medusa_sched_action *actions, size_t count)
@@ -106,6 +124,7 @@ static void take_actions(const struct medusa_sched_action *actions, size_t count
 			cr_assert(world.fates[a->request] == LIVES, "request %llu is refused, and has ended",
 				  (unsigned long long)a->request);
 			world.fates[a->request] = REFUSED;
+			check_wait(a->request, "is refused");
 			world.live--;
 			break;
 		case MEDUSA_SCHED_SET_TIMER:
@@ -168,6 +187,7 @@ static void arrive(void)
 				       .function = (uint32_t)draw(world.functions),
 				       .kv_bytes = draw(20) ? draw(2 * GB) : draw(100 * GB)};
 	world.fates[e.request] = LIVES;
+	world.arrived[e.request] = world.now;
 	world.live++;
 	step(e);
 }
@@ -176,7 +196,7 @@ static void mishap(void)
 {
 	uint32_t gpu = (uint32_t)draw(world.gpus);
 	struct medusa_sched_event e = {.gpu = gpu};
-	switch (draw(7)) {
+	switch (draw(9)) {
 	case 0:
 		e.type = world.lost[gpu] ? MEDUSA_SCHED_GPU_BACK : MEDUSA_SCHED_GPU_LOST;
 		world.lost[gpu] = !world.lost[gpu];
@@ -203,6 +223,17 @@ static void mishap(void)
 		e.function = (uint32_t)draw(world.functions);
 		if (draw(20))
 			return;
+		break;
+	case 6: /* a GPU that a copy comes from */
+		for (size_t i = 0; i < world.pending_count; i++)
+			gpu = world.pending[i].reads_from != MEDUSA_SCHED_NONE ? world.pending[i].reads_from : gpu;
+		e.gpu = gpu;
+		e.type = MEDUSA_SCHED_GPU_LOST;
+		world.lost[gpu] = true;
+		break;
+	case 7: /* all of it again, and more */
+		e.type = MEDUSA_SCHED_MEMORY_LIMIT;
+		e.bytes = world.limit[gpu] + draw(8 * GB);
 		break;
 	default:
 		e.type = MEDUSA_SCHED_TIMER;

@@ -12,4 +12,8 @@ if [ -n "${SAN:-}" ]; then
 fi
 # Every call in turn would take hours there; threads meet in these.
 [ -z "${TSAN:-}" ] || [ $# -gt 0 ] || set -- crowd cycles
+# Random events for the scheduler; sanitizers take ten times as long.
+if [ $# = 0 ]; then
+	MEDUSA_EVENTS=${MEDUSA_EVENTS:-$([ -n "${SAN:-}" ] && echo 2000000 || echo 20000000)} "$build/tests/test_scheduler_property" || exit 1
+fi
 exec python3 tests/faults/torture.py "$@"
