@@ -564,4 +564,22 @@ Test(scheduler_interface, finds_its_policies_by_name)
 	cr_assert_eq(medusa_sched_create(&node, NULL, &s), MEDUSA_SCHED_ERR_INVALID);
 	node.gpu_count = 0;
 	cr_assert_eq(medusa_sched_create(&node, NULL, &s), MEDUSA_SCHED_ERR_INVALID);
+	gpu.memory_bytes = GB;
+	node.gpu_count = 1;
+	node.host_bytes_per_s = 0;
+	cr_assert_eq(medusa_sched_create(&node, NULL, &s), MEDUSA_SCHED_ERR_INVALID);
+	node.host_bytes_per_s = 1;
+	node.peer_bytes_per_s = (const double[]){-1};
+	cr_assert_eq(medusa_sched_create(&node, NULL, &s), MEDUSA_SCHED_ERR_INVALID);
+	node.peer_bytes_per_s = NULL;
+	o.size = 1;
+	cr_assert_eq(medusa_sched_create(&node, &o, &s), MEDUSA_SCHED_ERR_INVALID);
+	node.size = 1;
+	cr_assert_eq(medusa_sched_create(&node, NULL, &s), MEDUSA_SCHED_ERR_INVALID);
+	for (int i = 0; i <= 8; i++)
+		cr_assert_eq(!strncmp(medusa_sched_action_name((enum medusa_sched_action_type)i), "unknown", 7),
+			     i < 1 || i > 7);
+	for (int i = 0; i <= 8; i++)
+		cr_assert_eq(!strncmp(medusa_sched_reason_name((enum medusa_sched_reason)i), "unknown", 7),
+			     i < 1 || i > 7);
 }

@@ -272,3 +272,51 @@ Test(scheduler_memory, a_library_waits_for_host_memory)
 		   "cold\nswap t5 weights f1 gpu0 cold\nswap t6 context f1 gpu0 made\nrun b2 f1 gpu0 [2]\n");
 	script_end(&n);
 }
+
+/* ---- others on the same GPU ---- */
+
+/* Its reservation stands on a GPU that others fill: it moves to the next. */
+Test(scheduler_reservation, moves_when_others_take_the_memory)
+{
+	script_start(&n, &(struct setup){.gpus = 2, .gb = 40, .slots = 2});
+	for (int i = 0; i < 3; i++)
+		script_add(&n, script_model(30));
+	script_arrive(&n, 1, 0);
+	script_arrive(&n, 2, 1);
+	script_copied(&n, 1);
+	script_copied(&n, 2);
+	script_arrive(&n, 3, 2);
+	cr_assert_eq(script_books(&n, 0).waiting, 1);
+	script_forget(&n);
+	n.now += 10 * SECOND;
+	script_bytes(&n, MEDUSA_SCHED_MEMORY_REPORT, 0, 55);
+	cr_assert(script_books(&n, 0).waiting == 0 && script_books(&n, 1).waiting == 1, "it waits on GPU 0 for ever");
+	script_done(&n, 2);
+	expect(&n, "evict weights f1 gpu1\nswap t3 weights f2 gpu1 host\nrun b3 f2 gpu1 [3]\n");
+	script_end(&n);
+}
+
+Test(scheduler_memory, a_queue_has_its_bound)
+{
+	script_start(&n, &(struct setup){.options.max_queue = 2});
+	script_add(&n, script_model(30));
+	for (uint64_t i = 1; i <= 4; i++)
+		script_arrive(&n, i, 0);
+	expect(&n, "swap t1 weights f0 gpu0 host\nrun b1 f0 gpu0 [1]\nreject 4 queue full\n");
+	script_end(&n);
+}
+
+/* Service counts from when it began, not from when it was sent for. */
+Test(scheduler_memory, started_tells_when_service_began)
+{
+	script_start(&n, &(struct setup){0});
+	script_add(&n, script_model(30));
+	script_arrive(&n, 1, 0);
+	script_copied(&n, 1);
+	n.now += 5 * SECOND;
+	script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_STARTED, .batch = n.batches[0]});
+	n.now += SECOND;
+	script_done(&n, 1);
+	cr_assert_float_eq(n.sched->functions[0].service_s, 1, 1e-9);
+	script_end(&n);
+}

@@ -162,6 +162,29 @@ Test(scheduler_placement, medusa_weighs_waiting_for_copies_against_others_batche
 	script_end(&n);
 }
 
+/* Measured times to the first token count for more than what the bytes suggest. */
+Test(scheduler_placement, medusa_believes_measured_swaps)
+{
+	for (int slow = 0; slow < 2; slow++) {
+		script_start(&n, &(struct setup){.gpus = 2, .slots = 2, .options.placement = "medusa"});
+		struct medusa_sched_function f = script_model(10);
+		f.swap_ns = slow ? 0 : 150 * MS;
+		script_add(&n, script_model(10));
+		f.max_parallel = 2;
+		script_add(&n, f);
+		script_serve(&n, 1, 1);
+		script_arrive(&n, 2, 1);
+		script_forget(&n);
+		/* Beside its own batch in 200 ms, or copied to an idle GPU in 150. */
+		script_arrive(&n, 3, 1);
+		if (slow)
+			expect(&n, "run b3 f1 gpu0 [3]\n");
+		else
+			expect(&n, "swap t2 weights f1 gpu1 host\nrun b3 f1 gpu1 [3]\n");
+		script_end(&n);
+	}
+}
+
 /* ---- eviction ---- */
 
 /* Functions of the given GB and SLO on one GPU, served in turn, a second apart. */
