@@ -250,12 +250,16 @@ static enum md_status emit_contents(struct md_analysis *analysis, struct md_erro
 	return MD_OK;
 }
 
+/* Now, or what a build that is to be repeated says instead: seconds since 1970 in SOURCE_DATE_EPOCH. */
 static char *now_rfc3339(void)
 {
-	char text[32];
-	time_t now = time(NULL);
+	const char *epoch = getenv("SOURCE_DATE_EPOCH");
+	char text[32], *end = NULL;
+	time_t now = epoch && *epoch ? (time_t)strtoll(epoch, &end, 10) : time(NULL);
 	struct tm parts;
 
+	if (end && *end)
+		now = time(NULL);
 	if (!gmtime_r(&now, &parts) || !strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts))
 		return NULL;
 	return strdup(text);

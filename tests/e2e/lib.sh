@@ -7,6 +7,7 @@ MEDUSA_DEVICE=host
 unset MEDUSA_LOG MEDUSA_LOG_FILE MEDUSA_RESOLVE MEDUSA_ARTIFACT MEDUSA_REQUIRE_PROOF MEDUSA_PROBE HOSTCUDA_FAULT HOSTCUDA_MEM
 bin=$MEDUSA_BUILD/bin
 export PATH=$bin:$PATH
+export SOURCE_DATE_EPOCH=1700000000 # artifacts made in two seconds are equal
 work=$(mktemp -d "${TMPDIR:-/tmp}/medusa-e2e.XXXXXX") || exit 1
 [ -n "${KEEP:-}" ] || trap 'rm -rf "$work"' EXIT
 checks=0 failures=0 section="(start)"
