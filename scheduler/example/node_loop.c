@@ -65,8 +65,8 @@ static void carry_out(const struct medusa_sched_action *action, uint64_t now)
 		/* fall through */
 	case MEDUSA_SCHED_EVICT:
 	case MEDUSA_SCHED_OFFLOAD: /* transfer 0 here: it is done when this function returns */
-		printf(" %s of %s, %" PRIu64 " MB", artifacts[action->artifact], functions[action->function],
-		       action->bytes / 1000000);
+		printf(" %s of %s, %" PRIu64 " MB%s", artifacts[action->artifact], functions[action->function],
+		       action->bytes / 1000000, action->gpu == MEDUSA_SCHED_NONE ? ", host memory" : "");
 		break;
 	case MEDUSA_SCHED_RUN:
 		for (uint32_t i = 0; i < action->request_count; i++) {

@@ -30,6 +30,7 @@ cat >"$work/expected.out" <<'END'
  4000.0 ms  function unregistered: code
             offload context of code, 1000 MB
             offload weights of code, 12000 MB
+            offload weights of code, 12000 MB, host memory
  4001.0 ms  arrives: request 4 for code
             reject request 4: unregistered
 END
