@@ -280,7 +280,8 @@ bool md_make_room(struct medusa_sched *s, uint32_t gpu, uint64_t bytes, uint32_t
 void md_drain_for(struct medusa_sched *s, uint32_t gpu, uint64_t bytes, uint32_t keeper)
 {
 	const struct md_gpu *g = &s->gpus[gpu];
-	int64_t soon = md_free_bytes(s, gpu) + (int64_t)(g->artifacts - g->held + g->residues);
+	/* KV caches come free with the batches that run: to keep others from starting would gain nothing. */
+	int64_t soon = md_free_bytes(s, gpu) + (int64_t)(g->artifacts - g->held + g->residues + g->kv);
 	for (uint32_t a = g->oldest; a != NONE; a = md_copy_at(s, a, gpu)->newer) {
 		const struct md_copy *copy = md_copy_at(s, a, gpu);
 		soon += copy->draining && md_held(copy) ? (int64_t)s->artifacts[a].bytes : 0;

@@ -110,10 +110,44 @@ static struct md_choice torpor_choose(struct medusa_sched *s, uint32_t function)
 	return choice;
 }
 
-/* ---- medusa ----------------------------------------------------------------------------------------------------- */
+/* ---- medusa -----------------------------------------------------------------------------------------------------
+ * Where the first token is expected first. M batches that compute theirs on one GPU take M times as long (xLoRA,
+ * equation 5), so that in a burst all are late of which some, one after the other, were in time. Hence they take turns.
+ */
+
+/* Of its own time, for each batch beside it that has its first token: those slow it less. */
+#define BESIDE_TOKENS 0.25
+/* Times the time that it takes alone; then a batch is no reason to wait any more: a node may report no first tokens. */
+#define TURN 4
+
+static bool ready_at(const struct medusa_sched *s, uint32_t function, uint32_t gpu)
+{
+	for (int kind = 0; kind < MEDUSA_SCHED_LIBRARY; kind++) {
+		uint32_t artifact = s->functions[function].artifacts[kind];
+		if (artifact != NONE && md_copy_at(s, artifact, gpu)->state != MD_THERE)
+			return false;
+	}
+	return true;
+}
+
+/* Batches that compute their first token there, without those that still wait for copies. */
+static uint32_t computing(const struct medusa_sched *s, uint32_t gpu)
+{
+	const struct md_gpu *g = &s->gpus[gpu];
+	uint32_t count = 0, seen = 0;
+	for (uint32_t i = g->first_batch; i != NONE && seen < g->prefilling; i = s->batches[i].newer) {
+		const struct md_batch *b = &s->batches[i];
+		if (b->first_token)
+			continue;
+		seen++;
+		uint64_t alone = md_first_token_ns(s, b->function, b->requests.count);
+		count += s->now - b->started <= TURN * alone && ready_at(s, b->function, gpu);
+	}
+	return count;
+}
 
 /* Copies that share the switch's link take the longer for it; so do batches that run beside this one. */
-static double expected_ns(struct medusa_sched *s, uint32_t function, uint32_t gpu, uint32_t peer)
+static double expected_ns(struct medusa_sched *s, uint32_t function, uint32_t gpu, uint32_t peer, uint32_t ahead)
 {
 	double takes = (double)md_start_ns(s, function, gpu, peer),
 	       computes = (double)s->functions[function].spec.t0_ns;
@@ -123,7 +157,7 @@ static double expected_ns(struct medusa_sched *s, uint32_t function, uint32_t gp
 			beside += s->gpus[other].pcie_switch == s->gpus[gpu].pcie_switch ? s->gpus[other].host_in : 0;
 		takes += (takes - computes) * beside;
 	}
-	return takes + computes * s->gpus[gpu].running;
+	return takes + computes * (ahead + BESIDE_TOKENS * (s->gpus[gpu].running - ahead));
 }
 
 /* What evicting for it would cost: bytes that are not free, at the GPU's mean value of a byte; in ns of loading. */
@@ -137,17 +171,20 @@ static struct md_choice medusa_choose(struct medusa_sched *s, uint32_t function)
 {
 	struct md_choice best = {NONE, NONE};
 	double least = 0;
+	bool turn = true; /* it need not wait for others */
 	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
 		if (!can(s, function, gpu))
 			continue;
-		uint32_t peer = md_all_there(s, function, gpu) ? NONE : md_best_peer(s, function, gpu);
-		double cost = expected_ns(s, function, gpu, peer) + displaced_ns(s, function, gpu);
+		uint32_t peer = md_all_there(s, function, gpu) ? NONE : md_best_peer(s, function, gpu),
+			 ahead = computing(s, gpu);
+		double cost = expected_ns(s, function, gpu, peer, ahead) + displaced_ns(s, function, gpu);
 		if (best.gpu == NONE || cost < least) {
 			best = (struct md_choice){gpu, peer};
 			least = cost;
+			turn = !ahead || !ready_at(s, function, gpu);
 		}
 	}
-	return best;
+	return turn ? best : (struct md_choice){NONE, NONE};
 }
 
 static const struct md_placement first = {"first", "where it is, else the first GPU with room", false, first_choose};
@@ -161,8 +198,9 @@ static const struct md_placement early = {"early", "on one GPU for ever, bound w
 static const struct md_placement torpor = {
     "torpor", "where it is, else from the fastest peer, else where the PCIe switch is quietest (Torpor, algorithm 1)",
     false, torpor_choose};
-static const struct md_placement medusa = {
-    "medusa", "ours: where the first token is expected first, with copies and batches beside it and what it displaces",
-    false, medusa_choose};
+static const struct md_placement medusa = {"medusa",
+					   "ours: where the first token is expected first, with copies, batches beside "
+					   "it and what it displaces; first tokens in turn",
+					   false, medusa_choose};
 
 const struct md_placement *const md_placements[] = {&medusa, &first, &draw, &early, &torpor, &xlora, NULL};

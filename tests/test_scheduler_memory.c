@@ -84,6 +84,29 @@ Test(scheduler_reservation, busy_ones_drain)
 	script_end(&n);
 }
 
+/* Room for the second cache comes when the first one goes; function 1 need not go for it, nor stop. */
+Test(scheduler_reservation, what_waits_for_a_cache_makes_nobody_drain)
+{
+	script_start(&n, &(struct setup){.gb = 20, .slots = 4, .options.eviction = "medusa"});
+	struct medusa_sched_function large = script_model(10), small = script_model(2);
+	large.max_parallel = small.max_parallel = 2;
+	script_add(&n, large);
+	script_add(&n, small);
+	script_serve(&n, 1, 0);
+	script_serve(&n, 2, 1);
+	script_arrive_kv(&n, 3, 0, 6);
+	script_arrive(&n, 4, 1);
+	script_forget(&n);
+	script_arrive_kv(&n, 5, 0, 6);
+	expect(&n, "");
+	cr_assert_eq(script_books(&n, 0).waiting, 1);
+	script_arrive(&n, 6, 1);
+	expect(&n, "run b5 f1 gpu0 [6]\n");
+	script_done(&n, 3);
+	expect(&n, "run b6 f0 gpu0 [5]\n");
+	script_end(&n);
+}
+
 Test(scheduler_reservation, gemma_waits_and_comes_back)
 {
 	swapserve_node(0.5);

@@ -153,10 +153,12 @@ Test(scheduler_placement, medusa_weighs_waiting_for_copies_against_others_batche
 	script_add(&n, f);
 	script_serve(&n, 1, 0);
 	script_forget(&n);
-	/* 100 ms beside another batch are less than a second of copying. */
+	/* 100 ms until another batch has its first token are less than a second of copying. */
 	script_arrive(&n, 2, 0);
 	script_arrive(&n, 3, 0);
-	expect(&n, "run b2 f0 gpu0 [2]\nrun b3 f0 gpu0 [3]\n");
+	expect(&n, "run b2 f0 gpu0 [2]\n");
+	script_request(&n, MEDUSA_SCHED_FIRST_TOKEN, 2);
+	expect(&n, "run b3 f0 gpu0 [3]\n");
 	script_arrive(&n, 4, 1);
 	expect(&n, "swap t2 weights f1 gpu1 host\nrun b4 f1 gpu1 [4]\n");
 	script_end(&n);
@@ -175,14 +177,55 @@ Test(scheduler_placement, medusa_believes_measured_swaps)
 		script_serve(&n, 1, 1);
 		script_arrive(&n, 2, 1);
 		script_forget(&n);
-		/* Beside its own batch in 200 ms, or copied to an idle GPU in 150. */
+		/* After its own batch in 200 ms, or copied to an idle GPU in 150. */
 		script_arrive(&n, 3, 1);
 		if (slow)
-			expect(&n, "run b3 f1 gpu0 [3]\n");
+			expect(&n, "");
 		else
 			expect(&n, "swap t2 weights f1 gpu1 host\nrun b3 f1 gpu1 [3]\n");
+		script_request(&n, MEDUSA_SCHED_FIRST_TOKEN, 2);
+		expect(&n, slow ? "run b3 f1 gpu0 [3]\n" : "");
 		script_end(&n);
 	}
+}
+
+/* M first tokens at once take M times as long each; copies under way take nothing from others. */
+Test(scheduler_placement, medusa_computes_first_tokens_in_turn)
+{
+	script_start(&n, &(struct setup){.slots = 4, .gb = 60, .options.placement = "medusa"});
+	for (int i = 0; i < 3; i++)
+		script_add(&n, script_model(10));
+	script_serve(&n, 1, 0);
+	script_serve(&n, 2, 1);
+	script_forget(&n);
+	script_arrive(&n, 3, 2);
+	expect(&n, "swap t3 weights f2 gpu0 host\nrun b3 f2 gpu0 [3]\n");
+	script_arrive(&n, 4, 0);
+	expect(&n, "run b4 f0 gpu0 [4]\n");
+	script_arrive(&n, 5, 1);
+	expect(&n, "");
+	script_request(&n, MEDUSA_SCHED_FIRST_TOKEN, 4);
+	expect(&n, "run b5 f1 gpu0 [5]\n");
+	script_end(&n);
+}
+
+/* A node that does not report them is not served one by one: 100 ms are long over. */
+Test(scheduler_placement, medusa_waits_for_no_first_token_that_is_overdue)
+{
+	script_start(&n, &(struct setup){.slots = 2, .gb = 60, .options.placement = "medusa"});
+	script_add(&n, script_model(10));
+	script_add(&n, script_model(10));
+	script_serve(&n, 1, 0);
+	script_serve(&n, 2, 1);
+	script_arrive(&n, 3, 0);
+	script_forget(&n);
+	n.now += 399 * MS;
+	script_arrive(&n, 4, 1);
+	expect(&n, "");
+	n.now += 2 * MS;
+	script_timer(&n);
+	expect(&n, "run b4 f1 gpu0 [4]\n");
+	script_end(&n);
 }
 
 /* ---- eviction ---- */
