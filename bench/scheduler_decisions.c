@@ -21,7 +21,7 @@ static const struct policies {
 } all_policies[] = {
     {"medusa", "medusa", "medusa", "medusa", "medusa", "medusa"},
     {"torpor", "torpor", "torpor", "torpor", "none", "none"},
-    {"xlora", "margin", "medusa", "density", "xlora", "xlora"},
+    {"xlora", "margin", "xlora", "density", "xlora", "xlora"},
     {"fifo-lru", "fifo", "first", "lru", "none", "none"},
 };
 
