@@ -54,17 +54,29 @@ uint64_t md_missing_bytes(const struct medusa_sched *s, uint32_t function, uint3
 	return bytes;
 }
 
-uint32_t md_best_peer(const struct medusa_sched *s, uint32_t function, uint32_t gpu)
+/* Of the weights that function lacks on gpu, those that peer could give. */
+static uint64_t held_for(const struct medusa_sched *s, uint32_t function, uint32_t gpu, uint32_t peer)
 {
 	const uint32_t *artifacts = s->functions[function].artifacts;
+	uint64_t bytes = 0;
+	for (int kind = MEDUSA_SCHED_BACKBONE; kind <= MEDUSA_SCHED_WEIGHTS; kind++) {
+		uint32_t artifact = artifacts[kind];
+		if (artifact != NONE && !there(s, artifact, gpu) && there(s, artifact, peer))
+			bytes += s->artifacts[artifact].bytes;
+	}
+	return bytes;
+}
+
+uint32_t md_best_peer(const struct medusa_sched *s, uint32_t function, uint32_t gpu)
+{
 	uint32_t best = NONE;
+	uint64_t most = 0;
 	for (uint32_t peer = 0; peer < s->gpu_count; peer++) {
-		bool all = peer != gpu && peer_speed(s, peer, gpu) > 0;
-		for (int kind = MEDUSA_SCHED_BACKBONE; all && kind <= MEDUSA_SCHED_WEIGHTS; kind++)
-			all = artifacts[kind] == NONE || there(s, artifacts[kind], gpu) ||
-			      there(s, artifacts[kind], peer);
-		if (all && (best == NONE || peer_speed(s, peer, gpu) > peer_speed(s, best, gpu)))
+		uint64_t bytes = peer == gpu || peer_speed(s, peer, gpu) <= 0 ? 0 : held_for(s, function, gpu, peer);
+		if (bytes > most || (bytes && bytes == most && peer_speed(s, peer, gpu) > peer_speed(s, best, gpu))) {
 			best = peer;
+			most = bytes;
+		}
 	}
 	return best;
 }
@@ -83,7 +95,9 @@ static uint64_t fetch_ns(const struct medusa_sched *s, uint32_t artifact, uint32
 uint64_t md_start_ns(const struct medusa_sched *s, uint32_t function, uint32_t gpu, uint32_t peer)
 {
 	const struct md_function *f = &s->functions[function];
-	uint64_t copies = 0, made = 0, swapped = peer == NONE ? f->spec.swap_ns : f->spec.swap_peer_ns;
+	uint32_t own = f->artifacts[MEDUSA_SCHED_WEIGHTS];
+	bool from_peer = peer != NONE && own != NONE && there(s, own, peer);
+	uint64_t copies = 0, made = 0, swapped = from_peer ? f->spec.swap_peer_ns : f->spec.swap_ns;
 	bool weights = false;
 	for (int kind = 0; kind < MEDUSA_SCHED_LIBRARY; kind++) {
 		uint32_t artifact = f->artifacts[kind];

@@ -277,7 +277,7 @@ uint64_t md_start_ns(const struct medusa_sched *s, uint32_t function, uint32_t g
 /* To bring one artifact to gpu from the nearest other place, were it not there. */
 uint64_t md_reload_ns(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu);
 double md_artifact_rate(struct medusa_sched *s, uint32_t artifact); /* requests/s of all who need it */
-/* The GPU with the fastest link to gpu that holds all weights that function lacks there; NONE if there is none. */
+/* The GPU with a link to gpu that holds most of the weights that function lacks there, the fastest such; or NONE. */
 uint32_t md_best_peer(const struct medusa_sched *s, uint32_t function, uint32_t gpu);
 bool md_all_there(const struct medusa_sched *s, uint32_t function, uint32_t gpu); /* or loading; on a GPU */
 uint64_t md_missing_bytes(const struct medusa_sched *s, uint32_t function, uint32_t gpu);
