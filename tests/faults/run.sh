@@ -10,6 +10,7 @@ if [ -n "${SAN:-}" ]; then
 	export ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=1:handle_segv=1:allow_user_segv_handler=1${ASAN_OPTIONS:+:$ASAN_OPTIONS}
 	export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 LSAN_OPTIONS=suppressions=$PWD/tests/lsan.supp:print_suppressions=0
 fi
+[ -z "${TSAN:-}" ] || export TSAN_OPTIONS=suppressions=$PWD/tests/tsan.supp${TSAN_OPTIONS:+:$TSAN_OPTIONS}
 # Every call in turn would take hours there; threads meet in these.
 [ -z "${TSAN:-}" ] || [ $# -gt 0 ] || set -- crowd cycles
 # Random events for the scheduler; sanitizers take ten times as long.
