@@ -194,7 +194,8 @@ static const struct field requests[] = {
     {"served", NUMBER, AT(served), 1, 0},
 };
 static const struct field latency[] = {PERCENTILES(latency_ms)};
-static const struct field ttft[] = {PERCENTILES(ttft_ms)};
+static const struct field ttft[] = {{"mean", MEAN, AT(ttft_ms), 1, 1}, PERCENTILES(ttft_ms)};
+static const struct field end[] = {{"mean", MEAN, AT(end_ms), 1, 1}, PERCENTILES(end_ms)};
 static const struct field batches[] = {
     {"waiting, mean, ms", MEAN, AT(wait_ms), 1, 1},
     {"waiting, p99, ms", PERCENTILE, AT(wait_ms), 99, 1},
@@ -334,6 +335,8 @@ void md_sim_figures_make(struct md_sim_report *report, struct md_sim_figures *fi
 	FIELD_ROWS(report, figures, latency);
 	title(figures, "Time to first token, ms");
 	FIELD_ROWS(report, figures, ttft);
+	title(figures, "Time to completion, ms");
+	FIELD_ROWS(report, figures, end);
 	title(figures, "Waiting and batches");
 	FIELD_ROWS(report, figures, batches);
 	title(figures, "Load");

@@ -147,6 +147,7 @@ static void distributions(struct md_json *json, struct md_sim_report *report, st
 		md_json_text(json, "latency_of_slo", NULL);
 	md_sim_samples_finish(&normalized);
 	distribution(json, "ttft_ms", &result->ttft_ms);
+	distribution(json, "end_ms", &result->end_ms);
 	distribution(json, "wait_ms", &result->wait_ms);
 	distribution(json, "batch", &result->batch);
 }

@@ -62,6 +62,7 @@ static bool serve(struct md_sim_measure *measure, uint64_t request, uint64_t now
 	return md_sim_samples_add(&function->latency_ms, ms(latency)) &&
 	       md_sim_samples_add(&function->ttft_ms, ms(ttft)) &&
 	       md_sim_samples_add(&result->latency_ms, ms(latency)) && md_sim_samples_add(&result->ttft_ms, ms(ttft)) &&
+	       md_sim_samples_add(&result->end_ms, ms(now - asked->at)) &&
 	       md_sim_samples_add(&result->wait_ms, ms(measure->started[request] - asked->at));
 }
 

@@ -378,6 +378,7 @@ void md_sim_result_finish(struct md_sim_result *result)
 	free(result->gpu_busy_s);
 	md_sim_samples_finish(&result->latency_ms);
 	md_sim_samples_finish(&result->ttft_ms);
+	md_sim_samples_finish(&result->end_ms);
 	md_sim_samples_finish(&result->wait_ms);
 	md_sim_samples_finish(&result->batch);
 	*result = (struct md_sim_result){0};

@@ -138,7 +138,7 @@ struct md_sim_result {
 	uint32_t running_functions;        /* that were ever served: early binding leaves some out */
 	uint64_t rejected[MD_SIM_REASONS]; /* by enum medusa_sched_reason */
 	uint64_t requests, served, met;
-	struct md_sim_samples latency_ms, ttft_ms, wait_ms, batch;
+	struct md_sim_samples latency_ms, ttft_ms, end_ms, wait_ms, batch; /* end: of completion */
 	double *gpu_busy_s; /* per GPU: time in which at least one batch computed or was copied for */
 	uint32_t gpu_count;
 	double end_s;                        /* simulated */

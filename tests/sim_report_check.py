@@ -31,7 +31,7 @@ def check_json(path):
         requests = policy["requests"]
         expect(requests["rejected"] == sum(policy["rejected"].values()), "JSON: reasons add up")
         expect(requests["all"] == requests["served"] + requests["rejected"] + requests["unfinished"], "JSON: requests add up")
-        for key in ("latency_ms", "latency_of_slo", "ttft_ms", "wait_ms", "batch"):
+        for key in ("latency_ms", "latency_of_slo", "ttft_ms", "end_ms", "wait_ms", "batch"):
             curve = policy[key]["cdf"]
             expect(len(curve["values"]) == len(curve["parts"]) <= 200, f"JSON: {key}: at most 200 points")
             expect(rising(curve["values"]) and rising(curve["parts"]), f"JSON: {key}: rising")

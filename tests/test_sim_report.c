@@ -93,6 +93,7 @@ static void serve(struct md_sim_result *result)
 			add(&function->ttft_ms, latencies[f][i] / 2);
 			add(&result->latency_ms, latencies[f][i]);
 			add(&result->ttft_ms, latencies[f][i] / 2);
+			add(&result->end_ms, latencies[f][i] * 2);
 			add(&result->wait_ms, 1.5);
 			add(&result->batch, 1);
 		}
@@ -143,6 +144,7 @@ static void unmake(struct made *made)
 		}
 		md_sim_samples_finish(&result->latency_ms);
 		md_sim_samples_finish(&result->ttft_ms);
+		md_sim_samples_finish(&result->end_ms);
 		md_sim_samples_finish(&result->wait_ms);
 		md_sim_samples_finish(&result->batch);
 	}
@@ -187,10 +189,18 @@ static const char expected[] = "Simulated: no GPU was used. Real are only the ti
 			       "p99                                            400.0                 -\n"
 			       "\n"
 			       "Time to first token, ms                       torpor            refuse\n"
+			       "mean                                            55.6                 -\n"
 			       "p50                                             25.0                 -\n"
 			       "p90                                            200.0                 -\n"
 			       "p98                                            200.0                 -\n"
 			       "p99                                            200.0                 -\n"
+			       "\n"
+			       "Time to completion, ms                        torpor            refuse\n"
+			       "mean                                           222.2                 -\n"
+			       "p50                                            100.0                 -\n"
+			       "p90                                            800.0                 -\n"
+			       "p98                                            800.0                 -\n"
+			       "p99                                            800.0                 -\n"
 			       "\n"
 			       "Waiting and batches                           torpor            refuse\n"
 			       "waiting, mean, ms                                1.5                 -\n"

@@ -162,6 +162,7 @@ Test(sim_run, first_tokens_have_their_own_goal)
 		function->spec.slo_goal = goal ? MEDUSA_SCHED_GOAL_FIRST_TOKEN : MEDUSA_SCHED_GOAL_COMPLETION;
 		struct md_sim_result result = run_as(&scene, named("torpor-fifo"));
 		cr_assert_float_eq(md_sim_samples_percentile(&result.ttft_ms, 50), 130, 1e-6);
+		cr_assert_float_eq(md_sim_samples_percentile(&result.end_ms, 50), 1130, 1e-6);
 		cr_assert_float_eq(md_sim_samples_percentile(&result.latency_ms, 50), goal ? 130 : 1130, 1e-6);
 		cr_assert_eq(result.met, (uint64_t)goal);
 		md_sim_result_finish(&result);
