@@ -297,11 +297,14 @@ bench: all $(BENCH_BINS)
 install_pc = printf 'prefix=%s\nlibdir=$${prefix}/lib\nincludedir=$${prefix}/include\n\nName: $(1)\nDescription: $(2)\nVersion: %s\nLibs: -L$${libdir} -l$(1)\nCflags: -I$${includedir}\n' '$(PREFIX)' '$(VERSION)' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/$(1).pc
 install: libs tools
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/medusa $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man7
+	install -d $(DESTDIR)$(PREFIX)/share/medusa/nodes $(DESTDIR)$(PREFIX)/share/medusa/functions
 	install -m 755 $(BINS) $(DESTDIR)$(PREFIX)/bin
 	install -m 755 $(LIBS) $(DESTDIR)$(PREFIX)/lib
 	install -m 644 $(wildcard include/medusa/*.h) $(DESTDIR)$(PREFIX)/include/medusa
 	install -m 644 $(wildcard docs/man/*.1) $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 644 $(wildcard docs/man/*.7) $(DESTDIR)$(PREFIX)/share/man/man7
+	install -m 644 $(wildcard simulator/nodes/*.yaml) $(DESTDIR)$(PREFIX)/share/medusa/nodes
+	install -m 644 $(wildcard simulator/functions/*.yaml) $(DESTDIR)$(PREFIX)/share/medusa/functions
 	$(call install_pc,medusa,Materialized CUDA graphs for fast LLM engine starts)
 	$(call install_pc,medusa-sched,Scheduler of a GPU worker node as a library)
 

@@ -23,6 +23,14 @@ assert_file "$root/usr/share/man/man7/medusa-torch.7"
 for library in libmedusa libmedusa-capture libmedusa-restore libmedusa-sched; do
 	assert_file "$root/usr/lib/$library.so"
 done
+for kind in nodes functions; do
+	for file in simulator/$kind/*.yaml; do
+		assert_same_file "$file" "$root/usr/share/medusa/$kind/${file##*/}"
+	done
+done
+run installed env LD_LIBRARY_PATH="$root/usr/lib" "$root/usr/bin/medusa-simulate" --node "$root/usr/share/medusa/nodes/torpor-v100.yaml" \
+	--functions "$root/usr/share/medusa/functions/torpor-models.yaml" --trace torpor --count 8 --duration 1min --quiet
+assert_exit installed 0
 assert_no_file "$root/usr/lib/libcuda.so.1" # a device of ours never takes the real driver's place
 
 section "no path of the build in what was installed"

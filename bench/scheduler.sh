@@ -1,0 +1,71 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The scheduler's policies side by side on the papers' nodes and, with TRACES=DIR, on public traces: all of it simulated.
+# SEEDS=N and JOBS=N (processes at once) if wanted. Writes bench/results/scheduler.md; under 3 minutes on 2 cores.
+set -eu
+cd "$(dirname "$0")/.."
+build=${BUILD:-build} results=${RESULTS:-bench/results}
+simulate=$build/bin/medusa-simulate work=$build/bench/scheduler
+[ -x "$simulate" ] || make --no-print-directory -s BUILD="$build" "$simulate"
+rm -rf "$work"
+mkdir -p "$work" "$results"
+seeds=$(seq "${SEEDS:-6}")
+
+job() { # name, node, functions, trace, policies, more options...: a line for xargs, without a blank at its end
+	local name=$1 node=$2 functions=$3 trace=$4 policies=$5
+	shift 5
+	echo "$* --node simulator/nodes/$node.yaml --functions simulator/functions/$functions.yaml --trace '$trace'" \
+		"--policy $policies --quiet --json '$work/$name.json'"
+}
+
+# Names of results: table.variant.seed; bench/scheduler_table.py looks for them.
+torpor_node() { # name, functions, policies
+	for seed in $seeds; do
+		job "torpor.$2.$seed" torpor-v100 torpor-models torpor "$3" --count "$2" --duration 20min --seed "$seed"
+	done
+}
+
+traces() { # file: nodes with the speed at which each says something
+	local file=${TRACES:-}/$1 node speed mapping
+	if [ -z "${TRACES:-}" ] || [ ! -e "$file" ]; then
+		echo "skipped: $1 (TRACES=${TRACES:-} does not hold it)" >&2
+		return
+	fi
+	shift
+	for place in "$@"; do
+		IFS=: read -r node speed <<<"$place"
+		for mapping in round-robin zipf:1.0; do
+			job "traces.${file##*/}~$node~$mapping~$speed" "$node" azure-32 "$file" fifo-lru,torpor,xlora,medusa,medusa-capture \
+				--mapping "$mapping" --speed "$speed"
+		done
+	done
+}
+
+jobs() {
+	local full=torpor,torpor-fifo,torpor-lru,torpor-random,torpor-block,medusa count seed
+	torpor_node torpor 160 native,torpor,medusa
+	for count in 640 600 560 520 480; do
+		torpor_node torpor $count $full
+	done
+	for count in 620 580 540 500; do
+		torpor_node torpor $count torpor,medusa
+	done
+	for seed in $seeds; do
+		job "xlora.4h.$seed" l40s-xlora xlora-llama2 mmpp xlora,xlora-nbs,xlora-npl,xlora-ndo,xlora-nab1,xlora-nab2,xlora-nab3 \
+			--duration 4h --seed "$seed"
+		job "swapserve.4h.$seed" h100-swapserve swapserve-models poisson swapserve,fifo-lru,medusa --duration 4h --seed "$seed"
+	done
+	job swapserve.scenario.1 h100-swapserve swapserve-models "$work/scenario.csv" swapserve,fifo-lru,medusa
+	traces azure-llm-2023-conv.csv h200-x2:1 h200-x8:3
+	traces azure-llm-2023-code.csv h200-x2:2 h200-x8:6
+	traces mooncake-conversation.jsonl h200-x2:0.3 h200-x8:2 h200-x8:3
+}
+
+# Two engines are there and idle when the one comes that needs nearly all of the GPU; then one of them is wanted again.
+printf 'seconds,function,context,generated\n0,gemma-7b-0,500,200\n0,deepseek-coder-6.7b-0,500,200\n%s\n%s\n' \
+	30,llama-3.3-70b-fp8-0,500,200 60,gemma-7b-0,500,200 >"$work/scenario.csv"
+started=$EPOCHSECONDS
+jobs >"$work/jobs"
+echo "$(wc -l <"$work/jobs") simulations" >&2
+xargs -P "${JOBS:-$(nproc)}" -L 1 "$simulate" <"$work/jobs"
+python3 bench/scheduler_table.py "$work" "$results/scheduler.md" $((EPOCHSECONDS - started))
