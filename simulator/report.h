@@ -5,7 +5,7 @@
 
 #include "simulator/simulator.h"
 
-/* ---- figures (report_figures.c) ---------------------------------------------------------------------------------- */
+/* ---- figures (report_figures.c) --------------------------------------------------------------------------------- */
 
 #define MD_SIM_CELL_TEXT 40
 #define MD_SIM_MODELS_SHOWN 64 /* more are in the JSON only */
@@ -40,7 +40,7 @@ double md_sim_report_percent(double part, double whole); /* 0 of nothing */
 double md_sim_report_load_variance(const struct md_sim_result *result);
 const char *md_sim_report_reason(size_t reason); /* "never fits"; never NULL */
 
-/* ---- distributions ----------------------------------------------------------------------------------------------- */
+/* ---- distributions ---------------------------------------------------------------------------------------------- */
 
 #define MD_SIM_CDF_MAX 200
 
@@ -55,7 +55,7 @@ void md_sim_report_cdf(struct md_sim_samples *samples, struct md_sim_cdf *cdf);
 bool md_sim_report_normalize(const struct md_sim_report *report, const struct md_sim_result *result,
 			     struct md_sim_samples *samples);
 
-/* ---- files ------------------------------------------------------------------------------------------------------- */
+/* ---- files ------------------------------------------------------------------------------------------------------ */
 
 typedef void (*md_sim_report_writer)(struct md_sim_report *report, FILE *out);
 

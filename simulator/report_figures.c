@@ -7,7 +7,7 @@
 
 #include "simulator/report.h"
 
-/* ---- sums -------------------------------------------------------------------------------------------------------- */
+/* ---- sums ------------------------------------------------------------------------------------------------------- */
 
 static void count_function(const struct md_sim_function_result *function, struct md_sim_share *share)
 {
@@ -71,7 +71,7 @@ const char *md_sim_report_reason(size_t reason)
 	return reason ? medusa_sched_reason_name((enum medusa_sched_reason)reason) : "no reason given";
 }
 
-/* ---- rows -------------------------------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------------------------- */
 
 static struct md_sim_figure *add(struct md_sim_figures *figures, const char *format, va_list arguments)
 {

@@ -36,7 +36,7 @@ static const char style[] =
     ".legend{display:flex;flex-wrap:wrap;gap:.1rem 1rem;list-style:none;margin:.5rem 0 1rem;padding:0;font-size:.9rem}"
     ".legend svg{display:inline-block;width:1.8rem;height:.8rem;margin-right:.35rem;vertical-align:middle}\n";
 
-/* ---- text -------------------------------------------------------------------------------------------------------- */
+/* ---- text ------------------------------------------------------------------------------------------------------- */
 
 static void element(const char *name, const char *text, FILE *out)
 {
@@ -95,7 +95,7 @@ static void write_about(const struct md_sim_report *report, FILE *out)
 	fputs("</dl>\n", out);
 }
 
-/* ---- the table --------------------------------------------------------------------------------------------------- */
+/* ---- the table -------------------------------------------------------------------------------------------------- */
 
 static void write_row(const struct md_sim_figures *figures, const struct md_sim_figure *row, FILE *out)
 {
@@ -140,7 +140,7 @@ static void write_table(struct md_sim_report *report, FILE *out)
 	md_sim_figures_finish(&figures);
 }
 
-/* ---- plots ------------------------------------------------------------------------------------------------------- */
+/* ---- plots ------------------------------------------------------------------------------------------------------ */
 
 struct plots {
 	struct md_sim_report *report;

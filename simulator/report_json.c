@@ -7,7 +7,7 @@
 
 #define SCHEMA 1 /* a new number when a key changes its meaning or goes */
 
-/* ---- what was simulated ------------------------------------------------------------------------------------------ */
+/* ---- what was simulated ----------------------------------------------------------------------------------------- */
 
 static void node(struct md_json *json, const struct md_sim_node *node)
 {
@@ -67,7 +67,7 @@ static void trace(struct md_json *json, const struct md_sim_workload *workload)
 	md_json_end(json);
 }
 
-/* ---- what came out ----------------------------------------------------------------------------------------------- */
+/* ---- what came out ---------------------------------------------------------------------------------------------- */
 
 static void settings(struct md_json *json, const struct md_sim_policy *policy)
 {

@@ -110,8 +110,7 @@ static enum md_status create_parts(struct run *run, uint64_t seed, struct md_err
 	return create_scheduler(run, seed, err);
 }
 
-/* ---- the loop
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- the loop --------------------------------------------------------------------------------------------------- */
 
 static enum md_status no_memory(struct md_error *err)
 {
@@ -232,8 +231,7 @@ static enum md_status play(struct run *run, const struct md_sim_progress *progre
 	return MD_OK;
 }
 
-/* ---- what came out
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- what came out ---------------------------------------------------------------------------------------------- */
 
 /* A process that is bound to a GPU pays for its part of it, all the time. */
 static double gpu_s_of(const struct run *run, uint32_t function)

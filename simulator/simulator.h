@@ -21,7 +21,7 @@
  * All names are owned by the struct they stand in; *_finish frees.
  */
 
-/* ---- what is simulated ------------------------------------------------------------------------------------------- */
+/* ---- what is simulated ------------------------------------------------------------------------------------------ */
 
 struct md_sim_node {
 	char *name, *source; /* where the numbers come from: a paper's table, a measurement */
@@ -106,7 +106,7 @@ struct md_sim_policy {
 	bool no_artifacts;  /* cold starts without Medusa: context_ns of a capture (functions.yaml: capture_ns) */
 };
 
-/* ---- what came out ----------------------------------------------------------------------------------------------- */
+/* ---- what came out ---------------------------------------------------------------------------------------------- */
 
 /* A distribution: every value is kept. */
 struct md_sim_samples {
@@ -153,7 +153,7 @@ struct md_sim_result {
 uint32_t md_sim_result_compliant(const struct md_sim_result *result);
 void md_sim_result_finish(struct md_sim_result *result);
 
-/* ---- the parts --------------------------------------------------------------------------------------------------- */
+/* ---- the parts -------------------------------------------------------------------------------------------------- */
 
 /* Errors name file, line and field. */
 enum md_status md_sim_node_read(const char *path, struct md_sim_node *node, struct md_error *err);

@@ -21,8 +21,7 @@ static uint64_t draw(uint64_t below)
 	return (random_state >> 33) % below;
 }
 
-/* ---- a node that carries actions out, late, and now and then not at all
- * ------------------------------------------------ */
+/* ---- a node that carries actions out, late, and now and then not at all ----------------------------------------- */
 
 enum fate { NOT_YET, LIVES, SERVED, REFUSED };
 
@@ -177,8 +176,7 @@ static void step(struct medusa_sched_event event)
 			     medusa_sched_error(world.sched));
 }
 
-/* ---- what happens
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- what happens ----------------------------------------------------------------------------------------------- */
 
 static void arrive(void)
 {
@@ -264,8 +262,7 @@ static bool next_due(void)
 	return true;
 }
 
-/* ---- worlds
- * ---------------------------------------------------------------------------------------------------------------- */
+/* ---- worlds ----------------------------------------------------------------------------------------------------- */
 
 static const char *any_policy(enum medusa_sched_kind kind)
 {
