@@ -5,7 +5,7 @@
 
 #include "simulator/simulator.h"
 
-/* ---- run_policy.c: md_sim_run() where things go wrong (see node_model.h), for tests; not with early binding -------- */
+/* ---- run_policy.c: md_sim_run() where things go wrong (see node_model.h), for tests; not with early binding ------ */
 enum md_status md_sim_run_faulty(const struct md_sim_node *node, const struct md_sim_functions *functions,
 				 const struct md_sim_workload *workload, const struct md_sim_policy *policy,
 				 const struct medusa_sched_event *faults, size_t fault_count,
