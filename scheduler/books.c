@@ -444,10 +444,8 @@ static bool process_idle(struct medusa_sched *s, uint32_t artifact)
 static void process_leave(struct medusa_sched *s, uint32_t artifact)
 {
 	uint32_t context = s->functions[s->artifacts[artifact].owner].artifacts[MEDUSA_SCHED_CONTEXT];
-	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
-		if (md_copy_at(s, context, gpu)->state == MD_SUSPENDED || md_evictable(s, context, gpu))
-			md_evict(s, context, gpu, true);
-	}
+	for (uint32_t gpu = 0; context != NONE && gpu < s->gpu_count; gpu++)
+		sweep_gpu(s, context, gpu);
 	if (host_evictable(s, artifact))
 		md_transfer_out(s, artifact, NONE, s->artifacts[artifact].bytes, true, true);
 }
