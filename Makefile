@@ -94,7 +94,8 @@ LLAMA_BINS := $(LLAMA)/llama-engine $(LLAMA)/libllama-gemm.so
 TEST_BINS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(TESTS))
 SUBJECT_BINS := $(patsubst tests/subjects/%.c,$(BUILD)/tests/subjects/%,$(TEST_SUBJECTS))
 TEST_IMAGE_BINS := $(patsubst tests/images/%.c,$(BUILD)/tests/images/%.host.so,$(TEST_IMAGES)) \
-	$(if $(NVCC),$(patsubst tests/images/%.cu,$(BUILD)/tests/images/%.fatbin,$(wildcard tests/images/*.cu)))
+	$(if $(NVCC),$(patsubst tests/images/%.cu,$(BUILD)/tests/images/%.fatbin,$(wildcard tests/images/*.cu)) \
+	$(BUILD)/tests/images/identity_first.ptx)
 INJECT := $(BUILD)/tests/faults/inject.so
 DOORS := $(patsubst %.c,$(BUILD)/%.so,$(wildcard tests/doors/*.c))
 FUZZ_BINS := $(addprefix $(BUILD)/tests/fuzz/,$(FUZZ_TARGETS) $(if $(FUZZ),,seeds))
@@ -204,6 +205,11 @@ $(BUILD)/tests/images/%.fatbin: tests/images/%.cu
 	$(call say,NVCC)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(NVCC) -O3 --fatbin -gencode arch=compute_$(GPU_ARCH),code=sm_$(GPU_ARCH) -gencode arch=compute_80,code=compute_80 -o $@ $<
+
+$(BUILD)/tests/images/%.ptx: tests/images/%.cu
+	$(call say,NVCC)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(NVCC) -O3 --ptx -gencode arch=compute_$(GPU_ARCH),code=compute_$(GPU_ARCH) -o $@ $<
 
 # ---- tests and benchmarks ----------------------------------------------------------------------------------------
 $(BUILD)/tests/test_%: $(BUILD)/obj/tests/test_%.o $(INTERNAL)

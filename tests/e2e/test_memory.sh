@@ -38,12 +38,14 @@ run restored medusa-restore "$artifact" -- "${subject[@]}"
 assert_exit restored 0
 assert_same_file "$work/live.out" "$work/restored.out"
 
-for name in pitched async managed vmm; do
-	assert_restored $name
-	assert_restored ${name}_table
-done
-assert_restored pool_table
-assert_restored current_pool_table
+restored() { assert_restored "$@"; }
+refused() { assert_refused "$@"; }
+. tests/e2e/memory_cases.sh
+section "refused for what happened to memory"
+assert_contains "$work/captured.err" "which was freed before the graph's test; its addresses were allocation "
+assert_contains "$work/captured.err" "(256 bytes), byte 0: differs between the captures"
+assert_contains "$work/captured.err" ", point to host memory"
+assert_contains "$work/captured.err" ", point to memory that is shared with another process"
 
 section "each by itself" # beside others it may be found by how far it lies from them
 for name in pitched async managed vmm pool; do
@@ -64,57 +66,16 @@ allocations() { sed -n '/^allocations/,/^$/p' "$work/$1_trace.out"; }
 assert_contains "$work/nested_trace.out" "pitch"
 assert_equal "allocations recorded" "$(allocations nested)" "$(allocations nestedHOSTCUDA_NESTED=1)"
 
-shared="replay with changed private memory failed: memory that is shared with another process"
-for name in pinned registered mapped_host; do
-	assert_restored $name
-	assert_refused ${name}_unbound "node 1: byte 8 points to host memory"
-done
-
-assert_restored remapped_before
-assert_restored remapped_bound
-assert_restored remapped_bound_before
-assert_restored bound_then_mapped
-assert_refused remapped_after "node 1: byte 8 points into allocation "
-assert_contains "$work/captured.err" "which was freed before the graph's test; its addresses were allocation "
-assert_restored expandable
-assert_restored expandable_bound
-
-for name in ipc imported_pool imported_vmm; do
-	assert_restored $name
-	assert_refused ${name}_unbound "$shared"
-done
-assert_refused exported_unbound "$shared"
-assert_refused exported_after "$shared"
-assert_refused exported_pool_unbound "$shared"
-
-assert_restored reused
-assert_restored reused_bound
-assert_refused reused_after "node 1: byte 8 points into allocation "
-assert_refused reused_within "node 0: byte 8 points into allocation "
-
-assert_refused graph_memory "memory allocation node at index 0"
-assert_refused graph_memory_of_another "replay with changed private memory failed: memory of a graph's allocation node"
-assert_refused graph_memory_of_any_node "replay with changed private memory failed: memory of a graph's allocation node"
-
 section "contents"
 largest() { # of a case's contents in the twin, bytes
 	sed -n 's/^content .*size=\([0-9]*\).*/\1/p' "$1" | sort -n | tail -1
 }
-assert_restored table_in_large
 run large medusa-capture --single --no-verify -o "$work/large.medusa" -- "${subject[@]}" table_in_large
 run large_twin medusa-inspect --text "$work/large.medusa"
 assert_equal "bytes kept of an allocation of 1 MiB that holds a table of 256" 256 "$(largest "$work/large_twin.out")"
-assert_restored pointer_array
 run pointers medusa-capture --no-verify -o "$work/pointers.medusa" -- "${subject[@]}" pointer_array
 run pointers_twin medusa-inspect --text "$work/pointers.medusa"
 assert_count "$work/pointers_twin.out" "pointer node=none" 3
-assert_restored block_table
-assert_refused changing "unprovable: contents of allocation "
-assert_contains "$work/captured.err" "(256 bytes), byte 0: differs between the captures"
-assert_refused pointer_to_pinned "unprovable: contents of allocation "
-assert_contains "$work/captured.err" ", point to host memory"
-assert_refused pointer_to_ipc "unprovable: contents of allocation "
-assert_contains "$work/captured.err" ", point to memory that is shared with another process"
 
 section "without the poison test"
 untested=(ipc_unbound exported_after imported_pool_unbound imported_vmm_unbound)

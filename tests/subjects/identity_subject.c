@@ -62,17 +62,28 @@ static int has(const char *word)
 
 /* ---- images ---- */
 
-static const char *path_of(const char *image)
+static int is_gpu(void)
+{
+	const char *device = getenv("MEDUSA_DEVICE");
+	return device && !strcmp(device, "gpu");
+}
+
+static const char *named(const char *image, const char *suffix)
 {
 	static char path[4096];
-	snprintf(path, sizeof(path), "%s/%s.host.so", folder, image);
+	snprintf(path, sizeof(path), "%s/%s%s", folder, image, suffix);
 	return path;
 }
 
-static void *map_file(const char *image, size_t *size)
+static const char *path_of(const char *image)
+{
+	return named(image, is_gpu() ? ".fatbin" : ".host.so");
+}
+
+static void *map_file(const char *path, size_t *size)
 {
 	struct stat about;
-	int fd = open(path_of(image), O_RDONLY | O_CLOEXEC);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &about))
 		exit(2);
 	void *data = mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
@@ -84,13 +95,14 @@ static void *map_file(const char *image, size_t *size)
 }
 
 /* In memory that no file is mapped to, as a JIT compiler has it. */
-static char *copy_file(const char *image, size_t *size)
+static char *copy_file(const char *path, size_t *size)
 {
-	const void *data = map_file(image, size);
-	char *copy = malloc(*size);
+	const void *data = map_file(path, size);
+	char *copy = malloc(*size + 1);
 	if (!copy)
 		exit(2);
 	memcpy(copy, data, *size);
+	copy[*size] = 0; /* text must end */
 	munmap((void *)data, *size);
 	return copy;
 }
@@ -98,8 +110,15 @@ static char *copy_file(const char *image, size_t *size)
 static char *write_ptx(const char *image, size_t *size)
 {
 	size_t bytes, used;
-	unsigned char *data = (unsigned char *)copy_file(image, &bytes);
-	char *text = malloc(bytes * 4 + 256);
+	unsigned char *data;
+	char *text;
+	if (is_gpu()) {
+		text = copy_file(named(image, ".ptx"), size);
+		*size += 1;
+		return text;
+	}
+	data = (unsigned char *)copy_file(path_of(image), &bytes);
+	text = malloc(bytes * 4 + 256);
 	if (!text)
 		exit(2);
 	used = (size_t)sprintf(text,
@@ -121,7 +140,7 @@ static void load_file(struct loaded *to, const char *image)
 static void load_memory(struct loaded *to, const char *image)
 {
 	size_t size;
-	char *data = copy_file(image, &size);
+	char *data = copy_file(path_of(image), &size);
 	TRY(cuModuleLoadData, &to->module, data);
 	memset(data, 0, size); /* as a JIT compiler's next image would */
 	free(data);
@@ -130,7 +149,7 @@ static void load_memory(struct loaded *to, const char *image)
 static void load_mapped(struct loaded *to, const char *image)
 {
 	size_t size;
-	void *data = map_file(image, &size);
+	void *data = map_file(path_of(image), &size);
 	TRY(cuModuleLoadDataEx, &to->module, data, 0, NULL, NULL);
 	munmap(data, size);
 }
@@ -160,7 +179,7 @@ static void load_linked(struct loaded *to, const char *image)
 static void load_library(struct loaded *to, const char *image)
 {
 	size_t size;
-	char *data = copy_file(image, &size);
+	char *data = copy_file(path_of(image), &size);
 	TRY(cuLibraryLoadData, &to->library, data, NULL, NULL, 0, NULL, NULL, 0);
 	free(data);
 }
@@ -180,6 +199,14 @@ static const struct way {
 
 /* ---- kernels ---- */
 
+/* Also where a compiler has put the parameters' types into the name. */
+static int is_called(const char *name, const char *wanted)
+{
+	char mangled[64];
+	int length = snprintf(mangled, sizeof(mangled), "_Z%zu%s", strlen(wanted), wanted);
+	return !strcmp(name, wanted) || !strncmp(name, mangled, (size_t)length);
+}
+
 static CUfunction find_kernel(CUlibrary library, const char *wanted)
 {
 	CUkernel kernels[32];
@@ -189,7 +216,7 @@ static CUfunction find_kernel(CUlibrary library, const char *wanted)
 	for (unsigned i = 0; i < count; i++) {
 		const char *name = NULL;
 		TRY(cuKernelGetName, &name, kernels[i]);
-		if (!strcmp(name, wanted))
+		if (is_called(name, wanted))
 			return (CUfunction)kernels[i];
 	}
 	return NULL;
@@ -209,7 +236,7 @@ static CUfunction find(const struct loaded *it, const char *wanted)
 	for (unsigned i = 0; i < count; i++) {
 		const char *name = NULL;
 		TRY(cuFuncGetName, &name, functions[i]);
-		if (!strcmp(name, wanted))
+		if (is_called(name, wanted))
 			return functions[i];
 	}
 	return NULL;
@@ -243,7 +270,7 @@ static void load_unseen(void)
 	void *(*under)(void *, const char *) = NULL;
 	CUresult (*real)(CUmodule *, const void *) = NULL;
 	size_t size;
-	char *data = copy_file("identity_third", &size);
+	char *data = copy_file(path_of("identity_third"), &size);
 	for (size_t i = 0; !under && i < sizeof(tags) / sizeof(tags[0]); i++)
 		*(void **)&under = dlvsym(RTLD_DEFAULT, "dlsym", tags[i]);
 	if (under)

@@ -47,11 +47,15 @@ struct memory_peer_message {
 static inline void memory_peer_start(struct memory_peer *peer, const char *program)
 {
 	int ends[2];
-	char *environment[4] = {NULL};
+	static const char *const kept[] = {"LD_LIBRARY_PATH=", "ASAN_OPTIONS=", "CUDA_VISIBLE_DEVICES="};
+	char *environment[sizeof(kept) / sizeof(kept[0]) + 1] = {NULL};
 	unsigned count = 0;
-	for (char **at = environ; *at; at++)
-		if (count < 3 && (!strncmp(*at, "LD_LIBRARY_PATH=", 16) || !strncmp(*at, "ASAN_OPTIONS=", 13)))
-			environment[count++] = *at;
+	for (unsigned k = 0; k < sizeof(kept) / sizeof(kept[0]); k++)
+		for (char **at = environ; *at; at++)
+			if (!strncmp(*at, kept[k], strlen(kept[k]))) {
+				environment[count++] = *at;
+				break;
+			}
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends))
 		exit(2);
 	peer->socket = ends[0];
@@ -113,24 +117,28 @@ struct memory_peer_state {
 	CUdeviceptr memory[3]; /* by IPC, of a pool, mapped */
 	CUmemoryPool pool;
 	CUmemGenericAllocationHandle handle;
+	bool started;
 };
 
-static inline void memory_peer_make(struct memory_peer_state *state)
+static const CUmemLocation memory_peer_device = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
+
+/* What one driver does not share must not keep the rest from being tried: each is made when it is asked for. */
+static inline void memory_peer_make_pool(struct memory_peer_state *state)
 {
 	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
 				.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-				.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
-	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-				    .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
-	CUmemAccessDesc access = {.location = prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-	CUcontext context;
-	TRY(cuInit, 0);
-	TRY(cuDevicePrimaryCtxRetain, &context, 0);
-	TRY(cuCtxSetCurrent, context);
-	TRY(cuMemAlloc_v2, &state->memory[0], MEMORY_BYTES);
+				.location = memory_peer_device};
 	TRY(cuMemPoolCreate, &state->pool, &props);
 	TRY(cuMemAllocFromPoolAsync, &state->memory[1], MEMORY_BYTES, state->pool, NULL);
+	TRY(cuStreamSynchronize, NULL);
+}
+
+static inline void memory_peer_make_mapped(struct memory_peer_state *state)
+{
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				    .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+				    .location = memory_peer_device};
+	CUmemAccessDesc access = {.location = memory_peer_device, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 	TRY(cuMemCreate, &state->handle, MEMORY_GRANULE, &prop, 0);
 	TRY(cuMemAddressReserve, &state->memory[2], MEMORY_GRANULE, 0, 0, 0);
 	TRY(cuMemMap, state->memory[2], MEMORY_GRANULE, 0, state->handle, 0);
@@ -143,14 +151,36 @@ static inline void memory_peer_fill(struct memory_peer_state *state, unsigned tu
 	for (unsigned k = 0; k < 3; k++) {
 		for (unsigned i = 0; i < MEMORY_N; i++)
 			values[i] = (float)(1000 * (k + 1) + 10 * turn + i);
-		TRY(cuMemcpyHtoD_v2, state->memory[k], values, sizeof(values));
+		if (state->memory[k])
+			TRY(cuMemcpyHtoD_v2, state->memory[k], values, sizeof(values));
 	}
+}
+
+static inline void memory_peer_make(struct memory_peer_state *state, int what)
+{
+	CUcontext context;
+	if (!state->started) {
+		TRY(cuInit, 0);
+		TRY(cuDevicePrimaryCtxRetain, &context, 0);
+		TRY(cuCtxSetCurrent, context);
+	}
+	state->started = true;
+	if (what == MEMORY_PEER_IPC && !state->memory[0]) /* a whole page, which no other allocation shares */
+		TRY(cuMemAlloc_v2, &state->memory[0], MEMORY_GRANULE);
+	else if (what == MEMORY_PEER_POOL && !state->pool)
+		memory_peer_make_pool(state);
+	else if (what == MEMORY_PEER_HANDLE && !state->handle)
+		memory_peer_make_mapped(state);
+	else
+		return;
+	memory_peer_fill(state, 0);
 }
 
 /* The descriptor to send with the answer, or -1. */
 static inline int memory_peer_answer(struct memory_peer_state *state, struct memory_peer_message *message)
 {
 	int fd = -1;
+	memory_peer_make(state, message->what);
 	if (message->what == MEMORY_PEER_IPC)
 		TRY(cuIpcGetMemHandle, (CUipcMemHandle *)(void *)message->bytes, state->memory[0]);
 	else if (message->what == MEMORY_PEER_POINTER)
@@ -169,8 +199,6 @@ static inline int memory_peer_main(void)
 {
 	struct memory_peer_state state = {.pool = NULL};
 	struct memory_peer_message message;
-	memory_peer_make(&state);
-	memory_peer_fill(&state, 0);
 	while (recv(MEMORY_PEER_SOCKET, &message, sizeof(message), 0) == (ssize_t)sizeof(message)) {
 		char room[CMSG_SPACE(sizeof(int))] = {0};
 		struct iovec part = {&message, sizeof(message)};

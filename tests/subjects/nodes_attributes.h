@@ -57,11 +57,12 @@ static CUgraph cloned(void)
 /* Set on the node, by no launch. */
 static CUgraph set_cluster(void)
 {
-	CUlaunchAttributeValue value = {.preferredClusterDim = {2, 2, 1}};
+	CUlaunchAttributeValue one = {.clusterDim = {1, 1, 1}}, value = {.preferredClusterDim = {4, 1, 1}};
 	CUgraphNode nodes[3];
 	size_t count = 3;
 	CUgraph graph = captured(two_steps);
 	TRY(cuGraphGetNodes, graph, nodes, &count);
+	TRY(cuGraphKernelNodeSetAttribute, nodes[1], CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &one);
 	TRY(cuGraphKernelNodeSetAttribute, nodes[1], CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION, &value);
 	return graph;
 }

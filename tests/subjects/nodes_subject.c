@@ -241,9 +241,9 @@ static CUgraph virtual_origin(void)
 
 static void encode(CUtensorMap *map)
 {
-	const cuuint64_t dims[] = {N};
+	const cuuint64_t dims[] = {N}, strides[] = {BYTES};
 	const cuuint32_t box[] = {16}, steps[] = {1};
-	TRY(cuTensorMapEncodeTiled, map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 1, (void *)(uintptr_t)in, dims, NULL, box,
+	TRY(cuTensorMapEncodeTiled, map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 1, (void *)(uintptr_t)in, dims, strides, box,
 	    steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE,
 	    CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 }

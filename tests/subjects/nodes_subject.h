@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "driver/cuda_driver.h"
 
@@ -28,8 +29,8 @@ static CUcontext context;
 
 /* ---- pieces of graphs ---- */
 
-static void launch_with(CUdeviceptr to, CUdeviceptr from, float factor, CUstream on, CUlaunchAttribute *attributes,
-			unsigned count)
+static CUresult try_launch(CUdeviceptr to, CUdeviceptr from, float factor, CUstream on, CUlaunchAttribute *attributes,
+			   unsigned count)
 {
 	int32_t n = N;
 	void *params[] = {&to, &from, &factor, &n};
@@ -42,7 +43,18 @@ static void launch_with(CUdeviceptr to, CUdeviceptr from, float factor, CUstream
 				 .hStream = on,
 				 .attrs = attributes,
 				 .numAttrs = count};
-	TRY(cuLaunchKernelEx, &config, step, params, NULL);
+	return md_cuda.cuLaunchKernelEx(&config, step, params, NULL);
+}
+
+static void launch_with(CUdeviceptr to, CUdeviceptr from, float factor, CUstream on, CUlaunchAttribute *attributes,
+			unsigned count)
+{
+	CUresult result = try_launch(to, from, factor, on, attributes, count);
+	if (result != CUDA_SUCCESS) {
+		fprintf(stderr, "a launch with attribute %u: cuLaunchKernelEx: %s\n",
+			count ? (unsigned)attributes[count - 1].id : 0, md_cuda_error_name(result));
+		exit(1);
+	}
 }
 
 static void launch(CUdeviceptr to, CUdeviceptr from, float factor, CUstream on)
@@ -82,12 +94,32 @@ static CUgraph captured(void (*enqueue)(void))
 	return end();
 }
 
-/* With an attribute that a node may not tell. */
+/* On a GPU that may not have them; said once. */
+static int device_refuses(CUlaunchAttribute *attributes, unsigned count)
+{
+	const char *device = getenv("MEDUSA_DEVICE");
+	if (!device || strcmp(device, "gpu") || try_launch(out, in, 0, second, attributes, count) == CUDA_SUCCESS)
+		return 0;
+	fprintf(stderr, "no preferred clusters here: cluster dimensions are in their place\n");
+	return 1;
+}
+
+/* With an attribute that a node may not tell; it must be a multiple of the one before it. */
 static void clustered(void)
 {
-	CUlaunchAttribute cluster = {.id = CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION,
-				     .value.preferredClusterDim = {2, 1, 1}};
-	launch_with(out, in, 2, stream, &cluster, 1);
+	static int refused = -1;
+	CUlaunchAttribute cluster[] = {
+	    {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .value.clusterDim = {1, 1, 1}},
+	    {.id = CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION, .value.preferredClusterDim = {2, 1, 1}},
+	};
+	if (refused < 0)
+		refused = device_refuses(cluster, 2);
+	if (refused) {
+		cluster[0].value.clusterDim.x = 2;
+		launch_with(out, in, 2, stream, cluster, 1);
+		return;
+	}
+	launch_with(out, in, 2, stream, cluster, 2);
 }
 
 #endif
