@@ -31,6 +31,7 @@ live() { # command...
 	local code=0 said
 	"$@" >live.out 2>live.err || code=$?
 	[ $code = 0 ] && [ -s live.out ] && return
+	! grep -q 'not given again' live.err || skips "this driver gives no address again at once"
 	said=$(grep -m 1 -E "CUDA_ERROR_($unsupported)\b" live.err)
 	[ "$MEDUSA_DEVICE" = gpu ] && [ -n "$said" ] && skips "this driver refuses it: $said"
 	fails "without Medusa: exit $code, $(tail -n 1 live.err)"
