@@ -14,7 +14,9 @@
 #
 #	build/bin build/lib build/models build/tests/subjects build/tests/images build/tests/gpu/runtime
 #
-# What graphs and memory may hold, in some minutes: PARTS="runtime nodes memory sequence identity" tests/gpu/run.sh
+# What graphs and memory may hold, in some minutes (its lines belong into bench/results/h200-tests.txt):
+#
+#	COMMIT=... PARTS="engine runtime nodes memory sequence identity" OUT=FOLDER tests/gpu/run.sh 2>&1 | tee FOLDER/h200-tests.txt
 set -u
 cd "$(dirname "$0")/../.."
 . tests/e2e/device.sh
