@@ -256,6 +256,7 @@ void md_capture_event_destroyed(CUevent event);
 /* ---- capture_tensor_maps.c ---- */
 
 void md_capture_tensor_map(const CUtensorMap *map); /* lock not held */
+bool md_capture_is_tensor_map(const void *bytes); /* MD_TENSOR_MAP_BYTES of them, as one that was encoded; lock held */
 
 /* ---- capture_api.c: how every function of the public interface ends ---- */
 

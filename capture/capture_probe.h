@@ -21,6 +21,7 @@ enum md_probe_region_kind {
 struct md_probe_pointer {
 	uint64_t offset, value, reach; /* reach: bytes from there to the end of the allocation */
 	bool host;                     /* to host memory: poisoned like any other word if it reaches far */
+	bool whole;                    /* no pointer, but of a tensor map: stays, for hardware faults on half a map */
 };
 
 /*

@@ -5,6 +5,7 @@
 
 #include "capture/capture_probe.h"
 
+#define MAP_ALIGNMENT 64        /* of tensor maps, by the driver */
 #define LOCKED_LEAST (1u << 20) /* bytes; page-locking less costs more than it gives */
 
 enum md_status md_capture_session_open(struct md_probe_session *session, struct md_error *err)
@@ -204,6 +205,25 @@ static bool add_pointer(struct md_probe_copy *copy, size_t *room, struct md_prob
 	return true;
 }
 
+/* The words behind the address of a tensor map that lies at `data`: *bytes of them, 0 if there is none. */
+static enum md_status add_tensor_map(struct md_probe_copy *copy, size_t *room, uint64_t offset, const uint8_t *data,
+				     size_t size, size_t *bytes, struct md_error *err)
+{
+	struct md_probe_pointer word = {.whole = true};
+
+	*bytes = 0;
+	if ((copy->address + offset) % MAP_ALIGNMENT || size < MD_TENSOR_MAP_BYTES || !md_capture_is_tensor_map(data))
+		return MD_OK;
+	for (size_t at = 8; at < MD_TENSOR_MAP_BYTES; at += 8) {
+		word.offset = offset + at;
+		memcpy(&word.value, data + at, 8);
+		if (!add_pointer(copy, room, word))
+			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+	}
+	*bytes = MD_TENSOR_MAP_BYTES - 8;
+	return MD_OK;
+}
+
 static enum md_status find_pointers(struct md_probe_copy *copy, size_t *room, uint64_t offset, const uint8_t *data,
 				    size_t size, struct md_error *err)
 {
@@ -211,16 +231,19 @@ static enum md_status find_pointers(struct md_probe_copy *copy, size_t *room, ui
 	uint64_t lowest = live->count ? live->items[0].start : 1;
 	uint64_t highest = live->count ? live->items[live->count - 1].start + live->items[live->count - 1].size : 0;
 
-	for (size_t at = 0; at + 8 <= size; at += 8) {
+	for (size_t at = 0, more = 0; at + 8 <= size; at += 8 + more) {
 		const struct md_interval *item;
-		uint64_t word;
-		memcpy(&word, data + at, 8);
-		if (word < lowest || word >= highest || !(item = md_interval_find(live, word)))
+		struct md_probe_pointer pointer = {.offset = offset + at};
+		more = 0;
+		memcpy(&pointer.value, data + at, 8);
+		if (pointer.value < lowest || pointer.value >= highest ||
+		    !(item = md_interval_find(live, pointer.value)))
 			continue;
-		if (!add_pointer(copy, room,
-				 (struct md_probe_pointer){offset + at, word, item->size - (word - item->start),
-							   item->value == MD_ALLOC_HOST}))
+		pointer.reach = item->size - (pointer.value - item->start);
+		pointer.host = item->value == MD_ALLOC_HOST;
+		if (!add_pointer(copy, room, pointer))
 			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+		MD_FORWARD(add_tensor_map(copy, room, offset + at, data + at, size - at, &more, err));
 	}
 	return MD_OK;
 }

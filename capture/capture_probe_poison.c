@@ -61,13 +61,13 @@ static enum md_status fill(struct md_capture_probe *probe, uint64_t address, uin
 /* A pointer with more behind it than scratch has stays as it is: poisoning it could only end in a fault. */
 static uint64_t poisoned_pointer(const struct md_capture_probe *probe, const struct md_probe_pointer *pointer)
 {
-	return pointer->reach <= probe->scratch_size ? probe->scratch : pointer->value;
+	return pointer->reach <= probe->scratch_size && !pointer->whole ? probe->scratch : pointer->value;
 }
 
 /* Unlike device memory, host memory is reached by few kernels: such a word may be no pointer at all. */
 static bool is_plain_word(const struct md_capture_probe *probe, const struct md_probe_pointer *pointer)
 {
-	return pointer->host && pointer->reach > probe->scratch_size;
+	return pointer->host && !pointer->whole && pointer->reach > probe->scratch_size;
 }
 
 static void set_pointers(const struct md_capture_probe *probe, const struct md_probe_copy *copy, size_t first,

@@ -185,7 +185,8 @@ static enum md_status follow_pointers(struct md_capture_probe *probe, uint32_t i
 
 	MD_FORWARD(md_capture_copy_follow(probe->session, copy, err));
 	for (size_t i = 0; i < copy->pointer_count; i++)
-		MD_FORWARD(add_allocation(probe, copy->pointers[i].value, err));
+		if (!copy->pointers[i].whole)
+			MD_FORWARD(add_allocation(probe, copy->pointers[i].value, err));
 	return MD_OK;
 }
 

@@ -22,3 +22,8 @@ void md_capture_tensor_map(const CUtensorMap *map)
 	}
 	md_capture_unlock();
 }
+
+bool md_capture_is_tensor_map(const void *bytes)
+{
+	return kept.used && md_map_get(&kept, md_hash_checksum(bytes, MD_TENSOR_MAP_BYTES), NULL);
+}
