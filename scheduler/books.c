@@ -417,7 +417,6 @@ void md_host_leave(struct medusa_sched *s, uint32_t artifact)
 
 void md_host_used(struct medusa_sched *s, uint32_t artifact)
 {
-	s->artifacts[artifact].host_used = s->now;
 	if (s->artifacts[artifact].host != MD_THERE)
 		return;
 	md_host_leave(s, artifact);

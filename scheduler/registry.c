@@ -211,7 +211,6 @@ EXPORT void medusa_sched_destroy(struct medusa_sched *s)
 	free(s->batches);
 	free(s->transfers);
 	free(s->blocked);
-	free(s->torpor.order);
 	free(s->preload_memory);
 	free(s->actions);
 	free(s->run_requests);

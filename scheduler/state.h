@@ -34,20 +34,17 @@ struct md_copy {
 	uint32_t pins;         /* batches that use it, transfers that read from it */
 	uint32_t older, newer; /* on its GPU, by last use: artifacts THERE or SUSPENDED */
 	uint64_t since, used;  /* ns: sent for, last used */
-	uint64_t transfer;
 };
 
 struct md_artifact {
 	uint8_t kind; /* enum medusa_sched_class */
 	uint8_t host; /* enum md_copy_state: ABSENT, LOADING or THERE */
-	bool host_fixed, gone;
+	bool host_fixed;
 	uint32_t owner;     /* function, or backbone */
 	uint32_t copies;    /* GPUs on which it is THERE */
 	uint32_t host_pins; /* batches that need it there, transfers that read it */
 	uint64_t bytes;     /* on a GPU; of a library: in host memory */
 	uint64_t cold_ns;   /* until it is in host memory, all in all */
-	uint64_t host_used;
-	uint64_t host_transfer;
 	uint32_t host_older, host_newer;
 };
 
@@ -87,8 +84,7 @@ struct md_function {
 	uint32_t running, batches;
 	uint32_t claim; /* GPU on which it waits for memory, or NONE */
 	uint64_t claimed_at;
-	uint32_t home;     /* placement "early" */
-	uint64_t ready_at; /* batching holds it until then */
+	uint32_t home; /* placement "early" */
 	bool gone, heavy;
 	uint64_t ended, met, rejected; /* of requests with an SLO: served in time or not, refused */
 	uint64_t served;
@@ -169,7 +165,7 @@ struct medusa_sched {
 	uint64_t generation;
 
 	struct md_priority ready;   /* functions that may run now */
-	struct md_priority holding; /* functions whose batch still fills, by ready_at */
+	struct md_priority holding; /* functions whose batch still fills, by when it has to start */
 	struct md_priority idle;    /* functions that nobody calls, by when their time is over */
 	uint32_t *blocked;          /* scratch of a dispatch */
 	uint32_t free_slots;
@@ -189,8 +185,6 @@ struct medusa_sched {
 		double alpha, ratio;
 		uint64_t ended, met;
 		uint32_t updates;
-		uint32_t *order;
-		uint32_t order_capacity;
 	} torpor;
 	struct { /* queueing "medusa": requests of functions that are not given up, fading */
 		double ended, missed;

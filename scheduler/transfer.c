@@ -101,7 +101,6 @@ static void enter_books(struct medusa_sched *s, struct md_transfer *t)
 	struct md_artifact *a = &s->artifacts[t->artifact];
 	if (t->gpu == NONE || t->to_host) {
 		a->host = MD_LOADING;
-		a->host_transfer = t->id;
 		s->host_used += a->bytes;
 	}
 	if (t->source == MEDUSA_SCHED_FROM_HOST)
@@ -118,7 +117,6 @@ static void enter_books(struct medusa_sched *s, struct md_transfer *t)
 	copy->state = MD_LOADING;
 	copy->draining = copy->failed = false;
 	copy->since = copy->used = s->now;
-	copy->transfer = t->id;
 	g->artifacts += a->bytes;
 	g->transfers++;
 	g->changed = s->now;
@@ -189,7 +187,6 @@ static void arrive(struct medusa_sched *s, const struct md_transfer *t)
 	leave_books(s, t);
 	if (t->gpu == NONE || t->to_host) {
 		a->host = MD_THERE;
-		a->host_used = s->now;
 		md_host_enter(s, t->artifact);
 	}
 	if (t->gpu == NONE)
@@ -266,7 +263,6 @@ static uint64_t start_leaving(struct medusa_sched *s, uint32_t transfer, uint32_
 	t->bytes = freed;
 	bool was = md_held(copy);
 	copy->state = MD_LEAVING;
-	copy->transfer = t->id;
 	s->gpus[gpu].leaving += freed;
 	md_held_changed(s, artifact, gpu, was);
 	return t->id;

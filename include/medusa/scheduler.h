@@ -256,12 +256,11 @@ struct medusa_sched_gpu_state {
 	uint64_t limit_bytes;    /* memory_bytes, or the last MEDUSA_SCHED_MEMORY_LIMIT */
 	uint64_t artifact_bytes; /* there or on their way: in, or out and not gone yet */
 	uint64_t residue_bytes;
-	uint64_t kv_bytes;       /* of running batches */
-	uint64_t reserved_bytes; /* promised to waiting reservations */
-	uint64_t foreign_bytes;  /* used by others, as the last believed report says */
-	uint32_t running;        /* batches */
-	uint32_t transfers;      /* on their way here */
-	uint32_t waiting;        /* reservations that wait for memory */
+	uint64_t kv_bytes;      /* of running batches */
+	uint64_t foreign_bytes; /* used by others, as the last believed report says */
+	uint32_t running;       /* batches */
+	uint32_t transfers;     /* on their way here */
+	uint32_t waiting;       /* reservations that wait for memory; they hold none */
 };
 
 struct medusa_sched_function_state {
