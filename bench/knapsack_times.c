@@ -5,26 +5,11 @@
 #include <string.h>
 #include <time.h>
 
+#include "bench/machine.h"
 #include "tests/knapsack_cases.h"
 
 #define ROUNDS 21
 #define INSTANCES 12
-
-static void print_machine(void)
-{
-	char line[256], model[256] = "unknown";
-	FILE *info = fopen("/proc/cpuinfo", "r");
-
-	while (info && fgets(line, sizeof(line), info))
-		if (!strncmp(line, "model name", 10) && strchr(line, ':')) {
-			snprintf(model, sizeof(model), "%s", strchr(line, ':') + 2);
-			model[strcspn(model, "\n")] = 0;
-			break;
-		}
-	if (info)
-		fclose(info);
-	printf("Machine: %s, one thread.\n", model);
-}
 
 /* CPU time of this thread: what else the machine does does not count. */
 static uint64_t cpu_ns(void)

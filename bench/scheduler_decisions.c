@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "bench/machine.h"
 #include "medusa/scheduler.h"
 
 #define GPUS 8
@@ -273,22 +274,6 @@ static struct cost measure(const struct policies *p, uint32_t functions, bool lo
 }
 
 /* ---- the page ---- */
-
-static void print_machine(void)
-{
-	char line[256], model[256] = "unknown";
-	FILE *info = fopen("/proc/cpuinfo", "r");
-
-	while (info && fgets(line, sizeof(line), info))
-		if (!strncmp(line, "model name", 10) && strchr(line, ':')) {
-			snprintf(model, sizeof(model), "%s", strchr(line, ':') + 2);
-			model[strcspn(model, "\n")] = 0;
-			break;
-		}
-	if (info)
-		fclose(info);
-	printf("Machine: %s, one thread.\n", model);
-}
 
 static void print_steps(bool lora)
 {

@@ -11,6 +11,7 @@
 
 #include "driver/cuda_driver.h"
 #include "medusa/medusa.h"
+#include "tests/subjects/image_file.h"
 
 /*
  * Arguments: IMAGE [kill] [update] [host] [full] [large] [growing] [scatter] [outputs] [unbound] [gone] [wrong] [many].
@@ -70,23 +71,6 @@ static CUdeviceptr map(const char *name, size_t bytes)
 	CALL(cuMemSetAccess, address, bytes, &access, 1);
 	printf("alloc %s %llx %zu 6\n", name, (unsigned long long)address, bytes);
 	return address;
-}
-
-static void *read_file(const char *path)
-{
-	FILE *file = fopen(path, "rb");
-	void *data;
-	long size;
-
-	if (!file || fseek(file, 0, SEEK_END) || (size = ftell(file)) <= 0 || !(data = malloc((size_t)size))) {
-		perror(path);
-		exit(9);
-	}
-	rewind(file);
-	if (fread(data, 1, (size_t)size, file) != (size_t)size)
-		exit(9);
-	fclose(file);
-	return data;
 }
 
 static void bind(const char *name, CUdeviceptr address, size_t bytes, enum medusa_role role)

@@ -12,6 +12,7 @@
 #include "tests/subjects/nodes_attributes.h"
 #include "tests/subjects/nodes_changes.h"
 #include "tests/subjects/nodes_subject.h"
+#include "tests/subjects/image_file.h"
 
 /* ---- child graphs ---- */
 
@@ -325,19 +326,6 @@ static const struct {
 enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
 /* ---- a life ---- */
-
-static void *read_file(const char *path)
-{
-	FILE *file = fopen(path, "rb");
-	long size = 0;
-	if (!file || fseek(file, 0, SEEK_END) || (size = ftell(file)) <= 0 || fseek(file, 0, SEEK_SET))
-		exit(2);
-	void *data = malloc((size_t)size);
-	if (!data || fread(data, 1, (size_t)size, file) != (size_t)size)
-		exit(2);
-	fclose(file);
-	return data;
-}
 
 static void load(const char *path)
 {

@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "driver/cuda_driver.h"
 #include "medusa/medusa.h"
+#include "tests/subjects/image_file.h"
 
 /*
  * stdout: what it computed, the same however it came by its graphs. stderr: how it came by them. Environment:
@@ -57,19 +58,6 @@ static const char *setting(const char *name, const char *otherwise)
 {
 	const char *value = getenv(name);
 	return value ? value : otherwise;
-}
-
-static void *read_file(const char *path)
-{
-	FILE *file = fopen(path, "rb");
-	long size = 0;
-	if (!file || fseek(file, 0, SEEK_END) || (size = ftell(file)) <= 0 || fseek(file, 0, SEEK_SET))
-		exit(2);
-	void *data = malloc((size_t)size);
-	if (!data || fread(data, 1, (size_t)size, file) != (size_t)size)
-		exit(2);
-	fclose(file);
-	return data;
 }
 
 /* ---- a live graph ---- */

@@ -11,6 +11,7 @@
 #include "driver/cuda_driver.h"
 #include "medusa/medusa.h"
 #include "restore_subject.h"
+#include "tests/subjects/image_file.h"
 
 #define TRY(entry, ...)                                                                                                \
 	do {                                                                                                           \
@@ -27,19 +28,6 @@ static CUstream stream, side;
 static CUevent forked, joined;
 static CUmodule module;
 static void *image;
-
-static void *read_file(const char *path)
-{
-	FILE *file = fopen(path, "rb");
-	long size = 0;
-	if (!file || fseek(file, 0, SEEK_END) || (size = ftell(file)) <= 0 || fseek(file, 0, SEEK_SET))
-		exit(2);
-	void *data = malloc((size_t)size);
-	if (!data || fread(data, 1, (size_t)size, file) != (size_t)size)
-		exit(2);
-	fclose(file);
-	return data;
-}
 
 static CUfunction find_hidden(const char *wanted)
 {
