@@ -357,15 +357,6 @@ enum md_status md_sim_run_faulty(const struct md_sim_node *node, const struct md
 	return run_all(&run, functions, 1, NULL, result, err);
 }
 
-uint32_t md_sim_result_compliant(const struct md_sim_result *result)
-{
-	uint32_t count = 0;
-
-	for (uint32_t i = 0; i < result->function_count; i++)
-		count += result->functions[i].compliant;
-	return count;
-}
-
 void md_sim_result_finish(struct md_sim_result *result)
 {
 	for (uint32_t i = 0; result->functions && i < result->function_count; i++) {

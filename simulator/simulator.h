@@ -150,7 +150,6 @@ struct md_sim_result {
 				jams */
 };
 
-uint32_t md_sim_result_compliant(const struct md_sim_result *result);
 void md_sim_result_finish(struct md_sim_result *result);
 
 /* ---- the parts -------------------------------------------------------------------------------------------------- */

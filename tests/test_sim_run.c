@@ -92,6 +92,15 @@ static void scene_finish(struct scene *scene)
 	free(scene->requests);
 }
 
+static uint32_t compliant_functions(const struct md_sim_result *result)
+{
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < result->function_count; i++)
+		count += result->functions[i].compliant;
+	return count;
+}
+
 Test(sim_run, measures_what_happens)
 {
 	struct scene scene;
@@ -115,7 +124,7 @@ Test(sim_run, measures_what_happens)
 	cr_assert_float_eq(md_sim_samples_percentile(&result.wait_ms, 100), 120, 1e-6);
 	cr_assert_float_eq(md_sim_samples_mean(&result.batch), 1, 1e-9);
 	cr_assert(result.functions[0].counted && result.functions[0].compliant, "half of them is enough");
-	cr_assert_eq(md_sim_result_compliant(&result), 1);
+	cr_assert_eq(compliant_functions(&result), 1);
 	cr_assert_float_eq(result.functions[0].gpu_s, 0.25, 1e-9, "130 + 3 x 40 ms");
 	cr_assert_float_eq(result.functions[0].cost, 0.25 / 1000, 1e-9);
 	cr_assert_float_eq(result.gpu_busy_s[0], 0.25, 1e-9);
@@ -125,7 +134,7 @@ Test(sim_run, measures_what_happens)
 
 	scene.functions[0].spec.slo_percentile = 0.51;
 	result = run_as(&scene, named("torpor-fifo"));
-	cr_assert_eq(md_sim_result_compliant(&result), 0, "two of four are not 51 %%");
+	cr_assert_eq(compliant_functions(&result), 0, "two of four are not 51 %%");
 	md_sim_result_finish(&result);
 	scene_finish(&scene);
 }
@@ -226,7 +235,7 @@ Test(sim_run, native_runs_what_fits)
 	add_request(&scene, 3000 * MS, 1);
 	struct md_sim_result result = run_as(&scene, named("native"));
 	cr_assert_eq(result.running_functions, 4, "two on each GPU");
-	cr_assert_eq(md_sim_result_compliant(&result), 4);
+	cr_assert_eq(compliant_functions(&result), 4);
 	cr_assert_eq(result.rejected[MEDUSA_SCHED_NEVER_FITS], 4);
 	cr_assert_eq(result.functions[5].rejected, 2);
 	cr_assert(result.functions[5].counted && !result.functions[5].compliant, "what never runs does not comply");
