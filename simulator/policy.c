@@ -51,7 +51,7 @@ static const struct md_sim_policy policies[] = {
     {XLORA(.name = "xlora-nbs", .no_sharing = true,
 	   .summary = "xLoRA with a backbone for each function (section 5.8, NBS).")},
     {XLORA(.name = "xlora-npl", .preloading = "none", .summary = "xLoRA without preloading (section 5.8, NPL).")},
-    {XLORA(.name = "xlora-ndo", .no_offload = true,
+    {XLORA(.name = "xlora-ndo", .eviction = "timeout",
 	   .summary = "xLoRA that waits for memory instead of offloading (section 5.8, NDO).")},
     {XLORA(.name = "xlora-nab1", .batching = "fixed", .fixed_batch = 1,
 	   .summary = "xLoRA without batches (section 5.8, NAB #1).")},

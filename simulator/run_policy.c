@@ -42,7 +42,7 @@ static struct medusa_sched_options options_of(const struct md_sim_policy *policy
 	    .seed = seed,
 	    .queueing = policy->queueing,
 	    .placement = policy->placement,
-	    .eviction = policy->no_offload ? "timeout" : policy->eviction,
+	    .eviction = policy->eviction,
 	    .batching = policy->batching,
 	    .preloading = policy->preloading,
 	    .fixed_batch = policy->fixed_batch,

@@ -102,7 +102,6 @@ struct md_sim_policy {
 	bool no_peers;      /* GPUs do not copy from each other */
 	bool no_blocks;     /* GPU memory is allocated and freed by the driver at each swap (Torpor-Block) */
 	bool no_sharing;    /* each function has a backbone of its own (xLoRA-NBS) */
-	bool no_offload;    /* waits for memory instead of taking it from idle artifacts (xLoRA-NDO) */
 	bool no_artifacts;  /* cold starts without Medusa: context_ns of a capture (functions.yaml: capture_ns) */
 };
 
