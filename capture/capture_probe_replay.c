@@ -13,6 +13,7 @@ static enum md_status launch(struct md_capture_probe *probe, struct md_error *er
 
 	/* Copies from pageable memory may still be on their way, and our stream waits for nobody. */
 	MD_FORWARD(md_cuda_call(err, cuCtxSynchronize));
+	MD_FORWARD(md_device_forget_maps(&probe->session->device, probe->session->device.stream, err));
 	probe->replays++;
 	status = md_cuda_call(err, cuGraphLaunch, probe->exec, probe->session->device.stream);
 	if (status == MD_OK)

@@ -83,6 +83,19 @@ enum md_status md_device_differ_end(struct md_device_session *session, size_t fl
 	return md_device_session_read(session, session->flag_bytes, session->flags, flags, err);
 }
 
+/* Any launch by itself does it, and so does a copy on the device, which is a kernel, too. */
+enum md_status md_device_forget_maps(struct md_device_session *session, CUstream stream, struct md_error *err)
+{
+	uint64_t none = 0;
+	void *params[] = {&none, &none, &none, &none};
+
+	if (session->differ)
+		return md_cuda_call(err, cuLaunchKernel, session->differ, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
+	if (session->spot)
+		return md_cuda_call(err, cuMemcpyDtoDAsync_v2, session->spot, session->spot + 256, 64, stream);
+	return MD_OK;
+}
+
 /* ---- trying it out ---- */
 
 #define TRIED (3 * MD_DEVICE_GRAIN + 48) /* bytes: the last grain is not whole */
@@ -145,6 +158,7 @@ void md_device_differ_load(struct md_device_session *session)
 		md_debug("memory is compared on the host: %s",
 			 result ? md_cuda_error_name(result) : "no room, or the kernel is wrong");
 		session->differ = NULL;
+		session->spot = md_device_session_take(session, 512);
 	}
 }
 

@@ -33,6 +33,7 @@ struct md_device_session {
 	uint8_t *zeros; /* one chunk */
 	CUmodule module;
 	CUfunction differ;    /* NULL: memory can only be compared on the host */
+	CUdeviceptr spot;     /* 512 bytes to copy to and fro, where that kernel is missing; or 0 */
 	CUdeviceptr flags;    /* a byte for each grain that is compared */
 	uint8_t *flag_bytes;  /* the same on the host */
 	uint64_t moved_bytes; /* between host and device */
@@ -66,5 +67,10 @@ enum md_status md_device_differ_launch(struct md_device_session *session, uint64
 				       size_t flag, struct md_error *err);
 /* Waits; session->flag_bytes then says which grains differ. */
 enum md_status md_device_differ_end(struct md_device_session *session, size_t flags, struct md_error *err);
+/*
+ * To be called behind changes to memory that may hold tensor maps, before a graph is launched on the stream: a device
+ * reads a map anew for kernels that are launched one by one, but may take it from a cache for those of a graph.
+ */
+enum md_status md_device_forget_maps(struct md_device_session *session, CUstream stream, struct md_error *err);
 
 #endif

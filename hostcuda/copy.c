@@ -66,6 +66,8 @@ CUresult hc_copy_make(const CUDA_MEMCPY3D *params, struct hc_copy *copy)
 
 static CUresult run_copy(struct hc_op *op)
 {
+	if (!op->copy.over_link)
+		hc_executor_lone_op();
 	return hc_execute_copy(&op->copy);
 }
 

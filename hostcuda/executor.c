@@ -115,11 +115,20 @@ void hc_executor_leave(void)
 	shared_capacity = 0;
 }
 
+static uint64_t lone_ops;
+
+void hc_executor_lone_op(void)
+{
+	__atomic_fetch_add(&lone_ops, 1, __ATOMIC_RELAXED);
+}
+
 static void run_blocks(void *argument)
 {
 	struct job *job = argument;
 	const struct hc_launch *launch = job->launch;
-	struct hostcuda_block block = {.shared_bytes = launch->shared, .shared = shared_memory};
+	struct hostcuda_block block = {.shared_bytes = launch->shared,
+				       .shared = shared_memory,
+				       .lone_ops = __atomic_load_n(&lone_ops, __ATOMIC_RELAXED)};
 	memcpy(block.grid_dim, launch->grid, sizeof(block.grid_dim));
 	memcpy(block.block_dim, launch->block, sizeof(block.block_dim));
 	while (!__atomic_load_n(&job->faulted, __ATOMIC_RELAXED)) {

@@ -80,12 +80,6 @@ static enum md_status make_twin(struct md_restore *r, struct md_restore_graph *g
 	return md_restore_stages_run(md_restore_graph_stages, md_restore_graph_stage_count, r, twin, err);
 }
 
-static enum md_status replay(CUgraphExec exec, CUstream stream, struct md_error *err)
-{
-	MD_FORWARD(md_cuda_call(err, cuGraphLaunch, exec, stream));
-	return md_cuda_call(err, cuStreamSynchronize, stream);
-}
-
 /* What is compared: everything bound, and the graph's own outputs. */
 struct subject {
 	struct md_verify_memory memory;
@@ -94,6 +88,13 @@ struct subject {
 	uint64_t bytes;
 	bool nondeterministic; /* and nothing else is wrong */
 };
+
+static enum md_status replay(CUgraphExec exec, struct subject *subject, CUstream stream, struct md_error *err)
+{
+	MD_FORWARD(md_device_forget_maps(&subject->memory.device, stream, err));
+	MD_FORWARD(md_cuda_call(err, cuGraphLaunch, exec, stream));
+	return md_cuda_call(err, cuStreamSynchronize, stream);
+}
 
 /* Goes on after a difference, of which the first is kept; anything else ends it. */
 static bool goes_on(enum md_status status, struct md_error *now, struct md_error *first)
@@ -135,7 +136,7 @@ static enum md_status compare_twin(struct md_restore *r, struct md_restore_graph
 	if (status == MD_OK)
 		status = md_restore_contents_place(r, &twin, true, &first);
 	if (status == MD_OK)
-		status = replay(twin.exec, r->stream, &first);
+		status = replay(twin.exec, subject, r->stream, &first);
 	if (status == MD_OK)
 		compare_replayed(r, &twin, subject, &first);
 	md_restore_stages_undo(md_restore_graph_stages, md_restore_graph_stage_count, r, &twin);
@@ -174,7 +175,7 @@ static enum md_status put_back(struct md_restore *r, CUgraphExec live, struct su
 	if (!memory->sampled_count || (back != MD_OK && back != MD_ERR_MISMATCH))
 		return status;
 	lost = (struct md_error){0};
-	back = replay(live, r->stream, &lost);
+	back = replay(live, subject, r->stream, &lost);
 	if (back == MD_OK)
 		back = md_verify_memory_compare(memory, r->stream, &unused, &lost);
 	if (back == MD_OK)
@@ -192,7 +193,7 @@ static enum md_status put_back(struct md_restore *r, CUgraphExec live, struct su
 
 static enum md_status live_again(struct md_restore *r, CUgraphExec live, struct subject *subject, struct md_error *err)
 {
-	enum md_status status = replay(live, r->stream, err);
+	enum md_status status = replay(live, subject, r->stream, err);
 	if (status == MD_OK)
 		status = md_verify_doubt_take(&subject->doubt, &subject->memory, &subject->outputs, r->stream, err);
 	struct md_error changed = {0};
@@ -239,7 +240,7 @@ static enum md_status compare(struct md_restore *r, struct md_restore_graph *gra
 	struct md_verify_memory *memory = &subject->memory;
 	MD_FORWARD(md_verify_constants_check(memory, r->stream, err));
 	MD_FORWARD(md_verify_memory_save(memory, r->stream, err));
-	enum md_status status = replay(live, r->stream, err);
+	enum md_status status = replay(live, subject, r->stream, err);
 	if (status == MD_OK) /* first: what is bound is put back when it was taken */
 		status = md_verify_outputs_take(&subject->outputs, r->stream, err);
 	if (status == MD_OK)

@@ -47,6 +47,7 @@ static void fill(float *to, float first)
 	for (int i = 0; i < FLOATS; i++)
 		values[i] = first + (float)i / 8;
 	CALL(cudaMemcpy(to, values, BYTES, cudaMemcpyHostToDevice));
+	CALL(cudaDeviceSynchronize()); /* the copy may still be on its way, and the stream need not wait for it */
 }
 
 static cudaGraphExec_t capture(unsigned batch)

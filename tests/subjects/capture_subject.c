@@ -116,6 +116,7 @@ static void set_up(const char *image_path)
 	CALL(cuMemcpyHtoD_v2, it.aux, values, sizeof(values));
 	CALL(cuMemcpyHtoD_v2, it.list, &it.aux, 8);
 	CALL(cuMemcpyHtoD_v2, it.table + 4 * TABLE_INDEX, &(float){0.5f}, 4);
+	CALL(cuCtxSynchronize);
 	CALL(cuStreamCreate, &it.stream, CU_STREAM_NON_BLOCKING);
 	CALL(cuStreamCreate, &it.side, CU_STREAM_NON_BLOCKING);
 	CALL(cuEventCreate, &it.fork, CU_EVENT_DISABLE_TIMING);

@@ -388,6 +388,7 @@ static void replay(CUgraphExec exec, unsigned batch)
 		for (int i = 0; i < N; i++)
 			values[i] = (float)(i + turn * 100 + (int)batch);
 		TRY(cuMemcpyHtoD_v2, in, values, BYTES);
+		TRY(cuCtxSynchronize); /* copies from pageable memory, for which the stream does not wait */
 		TRY(cuGraphLaunch, exec, stream);
 		TRY(cuStreamSynchronize, stream);
 		TRY(cuMemcpyDtoH_v2, values, out, BYTES);

@@ -154,6 +154,7 @@ static inline void memory_peer_fill(struct memory_peer_state *state, unsigned tu
 		if (state->memory[k])
 			TRY(cuMemcpyHtoD_v2, state->memory[k], values, sizeof(values));
 	}
+	TRY(cuCtxSynchronize); /* it is there when the answer says so */
 }
 
 static inline void memory_peer_make(struct memory_peer_state *state, int what)

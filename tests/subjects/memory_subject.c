@@ -303,6 +303,7 @@ static void replay(const char *name, CUgraphExec exec)
 			made.host[i] = (float)(i + turn);
 		if (made.peers)
 			memory_peer_write(&peer, turn);
+		TRY(cuCtxSynchronize); /* copies from pageable memory, for which the stream does not wait */
 		TRY(cuGraphLaunch, exec, stream);
 		TRY(cuStreamSynchronize, stream);
 		TRY(cuMemcpyDtoH_v2, values, out, sizeof(values));

@@ -410,6 +410,7 @@ static void replay(unsigned kind, CUgraphExec exec)
 		}
 		memset(staged_out, 0, BYTES);
 		TRY(cuMemcpyHtoD_v2, in, values, BYTES);
+		TRY(cuCtxSynchronize); /* copies from pageable memory, for which the stream does not wait */
 		TRY(cuEventRecord, foreign, stream);
 		TRY(cuGraphLaunch, exec, stream);
 		TRY(cuEventSynchronize, engines);

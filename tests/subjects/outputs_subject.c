@@ -204,6 +204,7 @@ static void replay(const struct graph *graph, unsigned batch)
 		for (unsigned i = 0; i < FLOATS; i++)
 			values[i] = (float)((i * 31u + turn * 17u + batch) % 101u);
 		TRY(cuMemcpyHtoD_v2, input, values, BYTES);
+		TRY(cuCtxSynchronize); /* copies from pageable memory, for which the stream does not wait */
 		TRY(cuGraphLaunch, graph->exec, stream);
 		TRY(cuStreamSynchronize, stream);
 		for (unsigned i = 0; i < OUTPUTS; i++)

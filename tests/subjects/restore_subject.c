@@ -135,6 +135,7 @@ static void replay(CUgraphExec exec, unsigned batch)
 		for (uint32_t i = 0; i < FLOATS; i++)
 			values[i] = (float)((i * 31u + iteration * 17u + batch) % 101u);
 		TRY(cuMemcpyHtoD_v2, input, values, BYTES);
+		TRY(cuCtxSynchronize); /* copies from pageable memory, for which the stream does not wait */
 		TRY(cuGraphLaunch, exec, stream);
 		TRY(cuStreamSynchronize, stream);
 		print_buffer("state", batch, state, FLOATS);

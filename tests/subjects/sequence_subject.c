@@ -51,6 +51,7 @@ static void fill(CUdeviceptr to, float first)
 	for (int i = 0; i < FLOATS; i++)
 		values[i] = first + (float)i / 8;
 	CALL(cuMemcpyHtoD(to, values, BYTES));
+	CALL(cuCtxSynchronize()); /* the copy may still be on its way, and the stream does not wait for it */
 }
 
 static void launch(CUdeviceptr out, CUdeviceptr by, CUdeviceptr in, int n)
