@@ -219,24 +219,6 @@ void md_capture_stream_ending(CUstream stream)
 	md_capture_unlock();
 }
 
-/* The node that the last captured call added is the one and only dependency of the next. */
-static CUgraphNode last_node(CUstream stream)
-{
-	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-	const CUgraphNode *dependencies = NULL;
-	const CUgraphEdgeData *data;
-	size_t count = 0;
-	CUresult result;
-
-	if (md_cuda.cuStreamGetCaptureInfo_v3)
-		result = md_cuda.cuStreamGetCaptureInfo_v3(stream, &status, NULL, NULL, &dependencies, &data, &count);
-	else
-		result = md_cuda.cuStreamGetCaptureInfo_v2(stream, &status, NULL, NULL, &dependencies, &count);
-	if (result || status != CU_STREAM_CAPTURE_STATUS_ACTIVE || count != 1)
-		return NULL;
-	return dependencies[0];
-}
-
 /* Lock held. */
 static void keep_memo(CUgraphNode node, const struct md_capture_memo *memo)
 {
@@ -275,7 +257,7 @@ static void add_attribute(struct md_capture_memo *memo, CUlaunchAttributeID id, 
 
 void md_capture_node_note(CUstream stream, const CUlaunchAttribute *attributes, unsigned count)
 {
-	CUgraphNode node = last_node(stream);
+	CUgraphNode node = md_cuda_captured_node(stream);
 	struct md_capture_memo memo = {.sequence = md_capture_next()};
 
 	if (!node)
@@ -289,7 +271,7 @@ void md_capture_node_note(CUstream stream, const CUlaunchAttribute *attributes, 
 
 void md_capture_graph_launched(CUgraphExec exec, CUstream stream)
 {
-	CUgraphNode node = last_node(stream);
+	CUgraphNode node = md_cuda_captured_node(stream);
 	struct md_capture_memo memo = {.sequence = md_capture_next()};
 	const struct md_capture_graph *graph;
 

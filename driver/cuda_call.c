@@ -41,3 +41,21 @@ enum md_status md_cuda_absent(const char *entry, struct md_error *err)
 		return md_error_set(err, MD_ERR_UNSUPPORTED, "%s: %s", entry, why.message);
 	return md_error_set(err, MD_ERR_UNSUPPORTED, "%s: this CUDA driver does not have it", entry);
 }
+
+/* It is the one and only dependency of the next. */
+CUgraphNode md_cuda_captured_node(CUstream stream)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	const CUgraphNode *dependencies = NULL;
+	const CUgraphEdgeData *data;
+	size_t count = 0;
+	CUresult result;
+
+	if (md_cuda.cuStreamGetCaptureInfo_v3)
+		result = md_cuda.cuStreamGetCaptureInfo_v3(stream, &status, NULL, NULL, &dependencies, &data, &count);
+	else
+		result = md_cuda.cuStreamGetCaptureInfo_v2(stream, &status, NULL, NULL, &dependencies, &count);
+	if (result || status != CU_STREAM_CAPTURE_STATUS_ACTIVE || count != 1)
+		return NULL;
+	return dependencies[0];
+}

@@ -36,5 +36,7 @@ enum md_status md_cuda_load(struct md_error *err);
 enum md_status md_cuda_status(CUresult result, const char *entry, struct md_error *err);
 enum md_status md_cuda_absent(const char *entry, struct md_error *err);
 const char *md_cuda_error_name(CUresult result); /* "CUDA_ERROR_..."; never NULL */
+/* The node of the last call that a stream in capture has taken, or NULL if that cannot be told. */
+CUgraphNode md_cuda_captured_node(CUstream stream);
 
 #endif

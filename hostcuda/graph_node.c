@@ -212,23 +212,36 @@ bool hc_node_tell_attribute(const struct hc_node *node, CUlaunchAttributeID id, 
 	return true;
 }
 
-/* HOSTCUDA_UNREADABLE=ID: as drivers do that take an attribute and do not tell it again. */
+/* A launch alone gives it to a node: it can neither be told nor be set, as with a real driver. */
+static bool is_launchs_alone(CUlaunchAttributeID id)
+{
+	return id == CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION;
+}
+
+static bool is_named(const char *variable, CUlaunchAttributeID id)
+{
+	const char *named = getenv(variable);
+	return named && (int)id == atoi(named);
+}
+
+/* HOSTCUDA_UNREADABLE=ID: as a driver that takes an attribute and does not tell it again. */
 CUresult hc_cuGraphKernelNodeGetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr, CUkernelNodeAttrValue *value_out)
 {
 	HC_STATE_GUARD();
 	struct hc_node *node = node_of(hNode, CU_GRAPH_NODE_TYPE_KERNEL);
-	const char *untold = getenv("HOSTCUDA_UNREADABLE");
-	if (!node || !value_out || (untold && (int)attr == atoi(untold)))
+	if (!node || !value_out || is_launchs_alone(attr) || is_named("HOSTCUDA_UNREADABLE", attr))
 		return CUDA_ERROR_INVALID_VALUE;
 	return hc_node_tell_attribute(node, attr, value_out) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* HOSTCUDA_SETTABLE=ID: as a driver that lets an attribute be set which others take from launches alone. */
 CUresult hc_cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr,
 					  const CUkernelNodeAttrValue *value)
 {
 	HC_STATE_GUARD();
 	struct hc_node *node = node_of(hNode, CU_GRAPH_NODE_TYPE_KERNEL);
-	if (!node || !value || !is_node_attribute(attr))
+	if (!node || !value || !is_node_attribute(attr) ||
+	    (is_launchs_alone(attr) && !is_named("HOSTCUDA_SETTABLE", attr)))
 		return CUDA_ERROR_INVALID_VALUE;
 	CUlaunchAttribute attribute = {.id = attr, .value = *value};
 	return hc_node_set_attribute(node, &attribute) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;

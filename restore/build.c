@@ -45,10 +45,17 @@ void md_restore_scratch_finish(struct md_scratch *s)
 	*s = (struct md_scratch){0};
 }
 
-/* A window of no bytes is no window, whatever it is set to. */
-static bool is_unused(uint32_t id, const CUlaunchAttributeValue *value)
+/* A launch gives it to its node; nothing else does. */
+static bool is_launchs_alone(uint32_t id)
 {
-	return id == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW && value->accessPolicyWindow.num_bytes == 0;
+	return id == CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION;
+}
+
+/* A window of no bytes is no window, whatever it is set to. */
+static bool is_to_be_set(uint32_t id, const CUlaunchAttributeValue *value)
+{
+	return !is_launchs_alone(id) &&
+	       (id != CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW || value->accessPolicyWindow.num_bytes != 0);
 }
 
 static enum md_status set_attributes(const struct md_node *node, CUgraphNode handle, struct md_error *err)
@@ -58,12 +65,58 @@ static enum md_status set_attributes(const struct md_node *node, CUgraphNode han
 		_Static_assert(sizeof(value) == sizeof(node->attributes[i].value),
 			       "CUlaunchAttributeValue is 64 bytes");
 		memcpy(&value, node->attributes[i].value, sizeof(value));
-		if (!is_unused(node->attributes[i].id, &value) &&
+		if (is_to_be_set(node->attributes[i].id, &value) &&
 		    md_cuda_call(err, cuGraphKernelNodeSetAttribute, handle,
 				 (CUlaunchAttributeID)node->attributes[i].id, &value) != MD_OK)
 			return md_error_prefix(err, "attribute %u", node->attributes[i].id);
 	}
 	return MD_OK;
+}
+
+static bool needs_launch(const struct md_node *node)
+{
+	for (uint32_t i = 0; i < node->attribute_count; i++)
+		if (is_launchs_alone(node->attributes[i].id))
+			return true;
+	return false;
+}
+
+/* Into a capture that adds to this very graph, as a child graph's nodes could not be moved there. */
+static enum md_status launch_into(struct md_restore *r, CUgraph graph, const struct md_node *node,
+				  const CUDA_KERNEL_NODE_PARAMS *params, CUgraphNode *out, struct md_error *err)
+{
+	CUlaunchAttribute attributes[2];
+	CUlaunchConfig config = {
+	    .gridDimX = params->gridDimX,
+	    .gridDimY = params->gridDimY,
+	    .gridDimZ = params->gridDimZ,
+	    .blockDimX = params->blockDimX,
+	    .blockDimY = params->blockDimY,
+	    .blockDimZ = params->blockDimZ,
+	    .sharedMemBytes = params->sharedMemBytes,
+	    .hStream = r->stream,
+	    .attrs = attributes,
+	};
+	/* A preferred cluster is refused without the cluster that it is a multiple of. */
+	for (uint32_t i = 0; i < node->attribute_count && config.numAttrs < 2; i++) {
+		if (!is_launchs_alone(node->attributes[i].id) &&
+		    node->attributes[i].id != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
+			continue;
+		attributes[config.numAttrs].id = (CUlaunchAttributeID)node->attributes[i].id;
+		memcpy(&attributes[config.numAttrs++].value, node->attributes[i].value, sizeof(attributes[0].value));
+	}
+	MD_FORWARD(md_cuda_call(err, cuStreamBeginCaptureToGraph, r->stream, graph, NULL, NULL, 0,
+				CU_STREAM_CAPTURE_MODE_RELAXED));
+	enum md_status status =
+	    md_cuda_call(err, cuLaunchKernelEx, &config, params->func, params->kernelParams, params->extra);
+	*out = status == MD_OK ? md_cuda_captured_node(r->stream) : NULL;
+	CUgraph same = NULL;
+	struct md_error end = {0};
+	if (md_cuda_call(&end, cuStreamEndCapture, r->stream, &same) != MD_OK && status == MD_OK)
+		status = md_error_set(err, end.status, "%s", end.message);
+	if (status == MD_OK && !*out)
+		status = md_error_set(err, MD_ERR_DRIVER, "a captured launch made no node");
+	return status;
 }
 
 static enum md_status add_kernel(struct md_restore *r, CUgraph graph, const struct md_node *node, CUgraphNode *out,
@@ -95,7 +148,10 @@ static enum md_status add_kernel(struct md_restore *r, CUgraph graph, const stru
 		}
 		params.kernelParams = r->scratch.params;
 	}
-	if (md_cuda_call(err, cuGraphAddKernelNode_v2, out, graph, NULL, 0, &params) != MD_OK)
+	enum md_status status = needs_launch(node)
+				    ? launch_into(r, graph, node, &params, out, err)
+				    : md_cuda_call(err, cuGraphAddKernelNode_v2, out, graph, NULL, 0, &params);
+	if (status != MD_OK)
 		return md_error_prefix(err, "kernel %s", kernel->name);
 	return set_attributes(node, *out, err);
 }
