@@ -118,7 +118,6 @@ void md_capture_shift_before_reserve(void);
 void md_capture_shift_start(void);
 void md_capture_shift_release(void);
 
-void md_capture_shared_closed(uint64_t address); /* imported memory goes */
 /* What is allocated on a stream that is being captured is its graph's. */
 void md_capture_alloc_note_on(CUstream stream, uint64_t address, uint64_t bytes);
 /* A range of reserved addresses is given back: nothing is bound there any more. */
@@ -128,6 +127,8 @@ void md_capture_unreserve_note(uint64_t address, uint64_t bytes);
 
 void md_capture_shared_exported(uint64_t address); /* of memory of this process, anywhere in it */
 void md_capture_shared_imported(uint64_t address);
+void md_capture_shared_opened(uint64_t address); /* by an IPC handle, perhaps not for the first time */
+void md_capture_shared_closed(uint64_t address); /* gone when it was closed as often */
 void md_capture_handle_made(CUmemGenericAllocationHandle handle);
 void md_capture_handle_foreign(CUmemGenericAllocationHandle handle); /* imported, exported, or of several devices */
 void md_capture_mapped(uint64_t address, uint64_t bytes, CUmemGenericAllocationHandle handle);

@@ -81,18 +81,6 @@ void md_capture_free_note(uint64_t address)
 	md_capture_unlock();
 }
 
-void md_capture_shared_closed(uint64_t address)
-{
-	const struct md_interval *item;
-
-	md_capture_lock();
-	item = md_interval_find(&md_capture.live, address);
-	address = item && (item->value & MD_FAMILY_MASK) == MD_ALLOC_SHARED ? item->start : 0;
-	md_capture_unlock();
-	if (address)
-		md_capture_free_note(address);
-}
-
 void md_capture_alloc_note_on(CUstream stream, uint64_t address, uint64_t bytes)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;

@@ -187,7 +187,7 @@ CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr dptr)
 MD_HOOK(cuIpcGetMemHandle, (handle, dptr), MD_NOTHING, md_capture_shared_exported(dptr))
 
 CUresult CUDAAPI cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int flags)
-MD_HOOK(cuIpcOpenMemHandle_v2, (pdptr, handle, flags), MD_NOTHING, md_capture_shared_imported(*pdptr))
+MD_HOOK(cuIpcOpenMemHandle_v2, (pdptr, handle, flags), MD_NOTHING, md_capture_shared_opened(*pdptr))
 
 CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr dptr)
 MD_HOOK(cuIpcCloseMemHandle, (dptr), md_capture_shared_closed(dptr), MD_NOTHING)

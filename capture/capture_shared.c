@@ -6,6 +6,7 @@
 static struct md_map foreign; /* handles that were imported, exported or span devices */
 static struct md_map mapped;  /* start of a mapping -> its handle */
 static struct md_map seen_as; /* start of page-locked memory -> where the device sees it, if that is elsewhere */
+static struct md_map opened;  /* start of memory of an IPC handle -> how often it is open */
 
 static void put(struct md_map *map, uint64_t key, uint64_t value)
 {
@@ -45,6 +46,49 @@ void md_capture_shared_imported(uint64_t address)
 		size = 512;
 	}
 	md_capture_alloc_note(MD_ALLOC_SHARED, start, size);
+}
+
+/* Where the imported memory begins that holds an address; 0: there is none. Lock held. */
+static uint64_t start_of(uint64_t address)
+{
+	const struct md_interval *item = md_interval_find(&md_capture.live, address);
+
+	return item && (item->value & MD_FAMILY_MASK) == MD_ALLOC_SHARED ? item->start : 0;
+}
+
+/* A handle that is open in the context gives the same address again. */
+void md_capture_shared_opened(uint64_t address)
+{
+	uint64_t start, times = 0;
+
+	md_capture_lock();
+	start = start_of(address);
+	if (start && md_map_get(&opened, start, &times))
+		put(&opened, start, times + 1);
+	md_capture_unlock();
+	if (times)
+		return;
+	md_capture_shared_imported(address);
+	md_capture_lock();
+	start = start_of(address);
+	if (start)
+		put(&opened, start, 1);
+	md_capture_unlock();
+}
+
+void md_capture_shared_closed(uint64_t address)
+{
+	uint64_t start, times = 0;
+
+	md_capture_lock();
+	start = start_of(address);
+	if (start && md_map_get(&opened, start, &times) && times > 1)
+		put(&opened, start, times - 1);
+	else
+		md_map_remove(&opened, start, NULL);
+	md_capture_unlock();
+	if (start && times < 2)
+		md_capture_free_note(start);
 }
 
 /* ---- handles ---- */

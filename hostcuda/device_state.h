@@ -151,6 +151,10 @@ struct hc_memory {
 	int shared_fd;  /* HC_MEMORY_DEVICE that was exported: what it lies in; 0: nothing */
 	uint64_t other; /* host memory: where the device sees it, and the other way round; 0: at the same address */
 	bool of_graph;  /* an allocation node's */
+	struct { /* by an IPC handle */
+		uint64_t inode; /* its owner's file; 0: by none */
+		unsigned times;
+	} opened;
 	unsigned access;
 	unsigned flags;
 };
@@ -162,6 +166,8 @@ CUresult hc_space_blank(uint64_t address, size_t size); /* no access, contents g
 CUresult hc_memory_add(struct hc_memory *memory); /* takes ownership of memory on success */
 struct hc_memory *hc_memory_at(uint64_t address); /* state lock held; NULL when no live memory holds it */
 void hc_memory_forget(struct hc_memory *memory);  /* out of the table, and freed */
+/* What an IPC handle has opened in the context; state lock held. */
+struct hc_memory *hc_memory_opened(uint64_t inode, const struct hc_context *context);
 void hc_memory_release(struct hc_memory *memory); /* gives back any kind but mapped memory; state lock held */
 /* Device memory for an allocation node, there as long as the context is. */
 CUresult hc_memory_of_graph(struct hc_context *context, size_t size, uint64_t *address);

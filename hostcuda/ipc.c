@@ -131,7 +131,18 @@ CUresult hc_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, uns
 		return CUDA_ERROR_INVALID_VALUE;
 	if (token.process == getpid())
 		return CUDA_ERROR_INVALID_CONTEXT;
-	return import_memory(&token, NULL, pdptr);
+	HC_STATE_GUARD();
+	struct hc_memory *open_already = hc_memory_opened(token.inode, hc_context_current());
+	if (open_already) {
+		open_already->opened.times++;
+		*pdptr = open_already->address;
+		return CUDA_SUCCESS;
+	}
+	HC_TRY(import_memory(&token, NULL, pdptr));
+	struct hc_memory *memory = hc_memory_at(*pdptr);
+	memory->opened.inode = token.inode;
+	memory->opened.times = 1;
+	return CUDA_SUCCESS;
 }
 
 CUresult hc_cuIpcCloseMemHandle(CUdeviceptr dptr)
@@ -141,7 +152,8 @@ CUresult hc_cuIpcCloseMemHandle(CUdeviceptr dptr)
 	struct hc_memory *memory = hc_memory_at(dptr);
 	if (!memory || memory->kind != HC_MEMORY_IMPORTED || memory->pool || memory->address != dptr)
 		return CUDA_ERROR_INVALID_VALUE;
-	hc_memory_release(memory);
+	if (!--memory->opened.times)
+		hc_memory_release(memory);
 	return sticky;
 }
 

@@ -36,6 +36,16 @@ struct hc_memory *hc_memory_at(uint64_t address)
 	return found ? (struct hc_memory *)(uintptr_t)found->value : NULL;
 }
 
+struct hc_memory *hc_memory_opened(uint64_t inode, const struct hc_context *context)
+{
+	for (size_t i = 0; i < live.count; i++) {
+		struct hc_memory *memory = (struct hc_memory *)(uintptr_t)live.items[i].value;
+		if (memory->opened.inode == inode && memory->context == context)
+			return memory;
+	}
+	return NULL;
+}
+
 void hc_memory_forget(struct hc_memory *memory)
 {
 	HC_STATE_GUARD();

@@ -27,6 +27,7 @@ for name in ipc imported_pool imported_vmm; do
 	restored $name
 	refused ${name}_unbound "$shared"
 done
+restored ipc_twice
 refused exported_unbound "$shared"
 refused exported_after "$shared"
 refused exported_pool_unbound "$shared"

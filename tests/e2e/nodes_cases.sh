@@ -58,7 +58,7 @@ told in_struct "at=32 alloc=0 kind=0 offset=256"
 restored virtual_origin "nodes_origin"
 told virtual_origin "offset=-1048576"
 restored tensor_map "nodes_mapped"
-told tensor_map "at=0 alloc=0 kind=1 offset=0"
+told tensor_map " alloc=0 kind=1 offset=0" # where among the parameters is up to the compiler
 restored tensor_map_in_memory "nodes_mapped_there"
 
 # A counter that must be zero: saved with the graph. A generator's words: the engine hands them over, or no graph.

@@ -31,7 +31,7 @@ assert_lacks "$work/captured.err" "broke the context"
 run twin medusa-inspect --text "$artifact"
 run verified medusa-verify "$artifact" --junit "$work/verified.xml" -- "${subject[@]}"
 assert_exit verified 0
-assert_contains "$work/verified.xml" 'tests="27" failures="0" errors="0" skipped="0"'
+assert_contains "$work/verified.xml" 'tests="28" failures="0" errors="0" skipped="0"'
 
 section "restored"
 run restored medusa-restore "$artifact" -- "${subject[@]}"

@@ -343,24 +343,36 @@ static void expandable_bound(void)
 
 /* ---- memory of other processes ---- */
 
-static CUdeviceptr opened(void)
+static CUdeviceptr opened(int what)
 {
 	CUipcMemHandle handle;
 	CUdeviceptr memory;
 	made.peers = true;
-	memory_peer_ask(&peer, MEMORY_PEER_IPC, &handle, sizeof(handle));
+	memory_peer_ask(&peer, what, &handle, sizeof(handle));
 	TRY(cuIpcOpenMemHandle_v2, &memory, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
 	return memory;
 }
 
 static void ipc(void)
 {
-	use_bound("ipc", opened(), MEDUSA_BIND_INPUT);
+	use_bound("ipc", opened(MEMORY_PEER_IPC), MEDUSA_BIND_INPUT);
+}
+
+/* Opened again it has the same address, and is there until it was closed as often. */
+static void ipc_twice(void)
+{
+	CUdeviceptr memory = opened(MEMORY_PEER_IPC_TWICE);
+	use_bound("ipc_twice", memory, MEDUSA_BIND_INPUT);
+	if (opened(MEMORY_PEER_IPC_TWICE) != memory) {
+		fprintf(stderr, "a handle that is opened twice has two addresses\n");
+		exit(1);
+	}
+	TRY(cuIpcCloseMemHandle, memory);
 }
 
 static void ipc_unbound(void)
 {
-	use(opened());
+	use(opened(MEMORY_PEER_IPC_UNBOUND));
 }
 
 static CUdeviceptr imported_pointer(void)
@@ -436,8 +448,12 @@ static void exported_after(void)
 static void exported_pool_unbound(void)
 {
 	CUmemPoolPtrExportData data;
-	use_table(ordered(own_pool(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)));
+	CUmemoryPool pool = own_pool(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+	int fd;
+	use_table(ordered(pool));
+	TRY(cuMemPoolExportToShareableHandle, &fd, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
 	TRY(cuMemPoolExportPointer, &data, made.memory);
+	close(fd);
 }
 
 #endif

@@ -29,7 +29,18 @@ enum { MEMORY_N = 64, MEMORY_BYTES = MEMORY_N * 4, MEMORY_BLOCK = 8, MEMORY_GRAN
 #define MEMORY_PEER_ARGUMENT "peer"
 #define MEMORY_PEER_SOCKET 3
 
-enum { MEMORY_PEER_IPC = 1, MEMORY_PEER_POOL, MEMORY_PEER_POINTER, MEMORY_PEER_HANDLE, MEMORY_PEER_WRITE };
+/* What is asked for. Each of the first has memory of its own, for opening one handle again gives the same address. */
+enum {
+	MEMORY_PEER_IPC,
+	MEMORY_PEER_IPC_UNBOUND,
+	MEMORY_PEER_IPC_TWICE,
+	MEMORY_PEER_IPC_COUNT,
+	MEMORY_PEER_POOL = MEMORY_PEER_IPC_COUNT,
+	MEMORY_PEER_HANDLE,
+	MEMORY_PEER_MEMORIES,
+	MEMORY_PEER_POINTER = MEMORY_PEER_MEMORIES,
+	MEMORY_PEER_WRITE
+};
 
 struct memory_peer {
 	pid_t process;
@@ -114,7 +125,7 @@ static inline void memory_peer_stop(struct memory_peer *peer)
 /* ---- the peer's side ---- */
 
 struct memory_peer_state {
-	CUdeviceptr memory[3]; /* by IPC, of a pool, mapped */
+	CUdeviceptr memory[MEMORY_PEER_MEMORIES];
 	CUmemoryPool pool;
 	CUmemGenericAllocationHandle handle;
 	bool started;
@@ -129,7 +140,7 @@ static inline void memory_peer_make_pool(struct memory_peer_state *state)
 				.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
 				.location = memory_peer_device};
 	TRY(cuMemPoolCreate, &state->pool, &props);
-	TRY(cuMemAllocFromPoolAsync, &state->memory[1], MEMORY_BYTES, state->pool, NULL);
+	TRY(cuMemAllocFromPoolAsync, &state->memory[MEMORY_PEER_POOL], MEMORY_BYTES, state->pool, NULL);
 	TRY(cuStreamSynchronize, NULL);
 }
 
@@ -140,15 +151,17 @@ static inline void memory_peer_make_mapped(struct memory_peer_state *state)
 				    .location = memory_peer_device};
 	CUmemAccessDesc access = {.location = memory_peer_device, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 	TRY(cuMemCreate, &state->handle, MEMORY_GRANULE, &prop, 0);
-	TRY(cuMemAddressReserve, &state->memory[2], MEMORY_GRANULE, 0, 0, 0);
-	TRY(cuMemMap, state->memory[2], MEMORY_GRANULE, 0, state->handle, 0);
-	TRY(cuMemSetAccess, state->memory[2], MEMORY_GRANULE, &access, 1);
+	CUdeviceptr at;
+	TRY(cuMemAddressReserve, &at, MEMORY_GRANULE, 0, 0, 0);
+	TRY(cuMemMap, at, MEMORY_GRANULE, 0, state->handle, 0);
+	TRY(cuMemSetAccess, at, MEMORY_GRANULE, &access, 1);
+	state->memory[MEMORY_PEER_HANDLE] = at;
 }
 
 static inline void memory_peer_fill(struct memory_peer_state *state, unsigned turn)
 {
 	float values[MEMORY_N];
-	for (unsigned k = 0; k < 3; k++) {
+	for (unsigned k = 0; k < MEMORY_PEER_MEMORIES; k++) {
 		for (unsigned i = 0; i < MEMORY_N; i++)
 			values[i] = (float)(1000 * (k + 1) + 10 * turn + i);
 		if (state->memory[k])
@@ -166,8 +179,8 @@ static inline void memory_peer_make(struct memory_peer_state *state, int what)
 		TRY(cuCtxSetCurrent, context);
 	}
 	state->started = true;
-	if (what == MEMORY_PEER_IPC && !state->memory[0]) /* a whole page, which no other allocation shares */
-		TRY(cuMemAlloc_v2, &state->memory[0], MEMORY_GRANULE);
+	if (what < MEMORY_PEER_IPC_COUNT && !state->memory[what]) /* a whole page, which no other allocation shares */
+		TRY(cuMemAlloc_v2, &state->memory[what], MEMORY_GRANULE);
 	else if (what == MEMORY_PEER_POOL && !state->pool)
 		memory_peer_make_pool(state);
 	else if (what == MEMORY_PEER_HANDLE && !state->handle)
@@ -182,10 +195,11 @@ static inline int memory_peer_answer(struct memory_peer_state *state, struct mem
 {
 	int fd = -1;
 	memory_peer_make(state, message->what);
-	if (message->what == MEMORY_PEER_IPC)
-		TRY(cuIpcGetMemHandle, (CUipcMemHandle *)(void *)message->bytes, state->memory[0]);
+	if (message->what < MEMORY_PEER_IPC_COUNT)
+		TRY(cuIpcGetMemHandle, (CUipcMemHandle *)(void *)message->bytes, state->memory[message->what]);
 	else if (message->what == MEMORY_PEER_POINTER)
-		TRY(cuMemPoolExportPointer, (CUmemPoolPtrExportData *)(void *)message->bytes, state->memory[1]);
+		TRY(cuMemPoolExportPointer, (CUmemPoolPtrExportData *)(void *)message->bytes,
+		    state->memory[MEMORY_PEER_POOL]);
 	else if (message->what == MEMORY_PEER_POOL)
 		TRY(cuMemPoolExportToShareableHandle, &fd, state->pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
 	else if (message->what == MEMORY_PEER_HANDLE)

@@ -211,7 +211,7 @@ static void pointer_to_pinned(void)
 
 static void pointer_to_ipc(void)
 {
-	CUdeviceptr pointers[] = {in, in, opened()};
+	CUdeviceptr pointers[] = {in, in, opened(MEMORY_PEER_IPC_UNBOUND)};
 	made.memory = device(sizeof(pointers));
 	TRY(cuMemcpyHtoD_v2, made.memory, pointers, sizeof(pointers));
 	made.launch = launch_list;
@@ -250,6 +250,7 @@ static const struct {
     CASE(expandable_bound),
     CASE(ipc),
     CASE(ipc_unbound),
+    CASE(ipc_twice),
     CASE(imported_pool),
     CASE(imported_pool_unbound),
     CASE(imported_vmm),
