@@ -151,7 +151,7 @@ struct hc_memory {
 	int shared_fd;  /* HC_MEMORY_DEVICE that was exported: what it lies in; 0: nothing */
 	uint64_t other; /* host memory: where the device sees it, and the other way round; 0: at the same address */
 	bool of_graph;  /* an allocation node's */
-	struct { /* by an IPC handle */
+	struct {        /* by an IPC handle */
 		uint64_t inode; /* its owner's file; 0: by none */
 		unsigned times;
 	} opened;
@@ -275,8 +275,8 @@ CUresult hc_execute_launch(const struct hc_launch *launch);
 CUresult hc_execute_copy(const struct hc_copy *copy);
 CUresult hc_execute_fill(const struct hc_fill *fill);
 void hc_executor_lone_op(void); /* a launch or a copy on the device, by itself, is about to run */
-void hc_executor_start(void); /* takes the fault signals, unless it has them already */
-void hc_executor_leave(void); /* what this thread held for running kernels is freed */
+void hc_executor_start(void);   /* takes the fault signals, unless it has them already */
+void hc_executor_leave(void);   /* what this thread held for running kernels is freed */
 int hc_thread_start(pthread_t *thread, void *(*main)(void *), void *argument); /* with the host's signals blocked */
 
 struct hc_op {
