@@ -375,7 +375,7 @@ static void ipc_unbound(void)
 	use(opened(MEMORY_PEER_IPC_UNBOUND));
 }
 
-static CUdeviceptr imported_pointer(void)
+static CUdeviceptr imported_pointer(int what)
 {
 	CUmemPoolPtrExportData data;
 	CUmemoryPool pool;
@@ -385,19 +385,19 @@ static CUdeviceptr imported_pointer(void)
 	TRY(cuMemPoolImportFromShareableHandle, &pool, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
 	    0);
 	close(fd);
-	memory_peer_ask(&peer, MEMORY_PEER_POINTER, &data, sizeof(data));
+	memory_peer_ask(&peer, what, &data, sizeof(data));
 	TRY(cuMemPoolImportPointer, &memory, pool, &data);
 	return memory;
 }
 
 static void imported_pool(void)
 {
-	use_bound("imported_pool", imported_pointer(), MEDUSA_BIND_INPUT);
+	use_bound("imported_pool", imported_pointer(MEMORY_PEER_POINTER), MEDUSA_BIND_INPUT);
 }
 
 static void imported_pool_unbound(void)
 {
-	use(imported_pointer());
+	use(imported_pointer(MEMORY_PEER_POINTER_UNBOUND));
 }
 
 static CUdeviceptr imported_handle(void)

@@ -29,16 +29,17 @@ enum { MEMORY_N = 64, MEMORY_BYTES = MEMORY_N * 4, MEMORY_BLOCK = 8, MEMORY_GRAN
 #define MEMORY_PEER_ARGUMENT "peer"
 #define MEMORY_PEER_SOCKET 3
 
-/* What is asked for. Each of the first has memory of its own, for opening one handle again gives the same address. */
+/* What is asked for. Each has memory of its own, for what is opened or imported again has the same address. */
 enum {
 	MEMORY_PEER_IPC,
 	MEMORY_PEER_IPC_UNBOUND,
 	MEMORY_PEER_IPC_TWICE,
 	MEMORY_PEER_IPC_COUNT,
-	MEMORY_PEER_POOL = MEMORY_PEER_IPC_COUNT,
+	MEMORY_PEER_POINTER = MEMORY_PEER_IPC_COUNT,
+	MEMORY_PEER_POINTER_UNBOUND,
 	MEMORY_PEER_HANDLE,
 	MEMORY_PEER_MEMORIES,
-	MEMORY_PEER_POINTER = MEMORY_PEER_MEMORIES,
+	MEMORY_PEER_POOL = MEMORY_PEER_MEMORIES,
 	MEMORY_PEER_WRITE
 };
 
@@ -140,7 +141,8 @@ static inline void memory_peer_make_pool(struct memory_peer_state *state)
 				.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
 				.location = memory_peer_device};
 	TRY(cuMemPoolCreate, &state->pool, &props);
-	TRY(cuMemAllocFromPoolAsync, &state->memory[MEMORY_PEER_POOL], MEMORY_BYTES, state->pool, NULL);
+	for (int k = MEMORY_PEER_POINTER; k <= MEMORY_PEER_POINTER_UNBOUND; k++)
+		TRY(cuMemAllocFromPoolAsync, &state->memory[k], MEMORY_BYTES, state->pool, NULL);
 	TRY(cuStreamSynchronize, NULL);
 }
 
@@ -197,9 +199,9 @@ static inline int memory_peer_answer(struct memory_peer_state *state, struct mem
 	memory_peer_make(state, message->what);
 	if (message->what < MEMORY_PEER_IPC_COUNT)
 		TRY(cuIpcGetMemHandle, (CUipcMemHandle *)(void *)message->bytes, state->memory[message->what]);
-	else if (message->what == MEMORY_PEER_POINTER)
+	else if (message->what == MEMORY_PEER_POINTER || message->what == MEMORY_PEER_POINTER_UNBOUND)
 		TRY(cuMemPoolExportPointer, (CUmemPoolPtrExportData *)(void *)message->bytes,
-		    state->memory[MEMORY_PEER_POOL]);
+		    state->memory[message->what]);
 	else if (message->what == MEMORY_PEER_POOL)
 		TRY(cuMemPoolExportToShareableHandle, &fd, state->pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
 	else if (message->what == MEMORY_PEER_HANDLE)

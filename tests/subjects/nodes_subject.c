@@ -38,7 +38,9 @@ static CUgraph nested(void)
 {
 	CUgraph middle = child(), leaf = captured(clustered), graph;
 	CUgraphNode nodes[3], last;
-	TRY(cuGraphAddChildGraphNode, &last, middle, NULL, 0, leaf);
+	size_t count = 3;
+	TRY(cuGraphGetNodes, middle, nodes, &count);
+	TRY(cuGraphAddChildGraphNode, &last, middle, nodes, count, leaf); /* behind all, which add to the same memory */
 	TRY(cuGraphCreate, &graph, 0);
 	TRY(cuGraphAddEmptyNode, &nodes[0], graph, NULL, 0);
 	TRY(cuGraphAddChildGraphNode, &nodes[1], graph, &nodes[0], 1, middle);
