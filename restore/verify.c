@@ -146,6 +146,22 @@ static enum md_status compare_twin(struct md_restore *r, struct md_restore_graph
 	return first.status;
 }
 
+/* The likeliest reason by far, and one that its author can mend. */
+static enum md_status suspect_contents(const struct md_restore *r, const struct md_restore_graph *graph,
+				       struct md_error *err)
+{
+	uint64_t bytes = 0;
+	for (uint32_t i = 0; i < graph->content_count; i++)
+		bytes += r->artifact.contents[graph->contents[i]].size;
+	if (err->status != MD_ERR_MISMATCH || !bytes)
+		return err->status;
+	struct md_error first = *err;
+	return md_error_set(err, first.status,
+			    "%s; %llu bytes of private memory are saved with it: if the engine writes some of them "
+			    "between replays, it must bind them",
+			    first.message, (unsigned long long)bytes);
+}
+
 /* Both, also when the first one differs. */
 static enum md_status compare_twins(struct md_restore *r, struct md_restore_graph *graph, struct subject *subject,
 				    struct md_error *err)
@@ -156,7 +172,10 @@ static enum md_status compare_twins(struct md_restore *r, struct md_restore_grap
 	enum md_status status = md_verify_constants_check(&subject->memory, r->stream, &now);
 	subject->doubt.beyond |= status != MD_OK;
 	goes_on(status, &now, &first);
-	return first.status ? md_error_set(err, first.status, "%s", first.message) : MD_OK;
+	if (!first.status)
+		return MD_OK;
+	md_error_set(err, first.status, "%s", first.message);
+	return suspect_contents(r, graph, err);
 }
 
 /*

@@ -77,6 +77,18 @@ run pointers medusa-capture --no-verify -o "$work/pointers.medusa" -- "${subject
 run pointers_twin medusa-inspect --text "$work/pointers.medusa"
 assert_count "$work/pointers_twin.out" "pointer node=none" 3
 
+section "an input that the engine does not bind"
+# Its contents matter, and are the same in both captures; the replays of the proof have others.
+run forgets env SUBJECT_FORGETS_INPUT=1 medusa-capture -o "$work/forgets.medusa" -- "${subject[@]}" pitched vmm
+assert_exit forgets 1
+for name in pitched vmm; do
+	assert_contains "$work/forgets.err" "refused: ($name, 1): verification failed: "
+done
+assert_contains "$work/forgets.err" "256 bytes of private memory are saved with it: if the engine writes some of them between replays, it must bind them"
+run forgotten env SUBJECT_FORGETS_INPUT=1 medusa-restore "$work/forgets.medusa" -- "${subject[@]}" pitched vmm
+run remembered "${subject[@]}" pitched vmm
+assert_same_file "$work/remembered.out" "$work/forgotten.out"
+
 section "without the poison test"
 untested=(ipc_unbound exported_after imported_pool_unbound imported_vmm_unbound)
 of_graphs=(graph_memory_of_another graph_memory_of_any_node)

@@ -368,7 +368,8 @@ int main(int argc, char **argv)
 	TRY(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
 	in = device(MEMORY_BYTES);
 	out = device(MEMORY_BYTES);
-	medusa_bind("in", in, MEMORY_BYTES, MEDUSA_BIND_INPUT);
+	if (!getenv("SUBJECT_FORGETS_INPUT"))
+		medusa_bind("in", in, MEMORY_BYTES, MEDUSA_BIND_INPUT);
 	medusa_bind("out", out, MEMORY_BYTES, MEDUSA_BIND_STATE);
 	for (unsigned i = 0; i < CASES; i++) {
 		if (!is_wanted(cases[i].name, argc, argv))
