@@ -24,7 +24,7 @@ if [ "$MEDUSA_DEVICE" != gpu ]; then
 	echo "tests/gpu: skipped: no NVIDIA GPU with a driver on this machine"
 	exit 77
 fi
-printf '%s; %s; commit %s\n' "$(date -u +'%Y-%m-%d %H:%M UTC')" \
+printf '%s; %d x %s; commit %s\n' "$(date -u +'%Y-%m-%d %H:%M UTC')" "$(nvidia-smi -L | wc -l)" \
 	"$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -1)" \
 	"${COMMIT:-$(git rev-parse --short HEAD 2>/dev/null)}"
 export PATH=$PWD/$build/bin:$PATH

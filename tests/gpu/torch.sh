@@ -17,6 +17,10 @@ if ! "$python" -c 'import torch' 2>/dev/null; then
 	echo "tests/gpu/torch: skipped: PyTorch is not installed"
 	exit 77
 fi
+printf '%s; %d x %s; %s; commit %s; JOBS=%s\n' "$(date -u +'%Y-%m-%d %H:%M UTC')" "$(nvidia-smi -L | wc -l)" \
+	"$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -n 1)" \
+	"$("$python" -c 'import torch, transformers; print(f"PyTorch {torch.__version__}, transformers {transformers.__version__}")' 2>&1 | tail -n 1)" \
+	"${COMMIT:-$(git rev-parse --short HEAD 2>/dev/null)}" "$jobs"
 rm -rf "$out"
 mkdir -p "$out/verdicts"
 out=$(cd "$out" && pwd)
