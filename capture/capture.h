@@ -176,6 +176,8 @@ void md_capture_transfers_put(void);                                        /* t
 #define MD_NODE_ATTRIBUTES 10
 struct md_capture_memo {
 	uint64_t sequence; /* 0: the call was not seen */
+	CUcontext context; /* that the node runs in; NULL: not known */
+	bool green;        /* which is a green context: a part of the device */
 	bool opaque;       /* a child graph, with attributes that can't be read back */
 	bool updatable;    /* from the device */
 	uint32_t strange;  /* an attribute of the launch that is not known here; 0: none */
@@ -193,7 +195,8 @@ void md_capture_stream_ending(CUstream stream); /* after cuStreamEndCapture, wha
 void md_capture_node_note(CUstream stream, const CUlaunchAttribute *attributes, unsigned count);
 /* Its parameters were given, or set anew, by a call on the graph; what else is known of it stays. */
 void md_capture_node_touched(CUgraphNode node);
-void md_capture_node_added(CUgraphNode node); /* nothing else is known of it: its handle may have been another node's */
+/* Nothing else is known of it: its handle may have been another node's. context: that it was given, or NULL. */
+void md_capture_node_added(CUgraphNode node, CUcontext context);
 void md_capture_node_forget(CUgraphNode node);
 void md_capture_node_alike(CUgraphNode node, CUgraphNode from); /* it was given all attributes of the other */
 /* An attribute was set on the node: kept if it is one of those that can't be read back. */

@@ -46,7 +46,7 @@ static bool remember(struct md_capture_walk *walk, CUgraphExec exec)
 					   .refused = walk->refused[0] != 0,
 					   .pageable = walk->pageable,
 					   .unread = walk->unread};
-	md_cuda.cuCtxGetCurrent(&graph->context);
+	graph->context = walk->context;
 	graph->candidates = calloc(walk->candidates.used + 1, sizeof(uint64_t));
 	if (!graph->candidates || !md_map_put(&graphs.by_exec, (uintptr_t)exec, graphs.count)) {
 		free(graph->candidates);
@@ -77,6 +77,7 @@ void md_capture_graph_instantiated(CUgraph graph, CUgraphExec exec, uint64_t fla
 		walk.out.id = graphs.count + 1;
 		walk.out.sequence = md_capture_next();
 		walk.out.instantiate_flags = flags;
+		md_cuda.cuCtxGetCurrent(&walk.context);
 		md_capture_walk(&walk, graph);
 		walk.out.refused = walk.refused[0] ? walk.refused : NULL;
 		if (walk.out_of_memory || !remember(&walk, exec))

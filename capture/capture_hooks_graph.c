@@ -172,22 +172,31 @@ MD_HOOK(cuGraphDestroyNode, (hNode), md_capture_node_forget(hNode), MD_NOTHING)
 
 CUresult CUDAAPI cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph hGraph, const CUgraphNode *dependencies,
                                          size_t count, const CUDA_KERNEL_NODE_PARAMS *params)
-MD_HOOK(cuGraphAddKernelNode_v2, (node, hGraph, dependencies, count, params), MD_NOTHING, md_capture_node_added(*node))
+MD_HOOK(cuGraphAddKernelNode_v2, (node, hGraph, dependencies, count, params), MD_NOTHING,
+        md_capture_node_added(*node, NULL))
 
 CUresult CUDAAPI cuGraphAddMemcpyNode(CUgraphNode *node, CUgraph hGraph, const CUgraphNode *dependencies, size_t count,
                                       const CUDA_MEMCPY3D *params, CUcontext ctx)
 MD_HOOK(cuGraphAddMemcpyNode, (node, hGraph, dependencies, count, params, ctx), MD_NOTHING,
-        md_capture_node_added(*node))
+        md_capture_node_added(*node, ctx))
 
 CUresult CUDAAPI cuGraphAddMemsetNode(CUgraphNode *node, CUgraph hGraph, const CUgraphNode *dependencies, size_t count,
                                       const CUDA_MEMSET_NODE_PARAMS *params, CUcontext ctx)
 MD_HOOK(cuGraphAddMemsetNode, (node, hGraph, dependencies, count, params, ctx), MD_NOTHING,
-        md_capture_node_added(*node))
+        md_capture_node_added(*node, ctx))
+
+/* A kernel tells its own. */
+static CUcontext context_of(const CUgraphNodeParams *params)
+{
+	return params->type == CU_GRAPH_NODE_TYPE_MEMSET   ? params->memset.ctx
+	       : params->type == CU_GRAPH_NODE_TYPE_MEMCPY ? params->memcpy.copyCtx
+							   : NULL;
+}
 
 /* One call for nodes of every type. */
 static void any_node_added(CUgraphNode node, const CUgraphNodeParams *params)
 {
-	md_capture_node_added(node);
+	md_capture_node_added(node, context_of(params));
 	if (params->type == CU_GRAPH_NODE_TYPE_GRAPH && params->graph.ownership != CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE)
 		md_capture_child_added(node, params->graph.graph);
 	if (params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)

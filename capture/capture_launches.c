@@ -255,6 +255,16 @@ static void add_attribute(struct md_capture_memo *memo, CUlaunchAttributeID id, 
 	memo->attribute_count += at == memo->attribute_count;
 }
 
+static void note_context(struct md_capture_memo *memo, CUstream stream)
+{
+	CUgreenCtx green = NULL;
+
+	if (!md_cuda.cuStreamGetCtx || md_cuda.cuStreamGetCtx(stream, &memo->context))
+		memo->context = NULL;
+	memo->green =
+	    md_cuda.cuStreamGetGreenCtx && md_cuda.cuStreamGetGreenCtx(stream, &green) == CUDA_SUCCESS && green;
+}
+
 void md_capture_node_note(CUstream stream, const CUlaunchAttribute *attributes, unsigned count)
 {
 	CUgraphNode node = md_cuda_captured_node(stream);
@@ -262,6 +272,7 @@ void md_capture_node_note(CUstream stream, const CUlaunchAttribute *attributes, 
 
 	if (!node)
 		return;
+	note_context(&memo, stream);
 	for (unsigned i = 0; i < count; i++)
 		add_attribute(&memo, attributes[i].id, &attributes[i].value);
 	md_capture_lock();
@@ -372,9 +383,9 @@ void md_capture_child_added(CUgraphNode node, CUgraph graph)
 		md_capture_graph_copied(graph, child);
 }
 
-void md_capture_node_added(CUgraphNode node)
+void md_capture_node_added(CUgraphNode node, CUcontext context)
 {
-	struct md_capture_memo memo = {.sequence = md_capture_next()};
+	struct md_capture_memo memo = {.sequence = md_capture_next(), .context = context};
 
 	md_capture_lock();
 	keep_memo(node, &memo);
@@ -407,6 +418,8 @@ void md_capture_node_alike(CUgraphNode node, CUgraphNode from)
 	if (source) {
 		memo = *source;
 		memo.sequence = before ? before->sequence : 0;
+		memo.context = before ? before->context : NULL;
+		memo.green = before && before->green;
 		keep_memo(node, &memo);
 	}
 	md_capture_unlock();

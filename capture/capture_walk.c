@@ -169,6 +169,15 @@ static void copy_attributes(struct md_capture_walk *walk, uint32_t at, const str
 	}
 }
 
+/* A restore makes every node in one context: not on another device, nor on a part of this one. */
+static void check_context(struct md_capture_walk *walk, uint32_t at, const char *type, CUcontext context, bool green)
+{
+	if (green)
+		refuse(walk, "%s node at index %u belongs to a green context", type, at);
+	else if (context && walk->context && context != walk->context)
+		refuse(walk, "%s node at index %u belongs to another context than its graph", type, at);
+}
+
 static void walk_kernel(struct md_capture_walk *walk, uint32_t at, const struct md_capture_memo *memo)
 {
 	struct md_node *node = &walk->out.nodes[at];
@@ -182,6 +191,7 @@ static void walk_kernel(struct md_capture_walk *walk, uint32_t at, const struct 
 		refuse(walk, "kernel node at index %u: %s", at, md_cuda_error_name(result));
 		return;
 	}
+	check_context(walk, at, "kernel", params.ctx, false);
 	if (memo && md_capture_kernel_unloaded_since(params.func, params.kern, memo->sequence)) {
 		refuse(walk, "kernel node at index %u: its module was unloaded after the launch was captured", at);
 		return;
@@ -346,6 +356,8 @@ static void walk_node(struct md_capture_walk *walk, uint32_t at, unsigned depth)
 		refuse(walk, "node at index %u: %s", at, md_cuda_error_name(result));
 		return;
 	}
+	if (memo)
+		check_context(walk, at, type_name(type), memo->context, memo->green);
 	switch (type) {
 	case CU_GRAPH_NODE_TYPE_KERNEL:
 		node->type = MD_NODE_KERNEL;

@@ -10,6 +10,7 @@ struct md_capture_walk {
 	struct md_trace_graph out;
 	CUgraphNode *handles;     /* of out.nodes */
 	uint64_t sequence;        /* of nodes whose launch was not seen */
+	CUcontext context;        /* in which the graph is instantiated */
 	struct md_map index;      /* CUgraphNode -> node index */
 	struct md_map candidates; /* allocation start -> 1 */
 	size_t node_room, handle_room, edge_room;

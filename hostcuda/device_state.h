@@ -327,6 +327,7 @@ struct hc_stream {
 	struct hc_op *head, *tail; /* queue; the head is being run */
 	struct hc_op *last;        /* a reference to the newest op, or NULL */
 	struct hc_capture *capture;
+	struct hc_stream *next_captured;
 	struct hc_front front;
 	CUgraphNode *told_nodes; /* arrays handed out by cuStreamGetCaptureInfo */
 	CUgraphEdgeData *told_data;
@@ -364,6 +365,7 @@ struct hc_capture {
 	bool owns_graph;
 	CUstreamCaptureMode mode;
 	struct hc_stream *origin;
+	struct hc_stream *streams; /* all in it, of whatever context; by next_captured */
 	pthread_t thread;
 	bool invalid;
 	struct hc_capture *next;

@@ -122,6 +122,17 @@ CUresult hc_cuStreamGetCtx(CUstream hStream, CUcontext *pctx)
 	return CUDA_SUCCESS;
 }
 
+/* There are no parts of a device here. */
+CUresult hc_cuStreamGetGreenCtx(CUstream hStream, CUgreenCtx *phCtx)
+{
+	struct hc_stream *stream;
+	if (!phCtx)
+		return CUDA_ERROR_INVALID_VALUE;
+	HC_TRY(hc_stream_resolve(hStream, &stream));
+	*phCtx = NULL;
+	return CUDA_SUCCESS;
+}
+
 /* ---- host functions
  * ----------------------------------------------------------------------------------------------------- */
 static CUresult run_host(struct hc_op *op)

@@ -111,6 +111,23 @@ CUresult hc_capture_append(struct hc_stream *stream, struct hc_node *node, bool 
 	return hc_front_add(&stream->front, node, NULL) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+static void enter(struct hc_stream *stream, struct hc_capture *capture)
+{
+	stream->capture = capture;
+	stream->next_captured = capture->streams;
+	capture->streams = stream;
+}
+
+static void leave(struct hc_stream *stream)
+{
+	struct hc_stream **link = &stream->capture->streams;
+	while (*link != stream)
+		link = &(*link)->next_captured;
+	*link = stream->next_captured;
+	stream->capture = NULL;
+	hc_front_clear(&stream->front);
+}
+
 static CUresult begin(CUstream hStream, CUgraph into, CUstreamCaptureMode mode, struct hc_stream **begun)
 {
 	struct hc_stream *stream;
@@ -129,9 +146,15 @@ static CUresult begin(CUstream hStream, CUgraph into, CUstreamCaptureMode mode, 
 			hc_graph_free(graph);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	*capture = (struct hc_capture){++next_capture_id, graph, !into, mode, stream, pthread_self(), false, captures};
+	*capture = (struct hc_capture){.id = ++next_capture_id,
+				       .graph = graph,
+				       .owns_graph = !into,
+				       .mode = mode,
+				       .origin = stream,
+				       .thread = pthread_self(),
+				       .next = captures};
 	__atomic_store_n(&captures, capture, __ATOMIC_RELEASE);
-	stream->capture = capture;
+	enter(stream, capture);
 	hc_front_clear(&stream->front);
 	*begun = stream;
 	return CUDA_SUCCESS;
@@ -194,8 +217,8 @@ static bool all_joined(const struct hc_capture *capture)
 	uint64_t mark = ++last_mark;
 	if (!mark_ancestors(&capture->origin->front, capture->graph->count, mark))
 		return false;
-	for (struct hc_stream *stream = capture->origin->context->streams; stream; stream = stream->next)
-		for (size_t i = 0; stream->capture == capture && i < stream->front.count; i++)
+	for (struct hc_stream *stream = capture->streams; stream; stream = stream->next_captured)
+		for (size_t i = 0; i < stream->front.count; i++)
 			if (stream->front.items[i].node->mark != mark)
 				return false;
 	return true;
@@ -205,12 +228,8 @@ static bool all_joined(const struct hc_capture *capture)
 static struct hc_graph *capture_close(struct hc_capture *capture)
 {
 	struct hc_graph *graph = capture->graph;
-	for (struct hc_stream *stream = capture->origin->context->streams; stream; stream = stream->next) {
-		if (stream->capture != capture)
-			continue;
-		stream->capture = NULL;
-		hc_front_clear(&stream->front);
-	}
+	while (capture->streams)
+		leave(capture->streams);
 	struct hc_capture **link = &captures;
 	while (*link != capture)
 		link = &(*link)->next;
@@ -262,8 +281,7 @@ void hc_capture_drop_stream(struct hc_stream *stream)
 		if (owned)
 			hc_graph_free(graph);
 	} else {
-		stream->capture = NULL;
-		hc_front_clear(&stream->front);
+		leave(stream);
 	}
 }
 
@@ -298,7 +316,8 @@ CUresult hc_event_capture_wait(struct hc_stream *stream, struct hc_event *event)
 		hc_capture_invalidate(of_event);
 		return CUDA_ERROR_STREAM_CAPTURE_MERGE;
 	}
-	stream->capture = of_event;
+	if (!stream->capture)
+		enter(stream, of_event);
 	for (size_t i = 0; i < event->front.count; i++)
 		if (!hc_front_add(&stream->front, event->front.items[i].node, &event->front.items[i].data))
 			return CUDA_ERROR_OUT_OF_MEMORY;

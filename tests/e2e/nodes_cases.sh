@@ -50,6 +50,9 @@ restored function_state "nodes_told grid 1,1,1 block 32,1,1 shared 65536 functio
 restored function_cache "nodes_cached grid 1,1,1 block 32,1,1 shared 0 function 49152,0,0"
 
 restored streams " <0:0,0,0 <3:0,0,0 <2:0,0,0"
+refused other_context "kernel node at index 1 belongs to another context than its graph"
+refused other_context_set "memset node at index 1 belongs to another context than its graph"
+refused other_context_added "memset node at index 3 belongs to another context than its graph"
 restored programmatic " <0:1,0,1 "
 
 restored empty "type 5]"

@@ -11,6 +11,7 @@
 #include "medusa/medusa.h"
 #include "tests/subjects/nodes_attributes.h"
 #include "tests/subjects/nodes_changes.h"
+#include "tests/subjects/nodes_contexts.h"
 #include "tests/subjects/nodes_subject.h"
 #include "tests/subjects/image_file.h"
 
@@ -324,8 +325,12 @@ static const struct {
     {"disabled", steps, disable},
     {"changed_event", one_event, change_event},
     {"changed_wait", one_wait, change_wait},
+    {"other_context", other_context, NULL},
+    {"other_context_set", other_context_set, NULL},
+    {"other_context_added", other_context_added, NULL},
+    {"green_context", green_context, NULL}, /* only if it is named */
 };
-enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
+enum { KINDS = sizeof(kinds) / sizeof(kinds[0]), UNNAMED = KINDS - 1 };
 
 /* ---- a life ---- */
 
@@ -440,11 +445,11 @@ static void run(unsigned kind)
 	replay(kind, exec);
 }
 
-static bool is_wanted(const char *name, int argc, char **argv)
+static bool is_wanted(unsigned kind, int argc, char **argv)
 {
-	bool wanted = argc < 3;
+	bool wanted = argc < 3 && kind < UNNAMED;
 	for (int i = 2; i < argc; i++)
-		wanted |= !strcmp(argv[i], name);
+		wanted |= !strcmp(argv[i], kinds[kind].name);
 	return wanted;
 }
 
@@ -468,11 +473,12 @@ int main(int argc, char **argv)
 	TRY(cuInit, 0);
 	TRY(cuDevicePrimaryCtxRetain, &context, 0);
 	TRY(cuCtxSetCurrent, context);
-	load(argv[1]);
+	image_path = argv[1];
+	load(image_path);
 	set_up();
 	before = free_bytes();
 	for (unsigned kind = 0; kind < KINDS; kind++)
-		if (is_wanted(kinds[kind].name, argc, argv))
+		if (is_wanted(kind, argc, argv))
 			run(kind);
 	medusa_release();
 	fprintf(stderr, "held=%zd\n", (ssize_t)(before - free_bytes()));
