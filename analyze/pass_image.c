@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pass: tables of the kernels that surviving graphs launch and of the images these come from, and their libraries. */
+#define MD_LOG_DOMAIN "analyze"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -9,6 +11,7 @@
 
 #include "analyze/analysis.h"
 #include "base/cleanup.h"
+#include "base/log.h"
 
 /* ---- images ----------------------------------------------------------------------------------------------------- */
 
@@ -48,14 +51,31 @@ static enum md_status store_from_file(const struct md_image *image, struct md_im
 	return MD_OK;
 }
 
+/* The variable that one of the captures wrote, or NULL: a copy of the image would not have what was written. */
+static const char *written_variable(const struct md_analysis *analysis, const struct md_hash *hash)
+{
+	for (unsigned c = 0; c < 2 && analysis->traces[c]; c++) {
+		const struct md_trace *trace = analysis->traces[c];
+		for (uint32_t i = 0; i < trace->variable_count; i++)
+			if (md_hash_equal(&trace->images[trace->variables[i].image].hash, hash))
+				return trace->variables[i].name;
+	}
+	return NULL;
+}
+
 /* What lies in no file is always stored; what lies in one is referenced, unless told otherwise. */
 static enum md_status copy_image(const struct md_analysis *analysis, const struct md_image *image, struct md_image *out,
 				 struct md_error *err)
 {
 	bool failed = false, keep_data = image->data && (!image->path || analysis->options.store_file_images);
 
+	const char *written = written_variable(analysis, &image->hash);
+
 	*out = (struct md_image){.hash = image->hash, .kind = image->kind, .size = image->size};
-	if (analysis->options.no_images)
+	if (written)
+		md_warn("an image is not stored: the engine writes its variable %s, so only the engine's own will do",
+			written);
+	if (written || analysis->options.no_images)
 		return MD_OK;
 	out->path = md_analysis_copy_text(image->path, &failed);
 	out->build_id = md_analysis_copy_text(image->build_id, &failed);

@@ -152,6 +152,14 @@ void md_capture_primary_released(CUdevice device);       /* the same, if nobody 
 uint32_t md_capture_image_of_module(CUmodule module);    /* lock held; MD_NONE when its load was not seen */
 uint32_t md_capture_image_of_library(CUlibrary library); /* lock held */
 
+/* ---- capture_variables.c ---- */
+
+/* Of a module or of a library: its address was handed out. Lock not held. */
+void md_capture_variable_asked(CUmodule module, CUlibrary library, const char *name, uint64_t address, uint64_t size);
+/* The trace says which images had variables written since; lock not held, the driver may be called. */
+void md_capture_variables_check(void);
+void md_capture_variables_gone(uint32_t image); /* before it is unloaded; lock held */
+
 /* ---- capture_kernels.c ---- */
 
 /* Index of the kernel in the trace, put there when new; func or kern may be NULL. MD_NONE on failure. Lock held. */

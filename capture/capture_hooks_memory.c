@@ -58,7 +58,7 @@ CUresult CUDAAPI cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule
 
 	/* Either output may be left out by the caller, and we need both. */
 	MD_HOOK(cuModuleGetGlobal_v2, (dptr ? dptr : &address, bytes ? bytes : &size, hmod, name), MD_NOTHING,
-	        md_capture_alloc_note(MD_ALLOC_GLOBAL, dptr ? *dptr : address, bytes ? *bytes : size))
+	        md_capture_variable_asked(hmod, NULL, name, dptr ? *dptr : address, bytes ? *bytes : size))
 }
 
 CUresult CUDAAPI cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, const char *name)
@@ -67,7 +67,7 @@ CUresult CUDAAPI cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary 
 	size_t size = 0;
 
 	MD_HOOK(cuLibraryGetGlobal, (dptr ? dptr : &address, bytes ? bytes : &size, library, name), MD_NOTHING,
-	        md_capture_alloc_note(MD_ALLOC_GLOBAL, dptr ? *dptr : address, bytes ? *bytes : size))
+	        md_capture_variable_asked(NULL, library, name, dptr ? *dptr : address, bytes ? *bytes : size))
 }
 
 CUresult CUDAAPI cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jitOptions,

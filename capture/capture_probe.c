@@ -403,6 +403,7 @@ void md_capture_probe_context(CUcontext context)
 	struct md_probe_session session = {0};
 	struct md_capture_graph *graph;
 
+	md_capture_variables_check();
 	md_capture_lock();
 	for (size_t i = 0; (graph = md_capture_graph_at(i)); i++) {
 		if (!context || graph->context == context)

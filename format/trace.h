@@ -70,6 +70,8 @@ void md_trace_put_fact(struct md_trace_writer *w, uint64_t sequence, const char 
 void md_trace_put_event_use(struct md_trace_writer *w, uint64_t sequence, uint32_t event, const char *call);
 /* 128 bytes that were encoded as a tensor map. */
 void md_trace_put_tensor_map(struct md_trace_writer *w, uint64_t sequence, const void *map);
+/* The engine has written a variable of the image's module. */
+void md_trace_put_variable(struct md_trace_writer *w, uint64_t sequence, uint32_t image, const char *name);
 void md_trace_put_mark(struct md_trace_writer *w, uint64_t sequence, const char *name);
 void md_trace_put_kv(struct md_trace_writer *w, uint64_t sequence, const struct md_kv *kv);
 void md_trace_put_stage(struct md_trace_writer *w, uint64_t sequence, const struct md_stage_time *stage);
@@ -130,6 +132,11 @@ struct md_trace_event_use {
 	char *call; /* owned */
 };
 
+struct md_trace_variable {
+	uint32_t image;
+	char *name; /* owned */
+};
+
 #define MD_TENSOR_MAP_BYTES 128u
 
 struct md_trace_tensor_map {
@@ -158,6 +165,8 @@ struct md_trace {
 	uint32_t content_count;
 	struct md_trace_event_use *event_uses;
 	uint32_t event_use_count;
+	struct md_trace_variable *variables; /* that were written; one an image */
+	uint32_t variable_count;
 	struct md_trace_tensor_map *tensor_maps; /* each content once */
 	uint32_t tensor_map_count;
 	struct md_kv kv;

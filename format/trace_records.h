@@ -42,6 +42,7 @@ enum md_trace_record {
 	MD_RECORD_FACT = 21,
 	MD_RECORD_EVENT_USE = 22,
 	MD_RECORD_TENSOR_MAP = 23,
+	MD_RECORD_VARIABLE = 24,
 };
 
 /* The writer's buffer, locked, with the head of a record in it; NULL (and not locked) when the writer has failed. */
@@ -95,6 +96,7 @@ MD_TRACE_GET(refusal);
 MD_TRACE_GET(fact);
 MD_TRACE_GET(event_use);
 MD_TRACE_GET(tensor_map);
+MD_TRACE_GET(variable);
 /* Hands labels and probe results that came before their graph to it. */
 void md_trace_attach_notes(struct md_trace_build *build);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The records of a trace that hold what became of things that nodes refer to: events that the engine uses too, and
- * tensor maps. */
+/* The records of a trace that hold what became of things that nodes refer to: events that the engine uses too, tensor
+ * maps, and variables of modules. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,6 +56,32 @@ enum md_status md_trace_get_tensor_map(struct md_trace_build *build, uint64_t se
 	if (bytes && size == sizeof(map->bytes))
 		memcpy(map->bytes, bytes, size);
 	else
+		md_unpack_fail(in);
+	return MD_OK;
+}
+
+void md_trace_put_variable(struct md_trace_writer *w, uint64_t sequence, uint32_t image, const char *name)
+{
+	msgpack_packer p;
+	if (!md_trace_record_begin(w, MD_RECORD_VARIABLE, sequence, 2, &p))
+		return;
+	msgpack_pack_uint32(&p, image);
+	md_pack_text(&p, name);
+	md_trace_record_end(w);
+}
+
+enum md_status md_trace_get_variable(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
+				     struct md_error *err)
+{
+	struct md_trace *trace = build->trace;
+	struct md_trace_variable *variable =
+	    md_trace_append(build, &trace->variables, &trace->variable_count, sizeof(*variable));
+	(void)sequence;
+	if (!variable)
+		return md_trace_no_room(build, err);
+	variable->image = (uint32_t)md_unpack_uint_max(in, UINT32_MAX);
+	variable->name = md_unpack_text(in, &build->budget, MD_TRACE_TEXT_MAX);
+	if (!variable->name || variable->image >= trace->image_count)
 		md_unpack_fail(in);
 	return MD_OK;
 }

@@ -171,12 +171,16 @@ Test(trace_said, child_graphs_events_and_tensor_maps_come_back, .fini = teardown
 	    w, 5, &(struct md_trace_graph){.id = 1, .nodes = nodes, .node_count = 4, .edges = edges, .edge_count = 2});
 	md_trace_put_event_use(w, 6, 300, "cuEventQuery");
 	md_trace_put_tensor_map(w, 7, map);
+	md_trace_put_image(w, 8, &(struct md_image){.kind = MD_IMAGE_PTX, .size = 4});
+	md_trace_put_variable(w, 9, 0, "bias");
 	cr_assert(finish(w, &trace, &err) == MD_OK, "%s", err.message);
 	cr_assert(trace.graphs[0].nodes[0].type == MD_NODE_CHILD && trace.graphs[0].nodes[0].child_nodes == 2, "child");
 	cr_assert(trace.graphs[0].nodes[1].event == 7 && trace.graphs[0].nodes[2].event == 300, "events");
 	cr_assert(trace.event_use_count == 1 && trace.event_uses[0].event == 300, "a use");
 	cr_assert_str_eq(trace.event_uses[0].call, "cuEventQuery");
 	cr_assert(trace.tensor_map_count == 1 && !memcmp(trace.tensor_maps[0].bytes, map, sizeof(map)), "a map");
+	cr_assert(trace.variable_count == 1 && trace.variables[0].image == 0, "a variable");
+	cr_assert_str_eq(trace.variables[0].name, "bias");
 	md_trace_finish(&trace);
 }
 

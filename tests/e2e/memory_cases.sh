@@ -44,6 +44,7 @@ refused graph_memory_of_any_node "replay with changed private memory failed: mem
 restored table_in_large
 restored pointer_array
 restored block_table
+restored variable
 refused changing "unprovable: contents of allocation "
 refused pointer_to_pinned "unprovable: contents of allocation "
 refused pointer_to_ipc "unprovable: contents of allocation "

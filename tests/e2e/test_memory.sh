@@ -31,7 +31,7 @@ assert_lacks "$work/captured.err" "broke the context"
 run twin medusa-inspect --text "$artifact"
 run verified medusa-verify "$artifact" --junit "$work/verified.xml" -- "${subject[@]}"
 assert_exit verified 0
-assert_contains "$work/verified.xml" 'tests="28" failures="0" errors="0" skipped="0"'
+assert_contains "$work/verified.xml" 'tests="29" failures="0" errors="0" skipped="0"'
 
 section "restored"
 run restored medusa-restore "$artifact" -- "${subject[@]}"
@@ -76,6 +76,29 @@ assert_equal "bytes kept of an allocation of 1 MiB that holds a table of 256" 25
 run pointers medusa-capture --no-verify -o "$work/pointers.medusa" -- "${subject[@]}" pointer_array
 run pointers_twin medusa-inspect --text "$work/pointers.medusa"
 assert_count "$work/pointers_twin.out" "pointer node=none" 3
+
+section "a variable of a module that the engine writes"
+run variable medusa-capture --no-verify -o "$work/variable.medusa" -- "${subject[@]}" variable pitched
+assert_exit variable 0
+assert_contains "$work/variable.err" "an image is not stored: the engine writes its variable variable_scale, so only the engine's own will do"
+run variable_live "${subject[@]}" variable pitched
+for how in stored loaded; do
+	run "variable_$how" medusa-restore "$work/variable.medusa" --resolve $how -- "${subject[@]}" variable pitched
+	assert_same_file "$work/variable_live.out" "$work/variable_$how.out"
+	assert_contains "$work/variable_$how.err" "pitched restored"
+done
+assert_contains "$work/variable_stored.err" "variable live: kernel variable_scaled: its image is neither stored nor in a file"
+assert_contains "$work/variable_loaded.err" "variable restored"
+
+section "a variable that a kernel of the engine writes"
+# The engine's own copy of the image has it, which every graph of this process could be made of; a cold start's may not.
+run written medusa-capture -o "$work/written.medusa" -- "${subject[@]}" variable_of_kernel pitched
+assert_exit written 1
+assert_contains "$work/written.err" "refused: (variable_of_kernel, 1): verification failed: "
+run written_live "${subject[@]}" variable_of_kernel pitched
+run written_restored medusa-restore "$work/written.medusa" -- "${subject[@]}" variable_of_kernel pitched
+assert_same_file "$work/written_live.out" "$work/written_restored.out"
+assert_contains "$work/written_restored.err" "pitched restored"
 
 section "an input that the engine does not bind"
 # Its contents matter, and are the same in both captures; the replays of the proof have others.

@@ -16,7 +16,8 @@
 enum { REPLAYS = 3, LARGE = 1 << 20, GRANULE = 2 << 20 };
 
 static CUdeviceptr in, out;
-static CUfunction add, list, blocks;
+static CUfunction add, list, blocks, scaled;
+static const char *image_path;
 static CUstream stream;
 static struct memory_peer peer;
 

@@ -217,6 +217,51 @@ static void pointer_to_ipc(void)
 	made.launch = launch_list;
 }
 
+/* ---- a variable of the module ---- */
+
+static void launch_scaled(const struct made *from)
+{
+	int32_t n = MEMORY_N;
+	void *params[] = {(void *)&out, (void *)&from->memory, &n};
+	TRY(cuLaunchKernel, scaled, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
+}
+
+/* In an image of its own, which is then the engine's for all of its kernels. */
+static CUmodule variable_module(void)
+{
+	static const char own[] = "memory_kernels", others[] = "variable_kernels";
+	const char *at = strstr(image_path, own);
+	char path[4096];
+	CUmodule module;
+	snprintf(path, sizeof(path), "%.*s%s%s", (int)(at - image_path), image_path, others, at + sizeof(own) - 1);
+	TRY(cuModuleLoad, &module, path);
+	TRY(cuModuleGetFunction, &scaled, module, "variable_scaled");
+	made.memory = in;
+	made.launch = launch_scaled;
+	return module;
+}
+
+static void variable(void)
+{
+	const float scale = 3;
+	CUmodule module = variable_module();
+	CUdeviceptr address;
+	size_t size;
+	TRY(cuModuleGetGlobal_v2, &address, &size, module, "variable_scale");
+	TRY(cuMemcpyHtoD_v2, address, &scale, sizeof(scale));
+}
+
+/* By a kernel: nobody has asked where it lies. */
+static void variable_of_kernel(void)
+{
+	float scale = 3;
+	void *params[] = {&scale};
+	CUmodule module = variable_module();
+	CUfunction set;
+	TRY(cuModuleGetFunction, &set, module, "variable_set");
+	TRY(cuLaunchKernel, set, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
+}
+
 #define CASE(name)                                                                                                     \
 	{                                                                                                              \
 #name, name                                                                                            \
@@ -271,8 +316,10 @@ static const struct {
     CASE(changing),
     CASE(pointer_to_pinned),
     CASE(pointer_to_ipc),
+    CASE(variable),
+    CASE(variable_of_kernel), /* only if it is named: nothing but a proof refuses it */
 };
-enum { CASES = sizeof(cases) / sizeof(cases[0]) };
+enum { CASES = sizeof(cases) / sizeof(cases[0]), UNNAMED = CASES - 1 };
 
 /* ---- a life ---- */
 
@@ -339,11 +386,11 @@ static void load(const char *path)
 	TRY(cuModuleGetFunction, &blocks, module, "memory_blocks");
 }
 
-static bool is_wanted(const char *name, int argc, char **argv)
+static bool is_wanted(unsigned index, int argc, char **argv)
 {
-	bool wanted = argc < 3;
+	bool wanted = argc < 3 && index < UNNAMED;
 	for (int i = 2; i < argc; i++)
-		wanted |= !strcmp(argv[i], name);
+		wanted |= !strcmp(argv[i], cases[index].name);
 	return wanted;
 }
 
@@ -364,7 +411,8 @@ int main(int argc, char **argv)
 	TRY(cuInit, 0);
 	TRY(cuDevicePrimaryCtxRetain, &context, 0);
 	TRY(cuCtxSetCurrent, context);
-	load(argv[1]);
+	image_path = argv[1];
+	load(image_path);
 	TRY(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
 	in = device(MEMORY_BYTES);
 	out = device(MEMORY_BYTES);
@@ -372,14 +420,14 @@ int main(int argc, char **argv)
 		medusa_bind("in", in, MEMORY_BYTES, MEDUSA_BIND_INPUT);
 	medusa_bind("out", out, MEMORY_BYTES, MEDUSA_BIND_STATE);
 	for (unsigned i = 0; i < CASES; i++) {
-		if (!is_wanted(cases[i].name, argc, argv))
+		if (!is_wanted(i, argc, argv))
 			continue;
 		made = (struct made){0};
 		cases[i].make();
 		all[i] = made;
 	}
 	for (unsigned i = 0; i < CASES; i++)
-		if (is_wanted(cases[i].name, argc, argv))
+		if (is_wanted(i, argc, argv))
 			run(cases[i].name, &all[i]);
 	memory_peer_stop(&peer);
 	medusa_release();

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Variables of modules that the engine asks for: what is written into them is in no other copy of their image. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "capture/capture.h"
+
+#define CHUNK (64u << 10)
+
+struct variable {
+	uint64_t address, size;
+	uint32_t image;
+	CUcontext context;
+	char *name;
+	uint64_t before; /* checksum of what it held when it was asked for, which is before anyone could write it */
+	bool unread;     /* that could not be read */
+};
+
+/* Under md_capture.lock. One that is known to be written, or is gone, is not here any more. */
+static struct {
+	struct variable *items;
+	size_t count;
+	struct md_map written; /* image -> 1: the trace says so */
+} variables;
+
+/* Only outside of stream captures, which a copy could break. In the current context. */
+static bool read_checksum(uint64_t address, uint64_t size, uint64_t *sum)
+{
+	uint8_t *bytes = atomic_load(&md_capture.capturing) ? NULL : malloc(CHUNK);
+	bool read = bytes != NULL;
+
+	*sum = 0;
+	for (uint64_t at = 0, step; read && at < size; at += step) {
+		step = size - at < CHUNK ? size - at : CHUNK;
+		read = md_cuda.cuMemcpyDtoH_v2(bytes, address + at, step) == CUDA_SUCCESS;
+		*sum = *sum * 1099511628211u + md_hash_checksum(bytes, step);
+	}
+	free(bytes);
+	return read;
+}
+
+static void say_written(const struct variable *variable)
+{
+	if (md_map_get(&variables.written, variable->image, NULL) || !md_capture.writer)
+		return;
+	md_trace_put_variable(md_capture.writer, md_capture_next(), variable->image, variable->name);
+	if (!md_map_put(&variables.written, variable->image, 1))
+		md_capture_trouble("out of memory at variable %s", variable->name);
+}
+
+static void forget(size_t at)
+{
+	free(variables.items[at].name);
+	variables.items[at] = variables.items[--variables.count];
+}
+
+static bool is_changed(const struct variable *variable)
+{
+	CUcontext popped;
+	uint64_t now = 0;
+	bool read;
+
+	if (variable->unread)
+		return true;
+	if (md_cuda.cuCtxPushCurrent_v2(variable->context))
+		return false; /* its context is gone, and graphs with it */
+	read = md_cuda.cuCtxSynchronize() == CUDA_SUCCESS && read_checksum(variable->address, variable->size, &now);
+	md_cuda.cuCtxPopCurrent_v2(&popped);
+	return !read || now != variable->before;
+}
+
+static void check(uint32_t image, bool gone)
+{
+	if (atomic_load(&md_capture.capturing))
+		return;
+	for (size_t i = variables.count; i-- > 0;) {
+		struct variable *variable = &variables.items[i];
+		bool changed;
+		if (image != MD_NONE && variable->image != image)
+			continue;
+		changed = is_changed(variable);
+		if (changed)
+			say_written(variable);
+		if (changed || gone)
+			forget(i);
+	}
+}
+
+void md_capture_variables_check(void)
+{
+	md_capture_lock();
+	check(MD_NONE, false);
+	md_capture_unlock();
+}
+
+void md_capture_variables_gone(uint32_t image)
+{
+	if (image != MD_NONE && variables.count)
+		check(image, true);
+}
+
+static void keep(struct variable variable, const char *name)
+{
+	struct variable *grown;
+
+	for (size_t i = 0; i < variables.count; i++)
+		if (variables.items[i].address == variable.address)
+			return;
+	grown = realloc(variables.items, (variables.count + 1) * sizeof(*grown));
+	variable.name = strdup(name);
+	if (grown)
+		variables.items = grown;
+	if (!grown || !variable.name) {
+		free(variable.name);
+		md_capture_trouble("out of memory at variable %s", name);
+		return;
+	}
+	variable.unread = !read_checksum(variable.address, variable.size, &variable.before);
+	grown[variables.count++] = variable;
+}
+
+void md_capture_variable_asked(CUmodule module, CUlibrary library, const char *name, uint64_t address, uint64_t size)
+{
+	struct variable variable = {.address = address, .size = size};
+
+	if (!address || !size || !name)
+		return;
+	md_capture_alloc_note(MD_ALLOC_GLOBAL, address, size);
+	md_capture_lock();
+	variable.image = library ? md_capture_image_of_library(library) : md_capture_image_of_module(module);
+	md_cuda.cuCtxGetCurrent(&variable.context);
+	if (md_capture.writer && variable.image != MD_NONE && !md_map_get(&variables.written, variable.image, NULL))
+		keep(variable, name);
+	md_capture_unlock();
+}
