@@ -265,6 +265,13 @@ bool md_capture_event_number(CUevent event, uint32_t *number);
 void md_capture_event_used(CUevent event, const char *call);
 void md_capture_event_destroyed(CUevent event);
 
+/* ---- capture_objects.c ---- */
+
+void md_capture_texture_made(CUtexObject object); /* lock not held */
+void md_capture_surface_made(CUsurfObject object);
+void md_capture_object_gone(uint64_t object);
+const char *md_capture_object_kind(uint64_t number); /* "texture", "surface" or NULL; lock held */
+
 /* ---- capture_tensor_maps.c ---- */
 
 void md_capture_tensor_map(const CUtensorMap *map); /* lock not held */

@@ -293,6 +293,21 @@ EXEC_CHANGE(cuGraphExecNodeSetParams, "cuGraphExecNodeSetParams",
 EXEC_CHANGE(cuGraphNodeSetEnabled, "cuGraphNodeSetEnabled", (CUgraphExec exec, CUgraphNode node, unsigned int enabled),
             (exec, node, enabled))
 
+/* ---- what kernels are handed by number ---- */
+
+CUresult CUDAAPI cuTexObjectCreate(CUtexObject *object, const CUDA_RESOURCE_DESC *resource,
+                                   const CUDA_TEXTURE_DESC *texture, const CUDA_RESOURCE_VIEW_DESC *view)
+MD_HOOK(cuTexObjectCreate, (object, resource, texture, view), MD_NOTHING, md_capture_texture_made(*object))
+
+CUresult CUDAAPI cuTexObjectDestroy(CUtexObject object)
+MD_HOOK(cuTexObjectDestroy, (object), md_capture_object_gone(object), MD_NOTHING)
+
+CUresult CUDAAPI cuSurfObjectCreate(CUsurfObject *object, const CUDA_RESOURCE_DESC *resource)
+MD_HOOK(cuSurfObjectCreate, (object, resource), MD_NOTHING, md_capture_surface_made(*object))
+
+CUresult CUDAAPI cuSurfObjectDestroy(CUsurfObject object)
+MD_HOOK(cuSurfObjectDestroy, (object), md_capture_object_gone(object), MD_NOTHING)
+
 /* ---- events, as far as nodes of graphs use them; and tensor maps ---- */
 
 /* Without a flag that makes a node of it, an event in a capture shapes edges and is not used. */

@@ -178,6 +178,25 @@ static void check_context(struct md_capture_walk *walk, uint32_t at, const char 
 		refuse(walk, "%s node at index %u belongs to another context than its graph", type, at);
 }
 
+/* Such a number need not be that object's in another process. Inside of a struct it is too likely to be any number. */
+static void check_objects(struct md_capture_walk *walk, uint32_t at, const struct md_kernel *kernel)
+{
+	const struct md_node *node = &walk->out.nodes[at];
+
+	for (uint32_t i = 0; i < kernel->param_count; i++) {
+		const char *kind;
+		uint64_t number;
+		if (kernel->params[i].size != sizeof(number) ||
+		    (uint64_t)kernel->params[i].offset + sizeof(number) > node->params_size)
+			continue;
+		memcpy(&number, node->params + kernel->params[i].offset, sizeof(number));
+		kind = md_capture_object_kind(number);
+		if (kind)
+			refuse(walk, "kernel %s at index %u: parameter %u may be a %s object", kernel->name, at, i,
+			       kind);
+	}
+}
+
 static void walk_kernel(struct md_capture_walk *walk, uint32_t at, const struct md_capture_memo *memo)
 {
 	struct md_node *node = &walk->out.nodes[at];
@@ -211,8 +230,10 @@ static void walk_kernel(struct md_capture_walk *walk, uint32_t at, const struct 
 		copy_params(walk, at, params.kernelParams, kernel);
 	else if (kernel->param_count)
 		refuse(walk, "kernel %s at index %u has no parameters to read", kernel->name, at);
-	if (node->params)
+	if (node->params) {
 		add_candidates(walk, node->params, node->params_size);
+		check_objects(walk, at, kernel);
+	}
 	copy_attributes(walk, at, memo);
 }
 

@@ -154,3 +154,17 @@ HOSTCUDA_KERNEL(nodes_drawn, struct nodes_drawn, HOSTCUDA_PARAM(struct nodes_dra
 	for (int32_t i = 0; i < p->n; i++)
 		p->out[i] += (float)((*p->seed * 6364136223846793005u + *p->offset + (uint64_t)i) % 1021);
 }
+
+/* The number is that of a texture object, which is read through on a GPU alone. */
+struct nodes_numbered {
+	float *out;
+	uint64_t number;
+	int32_t n;
+};
+
+HOSTCUDA_KERNEL(nodes_numbered, struct nodes_numbered, HOSTCUDA_PARAM(struct nodes_numbered, out),
+		HOSTCUDA_PARAM(struct nodes_numbered, number), HOSTCUDA_PARAM(struct nodes_numbered, n))
+{
+	for (int32_t i = 0; i < p->n; i++)
+		p->out[i] += p->number != 0;
+}

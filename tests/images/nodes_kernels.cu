@@ -129,4 +129,10 @@ __global__ void nodes_drawn(float *out, const uint64_t *seed, const uint64_t *of
 	for (int32_t i = 0; is_first() && i < n; i++)
 		out[i] += (float)((*seed * 6364136223846793005u + *offset + (uint64_t)i) % 1021);
 }
+
+__global__ void nodes_numbered(float *out, unsigned long long number, int32_t n)
+{
+	for (int32_t i = 0; is_first() && i < n; i++)
+		out[i] += tex1Dfetch<float>(number, i);
+}
 }

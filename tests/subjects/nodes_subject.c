@@ -232,6 +232,22 @@ static CUgraph in_struct(void)
 	return end();
 }
 
+/* A texture of what is bound, which another process knows by another number, if at all. */
+static CUgraph texture(void)
+{
+	CUDA_RESOURCE_DESC resource = {
+	    .resType = CU_RESOURCE_TYPE_LINEAR,
+	    .res.linear = {.devPtr = in, .format = CU_AD_FORMAT_FLOAT, .numChannels = 1, .sizeInBytes = BYTES}};
+	CUDA_TEXTURE_DESC description = {.flags = CU_TRSF_READ_AS_INTEGER};
+	CUtexObject object;
+	int32_t n = N;
+	void *params[] = {&out, &object, &n};
+	TRY(cuTexObjectCreate, &object, &resource, &description, NULL);
+	begin();
+	TRY(cuLaunchKernel, numbered, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
+	return end();
+}
+
 static CUgraph virtual_origin(void)
 {
 	CUdeviceptr before = in - ORIGIN * 4;
@@ -313,6 +329,7 @@ static const struct {
     {"programmatic", programmatic, NULL},
     {"empty", empty, NULL},
     {"in_struct", in_struct, NULL},
+    {"texture", texture, NULL},
     {"virtual_origin", virtual_origin, NULL},
     {"tensor_map", tensor_map, NULL},
     {"tensor_map_in_memory", tensor_map_in_memory, NULL},
@@ -348,6 +365,7 @@ static void load(const char *path)
 	TRY(cuModuleGetFunction, &cached, module, "nodes_cached");
 	TRY(cuModuleGetFunction, &counted, module, "nodes_counted");
 	TRY(cuModuleGetFunction, &draws, module, "nodes_drawn");
+	TRY(cuModuleGetFunction, &numbered, module, "nodes_numbered");
 	free(image);
 }
 

@@ -22,7 +22,7 @@ enum { N = 64, BYTES = N * 4, REPLAYS = 3, ORIGIN = 1 << 18 };
 
 static CUdeviceptr in, out, temporary, map_memory, counter, drawn[2], drawn_unbound[2];
 static float *staged_in, *staged_out, *unbound, pageable[N];
-static CUfunction step, range, origin, mapped, mapped_there, told, cached, counted, draws;
+static CUfunction step, range, origin, mapped, mapped_there, told, cached, counted, draws, numbered;
 static CUstream stream, second, third;
 static CUevent fork_one, fork_two, join_one, join_two, engines, foreign, inner, own_one, own_two;
 static CUcontext context;

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Texture and surface objects: numbers that kernels are handed, which mean something in one process alone. */
+#include "capture/capture.h"
+
+enum { TEXTURE = 1, SURFACE };
+
+static struct md_map objects; /* number -> which of the two; under md_capture.lock */
+
+static void made(uint64_t object, uint64_t kind)
+{
+	md_capture_lock();
+	if (!md_map_put(&objects, object, kind))
+		md_capture_trouble("out of memory at texture object %llu", (unsigned long long)object);
+	md_capture_unlock();
+}
+
+void md_capture_texture_made(CUtexObject object)
+{
+	made(object, TEXTURE);
+}
+
+void md_capture_surface_made(CUsurfObject object)
+{
+	made(object, SURFACE);
+}
+
+void md_capture_object_gone(uint64_t object)
+{
+	md_capture_lock();
+	md_map_remove(&objects, object, NULL);
+	md_capture_unlock();
+}
+
+const char *md_capture_object_kind(uint64_t number)
+{
+	uint64_t kind;
+
+	if (!md_map_get(&objects, number, &kind))
+		return NULL;
+	return kind == TEXTURE ? "texture" : "surface";
+}
