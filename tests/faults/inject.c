@@ -128,11 +128,12 @@ EXPORT void *calloc(size_t count, size_t size)
 {
 	static char first[4096];
 	static size_t used;
-	static bool looking;
+	static _Thread_local bool looking
+	    __attribute__((tls_model("initial-exec"))); /* another thread is not to get this */
 	if (looking) {
-		size_t at = used;
-		used += (count * size + 15) & ~(size_t)15;
-		return used <= sizeof(first) ? first + at : NULL;
+		size_t taken = (count * size + 15) & ~(size_t)15,
+		       at = __atomic_fetch_add(&used, taken, __ATOMIC_RELAXED);
+		return at + taken <= sizeof(first) ? first + at : NULL;
 	}
 	looking = true;
 	REAL(void *, "calloc", size_t, size_t)
