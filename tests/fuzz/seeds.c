@@ -107,6 +107,7 @@ static void put_tables(struct md_trace_writer *w)
 	uint8_t map[MD_TENSOR_MAP_BYTES] = {1};
 	md_trace_put_tensor_map(w, 12, map);
 	md_trace_put_event_use(w, 13, 1, "cuEventQuery");
+	md_trace_put_variable(w, 13, 0, "scale");
 	md_trace_put_mark(w, 13, "capture");
 	md_trace_put_stage(w, 14, &(struct md_stage_time){"warmup", 123456});
 	md_trace_put_kv(w, 15, &(struct md_kv){true, 1, 2, 3, 4, 5, 6, 900000, "key"});
