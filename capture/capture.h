@@ -158,7 +158,7 @@ uint32_t md_capture_image_of_library(CUlibrary library); /* lock held */
 void md_capture_variable_asked(CUmodule module, CUlibrary library, const char *name, uint64_t address, uint64_t size);
 /* The trace says which images had variables written since; lock not held, the driver may be called. */
 void md_capture_variables_check(void);
-void md_capture_variables_gone(uint32_t image); /* before it is unloaded; lock held */
+void md_capture_variables_gone(const void *owner); /* before that module or library is unloaded; lock held */
 
 /* ---- capture_kernels.c ---- */
 

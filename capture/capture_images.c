@@ -234,11 +234,8 @@ void md_capture_library_module(CUlibrary library, CUmodule module)
 
 void md_capture_module_unloaded(CUmodule module)
 {
-	const struct module *known;
-
 	md_capture_lock();
-	known = find_module(module);
-	md_capture_variables_gone(known ? known->image : MD_NONE);
+	md_capture_variables_gone(module);
 	forget_module(module);
 	md_capture_kernels_forget(module, NULL);
 	md_capture_unlock();
@@ -298,7 +295,7 @@ void md_capture_primary_released(CUdevice device)
 void md_capture_library_unloaded(CUlibrary library)
 {
 	md_capture_lock();
-	md_capture_variables_gone(md_capture_image_of_library(library));
+	md_capture_variables_gone(library);
 	for (size_t i = 0; i < images.library_count; i++) {
 		if (images.libraries[i].handle != library)
 			continue;

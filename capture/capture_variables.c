@@ -9,6 +9,7 @@
 
 struct variable {
 	uint64_t address, size;
+	const void *owner; /* module or library that it is of */
 	uint32_t image;
 	CUcontext context;
 	char *name;
@@ -69,19 +70,20 @@ static bool is_changed(const struct variable *variable)
 	return !read || now != variable->before;
 }
 
-static void check(uint32_t image, bool gone)
+/* Those of one owner, which goes; or all, for NULL. */
+static void check(const void *owner)
 {
 	if (atomic_load(&md_capture.capturing))
 		return;
 	for (size_t i = variables.count; i-- > 0;) {
 		struct variable *variable = &variables.items[i];
 		bool changed;
-		if (image != MD_NONE && variable->image != image)
+		if (owner && variable->owner != owner)
 			continue;
 		changed = is_changed(variable);
 		if (changed)
 			say_written(variable);
-		if (changed || gone)
+		if (changed || owner)
 			forget(i);
 	}
 }
@@ -89,14 +91,14 @@ static void check(uint32_t image, bool gone)
 void md_capture_variables_check(void)
 {
 	md_capture_lock();
-	check(MD_NONE, false);
+	check(NULL);
 	md_capture_unlock();
 }
 
-void md_capture_variables_gone(uint32_t image)
+void md_capture_variables_gone(const void *owner)
 {
-	if (image != MD_NONE && variables.count)
-		check(image, true);
+	if (owner && variables.count)
+		check(owner);
 }
 
 static void keep(struct variable variable, const char *name)
@@ -121,7 +123,8 @@ static void keep(struct variable variable, const char *name)
 
 void md_capture_variable_asked(CUmodule module, CUlibrary library, const char *name, uint64_t address, uint64_t size)
 {
-	struct variable variable = {.address = address, .size = size};
+	struct variable variable = {
+	    .address = address, .size = size, .owner = library ? (const void *)library : (const void *)module};
 
 	if (!address || !size || !name)
 		return;
