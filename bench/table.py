@@ -36,7 +36,8 @@ rows = [
     ("live: warm-up + capture + instantiate", f"{stage(live, ('warmup',)):.1f} + {stage(live, ('capture',)):.1f} + "
                                               f"{stage(live, ('instantiate',)):.1f} ms", ""),
     ("restore, all graphs", f"{restore_ms:.1f} ms", ""),
-    ("  images / functions", f"{stat('images_ns') / 1e6:.2f} / {stat('functions_ns') / 1e6:.2f} ms", ""),
+    ("  images / functions / host memory ahead of the driver", f"{stat('images_ns') / 1e6:.2f} / {stat('functions_ns') / 1e6:.2f} / "
+                                              f"{stat('heap_ns') / 1e6:.2f} ms", ""),
     ("  patch / build / instantiate / upload", f"{stat('patch_ns') / 1e6:.2f} / {stat('build_ns') / 1e6:.2f} / "
                                               f"{stat('instantiate_ns') / 1e6:.2f} / {stat('upload_ns') / 1e6:.2f} ms", ""),
     ("floor of the same run", f"{floor_ms:.1f} ms", ""),
