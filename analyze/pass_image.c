@@ -68,14 +68,16 @@ static enum md_status copy_image(const struct md_analysis *analysis, const struc
 				 struct md_error *err)
 {
 	bool failed = false, keep_data = image->data && (!image->path || analysis->options.store_file_images);
-
 	const char *written = written_variable(analysis, &image->hash);
 
 	*out = (struct md_image){.hash = image->hash, .kind = image->kind, .size = image->size};
-	if (written)
+	if (written) {
 		md_warn("an image is not stored: the engine writes its variable %s, so only the engine's own will do",
 			written);
-	if (written || analysis->options.no_images)
+		out->variable = md_analysis_copy_text(written, &failed);
+		return failed ? md_analysis_no_memory(err) : MD_OK;
+	}
+	if (analysis->options.no_images)
 		return MD_OK;
 	out->path = md_analysis_copy_text(image->path, &failed);
 	out->build_id = md_analysis_copy_text(image->build_id, &failed);

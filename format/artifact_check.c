@@ -159,6 +159,9 @@ static enum md_status check_images(const struct md_artifact *artifact, struct md
 		const struct md_image *image = &artifact->images[i];
 		if (image->kind < MD_IMAGE_ELF || image->kind > MD_IMAGE_PTX)
 			return bad(err, "images", "image %u: kind %u", i, (unsigned)image->kind);
+		if (image->variable && (!name_ok(image->variable) || image->path || md_image_is_stored(image)))
+			return bad(err, "images", "image %u: its variable has no name, or it is stored all the same",
+				   i);
 	}
 	return MD_OK;
 }

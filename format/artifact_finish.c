@@ -30,6 +30,7 @@ static void finish_kernels(struct md_artifact *artifact)
 	for (uint32_t i = 0; i < artifact->image_count; i++) {
 		free(artifact->images[i].path);
 		free(artifact->images[i].build_id);
+		free(artifact->images[i].variable);
 		free(artifact->images[i].data);
 	}
 	for (uint32_t i = 0; i < artifact->kernel_count; i++) {

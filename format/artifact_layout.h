@@ -29,11 +29,13 @@
 
 #define MD_ROW_REQUIRED 1u /* flag: who does not know the section must not read the file */
 
-#define MD_FEATURE_FRAMES 1u /* required by files that store images */
-#define MD_FEATURE_FACTS 2u  /* required by files with facts: they are compared, not skipped */
-#define MD_FEATURE_NODES 4u  /* required by files with child graphs, event nodes, or pointers in attributes */
+#define MD_FEATURE_FRAMES 1u    /* required by files that store images */
+#define MD_FEATURE_FACTS 2u     /* required by files with facts: they are compared, not skipped */
+#define MD_FEATURE_NODES 4u     /* required by files with child graphs, event nodes, or pointers in attributes */
+#define MD_FEATURE_VARIABLES 8u /* required by files with images that have a variable which the engine writes */
 #define MD_FEATURES_KNOWN                                                                                              \
-	(MD_FEATURE_FRAMES | MD_FEATURE_FACTS | MD_FEATURE_NODES) /* required bits that this reader understands */
+	(MD_FEATURE_FRAMES | MD_FEATURE_FACTS | MD_FEATURE_NODES |                                                     \
+	 MD_FEATURE_VARIABLES) /* required bits that this reader understands */
 
 #define MD_SIGNATURE_SECTION "signature"
 

@@ -136,6 +136,8 @@ static void visit_image(struct md_archive *a, void *item, void *user)
 	md_archive_string(a, "path", &image->path);
 	md_archive_string(a, "build_id", &image->build_id);
 	md_archive_u64(a, "file_offset", &image->file_offset);
+	if (md_archive_has(a, "variable", image->variable != NULL))
+		md_archive_string(a, "variable", &image->variable);
 	md_archive_bool(a, "stored", &stored);
 	if (stored && a->ops->text)
 		md_archive_blob(a, "data", &image->data, image->size);

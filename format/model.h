@@ -143,6 +143,7 @@ struct md_image {
 	uint64_t size;
 	char *path;     /* owned; NULL when it lies in no file */
 	char *build_id; /* owned, hex; NULL when none */
+	char *variable; /* owned; that the engine writes, so that only its own copy will do; NULL when none is known */
 	uint64_t file_offset;
 	uint8_t *data; /* owned; NULL when not stored, or not read yet */
 	struct md_image_frame frame;

@@ -8,7 +8,7 @@
 #include "format/trace.h"
 
 #define MD_TRACE_MAGIC "MDTRACE" /* and its NUL: 8 bytes */
-#define MD_TRACE_VERSION 3
+#define MD_TRACE_VERSION 4
 #define MD_TRACE_OLDEST_READER 3 /* an older one does not know what child graph and event nodes hold */
 #define MD_TRACE_HEADER_BYTES 32
 #define MD_TRACE_FRAME_BYTES 16

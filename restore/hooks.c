@@ -122,6 +122,15 @@ static CUresult image_loaded(CUresult result, const void *handle, bool is_librar
 	return result;
 }
 
+static CUresult variable_asked(CUresult result, const void *handle)
+{
+	if (result == CUDA_SUCCESS && md_guard_enter()) {
+		md_registry_asked(&md_restore.registry, handle);
+		md_guard_leave();
+	}
+	return result;
+}
+
 static void image_goes(void *handle)
 {
 	if (!md_registry_holds(&md_restore.registry, handle) || !md_guard_enter())
@@ -139,6 +148,8 @@ static void image_goes(void *handle)
 	image_loaded(CALL(cuLibraryLoadData, l, code, o, v, n, lo, lv, ln), l, true, code, NULL)
 #define hook_cuLibraryLoadFromFile(l, name, o, v, n, lo, lv, ln)                                                       \
 	image_loaded(CALL(cuLibraryLoadFromFile, l, name, o, v, n, lo, lv, ln), l, true, NULL, name)
+#define hook_cuModuleGetGlobal_v2(at, size, m, name) variable_asked(CALL(cuModuleGetGlobal_v2, at, size, m, name), m)
+#define hook_cuLibraryGetGlobal(at, size, l, name) variable_asked(CALL(cuLibraryGetGlobal, at, size, l, name), l)
 #define hook_cuModuleUnload(m) (image_goes(m), CALL(cuModuleUnload, m))
 #define hook_cuLibraryUnload(l) (image_goes(l), CALL(cuLibraryUnload, l))
 #define hook_cuLibraryGetModule(m, l) CALL(cuLibraryGetModule, m, l)

@@ -82,6 +82,14 @@ bool md_registry_holds(struct md_registry *registry, void *handle)
 	return holds;
 }
 
+void md_registry_asked(struct md_registry *registry, const void *handle)
+{
+	pthread_mutex_lock(&registry->lock);
+	for (size_t i = 0; i < registry->count; i++)
+		registry->items[i].asked |= registry->items[i].handle == handle;
+	pthread_mutex_unlock(&registry->lock);
+}
+
 void md_registry_remove(struct md_registry *registry, void *handle)
 {
 	pthread_mutex_lock(&registry->lock);

@@ -198,6 +198,11 @@ static enum md_status find_loaded(struct md_restore *r, uint32_t index, void **h
 			continue;
 		if (image && (!entry.hashed || !md_hash_equal(&entry.hash, &image->hash)))
 			continue;
+		if (image && image->variable && !entry.asked) {
+			md_error_set(&best, MD_ERR_MISMATCH, "kernel %s: its image's variable %s is not written yet",
+				     kernel->name, image->variable);
+			continue;
+		}
 		struct place place = {entry.handle, entry.is_library, &entry.names};
 		struct md_error why = {0};
 		CUfunction function = NULL;

@@ -35,6 +35,7 @@ struct md_loaded {
 	void *handle;      /* CUmodule or CUlibrary */
 	CUcontext context; /* a module lives in one; a library in all (NULL) */
 	bool is_library, hashed;
+	bool asked; /* for the address of a variable, as who writes one must */
 	struct md_hash hash;
 	uint64_t size;
 	struct md_names names;
@@ -52,6 +53,7 @@ struct md_registry {
 void md_registry_add(struct md_registry *registry, void *handle, bool is_library, const void *image);
 void md_registry_add_file(struct md_registry *registry, void *handle, bool is_library, const char *path);
 bool md_registry_holds(struct md_registry *registry, void *handle);
+void md_registry_asked(struct md_registry *registry, const void *handle);
 void md_registry_remove(struct md_registry *registry, void *handle);
 void md_registry_remove_context(struct md_registry *registry, CUcontext context); /* modules in it */
 void md_registry_want(struct md_registry *registry, const struct md_image *images, uint32_t count);

@@ -99,6 +99,8 @@ static void print_images(const struct md_artifact *artifact, FILE *out)
 		md_table_bytes(&table, image->size);
 		if (!image->data && image->path)
 			md_table_cell(&table, "%s at offset %" PRIu64, image->path, image->file_offset);
+		else if (image->variable)
+			md_table_cell(&table, "the engine, which writes its variable %s", image->variable);
 		else
 			md_table_cell(&table, "%s", md_inspect_image_source(image));
 	}

@@ -40,7 +40,10 @@ const char *md_inspect_node(uint8_t type)
 
 const char *md_inspect_image_source(const struct md_image *image)
 {
-	return image->data ? "stored" : image->path ? image->path : "triggering kernels";
+	return image->data       ? "stored"
+	       : image->path     ? image->path
+	       : image->variable ? "the engine, which writes a variable of it"
+				 : "triggering kernels";
 }
 
 uint64_t md_inspect_total_nodes(const struct md_artifact *artifact)

@@ -88,6 +88,19 @@ for how in stored loaded; do
 	assert_contains "$work/variable_$how.err" "pitched restored"
 done
 assert_contains "$work/variable_stored.err" "variable live: kernel variable_scaled: its image is neither stored nor in a file"
+run variable_late env SUBJECT_WRITES_LATE=1 medusa-restore "$work/variable.medusa" -- "${subject[@]}" variable pitched
+assert_same_file "$work/variable_live.out" "$work/variable_late.out"
+assert_contains "$work/variable_late.err" "variable live: kernel variable_scaled: its image's variable variable_scale is not written yet"
+run variable_twin medusa-inspect --text "$work/variable.medusa"
+assert_contains "$work/variable_twin.out" 'variable="variable_scale"'
+run variable_again medusa-inspect --from-text "$work/variable_twin.out" -o "$work/variable_again.medusa"
+assert_same_file "$work/variable.medusa" "$work/variable_again.medusa"
+run variable_inspected medusa-inspect "$work/variable.medusa"
+assert_contains "$work/variable_inspected.out" "the engine, which writes its variable variable_scale"
+assert_equal "feature bits that a reader must know: variables" 8 "$(od -An -tu8 -j16 -N8 "$work/variable.medusa" | tr -d ' ')"
+sed 's/variable="variable_scale"/variable=""/' "$work/variable_twin.out" >"$work/nameless.txt"
+run nameless medusa-inspect --from-text "$work/nameless.txt" -o "$work/nameless.medusa"
+assert_contains "$work/nameless.err" "its variable has no name, or it is stored all the same"
 assert_contains "$work/variable_loaded.err" "variable restored"
 
 section "a variable that a kernel of the engine writes"

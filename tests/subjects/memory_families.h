@@ -27,6 +27,7 @@ static struct made {
 	float *host;        /* written before each replay, or NULL */
 	bool peers;         /* the peer writes it before each replay */
 	void (*launch)(const struct made *made);
+	void (*before_capture)(void);          /* what a first, live forward pass does */
 	void (*afterwards)(struct made *made); /* between capture and first replay, or in place of the capture */
 } made;
 

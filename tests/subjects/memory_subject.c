@@ -241,14 +241,24 @@ static CUmodule variable_module(void)
 	return module;
 }
 
-static void variable(void)
+static CUmodule with_variable;
+
+static void write_variable(void)
 {
 	const float scale = 3;
-	CUmodule module = variable_module();
 	CUdeviceptr address;
 	size_t size;
-	TRY(cuModuleGetGlobal_v2, &address, &size, module, "variable_scale");
+	TRY(cuModuleGetGlobal_v2, &address, &size, with_variable, "variable_scale");
 	TRY(cuMemcpyHtoD_v2, address, &scale, sizeof(scale));
+}
+
+static void variable(void)
+{
+	with_variable = variable_module();
+	if (getenv("SUBJECT_WRITES_LATE"))
+		made.before_capture = write_variable;
+	else
+		write_variable();
 }
 
 /* By a kernel: nobody has asked where it lies. */
@@ -327,6 +337,8 @@ static CUgraphExec live(const char *name)
 {
 	CUgraph graph;
 	CUgraphExec exec;
+	if (made.before_capture)
+		made.before_capture();
 	TRY(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
 	made.launch(&made);
 	TRY(cuStreamEndCapture, stream, &graph);
