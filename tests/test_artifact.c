@@ -130,6 +130,7 @@ static void assert_same_tables(const struct md_artifact *a, const struct md_arti
 			  "image %u", i);
 		assert_text(x->path, y->path, "path");
 		assert_text(x->build_id, y->build_id, "build id");
+		assert_text(x->variable, y->variable, "variable");
 		cr_assert(!x->data == !y->data && (!x->data || !memcmp(x->data, y->data, x->size)), "image %u: data",
 			  i);
 	}

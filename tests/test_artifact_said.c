@@ -60,6 +60,25 @@ Test(artifact_said, facts_keep_older_readers_out, .init = setup, .fini = teardow
 	md_artifact_finish(&artifact);
 }
 
+/* Who did not know of the variable would take any copy of its image. */
+Test(artifact_said, variables_keep_older_readers_out, .init = setup, .fini = teardown)
+{
+	struct md_artifact artifact, read;
+	struct md_error err = {0};
+	sample_artifact(&artifact);
+	artifact.images[0].variable = strdup("scale");
+	cr_assert(md_artifact_write(&artifact, path, NULL, &err) == MD_ERR_CORRUPT, "and a file: %s", err.message);
+	cr_assert(strstr(err.message, "image 0: its variable"), "%s", err.message);
+	free(artifact.images[0].path);
+	artifact.images[0].path = NULL;
+	cr_assert_eq(write_and_get_required(&artifact), 11, "stored images, facts and a variable");
+	cr_assert(md_artifact_read(path, &read, NULL, &err) == MD_OK, "read: %s", err.message);
+	cr_assert_str_eq(read.images[0].variable, "scale");
+	cr_assert(!read.images[1].variable, "of the other image");
+	md_artifact_finish(&read);
+	md_artifact_finish(&artifact);
+}
+
 /* What is not there takes no key: such a file is what an older writer made. */
 Test(artifact_said, without_any_it_is_an_older_file, .init = setup, .fini = teardown)
 {

@@ -69,6 +69,12 @@ static void write_artifacts(void)
 	md_artifact_finish(&artifact);
 	snprintf(path, sizeof(path), "%s", name("artifact", "ok-all"));
 	check(md_artifact_sign(path, name("artifact", "ok-signed"), &key, &err), &err);
+	sample_artifact(&artifact);
+	free(artifact.images[0].path);
+	artifact.images[0].path = NULL;
+	artifact.images[0].variable = strdup("scale");
+	write_artifact("ok-variable", "ok-variable", &artifact);
+	md_artifact_finish(&artifact);
 	artifact = (struct md_artifact){0};
 	write_artifact("ok-empty", "ok-empty", &artifact);
 	md_artifact_finish(&artifact);
