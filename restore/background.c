@@ -260,9 +260,11 @@ void md_restore_settle(struct md_restore *r)
 	md_restore_images_join(r);
 	for (uint32_t i = 0; i < r->artifact.graph_count; i++)
 		arena_used |= r->graphs[i].state == MD_GRAPH_READY && r->graphs[i].uses_arena;
-	if (!arena_used)
-		md_restore_arena_free(r);
-	md_restore_images_unload(r, true);
+	if (!r->verify) { /* whose comparisons, of graphs that are never ready, come at any time */
+		if (!arena_used)
+			md_restore_arena_free(r);
+		md_restore_images_unload(r, true);
+	}
 	md_restore_heap_finish(&r->heap);
 	md_info("%u of %u graphs restored, %u refused", r->stats.graphs_restored, r->stats.graphs_total,
 		r->stats.graphs_refused);

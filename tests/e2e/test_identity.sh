@@ -94,6 +94,15 @@ assert_exit after 0
 assert_contains "$work/after.err" "verification: 4 passed, 0 failed, 0 not compared"
 restored after.restored after - 4 memory
 
+section "verifications side by side" # the background must not take away the images that they are at work with
+for i in 1 2 3; do
+	for k in $(seq 10); do
+		medusa-verify "$work/after.medusa" -- "${subject[@]}" memory after >"$work/beside.$i.$k.out" 2>&1
+	done &
+done
+wait
+assert_equal "verifications that found something" "" "$(grep -L '^4 passed, 0 failed, 0 skipped' "$work"/beside.*.out)"
+
 section "every way of resolution in one graph"
 captured mixed - file unseen
 assert_exit mixed 0
