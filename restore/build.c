@@ -81,6 +81,16 @@ static bool needs_launch(const struct md_node *node)
 	return false;
 }
 
+/* The stream must not stay in a capture, whatever became of the call that ends it: everything else needs the stream. */
+static enum md_status end_capture(CUstream stream, struct md_error *err)
+{
+	CUgraph same = NULL;
+	enum md_status status = md_cuda_call(err, cuStreamEndCapture, stream, &same);
+	if (status != MD_OK)
+		md_cuda.cuStreamEndCapture(stream, &same);
+	return status;
+}
+
 /* Into a capture that adds to this very graph, as a child graph's nodes could not be moved there. */
 static enum md_status launch_into(struct md_restore *r, CUgraph graph, const struct md_node *node,
 				  const CUDA_KERNEL_NODE_PARAMS *params, CUgraphNode *out, struct md_error *err)
@@ -110,9 +120,8 @@ static enum md_status launch_into(struct md_restore *r, CUgraph graph, const str
 	enum md_status status =
 	    md_cuda_call(err, cuLaunchKernelEx, &config, params->func, params->kernelParams, params->extra);
 	*out = status == MD_OK ? md_cuda_captured_node(r->stream) : NULL;
-	CUgraph same = NULL;
 	struct md_error end = {0};
-	if (md_cuda_call(&end, cuStreamEndCapture, r->stream, &same) != MD_OK && status == MD_OK)
+	if (end_capture(r->stream, &end) != MD_OK && status == MD_OK)
 		status = md_error_set(err, end.status, "%s", end.message);
 	if (status == MD_OK && !*out)
 		status = md_error_set(err, MD_ERR_DRIVER, "a captured launch made no node");

@@ -107,8 +107,8 @@ section "driver calls that only these graphs need fail once"
 few=(nested events host_copy window function_state tensor_map tensor_map_in_memory)
 run few "${subject[@]}" "${few[@]}"
 for name in cuEventCreate cuGraphAddChildGraphNode cuGraphChildGraphNodeGetGraph cuGraphAddEventRecordNode \
-	cuGraphAddEventWaitNode cuGraphKernelNodeSetAttribute cuStreamBeginCaptureToGraph cuLaunchKernelEx cuStreamEndCapture \
-	cuFuncSetAttribute cuTensorMapReplaceAddress cuPointerGetAttribute; do
+	cuGraphAddEventWaitNode cuGraphKernelNodeSetAttribute cuStreamBeginCaptureToGraph cuFuncSetAttribute \
+	cuTensorMapReplaceAddress cuPointerGetAttribute; do
 	for nth in 1 2; do
 		[ $name != cuEventCreate ] || nth=$((nth + 9)) # behind the engine's own
 		run fault env HOSTCUDA_FAULT="$name:$nth:INVALID_VALUE" medusa-restore "$artifact" -- "${subject[@]}" "${few[@]}"
@@ -121,6 +121,17 @@ for name in cuEventCreate cuGraphAddChildGraphNode cuGraphChildGraphNodeGetGraph
 		*:1 | *:10) assert_contains "$work/fault.err" "$name: CUDA_ERROR_INVALID_VALUE" ;;
 		esac
 	done
+done
+
+section "a launch into a graph fails, or its capture does not end at first" # before the engine captures anything itself
+run cloned "${subject[@]}" cloned
+for name in cuLaunchKernelEx cuStreamEndCapture; do
+	run ended env HOSTCUDA_FAULT="$name:1:INVALID_VALUE" medusa-restore "$artifact" -- "${subject[@]}" cloned
+	assert_exit ended 0
+	assert_same_file "$work/cloned.out" "$work/ended.out"
+	assert_contains "$work/ended.err" "$name: CUDA_ERROR_INVALID_VALUE"
+	assert_lacks "$work/ended.err" "CUDA_ERROR_ILLEGAL_STATE"
+	assert_lacks "$work/ended.err" "STREAM_CAPTURE"
 done
 
 section "inspected"
