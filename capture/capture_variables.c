@@ -61,7 +61,7 @@ static bool is_changed(const struct variable *variable)
 	uint64_t now = 0;
 	bool read;
 
-	if (variable->unread)
+	if (variable->unread || atomic_load(&md_capture.capturing))
 		return true;
 	if (md_cuda.cuCtxPushCurrent_v2(variable->context))
 		return false; /* its context is gone, and graphs with it */
@@ -73,8 +73,8 @@ static bool is_changed(const struct variable *variable)
 /* Those of one owner, which goes; or all, for NULL. */
 static void check(const void *owner)
 {
-	if (atomic_load(&md_capture.capturing))
-		return;
+	if (!owner && atomic_load(&md_capture.capturing))
+		return; /* there will be another time */
 	for (size_t i = variables.count; i-- > 0;) {
 		struct variable *variable = &variables.items[i];
 		bool changed;
@@ -105,9 +105,13 @@ static void keep(struct variable variable, const char *name)
 {
 	struct variable *grown;
 
-	for (size_t i = 0; i < variables.count; i++)
-		if (variables.items[i].address == variable.address)
+	for (size_t i = variables.count; i-- > 0;) {
+		if (variables.items[i].address != variable.address)
+			continue;
+		if (variables.items[i].owner == variable.owner)
 			return;
+		forget(i); /* of a module that went with its context */
+	}
 	grown = realloc(variables.items, (variables.count + 1) * sizeof(*grown));
 	variable.name = strdup(name);
 	if (grown)
