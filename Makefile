@@ -212,7 +212,7 @@ $(BUILD)/tests/images/%.ptx: tests/images/%.cu
 	$(Q)$(NVCC) -O3 --ptx -gencode arch=compute_$(GPU_ARCH),code=compute_$(GPU_ARCH) -o $@ $<
 
 # ---- tests and benchmarks ----------------------------------------------------------------------------------------
-$(BUILD)/tests/test_%: $(BUILD)/obj/tests/test_%.o $(INTERNAL)
+$(BUILD)/tests/test_%: $(BUILD)/obj/tests/test_%.o $(BUILD)/obj/tests/common/build_folder.o $(INTERNAL)
 	$(call say,LD)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcriterion $(LDLIBS)

@@ -306,7 +306,7 @@ static struct run run_subject(const char *artifact, const char *const *settings)
 		setenv("ASAN_OPTIONS", "verify_asan_link_order=0:detect_leaks=0", 1);
 #endif
 		put_settings(settings);
-		alarm(30);
+		alarm(250);
 		execl(built("tests/subjects/restore_subject"), "restore_subject", image_path(), (char *)NULL);
 		_exit(127);
 	}

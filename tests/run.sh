@@ -29,14 +29,14 @@ for suite in "$build"/tests/test_*; do
 	[ -x "$suite" ] || continue
 	name=$(basename "$suite")
 	[ -n "${ONLY:-}" ] && [[ $name != $ONLY ]] && continue
-	timeout 300 "$suite" --jobs 2 >"$logs/$name.log" 2>&1
+	timeout 1800 "$suite" --jobs 2 >"$logs/$name.log" 2>&1
 	report "$name" $? "$logs/$name.log"
 done
 for script in tests/e2e/test_*.sh; do
 	[ -e "$script" ] || continue
 	name=$(basename "$script" .sh)
 	[ -n "${ONLY:-}" ] && [[ $name != $ONLY ]] && continue
-	timeout 600 bash "$script" >"$logs/$name.log" 2>&1
+	timeout 3600 bash "$script" >"$logs/$name.log" 2>&1
 	report "$name" $? "$logs/$name.log"
 done
 printf '%d passed, %d failed, %d skipped\n' $passed $failed $skipped

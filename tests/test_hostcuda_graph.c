@@ -293,7 +293,7 @@ static void leave(void *unused)
 	__atomic_sub_fetch(&inside, 1, __ATOMIC_ACQ_REL);
 }
 
-Test(hostcuda_graph, one_executable_never_runs_twice_at_once, .timeout = 60)
+Test(hostcuda_graph, one_executable_never_runs_twice_at_once, .timeout = 600)
 {
 	CUDA_HOST_NODE_PARAMS in = {enter, NULL}, out = {leave, NULL};
 	CUgraphNode first, wait, last;

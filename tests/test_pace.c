@@ -5,6 +5,8 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
+#include "tests/cpu_clock.h"
+
 #define MS 1000000ull
 #define US 1000ull
 
@@ -255,9 +257,10 @@ Test(pace, the_hook_counts_gaps)
 	cr_assert(engine.begun == 1 && engine.ended == 0, "inside");
 	md_pace_launch_ends(&engine);
 	cr_assert(engine.ended == 1 && engine.ended_ns && !engine.gaps[0], "no gap before the first");
+	uint64_t ended = engine.ended_ns;
 	md_pace_launch_begins(&engine);
 	md_pace_launch_ends(&engine);
-	cr_assert(engine.gaps[1] > 0 && engine.gaps[1] < 1000 * MS, "one gap: %llu",
+	cr_assert(engine.gaps[1] > 0 && engine.gaps[1] <= md_clock_ns() - ended, "one gap: %llu",
 		  (unsigned long long)engine.gaps[1]);
 }
 
@@ -268,12 +271,12 @@ Test(pace, the_hook_is_cheap)
 	enum { LAUNCHES = 1000000 };
 	uint64_t best = UINT64_MAX;
 	for (int round = 0; round < 5; round++) {
-		uint64_t start = md_clock_ns();
+		uint64_t start = cpu_ns();
 		for (int i = 0; i < LAUNCHES; i++) {
 			md_pace_launch_begins(&engine);
 			md_pace_launch_ends(&engine);
 		}
-		uint64_t took = md_clock_ns() - start;
+		uint64_t took = cpu_ns() - start;
 		best = took < best ? took : best;
 	}
 	cr_log_info("%.1f ns a launch", (double)best / LAUNCHES);

@@ -13,7 +13,7 @@ static void set_up(void)
 	snprintf(live_out, sizeof(live_out), "%s", live.out);
 }
 
-TestSuite(restore, .init = set_up, .fini = remove_places, .timeout = 60);
+TestSuite(restore, .init = set_up, .fini = remove_places, .timeout = 600);
 
 static void assert_right(const struct run *run)
 {

@@ -12,7 +12,7 @@ static void set_up(void)
 	snprintf(live_out, sizeof(live_out), "%s", live.out);
 }
 
-TestSuite(restore_verify, .init = set_up, .fini = remove_places, .timeout = 60);
+TestSuite(restore_verify, .init = set_up, .fini = remove_places, .timeout = 600);
 
 /* What the subject prints from `from` on; all of it for NULL, nothing for "". */
 static const char *results_from(const char *text, const char *from)
@@ -219,7 +219,7 @@ static void set_up_device(void)
 	setenv("MEDUSA_PROBE_KERNEL", path, 1);
 }
 
-TestSuite(restore_verify_device, .init = set_up_device, .fini = remove_places, .timeout = 60);
+TestSuite(restore_verify_device, .init = set_up_device, .fini = remove_places, .timeout = 600);
 
 Test(restore_verify_device, right_artifact_passes)
 {

@@ -260,7 +260,7 @@ static void every_combination(uint32_t events)
 	cr_assert_gt(distinct, all / 2, "%zu of %zu combinations differ from their neighbours", distinct, all);
 }
 
-Test(scheduler_repeat, the_same_events_give_the_same_actions_with_all_policies, .timeout = 120)
+Test(scheduler_repeat, the_same_events_give_the_same_actions_with_all_policies, .timeout = 1200)
 {
 	every_combination(250);
 }
@@ -317,7 +317,7 @@ static bool play_short_of_memory(long nth, bool on)
 	return reached;
 }
 
-Test(scheduler_memory, any_allocation_may_fail, .timeout = 120)
+Test(scheduler_memory, any_allocation_may_fail, .timeout = 1200)
 {
 	for (int on = 0; on < 2; on++) {
 		long nth = 1;

@@ -29,8 +29,8 @@ finish() {
 	exit $?
 }
 
-# ---- running: output in $work/NAME.out and .err, exit code in $code; no run may take longer than run_limit -----------
-run_limit=30
+# ---- running: output in $work/NAME.out and .err, exit code in $code; only what hangs reaches run_limit ----------------
+run_limit=300
 run() { # name, command...
 	local name=$1
 	shift

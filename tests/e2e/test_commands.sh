@@ -14,7 +14,6 @@ long_options() { # of a help text
 	sed -n 's/^  \(-[a-z], \|    \)\(--[a-z-]*\).*/\2/p' "$1"
 }
 
-run_limit=10
 for command in $commands; do
 	section "$command"
 	run help "$command" --help

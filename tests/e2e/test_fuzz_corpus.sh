@@ -4,6 +4,7 @@
 # read, should-fail-* are refused. Bombs are left out with sanitizers, which take several times the memory and time.
 set -u
 cd "$(dirname "$0")/../.."
+. tests/e2e/device.sh
 failed=0
 for source in tests/fuzz/target_*.c; do
 	name=$(basename "$source" .c)

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The tables of bench/scheduler.sh in small: the order of the policies on Torpor's, xLoRA's and SwapServeLLM's nodes.
 . "$(dirname "$0")/lib.sh"
-run_limit=120
 
 simulate() { # name of the run, node, functions, trace, policies, more options...: $work/NAME.json and .figures
 	local name=$1

@@ -8,7 +8,6 @@ if [ -n "${SAN:-}" ]; then
 fi
 
 section "unittest"
-run_limit=300
 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$PWD/models/torch run unittest \
 	python3 -m unittest discover --verbose --start-directory models/torch/tests
 assert_exit unittest 0

@@ -41,7 +41,7 @@ class Run:
 
     def __init__(self, argv, **settings):
         preload = settings.pop("preload", [])
-        limit = settings.pop("limit", 120 if sanitized else 30)
+        limit = settings.pop("limit", 600 if sanitized else 300)
         env = dict(os.environ, **{name: str(value) for name, value in settings.items()})
         if preload:
             env["LD_PRELOAD"] = " ".join(path(name) for name in preload)
@@ -362,7 +362,7 @@ class Torture:
         cycles = 500 if self.sample else 1000
         row = self.row(f"{cycles} restores and releases in one process")
         argv = [path("tests/subjects/cycle_subject"), str(cycles)]
-        settings = dict(GLIBC_TUNABLES="glibc.malloc.tcache_count=0", limit=300)
+        settings = dict(GLIBC_TUNABLES="glibc.malloc.tcache_count=0", limit=900)
         ours = self.must(argv, preload=["lib/" + RESTORE], MEDUSA_ARTIFACT=self.stored, **settings)
         alone = self.must(argv, CYCLES_ALONE="1", **settings)
         held, base = ([list(map(int, sample)) for sample in

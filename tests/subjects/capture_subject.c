@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "driver/cuda_driver.h"
+#include "format/trace.h"
 #include "medusa/medusa.h"
 #include "tests/subjects/image_file.h"
 
@@ -416,6 +417,30 @@ static void run_many(void)
 		CALL(cuGraphExecDestroy, execs[i]);
 }
 
+static bool is_recorded(const char *path, const char *label)
+{
+	struct md_trace trace;
+	struct md_error err = {0};
+	bool found = false;
+
+	if (md_trace_read(path, &trace, &err) != MD_OK)
+		return false;
+	for (uint32_t i = 0; i < trace.graph_count; i++)
+		found |= trace.graphs[i].label && !strcmp(trace.graphs[i].label, label);
+	md_trace_finish(&trace);
+	return found;
+}
+
+/* The recorder writes on a thread of its own, which a busy machine may keep waiting. */
+static void wait_until_recorded(const char *label)
+{
+	char part[4096];
+
+	snprintf(part, sizeof(part), "%s.part", getenv("MEDUSA_TRACE"));
+	for (int i = 0; i < 30000 && !is_recorded(part, label); i++)
+		usleep(10000);
+}
+
 /* From now on no file can grow, as on a full disk. Device memory, which hostcuda keeps in files, is allocated by then.
  */
 static void fill_disk(void)
@@ -459,7 +484,7 @@ int main(int argc, char *argv[])
 		medusa_graph_output(first, 2, allocate_and_free(), 64);
 	medusa_graph_label(first, "decode", 1);
 	if (has(argc, argv, "kill")) {
-		usleep(400000);
+		wait_until_recorded("decode");
 		raise(SIGKILL);
 	}
 	replay(first, "decode");

@@ -267,7 +267,7 @@ static void tear_down(const struct graph *graphs, size_t free_before)
 static void wait_until_open(void)
 {
 	struct medusa_stats stats = {.size = sizeof(stats)};
-	for (int i = 0; i < 500 && medusa_stats_read(&stats) == MEDUSA_OK && !stats.graphs_total; i++)
+	for (int i = 0; i < 30000 && medusa_stats_read(&stats) == MEDUSA_OK && !stats.graphs_total; i++)
 		usleep(10000);
 }
 

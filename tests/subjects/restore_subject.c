@@ -171,7 +171,7 @@ static void set_up(void)
 static void print_held_by_refused(size_t free_before)
 {
 	size_t now = 0, total = 0;
-	for (int i = 0; i < 200; i++) {
+	for (int i = 0; i < 30000; i++) {
 		TRY(cuMemGetInfo_v2, &now, &total);
 		if (now == free_before)
 			break;
@@ -207,7 +207,7 @@ static void unload_at_exit(void)
 
 static int end_early(void)
 {
-	for (int i = 0; i < 10000 && !medusa_graph_ready(LABEL, GRAPHS); i++)
+	for (int i = 0; i < 300000 && !medusa_graph_ready(LABEL, GRAPHS); i++)
 		usleep(1000);
 	if (!strcmp(getenv("SUBJECT_ENDS_EARLY"), "unload")) {
 		TRY(cuModuleUnload, module);
