@@ -91,6 +91,7 @@ enum md_status md_pass_content(struct md_analysis *analysis, struct md_error *er
 enum md_status md_pass_tensor(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_event(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_admit(struct md_analysis *analysis, struct md_error *err);
+enum md_status md_pass_order(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_place(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_image(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_emit(struct md_analysis *analysis, struct md_error *err);

@@ -26,6 +26,7 @@ static const struct pass passes[] = {
     {"tensor", md_pass_tensor},           /* which pointers are those of tensor maps */
     {"event", md_pass_event},             /* events that a restore can make anew */
     {"admit", md_pass_admit},             /* refuses graphs that could not be restored */
+    {"order", md_pass_order},             /* how the addresses of what is bound by sequence compare */
     {"place", md_pass_place},             /* bindings and private memory */
     {"image", md_pass_image},             /* tables of kernels and images */
     {"emit", md_pass_emit},               /* graphs, refusals, provenance */

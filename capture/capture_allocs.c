@@ -24,7 +24,7 @@ void md_capture_alloc_note(enum md_alloc_family family, uint64_t address, uint64
 		else
 			md_trace_put_alloc(md_capture.writer, md_capture_next(), family, address, bytes);
 		if (takes_device_memory(family))
-			md_sequence_add(&md_capture.allocations, address, bytes);
+			md_sequence_add(&md_capture.allocations, family, address, bytes);
 	}
 	md_capture_unlock();
 	if (takes_device_memory(family))

@@ -107,14 +107,16 @@ static void bind_by_sequence(void)
 	bool due = !allocations->closed && !allocations->broken && !md_capture.bind_count && md_capture.writer;
 	allocations->closed = true;
 	for (size_t i = 0; due && i < allocations->count; i++) {
-		const struct md_sequence_item *item = &allocations->items[i];
-		if (!item->live)
+		const struct md_sequence_request *item = &allocations->items[i];
+		uint64_t address = allocations->addresses[i];
+		md_trace_put_request(md_capture.writer, md_capture_next(), item);
+		if (item->freed != MD_SEQUENCE_NONE)
 			continue;
 		md_sequence_name(i, name);
-		if (!remember_bind(name, item->address, item->size, MD_BIND_STATE))
+		if (!remember_bind(name, address, item->size, MD_BIND_STATE))
 			md_capture_trouble("out of memory at binding %s", name);
-		else if (md_capture.writer)
-			md_trace_put_bind(md_capture.writer, md_capture_next(), name, item->address, item->size,
+		else
+			md_trace_put_bind(md_capture.writer, md_capture_next(), name, address, item->size,
 					  MD_BIND_STATE);
 	}
 	md_capture_unlock();

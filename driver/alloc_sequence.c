@@ -1,42 +1,79 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Counts device allocations until the engine asks for its first graph. */
+/* Counts device allocations until the engine asks for its first graph, and notes how their addresses compare. */
 #include "driver/alloc_sequence.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define ITEMS_MAX 65536u
-
-void md_sequence_add(struct md_alloc_sequence *sequence, uint64_t address, uint64_t size)
+/* Pitched memory comes from where plain memory comes from. */
+static struct md_interval_index *kind_of(struct md_alloc_sequence *sequence, uint32_t family)
 {
+	return &sequence->live[family == 2 || family >= MD_SEQUENCE_FAMILIES ? 1 : family];
+}
+
+static bool make_room(struct md_alloc_sequence *sequence)
+{
+	size_t room = sequence->room ? 2 * sequence->room : 64;
+	struct md_sequence_request *items;
+	uint64_t *addresses;
+
+	if (sequence->count < sequence->room)
+		return true;
+	if (room > MD_SEQUENCE_MAX)
+		return false;
+	items = realloc(sequence->items, room * sizeof(*items));
+	if (items)
+		sequence->items = items;
+	addresses = items ? realloc(sequence->addresses, room * sizeof(*addresses)) : NULL;
+	if (!addresses)
+		return false;
+	sequence->addresses = addresses;
+	sequence->room = room;
+	return true;
+}
+
+void md_sequence_add(struct md_alloc_sequence *sequence, uint32_t family, uint64_t address, uint64_t size)
+{
+	struct md_interval_index *live = kind_of(sequence, family);
+	const struct md_interval *below;
+	uint32_t index = (uint32_t)sequence->count;
+
 	if (sequence->closed || sequence->paused || sequence->broken)
 		return;
-	if (sequence->count == sequence->room) {
-		size_t room = sequence->room ? 2 * sequence->room : 64;
-		struct md_sequence_item *grown =
-		    room <= ITEMS_MAX ? realloc(sequence->items, room * sizeof(*grown)) : NULL;
-		sequence->broken = !grown;
-		if (!grown)
-			return;
-		sequence->items = grown;
-		sequence->room = room;
+	md_sequence_remove(sequence, address, size); /* whose free was not seen */
+	below = md_interval_floor(live, address);
+	struct md_sequence_request item = {family, below ? (uint32_t)below->value : MD_SEQUENCE_NONE, MD_SEQUENCE_NONE,
+					   size};
+	if (!make_room(sequence) || !md_interval_add(live, address, size, index)) {
+		sequence->broken = true;
+		return;
 	}
-	sequence->items[sequence->count++] = (struct md_sequence_item){address, size, true};
+	sequence->items[index] = item;
+	sequence->addresses[index] = address;
+	sequence->count++;
 }
 
 void md_sequence_remove(struct md_alloc_sequence *sequence, uint64_t address, uint64_t size)
 {
-	for (size_t i = 0; i < sequence->count; i++) {
-		struct md_sequence_item *item = &sequence->items[i];
-		if (item->live && item->address >= address && item->address - address < size)
-			item->live = false;
+	if (sequence->closed)
+		return;
+	for (unsigned family = 0; family < MD_SEQUENCE_FAMILIES; family++) {
+		struct md_interval_index *live = &sequence->live[family];
+		const struct md_interval *last = size ? md_interval_floor(live, address + (size - 1)) : NULL;
+		for (; last && last->start >= address; last = md_interval_floor(live, address + (size - 1))) {
+			sequence->items[last->value].freed = (uint32_t)sequence->count;
+			md_interval_remove(live, last->start);
+		}
 	}
 }
 
 void md_sequence_finish(struct md_alloc_sequence *sequence)
 {
+	for (unsigned family = 0; family < MD_SEQUENCE_FAMILIES; family++)
+		md_interval_finish(&sequence->live[family]);
 	free(sequence->items);
+	free(sequence->addresses);
 	*sequence = (struct md_alloc_sequence){0};
 }
 
@@ -53,7 +90,7 @@ bool md_sequence_index(const char *name, size_t *index)
 	if (strncmp(name, MD_SEQUENCE_PREFIX, strlen(MD_SEQUENCE_PREFIX)) || !*digits)
 		return false;
 	for (; *digits; digits++) {
-		if (*digits < '0' || *digits > '9' || value >= ITEMS_MAX)
+		if (*digits < '0' || *digits > '9' || value >= MD_SEQUENCE_MAX)
 			return false;
 		value = 10 * value + (size_t)(*digits - '0');
 	}

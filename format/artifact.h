@@ -3,6 +3,7 @@
 #ifndef MD_FORMAT_ARTIFACT_H
 #define MD_FORMAT_ARTIFACT_H
 
+#include "driver/alloc_sequence.h"
 #include "format/fingerprint.h"
 #include "format/model.h"
 #include "format/signature.h"
@@ -125,6 +126,8 @@ struct md_artifact {
 	uint64_t arena_size; /* bytes of private memory */
 	struct md_binding *bindings;
 	uint32_t binding_count;
+	struct md_sequence_request *requests; /* all that the engine made, if it is bound by sequence */
+	uint32_t request_count;
 	struct md_image *images;
 	uint32_t image_count;
 	struct md_kernel *kernels;

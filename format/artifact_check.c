@@ -541,6 +541,8 @@ static enum md_status check_rest(const struct md_artifact *artifact, struct md_e
 enum md_status md_artifact_check_head(const struct md_artifact *artifact, struct md_error *err)
 {
 	MD_FORWARD(check_bindings(artifact, err));
+	if (md_sequence_check(artifact, err) != MD_OK)
+		return md_error_prefix(err, "section \"bindings\"");
 	MD_FORWARD(check_allocations(artifact, err));
 	MD_FORWARD(check_images(artifact, err));
 	MD_FORWARD(check_kernels(artifact, err));

@@ -54,6 +54,7 @@ void md_artifact_finish(struct md_artifact *artifact)
 	md_fingerprint_finish(&artifact->fingerprint);
 	free(artifact->allocs);
 	free(artifact->bindings);
+	free(artifact->requests);
 	free(artifact->contents);
 	free(artifact->provenance.tool_version);
 	free(artifact->provenance.command);

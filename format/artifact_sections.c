@@ -80,11 +80,24 @@ static void visit_binding(struct md_archive *a, void *item, void *user)
 	visit_enum(a, "role", &binding->role);
 }
 
+static void visit_request(struct md_archive *a, void *item, void *user)
+{
+	struct md_sequence_request *request = item;
+	(void)user;
+	md_archive_u32(a, "family", &request->family);
+	md_archive_u64(a, "size", &request->size);
+	md_archive_u32(a, "below", &request->below);
+	md_archive_u32(a, "freed", &request->freed);
+}
+
 static void visit_bindings(struct md_archive *a, void *item, void *user)
 {
 	struct md_artifact *artifact = item;
 	md_archive_list(a, "bindings", "binding", &artifact->bindings, &artifact->binding_count,
 			sizeof(*artifact->bindings), visit_binding, user);
+	if (a->ops->text || md_archive_has(a, "requests", artifact->request_count != 0))
+		md_archive_list(a, "requests", "request", &artifact->requests, &artifact->request_count,
+				sizeof(*artifact->requests), visit_request, user);
 }
 
 /* ---- kernels and images ---- */

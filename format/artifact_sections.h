@@ -49,6 +49,11 @@ enum md_status md_image_frames_complete(const struct md_artifact *artifact, stru
 enum md_status md_artifact_check_head(const struct md_artifact *artifact, struct md_error *err);
 enum md_status md_artifact_check_graphs(const struct md_artifact *artifact, struct md_error *err);
 
+/* sequence.c: requests refer to earlier ones, bindings by sequence to requests. */
+enum md_status md_sequence_check_request(const struct md_sequence_request *request, uint32_t index,
+					 struct md_error *err);
+enum md_status md_sequence_check(const struct md_artifact *artifact, struct md_error *err);
+
 /* artifact_graphs.c: the binary forms of the two large sections */
 void md_section_graphs(struct md_archive *a, struct md_artifact *artifact, struct md_section_state *state);
 void md_section_pointers(struct md_archive *a, struct md_artifact *artifact, struct md_section_state *state);

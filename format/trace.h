@@ -3,6 +3,7 @@
 #ifndef MD_FORMAT_TRACE_H
 #define MD_FORMAT_TRACE_H
 
+#include "driver/alloc_sequence.h"
 #include "format/fingerprint.h"
 #include "format/model.h"
 
@@ -72,6 +73,8 @@ void md_trace_put_event_use(struct md_trace_writer *w, uint64_t sequence, uint32
 void md_trace_put_tensor_map(struct md_trace_writer *w, uint64_t sequence, const void *map);
 /* The engine has written a variable of the image's module. */
 void md_trace_put_variable(struct md_trace_writer *w, uint64_t sequence, uint32_t image, const char *name);
+/* sequence.c: an allocation of an engine that binds nothing, in its order, all at once when it asks for a graph. */
+void md_trace_put_request(struct md_trace_writer *w, uint64_t sequence, const struct md_sequence_request *request);
 void md_trace_put_mark(struct md_trace_writer *w, uint64_t sequence, const char *name);
 void md_trace_put_kv(struct md_trace_writer *w, uint64_t sequence, const struct md_kv *kv);
 void md_trace_put_stage(struct md_trace_writer *w, uint64_t sequence, const struct md_stage_time *stage);
@@ -169,6 +172,8 @@ struct md_trace {
 	uint32_t variable_count;
 	struct md_trace_tensor_map *tensor_maps; /* each content once */
 	uint32_t tensor_map_count;
+	struct md_sequence_request *requests; /* of an engine that binds nothing, until it asked for a graph */
+	uint32_t request_count;
 	struct md_kv kv;
 	struct md_stage_time *stages;
 	uint32_t stage_count;

@@ -8,7 +8,7 @@
 #include "format/trace.h"
 
 #define MD_TRACE_MAGIC "MDTRACE" /* and its NUL: 8 bytes */
-#define MD_TRACE_VERSION 4
+#define MD_TRACE_VERSION 5
 #define MD_TRACE_OLDEST_READER 3 /* an older one does not know what child graph and event nodes hold */
 #define MD_TRACE_HEADER_BYTES 32
 #define MD_TRACE_FRAME_BYTES 16
@@ -43,6 +43,7 @@ enum md_trace_record {
 	MD_RECORD_EVENT_USE = 22,
 	MD_RECORD_TENSOR_MAP = 23,
 	MD_RECORD_VARIABLE = 24,
+	MD_RECORD_REQUEST = 25,
 };
 
 /* The writer's buffer, locked, with the head of a record in it; NULL (and not locked) when the writer has failed. */
@@ -97,6 +98,7 @@ MD_TRACE_GET(fact);
 MD_TRACE_GET(event_use);
 MD_TRACE_GET(tensor_map);
 MD_TRACE_GET(variable);
+MD_TRACE_GET(request); /* sequence.c */
 /* Hands labels and probe results that came before their graph to it. */
 void md_trace_attach_notes(struct md_trace_build *build);
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The device's address space: one large reservation at an address of its own in every process, handed out first fit. */
+/* The device's address space: one large reservation at an address of its own in every process, handed out first fit,
+ * or, with HOSTCUDA_SCATTER, in an order that no two processes share. */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 
@@ -77,10 +79,27 @@ static bool insert_at(size_t at, uint64_t start, uint64_t end)
 	return true;
 }
 
-/* The first gap in the space that fits; where it goes in the table. */
-static bool first_fit(size_t size, size_t alignment, uint64_t *address, size_t *at)
+/* HOSTCUDA_SCATTER: a seed, or "random"; unset or 0: addresses ascend. Where to look first; state lock held. */
+static uint64_t first_place(void)
 {
-	uint64_t from = space.start;
+	static uint64_t state;
+	static bool known;
+	const char *seed = getenv("HOSTCUDA_SCATTER");
+
+	if (!known && seed)
+		state = strcmp(seed, "random") ? strtoull(seed, NULL, 0) * 0x9e3779b97f4a7c15u : random_place();
+	known = true;
+	if (!state)
+		return space.start;
+	state ^= state << 13; /* xorshift64 */
+	state ^= state >> 7;
+	state ^= state << 17;
+	return space.start + (state >> 8) % (space.end - space.start) / HC_GRANULARITY * HC_GRANULARITY;
+}
+
+/* The first gap at or after a place that fits; where it goes in the table. */
+static bool fit_from(uint64_t from, size_t size, size_t alignment, uint64_t *address, size_t *at)
+{
 	size_t i = 0;
 	for (; i <= taken_count; i++) {
 		uint64_t to = i < taken_count && taken[i].start < space.end ? taken[i].start : space.end;
@@ -135,7 +154,10 @@ CUresult hc_space_take(uint64_t *address, size_t size, size_t alignment, uint64_
 	}
 	uint64_t start;
 	size_t at;
-	if (size > SPACE_BYTES || !first_fit(size, alignment, &start, &at) || !insert_at(at, start, start + size))
+	if (size > SPACE_BYTES ||
+	    (!fit_from(first_place(), size, alignment, &start, &at) &&
+	     !fit_from(space.start, size, alignment, &start, &at)) ||
+	    !insert_at(at, start, start + size))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	*address = start;
 	return CUDA_SUCCESS;

@@ -175,10 +175,11 @@ static CUresult memory_taken(CUresult result, const unsigned long long *key, con
 }
 
 /* The same for what kernels are handed by address, which counts in the sequence of allocations. */
-static CUresult allocated(CUresult result, const unsigned long long *address, const size_t *pitch, uint64_t bytes)
+static CUresult allocated(CUresult result, enum md_alloc_family family, const unsigned long long *address,
+			  const size_t *pitch, uint64_t bytes)
 {
 	if (result == CUDA_SUCCESS && address && md_guard_enter()) {
-		md_restore_sequence_alloc(*address, bytes * (pitch ? *pitch : 1));
+		md_restore_sequence_alloc(family, *address, bytes * (pitch ? *pitch : 1));
 		md_guard_leave();
 	}
 	return memory_taken(result, address, pitch, bytes);
@@ -187,7 +188,7 @@ static CUresult allocated(CUresult result, const unsigned long long *address, co
 static CUresult mapped(CUresult result, uint64_t address, uint64_t bytes)
 {
 	if (result == CUDA_SUCCESS && md_guard_enter()) {
-		md_restore_sequence_alloc(address, bytes);
+		md_restore_sequence_alloc(MD_ALLOC_VMM, address, bytes);
 		md_guard_leave();
 	}
 	return result;
@@ -211,15 +212,17 @@ static uint64_t memory_goes(uint64_t key)
 	return bytes;
 }
 
-#define hook_cuMemAlloc_v2(p, n) allocated(CALL(cuMemAlloc_v2, p, n), p, NULL, n)
+#define hook_cuMemAlloc_v2(p, n) allocated(CALL(cuMemAlloc_v2, p, n), MD_ALLOC_DEVICE, p, NULL, n)
 #define hook_cuMemAllocPitch_v2(p, pitch, width, height, element)                                                      \
-	allocated(CALL(cuMemAllocPitch_v2, p, pitch, width, height, element), p, pitch, height)
-#define hook_cuMemAllocManaged(p, n, flags) allocated(CALL(cuMemAllocManaged, p, n, flags), p, NULL, n)
-#define hook_cuMemAllocAsync(p, n, s) allocated(CALL(cuMemAllocAsync, p, n, s), p, NULL, n)
-#define hook_cuMemAllocAsync_ptsz(p, n, s) allocated(CALL(cuMemAllocAsync_ptsz, p, n, s), p, NULL, n)
-#define hook_cuMemAllocFromPoolAsync(p, n, pool, s) allocated(CALL(cuMemAllocFromPoolAsync, p, n, pool, s), p, NULL, n)
+	allocated(CALL(cuMemAllocPitch_v2, p, pitch, width, height, element), MD_ALLOC_PITCH, p, pitch, height)
+#define hook_cuMemAllocManaged(p, n, flags)                                                                            \
+	allocated(CALL(cuMemAllocManaged, p, n, flags), MD_ALLOC_MANAGED, p, NULL, n)
+#define hook_cuMemAllocAsync(p, n, s) allocated(CALL(cuMemAllocAsync, p, n, s), MD_ALLOC_ASYNC, p, NULL, n)
+#define hook_cuMemAllocAsync_ptsz(p, n, s) allocated(CALL(cuMemAllocAsync_ptsz, p, n, s), MD_ALLOC_ASYNC, p, NULL, n)
+#define hook_cuMemAllocFromPoolAsync(p, n, pool, s)                                                                    \
+	allocated(CALL(cuMemAllocFromPoolAsync, p, n, pool, s), MD_ALLOC_ASYNC, p, NULL, n)
 #define hook_cuMemAllocFromPoolAsync_ptsz(p, n, pool, s)                                                               \
-	allocated(CALL(cuMemAllocFromPoolAsync_ptsz, p, n, pool, s), p, NULL, n)
+	allocated(CALL(cuMemAllocFromPoolAsync_ptsz, p, n, pool, s), MD_ALLOC_ASYNC, p, NULL, n)
 #define hook_cuMemCreate(h, n, prop, flags) memory_taken(CALL(cuMemCreate, h, n, prop, flags), h, NULL, n)
 #define hook_cuMemFree_v2(p) ((void)memory_goes(p), freed(p, 1), CALL(cuMemFree_v2, p))
 #define hook_cuMemFreeAsync(p, s) ((void)memory_goes(p), freed(p, 1), CALL(cuMemFreeAsync, p, s))

@@ -341,7 +341,7 @@ uint64_t md_restore_output_address(const struct md_restore *r, const struct md_a
 /* ---- binding by sequence (restore_sequence.c) ---- */
 
 /* From hooks: an allocation of the engine's that kernels are handed by address; address ranges that go. */
-void md_restore_sequence_alloc(uint64_t address, uint64_t size);
+void md_restore_sequence_alloc(enum md_alloc_family family, uint64_t address, uint64_t size);
 void md_restore_sequence_free(uint64_t address, uint64_t size);
 /* +1, -1: around a profiling forward, which a restore mostly leaves out. */
 void md_restore_sequence_pause(int change);

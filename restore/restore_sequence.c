@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Binding by sequence: what the engine has allocated when it asks for its first graph, matched by order and size. */
+/* Binding by sequence: what the engine has allocated when it asks for its first graph, matched by order, size and
+ * place. */
 #define MD_LOG_DOMAIN "restore"
 
 #include <string.h>
@@ -11,10 +12,10 @@
 static struct md_alloc_sequence sequence;
 static pthread_mutex_t sequence_lock = PTHREAD_MUTEX_INITIALIZER;
 
-void md_restore_sequence_alloc(uint64_t address, uint64_t size)
+void md_restore_sequence_alloc(enum md_alloc_family family, uint64_t address, uint64_t size)
 {
 	pthread_mutex_lock(&sequence_lock);
-	md_sequence_add(&sequence, address, size);
+	md_sequence_add(&sequence, family, address, size);
 	pthread_mutex_unlock(&sequence_lock);
 }
 
@@ -39,45 +40,30 @@ static void close_sequence(void)
 	pthread_mutex_unlock(&sequence_lock);
 }
 
-/* The sequence is closed. */
-static enum md_status check_item(const struct md_binding *binding, size_t index, struct md_error *err)
+static bool bound_by_sequence(const struct md_artifact *artifact)
 {
-	const struct md_sequence_item *item = index < sequence.count ? &sequence.items[index] : NULL;
-	unsigned long long then = (unsigned long long)binding->size;
+	size_t index;
+
+	for (uint32_t i = 0; i < artifact->binding_count; i++)
+		if (md_sequence_index(artifact->bindings[i].name, &index))
+			return true;
+	return false;
+}
+
+/* The sequence is closed. */
+static enum md_status check_all(const struct md_artifact *artifact, struct md_error *err)
+{
+	const struct md_sequence_side then = {artifact->requests, artifact->request_count, "artifact",
+					      "in the artifact"};
+	const struct md_sequence_side now = {sequence.items, sequence.count, "this process", "here"};
 
 	if (sequence.broken)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "too many allocations to bind them by sequence");
-	if (!item)
+	if (!artifact->request_count)
 		return md_error_set(err, MD_ERR_MISMATCH,
-				    "allocation %zu: artifact has %llu bytes, but this process made only %zu before it "
-				    "asked for a graph",
-				    index, then, sequence.count);
-	if (item->size != binding->size)
-		return md_error_set(
-		    err, MD_ERR_MISMATCH,
-		    "allocation %zu: artifact has %llu bytes, this process %llu: there the sequences part", index, then,
-		    (unsigned long long)item->size);
-	if (!item->live)
-		return md_error_set(err, MD_ERR_MISMATCH,
-				    "allocation %zu (%llu bytes) was freed before the engine asked for a graph", index,
-				    then);
-	return MD_OK;
-}
-
-/* The first one in the order of the sequence that does not match. Under lock, while open. */
-static enum md_status check_all(const struct md_restore *r, struct md_error *err)
-{
-	size_t first = SIZE_MAX, index;
-
-	for (uint32_t i = 0; i < r->artifact.binding_count; i++) {
-		struct md_error now = {0};
-		if (!md_sequence_index(r->artifact.bindings[i].name, &index) || index >= first ||
-		    check_item(&r->artifact.bindings[i], index, &now) == MD_OK)
-			continue;
-		first = index;
-		*err = now;
-	}
-	return err->status;
+				    "the artifact does not say how the addresses of the engine's allocations compare: "
+				    "capture again");
+	return md_sequence_compare(&then, &now, err);
 }
 
 /* Under lock, while open. */
@@ -85,12 +71,14 @@ static enum md_status bind_all(struct md_restore *r, struct md_error *err)
 {
 	size_t index;
 
-	MD_FORWARD(check_all(r, err));
+	if (!bound_by_sequence(&r->artifact))
+		return MD_OK;
+	MD_FORWARD(check_all(&r->artifact, err));
 	for (uint32_t i = 0; i < r->artifact.binding_count; i++) {
 		const struct md_binding *binding = &r->artifact.bindings[i];
-		if (!md_sequence_index(binding->name, &index))
+		if (!md_sequence_index(binding->name, &index) || index >= sequence.count)
 			continue;
-		struct md_bound what = {binding->name, sequence.items[index].address, binding->size, binding->role};
+		struct md_bound what = {binding->name, sequence.addresses[index], binding->size, binding->role};
 		MD_FORWARD(md_restore_bind_new(r, &what, err));
 	}
 	return MD_OK;

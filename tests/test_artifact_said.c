@@ -79,6 +79,56 @@ Test(artifact_said, variables_keep_older_readers_out, .init = setup, .fini = tea
 	md_artifact_finish(&artifact);
 }
 
+/* Who did not know of requests would take the engine's allocations for what they are not. */
+Test(artifact_said, requests_keep_older_readers_out, .init = setup, .fini = teardown)
+{
+	static const struct md_sequence_request requests[] = {{MD_ALLOC_DEVICE, MD_SEQUENCE_NONE, 2, 64},
+							      {MD_ALLOC_PITCH, 0, MD_SEQUENCE_NONE, 512},
+							      {MD_ALLOC_VMM, 1, 3, 4096}};
+	struct md_artifact artifact, read;
+	struct md_error err = {0};
+	sample_artifact(&artifact);
+	artifact.requests = malloc(sizeof(requests));
+	memcpy(artifact.requests, requests, sizeof(requests));
+	artifact.request_count = 3;
+	cr_assert_eq(write_and_get_required(&artifact), 19, "stored images, facts and requests");
+	cr_assert(md_artifact_read(path, &read, NULL, &err) == MD_OK, "read: %s", err.message);
+	cr_assert_eq(read.request_count, 3);
+	for (int i = 0; i < 3; i++)
+		cr_assert(read.requests[i].family == requests[i].family && read.requests[i].size == requests[i].size &&
+			      read.requests[i].below == requests[i].below &&
+			      read.requests[i].freed == requests[i].freed,
+			  "request %d", i);
+	md_artifact_finish(&read);
+	md_artifact_finish(&artifact);
+}
+
+Test(artifact_said, should_fail_requests_that_cannot_be, .init = setup, .fini = teardown)
+{
+	static const struct {
+		struct md_sequence_request request;
+		const char *message;
+	} cases[] = {
+	    {{MD_ALLOC_DEVICE, 1, MD_SEQUENCE_NONE, 64}, "request 1: lies above request 1, which is no earlier one"},
+	    {{MD_ALLOC_DEVICE, 0, 1, 64}, "request 1: freed when 1 had been made"},
+	    {{MD_ALLOC_DEVICE, 0, 3, 64}, "request 1: freed when 3 of 2 had been made"},
+	    {{MD_ALLOC_HOST + 2, 0, 2, 64}, "request 1: 64 bytes of family 7"},
+	    {{MD_ALLOC_DEVICE, 0, 2, 0}, "request 1: 0 bytes of family 1"},
+	    {{MD_ALLOC_DEVICE, 0, 2, 64}, "binding @allocation.1: no request of 64 bytes that was kept"},
+	    {{MD_ALLOC_DEVICE, 0, MD_SEQUENCE_NONE, 65}, "binding @allocation.1: no request of 64 bytes that was kept"},
+	};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct md_sequence_request requests[] = {{MD_ALLOC_DEVICE, MD_SEQUENCE_NONE, MD_SEQUENCE_NONE, 64},
+							 cases[i].request};
+		struct md_binding binding = {(char *)(uintptr_t) "@allocation.1", 64, MD_BIND_STATE};
+		struct md_artifact artifact = {
+		    .requests = requests, .request_count = 2, .bindings = &binding, .binding_count = 1};
+		struct md_error err = {0};
+		cr_assert_eq(md_artifact_write(&artifact, path, NULL, &err), MD_ERR_CORRUPT, "%s", cases[i].message);
+		cr_assert(strstr(err.message, cases[i].message), "%s", err.message);
+	}
+}
+
 /* What is not there takes no key: such a file is what an older writer made. */
 Test(artifact_said, without_any_it_is_an_older_file, .init = setup, .fini = teardown)
 {

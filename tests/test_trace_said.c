@@ -184,6 +184,28 @@ Test(trace_said, child_graphs_events_and_tensor_maps_come_back, .fini = teardown
 	md_trace_finish(&trace);
 }
 
+Test(trace_said, requests, .fini = teardown)
+{
+	struct md_sequence_request first = {MD_ALLOC_DEVICE, MD_SEQUENCE_NONE, 2, 64},
+				   second = {MD_ALLOC_VMM, 0, MD_SEQUENCE_NONE, 4096};
+	struct md_trace_writer *w = writer_with_graphs(0);
+	struct md_trace trace;
+	struct md_error err = {0};
+	md_trace_put_request(w, 5, &first);
+	md_trace_put_request(w, 6, &second);
+	cr_assert(finish(w, &trace, &err) == MD_OK, "%s", err.message);
+	cr_assert_eq(trace.request_count, 2);
+	cr_assert(trace.requests[0].family == MD_ALLOC_DEVICE && trace.requests[0].below == MD_SEQUENCE_NONE &&
+		      trace.requests[0].freed == 2 && trace.requests[0].size == 64,
+		  "the first");
+	cr_assert(trace.requests[1].below == 0 && trace.requests[1].freed == MD_SEQUENCE_NONE, "the second");
+	md_trace_finish(&trace);
+	w = writer_with_graphs(0);
+	md_trace_put_request(w, 5, &second);
+	cr_assert_eq(finish(w, &trace, &err), MD_ERR_CORRUPT, "above one that is not there");
+	cr_assert(strstr(err.message, "request 0: lies above request 0, which is no earlier one"), "%s", err.message);
+}
+
 Test(trace_said, should_fail_edges_between_graphs_and_children_too_large, .fini = teardown)
 {
 	struct md_node nodes[] = {{.type = MD_NODE_CHILD, .kernel = MD_NONE, .child_nodes = 1},

@@ -192,6 +192,16 @@ static void compare_binding(struct md_diff *diff, const char *name, uint32_t a, 
 	md_diff_text(diff, "bindings", name, NULL, x ? text : NULL, y ? text : NULL);
 }
 
+/* What an engine that binds nothing allocated, and how it lay. */
+static void compare_requests(struct md_diff *diff)
+{
+	const struct md_sequence_side a = {diff->a->requests, diff->a->request_count, "the first", "in the first"};
+	const struct md_sequence_side b = {diff->b->requests, diff->b->request_count, "the second", "in the second"};
+	struct md_error differs = {0};
+	if (md_sequence_compare(&a, &b, &differs) != MD_OK)
+		md_diff_text(diff, "bindings", "allocations in their order", NULL, NULL, differs.message);
+}
+
 static uint32_t count_class(const struct md_artifact *artifact, enum md_binding_class class)
 {
 	uint32_t count = 0;
@@ -205,6 +215,7 @@ static void diff_memory(struct md_diff *diff)
 	const struct md_artifact *a = diff->a, *b = diff->b;
 	for_each_name(diff, &(struct table){a->binding_count, a, name_binding},
 		      &(struct table){b->binding_count, b, name_binding}, compare_binding);
+	compare_requests(diff);
 	md_diff_number(diff, "allocations", "", "private bytes", (int64_t)a->arena_size, (int64_t)b->arena_size);
 	md_diff_number(diff, "allocations", "", "private allocations", count_class(a, MD_CLASS_PRIVATE),
 		       count_class(b, MD_CLASS_PRIVATE));

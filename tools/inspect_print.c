@@ -122,6 +122,9 @@ static void print_memory(const struct md_artifact *artifact, FILE *out)
 		md_table_bytes(&table, artifact->bindings[i].size);
 	}
 	md_table_print(&table, 2, out);
+	if (artifact->request_count)
+		fprintf(out, "  bound by order, size and place of the first %" PRIu32 " allocations\n",
+			artifact->request_count);
 	for (uint32_t i = 0; i < artifact->alloc_count; i++)
 	private += artifact->allocs[i].class == MD_CLASS_PRIVATE;
 	for (uint32_t i = 0; i < artifact->content_count; i++)

@@ -60,9 +60,10 @@ enum medusa_role {
  * memory no longer is. Memory that another process shares is never private: graphs use it bound, or are refused.
  *
  * An engine that binds nothing is bound by sequence: what it has allocated on the device when it first calls
- * medusa_graph_get, in the capture as in every start, is matched by order and size. What was freed by then counts, but
- * is not bound; what a profiling forward of medusa_kv_capacity allocates does not count. At the first allocation that
- * differs the whole artifact is refused. These bindings are called "@allocation.N"; no other name may begin with '@'.
+ * medusa_graph_get, in the capture as in every start, is matched by order, size, and how addresses compare (allocators
+ * take the lowest of equal blocks). What was freed by then counts, but is not bound; what a profiling forward of
+ * medusa_kv_capacity allocates does not count. At the first allocation that differs the whole artifact is refused.
+ * These bindings are called "@allocation.N"; no other name may begin with '@'.
  */
 int medusa_bind(const char *name, uint64_t address, size_t bytes, enum medusa_role role);
 

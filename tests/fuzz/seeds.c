@@ -75,6 +75,13 @@ static void write_artifacts(void)
 	artifact.images[0].variable = strdup("scale");
 	write_artifact("ok-variable", "ok-variable", &artifact);
 	md_artifact_finish(&artifact);
+	struct md_sequence_request requests[] = {{MD_ALLOC_DEVICE, MD_SEQUENCE_NONE, MD_SEQUENCE_NONE, 64},
+						 {MD_ALLOC_ASYNC, MD_SEQUENCE_NONE, 2, 512},
+						 {MD_ALLOC_DEVICE, 0, MD_SEQUENCE_NONE, 64}};
+	struct md_binding binding = {(char *)(uintptr_t) "@allocation.2", 64, MD_BIND_STATE};
+	artifact =
+	    (struct md_artifact){.requests = requests, .request_count = 3, .bindings = &binding, .binding_count = 1};
+	write_artifact("ok-requests", "ok-requests", &artifact);
 	artifact = (struct md_artifact){0};
 	write_artifact("ok-empty", "ok-empty", &artifact);
 	md_artifact_finish(&artifact);
@@ -114,6 +121,8 @@ static void put_tables(struct md_trace_writer *w)
 	md_trace_put_tensor_map(w, 12, map);
 	md_trace_put_event_use(w, 13, 1, "cuEventQuery");
 	md_trace_put_variable(w, 13, 0, "scale");
+	md_trace_put_request(w, 13, &(struct md_sequence_request){MD_ALLOC_DEVICE, MD_SEQUENCE_NONE, 2, 1 << 16});
+	md_trace_put_request(w, 13, &(struct md_sequence_request){MD_ALLOC_ASYNC, 0, MD_SEQUENCE_NONE, 4096});
 	md_trace_put_mark(w, 13, "capture");
 	md_trace_put_stage(w, 14, &(struct md_stage_time){"warmup", 123456});
 	md_trace_put_kv(w, 15, &(struct md_kv){true, 1, 2, 3, 4, 5, 6, 900000, "key"});
