@@ -4,44 +4,51 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include "base/descriptor.h"
+#include "base/environment.h"
+
+#define LINE_BYTES 1024 /* a pipe with any room takes it whole */
+#define WAIT_MS 100     /* for a reader that is behind; the engine waits so long with us, once */
 
 static pthread_once_t log_once = PTHREAD_ONCE_INIT;
 static enum md_log_level log_level = MD_LOG_WARN;
-static int log_fd = STDERR_FILENO;
+static pthread_mutex_t file_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct md_descriptor file = {.fd = -1};
+static struct md_descriptor standard_error = {.fd = -1}; /* as it was when we were loaded */
+static atomic_uint lost;                                 /* lines that nobody took since the last one that went out */
 
-static void write_line(int fd, const char *line, size_t size)
+static void in_forked_child(void)
 {
-	while (size) {
-		ssize_t wrote = write(fd, line, size);
-		if (wrote < 0 && errno == EINTR)
-			continue;
-		if (wrote <= 0)
-			return;
-		line += wrote;
-		size -= (size_t)wrote;
-	}
+	pthread_mutex_init(&file_lock, NULL); /* a thread that is not there any more may have held it */
+}
+
+/* An engine may close it later, and what it opens next gets the number. */
+__attribute__((constructor(MD_LOADED_FIRST))) static void see_standard_error(void)
+{
+	md_descriptor_keep(&standard_error, STDERR_FILENO);
+	pthread_atfork(NULL, NULL, in_forked_child);
 }
 
 static void read_environment(void)
 {
 	static const char *const names[] = {"error", "warn", "info", "debug"};
-	const char *level = getenv("MEDUSA_LOG");
-	const char *path = getenv("MEDUSA_LOG_FILE");
+	const char *level = md_environment_get("MEDUSA_LOG");
 
 	for (size_t i = 0; level && i < sizeof(names) / sizeof(names[0]); i++)
 		if (!strcmp(level, names[i]))
 			log_level = (enum md_log_level)i;
-	if (path && *path) {
-		int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-		if (fd >= 0)
-			log_fd = fd;
-	}
 }
 
 int md_log_enabled(enum md_log_level level)
@@ -50,9 +57,76 @@ int md_log_enabled(enum md_log_level level)
 	return level <= log_level;
 }
 
+/* ---- where a line goes ---- */
+
+/* What MEDUSA_LOG_FILE names, opened when the first line comes, and again when the engine has closed it. -1: none. */
+static int file_descriptor(void)
+{
+	char path[PATH_MAX];
+
+	pthread_mutex_lock(&file_lock);
+	if (!md_descriptor_is_ours(&file) && md_environment_path("MEDUSA_LOG_FILE", path, sizeof(path)))
+		md_descriptor_keep(&file, md_descriptor_open(path, O_WRONLY | O_CREAT | O_APPEND, 0644));
+	int fd = md_descriptor_is_ours(&file) ? file.fd : -1;
+	pthread_mutex_unlock(&file_lock);
+	return fd;
+}
+
+/*
+ * Number 2, as long as that is where the process was told to complain: the file that it was when we came, or, in a
+ * process that had one and has redirected its output since, the one that its standard output is now. Anything else may
+ * be a file or a connection of the engine's that happened to get the number.
+ */
+static int standard_error_descriptor(void)
+{
+	struct stat now, output;
+
+	if (md_descriptor_is_ours(&standard_error))
+		return STDERR_FILENO;
+	if (standard_error.fd < 0 || fstat(STDERR_FILENO, &now) || fstat(STDOUT_FILENO, &output) ||
+	    S_ISSOCK(now.st_mode))
+		return -1;
+	return now.st_dev == output.st_dev && now.st_ino == output.st_ino ? STDERR_FILENO : -1;
+}
+
+/* A reader that has stopped reading must not stop the engine. */
+static bool takes_more(int fd)
+{
+	struct pollfd asked = {.fd = fd, .events = POLLOUT};
+	int wait = atomic_load(&lost) ? 0 : WAIT_MS;
+
+	return poll(&asked, 1, wait) == 1 && asked.revents == POLLOUT;
+}
+
+static void say_lost(int fd, unsigned count)
+{
+	char line[128];
+
+	snprintf(line, sizeof(line), "medusa log: %u lines were lost, since nobody read them in time\n", count);
+	md_descriptor_write(fd, line, strlen(line));
+}
+
+static void write_line(const char *line, size_t size)
+{
+	int fd = file_descriptor();
+
+	if (fd < 0)
+		fd = standard_error_descriptor();
+	if (fd < 0)
+		return;
+	if (!takes_more(fd)) {
+		atomic_fetch_add(&lost, 1);
+		return;
+	}
+	unsigned before = atomic_exchange(&lost, 0);
+	if (before)
+		say_lost(fd, before);
+	md_descriptor_write(fd, line, size);
+}
+
 void md_log(enum md_log_level level, const char *domain, const char *format, ...)
 {
-	char line[1024];
+	char line[LINE_BYTES];
 	int saved = errno; /* logging must not change what the caller is about to report */
 	size_t size;
 	va_list args;
@@ -67,6 +141,6 @@ void md_log(enum md_log_level level, const char *domain, const char *format, ...
 	va_end(args);
 	size = strlen(line);
 	line[size++] = '\n';
-	write_line(log_fd, line, size);
+	write_line(line, size);
 	errno = saved;
 }

@@ -5,18 +5,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/descriptor.h"
 
 static enum md_status io_error(struct md_error *err, const char *path)
 {
@@ -24,36 +21,9 @@ static enum md_status io_error(struct md_error *err, const char *path)
 	return md_error_set(err, code == ENOENT ? MD_ERR_NOT_FOUND : MD_ERR_IO, "%s: %s", path, strerror(code));
 }
 
-/* 0, or the errno of the write that failed. */
-static int write_all(int fd, const char *bytes, size_t size)
-{
-	while (size > 0) {
-		ssize_t wrote = write(fd, bytes, size);
-		if (wrote < 0 && errno == EINTR)
-			continue;
-		if (wrote < 0)
-			return errno;
-		bytes += wrote;
-		size -= (size_t)wrote;
-	}
-	return 0;
-}
-
-/*
- * Beyond a limit on file sizes the kernel sends SIGXFSZ to the writing thread, and that would end the engine that we
- * live in. It is held up, and the one that we caused is taken back.
- */
 enum md_status md_file_write(int fd, const void *data, size_t size, const char *path, struct md_error *err)
 {
-	sigset_t limit, before, pending;
-	sigemptyset(&limit);
-	sigaddset(&limit, SIGXFSZ);
-	pthread_sigmask(SIG_BLOCK, &limit, &before);
-	bool was_pending = sigpending(&pending) == 0 && sigismember(&pending, SIGXFSZ) == 1;
-	int failure = write_all(fd, data, size);
-	if (failure == EFBIG && !was_pending)
-		sigtimedwait(&limit, NULL, &(struct timespec){0, 0});
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	int failure = md_descriptor_write(fd, data, size);
 	return failure ? md_error_set(err, MD_ERR_IO, "%s: %s", path, strerror(failure)) : MD_OK;
 }
 

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Descriptors and writes of ours in somebody else's process: out of its way, checked before use, without a signal. */
+#include "base/descriptor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+
+/* ---- numbers ---- */
+
+/* Below 1024, so that the table of descriptors does not grow for us, and lower when the limit is low. */
+static const int floors[] = {960, 448, 192, 96, 48, 24, 3};
+
+int md_descriptor_raise(int fd)
+{
+	int high = -1;
+
+	if (fd < 0)
+		return -1;
+	for (size_t i = 0; i < sizeof(floors) / sizeof(floors[0]) && high < 0; i++)
+		high = fcntl(fd, F_DUPFD_CLOEXEC, floors[i]);
+	if (high < 0 && fd > STDERR_FILENO)
+		return fd; /* no room for two: better there than not at all */
+	int saved = errno;
+	close(fd);
+	errno = saved;
+	return high;
+}
+
+/* O_NONBLOCK is for the opening alone: on regular files it means nothing, on others a write would fail. */
+int md_descriptor_open(const char *path, int flags, mode_t mode)
+{
+	int fd = md_descriptor_raise(open(path, flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, mode));
+
+	if (fd >= 0 && !(flags & O_NONBLOCK))
+		fcntl(fd, F_SETFL, flags & ~(O_CREAT | O_EXCL | O_TRUNC | O_CLOEXEC));
+	return fd;
+}
+
+FILE *md_descriptor_read_stream(const char *path)
+{
+	MD_AUTO_FD int fd = md_descriptor_open(path, O_RDONLY, 0);
+	FILE *stream = fd < 0 ? NULL : fdopen(fd, "re");
+
+	if (stream)
+		fd = -1;
+	return stream;
+}
+
+/* ---- identity ---- */
+
+bool md_descriptor_keep(struct md_descriptor *kept, int fd)
+{
+	struct stat info;
+
+	if (fd < 0 || fstat(fd, &info))
+		return false;
+	*kept = (struct md_descriptor){fd, info.st_dev, info.st_ino};
+	return true;
+}
+
+bool md_descriptor_is_ours(const struct md_descriptor *kept)
+{
+	struct stat info;
+	int saved = errno;
+	bool ours =
+	    kept->fd >= 0 && fstat(kept->fd, &info) == 0 && info.st_dev == kept->device && info.st_ino == kept->inode;
+
+	errno = saved;
+	return ours;
+}
+
+void md_descriptor_drop(struct md_descriptor *kept)
+{
+	if (md_descriptor_is_ours(kept))
+		close(kept->fd);
+	*kept = MD_DESCRIPTOR_NONE;
+}
+
+/* ---- writing ---- */
+
+static int write_all(int fd, const char *bytes, size_t size)
+{
+	while (size > 0) {
+		ssize_t wrote = write(fd, bytes, size);
+		if (wrote < 0 && errno == EINTR)
+			continue;
+		if (wrote < 0)
+			return errno;
+		bytes += wrote;
+		size -= (size_t)wrote;
+	}
+	return 0;
+}
+
+struct job {
+	int fd, failure;
+	const void *data;
+	size_t size;
+};
+
+static void *write_job(void *argument)
+{
+	struct job *job = argument;
+
+	job->failure = write_all(job->fd, job->data, job->size);
+	return NULL;
+}
+
+/* A signal that a write causes goes to the thread that wrote, and ends with it. */
+static int write_in_thread(int fd, const void *data, size_t size)
+{
+	struct job job = {.fd = fd, .data = data, .size = size};
+	pthread_t thread;
+	sigset_t all, before;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before); /* the engine's handlers run in its own threads */
+	int failure = pthread_create(&thread, NULL, write_job, &job);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (failure)
+		return failure;
+	pthread_join(thread, NULL);
+	return job.failure;
+}
+
+int md_descriptor_write(int fd, const void *data, size_t size)
+{
+	sigset_t ours, held, before, pending;
+	int failure;
+
+	sigemptyset(&ours);
+	sigaddset(&ours, SIGPIPE);
+	sigaddset(&ours, SIGXFSZ);
+	held = ours;
+	sigaddset(&held, SIGTTOU); /* is not even sent then */
+	pthread_sigmask(SIG_BLOCK, &held, &before);
+	sigemptyset(&pending);
+	sigpending(&pending);
+	/* Ours and one that waits already could not be told apart. */
+	if (sigismember(&pending, SIGPIPE) || sigismember(&pending, SIGXFSZ)) {
+		failure = write_in_thread(fd, data, size);
+	} else {
+		failure = write_all(fd, data, size);
+		if (failure == EPIPE || failure == EFBIG)
+			sigtimedwait(&ours, NULL, &(struct timespec){0, 0});
+	}
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return failure;
+}

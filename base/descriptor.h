@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Descriptors and writes of ours in somebody else's process: out of its way, checked before use, without a signal. */
+#ifndef MD_BASE_DESCRIPTOR_H
+#define MD_BASE_DESCRIPTOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+/*
+ * A descriptor that we keep while the engine runs, with the file it stands for: an engine may close every descriptor
+ * above 2 and get the same number for a file of its own, which we must neither write, read nor close then.
+ */
+struct md_descriptor {
+	int fd; /* -1: none */
+	dev_t device;
+	ino_t inode;
+};
+
+#define MD_DESCRIPTOR_NONE ((struct md_descriptor){.fd = -1})
+
+/*
+ * open(2) with a number far above those that the engine counts on (0, 1, 2, the lowest free one), closed by execve.
+ * Never waits for the other end of a FIFO. -1 and errno on failure.
+ */
+int md_descriptor_open(const char *path, int flags, mode_t mode);
+/* Moves an open descriptor there; the old number is closed, whatever happens. -1 and errno when there is no room. */
+int md_descriptor_raise(int fd);
+/* fopen(3) for reading, in the same manner; NULL and errno on failure. */
+FILE *md_descriptor_read_stream(const char *path);
+
+/* Takes fd over; false and errno when it is not open. */
+bool md_descriptor_keep(struct md_descriptor *kept, int fd);
+/* Whether the number still stands for the file that it stood for. errno is left alone. */
+bool md_descriptor_is_ours(const struct md_descriptor *kept);
+/* Closes it, unless it has become somebody else's. */
+void md_descriptor_drop(struct md_descriptor *kept);
+
+/*
+ * Writes all bytes; 0, or the errno of the write that failed. No signal reaches the engine: SIGPIPE, SIGXFSZ and
+ * SIGTTOU are held up in this thread, and one that the write has caused is taken back; signals that were pending stay
+ * so.
+ */
+int md_descriptor_write(int fd, const void *data, size_t size);
+
+#endif

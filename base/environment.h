@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Settings from the environment, as it was when the process started: an engine may clear it or go to another folder. */
+#ifndef MD_BASE_ENVIRONMENT_H
+#define MD_BASE_ENVIRONMENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* The order of what is done when a library is loaded: the environment is looked at first. */
+#define MD_LOADED_FIRST 110
+#define MD_LOADED_SETTINGS 120
+
+/*
+ * The value that a variable has now or, when it has none, had when this library was loaded: engines clear their
+ * environment at times, or write over its memory to change their title. NULL when there is none, and always in a
+ * program that runs with other rights than its user's (set-user-ID). Only names that begin with MEDUSA_ are remembered.
+ */
+const char *md_environment_get(const char *name);
+/* Whether it is set to something other than "" and "0". */
+bool md_environment_is_on(const char *name);
+/*
+ * The path that a variable holds, made absolute from the folder that the process was started in. False when it is not
+ * set, empty, or longer than the room; *out is "" then.
+ */
+bool md_environment_path(const char *name, char *out, size_t room);
+
+#endif
