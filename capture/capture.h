@@ -13,16 +13,19 @@
 #include "driver/cuda_driver.h"
 #include "driver/interpose.h"
 #include "format/trace.h"
+#include "format/trace_part.h"
 
 #define MD_LOG_DOMAIN "capture"
 #include "base/log.h"
+
+#define MD_TRACE_PATH_BYTES 4096
 
 enum md_capture_until { MD_UNTIL_EXIT, MD_UNTIL_GRAPHS, MD_UNTIL_MARK };
 enum md_capture_store { MD_STORE_ANONYMOUS, MD_STORE_ALL, MD_STORE_NONE };
 
 /* What the environment asks for; read once, before the first hook acts. */
 struct md_capture_options {
-	char trace[4096]; /* MEDUSA_TRACE */
+	char trace[MD_TRACE_PATH_BYTES]; /* MEDUSA_TRACE */
 	enum md_capture_until until;
 	uint64_t until_graphs;
 	char until_mark[128];
@@ -75,8 +78,8 @@ bool md_capture_enter(void);
 void md_capture_leave(void);
 /* Says why once, ends the recording without completing the trace, and lets the engine run on. Lock held or not. */
 void md_capture_trouble(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* capture_owner.c: false, and said why, when another process records to this trace. */
-bool md_capture_own(const char *path);
+/* capture_owner.c: the file to write, or NULL, and said why, when another process records to this trace. */
+struct md_trace_part *md_capture_own(const char *path);
 void md_capture_disown(void);         /* in a forked child */
 void md_capture_disowned_warn(void);  /* once, when that child uses the device */
 void md_capture_not_asked_warn(void); /* there is no MEDUSA_TRACE */

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/cleanup.h"
+#include "base/descriptor.h"
 #include "capture/capture.h"
 #include "driver/image.h"
 
@@ -126,7 +127,7 @@ static void *map_with_end(int fd, size_t size, size_t *mapped)
 
 static uint32_t note_file(const char *path)
 {
-	MD_AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+	MD_AUTO_FD int fd = md_descriptor_open(path, O_RDONLY, 0);
 	struct stat about;
 	uint32_t index;
 	size_t mapped;

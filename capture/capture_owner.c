@@ -5,73 +5,133 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/environment.h"
 #include "capture/capture.h"
 
 /*
  * The owner holds a lock on the file that it writes, which the writer renames at the end, until it exits: a process
  * that was started with the same MEDUSA_TRACE meets it under either name. Nothing is left behind by one that dies.
  */
-static int owned = -1;
+static struct md_trace_part owned = {.file = {.fd = -1}};
 static bool in_child; /* of a fork that came after the recording had begun */
 
-static bool is_regular(int fd, struct stat *info)
+/*
+ * medusa-capture makes the file before it starts the program. It is opened when we are loaded, since an engine may give
+ * up its rights, or go to another root, before it uses the device.
+ */
+static struct md_descriptor early = {.fd = -1};
+
+__attribute__((constructor(MD_LOADED_SETTINGS))) static void open_early(void)
 {
-	return fstat(fd, info) == 0 && S_ISREG(info->st_mode);
-}
+	char path[MD_TRACE_PATH_BYTES], part[MD_TRACE_PATH_BYTES + 8];
 
-static bool held_by_another(const char *path)
-{
-	MD_AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
-	struct stat info;
-
-	return fd >= 0 && is_regular(fd, &info) && flock(fd, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK;
-}
-
-enum take { TAKEN, TAKEN_BY_ANOTHER, RENAMED, NOT_LOCKABLE };
-
-static enum take take(const char *part)
-{
-	MD_AUTO_FD int fd = open(part, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-	struct stat mine, there;
-
-	if (fd < 0 || !is_regular(fd, &mine))
-		return NOT_LOCKABLE; /* the writer will say why, or it is a device */
-	if (flock(fd, LOCK_EX | LOCK_NB))
-		return errno == EWOULDBLOCK ? TAKEN_BY_ANOTHER : NOT_LOCKABLE;
-	if (stat(part, &there) || there.st_ino != mine.st_ino || there.st_dev != mine.st_dev)
-		return RENAMED; /* between opening and locking, by an owner that has ended */
-	owned = fd;
-	fd = -1;
-	return TAKEN;
-}
-
-bool md_capture_own(const char *path)
-{
-	char part[4200], pid[24];
-	enum take result = RENAMED;
-
+	if (!md_environment_path("MEDUSA_TRACE", path, sizeof(path)))
+		return;
 	snprintf(part, sizeof(part), "%s.part", path);
-	for (int i = 0; i < 3 && result == RENAMED; i++)
-		result = held_by_another(path) ? TAKEN_BY_ANOTHER : take(part);
-	if (result == TAKEN_BY_ANOTHER) {
-		md_warn("another process records to %s; nothing is recorded in this one", path);
+	md_descriptor_keep(&early, md_descriptor_open(part, O_RDWR, 0));
+}
+
+static bool is_same(const struct stat *a, const struct stat *b)
+{
+	return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+/* What was opened early serves as long as nobody has completed it, which gives it another name. */
+static bool take_early(const char *path, struct md_trace_part *part)
+{
+	struct stat mine, there;
+	MD_AUTO_FREE char *name = NULL;
+
+	if (!md_descriptor_is_ours(&early) || fstat(early.fd, &mine) || asprintf(&name, "%s.part", path) < 0)
 		return false;
-	}
+	if (stat(name, &there) ? mine.st_size > 0 : !is_same(&mine, &there))
+		return false;
+	*part = (struct md_trace_part){early, md_steal_ptr(&name)};
+	early = MD_DESCRIPTOR_NONE;
+	return true;
+}
+
+enum take { TAKEN, TAKEN_BY_ANOTHER, RENAMED, HOLDS_ANOTHER, FAILED };
+
+/* Nobody could rename it: what it holds may be complete, and was recorded by a process that has ended. */
+static bool holds_another(const struct md_trace_part *part, const struct stat *info)
+{
+	char folder[MD_TRACE_PATH_BYTES + 8];
+
+	snprintf(folder, sizeof(folder), "%s", part->path);
+	char *slash = strrchr(folder, '/');
+	if (slash)
+		slash[slash == folder] = 0;
+	return info->st_size > 0 && slash && faccessat(AT_FDCWD, folder, W_OK, AT_EACCESS);
+}
+
+static enum take take(const char *path, struct md_trace_part *part, pid_t *holder, struct md_error *err)
+{
+	struct stat mine, there;
+	bool is_early = take_early(path, part);
+
+	if (!is_early && md_trace_part_open(path, O_RDWR | O_CREAT, part, err) != MD_OK)
+		return FAILED;
+	if (fstat(part->file.fd, &mine) || !S_ISREG(mine.st_mode))
+		return TAKEN; /* a device, of which there is nothing to own */
+	if (!md_trace_part_lock(part, holder))
+		return TAKEN_BY_ANOTHER;
+	if (stat(part->path, &there) ? !is_early : !is_same(&mine, &there))
+		return RENAMED; /* between opening and locking, by an owner that has ended */
+	return holds_another(part, &mine) ? HOLDS_ANOTHER : TAKEN;
+}
+
+static enum take take_once(const char *path, pid_t *holder, struct md_error *err)
+{
+	struct md_trace_part part = MD_TRACE_PART_NONE;
+	enum take result = md_trace_part_is_held(path, holder) ? TAKEN_BY_ANOTHER : take(path, &part, holder, err);
+
+	if (result == TAKEN)
+		owned = part;
+	else
+		md_trace_part_close(&part);
+	return result;
+}
+
+static void say_taken(const char *path, pid_t holder)
+{
+	if (holder)
+		md_warn("process %d records to %s; nothing is recorded in this one", (int)holder, path);
+	else
+		md_warn("another process records to %s; nothing is recorded in this one", path);
+}
+
+struct md_trace_part *md_capture_own(const char *path)
+{
+	struct md_error err = {0};
+	enum take result = RENAMED;
+	pid_t holder = 0;
+	char pid[24];
+
+	for (int i = 0; i < 3 && result == RENAMED; i++)
+		result = take_once(path, &holder, &err);
+	if (result == TAKEN_BY_ANOTHER)
+		say_taken(path, holder);
+	else if (result == HOLDS_ANOTHER)
+		md_warn("%s.part holds what another process recorded; nothing is recorded in this one", path);
+	else if (result != TAKEN)
+		md_error_log("nothing is recorded: %s", err.message);
+	if (result != TAKEN)
+		return NULL;
 	/* Programs that this one starts must not write the same trace. */
 	snprintf(pid, sizeof(pid), "%d", (int)getpid());
 	setenv("MEDUSA_TRACE_OWNER", pid, 1);
 	unsetenv("MEDUSA_TRACE");
-	return true;
+	return &owned;
 }
 
 void md_capture_not_asked_warn(void)
 {
-	const char *owner = getenv("MEDUSA_TRACE_OWNER");
+	const char *owner = md_environment_get("MEDUSA_TRACE_OWNER");
 
 	if (owner && *owner)
 		md_warn("process %s, which started this one, records; nothing is recorded here", owner);
@@ -81,9 +141,7 @@ void md_capture_not_asked_warn(void)
 
 void md_capture_disown(void)
 {
-	if (owned >= 0)
-		close(owned);
-	owned = -1;
+	md_trace_part_close(&owned);
 	in_child = true;
 }
 

@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/descriptor.h"
+#include "base/environment.h"
 #include "capture/capture.h"
 
 #define DRAIN_NS 50000000
@@ -29,7 +31,7 @@ static struct {
 
 static uint64_t number_from_environment(const char *name, uint64_t otherwise)
 {
-	const char *text = getenv(name);
+	const char *text = md_environment_get(name);
 	char *end;
 	uint64_t value;
 
@@ -46,7 +48,7 @@ static uint64_t number_from_environment(const char *name, uint64_t otherwise)
 
 static void read_until(struct md_capture_options *options)
 {
-	const char *until = getenv("MEDUSA_UNTIL");
+	const char *until = md_environment_get("MEDUSA_UNTIL");
 
 	if (!until || !*until || !strcmp(until, "exit")) {
 		options->until = MD_UNTIL_EXIT;
@@ -62,7 +64,7 @@ static void read_until(struct md_capture_options *options)
 
 static void read_options(struct md_capture_options *options)
 {
-	const char *store = getenv("MEDUSA_STORE_IMAGES");
+	const char *store = md_environment_get("MEDUSA_STORE_IMAGES");
 
 	read_until(options);
 	options->shift = number_from_environment("MEDUSA_SHIFT", 0);
@@ -122,7 +124,7 @@ static void drain_stop(void)
 
 static char *command_line(void)
 {
-	MD_AUTO_FILE FILE *file = fopen("/proc/self/cmdline", "re");
+	MD_AUTO_FILE FILE *file = md_descriptor_read_stream("/proc/self/cmdline");
 	char *text = calloc(1, 4096);
 	size_t size;
 
@@ -169,15 +171,16 @@ static void at_exit(void)
 	md_capture_finish(true);
 }
 
-static void start_recording(const char *path)
+static void start_recording(void)
 {
 	struct md_error err = {0};
+	struct md_trace_part *part;
 
-	snprintf(md_capture.options.trace, sizeof(md_capture.options.trace), "%s", path);
 	read_options(&md_capture.options);
-	if (!md_capture_own(md_capture.options.trace))
+	part = md_capture_own(md_capture.options.trace);
+	if (!part)
 		return;
-	if (md_trace_writer_create(md_capture.options.trace, &md_capture.writer, &err) != MD_OK) {
+	if (md_trace_writer_create_in(part, md_capture.options.trace, &md_capture.writer, &err) != MD_OK) {
 		md_error_log("nothing is recorded: %s", err.message);
 		return;
 	}
@@ -192,16 +195,15 @@ static void start_recording(const char *path)
 
 static void start(void)
 {
-	const char *path = getenv("MEDUSA_TRACE");
 	struct md_error err = {0};
 
 	starting = true;
 	if (md_cuda_load(&err) != MD_OK)
 		md_error_log("nothing is recorded: %s", err.message);
-	else if (!path || !*path)
+	else if (!md_environment_path("MEDUSA_TRACE", md_capture.options.trace, sizeof(md_capture.options.trace)))
 		md_capture_not_asked_warn();
 	else
-		start_recording(path);
+		start_recording();
 	md_capture_put_early();
 	starting = false;
 }

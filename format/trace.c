@@ -15,6 +15,7 @@
 #include "base/cleanup.h"
 #include "format/artifact.h"
 #include "format/file.h"
+#include "format/trace_part.h"
 #include "format/trace_records.h"
 
 #define FLUSH_BYTES (1u << 20)
@@ -24,8 +25,9 @@
 
 struct md_trace_writer {
 	pthread_mutex_t lock;
-	int fd;
-	char *path, *part; /* final name; name while writing */
+	struct md_trace_part *part; /* own, or the caller's */
+	struct md_trace_part own;
+	char *path; /* final name */
 	struct md_buf raw, stored;
 	size_t record_start; /* in raw */
 	uint64_t records;
@@ -34,12 +36,10 @@ struct md_trace_writer {
 
 static void writer_free(struct md_trace_writer *w)
 {
-	if (w->fd >= 0)
-		close(w->fd);
+	md_trace_part_close(&w->own);
 	md_buf_finish(&w->raw);
 	md_buf_finish(&w->stored);
 	free(w->path);
-	free(w->part);
 	pthread_mutex_destroy(&w->lock);
 	free(w);
 }
@@ -53,33 +53,64 @@ static enum md_status write_header(struct md_trace_writer *w, struct md_error *e
 	md_buf_put_u32(&header, MD_TRACE_OLDEST_READER);
 	md_buf_put_u64(&header, 0); /* features a reader must know */
 	md_buf_put_u64(&header, 0); /* features a reader may ignore */
-	enum md_status status = header.failed ? md_error_set(err, MD_ERR_NO_MEMORY, "out of memory")
-					      : md_file_write(w->fd, header.data, header.size, w->part, err);
+	enum md_status status = header.failed
+				    ? md_error_set(err, MD_ERR_NO_MEMORY, "out of memory")
+				    : md_file_write(w->part->file.fd, header.data, header.size, w->part->path, err);
 	md_buf_finish(&header);
 	return status;
 }
 
-enum md_status md_trace_writer_create(const char *path, struct md_trace_writer **out, struct md_error *err)
+static enum md_status begin(struct md_trace_writer *w, struct md_trace_writer **out, struct md_error *err)
 {
-	struct md_trace_writer *w = calloc(1, sizeof(*w));
-	if (!w)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the writer of %s", path);
-	pthread_mutex_init(&w->lock, NULL);
-	w->fd = -1;
-	w->path = strdup(path);
-	if (!w->path || asprintf(&w->part, "%s.part", path) < 0) {
-		w->part = NULL;
-		writer_free(w);
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the writer of %s", path);
-	}
-	w->fd = open(w->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-	enum md_status status =
-	    w->fd < 0 ? md_error_set(err, MD_ERR_IO, "%s: %s", w->part, strerror(errno)) : write_header(w, err);
+	enum md_status status = write_header(w, err);
 	if (status != MD_OK)
 		writer_free(w);
 	else
 		*out = w;
 	return status;
+}
+
+static struct md_trace_writer *writer_new(const char *path, struct md_error *err)
+{
+	struct md_trace_writer *w = calloc(1, sizeof(*w));
+	if (w && (w->path = strdup(path))) {
+		pthread_mutex_init(&w->lock, NULL);
+		w->own = MD_TRACE_PART_NONE;
+		return w;
+	}
+	free(w);
+	md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the writer of %s", path);
+	return NULL;
+}
+
+enum md_status md_trace_writer_create(const char *path, struct md_trace_writer **out, struct md_error *err)
+{
+	struct md_trace_writer *w = writer_new(path, err);
+	if (!w)
+		return MD_ERR_NO_MEMORY;
+	enum md_status status = md_trace_part_open(path, O_WRONLY | O_CREAT | O_TRUNC, &w->own, err);
+	if (status != MD_OK) {
+		writer_free(w);
+		return status;
+	}
+	w->part = &w->own;
+	return begin(w, out, err);
+}
+
+enum md_status md_trace_writer_create_in(struct md_trace_part *part, const char *path, struct md_trace_writer **out,
+					 struct md_error *err)
+{
+	struct md_trace_writer *w = writer_new(path, err);
+	if (!w)
+		return MD_ERR_NO_MEMORY;
+	w->part = part;
+	if ((ftruncate(part->file.fd, 0) && errno != EINVAL) ||
+	    (lseek(part->file.fd, 0, SEEK_SET) && errno != ESPIPE)) {
+		md_error_set(err, MD_ERR_IO, "%s: cannot be emptied: %s", part->path, strerror(errno));
+		writer_free(w);
+		return MD_ERR_IO;
+	}
+	return begin(w, out, err);
 }
 
 static enum md_status write_frame(struct md_trace_writer *w, struct md_error *err)
@@ -91,13 +122,14 @@ static enum md_status write_frame(struct md_trace_writer *w, struct md_error *er
 	MD_FORWARD(md_zip_append(&w->stored, w->raw.data, w->raw.size, FRAME_LEVEL, false, err));
 	size_t size = w->stored.size - MD_TRACE_FRAME_BYTES;
 	if (size > MD_TRACE_FRAME_MAX)
-		return md_error_set(err, MD_ERR_TOO_LARGE, "%s: a frame of %zu bytes", w->part, size);
+		return md_error_set(err, MD_ERR_TOO_LARGE, "%s: a frame of %zu bytes", w->part->path, size);
 	uint64_t checksum = md_hash_checksum(w->stored.data + MD_TRACE_FRAME_BYTES, size);
 	for (int i = 0; i < 4; i++)
 		w->stored.data[i] = (uint8_t)(size >> 8 * i);
 	for (int i = 0; i < 8; i++)
 		w->stored.data[8 + i] = (uint8_t)(checksum >> 8 * i);
-	return md_file_write(w->fd, w->stored.data, w->stored.size, w->part, err);
+	MD_FORWARD(md_trace_part_check(w->part, err));
+	return md_file_write(w->part->file.fd, w->stored.data, w->stored.size, w->part->path, err);
 }
 
 /* Under the lock. Leaves raw empty unless it fails. */
@@ -135,10 +167,10 @@ struct md_buf *md_trace_record_begin(struct md_trace_writer *w, enum md_trace_re
 void md_trace_record_end(struct md_trace_writer *w)
 {
 	if (w->raw.failed)
-		md_error_set(&w->failure, MD_ERR_NO_MEMORY, "%s: out of memory at %zu buffered bytes", w->part,
+		md_error_set(&w->failure, MD_ERR_NO_MEMORY, "%s: out of memory at %zu buffered bytes", w->part->path,
 			     w->raw.size);
 	else if (w->raw.size - w->record_start > MD_TRACE_FRAME_MAX - FLUSH_BYTES)
-		md_error_set(&w->failure, MD_ERR_TOO_LARGE, "%s: one record of %zu bytes", w->part,
+		md_error_set(&w->failure, MD_ERR_TOO_LARGE, "%s: one record of %zu bytes", w->part->path,
 			     w->raw.size - w->record_start);
 	else
 		w->records++;
@@ -151,7 +183,7 @@ void md_trace_writer_fail(struct md_trace_writer *w, enum md_status status, cons
 {
 	pthread_mutex_lock(&w->lock);
 	if (w->failure.status == MD_OK)
-		md_error_set(&w->failure, status, "%s: %s", w->part, why);
+		md_error_set(&w->failure, status, "%s: %s", w->part->path, why);
 	pthread_mutex_unlock(&w->lock);
 }
 
@@ -189,7 +221,9 @@ enum md_status md_trace_writer_close(struct md_trace_writer *writer, struct md_e
 	put_end(writer);
 	enum md_status status = md_trace_writer_flush(writer, err);
 	if (status == MD_OK)
-		status = md_file_publish(writer->fd, writer->part, writer->path, err);
+		status = md_trace_part_check(writer->part, err);
+	if (status == MD_OK)
+		status = md_file_publish(writer->part->file.fd, writer->part->path, writer->path, err);
 	writer_free(writer);
 	return status;
 }

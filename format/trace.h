@@ -22,6 +22,10 @@ struct md_trace_writer;
 
 /* Writes to path + ".part" until md_trace_writer_close renames it; a killed process leaves the .part file. */
 enum md_status md_trace_writer_create(const char *path, struct md_trace_writer **out, struct md_error *err);
+/* The same into a file that the caller has opened, holds and closes later than the writer. It is emptied. */
+struct md_trace_part;
+enum md_status md_trace_writer_create_in(struct md_trace_part *part, const char *path, struct md_trace_writer **out,
+					 struct md_error *err);
 /* Ends the trace ("complete") and renames it. Frees the writer either way. NULL is allowed. */
 enum md_status md_trace_writer_close(struct md_trace_writer *writer, struct md_error *err);
 /* Frees without completing: the .part file stays for diagnosis. */

@@ -65,7 +65,7 @@ exit $code
 END
 run pair env "$(preload capture)" MEDUSA_TRACE="$work/pair.mtrace" bash "$work/pair.sh" "$work/waiting" "${subject[@]}"
 assert_exit pair 0
-assert_count "$work/pair.err" "another process records to $work/pair.mtrace; nothing is recorded in this one" 1
+assert_count "$work/pair.err" "records to $work/pair.mtrace; nothing is recorded in this one" 1
 run pair_trace medusa-inspect "$work/pair.mtrace"
 assert_exit pair_trace 0
 
