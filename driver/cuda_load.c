@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/environment.h"
+
 struct md_cuda md_cuda;
 
 /*
@@ -37,7 +39,7 @@ static struct md_error outcome;
 
 static const char *library_name(void)
 {
-	const char *name = getenv("MEDUSA_LIBCUDA");
+	const char *name = md_environment_get("MEDUSA_LIBCUDA");
 
 	return name && *name ? name : "libcuda.so.1";
 }

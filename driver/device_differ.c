@@ -2,9 +2,11 @@
 /* Comparing on the device: a kernel of our own says which grains of two places differ, and only that comes back. */
 #define MD_LOG_DOMAIN "driver"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/environment.h"
 #include "base/log.h"
 #include "driver/device_session.h"
 
@@ -137,11 +139,12 @@ static bool is_right(struct md_device_session *session)
 /* MEDUSA_PROBE_KERNEL names an image with the same kernel, for devices that know no PTX; "none" leaves it out. */
 static CUresult load(struct md_device_session *session)
 {
-	const char *path = getenv("MEDUSA_PROBE_KERNEL");
+	const char *kernel = md_environment_get("MEDUSA_PROBE_KERNEL");
+	char path[PATH_MAX];
 
-	if (path && !strcmp(path, "none"))
+	if (kernel && !strcmp(kernel, "none"))
 		return CUDA_ERROR_NOT_SUPPORTED;
-	if (path && *path)
+	if (md_environment_path("MEDUSA_PROBE_KERNEL", path, sizeof(path)))
 		return md_cuda.cuModuleLoad ? md_cuda.cuModuleLoad(&session->module, path) : CUDA_ERROR_NOT_SUPPORTED;
 	return md_cuda.cuModuleLoadData(&session->module, kernel_text);
 }

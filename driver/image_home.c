@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/descriptor.h"
 
 struct search {
 	uintptr_t address;
@@ -118,7 +119,7 @@ static bool parse_mapping(const char *line, uintptr_t address, struct md_image_h
 
 static enum md_status search_mappings(uintptr_t address, struct md_image_home *home, struct md_error *err)
 {
-	MD_AUTO_FILE FILE *maps = fopen("/proc/self/maps", "re");
+	MD_AUTO_FILE FILE *maps = md_descriptor_read_stream("/proc/self/maps");
 	MD_AUTO_FREE char *line = NULL;
 	size_t capacity = 0;
 

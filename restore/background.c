@@ -4,6 +4,7 @@
 #define MD_LOG_DOMAIN "restore"
 
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/environment.h"
 #include "base/log.h"
 #include "driver/interpose.h"
 #include "restore/restore.h"
@@ -50,12 +52,6 @@ static void read_steps(struct md_restore *r, const char *text)
 	r->steps[1] = r->verify ? MD_STEP_LOADED : MD_STEP_STORED;
 	r->steps[2] = MD_STEP_TRIGGER;
 	r->step_count = MD_STEPS;
-}
-
-static bool env_on(const char *name)
-{
-	const char *value = getenv(name);
-	return value && *value && strcmp(value, "0");
 }
 
 static void init_condition(pthread_cond_t *condition)
@@ -107,16 +103,17 @@ static void init(void)
 	init_condition(&r->changed);
 	md_map_init(&r->bound_names);
 	md_pace_init(&r->pace.pace);
-	const char *path = getenv("MEDUSA_ARTIFACT"), *report = getenv("MEDUSA_VERIFY_REPORT");
-	r->path = path && *path ? strdup(path) : NULL;
-	r->report = report && *report ? strdup(report) : NULL;
-	const char *keys = getenv("MEDUSA_TRUSTED_KEYS");
+	char path[PATH_MAX];
+	r->path = md_environment_path("MEDUSA_ARTIFACT", path, sizeof(path)) ? strdup(path) : NULL;
+	r->report = md_environment_path("MEDUSA_VERIFY_REPORT", path, sizeof(path)) ? strdup(path) : NULL;
+	const char *keys = md_environment_get("MEDUSA_TRUSTED_KEYS");
 	r->trust_asked = keys && *keys;
-	r->trusted_keys = r->trust_asked ? strdup(keys) : NULL;
-	r->verify = env_on("MEDUSA_VERIFY");
-	r->require_proof = env_on("MEDUSA_REQUIRE_PROOF");
+	if (r->trust_asked)
+		r->trusted_keys = strdup(md_environment_path("MEDUSA_TRUSTED_KEYS", path, sizeof(path)) ? path : keys);
+	r->verify = md_environment_is_on("MEDUSA_VERIFY");
+	r->require_proof = md_environment_is_on("MEDUSA_REQUIRE_PROOF");
 	r->stats.size = sizeof(r->stats);
-	read_steps(r, getenv("MEDUSA_RESOLVE"));
+	read_steps(r, md_environment_get("MEDUSA_RESOLVE"));
 	pthread_atfork(NULL, NULL, child_after_fork);
 	atexit(at_exit);
 }

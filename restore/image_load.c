@@ -11,6 +11,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/descriptor.h"
 #include "base/log.h"
 #include "restore/restore.h"
 
@@ -38,7 +39,7 @@ static enum md_status map_region(const char *path, const struct md_image *image,
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), before = image->file_offset % page;
 	struct stat info;
-	MD_AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+	MD_AUTO_FD int fd = md_descriptor_open(path, O_RDONLY, 0);
 	if (fd < 0 || fstat(fd, &info) != 0)
 		return md_error_set(err, MD_ERR_MISMATCH, "image file %s: %s", path, strerror(errno));
 	uint64_t size = (uint64_t)info.st_size;
@@ -74,7 +75,7 @@ static const char *base_name(const char *path)
 /* The file of the same name that this process has mapped from elsewhere, if any. */
 static bool find_mapped(const char *wanted, char *path, size_t room)
 {
-	MD_AUTO_FILE FILE *maps = fopen("/proc/self/maps", "re");
+	MD_AUTO_FILE FILE *maps = md_descriptor_read_stream("/proc/self/maps");
 	char line[4352];
 	while (maps && fgets(line, sizeof(line), maps)) {
 		char *start = strchr(line, '/');

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "base/cleanup.h"
+#include "base/descriptor.h"
 #include "restore/restore.h"
 
 void md_names_finish(struct md_names *names)
@@ -62,7 +63,7 @@ void md_registry_add_file(struct md_registry *registry, void *handle, bool is_li
 {
 	const void *image = NULL;
 	struct stat info = {0};
-	MD_AUTO_FD int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+	MD_AUTO_FD int fd = path ? md_descriptor_open(path, O_RDONLY, 0) : -1;
 	if (fd >= 0 && fstat(fd, &info) == 0 && info.st_size > 64) {
 		void *map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
 		image = map == MAP_FAILED ? NULL : map;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/environment.h"
 #include "base/log.h"
 #include "restore/restore.h"
 
@@ -171,7 +172,7 @@ enum md_status md_verify_refuse(void *exec, const char *why, struct md_error *er
 
 static unsigned launches_wanted(void)
 {
-	const char *text = getenv("MEDUSA_VERIFY_LAUNCHES");
+	const char *text = md_environment_get("MEDUSA_VERIFY_LAUNCHES");
 	char *end = NULL;
 	unsigned long value = text && *text ? strtoul(text, &end, 10) : DEFAULT_LAUNCHES;
 	if (!end)

@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/descriptor.h"
+#include "base/environment.h"
 #include "restore/restore.h"
 
 #define DEFAULT_LIMIT (4ull << 30)
@@ -15,7 +17,7 @@
 
 static uint64_t limit_of(const char *variable, uint64_t otherwise)
 {
-	const char *wanted = getenv(variable);
+	const char *wanted = md_environment_get(variable);
 	char *end = NULL;
 	uint64_t limit = wanted && *wanted ? strtoull(wanted, &end, 0) : 0;
 	return end && !*end ? limit : otherwise;
@@ -24,7 +26,7 @@ static uint64_t limit_of(const char *variable, uint64_t otherwise)
 /* Bytes of host memory for copies: MEDUSA_PROBE_LIMIT, or what the host has to spare. */
 static uint64_t room(void)
 {
-	MD_AUTO_FILE FILE *info = fopen("/proc/meminfo", "re");
+	MD_AUTO_FILE FILE *info = md_descriptor_read_stream("/proc/meminfo");
 	char line[256];
 	unsigned long long kilobytes = 0;
 	uint64_t limit = limit_of("MEDUSA_PROBE_LIMIT", DEFAULT_LIMIT);

@@ -1,0 +1,171 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The host engine comes first: whatever it does to its process, our libraries do it no harm and say what came of it.
+. "$(dirname "$0")/lib.sh"
+subject=("$MEDUSA_BUILD/tests/subjects/host_subject" "$MEDUSA_BUILD/tests/images/restore_kernels.host.so")
+[ -e "${subject[1]}" ] || subject[1]=$PWD/build/tests/images/restore_kernels.host.so
+captured=("$(preload capture)" "${subject[@]}")
+restored=("$(preload restore)" "${subject[@]}")
+
+# An engine in whose stderr nobody reads any more.
+run_unread() { # name, command...
+	local name=$1
+	shift
+	mkfifo "$work/$name.pipe"
+	exec 8<>"$work/$name.pipe" 9>"$work/$name.pipe" 8<&-
+	code=0
+	timeout --kill-after=5 "$run_limit" "$@" >"$work/$name.out" 2>&9 || code=$?
+	exec 9>&-
+}
+
+traced() { # name of a trace: it is complete and holds both graphs
+	run "$1.inspected" medusa-inspect "$work/$1.mtrace"
+	assert_exit "$1.inspected" 0
+	assert_contains "$work/$1.inspected.out" "2 graphs"
+	assert_lacks "$work/$1.inspected.out" "incomplete"
+	assert_no_file "$work/$1.mtrace.part"
+}
+
+section "the engine alone"
+run alone "${subject[@]}"
+assert_exit alone 0
+assert_file "$work/alone.out"
+{ cat "$work/alone.out"; echo "handled 0"; } >"$work/unharmed.out"
+{ cat "$work/unharmed.out"; echo "pending 13"; } >"$work/pending.out"
+run artifact medusa-capture -o "$work/host.medusa" -- "${subject[@]}"
+assert_exit artifact 0
+run again medusa-restore "$work/host.medusa" -- "${subject[@]}"
+assert_count "$work/again.err" " restored" 2
+
+# ---- signals ---------------------------------------------------------------------------------------------------------
+section "log lines into a pipe that nobody reads"
+for how in watch-signals hold-signals=thread hold-signals=process; do
+	name=unread.${how//[^a-z]/-}
+	expected=$work/pending.out
+	[ $how != watch-signals ] || expected=$work/unharmed.out
+	export HOST_QUIET=1 HOST_BEFORE=$how HOST_AT_END=tell-signals MEDUSA_LOG=debug
+	run_unread "$name" env MEDUSA_TRACE="$work/$name.mtrace" "${captured[@]}"
+	assert_exit "$name" 0
+	assert_same_file "$expected" "$work/$name.out"
+	run_unread "$name.restored" env MEDUSA_ARTIFACT="$work/host.medusa" "${restored[@]}"
+	assert_exit "$name.restored" 0
+	assert_same_file "$expected" "$work/$name.restored.out"
+	run_unread "$name.verified" env MEDUSA_ARTIFACT="$work/host.medusa" MEDUSA_VERIFY=1 "${restored[@]}"
+	assert_exit "$name.verified" 0
+	assert_same_file "$expected" "$work/$name.verified.out"
+	unset HOST_QUIET HOST_BEFORE HOST_AT_END MEDUSA_LOG
+	traced "$name"
+done
+
+section "a pipe that is full, and whose reader sleeps: lines are lost, the engine goes on"
+mkfifo "$work/full.pipe"
+exec 8<>"$work/full.pipe"
+dd if=/dev/zero of="$work/full.pipe" bs=4096 oflag=nonblock status=none 2>/dev/null
+code=0
+HOST_QUIET=1 MEDUSA_LOG=debug MEDUSA_TRACE="$work/full.mtrace" \
+	timeout --kill-after=5 "$run_limit" env "${captured[@]}" >"$work/full.out" 2>&8 || code=$?
+exec 8<&-
+assert_exit full 0
+assert_same_file "$work/alone.out" "$work/full.out"
+traced full
+
+# The engine's output and its log are pipes: what grows beyond the limit is the trace alone.
+section "a limit on the size of files"
+for bytes in 0 31 32 33 40 100; do
+	HOST_QUIET=1 HOST_BEFORE=watch-signals HOST_DURING="fsize=$bytes" HOST_AT_END=tell-signals MEDUSA_TRACE="$work/limit.mtrace" \
+		timeout "$run_limit" env "${captured[@]}" 2> >(cat >"$work/limit.err") | cat >"$work/limit.out"
+	code=${PIPESTATUS[0]}
+	assert_exit limit 0
+	assert_same_file "$work/unharmed.out" "$work/limit.out"
+	assert_no_file "$work/limit.mtrace"
+done
+assert_contains "$work/limit.err" "File too large"
+
+# ---- descriptors -----------------------------------------------------------------------------------------------------
+printf "the engine's own\n" >"$work/own"
+
+section "an engine that starts with its standard descriptors closed"
+for closed in "0<&-" "1>&-" "2>&-" "0<&- 1>&- 2>&-"; do
+	for what in captured restored verified; do
+		rm -f "$work/mine" "$work/standard.mtrace"
+		library=restore verify=
+		[ $what != captured ] || library=capture
+		[ $what != verified ] || verify=1
+		code=0
+		HOST_QUIET=1 HOST_BEFORE="fill=$work/mine" MEDUSA_LOG=debug MEDUSA_TRACE=$work/standard.mtrace \
+			MEDUSA_ARTIFACT=$work/host.medusa MEDUSA_VERIFY=$verify \
+			bash -c "exec env $(preload $library) ${subject[*]} $closed" >"$work/standard.out" 2>"$work/standard.err" || code=$?
+		section "$what with $closed"
+		assert_exit standard 0
+		case $closed in
+		*1*) cat "$work/own" "$work/alone.out" >"$work/expected" ;; # its own output goes there by itself
+		*) cp "$work/own" "$work/expected" ;;
+		esac
+		assert_same_file "$work/expected" "$work/mine"
+		[ $what != captured ] || traced standard
+	done
+done
+
+section "an engine that closes what is not its own, and opens a file under every number"
+for when in BEFORE DURING AFTER; do
+	for number in 2 above; do
+		habit="close=2"
+		[ $number = 2 ] || habit="close-above-two"
+		for what in captured restored verified logged; do
+			section "$what: $habit, $when"
+			rm -f "$work/mine" "$work/closed.mtrace" "$work/log"
+			library=restore verify= log=
+			[ $what != captured ] || library=capture
+			[ $what != verified ] || verify=1
+			[ $what != logged ] || log=$work/log
+			HOST_QUIET=1 MEDUSA_LOG=debug MEDUSA_LOG_FILE=$log MEDUSA_TRACE=$work/closed.mtrace \
+				MEDUSA_ARTIFACT=$work/host.medusa MEDUSA_VERIFY=$verify \
+				run closed env "HOST_$when=$habit fill=$work/mine" "$(preload $library)" "${subject[@]}"
+			assert_exit closed 0
+			assert_same_file "$work/alone.out" "$work/closed.out"
+			assert_same_file "$work/own" "$work/mine"
+			[ $what != captured ] || traced closed
+		done
+	done
+done
+
+section "the same in a folder that is out of reach by then"
+mkdir "$work/jail"
+for when in DURING AFTER; do
+	HOST_QUIET=1 MEDUSA_TRACE=$work/beyond.mtrace \
+		run beyond env "HOST_$when=chroot=$work/jail close-above-two fill=mine" "${captured[@]}"
+	assert_exit beyond 0
+	assert_same_file "$work/alone.out" "$work/beyond.out"
+	assert_same_file "$work/own" "$work/jail/mine"
+	assert_no_file "$work/beyond.mtrace"
+	assert_equal "reasons in beyond.err" 1 "$(grep -c 'nothing is recorded: \|recording stopped, the program runs on: \|the trace could not be completed: ' "$work/beyond.err")"
+	assert_contains "$work/beyond.err" "the program closed descriptor"
+done
+
+# ---- the environment and the folder ----------------------------------------------------------------------------------
+in_folder() { (cd "$work" && exec "$@"); }
+export -f in_folder
+export work
+
+section "settings are taken when the process starts: the engine clears its environment, changes its title or its folder"
+mkdir "$work/elsewhere"
+for habit in clearenv title=engine "chdir=$work/elsewhere"; do
+	name=${habit%%=*}
+	MEDUSA_LOG=debug MEDUSA_LOG_FILE=$name.log MEDUSA_TRACE=$name.mtrace HOST_BEFORE=$habit \
+		run "$name" bash -c 'in_folder "$@"' in_folder env "${captured[@]}"
+	assert_exit "$name" 0
+	assert_same_file "$work/alone.out" "$work/$name.out"
+	traced "$name"
+	assert_contains "$work/$name.log" "trace complete: $work/$name.mtrace"
+	MEDUSA_ARTIFACT=host.medusa HOST_BEFORE=$habit \
+		run "$name.restored" bash -c 'in_folder "$@"' in_folder env "${restored[@]}"
+	assert_exit "$name.restored" 0
+	assert_same_file "$work/alone.out" "$work/$name.restored.out"
+	assert_count "$work/$name.restored.err" " restored" 2
+	MEDUSA_ARTIFACT=host.medusa MEDUSA_VERIFY=1 MEDUSA_VERIFY_REPORT=$name.report HOST_BEFORE=$habit \
+		run "$name.verified" bash -c 'in_folder "$@"' in_folder env "${restored[@]}"
+	assert_exit "$name.verified" 0
+	assert_count "$work/$name.report" "end" 1
+done
+assert_equal "what lies in the other folder" "" "$(ls -A "$work/elsewhere")"
+finish
