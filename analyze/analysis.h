@@ -31,6 +31,18 @@ struct md_noises {
 	uint32_t count, capacity;
 };
 
+/* A word that only replay can tell to be noise; see struct md_doubtful. */
+struct md_doubt {
+	uint32_t node, at;
+	struct md_target target; /* by the first capture */
+	struct md_place one, two;
+};
+
+struct md_doubts {
+	struct md_doubt *items;
+	uint32_t count, capacity;
+};
+
 /* One graph of the first capture and its counterpart in the second. */
 struct md_pair {
 	const char *label; /* borrowed from a trace, or from own_label */
@@ -40,6 +52,7 @@ struct md_pair {
 	char *why;                             /* owned; NULL, or why this graph is refused */
 	struct md_findings findings;
 	struct md_noises noises;
+	struct md_doubts doubts;
 	uint64_t constant_words, pointer_words, noise_words;
 	struct md_target *outputs; /* of graph[0], by index; alloc is MD_NONE for one that was not given; owned */
 };
@@ -85,6 +98,7 @@ enum md_status md_pass_environment(struct md_analysis *analysis, struct md_error
 enum md_status md_pass_kernel(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_match(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_sequence(struct md_analysis *analysis, struct md_error *err);
+enum md_status md_pass_evidence(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_output(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_pointer(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_content(struct md_analysis *analysis, struct md_error *err);
@@ -99,6 +113,13 @@ enum md_status md_pass_emit(struct md_analysis *analysis, struct md_error *err);
 /* Refuses a graph; the first reason stays. */
 void md_pair_refuse(struct md_pair *pair, const char *format, ...) __attribute__((format(printf, 2, 3)));
 enum md_status md_analysis_no_memory(struct md_error *err);
+/* Moves both views to the launch of a node. */
+enum md_status md_analysis_seek_node(struct md_analysis *analysis, const struct md_pair *pair, uint32_t node,
+				     struct md_error *err);
+/* Indices of a graph's nodes in the order of their launches; of the graphs that are not refused, in that of their
+ * captures. Owned by the caller; NULL: out of memory. */
+uint32_t *md_analysis_order_nodes(const struct md_trace_graph *graph);
+struct md_pair **md_analysis_order_pairs(struct md_analysis *analysis, uint32_t *count);
 /* Makes analysis->group; false when out of memory. */
 bool md_analysis_group_mappings(struct md_analysis *analysis);
 /* Numbers of events in the order in which nodes of the graph use them; other nodes have MD_NONE. NULL: out of memory.
@@ -114,11 +135,14 @@ enum md_word {
 	MD_WORD_CONSTANT,
 	MD_WORD_POINTER,
 	MD_WORD_NOISE,
-	MD_WORD_OPEN,    /* names no place, but moved as far as some allocation did: may have a virtual origin */
+	MD_WORD_OPEN, /* names no place, but moved as far as some allocation did: may have a virtual origin */
+	/* Lies in memory that was live at its launch in both captures, but not at one place: noise, if replay proves
+	 * it. target is its place in the first capture; why says both. */
+	MD_WORD_DOUBTFUL,
 	MD_WORD_REFUSED, /* unprovable; why says why */
 };
 
-#define MD_WORD_WHY_BYTES 384
+#define MD_WORD_WHY_BYTES 640
 
 /*
  * Classifies the word that is `one` in the first and `two` in the second capture (with one capture: both the same). The
@@ -134,7 +158,7 @@ enum md_word md_word_guess(struct md_analysis *analysis, uint64_t value, uint64_
  * An open word: the nearest allocation within 64 MiB that moved equally far, among those marked in referenced (one byte
  * per allocation of the first capture) if there is one, else among all live ones, provided that it lies in none.
  */
-enum md_word md_word_origin(struct md_analysis *analysis, uint64_t one, uint64_t two, const uint8_t *referenced,
-			    struct md_target *target, char *why);
+enum md_word md_word_origin(struct md_analysis *analysis, uint64_t one, uint64_t two, uint64_t graph_sequence,
+			    const uint8_t *referenced, struct md_target *target, char *why);
 
 #endif

@@ -19,6 +19,9 @@ struct md_analyze_options {
 	/* Called after each pass with the time it took; may be NULL. */
 	void (*pass_done)(void *user, const char *pass, uint64_t ns);
 	void *user;
+	/* Words that only replay can tell to be noise are kept for it (struct md_doubtful); else their graph is
+	 * refused. */
+	bool keep_doubtful;
 };
 
 /*

@@ -178,7 +178,7 @@ static bool classify_word(struct md_analysis *analysis, struct md_held *held, ui
 	else
 		word = md_word_resolve(analysis, first, second, UINT64_MAX, &target, why);
 	if (word == MD_WORD_OPEN)
-		word = md_word_origin(analysis, first, second, NULL, &target, why);
+		word = md_word_origin(analysis, first, second, UINT64_MAX, NULL, &target, why);
 	if (word == MD_WORD_POINTER)
 		return keep_pointer(analysis, held, at, &target);
 	if (word != MD_WORD_CONSTANT)

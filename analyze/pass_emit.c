@@ -111,6 +111,29 @@ static void zero_found(struct md_artifact_graph *graph)
 		memset(graph->nodes[graph->noise[i].node].params + graph->noise[i].at, 0, graph->noise[i].size);
 }
 
+/* What nothing else refers to has no slot: the word is zero then, in the beginning, too. */
+static enum md_status emit_doubtful(const struct md_analysis *analysis, const struct md_pair *pair,
+				    struct md_artifact_graph *graph, struct md_error *err)
+{
+	graph->doubtful = calloc(pair->doubts.count + (size_t)1, sizeof *graph->doubtful);
+	if (!graph->doubtful)
+		return md_analysis_no_memory(err);
+	for (uint32_t i = 0; i < pair->doubts.count; i++) {
+		const struct md_doubt *doubt = &pair->doubts.items[i];
+		const struct md_finding found = {doubt->node, doubt->at, doubt->target, MD_POINTER_PLAIN, 0};
+		struct md_pointer pointer = make_pointer(analysis, &found);
+		struct md_doubtful *doubtful = &graph->doubtful[graph->doubtful_count++];
+		*doubtful = (struct md_doubtful){.node = doubt->node,
+						 .at = doubt->at,
+						 .alloc = pointer.alloc,
+						 .offset = pointer.alloc == MD_NONE ? 0 : pointer.offset,
+						 .order = {doubt->one.alloc, doubt->two.alloc},
+						 .place = {doubt->one.alloc_offset, doubt->two.alloc_offset}};
+		memset(graph->nodes[doubt->node].params + doubt->at, 0, 8);
+	}
+	return MD_OK;
+}
+
 static enum md_status emit_outputs(const struct md_analysis *analysis, const struct md_pair *pair,
 				   struct md_artifact_graph *graph, struct md_error *err)
 {
@@ -167,6 +190,7 @@ static enum md_status emit_graph(const struct md_analysis *analysis, const struc
 	graph->noise_count = pair->noises.count;
 	MD_FORWARD(make_pointers(analysis, &pair->findings, &graph->pointers, &graph->pointer_count, err));
 	zero_found(graph);
+	MD_FORWARD(emit_doubtful(analysis, pair, graph, err));
 	return emit_outputs(analysis, pair, graph, err);
 }
 

@@ -15,7 +15,6 @@ struct open_word { /* decided last, when it is known what the graph refers to */
 struct walk { /* of one graph */
 	struct md_analysis *analysis;
 	struct md_pair *pair;
-	uint32_t *order;     /* node indices, in the order of their launches */
 	uint8_t *referenced; /* per allocation of the first capture */
 	struct open_word *open;
 	uint32_t open_count, open_capacity;
@@ -30,18 +29,6 @@ static const struct md_node *node_of(const struct walk *walk, unsigned capture, 
 static const struct md_node *other_node(const struct walk *walk, uint32_t node)
 {
 	return node_of(walk, walk->analysis->captures - 1, node);
-}
-
-static uint64_t launch_sequence(const struct md_trace_graph *graph, uint32_t node)
-{
-	return graph->nodes[node].sequence ? graph->nodes[node].sequence : graph->sequence;
-}
-
-static enum md_status seek_node(struct walk *walk, uint32_t node, struct md_error *err)
-{
-	for (unsigned c = 0; c < walk->analysis->captures; c++)
-		MD_FORWARD(md_view_seek(&walk->analysis->views[c], launch_sequence(walk->pair->graph[c], node), err));
-	return MD_OK;
 }
 
 static bool add_noise(struct md_pair *pair, uint32_t node, uint32_t at, uint32_t size)
@@ -110,6 +97,59 @@ static void refuse_word(struct walk *walk, uint32_t node, uint32_t at, const cha
 		md_pair_refuse(walk->pair, "node %" PRIu32 ": its address unprovable: %s", node, why);
 }
 
+static uint64_t read_word(const uint8_t *at)
+{
+	uint64_t value;
+
+	memcpy(&value, at, sizeof value);
+	return value;
+}
+
+/* To be told by replay, if there will be one. The views stand at the launch. */
+static bool add_doubt(struct walk *walk, uint32_t node, uint32_t at, const uint8_t *one, const uint8_t *two,
+		      const struct md_target *target, const char *why)
+{
+	struct md_doubts *doubts = &walk->pair->doubts;
+	struct md_doubt doubt = {.node = node, .at = at, .target = *target};
+
+	if (!walk->analysis->options.keep_doubtful || doubts->count == MD_DOUBTFUL_MAX) {
+		refuse_word(walk, node, at, why);
+		return true;
+	}
+	if (doubts->count == doubts->capacity) {
+		uint32_t capacity = doubts->capacity ? 2 * doubts->capacity : 8;
+		struct md_doubt *grown = realloc(doubts->items, capacity * sizeof *grown);
+		if (!grown)
+			return false;
+		doubts->items = grown;
+		doubts->capacity = capacity;
+	}
+	md_view_locate(&walk->analysis->views[0], read_word(one), &doubt.one);
+	md_view_locate(&walk->analysis->views[1], read_word(two), &doubt.two);
+	doubts->items[doubts->count++] = doubt;
+	return true;
+}
+
+/* A block that is packed to 4 bytes may have an address where no word begins, of which half would count as noise. */
+static bool holds_crooked(struct walk *walk, uint32_t node, uint32_t at)
+{
+	const struct md_node *one = node_of(walk, 0, node), *two = other_node(walk, node);
+	struct md_analysis *analysis = walk->analysis;
+	struct md_target target;
+	char why[MD_WORD_WHY_BYTES];
+
+	for (uint32_t start = at < 4 ? 4 : at - 4; start <= at + 4 && start + 8 <= one->params_size; start += 8) {
+		enum md_word word =
+		    md_word_resolve(analysis, read_word(one->params + start), read_word(two->params + start),
+				    walk->pair->graph[0]->sequence, &target, why);
+		if (word != MD_WORD_POINTER && word != MD_WORD_DOUBTFUL)
+			continue;
+		refuse_word(walk, node, start, "may be an address, which does not begin at a multiple of 8 bytes");
+		return true;
+	}
+	return false;
+}
+
 /* False when out of memory. */
 static bool settle_word(struct walk *walk, uint32_t node, uint32_t at, enum md_word word, const uint8_t *one,
 			const uint8_t *two, const struct md_target *target, const char *why)
@@ -120,10 +160,14 @@ static bool settle_word(struct walk *walk, uint32_t node, uint32_t at, enum md_w
 		return true;
 	case MD_WORD_POINTER:
 		return add_pointer(walk, node, at, target);
+	case MD_WORD_DOUBTFUL:
+		return add_doubt(walk, node, at, one, two, target, why);
 	case MD_WORD_REFUSED:
 		refuse_word(walk, node, at, why);
 		return true;
 	default:
+		if (holds_crooked(walk, node, at))
+			return true;
 		walk->pair->noise_words++;
 		return add_noise_bytes(walk->pair, node, at, one, two, 8);
 	}
@@ -161,6 +205,8 @@ static bool classify_params(struct walk *walk, uint32_t node)
 		return true;
 	if (memcmp(one->params + at, two->params + at, left) == 0)
 		walk->pair->constant_words++;
+	else if (left == 4 && holds_crooked(walk, node, at))
+		return true;
 	else
 		walk->pair->noise_words++;
 	return add_noise_bytes(walk->pair, node, at, one->params + at, two->params + at, left);
@@ -176,7 +222,7 @@ static bool classify_address(struct walk *walk, uint32_t node, uint32_t at, cons
 
 	if (word == MD_WORD_POINTER)
 		return add_pointer(walk, node, at, &target);
-	if (word == MD_WORD_REFUSED)
+	if (word == MD_WORD_REFUSED || word == MD_WORD_DOUBTFUL)
 		md_pair_refuse(walk->pair, "node %" PRIu32 ": its %s %s", node, what, why);
 	else
 		md_pair_refuse(walk->pair, "node %" PRIu32 ": its %s %#" PRIx64 " lies in no recorded allocation", node,
@@ -265,8 +311,9 @@ static enum md_status settle_open(struct walk *walk, struct md_error *err)
 		char why[MD_WORD_WHY_BYTES];
 		enum md_word word;
 
-		MD_FORWARD(seek_node(walk, open->node, err));
-		word = md_word_origin(walk->analysis, open->one, open->two, walk->referenced, &target, why);
+		MD_FORWARD(md_analysis_seek_node(walk->analysis, walk->pair, open->node, err));
+		word = md_word_origin(walk->analysis, open->one, open->two, walk->pair->graph[0]->sequence,
+				      walk->referenced, &target, why);
 		if (!settle_word(walk, open->node, open->at, word, node_of(walk, 0, open->node)->params + open->at,
 				 other_node(walk, open->node)->params + open->at, &target, why))
 			return md_analysis_no_memory(err);
@@ -274,20 +321,18 @@ static enum md_status settle_open(struct walk *walk, struct md_error *err)
 	return MD_OK;
 }
 
-static int compare_orders(const void *left, const void *right, void *user)
-{
-	const struct md_trace_graph *graph = user;
-	uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
-	uint64_t one = launch_sequence(graph, a), two = launch_sequence(graph, b);
-
-	if (one != two)
-		return one < two ? -1 : 1;
-	return (a > b) - (a < b);
-}
-
 static int compare_findings(const void *left, const void *right)
 {
 	const struct md_finding *a = left, *b = right;
+
+	if (a->node != b->node)
+		return a->node < b->node ? -1 : 1;
+	return (a->at > b->at) - (a->at < b->at);
+}
+
+static int compare_doubts(const void *left, const void *right)
+{
+	const struct md_doubt *a = left, *b = right;
 
 	if (a->node != b->node)
 		return a->node < b->node ? -1 : 1;
@@ -309,18 +354,15 @@ static void sort_found(struct md_pair *pair)
 		qsort(pair->findings.items, pair->findings.count, sizeof *pair->findings.items, compare_findings);
 	if (pair->noises.count)
 		qsort(pair->noises.items, pair->noises.count, sizeof *pair->noises.items, compare_noises);
+	if (pair->doubts.count)
+		qsort(pair->doubts.items, pair->doubts.count, sizeof *pair->doubts.items, compare_doubts);
 }
 
-static enum md_status walk_graph(struct walk *walk, struct md_error *err)
+static enum md_status walk_graph(struct walk *walk, const uint32_t *order, struct md_error *err)
 {
-	const struct md_trace_graph *graph = walk->pair->graph[0];
-
-	for (uint32_t i = 0; i < graph->node_count; i++)
-		walk->order[i] = i;
-	qsort_r(walk->order, graph->node_count, sizeof *walk->order, compare_orders, (void *)(uintptr_t)graph);
-	for (uint32_t i = 0; i < graph->node_count && !walk->pair->why; i++) {
-		MD_FORWARD(seek_node(walk, walk->order[i], err));
-		if (!classify_node(walk, walk->order[i]))
+	for (uint32_t i = 0; i < walk->pair->graph[0]->node_count && !walk->pair->why; i++) {
+		MD_FORWARD(md_analysis_seek_node(walk->analysis, walk->pair, order[i], err));
+		if (!classify_node(walk, order[i]))
 			return md_analysis_no_memory(err);
 	}
 	MD_FORWARD(settle_open(walk, err));
@@ -331,40 +373,27 @@ static enum md_status walk_graph(struct walk *walk, struct md_error *err)
 static enum md_status classify_graph(struct md_analysis *analysis, struct md_pair *pair, struct md_error *err)
 {
 	struct walk walk = {.analysis = analysis, .pair = pair};
+	MD_AUTO_FREE uint32_t *order = md_analysis_order_nodes(pair->graph[0]);
 	enum md_status status = MD_OK;
 
-	walk.order = calloc(pair->graph[0]->node_count + 1u, sizeof *walk.order);
 	walk.referenced = calloc(analysis->views[0].alloc_count + 1u, 1);
-	if (!walk.order || !walk.referenced)
+	if (!order || !walk.referenced)
 		status = md_analysis_no_memory(err);
 	else
-		status = walk_graph(&walk, err);
-	free(walk.order);
+		status = walk_graph(&walk, order, err);
 	free(walk.referenced);
 	free(walk.open);
 	return status;
 }
 
-static int compare_captured(const void *left, const void *right)
-{
-	const struct md_pair *a = *(struct md_pair *const *)left, *b = *(struct md_pair *const *)right;
-
-	return (a->graph[0]->sequence > b->graph[0]->sequence) - (a->graph[0]->sequence < b->graph[0]->sequence);
-}
-
 /* In the order of capture, so that the views mostly move forward. */
 enum md_status md_pass_pointer(struct md_analysis *analysis, struct md_error *err)
 {
-	MD_AUTO_FREE struct md_pair **order = calloc(analysis->pair_count + 1u, sizeof *order);
-	uint32_t count = 0;
+	uint32_t count;
+	MD_AUTO_FREE struct md_pair **order = md_analysis_order_pairs(analysis, &count);
 
 	if (!order)
 		return md_analysis_no_memory(err);
-	for (uint32_t i = 0; i < analysis->pair_count; i++) {
-		if (!analysis->pairs[i].why)
-			order[count++] = &analysis->pairs[i];
-	}
-	qsort(order, count, sizeof *order, compare_captured);
 	for (uint32_t i = 0; i < count; i++)
 		MD_FORWARD(classify_graph(analysis, order[i], err));
 	return MD_OK;

@@ -19,7 +19,8 @@ static const struct pass passes[] = {
     {"environment", md_pass_environment}, /* the captures are comparable; their views */
     {"kernel", md_pass_kernel},           /* which kernels are the same */
     {"match", md_pass_match},             /* pairs of graphs that are equal but for parameters */
-    {"sequence", md_pass_sequence},       /* pairs of allocations and bindings */
+    {"sequence", md_pass_sequence},       /* pairs of allocations and bindings, by the order of calls */
+    {"evidence", md_pass_evidence},       /* the same by what the graphs' words say */
     {"output", md_pass_output},           /* where graphs leave what the engine reads */
     {"pointer", md_pass_pointer},         /* parameter words: constant, pointer, noise */
     {"content", md_pass_content},         /* the same for words inside permanent contents */
@@ -98,6 +99,7 @@ static void finish(struct md_analysis *analysis)
 		free(analysis->pairs[i].why);
 		free(analysis->pairs[i].findings.items);
 		free(analysis->pairs[i].noises.items);
+		free(analysis->pairs[i].doubts.items);
 		free(analysis->pairs[i].outputs);
 	}
 	for (uint32_t i = 0; i < analysis->held_count; i++) {

@@ -87,6 +87,43 @@ enum md_word md_word_guess(struct md_analysis *analysis, uint64_t value, uint64_
 	return MD_WORD_POINTER;
 }
 
+/* Both lie in live memory, but not at one place. `one` is what the word is by the first capture. */
+static enum md_word doubt(const struct md_analysis *analysis, struct md_place *one, const struct md_place *two,
+			  uint64_t graph_sequence, struct md_target *target, char *why)
+{
+	char first[128], second[128];
+
+	if (uses_replaced(analysis, one, graph_sequence, why))
+		return MD_WORD_REFUSED;
+	describe_place(&analysis->views[0], one, first, sizeof first);
+	describe_place(&analysis->views[1], two, second, sizeof second);
+	snprintf(why, MD_WORD_WHY_BYTES, "points into %s in the first capture and into %s in the second%s%s", first,
+		 second, analysis->diverged ? "; " : "", analysis->divergence);
+	take_place(one, 0, target);
+	return MD_WORD_DOUBTFUL;
+}
+
+/* What lies in live memory in both captures is a stale pointer at best. */
+static enum md_word doubt_or_noise(const struct md_analysis *analysis, uint64_t one_value, uint64_t two_value,
+				   uint64_t graph_sequence, struct md_target *target, char *why)
+{
+	struct md_place one, two;
+
+	if (!md_view_locate(&analysis->views[0], one_value, &one) ||
+	    !md_view_locate(&analysis->views[1], two_value, &two))
+		return MD_WORD_NOISE;
+	return doubt(analysis, &one, &two, graph_sequence, target, why);
+}
+
+/* One offset of two allocations of one kind: a pointer, if blocks swapped places and their addresses, too. */
+static bool alike(const struct md_analysis *analysis, const struct md_place *one, const struct md_place *two)
+{
+	const struct md_view_alloc *a = &analysis->views[0].allocs[one->alloc];
+	const struct md_view_alloc *b = &analysis->views[1].allocs[two->alloc];
+
+	return one->alloc_offset == two->alloc_offset && a->family == b->family && a->size == b->size;
+}
+
 /* Both values are known to lie in some allocation and to name one place of it. */
 static enum md_word accept(struct md_analysis *analysis, struct md_place *one, const struct md_place *two, bool split,
 			   int64_t beyond, uint64_t graph_sequence, struct md_target *target, char *why)
@@ -115,6 +152,8 @@ static enum md_word resolve_equal(struct md_analysis *analysis, uint64_t value, 
 	if (!md_view_locate(&analysis->views[0], value, &one) || !md_view_locate(&analysis->views[1], value, &two))
 		return MD_WORD_CONSTANT;
 	if (!same_place(analysis, &one, &two, &split)) {
+		if (alike(analysis, &one, &two))
+			return doubt(analysis, &one, &two, graph_sequence, target, why);
 		analysis->lookalike_words++;
 		return MD_WORD_CONSTANT;
 	}
@@ -146,22 +185,15 @@ enum md_word md_word_resolve(struct md_analysis *analysis, uint64_t one_value, u
 	in_two = md_view_locate(&analysis->views[1], two_value, &two);
 	if (in_one && in_two && same_place(analysis, &one, &two, &split))
 		return accept(analysis, &one, &two, split, 0, graph_sequence, target, why);
-	/* Which allocation is which is not known for sure once the sequences part: no word like this may be called
-	 * noise. */
-	if (in_one && in_two && analysis->diverged && one.alloc_offset == two.alloc_offset) {
-		snprintf(why, MD_WORD_WHY_BYTES,
-			 "points to offset %" PRIu64 " of allocation %" PRIu32 " in the first capture and of %" PRIu32
-			 " in the second; %s",
-			 one.alloc_offset, one.alloc, two.alloc, analysis->divergence);
-		return MD_WORD_REFUSED;
-	}
 	{
 		struct md_place one_end, two_end;
 		if (ends_together(analysis, one_value, two_value, &one_end, &two_end, &split))
 			return accept(analysis, &one_end, &two_end, split, 1, graph_sequence, target, why);
 	}
 	/* An origin may lie anywhere, in memory of others too: it is known by how far it moved. */
-	return md_map_get(&analysis->deltas, two_value - one_value, NULL) ? MD_WORD_OPEN : MD_WORD_NOISE;
+	if (md_map_get(&analysis->deltas, two_value - one_value, NULL))
+		return MD_WORD_OPEN;
+	return doubt_or_noise(analysis, one_value, two_value, graph_sequence, target, why);
 }
 
 /* ---- virtual origins ------------------------------------------------------------------------------------------------
@@ -223,8 +255,8 @@ static struct nearest find_nearest(const struct md_analysis *analysis, uint64_t 
 	return nearest;
 }
 
-enum md_word md_word_origin(struct md_analysis *analysis, uint64_t one, uint64_t two, const uint8_t *referenced,
-			    struct md_target *target, char *why)
+enum md_word md_word_origin(struct md_analysis *analysis, uint64_t one, uint64_t two, uint64_t graph_sequence,
+			    const uint8_t *referenced, struct md_target *target, char *why)
 {
 	const struct md_view *view = &analysis->views[0];
 	struct nearest nearest = find_nearest(analysis, one, two - one, referenced);
@@ -237,7 +269,7 @@ enum md_word md_word_origin(struct md_analysis *analysis, uint64_t one, uint64_t
 	    md_view_find(&analysis->views[1], two) == MD_NONE)
 		nearest = find_nearest(analysis, one, two - one, NULL);
 	if (nearest.alloc == MD_NONE)
-		return MD_WORD_NOISE;
+		return doubt_or_noise(analysis, one, two, graph_sequence, target, why);
 	if (nearest.tie) {
 		snprintf(why, MD_WORD_WHY_BYTES,
 			 "moved as far as two allocations that are both %" PRIu64 " bytes away: ambiguous",

@@ -64,6 +64,20 @@ struct md_artifact_output { /* memory of a graph that the engine reads after a r
 	uint64_t offset, size;
 };
 
+/*
+ * A word that lies in memory which was live at its launch in both captures, but not at one place of it: a stale
+ * pointer, or one into blocks that swapped places. Replay has to tell; an artifact with such words is not to be
+ * published, and a restore refuses their graphs but to verify them.
+ */
+struct md_doubtful {
+	uint32_t node, at; /* 8 bytes of a kernel's parameters */
+	uint32_t alloc; /* index into allocs, where the first capture has it; MD_NONE: in none of them, and then zero */
+	int64_t offset;
+	uint32_t order[2]; /* its allocation in the sequence of either capture */
+	uint64_t place[2]; /* bytes from that one's start */
+};
+
+#define MD_DOUBTFUL_MAX 64 /* of a graph: each takes two replays */
 #define MD_OUTPUTS_MAX 4096
 #define MD_NOTE_MAX (64u << 10) /* bytes */
 
@@ -83,6 +97,8 @@ struct md_artifact_graph {
 		uint32_t node, at, size;
 	} * noise;
 	uint32_t noise_count;
+	struct md_doubtful *doubtful; /* ascending (node, at); owned */
+	uint32_t doubtful_count;
 	struct md_artifact_output *outputs; /* by index; owned */
 	uint32_t output_count;
 	uint8_t *note; /* the engine's own; owned, NULL when there is none */
@@ -197,6 +213,14 @@ enum md_status md_artifact_open_trusted(const char *path, const struct md_trust 
  */
 enum md_status md_artifact_sign(const char *path, const char *out_path, const struct md_secret_key *key,
 				struct md_error *err);
+
+/* "node 3, bytes 16..23: points to offset 0 of allocation 47 in the first capture and ..." */
+#define MD_DOUBTFUL_TEXT 256
+void md_doubtful_describe(const struct md_doubtful *doubtful, char text[MD_DOUBTFUL_TEXT]);
+/* The first graph with doubtful words; NULL: there is none. */
+const struct md_artifact_graph *md_artifact_doubtful(const struct md_artifact *artifact);
+/* From now on the word is noise. */
+enum md_status md_doubtful_settle(struct md_artifact_graph *graph, uint32_t index, struct md_error *err);
 
 /* The same checks on a structure in memory; the writer calls it first, the text twin's reader too. */
 enum md_status md_artifact_check(const struct md_artifact *artifact, struct md_error *err);

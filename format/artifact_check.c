@@ -442,7 +442,8 @@ static enum md_status check_graph(const struct md_artifact *artifact, uint32_t i
 	MD_FORWARD(check_pointers(&c));
 	MD_FORWARD(check_outputs(&c));
 	MD_FORWARD(check_note(&c));
-	return check_noise(&c);
+	MD_FORWARD(check_noise(&c));
+	return md_artifact_check_doubtful(artifact, c.graph, err);
 }
 
 static int by_label_and_batch(const void *a, const void *b)

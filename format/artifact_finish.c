@@ -13,6 +13,7 @@ static void finish_graphs(struct md_artifact *artifact)
 		free(graph->edges);
 		free(graph->pointers);
 		free(graph->noise);
+		free(graph->doubtful);
 		free(graph->outputs);
 		free(graph->note);
 		md_arena_free(&graph->arena);

@@ -174,6 +174,7 @@ static void read_graphs(struct md_archive *a, struct md_artifact *artifact, stru
 		read_graph_columns(a, artifact, rows, columns);
 	for (uint32_t i = 0; i < count; i++) {
 		free(rows[i].head.label);
+		free(rows[i].head.doubtful);
 		free(rows[i].head.outputs);
 		free(rows[i].head.note);
 	}

@@ -201,6 +201,9 @@ void md_visit_graph_tail(struct md_archive *a, struct md_artifact_graph *graph)
 	if (a->ops->text || md_archive_has(a, "outputs", graph->output_count != 0))
 		md_archive_list(a, "outputs", "output", &graph->outputs, &graph->output_count, sizeof(*graph->outputs),
 				visit_output, NULL);
+	if (a->ops->text || md_archive_has(a, "doubtful", graph->doubtful_count != 0))
+		md_archive_list(a, "doubtful", "doubtful", &graph->doubtful, &graph->doubtful_count,
+				sizeof(*graph->doubtful), md_visit_doubtful, NULL);
 	if (a->status == MD_OK && graph->note_size)
 		md_archive_blob(a, "note", &graph->note, graph->note_size);
 }

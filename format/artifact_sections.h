@@ -54,6 +54,10 @@ enum md_status md_sequence_check_request(const struct md_sequence_request *reque
 					 struct md_error *err);
 enum md_status md_sequence_check(const struct md_artifact *artifact, struct md_error *err);
 
+/* artifact_doubtful.c: of one graph, whose nodes, pointers and noise have been checked */
+enum md_status md_artifact_check_doubtful(const struct md_artifact *artifact, const struct md_artifact_graph *graph,
+					  struct md_error *err);
+
 /* artifact_graphs.c: the binary forms of the two large sections */
 void md_section_graphs(struct md_archive *a, struct md_artifact *artifact, struct md_section_state *state);
 void md_section_pointers(struct md_archive *a, struct md_artifact *artifact, struct md_section_state *state);
@@ -61,6 +65,7 @@ void md_section_pointers(struct md_archive *a, struct md_artifact *artifact, str
 /* Shared visitors. */
 void md_visit_graph_head(struct md_archive *a, struct md_artifact_graph *graph); /* numbers, and */
 void md_visit_graph_tail(struct md_archive *a, struct md_artifact_graph *graph); /* last, outputs and the note */
+void md_visit_doubtful(struct md_archive *a, void *item, void *user);
 void md_visit_pointer(struct md_archive *a, void *item, void *user);
 
 /* artifact_text.c: graphs item by item */

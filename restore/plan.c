@@ -101,6 +101,16 @@ static void mark_graph(const struct md_artifact *a, const struct md_artifact_gra
 			marks->bindings[a->allocs[i].binding] = 1;
 }
 
+/* Only a verification may build such a graph: it finds out what its words are. */
+static void refuse_doubtful(const struct md_artifact_graph *stored, struct md_error *err)
+{
+	char text[MD_DOUBTFUL_TEXT];
+	if (!stored->doubtful_count)
+		return;
+	md_doubtful_describe(&stored->doubtful[0], text);
+	md_error_set(err, MD_ERR_UNPROVABLE, "no replay has proven what it is: %s", text);
+}
+
 static enum md_status plan_graph(struct md_restore *r, struct md_restore_graph *graph, struct marks *marks,
 				 struct md_error *err)
 {
@@ -127,6 +137,8 @@ static enum md_status plan_graph(struct md_restore *r, struct md_restore_graph *
 	if (!why.status && r->require_proof && graph->stored->proof == MD_PROOF_NONE)
 		md_error_set(&why, MD_ERR_UNPROVABLE,
 			     "it was made from one capture alone, and MEDUSA_REQUIRE_PROOF asks for proof");
+	if (!why.status && !r->verify)
+		refuse_doubtful(graph->stored, &why);
 	if (why.status)
 		md_restore_refuse(r, graph, &why);
 	return MD_OK;

@@ -108,6 +108,15 @@ static inline void sample_said(struct md_artifact_graph *graph)
 		graph->note[i] = (uint8_t)i;
 }
 
+/* A word that has a place in an allocation, and one that has none. */
+static inline void sample_doubtful(struct md_artifact_graph *graph)
+{
+	const struct md_doubtful doubtful[] = {{0, 24, 2, -8, {47, 49}, {0, 0}}, {1, 144, MD_NONE, 0, {3, 3}, {8, 16}}};
+	graph->doubtful_count = 2;
+	graph->doubtful = sample_array(2, sizeof(*doubtful));
+	memcpy(graph->doubtful, doubtful, sizeof(doubtful));
+}
+
 static inline void sample_fact(struct md_fingerprint *fingerprint, const char *name, const char *value)
 {
 	if (md_fingerprint_set_fact(fingerprint, name, value, NULL) != MD_OK)

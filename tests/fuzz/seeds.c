@@ -82,6 +82,10 @@ static void write_artifacts(void)
 	artifact =
 	    (struct md_artifact){.requests = requests, .request_count = 3, .bindings = &binding, .binding_count = 1};
 	write_artifact("ok-requests", "ok-requests", &artifact);
+	sample_artifact(&artifact);
+	sample_doubtful(&artifact.graphs[1]);
+	write_artifact("ok-doubtful", "ok-doubtful", &artifact);
+	md_artifact_finish(&artifact);
 	artifact = (struct md_artifact){0};
 	write_artifact("ok-empty", "ok-empty", &artifact);
 	md_artifact_finish(&artifact);
