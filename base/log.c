@@ -18,6 +18,7 @@
 
 #include "base/descriptor.h"
 #include "base/environment.h"
+#include "base/plain.h"
 
 #define LINE_BYTES 1024 /* a pipe with any room takes it whole */
 #define WAIT_MS 100     /* for a reader that is behind; the engine waits so long with us, once */
@@ -126,20 +127,20 @@ static void write_line(const char *line, size_t size)
 
 void md_log(enum md_log_level level, const char *domain, const char *format, ...)
 {
-	char line[LINE_BYTES];
+	char message[LINE_BYTES], line[LINE_BYTES];
 	int saved = errno; /* logging must not change what the caller is about to report */
 	size_t size;
 	va_list args;
 
 	if (!md_log_enabled(level))
 		return;
-	snprintf(line, sizeof(line) - 1, "medusa %s: ", domain);
-	size = strlen(line);
 	va_start(args, format);
 	errno = saved;
-	vsnprintf(line + size, sizeof(line) - 1 - size, format, args);
+	vsnprintf(message, sizeof(message), format, args);
 	va_end(args);
+	snprintf(line, sizeof(line) - 1, "medusa %s: ", domain);
 	size = strlen(line);
+	size += md_plain_copy(line + size, sizeof(line) - 1 - size, message);
 	line[size++] = '\n';
 	write_line(line, size);
 	errno = saved;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "format/archive.h"
 
 #define LINE_MAX_BYTES (4u << 20)
@@ -79,13 +80,16 @@ static void print_string(struct md_archive *a, const char *name, char **value)
 	if (!*value)
 		return;
 	fprintf(file, " %s=\"", name);
-	for (const unsigned char *c = (const unsigned char *)*value; *c; c++) {
-		if (*c == '"' || *c == '\\')
-			fprintf(file, "\\%c", *c);
-		else if (*c < 0x20 || *c == 0x7f)
-			fprintf(file, "\\x%02x", *c);
+	for (const char *at = *value; *at;) {
+		uint32_t point = 0;
+		size_t length = md_utf8_length(at, &point);
+		if (*at == '"' || *at == '\\')
+			fprintf(file, "\\%c", *at);
+		else if (!length || md_utf8_acts(point))
+			length = fprintf(file, "\\x%02x", (unsigned char)*at) > 0;
 		else
-			putc(*c, file);
+			fwrite(at, 1, length, file);
+		at += length ? length : 1;
 	}
 	putc('"', file);
 }

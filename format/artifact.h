@@ -123,7 +123,8 @@ struct md_artifact_content {
 
 struct md_provenance {
 	char *tool_version, *command, *created; /* owned; created is RFC 3339 UTC */
-	uint32_t capture_count;                 /* 1 or 2 */
+	char *verification; /* owned; what the verification of medusa-capture was to let pass; NULL: there was none */
+	uint32_t capture_count;       /* 1 or 2 */
 	struct md_stage_time *stages; /* owned; of the (first) capture: "warmup", "capture", "instantiate" ... */
 	uint32_t stage_count;
 };

@@ -60,6 +60,7 @@ void md_artifact_finish(struct md_artifact *artifact)
 	free(artifact->provenance.tool_version);
 	free(artifact->provenance.command);
 	free(artifact->provenance.created);
+	free(artifact->provenance.verification);
 	free(artifact->provenance.stages);
 	*artifact = (struct md_artifact){0};
 }

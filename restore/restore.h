@@ -13,6 +13,7 @@
 #include "driver/cuda_driver.h"
 #include "driver/device_session.h"
 #include "format/artifact.h"
+#include "format/verify_line.h"
 #include "medusa/medusa.h"
 #include "restore/pace.h"
 
@@ -550,8 +551,9 @@ void md_verify_end(void);
 
 /* Compares a labelled graph with its restored twin and reports it; false: not now, a capture is in progress. */
 bool md_verify_compare(const struct md_live_graph *live);
-/* One line of the report, and its end. */
-void md_verify_report(const char *label, unsigned batch, const char *verdict, uint64_t bytes, const char *reason);
+/* verify_write.c: that a comparison begins, what it found, and the end of the report. False: it cannot be written. */
+bool md_verify_report_begin(const char *label, unsigned batch);
+void md_verify_report(const char *label, unsigned batch, enum md_verdict verdict, uint64_t bytes, const char *reason);
 void md_verify_report_end(void);
 
 #endif

@@ -2,10 +2,6 @@
 /* Verify mode: the engine captures live, and each labelled graph's outputs are compared with its restored twin's. */
 #define MD_LOG_DOMAIN "verify"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -20,39 +16,6 @@
 #define LIVE_MOST_NS 3000000000u
 
 static uint64_t noise_seed = 0x6d65647573610001u;
-
-/* ---- the report ---- */
-
-static void append(const char *line, size_t size)
-{
-	const char *path = md_restore.report;
-	MD_AUTO_FD int fd = path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644) : -1;
-	if (path && (fd < 0 || write(fd, line, size) != (ssize_t)size))
-		md_warn("report %s: %s", path, strerror(errno));
-}
-
-void md_verify_report(const char *label, unsigned batch, const char *verdict, uint64_t bytes, const char *reason)
-{
-	char line[1024];
-	int size = snprintf(line, sizeof(line) - 1, "%.256s\t%u\t%s\t%llu\t%s", label, batch, verdict,
-			    (unsigned long long)bytes, reason);
-	if (size < 0)
-		return;
-	if ((size_t)size >= sizeof(line) - 1)
-		size = sizeof(line) - 2;
-	for (int i = 0; i < size; i++) /* the engine's own words may hold anything; one line is one comparison */
-		if (line[i] == '\n' || line[i] == '\r')
-			line[i] = ' ';
-	line[size++] = '\n';
-	append(line, (size_t)size);
-	bool right = !strcmp(verdict, "pass") || !strcmp(verdict, "skipped");
-	md_log(right ? MD_LOG_INFO : MD_LOG_WARN, MD_LOG_DOMAIN, "graph %s/%u: %s %s", label, batch, verdict, reason);
-}
-
-void md_verify_report_end(void)
-{
-	append("end\n", 4);
-}
 
 /* ---- the restored twin; holds work ---- */
 
@@ -301,20 +264,24 @@ static struct md_restore_graph *find_restored(struct md_restore *r, const struct
 }
 
 /* What fails before anything is replayed says nothing about right or wrong: skipped. */
-static const char *judge(struct md_restore *r, struct md_restore_graph *graph, const struct md_live_graph *live,
-			 struct subject *subject, struct md_error *err)
+static enum md_verdict judge(struct md_restore *r, struct md_restore_graph *graph, const struct md_live_graph *live,
+			     struct subject *subject, struct md_error *err)
 {
+	if (!md_verify_report_begin(live->label, live->batch)) {
+		md_error_set(err, MD_ERR_IO, "the report cannot be written");
+		return MD_VERDICT_SKIPPED;
+	}
 	if (md_verify_outputs_match(r, graph->stored, live->outputs, live->output_count, err) != MD_OK)
-		return "fail";
+		return MD_VERDICT_FAIL;
 	if (resolve_all(r, graph, err) != MD_OK || md_cuda_call(err, cuCtxSynchronize) != MD_OK ||
 	    md_verify_memory_init(&subject->memory, r, err) != MD_OK)
-		return "skipped";
+		return MD_VERDICT_SKIPPED;
 	if (compare(r, graph, live->exec, subject, err) != MD_OK)
-		return "fail";
+		return MD_VERDICT_FAIL;
 	if (subject->nondeterministic)
-		return "nondeterministic";
+		return MD_VERDICT_NONDETERMINISTIC;
 	md_verify_memory_name_sampled(&subject->memory, err->message, sizeof(err->message));
-	return "pass";
+	return MD_VERDICT_PASS;
 }
 
 static void verify(struct md_restore *r, const struct md_live_graph *live)
@@ -322,7 +289,7 @@ static void verify(struct md_restore *r, const struct md_live_graph *live)
 	struct md_error err = {0};
 	struct subject subject = {.outputs = {.live = live->outputs, .count = live->output_count}};
 	struct md_restore_graph *graph = find_restored(r, live, &err);
-	const char *verdict = graph ? judge(r, graph, live, &subject, &err) : "skipped";
+	enum md_verdict verdict = graph ? judge(r, graph, live, &subject, &err) : MD_VERDICT_SKIPPED;
 	if (graph)
 		md_restore_patch_noise(graph, 0);
 	md_verify_doubt_finish(&subject.doubt);

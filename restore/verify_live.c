@@ -3,9 +3,11 @@
 #define MD_LOG_DOMAIN "verify"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/environment.h"
 #include "base/log.h"
 #include "restore/restore.h"
@@ -104,9 +106,10 @@ static enum md_status set_label(struct md_live_graph *live, const char *label, u
 
 static void report_refusal(struct md_live_graph *live)
 {
-	struct md_error why = {0};
-	md_error_set(&why, MD_ERR_MISMATCH, "refused by the engine: %s", live->refused);
-	md_verify_report(live->label, live->batch, "fail", 0, why.message);
+	MD_AUTO_FREE char *why = NULL;
+	if (asprintf(&why, "refused by the engine: %s", live->refused) < 0)
+		why = NULL;
+	md_verify_report(live->label, live->batch, MD_VERDICT_FAIL, 0, why ? why : "refused by the engine");
 	live->compared++;
 }
 
@@ -204,7 +207,7 @@ void md_verify_end(void)
 	pthread_mutex_lock(&table_lock);
 	for (size_t i = 0; i < table_count; i++)
 		if (table[i].label && !table[i].compared)
-			md_verify_report(table[i].label, table[i].batch, "skipped", 0,
+			md_verify_report(table[i].label, table[i].batch, MD_VERDICT_SKIPPED, 0,
 					 "a stream capture was always in progress");
 	md_verify_report_end();
 	pthread_mutex_unlock(&table_lock);

@@ -2,7 +2,7 @@
 /* A report as JSON: all that is known, per function too, always in the same order. */
 #include <stdlib.h>
 
-#include "simulator/json.h"
+#include "base/json.h"
 #include "simulator/report.h"
 
 #define SCHEMA 1 /* a new number when a key changes its meaning or goes */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "simulator/json.h"
+#include "base/utf8.h"
 #include "simulator/report.h"
 
 /* Narrow enough that its letters can be read on a phone. */
@@ -16,7 +16,8 @@
 void md_sim_plot_escape(const char *text, FILE *out)
 {
 	while (*text) {
-		int length = md_json_utf8_length(text);
+		uint32_t point = 0;
+		size_t length = md_utf8_length(text, &point);
 		unsigned char first = (unsigned char)*text;
 		if (first == '<')
 			fputs("&lt;", out);
@@ -26,10 +27,10 @@ void md_sim_plot_escape(const char *text, FILE *out)
 			fputs("&amp;", out);
 		else if (first == '"')
 			fputs("&quot;", out);
-		else if (!length || (first < 0x20 && first != '\n' && first != '\t') || first == 0x7f)
+		else if (!length || (md_utf8_acts(point) && first != '\n' && first != '\t'))
 			fputs("&#xFFFD;", out);
 		else
-			fwrite(text, 1, (size_t)length, out);
+			fwrite(text, 1, length, out);
 		text += length ? length : 1;
 	}
 }

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "base/plain.h"
 #include "base/cleanup.h"
 #include "simulator/report.h"
 #include "simulator/table.h"
@@ -24,15 +25,16 @@ static __attribute__((format(printf, 3, 4))) void explain(FILE *out, const char 
 	va_end(arguments);
 	fprintf(out, "  %-*s", INDENT - 2, term);
 	for (const char *word = text ? text : "(out of memory)"; *word;) {
-		int length = (int)strcspn(word, " ");
+		int length = (int)strcspn(word, " \n\t");
 		if (column > INDENT && column + 1 + length > LINE_WIDTH) {
 			fprintf(out, "\n%*s", INDENT, "");
 			column = INDENT;
 		} else if (column > INDENT) {
 			column += fprintf(out, " ");
 		}
-		column += fprintf(out, "%.*s", length, word);
-		word += length + (word[length] == ' ');
+		md_plain_print(out, "%.*s", length, word);
+		column += length;
+		word += length + (word[length] != 0);
 	}
 	fputc('\n', out);
 }
@@ -114,7 +116,7 @@ static void print_section(const struct md_sim_report *report, const struct md_si
 	struct md_table table;
 
 	if (*at == figures->count || !figures->rows[*at].cells) {
-		fprintf(out, "%s\n", row->label);
+		md_plain_line(out, "%s", row->label);
 		return;
 	}
 	fputc('\n', out);

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/plain.h"
+
 static void add(struct md_table *table, char *text)
 {
 	if (text && table->count == table->capacity) {
@@ -24,6 +26,18 @@ static void add(struct md_table *table, char *text)
 		table->cells[table->count++] = text;
 	else
 		table->failed = true;
+}
+
+/* Cells are of one line, whatever the text is made of. */
+static char *plain(char *text)
+{
+	size_t room = text ? 4 * strlen(text) + 1 : 0;
+	char *made = text ? malloc(room) : NULL;
+
+	if (made)
+		md_plain_copy(made, room, text);
+	free(text);
+	return made;
 }
 
 void md_table_init(struct md_table *table, const char *titles)
@@ -51,7 +65,7 @@ void md_table_cell(struct md_table *table, const char *format, ...)
 	if (vasprintf(&text, format, arguments) < 0)
 		text = NULL;
 	va_end(arguments);
-	add(table, text);
+	add(table, plain(text));
 }
 
 const char *md_table_format_bytes(uint64_t bytes, char text[MD_TABLE_BYTES_TEXT])

@@ -19,6 +19,7 @@ struct md_table {
 
 /* titles: "LABEL|>BATCH|>NODES"; a '>' aligns the column to the right. */
 void md_table_init(struct md_table *table, const char *titles);
+/* The text is made plain (base/plain.h). */
 void md_table_cell(struct md_table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void md_table_bytes(struct md_table *table, uint64_t bytes); /* a cell like "1.5 MiB" */
 /* Prints each row after indent spaces, and releases the table. Prints nothing but a dash when there are no rows. */

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "analyze/analyze.h"
-#include "simulator/json.h"
+#include "base/json.h"
 #include "simulator/table.h"
 #include "tests/trace_builder.h"
 

@@ -410,7 +410,8 @@ Test(sim_report, files, .init = setup, .fini = teardown)
 	assert_holds(json, "\"seed\": 7,");
 	assert_holds(json, "\"gpu_busy_s\": [30, 15],\n        \"normalized_variance\": 0.0625,");
 	assert_holds(json, "\"waited too long\": 1,");
-	assert_holds(json, "\"name\": \"bert\\ufffd-0\",\n          \"model\": \"<b>&\\\"bert\\\"\",");
+	assert_holds(json, "\"name\": \"bert\\ufffd-0\",\n          \"name_hex\": \"62657274ff2d30\",\n          "
+			   "\"model\": \"<b>&\\\"bert\\\"\",");
 	assert_holds(json, "\"gpu_s\": 4.75,");
 	assert_holds(html, "&lt;b&gt;&amp;&quot;bert&quot;");
 	assert_holds(html, "Refuses &quot;all&quot; &lt;of them&gt;.");

@@ -3,7 +3,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "simulator/json.h"
+#include "base/plain.h"
+#include "base/json.h"
 #include "tools/diff.h"
 #include "tools/inspect.h"
 
@@ -13,11 +14,12 @@ static void print_side(const char *sign, const char *path, const struct md_artif
 {
 	char key[MD_KEY_TEXT_BYTES];
 
-	fprintf(out, "%s %s: %" PRIu32 " graphs, %" PRIu64 " nodes, made %s", sign, path, artifact->graph_count,
-		md_inspect_total_nodes(artifact), artifact->provenance.created ? artifact->provenance.created : "?");
+	md_plain_print(out, "%s %s: %" PRIu32 " graphs, %" PRIu64 " nodes, made %s", sign, path, artifact->graph_count,
+		       md_inspect_total_nodes(artifact),
+		       artifact->provenance.created ? artifact->provenance.created : "?");
 	md_public_key_format(&artifact->signature.key, key);
-	fprintf(out, "%s%s\n", artifact->signature.present ? ", signed by " : "",
-		artifact->signature.present ? key : "");
+	md_plain_line(out, "%s%s", artifact->signature.present ? ", signed by " : "",
+		      artifact->signature.present ? key : "");
 }
 
 static void print_one(const struct md_difference *d, FILE *out)
@@ -25,13 +27,13 @@ static void print_one(const struct md_difference *d, FILE *out)
 	const char *colon = *d->item ? ": " : "", *sign = d->chance ? "?" : "~";
 
 	if (!d->what)
-		fprintf(out, "  %s %s: %s\n", d->a ? "-" : "+", d->item, d->a ? d->a : d->b);
+		md_plain_line(out, "  %s %s: %s", d->a ? "-" : "+", d->item, d->a ? d->a : d->b);
 	else if (d->count)
-		fprintf(out, "  %s %s%s%" PRIu64 " %s, first %s: %s -> %s\n", sign, d->item, colon, d->count, d->what,
-			d->first, d->a, d->b);
+		md_plain_line(out, "  %s %s%s%" PRIu64 " %s, first %s: %s -> %s", sign, d->item, colon, d->count,
+			      d->what, d->first, d->a, d->b);
 	else
-		fprintf(out, "  %s %s%s%s: %s -> %s\n", sign, d->item, colon, d->what, d->a ? d->a : "(none)",
-			d->b ? d->b : "(none)");
+		md_plain_line(out, "  %s %s%s%s: %s -> %s", sign, d->item, colon, d->what, d->a ? d->a : "(none)",
+			      d->b ? d->b : "(none)");
 }
 
 void md_diff_print(const struct md_diff *diff, const char *path_a, const char *path_b, FILE *out)
@@ -42,7 +44,7 @@ void md_diff_print(const struct md_diff *diff, const char *path_a, const char *p
 	print_side("+++", path_b, diff->b, out);
 	for (size_t i = 0; i < diff->count; i++) {
 		if (strcmp(section, diff->list[i].section) != 0)
-			fprintf(out, "%s\n", diff->list[i].section);
+			md_plain_line(out, "%s", diff->list[i].section);
 		section = diff->list[i].section;
 		print_one(&diff->list[i], out);
 	}

@@ -7,7 +7,7 @@
 
 #include "format/artifact.h"
 #include "format/trace.h"
-#include "simulator/json.h"
+#include "base/json.h"
 
 void md_inspect_print(const char *path, const struct md_artifact *artifact, const struct md_artifact_sizes *sizes,
 		      FILE *out);

@@ -2,6 +2,7 @@
 /* medusa-inspect --graph: the nodes of one graph, with kernels, geometry and pointers. */
 #include <inttypes.h>
 
+#include "base/plain.h"
 #include "tools/inspect.h"
 
 static const char *kernel_name(const struct md_artifact *artifact, const struct md_node *node)
@@ -25,12 +26,12 @@ static void print_node(const struct md_artifact *artifact, uint32_t index, const
 {
 	switch (node->type) {
 	case MD_NODE_KERNEL:
-		fprintf(out,
-			"%5" PRIu32 "  %s  grid %" PRIu32 ",%" PRIu32 ",%" PRIu32 "  block %" PRIu32 ",%" PRIu32
-			",%" PRIu32 "  shared %" PRIu32 "  parameters %" PRIu32 " bytes%s\n",
-			index, kernel_name(artifact, node), node->grid[0], node->grid[1], node->grid[2], node->block[0],
-			node->block[1], node->block[2], node->shared_bytes, node->params_size,
-			node->via_extra ? " in one buffer" : "");
+		md_plain_line(out,
+			      "%5" PRIu32 "  %s  grid %" PRIu32 ",%" PRIu32 ",%" PRIu32 "  block %" PRIu32 ",%" PRIu32
+			      ",%" PRIu32 "  shared %" PRIu32 "  parameters %" PRIu32 " bytes%s",
+			      index, kernel_name(artifact, node), node->grid[0], node->grid[1], node->grid[2],
+			      node->block[0], node->block[1], node->block[2], node->shared_bytes, node->params_size,
+			      node->via_extra ? " in one buffer" : "");
 		break;
 	case MD_NODE_MEMSET:
 		fprintf(out,
@@ -47,10 +48,10 @@ static void print_node(const struct md_artifact *artifact, uint32_t index, const
 		break;
 	case MD_NODE_EVENT_WAIT:
 	case MD_NODE_EVENT_RECORD:
-		fprintf(out, "%5" PRIu32 "  %s  event %" PRIu32 "\n", index, md_inspect_node(node->type), node->event);
+		md_plain_line(out, "%5" PRIu32 "  %s  event %" PRIu32, index, md_inspect_node(node->type), node->event);
 		break;
 	default:
-		fprintf(out, "%5" PRIu32 "  %s\n", index, md_inspect_node(node->type));
+		md_plain_line(out, "%5" PRIu32 "  %s", index, md_inspect_node(node->type));
 	}
 }
 
@@ -62,7 +63,7 @@ static void print_incoming(const struct md_artifact_graph *graph, uint32_t node,
 		const struct md_edge *edge = &graph->edges[i];
 		if (edge->to != node)
 			continue;
-		fprintf(out, "%s %" PRIu32, before, edge->from);
+		md_plain_print(out, "%s %" PRIu32, before, edge->from);
 		if (edge->type || edge->from_port || edge->to_port)
 			fprintf(out, " (type %u, ports %u to %u)", edge->type, edge->from_port, edge->to_port);
 		before = ",";
@@ -79,7 +80,7 @@ static void print_said(const struct md_artifact *artifact, const struct md_artif
 		if (!graph->outputs[i].size)
 			continue;
 		format_place(artifact, graph->outputs[i].alloc, (int64_t)graph->outputs[i].offset, place, sizeof place);
-		fprintf(out, "output %" PRIu32 ": %" PRIu64 " bytes at %s\n", i, graph->outputs[i].size, place);
+		md_plain_line(out, "output %" PRIu32 ": %" PRIu64 " bytes at %s", i, graph->outputs[i].size, place);
 	}
 	if (graph->note_size)
 		fprintf(out, "note of %" PRIu64 " bytes\n", graph->note_size);
@@ -89,9 +90,9 @@ void md_inspect_graph(const struct md_artifact *artifact, const struct md_artifa
 {
 	uint32_t p = 0, noise = 0;
 
-	fprintf(out, "%s/%" PRIu32 ": %" PRIu32 " nodes, %" PRIu32 " edges, %" PRIu32 " pointers, proof: %s\n",
-		graph->label, graph->batch, graph->node_count, graph->edge_count, graph->pointer_count,
-		md_inspect_proof(graph->proof));
+	md_plain_line(out, "%s/%" PRIu32 ": %" PRIu32 " nodes, %" PRIu32 " edges, %" PRIu32 " pointers, proof: %s",
+		      graph->label, graph->batch, graph->node_count, graph->edge_count, graph->pointer_count,
+		      md_inspect_proof(graph->proof));
 	for (uint32_t n = 0; n < graph->node_count; n++) {
 		const struct md_node *node = &graph->nodes[n];
 		print_node(artifact, n, node, out);
@@ -103,10 +104,10 @@ void md_inspect_graph(const struct md_artifact *artifact, const struct md_artifa
 			format_place(artifact, graph->pointers[p].alloc, graph->pointers[p].offset, target,
 				     sizeof target);
 			if (graph->pointers[p].at >= MD_ATTRIBUTES_AT)
-				fprintf(out, "         access policy window -> %s\n", target);
+				md_plain_line(out, "         access policy window -> %s", target);
 			else
-				fprintf(out, "         byte %-5" PRIu32 "-> %s%s\n", graph->pointers[p].at, target,
-					graph->pointers[p].kind == MD_POINTER_TENSOR_MAP ? " (tensor map)" : "");
+				md_plain_line(out, "         byte %-5" PRIu32 "-> %s%s", graph->pointers[p].at, target,
+					      graph->pointers[p].kind == MD_POINTER_TENSOR_MAP ? " (tensor map)" : "");
 		}
 		for (; noise < graph->noise_count && graph->noise[noise].node == n; noise++)
 			fprintf(out, "         byte %-5" PRIu32 "noise, %" PRIu32 " bytes\n", graph->noise[noise].at,

@@ -2,13 +2,14 @@
 /* medusa-inspect for people: an artifact's summary. */
 #include <inttypes.h>
 
+#include "base/plain.h"
 #include "simulator/table.h"
 #include "tools/inspect.h"
 
 void md_inspect_print_facts(const struct md_fingerprint *machine, FILE *out)
 {
 	for (uint32_t i = 0; i < machine->fact_count; i++)
-		fprintf(out, "fact     %s %s\n", machine->facts[i].name, machine->facts[i].value);
+		md_plain_line(out, "fact     %s %s", machine->facts[i].name, machine->facts[i].value);
 }
 
 static void print_provenance(const char *path, const struct md_artifact *artifact, FILE *out)
@@ -17,15 +18,17 @@ static void print_provenance(const char *path, const struct md_artifact *artifac
 	const struct md_fingerprint *machine = &artifact->fingerprint;
 	char memory[MD_TABLE_BYTES_TEXT];
 
-	fprintf(out, "%s: %" PRIu32 " graphs, %" PRIu64 " nodes, %" PRIu32 " left out\n", path, artifact->graph_count,
-		md_inspect_total_nodes(artifact), artifact->refusal_count);
-	fprintf(out, "made     %s by medusa %s from %" PRIu32 " capture%s\n", from->created ? from->created : "?",
-		from->tool_version ? from->tool_version : "?", from->capture_count,
-		from->capture_count == 1 ? "" : "s");
-	fprintf(out, "command  %s\n", from->command ? from->command : "");
-	fprintf(out, "device   %s, compute %d.%d, %d multiprocessors, %s, driver %d\n", machine->device_name,
-		machine->compute_major, machine->compute_minor, machine->multiprocessors,
-		md_table_format_bytes(machine->device_memory, memory), machine->driver_version);
+	md_plain_line(out, "%s: %" PRIu32 " graphs, %" PRIu64 " nodes, %" PRIu32 " left out", path,
+		      artifact->graph_count, md_inspect_total_nodes(artifact), artifact->refusal_count);
+	md_plain_line(out, "made     %s by medusa %s from %" PRIu32 " capture%s", from->created ? from->created : "?",
+		      from->tool_version ? from->tool_version : "?", from->capture_count,
+		      from->capture_count == 1 ? "" : "s");
+	md_plain_line(out, "command  %s", from->command ? from->command : "");
+	if (from->verification)
+		md_plain_line(out, "verified %s", from->verification);
+	md_plain_line(out, "device   %s, compute %d.%d, %d multiprocessors, %s, driver %d", machine->device_name,
+		      machine->compute_major, machine->compute_minor, machine->multiprocessors,
+		      md_table_format_bytes(machine->device_memory, memory), machine->driver_version);
 	md_inspect_print_facts(machine, out);
 }
 
@@ -59,8 +62,9 @@ static void print_refusals(const struct md_artifact *artifact, FILE *out)
 		return;
 	fprintf(out, "\nleft out\n");
 	for (uint32_t i = 0; i < artifact->refusal_count; i++)
-		fprintf(out, "  %s/%" PRIu32 ": %s\n", artifact->refusals[i].label, artifact->refusals[i].batch,
-			artifact->refusals[i].why);
+		md_plain_line(out, "  %s/%" PRIu32 ": %s",
+			      artifact->refusals[i].label ? artifact->refusals[i].label : "(no label)",
+			      artifact->refusals[i].batch, artifact->refusals[i].why);
 }
 
 static void print_kernels(const struct md_artifact *artifact, FILE *out)
@@ -129,10 +133,11 @@ static void print_memory(const struct md_artifact *artifact, FILE *out)
 	private += artifact->allocs[i].class == MD_CLASS_PRIVATE;
 	for (uint32_t i = 0; i < artifact->content_count; i++)
 		saved += artifact->contents[i].size;
-	fprintf(out, "\nprivate memory  %s in %" PRIu32 " allocations",
-		md_table_format_bytes(artifact->arena_size, text), private);
-	fprintf(out, ", permanent contents %s in %" PRIu32 " places\n", md_table_format_bytes(saved, text),
-		artifact->content_count);
+	fputc('\n', out);
+	md_plain_print(out, "private memory  %s in %" PRIu32 " allocations",
+		       md_table_format_bytes(artifact->arena_size, text), private);
+	md_plain_line(out, ", permanent contents %s in %" PRIu32 " places", md_table_format_bytes(saved, text),
+		      artifact->content_count);
 }
 
 static void print_kv(const struct md_kv *kv, FILE *out)
@@ -143,11 +148,11 @@ static void print_kv(const struct md_kv *kv, FILE *out)
 		fprintf(out, "KV capacity     not measured\n");
 		return;
 	}
-	fprintf(out,
-		"KV capacity     %s in %" PRIu64 " blocks of %" PRIu64 " bytes (free before %s, peak %s, graphs %s)\n",
-		md_table_format_bytes(kv->kv_bytes, text[0]), kv->blocks, kv->block_bytes,
-		md_table_format_bytes(kv->baseline_free, text[1]), md_table_format_bytes(kv->peak, text[2]),
-		md_table_format_bytes(kv->graph_bytes, text[3]));
+	md_plain_line(
+	    out, "KV capacity     %s in %" PRIu64 " blocks of %" PRIu64 " bytes (free before %s, peak %s, graphs %s)",
+	    md_table_format_bytes(kv->kv_bytes, text[0]), kv->blocks, kv->block_bytes,
+	    md_table_format_bytes(kv->baseline_free, text[1]), md_table_format_bytes(kv->peak, text[2]),
+	    md_table_format_bytes(kv->graph_bytes, text[3]));
 }
 
 static void print_sections(const struct md_artifact *artifact, const struct md_artifact_sizes *sizes, FILE *out)
@@ -155,8 +160,9 @@ static void print_sections(const struct md_artifact *artifact, const struct md_a
 	struct md_table table;
 	char text[MD_TABLE_BYTES_TEXT];
 
-	fprintf(out, "\nsections (file: %s, graphs and pointers: %.1f bytes a node)\n",
-		md_table_format_bytes(sizes->file, text), md_inspect_bytes_per_node(artifact, sizes));
+	fputc('\n', out);
+	md_plain_line(out, "sections (file: %s, graphs and pointers: %.1f bytes a node)",
+		      md_table_format_bytes(sizes->file, text), md_inspect_bytes_per_node(artifact, sizes));
 	md_table_init(&table, "SECTION|>STORED|>RAW");
 	for (uint32_t i = 0; i < sizes->section_count; i++) {
 		md_table_cell(&table, "%.16s", sizes->sections[i].name);
@@ -172,8 +178,8 @@ static void print_stages(const struct md_provenance *provenance, FILE *out)
 		return;
 	fprintf(out, "\nstages of the captured start\n");
 	for (uint32_t i = 0; i < provenance->stage_count; i++)
-		fprintf(out, "  %-16.64s %10.3f ms\n", provenance->stages[i].name,
-			(double)provenance->stages[i].ns / 1e6);
+		md_plain_line(out, "  %-16.64s %10.3f ms", provenance->stages[i].name,
+			      (double)provenance->stages[i].ns / 1e6);
 }
 
 void md_inspect_print(const char *path, const struct md_artifact *artifact, const struct md_artifact_sizes *sizes,

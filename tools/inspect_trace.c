@@ -2,6 +2,7 @@
 /* medusa-inspect of a trace: what one warm start did, in sums. */
 #include <inttypes.h>
 
+#include "base/plain.h"
 #include "simulator/table.h"
 #include "tools/inspect.h"
 
@@ -105,26 +106,28 @@ void md_inspect_trace(const char *path, const struct md_trace *trace, FILE *out)
 		nodes += trace->graphs[i].node_count;
 	for (uint32_t i = 0; i < trace->content_count; i++)
 		saved += trace->contents[i].size;
-	fprintf(out, "%s: trace of process %" PRIu32 "%s, %" PRIu32 " graphs, %" PRIu64 " nodes\n", path,
-		trace->process_id, trace->complete ? "" : " (incomplete: the process was killed)", trace->graph_count,
-		nodes);
-	fprintf(out, "command  %s\n", trace->command ? trace->command : "");
-	fprintf(out, "device   %s, driver %d\n", trace->fingerprint.device_name, trace->fingerprint.driver_version);
+	md_plain_line(out, "%s: trace of process %" PRIu32 "%s, %" PRIu32 " graphs, %" PRIu64 " nodes", path,
+		      trace->process_id, trace->complete ? "" : " (incomplete: the process was killed)",
+		      trace->graph_count, nodes);
+	md_plain_line(out, "command  %s", trace->command ? trace->command : "");
+	md_plain_line(out, "device   %s, driver %d", trace->fingerprint.device_name, trace->fingerprint.driver_version);
 	md_inspect_print_facts(&trace->fingerprint, out);
 	fprintf(out, "kernels  %" PRIu32 " from %" PRIu32 " images, %" PRIu64 " launches outside of capture\n",
 		trace->kernel_count, trace->image_count, launches);
 	for (unsigned i = 0; i < MD_TRANSFER_KINDS; i++)
 		if (trace->transfers[i].count)
-			fprintf(out, "%-8s %" PRIu64 " outside of capture, %s\n", transfer_words[i],
-				trace->transfers[i].count, md_table_format_bytes(trace->transfers[i].bytes, text));
-	fprintf(out, "contents %s in %" PRIu32 " places\n", md_table_format_bytes(saved, text), trace->content_count);
+			md_plain_line(out, "%-8s %" PRIu64 " outside of capture, %s", transfer_words[i],
+				      trace->transfers[i].count,
+				      md_table_format_bytes(trace->transfers[i].bytes, text));
+	md_plain_line(out, "contents %s in %" PRIu32 " places", md_table_format_bytes(saved, text),
+		      trace->content_count);
 	print_families(trace, out);
 	print_graphs(trace, out);
 	print_binds(trace, out);
 	if (trace->stage_count)
 		fprintf(out, "\nstages\n");
 	for (uint32_t i = 0; i < trace->stage_count; i++)
-		fprintf(out, "  %-16.64s %10.3f ms\n", trace->stages[i].name, (double)trace->stages[i].ns / 1e6);
+		md_plain_line(out, "  %-16.64s %10.3f ms", trace->stages[i].name, (double)trace->stages[i].ns / 1e6);
 }
 
 void md_inspect_trace_json(const char *path, const struct md_trace *trace, FILE *out)

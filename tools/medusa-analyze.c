@@ -5,6 +5,7 @@
 
 #include "analyze/analyze.h"
 #include "base/clock.h"
+#include "base/plain.h"
 #include "tools/options.h"
 
 static const char *out_path;
@@ -40,12 +41,15 @@ static void say_time(void *user, const char *pass, uint64_t ns)
 static int conclude(const struct md_artifact *artifact, const struct md_artifact_sizes *sizes)
 {
 	for (uint32_t i = 0; i < artifact->refusal_count; i++)
-		fprintf(stderr, "%s: left out: %s/%" PRIu32 ": %s\n", command.name, artifact->refusals[i].label,
-			artifact->refusals[i].batch, artifact->refusals[i].why);
-	printf("%s: %" PRIu32 " graphs, %" PRIu32 " left out, %" PRIu64 " bytes\n", out_path, artifact->graph_count,
-	       artifact->refusal_count, sizes->file);
+		md_options_say(&command, "left out: %s/%" PRIu32 ": %s",
+			       artifact->refusals[i].label ? artifact->refusals[i].label : "(no label)",
+			       artifact->refusals[i].batch, artifact->refusals[i].why);
+	md_plain_line(stdout, "%s: %" PRIu32 " graphs, %" PRIu32 " left out, %" PRIu64 " bytes", out_path,
+		      artifact->graph_count, artifact->refusal_count, sizes->file);
+	if (md_options_flush(&command) != MD_EXIT_OK)
+		return MD_EXIT_COMMAND;
 	if (!artifact->graph_count && !artifact->refusal_count) {
-		fprintf(stderr, "%s: the traces hold no graphs\n", command.name);
+		md_options_say(&command, "the traces hold no graphs");
 		return MD_EXIT_EMPTY;
 	}
 	return artifact->refusal_count ? MD_EXIT_FAILED : MD_EXIT_OK;

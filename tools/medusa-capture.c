@@ -3,7 +3,6 @@
  */
 #include <errno.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +17,7 @@
 #define SHIFT_SEED "20240915" /* any number but 0 moves the second run's addresses */
 
 static const char *output, *until;
-static bool single, keep_traces, store_images, no_images, no_verify;
+static bool single, keep_traces, store_images, no_images, no_verify, allow_uncompared;
 
 static const struct md_option options[] = {
     {.name = "output", .letter = 'o', .argument = "FILE", .value = &output, .help = "The artifact to write."},
@@ -31,6 +30,9 @@ static const struct md_option options[] = {
     {.name = "store-images", .flag = &store_images, .help = "Store also images that lie in files."},
     {.name = "no-images", .flag = &no_images, .help = "Store and reference no images: kernels are triggered."},
     {.name = "no-verify", .flag = &no_verify, .help = "Leave out the run that compares restored with live graphs."},
+    {.name = "allow-uncompared",
+     .flag = &allow_uncompared,
+     .help = "Keep graphs that this run did not compare; the artifact says so."},
 };
 
 static const struct md_command command = {
@@ -55,17 +57,7 @@ struct job {
 	bool traces_needed; /* something went wrong that they may explain */
 };
 
-static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static void say(const char *format, ...)
-{
-	va_list args;
-
-	fputs("medusa-capture: ", stderr);
-	va_start(args, format);
-	vfprintf(stderr, format, args);
-	va_end(args);
-	fputc('\n', stderr);
-}
+#define say(...) md_options_say(&command, __VA_ARGS__)
 
 static int fail(const struct md_error *err, int exit_code)
 {
@@ -228,7 +220,21 @@ static int analyze(struct job *job)
 	return -1;
 }
 
-static int apply_report(struct job *job, const struct md_verify_report *report)
+static void say_outcomes(const struct md_verify_report *report)
+{
+	say("verification: %zu passed, %zu failed, %zu not compared", md_verify_count(report, MD_VERIFY_PASSED),
+	    md_verify_count(report, MD_VERIFY_FAILED), md_verify_count(report, MD_VERIFY_SKIPPED));
+	for (size_t i = 0; i < report->graph_count; i++)
+		if (report->graphs[i].outcome == MD_VERIFY_NONDETERMINISTIC)
+			say("nondeterministic: %s/%u: %s", report->graphs[i].label, report->graphs[i].batch,
+			    report->graphs[i].reason);
+	for (size_t i = 0; i < report->graph_count; i++) /* others are listed as refused */
+		if (allow_uncompared && report->graphs[i].outcome == MD_VERIFY_SKIPPED)
+			say("not compared: %s/%u: %s", report->graphs[i].label, report->graphs[i].batch,
+			    report->graphs[i].reason);
+}
+
+static int apply_report(struct job *job, struct md_verify_report *report)
 {
 	struct md_error err = {0};
 
@@ -236,27 +242,31 @@ static int apply_report(struct job *job, const struct md_verify_report *report)
 		say("the command ended with %d in the verification run; nothing was written", report->exit_code);
 		return MD_EXIT_COMMAND;
 	}
-	if (!report->complete) {
-		say("the verification run ended without a full report; nothing was written");
+	if (md_verify_doubtful(report)) {
+		say("verification: %s; nothing was written", md_verify_doubtful(report));
 		return MD_EXIT_COMMAND;
 	}
+	report->allow_uncompared = allow_uncompared;
+	/* An engine goes on after --until, and captures what was not to be recorded. */
+	report->allow_strangers = allow_uncompared || (until && strcmp(until, "exit"));
+	say_outcomes(report);
 	if (md_verify_apply(report, &job->artifact, &err) != MD_OK)
 		return fail(&err, MD_EXIT_FAILED);
-	say("verification: %zu passed, %zu failed, %zu not compared", md_verify_count(report, MD_VERIFY_PASSED),
-	    md_verify_count(report, MD_VERIFY_FAILED), md_verify_count(report, MD_VERIFY_SKIPPED));
-	for (size_t i = 0; i < report->graph_count; i++)
-		if (report->graphs[i].outcome == MD_VERIFY_NONDETERMINISTIC)
-			say("nondeterministic: %s/%u: %s", report->graphs[i].label, report->graphs[i].batch,
-			    report->graphs[i].reason);
-	for (size_t i = 0; i < report->graph_count; i++) {
-		if (report->graphs[i].outcome != MD_VERIFY_SKIPPED)
-			continue;
-		say("not compared: %s/%u%s: %s", report->graphs[i].label, report->graphs[i].batch,
-		    md_verify_count(report, MD_VERIFY_SKIPPED) > 1 ? " and others" : "",
-		    report->graphs[i].reason ? report->graphs[i].reason : "the command never captured it");
-		break;
-	}
 	return -1;
+}
+
+/* Whoever reads the artifact is to know what was asked of it. */
+static int state_verification(struct job *job)
+{
+	struct md_provenance *from = &job->artifact.provenance;
+
+	free(from->verification);
+	from->verification =
+	    strdup(allow_uncompared ? "graphs that were not compared were allowed" : "every graph was compared");
+	if (from->verification)
+		return -1;
+	say("out of memory");
+	return MD_EXIT_COMMAND;
 }
 
 /* The restored graphs against live ones, from a file that does not have the final name yet. */
@@ -268,6 +278,9 @@ static int verify(struct job *job)
 
 	if (no_verify || single || !job->artifact.graph_count)
 		return -1;
+	result = state_verification(job);
+	if (result >= 0)
+		return result;
 	say("verification");
 	unsetenv("MEDUSA_TRUSTED_KEYS"); /* nobody can have signed what is made just now */
 	if (md_artifact_write(&job->artifact, job->unverified, NULL, &err) != MD_OK)
@@ -365,6 +378,9 @@ int main(int argc, char *argv[])
 		return md_options_usage_error(&command, "--until: \"%s\" is none of exit, graphs=N, mark=NAME", until);
 	if (store_images && no_images)
 		return md_options_usage_error(&command, "--store-images and --no-images exclude each other");
+	if (allow_uncompared && (no_verify || single))
+		return md_options_usage_error(&command,
+					      "--allow-uncompared: with --no-verify or --single nothing is compared");
 	job = calloc(1, sizeof(*job));
 	if (!job) {
 		say("out of memory");

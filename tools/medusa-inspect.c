@@ -37,17 +37,6 @@ static int report_file(const char *path, const struct md_error *err)
 	return md_options_report_file(&command, path, err);
 }
 
-/* What was printed has to arrive: a full disk is an error. */
-static int flush_output(void)
-{
-	int before = ferror(stdout) ? errno : 0; /* a flush that has nothing left to write would forget it */
-
-	if (fflush(stdout) == 0 && !ferror(stdout))
-		return MD_EXIT_OK;
-	fprintf(stderr, "%s: writing the output: %s\n", command.name, strerror(before ? before : errno));
-	return MD_EXIT_COMMAND;
-}
-
 static int make_artifact(void)
 {
 	MD_AUTO_FILE FILE *opened = strcmp(from_text, "-") == 0 ? NULL : fopen(from_text, "r");
@@ -57,7 +46,7 @@ static int make_artifact(void)
 	enum md_status status;
 
 	if (!in) {
-		fprintf(stderr, "%s: %s: %s\n", command.name, from_text, strerror(errno));
+		md_options_say(&command, "%s: %s", from_text, strerror(errno));
 		return MD_EXIT_INPUT;
 	}
 	if (md_artifact_parse_text(in, &artifact, &err) != MD_OK)
@@ -73,7 +62,7 @@ static int show_text(const char *path, const struct md_artifact *artifact)
 
 	if (md_artifact_print_text(artifact, stdout, &err) == MD_OK)
 		return MD_EXIT_OK;
-	return ferror(stdout) ? flush_output() : report_file(path, &err);
+	return ferror(stdout) ? md_options_flush(&command) : report_file(path, &err);
 }
 
 static int show_graph(const char *path, const struct md_artifact *artifact)
@@ -81,7 +70,7 @@ static int show_graph(const char *path, const struct md_artifact *artifact)
 	const struct md_artifact_graph *graph = md_inspect_find(artifact, graph_name);
 
 	if (!graph) {
-		fprintf(stderr, "%s: %s holds no graph '%s' (write LABEL/BATCH)\n", command.name, path, graph_name);
+		md_options_say(&command, "%s holds no graph '%s' (write LABEL/BATCH)", path, graph_name);
 		return MD_EXIT_USAGE;
 	}
 	if (as_json)
@@ -118,13 +107,13 @@ static int show_diff(const struct md_artifact *a, const struct md_artifact *b, c
 	int result = MD_EXIT_COMMAND;
 
 	if (!md_diff_artifacts(a, b, &diff)) {
-		fprintf(stderr, "%s: out of memory\n", command.name);
+		md_options_say(&command, "out of memory");
 	} else {
 		if (as_json)
 			md_diff_print_json(&diff, paths[0], paths[1], stdout);
 		else
 			md_diff_print(&diff, paths[0], paths[1], stdout);
-		result = flush_output();
+		result = md_options_flush(&command);
 		if (result == MD_EXIT_OK && diff.real)
 			result = MD_EXIT_FAILED;
 	}
@@ -204,5 +193,5 @@ int main(int argc, char *argv[])
 		return md_options_usage_error(&command, "--graph and --text exclude each other");
 	result =
 	    is_trace(arguments.files[0]) ? inspect_trace(arguments.files[0]) : inspect_artifact(arguments.files[0]);
-	return result == MD_EXIT_OK ? flush_output() : result;
+	return result == MD_EXIT_OK ? md_options_flush(&command) : result;
 }

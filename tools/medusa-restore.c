@@ -58,12 +58,12 @@ static int find_artifact(const char *path, char absolute[PATH_MAX])
 	struct stat info = {0};
 
 	if (!realpath(path, absolute) || access(absolute, R_OK) || stat(absolute, &info)) {
-		fprintf(stderr, "%s: %s: %s\n", command.name, path, strerror(errno));
+		md_options_say(&command, "%s: %s", path, strerror(errno));
 		return MD_EXIT_INPUT;
 	}
 	if (S_ISREG(info.st_mode))
 		return 0;
-	fprintf(stderr, "%s: %s: not a file\n", command.name, path);
+	md_options_say(&command, "%s: not a file", path);
 	return MD_EXIT_INPUT;
 }
 
@@ -77,7 +77,7 @@ static int become(const char *artifact, char *const argv[])
 	snprintf(artifact_setting, sizeof(artifact_setting), "MEDUSA_ARTIFACT=%s", artifact);
 	snprintf(order_setting, sizeof(order_setting), "MEDUSA_RESOLVE=%s", resolve_order ? resolve_order : "");
 	md_run_exec(&run, &error);
-	fprintf(stderr, "%s: %s\n", command.name, error.message);
+	md_options_say(&command, "%s", error.message);
 	return MD_EXIT_COMMAND;
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/plain.h"
 #include "format/artifact.h"
 #include "format/file.h"
 #include "tools/options.h"
@@ -93,15 +94,16 @@ static int judge(const char *path, const struct md_artifact_signature *signature
 	char text[MD_KEY_TEXT_BYTES];
 
 	if (!signature->present) {
-		fprintf(stderr, "%s: %s: not signed\n", command.name, path);
+		md_options_say(&command, "%s: not signed", path);
 		return MD_EXIT_FAILED;
 	}
 	md_public_key_format(&signature->key, text);
 	if (!trust || md_trust_holds(trust, &signature->key)) {
-		printf("%s: signed by %s%s%s\n", path, text, trust ? ", which is in " : "", trust ? trust->path : "");
-		return MD_EXIT_OK;
+		md_plain_line(stdout, "%s: signed by %s%s%s", path, text, trust ? ", which is in " : "",
+			      trust ? trust->path : "");
+		return md_options_flush(&command);
 	}
-	fprintf(stderr, "%s: %s: signed by %s, which is not in %s\n", command.name, path, text, trust->path);
+	md_options_say(&command, "%s: signed by %s, which is not in %s", path, text, trust->path);
 	return MD_EXIT_FAILED;
 }
 

@@ -126,7 +126,7 @@ static int take_policies(struct run *run)
 	char *rest = names, *name;
 
 	if (!names) {
-		fprintf(stderr, "%s: out of memory\n", command.name);
+		md_options_say(&command, "out of memory");
 		return MD_EXIT_COMMAND;
 	}
 	while ((name = strsep(&rest, ","))) {
@@ -209,7 +209,7 @@ static int report(struct run *run)
 		md_sim_report_text(&results, stdout);
 	if ((json_path && md_sim_report_json(&results, json_path, &err) != MD_OK) ||
 	    (html_path && md_sim_report_html(&results, html_path, &err) != MD_OK)) {
-		fprintf(stderr, "%s: %s\n", command.name, err.message);
+		md_options_say(&command, "%s", err.message);
 		return MD_EXIT_COMMAND;
 	}
 	for (size_t i = 0; i < run->result_count; i++) {
@@ -222,16 +222,6 @@ static int report(struct run *run)
 	return MD_EXIT_OK;
 }
 
-static int flush_output(void)
-{
-	int before = ferror(stdout) ? errno : 0;
-
-	if (fflush(stdout) == 0 && !ferror(stdout))
-		return MD_EXIT_OK;
-	fprintf(stderr, "%s: writing the output: %s\n", command.name, strerror(before ? before : errno));
-	return MD_EXIT_COMMAND;
-}
-
 static int print_policies(void)
 {
 	size_t count;
@@ -239,7 +229,7 @@ static int print_policies(void)
 
 	for (size_t i = 0; i < count; i++)
 		printf("%-15s %s\n", policies[i].name, policies[i].summary);
-	return flush_output();
+	return md_options_flush(&command);
 }
 
 static int run_all(struct run *run)
@@ -250,7 +240,7 @@ static int run_all(struct run *run)
 	if (read_inputs(run, &err) != MD_OK || simulate(run, &err) != MD_OK)
 		return md_options_report(&command, &err);
 	result = report(run);
-	return result == MD_EXIT_OK ? flush_output() : result;
+	return result == MD_EXIT_OK ? md_options_flush(&command) : result;
 }
 
 int main(int argc, char *argv[])

@@ -10,24 +10,28 @@
 #include "tools/verify_report.h"
 
 static const char *junit_path;
-static bool as_json, allow_nondeterministic;
+static bool as_json, allow_nondeterministic, allow_uncompared;
 
 static const struct md_option options[] = {
     {.name = "junit", .argument = "FILE", .help = "Write JUnit XML, one test case a graph.", .value = &junit_path},
     {.name = "allow-nondeterministic",
      .help = "Graphs that differ only where live ones differ among themselves count as verified.",
      .flag = &allow_nondeterministic},
+    {.name = "allow-uncompared",
+     .help = "Graphs that were not compared are no reason to fail.",
+     .flag = &allow_uncompared},
     {.name = "json", .help = "Print the result as JSON.", .flag = &as_json},
 };
 
 static const struct md_command command = {
     .name = "medusa-verify",
-    .usage = "X.medusa [--junit FILE] [--json] [--allow-nondeterministic] -- CMD [ARG...]",
+    .usage = "X.medusa [OPTION...] -- CMD [ARG...]",
     .summary = "Runs CMD, lets it capture its graphs live, and compares each with the restored one.",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
-    .exit_notes = "A graph that could not be compared counts as not verified (1), and so does a\n"
-		  "nondeterministic one without --allow-nondeterministic.\n",
+    .exit_notes = "A graph that was not compared counts as not verified (1) without --allow-uncompared, and\n"
+		  "so does a nondeterministic one without --allow-nondeterministic, and a run whose report\n"
+		  "was cut short.\n",
 };
 
 /* Before the engine is started: is there anything to verify? -1 to go on. */
@@ -38,66 +42,80 @@ static int check_artifact(const char *path)
 	uint32_t graphs;
 
 	if (md_artifact_read(path, &artifact, NULL, &error) != MD_OK) {
-		fprintf(stderr, "%s: %s\n", command.name, error.message);
+		md_options_report_file(&command, path, &error);
 		return MD_EXIT_INPUT;
 	}
 	graphs = artifact.graph_count;
 	md_artifact_finish(&artifact);
 	if (graphs)
 		return -1;
-	fprintf(stderr, "%s: %s holds no graphs\n", command.name, path);
+	md_options_say(&command, "%s holds no graphs", path);
 	return MD_EXIT_EMPTY;
 }
 
-static int write_junit(const struct md_verify_report *report)
+/* report NULL: there is none, and why. */
+static int write_junit(const struct md_verify_report *report, const char *why)
 {
-	FILE *out = fopen(junit_path, "w");
+	FILE *out = junit_path ? fopen(junit_path, "w") : NULL;
 	bool failed = !out;
 
+	if (!junit_path)
+		return MD_EXIT_OK;
 	if (out) {
-		md_verify_print_junit(report, out);
+		if (report)
+			md_verify_print_junit(report, out);
+		else
+			md_verify_print_junit_error(why, out);
 		failed = ferror(out) != 0;
 		failed |= fclose(out) != 0;
 	}
 	if (!failed)
 		return MD_EXIT_OK;
-	fprintf(stderr, "%s: %s: %s\n", command.name, junit_path, strerror(errno));
+	md_options_say(&command, "%s: %s", junit_path, strerror(errno));
 	return MD_EXIT_COMMAND;
 }
 
 static int conclude(const struct md_verify_report *report)
 {
+	bool missed = false;
+
 	if (md_verify_count(report, MD_VERIFY_FAILED))
 		return MD_EXIT_FAILED;
 	if (report->exit_code) {
-		fprintf(stderr, "%s: the command ended with %d\n", command.name, report->exit_code);
+		md_options_say(&command, "the command ended with %d", report->exit_code);
 		return MD_EXIT_COMMAND;
+	}
+	if (md_verify_doubtful(report)) {
+		md_options_say(&command, "%s", md_verify_doubtful(report));
+		return MD_EXIT_FAILED;
 	}
 	if (md_verify_count(report, MD_VERIFY_NONDETERMINISTIC) && !allow_nondeterministic)
 		return MD_EXIT_FAILED;
-	return md_verify_count(report, MD_VERIFY_SKIPPED) ? MD_EXIT_FAILED : MD_EXIT_OK;
+	for (size_t i = 0; i < report->graph_count; i++)
+		missed |= md_verify_missed(report, &report->graphs[i]);
+	return missed ? MD_EXIT_FAILED : MD_EXIT_OK;
 }
 
 static int verify(const char *path, char *const argv[])
 {
 	struct md_verify_report report;
 	struct md_error error = {0};
-	int result = MD_EXIT_OK;
+	int result;
 
 	if (md_verify_run(path, argv, &report, &error) != MD_OK) {
-		fprintf(stderr, "%s: %s\n", command.name, error.message);
+		md_options_say(&command, "%s", error.message);
+		write_junit(NULL, error.message);
 		return MD_EXIT_COMMAND;
 	}
+	report.allow_uncompared = report.allow_strangers = allow_uncompared;
 	if (as_json)
 		md_verify_print_json(&report, stdout);
 	else
 		md_verify_print_table(&report, stdout);
-	if (junit_path)
-		result = write_junit(&report);
-	if (result == MD_EXIT_OK)
-		result = conclude(&report);
+	result = md_options_flush(&command);
+	int junit = write_junit(&report, NULL), verdict = conclude(&report);
 	md_verify_finish(&report);
-	return result;
+	return verdict == MD_EXIT_FAILED ? verdict : result ? result : junit ? junit : verdict;
 }
 
 int main(int argc, char *argv[])

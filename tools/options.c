@@ -2,10 +2,13 @@
 /* Command-line options by getopt_long, from one table that the help text is made of too. */
 #include "tools/options.h"
 
+#include <errno.h>
 #include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "base/plain.h"
 
 #define OPTIONS_MAX 32
 #define FIRST_CODE 1000 /* beyond every letter */
@@ -49,13 +52,34 @@ static void print_help(const struct md_command *command)
 	       command->exit_notes ? command->exit_notes : "");
 }
 
+void md_options_say(const struct md_command *command, const char *format, ...)
+{
+	va_list args;
+
+	fprintf(stderr, "%s: ", command->name);
+	va_start(args, format);
+	md_plain_vprint(stderr, format, args);
+	va_end(args);
+	fputc('\n', stderr);
+}
+
+int md_options_flush(const struct md_command *command)
+{
+	int before = ferror(stdout) ? errno : 0; /* a flush that has nothing left to write would forget it */
+
+	if (fflush(stdout) == 0 && !ferror(stdout))
+		return MD_EXIT_OK;
+	md_options_say(command, "writing the output: %s", strerror(before ? before : errno));
+	return MD_EXIT_COMMAND;
+}
+
 int md_options_usage_error(const struct md_command *command, const char *format, ...)
 {
 	va_list args;
 
 	fprintf(stderr, "%s: ", command->name);
 	va_start(args, format);
-	vfprintf(stderr, format, args);
+	md_plain_vprint(stderr, format, args);
 	va_end(args);
 	fprintf(stderr, "\nUsage: %s %s\nTry '%s --help'.\n", command->name, command->usage, command->name);
 	return MD_EXIT_USAGE;
@@ -86,7 +110,7 @@ enum md_exit md_options_exit_of(enum md_status status)
 
 int md_options_report(const struct md_command *command, const struct md_error *err)
 {
-	fprintf(stderr, "%s: %s\n", command->name, err->message);
+	md_options_say(command, "%s", err->message);
 	return (int)md_options_exit_of(err->status);
 }
 
@@ -94,7 +118,7 @@ int md_options_report_file(const struct md_command *command, const char *path, c
 {
 	bool named = strncmp(err->message, path, strlen(path)) == 0;
 
-	fprintf(stderr, "%s: %s%s%s\n", command->name, named ? "" : path, named ? "" : ": ", err->message);
+	md_options_say(command, "%s%s%s", named ? "" : path, named ? "" : ": ", err->message);
 	return (int)md_options_exit_of(err->status);
 }
 
@@ -144,11 +168,11 @@ static int take_option(const struct md_command *command, int code, char *argv[])
 	}
 	if (code == CODE_HELP || code == 'h') {
 		print_help(command);
-		return MD_EXIT_OK;
+		return md_options_flush(command);
 	}
 	if (code == CODE_VERSION) {
 		printf("%s %s\n", command->name, MD_VERSION);
-		return MD_EXIT_OK;
+		return md_options_flush(command);
 	}
 	if (code == ':')
 		return md_options_usage_error(command, "%s needs a value", argv[optind - 1]);

@@ -50,6 +50,15 @@ struct md_arguments {
  */
 int md_options_parse(const struct md_command *command, int argc, char *argv[], struct md_arguments *out);
 
+/*
+ * Prints "NAME: message" to stderr. In it, and in all that follows here, what a terminal would act upon is shown as
+ * \xHH: labels, reasons and paths are others' words.
+ */
+void md_options_say(const struct md_command *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* What was printed to stdout has to arrive: 0, or MD_EXIT_COMMAND when it did not (a full disk, say), which is said. */
+int md_options_flush(const struct md_command *command);
+
 /* Prints "NAME: message" and "Try 'NAME --help'", returns MD_EXIT_USAGE. */
 int md_options_usage_error(const struct md_command *command, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A verify report as a table, as JSON and as JUnit XML. */
-#include "tools/verify_report.h"
-
 #include <inttypes.h>
 #include <string.h>
+
+#include "base/json.h"
+#include "base/plain.h"
+#include "base/utf8.h"
+#include "simulator/table.h"
+#include "tools/verify_report.h"
 
 size_t md_verify_count(const struct md_verify_report *report, enum md_verify_outcome outcome)
 {
@@ -14,6 +18,18 @@ size_t md_verify_count(const struct md_verify_report *report, enum md_verify_out
 	return count;
 }
 
+bool md_verify_missed(const struct md_verify_report *report, const struct md_verify_graph *graph)
+{
+	bool allowed = graph->stranger ? report->allow_strangers : report->allow_uncompared;
+
+	return graph->outcome == MD_VERIFY_SKIPPED && !allowed;
+}
+
+const char *md_verify_doubtful(const struct md_verify_report *report)
+{
+	return report->complete ? NULL : "the report was cut short: comparisons may be missing";
+}
+
 const char *md_verify_outcome_name(enum md_verify_outcome outcome)
 {
 	static const char *const names[] = {"skipped", "passed", "failed", "nondeterministic"};
@@ -21,160 +37,160 @@ const char *md_verify_outcome_name(enum md_verify_outcome outcome)
 	return names[outcome];
 }
 
-/* Length of the UTF-8 sequence at text, or 0 when it is none (overlong forms and surrogates included). */
-static size_t utf8_length(const unsigned char *text)
-{
-	size_t length = text[0] < 0x80   ? 1
-			: text[0] < 0xc2 ? 0
-			: text[0] < 0xe0 ? 2
-			: text[0] < 0xf0 ? 3
-			: text[0] < 0xf5 ? 4
-					 : 0;
-
-	for (size_t i = 1; i < length; i++)
-		if ((text[i] & 0xc0) != 0x80)
-			return 0;
-	if ((text[0] == 0xe0 && text[1] < 0xa0) || (text[0] == 0xed && text[1] > 0x9f) ||
-	    (text[0] == 0xf0 && text[1] < 0x90) || (text[0] == 0xf4 && text[1] > 0x8f))
-		return 0;
-	/* U+FFFE and U+FFFF are characters of no XML document. */
-	if (text[0] == 0xef && text[1] == 0xbf && text[2] >= 0xbe)
-		return 0;
-	return length;
-}
-
-/* Writes text with what escape gives for a character; what neither format may hold becomes '?'. */
-static void print_escaped(FILE *out, const char *text, const char *(*escape)(char character))
-{
-	for (size_t i = 0; text[i];) {
-		size_t length = utf8_length((const unsigned char *)text + i);
-		const char *escaped = escape(text[i]);
-		if (escaped) {
-			fputs(escaped, out);
-			i++;
-		} else if (!length || (length == 1 && ((unsigned char)text[i] < 0x20 || text[i] == 0x7f))) {
-			fputc('?', out);
-			i++;
-		} else {
-			fwrite(text + i, 1, length, out);
-			i += length;
-		}
-	}
-}
-
-static const char *xml_escape(char character)
-{
-	switch (character) {
-	case '&':
-		return "&amp;";
-	case '<':
-		return "&lt;";
-	case '>':
-		return "&gt;";
-	case '"':
-		return "&quot;";
-	case '\t':
-		return "&#9;";
-	case '\n':
-		return "&#10;";
-	default:
-		return NULL;
-	}
-}
-
-static const char *json_escape(char character)
-{
-	switch (character) {
-	case '"':
-		return "\\\"";
-	case '\\':
-		return "\\\\";
-	case '\t':
-		return "\\t";
-	case '\n':
-		return "\\n";
-	default:
-		return NULL;
-	}
-}
-
-static const char *no_escape(char character)
-{
-	(void)character;
-	return NULL;
-}
+/* ---- text ---- */
 
 void md_verify_print_table(const struct md_verify_report *report, FILE *out)
 {
-	fprintf(out, "%-20s %6s  %-16s %11s %14s  %s\n", "label", "batch", "outcome", "comparisons", "bytes", "reason");
+	struct md_table table;
+
+	md_table_init(&table, "label|>batch|outcome|>comparisons|>bytes|reason");
 	for (size_t i = 0; i < report->graph_count; i++) {
 		const struct md_verify_graph *graph = &report->graphs[i];
-		int padding = 20 - (int)strnlen(graph->label, 20);
-		print_escaped(out, graph->label, no_escape);
-		fprintf(out, "%*s %6" PRIu32 "  %-16s %11" PRIu32 " %14" PRIu64 "  ", padding, "", graph->batch,
-			md_verify_outcome_name(graph->outcome), graph->comparisons, graph->bytes);
-		print_escaped(out, graph->reason, no_escape);
-		fputc('\n', out);
+		md_table_cell(&table, "%s", graph->label);
+		md_table_cell(&table, "%" PRIu32, graph->batch);
+		md_table_cell(&table, "%s", md_verify_outcome_name(graph->outcome));
+		md_table_cell(&table, "%" PRIu32, graph->comparisons);
+		md_table_cell(&table, "%" PRIu64, graph->bytes);
+		md_table_cell(&table, "%s", graph->reason);
 	}
+	md_table_print(&table, 0, out);
 	fprintf(out, "%zu passed, %zu failed, %zu skipped", md_verify_count(report, MD_VERIFY_PASSED),
 		md_verify_count(report, MD_VERIFY_FAILED), md_verify_count(report, MD_VERIFY_SKIPPED));
 	if (md_verify_count(report, MD_VERIFY_NONDETERMINISTIC))
 		fprintf(out, ", %zu nondeterministic", md_verify_count(report, MD_VERIFY_NONDETERMINISTIC));
 	fputc('\n', out);
+	if (md_verify_doubtful(report))
+		fprintf(out, "%s\n", md_verify_doubtful(report));
+}
+
+/* ---- JSON ---- */
+
+static void put_graph(struct md_json *json, const struct md_verify_graph *graph)
+{
+	md_json_object(json, NULL);
+	md_json_text(json, "label", graph->label);
+	md_json_number(json, "batch", graph->batch);
+	md_json_text(json, "outcome", md_verify_outcome_name(graph->outcome));
+	md_json_number(json, "comparisons", graph->comparisons);
+	md_json_number(json, "bytes", graph->bytes);
+	md_json_text(json, "reason", graph->reason);
+	md_json_bool(json, "in_artifact", !graph->stranger);
+	md_json_end(json);
 }
 
 void md_verify_print_json(const struct md_verify_report *report, FILE *out)
 {
-	fprintf(out,
-		"{\"complete\": %s, \"exit_code\": %d, \"passed\": %zu, \"failed\": %zu, \"skipped\": %zu, "
-		"\"nondeterministic\": %zu, \"graphs\": [",
-		report->complete ? "true" : "false", report->exit_code, md_verify_count(report, MD_VERIFY_PASSED),
-		md_verify_count(report, MD_VERIFY_FAILED), md_verify_count(report, MD_VERIFY_SKIPPED),
-		md_verify_count(report, MD_VERIFY_NONDETERMINISTIC));
-	for (size_t i = 0; i < report->graph_count; i++) {
-		const struct md_verify_graph *graph = &report->graphs[i];
-		fprintf(out, "%s\n  {\"label\": \"", i ? "," : "");
-		print_escaped(out, graph->label, json_escape);
-		fprintf(out,
-			"\", \"batch\": %" PRIu32 ", \"outcome\": \"%s\", \"comparisons\": %" PRIu32
-			", \"bytes\": %" PRIu64 ", \"reason\": \"",
-			graph->batch, md_verify_outcome_name(graph->outcome), graph->comparisons, graph->bytes);
-		print_escaped(out, graph->reason, json_escape);
-		fputs("\"}", out);
-	}
-	fputs("\n]}\n", out);
+	struct md_json json;
+
+	md_json_init(&json, out);
+	md_json_object(&json, NULL);
+	md_json_bool(&json, "complete", report->complete);
+	md_json_signed(&json, "exit_code", report->exit_code);
+	md_json_number(&json, "passed", md_verify_count(report, MD_VERIFY_PASSED));
+	md_json_number(&json, "failed", md_verify_count(report, MD_VERIFY_FAILED));
+	md_json_number(&json, "skipped", md_verify_count(report, MD_VERIFY_SKIPPED));
+	md_json_number(&json, "nondeterministic", md_verify_count(report, MD_VERIFY_NONDETERMINISTIC));
+	md_json_list(&json, "graphs");
+	for (size_t i = 0; i < report->graph_count; i++)
+		put_graph(&json, &report->graphs[i]);
+	md_json_end(&json);
+	md_json_end(&json);
 }
 
-static void print_testcase(const struct md_verify_graph *graph, FILE *out)
+/* ---- JUnit XML ---- */
+
+/*
+ * XML has no way to hold control characters or bytes that are no UTF-8, nor U+FFFE and U+FFFF: they are written \xHH,
+ * and a backslash as two, so that two texts never look the same.
+ */
+static void put_xml(FILE *out, const char *text)
 {
+	static const char *const escapes[] = {"&&amp;", "<&lt;", ">&gt;", "\"&quot;", "\t&#9;", "\n&#10;", "\\\\\\"};
+
+	while (*text) {
+		uint32_t point = 0;
+		size_t length = md_utf8_length(text, &point), i = 0;
+		while (i < sizeof(escapes) / sizeof(escapes[0]) && escapes[i][0] != *text)
+			i++;
+		if (i < sizeof(escapes) / sizeof(escapes[0]))
+			fputs(escapes[i] + 1, out);
+		else if (!length || md_utf8_acts(point) || point == 0xfffe || point == 0xffff)
+			length = fprintf(out, "\\x%02x", (unsigned char)*text) != 0;
+		else
+			fwrite(text, 1, length, out);
+		text += length;
+	}
+}
+
+static void put_case(const struct md_verify_report *report, const struct md_verify_graph *graph, FILE *out)
+{
+	bool failed = graph->outcome == MD_VERIFY_FAILED, missed = md_verify_missed(report, graph);
+
 	fputs("    <testcase classname=\"", out);
-	print_escaped(out, graph->label, xml_escape);
+	put_xml(out, graph->label);
 	fputs("\" name=\"", out);
-	print_escaped(out, graph->label, xml_escape);
+	put_xml(out, graph->label);
 	fprintf(out, " batch %" PRIu32 "\" assertions=\"%" PRIu32 "\"", graph->batch, graph->comparisons);
 	if (graph->outcome == MD_VERIFY_PASSED) {
 		fputs("/>\n", out);
 		return;
 	}
 	fprintf(out, ">\n      <%s message=\"%s",
-		graph->outcome == MD_VERIFY_FAILED ? "failure type=\"difference\"" : "skipped",
-		graph->outcome == MD_VERIFY_NONDETERMINISTIC ? "nondeterministic: " : "");
-	print_escaped(out, graph->reason, xml_escape);
+		failed   ? "failure type=\"difference\""
+		: missed ? "failure type=\"not compared\""
+			 : "skipped",
+		graph->outcome == MD_VERIFY_NONDETERMINISTIC ? "nondeterministic: "
+		: missed                                     ? "not compared: "
+							     : "");
+	put_xml(out, graph->reason);
 	fputs("\"/>\n    </testcase>\n", out);
 }
 
-void md_verify_print_junit(const struct md_verify_report *report, FILE *out)
+static void put_error(const char *why, FILE *out)
 {
-	char counts[128];
+	fputs("    <testcase classname=\"medusa-verify\" name=\"report\">\n      <error message=\"", out);
+	put_xml(out, why);
+	fputs("\"/>\n    </testcase>\n", out);
+}
 
-	snprintf(counts, sizeof(counts), "tests=\"%zu\" failures=\"%zu\" errors=\"0\" skipped=\"%zu\"",
-		 report->graph_count, md_verify_count(report, MD_VERIFY_FAILED),
-		 md_verify_count(report, MD_VERIFY_SKIPPED) + md_verify_count(report, MD_VERIFY_NONDETERMINISTIC));
+static void put_head(size_t tests, size_t failures, size_t errors, size_t skipped, FILE *out)
+{
+	char counts[160];
+
+	snprintf(counts, sizeof(counts), "tests=\"%zu\" failures=\"%zu\" errors=\"%zu\" skipped=\"%zu\"", tests,
+		 failures, errors, skipped);
 	fprintf(
 	    out,
 	    "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites %s>\n  <testsuite name=\"medusa-verify\" %s>\n",
 	    counts, counts);
+}
+
+void md_verify_print_junit(const struct md_verify_report *report, FILE *out)
+{
+	const char *doubt = md_verify_doubtful(report);
+	char ended[64];
+	size_t missed = 0;
+
+	if (!doubt && report->exit_code) {
+		snprintf(ended, sizeof(ended), "the command ended with %d", report->exit_code);
+		doubt = ended;
+	}
 	for (size_t i = 0; i < report->graph_count; i++)
-		print_testcase(&report->graphs[i], out);
+		missed += md_verify_missed(report, &report->graphs[i]);
+	put_head(report->graph_count + !!doubt, md_verify_count(report, MD_VERIFY_FAILED) + missed, !!doubt,
+		 md_verify_count(report, MD_VERIFY_SKIPPED) - missed +
+		     md_verify_count(report, MD_VERIFY_NONDETERMINISTIC),
+		 out);
+	for (size_t i = 0; i < report->graph_count; i++)
+		put_case(report, &report->graphs[i], out);
+	if (doubt)
+		put_error(doubt, out);
+	fputs("  </testsuite>\n</testsuites>\n", out);
+}
+
+void md_verify_print_junit_error(const char *why, FILE *out)
+{
+	put_head(1, 0, 1, 0, out);
+	put_error(why, out);
 	fputs("  </testsuite>\n</testsuites>\n", out);
 }

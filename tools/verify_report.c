@@ -10,33 +10,43 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "format/verify_line.h"
 #include "tools/run.h"
 
-#define LINE_MAX_BYTES 65536
-#define FIELDS 5
+#define LINE_MAX_BYTES (32u << 20) /* a label of the most bytes that a file may hold, each of them escaped */
 
 static const char never_compared[] = "the engine never instantiated a graph of this label and batch size";
-static const char cut_short[] = "not compared: the verify run ended early";
+static const char cut_short[] = "the verify run ended early";
+static const char never_ended[] = "the engine ended while this graph was being compared";
 
 /* ---- reading ---- */
+
+static enum md_status add_graph(struct md_verify_report *report, const char *label, uint32_t batch, bool stranger,
+				struct md_error *err)
+{
+	struct md_verify_graph *grown = realloc(report->graphs, (report->graph_count + 1) * sizeof(*grown));
+
+	if (grown) {
+		report->graphs = grown;
+		grown[report->graph_count] =
+		    (struct md_verify_graph){.label = strdup(label), .batch = batch, .stranger = stranger};
+	}
+	if (!grown || !grown[report->graph_count++].label)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "verify report: out of memory");
+	return MD_OK;
+}
 
 static enum md_status add_graphs(const struct md_artifact *artifact, struct md_verify_report *report,
 				 struct md_error *err)
 {
-	report->graphs = calloc(artifact->graph_count + (size_t)1, sizeof(*report->graphs));
-	if (!report->graphs)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "verify report: out of memory");
 	for (uint32_t i = 0; i < artifact->graph_count; i++) {
-		struct md_verify_graph *graph = &report->graphs[report->graph_count++];
-		graph->batch = artifact->graphs[i].batch;
-		graph->label = strdup(artifact->graphs[i].label ? artifact->graphs[i].label : "");
-		if (!graph->label)
-			return md_error_set(err, MD_ERR_NO_MEMORY, "verify report: out of memory");
+		const struct md_artifact_graph *graph = &artifact->graphs[i];
+		MD_FORWARD(add_graph(report, graph->label ? graph->label : "", graph->batch, false, err));
 	}
 	return MD_OK;
 }
 
-static struct md_verify_graph *find_graph(const struct md_verify_report *report, const char *label, uint32_t batch)
+struct md_verify_graph *md_verify_find(const struct md_verify_report *report, const char *label, uint32_t batch)
 {
 	for (size_t i = 0; i < report->graph_count; i++)
 		if (report->graphs[i].batch == batch && !strcmp(report->graphs[i].label, label))
@@ -44,40 +54,12 @@ static struct md_verify_graph *find_graph(const struct md_verify_report *report,
 	return NULL;
 }
 
-/* Splits at tabs in place; the last field keeps further ones. False when there are too few. */
-static bool split(char *line, char *fields[FIELDS])
+static enum md_verify_outcome outcome_of(enum md_verdict verdict)
 {
-	for (size_t i = 0; i < FIELDS; i++) {
-		fields[i] = line;
-		if (i == FIELDS - 1)
-			return true;
-		line = strchr(line, '\t');
-		if (!line)
-			return false;
-		*line++ = '\0';
-	}
-	return false;
-}
-
-static bool parse_number(const char *text, uint64_t limit, uint64_t *value)
-{
-	char *end;
-
-	errno = 0;
-	*value = strtoull(text, &end, 10);
-	return *text >= '0' && *text <= '9' && !*end && !errno && *value <= limit;
-}
-
-static bool parse_outcome(const char *text, enum md_verify_outcome *outcome)
-{
-	static const char *const words[] = {"skipped", "pass", "fail", "nondeterministic"}; /* as the enum */
-
-	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-		if (!strcmp(text, words[i])) {
-			*outcome = (enum md_verify_outcome)i;
-			return true;
-		}
-	return false;
+	return verdict == MD_VERDICT_PASS               ? MD_VERIFY_PASSED
+	       : verdict == MD_VERDICT_FAIL             ? MD_VERIFY_FAILED
+	       : verdict == MD_VERDICT_NONDETERMINISTIC ? MD_VERIFY_NONDETERMINISTIC
+							: MD_VERIFY_SKIPPED;
 }
 
 static unsigned weight_of(enum md_verify_outcome outcome)
@@ -104,57 +86,83 @@ static bool keep_reason(struct md_verify_graph *graph, enum md_verify_outcome ou
 	return true;
 }
 
-static enum md_status take_line(char *line, size_t number, struct md_verify_report *report, struct md_error *err)
+/* Of these nothing was expected: they were left out, for a reason that the artifact holds. */
+static bool was_left_out(const struct md_artifact *artifact, const char *label, uint32_t batch)
 {
-	struct md_verify_graph *graph;
-	enum md_verify_outcome outcome;
-	uint64_t batch, bytes;
-	char *fields[FIELDS];
+	for (uint32_t i = 0; i < artifact->refusal_count; i++) {
+		const struct md_artifact_refusal *refusal = &artifact->refusals[i];
+		if (refusal->batch == batch && !strcmp(refusal->label ? refusal->label : "", label))
+			return true;
+	}
+	return false;
+}
 
-	if (!split(line, fields) || !parse_number(fields[1], UINT32_MAX, &batch) ||
-	    !parse_outcome(fields[2], &outcome) || !parse_number(fields[3], UINT64_MAX, &bytes))
-		return md_error_set(err, MD_ERR_CORRUPT,
-				    "verify report, line %zu: not label, batch, verdict, bytes, reason", number);
-	graph = find_graph(report, fields[0], (uint32_t)batch);
-	if (!graph) {
-		report->strangers++;
+static enum md_status count_line(const struct md_verify_line *line, struct md_verify_graph *graph, struct md_error *err)
+{
+	enum md_verify_outcome outcome = outcome_of(line->verdict);
+
+	if (line->verdict == MD_VERDICT_BEGUN) {
+		graph->begun++;
 		return MD_OK;
 	}
-	if (!keep_reason(graph, outcome, fields[4]))
+	graph->begun -= graph->begun != 0;
+	if (!keep_reason(graph, outcome, line->reason))
 		return md_error_set(err, MD_ERR_NO_MEMORY, "verify report: out of memory");
 	graph->comparisons++;
 	graph->passed += outcome == MD_VERIFY_PASSED;
 	graph->nondeterministic += outcome == MD_VERIFY_NONDETERMINISTIC;
-	graph->bytes += bytes;
+	graph->bytes += line->bytes;
 	if (outcome == MD_VERIFY_FAILED)
 		graph->outcome = MD_VERIFY_FAILED;
 	return MD_OK;
 }
 
-static enum md_status take_lines(FILE *in, struct md_verify_report *report, struct md_error *err)
+static enum md_status take_line(char *text, size_t size, const struct md_artifact *artifact,
+				struct md_verify_report *report, struct md_error *err)
 {
-	MD_AUTO_FREE char *line = malloc(LINE_MAX_BYTES);
+	struct md_verify_line line;
+	struct md_verify_graph *graph;
 
-	if (!line)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "verify report: out of memory");
-	for (size_t number = 1; fgets(line, LINE_MAX_BYTES, in); number++) {
-		size_t size = strlen(line);
-		if (!size || line[size - 1] != '\n') {
-			if (size == LINE_MAX_BYTES - 1)
-				return md_error_set(err, MD_ERR_TOO_LARGE,
-						    "verify report, line %zu: longer than %d bytes", number,
-						    LINE_MAX_BYTES - 2);
-			return MD_OK; /* the writer was killed within a line: that comparison did not take place */
-		}
+	MD_FORWARD(md_verify_line_read(text, size, &line, err));
+	if (line.verdict == MD_VERDICT_END) {
+		report->complete = true; /* a child process of the engine may have a report of its own */
+		return MD_OK;
+	}
+	graph = md_verify_find(report, line.label, line.batch);
+	if (!graph && was_left_out(artifact, line.label, line.batch))
+		return MD_OK;
+	if (!graph && (line.verdict == MD_VERDICT_PASS || line.verdict == MD_VERDICT_BEGUN))
+		return md_error_set(err, MD_ERR_CORRUPT, "compares graph %.200s/%u, which the artifact does not hold",
+				    line.label, line.batch);
+	if (!graph) {
+		MD_FORWARD(add_graph(report, line.label, line.batch, true, err));
+		graph = &report->graphs[report->graph_count - 1];
+	}
+	return count_line(&line, graph, err);
+}
+
+static enum md_status take_lines(FILE *in, const struct md_artifact *artifact, struct md_verify_report *report,
+				 struct md_error *err)
+{
+	MD_AUTO_FREE char *line = NULL;
+	size_t room = 0;
+	bool whole = true;
+	ssize_t size;
+
+	for (size_t number = 1; whole && (size = getline(&line, &room, in)) >= 0; number++) {
+		if (size > (ssize_t)LINE_MAX_BYTES)
+			return md_error_set(err, MD_ERR_TOO_LARGE, "verify report, line %zu: longer than %u bytes",
+					    number, LINE_MAX_BYTES);
+		whole = size && line[size - 1] == '\n'; /* else the writer was killed within a line */
+		if (!whole)
+			break;
 		line[size - 1] = '\0';
-		if (!strcmp(line, "end")) {
-			report->complete = true;
-			continue; /* a child process of the engine may have a report of its own */
-		}
-		MD_FORWARD(take_line(line, number, report, err));
+		if (take_line(line, (size_t)size - 1, artifact, report, err) != MD_OK)
+			return md_error_prefix(err, "verify report, line %zu", number);
 	}
 	if (ferror(in))
 		return md_error_set(err, MD_ERR_IO, "verify report: %s", strerror(errno));
+	report->complete &= whole;
 	return MD_OK;
 }
 
@@ -162,6 +170,11 @@ static enum md_status conclude(struct md_verify_report *report, struct md_error 
 {
 	for (size_t i = 0; i < report->graph_count; i++) {
 		struct md_verify_graph *graph = &report->graphs[i];
+		if (graph->begun && graph->outcome != MD_VERIFY_FAILED) {
+			graph->outcome = MD_VERIFY_FAILED;
+			if (!keep_reason(graph, MD_VERIFY_FAILED, never_ended))
+				return md_error_set(err, MD_ERR_NO_MEMORY, "verify report: out of memory");
+		}
 		if (graph->outcome != MD_VERIFY_FAILED && graph->comparisons &&
 		    graph->passed + graph->nondeterministic == graph->comparisons)
 			graph->outcome = graph->nondeterministic ? MD_VERIFY_NONDETERMINISTIC : MD_VERIFY_PASSED;
@@ -182,7 +195,7 @@ enum md_status md_verify_parse(FILE *in, const struct md_artifact *artifact, str
 	enum md_status status = add_graphs(artifact, &report, err);
 
 	if (status == MD_OK)
-		status = take_lines(in, &report, err);
+		status = take_lines(in, artifact, &report, err);
 	if (status == MD_OK)
 		status = conclude(&report, err);
 	if (status != MD_OK) {
@@ -257,60 +270,4 @@ enum md_status md_verify_run(const char *artifact_path, char *const argv[], stru
 	status = run_and_parse(artifact_path, argv, fd, path, out, err);
 	unlink(path);
 	return status;
-}
-
-/* ---- applying ---- */
-
-/* Frees one graph with the format's own code, by way of an artifact that holds nothing else. */
-static void free_graph(const struct md_artifact_graph *graph)
-{
-	struct md_artifact only = {.graph_count = 1};
-
-	only.graphs = malloc(sizeof(*only.graphs));
-	if (!only.graphs)
-		return;
-	*only.graphs = *graph;
-	md_artifact_finish(&only);
-}
-
-static enum md_status refuse_graph(struct md_artifact *artifact, uint32_t index, const char *reason,
-				   struct md_error *err)
-{
-	struct md_artifact_graph graph = artifact->graphs[index];
-	struct md_artifact_refusal refusal = {strdup(graph.label), graph.batch, NULL};
-	struct md_artifact_refusal *refusals =
-	    realloc(artifact->refusals, (artifact->refusal_count + (size_t)1) * sizeof(*refusals));
-
-	if (refusals)
-		artifact->refusals = refusals;
-	if (asprintf(&refusal.why, "verification failed: %s", reason) < 0)
-		refusal.why = NULL;
-	if (!refusals || !refusal.label || !refusal.why) {
-		free(refusal.label);
-		free(refusal.why);
-		return md_error_set(err, MD_ERR_NO_MEMORY, "verify report: out of memory");
-	}
-	artifact->refusals[artifact->refusal_count++] = refusal;
-	memmove(&artifact->graphs[index], &artifact->graphs[index + 1],
-		(artifact->graph_count - index - 1) * sizeof(*artifact->graphs));
-	artifact->graph_count--;
-	free_graph(&graph);
-	return MD_OK;
-}
-
-enum md_status md_verify_apply(const struct md_verify_report *report, struct md_artifact *artifact,
-			       struct md_error *err)
-{
-	for (uint32_t i = 0; i < artifact->graph_count;) {
-		struct md_artifact_graph *graph = &artifact->graphs[i];
-		const struct md_verify_graph *found = find_graph(report, graph->label, graph->batch);
-		if (found && found->outcome == MD_VERIFY_FAILED) {
-			MD_FORWARD(refuse_graph(artifact, i, found->reason, err));
-			continue;
-		}
-		if (found && found->outcome == MD_VERIFY_PASSED)
-			graph->proof = MD_PROOF_REPLAY;
-		i++;
-	}
-	return MD_OK;
 }

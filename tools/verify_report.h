@@ -13,7 +13,7 @@
 enum md_verify_outcome {
 	MD_VERIFY_SKIPPED = 0, /* some comparison, or all of them, did not take place */
 	MD_VERIFY_PASSED = 1,  /* every comparison passed, and there was at least one */
-	MD_VERIFY_FAILED = 2,  /* at least one comparison failed */
+	MD_VERIFY_FAILED = 2,  /* at least one comparison failed, or never ended */
 	/* All took place and none failed, but some differed where live graphs differ from one time to the next. */
 	MD_VERIFY_NONDETERMINISTIC = 3,
 };
@@ -26,14 +26,17 @@ struct md_verify_graph {
 	uint64_t bytes; /* compared, in all comparisons */
 	char *reason;   /* owned; of the first failure, else skip, else nondeterministic one; "" when passed */
 	enum md_verify_outcome reason_of;
+	uint32_t begun; /* comparisons of which nothing more was said */
+	bool stranger;  /* captured by the engine now, and not held by the artifact */
 };
 
 struct md_verify_report {
-	struct md_verify_graph *graphs; /* owned; those of the artifact, in its order */
+	struct md_verify_graph *graphs; /* owned; those of the artifact, in its order, and strangers */
 	size_t graph_count;
-	bool complete;    /* the restore library ended its report */
-	int exit_code;    /* of the command, as in a shell */
-	size_t strangers; /* lines about graphs that the artifact does not hold */
+	bool complete; /* the restore library ended its report */
+	int exit_code; /* of the command, as in a shell */
+	/* Set by whoever ran it: what of these was not compared is to count as skipped, not as failed. */
+	bool allow_uncompared, allow_strangers;
 };
 
 /*
@@ -44,25 +47,34 @@ enum md_status md_verify_run(const char *artifact_path, char *const argv[], stru
 			     struct md_error *err);
 
 /*
- * Reads a report: one line "label<TAB>batch<TAB>VERDICT<TAB>bytes<TAB>reason" a comparison, VERDICT being
- * pass, fail, skipped or nondeterministic, and "end" at the
- * end. Errors name the line; out then needs no finish.
+ * Reads a report (docs/format.md). Nothing in it is passed over but graphs that the artifact has refused: a line that
+ * is none, or that compares a graph which the artifact does not hold, is an error that names the line; out then needs
+ * no finish. A last line without its end was not written whole: the report is not complete.
  */
 enum md_status md_verify_parse(FILE *in, const struct md_artifact *artifact, struct md_verify_report *out,
 			       struct md_error *err);
 
+/* NULL: the report knows no such graph. */
+struct md_verify_graph *md_verify_find(const struct md_verify_report *report, const char *label, uint32_t batch);
+
 /*
- * Graphs that passed get MD_PROOF_REPLAY; those that failed leave the artifact and become refusals with the reason. All
- * others keep what they had.
+ * Graphs that passed get MD_PROOF_REPLAY; those that failed, or were not compared although they had to be, leave the
+ * artifact and become refusals with the reason; strangers become refusals. All others keep what they had.
  */
 enum md_status md_verify_apply(const struct md_verify_report *report, struct md_artifact *artifact,
 			       struct md_error *err);
 
+/* Not compared, and not allowed to be. */
+bool md_verify_missed(const struct md_verify_report *report, const struct md_verify_graph *graph);
+/* NULL: the run says all there was to say; else why it may not. */
+const char *md_verify_doubtful(const struct md_verify_report *report);
 size_t md_verify_count(const struct md_verify_report *report, enum md_verify_outcome outcome);
 const char *md_verify_outcome_name(enum md_verify_outcome outcome); /* "passed" ... */
 void md_verify_print_table(const struct md_verify_report *report, FILE *out);
 void md_verify_print_json(const struct md_verify_report *report, FILE *out);
 void md_verify_print_junit(const struct md_verify_report *report, FILE *out);
+/* Of a run that gave no report. */
+void md_verify_print_junit_error(const char *why, FILE *out);
 void md_verify_finish(struct md_verify_report *report);
 
 #endif

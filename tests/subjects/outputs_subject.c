@@ -16,6 +16,7 @@
 
 /*
  * stdout: what it computed, the same however it came by its graphs. stderr: how it came by them. Environment:
+ *   SUBJECT_LABEL=TEXT   of its graphs ("step")
  *   SUBJECT_ENGINE=V     the value of fact "engine" ("1")
  *   SUBJECT_CODE=V       of fact "code"; empty: it is not said
  *   SUBJECT_SAYS_AFTER=1 facts are said once the artifact is open
@@ -58,6 +59,11 @@ static const char *setting(const char *name, const char *otherwise)
 {
 	const char *value = getenv(name);
 	return value ? value : otherwise;
+}
+
+static const char *label(void)
+{
+	return setting("SUBJECT_LABEL", "step");
 }
 
 /* ---- a live graph ---- */
@@ -146,7 +152,7 @@ static void capture(struct graph *graph, unsigned batch)
 	say_outputs(graph, batch);
 	if (batch == 2 && getenv("SUBJECT_REFUSE"))
 		taken(medusa_graph_refuse(NULL, getenv("SUBJECT_REFUSE")));
-	taken(medusa_graph_label(NULL, "step", batch));
+	taken(medusa_graph_label(NULL, label(), batch));
 }
 
 /* ---- a restored one ---- */
@@ -156,15 +162,16 @@ static void take_outputs(struct graph *graph, unsigned batch)
 	const void *note = NULL;
 	size_t size = 0;
 	for (unsigned i = 0; i < OUTPUTS; i++)
-		if (medusa_graph_output_get("step", batch, i, &graph->outputs[i], &graph->sizes[i]) != MEDUSA_OK) {
+		if (medusa_graph_output_get(label(), batch, i, &graph->outputs[i], &graph->sizes[i]) != MEDUSA_OK) {
 			fprintf(stderr, "output %u: %s\n", i, medusa_reason());
 			exit(4);
 		}
-	if (medusa_graph_note_get("step", batch, &note, &size) != MEDUSA_OK)
+	if (medusa_graph_note_get(label(), batch, &note, &size) != MEDUSA_OK)
 		exit(5);
 	fprintf(stderr, "note %u: %.*s\n", batch, (int)size, note ? (const char *)note : "");
 	fprintf(stderr, "no output %u: %d %s\n", batch,
-		medusa_graph_output_get("step", batch, OUTPUTS, &graph->outputs[0], &graph->sizes[0]), medusa_reason());
+		medusa_graph_output_get(label(), batch, OUTPUTS, &graph->outputs[0], &graph->sizes[0]),
+		medusa_reason());
 }
 
 static void make_graph(struct graph *graph, unsigned batch)
@@ -172,7 +179,7 @@ static void make_graph(struct graph *graph, unsigned batch)
 	uint64_t address;
 	size_t size;
 	void *exec = NULL;
-	int result = medusa_graph_get("step", batch, UINT64_MAX, &exec);
+	int result = medusa_graph_get(label(), batch, UINT64_MAX, &exec);
 	fprintf(stderr, "graph %u %s %d %s\n", batch, result == MEDUSA_OK ? "restored" : "live", result,
 		result == MEDUSA_OK ? "" : medusa_reason());
 	graph->exec = exec;
@@ -180,7 +187,7 @@ static void make_graph(struct graph *graph, unsigned batch)
 		take_outputs(graph, batch);
 		return;
 	}
-	fprintf(stderr, "outputs of a live graph: %d\n", medusa_graph_output_get("step", batch, 0, &address, &size));
+	fprintf(stderr, "outputs of a live graph: %d\n", medusa_graph_output_get(label(), batch, 0, &address, &size));
 	capture(graph, batch);
 }
 
@@ -260,7 +267,7 @@ static void tear_down(const struct graph *graphs, size_t free_before)
 	TRY(cuMemGetInfo_v2, &now, &total);
 	fprintf(stderr, "held after release=%lld images=%u\n", (long long)free_before - (long long)now,
 		mapped_images());
-	fprintf(stderr, "output after release: %d\n", medusa_graph_output_get("step", 1, 0, &address, &size));
+	fprintf(stderr, "output after release: %d\n", medusa_graph_output_get(label(), 1, 0, &address, &size));
 }
 
 /* A restore has planned its graphs: it would say that a fact is wrong now, and not later. */
@@ -362,7 +369,7 @@ int main(int argc, char **argv)
 	if (!worker)
 		return live(argv[1]);
 	fprintf(stderr, "mode %d\n", (int)medusa_mode());
-	medusa_graph_want("step", wanted, 2);
+	medusa_graph_want(label(), wanted, 2);
 	medusa_fingerprint_add("launcher", "a parent");
 	medusa_stage("launch", 1000000);
 	pid_t first = start_worker(argv, !strcmp(worker, "spawn"));

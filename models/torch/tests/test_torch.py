@@ -763,10 +763,11 @@ class Verifying(OnFakeDevice):
         with tempfile.NamedTemporaryFile("r", encoding="utf-8") as report:
             with mock.patch.dict(os.environ, MEDUSA_VERIFY_REPORT=report.name):
                 library, rounds = self.run_verify(0, lambda: next(turns) % 3)
-            lines = [line.split("\t") for line in report.read().splitlines()]
+            lines = [json.loads(line) for line in report]
         self.assertEqual((library.refused, len(rounds)), ({}, 3), "not wrong")
-        self.assertEqual([line[:4] for line in lines], [["decode", "4", "nondeterministic", "0"]], "and not equal")
-        self.assertRegex(lines[0][4], r"^\d+ bytes of output\['logits'\] differ between two runs .* at offset [0-3]$")
+        self.assertEqual([(line["label"], line["batch"], line["verdict"], line["bytes"]) for line in lines],
+                         [("decode", 4, "nondeterministic", 0)], "and not equal")
+        self.assertRegex(lines[0]["reason"], r"^\d+ bytes of output\['logits'\] differ between two runs .* at offset [0-3]$")
 
     def test_nondeterministic_scatter(self):
         numbers = torch.Generator().manual_seed(1)

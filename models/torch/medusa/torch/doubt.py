@@ -2,6 +2,7 @@
 """Bytes in which a replay and an eager run differ: do eager runs, or replays, differ there among themselves?"""
 from __future__ import annotations
 
+import json
 import os
 from typing import Callable, Dict, List, Tuple
 
@@ -74,9 +75,11 @@ def report(label: str, batch: int, what: str) -> None:
     path = os.environ.get("MEDUSA_VERIFY_REPORT")
     if not path:
         return
-    line = f"{label}\t{batch}\tnondeterministic\t0\t{what}".replace("\n", " ") + "\n"
+    line = {"verdict": "nondeterministic", "label": label, "batch": batch, "bytes": 0, "reason": what}
+    data = (json.dumps(line, ensure_ascii=False) + "\n").encode(errors="backslashreplace")
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     try:
-        os.write(file, line.encode())
+        if os.write(file, data) != len(data):
+            raise OSError(f"{path}: only part of a line was written")
     finally:
         os.close(file)

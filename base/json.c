@@ -1,83 +1,71 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* JSON writer. */
-#include "simulator/json.h"
+#include "base/json.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
+
+#include "base/utf8.h"
 
 void md_json_init(struct md_json *json, FILE *out)
 {
 	*json = (struct md_json){.out = out};
 }
 
-int md_json_utf8_length(const char *bytes)
+void md_json_init_line(struct md_json *json, FILE *out)
 {
-	static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
-	const unsigned char *text = (const unsigned char *)bytes;
-	int length = text[0] < 0x80             ? 1
-		     : (text[0] & 0xe0) == 0xc0 ? 2
-		     : (text[0] & 0xf0) == 0xe0 ? 3
-		     : (text[0] & 0xf8) == 0xf0 ? 4
-						: 0;
-	uint32_t point;
-
-	if (length < 2)
-		return length;
-	point = text[0] & (0x7fu >> length);
-	for (int i = 1; i < length; i++) {
-		if ((text[i] & 0xc0) != 0x80)
-			return 0;
-		point = point << 6 | (text[i] & 0x3f);
-	}
-	return point < smallest[length] || point > 0x10ffff || (point >= 0xd800 && point < 0xe000) ? 0 : length;
+	*json = (struct md_json){.out = out, .one_line = true};
 }
 
+/* Nothing that a terminal would act upon is written as it is; all of that lies below U+10000. */
 static void write_text(FILE *out, const char *value)
 {
-	const unsigned char *at = (const unsigned char *)value;
-
 	fputc('"', out);
-	while (*at) {
-		int length = md_json_utf8_length((const char *)at);
-		if (!length) {
+	while (*value) {
+		uint32_t point = 0;
+		size_t length = md_utf8_length(value, &point);
+		if (!length)
 			fputs("\\ufffd", out);
-			length = 1;
-		} else if (*at == '"' || *at == '\\') {
-			fprintf(out, "\\%c", *at);
-		} else if (*at == '\n') {
+		else if (point == '"' || point == '\\')
+			fprintf(out, "\\%c", (char)point);
+		else if (point == '\n')
 			fputs("\\n", out);
-		} else if (*at < 0x20 || *at == 0x7f) {
-			fprintf(out, "\\u%04x", *at);
-		} else {
-			fwrite(at, 1, (size_t)length, out);
-		}
-		at += length;
+		else if (md_utf8_acts(point))
+			fprintf(out, "\\u%04" PRIx32, point);
+		else
+			fwrite(value, 1, length, out);
+		value += length ? length : 1;
 	}
 	fputc('"', out);
 }
 
 /* What stands before a value: the comma, the line, the key. */
-static void lead(struct md_json *json, const char *key)
+static void lead_named(struct md_json *json, const char *key, const char *suffix)
 {
 	if (json->depth) {
 		bool *filled = &json->filled[json->depth - 1];
-		assert(json->list[json->depth - 1] == (key == NULL));
-		fputs(*filled ? ",\n" : "\n", json->out);
+		fputs(*filled ? "," : "", json->out);
+		if (!json->one_line)
+			fprintf(json->out, "\n%*s", (int)(2 * json->depth), "");
+		else if (*filled)
+			fputc(' ', json->out);
 		*filled = true;
-		fprintf(json->out, "%*s", (int)(2 * json->depth), "");
 	}
-	if (key) {
-		write_text(json->out, key);
-		fputs(": ", json->out);
-	}
+	if (key)
+		fprintf(json->out, "\"%s%s\": ", key, suffix);
+}
+
+static void lead(struct md_json *json, const char *key)
+{
+	lead_named(json, key, "");
 }
 
 static void begin(struct md_json *json, const char *key, bool list)
 {
 	lead(json, key);
-	assert(json->depth < MD_JSON_DEPTH_MAX);
+	if (json->depth == MD_JSON_DEPTH_MAX)
+		return; /* no caller nests so deep */
 	json->filled[json->depth] = false;
 	json->list[json->depth++] = list;
 	fputc(list ? '[' : '{', json->out);
@@ -95,9 +83,8 @@ void md_json_list(struct md_json *json, const char *key)
 
 void md_json_end(struct md_json *json)
 {
-	assert(json->depth);
 	json->depth--;
-	if (json->filled[json->depth])
+	if (json->filled[json->depth] && !json->one_line)
 		fprintf(json->out, "\n%*s", (int)(2 * json->depth), "");
 	fputc(json->list[json->depth] ? ']' : '}', json->out);
 	if (!json->depth)
@@ -107,10 +94,18 @@ void md_json_end(struct md_json *json)
 void md_json_text(struct md_json *json, const char *key, const char *value)
 {
 	lead(json, key);
-	if (value)
-		write_text(json->out, value);
-	else
+	if (!value) {
 		fputs("null", json->out);
+		return;
+	}
+	write_text(json->out, value);
+	if (!key || md_utf8_valid(value))
+		return;
+	lead_named(json, key, "_hex");
+	fputc('"', json->out);
+	for (; *value; value++)
+		fprintf(json->out, "%02x", (unsigned char)*value);
+	fputc('"', json->out);
 }
 
 void md_json_number(struct md_json *json, const char *key, uint64_t value)

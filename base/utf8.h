@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which bytes are UTF-8, and which characters a terminal would act upon instead of showing them. */
+#ifndef MD_BASE_UTF8_H
+#define MD_BASE_UTF8_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Bytes of the valid sequence that text begins with, 1 for its end; 0: it begins with none. point may be NULL. */
+size_t md_utf8_length(const char *text, uint32_t *point);
+bool md_utf8_valid(const char *text);
+/* A control character, or one that changes the direction or the lines of the text around it. */
+bool md_utf8_acts(uint32_t point);
+
+#endif

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A line of the report of a verify run: what one comparison found, from the restore library to the commands. */
+#ifndef MD_FORMAT_VERIFY_LINE_H
+#define MD_FORMAT_VERIFY_LINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum md_verdict {
+	MD_VERDICT_SKIPPED = 0, /* the comparison did not take place */
+	MD_VERDICT_PASS = 1,
+	MD_VERDICT_FAIL = 2,
+	MD_VERDICT_NONDETERMINISTIC = 3,
+	MD_VERDICT_BEGUN = 4, /* a comparison begins: one of the others follows, unless the engine ends in it */
+	MD_VERDICT_END = 5,   /* no comparison: the process has said all */
+};
+
+struct md_verify_line {
+	enum md_verdict verdict;
+	const char *label; /* any bytes but NUL */
+	uint32_t batch;
+	uint64_t bytes; /* compared */
+	const char *reason;
+};
+
+/* "pass" ... */
+const char *md_verdict_name(enum md_verdict verdict);
+
+/* One line with its end, malloc'd. */
+enum md_status md_verify_line_write(const struct md_verify_line *line, char **text, size_t *size, struct md_error *err);
+
+/* Of a line without its end, behind which a NUL stands; the texts lie in it, and it is changed. MD_ERR_CORRUPT. */
+enum md_status md_verify_line_read(char *text, size_t size, struct md_verify_line *line, struct md_error *err);
+
+#endif
