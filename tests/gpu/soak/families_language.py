@@ -128,9 +128,15 @@ def make_model(choose, device, name):
     model_type, further, cached = DECODERS[name]
     shape, dtype = draw_shape(choose), draw_dtype(choose, "bfloat16", "bfloat16", "float16", "float32")
     config = transformers.AutoConfig.for_model(model_type, **{**common_config(shape), **further(shape)})
-    attention = choose.choice(("sdpa", "sdpa", "eager"))
-    model = module(lambda: transformers.AutoModelForCausalLM.from_config(config, attn_implementation=attention), dtype, device)
-    return model, shape, cached
+
+
+    def build():
+        try:  # with the eager one, masks come from the CPU in each forward: no capture allows it
+            return transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
+        except ValueError:
+            return transformers.AutoModelForCausalLM.from_config(config)
+
+    return module(build, dtype, device), shape, cached
 
 
 def prefill(choose, device, name):

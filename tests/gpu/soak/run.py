@@ -29,6 +29,7 @@ def parse():
     parser.add_argument("--families", help="comma-separated; default: all")
     parser.add_argument("--build", default=os.path.join(TOP, "build"))
     parser.add_argument("--out", default=os.path.join(TOP, "build/tests/gpu/soak"))
+    parser.add_argument("--gpus", type=int, default=1, help="GPUs of this machine; engines use them by turns")
     parser.add_argument("--limit", type=int, default=240, help="seconds for one command")
     return parser.parse_args()
 
@@ -97,8 +98,9 @@ class Soak:
         turn = random.Random(f"{self.options.seed}/{number // len(self.families)}")
         order = turn.sample(self.families, len(self.families))
         choose = random.Random(f"{self.options.seed}/{number}/engine")
-        environment = {}
-        if choose.random() < 0.15:
+        gpus = [(number + i) % self.options.gpus for i in range(self.options.gpus)]
+        environment = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus if choose.random() < 0.5 else gpus[:1]))}
+        if choose.random() < 0.02:  # a process then loads some 2,000 images
             environment["CUDA_MODULE_LOADING"] = "EAGER"
         if choose.random() < 0.15:
             environment["CUBLAS_WORKSPACE_CONFIG"] = choose.choice((":4096:8", ":16:8"))
