@@ -16,6 +16,7 @@
 #include "format/verify_line.h"
 #include "medusa/medusa.h"
 #include "restore/pace.h"
+#include "restore/verify_doubt.h"
 
 /* ---- where kernels come from ---- */
 
@@ -401,13 +402,12 @@ struct md_verify_buffer {
 	CUdeviceptr address;
 	uint64_t size;
 	bool state, sampled;
+	enum md_element_type type;
 	struct md_sample sample;
 	CUdeviceptr copy, live; /* in the session's slabs: contents before, and what the live graph left; or 0 */
 	uint8_t *windows;       /* sampled: as they were before the live replay */
 	uint8_t **chunks;       /* neither: contents before; NULL entry: zeros */
 };
-
-struct md_verify_doubt;
 
 struct md_verify_span { /* what the live graph wrote, or a window; no longer than a chunk */
 	uint32_t buffer, size;
@@ -473,6 +473,7 @@ enum md_status md_verify_constants_check(struct md_verify_memory *memory, CUstre
 
 struct md_live_output {
 	uint64_t address, size; /* size 0: not given */
+	enum md_element_type type;
 };
 
 struct md_verify_outputs {
@@ -492,41 +493,6 @@ enum md_status md_verify_outputs_compare(const struct md_verify_outputs *outputs
 					 const struct md_artifact_graph *stored, CUstream stream, uint64_t *compared,
 					 struct md_error *err);
 void md_verify_outputs_finish(struct md_verify_outputs *outputs);
-
-/* ---- graphs of which two live replays differ already (verify_doubt.c) ---- */
-
-#define MD_VERIFY_OUTPUT 0x80000000u /* a place is an output's index with this bit, or a buffer's without */
-
-struct md_verify_byte {
-	uint64_t offset;
-	uint32_t place;
-	uint8_t restored;
-	uint8_t seen[32]; /* a bit for each value that a live replay left here */
-};
-
-/* Every byte in which a restored replay differs from the first live one. */
-struct md_verify_doubt {
-	struct md_verify_byte *bytes;
-	size_t count, room;
-	unsigned runs; /* live replays so far, from the same state */
-	bool beyond;   /* too many bytes, or a difference that cannot be looked into */
-};
-
-/* None: live replays agree in all these bytes. All: their differences explain the restored graph's. */
-enum md_doubt_answer { MD_DOUBT_NONE, MD_DOUBT_SOME, MD_DOUBT_ALL };
-
-void md_verify_doubt_add(struct md_verify_doubt *doubt, uint32_t place, uint64_t offset, const uint8_t *live,
-			 const uint8_t *restored, size_t size);
-/* After one more live replay, before anything is put back. */
-enum md_status md_verify_doubt_take(struct md_verify_doubt *doubt, const struct md_verify_memory *memory,
-				    const struct md_verify_outputs *outputs, CUstream stream, struct md_error *err);
-enum md_doubt_answer md_verify_doubt_ask(const struct md_verify_doubt *doubt);
-/* What is nondeterministic (all), or the first byte that this does not explain (some). */
-void md_verify_doubt_say_all(const struct md_verify_doubt *doubt, const struct md_verify_memory *memory,
-			     struct md_error *err);
-void md_verify_doubt_say_some(const struct md_verify_doubt *doubt, const struct md_verify_memory *memory,
-			      struct md_error *err);
-void md_verify_doubt_finish(struct md_verify_doubt *doubt);
 
 /* ---- the engine's own graphs (verify_live.c) ---- */
 

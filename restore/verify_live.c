@@ -139,7 +139,7 @@ static enum md_status set_output(struct md_live_graph *live, unsigned index, uin
 		live->outputs = grown;
 		live->output_count = index + 1u;
 	}
-	live->outputs[index] = (struct md_live_output){address, size};
+	live->outputs[index] = (struct md_live_output){address, size, MD_ELEMENT_UNKNOWN};
 	return MD_OK;
 }
 

@@ -246,7 +246,7 @@ void md_verify_note_difference(struct md_verify_memory *m, uint32_t buffer, uint
 	if (m->doubt && b->sampled)
 		m->doubt->beyond = true;
 	else if (m->doubt)
-		md_verify_doubt_add(m->doubt, buffer, offset, live, now, size);
+		md_verify_doubt_add(m->doubt, buffer, b->type, offset, live, now, size);
 }
 
 /* Puts a chunk back where it is not as it was; that is a span (live), or a difference: the live graph left it alone. */

@@ -108,7 +108,8 @@ static enum md_status compare_output(const struct md_verify_outputs *o, uint32_t
 		if (!first->status && memcmp(o->scratch, live, part))
 			differs(index, at, live, o->scratch, part, first);
 		if (o->doubt)
-			md_verify_doubt_add(o->doubt, index | MD_VERIFY_OUTPUT, at, live, o->scratch, part);
+			md_verify_doubt_add(o->doubt, index | MD_VERIFY_OUTPUT, o->live[index].type, at, live,
+					    o->scratch, part);
 		at += part;
 	}
 	return MD_OK;

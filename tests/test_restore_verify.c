@@ -187,7 +187,7 @@ Test(restore_verify, bytes_that_differ_between_live_replays_are_neither_equal_no
 	const char *report = verify_with(NULL, RACES, NULL, "");
 	cr_assert(count(report, "\tfail\t") == 0, "nothing is wrong: %s", report);
 	cr_assert(count(report, "\tnondeterministic\t") > GRAPHS, "and not everything is equal: %s", report);
-	cr_assert(strstr(report, "bytes of buffer \"output\" differ between two live replays"), "says where: %s",
+	cr_assert(strstr(report, "elements of buffer \"output\" differ between live replays"), "says where: %s",
 		  report);
 }
 

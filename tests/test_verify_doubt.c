@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which differences of a restored graph live replays explain: values that they leave too, and sums that scatter. */
+/* Which differences of a restored graph more replays explain: values of both kinds, spans, and what a user accepts. */
 #include <criterion/criterion.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 #define SIZE 8192u
 
-static uint8_t first[SIZE], now[SIZE], restored[SIZE]; /* device memory, as far as these tests go */
+static float first[SIZE / 4], now[SIZE / 4], restored[SIZE / 4]; /* device memory, as far as these tests go */
 static uint8_t staging[MD_VERIFY_CHUNK];
 static unsigned copies;
 
@@ -31,8 +31,7 @@ static CUresult CUDAAPI synchronize(CUstream stream)
 struct look {
 	struct md_verify_buffer buffer;
 	struct md_verify_memory memory;
-	struct md_live_output output;
-	struct md_verify_outputs outputs;
+	CUdeviceptr output;
 	struct md_verify_doubt doubt;
 	struct md_error err;
 };
@@ -41,13 +40,11 @@ static void look_init(struct look *look)
 {
 	*look = (struct look){.buffer = {.name = "values", .address = (uintptr_t)now, .size = SIZE},
 			      .memory = {.count = 1, .device.now = staging},
-			      .output = {(uintptr_t)now, SIZE},
-			      .outputs = {.count = 1}};
+			      .output = (uintptr_t)now,
+			      .doubt.tolerance.type = MD_ELEMENT_F32};
 	look->memory.buffers = &look->buffer;
-	look->outputs.live = &look->output;
-	memset(first, 10, SIZE);
-	memset(now, 10, SIZE);
-	memset(restored, 10, SIZE);
+	for (size_t i = 0; i < SIZE / 4; i++)
+		first[i] = now[i] = restored[i] = 10;
 	md_cuda.cuMemcpyDtoHAsync_v2 = copy;
 	md_cuda.cuStreamSynchronize = synchronize;
 	copies = 0;
@@ -55,15 +52,27 @@ static void look_init(struct look *look)
 
 static void add(struct look *look, uint32_t place)
 {
-	md_verify_doubt_add(&look->doubt, place, 0, first, restored, SIZE);
+	md_verify_doubt_add(&look->doubt, place, MD_ELEMENT_UNKNOWN, 0, (uint8_t *)first, (uint8_t *)restored, SIZE);
 }
 
-/* One more live replay, after which the byte holds this. */
-static void replay(struct look *look, size_t at, uint8_t value)
+static void take(struct look *look, bool is_restored)
+{
+	cr_assert(md_verify_doubt_take(&look->doubt, &look->memory, &look->output, is_restored, NULL, &look->err) ==
+		      MD_OK,
+		  "%s", look->err.message);
+}
+
+/* One more live replay, after which the element holds this. */
+static void live(struct look *look, size_t at, float value)
 {
 	now[at] = value;
-	cr_assert(md_verify_doubt_take(&look->doubt, &look->memory, &look->outputs, NULL, &look->err) == MD_OK, "%s",
-		  look->err.message);
+	take(look, false);
+}
+
+static void again(struct look *look, size_t at, float value)
+{
+	now[at] = value;
+	take(look, true);
 }
 
 static void assert_answer(struct look *look, enum md_doubt_answer expected, const char *why)
@@ -75,18 +84,19 @@ Test(verify_doubt, a_value_that_a_live_replay_leaves)
 {
 	struct look look;
 	look_init(&look);
-	restored[100] = 12;
+	restored[100] = 1200;
 	add(&look, 0);
 	assert_answer(&look, MD_DOUBT_NONE, "one live replay says nothing");
-	replay(&look, 100, 10);
+	live(&look, 100, 10);
 	assert_answer(&look, MD_DOUBT_NONE, "two that agree");
-	replay(&look, 100, 11);
+	live(&look, 100, 11);
 	assert_answer(&look, MD_DOUBT_SOME, "they differ, but never left the restored value");
-	replay(&look, 100, 12);
+	live(&look, 100, 1200);
 	assert_answer(&look, MD_DOUBT_ALL, "now one did");
 	md_verify_doubt_say_all(&look.doubt, &look.memory, &look.err);
-	cr_assert_str_eq(look.err.message, "1 bytes of buffer \"values\" differ between two live replays, the first at "
-					   "offset 100 (4 live replays)");
+	cr_assert(strstr(look.err.message, "1 elements of buffer \"values\" differ between live replays, the first at "
+					   "offset 400 (4 live replays); --nondeterministic"),
+		  "%s", look.err.message);
 	md_verify_doubt_finish(&look.doubt);
 }
 
@@ -96,27 +106,30 @@ Test(verify_doubt, should_fail_a_value_that_none_leaves)
 	look_init(&look);
 	restored[100] = 99;
 	add(&look, 0);
-	for (uint8_t run = 0; run < 40; run++)
-		replay(&look, 100, 10 + run % 3);
-	assert_answer(&look, MD_DOUBT_SOME, "three rows race, and the value is none of theirs");
+	for (int run = 0; run < 40; run++)
+		live(&look, 100, 10 + (float)(run % 3));
+	for (int run = 0; run < 40; run++)
+		again(&look, 100, 99);
+	assert_answer(&look, MD_DOUBT_SOME, "three rows race, and the value is none of theirs, nor near");
 	md_verify_doubt_say_some(&look.doubt, &look.memory, &look.err);
-	cr_assert(strstr(look.err.message, "buffer \"values\" differs at offset 100: restored 63, which none of 41"),
-		  "%s", look.err.message);
+	cr_assert(
+	    strstr(look.err.message, "buffer \"values\" differs at offset 400: restored 0000c642, which none of 41"),
+	    "%s", look.err.message);
 	md_verify_doubt_finish(&look.doubt);
 }
 
-Test(verify_doubt, should_fail_other_bytes)
+Test(verify_doubt, should_fail_other_elements)
 {
 	struct look look;
 	look_init(&look);
 	restored[100] = 11;
-	restored[SIZE - 1] = 11;
+	restored[SIZE / 4 - 1] = 11;
 	add(&look, 0);
-	for (uint8_t run = 0; run < 40; run++)
-		replay(&look, 100, 10 + run % 2);
-	assert_answer(&look, MD_DOUBT_SOME, "the last byte is always the same");
+	for (int run = 0; run < 40; run++)
+		live(&look, 100, 10 + (float)(run % 2));
+	assert_answer(&look, MD_DOUBT_SOME, "the last element is always the same, on both sides");
 	md_verify_doubt_say_some(&look.doubt, &look.memory, &look.err);
-	cr_assert(strstr(look.err.message, "at offset 8191: "), "%s", look.err.message);
+	cr_assert(strstr(look.err.message, "at offset 8188: "), "%s", look.err.message);
 	md_verify_doubt_finish(&look.doubt);
 }
 
@@ -124,45 +137,136 @@ Test(verify_doubt, sums_that_scatter)
 {
 	struct look look;
 	look_init(&look);
-	restored[100] = 250;
+	restored[100] = 10.5f;
 	add(&look, MD_VERIFY_OUTPUT);
-	for (uint8_t run = 0; run < 6; run++)
-		replay(&look, 100, 20 + run);
-	assert_answer(&look, MD_DOUBT_SOME, "too few to say so");
-	replay(&look, 100, 30);
-	assert_answer(&look, MD_DOUBT_ALL, "each replay brings a value of its own");
+	live(&look, 100, 10.2f);
+	assert_answer(&look, MD_DOUBT_SOME, "0.3 outside of a span of 0.2");
+	live(&look, 100, 9.9f);
+	assert_answer(&look, MD_DOUBT_SOME,
+		      "0.3 outside of a span of 0.3, but the restored one may not be written at all");
+	again(&look, 100, 10.25f);
+	assert_answer(&look, MD_DOUBT_ALL, "both spans reach the other's");
 	md_verify_doubt_say_all(&look.doubt, &look.memory, &look.err);
-	cr_assert(strstr(look.err.message, "1 bytes of output 0 differ"), "%s", look.err.message);
+	cr_assert(strstr(look.err.message, "1 elements of output 0 differ"), "%s", look.err.message);
 	md_verify_doubt_finish(&look.doubt);
 }
 
-Test(verify_doubt, far_bytes_and_both_twins)
+/* It came first on the restored side, by chance, and another element shows that live replays differ. */
+Test(verify_doubt, a_rare_value_that_no_live_replay_leaves)
 {
 	struct look look;
 	look_init(&look);
-	restored[0] = restored[5000] = 11;
+	restored[100] = 5000;
+	restored[200] = 11;
+	add(&look, 0);
+	for (int run = 0; run < 40; run++)
+		live(&look, 200, 10 + (float)(run % 2));
+	assert_answer(&look, MD_DOUBT_SOME, "none of 40 live replays brought it");
+	again(&look, 100, 10);
+	assert_answer(&look, MD_DOUBT_ALL, "another restored one leaves what live ones do");
+	md_verify_doubt_finish(&look.doubt);
+}
+
+Test(verify_doubt, should_fail_a_graph_of_which_restored_replays_alone_differ)
+{
+	struct look look;
+	look_init(&look);
+	restored[100] = 11;
+	add(&look, 0);
+	for (int run = 0; run < 40; run++) {
+		live(&look, 100, 10);
+		again(&look, 100, 10 + (float)(run % 2));
+	}
+	assert_answer(&look, MD_DOUBT_NONE, "an edge may be missing there");
+	md_verify_doubt_finish(&look.doubt);
+}
+
+Test(verify_doubt, a_tolerance_counts_alone)
+{
+	struct look look;
+	look_init(&look);
+	look.doubt.tolerance = (struct md_tolerance){true, 4, MD_ELEMENT_F32};
+	restored[100] = 11;
+	restored[200] = 10.000004f; /* 4 ULP */
+	add(&look, 0);
+	assert_answer(&look, MD_DOUBT_NONE, "live replays must differ somewhere");
+	live(&look, 100, 12);
+	assert_answer(&look, MD_DOUBT_SOME, "the restored one may not be written at all");
+	again(&look, 100, 12);
+	assert_answer(&look, MD_DOUBT_ALL, "one inside of a span, one near a point");
+	md_verify_doubt_say_all(&look.doubt, &look.memory, &look.err);
+	cr_assert(strstr(look.err.message,
+			 "accepted within 4 ULP of f32 of what they span, the farthest restored one lies "
+			 "4 ULP outside of it"),
+		  "%s", look.err.message);
+	look.doubt.tolerance.ulps = 3;
+	assert_answer(&look, MD_DOUBT_SOME, "too far");
+	again(&look, 200, 10);
+	assert_answer(&look, MD_DOUBT_SOME, "that another one was right is no excuse");
+	md_verify_doubt_say_some(&look.doubt, &look.memory, &look.err);
+	cr_assert(strstr(look.err.message, "4 ULP (f32) outside of what they span, beyond 3 ULP of f32"), "%s",
+		  look.err.message);
+	md_verify_doubt_finish(&look.doubt);
+	cr_assert(look.doubt.tolerance.given, "the tolerance stays");
+}
+
+Test(verify_doubt, should_fail_an_integer_that_no_live_replay_leaves)
+{
+	struct look look;
+	look_init(&look);
+	look.doubt.tolerance = (struct md_tolerance){true, 1000, MD_ELEMENT_F32};
+	restored[100] = 11;
+	md_verify_doubt_add(&look.doubt, 0, MD_ELEMENT_EXACT, 0, (uint8_t *)first, (uint8_t *)restored, SIZE);
+	live(&look, 100, 12);
+	assert_answer(&look, MD_DOUBT_SOME, "near is not right");
+	live(&look, 100, 11);
+	assert_answer(&look, MD_DOUBT_ALL, "one live replay left it");
+	md_verify_doubt_finish(&look.doubt);
+}
+
+Test(verify_doubt, the_last_bytes_that_are_no_element)
+{
+	struct look look;
+	look_init(&look);
+	((uint8_t *)restored)[SIZE - 3] ^= 1;
+	md_verify_doubt_add(&look.doubt, 0, MD_ELEMENT_F64, 0, (uint8_t *)first, (uint8_t *)restored, SIZE - 2);
+	cr_assert_eq(look.doubt.count, 1);
+	cr_assert(look.doubt.cells[0].size == 6 && look.doubt.cells[0].offset == SIZE - 8, "%u bytes at %llu",
+		  look.doubt.cells[0].size, (unsigned long long)look.doubt.cells[0].offset);
+	((uint8_t *)now)[SIZE - 3] ^= 1;
+	take(&look, false);
+	assert_answer(&look, MD_DOUBT_ALL, "compared byte by byte");
+	md_verify_doubt_finish(&look.doubt);
+}
+
+Test(verify_doubt, far_elements_and_both_twins)
+{
+	struct look look;
+	look_init(&look);
+	restored[0] = restored[1500] = 11;
 	add(&look, MD_VERIFY_OUTPUT);
 	add(&look, 0);
 	add(&look, 0);
 	now[0] = 11;
-	replay(&look, 5000, 11);
+	live(&look, 1500, 11);
 	cr_assert_eq(copies, 4, "two places, two copies each: %u", copies);
 	assert_answer(&look, MD_DOUBT_ALL, "each of them");
 	md_verify_doubt_say_all(&look.doubt, &look.memory, &look.err);
-	cr_assert(strstr(look.err.message, "2 bytes of buffer \"values\" and 2 elsewhere differ"), "%s",
+	cr_assert(strstr(look.err.message, "2 elements of buffer \"values\" and 2 elsewhere differ"), "%s",
 		  look.err.message);
 	md_verify_doubt_finish(&look.doubt);
 }
 
-Test(verify_doubt, too_many_bytes)
+Test(verify_doubt, too_many_elements)
 {
 	struct look look;
 	look_init(&look);
-	memset(restored, 11, SIZE);
-	for (int i = 0; i < 1000 && !look.doubt.beyond; i++)
+	for (size_t i = 0; i < SIZE / 4; i++)
+		restored[i] = 11;
+	for (int i = 0; i < 2000 && !look.doubt.beyond; i++)
 		add(&look, 0);
 	cr_assert(look.doubt.beyond, "an end is known");
-	look.doubt.runs = 2;
+	look.doubt.cells[0].live.varied = true;
 	assert_answer(&look, MD_DOUBT_NONE, "nothing is excused");
 	md_verify_doubt_finish(&look.doubt);
 }

@@ -108,7 +108,7 @@ assert_exit races 1
 assert_contains "$work/races.xml" 'failures="0" errors="0" skipped="3"'
 assert_count "$work/races.xml" '<skipped message="nondeterministic: ' 3
 assert_contains "$work/races.out" "0 passed, 0 failed, 0 skipped, 3 nondeterministic"
-assert_count "$work/races.out" "differ between two live replays, the first at offset " 3
+assert_count "$work/races.out" "differ between live replays, the first at offset " 3
 allow=--allow-nondeterministic verified allowed SUBJECT_SCALE_RACES=3
 assert_exit allowed 0
 assert_contains "$work/allowed.out" "3 nondeterministic"
