@@ -22,6 +22,8 @@ struct md_analyze_options {
 	/* Words that only replay can tell to be noise are kept for it (struct md_doubtful); else their graph is
 	 * refused. */
 	bool keep_doubtful;
+	/* Patterns of arguments that may be others at a cold start; see md_arguments_compare. May be NULL. */
+	const struct md_argument_list *vary;
 };
 
 /*

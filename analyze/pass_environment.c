@@ -53,6 +53,17 @@ static enum md_status compare_facts(const struct md_analysis *analysis, struct m
 	return MD_OK;
 }
 
+static enum md_status compare_arguments(const struct md_analysis *analysis, struct md_error *err)
+{
+	static const struct md_argument_list none;
+	const struct md_argument_list *vary = analysis->options.vary ? analysis->options.vary : &none;
+
+	if (analysis->traces[0]->fingerprint.fact_count)
+		return MD_OK;
+	return md_arguments_compare(&analysis->traces[0]->fingerprint.arguments,
+				    &analysis->traces[1]->fingerprint.arguments, vary, "the first capture has", err);
+}
+
 /* A capture compared with itself would prove everything. */
 static enum md_status check_two_processes(const struct md_analysis *analysis, struct md_error *err)
 {
@@ -70,6 +81,7 @@ enum md_status md_pass_environment(struct md_analysis *analysis, struct md_error
 		MD_FORWARD(check_two_processes(analysis, err));
 		MD_FORWARD(compare_devices(analysis, err));
 		MD_FORWARD(compare_facts(analysis, err));
+		MD_FORWARD(compare_arguments(analysis, err));
 	}
 	for (unsigned c = 0; c < analysis->captures; c++) {
 		if (!analysis->traces[c]->complete)

@@ -193,6 +193,7 @@ static enum md_status copy_fingerprint(struct md_analysis *analysis, const uint3
 	*out = trace->fingerprint;
 	out->library_count = 0;
 	out->facts = NULL;
+	out->arguments = out->vary = (struct md_argument_list){0};
 	out->fact_count = 0;
 	out->libraries =
 	    calloc(trace->fingerprint.library_count + (size_t)trace->image_count + 1, sizeof *out->libraries);
@@ -209,6 +210,9 @@ static enum md_status copy_fingerprint(struct md_analysis *analysis, const uint3
 	for (uint32_t i = 0; i < trace->fingerprint.fact_count; i++)
 		MD_FORWARD(md_fingerprint_set_fact(out, trace->fingerprint.facts[i].name,
 						   trace->fingerprint.facts[i].value, err));
+	if (!md_arguments_copy(&trace->fingerprint.arguments, &out->arguments) ||
+	    (analysis->options.vary && !md_arguments_copy(analysis->options.vary, &out->vary)))
+		return md_analysis_no_memory(err);
 	return MD_OK;
 }
 

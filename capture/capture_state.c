@@ -12,6 +12,7 @@
 #include "base/descriptor.h"
 #include "base/environment.h"
 #include "capture/capture.h"
+#include "driver/process_arguments.h"
 
 #define DRAIN_NS 50000000
 
@@ -138,6 +139,17 @@ static char *command_line(void)
 	return text;
 }
 
+static void put_arguments(void)
+{
+	struct md_argument_list arguments = {0};
+
+	if (md_process_arguments(&arguments))
+		md_trace_put_arguments(md_capture.writer, &arguments);
+	else
+		md_warn("out of memory: the arguments of this process are not recorded");
+	md_arguments_finish(&arguments);
+}
+
 static void put_meta(void)
 {
 	MD_AUTO_FREE char *command = command_line();
@@ -185,6 +197,7 @@ static void start_recording(void)
 		return;
 	}
 	put_meta();
+	put_arguments();
 	pthread_atfork(NULL, NULL, in_forked_child);
 	/* Registered after the driver was loaded, so it runs while the driver still works. */
 	atexit(at_exit);

@@ -523,6 +523,16 @@ static enum md_status check_facts(const struct md_fingerprint *fingerprint, stru
 	return MD_OK;
 }
 
+static enum md_status check_texts(const struct md_argument_list *list, const char *what, struct md_error *err)
+{
+	if (list->count > MD_ARGUMENTS_MAX)
+		return bad(err, "fingerprint", "%u %s, at most %d", list->count, what, MD_ARGUMENTS_MAX);
+	for (uint32_t i = 0; i < list->count; i++)
+		if (!list->items[i].text)
+			return bad(err, "fingerprint", "%s: number %u has no text", what, i);
+	return MD_OK;
+}
+
 static enum md_status check_rest(const struct md_artifact *artifact, struct md_error *err)
 {
 	const struct md_fingerprint *fingerprint = &artifact->fingerprint;
@@ -532,6 +542,8 @@ static enum md_status check_rest(const struct md_artifact *artifact, struct md_e
 				   NAME_MAX_BYTES);
 	}
 	MD_FORWARD(check_facts(fingerprint, err));
+	MD_FORWARD(check_texts(&fingerprint->arguments, "arguments", err));
+	MD_FORWARD(check_texts(&fingerprint->vary, "patterns of arguments that may vary", err));
 	if (artifact->kv.utilization_ppm > UTILIZATION_MAX)
 		return bad(err, "kv", "utilization of %u parts per million", artifact->kv.utilization_ppm);
 	if (artifact->provenance.capture_count > 2)

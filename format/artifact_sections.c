@@ -33,6 +33,19 @@ static void visit_fact(struct md_archive *a, void *item, void *user)
 	md_archive_string(a, "value", &fact->value);
 }
 
+static void visit_text(struct md_archive *a, void *item, void *user)
+{
+	struct md_text *text = item;
+	(void)user;
+	md_archive_string(a, "text", &text->text);
+}
+
+static void visit_arguments(struct md_archive *a, const char *name, const char *keyword, struct md_argument_list *list)
+{
+	if (a->ops->text || md_archive_has(a, name, list->count != 0))
+		md_archive_list(a, name, keyword, &list->items, &list->count, sizeof(*list->items), visit_text, NULL);
+}
+
 static void visit_fingerprint(struct md_archive *a, void *item, void *user)
 {
 	struct md_fingerprint *fingerprint = &((struct md_artifact *)item)->fingerprint;
@@ -47,6 +60,8 @@ static void visit_fingerprint(struct md_archive *a, void *item, void *user)
 	if (a->ops->text || md_archive_has(a, "facts", fingerprint->fact_count != 0))
 		md_archive_list(a, "facts", "fact", &fingerprint->facts, &fingerprint->fact_count,
 				sizeof(*fingerprint->facts), visit_fact, user);
+	visit_arguments(a, "arguments", "argument", &fingerprint->arguments);
+	visit_arguments(a, "vary", "may_vary", &fingerprint->vary);
 }
 
 /* ---- allocations and bindings ---- */

@@ -175,7 +175,8 @@ static uint64_t features_of(const struct md_artifact *artifact)
 	return (stores_images(artifact) ? MD_FEATURE_FRAMES : 0) |
 	       (artifact->fingerprint.fact_count ? MD_FEATURE_FACTS : 0) | (later_nodes ? MD_FEATURE_NODES : 0) |
 	       (variables ? MD_FEATURE_VARIABLES : 0) | (artifact->request_count ? MD_FEATURE_ORDER : 0) |
-	       (md_artifact_doubtful(artifact) ? MD_FEATURE_DOUBTFUL : 0);
+	       (md_artifact_doubtful(artifact) ? MD_FEATURE_DOUBTFUL : 0) |
+	       (artifact->fingerprint.arguments.count && !artifact->fingerprint.fact_count ? MD_FEATURE_ARGUMENTS : 0);
 }
 
 /* Behind the sections that say where the frames lie. Its row has no checksum: each frame has one. */

@@ -144,8 +144,21 @@ enum md_status md_fingerprint_compare_facts(const struct md_fingerprint *stored,
 	return MD_OK;
 }
 
+enum md_status md_fingerprint_compare_arguments(const struct md_fingerprint *stored, const struct md_argument_list *now,
+						struct md_error *err)
+{
+	if (stored->fact_count)
+		return MD_OK;
+	if (!stored->arguments.count)
+		return md_error_set(err, MD_ERR_MISMATCH,
+				    "the artifact does not say with which arguments it was captured; capture again");
+	return md_arguments_compare(&stored->arguments, now, &stored->vary, "the artifact was captured with", err);
+}
+
 void md_fingerprint_finish(struct md_fingerprint *fingerprint)
 {
+	md_arguments_finish(&fingerprint->arguments);
+	md_arguments_finish(&fingerprint->vary);
 	for (uint32_t i = 0; i < fingerprint->library_count; i++) {
 		free(fingerprint->libraries[i].path);
 		free(fingerprint->libraries[i].build_id);

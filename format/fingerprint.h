@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/arguments.h"
 #include "base/status.h"
 
 struct md_fingerprint_library {
@@ -32,6 +33,9 @@ struct md_fingerprint {
 	uint32_t library_count;
 	struct md_fingerprint_fact *facts; /* owned; ascending by name */
 	uint32_t fact_count;
+	/* How the engine was started (none: not known), and what of it may be otherwise; facts decide if there are any.
+	 */
+	struct md_argument_list arguments, vary;
 };
 
 /* Reads device and driver facts of the current context's device. libraries stay empty. */
@@ -46,6 +50,9 @@ enum md_status md_fingerprint_set_fact(struct md_fingerprint *fingerprint, const
 /* MD_ERR_MISMATCH at the first fact, by name, that one side lacks or says otherwise; both ascending by name. */
 enum md_status md_fingerprint_compare_facts(const struct md_fingerprint *stored, const struct md_fingerprint *now,
 					    struct md_error *err);
+/* Of an engine that states no facts: MD_ERR_MISMATCH at the first argument that differs and may not. */
+enum md_status md_fingerprint_compare_arguments(const struct md_fingerprint *stored, const struct md_argument_list *now,
+						struct md_error *err);
 void md_fingerprint_finish(struct md_fingerprint *fingerprint);
 
 #endif

@@ -69,6 +69,8 @@ void md_trace_put_output(struct md_trace_writer *w, uint64_t sequence, uint64_t 
 			 uint64_t size);
 void md_trace_put_note(struct md_trace_writer *w, uint64_t sequence, uint64_t graph, const void *data, uint64_t size);
 void md_trace_put_refusal(struct md_trace_writer *w, uint64_t sequence, uint64_t graph, const char *why);
+/* How the process was started; the record says nothing if there are none. */
+void md_trace_put_arguments(struct md_trace_writer *w, const struct md_argument_list *arguments);
 /* What the engine says it is; a name said again replaces its value. */
 void md_trace_put_fact(struct md_trace_writer *w, uint64_t sequence, const char *name, const char *value);
 /* The engine uses, outside of graphs, an event that nodes of a graph record or wait for; call: how. */

@@ -44,6 +44,7 @@ enum md_trace_record {
 	MD_RECORD_TENSOR_MAP = 23,
 	MD_RECORD_VARIABLE = 24,
 	MD_RECORD_REQUEST = 25,
+	MD_RECORD_ARGUMENTS = 26,
 };
 
 /* The writer's buffer, locked, with the head of a record in it; NULL (and not locked) when the writer has failed. */
@@ -99,6 +100,7 @@ MD_TRACE_GET(event_use);
 MD_TRACE_GET(tensor_map);
 MD_TRACE_GET(variable);
 MD_TRACE_GET(request); /* sequence.c */
+MD_TRACE_GET(arguments);
 /* Hands labels and probe results that came before their graph to it. */
 void md_trace_attach_notes(struct md_trace_build *build);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The records of a trace that hold what the engine says: outputs, notes and refusals of graphs, facts about itself. */
+/* The records of a trace that hold what the engine says: outputs, notes and refusals of graphs, facts about itself; and
+ * with which arguments it was started. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -161,4 +162,37 @@ enum md_status md_trace_get_fact(struct md_trace_build *build, uint64_t sequence
 	if (build->trace->fingerprint.fact_count >= MD_FACTS_MAX)
 		return md_error_set(err, MD_ERR_CORRUPT, "more than %d facts", MD_FACTS_MAX);
 	return md_fingerprint_set_fact(&build->trace->fingerprint, name, value, err);
+}
+
+/* ---- arguments ---- */
+
+void md_trace_put_arguments(struct md_trace_writer *w, const struct md_argument_list *arguments)
+{
+	msgpack_packer p;
+	if (!md_trace_record_begin(w, MD_RECORD_ARGUMENTS, 0, 1, &p))
+		return;
+	msgpack_pack_array(&p, arguments->count);
+	for (uint32_t i = 0; i < arguments->count; i++)
+		md_pack_text(&p, arguments->items[i].text);
+	md_trace_record_end(w);
+}
+
+enum md_status md_trace_get_arguments(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
+				      struct md_error *err)
+{
+	struct md_argument_list *arguments = &build->trace->fingerprint.arguments;
+	uint32_t count = md_unpack_array(in);
+	(void)sequence;
+	if (arguments->count)
+		return md_error_set(err, MD_ERR_CORRUPT, "appears twice");
+	if (count > MD_ARGUMENTS_MAX)
+		return md_error_set(err, MD_ERR_CORRUPT, "%u arguments, at most %d", count, MD_ARGUMENTS_MAX);
+	for (uint32_t i = 0; i < count && !in->failed; i++) {
+		MD_AUTO_FREE char *text = md_unpack_text(in, &build->budget, MD_TRACE_TEXT_MAX);
+		if (!text)
+			md_unpack_fail(in);
+		else if (!md_arguments_add(arguments, text))
+			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+	}
+	return MD_OK;
 }

@@ -322,6 +322,8 @@ void md_restore_heap_finish(struct md_heap *heap);
 
 /* The first fact said so far that the artifact does not have, or has with another value. */
 enum md_status md_restore_facts_compare(struct md_restore *r, struct md_error *err);
+/* An engine of which no facts were recorded, by how it was started. */
+enum md_status md_restore_arguments_compare(const struct md_restore *r, struct md_error *err);
 /* The same, and the first fact of the artifact that was not said at all. Under lock, while open. */
 enum md_status md_restore_facts_check(struct md_restore *r, struct md_error *err);
 /* Before graphs are handed out: refuses everything when a fact was not said. Waits for the artifact. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "driver/process_arguments.h"
 #include "restore/restore.h"
 
 /* Under lock. One fact alone: others may be said later. */
@@ -26,6 +27,16 @@ enum md_status md_restore_facts_compare(struct md_restore *r, struct md_error *e
 		status = compare_fact(r, &r->said.facts[i], err);
 	r->facts_known = status == MD_OK;
 	pthread_mutex_unlock(&r->lock);
+	return status;
+}
+
+enum md_status md_restore_arguments_compare(const struct md_restore *r, struct md_error *err)
+{
+	struct md_argument_list now = {0};
+	if (!md_process_arguments(&now))
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the arguments of this process");
+	enum md_status status = md_fingerprint_compare_arguments(&r->artifact.fingerprint, &now, err);
+	md_arguments_finish(&now);
 	return status;
 }
 

@@ -61,6 +61,7 @@ static enum md_status run_fingerprint(struct md_restore *r, struct md_restore_gr
 	md_fingerprint_finish(&now);
 	MD_FORWARD(status);
 	MD_FORWARD(md_restore_facts_compare(r, err));
+	MD_FORWARD(md_restore_arguments_compare(r, err));
 	pthread_mutex_lock(&r->lock); /* KV capacity waits for no more than this */
 	r->head_known = true;
 	pthread_cond_broadcast(&r->changed);

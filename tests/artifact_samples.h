@@ -171,6 +171,12 @@ static inline void sample_tables(struct md_artifact *artifact)
 	}
 }
 
+static inline void sample_text(struct md_argument_list *list, const char *text)
+{
+	if (!md_arguments_add(list, text))
+		abort();
+}
+
 static inline void sample_rest(struct md_artifact *artifact)
 {
 	struct md_fingerprint *fingerprint = &artifact->fingerprint;
@@ -184,6 +190,9 @@ static inline void sample_rest(struct md_artifact *artifact)
 	fingerprint->libraries[0] = (struct md_fingerprint_library){strdup("/opt/lib.so"), strdup("")};
 	sample_fact(fingerprint, "torch", "2.11.0+\"cu130\"");
 	sample_fact(fingerprint, "model", "");
+	sample_text(&fingerprint->arguments, "engine");
+	sample_text(&fingerprint->arguments, "--prompt=a \"b\"\n\x01");
+	sample_text(&fingerprint->vary, "--port=*");
 	artifact->refusal_count = 1;
 	artifact->refusals = sample_array(1, sizeof(*artifact->refusals));
 	artifact->refusals[0] = (struct md_artifact_refusal){NULL, 3, strdup("host node at index 4")};

@@ -252,6 +252,9 @@ static void make_artifact(struct md_artifact *a, bool stored)
 		      md_cuda.cuCtxSetCurrent(context) == CUDA_SUCCESS,
 		  "a context");
 	cr_assert(md_fingerprint_read(&a->fingerprint, &err) == MD_OK, "%s", err.message);
+	cr_assert(md_arguments_add(&a->fingerprint.arguments, "restore_subject") &&
+		      md_arguments_add(&a->fingerprint.vary, "*"),
+		  "arguments");
 	fill_image(a, stored);
 	fill_tables(a);
 	fill_contents(a);

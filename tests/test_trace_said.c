@@ -94,6 +94,20 @@ Test(trace_said, facts_come_back_by_name, .fini = teardown)
 	md_trace_finish(&trace);
 }
 
+Test(trace_said, arguments_come_back_in_order, .fini = teardown)
+{
+	struct md_text texts[] = {{(char *)"engine"}, {(char *)""}, {(char *)"--a=\"b\"\n"}};
+	struct md_trace_writer *w = writer_with_graphs(0);
+	struct md_trace trace;
+	struct md_error err = {0};
+	md_trace_put_arguments(w, &(struct md_argument_list){texts, 3});
+	cr_assert(finish(w, &trace, &err) == MD_OK, "%s", err.message);
+	cr_assert_eq(trace.fingerprint.arguments.count, 3, "arguments");
+	for (int i = 0; i < 3; i++)
+		cr_assert_str_eq(trace.fingerprint.arguments.items[i].text, texts[i].text, "argument %d", i);
+	md_trace_finish(&trace);
+}
+
 /* ---- what must be refused ---- */
 
 static void assert_refused(struct md_trace_writer *w, const char *message)
@@ -151,6 +165,11 @@ Test(trace_said, should_fail_records_are_named, .fini = teardown)
 		md_trace_put_fact(w, 1, name, "x");
 	}
 	assert_refused(w, "fact record: more than 1024 facts");
+	struct md_text text = {(char *)"x"};
+	w = writer_with_graphs(0);
+	md_trace_put_arguments(w, &(struct md_argument_list){&text, 1});
+	md_trace_put_arguments(w, &(struct md_argument_list){&text, 1});
+	assert_refused(w, "arguments record: appears twice");
 }
 
 /* ---- what nodes refer to ---- */

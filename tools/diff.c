@@ -155,6 +155,18 @@ static void compare_library(struct md_diff *diff, const char *name, uint32_t a, 
 		     b == MD_NONE ? NULL : diff->b->fingerprint.libraries[b].build_id);
 }
 
+/* One by one: a position that only one side has counts as other. */
+static void diff_texts(struct md_diff *diff, const char *what, const struct md_argument_list *a,
+		       const struct md_argument_list *b)
+{
+	for (uint32_t i = 0; i < a->count || i < b->count; i++) {
+		char name[64];
+		snprintf(name, sizeof(name), "%s %u", what, i);
+		md_diff_text(diff, "fingerprint", name, i < a->count && i < b->count ? "value" : NULL,
+			     i < a->count ? a->items[i].text : NULL, i < b->count ? b->items[i].text : NULL);
+	}
+}
+
 static void diff_fingerprint(struct md_diff *diff)
 {
 	const struct md_fingerprint *a = &diff->a->fingerprint, *b = &diff->b->fingerprint;
@@ -168,6 +180,10 @@ static void diff_fingerprint(struct md_diff *diff)
 		      &(struct table){b->library_count, diff->b, name_library}, compare_library);
 	for_each_name(diff, &(struct table){a->fact_count, diff->a, name_fact},
 		      &(struct table){b->fact_count, diff->b, name_fact}, compare_fact);
+	if (a->fact_count && b->fact_count)
+		return; /* they decide alone */
+	diff_texts(diff, "argument", &a->arguments, &b->arguments);
+	diff_texts(diff, "pattern of --vary", &a->vary, &b->vary);
 }
 
 /* ---- bindings and private memory ---- */

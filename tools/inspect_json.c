@@ -33,6 +33,14 @@ void md_inspect_json_facts(struct md_json *json, const struct md_fingerprint *ma
 	md_json_end(json);
 }
 
+static void put_texts(struct md_json *json, const char *name, const struct md_argument_list *list)
+{
+	md_json_list(json, name);
+	for (uint32_t i = 0; i < list->count; i++)
+		md_json_text(json, NULL, list->items[i].text);
+	md_json_end(json);
+}
+
 static void put_fingerprint(struct md_json *json, const struct md_fingerprint *machine)
 {
 	md_json_object(json, "fingerprint");
@@ -51,6 +59,8 @@ static void put_fingerprint(struct md_json *json, const struct md_fingerprint *m
 	}
 	md_json_end(json);
 	md_inspect_json_facts(json, machine);
+	put_texts(json, "arguments", &machine->arguments);
+	put_texts(json, "vary", &machine->vary);
 	md_json_end(json);
 }
 

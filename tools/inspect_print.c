@@ -10,6 +10,10 @@ void md_inspect_print_facts(const struct md_fingerprint *machine, FILE *out)
 {
 	for (uint32_t i = 0; i < machine->fact_count; i++)
 		md_plain_line(out, "fact     %s %s", machine->facts[i].name, machine->facts[i].value);
+	for (uint32_t i = 0; !machine->fact_count && i < machine->arguments.count; i++)
+		md_plain_line(out, "argument %" PRIu32 " %s", i, machine->arguments.items[i].text);
+	for (uint32_t i = 0; !machine->fact_count && i < machine->vary.count; i++)
+		md_plain_line(out, "may vary %s", machine->vary.items[i].text);
 }
 
 static void print_provenance(const char *path, const struct md_artifact *artifact, FILE *out)

@@ -9,6 +9,7 @@
 #include "tools/options.h"
 
 static const char *out_path;
+static struct md_argument_list vary;
 static bool single, no_images, store_images, verbose;
 
 static const struct md_option options[] = {
@@ -18,6 +19,10 @@ static const struct md_option options[] = {
      .help = "Store and reference no kernel images: restore needs triggering kernels.",
      .flag = &no_images},
     {.name = "store-images", .help = "Store images that lie in a file, too.", .flag = &store_images},
+    {.name = "vary",
+     .argument = "PATTERN",
+     .list = &vary,
+     .help = "Arguments of the engine that may be others at a cold start; may be repeated."},
     {.name = "verbose", .letter = 'v', .help = "Say how long each pass took.", .flag = &verbose},
 };
 
@@ -69,8 +74,11 @@ static int write_artifact(const struct md_artifact *artifact)
 
 static int analyze(const struct md_trace *first, const struct md_trace *second)
 {
-	const struct md_analyze_options how = {
-	    .size = sizeof how, .no_images = no_images, .store_file_images = store_images, .pass_done = say_time};
+	const struct md_analyze_options how = {.size = sizeof how,
+					       .no_images = no_images,
+					       .store_file_images = store_images,
+					       .pass_done = say_time,
+					       .vary = &vary};
 	struct md_artifact artifact;
 	struct md_error err = {0};
 	int result;

@@ -17,6 +17,7 @@
 #define SHIFT_SEED "20240915" /* any number but 0 moves the second run's addresses */
 
 static const char *output, *until;
+static struct md_argument_list vary;
 static bool single, keep_traces, store_images, no_images, no_verify, allow_uncompared;
 
 static const struct md_option options[] = {
@@ -25,6 +26,10 @@ static const struct md_option options[] = {
      .argument = "WHEN",
      .value = &until,
      .help = "When recording ends: exit (default), graphs=N or mark=NAME."},
+    {.name = "vary",
+     .argument = "PATTERN",
+     .list = &vary,
+     .help = "Arguments (--port=*) that may be others at a cold start; may be repeated."},
     {.name = "single", .flag = &single, .help = "One capture alone: pointers are guessed, not proven."},
     {.name = "keep-traces", .flag = &keep_traces, .help = "Keep the traces beside the artifact."},
     {.name = "store-images", .flag = &store_images, .help = "Store also images that lie in files."},
@@ -205,7 +210,7 @@ static void say_helpers(const struct md_trace *trace)
 static int analyze(struct job *job)
 {
 	struct md_analyze_options wanted = {
-	    .size = sizeof(wanted), .no_images = no_images, .store_file_images = store_images};
+	    .size = sizeof(wanted), .no_images = no_images, .store_file_images = store_images, .vary = &vary};
 	struct md_error err = {0};
 	uint64_t start = md_clock_ns();
 

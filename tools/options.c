@@ -160,9 +160,11 @@ static int take_option(const struct md_command *command, int code, char *argv[])
 	const struct md_option *option = find_option(command, code);
 
 	if (option) {
-		if (option->argument)
+		if (option->list && !md_arguments_add(option->list, optarg))
+			return md_options_usage_error(command, "--%s: out of memory", option->name);
+		else if (option->value)
 			*option->value = optarg;
-		else
+		else if (option->flag)
 			*option->flag = true;
 		return -1;
 	}

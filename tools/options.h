@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/arguments.h"
 #include "base/status.h"
 
 /* The same in every command, so that a build pipeline can tell them apart. */
@@ -18,7 +19,7 @@ enum md_exit {
 	MD_EXIT_EMPTY = 5,   /* nothing to do: no graphs */
 };
 
-/* An option has a value (argument names it in the help) or is a flag; exactly one of value and flag is set. */
+/* An option has a value (argument names it in the help) or is a flag; exactly one of value, flag and list is set. */
 struct md_option {
 	const char *name;     /* long name, without dashes */
 	char letter;          /* short name, or 0 */
@@ -26,6 +27,7 @@ struct md_option {
 	const char *help;     /* one line */
 	const char **value;
 	bool *flag;
+	struct md_argument_list *list; /* of an option that may be given several times: every value, in order */
 };
 
 struct md_command {

@@ -74,6 +74,9 @@ int medusa_bind(const char *name, uint64_t address, size_t bytes, enum medusa_ro
  * graph before all was said. What was made is freed then, except for graphs that were handed out already: they stay
  * until medusa_release. Names are unique, a name said again has a new value; say all before binding. It needs no
  * context.
+ *
+ * Whoever states facts states all that graphs depend on and that bindings do not show. An engine that states none is
+ * held to the arguments that it was captured with (medusa-capture --vary names those that may be others).
  */
 int medusa_fingerprint_add(const char *name, const char *value);
 

@@ -12,7 +12,7 @@ captured() { # name, what medusa-capture is told or -, words of the engine...
 	[ "$option" != - ] || option=
 	run "$name.live" "${subject[@]}" "$@"
 	assert_exit "$name.live" 0
-	run "$name" medusa-capture -o "$work/$name.medusa" $option -- "${subject[@]}" "$@"
+	run "$name" medusa-capture -o "$work/$name.medusa" --vary '*' $option -- "${subject[@]}" "$@"
 }
 
 restored() { # name of the run, of the capture, order of resolution or -, graphs that are restored, words of the engine...

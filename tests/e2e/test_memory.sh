@@ -24,7 +24,7 @@ run live "${subject[@]}"
 assert_exit live 0
 assert_count "$work/live.err" "given again" 0
 assert_count "$work/live.err" "at one address" 0
-run captured medusa-capture --no-verify -o "$artifact" -- "${subject[@]}"
+run captured medusa-capture --vary '*' --no-verify -o "$artifact" -- "${subject[@]}"
 assert_exit captured 1 # as graphs are left out
 assert_lacks "$work/captured.err" "not labelled"
 assert_lacks "$work/captured.err" "broke the context"
@@ -50,7 +50,7 @@ assert_contains "$work/captured.err" ", point to memory that is shared with anot
 section "each by itself" # beside others it may be found by how far it lies from them
 for name in pitched async managed vmm pool; do
 	run "alone_$name" "${subject[@]}" ${name}_table
-	run "capture_$name" medusa-capture --no-verify -o "$work/$name.medusa" -- "${subject[@]}" ${name}_table
+	run "capture_$name" medusa-capture --vary '*' --no-verify -o "$work/$name.medusa" -- "${subject[@]}" ${name}_table
 	run "again_$name" medusa-restore "$work/$name.medusa" -- "${subject[@]}" ${name}_table
 	assert_equal "said of it" "${name}_table restored" "$(cat "$work/again_$name.err")"
 	assert_same_file "$work/alone_$name.out" "$work/again_$name.out"
@@ -70,15 +70,15 @@ section "contents"
 largest() { # of a case's contents in the twin, bytes
 	sed -n 's/^content .*size=\([0-9]*\).*/\1/p' "$1" | sort -n | tail -1
 }
-run large medusa-capture --single --no-verify -o "$work/large.medusa" -- "${subject[@]}" table_in_large
+run large medusa-capture --vary '*' --single --no-verify -o "$work/large.medusa" -- "${subject[@]}" table_in_large
 run large_twin medusa-inspect --text "$work/large.medusa"
 assert_equal "bytes kept of an allocation of 1 MiB that holds a table of 256" 256 "$(largest "$work/large_twin.out")"
-run pointers medusa-capture --no-verify -o "$work/pointers.medusa" -- "${subject[@]}" pointer_array
+run pointers medusa-capture --vary '*' --no-verify -o "$work/pointers.medusa" -- "${subject[@]}" pointer_array
 run pointers_twin medusa-inspect --text "$work/pointers.medusa"
 assert_count "$work/pointers_twin.out" "pointer node=none" 3
 
 section "a variable of a module that the engine writes"
-run variable medusa-capture --no-verify -o "$work/variable.medusa" -- "${subject[@]}" variable pitched
+run variable medusa-capture --vary '*' --no-verify -o "$work/variable.medusa" -- "${subject[@]}" variable pitched
 assert_exit variable 0
 assert_contains "$work/variable.err" "an image is not stored: the engine writes its variable variable_scale, so only the engine's own will do"
 run variable_live "${subject[@]}" variable pitched
@@ -97,7 +97,7 @@ run variable_again medusa-inspect --from-text "$work/variable_twin.out" -o "$wor
 assert_same_file "$work/variable.medusa" "$work/variable_again.medusa"
 run variable_inspected medusa-inspect "$work/variable.medusa"
 assert_contains "$work/variable_inspected.out" "the engine, which writes its variable variable_scale"
-assert_equal "feature bits that a reader must know: variables" 8 "$(od -An -tu8 -j16 -N8 "$work/variable.medusa" | tr -d ' ')"
+assert_equal "feature bits that a reader must know: variables, arguments" 72 "$(od -An -tu8 -j16 -N8 "$work/variable.medusa" | tr -d ' ')"
 sed 's/variable="variable_scale"/variable=""/' "$work/variable_twin.out" >"$work/nameless.txt"
 run nameless medusa-inspect --from-text "$work/nameless.txt" -o "$work/nameless.medusa"
 assert_contains "$work/nameless.err" "its variable has no name, or it is stored all the same"
@@ -105,7 +105,7 @@ assert_contains "$work/variable_loaded.err" "variable restored"
 
 section "a variable that a kernel of the engine writes"
 # The engine's own copy of the image has it, which every graph of this process could be made of; a cold start's may not.
-run written medusa-capture -o "$work/written.medusa" -- "${subject[@]}" variable_of_kernel pitched
+run written medusa-capture --vary '*' -o "$work/written.medusa" -- "${subject[@]}" variable_of_kernel pitched
 assert_exit written 1
 assert_contains "$work/written.err" "refused: (variable_of_kernel, 1): verification failed: "
 run written_live "${subject[@]}" variable_of_kernel pitched
@@ -115,7 +115,7 @@ assert_contains "$work/written_restored.err" "pitched restored"
 
 section "an input that the engine does not bind"
 # Its contents matter, and are the same in both captures; the replays of the proof have others.
-run forgets env SUBJECT_FORGETS_INPUT=1 medusa-capture -o "$work/forgets.medusa" -- "${subject[@]}" pitched vmm
+run forgets env SUBJECT_FORGETS_INPUT=1 medusa-capture --vary '*' -o "$work/forgets.medusa" -- "${subject[@]}" pitched vmm
 assert_exit forgets 1
 for name in pitched vmm; do
 	assert_contains "$work/forgets.err" "refused: ($name, 1): verification failed: "
@@ -128,7 +128,7 @@ assert_same_file "$work/remembered.out" "$work/forgotten.out"
 section "without the poison test"
 untested=(ipc_unbound exported_after imported_pool_unbound imported_vmm_unbound)
 of_graphs=(graph_memory_of_another graph_memory_of_any_node)
-run untested env MEDUSA_PROBE=0 medusa-capture --no-verify -o "$work/untested.medusa" -- "${subject[@]}" "${untested[@]}" "${of_graphs[@]}"
+run untested env MEDUSA_PROBE=0 medusa-capture --vary '*' --no-verify -o "$work/untested.medusa" -- "${subject[@]}" "${untested[@]}" "${of_graphs[@]}"
 for name in "${untested[@]}"; do
 	assert_contains "$work/untested.err" "refused: ($name, 1): node 1: byte 8 points to memory that is shared with another process"
 done

@@ -30,7 +30,7 @@ section "captured"
 run live env HOSTCUDA_GRAPHS="$work/live.graphs" "${subject[@]}"
 assert_exit live 0
 # A node's preferred cluster cannot be read back: it is taken from the launch.
-run captured medusa-capture --no-verify -o "$artifact" -- "${subject[@]}"
+run captured medusa-capture --vary '*' --no-verify -o "$artifact" -- "${subject[@]}"
 assert_exit captured 1 # as graphs are left out
 assert_lacks "$work/captured.err" "not labelled"
 run inspected medusa-inspect "$artifact"
@@ -62,14 +62,14 @@ assert_equal "nodes with the copied attribute" 2 "$(grep -c 'attribute id=11' "$
 assert_equal "attributes of the node before" 0 "$(grep -c 'attribute id=11' "$(in_twin reused_node)")"
 assert_equal "attributes of nodes that failed" 0 "$(grep -c 'attribute id=11' "$(in_twin after_failure)")"
 assert_contains "$work/restored.graphs" "attribute 10 01000000"
-run untold env HOSTCUDA_UNREADABLE=13 medusa-capture --single --no-verify -o "$work/untold.medusa" -- "${subject[@]}" updatable streams
+run untold env HOSTCUDA_UNREADABLE=13 medusa-capture --vary '*' --single --no-verify -o "$work/untold.medusa" -- "${subject[@]}" updatable streams
 assert_contains "$work/untold.err" "refused: (updatable, 1): kernel node at index 0 can be updated from the device"
 assert_contains "$work/twin.out" "pointer node=none at=0 alloc=0 kind=1 offset=0"
 
 section "nodes that no device here has"
 type=8
 for name in "semaphore signal" "semaphore wait" "memory allocation" "memory free" "batch memory operation" conditional unknown; do
-	run "type_$type" env HOSTCUDA_EMPTY_TYPE=$type medusa-capture --single --no-verify -o "$work/type.medusa" -- "${subject[@]}" empty streams
+	run "type_$type" env HOSTCUDA_EMPTY_TYPE=$type medusa-capture --vary '*' --single --no-verify -o "$work/type.medusa" -- "${subject[@]}" empty streams
 	assert_contains "$work/type_$type.err" "refused: (empty, 1): $name node at index 3"
 	assert_contains "$work/type_$type.err" "analysis: 1 graphs, 1 refused"
 	type=$((type + 1))
@@ -91,7 +91,7 @@ assert_exit no_edge_data 0
 assert_same_file "$work/late.out" "$work/no_edge_data.out"
 assert_contains "$work/no_edge_data.err" "programmatic live: edges: it has programmatic edges, and this driver has no cuGraphAddDependencies_v2"
 assert_contains "$work/no_edge_data.err" "streams restored"
-run no_edges_read env "$(driver_without cuGraphGetEdges_v2)" medusa-capture --single --no-verify -o "$work/no_edges_read.medusa" -- "${subject[@]}" "${late[@]}"
+run no_edges_read env "$(driver_without cuGraphGetEdges_v2)" medusa-capture --vary '*' --single --no-verify -o "$work/no_edges_read.medusa" -- "${subject[@]}" "${late[@]}"
 assert_same_file "$work/late.out" "$work/no_edges_read.out"
 assert_contains "$work/no_edges_read.err" "refused: (programmatic, 1): "
 assert_lacks "$work/no_edges_read.err" "refused: (streams, 1): "
@@ -144,14 +144,14 @@ assert_contains "$work/window.out" "access policy window -> in+64"
 
 section "an older reader"
 required() { od -An -tu8 -j16 -N8 "$1" | tr -d ' '; } # feature bits
-assert_equal "required features of nodes that it does not know" 5 "$(required "$artifact")"
+assert_equal "required features of nodes that it does not know, and arguments" 69 "$(required "$artifact")"
 for name in child events window streams; do
-	run "single_$name" medusa-capture --single --no-verify -o "$work/$name.medusa" -- "${subject[@]}" $name
+	run "single_$name" medusa-capture --vary '*' --single --no-verify -o "$work/$name.medusa" -- "${subject[@]}" $name
 done
-assert_equal "of child graphs" 5 "$(required "$work/child.medusa")"
-assert_equal "of events" 5 "$(required "$work/events.medusa")"
-assert_equal "of windows" 5 "$(required "$work/window.medusa")"
-assert_equal "of what it knows" 1 "$(required "$work/streams.medusa")"
+assert_equal "of child graphs" 69 "$(required "$work/child.medusa")"
+assert_equal "of events" 69 "$(required "$work/events.medusa")"
+assert_equal "of windows" 69 "$(required "$work/window.medusa")"
+assert_equal "of arguments alone" 65 "$(required "$work/streams.medusa")"
 
 section "the text twin, and what it must not say"
 run again medusa-inspect --from-text "$work/twin.out" -o "$work/again.medusa"

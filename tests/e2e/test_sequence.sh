@@ -25,7 +25,7 @@ refused() { # name, reason, words of the engine...: outputs are right, and the f
 section "captured"
 run live "${subject[@]}"
 assert_exit live 0
-run captured medusa-capture -o "$artifact" -- "${subject[@]}"
+run captured medusa-capture -o "$artifact" --vary '*' -- "${subject[@]}"
 assert_exit captured 0
 assert_contains "$work/captured.err" "verification: 3 passed, 0 failed, 0 not compared"
 run inspect medusa-inspect --text "$artifact"

@@ -102,6 +102,8 @@ static void put_tables(struct md_trace_writer *w)
 	md_trace_put_meta(w, &(struct md_trace_meta){1, 2, 0, "engine --a", "0.1.0"});
 	md_trace_put_fingerprint(w, &fingerprint);
 	md_trace_put_fact(w, 1, "model", "small");
+	struct md_text arguments[] = {{(char *)"engine"}, {(char *)"--port=1"}};
+	md_trace_put_arguments(w, &(struct md_argument_list){arguments, 2});
 	md_trace_put_alloc(w, 2, MD_ALLOC_DEVICE, 0x7f0000000000, 1 << 16);
 	md_trace_put_alloc(w, 3, MD_ALLOC_ASYNC, 0x7f0000100000, 4096);
 	md_trace_put_alloc(w, 4, MD_ALLOC_DEVICE, 0x7f0000200000, 8192);

@@ -40,7 +40,7 @@ live() { # command...
 captured() { # exit code that is allowed besides 0, options of medusa-capture..., --, command...
 	local allowed=$1 code=0
 	shift
-	medusa-capture -o captured.medusa "$@" >captured.out 2>captured.err || code=$?
+	medusa-capture --vary '*' -o captured.medusa "$@" >captured.out 2>captured.err || code=$?
 	[ $code = 0 ] || [ $code = "$allowed" ] || fails "capture: exit $code, $(grep -v '^medusa-capture: [0-9]' captured.err | tail -n 1)"
 	grep -q 'not labelled' captured.err && fails "capture: $(grep -m 1 'not labelled' captured.err)"
 	medusa-inspect --text captured.medusa >captured.txt || fails "the artifact cannot be read"

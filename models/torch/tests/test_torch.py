@@ -496,7 +496,7 @@ class Chain(OnFakeDevice):
         scope = {"run": self.forward}
         exec(compile("def forward():\n    return run()\n", "<other>", "exec"), scope)  # pylint: disable=exec-used
         _, step = self.restore(self.capture().artifact, scope["forward"])
-        self.assert_live(step, "source of the graph's function")
+        self.assert_live(step, "the graph's function has another source")
 
     def test_another_fact(self):
         artifact = self.capture(fingerprint={"quantization": "none"}).artifact

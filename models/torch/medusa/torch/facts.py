@@ -14,11 +14,13 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Set
 import torch
 
 from .. import _api
+from .._configuration import function_values, module_settings
 from .bindings import Bindings
 
 _file_hashes: Dict[str, str] = {}
 _said = False
 MAX_FUNCTIONS = 256
+MAX_CLASSES = 64
 FILE_START = 1 << 14
 
 _STDLIB = os.path.join(sysconfig.get_paths()["stdlib"], "")
@@ -123,6 +125,17 @@ def _module_files(modules: Iterable[Any]) -> Dict[str, str]:
     return hashes
 
 
+def _configuration(modules: Iterable[Any]) -> Dict[str, str]:
+    """What the modules are set to: a fact for each class, so that a difference names it."""
+    by_class = module_settings(modules)
+    classes = sorted(by_class, key=lambda name: (-len(by_class[name]), name))
+    apart, rest = sorted(classes[:MAX_CLASSES]), sorted(classes[MAX_CLASSES:])
+    facts = {f"configuration.{name}": f"{len(by_class[name])}, {_digest(by_class[name])}" for name in apart}
+    if rest:
+        facts["configuration"] = _digest(text for name in rest for text in [name, *by_class[name]])
+    return facts
+
+
 def engine_facts(bindings: Bindings, fingerprint: Optional[Mapping[str, str]]) -> Dict[str, str]:
     """Facts of one engine; names are the same whether or not there are several."""
     files = _module_files(bindings.modules)
@@ -132,6 +145,7 @@ def engine_facts(bindings: Bindings, fingerprint: Optional[Mapping[str, str]]) -
         "code": f"{len(files)} classes, {_digest(f'{name}={files[name]}' for name in sorted(files))}",
         "constants": f"{len(layouts)} tensors, {_digest(layouts)}",
     }
+    facts.update(_configuration(bindings.modules))
     facts.update({f"engine.{name}": str(value) for name, value in (fingerprint or {}).items()})
     return facts
 
@@ -205,17 +219,20 @@ def _code_text(code: CodeType) -> str:
 
 
 def function_hash(call: Callable[[], Any]) -> str:
-    """Hash of the source files of a graph's function and of the functions that it reaches by name."""
+    """Hash of the source files of a graph's function and of the functions that it reaches by name, and of plain values
+    that these were given."""
     todo: List[Any] = [call]
     seen: Set[int] = set()
     hashes: Set[str] = set()
     while todo and len(seen) < MAX_FUNCTIONS:
-        function = _function_of(todo.pop())
+        reached = todo.pop()
+        function = _function_of(reached)
         if function is None or id(function) in seen:
             continue
         seen.add(id(function))
         if _is_known_by_version(function):
             continue
         hashes.add(hash_file(function.__code__.co_filename) or _code_text(function.__code__))
+        hashes.update(function_values(reached, function, _names_in(function.__code__)))
         todo += _called_by(function)
     return _digest(sorted(hashes))

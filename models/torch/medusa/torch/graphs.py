@@ -220,7 +220,7 @@ class Graphs:
             if then != now:
                 raise Unsupported(f"{fact}: artifact has {then}, this process {now}")
         if note["function"] != facts.function_hash(fn):
-            raise Unsupported("the source of the graph's function has changed")
+            raise Unsupported("the graph's function has another source, or was given other values")
         for name, layout in note["layouts"].items():
             bound = self._bindings.names.get(name)
             if bound is not None and bound.layout != layout:

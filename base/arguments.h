@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Arguments of a program, and whether those of another start are the same but for what may vary. */
+#ifndef MD_BASE_ARGUMENTS_H
+#define MD_BASE_ARGUMENTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+#define MD_ARGUMENTS_MAX 4096          /* texts in a list */
+#define MD_ARGUMENTS_BYTES (96u << 10) /* of all texts of a list, with their NULs; the kernel passes on 128 KiB */
+
+struct md_text {
+	char *text; /* owned, unless a function says otherwise */
+};
+
+struct md_argument_list {
+	struct md_text *items; /* owned */
+	uint32_t count;
+};
+
+/* Keeps a copy. False: out of memory. */
+bool md_arguments_add(struct md_argument_list *arguments, const char *text);
+bool md_arguments_copy(const struct md_argument_list *from, struct md_argument_list *out);
+void md_arguments_finish(struct md_argument_list *arguments);
+
+/*
+ * MD_ERR_MISMATCH at the first argument that differs, by its position in `now`; stored and now name the two sides in
+ * the message ("the artifact was captured with"). The program may have another path as long as its file name is the
+ * same, and so may the script of an interpreter. vary: patterns as fnmatch(3) has them. An argument that one of them
+ * fits is left out on both sides, and so are an option and the argument behind it that it fits as "OPTION=VALUE".
+ */
+enum md_status md_arguments_compare(const struct md_argument_list *stored, const struct md_argument_list *now,
+				    const struct md_argument_list *vary, const char *stored_name, struct md_error *err);
+
+/* One line of text, without a NUL, and back: for an environment variable. NULL: out of memory. */
+char *md_arguments_join(const struct md_argument_list *arguments);
+bool md_arguments_split(const char *line, struct md_argument_list *out);
+
+#endif

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Arguments are kept when the library is loaded, and handed on to workers that have none of their own. */
+#include "driver/process_arguments.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/hash.h"
+
+#define HANDED_ON "MEDUSA_ARGUMENTS="
+
+static char *joined; /* of this process; NULL: out of memory */
+
+static const char *inherited(void)
+{
+	for (char **at = environ; at && *at; at++) /* not getenv: a shell has one of its own, which is not ready yet */
+		if (!strncmp(*at, HANDED_ON, strlen(HANDED_ON)))
+			return *at + strlen(HANDED_ON);
+	return NULL;
+}
+
+static bool is_python(const char *program)
+{
+	const char *slash = strrchr(program, '/');
+	const char *name = slash ? slash + 1 : program;
+	return !strncmp(name, "python", 6) || !strncmp(name, "pypy", 4);
+}
+
+static bool is_worker(int argc, char **argv)
+{
+	static const char helper[] = "from multiprocessing.";
+	for (int i = 1; i + 1 < argc; i++)
+		if (!strcmp(argv[i], "-c"))
+			return !strncmp(argv[i + 1], helper, strlen(helper));
+	return false;
+}
+
+/* Too many to keep: any difference still changes this. */
+static bool add_summary(struct md_argument_list *list, int argc, char **argv, size_t bytes)
+{
+	struct md_buf all;
+	char text[128], hash[MD_HASH_TEXT_BYTES];
+	md_buf_init(&all);
+	for (int i = 1; i < argc; i++)
+		md_buf_put(&all, argv[i], strlen(argv[i]) + 1);
+	bool done = !all.failed;
+	if (done) {
+		struct md_hash digest = md_hash_bytes(all.data, all.size);
+		md_hash_format(&digest, hash);
+		snprintf(text, sizeof(text), "(%d arguments of %zu bytes, hash %s)", argc - 1, bytes, hash);
+		done = md_arguments_add(list, text);
+	}
+	md_buf_finish(&all);
+	return done;
+}
+
+static char *join(int argc, char **argv)
+{
+	struct md_argument_list list = {0};
+	size_t bytes = 0;
+	for (int i = 1; i < argc; i++)
+		bytes += strlen(argv[i]) + 1;
+	bool done = md_arguments_add(&list, argc > 0 ? argv[0] : "");
+	if (bytes > MD_ARGUMENTS_BYTES || argc > MD_ARGUMENTS_MAX)
+		done = done && add_summary(&list, argc, argv, bytes);
+	else
+		for (int i = 1; done && i < argc; i++)
+			done = md_arguments_add(&list, argv[i]);
+	char *line = done ? md_arguments_join(&list) : NULL;
+	md_arguments_finish(&list);
+	return line;
+}
+
+/* The list itself is replaced: setenv may be the program's own, and not be ready yet. */
+static void hand_on(const char *line)
+{
+	char *entry = NULL;
+	size_t count = 0, kept = 0;
+	while (environ && environ[count])
+		count++;
+	char **grown = calloc(count + 2, sizeof(*grown));
+	if (!grown || asprintf(&entry, HANDED_ON "%s", line) < 0)
+		return free(grown);
+	for (size_t i = 0; i < count; i++)
+		if (strncmp(environ[i], HANDED_ON, strlen(HANDED_ON)) != 0)
+			grown[kept++] = environ[i];
+	grown[kept] = entry;
+	environ = grown; /* until the process ends, as the strings in it */
+}
+
+/* The dynamic linker hands every library's constructors what main gets. */
+__attribute__((constructor)) static void keep_arguments(int argc, char **argv)
+{
+	const char *parent = argv && argc > 0 && is_python(argv[0]) && is_worker(argc, argv) ? inherited() : NULL;
+	joined = parent ? strdup(parent) : join(argc, argv);
+	if (!parent && joined && argc > 0 && is_python(argv[0]))
+		hand_on(joined);
+}
+
+bool md_process_arguments(struct md_argument_list *out)
+{
+	return joined && md_arguments_split(joined, out);
+}

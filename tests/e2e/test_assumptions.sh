@@ -1,0 +1,139 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# What an engine's graphs depend on though nobody stated it: shown to be equal at a cold start, or refused by name.
+. "$(dirname "$0")/lib.sh"
+subject=$MEDUSA_BUILD/tests/subjects/assumptions_subject
+
+captured() { # name, exit code, options of medusa-capture... -- command...
+	local name=$1 wanted=$2
+	shift 2
+	run "$name.captured" medusa-capture -o "$work/$name.medusa" "$@"
+	assert_exit "$name.captured" "$wanted"
+}
+
+restored() { # run, artifact, command...: the outputs are right, however the graphs came
+	local name=$1 artifact=$2
+	shift 2
+	run "$name" medusa-restore "$work/$artifact.medusa" -- "$@"
+	assert_exit "$name" 0
+	python3 - "$work/$name.out" <<'END' || fail "right outputs of run '$name'" "$(excerpt "$work/$name.out")"
+import re, sys
+lines = open(sys.argv[1]).read().splitlines()
+wrong = [line for line in lines if not (found := re.match(r"out (\d+), wanted (\d+)$", line)) or found[1] != found[2]]
+sys.exit(not lines or bool(wrong))
+END
+	checks=$((checks + 1))
+}
+
+refused() { # run, artifact, reason, command...
+	local name=$1 artifact=$2 reason=$3
+	shift 3
+	restored "$name" "$artifact" "$@"
+	assert_contains "$work/$name.err" " live fingerprint: $reason"
+	assert_count "$work/$name.err" "medusa restore: nothing is restored: fingerprint: $reason" 1
+}
+
+section "arguments"
+captured plain 0 -- "$subject" --value 5
+run inspect medusa-inspect "$work/plain.medusa"
+assert_contains "$work/inspect.out" "argument 2 5"
+restored same plain "$subject" --value 5
+assert_contains "$work/same.err" "constant restored"
+refused other plain 'argument 2 is "7", the artifact was captured with "5"; capture with --vary '"'--value=*'" "$subject" --value 7
+refused more plain 'argument 3 is "--port=1", the artifact was captured with none there; capture with --vary '"'--port=*'" "$subject" --value 5 --port=1
+refused fewer plain 'argument 1 is missing, the artifact was captured with "--value"' "$subject"
+run text medusa-inspect --text "$work/plain.medusa"
+assert_contains "$work/text.out" 'argument text="--value"'
+sed '/^argument /d' "$work/text.out" >"$work/silent.txt"
+run silent.made medusa-inspect --from-text "$work/silent.txt" -o "$work/silent.medusa"
+refused silent silent "the artifact does not say with which arguments it was captured" "$subject" --value 5
+run verified medusa-verify "$work/plain.medusa" -- "$subject" --value 7
+assert_exit verified 1
+run diffed medusa-inspect --diff "$work/plain.medusa" "$work/silent.medusa"
+assert_contains "$work/diffed.out" "argument 2"
+
+section "the same program by another path"
+ln -s "$subject" "$work/assumptions_subject"
+ln -s "$subject" "$work/another"
+restored path plain "$work/assumptions_subject" --value 5
+assert_contains "$work/path.err" "constant restored"
+refused program plain "argument 0 is \"$work/another\"" "$work/another" --value 5
+
+section "arguments that may vary"
+captured vary 0 --vary '--port=*' --vary '*.log' --vary -v -- "$subject" --port 8000 --value 5
+run vary.text medusa-inspect --text "$work/vary.medusa"
+assert_contains "$work/vary.text.out" 'may_vary text="--port=*"'
+restored port vary "$subject" --port 8001 --value 5
+restored equals vary "$subject" -v --value 5 --port=8001 today.log
+restored without vary "$subject" --value 5
+for name in port equals without; do
+	assert_contains "$work/$name.err" "constant restored"
+done
+refused kept vary 'argument 4 is "7", the artifact was captured with "5"' "$subject" --port 8001 --value 7
+refused dangling vary 'argument 3 is "--port", the artifact was captured with none there' "$subject" --value 5 --port
+
+section "two captures with other arguments"
+for value in 5 7; do
+	MEDUSA_TRACE=$work/$value.mtrace run "$value.traced" env "$(preload capture)" "$subject" --value 5 --log $value.log
+done
+run apart medusa-analyze "$work/5.mtrace" "$work/7.mtrace" -o "$work/apart.medusa"
+assert_exit apart 3
+assert_contains "$work/apart.err" 'argument 4 is "7.log", the first capture has "5.log"'
+run together medusa-analyze "$work/5.mtrace" "$work/7.mtrace" -o "$work/together.medusa" --vary '*.log'
+assert_lacks "$work/together.err" "argument"
+
+section "an engine that states facts"
+SUBJECT_FACT=5 captured facts 0 -- "$subject" --value 5
+SUBJECT_FACT=5 restored facts facts "$subject" --port 8001 --value 5
+assert_contains "$work/facts.err" "constant restored"
+SUBJECT_FACT=7 restored other_fact facts "$subject" --value 7
+assert_contains "$work/other_fact.err" 'constant live fingerprint: fact "value": artifact has 5, this engine 7'
+
+section "an interpreter and its script; a worker of Python's multiprocessing"
+cat >"$work/worker.py" <<'END'
+import ctypes, multiprocessing, sys
+def engine(value):
+    cuda, medusa = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL(None)
+    medusa.medusa_reason.restype = ctypes.c_char_p
+    context, stream, out, graph, exec_ = (ctypes.c_void_p() for _ in range(5))
+    found, by = ctypes.c_uint(), ctypes.byref
+    def call(name, *arguments):
+        assert getattr(cuda, name)(*arguments) == 0, name
+    call("cuInit", 0)
+    call("cuDevicePrimaryCtxRetain", by(context), 0)
+    call("cuCtxSetCurrent", context)
+    call("cuStreamCreate", by(stream), 1)
+    call("cuMemAlloc_v2", by(out), ctypes.c_size_t(4096))
+    medusa.medusa_bind(b"out", out, ctypes.c_size_t(4096), 4)
+    if medusa.medusa_graph_get(b"g", 1, ctypes.c_uint64(2**64 - 1), by(exec_)) == 0:
+        print("g restored", file=sys.stderr)
+    else:
+        print("g live", medusa.medusa_reason().decode(), file=sys.stderr)
+        call("cuStreamBeginCapture_v2", stream, 2)
+        call("cuMemsetD32Async", out, value, ctypes.c_size_t(1024), stream)
+        call("cuStreamEndCapture", stream, by(graph))
+        call("cuGraphInstantiateWithFlags", by(exec_), graph, ctypes.c_uint64(0))
+        medusa.medusa_graph_label(exec_, b"g", 1)
+    call("cuGraphLaunch", exec_, stream)
+    call("cuStreamSynchronize", stream)
+    call("cuMemcpyDtoH_v2", by(found), out, ctypes.c_size_t(4))
+    print(f"out {found.value}, wanted {value}", flush=True)
+if __name__ == "__main__":
+    value = int(sys.argv[1])
+    if sys.argv[2] == "alone":
+        engine(value)
+    else:
+        worker = multiprocessing.get_context("spawn").Process(target=engine, args=(value,))
+        worker.start()
+        worker.join()
+        sys.exit(worker.exitcode)
+END
+mkdir "$work/elsewhere" && cp "$work/worker.py" "$work/elsewhere"
+export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 # Python never gives back all that it takes
+for how in alone spawn; do
+	captured $how 0 -- python3 "$work/worker.py" 5 $how
+	restored $how.same $how python3 "$work/elsewhere/worker.py" 5 $how
+	assert_contains "$work/$how.same.err" "g restored"
+	refused $how.other $how 'argument 2 is "7", the artifact was captured with "5"' python3 "$work/worker.py" 7 $how
+done
+finish

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Engines whose graphs depend on what nobody stated. Kernels: tests/images/restore_kernels.c. */
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "driver/cuda_driver.h"
+#include "medusa/medusa.h"
+
+/*
+ * stdout: what it computed, the same however it came by its graphs. stderr: how it came by them, and why. Environment:
+ *   SUBJECT=constant     one graph fills "out" with the value of --value (5); other arguments do not matter
+ *   SUBJECT_FACT=TEXT    what fact "value" is said to be; without it there are no facts
+ */
+enum { WORDS = 4096, BYTES = WORDS * 4 };
+
+#define TRY(entry, ...)                                                                                                \
+	do {                                                                                                           \
+		CUresult result_ = md_cuda.entry(__VA_ARGS__);                                                         \
+		if (result_ != CUDA_SUCCESS) {                                                                         \
+			fprintf(stderr, "%s: %s\n", #entry, md_cuda_error_name(result_));                              \
+			exit(1);                                                                                       \
+		}                                                                                                      \
+	} while (0)
+
+static CUstream stream;
+
+static const char *setting(const char *name, const char *otherwise)
+{
+	const char *value = getenv(name);
+	return value && *value ? value : otherwise;
+}
+
+static CUdeviceptr take(const char *name, enum medusa_role role)
+{
+	CUdeviceptr address;
+	TRY(cuMemAlloc_v2, &address, BYTES);
+	if (name && medusa_bind(name, address, BYTES, role) != MEDUSA_OK)
+		fprintf(stderr, "%s is not bound: %s\n", name, medusa_reason());
+	return address;
+}
+
+static bool get(const char *label, CUgraphExec *exec)
+{
+	bool restored = medusa_graph_get(label, 1, UINT64_MAX, (void **)exec) == MEDUSA_OK;
+	if (restored)
+		fprintf(stderr, "%s restored\n", label);
+	else
+		fprintf(stderr, "%s live %s\n", label, medusa_reason());
+	return restored;
+}
+
+static void begin(void)
+{
+	TRY(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+}
+
+static void end(const char *label, CUgraphExec *exec)
+{
+	CUgraph graph;
+	TRY(cuStreamEndCapture, stream, &graph);
+	TRY(cuGraphInstantiateWithFlags, exec, graph, 0);
+	medusa_graph_label(*exec, label, 1);
+}
+
+static void launch(CUgraphExec exec)
+{
+	TRY(cuGraphLaunch, exec, stream);
+	TRY(cuStreamSynchronize, stream);
+}
+
+static unsigned first_word(CUdeviceptr address)
+{
+	unsigned value;
+	TRY(cuMemcpyDtoH_v2, &value, address, sizeof(value));
+	return value;
+}
+
+/* ---- a constant that comes from how the engine was started ---- */
+
+static void constant(int argc, char **argv)
+{
+	unsigned value = 5;
+	CUgraphExec exec;
+	for (int i = 1; i + 1 < argc; i++)
+		if (!strcmp(argv[i], "--value"))
+			value = (unsigned)atoi(argv[i + 1]);
+	CUdeviceptr out = take("out", MEDUSA_BIND_OUTPUT);
+	if (!get("constant", &exec)) {
+		begin();
+		TRY(cuMemsetD32Async, out, value, WORDS, stream);
+		end("constant", &exec);
+	}
+	launch(exec);
+	printf("out %u, wanted %u\n", first_word(out), value);
+}
+
+static const struct {
+	const char *name;
+	void (*run)(int argc, char **argv);
+} subjects[] = {{"constant", constant}};
+
+int main(int argc, char **argv)
+{
+	struct md_error err = {0};
+	const char *name = setting("SUBJECT", "constant");
+	CUcontext context;
+	if (md_cuda_load(&err) != MD_OK || md_cuda.cuInit(0) || md_cuda.cuDevicePrimaryCtxRetain(&context, 0) ||
+	    md_cuda.cuCtxSetCurrent(context) || md_cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING)) {
+		fprintf(stderr, "no device: %s\n", err.message);
+		return 1;
+	}
+	if (*setting("SUBJECT_FACT", ""))
+		medusa_fingerprint_add("value", getenv("SUBJECT_FACT"));
+	for (size_t i = 0; i < sizeof(subjects) / sizeof(*subjects); i++)
+		if (!strcmp(subjects[i].name, name))
+			subjects[i].run(argc, argv);
+	medusa_mark("ready");
+	return 0;
+}
