@@ -134,7 +134,7 @@ def make_model(choose, device, name):
         try:  # with the eager one, masks come from the CPU in each forward: no capture allows it
             return transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
         except ValueError:
-            return transformers.AutoModelForCausalLM.from_config(config)
+            return transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
 
     return module(build, dtype, device), shape, cached
 
