@@ -149,7 +149,7 @@ class _Walker:
     def _inside(self, value: Any, kind: int, name: str, role: type, depth: int) -> bool:
         if kind == _ROLE:
             return self.enter(value.value, name, type(value), depth)
-        if depth == MAX_DEPTH or (kind == _STRANGER and not is_module(value)):
+        if depth == MAX_DEPTH or (kind == _STRANGER and not is_module(value) and not self._holds_tensors(value)):
             return False
         seen = self.walk.objects
         if id(value) in seen:
@@ -157,6 +157,15 @@ class _Walker:
         seen[id(value)] = (name, value)
         # A list: all of them are walked, whatever the first one holds.
         return any([self._each(held, items, name, role, depth + 1) for held, items in _containers(value, self.walk.modules)])
+
+    def _holds_tensors(self, value: Any) -> bool:
+        """Whether tensors hang right in an object of torch.nn, as in a BlockMask of FlexAttention or a PackedSequence."""
+        if not type(value).__module__.startswith("torch.nn."):
+            return False
+        if isinstance(value, tuple):
+            return any(map(self._is_tensor, value))
+        attributes = getattr(value, "__dict__", None)
+        return isinstance(attributes, dict) and any(map(self._is_tensor, attributes.values()))
 
     def _each(self, container: Any, items: Iterable[Tuple[Any, Any]], name: str, role: type, depth: int) -> bool:
         """The inner loop: most items are left by their type alone, or because they are empty."""

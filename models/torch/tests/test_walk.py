@@ -54,6 +54,16 @@ class Names(unittest.TestCase):
         seen = walk(a=Input([Tensor()]), b=Constant({"x": State(Tensor()), "y": Tensor()}))
         self.assertEqual(names(seen), [("a.0", Input), ("b.x", State), ("b.y", Constant)])
 
+    def test_objects_of_pytorch_that_hold_tensors(self):
+        """A BlockMask of FlexAttention, a PackedSequence: the engine's own; a hook's handle is not."""
+        mask = type("BlockMask", (), {"__module__": "torch.nn.attention.flex_attention"})()
+        mask.indices, mask.full, mask.size = Tensor(), None, (128, 128)
+        packed = collections.namedtuple("PackedSequence", "data sizes", module="torch.nn.utils.rnn")(Tensor(), 3)
+        handle = type("Handle", (), {"__module__": "torch.utils.hooks"})()
+        handle.held = {"inner": Tensor()}
+        seen = walk(mask=Constant(mask), packed=packed, handle=handle)
+        self.assertEqual(names(seen), [("mask.indices", Constant), ("packed.0", State)])
+
     def test_modules(self):
         inner = Module(weight=Tensor(), cache=[Tensor()])
         outer = Module(layers=Module(first=inner), weight=Tensor())
