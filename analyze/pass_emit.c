@@ -277,7 +277,7 @@ static enum md_status emit_contents(struct md_analysis *analysis, struct md_erro
 /* Now, or what a build that is to be repeated says instead: seconds since 1970 in SOURCE_DATE_EPOCH. */
 static char *now_rfc3339(void)
 {
-	const char *epoch = getenv("SOURCE_DATE_EPOCH");
+	const char *epoch = secure_getenv("SOURCE_DATE_EPOCH");
 	char text[32], *end = NULL;
 	time_t now = epoch && *epoch ? (time_t)strtoll(epoch, &end, 10) : time(NULL);
 	struct tm parts;

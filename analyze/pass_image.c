@@ -2,36 +2,24 @@
 /* Pass: tables of the kernels that surviving graphs launch and of the images these come from, and their libraries. */
 #define MD_LOG_DOMAIN "analyze"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "analyze/analysis.h"
 #include "base/cleanup.h"
+#include "base/file.h"
 #include "base/log.h"
 
 /* ---- images ----------------------------------------------------------------------------------------------------- */
 
 static enum md_status read_at(const char *path, uint64_t offset, uint8_t *data, uint64_t size, struct md_error *err)
 {
-	MD_AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
-	uint64_t done = 0;
+	MD_AUTO_FD int fd = -1;
+	uint64_t there = 0;
 
-	if (fd < 0)
-		return md_error_set(err, MD_ERR_IO, "%s: %s", path, strerror(errno));
-	while (done < size) {
-		ssize_t got = pread(fd, data + done, size - done, (off_t)(offset + done));
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got <= 0)
-			return md_error_set(err, MD_ERR_IO, "%s: %s at offset %" PRIu64, path,
-					    got < 0 ? strerror(errno) : "ends", offset + done);
-		done += (uint64_t)got;
-	}
-	return MD_OK;
+	MD_FORWARD(md_file_open(path, UINT64_MAX, &fd, &there, err));
+	return md_file_read_at(fd, offset, data, size, err) == MD_OK ? MD_OK : md_error_prefix(err, "%s", path);
 }
 
 /* The file may have been replaced since the capture: only the very bytes that were loaded are stored. */
@@ -39,6 +27,9 @@ static enum md_status store_from_file(const struct md_image *image, struct md_im
 {
 	struct md_hash hash;
 
+	if (image->size > MD_IMAGE_BYTES_MAX)
+		return md_error_set(err, MD_ERR_TOO_LARGE, "%s: an image of %" PRIu64 " bytes", image->path,
+				    image->size);
 	out->data = malloc(image->size ? image->size : 1);
 	if (!out->data)
 		return md_analysis_no_memory(err);

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Images as they are loaded: each content once, and which module or library came from which. */
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 
 #include "base/cleanup.h"
-#include "base/descriptor.h"
+#include "base/file.h"
 #include "capture/capture.h"
 #include "driver/image.h"
 
@@ -80,28 +77,26 @@ static uint32_t put_image(const struct md_image_span *span, const struct md_hash
 	return images.count++;
 }
 
-/* file: the path an engine gave; then the image lies at offset 0 of it, mapped by us. */
-static uint32_t note_image(const void *image, const char *file)
+/* file: the path an engine gave; then the image is what of it was read. */
+static uint32_t note_span(const struct md_image_span *found, const void *image, const char *file)
 {
 	MD_AUTO_FREE struct md_image_home *home = calloc(1, sizeof(*home));
-	struct md_image_span span;
+	const struct md_image_span span = *found;
 	struct md_hash hash;
 	struct md_error err = {0};
 	uint32_t index;
 
-	if (!image || !home)
+	if (!home)
 		return MD_NONE;
-	if (md_image_span(image, &span, &err) != MD_OK) {
-		md_warn("an image is not recorded: %s", err.message);
-		return MD_NONE;
-	}
 	hash = md_hash_bytes(span.data, span.size);
 	md_capture_lock();
 	index = md_capture.writer ? find_hash(&hash) : MD_NONE;
 	if (index == MD_NONE && md_capture.writer) {
-		if (md_image_home(span.data, home, &err) != MD_OK)
+		if (!file && md_image_home(span.data, home, &err) != MD_OK)
 			md_debug("image home: %s", err.message);
-		if (file && !home->path[0] && realpath(file, home->path))
+		if (file && !realpath(file, home->path))
+			home->path[0] = '\0';
+		if (file)
 			home->offset = (uint64_t)((const char *)span.data - (const char *)image);
 		index = put_image(&span, &hash, home);
 	}
@@ -109,37 +104,36 @@ static uint32_t note_image(const void *image, const char *file)
 	return index;
 }
 
-/* A PTX text ends with a NUL, which a file does not hold: there is one page of zeros behind the mapped file. */
-static void *map_with_end(int fd, size_t size, size_t *mapped)
+static uint32_t not_recorded(const struct md_error *err)
 {
-	size_t page = (size_t)sysconf(_SC_PAGESIZE);
-	void *room;
-
-	*mapped = (size + page - 1) / page * page + page;
-	room = mmap(NULL, *mapped, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (room == MAP_FAILED)
-		return NULL;
-	if (mmap(room, size, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, 0) != MAP_FAILED)
-		return room;
-	munmap(room, *mapped);
-	return NULL;
+	md_warn("an image is not recorded: %s", err->message);
+	return MD_NONE;
 }
 
+static uint32_t note_image(const void *image)
+{
+	struct md_image_span span;
+	struct md_error err = {0};
+
+	if (!image)
+		return MD_NONE;
+	return md_image_span(image, &span, &err) == MD_OK ? note_span(&span, image, NULL) : not_recorded(&err);
+}
+
+/* Read, not mapped: it may be cut off while it is looked at. */
 static uint32_t note_file(const char *path)
 {
-	MD_AUTO_FD int fd = md_descriptor_open(path, O_RDONLY, 0);
-	struct stat about;
+	struct md_file_bytes file = {0};
+	struct md_image_span span;
+	struct md_error err = {0};
 	uint32_t index;
-	size_t mapped;
-	void *data;
 
-	if (fd < 0 || fstat(fd, &about) || about.st_size <= 0)
-		return MD_NONE;
-	data = map_with_end(fd, (size_t)about.st_size, &mapped);
-	if (!data)
-		return MD_NONE;
-	index = note_image(data, path);
-	munmap(data, mapped);
+	if (md_file_read(path, MD_IMAGE_BYTES_MAX, &file, &err) != MD_OK ||
+	    md_image_span_within(file.data, file.size, &span, &err) != MD_OK)
+		index = not_recorded(&err);
+	else
+		index = note_span(&span, file.data, path);
+	md_file_release(&file);
 	return index;
 }
 
@@ -205,7 +199,7 @@ static void remember_library(CUlibrary library, uint32_t image)
 
 void md_capture_module_loaded(CUmodule module, const void *image)
 {
-	remember_module(module, note_image(image, NULL));
+	remember_module(module, note_image(image));
 }
 
 void md_capture_module_loaded_file(CUmodule module, const char *path)
@@ -215,7 +209,7 @@ void md_capture_module_loaded_file(CUmodule module, const char *path)
 
 void md_capture_library_loaded(CUlibrary library, const void *image)
 {
-	remember_library(library, note_image(image, NULL));
+	remember_library(library, note_image(image));
 }
 
 void md_capture_library_loaded_file(CUlibrary library, const char *path)

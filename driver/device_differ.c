@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/environment.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "driver/device_session.h"
 
@@ -136,6 +137,23 @@ static bool is_right(struct md_device_session *session)
 	return right;
 }
 
+#define PROBE_KERNEL_MAX (64ull << 20) /* bytes */
+
+/* By us and not by the driver, who would wait for a pipe for ever. */
+static CUresult load_file(struct md_device_session *session, const char *path)
+{
+	struct md_file_bytes file;
+	struct md_error err = {0};
+
+	if (md_file_read(path, PROBE_KERNEL_MAX, &file, &err) != MD_OK) {
+		md_warn("MEDUSA_PROBE_KERNEL: %s", err.message);
+		return CUDA_ERROR_FILE_NOT_FOUND;
+	}
+	CUresult result = md_cuda.cuModuleLoadData(&session->module, file.data);
+	md_file_release(&file);
+	return result;
+}
+
 /* MEDUSA_PROBE_KERNEL names an image with the same kernel, for devices that know no PTX; "none" leaves it out. */
 static CUresult load(struct md_device_session *session)
 {
@@ -145,7 +163,7 @@ static CUresult load(struct md_device_session *session)
 	if (kernel && !strcmp(kernel, "none"))
 		return CUDA_ERROR_NOT_SUPPORTED;
 	if (md_environment_path("MEDUSA_PROBE_KERNEL", path, sizeof(path)))
-		return md_cuda.cuModuleLoad ? md_cuda.cuModuleLoad(&session->module, path) : CUDA_ERROR_NOT_SUPPORTED;
+		return load_file(session, path);
 	return md_cuda.cuModuleLoadData(&session->module, kernel_text);
 }
 

@@ -12,7 +12,7 @@
 
 #define WRAPPER_MAGIC 0x466243b1u
 #define FATBIN_MAGIC 0xba55ed50u
-#define IMAGE_MAX ((uint64_t)4 << 30)
+#define IMAGE_MAX MD_IMAGE_BYTES_MAX
 #define PTX_MAX ((uint64_t)256 << 20)
 #define SECTIONS_MAX 1000000u
 #define PROBES_MAX 1024
@@ -260,4 +260,33 @@ enum md_status md_image_span(const void *image, struct md_image_span *span, stru
 	return md_error_set(err, MD_ERR_UNSUPPORTED,
 			    "image: first bytes %02x %02x %02x %02x are neither ELF, fat binary nor PTX", first[0],
 			    first[1], first[2], first[3]);
+}
+
+bool md_image_starts(enum md_image_kind kind, uint64_t size, const uint8_t *first, size_t there)
+{
+	struct fatbin_header header;
+
+	if (size > IMAGE_MAX || !there)
+		return false;
+	if (kind == MD_IMAGE_ELF)
+		return there >= SELFMAG && !memcmp(first, ELFMAG, SELFMAG);
+	if (kind == MD_IMAGE_PTX)
+		return size <= PTX_MAX && first[0];
+	if (there < sizeof(header))
+		return false;
+	memcpy(&header, first, sizeof(header));
+	return header.magic == FATBIN_MAGIC && header.fat_size < size && header.header_size == size - header.fat_size;
+}
+
+enum md_status md_image_span_within(const void *image, size_t there, struct md_image_span *span, struct md_error *err)
+{
+	struct md_image_span found;
+
+	MD_FORWARD(md_image_span(image, &found, err));
+	uintptr_t start = (uintptr_t)image, data = (uintptr_t)found.data;
+	if (data < start || data - start > there + 1 || found.size > there + 1 - (data - start))
+		return md_error_set(err, MD_ERR_TRUNCATED, "image: its headers announce %zu bytes, the file has %zu",
+				    found.size, there);
+	*span = found;
+	return MD_OK;
 }

@@ -4,6 +4,7 @@
 #ifndef MD_DRIVER_IMAGE_H
 #define MD_DRIVER_IMAGE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,6 +25,22 @@ struct md_image_span {
 
 /* MD_ERR_UNSUPPORTED names the first bytes when the format is unknown. Reads only what the headers announce. */
 enum md_status md_image_span(const void *image, struct md_image_span *span, struct md_error *err);
+
+/* The largest image that is read, from wherever a file says that it lies. */
+#define MD_IMAGE_BYTES_MAX ((uint64_t)4 << 30)
+
+/*
+ * Whether the first bytes, `there` of them, can be those of an image of that kind and size: asked before gigabytes are
+ * read from a file that an artifact names.
+ */
+bool md_image_starts(enum md_image_kind kind, uint64_t size, const uint8_t *first, size_t there);
+#define MD_IMAGE_FIRST_BYTES 16u /* that tell most */
+
+/*
+ * md_image_span of an image that is all in memory of ours, `there` bytes of it and a zero behind: one that reaches
+ * further is refused.
+ */
+enum md_status md_image_span_within(const void *image, size_t there, struct md_image_span *span, struct md_error *err);
 
 /* Where an image lies: the mapped file that holds it, or none (anonymous memory). */
 #define MD_BUILD_ID_BYTES 32

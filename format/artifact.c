@@ -2,8 +2,6 @@
 /* Reads an artifact's file, whole or in parts, with every size, checksum and signature looked at before use. */
 #include "format/artifact.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +11,7 @@
 #include "base/hash.h"
 #include "format/artifact_layout.h"
 #include "format/artifact_sections.h"
-#include "format/file.h"
+#include "base/file.h"
 
 #define RAW_MAX (4ull << 30)    /* bytes of all sections, uncompressed */
 #define BUDGET_MAX (4ull << 30) /* bytes of what is made of them, a section's raw bytes among it while it is read */
@@ -48,15 +46,25 @@ static enum md_status check_versions(struct md_reader *in, struct md_artifact_he
 	return MD_OK;
 }
 
-/* What was looked at must be what is used, whoever writes to the mapped file meanwhile: `copy` gets header and table.
- */
-static enum md_status check_header(const uint8_t *data, size_t size, struct md_artifact_head *head,
+static enum md_status copy_bytes(const struct md_file_source *source, uint64_t offset, size_t size, uint8_t *out,
+				 struct md_error *err)
+{
+	const void *bytes = NULL;
+	MD_AUTO_FREE void *owned = NULL;
+	MD_FORWARD(md_file_source_take(source, offset, size, &bytes, &owned, err));
+	if (size)
+		memcpy(out, bytes, size);
+	return MD_OK;
+}
+
+/* What was looked at must be what is used, whoever writes to the file meanwhile: `copy` gets header and table. */
+static enum md_status check_header(const struct md_file_source *source, struct md_artifact_head *head,
 				   uint8_t copy[MD_HEAD_MAX_BYTES], struct md_error *err)
 {
 	struct md_reader in;
-	if (size)
-		memcpy(copy, data, size < MD_HEADER_BYTES ? size : MD_HEADER_BYTES);
-	md_reader_init(&in, copy, size < MD_HEADER_BYTES ? size : MD_HEADER_BYTES);
+	size_t size = source->size, there = size < MD_HEADER_BYTES ? size : MD_HEADER_BYTES;
+	MD_FORWARD(copy_bytes(source, 0, there, copy, err));
+	md_reader_init(&in, copy, there);
 	MD_FORWARD(check_versions(&in, head, err));
 	head->count = md_reader_u32(&in);
 	md_reader_u32(&in);
@@ -75,7 +83,7 @@ static enum md_status check_header(const uint8_t *data, size_t size, struct md_a
 	if (head->table_offset < MD_HEADER_BYTES || head->table_offset > size || table_size > size - head->table_offset)
 		return md_error_set(err, MD_ERR_CORRUPT, "header at offset 40: section table at %" PRIu64 " of %zu",
 				    head->table_offset, size);
-	memcpy(copy + MD_HEADER_BYTES, data + head->table_offset, table_size);
+	MD_FORWARD(copy_bytes(source, head->table_offset, table_size, copy + MD_HEADER_BYTES, err));
 	if (md_artifact_head_checksum(copy, head->count) != checksum)
 		return md_error_set(err, MD_ERR_CORRUPT, "header at offset 56: checksum differs");
 	return MD_OK;
@@ -158,30 +166,42 @@ static enum md_status read_table(const uint8_t *table, size_t size, const struct
 	return MD_OK;
 }
 
-/* Of a signed file the bytes are copied before they are checked, see check_header; few files have large sections. */
-static enum md_status checked_bytes(const struct md_artifact_reading *in, const struct md_artifact_row *row,
-				    const uint8_t **out, void **copy, struct md_error *err)
+/* Stored bytes, each of them read once: what is checked is what is used, whoever writes to the file meanwhile. */
+struct stored {
+	const void *bytes;
+	void *owned;
+	uint64_t taken; /* from the budget */
+};
+
+static enum md_status take_stored(struct md_artifact_reading *in, uint64_t offset, uint64_t size, struct stored *out,
+				  struct md_error *err)
 {
-	const uint8_t *stored = in->data + row->offset;
-	*copy = NULL;
-	if (in->seal.signature.present) {
-		*copy = malloc(row->stored ? row->stored : 1);
-		if (!*copy)
-			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %" PRIu64 " bytes", row->stored);
-		stored = memcpy(*copy, stored, row->stored);
+	*out = (struct stored){.taken = in->source.data ? 0 : size};
+	if (!md_budget_take(&in->budget, out->taken)) {
+		out->taken = 0;
+		return md_budget_error(&in->budget, err);
 	}
-	*out = stored;
-	if (md_hash_checksum(stored, row->stored) != row->checksum)
-		return md_error_set(err, MD_ERR_CORRUPT, "checksum differs");
-	return md_artifact_seal_check(&in->seal, (uint32_t)(row - in->rows), stored, row->stored, err);
+	return md_file_source_take(&in->source, offset, size, &out->bytes, &out->owned, err);
 }
 
-static enum md_status read_section(struct md_artifact_reading *in, const struct md_artifact_row *row,
-				   struct md_artifact *artifact, struct md_error *err)
+static void give_stored(struct md_artifact_reading *in, struct stored *stored)
 {
-	const uint8_t *stored = NULL;
-	MD_AUTO_FREE void *copy = NULL;
-	MD_FORWARD(checked_bytes(in, row, &stored, &copy, err));
+	free(stored->owned);
+	md_budget_give(&in->budget, stored->taken);
+	*stored = (struct stored){0};
+}
+
+static enum md_status check_stored(const struct md_artifact_reading *in, const struct md_artifact_row *row,
+				   const void *bytes, struct md_error *err)
+{
+	if (md_hash_checksum(bytes, row->stored) != row->checksum)
+		return md_error_set(err, MD_ERR_CORRUPT, "checksum differs");
+	return md_artifact_seal_check(&in->seal, (uint32_t)(row - in->rows), bytes, row->stored, err);
+}
+
+static enum md_status expand_section(struct md_artifact_reading *in, const struct md_artifact_row *row,
+				     const void *stored, struct md_artifact *artifact, struct md_error *err)
+{
 	MD_AUTO_FREE void *raw = md_budget_alloc(&in->budget, row->raw, 1);
 	if (!raw)
 		return md_budget_error(&in->budget, err);
@@ -191,6 +211,19 @@ static enum md_status read_section(struct md_artifact_reading *in, const struct 
 	md_archive_record(&a, row->name, row->kind->visit, artifact, &in->state);
 	md_budget_give(&in->budget, row->raw);
 	return a.status;
+}
+
+static enum md_status read_section(struct md_artifact_reading *in, const struct md_artifact_row *row,
+				   struct md_artifact *artifact, struct md_error *err)
+{
+	struct stored stored;
+	enum md_status status = take_stored(in, row->offset, row->stored, &stored, err);
+	if (status == MD_OK)
+		status = check_stored(in, row, stored.bytes, err);
+	if (status == MD_OK)
+		status = expand_section(in, row, stored.bytes, artifact, err);
+	give_stored(in, &stored);
+	return status;
 }
 
 /* What is read in one go, and what a cold start reads while images load already. */
@@ -226,27 +259,28 @@ static enum md_status read_seal(struct md_artifact_reading *in, const uint8_t *h
 	MD_FORWARD(find_row(in, MD_SIGNATURE_SECTION, &row, err));
 	if (!row)
 		return MD_OK;
-	MD_AUTO_FREE uint8_t *copy = malloc(row->stored ? row->stored : 1);
-	if (!copy)
-		return locate(md_error_set(err, MD_ERR_NO_MEMORY, "out of memory"), row, err);
-	memcpy(copy, in->data + row->offset, row->stored);
-	return locate(md_artifact_seal_read(head, in->head.count, copy, row->stored, &in->seal, err), row, err);
+	struct stored stored;
+	enum md_status status = take_stored(in, row->offset, row->stored, &stored, err);
+	if (status == MD_OK)
+		status = md_artifact_seal_read(head, in->head.count, stored.bytes, row->stored, &in->seal, err);
+	give_stored(in, &stored);
+	return locate(status, row, err);
 }
 
 /* A small file has no use for much memory, whatever it says. */
-static uint64_t budget_of(size_t size)
+static uint64_t budget_of(uint64_t size)
 {
 	return size < (BUDGET_MAX - BUDGET_FREE) / BUDGET_RATIO ? BUDGET_FREE + BUDGET_RATIO * (uint64_t)size
 								: BUDGET_MAX;
 }
 
-enum md_status md_artifact_reading_begin(const void *data, size_t size, struct md_artifact_reading *in,
+enum md_status md_artifact_reading_begin(const struct md_file_source *source, struct md_artifact_reading *in,
 					 struct md_error *err)
 {
 	uint8_t head[MD_HEAD_MAX_BYTES];
-	*in = (struct md_artifact_reading){.data = data, .size = size, .budget.left = budget_of(size)};
-	MD_FORWARD(check_header(data, size, &in->head, head, err));
-	MD_FORWARD(read_table(head + MD_HEADER_BYTES, size, &in->head, in->rows, err));
+	*in = (struct md_artifact_reading){.source = *source, .budget.left = budget_of(source->size)};
+	MD_FORWARD(check_header(source, &in->head, head, err));
+	MD_FORWARD(read_table(head + MD_HEADER_BYTES, source->size, &in->head, in->rows, err));
 	return read_seal(in, head, err);
 }
 
@@ -337,69 +371,89 @@ static enum md_status check_frame(const struct md_artifact_reading *in, uint32_t
 	return status;
 }
 
+static enum md_status read_image(struct md_artifact_reading *in, const struct md_artifact_row *row, uint32_t image,
+				 struct md_artifact *artifact, struct md_error *err)
+{
+	const struct md_image_frame *frame = &artifact->images[image].frame;
+	struct stored stored;
+	enum md_status status = take_stored(in, row->offset + frame->offset, frame->stored, &stored, err);
+	if (status == MD_OK)
+		status = check_frame(in, image, stored.bytes, frame->stored, err);
+	if (status == MD_OK)
+		status = md_image_frame_read(artifact, image, stored.bytes, &in->budget, err);
+	give_stored(in, &stored);
+	return status;
+}
+
 static enum md_status read_images(struct md_artifact_reading *in, const struct md_artifact_row *row,
 				  struct md_artifact *artifact, struct md_error *err)
 {
 	struct md_error why = {0};
 	enum md_status status = MD_OK;
-	if (!row)
-		return MD_OK;
-	for (uint32_t i = 0; i < artifact->image_count && status == MD_OK; i++) {
-		const struct md_image_frame *frame = &artifact->images[i].frame;
-		if (frame->stored)
-			status = check_frame(in, i, in->data + row->offset + frame->offset, frame->stored, &why);
-	}
-	if (status == MD_OK)
-		status = md_image_frames_read(artifact, in->data + row->offset, &in->budget, &why);
+	for (uint32_t i = 0; row && i < artifact->image_count && status == MD_OK; i++)
+		if (artifact->images[i].frame.stored)
+			status = read_image(in, row, i, artifact, &why);
 	return locate_check(status, in, &why, err);
 }
 
 /* Sections that nobody here reads; but a signature covers them, and who reads the whole file looks at it all. */
-static enum md_status check_strangers(const struct md_artifact_reading *in, struct md_error *err)
+static enum md_status check_strangers(struct md_artifact_reading *in, struct md_error *err)
 {
-	for (uint32_t i = 0; i < in->head.count; i++) {
+	for (uint32_t i = 0; in->seal.signature.present && i < in->head.count; i++) {
 		const struct md_artifact_row *row = &in->rows[i];
-		if (!row->kind && !is_images(row) && !is_signature(row))
-			MD_FORWARD(locate(
-			    md_artifact_seal_check(&in->seal, i, in->data + row->offset, row->stored, err), row, err));
+		struct stored stored;
+		if (row->kind || is_images(row) || is_signature(row))
+			continue;
+		enum md_status status = take_stored(in, row->offset, row->stored, &stored, err);
+		if (status == MD_OK)
+			status = md_artifact_seal_check(&in->seal, i, stored.bytes, row->stored, err);
+		give_stored(in, &stored);
+		MD_FORWARD(locate(status, row, err));
 	}
 	return MD_OK;
 }
 
-static enum md_status read_all(struct md_artifact_reading *in, const void *data, size_t size,
+static enum md_status read_all(struct md_artifact_reading *in, const struct md_file_source *source,
 			       struct md_artifact *artifact, struct md_error *err)
 {
 	const struct md_artifact_row *images = NULL;
-	MD_FORWARD(md_artifact_reading_begin(data, size, in, err));
+	MD_FORWARD(md_artifact_reading_begin(source, in, err));
 	MD_FORWARD(check_strangers(in, err));
 	MD_FORWARD(md_artifact_reading_head(in, artifact, &images, err));
 	MD_FORWARD(read_graphs(in, artifact, err));
 	return read_images(in, images, artifact, err);
 }
 
-enum md_status md_artifact_parse(const void *data, size_t size, struct md_artifact *out,
-				 struct md_artifact_sizes *sizes, struct md_error *err)
+static enum md_status read_source(const struct md_file_source *source, struct md_artifact *out,
+				  struct md_artifact_sizes *sizes, struct md_error *err)
 {
 	struct md_artifact_reading in;
 	struct md_artifact artifact = {0};
-	enum md_status status = read_all(&in, data, size, &artifact, err);
+	enum md_status status = read_all(&in, source, &artifact, err);
 	md_artifact_reading_finish(&in);
 	if (status != MD_OK) {
 		md_artifact_finish(&artifact);
 		return status;
 	}
-	md_artifact_fill_sizes(sizes, in.rows, in.head.count, size);
+	md_artifact_fill_sizes(sizes, in.rows, in.head.count, source->size);
 	*out = artifact;
 	return MD_OK;
+}
+
+enum md_status md_artifact_parse(const void *data, size_t size, struct md_artifact *out,
+				 struct md_artifact_sizes *sizes, struct md_error *err)
+{
+	return read_source(&(struct md_file_source){size ? data : "", -1, size}, out, sizes, err);
 }
 
 enum md_status md_artifact_read(const char *path, struct md_artifact *out, struct md_artifact_sizes *sizes,
 				struct md_error *err)
 {
-	struct md_file_map map;
-	MD_FORWARD(md_file_map(path, &map, err));
-	enum md_status status = md_artifact_parse(map.data, map.size, out, sizes, err);
-	md_file_unmap(&map);
+	MD_AUTO_FD int fd = -1;
+	struct md_file_source source = {NULL, -1, 0};
+	MD_FORWARD(md_file_open(path, UINT64_MAX, &fd, &source.size, err));
+	source.fd = fd;
+	enum md_status status = read_source(&source, out, sizes, err);
 	if (status != MD_OK)
 		md_error_prefix(err, "%s", path);
 	return status;
@@ -407,14 +461,10 @@ enum md_status md_artifact_read(const char *path, struct md_artifact *out, struc
 
 /* ---- reading in parts ---- */
 
-/*
- * The mapping ends with the graphs; image bytes are read, not mapped: they may be wanted much later, and a file that
- * was cut off in the meantime must give an error, not a signal.
- */
 struct md_artifact_file {
 	int fd;
 	char *path;
-	struct md_file_map map;
+	bool graphs_read;
 	struct md_artifact_reading in;
 	uint64_t images_offset;
 };
@@ -434,11 +484,11 @@ static enum md_status check_trust(const struct md_artifact_signature *signature,
 }
 
 /* Whom to trust is asked before anything is expanded. */
-static enum md_status open_mapped(struct md_artifact_file *file, const struct md_trust *trust,
-				  struct md_artifact *artifact, struct md_error *err)
+static enum md_status read_trusted(struct md_artifact_file *file, uint64_t size, const struct md_trust *trust,
+				   struct md_artifact *artifact, struct md_error *err)
 {
 	const struct md_artifact_row *images = NULL;
-	MD_FORWARD(md_artifact_reading_begin(file->map.data, file->map.size, &file->in, err));
+	MD_FORWARD(md_artifact_reading_begin(&(struct md_file_source){NULL, file->fd, size}, &file->in, err));
 	MD_FORWARD(check_trust(&file->in.seal.signature, trust, err));
 	MD_FORWARD(md_artifact_reading_head(&file->in, artifact, &images, err));
 	file->images_offset = images ? images->offset : 0;
@@ -454,10 +504,11 @@ enum md_status md_artifact_open_trusted(const char *path, const struct md_trust 
 		free(file);
 		return md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory", path);
 	}
-	file->fd = open(path, O_RDONLY | O_CLOEXEC);
-	enum md_status status = md_file_map_fd(file->fd, path, &file->map, err);
+	uint64_t size = 0;
+	file->fd = -1;
+	enum md_status status = md_file_open(path, UINT64_MAX, &file->fd, &size, err);
 	if (status == MD_OK) {
-		status = open_mapped(file, trust, &head, err);
+		status = read_trusted(file, size, trust, &head, err);
 		if (status != MD_OK)
 			md_error_prefix(err, "%s", path);
 	}
@@ -480,9 +531,9 @@ enum md_status md_artifact_open(const char *path, struct md_artifact_file **out,
 enum md_status md_artifact_read_graphs(struct md_artifact_file *file, struct md_artifact *artifact,
 				       struct md_error *err)
 {
-	enum md_status status = file->map.data ? read_graphs(&file->in, artifact, err)
-					       : md_error_set(err, MD_ERR_INVALID, "the graphs were read before");
-	md_file_unmap(&file->map);
+	enum md_status status = file->graphs_read ? md_error_set(err, MD_ERR_INVALID, "the graphs were read before")
+						  : read_graphs(&file->in, artifact, err);
+	file->graphs_read = true;
 	return status == MD_OK ? MD_OK : md_error_prefix(err, "%s", file->path);
 }
 
@@ -505,7 +556,6 @@ void md_artifact_close(struct md_artifact_file *file)
 {
 	if (!file)
 		return;
-	md_file_unmap(&file->map);
 	md_artifact_reading_finish(&file->in);
 	if (file->fd >= 0)
 		close(file->fd);

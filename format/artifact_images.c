@@ -170,20 +170,16 @@ enum md_status md_image_frame_expand(const struct md_artifact *artifact, uint32_
 	return status == MD_OK ? MD_OK : name_image(artifact, image, status, err);
 }
 
-enum md_status md_image_frames_read(struct md_artifact *artifact, const uint8_t *section, struct md_budget *budget,
-				    struct md_error *err)
+enum md_status md_image_frame_read(struct md_artifact *artifact, uint32_t index, const uint8_t *frame,
+				   struct md_budget *budget, struct md_error *err)
 {
-	for (uint32_t i = 0; i < artifact->image_count; i++) {
-		struct md_image *image = &artifact->images[i];
-		if (!image->frame.stored)
-			continue;
-		image->data = md_budget_alloc(budget, image->size, 1);
-		if (!image->data) {
-			md_budget_error(budget, err);
-			return name_image(artifact, i, err ? err->status : MD_ERR_NO_MEMORY, err);
-		}
-		MD_FORWARD(md_image_frame_expand(artifact, i, section + image->frame.offset, image->data, err));
-		image->frame = (struct md_image_frame){0}; /* said where to read; what is written gets a new one */
+	struct md_image *image = &artifact->images[index];
+	image->data = md_budget_alloc(budget, image->size, 1);
+	if (!image->data) {
+		md_budget_error(budget, err);
+		return name_image(artifact, index, err ? err->status : MD_ERR_NO_MEMORY, err);
 	}
+	MD_FORWARD(md_image_frame_expand(artifact, index, frame, image->data, err));
+	image->frame = (struct md_image_frame){0}; /* said where to read; what is written gets a new one */
 	return MD_OK;
 }

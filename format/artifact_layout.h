@@ -4,6 +4,7 @@
 #define MD_FORMAT_ARTIFACT_LAYOUT_H
 
 #include "base/buf.h"
+#include "base/file.h"
 #include "format/artifact.h"
 #include "format/artifact_sections.h"
 
@@ -101,8 +102,7 @@ void md_artifact_seal_finish(struct md_artifact_seal *seal);
 /* ---- reading, see artifact.c ---- */
 
 struct md_artifact_reading {
-	const uint8_t *data; /* of the whole file */
-	size_t size;
+	struct md_file_source source; /* the whole file */
 	struct md_artifact_head head;
 	struct md_artifact_row rows[MD_ARTIFACT_SECTIONS_MAX]; /* head.count */
 	struct md_artifact_seal seal;
@@ -111,7 +111,7 @@ struct md_artifact_reading {
 };
 
 /* Header, table and signature. Finish in any case. */
-enum md_status md_artifact_reading_begin(const void *data, size_t size, struct md_artifact_reading *in,
+enum md_status md_artifact_reading_begin(const struct md_file_source *source, struct md_artifact_reading *in,
 					 struct md_error *err);
 /* All but graphs, pointers and contents; images is the row of their frames, or NULL. */
 enum md_status md_artifact_reading_head(struct md_artifact_reading *in, struct md_artifact *artifact,

@@ -39,9 +39,9 @@ enum md_status md_image_frames_check(const struct md_artifact *artifact, uint64_
 /* frame: the stored bytes, image->frame.stored of them. out has room for image->size. The error names the image. */
 enum md_status md_image_frame_expand(const struct md_artifact *artifact, uint32_t image, const uint8_t *frame,
 				     void *out, struct md_error *err);
-/* Reads all of them into the images; section: its stored bytes. */
-enum md_status md_image_frames_read(struct md_artifact *artifact, const uint8_t *section, struct md_budget *budget,
-				    struct md_error *err);
+/* Expands it into the image. */
+enum md_status md_image_frame_read(struct md_artifact *artifact, uint32_t index, const uint8_t *frame,
+				   struct md_budget *budget, struct md_error *err);
 /* Fails when an image is stored but was not read: such an artifact cannot be written or printed. */
 enum md_status md_image_frames_complete(const struct md_artifact *artifact, struct md_error *err);
 

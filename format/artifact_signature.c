@@ -6,7 +6,7 @@
 
 #include "base/cleanup.h"
 #include "format/artifact_layout.h"
-#include "format/file.h"
+#include "base/file.h"
 
 /*
  * The section            0  u32 kind, 1        40  signature, 64 bytes
@@ -212,7 +212,7 @@ static enum md_status copy_sections(const struct md_artifact_reading *in, struct
 			continue;
 		out->rows[out->head.count] = *row;
 		out->rows[out->head.count++].offset = out->body.size;
-		md_buf_put(&out->body, in->data + row->offset, row->stored);
+		md_buf_put(&out->body, in->source.data + row->offset, row->stored);
 	}
 	return out->body.failed ? no_memory(err) : MD_OK;
 }
@@ -244,21 +244,21 @@ static enum md_status sign_reading(struct md_artifact_reading *in, const char *o
 enum md_status md_artifact_sign(const char *path, const char *out_path, const struct md_secret_key *key,
 				struct md_error *err)
 {
-	struct md_file_map map;
+	struct md_file_bytes file;
 	struct md_artifact whole;
 	struct md_artifact_reading in = {0};
-	MD_FORWARD(md_file_map(path, &map, err));
+	MD_FORWARD(md_file_read(path, UINT64_MAX, &file, err)); /* into memory: what is looked at is what is signed */
 	/* nobody should vouch for what cannot be read: this looks at everything, images too */
-	enum md_status status = md_artifact_parse(map.data, map.size, &whole, NULL, err);
+	enum md_status status = md_artifact_parse(file.data, file.size, &whole, NULL, err);
 	if (status == MD_OK) {
 		md_artifact_finish(&whole);
-		status = md_artifact_reading_begin(map.data, map.size, &in, err);
+		status = md_artifact_reading_begin(&(struct md_file_source){file.data, -1, file.size}, &in, err);
 	}
 	if (status != MD_OK)
 		md_error_prefix(err, "%s", path);
 	else
 		status = sign_reading(&in, out_path, key, err);
 	md_artifact_reading_finish(&in);
-	md_file_unmap(&map);
+	md_file_release(&file);
 	return status;
 }

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes an artifact's file: sections, header and table, published whole. */
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,7 +7,7 @@
 #include "base/cleanup.h"
 #include "base/hash.h"
 #include "format/artifact_layout.h"
-#include "format/file.h"
+#include "base/file.h"
 
 /* ---- header and table ---- */
 
@@ -81,14 +79,9 @@ enum md_status md_artifact_layout_publish(const struct md_artifact_layout *layou
 {
 	uint8_t head[MD_HEAD_MAX_BYTES];
 	MD_AUTO_FREE char *temporary = NULL;
+	MD_AUTO_FD int fd = -1;
 	md_artifact_layout_head(layout, head);
-	if (asprintf(&temporary, "%s.tmp.%d", path, (int)getpid()) < 0) {
-		temporary = NULL;
-		return md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory", path);
-	}
-	MD_AUTO_FD int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-	if (fd < 0)
-		return md_error_set(err, MD_ERR_IO, "%s: %s", temporary, strerror(errno));
+	MD_FORWARD(md_file_create_beside(path, &temporary, &fd, err));
 	enum md_status status = md_file_write(fd, head, body_offset(layout), temporary, err);
 	if (status == MD_OK)
 		status = md_file_write(fd, layout->body.data, layout->body.size, temporary, err);

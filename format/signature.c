@@ -3,16 +3,14 @@
 #include "format/signature.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "format/file.h"
+#include "base/file.h"
 
 /*
  * sodium_init() is called by nobody but who makes a key: it draws random numbers, and ends the process where it cannot.
@@ -22,6 +20,7 @@
 #define PUBLIC_PREFIX "ed25519:"
 #define SECRET_PREFIX "ed25519-secret:"
 #define SECRET_TEXT_BYTES (sizeof(SECRET_PREFIX) + 2 * (size_t)MD_KEY_BYTES)
+#define SECRET_FILE_MAX (2 * SECRET_TEXT_BYTES)
 #define TRUST_MAX_BYTES (1u << 20)
 
 _Static_assert(MD_SIGNATURE_BYTES == crypto_sign_BYTES, "signatures");
@@ -87,19 +86,17 @@ bool md_public_key_parse(const char *text, size_t size, struct md_public_key *ke
 
 enum md_status md_secret_key_read(const char *path, struct md_secret_key *out, struct md_error *err)
 {
-	char text[SECRET_TEXT_BYTES + 2];
 	struct md_public_key public;
-	MD_AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t got = fd < 0 ? -1 : read(fd, text, sizeof(text));
-	if (got < 0)
-		return md_error_set(err, errno == ENOENT ? MD_ERR_NOT_FOUND : MD_ERR_IO, "%s: %s", path,
-				    strerror(errno));
-	size_t size = (size_t)got;
+	struct md_file_bytes file;
+	MD_FORWARD(md_file_read_stream(path, SECRET_FILE_MAX, &file, err)); /* a pipe: keys need not lie on a disk */
+	const char *text = (const char *)file.data;
+	size_t size = file.size;
 	while (size && (text[size - 1] == '\n' || text[size - 1] == '\r'))
 		size--;
 	bool ok = parse_key(text, size, SECRET_PREFIX, out->seed);
 	bool is_public = md_public_key_parse(text, size, &public);
-	sodium_memzero(text, sizeof(text));
+	sodium_memzero(file.data, SECRET_FILE_MAX + 1);
+	md_file_release(&file);
 	if (ok)
 		return MD_OK;
 	return md_error_set(err, MD_ERR_INVALID, "%s: %s", path,
@@ -112,11 +109,11 @@ enum md_status md_secret_key_create(const char *path, struct md_secret_key *out,
 	char text[SECRET_TEXT_BYTES + 1] = SECRET_PREFIX;
 	if (sodium_init() < 0)
 		return md_error_set(err, MD_ERR_UNSUPPORTED, "libsodium cannot be used on this machine");
-	MD_AUTO_FD int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	if (fd < 0 && errno == EEXIST)
-		return md_error_set(err, MD_ERR_INVALID, "%s: is there already, and keys are not replaced", path);
-	if (fd < 0)
-		return md_error_set(err, MD_ERR_IO, "%s: %s", path, strerror(errno));
+	MD_AUTO_FD int fd = -1;
+	enum md_status created = md_file_create(path, 0600, &fd, err);
+	if (created == MD_ERR_INVALID)
+		return md_error_set(err, created, "%s: is there already, and keys are not replaced", path);
+	MD_FORWARD(created);
 	randombytes_buf(out->seed, sizeof(out->seed));
 	size_t skip = strlen(SECRET_PREFIX);
 	sodium_bin2hex(text + skip, sizeof(text) - skip, out->seed, sizeof(out->seed));
@@ -174,16 +171,13 @@ static enum md_status parse_trust(const char *text, size_t size, struct md_trust
 enum md_status md_trust_read(const char *path, struct md_trust *out, struct md_error *err)
 {
 	struct md_trust trust = {.path = strdup(path)};
-	struct md_file_map map = {0};
+	struct md_file_bytes file = {0};
 	if (!trust.path)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory", path);
-	enum md_status status = md_file_map(path, &map, err);
-	if (status == MD_OK && map.size > TRUST_MAX_BYTES)
-		status = md_error_set(err, MD_ERR_TOO_LARGE, "%s: %zu bytes of keys, at most %u", path, map.size,
-				      TRUST_MAX_BYTES);
-	if (status == MD_OK && map.size)
-		status = parse_trust(map.data, map.size, &trust, err);
-	md_file_unmap(&map);
+	enum md_status status = md_file_read(path, TRUST_MAX_BYTES, &file, err);
+	if (status == MD_OK)
+		status = parse_trust((const char *)file.data, file.size, &trust, err);
+	md_file_release(&file);
 	if (status == MD_OK)
 		*out = trust;
 	else

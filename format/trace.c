@@ -8,13 +8,11 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/file.h"
 #include "format/artifact.h"
-#include "format/file.h"
 #include "format/trace_part.h"
 #include "format/trace_records.h"
 
@@ -293,49 +291,98 @@ static enum md_status read_frame(struct md_trace_build *build, const void *store
 	return status;
 }
 
-/* A frame that is cut off ends the loop without an error: the process was killed while writing it. */
-static enum md_status read_frames(struct md_trace_build *build, struct md_reader *in, struct md_error *err)
+struct frame {
+	unsigned number;
+	uint64_t at; /* in the file */
+	uint32_t stored, raw;
+	uint64_t checksum;
+};
+
+static enum md_status take(const struct md_file_source *source, uint64_t at, size_t size, void **owned,
+			   struct md_reader *in, struct md_error *err)
 {
-	uint64_t raw_left = (1ull << 30) + MD_TRACE_RATIO_MAX * (uint64_t)in->size;
-	for (unsigned frame = 0; md_reader_left(in) >= MD_TRACE_FRAME_BYTES; frame++) {
-		size_t at = in->offset;
-		uint32_t stored_size = md_reader_u32(in), raw = md_reader_u32(in);
-		uint64_t checksum = md_reader_u64(in);
-		if (!stored_size || stored_size > MD_TRACE_FRAME_MAX || raw > MD_TRACE_FRAME_MAX)
-			return md_error_set(err, stored_size ? MD_ERR_TOO_LARGE : MD_ERR_CORRUPT,
-					    "frame %u at offset %zu: announces %u bytes, %u uncompressed; at most %u",
-					    frame, at, stored_size, raw, MD_TRACE_FRAME_MAX);
-		if (stored_size > md_reader_left(in))
-			return MD_OK;
-		if (raw > raw_left)
-			return md_error_set(err, MD_ERR_TOO_LARGE,
-					    "frame %u at offset %zu: %u bytes, uncompressed, are more than a file of "
-					    "%zu bytes may hold",
-					    frame, at, raw, in->size);
-		raw_left -= raw;
-		const void *stored = md_reader_take(in, stored_size);
-		enum md_status status = read_frame(build, stored, stored_size, raw, checksum, err);
-		if (status != MD_OK) {
-			md_error_prefix(err, "frame %u at offset %zu", frame, at);
-			return status;
-		}
-	}
-	if (build->trace->complete && md_reader_left(in))
-		return md_error_set(err, MD_ERR_CORRUPT, "offset %zu: %zu bytes after the end", in->offset,
-				    md_reader_left(in));
+	const void *bytes = NULL;
+	MD_FORWARD(md_file_source_take(source, at, size, &bytes, owned, err));
+	md_reader_init(in, bytes, size);
 	return MD_OK;
 }
 
-enum md_status md_trace_parse(const void *data, size_t size, struct md_trace *out, struct md_error *err)
+static enum md_status read_frame_head(const struct md_file_source *source, uint64_t raw_left, struct frame *frame,
+				      struct md_error *err)
+{
+	struct md_reader in;
+	MD_AUTO_FREE void *owned = NULL;
+	MD_FORWARD(take(source, frame->at, MD_TRACE_FRAME_BYTES, &owned, &in, err));
+	frame->stored = md_reader_u32(&in);
+	frame->raw = md_reader_u32(&in);
+	frame->checksum = md_reader_u64(&in);
+	if (!frame->stored || frame->stored > MD_TRACE_FRAME_MAX || frame->raw > MD_TRACE_FRAME_MAX)
+		return md_error_set(err, frame->stored ? MD_ERR_TOO_LARGE : MD_ERR_CORRUPT,
+				    "announces %u bytes, %u uncompressed; at most %u", frame->stored, frame->raw,
+				    MD_TRACE_FRAME_MAX);
+	if (frame->stored <= source->size - frame->at - MD_TRACE_FRAME_BYTES && frame->raw > raw_left)
+		return md_error_set(err, MD_ERR_TOO_LARGE,
+				    "%u bytes, uncompressed, are more than a file of %" PRIu64 " bytes may hold",
+				    frame->raw, source->size);
+	return MD_OK;
+}
+
+static enum md_status read_frame_body(struct md_trace_build *build, const struct md_file_source *source,
+				      const struct frame *frame, struct md_error *err)
+{
+	struct md_reader in;
+	MD_AUTO_FREE void *owned = NULL;
+	uint64_t taken = source->data ? 0 : frame->stored;
+	if (!md_budget_take(&build->budget, taken))
+		return md_budget_error(&build->budget, err);
+	MD_FORWARD(take(source, frame->at + MD_TRACE_FRAME_BYTES, frame->stored, &owned, &in, err));
+	MD_FORWARD(
+	    read_frame(build, md_reader_take(&in, frame->stored), frame->stored, frame->raw, frame->checksum, err));
+	md_budget_give(&build->budget, taken);
+	return MD_OK;
+}
+
+/* A frame that is cut off ends the loop without an error: the process was killed while writing it. */
+static enum md_status read_frames(struct md_trace_build *build, const struct md_file_source *source,
+				  struct md_error *err)
+{
+	uint64_t raw_left = (1ull << 30) + MD_TRACE_RATIO_MAX * source->size;
+	struct frame frame = {.at = MD_TRACE_HEADER_BYTES};
+	for (; source->size - frame.at >= MD_TRACE_FRAME_BYTES; frame.number++) {
+		uint64_t left = source->size - frame.at - MD_TRACE_FRAME_BYTES;
+		enum md_status status = read_frame_head(source, raw_left, &frame, err);
+		if (status == MD_OK && frame.stored > left)
+			return MD_OK;
+		if (status == MD_OK)
+			status = read_frame_body(build, source, &frame, err);
+		if (status != MD_OK)
+			return md_error_prefix(err, "frame %u at offset %" PRIu64, frame.number, frame.at);
+		raw_left -= frame.raw;
+		frame.at += MD_TRACE_FRAME_BYTES + frame.stored;
+	}
+	if (build->trace->complete && frame.at < source->size)
+		return md_error_set(err, MD_ERR_CORRUPT, "offset %" PRIu64 ": %" PRIu64 " bytes after the end",
+				    frame.at, source->size - frame.at);
+	return MD_OK;
+}
+
+static enum md_status read_head(const struct md_file_source *source, struct md_error *err)
+{
+	struct md_reader in;
+	MD_AUTO_FREE void *owned = NULL;
+	size_t size = source->size < MD_TRACE_HEADER_BYTES ? (size_t)source->size : MD_TRACE_HEADER_BYTES;
+	MD_FORWARD(take(source, 0, size, &owned, &in, err));
+	return read_header(&in, err);
+}
+
+static enum md_status read_source(const struct md_file_source *source, struct md_trace *out, struct md_error *err)
 {
 	struct md_trace trace = {0};
 	struct md_trace_build build = {.trace = &trace, .budget = {.left = MD_TRACE_MEMORY_MAX}};
-	struct md_reader in;
 	md_map_init(&build.graphs);
-	md_reader_init(&in, data, size);
-	enum md_status status = read_header(&in, err);
+	enum md_status status = read_head(source, err);
 	if (status == MD_OK)
-		status = read_frames(&build, &in, err);
+		status = read_frames(&build, source, err);
 	if (status == MD_OK)
 		status = md_trace_build_end(&build, err);
 	md_trace_build_finish(&build);
@@ -346,12 +393,18 @@ enum md_status md_trace_parse(const void *data, size_t size, struct md_trace *ou
 	return status;
 }
 
+enum md_status md_trace_parse(const void *data, size_t size, struct md_trace *out, struct md_error *err)
+{
+	return read_source(&(struct md_file_source){size ? data : "", -1, size}, out, err);
+}
+
 enum md_status md_trace_read(const char *path, struct md_trace *out, struct md_error *err)
 {
-	struct md_file_map map;
-	MD_FORWARD(md_file_map(path, &map, err));
-	enum md_status status = md_trace_parse(map.data, map.size, out, err);
-	md_file_unmap(&map);
+	MD_AUTO_FD int fd = -1;
+	struct md_file_source source = {NULL, -1, 0};
+	MD_FORWARD(md_file_open(path, UINT64_MAX, &fd, &source.size, err));
+	source.fd = fd;
+	enum md_status status = read_source(&source, out, err);
 	if (status != MD_OK) {
 		md_error_prefix(err, "%s", path);
 		return status;

@@ -64,7 +64,7 @@ static size_t parse_bytes(const char *text)
 
 static CUresult setting_devices(int *count)
 {
-	const char *text = getenv("HOSTCUDA_DEVICES");
+	const char *text = secure_getenv("HOSTCUDA_DEVICES");
 	char *end;
 	long value = text ? strtol(text, &end, 10) : 1;
 	if (text && (end == text || *end || value < 0 || value > HC_MAX_DEVICES)) {
@@ -77,7 +77,7 @@ static CUresult setting_devices(int *count)
 
 static CUresult initialise(void)
 {
-	const char *text = getenv("HOSTCUDA_MEM");
+	const char *text = secure_getenv("HOSTCUDA_MEM");
 	size_t capacity = parse_bytes(text ? text : "8G");
 	if (!capacity) {
 		fprintf(stderr, "hostcuda: HOSTCUDA_MEM=%s is not a size\n", text);
@@ -114,7 +114,7 @@ static CUresult initialise_once(bool *first)
 /* The first cuInit loads CUDA_INJECTION64_PATH; no lock is held, for what is loaded may call the driver. */
 static void inject(void)
 {
-	const char *path = getenv("CUDA_INJECTION64_PATH");
+	const char *path = secure_getenv("CUDA_INJECTION64_PATH");
 	void *library = path && *path ? dlopen(path, RTLD_NOW) : NULL;
 	int (*initialize)(void) = library ? (int (*)(void))dlsym(library, "InitializeInjection") : NULL;
 	if (initialize)

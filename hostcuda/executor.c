@@ -244,7 +244,7 @@ static void run_copy(void *argument)
 
 static double link_speed(void)
 {
-	const char *text = getenv("HOSTCUDA_H2D_GBPS");
+	const char *text = secure_getenv("HOSTCUDA_H2D_GBPS");
 	double speed = text ? strtod(text, NULL) : 0;
 	return speed > 0 ? speed : 0;
 }

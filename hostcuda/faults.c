@@ -66,7 +66,7 @@ static void parse_faults(void)
 {
 	if (readlink("/proc/self/exe", program, sizeof(program) - 1) < 0)
 		*program = '\0';
-	const char *setting = getenv("HOSTCUDA_FAULT");
+	const char *setting = secure_getenv("HOSTCUDA_FAULT");
 	char *copy = setting ? strdup(setting) : NULL, *rest = NULL;
 	for (char *item = copy ? strtok_r(copy, ",", &rest) : NULL; item; item = strtok_r(NULL, ",", &rest))
 		parse_fault(item);

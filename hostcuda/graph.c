@@ -289,7 +289,7 @@ CUresult hc_cuGraphAddDependencies(CUgraph hGraph, const CUgraphNode *from, cons
 CUresult hc_cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type)
 {
 	HC_STATE_GUARD();
-	const char *other = getenv("HOSTCUDA_EMPTY_TYPE");
+	const char *other = secure_getenv("HOSTCUDA_EMPTY_TYPE");
 	if (!node_of(hNode) || !type)
 		return CUDA_ERROR_INVALID_VALUE;
 	*type = node_of(hNode)->type;

@@ -220,7 +220,7 @@ static bool is_launchs_alone(CUlaunchAttributeID id)
 
 static bool is_named(const char *variable, CUlaunchAttributeID id)
 {
-	const char *named = getenv(variable);
+	const char *named = secure_getenv(variable);
 	return named && (int)id == atoi(named);
 }
 

@@ -4,8 +4,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "hostcuda/device_state.h"
 
 struct print {
@@ -101,10 +103,14 @@ static void print_graph(struct print *print, const struct hc_graph *graph)
 
 void hc_graph_print(const struct hc_graph *graph)
 {
-	const char *path = getenv("HOSTCUDA_GRAPHS");
-	struct print print = {.out = path && *path ? fopen(path, "a") : NULL};
-	if (!print.out)
+	const char *path = secure_getenv("HOSTCUDA_GRAPHS");
+	int fd = path && *path ? md_file_open_append(path, false) : -1;
+	struct print print = {.out = fd >= 0 ? fdopen(fd, "a") : NULL};
+	if (!print.out) {
+		if (fd >= 0)
+			close(fd);
 		return;
+	}
 	print_graph(&print, graph);
 	fputc('\n', print.out);
 	fclose(print.out);

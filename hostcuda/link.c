@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/file.h"
 #include "hostcuda/device_state.h"
 
 /*
@@ -15,6 +16,7 @@
  *	.address_size 64
  *	.global .align 1 .b8 hostcuda_image[3] = {127, 69, 76};
  */
+#define LINK_FILE_MAX (1ull << 30) /* bytes */
 #define CARRIER ".b8 hostcuda_image["
 
 bool hc_ptx_is(const void *data)
@@ -109,14 +111,12 @@ CUresult hc_cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char 
 	struct link *link = link_of(state);
 	if (!link)
 		return CUDA_ERROR_INVALID_HANDLE;
-	MD_AUTO_FILE FILE *file = path ? fopen(path, "rbe") : NULL;
-	long size = 0;
-	if (!file || fseek(file, 0, SEEK_END) || (size = ftell(file)) <= 0 || fseek(file, 0, SEEK_SET))
+	struct md_file_bytes file;
+	if (!path || md_file_read(path, LINK_FILE_MAX, &file, NULL) != MD_OK)
 		return CUDA_ERROR_FILE_NOT_FOUND;
-	MD_AUTO_FREE char *data = calloc(1, (size_t)size + 1);
-	if (!data || fread(data, 1, (size_t)size, file) != (size_t)size)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	return take_input(link, type, data, (size_t)size);
+	CUresult result = file.size ? take_input(link, type, file.data, file.size) : CUDA_ERROR_FILE_NOT_FOUND;
+	md_file_release(&file);
+	return result;
 }
 
 /* As on a real driver, the image belongs to the linker and goes with it. */

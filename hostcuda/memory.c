@@ -161,7 +161,7 @@ CUresult hc_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 static CUresult allocate_nested(CUdeviceptr *dptr, size_t bytes)
 {
 	__typeof__(hc_cuMemAlloc_v2) *exported = NULL;
-	if (getenv("HOSTCUDA_NESTED"))
+	if (secure_getenv("HOSTCUDA_NESTED"))
 		exported = (__typeof__(exported))dlsym(RTLD_DEFAULT, "cuMemAlloc_v2");
 	return exported ? exported(dptr, bytes) : hc_cuMemAlloc_v2(dptr, bytes);
 }

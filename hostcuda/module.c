@@ -148,7 +148,7 @@ CUresult hc_cuModuleUnload(CUmodule hmod)
 
 CUresult hc_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
 {
-	const char *setting = getenv("CUDA_MODULE_LOADING");
+	const char *setting = secure_getenv("CUDA_MODULE_LOADING");
 	if (!mode)
 		return CUDA_ERROR_INVALID_VALUE;
 	*mode = setting && !strcmp(setting, "EAGER") ? CU_MODULE_EAGER_LOADING : CU_MODULE_LAZY_LOADING;

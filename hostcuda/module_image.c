@@ -3,7 +3,6 @@
  * needed. */
 #include <dlfcn.h>
 #include <elf.h>
-#include <fcntl.h>
 #include <gelf.h>
 #include <libelf.h>
 #include <link.h>
@@ -11,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/file.h"
 #include "hostcuda/device_state.h"
 
 #define KERNEL_PREFIX "hostcuda_kernel_"
@@ -221,7 +220,7 @@ static CUresult parse(const void *data, uint64_t size, struct hc_image **parsed)
 	elf_end(elf);
 	if (result == CUDA_SUCCESS)
 		result = keep_copy(image, data, size);
-	const char *mode = getenv("CUDA_MODULE_LOADING");
+	const char *mode = secure_getenv("CUDA_MODULE_LOADING");
 	if (result == CUDA_SUCCESS && mode && !strcmp(mode, "EAGER"))
 		result = hc_image_load(image);
 	if (result != CUDA_SUCCESS) {
@@ -248,23 +247,18 @@ CUresult hc_image_parse(const void *data, struct hc_image **image)
 
 CUresult hc_image_parse_file(const char *path, struct hc_image **image)
 {
-	MD_AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
-	struct stat status;
-	if (fd < 0 || fstat(fd, &status) || !S_ISREG(status.st_mode))
-		return CUDA_ERROR_FILE_NOT_FOUND;
-	size_t size = (size_t)status.st_size;
-	if (size < sizeof(Elf64_Ehdr))
-		return CUDA_ERROR_INVALID_IMAGE;
-	void *data = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
-	if (data == MAP_FAILED)
-		return CUDA_ERROR_OUT_OF_MEMORY;
+	struct md_file_bytes file;
+	struct md_error err = {0};
+	if (md_file_read(path, MAX_IMAGE_BYTES, &file, &err) != MD_OK)
+		return err.status == MD_ERR_NO_MEMORY ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_FILE_NOT_FOUND;
 	/* The program headers must lie in the file before image_size may walk them. */
-	const Elf64_Ehdr *header = data;
-	bool whole =
-	    header->e_phoff <= size && (uint64_t)header->e_phnum * sizeof(Elf64_Phdr) <= size - header->e_phoff;
-	uint64_t announced = whole ? image_size(data) : 0;
-	CUresult result = announced && announced <= size ? parse(data, announced, image) : CUDA_ERROR_INVALID_IMAGE;
-	munmap(data, size);
+	const Elf64_Ehdr *header = (const void *)file.data;
+	bool whole = file.size >= sizeof(*header) && header->e_phoff <= file.size &&
+		     (uint64_t)header->e_phnum * sizeof(Elf64_Phdr) <= file.size - header->e_phoff;
+	uint64_t announced = whole ? image_size(file.data) : 0;
+	CUresult result =
+	    announced && announced <= file.size ? parse(file.data, announced, image) : CUDA_ERROR_INVALID_IMAGE;
+	md_file_release(&file);
 	return result;
 }
 

@@ -2,67 +2,87 @@
 /* Loads the artifact's own images, stored or in files, on a few threads: the driver takes them in parallel. */
 #define MD_LOG_DOMAIN "restore"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/descriptor.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "restore/restore.h"
 
 #define DEVICE_PAGE (2ull << 20)
 
-/* What the driver is given: read into memory of ours, or mapped from a file. It makes a copy of its own. */
+/* What the driver is given, of which it makes a copy of its own: memory of ours, since a file may change meanwhile. */
 struct code {
-	const void *bytes;
-	uint8_t *owned;
-	void *map;
-	size_t map_size;
+	uint8_t *bytes; /* owned; a zero stands behind: PTX is a text */
 };
 
 static void code_finish(struct code *code)
 {
-	free(code->owned);
-	if (code->map)
-		munmap(code->map, code->map_size);
+	free(code->bytes);
 	*code = (struct code){0};
 }
 
-/* The image alone, and no page more than holds it: a library has gigabytes. */
-static enum md_status map_region(const char *path, const struct md_image *image, struct code *code,
+static enum md_status code_init(struct code *code, uint64_t size, struct md_error *err)
+{
+	code->bytes = size <= MD_IMAGE_BYTES_MAX ? malloc(size + 1) : NULL;
+	if (!code->bytes)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for an image of %llu bytes",
+				    (unsigned long long)size);
+	code->bytes[size] = 0;
+	return MD_OK;
+}
+
+/* Its beginning first: what it says must be an image may be anything, and gigabytes of it. */
+static enum md_status read_bytes(int fd, const char *path, const struct md_image *image, uint8_t *out,
 				 struct md_error *err)
 {
-	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), before = image->file_offset % page;
-	struct stat info;
-	MD_AUTO_FD int fd = md_descriptor_open(path, O_RDONLY, 0);
-	if (fd < 0 || fstat(fd, &info) != 0)
-		return md_error_set(err, MD_ERR_MISMATCH, "image file %s: %s", path, strerror(errno));
-	uint64_t size = (uint64_t)info.st_size;
+	size_t first = image->size < MD_IMAGE_FIRST_BYTES ? (size_t)image->size : MD_IMAGE_FIRST_BYTES;
+	enum md_status status = md_file_read_at(fd, image->file_offset, out, first, err);
+	if (status == MD_OK && !md_image_starts(image->kind, image->size, out, first))
+		return md_error_set(err, MD_ERR_MISMATCH,
+				    "image file %s at offset %llu: no image of %llu bytes is there", path,
+				    (unsigned long long)image->file_offset, (unsigned long long)image->size);
+	if (status == MD_OK)
+		status = md_file_read_at(fd, image->file_offset + first, out + first, image->size - first, err);
+	return status == MD_OK ? MD_OK : md_error_prefix(err, "image file %s", path);
+}
+
+static enum md_status check_content(const char *path, const struct md_image *image, const uint8_t *bytes,
+				    struct md_error *err)
+{
+	struct md_hash hash = md_hash_bytes(bytes, image->size);
+	char now[MD_HASH_TEXT_BYTES], stored[MD_HASH_TEXT_BYTES];
+	if (md_hash_equal(&hash, &image->hash))
+		return MD_OK;
+	md_hash_format(&hash, now);
+	md_hash_format(&image->hash, stored);
+	return md_error_set(err, MD_ERR_MISMATCH, "image file %s at offset %llu: content %s, artifact has %s", path,
+			    (unsigned long long)image->file_offset, now, stored);
+}
+
+/* The image alone: a library has gigabytes. */
+static enum md_status read_region(const char *path, const struct md_image *image, struct code *code,
+				  struct md_error *err)
+{
+	struct md_error why = {0};
+	uint64_t size = 0;
+	MD_AUTO_FD int fd = -1;
+	if (md_file_open(path, UINT64_MAX, &fd, &size, &why) != MD_OK)
+		return md_error_set(err, MD_ERR_MISMATCH, "image file %s", why.message);
 	if (image->file_offset > size || image->size > size - image->file_offset)
 		return md_error_set(err, MD_ERR_MISMATCH, "image file %s: end of file at %llu, the image ends at %llu",
 				    path, (unsigned long long)size,
 				    (unsigned long long)(image->file_offset + image->size));
 	if (!image->size)
 		return md_error_set(err, MD_ERR_MISMATCH, "image file %s: an image of no bytes", path);
-	void *map = mmap(NULL, image->size + before, PROT_READ, MAP_PRIVATE | MAP_POPULATE, fd,
-			 (off_t)(image->file_offset - before));
-	if (map == MAP_FAILED)
-		return md_error_set(err, MD_ERR_MISMATCH, "image file %s: %s", path, strerror(errno));
-	*code = (struct code){.bytes = (uint8_t *)map + before, .map = map, .map_size = image->size + before};
-	struct md_hash hash = md_hash_bytes(code->bytes, image->size);
-	if (!md_hash_equal(&hash, &image->hash)) {
-		char now[MD_HASH_TEXT_BYTES], stored[MD_HASH_TEXT_BYTES];
-		md_hash_format(&hash, now);
-		md_hash_format(&image->hash, stored);
-		code_finish(code);
-		return md_error_set(err, MD_ERR_MISMATCH, "image file %s at offset %llu: content %s, artifact has %s",
-				    path, (unsigned long long)image->file_offset, now, stored);
-	}
+	struct code read MD_CLEANUP(code_finish) = {0};
+	MD_FORWARD(code_init(&read, image->size, err));
+	MD_FORWARD(read_bytes(fd, path, image, read.bytes, err));
+	MD_FORWARD(check_content(path, image, read.bytes, err));
+	code->bytes = md_steal_ptr(&read.bytes);
 	return MD_OK;
 }
 
@@ -90,42 +110,24 @@ static bool find_mapped(const char *wanted, char *path, size_t room)
 	return false;
 }
 
-static enum md_status map_file_image(const struct md_image *image, struct code *code, struct md_error *err)
+static enum md_status read_file_image(const struct md_image *image, struct code *code, struct md_error *err)
 {
 	char elsewhere[4096];
-	enum md_status status = map_region(image->path, image, code, err);
+	enum md_status status = read_region(image->path, image, code, err);
 	if (status != MD_OK && find_mapped(image->path, elsewhere, sizeof(elsewhere)))
-		status = map_region(elsewhere, image, code, NULL);
+		status = read_region(elsewhere, image, code, NULL);
 	return status;
 }
 
 static enum md_status read_stored(const struct md_restore *r, uint32_t index, struct code *code, struct md_error *err)
 {
 	const struct md_image *image = &r->artifact.images[index];
-	code->bytes = code->owned = malloc(image->size + 1);
-	if (!code->owned)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for an image of %llu bytes",
-				    (unsigned long long)image->size);
-	code->owned[image->size] = 0; /* PTX is a text */
-	MD_FORWARD(md_artifact_read_image(r->file, &r->artifact, index, code->owned, err));
-	struct md_hash hash = md_hash_bytes(code->owned, image->size);
+	MD_FORWARD(code_init(code, image->size, err));
+	MD_FORWARD(md_artifact_read_image(r->file, &r->artifact, index, code->bytes, err));
+	struct md_hash hash = md_hash_bytes(code->bytes, image->size);
 	return md_hash_equal(&hash, &image->hash)
 		   ? MD_OK
 		   : md_error_set(err, MD_ERR_MISMATCH, "the stored image's content is not what its hash says");
-}
-
-/* A text needs its NUL, and in a file something else follows. */
-static enum md_status own_text(const struct md_image *image, struct code *code, struct md_error *err)
-{
-	uint8_t *copy = malloc(image->size + 1);
-	if (!copy)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for an image of %llu bytes",
-				    (unsigned long long)image->size);
-	memcpy(copy, code->bytes, image->size);
-	copy[image->size] = 0;
-	code_finish(code);
-	code->bytes = code->owned = copy;
-	return MD_OK;
 }
 
 static enum md_status read_code(const struct md_restore *r, uint32_t index, struct code *code, struct md_error *err)
@@ -135,8 +137,7 @@ static enum md_status read_code(const struct md_restore *r, uint32_t index, stru
 		return read_stored(r, index, code, err);
 	if (!image->path)
 		return md_error_set(err, MD_ERR_MISMATCH, "the artifact neither stores the image nor names its file");
-	MD_FORWARD(map_file_image(image, code, err));
-	return image->kind == MD_IMAGE_PTX ? own_text(image, code, err) : MD_OK;
+	return read_file_image(image, code, err);
 }
 
 /* Until the driver may be used beside the engine's replays; false when it is no longer worth while. */

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What modules and libraries the process has loaded by itself, by content: kernels found there need no second load. */
-#include <fcntl.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 
-#include "base/cleanup.h"
-#include "base/descriptor.h"
+#include "base/file.h"
 #include "restore/restore.h"
 
 void md_names_finish(struct md_names *names)
@@ -40,37 +36,38 @@ static void add(struct md_registry *registry, const struct md_loaded *loaded)
 	registry->items[registry->count++] = *loaded;
 }
 
-void md_registry_add(struct md_registry *registry, void *handle, bool is_library, const void *image)
+/* span: NULL when the image is not known. */
+static void add_span(struct md_registry *registry, void *handle, bool is_library, const struct md_image_span *span)
 {
-	struct md_loaded loaded = {.handle = handle, .is_library = is_library};
-	struct md_image_span span = {0};
+	struct md_loaded loaded = {.handle = handle, .is_library = is_library, .size = span ? span->size : 0};
 	if (!is_library)
 		md_cuda.cuCtxGetCurrent(&loaded.context);
-	bool known = image && md_image_span(image, &span, NULL) == MD_OK;
 	pthread_mutex_lock(&registry->lock);
-	bool hash = known && worth_hashing(registry, span.size);
+	bool hash = span && worth_hashing(registry, span->size);
 	pthread_mutex_unlock(&registry->lock);
 	if (hash)
-		loaded.hash = md_hash_bytes(span.data, span.size);
+		loaded.hash = md_hash_bytes(span->data, span->size);
 	loaded.hashed = hash;
-	loaded.size = span.size;
 	pthread_mutex_lock(&registry->lock);
 	add(registry, &loaded);
 	pthread_mutex_unlock(&registry->lock);
 }
 
+void md_registry_add(struct md_registry *registry, void *handle, bool is_library, const void *image)
+{
+	struct md_image_span span;
+	bool known = image && md_image_span(image, &span, NULL) == MD_OK;
+	add_span(registry, handle, is_library, known ? &span : NULL);
+}
+
 void md_registry_add_file(struct md_registry *registry, void *handle, bool is_library, const char *path)
 {
-	const void *image = NULL;
-	struct stat info = {0};
-	MD_AUTO_FD int fd = path ? md_descriptor_open(path, O_RDONLY, 0) : -1;
-	if (fd >= 0 && fstat(fd, &info) == 0 && info.st_size > 64) {
-		void *map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-		image = map == MAP_FAILED ? NULL : map;
-	}
-	md_registry_add(registry, handle, is_library, image);
-	if (image)
-		munmap((void *)image, (size_t)info.st_size);
+	struct md_file_bytes file = {0};
+	struct md_image_span span;
+	bool known = path && md_file_read(path, MD_IMAGE_BYTES_MAX, &file, NULL) == MD_OK && file.size > 64 &&
+		     md_image_span_within(file.data, file.size, &span, NULL) == MD_OK;
+	add_span(registry, handle, is_library, known ? &span : NULL);
+	md_file_release(&file);
 }
 
 bool md_registry_holds(struct md_registry *registry, void *handle)

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 
 #include "base/cleanup.h"
-#include "format/file.h"
+#include "base/file.h"
 #include "simulator/report.h"
 
 /* 0, 1 ... 98 per cent, then steps of 0.02 up to 99.9, then 100: where the promises are made, the curve is fine. */
@@ -76,13 +76,8 @@ enum md_status md_sim_report_publish(struct md_sim_report *report, md_sim_report
 	/* Publishing renames: a device or a link, /dev/stdout say, would be gone. */
 	if (lstat(path, &there) == 0 && !S_ISREG(there.st_mode))
 		return md_error_set(err, MD_ERR_IO, "%s: it is there, and no regular file", path);
-	if (asprintf(&temporary, "%s.tmp.%d", path, (int)getpid()) < 0) {
-		temporary = NULL;
-		return md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory", path);
-	}
-	MD_AUTO_FD int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-	if (fd < 0)
-		return md_error_set(err, MD_ERR_IO, "%s: %s", path, strerror(errno));
+	MD_AUTO_FD int fd = -1;
+	MD_FORWARD(md_file_create_beside(path, &temporary, &fd, err));
 	enum md_status status = write_all(report, writer, fd, path, err);
 	if (status == MD_OK)
 		status = md_file_publish(fd, temporary, path, err);

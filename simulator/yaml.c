@@ -2,14 +2,11 @@
 /* A small YAML document as a tree with line numbers, from the events of libyaml. */
 #include "simulator/yaml.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <yaml.h>
 
-#include "base/cleanup.h"
+#include "base/file.h"
 
 struct reader {
 	yaml_parser_t parser;
@@ -223,41 +220,12 @@ const char *md_sim_yaml_text(const struct md_sim_yaml *yaml, uint32_t node)
 
 /* ---- files ---- */
 
-static enum md_status read_all(int fd, const char *path, char *text, size_t size, size_t *bytes, struct md_error *err)
-{
-	*bytes = 0;
-	while (*bytes < size) {
-		ssize_t got = read(fd, text + *bytes, size - *bytes);
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got < 0)
-			return md_error_set(err, MD_ERR_IO, "%s: %s", path, strerror(errno));
-		if (got == 0)
-			break;
-		*bytes += (size_t)got;
-	}
-	text[*bytes] = '\0';
-	return MD_OK;
-}
-
 enum md_status md_sim_file_read(const char *path, size_t max, char **text, size_t *bytes, struct md_error *err)
 {
-	MD_AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	MD_AUTO_FREE char *data = NULL;
-	struct stat file;
+	struct md_file_bytes file;
 
-	if (fd < 0 || fstat(fd, &file) != 0)
-		return md_error_set(err, errno == ENOENT ? MD_ERR_NOT_FOUND : MD_ERR_IO, "%s: %s", path,
-				    strerror(errno));
-	if (!S_ISREG(file.st_mode))
-		return md_error_set(err, MD_ERR_INVALID, "%s: not a file", path);
-	if ((uint64_t)file.st_size > max)
-		return md_error_set(err, MD_ERR_TOO_LARGE, "%s: %llu bytes, over %zu", path,
-				    (unsigned long long)file.st_size, max);
-	data = malloc((size_t)file.st_size + 1);
-	if (!data)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory", path);
-	MD_FORWARD(read_all(fd, path, data, (size_t)file.st_size, bytes, err));
-	*text = md_steal_ptr(&data);
+	MD_FORWARD(md_file_read(path, max, &file, err));
+	*text = (char *)file.data;
+	*bytes = file.size;
 	return MD_OK;
 }

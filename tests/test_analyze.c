@@ -171,7 +171,7 @@ Test(analyze, a_changed_file_is_not_stored)
 	cr_assert(md_analyze(&b.trace, NULL, &options, &artifact, &err) == MD_ERR_MISMATCH, "a mismatch");
 	cr_assert(strstr(err.message, "offset 3 is not the one that was captured"), "%s", err.message);
 	b.trace.images[0].file_offset = 5;
-	cr_assert(md_analyze(&b.trace, NULL, &options, &artifact, &err) == MD_ERR_IO, "the file is too short");
+	cr_assert(md_analyze(&b.trace, NULL, &options, &artifact, &err) == MD_ERR_TRUNCATED, "the file is too short");
 	cr_assert(strstr(err.message, "ends at offset 68"), "%s", err.message);
 	builder_finish(&b);
 	unlink(path);

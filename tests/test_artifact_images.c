@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "format/artifact_sections.h"
-#include "format/file.h"
+#include "base/file.h"
 #include "tests/artifact_samples.h"
 
 enum { IMAGE_DATA = 10 }; /* the place of its row in the section table */
@@ -37,12 +37,12 @@ static const char *sample_path(const char *name)
 
 static uint8_t *read_file(const char *path, size_t *size)
 {
-	struct md_file_map map;
-	cr_assert(md_file_map(path, &map, NULL) == MD_OK, "map %s", path);
+	struct md_file_bytes map;
+	cr_assert(md_file_read(path, UINT64_MAX, &map, NULL) == MD_OK, "map %s", path);
 	uint8_t *copy = malloc(map.size);
 	memcpy(copy, map.data, map.size);
 	*size = map.size;
-	md_file_unmap(&map);
+	md_file_release(&map);
 	return copy;
 }
 

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "format/artifact.h"
-#include "format/file.h"
+#include "base/file.h"
 #include "tests/artifact_samples.h"
 
 static char path[64];
@@ -21,13 +21,13 @@ static void teardown(void)
 
 static uint64_t write_and_get_required(const struct md_artifact *artifact)
 {
-	struct md_file_map map;
+	struct md_file_bytes map;
 	struct md_error err;
 	uint64_t required;
 	cr_assert(md_artifact_write(artifact, path, NULL, &err) == MD_OK, "write: %s", err.message);
-	cr_assert(md_file_map(path, &map, NULL) == MD_OK, "map");
+	cr_assert(md_file_read(path, UINT64_MAX, &map, NULL) == MD_OK, "map");
 	memcpy(&required, (const uint8_t *)map.data + 16, 8);
-	md_file_unmap(&map);
+	md_file_release(&map);
 	return required;
 }
 

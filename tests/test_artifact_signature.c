@@ -8,7 +8,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "format/artifact_layout.h"
-#include "format/file.h"
+#include "base/file.h"
 #include "tests/artifact_samples.h"
 
 static char folder[64], plain[96], sealed[96], again[96], keys[96];
@@ -50,12 +50,12 @@ static void sign(const char *from, const char *to, const struct md_secret_key *k
 
 static uint8_t *slurp(const char *path, size_t *size)
 {
-	struct md_file_map map;
-	cr_assert(md_file_map(path, &map, NULL) == MD_OK, "map %s", path);
+	struct md_file_bytes map;
+	cr_assert(md_file_read(path, UINT64_MAX, &map, NULL) == MD_OK, "map %s", path);
 	uint8_t *copy = malloc(map.size);
 	memcpy(copy, map.data, map.size);
 	*size = map.size;
-	md_file_unmap(&map);
+	md_file_release(&map);
 	return copy;
 }
 

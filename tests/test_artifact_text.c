@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "format/artifact.h"
-#include "format/file.h"
+#include "base/file.h"
 #include "tests/artifact_samples.h"
 
 static char folder[64], first[128], second[128];
@@ -50,11 +50,13 @@ static void write_ok(const struct md_artifact *artifact, const char *path)
 
 static void assert_same_files(void)
 {
-	struct md_file_map a, b;
-	cr_assert(md_file_map(first, &a, NULL) == MD_OK && md_file_map(second, &b, NULL) == MD_OK, "both are there");
+	struct md_file_bytes a, b;
+	cr_assert(md_file_read(first, UINT64_MAX, &a, NULL) == MD_OK &&
+		      md_file_read(second, UINT64_MAX, &b, NULL) == MD_OK,
+		  "both are there");
 	cr_assert(a.size == b.size && !memcmp(a.data, b.data, a.size), "%zu and %zu bytes differ", a.size, b.size);
-	md_file_unmap(&a);
-	md_file_unmap(&b);
+	md_file_release(&a);
+	md_file_release(&b);
 }
 
 static void assert_round_trip(struct md_artifact *artifact)

@@ -6,7 +6,7 @@
 
 #include "base/hash.h"
 #include "format/artifact_layout.h"
-#include "format/file.h"
+#include "base/file.h"
 #include "tests/artifact_samples.h"
 
 static char path[64];
@@ -29,13 +29,14 @@ static void take_apart(struct md_artifact_layout *out)
 {
 	struct md_artifact artifact;
 	struct md_artifact_reading in;
-	struct md_file_map map;
+	struct md_file_bytes map;
 	struct md_error err = {0};
 	sample_artifact(&artifact);
 	cr_assert(md_artifact_write(&artifact, path, NULL, &err) == MD_OK, "write: %s", err.message);
 	md_artifact_finish(&artifact);
-	cr_assert(md_file_map(path, &map, &err) == MD_OK, "%s", err.message);
-	cr_assert(md_artifact_reading_begin(map.data, map.size, &in, &err) == MD_OK, "%s", err.message);
+	cr_assert(md_file_read(path, UINT64_MAX, &map, &err) == MD_OK, "%s", err.message);
+	cr_assert(md_artifact_reading_begin(&(struct md_file_source){map.data, -1, map.size}, &in, &err) == MD_OK, "%s",
+		  err.message);
 	*out = (struct md_artifact_layout){.head = in.head};
 	md_buf_init(&out->body);
 	for (uint32_t i = 0; i < in.head.count; i++) {
@@ -44,7 +45,7 @@ static void take_apart(struct md_artifact_layout *out)
 		md_buf_put(&out->body, (const uint8_t *)map.data + in.rows[i].offset, in.rows[i].stored);
 	}
 	md_artifact_reading_finish(&in);
-	md_file_unmap(&map);
+	md_file_release(&map);
 }
 
 static enum md_status put_together(struct md_artifact_layout *layout, struct md_artifact *out, struct md_error *err)
@@ -233,20 +234,21 @@ Test(artifact_versions, readers_of_version_1_are_served)
 {
 	static const struct md_secret_key key = {{1}};
 	struct md_artifact_layout layout;
-	struct md_file_map map;
+	struct md_file_bytes map;
 	struct md_artifact_reading in;
 	struct md_error err = {0};
 	take_apart(&layout);
 	md_buf_finish(&layout.body);
 	cr_assert(md_artifact_sign(path, path, &key, &err) == MD_OK, "%s", err.message);
-	cr_assert(md_file_map(path, &map, &err) == MD_OK, "%s", err.message);
-	cr_assert(md_artifact_reading_begin(map.data, map.size, &in, &err) == MD_OK, "%s", err.message);
+	cr_assert(md_file_read(path, UINT64_MAX, &map, &err) == MD_OK, "%s", err.message);
+	cr_assert(md_artifact_reading_begin(&(struct md_file_source){map.data, -1, map.size}, &in, &err) == MD_OK, "%s",
+		  err.message);
 	cr_assert_eq(in.head.oldest_reader, 1, "version 1 will do");
 	cr_assert_eq(in.head.required & ~3ull, 0, "no feature that came later");
 	for (uint32_t i = 0; i < in.head.count; i++)
 		cr_assert_eq(in.rows[i].flags, 0, "section %s", in.rows[i].name);
 	md_artifact_reading_finish(&in);
-	md_file_unmap(&map);
+	md_file_release(&map);
 }
 
 /* Signing keeps what a newer writer put there, and vouches for it. */
@@ -255,7 +257,7 @@ Test(artifact_versions, signing_keeps_what_is_not_known)
 	static const struct md_secret_key key = {{1}};
 	struct md_artifact_layout layout;
 	struct md_artifact artifact;
-	struct md_file_map map;
+	struct md_file_bytes map;
 	struct md_artifact_reading in;
 	struct md_error err = {0};
 	take_apart(&layout);
@@ -265,10 +267,11 @@ Test(artifact_versions, signing_keeps_what_is_not_known)
 	cr_assert(put_together(&layout, &artifact, &err) == MD_OK, "%s", err.message);
 	md_artifact_finish(&artifact);
 	cr_assert(md_artifact_sign(path, path, &key, &err) == MD_OK, "%s", err.message);
-	cr_assert(md_file_map(path, &map, &err) == MD_OK, "%s", err.message);
+	cr_assert(md_file_read(path, UINT64_MAX, &map, &err) == MD_OK, "%s", err.message);
 	uint8_t *data = malloc(map.size);
 	memcpy(data, map.data, map.size);
-	cr_assert(md_artifact_reading_begin(data, map.size, &in, &err) == MD_OK, "%s", err.message);
+	cr_assert(md_artifact_reading_begin(&(struct md_file_source){data, -1, map.size}, &in, &err) == MD_OK, "%s",
+		  err.message);
 	cr_assert(in.head.version == 9 && in.head.optional == 4 && in.head.count == 13, "the header");
 	const struct md_artifact_row *later = &in.rows[11];
 	cr_assert(!strcmp(later->name, "later") && later->flags == 6 && later->codec == 77, "the section");
@@ -277,6 +280,6 @@ Test(artifact_versions, signing_keeps_what_is_not_known)
 	cr_assert_eq(md_artifact_parse(data, map.size, &artifact, NULL, &err), MD_ERR_CORRUPT, "a changed stranger");
 	cr_assert(strstr(err.message, "section \"later\" at offset"), "%s", err.message);
 	md_artifact_reading_finish(&in);
-	md_file_unmap(&map);
+	md_file_release(&map);
 	free(data);
 }

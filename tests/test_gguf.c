@@ -279,6 +279,6 @@ Test(gguf, names_a_file_that_is_not_there)
 {
 	struct gguf gguf;
 	struct md_error err;
-	cr_assert_eq(gguf_open(&gguf, "/nonexistent/model.gguf", &err), MD_ERR_IO);
+	cr_assert_eq(gguf_open(&gguf, "/nonexistent/model.gguf", &err), MD_ERR_NOT_FOUND);
 	cr_assert(strstr(err.message, "/nonexistent/model.gguf"));
 }

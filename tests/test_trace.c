@@ -13,7 +13,7 @@
 #include "base/buf.h"
 #include "base/hash.h"
 #include "format/artifact.h"
-#include "format/file.h"
+#include "base/file.h"
 #include "format/pack.h"
 
 static char folder[] = "/tmp/medusa-trace-XXXXXX";
@@ -296,12 +296,12 @@ Test(trace, graphs_come_back_with_labels_and_probes, .init = setup, .fini = tear
 
 static void *slurp(const char *name, size_t *size)
 {
-	struct md_file_map map;
-	cr_assert(md_file_map(name, &map, NULL) == MD_OK, "map %s", name);
+	struct md_file_bytes map;
+	cr_assert(md_file_read(name, UINT64_MAX, &map, NULL) == MD_OK, "map %s", name);
 	void *copy = malloc(map.size ? map.size : 1);
 	memcpy(copy, map.data, map.size);
 	*size = map.size;
-	md_file_unmap(&map);
+	md_file_release(&map);
 	return copy;
 }
 

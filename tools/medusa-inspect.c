@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/file.h"
 #include "tools/diff.h"
 #include "tools/inspect.h"
 #include "tools/options.h"
@@ -159,10 +160,12 @@ static int inspect_trace(const char *path)
 /* By its magic; anything else is left to the artifact's reader, which says what is wrong with it. */
 static bool is_trace(const char *path)
 {
-	MD_AUTO_FILE FILE *file = fopen(path, "rb");
+	MD_AUTO_FD int fd = -1;
+	uint64_t size;
 	char magic[8];
 
-	return file && fread(magic, 1, sizeof magic, file) == sizeof magic && memcmp(magic, "MDTRACE", 8) == 0;
+	return md_file_open(path, UINT64_MAX, &fd, &size, NULL) == MD_OK &&
+	       md_file_read_at(fd, 0, magic, sizeof magic, NULL) == MD_OK && memcmp(magic, "MDTRACE", 8) == 0;
 }
 
 int main(int argc, char *argv[])

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "format/artifact.h"
 #include "tools/options.h"
 #include "tools/verify_report.h"
@@ -56,7 +57,7 @@ static int check_artifact(const char *path)
 /* report NULL: there is none, and why. */
 static int write_junit(const struct md_verify_report *report, const char *why)
 {
-	FILE *out = junit_path ? fopen(junit_path, "w") : NULL;
+	FILE *out = junit_path ? md_file_open_output(junit_path) : NULL;
 	bool failed = !out;
 
 	if (!junit_path)

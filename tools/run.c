@@ -66,7 +66,7 @@ static const char *runtime_path(void)
 
 static enum md_status set_preload(const char *name, struct md_error *err)
 {
-	const char *before = getenv("LD_PRELOAD"), *runtime = runtime_path();
+	const char *before = secure_getenv("LD_PRELOAD"), *runtime = runtime_path();
 	MD_AUTO_FREE char *value = NULL;
 	char path[PATH_MAX];
 

@@ -256,7 +256,7 @@ static enum md_status run_and_parse(const char *artifact_path, char *const argv[
 enum md_status md_verify_run(const char *artifact_path, char *const argv[], struct md_verify_report *out,
 			     struct md_error *err)
 {
-	const char *folder = getenv("TMPDIR");
+	const char *folder = secure_getenv("TMPDIR");
 	char path[PATH_MAX];
 	enum md_status status;
 	int fd;

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/cleanup.h"
+#include "base/file.h"
 
 #define MAX_IMAGE_BYTES (64l << 20)
 #define MAX_KERNELS 256
@@ -32,17 +32,9 @@ static enum md_status read_image(struct llama_device *device, struct md_error *e
 	char *name = slash ? slash + 1 : path;
 	snprintf(name, (size_t)(path + sizeof(path) - name), "%s",
 		 device->on_host ? "llama_kernels.host.so" : "llama_kernels.fatbin");
-	MD_AUTO_FILE FILE *file = fopen(path, "re");
-	if (!file || fseek(file, 0, SEEK_END))
-		return md_error_set(err, MD_ERR_IO, "%s: %s", path, strerror(errno));
-	long size = ftell(file);
-	if (size <= 0 || size > MAX_IMAGE_BYTES)
-		return md_error_set(err, MD_ERR_TOO_LARGE, "%s: an image of %ld bytes", path, size);
-	rewind(file);
-	MD_AUTO_FREE void *image = malloc((size_t)size);
-	if (!image || fread(image, 1, (size_t)size, file) != (size_t)size)
-		return md_error_set(err, MD_ERR_IO, "%s: %ld bytes cannot be read", path, size);
-	device->image = md_steal_ptr(&image);
+	struct md_file_bytes file;
+	MD_FORWARD(md_file_read(path, MAX_IMAGE_BYTES, &file, err));
+	device->image = file.data;
 	return MD_OK;
 }
 

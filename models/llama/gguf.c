@@ -3,15 +3,14 @@
 #include "models/llama/gguf.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/file.h"
 
 #define MAGIC 0x46554747u /* "GGUF" */
 #define MAX_ENTRIES 65536u
@@ -252,13 +251,11 @@ enum md_status gguf_open_memory(struct gguf *gguf, const void *data, size_t size
 enum md_status gguf_open(struct gguf *gguf, const char *path, struct md_error *err)
 {
 	memset(gguf, 0, sizeof(*gguf));
-	MD_AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
-	struct stat info;
-	if (fd < 0 || fstat(fd, &info))
-		return md_error_set(err, MD_ERR_IO, "%s: %s", path, strerror(errno));
-	if (!S_ISREG(info.st_mode) || info.st_size <= 0)
-		return md_error_set(err, MD_ERR_INVALID, "%s: not a regular file with contents", path);
-	size_t size = (size_t)info.st_size;
+	MD_AUTO_FD int fd = -1;
+	uint64_t size = 0;
+	MD_FORWARD(md_file_open(path, UINT64_MAX, &fd, &size, err));
+	if (!size)
+		return md_error_set(err, MD_ERR_INVALID, "%s: an empty file", path);
 	void *map = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
 	if (map == MAP_FAILED)
 		return md_error_set(err, MD_ERR_IO, "%s: mmap: %s", path, strerror(errno));

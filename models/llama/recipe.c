@@ -2,13 +2,12 @@
 /* Recipes: one table of keys gives the parser, the defaults and the ranges. */
 #include "models/llama/recipe.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cleanup.h"
+#include "base/file.h"
 
 #define MAX_RECIPE_BYTES 65536
 #define FOREIGN "transformers_" /* keys for transformers' own model code, which needs more than this shape */
@@ -177,19 +176,11 @@ enum md_status recipe_parse(const char *text, size_t size, const char *name, str
 
 enum md_status recipe_load(const char *path, struct llama_shape *shape, struct md_error *err)
 {
-	MD_AUTO_FILE FILE *file = fopen(path, "re");
-	MD_AUTO_FREE char *text = malloc(MAX_RECIPE_BYTES);
-	if (!file)
-		return md_error_set(err, MD_ERR_IO, "%s: %s", path, strerror(errno));
-	if (!text)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "%s: no memory", path);
-	size_t size = fread(text, 1, MAX_RECIPE_BYTES, file);
-	if (ferror(file))
-		return md_error_set(err, MD_ERR_IO, "%s: cannot be read", path);
-	if (size == MAX_RECIPE_BYTES)
-		return md_error_set(err, MD_ERR_TOO_LARGE, "%s: a recipe has less than %d bytes", path,
-				    MAX_RECIPE_BYTES);
-	return recipe_parse(text, size, path, shape, err);
+	struct md_file_bytes file;
+	MD_FORWARD(md_file_read(path, MAX_RECIPE_BYTES - 1, &file, err));
+	enum md_status status = recipe_parse((const char *)file.data, file.size, path, shape, err);
+	md_file_release(&file);
+	return status;
 }
 
 static enum md_status gguf_integer_into(const struct gguf *gguf, const char *key, int *out, struct md_error *err)

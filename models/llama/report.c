@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/file.h"
 #include "models/llama/integration.h"
 #include "models/llama/unicode.h"
 
@@ -142,7 +143,7 @@ static void put_report(FILE *file, const struct llama_report *report)
 
 enum md_status llama_report_write(const struct llama_report *report, const char *path, struct md_error *err)
 {
-	MD_AUTO_FILE FILE *file = fopen(path, "we");
+	MD_AUTO_FILE FILE *file = md_file_open_output(path);
 	if (!file)
 		return md_error_set(err, MD_ERR_IO, "%s: %s", path, strerror(errno));
 	put_report(file, report);

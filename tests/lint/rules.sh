@@ -5,6 +5,15 @@ set -u
 cd "$(dirname "$0")/../.."
 failed=0
 
+# Each of these files opens what is not named by others, or what it must hold under that name:
+own_opens=(':!base/descriptor.c' # the log
+	':!capture/capture_owner.c' # the trace's lock
+	':!format/trace.c'          # the file under that lock
+	':!hostcuda/ipc.c'          # /proc/PID/fd/N
+	':!tools/medusa-inspect.c'  # --from-text, which may be a pipe
+	':!tools/verify_report.c')  # a report of its own
+own_maps=(':!models/llama/gguf.c') # the reference engine's weights: gigabytes, and its own
+
 forbid() { # why, pattern, paths...
 	local why=$1 pattern=$2 found
 	shift 2
@@ -21,6 +30,15 @@ forbid 'inside another process nothing may end it' \
 forbid 'inside another process nothing may write to its stdout' \
 	"$inside(printf|puts|putchar|vprintf)\s*\(|[^A-Za-z0-9_]stdout[^A-Za-z0-9_.]" 'capture/*.c' 'restore/*.c' 'driver/*.c' 'kvprofile/*.c'
 forbid 'unbounded string functions' "$inside(strcpy|strcat|sprintf|vsprintf|gets)\s*\(" '*.c' '*.h' ':!tests' ':!bench'
+# Libraries of ours are loaded into set-user-ID programs, too.
+forbid 'read the environment with secure_getenv: a set-user-ID program must not obey whoever started it' \
+	'\bgetenv\s*\(' '*.c' '*.h' ':!tests' ':!bench' ':!models'
+forbid 'open files through base/file.h, which neither waits nor follows what was prepared' \
+	"$inside(open|open64|openat|creat|fopen|fopen64|freopen|mkstemp|mkostemp|mkdtemp|tmpfile)\s*\((?!\"/proc/)" \
+	'*.c' '*.h' ':!tests' ':!bench' ':!base/file.c' "${own_opens[@]}"
+forbid 'read files, do not map them: who cuts one off would end the engine' \
+	'\b(mmap|mmap64)\s*\((?!.*MAP_ANONYMOUS)' '*.c' '*.h' ':!tests' ':!bench' ':!hostcuda' "${own_maps[@]}"
+forbid 'read files, do not map them: hostcuda maps only memory that it made' '\bMAP_PRIVATE, fd\b' 'hostcuda/*.c'
 # The words are in two parts, so that this file does not find itself.
 forbid 'unfinished work' '\b(TO''DO|FIX''ME|XX''X|HA''CK)\b' ':!*.txt'
 forbid 'paths of one machine' '/(work|home|root)/[a-z]' ':!tests/lint/rules.sh'

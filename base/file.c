@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The one door to files: bounded reads that neither wait nor fault, writes that notice a full disk, publication. */
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/descriptor.h"
+
+static enum md_status io_error(struct md_error *err, const char *path)
+{
+	int code = errno;
+	return md_error_set(err, code == ENOENT ? MD_ERR_NOT_FOUND : MD_ERR_IO, "%s: %s", path, strerror(code));
+}
+
+enum md_status md_file_write(int fd, const void *data, size_t size, const char *path, struct md_error *err)
+{
+	int failure = md_descriptor_write(fd, data, size);
+	return failure ? md_error_set(err, MD_ERR_IO, "%s: %s", path, strerror(failure)) : MD_OK;
+}
+
+/* A rename lasts only when its folder is on the disk too; some file systems can't do that, and need not. */
+static void sync_folder(const char *path)
+{
+	MD_AUTO_FREE char *folder = strdup(path);
+	if (!folder)
+		return;
+	char *slash = strrchr(folder, '/');
+	if (slash)
+		slash[slash == folder] = 0;
+	MD_AUTO_FD int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd >= 0)
+		fsync(fd);
+}
+
+enum md_status md_file_publish(int fd, const char *temporary, const char *path, struct md_error *err)
+{
+	if (fsync(fd) != 0 && errno != EINVAL && errno != EROFS) /* pipes and devices can't */
+		return md_error_set(err, MD_ERR_IO, "%s: %s", temporary, strerror(errno));
+	if (rename(temporary, path) != 0)
+		return md_error_set(err, MD_ERR_IO, "%s: cannot be renamed from %s: %s", path, temporary,
+				    strerror(errno));
+	sync_folder(path);
+	return MD_OK;
+}
+
+enum md_status md_file_read_at(int fd, uint64_t offset, void *out, size_t size, struct md_error *err)
+{
+	for (size_t done = 0; done < size;) {
+		ssize_t got = pread(fd, (char *)out + done, size - done, (off_t)(offset + done));
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			return md_error_set(err, MD_ERR_IO, "at offset %" PRIu64 ": %s", offset + done,
+					    strerror(errno));
+		if (got == 0)
+			return md_error_set(err, MD_ERR_TRUNCATED, "the file ends at offset %" PRIu64, offset + done);
+		done += (size_t)got;
+	}
+	return MD_OK;
+}
+
+/* ---- opening to read ---- */
+
+static const char *kind_of(mode_t mode)
+{
+	return S_ISFIFO(mode) ? "a pipe" : S_ISSOCK(mode) ? "a socket" : S_ISDIR(mode) ? "a folder" : "a device";
+}
+
+static enum md_status check_kind(const char *path, const struct stat *info, struct md_error *err)
+{
+	if (S_ISREG(info->st_mode))
+		return MD_OK;
+	return md_error_set(err, MD_ERR_INVALID, "%s: not a regular file but %s", path, kind_of(info->st_mode));
+}
+
+static enum md_status check_size(const char *path, const struct stat *info, uint64_t most, struct md_error *err)
+{
+	if (info->st_size >= 0 && (uint64_t)info->st_size <= most)
+		return MD_OK;
+	return md_error_set(err, MD_ERR_TOO_LARGE, "%s: %lld bytes, at most %" PRIu64, path, (long long)info->st_size,
+			    most);
+}
+
+/*
+ * Looked at before it is opened, since to open a device may already do something, and to open a pipe lets its writer go
+ * on; and again afterwards, since it may be another one by then.
+ */
+enum md_status md_file_open(const char *path, uint64_t most, int *fd, uint64_t *size, struct md_error *err)
+{
+	struct stat info;
+	if (stat(path, &info) != 0)
+		return io_error(err, path);
+	MD_FORWARD(check_kind(path, &info, err));
+	MD_AUTO_FD int opened = md_descriptor_open(path, O_RDONLY, 0);
+	if (opened < 0 || fstat(opened, &info) != 0)
+		return io_error(err, path);
+	MD_FORWARD(check_kind(path, &info, err));
+	MD_FORWARD(check_size(path, &info, most, err));
+	*size = (uint64_t)info.st_size;
+	*fd = opened;
+	opened = -1;
+	return MD_OK;
+}
+
+/* ---- reading ---- */
+
+enum md_status md_file_read(const char *path, uint64_t most, struct md_file_bytes *out, struct md_error *err)
+{
+	MD_AUTO_FD int fd = -1;
+	uint64_t size = 0;
+	MD_FORWARD(md_file_open(path, most, &fd, &size, err));
+	MD_AUTO_FREE uint8_t *data = size < SIZE_MAX ? malloc((size_t)size + 1) : NULL;
+	if (!data)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory for %" PRIu64 " bytes", path, size);
+	if (md_file_read_at(fd, 0, data, (size_t)size, err) != MD_OK)
+		return md_error_prefix(err, "%s", path);
+	data[size] = 0;
+	*out = (struct md_file_bytes){md_steal_ptr(&data), (size_t)size};
+	return MD_OK;
+}
+
+/* Room for one byte more than there may be shows whether there are more. */
+static enum md_status read_to_end(int fd, const char *path, uint64_t most, uint8_t *data, size_t *size,
+				  struct md_error *err)
+{
+	*size = 0;
+	for (;;) {
+		ssize_t got = read(fd, data + *size, (size_t)most + 1 - *size);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			return io_error(err, path);
+		if (got == 0)
+			return MD_OK;
+		*size += (size_t)got;
+		if (*size > most)
+			return md_error_set(err, MD_ERR_TOO_LARGE, "%s: more than %" PRIu64 " bytes", path, most);
+	}
+}
+
+enum md_status md_file_read_stream(const char *path, uint64_t most, struct md_file_bytes *out, struct md_error *err)
+{
+	size_t size = 0;
+	MD_AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+	if (fd < 0)
+		return io_error(err, path);
+	MD_AUTO_FREE uint8_t *data = most < SIZE_MAX ? malloc((size_t)most + 1) : NULL;
+	if (!data)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory for %" PRIu64 " bytes", path, most);
+	MD_FORWARD(read_to_end(fd, path, most, data, &size, err));
+	data[size] = 0;
+	*out = (struct md_file_bytes){md_steal_ptr(&data), size};
+	return MD_OK;
+}
+
+void md_file_release(struct md_file_bytes *bytes)
+{
+	free(bytes->data);
+	*bytes = (struct md_file_bytes){0};
+}
+
+enum md_status md_file_source_take(const struct md_file_source *source, uint64_t offset, size_t size, const void **out,
+				   void **owned, struct md_error *err)
+{
+	*owned = NULL;
+	if (offset > source->size || size > source->size - offset)
+		return md_error_set(err, MD_ERR_TRUNCATED, "%zu bytes at offset %" PRIu64 " of %" PRIu64, size, offset,
+				    source->size);
+	*out = source->data ? source->data + offset : NULL;
+	if (source->data)
+		return MD_OK;
+	MD_AUTO_FREE void *read = malloc(size ? size : 1);
+	if (!read)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %zu bytes", size);
+	MD_FORWARD(md_file_read_at(source->fd, offset, read, size, err));
+	*out = *owned = md_steal_ptr(&read);
+	return MD_OK;
+}
+
+/* ---- opening to write ---- */
+
+#define NAMES_TRIED 100
+
+/* Not to be guessed, nor to be met by another process that happens to have our number, in another container say. */
+static uint64_t random_number(const void *of, unsigned time)
+{
+	uint64_t number = 0;
+	struct timespec now;
+	if (getrandom(&number, sizeof(number), GRND_NONBLOCK) == (ssize_t)sizeof(number))
+		return number;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return ((uint64_t)now.tv_nsec << 32 ^ (uint64_t)now.tv_sec ^ (uintptr_t)of ^ (uint64_t)getpid() << 20) + time;
+}
+
+enum md_status md_file_create_beside(const char *path, char **temporary, int *fd, struct md_error *err)
+{
+	for (unsigned i = 0; i < NAMES_TRIED; i++) {
+		MD_AUTO_FREE char *name = NULL;
+		if (asprintf(&name, "%s.tmp.%012" PRIx64, path, random_number(&name, i) & 0xffffffffffff) < 0) {
+			name = NULL;
+			return md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory", path);
+		}
+		*fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+		if (*fd < 0 && errno == EEXIST)
+			continue;
+		if (*fd < 0)
+			return md_error_set(err, MD_ERR_IO, "%s: %s", path, strerror(errno));
+		*temporary = md_steal_ptr(&name);
+		return MD_OK;
+	}
+	return md_error_set(err, MD_ERR_IO, "%s: no name for a temporary file beside it is free", path);
+}
+
+enum md_status md_file_create(const char *path, unsigned mode, int *fd, struct md_error *err)
+{
+	*fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+	if (*fd < 0)
+		return md_error_set(err, errno == EEXIST ? MD_ERR_INVALID : MD_ERR_IO, "%s: %s", path, strerror(errno));
+	return MD_OK;
+}
+
+int md_file_open_append(const char *path, bool regular)
+{
+	struct stat info;
+	int fd = md_descriptor_open(path, O_WRONLY | O_CREAT | O_APPEND, 0644);
+	if (fd < 0 || !regular || (fstat(fd, &info) == 0 && S_ISREG(info.st_mode)))
+		return fd;
+	close(fd);
+	errno = EINVAL;
+	return -1;
+}
+
+FILE *md_file_open_output(const char *path)
+{
+	return fopen(path, "we");
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The one door to files: opened without waiting and with a bound, read and never mapped, published by rename. */
+#ifndef MD_BASE_FILE_H
+#define MD_BASE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/status.h"
+
+/* ---- reading: a file that is named by an artifact, the environment or a user ---- */
+
+/*
+ * Opens a regular file for reading and says how many bytes it has. Whatever the name leads to, the call does not wait
+ * for it: a pipe, a device, a socket or a folder is MD_ERR_INVALID and is not even opened. MD_ERR_NOT_FOUND when there
+ * is nothing, MD_ERR_TOO_LARGE when it has more than `most` bytes.
+ *
+ * A file is read, not mapped: it may be rewritten or cut off by anyone at any time, and that must be an error of the
+ * reader, never a signal to the engine that the reader lives in. Read each byte once, and check what was read.
+ */
+enum md_status md_file_open(const char *path, uint64_t most, int *fd, uint64_t *size, struct md_error *err);
+
+struct md_file_bytes {
+	uint8_t *data; /* owned; a zero byte stands behind the last one, so that a text can be used as one */
+	size_t size;
+};
+
+/* A whole regular file of at most `most` bytes. */
+enum md_status md_file_read(const char *path, uint64_t most, struct md_file_bytes *out, struct md_error *err);
+/* The same of a pipe or terminal, too, to its end: only for what a user names to a command, which may wait for it. */
+enum md_status md_file_read_stream(const char *path, uint64_t most, struct md_file_bytes *out, struct md_error *err);
+void md_file_release(struct md_file_bytes *bytes);
+
+/* All size bytes at offset; MD_ERR_TRUNCATED names the offset when the file ends before. */
+enum md_status md_file_read_at(int fd, uint64_t offset, void *out, size_t size, struct md_error *err);
+
+/* Where a reader takes its bytes from, each of them once: memory of ours, or an open file that may change meanwhile. */
+struct md_file_source {
+	const uint8_t *data; /* NULL: read from fd */
+	int fd;
+	uint64_t size;
+};
+
+/*
+ * Bytes of a source: those of memory are borrowed, those of a file are read into *owned, which the caller frees.
+ * MD_ERR_TRUNCATED when the source has no such bytes.
+ */
+enum md_status md_file_source_take(const struct md_file_source *source, uint64_t offset, size_t size, const void **out,
+				   void **owned, struct md_error *err);
+
+/* ---- writing ---- */
+
+/* Writes all bytes. Errors are MD_ERR_IO with path and the system's text. */
+enum md_status md_file_write(int fd, const void *data, size_t size, const char *path, struct md_error *err);
+/*
+ * A new file beside `path`, under a name that nobody else has and nobody can have prepared (O_EXCL: no link is
+ * followed); *temporary is owned by the caller, who publishes or removes it.
+ */
+enum md_status md_file_create_beside(const char *path, char **temporary, int *fd, struct md_error *err);
+/* A new file; MD_ERR_INVALID when the name is taken, by a link too. mode: permissions, less the umask. */
+enum md_status md_file_create(const char *path, unsigned mode, int *fd, struct md_error *err);
+/*
+ * To append to, made if it is not there; does not wait for a pipe's reader and makes no terminal ours. -1 and errno on
+ * failure. regular: only if it is a regular file (EINVAL).
+ */
+int md_file_open_append(const char *path, bool regular);
+/* For what a user asked a command to write, wherever that leads: NULL and errno on failure. */
+FILE *md_file_open_output(const char *path);
+/* fsync, then rename from temporary to path, then fsync of the folder. fd stays open. */
+enum md_status md_file_publish(int fd, const char *temporary, const char *path, struct md_error *err);
+
+#endif
