@@ -107,7 +107,7 @@ static void init(void)
 	r->path = md_environment_path("MEDUSA_ARTIFACT", path, sizeof(path)) ? strdup(path) : NULL;
 	r->report = md_environment_path("MEDUSA_VERIFY_REPORT", path, sizeof(path)) ? strdup(path) : NULL;
 	const char *keys = md_environment_get("MEDUSA_TRUSTED_KEYS");
-	r->trust_asked = keys && *keys;
+	r->trust_asked = keys != NULL; /* set means set: an empty list trusts nobody */
 	if (r->trust_asked)
 		r->trusted_keys = strdup(md_environment_path("MEDUSA_TRUSTED_KEYS", path, sizeof(path)) ? path : keys);
 	r->verify = md_environment_is_on("MEDUSA_VERIFY");

@@ -17,6 +17,10 @@ static enum md_status open_artifact(struct md_restore *r, struct md_error *err)
 		return md_artifact_open(r->path, &r->file, &r->artifact, err);
 	if (!r->trusted_keys)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "MEDUSA_TRUSTED_KEYS: out of memory");
+	if (!*r->trusted_keys)
+		return md_error_set(err, MD_ERR_MISMATCH,
+				    "MEDUSA_TRUSTED_KEYS is set but empty, so no key is trusted; name a file of public "
+				    "keys, or unset it");
 	if (md_trust_read(r->trusted_keys, &trust, err) != MD_OK)
 		return md_error_prefix(err, "MEDUSA_TRUSTED_KEYS");
 	enum md_status status = md_artifact_open_trusted(r->path, &trust, &r->file, &r->artifact, err);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* medusa-sign: makes keys, signs artifacts, and says by whom one is signed. */
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +7,7 @@
 #include "base/cleanup.h"
 #include "base/plain.h"
 #include "format/artifact.h"
-#include "format/file.h"
+#include "base/file.h"
 #include "tools/options.h"
 
 static const char *key_path, *out_path, *trusted_path;
@@ -43,10 +41,9 @@ static enum md_status write_public(const struct md_secret_key *key, const char *
 {
 	char text[MD_KEY_TEXT_BYTES + 1];
 	struct md_public_key public = md_secret_key_public(key);
-	MD_AUTO_FD int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+	MD_AUTO_FD int fd = -1;
 
-	if (fd < 0)
-		return md_error_set(err, MD_ERR_INVALID, "%s: %s", path, strerror(errno));
+	MD_FORWARD(md_file_create(path, 0644, &fd, err));
 	md_public_key_format(&public, text);
 	puts(text);
 	text[MD_KEY_TEXT_BYTES - 1] = '\n';
@@ -130,7 +127,7 @@ int main(int argc, char *argv[])
 {
 	struct md_arguments arguments;
 	int result = md_options_parse(&command, argc, argv, &arguments);
-	const char *from_environment = getenv("MEDUSA_TRUSTED_KEYS");
+	const char *from_environment = secure_getenv("MEDUSA_TRUSTED_KEYS");
 
 	if (result >= 0)
 		return result;
@@ -148,7 +145,10 @@ int main(int argc, char *argv[])
 		return md_options_usage_error(&command, "name the new secret key with -o");
 	if (signs && !key_path)
 		return md_options_usage_error(&command, "name the secret key with --key");
-	if (!trusted_path && from_environment && *from_environment)
+	if (!trusted_path && checks)
 		trusted_path = from_environment;
+	if (trusted_path && !*trusted_path)
+		return md_options_usage_error(&command, "the list of trusted keys has an empty name (--trusted or "
+							"MEDUSA_TRUSTED_KEYS); set means set");
 	return keygen ? make_keys() : signs ? sign(arguments.files[1]) : check(arguments.files[1]);
 }

@@ -55,8 +55,14 @@ section "without a policy"
 run_restored no_policy "$work/signed.medusa"
 assert_same_output live no_policy
 assert_restored no_policy $graphs 0
-MEDUSA_TRUSTED_KEYS= run_restored empty "$work/plain.medusa"
-assert_restored empty $graphs 0
+# Set means set: a deployment whose variable came out empty must not be one without a policy.
+for of in plain signed; do
+	MEDUSA_TRUSTED_KEYS= run_restored "empty_$of" "$work/$of.medusa"
+	assert_refused_whole live "empty_$of" "MEDUSA_TRUSTED_KEYS is set but empty, so no key is trusted"
+done
+MEDUSA_TRUSTED_KEYS= run empty_check medusa-sign check "$work/signed.medusa"
+assert_exit empty_check 2
+assert_contains "$work/empty_check.err" "the list of trusted keys has an empty name"
 
 section "with one"
 export MEDUSA_TRUSTED_KEYS=$work/trusted

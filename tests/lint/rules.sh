@@ -6,9 +6,7 @@ cd "$(dirname "$0")/../.."
 failed=0
 
 # Each of these files opens what is not named by others, or what it must hold under that name:
-own_opens=(':!base/descriptor.c' # the log
-	':!capture/capture_owner.c' # the trace's lock
-	':!format/trace.c'          # the file under that lock
+own_opens=(':!base/descriptor.c' # what base/file.h and the trace's lock open by
 	':!hostcuda/ipc.c'          # /proc/PID/fd/N
 	':!tools/medusa-inspect.c'  # --from-text, which may be a pipe
 	':!tools/verify_report.c')  # a report of its own
