@@ -84,7 +84,7 @@ static uint64_t first_place(void)
 {
 	static uint64_t state;
 	static bool known;
-	const char *seed = getenv("HOSTCUDA_SCATTER");
+	const char *seed = secure_getenv("HOSTCUDA_SCATTER");
 
 	if (!known && seed)
 		state = strcmp(seed, "random") ? strtoull(seed, NULL, 0) * 0x9e3779b97f4a7c15u : random_place();
