@@ -32,7 +32,7 @@ __attribute__((constructor(MD_LOADED_SETTINGS))) static void open_early(void)
 	if (!md_environment_path("MEDUSA_TRACE", path, sizeof(path)))
 		return;
 	snprintf(part, sizeof(part), "%s.part", path);
-	md_descriptor_keep(&early, md_descriptor_open(part, O_RDWR, 0));
+	md_descriptor_keep(&early, md_descriptor_open(part, O_RDWR | O_NOFOLLOW, 0));
 }
 
 static bool is_same(const struct stat *a, const struct stat *b)

@@ -18,7 +18,7 @@ enum md_status md_trace_part_open(const char *path, int flags, struct md_trace_p
 
 	if (asprintf(&part.path, "%s.part", path) < 0)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory", path);
-	if (md_descriptor_keep(&part.file, md_descriptor_open(part.path, flags, 0666))) {
+	if (md_descriptor_keep(&part.file, md_descriptor_open(part.path, flags | O_NOFOLLOW, 0666))) {
 		*out = part;
 		return MD_OK;
 	}
@@ -67,7 +67,7 @@ static bool open_again(const struct md_trace_part *part, struct md_descriptor *f
 {
 	pid_t holder;
 
-	if (!md_descriptor_keep(file, md_descriptor_open(part->path, O_WRONLY, 0)))
+	if (!md_descriptor_keep(file, md_descriptor_open(part->path, O_WRONLY | O_NOFOLLOW, 0)))
 		return false;
 	struct md_trace_part again = {*file, part->path};
 	if (file->device == part->file.device && file->inode == part->file.inode &&

@@ -17,8 +17,8 @@ struct md_trace_part {
 #define MD_TRACE_PART_NONE ((struct md_trace_part){.file = MD_DESCRIPTOR_NONE})
 
 /*
- * Opens PATH.part, which need not be there when flags have O_CREAT; it is neither locked nor emptied. MD_ERR_IO says
- * why it cannot be opened.
+ * Opens PATH.part, which need not be there when flags have O_CREAT; it is neither locked nor emptied. A link
+ * is not followed, whoever has prepared it. MD_ERR_IO says why it cannot be opened.
  */
 enum md_status md_trace_part_open(const char *path, int flags, struct md_trace_part *out, struct md_error *err);
 /*

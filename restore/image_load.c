@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/descriptor.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "restore/restore.h"

@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/file.h"
 #include "base/hash.h"
 #include "format/artifact.h"
-#include "base/file.h"
 #include "format/pack.h"
 
 static char folder[] = "/tmp/medusa-trace-XXXXXX";
@@ -515,11 +515,23 @@ Test(trace, a_full_disk_is_an_error_once_and_for_all, .init = setup, .fini = tea
 {
 	struct md_error err;
 	struct md_trace_writer *w = NULL;
-	cr_assert(symlink("/dev/full", part) == 0, "link to the full device");
+	struct rlimit before;
+	cr_assert(getrlimit(RLIMIT_FSIZE, &before) == 0, "limits");
+	setrlimit(RLIMIT_FSIZE, &(struct rlimit){8, before.rlim_max});
 	cr_assert_eq(md_trace_writer_create(path, &w, &err), MD_ERR_IO, "the header does not fit");
-	cr_assert(strstr(err.message, part) && strstr(err.message, "No space left"), "%s", err.message);
+	setrlimit(RLIMIT_FSIZE, &before);
+	cr_assert(strstr(err.message, part) && strstr(err.message, "too large"), "%s", err.message);
 	cr_assert_eq(md_trace_writer_create("/nonexistent/x", &w, &err), MD_ERR_IO, "no such folder");
 	cr_assert(strstr(err.message, "/nonexistent/x.part"), "%s", err.message);
+}
+
+Test(trace, should_fail_a_link_under_the_name_of_the_part, .init = setup, .fini = teardown)
+{
+	struct md_error err;
+	struct md_trace_writer *w = NULL;
+	cr_assert(symlink("/dev/full", part) == 0, "a link that somebody has prepared");
+	cr_assert_eq(md_trace_writer_create(path, &w, &err), MD_ERR_IO, "a link is not followed");
+	cr_assert(strstr(err.message, part) && strstr(err.message, "symbolic links"), "%s", err.message);
 }
 
 Test(trace, a_disk_that_fills_up_stops_the_trace, .init = setup, .fini = teardown)

@@ -101,13 +101,15 @@ for ms in 010 030 050 070 090 120; do
 done
 
 # ---- full disk -------------------------------------------------------------------------------------------------------
-section "a trace that cannot be written"
-ln -s /dev/full "$work/full.mtrace.part"
-run full env "$(preload capture)" MEDUSA_TRACE="$work/full.mtrace" "${engine[@]}" --report "$work/full.json"
-assert_exit full 0
-assert_same_output live full
-assert_no_file "$work/full.mtrace"
-assert_count "$work/full.err" "No space left on device" 1
+section "a trace whose name somebody has prepared"
+echo precious >"$work/precious"
+ln -s "$work/precious" "$work/link.mtrace.part"
+run link env "$(preload capture)" MEDUSA_TRACE="$work/link.mtrace" "${engine[@]}" --report "$work/link.json"
+assert_exit link 0
+assert_same_output live link
+assert_no_file "$work/link.mtrace"
+assert_contains "$work/link.err" "nothing is recorded: $work/link.mtrace.part: Too many levels of symbolic links"
+assert_equal "what the link led to" precious "$(cat "$work/precious")"
 section "a trace in a folder that is not there"
 run nowhere env "$(preload capture)" MEDUSA_TRACE="$work/nowhere/a.mtrace" "${engine[@]}" --report "$work/nowhere.json"
 assert_exit nowhere 0
@@ -118,6 +120,13 @@ small_disk=$work/disk
 mkdir "$small_disk"
 if mount -t tmpfs -o size=64k none "$small_disk" 2>/dev/null; then
 	trap 'umount "$small_disk"; [ -n "${KEEP:-}" ] || rm -rf "$work"' EXIT
+	section "a trace that cannot be written"
+	head -c 65536 /dev/zero >"$small_disk/ballast"
+	run full env "$(preload capture)" MEDUSA_TRACE="$small_disk/full.mtrace" "${engine[@]}" --report "$work/full.json"
+	assert_exit full 0
+	assert_same_output live full
+	assert_no_file "$small_disk/full.mtrace"
+	assert_count "$work/full.err" "No space left on device" 1
 	for kib in 0 4 8 12 20 24 28 36 40 48; do
 		section "medusa-capture with $kib KiB taken of a disk of 64 KiB"
 		rm -f "$small_disk"/*

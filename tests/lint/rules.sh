@@ -6,8 +6,7 @@ cd "$(dirname "$0")/../.."
 failed=0
 
 # Each of these files opens what is not named by others, or what it must hold under that name:
-own_opens=(':!base/descriptor.c' # what base/file.h and the trace's lock open by
-	':!hostcuda/ipc.c'          # /proc/PID/fd/N
+own_opens=(':!hostcuda/ipc.c' # /proc/PID/fd/N
 	':!tools/medusa-inspect.c'  # --from-text, which may be a pipe
 	':!tools/verify_report.c')  # a report of its own
 own_maps=(':!models/llama/gguf.c') # the reference engine's weights: gigabytes, and its own
@@ -33,7 +32,10 @@ forbid 'read the environment with secure_getenv: a set-user-ID program must not 
 	'\bgetenv\s*\(' '*.c' '*.h' ':!tests' ':!bench' ':!models'
 forbid 'open files through base/file.h, which neither waits nor follows what was prepared' \
 	"$inside(open|open64|openat|creat|fopen|fopen64|freopen|mkstemp|mkostemp|mkdtemp|tmpfile)\s*\((?!\"/proc/)" \
-	'*.c' '*.h' ':!tests' ':!bench' ':!base/file.c' "${own_opens[@]}"
+	'*.c' '*.h' ':!tests' ':!bench' ':!base/file.c' ':!base/descriptor.[ch]' "${own_opens[@]}"
+forbid 'open files through base/file.h: these are for the log, the trace under its lock, and /proc' \
+	'\bmd_descriptor_(open|read_stream)\s*\((?!\"/proc/)' '*.c' ':!tests' ':!base' ':!format/trace_part.c' \
+	':!capture/capture_owner.c'
 forbid 'read files, do not map them: who cuts one off would end the engine' \
 	'\b(mmap|mmap64)\s*\((?!.*MAP_ANONYMOUS)' '*.c' '*.h' ':!tests' ':!bench' ':!hostcuda' "${own_maps[@]}"
 forbid 'read files, do not map them: hostcuda maps only memory that it made' '\bMAP_PRIVATE, fd\b' 'hostcuda/*.c'
