@@ -6,7 +6,6 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "restore/restore.h"
 

@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/descriptor.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "restore/restore.h"
 
@@ -17,7 +18,7 @@ static atomic_bool lost; /* a line: then the report gets no end, and nobody take
 
 static enum md_status append(const char *path, const char *line, size_t size, struct md_error *err)
 {
-	MD_AUTO_FD int fd = md_descriptor_open(path, O_WRONLY | O_CREAT | O_APPEND, 0644);
+	MD_AUTO_FD int fd = md_file_open_append(path, true);
 	int failure = fd < 0 ? errno : md_descriptor_write(fd, line, size);
 	return failure ? md_error_set(err, MD_ERR_IO, "%s", strerror(failure)) : MD_OK;
 }
