@@ -403,7 +403,7 @@ struct md_verify_buffer {
 	const char *name; /* the engine's */
 	CUdeviceptr address;
 	uint64_t size;
-	bool state, sampled;
+	bool state, output, sampled;
 	enum md_element_type type;
 	struct md_sample sample;
 	CUdeviceptr copy, live; /* in the session's slabs: contents before, and what the live graph left; or 0 */
@@ -456,6 +456,17 @@ void md_verify_memory_name_sampled(const struct md_verify_memory *memory, char *
 void md_verify_note_difference(struct md_verify_memory *memory, uint32_t buffer, uint64_t offset, const uint8_t *live,
 			       const uint8_t *now, size_t size, struct md_error *differs);
 
+/* ---- whether a comparison shows anything (verify_effects.c) ---- */
+
+/* After the live replay was taken: whether it changed what is bound, or has outputs of its own, which are compared. */
+enum md_status md_verify_effects_seen(struct md_verify_memory *memory, const struct md_restore *r,
+				      const struct md_artifact_graph *stored, bool *seen, struct md_error *err);
+/* Fills what is bound as output before one more live replay, and looks whether that left it so. */
+enum md_status md_verify_effects_fill(struct md_verify_memory *memory, uint8_t value, CUstream stream,
+				      struct md_error *err);
+enum md_status md_verify_effects_found(struct md_verify_memory *memory, uint8_t value, bool *seen,
+				       struct md_error *err);
+
 /* ---- buffers whose copies are on the device (verify_device.c) ---- */
 
 /* False: there is no room, or too little to compare. */
@@ -506,6 +517,8 @@ struct md_live_graph {
 	struct md_live_output *outputs; /* owned; by index */
 	uint32_t output_count;
 	char *refused; /* owned; why, in the engine's words */
+	bool passed;   /* some comparison */
+	bool effects;  /* it was seen to write what is compared */
 };
 
 /* exec NULL: the graph that this thread has instantiated last. */
@@ -518,7 +531,7 @@ void md_verify_forget(CUgraphExec exec);
 void md_verify_end(void);
 
 /* Compares a labelled graph with its restored twin and reports it; false: not now, a capture is in progress. */
-bool md_verify_compare(const struct md_live_graph *live);
+bool md_verify_compare(struct md_live_graph *live);
 /* verify_write.c: that a comparison begins, what it found, and the end of the report. False: it cannot be written. */
 bool md_verify_report_begin(const char *label, unsigned batch);
 void md_verify_report(const char *label, unsigned batch, enum md_verdict verdict, uint64_t bytes, const char *reason);

@@ -55,6 +55,7 @@ struct subject {
 	struct md_verify_doubt doubt;
 	uint64_t bytes;
 	bool nondeterministic; /* and nothing else is wrong */
+	bool effects;          /* the live graph writes what is compared */
 };
 
 static enum md_status replay(CUgraphExec exec, struct subject *subject, CUstream stream, struct md_error *err)
@@ -275,6 +276,31 @@ static enum md_status look_again(struct md_restore *r, struct md_restore_graph *
 	return MD_OK;
 }
 
+/*
+ * A live replay that changes nothing may write what was there already: outputs are filled with two values before it is
+ * replayed again. Everything is put back.
+ */
+static enum md_status look_for_effects(struct md_restore *r, const struct md_restore_graph *graph, CUgraphExec live,
+				       struct subject *subject, struct md_error *err)
+{
+	static const uint8_t values[] = {0x00, 0x01};
+	struct md_verify_memory *memory = &subject->memory;
+	MD_FORWARD(md_verify_effects_seen(memory, r, graph->stored, &subject->effects, err));
+	for (size_t i = 0; i < sizeof(values) && !subject->effects; i++) {
+		struct md_error changed = {0};
+		enum md_status status = md_verify_effects_fill(memory, values[i], r->stream, err);
+		if (status == MD_OK)
+			status = replay(live, subject, r->stream, err);
+		if (status == MD_OK)
+			status = md_verify_effects_found(memory, values[i], &subject->effects, err);
+		enum md_status back = md_verify_memory_check_rest(memory, r->stream, &changed);
+		if (status == MD_OK && back != MD_OK && back != MD_ERR_MISMATCH)
+			status = md_error_set(err, back, "%s", changed.message);
+		MD_FORWARD(status);
+	}
+	return MD_OK;
+}
+
 static enum md_status compare(struct md_restore *r, struct md_restore_graph *graph, CUgraphExec live,
 			      struct subject *subject, struct md_error *err)
 {
@@ -286,6 +312,8 @@ static enum md_status compare(struct md_restore *r, struct md_restore_graph *gra
 		status = md_verify_outputs_take(&subject->outputs, r->stream, err);
 	if (status == MD_OK)
 		status = md_verify_memory_take_live(memory, r->stream, err);
+	if (status == MD_OK)
+		status = look_for_effects(r, graph, live, subject, err);
 	memory->doubt = subject->outputs.doubt = &subject->doubt;
 	if (status != MD_OK)
 		md_error_prefix(err, "live replay");
@@ -356,7 +384,7 @@ static enum md_verdict judge(struct md_restore *r, struct md_restore_graph *grap
 	return MD_VERDICT_PASS;
 }
 
-static void verify(struct md_restore *r, const struct md_live_graph *live)
+static void verify(struct md_restore *r, struct md_live_graph *live)
 {
 	struct md_error err = {0};
 	struct subject subject = {.outputs = {.live = live->outputs, .count = live->output_count},
@@ -368,10 +396,12 @@ static void verify(struct md_restore *r, const struct md_live_graph *live)
 	md_verify_doubt_finish(&subject.doubt);
 	md_verify_outputs_finish(&subject.outputs);
 	md_verify_memory_finish(&subject.memory);
+	live->passed |= verdict == MD_VERDICT_PASS || verdict == MD_VERDICT_NONDETERMINISTIC;
+	live->effects |= subject.effects;
 	md_verify_report(live->label, live->batch, verdict, subject.bytes, err.message);
 }
 
-bool md_verify_compare(const struct md_live_graph *live)
+bool md_verify_compare(struct md_live_graph *live)
 {
 	struct md_restore *r = &md_restore;
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;

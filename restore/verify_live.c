@@ -202,9 +202,22 @@ void md_verify_launch(CUgraphExec exec)
 	pthread_mutex_unlock(&table_lock);
 }
 
+/* Of a name that was captured more than once, any of them will do. */
+static bool shows_effects(const struct md_live_graph *live)
+{
+	for (size_t i = 0; i < table_count; i++)
+		if (table[i].effects && table[i].batch == live->batch && !strcmp(table[i].label, live->label))
+			return true;
+	return false;
+}
+
 void md_verify_end(void)
 {
 	pthread_mutex_lock(&table_lock);
+	for (size_t i = 0; i < table_count; i++)
+		if (table[i].label && table[i].passed && !shows_effects(&table[i]))
+			md_verify_report(table[i].label, table[i].batch, MD_VERDICT_SKIPPED, 0,
+					 "it writes only memory that nobody bound, or the same as was there");
 	for (size_t i = 0; i < table_count; i++)
 		if (table[i].label && !table[i].compared)
 			md_verify_report(table[i].label, table[i].batch, MD_VERDICT_SKIPPED, 0,

@@ -50,7 +50,8 @@ static enum md_status list_buffers(struct md_verify_memory *m, struct md_restore
 		struct md_verify_buffer buffer = {.name = r->artifact.bindings[i].name,
 						  .address = bound->address,
 						  .size = bound->size,
-						  .state = bound->role == MD_BIND_STATE};
+						  .state = bound->role == MD_BIND_STATE,
+						  .output = bound->role == MD_BIND_OUTPUT};
 		if (bound->role == MD_BIND_CONSTANT)
 			m->constants[m->constant_count++] = buffer;
 		else

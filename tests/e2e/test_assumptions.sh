@@ -136,4 +136,12 @@ for how in alone spawn; do
 	assert_contains "$work/$how.same.err" "g restored"
 	refused $how.other $how 'argument 2 is "7", the artifact was captured with "5"' python3 "$work/worker.py" 7 $how
 done
+section "nothing that is compared"
+SUBJECT=unbound captured unbound 1 -- "$subject"
+assert_contains "$work/unbound.captured.err" "verification: 0 passed, 0 failed, 2 not compared"
+for name in first second; do
+	assert_contains "$work/unbound.captured.err" "refused: ($name, 1): not compared: it writes only memory that nobody bound"
+done
+SUBJECT=unbound restored unbound.cold unbound "$subject"
+assert_count "$work/unbound.cold.err" " live " 2
 finish

@@ -11,7 +11,9 @@
 /*
  * stdout: what it computed, the same however it came by its graphs. stderr: how it came by them, and why. Environment:
  *   SUBJECT=constant     one graph fills "out" with the value of --value (5); other arguments do not matter
- *   SUBJECT_FACT=TEXT    what fact "value" is said to be; without it there are no facts
+ *   SUBJECT=unbound      graph "first" copies in -> mid, graph "second" mid -> out; only in is bound, the engine reads
+ * out SUBJECT=between      the same with out bound SUBJECT_FACT=TEXT    what fact "value" is said to be; without it
+ * there are no facts
  */
 enum { WORDS = 4096, BYTES = WORDS * 4 };
 
@@ -96,10 +98,52 @@ static void constant(int argc, char **argv)
 	printf("out %u, wanted %u\n", first_word(out), value);
 }
 
+/* ---- graphs that hand a value on ---- */
+
+static void copy_graph(const char *label, CUdeviceptr to, CUdeviceptr from, CUgraphExec *exec)
+{
+	if (get(label, exec))
+		return;
+	begin();
+	TRY(cuMemcpyDtoDAsync_v2, to, from, BYTES, stream);
+	end(label, exec);
+	launch(*exec);
+}
+
+static void hand_on(bool out_is_bound)
+{
+	CUdeviceptr in = take("in", MEDUSA_BIND_INPUT), mid = take(NULL, 0);
+	CUdeviceptr out = take(out_is_bound ? "out" : NULL, MEDUSA_BIND_OUTPUT);
+	CUgraphExec first, second;
+	TRY(cuMemsetD32_v2, in, 9, WORDS);
+	TRY(cuCtxSynchronize);
+	copy_graph("first", mid, in, &first);
+	copy_graph("second", out, mid, &second);
+	for (unsigned value = 100; value < 400; value += 100) {
+		TRY(cuMemsetD32_v2, in, value, WORDS);
+		TRY(cuCtxSynchronize);
+		launch(first);
+		launch(second);
+		printf("out %u, wanted %u\n", first_word(out), value);
+	}
+}
+
+static void unbound(int argc, char **argv)
+{
+	(void)argc, (void)argv;
+	hand_on(false);
+}
+
+static void between(int argc, char **argv)
+{
+	(void)argc, (void)argv;
+	hand_on(true);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(int argc, char **argv);
-} subjects[] = {{"constant", constant}};
+} subjects[] = {{"constant", constant}, {"unbound", unbound}, {"between", between}};
 
 int main(int argc, char **argv)
 {
