@@ -3,6 +3,8 @@
 #include "tools/diff.h"
 
 #include <criterion/criterion.h>
+#include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tests/artifact_samples.h"
@@ -247,7 +249,7 @@ static const struct change {
     {change_constants, 1, "2 constant words differ, first node 0 (_Z3addPfS_i) byte 16: 0x1 -> 0xaa\n"},
     {change_before_noise, 1, "1 constant words differ, first node 0 (_Z3addPfS_i) byte 16: 0x1 -> 0xaa000001\n"},
     {change_noise, 0, "  ? decode/1: 1 nodes differ in noise, first node 0 (_Z3addPfS_i): 2 words -> 2 words\n"},
-    {change_pointer, 1, "1 pointers differ, first node 0 (_Z3addPfS_i) byte 0: weights \"0\"\n\\+0 -> weights"},
+    {change_pointer, 1, "1 pointers differ, first node 0 (_Z3addPfS_i) byte 0: weights \"0\"\\x0a\\+0 -> weights"},
     {change_target, 1, "\\+0 -> allocation 1+0\n"},
     {drop_pointer, 1, "1 pointers differ, first node 4 (memcpy) byte 8: private, at 65536+4096 -> no pointer\n"},
     {change_attribute, 1, "1 launches differ in attributes, first node 1 (nvjet): 2 -> 2\n"},
@@ -349,5 +351,58 @@ Test(diff, empty_ones_are_equal)
 	text = told(&a, &b, false, &count);
 	cr_assert(strstr(text, "  + decode/1: 6 nodes, 6 edges\n"), "%s", text);
 	free(text);
+	md_artifact_finish(&b);
+}
+
+/* ---- many ---- */
+
+enum { MANY = 20000 };
+
+static char *numbered(const char *what, uint32_t i)
+{
+	char *text;
+	cr_assert(asprintf(&text, "%s %" PRIu32, what, i) > 0);
+	return text;
+}
+
+/* Of everything that has a name so many as a small file can hold, in another order on the other side. */
+static void make_many(struct md_artifact *a, bool backwards, bool other)
+{
+	*a = (struct md_artifact){.binding_count = MANY,
+				  .kernel_count = MANY,
+				  .image_count = MANY,
+				  .graph_count = MANY,
+				  .refusal_count = MANY};
+	a->bindings = calloc(MANY, sizeof(*a->bindings));
+	a->kernels = calloc(MANY, sizeof(*a->kernels));
+	a->images = calloc(MANY, sizeof(*a->images));
+	a->graphs = calloc(MANY, sizeof(*a->graphs));
+	a->refusals = calloc(MANY, sizeof(*a->refusals));
+	for (uint32_t at = 0; at < MANY; at++) {
+		uint32_t i = backwards ? MANY - 1 - at : at;
+		a->bindings[at] = (struct md_binding){.name = numbered("binding", i), .role = 1, .size = 8};
+		a->kernels[at] =
+		    (struct md_kernel){.name = numbered("one of two", i / 2), .image = i % 3 ? at : MD_NONE};
+		a->images[at].hash = md_hash_bytes(&i, sizeof(i));
+		a->graphs[at] = (struct md_artifact_graph){.label = strdup("graph"), .batch = i, .proof = 1};
+		a->refusals[at] =
+		    (struct md_artifact_refusal){.label = strdup("refused"), .batch = i, .why = strdup("why")};
+	}
+	if (other)
+		a->graphs[7].proof = 2;
+}
+
+/* Where each of these was looked for among all others, this took minutes. */
+Test(diff, many_of_each, .timeout = 120)
+{
+	struct md_artifact a, b;
+	size_t count;
+	make_many(&a, false, false);
+	make_many(&b, true, true);
+	char *text = told(&a, &b, false, &count);
+	cr_expect_eq(count, 1, "%zu differences: %.2000s", count, text);
+	cr_expect(strstr(text, "graph/19992: proof: two captures -> replay"), "%.2000s", text);
+	free(text);
+	md_artifact_finish(&a);
 	md_artifact_finish(&b);
 }

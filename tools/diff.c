@@ -3,10 +3,14 @@
 #include "tools/diff.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tools/inspect.h"
+#include "tools/name_index.h"
+
+#define TEXT_ROOM 4200
 
 /* ---- the list ---- */
 
@@ -82,55 +86,68 @@ void md_diff_finish(struct md_diff *diff)
 	}
 	free(diff->list);
 	free(diff->kernel_of_b);
+	free(diff->binding_of_b);
 	free(diff->alloc_of_a);
 	free(diff->alloc_of_b);
+	free(diff->node_of_key);
+	free(diff->nodes_of_key);
 	*diff = (struct md_diff){0};
 }
 
 /* ---- tables whose items have names ---- */
 
-struct table { /* how to go through the items of one side */
-	uint32_t count;
-	const void *owner;
-	void (*name)(const void *owner, uint32_t index, char *out, size_t room);
-};
-
-#define NAME_ROOM 4200 /* the longest name that the format allows, and a word before it */
-
-static uint32_t find(const struct table *in, const char *name)
+char *md_diff_name(const char *format, ...)
 {
-	char other[NAME_ROOM];
-	for (uint32_t i = 0; i < in->count; i++) {
-		in->name(in->owner, i, other, sizeof(other));
-		if (!strcmp(other, name))
-			return i;
-	}
-	return MD_NONE;
+	char *text;
+	va_list args;
+	va_start(args, format);
+	if (vasprintf(&text, format, args) < 0)
+		text = NULL;
+	va_end(args);
+	return text;
 }
 
-/* Calls back for each name of either side; a side without it is MD_NONE. */
-static void for_each_name(struct md_diff *diff, const struct table *a, const struct table *b,
-			  void (*compare)(struct md_diff *diff, const char *name, uint32_t a, uint32_t b))
+static bool index_names(const struct md_diff_table *table, struct md_names *names)
 {
-	char name[NAME_ROOM];
-	for (uint32_t i = 0; i < a->count; i++) {
-		a->name(a->owner, i, name, sizeof(name));
-		if (find(a, name) == i) /* a name that appears twice is compared once */
-			compare(diff, name, i, find(b, name));
+	bool whole = md_names_init(names, table->count);
+	for (uint32_t i = 0; whole && i < table->count; i++)
+		whole = md_names_add(names, table->name(table->owner, i), i);
+	return whole;
+}
+
+/* Each name of `from` once; those of both sides are a's. */
+static void for_each_of(struct md_diff *diff, const struct md_diff_table *from, const struct md_names *own,
+			const struct md_names *others, bool in_a, md_diff_compare *compare)
+{
+	for (uint32_t i = 0; i < from->count; i++) {
+		char *name = from->name(from->owner, i);
+		uint32_t other = name ? md_names_first(others, name) : MD_NONE;
+		diff->failed |= !name;
+		if (name && md_names_first(own, name) == i && (in_a || other == MD_NONE))
+			compare(diff, name, in_a ? i : MD_NONE, in_a ? other : i);
+		free(name);
 	}
-	for (uint32_t i = 0; i < b->count; i++) {
-		b->name(b->owner, i, name, sizeof(name));
-		if (find(b, name) == i && find(a, name) == MD_NONE)
-			compare(diff, name, MD_NONE, i);
+}
+
+void md_diff_tables(struct md_diff *diff, const struct md_diff_table *a, const struct md_diff_table *b,
+		    md_diff_compare *compare)
+{
+	struct md_names in_a = {0}, in_b = {0};
+	if (index_names(a, &in_a) && index_names(b, &in_b)) {
+		for_each_of(diff, a, &in_a, &in_b, true, compare);
+		for_each_of(diff, b, &in_b, &in_a, false, compare);
+	} else {
+		diff->failed = true;
 	}
+	md_names_finish(&in_a);
+	md_names_finish(&in_b);
 }
 
 /* ---- fingerprint ---- */
 
-static void name_fact(const void *owner, uint32_t index, char *out, size_t room)
+static char *name_fact(const void *owner, uint32_t index)
 {
-	const struct md_artifact *artifact = owner;
-	snprintf(out, room, "fact %s", artifact->fingerprint.facts[index].name);
+	return md_diff_name("fact %s", ((const struct md_artifact *)owner)->fingerprint.facts[index].name);
 }
 
 static void compare_fact(struct md_diff *diff, const char *name, uint32_t a, uint32_t b)
@@ -141,11 +158,11 @@ static void compare_fact(struct md_diff *diff, const char *name, uint32_t a, uin
 }
 
 /* By the file's name, as restore compares them. */
-static void name_library(const void *owner, uint32_t index, char *out, size_t room)
+static char *name_library(const void *owner, uint32_t index)
 {
 	const char *path = ((const struct md_artifact *)owner)->fingerprint.libraries[index].path;
 	const char *slash = strrchr(path, '/');
-	snprintf(out, room, "library %s", slash ? slash + 1 : path);
+	return md_diff_name("library %s", slash ? slash + 1 : path);
 }
 
 static void compare_library(struct md_diff *diff, const char *name, uint32_t a, uint32_t b)
@@ -176,10 +193,10 @@ static void diff_fingerprint(struct md_diff *diff)
 	md_diff_number(diff, "fingerprint", "", "multiprocessors", a->multiprocessors, b->multiprocessors);
 	md_diff_number(diff, "fingerprint", "", "device memory", (int64_t)a->device_memory, (int64_t)b->device_memory);
 	md_diff_number(diff, "fingerprint", "", "driver version", a->driver_version, b->driver_version);
-	for_each_name(diff, &(struct table){a->library_count, diff->a, name_library},
-		      &(struct table){b->library_count, diff->b, name_library}, compare_library);
-	for_each_name(diff, &(struct table){a->fact_count, diff->a, name_fact},
-		      &(struct table){b->fact_count, diff->b, name_fact}, compare_fact);
+	md_diff_tables(diff, &(struct md_diff_table){a->library_count, diff->a, name_library},
+		       &(struct md_diff_table){b->library_count, diff->b, name_library}, compare_library);
+	md_diff_tables(diff, &(struct md_diff_table){a->fact_count, diff->a, name_fact},
+		       &(struct md_diff_table){b->fact_count, diff->b, name_fact}, compare_fact);
 	if (a->fact_count && b->fact_count)
 		return; /* they decide alone */
 	diff_texts(diff, "argument", &a->arguments, &b->arguments);
@@ -188,9 +205,9 @@ static void diff_fingerprint(struct md_diff *diff)
 
 /* ---- bindings and private memory ---- */
 
-static void name_binding(const void *owner, uint32_t index, char *out, size_t room)
+static char *name_binding(const void *owner, uint32_t index)
 {
-	snprintf(out, room, "%s", ((const struct md_artifact *)owner)->bindings[index].name);
+	return strdup(((const struct md_artifact *)owner)->bindings[index].name);
 }
 
 static void compare_binding(struct md_diff *diff, const char *name, uint32_t a, uint32_t b)
@@ -198,6 +215,8 @@ static void compare_binding(struct md_diff *diff, const char *name, uint32_t a, 
 	const struct md_binding *x = a == MD_NONE ? NULL : &diff->a->bindings[a];
 	const struct md_binding *y = b == MD_NONE ? NULL : &diff->b->bindings[b];
 	char text[64];
+	if (b != MD_NONE)
+		diff->binding_of_b[b] = a;
 	if (x && y) {
 		md_diff_number(diff, "bindings", name, "bytes", (int64_t)x->size, (int64_t)y->size);
 		md_diff_text(diff, "bindings", name, "role", md_inspect_role(x->role), md_inspect_role(y->role));
@@ -229,8 +248,8 @@ static uint32_t count_class(const struct md_artifact *artifact, enum md_binding_
 static void diff_memory(struct md_diff *diff)
 {
 	const struct md_artifact *a = diff->a, *b = diff->b;
-	for_each_name(diff, &(struct table){a->binding_count, a, name_binding},
-		      &(struct table){b->binding_count, b, name_binding}, compare_binding);
+	md_diff_tables(diff, &(struct md_diff_table){a->binding_count, a, name_binding},
+		       &(struct md_diff_table){b->binding_count, b, name_binding}, compare_binding);
 	compare_requests(diff);
 	md_diff_number(diff, "allocations", "", "private bytes", (int64_t)a->arena_size, (int64_t)b->arena_size);
 	md_diff_number(diff, "allocations", "", "private allocations", count_class(a, MD_CLASS_PRIVATE),
@@ -241,18 +260,18 @@ static void diff_memory(struct md_diff *diff)
 
 /* ---- images and kernels ---- */
 
-static void name_image(const void *owner, uint32_t index, char *out, size_t room)
+static char *name_image(const void *owner, uint32_t index)
 {
 	char hash[MD_HASH_TEXT_BYTES];
 	md_hash_format(&((const struct md_artifact *)owner)->images[index].hash, hash);
-	snprintf(out, room, "%s", hash);
+	return strdup(hash);
 }
 
 static void compare_image(struct md_diff *diff, const char *name, uint32_t a, uint32_t b)
 {
 	const struct md_image *x = a == MD_NONE ? NULL : &diff->a->images[a];
 	const struct md_image *y = b == MD_NONE ? NULL : &diff->b->images[b];
-	char text[NAME_ROOM];
+	char text[TEXT_ROOM];
 	if (x && y) {
 		md_diff_text(diff, "images", name, "from", md_inspect_image_source(x), md_inspect_image_source(y));
 		return;
@@ -260,25 +279,6 @@ static void compare_image(struct md_diff *diff, const char *name, uint32_t a, ui
 	const struct md_image *only = x ? x : y;
 	snprintf(text, sizeof(text), "%" PRIu64 " bytes, from %.400s", only->size, md_inspect_image_source(only));
 	md_diff_text(diff, "images", name, NULL, x ? text : NULL, y ? text : NULL);
-}
-
-static bool same_image(const struct md_diff *diff, const struct md_kernel *a, const struct md_kernel *b)
-{
-	if (a->image == MD_NONE || b->image == MD_NONE)
-		return a->image == b->image;
-	return md_hash_equal(&diff->a->images[a->image].hash, &diff->b->images[b->image].hash);
-}
-
-/* Of the same image if there is one, else of the same name alone; each one of a is taken once. */
-static uint32_t partner(const struct md_diff *diff, const bool *taken, uint32_t of, bool image_too)
-{
-	const struct md_kernel *kernel = &diff->b->kernels[of];
-	for (uint32_t i = 0; i < diff->a->kernel_count; i++) {
-		const struct md_kernel *other = &diff->a->kernels[i];
-		if (!taken[i] && !strcmp(other->name, kernel->name) && (!image_too || same_image(diff, other, kernel)))
-			return i;
-	}
-	return MD_NONE;
 }
 
 static void image_text(const struct md_artifact *artifact, const struct md_kernel *kernel, char out[MD_HASH_TEXT_BYTES])
@@ -299,7 +299,7 @@ static void params_text(const struct md_kernel *kernel, char *out, size_t room)
 
 static void compare_kernels(struct md_diff *diff, const struct md_kernel *x, const struct md_kernel *y)
 {
-	char a[NAME_ROOM], b[NAME_ROOM];
+	char a[TEXT_ROOM], b[TEXT_ROOM];
 	const struct md_func_state *s = &x->state, *t = &y->state;
 	image_text(diff->a, x, a);
 	image_text(diff->b, y, b);
@@ -324,23 +324,47 @@ static void one_kernel(struct md_diff *diff, const struct md_kernel *kernel, boo
 	md_diff_text(diff, "kernels", kernel->name, NULL, in_a ? text : NULL, in_a ? NULL : text);
 }
 
+/* image_too: kernels are the same only if they are of the same image. */
+static char *name_kernel(const struct md_artifact *artifact, uint32_t index, bool image_too)
+{
+	char image[MD_HASH_TEXT_BYTES] = "";
+	if (image_too)
+		image_text(artifact, &artifact->kernels[index], image);
+	return md_diff_name("%s %s", image, artifact->kernels[index].name);
+}
+
+/* Those of either side that have no partner yet: the n-th one of a name is the n-th one there. */
+static bool pair_kernels(struct md_diff *diff, bool *taken, bool image_too)
+{
+	struct md_names of_a;
+	bool whole = md_names_init(&of_a, diff->a->kernel_count);
+	for (uint32_t i = 0; whole && i < diff->a->kernel_count; i++)
+		if (!taken[i])
+			whole = md_names_add(&of_a, name_kernel(diff->a, i, image_too), i);
+	for (uint32_t i = 0; whole && i < diff->b->kernel_count; i++) {
+		if (diff->kernel_of_b[i] != MD_NONE)
+			continue;
+		char *name = name_kernel(diff->b, i, image_too);
+		uint32_t found = name ? md_names_take(&of_a, name) : MD_NONE;
+		whole = name != NULL;
+		free(name);
+		diff->kernel_of_b[i] = found;
+		if (found != MD_NONE)
+			taken[found] = true;
+	}
+	md_names_finish(&of_a);
+	return whole;
+}
+
+/* Partners are of the same image if there is one, else of the same name alone. */
 static void diff_kernels(struct md_diff *diff)
 {
 	bool *taken = calloc((size_t)diff->a->kernel_count + 1, sizeof(*taken));
-	diff->failed |= !taken;
-	for (int pass = 0; pass < 2 && taken; pass++)
-		for (uint32_t i = 0; i < diff->b->kernel_count; i++) {
-			if (diff->kernel_of_b[i] != MD_NONE)
-				continue;
-			uint32_t found = partner(diff, taken, i, pass == 0);
-			diff->kernel_of_b[i] = found;
-			if (found != MD_NONE)
-				taken[found] = true;
-		}
-	for (uint32_t i = 0; taken && i < diff->a->kernel_count; i++)
+	diff->failed |= !taken || !pair_kernels(diff, taken, true) || !pair_kernels(diff, taken, false);
+	for (uint32_t i = 0; !diff->failed && i < diff->a->kernel_count; i++)
 		if (!taken[i])
 			one_kernel(diff, &diff->a->kernels[i], true);
-	for (uint32_t i = 0; taken && i < diff->b->kernel_count; i++) {
+	for (uint32_t i = 0; !diff->failed && i < diff->b->kernel_count; i++) {
 		uint32_t of_a = diff->kernel_of_b[i];
 		if (of_a == MD_NONE)
 			one_kernel(diff, &diff->b->kernels[i], false);
@@ -383,17 +407,20 @@ bool md_diff_artifacts(const struct md_artifact *a, const struct md_artifact *b,
 {
 	*out = (struct md_diff){.a = a, .b = b};
 	out->kernel_of_b = no_partners(out, b->kernel_count);
+	out->binding_of_b = no_partners(out, b->binding_count);
 	out->alloc_of_a = no_partners(out, a->alloc_count);
 	out->alloc_of_b = no_partners(out, b->alloc_count);
 	if (out->failed)
 		return false;
 	diff_fingerprint(out);
 	diff_memory(out);
-	for_each_name(out, &(struct table){a->image_count, a, name_image},
-		      &(struct table){b->image_count, b, name_image}, compare_image);
+	md_diff_tables(out, &(struct md_diff_table){a->image_count, a, name_image},
+		       &(struct md_diff_table){b->image_count, b, name_image}, compare_image);
 	diff_kernels(out);
 	if (!out->failed)
 		md_diff_graphs(out);
+	if (!out->failed)
+		md_diff_contents(out);
 	diff_kv(out);
 	for (size_t i = 0; i < out->count; i++)
 		out->real += !out->list[i].chance;

@@ -23,11 +23,14 @@ struct md_diff {
 	const struct md_artifact *a, *b;
 	struct md_difference *list; /* owned */
 	size_t count, capacity;
-	size_t real;           /* of the list, those that are not chance: equal artifacts have none */
-	bool failed;           /* out of memory: the list lacks something */
-	uint32_t *kernel_of_b; /* by kernel of b: that of a it corresponds to, or MD_NONE; owned */
-	uint32_t *alloc_of_a;  /* by private allocation of a: that of b, once a pointer showed it; owned */
-	uint32_t *alloc_of_b;  /* and back */
+	size_t real;            /* of the list, those that are not chance: equal artifacts have none */
+	bool failed;            /* out of memory: the list lacks something */
+	uint32_t *kernel_of_b;  /* by kernel of b: that of a it corresponds to, or MD_NONE; owned */
+	uint32_t *binding_of_b; /* by binding of b: that of a with its name, or MD_NONE; owned */
+	uint32_t *alloc_of_a;   /* by private allocation of a: that of b, once a pointer showed it; owned */
+	uint32_t *alloc_of_b;   /* and back */
+	/* While graphs are compared: by number of a kernel, on either side, or type of node; owned. */
+	uint32_t *node_of_key, *nodes_of_key;
 };
 
 /* Compares all but provenance and signature. False when out of memory; finish in any case. */
@@ -52,10 +55,30 @@ struct md_diff_tally {
 void md_diff_tally(struct md_diff *diff, const char *section, const char *item, const char *what,
 		   const struct md_diff_tally *tally);
 
+/* Like asprintf; NULL when out of memory. */
+char *md_diff_name(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 /* What was added from `before` on is chance: two captures of one engine may differ in it. */
 void md_diff_chance(struct md_diff *diff, size_t before);
 
-/* diff_graphs.c: graphs, and then contents, whose places the graphs' pointers have shown. */
+/* The items of one side, which are told apart by their names. */
+struct md_diff_table {
+	uint32_t count;
+	const void *owner;
+	char *(*name)(const void *owner, uint32_t index); /* malloc'd; NULL: out of memory */
+};
+typedef void md_diff_compare(struct md_diff *diff, const char *name, uint32_t a, uint32_t b);
+
+/* Calls back for each name of either side; a side without it is MD_NONE. A name that appears twice is compared once. */
+void md_diff_tables(struct md_diff *diff, const struct md_diff_table *a, const struct md_diff_table *b,
+		    md_diff_compare *compare);
+
+/* Whether an allocation of a and one of b are the same, or may be paired now; and a place as text. */
+bool md_diff_same_alloc(struct md_diff *diff, uint32_t a, uint32_t b);
+void md_diff_place_text(const struct md_artifact *artifact, uint32_t alloc, int64_t offset, char *out, size_t room);
+
 void md_diff_graphs(struct md_diff *diff);
+/* What was left out, and contents, after the graphs, whose pointers have shown their places. */
+void md_diff_contents(struct md_diff *diff);
 
 #endif

@@ -16,7 +16,7 @@
  * Allocations are the same when the engine gives them one name or one place in its sequence. Private ones have neither:
  * the first pointers that meet pair theirs, if these are equally large, and from then on each stands for the other.
  */
-static bool same_alloc(struct md_diff *diff, uint32_t a, uint32_t b)
+bool md_diff_same_alloc(struct md_diff *diff, uint32_t a, uint32_t b)
 {
 	if (a == MD_NONE || b == MD_NONE)
 		return a == b;
@@ -24,7 +24,7 @@ static bool same_alloc(struct md_diff *diff, uint32_t a, uint32_t b)
 	if (x->class != y->class)
 		return false;
 	if (x->class == MD_CLASS_BOUND)
-		return !strcmp(diff->a->bindings[x->binding].name, diff->b->bindings[y->binding].name);
+		return diff->binding_of_b[y->binding] == x->binding;
 	if (x->class == MD_CLASS_SEQUENCE)
 		return x->order == y->order && x->size == y->size;
 	if (diff->alloc_of_a[a] == MD_NONE && diff->alloc_of_b[b] == MD_NONE && x->size == y->size) {
@@ -34,7 +34,7 @@ static bool same_alloc(struct md_diff *diff, uint32_t a, uint32_t b)
 	return diff->alloc_of_a[a] == b;
 }
 
-static void place_text(const struct md_artifact *artifact, uint32_t alloc, int64_t offset, char *out, size_t room)
+void md_diff_place_text(const struct md_artifact *artifact, uint32_t alloc, int64_t offset, char *out, size_t room)
 {
 	if (alloc == MD_NONE) {
 		snprintf(out, room, "none");
@@ -206,16 +206,16 @@ static void compare_pointers(struct pair *p, uint32_t node, uint32_t other)
 		i += !only_b;
 		k += !only_a;
 		if (!only_a && !only_b && x->kind == y->kind && x->offset == y->offset &&
-		    same_alloc(p->diff, x->alloc, y->alloc))
+		    md_diff_same_alloc(p->diff, x->alloc, y->alloc))
 			continue;
 		if (!tally(p, &p->pointers, node, only_b ? y->at : x->at))
 			continue;
 		snprintf(p->pointers.a, sizeof(p->pointers.a), "no pointer");
 		snprintf(p->pointers.b, sizeof(p->pointers.b), "no pointer");
 		if (!only_b)
-			place_text(p->diff->a, x->alloc, x->offset, p->pointers.a, sizeof(p->pointers.a));
+			md_diff_place_text(p->diff->a, x->alloc, x->offset, p->pointers.a, sizeof(p->pointers.a));
 		if (!only_a)
-			place_text(p->diff->b, y->alloc, y->offset, p->pointers.b, sizeof(p->pointers.b));
+			md_diff_place_text(p->diff->b, y->alloc, y->offset, p->pointers.b, sizeof(p->pointers.b));
 	}
 }
 
@@ -272,18 +272,20 @@ static uint32_t key_of(const struct md_diff *diff, const struct md_node *node, b
 	return of_a != MD_NONE ? of_a : diff->a->kernel_count + node->kernel;
 }
 
+static uint32_t key_count(const struct md_diff *diff)
+{
+	return diff->a->kernel_count + diff->b->kernel_count + 256;
+}
+
 /* The n-th node of a kernel stands for the n-th one of the same kernel: what was put in between moves nothing. */
 static bool match_nodes(struct pair *p)
 {
-	uint32_t keys = p->diff->a->kernel_count + p->diff->b->kernel_count + 256;
-	MD_AUTO_FREE uint32_t *head = malloc(((size_t)keys + 1) * sizeof(*head));
+	uint32_t *head = p->diff->node_of_key; /* MD_NONE for each key, before and after */
 	MD_AUTO_FREE uint32_t *next = malloc(((size_t)p->b->node_count + 1) * sizeof(*next));
 	p->b_of_a = malloc(((size_t)p->a->node_count + 1) * sizeof(*p->b_of_a));
 	p->a_of_b = malloc(((size_t)p->b->node_count + 1) * sizeof(*p->a_of_b));
-	if (!head || !next || !p->b_of_a || !p->a_of_b)
+	if (!next || !p->b_of_a || !p->a_of_b)
 		return false;
-	for (uint32_t i = 0; i < keys; i++)
-		head[i] = MD_NONE;
 	for (uint32_t i = p->b->node_count; i-- > 0;) {
 		uint32_t key = key_of(p->diff, &p->b->nodes[i], true);
 		next[i] = head[key];
@@ -298,33 +300,57 @@ static bool match_nodes(struct pair *p)
 		head[key] = next[other];
 		p->a_of_b[other] = i;
 	}
+	for (uint32_t i = 0; i < p->b->node_count; i++)
+		head[key_of(p->diff, &p->b->nodes[i], true)] = MD_NONE;
 	return true;
+}
+
+static int by_key(const void *a, const void *b)
+{
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+	return (x > y) - (x < y);
+}
+
+/* Counts the nodes of each key on both sides; returns how many keys there are, in ascending order. */
+static uint32_t count_keys(const struct pair *p, uint32_t *keys)
+{
+	uint32_t *counts = p->diff->nodes_of_key, found = 0;
+	for (uint32_t i = 0; i < p->a->node_count + p->b->node_count; i++) {
+		bool in_b = i >= p->a->node_count;
+		const struct md_node *node = in_b ? &p->b->nodes[i - p->a->node_count] : &p->a->nodes[i];
+		uint32_t key = key_of(p->diff, node, in_b);
+		if (!counts[2 * key] && !counts[2 * key + 1])
+			keys[found++] = key;
+		counts[2 * key + in_b]++;
+	}
+	qsort(keys, found, sizeof(*keys), by_key);
+	return found;
+}
+
+static const char *key_name(const struct md_diff *diff, uint32_t key)
+{
+	uint32_t of_b = key - diff->a->kernel_count, type = of_b - diff->b->kernel_count;
+	return key < diff->a->kernel_count    ? diff->a->kernels[key].name
+	       : of_b < diff->b->kernel_count ? diff->b->kernels[of_b].name
+					      : md_inspect_node((uint8_t)type);
 }
 
 /* Nodes without a counterpart, a line a kernel. */
 static bool count_kernels(struct pair *p)
 {
-	const struct md_diff *diff = p->diff;
-	uint32_t keys = diff->a->kernel_count + diff->b->kernel_count + 256;
-	MD_AUTO_FREE uint32_t *counts = calloc(2 * (size_t)keys, sizeof(*counts));
-	char what[512];
-	if (!counts)
-		return false;
-	for (uint32_t i = 0; i < p->a->node_count; i++)
-		counts[2 * key_of(diff, &p->a->nodes[i], false)]++;
-	for (uint32_t i = 0; i < p->b->node_count; i++)
-		counts[2 * key_of(diff, &p->b->nodes[i], true) + 1]++;
-	for (uint32_t key = 0; key < keys; key++) {
-		uint32_t of_b = key - diff->a->kernel_count, type = of_b - diff->b->kernel_count;
-		if (counts[2 * key] == counts[2 * key + 1])
-			continue;
-		const char *name = key < diff->a->kernel_count    ? diff->a->kernels[key].name
-				   : of_b < diff->b->kernel_count ? diff->b->kernels[of_b].name
-								  : md_inspect_node((uint8_t)type);
-		snprintf(what, sizeof(what), "%.200s: %.200s", p->item, name);
-		md_diff_number(p->diff, "graphs", what, "nodes", counts[2 * key], counts[2 * key + 1]);
+	MD_AUTO_FREE uint32_t *keys = malloc(((size_t)p->a->node_count + p->b->node_count + 1) * sizeof(*keys));
+	uint32_t count = keys ? count_keys(p, keys) : 0;
+	for (uint32_t i = 0; i < count; i++) {
+		uint32_t *counts = &p->diff->nodes_of_key[2 * keys[i]];
+		char *what =
+		    counts[0] == counts[1] ? NULL : md_diff_name("%s: %.200s", p->item, key_name(p->diff, keys[i]));
+		if (what)
+			md_diff_number(p->diff, "graphs", what, "nodes", counts[0], counts[1]);
+		p->diff->failed |= !what && counts[0] != counts[1];
+		free(what);
+		counts[0] = counts[1] = 0;
 	}
-	return true;
+	return keys != NULL;
 }
 
 /* ---- edges ---- */
@@ -399,22 +425,24 @@ static void compare_head(struct pair *p)
 static void compare_said(struct pair *p)
 {
 	const struct md_artifact_graph *a = p->a, *b = p->b;
-	char item[600], x[160], y[160], place[128];
+	char x[160], y[160], place[128];
 	for (uint32_t i = 0; i < a->output_count || i < b->output_count; i++) {
 		const struct md_artifact_output *u = i < a->output_count ? &a->outputs[i] : NULL;
 		const struct md_artifact_output *v = i < b->output_count ? &b->outputs[i] : NULL;
-		if (u && v && u->size == v->size && u->offset == v->offset && same_alloc(p->diff, u->alloc, v->alloc))
+		if (u && v && u->size == v->size && u->offset == v->offset &&
+		    md_diff_same_alloc(p->diff, u->alloc, v->alloc))
 			continue;
-		snprintf(item, sizeof(item), "%.500s: output %" PRIu32, p->item, i);
+		MD_AUTO_FREE char *item = md_diff_name("%s: output %" PRIu32, p->item, i);
 		if (u)
-			place_text(p->diff->a, u->alloc, (int64_t)u->offset, place, sizeof(place));
+			md_diff_place_text(p->diff->a, u->alloc, (int64_t)u->offset, place, sizeof(place));
 		if (u)
 			snprintf(x, sizeof(x), "%" PRIu64 " bytes at %s", u->size, place);
 		if (v)
-			place_text(p->diff->b, v->alloc, (int64_t)v->offset, place, sizeof(place));
+			md_diff_place_text(p->diff->b, v->alloc, (int64_t)v->offset, place, sizeof(place));
 		if (v)
 			snprintf(y, sizeof(y), "%" PRIu64 " bytes at %s", v->size, place);
-		md_diff_text(p->diff, "graphs", item, u && v ? "place" : NULL, u ? x : NULL, v ? y : NULL);
+		md_diff_text(p->diff, "graphs", item ? item : p->item, u && v ? "place" : NULL, u ? x : NULL,
+			     v ? y : NULL);
 	}
 	if (a->note_size == b->note_size && (!a->note_size || !memcmp(a->note, b->note, a->note_size)))
 		return;
@@ -466,110 +494,36 @@ static void compare_graphs(struct md_diff *diff, const char *item, const struct 
 	free(p.a_of_b);
 }
 
-static const struct md_artifact_graph *find_graph(const struct md_artifact *in, const struct md_artifact_graph *like)
+static void one_graph(struct md_diff *diff, const char *item, const struct md_artifact_graph *graph, bool in_a)
 {
-	for (uint32_t i = 0; i < in->graph_count; i++)
-		if (in->graphs[i].batch == like->batch && !strcmp(in->graphs[i].label, like->label))
-			return &in->graphs[i];
-	return NULL;
-}
-
-static void one_graph(struct md_diff *diff, const struct md_artifact_graph *graph, bool in_a)
-{
-	char item[600], text[64];
-	snprintf(item, sizeof(item), "%.500s/%" PRIu32, graph->label, graph->batch);
+	char text[64];
 	snprintf(text, sizeof(text), "%" PRIu32 " nodes, %" PRIu32 " edges", graph->node_count, graph->edge_count);
 	md_diff_text(diff, "graphs", item, NULL, in_a ? text : NULL, in_a ? NULL : text);
 }
 
-/* ---- what was left out, and contents ---- */
-
-static const char *why_of(const struct md_artifact *in, const struct md_artifact_refusal *like)
+static char *name_graph(const void *owner, uint32_t index)
 {
-	for (uint32_t i = 0; i < in->refusal_count; i++) {
-		const struct md_artifact_refusal *refusal = &in->refusals[i];
-		if (refusal->batch == like->batch &&
-		    !strcmp(refusal->label ? refusal->label : "", like->label ? like->label : ""))
-			return refusal->why;
-	}
-	return NULL;
+	const struct md_artifact_graph *graph = &((const struct md_artifact *)owner)->graphs[index];
+	return md_diff_name("%s/%" PRIu32, graph->label, graph->batch);
 }
 
-static void diff_refusals(struct md_diff *diff, const struct md_artifact *from, bool in_a)
+static void compare_graph(struct md_diff *diff, const char *name, uint32_t a, uint32_t b)
 {
-	for (uint32_t i = 0; i < from->refusal_count; i++) {
-		const struct md_artifact_refusal *refusal = &from->refusals[i];
-		const char *other = why_of(in_a ? diff->b : diff->a, refusal);
-		char item[600];
-		if (other && !in_a)
-			continue; /* was compared from the other side */
-		snprintf(item, sizeof(item), "left out %.500s/%" PRIu32, refusal->label ? refusal->label : "(no label)",
-			 refusal->batch);
-		md_diff_text(diff, "graphs", item, other ? "why" : NULL, in_a ? refusal->why : NULL,
-			     in_a ? other : refusal->why);
-	}
-}
-
-static bool same_content(struct md_diff *diff, const struct md_artifact_content *x, const struct md_artifact_content *y)
-{
-	bool same = same_alloc(diff, x->alloc, y->alloc) && x->offset == y->offset && x->size == y->size &&
-		    x->pointer_count == y->pointer_count && (!x->size || !memcmp(x->data, y->data, x->size));
-	for (uint32_t i = 0; same && i < x->pointer_count; i++) {
-		const struct md_pointer *p = &x->pointers[i], *q = &y->pointers[i];
-		same = p->at == q->at && p->kind == q->kind && p->offset == q->offset &&
-		       same_alloc(diff, p->alloc, q->alloc);
-	}
-	return same;
-}
-
-static void content_text(const struct md_artifact *artifact, const struct md_artifact_content *content, char *out,
-			 size_t room)
-{
-	char place[80];
-	place_text(artifact, content->alloc, (int64_t)content->offset, place, sizeof(place));
-	snprintf(out, room, "%" PRIu64 " bytes at %s", content->size, place);
-}
-
-static uint64_t content_bytes(const struct md_artifact *artifact)
-{
-	uint64_t bytes = 0;
-	for (uint32_t i = 0; i < artifact->content_count; i++)
-		bytes += artifact->contents[i].size;
-	return bytes;
-}
-
-/* Both lists are in the order of the arena. */
-static void diff_contents(struct md_diff *diff)
-{
-	const struct md_artifact *a = diff->a, *b = diff->b;
-	struct md_diff_tally changed = {0};
-	md_diff_number(diff, "contents", "", "places", a->content_count, b->content_count);
-	md_diff_number(diff, "contents", "", "bytes", (int64_t)content_bytes(a), (int64_t)content_bytes(b));
-	for (uint32_t i = 0; i < a->content_count && i < b->content_count; i++) {
-		if (same_content(diff, &a->contents[i], &b->contents[i]) || changed.count++)
-			continue;
-		snprintf(changed.first, sizeof(changed.first), "content %" PRIu32, i);
-		content_text(a, &a->contents[i], changed.a, sizeof(changed.a));
-		content_text(b, &b->contents[i], changed.b, sizeof(changed.b));
-	}
-	md_diff_tally(diff, "contents", "", "places differ", &changed);
+	if (a != MD_NONE && b != MD_NONE)
+		compare_graphs(diff, name, &diff->a->graphs[a], &diff->b->graphs[b]);
+	else
+		one_graph(diff, name, a != MD_NONE ? &diff->a->graphs[a] : &diff->b->graphs[b], a != MD_NONE);
 }
 
 void md_diff_graphs(struct md_diff *diff)
 {
-	char item[600];
-	for (uint32_t i = 0; i < diff->a->graph_count; i++) {
-		const struct md_artifact_graph *graph = &diff->a->graphs[i], *other = find_graph(diff->b, graph);
-		snprintf(item, sizeof(item), "%.500s/%" PRIu32, graph->label, graph->batch);
-		if (other)
-			compare_graphs(diff, item, graph, other);
-		else
-			one_graph(diff, graph, true);
-	}
-	for (uint32_t i = 0; i < diff->b->graph_count; i++)
-		if (!find_graph(diff->a, &diff->b->graphs[i]))
-			one_graph(diff, &diff->b->graphs[i], false);
-	diff_refusals(diff, diff->a, true);
-	diff_refusals(diff, diff->b, false);
-	diff_contents(diff);
+	size_t keys = key_count(diff);
+	diff->node_of_key = malloc(keys * sizeof(*diff->node_of_key));
+	diff->nodes_of_key = calloc(2 * keys, sizeof(*diff->nodes_of_key));
+	diff->failed |= !diff->node_of_key || !diff->nodes_of_key;
+	for (size_t i = 0; !diff->failed && i < keys; i++)
+		diff->node_of_key[i] = MD_NONE;
+	if (!diff->failed)
+		md_diff_tables(diff, &(struct md_diff_table){diff->a->graph_count, diff->a, name_graph},
+			       &(struct md_diff_table){diff->b->graph_count, diff->b, name_graph}, compare_graph);
 }
