@@ -15,6 +15,9 @@ endif
 
 VERSION := 0.1.0
 PREFIX ?= /usr/local
+# Where libraries go; /usr/lib/x86_64-linux-gnu, say. The commands know it as seen from their own folder.
+LIBDIR ?= $(PREFIX)/lib
+LIBDIR_FROM_BINDIR := $(shell realpath -m --relative-to='$(PREFIX)/bin' '$(LIBDIR)')
 CC ?= gcc
 NVCC ?= $(firstword $(wildcard /usr/local/cuda/bin/nvcc) $(shell command -v nvcc 2>/dev/null))
 PYTHON ?= python3
@@ -101,7 +104,7 @@ DOORS := $(patsubst %.c,$(BUILD)/%.so,$(wildcard tests/doors/*.c))
 FUZZ_BINS := $(addprefix $(BUILD)/tests/fuzz/,$(FUZZ_TARGETS) $(if $(FUZZ),,seeds))
 BENCH_BINS := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCHES))
 
-.PHONY: all libs hostcuda tools engine tests deps demo check check-gpu torture fuzz fuzz-targets lint bench install clean
+.PHONY: all libs hostcuda tools engine tests deps demo check check-gpu torture fuzz fuzz-targets lint bench install uninstall clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -155,10 +158,19 @@ $(HOSTCUDA_LIB): $(call objects,$(HOSTCUDA) $(call sources,base)) hostcuda/hostc
 	$(link_shared)
 
 # ---- commands ----------------------------------------------------------------------------------------------------
-$(BUILD)/bin/%: $(BUILD)/obj/tools/%.o $(INTERNAL)
+# They need none of our libraries to start: those that they preload are found by tools/run.c, which asks for this.
+LIBDIR_SOURCE := $(BUILD)/obj/libdir.c
+LIBDIR_TEXT := extern const char md_run_libdir[]; const char md_run_libdir[] = "$(LIBDIR_FROM_BINDIR)";
+$(LIBDIR_SOURCE): FORCE
+	$(Q)mkdir -p $(@D)
+	$(Q)echo '$(LIBDIR_TEXT)' | cmp -s - $@ || echo '$(LIBDIR_TEXT)' >$@
+$(LIBDIR_SOURCE:.c=.o): $(LIBDIR_SOURCE)
+	$(Q)$(CC) $(CFLAGS) -c $< -o $@
+
+$(BUILD)/bin/%: $(BUILD)/obj/tools/%.o $(LIBDIR_SOURCE:.c=.o) $(INTERNAL)
 	$(call say,LD)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../lib' -o $@ $^ $(LDLIBS)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 # What reads YAML.
 $(BUILD)/bin/medusa-simulate $(BUILD)/tests/test_sim_% $(BUILD)/tests/fuzz/sim%: LDLIBS += -lyaml
@@ -299,20 +311,50 @@ lint:
 bench: all $(BENCH_BINS)
 	$(Q)BUILD=$(BUILD) bench/run.sh
 
+# Completion in shells: each command makes it of its own table of options.
+COMPLETIONS := $(foreach command,$(notdir $(BINS)),$(BUILD)/completion/bash/$(command) $(BUILD)/completion/zsh/_$(command) $(BUILD)/completion/fish/$(command).fish)
+complete = $(Q)mkdir -p $(@D) && $< --completion $(1) >$@
+$(BUILD)/completion/bash/%: $(BUILD)/bin/%
+	$(call complete,bash)
+$(BUILD)/completion/zsh/_%: $(BUILD)/bin/%
+	$(call complete,zsh)
+$(BUILD)/completion/fish/%.fish: $(BUILD)/bin/%
+	$(call complete,fish)
+
+# Everything that is installed, as FILE:FOLDER: install and uninstall go by this one list. .pc files are made for it.
+PC_FILES := $(BUILD)/pkgconfig/medusa.pc $(BUILD)/pkgconfig/medusa-sched.pc
+to = $(addsuffix :$(2),$(1))
+PROGRAMS = $(call to,$(BINS),$(PREFIX)/bin) $(call to,$(LIBS),$(LIBDIR))
+FILES = $(call to,$(PC_FILES),$(LIBDIR)/pkgconfig) $(call to,$(wildcard include/medusa/*.h),$(PREFIX)/include/medusa) \
+	$(call to,$(wildcard docs/man/*.1),$(PREFIX)/share/man/man1) $(call to,$(wildcard docs/man/*.7),$(PREFIX)/share/man/man7) \
+	$(call to,$(wildcard simulator/nodes/*.yaml),$(PREFIX)/share/medusa/nodes) \
+	$(call to,$(wildcard simulator/functions/*.yaml),$(PREFIX)/share/medusa/functions) \
+	$(call to,$(filter $(BUILD)/completion/bash/%,$(COMPLETIONS)),$(PREFIX)/share/bash-completion/completions) \
+	$(call to,$(filter $(BUILD)/completion/zsh/%,$(COMPLETIONS)),$(PREFIX)/share/zsh/site-functions) \
+	$(call to,$(filter $(BUILD)/completion/fish/%,$(COMPLETIONS)),$(PREFIX)/share/fish/vendor_completions.d)
+install_one = install -D -m $(2) '$(firstword $(subst :, ,$(1)))' '$(DESTDIR)$(lastword $(subst :, ,$(1)))/$(notdir $(firstword $(subst :, ,$(1))))'
+remove_one = rm -f '$(DESTDIR)$(lastword $(subst :, ,$(1)))/$(notdir $(firstword $(subst :, ,$(1))))'
+define newline
+
+
+endef
+
 # name of library and file, description
-install_pc = printf 'prefix=%s\nlibdir=$${prefix}/lib\nincludedir=$${prefix}/include\n\nName: $(1)\nDescription: $(2)\nVersion: %s\nLibs: -L$${libdir} -l$(1)\nCflags: -I$${includedir}\n' '$(PREFIX)' '$(VERSION)' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/$(1).pc
-install: libs tools
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/medusa $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man7
-	install -d $(DESTDIR)$(PREFIX)/share/medusa/nodes $(DESTDIR)$(PREFIX)/share/medusa/functions
-	install -m 755 $(BINS) $(DESTDIR)$(PREFIX)/bin
-	install -m 755 $(LIBS) $(DESTDIR)$(PREFIX)/lib
-	install -m 644 $(wildcard include/medusa/*.h) $(DESTDIR)$(PREFIX)/include/medusa
-	install -m 644 $(wildcard docs/man/*.1) $(DESTDIR)$(PREFIX)/share/man/man1
-	install -m 644 $(wildcard docs/man/*.7) $(DESTDIR)$(PREFIX)/share/man/man7
-	install -m 644 $(wildcard simulator/nodes/*.yaml) $(DESTDIR)$(PREFIX)/share/medusa/nodes
-	install -m 644 $(wildcard simulator/functions/*.yaml) $(DESTDIR)$(PREFIX)/share/medusa/functions
-	$(call install_pc,medusa,Materialized CUDA graphs for fast LLM engine starts)
-	$(call install_pc,medusa-sched,Scheduler of a GPU worker node as a library)
+under_prefix = $(patsubst $(PREFIX)/%,$${prefix}/%,$(1))
+make_pc = $(Q)mkdir -p $(@D) && printf 'prefix=%s\nlibdir=%s\nincludedir=$${prefix}/include\n\nName: $(1)\nDescription: $(2)\nVersion: %s\nLibs: -L$${libdir} -l$(1)\nCflags: -I$${includedir}\n' '$(PREFIX)' '$(call under_prefix,$(LIBDIR))' '$(VERSION)' >$@
+$(BUILD)/pkgconfig/medusa.pc: FORCE
+	$(call make_pc,medusa,Materialized CUDA graphs for fast LLM engine starts)
+$(BUILD)/pkgconfig/medusa-sched.pc: FORCE
+	$(call make_pc,medusa-sched,Scheduler of a GPU worker node as a library)
+
+install: libs tools $(COMPLETIONS) $(PC_FILES)
+	$(foreach one,$(PROGRAMS),$(call install_one,$(one),755)$(newline)	)
+	$(foreach one,$(FILES),$(call install_one,$(one),644)$(newline)	)
+
+# The same DESTDIR, PREFIX and LIBDIR; folders stay, but those that are Medusa's alone and empty.
+uninstall:
+	$(foreach one,$(PROGRAMS) $(FILES),$(call remove_one,$(one))$(newline)	)
+	$(foreach one,include/medusa share/medusa/nodes share/medusa/functions share/medusa,rmdir '$(DESTDIR)$(PREFIX)/$(one)' 2>/dev/null || true$(newline)	)
 
 clean:
 	rm -rf build

@@ -39,4 +39,11 @@ struct md_analyze_options {
 enum md_status md_analyze(const struct md_trace *first, const struct md_trace *second,
 			  const struct md_analyze_options *options, struct md_artifact *out, struct md_error *err);
 
+/*
+ * RFC 3339, UTC: now, or what a build that is to be repeated says instead in SOURCE_DATE_EPOCH. MD_ERR_INVALID when
+ * that is no such time; md_analyze fails with it, too, so that a command had better ask before it does anything else.
+ */
+#define MD_ANALYZE_TIME_BYTES 32
+enum md_status md_analyze_time(char text[MD_ANALYZE_TIME_BYTES], struct md_error *err);
+
 #endif

@@ -274,33 +274,20 @@ static enum md_status emit_contents(struct md_analysis *analysis, struct md_erro
 	return MD_OK;
 }
 
-/* Now, or what a build that is to be repeated says instead: seconds since 1970 in SOURCE_DATE_EPOCH. */
-static char *now_rfc3339(void)
-{
-	const char *epoch = secure_getenv("SOURCE_DATE_EPOCH");
-	char text[32], *end = NULL;
-	time_t now = epoch && *epoch ? (time_t)strtoll(epoch, &end, 10) : time(NULL);
-	struct tm parts;
-
-	if (end && *end)
-		now = time(NULL);
-	if (!gmtime_r(&now, &parts) || !strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts))
-		return NULL;
-	return strdup(text);
-}
-
 static enum md_status emit_provenance(struct md_analysis *analysis, struct md_error *err)
 {
 	const struct md_trace *trace = analysis->traces[0];
 	struct md_provenance *provenance = &analysis->out->provenance;
+	char created[MD_ANALYZE_TIME_BYTES];
 	bool failed = false;
 
+	MD_FORWARD(md_analyze_time(created, err));
 	provenance->tool_version = md_analysis_copy_text(MD_VERSION, &failed);
 	provenance->command = md_analysis_copy_text(trace->command ? trace->command : "", &failed);
-	provenance->created = now_rfc3339();
+	provenance->created = md_analysis_copy_text(created, &failed);
 	provenance->capture_count = analysis->captures;
 	provenance->stages = calloc(trace->stage_count + (size_t)1, sizeof *provenance->stages);
-	if (failed || !provenance->created || !provenance->stages)
+	if (failed || !provenance->stages)
 		return md_analysis_no_memory(err);
 	if (trace->stage_count)
 		memcpy(provenance->stages, trace->stages, trace->stage_count * sizeof *provenance->stages);

@@ -160,7 +160,7 @@ static enum md_status parse_trust(const char *text, size_t size, struct md_trust
 		if (!md_public_key_parse(text, length, &key))
 			return md_error_set(err, MD_ERR_CORRUPT,
 					    "%s: line %u: not a public key (" PUBLIC_PREFIX
-					    "and %d hexadecimal digits)",
+					    " and %d hexadecimal digits)",
 					    trust->path, number, 2 * MD_KEY_BYTES);
 		if (!add_key(trust, &key))
 			return md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory", trust->path);

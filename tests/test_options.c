@@ -14,7 +14,8 @@ static const struct md_option options[] = {
     {.name = "quick", .help = "Be quick.", .flag = &quick},
 };
 
-static const struct md_command command = {"medusa-test", "X [OPTION...] -- CMD", "Tests.", options, 2, NULL};
+static const struct md_command command = {
+    .name = "medusa-test", .usage = "X [OPTION...] -- CMD", .summary = "Tests.", .options = options, .option_count = 2};
 
 static int parse(char *line, struct md_arguments *arguments)
 {

@@ -114,6 +114,8 @@ static int read_and_analyze(const struct md_arguments *arguments)
 int main(int argc, char *argv[])
 {
 	struct md_arguments arguments;
+	char created[MD_ANALYZE_TIME_BYTES];
+	struct md_error err = {0};
 	int result = md_options_parse(&command, argc, argv, &arguments);
 
 	if (result >= 0)
@@ -127,5 +129,7 @@ int main(int argc, char *argv[])
 	if (arguments.file_count != (single ? 1 : 2))
 		return md_options_usage_error(&command, single ? "--single takes one trace"
 							       : "two traces are needed (or one, with --single)");
+	if (md_analyze_time(created, &err) != MD_OK)
+		return md_options_usage_error(&command, "%s", err.message);
 	return read_and_analyze(&arguments);
 }

@@ -367,6 +367,8 @@ int main(int argc, char *argv[])
 {
 	struct md_arguments arguments;
 	struct job *job;
+	char created[MD_ANALYZE_TIME_BYTES];
+	struct md_error err = {0};
 	int result = md_options_parse(&command, argc, argv, &arguments);
 
 	if (result >= 0)
@@ -386,6 +388,8 @@ int main(int argc, char *argv[])
 	if (allow_uncompared && (no_verify || single))
 		return md_options_usage_error(&command,
 					      "--allow-uncompared: with --no-verify or --single nothing is compared");
+	if (md_analyze_time(created, &err) != MD_OK)
+		return md_options_usage_error(&command, "%s", err.message);
 	job = calloc(1, sizeof(*job));
 	if (!job) {
 		say("out of memory");

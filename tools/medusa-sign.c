@@ -31,6 +31,7 @@ static const struct md_command command = {
     .summary = "Signs artifacts, so that a cold start can refuse what somebody else made.",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
+    .words = "keygen sign check",
     .exit_notes =
 	"An artifact that is not signed, or by a key that is not trusted, is 1; one whose signature is wrong is 3.\n",
 };
@@ -45,7 +46,7 @@ static enum md_status write_public(const struct md_secret_key *key, const char *
 
 	MD_FORWARD(md_file_create(path, 0644, &fd, err));
 	md_public_key_format(&public, text);
-	puts(text);
+	puts(text); /* whether that arrives is looked at when the keys are whole */
 	text[MD_KEY_TEXT_BYTES - 1] = '\n';
 	return md_file_write(fd, text, MD_KEY_TEXT_BYTES, path, err);
 }
@@ -65,7 +66,7 @@ static int make_keys(void)
 	enum md_status status = write_public(&key, public_path, &err);
 	md_secret_key_wipe(&key);
 	if (status == MD_OK)
-		return MD_EXIT_OK;
+		return md_options_flush(&command);
 	unlink(out_path); /* half a pair is of no use */
 	return md_options_report(&command, &err);
 }

@@ -9,11 +9,14 @@
 #include <string.h>
 
 #include "base/plain.h"
+#include "tools/completion.h"
 
 #define OPTIONS_MAX 32
 #define FIRST_CODE 1000 /* beyond every letter */
 #define CODE_HELP (FIRST_CODE + OPTIONS_MAX)
 #define CODE_VERSION (CODE_HELP + 1)
+#define CODE_COMPLETION (CODE_HELP + 2)
+#define COMMON 4 /* these, and the end of the table */
 
 #ifndef MD_VERSION
 #define MD_VERSION "unknown"
@@ -122,7 +125,7 @@ int md_options_report_file(const struct md_command *command, const char *path, c
 	return (int)md_options_exit_of(err->status);
 }
 
-static void fill_tables(const struct md_command *command, struct option longs[OPTIONS_MAX + 3],
+static void fill_tables(const struct md_command *command, struct option longs[OPTIONS_MAX + COMMON],
 			char letters[2 * OPTIONS_MAX + 4])
 {
 	size_t count = command->option_count < OPTIONS_MAX ? command->option_count : OPTIONS_MAX;
@@ -143,7 +146,8 @@ static void fill_tables(const struct md_command *command, struct option longs[OP
 	*letter = '\0';
 	longs[count] = (struct option){"help", no_argument, NULL, CODE_HELP};
 	longs[count + 1] = (struct option){"version", no_argument, NULL, CODE_VERSION};
-	longs[count + 2] = (struct option){0};
+	longs[count + 2] = (struct option){"completion", required_argument, NULL, CODE_COMPLETION};
+	longs[count + 3] = (struct option){0};
 }
 
 static const struct md_option *find_option(const struct md_command *command, int code)
@@ -176,6 +180,12 @@ static int take_option(const struct md_command *command, int code, char *argv[])
 		printf("%s %s\n", command->name, MD_VERSION);
 		return md_options_flush(command);
 	}
+	if (code == CODE_COMPLETION) {
+		if (!md_completion_print(command, optarg, stdout))
+			return md_options_usage_error(command, "--completion: \"%s\" is none of bash, zsh, fish",
+						      optarg);
+		return md_options_flush(command);
+	}
 	if (code == ':')
 		return md_options_usage_error(command, "%s needs a value", argv[optind - 1]);
 	if (optopt && optopt < FIRST_CODE)
@@ -185,7 +195,7 @@ static int take_option(const struct md_command *command, int code, char *argv[])
 
 int md_options_parse(const struct md_command *command, int argc, char *argv[], struct md_arguments *out)
 {
-	struct option longs[OPTIONS_MAX + 3];
+	struct option longs[OPTIONS_MAX + COMMON];
 	char letters[2 * OPTIONS_MAX + 4];
 	int code, end = 1;
 

@@ -37,6 +37,7 @@ struct md_command {
 	const struct md_option *options;
 	size_t option_count;
 	const char *exit_notes; /* more about exit codes, whole lines; or NULL */
+	const char *words;      /* what the first argument may be, "keygen sign check"; NULL: a file */
 };
 
 /* Files stand before "--", among the options; the command line of the engine behind it. Both are NULL-terminated. */
@@ -47,7 +48,8 @@ struct md_arguments {
 };
 
 /*
- * Returns -1 when the command should go on, else its exit code: --help and --version have been printed to stdout, or
+ * Returns -1 when the command should go on, else its exit code: --help, --version and --completion SHELL (of which
+ * the help says nothing: it is for make install) have been printed to stdout, or
  * what is wrong, and what to do about it, to stderr. argv is permuted.
  */
 int md_options_parse(const struct md_command *command, int argc, char *argv[], struct md_arguments *out);

@@ -16,11 +16,16 @@
 
 #include "base/cleanup.h"
 
+/* The build puts another definition into the commands when LIBDIR is another one. */
+__attribute__((weak)) const char md_run_libdir[] = "../lib";
+
 static enum md_status find_library(const char *name, char path[PATH_MAX], struct md_error *err)
 {
-	char program[PATH_MAX], tried[PATH_MAX + 64];
+	char program[PATH_MAX], tried[PATH_MAX + 256];
 	ssize_t size = readlink("/proc/self/exe", program, sizeof(program) - 1);
+	const char *const places[] = {md_run_libdir, "../lib"}; /* installed, and in the build folder */
 	char *slash;
+	bool found = false;
 
 	if (size < 0)
 		return md_error_set(err, MD_ERR_IO, "/proc/self/exe: %s", strerror(errno));
@@ -28,8 +33,11 @@ static enum md_status find_library(const char *name, char path[PATH_MAX], struct
 	slash = strrchr(program, '/');
 	if (slash)
 		*slash = '\0';
-	snprintf(tried, sizeof(tried), "%s/../lib/%s", program, name);
-	if (!realpath(tried, path))
+	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]) && !found; i++) {
+		snprintf(tried, sizeof(tried), "%s/%s/%s", program, places[i], name);
+		found = realpath(tried, path) != NULL;
+	}
+	if (!found)
 		return md_error_set(err, MD_ERR_NOT_FOUND, "%s: %s; build or install the libraries beside the commands",
 				    tried, strerror(errno));
 	/* The dynamic linker splits LD_PRELOAD at these, with no way of quoting. */

@@ -105,6 +105,12 @@ expect 2 "takes no command" medusa-inspect "$artifact" -- true
 expect 2 "two traces are needed" medusa-analyze -o "$work/out.medusa" "$artifact"
 expect 2 "holds no graph" medusa-inspect --graph nothing/1 "$artifact"
 
+section "a time that is none"
+for epoch in 99999999999999999999 253402300800 -1 today 1.5; do
+	expect 2 "SOURCE_DATE_EPOCH=$epoch: not seconds since 1970" env SOURCE_DATE_EPOCH=$epoch medusa-capture -o "$work/out.medusa" -- true
+	expect 2 "SOURCE_DATE_EPOCH=$epoch: not seconds since 1970" env SOURCE_DATE_EPOCH=$epoch medusa-analyze --single -o "$work/out.medusa" "$artifact"
+done
+
 section "an artifact that holds no graphs"
 run no_graphs medusa-capture -o "$work/keep.medusa" --keep-traces --no-verify -- "${engine[@]}"
 run other medusa-capture -o "$work/other.medusa" --keep-traces --no-verify -- "${engine[@]}" --batches 3,8
@@ -119,11 +125,36 @@ run own medusa-verify "$artifact" -- sh -c 'exit 42'
 assert_exit own 4
 
 section "output that cannot be written"
-for how in "" --json --text; do
-	section "medusa-inspect $how >/dev/full"
+full() { # command...: its standard output is a full disk
+	section "$* >/dev/full"
 	code=0
-	medusa-inspect $how "$artifact" >/dev/full 2>"$work/full.err" || code=$?
+	timeout --kill-after=5 "$run_limit" "$@" >/dev/full 2>"$work/full.err" || code=$?
 	assert_exit full 4
 	assert_contains "$work/full.err" "No space left"
+}
+simulate=(medusa-simulate --node simulator/nodes/torpor-v100.yaml --functions simulator/functions/torpor-models.yaml
+	--trace torpor --count 8 --duration 1min)
+for command in $commands; do
+	full "$command" --help
+	full "$command" --version
+	full "$command" --completion bash
 done
+for how in "" --json --text; do
+	full medusa-inspect $how "$artifact"
+done
+full medusa-inspect "$work/keep.1.mtrace"
+full medusa-inspect --graph "$(medusa-inspect --json "$artifact" | sed -n 's/.*"label": "\(.*\)",/\1/p' | head -n 1)/2" "$artifact"
+full medusa-inspect --diff "$artifact" "$artifact"
+full medusa-analyze -o "$work/out.medusa" "$work/keep.1.mtrace" "$work/keep.2.mtrace"
+full medusa-verify "$artifact" -- "${engine[@]}"
+full medusa-verify "$artifact" --json -- "${engine[@]}"
+full medusa-sign keygen -o "$work/full.key"
+run keys medusa-sign keygen -o "$work/sign.key"
+run signed medusa-sign sign "$artifact" --key "$work/sign.key" -o "$work/signed.medusa"
+full medusa-sign check "$work/signed.medusa"
+full medusa-simulate --list
+full "${simulate[@]}"
+expect 4 "No space left" medusa-verify "$artifact" --junit /dev/full -- "${engine[@]}"
+expect 4 "/dev/full" "${simulate[@]}" --quiet --json /dev/full
+expect 4 "/dev/full" "${simulate[@]}" --quiet --html /dev/full
 finish

@@ -121,4 +121,78 @@ rm "$root/usr/lib/libmedusa-restore.so"
 run missing medusa-restore "$work/installed.medusa" -- "${engine[@]}"
 assert_exit missing 4
 assert_contains "$work/missing.err" "libmedusa-restore.so"
+section "completion in shells knows every option"
+for command in tools/medusa-*.c; do
+	name=$(basename "$command" .c)
+	completion=$root/usr/share/bash-completion/completions/$name
+	assert_file "$completion"
+	assert_file "$root/usr/share/zsh/site-functions/_$name"
+	assert_file "$root/usr/share/fish/vendor_completions.d/$name.fish"
+	long=$("$name" --help | sed -n 's/^  \(-[a-z], \|    \)\(--[a-z-]*\).*/\2/p' | sort)
+	run completed bash -c '. "$1"; COMP_WORDS=("$2" --) COMP_CWORD=1; "_${2//-/_}"; printf "%s\n" "${COMPREPLY[@]}" | sort' bash "$completion" "$name"
+	assert_exit completed 0
+	assert_equal "what bash completes -- to" "$long" "$(cat "$work/completed.out")"
+	for option in $long; do
+		assert_contains "$root/usr/share/zsh/site-functions/_$name" "$option"
+		assert_contains "$root/usr/share/fish/vendor_completions.d/$name.fish" " -l ${option#--} "
+	done
+	for shell in "zsh $root/usr/share/zsh/site-functions/_$name" "fish $root/usr/share/fish/vendor_completions.d/$name.fish"; do
+		command -v "${shell%% *}" >/dev/null || continue # no package of ours needs it
+		run syntax ${shell%% *} -n "${shell#* }"
+		assert_exit syntax 0
+	done
+done
+touch "$work/some.medusa"
+completes() { # expected, words...
+	local expected=$1
+	shift
+	run completed bash -c '. "$1"; shift; COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)); "_${1//-/_}"; printf "%s\n" "${COMPREPLY[@]}" | sort -u' bash \
+		"$root/usr/share/bash-completion/completions/$1" "$@"
+	assert_equal "what bash completes '$*' to" "$expected" "$(cat "$work/completed.out")"
+}
+completes "sign" medusa-sign s
+completes "$work/some.medusa" medusa-sign sign "$work/som"
+completes "--junit" medusa-verify x --ju
+completes "$work/some.medusa" medusa-verify x --junit "$work/som"
+completes "$work/some.medusa" medusa-verify x --junit = "$work/som"
+completes "medusa-verify" medusa-capture -o x -- medusa-ver
+completes "$work/some.medusa" medusa-capture -o x -- cat "$work/som"
+completes "" medusa-capture --until ""
+if command -v fish >/dev/null; then
+	run fish fish -c 'source $argv[1]; complete -C "medusa-verify x --all"' "$root/usr/share/fish/vendor_completions.d/medusa-verify.fish"
+	assert_contains "$work/fish.out" "--allow-nondeterministic"
+fi
+run shells medusa-verify --completion csh
+assert_exit shells 2
+assert_contains "$work/shells.err" '"csh" is none of bash, zsh, fish'
+
+section "uninstalled"
+echo mine >"$root/usr/share/medusa/mine"
+run_limit=120
+run uninstall make --no-print-directory uninstall DESTDIR="$root" PREFIX=/usr ${SAN:+SAN=$SAN}
+assert_exit uninstall 0
+assert_equal "what is left" "$root/usr/share/medusa/mine" "$(find "$root" ! -type d)"
+rm "$root/usr/share/medusa/mine"
+run uninstall make --no-print-directory uninstall DESTDIR="$root" PREFIX=/usr ${SAN:+SAN=$SAN}
+assert_exit uninstall 0
+assert_equal "folders of Medusa's that are left" "" "$(find "$root" -name 'medusa*')"
+
+section "libraries in a folder of their own"
+multiarch=/usr/lib/machine-linux-gnu
+run install make --no-print-directory install DESTDIR="$root" PREFIX=/usr LIBDIR=$multiarch ${SAN:+SAN=$SAN}
+assert_exit install 0
+assert_file "$root$multiarch/libmedusa-restore.so"
+assert_no_file "$root/usr/lib/libmedusa-restore.so"
+export PKG_CONFIG_PATH=$root$multiarch/pkgconfig
+run libs pkg-config --libs medusa
+assert_contains "$work/libs.out" "-L$root$multiarch -lmedusa"
+hash -r
+run preloaded medusa-restore "$work/installed.medusa" -- sh -c 'echo "$LD_PRELOAD"'
+assert_contains "$work/preloaded.out" "$(realpath "$root$multiarch/libmedusa-restore.so")"
+run_restored elsewhere "$work/installed.medusa"
+assert_restored elsewhere $graphs 0
+run uninstall make --no-print-directory uninstall DESTDIR="$root" PREFIX=/usr LIBDIR=$multiarch ${SAN:+SAN=$SAN}
+assert_equal "what is left" "" "$(find "$root" ! -type d)"
+run build make --no-print-directory tools ${SAN:+SAN=$SAN} # as it was
+assert_exit build 0
 finish
