@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* medusa-capture: records an engine's warm start twice, analyzes the traces, verifies by replay, writes the artifact.
  */
-#include <errno.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "analyze/analyze.h"
 #include "base/clock.h"
 #include "tools/options.h"
 #include "tools/run.h"
+#include "tools/stop.h"
 #include "tools/verify_report.h"
+#include "tools/workplace.h"
 
 #define SHIFT_SEED "20240915" /* any number but 0 moves the second run's addresses */
 
@@ -52,8 +55,8 @@ static const struct md_command command = {
 /* Everything that one call of the command makes and removes. */
 struct job {
 	char **argv;
-	char traces[2][PATH_MAX];
-	char unverified[PATH_MAX];
+	struct md_workplace workplace;
+	char traces[2][PATH_MAX]; /* in the workplace; "" before the run */
 	struct md_trace runs[2];
 	unsigned run_count;
 	struct md_artifact artifact;
@@ -84,52 +87,22 @@ static bool valid_until(void)
 	       (strtoull(until + 7, &end, 10), *end == 0);
 }
 
-static void make_paths(struct job *job)
+static bool has_end(void)
 {
-	size_t size = strlen(output);
-
-	if (size > 7 && !strcmp(output + size - 7, ".medusa"))
-		size -= 7;
-	for (int i = 0; i < 2; i++)
-		snprintf(job->traces[i], sizeof(job->traces[i]), "%.*s.%d.mtrace", (int)size, output, i + 1);
-	snprintf(job->unverified, sizeof(job->unverified), "%s.unverified", output);
+	return until && strcmp(until, "exit");
 }
 
-/* Before the engine is started: it would run for nothing if neither traces nor artifact could be written. */
-static int check_folder(void)
-{
-	char folder[PATH_MAX];
-	char *slash;
-
-	snprintf(folder, sizeof(folder), "%s", output);
-	slash = strrchr(folder, '/');
-	if (!slash)
-		snprintf(folder, sizeof(folder), ".");
-	else
-		slash[slash == folder] = 0;
-	if (!access(folder, W_OK | X_OK))
-		return -1;
-	say("%s: cannot write into this folder: %s", folder, strerror(errno));
-	return MD_EXIT_INPUT;
-}
-
-static void remove_trace(const char *path)
-{
-	char part[PATH_MAX + 8];
-
-	snprintf(part, sizeof(part), "%s.part", path);
-	unlink(path);
-	unlink(part);
-}
-
-static int run_under_capture(struct job *job, unsigned index)
+static int run_under_capture(struct job *job, unsigned index, int *code)
 {
 	char trace[PATH_MAX + 32], when[512], images[64], kv[64];
 	const char *env[5] = {trace, when, images};
 	struct md_run run = {"libmedusa-capture.so", env, 3, job->argv};
 	struct md_error err = {0};
-	int code = 0;
+	char number[12];
 
+	snprintf(number, sizeof(number), "%u", index + 1);
+	if (md_workplace_file(&job->workplace, number, ".mtrace", job->traces[index], &err) != MD_OK)
+		return fail(&err, MD_EXIT_INPUT);
 	snprintf(trace, sizeof(trace), "MEDUSA_TRACE=%s", job->traces[index]);
 	snprintf(when, sizeof(when), "MEDUSA_UNTIL=%s", until ? until : "exit");
 	/* Images that lie in files are taken from there by the analysis; see struct md_analyze_options. */
@@ -141,39 +114,74 @@ static int run_under_capture(struct job *job, unsigned index)
 			env[run.env_count++] = kv;
 		}
 	}
-	remove_trace(job->traces[index]);
-	if (md_run_child(&run, &code, &err) != MD_OK)
-		return fail(&err, MD_EXIT_COMMAND);
-	if (!code)
-		return -1;
-	/* A server is told to stop once what --until names has happened; its trace is complete by then. */
-	if (until && strcmp(until, "exit") && !access(job->traces[index], R_OK)) {
-		say("the command ended with %d after recording was complete", code);
-		return -1;
-	}
-	say("the command ended with %d", code);
-	return MD_EXIT_COMMAND;
+	return md_run_child(&run, code, &err) == MD_OK ? -1 : fail(&err, MD_EXIT_COMMAND);
 }
 
-static int read_trace(struct job *job, unsigned index)
+/* An engine that has given up its rights completes a trace, but cannot give it its name. */
+static enum md_status read_named_or_part(const char *path, struct md_trace *out, struct md_error *err)
+{
+	char part[PATH_MAX + 8];
+	struct stat info;
+
+	if (!access(path, F_OK))
+		return md_trace_read(path, out, err);
+	snprintf(part, sizeof(part), "%s.part", path);
+	if (stat(part, &info) || !info.st_size)
+		return md_error_set(err, MD_ERR_NOT_FOUND, "the command made no call to the CUDA driver that was seen");
+	MD_FORWARD(md_trace_read(part, out, err));
+	if (out->complete)
+		return MD_OK;
+	md_trace_finish(out);
+	return md_error_set(err, MD_ERR_TRUNCATED,
+			    "recording was cut short, the trace is incomplete (MEDUSA_LOG=info "
+			    "tells more)");
+}
+
+/*
+ * A server is told to stop once what --until names has happened; its trace is complete by then. A terminal's Ctrl-C,
+ * which it got as well, does that too.
+ */
+static int judge_run(int code, enum md_status trace)
+{
+	bool recorded = has_end() && trace == MD_OK;
+
+	if (recorded && md_stop_signal() == SIGINT && md_stop_came_from_terminal())
+		md_stop_forget();
+	if (md_stop_signal())
+		return 128 + md_stop_signal();
+	if (code && !recorded) {
+		say("the command ended with %d", code);
+		return MD_EXIT_COMMAND;
+	}
+	if (code)
+		say("the command ended with %d after recording was complete", code);
+	return -1;
+}
+
+static int explain(struct job *job, const struct md_error *err)
+{
+	if (err->status == MD_ERR_NOT_FOUND)
+		return fail(err, MD_EXIT_EMPTY);
+	job->traces_needed = true;
+	return fail(err, err->status == MD_ERR_TRUNCATED ? MD_EXIT_COMMAND : MD_EXIT_INPUT);
+}
+
+static int record(struct job *job, unsigned index)
 {
 	struct md_trace *trace = &job->runs[index];
 	struct md_error err = {0};
+	int code = 0, result = run_under_capture(job, index, &code);
 
-	if (access(job->traces[index], R_OK)) {
-		char part[PATH_MAX + 8];
-		snprintf(part, sizeof(part), "%s.part", job->traces[index]);
-		if (access(part, R_OK)) {
-			say("the command made no call to the CUDA driver that was seen");
-			return MD_EXIT_EMPTY;
-		}
-		say("recording was cut short: %s is incomplete (MEDUSA_LOG=info tells more)", part);
-		job->traces_needed = true;
-		return MD_EXIT_COMMAND;
-	}
-	if (md_trace_read(job->traces[index], trace, &err) != MD_OK)
-		return fail(&err, MD_EXIT_INPUT);
-	job->run_count = index + 1;
+	if (result >= 0)
+		return result;
+	enum md_status status = read_named_or_part(job->traces[index], trace, &err);
+	if (status == MD_OK)
+		job->run_count = index + 1;
+	result = judge_run(code, status);
+	if (result >= 0)
+		return result;
+	if (status != MD_OK)
+		return explain(job, &err);
 	if (trace->graph_count)
 		return -1;
 	say("no graph was captured");
@@ -186,9 +194,7 @@ static int capture(struct job *job, unsigned index)
 	int result;
 
 	say("capture %u of %d", index + 1, single ? 1 : 2);
-	result = run_under_capture(job, index);
-	if (result < 0)
-		result = read_trace(job, index);
+	result = record(job, index);
 	if (result < 0)
 		say("capture %u: %u graphs, %u allocations, %u images in %.1f s", index + 1,
 		    job->runs[index].graph_count, job->runs[index].alloc_count, job->runs[index].image_count,
@@ -253,7 +259,7 @@ static int apply_report(struct job *job, struct md_verify_report *report)
 	}
 	report->allow_uncompared = allow_uncompared;
 	/* An engine goes on after --until, and captures what was not to be recorded. */
-	report->allow_strangers = allow_uncompared || (until && strcmp(until, "exit"));
+	report->allow_strangers = allow_uncompared || has_end();
 	say_outcomes(report);
 	if (md_verify_apply(report, &job->artifact, &err) != MD_OK)
 		return fail(&err, MD_EXIT_FAILED);
@@ -274,11 +280,22 @@ static int state_verification(struct job *job)
 	return MD_EXIT_COMMAND;
 }
 
+/* A signal that ends us waits until the file has its name. */
+static enum md_status write_held(const struct md_artifact *artifact, const char *path, struct md_artifact_sizes *sizes,
+				 struct md_error *err)
+{
+	md_stop_hold();
+	enum md_status status = md_artifact_write(artifact, path, sizes, err);
+	md_stop_release();
+	return status;
+}
+
 /* The restored graphs against live ones, from a file that does not have the final name yet. */
 static int verify(struct job *job)
 {
 	struct md_verify_report report;
 	struct md_error err = {0};
+	char unverified[PATH_MAX];
 	int result;
 
 	if (no_verify || single || !job->artifact.graph_count)
@@ -288,11 +305,13 @@ static int verify(struct job *job)
 		return result;
 	say("verification");
 	unsetenv("MEDUSA_TRUSTED_KEYS"); /* nobody can have signed what is made just now */
-	if (md_artifact_write(&job->artifact, job->unverified, NULL, &err) != MD_OK)
+	if (md_workplace_file(&job->workplace, "unverified", ".medusa", unverified, &err) != MD_OK ||
+	    write_held(&job->artifact, unverified, NULL, &err) != MD_OK)
 		return fail(&err, MD_EXIT_INPUT);
-	if (md_verify_run(job->unverified, job->argv, &report, &err) != MD_OK)
-		return fail(&err, MD_EXIT_COMMAND);
-	result = apply_report(job, &report);
+	md_workplace_share(unverified);
+	if (md_verify_run(unverified, job->argv, &job->workplace, &report, &err) != MD_OK)
+		return md_stop_signal() ? 128 + md_stop_signal() : fail(&err, MD_EXIT_COMMAND);
+	result = md_stop_signal() ? 128 + md_stop_signal() : apply_report(job, &report);
 	job->traces_needed |= result >= 0;
 	md_verify_finish(&report);
 	return result;
@@ -321,24 +340,37 @@ static void summarize(const struct job *job)
 	}
 }
 
+/* An older artifact that holds graphs is of more use than a new one that holds none. */
+static bool keeps_older(const struct job *job)
+{
+	struct md_artifact older;
+
+	if (job->artifact.graph_count || md_artifact_read(job->workplace.output, &older, NULL, NULL) != MD_OK)
+		return false;
+	bool keeps = older.graph_count > 0;
+	md_artifact_finish(&older);
+	return keeps;
+}
+
 static int publish(struct job *job)
 {
 	struct md_error err = {0};
+	bool kept = keeps_older(job);
 
-	if (md_artifact_write(&job->artifact, output, &job->sizes, &err) != MD_OK) {
+	if (!kept && write_held(&job->artifact, job->workplace.output, &job->sizes, &err) != MD_OK) {
 		job->traces_needed = true;
 		return fail(&err, MD_EXIT_INPUT);
 	}
 	summarize(job);
+	if (kept)
+		say("%s: the artifact that is there holds graphs, and stays as it was", output);
 	return job->artifact.refusal_count || !job->artifact.graph_count ? MD_EXIT_FAILED : MD_EXIT_OK;
 }
 
 static int carry_out(struct job *job)
 {
-	int result = check_folder();
+	int result = capture(job, 0);
 
-	if (result < 0)
-		result = capture(job, 0);
 	if (result < 0 && !single)
 		result = capture(job, 1);
 	if (result < 0)
@@ -348,25 +380,74 @@ static int carry_out(struct job *job)
 	return result < 0 ? publish(job) : result;
 }
 
+/* OUT.1.mtrace, or OUT.1.mtrace.part of a run that was cut short. */
+static bool keep_trace(const struct job *job, unsigned index, char kept[PATH_MAX])
+{
+	const char *path = job->workplace.output;
+	char part[PATH_MAX + 8];
+	size_t size = strlen(path);
+	struct stat info;
+
+	if (size > 7 && !strcmp(path + size - 7, ".medusa"))
+		size -= 7;
+	snprintf(kept, PATH_MAX, "%.*s.%u.mtrace", (int)size, path, index + 1);
+	if (!rename(job->traces[index], kept))
+		return true;
+	snprintf(part, sizeof(part), "%s.part", job->traces[index]);
+	if (stat(part, &info) || !info.st_size)
+		return false;
+	snprintf(kept, PATH_MAX, "%.*s.%u.mtrace.part", (int)size, path, index + 1);
+	return !rename(part, kept);
+}
+
+static void keep_all(const struct job *job)
+{
+	char kept[PATH_MAX];
+
+	for (unsigned i = 0; i < 2; i++)
+		if (*job->traces[i] && keep_trace(job, i, kept) && !keep_traces)
+			say("the trace is kept: %s", kept);
+}
+
 static void clean_up(struct job *job)
 {
 	for (unsigned i = 0; i < job->run_count; i++)
 		md_trace_finish(&job->runs[i]);
 	if (job->analyzed)
 		md_artifact_finish(&job->artifact);
-	unlink(job->unverified);
-	if (keep_traces)
-		return;
-	if (job->traces_needed)
-		say("the traces are kept: %s", job->traces[0]);
-	for (int i = 0; i < 2 && !job->traces_needed; i++)
-		remove_trace(job->traces[i]);
+	md_stop_hold();
+	if (!md_stop_signal() && (keep_traces || job->traces_needed))
+		keep_all(job);
+	md_workplace_close(&job->workplace);
+	md_stop_release();
+}
+
+/* Before the engine is started: it would run for nothing if neither traces nor artifact could be written. */
+static int work(char **argv)
+{
+	struct job *job = calloc(1, sizeof(*job));
+	struct md_error err = {0};
+	int result;
+
+	if (!job) {
+		say("out of memory");
+		return MD_EXIT_COMMAND;
+	}
+	job->argv = argv;
+	md_stop_watch();
+	if (md_workplace_open(output, &job->workplace, &err) != MD_OK) {
+		result = fail(&err, err.status == MD_ERR_BUSY ? MD_EXIT_COMMAND : MD_EXIT_INPUT);
+	} else {
+		result = carry_out(job);
+		clean_up(job);
+	}
+	free(job);
+	return result;
 }
 
 int main(int argc, char *argv[])
 {
 	struct md_arguments arguments;
-	struct job *job;
 	char created[MD_ANALYZE_TIME_BYTES];
 	struct md_error err = {0};
 	int result = md_options_parse(&command, argc, argv, &arguments);
@@ -390,15 +471,5 @@ int main(int argc, char *argv[])
 					      "--allow-uncompared: with --no-verify or --single nothing is compared");
 	if (md_analyze_time(created, &err) != MD_OK)
 		return md_options_usage_error(&command, "%s", err.message);
-	job = calloc(1, sizeof(*job));
-	if (!job) {
-		say("out of memory");
-		return MD_EXIT_COMMAND;
-	}
-	job->argv = arguments.command;
-	make_paths(job);
-	result = carry_out(job);
-	clean_up(job);
-	free(job);
-	return result;
+	return work(arguments.command);
 }

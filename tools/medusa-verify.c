@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "format/artifact.h"
 #include "tools/options.h"
+#include "tools/stop.h"
 #include "tools/verify_report.h"
 
 static const char *junit_path;
@@ -97,13 +98,19 @@ static int conclude(const struct md_verify_report *report)
 	return missed ? MD_EXIT_FAILED : MD_EXIT_OK;
 }
 
-static int verify(const char *path, char *const argv[])
+static int verify_in(const struct md_workplace *workplace, const char *path, char *const argv[])
 {
 	struct md_verify_report report;
 	struct md_error error = {0};
 	int result;
+	enum md_status status = md_verify_run(path, argv, workplace, &report, &error);
 
-	if (md_verify_run(path, argv, &report, &error) != MD_OK) {
+	if (md_stop_signal()) {
+		if (status == MD_OK)
+			md_verify_finish(&report);
+		return 128 + md_stop_signal();
+	}
+	if (status != MD_OK) {
 		md_options_say(&command, "%s", error.message);
 		write_junit(NULL, error.message);
 		return MD_EXIT_COMMAND;
@@ -117,6 +124,25 @@ static int verify(const char *path, char *const argv[])
 	int junit = write_junit(&report, NULL), verdict = conclude(&report);
 	md_verify_finish(&report);
 	return verdict == MD_EXIT_FAILED ? verdict : result ? result : junit ? junit : verdict;
+}
+
+/* What can be known before the engine runs is said before. */
+static int verify(const char *path, char *const argv[])
+{
+	struct md_workplace workplace;
+	struct md_error error = {0};
+
+	md_stop_watch();
+	if ((junit_path && md_output_check_report(junit_path, &error) != MD_OK) ||
+	    md_workplace_open_temporary(&workplace, &error) != MD_OK) {
+		md_options_say(&command, "%s", error.message);
+		return MD_EXIT_COMMAND;
+	}
+	int result = verify_in(&workplace, path, argv);
+	md_stop_hold();
+	md_workplace_close(&workplace);
+	md_stop_release();
+	return result;
 }
 
 int main(int argc, char *argv[])

@@ -3,10 +3,12 @@
 #include "tools/options.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/plain.h"
 #include "tools/completion.h"
@@ -193,12 +195,28 @@ static int take_option(const struct md_command *command, int code, char *argv[])
 	return md_options_usage_error(command, "unknown option %s", argv[optind - 1]);
 }
 
+/*
+ * A number that the caller has closed would be that of the next file we open, and what is printed would go there. The
+ * command finds it closed, as the caller has left it.
+ */
+static void open_standard(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd > STDERR_FILENO)
+		close(fd);
+}
+
 int md_options_parse(const struct md_command *command, int argc, char *argv[], struct md_arguments *out)
 {
 	struct option longs[OPTIONS_MAX + COMMON];
 	char letters[2 * OPTIONS_MAX + 4];
 	int code, end = 1;
 
+	open_standard();
 	while (end < argc && strcmp(argv[end], "--"))
 		end++;
 	*out = (struct md_arguments){.command = end < argc ? argv + end + 1 : NULL};

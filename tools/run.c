@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,36 +14,9 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-
-/* The build puts another definition into the commands when LIBDIR is another one. */
-__attribute__((weak)) const char md_run_libdir[] = "../lib";
-
-static enum md_status find_library(const char *name, char path[PATH_MAX], struct md_error *err)
-{
-	char program[PATH_MAX], tried[PATH_MAX + 256];
-	ssize_t size = readlink("/proc/self/exe", program, sizeof(program) - 1);
-	const char *const places[] = {md_run_libdir, "../lib"}; /* installed, and in the build folder */
-	char *slash;
-	bool found = false;
-
-	if (size < 0)
-		return md_error_set(err, MD_ERR_IO, "/proc/self/exe: %s", strerror(errno));
-	program[size] = '\0';
-	slash = strrchr(program, '/');
-	if (slash)
-		*slash = '\0';
-	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]) && !found; i++) {
-		snprintf(tried, sizeof(tried), "%s/%s/%s", program, places[i], name);
-		found = realpath(tried, path) != NULL;
-	}
-	if (!found)
-		return md_error_set(err, MD_ERR_NOT_FOUND, "%s: %s; build or install the libraries beside the commands",
-				    tried, strerror(errno));
-	/* The dynamic linker splits LD_PRELOAD at these, with no way of quoting. */
-	if (strpbrk(path, " :"))
-		return md_error_set(err, MD_ERR_INVALID, "%s: a path with a space or colon cannot be preloaded", path);
-	return MD_OK;
-}
+#include "base/environment.h"
+#include "tools/preload.h"
+#include "tools/stop.h"
 
 #ifdef __SANITIZE_THREAD__
 #define RUNTIME_INIT __tsan_init
@@ -72,13 +44,11 @@ static const char *runtime_path(void)
 }
 #endif
 
-static enum md_status set_preload(const char *name, struct md_error *err)
+static enum md_status set_preload(const char *path, struct md_error *err)
 {
 	const char *before = secure_getenv("LD_PRELOAD"), *runtime = runtime_path();
 	MD_AUTO_FREE char *value = NULL;
-	char path[PATH_MAX];
 
-	MD_FORWARD(find_library(name, path, err));
 	if (asprintf(&value, "%s%s%s%s%s", runtime ? runtime : "", runtime ? ":" : "", path,
 		     before && *before ? ":" : "", before ? before : "") < 0) {
 		value = NULL;
@@ -99,65 +69,52 @@ static enum md_status set_variable(const char *assignment, struct md_error *err)
 	return MD_OK;
 }
 
-enum md_status md_run_exec(const struct md_run *run, struct md_error *err)
+/* The command may be a script that goes to another folder before it starts the engine. */
+static void make_absolute(const char *name)
+{
+	char path[PATH_MAX];
+
+	if (md_environment_path(name, path, sizeof(path)))
+		setenv(name, path, 1);
+}
+
+static enum md_status become(const struct md_run *run, const char *library, struct md_error *err)
 {
 	int failure;
 
+	make_absolute("MEDUSA_LOG_FILE");
+	make_absolute("MEDUSA_TRUSTED_KEYS");
 	for (size_t i = 0; i < run->env_count; i++)
 		MD_FORWARD(set_variable(run->env[i], err));
-	if (run->preload)
-		MD_FORWARD(set_preload(run->preload, err));
+	if (library)
+		MD_FORWARD(set_preload(library, err));
 	execvp(run->argv[0], run->argv);
 	failure = errno;
 	return md_error_set(err, failure == ENOENT ? MD_ERR_NOT_FOUND : MD_ERR_IO, "cannot run %s: %s", run->argv[0],
 			    strerror(failure));
 }
 
+enum md_status md_run_exec(const struct md_run *run, struct md_error *err)
+{
+	struct md_preload preload = {0};
+
+	if (run->preload)
+		MD_FORWARD(md_preload_find(run->preload, false, &preload, err));
+	return become(run, run->preload ? preload.path : NULL, err);
+}
+
 /* ---- waiting ---- */
 
-static volatile sig_atomic_t child_pid;
-
-/* A terminal sends its signals to the child as well; only those that somebody sent to us alone are passed on. */
-static void pass_on(int number, siginfo_t *info, void *context)
-{
-	(void)context;
-	if (info->si_code <= 0 && child_pid > 0)
-		kill((pid_t)child_pid, number);
-}
-
-static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP};
-#define PASSED_ON (sizeof(passed_on) / sizeof(passed_on[0]))
-
-static void take_signals(struct sigaction before[PASSED_ON])
-{
-	struct sigaction action = {.sa_sigaction = pass_on, .sa_flags = SA_SIGINFO | SA_RESTART};
-
-	sigemptyset(&action.sa_mask);
-	for (size_t i = 0; i < PASSED_ON; i++) {
-		sigaction(passed_on[i], NULL, &before[i]);
-		if (before[i].sa_handler != SIG_IGN) /* nohup and the like stay as they are */
-			sigaction(passed_on[i], &action, NULL);
-	}
-}
-
-static void give_signals_back(const struct sigaction before[PASSED_ON])
-{
-	for (size_t i = 0; i < PASSED_ON; i++)
-		sigaction(passed_on[i], &before[i], NULL);
-}
-
 /* Becomes the command, or tells the parent through the pipe why not. */
-static void be_child(const struct md_run *run, int output, int report, const struct sigaction before[PASSED_ON],
-		     const sigset_t *mask)
+static void be_child(const struct md_run *run, const char *library, int output, int report)
 {
 	struct md_error error = {0};
 
-	give_signals_back(before);
-	sigprocmask(SIG_SETMASK, mask, NULL);
+	md_stop_in_child();
 	if (output >= 0 && dup2(output, STDOUT_FILENO) < 0)
 		md_error_set(&error, MD_ERR_IO, "redirecting the command's output: %s", strerror(errno));
 	else
-		md_run_exec(run, &error);
+		become(run, library, &error);
 	if (write(report, &error, sizeof(error)) < 0)
 		_exit(126);
 	_exit(127);
@@ -185,33 +142,46 @@ static bool failed_to_start(int report, struct md_error *why)
 	return got == (ssize_t)sizeof(*why);
 }
 
-static enum md_status run_between_signals(const struct md_run *run, int output, int *exit_code,
-					  const struct sigaction before[PASSED_ON], const sigset_t *mask,
-					  struct md_error *err)
+/* Signals are held; they are let go once the child's id is known. */
+static enum md_status start(const struct md_run *run, const char *library, int output, pid_t *child, int *report,
+			    struct md_error *err)
 {
-	int ends[2], code = 0;
-	struct md_error why;
-	enum md_status status;
-	bool failed;
-	pid_t child;
+	int ends[2];
 
 	if (pipe2(ends, O_CLOEXEC))
 		return md_error_set(err, MD_ERR_IO, "pipe: %s", strerror(errno));
 	fflush(NULL);
-	child = fork();
-	if (child == 0)
-		be_child(run, output, ends[1], before, mask);
+	*child = fork();
+	if (*child == 0)
+		be_child(run, library, output, ends[1]);
 	close(ends[1]);
-	if (child < 0) {
-		close(ends[0]);
-		return md_error_set(err, MD_ERR_IO, "fork: %s", strerror(errno));
-	}
-	child_pid = child;
-	sigprocmask(SIG_SETMASK, mask, NULL);
-	failed = failed_to_start(ends[0], &why);
+	*report = ends[0];
+	if (*child > 0)
+		return MD_OK;
 	close(ends[0]);
+	return md_error_set(err, MD_ERR_IO, "fork: %s", strerror(errno));
+}
+
+static enum md_status run_watched(const struct md_run *run, const char *library, int output, int *exit_code,
+				  struct md_error *err)
+{
+	int report = -1, code = 0;
+	struct md_error why;
+	pid_t child = 0;
+
+	md_stop_hold();
+	enum md_status status = start(run, library, output, &child, &report, err);
+	if (status == MD_OK)
+		md_stop_child(child);
+	md_stop_release();
+	if (status != MD_OK)
+		return status;
+	bool failed = failed_to_start(report, &why);
+	close(report);
 	status = wait_for(child, &code, err);
-	child_pid = 0;
+	md_stop_hold();
+	md_stop_child(0);
+	md_stop_release();
 	if (failed)
 		return md_error_set(err, why.status, "%s", why.message);
 	if (status == MD_OK)
@@ -221,19 +191,15 @@ static enum md_status run_between_signals(const struct md_run *run, int output, 
 
 enum md_status md_run_child_output(const struct md_run *run, int output, int *exit_code, struct md_error *err)
 {
-	struct sigaction before[PASSED_ON];
-	sigset_t block, mask;
-	enum md_status status;
+	struct md_preload preload = {0};
 
-	/* Until the child's id is known, a signal waits. */
-	sigemptyset(&block);
-	for (size_t i = 0; i < PASSED_ON; i++)
-		sigaddset(&block, passed_on[i]);
-	sigprocmask(SIG_BLOCK, &block, &mask);
-	take_signals(before);
-	status = run_between_signals(run, output, exit_code, before, &mask, err);
-	give_signals_back(before);
-	sigprocmask(SIG_SETMASK, &mask, NULL);
+	if (run->preload)
+		MD_FORWARD(md_preload_find(run->preload, true, &preload, err));
+	bool mine = md_stop_watch();
+	enum md_status status = run_watched(run, run->preload ? preload.path : NULL, output, exit_code, err);
+	if (mine)
+		md_stop_unwatch();
+	md_preload_finish(&preload);
 	return status;
 }
 

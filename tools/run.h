@@ -19,9 +19,8 @@ extern const char md_run_libdir[];
 
 /*
  * Runs the command and waits. *exit_code is as in a shell: 128 + signal when one killed it. SIGINT, SIGTERM and SIGHUP
- * sent to this process are passed on. The library is looked for where it is installed, seen from
- * the running program's folder, and in ../lib; it comes before what LD_PRELOAD holds already. Errors: MD_ERR_NOT_FOUND
- * (library or command), MD_ERR_IO.
+ * sent to this process are passed on (tools/stop.h). The library is looked for as tools/preload.h says and comes before
+ * what LD_PRELOAD holds already. Errors: MD_ERR_NOT_FOUND (library or command), MD_ERR_IO.
  */
 enum md_status md_run_child(const struct md_run *run, int *exit_code, struct md_error *err);
 

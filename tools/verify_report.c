@@ -232,18 +232,16 @@ static enum md_status run_engine(const char *artifact_path, const char *report_p
 	return md_run_child_output(&run, STDERR_FILENO, exit_code, err);
 }
 
-static enum md_status run_and_parse(const char *artifact_path, char *const argv[], int fd, const char *report_path,
+static enum md_status run_and_parse(const char *artifact_path, char *const argv[], const char *report_path,
 				    struct md_verify_report *out, struct md_error *err)
 {
-	MD_AUTO_FILE FILE *in = fdopen(fd, "r");
+	MD_AUTO_FILE FILE *in = fopen(report_path, "re");
 	struct md_artifact artifact;
 	enum md_status status;
 	int exit_code = 0;
 
-	if (!in) {
-		close(fd);
+	if (!in)
 		return md_error_set(err, MD_ERR_IO, "%s: %s", report_path, strerror(errno));
-	}
 	MD_FORWARD(run_engine(artifact_path, report_path, argv, &exit_code, err));
 	MD_FORWARD(md_artifact_read(artifact_path, &artifact, NULL, err));
 	status = md_verify_parse(in, &artifact, out, err);
@@ -253,21 +251,11 @@ static enum md_status run_and_parse(const char *artifact_path, char *const argv[
 	return status;
 }
 
-enum md_status md_verify_run(const char *artifact_path, char *const argv[], struct md_verify_report *out,
-			     struct md_error *err)
+enum md_status md_verify_run(const char *artifact_path, char *const argv[], const struct md_workplace *workplace,
+			     struct md_verify_report *out, struct md_error *err)
 {
-	const char *folder = secure_getenv("TMPDIR");
-	char path[PATH_MAX];
-	enum md_status status;
-	int fd;
+	char report[PATH_MAX];
 
-	if ((size_t)snprintf(path, sizeof(path), "%s/medusa-verify-XXXXXX", folder && *folder ? folder : "/tmp") >=
-	    sizeof(path))
-		return md_error_set(err, MD_ERR_INVALID, "TMPDIR is longer than a path may be");
-	fd = mkostemp(path, O_CLOEXEC);
-	if (fd < 0)
-		return md_error_set(err, MD_ERR_IO, "%s: %s", path, strerror(errno));
-	status = run_and_parse(artifact_path, argv, fd, path, out, err);
-	unlink(path);
-	return status;
+	MD_FORWARD(md_workplace_file(workplace, "report", ".jsonl", report, err));
+	return run_and_parse(artifact_path, argv, report, out, err);
 }

@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "format/artifact.h"
+#include "tools/workplace.h"
 
 enum md_verify_outcome {
 	MD_VERIFY_SKIPPED = 0, /* some comparison, or all of them, did not take place */
@@ -40,11 +41,11 @@ struct md_verify_report {
 };
 
 /*
- * Runs the command with the restore library in verify mode and collects its report. A command that fails is no error
- * here (see exit_code); one that cannot be started is.
+ * Runs the command with the restore library in verify mode and collects its report, which lies in the workplace for
+ * that time. A command that fails is no error here (see exit_code); one that cannot be started is.
  */
-enum md_status md_verify_run(const char *artifact_path, char *const argv[], struct md_verify_report *out,
-			     struct md_error *err);
+enum md_status md_verify_run(const char *artifact_path, char *const argv[], const struct md_workplace *workplace,
+			     struct md_verify_report *out, struct md_error *err);
 
 /*
  * Reads a report (docs/format.md). Nothing in it is passed over but graphs that the artifact has refused: a line that

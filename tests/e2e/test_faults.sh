@@ -89,7 +89,7 @@ assert_no_file "$work/dies.1.mtrace"
 
 for ms in 010 030 050 070 090 120; do
 	section "medusa-capture is killed after $ms ms"
-	rm -f "$work"/gone.*
+	rm -f "$work/gone.medusa"
 	medusa-capture -o "$work/gone.medusa" -- "${engine[@]}" >"$work/gone.out" 2>"$work/gone.err" &
 	victim=$!
 	sleep 0.$ms
@@ -129,7 +129,7 @@ if mount -t tmpfs -o size=64k none "$small_disk" 2>/dev/null; then
 	assert_count "$work/full.err" "No space left on device" 1
 	for kib in 0 4 8 12 20 24 28 36 40 48; do
 		section "medusa-capture with $kib KiB taken of a disk of 64 KiB"
-		rm -f "$small_disk"/*
+		rm -rf "${small_disk:?}"/*
 		head -c $((kib << 10)) /dev/zero >"$small_disk/ballast"
 		run disk medusa-capture -o "$small_disk/a.medusa" --store-images -- "${engine[@]}" --report "$work/disk.json"
 		checks=$((checks + 1))

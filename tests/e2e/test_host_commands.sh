@@ -1,0 +1,232 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Commands in odd surroundings: outputs that cannot be, two at once, signals, closed descriptors, folders with odd names.
+. "$(dirname "$0")/lib.sh"
+subject=("$MEDUSA_BUILD/tests/subjects/host_subject" "$MEDUSA_BUILD/tests/images/restore_kernels.host.so")
+[ -e "${subject[1]}" ] || subject[1]=$PWD/build/tests/images/restore_kernels.host.so
+chmod 755 "$work"
+mkdir "$work/out" "$work/tmp"
+export TMPDIR=$work/tmp
+run alone "${subject[@]}"
+assert_exit alone 0
+
+left() { # what lies in the folders of outputs and temporaries
+	(cd "$work" && ls -A out tmp)
+}
+nothing_left=$(left)
+
+# ---- outputs ---------------------------------------------------------------------------------------------------------
+section "an output that cannot be written is noticed before the engine runs"
+mkfifo "$work/pipe"
+ln -s "$work/nowhere/file" "$work/dangling"
+long=$(printf 'x%.0s' {1..300})
+refused() { # output, reason
+	section "-o $1"
+	run refused medusa-capture -o "$1" -- touch "$work/ran"
+	assert_exit refused 3
+	assert_contains "$work/refused.err" "$2"
+	assert_no_file "$work/ran"
+}
+refused "$work" "is a folder"
+refused "$work/out/" "is a folder"
+refused "$work/pipe" "is a pipe"
+refused /dev/null "is a device"
+refused "$work/nowhere/a.medusa" "No such file or directory"
+refused "$work/nowhere/" "No such file or directory"
+refused "$work/dangling" "a link to a file that does not exist"
+refused "$work/out/$long.medusa" "File name too long"
+refused "" "No such file or directory"
+refused Makefile/a.medusa "Not a directory"
+for junit in "$work" "$work/nowhere/a.xml"; do
+	section "--junit $junit"
+	run artifact medusa-capture -o "$work/good.medusa" -- "${subject[@]}"
+	run refused medusa-verify "$work/good.medusa" --junit "$junit" -- touch "$work/ran"
+	assert_exit refused 4
+	assert_no_file "$work/ran"
+done
+mkdir "$work/readonly"
+if mount -t tmpfs -o size=1m,ro none "$work/readonly" 2>/dev/null; then
+	refused "$work/readonly/a.medusa" "Read-only file system"
+	mount -o remount,rw,size=8k "$work/readonly"
+	head -c 8192 /dev/zero >"$work/readonly/ballast"
+	refused "$work/readonly/a.medusa" "No space left on device"
+	umount "$work/readonly"
+fi
+if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
+	section "another user's folder"
+	run refused setpriv --reuid 65534 --regid 65534 --clear-groups "$bin/medusa-capture" -o "$work/a.medusa" -- touch "$work/tmp/ran"
+	assert_exit refused 3
+	assert_contains "$work/refused.err" "$work: cannot write into this folder: Permission denied"
+	assert_no_file "$work/tmp/ran"
+fi
+
+section "a link as output: its target is written"
+touch "$work/out/target"
+ln -s out/target "$work/link.medusa"
+run link medusa-capture -o "$work/link.medusa" -- "${subject[@]}"
+assert_exit link 0
+checks=$((checks + 1))
+[ -L "$work/link.medusa" ] || fail "a link" "$(ls -l "$work/link.medusa")"
+assert_file "$work/out/target"
+rm "$work/out/target"
+
+section "a relative output, and an engine that goes elsewhere"
+code=0
+(cd "$work" && HOST_BEFORE=chdir=/ medusa-capture -o out/relative.medusa --keep-traces -- "${subject[@]}") >"$work/relative.out" 2>"$work/relative.err" || code=$?
+assert_exit relative 0
+assert_file "$work/out/relative.medusa"
+assert_file "$work/out/relative.1.mtrace"
+assert_file "$work/out/relative.2.mtrace"
+rm "$work"/out/relative*
+assert_equal "what is left" "$nothing_left" "$(left)"
+
+# ---- two at once -----------------------------------------------------------------------------------------------------
+wait_for_file() { while [ ! -e "$1" ]; do sleep 0.02; done; }
+
+section "two captures into one output"
+HOST_AFTER="wait=$work/go" medusa-capture -o "$work/out/one.medusa" -- "${subject[@]}" >"$work/first.out" 2>"$work/first.err" &
+first=$!
+wait_for_file "$work/go.ready"
+run second medusa-capture -o "$work/out/../out/one.medusa" -- touch "$work/ran"
+assert_exit second 4
+assert_contains "$work/second.err" "one.medusa: process $first on "
+assert_contains "$work/second.err" "is working on it (it holds $work/out/one.medusa.lock)"
+assert_no_file "$work/ran"
+touch "$work/go"
+code=0
+wait $first || code=$?
+assert_exit first 0
+run inspected medusa-inspect "$work/out/one.medusa"
+assert_contains "$work/inspected.out" "2 graphs"
+rm "$work/go" "$work/go.ready" "$work/out/one.medusa"
+assert_equal "what is left" "$nothing_left" "$(left)"
+
+section "what a killed run has left goes with the next one; its engine records on, into nothing"
+HOST_AFTER="wait=$work/go" medusa-capture -o "$work/out/one.medusa" -- "${subject[@]}" >"$work/first.out" 2>"$work/first.err" &
+first=$!
+wait_for_file "$work/go.ready"
+kill -KILL $first
+{ wait $first; } 2>/dev/null
+run next medusa-capture -o "$work/out/one.medusa" -- "${subject[@]}"
+assert_exit next 0
+assert_contains "$work/next.err" "removed, left behind by process $first"
+assert_equal "files" one.medusa "$(ls -A "$work/out")"
+touch "$work/go"
+rm "$work/go.ready"
+
+section "a lock file that names something else is not believed"
+mkdir "$work/out/precious" "$work/out/one.medusa.tmp-"
+touch "$work/out/precious/file"
+for named in precious one.medusa.tmp-/../precious ../out/precious "" "one.medusa.tmp-/"; do
+	printf 'process 1\n%s\n' "$named" >"$work/out/one.medusa.lock"
+	run next medusa-capture -o "$work/out/one.medusa" -- "${subject[@]}"
+	assert_exit next 0
+	checks=$((checks + 1))
+	[ -e "$work/out/precious/file" ] || fail "a file" "it is gone"
+done
+ln -s "$work/out/precious/file" "$work/out/one.medusa.lock"
+run next medusa-capture -o "$work/out/one.medusa" -- "${subject[@]}"
+assert_exit next 3
+assert_equal "a file through a link" "" "$(cat "$work/out/precious/file")"
+rm -r "$work/out/precious" "$work/out/one.medusa.tmp-" "$work/out/one.medusa.lock"
+
+section "an artifact without graphs does not replace one with graphs"
+cp "$work/out/one.medusa" "$work/before.medusa"
+run nothing medusa-capture -o "$work/out/one.medusa" -- true
+assert_exit nothing 5
+assert_same_file "$work/before.medusa" "$work/out/one.medusa"
+rm "$work/out/one.medusa"
+assert_equal "what is left" "$nothing_left" "$(left)"
+
+# ---- signals ---------------------------------------------------------------------------------------------------------
+cat >"$work/engine.sh" <<'END'
+trap 'echo told >>"$TOLD"' TERM INT HUP
+"$@" &
+wait $!
+wait $!
+END
+for command in capture verify; do
+	for signal in TERM INT HUP; do
+		section "SIG$signal of medusa-$command"
+		rm -f "$work/go" "$work/go.ready" "$work/told"
+		arguments=(-o "$work/out/one.medusa")
+		[ $command = capture ] || arguments=("$work/good.medusa")
+		# Background processes of a script have SIGINT ignored; env gives it back.
+		TOLD=$work/told HOST_AFTER="wait=$work/go" env --default-signal=INT "$bin/medusa-$command" "${arguments[@]}" -- \
+			bash "$work/engine.sh" env --default-signal=INT "${subject[@]}" >"$work/told.out" 2>"$work/told.err" &
+		victim=$!
+		wait_for_file "$work/go.ready"
+		kill -$signal $victim
+		wait_for_file "$work/told"
+		touch "$work/go"
+		code=0
+		wait $victim || code=$?
+		assert_exit told $((128 + $(kill -l $signal)))
+		assert_equal "signals that the engine got" 1 "$(wc -l <"$work/told")"
+		assert_equal "what is left" "$nothing_left" "$(left)"
+	done
+done
+
+# In a verification the engine's output goes there, too, and a pipe without reader ends it.
+section "messages into a pipe that nobody reads"
+mkfifo "$work/unread"
+exec 8<>"$work/unread" 9>"$work/unread" 8<&-
+code=0
+HOST_QUIET=1 medusa-capture -o "$work/out/one.medusa" --no-verify -- "${subject[@]}" >"$work/unread.out" 2>&9 || code=$?
+exec 9>&-
+assert_exit unread 0
+assert_file "$work/out/one.medusa"
+rm -f "$work/out/one.medusa"
+
+section "standard descriptors closed"
+for closed in "0<&-" "1>&-" "2>&-" "0<&- 1>&- 2>&-"; do
+	for command in "medusa-capture -o $work/out/one.medusa" "medusa-verify $work/good.medusa"; do
+		section "$command with $closed"
+		code=0
+		bash -c "exec $command -- ${subject[*]} $closed" >"$work/closed.out" 2>"$work/closed.err" || code=$?
+		assert_exit closed 0
+		rm -f "$work/out/one.medusa"
+	done
+done
+assert_equal "what is left" "$nothing_left" "$(left)"
+
+# ---- rights ----------------------------------------------------------------------------------------------------------
+section "a umask that takes everything"
+(umask 0777; exec medusa-capture -o "$work/out/one.medusa" -- "${subject[@]}") >"$work/mask.out" 2>"$work/mask.err"
+code=$?
+assert_exit mask 0
+HOST_BEFORE=umask=0777 run mask medusa-capture -o "$work/out/one.medusa" -- "${subject[@]}"
+assert_exit mask 0
+rm -f "$work/out/one.medusa"
+
+section "no environment at all"
+code=0
+env -i LD_LIBRARY_PATH="$LD_LIBRARY_PATH" "$bin/medusa-capture" -o "$work/out/one.medusa" -- "${subject[@]}" >"$work/bare.out" 2>"$work/bare.err" || code=$?
+assert_exit bare 0
+rm -f "$work/out/one.medusa"
+
+# ---- folders ---------------------------------------------------------------------------------------------------------
+for name in "with space" "with:colon" 'with$LIB' 'with${ORIGIN}' 'a $PLATFORM:b'; do
+	section "Medusa lies in a folder \"$name\""
+	rm -rf "$work/odd" "$work/plain"
+	mkdir -p "$work/odd/$name"
+	cp -r "$bin" "$work/odd/$name/bin"
+	mkdir "$work/odd/$name/lib"
+	cp "$MEDUSA_BUILD"/lib/*.so "$work/odd/$name/lib"
+	odd=$work/odd/$name/bin
+	run odd "$odd/medusa-capture" -o "$work/odd/$name/one.medusa" -- "${subject[@]}"
+	assert_exit odd 0
+	run odd "$odd/medusa-verify" "$work/odd/$name/one.medusa" -- "${subject[@]}"
+	assert_exit odd 0
+	assert_contains "$work/odd.out" "2 passed"
+	run odd "$odd/medusa-restore" "$work/odd/$name/one.medusa" -- "${subject[@]}"
+	assert_exit odd 4
+	assert_contains "$work/odd.err" "cannot be preloaded; make a link"
+	assert_equal "output of a command that was not started" "" "$(cat "$work/odd.out")"
+	ln -s "odd/$name" "$work/plain"
+	run odd "$work/plain/bin/medusa-restore" "$work/odd/$name/one.medusa" -- "${subject[@]}"
+	assert_exit odd 0
+	assert_count "$work/odd.err" " restored" 2
+	assert_equal "what is left" "$nothing_left" "$(left)"
+done
+finish

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where a command works on an output: looked at before anything runs, locked, with a private folder that goes again. */
+#include "tools/workplace.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "tools/stop.h"
+
+/* ---- the lock ---- */
+
+#define FOLDER_MARK ".tmp-"
+
+static const char *base_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+/* Who works on the output, as that process wrote it; "" when it has not come to that. */
+static void read_lock(int fd, char *text, size_t room)
+{
+	ssize_t size = pread(fd, text, room - 1, 0);
+
+	text[size > 0 ? size : 0] = 0;
+}
+
+static void write_lock(const struct md_workplace *w)
+{
+	char host[256] = "?", when[32] = "?", text[PATH_MAX + 512];
+	time_t now = time(NULL);
+	struct tm utc;
+
+	gethostname(host, sizeof(host) - 1);
+	if (gmtime_r(&now, &utc))
+		strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", &utc);
+	int size = snprintf(text, sizeof(text), "process %d on %s, since %s\n%s\n", (int)getpid(), host, when,
+			    base_name(w->folder));
+	if (ftruncate(w->lock_fd, 0) || pwrite(w->lock_fd, text, (size_t)size, 0) != size)
+		return; /* the lock is there all the same, it only says less */
+}
+
+static enum md_status say_held(const struct md_workplace *w, int fd, struct md_error *err)
+{
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+	char holder[PATH_MAX];
+
+	read_lock(fd, holder, sizeof(holder));
+	holder[strcspn(holder, "\n")] = 0;
+	if (!*holder && fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK)
+		snprintf(holder, sizeof(holder), "process %d", (int)lock.l_pid);
+	return md_error_set(err, MD_ERR_BUSY,
+			    "%s: %s is working on it (it holds %s); wait for it, or name another file", w->output,
+			    *holder ? holder : "another process", w->lock);
+}
+
+static bool is_there(const char *path, int fd)
+{
+	struct stat mine, there;
+
+	return !fstat(fd, &mine) && !stat(path, &there) && mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
+}
+
+/* Where files cannot be locked, names that nobody else has must do. */
+static enum md_status take_lock(struct md_workplace *w, struct md_error *err)
+{
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+
+	for (;;) {
+		MD_AUTO_FD int fd = open(w->lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+		if (fd < 0)
+			return md_error_set(err, MD_ERR_IO, "%s: %s", w->lock, strerror(errno));
+		if (fcntl(fd, F_SETLK, &lock) && (errno == EACCES || errno == EAGAIN))
+			return say_held(w, fd, err);
+		if (!is_there(w->lock, fd))
+			continue; /* its holder has just removed it */
+		w->lock_fd = fd;
+		fd = -1;
+		return MD_OK;
+	}
+}
+
+/* ---- the folder ---- */
+
+static void remove_folder(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	DIR *entries = fd >= 0 ? fdopendir(fd) : NULL;
+	struct dirent *entry;
+
+	while (entries && (entry = readdir(entries)))
+		if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
+			unlinkat(fd, entry->d_name, 0);
+	if (entries)
+		closedir(entries);
+	else if (fd >= 0)
+		close(fd);
+	rmdir(path);
+}
+
+/* What the lock's last holder has named, if it is a name that only we give. */
+static void remove_leftover(const struct md_workplace *w)
+{
+	char text[PATH_MAX], path[2 * PATH_MAX];
+	size_t length = strlen(base_name(w->output));
+
+	read_lock(w->lock_fd, text, sizeof(text));
+	char *name = strchr(text, '\n');
+	if (!name)
+		return;
+	*name++ = 0;
+	name[strcspn(name, "\n")] = 0;
+	if (strncmp(name, base_name(w->output), length) || strncmp(name + length, FOLDER_MARK, strlen(FOLDER_MARK)) ||
+	    strchr(name, '/'))
+		return;
+	snprintf(path, sizeof(path), "%.*s%s", (int)(base_name(w->output) - w->output), w->output, name);
+	if (access(path, F_OK))
+		return;
+	fprintf(stderr, "%s: removed, left behind by %s\n", path, text);
+	remove_folder(path);
+}
+
+static void make_secret(char secret[20])
+{
+	uint64_t number = 0;
+
+	if (getrandom(&number, sizeof(number), GRND_NONBLOCK) != (ssize_t)sizeof(number))
+		number = (uint64_t)time(NULL) << 32 ^ (uint64_t)getpid();
+	snprintf(secret, 20, "%016" PRIx64, number);
+}
+
+static bool is_root(void)
+{
+	return geteuid() == 0;
+}
+
+/* Whose mode is what we say, whatever the umask is. */
+static enum md_status make_folder(struct md_workplace *w, struct md_error *err)
+{
+	if (!mkdtemp(w->folder) || chmod(w->folder, is_root() ? 0711 : 0700)) {
+		md_error_set(err, MD_ERR_IO, "%s: cannot make this folder: %s", w->folder, strerror(errno));
+		*w->folder = 0;
+		return MD_ERR_IO;
+	}
+	md_stop_remove(w->folder);
+	make_secret(w->secret);
+	return MD_OK;
+}
+
+/* ---- all of it; signals are held ---- */
+
+static enum md_status open_held(const char *output, struct md_workplace *w, struct md_error *err)
+{
+	MD_FORWARD(md_output_check(output, w->output, err));
+	if (strlen(w->output) > PATH_MAX - 64)
+		return md_error_set(err, MD_ERR_INVALID, "%s: the path is too long", w->output);
+	snprintf(w->lock, sizeof(w->lock), "%.*s.lock", PATH_MAX - 64, w->output);
+	enum md_status status = take_lock(w, err);
+	if (status != MD_OK) {
+		*w->lock = 0;
+		return status;
+	}
+	md_stop_remove(w->lock);
+	remove_leftover(w);
+	snprintf(w->folder, sizeof(w->folder), "%.*s" FOLDER_MARK "XXXXXX", PATH_MAX - 64, w->output);
+	MD_FORWARD(make_folder(w, err));
+	write_lock(w);
+	return MD_OK;
+}
+
+static enum md_status open_temporary_held(struct md_workplace *w, struct md_error *err)
+{
+	const char *folder = secure_getenv("TMPDIR");
+
+	if ((size_t)snprintf(w->folder, sizeof(w->folder), "%s/medusa-XXXXXX", folder && *folder ? folder : "/tmp") >=
+	    sizeof(w->folder) - 64) {
+		*w->folder = 0;
+		return md_error_set(err, MD_ERR_INVALID, "TMPDIR is longer than a path may be");
+	}
+	return make_folder(w, err);
+}
+
+static enum md_status opened(struct md_workplace *w, enum md_status status)
+{
+	if (status != MD_OK)
+		md_workplace_close(w);
+	md_stop_release();
+	return status;
+}
+
+enum md_status md_workplace_open(const char *output, struct md_workplace *out, struct md_error *err)
+{
+	*out = (struct md_workplace){.lock_fd = -1};
+	md_stop_hold();
+	enum md_status status = open_held(output, out, err);
+	return opened(out, status);
+}
+
+enum md_status md_workplace_open_temporary(struct md_workplace *out, struct md_error *err)
+{
+	*out = (struct md_workplace){.lock_fd = -1};
+	md_stop_hold();
+	return opened(out, open_temporary_held(out, err));
+}
+
+void md_workplace_share(const char *path)
+{
+	if (chmod(path, is_root() ? 0644 : 0600))
+		return; /* whoever cannot read it will say so */
+}
+
+enum md_status md_workplace_file(const struct md_workplace *w, const char *name, const char *suffix,
+				 char path[PATH_MAX], struct md_error *err)
+{
+	char made[PATH_MAX + 64];
+
+	snprintf(path, PATH_MAX, "%.*s/%s-%s%s", PATH_MAX - 64, w->folder, name, w->secret, suffix);
+	snprintf(made, sizeof(made), "%s%s", path, strcmp(suffix, ".mtrace") ? "" : ".part");
+	md_stop_remove(path);
+	md_stop_remove(made);
+	MD_AUTO_FD int fd = open(made, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0 || fchmod(fd, is_root() ? 0666 : 0600))
+		return md_error_set(err, MD_ERR_IO, "%s: %s", made, strerror(errno));
+	return MD_OK;
+}
+
+void md_workplace_close(struct md_workplace *w)
+{
+	if (*w->folder)
+		remove_folder(w->folder);
+	if (*w->lock && w->lock_fd >= 0)
+		unlink(w->lock); /* before the lock goes: whoever waits looks whether it is still there */
+	if (w->lock_fd >= 0)
+		close(w->lock_fd);
+	md_stop_remove_nothing();
+	*w = (struct md_workplace){.lock_fd = -1};
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where a command works on an output: looked at before anything runs, locked, with a private folder that goes again. */
+#ifndef MD_TOOLS_WORKPLACE_H
+#define MD_TOOLS_WORKPLACE_H
+
+#include <limits.h>
+
+#include "base/status.h"
+
+/*
+ * Whether the file can be written later, and where it really is: *absolute is its path with links resolved. Folders,
+ * devices and pipes, folders that cannot be written to, read-only and full file systems are MD_ERR_IO or
+ * MD_ERR_INVALID, with the path and the reason. Nothing is made or changed.
+ */
+enum md_status md_output_check(const char *path, char absolute[PATH_MAX], struct md_error *err);
+
+/* The same of a report that may go to a device or a pipe as well. */
+enum md_status md_output_check_report(const char *path, struct md_error *err);
+
+struct md_workplace {
+	char output[PATH_MAX]; /* absolute */
+	char folder[PATH_MAX]; /* private, beside the output or in TMPDIR; "" when there is none */
+	char lock[PATH_MAX];   /* OUTPUT.lock, "" when there is none */
+	char secret[20];       /* part of names that other users must not guess */
+	int lock_fd;
+};
+
+/*
+ * Takes OUTPUT.lock, which says who holds it, and makes a private folder beside the output. MD_ERR_BUSY names the
+ * process that works on the output already. What a run that was killed has left is removed, with a word on stderr.
+ */
+enum md_status md_workplace_open(const char *output, struct md_workplace *out, struct md_error *err);
+/* A private folder in TMPDIR (or /tmp), without output or lock. */
+enum md_status md_workplace_open_temporary(struct md_workplace *out, struct md_error *err);
+/*
+ * The path of a file in the folder. It is made, empty, so that an engine which has given up its rights can still open
+ * it: for everybody who knows its name if this process is root's, for this user alone if not. A trace (.mtrace) is made
+ * under the name that it has while it is written. It goes when the process is told to end, and with md_workplace_close.
+ */
+enum md_status md_workplace_file(const struct md_workplace *workplace, const char *name, const char *suffix,
+				 char path[PATH_MAX], struct md_error *err);
+/* The same rights, for reading alone, for a file of the folder that was written in another way. */
+void md_workplace_share(const char *path);
+/* Removes the folder with all that is in it, and the lock. */
+void md_workplace_close(struct md_workplace *workplace);
+
+#endif
