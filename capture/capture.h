@@ -230,7 +230,9 @@ struct md_capture_graph {
 	uint64_t id;
 	CUgraphExec exec; /* NULL once destroyed */
 	CUcontext context;
-	uint64_t name;  /* hash of label and batch */
+	char *label; /* owned; NULL: none */
+	unsigned batch;
+	uint64_t name;  /* hash of both */
 	uint64_t later; /* id of a graph that was given the same name since; 0: none */
 	bool refused, labelled;
 	bool unread;          /* its nodes have attributes that they do not tell */

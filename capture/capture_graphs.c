@@ -115,6 +115,7 @@ static void forget(struct md_capture_graph *graph)
 	graph->exec = NULL;
 	free(md_steal_ptr(&graph->candidates));
 	free(md_steal_ptr(&graph->outputs));
+	free(md_steal_ptr(&graph->label));
 	graph->candidate_count = graph->output_count = 0;
 }
 
@@ -209,6 +210,9 @@ void md_capture_graph_label(struct md_capture_graph *graph, const char *label, u
 	home = home ? home : graph->context;
 	if (graph->context != home)
 		md_capture_graph_refuse(graph, "made in another context than the one that the engine bound memory in");
+	free(graph->label);
+	graph->label = strdup(label); /* without memory the graph goes by its number */
+	graph->batch = batch;
 	note_name(graph, label, batch);
 	md_trace_put_label(md_capture.writer, md_capture_next(), graph->id, label, batch);
 	graphs.labelled += !graph->labelled;

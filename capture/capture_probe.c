@@ -7,13 +7,16 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/note.h"
 #include "capture/capture_probe.h"
+#include "driver/replay_watch.h"
 
 /*
  * Patterns, mildest first. A word of private memory may be an index, and a wrong index may fault: zero is the safest
  * one, then one; only what survived both without changing the outputs is filled with 0xff. A fault is still possible (a
  * kernel that computes an address from such a word): it breaks the engine's context, as no driver lets us take it back.
- * A semaphore that a kernel waits for could even hang. MEDUSA_PROBE=0 is the way out for such an engine.
+ * A semaphore that a kernel waits for could even hang. Either is noted (base/note.h), and the command starts the engine
+ * again with this graph's test left out.
  */
 static const uint32_t patterns[] = {0x00000000, 0x00000001, 0xffffffff};
 #define PATTERNS (sizeof(patterns) / sizeof(patterns[0]))
@@ -314,7 +317,8 @@ static void put_outcome(const struct md_capture_probe *probe, const struct md_ca
 	if (status == MD_ERR_NOT_FOUND)
 		return;
 	if (probe->broken)
-		md_error_log("the poison test of graph %llu broke the context (%s); run with MEDUSA_PROBE=0",
+		md_error_log("the poison test of graph %llu broke the context (%s); medusa-capture repeats the run "
+			     "without it",
 			     (unsigned long long)graph->id, err->message);
 	if (result == MD_PROBE_CONTENT_SAVED)
 		put_contents(probe);
@@ -357,6 +361,31 @@ static enum md_status test_graph(struct md_probe_session *session, struct md_cap
 	return run_probe(probe, graph, err);
 }
 
+/* The command knows from an earlier run that this test breaks the engine. */
+static bool is_left_out(const struct md_capture_graph *graph, const struct md_note_of *of)
+{
+	const char *why = md_note_left_out(of);
+
+	if (why)
+		md_trace_put_probe(md_capture.writer, md_capture_next(), graph->id, MD_PROBE_FAILED, why);
+	return why != NULL;
+}
+
+/* Notes what is about to be tried, as whatever breaks may take the process along. */
+static enum md_status test_noted(struct md_probe_session *session, struct md_capture_probe *probe,
+				 const struct md_capture_graph *graph, const struct md_note_of *of,
+				 struct md_error *err)
+{
+	enum md_status status;
+
+	md_note_begin(of, "");
+	status = test_graph(session, probe, graph, err);
+	if (probe->broken)
+		md_replay_check_context(err);
+	md_note_end();
+	return status;
+}
+
 /*
  * Lock held: allocations and frees of other threads wait until everything is back in place. The session serves the next
  * graph of the same context too, for what it has copied is still what is there.
@@ -368,6 +397,7 @@ static void probe_graph(struct md_probe_session *session, struct md_capture_grap
 					 .output_count = graph->output_count,
 					 .session = session,
 					 .started_ns = md_clock_ns()};
+	const struct md_note_of of = {MD_NOTE_POISON, graph->label, graph->batch, graph->id};
 	struct md_error err = {0};
 	CUcontext popped;
 
@@ -377,9 +407,11 @@ static void probe_graph(struct md_probe_session *session, struct md_capture_grap
 		end_session(session);
 	graph->probed = true;
 	probe.deadline_ns = probe.started_ns + PROBE_NS;
-	enum md_status status = test_graph(session, &probe, graph, &err);
-	put_outcome(&probe, graph, status, &err);
-	md_capture_probe_release(&probe);
+	if (!is_left_out(graph, &of)) {
+		enum md_status status = test_noted(session, &probe, graph, &of, &err);
+		put_outcome(&probe, graph, status, &err);
+		md_capture_probe_release(&probe);
+	}
 	if (probe.broken)
 		md_capture_session_close(session);
 	md_cuda.cuCtxPopCurrent_v2(&popped);

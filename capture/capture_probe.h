@@ -108,6 +108,7 @@ struct md_capture_probe {
 	uint64_t slab_used_before;
 	uint32_t word; /* what private memory is poisoned with */
 	unsigned replays;
+	uint64_t usual_ns; /* that a replay takes; see md_replay */
 	uint64_t started_ns, deadline_ns;
 	bool thorough; /* every byte of every output is compared after each replay */
 	bool strayed;  /* a poisoned replay has written where the first one had not */

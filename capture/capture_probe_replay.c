@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "capture/capture_probe.h"
+#include "driver/replay_watch.h"
 
 #define MAX_REPLAYS 4096
 
@@ -15,9 +16,7 @@ static enum md_status launch(struct md_capture_probe *probe, struct md_error *er
 	MD_FORWARD(md_cuda_call(err, cuCtxSynchronize));
 	MD_FORWARD(md_device_forget_maps(&probe->session->device, probe->session->device.stream, err));
 	probe->replays++;
-	status = md_cuda_call(err, cuGraphLaunch, probe->exec, probe->session->device.stream);
-	if (status == MD_OK)
-		status = md_cuda_call(err, cuStreamSynchronize, probe->session->device.stream);
+	status = md_replay(probe->exec, probe->session->device.stream, &probe->usual_ns, err);
 	if (status != MD_OK)
 		md_error_prefix(err, "replay %u", probe->replays);
 	return status;

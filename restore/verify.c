@@ -7,6 +7,8 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/note.h"
+#include "driver/replay_watch.h"
 #include "restore/restore.h"
 
 /*
@@ -53,16 +55,15 @@ struct subject {
 	struct md_verify_memory memory;
 	struct md_verify_outputs outputs;
 	struct md_verify_doubt doubt;
-	uint64_t bytes;
-	bool nondeterministic; /* and nothing else is wrong */
-	bool effects;          /* the live graph writes what is compared */
+	uint64_t bytes, usual_ns; /* usual_ns: that a replay takes; see md_replay */
+	bool nondeterministic;    /* and nothing else is wrong */
+	bool effects;             /* the live graph writes what is compared */
 };
 
 static enum md_status replay(CUgraphExec exec, struct subject *subject, CUstream stream, struct md_error *err)
 {
 	MD_FORWARD(md_device_forget_maps(&subject->memory.device, stream, err));
-	MD_FORWARD(md_cuda_call(err, cuGraphLaunch, exec, stream));
-	return md_cuda_call(err, cuStreamSynchronize, stream);
+	return md_replay(exec, stream, &subject->usual_ns, err);
 }
 
 /* Goes on after a difference, of which the first is kept; anything else ends it. */
@@ -384,13 +385,32 @@ static enum md_verdict judge(struct md_restore *r, struct md_restore_graph *grap
 	return MD_VERDICT_PASS;
 }
 
+/* What is about to be tried is noted, as whatever breaks may take the process along. */
+static enum md_verdict judge_noted(struct md_restore *r, struct md_restore_graph *graph,
+				   const struct md_live_graph *live, struct subject *subject, struct md_error *err)
+{
+	const struct md_note_of of = {MD_NOTE_PROOF, live->label, live->batch, 0};
+	const char *left_out = md_note_left_out(&of);
+	enum md_verdict verdict;
+	if (left_out) {
+		md_error_set(err, MD_ERR_UNPROVABLE, "%s", left_out);
+		return MD_VERDICT_FAIL;
+	}
+	md_note_begin(&of, "");
+	verdict = judge(r, graph, live, subject, err);
+	if (verdict == MD_VERDICT_FAIL)
+		md_replay_check_context(err);
+	md_note_end();
+	return verdict;
+}
+
 static void verify(struct md_restore *r, struct md_live_graph *live)
 {
 	struct md_error err = {0};
 	struct subject subject = {.outputs = {.live = live->outputs, .count = live->output_count},
 				  .doubt.tolerance = *tolerance()};
 	struct md_restore_graph *graph = find_restored(r, live, &err);
-	enum md_verdict verdict = graph ? judge(r, graph, live, &subject, &err) : MD_VERDICT_SKIPPED;
+	enum md_verdict verdict = graph ? judge_noted(r, graph, live, &subject, &err) : MD_VERDICT_SKIPPED;
 	if (graph)
 		md_restore_patch_noise(graph, 0);
 	md_verify_doubt_finish(&subject.doubt);

@@ -12,7 +12,7 @@
 #include "analyze/analyze.h"
 #include "base/clock.h"
 #include "tools/options.h"
-#include "tools/run.h"
+#include "tools/repeat.h"
 #include "tools/stop.h"
 #include "tools/verify_report.h"
 #include "tools/workplace.h"
@@ -62,6 +62,7 @@ struct job {
 	struct md_artifact artifact;
 	bool analyzed;
 	struct md_artifact_sizes sizes;
+	struct md_repeat repeat;
 	bool traces_needed; /* something went wrong that they may explain */
 };
 
@@ -97,6 +98,7 @@ static int run_under_capture(struct job *job, unsigned index, int *code)
 	char trace[PATH_MAX + 32], when[512], images[64], kv[64];
 	const char *env[5] = {trace, when, images};
 	struct md_run run = {"libmedusa-capture.so", env, 3, job->argv};
+	enum md_repeat_outcome outcome;
 	struct md_error err = {0};
 	char number[12];
 
@@ -114,7 +116,12 @@ static int run_under_capture(struct job *job, unsigned index, int *code)
 			env[run.env_count++] = kv;
 		}
 	}
-	return md_run_child(&run, code, &err) == MD_OK ? -1 : fail(&err, MD_EXIT_COMMAND);
+	do {
+		if (md_repeat_run(&job->repeat, &run, -1, code, &outcome, &err) != MD_OK ||
+		    (outcome == MD_REPEAT_AGAIN && md_workplace_renew(job->traces[index], ".mtrace", &err) != MD_OK))
+			return fail(&err, MD_EXIT_COMMAND);
+	} while (outcome == MD_REPEAT_AGAIN);
+	return outcome == MD_REPEAT_GIVEN_UP ? MD_EXIT_COMMAND : -1;
 }
 
 /* An engine that has given up its rights completes a trace, but cannot give it its name. */
@@ -150,7 +157,7 @@ static int judge_run(int code, enum md_status trace)
 	if (md_stop_signal())
 		return 128 + md_stop_signal();
 	if (code && !recorded) {
-		say("the command ended with %d", code);
+		say("the command ended with %d; " MD_REPEAT_OWN, code);
 		return MD_EXIT_COMMAND;
 	}
 	if (code)
@@ -250,7 +257,8 @@ static int apply_report(struct job *job, struct md_verify_report *report)
 	struct md_error err = {0};
 
 	if (report->exit_code) {
-		say("the command ended with %d in the verification run; nothing was written", report->exit_code);
+		say("the command ended with %d in the verification run; nothing was written; " MD_REPEAT_OWN,
+		    report->exit_code);
 		return MD_EXIT_COMMAND;
 	}
 	if (md_verify_doubtful(report)) {
@@ -309,7 +317,7 @@ static int verify(struct job *job)
 	    write_held(&job->artifact, unverified, NULL, &err) != MD_OK)
 		return fail(&err, MD_EXIT_INPUT);
 	md_workplace_share(unverified);
-	if (md_verify_run(unverified, job->argv, &job->workplace, &report, &err) != MD_OK)
+	if (md_verify_run(unverified, job->argv, &job->repeat, &report, &err) != MD_OK)
 		return md_stop_signal() ? 128 + md_stop_signal() : fail(&err, MD_EXIT_COMMAND);
 	result = md_stop_signal() ? 128 + md_stop_signal() : apply_report(job, &report);
 	job->traces_needed |= result >= 0;
@@ -369,8 +377,13 @@ static int publish(struct job *job)
 
 static int carry_out(struct job *job)
 {
-	int result = capture(job, 0);
+	struct md_error err = {0};
+	int result = -1;
 
+	if (md_repeat_init(&job->repeat, &command, &job->workplace, &err) != MD_OK)
+		result = fail(&err, MD_EXIT_COMMAND);
+	if (result < 0)
+		result = capture(job, 0);
 	if (result < 0 && !single)
 		result = capture(job, 1);
 	if (result < 0)
@@ -415,6 +428,7 @@ static void clean_up(struct job *job)
 		md_trace_finish(&job->runs[i]);
 	if (job->analyzed)
 		md_artifact_finish(&job->artifact);
+	md_repeat_finish(&job->repeat);
 	md_stop_hold();
 	if (!md_stop_signal() && (keep_traces || job->traces_needed))
 		keep_all(job);

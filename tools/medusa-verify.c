@@ -84,7 +84,7 @@ static int conclude(const struct md_verify_report *report)
 	if (md_verify_count(report, MD_VERIFY_FAILED))
 		return MD_EXIT_FAILED;
 	if (report->exit_code) {
-		md_options_say(&command, "the command ended with %d", report->exit_code);
+		md_options_say(&command, "the command ended with %d; " MD_REPEAT_OWN, report->exit_code);
 		return MD_EXIT_COMMAND;
 	}
 	if (md_verify_doubtful(report)) {
@@ -101,10 +101,14 @@ static int conclude(const struct md_verify_report *report)
 static int verify_in(const struct md_workplace *workplace, const char *path, char *const argv[])
 {
 	struct md_verify_report report;
+	struct md_repeat repeat;
 	struct md_error error = {0};
+	enum md_status status = md_repeat_init(&repeat, &command, workplace, &error);
 	int result;
-	enum md_status status = md_verify_run(path, argv, workplace, &report, &error);
 
+	if (status == MD_OK)
+		status = md_verify_run(path, argv, &repeat, &report, &error);
+	md_repeat_finish(&repeat);
 	if (md_stop_signal()) {
 		if (status == MD_OK)
 			md_verify_finish(&report);

@@ -218,9 +218,10 @@ void md_verify_finish(struct md_verify_report *report)
 
 /* ---- running ---- */
 
-static enum md_status run_engine(const char *artifact_path, const char *report_path, char *const argv[], int *exit_code,
-				 struct md_error *err)
+static enum md_status run_engine(const char *artifact_path, const char *report_path, char *const argv[],
+				 struct md_repeat *repeat, int *exit_code, struct md_error *err)
 {
+	enum md_repeat_outcome outcome = MD_REPEAT_AGAIN;
 	char artifact[PATH_MAX + 32], report[PATH_MAX + 32], absolute[PATH_MAX];
 	const char *const env[] = {artifact, report, "MEDUSA_VERIFY=1"};
 	struct md_run run = {"libmedusa-restore.so", env, sizeof(env) / sizeof(env[0]), argv};
@@ -229,11 +230,18 @@ static enum md_status run_engine(const char *artifact_path, const char *report_p
 		return md_error_set(err, MD_ERR_IO, "%s: %s", artifact_path, strerror(errno));
 	snprintf(artifact, sizeof(artifact), "MEDUSA_ARTIFACT=%s", absolute);
 	snprintf(report, sizeof(report), "MEDUSA_VERIFY_REPORT=%s", report_path);
-	return md_run_child_output(&run, STDERR_FILENO, exit_code, err);
+	while (outcome == MD_REPEAT_AGAIN) {
+		if (truncate(report_path, 0))
+			return md_error_set(err, MD_ERR_IO, "%s: %s", report_path, strerror(errno));
+		MD_FORWARD(md_repeat_run(repeat, &run, STDERR_FILENO, exit_code, &outcome, err));
+	}
+	if (outcome == MD_REPEAT_GIVEN_UP)
+		return md_error_set(err, MD_ERR_UNPROVABLE, "the verification run was given up");
+	return MD_OK;
 }
 
-static enum md_status run_and_parse(const char *artifact_path, char *const argv[], const char *report_path,
-				    struct md_verify_report *out, struct md_error *err)
+static enum md_status run_and_parse(const char *artifact_path, char *const argv[], struct md_repeat *repeat,
+				    const char *report_path, struct md_verify_report *out, struct md_error *err)
 {
 	MD_AUTO_FILE FILE *in = fopen(report_path, "re");
 	struct md_artifact artifact;
@@ -242,7 +250,7 @@ static enum md_status run_and_parse(const char *artifact_path, char *const argv[
 
 	if (!in)
 		return md_error_set(err, MD_ERR_IO, "%s: %s", report_path, strerror(errno));
-	MD_FORWARD(run_engine(artifact_path, report_path, argv, &exit_code, err));
+	MD_FORWARD(run_engine(artifact_path, report_path, argv, repeat, &exit_code, err));
 	MD_FORWARD(md_artifact_read(artifact_path, &artifact, NULL, err));
 	status = md_verify_parse(in, &artifact, out, err);
 	md_artifact_finish(&artifact);
@@ -251,11 +259,11 @@ static enum md_status run_and_parse(const char *artifact_path, char *const argv[
 	return status;
 }
 
-enum md_status md_verify_run(const char *artifact_path, char *const argv[], const struct md_workplace *workplace,
+enum md_status md_verify_run(const char *artifact_path, char *const argv[], struct md_repeat *repeat,
 			     struct md_verify_report *out, struct md_error *err)
 {
 	char report[PATH_MAX];
 
-	MD_FORWARD(md_workplace_file(workplace, "report", ".jsonl", report, err));
-	return run_and_parse(artifact_path, argv, report, out, err);
+	MD_FORWARD(md_workplace_file(repeat->workplace, "report", ".jsonl", report, err));
+	return run_and_parse(artifact_path, argv, repeat, report, out, err);
 }

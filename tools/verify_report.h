@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 #include "format/artifact.h"
-#include "tools/workplace.h"
+#include "tools/repeat.h"
 
 enum md_verify_outcome {
 	MD_VERIFY_SKIPPED = 0, /* some comparison, or all of them, did not take place */
@@ -42,9 +42,10 @@ struct md_verify_report {
 
 /*
  * Runs the command with the restore library in verify mode and collects its report, which lies in the workplace for
- * that time. A command that fails is no error here (see exit_code); one that cannot be started is.
+ * that time; again, without the graph whose comparison breaks it. A command that fails is no error here (see
+ * exit_code); one that cannot be started is, or that is broken too often.
  */
-enum md_status md_verify_run(const char *artifact_path, char *const argv[], const struct md_workplace *workplace,
+enum md_status md_verify_run(const char *artifact_path, char *const argv[], struct md_repeat *repeat,
 			     struct md_verify_report *out, struct md_error *err);
 
 /*

@@ -221,19 +221,40 @@ void md_workplace_share(const char *path)
 		return; /* whoever cannot read it will say so */
 }
 
+static void name_made(const char *path, const char *suffix, char made[PATH_MAX + 64])
+{
+	snprintf(made, PATH_MAX + 64, "%s%s", path, strcmp(suffix, ".mtrace") ? "" : ".part");
+}
+
+static enum md_status make(const char *made, struct md_error *err)
+{
+	MD_AUTO_FD int fd = open(made, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+	if (fd < 0 || fchmod(fd, is_root() ? 0666 : 0600))
+		return md_error_set(err, MD_ERR_IO, "%s: %s", made, strerror(errno));
+	return MD_OK;
+}
+
 enum md_status md_workplace_file(const struct md_workplace *w, const char *name, const char *suffix,
 				 char path[PATH_MAX], struct md_error *err)
 {
 	char made[PATH_MAX + 64];
 
 	snprintf(path, PATH_MAX, "%.*s/%s-%s%s", PATH_MAX - 64, w->folder, name, w->secret, suffix);
-	snprintf(made, sizeof(made), "%s%s", path, strcmp(suffix, ".mtrace") ? "" : ".part");
+	name_made(path, suffix, made);
 	md_stop_remove(path);
 	md_stop_remove(made);
-	MD_AUTO_FD int fd = open(made, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-	if (fd < 0 || fchmod(fd, is_root() ? 0666 : 0600))
-		return md_error_set(err, MD_ERR_IO, "%s: %s", made, strerror(errno));
-	return MD_OK;
+	return make(made, err);
+}
+
+enum md_status md_workplace_renew(const char *path, const char *suffix, struct md_error *err)
+{
+	char made[PATH_MAX + 64];
+
+	name_made(path, suffix, made);
+	unlink(path);
+	unlink(made);
+	return make(made, err);
 }
 
 void md_workplace_close(struct md_workplace *w)

@@ -39,6 +39,8 @@ enum md_status md_workplace_open_temporary(struct md_workplace *out, struct md_e
  */
 enum md_status md_workplace_file(const struct md_workplace *workplace, const char *name, const char *suffix,
 				 char path[PATH_MAX], struct md_error *err);
+/* The same file once more, empty, for another run. */
+enum md_status md_workplace_renew(const char *path, const char *suffix, struct md_error *err);
 /* The same rights, for reading alone, for a file of the folder that was written in another way. */
 void md_workplace_share(const char *path);
 /* Removes the folder with all that is in it, and the lock. */

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Notes of replays that may break the process they are made in: written before, completed after, read by the command.
+ */
+#ifndef MD_BASE_NOTE_H
+#define MD_BASE_NOTE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/status.h"
+
+/*
+ * The poison test and the proof replay graphs in the engine's own process, with memory and parameters that they never
+ * had: a kernel may fault, which breaks the context for good, or never end. Nobody can mend that in there. So a line is
+ * in a file before each such test (MEDUSA_NOTES), whatever becomes of the process; the command that started it reads
+ * who was at it, and starts the engine again with that test left out (MEDUSA_LEAVE_OUT). A line is
+ *
+ *	PID EVENT TEST LABEL BATCH GRAPH WHY
+ *
+ * parted by tabs, with %XX for bytes that are no printable ASCII and for %; LABEL is "%" for a graph without one.
+ */
+enum md_note_event {
+	MD_NOTE_BEGUN,
+	MD_NOTE_ENDED,
+	MD_NOTE_BROKE,    /* the context has an error that stays */
+	MD_NOTE_HUNG,     /* a replay does not end */
+	MD_NOTE_LEFT_OUT, /* written by the command */
+};
+
+#define MD_NOTE_POISON "poison test"
+#define MD_NOTE_PROOF "proof"
+
+/* What a note is about. A graph without a label (NULL) is known by its number in the process. */
+struct md_note_of {
+	const char *test, *label;
+	unsigned batch;
+	uint64_t graph;
+};
+
+struct md_note {
+	long pid;
+	enum md_note_event event;
+	struct md_note_of of;
+	const char *why;
+	char *text; /* owned: what the strings lie in */
+};
+
+/* Reads the next note, or returns false at the end; lines that are none are skipped, and so is one without its end. */
+bool md_note_read(FILE *in, struct md_note *out);
+/* All notes of a file; *list is owned by the caller. MD_ERR_NOT_FOUND and the like when it cannot be read. */
+enum md_status md_note_list(const char *path, struct md_note **list, size_t *count, struct md_error *err);
+void md_note_list_finish(struct md_note *list, size_t count);
+bool md_note_write(FILE *out, const struct md_note *note);
+void md_note_finish(struct md_note *note);
+bool md_note_same(const struct md_note_of *a, const struct md_note_of *b);
+
+/* ---- in the engine's process; one test at a time ---- */
+
+/* Somebody reads the notes, and ends this process when one says that it is broken. */
+bool md_note_is_read(void);
+/* what: the part of the test that is next, "" for all of it; once more replaces what was begun. */
+void md_note_begin(const struct md_note_of *of, const char *what);
+void md_note_end(void);
+/* event: BROKE or HUNG. Does not return before the process is ended, as nothing right can come of it any more, unless
+ * nobody ends it in half a minute. */
+void md_note_break(enum md_note_event event, const char *why);
+/* Why the command wants this left out; NULL: it does not. */
+const char *md_note_left_out(const struct md_note_of *of);
+
+#endif

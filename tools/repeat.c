@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads what an engine noted before it broke, and keeps the list of what is left out. */
+#include "tools/repeat.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "tools/repeat_watch.h"
+#include "tools/stop.h"
+
+#define ENV_MOST 16
+
+/* ---- files ---- */
+
+enum md_status md_repeat_init(struct md_repeat *repeat, const struct md_command *command,
+			      const struct md_workplace *workplace, struct md_error *err)
+{
+	*repeat = (struct md_repeat){.command = command, .workplace = workplace, .most = MD_REPEAT_MOST};
+	MD_FORWARD(md_workplace_file(workplace, "notes", ".txt", repeat->notes, err));
+	return md_workplace_file(workplace, "left-out", ".txt", repeat->left_out, err);
+}
+
+void md_repeat_finish(struct md_repeat *repeat)
+{
+	md_note_list_finish(repeat->left, repeat->count);
+	*repeat = (struct md_repeat){0};
+}
+
+static enum md_status write_left_out(const struct md_repeat *repeat, struct md_error *err)
+{
+	FILE *out = md_file_open_output(repeat->left_out);
+	bool written = out != NULL;
+
+	for (size_t i = 0; written && i < repeat->count; i++)
+		written = md_note_write(out, &repeat->left[i]);
+	if (out && fclose(out))
+		written = false;
+	if (written && !truncate(repeat->notes, 0))
+		return MD_OK;
+	return md_error_set(err, MD_ERR_IO, "%s: %s", written ? repeat->notes : repeat->left_out, strerror(errno));
+}
+
+/* ---- who broke it ---- */
+
+/* The last word of its process: nobody said how the test went on. */
+static bool stayed_open(const struct md_note *notes, size_t at, size_t count)
+{
+	for (size_t i = at + 1; i < count; i++)
+		if (notes[i].pid == notes[at].pid)
+			return false;
+	return notes[at].event == MD_NOTE_BEGUN;
+}
+
+/* Signals that ask a command to end: nobody broke it. */
+static bool was_asked_to_end(int exit_code)
+{
+	return exit_code == 128 + SIGINT || exit_code == 128 + SIGTERM || exit_code == 128 + SIGHUP;
+}
+
+/* A test that says so itself, else one that was under way when the command failed. NULL: none. */
+static const struct md_note *find_culprit(const struct md_note *notes, size_t count, int exit_code)
+{
+	for (size_t i = 0; i < count; i++)
+		if (notes[i].event == MD_NOTE_BROKE || notes[i].event == MD_NOTE_HUNG)
+			return &notes[i];
+	for (size_t i = 0; exit_code && !was_asked_to_end(exit_code) && i < count; i++)
+		if (stayed_open(notes, i, count))
+			return &notes[i];
+	return NULL;
+}
+
+static void name_graph(const struct md_note_of *of, char text[160])
+{
+	if (of->label)
+		snprintf(text, 160, "graph %.100s/%u", of->label, of->batch);
+	else
+		snprintf(text, 160, "graph number %llu, which has no label", (unsigned long long)of->graph);
+}
+
+static bool describe(const struct md_note *culprit, int exit_code, char **text)
+{
+	const char *between = *culprit->why ? ": " : "";
+	int size = culprit->event == MD_NOTE_BROKE
+		       ? asprintf(text, "the %s broke the engine: %s", culprit->of.test, culprit->why)
+		   : culprit->event == MD_NOTE_HUNG ? asprintf(text, "the %s hung: %s", culprit->of.test, culprit->why)
+						    : asprintf(text, "the command ended with %d in the %s%s%s",
+							       exit_code, culprit->of.test, between, culprit->why);
+
+	if (size < 0)
+		*text = NULL;
+	return size >= 0;
+}
+
+/* text: owned, in either case. */
+static enum md_status leave_out(struct md_repeat *repeat, const struct md_note_of *of, char *text, struct md_error *err)
+{
+	struct md_note *grown = realloc(repeat->left, (repeat->count + 1) * sizeof(*grown));
+	char *label = of->label ? strdup(of->label) : NULL, *all = NULL;
+	MD_AUTO_FREE char *why = text;
+
+	if (grown)
+		repeat->left = grown;
+	/* One piece of memory holds all strings, as those of a note that was read. */
+	if (grown && asprintf(&all, "%s%c%s%c%s", of->test, 0, label ? label : "", 0, why) < 0)
+		all = NULL;
+	if (!all || (of->label && !label)) {
+		free(label);
+		free(all);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for what is left out");
+	}
+	struct md_note *note = &grown[repeat->count++];
+	*note = (struct md_note){.event = MD_NOTE_LEFT_OUT, .of = *of, .text = all};
+	note->of.test = all;
+	note->of.label = of->label ? all + strlen(all) + 1 : NULL;
+	note->why = all + strlen(all) + 1 + (label ? strlen(label) : 0) + 1;
+	free(label);
+	return MD_OK;
+}
+
+static bool is_left_out(const struct md_repeat *repeat, const struct md_note_of *of)
+{
+	for (size_t i = 0; i < repeat->count; i++)
+		if (md_note_same(&repeat->left[i].of, of))
+			return true;
+	return false;
+}
+
+static enum md_status take_culprit(struct md_repeat *repeat, const struct md_note *culprit, int exit_code,
+				   enum md_repeat_outcome *outcome, struct md_error *err)
+{
+	char graph[160], *why;
+
+	name_graph(&culprit->of, graph);
+	if (!describe(culprit, exit_code, &why))
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for what broke the engine");
+	*outcome = MD_REPEAT_GIVEN_UP;
+	if (is_left_out(repeat, &culprit->of)) {
+		md_options_say(repeat->command, "%s: %s, although it was left out", graph, why);
+		free(why);
+		return MD_OK;
+	}
+	if (repeat->count >= repeat->most) {
+		md_options_say(repeat->command, "%s: %s; %u tests have broken the engine before, and no more are borne",
+			       graph, why, repeat->most);
+		free(why);
+		return MD_OK;
+	}
+	md_options_say(repeat->command, "%s: %s; the run is repeated without it, and the graph is refused", graph, why);
+	*outcome = MD_REPEAT_AGAIN;
+	return leave_out(repeat, &culprit->of, why, err);
+}
+
+/* ---- a run ---- */
+
+static enum md_status run_watched(struct md_repeat *repeat, const struct md_run *run, int output, int *exit_code,
+				  struct md_error *err)
+{
+	struct md_repeat_watch watch;
+	enum md_status status;
+
+	MD_FORWARD(md_repeat_watch_start(&watch, repeat->notes, err));
+	status = output < 0 ? md_run_child(run, exit_code, err) : md_run_child_output(run, output, exit_code, err);
+	md_repeat_watch_stop(&watch);
+	return status;
+}
+
+enum md_status md_repeat_run(struct md_repeat *repeat, const struct md_run *run, int output, int *exit_code,
+			     enum md_repeat_outcome *outcome, struct md_error *err)
+{
+	char notes[PATH_MAX + 32], left_out[PATH_MAX + 32];
+	const char *env[ENV_MOST] = {notes, left_out};
+	struct md_run noted = *run;
+	const struct md_note *culprit;
+	struct md_note *list = NULL;
+	enum md_status status;
+	size_t count = 0;
+
+	if (run->env_count > ENV_MOST - 2)
+		return md_error_set(err, MD_ERR_INVALID, "%zu variables for the command, at most %d", run->env_count,
+				    ENV_MOST - 2);
+	snprintf(notes, sizeof(notes), "MEDUSA_NOTES=%s", repeat->notes);
+	snprintf(left_out, sizeof(left_out), "MEDUSA_LEAVE_OUT=%s", repeat->left_out);
+	memcpy(env + 2, run->env, run->env_count * sizeof(*env));
+	noted.env = env;
+	noted.env_count += 2;
+	*outcome = MD_REPEAT_DONE;
+	MD_FORWARD(write_left_out(repeat, err));
+	MD_FORWARD(run_watched(repeat, &noted, output, exit_code, err));
+	if (md_stop_signal()) /* both were told to end */
+		return MD_OK;
+	MD_FORWARD(md_note_list(repeat->notes, &list, &count, err));
+	culprit = find_culprit(list, count, *exit_code);
+	status = culprit ? take_culprit(repeat, culprit, *exit_code, outcome, err) : MD_OK;
+	md_note_list_finish(list, count);
+	return status;
+}
