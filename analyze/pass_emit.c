@@ -168,6 +168,7 @@ static enum md_status emit_graph(const struct md_analysis *analysis, const struc
 	graph->batch = pair->batch;
 	graph->proof = analysis->captures == 2 ? MD_PROOF_TWO : MD_PROOF_NONE;
 	graph->instantiate_flags = from->instantiate_flags;
+	graph->accepted = from->tolerance.given || !pair->graph[1] ? from->tolerance : pair->graph[1]->tolerance;
 	graph->constant_words = pair->constant_words;
 	graph->pointer_words = pair->pointer_words;
 	graph->noise_words = pair->noise_words;

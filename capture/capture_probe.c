@@ -109,17 +109,26 @@ static size_t kept(const struct md_capture_probe *probe)
 	return count;
 }
 
+/* The first time that a graph is found not to be, with a tolerance given, the test is to be made again, by spans. */
 static enum md_status check_deterministic(struct md_capture_probe *probe, struct md_error *err)
 {
+	const char *note = probe->sampled_count ? "; some of it is too large to be put back, and may not be written "
+						  "idempotently"
+						: "";
 	bool equal;
 
 	MD_FORWARD(md_capture_probe_replay(probe, 0, 0, &equal, err));
 	if (equal)
 		return MD_OK;
-	return md_error_set(err, MD_ERR_UNPROVABLE, "two replays of the same state give different outputs%s",
-			    probe->sampled_count ? "; some of it is too large to be put back, and may not be written "
-						   "idempotently"
-						 : "");
+	if (probe->spread)
+		return md_error_set(err, MD_ERR_UNPROVABLE,
+				    "two more replays of the same state leave outputs outside of what others span%s",
+				    note);
+	probe->spread = probe->tolerance.given;
+	return md_error_set(err, MD_ERR_UNPROVABLE,
+			    "two replays of the same state give different outputs%s; --nondeterministic ULPS[:TYPE] "
+			    "accepts such a graph within a tolerance",
+			    note);
 }
 
 /* Each pattern in all of private memory; searches where that changes the outputs. */
@@ -247,6 +256,8 @@ static enum md_status test(struct md_capture_probe *probe, struct md_error *err)
 
 	MD_FORWARD(md_capture_probe_cut(probe, COARSE_BYTES, err));
 	MD_FORWARD(md_capture_probe_first_replay(probe, err));
+	if (probe->spread)
+		MD_FORWARD(md_capture_spread_gather(probe, err));
 	MD_FORWARD(search_whole(probe, &searched, err));
 	if (!searched)
 		return MD_OK;
@@ -274,6 +285,12 @@ static enum md_status run_probe(struct md_capture_probe *probe, const struct md_
 	MD_FORWARD(md_cuda_call(err, cuCtxSynchronize));
 	MD_FORWARD(md_capture_probe_collect(probe, graph->candidates, graph->candidate_count, err));
 	status = md_capture_probe_settle(probe, test(probe, err), err);
+	if (probe->spread && !probe->broken) {
+		md_debug("graph %llu: it is not deterministic", (unsigned long long)graph->id);
+		start_over(probe, false);
+		*err = (struct md_error){0};
+		status = md_capture_probe_settle(probe, test(probe, err), err);
+	}
 	if (!probe->strayed || probe->broken)
 		return status;
 	/* Poison made the graph write where nobody looked, so the outcome can't be trusted: now look everywhere. */
@@ -324,6 +341,8 @@ static void put_outcome(const struct md_capture_probe *probe, const struct md_ca
 		put_contents(probe);
 	if (result != MD_PROBE_FAILED)
 		md_capture_probe_learn(probe);
+	if (result != MD_PROBE_FAILED && probe->spread)
+		md_trace_put_tolerance(md_capture.writer, md_capture_next(), graph->id, &probe->tolerance);
 	name_sampled(probe, sampled, sizeof(sampled));
 	why = status != MD_OK ? err->message : sampled[0] ? sampled : NULL;
 	md_debug("graph %llu: probe %d after %u replays, %.3f s, %zu parts kept%s%s", (unsigned long long)graph->id,
@@ -396,6 +415,7 @@ static void probe_graph(struct md_probe_session *session, struct md_capture_grap
 					 .outputs = graph->outputs,
 					 .output_count = graph->output_count,
 					 .session = session,
+					 .tolerance = md_capture_tolerance(),
 					 .started_ns = md_clock_ns()};
 	const struct md_note_of of = {MD_NOTE_POISON, graph->label, graph->batch, graph->id};
 	struct md_error err = {0};

@@ -3,6 +3,7 @@
 #ifndef MD_CAPTURE_CAPTURE_PROBE_H
 #define MD_CAPTURE_CAPTURE_PROBE_H
 
+#include "base/element.h"
 #include "base/sample.h"
 #include "base/status.h"
 #include "capture/capture.h"
@@ -80,6 +81,7 @@ struct md_probe_span {
 	const uint8_t *before;     /* put back from here ... Not owned */
 	CUdeviceptr device_before; /* ... or from here; both 0: not put back by itself */
 	uint8_t *after;            /* what the first replay left, here ... */
+	uint8_t *low, *high;       /* spread: the least and the most that clean replays left, element by element */
 	CUdeviceptr device_after;  /* ... or here; in the session's slabs */
 };
 
@@ -110,9 +112,12 @@ struct md_capture_probe {
 	unsigned replays;
 	uint64_t usual_ns; /* that a replay takes; see md_replay */
 	uint64_t started_ns, deadline_ns;
-	bool thorough; /* every byte of every output is compared after each replay */
-	bool strayed;  /* a poisoned replay has written where the first one had not */
-	bool broken;   /* the context has a sticky error: nothing can be put back */
+	bool spread;                   /* clean replays differ: outputs are judged by what several of them span */
+	bool learning;                 /* these replays are being made */
+	struct md_tolerance tolerance; /* what the user accepts then */
+	bool thorough;                 /* every byte of every output is compared after each replay */
+	bool strayed;                  /* a poisoned replay has written where the first one had not */
+	bool broken;                   /* the context has a sticky error: nothing can be put back */
 };
 
 /* ---- capture_probe_copies.c ---- */
@@ -174,6 +179,16 @@ void md_capture_probe_drop_spans(struct md_capture_probe *probe);
 enum md_status md_capture_probe_compare_spans(struct md_capture_probe *probe, bool *equal, struct md_error *err);
 /* Looks at all of every output once, and puts back what is not as it was; sets strayed if there was any. */
 enum md_status md_capture_probe_check_outputs(struct md_capture_probe *probe, struct md_error *err);
+
+/* ---- capture_probe_spread.c: graphs that are not deterministic ---- */
+
+/* What the user accepts of them (MEDUSA_NONDETERMINISTIC). */
+struct md_tolerance md_capture_tolerance(void);
+/* Whether what a replay has left in a span is what a clean one may leave; while learning, it is one. */
+bool md_capture_spread_judge(const struct md_capture_probe *probe, struct md_probe_span *span, const uint8_t *now,
+			     struct md_error *err);
+/* After the first replay: as many clean ones as it takes to know what they span. */
+enum md_status md_capture_spread_gather(struct md_capture_probe *probe, struct md_error *err);
 
 /* ---- capture_probe_replay.c ---- */
 

@@ -32,7 +32,8 @@ static enum md_status keep_after(struct md_capture_probe *probe, struct md_probe
 {
 	struct md_probe_session *session = probe->session;
 
-	if (span->size >= MD_DEVICE_COMPARED && md_device_differ_can(&session->device, span->address, span->size))
+	if (!probe->spread && span->size >= MD_DEVICE_COMPARED &&
+	    md_device_differ_can(&session->device, span->address, span->size))
 		span->device_after = md_device_session_take(&session->device, span->size);
 	if (span->device_after)
 		return md_cuda_call(err, cuMemcpyDtoDAsync_v2, span->device_after, span->address, span->size,
@@ -60,8 +61,11 @@ static enum md_status add_span(struct md_capture_probe *probe, struct md_probe_s
 
 void md_capture_probe_drop_spans(struct md_capture_probe *probe)
 {
-	for (size_t i = 0; i < probe->span_count; i++)
+	for (size_t i = 0; i < probe->span_count; i++) {
 		free(probe->spans[i].after);
+		free(probe->spans[i].low);
+		free(probe->spans[i].high);
+	}
 	if (probe->slabs_marked)
 		md_device_session_cut_back(&probe->session->device, probe->slabs_before, probe->slab_used_before);
 	probe->span_count = 0;
@@ -283,10 +287,11 @@ static enum md_status compare_some(struct md_capture_probe *probe, size_t from, 
 
 	MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, session->device.stream));
 	for (size_t i = from; i < to; i++) {
-		const struct md_probe_span *span = &probe->spans[i];
+		struct md_probe_span *span = &probe->spans[i];
 		if (!span->after)
 			continue;
-		*equal = *equal && !memcmp(session->device.now + at, span->after, span->size);
+		*equal &= md_capture_spread_judge(probe, span, session->device.now + at, err);
+		MD_FORWARD(err->status);
 		if (span->before && memcmp(session->device.now + at, span->before, span->size))
 			MD_FORWARD(
 			    md_device_session_write(&session->device, span->address, span->before, span->size, err));

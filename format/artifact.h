@@ -4,6 +4,7 @@
 #define MD_FORMAT_ARTIFACT_H
 
 #include "driver/alloc_sequence.h"
+#include "base/element.h"
 #include "format/fingerprint.h"
 #include "format/model.h"
 #include "format/signature.h"
@@ -103,6 +104,7 @@ struct md_artifact_graph {
 	uint32_t output_count;
 	uint8_t *note; /* the engine's own; owned, NULL when there is none */
 	uint64_t note_size;
+	struct md_tolerance accepted; /* given: nondeterministic, and within what its engine's user accepted it */
 	uint64_t constant_words, pointer_words, noise_words; /* statistics, 8-byte words of all parameter blocks */
 	void *arena;                                         /* owns params and attributes of the nodes */
 };

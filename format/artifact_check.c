@@ -433,6 +433,11 @@ static enum md_status check_graph(const struct md_artifact *artifact, uint32_t i
 	const struct graph_check c = {artifact, &artifact->graphs[index], err};
 	if (!name_ok(c.graph->label))
 		return bad(err, "graphs", "graph %u has no label, or one of over %u bytes", index, NAME_MAX_BYTES);
+	if (c.graph->accepted.given &&
+	    (c.graph->accepted.type < MD_ELEMENT_F32 || c.graph->accepted.type >= MD_ELEMENT_TYPES ||
+	     c.graph->accepted.ulps > MD_TOLERANCE_ULPS_MAX))
+		return bad(err, "graphs", "graph %.100s/%u: accepted within %" PRIu64 " ULP of type %u", c.graph->label,
+			   c.graph->batch, c.graph->accepted.ulps, (unsigned)c.graph->accepted.type);
 	if (c.graph->proof > MD_PROOF_REPLAY)
 		return bad(err, "graphs", "graph %.100s/%u: proof %u", c.graph->label, c.graph->batch,
 			   (unsigned)c.graph->proof);

@@ -186,6 +186,16 @@ static void visit_images(struct md_archive *a, void *item, void *user)
 
 /* ---- graphs and pointers ---- */
 
+/* Of deterministic graphs there is nothing to say. */
+static void visit_accepted(struct md_archive *a, struct md_tolerance *accepted)
+{
+	accepted->given = md_archive_has(a, "accepted_ulps", accepted->given);
+	if (!accepted->given)
+		return;
+	md_archive_u64(a, "accepted_ulps", &accepted->ulps);
+	visit_enum(a, "accepted_type", &accepted->type);
+}
+
 void md_visit_graph_head(struct md_archive *a, struct md_artifact_graph *graph)
 {
 	md_archive_string(a, "label", &graph->label);
@@ -195,6 +205,7 @@ void md_visit_graph_head(struct md_archive *a, struct md_artifact_graph *graph)
 	md_archive_u64(a, "constant_words", &graph->constant_words);
 	md_archive_u64(a, "pointer_words", &graph->pointer_words);
 	md_archive_u64(a, "noise_words", &graph->noise_words);
+	visit_accepted(a, &graph->accepted);
 	if (md_archive_has(a, "note_size", graph->note_size != 0))
 		md_archive_u64(a, "note_size", &graph->note_size);
 	if (a->status == MD_OK && graph->note_size > MD_NOTE_MAX)

@@ -3,6 +3,7 @@
 #ifndef MD_FORMAT_TRACE_H
 #define MD_FORMAT_TRACE_H
 
+#include "base/element.h"
 #include "driver/alloc_sequence.h"
 #include "format/fingerprint.h"
 #include "format/model.h"
@@ -71,6 +72,9 @@ void md_trace_put_note(struct md_trace_writer *w, uint64_t sequence, uint64_t gr
 void md_trace_put_refusal(struct md_trace_writer *w, uint64_t sequence, uint64_t graph, const char *why);
 /* How the process was started; the record says nothing if there are none. */
 void md_trace_put_arguments(struct md_trace_writer *w, const struct md_argument_list *arguments);
+/* The graph's replays differ among themselves; the poison test judged them within this tolerance. */
+void md_trace_put_tolerance(struct md_trace_writer *writer, uint64_t sequence, uint64_t graph,
+			    const struct md_tolerance *tolerance);
 /* What the engine says it is; a name said again replaces its value. */
 void md_trace_put_fact(struct md_trace_writer *w, uint64_t sequence, const char *name, const char *value);
 /* The engine uses, outside of graphs, an event that nodes of a graph record or wait for; call: how. */
@@ -124,6 +128,7 @@ struct md_trace_graph {
 	enum md_probe_result probe;      /* 0: not tested */
 	uint64_t probe_sequence;         /* of the test's end */
 	char *probe_why;                 /* owned */
+	struct md_tolerance tolerance;   /* given: it is nondeterministic, and was judged within */
 	struct md_trace_output *outputs; /* owned */
 	uint32_t output_count;
 	uint8_t *note; /* owned; NULL when there is none */

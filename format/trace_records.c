@@ -432,6 +432,7 @@ static const struct record_kind {
     [MD_RECORD_VARIABLE] = {"variable", 2, md_trace_get_variable},
     [MD_RECORD_REQUEST] = {"request", 4, md_trace_get_request},
     [MD_RECORD_ARGUMENTS] = {"arguments", 1, md_trace_get_arguments},
+    [MD_RECORD_TOLERANCE] = {"tolerance", 3, md_trace_get_tolerance},
 };
 
 static enum md_status record_fields(struct md_trace_build *build, const struct record_kind *kind, uint32_t fields,

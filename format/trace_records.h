@@ -45,6 +45,7 @@ enum md_trace_record {
 	MD_RECORD_VARIABLE = 24,
 	MD_RECORD_REQUEST = 25,
 	MD_RECORD_ARGUMENTS = 26,
+	MD_RECORD_TOLERANCE = 27,
 };
 
 /* The writer's buffer, locked, with the head of a record in it; NULL (and not locked) when the writer has failed. */
@@ -95,6 +96,7 @@ MD_TRACE_GET(probe);
 MD_TRACE_GET(output);
 MD_TRACE_GET(note);
 MD_TRACE_GET(refusal);
+MD_TRACE_GET(tolerance);
 MD_TRACE_GET(fact);
 MD_TRACE_GET(event_use);
 MD_TRACE_GET(tensor_map);

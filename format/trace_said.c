@@ -135,6 +135,36 @@ enum md_status md_trace_get_refusal(struct md_trace_build *build, uint64_t seque
 	return MD_OK;
 }
 
+/* ---- tolerances ---- */
+
+void md_trace_put_tolerance(struct md_trace_writer *w, uint64_t sequence, uint64_t graph,
+			    const struct md_tolerance *tolerance)
+{
+	msgpack_packer p;
+	if (!md_trace_record_begin(w, MD_RECORD_TOLERANCE, sequence, 3, &p))
+		return;
+	msgpack_pack_uint64(&p, graph);
+	msgpack_pack_uint64(&p, tolerance->ulps);
+	msgpack_pack_uint32(&p, tolerance->type);
+	md_trace_record_end(w);
+}
+
+enum md_status md_trace_get_tolerance(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
+				      struct md_error *err)
+{
+	uint64_t id = md_unpack_uint(in), ulps = md_unpack_uint(in), type = md_unpack_uint(in);
+	(void)sequence;
+	if (in->failed)
+		return MD_OK;
+	struct md_trace_graph *graph = graph_of(build, id, err);
+	if (!graph)
+		return err->status;
+	if (ulps > MD_TOLERANCE_ULPS_MAX || type < MD_ELEMENT_F32 || type >= MD_ELEMENT_TYPES)
+		return md_error_set(err, MD_ERR_CORRUPT, "%" PRIu64 " ULP of type %" PRIu64, ulps, type);
+	graph->tolerance = (struct md_tolerance){true, ulps, (enum md_element_type)type};
+	return MD_OK;
+}
+
 /* ---- facts ---- */
 
 void md_trace_put_fact(struct md_trace_writer *w, uint64_t sequence, const char *name, const char *value)

@@ -6,6 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/environment.h"
 #include "base/log.h"
 #include "base/note.h"
 #include "driver/replay_watch.h"
@@ -243,8 +244,7 @@ static void gather(struct md_restore *r, struct md_restore_graph *graph, CUgraph
 	while (asks_more(doubt, started)) {
 		if (take_again(r, live, subject, addresses[0], false, &lost) != MD_OK)
 			break;
-		if (doubt->tolerance.given || doubt->live_runs < LIVE_ALONE ||
-		    md_verify_doubt_ask(doubt) != MD_DOUBT_SOME)
+		if (doubt->live_runs < LIVE_ALONE || md_verify_doubt_ask(doubt) != MD_DOUBT_SOME)
 			continue;
 		if (!made && make_twin(r, graph, 0, &twin, &lost) != MD_OK)
 			break;
@@ -332,7 +332,7 @@ static const struct md_tolerance *tolerance(void)
 {
 	static struct md_tolerance accepted = {.type = MD_ELEMENT_F32};
 	static bool known;
-	const char *text = known ? NULL : secure_getenv("MEDUSA_NONDETERMINISTIC");
+	const char *text = known ? NULL : md_environment_get("MEDUSA_NONDETERMINISTIC");
 	if (text && *text && !md_tolerance_parse(text, &accepted))
 		md_warn("MEDUSA_NONDETERMINISTIC=%s is not ULPS[:TYPE]: no graph that is nondeterministic is accepted",
 			text);

@@ -130,6 +130,24 @@ Test(artifact_said, should_fail_requests_that_cannot_be, .init = setup, .fini = 
 }
 
 /* What is not there takes no key: such a file is what an older writer made. */
+Test(artifact_said, tolerances, .init = setup, .fini = teardown)
+{
+	struct md_artifact artifact, read;
+	struct md_error err = {0};
+	sample_artifact(&artifact);
+	artifact.graphs[1].accepted = (struct md_tolerance){true, 64, MD_ELEMENT_BF16};
+	cr_assert_eq(write_and_get_required(&artifact), 3, "older readers may read it: it was accepted");
+	cr_assert(md_artifact_read(path, &read, NULL, &err) == MD_OK, "read: %s", err.message);
+	cr_assert(!read.graphs[0].accepted.given && read.graphs[1].accepted.given, "of one graph");
+	cr_assert(read.graphs[1].accepted.ulps == 64 && read.graphs[1].accepted.type == MD_ELEMENT_BF16,
+		  "it comes back");
+	md_artifact_finish(&read);
+	artifact.graphs[1].accepted.type = MD_ELEMENT_UNKNOWN;
+	cr_assert_eq(md_artifact_write(&artifact, path, NULL, &err), MD_ERR_CORRUPT, "of no type");
+	cr_assert(strstr(err.message, "accepted within 64 ULP of type 0"), "%s", err.message);
+	md_artifact_finish(&artifact);
+}
+
 Test(artifact_said, without_any_it_is_an_older_file, .init = setup, .fini = teardown)
 {
 	struct md_artifact artifact, read;

@@ -75,6 +75,35 @@ Test(trace_said, a_refusal_is_the_engines_and_the_first_reason_stays, .fini = te
 	md_trace_finish(&trace);
 }
 
+Test(trace_said, tolerances_come_back, .fini = teardown)
+{
+	struct md_trace_writer *w = writer_with_graphs(2);
+	struct md_trace trace;
+	struct md_error err = {0};
+	md_trace_put_tolerance(w, 10, 2, &(struct md_tolerance){true, 64, MD_ELEMENT_BF16});
+	cr_assert(finish(w, &trace, &err) == MD_OK, "%s", err.message);
+	cr_assert(!trace.graphs[0].tolerance.given, "graph 1 is deterministic");
+	cr_assert(trace.graphs[1].tolerance.given && trace.graphs[1].tolerance.ulps == 64 &&
+		      trace.graphs[1].tolerance.type == MD_ELEMENT_BF16,
+		  "graph 2");
+	md_trace_finish(&trace);
+}
+
+Test(trace_said, should_fail_tolerances_of_no_type, .fini = teardown)
+{
+	const struct md_tolerance wrong[] = {{true, 64, MD_ELEMENT_UNKNOWN},
+					     {true, 64, (enum md_element_type)MD_ELEMENT_TYPES},
+					     {true, MD_TOLERANCE_ULPS_MAX + 1, MD_ELEMENT_F32}};
+	for (size_t i = 0; i < 3; i++) {
+		struct md_trace_writer *w = writer_with_graphs(1);
+		struct md_trace trace;
+		struct md_error err = {0};
+		md_trace_put_tolerance(w, 10, 1, &wrong[i]);
+		cr_assert_eq(finish(w, &trace, &err), MD_ERR_CORRUPT, "%zu", i);
+		cr_assert(strstr(err.message, "tolerance record"), "%s", err.message);
+	}
+}
+
 Test(trace_said, facts_come_back_by_name, .fini = teardown)
 {
 	struct md_trace_writer *w = writer_with_graphs(0);

@@ -110,8 +110,28 @@ Test(verify, nondeterministic_is_neither_passed_nor_failed)
 	cr_assert_eq(report.graphs[3].outcome, MD_VERIFY_PASSED);
 	report.allow_uncompared = true;
 	cr_assert_eq(md_verify_apply(&report, &artifact, &err), MD_OK);
+	cr_assert_eq(artifact.graph_count, 2, "it leaves the artifact, as the wrong one does");
+	cr_assert_str_eq(artifact.refusals[1].why, "nondeterministic: 3 bytes of buffer \"kv\"");
+	cr_assert_not(artifact.graphs[1].accepted.given, "what is equal needs no tolerance");
+	md_verify_finish(&report);
+	md_artifact_finish(&artifact);
+}
+
+Test(verify, nondeterministic_is_accepted_within_a_tolerance_that_was_named)
+{
+	struct md_artifact artifact = artifact_of(4, decode);
+	struct md_verify_report report = report_of(doubtful, &artifact);
+	struct md_error err = {0};
+
+	report.allow_uncompared = true;
+	report.tolerance = (struct md_tolerance){true, 64, MD_ELEMENT_BF16};
+	cr_assert_eq(md_verify_apply(&report, &artifact, &err), MD_OK);
 	cr_assert_eq(artifact.graph_count, 3, "only the wrong one leaves the artifact");
-	cr_assert_eq(artifact.graphs[0].proof, MD_PROOF_TWO, "nothing was proven");
+	cr_assert_eq(artifact.graphs[0].proof, MD_PROOF_REPLAY);
+	cr_assert(artifact.graphs[0].accepted.given && artifact.graphs[0].accepted.ulps == 64 &&
+		      artifact.graphs[0].accepted.type == MD_ELEMENT_BF16,
+		  "and says within what");
+	cr_assert_not(artifact.graphs[2].accepted.given, "what is equal needs no tolerance");
 	md_verify_finish(&report);
 	md_artifact_finish(&artifact);
 }

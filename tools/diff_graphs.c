@@ -410,7 +410,8 @@ static void compare_head(struct pair *p)
 {
 	struct md_diff *diff = p->diff;
 	const struct md_artifact_graph *a = p->a, *b = p->b;
-	md_diff_text(diff, "graphs", p->item, "proof", md_inspect_proof(a->proof), md_inspect_proof(b->proof));
+	char proofs[2][MD_PROOF_TEXT];
+	md_diff_text(diff, "graphs", p->item, "proof", md_inspect_proof(a, proofs[0]), md_inspect_proof(b, proofs[1]));
 	md_diff_number(diff, "graphs", p->item, "instantiate flags", (int64_t)a->instantiate_flags,
 		       (int64_t)b->instantiate_flags);
 	md_diff_number(diff, "graphs", p->item, "nodes", a->node_count, b->node_count);

@@ -27,7 +27,9 @@ void md_inspect_json_facts(struct md_json *json, const struct md_fingerprint *ma
 const struct md_artifact_graph *md_inspect_find(const struct md_artifact *artifact, const char *name);
 
 /* Words for the numbers of the formats; "unknown" for others. */
-const char *md_inspect_proof(enum md_proof proof);
+#define MD_PROOF_TEXT 96
+/* And, of a nondeterministic graph, within what it was accepted. */
+const char *md_inspect_proof(const struct md_artifact_graph *graph, char text[MD_PROOF_TEXT]);
 const char *md_inspect_role(enum md_bind_role role);
 const char *md_inspect_family(enum md_alloc_family family);
 const char *md_inspect_node(uint8_t type);

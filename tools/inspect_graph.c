@@ -89,10 +89,11 @@ static void print_said(const struct md_artifact *artifact, const struct md_artif
 void md_inspect_graph(const struct md_artifact *artifact, const struct md_artifact_graph *graph, FILE *out)
 {
 	uint32_t p = 0, noise = 0;
+	char proof[MD_PROOF_TEXT];
 
 	md_plain_line(out, "%s/%" PRIu32 ": %" PRIu32 " nodes, %" PRIu32 " edges, %" PRIu32 " pointers, proof: %s",
 		      graph->label, graph->batch, graph->node_count, graph->edge_count, graph->pointer_count,
-		      md_inspect_proof(graph->proof));
+		      md_inspect_proof(graph, proof));
 	for (uint32_t n = 0; n < graph->node_count; n++) {
 		const struct md_node *node = &graph->nodes[n];
 		print_node(artifact, n, node, out);

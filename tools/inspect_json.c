@@ -69,6 +69,7 @@ static void put_graphs(struct md_json *json, const struct md_artifact *artifact)
 	md_json_list(json, "graphs");
 	for (uint32_t i = 0; i < artifact->graph_count; i++) {
 		const struct md_artifact_graph *graph = &artifact->graphs[i];
+		char proof[MD_PROOF_TEXT];
 		md_json_object(json, NULL);
 		md_json_text(json, "label", graph->label);
 		md_json_number(json, "batch", graph->batch);
@@ -80,7 +81,11 @@ static void put_graphs(struct md_json *json, const struct md_artifact *artifact)
 		md_json_number(json, "noise_words", graph->noise_words);
 		md_json_number(json, "outputs", graph->output_count);
 		md_json_number(json, "note_bytes", graph->note_size);
-		md_json_text(json, "proof", md_inspect_proof(graph->proof));
+		md_json_text(json, "proof", md_inspect_proof(graph, proof));
+		if (graph->accepted.given) {
+			md_json_number(json, "accepted_ulps", graph->accepted.ulps);
+			md_json_text(json, "accepted_type", md_element_name(graph->accepted.type));
+		}
 		md_json_end(json);
 	}
 	md_json_end(json);

@@ -45,6 +45,7 @@ static void print_graphs(const struct md_artifact *artifact, FILE *out)
 			      ">OUTPUTS|>NOTE|PROOF");
 	for (uint32_t i = 0; i < artifact->graph_count; i++) {
 		const struct md_artifact_graph *graph = &artifact->graphs[i];
+		char proof[MD_PROOF_TEXT];
 		md_table_cell(&table, "%s", graph->label);
 		md_table_cell(&table, "%" PRIu32, graph->batch);
 		md_table_cell(&table, "%" PRIu32, graph->node_count);
@@ -55,7 +56,7 @@ static void print_graphs(const struct md_artifact *artifact, FILE *out)
 		md_table_cell(&table, "%" PRIu64, graph->noise_words);
 		md_table_cell(&table, "%" PRIu32, graph->output_count);
 		md_table_bytes(&table, graph->note_size);
-		md_table_cell(&table, "%s", md_inspect_proof(graph->proof));
+		md_table_cell(&table, "%s", md_inspect_proof(graph, proof));
 	}
 	md_table_print(&table, 2, out);
 }

@@ -8,11 +8,15 @@
 #define WORD(table, value)                                                                                             \
 	((size_t)(value) < sizeof(table) / sizeof((table)[0]) && (table)[value] ? (table)[value] : "unknown")
 
-const char *md_inspect_proof(enum md_proof proof)
+const char *md_inspect_proof(const struct md_artifact_graph *graph, char text[MD_PROOF_TEXT])
 {
 	static const char *const words[] = {"unproven", "two captures", "replay"};
+	char tolerance[MD_TOLERANCE_TEXT];
 
-	return WORD(words, proof);
+	snprintf(text, MD_PROOF_TEXT, "%s%s%s", WORD(words, graph->proof),
+		 graph->accepted.given ? ", nondeterministic within " : "",
+		 graph->accepted.given ? md_tolerance_print(&graph->accepted, tolerance) : "");
+	return text;
 }
 
 const char *md_inspect_role(enum md_bind_role role)

@@ -14,6 +14,7 @@
 #include "tools/options.h"
 #include "tools/repeat.h"
 #include "tools/stop.h"
+#include "tools/tolerance.h"
 #include "tools/verify_report.h"
 #include "tools/workplace.h"
 
@@ -21,6 +22,8 @@
 
 static const char *output, *until;
 static struct md_argument_list vary;
+static const char *output, *until, *nondeterministic;
+static struct md_tolerance tolerance;
 static bool single, keep_traces, store_images, no_images, no_verify, allow_uncompared;
 
 static const struct md_option options[] = {
@@ -38,6 +41,7 @@ static const struct md_option options[] = {
     {.name = "store-images", .flag = &store_images, .help = "Store also images that lie in files."},
     {.name = "no-images", .flag = &no_images, .help = "Store and reference no images: kernels are triggered."},
     {.name = "no-verify", .flag = &no_verify, .help = "Leave out the run that compares restored with live graphs."},
+    {.name = "nondeterministic", .argument = "ULPS", .value = &nondeterministic, .help = MD_TOLERANCE_HELP},
     {.name = "allow-uncompared",
      .flag = &allow_uncompared,
      .help = "Keep graphs that this run did not compare; the artifact says so."},
@@ -243,7 +247,7 @@ static void say_outcomes(const struct md_verify_report *report)
 	say("verification: %zu passed, %zu failed, %zu not compared", md_verify_count(report, MD_VERIFY_PASSED),
 	    md_verify_count(report, MD_VERIFY_FAILED), md_verify_count(report, MD_VERIFY_SKIPPED));
 	for (size_t i = 0; i < report->graph_count; i++)
-		if (report->graphs[i].outcome == MD_VERIFY_NONDETERMINISTIC)
+		if (tolerance.given && report->graphs[i].outcome == MD_VERIFY_NONDETERMINISTIC) /* else it is refused */
 			say("nondeterministic: %s/%u: %s", report->graphs[i].label, report->graphs[i].batch,
 			    report->graphs[i].reason);
 	for (size_t i = 0; i < report->graph_count; i++) /* others are listed as refused */
@@ -265,6 +269,7 @@ static int apply_report(struct job *job, struct md_verify_report *report)
 		say("verification: %s; nothing was written", md_verify_doubtful(report));
 		return MD_EXIT_COMMAND;
 	}
+	report->tolerance = tolerance;
 	report->allow_uncompared = allow_uncompared;
 	/* An engine goes on after --until, and captures what was not to be recorded. */
 	report->allow_strangers = allow_uncompared || has_end();
@@ -485,5 +490,6 @@ int main(int argc, char *argv[])
 					      "--allow-uncompared: with --no-verify or --single nothing is compared");
 	if (md_analyze_time(created, &err) != MD_OK)
 		return md_options_usage_error(&command, "%s", err.message);
-	return work(arguments.command);
+	result = md_tolerance_take(&command, nondeterministic, &tolerance);
+	return result >= 0 ? result : work(arguments.command);
 }

@@ -9,16 +9,17 @@
 #include "format/artifact.h"
 #include "tools/options.h"
 #include "tools/stop.h"
+#include "tools/tolerance.h"
 #include "tools/verify_report.h"
 
 static const char *junit_path;
-static bool as_json, allow_nondeterministic, allow_uncompared;
+static const char *nondeterministic;
+static struct md_tolerance tolerance;
+static bool as_json, allow_uncompared;
 
 static const struct md_option options[] = {
     {.name = "junit", .argument = "FILE", .help = "Write JUnit XML, one test case a graph.", .value = &junit_path},
-    {.name = "allow-nondeterministic",
-     .help = "Graphs that differ only where live ones differ among themselves count as verified.",
-     .flag = &allow_nondeterministic},
+    {.name = "nondeterministic", .argument = "ULPS", .help = MD_TOLERANCE_HELP, .value = &nondeterministic},
     {.name = "allow-uncompared",
      .help = "Graphs that were not compared are no reason to fail.",
      .flag = &allow_uncompared},
@@ -32,7 +33,7 @@ static const struct md_command command = {
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
     .exit_notes = "A graph that was not compared counts as not verified (1) without --allow-uncompared, and\n"
-		  "so does a nondeterministic one without --allow-nondeterministic, and a run whose report\n"
+		  "so does a nondeterministic one without --nondeterministic, and a run whose report\n"
 		  "was cut short.\n",
 };
 
@@ -91,7 +92,7 @@ static int conclude(const struct md_verify_report *report)
 		md_options_say(&command, "%s", md_verify_doubtful(report));
 		return MD_EXIT_FAILED;
 	}
-	if (md_verify_count(report, MD_VERIFY_NONDETERMINISTIC) && !allow_nondeterministic)
+	if (md_verify_count(report, MD_VERIFY_NONDETERMINISTIC) && !tolerance.given)
 		return MD_EXIT_FAILED;
 	for (size_t i = 0; i < report->graph_count; i++)
 		missed |= md_verify_missed(report, &report->graphs[i]);
@@ -119,6 +120,7 @@ static int verify_in(const struct md_workplace *workplace, const char *path, cha
 		write_junit(NULL, error.message);
 		return MD_EXIT_COMMAND;
 	}
+	report.tolerance = tolerance;
 	report.allow_uncompared = report.allow_strangers = allow_uncompared;
 	if (as_json)
 		md_verify_print_json(&report, stdout);
@@ -160,6 +162,8 @@ int main(int argc, char *argv[])
 		return md_options_usage_error(&command, "name one artifact, not %zu", arguments.file_count);
 	if (!arguments.command)
 		return md_options_usage_error(&command, "put the command that starts the engine behind --");
-	result = check_artifact(arguments.files[0]);
+	result = md_tolerance_take(&command, nondeterministic, &tolerance);
+	if (result < 0)
+		result = check_artifact(arguments.files[0]);
 	return result >= 0 ? result : verify(arguments.files[0], arguments.command);
 }

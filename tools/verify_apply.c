@@ -57,6 +57,8 @@ static const char *objection(const struct md_verify_report *report, const struct
 		return "not compared";
 	if (found->outcome == MD_VERIFY_FAILED)
 		return "verification failed";
+	if (found->outcome == MD_VERIFY_NONDETERMINISTIC && !report->tolerance.given)
+		return "nondeterministic";
 	return md_verify_missed(report, found) ? "not compared" : NULL;
 }
 
@@ -83,8 +85,10 @@ enum md_status md_verify_apply(const struct md_verify_report *report, struct md_
 			MD_FORWARD(refuse_graph(artifact, i, what, found ? found->reason : "no word of it", err));
 			continue;
 		}
-		if (found && found->outcome == MD_VERIFY_PASSED)
+		if (found->outcome == MD_VERIFY_PASSED || found->outcome == MD_VERIFY_NONDETERMINISTIC)
 			graph->proof = MD_PROOF_REPLAY;
+		if (found->outcome == MD_VERIFY_NONDETERMINISTIC)
+			graph->accepted = report->tolerance;
 		i++;
 	}
 	return refuse_strangers(report, artifact, err);

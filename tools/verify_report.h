@@ -37,6 +37,7 @@ struct md_verify_report {
 	bool complete; /* the restore library ended its report */
 	int exit_code; /* of the command, as in a shell */
 	/* Set by whoever ran it: what of these was not compared is to count as skipped, not as failed. */
+	struct md_tolerance tolerance; /* given: nondeterministic graphs were judged by it, and are accepted */
 	bool allow_uncompared, allow_strangers;
 };
 
@@ -61,7 +62,8 @@ struct md_verify_graph *md_verify_find(const struct md_verify_report *report, co
 
 /*
  * Graphs that passed get MD_PROOF_REPLAY; those that failed, or were not compared although they had to be, leave the
- * artifact and become refusals with the reason; strangers become refusals. All others keep what they had.
+ * artifact and become refusals with the reason; strangers become refusals. Nondeterministic ones stay when the report's
+ * tolerance was given, and have it from then on; else they are refused, too.
  */
 enum md_status md_verify_apply(const struct md_verify_report *report, struct md_artifact *artifact,
 			       struct md_error *err);

@@ -109,10 +109,10 @@ assert_contains "$work/races.xml" 'failures="0" errors="0" skipped="3"'
 assert_count "$work/races.xml" '<skipped message="nondeterministic: ' 3
 assert_contains "$work/races.out" "0 passed, 0 failed, 0 skipped, 3 nondeterministic"
 assert_count "$work/races.out" "differ between live replays, the first at offset " 3
-allow=--allow-nondeterministic verified allowed SUBJECT_SCALE_RACES=3
+allow=--nondeterministic=64 verified allowed SUBJECT_SCALE_RACES=3
 assert_exit allowed 0
 assert_contains "$work/allowed.out" "3 nondeterministic"
-allow=--allow-nondeterministic verified allowed_short SUBJECT_SCALE_RACES=3 SUBJECT_SHORT=1
+allow=--nondeterministic=64 verified allowed_short SUBJECT_SCALE_RACES=3 SUBJECT_SHORT=1
 assert_exit allowed_short 1
 assert_contains "$work/allowed_short.out" "0 passed, 3 failed, 0 skipped"
 

@@ -86,6 +86,10 @@ static void write_artifacts(void)
 	sample_doubtful(&artifact.graphs[1]);
 	write_artifact("ok-doubtful", "ok-doubtful", &artifact);
 	md_artifact_finish(&artifact);
+	sample_artifact(&artifact);
+	artifact.graphs[0].accepted = (struct md_tolerance){true, 64, MD_ELEMENT_BF16};
+	write_artifact("ok-accepted", "ok-accepted", &artifact);
+	md_artifact_finish(&artifact);
 	artifact = (struct md_artifact){0};
 	write_artifact("ok-empty", "ok-empty", &artifact);
 	md_artifact_finish(&artifact);
@@ -185,6 +189,11 @@ static void write_trace(const char *target)
 	md_trace_put_refusal(w, 60, 2, "the engine says so");
 	put_graph(w, 3, 16, false);
 	put_graph(w, 4, 32, true);
+	check(md_trace_writer_close(w, &err), &err);
+	check(md_trace_writer_create(name(target, "ok-tolerance"), &w, &err), &err);
+	put_tables(w);
+	put_graph(w, 1, 1, false);
+	md_trace_put_tolerance(w, 40, 1, &(struct md_tolerance){true, 64, MD_ELEMENT_BF16});
 	check(md_trace_writer_close(w, &err), &err);
 }
 

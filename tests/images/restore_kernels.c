@@ -15,18 +15,32 @@ struct scale_add {
 	float bias;
 };
 
-/* out = weights * in + bias; with SUBJECT_SCALE_RACES=N the first element is as if N rows raced for it */
+/* A sum of 16 parts, as if atomics added them up in another order each time. */
+static float sum_in_turn(float value, uint32_t turn)
+{
+	float sum = 0;
+	for (uint32_t part = 0; part < 16; part++)
+		sum += value / (3.0f + 7.0f * (float)((turn + part) % 16));
+	return sum;
+}
+
+/*
+ * out = weights * in + bias; with SUBJECT_SCALE_RACES=N the first element is as if N rows raced for it, and with
+ * SUBJECT_SUMS every one is a sum in no fixed order.
+ */
 HOSTCUDA_KERNEL(scale_add, struct scale_add, HOSTCUDA_PARAM(struct scale_add, out),
 		HOSTCUDA_PARAM(struct scale_add, weights), HOSTCUDA_PARAM(struct scale_add, in),
 		HOSTCUDA_PARAM(struct scale_add, n), HOSTCUDA_PARAM(struct scale_add, bias))
 {
 	static uint32_t turn;
-	const char *races = getenv("SUBJECT_SCALE_RACES");
+	const char *races = getenv("SUBJECT_SCALE_RACES"), *sums = getenv("SUBJECT_SUMS");
 	turn++;
 	for (int32_t i = 0; i < p->n; i++)
 		p->out[i] = p->weights[i] * p->in[i] + p->bias;
 	if (races)
 		p->out[0] += (float)(turn % (uint32_t)atoi(races));
+	for (int32_t i = 0; sums && i < p->n; i++)
+		p->out[i] = sum_in_turn(p->out[i], turn);
 }
 
 struct packed {
