@@ -26,7 +26,7 @@ static enum md_status io_error(struct md_error *err, const char *path)
 enum md_status md_file_write(int fd, const void *data, size_t size, const char *path, struct md_error *err)
 {
 	int failure = md_descriptor_write(fd, data, size);
-	return failure ? md_error_set(err, MD_ERR_IO, "%s: %s", path, strerror(failure)) : MD_OK;
+	return failure ? md_error_set(err, MD_ERR_OUTPUT, "%s: %s", path, strerror(failure)) : MD_OK;
 }
 
 /* A rename lasts only when its folder is on the disk too; some file systems can't do that, and need not. */
@@ -46,9 +46,9 @@ static void sync_folder(const char *path)
 enum md_status md_file_publish(int fd, const char *temporary, const char *path, struct md_error *err)
 {
 	if (fsync(fd) != 0 && errno != EINVAL && errno != EROFS) /* pipes and devices can't */
-		return md_error_set(err, MD_ERR_IO, "%s: %s", temporary, strerror(errno));
+		return md_error_set(err, MD_ERR_OUTPUT, "%s: %s", temporary, strerror(errno));
 	if (rename(temporary, path) != 0)
-		return md_error_set(err, MD_ERR_IO, "%s: cannot be renamed from %s: %s", path, temporary,
+		return md_error_set(err, MD_ERR_OUTPUT, "%s: cannot be renamed from %s: %s", path, temporary,
 				    strerror(errno));
 	sync_folder(path);
 	return MD_OK;
@@ -215,18 +215,43 @@ enum md_status md_file_create_beside(const char *path, char **temporary, int *fd
 		if (*fd < 0 && errno == EEXIST)
 			continue;
 		if (*fd < 0)
-			return md_error_set(err, MD_ERR_IO, "%s: %s", path, strerror(errno));
+			return md_error_set(err, MD_ERR_OUTPUT, "%s: %s", path, strerror(errno));
 		*temporary = md_steal_ptr(&name);
 		return MD_OK;
 	}
-	return md_error_set(err, MD_ERR_IO, "%s: no name for a temporary file beside it is free", path);
+	return md_error_set(err, MD_ERR_OUTPUT, "%s: no name for a temporary file beside it is free", path);
 }
 
 enum md_status md_file_create(const char *path, unsigned mode, int *fd, struct md_error *err)
 {
 	*fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
 	if (*fd < 0)
-		return md_error_set(err, errno == EEXIST ? MD_ERR_INVALID : MD_ERR_IO, "%s: %s", path, strerror(errno));
+		return md_error_set(err, errno == EEXIST ? MD_ERR_INVALID : MD_ERR_OUTPUT, "%s: %s", path,
+				    strerror(errno));
+	return MD_OK;
+}
+
+enum md_status md_file_check_output(const char *path, struct md_error *err)
+{
+	struct stat info;
+	if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
+		return md_error_set(err, MD_ERR_OUTPUT, "%s: it is there, and no regular file", path);
+	return MD_OK;
+}
+
+enum md_status md_file_make_alike(int fd, const char *path, struct md_error *err)
+{
+	struct stat is, wanted;
+	if (stat(path, &wanted) != 0 && errno == ENOENT)
+		return MD_OK;
+	if (stat(path, &wanted) != 0 || fstat(fd, &is) != 0)
+		return md_error_set(err, MD_ERR_OUTPUT, "%s: %s", path, strerror(errno));
+	bool owned = is.st_uid == wanted.st_uid && is.st_gid == wanted.st_gid;
+	if (!owned && fchown(fd, wanted.st_uid, wanted.st_gid) != 0)
+		return md_error_set(err, MD_ERR_OUTPUT, "%s: what replaces it cannot be owned by %u:%u: %s", path,
+				    wanted.st_uid, wanted.st_gid, strerror(errno));
+	if (fchmod(fd, wanted.st_mode & 0777) != 0)
+		return md_error_set(err, MD_ERR_OUTPUT, "%s: %s", path, strerror(errno));
 	return MD_OK;
 }
 

@@ -52,7 +52,7 @@ enum md_status md_file_source_take(const struct md_file_source *source, uint64_t
 
 /* ---- writing ---- */
 
-/* Writes all bytes. Errors are MD_ERR_IO with path and the system's text. */
+/* Writes all bytes. Errors of writing are MD_ERR_OUTPUT, here with path and the system's text. */
 enum md_status md_file_write(int fd, const void *data, size_t size, const char *path, struct md_error *err);
 /*
  * A new file beside `path`, under a name that nobody else has and nobody can have prepared (O_EXCL: no link is
@@ -61,6 +61,10 @@ enum md_status md_file_write(int fd, const void *data, size_t size, const char *
 enum md_status md_file_create_beside(const char *path, char **temporary, int *fd, struct md_error *err);
 /* A new file; MD_ERR_INVALID when the name is taken, by a link too. mode: permissions, less the umask. */
 enum md_status md_file_create(const char *path, unsigned mode, int *fd, struct md_error *err);
+/* That path, should it be there, is a regular file: a device or a folder is not to be replaced by one. */
+enum md_status md_file_check_output(const char *path, struct md_error *err);
+/* Owner, group and permissions of the file at path, if there is one, for the one that is to replace it. */
+enum md_status md_file_make_alike(int fd, const char *path, struct md_error *err);
 /*
  * To append to, made if it is not there; does not wait for a pipe's reader and makes no terminal ours. -1 and errno on
  * failure. regular: only if it is a regular file (EINVAL).

@@ -63,6 +63,8 @@ const char *md_status_name(enum md_status status)
 		return "timed out";
 	case MD_ERR_BUSY:
 		return "busy";
+	case MD_ERR_OUTPUT:
+		return "output error";
 	case MD_ERR_TRUNCATED:
 		return "truncated";
 	case MD_ERR_CORRUPT:

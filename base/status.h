@@ -14,6 +14,7 @@ enum md_status {
 	MD_ERR_UNSUPPORTED = 5,
 	MD_ERR_TIMEOUT = 6,
 	MD_ERR_BUSY = 7,
+	MD_ERR_OUTPUT = 8, /* what was to be written could not be: a full disk, a folder without permission */
 
 	/* what a file or a peer sent */
 	MD_ERR_TRUNCATED = 20,

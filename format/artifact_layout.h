@@ -70,7 +70,7 @@ uint64_t md_artifact_head_checksum(const uint8_t *head, uint32_t sections);
 /* Header and table as they will be in the file, MD_HEADER_BYTES + count * MD_ROW_BYTES of them. */
 void md_artifact_layout_head(const struct md_artifact_layout *layout, uint8_t head[MD_HEAD_MAX_BYTES]);
 /* Written beside path and renamed. */
-enum md_status md_artifact_layout_publish(const struct md_artifact_layout *layout, const char *path,
+enum md_status md_artifact_layout_publish(const struct md_artifact_layout *layout, const char *path, bool alike,
 					  struct md_error *err);
 void md_artifact_fill_sizes(struct md_artifact_sizes *sizes, const struct md_artifact_row *rows, uint32_t count,
 			    uint64_t file);

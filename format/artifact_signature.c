@@ -235,7 +235,7 @@ static enum md_status sign_reading(struct md_artifact_reading *in, const char *o
 	if (status == MD_OK)
 		status = md_artifact_layout_sign(&layout, frames, artifact.image_count, key, NULL, err);
 	if (status == MD_OK)
-		status = md_artifact_layout_publish(&layout, out_path, err);
+		status = md_artifact_layout_publish(&layout, out_path, true, err);
 	md_buf_finish(&layout.body);
 	md_artifact_finish(&artifact);
 	return status;
@@ -247,6 +247,7 @@ enum md_status md_artifact_sign(const char *path, const char *out_path, const st
 	struct md_file_bytes file;
 	struct md_artifact whole;
 	struct md_artifact_reading in = {0};
+	MD_AUTO_FREE char *target = realpath(out_path, NULL);   /* a link stays one: what it leads to is replaced */
 	MD_FORWARD(md_file_read(path, UINT64_MAX, &file, err)); /* into memory: what is looked at is what is signed */
 	/* nobody should vouch for what cannot be read: this looks at everything, images too */
 	enum md_status status = md_artifact_parse(file.data, file.size, &whole, NULL, err);
@@ -257,7 +258,7 @@ enum md_status md_artifact_sign(const char *path, const char *out_path, const st
 	if (status != MD_OK)
 		md_error_prefix(err, "%s", path);
 	else
-		status = sign_reading(&in, out_path, key, err);
+		status = sign_reading(&in, target ? target : out_path, key, err);
 	md_artifact_reading_finish(&in);
 	md_file_release(&file);
 	return status;

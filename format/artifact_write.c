@@ -74,15 +74,18 @@ void md_artifact_layout_head(const struct md_artifact_layout *layout, uint8_t he
 	put_number(&checksum, md_artifact_head_checksum(head, h->count), 8);
 }
 
-enum md_status md_artifact_layout_publish(const struct md_artifact_layout *layout, const char *path,
+enum md_status md_artifact_layout_publish(const struct md_artifact_layout *layout, const char *path, bool alike,
 					  struct md_error *err)
 {
 	uint8_t head[MD_HEAD_MAX_BYTES];
 	MD_AUTO_FREE char *temporary = NULL;
 	MD_AUTO_FD int fd = -1;
 	md_artifact_layout_head(layout, head);
+	MD_FORWARD(md_file_check_output(path, err));
 	MD_FORWARD(md_file_create_beside(path, &temporary, &fd, err));
-	enum md_status status = md_file_write(fd, head, body_offset(layout), temporary, err);
+	enum md_status status = alike ? md_file_make_alike(fd, path, err) : MD_OK;
+	if (status == MD_OK)
+		status = md_file_write(fd, head, body_offset(layout), temporary, err);
 	if (status == MD_OK)
 		status = md_file_write(fd, layout->body.data, layout->body.size, temporary, err);
 	if (status == MD_OK)
@@ -218,7 +221,7 @@ enum md_status md_artifact_write(const struct md_artifact *artifact, const char 
 		status =
 		    md_artifact_layout_sign(&layout, frames, artifact->image_count, NULL, &artifact->signature, err);
 	if (status == MD_OK)
-		status = md_artifact_layout_publish(&layout, path, err);
+		status = md_artifact_layout_publish(&layout, path, false, err);
 	if (status == MD_OK)
 		md_artifact_fill_sizes(sizes, layout.rows, layout.head.count, body_offset(&layout) + layout.body.size);
 	md_buf_finish(&layout.body);

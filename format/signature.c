@@ -120,7 +120,7 @@ enum md_status md_secret_key_create(const char *path, struct md_secret_key *out,
 	text[skip + 2 * (size_t)MD_KEY_BYTES] = '\n';
 	enum md_status status = md_file_write(fd, text, strlen(text), path, err);
 	if (status == MD_OK && fsync(fd) != 0 && errno != EINVAL)
-		status = md_error_set(err, MD_ERR_IO, "%s: %s", path, strerror(errno));
+		status = md_error_set(err, MD_ERR_OUTPUT, "%s: %s", path, strerror(errno));
 	sodium_memzero(text, sizeof(text));
 	if (status != MD_OK)
 		unlink(path);

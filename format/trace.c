@@ -104,9 +104,9 @@ enum md_status md_trace_writer_create_in(struct md_trace_part *part, const char 
 	w->part = part;
 	if ((ftruncate(part->file.fd, 0) && errno != EINVAL) ||
 	    (lseek(part->file.fd, 0, SEEK_SET) && errno != ESPIPE)) {
-		md_error_set(err, MD_ERR_IO, "%s: cannot be emptied: %s", part->path, strerror(errno));
+		md_error_set(err, MD_ERR_OUTPUT, "%s: cannot be emptied: %s", part->path, strerror(errno));
 		writer_free(w);
-		return MD_ERR_IO;
+		return MD_ERR_OUTPUT;
 	}
 	return begin(w, out, err);
 }

@@ -22,7 +22,7 @@ enum md_status md_trace_part_open(const char *path, int flags, struct md_trace_p
 		*out = part;
 		return MD_OK;
 	}
-	enum md_status status = md_error_set(err, MD_ERR_IO, "%s: %s", part.path, strerror(errno));
+	enum md_status status = md_error_set(err, MD_ERR_OUTPUT, "%s: %s", part.path, strerror(errno));
 	free(part.path);
 	return status;
 }
@@ -85,7 +85,7 @@ enum md_status md_trace_part_check(struct md_trace_part *part, struct md_error *
 	if (md_descriptor_is_ours(&part->file))
 		return MD_OK;
 	if (!open_again(part, &again))
-		return md_error_set(err, MD_ERR_IO,
+		return md_error_set(err, MD_ERR_OUTPUT,
 				    "%s: the program closed descriptor %d, which this was, and it "
 				    "cannot be opened again: %s",
 				    part->path, part->file.fd, strerror(errno));

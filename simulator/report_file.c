@@ -51,10 +51,10 @@ static enum md_status write_all(struct md_sim_report *report, md_sim_report_writ
 	FILE *out = own < 0 ? NULL : fdopen(own, "w");
 
 	if (!out) {
-		md_error_set(err, MD_ERR_IO, "%s: %s", path, strerror(errno));
+		md_error_set(err, MD_ERR_OUTPUT, "%s: %s", path, strerror(errno));
 		if (own >= 0)
 			close(own);
-		return MD_ERR_IO;
+		return MD_ERR_OUTPUT;
 	}
 	errno = 0;
 	writer(report, out);
@@ -64,7 +64,7 @@ static enum md_status write_all(struct md_sim_report *report, md_sim_report_writ
 		why = failed ? why : errno;
 		failed = true;
 	}
-	return failed ? md_error_set(err, MD_ERR_IO, "%s: %s", path, strerror(why ? why : EIO)) : MD_OK;
+	return failed ? md_error_set(err, MD_ERR_OUTPUT, "%s: %s", path, strerror(why ? why : EIO)) : MD_OK;
 }
 
 enum md_status md_sim_report_publish(struct md_sim_report *report, md_sim_report_writer writer, const char *path,
@@ -75,7 +75,7 @@ enum md_status md_sim_report_publish(struct md_sim_report *report, md_sim_report
 
 	/* Publishing renames: a device or a link, /dev/stdout say, would be gone. */
 	if (lstat(path, &there) == 0 && !S_ISREG(there.st_mode))
-		return md_error_set(err, MD_ERR_IO, "%s: it is there, and no regular file", path);
+		return md_error_set(err, MD_ERR_OUTPUT, "%s: it is there, and no regular file", path);
 	MD_AUTO_FD int fd = -1;
 	MD_FORWARD(md_file_create_beside(path, &temporary, &fd, err));
 	enum md_status status = write_all(report, writer, fd, path, err);

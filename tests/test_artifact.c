@@ -481,13 +481,13 @@ Test(artifact, a_failed_write_leaves_the_old_file, .init = setup, .fini = teardo
 	cr_assert(getrlimit(RLIMIT_FSIZE, &before) == 0, "limits");
 	small = (struct rlimit){100, before.rlim_max};
 	cr_assert(setrlimit(RLIMIT_FSIZE, &small) == 0, "files of 100 bytes");
-	cr_assert_eq(md_artifact_write(&artifact, path, NULL, &err), MD_ERR_IO, "a full disk");
+	cr_assert_eq(md_artifact_write(&artifact, path, NULL, &err), MD_ERR_OUTPUT, "a full disk");
 	cr_assert(setrlimit(RLIMIT_FSIZE, &before) == 0, "as it was");
 	cr_assert(strstr(err.message, "File too large"), "%s", err.message);
 	struct md_artifact after;
 	cr_assert(md_artifact_read(path, &after, NULL, &err) == MD_OK, "the old one is there: %s", err.message);
 	md_artifact_finish(&after);
-	cr_assert_eq(md_artifact_write(&artifact, "/nonexistent/a", NULL, &err), MD_ERR_IO, "no such folder");
+	cr_assert_eq(md_artifact_write(&artifact, "/nonexistent/a", NULL, &err), MD_ERR_OUTPUT, "no such folder");
 	md_artifact_finish(&artifact);
 	cr_assert_eq(md_artifact_read("/nonexistent/a", &after, NULL, &err), MD_ERR_NOT_FOUND, "no such file");
 }

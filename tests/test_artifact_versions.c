@@ -51,7 +51,7 @@ static void take_apart(struct md_artifact_layout *out)
 static enum md_status put_together(struct md_artifact_layout *layout, struct md_artifact *out, struct md_error *err)
 {
 	struct md_error failed = {0};
-	cr_assert(md_artifact_layout_publish(layout, path, &failed) == MD_OK, "%s", failed.message);
+	cr_assert(md_artifact_layout_publish(layout, path, false, &failed) == MD_OK, "%s", failed.message);
 	md_buf_finish(&layout->body);
 	return md_artifact_read(path, out, NULL, err);
 }

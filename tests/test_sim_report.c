@@ -516,11 +516,11 @@ Test(sim_report, refusals, .init = setup, .fini = teardown)
 	char missing[128];
 	make(&made);
 	snprintf(missing, sizeof(missing), "%s/none/report.json", folder);
-	cr_expect(md_sim_report_json(&made.report, missing, &err) == MD_ERR_IO, "no such folder");
+	cr_expect(md_sim_report_json(&made.report, missing, &err) == MD_ERR_OUTPUT, "no such folder");
 	cr_expect(strstr(err.message, missing) && strstr(err.message, "No such file"), "says: %s", err.message);
 	snprintf(missing, sizeof(missing), "%s/taken", folder);
 	cr_assert(mkdir(missing, 0700) == 0, "a folder in the way");
-	cr_expect(md_sim_report_html(&made.report, missing, &err) == MD_ERR_IO, "a folder is in the way");
+	cr_expect(md_sim_report_html(&made.report, missing, &err) == MD_ERR_OUTPUT, "a folder is in the way");
 	cr_expect(strstr(err.message, missing), "says: %s", err.message);
 	rmdir(missing);
 	assert_nothing_beside_it();
@@ -558,7 +558,7 @@ Test(sim_report, full_disk, .init = setup, .fini = teardown)
 		enum md_status status = md_sim_report_publish(NULL, cases[i].writer, json_path, &err);
 		limit.rlim_cur = RLIM_INFINITY;
 		cr_assert(setrlimit(RLIMIT_FSIZE, &limit) == 0, "no limit for what the test says");
-		cr_expect(status == MD_ERR_IO, "case %zu does not fit", i);
+		cr_expect(status == MD_ERR_OUTPUT, "case %zu does not fit", i);
 		cr_expect(strstr(err.message, "File too large"), "case %zu says: %s", i, err.message);
 		cr_expect(access(json_path, F_OK) != 0, "case %zu: there is no half report", i);
 	}

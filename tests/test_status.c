@@ -59,12 +59,25 @@ Test(status, long_messages_are_cut_and_ended)
 Test(status, every_status_has_a_name_of_its_own)
 {
 	static const enum md_status all[] = {
-	    MD_OK,           MD_ERR_INVALID,       MD_ERR_NO_MEMORY,
-	    MD_ERR_IO,       MD_ERR_NOT_FOUND,     MD_ERR_UNSUPPORTED,
-	    MD_ERR_TIMEOUT,  MD_ERR_BUSY,          MD_ERR_TRUNCATED,
-	    MD_ERR_CORRUPT,  MD_ERR_VERSION,       MD_ERR_TOO_LARGE,
-	    MD_ERR_DRIVER,   MD_ERR_DRIVER_MEMORY, MD_ERR_DRIVER_MISSING,
-	    MD_ERR_MISMATCH, MD_ERR_UNPROVABLE,    MD_ERR_AMBIGUOUS,
+	    MD_OK,
+	    MD_ERR_INVALID,
+	    MD_ERR_NO_MEMORY,
+	    MD_ERR_IO,
+	    MD_ERR_NOT_FOUND,
+	    MD_ERR_UNSUPPORTED,
+	    MD_ERR_OUTPUT,
+	    MD_ERR_TIMEOUT,
+	    MD_ERR_BUSY,
+	    MD_ERR_TRUNCATED,
+	    MD_ERR_CORRUPT,
+	    MD_ERR_VERSION,
+	    MD_ERR_TOO_LARGE,
+	    MD_ERR_DRIVER,
+	    MD_ERR_DRIVER_MEMORY,
+	    MD_ERR_DRIVER_MISSING,
+	    MD_ERR_MISMATCH,
+	    MD_ERR_UNPROVABLE,
+	    MD_ERR_AMBIGUOUS,
 	};
 
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)

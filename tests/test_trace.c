@@ -518,10 +518,10 @@ Test(trace, a_full_disk_is_an_error_once_and_for_all, .init = setup, .fini = tea
 	struct rlimit before;
 	cr_assert(getrlimit(RLIMIT_FSIZE, &before) == 0, "limits");
 	setrlimit(RLIMIT_FSIZE, &(struct rlimit){8, before.rlim_max});
-	cr_assert_eq(md_trace_writer_create(path, &w, &err), MD_ERR_IO, "the header does not fit");
+	cr_assert_eq(md_trace_writer_create(path, &w, &err), MD_ERR_OUTPUT, "the header does not fit");
 	setrlimit(RLIMIT_FSIZE, &before);
 	cr_assert(strstr(err.message, part) && strstr(err.message, "too large"), "%s", err.message);
-	cr_assert_eq(md_trace_writer_create("/nonexistent/x", &w, &err), MD_ERR_IO, "no such folder");
+	cr_assert_eq(md_trace_writer_create("/nonexistent/x", &w, &err), MD_ERR_OUTPUT, "no such folder");
 	cr_assert(strstr(err.message, "/nonexistent/x.part"), "%s", err.message);
 }
 
@@ -530,7 +530,7 @@ Test(trace, should_fail_a_link_under_the_name_of_the_part, .init = setup, .fini 
 	struct md_error err;
 	struct md_trace_writer *w = NULL;
 	cr_assert(symlink("/dev/full", part) == 0, "a link that somebody has prepared");
-	cr_assert_eq(md_trace_writer_create(path, &w, &err), MD_ERR_IO, "a link is not followed");
+	cr_assert_eq(md_trace_writer_create(path, &w, &err), MD_ERR_OUTPUT, "a link is not followed");
 	cr_assert(strstr(err.message, part) && strstr(err.message, "symbolic links"), "%s", err.message);
 }
 
@@ -546,11 +546,11 @@ Test(trace, a_disk_that_fills_up_stops_the_trace, .init = setup, .fini = teardow
 	setrlimit(RLIMIT_FSIZE, &(struct rlimit){4096, 4096});
 	md_trace_put_content(w, 1, 0x1000, 1 << 16, bytes);
 	cr_assert(md_trace_writer_status(w, &err) == MD_OK, "buffered, no failure yet");
-	cr_assert_eq(md_trace_writer_flush(w, &err), MD_ERR_IO, "the frame does not fit");
+	cr_assert_eq(md_trace_writer_flush(w, &err), MD_ERR_OUTPUT, "the frame does not fit");
 	cr_assert(strstr(err.message, part) && strstr(err.message, "too large"), "%s", err.message);
 	md_trace_put_mark(w, 2, "ignored");
-	cr_assert_eq(md_trace_writer_status(w, &err), MD_ERR_IO, "the failure stays");
-	cr_assert_eq(md_trace_writer_close(w, &err), MD_ERR_IO, "nothing is completed");
+	cr_assert_eq(md_trace_writer_status(w, &err), MD_ERR_OUTPUT, "the failure stays");
+	cr_assert_eq(md_trace_writer_close(w, &err), MD_ERR_OUTPUT, "nothing is completed");
 	cr_assert(access(path, F_OK) != 0, "nor published");
 	free(bytes);
 }

@@ -108,7 +108,7 @@ static int run_under_capture(struct job *job, unsigned index, int *code)
 
 	snprintf(number, sizeof(number), "%u", index + 1);
 	if (md_workplace_file(&job->workplace, number, ".mtrace", job->traces[index], &err) != MD_OK)
-		return fail(&err, MD_EXIT_INPUT);
+		return md_options_report(&command, &err);
 	snprintf(trace, sizeof(trace), "MEDUSA_TRACE=%s", job->traces[index]);
 	snprintf(when, sizeof(when), "MEDUSA_UNTIL=%s", until ? until : "exit");
 	/* Images that lie in files are taken from there by the analysis; see struct md_analyze_options. */
@@ -320,7 +320,7 @@ static int verify(struct job *job)
 	unsetenv("MEDUSA_TRUSTED_KEYS"); /* nobody can have signed what is made just now */
 	if (md_workplace_file(&job->workplace, "unverified", ".medusa", unverified, &err) != MD_OK ||
 	    write_held(&job->artifact, unverified, NULL, &err) != MD_OK)
-		return fail(&err, MD_EXIT_INPUT);
+		return fail(&err, MD_EXIT_COMMAND);
 	md_workplace_share(unverified);
 	if (md_verify_run(unverified, job->argv, &job->repeat, &report, &err) != MD_OK)
 		return md_stop_signal() ? 128 + md_stop_signal() : fail(&err, MD_EXIT_COMMAND);
@@ -372,7 +372,7 @@ static int publish(struct job *job)
 
 	if (!kept && write_held(&job->artifact, job->workplace.output, &job->sizes, &err) != MD_OK) {
 		job->traces_needed = true;
-		return fail(&err, MD_EXIT_INPUT);
+		return fail(&err, MD_EXIT_COMMAND);
 	}
 	summarize(job);
 	if (kept)
@@ -455,7 +455,7 @@ static int work(char **argv)
 	job->argv = argv;
 	md_stop_watch();
 	if (md_workplace_open(output, &job->workplace, &err) != MD_OK) {
-		result = fail(&err, err.status == MD_ERR_BUSY ? MD_EXIT_COMMAND : MD_EXIT_INPUT);
+		result = md_options_report(&command, &err);
 	} else {
 		result = carry_out(job);
 		clean_up(job);

@@ -52,7 +52,7 @@ static void print_help(const struct md_command *command)
 	       "  1  verification failed, or something could not be materialized\n"
 	       "  2  usage\n"
 	       "  3  an input file is bad or cannot be read\n"
-	       "  4  the command could not be run, or failed itself\n"
+	       "  4  the command could not be run or failed itself, or output could not be written\n"
 	       "  5  nothing to do: no graphs\n%s",
 	       command->exit_notes ? command->exit_notes : "");
 }
@@ -108,6 +108,7 @@ enum md_exit md_options_exit_of(enum md_status status)
 	case MD_ERR_UNSUPPORTED:
 	case MD_ERR_INVALID:
 		return MD_EXIT_INPUT;
+	case MD_ERR_OUTPUT:
 	default:
 		return MD_EXIT_COMMAND;
 	}

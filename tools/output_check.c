@@ -72,7 +72,7 @@ static enum md_status check_folder(const char *path, struct md_error *err)
 		MD_FORWARD(check_sticky(path, &info, err));
 	uint64_t left = statvfs(folder, &space) ? UINT64_MAX : (uint64_t)space.f_bavail * space.f_frsize;
 	if (left < SPACE_LEAST)
-		return md_error_set(err, MD_ERR_IO, "%s: %s: %" PRIu64 " bytes are free, at least %u are needed",
+		return md_error_set(err, MD_ERR_OUTPUT, "%s: %s: %" PRIu64 " bytes are free, at least %u are needed",
 				    folder, strerror(ENOSPC), left, SPACE_LEAST);
 	return MD_OK;
 }

@@ -74,7 +74,8 @@ static void make_absolute(const char *name)
 {
 	char path[PATH_MAX];
 
-	if (md_environment_path(name, path, sizeof(path)))
+	/* It may have been taken out of the environment since. */
+	if (secure_getenv(name) && md_environment_path(name, path, sizeof(path)))
 		setenv(name, path, 1);
 }
 

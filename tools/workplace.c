@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/plain.h"
 #include "tools/stop.h"
 
 /* ---- the lock ---- */
@@ -81,7 +82,7 @@ static enum md_status take_lock(struct md_workplace *w, struct md_error *err)
 	for (;;) {
 		MD_AUTO_FD int fd = open(w->lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
 		if (fd < 0)
-			return md_error_set(err, MD_ERR_IO, "%s: %s", w->lock, strerror(errno));
+			return md_error_set(err, MD_ERR_OUTPUT, "%s: %s", w->lock, strerror(errno));
 		if (fcntl(fd, F_SETLK, &lock) && (errno == EACCES || errno == EAGAIN))
 			return say_held(w, fd, err);
 		if (!is_there(w->lock, fd))
@@ -128,7 +129,7 @@ static void remove_leftover(const struct md_workplace *w)
 	snprintf(path, sizeof(path), "%.*s%s", (int)(base_name(w->output) - w->output), w->output, name);
 	if (access(path, F_OK))
 		return;
-	fprintf(stderr, "%s: removed, left behind by %s\n", path, text);
+	md_plain_line(stderr, "%s: removed, left behind by %s", path, text);
 	remove_folder(path);
 }
 
@@ -150,9 +151,9 @@ static bool is_root(void)
 static enum md_status make_folder(struct md_workplace *w, struct md_error *err)
 {
 	if (!mkdtemp(w->folder) || chmod(w->folder, is_root() ? 0711 : 0700)) {
-		md_error_set(err, MD_ERR_IO, "%s: cannot make this folder: %s", w->folder, strerror(errno));
+		md_error_set(err, MD_ERR_OUTPUT, "%s: cannot make this folder: %s", w->folder, strerror(errno));
 		*w->folder = 0;
-		return MD_ERR_IO;
+		return MD_ERR_OUTPUT;
 	}
 	md_stop_remove(w->folder);
 	make_secret(w->secret);
@@ -231,7 +232,7 @@ static enum md_status make(const char *made, struct md_error *err)
 	MD_AUTO_FD int fd = open(made, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 
 	if (fd < 0 || fchmod(fd, is_root() ? 0666 : 0600))
-		return md_error_set(err, MD_ERR_IO, "%s: %s", made, strerror(errno));
+		return md_error_set(err, MD_ERR_OUTPUT, "%s: %s", made, strerror(errno));
 	return MD_OK;
 }
 

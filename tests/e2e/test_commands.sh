@@ -154,6 +154,25 @@ run signed medusa-sign sign "$artifact" --key "$work/sign.key" -o "$work/signed.
 full medusa-sign check "$work/signed.medusa"
 full medusa-simulate --list
 full "${simulate[@]}"
+# Each write, sync and rename of a command fails in turn.
+no_space() { # command...
+	section "no space: $*"
+	local n hit=0
+	for ((n = 1; n < 60; n++)); do
+		rm -f "$work"/space.*
+		run space env LD_PRELOAD="$MEDUSA_BUILD/tests/faults/inject.so" INJECT=file:$n INJECT_FROM="$1" "$@"
+		if grep -q "No space left on device" "$work/space.err"; then
+			hit=$((hit + 1))
+			assert_exit space 4
+		fi
+	done
+	assert_at_least "calls that met a full disk" 1 $hit
+}
+run text medusa-inspect --text "$artifact"
+no_space medusa-analyze -o "$work/space.medusa" "$work/keep.1.mtrace" "$work/keep.2.mtrace"
+no_space medusa-inspect --from-text "$work/text.out" -o "$work/space.medusa"
+no_space medusa-sign sign "$artifact" --key "$work/sign.key" -o "$work/space.medusa"
+no_space medusa-sign keygen -o "$work/space.key"
 expect 4 "No space left" medusa-verify "$artifact" --junit /dev/full -- "${engine[@]}"
 expect 4 "/dev/full" "${simulate[@]}" --quiet --json /dev/full
 expect 4 "/dev/full" "${simulate[@]}" --quiet --html /dev/full

@@ -40,6 +40,50 @@ run secret medusa-sign sign "$work/plain.medusa" --key "$work/build.key.pub"
 assert_exit secret 3
 assert_contains "$work/secret.err" "this is the public key"
 
+section "signed in place: owner, mode and links stay"
+in_place() { # name: plain.medusa is copied there, signed through a link to it, and looked at
+	cp "$work/plain.medusa" "$work/$1.medusa"
+	chmod 640 "$work/$1.medusa"
+	[ "$(id -u)" != 0 ] || chown 12:34 "$work/$1.medusa"
+	owned=$(stat -c '%a %u %g' "$work/$1.medusa")
+	mkdir -p "$work/links"
+	ln -sf "../$1.medusa" "$work/links/$1"
+}
+in_place whole
+run whole medusa-sign sign "$work/links/whole" --key "$work/build.key"
+assert_exit whole 0
+assert_equal "the link" "../whole.medusa" "$(readlink "$work/links/whole")"
+assert_equal "mode and owner" "$owned" "$(stat -c '%a %u %g' "$work/whole.medusa")"
+assert_same_file "$work/signed.medusa" "$work/whole.medusa"
+in_place other
+run other_file medusa-sign sign "$work/plain.medusa" --key "$work/build.key" -o "$work/links/other"
+assert_exit other_file 0
+assert_equal "mode and owner" "$owned" "$(stat -c '%a %u %g' "$work/other.medusa")"
+assert_same_file "$work/signed.medusa" "$work/other.medusa"
+if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
+	in_place foreign # in a folder where others may make files
+	mkdir -m 777 "$work/open"
+	mv "$work/foreign.medusa" "$work/open/foreign.medusa"
+	chmod 644 "$work/open/foreign.medusa" "$work/build.key"
+	chmod 755 "$work"
+	run foreign setpriv --reuid=56 --regid=56 --clear-groups "$(command -v medusa-sign)" sign "$work/open/foreign.medusa" --key "$work/build.key"
+	chmod 600 "$work/build.key"
+	assert_exit foreign 4
+	assert_contains "$work/foreign.err" "cannot be owned by 12:34"
+	assert_same_file "$work/plain.medusa" "$work/open/foreign.medusa"
+fi
+run device medusa-sign sign "$work/plain.medusa" --key "$work/build.key" -o /dev/null
+assert_exit device 4
+assert_contains "$work/device.err" "/dev/null: it is there, and no regular file"
+assert_equal "/dev/null" "character special file" "$(stat -c %F /dev/null)"
+
+section "a key that comes in pieces through a pipe"
+cp "$work/plain.medusa" "$work/piped.medusa"
+run piped bash -c '(for ((i = 0; i < ${#2}; i += 7)); do printf %s "${2:i:7}"; sleep 0.01; done) | medusa-sign sign "$1" --key /dev/stdin' \
+	bash "$work/piped.medusa" "$(cat "$work/build.key")"
+assert_exit piped 0
+assert_same_file "$work/signed.medusa" "$work/piped.medusa"
+
 section "the text twin of a signed artifact"
 run text medusa-inspect --text "$work/signed.medusa"
 run back medusa-inspect --from-text "$work/text.out" -o "$work/back.medusa"
