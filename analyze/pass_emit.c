@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pass: writes surviving graphs, permanent contents, refusals and provenance into the artifact. */
+#define MD_LOG_DOMAIN "analyze"
+
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "analyze/analysis.h"
 #include "base/cleanup.h"
+#include "base/log.h"
 
 /* ---- pointers ---------------------------------------------------------------------------------------------------- */
 
@@ -275,6 +278,30 @@ static enum md_status emit_contents(struct md_analysis *analysis, struct md_erro
 	return MD_OK;
 }
 
+/* What an engine says of its stages may be any number; readers add them up. */
+static void emit_stages(const struct md_trace *trace, struct md_provenance *provenance)
+{
+	uint64_t left = INT64_MAX;
+
+	for (uint32_t i = 0; i < trace->stage_count && trace->stages[i].ns <= left; i++) {
+		provenance->stages[provenance->stage_count++] = trace->stages[i];
+		left -= trace->stages[i].ns;
+	}
+}
+
+/* A profile that does not hold together must not cost the graphs their artifact: the engine measures anew. */
+static void emit_kv(struct md_analysis *analysis)
+{
+	struct md_artifact *out = analysis->out;
+	struct md_error err = {0};
+
+	out->kv = analysis->traces[0]->kv;
+	if (md_artifact_check_kv(&out->kv, out->fingerprint.device_memory, &err) == MD_OK)
+		return;
+	md_warn("the KV profile is left out: %s", err.message);
+	out->kv = (struct md_kv){0};
+}
+
 static enum md_status emit_provenance(struct md_analysis *analysis, struct md_error *err)
 {
 	const struct md_trace *trace = analysis->traces[0];
@@ -290,10 +317,8 @@ static enum md_status emit_provenance(struct md_analysis *analysis, struct md_er
 	provenance->stages = calloc(trace->stage_count + (size_t)1, sizeof *provenance->stages);
 	if (failed || !provenance->stages)
 		return md_analysis_no_memory(err);
-	if (trace->stage_count)
-		memcpy(provenance->stages, trace->stages, trace->stage_count * sizeof *provenance->stages);
-	provenance->stage_count = trace->stage_count;
-	analysis->out->kv = trace->kv;
+	emit_stages(trace, provenance);
+	emit_kv(analysis);
 	return MD_OK;
 }
 

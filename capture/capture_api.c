@@ -178,8 +178,9 @@ static enum md_status repeat(const struct medusa_kv_request *request, struct md_
 
 	if (failed)
 		return md_error_set(err, MD_ERR_INVALID, "the profiling forward failed with %d", failed);
-	*kv = (struct md_kv){.present = true, .kv_bytes = bytes, .block_bytes = request->block_bytes};
+	*kv = (struct md_kv){.present = true, .block_bytes = request->block_bytes};
 	kv->blocks = request->block_bytes ? bytes / request->block_bytes : 0;
+	kv->kv_bytes = kv->blocks * kv->block_bytes;
 	kv->utilization_ppm = (uint32_t)(request->utilization * 1e6 + 0.5);
 	snprintf(kv->key, sizeof(kv->key), "%s", request->key ? request->key : "");
 	return MD_OK;

@@ -225,6 +225,9 @@ const struct md_artifact_graph *md_artifact_doubtful(const struct md_artifact *a
 /* From now on the word is noise. */
 enum md_status md_doubtful_settle(struct md_artifact_graph *graph, uint32_t index, struct md_error *err);
 
+/* Whether the numbers of a KV profile agree with each other and with the device: MD_ERR_CORRUPT says which do not. */
+enum md_status md_artifact_check_kv(const struct md_kv *kv, uint64_t device_memory, struct md_error *err);
+
 /* The same checks on a structure in memory; the writer calls it first, the text twin's reader too. */
 enum md_status md_artifact_check(const struct md_artifact *artifact, struct md_error *err);
 

@@ -13,7 +13,6 @@
 
 #define NAME_MAX_BYTES 4096u
 #define ARENA_ALIGNMENT 512u
-#define UTILIZATION_MAX 1000000u /* parts per million */
 
 static enum md_status bad(struct md_error *err, const char *section, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -448,6 +447,7 @@ static enum md_status check_graph(const struct md_artifact *artifact, uint32_t i
 	MD_FORWARD(check_outputs(&c));
 	MD_FORWARD(check_note(&c));
 	MD_FORWARD(check_noise(&c));
+	MD_FORWARD(md_artifact_check_graph_numbers(artifact, c.graph, err));
 	return md_artifact_check_doubtful(artifact, c.graph, err);
 }
 
@@ -549,8 +549,6 @@ static enum md_status check_rest(const struct md_artifact *artifact, struct md_e
 	MD_FORWARD(check_facts(fingerprint, err));
 	MD_FORWARD(check_texts(&fingerprint->arguments, "arguments", err));
 	MD_FORWARD(check_texts(&fingerprint->vary, "patterns of arguments that may vary", err));
-	if (artifact->kv.utilization_ppm > UTILIZATION_MAX)
-		return bad(err, "kv", "utilization of %u parts per million", artifact->kv.utilization_ppm);
 	if (artifact->provenance.capture_count > 2)
 		return bad(err, "provenance", "%u captures", artifact->provenance.capture_count);
 	return MD_OK;
@@ -564,7 +562,8 @@ enum md_status md_artifact_check_head(const struct md_artifact *artifact, struct
 	MD_FORWARD(check_allocations(artifact, err));
 	MD_FORWARD(check_images(artifact, err));
 	MD_FORWARD(check_kernels(artifact, err));
-	return check_rest(artifact, err);
+	MD_FORWARD(check_rest(artifact, err));
+	return md_artifact_check_numbers(artifact, err);
 }
 
 enum md_status md_artifact_check_graphs(const struct md_artifact *artifact, struct md_error *err)

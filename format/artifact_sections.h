@@ -58,6 +58,11 @@ enum md_status md_sequence_check(const struct md_artifact *artifact, struct md_e
 enum md_status md_artifact_check_doubtful(const struct md_artifact *artifact, const struct md_artifact_graph *graph,
 					  struct md_error *err);
 
+/* artifact_numbers.c: what numbers must be beside each other; of a KV profile also for whoever makes one. */
+enum md_status md_artifact_check_numbers(const struct md_artifact *artifact, struct md_error *err);
+enum md_status md_artifact_check_graph_numbers(const struct md_artifact *artifact,
+					       const struct md_artifact_graph *graph, struct md_error *err);
+
 /* artifact_graphs.c: the binary forms of the two large sections */
 void md_section_graphs(struct md_archive *a, struct md_artifact *artifact, struct md_section_state *state);
 void md_section_pointers(struct md_archive *a, struct md_artifact *artifact, struct md_section_state *state);

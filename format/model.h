@@ -60,6 +60,9 @@ struct md_attribute {      /* of a kernel node */
 
 #define MD_ATTRIBUTE_WINDOW 1u     /* access policy window: 8 bytes of address, 8 of size (0: none), plain values */
 #define MD_ATTRIBUTE_UPDATABLE 13u /* the node can be changed from the device */
+#define MD_ATTRIBUTE_LAST 16u      /* the last one whose value is known */
+
+#define MD_MEMORY_HOST 1u /* CU_MEMORYTYPE_HOST */
 
 struct md_edge {
 	uint32_t from, to;                /* node indices in the graph */

@@ -267,7 +267,8 @@ static bool refuse_if_unbound(struct md_restore *r, struct md_restore_graph *gra
 static const char *refusal_in_artifact(const struct md_restore *r, const char *label, unsigned batch)
 {
 	for (uint32_t i = 0; i < r->artifact.refusal_count; i++)
-		if (r->artifact.refusals[i].batch == batch && !strcmp(r->artifact.refusals[i].label, label))
+		if (r->artifact.refusals[i].batch == batch && r->artifact.refusals[i].label &&
+		    !strcmp(r->artifact.refusals[i].label, label))
 			return r->artifact.refusals[i].why;
 	return NULL;
 }

@@ -204,7 +204,7 @@ static inline void sample_rest(struct md_artifact *artifact)
 	memset(content->data, 0x5a, 100);
 	content->pointers = sample_array(1, sizeof(*content->pointers));
 	content->pointers[0] = (struct md_pointer){MD_NONE, 16, 1, MD_POINTER_PLAIN, -8};
-	artifact->kv = (struct md_kv){true, 1, 2, 3, 4, 5, 6, 900000, "key of the engine"};
+	artifact->kv = (struct md_kv){true, 50, 2, 3, 30, 5, 6, 900000, "key of the engine"};
 	artifact->provenance = (struct md_provenance){.tool_version = strdup("0.1.0"),
 						      .command = strdup("engine --a \"b\""),
 						      .created = strdup("2025-01-01T00:00:00Z"),

@@ -210,7 +210,12 @@ Test(analyze, provenance_stages_and_kv)
 	struct md_stage_time *stage = builder_grow(&one.trace.stages, &one.trace.stage_count, sizeof *stage);
 	strcpy(stage->name, "warmup");
 	stage->ns = 77;
-	one.trace.kv = (struct md_kv){.present = true, .kv_bytes = 4096, .blocks = 2};
+	one.trace.kv = (struct md_kv){.present = true,
+				      .baseline_free = 8192,
+				      .kv_bytes = 4096,
+				      .block_bytes = 2048,
+				      .blocks = 2,
+				      .utilization_ppm = 900000};
 	cr_assert(md_analyze(&one.trace, &two.trace, &options, &artifact, &err) == MD_OK, "%s", err.message);
 	cr_assert(artifact.provenance.capture_count == 2, "two captures");
 	cr_assert(strcmp(artifact.provenance.command, "engine --model m") == 0, "the command");

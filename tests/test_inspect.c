@@ -109,7 +109,12 @@ static void build(struct builder *b)
 	struct md_stage_time *stage = builder_grow(&b->trace.stages, &b->trace.stage_count, sizeof *stage);
 	strcpy(stage->name, "warmup");
 	stage->ns = 1500000;
-	b->trace.kv = (struct md_kv){.present = true, .kv_bytes = 8192, .blocks = 2, .block_bytes = 4096};
+	b->trace.kv = (struct md_kv){.present = true,
+				     .baseline_free = 16384,
+				     .kv_bytes = 8192,
+				     .blocks = 2,
+				     .block_bytes = 4096,
+				     .utilization_ppm = 900000};
 }
 
 static void make(struct md_artifact *artifact)

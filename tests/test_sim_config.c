@@ -338,11 +338,13 @@ static void write_beside(const char *folder, const char *text)
 
 	sample_artifact(&artifact);
 	artifact.bindings[0].role = MD_BIND_CONSTANT;
-	artifact.bindings[0].size = 123456789;
+	artifact.bindings[0].size = artifact.allocs[0].size = 123456789;
 	artifact.kv.present = true;
 	artifact.kv.graph_bytes = artifact.arena_size + 4096;
 	artifact.kv.block_bytes = 3200;
-	artifact.kv.blocks = artifact.kv.kv_bytes / artifact.kv.block_bytes;
+	artifact.kv.blocks = 2;
+	artifact.kv.kv_bytes = 2 * artifact.kv.block_bytes;
+	artifact.kv.baseline_free = 1 << 20;
 	snprintf(path, sizeof(path), "%s/model.medusa", folder);
 	cr_assert_eq(md_artifact_write(&artifact, path, NULL, &err), MD_OK, "%s", err.message);
 	md_artifact_finish(&artifact);
