@@ -231,7 +231,7 @@ $(BUILD)/tests/test_%: $(BUILD)/obj/tests/test_%.o $(BUILD)/obj/tests/common/bui
 # Makes the library's allocations fail.
 $(BUILD)/tests/test_scheduler_repeat: LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 # Linked with the driver, as most programs are not: they look it up.
-$(BUILD)/tests/subjects/sequence_subject: $(BUILD)/obj/tests/subjects/sequence_subject.o $(BUILD)/lib/libmedusa.so $(BUILD)/lib/hostcuda/libcuda.so.1
+$(BUILD)/tests/subjects/sequence_subject $(BUILD)/tests/subjects/order_subject: $(BUILD)/tests/subjects/%: $(BUILD)/obj/tests/subjects/%.o $(BUILD)/lib/libmedusa.so $(BUILD)/lib/hostcuda/libcuda.so.1
 	$(call say,LD)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../../lib' -o $@ $< -L$(BUILD)/lib -lmedusa -L$(BUILD)/lib/hostcuda -l:libcuda.so.1

@@ -125,6 +125,7 @@ void md_capture_shift_release(void);
 void md_capture_alloc_note_on(CUstream stream, uint64_t address, uint64_t bytes);
 /* A range of reserved addresses is given back: nothing is bound there any more. */
 void md_capture_unreserve_note(uint64_t address, uint64_t bytes);
+void md_capture_reserve_note(uint64_t address, uint64_t bytes);
 
 /* ---- capture_shared.c: lock not held unless said ---- */
 

@@ -48,6 +48,14 @@ void md_capture_unreserve_note(uint64_t address, uint64_t bytes)
 	md_capture_unlock();
 }
 
+void md_capture_reserve_note(uint64_t address, uint64_t bytes)
+{
+	md_capture_lock();
+	if (md_capture.writer)
+		md_trace_put_reservation(md_capture.writer, md_capture_next(), address, bytes);
+	md_capture_unlock();
+}
+
 /* Mappings may come back at their addresses; so these stay bound. */
 static void forget(uint64_t address)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hooks of memory, contexts, modules and libraries: what is allocated, and what images are loaded. */
 #include "capture/capture_hooks.h"
+#include "capture/capture_place.h"
 
 /* clang-format off */ /* it takes a body that a macro makes for the next declaration's return type */
 
@@ -23,14 +24,16 @@ CUresult CUDAAPI cuCtxPushCurrent_v2(CUcontext ctx)
 MD_HOOK(cuCtxPushCurrent_v2, (ctx), MD_NOTHING, md_capture_context_seen())
 
 CUresult CUDAAPI cuCtxDestroy_v2(CUcontext ctx)
-MD_HOOK(cuCtxDestroy_v2, (ctx), (md_capture_probe_context(ctx), md_capture_context_destroyed(ctx)), MD_NOTHING)
+MD_HOOK(cuCtxDestroy_v2, (ctx), (md_capture_probe_context(ctx), md_capture_context_destroyed(ctx), md_capture_place_context_gone(ctx)), MD_NOTHING)
 
 /* A primary context is counted; a release that is not the last one probes a little early, which does no harm. */
 CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice dev)
-MD_HOOK(cuDevicePrimaryCtxRelease_v2, (dev), md_capture_probe_context(NULL), md_capture_primary_released(dev))
+MD_HOOK(cuDevicePrimaryCtxRelease_v2, (dev), md_capture_probe_context(NULL),
+        (md_capture_primary_released(dev), md_capture_place_primary_gone(dev)))
 
 CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice dev)
-MD_HOOK(cuDevicePrimaryCtxReset_v2, (dev), md_capture_probe_context(NULL), md_capture_primary_released(dev))
+MD_HOOK(cuDevicePrimaryCtxReset_v2, (dev), md_capture_probe_context(NULL),
+        (md_capture_primary_released(dev), md_capture_place_primary_gone(dev)))
 
 /* ---- modules and libraries ---- */
 
@@ -93,25 +96,13 @@ MD_HOOK(cuLibraryUnload, (library), md_capture_library_unloaded(library), MD_NOT
 CUresult CUDAAPI cuLibraryGetModule(CUmodule *pMod, CUlibrary library)
 MD_HOOK(cuLibraryGetModule, (pMod, library), MD_NOTHING, md_capture_library_module(library, *pMod))
 
-/* ---- allocations ---- */
+/* ---- allocations: the rest is in capture_hooks_place.c ---- */
 
 #define BEFORE_ALLOC(bytes) (md_capture_context_seen(), md_capture_shift_before_alloc(bytes))
-
-CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
-MD_HOOK(cuMemAlloc_v2, (dptr, bytesize), BEFORE_ALLOC(bytesize),
-        md_capture_alloc_note(MD_ALLOC_DEVICE, *dptr, bytesize))
-
-CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t width, size_t height,
-                                    unsigned int element)
-MD_HOOK(cuMemAllocPitch_v2, (dptr, pPitch, width, height, element), BEFORE_ALLOC(width * height),
-        md_capture_alloc_note(MD_ALLOC_PITCH, *dptr, *pPitch * height))
 
 CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
 MD_HOOK(cuMemAllocManaged, (dptr, bytesize, flags), BEFORE_ALLOC(bytesize),
         md_capture_alloc_note(MD_ALLOC_MANAGED, *dptr, bytesize))
-
-CUresult CUDAAPI cuMemFree_v2(CUdeviceptr dptr)
-MD_HOOK(cuMemFree_v2, (dptr), md_capture_free_note(dptr), MD_NOTHING)
 
 CUresult CUDAAPI cuMemHostAlloc(void **pp, size_t bytesize, unsigned int flags)
 MD_HOOK(cuMemHostAlloc, (pp, bytesize, flags), MD_NOTHING,
@@ -140,25 +131,15 @@ MD_HOOK(cuMemHostGetDevicePointer_v2, (pdptr, p, flags), MD_NOTHING, md_capture_
 	CUresult CUDAAPI cuMemAllocFromPoolAsync##suffix(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,        \
 	                                                 CUstream hStream)                                             \
 	MD_HOOK(cuMemAllocFromPoolAsync##suffix, (dptr, bytesize, pool, hStream), BEFORE_ALLOC(bytesize),              \
-	        md_capture_alloc_note_on(hStream, *dptr, bytesize))                                                    \
-	CUresult CUDAAPI cuMemFreeAsync##suffix(CUdeviceptr dptr, CUstream hStream)                                    \
-	MD_HOOK(cuMemFreeAsync##suffix, (dptr, hStream), md_capture_free_note(dptr), MD_NOTHING)
+	        md_capture_alloc_note_on(hStream, *dptr, bytesize))
 ASYNC_ALLOC()
 ASYNC_ALLOC(_ptsz)
 
 /* ---- virtual memory management: what counts is the mapped range ---- */
 
-CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
-                                     unsigned long long flags)
-MD_HOOK(cuMemAddressReserve, (ptr, size, alignment, addr, flags),
-        (md_capture_context_seen(), md_capture_shift_before_reserve()), MD_NOTHING)
-
 CUresult CUDAAPI cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
                           unsigned long long flags)
 MD_HOOK(cuMemMap, (ptr, size, offset, handle, flags), MD_NOTHING, md_capture_mapped(ptr, size, handle))
-
-CUresult CUDAAPI cuMemAddressFree(CUdeviceptr ptr, size_t size)
-MD_HOOK(cuMemAddressFree, (ptr, size), md_capture_unreserve_note(ptr, size), MD_NOTHING)
 
 CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
                              unsigned long long flags)

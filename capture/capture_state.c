@@ -11,7 +11,7 @@
 #include "base/cleanup.h"
 #include "base/descriptor.h"
 #include "base/environment.h"
-#include "capture/capture.h"
+#include "capture/capture_place.h"
 #include "driver/process_arguments.h"
 
 #define DRAIN_NS 50000000
@@ -198,6 +198,7 @@ static void start_recording(void)
 	}
 	put_meta();
 	put_arguments();
+	md_capture_place_open();
 	pthread_atfork(NULL, NULL, in_forked_child);
 	/* Registered after the driver was loaded, so it runs while the driver still works. */
 	atexit(at_exit);

@@ -502,6 +502,7 @@ void md_trace_finish(struct md_trace *trace)
 	free(trace->variables);
 	free(trace->tensor_maps);
 	free(trace->requests);
+	free(trace->reservations);
 	kernels_finish(trace);
 	md_fingerprint_finish(&trace->fingerprint);
 	free(trace->graphs);

@@ -83,6 +83,8 @@ void md_trace_put_event_use(struct md_trace_writer *w, uint64_t sequence, uint32
 void md_trace_put_tensor_map(struct md_trace_writer *w, uint64_t sequence, const void *map);
 /* The engine has written a variable of the image's module. */
 void md_trace_put_variable(struct md_trace_writer *w, uint64_t sequence, uint32_t image, const char *name);
+/* Addresses that were reserved, where the driver chose. */
+void md_trace_put_reservation(struct md_trace_writer *w, uint64_t sequence, uint64_t address, uint64_t size);
 /* sequence.c: an allocation of an engine that binds nothing, in its order, all at once when it asks for a graph. */
 void md_trace_put_request(struct md_trace_writer *w, uint64_t sequence, const struct md_sequence_request *request);
 void md_trace_put_mark(struct md_trace_writer *w, uint64_t sequence, const char *name);
@@ -100,8 +102,13 @@ void md_trace_put_probe(struct md_trace_writer *w, uint64_t sequence, uint64_t g
 
 struct md_trace_alloc {
 	enum md_alloc_family family;
+	enum md_alloc_family asked; /* family before it was exported, if it was */
 	uint64_t address, size;
 	uint64_t born, died; /* sequences; died = UINT64_MAX while live at the end */
+};
+
+struct md_trace_reservation { /* of addresses alone, that the driver chose */
+	uint64_t address, size;
 };
 
 struct md_trace_bind {
@@ -185,6 +192,8 @@ struct md_trace {
 	uint32_t tensor_map_count;
 	struct md_sequence_request *requests; /* of an engine that binds nothing, until it asked for a graph */
 	uint32_t request_count;
+	struct md_trace_reservation *reservations;
+	uint32_t reservation_count;
 	struct md_kv kv;
 	struct md_stage_time *stages;
 	uint32_t stage_count;

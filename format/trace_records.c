@@ -161,6 +161,33 @@ static enum md_status get_free(struct md_trace_build *build, uint64_t sequence, 
 	return MD_OK;
 }
 
+void md_trace_put_reservation(struct md_trace_writer *w, uint64_t sequence, uint64_t address, uint64_t size)
+{
+	msgpack_packer p;
+	if (!md_trace_record_begin(w, MD_RECORD_RESERVATION, sequence, 2, &p))
+		return;
+	msgpack_pack_uint64(&p, address);
+	msgpack_pack_uint64(&p, size);
+	md_trace_record_end(w);
+}
+
+static enum md_status get_reservation(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
+				      struct md_error *err)
+{
+	struct md_trace *trace = build->trace;
+	struct md_trace_reservation *reservation =
+	    md_trace_append(build, &trace->reservations, &trace->reservation_count, sizeof(*reservation));
+	(void)sequence;
+	if (!reservation)
+		return md_trace_no_room(build, err);
+	reservation->address = md_unpack_uint(in);
+	reservation->size = md_unpack_uint(in);
+	if (!in->failed && (!reservation->size || reservation->address + reservation->size < reservation->address))
+		return md_error_set(err, MD_ERR_CORRUPT, "%" PRIu64 " bytes at 0x%" PRIx64, reservation->size,
+				    reservation->address);
+	return MD_OK;
+}
+
 static int by_sequence(const void *a, const void *b)
 {
 	const struct md_trace_event *x = a, *y = b;
@@ -186,6 +213,7 @@ static enum md_status pair_event(struct md_trace_build *build, struct md_map *li
 	if (!md_map_put(live, event->address, trace->alloc_count))
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
 	trace->allocs[trace->alloc_count++] = (struct md_trace_alloc){.family = event->family,
+								      .asked = event->family,
 								      .address = event->address,
 								      .size = event->size,
 								      .born = event->sequence,
@@ -433,6 +461,7 @@ static const struct record_kind {
     [MD_RECORD_REQUEST] = {"request", 4, md_trace_get_request},
     [MD_RECORD_ARGUMENTS] = {"arguments", 1, md_trace_get_arguments},
     [MD_RECORD_TOLERANCE] = {"tolerance", 3, md_trace_get_tolerance},
+    [MD_RECORD_RESERVATION] = {"reservation", 2, get_reservation},
 };
 
 static enum md_status record_fields(struct md_trace_build *build, const struct record_kind *kind, uint32_t fields,

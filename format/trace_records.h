@@ -46,6 +46,7 @@ enum md_trace_record {
 	MD_RECORD_REQUEST = 25,
 	MD_RECORD_ARGUMENTS = 26,
 	MD_RECORD_TOLERANCE = 27,
+	MD_RECORD_RESERVATION = 28,
 };
 
 /* The writer's buffer, locked, with the head of a record in it; NULL (and not locked) when the writer has failed. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pinned and registered host memory, and what can be asked about a pointer. */
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "hostcuda/device_state.h"
@@ -215,4 +216,21 @@ CUresult hc_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUd
 	default:
 		return CUDA_ERROR_NOT_SUPPORTED;
 	}
+}
+
+/* What does not go for this memory is 0 and no error. */
+CUresult hc_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes, void **data,
+				   CUdeviceptr ptr)
+{
+	if (!attributes || !data)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (unsigned i = 0; i < numAttributes; i++) {
+		bool number = attributes[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE ||
+			      attributes[i] == CU_POINTER_ATTRIBUTE_IS_MANAGED ||
+			      attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ||
+			      attributes[i] == CU_POINTER_ATTRIBUTE_MAPPED;
+		if (hc_cuPointerGetAttribute(data[i], attributes[i], ptr) != CUDA_SUCCESS && data[i])
+			memset(data[i], 0, number ? sizeof(int) : sizeof(void *));
+	}
+	return CUDA_SUCCESS;
 }

@@ -53,7 +53,7 @@ static inline uint32_t builder_alloc(struct builder *b, enum md_alloc_family fam
 {
 	struct md_trace_alloc *alloc = builder_grow(&b->trace.allocs, &b->trace.alloc_count, sizeof *alloc);
 
-	*alloc = (struct md_trace_alloc){family, address, size, ++b->sequence, UINT64_MAX};
+	*alloc = (struct md_trace_alloc){family, family, address, size, ++b->sequence, UINT64_MAX};
 	return b->trace.alloc_count - 1;
 }
 

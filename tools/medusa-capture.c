@@ -11,6 +11,7 @@
 
 #include "analyze/analyze.h"
 #include "base/clock.h"
+#include "format/order.h"
 #include "tools/options.h"
 #include "tools/repeat.h"
 #include "tools/stop.h"
@@ -61,6 +62,7 @@ struct job {
 	char **argv;
 	struct md_workplace workplace;
 	char traces[2][PATH_MAX]; /* in the workplace; "" before the run */
+	char order[PATH_MAX + 8]; /* where the second run's allocations go */
 	struct md_trace runs[2];
 	unsigned run_count;
 	struct md_artifact artifact;
@@ -99,8 +101,8 @@ static bool has_end(void)
 
 static int run_under_capture(struct job *job, unsigned index, int *code)
 {
-	char trace[PATH_MAX + 32], when[512], images[64], kv[64];
-	const char *env[5] = {trace, when, images};
+	char trace[PATH_MAX + 32], when[512], images[64], kv[64], order[PATH_MAX + 64];
+	const char *env[6] = {trace, when, images};
 	struct md_run run = {"libmedusa-capture.so", env, 3, job->argv};
 	enum md_repeat_outcome outcome;
 	struct md_error err = {0};
@@ -115,6 +117,8 @@ static int run_under_capture(struct job *job, unsigned index, int *code)
 	snprintf(images, sizeof(images), "MEDUSA_STORE_IMAGES=%s", no_images ? "none" : "anonymous");
 	if (index) {
 		env[run.env_count++] = "MEDUSA_SHIFT=" SHIFT_SEED;
+		snprintf(order, sizeof(order), "MEDUSA_ORDER=%s", job->order);
+		env[run.env_count++] = order;
 		if (job->runs[0].kv.present) {
 			snprintf(kv, sizeof(kv), "MEDUSA_KV_BYTES=%llu", (unsigned long long)job->runs[0].kv.kv_bytes);
 			env[run.env_count++] = kv;
@@ -197,6 +201,27 @@ static int record(struct job *job, unsigned index)
 		return -1;
 	say("no graph was captured");
 	return MD_EXIT_EMPTY;
+}
+
+/*
+ * Caching allocators decide by size and address: only where addresses compare as in the first run does the second one
+ * put the same things into the same places.
+ */
+static int write_order(struct job *job)
+{
+	struct md_order order;
+	struct md_error err = {0};
+
+	snprintf(job->order, sizeof(job->order), "%s/order", job->workplace.folder);
+	if (md_order_make(&job->runs[0], strtoull(SHIFT_SEED, NULL, 10), &order, &err) != MD_OK)
+		return fail(&err, MD_EXIT_COMMAND);
+	if (md_order_write(&order, job->order, &err) != MD_OK) {
+		md_order_finish(&order);
+		return fail(&err, MD_EXIT_INPUT);
+	}
+	md_order_finish(&order);
+	md_workplace_share(job->order);
+	return -1;
 }
 
 static int capture(struct job *job, unsigned index)
@@ -389,6 +414,8 @@ static int carry_out(struct job *job)
 		result = fail(&err, MD_EXIT_COMMAND);
 	if (result < 0)
 		result = capture(job, 0);
+	if (result < 0 && !single)
+		result = write_order(job);
 	if (result < 0 && !single)
 		result = capture(job, 1);
 	if (result < 0)
