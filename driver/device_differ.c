@@ -140,7 +140,7 @@ static bool is_right(struct md_device_session *session)
 #define PROBE_KERNEL_MAX (64ull << 20) /* bytes */
 
 /* By us and not by the driver, who would wait for a pipe for ever. */
-static CUresult load_file(struct md_device_session *session, const char *path)
+static CUresult load_file(const char *path, CUmodule *module)
 {
 	struct md_file_bytes file;
 	struct md_error err = {0};
@@ -149,30 +149,33 @@ static CUresult load_file(struct md_device_session *session, const char *path)
 		md_warn("MEDUSA_PROBE_KERNEL: %s", err.message);
 		return CUDA_ERROR_FILE_NOT_FOUND;
 	}
-	CUresult result = md_cuda.cuModuleLoadData(&session->module, file.data);
+	CUresult result = md_cuda.cuModuleLoadData(module, file.data);
 	md_file_release(&file);
 	return result;
 }
 
-/* MEDUSA_PROBE_KERNEL names an image with the same kernel, for devices that know no PTX; "none" leaves it out. */
-static CUresult load(struct md_device_session *session)
+/* A device that knows no PTX is given an image that holds kernels of the same names. */
+CUresult md_device_kernel_load(const char *text, const char *name, CUmodule *module, CUfunction *function)
 {
 	const char *kernel = md_environment_get("MEDUSA_PROBE_KERNEL");
 	char path[PATH_MAX];
+	CUresult result;
 
 	if (kernel && !strcmp(kernel, "none"))
 		return CUDA_ERROR_NOT_SUPPORTED;
 	if (md_environment_path("MEDUSA_PROBE_KERNEL", path, sizeof(path)))
-		return load_file(session, path);
-	return md_cuda.cuModuleLoadData(&session->module, kernel_text);
+		result = load_file(path, module);
+	else
+		result = md_cuda.cuModuleLoadData(module, text);
+	return result ? result : md_cuda.cuModuleGetFunction(function, *module, name);
 }
 
 void md_device_differ_load(struct md_device_session *session)
 {
-	CUresult result = session->device_left ? load(session) : CUDA_ERROR_OUT_OF_MEMORY;
+	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
-	if (!result)
-		result = md_cuda.cuModuleGetFunction(&session->differ, session->module, "md_probe_differ");
+	if (session->device_left)
+		result = md_device_kernel_load(kernel_text, "md_probe_differ", &session->module, &session->differ);
 	session->flags = result ? 0 : md_device_session_take(session, MD_DEVICE_GRAINS);
 	session->flag_bytes = session->flags ? malloc(MD_DEVICE_GRAINS) : NULL;
 	if (!session->flag_bytes || !is_right(session)) {

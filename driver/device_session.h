@@ -55,6 +55,11 @@ enum md_status md_device_session_write(struct md_device_session *session, uint64
 
 /* ---- device_differ.c ---- */
 
+/*
+ * Loads a kernel of ours: from the text, which is PTX, or from the image that MEDUSA_PROBE_KERNEL names, for devices
+ * that know no PTX; "none" leaves such kernels out.
+ */
+CUresult md_device_kernel_load(const char *text, const char *name, CUmodule *module, CUfunction *function);
 /* Loads the kernel and tries it out. Without it, or if it is wrong, session->differ stays NULL. */
 void md_device_differ_load(struct md_device_session *session);
 void md_device_differ_unload(struct md_device_session *session);
