@@ -64,6 +64,15 @@ struct md_held {
 	uint8_t *data;               /* owned; pointer bytes are zero */
 	struct md_findings findings; /* node = MD_NONE, at = offset in data */
 	bool kept;
+	bool compared; /* the second capture saved all of it as well, and the same */
+};
+
+/* A binding that contents may have been made of. */
+struct md_constant {
+	bool counts;     /* it is a constant, or nobody said what it is for */
+	const char *why; /* borrowed; there is no hash to go by; NULL: there is */
+	bool varied;     /* it was another in the second capture */
+	struct md_hash hash;
 };
 
 struct md_analysis {
@@ -83,13 +92,14 @@ struct md_analysis {
 	uint32_t *kernel_identity[2]; /* per kernel: its first equal in the first capture, or MD_NONE */
 	struct md_held *held;
 	uint32_t held_count;
-	char **broken;            /* per group: NULL, or why what it holds is unprovable; owned */
-	uint64_t fixed_words;     /* pointers because their allocation did not move */
-	uint64_t lookalike_words; /* constants that look like addresses */
-	uint32_t *alloc_slot;     /* allocation of the first capture -> artifact allocation */
-	uint64_t *alloc_shift;    /* where the allocation starts in that artifact allocation */
-	uint32_t *binding_slot;   /* binding of the first capture -> artifact allocation */
-	uint32_t *kernel_slot;    /* kernel of the first capture -> artifact kernel */
+	struct md_constant *constants; /* by binding of the first capture */
+	char **broken;                 /* per group: NULL, or why what it holds is unprovable; owned */
+	uint64_t fixed_words;          /* pointers because their allocation did not move */
+	uint64_t lookalike_words;      /* constants that look like addresses */
+	uint32_t *alloc_slot;          /* allocation of the first capture -> artifact allocation */
+	uint64_t *alloc_shift;         /* where the allocation starts in that artifact allocation */
+	uint32_t *binding_slot;        /* binding of the first capture -> artifact allocation */
+	uint32_t *kernel_slot;         /* kernel of the first capture -> artifact kernel */
 	struct md_artifact *out;
 };
 
@@ -102,6 +112,7 @@ enum md_status md_pass_evidence(struct md_analysis *analysis, struct md_error *e
 enum md_status md_pass_output(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_pointer(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_content(struct md_analysis *analysis, struct md_error *err);
+enum md_status md_pass_constant(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_tensor(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_event(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_admit(struct md_analysis *analysis, struct md_error *err);

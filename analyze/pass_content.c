@@ -259,6 +259,7 @@ static enum md_status hold(struct md_analysis *analysis, const struct spot *one,
 		MD_FORWARD(md_view_seek(&analysis->views[1], two.sequence, err));
 	if (!classify_content(analysis, held, one->content->data, &two))
 		return md_analysis_no_memory(err);
+	held->compared = two.found && !memchr(two.known, 0, held->size);
 	return MD_OK;
 }
 

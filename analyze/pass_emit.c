@@ -272,6 +272,7 @@ static enum md_status emit_contents(struct md_analysis *analysis, struct md_erro
 		content->alloc = analysis->alloc_slot[held->alloc];
 		content->offset = held->offset + analysis->alloc_shift[held->alloc];
 		content->size = held->size;
+		content->compared = held->compared;
 		content->data = md_steal_ptr(&held->data);
 		MD_FORWARD(make_pointers(analysis, &held->findings, &content->pointers, &content->pointer_count, err));
 	}

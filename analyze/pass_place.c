@@ -63,11 +63,38 @@ static void mark_all(struct md_analysis *analysis, struct marks *marks)
 /* ---- tables ---------------------------------------------------------------------------------------------------------
  */
 
-/* A binding that no graph refers to still tells the engine's contract, if it is more than weights. */
-static bool keeps_binding(const struct md_analysis *analysis, const struct marks *marks, uint32_t binding)
+static bool keeps_contents(const struct md_analysis *analysis)
 {
-	return marks->binding[binding] || (analysis->views[0].bindings[binding].role != MD_BIND_CONSTANT &&
-					   analysis->binding_match[binding] != MD_NONE);
+	bool any = false;
+
+	for (uint32_t i = 0; i < analysis->held_count; i++)
+		any |= analysis->held[i].kept;
+	return any;
+}
+
+/* A binding that no graph refers to still tells the engine's contract, if it is more than weights, or if contents may
+ * have been made of it. */
+static bool keeps_binding(const struct md_analysis *analysis, const struct marks *marks, bool contents,
+			  uint32_t binding)
+{
+	return marks->binding[binding] || (contents && analysis->constants[binding].counts) ||
+	       (analysis->views[0].bindings[binding].role != MD_BIND_CONSTANT &&
+		analysis->binding_match[binding] != MD_NONE);
+}
+
+static struct md_binding make_binding(const struct md_analysis *analysis, uint32_t index, bool contents, bool *failed)
+{
+	const struct md_view_binding *from = &analysis->views[0].bindings[index];
+	const struct md_constant *constant = &analysis->constants[index];
+	struct md_binding binding = {
+	    .name = md_analysis_copy_text(from->name, failed), .size = from->size, .role = from->role};
+
+	if (contents && constant->counts && !constant->why) {
+		binding.hashed = true;
+		binding.hash = constant->hash;
+		binding.varied = constant->varied;
+	}
+	return binding;
 }
 
 /* How the engine came by it does not matter, but that a copy from or to the host goes another way. */
@@ -80,13 +107,13 @@ static enum md_status place_bindings(struct md_analysis *analysis, const struct 
 {
 	const struct md_view *view = &analysis->views[0];
 	struct md_artifact *out = analysis->out;
-	bool failed = false;
+	bool failed = false, contents = keeps_contents(analysis);
 
 	for (uint32_t i = 0; i < view->binding_count; i++) {
 		const struct md_view_binding *binding = &view->bindings[i];
 		const struct md_view_alloc *alloc = &view->allocs[binding->alloc];
 
-		if (!keeps_binding(analysis, marks, i))
+		if (!keeps_binding(analysis, marks, contents, i))
 			continue;
 		analysis->binding_slot[i] = out->alloc_count;
 		out->allocs[out->alloc_count++] =
@@ -95,8 +122,7 @@ static enum md_status place_bindings(struct md_analysis *analysis, const struct 
 					       .binding = out->binding_count,
 					       .order = alloc->made_up ? MD_NONE : binding->alloc,
 					       .size = binding->size};
-		out->bindings[out->binding_count++] =
-		    (struct md_binding){md_analysis_copy_text(binding->name, &failed), binding->size, binding->role};
+		out->bindings[out->binding_count++] = make_binding(analysis, i, contents, &failed);
 	}
 	return failed ? md_analysis_no_memory(err) : MD_OK;
 }

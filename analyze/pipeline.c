@@ -24,6 +24,7 @@ static const struct pass passes[] = {
     {"output", md_pass_output},           /* where graphs leave what the engine reads */
     {"pointer", md_pass_pointer},         /* parameter words: constant, pointer, noise */
     {"content", md_pass_content},         /* the same for words inside permanent contents */
+    {"constant", md_pass_constant},       /* what those may have been made of */
     {"tensor", md_pass_tensor},           /* which pointers are those of tensor maps */
     {"event", md_pass_event},             /* events that a restore can make anew */
     {"admit", md_pass_admit},             /* refuses graphs that could not be restored */
@@ -110,6 +111,7 @@ static void finish(struct md_analysis *analysis)
 		free(analysis->broken[i]);
 	free(analysis->pairs);
 	free(analysis->held);
+	free(analysis->constants);
 	free(analysis->broken);
 	free(analysis->group);
 	free(analysis->partner);

@@ -40,6 +40,8 @@ struct md_capture_options {
 struct md_capture_bind {
 	char *name; /* owned */
 	enum md_bind_role role;
+	uint64_t address, size;
+	bool hashed; /* the trace has a hash of it, or why it has none */
 };
 
 /*
@@ -164,6 +166,18 @@ void md_capture_variable_asked(CUmodule module, CUlibrary library, const char *n
 void md_capture_variables_check(void);
 void md_capture_variables_gone(const void *owner); /* before that module or library is unloaded; lock held */
 
+/* ---- capture_constants.c: hashes of what is bound as constant; lock held ---- */
+
+/* Contents were saved: from here on it counts what they may have been made of. */
+void md_capture_constants_needed(void);
+enum md_capture_constants {
+	MD_CONSTANTS_NEW,      /* those that have no hash yet */
+	MD_CONSTANTS_AGAIN,    /* those that have: they should still have the same */
+	MD_CONSTANTS_SEQUENCE, /* all that is bound by sequence, just now */
+};
+/* To the trace, if it counts. The driver may be called. */
+void md_capture_constants_put(enum md_capture_constants which);
+
 /* ---- capture_kernels.c ---- */
 
 /* Index of the kernel in the trace, put there when new; func or kern may be NULL. MD_NONE on failure. Lock held. */
@@ -255,6 +269,7 @@ struct md_capture_graph *md_capture_graph_meant(CUgraphExec exec);
 /* A graph is launched: if another has its name by now, there are two that the engine would get one for. */
 void md_capture_graph_launching(CUgraphExec exec);
 void md_capture_home_note(void); /* memory is bound in the current context; lock held */
+CUcontext md_capture_home(void); /* that context, or that of the first graph; NULL: not known yet; lock held */
 /* What is said of a graph; lock held. False: out of memory. */
 void md_capture_graph_label(struct md_capture_graph *graph, const char *label, unsigned batch);
 bool md_capture_graph_output(struct md_capture_graph *graph, struct md_capture_output output);

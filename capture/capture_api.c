@@ -65,7 +65,7 @@ static bool remember_bind(const char *name, uint64_t address, uint64_t bytes, en
 		free(copy);
 		return false;
 	}
-	grown[md_capture.bind_count] = (struct md_capture_bind){copy, role};
+	grown[md_capture.bind_count] = (struct md_capture_bind){copy, role, address, bytes, false};
 	return md_interval_add(&md_capture.binds, address, bytes, md_capture.bind_count++);
 }
 
@@ -119,6 +119,8 @@ static void bind_by_sequence(void)
 			md_trace_put_bind(md_capture.writer, md_capture_next(), name, address, item->size,
 					  MD_BIND_STATE);
 	}
+	if (due) /* now, for a restore can only look at what is there when the engine asks for its first graph, too */
+		md_capture_constants_put(MD_CONSTANTS_SEQUENCE);
 	md_capture_unlock();
 }
 

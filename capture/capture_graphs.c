@@ -171,6 +171,11 @@ void md_capture_home_note(void)
 		md_cuda.cuCtxGetCurrent(&home);
 }
 
+CUcontext md_capture_home(void)
+{
+	return home;
+}
+
 /* Graphs that were given the name of an earlier one which is still there: mostly it was captured again. */
 static atomic_uint renamed;
 

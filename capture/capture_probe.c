@@ -337,8 +337,10 @@ static void put_outcome(const struct md_capture_probe *probe, const struct md_ca
 		md_error_log("the poison test of graph %llu broke the context (%s); medusa-capture repeats the run "
 			     "without it",
 			     (unsigned long long)graph->id, err->message);
-	if (result == MD_PROBE_CONTENT_SAVED)
+	if (result == MD_PROBE_CONTENT_SAVED) {
 		put_contents(probe);
+		md_capture_constants_needed();
+	}
 	if (result != MD_PROBE_FAILED)
 		md_capture_probe_learn(probe);
 	if (result != MD_PROBE_FAILED && probe->spread)
@@ -447,6 +449,7 @@ void md_capture_probe_exec(CUgraphExec exec)
 	if (graph)
 		probe_graph(&session, graph);
 	end_session(&session);
+	md_capture_constants_put(MD_CONSTANTS_NEW);
 	md_capture_unlock();
 }
 
@@ -462,5 +465,6 @@ void md_capture_probe_context(CUcontext context)
 			probe_graph(&session, graph);
 	}
 	end_session(&session);
+	md_capture_constants_put(MD_CONSTANTS_NEW);
 	md_capture_unlock();
 }

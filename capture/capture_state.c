@@ -339,6 +339,8 @@ void md_capture_finish(bool probe)
 		md_capture_shift_release();
 	}
 	md_capture_lock();
+	if (atomic_load(&md_capture.active) && probe)
+		md_capture_constants_put(MD_CONSTANTS_AGAIN);
 	if (atomic_load(&md_capture.active)) {
 		put_totals();
 		atomic_store(&md_capture.active, false);

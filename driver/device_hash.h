@@ -32,9 +32,9 @@ void md_device_hasher_close(struct md_device_hasher *hasher);
 
 /*
  * Hashes every range, in the current context and on the stream; waits. What writes the memory must be done. With the
- * kernel, which reads some 3 TB/s on an H200, a few large launches do it however many ranges there are; without it, as
- * on hostcuda, the bytes are copied to the host: both give the same value. *failed is the range that could not be read,
- * or count when the trouble is not one range's.
+ * kernel, which reads at the speed of the device's memory, a few large launches do it however many ranges there are;
+ * without it, as on hostcuda, the bytes are copied to the host: both give the same value. *failed is the range that
+ * could not be read, or count when the trouble is not one range's.
  *
  * The hash tells whether memory is what it was, not who made it: it resists accident, not an attacker. It is defined by
  * docs/format.md, "Hashes of constants".

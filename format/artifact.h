@@ -39,6 +39,9 @@ struct md_binding {
 	char *name; /* owned */
 	uint64_t size;
 	enum md_bind_role role;
+	bool hashed; /* contents may have been made of it, and this is what it held then */
+	bool varied; /* it held something else in the second capture: contents that were compared are not made of it */
+	struct md_hash hash;
 };
 
 enum md_pointer_kind {
@@ -118,6 +121,7 @@ struct md_artifact_refusal { /* a graph that was captured but not materialized *
 struct md_artifact_content {
 	uint32_t alloc; /* index into allocs, of class PRIVATE */
 	uint64_t offset, size;
+	bool compared;               /* both captures saved all of it, and the same */
 	uint8_t *data;               /* owned */
 	struct md_pointer *pointers; /* words inside that are pointers: node = MD_NONE, at = offset in data; owned */
 	uint32_t pointer_count;

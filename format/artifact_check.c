@@ -61,6 +61,8 @@ static enum md_status check_bindings(const struct md_artifact *artifact, struct 
 			return bad(err, "bindings", "binding %u: no name, or one of over %u bytes", i, NAME_MAX_BYTES);
 		if (binding->role < MD_BIND_CONSTANT || binding->role > MD_BIND_OUTPUT)
 			return bad(err, "bindings", "binding %u: role %u", i, (unsigned)binding->role);
+		if (binding->varied && !binding->hashed)
+			return bad(err, "bindings", "binding %u varied, but has no hash", i);
 		names[i] = binding->name;
 	}
 	qsort(names, count, sizeof(*names), by_text);

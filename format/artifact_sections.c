@@ -93,6 +93,13 @@ static void visit_binding(struct md_archive *a, void *item, void *user)
 	md_archive_string(a, "name", &binding->name);
 	md_archive_u64(a, "size", &binding->size);
 	visit_enum(a, "role", &binding->role);
+	if (md_archive_has(a, "hash", binding->hashed)) {
+		md_archive_bytes(a, "hash", binding->hash.bytes, sizeof(binding->hash.bytes));
+		if (a->ops->reading)
+			binding->hashed = true;
+	}
+	if (md_archive_has(a, "varied", binding->varied))
+		md_archive_bool(a, "varied", &binding->varied);
 }
 
 static void visit_request(struct md_archive *a, void *item, void *user)
@@ -278,6 +285,8 @@ static void visit_content(struct md_archive *a, void *item, void *user)
 	md_archive_u32(a, "alloc", &content->alloc);
 	md_archive_u64(a, "offset", &content->offset);
 	md_archive_u64(a, "size", &content->size);
+	if (md_archive_has(a, "compared", content->compared))
+		md_archive_bool(a, "compared", &content->compared);
 	md_archive_list(a, "pointers", "pointer", &content->pointers, &content->pointer_count,
 			sizeof(*content->pointers), md_visit_pointer, user);
 	md_archive_blob(a, "data", &content->data, content->size);

@@ -87,6 +87,9 @@ void md_trace_put_variable(struct md_trace_writer *w, uint64_t sequence, uint32_
 void md_trace_put_reservation(struct md_trace_writer *w, uint64_t sequence, uint64_t address, uint64_t size);
 /* sequence.c: an allocation of an engine that binds nothing, in its order, all at once when it asks for a graph. */
 void md_trace_put_request(struct md_trace_writer *w, uint64_t sequence, const struct md_sequence_request *request);
+/* What a binding that counts as constant held: its hash (driver/device_hash.h), or NULL and why there is none. */
+void md_trace_put_constant(struct md_trace_writer *w, uint64_t sequence, const char *name, uint64_t address,
+			   uint64_t size, const struct md_hash *hash, const char *why);
 void md_trace_put_mark(struct md_trace_writer *w, uint64_t sequence, const char *name);
 void md_trace_put_kv(struct md_trace_writer *w, uint64_t sequence, const struct md_kv *kv);
 void md_trace_put_stage(struct md_trace_writer *w, uint64_t sequence, const struct md_stage_time *stage);
@@ -158,6 +161,14 @@ struct md_trace_variable {
 	char *name; /* owned */
 };
 
+struct md_trace_constant {
+	char *name; /* owned; of the binding */
+	uint64_t sequence, address, size;
+	bool known;
+	struct md_hash hash; /* if known, else */
+	char *why;           /* owned */
+};
+
 #define MD_TENSOR_MAP_BYTES 128u
 
 struct md_trace_tensor_map {
@@ -188,6 +199,8 @@ struct md_trace {
 	uint32_t event_use_count;
 	struct md_trace_variable *variables; /* that were written; one an image */
 	uint32_t variable_count;
+	struct md_trace_constant *constants; /* a binding may be there again: hashed later, once more */
+	uint32_t constant_count;
 	struct md_trace_tensor_map *tensor_maps; /* each content once */
 	uint32_t tensor_map_count;
 	struct md_sequence_request *requests; /* of an engine that binds nothing, until it asked for a graph */

@@ -462,6 +462,7 @@ static const struct record_kind {
     [MD_RECORD_ARGUMENTS] = {"arguments", 1, md_trace_get_arguments},
     [MD_RECORD_TOLERANCE] = {"tolerance", 3, md_trace_get_tolerance},
     [MD_RECORD_RESERVATION] = {"reservation", 2, get_reservation},
+    [MD_RECORD_CONSTANT] = {"constant", 5, md_trace_get_constant},
 };
 
 static enum md_status record_fields(struct md_trace_build *build, const struct record_kind *kind, uint32_t fields,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The records of a trace that hold what became of things that nodes refer to: events that the engine uses too, tensor
- * maps, and variables of modules. */
+ * maps, variables of modules, and constant buffers. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,6 +82,48 @@ enum md_status md_trace_get_variable(struct md_trace_build *build, uint64_t sequ
 	variable->image = (uint32_t)md_unpack_uint_max(in, UINT32_MAX);
 	variable->name = md_unpack_text(in, &build->budget, MD_TRACE_TEXT_MAX);
 	if (!variable->name || variable->image >= trace->image_count)
+		md_unpack_fail(in);
+	return MD_OK;
+}
+
+void md_trace_put_constant(struct md_trace_writer *w, uint64_t sequence, const char *name, uint64_t address,
+			   uint64_t size, const struct md_hash *hash, const char *why)
+{
+	msgpack_packer p;
+	if (!md_trace_record_begin(w, MD_RECORD_CONSTANT, sequence, 5, &p))
+		return;
+	md_pack_text(&p, name);
+	msgpack_pack_uint64(&p, address);
+	msgpack_pack_uint64(&p, size);
+	if (hash)
+		md_pack_bytes(&p, hash->bytes, sizeof(hash->bytes));
+	else
+		msgpack_pack_nil(&p);
+	md_pack_text(&p, why);
+	md_trace_record_end(w);
+}
+
+enum md_status md_trace_get_constant(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
+				     struct md_error *err)
+{
+	struct md_trace *trace = build->trace;
+	struct md_trace_constant *constant =
+	    md_trace_append(build, &trace->constants, &trace->constant_count, sizeof(*constant));
+	size_t size = 0;
+	if (!constant)
+		return md_trace_no_room(build, err);
+	constant->sequence = sequence;
+	constant->name = md_unpack_text(in, &build->budget, MD_TRACE_TEXT_MAX);
+	constant->address = md_unpack_uint(in);
+	constant->size = md_unpack_uint(in);
+	const void *hash = md_unpack_bytes(in, &size);
+	constant->known = hash != NULL;
+	if (hash && size == sizeof(constant->hash.bytes))
+		memcpy(constant->hash.bytes, hash, size);
+	else if (hash)
+		md_unpack_fail(in);
+	constant->why = md_unpack_text(in, &build->budget, MD_TRACE_TEXT_MAX);
+	if (!constant->name)
 		md_unpack_fail(in);
 	return MD_OK;
 }

@@ -284,6 +284,8 @@ static void *loader_main(void *argument)
 		else
 			(void)md_restore_image_load(r, image, true, NULL);
 	}
+	if (!atomic_load(&r->stop))
+		md_restore_constants_prepare(r);
 	CUcontext popped;
 	md_cuda.cuCtxPopCurrent_v2(&popped);
 	return NULL;

@@ -10,7 +10,7 @@
 #include "restore/restore.h"
 
 struct marks { /* one byte per index: seen by this graph */
-	uint8_t *kernels, *allocs, *contents, *bindings;
+	uint8_t *kernels, *allocs, *contents, *bindings, *constants;
 };
 
 static void *zeroed(size_t count, size_t size)
@@ -21,8 +21,8 @@ static void *zeroed(size_t count, size_t size)
 static bool marks_init(const struct md_artifact *a, struct marks *marks)
 {
 	*marks = (struct marks){zeroed(a->kernel_count, 1), zeroed(a->alloc_count, 1), zeroed(a->content_count, 1),
-				zeroed(a->binding_count, 1)};
-	return marks->kernels && marks->allocs && marks->contents && marks->bindings;
+				zeroed(a->binding_count, 1), zeroed(a->binding_count, 1)};
+	return marks->kernels && marks->allocs && marks->contents && marks->bindings && marks->constants;
 }
 
 static void marks_finish(struct marks *marks)
@@ -31,6 +31,7 @@ static void marks_finish(struct marks *marks)
 	free(marks->allocs);
 	free(marks->contents);
 	free(marks->bindings);
+	free(marks->constants);
 }
 
 /* Contents belong to a graph when it reaches their allocation, also through pointers in other contents. */
@@ -48,6 +49,35 @@ static void mark_contents(const struct md_artifact *a, struct marks *marks)
 				marks->allocs[content->pointers[p].alloc] = 1;
 		}
 	}
+}
+
+/* What was another in the second capture, and left contents as they were, those that were compared are not made of. */
+static void mark_constants(const struct md_artifact *a, struct marks *marks)
+{
+	bool any = false, all_compared = true;
+	for (uint32_t c = 0; c < a->content_count; c++) {
+		any |= marks->contents[c];
+		all_compared &= !marks->contents[c] || a->contents[c].compared;
+	}
+	for (uint32_t i = 0; any && i < a->binding_count; i++) {
+		if (!a->bindings[i].hashed || (a->bindings[i].varied && all_compared))
+			continue;
+		marks->constants[i] = 1;
+		marks->bindings[i] = 1;
+	}
+}
+
+/* An older artifact does not say what its contents were made of. */
+static enum md_status check_constants(const struct md_artifact *a, const struct md_restore_graph *graph,
+				      struct md_error *err)
+{
+	for (uint32_t i = 0; graph->content_count && i < a->binding_count; i++)
+		if (a->bindings[i].role == MD_BIND_CONSTANT && !a->bindings[i].hashed)
+			return md_error_set(err, MD_ERR_MISMATCH,
+					    "its contents may be made of binding \"%s\", of which the artifact has no "
+					    "hash: capture again",
+					    a->bindings[i].name);
+	return MD_OK;
 }
 
 static uint32_t count_marks(const uint8_t *marks, uint32_t count)
@@ -87,6 +117,7 @@ static void mark_graph(const struct md_artifact *a, const struct md_artifact_gra
 	memset(marks->allocs, 0, a->alloc_count);
 	memset(marks->contents, 0, a->content_count);
 	memset(marks->bindings, 0, a->binding_count);
+	memset(marks->constants, 0, a->binding_count);
 	for (uint32_t n = 0; n < stored->node_count; n++)
 		if (stored->nodes[n].type == MD_NODE_KERNEL)
 			marks->kernels[stored->nodes[n].kernel] = 1;
@@ -99,6 +130,7 @@ static void mark_graph(const struct md_artifact *a, const struct md_artifact_gra
 	for (uint32_t i = 0; i < a->alloc_count; i++)
 		if (marks->allocs[i] && a->allocs[i].class == MD_CLASS_BOUND)
 			marks->bindings[a->allocs[i].binding] = 1;
+	mark_constants(a, marks);
 }
 
 /* Only a verification may build such a graph: it finds out what its words are. */
@@ -119,19 +151,26 @@ static enum md_status plan_graph(struct md_restore *r, struct md_restore_graph *
 	graph->kernel_count = count_marks(marks->kernels, a->kernel_count);
 	graph->binding_count = count_marks(marks->bindings, a->binding_count);
 	graph->content_count = count_marks(marks->contents, a->content_count);
+	graph->constant_count = count_marks(marks->constants, a->binding_count);
 	graph->kernels =
-	    zeroed((size_t)graph->kernel_count + graph->binding_count + graph->content_count, sizeof(uint32_t));
+	    zeroed((size_t)graph->kernel_count + graph->binding_count + graph->content_count + graph->constant_count,
+		   sizeof(uint32_t));
 	if (!graph->kernels)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for the plan of %u graphs", a->graph_count);
 	graph->bindings = list_marks(marks->kernels, a->kernel_count, graph->kernels);
 	graph->contents = list_marks(marks->bindings, a->binding_count, graph->bindings);
-	list_marks(marks->contents, a->content_count, graph->contents);
+	graph->constants = list_marks(marks->contents, a->content_count, graph->contents);
+	list_marks(marks->constants, a->binding_count, graph->constants);
+	for (uint32_t i = 0; i < graph->constant_count; i++)
+		r->constants[graph->constants[i]] = MD_CONSTANT_UNKNOWN;
 	struct md_error why = {0};
 	for (uint32_t i = 0; i < a->alloc_count && !why.status; i++) {
 		if (marks->allocs[i])
 			check_alloc(a, i, &why);
 		graph->uses_arena |= marks->allocs[i] && a->allocs[i].class == MD_CLASS_PRIVATE;
 	}
+	if (!why.status)
+		check_constants(a, graph, &why);
 	if (!why.status)
 		md_restore_outputs_check(a, graph->stored, &why);
 	if (!why.status && r->require_proof && graph->stored->proof == MD_PROOF_NONE)
@@ -265,6 +304,7 @@ static bool plan_init(struct md_restore *r)
 	r->binding_of = zeroed(a->binding_count, sizeof(*r->binding_of));
 	r->content_placed = zeroed(a->content_count, sizeof(*r->content_placed));
 	r->addresses = zeroed(a->binding_count, sizeof(*r->addresses));
+	r->constants = zeroed(a->binding_count, sizeof(*r->constants));
 	md_map_init(&r->binding_names);
 	for (uint32_t i = 0; r->graphs && i < a->graph_count; i++)
 		r->graphs[i].stored = &a->graphs[i];
@@ -272,7 +312,7 @@ static bool plan_init(struct md_restore *r)
 		r->order[i] = i;
 	for (uint32_t i = 0; r->binding_of && i < a->binding_count; i++)
 		r->binding_of[i] = MD_NONE;
-	return r->graphs && r->order && r->binding_of && r->content_placed && r->addresses;
+	return r->graphs && r->order && r->binding_of && r->content_placed && r->addresses && r->constants;
 }
 
 enum md_status md_restore_plan(struct md_restore *r, struct md_error *err)
@@ -312,6 +352,8 @@ void md_restore_plan_finish(struct md_restore *r)
 	md_map_init(&r->binding_names);
 	r->addresses = NULL;
 	free(r->content_placed);
+	free(r->constants);
+	r->constants = NULL;
 	r->images = NULL;
 	r->image_order = NULL;
 	r->kernels = NULL;

@@ -11,6 +11,7 @@
 #include "base/map.h"
 #include "base/sample.h"
 #include "driver/cuda_driver.h"
+#include "driver/device_hash.h"
 #include "driver/device_session.h"
 #include "format/artifact.h"
 #include "format/verify_line.h"
@@ -91,6 +92,16 @@ struct md_bound {   /* what the engine said */
 	uint32_t role;
 };
 
+/* What is known of a binding that contents may be made of. */
+enum md_constant_state {
+	MD_CONSTANT_IDLE,    /* no graph depends on it */
+	MD_CONSTANT_UNKNOWN, /* not hashed since it was bound */
+	MD_CONSTANT_SAME,
+	MD_CONSTANT_OTHER,
+	MD_CONSTANT_UNREAD,
+};
+enum md_hasher_state { MD_HASHER_CLOSED, MD_HASHER_OPENING, MD_HASHER_OPEN };
+
 enum md_graph_state { MD_GRAPH_WAITING, MD_GRAPH_READY, MD_GRAPH_REFUSED };
 
 struct md_restore_graph {
@@ -98,8 +109,9 @@ struct md_restore_graph {
 	enum md_graph_state state;
 	bool handed_out;
 	uint32_t rank;                           /* place in the order of building */
-	uint32_t *kernels, *bindings, *contents; /* distinct indices that it uses, one allocation */
-	uint32_t kernel_count, binding_count, content_count;
+	uint32_t *kernels, *bindings, *contents; /* distinct indices that it uses, one allocation, with: */
+	uint32_t *constants;                     /* bindings whose hashes must be right, which are among the others */
+	uint32_t kernel_count, binding_count, content_count, constant_count;
 	uint32_t kernels_done, bindings_done; /* cursors: everything before them is resolved, bound */
 	bool uses_arena, has_noise_now;
 	unsigned awaited; /* calls of medusa_graph_get that wait for it */
@@ -185,6 +197,9 @@ struct md_restore {
 	uint64_t *addresses;  /* artifact binding -> address; set when a graph that uses it is built, under work */
 	struct md_map binding_names; /* checksum of the name -> artifact binding */
 	bool *content_placed;
+	uint8_t *constants; /* artifact binding -> enum md_constant_state */
+	struct md_device_hasher hasher;
+	enum md_hasher_state hasher_state;
 
 	struct md_bound *bound;
 	uint32_t bound_count, bound_room;
@@ -333,6 +348,25 @@ void md_restore_facts_settle(struct md_restore *r, uint64_t deadline_ns);
  * these go with medusa_release. No lock may be held.
  */
 void md_restore_refuse_all(struct md_restore *r, const struct md_error *why);
+
+/* ---- what contents may be made of (constants.c) ---- */
+
+/* Loads the kernel that hashes, or waits for the thread that does; nothing if no hash is to be compared. No lock. */
+void md_restore_constants_prepare(struct md_restore *r);
+void md_restore_constants_finish(struct md_restore *r);
+/* Whether something that the graph depends on is bound and has not been hashed. Under lock. */
+bool md_restore_constants_open(const struct md_restore *r, const struct md_restore_graph *graph);
+/* MD_ERR_MISMATCH names the first binding that is not what it was. Under lock. */
+enum md_status md_restore_constants_check(const struct md_restore *r, const struct md_restore_graph *graph,
+					  struct md_error *err);
+/* It may hold something else now. Under lock. */
+void md_restore_constants_rebound(struct md_restore *r, uint32_t binding);
+/*
+ * Hashes all that is open, when what the engine has submitted is done, and refuses graphs that were made of something
+ * else. An error is no answer: it may be asked again. Holds work; or, settle, no lock.
+ */
+enum md_status md_restore_constants_hash(struct md_restore *r, struct md_error *err);
+enum md_status md_restore_constants_settle(struct md_restore *r, struct md_error *err);
 
 /* ---- outputs and notes (restore_outputs.c) ---- */
 

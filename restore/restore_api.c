@@ -177,8 +177,10 @@ static enum md_status bind_locked(struct md_restore *r, const struct md_bound *w
 	r->bound[at].address = what->address;
 	r->bound[at].size = what->size;
 	r->bound[at].role = what->role;
-	if (binding != MD_NONE)
+	if (binding != MD_NONE) {
 		r->binding_of[binding] = at;
+		md_restore_constants_rebound(r, binding);
+	}
 	r->last_bind_ns = md_clock_ns();
 	pthread_cond_broadcast(&r->changed);
 	return MD_OK;
@@ -303,6 +305,15 @@ static bool wait_for(struct md_restore *r, struct md_restore_graph *graph, bool 
 	return in_time;
 }
 
+/* Under lock, which is released meanwhile. */
+static enum md_status hash_constants(struct md_restore *r, struct md_error *err)
+{
+	pthread_mutex_unlock(&r->lock);
+	enum md_status status = md_restore_constants_settle(r, err);
+	pthread_mutex_lock(&r->lock);
+	return status;
+}
+
 /* Under lock. */
 static enum md_status take_graph(struct md_restore *r, const char *label, unsigned batch, uint64_t deadline,
 				 CUgraphExec *out, struct md_error *err)
@@ -323,7 +334,12 @@ static enum md_status take_graph(struct md_restore *r, const char *label, unsign
 			refuse_if_unbound(r, graph);
 		if (graph->state == MD_GRAPH_REFUSED)
 			return md_error_set(err, graph->reason.status, "%s", graph->reason.message);
+		if (md_restore_constants_open(r, graph)) {
+			MD_FORWARD(hash_constants(r, err));
+			continue;
+		}
 		if (graph->state == MD_GRAPH_READY) {
+			MD_FORWARD(md_restore_constants_check(r, graph, err));
 			graph->handed_out = true;
 			*out = graph->exec;
 			return MD_OK;

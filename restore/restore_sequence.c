@@ -96,6 +96,10 @@ void md_restore_sequence_bind(struct md_restore *r, uint64_t deadline_ns)
 		bind_all(r, &err);
 	}
 	pthread_mutex_unlock(&r->lock);
+	if (due && !err.status && md_restore_constants_settle(r, &err) != MD_OK) {
+		md_info("%s", err.message); /* it is tried again, of memory that may be another by then */
+		return;
+	}
 	if (err.status)
 		md_restore_refuse_all(r, &err);
 }

@@ -114,6 +114,7 @@ static void undo_images(struct md_restore *r, struct md_restore_graph *graph)
 {
 	(void)graph;
 	md_restore_images_join(r);
+	md_restore_constants_finish(r);
 	md_restore_arena_free(r);
 	md_restore_images_unload(r, false);
 }

@@ -364,6 +364,20 @@ static struct md_restore_graph *find_restored(struct md_restore *r, const struct
 	return err->status ? NULL : graph;
 }
 
+/* A cold start would not hand it out. */
+static enum md_status check_constants(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
+{
+	pthread_mutex_lock(&r->lock);
+	bool open = md_restore_constants_open(r, graph);
+	pthread_mutex_unlock(&r->lock);
+	if (open)
+		MD_FORWARD(md_restore_constants_hash(r, err));
+	pthread_mutex_lock(&r->lock);
+	enum md_status status = md_restore_constants_check(r, graph, err);
+	pthread_mutex_unlock(&r->lock);
+	return status;
+}
+
 /* What fails before anything is replayed says nothing about right or wrong: skipped. */
 static enum md_verdict judge(struct md_restore *r, struct md_restore_graph *graph, const struct md_live_graph *live,
 			     struct subject *subject, struct md_error *err)
@@ -374,8 +388,8 @@ static enum md_verdict judge(struct md_restore *r, struct md_restore_graph *grap
 	}
 	if (md_verify_outputs_match(r, graph->stored, live->outputs, live->output_count, err) != MD_OK)
 		return MD_VERDICT_FAIL;
-	if (resolve_all(r, graph, err) != MD_OK || md_cuda_call(err, cuCtxSynchronize) != MD_OK ||
-	    md_verify_memory_init(&subject->memory, r, err) != MD_OK)
+	if (check_constants(r, graph, err) != MD_OK || resolve_all(r, graph, err) != MD_OK ||
+	    md_cuda_call(err, cuCtxSynchronize) != MD_OK || md_verify_memory_init(&subject->memory, r, err) != MD_OK)
 		return MD_VERDICT_SKIPPED;
 	if (compare(r, graph, live->exec, subject, err) != MD_OK)
 		return MD_VERDICT_FAIL;

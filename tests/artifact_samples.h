@@ -137,8 +137,9 @@ static inline void sample_tables(struct md_artifact *artifact)
 	artifact->arena_size = (1 << 16) + 8192;
 	artifact->binding_count = 2;
 	artifact->bindings = sample_array(2, sizeof(*artifact->bindings));
-	artifact->bindings[0] = (struct md_binding){strdup("weights \"0\"\n\\"), 1 << 20, MD_BIND_CONSTANT};
-	artifact->bindings[1] = (struct md_binding){strdup("input"), 64, MD_BIND_INPUT};
+	artifact->bindings[0] =
+	    (struct md_binding){.name = strdup("weights \"0\"\n\\"), .size = 1 << 20, .role = MD_BIND_CONSTANT};
+	artifact->bindings[1] = (struct md_binding){.name = strdup("input"), .size = 64, .role = MD_BIND_INPUT};
 	artifact->image_count = 2;
 	artifact->images = sample_array(2, sizeof(*artifact->images));
 	artifact->images[0] = (struct md_image){.hash = md_hash_bytes("abc", 3),

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "driver/cuda_driver.h"
+#include "driver/device_hash.h"
 #include "format/artifact.h"
 #include "tests/subjects/restore_subject.h"
 
@@ -118,6 +119,16 @@ static void fill_kernel(struct md_kernel *k, const char *name, uint32_t count, c
 	memcpy(k->params, params, count * sizeof(*params));
 }
 
+/* Contents may be made of the weights. */
+static void hash_weights(struct md_artifact *a)
+{
+	float values[FLOATS];
+	for (uint32_t i = 0; i < FLOATS; i++)
+		values[i] = weight_at(i);
+	a->bindings[0].hashed = true;
+	a->bindings[0].hash = md_device_hash_bytes(values, sizeof(values));
+}
+
 static void fill_tables(struct md_artifact *a)
 {
 	static const struct {
@@ -136,9 +147,11 @@ static void fill_tables(struct md_artifact *a)
 	a->allocs = calloc(ALLOCS, sizeof(*a->allocs));
 	a->alloc_count = ALLOCS;
 	for (uint32_t i = 0; i < BINDINGS; i++) {
-		a->bindings[i] = (struct md_binding){strdup(bindings[i].name), bindings[i].size, bindings[i].role};
+		a->bindings[i] = (struct md_binding){
+		    .name = strdup(bindings[i].name), .size = bindings[i].size, .role = bindings[i].role};
 		a->allocs[i] = (struct md_artifact_alloc){MD_CLASS_BOUND, MD_ALLOC_DEVICE, i, i, bindings[i].size, 0};
 	}
+	hash_weights(a);
 	for (uint32_t i = BINDINGS; i < ALLOCS; i++) {
 		uint64_t size = private_sizes[i - BINDINGS];
 		a->allocs[i] =

@@ -79,6 +79,42 @@ Test(artifact_said, variables_keep_older_readers_out, .init = setup, .fini = tea
 	md_artifact_finish(&artifact);
 }
 
+static void assert_hashes(const struct md_artifact *artifact)
+{
+	struct md_hash hash = md_hash_bytes("weights", 7);
+	cr_assert(artifact->bindings[0].hashed && artifact->bindings[0].varied, "the first binding varied");
+	cr_assert(md_hash_equal(&artifact->bindings[0].hash, &hash), "its hash");
+	cr_assert(!artifact->bindings[1].hashed && !artifact->bindings[1].varied, "none of the other");
+	cr_assert(artifact->contents[0].compared, "contents that were compared");
+}
+
+/* Who did not know of the hash would hand out contents of other weights. */
+Test(artifact_said, hashes_of_bindings_keep_older_readers_out, .init = setup, .fini = teardown)
+{
+	struct md_artifact artifact, read;
+	struct md_error err = {0};
+	size_t size;
+	sample_artifact(&artifact);
+	artifact.contents[0].compared = true;
+	artifact.bindings[0].varied = true;
+	cr_assert(md_artifact_write(&artifact, path, NULL, &err) == MD_ERR_CORRUPT, "varied alone: %s", err.message);
+	cr_assert(strstr(err.message, "binding 0 varied, but has no hash"), "%s", err.message);
+	artifact.bindings[0].hashed = true;
+	artifact.bindings[0].hash = md_hash_bytes("weights", 7);
+	cr_assert_eq(write_and_get_required(&artifact), 131, "stored images, facts and hashes of bindings");
+	cr_assert(md_artifact_read(path, &read, NULL, &err) == MD_OK, "read: %s", err.message);
+	assert_hashes(&read);
+	char *text = print(&read, &size);
+	md_artifact_finish(&read);
+	FILE *in = fmemopen(text, size, "r");
+	cr_assert(md_artifact_parse_text(in, &read, &err) == MD_OK, "parse: %s", err.message);
+	assert_hashes(&read);
+	fclose(in);
+	free(text);
+	md_artifact_finish(&read);
+	md_artifact_finish(&artifact);
+}
+
 /* Who did not know of requests would take the engine's allocations for what they are not. */
 Test(artifact_said, requests_keep_older_readers_out, .init = setup, .fini = teardown)
 {
@@ -120,7 +156,8 @@ Test(artifact_said, should_fail_requests_that_cannot_be, .init = setup, .fini = 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		struct md_sequence_request requests[] = {{MD_ALLOC_DEVICE, MD_SEQUENCE_NONE, MD_SEQUENCE_NONE, 64},
 							 cases[i].request};
-		struct md_binding binding = {(char *)(uintptr_t) "@allocation.1", 64, MD_BIND_STATE};
+		struct md_binding binding = {
+		    .name = (char *)(uintptr_t) "@allocation.1", .size = 64, .role = MD_BIND_STATE};
 		struct md_artifact artifact = {
 		    .requests = requests, .request_count = 2, .bindings = &binding, .binding_count = 1};
 		struct md_error err = {0};

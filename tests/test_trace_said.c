@@ -221,6 +221,9 @@ Test(trace_said, child_graphs_events_and_tensor_maps_come_back, .fini = teardown
 	md_trace_put_tensor_map(w, 7, map);
 	md_trace_put_image(w, 8, &(struct md_image){.kind = MD_IMAGE_PTX, .size = 4});
 	md_trace_put_variable(w, 9, 0, "bias");
+	struct md_hash hash = md_hash_bytes("w", 1);
+	md_trace_put_constant(w, 10, "weights", 0x1000, 64, &hash, NULL);
+	md_trace_put_constant(w, 11, "bias", 0x2000, 32, NULL, "was freed");
 	cr_assert(finish(w, &trace, &err) == MD_OK, "%s", err.message);
 	cr_assert(trace.graphs[0].nodes[0].type == MD_NODE_CHILD && trace.graphs[0].nodes[0].child_nodes == 2, "child");
 	cr_assert(trace.graphs[0].nodes[1].event == 7 && trace.graphs[0].nodes[2].event == 300, "events");
@@ -229,6 +232,10 @@ Test(trace_said, child_graphs_events_and_tensor_maps_come_back, .fini = teardown
 	cr_assert(trace.tensor_map_count == 1 && !memcmp(trace.tensor_maps[0].bytes, map, sizeof(map)), "a map");
 	cr_assert(trace.variable_count == 1 && trace.variables[0].image == 0, "a variable");
 	cr_assert_str_eq(trace.variables[0].name, "bias");
+	cr_assert(trace.constant_count == 2 && trace.constants[0].known && !trace.constants[1].known, "constants");
+	cr_assert(md_hash_equal(&trace.constants[0].hash, &hash) && !trace.constants[0].why, "a hash");
+	cr_assert_str_eq(trace.constants[1].why, "was freed");
+	cr_assert(trace.constants[1].address == 0x2000 && trace.constants[1].size == 32, "of that memory");
 	md_trace_finish(&trace);
 }
 

@@ -210,16 +210,29 @@ static char *name_binding(const void *owner, uint32_t index)
 	return strdup(((const struct md_artifact *)owner)->bindings[index].name);
 }
 
+static void hash_text(const struct md_binding *binding, char out[MD_HASH_TEXT_BYTES])
+{
+	if (binding->hashed)
+		md_hash_format(&binding->hash, out);
+	else
+		strncpy(out, "none", MD_HASH_TEXT_BYTES);
+}
+
 static void compare_binding(struct md_diff *diff, const char *name, uint32_t a, uint32_t b)
 {
 	const struct md_binding *x = a == MD_NONE ? NULL : &diff->a->bindings[a];
 	const struct md_binding *y = b == MD_NONE ? NULL : &diff->b->bindings[b];
-	char text[64];
+	char text[64], one[MD_HASH_TEXT_BYTES], two[MD_HASH_TEXT_BYTES];
 	if (b != MD_NONE)
 		diff->binding_of_b[b] = a;
 	if (x && y) {
 		md_diff_number(diff, "bindings", name, "bytes", (int64_t)x->size, (int64_t)y->size);
 		md_diff_text(diff, "bindings", name, "role", md_inspect_role(x->role), md_inspect_role(y->role));
+		hash_text(x, one);
+		hash_text(y, two);
+		md_diff_text(diff, "bindings", name, "hash", one, two);
+		md_diff_text(diff, "bindings", name, "in the second capture", x->varied ? "another" : "no other",
+			     y->varied ? "another" : "no other");
 		return;
 	}
 	const struct md_binding *only = x ? x : y;

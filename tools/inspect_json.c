@@ -132,7 +132,7 @@ static void put_kernels(struct md_json *json, const struct md_artifact *artifact
 
 static void put_memory(struct md_json *json, const struct md_artifact *artifact)
 {
-	uint64_t saved = 0;
+	uint64_t saved = 0, compared = 0;
 
 	md_json_list(json, "bindings");
 	for (uint32_t i = 0; i < artifact->binding_count; i++) {
@@ -140,14 +140,22 @@ static void put_memory(struct md_json *json, const struct md_artifact *artifact)
 		md_json_text(json, "name", artifact->bindings[i].name);
 		md_json_text(json, "role", md_inspect_role(artifact->bindings[i].role));
 		md_json_number(json, "size", artifact->bindings[i].size);
+		char hash[MD_HASH_TEXT_BYTES];
+		if (artifact->bindings[i].hashed)
+			md_hash_format(&artifact->bindings[i].hash, hash);
+		md_json_text(json, "hash", artifact->bindings[i].hashed ? hash : NULL);
+		md_json_bool(json, "varied", artifact->bindings[i].varied);
 		md_json_end(json);
 	}
 	md_json_end(json);
-	for (uint32_t i = 0; i < artifact->content_count; i++)
+	for (uint32_t i = 0; i < artifact->content_count; i++) {
 		saved += artifact->contents[i].size;
+		compared += artifact->contents[i].compared;
+	}
 	md_json_number(json, "private_bytes", artifact->arena_size);
 	md_json_number(json, "content_count", artifact->content_count);
 	md_json_number(json, "content_bytes", saved);
+	md_json_number(json, "contents_compared", compared);
 }
 
 static void put_kv(struct md_json *json, const struct md_kv *kv)

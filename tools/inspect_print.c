@@ -120,15 +120,24 @@ static void print_memory(const struct md_artifact *artifact, FILE *out)
 {
 	struct md_table table;
 	char text[MD_TABLE_BYTES_TEXT];
-	uint32_t private = 0;
+	uint32_t private = 0, compared = 0;
 	uint64_t saved = 0;
 
 	fprintf(out, "\nbindings\n");
-	md_table_init(&table, "NAME|ROLE|>SIZE");
+	md_table_init(&table, "NAME|ROLE|>SIZE|HASH|IN THE SECOND CAPTURE");
 	for (uint32_t i = 0; i < artifact->binding_count; i++) {
-		md_table_cell(&table, "%s", artifact->bindings[i].name);
-		md_table_cell(&table, "%s", md_inspect_role(artifact->bindings[i].role));
-		md_table_bytes(&table, artifact->bindings[i].size);
+		const struct md_binding *binding = &artifact->bindings[i];
+		char hash[MD_HASH_TEXT_BYTES] = "";
+		if (binding->hashed)
+			md_hash_format(&binding->hash, hash);
+		md_table_cell(&table, "%s", binding->name);
+		md_table_cell(&table, "%s", md_inspect_role(binding->role));
+		md_table_bytes(&table, binding->size);
+		md_table_cell(&table, "%s", hash);
+		md_table_cell(&table, "%s",
+			      binding->varied   ? "another"
+			      : binding->hashed ? "the same, or not known"
+						: "");
 	}
 	md_table_print(&table, 2, out);
 	if (artifact->request_count)
@@ -136,13 +145,21 @@ static void print_memory(const struct md_artifact *artifact, FILE *out)
 			artifact->request_count);
 	for (uint32_t i = 0; i < artifact->alloc_count; i++)
 	private += artifact->allocs[i].class == MD_CLASS_PRIVATE;
-	for (uint32_t i = 0; i < artifact->content_count; i++)
+	for (uint32_t i = 0; i < artifact->content_count; i++) {
 		saved += artifact->contents[i].size;
+		compared += artifact->contents[i].compared;
+	}
 	fputc('\n', out);
 	md_plain_print(out, "private memory  %s in %" PRIu32 " allocations",
 		       md_table_format_bytes(artifact->arena_size, text), private);
 	md_plain_line(out, ", permanent contents %s in %" PRIu32 " places", md_table_format_bytes(saved, text),
 		      artifact->content_count);
+	if (artifact->content_count)
+		fprintf(out,
+			"                contents of %" PRIu32
+			" places were the same in both captures; they count as made of\n"
+			"                every binding with a hash, unless that was another in the second capture\n",
+			compared);
 }
 
 static void print_kv(const struct md_kv *kv, FILE *out)

@@ -21,7 +21,7 @@
 
 #define SHIFT_SEED "20240915" /* any number but 0 moves the second run's addresses */
 
-static const char *output, *until;
+static const char *output, *until, *second;
 static struct md_argument_list vary;
 static const char *output, *until, *nondeterministic;
 static struct md_tolerance tolerance;
@@ -37,6 +37,10 @@ static const struct md_option options[] = {
      .argument = "PATTERN",
      .list = &vary,
      .help = "Arguments (--port=*) that may be others at a cold start; may be repeated."},
+    {.name = "second",
+     .argument = "COMMAND",
+     .value = &second,
+     .help = "A shell command for the second capture: the same engine with other weights."},
     {.name = "single", .flag = &single, .help = "One capture alone: pointers are guessed, not proven."},
     {.name = "keep-traces", .flag = &keep_traces, .help = "Keep the traces beside the artifact."},
     {.name = "store-images", .flag = &store_images, .help = "Store also images that lie in files."},
@@ -103,7 +107,8 @@ static int run_under_capture(struct job *job, unsigned index, int *code)
 {
 	char trace[PATH_MAX + 32], when[512], images[64], kv[64], order[PATH_MAX + 64];
 	const char *env[6] = {trace, when, images};
-	struct md_run run = {"libmedusa-capture.so", env, 3, job->argv};
+	char *shell[] = {"sh", "-c", (char *)second, NULL};
+	struct md_run run = {"libmedusa-capture.so", env, 3, index && second ? shell : job->argv};
 	enum md_repeat_outcome outcome;
 	struct md_error err = {0};
 	char number[12];
@@ -357,6 +362,25 @@ static int verify(struct job *job)
 
 /* ---- result ---- */
 
+/* What is saved of private memory may be made of the weights: then the graphs serve no others. */
+static void say_constants(const struct md_artifact *artifact)
+{
+	uint32_t hashed = 0, same = 0, uncompared = 0;
+
+	for (uint32_t i = 0; i < artifact->binding_count; i++) {
+		hashed += artifact->bindings[i].hashed;
+		same += artifact->bindings[i].hashed && !artifact->bindings[i].varied;
+	}
+	for (uint32_t i = 0; i < artifact->content_count; i++)
+		uncompared += !artifact->contents[i].compared;
+	if (hashed && (same || uncompared))
+		say("graphs with contents serve these weights alone: no other value was seen of %u of %u constant "
+		    "bindings, and %u of %u contents were found in one capture alone (--second, for a capture with "
+		    "other "
+		    "weights)",
+		    same, hashed, uncompared, artifact->content_count);
+}
+
 static void summarize(const struct job *job)
 {
 	const struct md_artifact *artifact = &job->artifact;
@@ -371,6 +395,7 @@ static void summarize(const struct job *job)
 	    artifact->image_count, artifact->content_count);
 	say("%llu bytes in the file, %llu bytes of private memory at restore", (unsigned long long)job->sizes.file,
 	    (unsigned long long)artifact->arena_size);
+	say_constants(artifact);
 	for (uint32_t i = 0; i < artifact->refusal_count; i++) {
 		const struct md_artifact_refusal *refusal = &artifact->refusals[i];
 		say("refused: (%s, %u): %s", refusal->label ? refusal->label : "no label", refusal->batch,
@@ -510,6 +535,8 @@ int main(int argc, char *argv[])
 		return md_options_usage_error(&command, "put the command that starts the engine behind --");
 	if (!valid_until() || (until && strlen(until) > 400))
 		return md_options_usage_error(&command, "--until: \"%s\" is none of exit, graphs=N, mark=NAME", until);
+	if (single && second)
+		return md_options_usage_error(&command, "--single and --second exclude each other");
 	if (store_images && no_images)
 		return md_options_usage_error(&command, "--store-images and --no-images exclude each other");
 	if (allow_uncompared && (no_verify || single))

@@ -44,7 +44,7 @@ enum medusa_mode medusa_mode(void);
 const char *medusa_reason(void);
 
 enum medusa_role {
-	MEDUSA_BIND_CONSTANT = 1, /* weights: no graph writes it */
+	MEDUSA_BIND_CONSTANT = 1, /* weights: nobody writes it once graphs are asked for */
 	MEDUSA_BIND_STATE = 2,    /* read and written by graphs: KV cache, counters */
 	MEDUSA_BIND_INPUT = 3,    /* the engine writes it before a replay */
 	MEDUSA_BIND_OUTPUT = 4,   /* graphs write it, the engine reads it */
@@ -68,6 +68,15 @@ enum medusa_role {
 int medusa_bind(const char *name, uint64_t address, size_t bytes, enum medusa_role role);
 
 /*
+ * What warm-up leaves in memory that nobody binds is saved with the graphs that need it, as it was in the capture. It
+ * may have been made of the weights: packed, transposed, quantized copies of them. So a graph with such contents is
+ * handed out only if everything that is bound as MEDUSA_BIND_CONSTANT has the hash that it had then. What was made of
+ * anything else (buffers of other roles, host memory, configuration) must be the same in every start, be bound itself,
+ * or be told by medusa_fingerprint_add. Of an engine that binds nothing, all that is bound by sequence is hashed, when
+ * it first calls medusa_graph_get: what it loads must be there by then.
+ */
+
+/*
  * Says what the engine is, beyond device and driver: "torch" = "2.11.0+cu130", "model" = a hash of its code. A capture
  * records it. A restore hands out no graph unless all that was recorded has been said again with the same values, and
  * nothing else; saying another value refuses the whole artifact at once (MEDUSA_ERR_MISMATCH), and so does asking for a
@@ -85,6 +94,11 @@ int medusa_fingerprint_add(const char *name, const char *value);
  * belongs to Medusa (do not destroy it; medusa_release does). Waits up to timeout_ns (UINT64_MAX: as long as it takes).
  * Fails when nothing is restored: the engine then captures as before, and calls medusa_graph_label. In a capture or
  * verify run it always fails with MEDUSA_ERR_NOT_FOUND.
+ *
+ * The first graph with contents that may be made of the weights waits for the context (cuCtxSynchronize) and hashes
+ * what is bound as constant, one pass at the speed of the device's memory; the engine must have submitted all that
+ * writes its weights. No stream may be in capture then (MEDUSA_ERR_TIMEOUT: ask again, or capture live). Binding a
+ * buffer again has it hashed again.
  */
 int medusa_graph_get(const char *label, unsigned batch, uint64_t timeout_ns, void **exec);
 
@@ -179,6 +193,7 @@ struct medusa_stats {
 	uint64_t private_bytes;  /* device memory that Medusa holds for graphs */
 	uint64_t image_bytes;    /* bytes of images it loaded */
 	uint64_t heap_ns;        /* bringing in host memory for the driver, ahead of the graphs or with them */
+	uint64_t constants_ns;   /* hashing constant bindings that contents may be made of, in medusa_graph_get */
 };
 
 /* What has been restored so far. Fails outside of a restore. */

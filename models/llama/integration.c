@@ -51,7 +51,7 @@ void integration_report(FILE *file)
 		FIELD(graphs_total) FIELD(graphs_restored) FIELD(graphs_refused) FIELD(nodes) FIELD(pointers) FIELD(kernels_loaded_image)
 		FIELD(kernels_stored_image) FIELD(kernels_triggered) FIELD(open_ns) FIELD(images_ns) FIELD(functions_ns) FIELD(arena_ns)
 		FIELD(patch_ns) FIELD(build_ns) FIELD(instantiate_ns) FIELD(upload_ns) FIELD(own_ns) FIELD(first_ready_ns)
-		FIELD(total_ns) FIELD(private_bytes) FIELD(image_bytes) FIELD(heap_ns)
+		FIELD(total_ns) FIELD(private_bytes) FIELD(image_bytes) FIELD(heap_ns) FIELD(constants_ns)
 	};
 	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
 		fprintf(file, "%s\"%s\": %llu", i ? ", " : "{ ", fields[i].name, (unsigned long long)fields[i].value);

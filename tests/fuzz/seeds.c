@@ -73,12 +73,14 @@ static void write_artifacts(void)
 	free(artifact.images[0].path);
 	artifact.images[0].path = NULL;
 	artifact.images[0].variable = strdup("scale");
+	artifact.bindings[0].hashed = artifact.bindings[0].varied = true;
+	artifact.contents[0].compared = true;
 	write_artifact("ok-variable", "ok-variable", &artifact);
 	md_artifact_finish(&artifact);
 	struct md_sequence_request requests[] = {{MD_ALLOC_DEVICE, MD_SEQUENCE_NONE, MD_SEQUENCE_NONE, 64},
 						 {MD_ALLOC_ASYNC, MD_SEQUENCE_NONE, 2, 512},
 						 {MD_ALLOC_DEVICE, 0, MD_SEQUENCE_NONE, 64}};
-	struct md_binding binding = {(char *)(uintptr_t) "@allocation.2", 64, MD_BIND_STATE};
+	struct md_binding binding = {.name = (char *)(uintptr_t) "@allocation.2", .size = 64, .role = MD_BIND_STATE};
 	artifact =
 	    (struct md_artifact){.requests = requests, .request_count = 3, .bindings = &binding, .binding_count = 1};
 	write_artifact("ok-requests", "ok-requests", &artifact);
@@ -133,6 +135,8 @@ static void put_tables(struct md_trace_writer *w)
 	md_trace_put_variable(w, 13, 0, "scale");
 	md_trace_put_request(w, 13, &(struct md_sequence_request){MD_ALLOC_DEVICE, MD_SEQUENCE_NONE, 2, 1 << 16});
 	md_trace_put_request(w, 13, &(struct md_sequence_request){MD_ALLOC_ASYNC, 0, MD_SEQUENCE_NONE, 4096});
+	md_trace_put_constant(w, 13, "weights", 0x7f0000000000, 1 << 16, &image.hash, NULL);
+	md_trace_put_constant(w, 13, "bias", 0x7f0000100000, 64, NULL, "was freed");
 	md_trace_put_mark(w, 13, "capture");
 	md_trace_put_stage(w, 14, &(struct md_stage_time){"warmup", 123456});
 	md_trace_put_kv(w, 15, &(struct md_kv){true, 1, 2, 3, 4, 5, 6, 900000, "key"});

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Everything that wants a real GPU, in order of what stands on what; skipped by name where there is none.
 #
-# PARTS="nodes memory" picks parts: suites engine runtime nodes memory sequence identity torch. A part prints one line a
+# PARTS="nodes memory" picks parts: suites hash engine runtime nodes memory sequence identity torch. A part prints one line a
 # case, and a count as its last line; none stops another. OUT, a folder, gets the logs.
 #
 # A machine with a GPU need not be able to build. Where there is nvcc:
@@ -51,6 +51,10 @@ for suite in test_llama_kernels test_gemm test_hostcuda_entry test_hostcuda_memo
 	[ -x "$build/tests/$suite" ] || { echo "  skip  $suite: not built here"; continue; }
 	try "$suite" env LD_LIBRARY_PATH="${TEST_LIBS:-}" "$build/tests/$suite" --jobs 1
 done
+if part hash; then
+	try hash tests/gpu/hash.sh
+	grep '^kernel\|^hashed' "$out/hash.log" | sed 's/^/        /'
+fi
 check_engine() {
 	engine=$build/models/llama/llama-engine
 	tiny=("$engine" --recipe models/recipes/tiny.yaml --batches 1,2,4,8 --tokens 8 --check)

@@ -296,7 +296,7 @@ static void remapped_bound(void)
 {
 	CUdeviceptr memory = virtual_memory();
 	fill(memory, 30);
-	use_bound("remapped", memory, MEDUSA_BIND_CONSTANT);
+	use_bound("remapped", memory, MEDUSA_BIND_STATE);
 	made.afterwards = remap_later;
 }
 

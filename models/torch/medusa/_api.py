@@ -66,6 +66,7 @@ class Stats(ctypes.Structure):
                 "private_bytes",
                 "image_bytes",
                 "heap_ns",
+                "constants_ns",
             )
         ),
     ]

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hashes of what the engine has bound as constant: contents that are saved may have been made of it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "capture/capture.h"
+#include "driver/device_hash.h"
+
+/* Under md_capture.lock. */
+static bool needed; /* contents have been saved, so the trace is to say what they may have been made of */
+
+void md_capture_constants_needed(void)
+{
+	needed = true;
+}
+
+/* ---- which ---- */
+
+struct list {
+	struct md_hash_range *ranges;
+	size_t *bound; /* index in md_capture.bound of each */
+	size_t count;
+};
+
+static void list_finish(struct list *list)
+{
+	free(list->ranges);
+	free(list->bound);
+}
+
+/* A name that was bound again is what it was bound to last. */
+static bool is_last(const struct md_map *last, size_t index)
+{
+	const char *name = md_capture.bound[index].name;
+	uint64_t at = index;
+
+	md_map_get(last, md_hash_checksum(name, strlen(name)), &at);
+	return at == index;
+}
+
+static bool note_last(struct md_map *last)
+{
+	bool noted = true;
+
+	md_map_init(last);
+	for (size_t i = 0; i < md_capture.bind_count && noted; i++) {
+		const char *name = md_capture.bound[i].name;
+		noted = md_map_put(last, md_hash_checksum(name, strlen(name)), i);
+	}
+	return noted;
+}
+
+static bool is_constant(const struct md_capture_bind *bound)
+{
+	return bound->role == MD_BIND_CONSTANT || *bound->name == '@';
+}
+
+static bool is_due(const struct md_capture_bind *bound, enum md_capture_constants which)
+{
+	if (which == MD_CONSTANTS_SEQUENCE)
+		return *bound->name == '@';
+	return bound->role == MD_BIND_CONSTANT && bound->hashed == (which == MD_CONSTANTS_AGAIN);
+}
+
+/* What has a hash may be gone when it is looked at again: an engine that ends frees its weights, or has put them away.
+ */
+static void put(size_t index, const struct md_hash *hash, const char *why)
+{
+	struct md_capture_bind *bound = &md_capture.bound[index];
+
+	if (bound->hashed && !hash)
+		return;
+	bound->hashed = true;
+	md_trace_put_constant(md_capture.writer, md_capture_next(), bound->name, bound->address, bound->size, hash,
+			      why);
+}
+
+/* What was freed is named, and so is memory that is not ours to read. */
+static bool make_list(enum md_capture_constants which, struct list *list)
+{
+	struct md_map last;
+	bool made = note_last(&last);
+
+	list->ranges = calloc(md_capture.bind_count + 1, sizeof(*list->ranges));
+	list->bound = calloc(md_capture.bind_count + 1, sizeof(*list->bound));
+	made = made && list->ranges && list->bound;
+	for (size_t i = 0; made && i < md_capture.bind_count; i++) {
+		const struct md_capture_bind *bound = &md_capture.bound[i];
+		if (!is_constant(bound) || !is_due(bound, which) || !is_last(&last, i))
+			continue;
+		if (!md_interval_find(&md_capture.binds, bound->address)) {
+			put(i, NULL, "was freed");
+			continue;
+		}
+		list->bound[list->count] = i;
+		list->ranges[list->count++] = (struct md_hash_range){.address = bound->address, .size = bound->size};
+	}
+	md_map_finish(&last);
+	return made;
+}
+
+/* ---- hashing ---- */
+
+/* One by one: each that cannot be read says so itself. */
+static void put_each(const struct md_device_hasher *hasher, CUstream stream, struct list *list)
+{
+	for (size_t i = 0; i < list->count; i++) {
+		struct md_error err = {0};
+		size_t failed;
+		if (md_device_hash(hasher, stream, &list->ranges[i], 1, &failed, &err) == MD_OK)
+			put(list->bound[i], &list->ranges[i].hash, NULL);
+		else
+			put(list->bound[i], NULL, err.message);
+	}
+}
+
+static void put_all(struct list *list)
+{
+	struct md_device_hasher hasher;
+	struct md_error err = {0};
+	CUstream stream = NULL;
+	size_t failed;
+
+	if (md_cuda_call(&err, cuCtxSynchronize) != MD_OK ||
+	    md_cuda_call(&err, cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING) != MD_OK) {
+		for (size_t i = 0; i < list->count; i++)
+			put(list->bound[i], NULL, err.message);
+		return;
+	}
+	md_device_hasher_open(&hasher, stream);
+	if (md_device_hash(&hasher, stream, list->ranges, list->count, &failed, &err) != MD_OK)
+		put_each(&hasher, stream, list);
+	else
+		for (size_t i = 0; i < list->count; i++)
+			put(list->bound[i], &list->ranges[i].hash, NULL);
+	md_device_hasher_close(&hasher);
+	md_cuda.cuStreamDestroy_v2(stream);
+}
+
+void md_capture_constants_put(enum md_capture_constants which)
+{
+	MD_CLEANUP(list_finish) struct list list = {0};
+	CUcontext home = md_capture_home(), popped;
+
+	if (!md_capture.writer || atomic_load(&md_capture.capturing) || (which != MD_CONSTANTS_SEQUENCE && !needed))
+		return;
+	if (!make_list(which, &list)) {
+		md_capture_trouble("out of memory at hashing what is constant");
+		return;
+	}
+	if (!list.count || !home || md_cuda.cuCtxPushCurrent_v2(home))
+		return;
+	put_all(&list);
+	md_cuda.cuCtxPopCurrent_v2(&popped);
+}

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An engine whose warm-up leaves things behind in memory that nobody binds: copies of its weights, and what it always
+ * has there. */
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "driver/cuda_driver.h"
+#include "medusa/medusa.h"
+
+/*
+ * Its graphs copy to the output: "packed" what warm-up made of the weights, "table" what it always makes, "plain" the
+ * weights themselves. W and E are the values of its two constants. Other variables, each set or not:
+ * BINDS_NOTHING; LOADS_LATE: the weights are still on their way when it asks for graphs; CAPTURES: and a stream capture
+ * is in progress; FREES: a third constant, when warm-up is over; CHANGES: the second constant, when it has replayed.
+ */
+enum { BYTES = 1 << 20, WORDS = BYTES / 4 };
+
+#define TRY(entry, ...)                                                                                                \
+	do {                                                                                                           \
+		CUresult result_ = md_cuda.entry(__VA_ARGS__);                                                         \
+		if (result_ != CUDA_SUCCESS) {                                                                         \
+			fprintf(stderr, "%s: %s\n", #entry, md_cuda_error_name(result_));                              \
+			exit(1);                                                                                       \
+		}                                                                                                      \
+	} while (0)
+
+static CUdeviceptr weights, embed, freed, out, packed, table;
+static CUstream stream, side;
+
+static unsigned value_of(const char *name)
+{
+	const char *text = getenv(name);
+	return text ? (unsigned)atoi(text) : 1;
+}
+
+static void bind(const char *name, CUdeviceptr address, enum medusa_role role)
+{
+	if (!getenv("BINDS_NOTHING"))
+		medusa_bind(name, address, BYTES, role);
+}
+
+static CUdeviceptr device(unsigned value)
+{
+	CUdeviceptr memory;
+	TRY(cuMemAlloc_v2, &memory, BYTES);
+	TRY(cuMemsetD32_v2, memory, value, WORDS);
+	TRY(cuCtxSynchronize); /* the streams do not wait for it */
+	return memory;
+}
+
+/* From page-locked memory, so that the calls return at once; behind others, for which a slow link takes long. */
+static void load_late(void)
+{
+	uint32_t *words, *others;
+	TRY(cuMemHostAlloc, (void **)&words, BYTES, 0);
+	TRY(cuMemHostAlloc, (void **)&others, BYTES, 0);
+	memset(others, 0, BYTES);
+	for (int i = 0; i < WORDS; i++)
+		words[i] = value_of("W");
+	for (int i = 0; i < 8; i++)
+		TRY(cuMemcpyHtoDAsync_v2, weights, others, BYTES, side);
+	TRY(cuMemcpyHtoDAsync_v2, weights, words, BYTES, side);
+}
+
+static void set_up(void)
+{
+	weights = device(getenv("LOADS_LATE") ? 0 : value_of("W"));
+	embed = device(value_of("E"));
+	out = device(0);
+	if (getenv("FREES"))
+		freed = device(5);
+	if (getenv("LOADS_LATE"))
+		load_late();
+	bind("weights", weights, MEDUSA_BIND_CONSTANT);
+	bind("embed", embed, MEDUSA_BIND_CONSTANT);
+	bind("out", out, MEDUSA_BIND_OUTPUT);
+	if (freed)
+		bind("freed", freed, MEDUSA_BIND_CONSTANT);
+}
+
+static void warm_up(void)
+{
+	if (packed)
+		return;
+	TRY(cuStreamSynchronize, side);
+	packed = device(0);
+	table = device(77);
+	TRY(cuMemcpyDtoDAsync_v2, packed, weights, BYTES, stream);
+	TRY(cuCtxSynchronize);
+	if (freed)
+		TRY(cuMemFree_v2, freed);
+}
+
+static CUgraphExec live(const char *name)
+{
+	CUdeviceptr from;
+	CUgraphExec exec;
+	CUgraph graph;
+	warm_up();
+	from = !strcmp(name, "packed") ? packed : !strcmp(name, "table") ? table : weights;
+	TRY(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+	TRY(cuMemcpyDtoDAsync_v2, out, from, BYTES, stream);
+	TRY(cuStreamEndCapture, stream, &graph);
+	TRY(cuGraphInstantiateWithFlags, &exec, graph, 0);
+	TRY(cuGraphDestroy, graph);
+	medusa_graph_label(exec, name, 1);
+	return exec;
+}
+
+static void replay(const char *name, CUgraphExec exec)
+{
+	uint32_t word = 0;
+	TRY(cuMemsetD32_v2, out, 0, WORDS);
+	TRY(cuCtxSynchronize);
+	TRY(cuGraphLaunch, exec, stream);
+	TRY(cuStreamSynchronize, stream);
+	TRY(cuMemcpyDtoH_v2, &word, out + BYTES - 4, sizeof(word));
+	printf("%s %u\n", name, word);
+}
+
+static CUgraphExec get(const char *name)
+{
+	void *exec = NULL;
+	CUgraph unused;
+	int result;
+	bool captures = getenv("CAPTURES") != NULL;
+	if (captures)
+		TRY(cuStreamBeginCapture_v2, side, CU_STREAM_CAPTURE_MODE_RELAXED);
+	result = medusa_graph_get(name, 1, UINT64_MAX, &exec);
+	if (captures)
+		TRY(cuStreamEndCapture, side, &unused);
+	fprintf(stderr, "%s %s %s\n", name, result == MEDUSA_OK ? "restored" : "live",
+		result == MEDUSA_OK ? "" : medusa_reason());
+	return result == MEDUSA_OK ? exec : live(name);
+}
+
+int main(void)
+{
+	static const char *const names[] = {"plain", "packed", "table"};
+	CUgraphExec execs[3];
+	struct md_error err = {0};
+	CUcontext context;
+	if (md_cuda_load(&err) != MD_OK) {
+		fprintf(stderr, "%s\n", err.message);
+		return 1;
+	}
+	TRY(cuInit, 0);
+	TRY(cuDevicePrimaryCtxRetain, &context, 0);
+	TRY(cuCtxSetCurrent, context);
+	TRY(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+	TRY(cuStreamCreate, &side, CU_STREAM_NON_BLOCKING);
+	set_up();
+	for (int i = 0; i < 3; i++)
+		execs[i] = get(names[i]);
+	for (int i = 0; i < 3; i++)
+		replay(names[i], execs[i]);
+	if (getenv("CHANGES"))
+		TRY(cuMemsetD32_v2, embed, 9, WORDS);
+	medusa_mark("ready");
+	struct medusa_stats stats = {.size = sizeof(stats)};
+	if (medusa_stats_read(&stats) == MEDUSA_OK)
+		fprintf(stderr, "hashed %s\n", stats.constants_ns ? "something" : "nothing");
+	medusa_release();
+	TRY(cuMemFree_v2, weights);
+	return 0;
+}
