@@ -159,8 +159,8 @@ completes "medusa-verify" medusa-capture -o x -- medusa-ver
 completes "$work/some.medusa" medusa-capture -o x -- cat "$work/som"
 completes "" medusa-capture --until ""
 if command -v fish >/dev/null; then
-	run fish fish -c 'source $argv[1]; complete -C "medusa-verify x --all"' "$root/usr/share/fish/vendor_completions.d/medusa-verify.fish"
-	assert_contains "$work/fish.out" "--allow-nondeterministic"
+	run fish fish -c 'source $argv[1]; complete -C "medusa-verify x --nondet"' "$root/usr/share/fish/vendor_completions.d/medusa-verify.fish"
+	assert_contains "$work/fish.out" "--nondeterministic"
 fi
 run shells medusa-verify --completion csh
 assert_exit shells 2

@@ -106,6 +106,18 @@ print(len(graph["edges"]), "edges,", len(forks), "nodes with two successors")
 sys.exit(not forks)' "$out/streams.medusa"
 }
 
+# Graphs that are not what eager computes are restored as they replay live; a user may say how far is too far.
+eager() {
+	local run=("$python" tests/gpu/torch_eager.py) artifact=$out/eager.medusa
+	try eager-live "${run[@]}" || return
+	CAPTURE="" try eager-capture capture "$artifact" "" "${run[@]}" || return
+	try eager-said grep -c "live replays differ from eager: output" "$artifact.log"
+	try eager-restore medusa-restore "$artifact" -- "${run[@]}"
+	try eager-verify verified eager "$artifact" "${run[@]}"
+	CAPTURE="" try eager-beyond capture "$out/beyond.medusa" "differs from eager: .* beyond eager_tolerance" \
+		env MEDUSA_EAGER_TOLERANCE=0 "${run[@]}"
+}
+
 # ---- what must never hurt --------------------------------------------------------------------------------------------
 hurt() { # case, environment...: on the artifact of the case `base`
 	local case=$1 artifact=$out/base.medusa
@@ -140,6 +152,7 @@ wanted triton && pool chain triton "" all torch_triton
 # Its varlen graphs pad with rows that race for one KV block: two live replays differ there already.
 wanted batching && pool chain batching "" all torch_continuous_batching
 wanted streams && pool streams
+wanted eager && pool eager
 wanted cudnn && pool chain cudnn "" all torch_cudnn
 wanted rng && pool chain rng 'rng|random|philox|generator|seed' any torch_rng
 if [ -n "$base" ]; then

@@ -105,9 +105,9 @@ class Configuration(unittest.TestCase):
     def test_quick(self):
         config = ModelConfig(**{f"setting_{i}": list(range(20)) for i in range(100)})
         modules = [Module(config=config, eps=1e-5, size=i, act=len) for i in range(1000)]
-        start = time.perf_counter()
+        start = time.process_time()
         module_settings(modules)
-        self.assertLess(time.perf_counter() - start, 1.0)
+        self.assertLess(time.process_time() - start, 1.0)
 
     def test_values_of_functions(self):
         def values(call, function, names=()):

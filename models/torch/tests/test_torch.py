@@ -24,7 +24,7 @@ except ImportError as missing:
 import medusa.torch as medusa
 from fakes import Cuda, Library
 from medusa import _api
-from medusa.torch import facts, rng
+from medusa.torch import difference, facts, rng, verify
 from medusa.torch.bindings import Bindings
 from medusa.torch.live import Recorder
 from medusa.torch.verify import Snapshot
@@ -146,10 +146,10 @@ class Binding(OnFakeDevice):
     def test_looking_for_moves_is_quick(self):
         model = torch.nn.Sequential(*(Model() for _ in range(200)))
         found = self.bind(model=model)
-        start = time.perf_counter()
+        start = time.process_time()
         for _ in range(10):
             found.moved()
-        self.assertLess((time.perf_counter() - start) / 10, 0.02)
+        self.assertLess((time.process_time() - start) / 10, 0.02)
 
 
 class Results(OnFakeDevice):
@@ -280,10 +280,13 @@ class Facts(OnFakeDevice):
         bindings = Bindings({"model": torch.nn.Sequential(*(Model() for _ in range(100)))}, "", 0)
         facts._file_hashes.clear()
         facts._process_facts()
-        start = time.perf_counter()
-        facts._process_facts()
-        facts.engine_facts(bindings, {})
-        self.assertLess(time.perf_counter() - start, 0.01)
+        took = []
+        for _ in range(5):  # processor time, the least of some: a busy machine makes it hardly longer
+            start = time.process_time()
+            facts._process_facts()
+            facts.engine_facts(bindings, {})
+            took.append(time.process_time() - start)
+        self.assertLess(min(took), 0.05)
 
     def write(self, folder, helper):
         for name, text in (("engine_under_test", "import helper_under_test as h\nhelp_it = h.help_it\n"
@@ -714,8 +717,8 @@ class Random(OnFakeDevice):
 class Verifying(OnFakeDevice):
     """Eager against replays on random inputs; the fake graph computes by calling `again`."""
 
-    def run_verify(self, wrong, races=lambda: 0):
-        """races(): what each run, eager or replayed, adds to one element of its output."""
+    def run_verify(self, wrong, races=lambda: 0, **options):
+        """wrong: what replays add to one element of their output; races(): what each run adds to another."""
         with self.process("verify") as library:
             rounds = []
 
@@ -723,7 +726,7 @@ class Verifying(OnFakeDevice):
                 rounds.append((kind, batch))
                 self.inputs["x"].copy_(torch.rand(4, 8, generator=generator))
 
-            graphs = self.engine(randomize=randomize)
+            graphs = self.engine(randomize=randomize, **options)
             self.inputs["x"].fill_(3)
             before = {"x": self.inputs["x"].clone(), "kv": self.kv[0].clone()}
 
@@ -753,42 +756,84 @@ class Verifying(OnFakeDevice):
         self.assertEqual((library.refused, len(rounds)), ({}, 3))
         self.assertEqual(self.kv_after, 9, "three forwards of warm-up and capture; all else was put back")
 
-    def test_different(self):
-        library, rounds = self.run_verify(1)
-        self.assertEqual(list(library.refused.values()), ["on random inputs a replay differs from eager: output['logits']"])
-        self.assertEqual((len(rounds), self.kv_after), (1, 9))
+    def test_differs_from_eager(self):
+        """Other kernels are chosen under capture: that is said, and no reason to refuse."""
+        with self.assertLogs("medusa.torch", "WARNING") as logs:
+            library, rounds = self.run_verify(1)
+        self.assertEqual((library.refused, len(rounds), self.kv_after), ({}, 3, 9))
+        self.assertRegex(logs.output[0], r"decode/4: on random inputs live replays differ from eager: output\['logits'\] by at most "
+                                         r"[01][.0-9]* \(\d+ ULP\), in 1 elements in all")
+
+    def test_beyond_what_the_user_accepts(self):
+        for tolerance in (0.5, "0.5", "64ulp", 0):
+            library, rounds = self.run_verify(1, eager_tolerance=tolerance)
+            self.assertEqual(len(rounds), 1)
+            self.assertRegex(list(library.refused.values())[0], r"^on random inputs a replay differs from eager: output\['logits'\] "
+                                                                r".*, beyond eager_tolerance")
+        for tolerance in (1.5, "2e0", "4000000000ulp"):
+            library, _ = self.run_verify(1, eager_tolerance=tolerance)
+            self.assertEqual(library.refused, {})
+
+    def test_tolerance_by_environment(self):
+        for text, refused in (("0.5", 1), ("1.5", 0), ("", 0), ("nonsense", 1)):
+            with mock.patch.dict(os.environ, MEDUSA_EAGER_TOLERANCE=text):
+                library, _ = self.run_verify(1)
+            self.assertEqual(len(library.refused), refused, text)
+        with self.assertRaisesRegex(ValueError, "eager_tolerance 'much'"):
+            self.run_verify(1, eager_tolerance="much")
+
+    def test_other_shapes_are_wrong(self):
+        one, other = {"a": torch.ones(2)}, {"a": torch.ones(3)}
+        self.assertIn("float32 (2,) against", verify._judge(one, other, difference.Tolerance()).wrong)
 
     def test_nondeterministic(self):
         turns = itertools.count()
         with tempfile.NamedTemporaryFile("r", encoding="utf-8") as report:
             with mock.patch.dict(os.environ, MEDUSA_VERIFY_REPORT=report.name):
-                library, rounds = self.run_verify(0, lambda: next(turns) % 3)
+                library, rounds = self.run_verify(0, lambda: next(turns))
             lines = [json.loads(line) for line in report]
         self.assertEqual((library.refused, len(rounds)), ({}, 3), "not wrong")
         self.assertEqual([(line["label"], line["batch"], line["verdict"], line["bytes"]) for line in lines],
                          [("decode", 4, "nondeterministic", 0)], "and not equal")
-        self.assertRegex(lines[0]["reason"], r"^\d+ bytes of output\['logits'\] differ between two runs .* at offset [0-3]$")
+        self.assertRegex(lines[0]["reason"], r"^two live replays on the same random inputs differ: output\['logits'\] by at most 1 ")
 
-    def test_nondeterministic_scatter(self):
-        numbers = torch.Generator().manual_seed(1)
-        library, rounds = self.run_verify(0, lambda: torch.rand(1, generator=numbers)[0] + 0.5)
-        self.assertEqual((library.refused, len(rounds)), ({}, 3), "not wrong")
 
-    def test_wrong_beside_nondeterministic(self):
-        turns = itertools.count()
-        library, _ = self.run_verify(1, lambda: next(turns) % 3)
-        self.assertEqual(list(library.refused.values()), ["on random inputs a replay differs from eager: output['logits']"])
+class Differences(unittest.TestCase):
+    def measured(self, one, other):
+        return difference.measure({"t": one}, {"t": other})
 
-    def test_wrong_where_nondeterministic(self):
-        """Replays leave a value there that eager runs never leave, and the other way round."""
-        turns = itertools.count()
+    def test_equal(self):
+        values = torch.tensor([1.0, float("nan"), -0.0])
+        self.assertIsNone(self.measured(values, values.clone()))
 
-        def races():
-            turn = next(turns)
-            return (turn // 2) % 2 + (8 if turn % 2 else 0)
+    def test_sizes(self):
+        one = torch.tensor([1.0, 2.0, 0.0])
+        other = torch.tensor([1.0, 2.5, -0.0])
+        found = self.measured(one, other)
+        self.assertEqual((found.where, found.elements, found.absolute, found.ulps), ("t", 2, 0.5, 1 << 21))
+        for dtype, ulps in ((torch.bfloat16, 1), (torch.float16, 8), (torch.float64, 1 << 45)):
+            found = self.measured(torch.tensor([1.0], dtype=dtype), torch.tensor([1.0078125], dtype=dtype))
+            self.assertEqual((found.ulps, found.absolute), (ulps, 0.0078125), dtype)
 
-        library, _ = self.run_verify(0, races)
-        self.assertEqual(len(library.refused), 1)
+    def test_no_numbers(self):
+        for odd in (float("nan"), float("inf")):
+            found = self.measured(torch.tensor([1.0]), torch.tensor([odd]))
+            self.assertEqual(found.absolute, float("inf"))
+            self.assertFalse(difference.Tolerance(1e30).holds(found))
+            self.assertFalse(difference.Tolerance("999999999999ulp").holds(found))
+
+    def test_integers_and_complex(self):
+        found = self.measured(torch.tensor([1, 2, 3]), torch.tensor([1, 2, 7]))
+        self.assertEqual((found.elements, found.absolute, found.ulps), (1, 4.0, None))
+        self.assertFalse(difference.Tolerance("64ulp").holds(found), "they have none")
+        found = self.measured(torch.tensor([1 + 1j]), torch.tensor([1 + 3j]))
+        self.assertEqual(found.absolute, 2.0)
+
+    def test_the_largest_of_several(self):
+        one = {"a": torch.zeros(4), "b": torch.zeros(4)}
+        other = {"a": torch.tensor([0.0, 1.0, 0.0, 0.0]), "b": torch.tensor([3.0, 1.0, 0.0, 0.0])}
+        found = difference.measure(one, other)
+        self.assertEqual((found.where, found.elements, found.absolute), ("b", 3, 3.0))
 
 
 class Capacity(OnFakeDevice):

@@ -133,9 +133,9 @@ class Names(unittest.TestCase):
         model = Module(**{f"layer{at}": layer() for at in range(500)})
         took = []
         for _ in range(5):
-            start = time.perf_counter()
+            start = time.process_time()
             self.assertEqual(len(walk(model=model).tensors), 500)
-            took.append(time.perf_counter() - start)
+            took.append(time.process_time() - start)
         self.assertLess(min(took), 0.01)
 
     def test_roles_come_before_modules(self):

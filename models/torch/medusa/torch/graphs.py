@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple, Unio
 import torch
 
 from .. import _api
-from . import doubt, facts, rng, verify
+from . import difference, doubt, facts, rng, verify
 from .bindings import Bindings
 from .live import Captured, Recorder
 from .outputs import Outputs, Unsupported, rebuild
@@ -42,6 +42,7 @@ class Graphs:
     want       batch sizes in the order in which they are needed, of kind "decode"; or a dictionary by kind.
     trigger    runs the model's first layer once, for artifacts without images.
     randomize  (kind, batch, generator): fills the inputs with valid random values; used by medusa-verify.
+    eager_tolerance  how far live graphs may lie from eager in medusa-verify: 0.1, or "64ulp"; any distance by default.
     fingerprint  what else must be equal for a restored graph to be right, by name.
     """
 
@@ -57,7 +58,9 @@ class Graphs:
         trigger: Optional[Callable[[], Any]] = None,
         randomize: Optional[verify.Randomize] = None,
         fingerprint: Optional[Mapping[str, str]] = None,
+        eager_tolerance: Union[float, str, None] = None,
     ) -> None:
+        self._eager_tolerance = difference.tolerance_of(eager_tolerance)
         self._device = torch.cuda.current_device()
         torch.cuda.current_stream(self._device).query()  # makes the context current in this thread
         self._name, self._randomize = name, randomize
@@ -316,19 +319,24 @@ class Graphs:
         randomize = self._randomize
         assert randomize is not None
         label = self._label(kind)
-        different, nondeterministic = verify.compare(
+        found = verify.compare(
             step,
             lambda: self._recorder.on_stream(fn),
             lambda numbers: randomize(kind, batch, numbers),
             self._bindings,
             self._device,
             f"{label}/{batch}",
+            self._eager_tolerance,
         )
-        if different:
-            self._refuse(graph, label, batch, f"on random inputs a replay differs from eager: {different}")
-        elif nondeterministic:
-            log.warning("graph %s/%d is nondeterministic: %s", label, batch, nondeterministic)
-            doubt.report(label, batch, nondeterministic)
+        if found.wrong:
+            self._refuse(graph, label, batch, f"on random inputs a replay differs from eager: {found.wrong}")
+            return
+        if found.different:
+            log.warning("graph %s/%d: on random inputs live replays differ from eager: %s; what is restored is compared with "
+                        "live replays", label, batch, found.different)
+        if found.nondeterministic:
+            log.warning("graph %s/%d is nondeterministic: %s", label, batch, found.nondeterministic)
+            doubt.report(label, batch, found.nondeterministic)
 
     # ---- the rest ----
 
