@@ -432,13 +432,15 @@ static bool is_recorded(const char *path, const char *label)
 }
 
 /* The recorder writes on a thread of its own, which a busy machine may keep waiting. */
-static void wait_until_recorded(const char *label)
+static void wait_until_recorded(const char *part, const char *label)
 {
-	char part[4096];
-
-	snprintf(part, sizeof(part), "%s.part", getenv("MEDUSA_TRACE"));
-	for (int i = 0; i < 30000 && !is_recorded(part, label); i++)
+	for (int i = 0; i < 6000; i++) {
+		if (is_recorded(part, label))
+			return;
 		usleep(10000);
+	}
+	fprintf(stderr, "%s: no graph %s after a minute\n", part, label);
+	exit(8);
 }
 
 /* From now on no file can grow, as on a full disk. Device memory, which hostcuda keeps in files, is allocated by then.
@@ -455,7 +457,10 @@ int main(int argc, char *argv[])
 {
 	struct md_error err = {0};
 	CUgraphExec first, second, third;
+	const char *trace = getenv("MEDUSA_TRACE"); /* which a recorder takes away, so that no child records, too */
+	char part[4096];
 
+	snprintf(part, sizeof(part), "%s.part", trace ? trace : "");
 	if (argc < 2 || md_cuda_load(&err) != MD_OK) {
 		fprintf(stderr, "capture_subject IMAGE [WORD...]: %s\n", err.message);
 		return 9;
@@ -484,7 +489,7 @@ int main(int argc, char *argv[])
 		medusa_graph_output(first, 2, allocate_and_free(), 64);
 	medusa_graph_label(first, "decode", 1);
 	if (has(argc, argv, "kill")) {
-		wait_until_recorded("decode");
+		wait_until_recorded(part, "decode");
 		raise(SIGKILL);
 	}
 	replay(first, "decode");
