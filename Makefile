@@ -101,7 +101,7 @@ TEST_IMAGE_BINS := $(patsubst tests/images/%.c,$(BUILD)/tests/images/%.host.so,$
 	$(BUILD)/tests/images/identity_first.ptx)
 INJECT := $(BUILD)/tests/faults/inject.so
 DOORS := $(patsubst %.c,$(BUILD)/%.so,$(wildcard tests/doors/*.c))
-FUZZ_BINS := $(addprefix $(BUILD)/tests/fuzz/,$(FUZZ_TARGETS) $(if $(FUZZ),,seeds))
+FUZZ_BINS := $(addprefix $(BUILD)/tests/fuzz/,$(FUZZ_TARGETS) $(if $(FUZZ),,seeds craft))
 BENCH_BINS := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCHES))
 
 .PHONY: all libs hostcuda tools engine tests deps demo check check-gpu torture fuzz fuzz-targets lint bench install uninstall clean FORCE
@@ -240,6 +240,11 @@ $(BUILD)/tests/subjects/doors_subject: $(call objects,tests/subjects/doors_subje
 	$(call say,LD)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../../lib' -o $@ $(filter %.o,$^) -L$(BUILD)/lib -lmedusa -ldl
+# It loads by name what it is told to: a set-user-ID program finds nothing beside itself.
+$(BUILD)/tests/subjects/setuid_subject: $(BUILD)/obj/tests/subjects/setuid_subject.o
+	$(call say,LD)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -ldl
 $(BUILD)/tests/subjects/%: $(BUILD)/obj/tests/subjects/%.o $(CORE_LIB) $(BUILD)/lib/libmedusa.so
 	$(call say,LD)
 	$(Q)mkdir -p $(@D)
@@ -260,6 +265,10 @@ $(addprefix $(BUILD)/tests/fuzz/,$(FUZZ_TARGETS)): $(BUILD)/tests/fuzz/%: $(BUIL
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) $(if $(FUZZ),-fsanitize=fuzzer) -o $@ $^ $(LDLIBS)
 $(BUILD)/tests/fuzz/seeds: $(call objects,tests/fuzz/seeds.c tests/fuzz/bombs.c $(wildcard tests/fuzz/mend*.c)) $(INTERNAL)
+	$(call say,LD)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+$(BUILD)/tests/fuzz/craft: $(call objects,tests/fuzz/craft.c $(wildcard tests/fuzz/mend*.c)) $(INTERNAL)
 	$(call say,LD)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)

@@ -46,7 +46,8 @@ static bool take_early(const char *path, struct md_trace_part *part)
 	struct stat mine, there;
 	MD_AUTO_FREE char *name = NULL;
 
-	if (!md_descriptor_is_ours(&early) || fstat(early.fd, &mine) || asprintf(&name, "%s.part", path) < 0)
+	if (!md_descriptor_is_ours(&early) || fstat(early.fd, &mine) || !S_ISREG(mine.st_mode) ||
+	    asprintf(&name, "%s.part", path) < 0)
 		return false;
 	if (stat(name, &there) ? mine.st_size > 0 : !is_same(&mine, &there))
 		return false;
@@ -76,8 +77,10 @@ static enum take take(const char *path, struct md_trace_part *part, pid_t *holde
 
 	if (!is_early && md_trace_part_open(path, O_RDWR | O_CREAT, part, err) != MD_OK)
 		return FAILED;
-	if (fstat(part->file.fd, &mine) || !S_ISREG(mine.st_mode))
-		return TAKEN; /* a device, of which there is nothing to own */
+	if (fstat(part->file.fd, &mine)) {
+		md_error_set(err, MD_ERR_IO, "%s: %s", part->path, strerror(errno));
+		return FAILED;
+	}
 	if (!md_trace_part_lock(part, holder))
 		return TAKEN_BY_ANOTHER;
 	if (stat(part->path, &there) ? !is_early : !is_same(&mine, &there))

@@ -12,17 +12,31 @@
 
 #include "base/cleanup.h"
 
+/* A pipe would hold up whoever writes. */
+static bool is_regular(struct md_descriptor *file)
+{
+	struct stat info;
+
+	if (fstat(file->fd, &info) == 0 && S_ISREG(info.st_mode))
+		return true;
+	md_descriptor_drop(file);
+	errno = EINVAL;
+	return false;
+}
+
 enum md_status md_trace_part_open(const char *path, int flags, struct md_trace_part *out, struct md_error *err)
 {
 	struct md_trace_part part = MD_TRACE_PART_NONE;
 
 	if (asprintf(&part.path, "%s.part", path) < 0)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory", path);
-	if (md_descriptor_keep(&part.file, md_descriptor_open(part.path, flags | O_NOFOLLOW, 0666))) {
+	if (md_descriptor_keep(&part.file, md_descriptor_open(part.path, flags | O_NOFOLLOW, 0666)) &&
+	    is_regular(&part.file)) {
 		*out = part;
 		return MD_OK;
 	}
-	enum md_status status = md_error_set(err, MD_ERR_OUTPUT, "%s: %s", part.path, strerror(errno));
+	enum md_status status = md_error_set(err, MD_ERR_OUTPUT, "%s: %s", part.path,
+					     errno == EINVAL ? "not a regular file" : strerror(errno));
 	free(part.path);
 	return status;
 }

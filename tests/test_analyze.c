@@ -197,6 +197,24 @@ static void count_pass(void *user, const char *pass, uint64_t ns)
 	++*(int *)user;
 }
 
+Test(analyze, a_profile_that_does_not_hold_is_left_out)
+{
+	const struct md_analyze_options options = {.size = sizeof options};
+	struct builder b;
+	struct md_artifact artifact;
+	struct md_error err;
+
+	start(&b, 0x700000000000);
+	struct md_stage_time *stage = builder_grow(&b.trace.stages, &b.trace.stage_count, 2 * sizeof *stage);
+	strcpy(stage->name, "warmup");
+	stage->ns = UINT64_MAX; /* an engine may say any number, and readers add them up */
+	b.trace.kv = (struct md_kv){.present = true, .blocks = UINT64_MAX, .block_bytes = 4096, .utilization_ppm = 1};
+	cr_assert(md_analyze(&b.trace, NULL, &options, &artifact, &err) == MD_OK, "%s", err.message);
+	cr_assert(!artifact.kv.present && artifact.provenance.stage_count == 0, "neither is in the artifact");
+	md_artifact_finish(&artifact);
+	builder_finish(&b);
+}
+
 Test(analyze, provenance_stages_and_kv)
 {
 	int passes = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Mutation of msgpack by whole items: numbers, copies of items, longer and shorter lists, the insides of byte strings.
+/* Mutation of msgpack by whole items: numbers, copies of items, lists, the insides of byte strings, what is left out.
  */
 #include <string.h>
 
@@ -142,6 +142,54 @@ static void resize_array(struct md_buf *buf, const struct item *item, uint32_t *
 	md_buf_finish(&out);
 }
 
+static bool is_map(uint8_t tag)
+{
+	return (tag & 0xf0) == 0x80 || tag == 0xde || tag == 0xdf;
+}
+
+/* A field that is absent. */
+static void drop_pair(struct md_buf *buf, const struct item *item, uint32_t *random)
+{
+	struct md_reader in;
+	md_reader_init(&in, buf->data + item->at, buf->size - item->at);
+	uint32_t count = md_unpack_map(&in);
+	if (in.failed || !count)
+		return;
+	uint32_t which = fuzz_random(random, count), left = count - 1;
+	size_t first = item->at + in.offset, from = first, size = 0;
+	for (uint32_t i = 0; i <= which; i++) {
+		from += size;
+		size = whole_size(buf, from);
+		size += size ? whole_size(buf, from + size) : 0;
+		if (!size || from + size > buf->size)
+			return;
+	}
+	const uint8_t head[5] = {0xdf, (uint8_t)(left >> 24), (uint8_t)(left >> 16), (uint8_t)(left >> 8),
+				 (uint8_t)left};
+	splice(buf, from, size, "", 0);
+	splice(buf, item->at, first - item->at, head, sizeof(head));
+}
+
+/* One that is there and nil. */
+static void make_nil(struct md_buf *buf, const struct item *item)
+{
+	size_t size = whole_size(buf, item->at);
+	if (size)
+		splice(buf, item->at, size, "\xc0", 1);
+}
+
+static bool leave_out(struct md_buf *buf, const struct item *items, uint32_t count, uint32_t *random)
+{
+	const struct item *item = &items[fuzz_random(random, count)];
+	for (int i = 0; i < 16 && !is_map(item->tag); i++)
+		item = &items[fuzz_random(random, count)];
+	if (is_map(item->tag) && fuzz_random(random, 2))
+		drop_pair(buf, item, random);
+	else
+		make_nil(buf, &items[fuzz_random(random, count)]);
+	return true;
+}
+
 static void copy_item(struct md_buf *buf, const struct item *from, const struct item *to, bool insert)
 {
 	size_t size = whole_size(buf, from->at), old = insert ? 0 : whole_size(buf, to->at);
@@ -175,6 +223,8 @@ bool mend_items(struct md_buf *buf, uint32_t *random)
 		copy_record(buf, random);
 		return true;
 	}
+	if (!fuzz_random(random, 10))
+		return leave_out(buf, items, count, random);
 	struct item *item = &items[fuzz_random(random, count)];
 	/* of byte strings there are few, and most of what is read is in them */
 	for (int i = 0; i < 6 && !(item->tag >= 0xc4 && item->tag <= 0xc6); i++)

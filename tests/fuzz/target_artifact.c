@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "format/artifact.h"
+#include "tests/fuzz/consumers.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/mend.h"
 #include "tests/fuzz/twin.h"
@@ -74,6 +75,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	FUZZ_REQUIRE(md_artifact_check(&artifact, &err) == MD_OK, "read, but bad: %s", err.message);
 	twin_check(&artifact);
+	consumers_of_artifact(&artifact, &sizes);
 	md_artifact_finish(&artifact);
 	return 0;
 }

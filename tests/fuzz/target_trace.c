@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fuzz target: any bytes as a trace. */
 #include "format/trace.h"
+#include "tests/fuzz/consumers.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/mend.h"
 
@@ -12,8 +13,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct md_error err = {0};
 	fuzz_accepted = md_trace_parse(data, size, &trace, &err) == MD_OK;
 	FUZZ_REQUIRE(fuzz_accepted || (err.status && *err.message), "refused without saying why");
-	if (fuzz_accepted)
-		md_trace_finish(&trace);
+	if (!fuzz_accepted)
+		return 0;
+	consumers_of_trace(&trace);
+	md_trace_finish(&trace);
 	return 0;
 }
 
