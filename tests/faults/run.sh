@@ -13,6 +13,8 @@ fi
 [ -z "${TSAN:-}" ] || export TSAN_OPTIONS=suppressions=$PWD/tests/tsan.supp${TSAN_OPTIONS:+:$TSAN_OPTIONS}
 # Every call in turn would take hours there; threads meet in these.
 [ -z "${TSAN:-}" ] || [ $# -gt 0 ] || set -- crowd cycles
+# Files that are rewritten under their readers, many times more than make check does it.
+[ $# -gt 0 ] || HOSTILE_ROUNDS=${HOSTILE_ROUNDS:-400} bash tests/e2e/test_hostile.sh || exit 1
 # Random events for the scheduler; sanitizers take ten times as long.
 if [ $# = 0 ]; then
 	MEDUSA_EVENTS=${MEDUSA_EVENTS:-$([ -n "${SAN:-}" ] && echo 2000000 || echo 20000000)} "$build/tests/test_scheduler_property" || exit 1

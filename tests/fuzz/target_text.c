@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fuzz target: any bytes as an artifact's text twin. What is read is a valid artifact, which prints and reads again. */
 #include "format/artifact.h"
+#include "tests/fuzz/consumers.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/twin.h"
 
@@ -21,6 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	FUZZ_REQUIRE(md_artifact_check(&artifact, &err) == MD_OK, "read, but bad: %s", err.message);
 	twin_check(&artifact);
+	consumers_of_artifact(&artifact, &(struct md_artifact_sizes){0});
 	md_artifact_finish(&artifact);
 	return 0;
 }
