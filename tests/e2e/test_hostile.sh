@@ -221,6 +221,11 @@ survive() { # what was done to it; $work/crafted.medusa
 	checks=$((checks + 1))
 	[ "$code" = 0 ] && cmp -s "$work/live.out" "$work/survivor.out" && [ "$(logits live)" = "$(logits survivor)" ] ||
 		fail "the engine to compute what it does live ($1)" "$code; $(excerpt "$work/survivor.err")"
+	run verified env "$(preload restore)" MEDUSA_ARTIFACT="$work/crafted.medusa" MEDUSA_VERIFY=1 \
+		MEDUSA_VERIFY_REPORT="$work/verified.report" "${engine[@]}" --report "$work/verified.json"
+	checks=$((checks + 1))
+	[ "$code" = 0 ] && cmp -s "$work/live.out" "$work/verified.out" ||
+		fail "an engine to be verified to compute what it does live ($1)" "$code; $(excerpt "$work/verified.err")"
 }
 
 section "each value absent or nil, alone and everywhere"
