@@ -183,6 +183,7 @@ static struct md_note *left_out; /* owned until the process ends; read once */
 static size_t left_out_count;
 static struct md_note_of begun; /* test NULL: nothing was */
 static char *begun_label;       /* owned */
+static char *begun_what;        /* owned; NULL: all of it */
 
 /* Before the engine has its own rights or its own folder. */
 __attribute__((constructor(MD_LOADED_SETTINGS))) static void open_notes(void)
@@ -233,8 +234,11 @@ static bool keep_begun(const struct md_note_of *of)
 
 void md_note_begin(const struct md_note_of *of, const char *what)
 {
-	if (*path && keep_begun(of))
-		put(&(struct md_note){.pid = getpid(), .event = MD_NOTE_BEGUN, .of = begun, .why = what});
+	if (!*path || !keep_begun(of))
+		return;
+	free(begun_what);
+	begun_what = what && *what ? strdup(what) : NULL;
+	put(&(struct md_note){.pid = getpid(), .event = MD_NOTE_BEGUN, .of = begun, .why = what});
 }
 
 void md_note_end(void)
@@ -254,9 +258,13 @@ static void park(void)
 
 void md_note_break(enum md_note_event event, const char *why)
 {
+	MD_AUTO_FREE char *both = NULL;
+
 	if (!begun.test)
 		return;
-	put(&(struct md_note){.pid = getpid(), .event = event, .of = begun, .why = why});
+	if (begun_what && asprintf(&both, "%s: %s", begun_what, why) < 0)
+		both = NULL;
+	put(&(struct md_note){.pid = getpid(), .event = event, .of = begun, .why = both ? both : why});
 	begun.test = NULL;
 	park();
 }

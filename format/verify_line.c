@@ -8,7 +8,7 @@
 
 #include "base/json.h"
 
-static const char *const verdicts[] = {"skipped", "pass", "fail", "nondeterministic", "begun", "end"};
+static const char *const verdicts[] = {"skipped", "pass", "fail", "nondeterministic", "begun", "end", "noise"};
 
 #define VERDICTS (sizeof(verdicts) / sizeof(verdicts[0]))
 

@@ -15,7 +15,9 @@ enum md_verdict {
 	MD_VERDICT_FAIL = 2,
 	MD_VERDICT_NONDETERMINISTIC = 3,
 	MD_VERDICT_BEGUN = 4, /* a comparison begins: one of the others follows, unless the engine ends in it */
-	MD_VERDICT_END = 5,   /* no comparison: the process has said all */
+	MD_VERDICT_NOISE =
+	    6, /* no comparison either: of the doubtful word of index `bytes`, proven by the one that goes on */
+	MD_VERDICT_END = 5, /* no comparison: the process has said all */
 };
 
 struct md_verify_line {

@@ -38,6 +38,19 @@ static enum md_status patch_word(struct md_node *node, const struct md_pointer *
 	}
 }
 
+static void patch_doubtful(const struct md_restore *r, const struct md_restore_graph *graph)
+{
+	const struct md_artifact_graph *stored = graph->stored;
+	for (uint32_t i = 0; i < stored->doubtful_count; i++) {
+		const struct md_doubtful *word = &stored->doubtful[i];
+		uint64_t value =
+		    word->alloc == MD_NONE ? 0 : md_restore_alloc_address(r, word->alloc) + (uint64_t)word->offset;
+		if (graph->trial.set && (graph->trial.all || graph->trial.index == i))
+			value = graph->trial.value;
+		memcpy(stored->nodes[word->node].params + word->at, &value, sizeof(value));
+	}
+}
+
 enum md_status md_restore_patch(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
 {
 	struct md_artifact_graph *stored = graph->stored;
@@ -47,6 +60,7 @@ enum md_status md_restore_patch(struct md_restore *r, struct md_restore_graph *g
 		if (patch_word(&stored->nodes[pointer->node], pointer, address, err) != MD_OK)
 			return md_error_prefix(err, "node %u, byte %u", pointer->node, pointer->at);
 	}
+	patch_doubtful(r, graph);
 	return MD_OK;
 }
 

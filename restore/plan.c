@@ -123,6 +123,9 @@ static void mark_graph(const struct md_artifact *a, const struct md_artifact_gra
 			marks->kernels[stored->nodes[n].kernel] = 1;
 	for (uint32_t p = 0; p < stored->pointer_count; p++)
 		marks->allocs[stored->pointers[p].alloc] = 1;
+	for (uint32_t d = 0; d < stored->doubtful_count; d++)
+		if (stored->doubtful[d].alloc != MD_NONE)
+			marks->allocs[stored->doubtful[d].alloc] = 1;
 	for (uint32_t o = 0; o < stored->output_count; o++)
 		if (stored->outputs[o].size && stored->outputs[o].alloc < a->alloc_count)
 			marks->allocs[stored->outputs[o].alloc] = 1;

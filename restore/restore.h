@@ -104,8 +104,15 @@ enum md_hasher_state { MD_HASHER_CLOSED, MD_HASHER_OPENING, MD_HASHER_OPEN };
 
 enum md_graph_state { MD_GRAPH_WAITING, MD_GRAPH_READY, MD_GRAPH_REFUSED };
 
+struct md_trial { /* what doubtful words are in place of what the first capture had, in verify mode */
+	bool set, all;
+	uint32_t index; /* of the only one, unless all */
+	uint64_t value;
+};
+
 struct md_restore_graph {
 	struct md_artifact_graph *stored;
+	struct md_trial trial;
 	enum md_graph_state state;
 	bool handed_out;
 	uint32_t rank;                           /* place in the order of building */
@@ -515,6 +522,23 @@ enum md_status md_verify_device_compare(struct md_verify_memory *memory, uint32_
 
 /* Samples of the constant buffers: kept the first time, compared from then on. */
 enum md_status md_verify_constants_check(struct md_verify_memory *memory, CUstream stream, struct md_error *err);
+
+/* ---- words that only replay can tell to be noise (verify_words.c) ---- */
+
+struct md_verify_replays {
+	struct md_device_session *device;
+	/* Builds and replays a restored graph, with its trial; MD_ERR_MISMATCH when it leaves what the live one did
+	 * not. */
+	enum md_status (*compare)(void *user, struct md_restore_graph *graph, bool other_noise, struct md_error *err);
+	void *user;
+};
+
+/*
+ * After the graph was found equal with all of its doubtful words as the first capture had them. MD_ERR_UNPROVABLE names
+ * the first word that matters. Holds work; a note is begun.
+ */
+enum md_status md_verify_words_prove(struct md_restore *r, struct md_restore_graph *graph,
+				     const struct md_verify_replays *replays, struct md_error *err);
 
 /* ---- outputs that no binding holds (verify_outputs.c) ---- */
 

@@ -302,6 +302,27 @@ static enum md_status look_for_effects(struct md_restore *r, const struct md_res
 	return MD_OK;
 }
 
+struct trial_user {
+	struct md_restore *r;
+	struct subject *subject;
+};
+
+static enum md_status compare_trial(void *user, struct md_restore_graph *graph, bool other_noise, struct md_error *err)
+{
+	const struct trial_user *trial = user;
+	MD_FORWARD(compare_twin(trial->r, graph, other_noise ? 0xff : 0x00, other_noise ? noise_seed++ : 0,
+				trial->subject, err));
+	return md_verify_constants_check(&trial->subject->memory, trial->r->stream, err);
+}
+
+static enum md_status prove_words(struct md_restore *r, struct md_restore_graph *graph, struct subject *subject,
+				  struct md_error *err)
+{
+	struct trial_user user = {r, subject};
+	const struct md_verify_replays replays = {&subject->memory.device, compare_trial, &user};
+	return md_verify_words_prove(r, graph, &replays, err);
+}
+
 static enum md_status compare(struct md_restore *r, struct md_restore_graph *graph, CUgraphExec live,
 			      struct subject *subject, struct md_error *err)
 {
@@ -321,6 +342,8 @@ static enum md_status compare(struct md_restore *r, struct md_restore_graph *gra
 	else
 		status = compare_twins(r, graph, subject, err);
 	memory->doubt = subject->outputs.doubt = NULL;
+	if (status == MD_OK)
+		status = prove_words(r, graph, subject, err);
 	status = put_back(r, live, subject, status, err);
 	return status == MD_ERR_MISMATCH ? look_again(r, graph, live, subject, err) : status;
 }

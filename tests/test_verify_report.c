@@ -281,6 +281,54 @@ Test(verify, should_fail_what_was_not_compared)
 	md_artifact_finish(&artifact);
 }
 
+/* Graphs 1 to 4 have two doubtful words each: both proven, one, both but nondeterministic, none compared. */
+Test(verify, nothing_in_doubt_is_published)
+{
+	struct md_artifact artifact = artifact_of(4, decode);
+	struct md_verify_report report =
+	    report_of(LINE("noise", 1, 0, "") LINE("noise", 1, 1, "") LINE("pass", 1, 8, "") LINE("noise", 2, 1, "")
+			  LINE("pass", 2, 8, "") LINE("noise", 3, 0, "") LINE("noise", 3, 1, "")
+			      LINE("nondeterministic", 3, 8, "3 bytes") END,
+		      &artifact);
+	struct md_error err = {0};
+
+	for (uint32_t i = 0; i < artifact.graph_count; i++) {
+		struct md_doubtful *words = calloc(2, sizeof(*words));
+		words[0] = (struct md_doubtful){.node = 1, .at = 8, .alloc = MD_NONE};
+		words[1] = (struct md_doubtful){.node = 1, .at = 24, .alloc = MD_NONE};
+		artifact.graphs[i].doubtful = words;
+		artifact.graphs[i].doubtful_count = 2;
+	}
+	report.tolerance = (struct md_tolerance){true, 64, MD_ELEMENT_BF16};
+	report.allow_uncompared = true;
+	cr_assert_eq(report.graphs[0].comparisons, 1, "a proven word is no comparison");
+	cr_assert_eq(md_verify_apply(&report, &artifact, &err), MD_OK);
+	cr_assert_eq(artifact.graph_count, 1);
+	cr_assert(artifact.graphs[0].batch == 1 && artifact.graphs[0].proof == MD_PROOF_REPLAY);
+	cr_assert_eq(artifact.graphs[0].doubtful_count, 0);
+	cr_assert(artifact.graphs[0].noise_count == 2 && artifact.graphs[0].noise[0].at == 8 &&
+		      artifact.graphs[0].noise[1].at == 24,
+		  "both are noise now");
+	cr_assert_eq(artifact.refusal_count, 4);
+	for (uint32_t i = 1; i < 4; i++)
+		cr_assert_not_null(
+		    strstr(artifact.refusals[i].why, i == 3 ? "node 1, parameter bytes 8..15" : "node 1"), "%s",
+		    artifact.refusals[i].why);
+	md_verify_finish(&report);
+	md_artifact_finish(&artifact);
+}
+
+Test(verify, should_fail_a_word_that_no_graph_can_have)
+{
+	struct md_artifact artifact = artifact_of(1, decode);
+	struct md_verify_report report;
+	struct md_error err = {0};
+
+	cr_assert_eq(parse(LINE("noise", 1, 64, "") END, &artifact, &report, &err), MD_ERR_CORRUPT);
+	cr_assert_eq(parse(LINE("noise", 2, 0, "") END, &artifact, &report, &err), MD_ERR_CORRUPT);
+	md_artifact_finish(&artifact);
+}
+
 static char *printed(void (*print)(const struct md_verify_report *, FILE *), const struct md_verify_report *report)
 {
 	char *text = NULL;

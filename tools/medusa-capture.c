@@ -256,8 +256,11 @@ static void say_helpers(const struct md_trace *trace)
 
 static int analyze(struct job *job)
 {
-	struct md_analyze_options wanted = {
-	    .size = sizeof(wanted), .no_images = no_images, .store_file_images = store_images, .vary = &vary};
+	struct md_analyze_options wanted = {.size = sizeof(wanted),
+					    .no_images = no_images,
+					    .store_file_images = store_images,
+					    .keep_doubtful = !no_verify && !single,
+					    .vary = &vary};
 	struct md_error err = {0};
 	uint64_t start = md_clock_ns();
 
@@ -272,14 +275,20 @@ static int analyze(struct job *job)
 	return -1;
 }
 
-static void say_outcomes(const struct md_verify_report *report)
+static void say_outcomes(const struct md_verify_report *report, const struct md_artifact *artifact)
 {
+	unsigned words = 0;
+
 	say("verification: %zu passed, %zu failed, %zu not compared", md_verify_count(report, MD_VERIFY_PASSED),
 	    md_verify_count(report, MD_VERIFY_FAILED), md_verify_count(report, MD_VERIFY_SKIPPED));
 	for (size_t i = 0; i < report->graph_count; i++)
 		if (tolerance.given && report->graphs[i].outcome == MD_VERIFY_NONDETERMINISTIC) /* else it is refused */
 			say("nondeterministic: %s/%u: %s", report->graphs[i].label, report->graphs[i].batch,
 			    report->graphs[i].reason);
+	for (uint32_t i = 0; i < artifact->graph_count; i++)
+		words += artifact->graphs[i].doubtful_count;
+	if (words)
+		say("verification: %u words in doubt, each replayed as something else", words);
 	for (size_t i = 0; i < report->graph_count; i++) /* others are listed as refused */
 		if (allow_uncompared && report->graphs[i].outcome == MD_VERIFY_SKIPPED)
 			say("not compared: %s/%u: %s", report->graphs[i].label, report->graphs[i].batch,
@@ -303,7 +312,7 @@ static int apply_report(struct job *job, struct md_verify_report *report)
 	report->allow_uncompared = allow_uncompared;
 	/* An engine goes on after --until, and captures what was not to be recorded. */
 	report->allow_strangers = allow_uncompared || has_end();
-	say_outcomes(report);
+	say_outcomes(report, &job->artifact);
 	if (md_verify_apply(report, &job->artifact, &err) != MD_OK)
 		return fail(&err, MD_EXIT_FAILED);
 	return -1;
@@ -419,6 +428,12 @@ static int publish(struct job *job)
 {
 	struct md_error err = {0};
 	bool kept = keeps_older(job);
+
+	if (md_artifact_doubtful(&job->artifact)) {
+		say("graph %s/%u has words in doubt that were not tested; nothing was written",
+		    md_artifact_doubtful(&job->artifact)->label, md_artifact_doubtful(&job->artifact)->batch);
+		return MD_EXIT_FAILED;
+	}
 
 	if (!kept && write_held(&job->artifact, job->workplace.output, &job->sizes, &err) != MD_OK) {
 		job->traces_needed = true;

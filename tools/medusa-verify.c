@@ -49,7 +49,13 @@ static int check_artifact(const char *path)
 		return MD_EXIT_INPUT;
 	}
 	graphs = artifact.graph_count;
+	bool doubtful = md_artifact_doubtful(&artifact) != NULL;
 	md_artifact_finish(&artifact);
+	if (doubtful) {
+		md_options_say(&command, "%s has words in doubt, which only medusa-capture settles: make it again",
+			       path);
+		return MD_EXIT_INPUT;
+	}
 	if (graphs)
 		return -1;
 	md_options_say(&command, "%s holds no graphs", path);

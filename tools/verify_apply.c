@@ -74,6 +74,23 @@ static enum md_status refuse_strangers(const struct md_verify_report *report, st
 	return MD_OK;
 }
 
+/* Words in doubt that no replay has proven to be noise: nothing that has one may be published. */
+static const struct md_doubtful *find_unproven(const struct md_verify_graph *found,
+					       const struct md_artifact_graph *graph)
+{
+	for (uint32_t i = 0; i < graph->doubtful_count; i++)
+		if (!found || found->outcome != MD_VERIFY_PASSED || !(found->noise >> i & 1))
+			return &graph->doubtful[i];
+	return NULL;
+}
+
+static enum md_status settle_words(struct md_artifact_graph *graph, struct md_error *err)
+{
+	while (graph->doubtful_count)
+		MD_FORWARD(md_doubtful_settle(graph, graph->doubtful_count - 1, err));
+	return MD_OK;
+}
+
 enum md_status md_verify_apply(const struct md_verify_report *report, struct md_artifact *artifact,
 			       struct md_error *err)
 {
@@ -85,6 +102,15 @@ enum md_status md_verify_apply(const struct md_verify_report *report, struct md_
 			MD_FORWARD(refuse_graph(artifact, i, what, found ? found->reason : "no word of it", err));
 			continue;
 		}
+		const struct md_doubtful *unproven = find_unproven(found, graph);
+		if (unproven) {
+			char text[MD_DOUBTFUL_TEXT];
+			md_doubtful_describe(unproven, text);
+			MD_FORWARD(
+			    refuse_graph(artifact, i, "unprovable, for no replay has shown it to be noise", text, err));
+			continue;
+		}
+		MD_FORWARD(settle_words(graph, err));
 		if (found->outcome == MD_VERIFY_PASSED || found->outcome == MD_VERIFY_NONDETERMINISTIC)
 			graph->proof = MD_PROOF_REPLAY;
 		if (found->outcome == MD_VERIFY_NONDETERMINISTIC)

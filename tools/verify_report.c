@@ -105,6 +105,12 @@ static enum md_status count_line(const struct md_verify_line *line, struct md_ve
 		graph->begun++;
 		return MD_OK;
 	}
+	if (line->verdict == MD_VERDICT_NOISE) {
+		if (line->bytes >= MD_DOUBTFUL_MAX)
+			return md_error_set(err, MD_ERR_CORRUPT, "no word of a graph has that index");
+		graph->noise |= UINT64_C(1) << line->bytes;
+		return MD_OK;
+	}
 	graph->begun -= graph->begun != 0;
 	if (!keep_reason(graph, outcome, line->reason))
 		return md_error_set(err, MD_ERR_NO_MEMORY, "verify report: out of memory");
@@ -131,7 +137,8 @@ static enum md_status take_line(char *text, size_t size, const struct md_artifac
 	graph = md_verify_find(report, line.label, line.batch);
 	if (!graph && was_left_out(artifact, line.label, line.batch))
 		return MD_OK;
-	if (!graph && (line.verdict == MD_VERDICT_PASS || line.verdict == MD_VERDICT_BEGUN))
+	if (!graph &&
+	    (line.verdict == MD_VERDICT_PASS || line.verdict == MD_VERDICT_BEGUN || line.verdict == MD_VERDICT_NOISE))
 		return md_error_set(err, MD_ERR_CORRUPT, "compares graph %.200s/%u, which the artifact does not hold",
 				    line.label, line.batch);
 	if (!graph) {

@@ -28,6 +28,7 @@ struct md_verify_graph {
 	char *reason;   /* owned; of the first failure, else skip, else nondeterministic one; "" when passed */
 	enum md_verify_outcome reason_of;
 	uint32_t begun; /* comparisons of which nothing more was said */
+	uint64_t noise; /* a bit for each doubtful word that was proven to be noise */
 	bool stranger;  /* captured by the engine now, and not held by the artifact */
 };
 

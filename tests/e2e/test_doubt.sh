@@ -1,0 +1,96 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Equal blocks that swap places between two captures, and words that only replay can tell to be noise.
+. "$(dirname "$0")/lib.sh"
+image=$MEDUSA_BUILD/tests/images/doubt_kernels.host.so
+[ -e "$image" ] || image=$PWD/build/tests/images/doubt_kernels.host.so
+subject=("$MEDUSA_BUILD/tests/subjects/doubt_subject" "$image")
+export TMPDIR=$work/tmp
+mkdir "$TMPDIR"
+
+live() { # name, words...
+	local name=$1
+	shift
+	run "$name.live" "${subject[@]}" "$@"
+	assert_exit "$name.live" 0
+}
+
+restored() { # name, how many graphs are, words...
+	local name=$1 count=$2
+	shift 2
+	run "$name.restored" medusa-restore "$work/$name.medusa" -- "${subject[@]}" "$@"
+	assert_exit "$name.restored" 0
+	assert_same_file "$work/$name.live.out" "$work/$name.restored.out"
+	assert_count "$work/$name.restored.err" " is restored" "$count"
+}
+
+section "blocks that swap places"
+live swap swap
+MEDUSA_LOG=info run swap medusa-capture -o "$work/swap.medusa" -- "${subject[@]}" swap
+assert_exit swap 0
+assert_count "$work/swap.err" "by the graphs' words" 1
+assert_contains "$work/swap.err" "verification: 2 passed, 0 failed, 0 not compared"
+restored swap 2 swap
+run swap_text medusa-inspect --text "$work/swap.medusa"
+assert_lacks "$work/swap_text.out" "noise node="
+
+section "a stale pointer is noise, once replay has shown it"
+live stale keep ignored
+run stale medusa-capture -o "$work/stale.medusa" -- "${subject[@]}" keep ignored
+assert_exit stale 0
+assert_contains "$work/stale.err" "verification: 1 words in doubt, each replayed as something else"
+assert_contains "$work/stale.err" "verification: 3 passed, 0 failed, 0 not compared"
+restored stale 3 keep ignored
+run stale_text medusa-inspect --text "$work/stale.medusa"
+assert_count "$work/stale_text.out" "noise node=0 at=24 size=8" 1
+assert_lacks "$work/stale_text.out" "doubtful"
+
+section "words that are read are refused by name"
+place="node 0, parameter bytes 24..31: points to byte 1024 of allocation 2 in the first capture and to byte 1024 of allocation 3 in the second"
+live used keep peeked ignored followed
+run used medusa-capture -o "$work/used.medusa" -- "${subject[@]}" keep peeked ignored followed
+assert_exit used 1
+assert_contains "$work/used.err" "verification: 3 passed, 2 failed, 0 not compared"
+assert_count "$work/used.err" "refused: (step, 3): verification failed: not proven to be noise: $place; with zero instead: " 1
+assert_count "$work/used.err" "refused: (step, 5): verification failed: not proven to be noise: $place; with other memory instead: " 1
+assert_count "$work/used.err" "refused: " 2
+restored used 3 keep peeked ignored followed
+assert_contains "$work/used.restored.err" "graph 3 is live"
+
+section "also when that breaks the engine"
+live broken keep touched ignored read
+run broken medusa-capture -o "$work/broken.medusa" -- "${subject[@]}" keep touched ignored read
+assert_exit broken 1
+assert_count "$work/broken.err" "graph step/3: the proof broke the engine: $place; with zero instead: cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS" 1
+assert_count "$work/broken.err" "refused: (step, 3): verification failed: the proof broke the engine: $place; with zero instead: " 1
+assert_count "$work/broken.err" "refused: (step, 5): verification failed: not proven to be noise: $place; with other memory instead: " 1
+restored broken 3 keep touched ignored read
+
+section "nothing that is in doubt is published"
+for option in --no-verify --single; do
+	run "option$option" medusa-capture $option -o "$work/option$option.medusa" -- "${subject[@]}" keep ignored
+	assert_exit "option$option" $([ $option = --single ] && echo 0 || echo 1)
+	run "option$option.text" medusa-inspect --text "$work/option$option.medusa"
+	assert_lacks "$work/option$option.text.out" "doubtful"
+done
+assert_contains "$work/option--no-verify.err" "refused: (step, 3): node 0 (doubt): parameter bytes 24..31 unprovable: points into allocation 2+1024 bound to nothing in the first capture and into allocation 3+1024 bound to nothing in the second"
+run restored_option medusa-restore "$work/option--no-verify.medusa" -- "${subject[@]}" keep ignored
+assert_exit restored_option 0
+assert_same_file "$work/stale.live.out" "$work/restored_option.out"
+assert_count "$work/restored_option.err" " is restored" 2
+
+section "an artifact that was never verified"
+run doubtful_text medusa-inspect --text "$work/stale.medusa"
+sed 's/^noise node=0 at=24 size=8$/doubtful node=0 at=24 alloc=none offset=0 first_order=2 first_place=1024 second_order=3 second_place=1024/' \
+	"$work/doubtful_text.out" >"$work/doubtful.txt"
+run doubtful_made medusa-inspect --from-text "$work/doubtful.txt" -o "$work/doubtful.medusa"
+assert_exit doubtful_made 0
+run doubtful medusa-restore "$work/doubtful.medusa" -- "${subject[@]}" keep ignored
+assert_exit doubtful 0
+assert_same_file "$work/stale.live.out" "$work/doubtful.out"
+assert_contains "$work/doubtful.err" "graph 3 is live no replay has proven what it is: $place"
+assert_count "$work/doubtful.err" " is restored" 2
+run doubtful_verify medusa-verify "$work/doubtful.medusa" -- "${subject[@]}" keep ignored
+assert_exit doubtful_verify 3
+assert_contains "$work/doubtful_verify.err" "words in doubt, which only medusa-capture settles"
+finish
