@@ -77,6 +77,29 @@ assert_exit good 0
 run good_shown medusa-inspect "$work/good.medusa"
 assert_contains "$work/good_shown.out" "verified every graph was compared"
 
+section "other words of an engine and of files"
+esc=$'\e[2J\xc2\x9b\nnext'
+run odd env SUBJECT_ENGINE="$esc" SUBJECT_REFUSE="$esc" MEDUSA_LOG=info medusa-capture -o "$work/odd.medusa" --keep-traces -- "${subject[@]}"
+assert_exit odd 1
+assert_harmless "$work/odd.err" "^medusa"
+ln -s odd.medusa "$work/$esc.medusa"
+for view in "" --text --json "--diff $work/good.medusa"; do
+	run shown medusa-inspect $view "$work/$esc.medusa"
+	assert_harmless "$work/shown.out"
+done
+run shown medusa-inspect "$work/odd.1.mtrace"
+assert_harmless "$work/shown.out"
+run refused env SUBJECT_ENGINE="$esc" medusa-restore "$work/good.medusa" -- "${subject[@]}"
+assert_contains "$work/refused.err" "\x1b[2J"
+assert_harmless "$work/refused.err" "^medusa"
+ln -s nothing "$work/$esc"
+for command in "medusa-inspect" "medusa-sign check" "medusa-restore" "medusa-verify" "medusa-analyze --single -o $work/x"; do
+	run failed $command "$work/$esc" -- true
+	assert_harmless "$work/failed.err"
+	run failed $command "$work/$esc"
+	assert_harmless "$work/failed.err"
+done
+
 section "not compared, not published, unless that is asked for"
 when_verified 'export SUBJECT_ENGINE=2'
 run missed medusa-capture -o "$work/missed.medusa" -- "${engine_then[@]}"

@@ -9,6 +9,7 @@ import importlib.util
 import io
 import itertools
 import json
+import logging
 import os
 import sys
 import tempfile
@@ -712,6 +713,13 @@ class Random(OnFakeDevice):
             self.assertRegex(list(library.refused.values())[0], "draws random numbers")
             step.replay()
             self.assertEqual(self.cuda.graphs[-1].launches, 2)
+
+
+class Logging(unittest.TestCase):
+    def test_plain(self):
+        with self.assertLogs("medusa.torch", "WARNING") as logged:
+            logging.getLogger("medusa.torch").warning("graph %s/%d", "\x1b[31m\u202ecaf\u00e9\n\udcff", 8)
+        self.assertEqual(logged.records[0].getMessage(), "graph \\x1b[31m\\u202ecaf\u00e9\\n\\udcff/8")
 
 
 class Verifying(OnFakeDevice):

@@ -11,6 +11,7 @@ from .._api import mode
 from .bindings import Constant, Input, Output, Scratch, State
 from .graphs import Graphs
 from .kv import KV, kv_capacity
+from . import plain as _plain  # makes what is logged plain
 from .steps import Step
 
 __all__ = [
