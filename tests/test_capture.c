@@ -353,7 +353,7 @@ Test(capture, trace_that_cannot_be_written_leaves_the_engine_untouched)
 	run_subject(&run, NULL, NULL, true, true);
 	assert_succeeded(&run);
 	assert_same_results(&plain, &run);
-	cr_assert_not_null(strstr(run.errors, "No space left on device"), "it says why: %s", run.errors);
+	cr_assert_not_null(strstr(run.errors, "Is a directory"), "it says why: %s", run.errors);
 	cr_assert_neq(access(run.trace, F_OK), 0, "nothing half-written has the final name");
 	clean_up(&plain);
 	clean_up(&run);
