@@ -90,6 +90,27 @@ static bool reaches(const struct md_analysis *analysis, const uint8_t *saved, co
 	return target->alloc != MD_NONE && target->binding == MD_NONE && saved[analysis->group[target->alloc]];
 }
 
+static bool writes_image(const struct md_trace *trace, uint32_t image)
+{
+	for (uint32_t i = 0; i < trace->variable_count; i++)
+		if (trace->variables[i].image == image)
+			return true;
+	return false;
+}
+
+/* Its kernels may read a variable that the engine has written. */
+static bool uses_values(const struct md_analysis *analysis, const struct md_pair *pair)
+{
+	const struct md_trace *trace = analysis->traces[0];
+	bool uses = false;
+
+	for (uint32_t n = 0; trace->variable_count && n < pair->graph[0]->node_count && !uses; n++) {
+		const struct md_node *node = &pair->graph[0]->nodes[n];
+		uses = node->type == MD_NODE_KERNEL && writes_image(trace, trace->kernels[node->kernel].image);
+	}
+	return uses;
+}
+
 static bool uses_contents(const struct md_analysis *analysis, const uint8_t *saved, const struct md_pair *pair)
 {
 	bool uses = false;
@@ -124,11 +145,12 @@ static enum md_status refuse_users(struct md_analysis *analysis, struct md_error
 		saved[analysis->group[analysis->held[i].alloc]] = 1;
 	for (uint32_t i = 0; unknown && i < analysis->pair_count; i++) {
 		struct md_pair *pair = &analysis->pairs[i];
-		if (!pair->why && uses_contents(analysis, saved, pair))
+		if (!pair->why && (uses_contents(analysis, saved, pair) || uses_values(analysis, pair)))
 			md_pair_refuse(pair,
-				       "contents of private memory are saved with it, which may be made of binding "
-				       "\"%.128s\", and that %s",
-				       name, unknown->why);
+				       "contents of %s are saved with it, which may be made of binding \"%.128s\", "
+				       "and that %s",
+				       uses_values(analysis, pair) ? "a module's variable" : "private memory", name,
+				       unknown->why);
 	}
 	return MD_OK;
 }

@@ -65,7 +65,7 @@ static void mark_all(struct md_analysis *analysis, struct marks *marks)
 
 static bool keeps_contents(const struct md_analysis *analysis)
 {
-	bool any = false;
+	bool any = analysis->traces[0]->value_count != 0; /* those of variables may be made of weights as well */
 
 	for (uint32_t i = 0; i < analysis->held_count; i++)
 		any |= analysis->held[i].kept;

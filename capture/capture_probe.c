@@ -444,6 +444,7 @@ void md_capture_probe_exec(CUgraphExec exec)
 	struct md_probe_session session = {0};
 	struct md_capture_graph *graph;
 
+	md_capture_variables_check();
 	md_capture_lock();
 	graph = md_capture_graph_of(exec);
 	if (graph)
@@ -451,6 +452,7 @@ void md_capture_probe_exec(CUgraphExec exec)
 	end_session(&session);
 	md_capture_constants_put(MD_CONSTANTS_NEW);
 	md_capture_unlock();
+	md_capture_variables_check(); /* a kernel that writes one shows by what its replays have left */
 }
 
 void md_capture_probe_context(CUcontext context)
@@ -467,4 +469,5 @@ void md_capture_probe_context(CUcontext context)
 	end_session(&session);
 	md_capture_constants_put(MD_CONSTANTS_NEW);
 	md_capture_unlock();
+	md_capture_variables_check(); /* a kernel that writes one shows by what its replays have left */
 }

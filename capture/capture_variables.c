@@ -7,6 +7,8 @@
 
 #define CHUNK (64u << 10)
 
+#define VALUE_MAX (16u << 20) /* bytes of a variable whose value is recorded */
+
 struct variable {
 	uint64_t address, size;
 	const void *owner; /* module or library that it is of */
@@ -14,14 +16,16 @@ struct variable {
 	CUcontext context;
 	char *name;
 	uint64_t before; /* checksum of what it held when it was asked for, which is before anyone could write it */
-	bool unread;     /* that could not be read */
+	uint64_t said;   /* the same of the value that the trace has last */
+	bool unread;     /* the first could not be read */
+	bool written, valued; /* the trace says so; it has a value */
 };
 
-/* Under md_capture.lock. One that is known to be written, or is gone, is not here any more. */
+/* Under md_capture.lock. One that is gone is not here any more. */
 static struct {
 	struct variable *items;
 	size_t count;
-	struct md_map written; /* image -> 1: the trace says so */
+	struct md_map written; /* image -> 1: some variable of it is */
 } variables;
 
 /* Only outside of stream captures, which a copy could break. In the current context. */
@@ -40,13 +44,41 @@ static bool read_checksum(uint64_t address, uint64_t size, uint64_t *sum)
 	return read;
 }
 
-static void say_written(const struct variable *variable)
+static void say_written(struct variable *variable)
 {
-	if (md_map_get(&variables.written, variable->image, NULL) || !md_capture.writer)
+	if (variable->written || !md_capture.writer)
 		return;
+	variable->written = true;
 	md_trace_put_variable(md_capture.writer, md_capture_next(), variable->image, variable->name);
 	if (!md_map_put(&variables.written, variable->image, 1))
 		md_capture_trouble("out of memory at variable %s", variable->name);
+}
+
+/* What the host may write at any time has no value that could be kept. */
+static bool is_managed(uint64_t address)
+{
+	unsigned managed = 0;
+
+	return md_cuda.cuPointerGetAttribute &&
+	       !md_cuda.cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address) && managed;
+}
+
+/* Its context is current. Without a value, only the engine's own copy of the image will do. */
+static void say_value(struct variable *variable, uint64_t now)
+{
+	uint8_t *bytes = variable->size <= VALUE_MAX && !is_managed(variable->address) ? malloc(variable->size) : NULL;
+
+	if (variable->valued && variable->said == now)
+		bytes = (free(bytes), NULL);
+	if (bytes && md_capture.writer &&
+	    md_cuda.cuMemcpyDtoH_v2(bytes, variable->address, variable->size) == CUDA_SUCCESS) {
+		md_trace_put_value(md_capture.writer, md_capture_next(), variable->image, variable->name, bytes,
+				   variable->size);
+		variable->valued = true;
+		variable->said = now;
+		md_capture_constants_needed();
+	}
+	free(bytes);
 }
 
 static void forget(size_t at)
@@ -55,35 +87,37 @@ static void forget(size_t at)
 	variables.items[at] = variables.items[--variables.count];
 }
 
-static bool is_changed(const struct variable *variable)
+/* Its context is current. Copies of a module that nobody wrote count, too, once another copy of it was written. */
+static void look_at(struct variable *variable)
 {
-	CUcontext popped;
 	uint64_t now = 0;
-	bool read;
+	bool read = !variable->unread && md_cuda.cuCtxSynchronize() == CUDA_SUCCESS &&
+		    read_checksum(variable->address, variable->size, &now);
 
-	if (variable->unread || atomic_load(&md_capture.capturing))
-		return true;
-	if (md_cuda.cuCtxPushCurrent_v2(variable->context))
-		return false; /* its context is gone, and graphs with it */
-	read = md_cuda.cuCtxSynchronize() == CUDA_SUCCESS && read_checksum(variable->address, variable->size, &now);
-	md_cuda.cuCtxPopCurrent_v2(&popped);
-	return !read || now != variable->before;
+	if (!read || now != variable->before)
+		say_written(variable);
+	if (read && md_map_get(&variables.written, variable->image, NULL))
+		say_value(variable, now);
 }
 
 /* Those of one owner, which goes; or all, for NULL. */
 static void check(const void *owner)
 {
+	CUcontext popped;
+
 	if (!owner && atomic_load(&md_capture.capturing))
 		return; /* there will be another time */
 	for (size_t i = variables.count; i-- > 0;) {
 		struct variable *variable = &variables.items[i];
-		bool changed;
 		if (owner && variable->owner != owner)
 			continue;
-		changed = is_changed(variable);
-		if (changed)
+		if (atomic_load(&md_capture.capturing)) {
 			say_written(variable);
-		if (changed || owner)
+		} else if (!md_cuda.cuCtxPushCurrent_v2(variable->context)) { /* else graphs are gone with it */
+			look_at(variable);
+			md_cuda.cuCtxPopCurrent_v2(&popped);
+		}
+		if (owner)
 			forget(i);
 	}
 }
@@ -136,7 +170,7 @@ void md_capture_variable_asked(CUmodule module, CUlibrary library, const char *n
 	md_capture_lock();
 	variable.image = library ? md_capture_image_of_library(library) : md_capture_image_of_module(module);
 	md_cuda.cuCtxGetCurrent(&variable.context);
-	if (md_capture.writer && variable.image != MD_NONE && !md_map_get(&variables.written, variable.image, NULL))
+	if (md_capture.writer && variable.image != MD_NONE)
 		keep(variable, name);
 	md_capture_unlock();
 }

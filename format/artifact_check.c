@@ -160,6 +160,15 @@ static enum md_status check_images(const struct md_artifact *artifact, struct md
 		const struct md_image *image = &artifact->images[i];
 		if (image->kind < MD_IMAGE_ELF || image->kind > MD_IMAGE_PTX)
 			return bad(err, "images", "image %u: kind %u", i, (unsigned)image->kind);
+		for (uint32_t v = 0; v < image->value_count; v++) {
+			const struct md_image_value *value = &image->values[v];
+			if (!name_ok(value->name) || !value->size || value->size > MD_IMAGE_VALUE_MAX || !value->data ||
+			    image->variable)
+				return bad(err, "images",
+					   "image %u: value %u has no name or no bytes, or the engine writes another "
+					   "variable",
+					   i, v);
+		}
 		if (image->variable && (!name_ok(image->variable) || image->path || md_image_is_stored(image)))
 			return bad(err, "images", "image %u: its variable has no name, or it is stored all the same",
 				   i);

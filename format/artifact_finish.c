@@ -33,6 +33,11 @@ static void finish_kernels(struct md_artifact *artifact)
 		free(artifact->images[i].build_id);
 		free(artifact->images[i].variable);
 		free(artifact->images[i].data);
+		for (uint32_t v = 0; v < artifact->images[i].value_count; v++) {
+			free(artifact->images[i].values[v].name);
+			free(artifact->images[i].values[v].data);
+		}
+		free(artifact->images[i].values);
 	}
 	for (uint32_t i = 0; i < artifact->kernel_count; i++) {
 		free(artifact->kernels[i].name);

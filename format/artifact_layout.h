@@ -38,9 +38,11 @@
 #define MD_FEATURE_DOUBTFUL 32u   /* required by files with doubtful words: their graphs are not to be restored */
 #define MD_FEATURE_ARGUMENTS 64u  /* required by files with arguments and no facts: they are compared, not skipped */
 #define MD_FEATURE_CONSTANTS 128u /* required by files with hashes of bindings: they are compared, not skipped */
+#define MD_FEATURE_VALUES 256u    /* required by files with values of variables: they are set, not skipped */
 #define MD_FEATURES_KNOWN                                                                                              \
 	(MD_FEATURE_FRAMES | MD_FEATURE_FACTS | MD_FEATURE_NODES | MD_FEATURE_VARIABLES | MD_FEATURE_ORDER |           \
-	 MD_FEATURE_DOUBTFUL | MD_FEATURE_ARGUMENTS | MD_FEATURE_CONSTANTS) /* required bits that this reader knows */
+	 MD_FEATURE_DOUBTFUL | MD_FEATURE_ARGUMENTS | MD_FEATURE_CONSTANTS |                                           \
+	 MD_FEATURE_VALUES) /* required bits that this reader knows */
 
 #define MD_SIGNATURE_SECTION "signature"
 

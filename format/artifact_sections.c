@@ -160,6 +160,18 @@ static void visit_frame(struct md_archive *a, struct md_image_frame *frame)
 	md_archive_u64(a, "frame_checksum", &frame->checksum);
 }
 
+static void visit_value(struct md_archive *a, void *item, void *user)
+{
+	struct md_image_value *value = item;
+	(void)user;
+	md_archive_string(a, "name", &value->name);
+	md_archive_u64(a, "size", &value->size);
+	if (a->status == MD_OK && (!value->size || value->size > MD_IMAGE_VALUE_MAX))
+		md_archive_fail(a, MD_ERR_CORRUPT, "a variable of %" PRIu64 " bytes, at most %u", value->size,
+				MD_IMAGE_VALUE_MAX);
+	md_archive_blob(a, "data", &value->data, value->size);
+}
+
 static void visit_image(struct md_archive *a, void *item, void *user)
 {
 	struct md_image *image = item;
@@ -174,6 +186,9 @@ static void visit_image(struct md_archive *a, void *item, void *user)
 	if (md_archive_has(a, "variable", image->variable != NULL))
 		md_archive_string(a, "variable", &image->variable);
 	md_archive_bool(a, "stored", &stored);
+	if (a->ops->text || md_archive_has(a, "values", image->value_count != 0))
+		md_archive_list(a, "values", "value", &image->values, &image->value_count, sizeof(*image->values),
+				visit_value, NULL);
 	if (stored && a->ops->text)
 		md_archive_blob(a, "data", &image->data, image->size);
 	else if (stored)

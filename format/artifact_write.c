@@ -163,11 +163,11 @@ static bool has_later_nodes(const struct md_artifact_graph *graph)
 
 static uint64_t features_of(const struct md_artifact *artifact)
 {
-	bool later_nodes = false, variables = false, constants = false;
+	bool later_nodes = false, variables = false, constants = false, values = false;
 	for (uint32_t i = 0; i < artifact->graph_count; i++)
 		later_nodes |= has_later_nodes(&artifact->graphs[i]);
 	for (uint32_t i = 0; i < artifact->image_count; i++)
-		variables |= artifact->images[i].variable != NULL;
+		variables |= artifact->images[i].variable != NULL, values |= artifact->images[i].value_count != 0;
 	for (uint32_t i = 0; i < artifact->binding_count; i++)
 		constants |= artifact->bindings[i].hashed;
 	return (stores_images(artifact) ? MD_FEATURE_FRAMES : 0) |
@@ -175,7 +175,7 @@ static uint64_t features_of(const struct md_artifact *artifact)
 	       (variables ? MD_FEATURE_VARIABLES : 0) | (artifact->request_count ? MD_FEATURE_ORDER : 0) |
 	       (md_artifact_doubtful(artifact) ? MD_FEATURE_DOUBTFUL : 0) |
 	       (artifact->fingerprint.arguments.count && !artifact->fingerprint.fact_count ? MD_FEATURE_ARGUMENTS : 0) |
-	       (constants ? MD_FEATURE_CONSTANTS : 0);
+	       (constants ? MD_FEATURE_CONSTANTS : 0) | (values ? MD_FEATURE_VALUES : 0);
 }
 
 /* Behind the sections that say where the frames lie. Its row has no checksum: each frame has one. */

@@ -140,6 +140,14 @@ struct md_image_frame {          /* in an artifact's file; stored is 0 when the 
 	uint64_t checksum;       /* of the stored bytes */
 };
 
+struct md_image_value { /* of a variable that the engine writes before its graphs run */
+	char *name;     /* owned */
+	uint64_t size;  /* bytes, at most MD_IMAGE_VALUE_MAX */
+	uint8_t *data;  /* owned */
+};
+
+#define MD_IMAGE_VALUE_MAX (16u << 20)
+
 struct md_image {
 	struct md_hash hash;
 	enum md_image_kind kind;
@@ -148,6 +156,8 @@ struct md_image {
 	char *build_id; /* owned, hex; NULL when none */
 	char *variable; /* owned; that the engine writes, so that only its own copy will do; NULL when none is known */
 	uint64_t file_offset;
+	struct md_image_value *values; /* owned; to be set when the image was loaded */
+	uint32_t value_count;
 	uint8_t *data; /* owned; NULL when not stored, or not read yet */
 	struct md_image_frame frame;
 };

@@ -497,6 +497,11 @@ void md_trace_finish(struct md_trace *trace)
 	for (uint32_t i = 0; i < trace->event_use_count; i++)
 		free(trace->event_uses[i].call);
 	free(trace->event_uses);
+	for (uint32_t i = 0; i < trace->value_count; i++) {
+		free(trace->values[i].name);
+		free(trace->values[i].data);
+	}
+	free(trace->values);
 	for (uint32_t i = 0; i < trace->constant_count; i++) {
 		free(trace->constants[i].name);
 		free(trace->constants[i].why);

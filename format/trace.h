@@ -87,6 +87,9 @@ void md_trace_put_variable(struct md_trace_writer *w, uint64_t sequence, uint32_
 void md_trace_put_reservation(struct md_trace_writer *w, uint64_t sequence, uint64_t address, uint64_t size);
 /* sequence.c: an allocation of an engine that binds nothing, in its order, all at once when it asks for a graph. */
 void md_trace_put_request(struct md_trace_writer *w, uint64_t sequence, const struct md_sequence_request *request);
+/* What such a variable holds; again when that has changed. */
+void md_trace_put_value(struct md_trace_writer *w, uint64_t sequence, uint32_t image, const char *name,
+			const void *data, uint64_t size);
 /* What a binding that counts as constant held: its hash (driver/device_hash.h), or NULL and why there is none. */
 void md_trace_put_constant(struct md_trace_writer *w, uint64_t sequence, const char *name, uint64_t address,
 			   uint64_t size, const struct md_hash *hash, const char *why);
@@ -161,6 +164,13 @@ struct md_trace_variable {
 	char *name; /* owned */
 };
 
+struct md_trace_value { /* of a variable */
+	uint32_t image;
+	char *name; /* owned */
+	uint64_t size;
+	uint8_t *data; /* owned */
+};
+
 struct md_trace_constant {
 	char *name; /* owned; of the binding */
 	uint64_t sequence, address, size;
@@ -197,7 +207,9 @@ struct md_trace {
 	uint32_t content_count;
 	struct md_trace_event_use *event_uses;
 	uint32_t event_use_count;
-	struct md_trace_variable *variables; /* that were written; one an image */
+	struct md_trace_variable *variables; /* that were written */
+	struct md_trace_value *values;
+	uint32_t value_count;
 	uint32_t variable_count;
 	struct md_trace_constant *constants; /* a binding may be there again: hashed later, once more */
 	uint32_t constant_count;

@@ -48,6 +48,7 @@ enum md_trace_record {
 	MD_RECORD_TOLERANCE = 27,
 	MD_RECORD_RESERVATION = 28,
 	MD_RECORD_CONSTANT = 29,
+	MD_RECORD_VALUE = 30,
 };
 
 /* The writer's buffer, locked, with the head of a record in it; NULL (and not locked) when the writer has failed. */
@@ -106,6 +107,7 @@ MD_TRACE_GET(variable);
 MD_TRACE_GET(request); /* sequence.c */
 MD_TRACE_GET(arguments);
 MD_TRACE_GET(constant);
+MD_TRACE_GET(value);
 /* Hands labels and probe results that came before their graph to it. */
 void md_trace_attach_notes(struct md_trace_build *build);
 

@@ -127,3 +127,31 @@ enum md_status md_trace_get_constant(struct md_trace_build *build, uint64_t sequ
 		md_unpack_fail(in);
 	return MD_OK;
 }
+
+void md_trace_put_value(struct md_trace_writer *w, uint64_t sequence, uint32_t image, const char *name,
+			const void *data, uint64_t size)
+{
+	msgpack_packer p;
+	if (!md_trace_record_begin(w, MD_RECORD_VALUE, sequence, 3, &p))
+		return;
+	msgpack_pack_uint32(&p, image);
+	md_pack_text(&p, name);
+	md_pack_bytes(&p, data, size);
+	md_trace_record_end(w);
+}
+
+enum md_status md_trace_get_value(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
+				  struct md_error *err)
+{
+	struct md_trace *trace = build->trace;
+	struct md_trace_value *value = md_trace_append(build, &trace->values, &trace->value_count, sizeof(*value));
+	(void)sequence;
+	if (!value)
+		return md_trace_no_room(build, err);
+	value->image = (uint32_t)md_unpack_uint_max(in, UINT32_MAX);
+	value->name = md_unpack_text(in, &build->budget, MD_TRACE_TEXT_MAX);
+	value->data = md_unpack_blob(in, &build->budget, &value->size);
+	if (!value->name || !value->data || value->image >= trace->image_count)
+		md_unpack_fail(in);
+	return MD_OK;
+}

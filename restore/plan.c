@@ -51,10 +51,18 @@ static void mark_contents(const struct md_artifact *a, struct marks *marks)
 	}
 }
 
+static bool uses_values(const struct md_artifact *a, const struct marks *marks)
+{
+	for (uint32_t k = 0; k < a->kernel_count; k++)
+		if (marks->kernels[k] && a->kernels[k].image != MD_NONE && a->images[a->kernels[k].image].value_count)
+			return true;
+	return false;
+}
+
 /* What was another in the second capture, and left contents as they were, those that were compared are not made of. */
 static void mark_constants(const struct md_artifact *a, struct marks *marks)
 {
-	bool any = false, all_compared = true;
+	bool any = uses_values(a, marks), all_compared = true; /* values are the same in both captures */
 	for (uint32_t c = 0; c < a->content_count; c++) {
 		any |= marks->contents[c];
 		all_compared &= !marks->contents[c] || a->contents[c].compared;

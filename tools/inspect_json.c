@@ -124,6 +124,7 @@ static void put_kernels(struct md_json *json, const struct md_artifact *artifact
 		md_json_bool(json, "stored", image->data != NULL);
 		md_json_text(json, "path", image->path);
 		md_json_text(json, "variable", image->variable);
+		md_json_number(json, "values", image->value_count);
 		md_json_number(json, "file_offset", image->file_offset);
 		md_json_end(json);
 	}

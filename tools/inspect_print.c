@@ -106,7 +106,11 @@ static void print_images(const struct md_artifact *artifact, FILE *out)
 		md_table_cell(&table, "%s", hash);
 		md_table_cell(&table, "%s", kinds[(unsigned)image->kind < 4 ? image->kind : 0]);
 		md_table_bytes(&table, image->size);
-		if (!image->data && image->path)
+		if (image->value_count)
+			md_table_cell(&table, "%s, with the values of %" PRIu32 " variables that the engine writes",
+				      image->path && !image->data ? image->path : md_inspect_image_source(image),
+				      image->value_count);
+		else if (!image->data && image->path)
 			md_table_cell(&table, "%s at offset %" PRIu64, image->path, image->file_offset);
 		else if (image->variable)
 			md_table_cell(&table, "the engine, which writes its variable %s", image->variable);

@@ -78,7 +78,39 @@ run pointers_twin medusa-inspect --text "$work/pointers.medusa"
 assert_count "$work/pointers_twin.out" "pointer node=none" 3
 
 section "a variable of a module that the engine writes"
-run variable medusa-capture --vary '*' --no-verify -o "$work/variable.medusa" -- "${subject[@]}" variable pitched
+run variable medusa-capture --vary '*' -o "$work/variable.medusa" -- "${subject[@]}" variable pitched
+assert_exit variable 0
+assert_contains "$work/variable.err" "verification: 2 passed, 0 failed, 0 not compared"
+run variable_live "${subject[@]}" variable pitched
+for how in stored loaded; do
+	run "variable_$how" medusa-restore "$work/variable.medusa" --resolve $how -- "${subject[@]}" variable pitched
+	assert_same_file "$work/variable_live.out" "$work/variable_$how.out"
+	assert_contains "$work/variable_$how.err" "pitched restored"
+	assert_contains "$work/variable_$how.err" "variable restored"
+done
+run variable_late env SUBJECT_WRITES_LATE=1 medusa-restore "$work/variable.medusa" -- "${subject[@]}" variable pitched
+assert_same_file "$work/variable_live.out" "$work/variable_late.out"
+assert_contains "$work/variable_late.err" "variable restored"
+run variable_twin medusa-inspect --text "$work/variable.medusa"
+assert_count "$work/variable_twin.out" 'value name="variable_scale" size=4' 1
+assert_contains "$work/variable_twin.out" 'data hex=00004040'
+run variable_again medusa-inspect --from-text "$work/variable_twin.out" -o "$work/variable_again.medusa"
+assert_same_file "$work/variable.medusa" "$work/variable_again.medusa"
+run variable_inspected medusa-inspect "$work/variable.medusa"
+assert_contains "$work/variable_inspected.out" "with the values of 1 variables that the engine writes"
+bits=$(od -An -tu8 -j16 -N8 "$work/variable.medusa" | tr -d ' ')
+assert_equal "the feature bit that a reader must know: values" 256 $((bits & 256))
+sed 's/value name="variable_scale"/value name="nowhere"/' "$work/variable_twin.out" >"$work/nowhere.txt"
+run nowhere medusa-inspect --from-text "$work/nowhere.txt" -o "$work/nowhere.medusa"
+run nowhere_restored medusa-restore "$work/nowhere.medusa" --resolve stored -- "${subject[@]}" variable pitched
+assert_same_file "$work/variable_live.out" "$work/nowhere_restored.out"
+assert_contains "$work/nowhere_restored.err" "variable live: kernel variable_scaled: cuLibraryGetGlobal: CUDA_ERROR_NOT_FOUND"
+sed 's/value name="variable_scale"/value name=""/' "$work/variable_twin.out" >"$work/nameless.txt"
+run nameless medusa-inspect --from-text "$work/nameless.txt" -o "$work/nameless.medusa"
+assert_contains "$work/nameless.err" "value 0 has no name or no bytes"
+
+section "a variable whose value no two starts have in common"
+run variable env SUBJECT_VARIES=1 medusa-capture --vary '*' --no-verify -o "$work/variable.medusa" -- "${subject[@]}" variable pitched
 assert_exit variable 0
 assert_contains "$work/variable.err" "an image is not stored: the engine writes its variable variable_scale, so only the engine's own will do"
 run variable_live "${subject[@]}" variable pitched
@@ -97,7 +129,7 @@ run variable_again medusa-inspect --from-text "$work/variable_twin.out" -o "$wor
 assert_same_file "$work/variable.medusa" "$work/variable_again.medusa"
 run variable_inspected medusa-inspect "$work/variable.medusa"
 assert_contains "$work/variable_inspected.out" "the engine, which writes its variable variable_scale"
-assert_equal "feature bits that a reader must know: variables, arguments" 72 "$(od -An -tu8 -j16 -N8 "$work/variable.medusa" | tr -d ' ')"
+assert_equal "feature bits that a reader must know: constants, variables, arguments" 200 "$(od -An -tu8 -j16 -N8 "$work/variable.medusa" | tr -d ' ')"
 sed 's/variable="variable_scale"/variable=""/' "$work/variable_twin.out" >"$work/nameless.txt"
 run nameless medusa-inspect --from-text "$work/nameless.txt" -o "$work/nameless.medusa"
 assert_contains "$work/nameless.err" "its variable has no name, or it is stored all the same"
