@@ -24,6 +24,8 @@ struct md_analyze_options {
 	bool keep_doubtful;
 	/* Patterns of arguments that may be others at a cold start; see md_arguments_compare. May be NULL. */
 	const struct md_argument_list *vary;
+	/* Set to the number of graphs that the captures disagree about: other kernels, nodes, edges. May be NULL. */
+	uint32_t *disagreed;
 };
 
 /*

@@ -243,16 +243,21 @@ static bool refuse_unknown_kernels(const struct md_trace *trace, struct md_pair 
 	return false;
 }
 
-static void compare_pair(const struct md_analysis *analysis, struct md_pair *pair)
+/* What either capture knows would be known to a third one, too. */
+static bool is_refused_by_either(const struct md_analysis *analysis, struct md_pair *pair)
 {
-	if (refuse_known(pair, 0) || refuse_unknown_kernels(analysis->traces[0], pair, 0) || analysis->captures == 1)
-		return;
+	for (unsigned i = 0; i < analysis->captures; i++)
+		if (pair->graph[i] && (refuse_known(pair, i) || refuse_unknown_kernels(analysis->traces[i], pair, i)))
+			return true;
+	return false;
+}
+
+static void compare_captures(const struct md_analysis *analysis, struct md_pair *pair)
+{
 	if (!pair->graph[1]) {
 		md_pair_refuse(pair, "the second capture has no such graph");
 		return;
 	}
-	if (refuse_known(pair, 1) || refuse_unknown_kernels(analysis->traces[1], pair, 1))
-		return;
 	if (pair->graph[0]->node_count != pair->graph[1]->node_count) {
 		md_pair_refuse(pair, "%" PRIu32 " and %" PRIu32 " nodes", pair->graph[0]->node_count,
 			       pair->graph[1]->node_count);
@@ -292,7 +297,7 @@ static struct md_pair *merge(struct md_pair *one, uint32_t one_count, const stru
 
 enum md_status md_pass_match(struct md_analysis *analysis, struct md_error *err)
 {
-	uint32_t one_count = 0, two_count = 0;
+	uint32_t one_count = 0, two_count = 0, disagreed = 0;
 	bool labelled = md_trace_labelled(analysis->traces[0]) ||
 			(analysis->captures == 2 && md_trace_labelled(analysis->traces[1]));
 	MD_AUTO_FREE struct md_pair *one = list_graphs(analysis->traces[0], labelled, &one_count);
@@ -309,8 +314,14 @@ enum md_status md_pass_match(struct md_analysis *analysis, struct md_error *err)
 		struct md_pair *pair = &analysis->pairs[i];
 		if (!pair->label)
 			pair->label = pair->own_label;
-		if (!pair->why)
-			compare_pair(analysis, pair);
+		if (pair->why) { /* the second capture alone has it */
+			disagreed++;
+		} else if (!is_refused_by_either(analysis, pair) && analysis->captures == 2) {
+			compare_captures(analysis, pair);
+			disagreed += pair->why != NULL;
+		}
 	}
+	if (analysis->options.disagreed)
+		*analysis->options.disagreed = disagreed;
 	return MD_OK;
 }

@@ -12,6 +12,7 @@
 #include "analyze/analyze.h"
 #include "base/clock.h"
 #include "format/order.h"
+#include "tools/capture_third.h"
 #include "tools/options.h"
 #include "tools/repeat.h"
 #include "tools/stop.h"
@@ -19,11 +20,11 @@
 #include "tools/verify_report.h"
 #include "tools/workplace.h"
 
-#define SHIFT_SEED "20240915" /* any number but 0 moves the second run's addresses */
+/* Any number but 0 moves a run's addresses; a third run's are those of neither of the others. */
+static const char *const shift_seeds[MD_CAPTURES_MOST] = {NULL, "20240915", "20240916"};
 
-static const char *output, *until, *second;
 static struct md_argument_list vary;
-static const char *output, *until, *nondeterministic;
+static const char *output, *until, *second, *nondeterministic;
 static struct md_tolerance tolerance;
 static bool single, keep_traces, store_images, no_images, no_verify, allow_uncompared;
 
@@ -65,9 +66,9 @@ static const struct md_command command = {
 struct job {
 	char **argv;
 	struct md_workplace workplace;
-	char traces[2][PATH_MAX]; /* in the workplace; "" before the run */
-	char order[PATH_MAX + 8]; /* where the second run's allocations go */
-	struct md_trace runs[2];
+	char traces[MD_CAPTURES_MOST][PATH_MAX]; /* in the workplace; "" before the run */
+	char order[PATH_MAX + 24];               /* where a later run's allocations go */
+	struct md_trace runs[MD_CAPTURES_MOST];
 	unsigned run_count;
 	struct md_artifact artifact;
 	bool analyzed;
@@ -105,7 +106,7 @@ static bool has_end(void)
 
 static int run_under_capture(struct job *job, unsigned index, int *code)
 {
-	char trace[PATH_MAX + 32], when[512], images[64], kv[64], order[PATH_MAX + 64];
+	char trace[PATH_MAX + 32], when[512], images[64], kv[64], order[PATH_MAX + 64], shift[64];
 	const char *env[6] = {trace, when, images};
 	char *shell[] = {"sh", "-c", (char *)second, NULL};
 	struct md_run run = {"libmedusa-capture.so", env, 3, index && second ? shell : job->argv};
@@ -121,7 +122,8 @@ static int run_under_capture(struct job *job, unsigned index, int *code)
 	/* Images that lie in files are taken from there by the analysis; see struct md_analyze_options. */
 	snprintf(images, sizeof(images), "MEDUSA_STORE_IMAGES=%s", no_images ? "none" : "anonymous");
 	if (index) {
-		env[run.env_count++] = "MEDUSA_SHIFT=" SHIFT_SEED;
+		snprintf(shift, sizeof(shift), "MEDUSA_SHIFT=%s", shift_seeds[index]);
+		env[run.env_count++] = shift;
 		snprintf(order, sizeof(order), "MEDUSA_ORDER=%s", job->order);
 		env[run.env_count++] = order;
 		if (job->runs[0].kv.present) {
@@ -212,13 +214,13 @@ static int record(struct job *job, unsigned index)
  * Caching allocators decide by size and address: only where addresses compare as in the first run does the second one
  * put the same things into the same places.
  */
-static int write_order(struct job *job)
+static int write_order(struct job *job, unsigned index)
 {
 	struct md_order order;
 	struct md_error err = {0};
 
-	snprintf(job->order, sizeof(job->order), "%s/order", job->workplace.folder);
-	if (md_order_make(&job->runs[0], strtoull(SHIFT_SEED, NULL, 10), &order, &err) != MD_OK)
+	snprintf(job->order, sizeof(job->order), "%s/order.%u", job->workplace.folder, index + 1);
+	if (md_order_make(&job->runs[0], strtoull(shift_seeds[index], NULL, 10), &order, &err) != MD_OK)
 		return fail(&err, MD_EXIT_COMMAND);
 	if (md_order_write(&order, job->order, &err) != MD_OK) {
 		md_order_finish(&order);
@@ -234,8 +236,10 @@ static int capture(struct job *job, unsigned index)
 	uint64_t start = md_clock_ns();
 	int result;
 
-	say("capture %u of %d", index + 1, single ? 1 : 2);
-	result = record(job, index);
+	say("capture %u of %u", index + 1, single ? 1 : index < 2 ? 2 : 3);
+	result = index ? write_order(job, index) : -1;
+	if (result < 0)
+		result = record(job, index);
 	if (result < 0)
 		say("capture %u: %u graphs, %u allocations, %u images in %.1f s", index + 1,
 		    job->runs[index].graph_count, job->runs[index].alloc_count, job->runs[index].image_count,
@@ -254,13 +258,43 @@ static void say_helpers(const struct md_trace *trace)
 		say("left out: %u graphs that have no label, as others have", trace->graph_count - labelled);
 }
 
+static const char hint[] =
+    "an engine that chooses kernels by measuring them (max-autotune) chooses the same ones again when its starts share "
+    "the compiler's cache: set TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR, here and at a cold start";
+
+/* Two captures disagree about kernels: a third one may agree with either, and then about all graphs. */
+static int capture_third(struct job *job, const struct md_analyze_options *wanted, uint32_t disagreed)
+{
+	struct md_third what = {0, 1, disagreed};
+	struct md_error err = {0};
+	int result;
+
+	say("the captures disagree about the kernels or nodes of %u graphs: a third one may agree with either",
+	    disagreed);
+	result = capture(job, 2);
+	if (result >= 0)
+		return result;
+	if (md_third_choose(job->runs, wanted, second != NULL, &job->artifact, &what, &err) != MD_OK) {
+		job->traces_needed = true;
+		return fail(&err, MD_EXIT_FAILED);
+	}
+	job->artifact.kv = job->runs[0].kv; /* later runs were told, and measured nothing */
+	say("captures %u and %u are taken: %u graphs, %u refused", what.first + 1, what.second + 1,
+	    job->artifact.graph_count, job->artifact.refusal_count);
+	if (what.disagreed)
+		say("%s", hint);
+	return -1;
+}
+
 static int analyze(struct job *job)
 {
+	uint32_t disagreed = 0;
 	struct md_analyze_options wanted = {.size = sizeof(wanted),
 					    .no_images = no_images,
 					    .store_file_images = store_images,
 					    .keep_doubtful = !no_verify && !single,
-					    .vary = &vary};
+					    .vary = &vary,
+					    .disagreed = &disagreed};
 	struct md_error err = {0};
 	uint64_t start = md_clock_ns();
 
@@ -272,7 +306,7 @@ static int analyze(struct job *job)
 	say("analysis: %u graphs, %u refused in %.1f s", job->artifact.graph_count, job->artifact.refusal_count,
 	    (double)(md_clock_ns() - start) / 1e9);
 	say_helpers(&job->runs[0]);
-	return -1;
+	return disagreed && !single ? capture_third(job, &wanted, disagreed) : -1;
 }
 
 static void say_outcomes(const struct md_verify_report *report, const struct md_artifact *artifact)
@@ -455,8 +489,6 @@ static int carry_out(struct job *job)
 	if (result < 0)
 		result = capture(job, 0);
 	if (result < 0 && !single)
-		result = write_order(job);
-	if (result < 0 && !single)
 		result = capture(job, 1);
 	if (result < 0)
 		result = analyze(job);
@@ -489,7 +521,7 @@ static void keep_all(const struct job *job)
 {
 	char kept[PATH_MAX];
 
-	for (unsigned i = 0; i < 2; i++)
+	for (unsigned i = 0; i < MD_CAPTURES_MOST; i++)
 		if (*job->traces[i] && keep_trace(job, i, kept) && !keep_traces)
 			say("the trace is kept: %s", kept);
 }
