@@ -29,6 +29,18 @@ struct fatbin_header {
 	uint64_t fat_size; /* bytes after the header */
 };
 
+/* What of memory is the image's, when that is known: nothing else is looked at then. */
+static _Thread_local struct {
+	uintptr_t start, end; /* end 0: not known */
+} bounds;
+
+static bool within_bounds(const void *address, uint64_t size)
+{
+	uintptr_t at = (uintptr_t)address;
+
+	return !bounds.end || (at >= bounds.start && at <= bounds.end && size <= bounds.end - at);
+}
+
 /*
  * The caller's memory, read by the kernel, which answers EFAULT where a load would fault. Where the call is forbidden
  * (old container profiles), reading goes on as it would have without it: the driver itself reads the image the same
@@ -37,6 +49,9 @@ struct fatbin_header {
 static bool peek(const void *address, void *out, size_t size)
 {
 	struct iovec local = {out, size}, remote = {(void *)(uintptr_t)address, size};
+
+	if (!within_bounds(address, size))
+		return false;
 	ssize_t got = process_vm_readv(getpid(), &local, 1, &remote, 1, 0);
 
 	if (got < 0 && (errno == ENOSYS || errno == EPERM)) {
@@ -53,7 +68,7 @@ static bool readable(const void *address, uint64_t size)
 	struct iovec remote[PROBES_MAX];
 	uint8_t bytes[PROBES_MAX];
 
-	if (end < at)
+	if (end < at || !within_bounds(address, size))
 		return false;
 	while (at < end) {
 		struct iovec local = {bytes, 0};
@@ -204,6 +219,8 @@ static enum md_status measure_text(const void *image, struct md_image_span *span
 		const char *from = (const char *)image + at, *nul;
 		size_t size =
 		    sizeof(chunk) - (uintptr_t)from % sizeof(chunk); /* never into a page that may not be there */
+		if (bounds.end && (uintptr_t)from < bounds.end && size > bounds.end - (uintptr_t)from)
+			size = bounds.end - (uintptr_t)from;
 		if (!peek(from, chunk, size))
 			return unreadable(err, "PTX text without a NUL", at);
 		nul = memchr(chunk, '\0', size);
@@ -280,13 +297,9 @@ bool md_image_starts(enum md_image_kind kind, uint64_t size, const uint8_t *firs
 
 enum md_status md_image_span_within(const void *image, size_t there, struct md_image_span *span, struct md_error *err)
 {
-	struct md_image_span found;
-
-	MD_FORWARD(md_image_span(image, &found, err));
-	uintptr_t start = (uintptr_t)image, data = (uintptr_t)found.data;
-	if (data < start || data - start > there + 1 || found.size > there + 1 - (data - start))
-		return md_error_set(err, MD_ERR_TRUNCATED, "image: its headers announce %zu bytes, the file has %zu",
-				    found.size, there);
-	*span = found;
-	return MD_OK;
+	bounds.start = (uintptr_t)image;
+	bounds.end = bounds.start + there + 1;
+	enum md_status status = md_image_span(image, span, err);
+	bounds.end = 0;
+	return status;
 }

@@ -192,6 +192,43 @@ Test(span, hostile_fatbin)
 	assert_refused(&wrapper, MD_ERR_UNSUPPORTED, "points to bytes 466243b1");
 }
 
+/* ---- what was read of a file: other memory lies behind, and can be read ---- */
+
+/* Of `whole` bytes, `there` are the file's; the next one is zero. */
+static enum md_status within(const void *image, size_t whole, size_t there, struct md_image_span *span)
+{
+	uint8_t *memory = malloc(whole + 1);
+	struct md_error err = {0};
+
+	cr_assert_not_null(memory, "memory for the test");
+	memset(memory, 'x', whole + 1);
+	memcpy(memory, image, whole);
+	memory[there] = 0;
+	enum md_status status = md_image_span_within(memory, there, span, &err);
+	cr_assert(status == MD_OK || *err.message, "a refusal says why");
+	free(memory);
+	return status;
+}
+
+Test(span, an_image_in_a_file_ends_with_the_file)
+{
+	struct small_elf elf = small_elf();
+	struct fatbin fatbin = {0xba55ed50, 1, 16, 48, {0}};
+	struct wrapper wrapper = {0x466243b1, 1, &fatbin, NULL};
+	static const char text[] = ".version 8.0\n.target sm_90\n";
+	struct md_image_span span = {0};
+
+	cr_assert_eq(within(&elf, sizeof(elf), sizeof(elf), &span), MD_OK, "a whole ELF");
+	cr_assert_eq(span.size, sizeof(elf), "all of it");
+	for (size_t there = 0; there < sizeof(elf) - 1; there++)
+		cr_assert_neq(within(&elf, sizeof(elf), there, &span), MD_OK, "an ELF cut off at %zu", there);
+	cr_assert_eq(within(&fatbin, sizeof(fatbin), 64, &span), MD_OK, "a whole fat binary");
+	cr_assert_neq(within(&fatbin, sizeof(fatbin), 62, &span), MD_OK, "a fat binary cut off");
+	cr_assert_neq(within(&wrapper, sizeof(wrapper), sizeof(wrapper), &span), MD_OK, "an address in a file");
+	cr_assert_eq(within(text, strlen(text), strlen(text), &span), MD_OK, "a text");
+	cr_assert_eq(span.size, strlen(text) + 1, "with the NUL behind it");
+}
+
 /* ---- PTX ---- */
 
 Test(span, ptx_texts)
