@@ -257,10 +257,32 @@ struct md_capture_graph {
 	size_t candidate_count;
 	struct md_capture_output *outputs; /* each index once; owned */
 	size_t output_count;
+	struct md_trace_graph kept; /* what is known of it; nodes, edges and arena owned */
+	CUgraph source;             /* that it was made from, */
+	CUgraphNode *handles;       /* and its nodes, by which calls change them; NULL: not known; owned */
+	bool *off;                  /* of each node whether it is switched off; NULL: none is; owned */
+	bool stale;                 /* the trace says what it was before a change */
 };
 
 void md_capture_graph_instantiated(CUgraph graph, CUgraphExec exec, uint64_t flags);
-void md_capture_exec_updated(CUgraphExec exec, const char *call);
+/* ---- capture_updates.c: executables that are changed once they are made ---- */
+
+/* As a whole, to what the graph holds. */
+void md_capture_exec_updated(CUgraphExec exec, CUgraph graph, const char *call);
+/* One of its nodes; NULL: in a way that is not followed. */
+void md_capture_exec_changed(CUgraphExec exec, CUgraphNode node, const CUgraphNodeParams *params, const char *call);
+void md_capture_exec_switched(CUgraphExec exec, CUgraphNode node, bool on, const char *call);
+/* Before anything else is said of the graph: the trace learns what it is by now. Lock held. */
+void md_capture_graph_flush(struct md_capture_graph *graph);
+void md_capture_graphs_flush(void); /* all; lock held */
+/* Takes over what was walked: nodes, edges and handles. Lock held. */
+struct md_capture_walk;
+void md_capture_graph_keep(struct md_capture_graph *graph, struct md_capture_walk *walk, CUgraph source);
+void md_capture_graph_drop(struct md_capture_graph *graph);
+bool md_capture_graph_take_candidates(struct md_capture_graph *graph, struct md_capture_walk *walk);
+
+/* ---- capture_graphs.c again ---- */
+
 void md_capture_exec_destroyed(CUgraphExec exec);
 struct md_capture_graph *md_capture_graph_of(CUgraphExec exec); /* lock held; NULL */
 /* The graph that the engine means: by its handle, or, for NULL, the one that this thread instantiated last. Lock held.

@@ -26,11 +26,27 @@ static int compare_u64(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+/* The allocations that its parameters point into, in place of those that were known. */
+bool md_capture_graph_take_candidates(struct md_capture_graph *graph, struct md_capture_walk *walk)
+{
+	uint64_t *list = calloc(walk->candidates.used + 1, sizeof(uint64_t));
+	size_t cursor = 0;
+	uint64_t key, value;
+
+	if (!list)
+		return false;
+	free(graph->candidates);
+	graph->candidates = list;
+	graph->candidate_count = 0;
+	while (md_map_next(&walk->candidates, &cursor, &key, &value))
+		list[graph->candidate_count++] = key;
+	qsort(list, graph->candidate_count, sizeof(uint64_t), compare_u64);
+	return true;
+}
+
 static bool remember(struct md_capture_walk *walk, CUgraphExec exec)
 {
 	struct md_capture_graph *graph;
-	size_t cursor = 0;
-	uint64_t key, value;
 
 	if (graphs.count == graphs.capacity) {
 		size_t capacity = graphs.capacity ? 2 * graphs.capacity : 16;
@@ -47,14 +63,11 @@ static bool remember(struct md_capture_walk *walk, CUgraphExec exec)
 					   .pageable = walk->pageable,
 					   .unread = walk->unread};
 	graph->context = walk->context;
-	graph->candidates = calloc(walk->candidates.used + 1, sizeof(uint64_t));
-	if (!graph->candidates || !md_map_put(&graphs.by_exec, (uintptr_t)exec, graphs.count)) {
+	if (!md_capture_graph_take_candidates(graph, walk) ||
+	    !md_map_put(&graphs.by_exec, (uintptr_t)exec, graphs.count)) {
 		free(graph->candidates);
 		return false;
 	}
-	while (md_map_next(&walk->candidates, &cursor, &key, &value))
-		graph->candidates[graph->candidate_count++] = key;
-	qsort(graph->candidates, graph->candidate_count, sizeof(uint64_t), compare_u64);
 	graphs.count++;
 	instantiated_last = graph->id;
 	return true;
@@ -82,36 +95,21 @@ void md_capture_graph_instantiated(CUgraph graph, CUgraphExec exec, uint64_t fla
 		walk.out.refused = walk.refused[0] ? walk.refused : NULL;
 		if (walk.out_of_memory || !remember(&walk, exec))
 			md_capture_trouble("out of memory at graph %zu", graphs.count);
-		else
+		else {
 			md_trace_put_graph(md_capture.writer, walk.out.sequence, &walk.out);
+			md_capture_graph_keep(&graphs.items[graphs.count - 1], &walk, graph);
+		}
 		note_free_memory();
 	}
 	md_capture_unlock();
 	md_capture_walk_finish(&walk);
 }
 
-/*
- * What was recorded is no longer what is launched. A probe that failed says so to the analysis, which refuses the graph
- * by that reason.
- */
-void md_capture_exec_updated(CUgraphExec exec, const char *call)
-{
-	struct md_capture_graph *graph;
-	char why[128];
-
-	snprintf(why, sizeof(why), "updated after instantiation (%s)", call);
-	md_capture_lock();
-	graph = md_capture_graph_of(exec);
-	if (graph && !graph->refused && md_capture.writer) {
-		md_trace_put_probe(md_capture.writer, md_capture_next(), graph->id, MD_PROBE_FAILED, why);
-		graph->refused = graph->probed = true;
-	}
-	md_capture_unlock();
-}
-
 /* Its number stays taken, for others are found by theirs. */
 static void forget(struct md_capture_graph *graph)
 {
+	md_capture_graph_flush(graph);
+	md_capture_graph_drop(graph);
 	graph->exec = NULL;
 	free(md_steal_ptr(&graph->candidates));
 	free(md_steal_ptr(&graph->outputs));
@@ -212,6 +210,7 @@ void md_capture_graph_launching(CUgraphExec exec)
 /* A restore makes every graph in one context, and a launch in another one would find neither kernels nor memory. */
 void md_capture_graph_label(struct md_capture_graph *graph, const char *label, unsigned batch)
 {
+	md_capture_graph_flush(graph);
 	home = home ? home : graph->context;
 	if (graph->context != home)
 		md_capture_graph_refuse(graph, "made in another context than the one that the engine bound memory in");

@@ -265,34 +265,6 @@ CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec hGraphExec)
 MD_HOOK(cuGraphExecDestroy, (hGraphExec),
         (md_capture_probe_exec(hGraphExec), md_capture_exec_destroyed(hGraphExec)), MD_NOTHING)
 
-CUresult CUDAAPI cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *node, CUgraphExecUpdateResult *outcome)
-MD_HOOK(cuGraphExecUpdate, (exec, graph, node, outcome), MD_NOTHING, md_capture_exec_updated(exec, "cuGraphExecUpdate"))
-
-CUresult CUDAAPI cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info)
-MD_HOOK(cuGraphExecUpdate_v2, (exec, graph, info), MD_NOTHING, md_capture_exec_updated(exec, "cuGraphExecUpdate"))
-
-/* Calls that change one node of an executable; of nodes whose type is refused anyway there are more. */
-#define EXEC_CHANGE(symbol, name, params, args)                                                                        \
-	CUresult CUDAAPI symbol params                                                                                 \
-	MD_HOOK(symbol, args, MD_NOTHING, md_capture_exec_updated(exec, name))
-EXEC_CHANGE(cuGraphExecKernelNodeSetParams_v2, "cuGraphExecKernelNodeSetParams",
-            (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params), (exec, node, params))
-EXEC_CHANGE(cuGraphExecMemcpyNodeSetParams, "cuGraphExecMemcpyNodeSetParams",
-            (CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D *params, CUcontext ctx), (exec, node, params, ctx))
-EXEC_CHANGE(cuGraphExecMemsetNodeSetParams, "cuGraphExecMemsetNodeSetParams",
-            (CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *params, CUcontext ctx),
-            (exec, node, params, ctx))
-EXEC_CHANGE(cuGraphExecChildGraphNodeSetParams, "cuGraphExecChildGraphNodeSetParams",
-            (CUgraphExec exec, CUgraphNode node, CUgraph child), (exec, node, child))
-EXEC_CHANGE(cuGraphExecEventRecordNodeSetEvent, "cuGraphExecEventRecordNodeSetEvent",
-            (CUgraphExec exec, CUgraphNode node, CUevent event), (exec, node, event))
-EXEC_CHANGE(cuGraphExecEventWaitNodeSetEvent, "cuGraphExecEventWaitNodeSetEvent",
-            (CUgraphExec exec, CUgraphNode node, CUevent event), (exec, node, event))
-EXEC_CHANGE(cuGraphExecNodeSetParams, "cuGraphExecNodeSetParams",
-            (CUgraphExec exec, CUgraphNode node, CUgraphNodeParams *params), (exec, node, params))
-EXEC_CHANGE(cuGraphNodeSetEnabled, "cuGraphNodeSetEnabled", (CUgraphExec exec, CUgraphNode node, unsigned int enabled),
-            (exec, node, enabled))
-
 /* ---- what kernels are handed by number ---- */
 
 CUresult CUDAAPI cuTexObjectCreate(CUtexObject *object, const CUDA_RESOURCE_DESC *resource,

@@ -448,6 +448,8 @@ void md_capture_probe_exec(CUgraphExec exec)
 	md_capture_lock();
 	graph = md_capture_graph_of(exec);
 	if (graph)
+		md_capture_graph_flush(graph);
+	if (graph)
 		probe_graph(&session, graph);
 	end_session(&session);
 	md_capture_constants_put(MD_CONSTANTS_NEW);
@@ -463,8 +465,10 @@ void md_capture_probe_context(CUcontext context)
 	md_capture_variables_check();
 	md_capture_lock();
 	for (size_t i = 0; (graph = md_capture_graph_at(i)); i++) {
-		if (!context || graph->context == context)
-			probe_graph(&session, graph);
+		if (context && graph->context != context)
+			continue;
+		md_capture_graph_flush(graph);
+		probe_graph(&session, graph);
 	}
 	end_session(&session);
 	md_capture_constants_put(MD_CONSTANTS_NEW);

@@ -197,11 +197,38 @@ static void check_objects(struct md_capture_walk *walk, uint32_t at, const struc
 	}
 }
 
-static void walk_kernel(struct md_capture_walk *walk, uint32_t at, const struct md_capture_memo *memo)
+/* As the driver tells it of a node, or as a call gave it. */
+static void take_kernel(struct md_capture_walk *walk, uint32_t at, const CUDA_KERNEL_NODE_PARAMS *params)
 {
 	struct md_node *node = &walk->out.nodes[at];
-	CUDA_KERNEL_NODE_PARAMS params;
 	const struct md_kernel *kernel;
+
+	check_context(walk, at, "kernel", params->ctx, false);
+	node->kernel = md_capture_kernel_find_fresh(params->func, params->kern);
+	kernel = md_capture_kernel_get(node->kernel);
+	if (!kernel) {
+		refuse(walk, "kernel node at index %u: the driver does not name its kernel", at);
+		return;
+	}
+	memcpy(node->grid, (uint32_t[3]){params->gridDimX, params->gridDimY, params->gridDimZ}, sizeof(node->grid));
+	memcpy(node->block, (uint32_t[3]){params->blockDimX, params->blockDimY, params->blockDimZ},
+	       sizeof(node->block));
+	node->shared_bytes = params->sharedMemBytes;
+	if (params->extra && !params->kernelParams)
+		copy_extra(walk, at, params->extra);
+	else if (params->kernelParams)
+		copy_params(walk, at, params->kernelParams, kernel);
+	else if (kernel->param_count)
+		refuse(walk, "kernel %s at index %u has no parameters to read", kernel->name, at);
+	if (node->params) {
+		add_candidates(walk, node->params, node->params_size);
+		check_objects(walk, at, kernel);
+	}
+}
+
+static void walk_kernel(struct md_capture_walk *walk, uint32_t at, const struct md_capture_memo *memo)
+{
+	CUDA_KERNEL_NODE_PARAMS params;
 	CUresult result;
 
 	memset(&params, 0, sizeof(params));
@@ -210,34 +237,29 @@ static void walk_kernel(struct md_capture_walk *walk, uint32_t at, const struct 
 		refuse(walk, "kernel node at index %u: %s", at, md_cuda_error_name(result));
 		return;
 	}
-	check_context(walk, at, "kernel", params.ctx, false);
 	if (memo && md_capture_kernel_unloaded_since(params.func, params.kern, memo->sequence)) {
 		refuse(walk, "kernel node at index %u: its module was unloaded after the launch was captured", at);
 		return;
 	}
-	node->kernel = md_capture_kernel_find_fresh(params.func, params.kern);
-	kernel = md_capture_kernel_get(node->kernel);
-	if (!kernel) {
-		refuse(walk, "kernel node at index %u: the driver does not name its kernel", at);
-		return;
-	}
-	memcpy(node->grid, (uint32_t[3]){params.gridDimX, params.gridDimY, params.gridDimZ}, sizeof(node->grid));
-	memcpy(node->block, (uint32_t[3]){params.blockDimX, params.blockDimY, params.blockDimZ}, sizeof(node->block));
-	node->shared_bytes = params.sharedMemBytes;
-	if (params.extra && !params.kernelParams)
-		copy_extra(walk, at, params.extra);
-	else if (params.kernelParams)
-		copy_params(walk, at, params.kernelParams, kernel);
-	else if (kernel->param_count)
-		refuse(walk, "kernel %s at index %u has no parameters to read", kernel->name, at);
-	if (node->params) {
-		add_candidates(walk, node->params, node->params_size);
-		check_objects(walk, at, kernel);
-	}
-	copy_attributes(walk, at, memo);
+	take_kernel(walk, at, &params);
+	if (walk->out.nodes[at].kernel != MD_NONE)
+		copy_attributes(walk, at, memo);
 }
 
 /* ---- the other nodes ---- */
+
+static void take_memset(struct md_capture_walk *walk, uint32_t at, const CUDA_MEMSET_NODE_PARAMS *params)
+{
+	walk->out.nodes[at].memset = (struct md_memset){
+	    .dst = params->dst,
+	    .pitch = params->pitch,
+	    .width = params->width,
+	    .height = params->height,
+	    .value = params->value,
+	    .element_size = params->elementSize,
+	};
+	add_candidate(walk, params->dst);
+}
 
 static void walk_memset(struct md_capture_walk *walk, uint32_t at)
 {
@@ -246,32 +268,14 @@ static void walk_memset(struct md_capture_walk *walk, uint32_t at)
 
 	memset(&params, 0, sizeof(params));
 	result = md_cuda.cuGraphMemsetNodeGetParams(walk->handles[at], &params);
-	if (result) {
+	if (result)
 		refuse(walk, "memset node at index %u: %s", at, md_cuda_error_name(result));
-		return;
-	}
-	walk->out.nodes[at].memset = (struct md_memset){
-	    .dst = params.dst,
-	    .pitch = params.pitch,
-	    .width = params.width,
-	    .height = params.height,
-	    .value = params.value,
-	    .element_size = params.elementSize,
-	};
-	add_candidate(walk, params.dst);
+	else
+		take_memset(walk, at, &params);
 }
 
-static void walk_memcpy(struct md_capture_walk *walk, uint32_t at)
+static void take_memcpy(struct md_capture_walk *walk, uint32_t at, CUDA_MEMCPY3D p)
 {
-	CUDA_MEMCPY3D p;
-	CUresult result;
-
-	memset(&p, 0, sizeof(p));
-	result = md_cuda.cuGraphMemcpyNodeGetParams(walk->handles[at], &p);
-	if (result) {
-		refuse(walk, "memcpy node at index %u: %s", at, md_cuda_error_name(result));
-		return;
-	}
 	if (p.srcMemoryType == CU_MEMORYTYPE_ARRAY || p.dstMemoryType == CU_MEMORYTYPE_ARRAY) {
 		refuse(walk, "memcpy node at index %u: an array", at);
 		return;
@@ -300,6 +304,19 @@ static void walk_memcpy(struct md_capture_walk *walk, uint32_t at)
 	if (p.dstMemoryType != CU_MEMORYTYPE_DEVICE &&
 	    !md_interval_find(&md_capture.live, walk->out.nodes[at].memcpy.dst))
 		walk->pageable = true;
+}
+
+static void walk_memcpy(struct md_capture_walk *walk, uint32_t at)
+{
+	CUDA_MEMCPY3D params;
+	CUresult result;
+
+	memset(&params, 0, sizeof(params));
+	result = md_cuda.cuGraphMemcpyNodeGetParams(walk->handles[at], &params);
+	if (result)
+		refuse(walk, "memcpy node at index %u: %s", at, md_cuda_error_name(result));
+	else
+		take_memcpy(walk, at, params);
 }
 
 static const char *type_name(CUgraphNodeType type)
@@ -507,6 +524,46 @@ void md_capture_walk(struct md_capture_walk *walk, CUgraph graph)
 {
 	walk->sequence = walk->out.sequence;
 	walk_graph(walk, graph, 0);
+}
+
+void md_capture_walk_change(struct md_capture_walk *walk, uint32_t at, const CUgraphNodeParams *params)
+{
+	struct md_node *node = &walk->out.nodes[at];
+	CUDA_KERNEL_NODE_PARAMS kernel;
+	CUDA_MEMSET_NODE_PARAMS set;
+
+	node->sequence = walk->sequence;
+	switch (params->type) {
+	case CU_GRAPH_NODE_TYPE_KERNEL:
+		_Static_assert(sizeof(kernel) == sizeof(params->kernel), "two names of one layout");
+		memcpy(&kernel, &params->kernel, sizeof(kernel));
+		node->params = NULL;
+		node->params_size = 0;
+		node->via_extra = false;
+		take_kernel(walk, at, &kernel);
+		break;
+	case CU_GRAPH_NODE_TYPE_MEMSET:
+		check_context(walk, at, "memset", params->memset.ctx, false);
+		set = (CUDA_MEMSET_NODE_PARAMS){.dst = params->memset.dst,
+						.pitch = params->memset.pitch,
+						.value = params->memset.value,
+						.elementSize = params->memset.elementSize,
+						.width = params->memset.width,
+						.height = params->memset.height};
+		take_memset(walk, at, &set);
+		break;
+	case CU_GRAPH_NODE_TYPE_MEMCPY:
+		check_context(walk, at, "memcpy", params->memcpy.copyCtx, false);
+		take_memcpy(walk, at, params->memcpy.copyParams);
+		break;
+	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+	case CU_GRAPH_NODE_TYPE_WAIT_EVENT: /* both hold an event alone */
+		if (!md_capture_event_number(params->eventRecord.event, &node->event))
+			walk->out_of_memory = true;
+		break;
+	default:
+		refuse(walk, "%s node at index %u was changed", type_name(params->type), at);
+	}
 }
 
 void md_capture_walk_finish(struct md_capture_walk *walk)

@@ -22,6 +22,8 @@ struct md_capture_walk {
 
 /* Lock held. */
 void md_capture_walk(struct md_capture_walk *walk, CUgraph graph);
+/* The node is what a call says of it, at the time of walk->sequence; its type and its attributes stay. Lock held. */
+void md_capture_walk_change(struct md_capture_walk *walk, uint32_t at, const CUgraphNodeParams *params);
 void md_capture_walk_finish(struct md_capture_walk *walk);
 
 #endif

@@ -232,17 +232,50 @@ static enum md_status check_graph(const struct md_trace *trace, const struct md_
 	return check_nesting(graph, err);
 }
 
+/*
+ * Its executable was changed: what is said of it stays, but not what a test found, for that was of another graph. The
+ * budget is not given back what the nodes took.
+ */
+static struct md_trace_graph *update_begin(struct md_trace *trace, uint64_t index)
+{
+	struct md_trace_graph *graph = &trace->graphs[index];
+	free(md_steal_ptr(&graph->nodes));
+	free(md_steal_ptr(&graph->edges));
+	free(md_steal_ptr(&graph->refused));
+	free(md_steal_ptr(&graph->probe_why));
+	md_arena_free(&graph->arena);
+	graph->node_count = graph->edge_count = 0;
+	graph->probe_sequence = 0;
+	graph->tolerance = (struct md_tolerance){0};
+	return graph;
+}
+
+static struct md_trace_graph *append(struct md_trace_build *build)
+{
+	struct md_trace *trace = build->trace;
+	return md_trace_append(build, &trace->graphs, &trace->graph_count, sizeof(struct md_trace_graph));
+}
+
 enum md_status md_trace_get_graph(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
 				  struct md_error *err)
 {
 	struct md_trace *trace = build->trace;
-	struct md_trace_graph *graph = md_trace_append(build, &trace->graphs, &trace->graph_count, sizeof(*graph));
+	uint64_t id = md_unpack_uint(in), index = trace->graph_count;
+	struct md_trace_graph *graph = in->failed                               ? NULL
+				       : md_map_get(&build->graphs, id, &index) ? update_begin(trace, index)
+										: append(build);
 	if (!graph)
-		return md_trace_no_room(build, err);
+		return in->failed ? MD_OK : md_trace_no_room(build, err);
 	graph->sequence = sequence;
-	graph->id = md_unpack_uint(in);
-	graph->label = md_unpack_text(in, &build->budget, MD_TRACE_TEXT_MAX);
-	graph->batch = (uint32_t)md_unpack_uint_max(in, UINT32_MAX);
+	graph->id = id;
+	char *label = md_unpack_text(in, &build->budget, MD_TRACE_TEXT_MAX);
+	uint32_t batch = (uint32_t)md_unpack_uint_max(in, UINT32_MAX);
+	if (label) {
+		free(graph->label);
+		graph->label = label;
+	}
+	if (label || index == trace->graph_count - 1)
+		graph->batch = batch ? batch : graph->batch;
 	graph->instantiate_flags = md_unpack_uint(in);
 	graph->refused = md_unpack_text(in, &build->budget, MD_TRACE_TEXT_MAX);
 	graph->probe = (enum md_probe_result)md_unpack_uint_max(in, MD_PROBE_FAILED);
@@ -253,7 +286,7 @@ enum md_status md_trace_get_graph(struct md_trace_build *build, uint64_t sequenc
 		return MD_OK;
 	if (!md_budget_take(&build->budget, MD_MAP_ENTRY_BYTES))
 		return md_trace_no_room(build, err);
-	if (!md_map_put(&build->graphs, graph->id, trace->graph_count - 1))
+	if (!md_map_put(&build->graphs, graph->id, index))
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
 	MD_FORWARD(decode_columns(build, graph, nodes, edges, in, err));
 	return check_graph(trace, graph, err);

@@ -243,6 +243,33 @@ Test(trace_said, child_graphs_events_and_tensor_maps_come_back, .fini = teardown
 	md_trace_finish(&trace);
 }
 
+/* Its executable was changed: the last record says what it is, and what was said of it stays. */
+Test(trace_said, graph_that_is_recorded_again, .fini = teardown)
+{
+	struct md_node first[] = {{.type = MD_NODE_EMPTY, .kernel = MD_NONE},
+				  {.type = MD_NODE_EMPTY, .kernel = MD_NONE}};
+	struct md_edge edge = {0, 1, 0, 0, 0};
+	struct md_node then = {.type = MD_NODE_MEMSET, .kernel = MD_NONE, .memset = {.dst = 64, .value = 9}};
+	struct md_trace_writer *w = writer_with_graphs(0);
+	struct md_trace trace;
+	struct md_error err = {0};
+	md_trace_put_graph(
+	    w, 5, &(struct md_trace_graph){.id = 1, .nodes = first, .node_count = 2, .edges = &edge, .edge_count = 1});
+	md_trace_put_label(w, 6, 1, "decode", 4);
+	md_trace_put_output(w, 7, 1, 0, 0x1000, 16);
+	md_trace_put_probe(w, 8, 1, MD_PROBE_FAILED, "of what it was");
+	md_trace_put_graph(w, 9, &(struct md_trace_graph){.id = 1, .nodes = &then, .node_count = 1});
+	cr_assert(finish(w, &trace, &err) == MD_OK, "%s", err.message);
+	cr_assert_eq(trace.graph_count, 1);
+	const struct md_trace_graph *graph = &trace.graphs[0];
+	cr_assert(graph->node_count == 1 && graph->nodes[0].memset.value == 9 && !graph->edge_count, "what it is");
+	cr_assert_eq(graph->sequence, 9);
+	cr_assert_str_eq(graph->label, "decode");
+	cr_assert(graph->batch == 4 && graph->output_count == 1, "what was said");
+	cr_assert(!graph->probe && !graph->probe_why && !graph->probe_sequence, "what was found of another graph");
+	md_trace_finish(&trace);
+}
+
 Test(trace_said, requests, .fini = teardown)
 {
 	struct md_sequence_request first = {MD_ALLOC_DEVICE, MD_SEQUENCE_NONE, 2, 64},

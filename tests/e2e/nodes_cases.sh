@@ -71,8 +71,24 @@ restored random_bound "nodes_drawn"
 refused random_unbound "unprovable: contents of allocation "
 
 restored set_anew " 2 nodes [0 type 2] [1 $kernel"
-for change in "memset cuGraphExecMemsetNodeSetParams" "memcpy cuGraphExecMemcpyNodeSetParams" \
-	"event cuGraphExecEventRecordNodeSetEvent" "wait cuGraphExecEventWaitNodeSetEvent"; do
-	refused "changed_${change% *}" "replay with changed private memory failed: updated after instantiation (${change#* })"
-done
-refused disabled "replay with changed private memory failed: updated after instantiation (cuGraphNodeSetEnabled)"
+
+# Executables that are changed: what they are when they get their name counts; what changes after that is refused.
+step="$kernel"
+restored changed_memset " 3 nodes [0 type 2] [1 $step"
+told changed_memset "value=1 "
+restored changed_memcpy " 2 nodes [0 type 1] [1 type 1] <0:0,0,0"
+refused changed_event "node 0: the engine uses its event, too (cuEventSynchronize)"
+refused changed_wait "node 0: waits for an event that the graph does not record"
+restored changed_kernel " 2 nodes [0 type 2] [1 $step"
+restored changed_any " 2 nodes [0 type 2] [1 $step"
+restored disabled " 2 nodes [0 type 5] [1 $step"
+restored enabled_again " 3 nodes [0 type 2] [1 $step"
+restored updated_idly " 2 nodes [0 type 2] [1 $step"
+restored updated_wholly " 2 nodes [0 type 2] [1 $step"
+restored updated_in_vain " 2 nodes [0 type 2] [1 $step"
+restored updated_idly_late " 2 nodes [0 type 2] [1 $step"
+restored updated_restored " 2 nodes [0 type 2] [1 $step"
+again="updated again after it was labelled"
+refused changed_late "$again (cuGraphExecNodeSetParams)"
+refused updated_late "$again (cuGraphExecUpdate)"
+refused disabled_late "$again (cuGraphNodeSetEnabled)"

@@ -37,7 +37,7 @@ run inspected medusa-inspect "$artifact"
 run twin medusa-inspect --text "$artifact"
 run verified medusa-verify "$artifact" --junit "$work/verified.xml" -- "${subject[@]}"
 assert_exit verified 0
-assert_contains "$work/verified.xml" 'tests="32" failures="0" errors="0" skipped="0"'
+assert_contains "$work/verified.xml" 'tests="43" failures="0" errors="0" skipped="0"'
 
 section "restored"
 run restored env HOSTCUDA_GRAPHS="$work/restored.graphs" medusa-restore "$artifact" -- "${subject[@]}"
@@ -46,7 +46,8 @@ assert_same_file "$work/live.out" "$work/restored.out"
 # Nodes, attributes, edges and their data as the device was given them, whoever made the graph.
 sort "$work/live.graphs" >"$work/live.sorted"
 sort "$work/restored.graphs" >"$work/restored.sorted"
-comm -13 "$work/live.sorted" "$work/restored.sorted" >"$work/changed"
+# A node that the engine switches off is made as an empty one.
+comm -13 "$work/live.sorted" "$work/restored.sorted" | grep -v "^ 2 nodes \[0 type 5\] " >"$work/changed"
 assert_equal "graphs that are not as they were" "" "$(cat "$work/changed")"
 
 section "each graph"
@@ -117,7 +118,7 @@ for name in cuEventCreate cuGraphAddChildGraphNode cuGraphChildGraphNodeGetGraph
 		assert_equal "bytes held after call $nth of $name failed" "" "$(grep '^held=[1-9]' "$work/fault.err")"
 		case $name:$nth in
 		cuFuncSetAttribute:*) assert_contains "$work/fault.err" "function_state restored" ;; # from another image
-		cuPointerGetAttribute:1) assert_contains "$work/fault.err" "host_copy live: bindings: binding staged_in: " ;;
+		cuPointerGetAttribute:1) assert_contains "$work/fault.err" "is not restored: bindings: binding staged_in: " ;;
 		*:1 | *:10) assert_contains "$work/fault.err" "$name: CUDA_ERROR_INVALID_VALUE" ;;
 		esac
 	done

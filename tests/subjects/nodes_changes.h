@@ -94,6 +94,85 @@ static void disable(CUgraphExec exec, CUgraph graph)
 	TRY(cuGraphNodeSetEnabled, exec, first_node(graph), 0);
 }
 
+static void disable_twice(CUgraphExec exec, CUgraph graph)
+{
+	disable(exec, graph);
+	TRY(cuGraphNodeSetEnabled, exec, first_node(graph), 1);
+}
+
+/* The kernel behind the memset: it reads memory that was not there when its node was made, and has another factor. */
+static CUgraphNode last_node(CUgraph graph)
+{
+	CUgraphNode nodes[8];
+	size_t count = 8;
+	TRY(cuGraphGetNodes, graph, nodes, &count);
+	return nodes[count - 1];
+}
+
+static void change_kernel(CUgraphExec exec, CUgraph graph)
+{
+	CUDA_KERNEL_NODE_PARAMS params;
+	CUdeviceptr late;
+	float factor = 7;
+	TRY(cuMemAlloc_v2, &late, BYTES);
+	TRY(cuMemsetD32_v2, late, 0x3fc00000, N); /* 1.5f, which nobody binds */
+	TRY(cuCtxSynchronize);
+	TRY(cuGraphKernelNodeGetParams_v2, last_node(graph), &params);
+	void *values[] = {params.kernelParams[0], &late, &factor, params.kernelParams[3]};
+	params.kernelParams = values;
+	TRY(cuGraphExecKernelNodeSetParams_v2, exec, last_node(graph), &params);
+}
+
+static void change_any(CUgraphExec exec, CUgraph graph)
+{
+	CUDA_KERNEL_NODE_PARAMS params;
+	CUgraphNodeParams given = {.type = CU_GRAPH_NODE_TYPE_KERNEL};
+	float factor = 5;
+	TRY(cuGraphKernelNodeGetParams_v2, last_node(graph), &params);
+	void *values[] = {params.kernelParams[0], params.kernelParams[1], &factor, params.kernelParams[3]};
+	params.kernelParams = values;
+	memcpy(&given.kernel, &params, sizeof(params));
+	TRY(cuGraphExecNodeSetParams, exec, last_node(graph), &given);
+}
+
+static CUgraph clear_and_launch(void)
+{
+	return captured(cleared);
+}
+
+/* As llama.cpp does it: an update to what it is already. */
+static void update_idly(CUgraphExec exec, CUgraph graph)
+{
+	CUgraphExecUpdateResultInfo info;
+	TRY(cuGraphExecUpdate_v2, exec, graph, &info);
+}
+
+static void cleared_thrice(void)
+{
+	clear();
+	launch(out, in, 3, stream);
+}
+
+static void update_wholly(CUgraphExec exec, CUgraph graph)
+{
+	CUgraphExecUpdateResultInfo info;
+	CUgraph other = captured(cleared_thrice);
+	(void)graph;
+	TRY(cuGraphExecUpdate_v2, exec, other, &info);
+	TRY(cuGraphDestroy, other);
+}
+
+/* An update that the driver refuses leaves everything as it was. */
+static void update_in_vain(CUgraphExec exec, CUgraph graph)
+{
+	CUgraphExecUpdateResultInfo info;
+	CUgraph other = captured(two_steps);
+	(void)graph;
+	if (md_cuda.cuGraphExecUpdate_v2(exec, other, &info) == CUDA_SUCCESS)
+		fprintf(stderr, "updated to another topology\n");
+	TRY(cuGraphDestroy, other);
+}
+
 static CUgraph one_event(void)
 {
 	CUgraph graph;

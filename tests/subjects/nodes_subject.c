@@ -339,13 +339,34 @@ static const struct {
     {"set_anew", set_anew, NULL},
     {"changed_memset", steps, change_memset},
     {"changed_memcpy", host_copy, change_memcpy},
-    {"disabled", steps, disable},
+    {"disabled", clear_and_launch, disable},
     {"changed_event", one_event, change_event},
     {"changed_wait", one_wait, change_wait},
+    {"changed_kernel", clear_and_launch, change_kernel},
+    {"changed_any", clear_and_launch, change_any},
+    {"enabled_again", steps, disable_twice},
+    {"updated_idly", clear_and_launch, update_idly},
+    {"updated_wholly", clear_and_launch, update_wholly},
+    {"updated_in_vain", clear_and_launch, update_in_vain},
+    {"updated_idly_late", clear_and_launch, NULL},
+    {"updated_restored", clear_and_launch, update_wholly},
+    {"changed_late", clear_and_launch, NULL},
+    {"updated_late", clear_and_launch, NULL},
+    {"disabled_late", steps, NULL},
     {"other_context", other_context, NULL},
     {"other_context_set", other_context_set, NULL},
     {"other_context_added", other_context_added, NULL},
     {"green_context", green_context, NULL}, /* only if it is named */
+};
+/* What is changed only once the graph has its name. */
+static const struct {
+	const char *name;
+	void (*change)(CUgraphExec exec, CUgraph graph);
+} late[] = {
+    {"updated_idly_late", update_idly},
+    {"changed_late", change_any},
+    {"updated_late", update_wholly},
+    {"disabled_late", disable},
 };
 enum { KINDS = sizeof(kinds) / sizeof(kinds[0]), UNNAMED = KINDS - 1 };
 
@@ -413,9 +434,12 @@ static CUgraphExec live(unsigned kind)
 	TRY(cuGraphInstantiateWithFlags, &exec, graph, CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY);
 	if (kinds[kind].change)
 		kinds[kind].change(exec, graph);
-	TRY(cuGraphDestroy, graph);
 	if (medusa_graph_label(exec, kinds[kind].name, 1) && medusa_mode() != MEDUSA_MODE_NONE)
 		fprintf(stderr, "not labelled: %s\n", medusa_reason());
+	for (size_t i = 0; i < sizeof(late) / sizeof(late[0]); i++)
+		if (!strcmp(late[i].name, kinds[kind].name))
+			late[i].change(exec, graph);
+	TRY(cuGraphDestroy, graph);
 	return exec;
 }
 
@@ -456,6 +480,8 @@ static void run(unsigned kind)
 	void *exec = NULL;
 	if (medusa_graph_get(kinds[kind].name, 1, UINT64_MAX, &exec) == MEDUSA_OK) {
 		fprintf(stderr, "%s restored\n", kinds[kind].name);
+		if (!strcmp(kinds[kind].name, "updated_restored"))
+			update_wholly(exec, NULL);
 	} else {
 		fprintf(stderr, "%s live: %s\n", kinds[kind].name, medusa_reason());
 		exec = live(kind);
