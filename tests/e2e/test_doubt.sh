@@ -34,6 +34,16 @@ restored swap 2 swap
 run swap_text medusa-inspect --text "$work/swap.medusa"
 assert_lacks "$work/swap_text.out" "noise node="
 
+section "the same in an engine that binds nothing: its blocks are known by their order alone"
+export SUBJECT_BINDS_NOTHING=1
+run nothing medusa-capture -o "$work/nothing.medusa" -- "${subject[@]}" swap
+assert_exit nothing 1
+assert_count "$work/nothing.err" "refused: (step, " 2
+assert_contains "$work/nothing.err" "of allocation 2 in the first capture and to byte 0 of allocation 3 in the second"
+cp "$work/swap.live.out" "$work/nothing.live.out"
+restored nothing 0 swap
+unset SUBJECT_BINDS_NOTHING
+
 section "a stale pointer is noise, once replay has shown it"
 live stale keep ignored
 run stale medusa-capture -o "$work/stale.medusa" -- "${subject[@]}" keep ignored

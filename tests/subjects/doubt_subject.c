@@ -77,6 +77,8 @@ static void set_up(const char *path, bool swap)
 	TRY(cuModuleLoadData, &module, image);
 	TRY(cuModuleGetFunction, &doubt, module, "doubt");
 	free(image);
+	if (getenv("SUBJECT_BINDS_NOTHING"))
+		return;
 	medusa_bind("input", input, BYTES, MEDUSA_BIND_INPUT);
 	medusa_bind("output", output, BYTES, MEDUSA_BIND_OUTPUT);
 }
