@@ -133,6 +133,17 @@ bool md_registry_has(struct md_registry *registry, const struct md_hash *hash)
 	return has;
 }
 
+bool md_registry_has_asked(struct md_registry *registry, const struct md_hash *hash)
+{
+	bool has = false;
+	pthread_mutex_lock(&registry->lock);
+	for (size_t i = 0; i < registry->count && !has; i++)
+		has = registry->items[i].asked && registry->items[i].hashed &&
+		      md_hash_equal(&registry->items[i].hash, hash);
+	pthread_mutex_unlock(&registry->lock);
+	return has;
+}
+
 void md_registry_clear(struct md_registry *registry)
 {
 	pthread_mutex_lock(&registry->lock);

@@ -61,6 +61,8 @@ void md_registry_remove(struct md_registry *registry, void *handle);
 void md_registry_remove_context(struct md_registry *registry, CUcontext context); /* modules in it */
 void md_registry_want(struct md_registry *registry, const struct md_image *images, uint32_t count);
 bool md_registry_has(struct md_registry *registry, const struct md_hash *hash);
+/* The same of one whose variables the process has asked for. */
+bool md_registry_has_asked(struct md_registry *registry, const struct md_hash *hash);
 void md_registry_clear(struct md_registry *registry);
 
 enum md_image_state { MD_IMAGE_IDLE, MD_IMAGE_LOADING, MD_IMAGE_LOADED, MD_IMAGE_FAILED };
@@ -133,6 +135,8 @@ struct md_restore_graph {
 	CUgraph graph;
 	CUgraphExec exec;
 	struct md_error reason;
+	bool asked; /* verifying: the engine has asked for it; and why a cold start would refuse it then: */
+	struct md_error too_late; /* a kernel whose image only the engine has, and had not yet */
 };
 
 struct md_want {
@@ -588,6 +592,8 @@ void md_verify_launch(CUgraphExec exec);
 void md_verify_forget(CUgraphExec exec);
 void md_verify_end(void);
 
+/* The engine asks for a graph: what a cold start would lack at this moment fails it. Under lock. */
+void md_verify_asked(struct md_restore *r, const char *label, unsigned batch);
 /* Compares a labelled graph with its restored twin and reports it; false: not now, a capture is in progress. */
 bool md_verify_compare(struct md_live_graph *live);
 /* verify_write.c: that a comparison begins, what it found, and the end of the report. False: it cannot be written. */

@@ -366,6 +366,11 @@ EXPORT int medusa_graph_get(const char *label, unsigned batch, uint64_t timeout_
 	uint64_t now = md_clock_ns();
 	uint64_t deadline = timeout_ns > UINT64_MAX - now ? UINT64_MAX : now + timeout_ns;
 	md_restore_sequence_bind(r, deadline);
+	if (r->verify) {
+		pthread_mutex_lock(&r->lock);
+		md_verify_asked(r, label, batch);
+		pthread_mutex_unlock(&r->lock);
+	}
 	if (r->verify)
 		return md_restore_say(MD_ERR_NOT_FOUND,
 				      "verifying: the engine captures, and restored graphs are compared");

@@ -387,6 +387,35 @@ static struct md_restore_graph *find_restored(struct md_restore *r, const struct
 	return err->status ? NULL : graph;
 }
 
+/* Neither stored nor in a file: the engine must have it, with its variables asked for, and may run a trigger for it. */
+static bool lacks_image(struct md_restore *r, const struct md_image *image)
+{
+	if (md_image_is_stored(image) || image->path || r->trigger)
+		return false;
+	return image->variable ? !md_registry_has_asked(&r->registry, &image->hash)
+			       : !md_registry_has(&r->registry, &image->hash);
+}
+
+void md_verify_asked(struct md_restore *r, const char *label, unsigned batch)
+{
+	struct md_restore_graph *graph =
+	    md_restore_wait_open(r, UINT64_MAX) && r->phase == MD_PHASE_OPEN ? md_restore_find(r, label, batch) : NULL;
+	for (uint32_t i = 0; graph && !graph->asked && i < graph->kernel_count; i++) {
+		const struct md_kernel *kernel = &r->artifact.kernels[graph->kernels[i]];
+		if (kernel->image == MD_NONE || !lacks_image(r, &r->artifact.images[kernel->image]))
+			continue;
+		md_error_set(&graph->too_late, MD_ERR_MISMATCH,
+			     "a cold start would refuse it: kernel %s is in no stored image, and the engine had not "
+			     "loaded its own%s when it asked for the graph",
+			     kernel->name,
+			     r->artifact.images[kernel->image].variable ? ", and asked for the variable that it writes,"
+									: "");
+		break;
+	}
+	if (graph)
+		graph->asked = true;
+}
+
 /* A cold start would not hand it out. */
 static enum md_status check_constants(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
 {
@@ -411,6 +440,10 @@ static enum md_verdict judge(struct md_restore *r, struct md_restore_graph *grap
 	}
 	if (md_verify_outputs_match(r, graph->stored, live->outputs, live->output_count, err) != MD_OK)
 		return MD_VERDICT_FAIL;
+	if (graph->too_late.status) {
+		*err = graph->too_late;
+		return MD_VERDICT_FAIL;
+	}
 	if (check_constants(r, graph, err) != MD_OK || resolve_all(r, graph, err) != MD_OK ||
 	    md_cuda_call(err, cuCtxSynchronize) != MD_OK || md_verify_memory_init(&subject->memory, r, err) != MD_OK)
 		return MD_VERDICT_SKIPPED;

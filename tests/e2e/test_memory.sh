@@ -135,6 +135,15 @@ run nameless medusa-inspect --from-text "$work/nameless.txt" -o "$work/nameless.
 assert_contains "$work/nameless.err" "its variable has no name, or it is stored all the same"
 assert_contains "$work/variable_loaded.err" "variable restored"
 
+section "what a cold start would refuse does not pass verification"
+# The engine's own image serves, and only its own; it has asked for the variable when it asks for the graph, or later.
+run early env SUBJECT_VARIES=1 medusa-capture --vary '*' -o "$work/early.medusa" -- "${subject[@]}" variable pitched
+assert_contains "$work/early.err" "an image is not stored: the engine writes its variable variable_scale"
+assert_contains "$work/early.err" "verification: 2 passed, 0 failed, 0 not compared"
+run too_late env SUBJECT_VARIES=1 SUBJECT_WRITES_LATE=1 medusa-capture --vary '*' -o "$work/too_late.medusa" -- "${subject[@]}" variable pitched
+assert_exit too_late 1
+assert_contains "$work/too_late.err" "refused: (variable, 1): verification failed: a cold start would refuse it: kernel variable_scaled is in no stored image, and the engine had not loaded its own, and asked for the variable that it writes, when it asked for the graph"
+
 section "a variable that a kernel of the engine writes"
 # The engine's own copy of the image has it, which every graph of this process could be made of; a cold start's may not.
 run written medusa-capture --vary '*' -o "$work/written.medusa" -- "${subject[@]}" variable_of_kernel pitched
