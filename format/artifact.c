@@ -2,12 +2,14 @@
 /* Reads an artifact's file, whole or in parts, with every size, checksum and signature looked at before use. */
 #include "format/artifact.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/descriptor.h"
 #include "base/hash.h"
 #include "format/artifact_layout.h"
 #include "format/artifact_sections.h"
@@ -462,12 +464,31 @@ enum md_status md_artifact_read(const char *path, struct md_artifact *out, struc
 /* ---- reading in parts ---- */
 
 struct md_artifact_file {
-	int fd;
+	struct md_descriptor file; /* kept open for images, which may be wanted much later */
 	char *path;
 	bool graphs_read;
 	struct md_artifact_reading in;
 	uint64_t images_offset;
 };
+
+/*
+ * The file to read, and *opened to close: an engine may have closed ours, and have one of its own under the number.
+ * Another file of the same name is another artifact.
+ */
+static enum md_status find_file(const struct md_artifact_file *file, int *opened, int *fd, struct md_error *err)
+{
+	struct md_descriptor again = MD_DESCRIPTOR_NONE;
+	uint64_t size;
+	*fd = file->file.fd;
+	if (md_descriptor_is_ours(&file->file))
+		return MD_OK;
+	MD_FORWARD(md_file_open(file->path, UINT64_MAX, opened, &size, err));
+	if (!md_descriptor_keep(&again, *opened) || again.device != file->file.device ||
+	    again.inode != file->file.inode)
+		return md_error_set(err, MD_ERR_IO, "the program closed it, and it is another file now");
+	*fd = *opened;
+	return MD_OK;
+}
 
 static enum md_status check_trust(const struct md_artifact_signature *signature, const struct md_trust *trust,
 				  struct md_error *err)
@@ -488,7 +509,7 @@ static enum md_status read_trusted(struct md_artifact_file *file, uint64_t size,
 				   struct md_artifact *artifact, struct md_error *err)
 {
 	const struct md_artifact_row *images = NULL;
-	MD_FORWARD(md_artifact_reading_begin(&(struct md_file_source){NULL, file->fd, size}, &file->in, err));
+	MD_FORWARD(md_artifact_reading_begin(&(struct md_file_source){NULL, file->file.fd, size}, &file->in, err));
 	MD_FORWARD(check_trust(&file->in.seal.signature, trust, err));
 	MD_FORWARD(md_artifact_reading_head(&file->in, artifact, &images, err));
 	file->images_offset = images ? images->offset : 0;
@@ -505,8 +526,11 @@ enum md_status md_artifact_open_trusted(const char *path, const struct md_trust 
 		return md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory", path);
 	}
 	uint64_t size = 0;
-	file->fd = -1;
-	enum md_status status = md_file_open(path, UINT64_MAX, &file->fd, &size, err);
+	int fd = -1;
+	file->file = MD_DESCRIPTOR_NONE;
+	enum md_status status = md_file_open(path, UINT64_MAX, &fd, &size, err);
+	if (status == MD_OK && !md_descriptor_keep(&file->file, fd))
+		status = md_error_set(err, MD_ERR_IO, "%s: %s", path, strerror(errno));
 	if (status == MD_OK) {
 		status = read_trusted(file, size, trust, &head, err);
 		if (status != MD_OK)
@@ -531,8 +555,12 @@ enum md_status md_artifact_open(const char *path, struct md_artifact_file **out,
 enum md_status md_artifact_read_graphs(struct md_artifact_file *file, struct md_artifact *artifact,
 				       struct md_error *err)
 {
+	MD_AUTO_FD int opened = -1;
 	enum md_status status = file->graphs_read ? md_error_set(err, MD_ERR_INVALID, "the graphs were read before")
-						  : read_graphs(&file->in, artifact, err);
+						  : find_file(file, &opened, &file->in.source.fd, err);
+	if (status == MD_OK)
+		status = read_graphs(&file->in, artifact, err);
+	file->in.source.fd = file->file.fd;
 	file->graphs_read = true;
 	return status == MD_OK ? MD_OK : md_error_prefix(err, "%s", file->path);
 }
@@ -542,9 +570,12 @@ enum md_status md_artifact_read_image(const struct md_artifact_file *file, const
 {
 	const struct md_image_frame *frame = &artifact->images[image].frame;
 	MD_AUTO_FREE uint8_t *stored = malloc(frame->stored ? frame->stored : 1);
-	enum md_status status =
-	    stored ? md_file_read_at(file->fd, file->images_offset + frame->offset, stored, frame->stored, err)
-		   : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for an image");
+	MD_AUTO_FD int opened = -1;
+	int fd = -1;
+	enum md_status status = stored ? find_file(file, &opened, &fd, err)
+				       : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for an image");
+	if (status == MD_OK)
+		status = md_file_read_at(fd, file->images_offset + frame->offset, stored, frame->stored, err);
 	if (status == MD_OK)
 		status = check_frame(&file->in, image, stored, frame->stored, err);
 	if (status == MD_OK)
@@ -557,8 +588,7 @@ void md_artifact_close(struct md_artifact_file *file)
 	if (!file)
 		return;
 	md_artifact_reading_finish(&file->in);
-	if (file->fd >= 0)
-		close(file->fd);
+	md_descriptor_drop(&file->file);
 	free(file->path);
 	free(file);
 }

@@ -4,7 +4,6 @@
 #define MD_LOG_DOMAIN "restore"
 
 #include <errno.h>
-#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,13 +102,12 @@ static void init(void)
 	init_condition(&r->changed);
 	md_map_init(&r->bound_names);
 	md_pace_init(&r->pace.pace);
-	char path[PATH_MAX];
-	r->path = md_environment_path("MEDUSA_ARTIFACT", path, sizeof(path)) ? strdup(path) : NULL;
-	r->report = md_environment_path("MEDUSA_VERIFY_REPORT", path, sizeof(path)) ? strdup(path) : NULL;
+	r->path = md_restore_path("MEDUSA_ARTIFACT");
+	r->report = md_restore_path("MEDUSA_VERIFY_REPORT");
 	const char *keys = md_environment_get("MEDUSA_TRUSTED_KEYS");
 	r->trust_asked = keys != NULL; /* set means set: an empty list trusts nobody */
 	if (r->trust_asked)
-		r->trusted_keys = strdup(md_environment_path("MEDUSA_TRUSTED_KEYS", path, sizeof(path)) ? path : keys);
+		r->trusted_keys = *keys ? md_restore_path("MEDUSA_TRUSTED_KEYS") : strdup("");
 	r->verify = md_environment_is_on("MEDUSA_VERIFY");
 	r->require_proof = md_environment_is_on("MEDUSA_REQUIRE_PROOF");
 	r->stats.size = sizeof(r->stats);

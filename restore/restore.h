@@ -412,6 +412,9 @@ int md_restore_say(enum md_status status, const char *why);
 /* ---- the background (background.c) ---- */
 
 /* Reads the environment once. */
+/* restore_early.c: the file that a variable names, by a path that leads there now; malloc'd, NULL: none, or no memory.
+ */
+char *md_restore_path(const char *variable);
 void md_restore_init(void);
 /* Starts restoring in context (which exists); later calls do nothing. */
 void md_restore_start(CUcontext context);
@@ -591,6 +594,8 @@ void md_verify_instantiated(CUgraphExec exec);
 void md_verify_launch(CUgraphExec exec);
 void md_verify_forget(CUgraphExec exec);
 void md_verify_end(void);
+/* The engine calls medusa_mark(). */
+void md_verify_mark(const char *name);
 
 /* The engine asks for a graph: what a cold start would lack at this moment fails it. Under lock. */
 void md_verify_asked(struct md_restore *r, const char *label, unsigned batch);
@@ -600,5 +605,9 @@ bool md_verify_compare(struct md_live_graph *live);
 bool md_verify_report_begin(const char *label, unsigned batch);
 void md_verify_report(const char *label, unsigned batch, enum md_verdict verdict, uint64_t bytes, const char *reason);
 void md_verify_report_end(void);
+/* verify_until.c: whether MEDUSA_UNTIL was reached, and its end not yet said. */
+bool md_verify_until_mark(const char *name);
+bool md_verify_until_graphs(size_t labelled);
+void md_verify_until_end(void);
 
 #endif

@@ -439,7 +439,12 @@ EXPORT int medusa_trigger(const char *name, int (*run)(void *user), void *user)
 
 EXPORT int medusa_mark(const char *name)
 {
-	return name ? md_restore_say(MD_OK, "") : md_restore_say(MD_ERR_INVALID, "a mark needs a name");
+	if (!name)
+		return md_restore_say(MD_ERR_INVALID, "a mark needs a name");
+	md_restore_init();
+	if (md_restore.verify)
+		md_verify_mark(name);
+	return md_restore_say(MD_OK, "");
 }
 
 EXPORT int medusa_stage(const char *name, uint64_t ns)

@@ -113,6 +113,30 @@ static void report_refusal(struct md_live_graph *live)
 	live->compared++;
 }
 
+/* What was to be compared until then has been; what comes later is compared as well. */
+static void end_if_all_compared(bool due)
+{
+	for (size_t i = 0; due && i < table_count; i++)
+		due = !table[i].label || table[i].compared;
+	if (due)
+		md_verify_until_end();
+}
+
+static size_t labelled(void)
+{
+	size_t count = 0;
+	for (size_t i = 0; i < table_count; i++)
+		count += table[i].label != NULL;
+	return count;
+}
+
+void md_verify_mark(const char *name)
+{
+	pthread_mutex_lock(&table_lock);
+	end_if_all_compared(md_verify_until_mark(name));
+	pthread_mutex_unlock(&table_lock);
+}
+
 enum md_status md_verify_label(void *exec, const char *label, unsigned batch, struct md_error *err)
 {
 	struct md_live_graph *live;
@@ -124,6 +148,7 @@ enum md_status md_verify_label(void *exec, const char *label, unsigned batch, st
 		report_refusal(live);
 	else if (status == MD_OK && md_verify_compare(live))
 		live->compared++;
+	end_if_all_compared(md_verify_until_graphs(labelled()));
 	pthread_mutex_unlock(&table_lock);
 	return status;
 }
@@ -198,6 +223,7 @@ void md_verify_launch(CUgraphExec exec)
 	if (live && live->label && !live->refused && live->launches < wanted && md_verify_compare(live)) {
 		live->launches++;
 		live->compared++;
+		end_if_all_compared(md_verify_until_graphs(labelled()));
 	}
 	pthread_mutex_unlock(&table_lock);
 }

@@ -12,6 +12,7 @@
 #include "analyze/analyze.h"
 #include "base/clock.h"
 #include "format/order.h"
+#include "format/trace_part.h"
 #include "tools/capture_third.h"
 #include "tools/options.h"
 #include "tools/repeat.h"
@@ -104,12 +105,28 @@ static bool has_end(void)
 	return until && strcmp(until, "exit");
 }
 
+/* An engine that becomes a daemon is recorded on after the command has ended. */
+static enum md_run_left recording_left(void *user, pid_t *pid)
+{
+	const char *path = user;
+	char part[PATH_MAX + 8];
+	struct stat info;
+
+	snprintf(part, sizeof(part), "%s.part", path);
+	if (!access(path, F_OK) || stat(part, &info))
+		return MD_RUN_OVER;
+	if (md_trace_part_is_held(part, pid))
+		return MD_RUN_AT_WORK;
+	return info.st_size ? MD_RUN_OVER : MD_RUN_UNKNOWN;
+}
+
 static int run_under_capture(struct job *job, unsigned index, int *code)
 {
 	char trace[PATH_MAX + 32], when[512], images[64], kv[64], order[PATH_MAX + 64], shift[64];
 	const char *env[6] = {trace, when, images};
 	char *shell[] = {"sh", "-c", (char *)second, NULL};
-	struct md_run run = {"libmedusa-capture.so", env, 3, index && second ? shell : job->argv};
+	struct md_run run = {"libmedusa-capture.so", env, 3, index && second ? shell : job->argv, recording_left,
+			     job->traces[index]};
 	enum md_repeat_outcome outcome;
 	struct md_error err = {0};
 	char number[12];
@@ -159,16 +176,19 @@ static enum md_status read_named_or_part(const char *path, struct md_trace *out,
 			    "tells more)");
 }
 
-/*
- * A server is told to stop once what --until names has happened; its trace is complete by then. A terminal's Ctrl-C,
- * which it got as well, does that too.
- */
+/* A server that has done what --until names is ended by a terminal's Ctrl-C, which we get as well. */
+static void forget_terminal(bool done)
+{
+	if (has_end() && done && md_stop_signal() == SIGINT && md_stop_came_from_terminal())
+		md_stop_forget();
+}
+
+/* A server is told to stop once what --until names has happened; its trace is complete by then. */
 static int judge_run(int code, enum md_status trace)
 {
 	bool recorded = has_end() && trace == MD_OK;
 
-	if (recorded && md_stop_signal() == SIGINT && md_stop_came_from_terminal())
-		md_stop_forget();
+	forget_terminal(recorded);
 	if (md_stop_signal())
 		return 128 + md_stop_signal();
 	if (code && !recorded) {
@@ -333,11 +353,13 @@ static int apply_report(struct job *job, struct md_verify_report *report)
 {
 	struct md_error err = {0};
 
-	if (report->exit_code) {
+	if (report->exit_code && !(has_end() && report->complete)) {
 		say("the command ended with %d in the verification run; nothing was written; " MD_REPEAT_OWN,
 		    report->exit_code);
 		return MD_EXIT_COMMAND;
 	}
+	if (report->exit_code)
+		say("the command ended with %d after all was compared", report->exit_code);
 	if (md_verify_doubtful(report)) {
 		say("verification: %s; nothing was written", md_verify_doubtful(report));
 		return MD_EXIT_COMMAND;
@@ -391,12 +413,14 @@ static int verify(struct job *job)
 		return result;
 	say("verification");
 	unsetenv("MEDUSA_TRUSTED_KEYS"); /* nobody can have signed what is made just now */
+	setenv("MEDUSA_UNTIL", until ? until : "exit", 1);
 	if (md_workplace_file(&job->workplace, "unverified", ".medusa", unverified, &err) != MD_OK ||
 	    write_held(&job->artifact, unverified, NULL, &err) != MD_OK)
 		return fail(&err, MD_EXIT_COMMAND);
 	md_workplace_share(unverified);
 	if (md_verify_run(unverified, job->argv, &job->repeat, &report, &err) != MD_OK)
 		return md_stop_signal() ? 128 + md_stop_signal() : fail(&err, MD_EXIT_COMMAND);
+	forget_terminal(report.complete);
 	result = md_stop_signal() ? 128 + md_stop_signal() : apply_report(job, &report);
 	job->traces_needed |= result >= 0;
 	md_verify_finish(&report);

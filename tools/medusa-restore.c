@@ -71,7 +71,8 @@ static int become(const char *artifact, char *const argv[])
 {
 	char artifact_setting[PATH_MAX + 32], order_setting[256];
 	const char *const env[] = {artifact_setting, order_setting};
-	struct md_run run = {"libmedusa-restore.so", env, resolve_order ? 2 : 1, argv};
+	struct md_run run = {
+	    .preload = "libmedusa-restore.so", .env = env, .env_count = resolve_order ? 2 : 1, .argv = argv};
 	struct md_error error = {0};
 
 	snprintf(artifact_setting, sizeof(artifact_setting), "MEDUSA_ARTIFACT=%s", artifact);

@@ -12,7 +12,7 @@
 #include "tools/tolerance.h"
 #include "tools/verify_report.h"
 
-static const char *junit_path;
+static const char *junit_path, *until;
 static const char *nondeterministic;
 static struct md_tolerance tolerance;
 static bool as_json, allow_uncompared;
@@ -23,6 +23,10 @@ static const struct md_option options[] = {
     {.name = "allow-uncompared",
      .help = "Graphs that were not compared are no reason to fail.",
      .flag = &allow_uncompared},
+    {.name = "until",
+     .argument = "WHEN",
+     .help = "The command may fail once all is compared: graphs=N or mark=NAME, as in medusa-capture.",
+     .value = &until},
     {.name = "json", .help = "Print the result as JSON.", .flag = &as_json},
 };
 
@@ -90,7 +94,7 @@ static int conclude(const struct md_verify_report *report)
 
 	if (md_verify_count(report, MD_VERIFY_FAILED))
 		return MD_EXIT_FAILED;
-	if (report->exit_code) {
+	if (report->exit_code && !(until && report->complete)) {
 		md_options_say(&command, "the command ended with %d; " MD_REPEAT_OWN, report->exit_code);
 		return MD_EXIT_COMMAND;
 	}
@@ -145,6 +149,8 @@ static int verify(const char *path, char *const argv[])
 	struct md_error error = {0};
 
 	md_stop_watch();
+	if (until)
+		setenv("MEDUSA_UNTIL", until, 1);
 	if ((junit_path && md_output_check_report(junit_path, &error) != MD_OK) ||
 	    md_workplace_open_temporary(&workplace, &error) != MD_OK) {
 		md_options_say(&command, "%s", error.message);
@@ -168,6 +174,8 @@ int main(int argc, char *argv[])
 		return md_options_usage_error(&command, "name one artifact, not %zu", arguments.file_count);
 	if (!arguments.command)
 		return md_options_usage_error(&command, "put the command that starts the engine behind --");
+	if (until && strncmp(until, "graphs=", 7) && strncmp(until, "mark=", 5))
+		return md_options_usage_error(&command, "--until: \"%s\" is none of graphs=N, mark=NAME", until);
 	result = md_tolerance_take(&command, nondeterministic, &tolerance);
 	if (result < 0)
 		result = check_artifact(arguments.files[0]);

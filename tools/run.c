@@ -10,13 +10,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/environment.h"
 #include "tools/preload.h"
 #include "tools/stop.h"
+
+#define UNKNOWN_TURNS 3000u /* of 20 ms */
 
 #ifdef __SANITIZE_THREAD__
 #define RUNTIME_INIT __tsan_init
@@ -132,6 +136,37 @@ static enum md_status wait_for(pid_t child, int *exit_code, struct md_error *err
 	return MD_OK;
 }
 
+/* Their number is not known, but whether there are any is: they became ours when their parent ended. */
+static bool has_left_any(void)
+{
+	for (;;) {
+		pid_t ended = waitpid(-1, NULL, WNOHANG);
+		if (ended <= 0)
+			return ended == 0;
+	}
+}
+
+static void wait_for_left(const struct md_run *run)
+{
+	const struct timespec pause = {0, 20000000};
+	bool said = false;
+
+	for (unsigned turns = 0; has_left_any(); turns++) {
+		pid_t pid = 0;
+		enum md_run_left left = run->left(run->user, &pid);
+		if (left == MD_RUN_OVER || (left == MD_RUN_UNKNOWN && turns >= UNKNOWN_TURNS))
+			return;
+		md_stop_child(pid > 0 ? pid : -1);
+		if (md_stop_signal() && pid <= 0)
+			return;
+		if (!said)
+			fprintf(stderr, "%s has ended and left processes behind; waiting for what they do\n",
+				run->argv[0]);
+		said = true;
+		nanosleep(&pause, NULL);
+	}
+}
+
 /* The pipe closes by itself when the command has been started. */
 static bool failed_to_start(int report, struct md_error *why)
 {
@@ -180,6 +215,8 @@ static enum md_status run_watched(const struct md_run *run, const char *library,
 	bool failed = failed_to_start(report, &why);
 	close(report);
 	status = wait_for(child, &code, err);
+	if (status == MD_OK && !code && !failed && run->left)
+		wait_for_left(run);
 	md_stop_hold();
 	md_stop_child(0);
 	md_stop_release();
@@ -196,6 +233,8 @@ enum md_status md_run_child_output(const struct md_run *run, int output, int *ex
 
 	if (run->preload)
 		MD_FORWARD(md_preload_find(run->preload, true, &preload, err));
+	if (run->left)
+		prctl(PR_SET_CHILD_SUBREAPER, 1);
 	bool mine = md_stop_watch();
 	enum md_status status = run_watched(run, run->preload ? preload.path : NULL, output, exit_code, err);
 	if (mine)

@@ -4,14 +4,28 @@
 #define MD_TOOLS_RUN_H
 
 #include <stddef.h>
+#include <sys/types.h>
 
 #include "base/status.h"
+
+enum md_run_left {
+	MD_RUN_OVER,    /* what the run was for has been done, or cannot be any more */
+	MD_RUN_AT_WORK, /* somebody is at it */
+	MD_RUN_UNKNOWN, /* nobody has begun: waited for at most a minute */
+};
 
 struct md_run {
 	const char *preload;    /* file name of the library, "libmedusa-capture.so"; NULL for none */
 	const char *const *env; /* "NAME=value", set for the command */
 	size_t env_count;
 	char *const *argv; /* NULL-terminated; argv[0] is looked up in PATH */
+	/*
+	 * Asked again and again when the command has ended and has left processes behind, as daemons do: MD_RUN_OVER,
+	 * or why to go on waiting for them. *pid: who does the work, to be passed signals; 0 if that is not known.
+	 * NULL: nobody is waited for.
+	 */
+	enum md_run_left (*left)(void *user, pid_t *pid);
+	void *user;
 };
 
 /* Where libraries are, seen from the folder of the commands. */

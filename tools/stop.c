@@ -31,13 +31,13 @@ static void end_now(int number)
 static void take(int number, siginfo_t *info, void *context)
 {
 	(void)context;
-	if (child_pid <= 0)
+	if (child_pid == 0)
 		end_now(number);
 	if (!stopped) {
 		stopped = number;
 		by_terminal = info->si_code > 0;
 	}
-	if (info->si_code <= 0)
+	if (info->si_code <= 0 && child_pid > 0)
 		kill((pid_t)child_pid, number);
 }
 

@@ -28,7 +28,10 @@ void md_stop_remove_nothing(void);
 
 /* ---- around fork ---- */
 
-/* Signals wait from _hold to _release; a child is known from _child to _child(0). In the child: all is as it was. */
+/*
+ * Signals wait from _hold to _release; a child is known from _child to _child(0), -1: there is one of unknown number,
+ * and nothing is passed on. In the child: all is as it was.
+ */
 void md_stop_hold(void);
 void md_stop_release(void);
 void md_stop_child(pid_t child);

@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -225,13 +226,44 @@ void md_verify_finish(struct md_verify_report *report)
 
 /* ---- running ---- */
 
+static bool has_end(const char *path)
+{
+	MD_AUTO_FREE char *text = NULL;
+	MD_AUTO_FILE FILE *in = fopen(path, "re");
+	struct md_verify_line line;
+	size_t room = 0;
+	ssize_t size;
+
+	while (in && (size = getline(&text, &room, in)) > 0) {
+		if (text[size - 1] != '\n')
+			return false;
+		text[size - 1] = 0;
+		if (md_verify_line_read(text, (size_t)size - 1, &line, NULL) == MD_OK && line.verdict == MD_VERDICT_END)
+			return true;
+	}
+	return false;
+}
+
+/* An engine that becomes a daemon goes on comparing after the command has ended. */
+static enum md_run_left comparing_left(void *user, pid_t *pid)
+{
+	const char *report = user;
+	struct stat info;
+
+	*pid = 0;
+	if (stat(report, &info) || has_end(report))
+		return MD_RUN_OVER;
+	return info.st_size ? MD_RUN_AT_WORK : MD_RUN_UNKNOWN;
+}
+
 static enum md_status run_engine(const char *artifact_path, const char *report_path, char *const argv[],
 				 struct md_repeat *repeat, int *exit_code, struct md_error *err)
 {
 	enum md_repeat_outcome outcome = MD_REPEAT_AGAIN;
 	char artifact[PATH_MAX + 32], report[PATH_MAX + 32], absolute[PATH_MAX];
 	const char *const env[] = {artifact, report, "MEDUSA_VERIFY=1"};
-	struct md_run run = {"libmedusa-restore.so", env, sizeof(env) / sizeof(env[0]), argv};
+	struct md_run run = {"libmedusa-restore.so", env, sizeof(env) / sizeof(env[0]), argv, comparing_left,
+			     (void *)report_path};
 
 	if (!realpath(artifact_path, absolute))
 		return md_error_set(err, MD_ERR_IO, "%s: %s", artifact_path, strerror(errno));

@@ -81,7 +81,14 @@ rm "$work"/out/relative*
 assert_equal "what is left" "$nothing_left" "$(left)"
 
 # ---- two at once -----------------------------------------------------------------------------------------------------
-wait_for_file() { while [ ! -e "$1" ]; do sleep 0.02; done; }
+wait_for_file() {
+	local i
+	for ((i = 0; i < 1500; i++)); do
+		[ ! -e "$1" ] || return 0
+		sleep 0.02
+	done
+	fail "a file $1" "none after 30 s"
+}
 
 section "two captures into one output"
 HOST_AFTER="wait=$work/go" medusa-capture -o "$work/out/one.medusa" -- "${subject[@]}" >"$work/first.out" 2>"$work/first.err" &
@@ -190,6 +197,43 @@ for closed in "0<&-" "1>&-" "2>&-" "0<&- 1>&- 2>&-"; do
 done
 assert_equal "what is left" "$nothing_left" "$(left)"
 
+# ---- engines that end in their own way -------------------------------------------------------------------------------
+ends() { # habit at the end, options of medusa-capture...
+	local habit=$1
+	shift
+	section "an engine that ends by $habit ($*)"
+	HOST_AT_END=$habit run ends medusa-capture -o "$work/out/one.medusa" "$@" -- "${subject[@]}"
+}
+for habit in killed _exit=0 _exit=7; do
+	ends $habit
+	assert_exit ends 4
+	assert_no_file "$work/out/one.medusa"
+	rm -f "$work"/out/one.*
+	for until in graphs=2 mark=ready; do
+		export HOST_AFTER=mark=ready
+		ends $habit --until $until
+		assert_exit ends 0
+		assert_contains "$work/ends.err" "verification: 2 passed, 0 failed, 0 not compared"
+		HOST_AT_END=$habit run ends medusa-verify "$work/out/one.medusa" --until $until -- "${subject[@]}"
+		assert_exit ends 0
+		unset HOST_AFTER
+		run ends medusa-restore "$work/out/one.medusa" -- "${subject[@]}"
+		assert_count "$work/ends.err" " restored" 2
+		rm -f "$work"/out/one.*
+	done
+done
+
+section "an engine that becomes a daemon"
+HOST_BEFORE="daemon=$work/tmp/daemon" run daemon medusa-capture -o "$work/out/one.medusa" -- "${subject[@]}"
+assert_exit daemon 0
+assert_contains "$work/daemon.err" "waiting for what they do"
+assert_contains "$work/daemon.err" "verification: 2 passed, 0 failed, 0 not compared"
+rm -f "$work/tmp/daemon"
+HOST_BEFORE="daemon=$work/tmp/daemon" run daemon medusa-verify "$work/out/one.medusa" -- "${subject[@]}"
+assert_exit daemon 0
+rm -f "$work/tmp/daemon" "$work/out/one.medusa"
+assert_equal "what is left" "$nothing_left" "$(left)"
+
 # ---- rights ----------------------------------------------------------------------------------------------------------
 section "a umask that takes everything"
 (umask 0777; exec medusa-capture -o "$work/out/one.medusa" -- "${subject[@]}") >"$work/mask.out" 2>"$work/mask.err"
@@ -198,6 +242,31 @@ assert_exit mask 0
 HOST_BEFORE=umask=0777 run mask medusa-capture -o "$work/out/one.medusa" -- "${subject[@]}"
 assert_exit mask 0
 rm -f "$work/out/one.medusa"
+
+if [ "$(id -u)" = 0 ]; then
+	mkdir -m 700 "$work/private"
+	cp "$work/good.medusa" "$work/private/good.medusa"
+	chmod 600 "$work/private/good.medusa"
+	for folder in out private; do
+		section "an engine that gives up its rights before it uses the device: output in $folder"
+		HOST_BEFORE=setuid=65534 run rights medusa-capture -o "$work/$folder/one.medusa" -- "${subject[@]}"
+		assert_exit rights 0
+		assert_contains "$work/rights.err" "verification: 2 passed, 0 failed, 0 not compared"
+		HOST_BEFORE=setuid=65534 run rights medusa-restore "$work/$folder/one.medusa" -- "${subject[@]}"
+		assert_exit rights 0
+		assert_count "$work/rights.err" " restored" 2
+		HOST_BEFORE=setuid=65534 run rights medusa-verify "$work/$folder/one.medusa" -- "${subject[@]}"
+		assert_exit rights 0
+		rm -f "$work/$folder/one.medusa"
+	done
+	section "an artifact that it may not read then"
+	HOST_BEFORE=setuid=65534 run rights medusa-restore "$work/private/good.medusa" -- "${subject[@]}"
+	assert_exit rights 0
+	assert_same_file "$work/alone.out" "$work/rights.out"
+	assert_contains "$work/rights.err" "nothing is restored"
+	assert_contains "$work/rights.err" "Permission denied"
+	assert_equal "what is left" "$nothing_left" "$(left)"
+fi
 
 section "no environment at all"
 code=0

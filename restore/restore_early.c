@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files that the environment names, opened at once: an engine may give up its rights before it uses the device. */
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/descriptor.h"
+#include "base/environment.h"
+#include "restore/restore.h"
+
+static struct early {
+	const char *variable;
+	int flags, needed;
+	struct md_descriptor file;
+} early[] = {
+    {"MEDUSA_ARTIFACT", O_RDONLY, R_OK, {.fd = -1}},
+    {"MEDUSA_VERIFY_REPORT", O_WRONLY | O_APPEND, W_OK, {.fd = -1}},
+    {"MEDUSA_TRUSTED_KEYS", O_RDONLY, R_OK, {.fd = -1}},
+};
+
+__attribute__((constructor(MD_LOADED_SETTINGS))) static void open_early(void)
+{
+	char path[PATH_MAX];
+
+	for (size_t i = 0; i < sizeof(early) / sizeof(early[0]); i++)
+		if (md_environment_path(early[i].variable, path, sizeof(path)))
+			md_descriptor_keep(&early[i].file, md_descriptor_open(path, early[i].flags, 0));
+}
+
+/* What was opened is needed only if the path leads there no longer. */
+static char *reachable(struct early *file, const char *path)
+{
+	char *link = NULL;
+
+	if (!faccessat(AT_FDCWD, path, file->needed, AT_EACCESS) || !md_descriptor_is_ours(&file->file)) {
+		md_descriptor_drop(&file->file);
+		return strdup(path);
+	}
+	return asprintf(&link, "/proc/self/fd/%d", file->file.fd) < 0 ? NULL : link;
+}
+
+char *md_restore_path(const char *variable)
+{
+	char path[PATH_MAX];
+
+	if (!md_environment_path(variable, path, sizeof(path)))
+		return NULL;
+	for (size_t i = 0; i < sizeof(early) / sizeof(early[0]); i++)
+		if (!strcmp(early[i].variable, variable))
+			return reachable(&early[i], path);
+	return strdup(path);
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* MEDUSA_UNTIL in verify mode: the report ends where a recording would, so that an engine may be killed after that. */
+#define MD_LOG_DOMAIN "verify"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/environment.h"
+#include "base/log.h"
+#include "restore/restore.h"
+
+/* All under the lock of the table of live graphs. */
+static bool reached, ended;
+
+bool md_verify_until_mark(const char *name)
+{
+	const char *until = md_environment_get("MEDUSA_UNTIL");
+
+	reached |= until && !strncmp(until, "mark=", 5) && !strcmp(until + 5, name);
+	return reached && !ended;
+}
+
+bool md_verify_until_graphs(size_t labelled)
+{
+	const char *until = md_environment_get("MEDUSA_UNTIL");
+	unsigned long long wanted = until && !strncmp(until, "graphs=", 7) ? strtoull(until + 7, NULL, 10) : 0;
+
+	reached |= wanted && labelled >= wanted;
+	return reached && !ended;
+}
+
+void md_verify_until_end(void)
+{
+	ended = true;
+	md_info("all graphs until %s are compared", md_environment_get("MEDUSA_UNTIL"));
+	md_verify_report_end();
+}
