@@ -3,9 +3,12 @@
  */
 #include "tools/stop.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static const int watched[] = {SIGINT, SIGTERM, SIGHUP}, ignored[] = {SIGPIPE, SIGXFSZ};
@@ -17,13 +20,36 @@ static sigset_t before_hold;
 static char removed[REMOVED][PATH_MAX];
 static volatile sig_atomic_t removed_count, child_pid, stopped, by_terminal;
 
-/* Nothing here but what a signal handler may call. */
+/* ---- nothing here but what a signal handler may call ---- */
+
+struct entry { /* as the system writes it */
+	uint64_t inode, offset;
+	unsigned short size;
+	unsigned char type;
+	char name[];
+};
+
+static void remove_folder(const char *path)
+{
+	_Alignas(struct entry) char entries[4096];
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	long size = 0;
+
+	while (fd >= 0 && (size = syscall(SYS_getdents64, fd, entries, sizeof(entries))) > 0)
+		for (long at = 0; at < size;) {
+			const struct entry *entry = (const struct entry *)(entries + at);
+			unlinkat(fd, entry->name, 0); /* "." and ".." are folders, which it leaves */
+			at += entry->size;
+		}
+	if (fd >= 0)
+		rmdir(path);
+}
+
 static void end_now(int number)
 {
 	for (int i = 0; i < removed_count; i++)
-		unlink(removed[i]);
-	for (int i = 0; i < removed_count; i++) /* which are empty now */
-		rmdir(removed[i]);
+		if (unlink(removed[i]))
+			remove_folder(removed[i]);
 	_exit(128 + number);
 }
 

@@ -22,7 +22,7 @@ bool md_stop_came_from_terminal(void);
 /* Takes it as heard: the child was told to end, and that was all. */
 void md_stop_forget(void);
 
-/* A file, or a folder that is empty without them, that goes when the process is told to end; at most 32. */
+/* A file, or a folder with the files in it, that goes when the process is told to end; at most 32. */
 void md_stop_remove(const char *path);
 void md_stop_remove_nothing(void);
 

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /*
@@ -21,10 +22,14 @@
  *        file         open, read, write, mmap, fsync, rename and their kind: EMFILE, EIO, ENOSPC, ENOMEM
  *        short        read and write do half, and go on
  *        kill         SIGKILL before the N-th use of a file
+ *        close        before the N-th call that opens, looks at or reads a file: all descriptors from
+ *                     100 on are closed (below are hostcuda's), and every free number becomes one of INJECT_OWN, a
+ *                     file of the engine's. Not before a write: between a look at a descriptor and that, nothing can
+ *                     be done within a process.
  * INJECT_FROM=NAMES   file names of objects, with commas: calls from elsewhere are neither counted nor failed
  * INJECT_PROGRAM=NAME only in the program of that name, not in what it starts
  */
-enum what { NOTHING, MEMORY, FILES, SHORT, KILL };
+enum what { NOTHING, MEMORY, FILES, SHORT, KILL, CLOSE };
 
 static enum what what;
 static unsigned long wanted, seen;
@@ -32,14 +37,14 @@ static char sources[512], program[4096];
 
 __attribute__((constructor)) static void read_settings(void)
 {
-	static const char *const names[] = {"", "memory:", "file:", "short:", "kill:"};
+	static const char *const names[] = {"", "memory:", "file:", "short:", "kill:", "close:"};
 	const char *setting = getenv("INJECT"), *from = getenv("INJECT_FROM"), *only = getenv("INJECT_PROGRAM");
 	ssize_t size = readlink("/proc/self/exe", program, sizeof(program) - 1);
 	const char *base = size > 0 ? strrchr(program, '/') + 1 : "";
 	if (!setting || !from || (only && strcmp(only, base)))
 		return;
 	snprintf(sources, sizeof(sources), ",%s,", from);
-	for (int i = MEMORY; i <= KILL; i++) {
+	for (int i = MEMORY; i <= CLOSE; i++) {
 		size_t length = strlen(names[i]);
 		if (!strncmp(setting, names[i], length)) {
 			wanted = strtoul(setting + length, NULL, 10);
@@ -80,6 +85,20 @@ static void say(const char *call, void *caller)
 	(void)unused;
 }
 
+/* By way of the system alone, so that nothing of it is counted. */
+static void take_descriptors(void)
+{
+	static const char own[] = "the engine's own\n";
+	const char *path = getenv("INJECT_OWN");
+	if (syscall(SYS_close_range, 100, ~0u, 0))
+		_exit(9);
+	long fd = syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+	if (fd < 0 || syscall(SYS_write, fd, own, sizeof(own) - 1) < 0)
+		_exit(9);
+	for (int i = 0; i < 1100 && dup((int)fd) >= 0; i++)
+		;
+}
+
 static bool is_due(enum what kind, const char *call, void *caller)
 {
 	if (what != kind || !is_source(object_of(caller)) || __atomic_add_fetch(&seen, 1, __ATOMIC_RELAXED) != wanted)
@@ -87,6 +106,8 @@ static bool is_due(enum what kind, const char *call, void *caller)
 	say(call, caller);
 	if (kind == KILL)
 		kill(getpid(), SIGKILL);
+	if (kind == CLOSE)
+		take_descriptors();
 	return true;
 }
 
@@ -110,6 +131,7 @@ static bool is_due(enum what kind, const char *call, void *caller)
 		errno = code;                                                                                          \
 		return result;                                                                                         \
 	}
+#define TAKE(call) (void)is_due(CLOSE, call, CALLER);
 #define HALVE(call, size)                                                                                              \
 	if (size > 1 && is_due(SHORT, call, CALLER))                                                                   \
 		size /= 2;
@@ -197,6 +219,7 @@ EXPORT int open(const char *path, int flags, ...)
 	va_start(args, flags);
 	unsigned mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(args, unsigned) : 0;
 	va_end(args);
+	TAKE("open")
 	FAIL_FILE("open", EMFILE, -1)
 	return real(path, flags, mode);
 }
@@ -211,6 +234,7 @@ EXPORT int mkostemp(char *path, int flags)
 EXPORT FILE *fopen(const char *path, const char *mode)
 {
 	REAL(FILE *, "fopen", const char *, const char *)
+	TAKE("fopen")
 	FAIL_FILE("fopen", EMFILE, NULL)
 	return real(path, mode);
 }
@@ -225,6 +249,7 @@ EXPORT FILE *fdopen(int fd, const char *mode)
 EXPORT ssize_t read(int fd, void *out, size_t size)
 {
 	REAL(ssize_t, "read", int, void *, size_t)
+	TAKE("read")
 	FAIL_FILE("read", EIO, -1)
 	HALVE("read", size)
 	return real(fd, out, size);
@@ -233,6 +258,7 @@ EXPORT ssize_t read(int fd, void *out, size_t size)
 EXPORT ssize_t pread(int fd, void *out, size_t size, off_t at)
 {
 	REAL(ssize_t, "pread", int, void *, size_t, off_t)
+	TAKE("pread")
 	FAIL_FILE("pread", EIO, -1)
 	HALVE("pread", size)
 	return real(fd, out, size, at);
@@ -248,6 +274,7 @@ EXPORT size_t fread(void *out, size_t size, size_t count, FILE *file)
 EXPORT char *fgets(char *out, int size, FILE *file)
 {
 	REAL(char *, "fgets", char *, int, FILE *)
+	TAKE("fgets")
 	FAIL_FILE("fgets", EIO, NULL)
 	return real(out, size, file);
 }
@@ -329,6 +356,7 @@ EXPORT void *mmap(void *at, size_t size, int protection, int flags, int fd, off_
 EXPORT int fstat(int fd, struct stat *info)
 {
 	REAL(int, "fstat", int, struct stat *)
+	TAKE("fstat")
 	FAIL_FILE("fstat", EIO, -1)
 	return real(fd, info);
 }
@@ -336,6 +364,7 @@ EXPORT int fstat(int fd, struct stat *info)
 EXPORT int fsync(int fd)
 {
 	REAL(int, "fsync", int)
+	TAKE("fsync")
 	FAIL_FILE("fsync", EIO, -1)
 	return real(fd);
 }
@@ -343,6 +372,7 @@ EXPORT int fsync(int fd)
 EXPORT int rename(const char *from, const char *to)
 {
 	REAL(int, "rename", const char *, const char *)
+	TAKE("rename")
 	FAIL_FILE("rename", EIO, -1)
 	return real(from, to);
 }

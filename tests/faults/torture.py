@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes things fail one at a time and looks at what is left: driver calls, allocations, files, kills, crowds, cycles.
+"""Makes things fail one at a time and looks at what is left: driver calls, allocations, files, descriptors, signals, kills, crowds, cycles.
 
 torture.py [--sample N] [--seed N] [PART...]: every point of injection, or N of each kind, chosen by the seed.
 Called by run.sh; tests/faults/inject.c and HOSTCUDA_FAULT do the injecting. Prints a table and what went wrong.
@@ -383,6 +383,110 @@ class Torture:
             wrong.append(f"{device} bytes of device memory held")
         row.note("wrong" if wrong else "no growth", "; ".join(wrong))
 
+    # ---- what engines and their surroundings do to a process ----------------------------------------------------
+
+    def host(self, **settings):
+        """host_subject: what it prints alone, and with settings."""
+        return Run([path("tests/subjects/host_subject"), path("tests/images/restore_kernels.host.so")], **settings)
+
+    def part_host(self):
+        self.host_live = self.host().out
+        self.host_artifact = self.file("host.medusa")
+        self.must([path("bin/medusa-capture"), "-o", self.host_artifact, "--store-images", "--",
+                   path("tests/subjects/host_subject"), path("tests/images/restore_kernels.host.so")])
+        for name, library in (("capture", CAPTURE), ("restore", RESTORE)):
+            self.sweep(f"descriptors closed and taken before a file call of {name}",
+                       lambda n, name=name, library=library: self.descriptors_taken(n, name, library))
+        self.files_limited()
+        self.told_to_end()
+
+    def host_settings(self, name, n):
+        trace, report = self.file(f"host-{name}-{n}.mtrace"), self.file(f"host-{name}-{n}.report")
+        self.remove(trace, trace + ".part", report)
+        settings = dict(MEDUSA_LOG="debug", HOST_QUIET="1")
+        if name == "capture":
+            return dict(settings, MEDUSA_TRACE=trace), trace
+        settings["MEDUSA_ARTIFACT"] = self.host_artifact
+        return (dict(settings, MEDUSA_VERIFY="1", MEDUSA_VERIFY_REPORT=report) if name == "verify" else settings), None
+
+    def descriptors_taken(self, n, name, library):
+        """Every descriptor of ours is closed, and each number is that of a file of the engine's from then on."""
+        settings, trace = self.host_settings(name, n)
+        own = self.file(f"own-{name}-{n}")
+        run = self.host(preload=["tests/faults/inject.so", "lib/" + library], INJECT=f"close:{n}", INJECT_FROM=library,
+                        INJECT_OWN=own, **settings)
+        wrong = self.judge_host(run)
+        if run.fired and open(own, "rb").read() != b"the engine's own\n":
+            wrong.append("something was written into the engine's file")
+        whole = trace and os.path.exists(trace)
+        if trace:
+            wrong += self.unreadable(trace if whole else trace + ".part", complete=whole)
+        outcome = "wrong" if wrong else "trace whole" if whole else "engine right"
+        return run, outcome, self.describe(run, wrong)
+
+    def judge_host(self, run):
+        wrong = []
+        if run.code != 0:
+            wrong.append(f"exit code {run.code}")
+        if run.out != self.host_live:
+            wrong.append("other output")
+        if SANITIZER.search(run.err):
+            wrong.append("a sanitizer's finding")
+        return wrong
+
+    def files_limited(self):
+        """No file may grow beyond a limit from the first graph on: SIGXFSZ must not reach the engine."""
+        for name, library in (("capture", CAPTURE), ("verify", RESTORE)):
+            row = self.row(f"files are limited in size under {name}")
+            limits = range(0, 1200, 40)
+            for limit in self.random.sample(limits, min(self.sample, len(limits))) if self.sample else limits:
+                settings, trace = self.host_settings(name, limit)
+                run = self.host(preload=["lib/" + library], HOST_DURING=f"fsize={limit}", **settings)
+                wrong = self.judge_host(run)
+                whole = trace and os.path.exists(trace)
+                if trace:
+                    wrong += self.unreadable(trace if whole else trace + ".part", complete=whole)
+                row.note("wrong" if wrong else "trace whole" if whole else "engine right", self.describe(run, wrong))
+
+    def told_to_end(self):
+        """SIGTERM, SIGINT or SIGHUP at a random moment: the exit code says which, and nothing is left."""
+        folder = self.file("told")
+        capture = [path("bin/medusa-capture"), "-o", os.path.join(folder, "x.medusa"), "--", *self.engine]
+        verify = [path("bin/medusa-verify"), self.file("engine.medusa"), "--", *self.engine]
+        for name, argv in (("medusa-capture", capture), ("medusa-verify", verify)):
+            os.makedirs(folder, exist_ok=True)
+            lasts = self.duration(argv, TMPDIR=folder)
+            row = self.row(f"{name} is told to end at a random moment")
+            for _ in range(self.sample or 60):
+                shutil.rmtree(folder)
+                os.makedirs(folder)
+                number = self.random.choice((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
+                code, left = self.tell(argv, self.random.uniform(0.05, lasts), number, folder)
+                whole = "x.medusa" in left
+                left = [file for file in left if file != "x.medusa"]
+                wrong = [f"left behind: {left}"] if left else []
+                if code not in (0, 1, 128 + number, -number):
+                    wrong.append(f"exit code {code} after signal {number}")
+                if whole:
+                    wrong += self.half_written(os.path.join(folder, "x.medusa"))
+                row.note("wrong" if wrong else "over before" if code in (0, 1) else "ended", "; ".join(wrong))
+
+    @staticmethod
+    def tell(argv, after, number, folder):
+        victim = subprocess.Popen(argv, env=dict(os.environ, TMPDIR=folder), stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        try:
+            victim.wait(after)
+        except subprocess.TimeoutExpired:
+            victim.send_signal(number)
+        code = victim.wait()
+        try:
+            while os.waitpid(-victim.pid, 0):
+                pass
+        except ChildProcessError:
+            pass
+        return code, os.listdir(folder)
+
     def report(self):
         print(f"\n{'what is injected':<66} {'points':>6}  {'wrong':>5}  outcomes")
         for row in self.rows:
@@ -403,7 +507,7 @@ def main():
     options = arguments.parse_args()
     with tempfile.TemporaryDirectory(prefix="medusa-torture.") as work:
         torture = Torture(work, options.sample, options.seed)
-        for part in options.parts or ["driver", "memory", "files", "kill", "crowd", "cycles"]:
+        for part in options.parts or ["driver", "memory", "files", "host", "kill", "crowd", "cycles"]:
             start = time.monotonic()
             getattr(torture, "part_" + part)()
             print(f"  {part}: {time.monotonic() - start:.1f} s", flush=True)

@@ -10,7 +10,7 @@ own_opens=(':!hostcuda/ipc.c' # /proc/PID/fd/N
 	':!tools/medusa-inspect.c'  # --from-text, which may be a pipe
 	':!tools/repeat_watch.c'    # /proc/PID/stat
 	':!tools/verify_report.c'   # a report of its own
-	':!tools/workplace.c' ':!tools/preload.c' # folders of their own, and a lock
+	':!tools/workplace.c' ':!tools/preload.c' ':!tools/stop.c' # folders of their own, and a lock
 	':!tools/options.c')        # standard descriptors that the caller has closed
 own_maps=(':!models/llama/gguf.c') # the reference engine's weights: gigabytes, and its own
 
