@@ -168,4 +168,32 @@ for habit in clearenv title=engine "chdir=$work/elsewhere"; do
 	assert_count "$work/$name.report" "end" 1
 done
 assert_equal "what lies in the other folder" "" "$(ls -A "$work/elsewhere")"
+
+# ---- sandboxes and limits --------------------------------------------------------------------------------------------
+section "few descriptors, no rights on new files, a sandbox that refuses what is not an engine's daily work"
+for habit in nofile=12 nofile=40 umask=0777 seccomp; do
+	for when in BEFORE DURING AFTER; do
+		for what in captured restored verified; do
+			section "$what: $habit, $when"
+			rm -f "$work"/odd.mtrace*
+			library=restore verify=
+			[ $what != captured ] || library=capture
+			[ $what != verified ] || verify=1
+			HOST_QUIET=1 MEDUSA_TRACE=$work/odd.mtrace MEDUSA_ARTIFACT=$work/host.medusa MEDUSA_VERIFY=$verify \
+				run odd env "HOST_$when=$habit" "$(preload $library)" "${subject[@]}"
+			assert_exit odd 0
+			assert_same_file "$work/alone.out" "$work/odd.out"
+			case $what$habit in
+			capturedseccomp) assert_contains "$work/odd.err" "the trace could not be completed" ;;
+			captured*) traced odd ;;
+			esac
+		done
+	done
+done
+
+section "an engine that redirects its output: log lines follow"
+HOST_QUIET=1 MEDUSA_LOG=info HOST_BEFORE="redirect=$work/engine.log" MEDUSA_TRACE=$work/redirected.mtrace run redirected env "${captured[@]}"
+assert_exit redirected 0
+assert_contains "$work/engine.log" "medusa capture: trace complete"
+traced redirected
 finish
