@@ -107,6 +107,7 @@ struct md_analysis {
 enum md_status md_pass_environment(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_kernel(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_match(struct md_analysis *analysis, struct md_error *err);
+enum md_status md_pass_handed(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_sequence(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_evidence(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_output(struct md_analysis *analysis, struct md_error *err);

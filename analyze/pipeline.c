@@ -19,6 +19,7 @@ static const struct pass passes[] = {
     {"environment", md_pass_environment}, /* the captures are comparable; their views */
     {"kernel", md_pass_kernel},           /* which kernels are the same */
     {"match", md_pass_match},             /* pairs of graphs that are equal but for parameters */
+    {"handed", md_pass_handed},           /* graphs that hand values on through memory that nobody bound */
     {"sequence", md_pass_sequence},       /* pairs of allocations and bindings, by the order of calls */
     {"evidence", md_pass_evidence},       /* the same by what the graphs' words say */
     {"output", md_pass_output},           /* where graphs leave what the engine reads */

@@ -252,6 +252,9 @@ struct md_capture_graph {
 	bool refused, labelled;
 	bool unread;          /* its nodes have attributes that they do not tell */
 	bool probed;          /* or never to be */
+	uint64_t made;        /* sequence */
+	uint64_t tested;      /* sequence; 0: the poison test has shown nothing */
+	size_t handed_seen;   /* of what others read in private memory, see capture_handed.c */
 	bool pageable;        /* writes host memory that could not be put back */
 	uint64_t *candidates; /* addresses of live allocations that parameters point into, ascending; owned */
 	size_t candidate_count;
@@ -300,6 +303,15 @@ void md_capture_graph_refuse(struct md_capture_graph *graph, const char *why);
 struct md_capture_graph *md_capture_graph_at(size_t index);                /* lock held; NULL past the end */
 size_t md_capture_graphs_labelled(void), md_capture_graphs_recorded(void); /* lock held */
 
+/* ---- capture_touched.c: what the engine copies and sets in private memory of graphs ---- */
+
+/* From hooks: one atomic load while no graph has memory that nobody bound. call: static. Lock not held. */
+void md_capture_touched(const char *call, uint64_t address, uint64_t size, bool writes);
+void md_capture_touched_copy2d(const char *call, const CUDA_MEMCPY2D *copy);
+void md_capture_touched_copy3d(const char *call, const CUDA_MEMCPY3D *copy);
+void md_capture_touched_watch(const uint64_t *candidates, size_t count); /* lock held */
+void md_capture_touched_declared(struct md_capture_output output);       /* lock held */
+
 /* ---- capture_events.c: events that nodes of graphs record and wait for ---- */
 
 /* Its number in the trace; lock held. False: out of memory. */
@@ -328,6 +340,7 @@ int md_capture_succeed(void);
 /* ---- capture_probe.c: which private memory has contents that matter ---- */
 
 void md_capture_probe_exec(CUgraphExec exec);     /* if it has not been; inside a hook, lock not held */
+void md_capture_probe_leaving(CUgraphExec exec);  /* the same before it is destroyed, and who writes what others read */
 void md_capture_probe_context(CUcontext context); /* all graphs of a context, NULL: all */
 
 #endif

@@ -41,6 +41,7 @@ bool md_capture_graph_take_candidates(struct md_capture_graph *graph, struct md_
 	while (md_map_next(&walk->candidates, &cursor, &key, &value))
 		list[graph->candidate_count++] = key;
 	qsort(list, graph->candidate_count, sizeof(uint64_t), compare_u64);
+	md_capture_touched_watch(list, graph->candidate_count);
 	return true;
 }
 
@@ -63,6 +64,7 @@ static bool remember(struct md_capture_walk *walk, CUgraphExec exec)
 					   .pageable = walk->pageable,
 					   .unread = walk->unread};
 	graph->context = walk->context;
+	graph->made = walk->out.sequence;
 	if (!md_capture_graph_take_candidates(graph, walk) ||
 	    !md_map_put(&graphs.by_exec, (uintptr_t)exec, graphs.count)) {
 		free(graph->candidates);
@@ -274,6 +276,7 @@ bool md_capture_graph_output(struct md_capture_graph *graph, struct md_capture_o
 	}
 	if (!keep_output(graph, output))
 		return false;
+	md_capture_touched_declared(output);
 	md_trace_put_output(md_capture.writer, md_capture_next(), graph->id, output.index, output.address, output.size);
 	return true;
 }

@@ -73,13 +73,37 @@ static void enqueued(CUstream stream)
 		md_capture_node_note(stream, NULL, 0);
 }
 
-/* A copy or a set: a node inside of a capture, counted outside. */
-static void transferred(CUstream stream, enum md_transfer_kind kind, uint64_t bytes)
+/* A copy or a set: a node inside of a capture, counted outside; from, to: of the device, 0 for the host's. */
+static void moved(const char *call, enum md_transfer_kind kind, CUdeviceptr from, CUdeviceptr to, uint64_t bytes)
+{
+	md_capture_transfer_count(kind, bytes);
+	if (from)
+		md_capture_touched(call, from, bytes, false);
+	if (to)
+		md_capture_touched(call, to, bytes, true);
+}
+
+static void transferred(const char *call, CUstream stream, enum md_transfer_kind kind, CUdeviceptr from, CUdeviceptr to,
+                        uint64_t bytes)
 {
 	if (in_capture(stream))
 		md_capture_node_note(stream, NULL, 0);
 	else
-		md_capture_transfer_count(kind, bytes);
+		moved(call, kind, from, to, bytes);
+}
+
+static void copied_2d(const char *call, CUstream stream, const CUDA_MEMCPY2D *copy)
+{
+	if (!in_capture(stream))
+		md_capture_touched_copy2d(call, copy);
+	transferred(call, stream, MD_TRANSFER_ANY, 0, 0, copy->WidthInBytes * copy->Height);
+}
+
+static void copied_3d(const char *call, CUstream stream, const CUDA_MEMCPY3D *copy)
+{
+	if (!in_capture(stream))
+		md_capture_touched_copy3d(call, copy);
+	transferred(call, stream, MD_TRANSFER_ANY, 0, 0, copy->WidthInBytes * copy->Height * copy->Depth);
 }
 
 #define LAUNCHES(suffix, which)                                                                                        \
@@ -102,32 +126,34 @@ static const CUlaunchAttribute cooperative = { .id = CU_LAUNCH_ATTRIBUTE_COOPERA
 LAUNCHES(, AS_GIVEN)
 LAUNCHES(_ptsz, per_thread)
 
-#define TRANSFER(symbol, which, kind, bytes, params, args)                                                             \
+#define TRANSFER(symbol, which, kind, from, to, bytes, params, args)                                                   \
 	CUresult CUDAAPI symbol params                                                                                 \
-	MD_HOOK(symbol, args, MD_NOTHING, transferred(which(hStream), MD_TRANSFER_##kind, bytes))
+	MD_HOOK(symbol, args, MD_NOTHING, transferred(#symbol, which(hStream), MD_TRANSFER_##kind, from, to, bytes))
 #define COPIES_AND_SETS(suffix, which)                                                                                 \
-	TRANSFER(cuMemcpyAsync##suffix, which, ANY, n, (CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream hStream), \
-	         (dst, src, n, hStream))                                                                               \
-	TRANSFER(cuMemcpyHtoDAsync_v2##suffix, which, TO_DEVICE, n,                                                    \
-	         (CUdeviceptr dst, const void *src, size_t n, CUstream hStream), (dst, src, n, hStream))               \
-	TRANSFER(cuMemcpyDtoHAsync_v2##suffix, which, TO_HOST, n,                                                      \
-	         (void *dst, CUdeviceptr src, size_t n, CUstream hStream), (dst, src, n, hStream))                     \
-	TRANSFER(cuMemcpyDtoDAsync_v2##suffix, which, WITHIN_DEVICE, n,                                                \
+	TRANSFER(cuMemcpyAsync##suffix, which, ANY, src, dst, n,                                                       \
 	         (CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream hStream), (dst, src, n, hStream))               \
-	TRANSFER(cuMemcpy2DAsync_v2##suffix, which, ANY, copy->WidthInBytes * copy->Height,                            \
-	         (const CUDA_MEMCPY2D *copy, CUstream hStream), (copy, hStream))                                       \
-	TRANSFER(cuMemcpy3DAsync_v2##suffix, which, ANY, copy->WidthInBytes * copy->Height * copy->Depth,              \
-	         (const CUDA_MEMCPY3D *copy, CUstream hStream), (copy, hStream))                                       \
-	TRANSFER(cuMemsetD8Async##suffix, which, SET, n,                                                               \
+	TRANSFER(cuMemcpyHtoDAsync_v2##suffix, which, TO_DEVICE, 0, dst, n,                                            \
+	         (CUdeviceptr dst, const void *src, size_t n, CUstream hStream), (dst, src, n, hStream))               \
+	TRANSFER(cuMemcpyDtoHAsync_v2##suffix, which, TO_HOST, src, 0, n,                                              \
+	         (void *dst, CUdeviceptr src, size_t n, CUstream hStream), (dst, src, n, hStream))                     \
+	TRANSFER(cuMemcpyDtoDAsync_v2##suffix, which, WITHIN_DEVICE, src, dst, n,                                      \
+	         (CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream hStream), (dst, src, n, hStream))               \
+	CUresult CUDAAPI cuMemcpy2DAsync_v2##suffix(const CUDA_MEMCPY2D *copy, CUstream hStream)                       \
+	MD_HOOK(cuMemcpy2DAsync_v2##suffix, (copy, hStream), MD_NOTHING,                                               \
+	        copied_2d("cuMemcpy2DAsync_v2" #suffix, which(hStream), copy))                                         \
+	CUresult CUDAAPI cuMemcpy3DAsync_v2##suffix(const CUDA_MEMCPY3D *copy, CUstream hStream)                       \
+	MD_HOOK(cuMemcpy3DAsync_v2##suffix, (copy, hStream), MD_NOTHING,                                               \
+	        copied_3d("cuMemcpy3DAsync_v2" #suffix, which(hStream), copy))                                         \
+	TRANSFER(cuMemsetD8Async##suffix, which, SET, 0, dst, n,                                                       \
 	         (CUdeviceptr dst, unsigned char v, size_t n, CUstream hStream), (dst, v, n, hStream))                 \
-	TRANSFER(cuMemsetD16Async##suffix, which, SET, 2 * n,                                                          \
+	TRANSFER(cuMemsetD16Async##suffix, which, SET, 0, dst, 2 * n,                                                  \
 	         (CUdeviceptr dst, unsigned short v, size_t n, CUstream hStream), (dst, v, n, hStream))                \
-	TRANSFER(cuMemsetD32Async##suffix, which, SET, 4 * n,                                                          \
+	TRANSFER(cuMemsetD32Async##suffix, which, SET, 0, dst, 4 * n,                                                  \
 	         (CUdeviceptr dst, unsigned int v, size_t n, CUstream hStream), (dst, v, n, hStream))                  \
-	TRANSFER(cuMemsetD2D8Async##suffix, which, SET, w * h,                                                         \
+	TRANSFER(cuMemsetD2D8Async##suffix, which, SET, 0, dst, h ? (h - 1) * pitch + w : 0,                           \
 	         (CUdeviceptr dst, size_t pitch, unsigned char v, size_t w, size_t h, CUstream hStream),               \
 	         (dst, pitch, v, w, h, hStream))                                                                       \
-	TRANSFER(cuMemsetD2D32Async##suffix, which, SET, 4 * w * h,                                                    \
+	TRANSFER(cuMemsetD2D32Async##suffix, which, SET, 0, dst, h ? (h - 1) * pitch + 4 * w : 0,                      \
 	         (CUdeviceptr dst, size_t pitch, unsigned int v, size_t w, size_t h, CUstream hStream),                \
 	         (dst, pitch, v, w, h, hStream))                                                                       \
 	CUresult CUDAAPI cuLaunchHostFunc##suffix(CUstream hStream, CUhostFn fn, void *user)                           \
@@ -136,17 +162,22 @@ COPIES_AND_SETS(, AS_GIVEN)
 COPIES_AND_SETS(_ptsz, per_thread)
 
 /* The synchronous ones cannot be captured. */
-#define SYNCHRONOUS(symbol, kind, bytes, params, args)                                                                 \
+#define SYNCHRONOUS(symbol, kind, from, to, bytes, params, args)                                                       \
 	CUresult CUDAAPI symbol params                                                                                 \
-	MD_HOOK(symbol, args, MD_NOTHING, md_capture_transfer_count(MD_TRANSFER_##kind, bytes))
+	MD_HOOK(symbol, args, MD_NOTHING, moved(#symbol, MD_TRANSFER_##kind, from, to, bytes))
 #define SYNCHRONOUS_COPIES_AND_SETS(suffix)                                                                            \
-	SYNCHRONOUS(cuMemcpy##suffix, ANY, n, (CUdeviceptr dst, CUdeviceptr src, size_t n), (dst, src, n))             \
-	SYNCHRONOUS(cuMemcpyHtoD_v2##suffix, TO_DEVICE, n, (CUdeviceptr dst, const void *src, size_t n), (dst, src, n)) \
-	SYNCHRONOUS(cuMemcpyDtoD_v2##suffix, WITHIN_DEVICE, n, (CUdeviceptr dst, CUdeviceptr src, size_t n),           \
+	SYNCHRONOUS(cuMemcpy##suffix, ANY, src, dst, n, (CUdeviceptr dst, CUdeviceptr src, size_t n), (dst, src, n))   \
+	SYNCHRONOUS(cuMemcpyHtoD_v2##suffix, TO_DEVICE, 0, dst, n, (CUdeviceptr dst, const void *src, size_t n),       \
 	            (dst, src, n))                                                                                     \
-	SYNCHRONOUS(cuMemsetD8_v2##suffix, SET, n, (CUdeviceptr dst, unsigned char v, size_t n), (dst, v, n))          \
-	SYNCHRONOUS(cuMemsetD16_v2##suffix, SET, 2 * n, (CUdeviceptr dst, unsigned short v, size_t n), (dst, v, n))    \
-	SYNCHRONOUS(cuMemsetD32_v2##suffix, SET, 4 * n, (CUdeviceptr dst, unsigned int v, size_t n), (dst, v, n))
+	SYNCHRONOUS(cuMemcpyDtoH_v2##suffix, TO_HOST, src, 0, n, (void *dst, CUdeviceptr src, size_t n),               \
+	            (dst, src, n))                                                                                     \
+	SYNCHRONOUS(cuMemcpyDtoD_v2##suffix, WITHIN_DEVICE, src, dst, n, (CUdeviceptr dst, CUdeviceptr src, size_t n), \
+	            (dst, src, n))                                                                                     \
+	SYNCHRONOUS(cuMemsetD8_v2##suffix, SET, 0, dst, n, (CUdeviceptr dst, unsigned char v, size_t n), (dst, v, n))  \
+	SYNCHRONOUS(cuMemsetD16_v2##suffix, SET, 0, dst, 2 * n, (CUdeviceptr dst, unsigned short v, size_t n),         \
+	            (dst, v, n))                                                                                       \
+	SYNCHRONOUS(cuMemsetD32_v2##suffix, SET, 0, dst, 4 * n, (CUdeviceptr dst, unsigned int v, size_t n),           \
+	            (dst, v, n))
 SYNCHRONOUS_COPIES_AND_SETS()
 SYNCHRONOUS_COPIES_AND_SETS(_ptds)
 
@@ -263,7 +294,7 @@ LAUNCH_GRAPH(_ptsz, per_thread)
 
 CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec hGraphExec)
 MD_HOOK(cuGraphExecDestroy, (hGraphExec),
-        (md_capture_probe_exec(hGraphExec), md_capture_exec_destroyed(hGraphExec)), MD_NOTHING)
+        (md_capture_probe_leaving(hGraphExec), md_capture_exec_destroyed(hGraphExec)), MD_NOTHING)
 
 /* ---- what kernels are handed by number ---- */
 

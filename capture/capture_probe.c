@@ -8,7 +8,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/note.h"
-#include "capture/capture_probe.h"
+#include "capture/capture_handed.h"
 #include "driver/replay_watch.h"
 
 /*
@@ -341,8 +341,10 @@ static void put_outcome(const struct md_capture_probe *probe, const struct md_ca
 		put_contents(probe);
 		md_capture_constants_needed();
 	}
-	if (result != MD_PROBE_FAILED)
+	if (result != MD_PROBE_FAILED) {
+		md_capture_handed_learn(probe, graph->id);
 		md_capture_probe_learn(probe);
+	}
 	if (result != MD_PROBE_FAILED && probe->spread)
 		md_trace_put_tolerance(md_capture.writer, md_capture_next(), graph->id, &probe->tolerance);
 	name_sampled(probe, sampled, sizeof(sampled));
@@ -432,11 +434,29 @@ static void probe_graph(struct md_probe_session *session, struct md_capture_grap
 	if (!is_left_out(graph, &of)) {
 		enum md_status status = test_noted(session, &probe, graph, &of, &err);
 		put_outcome(&probe, graph, status, &err);
+		graph->tested = status == MD_OK ? md_capture_next() : 0;
 		md_capture_probe_release(&probe);
 	}
 	if (probe.broken)
 		md_capture_session_close(session);
 	md_cuda.cuCtxPopCurrent_v2(&popped);
+}
+
+/* Who writes what graphs read is asked once all are tested that will be. */
+static void check_handed(struct md_probe_session *session, CUcontext context)
+{
+	struct md_capture_graph *graph;
+	CUcontext popped;
+
+	for (size_t i = 0; (graph = md_capture_graph_at(i)); i++) {
+		if (!graph->exec || (context && graph->context != context) ||
+		    md_cuda.cuCtxPushCurrent_v2(graph->context))
+			continue;
+		if (session->device.context != graph->context)
+			end_session(session);
+		md_capture_handed_check(session, graph->context);
+		md_cuda.cuCtxPopCurrent_v2(&popped);
+	}
 }
 
 void md_capture_probe_exec(CUgraphExec exec)
@@ -457,6 +477,22 @@ void md_capture_probe_exec(CUgraphExec exec)
 	md_capture_variables_check(); /* a kernel that writes one shows by what its replays have left */
 }
 
+/* The last chance to see what the graph writes: of the others, those count that the engine has said all about. */
+void md_capture_probe_leaving(CUgraphExec exec)
+{
+	struct md_probe_session session = {0};
+	struct md_capture_graph *leaving, *graph;
+
+	md_capture_lock();
+	leaving = md_capture_graph_of(exec);
+	for (size_t i = 0; leaving && (graph = md_capture_graph_at(i)); i++)
+		if (graph == leaving || (leaving->labelled && graph->labelled && graph->context == leaving->context))
+			probe_graph(&session, graph);
+	if (leaving && !atomic_load(&md_capture.capturing))
+		check_handed(&session, leaving->context);
+	end_session(&session);
+	md_capture_unlock();
+}
 void md_capture_probe_context(CUcontext context)
 {
 	struct md_probe_session session = {0};
@@ -470,6 +506,7 @@ void md_capture_probe_context(CUcontext context)
 		md_capture_graph_flush(graph);
 		probe_graph(&session, graph);
 	}
+	check_handed(&session, context);
 	end_session(&session);
 	md_capture_constants_put(MD_CONSTANTS_NEW);
 	md_capture_unlock();

@@ -112,6 +112,7 @@ struct md_capture_probe {
 	unsigned replays;
 	uint64_t usual_ns; /* that a replay takes; see md_replay */
 	uint64_t started_ns, deadline_ns;
+	bool any_output;               /* nothing need be known that the engine reads */
 	bool spread;                   /* clean replays differ: outputs are judged by what several of them span */
 	bool learning;                 /* these replays are being made */
 	struct md_tolerance tolerance; /* what the user accepts then */
@@ -192,6 +193,9 @@ enum md_status md_capture_spread_gather(struct md_capture_probe *probe, struct m
 
 /* ---- capture_probe_replay.c ---- */
 
+/* One replay of what lies there now, and what is placed before one: host memory, and private memory as below. */
+enum md_status md_capture_probe_launch(struct md_capture_probe *probe, struct md_error *err);
+enum md_status md_capture_probe_place(struct md_capture_probe *probe, size_t from, size_t to, struct md_error *err);
 enum md_status md_capture_probe_first_replay(struct md_capture_probe *probe, struct md_error *err);
 /* Replays with the units [from, to) poisoned that are not kept; outputs are put back after, private memory is not. */
 enum md_status md_capture_probe_replay(struct md_capture_probe *probe, size_t from, size_t to, bool *equal,

@@ -297,7 +297,7 @@ enum md_status md_capture_probe_collect(struct md_capture_probe *probe, const ui
 {
 	MD_FORWARD(check_outputs_live(probe, err));
 	MD_FORWARD(add_outputs(probe, err));
-	if (!has_output(probe))
+	if (!probe->any_output && !has_output(probe))
 		return md_error_set(err, MD_ERR_NOT_FOUND, "no output is known");
 	for (size_t i = 0; i < count; i++)
 		MD_FORWARD(add_candidate(probe, candidates[i], err));

@@ -8,7 +8,7 @@
 
 #define MAX_REPLAYS 4096
 
-static enum md_status launch(struct md_capture_probe *probe, struct md_error *err)
+enum md_status md_capture_probe_launch(struct md_capture_probe *probe, struct md_error *err)
 {
 	enum md_status status;
 
@@ -23,7 +23,7 @@ static enum md_status launch(struct md_capture_probe *probe, struct md_error *er
 }
 
 /* What the engine owns but does not bind: host memory, and private memory with [from, to) poisoned. */
-static enum md_status place(struct md_capture_probe *probe, size_t from, size_t to, struct md_error *err)
+enum md_status md_capture_probe_place(struct md_capture_probe *probe, size_t from, size_t to, struct md_error *err)
 {
 	for (uint32_t i = 0; i < probe->region_count; i++) {
 		const struct md_probe_region *region = &probe->regions[i];
@@ -35,7 +35,7 @@ static enum md_status place(struct md_capture_probe *probe, size_t from, size_t 
 
 enum md_status md_capture_probe_first_replay(struct md_capture_probe *probe, struct md_error *err)
 {
-	MD_FORWARD(launch(probe, err));
+	MD_FORWARD(md_capture_probe_launch(probe, err));
 	return md_capture_probe_find_spans(probe, err);
 }
 
@@ -44,8 +44,8 @@ static enum md_status replay(struct md_capture_probe *probe, size_t from, size_t
 	if (probe->replays >= MAX_REPLAYS || md_clock_ns() > probe->deadline_ns)
 		return md_error_set(err, MD_ERR_TIMEOUT, "what matters is too scattered: given up after %u replays",
 				    probe->replays);
-	MD_FORWARD(place(probe, from, to, err));
-	MD_FORWARD(launch(probe, err));
+	MD_FORWARD(md_capture_probe_place(probe, from, to, err));
+	MD_FORWARD(md_capture_probe_launch(probe, err));
 	return md_capture_probe_compare_spans(probe, equal, err);
 }
 
@@ -60,14 +60,14 @@ enum md_status md_capture_probe_replay(struct md_capture_probe *probe, size_t fr
 /* Poisoned replays may have left anything in state that is not put back; what a live replay writes replaces it. */
 static enum md_status replay_clean(struct md_capture_probe *probe, bool *equal, struct md_error *err)
 {
-	MD_FORWARD(launch(probe, err));
+	MD_FORWARD(md_capture_probe_launch(probe, err));
 	MD_FORWARD(md_capture_probe_compare_spans(probe, equal, err));
-	return place(probe, 0, 0, err);
+	return md_capture_probe_place(probe, 0, 0, err);
 }
 
 static enum md_status put_back(struct md_capture_probe *probe, bool *equal, struct md_error *err)
 {
-	MD_FORWARD(place(probe, 0, 0, err));
+	MD_FORWARD(md_capture_probe_place(probe, 0, 0, err));
 	MD_FORWARD(md_capture_probe_check_outputs(probe, err));
 	if (probe->sampled_count)
 		MD_FORWARD(replay_clean(probe, equal, err));

@@ -81,6 +81,7 @@ static void put(struct md_capture_graph *graph, const char *refused)
 	out.refused = refused ? why : NULL;
 	md_trace_put_graph(md_capture.writer, out.sequence, &out);
 	graph->refused |= refused != NULL;
+	graph->handed_seen = 0;
 	graph->probed = graph->refused; /* what a test found was found of another graph */
 }
 

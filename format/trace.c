@@ -496,6 +496,9 @@ void md_trace_finish(struct md_trace *trace)
 		free(trace->contents[i].data);
 	for (uint32_t i = 0; i < trace->event_use_count; i++)
 		free(trace->event_uses[i].call);
+	for (uint32_t i = 0; i < trace->handed_count; i++)
+		free(trace->handed[i].call);
+	free(trace->handed);
 	free(trace->event_uses);
 	for (uint32_t i = 0; i < trace->value_count; i++) {
 		free(trace->values[i].name);

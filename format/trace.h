@@ -70,6 +70,16 @@ void md_trace_put_output(struct md_trace_writer *w, uint64_t sequence, uint64_t 
 			 uint64_t size);
 void md_trace_put_note(struct md_trace_writer *w, uint64_t sequence, uint64_t graph, const void *data, uint64_t size);
 void md_trace_put_refusal(struct md_trace_writer *w, uint64_t sequence, uint64_t graph, const char *why);
+/*
+ * A graph writes, in memory that nobody bound, what another one reads; size 0: nothing is known of the bytes. Or the
+ * engine does one of the two, by a call outside of graphs.
+ */
+struct md_trace_handed {
+	uint64_t reader, writer; /* ids of graphs; 0: the engine */
+	char *call;              /* the engine's; owned; NULL for two graphs */
+	uint64_t address, size, sequence;
+};
+void md_trace_put_handed(struct md_trace_writer *w, uint64_t sequence, const struct md_trace_handed *handed);
 /* How the process was started; the record says nothing if there are none. */
 void md_trace_put_arguments(struct md_trace_writer *w, const struct md_argument_list *arguments);
 /* The graph's replays differ among themselves; the poison test judged them within this tolerance. */
@@ -219,6 +229,8 @@ struct md_trace {
 	uint32_t request_count;
 	struct md_trace_reservation *reservations;
 	uint32_t reservation_count;
+	struct md_trace_handed *handed;
+	uint32_t handed_count;
 	struct md_kv kv;
 	struct md_stage_time *stages;
 	uint32_t stage_count;

@@ -464,6 +464,7 @@ static const struct record_kind {
     [MD_RECORD_RESERVATION] = {"reservation", 2, get_reservation},
     [MD_RECORD_CONSTANT] = {"constant", 5, md_trace_get_constant},
     [MD_RECORD_VALUE] = {"value", 3, md_trace_get_value},
+    [MD_RECORD_HANDED] = {"handed on", 5, md_trace_get_handed},
 };
 
 static enum md_status record_fields(struct md_trace_build *build, const struct record_kind *kind, uint32_t fields,

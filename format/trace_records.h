@@ -49,6 +49,7 @@ enum md_trace_record {
 	MD_RECORD_RESERVATION = 28,
 	MD_RECORD_CONSTANT = 29,
 	MD_RECORD_VALUE = 30,
+	MD_RECORD_HANDED = 31,
 };
 
 /* The writer's buffer, locked, with the head of a record in it; NULL (and not locked) when the writer has failed. */
@@ -108,6 +109,7 @@ MD_TRACE_GET(request); /* sequence.c */
 MD_TRACE_GET(arguments);
 MD_TRACE_GET(constant);
 MD_TRACE_GET(value);
+MD_TRACE_GET(handed); /* trace_handed.c */
 /* Hands labels and probe results that came before their graph to it. */
 void md_trace_attach_notes(struct md_trace_build *build);
 

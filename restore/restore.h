@@ -117,6 +117,7 @@ struct md_restore_graph {
 	struct md_trial trial;
 	enum md_graph_state state;
 	bool handed_out;
+	bool stale;                              /* made for an address that the engine has left since */
 	uint32_t rank;                           /* place in the order of building */
 	uint32_t *kernels, *bindings, *contents; /* distinct indices that it uses, one allocation, with: */
 	uint32_t *constants;                     /* bindings whose hashes must be right, which are among the others */

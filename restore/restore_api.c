@@ -134,12 +134,20 @@ static bool uses_binding(const struct md_restore_graph *graph, uint32_t binding)
 	return false;
 }
 
+/* The engine's buffer is elsewhere now, whatever it was told: nobody gets a graph of the old address any more. */
+static void leave_behind(struct md_restore *r, uint32_t binding)
+{
+	for (uint32_t i = 0; i < r->artifact.graph_count; i++)
+		r->graphs[i].stale |= uses_binding(&r->graphs[i], binding);
+}
+
 /* The graphs that hold the old address are made again; not one of them may be in the engine's hands. */
 static enum md_status move_binding(struct md_restore *r, uint32_t binding, const char *name, struct md_error *err)
 {
 	for (uint32_t i = 0; i < r->artifact.graph_count; i++)
 		if (r->graphs[i].handed_out && uses_binding(&r->graphs[i], binding))
-			return md_error_set(err, MD_ERR_INVALID,
+			return leave_behind(r, binding),
+			       md_error_set(err, MD_ERR_INVALID,
 					    "binding \"%s\" is used by graph %s/%u, which was handed out", name,
 					    r->artifact.graphs[i].label, r->artifact.graphs[i].batch);
 	for (uint32_t i = 0; i < r->artifact.graph_count; i++) {
@@ -330,6 +338,11 @@ static enum md_status take_graph(struct md_restore *r, const char *label, unsign
 		struct md_restore_graph *graph = md_restore_find(r, label, batch);
 		if (!graph)
 			return not_there(r, label, batch, err);
+		if (graph->stale)
+			return md_error_set(err, MD_ERR_MISMATCH,
+					    "graph %s/%u uses a binding that was moved after a graph with it was "
+					    "handed out",
+					    label, batch);
 		if (graph->state == MD_GRAPH_WAITING)
 			refuse_if_unbound(r, graph);
 		if (graph->state == MD_GRAPH_REFUSED)
@@ -391,8 +404,8 @@ EXPORT int medusa_graph_ready(const char *label, unsigned batch)
 		return 0;
 	pthread_mutex_lock(&r->lock);
 	struct md_restore_graph *graph = r->phase == MD_PHASE_OPEN ? md_restore_find(r, label, batch) : NULL;
-	int ready =
-	    graph && graph->state == MD_GRAPH_READY && !r->refusal.status && md_restore_facts_check(r, NULL) == MD_OK;
+	int ready = graph && graph->state == MD_GRAPH_READY && !graph->stale && !r->refusal.status &&
+		    md_restore_facts_check(r, NULL) == MD_OK;
 	pthread_mutex_unlock(&r->lock);
 	return ready;
 }

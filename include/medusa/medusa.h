@@ -54,7 +54,8 @@ enum medusa_role {
  * Says that the memory [address, address + bytes), of the device or page-locked, is `name`. Everything that graphs read
  * or write and that the engine owns is bound, in every start, before graphs are asked for; the rest is private to the
  * graphs, and a restore makes it anew. Names are unique; binding a name again moves it (only before the first graph was
- * handed out that uses it). A restore refuses graphs whose binding is missing or has another size. (MEDUSA, section 4.)
+ * handed out that uses it; later that fails, and no graph with the old address is handed out any more). A restore
+ * refuses graphs whose binding is missing or has another size. (MEDUSA, section 4.)
  *
  * A binding is of addresses: what is mapped there later (by an engine that suspends and resumes) is bound, too; freed
  * memory no longer is. Memory that another process shares is never private: graphs use it bound, or are refused.

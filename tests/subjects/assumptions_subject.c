@@ -8,13 +8,20 @@
 #include "driver/cuda_driver.h"
 #include "medusa/medusa.h"
 
+/* clang-format off */
 /*
  * stdout: what it computed, the same however it came by its graphs. stderr: how it came by them, and why. Environment:
  *   SUBJECT=constant     one graph fills "out" with the value of --value (5); other arguments do not matter
- *   SUBJECT=unbound      graph "first" copies in -> mid, graph "second" mid -> out; only in is bound, the engine reads
- * out SUBJECT=between      the same with out bound SUBJECT_FACT=TEXT    what fact "value" is said to be; without it
- * there are no facts
+ *   SUBJECT=unbound      graph "first" copies in -> mid, "second" mid -> out; only in is bound, the engine reads out
+ *   SUBJECT=between      the same with out bound
+ *   SUBJECT=destroys     the same; the graphs are destroyed, in order, and then the memory freed
+ *   SUBJECT=scratch      two graphs copy in -> mid -> out: neither needs what the other has left in mid
+ *   SUBJECT=touch_read   the graph copies in -> mid and in -> out, and the engine reads mid
+ *   SUBJECT=touch_write  the graph copies mid -> out, and the engine writes mid before each replay, always the same
+ *   SUBJECT=moves        the engine binds "out" elsewhere once it has its graph, and asks for the graph again
+ *   SUBJECT_FACT=TEXT    what fact "value" is said to be; without it there are no facts
  */
+/* clang-format on */
 enum { WORDS = 4096, BYTES = WORDS * 4 };
 
 #define TRY(entry, ...)                                                                                                \
@@ -110,7 +117,7 @@ static void copy_graph(const char *label, CUdeviceptr to, CUdeviceptr from, CUgr
 	launch(*exec);
 }
 
-static void hand_on(bool out_is_bound)
+static void hand_on(bool out_is_bound, bool destroys)
 {
 	CUdeviceptr in = take("in", MEDUSA_BIND_INPUT), mid = take(NULL, 0);
 	CUdeviceptr out = take(out_is_bound ? "out" : NULL, MEDUSA_BIND_OUTPUT);
@@ -126,24 +133,122 @@ static void hand_on(bool out_is_bound)
 		launch(second);
 		printf("out %u, wanted %u\n", first_word(out), value);
 	}
+	if (destroys && medusa_mode() != MEDUSA_MODE_RESTORE) {
+		TRY(cuGraphExecDestroy, first);
+		TRY(cuGraphExecDestroy, second);
+		TRY(cuMemFree_v2, mid);
+	}
 }
 
 static void unbound(int argc, char **argv)
 {
 	(void)argc, (void)argv;
-	hand_on(false);
+	hand_on(false, false);
 }
 
 static void between(int argc, char **argv)
 {
 	(void)argc, (void)argv;
-	hand_on(true);
+	hand_on(true, false);
+}
+
+static void destroys(int argc, char **argv)
+{
+	(void)argc, (void)argv;
+	hand_on(true, true);
+}
+
+static void scratch(int argc, char **argv)
+{
+	CUdeviceptr in = take("in", MEDUSA_BIND_INPUT), mid = take(NULL, 0), out = take("out", MEDUSA_BIND_OUTPUT);
+	CUgraphExec exec[2];
+	(void)argc, (void)argv;
+	for (int i = 0; i < 2; i++) {
+		if (get(i ? "two" : "one", &exec[i]))
+			continue;
+		begin();
+		TRY(cuMemcpyDtoDAsync_v2, mid, in, BYTES, stream);
+		TRY(cuMemcpyDtoDAsync_v2, out, mid, BYTES, stream);
+		end(i ? "two" : "one", &exec[i]);
+	}
+	for (unsigned value = 100; value < 400; value += 100) {
+		TRY(cuMemsetD32_v2, in, value, WORDS);
+		TRY(cuCtxSynchronize);
+		launch(exec[value / 100 % 2]);
+		printf("out %u, wanted %u\n", first_word(out), value);
+	}
+}
+
+/* ---- memory of a graph that the engine uses, too ---- */
+
+static void touch_read(int argc, char **argv)
+{
+	CUdeviceptr in = take("in", MEDUSA_BIND_INPUT), mid = take(NULL, 0), out = take("out", MEDUSA_BIND_OUTPUT);
+	CUgraphExec exec;
+	(void)argc, (void)argv;
+	if (!get("touched", &exec)) {
+		begin();
+		TRY(cuMemcpyDtoDAsync_v2, mid, in, BYTES, stream);
+		TRY(cuMemcpyDtoDAsync_v2, out, in, BYTES, stream);
+		end("touched", &exec);
+	}
+	for (unsigned value = 100; value < 400; value += 100) {
+		TRY(cuMemsetD32_v2, in, value, WORDS);
+		TRY(cuCtxSynchronize);
+		launch(exec);
+		printf("out %u, wanted %u\n", first_word(mid), value);
+		printf("out %u, wanted %u\n", first_word(out), value);
+	}
+}
+
+static void touch_write(int argc, char **argv)
+{
+	CUdeviceptr mid = take(NULL, 0), out = take("out", MEDUSA_BIND_OUTPUT);
+	static unsigned words[WORDS];
+	CUgraphExec exec;
+	(void)argc, (void)argv;
+	for (int i = 0; i < WORDS; i++)
+		words[i] = 7;
+	if (!get("touched", &exec)) {
+		begin();
+		TRY(cuMemcpyDtoDAsync_v2, out, mid, BYTES, stream);
+		end("touched", &exec);
+	}
+	for (int i = 0; i < 3; i++) {
+		TRY(cuMemcpyHtoD_v2, mid, words, BYTES);
+		launch(exec);
+		printf("out %u, wanted 7\n", first_word(out));
+	}
+}
+
+/* ---- a binding that moves ---- */
+
+static void moves(int argc, char **argv)
+{
+	CUdeviceptr out = take("out", MEDUSA_BIND_OUTPUT);
+	CUgraphExec exec;
+	(void)argc, (void)argv;
+	for (int round = 0; round < 2; round++) {
+		if (round)
+			out = take("out", MEDUSA_BIND_OUTPUT);
+		if (!get("moves", &exec)) {
+			begin();
+			TRY(cuMemsetD32Async, out, 7, WORDS, stream);
+			end("moves", &exec);
+		}
+		launch(exec);
+		printf("out %u, wanted 7\n", first_word(out));
+		if (medusa_mode() == MEDUSA_MODE_CAPTURE || medusa_mode() == MEDUSA_MODE_VERIFY)
+			return;
+	}
 }
 
 static const struct {
 	const char *name;
 	void (*run)(int argc, char **argv);
-} subjects[] = {{"constant", constant}, {"unbound", unbound}, {"between", between}};
+} subjects[] = {{"constant", constant},       {"unbound", unbound}, {"between", between},
+		{"destroys", destroys},       {"scratch", scratch}, {"touch_read", touch_read},
+		{"touch_write", touch_write}, {"moves", moves}};
 
 int main(int argc, char **argv)
 {
