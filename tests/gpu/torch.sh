@@ -118,6 +118,16 @@ eager() {
 		env MEDUSA_EAGER_TOLERANCE=0 "${run[@]}"
 }
 
+# Sums by atomics: refused with a way out, or accepted within a tolerance, restored and verified.
+scatter() {
+	local run=("$python" tests/gpu/torch_scatter.py --expect-restored) artifact=$out/scatter.medusa
+	CAPTURE="" try scatter-unnamed capture "$out/unnamed.medusa" "--nondeterministic ULPS" "${run[@]}"
+	CAPTURE="--nondeterministic 256" try scatter-capture capture "$artifact" "" "${run[@]}" || return
+	try scatter-said grep -c "nondeterministic within 256 ULP of f32" <(medusa-inspect "$artifact")
+	try scatter-restore medusa-restore "$artifact" -- "${run[@]}"
+	try scatter-verify medusa-verify --nondeterministic 256 "$artifact" -- "${run[@]}"
+}
+
 # ---- what must never hurt --------------------------------------------------------------------------------------------
 hurt() { # case, environment...: on the artifact of the case `base`
 	local case=$1 artifact=$out/base.medusa
@@ -153,6 +163,7 @@ wanted triton && pool chain triton "" all torch_triton
 wanted batching && pool chain batching "" all torch_continuous_batching
 wanted streams && pool streams
 wanted eager && pool eager
+wanted scatter && pool scatter
 wanted cudnn && pool chain cudnn "" all torch_cudnn
 wanted rng && pool chain rng 'rng|random|philox|generator|seed' any torch_rng
 if [ -n "$base" ]; then
