@@ -130,24 +130,65 @@ static bool add_doubt(struct walk *walk, uint32_t node, uint32_t at, const uint8
 	return true;
 }
 
-/* A block that is packed to 4 bytes may have an address where no word begins, of which half would count as noise. */
-static bool holds_crooked(struct walk *walk, uint32_t node, uint32_t at)
+static bool in_doubt(const struct md_pair *pair, uint32_t node, uint32_t at)
+{
+	const struct md_doubts *doubts = &pair->doubts;
+
+	for (uint32_t i = 0; i < doubts->count; i++) {
+		if (doubts->items[i].node == node && at >= doubts->items[i].at && at - doubts->items[i].at < 8)
+			return true;
+	}
+	return false;
+}
+
+/* Half of an address is no address: a word that is a pointer by itself is no part of another one. */
+static bool is_pointer(struct walk *walk, uint32_t node, uint32_t at)
 {
 	const struct md_node *one = node_of(walk, 0, node), *two = other_node(walk, node);
-	struct md_analysis *analysis = walk->analysis;
+	enum md_word word = MD_WORD_NOISE;
+	struct md_target target;
+	char why[MD_WORD_WHY_BYTES];
+
+	if (at + 8 <= one->params_size)
+		word = md_word_resolve(walk->analysis, read_word(one->params + at), read_word(two->params + at),
+				       walk->pair->graph[0]->sequence, &target, why);
+	return word == MD_WORD_POINTER || word == MD_WORD_DOUBTFUL;
+}
+
+/*
+ * A block that is packed to 4 bytes may have an address where no word begins, of which half would count as noise; stale
+ * pointers lie there, too. False when out of memory.
+ */
+static bool doubt_crooked(struct walk *walk, uint32_t node, uint32_t at)
+{
+	const struct md_node *one = node_of(walk, 0, node), *two = other_node(walk, node);
 	struct md_target target;
 	char why[MD_WORD_WHY_BYTES];
 
 	for (uint32_t start = at < 4 ? 4 : at - 4; start <= at + 4 && start + 8 <= one->params_size; start += 8) {
 		enum md_word word =
-		    md_word_resolve(analysis, read_word(one->params + start), read_word(two->params + start),
+		    md_word_resolve(walk->analysis, read_word(one->params + start), read_word(two->params + start),
 				    walk->pair->graph[0]->sequence, &target, why);
-		if (word != MD_WORD_POINTER && word != MD_WORD_DOUBTFUL)
+		if ((word != MD_WORD_POINTER && word != MD_WORD_DOUBTFUL) || in_doubt(walk->pair, node, start) ||
+		    in_doubt(walk->pair, node, start + 7) || is_pointer(walk, node, start < at ? at - 8 : at + 8))
 			continue;
-		refuse_word(walk, node, start, "may be an address, which does not begin at a multiple of 8 bytes");
-		return true;
+		if (!add_doubt(walk, node, start, one->params + start, two->params + start, &target,
+			       "may be an address, which does not begin at a multiple of 8 bytes"))
+			return false;
 	}
-	return false;
+	return true;
+}
+
+/* What is in doubt already is not noise before it is proven to be. */
+static bool add_rest(struct walk *walk, uint32_t node, uint32_t at, const uint8_t *one, const uint8_t *two,
+		     uint32_t size)
+{
+	for (uint32_t i = 0; i < size; i++) {
+		if (!in_doubt(walk->pair, node, at + i) &&
+		    !add_noise_bytes(walk->pair, node, at + i, one + i, two + i, 1))
+			return false;
+	}
+	return true;
 }
 
 /* False when out of memory. */
@@ -166,10 +207,8 @@ static bool settle_word(struct walk *walk, uint32_t node, uint32_t at, enum md_w
 		refuse_word(walk, node, at, why);
 		return true;
 	default:
-		if (holds_crooked(walk, node, at))
-			return true;
 		walk->pair->noise_words++;
-		return add_noise_bytes(walk->pair, node, at, one, two, 8);
+		return doubt_crooked(walk, node, at) && (walk->pair->why || add_rest(walk, node, at, one, two, 8));
 	}
 }
 
@@ -203,13 +242,13 @@ static bool classify_params(struct walk *walk, uint32_t node)
 	left = one->params_size - at;
 	if (walk->pair->why || !left || left >= 8)
 		return true;
-	if (memcmp(one->params + at, two->params + at, left) == 0)
+	if (memcmp(one->params + at, two->params + at, left) == 0) {
 		walk->pair->constant_words++;
-	else if (left == 4 && holds_crooked(walk, node, at))
 		return true;
-	else
-		walk->pair->noise_words++;
-	return add_noise_bytes(walk->pair, node, at, one->params + at, two->params + at, left);
+	}
+	walk->pair->noise_words++;
+	return (left != 4 || doubt_crooked(walk, node, at)) &&
+	       (walk->pair->why || add_rest(walk, node, at, one->params + at, two->params + at, left));
 }
 
 /* A copy's or set's address is a pointer by definition: what is nothing else refuses the graph. */
@@ -348,6 +387,18 @@ static int compare_noises(const void *left, const void *right)
 	return (a->at > b->at) - (a->at < b->at);
 }
 
+/* Words that were settled last may have turned out to be pointers beside one in doubt. */
+static void refuse_overlaps(struct walk *walk)
+{
+	const struct md_findings *findings = &walk->pair->findings;
+
+	for (uint32_t i = 0; i < findings->count && walk->pair->doubts.count; i++) {
+		uint32_t node = findings->items[i].node, at = findings->items[i].at;
+		if (in_doubt(walk->pair, node, at) || in_doubt(walk->pair, node, at + 7))
+			refuse_word(walk, node, at, "a pointer, and a part of what may be another one");
+	}
+}
+
 static void sort_found(struct md_pair *pair)
 {
 	if (pair->findings.count)
@@ -366,6 +417,7 @@ static enum md_status walk_graph(struct walk *walk, const uint32_t *order, struc
 			return md_analysis_no_memory(err);
 	}
 	MD_FORWARD(settle_open(walk, err));
+	refuse_overlaps(walk);
 	sort_found(walk->pair);
 	return MD_OK;
 }
