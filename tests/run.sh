@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs every test that needs no GPU: unit tests, then whole processes. Prints one line a suite and a closing count.
+# Runs every test that needs no GPU: unit tests, then whole processes. Prints one line a suite, with the seconds it took, and a closing count.
 set -u
 cd "$(dirname "$0")/.."
 build=${BUILD:-build}
@@ -14,14 +14,14 @@ mkdir -p "$logs"
 passed=0 failed=0 skipped=0
 
 # A sanitizer's finding in a test's own process leaves the suite's exit code at 0, so the log decides.
-report() { # name, exit code, log
+report() { # name, exit code, log, seconds
 	if [ "$2" = 0 ] && [ -n "${SAN:-}" ] && grep -qE 'ERROR: (Leak|Address)Sanitizer|runtime error: ' "$3"; then
-		set -- "$1" "0, but a sanitizer reported" "$3"
+		set -- "$1" "0, but a sanitizer reported" "$3" "$4"
 	fi
 	case $2 in
-	0) passed=$((passed + 1)); printf '  pass  %s\n' "$1" ;;
+	0) passed=$((passed + 1)); printf '  pass  %s (%d s)\n' "$1" "$4" ;;
 	77) skipped=$((skipped + 1)); printf '  skip  %s: %s\n' "$1" "$(tail -n 1 "$3")" ;;
-	*) failed=$((failed + 1)); printf '  FAIL  %s (exit %s), its output:\n' "$1" "$2"; tail -n 60 "$3" | sed 's/^/        /' ;;
+	*) failed=$((failed + 1)); printf '  FAIL  %s (exit %s, %d s), its output:\n' "$1" "$2" "$4"; tail -n 60 "$3" | sed 's/^/        /' ;;
 	esac
 }
 
@@ -29,15 +29,17 @@ for suite in "$build"/tests/test_*; do
 	[ -x "$suite" ] || continue
 	name=$(basename "$suite")
 	[ -n "${ONLY:-}" ] && [[ $name != $ONLY ]] && continue
+	began=$SECONDS
 	timeout 1800 "$suite" --jobs 2 >"$logs/$name.log" 2>&1
-	report "$name" $? "$logs/$name.log"
+	report "$name" $? "$logs/$name.log" $((SECONDS - began))
 done
 for script in tests/e2e/test_*.sh; do
 	[ -e "$script" ] || continue
 	name=$(basename "$script" .sh)
 	[ -n "${ONLY:-}" ] && [[ $name != $ONLY ]] && continue
+	began=$SECONDS
 	timeout 3600 bash "$script" >"$logs/$name.log" 2>&1
-	report "$name" $? "$logs/$name.log"
+	report "$name" $? "$logs/$name.log" $((SECONDS - began))
 done
-printf '%d passed, %d failed, %d skipped\n' $passed $failed $skipped
+printf '%d passed, %d failed, %d skipped, %d s\n' $passed $failed $skipped $SECONDS
 [ $failed = 0 ]

@@ -96,7 +96,11 @@ Test(restore, private_memory_and_nodes_are_counted)
 Test(restore, binding_a_handed_out_buffer_again_is_refused)
 {
 	struct run run = restore(true, NULL, (const char *[]){"SUBJECT_REBIND=1", NULL});
-	assert_restored(&run, "rebind 1\n");
+	assert_right(&run);
+	cr_assert(count(run.err, "rebind 1\n") == GRAPHS, "each is refused: %s", run.err);
+	cr_assert(count(run.err, " restored 0") == 1, "what comes before it is restored: %s", run.err);
+	cr_assert(count(run.err, "uses a binding that was moved after a graph with it was handed out") == GRAPHS - 1,
+		  "what comes after it is captured live: %s", run.err);
 }
 
 Test(restore, context_destroyed_by_the_engine)

@@ -363,7 +363,9 @@ class Torture:
         row = self.row(f"{cycles} restores and releases in one process")
         argv = [path("tests/subjects/cycle_subject"), str(cycles)]
         settings = dict(GLIBC_TUNABLES="glibc.malloc.tcache_count=0", limit=900)
-        ours = self.must(argv, preload=["lib/" + RESTORE], MEDUSA_ARTIFACT=self.stored, **settings)
+        artifact = self.file("cycles.medusa") # for another program than the one that was captured
+        self.must([path("bin/medusa-capture"), "--store-images", "--vary", "*", "-o", artifact, "--", *self.subject])
+        ours = self.must(argv, preload=["lib/" + RESTORE], MEDUSA_ARTIFACT=artifact, **settings)
         alone = self.must(argv, CYCLES_ALONE="1", **settings)
         held, base = ([list(map(int, sample)) for sample in
                        re.findall(r"cycle \d*00 resident (\d+) heap (\d+) device (\d+)", run.out.decode())]

@@ -13,7 +13,6 @@ import logging
 import os
 import sys
 import tempfile
-import time
 import unittest
 from unittest import mock
 
@@ -23,6 +22,7 @@ except ImportError as missing:
     raise unittest.SkipTest("PyTorch is not installed: bindings, outputs, facts, graphs and live capture") from missing
 
 import medusa.torch as medusa
+from effort import calls_of
 from fakes import Cuda, Library
 from medusa import _api
 from medusa.torch import difference, facts, rng, verify
@@ -144,13 +144,12 @@ class Binding(OnFakeDevice):
         kv.untyped_storage().resize_(1 << 20)
         self.assertEqual(found.moved(), "kv")
 
-    def test_looking_for_moves_is_quick(self):
-        model = torch.nn.Sequential(*(Model() for _ in range(200)))
-        found = self.bind(model=model)
-        start = time.process_time()
-        for _ in range(10):
-            found.moved()
-        self.assertLess((time.process_time() - start) / 10, 0.02)
+    def test_looking_for_moves_calls_nothing_for_each_tensor(self):
+        def effort(count):
+            found = self.bind(model=torch.nn.Sequential(*(Model() for _ in range(count))))
+            return calls_of(found.moved)
+
+        self.assertEqual(effort(2), effort(200))
 
 
 class Results(OnFakeDevice):
@@ -277,17 +276,17 @@ class Facts(OnFakeDevice):
         with self.assertRaises(OSError):
             facts._loaded_path("libnobody-has-this.so.1", "strlen")
 
-    def test_quick(self):
-        bindings = Bindings({"model": torch.nn.Sequential(*(Model() for _ in range(100)))}, "", 0)
-        facts._file_hashes.clear()
-        facts._process_facts()
-        took = []
-        for _ in range(5):  # processor time, the least of some: a busy machine makes it hardly longer
-            start = time.process_time()
-            facts._process_facts()
+    def test_effort(self):
+        """In proportion to the modules, and without reading a source again."""
+
+        def effort(count):
+            bindings = Bindings({"model": torch.nn.Sequential(*(Model() for _ in range(count)))}, "", 0)
             facts.engine_facts(bindings, {})
-            took.append(time.process_time() - start)
-        self.assertLess(min(took), 0.05)
+            with mock.patch("builtins.open", side_effect=AssertionError("a file is read again")):
+                return calls_of(lambda: facts.engine_facts(bindings, {}))
+
+        facts._file_hashes.clear()
+        self.assertLess(effort(200), 11 * effort(20))
 
     def write(self, folder, helper):
         for name, text in (("engine_under_test", "import helper_under_test as h\nhelp_it = h.help_it\n"

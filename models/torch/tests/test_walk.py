@@ -2,9 +2,9 @@
 """medusa/_walk.py: every tensor of an engine's objects is found, once, under a name that does not change."""
 import collections
 import threading
-import time
 import unittest
 
+from effort import calls_of
 from medusa._walk import Constant, Input, Output, State, moved_slot, walk_bindings
 
 
@@ -124,19 +124,22 @@ class Names(unittest.TestCase):
             ["model.weight", "model._forward_hooks.3.keys", "model._forward_hooks.3.values"],
         )
 
-    def test_quick(self):
-        """Hundreds of modules with a dozen flags and unused hooks each, as PyTorch's are."""
+    def test_effort(self):
+        """Flags and unused hooks, of which PyTorch's modules have a dozen each, are left by their type alone."""
 
-        def layer():
-            return Module(w=Tensor(), on=True, **{f"_hooks{at}": collections.OrderedDict() for at in range(12)})
+        def model(layers, hooks):
+            def layer():
+                flags = {f"_hooks{at}": collections.OrderedDict() for at in range(hooks)}
+                return Module(w=Tensor(), on=True, **flags)
 
-        model = Module(**{f"layer{at}": layer() for at in range(500)})
-        took = []
-        for _ in range(5):
-            start = time.process_time()
-            self.assertEqual(len(walk(model=model).tensors), 500)
-            took.append(time.process_time() - start)
-        self.assertLess(min(took), 0.01)
+            return Module(**{f"layer{at}": layer() for at in range(layers)})
+
+        def effort(layers, hooks):
+            walked = model(layers, hooks)
+            return calls_of(lambda: self.assertEqual(len(walk(model=walked).tensors), layers))
+
+        self.assertEqual(effort(50, 1), effort(50, 12))
+        self.assertLess(effort(500, 12), 11 * effort(50, 12), "in proportion to the modules")
 
     def test_roles_come_before_modules(self):
         """A cache that hangs in a layer too is state, wherever bind= lists it."""
