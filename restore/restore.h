@@ -575,16 +575,24 @@ void md_verify_outputs_finish(struct md_verify_outputs *outputs);
 
 /* ---- the engine's own graphs (verify_live.c) ---- */
 
+/* What the inputs of a graph held at one comparison. */
+struct md_verify_inputs {
+	bool known, none; /* none: it has none that could vary */
+	uint64_t sum;
+};
+
 struct md_live_graph {
-	CUgraphExec exec; /* NULL once destroyed */
-	pthread_t maker;  /* the thread that instantiated it */
-	char *label;      /* owned; NULL until it has one */
-	unsigned batch, compared, launches;
-	struct md_live_output *outputs; /* owned; by index */
+	CUgraphExec exec;                           /* NULL once destroyed */
+	pthread_t maker;                            /* the thread that instantiated it */
+	char *label;                                /* owned; NULL until it has one */
+	unsigned batch, compared, launches, others; /* others: compared as another one was launched */
+	struct md_live_output *outputs;             /* owned; by index */
 	uint32_t output_count;
-	char *refused; /* owned; why, in the engine's words */
-	bool passed;   /* some comparison */
-	bool effects;  /* it was seen to write what is compared */
+	char *refused;                  /* owned; why, in the engine's words */
+	bool passed;                    /* some comparison */
+	bool effects;                   /* it was seen to write what is compared */
+	struct md_verify_inputs inputs; /* at the first comparison that passed */
+	bool varied;                    /* a later one passed on other inputs */
 };
 
 /* exec NULL: the graph that this thread has instantiated last. */
@@ -602,6 +610,16 @@ void md_verify_mark(const char *name);
 void md_verify_asked(struct md_restore *r, const char *label, unsigned batch);
 /* Compares a labelled graph with its restored twin and reports it; false: not now, a capture is in progress. */
 bool md_verify_compare(struct md_live_graph *live);
+/* ---- verify_inputs.c ---- */
+
+/* Before a comparison, in the context that is current; waits for the hash. */
+enum md_status md_verify_inputs_read(struct md_restore *r, const struct md_restore_graph *graph,
+				     struct md_verify_inputs *out, struct md_error *err);
+/* A comparison on these has passed. */
+void md_verify_inputs_note(struct md_live_graph *live, const struct md_verify_inputs *now);
+/* The user takes graphs that were always compared on the same inputs. */
+bool md_verify_unvaried_accepted(void);
+
 /* verify_write.c: that a comparison begins, what it found, and the end of the report. False: it cannot be written. */
 bool md_verify_report_begin(const char *label, unsigned batch);
 void md_verify_report(const char *label, unsigned batch, enum md_verdict verdict, uint64_t bytes, const char *reason);

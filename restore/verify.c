@@ -58,7 +58,8 @@ struct subject {
 	struct md_verify_doubt doubt;
 	uint64_t bytes, usual_ns; /* usual_ns: that a replay takes; see md_replay */
 	bool nondeterministic;    /* and nothing else is wrong */
-	bool effects;             /* the live graph writes what is compared */
+	struct md_verify_inputs inputs;
+	bool effects; /* the live graph writes what is compared */
 };
 
 static enum md_status replay(CUgraphExec exec, struct subject *subject, CUstream stream, struct md_error *err)
@@ -447,6 +448,8 @@ static enum md_verdict judge(struct md_restore *r, struct md_restore_graph *grap
 	if (check_constants(r, graph, err) != MD_OK || resolve_all(r, graph, err) != MD_OK ||
 	    md_cuda_call(err, cuCtxSynchronize) != MD_OK || md_verify_memory_init(&subject->memory, r, err) != MD_OK)
 		return MD_VERDICT_SKIPPED;
+	if (md_verify_inputs_read(r, graph, &subject->inputs, err) != MD_OK)
+		return MD_VERDICT_SKIPPED;
 	if (compare(r, graph, live->exec, subject, err) != MD_OK)
 		return MD_VERDICT_FAIL;
 	if (subject->nondeterministic)
@@ -486,7 +489,10 @@ static void verify(struct md_restore *r, struct md_live_graph *live)
 	md_verify_doubt_finish(&subject.doubt);
 	md_verify_outputs_finish(&subject.outputs);
 	md_verify_memory_finish(&subject.memory);
-	live->passed |= verdict == MD_VERDICT_PASS || verdict == MD_VERDICT_NONDETERMINISTIC;
+	bool passed = verdict == MD_VERDICT_PASS || verdict == MD_VERDICT_NONDETERMINISTIC;
+	if (passed)
+		md_verify_inputs_note(live, &subject.inputs);
+	live->passed |= passed;
 	live->effects |= subject.effects;
 	md_verify_report(live->label, live->batch, verdict, subject.bytes, err.message);
 }

@@ -13,6 +13,7 @@
 #include "restore/restore.h"
 
 #define DEFAULT_LAUNCHES 3
+#define OTHERS_MOST 3 /* comparisons of a graph when others are launched */
 
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER; /* also held while graphs are compared */
 static struct md_live_graph *table;
@@ -100,7 +101,9 @@ static enum md_status set_label(struct md_live_graph *live, const char *label, u
 	free(live->label);
 	live->label = copy;
 	live->batch = batch;
-	live->compared = live->launches = 0;
+	live->compared = live->launches = live->others = 0;
+	live->inputs = (struct md_verify_inputs){0};
+	live->varied = false;
 	return MD_OK;
 }
 
@@ -211,6 +214,22 @@ static unsigned launches_wanted(void)
 	return DEFAULT_LAUNCHES;
 }
 
+/*
+ * An engine launches few of its graphs when it is verified; their inputs are those of the others, too. What it has put
+ * there is compared with them as well, until each was seen on other inputs than at first.
+ */
+static void compare_others(const struct md_live_graph *launched)
+{
+	for (size_t i = 0; i < table_count; i++) {
+		struct md_live_graph *other = &table[i];
+		if (other == launched || !other->label || other->refused || !other->passed || other->varied ||
+		    other->others == OTHERS_MOST)
+			continue;
+		other->others++;
+		other->compared += md_verify_compare(other);
+	}
+}
+
 void md_verify_launch(CUgraphExec exec)
 {
 	static unsigned wanted;
@@ -223,6 +242,7 @@ void md_verify_launch(CUgraphExec exec)
 	if (live && live->label && !live->refused && live->launches < wanted && md_verify_compare(live)) {
 		live->launches++;
 		live->compared++;
+		compare_others(live);
 		end_if_all_compared(md_verify_until_graphs(labelled()));
 	}
 	pthread_mutex_unlock(&table_lock);
@@ -237,9 +257,29 @@ static bool shows_effects(const struct md_live_graph *live)
 	return false;
 }
 
+static bool has_varied(const struct md_live_graph *live)
+{
+	for (size_t i = 0; i < table_count; i++)
+		if (table[i].varied && table[i].batch == live->batch && !strcmp(table[i].label, live->label))
+			return true;
+	return false;
+}
+
+static void report_unvaried(void)
+{
+	for (size_t i = 0; i < table_count; i++)
+		if (table[i].label && table[i].passed && !has_varied(&table[i]))
+			md_verify_report(table[i].label, table[i].batch, MD_VERDICT_SKIPPED, 0,
+					 "its inputs held the same bytes in every comparison, and what depends on "
+					 "others was not seen: launch it with other inputs while it is verified, or "
+					 "accept it with --accept-unvaried");
+}
+
 void md_verify_end(void)
 {
 	pthread_mutex_lock(&table_lock);
+	if (!md_verify_unvaried_accepted())
+		report_unvaried();
 	for (size_t i = 0; i < table_count; i++)
 		if (table[i].label && table[i].passed && !shows_effects(&table[i]))
 			md_verify_report(table[i].label, table[i].batch, MD_VERDICT_SKIPPED, 0,

@@ -27,7 +27,7 @@ static const char *const shift_seeds[MD_CAPTURES_MOST] = {NULL, "20240915", "202
 static struct md_argument_list vary;
 static const char *output, *until, *second, *nondeterministic;
 static struct md_tolerance tolerance;
-static bool single, keep_traces, store_images, no_images, no_verify, allow_uncompared;
+static bool single, keep_traces, store_images, no_images, no_verify, allow_uncompared, accept_unvaried;
 
 static const struct md_option options[] = {
     {.name = "output", .letter = 'o', .argument = "FILE", .value = &output, .help = "The artifact to write."},
@@ -49,6 +49,9 @@ static const struct md_option options[] = {
     {.name = "no-images", .flag = &no_images, .help = "Store and reference no images: kernels are triggered."},
     {.name = "no-verify", .flag = &no_verify, .help = "Leave out the run that compares restored with live graphs."},
     {.name = "nondeterministic", .argument = "ULPS", .value = &nondeterministic, .help = MD_TOLERANCE_HELP},
+    {.name = "accept-unvaried",
+     .flag = &accept_unvaried,
+     .help = "Also graphs whose inputs held the same bytes whenever they were compared."},
     {.name = "allow-uncompared",
      .flag = &allow_uncompared,
      .help = "Keep graphs that this run did not compare; the artifact says so."},
@@ -380,8 +383,9 @@ static int state_verification(struct job *job)
 	struct md_provenance *from = &job->artifact.provenance;
 
 	free(from->verification);
-	from->verification =
-	    strdup(allow_uncompared ? "graphs that were not compared were allowed" : "every graph was compared");
+	from->verification = strdup(allow_uncompared  ? "graphs that were not compared were allowed"
+				    : accept_unvaried ? "graphs that were always compared on the same inputs were allowed"
+						      : "every graph was compared, on inputs that varied");
 	if (from->verification)
 		return -1;
 	say("out of memory");
@@ -418,6 +422,7 @@ static int verify(struct job *job)
 	    write_held(&job->artifact, unverified, NULL, &err) != MD_OK)
 		return fail(&err, MD_EXIT_COMMAND);
 	md_workplace_share(unverified);
+	md_verify_accept_unvaried(accept_unvaried);
 	if (md_verify_run(unverified, job->argv, &job->repeat, &report, &err) != MD_OK)
 		return md_stop_signal() ? 128 + md_stop_signal() : fail(&err, MD_EXIT_COMMAND);
 	forget_terminal(report.complete);
@@ -610,6 +615,9 @@ int main(int argc, char *argv[])
 		return md_options_usage_error(&command, "--single and --second exclude each other");
 	if (store_images && no_images)
 		return md_options_usage_error(&command, "--store-images and --no-images exclude each other");
+	if (accept_unvaried && (no_verify || single))
+		return md_options_usage_error(&command,
+					      "--accept-unvaried: with --no-verify or --single nothing is compared");
 	if (allow_uncompared && (no_verify || single))
 		return md_options_usage_error(&command,
 					      "--allow-uncompared: with --no-verify or --single nothing is compared");

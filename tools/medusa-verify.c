@@ -15,11 +15,14 @@
 static const char *junit_path, *until;
 static const char *nondeterministic;
 static struct md_tolerance tolerance;
-static bool as_json, allow_uncompared;
+static bool as_json, allow_uncompared, accept_unvaried;
 
 static const struct md_option options[] = {
     {.name = "junit", .argument = "FILE", .help = "Write JUnit XML, one test case a graph.", .value = &junit_path},
     {.name = "nondeterministic", .argument = "ULPS", .help = MD_TOLERANCE_HELP, .value = &nondeterministic},
+    {.name = "accept-unvaried",
+     .help = "Graphs whose inputs held the same bytes whenever they were compared pass.",
+     .flag = &accept_unvaried},
     {.name = "allow-uncompared",
      .help = "Graphs that were not compared are no reason to fail.",
      .flag = &allow_uncompared},
@@ -117,6 +120,7 @@ static int verify_in(const struct md_workplace *workplace, const char *path, cha
 	enum md_status status = md_repeat_init(&repeat, &command, workplace, &error);
 	int result;
 
+	md_verify_accept_unvaried(accept_unvaried);
 	if (status == MD_OK)
 		status = md_verify_run(path, argv, &repeat, &report, &error);
 	md_repeat_finish(&repeat);

@@ -298,6 +298,14 @@ static enum md_status run_and_parse(const char *artifact_path, char *const argv[
 	return status;
 }
 
+void md_verify_accept_unvaried(bool accept)
+{
+	if (accept)
+		setenv("MEDUSA_ACCEPT_UNVARIED", "1", 1);
+	else
+		unsetenv("MEDUSA_ACCEPT_UNVARIED"); /* one that was left over is nobody's word */
+}
+
 enum md_status md_verify_run(const char *artifact_path, char *const argv[], struct md_repeat *repeat,
 			     struct md_verify_report *out, struct md_error *err)
 {

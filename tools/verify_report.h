@@ -42,6 +42,9 @@ struct md_verify_report {
 	bool allow_uncompared, allow_strangers;
 };
 
+/* For the runs that follow: whether graphs pass that were always compared on the same inputs. */
+void md_verify_accept_unvaried(bool accept);
+
 /*
  * Runs the command with the restore library in verify mode and collects its report, which lies in the workplace for
  * that time; again, without the graph whose comparison breaks it. A command that fails is no error here (see

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whether a graph was compared on other inputs than at first: on inputs that are all zero nearly everything is right.
+ */
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "base/environment.h"
+#include "restore/restore.h"
+
+#define HOST_MOST (16u << 20) /* bytes of a buffer that are looked at where the device cannot do it */
+
+static bool is_given(const struct md_bound *bound, enum md_bind_role role)
+{
+	return bound->role == (uint32_t)role && bound->size;
+}
+
+/* What the graph uses and the engine has bound in this role. Under lock. */
+static size_t list_ranges(const struct md_restore *r, const struct md_restore_graph *graph, enum md_bind_role role,
+			  struct md_hash_range *ranges)
+{
+	size_t count = 0;
+	for (uint32_t i = 0; i < graph->binding_count; i++) {
+		uint32_t index = r->binding_of[graph->bindings[i]];
+		if (index == MD_NONE || !is_given(&r->bound[index], role))
+			continue;
+		uint64_t size = r->bound[index].size;
+		if (!r->hasher.function && size > HOST_MOST)
+			size = HOST_MOST;
+		ranges[count++] = (struct md_hash_range){.address = r->bound[index].address, .size = size};
+	}
+	return count;
+}
+
+/* Inputs, or, of an engine that does not tell them from its state, all that graphs may write. */
+static size_t choose_ranges(struct md_restore *r, const struct md_restore_graph *graph, struct md_hash_range *ranges)
+{
+	pthread_mutex_lock(&r->lock);
+	size_t count = list_ranges(r, graph, MD_BIND_INPUT, ranges);
+	if (!count)
+		count = list_ranges(r, graph, MD_BIND_STATE, ranges);
+	pthread_mutex_unlock(&r->lock);
+	return count;
+}
+
+enum md_status md_verify_inputs_read(struct md_restore *r, const struct md_restore_graph *graph,
+				     struct md_verify_inputs *out, struct md_error *err)
+{
+	MD_AUTO_FREE struct md_hash_range *ranges = calloc(graph->binding_count + (size_t)1, sizeof(*ranges));
+	size_t failed, count;
+	if (!ranges)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %u inputs", graph->binding_count);
+	count = choose_ranges(r, graph, ranges);
+	MD_FORWARD(md_device_hash(&r->hasher, r->stream, ranges, count, &failed, err));
+	*out = (struct md_verify_inputs){.known = true, .none = !count};
+	for (size_t i = 0; i < count; i++) {
+		const uint64_t both[2] = {out->sum, md_hash_checksum(&ranges[i].hash, sizeof(ranges[i].hash))};
+		out->sum = md_hash_checksum(both, sizeof(both));
+	}
+	return MD_OK;
+}
+
+void md_verify_inputs_note(struct md_live_graph *live, const struct md_verify_inputs *now)
+{
+	if (!now->known)
+		return;
+	live->varied |= now->none || (live->inputs.known && live->inputs.sum != now->sum);
+	if (!live->inputs.known)
+		live->inputs = *now;
+}
+
+bool md_verify_unvaried_accepted(void)
+{
+	return md_environment_is_on("MEDUSA_ACCEPT_UNVARIED");
+}
