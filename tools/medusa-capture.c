@@ -383,9 +383,10 @@ static int state_verification(struct job *job)
 	struct md_provenance *from = &job->artifact.provenance;
 
 	free(from->verification);
-	from->verification = strdup(allow_uncompared  ? "graphs that were not compared were allowed"
-				    : accept_unvaried ? "graphs that were always compared on the same inputs were allowed"
-						      : "every graph was compared, on inputs that varied");
+	from->verification =
+	    strdup(allow_uncompared  ? "graphs that were not compared were allowed"
+		   : accept_unvaried ? "graphs that were always compared on the same inputs were allowed"
+				     : "every graph was compared, on inputs that varied");
 	if (from->verification)
 		return -1;
 	say("out of memory");

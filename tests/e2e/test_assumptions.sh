@@ -171,4 +171,20 @@ SUBJECT=moves restored moves.cold moves "$subject"
 assert_contains "$work/moves.cold.err" "moves restored"
 assert_contains "$work/moves.cold.err" "out is not bound: binding \"out\" is used by graph moves/1, which was handed out"
 assert_contains "$work/moves.cold.err" "moves live graph moves/1 uses a binding that was moved after a graph with it was handed out"
+section "inputs that are zero until a request comes"
+export SUBJECT=zeros IMAGE=$MEDUSA_BUILD/tests/images/memory_kernels.host.so SUBJECT_FACT=1
+same='not compared: its inputs held the same bytes in every comparison'
+captured zeros 1 -- "$subject"
+assert_count "$work/zeros.captured.err" "$same" 2
+REQUEST=1 restored zeros.cold zeros "$subject"
+assert_count "$work/zeros.cold.err" " live graph " 2
+captured accepted 0 --accept-unvaried -- "$subject" # the user has said that nothing depends on them: it is on his head
+run accepted.inspect medusa-inspect "$work/accepted.medusa"
+assert_contains "$work/accepted.inspect.out" "always compared on the same inputs were allowed"
+run accepted.verified medusa-verify "$work/accepted.medusa" -- "$subject"
+assert_exit accepted.verified 1
+REQUEST=1 captured requested 1 -- "$subject" # the second graph is compared on the inputs of the first one's launch
+assert_count "$work/requested.captured.err" "verification failed: private memory 0x00" 2
+REQUEST=1 restored requested.cold requested "$subject"
+unset SUBJECT IMAGE SUBJECT_FACT
 finish

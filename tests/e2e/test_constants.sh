@@ -132,7 +132,8 @@ restored older_restored plain
 assert_contains "$work/older_restored.err" 'packed live its contents may be made of binding "embed", of which the artifact has no hash: capture again'
 
 section "an engine that binds nothing"
-run sequence env BINDS_NOTHING=1 medusa-capture -o "$work/sequence.medusa" -- "$subject"
+# It replays what it has captured once, on what is there.
+run sequence env BINDS_NOTHING=1 medusa-capture -o "$work/sequence.medusa" --accept-unvaried -- "$subject"
 assert_exit sequence 0
 start sequence_same "$work/sequence.medusa" BINDS_NOTHING=1
 restored sequence_same "plain packed table"

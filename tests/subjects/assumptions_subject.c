@@ -7,6 +7,7 @@
 
 #include "driver/cuda_driver.h"
 #include "medusa/medusa.h"
+#include "tests/subjects/image_file.h"
 
 /* clang-format off */
 /*
@@ -18,6 +19,8 @@
  *   SUBJECT=scratch      two graphs copy in -> mid -> out: neither needs what the other has left in mid
  *   SUBJECT=touch_read   the graph copies in -> mid and in -> out, and the engine reads mid
  *   SUBJECT=touch_write  the graph copies mid -> out, and the engine writes mid before each replay, always the same
+ *   SUBJECT=zeros        the inputs of two graphs are zero until REQUEST comes; they read them by a table that nobody bound.
+ *                        IMAGE: memory_kernels of tests/images
  *   SUBJECT=moves        the engine binds "out" elsewhere once it has its graph, and asks for the graph again
  *   SUBJECT_FACT=TEXT    what fact "value" is said to be; without it there are no facts
  */
@@ -221,6 +224,54 @@ static void touch_write(int argc, char **argv)
 	}
 }
 
+/* ---- inputs that are zero while graphs are captured ---- */
+
+enum { ROWS = 4, ROW = 16, ELEMENTS = ROWS * ROW };
+
+static void permute(const char *label, CUdeviceptr out, CUdeviceptr in, CUdeviceptr table, CUfunction kernel,
+		    CUgraphExec *exec)
+{
+	int32_t row = ROW, elements = ELEMENTS;
+	void *params[] = {&out, &in, &table, &row, &elements};
+
+	if (get(label, exec))
+		return;
+	begin();
+	TRY(cuMemsetD32Async, out, 0, ELEMENTS, stream);
+	TRY(cuLaunchKernel, kernel, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
+	end(label, exec);
+}
+
+/* A request is for the first graph alone. */
+static void zeros(int argc, char **argv)
+{
+	CUdeviceptr in = take("in", MEDUSA_BIND_INPUT), out = take("out", MEDUSA_BIND_OUTPUT), table = take(NULL, 0);
+	static const int32_t reversed[ROWS] = {3, 2, 1, 0};
+	float values[ELEMENTS], first;
+	CUgraphExec execs[2];
+	CUfunction kernel;
+	CUmodule module;
+
+	(void)argc, (void)argv;
+	TRY(cuModuleLoadData, &module, read_file(setting("IMAGE", "")));
+	TRY(cuModuleGetFunction, &kernel, module, "memory_blocks");
+	TRY(cuMemsetD32_v2, in, 0, WORDS);
+	TRY(cuMemcpyHtoD_v2, table, reversed, sizeof(reversed));
+	permute("asked", out, in, table, kernel, &execs[0]);
+	permute("idle", out, in, table, kernel, &execs[1]);
+	medusa_mark("captured");
+	if (!*setting("REQUEST", ""))
+		return;
+	for (int i = 0; i < ELEMENTS; i++)
+		values[i] = (float)(i + 1);
+	TRY(cuMemcpyHtoD_v2, in, values, sizeof(values));
+	for (int i = 0; i < (medusa_mode() == MEDUSA_MODE_RESTORE ? 2 : 1); i++) {
+		launch(execs[i]);
+		TRY(cuMemcpyDtoH_v2, &first, out, sizeof(first));
+		printf("out %u, wanted %u\n", (unsigned)first, 3 * ROW + 1);
+	}
+}
+
 /* ---- a binding that moves ---- */
 
 static void moves(int argc, char **argv)
@@ -248,7 +299,7 @@ static const struct {
 	void (*run)(int argc, char **argv);
 } subjects[] = {{"constant", constant},       {"unbound", unbound}, {"between", between},
 		{"destroys", destroys},       {"scratch", scratch}, {"touch_read", touch_read},
-		{"touch_write", touch_write}, {"moves", moves}};
+		{"touch_write", touch_write}, {"zeros", zeros},     {"moves", moves}};
 
 int main(int argc, char **argv)
 {
