@@ -98,7 +98,8 @@ static void say(const struct fault *fault, const char *symbol)
 {
 	const char *name = "";
 	hc_cuGetErrorName(fault->result, &name);
-	fprintf(stderr, "hostcuda: call %lu of %s is %s: %s\n", fault->at, fault->name + 1, symbol, name);
+	fprintf(stderr, "hostcuda: call %lu of %s is %s: %s\n", fault->at, fault->name + (*fault->name == '@'), symbol,
+		name);
 }
 
 CUresult hc_fault_due(const char *symbol, const char *base, const void *caller)
@@ -111,7 +112,7 @@ CUresult hc_fault_due(const char *symbol, const char *base, const void *caller)
 		unsigned long seen = __atomic_add_fetch(&faults[i].seen, 1, __ATOMIC_RELAXED);
 		if (faults[i].at && faults[i].at != seen)
 			continue;
-		if (*faults[i].name == '@' && faults[i].at)
+		if (faults[i].at)
 			say(&faults[i], symbol);
 		return faults[i].result;
 	}
