@@ -156,8 +156,9 @@ static bool is_pointer(struct walk *walk, uint32_t node, uint32_t at)
 }
 
 /*
- * A block that is packed to 4 bytes may have an address where no word begins, of which half would count as noise; stale
- * pointers lie there, too. False when out of memory.
+ * A block that is packed to 4 bytes may have an address where no word begins, of which half would count as noise.
+ * Hardly any is, and stale pointers lie there all the time: without a verification such bytes are noise. False when out
+ * of memory.
  */
 static bool doubt_crooked(struct walk *walk, uint32_t node, uint32_t at)
 {
@@ -165,7 +166,8 @@ static bool doubt_crooked(struct walk *walk, uint32_t node, uint32_t at)
 	struct md_target target;
 	char why[MD_WORD_WHY_BYTES];
 
-	for (uint32_t start = at < 4 ? 4 : at - 4; start <= at + 4 && start + 8 <= one->params_size; start += 8) {
+	for (uint32_t start = at < 4 ? 4 : at - 4;
+	     walk->analysis->options.keep_doubtful && start <= at + 4 && start + 8 <= one->params_size; start += 8) {
 		enum md_word word =
 		    md_word_resolve(walk->analysis, read_word(one->params + start), read_word(two->params + start),
 				    walk->pair->graph[0]->sequence, &target, why);
