@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pass: the captures come from equal devices and drivers; makes their views. */
+#include <inttypes.h>
 #include <string.h>
 
-#define MD_LOG_DOMAIN "analyze"
 #include "analyze/analysis.h"
-#include "base/log.h"
 
 static enum md_status compare_devices(const struct md_analysis *analysis, struct md_error *err)
 {
@@ -75,8 +74,28 @@ static enum md_status check_two_processes(const struct md_analysis *analysis, st
 			    (unsigned)one->process_id);
 }
 
+/* What would refuse a graph may come behind all that says it is right, and a trace may have been cut off at any frame.
+ */
+static enum md_status check_whole(const struct md_trace *trace, unsigned capture, struct md_error *err)
+{
+	const char *which = capture ? "second" : "first";
+
+	if (!trace->complete)
+		return md_error_set(err, MD_ERR_TRUNCATED,
+				    "%s trace is incomplete: what it lacks may be what refuses a graph; capture again",
+				    which);
+	if (trace->version < MD_TRACE_ANALYZED_FROM)
+		return md_error_set(err, MD_ERR_VERSION,
+				    "%s trace is of version %" PRIu32 ", whose recorder did not look for all that "
+				    "refuses graphs, as that of version %d does; capture again",
+				    which, trace->version, MD_TRACE_ANALYZED_FROM);
+	return MD_OK;
+}
+
 enum md_status md_pass_environment(struct md_analysis *analysis, struct md_error *err)
 {
+	for (unsigned c = 0; c < analysis->captures; c++)
+		MD_FORWARD(check_whole(analysis->traces[c], c, err));
 	if (analysis->captures == 2) {
 		MD_FORWARD(check_two_processes(analysis, err));
 		MD_FORWARD(compare_devices(analysis, err));
@@ -84,8 +103,6 @@ enum md_status md_pass_environment(struct md_analysis *analysis, struct md_error
 		MD_FORWARD(compare_arguments(analysis, err));
 	}
 	for (unsigned c = 0; c < analysis->captures; c++) {
-		if (!analysis->traces[c]->complete)
-			md_warn("%s capture is incomplete: analyzing what it holds", c ? "second" : "first");
 		MD_FORWARD(md_view_init(&analysis->views[c], analysis->traces[c], err));
 	}
 	return MD_OK;

@@ -343,6 +343,7 @@ enum md_status md_artifact_reading_head(struct md_artifact_reading *in, struct m
 	struct md_error why = {0};
 	MD_FORWARD(read_sections(in, PART_HEAD, artifact, err));
 	MD_FORWARD(locate_check(md_artifact_check_head(artifact, &why), in, &why, err));
+	MD_FORWARD(md_artifact_check_head_features(artifact, in->head.required, err));
 	artifact->signature = in->seal.signature;
 	if (in->seal.signature.present && in->seal.digest_count != in->head.count + artifact->image_count)
 		return locate_check(md_error_set(&why, MD_ERR_CORRUPT,
@@ -360,7 +361,8 @@ static enum md_status read_graphs(struct md_artifact_reading *in, struct md_arti
 	free(in->state.bases);
 	in->state.bases = NULL;
 	MD_FORWARD(status);
-	return locate_check(md_artifact_check_graphs(artifact, &why), in, &why, err);
+	MD_FORWARD(locate_check(md_artifact_check_graphs(artifact, &why), in, &why, err));
+	return md_artifact_check_graph_features(artifact, in->head.required, err);
 }
 
 /* A frame's digest stands behind those of the sections. */

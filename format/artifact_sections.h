@@ -49,6 +49,12 @@ enum md_status md_image_frames_complete(const struct md_artifact *artifact, stru
 enum md_status md_artifact_check_head(const struct md_artifact *artifact, struct md_error *err);
 enum md_status md_artifact_check_graphs(const struct md_artifact *artifact, struct md_error *err);
 
+/* artifact_features.c: the header's required bits; said: as the file has them, of which the reader knows all. */
+uint64_t md_artifact_features(const struct md_artifact *artifact);
+enum md_status md_artifact_check_head_features(const struct md_artifact *artifact, uint64_t said, struct md_error *err);
+enum md_status md_artifact_check_graph_features(const struct md_artifact *artifact, uint64_t said,
+						struct md_error *err);
+
 /* sequence.c: requests refer to earlier ones, bindings by sequence to requests. */
 enum md_status md_sequence_check_request(const struct md_sequence_request *request, uint32_t index,
 					 struct md_error *err);

@@ -142,42 +142,6 @@ static enum md_status encode_section(const struct md_section_kind *kind, const s
 	return status;
 }
 
-static bool stores_images(const struct md_artifact *artifact)
-{
-	bool any = false;
-	for (uint32_t i = 0; i < artifact->image_count; i++)
-		any |= artifact->images[i].data != NULL;
-	return any;
-}
-
-static bool has_later_nodes(const struct md_artifact_graph *graph)
-{
-	bool any = false;
-	for (uint32_t i = 0; i < graph->node_count; i++)
-		any |= graph->nodes[i].type == MD_NODE_CHILD || graph->nodes[i].type == MD_NODE_EVENT_WAIT ||
-		       graph->nodes[i].type == MD_NODE_EVENT_RECORD;
-	for (uint32_t i = 0; i < graph->pointer_count; i++)
-		any |= graph->pointers[i].at >= MD_ATTRIBUTES_AT;
-	return any;
-}
-
-static uint64_t features_of(const struct md_artifact *artifact)
-{
-	bool later_nodes = false, variables = false, constants = false, values = false;
-	for (uint32_t i = 0; i < artifact->graph_count; i++)
-		later_nodes |= has_later_nodes(&artifact->graphs[i]);
-	for (uint32_t i = 0; i < artifact->image_count; i++)
-		variables |= artifact->images[i].variable != NULL, values |= artifact->images[i].value_count != 0;
-	for (uint32_t i = 0; i < artifact->binding_count; i++)
-		constants |= artifact->bindings[i].hashed;
-	return (stores_images(artifact) ? MD_FEATURE_FRAMES : 0) |
-	       (artifact->fingerprint.fact_count ? MD_FEATURE_FACTS : 0) | (later_nodes ? MD_FEATURE_NODES : 0) |
-	       (variables ? MD_FEATURE_VARIABLES : 0) | (artifact->request_count ? MD_FEATURE_ORDER : 0) |
-	       (md_artifact_doubtful(artifact) ? MD_FEATURE_DOUBTFUL : 0) |
-	       (artifact->fingerprint.arguments.count && !artifact->fingerprint.fact_count ? MD_FEATURE_ARGUMENTS : 0) |
-	       (constants ? MD_FEATURE_CONSTANTS : 0) | (values ? MD_FEATURE_VALUES : 0);
-}
-
 /* Behind the sections that say where the frames lie. Its row has no checksum: each frame has one. */
 static void append_images(const struct md_buf *images, uint64_t raw, struct md_artifact_layout *out)
 {
@@ -199,7 +163,7 @@ static enum md_status encode_sections(const struct md_artifact *artifact, struct
 	enum md_status status = md_image_frames_write(artifact, frames, &images, &raw, err);
 	for (int i = 0; i < MD_SECTION_COUNT && status == MD_OK; i++)
 		status = encode_section(&md_section_kinds[i], artifact, &state, out, err);
-	if (status == MD_OK && stores_images(artifact))
+	if (status == MD_OK && md_artifact_features(artifact) & MD_FEATURE_FRAMES)
 		append_images(&images, raw, out);
 	if (status == MD_OK && out->body.failed)
 		status = md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
@@ -213,7 +177,7 @@ enum md_status md_artifact_write(const struct md_artifact *artifact, const char 
 {
 	struct md_artifact_layout layout = {.head = {.version = MD_ARTIFACT_VERSION,
 						     .oldest_reader = MD_ARTIFACT_OLDEST_READER,
-						     .required = features_of(artifact)}};
+						     .required = md_artifact_features(artifact)}};
 	MD_FORWARD(md_artifact_check(artifact, err));
 	MD_AUTO_FREE struct md_image_frame *frames = calloc((size_t)artifact->image_count + 1, sizeof(*frames));
 	if (!frames)

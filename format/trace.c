@@ -236,7 +236,7 @@ void md_trace_writer_abandon(struct md_trace_writer *writer)
 
 /* ---- reader ---- */
 
-static enum md_status read_header(struct md_reader *in, struct md_error *err)
+static enum md_status read_header(struct md_reader *in, struct md_trace *trace, struct md_error *err)
 {
 	const void *magic = md_reader_take(in, 8);
 	if (!magic || memcmp(magic, MD_TRACE_MAGIC, 8) != 0)
@@ -245,6 +245,7 @@ static enum md_status read_header(struct md_reader *in, struct md_error *err)
 	uint32_t version = md_reader_u32(in), oldest = md_reader_u32(in);
 	uint64_t required = md_reader_u64(in);
 	md_reader_u64(in);
+	trace->version = version;
 	if (in->failed)
 		return md_error_set(err, MD_ERR_TRUNCATED, "header: %zu bytes of %d", in->size, MD_TRACE_HEADER_BYTES);
 	if (oldest > MD_TRACE_VERSION)
@@ -366,13 +367,13 @@ static enum md_status read_frames(struct md_trace_build *build, const struct md_
 	return MD_OK;
 }
 
-static enum md_status read_head(const struct md_file_source *source, struct md_error *err)
+static enum md_status read_head(const struct md_file_source *source, struct md_trace *trace, struct md_error *err)
 {
 	struct md_reader in;
 	MD_AUTO_FREE void *owned = NULL;
 	size_t size = source->size < MD_TRACE_HEADER_BYTES ? (size_t)source->size : MD_TRACE_HEADER_BYTES;
 	MD_FORWARD(take(source, 0, size, &owned, &in, err));
-	return read_header(&in, err);
+	return read_header(&in, trace, err);
 }
 
 static enum md_status read_source(const struct md_file_source *source, struct md_trace *out, struct md_error *err)
@@ -380,7 +381,7 @@ static enum md_status read_source(const struct md_file_source *source, struct md
 	struct md_trace trace = {0};
 	struct md_trace_build build = {.trace = &trace, .budget = {.left = MD_TRACE_MEMORY_MAX}};
 	md_map_init(&build.graphs);
-	enum md_status status = read_head(source, err);
+	enum md_status status = read_head(source, &trace, err);
 	if (status == MD_OK)
 		status = read_frames(&build, source, err);
 	if (status == MD_OK)

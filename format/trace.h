@@ -195,11 +195,14 @@ struct md_trace_tensor_map {
 	uint8_t bytes[MD_TENSOR_MAP_BYTES];
 };
 
+#define MD_TRACE_ANALYZED_FROM 5 /* the oldest version that an analysis takes */
+
 struct md_trace {
 	char *path, *command, *tool_version; /* owned */
 	uint32_t process_id;
 	uint64_t start_unix_ns, shift;
-	bool complete; /* false: the process was killed; everything up to there is here */
+	uint32_t version; /* of the file: an older recorder did not look for all that refuses graphs */
+	bool complete;    /* false: the process was killed; everything up to there is here */
 	struct md_fingerprint fingerprint;
 	struct md_trace_alloc *allocs;
 	uint32_t alloc_count;

@@ -9,7 +9,8 @@
 
 #define MD_TRACE_MAGIC "MDTRACE" /* and its NUL: 8 bytes */
 #define MD_TRACE_VERSION 5
-#define MD_TRACE_OLDEST_READER 3 /* an older one does not know what child graph and event nodes hold */
+#define MD_TRACE_OLDEST_READER                                                                                         \
+	5 /* an older one would skip what refuses graphs: variables, constants, what is handed on */
 #define MD_TRACE_HEADER_BYTES 32
 #define MD_TRACE_FRAME_BYTES 16
 #define MD_TRACE_FRAME_MAX (256u << 20)    /* bytes, uncompressed and compressed */

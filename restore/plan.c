@@ -75,12 +75,13 @@ static void mark_constants(const struct md_artifact *a, struct marks *marks)
 	}
 }
 
-/* An older artifact does not say what its contents were made of. */
+/* An older artifact does not say what its contents, or the values of variables, were made of. */
 static enum md_status check_constants(const struct md_artifact *a, const struct md_restore_graph *graph,
-				      struct md_error *err)
+				      const struct marks *marks, struct md_error *err)
 {
-	for (uint32_t i = 0; graph->content_count && i < a->binding_count; i++)
-		if (a->bindings[i].role == MD_BIND_CONSTANT && !a->bindings[i].hashed)
+	bool any = graph->content_count || uses_values(a, marks);
+	for (uint32_t i = 0; any && i < a->binding_count; i++)
+		if ((a->bindings[i].role == MD_BIND_CONSTANT || *a->bindings[i].name == '@') && !a->bindings[i].hashed)
 			return md_error_set(err, MD_ERR_MISMATCH,
 					    "its contents may be made of binding \"%s\", of which the artifact has no "
 					    "hash: capture again",
@@ -181,7 +182,7 @@ static enum md_status plan_graph(struct md_restore *r, struct md_restore_graph *
 		graph->uses_arena |= marks->allocs[i] && a->allocs[i].class == MD_CLASS_PRIVATE;
 	}
 	if (!why.status)
-		check_constants(a, graph, &why);
+		check_constants(a, graph, marks, &why);
 	if (!why.status)
 		md_restore_outputs_check(a, graph->stored, &why);
 	if (!why.status && r->require_proof && graph->stored->proof == MD_PROOF_NONE)

@@ -211,6 +211,27 @@ Test(artifact_versions, should_fail_features_that_must_be_known)
 	assert_refused(&layout, (const char *const[]){path, "version 9 needs features 0x30000", "of version 2"});
 }
 
+/* A list that is compared at a cold start must not go without the bit that says it is there, nor come without it. */
+Test(artifact_versions, should_fail_features_that_are_not_those_of_the_sections)
+{
+	for (int bit = 0; bit < 9; bit++) {
+		struct md_artifact_layout layout;
+		struct md_artifact artifact = {0};
+		struct md_artifact_file *file = NULL;
+		struct md_error err = {0};
+		take_apart(&layout);
+		layout.head.required ^= 1ull << bit;
+		cr_assert_eq(put_together(&layout, &artifact, &err), MD_ERR_CORRUPT, "bit %d: %s", bit, err.message);
+		cr_assert(strstr(err.message, "header at offset 16: says features 0x"), "bit %d: %s", bit, err.message);
+		enum md_status status = md_artifact_open(path, &file, &artifact, &err);
+		if (status == MD_OK)
+			status = md_artifact_read_graphs(file, &artifact, &err);
+		cr_assert_eq(status, MD_ERR_CORRUPT, "bit %d, in parts", bit);
+		md_artifact_close(file);
+		md_artifact_finish(&artifact);
+	}
+}
+
 Test(artifact_versions, should_fail_a_known_section_of_another_codec)
 {
 	struct md_artifact_layout layout;

@@ -39,6 +39,7 @@ static inline void builder_init(struct builder *b)
 {
 	memset(b, 0, sizeof *b);
 	b->trace.complete = true;
+	b->trace.version = MD_TRACE_ANALYZED_FROM;
 	b->trace.path = builder_text("test.mtrace");
 	b->trace.command = builder_text("engine --model m");
 	b->trace.tool_version = builder_text("0.1.0");

@@ -140,4 +140,11 @@ restored sequence_same "plain packed table"
 start sequence_other "$work/sequence.medusa" BINDS_NOTHING=1 W=3
 restored sequence_other plain
 assert_contains "$work/sequence_other.err" "$(other_weights packed @allocation.0)"
+run sequence_twin medusa-inspect --text "$work/sequence.medusa"
+sed '/^binding name="@allocation.0"/s/ hash=[0-9a-f]*//' "$work/sequence_twin.out" >"$work/fewer.txt"
+run fewer medusa-inspect --from-text "$work/fewer.txt" -o "$work/fewer.medusa"
+assert_exit fewer 0
+start fewer_restored "$work/fewer.medusa" BINDS_NOTHING=1 W=3
+restored fewer_restored plain
+assert_contains "$work/fewer_restored.err" 'packed live its contents may be made of binding "@allocation.0", of which the artifact has no hash: capture again'
 finish

@@ -6,7 +6,7 @@
 run_limit=20
 craft=$MEDUSA_BUILD/tests/fuzz/craft
 
-run two medusa-capture -o "$work/two.medusa" -- "${engine[@]}" --batches 1,2 --report "$work/capture.json"
+run two medusa-capture --keep-traces -o "$work/two.medusa" -- "${engine[@]}" --batches 1,2 --report "$work/capture.json"
 assert_exit two 0
 run_live live
 run_live live_two --batches 1,2
@@ -168,6 +168,24 @@ done
 kill $writer
 wait $writer 2>/dev/null
 
+# ---- traces that lack their end --------------------------------------------------------------------------------------
+# What refuses a graph comes behind what says that it is right: that somebody else writes what it reads, for instance.
+section "a trace that was cut off, or recorded by an older version"
+analyzed() { # run, the second trace, why it is refused
+	run "$1" medusa-analyze -o "$work/$1.medusa" "$work/two.1.mtrace" "$2"
+	assert_exit "$1" 3
+	assert_contains "$work/$1.err" "$3"
+	assert_no_file "$work/$1.medusa"
+}
+run whole medusa-analyze -o "$work/whole.medusa" "$work/two.1.mtrace" "$work/two.2.mtrace"
+assert_exit whole 0
+head -c -20 "$work/two.2.mtrace" >"$work/cut.mtrace"
+analyzed cut "$work/cut.mtrace" "second trace is incomplete: what it lacks may be what refuses a graph; capture again"
+run cut_shown medusa-inspect "$work/cut.mtrace"
+assert_exit cut_shown 0
+{ head -c 8 "$work/two.2.mtrace" && printf '\004\000\000\000\003\000\000\000' && tail -c +17 "$work/two.2.mtrace"; } >"$work/older.mtrace"
+analyzed older "$work/older.mtrace" "second trace is of version 4, whose recorder did not look for all that refuses graphs"
+
 # ---- right checksums, wrong contents ---------------------------------------------------------------------------------
 # A refusal without a label, of a batch that the engine asks for: it was compared as a string.
 run three medusa-capture -o "$work/three.medusa" -- "${engine[@]}" --report "$work/three.json"
@@ -203,6 +221,12 @@ baseline_free 18446744073709551615 that were free on a device
 graph_bytes 18446744073709551615 graphs of 18446744073709551615 bytes
 utilization_ppm 4294967295 utilization of 4294967295
 CASES
+
+section "what is compared at a cold start is left out, with right checksums"
+run craft "$craft" "$work/base.medusa" "$work/left.medusa" fingerprint facts absent
+assert_exit craft 0
+run_restored left "$work/left.medusa"
+assert_refused_whole live left "something is missing; capture again"
 
 # Whatever a file says: no command and no engine may crash or hang, and the engine computes what it computes.
 survive() { # what was done to it; $work/crafted.medusa

@@ -100,6 +100,13 @@ run variable_inspected medusa-inspect "$work/variable.medusa"
 assert_contains "$work/variable_inspected.out" "with the values of 1 variables that the engine writes"
 bits=$(od -An -tu8 -j16 -N8 "$work/variable.medusa" | tr -d ' ')
 assert_equal "the feature bit that a reader must know: values" 256 $((bits & 256))
+sed 's/^\(binding .*\) hash=[0-9a-f]*/\1/' "$work/variable_twin.out" >"$work/unhashed.txt"
+run unhashed medusa-inspect --from-text "$work/unhashed.txt" -o "$work/unhashed.medusa"
+assert_exit unhashed 0
+run unhashed_restored medusa-restore "$work/unhashed.medusa" --resolve stored -- "${subject[@]}" variable pitched
+assert_same_file "$work/variable_live.out" "$work/unhashed_restored.out"
+assert_contains "$work/unhashed_restored.err" 'variable live: its contents may be made of binding "pitched", of which the artifact has no hash'
+assert_contains "$work/unhashed_restored.err" "pitched restored"
 sed 's/value name="variable_scale"/value name="nowhere"/' "$work/variable_twin.out" >"$work/nowhere.txt"
 run nowhere medusa-inspect --from-text "$work/nowhere.txt" -o "$work/nowhere.medusa"
 run nowhere_restored medusa-restore "$work/nowhere.medusa" --resolve stored -- "${subject[@]}" variable pitched

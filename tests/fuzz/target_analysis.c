@@ -29,6 +29,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	fuzz_accepted = md_trace_parse(data, size, &trace, &err) == MD_OK;
 	if (!fuzz_accepted)
 		return 0;
+	trace.complete = true; /* else nothing would be analyzed of most mutations */
+	trace.version = MD_TRACE_ANALYZED_FROM;
 	analyze(&trace, NULL);
 	analyze(&trace, &trace);
 	md_trace_finish(&trace);
