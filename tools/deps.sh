@@ -17,7 +17,7 @@ need_package() { # pkg-config name or header, Debian package
 	packages="$packages $2"
 }
 command -v pkg-config >/dev/null 2>&1 || packages="$packages pkg-config"
-command -v "${CC:-gcc}" >/dev/null 2>&1 || packages="$packages gcc libc6-dev"
+${CC:-gcc} --version >/dev/null 2>&1 || packages="$packages gcc libc6-dev" # CC may have arguments, or be "ccache gcc"
 need_package libelf libelf-dev
 need_package libdw libdw-dev
 need_package libzstd libzstd-dev
