@@ -82,13 +82,14 @@ struct md_analysis {
 	unsigned captures; /* 1 or 2 */
 	struct md_pair *pairs;
 	uint32_t pair_count;
-	uint32_t *partner;            /* allocation of the first capture -> of the second, or MD_NONE */
-	uint32_t *partner_back;       /* and the other way round */
-	uint32_t *binding_match;      /* the same for bindings, first -> second */
-	uint32_t *group;              /* allocation of the first capture -> the one that stands for its neighbours */
-	bool diverged;                /* the allocation sequences differ */
-	char divergence[256];         /* where they do first */
-	struct md_map deltas;         /* every distance by which some matched allocation moved */
+	uint32_t *partner;       /* allocation of the first capture -> of the second, or MD_NONE */
+	uint32_t *partner_back;  /* and the other way round */
+	uint32_t *binding_match; /* the same for bindings, first -> second */
+	uint32_t *before;        /* binding of the first capture -> one that must end where it begins, or MD_NONE */
+	uint32_t *group;         /* allocation of the first capture -> the one that stands for its neighbours */
+	bool diverged;           /* the allocation sequences differ */
+	char divergence[256];    /* where they do first */
+	struct md_map deltas;    /* every distance by which some matched allocation moved */
 	uint32_t *kernel_identity[2]; /* per kernel: its first equal in the first capture, or MD_NONE */
 	struct md_held *held;
 	uint32_t held_count;
@@ -118,6 +119,7 @@ enum md_status md_pass_tensor(struct md_analysis *analysis, struct md_error *err
 enum md_status md_pass_event(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_admit(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_order(struct md_analysis *analysis, struct md_error *err);
+enum md_status md_pass_neighbour(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_place(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_image(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_emit(struct md_analysis *analysis, struct md_error *err);

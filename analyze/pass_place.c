@@ -103,6 +103,22 @@ static enum md_alloc_family bound_family(enum md_alloc_family family)
 	return family == MD_ALLOC_SHARED || family == MD_ALLOC_GRAPH ? MD_ALLOC_DEVICE : family;
 }
 
+/* Both are kept, as graphs refer to both. */
+static void place_neighbours(struct md_analysis *analysis)
+{
+	struct md_artifact *out = analysis->out;
+
+	for (uint32_t i = 0; i < analysis->views[0].binding_count; i++) {
+		uint32_t before = analysis->before[i];
+		if (before == MD_NONE || analysis->binding_slot[i] == MD_NONE ||
+		    analysis->binding_slot[before] == MD_NONE)
+			continue;
+		struct md_binding *binding = &out->bindings[out->allocs[analysis->binding_slot[i]].binding];
+		binding->adjoins = true;
+		binding->before = out->allocs[analysis->binding_slot[before]].binding;
+	}
+}
+
 static enum md_status place_bindings(struct md_analysis *analysis, const struct marks *marks, struct md_error *err)
 {
 	const struct md_view *view = &analysis->views[0];
@@ -124,6 +140,7 @@ static enum md_status place_bindings(struct md_analysis *analysis, const struct 
 					       .size = binding->size};
 		out->bindings[out->binding_count++] = make_binding(analysis, i, contents, &failed);
 	}
+	place_neighbours(analysis);
 	return failed ? md_analysis_no_memory(err) : MD_OK;
 }
 

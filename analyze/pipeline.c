@@ -30,6 +30,7 @@ static const struct pass passes[] = {
     {"event", md_pass_event},             /* events that a restore can make anew */
     {"admit", md_pass_admit},             /* refuses graphs that could not be restored */
     {"order", md_pass_order},             /* how the addresses of what is bound by sequence compare */
+    {"neighbour", md_pass_neighbour},     /* bindings that must lie side by side */
     {"place", md_pass_place},             /* bindings and private memory */
     {"image", md_pass_image},             /* tables of kernels and images */
     {"emit", md_pass_emit},               /* graphs, refusals, provenance */
@@ -118,6 +119,7 @@ static void finish(struct md_analysis *analysis)
 	free(analysis->partner);
 	free(analysis->partner_back);
 	free(analysis->binding_match);
+	free(analysis->before);
 	free(analysis->kernel_identity[0]);
 	free(analysis->kernel_identity[1]);
 	free(analysis->alloc_slot);

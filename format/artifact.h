@@ -42,6 +42,8 @@ struct md_binding {
 	bool hashed; /* contents may have been made of it, and this is what it held then */
 	bool varied; /* it held something else in the second capture: contents that were compared are not made of it */
 	struct md_hash hash;
+	bool adjoins;    /* a launch has an address in `before` and the one where that ends and this begins */
+	uint32_t before; /* index into bindings */
 };
 
 enum md_pointer_kind {

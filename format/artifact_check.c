@@ -63,6 +63,8 @@ static enum md_status check_bindings(const struct md_artifact *artifact, struct 
 			return bad(err, "bindings", "binding %u: role %u", i, (unsigned)binding->role);
 		if (binding->varied && !binding->hashed)
 			return bad(err, "bindings", "binding %u varied, but has no hash", i);
+		if (binding->adjoins && (binding->before >= count || binding->before == i))
+			return bad(err, "bindings", "binding %u lies behind %u of %u", i, binding->before, count);
 		names[i] = binding->name;
 	}
 	qsort(names, count, sizeof(*names), by_text);

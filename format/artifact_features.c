@@ -23,18 +23,19 @@ static bool has_later_nodes(const struct md_artifact_graph *graph)
 static uint64_t features_of_head(const struct md_artifact *artifact)
 {
 	const struct md_fingerprint *fingerprint = &artifact->fingerprint;
-	bool stored = false, variables = false, constants = false, values = false;
+	bool stored = false, variables = false, constants = false, values = false, neighbours = false;
 	for (uint32_t i = 0; i < artifact->image_count; i++) {
 		stored |= md_image_is_stored(&artifact->images[i]);
 		variables |= artifact->images[i].variable != NULL;
 		values |= artifact->images[i].value_count != 0;
 	}
 	for (uint32_t i = 0; i < artifact->binding_count; i++)
-		constants |= artifact->bindings[i].hashed;
+		constants |= artifact->bindings[i].hashed, neighbours |= artifact->bindings[i].adjoins;
 	return (stored ? MD_FEATURE_FRAMES : 0) | (fingerprint->fact_count ? MD_FEATURE_FACTS : 0) |
 	       (variables ? MD_FEATURE_VARIABLES : 0) | (artifact->request_count ? MD_FEATURE_ORDER : 0) |
 	       (fingerprint->arguments.count && !fingerprint->fact_count ? MD_FEATURE_ARGUMENTS : 0) |
-	       (constants ? MD_FEATURE_CONSTANTS : 0) | (values ? MD_FEATURE_VALUES : 0);
+	       (constants ? MD_FEATURE_CONSTANTS : 0) | (values ? MD_FEATURE_VALUES : 0) |
+	       (neighbours ? MD_FEATURE_NEIGHBOURS : 0);
 }
 
 static uint64_t features_of_graphs(const struct md_artifact *artifact)

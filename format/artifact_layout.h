@@ -30,19 +30,20 @@
 
 #define MD_ROW_REQUIRED 1u /* flag: who does not know the section must not read the file */
 
-#define MD_FEATURE_FRAMES 1u      /* required by files that store images */
-#define MD_FEATURE_FACTS 2u       /* required by files with facts: they are compared, not skipped */
-#define MD_FEATURE_NODES 4u       /* required by files with child graphs, event nodes, or pointers in attributes */
-#define MD_FEATURE_VARIABLES 8u   /* required by files with images that have a variable which the engine writes */
-#define MD_FEATURE_ORDER 16u      /* required by files with requests: their order is compared, not skipped */
-#define MD_FEATURE_DOUBTFUL 32u   /* required by files with doubtful words: their graphs are not to be restored */
-#define MD_FEATURE_ARGUMENTS 64u  /* required by files with arguments and no facts: they are compared, not skipped */
-#define MD_FEATURE_CONSTANTS 128u /* required by files with hashes of bindings: they are compared, not skipped */
-#define MD_FEATURE_VALUES 256u    /* required by files with values of variables: they are set, not skipped */
+#define MD_FEATURE_FRAMES 1u       /* required by files that store images */
+#define MD_FEATURE_FACTS 2u        /* required by files with facts: they are compared, not skipped */
+#define MD_FEATURE_NODES 4u        /* required by files with child graphs, event nodes, or pointers in attributes */
+#define MD_FEATURE_VARIABLES 8u    /* required by files with images that have a variable which the engine writes */
+#define MD_FEATURE_ORDER 16u       /* required by files with requests: their order is compared, not skipped */
+#define MD_FEATURE_DOUBTFUL 32u    /* required by files with doubtful words: their graphs are not to be restored */
+#define MD_FEATURE_ARGUMENTS 64u   /* required by files with arguments and no facts: they are compared, not skipped */
+#define MD_FEATURE_CONSTANTS 128u  /* required by files with hashes of bindings: they are compared, not skipped */
+#define MD_FEATURE_VALUES 256u     /* required by files with values of variables: they are set, not skipped */
+#define MD_FEATURE_NEIGHBOURS 512u /* required by files with bindings that adjoin: that is compared, not skipped */
 #define MD_FEATURES_KNOWN                                                                                              \
 	(MD_FEATURE_FRAMES | MD_FEATURE_FACTS | MD_FEATURE_NODES | MD_FEATURE_VARIABLES | MD_FEATURE_ORDER |           \
-	 MD_FEATURE_DOUBTFUL | MD_FEATURE_ARGUMENTS | MD_FEATURE_CONSTANTS |                                           \
-	 MD_FEATURE_VALUES) /* required bits that this reader knows */
+	 MD_FEATURE_DOUBTFUL | MD_FEATURE_ARGUMENTS | MD_FEATURE_CONSTANTS | MD_FEATURE_VALUES |                       \
+	 MD_FEATURE_NEIGHBOURS) /* required bits that this reader knows */
 
 #define MD_SIGNATURE_SECTION "signature"
 

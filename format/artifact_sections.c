@@ -100,6 +100,11 @@ static void visit_binding(struct md_archive *a, void *item, void *user)
 	}
 	if (md_archive_has(a, "varied", binding->varied))
 		md_archive_bool(a, "varied", &binding->varied);
+	if (md_archive_has(a, "before", binding->adjoins)) {
+		md_archive_u32(a, "before", &binding->before);
+		if (a->ops->reading)
+			binding->adjoins = true;
+	}
 }
 
 static void visit_request(struct md_archive *a, void *item, void *user)

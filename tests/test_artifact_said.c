@@ -115,6 +115,34 @@ Test(artifact_said, hashes_of_bindings_keep_older_readers_out, .init = setup, .f
 	md_artifact_finish(&artifact);
 }
 
+/* Who did not know of neighbours would take an end for a beginning. */
+Test(artifact_said, neighbours_keep_older_readers_out, .init = setup, .fini = teardown)
+{
+	struct md_artifact artifact, read;
+	struct md_error err = {0};
+	size_t size;
+	sample_artifact(&artifact);
+	artifact.bindings[1].adjoins = true;
+	artifact.bindings[1].before = 1;
+	cr_assert(md_artifact_write(&artifact, path, NULL, &err) == MD_ERR_CORRUPT, "itself: %s", err.message);
+	cr_assert(strstr(err.message, "binding 1 lies behind 1 of "), "%s", err.message);
+	artifact.bindings[1].before = artifact.binding_count;
+	cr_assert(md_artifact_write(&artifact, path, NULL, &err) == MD_ERR_CORRUPT, "none: %s", err.message);
+	artifact.bindings[1].before = 0;
+	cr_assert_eq(write_and_get_required(&artifact), 515, "stored images, facts and neighbours");
+	cr_assert(md_artifact_read(path, &read, NULL, &err) == MD_OK, "read: %s", err.message);
+	char *text = print(&read, &size);
+	md_artifact_finish(&read);
+	FILE *in = fmemopen(text, size, "r");
+	cr_assert(md_artifact_parse_text(in, &read, &err) == MD_OK, "parse: %s", err.message);
+	cr_assert(read.bindings[1].adjoins && read.bindings[1].before == 0, "of the text");
+	cr_assert_not(read.bindings[0].adjoins);
+	fclose(in);
+	free(text);
+	md_artifact_finish(&read);
+	md_artifact_finish(&artifact);
+}
+
 /* Who did not know of requests would take the engine's allocations for what they are not. */
 Test(artifact_said, requests_keep_older_readers_out, .init = setup, .fini = teardown)
 {

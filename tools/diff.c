@@ -233,6 +233,9 @@ static void compare_binding(struct md_diff *diff, const char *name, uint32_t a, 
 		md_diff_text(diff, "bindings", name, "hash", one, two);
 		md_diff_text(diff, "bindings", name, "in the second capture", x->varied ? "another" : "no other",
 			     y->varied ? "another" : "no other");
+		md_diff_text(diff, "bindings", name, "right behind",
+			     x->adjoins ? diff->a->bindings[x->before].name : "none",
+			     y->adjoins ? diff->b->bindings[y->before].name : "none");
 		return;
 	}
 	const struct md_binding *only = x ? x : y;

@@ -146,6 +146,8 @@ static void put_memory(struct md_json *json, const struct md_artifact *artifact)
 			md_hash_format(&artifact->bindings[i].hash, hash);
 		md_json_text(json, "hash", artifact->bindings[i].hashed ? hash : NULL);
 		md_json_bool(json, "varied", artifact->bindings[i].varied);
+		if (artifact->bindings[i].adjoins)
+			md_json_text(json, "before", artifact->bindings[artifact->bindings[i].before].name);
 		md_json_end(json);
 	}
 	md_json_end(json);

@@ -165,6 +165,18 @@ for how in read write; do
 done
 assert_contains "$work/touch_read.captured.err" "cuMemcpyDtoH_v2 reads 4 bytes of memory that the graph writes and nobody bound"
 assert_contains "$work/touch_write.captured.err" "cuMemcpyHtoD_v2 writes 16384 bytes of memory that the graph reads and nobody bound"
+section "an address where one binding ends and another begins"
+images=$MEDUSA_BUILD/tests/images
+[ -e "$images/restore_kernels.host.so" ] || images=$PWD/build/tests/images
+export SUBJECT_IMAGE=$images/restore_kernels.host.so
+SUBJECT=span captured span 0 -- "$subject"
+SUBJECT=span restored span.same span "$subject"
+assert_contains "$work/span.same.err" "span restored"
+SUBJECT=span SUBJECT_APART=1 restored span.apart span "$subject"
+assert_contains "$work/span.apart.err" "span live binding \"behind\" lay right behind \"in\" in the capture, where a kernel has the address between them; here it does not"
+run span.json medusa-inspect --json "$work/span.medusa"
+assert_contains "$work/span.json.out" '"before": "in"'
+
 section "a binding that is moved"
 SUBJECT=moves captured moves 0 -- "$subject"
 SUBJECT=moves restored moves.cold moves "$subject"

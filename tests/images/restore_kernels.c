@@ -52,6 +52,19 @@ struct table_apply {
 	struct packed all;
 };
 
+struct total {
+	int32_t *out;
+	const int32_t *begin, *end;
+};
+
+HOSTCUDA_KERNEL(total, struct total, HOSTCUDA_PARAM(struct total, out), HOSTCUDA_PARAM(struct total, begin),
+		HOSTCUDA_PARAM(struct total, end))
+{
+	*p->out = 0;
+	for (const int32_t *at = p->begin; at < p->end; at++)
+		*p->out += *at;
+}
+
 /* temporary += table * in; one parameter, as libraries pass it through `extra` */
 HOSTCUDA_KERNEL(table_apply, struct table_apply, HOSTCUDA_PARAM(struct table_apply, all))
 {

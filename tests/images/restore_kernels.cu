@@ -21,6 +21,13 @@ __global__ void table_apply(struct packed all)
 		all.temporary[i] += all.table[i % 16] * all.in[i];
 }
 
+__global__ void total(int32_t *out, const int32_t *begin, const int32_t *end)
+{
+	*out = 0;
+	for (const int32_t *at = begin; at < end; at++)
+		*out += *at;
+}
+
 __global__ void gather(float *out, const float *const *list, int32_t n)
 {
 	for (int32_t i = 0; i < n; i++)

@@ -22,6 +22,8 @@
  *   SUBJECT=zeros        the inputs of two graphs are zero until REQUEST comes; they read them by a table that nobody bound.
  *                        IMAGE: memory_kernels of tests/images
  *   SUBJECT=moves        the engine binds "out" elsewhere once it has its graph, and asks for the graph again
+ *   SUBJECT=span         the graph adds up what lies in "in", to its end; SUBJECT_IMAGE has the kernel, and with
+ *                        SUBJECT_APART "behind" does not begin where "in" ends
  *   SUBJECT_FACT=TEXT    what fact "value" is said to be; without it there are no facts
  */
 /* clang-format on */
@@ -294,12 +296,50 @@ static void moves(int argc, char **argv)
 	}
 }
 
+/* ---- an address that is an end here and a beginning there ---- */
+
+static void span(int argc, char **argv)
+{
+	CUdeviceptr in, out = take("out", MEDUSA_BIND_OUTPUT), behind;
+	CUfunction total;
+	CUmodule module;
+	CUgraphExec exec;
+	(void)argc, (void)argv;
+	TRY(cuModuleLoad, &module, setting("SUBJECT_IMAGE", ""));
+	TRY(cuModuleGetFunction, &total, module, "total");
+	TRY(cuMemAlloc_v2, &in, 4 * (size_t)BYTES);
+	behind = in + BYTES;
+	TRY(cuMemsetD32_v2, in, 1, 4 * (size_t)WORDS);
+	TRY(cuCtxSynchronize);
+	medusa_bind("in", in, BYTES, MEDUSA_BIND_INPUT);
+	medusa_bind("behind", *setting("SUBJECT_APART", "") ? behind + BYTES : behind, BYTES, MEDUSA_BIND_CONSTANT);
+	if (!get("span", &exec)) {
+		void *params[] = {&out, &in, &behind};
+		begin();
+		TRY(cuLaunchKernel, total, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
+		end("span", &exec);
+	}
+	for (unsigned value = 1; value < 4; value++) {
+		TRY(cuMemsetD32_v2, in, value, WORDS);
+		TRY(cuCtxSynchronize);
+		launch(exec);
+		printf("out %u, wanted %u\n", first_word(out), value * WORDS);
+	}
+}
+
 static const struct {
 	const char *name;
 	void (*run)(int argc, char **argv);
-} subjects[] = {{"constant", constant},       {"unbound", unbound}, {"between", between},
-		{"destroys", destroys},       {"scratch", scratch}, {"touch_read", touch_read},
-		{"touch_write", touch_write}, {"zeros", zeros},     {"moves", moves}};
+} subjects[] = {{"constant", constant},
+		{"unbound", unbound},
+		{"between", between},
+		{"destroys", destroys},
+		{"scratch", scratch},
+		{"touch_read", touch_read},
+		{"touch_write", touch_write},
+		{"zeros", zeros},
+		{"moves", moves},
+		{"span", span}};
 
 int main(int argc, char **argv)
 {
