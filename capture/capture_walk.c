@@ -531,11 +531,11 @@ void md_capture_walk_change(struct md_capture_walk *walk, uint32_t at, const CUg
 	struct md_node *node = &walk->out.nodes[at];
 	CUDA_KERNEL_NODE_PARAMS kernel;
 	CUDA_MEMSET_NODE_PARAMS set;
+	_Static_assert(sizeof(kernel) == sizeof(params->kernel), "two names of one layout");
 
 	node->sequence = walk->sequence;
 	switch (params->type) {
 	case CU_GRAPH_NODE_TYPE_KERNEL:
-		_Static_assert(sizeof(kernel) == sizeof(params->kernel), "two names of one layout");
 		memcpy(&kernel, &params->kernel, sizeof(kernel));
 		node->params = NULL;
 		node->params_size = 0;
