@@ -30,7 +30,7 @@ unset CAPTURE MEDUSA_ARTIFACT MEDUSA_RESOLVE MEDUSA_PROBE PYTORCH_CUDA_ALLOC_CON
 
 # ---- one check -------------------------------------------------------------------------------------------------------
 verdict() { # word, name, seconds, text
-	printf '  %-4s  %-30s %3d s  %.95s\n' "$1" "$2" "$3" "$4"
+	printf '  %-4s  %-30s %3d s  %.95s\n' "$1" "$2" "$3" "${4//$PWD\//}"
 	printf '%s\n' "$1" >"$out/verdicts/$2"
 }
 
