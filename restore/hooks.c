@@ -6,6 +6,7 @@
 #include "driver/hooks.h"
 #include "kvprofile/kvprofile.h"
 #include "restore/restore.h"
+#include "restore/verify.h"
 
 #define DEVICES_MAX 64
 

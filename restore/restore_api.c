@@ -11,6 +11,7 @@
 #include "driver/interpose.h"
 #include "kvprofile/kvprofile.h"
 #include "restore/restore.h"
+#include "restore/verify.h"
 
 #define EXPORT MD_RESTORE_EXPORT
 

@@ -4,6 +4,7 @@
 
 #include "driver/interpose.h"
 #include "restore/restore.h"
+#include "restore/verify.h"
 
 #define EXPORT MD_RESTORE_EXPORT
 

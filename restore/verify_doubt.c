@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "restore/restore.h"
+#include "restore/verify.h"
 
 #define CELLS_MAX (1u << 21) /* more than these are nothing but wrong */
 #define GAP_MAX 4096u        /* elements that lie no farther apart are fetched together */

@@ -9,7 +9,7 @@
 #include "base/cleanup.h"
 #include "base/descriptor.h"
 #include "base/environment.h"
-#include "restore/restore.h"
+#include "restore/verify.h"
 
 #define DEFAULT_LIMIT (4ull << 30)
 

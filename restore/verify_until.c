@@ -7,7 +7,7 @@
 
 #include "base/environment.h"
 #include "base/log.h"
-#include "restore/restore.h"
+#include "restore/verify.h"
 
 /* All under the lock of the table of live graphs. */
 static bool reached, ended;

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "driver/cuda_driver.h"
-#include "restore/restore.h"
+#include "restore/verify.h"
 
 #define SIZE 8192u
 

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Verify mode: restored graphs are replayed beside the engine's own ones, and compared byte for byte. */
+#ifndef MD_RESTORE_VERIFY_H
+#define MD_RESTORE_VERIFY_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "base/sample.h"
+#include "driver/cuda_driver.h"
+#include "driver/device_session.h"
+#include "format/verify_line.h"
+#include "restore/restore.h"
+#include "restore/verify_doubt.h"
+
+/* ---- buffers, before and after (verify_memory.c, verify_constants.c) ---- */
+
+#define MD_VERIFY_CHUNK MD_DEVICE_CHUNK
+
+struct md_verify_buffer {
+	const char *name; /* the engine's */
+	CUdeviceptr address;
+	uint64_t size;
+	bool state, output, sampled;
+	enum md_element_type type;
+	struct md_sample sample;
+	CUdeviceptr copy, live; /* in the session's slabs: contents before, and what the live graph left; or 0 */
+	uint8_t *windows;       /* sampled: as they were before the live replay */
+	uint8_t **chunks;       /* neither: contents before; NULL entry: zeros */
+};
+
+struct md_verify_span { /* what the live graph wrote, or a window; no longer than a chunk */
+	uint32_t buffer, size;
+	uint64_t offset;
+	const uint8_t *before; /* not owned; NULL: sampled, not put back */
+	uint8_t *live;
+};
+
+/*
+ * The buffers that graphs may write: as they were, and what the live graph left. On the device whole, as far as there
+ * is room; on the host where it wrote. State that does not fit what there is room for (a KV cache that takes 90 % of
+ * the device) is sampled: it is taken to be written idempotently, is compared in windows, and is not put back. A second
+ * live replay, after the restored ones, must leave the same, and overwrites what those have left.
+ */
+struct md_verify_memory {
+	struct md_verify_buffer *buffers;
+	uint32_t count, sampled_count;
+	struct md_verify_span *spans;
+	size_t span_count, span_room;
+	struct md_device_session device;
+	struct md_verify_buffer *constants;
+	uint32_t constant_count;
+	struct md_hash *constant_hashes;
+	struct md_verify_doubt *doubt; /* not owned; NULL, or where every difference is noted */
+};
+
+enum md_status md_verify_memory_init(struct md_verify_memory *memory, struct md_restore *r, struct md_error *err);
+void md_verify_memory_finish(struct md_verify_memory *memory);
+/* Before the live replay. */
+enum md_status md_verify_memory_save(struct md_verify_memory *memory, CUstream stream, struct md_error *err);
+/* After the live replay: keeps what it wrote, and puts everything back. */
+enum md_status md_verify_memory_take_live(struct md_verify_memory *memory, CUstream stream, struct md_error *err);
+/*
+ * After another replay: MD_ERR_MISMATCH names the buffer, the offset and both values of the first difference from what
+ * the live graph left. Looks at what that wrote, and puts it back.
+ */
+enum md_status md_verify_memory_compare(struct md_verify_memory *memory, CUstream stream, uint64_t *compared,
+					struct md_error *err);
+/* After a replay: MD_ERR_MISMATCH when it wrote where the live graph did not. Puts everything back. */
+enum md_status md_verify_memory_check_rest(struct md_verify_memory *memory, CUstream stream, struct md_error *err);
+/* "kv: 134538092544 bytes, sampled"; empty when everything is compared whole. */
+void md_verify_memory_name_sampled(const struct md_verify_memory *memory, char *text, size_t size);
+/* live, now: size bytes at the buffer's offset; differs: set to the first difference. */
+void md_verify_note_difference(struct md_verify_memory *memory, uint32_t buffer, uint64_t offset, const uint8_t *live,
+			       const uint8_t *now, size_t size, struct md_error *differs);
+
+/* ---- whether a comparison shows anything (verify_effects.c) ---- */
+
+/* After the live replay was taken: whether it changed what is bound, or has outputs of its own, which are compared. */
+enum md_status md_verify_effects_seen(struct md_verify_memory *memory, const struct md_restore *r,
+				      const struct md_artifact_graph *stored, bool *seen, struct md_error *err);
+/* Fills what is bound as output before one more live replay, and looks whether that left it so. */
+enum md_status md_verify_effects_fill(struct md_verify_memory *memory, uint8_t value, CUstream stream,
+				      struct md_error *err);
+enum md_status md_verify_effects_found(struct md_verify_memory *memory, uint8_t value, bool *seen,
+				       struct md_error *err);
+
+/* ---- buffers whose copies are on the device (verify_device.c) ---- */
+
+/* False: there is no room, or too little to compare. */
+bool md_verify_device_take(struct md_verify_memory *memory, struct md_verify_buffer *buffer);
+enum md_status md_verify_device_save(struct md_verify_buffer *buffer, CUstream stream, struct md_error *err);
+/* Keeps what the live graph left, and puts back what was there. */
+enum md_status md_verify_device_take_live(struct md_verify_buffer *buffer, CUstream stream, struct md_error *err);
+enum md_status md_verify_device_put_back(struct md_verify_buffer *buffer, CUstream stream, struct md_error *err);
+/* Notes every difference from what the live graph left. What wrote the buffer must be done. */
+enum md_status md_verify_device_compare(struct md_verify_memory *memory, uint32_t buffer, struct md_error *differs,
+					struct md_error *err);
+
+/* Samples of the constant buffers: kept the first time, compared from then on. */
+enum md_status md_verify_constants_check(struct md_verify_memory *memory, CUstream stream, struct md_error *err);
+
+/* ---- words that only replay can tell to be noise (verify_words.c) ---- */
+
+struct md_verify_replays {
+	struct md_device_session *device;
+	/* Builds and replays a restored graph, with its trial; MD_ERR_MISMATCH when it leaves what the live one did
+	 * not. */
+	enum md_status (*compare)(void *user, struct md_restore_graph *graph, bool other_noise, struct md_error *err);
+	void *user;
+};
+
+/*
+ * After the graph was found equal with all of its doubtful words as the first capture had them. MD_ERR_UNPROVABLE names
+ * the first word that matters. Holds work; a note is begun.
+ */
+enum md_status md_verify_words_prove(struct md_restore *r, struct md_restore_graph *graph,
+				     const struct md_verify_replays *replays, struct md_error *err);
+
+/* ---- outputs that no binding holds (verify_outputs.c) ---- */
+
+struct md_live_output {
+	uint64_t address, size; /* size 0: not given */
+	enum md_element_type type;
+};
+
+struct md_verify_outputs {
+	const struct md_live_output *live; /* not owned */
+	uint32_t count;
+	uint8_t **bytes, *scratch;     /* what the live graph left; one chunk */
+	struct md_verify_doubt *doubt; /* not owned; where every difference is noted */
+};
+
+/* MD_ERR_MISMATCH: an output that only one side has, or another size or binding. Bindings have been checked. */
+enum md_status md_verify_outputs_match(struct md_restore *r, const struct md_artifact_graph *stored,
+				       const struct md_live_output *live, uint32_t count, struct md_error *err);
+/* After the live replay. */
+enum md_status md_verify_outputs_take(struct md_verify_outputs *outputs, CUstream stream, struct md_error *err);
+/* After a restored replay: MD_ERR_MISMATCH names the first difference. */
+enum md_status md_verify_outputs_compare(const struct md_verify_outputs *outputs, const struct md_restore *r,
+					 const struct md_artifact_graph *stored, CUstream stream, uint64_t *compared,
+					 struct md_error *err);
+void md_verify_outputs_finish(struct md_verify_outputs *outputs);
+
+/* ---- the engine's own graphs (verify_live.c) ---- */
+
+/* What the inputs of a graph held at one comparison. */
+struct md_verify_inputs {
+	bool known, none; /* none: it has none that could vary */
+	uint64_t sum;
+};
+
+struct md_live_graph {
+	CUgraphExec exec;                           /* NULL once destroyed */
+	pthread_t maker;                            /* the thread that instantiated it */
+	char *label;                                /* owned; NULL until it has one */
+	unsigned batch, compared, launches, others; /* others: compared as another one was launched */
+	struct md_live_output *outputs;             /* owned; by index */
+	uint32_t output_count;
+	char *refused;                  /* owned; why, in the engine's words */
+	bool passed;                    /* some comparison */
+	bool effects;                   /* it was seen to write what is compared */
+	struct md_verify_inputs inputs; /* at the first comparison that passed */
+	bool varied;                    /* a later one passed on other inputs */
+};
+
+/* exec NULL: the graph that this thread has instantiated last. */
+enum md_status md_verify_label(void *exec, const char *label, unsigned batch, struct md_error *err);
+enum md_status md_verify_output(void *exec, unsigned index, uint64_t address, uint64_t size, struct md_error *err);
+enum md_status md_verify_refuse(void *exec, const char *why, struct md_error *err);
+void md_verify_instantiated(CUgraphExec exec);
+void md_verify_launch(CUgraphExec exec);
+void md_verify_forget(CUgraphExec exec);
+void md_verify_end(void);
+/* The engine calls medusa_mark(). */
+void md_verify_mark(const char *name);
+
+/* The engine asks for a graph: what a cold start would lack at this moment fails it. Under lock. */
+void md_verify_asked(struct md_restore *r, const char *label, unsigned batch);
+/* Compares a labelled graph with its restored twin and reports it; false: not now, a capture is in progress. */
+bool md_verify_compare(struct md_live_graph *live);
+
+/* ---- what the inputs held (verify_inputs.c) ---- */
+
+/* Before a comparison, in the context that is current; waits for the hash. */
+enum md_status md_verify_inputs_read(struct md_restore *r, const struct md_restore_graph *graph,
+				     struct md_verify_inputs *out, struct md_error *err);
+/* A comparison on these has passed. */
+void md_verify_inputs_note(struct md_live_graph *live, const struct md_verify_inputs *now);
+/* The user takes graphs that were always compared on the same inputs. */
+bool md_verify_unvaried_accepted(void);
+
+/* ---- the report, and the end of it (verify_write.c, verify_until.c) ---- */
+
+/* That a comparison begins, what it found, and the end of the report. False: it cannot be written. */
+bool md_verify_report_begin(const char *label, unsigned batch);
+void md_verify_report(const char *label, unsigned batch, enum md_verdict verdict, uint64_t bytes, const char *reason);
+void md_verify_report_end(void);
+/* Whether MEDUSA_UNTIL was reached, and its end not yet said. */
+bool md_verify_until_mark(const char *name);
+bool md_verify_until_graphs(size_t labelled);
+void md_verify_until_end(void);
+
+#endif
