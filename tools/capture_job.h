@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One call of medusa-capture: what is asked of it, its steps, and all that they make and remove. */
+#ifndef MD_TOOLS_CAPTURE_JOB_H
+#define MD_TOOLS_CAPTURE_JOB_H
+
+#include <limits.h>
+#include <stdbool.h>
+
+#include "base/arguments.h"
+#include "format/artifact.h"
+#include "format/trace.h"
+#include "tools/capture_third.h"
+#include "tools/options.h"
+#include "tools/repeat.h"
+#include "tools/tolerance.h"
+#include "tools/workplace.h"
+
+struct md_job_wish { /* the command line */
+	struct md_argument_list vary;
+	const char *output, *until, *second, *nondeterministic;
+	struct md_tolerance tolerance;
+	bool single, keep_traces, store_images, no_images, no_verify, allow_uncompared, accept_unvaried;
+};
+
+struct md_job {
+	const struct md_command *command;
+	const struct md_job_wish *wish;
+	char **argv;
+	struct md_workplace workplace;
+	char traces[MD_CAPTURES_MOST][PATH_MAX]; /* in the workplace; "" before the run */
+	char order[PATH_MAX + 24];               /* where a later run's allocations go */
+	struct md_trace runs[MD_CAPTURES_MOST];
+	unsigned run_count;
+	struct md_artifact artifact;
+	bool analyzed;
+	struct md_artifact_sizes sizes;
+	struct md_repeat repeat;
+	bool traces_needed; /* something went wrong that they may explain */
+};
+
+/* ---- steps, in their order: -1, or the exit code with which the command ends; why was said ---- */
+
+/* One run of the engine: its trace (capture_record.c). */
+int md_job_capture(struct md_job *job, unsigned index);
+/* The artifact; where the captures disagree, after a third one (capture_prove.c). */
+int md_job_analyze(struct md_job *job);
+/* The restored graphs against live ones, from a file that does not have the final name yet. */
+int md_job_verify(struct md_job *job);
+/* The artifact gets its name; an exit code in any case (capture_publish.c). */
+int md_job_publish(struct md_job *job);
+/* Traces that the user wants, or that explain a failure, come out of the workplace. */
+void md_job_keep_traces(const struct md_job *job);
+
+/* ---- what steps share (capture_job.c) ---- */
+
+#define md_job_say(job, ...) md_options_say((job)->command, __VA_ARGS__)
+/* Says what went wrong, and returns the exit code. */
+int md_job_fail(const struct md_job *job, const struct md_error *err, int exit_code);
+/* Whether recording ends before the engine does. */
+bool md_job_has_end(const struct md_job *job);
+/* A server that has done what --until names is ended by a terminal's Ctrl-C, which we get as well. */
+void md_job_forget_terminal(const struct md_job *job, bool done);
+/* A signal that ends us waits until the file has its name. */
+enum md_status md_job_write(const struct md_artifact *artifact, const char *path, struct md_artifact_sizes *sizes,
+			    struct md_error *err);
+
+#endif

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The artifact and the traces get the names under which the user finds them. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "tools/capture_job.h"
+
+/* What is saved of private memory may be made of the weights: then the graphs serve no others. */
+static void say_constants(const struct md_job *job)
+{
+	const struct md_artifact *artifact = &job->artifact;
+	uint32_t hashed = 0, same = 0, uncompared = 0;
+
+	for (uint32_t i = 0; i < artifact->binding_count; i++) {
+		hashed += artifact->bindings[i].hashed;
+		same += artifact->bindings[i].hashed && !artifact->bindings[i].varied;
+	}
+	for (uint32_t i = 0; i < artifact->content_count; i++)
+		uncompared += !artifact->contents[i].compared;
+	if (hashed && (same || uncompared))
+		md_job_say(
+		    job,
+		    "graphs with contents serve these weights alone: no other value was seen of %u of %u constant "
+		    "bindings, and %u of %u contents were found in one capture alone (--second, for a capture with "
+		    "other "
+		    "weights)",
+		    same, hashed, uncompared, artifact->content_count);
+}
+
+static void summarize(const struct md_job *job)
+{
+	const struct md_artifact *artifact = &job->artifact;
+	uint64_t nodes = 0, pointers = 0;
+
+	for (uint32_t i = 0; i < artifact->graph_count; i++) {
+		nodes += artifact->graphs[i].node_count;
+		pointers += artifact->graphs[i].pointer_count;
+	}
+	md_job_say(job, "%s: %u graphs, %llu nodes, %llu pointers, %u kernels from %u images, %u contents",
+		   job->wish->output, artifact->graph_count, (unsigned long long)nodes, (unsigned long long)pointers,
+		   artifact->kernel_count, artifact->image_count, artifact->content_count);
+	md_job_say(job, "%llu bytes in the file, %llu bytes of private memory at restore",
+		   (unsigned long long)job->sizes.file, (unsigned long long)artifact->arena_size);
+	say_constants(job);
+	for (uint32_t i = 0; i < artifact->refusal_count; i++) {
+		const struct md_artifact_refusal *refusal = &artifact->refusals[i];
+		md_job_say(job, "refused: (%s, %u): %s", refusal->label ? refusal->label : "no label", refusal->batch,
+			   refusal->why);
+	}
+}
+
+/* An older artifact that holds graphs is of more use than a new one that holds none. */
+static bool keeps_older(const struct md_job *job)
+{
+	struct md_artifact older;
+
+	if (job->artifact.graph_count || md_artifact_read(job->workplace.output, &older, NULL, NULL) != MD_OK)
+		return false;
+	bool keeps = older.graph_count > 0;
+	md_artifact_finish(&older);
+	return keeps;
+}
+
+int md_job_publish(struct md_job *job)
+{
+	struct md_error err = {0};
+	bool kept = keeps_older(job);
+
+	if (md_artifact_doubtful(&job->artifact)) {
+		md_job_say(job, "graph %s/%u has words in doubt that were not tested; nothing was written",
+			   md_artifact_doubtful(&job->artifact)->label, md_artifact_doubtful(&job->artifact)->batch);
+		return MD_EXIT_FAILED;
+	}
+
+	if (!kept && md_job_write(&job->artifact, job->workplace.output, &job->sizes, &err) != MD_OK) {
+		job->traces_needed = true;
+		return md_job_fail(job, &err, MD_EXIT_COMMAND);
+	}
+	summarize(job);
+	if (kept)
+		md_job_say(job, "%s: the artifact that is there holds graphs, and stays as it was", job->wish->output);
+	return job->artifact.refusal_count || !job->artifact.graph_count ? MD_EXIT_FAILED : MD_EXIT_OK;
+}
+
+/* OUT.1.mtrace, or OUT.1.mtrace.part of a run that was cut short. */
+static bool keep_trace(const struct md_job *job, unsigned index, char kept[PATH_MAX])
+{
+	const char *path = job->workplace.output;
+	char part[PATH_MAX + 8];
+	size_t size = strlen(path);
+	struct stat info;
+
+	if (size > 7 && !strcmp(path + size - 7, ".medusa"))
+		size -= 7;
+	snprintf(kept, PATH_MAX, "%.*s.%u.mtrace", (int)size, path, index + 1);
+	if (!rename(job->traces[index], kept))
+		return true;
+	snprintf(part, sizeof(part), "%s.part", job->traces[index]);
+	if (stat(part, &info) || !info.st_size)
+		return false;
+	snprintf(kept, PATH_MAX, "%.*s.%u.mtrace.part", (int)size, path, index + 1);
+	return !rename(part, kept);
+}
+
+void md_job_keep_traces(const struct md_job *job)
+{
+	char kept[PATH_MAX];
+
+	for (unsigned i = 0; i < MD_CAPTURES_MOST; i++)
+		if (*job->traces[i] && keep_trace(job, i, kept) && !job->wish->keep_traces)
+			md_job_say(job, "the trace is kept: %s", kept);
+}
