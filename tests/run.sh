@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Runs every test that needs no GPU: unit tests, then whole processes. Prints one line a suite, with the seconds it took, and a closing count.
+# ONLY="test_stop test_capture*" picks suites by name; a name that no suite has is a failure.
 set -u
 cd "$(dirname "$0")/.."
 build=${BUILD:-build}
@@ -12,6 +13,17 @@ fi
 logs=$build/tests/logs
 mkdir -p "$logs"
 passed=0 failed=0 skipped=0
+read -ra only <<<"${ONLY:-}"
+unused=("${only[@]}")
+
+wanted() { # name; takes the patterns that fit it out of those that none has fitted
+	local pattern found=1
+	[ ${#only[@]} -gt 0 ] || return 0
+	for pattern in "${!only[@]}"; do
+		[[ $1 == ${only[pattern]} ]] && found=0 && unset "unused[pattern]"
+	done
+	return $found
+}
 
 # A sanitizer's finding in a test's own process leaves the suite's exit code at 0, so the log decides.
 report() { # name, exit code, log, seconds
@@ -28,7 +40,7 @@ report() { # name, exit code, log, seconds
 for suite in "$build"/tests/test_*; do
 	[ -x "$suite" ] || continue
 	name=$(basename "$suite")
-	[ -n "${ONLY:-}" ] && [[ $name != $ONLY ]] && continue
+	wanted "$name" || continue
 	began=$SECONDS
 	timeout 1800 "$suite" --jobs 2 >"$logs/$name.log" 2>&1
 	report "$name" $? "$logs/$name.log" $((SECONDS - began))
@@ -36,10 +48,14 @@ done
 for script in tests/e2e/test_*.sh; do
 	[ -e "$script" ] || continue
 	name=$(basename "$script" .sh)
-	[ -n "${ONLY:-}" ] && [[ $name != $ONLY ]] && continue
+	wanted "$name" || continue
 	began=$SECONDS
 	timeout 3600 bash "$script" >"$logs/$name.log" 2>&1
 	report "$name" $? "$logs/$name.log" $((SECONDS - began))
+done
+for pattern in "${unused[@]}"; do
+	echo "  FAIL  ONLY=$pattern: no suite has this name"
+	failed=$((failed + 1))
 done
 printf '%d passed, %d failed, %d skipped, %d s\n' $passed $failed $skipped $SECONDS
 [ $failed = 0 ]
