@@ -1,31 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The checks that every artifact passes, read or about to be written: all it says points into what is there. */
 #include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "format/artifact.h"
+#include "format/artifact_bad.h"
 #include "format/artifact_sections.h"
 #include "format/columns.h"
 
 #define NAME_MAX_BYTES 4096u
 #define ARENA_ALIGNMENT 512u
-
-static enum md_status bad(struct md_error *err, const char *section, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-static enum md_status bad(struct md_error *err, const char *section, const char *format, ...)
-{
-	char what[MD_ERROR_MESSAGE_BYTES - 64];
-	va_list arguments;
-	va_start(arguments, format);
-	vsnprintf(what, sizeof(what), format, arguments);
-	va_end(arguments);
-	return md_error_set(err, MD_ERR_CORRUPT, "section \"%s\": %s", section, what);
-}
 
 static enum md_status no_memory(struct md_error *err, const char *section)
 {
@@ -58,19 +43,21 @@ static enum md_status check_bindings(const struct md_artifact *artifact, struct 
 	for (uint32_t i = 0; i < count; i++) {
 		const struct md_binding *binding = &artifact->bindings[i];
 		if (!name_ok(binding->name))
-			return bad(err, "bindings", "binding %u: no name, or one of over %u bytes", i, NAME_MAX_BYTES);
+			return md_bad_section(err, "bindings", "binding %u: no name, or one of over %u bytes", i,
+					      NAME_MAX_BYTES);
 		if (binding->role < MD_BIND_CONSTANT || binding->role > MD_BIND_OUTPUT)
-			return bad(err, "bindings", "binding %u: role %u", i, (unsigned)binding->role);
+			return md_bad_section(err, "bindings", "binding %u: role %u", i, (unsigned)binding->role);
 		if (binding->varied && !binding->hashed)
-			return bad(err, "bindings", "binding %u varied, but has no hash", i);
+			return md_bad_section(err, "bindings", "binding %u varied, but has no hash", i);
 		if (binding->adjoins && (binding->before >= count || binding->before == i))
-			return bad(err, "bindings", "binding %u lies behind %u of %u", i, binding->before, count);
+			return md_bad_section(err, "bindings", "binding %u lies behind %u of %u", i, binding->before,
+					      count);
 		names[i] = binding->name;
 	}
 	qsort(names, count, sizeof(*names), by_text);
 	for (uint32_t i = 1; i < count; i++) {
 		if (!strcmp(names[i - 1], names[i]))
-			return bad(err, "bindings", "the name %.200s appears twice", names[i]);
+			return md_bad_section(err, "bindings", "the name %.200s appears twice", names[i]);
 	}
 	return MD_OK;
 }
@@ -80,21 +67,22 @@ static enum md_status check_alloc(const struct md_artifact *artifact, uint32_t i
 	const struct md_artifact_alloc *alloc = &artifact->allocs[index];
 	bool bound = alloc->class == MD_CLASS_BOUND;
 	if (alloc->class < MD_CLASS_BOUND || alloc->class > MD_CLASS_PRIVATE)
-		return bad(err, "allocations", "allocation %u: class %u", index, (unsigned)alloc->class);
+		return md_bad_section(err, "allocations", "allocation %u: class %u", index, (unsigned)alloc->class);
 	if (alloc->family < MD_ALLOC_DEVICE || alloc->family > MD_ALLOC_GLOBAL)
-		return bad(err, "allocations", "allocation %u: family %u", index, (unsigned)alloc->family);
+		return md_bad_section(err, "allocations", "allocation %u: family %u", index, (unsigned)alloc->family);
 	if (bound && alloc->binding >= artifact->binding_count)
-		return bad(err, "allocations", "allocation %u: binding %u of %u", index, alloc->binding,
-			   artifact->binding_count);
+		return md_bad_section(err, "allocations", "allocation %u: binding %u of %u", index, alloc->binding,
+				      artifact->binding_count);
 	if (!bound && alloc->binding != MD_NONE)
-		return bad(err, "allocations", "allocation %u: binding %u, but it is not bound", index, alloc->binding);
+		return md_bad_section(err, "allocations", "allocation %u: binding %u, but it is not bound", index,
+				      alloc->binding);
 	if (alloc->class != MD_CLASS_PRIVATE)
 		return MD_OK;
 	if (alloc->arena_offset % ARENA_ALIGNMENT || !inside(alloc->arena_offset, alloc->size, artifact->arena_size))
-		return bad(err, "allocations",
-			   "allocation %u: %" PRIu64 " bytes at %" PRIu64 " of an arena of %" PRIu64
-			   " (at multiples of %u)",
-			   index, alloc->size, alloc->arena_offset, artifact->arena_size, ARENA_ALIGNMENT);
+		return md_bad_section(err, "allocations",
+				      "allocation %u: %" PRIu64 " bytes at %" PRIu64 " of an arena of %" PRIu64
+				      " (at multiples of %u)",
+				      index, alloc->size, alloc->arena_offset, artifact->arena_size, ARENA_ALIGNMENT);
 	return MD_OK;
 }
 
@@ -119,9 +107,9 @@ static enum md_status check_arena(const struct md_artifact *artifact, struct md_
 	qsort(sorted, count, sizeof(*sorted), by_arena_offset);
 	for (uint32_t i = 1; i < count; i++) {
 		if (sorted[i - 1]->arena_offset + sorted[i - 1]->size > sorted[i]->arena_offset)
-			return bad(err, "allocations", "allocations %u and %u overlap in the arena",
-				   (unsigned)(sorted[i - 1] - artifact->allocs),
-				   (unsigned)(sorted[i] - artifact->allocs));
+			return md_bad_section(err, "allocations", "allocations %u and %u overlap in the arena",
+					      (unsigned)(sorted[i - 1] - artifact->allocs),
+					      (unsigned)(sorted[i] - artifact->allocs));
 	}
 	return MD_OK;
 }
@@ -141,15 +129,15 @@ static enum md_status check_kernels(const struct md_artifact *artifact, struct m
 		const struct md_kernel *kernel = &artifact->kernels[i];
 		uint64_t end = 0;
 		if (!kernel->name || !kernel->name[0])
-			return bad(err, "kernels", "kernel %u has no name", i);
+			return md_bad_section(err, "kernels", "kernel %u has no name", i);
 		if (kernel->image != MD_NONE && kernel->image >= artifact->image_count)
-			return bad(err, "kernels", "kernel %u: image index %u of %u", i, kernel->image,
-				   artifact->image_count);
+			return md_bad_section(err, "kernels", "kernel %u: image index %u of %u", i, kernel->image,
+					      artifact->image_count);
 		for (uint32_t k = 0; k < kernel->param_count; k++) {
 			const struct md_param *param = &kernel->params[k];
 			if (param->offset < end || !inside(param->offset, param->size, MD_PARAMS_MAX))
-				return bad(err, "kernels", "kernel %u: parameter %u of %u bytes at %u", i, k,
-					   param->size, param->offset);
+				return md_bad_section(err, "kernels", "kernel %u: parameter %u of %u bytes at %u", i, k,
+						      param->size, param->offset);
 			end = (uint64_t)param->offset + param->size;
 		}
 	}
@@ -161,64 +149,46 @@ static enum md_status check_images(const struct md_artifact *artifact, struct md
 	for (uint32_t i = 0; i < artifact->image_count; i++) {
 		const struct md_image *image = &artifact->images[i];
 		if (image->kind < MD_IMAGE_ELF || image->kind > MD_IMAGE_PTX)
-			return bad(err, "images", "image %u: kind %u", i, (unsigned)image->kind);
+			return md_bad_section(err, "images", "image %u: kind %u", i, (unsigned)image->kind);
 		for (uint32_t v = 0; v < image->value_count; v++) {
 			const struct md_image_value *value = &image->values[v];
 			if (!name_ok(value->name) || !value->size || value->size > MD_IMAGE_VALUE_MAX || !value->data ||
 			    image->variable)
-				return bad(err, "images",
-					   "image %u: value %u has no name or no bytes, or the engine writes another "
-					   "variable",
-					   i, v);
+				return md_bad_section(
+				    err, "images",
+				    "image %u: value %u has no name or no bytes, or the engine writes another "
+				    "variable",
+				    i, v);
 		}
 		if (image->variable && (!name_ok(image->variable) || image->path || md_image_is_stored(image)))
-			return bad(err, "images", "image %u: its variable has no name, or it is stored all the same",
-				   i);
+			return md_bad_section(err, "images",
+					      "image %u: its variable has no name, or it is stored all the same", i);
 	}
 	return MD_OK;
 }
 
 /* ---- graphs ---- */
 
-struct graph_check { /* of one graph; a message starts with what it belongs to */
-	const struct md_artifact *artifact;
-	const struct md_artifact_graph *graph;
-	struct md_error *err;
-};
-
-static enum md_status bad_node(const struct graph_check *c, uint32_t node, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-static enum md_status bad_node(const struct graph_check *c, uint32_t node, const char *format, ...)
-{
-	char what[256];
-	va_list arguments;
-	va_start(arguments, format);
-	vsnprintf(what, sizeof(what), format, arguments);
-	va_end(arguments);
-	return bad(c->err, "graphs", "node %u of graph %.100s/%u: %s", node, c->graph->label, c->graph->batch, what);
-}
-
-static enum md_status check_kernel_node(const struct graph_check *c, uint32_t index)
+static enum md_status check_kernel_node(const struct md_graph_check *c, uint32_t index)
 {
 	const struct md_node *node = &c->graph->nodes[index];
 	if (node->kernel >= c->artifact->kernel_count)
-		return bad_node(c, index, "kernel index %u of %u", node->kernel, c->artifact->kernel_count);
+		return md_bad_node(c, index, "kernel index %u of %u", node->kernel, c->artifact->kernel_count);
 	for (int i = 0; i < 3; i++) {
 		if (!node->grid[i] || !node->block[i])
-			return bad_node(c, index, "grid %ux%ux%u, block %ux%ux%u", node->grid[0], node->grid[1],
-					node->grid[2], node->block[0], node->block[1], node->block[2]);
+			return md_bad_node(c, index, "grid %ux%ux%u, block %ux%ux%u", node->grid[0], node->grid[1],
+					   node->grid[2], node->block[0], node->block[1], node->block[2]);
 	}
 	if (node->params_size > MD_PARAMS_MAX || (node->params_size && !node->params))
-		return bad_node(c, index, "%u bytes of parameters", node->params_size);
+		return md_bad_node(c, index, "%u bytes of parameters", node->params_size);
 	if (node->attribute_count > MD_ATTRIBUTES_MAX || (node->attribute_count && !node->attributes))
-		return bad_node(c, index, "%u attributes", node->attribute_count);
+		return md_bad_node(c, index, "%u attributes", node->attribute_count);
 	const struct md_kernel *kernel = &c->artifact->kernels[node->kernel];
 	if (kernel->param_count) { /* they ascend: the last one reaches farthest */
 		const struct md_param *last = &kernel->params[kernel->param_count - 1];
 		if (!inside(last->offset, last->size, node->params_size))
-			return bad_node(c, index, "parameter %u at %u of %u bytes, in a block of %u",
-					kernel->param_count - 1, last->offset, last->size, node->params_size);
+			return md_bad_node(c, index, "parameter %u at %u of %u bytes, in a block of %u",
+					   kernel->param_count - 1, last->offset, last->size, node->params_size);
 	}
 	return MD_OK;
 }
@@ -228,13 +198,13 @@ static bool memory_type_ok(uint32_t type)
 	return type == 1 || type == 2 || type == 4; /* CU_MEMORYTYPE_HOST, _DEVICE, _UNIFIED */
 }
 
-static enum md_status check_node(const struct graph_check *c, uint32_t index)
+static enum md_status check_node(const struct md_graph_check *c, uint32_t index)
 {
 	const struct md_node *node = &c->graph->nodes[index];
 	if (node->type == MD_NODE_KERNEL)
 		return check_kernel_node(c, index);
 	if (node->kernel != MD_NONE || node->params_size || node->attribute_count)
-		return bad_node(c, index, "has a kernel, parameters or attributes, but is of type %u", node->type);
+		return md_bad_node(c, index, "has a kernel, parameters or attributes, but is of type %u", node->type);
 	switch (node->type) {
 	case MD_NODE_EMPTY:
 	case MD_NODE_CHILD: /* check_edges looks at what is inside */
@@ -242,20 +212,20 @@ static enum md_status check_node(const struct graph_check *c, uint32_t index)
 	case MD_NODE_EVENT_WAIT:
 	case MD_NODE_EVENT_RECORD:
 		if (node->event >= c->graph->node_count)
-			return bad_node(c, index, "event %u, of a graph of %u nodes", node->event,
-					c->graph->node_count);
+			return md_bad_node(c, index, "event %u, of a graph of %u nodes", node->event,
+					   c->graph->node_count);
 		return MD_OK;
 	case MD_NODE_MEMSET:
 		if (node->memset.element_size != 1 && node->memset.element_size != 2 && node->memset.element_size != 4)
-			return bad_node(c, index, "sets elements of %u bytes", node->memset.element_size);
+			return md_bad_node(c, index, "sets elements of %u bytes", node->memset.element_size);
 		return MD_OK;
 	case MD_NODE_MEMCPY:
 		if (!memory_type_ok(node->memcpy.src_type) || !memory_type_ok(node->memcpy.dst_type))
-			return bad_node(c, index, "copies from memory of type %u to type %u", node->memcpy.src_type,
-					node->memcpy.dst_type);
+			return md_bad_node(c, index, "copies from memory of type %u to type %u", node->memcpy.src_type,
+					   node->memcpy.dst_type);
 		return MD_OK;
 	default:
-		return bad_node(c, index, "type %u is not one that can be restored", node->type);
+		return md_bad_node(c, index, "type %u is not one that can be restored", node->type);
 	}
 }
 
@@ -269,7 +239,7 @@ static int by_number(const void *a, const void *b)
 
 /* Topological order by counting predecessors; what is never released lies on a cycle. keys are sorted from << 32 | to.
  */
-static enum md_status check_acyclic(const struct graph_check *c, const uint64_t *keys)
+static enum md_status check_acyclic(const struct md_graph_check *c, const uint64_t *keys)
 {
 	uint32_t nodes = c->graph->node_count, edges = c->graph->edge_count, released = 0;
 	MD_AUTO_FREE uint32_t *waits = calloc((size_t)nodes + 1, sizeof(*waits));
@@ -293,12 +263,12 @@ static enum md_status check_acyclic(const struct graph_check *c, const uint64_t 
 		}
 	}
 	if (released != nodes)
-		return bad(c->err, "graphs", "graph %.100s/%u: its edges form a cycle", c->graph->label,
-			   c->graph->batch);
+		return md_bad_section(c->err, "graphs", "graph %.100s/%u: its edges form a cycle", c->graph->label,
+				      c->graph->batch);
 	return MD_OK;
 }
 
-static enum md_status check_edges(const struct graph_check *c)
+static enum md_status check_edges(const struct md_graph_check *c)
 {
 	const struct md_artifact_graph *graph = c->graph;
 	MD_AUTO_FREE uint64_t *keys = calloc((size_t)graph->edge_count + 1, sizeof(*keys));
@@ -307,16 +277,18 @@ static enum md_status check_edges(const struct graph_check *c)
 	if (!keys || !parents)
 		return no_memory(c->err, "graphs");
 	if (!md_nodes_parents(graph->nodes, graph->node_count, parents))
-		return bad(c->err, "graphs", "graph %.100s/%u: child graphs reach too far, or are over %u deep",
-			   graph->label, graph->batch, MD_CHILD_DEPTH_MAX);
+		return md_bad_section(c->err, "graphs",
+				      "graph %.100s/%u: child graphs reach too far, or are over %u deep", graph->label,
+				      graph->batch, MD_CHILD_DEPTH_MAX);
 	for (uint32_t i = 0; i < graph->edge_count; i++) {
 		const struct md_edge *edge = &graph->edges[i];
 		if (edge->from >= graph->node_count || edge->to >= graph->node_count || edge->from == edge->to)
-			return bad(c->err, "graphs", "edge %u of graph %.100s/%u: from %u to %u of %u nodes", i,
-				   graph->label, graph->batch, edge->from, edge->to, graph->node_count);
+			return md_bad_section(c->err, "graphs", "edge %u of graph %.100s/%u: from %u to %u of %u nodes",
+					      i, graph->label, graph->batch, edge->from, edge->to, graph->node_count);
 		if (parents[edge->from] != parents[edge->to])
-			return bad(c->err, "graphs", "edge %u of graph %.100s/%u: from %u to %u, in another graph", i,
-				   graph->label, graph->batch, edge->from, edge->to);
+			return md_bad_section(c->err, "graphs",
+					      "edge %u of graph %.100s/%u: from %u to %u, in another graph", i,
+					      graph->label, graph->batch, edge->from, edge->to);
 		keys[i] = (uint64_t)edge->from << 32 | edge->to;
 		sorted = sorted && (!i || keys[i - 1] <= keys[i]);
 		forward = forward && edge->from < edge->to;
@@ -325,8 +297,8 @@ static enum md_status check_edges(const struct graph_check *c)
 		qsort(keys, graph->edge_count, sizeof(*keys), by_number);
 	for (uint32_t i = 1; i < graph->edge_count; i++) {
 		if (keys[i - 1] == keys[i])
-			return bad(c->err, "graphs", "graph %.100s/%u: two edges from %u to %u", graph->label,
-				   graph->batch, (uint32_t)(keys[i] >> 32), (uint32_t)keys[i]);
+			return md_bad_section(c->err, "graphs", "graph %.100s/%u: two edges from %u to %u",
+					      graph->label, graph->batch, (uint32_t)(keys[i] >> 32), (uint32_t)keys[i]);
 	}
 	return forward ? MD_OK : check_acyclic(c, keys);
 }
@@ -358,24 +330,24 @@ static uint32_t pointer_bytes(const struct md_pointer *pointer)
 	return pointer->kind == MD_POINTER_TENSOR_MAP ? 128 : 8;
 }
 
-static enum md_status bad_place(const struct graph_check *c, const char *what, uint32_t index, uint32_t node,
+static enum md_status bad_place(const struct md_graph_check *c, const char *what, uint32_t index, uint32_t node,
 				uint32_t at)
 {
-	return bad(c->err, "pointers",
-		   "%s %u of graph %.100s/%u: byte %u of node %u of %u is outside, or not behind the "
-		   "one before",
-		   what, index, c->graph->label, c->graph->batch, at, node, c->graph->node_count);
+	return md_bad_section(c->err, "pointers",
+			      "%s %u of graph %.100s/%u: byte %u of node %u of %u is outside, or not behind the "
+			      "one before",
+			      what, index, c->graph->label, c->graph->batch, at, node, c->graph->node_count);
 }
 
-static enum md_status check_pointers(const struct graph_check *c)
+static enum md_status check_pointers(const struct md_graph_check *c)
 {
 	uint32_t node = 0;
 	uint64_t end = 0;
 	for (uint32_t i = 0; i < c->graph->pointer_count; i++) {
 		const struct md_pointer *p = &c->graph->pointers[i];
 		if (p->kind > MD_POINTER_TENSOR_MAP)
-			return bad(c->err, "pointers", "pointer %u of graph %.100s/%u: kind %u", i, c->graph->label,
-				   c->graph->batch, p->kind);
+			return md_bad_section(c->err, "pointers", "pointer %u of graph %.100s/%u: kind %u", i,
+					      c->graph->label, c->graph->batch, p->kind);
 		if (p->node != node)
 			end = 0;
 		if (p->node < node || p->node >= c->graph->node_count || p->at < end ||
@@ -383,15 +355,16 @@ static enum md_status check_pointers(const struct graph_check *c)
 		     !in_attribute(&c->graph->nodes[p->node], p)))
 			return bad_place(c, "pointer", i, p->node, p->at);
 		if (p->alloc >= c->artifact->alloc_count)
-			return bad(c->err, "pointers", "pointer %u of graph %.100s/%u: allocation index %u of %u", i,
-				   c->graph->label, c->graph->batch, p->alloc, c->artifact->alloc_count);
+			return md_bad_section(c->err, "pointers",
+					      "pointer %u of graph %.100s/%u: allocation index %u of %u", i,
+					      c->graph->label, c->graph->batch, p->alloc, c->artifact->alloc_count);
 		node = p->node;
 		end = (uint64_t)p->at + pointer_bytes(p);
 	}
 	return MD_OK;
 }
 
-static enum md_status check_noise(const struct graph_check *c)
+static enum md_status check_noise(const struct md_graph_check *c)
 {
 	uint32_t node = 0;
 	uint64_t end = 0;
@@ -409,50 +382,53 @@ static enum md_status check_noise(const struct graph_check *c)
 }
 
 /* An output that was not given has no bytes, and lies nowhere. */
-static enum md_status check_outputs(const struct graph_check *c)
+static enum md_status check_outputs(const struct md_graph_check *c)
 {
 	const struct md_artifact_graph *graph = c->graph;
 	if (graph->output_count > MD_OUTPUTS_MAX)
-		return bad(c->err, "graphs", "graph %.100s/%u has %u outputs, at most %d", graph->label, graph->batch,
-			   graph->output_count, MD_OUTPUTS_MAX);
+		return md_bad_section(c->err, "graphs", "graph %.100s/%u has %u outputs, at most %d", graph->label,
+				      graph->batch, graph->output_count, MD_OUTPUTS_MAX);
 	for (uint32_t i = 0; i < graph->output_count; i++) {
 		const struct md_artifact_output *output = &graph->outputs[i];
 		if (!output->size && output->alloc == MD_NONE && !output->offset)
 			continue;
 		if (output->alloc >= c->artifact->alloc_count)
-			return bad(c->err, "graphs", "output %u of graph %.100s/%u: allocation index %u of %u", i,
-				   graph->label, graph->batch, output->alloc, c->artifact->alloc_count);
+			return md_bad_section(c->err, "graphs",
+					      "output %u of graph %.100s/%u: allocation index %u of %u", i,
+					      graph->label, graph->batch, output->alloc, c->artifact->alloc_count);
 		uint64_t room = c->artifact->allocs[output->alloc].size;
 		if (!output->size || !inside(output->offset, output->size, room))
-			return bad(c->err, "graphs",
-				   "output %u of graph %.100s/%u: %" PRIu64 " bytes at %" PRIu64
-				   " of an allocation of %" PRIu64,
-				   i, graph->label, graph->batch, output->size, output->offset, room);
+			return md_bad_section(c->err, "graphs",
+					      "output %u of graph %.100s/%u: %" PRIu64 " bytes at %" PRIu64
+					      " of an allocation of %" PRIu64,
+					      i, graph->label, graph->batch, output->size, output->offset, room);
 	}
 	return MD_OK;
 }
 
-static enum md_status check_note(const struct graph_check *c)
+static enum md_status check_note(const struct md_graph_check *c)
 {
 	if (c->graph->note_size > MD_NOTE_MAX || !c->graph->note != !c->graph->note_size)
-		return bad(c->err, "graphs", "graph %.100s/%u: a note of %" PRIu64 " bytes, at most %u",
-			   c->graph->label, c->graph->batch, c->graph->note_size, MD_NOTE_MAX);
+		return md_bad_section(c->err, "graphs", "graph %.100s/%u: a note of %" PRIu64 " bytes, at most %u",
+				      c->graph->label, c->graph->batch, c->graph->note_size, MD_NOTE_MAX);
 	return MD_OK;
 }
 
 static enum md_status check_graph(const struct md_artifact *artifact, uint32_t index, struct md_error *err)
 {
-	const struct graph_check c = {artifact, &artifact->graphs[index], err};
+	const struct md_graph_check c = {artifact, &artifact->graphs[index], err};
 	if (!name_ok(c.graph->label))
-		return bad(err, "graphs", "graph %u has no label, or one of over %u bytes", index, NAME_MAX_BYTES);
+		return md_bad_section(err, "graphs", "graph %u has no label, or one of over %u bytes", index,
+				      NAME_MAX_BYTES);
 	if (c.graph->accepted.given &&
 	    (c.graph->accepted.type < MD_ELEMENT_F32 || c.graph->accepted.type >= MD_ELEMENT_TYPES ||
 	     c.graph->accepted.ulps > MD_TOLERANCE_ULPS_MAX))
-		return bad(err, "graphs", "graph %.100s/%u: accepted within %" PRIu64 " ULP of type %u", c.graph->label,
-			   c.graph->batch, c.graph->accepted.ulps, (unsigned)c.graph->accepted.type);
+		return md_bad_section(err, "graphs", "graph %.100s/%u: accepted within %" PRIu64 " ULP of type %u",
+				      c.graph->label, c.graph->batch, c.graph->accepted.ulps,
+				      (unsigned)c.graph->accepted.type);
 	if (c.graph->proof > MD_PROOF_REPLAY)
-		return bad(err, "graphs", "graph %.100s/%u: proof %u", c.graph->label, c.graph->batch,
-			   (unsigned)c.graph->proof);
+		return md_bad_section(err, "graphs", "graph %.100s/%u: proof %u", c.graph->label, c.graph->batch,
+				      (unsigned)c.graph->proof);
 	for (uint32_t i = 0; i < c.graph->node_count; i++)
 		MD_FORWARD(check_node(&c, i));
 	MD_FORWARD(check_edges(&c));
@@ -485,11 +461,12 @@ static enum md_status check_graphs(const struct md_artifact *artifact, struct md
 	qsort(sorted, count, sizeof(*sorted), by_label_and_batch);
 	for (uint32_t i = 1; i < count; i++) {
 		if (by_label_and_batch(&sorted[i - 1], &sorted[i]) == 0)
-			return bad(err, "graphs", "graph %.100s/%u appears twice", sorted[i]->label, sorted[i]->batch);
+			return md_bad_section(err, "graphs", "graph %.100s/%u appears twice", sorted[i]->label,
+					      sorted[i]->batch);
 	}
 	for (uint32_t i = 0; i < artifact->refusal_count; i++) {
 		if (!artifact->refusals[i].why)
-			return bad(err, "graphs", "refusal %u says no reason", i);
+			return md_bad_section(err, "graphs", "refusal %u says no reason", i);
 	}
 	return MD_OK;
 }
@@ -501,23 +478,23 @@ static enum md_status check_content(const struct md_artifact *artifact, uint32_t
 	const struct md_artifact_content *content = &artifact->contents[index];
 	uint64_t end = 0;
 	if (content->alloc >= artifact->alloc_count)
-		return bad(err, "contents", "content %u: allocation index %u of %u", index, content->alloc,
-			   artifact->alloc_count);
+		return md_bad_section(err, "contents", "content %u: allocation index %u of %u", index, content->alloc,
+				      artifact->alloc_count);
 	const struct md_artifact_alloc *alloc = &artifact->allocs[content->alloc];
 	if (alloc->class != MD_CLASS_PRIVATE || !inside(content->offset, content->size, alloc->size) ||
 	    (content->size && !content->data))
-		return bad(err, "contents",
-			   "content %u: %" PRIu64 " bytes at %" PRIu64 " of allocation %u, which has %" PRIu64
-			   " and must be private",
-			   index, content->size, content->offset, content->alloc, alloc->size);
+		return md_bad_section(err, "contents",
+				      "content %u: %" PRIu64 " bytes at %" PRIu64
+				      " of allocation %u, which has %" PRIu64 " and must be private",
+				      index, content->size, content->offset, content->alloc, alloc->size);
 	for (uint32_t i = 0; i < content->pointer_count; i++) {
 		const struct md_pointer *p = &content->pointers[i];
 		if (p->node != MD_NONE || p->kind > MD_POINTER_TENSOR_MAP || p->at < end ||
 		    !inside(p->at, pointer_bytes(p), content->size) || p->alloc >= artifact->alloc_count)
-			return bad(err, "contents",
-				   "content %u: pointer %u at %u of %" PRIu64 ", allocation index %u "
-				   "of %u",
-				   index, i, p->at, content->size, p->alloc, artifact->alloc_count);
+			return md_bad_section(err, "contents",
+					      "content %u: pointer %u at %u of %" PRIu64 ", allocation index %u "
+					      "of %u",
+					      index, i, p->at, content->size, p->alloc, artifact->alloc_count);
 		end = (uint64_t)p->at + pointer_bytes(p);
 	}
 	return MD_OK;
@@ -526,17 +503,19 @@ static enum md_status check_content(const struct md_artifact *artifact, uint32_t
 static enum md_status check_facts(const struct md_fingerprint *fingerprint, struct md_error *err)
 {
 	if (fingerprint->fact_count > MD_FACTS_MAX)
-		return bad(err, "fingerprint", "%u facts, at most %d", fingerprint->fact_count, MD_FACTS_MAX);
+		return md_bad_section(err, "fingerprint", "%u facts, at most %d", fingerprint->fact_count,
+				      MD_FACTS_MAX);
 	for (uint32_t i = 0; i < fingerprint->fact_count; i++) {
 		const struct md_fingerprint_fact *fact = &fingerprint->facts[i];
 		if (!fact->name || !*fact->name || strlen(fact->name) > MD_FACT_NAME_MAX)
-			return bad(err, "fingerprint", "fact %u has no name, or one of over %d bytes", i,
-				   MD_FACT_NAME_MAX);
+			return md_bad_section(err, "fingerprint", "fact %u has no name, or one of over %d bytes", i,
+					      MD_FACT_NAME_MAX);
 		if (!fact->value || strlen(fact->value) > MD_FACT_VALUE_MAX)
-			return bad(err, "fingerprint", "fact %.100s has no value, or one of over %d bytes", fact->name,
-				   MD_FACT_VALUE_MAX);
+			return md_bad_section(err, "fingerprint", "fact %.100s has no value, or one of over %d bytes",
+					      fact->name, MD_FACT_VALUE_MAX);
 		if (i && strcmp(fingerprint->facts[i - 1].name, fact->name) >= 0)
-			return bad(err, "fingerprint", "fact %.100s is not behind the one before", fact->name);
+			return md_bad_section(err, "fingerprint", "fact %.100s is not behind the one before",
+					      fact->name);
 	}
 	return MD_OK;
 }
@@ -544,10 +523,10 @@ static enum md_status check_facts(const struct md_fingerprint *fingerprint, stru
 static enum md_status check_texts(const struct md_argument_list *list, const char *what, struct md_error *err)
 {
 	if (list->count > MD_ARGUMENTS_MAX)
-		return bad(err, "fingerprint", "%u %s, at most %d", list->count, what, MD_ARGUMENTS_MAX);
+		return md_bad_section(err, "fingerprint", "%u %s, at most %d", list->count, what, MD_ARGUMENTS_MAX);
 	for (uint32_t i = 0; i < list->count; i++)
 		if (!list->items[i].text)
-			return bad(err, "fingerprint", "%s: number %u has no text", what, i);
+			return md_bad_section(err, "fingerprint", "%s: number %u has no text", what, i);
 	return MD_OK;
 }
 
@@ -556,14 +535,14 @@ static enum md_status check_rest(const struct md_artifact *artifact, struct md_e
 	const struct md_fingerprint *fingerprint = &artifact->fingerprint;
 	for (uint32_t i = 0; i < fingerprint->library_count; i++) {
 		if (!name_ok(fingerprint->libraries[i].path))
-			return bad(err, "fingerprint", "library %u has no path, or one of over %u bytes", i,
-				   NAME_MAX_BYTES);
+			return md_bad_section(err, "fingerprint", "library %u has no path, or one of over %u bytes", i,
+					      NAME_MAX_BYTES);
 	}
 	MD_FORWARD(check_facts(fingerprint, err));
 	MD_FORWARD(check_texts(&fingerprint->arguments, "arguments", err));
 	MD_FORWARD(check_texts(&fingerprint->vary, "patterns of arguments that may vary", err));
 	if (artifact->provenance.capture_count > 2)
-		return bad(err, "provenance", "%u captures", artifact->provenance.capture_count);
+		return md_bad_section(err, "provenance", "%u captures", artifact->provenance.capture_count);
 	return MD_OK;
 }
 
