@@ -67,6 +67,31 @@ driver_without() { # entry point
 # For env: a library without the command that preloads it.
 preload() { printf '%s' "LD_PRELOAD=$MEDUSA_BUILD/lib/libmedusa-$1.so"; }
 
+# ---- engines of one kind of graph: SUBJECT_subject, with the image of its kernel --------------------------------------
+subject_of() { # name
+	local image=$MEDUSA_BUILD/tests/images/$1_kernels.host.so
+	[ -e "$image" ] || image=$PWD/build/tests/images/$1_kernels.host.so
+	subject=("$MEDUSA_BUILD/tests/subjects/$1_subject" "$image")
+	export TMPDIR=$work/tmp # where commands work, which is looked into at the end
+	mkdir -p "$TMPDIR"
+}
+
+subject_live() { # name, arguments of the subject...
+	local name=$1
+	shift
+	run "$name.live" "${subject[@]}" "$@"
+	assert_exit "$name.live" 0
+}
+
+subject_restored() { # name, how many graphs are restored from $work/NAME.medusa, arguments of the subject...
+	local name=$1 count=$2
+	shift 2
+	run "$name.restored" medusa-restore "$work/$name.medusa" -- "${subject[@]}" "$@"
+	assert_exit "$name.restored" 0
+	assert_same_file "$work/$name.live.out" "$work/$name.restored.out"
+	assert_count "$work/$name.restored.err" " is restored" "$count"
+}
+
 # ---- reading reports -------------------------------------------------------------------------------------------------
 number() { # name of a run, key: the number of that key in its report, wherever it stands
 	sed -n "s/.*\"$2\": \([0-9][0-9]*\).*/\1/p" "$work/$1.json" 2>/dev/null | head -n 1

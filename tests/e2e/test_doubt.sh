@@ -2,35 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # Equal blocks that swap places between two captures, and words that only replay can tell to be noise.
 . "$(dirname "$0")/lib.sh"
-image=$MEDUSA_BUILD/tests/images/doubt_kernels.host.so
-[ -e "$image" ] || image=$PWD/build/tests/images/doubt_kernels.host.so
-subject=("$MEDUSA_BUILD/tests/subjects/doubt_subject" "$image")
-export TMPDIR=$work/tmp
-mkdir "$TMPDIR"
-
-live() { # name, words...
-	local name=$1
-	shift
-	run "$name.live" "${subject[@]}" "$@"
-	assert_exit "$name.live" 0
-}
-
-restored() { # name, how many graphs are, words...
-	local name=$1 count=$2
-	shift 2
-	run "$name.restored" medusa-restore "$work/$name.medusa" -- "${subject[@]}" "$@"
-	assert_exit "$name.restored" 0
-	assert_same_file "$work/$name.live.out" "$work/$name.restored.out"
-	assert_count "$work/$name.restored.err" " is restored" "$count"
-}
+subject_of doubt
 
 section "blocks that swap places"
-live swap swap
+subject_live swap swap
 MEDUSA_LOG=info run swap medusa-capture -o "$work/swap.medusa" -- "${subject[@]}" swap
 assert_exit swap 0
 assert_count "$work/swap.err" "by the graphs' words" 1
 assert_contains "$work/swap.err" "verification: 2 passed, 0 failed, 0 not compared"
-restored swap 2 swap
+subject_restored swap 2 swap
 run swap_text medusa-inspect --text "$work/swap.medusa"
 assert_lacks "$work/swap_text.out" "noise node="
 
@@ -41,40 +21,40 @@ assert_exit nothing 1
 assert_count "$work/nothing.err" "refused: (step, " 2
 assert_contains "$work/nothing.err" "of allocation 2 in the first capture and to byte 0 of allocation 3 in the second"
 cp "$work/swap.live.out" "$work/nothing.live.out"
-restored nothing 0 swap
+subject_restored nothing 0 swap
 unset SUBJECT_BINDS_NOTHING
 
 section "a stale pointer is noise, once replay has shown it"
-live stale keep ignored
+subject_live stale keep ignored
 run stale medusa-capture -o "$work/stale.medusa" -- "${subject[@]}" keep ignored
 assert_exit stale 0
 assert_contains "$work/stale.err" "verification: 1 words in doubt, each replayed as something else"
 assert_contains "$work/stale.err" "verification: 3 passed, 0 failed, 0 not compared"
-restored stale 3 keep ignored
+subject_restored stale 3 keep ignored
 run stale_text medusa-inspect --text "$work/stale.medusa"
 assert_count "$work/stale_text.out" "noise node=0 at=24 size=8" 1
 assert_lacks "$work/stale_text.out" "doubtful"
 
 section "words that are read are refused by name"
 place="node 0, parameter bytes 24..31: points to byte 1024 of allocation 2 in the first capture and to byte 1024 of allocation 3 in the second"
-live used keep peeked ignored followed
+subject_live used keep peeked ignored followed
 run used medusa-capture -o "$work/used.medusa" -- "${subject[@]}" keep peeked ignored followed
 assert_exit used 1
 assert_contains "$work/used.err" "verification: 3 passed, 2 failed, 0 not compared"
 assert_count "$work/used.err" "refused: (step, 3): verification failed: not proven to be noise: $place; with zero instead: " 1
 assert_count "$work/used.err" "refused: (step, 5): verification failed: not proven to be noise: $place; with other memory instead: " 1
 assert_count "$work/used.err" "refused: " 2
-restored used 3 keep peeked ignored followed
+subject_restored used 3 keep peeked ignored followed
 assert_contains "$work/used.restored.err" "graph 3 is live"
 
 section "also when that breaks the engine"
-live broken keep touched ignored read
+subject_live broken keep touched ignored read
 run broken medusa-capture -o "$work/broken.medusa" -- "${subject[@]}" keep touched ignored read
 assert_exit broken 1
 assert_count "$work/broken.err" "graph step/3: the proof broke the engine: $place; with zero instead: cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS" 1
 assert_count "$work/broken.err" "refused: (step, 3): verification failed: the proof broke the engine: $place; with zero instead: " 1
 assert_count "$work/broken.err" "refused: (step, 5): verification failed: not proven to be noise: $place; with other memory instead: " 1
-restored broken 3 keep touched ignored read
+subject_restored broken 3 keep touched ignored read
 
 section "nothing that is in doubt is published"
 for option in --no-verify --single; do

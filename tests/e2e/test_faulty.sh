@@ -2,62 +2,43 @@
 # SPDX-License-Identifier: Apache-2.0
 # Graphs whose tests fault, hang or kill the engine: the run is repeated without them, and they alone are refused.
 . "$(dirname "$0")/lib.sh"
-image=$MEDUSA_BUILD/tests/images/faulty_kernels.host.so
-[ -e "$image" ] || image=$PWD/build/tests/images/faulty_kernels.host.so
-subject=("$MEDUSA_BUILD/tests/subjects/faulty_subject" "$image")
-export MEDUSA_REPLAY_DEADLINE=5 TMPDIR=$work/tmp
-mkdir "$TMPDIR"
-
-live() { # name, kinds...
-	local name=$1
-	shift
-	run "$name.live" "${subject[@]}" "$@"
-	assert_exit "$name.live" 0
-}
-
-restored() { # name, how many graphs are, kinds...
-	local name=$1 count=$2
-	shift 2
-	run "$name.restored" medusa-restore "$work/$name.medusa" -- "${subject[@]}" "$@"
-	assert_exit "$name.restored" 0
-	assert_same_file "$work/$name.live.out" "$work/$name.restored.out"
-	assert_count "$work/$name.restored.err" " restored " "$count"
-}
+subject_of faulty
+export MEDUSA_REPLAY_DEADLINE=5
 
 section "the poison test faults"
-live fault plain fault plain
+subject_live fault plain fault plain
 run fault medusa-capture -o "$work/fault.medusa" -- "${subject[@]}" plain fault plain
 assert_exit fault 1
 assert_count "$work/fault.err" "graph step/2: the poison test broke the engine: cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS (700, illegal address); the run is repeated without it, and the graph is refused" 1
 assert_contains "$work/fault.err" "verification: 2 passed, 0 failed, 0 not compared"
 assert_count "$work/fault.err" "refused: (step, 2): replay with changed private memory failed: the poison test broke the engine" 1
 assert_count "$work/fault.err" "refused: " 1
-restored fault 2 plain fault plain
-assert_contains "$work/fault.restored.err" "graph 2 live"
+subject_restored fault 2 plain fault plain
+assert_contains "$work/fault.restored.err" "graph 2 is live"
 
 section "it hangs; a slow graph does not"
-live hang hang slow
+subject_live hang hang slow
 run hang medusa-capture -o "$work/hang.medusa" -- "${subject[@]}" hang slow
 assert_exit hang 1
 assert_count "$work/hang.err" "graph step/1: the poison test hung: a replay has not ended after " 1
 assert_count "$work/hang.err" "refused: " 1
-restored hang 1 hang slow
+subject_restored hang 1 hang slow
 
 section "it kills the engine"
-live die plain die
+subject_live die plain die
 run die medusa-capture -o "$work/die.medusa" -- "${subject[@]}" plain die
 assert_exit die 1
 assert_count "$work/die.err" "graph step/2: the command ended with 137 in the poison test; the run is repeated" 1
-restored die 1 plain die
+subject_restored die 1 plain die
 
 section "several at once, and one without a label"
-live many fault plain hang die -fault plain
+subject_live many fault plain hang die -fault plain
 run many medusa-capture -o "$work/many.medusa" -- "${subject[@]}" fault plain hang die -fault plain
 assert_exit many 1
 assert_count "$work/many.err" "the run is repeated without it" 4
 assert_contains "$work/many.err" "graph number 5, which has no label: the poison test broke the engine"
 assert_count "$work/many.err" "refused: " 3
-restored many 2 fault plain hang die -fault plain
+subject_restored many 2 fault plain hang die -fault plain
 
 section "what one capture left out the other leaves out too"
 run keep medusa-capture --keep-traces --no-verify -o "$work/keep.medusa" -- "${subject[@]}" plain fault
@@ -69,7 +50,7 @@ done
 
 section "the proof faults, hangs and kills the engine"
 export MEDUSA_PROBE=0 # nothing is known of the contents then
-live proof fault plain hang die
+subject_live proof fault plain hang die
 run proof medusa-capture -o "$work/proof.medusa" -- "${subject[@]}" fault plain hang die
 assert_exit proof 1
 assert_count "$work/proof.err" "graph step/1: the proof broke the engine: cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS" 1
@@ -79,7 +60,7 @@ assert_contains "$work/proof.err" "verification: 1 passed, 3 failed, 0 not compa
 for batch in 1 3 4; do
 	assert_count "$work/proof.err" "refused: (step, $batch): verification failed: the " 1
 done
-restored proof 1 fault plain hang die
+subject_restored proof 1 fault plain hang die
 
 section "medusa-verify"
 run unverified medusa-capture --no-verify -o "$work/unverified.medusa" -- "${subject[@]}" plain fault plain

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "driver/cuda_driver.h"
 #include "medusa/medusa.h"
 #include "tests/subjects/image_file.h"
+#include "tests/subjects/subject.h"
 
 /* clang-format off */
 /*
@@ -28,15 +28,6 @@
  */
 /* clang-format on */
 enum { WORDS = 4096, BYTES = WORDS * 4 };
-
-#define TRY(entry, ...)                                                                                                \
-	do {                                                                                                           \
-		CUresult result_ = md_cuda.entry(__VA_ARGS__);                                                         \
-		if (result_ != CUDA_SUCCESS) {                                                                         \
-			fprintf(stderr, "%s: %s\n", #entry, md_cuda_error_name(result_));                              \
-			exit(1);                                                                                       \
-		}                                                                                                      \
-	} while (0)
 
 static CUstream stream;
 

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "driver/cuda_driver.h"
 #include "medusa/medusa.h"
+#include "tests/subjects/subject.h"
 
 /*
  * Its graphs copy to the output: "packed" what warm-up made of the weights, "table" what it always makes, "plain" the
@@ -16,15 +16,6 @@
  * is in progress; FREES: a third constant, when warm-up is over; CHANGES: the second constant, when it has replayed.
  */
 enum { BYTES = 1 << 20, WORDS = BYTES / 4 };
-
-#define TRY(entry, ...)                                                                                                \
-	do {                                                                                                           \
-		CUresult result_ = md_cuda.entry(__VA_ARGS__);                                                         \
-		if (result_ != CUDA_SUCCESS) {                                                                         \
-			fprintf(stderr, "%s: %s\n", #entry, md_cuda_error_name(result_));                              \
-			exit(1);                                                                                       \
-		}                                                                                                      \
-	} while (0)
 
 static CUdeviceptr weights, embed, freed, out, packed, table;
 static CUstream stream, side;
@@ -97,14 +88,11 @@ static CUgraphExec live(const char *name)
 {
 	CUdeviceptr from;
 	CUgraphExec exec;
-	CUgraph graph;
 	warm_up();
 	from = !strcmp(name, "packed") ? packed : !strcmp(name, "table") ? table : weights;
 	TRY(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_RELAXED);
 	TRY(cuMemcpyDtoDAsync_v2, out, from, BYTES, stream);
-	TRY(cuStreamEndCapture, stream, &graph);
-	TRY(cuGraphInstantiateWithFlags, &exec, graph, 0);
-	TRY(cuGraphDestroy, graph);
+	exec = end_capture(stream);
 	medusa_graph_label(exec, name, 1);
 	return exec;
 }
@@ -140,15 +128,8 @@ int main(void)
 {
 	static const char *const names[] = {"plain", "packed", "table"};
 	CUgraphExec execs[3];
-	struct md_error err = {0};
-	CUcontext context;
-	if (md_cuda_load(&err) != MD_OK) {
-		fprintf(stderr, "%s\n", err.message);
-		return 1;
-	}
-	TRY(cuInit, 0);
-	TRY(cuDevicePrimaryCtxRetain, &context, 0);
-	TRY(cuCtxSetCurrent, context);
+	load_driver();
+	open_context();
 	TRY(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
 	TRY(cuStreamCreate, &side, CU_STREAM_NON_BLOCKING);
 	set_up();

@@ -7,18 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "driver/cuda_driver.h"
 #include "medusa/medusa.h"
 #include "restore_subject.h"
-
-#define TRY(entry, ...)                                                                                                \
-	do {                                                                                                           \
-		CUresult result_ = md_cuda.entry(__VA_ARGS__);                                                         \
-		if (result_ != CUDA_SUCCESS) {                                                                         \
-			fprintf(stderr, "%s: %s\n", #entry, md_cuda_error_name(result_));                              \
-			exit(1);                                                                                       \
-		}                                                                                                      \
-	} while (0)
+#include "tests/subjects/subject.h"
 
 static CUdeviceptr weights, input, state, output;
 

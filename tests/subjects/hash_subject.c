@@ -7,15 +7,7 @@
 
 #include "base/clock.h"
 #include "driver/device_hash.h"
-
-#define TRY(entry, ...)                                                                                                \
-	do {                                                                                                           \
-		CUresult result_ = md_cuda.entry(__VA_ARGS__);                                                         \
-		if (result_ != CUDA_SUCCESS) {                                                                         \
-			fprintf(stderr, "%s: %s\n", #entry, md_cuda_error_name(result_));                              \
-			exit(1);                                                                                       \
-		}                                                                                                      \
-	} while (0)
+#include "tests/subjects/subject.h"
 
 static struct md_device_hasher hasher;
 static CUstream stream;
@@ -52,15 +44,12 @@ int main(int argc, char **argv)
 	size_t count = argc > 2 ? strtoull(argv[2], NULL, 10) : 16, wrong = 0;
 	struct md_hash_range *ranges = calloc(count + 1, sizeof(*ranges));
 	struct md_error err = {0};
-	CUcontext context;
 	CUdeviceptr memory;
 	if (!ranges || !count || md_cuda_load(&err) != MD_OK) {
 		fprintf(stderr, "%s\n", err.message);
 		return 1;
 	}
-	TRY(cuInit, 0);
-	TRY(cuDevicePrimaryCtxRetain, &context, 0);
-	TRY(cuCtxSetCurrent, context);
+	open_context();
 	TRY(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
 	TRY(cuMemAlloc_v2, &memory, bytes);
 	for (size_t i = 0; i < count; i++) {

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "driver/cuda_driver.h"
 #include "tests/subjects/host_habits.h"
 #include "tests/subjects/image_file.h"
+#include "tests/subjects/subject.h"
 
 /*
  * argv[1]: image. stdout: what it computed; stderr: how it came by its graphs. Environment, each a list of habits
@@ -20,15 +20,6 @@
  *   HOST_QUIET    nothing is written to stderr: what comes there is Medusa's
  */
 enum { GRAPHS = 2, WIDTH = 64, FLOATS = GRAPHS * WIDTH, BYTES = FLOATS * 4, REPLAYS = 5 };
-
-#define TRY(entry, ...)                                                                                                \
-	do {                                                                                                           \
-		CUresult result_ = md_cuda.entry(__VA_ARGS__);                                                         \
-		if (result_ != CUDA_SUCCESS) {                                                                         \
-			fprintf(stderr, "%s: %s\n", #entry, md_cuda_error_name(result_));                              \
-			exit(1);                                                                                       \
-		}                                                                                                      \
-	} while (0)
 
 static CUdeviceptr weights, input, output;
 static CUfunction scale_add;
@@ -56,14 +47,11 @@ static CUgraphExec capture(unsigned batch)
 {
 	int32_t n = (int32_t)(batch * WIDTH);
 	float bias = 0.25f;
-	CUgraph graph;
 	CUgraphExec exec;
 	void *params[] = {&output, &weights, &input, &n, &bias};
 	TRY(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
 	TRY(cuLaunchKernel, scale_add, 1, 1, 1, 32, 1, 1, 0, stream, params, NULL);
-	TRY(cuStreamEndCapture, stream, &graph);
-	TRY(cuGraphInstantiateWithFlags, &exec, graph, 0);
-	TRY(cuGraphDestroy, graph);
+	exec = end_capture(stream);
 	medusa_graph_label(exec, "host", batch);
 	return exec;
 }
@@ -97,8 +85,6 @@ static void replay(CUgraphExec exec, unsigned batch, unsigned iteration)
 int main(int argc, char **argv)
 {
 	CUgraphExec execs[GRAPHS + 1] = {0};
-	struct md_error err = {0};
-	CUcontext context;
 	if (argc < 2)
 		return 2;
 	/* Read before they are gone. */
@@ -107,14 +93,9 @@ int main(int argc, char **argv)
 	for (int i = 0; i < 4; i++)
 		habit[i] = strdup(getenv(names[i]) ? getenv(names[i]) : "");
 	void *image = read_file(argv[1]);
-	if (md_cuda_load(&err) != MD_OK) {
-		fprintf(stderr, "%s\n", err.message);
-		return 1;
-	}
+	load_driver();
 	run_habits(habit[0]);
-	TRY(cuInit, 0);
-	TRY(cuDevicePrimaryCtxRetain, &context, 0);
-	TRY(cuCtxSetCurrent, context);
+	open_context();
 	set_up(image);
 	for (unsigned batch = 1; batch <= GRAPHS; batch++) {
 		execs[batch] = get_graph(batch);

@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "driver/cuda_driver.h"
 #include "medusa/medusa.h"
+#include "tests/subjects/subject.h"
 
 /*
  * Arguments: FOLDER [HOW] [word...]. FOLDER holds the images; HOW is the way that the first one is loaded (see ways[]).
@@ -30,15 +30,6 @@
  *	trigger   the third image is loaded when the trigger is pulled
  */
 enum { N = 64, BYTES = N * 4, GRAPHS = 4 };
-
-#define TRY(entry, ...)                                                                                                \
-	do {                                                                                                           \
-		CUresult result_ = md_cuda.entry(__VA_ARGS__);                                                         \
-		if (result_ != CUDA_SUCCESS) {                                                                         \
-			fprintf(stderr, "line %d: %s: %s\n", __LINE__, #entry, md_cuda_error_name(result_));           \
-			exit(1);                                                                                       \
-		}                                                                                                      \
-	} while (0)
 
 struct loaded {
 	CUmodule module;

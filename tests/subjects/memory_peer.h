@@ -13,18 +13,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "driver/cuda_driver.h"
+#include "tests/subjects/subject.h"
 
 enum { MEMORY_N = 64, MEMORY_BYTES = MEMORY_N * 4, MEMORY_BLOCK = 8, MEMORY_GRANULE = 2 << 20 };
-
-#define TRY(entry, ...)                                                                                                \
-	do {                                                                                                           \
-		CUresult result_ = md_cuda.entry ? md_cuda.entry(__VA_ARGS__) : CUDA_ERROR_NOT_SUPPORTED;              \
-		if (result_ != CUDA_SUCCESS) {                                                                         \
-			fprintf(stderr, "line %d: %s: %s\n", __LINE__, #entry, md_cuda_error_name(result_));           \
-			exit(1);                                                                                       \
-		}                                                                                                      \
-	} while (0)
 
 #define MEMORY_PEER_ARGUMENT "peer"
 #define MEMORY_PEER_SOCKET 3

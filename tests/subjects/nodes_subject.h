@@ -7,18 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "driver/cuda_driver.h"
+#include "tests/subjects/subject.h"
 
 enum { N = 64, BYTES = N * 4, REPLAYS = 3, ORIGIN = 1 << 18 };
-
-#define TRY(entry, ...)                                                                                                \
-	do {                                                                                                           \
-		CUresult result_ = md_cuda.entry(__VA_ARGS__);                                                         \
-		if (result_ != CUDA_SUCCESS) {                                                                         \
-			fprintf(stderr, "line %d: %s: %s\n", __LINE__, #entry, md_cuda_error_name(result_));           \
-			exit(1);                                                                                       \
-		}                                                                                                      \
-	} while (0)
 
 static CUdeviceptr in, out, temporary, map_memory, counter, drawn[2], drawn_unbound[2];
 static float *staged_in, *staged_out, *unbound, pageable[N];

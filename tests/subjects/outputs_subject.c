@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "driver/cuda_driver.h"
 #include "medusa/medusa.h"
 #include "tests/subjects/image_file.h"
+#include "tests/subjects/subject.h"
 
 /*
  * stdout: what it computed, the same however it came by its graphs. stderr: how it came by them. Environment:
@@ -33,15 +33,6 @@
 enum { GRAPHS = 3, WIDTH = 64, FLOATS = GRAPHS * WIDTH, BYTES = FLOATS * 4, REPLAYS = 5 };
 /* Graph memory: what is computed in between, then two outputs. The third one is a view of bound memory. */
 enum { POOL_BYTES = 8192, AT_FIRST = 1024, AT_SECOND = 4096, OUTPUTS = 3 };
-
-#define TRY(entry, ...)                                                                                                \
-	do {                                                                                                           \
-		CUresult result_ = md_cuda.entry(__VA_ARGS__);                                                         \
-		if (result_ != CUDA_SUCCESS) {                                                                         \
-			fprintf(stderr, "%s: %s\n", #entry, md_cuda_error_name(result_));                              \
-			exit(1);                                                                                       \
-		}                                                                                                      \
-	} while (0)
 
 static CUdeviceptr weights, input, state, pool, table;
 static CUfunction scale_add, table_apply;
@@ -127,28 +118,22 @@ static void say_outputs(struct graph *graph, unsigned batch)
 /* As an adapter does that wants to know where its library keeps random state: replayed once, and kept. */
 static void capture_helper(void)
 {
-	CUgraph captured;
 	CUgraphExec exec;
 	TRY(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
 	TRY(cuMemsetD32Async, pool, (unsigned)getpid(), 1, stream);
-	TRY(cuStreamEndCapture, stream, &captured);
-	TRY(cuGraphInstantiateWithFlags, &exec, captured, 0);
-	TRY(cuGraphDestroy, captured);
+	exec = end_capture(stream);
 	TRY(cuGraphLaunch, exec, stream);
 	TRY(cuStreamSynchronize, stream);
 }
 
 static void capture(struct graph *graph, unsigned batch)
 {
-	CUgraph captured;
 	warm_up();
 	if (batch == 1 && getenv("SUBJECT_HELPER"))
 		capture_helper();
 	TRY(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
 	enqueue(batch);
-	TRY(cuStreamEndCapture, stream, &captured);
-	TRY(cuGraphInstantiateWithFlags, &graph->exec, captured, 0);
-	TRY(cuGraphDestroy, captured);
+	graph->exec = end_capture(stream);
 	say_outputs(graph, batch);
 	if (batch == 2 && getenv("SUBJECT_REFUSE"))
 		taken(medusa_graph_refuse(NULL, getenv("SUBJECT_REFUSE")));
@@ -296,17 +281,10 @@ static void wait_while_there(const char *path)
 
 static int live(const char *path)
 {
-	struct md_error err = {0};
 	struct graph graphs[GRAPHS + 1] = {0};
-	CUcontext context;
 	size_t free_before = 0, total = 0;
-	if (md_cuda_load(&err) != MD_OK) {
-		fprintf(stderr, "%s\n", err.message);
-		return 1;
-	}
-	TRY(cuInit, 0);
-	TRY(cuDevicePrimaryCtxRetain, &context, 0);
-	TRY(cuCtxSetCurrent, context);
+	load_driver();
+	open_context();
 	TRY(cuMemGetInfo_v2, &free_before, &total);
 	if (*setting("SUBJECT_LOOKS", ""))
 		return 0;

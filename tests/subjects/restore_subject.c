@@ -8,19 +8,10 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "driver/cuda_driver.h"
 #include "medusa/medusa.h"
 #include "restore_subject.h"
 #include "tests/subjects/image_file.h"
-
-#define TRY(entry, ...)                                                                                                \
-	do {                                                                                                           \
-		CUresult result_ = md_cuda.entry(__VA_ARGS__);                                                         \
-		if (result_ != CUDA_SUCCESS) {                                                                         \
-			fprintf(stderr, "%s: %s\n", #entry, md_cuda_error_name(result_));                              \
-			exit(1);                                                                                       \
-		}                                                                                                      \
-	} while (0)
+#include "tests/subjects/subject.h"
 
 static CUdeviceptr weights, input, state, output, temporary, table, list;
 static CUfunction scale_add, table_apply, accumulate, gather;
@@ -106,14 +97,11 @@ static void enqueue(unsigned batch)
 
 static CUgraphExec capture(unsigned batch)
 {
-	CUgraph graph;
 	CUgraphExec exec;
 	warm_up();
 	TRY(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
 	enqueue(batch);
-	TRY(cuStreamEndCapture, stream, &graph);
-	TRY(cuGraphInstantiateWithFlags, &exec, graph, 0);
-	TRY(cuGraphDestroy, graph);
+	exec = end_capture(stream);
 	medusa_graph_label(exec, LABEL, batch);
 	return exec;
 }
@@ -239,19 +227,13 @@ static void fork_child(void)
 
 int main(int argc, char **argv)
 {
-	struct md_error err = {0};
 	CUcontext context;
 	size_t free_before = 0, total = 0;
 	if (argc < 2)
 		return 2;
-	if (md_cuda_load(&err) != MD_OK) {
-		fprintf(stderr, "%s\n", err.message);
-		return 1;
-	}
+	load_driver();
 	image = read_file(argv[1]);
-	TRY(cuInit, 0);
-	TRY(cuDevicePrimaryCtxRetain, &context, 0);
-	TRY(cuCtxSetCurrent, context);
+	open_context();
 	TRY(cuMemGetInfo_v2, &free_before, &total);
 	if (getenv("SUBJECT_UNLOADS_AT_EXIT"))
 		atexit(unload_at_exit);
