@@ -139,6 +139,8 @@ static enum md_status search_whole(struct md_capture_probe *probe, bool *searche
 		bool equal;
 		MD_FORWARD(md_capture_probe_prepare_poison(probe, patterns[i], err));
 		MD_FORWARD(md_capture_probe_replay(probe, 0, probe->unit_count, &equal, err));
+		if (equal && !*searched)
+			MD_FORWARD(md_capture_written_look(probe, err));
 		if (equal)
 			continue;
 		if (!*searched)
@@ -153,9 +155,12 @@ static enum md_status confirm(struct md_capture_probe *probe, struct md_error *e
 {
 	bool equal;
 
+	md_capture_written_drop(probe);
 	for (size_t i = 0; i < PATTERNS; i++) {
 		MD_FORWARD(md_capture_probe_prepare_poison(probe, patterns[i], err));
 		MD_FORWARD(md_capture_probe_replay(probe, 0, probe->unit_count, &equal, err));
+		if (equal)
+			MD_FORWARD(md_capture_written_look(probe, err));
 		if (!equal)
 			return md_error_set(err, MD_ERR_UNPROVABLE,
 					    "outputs change with private memory at %08x although %zu parts are kept",
@@ -254,6 +259,7 @@ static enum md_status test(struct md_capture_probe *probe, struct md_error *err)
 {
 	bool searched;
 
+	md_capture_written_drop(probe);
 	MD_FORWARD(md_capture_probe_cut(probe, COARSE_BYTES, err));
 	MD_FORWARD(md_capture_probe_first_replay(probe, err));
 	if (probe->spread)
@@ -342,6 +348,7 @@ static void put_outcome(const struct md_capture_probe *probe, const struct md_ca
 		md_capture_constants_needed();
 	}
 	if (result != MD_PROBE_FAILED) {
+		md_capture_written_put(probe, graph->id);
 		md_capture_handed_learn(probe, graph->id);
 		md_capture_probe_learn(probe);
 	}

@@ -67,6 +67,7 @@ struct md_probe_region {
 	struct md_probe_copy *copy; /* not owned */
 	struct md_sample sample;    /* SAMPLED */
 	uint8_t *windows;           /* SAMPLED: contents when the test began, one after the other */
+	uint8_t *written;           /* PRIVATE: a bit for each byte that the graph writes; NULL: none */
 };
 
 /*
@@ -112,6 +113,10 @@ struct md_capture_probe {
 	unsigned replays;
 	uint64_t usual_ns; /* that a replay takes; see md_replay */
 	uint64_t started_ns, deadline_ns;
+	uint8_t *expected;             /* a chunk: what memory held before a replay; on the host, */
+	CUdeviceptr device_expected;   /* and on the device */
+	unsigned written_seen;         /* patterns that the regions' `written` were found with */
+	bool written_lost;             /* they are not whole */
 	bool any_output;               /* nothing need be known that the engine reads */
 	bool spread;                   /* clean replays differ: outputs are judged by what several of them span */
 	bool learning;                 /* these replays are being made */
@@ -163,6 +168,20 @@ enum md_status md_capture_probe_prepare_poison(struct md_capture_probe *probe, u
 /* Private memory before a replay: units [from, to) that are not kept are poisoned, all others are as they were. */
 enum md_status md_capture_probe_place_private(struct md_capture_probe *probe, size_t from, size_t to,
 					      struct md_error *err);
+/* Units from *at on that follow each other in one region and are treated alike; *at is then behind them. */
+struct md_probe_run {
+	uint32_t region;
+	bool poisoned;
+	uint64_t offset, size;
+};
+struct md_probe_run md_capture_probe_next_run(const struct md_capture_probe *probe, size_t *at, size_t from, size_t to);
+/* What a poisoned part holds, no longer than a chunk and poisoned with a word whose bytes are all the same. */
+void md_capture_probe_expect(const struct md_capture_probe *probe, const struct md_probe_region *region,
+			     uint64_t offset, uint64_t size, uint8_t *to);
+/* The same into device memory; *done is false when that takes too many steps. */
+enum md_status md_capture_probe_expect_on_device(struct md_capture_probe *probe, const struct md_probe_region *region,
+						 uint64_t offset, uint64_t size, uint64_t to, bool *done,
+						 struct md_error *err);
 /*
  * Cuts private memory into units of at most `bytes`, anew. The first time, what earlier graphs were found to need is
  * kept as known; then, only what is kept and not known is cut, and is kept no more.
@@ -170,6 +189,15 @@ enum md_status md_capture_probe_place_private(struct md_capture_probe *probe, si
 enum md_status md_capture_probe_cut(struct md_capture_probe *probe, uint32_t bytes, struct md_error *err);
 /* Remembers what is kept for the graphs to come. */
 void md_capture_probe_learn(const struct md_capture_probe *probe);
+
+/* ---- capture_probe_written.c ---- */
+
+/* Behind a replay that was made with all of private memory poisoned and left the outputs as they should be. */
+enum md_status md_capture_written_look(struct md_capture_probe *probe, struct md_error *err);
+void md_capture_written_drop(struct md_capture_probe *probe); /* what was seen so far counts no more */
+/* To the trace, if it is known. */
+void md_capture_written_put(const struct md_capture_probe *probe, uint64_t graph);
+void md_capture_written_release(struct md_capture_probe *probe);
 
 /* ---- capture_probe_spans.c ---- */
 

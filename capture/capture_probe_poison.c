@@ -71,7 +71,7 @@ static bool is_plain_word(const struct md_capture_probe *probe, const struct md_
 }
 
 static void set_pointers(const struct md_capture_probe *probe, const struct md_probe_copy *copy, size_t first,
-			 uint64_t offset, uint64_t size)
+			 uint64_t offset, uint64_t size, uint8_t *to)
 {
 	for (size_t i = first; i < copy->pointer_count && copy->pointers[i].offset < offset + size; i++) {
 		const struct md_probe_pointer *pointer = &copy->pointers[i];
@@ -79,7 +79,7 @@ static void set_pointers(const struct md_capture_probe *probe, const struct md_p
 		for (unsigned b = 0; b < 8 && !is_plain_word(probe, pointer); b++) {
 			uint64_t at = pointer->offset + b;
 			if (at >= offset && at < offset + size)
-				probe->session->device.now[at - offset] = (uint8_t)(value >> 8 * b);
+				to[at - offset] = (uint8_t)(value >> 8 * b);
 		}
 	}
 }
@@ -111,15 +111,15 @@ static size_t count_pointers(const struct md_probe_copy *copy, size_t first, uin
 	return count;
 }
 
-/* Filled on the device, and so are a few pointers. */
+/* Filled on the device, and so are a few pointers; `to`: where the part goes. */
 static enum md_status poison_on_device(struct md_capture_probe *probe, const struct md_probe_region *region,
-				       size_t first, size_t pointers, uint64_t offset, uint64_t size,
+				       size_t first, size_t pointers, uint64_t offset, uint64_t size, uint64_t to,
 				       struct md_error *err)
 {
-	MD_FORWARD(fill(probe, region->address + offset, size, err));
+	MD_FORWARD(fill(probe, to, size, err));
 	for (size_t i = first; i < first + pointers; i++) {
 		const struct md_probe_pointer *pointer = &region->copy->pointers[i];
-		uint64_t value = poisoned_pointer(probe, pointer), address = region->address + pointer->offset;
+		uint64_t value = poisoned_pointer(probe, pointer), address = to + (pointer->offset - offset);
 		if (is_plain_word(probe, pointer))
 			continue;
 		MD_FORWARD(
@@ -141,12 +141,13 @@ static enum md_status poison(struct md_capture_probe *probe, const struct md_pro
 		size = end - offset < MD_PROBE_CHUNK_BYTES ? end - offset : MD_PROBE_CHUNK_BYTES;
 		pointers = count_pointers(region->copy, first, offset, size);
 		if (pointers <= FEW) {
-			MD_FORWARD(poison_on_device(probe, region, first, pointers, offset, size, err));
+			MD_FORWARD(poison_on_device(probe, region, first, pointers, offset, size,
+						    region->address + offset, err));
 			continue;
 		}
 		for (uint64_t at = 0; at < size; at++)
 			session->device.now[at] = (uint8_t)(probe->word >> 8 * (at % 4));
-		set_pointers(probe, region->copy, first, offset, size);
+		set_pointers(probe, region->copy, first, offset, size, session->device.now);
 		MD_FORWARD(md_device_session_write(&session->device, region->address + offset, session->device.now,
 						   size, err));
 		MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, session->device.stream));
@@ -154,25 +155,53 @@ static enum md_status poison(struct md_capture_probe *probe, const struct md_pro
 	return MD_OK;
 }
 
-/* Units that follow each other in one region and are treated alike go in one step. */
+struct md_probe_run md_capture_probe_next_run(const struct md_capture_probe *probe, size_t *at, size_t from, size_t to)
+{
+	const struct md_probe_unit *units = probe->units;
+	size_t i = *at;
+	struct md_probe_run run = {units[i].region, i >= from && i < to && !units[i].keep, units[i].offset, 0};
+
+	for (; i < probe->unit_count && units[i].region == run.region; i++) {
+		if ((i >= from && i < to && !units[i].keep) != run.poisoned)
+			break;
+		run.size += units[i].size;
+	}
+	*at = i;
+	return run;
+}
+
 enum md_status md_capture_probe_place_private(struct md_capture_probe *probe, size_t from, size_t to,
 					      struct md_error *err)
 {
 	for (size_t i = 0; i < probe->unit_count;) {
-		const struct md_probe_unit *first = &probe->units[i];
-		const struct md_probe_region *region = &probe->regions[first->region];
-		bool poisoned = i >= from && i < to && !first->keep;
-		uint64_t size = 0;
-		for (; i < probe->unit_count && probe->units[i].region == first->region; i++) {
-			if ((i >= from && i < to && !probe->units[i].keep) != poisoned)
-				break;
-			size += probe->units[i].size;
-		}
-		if (poisoned)
-			MD_FORWARD(poison(probe, region, first->offset, size, err));
+		struct md_probe_run run = md_capture_probe_next_run(probe, &i, from, to);
+		const struct md_probe_region *region = &probe->regions[run.region];
+		if (run.poisoned)
+			MD_FORWARD(poison(probe, region, run.offset, run.size, err));
 		else
-			MD_FORWARD(md_capture_copy_put_back(probe->session, region->copy, first->offset, size, err));
+			MD_FORWARD(md_capture_copy_put_back(probe->session, region->copy, run.offset, run.size, err));
 	}
+	return MD_OK;
+}
+
+void md_capture_probe_expect(const struct md_capture_probe *probe, const struct md_probe_region *region,
+			     uint64_t offset, uint64_t size, uint8_t *to)
+{
+	memset(to, (int)(probe->word & 0xff), (size_t)size);
+	set_pointers(probe, region->copy, first_pointer(region->copy, offset), offset, size, to);
+}
+
+enum md_status md_capture_probe_expect_on_device(struct md_capture_probe *probe, const struct md_probe_region *region,
+						 uint64_t offset, uint64_t size, uint64_t to, bool *done,
+						 struct md_error *err)
+{
+	size_t first = first_pointer(region->copy, offset);
+	size_t pointers = count_pointers(region->copy, first, offset, size);
+
+	*done = false;
+	if (pointers <= FEW)
+		MD_FORWARD(poison_on_device(probe, region, first, pointers, offset, size, to, err));
+	*done = pointers <= FEW;
 	return MD_OK;
 }
 

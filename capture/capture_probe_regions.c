@@ -319,6 +319,7 @@ void md_capture_probe_release(struct md_capture_probe *probe)
 {
 	for (uint32_t i = 0; i < probe->region_count; i++)
 		free(probe->regions[i].windows);
+	md_capture_written_release(probe);
 	md_capture_probe_drop_spans(probe);
 	free(probe->spans);
 	free(probe->regions);

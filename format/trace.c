@@ -459,6 +459,7 @@ static void graph_finish(struct md_trace_graph *graph)
 	free(graph->refused);
 	free(graph->probe_why);
 	free(graph->outputs);
+	free(graph->written);
 	free(graph->note);
 	md_arena_free(&graph->arena);
 }

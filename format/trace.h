@@ -80,6 +80,15 @@ struct md_trace_handed {
 	uint64_t address, size, sequence;
 };
 void md_trace_put_handed(struct md_trace_writer *w, uint64_t sequence, const struct md_trace_handed *handed);
+/*
+ * What a graph writes in memory that nobody bound, as replays on poisoned memory show it; ascending and apart. Said of
+ * a graph that has passed its poison test, before the outcome; of any other one it is not known.
+ */
+struct md_trace_range {
+	uint64_t address, size;
+};
+void md_trace_put_written(struct md_trace_writer *w, uint64_t sequence, uint64_t graph,
+			  const struct md_trace_range *ranges, uint32_t count);
 /* How the process was started; the record says nothing if there are none. */
 void md_trace_put_arguments(struct md_trace_writer *w, const struct md_argument_list *arguments);
 /* The graph's replays differ among themselves; the poison test judged them within this tolerance. */
@@ -154,7 +163,10 @@ struct md_trace_graph {
 	struct md_tolerance tolerance;   /* given: it is nondeterministic, and was judged within */
 	struct md_trace_output *outputs; /* owned */
 	uint32_t output_count;
-	uint8_t *note; /* owned; NULL when there is none */
+	struct md_trace_range *written; /* in memory that nobody bound, ascending; owned */
+	uint32_t written_count;
+	bool written_known; /* false: it may write anything that it reaches */
+	uint8_t *note;      /* owned; NULL when there is none */
 	uint64_t note_size;
 	void *arena; /* owns params and attributes of the nodes */
 };
@@ -195,7 +207,7 @@ struct md_trace_tensor_map {
 	uint8_t bytes[MD_TENSOR_MAP_BYTES];
 };
 
-#define MD_TRACE_ANALYZED_FROM 5 /* the oldest version that an analysis takes */
+#define MD_TRACE_ANALYZED_FROM 6 /* the oldest version that an analysis takes */
 
 struct md_trace {
 	char *path, *command, *tool_version; /* owned */

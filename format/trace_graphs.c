@@ -247,6 +247,9 @@ static struct md_trace_graph *update_begin(struct md_trace *trace, uint64_t inde
 	graph->node_count = graph->edge_count = 0;
 	graph->probe_sequence = 0;
 	graph->tolerance = (struct md_tolerance){0};
+	free(md_steal_ptr(&graph->written));
+	graph->written_count = 0;
+	graph->written_known = false;
 	return graph;
 }
 

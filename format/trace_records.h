@@ -8,9 +8,9 @@
 #include "format/trace.h"
 
 #define MD_TRACE_MAGIC "MDTRACE" /* and its NUL: 8 bytes */
-#define MD_TRACE_VERSION 5
+#define MD_TRACE_VERSION 6
 #define MD_TRACE_OLDEST_READER                                                                                         \
-	5 /* an older one would skip what refuses graphs: variables, constants, what is handed on */
+	6 /* an older one would skip what refuses graphs, or belongs to them: what is handed on, what they write */
 #define MD_TRACE_HEADER_BYTES 32
 #define MD_TRACE_FRAME_BYTES 16
 #define MD_TRACE_FRAME_MAX (256u << 20)    /* bytes, uncompressed and compressed */
@@ -51,6 +51,7 @@ enum md_trace_record {
 	MD_RECORD_CONSTANT = 29,
 	MD_RECORD_VALUE = 30,
 	MD_RECORD_HANDED = 31,
+	MD_RECORD_WRITTEN = 32,
 };
 
 /* The writer's buffer, locked, with the head of a record in it; NULL (and not locked) when the writer has failed. */
@@ -110,7 +111,8 @@ MD_TRACE_GET(request); /* sequence.c */
 MD_TRACE_GET(arguments);
 MD_TRACE_GET(constant);
 MD_TRACE_GET(value);
-MD_TRACE_GET(handed); /* trace_handed.c */
+MD_TRACE_GET(handed);  /* trace_handed.c */
+MD_TRACE_GET(written); /* trace_written.c */
 /* Hands labels and probe results that came before their graph to it. */
 void md_trace_attach_notes(struct md_trace_build *build);
 

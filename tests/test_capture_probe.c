@@ -41,6 +41,39 @@ static void assert_contents_found(const struct run *run, const struct md_trace *
 	cr_assert(is_saved(trace, aux + 4, 4, &(float){1.0f}), "what that pointer points to");
 }
 
+static uint64_t written_of(const struct md_trace_graph *graph, uint64_t address, uint64_t size)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < graph->written_count; i++) {
+		const struct md_trace_range *range = &graph->written[i];
+		uint64_t from = range->address > address ? range->address : address;
+		uint64_t to =
+		    range->address + range->size < address + size ? range->address + range->size : address + size;
+		sum += from < to ? to - from : 0;
+	}
+	return sum;
+}
+
+/* The graph computes in "temp", which the products of some of its floats leave zero bytes in, and reads the others. */
+static void assert_written_found(const struct run *run, const struct md_trace *trace, const char *word)
+{
+	static const struct {
+		const char *name;
+		uint64_t size, written;
+	} places[] = {{"temp", 512, 512}, {"table", 64 << 10, 0}, {"list", 64, 0}, {"aux", 256, 0}};
+	const struct md_trace_graph *graph = find_graph(trace, "decode");
+
+	cr_assert(graph->written_known, "%s: what the graph writes is known", word);
+	for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
+		uint64_t written = written_of(graph, address_of(run, places[i].name), places[i].size);
+		cr_assert_eq(written, places[i].written, "%s: %" PRIu64 " bytes of \"%s\" are written", word, written,
+			     places[i].name);
+	}
+	if (!strcmp(word, "plain"))
+		cr_assert_eq(graph->written_count, 1, "%u ranges", graph->written_count);
+}
+
 /* The same findings, the engine untouched. */
 static void assert_probe(const char *word, const char *const *env)
 {
@@ -53,6 +86,7 @@ static void assert_probe(const char *word, const char *const *env)
 	assert_same_results(&plain, &run);
 	read_trace(run.trace, &trace);
 	assert_contents_found(&run, &trace);
+	assert_written_found(&run, &trace, word);
 	cr_assert_null(find_graph(&trace, "decode")->probe_why, "%s is compared whole", word);
 	if (!strcmp(word, "scatter"))
 		cr_assert(is_saved(&trace, address_of(&run, "slot"), 4, &(uint32_t){7}), "the index");

@@ -104,6 +104,42 @@ Test(trace_said, should_fail_tolerances_of_no_type, .fini = teardown)
 	}
 }
 
+Test(trace_said, what_graphs_write_comes_back, .fini = teardown)
+{
+	const struct md_trace_range ranges[] = {{0x5000, 16}, {0x5011, 1}, {UINT64_MAX - 1, 1}};
+	struct md_trace_writer *w = writer_with_graphs(3);
+	struct md_trace trace;
+	struct md_error err = {0};
+	md_trace_put_written(w, 10, 1, ranges, 3);
+	md_trace_put_written(w, 11, 2, ranges, 0);
+	md_trace_put_written(w, 12, 3, ranges, 3);
+	md_trace_put_graph(w, 13, &(struct md_trace_graph){.id = 3});
+	cr_assert(finish(w, &trace, &err) == MD_OK, "%s", err.message);
+	cr_assert(trace.graphs[0].written_known && trace.graphs[0].written_count == 3, "graph 1");
+	cr_assert(!memcmp(trace.graphs[0].written, ranges, sizeof(ranges)), "the ranges of graph 1");
+	cr_assert(trace.graphs[1].written_known && !trace.graphs[1].written_count, "graph 2 writes nothing");
+	cr_assert(!trace.graphs[2].written_known && !trace.graphs[2].written_count, "graph 3 was changed since");
+	md_trace_finish(&trace);
+}
+
+Test(trace_said, should_fail_written_ranges_that_are_none, .fini = teardown)
+{
+	static const struct md_trace_range wrong[] = {{0x5000, 0}, {UINT64_MAX, 2}, {0x5000, UINT64_MAX}};
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+		struct md_trace_writer *w = writer_with_graphs(1);
+		struct md_trace trace;
+		struct md_error err = {0};
+		md_trace_put_written(w, 10, 1, &wrong[i], 1);
+		cr_assert_eq(finish(w, &trace, &err), MD_ERR_CORRUPT, "%zu", i);
+		cr_assert(strstr(err.message, "written record"), "%s", err.message);
+	}
+	struct md_trace_writer *w = writer_with_graphs(1);
+	struct md_trace trace;
+	struct md_error err = {0};
+	md_trace_put_written(w, 10, 2, wrong, 0);
+	cr_assert_eq(finish(w, &trace, &err), MD_ERR_CORRUPT, "there is no graph 2");
+}
+
 Test(trace_said, facts_come_back_by_name, .fini = teardown)
 {
 	struct md_trace_writer *w = writer_with_graphs(0);
