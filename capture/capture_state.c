@@ -342,9 +342,9 @@ void md_capture_finish(bool probe)
 	md_capture_lock();
 	if (atomic_load(&md_capture.active) && probe)
 		md_capture_constants_put(MD_CONSTANTS_AGAIN);
-	if (atomic_load(&md_capture.active)) {
+	/* Whoever ends it says so: a write that fails meanwhile, in the drain thread, is then told by complete(). */
+	if (atomic_exchange(&md_capture.active, false)) {
 		put_totals();
-		atomic_store(&md_capture.active, false);
 		writer = md_steal_ptr(&md_capture.writer);
 	}
 	has_graphs = md_capture_graphs_recorded() > 0;

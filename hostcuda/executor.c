@@ -179,13 +179,21 @@ static void *help(void *unused)
 	return NULL;
 }
 
-/* The stream's own thread works too, so the pool is one thread short of the processors. Pool lock held. */
+/* HOSTCUDA_THREADS, or one a processor. */
+static long threads_wanted(void)
+{
+	const char *text = secure_getenv("HOSTCUDA_THREADS");
+	long count = text ? strtol(text, NULL, 10) : 0;
+	return count > 0 ? count : sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+/* The stream's own thread works too, so the pool is one thread short. Pool lock held. */
 static void start_pool(void)
 {
-	long processors = sysconf(_SC_NPROCESSORS_ONLN);
+	long wanted = threads_wanted();
 	pthread_t thread;
 	pool_started = true;
-	while ((long)pool_size < processors - 1 && pool_size < 63 && !hc_thread_start(&thread, help, NULL)) {
+	while ((long)pool_size < wanted - 1 && pool_size < 63 && !hc_thread_start(&thread, help, NULL)) {
 		pthread_detach(thread);
 		pool_size++;
 	}

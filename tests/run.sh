@@ -6,6 +6,7 @@ set -u
 cd "$(dirname "$0")/.."
 build=${BUILD:-build}
 export MEDUSA_BUILD=$PWD/$build LD_LIBRARY_PATH=$PWD/$build/lib/hostcuda${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export HOSTCUDA_THREADS=${HOSTCUDA_THREADS:-16} # blocks that race do so on small machines, too
 if [ -n "${SAN:-}" ]; then
 	export ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=1:handle_segv=1:allow_user_segv_handler=1${ASAN_OPTIONS:+:$ASAN_OPTIONS}
 	export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 LSAN_OPTIONS=suppressions=$PWD/tests/lsan.supp:print_suppressions=0

@@ -11,10 +11,10 @@ struct nodes_step {
 	int32_t n;
 };
 
-/* out += factor * in */
-static void step(const struct nodes_step *p)
+/* out += factor * in: each block adds to elements of its own, as blocks run at the same time. */
+static void step(const struct hostcuda_block *block, const struct nodes_step *p)
 {
-	for (int32_t i = 0; i < p->n; i++)
+	for (int32_t i = (int32_t)block->block_idx[0]; i < p->n; i += (int32_t)block->grid_dim[0])
 		p->out[i] += p->factor * p->in[i];
 }
 
@@ -22,7 +22,7 @@ HOSTCUDA_KERNEL(nodes_step, struct nodes_step, HOSTCUDA_PARAM(struct nodes_step,
 		HOSTCUDA_PARAM(struct nodes_step, in), HOSTCUDA_PARAM(struct nodes_step, factor),
 		HOSTCUDA_PARAM(struct nodes_step, n))
 {
-	step(p);
+	step(block, p);
 }
 
 /* The same, for functions that are told something. */
@@ -30,14 +30,14 @@ HOSTCUDA_KERNEL(nodes_told, struct nodes_step, HOSTCUDA_PARAM(struct nodes_step,
 		HOSTCUDA_PARAM(struct nodes_step, in), HOSTCUDA_PARAM(struct nodes_step, factor),
 		HOSTCUDA_PARAM(struct nodes_step, n))
 {
-	step(p);
+	step(block, p);
 }
 
 HOSTCUDA_KERNEL(nodes_cached, struct nodes_step, HOSTCUDA_PARAM(struct nodes_step, out),
 		HOSTCUDA_PARAM(struct nodes_step, in), HOSTCUDA_PARAM(struct nodes_step, factor),
 		HOSTCUDA_PARAM(struct nodes_step, n))
 {
-	step(p);
+	step(block, p);
 }
 
 /* All in one struct; `end` lies one past the end of what `in` points to. */
