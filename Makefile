@@ -13,7 +13,8 @@ ifdef COVERAGE
 BUILD := build/coverage
 endif
 
-VERSION := 0.1.0
+# The one place that states it; everything else takes it from there (docs/packaging.md).
+VERSION := $(shell cat VERSION)
 PREFIX ?= /usr/local
 # Where libraries go; /usr/lib/x86_64-linux-gnu, say. The commands know it as seen from their own folder.
 LIBDIR ?= $(PREFIX)/lib
@@ -118,7 +119,7 @@ tests: $(TEST_BINS) $(SUBJECT_BINS) $(TEST_IMAGE_BINS) $(INJECT) $(DOORS) $(FUZZ
 fuzz-targets: $(FUZZ_BINS)
 
 # ---- objects -----------------------------------------------------------------------------------------------------
-$(BUILD)/obj/%.o: %.c
+$(BUILD)/obj/%.o: %.c VERSION
 	$(call say,CC)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
@@ -330,12 +331,17 @@ $(BUILD)/completion/zsh/_%: $(BUILD)/bin/%
 $(BUILD)/completion/fish/%.fish: $(BUILD)/bin/%
 	$(call complete,fish)
 
+# Manual pages with the version in their footers.
+PAGES := $(patsubst docs/man/%,$(BUILD)/man/%,$(wildcard docs/man/*.[1-9]))
+$(BUILD)/man/%: docs/man/% VERSION
+	$(Q)mkdir -p $(@D) && sed 's/@VERSION@/$(VERSION)/' $< >$@
+
 # Everything that is installed, as FILE:FOLDER: install and uninstall go by this one list. .pc files are made for it.
 PC_FILES := $(BUILD)/pkgconfig/medusa.pc $(BUILD)/pkgconfig/medusa-sched.pc
 to = $(addsuffix :$(2),$(1))
 PROGRAMS = $(call to,$(BINS),$(PREFIX)/bin) $(call to,$(LIBS),$(LIBDIR))
 FILES = $(call to,$(PC_FILES),$(LIBDIR)/pkgconfig) $(call to,$(wildcard include/medusa/*.h),$(PREFIX)/include/medusa) \
-	$(call to,$(wildcard docs/man/*.1),$(PREFIX)/share/man/man1) $(call to,$(wildcard docs/man/*.7),$(PREFIX)/share/man/man7) \
+	$(foreach section,1 2 3 4 5 6 7 8 9,$(call to,$(filter %.$(section),$(PAGES)),$(PREFIX)/share/man/man$(section))) \
 	$(call to,$(wildcard simulator/nodes/*.yaml),$(PREFIX)/share/medusa/nodes) \
 	$(call to,$(wildcard simulator/functions/*.yaml),$(PREFIX)/share/medusa/functions) \
 	$(call to,$(filter $(BUILD)/completion/bash/%,$(COMPLETIONS)),$(PREFIX)/share/bash-completion/completions) \
@@ -356,7 +362,7 @@ $(BUILD)/pkgconfig/medusa.pc: FORCE
 $(BUILD)/pkgconfig/medusa-sched.pc: FORCE
 	$(call make_pc,medusa-sched,Scheduler of a GPU worker node as a library)
 
-install: libs tools $(COMPLETIONS) $(PC_FILES)
+install: libs tools $(COMPLETIONS) $(PAGES) $(PC_FILES)
 	$(foreach one,$(PROGRAMS),$(call install_one,$(one),755)$(newline)	)
 	$(foreach one,$(FILES),$(call install_one,$(one),644)$(newline)	)
 

@@ -20,10 +20,6 @@
 #define CODE_COMPLETION (CODE_HELP + 2)
 #define COMMON 4 /* these, and the end of the table */
 
-#ifndef MD_VERSION
-#define MD_VERSION "unknown"
-#endif
-
 static void print_option(const struct md_option *option)
 {
 	char left[64], letter[8] = "    ";

@@ -25,7 +25,7 @@ for command in $commands; do
 	assert_same_file "$work/help.out" "$work/short_help.out"
 	run version "$command" --version
 	assert_exit version 0
-	assert_contains "$work/version.out" "$command "
+	assert_equal "the version of $command" "$command $(cat VERSION)" "$(cat "$work/version.out")"
 	run nothing "$command"
 	assert_exit nothing 2
 	assert_contains "$work/nothing.err" "Try '$command --help'"

@@ -51,7 +51,12 @@ section "pkg-config"
 export PKG_CONFIG_PATH=$root/usr/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$root
 run version pkg-config --modversion medusa
 assert_exit version 0
-assert_equal "version" "$(medusa-inspect --version)" "medusa-inspect $(cat "$work/version.out")"
+assert_equal "version" "$(cat VERSION)" "$(cat "$work/version.out")"
+run version pkg-config --modversion medusa-sched
+assert_equal "version of the scheduler" "$(cat VERSION)" "$(cat "$work/version.out")"
+for page in docs/man/*.[1-9]; do
+	assert_contains "$root/usr/share/man/man${page##*.}/${page##*/}" "\"medusa $(cat VERSION)\""
+done
 cat >"$work/program.c" <<'END'
 #include <medusa/medusa.h>
 #include <stdio.h>

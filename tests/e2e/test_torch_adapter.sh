@@ -15,6 +15,10 @@ grep -o '^.* \.\.\. skipped .*' "$work/unittest.err"
 assert_lacks "$work/unittest.err" "Ran 0 tests"
 [ $failures = 0 ] || grep -A 30 '^\(FAIL\|ERROR\): ' "$work/unittest.err"
 
+section "its version is the tree's"
+run version env PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="$PWD/models/torch" python3 -c 'import medusa; print(medusa.__version__)'
+assert_equal "medusa.__version__" "$(cat VERSION)" "$(cat "$work/version.out")"
+
 section "the package as pip installs it"
 run build_meta python3 -c 'import sys
 try:
@@ -27,6 +31,8 @@ with open("models/torch/pyproject.toml", "rb") as file:
 for package in project["tool"]["setuptools"]["packages"]:
     folder = os.path.join("models/torch", *package.split("."))
     assert os.path.exists(os.path.join(folder, "__init__.py")), folder
+with open(os.path.join("models/torch", project["tool"]["setuptools"]["dynamic"]["version"]["file"])) as file:
+    assert file.read() == open("VERSION").read(), "the version"
 '
 assert_exit build_meta 0
 finish

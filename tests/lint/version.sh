@@ -1,0 +1,26 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The file VERSION is the one place that states the version; everything else takes it from there.
+set -u
+cd "$(dirname "$0")/../.."
+failed=0
+version=$(cat VERSION)
+
+complain() { # what is wrong, the lines
+	[ -z "$2" ] && return
+	echo "$1:"
+	echo "$2"
+	failed=1
+}
+
+[[ $version =~ ^[0-9]+\.[0-9]+\.[0-9]+$ ]] || complain 'VERSION holds no three numbers with dots between' "$version"
+# Recorded results name the version that they were measured with; samples of tests are of any.
+complain 'the version is stated outside of VERSION: take it from there (docs/packaging.md says how)' \
+	"$(git grep -nwF -e "$version" -- ':!VERSION' ':!tests' ':!bench/results')"
+complain 'a version of its own: take it from VERSION (docs/packaging.md says how)' \
+	"$(git grep -nE '^((__)?version(__)? *= *["'\'']|VERSION *[:?]?= *[0-9]|#define (MEDUSA|MD)_VERSION)' -- ':!tests')"
+complain 'the footer of a manual page is not "medusa @VERSION@"' \
+	"$(grep -n '^\.TH ' docs/man/*.[1-9] | grep -v '"medusa @VERSION@"')"
+[ "$(readlink models/torch/medusa/VERSION)" = ../../../VERSION ] ||
+	complain "models/torch/medusa/VERSION is no link to the tree's VERSION" "$(ls -l models/torch/medusa/VERSION 2>&1)"
+exit $failed
