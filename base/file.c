@@ -47,10 +47,14 @@ enum md_status md_file_publish(int fd, const char *temporary, const char *path, 
 {
 	if (fsync(fd) != 0 && errno != EINVAL && errno != EROFS) /* pipes and devices can't */
 		return md_error_set(err, MD_ERR_OUTPUT, "%s: %s", temporary, strerror(errno));
-	if (rename(temporary, path) != 0)
-		return md_error_set(err, MD_ERR_OUTPUT, "%s: cannot be renamed from %s: %s", path, temporary,
-				    strerror(errno));
-	sync_folder(path);
+	return md_file_rename(temporary, path, err);
+}
+
+enum md_status md_file_rename(const char *from, const char *to, struct md_error *err)
+{
+	if (rename(from, to) != 0)
+		return md_error_set(err, MD_ERR_OUTPUT, "%s: cannot be renamed from %s: %s", to, from, strerror(errno));
+	sync_folder(to);
 	return MD_OK;
 }
 

@@ -72,7 +72,9 @@ enum md_status md_file_make_alike(int fd, const char *path, struct md_error *err
 int md_file_open_append(const char *path, bool regular);
 /* For what a user asked a command to write, wherever that leads: NULL and errno on failure. */
 FILE *md_file_open_output(const char *path);
-/* fsync, then rename from temporary to path, then fsync of the folder. fd stays open. */
+/* rename, then fsync of the folder: of a file that is on the disk already. */
+enum md_status md_file_rename(const char *from, const char *to, struct md_error *err);
+/* fsync, then that, from temporary to path. fd stays open. */
 enum md_status md_file_publish(int fd, const char *temporary, const char *path, struct md_error *err);
 
 #endif

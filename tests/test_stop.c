@@ -8,9 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tools/folder.h"
 #include "tools/run.h"
 
 static char folder[64], file[96];
@@ -74,6 +76,45 @@ Test(stop, what_was_ignored_stays_so)
 	cr_assert_eq(now.sa_handler, SIG_DFL, "messages into a closed pipe end a command that does not watch");
 	sigaction(SIGHUP, NULL, &now);
 	cr_assert_eq(now.sa_handler, SIG_IGN);
+}
+
+/* An engine that nobody waits for makes its file once more, each time before the folder would go. */
+static bool made_again;
+
+int rmdir(const char *path)
+{
+	int fd = made_again ? open(file, O_WRONLY | O_CREAT, 0600) : -1;
+
+	if (fd >= 0)
+		close(fd);
+	return (int)syscall(SYS_rmdir, path);
+}
+
+Test(stop, a_folder_goes_although_its_files_come_back)
+{
+	snprintf(folder, sizeof(folder), "/tmp/medusa-test-XXXXXX");
+	cr_assert_not_null(mkdtemp(folder));
+	snprintf(file, sizeof(file), "%s/file", folder);
+	made_again = true;
+	bool removed = md_folder_remove(folder), there = !access(folder, F_OK);
+	made_again = false;
+	md_folder_remove(folder);
+	cr_assert(removed && !there, "%s, %s", removed ? "removed" : "left", folder);
+}
+
+Test(stop, what_was_left_half_way_goes_too)
+{
+	char gone[80];
+
+	snprintf(folder, sizeof(folder), "/tmp/medusa-test-XXXXXX");
+	cr_assert_not_null(mkdtemp(folder));
+	snprintf(gone, sizeof(gone), "%s" MD_FOLDER_GONE, folder);
+	cr_assert_eq(rename(folder, gone), 0);
+	snprintf(file, sizeof(file), "%s/file", gone);
+	close(open(file, O_WRONLY | O_CREAT, 0600));
+	cr_assert(md_folder_remove(folder));
+	cr_assert_neq(access(gone, F_OK), 0, "%s is left", gone);
+	cr_assert(md_folder_remove(folder), "nothing is there, which is right");
 }
 
 /* The child has the signals as they were, and what ends it is known afterwards. */

@@ -60,8 +60,5 @@ int md_job_fail(const struct md_job *job, const struct md_error *err, int exit_c
 bool md_job_has_end(const struct md_job *job);
 /* A server that has done what --until names is ended by a terminal's Ctrl-C, which we get as well. */
 void md_job_forget_terminal(const struct md_job *job, bool done);
-/* A signal that ends us waits until the file has its name. */
-enum md_status md_job_write(const struct md_artifact *artifact, const char *path, struct md_artifact_sizes *sizes,
-			    struct md_error *err);
 
 #endif

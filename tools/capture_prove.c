@@ -151,7 +151,7 @@ int md_job_verify(struct md_job *job)
 	unsetenv("MEDUSA_TRUSTED_KEYS"); /* nobody can have signed what is made just now */
 	setenv("MEDUSA_UNTIL", job->wish->until ? job->wish->until : "exit", 1);
 	if (md_workplace_file(&job->workplace, "unverified", ".medusa", unverified, &err) != MD_OK ||
-	    md_job_write(&job->artifact, unverified, NULL, &err) != MD_OK)
+	    md_artifact_write(&job->artifact, unverified, NULL, &err) != MD_OK)
 		return md_job_fail(job, &err, MD_EXIT_COMMAND);
 	md_workplace_share(unverified);
 	md_verify_accept_unvaried(job->wish->accept_unvaried);

@@ -4,7 +4,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/file.h"
 #include "tools/capture_job.h"
+#include "tools/stop.h"
 
 /* What is saved of private memory may be made of the weights: then the graphs serve no others. */
 static void say_constants(const struct md_job *job)
@@ -62,6 +64,21 @@ static bool keeps_older(const struct md_job *job)
 	return keeps;
 }
 
+/* Written where whatever ends us removes it, us or the next run; then a signal waits until it has its name. */
+static enum md_status write_artifact(struct md_job *job, struct md_error *err)
+{
+	char path[PATH_MAX + 32];
+
+	snprintf(path, sizeof(path), "%s/artifact.medusa", job->workplace.folder);
+	if (md_artifact_write(&job->artifact, path, &job->sizes, err) != MD_OK)
+		return md_error_prefix(err, "%s", job->wish->output);
+	MD_FORWARD(md_file_check_output(job->workplace.output, err));
+	md_stop_hold();
+	enum md_status status = md_file_rename(path, job->workplace.output, err);
+	md_stop_release();
+	return status;
+}
+
 int md_job_publish(struct md_job *job)
 {
 	struct md_error err = {0};
@@ -73,7 +90,7 @@ int md_job_publish(struct md_job *job)
 		return MD_EXIT_FAILED;
 	}
 
-	if (!kept && md_job_write(&job->artifact, job->workplace.output, &job->sizes, &err) != MD_OK) {
+	if (!kept && write_artifact(job, &err) != MD_OK) {
 		job->traces_needed = true;
 		return md_job_fail(job, &err, MD_EXIT_COMMAND);
 	}

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/plain.h"
 #include "tools/options.h"
+#include "tools/stop.h"
 
 static const char *out_path;
 static struct md_argument_list vary;
@@ -66,7 +67,10 @@ static int write_artifact(const struct md_artifact *artifact)
 	struct md_error err = {0};
 	uint64_t start = md_clock_ns();
 
-	if (md_artifact_write(artifact, out_path, &sizes, &err) != MD_OK)
+	md_stop_hold(); /* until the file has its name, or is gone */
+	enum md_status status = md_artifact_write(artifact, out_path, &sizes, &err);
+	md_stop_release();
+	if (status != MD_OK)
 		return md_options_report_file(&command, out_path, &err);
 	say_time(NULL, "write", md_clock_ns() - start);
 	return conclude(artifact, &sizes);

@@ -9,6 +9,7 @@
 #include "tools/diff.h"
 #include "tools/inspect.h"
 #include "tools/options.h"
+#include "tools/stop.h"
 
 static bool as_json, as_text, as_diff;
 static const char *from_text, *out_path, *graph_name;
@@ -52,7 +53,9 @@ static int make_artifact(void)
 	}
 	if (md_artifact_parse_text(in, &artifact, &err) != MD_OK)
 		return report_file(from_text, &err);
+	md_stop_hold(); /* until the file has its name, or is gone */
 	status = md_artifact_write(&artifact, out_path, NULL, &err);
+	md_stop_release();
 	md_artifact_finish(&artifact);
 	return status == MD_OK ? MD_EXIT_OK : report_file(out_path, &err);
 }

@@ -9,6 +9,7 @@
 #include "format/artifact.h"
 #include "base/file.h"
 #include "tools/options.h"
+#include "tools/stop.h"
 
 static const char *key_path, *out_path, *trusted_path;
 
@@ -51,24 +52,33 @@ static enum md_status write_public(const struct md_secret_key *key, const char *
 	return md_file_write(fd, text, MD_KEY_TEXT_BYTES, path, err);
 }
 
+/* A signal waits: half a pair is of no use. */
+static enum md_status write_pair(const char *public_path, struct md_error *err)
+{
+	struct md_secret_key key;
+
+	MD_FORWARD(md_secret_key_create(out_path, &key, err));
+	enum md_status status = write_public(&key, public_path, err);
+	md_secret_key_wipe(&key);
+	if (status != MD_OK)
+		unlink(out_path);
+	return status;
+}
+
 static int make_keys(void)
 {
 	MD_AUTO_FREE char *public_path = NULL;
-	struct md_secret_key key;
 	struct md_error err = {0};
 
 	if (asprintf(&public_path, "%s.pub", out_path) < 0) {
 		public_path = NULL;
+		md_options_say(&command, "%s.pub: out of memory", out_path);
 		return MD_EXIT_COMMAND;
 	}
-	if (md_secret_key_create(out_path, &key, &err) != MD_OK)
-		return md_options_report(&command, &err);
-	enum md_status status = write_public(&key, public_path, &err);
-	md_secret_key_wipe(&key);
-	if (status == MD_OK)
-		return md_options_flush(&command);
-	unlink(out_path); /* half a pair is of no use */
-	return md_options_report(&command, &err);
+	md_stop_hold();
+	enum md_status status = write_pair(public_path, &err);
+	md_stop_release();
+	return status == MD_OK ? md_options_flush(&command) : md_options_report(&command, &err);
 }
 
 /* ---- sign ---- */
@@ -80,7 +90,9 @@ static int sign(const char *path)
 
 	if (md_secret_key_read(key_path, &key, &err) != MD_OK)
 		return md_options_report(&command, &err);
+	md_stop_hold(); /* until the file has its name, or is gone */
 	enum md_status status = md_artifact_sign(path, out_path ? out_path : path, &key, &err);
+	md_stop_release();
 	md_secret_key_wipe(&key);
 	return status == MD_OK ? MD_EXIT_OK : md_options_report_file(&command, path, &err);
 }

@@ -11,6 +11,7 @@
 #include "simulator/fields.h"
 #include "simulator/simulator.h"
 #include "tools/options.h"
+#include "tools/stop.h"
 
 #define POLICIES_MAX 64
 
@@ -207,8 +208,11 @@ static int report(struct run *run)
 
 	if (!quiet)
 		md_sim_report_text(&results, stdout);
-	if ((json_path && md_sim_report_json(&results, json_path, &err) != MD_OK) ||
-	    (html_path && md_sim_report_html(&results, html_path, &err) != MD_OK)) {
+	md_stop_hold(); /* until the files have their names, or are gone */
+	bool written = (!json_path || md_sim_report_json(&results, json_path, &err) == MD_OK) &&
+		       (!html_path || md_sim_report_html(&results, html_path, &err) == MD_OK);
+	md_stop_release();
+	if (!written) {
 		md_options_say(&command, "%s", err.message);
 		return MD_EXIT_COMMAND;
 	}

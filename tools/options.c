@@ -7,6 +7,7 @@
 #include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -64,14 +65,26 @@ void md_options_say(const struct md_command *command, const char *format, ...)
 	fputc('\n', stderr);
 }
 
+static const struct md_command *begun;
+static bool output_lost_said;
+
 int md_options_flush(const struct md_command *command)
 {
 	int before = ferror(stdout) ? errno : 0; /* a flush that has nothing left to write would forget it */
 
 	if (fflush(stdout) == 0 && !ferror(stdout))
 		return MD_EXIT_OK;
-	md_options_say(command, "writing the output: %s", strerror(before ? before : errno));
+	before = before ? before : errno;
+	output_lost_said = true;
+	md_options_say(command, "writing the output: %s", before == EBADF ? "stdout is closed" : strerror(before));
 	return MD_EXIT_COMMAND;
+}
+
+/* Whatever way a command ends: that it could not say what it had to say is a failure. */
+static void look_at_output(void)
+{
+	if (!output_lost_said && md_options_flush(begun) != MD_EXIT_OK)
+		_exit(MD_EXIT_COMMAND);
 }
 
 int md_options_usage_error(const struct md_command *command, const char *format, ...)
@@ -193,15 +206,16 @@ static int take_option(const struct md_command *command, int code, char *argv[])
 }
 
 /*
- * A number that the caller has closed would be that of the next file we open, and what is printed would go there. The
- * command finds it closed, as the caller has left it.
+ * A number that the caller has closed would be that of the next file we open, and what is printed would go there. So
+ * something is put there that can be neither read nor written: whoever prints is told (EBADF). The engine finds the
+ * number closed, as the caller has left it.
  */
-static void open_standard(void)
+static void fill_standard(void)
 {
 	int fd;
 
 	do
-		fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+		fd = open("/", O_PATH | O_CLOEXEC);
 	while (fd >= 0 && fd <= STDERR_FILENO);
 	if (fd > STDERR_FILENO)
 		close(fd);
@@ -213,7 +227,10 @@ int md_options_parse(const struct md_command *command, int argc, char *argv[], s
 	char letters[2 * OPTIONS_MAX + 4];
 	int code, end = 1;
 
-	open_standard();
+	fill_standard();
+	if (!begun)
+		atexit(look_at_output);
+	begun = command;
 	while (end < argc && strcmp(argv[end], "--"))
 		end++;
 	*out = (struct md_arguments){.command = end < argc ? argv + end + 1 : NULL};

@@ -60,7 +60,10 @@ int md_options_parse(const struct md_command *command, int argc, char *argv[], s
  */
 void md_options_say(const struct md_command *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* What was printed to stdout has to arrive: 0, or MD_EXIT_COMMAND when it did not (a full disk, say), which is said. */
+/*
+ * What was printed to stdout has to arrive: 0, or MD_EXIT_COMMAND when it did not (a full disk, a closed descriptor),
+ * which is said. After md_options_parse this is looked at once more when the process exits, which ends with that code.
+ */
 int md_options_flush(const struct md_command *command);
 
 /* Prints "NAME: message" and "Try 'NAME --help'", returns MD_EXIT_USAGE. */

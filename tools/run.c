@@ -17,6 +17,7 @@
 
 #include "base/cleanup.h"
 #include "base/environment.h"
+#include "tools/family.h"
 #include "tools/preload.h"
 #include "tools/stop.h"
 
@@ -217,6 +218,8 @@ static enum md_status run_watched(const struct md_run *run, const char *library,
 	status = wait_for(child, &code, err);
 	if (status == MD_OK && !code && !failed && run->left)
 		wait_for_left(run);
+	if (md_stop_signal())
+		md_family_end_left(md_stop_came_from_terminal() ? 0 : md_stop_signal());
 	md_stop_hold();
 	md_stop_child(0);
 	md_stop_release();

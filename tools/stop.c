@@ -3,13 +3,13 @@
  */
 #include "tools/stop.h"
 
-#include <fcntl.h>
+#include <errno.h>
 #include <limits.h>
 #include <signal.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <sys/syscall.h>
 #include <unistd.h>
+
+#include "tools/folder.h"
 
 static const int watched[] = {SIGINT, SIGTERM, SIGHUP}, ignored[] = {SIGPIPE, SIGXFSZ};
 enum { WATCHED = sizeof(watched) / sizeof(watched[0]), IGNORED = sizeof(ignored) / sizeof(ignored[0]), REMOVED = 32 };
@@ -22,34 +22,17 @@ static volatile sig_atomic_t removed_count, child_pid, stopped, by_terminal;
 
 /* ---- nothing here but what a signal handler may call ---- */
 
-struct entry { /* as the system writes it */
-	uint64_t inode, offset;
-	unsigned short size;
-	unsigned char type;
-	char name[];
-};
-
-static void remove_folder(const char *path)
-{
-	_Alignas(struct entry) char entries[4096];
-	int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	long size = 0;
-
-	while (fd >= 0 && (size = syscall(SYS_getdents64, fd, entries, sizeof(entries))) > 0)
-		for (long at = 0; at < size;) {
-			const struct entry *entry = (const struct entry *)(entries + at);
-			unlinkat(fd, entry->name, 0); /* "." and ".." are folders, which it leaves */
-			at += entry->size;
-		}
-	if (fd >= 0)
-		rmdir(path);
-}
-
 static void end_now(int number)
 {
-	for (int i = 0; i < removed_count; i++)
-		if (unlink(removed[i]))
-			remove_folder(removed[i]);
+	bool all = true;
+
+	/* What was told of first goes last: a lock, and only when nothing is left that it says who has left. */
+	for (int i = removed_count - 1; i >= 0; i--) {
+		if (i == 0 && !all)
+			break;
+		if (unlink(removed[i]) && errno != ENOENT)
+			all = md_folder_remove(removed[i]) && all;
+	}
 	_exit(128 + number);
 }
 

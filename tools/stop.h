@@ -22,7 +22,10 @@ bool md_stop_came_from_terminal(void);
 /* Takes it as heard: the child was told to end, and that was all. */
 void md_stop_forget(void);
 
-/* A file, or a folder with the files in it, that goes when the process is told to end; at most 32. */
+/*
+ * A file, or a folder with the files in it, that goes when the process is told to end; at most 32. The last one goes
+ * first; the first one, a lock, stays if one of the others does, so that the next run knows of it.
+ */
 void md_stop_remove(const char *path);
 void md_stop_remove_nothing(void);
 

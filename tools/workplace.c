@@ -2,7 +2,6 @@
 /* Where a command works on an output: looked at before anything runs, locked, with a private folder that goes again. */
 #include "tools/workplace.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -17,11 +16,13 @@
 
 #include "base/cleanup.h"
 #include "base/plain.h"
+#include "tools/folder.h"
 #include "tools/stop.h"
 
 /* ---- the lock ---- */
 
 #define FOLDER_MARK ".tmp-"
+#define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
 static const char *base_name(const char *path)
 {
@@ -74,8 +75,8 @@ static bool is_there(const char *path, int fd)
 	return !fstat(fd, &mine) && !stat(path, &there) && mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
 }
 
-/* Where files cannot be locked, names that nobody else has must do. */
-static enum md_status take_lock(struct md_workplace *w, struct md_error *err)
+/* Where files cannot be locked (*locked: false), names that nobody else has must do. */
+static enum md_status take_lock(struct md_workplace *w, bool *locked, struct md_error *err)
 {
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 
@@ -83,7 +84,8 @@ static enum md_status take_lock(struct md_workplace *w, struct md_error *err)
 		MD_AUTO_FD int fd = open(w->lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
 		if (fd < 0)
 			return md_error_set(err, MD_ERR_OUTPUT, "%s: %s", w->lock, strerror(errno));
-		if (fcntl(fd, F_SETLK, &lock) && (errno == EACCES || errno == EAGAIN))
+		*locked = fcntl(fd, F_SETLK, &lock) == 0;
+		if (!*locked && (errno == EACCES || errno == EAGAIN))
 			return say_held(w, fd, err);
 		if (!is_there(w->lock, fd))
 			continue; /* its holder has just removed it */
@@ -95,42 +97,40 @@ static enum md_status take_lock(struct md_workplace *w, struct md_error *err)
 
 /* ---- the folder ---- */
 
-static void remove_folder(const char *path)
+/* OUTPUT.tmp-XXXXXX, as mkdtemp makes it. */
+static bool is_folder_of(const char *output, const char *name)
 {
-	int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	DIR *entries = fd >= 0 ? fdopendir(fd) : NULL;
-	struct dirent *entry;
+	size_t length = strlen(output), mark = strlen(FOLDER_MARK);
 
-	while (entries && (entry = readdir(entries)))
-		if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
-			unlinkat(fd, entry->d_name, 0);
-	if (entries)
-		closedir(entries);
-	else if (fd >= 0)
-		close(fd);
-	rmdir(path);
+	if (strncmp(name, output, length) || strncmp(name + length, FOLDER_MARK, mark))
+		return false;
+	name += length + mark;
+	return strlen(name) == 6 && strspn(name, LETTERS) == 6;
 }
 
-/* What the lock's last holder has named, if it is a name that only we give. */
+/* What the lock's last holder has named, if it is a name that only we give. Nobody holds that lock any more. */
 static void remove_leftover(const struct md_workplace *w)
 {
-	char text[PATH_MAX], path[2 * PATH_MAX];
-	size_t length = strlen(base_name(w->output));
+	const char *output = base_name(w->output);
+	char text[PATH_MAX], path[2 * PATH_MAX], gone[2 * PATH_MAX + sizeof(MD_FOLDER_GONE)];
 
 	read_lock(w->lock_fd, text, sizeof(text));
-	char *name = strchr(text, '\n');
-	if (!name)
+	char *name = strchr(text, '\n'), *end = strrchr(text, '\n'); /* the name may hold some, too */
+	if (!name || name == end)
 		return;
-	*name++ = 0;
-	name[strcspn(name, "\n")] = 0;
-	if (strncmp(name, base_name(w->output), length) || strncmp(name + length, FOLDER_MARK, strlen(FOLDER_MARK)) ||
-	    strchr(name, '/'))
+	*name++ = *end = 0;
+	if (!is_folder_of(output, name))
 		return;
-	snprintf(path, sizeof(path), "%.*s%s", (int)(base_name(w->output) - w->output), w->output, name);
-	if (access(path, F_OK))
+	snprintf(path, sizeof(path), "%.*s%s", (int)(output - w->output), w->output, name);
+	snprintf(gone, sizeof(gone), "%s" MD_FOLDER_GONE, path);
+	const char *left = !access(path, F_OK) ? path : gone;
+	if (access(left, F_OK))
 		return;
-	md_plain_line(stderr, "%s: removed, left behind by %s", path, text);
-	remove_folder(path);
+	if (md_folder_remove(path))
+		md_plain_line(stderr, "%s: removed, left behind by %s", left, text);
+	else
+		md_plain_line(stderr, "%s: left behind by %s, and cannot be removed (%s); remove it", left, text,
+			      strerror(errno));
 }
 
 static void make_secret(char secret[20])
@@ -168,13 +168,15 @@ static enum md_status open_held(const char *output, struct md_workplace *w, stru
 	if (strlen(w->output) > PATH_MAX - 64)
 		return md_error_set(err, MD_ERR_INVALID, "%s: the path is too long", w->output);
 	snprintf(w->lock, sizeof(w->lock), "%.*s.lock", PATH_MAX - 64, w->output);
-	enum md_status status = take_lock(w, err);
+	bool locked = false;
+	enum md_status status = take_lock(w, &locked, err);
 	if (status != MD_OK) {
 		*w->lock = 0;
 		return status;
 	}
 	md_stop_remove(w->lock);
-	remove_leftover(w);
+	if (locked)
+		remove_leftover(w);
 	snprintf(w->folder, sizeof(w->folder), "%.*s" FOLDER_MARK "XXXXXX", PATH_MAX - 64, w->output);
 	MD_FORWARD(make_folder(w, err));
 	write_lock(w);
@@ -260,9 +262,11 @@ enum md_status md_workplace_renew(const char *path, const char *suffix, struct m
 
 void md_workplace_close(struct md_workplace *w)
 {
-	if (*w->folder)
-		remove_folder(w->folder);
-	if (*w->lock && w->lock_fd >= 0)
+	bool removed = !*w->folder || md_folder_remove(w->folder);
+
+	if (!removed)
+		md_plain_line(stderr, "%s: cannot be removed: %s", w->folder, strerror(errno));
+	if (*w->lock && w->lock_fd >= 0 && removed) /* else the next run learns from it what is left */
 		unlink(w->lock); /* before the lock goes: whoever waits looks whether it is still there */
 	if (w->lock_fd >= 0)
 		close(w->lock_fd);

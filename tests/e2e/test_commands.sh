@@ -125,12 +125,19 @@ run own medusa-verify "$artifact" -- sh -c 'exit 42'
 assert_exit own 4
 
 section "output that cannot be written"
-full() { # command...: its standard output is a full disk
+full() { # command...: its standard output is a full disk, or closed
 	section "$* >/dev/full"
 	code=0
 	timeout --kill-after=5 "$run_limit" "$@" >/dev/full 2>"$work/full.err" || code=$?
 	assert_exit full 4
 	assert_contains "$work/full.err" "No space left"
+	rm -f "$work/full.key" "$work/full.key.pub"
+	section "$* >&-"
+	code=0
+	timeout --kill-after=5 "$run_limit" "$@" 2>"$work/full.err" >&- || code=$?
+	assert_exit full 4
+	assert_contains "$work/full.err" "$1: writing the output: stdout is closed"
+	rm -f "$work/full.key" "$work/full.key.pub"
 }
 simulate=(medusa-simulate --node simulator/nodes/torpor-v100.yaml --functions simulator/functions/torpor-models.yaml
 	--trace torpor --count 8 --duration 1min)
@@ -154,6 +161,19 @@ run signed medusa-sign sign "$artifact" --key "$work/sign.key" -o "$work/signed.
 full medusa-sign check "$work/signed.medusa"
 full medusa-simulate --list
 full "${simulate[@]}"
+section "files that are written while standard descriptors are closed"
+for closed in "0<&-" "1>&-" "2>&-" "0<&- 1>&- 2>&-"; do
+	rm -f "$work"/shut.*
+	bash -c "exec medusa-verify $artifact --junit $work/shut.xml -- ${engine[*]} $closed" >/dev/null 2>&1
+	assert_equal "report with $closed" "<?xml </testsuites>" "$(head -c 6 "$work/shut.xml")$(tail -n 1 "$work/shut.xml")"
+	bash -c "exec medusa-analyze -o $work/shut.medusa $work/keep.1.mtrace $work/keep.2.mtrace $closed" >/dev/null 2>&1
+	run shut medusa-inspect "$work/shut.medusa"
+	assert_exit shut 0
+	bash -c "exec ${simulate[*]} --json $work/shut.json --html $work/shut.html $closed" >/dev/null 2>&1
+	assert_equal "simulation with $closed" "{<!" "$(head -c 1 "$work/shut.json")$(head -c 2 "$work/shut.html")"
+done
+run text medusa-inspect --text "$artifact"
+expect 3 "Bad file descriptor" bash -c "exec medusa-inspect --from-text - -o $work/shut.medusa <&-"
 # Each write, sync and rename of a command fails in turn.
 no_space() { # command...
 	section "no space: $*"
@@ -173,6 +193,27 @@ no_space medusa-analyze -o "$work/space.medusa" "$work/keep.1.mtrace" "$work/kee
 no_space medusa-inspect --from-text "$work/text.out" -o "$work/space.medusa"
 no_space medusa-sign sign "$artifact" --key "$work/sign.key" -o "$work/space.medusa"
 no_space medusa-sign keygen -o "$work/space.key"
+# A signal that comes before any of them finds the files whole or not there.
+stopped() { # files that may be there, command...
+	local files=$1 n hit=0
+	shift
+	section "SIGTERM: $*"
+	for ((n = 1; n < 60; n++)); do
+		rm -f "$work"/space.*
+		run space env LD_PRELOAD="$MEDUSA_BUILD/tests/faults/inject.so" INJECT=stop:$n INJECT_FROM="$1" "$@"
+		grep -q '^inject: ' "$work/space.err" || continue
+		hit=$((hit + 1))
+		assert_exit space 143
+		rm -f "$work/space.out" "$work/space.err"
+		assert_contains <(printf '%s' ":$files:") ":$(cd "$work" && echo space.*):"
+	done
+	assert_at_least "calls that a signal came before" 1 $hit
+}
+stopped 'space.*:space.medusa' medusa-analyze -o "$work/space.medusa" "$work/keep.1.mtrace" "$work/keep.2.mtrace"
+stopped 'space.*:space.medusa' medusa-inspect --from-text "$work/text.out" -o "$work/space.medusa"
+stopped 'space.*:space.medusa' medusa-sign sign "$artifact" --key "$work/sign.key" -o "$work/space.medusa"
+stopped 'space.*:space.key space.key.pub' medusa-sign keygen -o "$work/space.key"
+stopped 'space.*:space.html space.json' "${simulate[@]}" --quiet --json "$work/space.json" --html "$work/space.html"
 expect 4 "No space left" medusa-verify "$artifact" --junit /dev/full -- "${engine[@]}"
 expect 4 "/dev/full" "${simulate[@]}" --quiet --json /dev/full
 expect 4 "/dev/full" "${simulate[@]}" --quiet --html /dev/full

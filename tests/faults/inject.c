@@ -22,6 +22,7 @@
  *        file         open, read, write, mmap, fsync, rename and their kind: EMFILE, EIO, ENOSPC, ENOMEM
  *        short        read and write do half, and go on
  *        kill         SIGKILL before the N-th use of a file
+ *        stop         SIGTERM
  *        close        before the N-th call that opens, looks at or reads a file: all descriptors from
  *                     100 on are closed (below are hostcuda's), and every free number becomes one of INJECT_OWN, a
  *                     file of the engine's. Not before a write: between a look at a descriptor and that, nothing can
@@ -29,7 +30,7 @@
  * INJECT_FROM=NAMES   file names of objects, with commas: calls from elsewhere are neither counted nor failed
  * INJECT_PROGRAM=NAME only in the program of that name, not in what it starts
  */
-enum what { NOTHING, MEMORY, FILES, SHORT, KILL, CLOSE };
+enum what { NOTHING, MEMORY, FILES, SHORT, KILL, STOP, CLOSE };
 
 static enum what what;
 static unsigned long wanted, seen;
@@ -37,7 +38,7 @@ static char sources[512], program[4096];
 
 __attribute__((constructor)) static void read_settings(void)
 {
-	static const char *const names[] = {"", "memory:", "file:", "short:", "kill:", "close:"};
+	static const char *const names[] = {"", "memory:", "file:", "short:", "kill:", "stop:", "close:"};
 	const char *setting = getenv("INJECT"), *from = getenv("INJECT_FROM"), *only = getenv("INJECT_PROGRAM");
 	ssize_t size = readlink("/proc/self/exe", program, sizeof(program) - 1);
 	const char *base = size > 0 ? strrchr(program, '/') + 1 : "";
@@ -104,8 +105,8 @@ static bool is_due(enum what kind, const char *call, void *caller)
 	if (what != kind || !is_source(object_of(caller)) || __atomic_add_fetch(&seen, 1, __ATOMIC_RELAXED) != wanted)
 		return false;
 	say(call, caller);
-	if (kind == KILL)
-		kill(getpid(), SIGKILL);
+	if (kind == KILL || kind == STOP)
+		kill(getpid(), kind == KILL ? SIGKILL : SIGTERM);
 	if (kind == CLOSE)
 		take_descriptors();
 	return true;
@@ -126,7 +127,7 @@ static bool is_due(enum what kind, const char *call, void *caller)
 		return result;                                                                                         \
 	}
 #define FAIL_FILE(call, code, result)                                                                                  \
-	(void)is_due(KILL, call, CALLER);                                                                              \
+	(void)(is_due(KILL, call, CALLER) || is_due(STOP, call, CALLER));                                              \
 	if (is_due(FILES, call, CALLER)) {                                                                             \
 		errno = code;                                                                                          \
 		return result;                                                                                         \
@@ -338,7 +339,7 @@ EXPORT int fflush(FILE *file)
 EXPORT int fclose(FILE *file)
 {
 	REAL(int, "fclose", FILE *)
-	(void)is_due(KILL, "fclose", CALLER);
+	(void)(is_due(KILL, "fclose", CALLER) || is_due(STOP, "fclose", CALLER));
 	bool fails = is_due(FILES, "fclose", CALLER);
 	int result = real(file);
 	if (fails)

@@ -8,9 +8,9 @@ failed=0
 # Each of these files opens what is not named by others, or what it must hold under that name:
 own_opens=(':!hostcuda/ipc.c' # /proc/PID/fd/N
 	':!tools/medusa-inspect.c'  # --from-text, which may be a pipe
-	':!tools/repeat_watch.c'    # /proc/PID/stat
+	':!tools/family.c'          # /proc/PID/stat
 	':!tools/verify_report.c'   # a report of its own
-	':!tools/workplace.c' ':!tools/preload.c' ':!tools/stop.c' # folders of their own, and a lock
+	':!tools/workplace.c' ':!tools/preload.c' ':!tools/folder.c' # folders of their own, and a lock
 	':!tools/options.c')        # standard descriptors that the caller has closed
 own_maps=(':!models/llama/gguf.c') # the reference engine's weights: gigabytes, and its own
 

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Folders of ours go for certain, whoever still makes files in them. */
+#ifndef MD_TOOLS_FOLDER_H
+#define MD_TOOLS_FOLDER_H
+
+#include <stdbool.h>
+
+#define MD_FOLDER_GONE ".gone" /* behind the name of a folder that is being removed */
+
+/*
+ * Removes the folder with the files in it. It is renamed first (PATH.gone): a process of an engine that is still there
+ * and opens its files by path makes none from then on. What PATH.gone holds is removed, too: somebody was stopped
+ * before it was empty. True: both are gone. May be called by a signal handler.
+ */
+bool md_folder_remove(const char *path);
+
+#endif
