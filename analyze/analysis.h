@@ -90,6 +90,7 @@ struct md_analysis {
 	bool diverged;           /* the allocation sequences differ */
 	char divergence[256];    /* where they do first */
 	struct md_map deltas;    /* every distance by which some matched allocation moved */
+	uint8_t **param_kinds;   /* per kernel of the first capture: md_param_kind of each, or NULL so far */
 	uint32_t *kernel_identity[2]; /* per kernel: its first equal in the first capture, or MD_NONE */
 	struct md_held *held;
 	uint32_t held_count;
@@ -142,6 +143,14 @@ uint32_t *md_analysis_number_events(const struct md_trace_graph *graph);
 bool md_findings_add(struct md_findings *findings, uint32_t node, uint32_t at, const struct md_target *target);
 /* NULL stays NULL; sets *failed when out of memory. */
 char *md_analysis_copy_text(const char *text, bool *failed);
+
+/*
+ * unset.c: bytes [at, at + size) of a kernel's parameters differ between two captures and are no pointer. Refuses the
+ * graph where they are a value of the process, and not bytes that nobody set. in_doubt: they may be an address, which
+ * replay will tell. False when out of memory.
+ */
+bool md_unset_judge(struct md_analysis *analysis, struct md_pair *pair, uint32_t node, uint32_t at, uint32_t size,
+		    bool in_doubt);
 
 /* ---- one word, in both captures ---- */
 

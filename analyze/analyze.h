@@ -26,7 +26,14 @@ struct md_analyze_options {
 	const struct md_argument_list *vary;
 	/* Set to the number of graphs that the captures disagree about: other kernels, nodes, edges. May be NULL. */
 	uint32_t *disagreed;
+	/* Scalar parameters that differ between the captures and are no address count as unset; else their graph is
+	 * refused. */
+	bool accept_process_values;
+	bool refuse_unset; /* a graph is refused if bytes of its struct parameters differ */
 };
+
+/* What the artifact says, in its provenance, of an analysis that accepted them. */
+#define MD_PROCESS_VALUES_ACCEPTED "values of the process were accepted as parameters"
 
 /*
  * Makes the artifact of the graphs in first (MEDUSA, section 4). second is another capture of the same program in

@@ -315,6 +315,8 @@ static enum md_status emit_provenance(struct md_analysis *analysis, struct md_er
 	provenance->command = md_analysis_copy_text(trace->command ? trace->command : "", &failed);
 	provenance->created = md_analysis_copy_text(created, &failed);
 	provenance->capture_count = analysis->captures;
+	if (analysis->options.accept_process_values)
+		provenance->verification = md_analysis_copy_text("none; " MD_PROCESS_VALUES_ACCEPTED, &failed);
 	provenance->stages = calloc(trace->stage_count + (size_t)1, sizeof *provenance->stages);
 	if (failed || !provenance->stages)
 		return md_analysis_no_memory(err);

@@ -193,6 +193,17 @@ static bool add_rest(struct walk *walk, uint32_t node, uint32_t at, const uint8_
 	return true;
 }
 
+static bool settle_noise(struct walk *walk, uint32_t node, uint32_t at, const uint8_t *one, const uint8_t *two,
+			 uint32_t size)
+{
+	walk->pair->noise_words++;
+	if (!md_unset_judge(walk->analysis, walk->pair, node, at, size, false))
+		return false;
+	if (!walk->pair->why && (size == 4 || size == 8) && !doubt_crooked(walk, node, at))
+		return false;
+	return walk->pair->why || add_rest(walk, node, at, one, two, size);
+}
+
 /* False when out of memory. */
 static bool settle_word(struct walk *walk, uint32_t node, uint32_t at, enum md_word word, const uint8_t *one,
 			const uint8_t *two, const struct md_target *target, const char *why)
@@ -204,13 +215,13 @@ static bool settle_word(struct walk *walk, uint32_t node, uint32_t at, enum md_w
 	case MD_WORD_POINTER:
 		return add_pointer(walk, node, at, target);
 	case MD_WORD_DOUBTFUL:
-		return add_doubt(walk, node, at, one, two, target, why);
+		return md_unset_judge(walk->analysis, walk->pair, node, at, 8, true) &&
+		       (walk->pair->why || add_doubt(walk, node, at, one, two, target, why));
 	case MD_WORD_REFUSED:
 		refuse_word(walk, node, at, why);
 		return true;
 	default:
-		walk->pair->noise_words++;
-		return doubt_crooked(walk, node, at) && (walk->pair->why || add_rest(walk, node, at, one, two, 8));
+		return settle_noise(walk, node, at, one, two, 8);
 	}
 }
 
@@ -248,9 +259,7 @@ static bool classify_params(struct walk *walk, uint32_t node)
 		walk->pair->constant_words++;
 		return true;
 	}
-	walk->pair->noise_words++;
-	return (left != 4 || doubt_crooked(walk, node, at)) &&
-	       (walk->pair->why || add_rest(walk, node, at, one->params + at, two->params + at, left));
+	return settle_noise(walk, node, at, one->params + at, two->params + at, left);
 }
 
 /* A copy's or set's address is a pointer by definition: what is nothing else refuses the graph. */

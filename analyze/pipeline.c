@@ -109,8 +109,11 @@ static void finish(struct md_analysis *analysis)
 		free(analysis->held[i].data);
 		free(analysis->held[i].findings.items);
 	}
+	for (uint32_t i = 0; analysis->param_kinds && i < analysis->traces[0]->kernel_count; i++)
+		free(analysis->param_kinds[i]);
 	for (uint32_t i = 0; analysis->broken && i < analysis->views[0].alloc_count; i++)
 		free(analysis->broken[i]);
+	free(analysis->param_kinds);
 	free(analysis->pairs);
 	free(analysis->held);
 	free(analysis->constants);

@@ -228,6 +228,14 @@ enum md_status md_artifact_sign(const char *path, const char *out_path, const st
 void md_doubtful_describe(const struct md_doubtful *doubtful, char text[MD_DOUBTFUL_TEXT]);
 /* The first graph with doubtful words; NULL: there is none. */
 const struct md_artifact_graph *md_artifact_doubtful(const struct md_artifact *artifact);
+/* Bytes of a graph's noise, by what they lie in. */
+struct md_unset {
+	uint64_t struct_bytes; /* of parameters that are structs, or may be */
+	uint64_t other_bytes;  /* between parameters, of addresses */
+	uint32_t scalars;      /* parameters that are numbers: their values were accepted, or were addresses */
+};
+enum md_status md_artifact_unset(const struct md_artifact *artifact, const struct md_artifact_graph *graph,
+				 struct md_unset *out, struct md_error *err);
 /* From now on the word is noise. */
 enum md_status md_doubtful_settle(struct md_artifact_graph *graph, uint32_t index, struct md_error *err);
 

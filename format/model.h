@@ -135,6 +135,17 @@ struct md_kernel {
 	struct md_func_state state;
 };
 
+/* What a parameter is, by its kernel's name, or, where that says nothing, by its size. */
+enum md_param_kind {
+	MD_PARAM_STRUCT,  /* may have bytes that nobody sets; also whatever is not known */
+	MD_PARAM_SCALAR,  /* a number: all of its bytes are set */
+	MD_PARAM_ADDRESS, /* a pointer */
+	MD_PARAM_WORD,    /* 8 bytes of a kernel whose name has no types: a number or an address */
+};
+
+/* kinds: one md_param_kind for each of the kernel's parameters. */
+void md_kernel_param_kinds(const struct md_kernel *kernel, uint8_t *kinds);
+
 struct md_image_frame {          /* in an artifact's file; stored is 0 when the image's bytes are not there */
 	uint64_t offset, stored; /* in the section image_data, bytes */
 	uint64_t checksum;       /* of the stored bytes */

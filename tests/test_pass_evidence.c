@@ -27,7 +27,7 @@ static void start(struct setup *s)
 		builder_init(&s->b[c]);
 		for (unsigned i = 0; i < BLOCKS; i++)
 			builder_alloc(&s->b[c], MD_ALLOC_DEVICE, places[c][i], BLOCK);
-		builder_kernel(&s->b[c], builder_image(&s->b[c], 1), "k", 8);
+		builder_kernel(&s->b[c], builder_image(&s->b[c], 1), "_Z1k6Struct", 8);
 	}
 }
 
@@ -182,9 +182,10 @@ Test(pass_evidence, should_fail_words_that_contradict_most_others)
 	launch(&s, 0, 1, 0x128);
 	analyze(&s, false);
 	assert_pointer(&s, 1, 1, 0, 8);
-	assert_refused(&s, 2,
-		       "node 1 (k): parameter bytes 0..7 unprovable: points into allocation 0+296 bound to nothing in "
-		       "the first capture and into allocation 1+296 bound to nothing in the second");
+	assert_refused(
+	    &s, 2,
+	    "node 1 (_Z1k6Struct): parameter bytes 0..7 unprovable: points into allocation 0+296 bound to nothing in "
+	    "the first capture and into allocation 1+296 bound to nothing in the second");
 	finish(&s);
 }
 
@@ -256,7 +257,7 @@ Test(pass_evidence, should_fail_more_doubt_than_replay_has_time_for)
 	for (unsigned i = 0; i < MD_DOUBTFUL_MAX; i++)
 		launch_words(&s, places[0][2] + 8, places[1][2] + 24);
 	analyze(&s, true);
-	assert_refused(&s, 1, "node 64 (k): parameter bytes 0..7 unprovable: points into allocation 2+8");
+	assert_refused(&s, 1, "node 64 (_Z1k6Struct): parameter bytes 0..7 unprovable: points into allocation 2+8");
 	cr_assert(graph_of(&s, 2)->doubtful_count == MD_DOUBTFUL_MAX, "as many as there is time for");
 	finish(&s);
 }
@@ -324,6 +325,6 @@ Test(pass_evidence, only_equal_blocks_are_exchanged)
 	launch(&s, 0, 1, 8);
 	launch(&s, 1, 0, 8);
 	analyze(&s, false);
-	assert_refused(&s, 1, "node 0 (k): parameter bytes 0..7 unprovable");
+	assert_refused(&s, 1, "node 0 (_Z1k6Struct): parameter bytes 0..7 unprovable");
 	finish(&s);
 }

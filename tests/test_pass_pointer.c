@@ -60,7 +60,7 @@ static void build(struct builder *b, unsigned capture, const uint64_t *words, ui
 	builder_alloc(b, MD_ALLOC_DEVICE, capture ? C2 : C1, C_SIZE);
 	dead = builder_alloc(b, MD_ALLOC_DEVICE, capture ? DEAD2 : DEAD1, 0x1000);
 	builder_free(b, dead);
-	kernel = builder_kernel(b, builder_image(b, 1), "k", 8 * count);
+	kernel = builder_kernel(b, builder_image(b, 1), "_Z1k6Struct", 8 * count);
 	builder_graph(b, "decode", 1);
 	builder_launch(b, kernel, words, 8 * count);
 	builder_launch(b, kernel, words, 8 * count);

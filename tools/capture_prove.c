@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From traces to an artifact whose graphs were compared with live ones. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "analyze/analyze.h"
 #include "base/clock.h"
 #include "tools/capture_job.h"
 #include "tools/stop.h"
@@ -55,7 +57,9 @@ int md_job_analyze(struct md_job *job)
 					    .store_file_images = job->wish->store_images,
 					    .keep_doubtful = !job->wish->no_verify && !job->wish->single,
 					    .vary = &job->wish->vary,
-					    .disagreed = &disagreed};
+					    .disagreed = &disagreed,
+					    .accept_process_values = job->wish->accept_process_values,
+					    .refuse_unset = job->wish->refuse_unset};
 	struct md_error err = {0};
 	uint64_t start = md_clock_ns();
 
@@ -123,12 +127,15 @@ static int apply_report(struct md_job *job, struct md_verify_report *report)
 static int state_verification(struct md_job *job)
 {
 	struct md_provenance *from = &job->artifact.provenance;
+	const struct md_job_wish *wish = job->wish;
 
 	free(from->verification);
-	from->verification =
-	    strdup(job->wish->allow_uncompared  ? "graphs that were not compared were allowed"
-		   : job->wish->accept_unvaried ? "graphs that were always compared on the same inputs were allowed"
-						: "every graph was compared, on inputs that varied");
+	if (asprintf(&from->verification, "%s%s",
+		     wish->allow_uncompared  ? "graphs that were not compared were allowed"
+		     : wish->accept_unvaried ? "graphs that were always compared on the same inputs were allowed"
+					     : "every graph was compared, on inputs that varied",
+		     wish->accept_process_values ? "; " MD_PROCESS_VALUES_ACCEPTED : "") < 0)
+		from->verification = NULL;
 	if (from->verification)
 		return -1;
 	md_job_say(job, "out of memory");

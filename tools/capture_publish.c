@@ -30,6 +30,27 @@ static void say_constants(const struct md_job *job)
 		    same, hashed, uncompared, artifact->content_count);
 }
 
+/* Nobody can tell padding from a member that differs: its user knows what the structs are. */
+static void say_unset(const struct md_job *job)
+{
+	uint64_t bytes = 0;
+	uint32_t graphs = 0;
+
+	for (uint32_t i = 0; i < job->artifact.graph_count; i++) {
+		struct md_unset unset = {0};
+		if (md_artifact_unset(&job->artifact, &job->artifact.graphs[i], &unset, NULL) != MD_OK)
+			continue;
+		bytes += unset.struct_bytes;
+		graphs += unset.struct_bytes != 0;
+	}
+	if (graphs)
+		md_job_say(job,
+			   "%llu bytes of struct parameters differ from process to process and count as unset, in %u "
+			   "graphs: padding, as far as replays show (medusa-inspect counts them by graph, "
+			   "--refuse-unset refuses these graphs)",
+			   (unsigned long long)bytes, graphs);
+}
+
 static void summarize(const struct md_job *job)
 {
 	const struct md_artifact *artifact = &job->artifact;
@@ -45,6 +66,7 @@ static void summarize(const struct md_job *job)
 	md_job_say(job, "%llu bytes in the file, %llu bytes of private memory at restore",
 		   (unsigned long long)job->sizes.file, (unsigned long long)artifact->arena_size);
 	say_constants(job);
+	say_unset(job);
 	for (uint32_t i = 0; i < artifact->refusal_count; i++) {
 		const struct md_artifact_refusal *refusal = &artifact->refusals[i];
 		md_job_say(job, "refused: (%s, %u): %s", refusal->label ? refusal->label : "no label", refusal->batch,

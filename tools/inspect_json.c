@@ -70,6 +70,7 @@ static void put_graphs(struct md_json *json, const struct md_artifact *artifact)
 	for (uint32_t i = 0; i < artifact->graph_count; i++) {
 		const struct md_artifact_graph *graph = &artifact->graphs[i];
 		char proof[MD_PROOF_TEXT];
+		struct md_unset unset;
 		md_json_object(json, NULL);
 		md_json_text(json, "label", graph->label);
 		md_json_number(json, "batch", graph->batch);
@@ -79,6 +80,10 @@ static void put_graphs(struct md_json *json, const struct md_artifact *artifact)
 		md_json_number(json, "constant_words", graph->constant_words);
 		md_json_number(json, "pointer_words", graph->pointer_words);
 		md_json_number(json, "noise_words", graph->noise_words);
+		if (md_artifact_unset(artifact, graph, &unset, NULL) == MD_OK) {
+			md_json_number(json, "unset_struct_bytes", unset.struct_bytes);
+			md_json_number(json, "unset_scalars", unset.scalars);
+		}
 		md_json_number(json, "outputs", graph->output_count);
 		md_json_number(json, "note_bytes", graph->note_size);
 		md_json_text(json, "proof", md_inspect_proof(graph, proof));

@@ -39,13 +39,18 @@ static void print_provenance(const char *path, const struct md_artifact *artifac
 static void print_graphs(const struct md_artifact *artifact, FILE *out)
 {
 	struct md_table table;
+	uint64_t bytes = 0, scalars = 0;
 
 	fprintf(out, "\ngraphs\n");
 	md_table_init(&table, "LABEL|>BATCH|>NODES|>EDGES|>POINTERS|>CONSTANT WORDS|>POINTER WORDS|>NOISE WORDS|"
-			      ">OUTPUTS|>NOTE|PROOF");
+			      ">UNSET IN STRUCTS|>OUTPUTS|>NOTE|PROOF");
 	for (uint32_t i = 0; i < artifact->graph_count; i++) {
 		const struct md_artifact_graph *graph = &artifact->graphs[i];
 		char proof[MD_PROOF_TEXT];
+		struct md_unset unset = {0};
+		if (md_artifact_unset(artifact, graph, &unset, NULL) == MD_OK)
+			bytes += unset.struct_bytes;
+		scalars += unset.scalars;
 		md_table_cell(&table, "%s", graph->label);
 		md_table_cell(&table, "%" PRIu32, graph->batch);
 		md_table_cell(&table, "%" PRIu32, graph->node_count);
@@ -54,11 +59,23 @@ static void print_graphs(const struct md_artifact *artifact, FILE *out)
 		md_table_cell(&table, "%" PRIu64, graph->constant_words);
 		md_table_cell(&table, "%" PRIu64, graph->pointer_words);
 		md_table_cell(&table, "%" PRIu64, graph->noise_words);
+		md_table_bytes(&table, unset.struct_bytes);
 		md_table_cell(&table, "%" PRIu32, graph->output_count);
 		md_table_bytes(&table, graph->note_size);
 		md_table_cell(&table, "%s", md_inspect_proof(graph, proof));
 	}
 	md_table_print(&table, 2, out);
+	if (bytes)
+		fprintf(out,
+			"  %" PRIu64
+			" bytes of struct parameters differ from process to process and count as unset: padding, as\n"
+			"  far as replays show; a member that matters for other inputs would be zero at a cold start\n",
+			bytes);
+	if (scalars)
+		fprintf(out,
+			"  %" PRIu64 " parameters are stale addresses or values of the process that were accepted: "
+			"zero at a cold start\n",
+			scalars);
 }
 
 static void print_refusals(const struct md_artifact *artifact, FILE *out)

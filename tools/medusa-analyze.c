@@ -11,7 +11,7 @@
 
 static const char *out_path;
 static struct md_argument_list vary;
-static bool single, no_images, store_images, verbose;
+static bool single, no_images, store_images, accept_process_values, refuse_unset, verbose;
 
 static const struct md_option options[] = {
     {.name = "output", .letter = 'o', .argument = "FILE", .help = "The artifact to write.", .value = &out_path},
@@ -24,6 +24,8 @@ static const struct md_option options[] = {
      .argument = "PATTERN",
      .list = &vary,
      .help = "Arguments of the engine that may be others at a cold start; may be repeated."},
+    {.name = "accept-process-values", .help = MD_PROCESS_VALUES_HELP, .flag = &accept_process_values},
+    {.name = "refuse-unset", .help = MD_REFUSE_UNSET_HELP, .flag = &refuse_unset},
     {.name = "verbose", .letter = 'v', .help = "Say how long each pass took.", .flag = &verbose},
 };
 
@@ -82,7 +84,9 @@ static int analyze(const struct md_trace *first, const struct md_trace *second)
 					       .no_images = no_images,
 					       .store_file_images = store_images,
 					       .pass_done = say_time,
-					       .vary = &vary};
+					       .vary = &vary,
+					       .accept_process_values = accept_process_values,
+					       .refuse_unset = refuse_unset};
 	struct md_artifact artifact;
 	struct md_error err = {0};
 	int result;
@@ -130,6 +134,9 @@ int main(int argc, char *argv[])
 		return md_options_usage_error(&command, "-o FILE is needed");
 	if (no_images && store_images)
 		return md_options_usage_error(&command, "--no-images and --store-images exclude each other");
+	if (single && (accept_process_values || refuse_unset))
+		return md_options_usage_error(&command, "--%s: with --single nothing is compared",
+					      refuse_unset ? "refuse-unset" : "accept-process-values");
 	if (arguments.file_count != (single ? 1 : 2))
 		return md_options_usage_error(&command, single ? "--single takes one trace"
 							       : "two traces are needed (or one, with --single)");

@@ -36,6 +36,8 @@ static const struct md_option options[] = {
     {.name = "accept-unvaried",
      .flag = &wish.accept_unvaried,
      .help = "Also graphs whose inputs held the same bytes whenever they were compared."},
+    {.name = "accept-process-values", .flag = &wish.accept_process_values, .help = MD_PROCESS_VALUES_HELP},
+    {.name = "refuse-unset", .flag = &wish.refuse_unset, .help = MD_REFUSE_UNSET_HELP},
     {.name = "allow-uncompared",
      .flag = &wish.allow_uncompared,
      .help = "Keep graphs that this run did not compare; the artifact says so."},
@@ -147,6 +149,9 @@ int main(int argc, char *argv[])
 	if (wish.accept_unvaried && (wish.no_verify || wish.single))
 		return md_options_usage_error(&command,
 					      "--accept-unvaried: with --no-verify or --single nothing is compared");
+	if (wish.single && (wish.accept_process_values || wish.refuse_unset))
+		return md_options_usage_error(&command, "--%s: with --single nothing is compared",
+					      wish.refuse_unset ? "refuse-unset" : "accept-process-values");
 	if (wish.allow_uncompared && (wish.no_verify || wish.single))
 		return md_options_usage_error(&command,
 					      "--allow-uncompared: with --no-verify or --single nothing is compared");

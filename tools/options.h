@@ -76,4 +76,8 @@ int md_options_report(const struct md_command *command, const struct md_error *e
 int md_options_report_file(const struct md_command *command, const char *path, const struct md_error *err);
 enum md_exit md_options_exit_of(enum md_status status);
 
+/* Options of the commands that analyze. */
+#define MD_PROCESS_VALUES_HELP "Also graphs with a number as parameter that differs between the captures."
+#define MD_REFUSE_UNSET_HELP "Refuse graphs of which bytes inside of struct parameters differ."
+
 #endif
