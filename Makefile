@@ -68,10 +68,10 @@ say = $(if $(V),,@printf '  %-7s %s\n' $(1) $(patsubst $(BUILD)/%,%,$@))
 objects = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 sources = $(sort $(wildcard $(addsuffix /*.c,$(1))))
 
-CORE := $(filter-out driver/interpose.c,$(call sources,base driver format kvprofile))
+CORE := $(filter-out driver/interpose.c api/null_api.c,$(call sources,base driver format kvprofile api))
 CAPTURE := $(call sources,capture) driver/interpose.c
-RESTORE := $(filter-out restore/null_api.c,$(call sources,restore)) driver/interpose.c
-NULL_API := restore/null_api.c
+RESTORE := $(call sources,restore) driver/interpose.c
+NULL_API := api/null_api.c
 ANALYZE := $(call sources,analyze)
 HOSTCUDA := $(call sources,hostcuda)
 SCHEDULER := $(call sources,scheduler)
@@ -143,7 +143,7 @@ $(Q)mkdir -p $(@D)
 $(Q)$(CC) -shared $(LDFLAGS) -Wl,-soname,$(@F) -Wl,--version-script=$(filter %.map,$^) -Wl,-rpath,'$$ORIGIN' -o $@ $(filter %.o,$^) $(LDLIBS)
 endef
 
-$(BUILD)/lib/libmedusa.so: $(call objects,$(NULL_API) $(CORE)) restore/libmedusa.map
+$(BUILD)/lib/libmedusa.so: $(call objects,$(NULL_API) $(CORE)) api/libmedusa.map
 	$(link_shared)
 $(BUILD)/lib/libmedusa-capture.so: $(call objects,$(CAPTURE) $(CORE)) capture/capture.map
 	$(link_shared)

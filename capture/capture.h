@@ -332,11 +332,6 @@ const char *md_capture_object_kind(uint64_t number); /* "texture", "surface" or 
 void md_capture_tensor_map(const CUtensorMap *map); /* lock not held */
 bool md_capture_is_tensor_map(const void *bytes); /* MD_TENSOR_MAP_BYTES of them, as one that was encoded; lock held */
 
-/* ---- capture_api.c: how every function of the public interface ends ---- */
-
-int md_capture_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
-int md_capture_succeed(void);
-
 /* ---- capture_probe.c: which private memory has contents that matter ---- */
 
 void md_capture_probe_exec(CUgraphExec exec);     /* if it has not been; inside a hook, lock not held */

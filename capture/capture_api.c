@@ -1,53 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The public interface in a capture run: what the engine says goes into the trace; nothing is restored. */
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/api.h"
 #include "base/clock.h"
 #include "capture/capture.h"
 #include "kvprofile/kvprofile.h"
-#include "medusa/medusa.h"
 
-#define API __attribute__((visibility("default")))
-
-static _Thread_local char reason[MD_ERROR_MESSAGE_BYTES];
-
-int md_capture_fail(int code, const char *format, ...)
-{
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(reason, sizeof(reason), format, args);
-	va_end(args);
-	return code;
-}
-
-int md_capture_succeed(void)
-{
-	reason[0] = 0;
-	return MEDUSA_OK;
-}
-
-static int fail_status(const struct md_error *err)
-{
-	int code = err->status == MD_ERR_NO_MEMORY  ? MEDUSA_ERR_NO_MEMORY
-		   : err->status == MD_ERR_INVALID  ? MEDUSA_ERR_INVALID
-		   : err->status == MD_ERR_MISMATCH ? MEDUSA_ERR_MISMATCH
-						    : MEDUSA_ERR_DRIVER;
-
-	return md_capture_fail(code, "%s", err->message);
-}
-
-API enum medusa_mode medusa_mode(void)
+MD_API enum medusa_mode medusa_mode(void)
 {
 	return MEDUSA_MODE_CAPTURE;
 }
 
-API const char *medusa_reason(void)
+MD_API const char *medusa_reason(void)
 {
-	return reason;
+	return md_api_reason();
 }
 
 /* ---- bindings ---- */
@@ -69,18 +38,14 @@ static bool remember_bind(const char *name, uint64_t address, uint64_t bytes, en
 	return md_interval_add(&md_capture.binds, address, bytes, md_capture.bind_count++);
 }
 
-API int medusa_bind(const char *name, uint64_t address, size_t bytes, enum medusa_role role)
+MD_API int medusa_bind(const char *name, uint64_t address, size_t bytes, enum medusa_role role)
 {
-	if (!name || !*name || !address || !bytes || bytes > UINT64_MAX - address)
-		return md_capture_fail(MEDUSA_ERR_INVALID, "medusa_bind: needs a name, an address and a size");
-	if (role < MEDUSA_BIND_CONSTANT || role > MEDUSA_BIND_OUTPUT)
-		return md_capture_fail(MEDUSA_ERR_INVALID, "medusa_bind(%s): role %d is none of medusa.h's", name,
-				       (int)role);
-	if (*name == '@')
-		return md_capture_fail(MEDUSA_ERR_INVALID, "medusa_bind(%s): names that begin with @ are Medusa's own",
-				       name);
+	struct md_error err = {0};
+
+	if (md_api_check_bind(name, address, bytes, role, &err) != MD_OK)
+		return md_api_fail(&err);
 	if (!md_capture_enter())
-		return md_capture_succeed();
+		return md_api_ok();
 	md_capture_lock();
 	if (md_capture.writer) {
 		if (!remember_bind(name, address, bytes, (enum md_bind_role)role))
@@ -91,7 +56,7 @@ API int medusa_bind(const char *name, uint64_t address, size_t bytes, enum medus
 	}
 	md_capture_unlock();
 	md_capture_leave();
-	return md_capture_succeed();
+	return md_api_ok();
 }
 
 /*
@@ -134,12 +99,14 @@ static void pause_sequence(int change)
 
 /* ---- moments ---- */
 
-API int medusa_mark(const char *name)
+MD_API int medusa_mark(const char *name)
 {
-	if (!name || !*name)
-		return md_capture_fail(MEDUSA_ERR_INVALID, "medusa_mark: needs a name");
+	struct md_error err = {0};
+
+	if (md_api_check_mark(name, &err) != MD_OK)
+		return md_api_fail(&err);
 	if (md_capture_said_early(MD_EARLY_MARK, name, NULL, 0) || !md_capture_enter())
-		return md_capture_succeed();
+		return md_api_ok();
 	md_capture_probe_context(NULL);
 	md_capture_lock();
 	if (md_capture.writer)
@@ -147,24 +114,25 @@ API int medusa_mark(const char *name)
 	md_capture_unlock();
 	md_capture_check_until(name);
 	md_capture_leave();
-	return md_capture_succeed();
+	return md_api_ok();
 }
 
-API int medusa_stage(const char *name, uint64_t ns)
+MD_API int medusa_stage(const char *name, uint64_t ns)
 {
 	struct md_stage_time stage = {.ns = ns};
+	struct md_error err = {0};
 
-	if (!name || !*name)
-		return md_capture_fail(MEDUSA_ERR_INVALID, "medusa_stage: needs a name");
+	if (md_api_check_stage(name, &err) != MD_OK)
+		return md_api_fail(&err);
 	if (md_capture_said_early(MD_EARLY_STAGE, name, NULL, ns) || !md_capture_enter())
-		return md_capture_succeed();
+		return md_api_ok();
 	snprintf(stage.name, sizeof(stage.name), "%s", name);
 	md_capture_lock();
 	if (md_capture.writer)
 		md_trace_put_stage(md_capture.writer, md_capture_next(), &stage);
 	md_capture_unlock();
 	md_capture_leave();
-	return md_capture_succeed();
+	return md_api_ok();
 }
 
 /* ---- KV capacity ---- */
@@ -188,7 +156,7 @@ static enum md_status repeat(const struct medusa_kv_request *request, struct md_
 	return MD_OK;
 }
 
-API int medusa_kv_capacity(const struct medusa_kv_request *request, struct medusa_kv *out)
+MD_API int medusa_kv_capacity(const struct medusa_kv_request *request, struct medusa_kv *out)
 {
 	uint64_t start = md_clock_ns();
 	bool recording = md_capture_enter();
@@ -206,7 +174,7 @@ API int medusa_kv_capacity(const struct medusa_kv_request *request, struct medus
 		    md_capture.options.kv_bytes ? repeat(request, &kv, &err) : md_kvprofile_measure(request, &kv, &err);
 	pause_sequence(-1);
 	if (status != MD_OK)
-		return fail_status(&err);
+		return md_api_fail(&err);
 	md_kvprofile_to_public(&kv, 0, md_clock_ns() - start, out);
 	if (recording && md_capture_enter()) {
 		md_capture_lock();
@@ -216,53 +184,56 @@ API int medusa_kv_capacity(const struct medusa_kv_request *request, struct medus
 		md_capture_unlock();
 		md_capture_leave();
 	}
-	return md_capture_succeed();
+	return md_api_ok();
 }
 
 /* ---- what only a restore does ---- */
 
-API int medusa_graph_get(const char *label, unsigned batch, uint64_t timeout_ns, void **exec)
+MD_API int medusa_graph_get(const char *label, unsigned batch, uint64_t timeout_ns, void **exec)
 {
+	struct md_error err = {0};
+
 	(void)timeout_ns;
-	if (!label || !exec)
-		return md_capture_fail(MEDUSA_ERR_INVALID, "medusa_graph_get: needs a label and a place for the graph");
+	if (md_api_check_get(label, exec, &err) != MD_OK)
+		return md_api_fail(&err);
 	if (md_capture_enter()) {
 		bind_by_sequence();
 		md_capture_leave();
 	}
-	return md_capture_fail(MEDUSA_ERR_NOT_FOUND, "graph (%s, %u): this run captures, nothing is restored", label,
-			       batch);
+	return md_api_refuse(MD_ERR_NOT_FOUND, "graph (%s, %u): this run captures, nothing is restored", label, batch);
 }
 
-API int medusa_graph_ready(const char *label, unsigned batch)
+MD_API int medusa_graph_ready(const char *label, unsigned batch)
 {
 	(void)label;
 	(void)batch;
 	return 0;
 }
 
-API int medusa_graph_want(const char *label, const unsigned *batches, size_t count)
+MD_API int medusa_graph_want(const char *label, const unsigned *batches, size_t count)
 {
-	if (!label || (count && !batches))
-		return md_capture_fail(MEDUSA_ERR_INVALID, "medusa_graph_want: needs a label and batch sizes");
-	return md_capture_succeed();
+	struct md_error err = {0};
+
+	return md_api_answer(md_api_check_want(label, batches, count, &err), &err);
 }
 
-API int medusa_trigger(const char *name, int (*run)(void *user), void *user)
+MD_API int medusa_trigger(const char *name, int (*run)(void *user), void *user)
 {
+	struct md_error err = {0};
+
 	(void)user;
-	if (!name || !run)
-		return md_capture_fail(MEDUSA_ERR_INVALID, "medusa_trigger: needs a name and a function");
-	return md_capture_succeed();
+	return md_api_answer(md_api_check_trigger(name, run, &err), &err);
 }
 
-API int medusa_stats_read(struct medusa_stats *out)
+MD_API int medusa_stats_read(struct medusa_stats *out)
 {
-	if (!out)
-		return md_capture_fail(MEDUSA_ERR_INVALID, "medusa_stats_read: needs a place for the numbers");
-	return md_capture_fail(MEDUSA_ERR_NOT_FOUND, "this run captures, nothing is restored");
+	struct md_error err = {0};
+
+	if (md_api_check_stats(out, &err) != MD_OK)
+		return md_api_fail(&err);
+	return md_api_refuse(MD_ERR_NOT_FOUND, "this run captures, nothing is restored");
 }
 
-API void medusa_release(void)
+MD_API void medusa_release(void)
 {
 }

@@ -66,17 +66,18 @@ static enum md_status check_request(const struct medusa_kv_request *request, str
 	static const size_t key_bytes = sizeof(((struct md_kv *)NULL)->key);
 
 	if (!request)
-		return md_error_set(err, MD_ERR_INVALID, "struct medusa_kv_request is NULL");
+		return md_error_set(err, MD_ERR_INVALID, "medusa_kv_capacity: request is NULL");
 	MD_FORWARD(
 	    check_struct(request, request->size, REQUEST_MIN, sizeof(*request), "struct medusa_kv_request", err));
 	if (!request->block_bytes)
-		return md_error_set(err, MD_ERR_INVALID, "medusa_kv_request: block_bytes is 0");
+		return md_error_set(err, MD_ERR_INVALID, "medusa_kv_capacity: request->block_bytes is 0");
 	/* Written so that a NaN is refused too. */
 	if (!(request->utilization > 0 && request->utilization <= 1))
-		return md_error_set(err, MD_ERR_INVALID, "medusa_kv_request: utilization is %g, not in (0, 1]",
+		return md_error_set(err, MD_ERR_INVALID,
+				    "medusa_kv_capacity: request->utilization is %g, not in (0, 1]",
 				    request->utilization);
 	if (strnlen(key_of(request), key_bytes) == key_bytes)
-		return md_error_set(err, MD_ERR_INVALID, "medusa_kv_request: key is longer than %zu bytes",
+		return md_error_set(err, MD_ERR_INVALID, "medusa_kv_capacity: request->key is longer than %zu bytes",
 				    key_bytes - 1);
 	return MD_OK;
 }
@@ -86,7 +87,7 @@ enum md_status md_kvprofile_check(const struct medusa_kv_request *request, const
 {
 	MD_FORWARD(check_request(request, err));
 	if (!out)
-		return md_error_set(err, MD_ERR_INVALID, "struct medusa_kv is NULL");
+		return md_error_set(err, MD_ERR_INVALID, "medusa_kv_capacity: out is NULL");
 	return check_struct(out, out->size, OUT_MIN, sizeof(*out), "struct medusa_kv", err);
 }
 

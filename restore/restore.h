@@ -399,12 +399,7 @@ void md_restore_sequence_bind(struct md_restore *r, uint64_t deadline_ns);
 /* A name that was not bound before. Under lock. */
 enum md_status md_restore_bind_new(struct md_restore *r, const struct md_bound *what, struct md_error *err);
 
-#define MD_RESTORE_EXPORT __attribute__((visibility("default")))
 #define MD_RESTORE_OFF "nothing is restored in a forked child"
-
-/* The public result for a status; keeps what medusa_reason() answers in this thread. */
-int md_restore_answer(enum md_status status, const struct md_error *err);
-int md_restore_say(enum md_status status, const char *why);
 
 /* ---- the background (background.c) ---- */
 

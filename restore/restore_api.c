@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/api.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "driver/interpose.h"
@@ -13,56 +14,15 @@
 #include "restore/restore.h"
 #include "restore/verify.h"
 
-#define EXPORT MD_RESTORE_EXPORT
-
-static __thread char reason_text[MD_ERROR_MESSAGE_BYTES];
-
-static int result_of(enum md_status status)
-{
-	switch (status) {
-	case MD_OK:
-		return MEDUSA_OK;
-	case MD_ERR_INVALID:
-		return MEDUSA_ERR_INVALID;
-	case MD_ERR_NO_MEMORY:
-		return MEDUSA_ERR_NO_MEMORY;
-	case MD_ERR_NOT_FOUND:
-	case MD_ERR_IO:
-		return MEDUSA_ERR_NOT_FOUND;
-	case MD_ERR_UNSUPPORTED:
-		return MEDUSA_ERR_UNSUPPORTED;
-	case MD_ERR_TIMEOUT:
-		return MEDUSA_ERR_TIMEOUT;
-	case MD_ERR_DRIVER:
-	case MD_ERR_DRIVER_MEMORY:
-	case MD_ERR_DRIVER_MISSING:
-		return MEDUSA_ERR_DRIVER;
-	default:
-		return MEDUSA_ERR_MISMATCH;
-	}
-}
-
-int md_restore_answer(enum md_status status, const struct md_error *err)
-{
-	snprintf(reason_text, sizeof(reason_text), "%s", status == MD_OK ? "" : err->message);
-	return result_of(status);
-}
-
-int md_restore_say(enum md_status status, const char *why)
-{
-	snprintf(reason_text, sizeof(reason_text), "%s", why);
-	return result_of(status);
-}
-
-EXPORT enum medusa_mode medusa_mode(void)
+MD_API enum medusa_mode medusa_mode(void)
 {
 	md_restore_init();
 	return md_restore.verify ? MEDUSA_MODE_VERIFY : MEDUSA_MODE_RESTORE;
 }
 
-EXPORT const char *medusa_reason(void)
+MD_API const char *medusa_reason(void)
 {
-	return reason_text;
+	return md_api_reason();
 }
 
 /* The engine's context at hand: starts restoring there, if nothing has. */
@@ -200,17 +160,15 @@ enum md_status md_restore_bind_new(struct md_restore *r, const struct md_bound *
 	return bind_locked(r, what, err);
 }
 
-EXPORT int medusa_bind(const char *name, uint64_t address, size_t bytes, enum medusa_role role)
+MD_API int medusa_bind(const char *name, uint64_t address, size_t bytes, enum medusa_role role)
 {
 	struct md_restore *r = &md_restore;
 	struct md_error err = {0};
-	if (!name || !*name || !address || !bytes || role < MEDUSA_BIND_CONSTANT || role > MEDUSA_BIND_OUTPUT)
-		return md_restore_say(MD_ERR_INVALID, "a binding needs a name, an address, a size and a role");
-	if (*name == '@')
-		return md_restore_say(MD_ERR_INVALID, "names that begin with @ are Medusa's own");
-	enum md_status status = begin(&err);
+	enum md_status status = md_api_check_bind(name, address, bytes, role, &err);
+	if (status == MD_OK)
+		status = begin(&err);
 	if (status != MD_OK)
-		return md_restore_answer(status, &err);
+		return md_api_fail(&err);
 	struct md_bound what = {(char *)name, address, bytes, (uint32_t)role};
 	pthread_mutex_lock(&r->lock); /* the common case: a name that is new holds no graph up */
 	uint64_t at;
@@ -225,7 +183,7 @@ EXPORT int medusa_bind(const char *name, uint64_t address, size_t bytes, enum me
 		pthread_mutex_unlock(&r->lock);
 		pthread_mutex_unlock(&r->work);
 	}
-	return md_restore_answer(status, &err);
+	return md_api_answer(status, &err);
 }
 
 /* ---- graphs ---- */
@@ -367,16 +325,16 @@ static enum md_status take_graph(struct md_restore *r, const char *label, unsign
 	}
 }
 
-EXPORT int medusa_graph_get(const char *label, unsigned batch, uint64_t timeout_ns, void **exec)
+MD_API int medusa_graph_get(const char *label, unsigned batch, uint64_t timeout_ns, void **exec)
 {
 	struct md_restore *r = &md_restore;
 	struct md_error err = {0};
 	CUgraphExec taken = NULL;
-	if (!label || !exec)
-		return md_restore_say(MD_ERR_INVALID, "a graph is asked for by label, and needs a place to go to");
-	enum md_status status = begin(&err);
+	enum md_status status = md_api_check_get(label, exec, &err);
+	if (status == MD_OK)
+		status = begin(&err);
 	if (status != MD_OK)
-		return md_restore_answer(status, &err);
+		return md_api_fail(&err);
 	uint64_t now = md_clock_ns();
 	uint64_t deadline = timeout_ns > UINT64_MAX - now ? UINT64_MAX : now + timeout_ns;
 	md_restore_sequence_bind(r, deadline);
@@ -386,8 +344,8 @@ EXPORT int medusa_graph_get(const char *label, unsigned batch, uint64_t timeout_
 		pthread_mutex_unlock(&r->lock);
 	}
 	if (r->verify)
-		return md_restore_say(MD_ERR_NOT_FOUND,
-				      "verifying: the engine captures, and restored graphs are compared");
+		return md_api_refuse(MD_ERR_NOT_FOUND,
+				     "verifying: the engine captures, and restored graphs are compared");
 	md_restore_facts_settle(r, deadline);
 	pthread_mutex_lock(&r->lock);
 	status = r->released ? md_error_set(&err, MD_ERR_NOT_FOUND, "the engine has released its graphs")
@@ -395,10 +353,10 @@ EXPORT int medusa_graph_get(const char *label, unsigned batch, uint64_t timeout_
 	pthread_mutex_unlock(&r->lock);
 	if (status == MD_OK)
 		*exec = taken;
-	return md_restore_answer(status, &err);
+	return md_api_answer(status, &err);
 }
 
-EXPORT int medusa_graph_ready(const char *label, unsigned batch)
+MD_API int medusa_graph_ready(const char *label, unsigned batch)
 {
 	struct md_restore *r = &md_restore;
 	if (!label || atomic_load(&r->off) || r->verify)
@@ -411,12 +369,13 @@ EXPORT int medusa_graph_ready(const char *label, unsigned batch)
 	return ready;
 }
 
-EXPORT int medusa_graph_want(const char *label, const unsigned *batches, size_t count)
+MD_API int medusa_graph_want(const char *label, const unsigned *batches, size_t count)
 {
 	struct md_restore *r = &md_restore;
+	struct md_error err = {0};
 	int result = MEDUSA_OK;
-	if (!label || (count && !batches))
-		return md_restore_say(MD_ERR_INVALID, "a wish needs a label and batch sizes");
+	if (md_api_check_want(label, batches, count, &err) != MD_OK)
+		return md_api_fail(&err);
 	md_restore_init();
 	pthread_mutex_lock(&r->lock);
 	for (size_t i = 0; i < count && result == MEDUSA_OK; i++) {
@@ -430,41 +389,44 @@ EXPORT int medusa_graph_want(const char *label, const unsigned *batches, size_t 
 		if (copy)
 			r->wants[r->want_count++] = (struct md_want){copy, batches[i]};
 		else
-			result = md_restore_say(MD_ERR_NO_MEMORY, "no memory for the list of wanted graphs");
+			result = md_api_refuse(MD_ERR_NO_MEMORY, "medusa_graph_want(%s): out of memory", label);
 	}
 	if (r->phase == MD_PHASE_OPEN)
 		md_restore_plan_order(r);
 	pthread_mutex_unlock(&r->lock);
-	return result == MEDUSA_OK ? md_restore_say(MD_OK, "") : result;
+	return result == MEDUSA_OK ? md_api_ok() : result;
 }
 
-EXPORT int medusa_trigger(const char *name, int (*run)(void *user), void *user)
+MD_API int medusa_trigger(const char *name, int (*run)(void *user), void *user)
 {
 	struct md_restore *r = &md_restore;
-	if (!name || !run)
-		return md_restore_say(MD_ERR_INVALID, "a trigger needs a name and a function");
+	struct md_error err = {0};
+	if (md_api_check_trigger(name, run, &err) != MD_OK)
+		return md_api_fail(&err);
 	md_restore_init();
 	pthread_mutex_lock(&r->lock);
 	r->trigger = run;
 	r->trigger_user = user;
 	pthread_mutex_unlock(&r->lock);
-	return md_restore_say(MD_OK, "");
+	return md_api_ok();
 }
 
-EXPORT int medusa_mark(const char *name)
+MD_API int medusa_mark(const char *name)
 {
-	if (!name)
-		return md_restore_say(MD_ERR_INVALID, "a mark needs a name");
+	struct md_error err = {0};
+	if (md_api_check_mark(name, &err) != MD_OK)
+		return md_api_fail(&err);
 	md_restore_init();
 	if (md_restore.verify)
 		md_verify_mark(name);
-	return md_restore_say(MD_OK, "");
+	return md_api_ok();
 }
 
-EXPORT int medusa_stage(const char *name, uint64_t ns)
+MD_API int medusa_stage(const char *name, uint64_t ns)
 {
+	struct md_error err = {0};
 	(void)ns;
-	return name ? md_restore_say(MD_OK, "") : md_restore_say(MD_ERR_INVALID, "a stage needs a name");
+	return md_api_answer(md_api_check_stage(name, &err), &err);
 }
 
 /* ---- KV capacity and statistics ---- */
@@ -544,36 +506,36 @@ static void log_live_kv(const struct md_error *why)
 	md_log(known ? MD_LOG_INFO : MD_LOG_WARN, MD_LOG_DOMAIN, "KV capacity is measured live: %s", why->message);
 }
 
-EXPORT int medusa_kv_capacity(const struct medusa_kv_request *request, struct medusa_kv *out)
+MD_API int medusa_kv_capacity(const struct medusa_kv_request *request, struct medusa_kv *out)
 {
 	struct md_error why = {0}, err = {0};
 	struct md_kv kv = {0};
 	uint64_t start = md_clock_ns();
 	enum md_status status = md_kvprofile_check(request, out, &err);
 	if (status != MD_OK)
-		return md_restore_answer(status, &err);
+		return md_api_answer(status, &err);
 	if (stored_capacity(request, &kv, &why) == MD_OK) {
 		md_kvprofile_to_public(&kv, 1, md_clock_ns() - start, out);
-		return md_restore_say(MD_OK, "");
+		return md_api_ok();
 	}
 	log_live_kv(&why);
 	md_restore_sequence_pause(+1);
 	status = md_kvprofile_measure(request, &kv, &err);
 	md_restore_sequence_pause(-1);
 	if (status != MD_OK)
-		return md_restore_answer(status, &err);
+		return md_api_answer(status, &err);
 	md_kvprofile_to_public(&kv, 0, md_clock_ns() - start, out);
-	md_restore_say(MD_OK, why.message); /* it worked, and the caller may ask why it took long */
-	return MEDUSA_OK;
+	return md_api_ok_but(why.message);
 }
 
-EXPORT int medusa_stats_read(struct medusa_stats *out)
+MD_API int medusa_stats_read(struct medusa_stats *out)
 {
 	struct md_restore *r = &md_restore;
-	if (!out || out->size < sizeof(size_t))
-		return md_restore_say(MD_ERR_INVALID, "statistics need a place of a known size");
+	struct md_error err = {0};
+	if (md_api_check_stats(out, &err) != MD_OK)
+		return md_api_fail(&err);
 	if (atomic_load(&r->off))
-		return md_restore_say(MD_ERR_NOT_FOUND, MD_RESTORE_OFF);
+		return md_api_refuse(MD_ERR_NOT_FOUND, "%s", MD_RESTORE_OFF);
 	md_restore_init();
 	pthread_mutex_lock(&r->lock);
 	struct medusa_stats now = r->stats;
@@ -584,10 +546,10 @@ EXPORT int medusa_stats_read(struct medusa_stats *out)
 	if (size > sizeof(now))
 		memset((char *)out + sizeof(now), 0, size - sizeof(now));
 	memcpy(out, &now, now.size);
-	return md_restore_say(MD_OK, "");
+	return md_api_ok();
 }
 
-EXPORT void medusa_release(void)
+MD_API void medusa_release(void)
 {
 	struct md_restore *r = &md_restore;
 	md_restore_init();

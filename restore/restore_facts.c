@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "api/api.h"
 #include "base/log.h"
 #include "driver/process_arguments.h"
 #include "restore/restore.h"
@@ -116,15 +117,15 @@ void md_restore_facts_settle(struct md_restore *r, uint64_t deadline_ns)
 
 /* ---- the public function ---- */
 
-MD_RESTORE_EXPORT int medusa_fingerprint_add(const char *name, const char *value)
+MD_API int medusa_fingerprint_add(const char *name, const char *value)
 {
 	struct md_restore *r = &md_restore;
 	struct md_error err = {0};
-	if (!name || !*name || strlen(name) > MD_FACT_NAME_MAX || !value || strlen(value) > MD_FACT_VALUE_MAX)
-		return md_restore_say(MD_ERR_INVALID, "a fact needs a name and a value, neither too long");
+	if (md_api_check_fact(name, value, &err) != MD_OK)
+		return md_api_fail(&err);
 	md_restore_init();
 	if (atomic_load(&r->off))
-		return md_restore_say(MD_ERR_NOT_FOUND, MD_RESTORE_OFF);
+		return md_api_refuse(MD_ERR_NOT_FOUND, "%s", MD_RESTORE_OFF);
 	pthread_mutex_lock(&r->lock);
 	struct md_fingerprint_fact said = {(char *)name, (char *)value};
 	enum md_status status = md_fingerprint_set_fact(&r->said, name, value, &err);
@@ -135,5 +136,5 @@ MD_RESTORE_EXPORT int medusa_fingerprint_add(const char *name, const char *value
 	pthread_mutex_unlock(&r->lock);
 	if (status != MD_OK) /* also for want of memory: what was not kept would count as never said */
 		md_restore_refuse_all(r, &err);
-	return md_restore_answer(status, &err);
+	return md_api_answer(status, &err);
 }

@@ -2,11 +2,10 @@
 /* Outputs and notes of graphs: where restored ones lie, and what the engine says of its live ones (verify mode). */
 #include <stdio.h>
 
+#include "api/api.h"
 #include "driver/interpose.h"
 #include "restore/restore.h"
 #include "restore/verify.h"
-
-#define EXPORT MD_RESTORE_EXPORT
 
 enum md_status md_restore_outputs_check(const struct md_artifact *a, const struct md_artifact_graph *graph,
 					struct md_error *err)
@@ -64,26 +63,26 @@ uint64_t md_restore_output_address(const struct md_restore *r, const struct md_a
 	return md_restore_alloc_address(r, output->alloc) + output->offset;
 }
 
-EXPORT int medusa_graph_output_get(const char *label, unsigned batch, unsigned index, uint64_t *address, size_t *bytes)
+MD_API int medusa_graph_output_get(const char *label, unsigned batch, unsigned index, uint64_t *address, size_t *bytes)
 {
 	struct md_restore *r = &md_restore;
 	struct md_error err = {0};
-	if (!label || !address || !bytes)
-		return md_restore_say(MD_ERR_INVALID, "an output is asked for by label, and needs a place to go to");
+	if (md_api_check_output_get(label, address, bytes, &err) != MD_OK)
+		return md_api_fail(&err);
 	md_restore_init();
 	pthread_mutex_lock(&r->lock);
 	enum md_status status = find_output(r, label, batch, index, address, bytes, &err);
 	pthread_mutex_unlock(&r->lock);
-	return md_restore_answer(status, &err);
+	return md_api_answer(status, &err);
 }
 
-EXPORT int medusa_graph_note_get(const char *label, unsigned batch, const void **data, size_t *bytes)
+MD_API int medusa_graph_note_get(const char *label, unsigned batch, const void **data, size_t *bytes)
 {
 	struct md_restore *r = &md_restore;
 	const struct md_restore_graph *graph;
 	struct md_error err = {0};
-	if (!label || !data || !bytes)
-		return md_restore_say(MD_ERR_INVALID, "a note is asked for by label, and needs a place to go to");
+	if (md_api_check_note_get(label, data, bytes, &err) != MD_OK)
+		return md_api_fail(&err);
 	md_restore_init();
 	pthread_mutex_lock(&r->lock);
 	enum md_status status = find_handed_out(r, label, batch, &graph, &err);
@@ -92,7 +91,7 @@ EXPORT int medusa_graph_note_get(const char *label, unsigned batch, const void *
 		*bytes = graph->stored->note_size;
 	}
 	pthread_mutex_unlock(&r->lock);
-	return md_restore_answer(status, &err);
+	return md_api_answer(status, &err);
 }
 
 /* ---- live graphs: only a verification wants to know ---- */
@@ -106,43 +105,42 @@ static bool verifying(void)
 static int answer_verifying(enum md_status status, const struct md_error *err)
 {
 	md_guard_leave();
-	return md_restore_answer(status, err);
+	return md_api_answer(status, err);
 }
 
-EXPORT int medusa_graph_label(void *exec, const char *label, unsigned batch)
+MD_API int medusa_graph_label(void *exec, const char *label, unsigned batch)
 {
 	struct md_error err = {0};
-	if (!label || !*label)
-		return md_restore_say(MD_ERR_INVALID, "a label needs a name");
+	if (md_api_check_label(label, &err) != MD_OK)
+		return md_api_fail(&err);
 	if (!verifying())
-		return md_restore_say(MD_OK, "");
+		return md_api_ok();
 	return answer_verifying(md_verify_label(exec, label, batch, &err), &err);
 }
 
-EXPORT int medusa_graph_output(void *exec, unsigned index, uint64_t address, size_t bytes)
+MD_API int medusa_graph_output(void *exec, unsigned index, uint64_t address, size_t bytes)
 {
 	struct md_error err = {0};
-	if (!address || !bytes || bytes > UINT64_MAX - address || index >= MD_OUTPUTS_MAX)
-		return md_restore_say(MD_ERR_INVALID, "an output needs an index below 4096, an address and a size");
+	if (md_api_check_output(index, address, bytes, &err) != MD_OK)
+		return md_api_fail(&err);
 	if (!verifying())
-		return md_restore_say(MD_OK, "");
+		return md_api_ok();
 	return answer_verifying(md_verify_output(exec, index, address, bytes, &err), &err);
 }
 
-EXPORT int medusa_graph_note(void *exec, const void *data, size_t bytes)
-{
-	(void)exec;
-	if ((bytes && !data) || bytes > MD_NOTE_MAX)
-		return md_restore_say(MD_ERR_INVALID, "a note has at most 65536 bytes");
-	return md_restore_say(MD_OK, "");
-}
-
-EXPORT int medusa_graph_refuse(void *exec, const char *why)
+MD_API int medusa_graph_note(void *exec, const void *data, size_t bytes)
 {
 	struct md_error err = {0};
-	if (!why || !*why)
-		return md_restore_say(MD_ERR_INVALID, "a refusal needs a reason");
+	(void)exec;
+	return md_api_answer(md_api_check_note(data, bytes, &err), &err);
+}
+
+MD_API int medusa_graph_refuse(void *exec, const char *why)
+{
+	struct md_error err = {0};
+	if (md_api_check_refuse(why, &err) != MD_OK)
+		return md_api_fail(&err);
 	if (!verifying())
-		return md_restore_say(MD_OK, "");
+		return md_api_ok();
 	return answer_verifying(md_verify_refuse(exec, why, &err), &err);
 }

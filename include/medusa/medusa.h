@@ -26,13 +26,13 @@ extern "C" {
 
 enum medusa_result {
 	MEDUSA_OK = 0,
-	MEDUSA_ERR_INVALID = 1, /* an argument */
-	MEDUSA_ERR_NO_MEMORY = 2,
+	MEDUSA_ERR_INVALID = 1,     /* an argument: medusa_reason() names function, argument and what is wrong */
+	MEDUSA_ERR_NO_MEMORY = 2,   /* of the host or of the device */
 	MEDUSA_ERR_NOT_FOUND = 4,   /* no such graph in the artifact, or nothing is being restored */
-	MEDUSA_ERR_UNSUPPORTED = 5, /* the null library, or a driver without the call */
+	MEDUSA_ERR_UNSUPPORTED = 5, /* a driver without the call */
 	MEDUSA_ERR_TIMEOUT = 6,     /* still being restored */
 	MEDUSA_ERR_DRIVER = 40,     /* a driver call failed */
-	MEDUSA_ERR_MISMATCH = 60,   /* restoring would not be proven right: another device, size, library ... */
+	MEDUSA_ERR_MISMATCH = 60,   /* restoring would not be proven right: another device, a damaged file ... */
 };
 
 enum medusa_mode { MEDUSA_MODE_NONE = 0, MEDUSA_MODE_CAPTURE = 1, MEDUSA_MODE_RESTORE = 2, MEDUSA_MODE_VERIFY = 3 };
@@ -197,7 +197,7 @@ struct medusa_stats {
 	uint64_t constants_ns;   /* hashing constant bindings that contents may be made of, in medusa_graph_get */
 };
 
-/* What has been restored so far. Fails outside of a restore. */
+/* What has been restored so far. MEDUSA_ERR_NOT_FOUND outside of a restore. */
 int medusa_stats_read(struct medusa_stats *out);
 
 /*

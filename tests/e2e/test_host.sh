@@ -73,10 +73,14 @@ traced full
 
 # The engine's output and its log are pipes: what grows beyond the limit is the trace alone.
 section "a limit on the size of files"
+mkfifo "$work/limit.pipe"
 for bytes in 0 31 32 33 40 100; do
+	cat "$work/limit.pipe" >"$work/limit.err" &
+	reader=$!
 	HOST_QUIET=1 HOST_BEFORE=watch-signals HOST_DURING="fsize=$bytes" HOST_AT_END=tell-signals MEDUSA_TRACE="$work/limit.mtrace" \
-		timeout "$run_limit" env "${captured[@]}" 2> >(cat >"$work/limit.err") | cat >"$work/limit.out"
+		timeout "$run_limit" env "${captured[@]}" 2>"$work/limit.pipe" | cat >"$work/limit.out"
 	code=${PIPESTATUS[0]}
+	wait $reader
 	assert_exit limit 0
 	assert_same_file "$work/unharmed.out" "$work/limit.out"
 	assert_no_file "$work/limit.mtrace"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Each folder includes only itself and what stands before it: base < driver < format < kvprofile < {capture, analyze,
+# Each folder includes only itself and what stands before it: base < driver < format < kvprofile < api < {capture, analyze,
 # restore} < tools; base < scheduler < simulator < tools. hostcuda and models stand outside; tests and bench may include everything.
 set -u
 cd "$(dirname "$0")/../.."
@@ -28,12 +28,13 @@ check base
 check driver base
 check format base driver
 check kvprofile base driver format medusa
+check api base driver format kvprofile medusa
 for engine_side in capture analyze restore; do
-	check $engine_side base driver format kvprofile medusa
+	check $engine_side base driver format kvprofile api medusa
 done
 check scheduler base medusa
 check simulator base driver format kvprofile scheduler medusa
-check tools base scheduler simulator driver format kvprofile capture analyze restore medusa
+check tools base scheduler simulator driver format kvprofile api capture analyze restore medusa
 check include medusa
 check hostcuda base driver
 check models base driver format medusa hostcuda
