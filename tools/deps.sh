@@ -28,7 +28,7 @@ need_package sodium.h libsodium-dev
 need_package yaml-0.1 libyaml-dev
 command -v clang-format >/dev/null 2>&1 || packages="$packages clang-format"
 command -v mandoc >/dev/null 2>&1 || packages="$packages mandoc"
-
+command -v git >/dev/null 2>&1 || packages="$packages git" # lint rules, and their test
 command -v python3 >/dev/null 2>&1 || packages="$packages python3"
 # The runtime of clang holds libFuzzer and the sanitizers; one that links is the one that is meant.
 if [ $fuzz = 1 ]; then

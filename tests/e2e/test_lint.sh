@@ -1,0 +1,90 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The rules of `make lint` that are quick find what they are for, in a small tree of their own; hooks and workflow call what is there.
+. "$(dirname "$0")/lib.sh"
+
+tree=$work/tree
+mkdir -p "$tree/tests" "$tree/docs/man" "$tree/models/torch/medusa" "$tree/bench/results"
+cp -r tests/lint "$tree/tests/"
+cp .clang-format VERSION "$tree/"
+ln -s ../../../VERSION "$tree/models/torch/medusa/VERSION"
+printf 'int good(void);\n' >"$tree/good.c"
+cp docs/man/medusa-sign.1 "$tree/docs/man/"
+# However the user has set up git, and without a repository around.
+git() { command git -C "$tree" -c user.name=test -c user.email=test@localhost "$@"; }
+git init -q
+again() { # name of the run, rule, its arguments...
+	local name=$1 rule=$2
+	shift 2
+	git add -A
+	run "$name" env GIT_CONFIG_GLOBAL=/dev/null bash "$tree/tests/lint/$rule.sh" "$@"
+}
+found() { # rule, what it says, where; the file is put right afterwards
+	again "$1" "$1"
+	assert_exit "$1" 1
+	assert_contains "$work/$1.out" "$2"
+	assert_contains "$work/$1.out" "$3"
+}
+
+section "nothing to find"
+for rule in format spaces version; do
+	again clean $rule
+	assert_exit clean 0
+	assert_equal "what $rule says" "" "$(cat "$work/clean.out" "$work/clean.err")"
+done
+
+section "format"
+printf 'int  bad( void );\n' >"$tree/bad.c"
+found format "bad.c: run clang-format" "-i bad.c"
+assert_lacks "$work/format.out" good.c
+again named format good.c
+assert_exit named 0
+again named format good.c bad.c
+assert_exit named 1
+again absent format nowhere.c
+assert_exit absent 1
+rm "$tree/bad.c"
+
+section "ends of lines"
+for bad in 'space \n' 'tab\t\n' 'dos\r\n' 'no end'; do
+	printf "$bad" >"$tree/bad.txt"
+	found spaces "line" bad.txt
+	again named spaces good.c
+	assert_exit named 0
+	mv "$tree/bad.txt" "$tree/bench/results/"
+	again own spaces
+	assert_exit own 0
+	rm "$tree/bench/results/bad.txt"
+done
+
+section "the version, stated twice"
+stated() { # file, line
+	printf '%s\n' "$2" >"$tree/$1"
+	found version ":" "$1:1:$2"
+	rm "$tree/$1"
+}
+stated Makefile "VERSION := 9.9.9"
+stated some.md "This is medusa $(cat VERSION)."
+stated pyproject.toml 'version = "9.9"'
+stated some.py '__version__ = "9.9"'
+stated some.h '#define MEDUSA_VERSION_MAJOR 9'
+stated docs/man/some.3 '.TH SOME 3 "2026-01-01" "medusa 9.9" "Medusa"'
+rm "$tree/models/torch/medusa/VERSION"
+cp VERSION "$tree/models/torch/medusa/VERSION"
+found version "is no link to the tree's VERSION" models/torch/medusa/VERSION
+echo 1.0-beta >"$tree/VERSION"
+found version "three numbers" "1.0-beta"
+
+section "hooks and workflow"
+entries=$(sed -n 's/^ *entry: //p' .pre-commit-config.yaml)
+assert_at_least "hooks" 5 "$(wc -w <<<"$entries")"
+for entry in $entries; do
+	checks=$((checks + 1))
+	[ -x "$entry" ] || fail "an executable $entry, as .pre-commit-config.yaml says" "$(ls -l "$entry" 2>&1)"
+done
+assert_equal "hooks that are downloaded" "" "$(grep '^ *- *repo:' .pre-commit-config.yaml | grep -v 'repo: local$')"
+for command in "make check" "make lint"; do
+	assert_count .ci/run "$command" 1
+	assert_count .github/workflows/check.yml "run: $command" 1
+done
+finish
