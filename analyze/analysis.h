@@ -64,6 +64,7 @@ struct md_held {
 	uint8_t *data;               /* owned; pointer bytes are zero */
 	struct md_findings findings; /* node = MD_NONE, at = offset in data */
 	bool kept;
+	bool unread;   /* no input that was seen reads it */
 	bool compared; /* the second capture saved all of it as well, and the same */
 };
 
@@ -115,6 +116,7 @@ enum md_status md_pass_evidence(struct md_analysis *analysis, struct md_error *e
 enum md_status md_pass_output(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_pointer(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_content(struct md_analysis *analysis, struct md_error *err);
+enum md_status md_pass_table(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_constant(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_tensor(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_event(struct md_analysis *analysis, struct md_error *err);
@@ -151,6 +153,26 @@ char *md_analysis_copy_text(const char *text, bool *failed);
  */
 bool md_unset_judge(struct md_analysis *analysis, struct md_pair *pair, uint32_t node, uint32_t at, uint32_t size,
 		    bool in_doubt);
+
+/* ---- pass_content.c: contents of private memory ---- */
+
+/* What the second capture saved of the same bytes: known tells which. */
+struct md_counterpart {
+	uint8_t *data, *known; /* owned */
+	uint64_t sequence;
+	bool found;
+};
+void md_counterpart_finish(struct md_counterpart *counterpart);
+/*
+ * Finds the pointers in what is held, which is `one`, by both captures; the views stand where it was saved. The first
+ * word that is unprovable is named in *broken, which the caller owns. False when out of memory.
+ */
+bool md_content_classify(struct md_analysis *analysis, struct md_held *held, const uint8_t *one,
+			 const struct md_counterpart *two, char **broken);
+/* No graph can use what the allocation holds; the first reason stays. Then: no graph that reaches one such is restored.
+ */
+void md_content_break(struct md_analysis *analysis, uint32_t alloc, const char *why);
+void md_content_refuse_users(struct md_analysis *analysis);
 
 /* ---- one word, in both captures ---- */
 

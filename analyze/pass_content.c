@@ -88,21 +88,14 @@ static enum md_status list_spots(struct md_analysis *analysis, unsigned capture,
 	return MD_OK;
 }
 
-/* What the second capture saved of the same bytes: known tells which. */
-struct counterpart {
-	uint8_t *data, *known; /* owned */
-	uint64_t sequence;
-	bool found;
-};
-
-static void counterpart_finish(struct counterpart *counterpart)
+void md_counterpart_finish(struct md_counterpart *counterpart)
 {
 	free(counterpart->data);
 	free(counterpart->known);
 }
 
 static bool find_counterpart(const struct md_analysis *analysis, const struct spot *one, const struct spot *spots,
-			     uint32_t count, struct counterpart *out)
+			     uint32_t count, struct md_counterpart *out)
 {
 	uint64_t end = one->offset + one->content->size;
 
@@ -130,30 +123,34 @@ static const char *broken_by(const struct md_analysis *analysis, uint32_t alloc)
 	return analysis->broken[analysis->group[alloc]];
 }
 
-static void break_alloc(struct md_analysis *analysis, uint32_t alloc, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+/* The first reason stays. */
+static void say(char **why, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-static void break_alloc(struct md_analysis *analysis, uint32_t alloc, const char *format, ...)
+static void say(char **why, const char *format, ...)
 {
-	char **broken = &analysis->broken[analysis->group[alloc]];
 	va_list arguments;
 
-	if (*broken)
+	if (*why)
 		return;
 	va_start(arguments, format);
-	if (vasprintf(broken, format, arguments) < 0)
-		*broken = strdup("contents unprovable");
+	if (vasprintf(why, format, arguments) < 0)
+		*why = strdup("contents unprovable");
 	va_end(arguments);
 }
 
+void md_content_break(struct md_analysis *analysis, uint32_t alloc, const char *why)
+{
+	say(&analysis->broken[analysis->group[alloc]], "%s", why);
+}
+
 static bool keep_pointer(struct md_analysis *analysis, struct md_held *held, uint32_t at,
-			 const struct md_target *target)
+			 const struct md_target *target, char **why)
 {
 	const char *foreign = md_alloc_foreign(analysis->views[0].allocs[target->alloc].family);
 
 	if (target->binding == MD_NONE && foreign)
-		break_alloc(analysis, held->alloc, "contents of allocation %" PRIu32 ", byte %" PRIu64 ", point to %s",
-			    held->alloc, held->offset + at, foreign);
+		say(why, "contents of allocation %" PRIu32 ", byte %" PRIu64 ", point to %s", held->alloc,
+		    held->offset + at, foreign);
 	if (!md_findings_add(&held->findings, MD_NONE, at, target))
 		return false;
 	memcpy(&held->findings.items[held->findings.count - 1].value, held->data + at, 8);
@@ -163,7 +160,7 @@ static bool keep_pointer(struct md_analysis *analysis, struct md_held *held, uin
 
 /* What only the first capture saved is decided by liveness, if what both did is equal. False when out of memory. */
 static bool classify_word(struct md_analysis *analysis, struct md_held *held, uint32_t at, const uint8_t *one,
-			  const struct counterpart *two)
+			  const struct md_counterpart *two, char **broken)
 {
 	bool both = !memchr(two->known + at, 0, 8);
 	struct md_target target;
@@ -180,28 +177,26 @@ static bool classify_word(struct md_analysis *analysis, struct md_held *held, ui
 	if (word == MD_WORD_OPEN)
 		word = md_word_origin(analysis, first, second, UINT64_MAX, NULL, &target, why);
 	if (word == MD_WORD_POINTER)
-		return keep_pointer(analysis, held, at, &target);
+		return keep_pointer(analysis, held, at, &target, broken);
 	if (word != MD_WORD_CONSTANT)
-		break_alloc(analysis, held->alloc,
-			    "contents of allocation %" PRIu32 " (%" PRIu64 " bytes), byte %" PRIu64 ": %s", held->alloc,
-			    analysis->views[0].allocs[held->alloc].size, held->offset + at, why);
+		say(broken, "contents of allocation %" PRIu32 " (%" PRIu64 " bytes), byte %" PRIu64 ": %s", held->alloc,
+		    analysis->views[0].allocs[held->alloc].size, held->offset + at, why);
 	return true;
 }
 
-static bool classify_content(struct md_analysis *analysis, struct md_held *held, const uint8_t *one,
-			     const struct counterpart *two)
+bool md_content_classify(struct md_analysis *analysis, struct md_held *held, const uint8_t *one,
+			 const struct md_counterpart *two, char **broken)
 {
 	uint32_t at = (uint32_t)(-(analysis->views[0].allocs[held->alloc].address + held->offset) & 7);
 	uint32_t head = at < held->size ? at : (uint32_t)held->size;
 
 	for (; held->size >= 8 && at <= held->size - 8; at += 8) {
-		if (!classify_word(analysis, held, at, one, two))
+		if (!classify_word(analysis, held, at, one, two, broken))
 			return false;
 	}
 	if (memcmp(one, two->data, head) != 0 ||
 	    (at < held->size && memcmp(one + at, two->data + at, held->size - at) != 0))
-		break_alloc(analysis, held->alloc, "contents of allocation %" PRIu32 ": bytes outside of words differ",
-			    held->alloc);
+		say(broken, "contents of allocation %" PRIu32 ": bytes outside of words differ", held->alloc);
 	return true;
 }
 
@@ -218,7 +213,7 @@ static void spread_broken(struct md_analysis *analysis)
 				const struct md_target *target = &held->findings.items[p].target;
 				if (target->binding != MD_NONE || !broken_by(analysis, target->alloc))
 					continue;
-				break_alloc(analysis, held->alloc, "%s", broken_by(analysis, target->alloc));
+				md_content_break(analysis, held->alloc, broken_by(analysis, target->alloc));
 				changed = true;
 			}
 		}
@@ -243,10 +238,17 @@ static void refuse_users(struct md_analysis *analysis)
 	}
 }
 
+void md_content_refuse_users(struct md_analysis *analysis)
+{
+	spread_broken(analysis);
+	refuse_users(analysis);
+}
+
 static enum md_status hold(struct md_analysis *analysis, const struct spot *one, const struct spot *spots,
 			   uint32_t count, struct md_error *err)
 {
-	MD_CLEANUP(counterpart_finish) struct counterpart two = {0};
+	MD_CLEANUP(md_counterpart_finish) struct md_counterpart two = {0};
+	MD_AUTO_FREE char *broken = NULL;
 	struct md_held *held = &analysis->held[analysis->held_count++];
 
 	*held = (struct md_held){.alloc = one->alloc, .offset = one->offset, .size = one->content->size};
@@ -257,8 +259,10 @@ static enum md_status hold(struct md_analysis *analysis, const struct spot *one,
 	MD_FORWARD(md_view_seek(&analysis->views[0], one->content->sequence, err));
 	if (two.found)
 		MD_FORWARD(md_view_seek(&analysis->views[1], two.sequence, err));
-	if (!classify_content(analysis, held, one->content->data, &two))
+	if (!md_content_classify(analysis, held, one->content->data, &two, &broken))
 		return md_analysis_no_memory(err);
+	if (broken)
+		md_content_break(analysis, held->alloc, broken);
 	held->compared = two.found && !memchr(two.known, 0, held->size);
 	return MD_OK;
 }
@@ -278,7 +282,6 @@ enum md_status md_pass_content(struct md_analysis *analysis, struct md_error *er
 		return md_analysis_no_memory(err);
 	for (uint32_t i = 0; i < one_count; i++)
 		MD_FORWARD(hold(analysis, &one[i], two, two_count, err));
-	spread_broken(analysis);
-	refuse_users(analysis);
+	md_content_refuse_users(analysis);
 	return MD_OK;
 }

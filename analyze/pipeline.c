@@ -25,6 +25,7 @@ static const struct pass passes[] = {
     {"output", md_pass_output},           /* where graphs leave what the engine reads */
     {"pointer", md_pass_pointer},         /* parameter words: constant, pointer, noise */
     {"content", md_pass_content},         /* the same for words inside permanent contents */
+    {"table", md_pass_table},             /* what lies beside those in tables that graphs only read */
     {"constant", md_pass_constant},       /* what those may have been made of */
     {"tensor", md_pass_tensor},           /* which pointers are those of tensor maps */
     {"event", md_pass_event},             /* events that a restore can make anew */

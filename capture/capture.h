@@ -260,11 +260,13 @@ struct md_capture_graph {
 	size_t candidate_count;
 	struct md_capture_output *outputs; /* each index once; owned */
 	size_t output_count;
-	struct md_trace_graph kept; /* what is known of it; nodes, edges and arena owned */
-	CUgraph source;             /* that it was made from, */
-	CUgraphNode *handles;       /* and its nodes, by which calls change them; NULL: not known; owned */
-	bool *off;                  /* of each node whether it is switched off; NULL: none is; owned */
-	bool stale;                 /* the trace says what it was before a change */
+	struct md_trace_graph kept;     /* what is known of it; nodes, edges and arena owned */
+	CUgraph source;                 /* that it was made from, */
+	CUgraphNode *handles;           /* and its nodes, by which calls change them; NULL: not known; owned */
+	bool *off;                      /* of each node whether it is switched off; NULL: none is; owned */
+	bool stale;                     /* the trace says what it was before a change */
+	struct md_trace_range *written; /* by its poison test; owned */
+	uint32_t written_count;
 };
 
 void md_capture_graph_instantiated(CUgraph graph, CUgraphExec exec, uint64_t flags);

@@ -327,8 +327,8 @@ static void name_sampled(const struct md_capture_probe *probe, char *text, size_
 			 (unsigned long long)bytes);
 }
 
-static void put_outcome(const struct md_capture_probe *probe, const struct md_capture_graph *graph,
-			enum md_status status, const struct md_error *err)
+static void put_outcome(const struct md_capture_probe *probe, struct md_capture_graph *graph, enum md_status status,
+			const struct md_error *err)
 {
 	enum md_probe_result result = status != MD_OK ? MD_PROBE_FAILED
 				      : kept(probe)   ? MD_PROBE_CONTENT_SAVED
@@ -348,7 +348,7 @@ static void put_outcome(const struct md_capture_probe *probe, const struct md_ca
 		md_capture_constants_needed();
 	}
 	if (result != MD_PROBE_FAILED) {
-		md_capture_written_put(probe, graph->id);
+		md_capture_written_put(probe, graph);
 		md_capture_handed_learn(probe, graph->id);
 		md_capture_probe_learn(probe);
 	}
@@ -449,10 +449,20 @@ static void probe_graph(struct md_probe_session *session, struct md_capture_grap
 	md_cuda.cuCtxPopCurrent_v2(&popped);
 }
 
-/* Who writes what graphs read is asked once all are tested that will be. */
+static void save_unread(struct md_probe_session *session, const struct md_capture_graph *graph)
+{
+	CUcontext popped;
+
+	if (!md_capture_probe_needed()->count || md_cuda.cuCtxPushCurrent_v2(graph->context))
+		return;
+	md_capture_unread_put(session);
+	md_cuda.cuCtxPopCurrent_v2(&popped);
+}
+
+/* Who writes what graphs read is asked once all are tested that will be, and so is what lies beside it. */
 static void check_handed(struct md_probe_session *session, CUcontext context)
 {
-	struct md_capture_graph *graph;
+	struct md_capture_graph *graph, *last = NULL;
 	CUcontext popped;
 
 	for (size_t i = 0; (graph = md_capture_graph_at(i)); i++) {
@@ -463,21 +473,28 @@ static void check_handed(struct md_probe_session *session, CUcontext context)
 			end_session(session);
 		md_capture_handed_check(session, graph->context);
 		md_cuda.cuCtxPopCurrent_v2(&popped);
+		last = graph;
 	}
+	if (last)
+		save_unread(session, last);
 }
 
 void md_capture_probe_exec(CUgraphExec exec)
 {
 	struct md_probe_session session = {0};
 	struct md_capture_graph *graph;
+	size_t needed;
 
 	md_capture_variables_check();
 	md_capture_lock();
+	needed = md_capture_probe_needed()->count;
 	graph = md_capture_graph_of(exec);
 	if (graph)
 		md_capture_graph_flush(graph);
 	if (graph)
 		probe_graph(&session, graph);
+	if (needed != md_capture_probe_needed()->count) /* the engine may free this memory before the end */
+		save_unread(&session, graph);
 	end_session(&session);
 	md_capture_constants_put(MD_CONSTANTS_NEW);
 	md_capture_unlock();

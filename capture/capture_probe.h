@@ -189,15 +189,21 @@ enum md_status md_capture_probe_expect_on_device(struct md_capture_probe *probe,
 enum md_status md_capture_probe_cut(struct md_capture_probe *probe, uint32_t bytes, struct md_error *err);
 /* Remembers what is kept for the graphs to come. */
 void md_capture_probe_learn(const struct md_capture_probe *probe);
+const struct md_interval_index *md_capture_probe_needed(void); /* which is that; lock held */
 
 /* ---- capture_probe_written.c ---- */
 
 /* Behind a replay that was made with all of private memory poisoned and left the outputs as they should be. */
 enum md_status md_capture_written_look(struct md_capture_probe *probe, struct md_error *err);
 void md_capture_written_drop(struct md_capture_probe *probe); /* what was seen so far counts no more */
-/* To the trace, if it is known. */
-void md_capture_written_put(const struct md_capture_probe *probe, uint64_t graph);
+/* To the trace, if it is known; the graph keeps it. */
+void md_capture_written_put(const struct md_capture_probe *probe, struct md_capture_graph *graph);
 void md_capture_written_release(struct md_capture_probe *probe);
+
+/* ---- capture_unread.c ---- */
+
+/* What lies beside what graphs were found to need goes to the trace. Lock held, a context is current. */
+void md_capture_unread_put(struct md_probe_session *session);
 
 /* ---- capture_probe_spans.c ---- */
 

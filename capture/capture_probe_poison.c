@@ -12,6 +12,11 @@
 /* What graphs were found to need so far. Under md_capture.lock. */
 static struct md_interval_index needed;
 
+const struct md_interval_index *md_capture_probe_needed(void)
+{
+	return &needed;
+}
+
 /* ---- poison ---- */
 
 /* What pointers are made to point to instead. A device that is nearly full gives less, or none. */

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "capture/capture_probe.h"
 
 #define MOST_RANGES 65536 /* told of one graph; more scattered ones are told with what lies between them */
@@ -168,7 +167,6 @@ static enum md_status look_at_run(struct md_capture_probe *probe, const struct m
 		struct piece piece = {&probe->regions[run->region], run->offset + at, 0, run->poisoned};
 		piece.size = size = run->size - at < MD_PROBE_CHUNK_BYTES ? run->size - at : MD_PROBE_CHUNK_BYTES;
 		MD_FORWARD(look_at_piece(probe, &piece, err));
-		probe->written_lost |= md_clock_ns() > probe->deadline_ns;
 	}
 	return MD_OK;
 }
@@ -258,19 +256,24 @@ static int compare_ranges(const void *left, const void *right)
 	return (a->address > b->address) - (a->address < b->address);
 }
 
-void md_capture_written_put(const struct md_capture_probe *probe, uint64_t graph)
+void md_capture_written_put(const struct md_capture_probe *probe, struct md_capture_graph *graph)
 {
 	struct ranges ranges = {0};
 
 	if (probe->written_lost || probe->written_seen != SEEN_BOTH) {
-		md_debug("graph %llu: what it writes is not known", (unsigned long long)graph);
+		md_debug("graph %llu: what it writes is not known", (unsigned long long)graph->id);
 		return;
 	}
 	for (uint64_t gap = 1; !list_regions(probe, gap, &ranges); gap *= 4)
 		;
 	if (ranges.count)
 		qsort(ranges.items, ranges.count, sizeof(*ranges.items), compare_ranges);
-	if (!ranges.failed)
-		md_trace_put_written(md_capture.writer, md_capture_next(), graph, ranges.items, ranges.count);
-	free(ranges.items);
+	if (ranges.failed) {
+		free(ranges.items);
+		return;
+	}
+	md_trace_put_written(md_capture.writer, md_capture_next(), graph->id, ranges.items, ranges.count);
+	free(graph->written);
+	graph->written = ranges.items;
+	graph->written_count = ranges.count;
 }

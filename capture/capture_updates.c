@@ -38,6 +38,8 @@ void md_capture_graph_drop(struct md_capture_graph *graph)
 	free(graph->kept.edges);
 	md_arena_free(&graph->kept.arena);
 	graph->kept = (struct md_trace_graph){0};
+	free(md_steal_ptr(&graph->written));
+	graph->written_count = 0;
 	free(md_steal_ptr(&graph->handles));
 	free(md_steal_ptr(&graph->off));
 }
@@ -82,6 +84,8 @@ static void put(struct md_capture_graph *graph, const char *refused)
 	md_trace_put_graph(md_capture.writer, out.sequence, &out);
 	graph->refused |= refused != NULL;
 	graph->handed_seen = 0;
+	free(md_steal_ptr(&graph->written));
+	graph->written_count = 0;
 	graph->probed = graph->refused; /* what a test found was found of another graph */
 }
 

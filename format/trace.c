@@ -496,6 +496,9 @@ void md_trace_finish(struct md_trace *trace)
 		free(trace->binds[i].name);
 	for (uint32_t i = 0; i < trace->content_count; i++)
 		free(trace->contents[i].data);
+	for (uint32_t i = 0; i < trace->unread_count; i++)
+		free(trace->unread[i].data);
+	free(trace->unread);
 	for (uint32_t i = 0; i < trace->event_use_count; i++)
 		free(trace->event_uses[i].call);
 	for (uint32_t i = 0; i < trace->handed_count; i++)

@@ -118,6 +118,13 @@ void md_trace_put_stage(struct md_trace_writer *w, uint64_t sequence, const stru
 /* Permanent contents, found by poisoning: bytes that must be in [address, address + size) before a replay. */
 void md_trace_put_content(struct md_trace_writer *w, uint64_t sequence, uint64_t address, uint64_t size,
 			  const void *data);
+/*
+ * What lies beside permanent contents, up to where a graph writes or somebody has bound memory: no replay has read it,
+ * and no graph writes it. data NULL: zeros. Of the same bytes put again the last holds.
+ */
+#define MD_UNREAD_MAX (1u << 20) /* bytes of one record */
+void md_trace_put_unread(struct md_trace_writer *w, uint64_t sequence, uint64_t address, uint64_t size,
+			 const void *data);
 /* Outcome of the poison test of a graph: which of the md_probe_result it was, and why. */
 enum md_probe_result { MD_PROBE_CLEAN = 1, MD_PROBE_CONTENT_SAVED = 2, MD_PROBE_FAILED = 3 };
 void md_trace_put_probe(struct md_trace_writer *w, uint64_t sequence, uint64_t graph, enum md_probe_result result,
@@ -176,6 +183,11 @@ struct md_trace_content {
 	uint8_t *data; /* owned */
 };
 
+struct md_trace_unread {
+	uint64_t sequence, address, size;
+	uint8_t *data; /* owned; NULL: zeros */
+};
+
 struct md_trace_event_use {
 	uint32_t event;
 	char *call; /* owned */
@@ -230,6 +242,8 @@ struct md_trace {
 	uint32_t bind_count;
 	struct md_trace_content *contents;
 	uint32_t content_count;
+	struct md_trace_unread *unread; /* in the order of the file */
+	uint32_t unread_count;
 	struct md_trace_event_use *event_uses;
 	uint32_t event_use_count;
 	struct md_trace_variable *variables; /* that were written */

@@ -52,6 +52,7 @@ enum md_trace_record {
 	MD_RECORD_VALUE = 30,
 	MD_RECORD_HANDED = 31,
 	MD_RECORD_WRITTEN = 32,
+	MD_RECORD_UNREAD = 33,
 };
 
 /* The writer's buffer, locked, with the head of a record in it; NULL (and not locked) when the writer has failed. */
@@ -113,6 +114,7 @@ MD_TRACE_GET(constant);
 MD_TRACE_GET(value);
 MD_TRACE_GET(handed);  /* trace_handed.c */
 MD_TRACE_GET(written); /* trace_written.c */
+MD_TRACE_GET(unread);
 /* Hands labels and probe results that came before their graph to it. */
 void md_trace_attach_notes(struct md_trace_build *build);
 

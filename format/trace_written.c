@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The record of a trace that says which bytes of memory that nobody bound a graph writes. */
+/* The records of a trace that say which bytes of memory that nobody bound a graph writes, and what lies beside those
+ * that graphs read. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -56,5 +57,41 @@ enum md_status md_trace_get_written(struct md_trace_build *build, uint64_t seque
 	graph->written_known = true;
 	for (uint32_t i = 0; i < count; i++)
 		MD_FORWARD(read_range(in, &end, &ranges[i], err));
+	return MD_OK;
+}
+
+void md_trace_put_unread(struct md_trace_writer *w, uint64_t sequence, uint64_t address, uint64_t size,
+			 const void *data)
+{
+	msgpack_packer p;
+	if (!md_trace_record_begin(w, MD_RECORD_UNREAD, sequence, 3, &p))
+		return;
+	msgpack_pack_uint64(&p, address);
+	msgpack_pack_uint64(&p, size);
+	if (data)
+		md_pack_bytes(&p, data, size);
+	else
+		msgpack_pack_nil(&p);
+	md_trace_record_end(w);
+}
+
+enum md_status md_trace_get_unread(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
+				   struct md_error *err)
+{
+	struct md_trace *trace = build->trace;
+	struct md_trace_unread *unread = md_trace_append(build, &trace->unread, &trace->unread_count, sizeof(*unread));
+	uint64_t stored = 0;
+	if (!unread)
+		return md_trace_no_room(build, err);
+	unread->sequence = sequence;
+	unread->address = md_unpack_uint(in);
+	unread->size = md_unpack_uint(in);
+	unread->data = md_unpack_blob(in, &build->budget, &stored);
+	if (in->failed)
+		return MD_OK;
+	if (!unread->size || unread->size > MD_UNREAD_MAX || unread->size > UINT64_MAX - unread->address ||
+	    (unread->data && stored != unread->size))
+		return md_error_set(err, MD_ERR_CORRUPT, "%" PRIu64 " bytes at 0x%" PRIx64 ", %" PRIu64 " stored",
+				    unread->size, unread->address, stored);
 	return MD_OK;
 }
