@@ -57,7 +57,8 @@ CFLAGS += $(SANITIZE) -fsanitize=fuzzer-no-link -DMD_SANITIZED=1
 LDFLAGS := $(SANITIZE)
 endif
 ifdef COVERAGE
-CFLAGS += --coverage -O0
+# Threads and processes count together.
+CFLAGS += --coverage -fprofile-update=atomic -O0
 LDFLAGS += --coverage
 endif
 
@@ -294,7 +295,8 @@ demo:
 check:
 	$(NEED_DEPS)
 	$(Q)$(MAKE) $(if $(V),,-s) --no-print-directory all tests SAN=$(SAN)
-	$(Q)BUILD=$(BUILD) SAN=$(SAN) tests/run.sh
+	$(if $(COVERAGE),$(Q)BUILD=$(BUILD) tests/coverage.sh --forget)
+	$(Q)BUILD=$(BUILD) SAN=$(SAN) tests/run.sh$(if $(COVERAGE),; code=$$?; BUILD=$(BUILD) tests/coverage.sh && exit $$code)
 
 # Every injection point, kill and cycle; `make check` takes a sample of each.
 torture:
