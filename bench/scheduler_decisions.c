@@ -148,10 +148,10 @@ static uint64_t wall_ns(void)
 	return (uint64_t)now.tv_sec * SECOND + (uint64_t)now.tv_nsec;
 }
 
-static bool starts_something(const struct medusa_sched_action *actions, size_t count)
+static bool starts_something(const struct medusa_sched_action *const *actions, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
-		if (actions[i].type == MEDUSA_SCHED_RUN)
+		if (actions[i]->type == MEDUSA_SCHED_RUN)
 			return true;
 	}
 	return false;
@@ -162,7 +162,8 @@ static void play(struct node *n, uint64_t steps)
 	n->started = 0;
 	for (n->steps = 0; n->steps < steps; n->steps++) {
 		struct medusa_sched_event e = next_event(n);
-		const struct medusa_sched_action *actions;
+		e.size = sizeof(e);
+		const struct medusa_sched_action *const *actions;
 		size_t count;
 		e.now = n->now;
 		uint64_t start = wall_ns();
@@ -175,7 +176,7 @@ static void play(struct node *n, uint64_t steps)
 			exit(3);
 		}
 		for (size_t i = 0; i < count; i++)
-			carry_out(n, &actions[i]);
+			carry_out(n, actions[i]);
 	}
 }
 

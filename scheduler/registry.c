@@ -29,8 +29,7 @@ EXPORT const char *medusa_sched_error(const struct medusa_sched *sched)
 	return sched ? sched->error : create_error;
 }
 
-/* Copies the struct that a caller gave, which may be an older, shorter one; a longer one must end in zeros. */
-static bool take_struct(const void *given, size_t known, void *out)
+bool md_take_struct(const void *given, size_t known, void *out)
 {
 	size_t size;
 	memcpy(&size, given, sizeof(size));
@@ -121,7 +120,7 @@ static int add_gpus(struct medusa_sched *s, const struct medusa_sched_node *node
 	const char *at = (const char *)node->gpus;
 	for (uint32_t i = 0; i < node->gpu_count; i++) {
 		struct medusa_sched_gpu gpu;
-		if (!take_struct(at, sizeof(gpu), &gpu))
+		if (!md_take_struct(at, sizeof(gpu), &gpu))
 			return md_fail(NULL, MEDUSA_SCHED_ERR_INVALID, "gpus[%u]: its size is not one of this library",
 				       i);
 		if (!gpu.memory_bytes)
@@ -148,9 +147,9 @@ EXPORT int medusa_sched_create(const struct medusa_sched_node *given_node,
 {
 	struct medusa_sched_node node;
 	struct medusa_sched_options options = {0};
-	if (!given_node || !sched || !take_struct(given_node, sizeof(node), &node))
+	if (!given_node || !sched || !md_take_struct(given_node, sizeof(node), &node))
 		return md_fail(NULL, MEDUSA_SCHED_ERR_INVALID, "node: NULL, or its size is not one of this library");
-	if (given_options && !take_struct(given_options, sizeof(options), &options))
+	if (given_options && !md_take_struct(given_options, sizeof(options), &options))
 		return md_fail(NULL, MEDUSA_SCHED_ERR_INVALID, "options: the size is not one of this library");
 	int code = check_node(&node);
 	if (code)
@@ -213,6 +212,7 @@ EXPORT void medusa_sched_destroy(struct medusa_sched *s)
 	free(s->blocked);
 	free(s->preload_memory);
 	free(s->actions);
+	free(s->action_list);
 	free(s->run_requests);
 	free(s);
 }
@@ -223,7 +223,7 @@ EXPORT void medusa_sched_destroy(struct medusa_sched *s)
 EXPORT int medusa_sched_add_backbone(struct medusa_sched *s, const struct medusa_sched_backbone *given, uint32_t *index)
 {
 	struct medusa_sched_backbone spec;
-	if (!given || !index || !take_struct(given, sizeof(spec), &spec))
+	if (!given || !index || !md_take_struct(given, sizeof(spec), &spec))
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "backbone: NULL, or its size is not one of this library");
 	if (!spec.bytes || spec.bytes > MOST_BYTES)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "backbone: bytes is %llu", (unsigned long long)spec.bytes);
@@ -320,7 +320,7 @@ static bool is_heavy(const struct medusa_sched *s, const struct medusa_sched_fun
 EXPORT int medusa_sched_add_function(struct medusa_sched *s, const struct medusa_sched_function *given, uint32_t *index)
 {
 	struct medusa_sched_function spec;
-	if (!given || !index || !take_struct(given, sizeof(spec), &spec))
+	if (!given || !index || !md_take_struct(given, sizeof(spec), &spec))
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "function: NULL, or its size is not one of this library");
 	spec.max_batch = spec.max_batch ? spec.max_batch : 1;
 	spec.max_parallel = spec.max_parallel ? spec.max_parallel : 1;

@@ -193,7 +193,8 @@ struct medusa_sched {
 	void *preload_memory; /* of the preloading policy */
 
 	struct medusa_sched_action *actions;
-	size_t action_count, action_capacity;
+	const struct medusa_sched_action **action_list; /* of the step that has ended: what its caller sees */
+	size_t action_count, action_capacity, action_list_capacity;
 	uint64_t *run_requests; /* request numbers of this step's runs; actions hold offsets until the step ends */
 	size_t run_request_count, run_request_capacity;
 	struct medusa_sched_stats stats;
@@ -258,6 +259,8 @@ int md_policies_choose(struct medusa_sched *s, const struct medusa_sched_options
 /* ---- registry.c ------------------------------------------------------------------------------------------------- */
 
 int md_fail(struct medusa_sched *s, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* Copies the struct that a caller gave, which may be an older, shorter one; a longer one must end in zeros. */
+bool md_take_struct(const void *given, size_t known, void *out);
 static inline struct md_copy *md_copy_at(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
 {
 	return &s->copies[(size_t)artifact * s->gpu_count + gpu];

@@ -24,6 +24,7 @@ static bool grow(void *array, size_t *capacity, size_t needed, size_t item)
 bool md_action_room(struct medusa_sched *s, size_t actions, size_t requests)
 {
 	return grow(&s->actions, &s->action_capacity, s->action_count + actions, sizeof(*s->actions)) &&
+	       grow(&s->action_list, &s->action_list_capacity, s->action_capacity, sizeof(*s->action_list)) &&
 	       grow(&s->run_requests, &s->run_request_capacity, s->run_request_count + requests,
 		    sizeof(*s->run_requests));
 }
@@ -33,8 +34,8 @@ struct medusa_sched_action *md_act(struct medusa_sched *s, enum medusa_sched_act
 	if (!md_action_room(s, 1, 0))
 		return NULL;
 	struct medusa_sched_action *action = &s->actions[s->action_count++];
-	*action =
-	    (struct medusa_sched_action){.type = type, .function = NONE, .backbone = NONE, .gpu = NONE, .peer = NONE};
+	*action = (struct medusa_sched_action){
+	    .size = sizeof(*action), .type = type, .function = NONE, .backbone = NONE, .gpu = NONE, .peer = NONE};
 	return action;
 }
 
@@ -494,11 +495,12 @@ static void set_timer(struct medusa_sched *s)
 	s->timer = at;
 }
 
-/* Runs hold offsets while the array may still move. */
-static void point_to_requests(struct medusa_sched *s)
+/* Nothing points into the arrays while they may still move. */
+static void list_actions(struct medusa_sched *s)
 {
 	size_t offset = 0;
 	for (size_t i = 0; i < s->action_count; i++) {
+		s->action_list[i] = &s->actions[i];
 		if (s->actions[i].type != MEDUSA_SCHED_RUN)
 			continue;
 		s->actions[i].requests = s->run_requests + offset;
@@ -506,12 +508,15 @@ static void point_to_requests(struct medusa_sched *s)
 	}
 }
 
-EXPORT int medusa_sched_step(struct medusa_sched *s, const struct medusa_sched_event *event,
-			     const struct medusa_sched_action **actions, size_t *count)
+EXPORT int medusa_sched_step(struct medusa_sched *s, const struct medusa_sched_event *given,
+			     const struct medusa_sched_action *const **actions, size_t *count)
 {
-	if (!s || !event || !actions || !count)
+	struct medusa_sched_event known, *event = &known;
+	if (!s || !given || !actions || !count)
 		return MEDUSA_SCHED_ERR_INVALID;
 	*count = 0;
+	if (!md_take_struct(given, sizeof(known), &known))
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "event: its size is not one of this library");
 	s->action_count = s->run_request_count = 0;
 	int code = check_event(s, event);
 	if (code)
@@ -530,8 +535,8 @@ EXPORT int medusa_sched_step(struct medusa_sched *s, const struct medusa_sched_e
 	md_dispatch(s);
 	md_preload_next(s);
 	set_timer(s);
-	point_to_requests(s);
-	*actions = s->actions;
+	list_actions(s);
+	*actions = s->action_list;
 	*count = s->action_count;
 	return MEDUSA_SCHED_OK;
 }

@@ -161,19 +161,19 @@ void md_sim_model_destroy(struct md_sim_model *model)
 	free(model);
 }
 
-void md_sim_model_apply(struct md_sim_model *model, uint64_t now, const struct medusa_sched_action *actions,
+void md_sim_model_apply(struct md_sim_model *model, uint64_t now, const struct medusa_sched_action *const *actions,
 			size_t count)
 {
 	model->now = now;
 	for (size_t i = 0; i < count && !model->failed; i++) {
-		switch (actions[i].type) {
+		switch (actions[i]->type) {
 		case MEDUSA_SCHED_SWAP_IN:
 		case MEDUSA_SCHED_PRELOAD:
-			md_sim_model_bring(model, &actions[i]);
+			md_sim_model_bring(model, actions[i]);
 			break;
 		case MEDUSA_SCHED_EVICT:
 		case MEDUSA_SCHED_OFFLOAD:
-			md_sim_model_remove(model, &actions[i]);
+			md_sim_model_remove(model, actions[i]);
 			break;
 		default:
 			break;
@@ -181,8 +181,8 @@ void md_sim_model_apply(struct md_sim_model *model, uint64_t now, const struct m
 	}
 	/* A batch finds out what it waits for when all of that has been sent for. */
 	for (size_t i = 0; i < count && !model->failed; i++)
-		if (actions[i].type == MEDUSA_SCHED_RUN)
-			md_sim_model_run(model, &actions[i]);
+		if (actions[i]->type == MEDUSA_SCHED_RUN)
+			md_sim_model_run(model, actions[i]);
 }
 
 static bool stale(const struct md_sim_model *model, const struct md_sim_entry *entry)

@@ -65,7 +65,7 @@ enum md_status md_sim_model_create(const struct md_sim_model_options *options, s
 void md_sim_model_destroy(struct md_sim_model *model); /* NULL is fine */
 
 /* Actions of one step, together, at a time that never goes back. Rejections and timers are not for the model. */
-void md_sim_model_apply(struct md_sim_model *model, uint64_t now, const struct medusa_sched_action *actions,
+void md_sim_model_apply(struct md_sim_model *model, uint64_t now, const struct medusa_sched_action *const *actions,
 			size_t count);
 /* When something happens next; false: never again. Memory reports go on for ever. */
 bool md_sim_model_due(struct md_sim_model *model, uint64_t *at);

@@ -92,19 +92,19 @@ static void reject(struct md_sim_measure *measure, uint64_t now, const struct me
 	measure->result->functions[measure->workload->requests[action->request].function].rejected++;
 }
 
-bool md_sim_measure_actions(struct md_sim_measure *measure, uint64_t now, const struct medusa_sched_action *actions,
-			    size_t count)
+bool md_sim_measure_actions(struct md_sim_measure *measure, uint64_t now,
+			    const struct medusa_sched_action *const *actions, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
-		if (actions[i].type == MEDUSA_SCHED_REJECT)
-			reject(measure, now, &actions[i]);
-		if (actions[i].type != MEDUSA_SCHED_RUN)
+		if (actions[i]->type == MEDUSA_SCHED_REJECT)
+			reject(measure, now, actions[i]);
+		if (actions[i]->type != MEDUSA_SCHED_RUN)
 			continue;
-		for (uint32_t r = 0; r < actions[i].request_count; r++) {
-			measure->started[actions[i].requests[r]] = now;
-			measure->first[actions[i].requests[r]] = 0; /* of a batch that failed */
+		for (uint32_t r = 0; r < actions[i]->request_count; r++) {
+			measure->started[actions[i]->requests[r]] = now;
+			measure->first[actions[i]->requests[r]] = 0; /* of a batch that failed */
 		}
-		if (!md_sim_samples_add(&measure->result->batch, actions[i].request_count))
+		if (!md_sim_samples_add(&measure->result->batch, actions[i]->request_count))
 			return false;
 	}
 	return true;

@@ -20,6 +20,7 @@ struct md_sim_native {
 	uint64_t batches;
 	struct medusa_sched_stats stats;
 	struct medusa_sched_action action; /* of this step, if any */
+	const struct medusa_sched_action *actions[1];
 	uint64_t request;
 	size_t count;
 };
@@ -141,7 +142,7 @@ static void arrive(struct md_sim_native *native, const struct medusa_sched_event
 }
 
 void md_sim_native_step(struct md_sim_native *native, const struct medusa_sched_event *event,
-			const struct medusa_sched_action **actions, size_t *count)
+			const struct medusa_sched_action *const **actions, size_t *count)
 {
 	native->count = 0;
 	if (event->type == MEDUSA_SCHED_ARRIVAL) {
@@ -151,7 +152,8 @@ void md_sim_native_step(struct md_sim_native *native, const struct medusa_sched_
 		native->processes[event->function].busy = false;
 		start(native, event->function);
 	}
-	*actions = &native->action;
+	native->actions[0] = &native->action;
+	*actions = native->actions;
 	*count = native->count;
 }
 

@@ -118,14 +118,16 @@ static enum md_status no_memory(struct md_error *err)
 }
 
 static enum md_status decide(struct run *run, const struct medusa_sched_event *event,
-			     const struct medusa_sched_action **actions, size_t *count, struct md_error *err)
+			     const struct medusa_sched_action *const **actions, size_t *count, struct md_error *err)
 {
 	if (run->native) {
 		md_sim_native_step(run->native, event, actions, count);
 		return MD_OK;
 	}
+	struct medusa_sched_event sized = *event;
+	sized.size = sizeof(sized);
 	uint64_t before = md_clock_ns();
-	int code = medusa_sched_step(run->sched, event, actions, count);
+	int code = medusa_sched_step(run->sched, &sized, actions, count);
 	if (!md_sim_samples_add(&run->decide_us, (double)(md_clock_ns() - before) / 1e3))
 		return no_memory(err);
 	if (code)
@@ -137,7 +139,7 @@ static enum md_status decide(struct run *run, const struct medusa_sched_event *e
 
 static enum md_status step(struct run *run, const struct medusa_sched_event *event, struct md_error *err)
 {
-	const struct medusa_sched_action *actions;
+	const struct medusa_sched_action *const *actions;
 	size_t count;
 
 	if (!md_sim_measure_event(&run->measure, event))
@@ -146,8 +148,8 @@ static enum md_status step(struct run *run, const struct medusa_sched_event *eve
 	if (!md_sim_measure_actions(&run->measure, event->now, actions, count))
 		return no_memory(err);
 	for (size_t i = 0; i < count; i++)
-		if (actions[i].type == MEDUSA_SCHED_SET_TIMER)
-			run->timer = actions[i].at;
+		if (actions[i]->type == MEDUSA_SCHED_SET_TIMER)
+			run->timer = actions[i]->at;
 	md_sim_model_apply(run->model, event->now, actions, count);
 	return md_sim_model_failed(run->model) ? no_memory(err) : MD_OK;
 }

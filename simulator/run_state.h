@@ -29,7 +29,7 @@ enum md_status md_sim_native_create(const struct md_sim_node *node, const struct
 void md_sim_native_destroy(struct md_sim_native *native);
 /* At most one action, valid until the next step. */
 void md_sim_native_step(struct md_sim_native *native, const struct medusa_sched_event *event,
-			const struct medusa_sched_action **actions, size_t *count);
+			const struct medusa_sched_action *const **actions, size_t *count);
 void md_sim_native_stats(const struct md_sim_native *native, struct medusa_sched_stats *stats);
 /* Part of a GPU's memory that the function's process holds; 0: it does not run. */
 double md_sim_native_part(const struct md_sim_native *native, uint32_t function);
@@ -51,8 +51,8 @@ enum md_status md_sim_measure_init(struct md_sim_measure *measure, const struct 
 void md_sim_measure_finish(struct md_sim_measure *measure);
 bool md_sim_measure_event(struct md_sim_measure *measure, const struct medusa_sched_event *event);
 /* Both false: out of memory. */
-bool md_sim_measure_actions(struct md_sim_measure *measure, uint64_t now, const struct medusa_sched_action *actions,
-			    size_t count);
+bool md_sim_measure_actions(struct md_sim_measure *measure, uint64_t now,
+			    const struct medusa_sched_action *const *actions, size_t count);
 void md_sim_measure_comply(struct md_sim_measure *measure); /* at the end */
 
 #endif

@@ -165,7 +165,7 @@ static inline void script_copy(struct script *n, const struct medusa_sched_actio
 	}
 }
 
-static inline void script_actions(struct script *n, const struct medusa_sched_action *actions, size_t count)
+static inline void script_actions(struct script *n, const struct medusa_sched_action *const *actions, size_t count)
 {
 	static const char *const verbs[] = {
 	    [MEDUSA_SCHED_SWAP_IN] = "swap",
@@ -174,7 +174,7 @@ static inline void script_actions(struct script *n, const struct medusa_sched_ac
 	    [MEDUSA_SCHED_OFFLOAD] = "offload",
 	};
 	for (size_t i = 0; i < count; i++) {
-		const struct medusa_sched_action *a = &actions[i];
+		const struct medusa_sched_action *a = actions[i];
 		if (a->type == MEDUSA_SCHED_RUN)
 			script_run(n, a);
 		else if (a->type == MEDUSA_SCHED_REJECT)
@@ -191,9 +191,10 @@ static inline void script_actions(struct script *n, const struct medusa_sched_ac
 
 static inline void script_step(struct script *n, struct medusa_sched_event event)
 {
-	const struct medusa_sched_action *actions;
+	const struct medusa_sched_action *const *actions;
 	size_t count;
 	event.now = n->now;
+	event.size = sizeof(event);
 	int code = medusa_sched_step(n->sched, &event, &actions, &count);
 	cr_assert_eq(code, 0, "event %d: %s", event.type, medusa_sched_error(n->sched));
 	script_actions(n, actions, count);

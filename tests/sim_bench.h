@@ -110,9 +110,19 @@ static inline struct medusa_sched_action run(struct bench *bench, uint32_t funct
 					    .request_count = count};
 }
 
+static inline void apply_all(struct bench *bench, uint64_t now, const struct medusa_sched_action *actions, size_t count)
+{
+	const struct medusa_sched_action *list[8];
+
+	cr_assert_leq(count, sizeof(list) / sizeof(list[0]));
+	for (size_t i = 0; i < count; i++)
+		list[i] = &actions[i];
+	md_sim_model_apply(bench->model, now, list, count);
+}
+
 static inline void apply(struct bench *bench, uint64_t now, struct medusa_sched_action action)
 {
-	md_sim_model_apply(bench->model, now, &action, 1);
+	apply_all(bench, now, &action, 1);
 }
 
 /* A swap-in with a batch of one that waits for it. */
@@ -121,7 +131,7 @@ static inline void swap_and_run(struct bench *bench, uint64_t now, uint32_t func
 	struct medusa_sched_action actions[] = {weights(bench, MEDUSA_SCHED_SWAP_IN, function, gpu),
 						run(bench, function, gpu, &request, 1)};
 
-	md_sim_model_apply(bench->model, now, actions, 2);
+	apply_all(bench, now, actions, 2);
 }
 
 /* Lets everything happen until `until`, and writes it down. */

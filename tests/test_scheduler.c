@@ -398,9 +398,38 @@ Test(scheduler_batching, medusa_never_waits_and_takes_as_many_as_keep_the_first_
 
 static int step_code(struct medusa_sched_event event)
 {
-	const struct medusa_sched_action *actions;
+	const struct medusa_sched_action *const *actions;
 	size_t count;
+	event.size = event.size ? event.size : sizeof(event);
 	return medusa_sched_step(n.sched, &event, &actions, &count);
+}
+
+Test(scheduler_interface, takes_events_of_other_versions)
+{
+	struct {
+		struct medusa_sched_event event;
+		uint64_t newer;
+	} later = {.event = {.size = sizeof(later), .type = MEDUSA_SCHED_ARRIVAL, .request = 2}};
+	struct medusa_sched_event older = {.size = offsetof(struct medusa_sched_event, backbone),
+					   .type = MEDUSA_SCHED_ARRIVAL,
+					   .request = 1,
+					   .gpu = 99};
+	const struct medusa_sched_action *const *actions;
+	size_t count;
+
+	script_start(&n, &(struct setup){0});
+	script_add(&n, script_model(10));
+	older.now = later.event.now = n.now;
+	cr_assert_eq(medusa_sched_step(n.sched, &older, &actions, &count), 0, "%s", medusa_sched_error(n.sched));
+	cr_assert_gt(count, 0);
+	for (size_t i = 0; i < count; i++)
+		cr_assert_eq(actions[i]->size, sizeof(struct medusa_sched_action));
+	cr_assert_eq(medusa_sched_step(n.sched, &later.event, &actions, &count), 0, "what is zero is not asked for");
+	later.newer = 1;
+	later.event.request = 3;
+	cr_assert_eq(medusa_sched_step(n.sched, &later.event, &actions, &count), MEDUSA_SCHED_ERR_INVALID);
+	cr_assert_str_eq(medusa_sched_error(n.sched), "event: its size is not one of this library");
+	script_end(&n);
 }
 
 Test(scheduler_interface, names_what_never_was)
@@ -424,6 +453,7 @@ Test(scheduler_interface, names_what_never_was)
 	    {{.type = MEDUSA_SCHED_TRANSFER_FAILED, .transfer = 99}, MEDUSA_SCHED_ERR_INVALID, "never given out"},
 	    {{.type = MEDUSA_SCHED_EVICTED, .transfer = 99}, MEDUSA_SCHED_ERR_INVALID, "never given out"},
 	    {{.type = 0}, MEDUSA_SCHED_ERR_INVALID, "event type 0"},
+	    {{.size = 4, .type = MEDUSA_SCHED_TIMER}, MEDUSA_SCHED_ERR_INVALID, "event: its size"},
 	    {{.type = MEDUSA_SCHED_TIMER + 1}, MEDUSA_SCHED_ERR_INVALID, "event type 17"},
 	    /* What has ended, or was never known here, is no error. */
 	    {{.type = MEDUSA_SCHED_DONE, .request = 12345}, 0, ""},

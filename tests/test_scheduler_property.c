@@ -105,10 +105,10 @@ static void transfer(const struct medusa_sched_action *a)
 			   a->source == MEDUSA_SCHED_FROM_PEER ? a->peer : MEDUSA_SCHED_NONE);
 }
 
-static void take_actions(const struct medusa_sched_action *actions, size_t count)
+static void take_actions(const struct medusa_sched_action *const *actions, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
-		const struct medusa_sched_action *a = &actions[i];
+		const struct medusa_sched_action *a = actions[i];
 		switch (a->type) {
 		case MEDUSA_SCHED_RUN:
 			run_batch(a);
@@ -158,10 +158,11 @@ static uint64_t served(void)
 
 static void step(struct medusa_sched_event event)
 {
-	const struct medusa_sched_action *actions;
+	const struct medusa_sched_action *const *actions;
 	size_t count;
 	uint64_t before = served();
 	event.now = world.now;
+	event.size = sizeof(event);
 	int code = medusa_sched_step(world.sched, &event, &actions, &count);
 	cr_assert_eq(code, 0, "event %d: %s", event.type, medusa_sched_error(world.sched));
 	if (served() > before) {

@@ -93,10 +93,10 @@ static uint64_t take(struct player *p, uint64_t *list, uint32_t *count)
 	return value;
 }
 
-static void take_actions(struct player *p, const struct medusa_sched_action *actions, size_t count)
+static void take_actions(struct player *p, const struct medusa_sched_action *const *actions, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
-		const struct medusa_sched_action *a = &actions[i];
+		const struct medusa_sched_action *a = actions[i];
 		const uint64_t fields[] = {a->type,     a->artifact, a->source,  a->reason,       a->function,
 					   a->backbone, a->gpu,      a->peer,    a->batch,        a->at,
 					   a->transfer, a->bytes,    a->request, a->request_count};
@@ -126,10 +126,11 @@ static uint64_t served(const struct player *p)
 
 static void send(struct player *p, struct medusa_sched_event e)
 {
-	const struct medusa_sched_action *actions;
+	const struct medusa_sched_action *const *actions;
 	size_t count;
 	uint64_t before = served(p);
 	e.now = p->now;
+	e.size = sizeof(e);
 	int code = medusa_sched_step(p->sched, &e, &actions, &count);
 	cr_assert(code == 0 || (code == MEDUSA_SCHED_ERR_NO_MEMORY && failed), "event %d: %s", e.type,
 		  medusa_sched_error(p->sched));

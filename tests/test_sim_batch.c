@@ -138,7 +138,7 @@ Test(sim_batch, waits_for_its_context)
 	    run(&bench, BERT, 0, &request, 1), /* whatever the order within a step */
 	    weights(&bench, MEDUSA_SCHED_SWAP_IN, BERT, 0),
 	    artifact(&bench, MEDUSA_SCHED_SWAP_IN, MEDUSA_SCHED_CONTEXT, BERT, 0)};
-	md_sim_model_apply(bench.model, 0, actions, 3);
+	apply_all(&bench, 0, actions, 3);
 	play(&bench, UINT64_MAX);
 	cr_assert_eq(time_of(&bench, MEDUSA_SCHED_STARTED, 1), 200 * MS, "contexts come before computing");
 	cr_assert_eq(time_of(&bench, MEDUSA_SCHED_DONE, 0), 243 * MS, "the weights are there by then");
@@ -165,7 +165,7 @@ Test(sim_batch, cold_starts_in_order)
 	    artifact(&bench, MEDUSA_SCHED_SWAP_IN, MEDUSA_SCHED_LIBRARY, BERT, MEDUSA_SCHED_NONE),
 	    artifact(&bench, MEDUSA_SCHED_SWAP_IN, MEDUSA_SCHED_WEIGHTS, BERT, 0),
 	    artifact(&bench, MEDUSA_SCHED_SWAP_IN, MEDUSA_SCHED_CONTEXT, BERT, 0), run(&bench, BERT, 0, &request, 1)};
-	md_sim_model_apply(bench.model, 0, actions, 4);
+	apply_all(&bench, 0, actions, 4);
 	play(&bench, UINT64_MAX);
 	/* Weights use the disk alone for 0.5 s (0.5 GB), then beside the library: 0.84 GB and 1 GB at 0.5 GB/s each. */
 	cr_assert_eq(time_of(&bench, MEDUSA_SCHED_TRANSFER_DONE, 1), 500 * MS + 1680 * MS + 160 * MS, "library");

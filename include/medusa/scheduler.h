@@ -168,6 +168,7 @@ enum medusa_sched_event_type {
 };
 
 struct medusa_sched_event {
+	size_t size; /* sizeof(struct medusa_sched_event) */
 	enum medusa_sched_event_type type;
 	uint64_t now;     /* ns; never less than in the call before */
 	uint64_t request; /* the caller's number, unique among those that have not ended */
@@ -219,6 +220,7 @@ enum medusa_sched_reason {
 };
 
 struct medusa_sched_action {
+	size_t size; /* of the library's struct medusa_sched_action: what lies behind it is not there */
 	enum medusa_sched_action_type type;
 	enum medusa_sched_class artifact;
 	enum medusa_sched_source source;
@@ -237,12 +239,13 @@ struct medusa_sched_action {
 };
 
 /*
- * Takes one event and decides. *actions is valid until the next call. An event about something that has ended meanwhile
- * (a transfer of a lost GPU, say) is ignored. MEDUSA_SCHED_ERR_INVALID: the event names what never was, or time goes
- * back; nothing has changed then. MEDUSA_SCHED_ARRIVAL of a number in use is MEDUSA_SCHED_ERR_INVALID.
+ * Takes one event and decides: (*actions)[0] to [*count - 1], valid until the next call. An event about something that
+ * has ended meanwhile (a transfer of a lost GPU, say) is ignored. MEDUSA_SCHED_ERR_INVALID: the event names what never
+ * was, or time goes back; nothing has changed then. MEDUSA_SCHED_ARRIVAL of a number in use is
+ * MEDUSA_SCHED_ERR_INVALID.
  */
 int medusa_sched_step(struct medusa_sched *sched, const struct medusa_sched_event *event,
-		      const struct medusa_sched_action **actions, size_t *count);
+		      const struct medusa_sched_action *const **actions, size_t *count);
 
 /* "run", "never fits" ...; never NULL. */
 const char *medusa_sched_action_name(enum medusa_sched_action_type type);

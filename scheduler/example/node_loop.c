@@ -135,7 +135,7 @@ int main(void)
 						 .t0_ns = 30 * MS,
 						 .token_ns = 7 * MS,
 						 .slo_ns = 2000 * MS};
-	const struct medusa_sched_action *actions;
+	const struct medusa_sched_action *const *actions;
 	struct medusa_sched *sched;
 	uint32_t index;
 	size_t count;
@@ -151,10 +151,11 @@ int main(void)
 	will_happen(4001 * MS, (struct medusa_sched_event){.type = MEDUSA_SCHED_ARRIVAL, .request = 4, .function = 1});
 	while (queued) {
 		struct medusa_sched_event event = next_event();
+		event.size = sizeof(event);
 		say(&event);
 		stop_on_error(medusa_sched_step(sched, &event, &actions, &count), sched);
 		for (size_t i = 0; i < count; i++)
-			carry_out(&actions[i], event.now);
+			carry_out(actions[i], event.now);
 	}
 	medusa_sched_destroy(sched);
 	return 0;
