@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -51,6 +52,16 @@ FILE *md_descriptor_read_stream(const char *path)
 	if (stream)
 		fd = -1;
 	return stream;
+}
+
+bool md_descriptor_scarce(unsigned *limit)
+{
+	struct rlimit now;
+
+	if (getrlimit(RLIMIT_NOFILE, &now) || now.rlim_cur >= MD_DESCRIPTORS_LEAST)
+		return false;
+	*limit = (unsigned)now.rlim_cur;
+	return true;
 }
 
 /* ---- identity ---- */

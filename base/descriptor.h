@@ -30,6 +30,13 @@ int md_descriptor_raise(int fd);
 /* fopen(3) for reading, in the same manner; NULL and errno on failure. */
 FILE *md_descriptor_read_stream(const char *path);
 
+/*
+ * A process that may open fewer files than this has none to spare: the engine comes first. From its limit, *limit
+ * (RLIMIT_NOFILE), and not from what is open: what the engine will open is not known.
+ */
+#define MD_DESCRIPTORS_LEAST 16
+bool md_descriptor_scarce(unsigned *limit);
+
 /* Takes fd over; false and errno when it is not open. */
 bool md_descriptor_keep(struct md_descriptor *kept, int fd);
 /* Whether the number still stands for the file that it stood for. errno is left alone. */

@@ -188,7 +188,9 @@ static char *begun_what;        /* owned; NULL: all of it */
 /* Before the engine has its own rights or its own folder. */
 __attribute__((constructor(MD_LOADED_SETTINGS))) static void open_notes(void)
 {
-	if (md_environment_path("MEDUSA_NOTES", path, sizeof(path)))
+	unsigned limit;
+
+	if (!md_descriptor_scarce(&limit) && md_environment_path("MEDUSA_NOTES", path, sizeof(path)))
 		md_descriptor_keep(&kept, md_descriptor_open(path, O_WRONLY | O_APPEND | O_NOFOLLOW, 0));
 }
 

@@ -24,12 +24,13 @@ static bool in_child; /* of a fork that came after the recording had begun */
  * up its rights, or go to another root, before it uses the device.
  */
 static struct md_descriptor early = {.fd = -1};
+static unsigned few_files; /* as many may be open, and they are the engine's; 0: enough */
 
 __attribute__((constructor(MD_LOADED_SETTINGS))) static void open_early(void)
 {
 	char path[MD_TRACE_PATH_BYTES], part[MD_TRACE_PATH_BYTES + 8];
 
-	if (!md_environment_path("MEDUSA_TRACE", path, sizeof(path)))
+	if (md_descriptor_scarce(&few_files) || !md_environment_path("MEDUSA_TRACE", path, sizeof(path)))
 		return;
 	snprintf(part, sizeof(part), "%s.part", path);
 	md_descriptor_keep(&early, md_descriptor_open(part, O_RDWR | O_NOFOLLOW, 0));
@@ -130,6 +131,15 @@ struct md_trace_part *md_capture_own(const char *path)
 	setenv("MEDUSA_TRACE_OWNER", pid, 1);
 	unsetenv("MEDUSA_TRACE");
 	return &owned;
+}
+
+bool md_capture_lacks_files_warn(void)
+{
+	if (few_files)
+		md_warn("nothing is recorded: this process was started with a limit of %u open files (ulimit -n), and "
+			"Medusa leaves them to the engine: at least %d are needed",
+			few_files, MD_DESCRIPTORS_LEAST);
+	return few_files;
 }
 
 void md_capture_not_asked_warn(void)

@@ -216,7 +216,7 @@ static void start(void)
 		md_error_log("nothing is recorded: %s", err.message);
 	else if (!md_environment_path("MEDUSA_TRACE", md_capture.options.trace, sizeof(md_capture.options.trace)))
 		md_capture_not_asked_warn();
-	else
+	else if (!md_capture_lacks_files_warn())
 		start_recording();
 	md_capture_put_early();
 	starting = false;

@@ -112,6 +112,8 @@ static void init(void)
 	r->verify = md_environment_is_on("MEDUSA_VERIFY");
 	r->require_proof = md_environment_is_on("MEDUSA_REQUIRE_PROOF");
 	r->stats.size = sizeof(r->stats);
+	if (r->path && md_restore_files_check(&r->refusal) != MD_OK)
+		md_warn("nothing is restored: %s", r->refusal.message);
 	read_steps(r, md_environment_get("MEDUSA_RESOLVE"));
 	pthread_atfork(NULL, NULL, child_after_fork);
 	atexit(at_exit);

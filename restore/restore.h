@@ -407,6 +407,8 @@ enum md_status md_restore_bind_new(struct md_restore *r, const struct md_bound *
 /* restore_early.c: the file that a variable names, by a path that leads there now; malloc'd, NULL: none, or no memory.
  */
 char *md_restore_path(const char *variable);
+/* The same file: the process may open enough files for itself and for us. */
+enum md_status md_restore_files_check(struct md_error *err);
 void md_restore_init(void);
 /* Starts restoring in context (which exists); later calls do nothing. */
 void md_restore_start(CUcontext context);

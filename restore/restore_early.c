@@ -21,10 +21,14 @@ static struct early {
     {"MEDUSA_TRUSTED_KEYS", O_RDONLY, R_OK, {.fd = -1}},
 };
 
+static unsigned few_files; /* as many may be open, and they are the engine's; 0: enough */
+
 __attribute__((constructor(MD_LOADED_SETTINGS))) static void open_early(void)
 {
 	char path[PATH_MAX];
 
+	if (md_descriptor_scarce(&few_files))
+		return;
 	for (size_t i = 0; i < sizeof(early) / sizeof(early[0]); i++)
 		if (md_environment_path(early[i].variable, path, sizeof(path)))
 			md_descriptor_keep(&early[i].file, md_descriptor_open(path, early[i].flags, 0));
@@ -52,4 +56,15 @@ char *md_restore_path(const char *variable)
 		if (!strcmp(early[i].variable, variable))
 			return reachable(&early[i], path);
 	return strdup(path);
+}
+
+enum md_status md_restore_files_check(struct md_error *err)
+{
+	if (!few_files)
+		return MD_OK;
+	return md_error_set(
+	    err, MD_ERR_UNSUPPORTED,
+	    "this process was started with a limit of %u open files (ulimit -n), and Medusa leaves them to "
+	    "the engine: at least %d are needed",
+	    few_files, MD_DESCRIPTORS_LEAST);
 }

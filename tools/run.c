@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/descriptor.h"
 #include "base/environment.h"
 #include "tools/family.h"
 #include "tools/preload.h"
@@ -233,7 +234,14 @@ static enum md_status run_watched(const struct md_run *run, const char *library,
 enum md_status md_run_child_output(const struct md_run *run, int output, int *exit_code, struct md_error *err)
 {
 	struct md_preload preload = {0};
+	unsigned limit;
 
+	if (run->preload && md_descriptor_scarce(&limit))
+		return md_error_set(
+		    err, MD_ERR_IO,
+		    "at most %u files may be open (ulimit -n), and Medusa leaves them to the command: at "
+		    "least %d are needed",
+		    limit, MD_DESCRIPTORS_LEAST);
 	if (run->preload)
 		MD_FORWARD(md_preload_find(run->preload, true, &preload, err));
 	if (run->left)

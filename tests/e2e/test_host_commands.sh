@@ -245,6 +245,37 @@ for closed in "0<&-" "1>&-" "2>&-" "0<&- 1>&- 2>&-"; do
 done
 assert_equal "what is left" "$nothing_left" "$(left)"
 
+section "few descriptors: the engine comes first"
+within() { # limit, name, command...: as run does, whose own files are open before the limit is there
+	local limit=$1 name=$2
+	shift 2
+	code=0
+	timeout --kill-after=5 "$run_limit" bash -c 'ulimit -n "$0" && exec "$@"' "$limit" "$@" \
+		>"$work/$name.out" 2>"$work/$name.err" || code=$?
+}
+for limit in $(seq 3 20); do
+	section "at most $limit files may be open"
+	within "$limit" few "${subject[@]}"
+	few=$code
+	within "$limit" few_restored "$bin/medusa-restore" "$work/good.medusa" -- "${subject[@]}"
+	assert_exit few_restored "$few"
+	[ "$few" = 0 ] || continue
+	assert_same_file "$work/few.out" "$work/few_restored.out"
+	for command in "medusa-capture -o $work/out/one.medusa" "medusa-verify $work/good.medusa"; do
+		within "$limit" few_tool $command -- "${subject[@]}"
+		assert_exit few_tool "$([ "$limit" -lt 16 ] && echo 4 || echo 0)"
+		[ "$limit" -ge 16 ] || assert_contains "$work/few_tool.err" "at most $limit files may be open (ulimit -n), and Medusa leaves them to the command: at least 16 are needed"
+	done
+	[ "$limit" -ge 16 ] || assert_contains "$work/few_restored.err" "nothing is restored: this process was started with a limit of $limit open files"
+	assert_count "$work/few_restored.err" " restored " "$([ "$limit" -lt 16 ] && echo 0 || echo 2)"
+	within "$limit" few_traced env "$(preload capture)" MEDUSA_TRACE="$work/few.mtrace" "${subject[@]}"
+	assert_exit few_traced 0
+	assert_same_file "$work/few.out" "$work/few_traced.out"
+	[ "$limit" -ge 16 ] || assert_contains "$work/few_traced.err" "nothing is recorded: this process was started with a limit of $limit open files"
+	rm -f "$work/out/one.medusa"
+done
+assert_equal "what is left" "$nothing_left" "$(left)"
+
 # ---- engines that end in their own way -------------------------------------------------------------------------------
 ends() { # habit at the end, options of medusa-capture...
 	local habit=$1
