@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "analyze/analysis.h"
+#include "format/checks.h"
 #include "base/cleanup.h"
 #include "base/log.h"
 
@@ -320,6 +321,7 @@ static enum md_status emit_provenance(struct md_analysis *analysis, struct md_er
 	provenance->stages = calloc(trace->stage_count + (size_t)1, sizeof *provenance->stages);
 	if (failed || !provenance->stages)
 		return md_analysis_no_memory(err);
+	MD_FORWARD(md_checks_state(analysis->out, err));
 	emit_stages(trace, provenance);
 	emit_kv(analysis);
 	return MD_OK;

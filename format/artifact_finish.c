@@ -66,6 +66,7 @@ void md_artifact_finish(struct md_artifact *artifact)
 	free(artifact->provenance.command);
 	free(artifact->provenance.created);
 	free(artifact->provenance.verification);
+	free(artifact->provenance.checks);
 	free(artifact->provenance.stages);
 	*artifact = (struct md_artifact){0};
 }

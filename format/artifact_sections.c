@@ -352,6 +352,8 @@ static void visit_provenance(struct md_archive *a, void *item, void *user)
 	md_archive_string(a, "created", &provenance->created);
 	if (md_archive_has(a, "verification", provenance->verification))
 		md_archive_string(a, "verification", &provenance->verification);
+	if (md_archive_has(a, "checks", provenance->checks))
+		md_archive_string(a, "checks", &provenance->checks);
 	md_archive_u32(a, "capture_count", &provenance->capture_count);
 	md_archive_list(a, "stages", "stage", &provenance->stages, &provenance->stage_count,
 			sizeof(*provenance->stages), visit_stage, user);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "format/checks.h"
 #include "restore/restore.h"
 
 /* ---- once ---- */
@@ -35,6 +36,7 @@ static enum md_status run_open(struct md_restore *r, struct md_restore_graph *gr
 		return md_error_set(err, MD_ERR_NOT_FOUND, "MEDUSA_ARTIFACT is not set");
 	uint64_t start = md_clock_ns();
 	MD_FORWARD(open_artifact(r, err));
+	MD_FORWARD(md_checks_require(&r->artifact, err));
 	md_registry_want(&r->registry, r->artifact.images, r->artifact.image_count);
 	pthread_mutex_lock(&r->lock);
 	r->stats.own_ns += md_clock_ns() - start;

@@ -15,6 +15,7 @@
 #include "driver/cuda_driver.h"
 #include "driver/device_hash.h"
 #include "format/artifact.h"
+#include "format/checks.h"
 #include "tests/subjects/restore_subject.h"
 
 #define TEXT_BYTES 65536
@@ -279,6 +280,7 @@ static void make_artifact(struct md_artifact *a, bool stored)
 					       .command = strdup("restore_subject"),
 					       .created = strdup("2025-01-01T00:00:00Z"),
 					       .capture_count = 2};
+	cr_assert_eq(md_checks_state(a, NULL), MD_OK);
 }
 
 static const char *write_artifact(struct md_artifact *a)

@@ -4,6 +4,7 @@
 
 #include "base/plain.h"
 #include "simulator/table.h"
+#include "format/checks.h"
 #include "tools/inspect.h"
 
 void md_inspect_print_facts(const struct md_fingerprint *machine, FILE *out)
@@ -21,6 +22,7 @@ static void print_provenance(const char *path, const struct md_artifact *artifac
 	const struct md_provenance *from = &artifact->provenance;
 	const struct md_fingerprint *machine = &artifact->fingerprint;
 	char memory[MD_TABLE_BYTES_TEXT];
+	struct md_error lacks = {0};
 
 	md_plain_line(out, "%s: %" PRIu32 " graphs, %" PRIu64 " nodes, %" PRIu32 " left out", path,
 		      artifact->graph_count, md_inspect_total_nodes(artifact), artifact->refusal_count);
@@ -30,6 +32,8 @@ static void print_provenance(const char *path, const struct md_artifact *artifac
 	md_plain_line(out, "command  %s", from->command ? from->command : "");
 	if (from->verification)
 		md_plain_line(out, "verified %s", from->verification);
+	if (md_checks_require(artifact, &lacks) != MD_OK)
+		md_plain_line(out, "NOT RESTORED: %s", lacks.message);
 	md_plain_line(out, "device   %s, compute %d.%d, %d multiprocessors, %s, driver %d", machine->device_name,
 		      machine->compute_major, machine->compute_minor, machine->multiprocessors,
 		      md_table_format_bytes(machine->device_memory, memory), machine->driver_version);

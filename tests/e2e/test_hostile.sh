@@ -228,6 +228,27 @@ assert_exit craft 0
 run_restored left "$work/left.medusa"
 assert_refused_whole live left "something is missing; capture again"
 
+section "an artifact of an older Medusa, which did not have all the checks"
+run craft "$craft" "$work/base.medusa" "$work/older.medusa" provenance checks absent
+assert_exit craft 0
+run_restored older "$work/older.medusa"
+assert_refused_whole live older "the artifact does not say which checks were made of it, as one of an older Medusa; capture again"
+run older_text medusa-inspect "$work/older.medusa"
+assert_exit older_text 0
+assert_contains "$work/older_text.out" "NOT RESTORED: the artifact does not say which checks were made of it"
+run older_verify medusa-verify "$work/older.medusa" -- "${engine[@]}"
+assert_exit older_verify 1
+run base_text medusa-inspect --text "$work/base.medusa"
+for check in $(sed -n 's/^MD_CHECK("\([a-z-]*\)",.*/\1/p' format/checks.def); do
+	section "an artifact without the check $check"
+	sed "s/\(checks=\"\|checks=.* \)$check\([ \"]\)/\1un$check\2/" "$work/base_text.out" >"$work/without.txt"
+	run without medusa-inspect --from-text "$work/without.txt" -o "$work/without.medusa"
+	assert_exit without 0
+	run_restored without "$work/without.medusa"
+	assert_refused_whole live without "the artifact was made without the check \"$check\""
+	assert_contains "$work/without.err" "capture again"
+done
+
 # Whatever a file says: no command and no engine may crash or hang, and the engine computes what it computes.
 survive() { # what was done to it; $work/crafted.medusa
 	local tool
