@@ -82,10 +82,10 @@ void md_capture_leave(void);
 void md_capture_trouble(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* capture_owner.c: the file to write, or NULL, and said why, when another process records to this trace. */
 struct md_trace_part *md_capture_own(const char *path);
-void md_capture_disown(void);         /* in a forked child */
-void md_capture_disowned_warn(void);  /* once, when that child uses the device */
+void md_capture_disown(void);           /* in a forked child */
+void md_capture_disowned_warn(void);    /* once, when that child uses the device */
 bool md_capture_lacks_files_warn(void); /* the limit of open files is too low for two */
-void md_capture_not_asked_warn(void); /* there is no MEDUSA_TRACE */
+void md_capture_not_asked_warn(void);   /* there is no MEDUSA_TRACE */
 /* capture_early.c: true when it was kept, as recording has not begun; the API alone does not begin it. */
 enum md_capture_early { MD_EARLY_FACT, MD_EARLY_MARK, MD_EARLY_STAGE };
 bool md_capture_said_early(enum md_capture_early kind, const char *name, const char *value, uint64_t ns);

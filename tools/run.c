@@ -237,11 +237,10 @@ enum md_status md_run_child_output(const struct md_run *run, int output, int *ex
 	unsigned limit;
 
 	if (run->preload && md_descriptor_scarce(&limit))
-		return md_error_set(
-		    err, MD_ERR_IO,
-		    "at most %u files may be open (ulimit -n), and Medusa leaves them to the command: at "
-		    "least %d are needed",
-		    limit, MD_DESCRIPTORS_LEAST);
+		return md_error_set(err, MD_ERR_IO,
+				    "the limit is %u open files (ulimit -n), and Medusa leaves them to the command: at "
+				    "least %d are needed",
+				    limit, MD_DESCRIPTORS_LEAST);
 	if (run->preload)
 		MD_FORWARD(md_preload_find(run->preload, true, &preload, err));
 	if (run->left)

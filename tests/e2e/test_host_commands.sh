@@ -264,7 +264,7 @@ for limit in $(seq 3 20); do
 	for command in "medusa-capture -o $work/out/one.medusa" "medusa-verify $work/good.medusa"; do
 		within "$limit" few_tool $command -- "${subject[@]}"
 		assert_exit few_tool "$([ "$limit" -lt 16 ] && echo 4 || echo 0)"
-		[ "$limit" -ge 16 ] || assert_contains "$work/few_tool.err" "at most $limit files may be open (ulimit -n), and Medusa leaves them to the command: at least 16 are needed"
+		[ "$limit" -ge 16 ] || assert_contains "$work/few_tool.err" "the limit is $limit open files (ulimit -n), and Medusa leaves them to the command: at least 16 are needed"
 	done
 	[ "$limit" -ge 16 ] || assert_contains "$work/few_restored.err" "nothing is restored: this process was started with a limit of $limit open files"
 	assert_count "$work/few_restored.err" " restored " "$([ "$limit" -lt 16 ] && echo 0 || echo 2)"
