@@ -57,15 +57,27 @@ struct md_pair {
 	struct md_target *outputs; /* of graph[0], by index; alloc is MD_NONE for one that was not given; owned */
 };
 
-/* Permanent contents of private memory. */
+/* Permanent contents of private memory, or the value of a variable. */
 struct md_held {
-	uint32_t alloc; /* index into views[0].allocs */
+	uint32_t variable; /* index into variables, or MD_NONE */
+	uint32_t alloc;    /* index into views[0].allocs */
 	uint64_t offset, size;
 	uint8_t *data;               /* owned; pointer bytes are zero */
 	struct md_findings findings; /* node = MD_NONE, at = offset in data */
 	bool kept;
 	bool unread;   /* no input that was seen reads it */
 	bool compared; /* the second capture saved all of it as well, and the same */
+};
+
+/* A variable of an image, whose modules may be several. */
+struct md_variable {
+	uint32_t image;                        /* of the first capture */
+	const char *name;                      /* borrowed from a trace */
+	uint32_t alloc;                        /* where the first capture has it; MD_NONE: nobody said where */
+	bool written;                          /* by the engine, in one of the captures */
+	const struct md_trace_value *value[2]; /* what it holds when graphs are replayed; NULL: not known, or not one */
+	char *replayed;                        /* owned; NULL, or the graph of which a replay writes it */
+	uint32_t held;                         /* its value; MD_NONE: it keeps what the image has */
 };
 
 /* A binding that contents may have been made of. */
@@ -95,6 +107,9 @@ struct md_analysis {
 	uint32_t *kernel_identity[2]; /* per kernel: its first equal in the first capture, or MD_NONE */
 	struct md_held *held;
 	uint32_t held_count;
+	struct md_variable *variables;
+	uint32_t variable_count;
+	uint32_t *variable_of;         /* allocation of the first capture -> the variable that it is, or MD_NONE */
 	struct md_constant *constants; /* by binding of the first capture */
 	char **broken;                 /* per group: NULL, or why what it holds is unprovable; owned */
 	uint64_t fixed_words;          /* pointers because their allocation did not move */
@@ -115,6 +130,7 @@ enum md_status md_pass_sequence(struct md_analysis *analysis, struct md_error *e
 enum md_status md_pass_evidence(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_output(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_pointer(struct md_analysis *analysis, struct md_error *err);
+enum md_status md_pass_variable(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_content(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_table(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_constant(struct md_analysis *analysis, struct md_error *err);
@@ -137,6 +153,16 @@ enum md_status md_analysis_seek_node(struct md_analysis *analysis, const struct 
  * captures. Owned by the caller; NULL: out of memory. */
 uint32_t *md_analysis_order_nodes(const struct md_trace_graph *graph);
 struct md_pair **md_analysis_order_pairs(struct md_analysis *analysis, uint32_t *count);
+/* Whether a kernel of the graph is of that image of its capture. */
+bool md_pair_uses_image(const struct md_analysis *analysis, const struct md_pair *pair, unsigned capture,
+			uint32_t image);
+/* The image of a trace that has the hash, or MD_NONE. */
+uint32_t md_analysis_image(const struct md_trace *trace, const struct md_hash *hash);
+/* The first variable of the image (of the first capture) that the engine writes and of which no value will do: only the
+ * engine's own copy of the image has it. NULL: there is none. */
+const struct md_variable *md_variable_unsettled(const struct md_analysis *analysis, uint32_t image);
+/* Why a pointer into it will not do although it is a variable; NULL: it will. */
+const char *md_variable_foreign(const struct md_analysis *analysis, uint32_t alloc);
 /* Makes analysis->group; false when out of memory. */
 bool md_analysis_group_mappings(struct md_analysis *analysis);
 /* Numbers of events in the order in which nodes of the graph use them; other nodes have MD_NONE. NULL: out of memory.

@@ -10,7 +10,9 @@ static void refuse_foreign_memory(const struct md_analysis *analysis, struct md_
 	for (uint32_t i = 0; i < pair->findings.count; i++) {
 		const struct md_finding *finding = &pair->findings.items[i];
 		const struct md_view_alloc *alloc = &analysis->views[0].allocs[finding->target.alloc];
-		const char *foreign = md_alloc_foreign(alloc->family);
+		const char *foreign = alloc->family == MD_ALLOC_GLOBAL
+					  ? md_variable_foreign(analysis, finding->target.alloc)
+					  : md_alloc_foreign(alloc->family);
 		bool can_bind = alloc->family == MD_ALLOC_HOST || alloc->family == MD_ALLOC_SHARED;
 
 		if (finding->target.binding != MD_NONE || !foreign)

@@ -143,14 +143,46 @@ void md_content_break(struct md_analysis *analysis, uint32_t alloc, const char *
 	say(&analysis->broken[analysis->group[alloc]], "%s", why);
 }
 
+#define NAME_BYTES 192
+
+/* "contents of allocation 3", "variable lut of a module" */
+static const char *name_held(const struct md_analysis *analysis, const struct md_held *held, char text[NAME_BYTES])
+{
+	if (held->variable != MD_NONE)
+		snprintf(text, NAME_BYTES, "variable %.128s of a module", analysis->variables[held->variable].name);
+	else
+		snprintf(text, NAME_BYTES, "contents of allocation %" PRIu32, held->alloc);
+	return text;
+}
+
+/* What no restore could make anew; NULL: it can. Whether a variable will do is known once all are settled. */
+static const char *foreign_of(const struct md_analysis *analysis, const struct md_target *target, bool settled)
+{
+	enum md_alloc_family family = analysis->views[0].allocs[target->alloc].family;
+
+	if (target->binding != MD_NONE)
+		return NULL;
+	if (family != MD_ALLOC_GLOBAL)
+		return settled ? NULL : md_alloc_foreign(family);
+	return settled ? md_variable_foreign(analysis, target->alloc) : NULL;
+}
+
+static void say_foreign(const struct md_analysis *analysis, const struct md_held *held, uint32_t at,
+			const char *foreign, char **why)
+{
+	char name[NAME_BYTES];
+
+	say(why, "%s, byte %" PRIu64 ", point%s to %s", name_held(analysis, held, name), held->offset + at,
+	    held->variable == MD_NONE ? "" : "s", foreign);
+}
+
 static bool keep_pointer(struct md_analysis *analysis, struct md_held *held, uint32_t at,
 			 const struct md_target *target, char **why)
 {
-	const char *foreign = md_alloc_foreign(analysis->views[0].allocs[target->alloc].family);
+	const char *foreign = foreign_of(analysis, target, false);
 
-	if (target->binding == MD_NONE && foreign)
-		say(why, "contents of allocation %" PRIu32 ", byte %" PRIu64 ", point to %s", held->alloc,
-		    held->offset + at, foreign);
+	if (foreign)
+		say_foreign(analysis, held, at, foreign, why);
 	if (!md_findings_add(&held->findings, MD_NONE, at, target))
 		return false;
 	memcpy(&held->findings.items[held->findings.count - 1].value, held->data + at, 8);
@@ -164,7 +196,7 @@ static bool classify_word(struct md_analysis *analysis, struct md_held *held, ui
 {
 	bool both = !memchr(two->known + at, 0, 8);
 	struct md_target target;
-	char why[MD_WORD_WHY_BYTES] = "differs between the captures";
+	char why[MD_WORD_WHY_BYTES] = "differs between the captures", name[NAME_BYTES];
 	uint64_t first, second;
 	enum md_word word;
 
@@ -179,7 +211,7 @@ static bool classify_word(struct md_analysis *analysis, struct md_held *held, ui
 	if (word == MD_WORD_POINTER)
 		return keep_pointer(analysis, held, at, &target, broken);
 	if (word != MD_WORD_CONSTANT)
-		say(broken, "contents of allocation %" PRIu32 " (%" PRIu64 " bytes), byte %" PRIu64 ": %s", held->alloc,
+		say(broken, "%s (%" PRIu64 " bytes), byte %" PRIu64 ": %s", name_held(analysis, held, name),
 		    analysis->views[0].allocs[held->alloc].size, held->offset + at, why);
 	return true;
 }
@@ -189,6 +221,7 @@ bool md_content_classify(struct md_analysis *analysis, struct md_held *held, con
 {
 	uint32_t at = (uint32_t)(-(analysis->views[0].allocs[held->alloc].address + held->offset) & 7);
 	uint32_t head = at < held->size ? at : (uint32_t)held->size;
+	char name[NAME_BYTES];
 
 	for (; held->size >= 8 && at <= held->size - 8; at += 8) {
 		if (!classify_word(analysis, held, at, one, two, broken))
@@ -196,8 +229,23 @@ bool md_content_classify(struct md_analysis *analysis, struct md_held *held, con
 	}
 	if (memcmp(one, two->data, head) != 0 ||
 	    (at < held->size && memcmp(one + at, two->data + at, held->size - at) != 0))
-		say(broken, "contents of allocation %" PRIu32 ": bytes outside of words differ", held->alloc);
+		say(broken, "%s: bytes outside of words differ", name_held(analysis, held, name));
 	return true;
+}
+
+/* The first word of what is held that leads to something broken, and why that is. */
+static bool find_broken(const struct md_analysis *analysis, const struct md_held *held, uint32_t *at,
+			const char **broken, const char **foreign)
+{
+	for (uint32_t p = 0; p < held->findings.count; p++) {
+		const struct md_target *target = &held->findings.items[p].target;
+		*at = held->findings.items[p].at;
+		*broken = target->binding == MD_NONE ? broken_by(analysis, target->alloc) : NULL;
+		*foreign = *broken ? NULL : foreign_of(analysis, target, true);
+		if (*broken || *foreign)
+			return true;
+	}
+	return false;
 }
 
 /* What points to something broken is broken itself. */
@@ -209,13 +257,16 @@ static void spread_broken(struct md_analysis *analysis)
 		changed = false;
 		for (uint32_t i = 0; i < analysis->held_count; i++) {
 			const struct md_held *held = &analysis->held[i];
-			for (uint32_t p = 0; p < held->findings.count && !broken_by(analysis, held->alloc); p++) {
-				const struct md_target *target = &held->findings.items[p].target;
-				if (target->binding != MD_NONE || !broken_by(analysis, target->alloc))
-					continue;
-				md_content_break(analysis, held->alloc, broken_by(analysis, target->alloc));
-				changed = true;
-			}
+			const char *broken, *foreign;
+			uint32_t at;
+			if (broken_by(analysis, held->alloc) || !find_broken(analysis, held, &at, &broken, &foreign))
+				continue;
+			if (broken)
+				md_content_break(analysis, held->alloc, broken);
+			else
+				say_foreign(analysis, held, at, foreign,
+					    &analysis->broken[analysis->group[held->alloc]]);
+			changed = true;
 		}
 	}
 }
@@ -251,7 +302,8 @@ static enum md_status hold(struct md_analysis *analysis, const struct spot *one,
 	MD_AUTO_FREE char *broken = NULL;
 	struct md_held *held = &analysis->held[analysis->held_count++];
 
-	*held = (struct md_held){.alloc = one->alloc, .offset = one->offset, .size = one->content->size};
+	*held = (struct md_held){
+	    .variable = MD_NONE, .alloc = one->alloc, .offset = one->offset, .size = one->content->size};
 	held->data = malloc(held->size);
 	if (!held->data || !find_counterpart(analysis, one, spots, count, &two))
 		return md_analysis_no_memory(err);
@@ -267,6 +319,44 @@ static enum md_status hold(struct md_analysis *analysis, const struct spot *one,
 	return MD_OK;
 }
 
+/* With one capture alone nobody knows whether each start writes the same. */
+static bool has_value(const struct md_analysis *analysis, const struct md_variable *variable)
+{
+	return analysis->captures == 2 && variable->alloc != MD_NONE && variable->value[0] && variable->value[1] &&
+	       variable->value[0]->size == variable->value[1]->size &&
+	       variable->value[0]->size == analysis->views[0].allocs[variable->alloc].size;
+}
+
+/* A value is held as contents are: its words may be addresses. */
+static enum md_status hold_value(struct md_analysis *analysis, uint32_t index, struct md_error *err)
+{
+	struct md_variable *variable = &analysis->variables[index];
+	const struct md_trace_value *one = variable->value[0], *two = variable->value[1];
+	MD_CLEANUP(md_counterpart_finish) struct md_counterpart other = {.found = true};
+	MD_AUTO_FREE char *broken = NULL;
+	struct md_held *held = &analysis->held[analysis->held_count];
+
+	if (!has_value(analysis, variable))
+		return MD_OK;
+	variable->held = analysis->held_count++;
+	*held = (struct md_held){.variable = index, .alloc = variable->alloc, .size = one->size, .compared = true};
+	held->data = malloc(one->size);
+	other.data = malloc(one->size);
+	other.known = malloc(one->size);
+	if (!held->data || !other.data || !other.known)
+		return md_analysis_no_memory(err);
+	memcpy(held->data, one->data, one->size);
+	memcpy(other.data, two->data, one->size);
+	memset(other.known, 1, one->size);
+	MD_FORWARD(md_view_seek(&analysis->views[0], one->sequence, err));
+	MD_FORWARD(md_view_seek(&analysis->views[1], two->sequence, err));
+	if (!md_content_classify(analysis, held, one->data, &other, &broken))
+		return md_analysis_no_memory(err);
+	if (broken)
+		md_content_break(analysis, held->alloc, broken);
+	return MD_OK;
+}
+
 enum md_status md_pass_content(struct md_analysis *analysis, struct md_error *err)
 {
 	MD_AUTO_FREE struct spot *one = NULL;
@@ -276,12 +366,14 @@ enum md_status md_pass_content(struct md_analysis *analysis, struct md_error *er
 	MD_FORWARD(list_spots(analysis, 0, &one, &one_count, err));
 	if (analysis->captures == 2)
 		MD_FORWARD(list_spots(analysis, 1, &two, &two_count, err));
-	analysis->held = calloc(one_count + 1u, sizeof *analysis->held);
+	analysis->held = calloc((size_t)one_count + analysis->variable_count + 1, sizeof *analysis->held);
 	analysis->broken = calloc(analysis->views[0].alloc_count + 1u, sizeof *analysis->broken);
 	if (!analysis->held || !analysis->broken)
 		return md_analysis_no_memory(err);
 	for (uint32_t i = 0; i < one_count; i++)
 		MD_FORWARD(hold(analysis, &one[i], two, two_count, err));
+	for (uint32_t i = 0; i < analysis->variable_count; i++)
+		MD_FORWARD(hold_value(analysis, i, err));
 	md_content_refuse_users(analysis);
 	return MD_OK;
 }

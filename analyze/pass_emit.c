@@ -267,7 +267,7 @@ static enum md_status emit_contents(struct md_analysis *analysis, struct md_erro
 	for (uint32_t i = 0; i < analysis->held_count; i++) {
 		struct md_held *held = &analysis->held[i];
 		struct md_artifact_content *content = &out->contents[out->content_count];
-		if (!held->kept)
+		if (!held->kept || held->variable != MD_NONE)
 			continue;
 		out->content_count++;
 		content->alloc = analysis->alloc_slot[held->alloc];
@@ -277,6 +277,46 @@ static enum md_status emit_contents(struct md_analysis *analysis, struct md_erro
 		content->data = md_steal_ptr(&held->data);
 		MD_FORWARD(make_pointers(analysis, &held->findings, &content->pointers, &content->pointer_count, err));
 	}
+	return MD_OK;
+}
+
+static uint32_t find_image(const struct md_artifact *artifact, const struct md_hash *hash)
+{
+	uint32_t i = 0;
+
+	while (i < artifact->image_count && !md_hash_equal(&artifact->images[i].hash, hash))
+		i++;
+	return i;
+}
+
+static enum md_status emit_value(struct md_analysis *analysis, struct md_held *held, struct md_error *err)
+{
+	const struct md_variable *variable = &analysis->variables[held->variable];
+	struct md_artifact *out = analysis->out;
+	uint32_t at = find_image(out, &analysis->traces[0]->images[variable->image].hash);
+	struct md_image_value *grown;
+	bool failed = false;
+
+	if (at == out->image_count)
+		return MD_OK;
+	grown = realloc(out->images[at].values, (out->images[at].value_count + (size_t)1) * sizeof *grown);
+	if (!grown)
+		return md_analysis_no_memory(err);
+	out->images[at].values = grown;
+	grown += out->images[at].value_count++;
+	*grown = (struct md_image_value){.name = md_analysis_copy_text(variable->name, &failed),
+					 .size = held->size,
+					 .data = md_steal_ptr(&held->data)};
+	return failed ? md_analysis_no_memory(err)
+		      : make_pointers(analysis, &held->findings, &grown->pointers, &grown->pointer_count, err);
+}
+
+/* What the engine has written into variables of the images that graphs use. */
+static enum md_status emit_values(struct md_analysis *analysis, struct md_error *err)
+{
+	for (uint32_t i = 0; i < analysis->held_count; i++)
+		if (analysis->held[i].kept && analysis->held[i].variable != MD_NONE)
+			MD_FORWARD(emit_value(analysis, &analysis->held[i], err));
 	return MD_OK;
 }
 
@@ -331,5 +371,6 @@ enum md_status md_pass_emit(struct md_analysis *analysis, struct md_error *err)
 {
 	MD_FORWARD(emit_graphs(analysis, err));
 	MD_FORWARD(emit_contents(analysis, err));
+	MD_FORWARD(emit_values(analysis, err));
 	return emit_provenance(analysis, err);
 }

@@ -42,131 +42,27 @@ static enum md_status store_from_file(const struct md_image *image, struct md_im
 	return MD_OK;
 }
 
-/* The variable that one of the captures wrote, or NULL: a copy of the image would not have what was written. */
-static const char *written_variable(const struct md_analysis *analysis, const struct md_hash *hash)
+static void warn_unsettled(const struct md_analysis *analysis, const struct md_variable *variable)
 {
-	for (unsigned c = 0; c < 2 && analysis->traces[c]; c++) {
-		const struct md_trace *trace = analysis->traces[c];
-		for (uint32_t i = 0; i < trace->variable_count; i++)
-			if (md_hash_equal(&trace->images[trace->variables[i].image].hash, hash))
-				return trace->variables[i].name;
-	}
-	return NULL;
+	const char *why = variable->held == MD_NONE ? "it has no value that is one for the whole capture"
+						    : analysis->broken[analysis->group[variable->alloc]];
+
+	md_warn("an image is not stored: the engine writes its variable %s, so only the engine's own will do (%s)",
+		variable->name, why);
 }
-
-/* ---- values of variables ---------------------------------------------------------------------------------------- */
-
-static uint32_t image_index(const struct md_trace *trace, const struct md_hash *hash)
-{
-	for (uint32_t i = 0; i < trace->image_count; i++)
-		if (md_hash_equal(&trace->images[i].hash, hash))
-			return i;
-	return MD_NONE;
-}
-
-/* The only value that a capture saw of a variable; NULL when there was none, or several. */
-static const struct md_trace_value *only_value(const struct md_trace *trace, uint32_t image, const char *name)
-{
-	const struct md_trace_value *only = NULL;
-
-	for (uint32_t i = 0; i < trace->value_count; i++) {
-		const struct md_trace_value *value = &trace->values[i];
-		if (value->image != image || strcmp(value->name, name))
-			continue;
-		if (only && (only->size != value->size || memcmp(only->data, value->data, value->size)))
-			return NULL;
-		only = value;
-	}
-	return only;
-}
-
-/* An address among the bytes would be one of the capture. */
-static bool holds_pointer(const struct md_view *view, const struct md_trace_value *value)
-{
-	uint64_t word;
-	bool holds = false;
-
-	for (uint64_t at = 0; value->size >= 8 && at <= value->size - 8 && !holds; at += 8) {
-		memcpy(&word, value->data + at, 8);
-		holds = view->highest > word && view->lowest <= word;
-	}
-	return holds;
-}
-
-static bool is_settled(const struct md_analysis *analysis, const struct md_trace_value *one,
-		       const struct md_trace_value *two)
-{
-	return one && two && one->size == two->size && !memcmp(one->data, two->data, one->size) &&
-	       !holds_pointer(&analysis->views[0], one) && !holds_pointer(&analysis->views[1], two);
-}
-
-/* Every variable that one of the captures wrote must have one value, the same in both: then it is stored. */
-static bool all_settled(const struct md_analysis *analysis, const struct md_hash *hash)
-{
-	uint32_t image[2] = {MD_NONE, MD_NONE};
-
-	if (analysis->captures < 2)
-		return false;
-	for (unsigned c = 0; c < 2; c++)
-		image[c] = image_index(analysis->traces[c], hash);
-	for (unsigned c = 0; c < 2; c++) {
-		const struct md_trace *trace = analysis->traces[c];
-		for (uint32_t i = 0; i < trace->variable_count; i++) {
-			const char *name = trace->variables[i].name;
-			if (trace->variables[i].image == image[c] &&
-			    !is_settled(analysis, only_value(analysis->traces[0], image[0], name),
-					only_value(analysis->traces[1], image[1], name)))
-				return false;
-		}
-	}
-	return true;
-}
-
-static bool has_value(const struct md_image *image, const char *name)
-{
-	for (uint32_t i = 0; i < image->value_count; i++)
-		if (!strcmp(image->values[i].name, name))
-			return true;
-	return false;
-}
-
-static enum md_status copy_values(const struct md_analysis *analysis, struct md_image *out, struct md_error *err)
-{
-	const struct md_trace *trace = analysis->traces[0];
-	uint32_t image = image_index(trace, &out->hash);
-	bool failed = false;
-
-	out->values = calloc(trace->variable_count + (size_t)1, sizeof *out->values);
-	for (uint32_t i = 0; out->values && i < trace->variable_count && !failed; i++) {
-		const char *name = trace->variables[i].name;
-		if (trace->variables[i].image != image || has_value(out, name))
-			continue;
-		const struct md_trace_value *from = only_value(trace, image, name);
-		struct md_image_value *value = &out->values[out->value_count++];
-		*value = (struct md_image_value){md_analysis_copy_text(name, &failed), from->size, malloc(from->size)};
-		failed = failed || !value->data;
-		if (!failed)
-			memcpy(value->data, from->data, from->size);
-	}
-	return failed || !out->values ? md_analysis_no_memory(err) : MD_OK;
-}
-
-/* ---- images, again ---------------------------------------------------------------------------------------------- */
 
 /* What lies in no file is always stored; what lies in one is referenced, unless told otherwise. */
-static enum md_status copy_image(const struct md_analysis *analysis, const struct md_image *image, struct md_image *out,
+static enum md_status copy_image(const struct md_analysis *analysis, uint32_t index, struct md_image *out,
 				 struct md_error *err)
 {
+	const struct md_image *image = &analysis->traces[0]->images[index];
 	bool failed = false, keep_data = image->data && (!image->path || analysis->options.store_file_images);
-	const char *written = written_variable(analysis, &image->hash);
+	const struct md_variable *unsettled = md_variable_unsettled(analysis, index);
 
 	*out = (struct md_image){.hash = image->hash, .kind = image->kind, .size = image->size};
-	if (written && all_settled(analysis, &image->hash)) {
-		MD_FORWARD(copy_values(analysis, out, err));
-	} else if (written) {
-		md_warn("an image is not stored: the engine writes its variable %s, so only the engine's own will do",
-			written);
-		out->variable = md_analysis_copy_text(written, &failed);
+	if (unsettled) {
+		warn_unsettled(analysis, unsettled);
+		out->variable = md_analysis_copy_text(unsettled->name, &failed);
 		return failed ? md_analysis_no_memory(err) : MD_OK;
 	}
 	if (analysis->options.no_images)
@@ -225,6 +121,24 @@ static void mark_kernels(struct md_analysis *analysis)
 	}
 }
 
+/* Pointers lead to variables of images that need have no kernel in any graph. */
+static enum md_status add_images_of_variables(struct md_analysis *analysis, uint32_t *image_slot, struct md_error *err)
+{
+	struct md_artifact *out = analysis->out;
+
+	for (uint32_t i = 0; i < out->alloc_count; i++) {
+		uint32_t image = out->allocs[i].image;
+		if (out->allocs[i].class != MD_CLASS_VARIABLE)
+			continue;
+		if (image_slot[image] == MD_NONE) {
+			image_slot[image] = out->image_count;
+			MD_FORWARD(copy_image(analysis, image, &out->images[out->image_count++], err));
+		}
+		out->allocs[i].image = image_slot[image];
+	}
+	return MD_OK;
+}
+
 static enum md_status build_tables(struct md_analysis *analysis, uint32_t *image_slot, struct md_error *err)
 {
 	const struct md_trace *trace = analysis->traces[0];
@@ -237,7 +151,7 @@ static enum md_status build_tables(struct md_analysis *analysis, uint32_t *image
 			continue;
 		if (image != MD_NONE && image_slot[image] == MD_NONE) {
 			image_slot[image] = out->image_count;
-			MD_FORWARD(copy_image(analysis, &trace->images[image], &out->images[out->image_count++], err));
+			MD_FORWARD(copy_image(analysis, image, &out->images[out->image_count++], err));
 		}
 		analysis->kernel_slot[i] = out->kernel_count;
 		MD_FORWARD(copy_kernel(kernel, image == MD_NONE ? MD_NONE : image_slot[image],
@@ -323,5 +237,6 @@ enum md_status md_pass_image(struct md_analysis *analysis, struct md_error *err)
 	memset(analysis->kernel_slot, 0xff, kernels * sizeof *analysis->kernel_slot);
 	mark_kernels(analysis);
 	MD_FORWARD(build_tables(analysis, image_slot, err));
+	MD_FORWARD(add_images_of_variables(analysis, image_slot, err));
 	return copy_fingerprint(analysis, image_slot, err);
 }

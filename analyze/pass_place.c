@@ -11,15 +11,44 @@
 
 struct marks {
 	uint8_t *alloc,
-	    *binding; /* one byte for each of the first capture; of a group of mappings, that of the group */
+	    *binding;   /* one byte for each of the first capture; of a group of mappings, that of the group */
+	uint8_t *image; /* it is loaded: its variables are set */
 };
 
 static void mark_target(const struct md_analysis *analysis, struct marks *marks, const struct md_target *target)
 {
-	if (target->binding != MD_NONE)
+	uint32_t variable = analysis->variable_of[target->alloc];
+
+	if (target->binding != MD_NONE) {
 		marks->binding[target->binding] = 1;
-	else
-		marks->alloc[analysis->group[target->alloc]] = 1;
+		return;
+	}
+	marks->alloc[analysis->group[target->alloc]] = 1;
+	if (variable == MD_NONE)
+		return;
+	marks->alloc[analysis->group[analysis->variables[variable].alloc]] = 1;
+	marks->image[analysis->variables[variable].image] = 1;
+}
+
+static void mark_images(const struct md_analysis *analysis, struct marks *marks, const struct md_trace_graph *graph)
+{
+	for (uint32_t n = 0; n < graph->node_count; n++) {
+		const struct md_node *node = &graph->nodes[n];
+		uint32_t image =
+		    node->type == MD_NODE_KERNEL ? analysis->traces[0]->kernels[node->kernel].image : MD_NONE;
+		if (image != MD_NONE)
+			marks->image[image] = 1;
+	}
+}
+
+/* The value of a variable is set whenever its image is loaded, and no other copy of the image will do. */
+static bool is_reached(const struct md_analysis *analysis, const struct marks *marks, const struct md_held *held)
+{
+	uint32_t image = held->variable == MD_NONE ? MD_NONE : analysis->variables[held->variable].image;
+
+	if (image == MD_NONE)
+		return marks->alloc[analysis->group[held->alloc]];
+	return marks->image[image] && !md_variable_unsettled(analysis, image);
 }
 
 static void mark(const struct md_analysis *analysis, struct marks *marks, const struct md_findings *findings)
@@ -46,13 +75,14 @@ static void mark_all(struct md_analysis *analysis, struct marks *marks)
 			continue;
 		mark(analysis, marks, &analysis->pairs[i].findings);
 		mark_outputs(analysis, marks, &analysis->pairs[i]);
+		mark_images(analysis, marks, analysis->pairs[i].graph[0]);
 	}
 	while (changed) {
 		changed = false;
 		for (uint32_t i = 0; i < analysis->held_count; i++) {
 			struct md_held *held = &analysis->held[i];
 			uint32_t group = analysis->group[held->alloc];
-			if (held->kept || !marks->alloc[group] || analysis->broken[group])
+			if (held->kept || !is_reached(analysis, marks, held) || analysis->broken[group])
 				continue;
 			held->kept = changed = true;
 			mark(analysis, marks, &held->findings);
@@ -119,6 +149,31 @@ static void place_neighbours(struct md_analysis *analysis)
 	}
 }
 
+/* One for all modules of the image: what they hold is the same. */
+static enum md_status place_variables(struct md_analysis *analysis, const struct marks *marks, struct md_error *err)
+{
+	struct md_artifact *out = analysis->out;
+	bool failed = false;
+
+	for (uint32_t i = 0; i < analysis->variable_count; i++) {
+		const struct md_variable *variable = &analysis->variables[i];
+		if (variable->alloc == MD_NONE || !marks->alloc[variable->alloc])
+			continue;
+		for (uint32_t a = 0; a < analysis->views[0].alloc_count; a++)
+			if (analysis->variable_of[a] == i)
+				analysis->alloc_slot[a] = out->alloc_count;
+		out->allocs[out->alloc_count++] =
+		    (struct md_artifact_alloc){.class = MD_CLASS_VARIABLE,
+					       .family = MD_ALLOC_GLOBAL,
+					       .binding = MD_NONE,
+					       .order = variable->alloc,
+					       .size = analysis->views[0].allocs[variable->alloc].size,
+					       .image = variable->image, /* of the trace, for now */
+					       .variable = md_analysis_copy_text(variable->name, &failed)};
+	}
+	return failed ? md_analysis_no_memory(err) : MD_OK;
+}
+
 static enum md_status place_bindings(struct md_analysis *analysis, const struct marks *marks, struct md_error *err)
 {
 	const struct md_view *view = &analysis->views[0];
@@ -176,7 +231,7 @@ static bool place_private(struct md_analysis *analysis, const struct marks *mark
 	measure_groups(analysis, marks, extents);
 	for (uint32_t i = 0; i < view->alloc_count; i++) {
 		struct extent *extent = &extents[analysis->group[i]];
-		if (!extent->used)
+		if (!extent->used || analysis->variable_of[i] != MD_NONE)
 			continue;
 		if (!extent->slot) {
 			uint64_t size = extent->end - extent->start;
@@ -201,12 +256,13 @@ static bool prepare(struct md_analysis *analysis, struct marks *marks)
 
 	marks->alloc = calloc(allocs, 1);
 	marks->binding = calloc(bindings, 1);
+	marks->image = calloc(analysis->traces[0]->image_count + (size_t)1, 1);
 	analysis->alloc_slot = malloc(allocs * sizeof *analysis->alloc_slot);
 	analysis->alloc_shift = calloc(allocs, sizeof *analysis->alloc_shift);
 	analysis->binding_slot = malloc(bindings * sizeof *analysis->binding_slot);
 	analysis->out->allocs = calloc(allocs + bindings, sizeof *analysis->out->allocs);
 	analysis->out->bindings = calloc(bindings, sizeof *analysis->out->bindings);
-	if (!marks->alloc || !marks->binding || !analysis->alloc_slot || !analysis->alloc_shift ||
+	if (!marks->alloc || !marks->binding || !marks->image || !analysis->alloc_slot || !analysis->alloc_shift ||
 	    !analysis->binding_slot || !analysis->out->allocs || !analysis->out->bindings)
 		return false;
 	memset(analysis->alloc_slot, 0xff, allocs * sizeof *analysis->alloc_slot);
@@ -224,10 +280,13 @@ enum md_status md_pass_place(struct md_analysis *analysis, struct md_error *err)
 	} else {
 		mark_all(analysis, &marks);
 		status = place_bindings(analysis, &marks, err);
+		if (status == MD_OK)
+			status = place_variables(analysis, &marks, err);
 		if (status == MD_OK && !place_private(analysis, &marks))
 			status = md_analysis_no_memory(err);
 	}
 	free(marks.alloc);
 	free(marks.binding);
+	free(marks.image);
 	return status;
 }

@@ -391,7 +391,8 @@ static enum md_status hold(struct tables *tables, struct table *table, const str
 			   const struct md_counterpart *two, struct md_error *err)
 {
 	struct md_analysis *analysis = tables->analysis;
-	struct md_held held = {.alloc = part->alloc,
+	struct md_held held = {.variable = MD_NONE,
+			       .alloc = part->alloc,
 			       .offset = part->start - analysis->views[0].allocs[part->alloc].address,
 			       .size = part->end - part->start,
 			       .unread = true,

@@ -24,6 +24,7 @@ static const struct pass passes[] = {
     {"evidence", md_pass_evidence},       /* the same by what the graphs' words say */
     {"output", md_pass_output},           /* where graphs leave what the engine reads */
     {"pointer", md_pass_pointer},         /* parameter words: constant, pointer, noise */
+    {"variable", md_pass_variable},       /* variables of modules, and which of them replays write */
     {"content", md_pass_content},         /* the same for words inside permanent contents */
     {"table", md_pass_table},             /* what lies beside those in tables that graphs only read */
     {"constant", md_pass_constant},       /* what those may have been made of */
@@ -115,6 +116,10 @@ static void finish(struct md_analysis *analysis)
 	for (uint32_t i = 0; analysis->broken && i < analysis->views[0].alloc_count; i++)
 		free(analysis->broken[i]);
 	free(analysis->param_kinds);
+	for (uint32_t i = 0; i < analysis->variable_count; i++)
+		free(analysis->variables[i].replayed);
+	free(analysis->variables);
+	free(analysis->variable_of);
 	free(analysis->pairs);
 	free(analysis->held);
 	free(analysis->constants);

@@ -117,6 +117,7 @@ static inline void md_capture_unlock(void)
 void md_capture_alloc_note(enum md_alloc_family family, uint64_t address, uint64_t bytes);
 /* Called before the real free, so that nobody can be given the address in between. */
 void md_capture_free_note(uint64_t address);
+void md_capture_free_note_locked(uint64_t address); /* lock held */
 void md_capture_unmap_note(uint64_t address, uint64_t bytes);
 /* Moves what is allocated next, in a run with MEDUSA_SHIFT; bytes is the size asked for. */
 void md_capture_shift_before_alloc(uint64_t bytes);
@@ -161,6 +162,16 @@ uint32_t md_capture_image_of_library(CUlibrary library); /* lock held */
 
 /* ---- capture_variables.c ---- */
 
+struct md_capture_variable { /* of a module, and the engine has its address */
+	uint64_t address, size;
+	uint32_t image;
+	CUcontext context;
+	char *name;
+};
+
+/* Those that are there; false past the last one, or where there is none. Lock held, and the name lasts as long. */
+bool md_capture_variable_at(size_t index, struct md_capture_variable *out);
+bool md_capture_variable_find(uint64_t address, struct md_capture_variable *out);
 /* Of a module or of a library: its address was handed out. Lock not held. */
 void md_capture_variable_asked(CUmodule module, CUlibrary library, const char *name, uint64_t address, uint64_t size);
 /* The trace says which images had variables written since; lock not held, the driver may be called. */

@@ -76,16 +76,20 @@ static void forget(uint64_t address)
 		forget(seen_as);
 }
 
-void md_capture_free_note(uint64_t address)
+void md_capture_free_note_locked(uint64_t address)
 {
-	const struct md_interval *item;
+	const struct md_interval *item = md_interval_find(&md_capture.live, address);
 
-	md_capture_lock();
-	item = md_interval_find(&md_capture.live, address);
 	if (item && item->start == address && item->value != MD_ALLOC_GRAPH) { /* whose graph will have it again */
 		unbind(address, item->size);
 		forget(address);
 	}
+}
+
+void md_capture_free_note(uint64_t address)
+{
+	md_capture_lock();
+	md_capture_free_note_locked(address);
 	md_capture_unlock();
 }
 

@@ -194,7 +194,7 @@ static enum md_status collect(struct trial *trial, const struct md_capture_graph
 	struct md_capture_probe *probe = &trial->probe;
 
 	MD_FORWARD(md_cuda_call(err, cuCtxSynchronize));
-	MD_FORWARD(md_capture_probe_collect(probe, graph->candidates, graph->candidate_count, err));
+	MD_FORWARD(md_capture_probe_collect(probe, graph, err));
 	MD_FORWARD(md_capture_probe_cut(probe, UNIT_BYTES, err));
 	return keep_own(probe, graph->id, err);
 }

@@ -289,7 +289,7 @@ static enum md_status run_probe(struct md_capture_probe *probe, const struct md_
 	enum md_status status;
 
 	MD_FORWARD(md_cuda_call(err, cuCtxSynchronize));
-	MD_FORWARD(md_capture_probe_collect(probe, graph->candidates, graph->candidate_count, err));
+	MD_FORWARD(md_capture_probe_collect(probe, graph, err));
 	status = md_capture_probe_settle(probe, test(probe, err), err);
 	if (probe->spread && !probe->broken) {
 		md_debug("graph %llu: it is not deterministic", (unsigned long long)graph->id);
@@ -336,6 +336,7 @@ static void put_outcome(const struct md_capture_probe *probe, struct md_capture_
 	char sampled[256];
 	const char *why;
 
+	md_capture_probe_say_written(probe, graph);
 	/* With no output known nothing can be said: such a graph stays "not tested". */
 	if (status == MD_ERR_NOT_FOUND)
 		return;

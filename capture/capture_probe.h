@@ -10,10 +10,11 @@
 #include "driver/device_session.h"
 
 enum md_probe_region_kind {
-	MD_PROBE_REGION_OUTPUT,  /* bound and not constant: compared, put back */
-	MD_PROBE_REGION_SAMPLED, /* bound state too large to be saved: compared in windows, never put back */
-	MD_PROBE_REGION_PRIVATE, /* a candidate: poisoned, put back */
-	MD_PROBE_REGION_HOST,    /* host memory that the graph can reach: put back */
+	MD_PROBE_REGION_OUTPUT,   /* bound and not constant: compared, put back */
+	MD_PROBE_REGION_SAMPLED,  /* bound state too large to be saved: compared in windows, never put back */
+	MD_PROBE_REGION_PRIVATE,  /* a candidate: poisoned, put back */
+	MD_PROBE_REGION_HOST,     /* host memory that the graph can reach: put back */
+	MD_PROBE_REGION_VARIABLE, /* of a module: its pointers are followed; put back */
 };
 
 #define MD_PROBE_CHUNK_BYTES MD_DEVICE_CHUNK
@@ -60,8 +61,9 @@ struct md_probe_session {
  */
 struct md_probe_region {
 	enum md_probe_region_kind kind;
-	bool state; /* OUTPUT: may become SAMPLED */
-	bool read;  /* OUTPUT, SAMPLED: the engine reads it; false for its inputs, which say nothing of a graph */
+	bool state;   /* OUTPUT: may become SAMPLED */
+	bool changed; /* VARIABLE: a replay has changed it */
+	bool read;    /* OUTPUT, SAMPLED: the engine reads it; false for its inputs, which say nothing of a graph */
 	uint64_t address, size;
 	const char *name;           /* of what is bound; not owned */
 	struct md_probe_copy *copy; /* not owned */
@@ -157,9 +159,18 @@ size_t md_capture_probe_chunk_size(uint64_t size, size_t chunk);
  * Collects what the graph can reach and keeps copies. Lock held. MD_ERR_TOO_LARGE beyond the limits; MD_ERR_NOT_FOUND
  * when nothing is known that the engine reads.
  */
-enum md_status md_capture_probe_collect(struct md_capture_probe *probe, const uint64_t *candidates, size_t count,
+enum md_status md_capture_probe_collect(struct md_capture_probe *probe, const struct md_capture_graph *graph,
 					struct md_error *err);
 void md_capture_probe_release(struct md_capture_probe *probe);
+
+/* ---- capture_probe_variables.c: variables of the modules that a graph's kernels are of ---- */
+
+bool md_capture_probe_reads_image(const struct md_capture_graph *graph, uint32_t image);
+enum md_status md_capture_probe_put_variables(struct md_capture_probe *probe, struct md_error *err);
+/* After the first replay: marks those that it has changed. */
+enum md_status md_capture_probe_find_written(struct md_capture_probe *probe, struct md_error *err);
+/* The trace learns which those are. */
+void md_capture_probe_say_written(const struct md_capture_probe *probe, const struct md_capture_graph *graph);
 
 /* ---- capture_probe_poison.c ---- */
 

@@ -114,9 +114,9 @@ static enum md_status keep_chunks(struct md_probe_session *session, struct md_pr
 static enum md_status keep(struct md_probe_session *session, enum md_probe_region_kind kind, struct md_probe_copy *copy,
 			   struct md_error *err)
 {
-	bool on_device =
-	    kind == MD_PROBE_REGION_PRIVATE || (kind == MD_PROBE_REGION_OUTPUT && copy->size > MD_DEVICE_COMPARED &&
-						md_device_differ_can(&session->device, copy->address, copy->size));
+	bool private = kind == MD_PROBE_REGION_PRIVATE || kind == MD_PROBE_REGION_VARIABLE;
+	bool on_device = private || (kind == MD_PROBE_REGION_OUTPUT && copy->size > MD_DEVICE_COMPARED &&
+				     md_device_differ_can(&session->device, copy->address, copy->size));
 
 	if (on_device)
 		copy->device = md_device_session_take(&session->device, copy->size);
@@ -126,8 +126,8 @@ static enum md_status keep(struct md_probe_session *session, enum md_probe_regio
 	MD_FORWARD(take_host(session, copy, err));
 	if (kind == MD_PROBE_REGION_OUTPUT)
 		return keep_chunks(session, copy, err);
-	MD_FORWARD(allocate_host(copy, kind == MD_PROBE_REGION_PRIVATE, err));
-	if (kind == MD_PROBE_REGION_PRIVATE)
+	MD_FORWARD(allocate_host(copy, private, err));
+	if (private)
 		return md_device_session_read(&session->device, copy->host, copy->address, copy->size, err);
 	memcpy(copy->host, (const void *)(uintptr_t)copy->address, copy->size);
 	return MD_OK;

@@ -104,7 +104,21 @@ static enum md_status add_allocation(struct md_capture_probe *probe, uint64_t ad
 		return MD_OK;
 	if (item->value == MD_ALLOC_HOST)
 		return add_region(probe, MD_PROBE_REGION_HOST, item->start, item->size, err);
+	if (item->value == MD_ALLOC_GLOBAL)
+		return add_region(probe, MD_PROBE_REGION_VARIABLE, item->start, item->size, err);
 	return add_private(probe, item, err);
+}
+
+/* A kernel needs no parameter to reach a variable of its own module. */
+static enum md_status add_variables(struct md_capture_probe *probe, const struct md_capture_graph *graph,
+				    struct md_error *err)
+{
+	struct md_capture_variable variable;
+
+	for (size_t i = 0; md_capture_variable_at(i, &variable); i++)
+		if (variable.context == graph->context && md_capture_probe_reads_image(graph, variable.image))
+			MD_FORWARD(add_allocation(probe, variable.address, err));
+	return MD_OK;
 }
 
 static bool is_bound_somewhere(const struct md_interval *item)
@@ -134,6 +148,8 @@ static enum md_status add_candidate(struct md_capture_probe *probe, uint64_t sta
 	if (item->value == MD_ALLOC_HOST)
 		return has_region(probe, start) ? MD_OK
 						: add_region(probe, MD_PROBE_REGION_HOST, start, item->size, err);
+	if (item->value == MD_ALLOC_GLOBAL)
+		return add_allocation(probe, start, err);
 	return add_private(probe, item, err);
 }
 
@@ -178,7 +194,7 @@ static enum md_status load(struct md_capture_probe *probe, struct md_probe_regio
 	return md_capture_copy_make(probe->session, region->kind, region->address, region->size, &region->copy, err);
 }
 
-/* Private memory may hold pointers to more private memory; what they reach must be put back too. */
+/* Private memory and variables may hold pointers to more private memory; what they reach must be put back too. */
 static enum md_status follow_pointers(struct md_capture_probe *probe, uint32_t index, struct md_error *err)
 {
 	struct md_probe_copy *copy = probe->regions[index].copy;
@@ -292,20 +308,22 @@ static bool has_output(const struct md_capture_probe *probe)
 	return false;
 }
 
-enum md_status md_capture_probe_collect(struct md_capture_probe *probe, const uint64_t *candidates, size_t count,
+enum md_status md_capture_probe_collect(struct md_capture_probe *probe, const struct md_capture_graph *graph,
 					struct md_error *err)
 {
 	MD_FORWARD(check_outputs_live(probe, err));
 	MD_FORWARD(add_outputs(probe, err));
 	if (!probe->any_output && !has_output(probe))
 		return md_error_set(err, MD_ERR_NOT_FOUND, "no output is known");
-	for (size_t i = 0; i < count; i++)
-		MD_FORWARD(add_candidate(probe, candidates[i], err));
+	for (size_t i = 0; i < graph->candidate_count; i++)
+		MD_FORWARD(add_candidate(probe, graph->candidates[i], err));
+	MD_FORWARD(add_variables(probe, graph, err));
 	for (uint32_t i = 0; i < probe->region_count; i++) { /* grows while it runs */
 		if (probe->regions[i].state)
 			continue;
 		MD_FORWARD(load(probe, &probe->regions[i], err));
-		if (probe->regions[i].kind == MD_PROBE_REGION_PRIVATE)
+		if (probe->regions[i].kind == MD_PROBE_REGION_PRIVATE ||
+		    probe->regions[i].kind == MD_PROBE_REGION_VARIABLE)
 			MD_FORWARD(follow_pointers(probe, i, err));
 	}
 	MD_FORWARD(load_state(probe, err));

@@ -22,7 +22,7 @@ enum md_status md_capture_probe_launch(struct md_capture_probe *probe, struct md
 	return status;
 }
 
-/* What the engine owns but does not bind: host memory, and private memory with [from, to) poisoned. */
+/* What the engine owns but does not bind: host memory, variables, and private memory with [from, to) poisoned. */
 enum md_status md_capture_probe_place(struct md_capture_probe *probe, size_t from, size_t to, struct md_error *err)
 {
 	for (uint32_t i = 0; i < probe->region_count; i++) {
@@ -30,12 +30,14 @@ enum md_status md_capture_probe_place(struct md_capture_probe *probe, size_t fro
 		if (region->kind == MD_PROBE_REGION_HOST)
 			memcpy((void *)(uintptr_t)region->address, region->copy->host, region->size);
 	}
+	MD_FORWARD(md_capture_probe_put_variables(probe, err));
 	return md_capture_probe_place_private(probe, from, to, err);
 }
 
 enum md_status md_capture_probe_first_replay(struct md_capture_probe *probe, struct md_error *err)
 {
 	MD_FORWARD(md_capture_probe_launch(probe, err));
+	MD_FORWARD(md_capture_probe_find_written(probe, err));
 	return md_capture_probe_find_spans(probe, err);
 }
 

@@ -10,11 +10,8 @@
 #define VALUE_MAX (16u << 20) /* bytes of a variable whose value is recorded */
 
 struct variable {
-	uint64_t address, size;
-	const void *owner; /* module or library that it is of */
-	uint32_t image;
-	CUcontext context;
-	char *name;
+	struct md_capture_variable is; /* the name is owned */
+	const void *owner;             /* module or library that it is of */
 	uint64_t before; /* checksum of what it held when it was asked for, which is before anyone could write it */
 	uint64_t said;   /* the same of the value that the trace has last */
 	bool unread;     /* the first could not be read */
@@ -49,9 +46,9 @@ static void say_written(struct variable *variable)
 	if (variable->written || !md_capture.writer)
 		return;
 	variable->written = true;
-	md_trace_put_variable(md_capture.writer, md_capture_next(), variable->image, variable->name);
-	if (!md_map_put(&variables.written, variable->image, 1))
-		md_capture_trouble("out of memory at variable %s", variable->name);
+	md_trace_put_variable(md_capture.writer, md_capture_next(), variable->is.image, variable->is.name);
+	if (!md_map_put(&variables.written, variable->is.image, 1))
+		md_capture_trouble("out of memory at variable %s", variable->is.name);
 }
 
 /* What the host may write at any time has no value that could be kept. */
@@ -66,14 +63,15 @@ static bool is_managed(uint64_t address)
 /* Its context is current. Without a value, only the engine's own copy of the image will do. */
 static void say_value(struct variable *variable, uint64_t now)
 {
-	uint8_t *bytes = variable->size <= VALUE_MAX && !is_managed(variable->address) ? malloc(variable->size) : NULL;
+	uint8_t *bytes =
+	    variable->is.size <= VALUE_MAX && !is_managed(variable->is.address) ? malloc(variable->is.size) : NULL;
 
 	if (variable->valued && variable->said == now)
 		bytes = (free(bytes), NULL);
 	if (bytes && md_capture.writer &&
-	    md_cuda.cuMemcpyDtoH_v2(bytes, variable->address, variable->size) == CUDA_SUCCESS) {
-		md_trace_put_value(md_capture.writer, md_capture_next(), variable->image, variable->name, bytes,
-				   variable->size);
+	    md_cuda.cuMemcpyDtoH_v2(bytes, variable->is.address, variable->is.size) == CUDA_SUCCESS) {
+		md_trace_put_value(md_capture.writer, md_capture_next(), variable->is.image, variable->is.name, bytes,
+				   variable->is.size);
 		variable->valued = true;
 		variable->said = now;
 		md_capture_constants_needed();
@@ -83,7 +81,7 @@ static void say_value(struct variable *variable, uint64_t now)
 
 static void forget(size_t at)
 {
-	free(variables.items[at].name);
+	free(variables.items[at].is.name);
 	variables.items[at] = variables.items[--variables.count];
 }
 
@@ -92,11 +90,11 @@ static void look_at(struct variable *variable)
 {
 	uint64_t now = 0;
 	bool read = !variable->unread && md_cuda.cuCtxSynchronize() == CUDA_SUCCESS &&
-		    read_checksum(variable->address, variable->size, &now);
+		    read_checksum(variable->is.address, variable->is.size, &now);
 
 	if (!read || now != variable->before)
 		say_written(variable);
-	if (read && md_map_get(&variables.written, variable->image, NULL))
+	if (read && md_map_get(&variables.written, variable->is.image, NULL))
 		say_value(variable, now);
 }
 
@@ -113,12 +111,14 @@ static void check(const void *owner)
 			continue;
 		if (atomic_load(&md_capture.capturing)) {
 			say_written(variable);
-		} else if (!md_cuda.cuCtxPushCurrent_v2(variable->context)) { /* else graphs are gone with it */
+		} else if (!md_cuda.cuCtxPushCurrent_v2(variable->is.context)) { /* else graphs are gone with it */
 			look_at(variable);
 			md_cuda.cuCtxPopCurrent_v2(&popped);
 		}
-		if (owner)
+		if (owner) {
+			md_capture_free_note_locked(variable->is.address);
 			forget(i);
+		}
 	}
 }
 
@@ -140,37 +140,69 @@ static void keep(struct variable variable, const char *name)
 	struct variable *grown;
 
 	for (size_t i = variables.count; i-- > 0;) {
-		if (variables.items[i].address != variable.address)
+		if (variables.items[i].is.address != variable.is.address)
 			continue;
 		if (variables.items[i].owner == variable.owner)
 			return;
 		forget(i); /* of a module that went with its context */
 	}
 	grown = realloc(variables.items, (variables.count + 1) * sizeof(*grown));
-	variable.name = strdup(name);
+	variable.is.name = strdup(name);
 	if (grown)
 		variables.items = grown;
-	if (!grown || !variable.name) {
-		free(variable.name);
+	if (!grown || !variable.is.name) {
+		free(variable.is.name);
 		md_capture_trouble("out of memory at variable %s", name);
 		return;
 	}
-	variable.unread = !read_checksum(variable.address, variable.size, &variable.before);
+	variable.unread = !read_checksum(variable.is.address, variable.is.size, &variable.before);
 	grown[variables.count++] = variable;
+	md_trace_put_global(md_capture.writer, md_capture_next(), variable.is.image, name, variable.is.address,
+			    variable.is.size);
+}
+
+/* It may be asked for again and again: it is one piece of memory. */
+static bool is_noted(uint64_t address, uint64_t size)
+{
+	const struct md_interval *item;
+	bool noted;
+
+	md_capture_lock();
+	item = md_interval_find(&md_capture.live, address);
+	noted = item && item->start == address && item->size == size && item->value == MD_ALLOC_GLOBAL;
+	md_capture_unlock();
+	return noted;
+}
+
+bool md_capture_variable_at(size_t index, struct md_capture_variable *out)
+{
+	if (index >= variables.count)
+		return false;
+	*out = variables.items[index].is;
+	return true;
+}
+
+bool md_capture_variable_find(uint64_t address, struct md_capture_variable *out)
+{
+	for (size_t i = 0; i < variables.count; i++)
+		if (address - variables.items[i].is.address < variables.items[i].is.size)
+			return md_capture_variable_at(i, out);
+	return false;
 }
 
 void md_capture_variable_asked(CUmodule module, CUlibrary library, const char *name, uint64_t address, uint64_t size)
 {
-	struct variable variable = {
-	    .address = address, .size = size, .owner = library ? (const void *)library : (const void *)module};
+	struct variable variable = {.is = {.address = address, .size = size},
+				    .owner = library ? (const void *)library : (const void *)module};
 
 	if (!address || !size || !name)
 		return;
-	md_capture_alloc_note(MD_ALLOC_GLOBAL, address, size);
+	if (!is_noted(address, size))
+		md_capture_alloc_note(MD_ALLOC_GLOBAL, address, size);
 	md_capture_lock();
-	variable.image = library ? md_capture_image_of_library(library) : md_capture_image_of_module(module);
-	md_cuda.cuCtxGetCurrent(&variable.context);
-	if (md_capture.writer && variable.image != MD_NONE)
+	variable.is.image = library ? md_capture_image_of_library(library) : md_capture_image_of_module(module);
+	md_cuda.cuCtxGetCurrent(&variable.is.context);
+	if (md_capture.writer && variable.is.image != MD_NONE)
 		keep(variable, name);
 	md_capture_unlock();
 }

@@ -23,6 +23,7 @@ enum md_binding_class {
 	MD_CLASS_BOUND = 1,    /* the engine registers it: bindings[binding] */
 	MD_CLASS_SEQUENCE = 2, /* matched by order and size */
 	MD_CLASS_PRIVATE = 3,  /* restore owns it, in one arena */
+	MD_CLASS_VARIABLE = 4, /* a variable of an image that restore has loaded */
 };
 
 /* An allocation that some pointer refers to. The indirect index pointer is (index into this table, offset). */
@@ -33,6 +34,8 @@ struct md_artifact_alloc {
 	uint32_t order;        /* position in the allocation sequence of the capture */
 	uint64_t size;         /* bytes */
 	uint64_t arena_offset; /* MD_CLASS_PRIVATE: place in the arena, 512-byte aligned */
+	uint32_t image;        /* MD_CLASS_VARIABLE: index into images; else 0 */
+	char *variable;        /* MD_CLASS_VARIABLE: its name, owned; else NULL */
 };
 
 struct md_binding {

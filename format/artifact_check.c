@@ -66,7 +66,8 @@ static enum md_status check_alloc(const struct md_artifact *artifact, uint32_t i
 {
 	const struct md_artifact_alloc *alloc = &artifact->allocs[index];
 	bool bound = alloc->class == MD_CLASS_BOUND;
-	if (alloc->class < MD_CLASS_BOUND || alloc->class > MD_CLASS_PRIVATE)
+	bool variable = alloc->class == MD_CLASS_VARIABLE;
+	if (alloc->class < MD_CLASS_BOUND || alloc->class > MD_CLASS_VARIABLE)
 		return md_bad_section(err, "allocations", "allocation %u: class %u", index, (unsigned)alloc->class);
 	if (alloc->family < MD_ALLOC_DEVICE || alloc->family > MD_ALLOC_GLOBAL)
 		return md_bad_section(err, "allocations", "allocation %u: family %u", index, (unsigned)alloc->family);
@@ -76,6 +77,10 @@ static enum md_status check_alloc(const struct md_artifact *artifact, uint32_t i
 	if (!bound && alloc->binding != MD_NONE)
 		return md_bad_section(err, "allocations", "allocation %u: binding %u, but it is not bound", index,
 				      alloc->binding);
+	if (variable != (alloc->variable != NULL) ||
+	    (variable && (!name_ok(alloc->variable) || alloc->image >= artifact->image_count)))
+		return md_bad_section(err, "allocations", "allocation %u: variable \"%.200s\" of image %u of %u", index,
+				      alloc->variable ? alloc->variable : "", alloc->image, artifact->image_count);
 	if (alloc->class != MD_CLASS_PRIVATE)
 		return MD_OK;
 	if (alloc->arena_offset % ARENA_ALIGNMENT || !inside(alloc->arena_offset, alloc->size, artifact->arena_size))
@@ -144,22 +149,52 @@ static enum md_status check_kernels(const struct md_artifact *artifact, struct m
 	return MD_OK;
 }
 
+static uint32_t pointer_bytes(const struct md_pointer *pointer)
+{
+	return pointer->kind == MD_POINTER_TENSOR_MAP ? 128 : 8;
+}
+
+/* Words inside of contents, or of a variable's value; index: of the first that breaks a rule. */
+static bool words_ok(const struct md_artifact *artifact, const struct md_pointer *pointers, uint32_t count,
+		     uint64_t size, uint32_t *index)
+{
+	uint64_t end = 0;
+	for (*index = 0; *index < count; ++*index) {
+		const struct md_pointer *p = &pointers[*index];
+		if (p->node != MD_NONE || p->kind > MD_POINTER_TENSOR_MAP || p->at < end ||
+		    !inside(p->at, pointer_bytes(p), size) || p->alloc >= artifact->alloc_count)
+			return false;
+		end = (uint64_t)p->at + pointer_bytes(p);
+	}
+	return true;
+}
+
+static enum md_status check_value(const struct md_artifact *artifact, uint32_t image, uint32_t index,
+				  struct md_error *err)
+{
+	const struct md_image_value *value = &artifact->images[image].values[index];
+	uint32_t pointer;
+	if (!name_ok(value->name) || !value->size || value->size > MD_IMAGE_VALUE_MAX || !value->data ||
+	    artifact->images[image].variable)
+		return md_bad_section(
+		    err, "images", "image %u: value %u has no name or no bytes, or the engine writes another variable",
+		    image, index);
+	if (!words_ok(artifact, value->pointers, value->pointer_count, value->size, &pointer))
+		return md_bad_section(err, "images",
+				      "image %u: value %u: pointer %u at %u of %" PRIu64 ", allocation index %u of %u",
+				      image, index, pointer, value->pointers[pointer].at, value->size,
+				      value->pointers[pointer].alloc, artifact->alloc_count);
+	return MD_OK;
+}
+
 static enum md_status check_images(const struct md_artifact *artifact, struct md_error *err)
 {
 	for (uint32_t i = 0; i < artifact->image_count; i++) {
 		const struct md_image *image = &artifact->images[i];
 		if (image->kind < MD_IMAGE_ELF || image->kind > MD_IMAGE_PTX)
 			return md_bad_section(err, "images", "image %u: kind %u", i, (unsigned)image->kind);
-		for (uint32_t v = 0; v < image->value_count; v++) {
-			const struct md_image_value *value = &image->values[v];
-			if (!name_ok(value->name) || !value->size || value->size > MD_IMAGE_VALUE_MAX || !value->data ||
-			    image->variable)
-				return md_bad_section(
-				    err, "images",
-				    "image %u: value %u has no name or no bytes, or the engine writes another "
-				    "variable",
-				    i, v);
-		}
+		for (uint32_t v = 0; v < image->value_count; v++)
+			MD_FORWARD(check_value(artifact, i, v, err));
 		if (image->variable && (!name_ok(image->variable) || image->path || md_image_is_stored(image)))
 			return md_bad_section(err, "images",
 					      "image %u: its variable has no name, or it is stored all the same", i);
@@ -325,11 +360,6 @@ static bool in_attribute(const struct md_node *node, const struct md_pointer *po
 	return attribute && attribute->id == MD_ATTRIBUTE_WINDOW && pointer->kind == MD_POINTER_PLAIN;
 }
 
-static uint32_t pointer_bytes(const struct md_pointer *pointer)
-{
-	return pointer->kind == MD_POINTER_TENSOR_MAP ? 128 : 8;
-}
-
 static enum md_status bad_place(const struct md_graph_check *c, const char *what, uint32_t index, uint32_t node,
 				uint32_t at)
 {
@@ -397,6 +427,10 @@ static enum md_status check_outputs(const struct md_graph_check *c)
 					      "output %u of graph %.100s/%u: allocation index %u of %u", i,
 					      graph->label, graph->batch, output->alloc, c->artifact->alloc_count);
 		uint64_t room = c->artifact->allocs[output->alloc].size;
+		if (c->artifact->allocs[output->alloc].class == MD_CLASS_VARIABLE)
+			return md_bad_section(c->err, "graphs",
+					      "output %u of graph %.100s/%u lies in a module's variable", i,
+					      c->graph->label, c->graph->batch);
 		if (!output->size || !inside(output->offset, output->size, room))
 			return md_bad_section(c->err, "graphs",
 					      "output %u of graph %.100s/%u: %" PRIu64 " bytes at %" PRIu64
@@ -476,7 +510,7 @@ static enum md_status check_graphs(const struct md_artifact *artifact, struct md
 static enum md_status check_content(const struct md_artifact *artifact, uint32_t index, struct md_error *err)
 {
 	const struct md_artifact_content *content = &artifact->contents[index];
-	uint64_t end = 0;
+	uint32_t pointer;
 	if (content->alloc >= artifact->alloc_count)
 		return md_bad_section(err, "contents", "content %u: allocation index %u of %u", index, content->alloc,
 				      artifact->alloc_count);
@@ -487,46 +521,11 @@ static enum md_status check_content(const struct md_artifact *artifact, uint32_t
 				      "content %u: %" PRIu64 " bytes at %" PRIu64
 				      " of allocation %u, which has %" PRIu64 " and must be private",
 				      index, content->size, content->offset, content->alloc, alloc->size);
-	for (uint32_t i = 0; i < content->pointer_count; i++) {
-		const struct md_pointer *p = &content->pointers[i];
-		if (p->node != MD_NONE || p->kind > MD_POINTER_TENSOR_MAP || p->at < end ||
-		    !inside(p->at, pointer_bytes(p), content->size) || p->alloc >= artifact->alloc_count)
-			return md_bad_section(err, "contents",
-					      "content %u: pointer %u at %u of %" PRIu64 ", allocation index %u "
-					      "of %u",
-					      index, i, p->at, content->size, p->alloc, artifact->alloc_count);
-		end = (uint64_t)p->at + pointer_bytes(p);
-	}
-	return MD_OK;
-}
-
-static enum md_status check_facts(const struct md_fingerprint *fingerprint, struct md_error *err)
-{
-	if (fingerprint->fact_count > MD_FACTS_MAX)
-		return md_bad_section(err, "fingerprint", "%u facts, at most %d", fingerprint->fact_count,
-				      MD_FACTS_MAX);
-	for (uint32_t i = 0; i < fingerprint->fact_count; i++) {
-		const struct md_fingerprint_fact *fact = &fingerprint->facts[i];
-		if (!fact->name || !*fact->name || strlen(fact->name) > MD_FACT_NAME_MAX)
-			return md_bad_section(err, "fingerprint", "fact %u has no name, or one of over %d bytes", i,
-					      MD_FACT_NAME_MAX);
-		if (!fact->value || strlen(fact->value) > MD_FACT_VALUE_MAX)
-			return md_bad_section(err, "fingerprint", "fact %.100s has no value, or one of over %d bytes",
-					      fact->name, MD_FACT_VALUE_MAX);
-		if (i && strcmp(fingerprint->facts[i - 1].name, fact->name) >= 0)
-			return md_bad_section(err, "fingerprint", "fact %.100s is not behind the one before",
-					      fact->name);
-	}
-	return MD_OK;
-}
-
-static enum md_status check_texts(const struct md_argument_list *list, const char *what, struct md_error *err)
-{
-	if (list->count > MD_ARGUMENTS_MAX)
-		return md_bad_section(err, "fingerprint", "%u %s, at most %d", list->count, what, MD_ARGUMENTS_MAX);
-	for (uint32_t i = 0; i < list->count; i++)
-		if (!list->items[i].text)
-			return md_bad_section(err, "fingerprint", "%s: number %u has no text", what, i);
+	if (!words_ok(artifact, content->pointers, content->pointer_count, content->size, &pointer))
+		return md_bad_section(err, "contents",
+				      "content %u: pointer %u at %u of %" PRIu64 ", allocation index %u of %u", index,
+				      pointer, content->pointers[pointer].at, content->size,
+				      content->pointers[pointer].alloc, artifact->alloc_count);
 	return MD_OK;
 }
 
@@ -538,9 +537,7 @@ static enum md_status check_rest(const struct md_artifact *artifact, struct md_e
 			return md_bad_section(err, "fingerprint", "library %u has no path, or one of over %u bytes", i,
 					      NAME_MAX_BYTES);
 	}
-	MD_FORWARD(check_facts(fingerprint, err));
-	MD_FORWARD(check_texts(&fingerprint->arguments, "arguments", err));
-	MD_FORWARD(check_texts(&fingerprint->vary, "patterns of arguments that may vary", err));
+	MD_FORWARD(md_artifact_check_said(fingerprint, err));
 	if (artifact->provenance.capture_count > 2)
 		return md_bad_section(err, "provenance", "%u captures", artifact->provenance.capture_count);
 	return MD_OK;

@@ -20,6 +20,17 @@ static bool has_later_nodes(const struct md_artifact_graph *graph)
 	return any;
 }
 
+static bool has_addresses(const struct md_artifact *artifact)
+{
+	bool any = false;
+	for (uint32_t i = 0; i < artifact->alloc_count; i++)
+		any |= artifact->allocs[i].class == MD_CLASS_VARIABLE;
+	for (uint32_t i = 0; i < artifact->image_count; i++)
+		for (uint32_t v = 0; v < artifact->images[i].value_count; v++)
+			any |= artifact->images[i].values[v].pointer_count != 0;
+	return any;
+}
+
 static uint64_t features_of_head(const struct md_artifact *artifact)
 {
 	const struct md_fingerprint *fingerprint = &artifact->fingerprint;
@@ -35,7 +46,7 @@ static uint64_t features_of_head(const struct md_artifact *artifact)
 	       (variables ? MD_FEATURE_VARIABLES : 0) | (artifact->request_count ? MD_FEATURE_ORDER : 0) |
 	       (fingerprint->arguments.count && !fingerprint->fact_count ? MD_FEATURE_ARGUMENTS : 0) |
 	       (constants ? MD_FEATURE_CONSTANTS : 0) | (values ? MD_FEATURE_VALUES : 0) |
-	       (neighbours ? MD_FEATURE_NEIGHBOURS : 0);
+	       (neighbours ? MD_FEATURE_NEIGHBOURS : 0) | (has_addresses(artifact) ? MD_FEATURE_ADDRESSES : 0);
 }
 
 static uint64_t features_of_graphs(const struct md_artifact *artifact)

@@ -36,6 +36,7 @@ static void finish_kernels(struct md_artifact *artifact)
 		for (uint32_t v = 0; v < artifact->images[i].value_count; v++) {
 			free(artifact->images[i].values[v].name);
 			free(artifact->images[i].values[v].data);
+			free(artifact->images[i].values[v].pointers);
 		}
 		free(artifact->images[i].values);
 	}
@@ -57,6 +58,8 @@ void md_artifact_finish(struct md_artifact *artifact)
 		free(artifact->contents[i].data);
 		free(artifact->contents[i].pointers);
 	}
+	for (uint32_t i = 0; i < artifact->alloc_count; i++)
+		free(artifact->allocs[i].variable);
 	md_fingerprint_finish(&artifact->fingerprint);
 	free(artifact->allocs);
 	free(artifact->bindings);

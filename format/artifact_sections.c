@@ -76,6 +76,10 @@ static void visit_alloc(struct md_archive *a, void *item, void *user)
 	md_archive_u32(a, "order", &alloc->order);
 	md_archive_u64(a, "size", &alloc->size);
 	md_archive_u64(a, "arena_offset", &alloc->arena_offset);
+	if (md_archive_has(a, "variable", alloc->variable != NULL)) {
+		md_archive_string(a, "variable", &alloc->variable);
+		md_archive_u32(a, "image", &alloc->image);
+	}
 }
 
 static void visit_allocations(struct md_archive *a, void *item, void *user)
@@ -168,12 +172,14 @@ static void visit_frame(struct md_archive *a, struct md_image_frame *frame)
 static void visit_value(struct md_archive *a, void *item, void *user)
 {
 	struct md_image_value *value = item;
-	(void)user;
 	md_archive_string(a, "name", &value->name);
 	md_archive_u64(a, "size", &value->size);
 	if (a->status == MD_OK && (!value->size || value->size > MD_IMAGE_VALUE_MAX))
 		md_archive_fail(a, MD_ERR_CORRUPT, "a variable of %" PRIu64 " bytes, at most %u", value->size,
 				MD_IMAGE_VALUE_MAX);
+	if (a->ops->text || md_archive_has(a, "pointers", value->pointer_count != 0))
+		md_archive_list(a, "pointers", "pointer", &value->pointers, &value->pointer_count,
+				sizeof(*value->pointers), md_visit_pointer, user);
 	md_archive_blob(a, "data", &value->data, value->size);
 }
 

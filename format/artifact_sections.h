@@ -65,6 +65,7 @@ enum md_status md_artifact_check_doubtful(const struct md_artifact *artifact, co
 					  struct md_error *err);
 
 /* artifact_numbers.c: what numbers must be beside each other; of a KV profile also for whoever makes one. */
+enum md_status md_artifact_check_said(const struct md_fingerprint *fingerprint, struct md_error *err);
 enum md_status md_artifact_check_numbers(const struct md_artifact *artifact, struct md_error *err);
 enum md_status md_artifact_check_graph_numbers(const struct md_artifact *artifact,
 					       const struct md_artifact_graph *graph, struct md_error *err);

@@ -151,10 +151,14 @@ struct md_image_frame {          /* in an artifact's file; stored is 0 when the 
 	uint64_t checksum;       /* of the stored bytes */
 };
 
-struct md_image_value { /* of a variable that the engine writes before its graphs run */
-	char *name;     /* owned */
-	uint64_t size;  /* bytes, at most MD_IMAGE_VALUE_MAX */
-	uint8_t *data;  /* owned */
+struct md_pointer;
+
+struct md_image_value {              /* of a variable that the engine writes before its graphs run */
+	char *name;                  /* owned */
+	uint64_t size;               /* bytes, at most MD_IMAGE_VALUE_MAX */
+	uint8_t *data;               /* owned; pointer bytes are zero */
+	struct md_pointer *pointers; /* as those of contents, see artifact.h; owned */
+	uint32_t pointer_count;
 };
 
 #define MD_IMAGE_VALUE_MAX (16u << 20)

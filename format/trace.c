@@ -518,6 +518,7 @@ void md_trace_finish(struct md_trace *trace)
 	for (uint32_t i = 0; i < trace->variable_count; i++)
 		free(trace->variables[i].name);
 	free(trace->variables);
+	md_trace_finish_globals(trace);
 	free(trace->tensor_maps);
 	free(trace->requests);
 	free(trace->reservations);

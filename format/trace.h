@@ -102,6 +102,12 @@ void md_trace_put_event_use(struct md_trace_writer *w, uint64_t sequence, uint32
 void md_trace_put_tensor_map(struct md_trace_writer *w, uint64_t sequence, const void *map);
 /* The engine has written a variable of the image's module. */
 void md_trace_put_variable(struct md_trace_writer *w, uint64_t sequence, uint32_t image, const char *name);
+/* Where a variable of an image's module lies: its address was asked for. */
+void md_trace_put_global(struct md_trace_writer *w, uint64_t sequence, uint32_t image, const char *name,
+			 uint64_t address, uint64_t size);
+/* A replay of the graph wrote such a variable. */
+void md_trace_put_replayed(struct md_trace_writer *w, uint64_t sequence, uint32_t image, const char *name,
+			   uint64_t graph);
 /* Addresses that were reserved, where the driver chose. */
 void md_trace_put_reservation(struct md_trace_writer *w, uint64_t sequence, uint64_t address, uint64_t size);
 /* sequence.c: an allocation of an engine that binds nothing, in its order, all at once when it asks for a graph. */
@@ -201,8 +207,20 @@ struct md_trace_variable {
 struct md_trace_value { /* of a variable */
 	uint32_t image;
 	char *name; /* owned */
-	uint64_t size;
+	uint64_t sequence, size;
 	uint8_t *data; /* owned */
+};
+
+struct md_trace_global { /* one of a module's; each copy of an image has its own */
+	uint32_t image;
+	char *name; /* owned */
+	uint64_t sequence, address, size;
+};
+
+struct md_trace_replayed {
+	uint32_t image;
+	char *name; /* owned; of the variable */
+	uint64_t graph;
 };
 
 struct md_trace_constant {
@@ -250,6 +268,10 @@ struct md_trace {
 	struct md_trace_value *values;
 	uint32_t value_count;
 	uint32_t variable_count;
+	struct md_trace_global *globals;
+	uint32_t global_count;
+	struct md_trace_replayed *replayed;
+	uint32_t replayed_count;
 	struct md_trace_constant *constants; /* a binding may be there again: hashed later, once more */
 	uint32_t constant_count;
 	struct md_trace_tensor_map *tensor_maps; /* each content once */

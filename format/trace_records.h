@@ -8,9 +8,9 @@
 #include "format/trace.h"
 
 #define MD_TRACE_MAGIC "MDTRACE" /* and its NUL: 8 bytes */
-#define MD_TRACE_VERSION 6
+#define MD_TRACE_VERSION 7
 #define MD_TRACE_OLDEST_READER                                                                                         \
-	6 /* an older one would skip what refuses graphs, or belongs to them: what is handed on, what they write */
+	7 /* an older one would skip what refuses graphs, or belongs to them: what is handed on, what they write */
 #define MD_TRACE_HEADER_BYTES 32
 #define MD_TRACE_FRAME_BYTES 16
 #define MD_TRACE_FRAME_MAX (256u << 20)    /* bytes, uncompressed and compressed */
@@ -53,6 +53,8 @@ enum md_trace_record {
 	MD_RECORD_HANDED = 31,
 	MD_RECORD_WRITTEN = 32,
 	MD_RECORD_UNREAD = 33,
+	MD_RECORD_GLOBAL = 34,
+	MD_RECORD_REPLAYED = 35,
 };
 
 /* The writer's buffer, locked, with the head of a record in it; NULL (and not locked) when the writer has failed. */
@@ -115,6 +117,9 @@ MD_TRACE_GET(value);
 MD_TRACE_GET(handed);  /* trace_handed.c */
 MD_TRACE_GET(written); /* trace_written.c */
 MD_TRACE_GET(unread);
+MD_TRACE_GET(global); /* trace_globals.c */
+MD_TRACE_GET(replayed);
+void md_trace_finish_globals(struct md_trace *trace);
 /* Hands labels and probe results that came before their graph to it. */
 void md_trace_attach_notes(struct md_trace_build *build);
 

@@ -145,9 +145,9 @@ enum md_status md_trace_get_value(struct md_trace_build *build, uint64_t sequenc
 {
 	struct md_trace *trace = build->trace;
 	struct md_trace_value *value = md_trace_append(build, &trace->values, &trace->value_count, sizeof(*value));
-	(void)sequence;
 	if (!value)
 		return md_trace_no_room(build, err);
+	value->sequence = sequence;
 	value->image = (uint32_t)md_unpack_uint_max(in, UINT32_MAX);
 	value->name = md_unpack_text(in, &build->budget, MD_TRACE_TEXT_MAX);
 	value->data = md_unpack_blob(in, &build->budget, &value->size);

@@ -123,14 +123,20 @@ static CUresult image_loaded(CUresult result, const void *handle, bool is_librar
 	return result;
 }
 
-static CUresult variable_asked(CUresult result, const void *handle)
-{
-	if (result == CUDA_SUCCESS && md_guard_enter()) {
-		md_registry_asked(&md_restore.registry, handle);
-		md_guard_leave();
-	}
-	return result;
-}
+/* An engine may leave out either output, and we need both. */
+#define ASKED(entry, at, bytes, handle, name)                                                                          \
+	({                                                                                                             \
+		CUdeviceptr address_ = 0;                                                                              \
+		size_t size_ = 0;                                                                                      \
+		CUdeviceptr *at_ = (at) ? (at) : &address_;                                                            \
+		size_t *bytes_ = (bytes) ? (bytes) : &size_;                                                           \
+		CUresult result_ = CALL(entry, at_, bytes_, handle, name);                                             \
+		if (result_ == CUDA_SUCCESS && md_guard_enter()) {                                                     \
+			md_restore_variable_asked(&md_restore, handle, *at_, *bytes_);                                 \
+			md_guard_leave();                                                                              \
+		}                                                                                                      \
+		result_;                                                                                               \
+	})
 
 static void image_goes(void *handle)
 {
@@ -149,8 +155,8 @@ static void image_goes(void *handle)
 	image_loaded(CALL(cuLibraryLoadData, l, code, o, v, n, lo, lv, ln), l, true, code, NULL)
 #define hook_cuLibraryLoadFromFile(l, name, o, v, n, lo, lv, ln)                                                       \
 	image_loaded(CALL(cuLibraryLoadFromFile, l, name, o, v, n, lo, lv, ln), l, true, NULL, name)
-#define hook_cuModuleGetGlobal_v2(at, size, m, name) variable_asked(CALL(cuModuleGetGlobal_v2, at, size, m, name), m)
-#define hook_cuLibraryGetGlobal(at, size, l, name) variable_asked(CALL(cuLibraryGetGlobal, at, size, l, name), l)
+#define hook_cuModuleGetGlobal_v2(at, size, m, name) ASKED(cuModuleGetGlobal_v2, at, size, m, name)
+#define hook_cuLibraryGetGlobal(at, size, l, name) ASKED(cuLibraryGetGlobal, at, size, l, name)
 #define hook_cuModuleUnload(m) (image_goes(m), CALL(cuModuleUnload, m))
 #define hook_cuLibraryUnload(l) (image_goes(l), CALL(cuLibraryUnload, l))
 #define hook_cuLibraryGetModule(m, l) CALL(cuLibraryGetModule, m, l)

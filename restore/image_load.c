@@ -159,35 +159,6 @@ static bool wait_for_turn(struct md_restore *r, uint64_t bytes, struct md_pace_t
 	return go;
 }
 
-static enum md_status set_value(CUlibrary library, const struct md_image_value *value, CUstream stream,
-				struct md_error *err)
-{
-	CUdeviceptr address = 0;
-	size_t size = 0;
-	MD_FORWARD(md_cuda_call(err, cuLibraryGetGlobal, &address, &size, library, value->name));
-	if (size != value->size)
-		return md_error_set(err, MD_ERR_MISMATCH, "variable %s: artifact has %llu bytes, this one %zu",
-				    value->name, (unsigned long long)value->size, size);
-	MD_FORWARD(md_cuda_call(err, cuMemcpyHtoDAsync_v2, address, value->data, value->size, stream));
-	return md_cuda_call(err, cuStreamSynchronize, stream);
-}
-
-/* What the engine writes into its own copy of the image, at every start; on a stream that no capture can be in. */
-static enum md_status set_values(const struct md_image *image, CUlibrary library, struct md_error *err)
-{
-	CUstream stream = NULL;
-	enum md_status status = MD_OK;
-	if (!image->value_count)
-		return MD_OK;
-	MD_FORWARD(md_cuda_call(err, cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING));
-	for (uint32_t i = 0; i < image->value_count && status == MD_OK; i++)
-		status = set_value(library, &image->values[i], stream, err);
-	md_cuda.cuStreamDestroy_v2(stream);
-	if (status != MD_OK)
-		md_cuda.cuLibraryUnload(library);
-	return status;
-}
-
 static enum md_status load(struct md_restore *r, uint32_t index, bool paced, CUlibrary *library, struct md_error *err)
 {
 	struct code code MD_CLEANUP(code_finish) = {0};
@@ -196,8 +167,6 @@ static enum md_status load(struct md_restore *r, uint32_t index, bool paced, CUl
 	if (paced && !wait_for_turn(r, r->artifact.images[index].size, &turn))
 		return md_error_set(err, MD_ERR_BUSY, "the restore was ended before the image's turn came");
 	enum md_status status = md_cuda_call(err, cuLibraryLoadData, library, code.bytes, NULL, NULL, 0, NULL, NULL, 0);
-	if (status == MD_OK)
-		status = set_values(&r->artifact.images[index], *library, err);
 	if (paced)
 		md_pace_end(&r->pace, &turn);
 	return status;
@@ -365,6 +334,9 @@ static bool used_by_ready(const struct md_restore *r, uint32_t image)
 			if (r->kernels[kernel].from == MD_STEP_STORED && r->artifact.kernels[kernel].image == image)
 				return true;
 		}
+		for (uint32_t i = 0; graph->state == MD_GRAPH_READY && i < graph->image_count; i++)
+			if (graph->images[i] == image && md_restore_variables_ours(&r->artifact, image))
+				return true;
 	}
 	return false;
 }
@@ -377,6 +349,7 @@ void md_restore_images_unload(struct md_restore *r, bool only_unused)
 			continue;
 		struct md_error err = {0};
 		md_names_finish(&image->names);
+		md_restore_variables_gone(r, i);
 		if (md_cuda_call(&err, cuLibraryUnload, image->library) != MD_OK)
 			md_debug("image %u: %s", i, err.message);
 		image->library = NULL;

@@ -80,12 +80,56 @@ bool md_registry_holds(struct md_registry *registry, void *handle)
 	return holds;
 }
 
-void md_registry_asked(struct md_registry *registry, const void *handle)
+void md_registry_asked(struct md_registry *registry, const struct md_asked *asked)
 {
 	pthread_mutex_lock(&registry->lock);
-	for (size_t i = 0; i < registry->count; i++)
-		registry->items[i].asked |= registry->items[i].handle == handle;
+	struct md_asked *grown = realloc(registry->asked, (registry->asked_count + 1) * sizeof(*grown));
+	if (grown) { /* else it is not known to be written: graphs are captured live */
+		registry->asked = grown;
+		grown[registry->asked_count++] = *asked;
+	}
 	pthread_mutex_unlock(&registry->lock);
+}
+
+bool md_registry_asked_at(struct md_registry *registry, const void *handle, uint64_t address, struct md_asked *out)
+{
+	bool found = false;
+	pthread_mutex_lock(&registry->lock);
+	for (size_t i = 0; i < registry->asked_count && !found; i++) {
+		found = registry->asked[i].handle == handle && registry->asked[i].address == address;
+		if (found && out)
+			*out = registry->asked[i];
+	}
+	pthread_mutex_unlock(&registry->lock);
+	return found;
+}
+
+bool md_registry_wants_variables(struct md_registry *registry)
+{
+	pthread_mutex_lock(&registry->lock);
+	bool wants = !registry->wanted;
+	for (uint32_t i = 0; i < registry->wanted_count && !wants; i++)
+		wants = registry->wanted[i].variable != NULL;
+	pthread_mutex_unlock(&registry->lock);
+	return wants;
+}
+
+/* The module is gone, or its handle is another one's. */
+static void forget_asked(struct md_registry *registry, const void *handle)
+{
+	for (size_t i = registry->asked_count; i-- > 0;)
+		if (registry->asked[i].handle == handle)
+			registry->asked[i] = registry->asked[--registry->asked_count];
+}
+
+bool md_registry_at(struct md_registry *registry, size_t index, struct md_loaded *out)
+{
+	pthread_mutex_lock(&registry->lock);
+	bool there = index < registry->count;
+	if (there)
+		*out = registry->items[index];
+	pthread_mutex_unlock(&registry->lock);
+	return there;
 }
 
 void md_registry_remove(struct md_registry *registry, void *handle)
@@ -94,6 +138,7 @@ void md_registry_remove(struct md_registry *registry, void *handle)
 	for (size_t i = 0; i < registry->count; i++) {
 		if (registry->items[i].handle != handle)
 			continue;
+		forget_asked(registry, handle);
 		md_names_finish(&registry->items[i].names);
 		registry->items[i] = registry->items[--registry->count];
 		break;
@@ -109,6 +154,7 @@ void md_registry_remove_context(struct md_registry *registry, CUcontext context)
 			i++;
 			continue;
 		}
+		forget_asked(registry, registry->items[i].handle);
 		md_names_finish(&registry->items[i].names);
 		registry->items[i] = registry->items[--registry->count];
 	}
@@ -133,25 +179,16 @@ bool md_registry_has(struct md_registry *registry, const struct md_hash *hash)
 	return has;
 }
 
-bool md_registry_has_asked(struct md_registry *registry, const struct md_hash *hash)
-{
-	bool has = false;
-	pthread_mutex_lock(&registry->lock);
-	for (size_t i = 0; i < registry->count && !has; i++)
-		has = registry->items[i].asked && registry->items[i].hashed &&
-		      md_hash_equal(&registry->items[i].hash, hash);
-	pthread_mutex_unlock(&registry->lock);
-	return has;
-}
-
 void md_registry_clear(struct md_registry *registry)
 {
 	pthread_mutex_lock(&registry->lock);
 	for (size_t i = 0; i < registry->count; i++)
 		md_names_finish(&registry->items[i].names);
 	free(registry->items);
+	free(registry->asked);
 	registry->items = NULL;
-	registry->count = registry->capacity = 0;
+	registry->asked = NULL;
+	registry->count = registry->capacity = registry->asked_count = 0;
 	registry->wanted = NULL;
 	registry->wanted_count = 0;
 	pthread_mutex_unlock(&registry->lock);

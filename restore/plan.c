@@ -10,7 +10,7 @@
 #include "restore/restore.h"
 
 struct marks { /* one byte per index: seen by this graph */
-	uint8_t *kernels, *allocs, *contents, *bindings, *constants;
+	uint8_t *kernels, *allocs, *contents, *bindings, *constants, *images;
 };
 
 static void *zeroed(size_t count, size_t size)
@@ -20,9 +20,10 @@ static void *zeroed(size_t count, size_t size)
 
 static bool marks_init(const struct md_artifact *a, struct marks *marks)
 {
-	*marks = (struct marks){zeroed(a->kernel_count, 1), zeroed(a->alloc_count, 1), zeroed(a->content_count, 1),
-				zeroed(a->binding_count, 1), zeroed(a->binding_count, 1)};
-	return marks->kernels && marks->allocs && marks->contents && marks->bindings && marks->constants;
+	*marks = (struct marks){zeroed(a->kernel_count, 1),  zeroed(a->alloc_count, 1),   zeroed(a->content_count, 1),
+				zeroed(a->binding_count, 1), zeroed(a->binding_count, 1), zeroed(a->image_count, 1)};
+	return marks->kernels && marks->allocs && marks->contents && marks->bindings && marks->constants &&
+	       marks->images;
 }
 
 static void marks_finish(struct marks *marks)
@@ -32,29 +33,57 @@ static void marks_finish(struct marks *marks)
 	free(marks->contents);
 	free(marks->bindings);
 	free(marks->constants);
+	free(marks->images);
 }
 
-/* Contents belong to a graph when it reaches their allocation, also through pointers in other contents. */
+static void mark_pointers(const struct md_pointer *pointers, uint32_t count, struct marks *marks)
+{
+	for (uint32_t p = 0; p < count; p++)
+		marks->allocs[pointers[p].alloc] = 1;
+}
+
+/* An image is loaded with all its variables set. True: there is one more than before. */
+static bool mark_image(const struct md_artifact *a, uint32_t image, struct marks *marks)
+{
+	if (image == MD_NONE || marks->images[image])
+		return false;
+	marks->images[image] = 1;
+	for (uint32_t v = 0; v < a->images[image].value_count; v++)
+		mark_pointers(a->images[image].values[v].pointers, a->images[image].values[v].pointer_count, marks);
+	return true;
+}
+
+static void mark_images_of_kernels(const struct md_artifact *a, struct marks *marks)
+{
+	for (uint32_t k = 0; k < a->kernel_count; k++)
+		if (marks->kernels[k] && a->kernels[k].image != MD_NONE && a->images[a->kernels[k].image].value_count)
+			mark_image(a, a->kernels[k].image, marks);
+}
+
+/* Contents belong to a graph when it reaches their allocation, also through pointers in other contents and variables.
+ */
 static void mark_contents(const struct md_artifact *a, struct marks *marks)
 {
 	for (bool again = true; again;) {
 		again = false;
+		for (uint32_t i = 0; i < a->alloc_count; i++)
+			if (marks->allocs[i] && a->allocs[i].class == MD_CLASS_VARIABLE)
+				again |= mark_image(a, a->allocs[i].image, marks);
 		for (uint32_t c = 0; c < a->content_count; c++) {
 			const struct md_artifact_content *content = &a->contents[c];
 			if (marks->contents[c] || !marks->allocs[content->alloc])
 				continue;
 			marks->contents[c] = 1;
 			again = true;
-			for (uint32_t p = 0; p < content->pointer_count; p++)
-				marks->allocs[content->pointers[p].alloc] = 1;
+			mark_pointers(content->pointers, content->pointer_count, marks);
 		}
 	}
 }
 
 static bool uses_values(const struct md_artifact *a, const struct marks *marks)
 {
-	for (uint32_t k = 0; k < a->kernel_count; k++)
-		if (marks->kernels[k] && a->kernels[k].image != MD_NONE && a->images[a->kernels[k].image].value_count)
+	for (uint32_t i = 0; i < a->image_count; i++)
+		if (marks->images[i] && a->images[i].value_count)
 			return true;
 	return false;
 }
@@ -127,6 +156,7 @@ static void mark_graph(const struct md_artifact *a, const struct md_artifact_gra
 	memset(marks->contents, 0, a->content_count);
 	memset(marks->bindings, 0, a->binding_count);
 	memset(marks->constants, 0, a->binding_count);
+	memset(marks->images, 0, a->image_count);
 	for (uint32_t n = 0; n < stored->node_count; n++)
 		if (stored->nodes[n].type == MD_NODE_KERNEL)
 			marks->kernels[stored->nodes[n].kernel] = 1;
@@ -138,6 +168,7 @@ static void mark_graph(const struct md_artifact *a, const struct md_artifact_gra
 	for (uint32_t o = 0; o < stored->output_count; o++)
 		if (stored->outputs[o].size && stored->outputs[o].alloc < a->alloc_count)
 			marks->allocs[stored->outputs[o].alloc] = 1;
+	mark_images_of_kernels(a, marks);
 	mark_contents(a, marks);
 	for (uint32_t i = 0; i < a->alloc_count; i++)
 		if (marks->allocs[i] && a->allocs[i].class == MD_CLASS_BOUND)
@@ -164,15 +195,17 @@ static enum md_status plan_graph(struct md_restore *r, struct md_restore_graph *
 	graph->binding_count = count_marks(marks->bindings, a->binding_count);
 	graph->content_count = count_marks(marks->contents, a->content_count);
 	graph->constant_count = count_marks(marks->constants, a->binding_count);
-	graph->kernels =
-	    zeroed((size_t)graph->kernel_count + graph->binding_count + graph->content_count + graph->constant_count,
-		   sizeof(uint32_t));
+	graph->image_count = count_marks(marks->images, a->image_count);
+	graph->kernels = zeroed((size_t)graph->kernel_count + graph->binding_count + graph->content_count +
+				    graph->constant_count + graph->image_count,
+				sizeof(uint32_t));
 	if (!graph->kernels)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for the plan of %u graphs", a->graph_count);
 	graph->bindings = list_marks(marks->kernels, a->kernel_count, graph->kernels);
 	graph->contents = list_marks(marks->bindings, a->binding_count, graph->bindings);
 	graph->constants = list_marks(marks->contents, a->content_count, graph->contents);
-	list_marks(marks->constants, a->binding_count, graph->constants);
+	graph->images = list_marks(marks->constants, a->binding_count, graph->constants);
+	list_marks(marks->images, a->image_count, graph->images);
 	for (uint32_t i = 0; i < graph->constant_count; i++)
 		r->constants[graph->constants[i]] = MD_CONSTANT_UNKNOWN;
 	struct md_error why = {0};
@@ -316,6 +349,7 @@ static bool plan_init(struct md_restore *r)
 	r->binding_of = zeroed(a->binding_count, sizeof(*r->binding_of));
 	r->content_placed = zeroed(a->content_count, sizeof(*r->content_placed));
 	r->addresses = zeroed(a->binding_count, sizeof(*r->addresses));
+	r->variables = zeroed(a->alloc_count, sizeof(*r->variables));
 	r->constants = zeroed(a->binding_count, sizeof(*r->constants));
 	md_map_init(&r->binding_names);
 	for (uint32_t i = 0; r->graphs && i < a->graph_count; i++)
@@ -324,7 +358,8 @@ static bool plan_init(struct md_restore *r)
 		r->order[i] = i;
 	for (uint32_t i = 0; r->binding_of && i < a->binding_count; i++)
 		r->binding_of[i] = MD_NONE;
-	return r->graphs && r->order && r->binding_of && r->content_placed && r->addresses && r->constants;
+	return r->graphs && r->order && r->binding_of && r->content_placed && r->addresses && r->variables &&
+	       r->constants;
 }
 
 enum md_status md_restore_plan(struct md_restore *r, struct md_error *err)
@@ -360,9 +395,11 @@ void md_restore_plan_finish(struct md_restore *r)
 	free(r->order);
 	free(r->binding_of);
 	free(r->addresses);
+	free(r->variables);
 	md_map_finish(&r->binding_names);
 	md_map_init(&r->binding_names);
 	r->addresses = NULL;
+	r->variables = NULL;
 	free(r->content_placed);
 	free(r->constants);
 	r->constants = NULL;

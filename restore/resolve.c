@@ -198,9 +198,8 @@ static enum md_status find_loaded(struct md_restore *r, uint32_t index, void **h
 			continue;
 		if (image && (!entry.hashed || !md_hash_equal(&entry.hash, &image->hash)))
 			continue;
-		if (image && (image->variable || image->value_count) && !entry.asked) {
-			md_error_set(&best, MD_ERR_MISMATCH, "kernel %s: its image's variable %s is not written yet",
-				     kernel->name, image->variable ? image->variable : image->values[0].name);
+		if (image && md_restore_variables_usable(r, &entry, kernel->image, &best) != MD_OK) {
+			md_error_prefix(&best, "kernel %s", kernel->name);
 			continue;
 		}
 		struct place place = {entry.handle, entry.is_library, &entry.names};

@@ -34,10 +34,16 @@ struct md_loaded {
 	void *handle;      /* CUmodule or CUlibrary */
 	CUcontext context; /* a module lives in one; a library in all (NULL) */
 	bool is_library, hashed;
-	bool asked; /* for the address of a variable, as who writes one must */
 	struct md_hash hash;
 	uint64_t size;
 	struct md_names names;
+};
+
+struct md_asked {           /* the process has the address of a variable, as who writes one must */
+	const void *handle; /* of its module or library */
+	uint64_t address;
+	uint64_t before; /* checksum of what it held then */
+	bool read;
 };
 
 struct md_registry {
@@ -47,18 +53,24 @@ struct md_registry {
 	/* Sizes worth hashing; NULL until the artifact is open: then every image is hashed. */
 	const struct md_image *wanted;
 	uint32_t wanted_count;
+	struct md_asked *asked;
+	size_t asked_count;
 };
 
 void md_registry_add(struct md_registry *registry, void *handle, bool is_library, const void *image);
 void md_registry_add_file(struct md_registry *registry, void *handle, bool is_library, const char *path);
 bool md_registry_holds(struct md_registry *registry, void *handle);
-void md_registry_asked(struct md_registry *registry, const void *handle);
+void md_registry_asked(struct md_registry *registry, const struct md_asked *asked);
+/* out may be NULL. */
+bool md_registry_asked_at(struct md_registry *registry, const void *handle, uint64_t address, struct md_asked *out);
+/* Whether some image is the engine's own for a variable's sake; or nobody knows yet. */
+bool md_registry_wants_variables(struct md_registry *registry);
+/* A copy of the entry; false past the last one. */
+bool md_registry_at(struct md_registry *registry, size_t index, struct md_loaded *out);
 void md_registry_remove(struct md_registry *registry, void *handle);
 void md_registry_remove_context(struct md_registry *registry, CUcontext context); /* modules in it */
 void md_registry_want(struct md_registry *registry, const struct md_image *images, uint32_t count);
 bool md_registry_has(struct md_registry *registry, const struct md_hash *hash);
-/* The same of one whose variables the process has asked for. */
-bool md_registry_has_asked(struct md_registry *registry, const struct md_hash *hash);
 void md_registry_clear(struct md_registry *registry);
 
 enum md_image_state { MD_IMAGE_IDLE, MD_IMAGE_LOADING, MD_IMAGE_LOADED, MD_IMAGE_FAILED };
@@ -66,6 +78,7 @@ enum md_image_state { MD_IMAGE_IDLE, MD_IMAGE_LOADING, MD_IMAGE_LOADED, MD_IMAGE
 struct md_restore_image { /* one of the artifact's images, loaded by us */
 	enum md_image_state state;
 	bool queued; /* a loader will take it */
+	bool values_placed;
 	CUlibrary library;
 	struct md_names names;
 	struct md_error reason;
@@ -117,7 +130,8 @@ struct md_restore_graph {
 	uint32_t rank;                           /* place in the order of building */
 	uint32_t *kernels, *bindings, *contents; /* distinct indices that it uses, one allocation, with: */
 	uint32_t *constants;                     /* bindings whose hashes must be right, which are among the others */
-	uint32_t kernel_count, binding_count, content_count, constant_count;
+	uint32_t *images;                        /* with variables that are set, or pointed to */
+	uint32_t kernel_count, binding_count, content_count, constant_count, image_count;
 	uint32_t kernels_done, bindings_done; /* cursors: everything before them is resolved, bound */
 	bool uses_arena, has_noise_now;
 	unsigned awaited; /* calls of medusa_graph_get that wait for it */
@@ -203,6 +217,8 @@ struct md_restore {
 	uint32_t *order;      /* graph indices by rank */
 	uint32_t *binding_of; /* artifact binding -> index into bound, or MD_NONE */
 	uint64_t *addresses;  /* artifact binding -> address; set when a graph that uses it is built, under work */
+	uint64_t
+	    *variables; /* artifact allocation -> address of the variable that it is; 0: not known yet. Under work */
 	struct md_map binding_names; /* checksum of the name -> artifact binding */
 	bool *content_placed;
 	uint8_t *constants; /* artifact binding -> enum md_constant_state */
@@ -317,6 +333,30 @@ void md_restore_arena_free(struct md_restore *r);
 enum md_status md_restore_contents_place(struct md_restore *r, struct md_restore_graph *graph, bool again,
 					 struct md_error *err);
 uint64_t md_restore_alloc_address(const struct md_restore *r, uint32_t alloc);
+
+/* In place: the bytes are ours, and relocating again gives the right words again. */
+enum md_status md_restore_relocate(struct md_restore *r, uint8_t *data, const struct md_pointer *pointers,
+				   uint32_t count, struct md_error *err);
+
+/* ---- variables of modules (variables.c) ---- */
+
+/* From hooks: the engine has been given the address of one. */
+void md_restore_variable_asked(struct md_restore *r, void *handle, uint64_t address, uint64_t size);
+/* MD_ERR_MISMATCH: that copy of the image, which the engine has loaded, will not do now, and why. Holds work. */
+enum md_status md_restore_variables_usable(struct md_restore *r, const struct md_loaded *in, uint32_t image,
+					   struct md_error *err);
+/* A variable that holds addresses, or that others point to: only in a copy of ours they are right. NULL: none. */
+const char *md_restore_variables_ours(const struct md_artifact *artifact, uint32_t image);
+/* Whether some copy that the engine has loaded would do. */
+bool md_restore_variable_ready(struct md_restore *r, uint32_t image);
+/* Loads the images whose variables the graph needs, and finds their addresses; then sets them. Holds work. */
+enum md_status md_restore_variables_load(struct md_restore *r, const struct md_restore_graph *graph,
+					 struct md_error *err);
+enum md_status md_restore_variables_place(struct md_restore *r, const struct md_restore_graph *graph, bool again,
+					  struct md_error *err);
+/* They are to be set anew: a binding that some point to has moved, or the image is unloaded. */
+void md_restore_variables_moved(struct md_restore *r, uint32_t binding);
+void md_restore_variables_gone(struct md_restore *r, uint32_t image);
 
 /* The 128 bytes of a tensor map, wherever they lie: it has this address from now on. */
 enum md_status md_restore_patch_tensor_map(uint8_t *at, uint64_t address, struct md_error *err);

@@ -129,6 +129,7 @@ static enum md_status move_binding(struct md_restore *r, uint32_t binding, const
 		for (uint32_t p = 0; p < r->artifact.contents[i].pointer_count; p++)
 			if (r->artifact.allocs[r->artifact.contents[i].pointers[p].alloc].binding == binding)
 				r->content_placed[i] = false;
+	md_restore_variables_moved(r, binding);
 	return MD_OK;
 }
 

@@ -9,6 +9,8 @@ uint64_t md_restore_alloc_address(const struct md_restore *r, uint32_t alloc)
 	const struct md_artifact_alloc *a = &r->artifact.allocs[alloc];
 	if (a->class == MD_CLASS_PRIVATE)
 		return r->arena + a->arena_offset;
+	if (a->class == MD_CLASS_VARIABLE)
+		return r->variables[alloc];
 	return r->addresses[a->binding];
 }
 
@@ -45,23 +47,23 @@ void md_restore_arena_free(struct md_restore *r)
 	pthread_mutex_unlock(&r->lock);
 }
 
-/* In place: the artifact's copy is ours, and relocating again gives the right words again. */
-static enum md_status relocate(struct md_restore *r, struct md_artifact_content *content, struct md_error *err)
+enum md_status md_restore_relocate(struct md_restore *r, uint8_t *data, const struct md_pointer *pointers,
+				   uint32_t count, struct md_error *err)
 {
-	for (uint32_t i = 0; i < content->pointer_count; i++) {
-		const struct md_pointer *pointer = &content->pointers[i];
+	for (uint32_t i = 0; i < count; i++) {
+		const struct md_pointer *pointer = &pointers[i];
 		uint64_t address = md_restore_alloc_address(r, pointer->alloc) + (uint64_t)pointer->offset;
 		if (pointer->kind == MD_POINTER_TENSOR_MAP)
-			MD_FORWARD(md_restore_patch_tensor_map(content->data + pointer->at, address, err));
+			MD_FORWARD(md_restore_patch_tensor_map(data + pointer->at, address, err));
 		else
-			memcpy(content->data + pointer->at, &address, sizeof(address));
+			memcpy(data + pointer->at, &address, sizeof(address));
 	}
 	return MD_OK;
 }
 
 static enum md_status place(struct md_restore *r, struct md_artifact_content *content, struct md_error *err)
 {
-	MD_FORWARD(relocate(r, content, err));
+	MD_FORWARD(md_restore_relocate(r, content->data, content->pointers, content->pointer_count, err));
 	CUdeviceptr to = md_restore_alloc_address(r, content->alloc) + content->offset;
 	return md_cuda_call(err, cuMemcpyHtoDAsync_v2, to, content->data, content->size, r->stream);
 }
@@ -77,5 +79,5 @@ enum md_status md_restore_contents_place(struct md_restore *r, struct md_restore
 			return md_error_prefix(err, "contents %u", index);
 		r->content_placed[index] = true;
 	}
-	return MD_OK;
+	return md_restore_variables_place(r, graph, again, err);
 }

@@ -192,6 +192,7 @@ static enum md_status run_arena(struct md_restore *r, struct md_restore_graph *g
 	}
 	if (graph->uses_arena)
 		MD_FORWARD(md_restore_arena_reserve(r, err));
+	MD_FORWARD(md_restore_variables_load(r, graph, err));
 	return md_restore_contents_place(r, graph, false, err);
 }
 

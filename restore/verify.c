@@ -393,7 +393,7 @@ static bool lacks_image(struct md_restore *r, const struct md_image *image)
 {
 	if (md_image_is_stored(image) || image->path || r->trigger)
 		return false;
-	return image->variable ? !md_registry_has_asked(&r->registry, &image->hash)
+	return image->variable ? !md_restore_variable_ready(r, (uint32_t)(image - r->artifact.images))
 			       : !md_registry_has(&r->registry, &image->hash);
 }
 

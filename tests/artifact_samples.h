@@ -126,10 +126,10 @@ static inline void sample_fact(struct md_fingerprint *fingerprint, const char *n
 static inline void sample_tables(struct md_artifact *artifact)
 {
 	const struct md_artifact_alloc allocs[] = {
-	    {MD_CLASS_BOUND, MD_ALLOC_DEVICE, 0, 0, 1 << 20, 0},
-	    {MD_CLASS_SEQUENCE, MD_ALLOC_ASYNC, MD_NONE, 1, 4096, 0},
-	    {MD_CLASS_PRIVATE, MD_ALLOC_DEVICE, MD_NONE, 2, 1 << 16, 0},
-	    {MD_CLASS_PRIVATE, MD_ALLOC_GLOBAL, MD_NONE, 5, 8192, 1 << 16},
+	    {MD_CLASS_BOUND, MD_ALLOC_DEVICE, 0, 0, 1 << 20, 0, 0, NULL},
+	    {MD_CLASS_SEQUENCE, MD_ALLOC_ASYNC, MD_NONE, 1, 4096, 0, 0, NULL},
+	    {MD_CLASS_PRIVATE, MD_ALLOC_DEVICE, MD_NONE, 2, 1 << 16, 0, 0, NULL},
+	    {MD_CLASS_PRIVATE, MD_ALLOC_GLOBAL, MD_NONE, 5, 8192, 1 << 16, 0, NULL},
 	};
 	artifact->alloc_count = 4;
 	artifact->allocs = sample_array(4, sizeof(*allocs));
@@ -272,6 +272,19 @@ static inline void large_node(struct md_artifact_graph *graph, uint32_t i, uint3
 		graph->noise[graph->noise_count++] = (struct md_noise){i, 1704, 4 + (i * batch) % 3};
 }
 
+/* A variable of image 1, of which the first word points to what is bound, and the second to itself. */
+static inline void sample_addresses(struct md_artifact *artifact)
+{
+	const struct md_pointer words[] = {{MD_NONE, 0, 0, MD_POINTER_PLAIN, 16}, {MD_NONE, 8, 1, MD_POINTER_PLAIN, 0}};
+	struct md_image_value *value = sample_array(1, sizeof(*value));
+	*value = (struct md_image_value){strdup("table"), 24, sample_array(24, 1), sample_array(2, sizeof(*words)), 2};
+	memcpy(value->pointers, words, sizeof(words));
+	artifact->images[1].values = value;
+	artifact->images[1].value_count = 1;
+	artifact->allocs[1] =
+	    (struct md_artifact_alloc){MD_CLASS_VARIABLE, MD_ALLOC_GLOBAL, MD_NONE, 1, 24, 0, 1, strdup("table")};
+}
+
 static inline void large_artifact(struct md_artifact *artifact)
 {
 	*artifact =
@@ -279,7 +292,7 @@ static inline void large_artifact(struct md_artifact *artifact)
 	artifact->allocs = sample_array(601, sizeof(*artifact->allocs));
 	for (uint32_t i = 0; i < 601; i++)
 		artifact->allocs[i] =
-		    (struct md_artifact_alloc){MD_CLASS_SEQUENCE, MD_ALLOC_DEVICE, MD_NONE, i, 1 << 20, 0};
+		    (struct md_artifact_alloc){MD_CLASS_SEQUENCE, MD_ALLOC_DEVICE, MD_NONE, i, 1 << 20, 0, 0, NULL};
 	artifact->kernels = sample_array(LARGE_KERNELS, sizeof(*artifact->kernels));
 	for (uint32_t i = 0; i < LARGE_KERNELS; i++) {
 		char name[32];

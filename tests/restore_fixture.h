@@ -150,13 +150,14 @@ static void fill_tables(struct md_artifact *a)
 	for (uint32_t i = 0; i < BINDINGS; i++) {
 		a->bindings[i] = (struct md_binding){
 		    .name = strdup(bindings[i].name), .size = bindings[i].size, .role = bindings[i].role};
-		a->allocs[i] = (struct md_artifact_alloc){MD_CLASS_BOUND, MD_ALLOC_DEVICE, i, i, bindings[i].size, 0};
+		a->allocs[i] =
+		    (struct md_artifact_alloc){MD_CLASS_BOUND, MD_ALLOC_DEVICE, i, i, bindings[i].size, 0, 0, NULL};
 	}
 	hash_weights(a);
 	for (uint32_t i = BINDINGS; i < ALLOCS; i++) {
 		uint64_t size = private_sizes[i - BINDINGS];
-		a->allocs[i] =
-		    (struct md_artifact_alloc){MD_CLASS_PRIVATE, MD_ALLOC_DEVICE, MD_NONE, i, size, a->arena_size};
+		a->allocs[i] = (struct md_artifact_alloc){
+		    MD_CLASS_PRIVATE, MD_ALLOC_DEVICE, MD_NONE, i, size, a->arena_size, 0, NULL};
 		a->arena_size += (size + 511) & ~(uint64_t)511;
 	}
 	a->kernels = calloc(KERNELS, sizeof(*a->kernels));

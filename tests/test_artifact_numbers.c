@@ -58,7 +58,7 @@ SPOIL(noise_in_a_set, a->graphs[0].noise[2] = (struct md_noise){3, 0, 8})
 static void host_copy(struct md_artifact *a, uint64_t rows, uint64_t pitch, int64_t offset)
 {
 	struct md_artifact_graph *graph = &a->graphs[0];
-	a->allocs[1] = (struct md_artifact_alloc){MD_CLASS_BOUND, MD_ALLOC_HOST, 1, 1, 64, 0};
+	a->allocs[1] = (struct md_artifact_alloc){MD_CLASS_BOUND, MD_ALLOC_HOST, 1, 1, 64, 0, 0, NULL};
 	graph->pointers[7].alloc = 1;
 	graph->pointers[7].offset = offset;
 	graph->nodes[4].memcpy.src_type = 1;

@@ -79,6 +79,30 @@ Test(artifact_said, variables_keep_older_readers_out, .init = setup, .fini = tea
 	md_artifact_finish(&artifact);
 }
 
+/* Who did not know of addresses in variables would set them to nothing, or to somewhere. */
+Test(artifact_said, addresses_in_variables_keep_older_readers_out, .init = setup, .fini = teardown)
+{
+	struct md_artifact artifact, read;
+	struct md_error err = {0};
+	sample_artifact(&artifact);
+	sample_addresses(&artifact);
+	cr_assert_eq(write_and_get_required(&artifact), 1283, "stored images, facts, values and addresses");
+	cr_assert(md_artifact_read(path, &read, NULL, &err) == MD_OK, "read: %s", err.message);
+	const struct md_image_value *value = &read.images[1].values[0];
+	cr_assert(value->pointer_count == 2 && value->pointers[1].at == 8 && value->pointers[1].alloc == 1, "words");
+	cr_assert(read.allocs[1].class == MD_CLASS_VARIABLE && read.allocs[1].image == 1, "a variable");
+	cr_assert_str_eq(read.allocs[1].variable, "table");
+	md_artifact_finish(&read);
+	artifact.images[1].values[0].pointers[1].at = 4;
+	cr_assert(md_artifact_write(&artifact, path, NULL, &err) == MD_ERR_CORRUPT, "words that overlap");
+	cr_assert(strstr(err.message, "image 1: value 0: pointer 1 at 4 of 24"), "%s", err.message);
+	artifact.images[1].values[0].pointers[1].at = 8;
+	artifact.allocs[1].image = 7;
+	cr_assert(md_artifact_write(&artifact, path, NULL, &err) == MD_ERR_CORRUPT, "of no image");
+	cr_assert(strstr(err.message, "allocation 1: variable \"table\" of image 7"), "%s", err.message);
+	md_artifact_finish(&artifact);
+}
+
 static void assert_hashes(const struct md_artifact *artifact)
 {
 	struct md_hash hash = md_hash_bytes("weights", 7);

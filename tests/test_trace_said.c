@@ -281,6 +281,8 @@ Test(trace_said, child_graphs_events_and_tensor_maps_come_back, .fini = teardown
 	md_trace_put_image(w, 8, &(struct md_image){.kind = MD_IMAGE_PTX, .size = 4});
 	md_trace_put_variable(w, 9, 0, "bias");
 	md_trace_put_value(w, 9, 0, "bias", "1234", 4);
+	md_trace_put_global(w, 9, 0, "bias", 0x3000, 4);
+	md_trace_put_replayed(w, 9, 0, "bias", 1);
 	struct md_hash hash = md_hash_bytes("w", 1);
 	md_trace_put_constant(w, 10, "weights", 0x1000, 64, &hash, NULL);
 	md_trace_put_constant(w, 11, "bias", 0x2000, 32, NULL, "was freed");
@@ -295,6 +297,12 @@ Test(trace_said, child_graphs_events_and_tensor_maps_come_back, .fini = teardown
 	cr_assert(trace.value_count == 1 && trace.values[0].size == 4 && !memcmp(trace.values[0].data, "1234", 4),
 		  "a value");
 	cr_assert_str_eq(trace.values[0].name, "bias");
+	cr_assert(trace.global_count == 1 && trace.globals[0].address == 0x3000 && trace.globals[0].size == 4 &&
+		      trace.globals[0].sequence == 9,
+		  "where it lies");
+	cr_assert_str_eq(trace.globals[0].name, "bias");
+	cr_assert(trace.replayed_count == 1 && trace.replayed[0].graph == 1, "who writes it");
+	cr_assert_str_eq(trace.replayed[0].name, "bias");
 	cr_assert(trace.constant_count == 2 && trace.constants[0].known && !trace.constants[1].known, "constants");
 	cr_assert(md_hash_equal(&trace.constants[0].hash, &hash) && !trace.constants[0].why, "a hash");
 	cr_assert_str_eq(trace.constants[1].why, "was freed");

@@ -261,6 +261,27 @@ static uint32_t count_class(const struct md_artifact *artifact, enum md_binding_
 	return count;
 }
 
+static const struct md_image_value *find_value(const struct md_image *image, const char *name)
+{
+	for (uint32_t i = 0; i < image->value_count; i++)
+		if (!strcmp(image->values[i].name, name))
+			return &image->values[i];
+	return NULL;
+}
+
+/* Where their words point to may be other places of the artifacts: that is what the graphs' differences tell. */
+static void diff_values(struct md_diff *diff, const char *item, const struct md_image *a, const struct md_image *b)
+{
+	for (uint32_t i = 0; i < a->value_count; i++) {
+		const struct md_image_value *x = &a->values[i], *y = find_value(b, x->name);
+		if (!y || x->size != y->size || memcmp(x->data, y->data, x->size))
+			md_diff_text(diff, "images", item, x->name, "a value", y ? "another value" : "none");
+	}
+	for (uint32_t i = 0; i < b->value_count; i++)
+		if (!find_value(a, b->values[i].name))
+			md_diff_text(diff, "images", item, b->values[i].name, "none", "a value");
+}
+
 static void diff_memory(struct md_diff *diff)
 {
 	const struct md_artifact *a = diff->a, *b = diff->b;
@@ -290,6 +311,7 @@ static void compare_image(struct md_diff *diff, const char *name, uint32_t a, ui
 	char text[TEXT_ROOM];
 	if (x && y) {
 		md_diff_text(diff, "images", name, "from", md_inspect_image_source(x), md_inspect_image_source(y));
+		diff_values(diff, name, x, y);
 		return;
 	}
 	const struct md_image *only = x ? x : y;

@@ -27,6 +27,9 @@ bool md_diff_same_alloc(struct md_diff *diff, uint32_t a, uint32_t b)
 		return diff->binding_of_b[y->binding] == x->binding;
 	if (x->class == MD_CLASS_SEQUENCE)
 		return x->order == y->order && x->size == y->size;
+	if (x->class == MD_CLASS_VARIABLE)
+		return !strcmp(x->variable, y->variable) &&
+		       md_hash_equal(&diff->a->images[x->image].hash, &diff->b->images[y->image].hash);
 	if (diff->alloc_of_a[a] == MD_NONE && diff->alloc_of_b[b] == MD_NONE && x->size == y->size) {
 		diff->alloc_of_a[a] = b;
 		diff->alloc_of_b[b] = a;
@@ -45,6 +48,8 @@ void md_diff_place_text(const struct md_artifact *artifact, uint32_t alloc, int6
 		snprintf(out, room, "%.80s%+" PRId64, artifact->bindings[in->binding].name, offset);
 	else if (in->class == MD_CLASS_SEQUENCE)
 		snprintf(out, room, "allocation %" PRIu32 "%+" PRId64, in->order, offset);
+	else if (in->class == MD_CLASS_VARIABLE)
+		snprintf(out, room, "variable %.80s%+" PRId64, in->variable, offset);
 	else
 		snprintf(out, room, "private, at %" PRIu64 "%+" PRId64, in->arena_offset, offset);
 }

@@ -17,6 +17,8 @@ static void format_place(const struct md_artifact *artifact, uint32_t index, int
 
 	if (alloc->class == MD_CLASS_BOUND && alloc->binding < artifact->binding_count)
 		snprintf(text, size, "%s%+" PRId64, artifact->bindings[alloc->binding].name, offset);
+	else if (alloc->class == MD_CLASS_VARIABLE)
+		snprintf(text, size, "variable %s%+" PRId64, alloc->variable, offset);
 	else
 		snprintf(text, size, "%s %" PRIu32 "%+" PRId64,
 			 alloc->class == MD_CLASS_PRIVATE ? "private" : "sequence", index, offset);

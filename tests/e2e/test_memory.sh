@@ -110,7 +110,7 @@ sed 's/value name="variable_scale"/value name="nowhere"/' "$work/variable_twin.o
 run nowhere medusa-inspect --from-text "$work/nowhere.txt" -o "$work/nowhere.medusa"
 run nowhere_restored medusa-restore "$work/nowhere.medusa" --resolve stored -- "${subject[@]}" variable pitched
 assert_same_file "$work/variable_live.out" "$work/nowhere_restored.out"
-assert_contains "$work/nowhere_restored.err" "variable live: kernel variable_scaled: cuLibraryGetGlobal: CUDA_ERROR_NOT_FOUND"
+assert_contains "$work/nowhere_restored.err" "variable live: arena: variable nowhere: cuLibraryGetGlobal: CUDA_ERROR_NOT_FOUND"
 sed 's/value name="variable_scale"/value name=""/' "$work/variable_twin.out" >"$work/nameless.txt"
 run nameless medusa-inspect --from-text "$work/nameless.txt" -o "$work/nameless.medusa"
 assert_contains "$work/nameless.err" "value 0 has no name or no bytes"

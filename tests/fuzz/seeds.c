@@ -77,10 +77,14 @@ static void write_artifacts(void)
 	artifact.bindings[1].adjoins = true;
 	artifact.images[1].value_count = 2;
 	artifact.images[1].values = sample_array(2, sizeof(*artifact.images[1].values));
-	artifact.images[1].values[0] = (struct md_image_value){strdup("one"), 1, sample_array(1, 1)};
-	artifact.images[1].values[1] = (struct md_image_value){strdup("seventy"), 70, sample_array(70, 1)};
+	artifact.images[1].values[0] = (struct md_image_value){strdup("one"), 1, sample_array(1, 1), NULL, 0};
+	artifact.images[1].values[1] = (struct md_image_value){strdup("seventy"), 70, sample_array(70, 1), NULL, 0};
 	artifact.contents[0].compared = true;
 	write_artifact("ok-variable", "ok-variable", &artifact);
+	md_artifact_finish(&artifact);
+	sample_artifact(&artifact);
+	sample_addresses(&artifact);
+	write_artifact("ok-addresses", "ok-addresses", &artifact);
 	md_artifact_finish(&artifact);
 	struct md_sequence_request requests[] = {{MD_ALLOC_DEVICE, MD_SEQUENCE_NONE, MD_SEQUENCE_NONE, 64},
 						 {MD_ALLOC_ASYNC, MD_SEQUENCE_NONE, 2, 512},
@@ -147,6 +151,8 @@ static void put_tables(struct md_trace_writer *w)
 	md_trace_put_request(w, 13, &(struct md_sequence_request){MD_ALLOC_DEVICE, MD_SEQUENCE_NONE, 2, 1 << 16});
 	md_trace_put_request(w, 13, &(struct md_sequence_request){MD_ALLOC_ASYNC, 0, MD_SEQUENCE_NONE, 4096});
 	md_trace_put_value(w, 13, 0, "scale", "\0\0\x80\x3f", 4);
+	md_trace_put_global(w, 13, 0, "scale", 0x7f0000300000, 64);
+	md_trace_put_replayed(w, 13, 0, "scale", 2);
 	md_trace_put_constant(w, 13, "weights", 0x7f0000000000, 1 << 16, &image.hash, NULL);
 	md_trace_put_constant(w, 13, "bias", 0x7f0000100000, 64, NULL, "was freed");
 	md_trace_put_mark(w, 13, "capture");
