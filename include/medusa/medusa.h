@@ -11,6 +11,9 @@ extern "C" {
 #endif
 
 /*
+ * Each function has a manual page in section 3, with its codes, its rules for threads, and an example; medusa(7) is the
+ * overview.
+ *
  * Link with -lmedusa. That library does nothing: every call answers at once and the engine runs as it always did.
  * medusa-capture preloads a library whose functions of the same names record; medusa-restore preloads one whose
  * functions restore. An engine is written once, for all three.

@@ -12,6 +12,8 @@ extern "C" {
 #endif
 
 /*
+ * Each function has a manual page in section 3; begin with medusa_sched_create(3).
+ *
  * Link with -lmedusa-sched. A node loop tells the scheduler what happened (medusa_sched_step) and carries out the
  * actions it gets back, in their order; what an action starts and ends later (a transfer, a batch, an eviction) is
  * reported with another event. The same calls give the same actions, bit for bit. One scheduler is used by one thread
@@ -30,8 +32,8 @@ extern "C" {
 enum medusa_sched_result {
 	MEDUSA_SCHED_OK = 0,
 	MEDUSA_SCHED_ERR_INVALID = 1,   /* an argument; nothing has changed */
-	MEDUSA_SCHED_ERR_NO_MEMORY = 2, /* nothing has changed, or the actions so far stand; step again with a timer */
-	MEDUSA_SCHED_ERR_NOT_FOUND = 4, /* no such policy, function, GPU, request, batch or transfer */
+	MEDUSA_SCHED_ERR_NO_MEMORY = 2, /* nothing has changed; an event may be sent again later */
+	MEDUSA_SCHED_ERR_NOT_FOUND = 4, /* no such policy, function or GPU */
 };
 
 #define MEDUSA_SCHED_NONE UINT32_MAX /* no backbone, no GPU (then: the host's memory), no artifact */

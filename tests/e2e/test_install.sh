@@ -17,7 +17,14 @@ for command in tools/medusa-*.c; do
 	assert_file "$root/usr/bin/$name"
 	assert_file "$root/usr/share/man/man1/$name.1"
 done
-assert_file "$root/usr/share/man/man7/medusa-torch.7"
+for page in medusa medusa-torch; do assert_file "$root/usr/share/man/man7/$page.7"; done
+while read -r function; do # by a page or by a link that leads to one
+	page=$root/usr/share/man/man3/$function.3
+	[ "$(head -c 4 "$page")" = ".so " ] && page=$root/usr/share/man/$(sed 's/^\.so //' "$page")
+	run page mandoc -T ascii "$page"
+	assert_exit page 0
+	assert_at_least "lines of the page on $function" 20 "$(wc -l <"$work/page.out")"
+done < <(cat tests/lint/exports-libmedusa.txt tests/lint/exports-libmedusa-sched.txt)
 for library in libmedusa libmedusa-capture libmedusa-restore libmedusa-sched; do
 	assert_file "$root/usr/lib/$library.so"
 done
