@@ -14,9 +14,9 @@ complain() { # what is wrong, the lines
 }
 
 [[ $version =~ ^[0-9]+\.[0-9]+\.[0-9]+$ ]] || complain 'VERSION holds no three numbers with dots between' "$version"
-# Recorded results name the version that they were measured with; samples of tests are of any.
+# Recorded results name the version that they were measured with, the changelog names all; samples of tests are of any.
 complain 'the version is stated outside of VERSION: take it from there (docs/packaging.md says how)' \
-	"$(git grep -nwF -e "$version" -- ':!VERSION' ':!tests' ':!bench/results')"
+	"$(git grep -nwF -e "$version" -- ':!VERSION' ':!CHANGELOG.md' ':!tests' ':!bench/results')"
 complain 'a version of its own: take it from VERSION (docs/packaging.md says how)' \
 	"$(git grep -nE '^((__)?version(__)? *= *["'\'']|VERSION *[:?]?= *[0-9]|#define (MEDUSA|MD)_VERSION)' -- ':!tests')"
 complain 'the footer of a manual page is not "medusa @VERSION@"' \
