@@ -62,6 +62,7 @@ assert_equal "version" "$(cat VERSION)" "$(cat "$work/version.out")"
 run version pkg-config --modversion medusa-sched
 assert_equal "version of the scheduler" "$(cat VERSION)" "$(cat "$work/version.out")"
 for page in docs/man/*.[1-9]; do
+	[ "$(head -c 4 "$page")" = ".so " ] && continue # a link to another page
 	assert_contains "$root/usr/share/man/man${page##*.}/${page##*/}" "\"medusa $(cat VERSION)\""
 done
 cat >"$work/program.c" <<'END'
