@@ -243,6 +243,14 @@ void md_note_begin(const struct md_note_of *of, const char *what)
 	put(&(struct md_note){.pid = getpid(), .event = MD_NOTE_BEGUN, .of = begun, .why = what});
 }
 
+void md_note_phase(const char *what)
+{
+	const struct md_note_of of = begun;
+
+	if (of.test)
+		md_note_begin(&of, what);
+}
+
 void md_note_end(void)
 {
 	if (begun.test)

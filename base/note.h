@@ -61,6 +61,8 @@ bool md_note_same(const struct md_note_of *a, const struct md_note_of *b);
 bool md_note_is_read(void);
 /* what: the part of the test that is next, "" for all of it; once more replaces what was begun. */
 void md_note_begin(const struct md_note_of *of, const char *what);
+/* The same of the test that is under way, if one is: which of its replays is next. */
+void md_note_phase(const char *what);
 void md_note_end(void);
 /* event: BROKE or HUNG. Does not return before the process is ended, as nothing right can come of it any more, unless
  * nobody ends it in half a minute. */

@@ -194,6 +194,21 @@ static void note_name(struct md_capture_graph *graph, const char *label, unsigne
 	}
 }
 
+static void refuse_namesake(struct md_capture_graph *later, const struct md_capture_graph *earlier)
+{
+	MD_AUTO_FREE char *why = NULL;
+
+	if (asprintf(
+		&why,
+		"another graph of this name is launched, too: graph number %llu (%u nodes) and number %llu (%u nodes) "
+		"are both labelled (%.100s, %u); give each graph that is in use a name of its own, or destroy the one "
+		"that the other replaces",
+		(unsigned long long)earlier->id, earlier->kept.node_count, (unsigned long long)later->id,
+		later->kept.node_count, later->label ? later->label : "?", later->batch) < 0)
+		why = NULL;
+	md_capture_graph_refuse(later, why ? why : "another graph of this name is launched, too");
+}
+
 void md_capture_graph_launching(CUgraphExec exec)
 {
 	struct md_capture_graph *graph;
@@ -203,7 +218,7 @@ void md_capture_graph_launching(CUgraphExec exec)
 	md_capture_lock();
 	graph = md_capture_graph_of(exec);
 	if (graph && graph->later && md_capture.writer) {
-		md_capture_graph_refuse(&graphs.items[graph->later - 1], "another graph of this name is launched, too");
+		refuse_namesake(&graphs.items[graph->later - 1], graph);
 		graph->later = 0;
 	}
 	md_capture_unlock();

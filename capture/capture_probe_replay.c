@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Replays of the poison test on a private stream: put in place or poison, launch, compare; and the clean end of it. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/note.h"
 #include "capture/capture_probe.h"
 #include "driver/replay_watch.h"
 
@@ -36,9 +38,23 @@ enum md_status md_capture_probe_place(struct md_capture_probe *probe, size_t fro
 
 enum md_status md_capture_probe_first_replay(struct md_capture_probe *probe, struct md_error *err)
 {
+	md_note_phase("first replay, nothing poisoned");
 	MD_FORWARD(md_capture_probe_launch(probe, err));
 	MD_FORWARD(md_capture_probe_find_written(probe, err));
 	return md_capture_probe_find_spans(probe, err);
+}
+
+/* If it breaks the engine, this is all that is known of it. */
+static void note_poison(const struct md_capture_probe *probe, size_t from, size_t to)
+{
+	char text[128];
+
+	if (from == to)
+		snprintf(text, sizeof(text), "replay %u, nothing poisoned", probe->replays + 1);
+	else
+		snprintf(text, sizeof(text), "replay %u, units %zu..%zu of %zu of private memory poisoned",
+			 probe->replays + 1, from, to - 1, probe->unit_count);
+	md_note_phase(text);
 }
 
 static enum md_status replay(struct md_capture_probe *probe, size_t from, size_t to, bool *equal, struct md_error *err)
@@ -46,6 +62,7 @@ static enum md_status replay(struct md_capture_probe *probe, size_t from, size_t
 	if (probe->replays >= MAX_REPLAYS || md_clock_ns() > probe->deadline_ns)
 		return md_error_set(err, MD_ERR_TIMEOUT, "what matters is too scattered: given up after %u replays",
 				    probe->replays);
+	note_poison(probe, from, to);
 	MD_FORWARD(md_capture_probe_place(probe, from, to, err));
 	MD_FORWARD(md_capture_probe_launch(probe, err));
 	return md_capture_probe_compare_spans(probe, equal, err);
@@ -62,6 +79,7 @@ enum md_status md_capture_probe_replay(struct md_capture_probe *probe, size_t fr
 /* Poisoned replays may have left anything in state that is not put back; what a live replay writes replaces it. */
 static enum md_status replay_clean(struct md_capture_probe *probe, bool *equal, struct md_error *err)
 {
+	md_note_phase("last replay, nothing poisoned");
 	MD_FORWARD(md_capture_probe_launch(probe, err));
 	MD_FORWARD(md_capture_probe_compare_spans(probe, equal, err));
 	return md_capture_probe_place(probe, 0, 0, err);

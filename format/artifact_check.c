@@ -495,8 +495,13 @@ static enum md_status check_graphs(const struct md_artifact *artifact, struct md
 	qsort(sorted, count, sizeof(*sorted), by_label_and_batch);
 	for (uint32_t i = 1; i < count; i++) {
 		if (by_label_and_batch(&sorted[i - 1], &sorted[i]) == 0)
-			return md_bad_section(err, "graphs", "graph %.100s/%u appears twice", sorted[i]->label,
-					      sorted[i]->batch);
+			return md_bad_section(err, "graphs",
+					      "graph %.100s/%u appears twice, as graph %u with %u nodes and as graph "
+					      "%u with %u; a graph is "
+					      "asked for by its name: capture again with names of their own",
+					      sorted[i]->label, sorted[i]->batch,
+					      (unsigned)(sorted[i - 1] - artifact->graphs), sorted[i - 1]->node_count,
+					      (unsigned)(sorted[i] - artifact->graphs), sorted[i]->node_count);
 	}
 	for (uint32_t i = 0; i < artifact->refusal_count; i++) {
 		if (!artifact->refusals[i].why)

@@ -2,6 +2,7 @@
 /* Verify mode: the engine captures live, and each labelled graph's outputs are compared with its restored twin's. */
 #define MD_LOG_DOMAIN "verify"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -68,6 +69,33 @@ static enum md_status replay(CUgraphExec exec, struct subject *subject, CUstream
 	return md_replay(exec, stream, &subject->usual_ns, err);
 }
 
+static enum md_status replay_live(CUgraphExec live, struct subject *subject, CUstream stream, struct md_error *err)
+{
+	md_note_phase("live replay");
+	return replay(live, subject, stream, err);
+}
+
+/* If it breaks the engine, this is all that is known of it. A trial has said which words it is about. */
+static void note_twin(const struct md_restore_graph *graph, uint8_t poison, uint64_t seed)
+{
+	const struct md_artifact_graph *stored = graph->stored;
+	char text[MD_DOUBTFUL_TEXT + 256], doubtful[MD_DOUBTFUL_TEXT];
+	if (graph->trial.set)
+		return;
+	int at = snprintf(text, sizeof(text), "restored replay, private memory 0x%02x, noise %s", poison,
+			  seed ? "random" : "zero");
+	if (stored->noise_count)
+		at += snprintf(text + at, sizeof(text) - (size_t)at, " (%u pieces, the first: node %u, bytes %u..%u)",
+			       stored->noise_count, stored->noise[0].node, stored->noise[0].at,
+			       stored->noise[0].at + stored->noise[0].size - 1);
+	if (stored->doubtful_count) {
+		md_doubtful_describe(&stored->doubtful[0], doubtful);
+		snprintf(text + at, sizeof(text) - (size_t)at, ", %u words in doubt as at first, the first: %s",
+			 stored->doubtful_count, doubtful);
+	}
+	md_note_phase(text);
+}
+
 /* Goes on after a difference, of which the first is kept; anything else ends it. */
 static bool goes_on(enum md_status status, struct md_error *now, struct md_error *first)
 {
@@ -102,6 +130,7 @@ static enum md_status compare_twin(struct md_restore *r, struct md_restore_graph
 {
 	struct md_restore_graph twin;
 	struct md_error first = {0};
+	note_twin(graph, poison, seed);
 	enum md_status status = make_twin(r, graph, seed, &twin, &first);
 	if (status == MD_OK && r->arena)
 		status = md_cuda_call(&first, cuMemsetD8Async, r->arena, poison, r->artifact.arena_size, r->stream);
@@ -166,7 +195,7 @@ static enum md_status put_back(struct md_restore *r, CUgraphExec live, struct su
 	if (!memory->sampled_count || (back != MD_OK && back != MD_ERR_MISMATCH))
 		return status;
 	lost = (struct md_error){0};
-	back = replay(live, subject, r->stream, &lost);
+	back = replay_live(live, subject, r->stream, &lost);
 	if (back == MD_OK)
 		back = md_verify_memory_compare(memory, r->stream, &unused, &lost);
 	if (back == MD_OK)
@@ -292,7 +321,7 @@ static enum md_status look_for_effects(struct md_restore *r, const struct md_res
 		struct md_error changed = {0};
 		enum md_status status = md_verify_effects_fill(memory, values[i], r->stream, err);
 		if (status == MD_OK)
-			status = replay(live, subject, r->stream, err);
+			status = replay_live(live, subject, r->stream, err);
 		if (status == MD_OK)
 			status = md_verify_effects_found(memory, values[i], &subject->effects, err);
 		enum md_status back = md_verify_memory_check_rest(memory, r->stream, &changed);
@@ -330,7 +359,7 @@ static enum md_status compare(struct md_restore *r, struct md_restore_graph *gra
 	struct md_verify_memory *memory = &subject->memory;
 	MD_FORWARD(md_verify_constants_check(memory, r->stream, err));
 	MD_FORWARD(md_verify_memory_save(memory, r->stream, err));
-	enum md_status status = replay(live, subject, r->stream, err);
+	enum md_status status = replay_live(live, subject, r->stream, err);
 	if (status == MD_OK) /* first: what is bound is put back when it was taken */
 		status = md_verify_outputs_take(&subject->outputs, r->stream, err);
 	if (status == MD_OK)

@@ -137,7 +137,7 @@ static const struct spoil spoils[] = {
     {"allocation 0: binding 2 of 2", spoil_binding},
     {"the name input appears twice", spoil_binding_name},
     {"kernel 0: image index 2 of 2", spoil_image},
-    {"graph decode/1 appears twice", spoil_label},
+    {"appears twice, as graph 0 with", spoil_label},
     {"section \"contents\": content 0: 100 bytes at 8093", spoil_content},
     {"must be private", spoil_content_class},
     {"content 0: pointer 0 at 93 of 100", spoil_content_pointer},

@@ -51,8 +51,11 @@ run same.live "${subject[@]}" static engines same
 run same.captured medusa-capture --no-verify -o "$work/same.medusa" -- "${subject[@]}" static engines same
 assert_exit same.captured 1
 for batch in 1 2; do
-	assert_contains "$work/same.captured.err" "refused: (same, $batch): refused by the engine: another graph of this name is launched, too"
+	assert_contains "$work/same.captured.err" "refused: (same, $batch): refused by the engine: another graph of this name is launched, too: graph number "
+	assert_contains "$work/same.captured.err" " nodes) are both labelled (same, $batch); give each graph that is in use a name of its own"
 done
+checks=$((checks + 1))
+grep -q 'graph number 1 (2 nodes) and number 3 (2 nodes) are both' "$work/same.captured.err" || fail "numbers and nodes of both graphs" "$(grep refused: "$work/same.captured.err")"
 run same medusa-restore "$work/same.medusa" -- "${subject[@]}" static engines same
 assert_exit same 0
 assert_same_file "$work/same.live.out" "$work/same.out"

@@ -9,7 +9,7 @@ section "the poison test faults"
 subject_live fault plain fault plain
 run fault medusa-capture -o "$work/fault.medusa" -- "${subject[@]}" plain fault plain
 assert_exit fault 1
-assert_count "$work/fault.err" "graph step/2: the poison test broke the engine: cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS (700, illegal address); the run is repeated without it, and the graph is refused" 1
+assert_count "$work/fault.err" "graph step/2: the poison test broke the engine: replay 2, units 0..0 of 1 of private memory poisoned: cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS (700, illegal address); the run is repeated without it, and the graph is refused" 1
 assert_contains "$work/fault.err" "verification: 2 passed, 0 failed, 0 not compared"
 assert_count "$work/fault.err" "refused: (step, 2): replay with changed private memory failed: the poison test broke the engine" 1
 assert_count "$work/fault.err" "refused: " 1
@@ -20,7 +20,7 @@ section "it hangs; a slow graph does not"
 subject_live hang hang slow
 run hang medusa-capture -o "$work/hang.medusa" -- "${subject[@]}" hang slow
 assert_exit hang 1
-assert_count "$work/hang.err" "graph step/1: the poison test hung: a replay has not ended after " 1
+assert_count "$work/hang.err" "graph step/1: the poison test hung: replay 2, units 0..0 of 1 of private memory poisoned: a replay has not ended after " 1
 assert_count "$work/hang.err" "refused: " 1
 subject_restored hang 1 hang slow
 
@@ -28,7 +28,7 @@ section "it kills the engine"
 subject_live die plain die
 run die medusa-capture -o "$work/die.medusa" -- "${subject[@]}" plain die
 assert_exit die 1
-assert_count "$work/die.err" "graph step/2: the command ended with 137 in the poison test; the run is repeated" 1
+assert_count "$work/die.err" "graph step/2: the command ended with 137 in the poison test: replay 2, units 0..0 of 1 of private memory poisoned; the run is repeated" 1
 subject_restored die 1 plain die
 
 section "several at once, and one without a label"
@@ -53,9 +53,9 @@ export MEDUSA_PROBE=0 # nothing is known of the contents then
 subject_live proof fault plain hang die
 run proof medusa-capture -o "$work/proof.medusa" -- "${subject[@]}" fault plain hang die
 assert_exit proof 1
-assert_count "$work/proof.err" "graph step/1: the proof broke the engine: cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS" 1
-assert_count "$work/proof.err" "graph step/3: the proof hung: " 1
-assert_count "$work/proof.err" "graph step/4: the command ended with 137 in the proof" 1
+assert_count "$work/proof.err" "graph step/1: the proof broke the engine: restored replay, private memory 0x00, noise zero: cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS (700, illegal address)" 1
+assert_count "$work/proof.err" "graph step/3: the proof hung: restored replay, private memory 0x00, noise zero: " 1
+assert_count "$work/proof.err" "graph step/4: the command ended with 137 in the proof: restored replay, private memory 0x00, noise zero" 1
 assert_contains "$work/proof.err" "verification: 1 passed, 3 failed, 0 not compared"
 for batch in 1 3 4; do
 	assert_count "$work/proof.err" "refused: (step, $batch): verification failed: the " 1
@@ -81,6 +81,23 @@ run own_verify medusa-capture -o "$work/own.medusa" -- env SUBJECT_OWN=verify "$
 assert_exit own_verify 4
 assert_contains "$work/own_verify.err" "no replay of Medusa's was under way"
 assert_no_file "$work/own.medusa"
+
+section "what is released before it was compared is not published"
+export SUBJECT_RELEASES=2
+subject_live release plain plain
+run release medusa-capture -o "$work/release.medusa" -- "${subject[@]}" plain plain
+assert_exit release 1
+assert_contains "$work/release.err" "verification: 1 passed, 0 failed, 1 not compared"
+assert_count "$work/release.err" "refused: (step, 2): not compared: the engine has released its graphs" 1
+subject_restored release 1 plain plain
+assert_contains "$work/release.restored.err" "graph 2 is live the engine has released its graphs"
+export SUBJECT_RELEASES=1
+run release_all medusa-capture -o "$work/release_all.medusa" -- "${subject[@]}" plain plain
+assert_exit release_all 1
+assert_contains "$work/release_all.err" "verification: 0 passed, 0 failed, 2 not compared"
+run release_verify medusa-verify "$work/release.medusa" -- "${subject[@]}" plain plain
+assert_exit release_verify 1
+unset SUBJECT_RELEASES
 
 section "there is an end to it"
 faults=$(printf 'fault %.0s' {1..17})

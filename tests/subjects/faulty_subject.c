@@ -8,7 +8,8 @@
 
 #include "tests/subjects/stepper.h"
 
-/* SUBJECT_OWN=WHEN: it fails by itself, in any of its runs ("always") or under verification ("verify"). */
+/* SUBJECT_OWN=WHEN: it fails by itself, in any of its runs ("always") or under verification ("verify").
+ * SUBJECT_RELEASES=N: it calls medusa_release before graph N. */
 enum { KEY_BYTES = 4096, KINDS = 5 };
 
 static const char *const kinds[KINDS] = {"plain", "fault", "hang", "die", "slow"};
@@ -56,8 +57,12 @@ int main(int argc, char *argv[])
 	load_driver();
 	open_context();
 	set_up(argv[1]);
-	for (int i = 2; i < argc; i++)
+	for (int i = 2; i < argc; i++) {
+		const char *releases = getenv("SUBJECT_RELEASES");
+		if (releases && atoi(releases) == i - 1)
+			medusa_release();
 		step((unsigned)i - 1, argv[i]);
+	}
 	fail_by_itself();
 	return 0;
 }
