@@ -205,7 +205,9 @@ int medusa_stats_read(struct medusa_stats *out);
 
 /*
  * Destroys the restored graphs and frees their memory, their outputs and notes with it; the caller has stopped
- * launching them. Nothing is restored after that.
+ * launching them. Nothing is restored after that. A capture is not touched by it. While restored graphs are verified,
+ * what is labelled or launched afterwards is not compared, and a graph that was not compared each time is not published
+ * (medusa-capture) or skipped (medusa-verify), with that reason: release when the graphs have served.
  */
 void medusa_release(void);
 
