@@ -42,9 +42,11 @@ static enum md_status real_path(const char *name, char path[PATH_MAX], struct md
 	char program[PATH_MAX], tried[PATH_MAX + 256];
 	ssize_t size = readlink("/proc/self/exe", program, sizeof(program) - 1);
 
-	if (size < 0)
-		return md_error_set(err, MD_ERR_IO, "/proc/self/exe: %s", strerror(errno));
-	program[size] = '\0';
+	program[size < 0 ? 0 : size] = '\0';
+	if (size < 0 && !realpath((const char *)getauxval(AT_EXECFN), program)) /* there is no /proc */
+		return md_error_set(err, MD_ERR_IO,
+				    "neither /proc/self/exe nor the path of this command leads to it: %s",
+				    strerror(errno));
 	MD_FORWARD(beside(program, name, tried, err));
 	if (!realpath(tried, path))
 		return md_error_set(err, MD_ERR_NOT_FOUND, "%s: %s", tried, strerror(errno));

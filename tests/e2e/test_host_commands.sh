@@ -347,6 +347,29 @@ if [ "$(id -u)" = 0 ]; then
 	assert_equal "what is left" "$nothing_left" "$(left)"
 fi
 
+section "no /proc"
+if unshare -m sh -c 'mount -t tmpfs none /proc' 2>/dev/null; then
+	run bare unshare -m sh -c 'mount -t tmpfs none /proc && exec "$@"' sh "$bin/medusa-restore" "$work/good.medusa" -- sh -c 'echo served; exit 7'
+	assert_exit bare 7 # hostcuda itself needs /proc
+	assert_equal "what the engine printed" served "$(cat "$work/bare.out")"
+fi
+
+section "an output whose name holds blanks, a line break and percent signs; what a killed run has left of it"
+odd=$work/out/$'a b\n%n%s.medusa'
+HOST_AFTER="wait=$work/odd" medusa-capture -o "$odd" -- "${subject[@]}" >"$work/first.out" 2>"$work/first.err" &
+first=$!
+wait_for_file "$work/odd.ready"
+kill -KILL $first
+{ wait $first; } 2>/dev/null
+run odd medusa-capture -o "$odd" -- "${subject[@]}"
+assert_exit odd 0
+assert_contains "$work/odd.err" "removed, left behind by process $first"
+touch "$work/odd"
+run odd medusa-restore "$odd" -- "${subject[@]}"
+assert_count "$work/odd.err" " restored" 2
+rm -f "$odd"
+assert_equal "what is left" "$nothing_left" "$(left)"
+
 section "no environment at all"
 code=0
 env -i LD_LIBRARY_PATH="$LD_LIBRARY_PATH" "$bin/medusa-capture" -o "$work/out/one.medusa" -- "${subject[@]}" >"$work/bare.out" 2>"$work/bare.err" || code=$?
