@@ -341,7 +341,7 @@ $(BUILD)/man/%: docs/man/% VERSION
 # Everything that is installed, as FILE:FOLDER: install and uninstall go by this one list. .pc files are made for it.
 PC_FILES := $(BUILD)/pkgconfig/medusa.pc $(BUILD)/pkgconfig/medusa-sched.pc
 to = $(addsuffix :$(2),$(1))
-PROGRAMS = $(call to,$(BINS),$(PREFIX)/bin) $(call to,$(LIBS),$(LIBDIR))
+PROGRAMS = $(call to,$(BINS),$(PREFIX)/bin) $(call to,$(LIBS),$(LIBDIR)) $(call to,$(HOSTCUDA_LIB),$(LIBDIR)/medusa/hostcuda)
 FILES = $(call to,$(PC_FILES),$(LIBDIR)/pkgconfig) $(call to,$(wildcard include/medusa/*.h),$(PREFIX)/include/medusa) \
 	$(foreach section,1 2 3 4 5 6 7 8 9,$(call to,$(filter %.$(section),$(PAGES)),$(PREFIX)/share/man/man$(section))) \
 	$(call to,$(wildcard simulator/nodes/*.yaml),$(PREFIX)/share/medusa/nodes) \
@@ -364,13 +364,14 @@ $(BUILD)/pkgconfig/medusa.pc: FORCE
 $(BUILD)/pkgconfig/medusa-sched.pc: FORCE
 	$(call make_pc,medusa-sched,Scheduler of a GPU worker node as a library)
 
-install: libs tools $(COMPLETIONS) $(PAGES) $(PC_FILES)
+install: libs hostcuda tools $(COMPLETIONS) $(PAGES) $(PC_FILES)
 	$(foreach one,$(PROGRAMS),$(call install_one,$(one),755)$(newline)	)
 	$(foreach one,$(FILES),$(call install_one,$(one),644)$(newline)	)
 
 # The same DESTDIR, PREFIX and LIBDIR; folders stay, but those that are Medusa's alone and empty.
 uninstall:
 	$(foreach one,$(PROGRAMS) $(FILES),$(call remove_one,$(one))$(newline)	)
+	rmdir '$(DESTDIR)$(LIBDIR)/medusa/hostcuda' '$(DESTDIR)$(LIBDIR)/medusa' 2>/dev/null || true
 	$(foreach one,include/medusa share/medusa/nodes share/medusa/functions share/medusa,rmdir '$(DESTDIR)$(PREFIX)/$(one)' 2>/dev/null || true$(newline)	)
 
 clean:

@@ -7,9 +7,11 @@
 
 #include "analyze/analyze.h"
 #include "tools/capture_job.h"
+#include "tools/engine_device.h"
 #include "tools/stop.h"
 
 static struct md_job_wish wish;
+static const char *device;
 
 static const struct md_option options[] = {
     {.name = "output", .letter = 'o', .argument = "FILE", .value = &wish.output, .help = "The artifact to write."},
@@ -33,6 +35,7 @@ static const struct md_option options[] = {
      .flag = &wish.no_verify,
      .help = "Leave out the run that compares restored with live graphs."},
     {.name = "nondeterministic", .argument = "ULPS", .value = &wish.nondeterministic, .help = MD_TOLERANCE_HELP},
+    MD_DEVICE_OPTION(device),
     {.name = "accept-unvaried",
      .flag = &wish.accept_unvaried,
      .help = "Also graphs whose inputs held the same bytes whenever they were compared."},
@@ -158,5 +161,7 @@ int main(int argc, char *argv[])
 	if (md_analyze_time(created, &err) != MD_OK)
 		return md_options_usage_error(&command, "%s", err.message);
 	result = md_tolerance_take(&command, wish.nondeterministic, &wish.tolerance);
+	if (result < 0)
+		result = md_device_choose(&command, device);
 	return result >= 0 ? result : work(arguments.command);
 }

@@ -8,21 +8,23 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tools/engine_device.h"
 #include "tools/options.h"
 #include "tools/run.h"
 
-static const char *resolve_order;
+static const char *resolve_order, *device;
 
 static const struct md_option options[] = {
     {.name = "resolve",
      .argument = "ORDER",
      .value = &resolve_order,
      .help = "Where kernels may come from: a list of loaded, stored, trigger."},
+    MD_DEVICE_OPTION(device),
 };
 
 static const struct md_command command = {
     .name = "medusa-restore",
-    .usage = "X.medusa [--resolve ORDER] -- CMD [ARG...]",
+    .usage = "X.medusa [OPTION...] -- CMD [ARG...]",
     .summary = "Starts CMD cold, with its CUDA graphs restored from the artifact.",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
@@ -97,5 +99,8 @@ int main(int argc, char *argv[])
 	if (resolve_order && bad_order(resolve_order))
 		return MD_EXIT_USAGE;
 	result = find_artifact(arguments.files[0], artifact);
-	return result ? result : become(artifact, arguments.command);
+	if (result)
+		return result;
+	result = md_device_choose(&command, device);
+	return result >= 0 ? result : become(artifact, arguments.command);
 }

@@ -7,19 +7,21 @@
 
 #include "base/file.h"
 #include "format/artifact.h"
+#include "tools/engine_device.h"
 #include "tools/options.h"
 #include "tools/stop.h"
 #include "tools/tolerance.h"
 #include "tools/verify_report.h"
 
 static const char *junit_path, *until;
-static const char *nondeterministic;
+static const char *nondeterministic, *device;
 static struct md_tolerance tolerance;
 static bool as_json, allow_uncompared, accept_unvaried;
 
 static const struct md_option options[] = {
     {.name = "junit", .argument = "FILE", .help = "Write JUnit XML, one test case a graph.", .value = &junit_path},
     {.name = "nondeterministic", .argument = "ULPS", .help = MD_TOLERANCE_HELP, .value = &nondeterministic},
+    MD_DEVICE_OPTION(device),
     {.name = "accept-unvaried",
      .help = "Graphs whose inputs held the same bytes whenever they were compared pass.",
      .flag = &accept_unvaried},
@@ -183,5 +185,7 @@ int main(int argc, char *argv[])
 	result = md_tolerance_take(&command, nondeterministic, &tolerance);
 	if (result < 0)
 		result = check_artifact(arguments.files[0]);
+	if (result < 0)
+		result = md_device_choose(&command, device);
 	return result >= 0 ? result : verify(arguments.files[0], arguments.command);
 }

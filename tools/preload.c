@@ -37,7 +37,7 @@ static enum md_status beside(const char *program, const char *name, char tried[P
 			    strerror(slash ? errno : ENOENT));
 }
 
-static enum md_status real_path(const char *name, char path[PATH_MAX], struct md_error *err)
+enum md_status md_preload_locate(const char *name, char path[PATH_MAX], struct md_error *err)
 {
 	char program[PATH_MAX], tried[PATH_MAX + 256];
 	ssize_t size = readlink("/proc/self/exe", program, sizeof(program) - 1);
@@ -125,7 +125,7 @@ enum md_status md_preload_find(const char *name, bool may_link, struct md_preloa
 	char real[PATH_MAX];
 
 	*out->folder = *out->link = 0;
-	MD_FORWARD(real_path(name, real, err));
+	MD_FORWARD(md_preload_locate(name, real, err));
 	if (can_be_preloaded(real)) {
 		memcpy(out->path, real, sizeof(real));
 		return MD_OK;

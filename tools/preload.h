@@ -22,6 +22,9 @@ struct md_preload {
  * with what to do.
  */
 enum md_status md_preload_find(const char *name, bool may_link, struct md_preload *out, struct md_error *err);
+/* The real path of a file beside our libraries, "hostcuda/libcuda.so.1" say. MD_ERR_NOT_FOUND names where it was looked
+ * for. */
+enum md_status md_preload_locate(const char *name, char path[PATH_MAX], struct md_error *err);
 void md_preload_finish(struct md_preload *preload);
 
 #endif
