@@ -49,6 +49,7 @@ static void add_span(struct md_registry *registry, void *handle, bool is_library
 		loaded.hash = md_hash_bytes(span->data, span->size);
 	loaded.hashed = hash;
 	pthread_mutex_lock(&registry->lock);
+	loaded.live = registry->live;
 	add(registry, &loaded);
 	pthread_mutex_unlock(&registry->lock);
 }

@@ -198,6 +198,13 @@ static enum md_status find_loaded(struct md_restore *r, uint32_t index, void **h
 			continue;
 		if (image && (!entry.hashed || !md_hash_equal(&entry.hash, &image->hash)))
 			continue;
+		if (entry.live) {
+			md_error_set(&best, MD_ERR_MISMATCH,
+				     "kernel %s: its image was loaded while a graph was captured live, which a cold "
+				     "start does not do",
+				     kernel->name);
+			continue;
+		}
 		if (image && md_restore_variables_usable(r, &entry, kernel->image, &best) != MD_OK) {
 			md_error_prefix(&best, "kernel %s", kernel->name);
 			continue;
@@ -232,6 +239,13 @@ static enum md_status find_loaded(struct md_restore *r, uint32_t index, void **h
 	if (*out)
 		return MD_OK;
 	return md_error_set(err, best.status, "%s", best.message);
+}
+
+enum md_status md_restore_kernel_loaded(struct md_restore *r, uint32_t index, struct md_error *err)
+{
+	CUfunction function = NULL;
+	void *home = NULL;
+	return find_loaded(r, index, &home, &function, err);
 }
 
 static enum md_status find_stored(struct md_restore *r, uint32_t index, CUfunction *out, struct md_error *err)

@@ -34,6 +34,7 @@ struct md_loaded {
 	void *handle;      /* CUmodule or CUlibrary */
 	CUcontext context; /* a module lives in one; a library in all (NULL) */
 	bool is_library, hashed;
+	bool live; /* verifying: loaded while a graph was captured live */
 	struct md_hash hash;
 	uint64_t size;
 	struct md_names names;
@@ -55,6 +56,7 @@ struct md_registry {
 	uint32_t wanted_count;
 	struct md_asked *asked;
 	size_t asked_count;
+	bool live; /* verifying: what is loaded now, is loaded by a live capture */
 };
 
 void md_registry_add(struct md_registry *registry, void *handle, bool is_library, const void *image);
@@ -79,6 +81,7 @@ struct md_restore_image { /* one of the artifact's images, loaded by us */
 	enum md_image_state state;
 	bool queued; /* a loader will take it */
 	bool values_placed;
+	bool own, own_is_live; /* verifying: the engine's own would do before its live captures; only since them */
 	CUlibrary library;
 	struct md_names names;
 	struct md_error reason;
@@ -147,7 +150,8 @@ struct md_restore_graph {
 	CUgraphExec exec;
 	struct md_error reason;
 	bool asked; /* verifying: the engine has asked for it; and why a cold start would refuse it then: */
-	struct md_error too_late; /* a kernel whose image only the engine has, and had not yet */
+	struct md_error too_late;
+	bool live; /* it has been asked for, and not labelled yet */
 };
 
 struct md_want {
@@ -178,10 +182,11 @@ struct md_restore {
 	_Atomic(enum md_phase) phase; /* written under lock; hooks look at it without */
 	bool verify, require_proof;
 	atomic_bool stop, off; /* off: child of a fork that came after a restore was begun */
-	bool released;         /* medusa_release: nothing is restored any more */
-	bool started;          /* a restore was begun in this process, ever */
-	bool sequence_bound;   /* what the artifact knows by sequence has been looked for */
-	bool missing_logged;   /* the engine asked for a graph that the artifact does not hold */
+	unsigned live_graphs; /* verifying: asked for and not labelled yet, of those that a cold start would hand out */
+	bool released;        /* medusa_release: nothing is restored any more */
+	bool started;         /* a restore was begun in this process, ever */
+	bool sequence_bound;  /* what the artifact knows by sequence has been looked for */
+	bool missing_logged;  /* the engine asked for a graph that the artifact does not hold */
 	const char *path, *report;
 	bool trust_asked;         /* MEDUSA_TRUSTED_KEYS is set */
 	const char *trusted_keys; /* its value; NULL also for want of memory */
@@ -327,6 +332,8 @@ enum md_status md_restore_graphs_read(struct md_restore *r, struct md_error *err
 bool md_restore_has_step(const struct md_restore *r, enum md_step step);
 /* Moves one kernel on: to RESOLVED, REFUSED or TRIGGER. Holds work. */
 void md_restore_kernel_resolve(struct md_restore *r, uint32_t kernel);
+/* Whether an image that the engine has loaded holds it, and would do. Holds work. */
+enum md_status md_restore_kernel_loaded(struct md_restore *r, uint32_t kernel, struct md_error *err);
 
 enum md_status md_restore_arena_reserve(struct md_restore *r, struct md_error *err);
 void md_restore_arena_free(struct md_restore *r);
@@ -436,6 +443,8 @@ void md_restore_sequence_bind(struct md_restore *r, uint64_t deadline_ns);
 
 /* ---- public functions (restore_api.c) ---- */
 
+/* Runs the engine's trigger, if there is one. Under lock, which is released while it runs. */
+void md_restore_trigger_pull(struct md_restore *r);
 /* A name that was not bound before. Under lock. */
 enum md_status md_restore_bind_new(struct md_restore *r, const struct md_bound *what, struct md_error *err);
 

@@ -170,7 +170,7 @@ MD_API int medusa_bind(const char *name, uint64_t address, size_t bytes, enum me
 		status = begin(&err);
 	if (status != MD_OK)
 		return md_api_fail(&err);
-	struct md_bound what = {(char *)name, address, bytes, (uint32_t)role};
+	struct md_bound what = {.name = (char *)name, .address = address, .size = bytes, .role = (uint32_t)role};
 	pthread_mutex_lock(&r->lock); /* the common case: a name that is new holds no graph up */
 	uint64_t at;
 	bool known = md_map_get(&r->bound_names, md_hash_checksum(name, strlen(name)), &at);
@@ -208,7 +208,7 @@ static void wake_triggered(struct md_restore *r)
 }
 
 /* Under lock, which is released while the engine's function runs. */
-static void pull_trigger(struct md_restore *r)
+void md_restore_trigger_pull(struct md_restore *r)
 {
 	int (*run)(void *user) = md_restore_has_step(r, MD_STEP_TRIGGER) ? r->trigger : NULL;
 	void *user = r->trigger_user;
@@ -318,7 +318,7 @@ static enum md_status take_graph(struct md_restore *r, const char *label, unsign
 			return MD_OK;
 		}
 		if (waits_for_trigger(r, graph) && !r->trigger_running) {
-			pull_trigger(r);
+			md_restore_trigger_pull(r);
 			continue;
 		}
 		if (!wait_for(r, graph, &told, deadline))
@@ -339,11 +339,8 @@ MD_API int medusa_graph_get(const char *label, unsigned batch, uint64_t timeout_
 	uint64_t now = md_clock_ns();
 	uint64_t deadline = timeout_ns > UINT64_MAX - now ? UINT64_MAX : now + timeout_ns;
 	md_restore_sequence_bind(r, deadline);
-	if (r->verify) {
-		pthread_mutex_lock(&r->lock);
+	if (r->verify)
 		md_verify_asked(r, label, batch);
-		pthread_mutex_unlock(&r->lock);
-	}
 	if (r->verify)
 		return md_api_refuse(MD_ERR_NOT_FOUND,
 				     "verifying: the engine captures, and restored graphs are compared");

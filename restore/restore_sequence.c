@@ -78,7 +78,10 @@ static enum md_status bind_all(struct md_restore *r, struct md_error *err)
 		const struct md_binding *binding = &r->artifact.bindings[i];
 		if (!md_sequence_index(binding->name, &index) || index >= sequence.count)
 			continue;
-		struct md_bound what = {binding->name, sequence.addresses[index], binding->size, binding->role};
+		struct md_bound what = {.name = binding->name,
+					.address = sequence.addresses[index],
+					.size = binding->size,
+					.role = binding->role};
 		MD_FORWARD(md_restore_bind_new(r, &what, err));
 	}
 	return MD_OK;

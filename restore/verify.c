@@ -417,35 +417,6 @@ static struct md_restore_graph *find_restored(struct md_restore *r, const struct
 	return err->status ? NULL : graph;
 }
 
-/* Neither stored nor in a file: the engine must have it, with its variables asked for, and may run a trigger for it. */
-static bool lacks_image(struct md_restore *r, const struct md_image *image)
-{
-	if (md_image_is_stored(image) || image->path || r->trigger)
-		return false;
-	return image->variable ? !md_restore_variable_ready(r, (uint32_t)(image - r->artifact.images))
-			       : !md_registry_has(&r->registry, &image->hash);
-}
-
-void md_verify_asked(struct md_restore *r, const char *label, unsigned batch)
-{
-	struct md_restore_graph *graph =
-	    md_restore_wait_open(r, UINT64_MAX) && r->phase == MD_PHASE_OPEN ? md_restore_find(r, label, batch) : NULL;
-	for (uint32_t i = 0; graph && !graph->asked && i < graph->kernel_count; i++) {
-		const struct md_kernel *kernel = &r->artifact.kernels[graph->kernels[i]];
-		if (kernel->image == MD_NONE || !lacks_image(r, &r->artifact.images[kernel->image]))
-			continue;
-		md_error_set(&graph->too_late, MD_ERR_MISMATCH,
-			     "a cold start would refuse it: kernel %s is in no stored image, and the engine had not "
-			     "loaded its own%s when it asked for the graph",
-			     kernel->name,
-			     r->artifact.images[kernel->image].variable ? ", and asked for the variable that it writes,"
-									: "");
-		break;
-	}
-	if (graph)
-		graph->asked = true;
-}
-
 /* A cold start would not hand it out. */
 static enum md_status check_constants(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
 {

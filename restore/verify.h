@@ -175,8 +175,12 @@ void md_verify_end(void);
 /* The engine calls medusa_mark(). */
 void md_verify_mark(const char *name);
 
-/* The engine asks for a graph: what a cold start would lack at this moment fails it. Under lock. */
+/*
+ * The engine asks for a graph: what a cold start would lack at this moment fails it. What is loaded and written
+ * from then on, until it labels the graph, counts as its live capture's, which a cold start leaves out. No lock.
+ */
 void md_verify_asked(struct md_restore *r, const char *label, unsigned batch);
+void md_verify_labelled(struct md_restore *r, const char *label, unsigned batch);
 /* Compares a labelled graph with its restored twin and reports it; false: not now, a capture is in progress. */
 bool md_verify_compare(struct md_live_graph *live);
 

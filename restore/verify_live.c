@@ -147,6 +147,8 @@ enum md_status md_verify_label(void *exec, const char *label, unsigned batch, st
 	enum md_status status = resolve(exec, &live, err);
 	if (status == MD_OK)
 		status = set_label(live, label, batch, err);
+	if (status == MD_OK)
+		md_verify_labelled(&md_restore, label, batch);
 	if (status == MD_OK && live->refused)
 		report_refusal(live);
 	else if (status == MD_OK && md_verify_compare(live))

@@ -104,7 +104,7 @@ wait
 assert_equal "verifications that found something" "" "$(grep -L '^4 passed, 0 failed, 0 skipped' "$work"/beside.*.out)"
 
 section "every way of resolution in one graph"
-captured mixed - file unseen
+captured mixed - file unseen trigger
 assert_exit mixed 0
 restored all_ways mixed - 4 file second trigger
 assert_contains "$work/all_ways.err" "kernels: loaded 2 stored 3 triggered 1"

@@ -148,7 +148,17 @@ assert_contains "$work/early.err" "an image is not stored: the engine writes its
 assert_contains "$work/early.err" "verification: 2 passed, 0 failed, 0 not compared"
 run too_late env SUBJECT_VARIES=1 SUBJECT_WRITES_LATE=1 medusa-capture --vary '*' -o "$work/too_late.medusa" -- "${subject[@]}" variable pitched
 assert_exit too_late 1
-assert_contains "$work/too_late.err" "refused: (variable, 1): verification failed: a cold start would refuse it: kernel variable_scaled is in no stored image, and the engine had not loaded its own, and asked for the variable that it writes, when it asked for the graph"
+assert_contains "$work/too_late.err" "refused: (variable, 1): verification failed: a cold start would refuse it: kernel variable_scaled: its image's variable variable_scale is not written yet"
+
+# The first graph would be handed out, so that nobody would load the image that the second one needs.
+run with_first env SUBJECT_VARIES=1 SUBJECT_LOADS_WITH_FIRST=1 medusa-capture --vary '*' -o "$work/with_first.medusa" -- "${subject[@]}" pitched variable
+assert_exit with_first 1
+assert_contains "$work/with_first.err" "refused: (variable, 1): verification failed: a cold start would refuse it: kernel variable_scaled: its image was loaded while a graph was captured live, which a cold start does not do"
+assert_contains "$work/with_first.err" "verification: 1 passed, 1 failed, 0 not compared"
+run with_first_restored env SUBJECT_LOADS_WITH_FIRST=1 medusa-restore "$work/with_first.medusa" -- "${subject[@]}" pitched variable
+assert_contains "$work/with_first_restored.err" "pitched restored"
+run with_first_live env SUBJECT_LOADS_WITH_FIRST=1 "${subject[@]}" pitched variable
+assert_same_file "$work/with_first_live.out" "$work/with_first_restored.out"
 
 section "a variable that a kernel of the engine writes"
 # The engine's own copy of the image has it, which every graph of this process could be made of; a cold start's may not.

@@ -98,4 +98,12 @@ assert_contains "$work/captured_kernel_writes.err" "refused: (kernel_writes, 1):
 run live_kernel_writes "${subject[@]}" kernel_writes
 run traced env "$(preload capture)" MEDUSA_TRACE="$work/traced.mtrace" "${subject[@]}" kernel_writes
 assert_same_file "$work/live_kernel_writes.out" "$work/traced.out" # and it goes on as if it had not been tested
+
+section "what a live capture brings along, and a cold start does not"
+take bound_table SUBJECT_BINDS_LATE=1
+assert_exit captured_bound_table 1
+assert_contains "$work/captured_bound_table.err" 'refused: (bound_table, 1): verification failed: a cold start would refuse it: binding "weights" (1024 bytes) was not made'
+take private_table SUBJECT_SAYS_LATE=1
+assert_exit captured_private_table 1
+assert_contains "$work/captured_private_table.err" 'refused: (private_table, 1): verification failed: a cold start would refuse it: '
 finish

@@ -13,7 +13,7 @@
  * stdout: what was computed, the same however it came by its graphs; stderr: how it came by them.
  * SUBJECT_SETS_LATE: variables are set by the first forward pass, before a graph is captured live, as cuFFT does when
  * the first plan is made. SUBJECT_ASKS_EARLY: but their addresses are asked for before. SUBJECT_LOADS_LATE: their
- * modules are loaded then.
+ * modules are loaded then. SUBJECT_BINDS_LATE, SUBJECT_SAYS_LATE: the weights are bound, a fact is said then.
  */
 enum { N = 96, BYTES = N * sizeof(float), TABLE = 64, REPLAYS = 3 };
 
@@ -241,13 +241,20 @@ static const struct {
 	const char *name;
 	void (*make)(void);
 } cases[] = {
-    CASE(private_table), CASE(bound_table),
-    CASE(same_module),   CASE(same_module_written),
-    CASE(other_module),  CASE(chain),
-    CASE(entries),       CASE(itself),
-    CASE(parameter),     CASE(parameter_untouched),
-    CASE(differs),       CASE(points_elsewhere),
-    CASE(kernel_writes), CASE(plain),
+    CASE(parameter_untouched),
+    CASE(private_table),
+    CASE(bound_table),
+    CASE(same_module),
+    CASE(same_module_written),
+    CASE(other_module),
+    CASE(chain),
+    CASE(entries),
+    CASE(itself),
+    CASE(parameter),
+    CASE(differs),
+    CASE(points_elsewhere),
+    CASE(kernel_writes),
+    CASE(plain),
 };
 enum { CASES = sizeof(cases) / sizeof(cases[0]) };
 
@@ -295,6 +302,11 @@ static void replay(const char *name, CUgraphExec exec)
 	}
 }
 
+static void bind_weights(void)
+{
+	medusa_bind("weights", weights, 4 * TABLE * sizeof(float), MEDUSA_BIND_CONSTANT);
+}
+
 static void run(unsigned index)
 {
 	bool late = getenv("SUBJECT_SETS_LATE") || getenv("SUBJECT_LOADS_LATE");
@@ -313,6 +325,10 @@ static void run(unsigned index)
 	} else {
 		fprintf(stderr, "%s live: %s\n", name, medusa_reason());
 		load_modules();
+		if (getenv("SUBJECT_BINDS_LATE"))
+			bind_weights();
+		if (getenv("SUBJECT_SAYS_LATE"))
+			medusa_fingerprint_add("said", "late");
 		if (late)
 			cases[index].make();
 		exec = live(name);
@@ -342,7 +358,8 @@ int main(int argc, char **argv)
 	weights = table(1) - TABLE * sizeof(float);
 	medusa_bind("in", in, BYTES, MEDUSA_BIND_INPUT);
 	medusa_bind("out", out, BYTES, MEDUSA_BIND_OUTPUT);
-	medusa_bind("weights", weights, 4 * TABLE * sizeof(float), MEDUSA_BIND_CONSTANT);
+	if (!getenv("SUBJECT_BINDS_LATE"))
+		bind_weights();
 	for (unsigned i = 0; i < CASES; i++)
 		for (int a = 2; a < argc; a++)
 			if (!strcmp(argv[a], cases[i].name))

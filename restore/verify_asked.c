@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Verify mode: what a cold start would lack when the engine asks for a graph. A verification has more, for it captures
+ * live. */
+#include "restore/restore.h"
+#include "restore/verify.h"
+
+/*
+ * A graph that a cold start hands out is not captured live there: what the engine loads and writes from the
+ * moment when it has asked for the graph until it labels it does not count for the graphs that it asks for then.
+ */
+
+/* ---- under lock ---- */
+
+static void set_live(struct md_restore *r)
+{
+	pthread_mutex_lock(&r->registry.lock);
+	r->registry.live = r->live_graphs > 0;
+	pthread_mutex_unlock(&r->registry.lock);
+}
+
+/* The engine's own variables, as they are when its first live capture begins and when its last one has ended. */
+static void look_at_own(struct md_restore *r, bool begins)
+{
+	for (uint32_t i = 0; i < r->artifact.image_count; i++) {
+		struct md_restore_image *image = &r->images[i];
+		if (!r->artifact.images[i].variable)
+			continue;
+		bool ready = md_restore_variable_ready(r, i);
+		if (begins)
+			image->own = ready;
+		else
+			image->own_is_live |= ready && !image->own;
+	}
+}
+
+static void begin_live(struct md_restore *r, struct md_restore_graph *graph)
+{
+	if (!r->live_graphs)
+		look_at_own(r, true);
+	graph->live = true;
+	r->live_graphs++;
+	set_live(r);
+}
+
+static void end_live(struct md_restore *r, struct md_restore_graph *graph)
+{
+	graph->live = false;
+	r->live_graphs--;
+	if (!r->live_graphs)
+		look_at_own(r, false);
+	set_live(r);
+}
+
+/* ---- under work, in the context ---- */
+
+static bool is_stored(const struct md_restore *r, const struct md_kernel *kernel)
+{
+	const struct md_image *image = kernel->image == MD_NONE ? NULL : &r->artifact.images[kernel->image];
+	return image && md_restore_has_step(r, MD_STEP_STORED) && (md_image_is_stored(image) || image->path);
+}
+
+static enum md_status check_kernels(struct md_restore *r, const struct md_restore_graph *graph, struct md_error *err)
+{
+	for (uint32_t i = 0; i < graph->kernel_count; i++)
+		if (!is_stored(r, &r->artifact.kernels[graph->kernels[i]]))
+			MD_FORWARD(md_restore_kernel_loaded(r, graph->kernels[i], err));
+	return MD_OK;
+}
+
+/* ---- no lock ---- */
+
+/* asked: to be captured live, unless a cold start would refuse it; labelled: it has been. Either may be NULL. */
+static enum md_status in_context(struct md_restore *r, struct md_restore_graph *asked,
+				 struct md_restore_graph *labelled, struct md_error *err)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	CUcontext popped;
+	pthread_mutex_lock(&r->work);
+	bool pushed = r->context && md_cuda.cuCtxPushCurrent_v2(r->context) == CUDA_SUCCESS;
+	md_cuda.cuThreadExchangeStreamCaptureMode(&mode);
+	enum md_status status = asked ? check_kernels(r, asked, err) : MD_OK;
+	pthread_mutex_lock(&r->lock);
+	if (asked && status == MD_OK)
+		begin_live(r, asked);
+	if (labelled && labelled->live)
+		end_live(r, labelled);
+	pthread_mutex_unlock(&r->lock);
+	md_cuda.cuThreadExchangeStreamCaptureMode(&mode);
+	if (pushed)
+		md_cuda.cuCtxPopCurrent_v2(&popped);
+	pthread_mutex_unlock(&r->work);
+	return status;
+}
+
+/* As a cold start would, but at once: a live capture may load what the trigger is for, and leave it nothing to do. */
+static void pull_trigger(struct md_restore *r)
+{
+	bool due = r->trigger && !r->trigger_done && !r->trigger_running && !r->live_graphs, lacks = false;
+	for (uint32_t k = 0; due && k < r->artifact.kernel_count; k++)
+		lacks |= !is_stored(r, &r->artifact.kernels[k]);
+	if (lacks)
+		md_restore_trigger_pull(r);
+}
+
+void md_verify_asked(struct md_restore *r, const char *label, unsigned batch)
+{
+	struct md_error err = {0}, unread = {0};
+	pthread_mutex_lock(&r->lock);
+	bool open = md_restore_wait_open(r, UINT64_MAX) && r->phase == MD_PHASE_OPEN && !r->refusal.status;
+	struct md_restore_graph *graph = open ? md_restore_find(r, label, batch) : NULL;
+	if (graph)
+		pull_trigger(r);
+	bool first = graph && !graph->asked && graph->state != MD_GRAPH_REFUSED;
+	if (graph)
+		graph->asked = true;
+	enum md_status status = first ? md_restore_facts_check(r, &err) : MD_OK;
+	if (first && status == MD_OK)
+		status = md_restore_bindings_check(r, graph, &err);
+	pthread_mutex_unlock(&r->lock);
+	if (!first)
+		return;
+	if (status == MD_OK)
+		md_restore_constants_settle(r, &unread); /* what they hold now; if not, they are hashed later */
+	if (status == MD_OK)
+		status = in_context(r, graph, NULL, &err);
+	if (status != MD_OK)
+		md_error_set(&graph->too_late, MD_ERR_MISMATCH, "a cold start would refuse it: %s", err.message);
+}
+
+void md_verify_labelled(struct md_restore *r, const char *label, unsigned batch)
+{
+	struct md_error unused = {0};
+	pthread_mutex_lock(&r->lock);
+	struct md_restore_graph *graph = r->phase == MD_PHASE_OPEN ? md_restore_find(r, label, batch) : NULL;
+	bool live = graph && graph->live;
+	pthread_mutex_unlock(&r->lock);
+	if (live)
+		in_context(r, NULL, graph, &unused);
+}
