@@ -29,6 +29,23 @@ static void drop(CUdeviceptr *slot)
 	*slot = 0;
 }
 
+static int widest(const struct llama_shape *shape)
+{
+	int width = shape->vocabulary, qkv = (shape->heads + 2 * shape->kv_heads) * shape->head_dim;
+	width = width > qkv ? width : qkv;
+	width = width > shape->intermediate_size ? width : shape->intermediate_size;
+	return width > shape->hidden_size ? width : shape->hidden_size;
+}
+
+static enum md_status open_gemms(const struct llama_engine *engine, struct llama_activations *out, struct md_error *err)
+{
+	const struct llama_shape *shape = &engine->model->shape;
+	int result = llama_gemm_create(&out->gemm, engine->prefill_tokens, widest(shape));
+	if (!result)
+		result = llama_gemm_create(&out->side_gemm, engine->prefill_tokens, shape->intermediate_size);
+	return result ? md_cuda_status((CUresult)result, "llama_gemm_create", err) : MD_OK;
+}
+
 static enum md_status take_activations(const struct llama_engine *engine, struct llama_activations *out, size_t tokens,
 				       size_t rows, struct md_error *err)
 {
@@ -36,6 +53,7 @@ static enum md_status take_activations(const struct llama_engine *engine, struct
 	size_t hidden = (size_t)shape->hidden_size, inner = (size_t)shape->intermediate_size,
 	       head = (size_t)shape->head_dim;
 	out->present = true;
+	MD_FORWARD(open_gemms(engine, out, err));
 	MD_FORWARD(take(&out->x, tokens * hidden, 4, err));
 	MD_FORWARD(take(&out->normed, tokens * hidden, 4, err));
 	MD_FORWARD(take(&out->qkv, tokens * (size_t)(shape->heads + 2 * shape->kv_heads) * head, 4, err));
@@ -53,6 +71,11 @@ static void drop_activations(struct llama_activations *activations)
 				      &activations->last,      &activations->last_normed};
 	for (size_t i = 0; i < sizeof(slots) / sizeof(slots[0]); i++)
 		drop(slots[i]);
+	if (activations->gemm)
+		llama_gemm_destroy(activations->gemm);
+	if (activations->side_gemm)
+		llama_gemm_destroy(activations->side_gemm);
+	activations->gemm = activations->side_gemm = NULL;
 	activations->present = false;
 }
 
@@ -66,23 +89,6 @@ static enum md_status open_streams(struct llama_engine *engine, struct md_error 
 	MD_FORWARD(md_cuda_call(err, cuStreamCreate, &engine->side_stream, CU_STREAM_NON_BLOCKING));
 	MD_FORWARD(md_cuda_call(err, cuEventCreate, &engine->fork, CU_EVENT_DISABLE_TIMING));
 	return md_cuda_call(err, cuEventCreate, &engine->join, CU_EVENT_DISABLE_TIMING);
-}
-
-static int widest(const struct llama_shape *shape)
-{
-	int width = shape->vocabulary, qkv = (shape->heads + 2 * shape->kv_heads) * shape->head_dim;
-	width = width > qkv ? width : qkv;
-	width = width > shape->intermediate_size ? width : shape->intermediate_size;
-	return width > shape->hidden_size ? width : shape->hidden_size;
-}
-
-static enum md_status open_gemms(struct llama_engine *engine, struct md_error *err)
-{
-	const struct llama_shape *shape = &engine->model->shape;
-	int result = llama_gemm_create(&engine->gemm, engine->prefill_tokens, widest(shape));
-	if (!result)
-		result = llama_gemm_create(&engine->side_gemm, engine->prefill_tokens, shape->intermediate_size);
-	return result ? md_cuda_status((CUresult)result, "llama_gemm_create", err) : MD_OK;
 }
 
 static enum md_status take_inputs(struct llama_engine *engine, struct md_error *err)
@@ -126,7 +132,6 @@ enum md_status llama_engine_create(struct llama_engine *engine, const struct lla
 	if (engine->prefill_tokens < limits->max_batch)
 		engine->prefill_tokens = limits->max_batch; /* an eager decode step has the same shape as a graph's */
 	MD_FORWARD(open_streams(engine, err));
-	MD_FORWARD(open_gemms(engine, err));
 	MD_FORWARD(take_inputs(engine, err));
 	MD_FORWARD(preset_inputs(engine, err));
 	MD_FORWARD(llama_device_allow_shared(device, LLAMA_ATTENTION,
@@ -186,10 +191,6 @@ void llama_engine_finish(struct llama_engine *engine)
 	drop(&engine->last_row);
 	drop_activations(&engine->eager);
 	drop_activations(&engine->decode);
-	if (engine->gemm)
-		llama_gemm_destroy(engine->gemm);
-	if (engine->side_gemm)
-		llama_gemm_destroy(engine->side_gemm);
 	if (engine->staging)
 		md_cuda_call(NULL, cuMemFreeHost, engine->staging);
 	close_streams(engine);

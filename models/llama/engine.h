@@ -9,10 +9,13 @@
 #include "models/llama/gemm.h"
 #include "models/llama/model.h"
 
-/* Temporaries of a step. The eager ones serve prefill; the decode ones belong to the graphs alone and are never bound.
+/*
+ * Temporaries of a step. The eager ones serve prefill; the decode ones belong to the graphs alone and are never bound:
+ * no kernel outside of graphs uses them once the graphs are made. So it is with the workspaces of the matrix library.
  */
 struct llama_activations {
 	CUdeviceptr x, normed, qkv, attention, gate, up, last, last_normed;
+	struct llama_gemm *gemm, *side_gemm; /* one each: a workspace serves one stream */
 	bool present;
 };
 
@@ -38,7 +41,6 @@ struct llama_engine {
 	CUstream stream, side_stream;
 	CUevent fork, join;
 	int low_priority;
-	struct llama_gemm *gemm, *side_gemm; /* one each: a workspace serves one stream */
 	/* bound: what graphs read and write and the engine owns */
 	struct llama_buffer tokens, positions, slots, rows, block_table, logits, next, kv;
 	CUdeviceptr last_row; /* of a prefill step */

@@ -17,9 +17,8 @@ struct frame {
 static enum md_status multiply(struct frame *f, CUdeviceptr y, CUdeviceptr x, CUdeviceptr w, int rows, int n, int k,
 			       int accumulate, int pdl)
 {
-	int result =
-	    llama_gemm_run(f->engine->gemm, f->engine->stream, (float *)(uintptr_t)y, (const float *)(uintptr_t)x,
-			   (const uint16_t *)(uintptr_t)w, rows, n, k, accumulate, pdl);
+	int result = llama_gemm_run(f->act->gemm, f->engine->stream, (float *)(uintptr_t)y, (const float *)(uintptr_t)x,
+				    (const uint16_t *)(uintptr_t)w, rows, n, k, accumulate, pdl);
 	return result ? md_cuda_status((CUresult)result, "llama_gemm_run", f->err) : MD_OK;
 }
 
@@ -89,7 +88,7 @@ static enum md_status project_up(struct frame *f, CUdeviceptr w)
 	int inner = f->shape->intermediate_size, tokens = f->step->tokens;
 	MD_FORWARD(
 	    md_cuda_call(f->err, cuMemsetD32Async, f->act->up, 0, (size_t)tokens * (size_t)inner, e->side_stream));
-	int result = llama_gemm_run(e->side_gemm, e->side_stream, (float *)(uintptr_t)f->act->up,
+	int result = llama_gemm_run(f->act->side_gemm, e->side_stream, (float *)(uintptr_t)f->act->up,
 				    (const float *)(uintptr_t)f->act->normed, (const uint16_t *)(uintptr_t)w, tokens,
 				    inner, f->shape->hidden_size, 1, 0);
 	return result ? md_cuda_status((CUresult)result, "llama_gemm_run", f->err) : MD_OK;
