@@ -345,6 +345,22 @@ class Live(OnFakeDevice):
         self.assertFalse(captured.draws)
         self.assert_clean()
 
+    def test_workspaces_of_graphs_are_their_own(self):
+        for own in (False, True):
+            events = []
+
+            def forward():
+                events.append("captured" if self.cuda.current.capturing else "warmed up")
+
+            def drop():
+                self.assertIsNone(self.cuda.current.capturing)
+                events.append("dropped")
+
+            with mock.patch.object(torch._C, "_cuda_clearCublasWorkspaces", drop, create=True):
+                recorder = Recorder(0, None, 1, own)
+                recorder.run(forward, lambda draws: None)
+            self.assertEqual(events, ["warmed up", "dropped", "captured", "dropped"] if own else ["warmed up", "captured"])
+
     def test_random_numbers(self):
         self.assertTrue(self.record(lambda: self.cuda.generator.draw()).draws)
         self.assertTrue(self.record(lambda: None, warmup=0).draws, "nobody knows without a warm-up")

@@ -72,7 +72,7 @@ class Graphs:
         self._why_live = self._check_path(path)
         self._trigger: Optional[_api.Callback] = None
         self._owner: Optional[Owner] = None
-        self._recorder = Recorder(self._device, pool, warmup)
+        self._recorder = Recorder(self._device, pool, warmup, self._mode in ("capture", "verify"))
         self._bindings = Bindings(bind or {}, name, self._device)
         self._facts = facts.engine_facts(self._bindings, fingerprint) if self._mode != "none" else {}
         if self._mode != "none" and not self._why_live and self._has_its_names():

@@ -34,11 +34,16 @@ class Captured:
 
 
 class Recorder:
-    """Warms up, captures and instantiates on a stream of its own, into one pool."""
+    """Warms up, captures and instantiates on a stream of its own, into one pool.
 
-    def __init__(self, device: int, pool: Any, warmup: int) -> None:
+    own_workspaces  the matrix libraries' workspaces of a graph are taken from its pool and given back to it, as any of
+                    its temporaries: no kernel outside of graphs is given one. What is recorded needs that.
+    """
+
+    def __init__(self, device: int, pool: Any, warmup: int, own_workspaces: bool = False) -> None:
         self._device, self._warmup = device, warmup
         self._pool = pool
+        self._own_workspaces = own_workspaces
         self._stream: Optional[torch.cuda.Stream] = None
 
     def run(self, forward: Callable[[], Any], before_capture: Callable[[bool], None]) -> Captured:
@@ -81,8 +86,15 @@ class Recorder:
 
     # ---- capture ----
 
+    def _drop_workspaces(self) -> None:
+        """PyTorch keeps one for each stream, and takes another one when it is asked next."""
+        drop = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
+        if self._own_workspaces and drop:
+            drop()
+
     def _capture(self, forward: Callable[[], Any]) -> Captured:
         start = time.perf_counter_ns()
+        self._drop_workspaces()
         try:
             graph, keeps = torch.cuda.CUDAGraph(keep_graph=True), True
         except TypeError:  # PyTorch before 2.8
@@ -101,6 +113,8 @@ class Recorder:
         except BaseException:
             self._abandon(graph, before)
             raise
+        finally:
+            self._drop_workspaces()
         done = time.perf_counter_ns()
         return Captured(graph, value, capture_ns=captured_at - start, instantiate_ns=done - captured_at)
 
