@@ -134,6 +134,7 @@ enum md_status md_pass_variable(struct md_analysis *analysis, struct md_error *e
 enum md_status md_pass_content(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_table(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_constant(struct md_analysis *analysis, struct md_error *err);
+enum md_status md_pass_given(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_tensor(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_event(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_admit(struct md_analysis *analysis, struct md_error *err);

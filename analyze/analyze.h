@@ -30,6 +30,9 @@ struct md_analyze_options {
 	 * refused. */
 	bool accept_process_values;
 	bool refuse_unset; /* a graph is refused if bytes of its struct parameters differ */
+	/* Graphs are kept that read, in memory that nobody bound, what kernels of the engine's may write, if it never
+	 * varied. */
+	bool accept_unvaried;
 };
 
 /* What the artifact says, in its provenance, of an analysis that accepted them. */

@@ -28,6 +28,7 @@ static const struct pass passes[] = {
     {"content", md_pass_content},         /* the same for words inside permanent contents */
     {"table", md_pass_table},             /* what lies beside those in tables that graphs only read */
     {"constant", md_pass_constant},       /* what those may have been made of */
+    {"given", md_pass_given},             /* private memory of graphs that kernels outside of graphs are given */
     {"tensor", md_pass_tensor},           /* which pointers are those of tensor maps */
     {"event", md_pass_event},             /* events that a restore can make anew */
     {"admit", md_pass_admit},             /* refuses graphs that could not be restored */

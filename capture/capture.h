@@ -205,8 +205,14 @@ bool md_capture_kernel_unloaded_since(CUfunction func, CUkernel kern, uint64_t s
 
 /* ---- capture_launches.c ---- */
 
-void md_capture_launch_count(CUfunction func); /* hot: no lock, no allocation once the kernel is known */
-void md_capture_launches_put(void);            /* totals to the trace; lock held */
+/* How a kernel takes its parameters, for good; kernel is MD_NONE if nothing is known of it. */
+struct md_capture_layout {
+	uint32_t kernel, param_count;
+	const struct md_param *params;
+};
+/* Hot: no lock, no allocation once the kernel is known. */
+struct md_capture_layout md_capture_launch_count(CUfunction func);
+void md_capture_launches_put(void);                                         /* totals to the trace; lock held */
 void md_capture_transfer_count(enum md_transfer_kind kind, uint64_t bytes); /* hot: two atomic additions */
 void md_capture_transfers_put(void);                                        /* totals to the trace; lock held */
 
@@ -265,6 +271,7 @@ struct md_capture_graph {
 	bool unread;          /* its nodes have attributes that they do not tell */
 	bool probed;          /* or never to be */
 	uint64_t made;        /* sequence */
+	uint64_t launched;    /* sequence of the engine's first launch; 0: not yet */
 	uint64_t tested;      /* sequence; 0: the poison test has shown nothing */
 	size_t handed_seen;   /* of what others read in private memory, see capture_handed.c */
 	bool pageable;        /* writes host memory that could not be put back */
@@ -305,8 +312,11 @@ struct md_capture_graph *md_capture_graph_of(CUgraphExec exec); /* lock held; NU
 /* The graph that the engine means: by its handle, or, for NULL, the one that this thread instantiated last. Lock held.
  */
 struct md_capture_graph *md_capture_graph_meant(CUgraphExec exec);
-/* A graph is launched: if another has its name by now, there are two that the engine would get one for. */
-void md_capture_graph_launching(CUgraphExec exec);
+/*
+ * The engine launches a graph, perhaps for the first time: if another has its name by now, there are two that the
+ * engine would get one for. runs: not into a stream capture.
+ */
+void md_capture_graph_launching(CUgraphExec exec, bool runs);
 void md_capture_home_note(void); /* memory is bound in the current context; lock held */
 CUcontext md_capture_home(void); /* that context, or that of the first graph; NULL: not known yet; lock held */
 /* What is said of a graph; lock held. False: out of memory. */
@@ -323,8 +333,19 @@ size_t md_capture_graphs_labelled(void), md_capture_graphs_recorded(void); /* lo
 void md_capture_touched(const char *call, uint64_t address, uint64_t size, bool writes);
 void md_capture_touched_copy2d(const char *call, const CUDA_MEMCPY2D *copy);
 void md_capture_touched_copy3d(const char *call, const CUDA_MEMCPY3D *copy);
+void md_capture_touched_peer(const char *call, const CUDA_MEMCPY3D_PEER *copy);
+void md_capture_touched_operation(const char *call, const CUDA_MEMCPY3D_BATCH_OP *op);
 void md_capture_touched_watch(const uint64_t *candidates, size_t count); /* lock held */
 void md_capture_touched_declared(struct md_capture_output output);       /* lock held */
+
+/* ---- capture_given.c: private memory of graphs that launches outside of graphs are given addresses of ---- */
+
+/* Hot: one atomic load while no graph has private memory; no lock unless a word may be an address. Lock not held. */
+void md_capture_given(struct md_capture_layout layout, void **params, void **extra);
+void md_capture_given_watch(uint64_t start); /* an allocation in which a graph has an address nobody bound; lock held */
+void md_capture_given_watch_words(const uint8_t *bytes, size_t size); /* contents, with addresses in them; lock held */
+void md_capture_given_freed(uint64_t start); /* an allocation is gone, or another one is there; lock held */
+void md_capture_given_put(void);             /* to the trace; lock held */
 
 /* ---- capture_events.c: events that nodes of graphs record and wait for ---- */
 

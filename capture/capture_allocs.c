@@ -23,6 +23,7 @@ void md_capture_alloc_note(enum md_alloc_family family, uint64_t address, uint64
 			md_capture_trouble("out of memory at allocation %zu", md_capture.live.count);
 		else
 			md_trace_put_alloc(md_capture.writer, md_capture_next(), family, address, bytes);
+		md_capture_given_freed(address);
 		if (takes_device_memory(family))
 			md_sequence_add(&md_capture.allocations, family, address, bytes);
 	}
@@ -69,6 +70,7 @@ static void forget(uint64_t address)
 	if (takes_device_memory(item->value))
 		md_kvprofile_note_free(item->size);
 	md_interval_remove(&md_capture.live, address);
+	md_capture_given_freed(address);
 	md_sequence_remove(&md_capture.allocations, address, 1);
 	if (md_capture.writer)
 		md_trace_put_free(md_capture.writer, md_capture_next(), address);

@@ -38,8 +38,11 @@ bool md_capture_graph_take_candidates(struct md_capture_graph *graph, struct md_
 	free(graph->candidates);
 	graph->candidates = list;
 	graph->candidate_count = 0;
-	while (md_map_next(&walk->candidates, &cursor, &key, &value))
+	while (md_map_next(&walk->candidates, &cursor, &key, &value)) {
 		list[graph->candidate_count++] = key;
+		if (value & MD_CANDIDATE_PRIVATE)
+			md_capture_given_watch(key);
+	}
 	qsort(list, graph->candidate_count, sizeof(uint64_t), compare_u64);
 	md_capture_touched_watch(list, graph->candidate_count);
 	return true;
@@ -176,9 +179,6 @@ CUcontext md_capture_home(void)
 	return home;
 }
 
-/* Graphs that were given the name of an earlier one which is still there: mostly it was captured again. */
-static atomic_uint renamed;
-
 static void note_name(struct md_capture_graph *graph, const char *label, unsigned batch)
 {
 	uint64_t key[2] = {md_hash_checksum(label, strlen(label)), batch};
@@ -189,8 +189,7 @@ static void note_name(struct md_capture_graph *graph, const char *label, unsigne
 		struct md_capture_graph *earlier = &graphs.items[i];
 		if (earlier == graph || !earlier->exec || !earlier->labelled || earlier->name != graph->name)
 			continue;
-		earlier->later = graph->id;
-		atomic_fetch_add(&renamed, 1);
+		earlier->later = graph->id; /* which is still there: mostly it was captured again */
 	}
 }
 
@@ -209,14 +208,14 @@ static void refuse_namesake(struct md_capture_graph *later, const struct md_capt
 	md_capture_graph_refuse(later, why ? why : "another graph of this name is launched, too");
 }
 
-void md_capture_graph_launching(CUgraphExec exec)
+void md_capture_graph_launching(CUgraphExec exec, bool runs)
 {
 	struct md_capture_graph *graph;
 
-	if (!atomic_load_explicit(&renamed, memory_order_relaxed))
-		return;
 	md_capture_lock();
 	graph = md_capture_graph_of(exec);
+	if (graph && runs && !graph->launched)
+		graph->launched = md_capture_next();
 	if (graph && graph->later && md_capture.writer) {
 		refuse_namesake(&graphs.items[graph->later - 1], graph);
 		graph->later = 0;

@@ -27,4 +27,20 @@
 	}
 #define MD_NOTHING (void)0
 
+/* In the _ptsz entry points the null stream is the thread's own; this handle means it everywhere. */
+static inline CUstream md_hook_per_thread(CUstream stream)
+{
+	return stream ? stream : CU_STREAM_PER_THREAD;
+}
+#define MD_AS_GIVEN(stream) (stream)
+
+static inline bool md_hook_in_capture(CUstream stream)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+	return atomic_load_explicit(&md_capture.capturing, memory_order_relaxed) &&
+	       md_cuda.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
+	       status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+}
+
 #endif

@@ -6,13 +6,6 @@
 
 /* ---- stream capture ---- */
 
-/* In the _ptsz entry points the null stream is the thread's own; this handle means it everywhere. */
-static CUstream per_thread(CUstream stream)
-{
-	return stream ? stream : CU_STREAM_PER_THREAD;
-}
-#define AS_GIVEN(stream) (stream)
-
 static void before_first_capture(void)
 {
 	size_t free_bytes = 0, total;
@@ -44,66 +37,18 @@ static void before_first_capture(void)
 		}                                                                                                      \
 		return result;                                                                                         \
 	}
-STREAM_CAPTURE(, AS_GIVEN)
-STREAM_CAPTURE(_ptsz, per_thread)
+STREAM_CAPTURE(, MD_AS_GIVEN)
+STREAM_CAPTURE(_ptsz, md_hook_per_thread)
 
 /* ---- launches: the hot path ---- */
 
-static bool in_capture(CUstream stream)
+static void launched(CUfunction func, CUstream stream, void **params, void **extra, const CUlaunchAttribute *attributes,
+                     unsigned count)
 {
-	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-
-	return atomic_load_explicit(&md_capture.capturing, memory_order_relaxed) &&
-	       md_cuda.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
-	       status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
-}
-
-static void launched(CUfunction func, CUstream stream, const CUlaunchAttribute *attributes, unsigned count)
-{
-	if (in_capture(stream))
+	if (md_hook_in_capture(stream))
 		md_capture_node_note(stream, attributes, count);
 	else
-		md_capture_launch_count(func);
-}
-
-/* A host function: only its place in the order matters, and only inside of a capture. */
-static void enqueued(CUstream stream)
-{
-	if (in_capture(stream))
-		md_capture_node_note(stream, NULL, 0);
-}
-
-/* A copy or a set: a node inside of a capture, counted outside; from, to: of the device, 0 for the host's. */
-static void moved(const char *call, enum md_transfer_kind kind, CUdeviceptr from, CUdeviceptr to, uint64_t bytes)
-{
-	md_capture_transfer_count(kind, bytes);
-	if (from)
-		md_capture_touched(call, from, bytes, false);
-	if (to)
-		md_capture_touched(call, to, bytes, true);
-}
-
-static void transferred(const char *call, CUstream stream, enum md_transfer_kind kind, CUdeviceptr from, CUdeviceptr to,
-                        uint64_t bytes)
-{
-	if (in_capture(stream))
-		md_capture_node_note(stream, NULL, 0);
-	else
-		moved(call, kind, from, to, bytes);
-}
-
-static void copied_2d(const char *call, CUstream stream, const CUDA_MEMCPY2D *copy)
-{
-	if (!in_capture(stream))
-		md_capture_touched_copy2d(call, copy);
-	transferred(call, stream, MD_TRANSFER_ANY, 0, 0, copy->WidthInBytes * copy->Height);
-}
-
-static void copied_3d(const char *call, CUstream stream, const CUDA_MEMCPY3D *copy)
-{
-	if (!in_capture(stream))
-		md_capture_touched_copy3d(call, copy);
-	transferred(call, stream, MD_TRANSFER_ANY, 0, 0, copy->WidthInBytes * copy->Height * copy->Depth);
+		md_capture_given(md_capture_launch_count(func), params, extra);
 }
 
 #define LAUNCHES(suffix, which)                                                                                        \
@@ -111,75 +56,45 @@ static void copied_3d(const char *call, CUstream stream, const CUDA_MEMCPY3D *co
 	                                        unsigned int bx, unsigned int by, unsigned int bz,                     \
 	                                        unsigned int shared, CUstream hStream, void **params, void **extra)    \
 	MD_HOOK(cuLaunchKernel##suffix, (f, gx, gy, gz, bx, by, bz, shared, hStream, params, extra), MD_NOTHING,       \
-	        launched(f, which(hStream), NULL, 0))                                                                  \
+	        launched(f, which(hStream), params, extra, NULL, 0))                                                                  \
 	CUresult CUDAAPI cuLaunchKernelEx##suffix(const CUlaunchConfig *config, CUfunction f, void **params,           \
 	                                          void **extra)                                                        \
 	MD_HOOK(cuLaunchKernelEx##suffix, (config, f, params, extra), MD_NOTHING,                                      \
-	        launched(f, which(config->hStream), config->attrs, config->numAttrs))                                  \
+	        launched(f, which(config->hStream), params, extra, config->attrs, config->numAttrs))                                  \
 	CUresult CUDAAPI cuLaunchCooperativeKernel##suffix(CUfunction f, unsigned int gx, unsigned int gy,             \
 	                                                   unsigned int gz, unsigned int bx, unsigned int by,          \
 	                                                   unsigned int bz, unsigned int shared, CUstream hStream,     \
 	                                                   void **params)                                              \
 	MD_HOOK(cuLaunchCooperativeKernel##suffix, (f, gx, gy, gz, bx, by, bz, shared, hStream, params), MD_NOTHING,   \
-	        launched(f, which(hStream), &cooperative, 1))
+	        launched(f, which(hStream), params, NULL, &cooperative, 1))
 static const CUlaunchAttribute cooperative = { .id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE, .value = { .cooperative = 1 } };
-LAUNCHES(, AS_GIVEN)
-LAUNCHES(_ptsz, per_thread)
+LAUNCHES(, MD_AS_GIVEN)
+LAUNCHES(_ptsz, md_hook_per_thread)
 
-#define TRANSFER(symbol, which, kind, from, to, bytes, params, args)                                                   \
-	CUresult CUDAAPI symbol params                                                                                 \
-	MD_HOOK(symbol, args, MD_NOTHING, transferred(#symbol, which(hStream), MD_TRANSFER_##kind, from, to, bytes))
-#define COPIES_AND_SETS(suffix, which)                                                                                 \
-	TRANSFER(cuMemcpyAsync##suffix, which, ANY, src, dst, n,                                                       \
-	         (CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream hStream), (dst, src, n, hStream))               \
-	TRANSFER(cuMemcpyHtoDAsync_v2##suffix, which, TO_DEVICE, 0, dst, n,                                            \
-	         (CUdeviceptr dst, const void *src, size_t n, CUstream hStream), (dst, src, n, hStream))               \
-	TRANSFER(cuMemcpyDtoHAsync_v2##suffix, which, TO_HOST, src, 0, n,                                              \
-	         (void *dst, CUdeviceptr src, size_t n, CUstream hStream), (dst, src, n, hStream))                     \
-	TRANSFER(cuMemcpyDtoDAsync_v2##suffix, which, WITHIN_DEVICE, src, dst, n,                                      \
-	         (CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream hStream), (dst, src, n, hStream))               \
-	CUresult CUDAAPI cuMemcpy2DAsync_v2##suffix(const CUDA_MEMCPY2D *copy, CUstream hStream)                       \
-	MD_HOOK(cuMemcpy2DAsync_v2##suffix, (copy, hStream), MD_NOTHING,                                               \
-	        copied_2d("cuMemcpy2DAsync_v2" #suffix, which(hStream), copy))                                         \
-	CUresult CUDAAPI cuMemcpy3DAsync_v2##suffix(const CUDA_MEMCPY3D *copy, CUstream hStream)                       \
-	MD_HOOK(cuMemcpy3DAsync_v2##suffix, (copy, hStream), MD_NOTHING,                                               \
-	        copied_3d("cuMemcpy3DAsync_v2" #suffix, which(hStream), copy))                                         \
-	TRANSFER(cuMemsetD8Async##suffix, which, SET, 0, dst, n,                                                       \
-	         (CUdeviceptr dst, unsigned char v, size_t n, CUstream hStream), (dst, v, n, hStream))                 \
-	TRANSFER(cuMemsetD16Async##suffix, which, SET, 0, dst, 2 * n,                                                  \
-	         (CUdeviceptr dst, unsigned short v, size_t n, CUstream hStream), (dst, v, n, hStream))                \
-	TRANSFER(cuMemsetD32Async##suffix, which, SET, 0, dst, 4 * n,                                                  \
-	         (CUdeviceptr dst, unsigned int v, size_t n, CUstream hStream), (dst, v, n, hStream))                  \
-	TRANSFER(cuMemsetD2D8Async##suffix, which, SET, 0, dst, h ? (h - 1) * pitch + w : 0,                           \
-	         (CUdeviceptr dst, size_t pitch, unsigned char v, size_t w, size_t h, CUstream hStream),               \
-	         (dst, pitch, v, w, h, hStream))                                                                       \
-	TRANSFER(cuMemsetD2D32Async##suffix, which, SET, 0, dst, h ? (h - 1) * pitch + 4 * w : 0,                      \
-	         (CUdeviceptr dst, size_t pitch, unsigned int v, size_t w, size_t h, CUstream hStream),                \
-	         (dst, pitch, v, w, h, hStream))                                                                       \
-	CUresult CUDAAPI cuLaunchHostFunc##suffix(CUstream hStream, CUhostFn fn, void *user)                           \
-	MD_HOOK(cuLaunchHostFunc##suffix, (hStream, fn, user), MD_NOTHING, enqueued(which(hStream)))
-COPIES_AND_SETS(, AS_GIVEN)
-COPIES_AND_SETS(_ptsz, per_thread)
+static void launched_each(const CUDA_LAUNCH_PARAMS *list, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++)
+		launched(list[i].function, list[i].hStream, list[i].kernelParams, NULL, &cooperative, 1);
+}
 
-/* The synchronous ones cannot be captured. */
-#define SYNCHRONOUS(symbol, kind, from, to, bytes, params, args)                                                       \
-	CUresult CUDAAPI symbol params                                                                                 \
-	MD_HOOK(symbol, args, MD_NOTHING, moved(#symbol, MD_TRANSFER_##kind, from, to, bytes))
-#define SYNCHRONOUS_COPIES_AND_SETS(suffix)                                                                            \
-	SYNCHRONOUS(cuMemcpy##suffix, ANY, src, dst, n, (CUdeviceptr dst, CUdeviceptr src, size_t n), (dst, src, n))   \
-	SYNCHRONOUS(cuMemcpyHtoD_v2##suffix, TO_DEVICE, 0, dst, n, (CUdeviceptr dst, const void *src, size_t n),       \
-	            (dst, src, n))                                                                                     \
-	SYNCHRONOUS(cuMemcpyDtoH_v2##suffix, TO_HOST, src, 0, n, (void *dst, CUdeviceptr src, size_t n),               \
-	            (dst, src, n))                                                                                     \
-	SYNCHRONOUS(cuMemcpyDtoD_v2##suffix, WITHIN_DEVICE, src, dst, n, (CUdeviceptr dst, CUdeviceptr src, size_t n), \
-	            (dst, src, n))                                                                                     \
-	SYNCHRONOUS(cuMemsetD8_v2##suffix, SET, 0, dst, n, (CUdeviceptr dst, unsigned char v, size_t n), (dst, v, n))  \
-	SYNCHRONOUS(cuMemsetD16_v2##suffix, SET, 0, dst, 2 * n, (CUdeviceptr dst, unsigned short v, size_t n),         \
-	            (dst, v, n))                                                                                       \
-	SYNCHRONOUS(cuMemsetD32_v2##suffix, SET, 0, dst, 4 * n, (CUdeviceptr dst, unsigned int v, size_t n),           \
-	            (dst, v, n))
-SYNCHRONOUS_COPIES_AND_SETS()
-SYNCHRONOUS_COPIES_AND_SETS(_ptds)
+CUresult CUDAAPI cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned int count, unsigned int flags)
+MD_HOOK(cuLaunchCooperativeKernelMultiDevice, (list, count, flags), MD_NOTHING, launched_each(list, count))
+
+/* What cuParamSet* has put into the function nobody can read back: it may be any address. */
+static void launched_somehow(CUfunction func)
+{
+	md_capture_launch_count(func);
+	md_capture_given((struct md_capture_layout){.kernel = MD_NONE}, NULL, NULL);
+}
+
+CUresult CUDAAPI cuLaunch(CUfunction f)
+MD_HOOK(cuLaunch, (f), MD_NOTHING, launched_somehow(f))
+
+CUresult CUDAAPI cuLaunchGrid(CUfunction f, int width, int height)
+MD_HOOK(cuLaunchGrid, (f, width, height), MD_NOTHING, launched_somehow(f))
+
+CUresult CUDAAPI cuLaunchGridAsync(CUfunction f, int width, int height, CUstream hStream)
+MD_HOOK(cuLaunchGridAsync, (f, width, height, hStream), MD_NOTHING, launched_somehow(f))
 
 /* ---- graphs ---- */
 
@@ -272,7 +187,7 @@ MD_HOOK(cuGraphKernelNodeCopyAttributes, (dst, src), MD_NOTHING, md_capture_node
 /* Inside of a capture a launch makes a child graph node; a probe would break the capture. */
 static void graph_launching(CUgraphExec exec, CUstream stream)
 {
-	if (in_capture(stream))
+	if (md_hook_in_capture(stream))
 		return;
 	md_capture_probe_exec(exec);
 	md_capture_check_launch();
@@ -280,17 +195,17 @@ static void graph_launching(CUgraphExec exec, CUstream stream)
 
 static void graph_launched(CUgraphExec exec, CUstream stream)
 {
-	if (in_capture(stream))
+	if (md_hook_in_capture(stream))
 		md_capture_graph_launched(exec, stream);
 }
 
 #define LAUNCH_GRAPH(suffix, which)                                                                                    \
 	CUresult CUDAAPI cuGraphLaunch##suffix(CUgraphExec hGraph, CUstream hStream)                                   \
 	MD_HOOK(cuGraphLaunch##suffix, (hGraph, hStream),                                                              \
-	        (md_capture_graph_launching(hGraph), graph_launching(hGraph, which(hStream))),                         \
+	        (md_capture_graph_launching(hGraph, !md_hook_in_capture(which(hStream))), graph_launching(hGraph, which(hStream))),                         \
 	        graph_launched(hGraph, which(hStream)))
-LAUNCH_GRAPH(, AS_GIVEN)
-LAUNCH_GRAPH(_ptsz, per_thread)
+LAUNCH_GRAPH(, MD_AS_GIVEN)
+LAUNCH_GRAPH(_ptsz, md_hook_per_thread)
 
 CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec hGraphExec)
 MD_HOOK(cuGraphExecDestroy, (hGraphExec),
@@ -316,7 +231,7 @@ MD_HOOK(cuSurfObjectDestroy, (object), md_capture_object_gone(object), MD_NOTHIN
 /* Without a flag that makes a node of it, an event in a capture shapes edges and is not used. */
 static void used_on_stream(CUevent event, CUstream stream, const char *call)
 {
-	if (!in_capture(stream))
+	if (!md_hook_in_capture(stream))
 		md_capture_event_used(event, call);
 }
 
@@ -330,8 +245,8 @@ static void used_on_stream(CUevent event, CUstream stream, const char *call)
 	CUresult CUDAAPI cuStreamWaitEvent##suffix(CUstream hStream, CUevent hEvent, unsigned int flags)               \
 	MD_HOOK(cuStreamWaitEvent##suffix, (hStream, hEvent, flags), MD_NOTHING,                                       \
 	        used_on_stream(hEvent, which(hStream), "cuStreamWaitEvent"))
-EVENTS(, AS_GIVEN)
-EVENTS(_ptsz, per_thread)
+EVENTS(, MD_AS_GIVEN)
+EVENTS(_ptsz, md_hook_per_thread)
 
 CUresult CUDAAPI cuEventQuery(CUevent hEvent)
 MD_HOOK(cuEventQuery, (hEvent), md_capture_event_used(hEvent, "cuEventQuery"), MD_NOTHING)

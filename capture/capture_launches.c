@@ -14,7 +14,7 @@
 struct slot {
 	uint64_t func; /* 0: free */
 	uint64_t epoch;
-	uint32_t kernel;
+	struct md_capture_layout layout;
 	_Atomic uint64_t count; /* only the owning thread adds */
 };
 
@@ -67,16 +67,27 @@ static struct slot *find_slot(struct table *table, uint64_t func)
 	return NULL;
 }
 
-/* First sight in this thread, a handle that may have been reused, or a full table: the lock is worth it. */
-static void count_slowly(struct slot *slot, CUfunction func, uint64_t epoch)
+/* Lock held. The parameters stay where they are for as long as the process lives. */
+static struct md_capture_layout layout_of(uint32_t kernel)
 {
+	const struct md_kernel *known = md_capture_kernel_get(kernel);
+
+	return known ? (struct md_capture_layout){kernel, known->param_count, known->params}
+		     : (struct md_capture_layout){.kernel = MD_NONE};
+}
+
+/* First sight in this thread, a handle that may have been reused, or a full table: the lock is worth it. */
+static struct md_capture_layout count_slowly(struct slot *slot, CUfunction func, uint64_t epoch)
+{
+	struct md_capture_layout layout;
 	uint32_t kernel;
 
 	md_capture_lock();
 	kernel = md_capture_kernel_find(func, NULL);
-	if (slot && slot->func && slot->kernel != kernel) {
-		if (slot->kernel != MD_NONE)
-			add_total(slot->kernel, atomic_exchange(&slot->count, 0));
+	layout = layout_of(kernel);
+	if (slot && slot->func && slot->layout.kernel != kernel) {
+		if (slot->layout.kernel != MD_NONE)
+			add_total(slot->layout.kernel, atomic_exchange(&slot->count, 0));
 		slot->func = 0;
 	}
 	if (!slot) {
@@ -85,28 +96,29 @@ static void count_slowly(struct slot *slot, CUfunction func, uint64_t epoch)
 	} else {
 		if (!slot->func && kernel != MD_NONE && md_capture.writer)
 			md_trace_put_launches(md_capture.writer, md_capture_next(), kernel, 1);
-		slot->kernel = kernel;
+		slot->layout = layout;
 		slot->epoch = epoch;
 		slot->func = (uintptr_t)func;
 		atomic_fetch_add_explicit(&slot->count, 1, memory_order_relaxed);
 	}
 	md_capture_unlock();
+	return layout;
 }
 
-void md_capture_launch_count(CUfunction func)
+struct md_capture_layout md_capture_launch_count(CUfunction func)
 {
 	uint64_t epoch = atomic_load_explicit(&md_capture.epoch, memory_order_relaxed);
 	struct slot *slot;
 
 	if (!mine && !(mine = make_table()))
-		return;
+		return (struct md_capture_layout){.kernel = MD_NONE};
 	slot = find_slot(mine, (uintptr_t)func);
 	if (slot && slot->func && slot->epoch == epoch) {
 		uint64_t count = atomic_load_explicit(&slot->count, memory_order_relaxed);
 		atomic_store_explicit(&slot->count, count + 1, memory_order_relaxed);
-	} else {
-		count_slowly(slot, func, epoch);
+		return slot->layout;
 	}
+	return count_slowly(slot, func, epoch);
 }
 
 void md_capture_launches_put(void)
@@ -114,8 +126,8 @@ void md_capture_launches_put(void)
 	for (struct table *table = tables; table; table = table->next) {
 		for (unsigned i = 0; i < SLOTS; i++) {
 			struct slot *slot = &table->slots[i];
-			if (slot->func && slot->kernel != MD_NONE)
-				add_total(slot->kernel, atomic_exchange(&slot->count, 0));
+			if (slot->func && slot->layout.kernel != MD_NONE)
+				add_total(slot->layout.kernel, atomic_exchange(&slot->count, 0));
 		}
 	}
 	for (uint32_t i = 0; i < total_count; i++) {

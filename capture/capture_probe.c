@@ -237,6 +237,8 @@ static void put_content(const struct md_capture_probe *probe, const struct md_pr
 		md_capture_trouble("contents are lost: %s", err.message);
 	else
 		md_trace_put_content(md_capture.writer, md_capture_next(), region->address + offset, size, bytes);
+	if (bytes)
+		md_capture_given_watch_words(bytes, size);
 }
 
 static void put_contents(const struct md_capture_probe *probe)

@@ -297,6 +297,7 @@ static void put_totals(void)
 	md_capture_graphs_flush();
 	md_capture_launches_put();
 	md_capture_transfers_put();
+	md_capture_given_put();
 	put_kv_again();
 }
 

@@ -104,39 +104,96 @@ void md_capture_touched(const char *call, uint64_t address, uint64_t size, bool 
 	md_capture_unlock();
 }
 
-/* Rows of `width` bytes: from the first byte to the last one. Arrays have no address, and host memory is nobody's. */
-static void touched_rows(const char *call, CUmemorytype type, CUdeviceptr base, uint64_t offset, uint64_t extent,
-			 bool writes)
-{
-	if (type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED)
-		md_capture_touched(call, base + offset, extent, writes);
-}
+/* One end of a copy: slices of rows. */
+struct side {
+	CUmemorytype type;
+	CUdeviceptr base;
+	uint64_t x, y, z, pitch, height;
+};
 
-void md_capture_touched_copy2d(const char *call, const CUDA_MEMCPY2D *copy)
+/* From the first byte to the last one. Arrays have no address, and host memory is nobody's. */
+static void touched_side(const char *call, const CUDA_MEMCPY3D *copy, struct side side, bool writes)
 {
-	uint64_t rows = copy->Height ? copy->Height - 1 : 0;
+	uint64_t pitch = side.pitch ? side.pitch : copy->WidthInBytes;
+	uint64_t slice = (side.height ? side.height : copy->Height) * pitch;
 
-	touched_rows(call, copy->srcMemoryType, copy->srcDevice, copy->srcY * copy->srcPitch + copy->srcXInBytes,
-		     rows * copy->srcPitch + copy->WidthInBytes, false);
-	touched_rows(call, copy->dstMemoryType, copy->dstDevice, copy->dstY * copy->dstPitch + copy->dstXInBytes,
-		     rows * copy->dstPitch + copy->WidthInBytes, true);
-}
-
-static uint64_t place_3d(uint64_t pitch, uint64_t height, uint64_t x, uint64_t y, uint64_t z)
-{
-	return (z * height + y) * pitch + x;
+	if ((side.type != CU_MEMORYTYPE_DEVICE && side.type != CU_MEMORYTYPE_UNIFIED) || !copy->WidthInBytes ||
+	    !copy->Height || !copy->Depth)
+		return;
+	md_capture_touched(call, side.base + side.z * slice + side.y * pitch + side.x,
+			   (copy->Depth - 1) * slice + (copy->Height - 1) * pitch + copy->WidthInBytes, writes);
 }
 
 void md_capture_touched_copy3d(const char *call, const CUDA_MEMCPY3D *copy)
 {
-	uint64_t rows = copy->Height ? copy->Height - 1 : 0, slices = copy->Depth ? copy->Depth - 1 : 0;
+	struct side from = {copy->srcMemoryType, copy->srcDevice, copy->srcXInBytes, copy->srcY,
+			    copy->srcZ,          copy->srcPitch,  copy->srcHeight};
+	struct side to = {copy->dstMemoryType, copy->dstDevice, copy->dstXInBytes, copy->dstY,
+			  copy->dstZ,          copy->dstPitch,  copy->dstHeight};
 
-	touched_rows(call, copy->srcMemoryType, copy->srcDevice,
-		     place_3d(copy->srcPitch, copy->srcHeight, copy->srcXInBytes, copy->srcY, copy->srcZ),
-		     place_3d(copy->srcPitch, copy->srcHeight, copy->WidthInBytes, rows, slices), false);
-	touched_rows(call, copy->dstMemoryType, copy->dstDevice,
-		     place_3d(copy->dstPitch, copy->dstHeight, copy->dstXInBytes, copy->dstY, copy->dstZ),
-		     place_3d(copy->dstPitch, copy->dstHeight, copy->WidthInBytes, rows, slices), true);
+	touched_side(call, copy, from, false);
+	touched_side(call, copy, to, true);
+}
+
+void md_capture_touched_copy2d(const char *call, const CUDA_MEMCPY2D *copy)
+{
+	const CUDA_MEMCPY3D all = {.srcMemoryType = copy->srcMemoryType,
+				   .srcDevice = copy->srcDevice,
+				   .srcXInBytes = copy->srcXInBytes,
+				   .srcY = copy->srcY,
+				   .srcPitch = copy->srcPitch,
+				   .dstMemoryType = copy->dstMemoryType,
+				   .dstDevice = copy->dstDevice,
+				   .dstXInBytes = copy->dstXInBytes,
+				   .dstY = copy->dstY,
+				   .dstPitch = copy->dstPitch,
+				   .WidthInBytes = copy->WidthInBytes,
+				   .Height = copy->Height,
+				   .Depth = 1};
+
+	md_capture_touched_copy3d(call, &all);
+}
+
+void md_capture_touched_peer(const char *call, const CUDA_MEMCPY3D_PEER *copy)
+{
+	const CUDA_MEMCPY3D all = {.srcMemoryType = copy->srcMemoryType,
+				   .srcDevice = copy->srcDevice,
+				   .srcXInBytes = copy->srcXInBytes,
+				   .srcY = copy->srcY,
+				   .srcZ = copy->srcZ,
+				   .srcPitch = copy->srcPitch,
+				   .srcHeight = copy->srcHeight,
+				   .dstMemoryType = copy->dstMemoryType,
+				   .dstDevice = copy->dstDevice,
+				   .dstXInBytes = copy->dstXInBytes,
+				   .dstY = copy->dstY,
+				   .dstZ = copy->dstZ,
+				   .dstPitch = copy->dstPitch,
+				   .dstHeight = copy->dstHeight,
+				   .WidthInBytes = copy->WidthInBytes,
+				   .Height = copy->Height,
+				   .Depth = copy->Depth};
+
+	md_capture_touched_copy3d(call, &all);
+}
+
+/* Of pointers an element is a byte. */
+void md_capture_touched_operation(const char *call, const CUDA_MEMCPY3D_BATCH_OP *op)
+{
+	bool from = op->src.type == CU_MEMCPY_OPERAND_TYPE_POINTER, to = op->dst.type == CU_MEMCPY_OPERAND_TYPE_POINTER;
+	const CUDA_MEMCPY3D all = {.srcMemoryType = from ? CU_MEMORYTYPE_UNIFIED : CU_MEMORYTYPE_ARRAY,
+				   .srcDevice = from ? op->src.op.ptr.ptr : 0,
+				   .srcPitch = from ? op->src.op.ptr.rowLength : 0,
+				   .srcHeight = from ? op->src.op.ptr.layerHeight : 0,
+				   .dstMemoryType = to ? CU_MEMORYTYPE_UNIFIED : CU_MEMORYTYPE_ARRAY,
+				   .dstDevice = to ? op->dst.op.ptr.ptr : 0,
+				   .dstPitch = to ? op->dst.op.ptr.rowLength : 0,
+				   .dstHeight = to ? op->dst.op.ptr.layerHeight : 0,
+				   .WidthInBytes = op->extent.width,
+				   .Height = op->extent.height,
+				   .Depth = op->extent.depth};
+
+	md_capture_touched_copy3d(call, &all);
 }
 
 struct md_capture_touch *md_capture_touch_at(size_t index)

@@ -55,8 +55,13 @@ static bool reserve(struct md_capture_walk *walk, void *list, size_t count, size
 static void add_candidate(struct md_capture_walk *walk, uint64_t word)
 {
 	const struct md_interval *item = md_interval_find(&md_capture.live, word);
+	uint64_t known = 0;
 
-	if (item && !md_map_put(&walk->candidates, item->start, 1))
+	if (!item)
+		return;
+	md_map_get(&walk->candidates, item->start, &known);
+	known |= md_interval_find(&md_capture.binds, word) ? MD_CANDIDATE : MD_CANDIDATE | MD_CANDIDATE_PRIVATE;
+	if (!md_map_put(&walk->candidates, item->start, known))
 		walk->out_of_memory = true;
 }
 

@@ -5,6 +5,9 @@
 
 #include "capture/capture.h"
 
+/* The graph has an address in the allocation; one that nobody has bound. */
+enum { MD_CANDIDATE = 1, MD_CANDIDATE_PRIVATE = 2 };
+
 /* Zeroed but for what of `out` is known before. Finish in any case. */
 struct md_capture_walk {
 	struct md_trace_graph out;
@@ -12,7 +15,7 @@ struct md_capture_walk {
 	uint64_t sequence;        /* of nodes whose launch was not seen */
 	CUcontext context;        /* in which the graph is instantiated */
 	struct md_map index;      /* CUgraphNode -> node index */
-	struct md_map candidates; /* allocation start -> 1 */
+	struct md_map candidates; /* allocation start -> MD_CANDIDATE bits */
 	size_t node_room, handle_room, edge_room;
 	char refused[256]; /* first reason */
 	bool out_of_memory;

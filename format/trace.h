@@ -89,6 +89,15 @@ struct md_trace_range {
 };
 void md_trace_put_written(struct md_trace_writer *w, uint64_t sequence, uint64_t graph,
 			  const struct md_trace_range *ranges, uint32_t count);
+/*
+ * Outside of graphs and after their warm-ups, a kernel was launched with an address, in memory of graphs that nobody
+ * bound, in a word of its parameters. With a size it is any address from there on, by a kernel that is not told.
+ */
+struct md_trace_given {
+	uint32_t kernel; /* MD_NONE if there is a size */
+	uint64_t address, size, sequence;
+};
+void md_trace_put_given(struct md_trace_writer *w, uint64_t sequence, const struct md_trace_given *given);
 /* How the process was started; the record says nothing if there are none. */
 void md_trace_put_arguments(struct md_trace_writer *w, const struct md_argument_list *arguments);
 /* The graph's replays differ among themselves; the poison test judged them within this tolerance. */
@@ -282,6 +291,8 @@ struct md_trace {
 	uint32_t reservation_count;
 	struct md_trace_handed *handed;
 	uint32_t handed_count;
+	struct md_trace_given *given;
+	uint32_t given_count;
 	struct md_kv kv;
 	struct md_stage_time *stages;
 	uint32_t stage_count;

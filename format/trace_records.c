@@ -469,6 +469,7 @@ static const struct record_kind {
     [MD_RECORD_UNREAD] = {"unread", 3, md_trace_get_unread},
     [MD_RECORD_GLOBAL] = {"global", 4, md_trace_get_global},
     [MD_RECORD_REPLAYED] = {"replayed", 3, md_trace_get_replayed},
+    [MD_RECORD_GIVEN] = {"given", 3, md_trace_get_given},
 };
 
 static enum md_status record_fields(struct md_trace_build *build, const struct record_kind *kind, uint32_t fields,

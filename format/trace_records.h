@@ -55,6 +55,7 @@ enum md_trace_record {
 	MD_RECORD_UNREAD = 33,
 	MD_RECORD_GLOBAL = 34,
 	MD_RECORD_REPLAYED = 35,
+	MD_RECORD_GIVEN = 36,
 };
 
 /* The writer's buffer, locked, with the head of a record in it; NULL (and not locked) when the writer has failed. */
@@ -120,6 +121,7 @@ MD_TRACE_GET(unread);
 MD_TRACE_GET(global); /* trace_globals.c */
 MD_TRACE_GET(replayed);
 void md_trace_finish_globals(struct md_trace *trace);
+MD_TRACE_GET(given); /* trace_given.c */
 /* Hands labels and probe results that came before their graph to it. */
 void md_trace_attach_notes(struct md_trace_build *build);
 

@@ -114,7 +114,7 @@ static CUresult submit_copy(struct hc_stream *stream, const struct hc_copy *copy
 	return hc_context_sticky(stream->context);
 }
 
-static CUresult copy_3d(const CUDA_MEMCPY3D *params, CUstream hStream, bool wait)
+CUresult hc_copy_submit(const CUDA_MEMCPY3D *params, CUstream hStream, bool wait)
 {
 	struct hc_stream *stream;
 	struct hc_copy copy;
@@ -151,7 +151,7 @@ static CUresult copy_flat(CUmemorytype to_type, uint64_t to, CUmemorytype from_t
 		params.srcHost = (const void *)(uintptr_t)from;
 	else
 		params.srcDevice = from;
-	return copy_3d(&params, stream, wait);
+	return hc_copy_submit(&params, stream, wait);
 }
 
 #define HOST CU_MEMORYTYPE_HOST
@@ -200,31 +200,9 @@ CUresult hc_cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, s
 	return copy_flat(DEVICE, dstDevice, DEVICE, srcDevice, ByteCount, hStream, false);
 }
 
-CUresult hc_cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *pCopy, CUstream hStream)
-{
-	if (!pCopy)
-		return CUDA_ERROR_INVALID_VALUE;
-	CUDA_MEMCPY3D params = {.srcXInBytes = pCopy->srcXInBytes,
-				.srcY = pCopy->srcY,
-				.srcMemoryType = pCopy->srcMemoryType,
-				.srcHost = pCopy->srcHost,
-				.srcDevice = pCopy->srcDevice,
-				.srcPitch = pCopy->srcPitch,
-				.dstXInBytes = pCopy->dstXInBytes,
-				.dstY = pCopy->dstY,
-				.dstMemoryType = pCopy->dstMemoryType,
-				.dstHost = pCopy->dstHost,
-				.dstDevice = pCopy->dstDevice,
-				.dstPitch = pCopy->dstPitch,
-				.WidthInBytes = pCopy->WidthInBytes,
-				.Height = pCopy->Height,
-				.Depth = 1};
-	return copy_3d(&params, hStream, false);
-}
-
 CUresult hc_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream)
 {
-	return pCopy ? copy_3d(pCopy, hStream, false) : CUDA_ERROR_INVALID_VALUE;
+	return pCopy ? hc_copy_submit(pCopy, hStream, false) : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* ---- sets
@@ -253,8 +231,8 @@ static CUresult run_fill(struct hc_op *op)
 	return hc_execute_fill(&op->fill);
 }
 
-static CUresult set_2d(uint64_t to, size_t pitch, unsigned value, unsigned element, size_t width, size_t height,
-		       CUstream hStream)
+CUresult hc_fill_submit(uint64_t to, size_t pitch, unsigned value, unsigned element, size_t width, size_t height,
+			CUstream hStream)
 {
 	CUDA_MEMSET_NODE_PARAMS params = {to, pitch, value, element, width, height};
 	struct hc_stream *stream;
@@ -283,17 +261,17 @@ static CUresult set_2d(uint64_t to, size_t pitch, unsigned value, unsigned eleme
 
 CUresult hc_cuMemsetD8Async(CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream)
 {
-	return set_2d(dstDevice, 0, uc, 1, N, 1, hStream);
+	return hc_fill_submit(dstDevice, 0, uc, 1, N, 1, hStream);
 }
 
 CUresult hc_cuMemsetD16Async(CUdeviceptr dstDevice, unsigned short us, size_t N, CUstream hStream)
 {
-	return set_2d(dstDevice, 0, us, 2, N, 1, hStream);
+	return hc_fill_submit(dstDevice, 0, us, 2, N, 1, hStream);
 }
 
 CUresult hc_cuMemsetD32Async(CUdeviceptr dstDevice, unsigned int ui, size_t N, CUstream hStream)
 {
-	return set_2d(dstDevice, 0, ui, 4, N, 1, hStream);
+	return hc_fill_submit(dstDevice, 0, ui, 4, N, 1, hStream);
 }
 
 CUresult hc_cuMemsetD8_v2(CUdeviceptr dstDevice, unsigned char uc, size_t N)
@@ -314,11 +292,11 @@ CUresult hc_cuMemsetD32_v2(CUdeviceptr dstDevice, unsigned int ui, size_t N)
 CUresult hc_cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height,
 			      CUstream hStream)
 {
-	return set_2d(dstDevice, dstPitch, uc, 1, Width, Height, hStream);
+	return hc_fill_submit(dstDevice, dstPitch, uc, 1, Width, Height, hStream);
 }
 
 CUresult hc_cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height,
 			       CUstream hStream)
 {
-	return set_2d(dstDevice, dstPitch, ui, 4, Width, Height, hStream);
+	return hc_fill_submit(dstDevice, dstPitch, ui, 4, Width, Height, hStream);
 }

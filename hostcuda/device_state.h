@@ -445,6 +445,10 @@ CUresult hc_launch_make(CUfunction handle, const unsigned grid[3], const unsigne
 void hc_launch_finish(struct hc_launch *launch);
 CUresult hc_copy_make(const CUDA_MEMCPY3D *params, struct hc_copy *copy);
 CUresult hc_fill_make(const CUDA_MEMSET_NODE_PARAMS *params, struct hc_fill *fill);
+/* Queued, or captured; wait: until it is done. */
+CUresult hc_copy_submit(const CUDA_MEMCPY3D *params, CUstream stream, bool wait);
+CUresult hc_fill_submit(uint64_t to, size_t pitch, unsigned value, unsigned element, size_t width, size_t height,
+			CUstream stream);
 CUresult hc_event_capture_wait(struct hc_stream *stream, struct hc_event *event);
 
 #endif

@@ -380,3 +380,24 @@ Test(trace_said, should_fail_edges_between_graphs_and_children_too_large, .fini 
 		    "%s", err.message);
 	}
 }
+
+Test(trace_said, what_kernels_are_given, .fini = teardown)
+{
+	static const struct md_trace_given wrong[] = {
+	    {0, 0x5000, 0, 0}, {MD_NONE, 0x5000, 0, 0}, {MD_NONE, UINT64_MAX, 2, 0}};
+	struct md_trace trace;
+	struct md_error err = {0};
+	struct md_trace_writer *w = writer_with_graphs(1);
+	md_trace_put_given(w, 10, &(struct md_trace_given){MD_NONE, 0x5000, 64, 0});
+	cr_assert(finish(w, &trace, &err) == MD_OK, "%s", err.message);
+	cr_assert(trace.given_count == 1 && trace.given[0].kernel == MD_NONE && trace.given[0].address == 0x5000 &&
+		      trace.given[0].size == 64 && trace.given[0].sequence == 10,
+		  "any address of an allocation");
+	md_trace_finish(&trace);
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+		w = writer_with_graphs(1);
+		md_trace_put_given(w, 10, &wrong[i]);
+		cr_assert_eq(finish(w, &trace, &err), MD_ERR_CORRUPT, "%zu", i);
+		cr_assert(strstr(err.message, "given record"), "%s", err.message);
+	}
+}

@@ -57,6 +57,7 @@ int md_job_analyze(struct md_job *job)
 					    .store_file_images = job->wish->store_images,
 					    .keep_doubtful = !job->wish->no_verify && !job->wish->single,
 					    .vary = &job->wish->vary,
+					    .accept_unvaried = job->wish->accept_unvaried,
 					    .disagreed = &disagreed,
 					    .accept_process_values = job->wish->accept_process_values,
 					    .refuse_unset = job->wish->refuse_unset};

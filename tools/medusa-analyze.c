@@ -11,7 +11,7 @@
 
 static const char *out_path;
 static struct md_argument_list vary;
-static bool single, no_images, store_images, accept_process_values, refuse_unset, verbose;
+static bool single, no_images, store_images, accept_process_values, refuse_unset, accept_unvaried, verbose;
 
 static const struct md_option options[] = {
     {.name = "output", .letter = 'o', .argument = "FILE", .help = "The artifact to write.", .value = &out_path},
@@ -26,6 +26,9 @@ static const struct md_option options[] = {
      .help = "Arguments of the engine that may be others at a cold start; may be repeated."},
     {.name = "accept-process-values", .help = MD_PROCESS_VALUES_HELP, .flag = &accept_process_values},
     {.name = "refuse-unset", .help = MD_REFUSE_UNSET_HELP, .flag = &refuse_unset},
+    {.name = "accept-unvaried",
+     .flag = &accept_unvaried,
+     .help = "Also graphs that read what the engine's kernels may write, if it never varied."},
     {.name = "verbose", .letter = 'v', .help = "Say how long each pass took.", .flag = &verbose},
 };
 
@@ -86,7 +89,8 @@ static int analyze(const struct md_trace *first, const struct md_trace *second)
 					       .pass_done = say_time,
 					       .vary = &vary,
 					       .accept_process_values = accept_process_values,
-					       .refuse_unset = refuse_unset};
+					       .refuse_unset = refuse_unset,
+					       .accept_unvaried = accept_unvaried};
 	struct md_artifact artifact;
 	struct md_error err = {0};
 	int result;

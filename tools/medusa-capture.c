@@ -38,7 +38,7 @@ static const struct md_option options[] = {
     MD_DEVICE_OPTION(device),
     {.name = "accept-unvaried",
      .flag = &wish.accept_unvaried,
-     .help = "Also graphs whose inputs held the same bytes whenever they were compared."},
+     .help = "Also graphs whose inputs, bound or not, always held the same bytes."},
     {.name = "accept-process-values", .flag = &wish.accept_process_values, .help = MD_PROCESS_VALUES_HELP},
     {.name = "refuse-unset", .flag = &wish.refuse_unset, .help = MD_REFUSE_UNSET_HELP},
     {.name = "allow-uncompared",

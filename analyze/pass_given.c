@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pass: memory of a graph that nobody bound and that the engine's own kernels are given, outside of graphs. A restored
+ * graph has memory of its own in its place: neither would see any more what the other one has written. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "analyze/analysis.h"
+#include "base/cleanup.h"
+
+/* A byte of an allocation of the first capture. */
+struct spot {
+	uint32_t alloc;
+	uint64_t offset;
+};
+
+struct spots { /* ascending, each once */
+	struct spot *items;
+	size_t count, capacity;
+};
+
+/* A part of an allocation. */
+struct range {
+	uint32_t alloc;
+	uint64_t start, end;
+};
+
+/* What one launch was given; size 0: one address. */
+struct given {
+	struct spot spot;
+	uint64_t size, sequence;
+	unsigned capture;
+	const char *kernel; /* borrowed from the trace; NULL: not told */
+};
+
+struct work {
+	struct md_analysis *analysis;
+	struct spots *of_pair; /* where the words of each pair point to */
+	struct spots starts;   /* the same of all pairs together */
+	struct spots asked;    /* what kernels are given */
+	struct range *outputs; /* that graphs have declared, ascending */
+	size_t output_count;
+	struct given *given;
+	size_t given_count;
+};
+
+static void work_finish(struct work *work)
+{
+	for (uint32_t i = 0; work->of_pair && i < work->analysis->pair_count; i++)
+		free(work->of_pair[i].items);
+	free(work->of_pair);
+	free(work->starts.items);
+	free(work->asked.items);
+	free(work->outputs);
+	free(work->given);
+}
+
+/* ---- lists of places ---- */
+
+static int compare_spots(const void *left, const void *right)
+{
+	const struct spot *a = left, *b = right;
+
+	if (a->alloc != b->alloc)
+		return a->alloc < b->alloc ? -1 : 1;
+	return (a->offset > b->offset) - (a->offset < b->offset);
+}
+
+static bool add_spot(struct spots *spots, struct spot spot)
+{
+	if (spots->count == spots->capacity) {
+		size_t capacity = spots->capacity ? 2 * spots->capacity : 64;
+		struct spot *grown = realloc(spots->items, capacity * sizeof(*grown));
+		if (!grown)
+			return false;
+		spots->items = grown;
+		spots->capacity = capacity;
+	}
+	spots->items[spots->count++] = spot;
+	return true;
+}
+
+static void sort_spots(struct spots *spots)
+{
+	size_t kept = 0;
+
+	if (spots->count)
+		qsort(spots->items, spots->count, sizeof(*spots->items), compare_spots);
+	for (size_t i = 0; i < spots->count; i++)
+		if (!kept || compare_spots(&spots->items[kept - 1], &spots->items[i]))
+			spots->items[kept++] = spots->items[i];
+	spots->count = kept;
+}
+
+/* The index of the first one behind a spot. */
+static size_t behind(const struct spots *spots, struct spot spot)
+{
+	size_t low = 0, high = spots->count;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		if (compare_spots(&spots->items[middle], &spot) <= 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static uint64_t next_of(const struct spots *spots, struct spot spot, uint64_t otherwise)
+{
+	size_t at = behind(spots, spot);
+
+	return at < spots->count && spots->items[at].alloc == spot.alloc && spots->items[at].offset < otherwise
+		   ? spots->items[at].offset
+		   : otherwise;
+}
+
+/* Where the next binding of the allocation begins, or the allocation ends. */
+static uint64_t next_piece(const struct md_view *view, struct spot spot)
+{
+	uint32_t low = view->first_piece[spot.alloc], high = view->first_piece[spot.alloc + 1], end = high;
+
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+		if (view->pieces[middle].start <= spot.offset)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < end ? view->pieces[low].start : view->allocs[spot.alloc].size;
+}
+
+/* ---- what graphs have ---- */
+
+/* An origin outside of its allocation may lead anywhere in it. */
+static bool add_target(struct work *work, struct spots *spots, const struct md_target *target)
+{
+	const struct md_view *view = &work->analysis->views[0];
+	struct spot spot = {target->alloc, (uint64_t)target->offset};
+
+	if (target->binding != MD_NONE)
+		return true;
+	if (target->offset < 0 || spot.offset > view->allocs[target->alloc].size)
+		spot.offset = 0;
+	return add_spot(spots, spot) && add_spot(&work->starts, spot);
+}
+
+static bool list_pair(struct work *work, uint32_t index)
+{
+	const struct md_analysis *analysis = work->analysis;
+	const struct md_findings *findings = &analysis->pairs[index].findings;
+	struct spots *spots = &work->of_pair[index];
+
+	for (uint32_t f = 0; f < findings->count; f++)
+		if (!add_target(work, spots, &findings->items[f].target))
+			return false;
+	for (uint32_t h = 0; h < analysis->held_count; h++) /* any graph may follow what lies in contents */
+		for (uint32_t f = 0; f < analysis->held[h].findings.count; f++)
+			if (!add_target(work, spots, &analysis->held[h].findings.items[f].target))
+				return false;
+	sort_spots(spots);
+	return true;
+}
+
+static int compare_ranges(const void *left, const void *right)
+{
+	const struct range *a = left, *b = right;
+
+	return compare_spots(&(struct spot){a->alloc, a->start}, &(struct spot){b->alloc, b->start});
+}
+
+static enum md_status list_outputs(struct work *work, struct md_error *err)
+{
+	const struct md_analysis *analysis = work->analysis;
+	size_t count = 0;
+
+	for (uint32_t i = 0; i < analysis->pair_count; i++)
+		count += analysis->pairs[i].graph[0]->output_count;
+	work->outputs = calloc(count + 1, sizeof(*work->outputs));
+	if (!work->outputs)
+		return md_analysis_no_memory(err);
+	for (uint32_t i = 0; i < analysis->pair_count; i++) {
+		const struct md_pair *pair = &analysis->pairs[i];
+		for (uint32_t o = 0; pair->outputs && o < pair->graph[0]->output_count; o++) {
+			const struct md_target *target = &pair->outputs[o];
+			if (target->alloc == MD_NONE || target->binding != MD_NONE)
+				continue;
+			work->outputs[work->output_count++] =
+			    (struct range){target->alloc, (uint64_t)target->offset,
+					   (uint64_t)target->offset + pair->graph[0]->outputs[o].size};
+		}
+	}
+	qsort(work->outputs, work->output_count, sizeof(*work->outputs), compare_ranges);
+	return MD_OK;
+}
+
+static const struct range *output_at(const struct work *work, struct spot spot)
+{
+	for (size_t i = 0; i < work->output_count; i++) {
+		const struct range *output = &work->outputs[i];
+		if (output->alloc == spot.alloc && spot.offset >= output->start && spot.offset < output->end)
+			return output;
+	}
+	return NULL;
+}
+
+/* ---- what kernels are given ---- */
+
+/* In terms of the first capture; false if no graph can have it, as the other capture has no such allocation. */
+static enum md_status place_given(struct work *work, unsigned capture, const struct md_trace_given *record,
+				  struct md_error *err)
+{
+	struct md_analysis *analysis = work->analysis;
+	const struct md_trace *trace = analysis->traces[capture];
+	struct given *given = &work->given[work->given_count];
+	struct md_place place;
+
+	MD_FORWARD(md_view_seek(&analysis->views[capture], record->sequence, err));
+	if (!md_view_locate(&analysis->views[capture], record->address, &place) ||
+	    (place.binding != MD_NONE && !place.replaced && !record->size))
+		return MD_OK;
+	*given = (struct given){.spot = {place.alloc, place.alloc_offset},
+				.size = record->size,
+				.sequence = record->sequence,
+				.capture = capture,
+				.kernel = record->kernel == MD_NONE ? NULL : trace->kernels[record->kernel].name};
+	if (capture)
+		given->spot.alloc = analysis->partner_back[place.alloc];
+	if (given->spot.alloc == MD_NONE)
+		return MD_OK;
+	work->given_count++;
+	return add_spot(&work->asked, given->spot) ? MD_OK : md_analysis_no_memory(err);
+}
+
+static enum md_status list_given(struct work *work, struct md_error *err)
+{
+	const struct md_analysis *analysis = work->analysis;
+	size_t count = 0;
+
+	for (unsigned c = 0; c < analysis->captures; c++)
+		count += analysis->traces[c]->given_count;
+	work->given = calloc(count + 1, sizeof(*work->given));
+	if (!work->given)
+		return md_analysis_no_memory(err);
+	for (unsigned c = 0; c < analysis->captures; c++)
+		for (uint32_t i = 0; i < analysis->traces[c]->given_count; i++)
+			MD_FORWARD(place_given(work, c, &analysis->traces[c]->given[i], err));
+	sort_spots(&work->asked);
+	return MD_OK;
+}
+
+/* ---- what a graph does there ---- */
+
+static bool any_undeclared(const struct work *work, uint32_t alloc, uint64_t at, uint64_t end)
+{
+	while (at < end) {
+		const struct range *output = output_at(work, (struct spot){alloc, at});
+		if (!output)
+			return true;
+		at = output->end;
+	}
+	return false;
+}
+
+/* Outside of what is declared as an output of some graph. What is not known is written. */
+static bool writes(const struct work *work, const struct md_pair *pair, const struct range *range)
+{
+	const struct md_trace_graph *graph = pair->graph[0];
+	uint64_t base = work->analysis->views[0].allocs[range->alloc].address;
+	uint32_t low = 0, high = graph->written_count;
+
+	if (!graph->written_known)
+		return any_undeclared(work, range->alloc, range->start, range->end);
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+		if (graph->written[middle].address + graph->written[middle].size <= base + range->start)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	for (; low < graph->written_count && graph->written[low].address < base + range->end; low++) {
+		uint64_t from = graph->written[low].address, to = from + graph->written[low].size;
+		from = from > base + range->start ? from - base : range->start;
+		to = to < base + range->end ? to - base : range->end;
+		if (any_undeclared(work, range->alloc, from, to))
+			return true;
+	}
+	return false;
+}
+
+static bool needs(const struct md_analysis *analysis, const struct range *range)
+{
+	for (uint32_t i = 0; i < analysis->held_count; i++) {
+		const struct md_held *held = &analysis->held[i];
+		if (held->alloc == range->alloc && held->offset < range->end &&
+		    range->start < held->offset + held->size)
+			return true;
+	}
+	return false;
+}
+
+static void refuse_written(struct md_pair *pair, const struct given *given, uint64_t offset)
+{
+	md_pair_refuse(pair,
+		       "%s%s of the engine's is given memory that the graph writes (allocation %" PRIu32
+		       ", byte %" PRIu64 "): bind it, or declare it with medusa_graph_output",
+		       given->kernel ? "kernel " : "a kernel", given->kernel ? given->kernel : "", given->spot.alloc,
+		       offset);
+}
+
+static void refuse_needed(struct md_pair *pair, const struct given *given, uint64_t offset)
+{
+	md_pair_refuse(
+	    pair,
+	    "%s%s of the engine's is given memory that the graph reads (allocation %" PRIu32 ", byte %" PRIu64
+	    ") and may write it: bind it, a table as constant, or, if it never varies, --accept-unvaried",
+	    given->kernel ? "kernel " : "a kernel", given->kernel ? given->kernel : "", given->spot.alloc, offset);
+}
+
+/* [start, end): what both may use. of_output: an output, which the engine may read. */
+static void judge(const struct work *work, struct md_pair *pair, const struct given *given, struct range range,
+		  const struct range *of_output)
+{
+	uint64_t at = given->spot.offset > range.start ? given->spot.offset : range.start;
+
+	if (of_output) {
+		range.start = of_output->start > range.start ? of_output->start : range.start;
+		range.end = of_output->end < range.end ? of_output->end : range.end;
+	} else if (writes(work, pair, &range)) {
+		refuse_written(pair, given, at);
+	}
+	if (!work->analysis->options.accept_unvaried && needs(work->analysis, &range))
+		refuse_needed(pair, given, at);
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* From an address that the graph has up to the next one that any graph has, a binding, or the allocation's end. */
+static struct range stretch(const struct work *work, struct spot start)
+{
+	uint64_t end = next_piece(&work->analysis->views[0], start);
+
+	return (struct range){start.alloc, start.offset, next_of(&work->starts, start, end)};
+}
+
+/*
+ * The stretch that the address lies in; and those behind it that it may reach, as far as nothing else is known to begin
+ * on the way: another address that kernels are given, a binding, the end of an output.
+ */
+static void compare(const struct work *work, uint32_t index, const struct given *given)
+{
+	struct md_pair *pair = &work->analysis->pairs[index];
+	const struct spots *spots = &work->of_pair[index];
+	const struct range *output = given->size ? NULL : output_at(work, given->spot);
+	uint64_t reach = next_piece(&work->analysis->views[0], given->spot);
+	size_t at = behind(spots, given->spot);
+
+	if (at && spots->items[at - 1].alloc == given->spot.alloc) {
+		struct range mine = stretch(work, spots->items[at - 1]);
+		if (mine.end > given->spot.offset)
+			judge(work, pair, given, mine, output);
+	}
+	reach = given->size ? given->spot.offset + given->size : next_of(&work->asked, given->spot, reach);
+	reach = output ? least(reach, output->end) : reach;
+	for (; !pair->why && at < spots->count && spots->items[at].alloc == given->spot.alloc &&
+	       spots->items[at].offset < reach;
+	     at++) {
+		struct range mine = stretch(work, spots->items[at]);
+		mine.end = least(mine.end, reach);
+		judge(work, pair, given, mine, output);
+	}
+}
+
+enum md_status md_pass_given(struct md_analysis *analysis, struct md_error *err)
+{
+	MD_CLEANUP(work_finish) struct work work = {.analysis = analysis};
+
+	if (!analysis->traces[0]->given_count && !(analysis->captures == 2 && analysis->traces[1]->given_count))
+		return MD_OK;
+	work.of_pair = calloc(analysis->pair_count + (size_t)1, sizeof(*work.of_pair));
+	if (!work.of_pair)
+		return md_analysis_no_memory(err);
+	for (uint32_t i = 0; i < analysis->pair_count; i++)
+		if (!list_pair(&work, i))
+			return md_analysis_no_memory(err);
+	sort_spots(&work.starts);
+	MD_FORWARD(list_outputs(&work, err));
+	MD_FORWARD(list_given(&work, err));
+	for (uint32_t i = 0; i < analysis->pair_count; i++) {
+		const struct md_pair *pair = &analysis->pairs[i];
+		for (size_t g = 0; !pair->why && g < work.given_count; g++) {
+			const struct md_trace_graph *graph = pair->graph[work.given[g].capture];
+			if (graph && work.given[g].sequence > graph->sequence)
+				compare(&work, i, &work.given[g]);
+		}
+	}
+	return MD_OK;
+}

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What kernels of the engine's are given outside of graphs: addresses in memory that a graph uses and nobody bound. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "capture/capture.h"
+
+#define MOST 65536 /* pairs of kernel and address; what comes after counts for a whole allocation */
+#define WORDS 64   /* of one launch that are looked up under one lock */
+
+/* A kernel was launched with the address in a parameter; size: 0, or all of an allocation, by whatever kernel. */
+struct given {
+	uint32_t kernel;
+	uint64_t address, size;
+	uint64_t last; /* sequence of the last time */
+};
+
+/* Hooks look at these without the lock: no word outside of [lowest, highest) is an address that counts. */
+static atomic_bool watching;
+static _Atomic uint64_t lowest = UINT64_MAX, highest;
+
+/* All under md_capture.lock. */
+static struct md_map watched; /* starts of allocations in which graphs have addresses that nobody bound */
+static struct given *list;
+static size_t list_count;
+static struct md_map by_key;
+static uint64_t generation; /* counts what was freed: an address may come again */
+
+/* ---- what is looked for ---- */
+
+void md_capture_given_watch(uint64_t start)
+{
+	const struct md_interval *item = md_interval_find(&md_capture.live, start);
+
+	if (!item || md_map_get(&watched, item->start, NULL))
+		return;
+	if (!md_map_put(&watched, item->start, 1))
+		return md_capture_trouble("out of memory for the memory of graphs");
+	if (item->start < atomic_load(&lowest))
+		atomic_store(&lowest, item->start);
+	if (item->start + item->size > atomic_load(&highest))
+		atomic_store(&highest, item->start + item->size);
+	atomic_store(&watching, true);
+}
+
+void md_capture_given_watch_words(const uint8_t *bytes, size_t size)
+{
+	for (size_t at = 0; at + 8 <= size; at += 8) {
+		uint64_t word;
+		memcpy(&word, bytes + at, 8);
+		const struct md_interval *item = md_interval_find(&md_capture.live, word);
+		if (item && !md_interval_find(&md_capture.binds, word))
+			md_capture_given_watch(item->start);
+	}
+}
+
+void md_capture_given_freed(uint64_t start)
+{
+	generation += md_map_get(&watched, start, NULL);
+}
+
+/* ---- what is found ---- */
+
+static bool grow(void)
+{
+	struct given *grown = list;
+
+	if ((list_count & (list_count - 1)) == 0)
+		grown = realloc(list, (list_count ? 2 * list_count : 1) * sizeof(*grown));
+	if (grown)
+		list = grown;
+	return grown != NULL;
+}
+
+static void keep(struct given given)
+{
+	uint64_t key[4] = {given.kernel, given.address, given.size, generation}, at;
+	uint64_t hash = md_hash_checksum(key, sizeof(key));
+
+	if (md_map_get(&by_key, hash, &at)) {
+		list[at].last = given.last;
+		return;
+	}
+	if (!grow() || !md_map_put(&by_key, hash, list_count))
+		return md_capture_trouble("out of memory for what kernels are given");
+	list[list_count++] = given;
+}
+
+static void keep_whole(uint64_t start, uint64_t size)
+{
+	keep((struct given){MD_NONE, start, size, md_capture_next()});
+}
+
+static void look_up(uint32_t kernel, uint64_t word)
+{
+	const struct md_interval *item = md_interval_find(&md_capture.live, word);
+
+	if (!item || !md_map_get(&watched, item->start, NULL) || md_interval_find(&md_capture.binds, word))
+		return;
+	if (list_count < MOST)
+		keep((struct given){kernel, word, 0, md_capture_next()});
+	else
+		keep_whole(item->start, item->size);
+}
+
+/* Nobody knows what it was given. */
+static void keep_everything(void)
+{
+	size_t cursor = 0;
+	uint64_t start, value;
+
+	md_capture_lock();
+	while (md_capture.writer && md_map_next(&watched, &cursor, &start, &value)) {
+		const struct md_interval *item = md_interval_find(&md_capture.live, start);
+		if (item && item->start == start)
+			keep_whole(start, item->size);
+	}
+	md_capture_unlock();
+}
+
+/* ---- the words of one launch ---- */
+
+struct scan {
+	uint32_t kernel, count;
+	uint64_t low, high;
+	uint64_t words[WORDS];
+};
+
+static void flush(struct scan *scan)
+{
+	if (!scan->count)
+		return;
+	md_capture_lock();
+	for (uint32_t i = 0; md_capture.writer && i < scan->count; i++)
+		look_up(scan->kernel, scan->words[i]);
+	md_capture_unlock();
+	scan->count = 0;
+}
+
+/* Bytes that lie at `offset` of the parameter block: an address takes a word of the block. */
+static void scan_bytes(struct scan *scan, const uint8_t *bytes, size_t size, size_t offset)
+{
+	for (size_t at = -offset & 7; at + 8 <= size; at += 8) {
+		uint64_t word;
+		memcpy(&word, bytes + at, 8);
+		if (word < scan->low || word >= scan->high)
+			continue;
+		if (scan->count == WORDS)
+			flush(scan);
+		scan->words[scan->count++] = word;
+	}
+}
+
+static void scan_extra(struct scan *scan, void **extra)
+{
+	const uint8_t *buffer = NULL;
+	size_t size = 0;
+
+	for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
+		if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER)
+			buffer = extra[1];
+		else if (*extra == CU_LAUNCH_PARAM_BUFFER_SIZE)
+			size = *(const size_t *)extra[1];
+	}
+	if (buffer)
+		scan_bytes(scan, buffer, size, 0);
+}
+
+void md_capture_given(struct md_capture_layout layout, void **params, void **extra)
+{
+	struct scan scan;
+
+	if (!atomic_load_explicit(&watching, memory_order_relaxed))
+		return;
+	if (layout.kernel == MD_NONE)
+		return keep_everything();
+	scan.kernel = layout.kernel;
+	scan.count = 0;
+	scan.low = atomic_load_explicit(&lowest, memory_order_relaxed);
+	scan.high = atomic_load_explicit(&highest, memory_order_relaxed);
+	for (uint32_t i = 0; params && i < layout.param_count; i++)
+		scan_bytes(&scan, params[i], layout.params[i].size, layout.params[i].offset);
+	if (!params && extra)
+		scan_extra(&scan, extra);
+	flush(&scan);
+}
+
+/* ---- to the trace ---- */
+
+/*
+ * What a cold start does, too: it makes no graph, so what is launched between the captures of graphs, before any of
+ * them was launched, is their warm-up and is not done there.
+ */
+static uint64_t warm_until(void)
+{
+	bool labelled = md_capture_graphs_labelled() > 0;
+	const struct md_capture_graph *graph;
+	uint64_t launched = UINT64_MAX, made = 0;
+
+	for (size_t i = 0; (graph = md_capture_graph_at(i)); i++) {
+		if (labelled && !graph->labelled)
+			continue;
+		made = graph->made > made ? graph->made : made;
+		if (graph->launched && graph->launched < launched)
+			launched = graph->launched;
+	}
+	return launched < made ? launched : made;
+}
+
+void md_capture_given_put(void)
+{
+	uint64_t from = warm_until();
+
+	for (size_t i = 0; i < list_count; i++) {
+		const struct md_trace_given given = {
+		    .kernel = list[i].kernel, .address = list[i].address, .size = list[i].size};
+		if (list[i].last > from)
+			md_trace_put_given(md_capture.writer, list[i].last, &given);
+	}
+	if (list_count >= MOST)
+		md_warn("kernels were given over %d addresses in memory of graphs that nobody bound: from there on, "
+			"they count as given all of each allocation",
+			MOST);
+}

@@ -1,0 +1,117 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Memory of graphs that nobody bound and that the engine's own kernels and copies use, too: right outputs at a cold start.
+. "$(dirname "$0")/lib.sh"
+engine_under_test=$MEDUSA_BUILD/tests/subjects/given_subject
+export IMAGE=$MEDUSA_BUILD/tests/images/given_kernels.host.so
+[ -e "$IMAGE" ] || IMAGE=$PWD/build/tests/images/given_kernels.host.so
+
+captured() { # name, exit code, options of medusa-capture; the engine's settings are exported
+	local name=$1 wanted=$2
+	shift 2
+	run "$name.captured" medusa-capture -o "$work/$name.medusa" "$@" -- "$engine_under_test"
+	assert_exit "$name.captured" "$wanted"
+}
+
+# The outputs of a cold start are right, and that many graphs were restored.
+restored() { # name, graphs
+	run "$1.cold" medusa-restore "$work/$1.medusa" -- "$engine_under_test"
+	assert_exit "$1.cold" 0
+	assert_equal "graphs restored in '$1'" "$2" "$(grep -c '^[a-z]* restored$' "$work/$1.cold.err")"
+	checks=$((checks + 1))
+	[ -s "$work/$1.cold.out" ] && ! grep -v '^out \([0-9]*\), wanted \1$' "$work/$1.cold.out" >/dev/null ||
+		fail "right outputs of '$1'" "$(excerpt "$work/$1.cold.out")"
+}
+
+refused() { # name, reason
+	captured "$1" 1
+	assert_contains "$work/$1.captured.err" "refused: ($SUBJECT, 1): $2"
+	restored "$1" 0
+}
+
+bind_it="(allocation 2, byte 0): bind it, or declare it with medusa_graph_output"
+accept_it="(allocation 2, byte 0) and may write it: bind it, a table as constant, or, if it never varies, --accept-unvaried"
+
+section "a kernel of the engine's reads what a graph has left"
+export SUBJECT=reads
+for by in launch ex cooperative extra; do
+	BY=$by refused "reads_$by" "kernel given_copy of the engine's is given memory that the graph writes $bind_it"
+done
+BY=struct refused reads_struct "kernel given_packed of the engine's is given memory that the graph writes $bind_it"
+BEFORE=256 refused reads_before "kernel given_copy of the engine's is given memory that the graph writes (allocation 2, byte 4096): bind it"
+BIND=state captured reads_bound 0
+BIND=state restored reads_bound 1
+DECLARE=1 captured reads_declared 0
+DECLARE=1 restored reads_declared 1
+
+section "a kernel of the engine's writes what a graph reads"
+SUBJECT=writes
+refused writes "kernel given_copy of the engine's is given memory that the graph reads $accept_it"
+VALUE=8 restored writes 0
+captured writes_accepted 0 --accept-unvaried
+restored writes_accepted 1
+VARIES=1 refused varies "kernel given_copy of the engine's is given memory that the graph reads $accept_it"
+VARIES=1 captured varies_accepted 1 --accept-unvaried
+assert_contains "$work/varies_accepted.captured.err" "refused: (writes, 1): verification failed: "
+VARIES=1 restored varies_accepted 0
+BIND=state captured writes_bound 0
+BIND=state VALUE=8 restored writes_bound 1
+
+section "a table that both read"
+SUBJECT=table
+refused table "kernel given_copy of the engine's is given memory that the graph reads $accept_it"
+captured table_accepted 0 --accept-unvaried
+restored table_accepted 1
+BIND=constant captured table_bound 0
+BIND=constant restored table_bound 1
+
+section "two traces by hand"
+for i in 1 2; do
+	MEDUSA_TRACE=$work/$i.mtrace MEDUSA_SHIFT=$((i - 1)) run "traced$i" env "$(preload capture)" "$engine_under_test"
+done
+run analyzed medusa-analyze "$work/1.mtrace" "$work/2.mtrace" -o "$work/analyzed.medusa"
+assert_contains "$work/analyzed.err" "left out: table/1: kernel given_copy of the engine's is given memory that the graph reads $accept_it"
+run analyzed medusa-analyze "$work/1.mtrace" "$work/2.mtrace" -o "$work/analyzed.medusa" --accept-unvaried
+assert_exit analyzed 0
+
+section "scratch memory that engine and graph share"
+SUBJECT=scratch
+refused scratch "kernel given_copy of the engine's is given memory that the graph writes $bind_it"
+BIND=state captured scratch_bound 0
+BIND=state restored scratch_bound 1
+
+section "what warm-ups do between captures"
+SUBJECT=warm
+captured warm 0
+restored warm 2
+
+section "copies and sets of every shape"
+SUBJECT=reads
+while read -r by call; do
+	BY=$by refused "by_$by" "$call reads "
+done <<'END'
+2d cuMemcpy2D_v2
+2d_unaligned cuMemcpy2DUnaligned_v2
+3d cuMemcpy3D_v2
+peer cuMemcpyPeer
+peer_async cuMemcpyPeerAsync
+3d_peer cuMemcpy3DPeer
+3d_peer_async cuMemcpy3DPeerAsync
+batch cuMemcpyBatchAsync_v2
+3d_batch cuMemcpy3DBatchAsync_v2
+END
+SUBJECT=writes
+while read -r by call; do
+	BY=$by refused "by_$by" "$call writes "
+done <<'END'
+2d cuMemcpy2D_v2
+3d_peer cuMemcpy3DPeer
+batch cuMemcpyBatchAsync_v2
+set_2d8 cuMemsetD2D8_v2
+set_2d16 cuMemsetD2D16_v2
+set_2d16_async cuMemsetD2D16Async
+set_2d32 cuMemsetD2D32_v2
+word cuStreamWriteValue32_v2
+words cuStreamBatchMemOp_v2
+END
+finish
