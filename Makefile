@@ -106,7 +106,7 @@ DOORS := $(patsubst %.c,$(BUILD)/%.so,$(wildcard tests/doors/*.c))
 FUZZ_BINS := $(addprefix $(BUILD)/tests/fuzz/,$(FUZZ_TARGETS) $(if $(FUZZ),,seeds craft))
 BENCH_BINS := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCHES))
 
-.PHONY: all libs hostcuda tools engine tests deps demo check check-gpu torture fuzz fuzz-targets lint bench install uninstall clean FORCE
+.PHONY: all libs hostcuda tools engine tests deps demo check check-gpu torture fuzz fuzz-targets lint bench install uninstall deb check-packages clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -373,6 +373,21 @@ uninstall:
 	$(foreach one,$(PROGRAMS) $(FILES),$(call remove_one,$(one))$(newline)	)
 	rmdir '$(DESTDIR)$(LIBDIR)/medusa/hostcuda' '$(DESTDIR)$(LIBDIR)/medusa' 2>/dev/null || true
 	$(foreach one,include/medusa share/medusa/nodes share/medusa/functions share/medusa,rmdir '$(DESTDIR)$(PREFIX)/$(one)' 2>/dev/null || true$(newline)	)
+
+# ---- packages: docs/packaging.md ---------------------------------------------------------------------------------
+# The commands are linked for the place where Debian's libraries go, packed, and linked again as they were.
+DEB := $(BUILD)/deb
+MULTIARCH = $(shell $(CC) -print-multiarch)
+deb:
+	$(Q)rm -rf $(BUILD)/deb-stage
+	$(Q)$(MAKE) -s --no-print-directory install DESTDIR=$(BUILD)/deb-stage PREFIX=/usr LIBDIR=/usr/lib/$(MULTIARCH) >/dev/null
+	$(Q)packaging/deb.sh $(BUILD)/deb-stage $(DEB)
+	$(Q)rm -rf $(BUILD)/deb-stage
+	$(Q)$(MAKE) -s --no-print-directory tools >/dev/null
+
+# The packages in a clean root: needs root, debootstrap and a mirror.
+check-packages: all deb
+	$(Q)MEDUSA_BUILD=$(CURDIR)/build tests/packages.sh
 
 clean:
 	rm -rf build
