@@ -85,6 +85,14 @@ SUBJECT=warm
 captured warm 0
 restored warm 2
 
+section "a matrix library's workspace: the reference engine's prefill and its graphs have one each"
+sed 's/^intermediate_size: .*/intermediate_size: 1088/' models/recipes/tiny.yaml >"$work/split.yaml" # sums are split then
+run split medusa-capture -o "$work/split.medusa" -- "${engine[@]/models\/recipes\/tiny.yaml/$work/split.yaml}"
+assert_exit split 0
+run split.json medusa-inspect --json "$work/split.medusa"
+assert_contains "$work/split.json.out" "gemm_split_k"
+assert_contains "$work/split.err" "3 graphs, 0 refused"
+
 section "copies and sets of every shape"
 SUBJECT=reads
 while read -r by call; do
