@@ -55,6 +55,22 @@ struct md_pair {
 	struct md_doubts doubts;
 	uint64_t constant_words, pointer_words, noise_words;
 	struct md_target *outputs; /* of graph[0], by index; alloc is MD_NONE for one that was not given; owned */
+	uint32_t group;            /* 0, or of those that hand values on to each other in memory that nobody bound */
+	struct md_part *parts;     /* of that memory; ascending (alloc, offset); owned */
+	uint32_t part_count;
+};
+
+struct md_part {
+	uint32_t alloc; /* index into views[0].allocs */
+	uint64_t offset, size;
+	bool reads, writes;
+};
+
+/* One pair writes, in memory that nobody bound, what another one reads. */
+struct md_handing {
+	uint32_t reader, writer; /* indices into pairs */
+	unsigned capture;
+	uint64_t address, size, sequence;
 };
 
 /* Permanent contents of private memory, or the value of a variable. */
@@ -105,6 +121,8 @@ struct md_analysis {
 	struct md_map deltas;    /* every distance by which some matched allocation moved */
 	uint8_t **param_kinds;   /* per kernel of the first capture: md_param_kind of each, or NULL so far */
 	uint32_t *kernel_identity[2]; /* per kernel: its first equal in the first capture, or MD_NONE */
+	struct md_handing *handings;
+	uint32_t handing_count;
 	struct md_held *held;
 	uint32_t held_count;
 	struct md_variable *variables;
@@ -140,10 +158,13 @@ enum md_status md_pass_event(struct md_analysis *analysis, struct md_error *err)
 enum md_status md_pass_admit(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_order(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_neighbour(struct md_analysis *analysis, struct md_error *err);
+enum md_status md_pass_group(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_place(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_image(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_emit(struct md_analysis *analysis, struct md_error *err);
 
+/* Refuses all graphs of a group when one of them is refused. */
+void md_analysis_close_groups(struct md_analysis *analysis);
 /* Refuses a graph; the first reason stays. */
 void md_pair_refuse(struct md_pair *pair, const char *format, ...) __attribute__((format(printf, 2, 3)));
 enum md_status md_analysis_no_memory(struct md_error *err);

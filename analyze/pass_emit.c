@@ -162,6 +162,34 @@ static enum md_status emit_outputs(const struct md_analysis *analysis, const str
 	return MD_OK;
 }
 
+static int compare_handed(const void *left, const void *right)
+{
+	const struct md_artifact_handed *a = left, *b = right;
+
+	if (a->alloc != b->alloc)
+		return a->alloc < b->alloc ? -1 : 1;
+	return (a->offset > b->offset) - (a->offset < b->offset);
+}
+
+/* In the artifact's terms mappings side by side are one allocation, in which parts may touch. */
+static enum md_status emit_handed(const struct md_analysis *analysis, const struct md_pair *pair,
+				  struct md_artifact_graph *graph, struct md_error *err)
+{
+	graph->handed = calloc(pair->part_count + (size_t)1, sizeof *graph->handed);
+	if (!graph->handed)
+		return md_analysis_no_memory(err);
+	graph->group = pair->part_count ? pair->group : 0;
+	for (uint32_t i = 0; i < pair->part_count; i++) {
+		const struct md_part *part = &pair->parts[i];
+		graph->handed[graph->handed_count++] = (struct md_artifact_handed){
+		    analysis->alloc_slot[part->alloc], part->offset + analysis->alloc_shift[part->alloc], part->size,
+		    part->reads, part->writes};
+	}
+	if (graph->handed_count)
+		qsort(graph->handed, graph->handed_count, sizeof *graph->handed, compare_handed);
+	return MD_OK;
+}
+
 static enum md_status emit_graph(const struct md_analysis *analysis, const struct md_pair *pair,
 				 struct md_artifact_graph *graph, struct md_error *err)
 {
@@ -196,6 +224,7 @@ static enum md_status emit_graph(const struct md_analysis *analysis, const struc
 	MD_FORWARD(make_pointers(analysis, &pair->findings, &graph->pointers, &graph->pointer_count, err));
 	zero_found(graph);
 	MD_FORWARD(emit_doubtful(analysis, pair, graph, err));
+	MD_FORWARD(emit_handed(analysis, pair, graph, err));
 	return emit_outputs(analysis, pair, graph, err);
 }
 
@@ -210,49 +239,67 @@ static void drop_graph(struct md_artifact_graph *graph)
 }
 
 /* One graph that breaks a rule of the format must not cost the others their artifact: it is refused with the rule. */
-static enum md_status try_graph(struct md_analysis *analysis, struct md_pair *pair, struct md_error *err)
+static enum md_status try_graph(struct md_analysis *analysis, struct md_pair *pair, struct md_artifact_graph *graph,
+				struct md_error *err)
 {
 	struct md_artifact alone = *analysis->out;
-	struct md_artifact_graph graph = {0};
+	struct md_artifact_graph ungrouped;
 	struct md_error broken = {0};
-	enum md_status status = emit_graph(analysis, pair, &graph, err);
 
-	alone.graphs = &graph;
+	MD_FORWARD(emit_graph(analysis, pair, graph, err));
+	ungrouped = *graph;
+	ungrouped.group = ungrouped.handed_count = 0; /* the others are not there */
+	alone.graphs = &ungrouped;
 	alone.graph_count = 1;
 	alone.refusal_count = alone.content_count = 0;
-	if (status == MD_OK && md_artifact_check(&alone, &broken) != MD_OK) {
-		if (broken.status == MD_ERR_NO_MEMORY)
-			status = md_analysis_no_memory(err);
-		md_pair_refuse(pair, "cannot be stored: %s", broken.message);
+	if (md_artifact_check(&alone, &broken) == MD_OK)
+		return MD_OK;
+	if (broken.status == MD_ERR_NO_MEMORY)
+		return md_analysis_no_memory(err);
+	md_pair_refuse(pair, "cannot be stored: %s", broken.message);
+	return MD_OK;
+}
+
+/* The graphs that are not refused stay, in order. */
+static enum md_status keep_graphs(struct md_analysis *analysis, struct md_artifact_graph *made, struct md_error *err)
+{
+	struct md_artifact *out = analysis->out;
+	bool failed = false;
+
+	md_analysis_close_groups(analysis);
+	for (uint32_t i = 0; i < analysis->pair_count; i++) {
+		struct md_pair *pair = &analysis->pairs[i];
+		if (!pair->why) {
+			out->graphs[out->graph_count++] = made[i];
+			continue;
+		}
+		drop_graph(&made[i]);
+		out->refusals[out->refusal_count++] =
+		    (struct md_artifact_refusal){md_analysis_copy_text(pair->label, &failed), pair->batch,
+						 md_analysis_copy_text(pair->why, &failed)};
 	}
-	if (status == MD_OK && !pair->why)
-		analysis->out->graphs[analysis->out->graph_count++] = graph;
-	else
-		drop_graph(&graph);
-	return status;
+	return failed ? md_analysis_no_memory(err) : MD_OK;
 }
 
 static enum md_status emit_graphs(struct md_analysis *analysis, struct md_error *err)
 {
 	struct md_artifact *out = analysis->out;
 	size_t room = analysis->pair_count + (size_t)1;
-	bool failed = false;
+	MD_AUTO_FREE struct md_artifact_graph *made = calloc(room, sizeof *made);
+	enum md_status status = MD_OK;
 
 	out->graphs = calloc(room, sizeof *out->graphs);
 	out->refusals = calloc(room, sizeof *out->refusals);
-	if (!out->graphs || !out->refusals)
+	if (!out->graphs || !out->refusals || !made)
 		return md_analysis_no_memory(err);
-	for (uint32_t i = 0; i < analysis->pair_count; i++) {
-		struct md_pair *pair = &analysis->pairs[i];
-		if (!pair->why)
-			MD_FORWARD(try_graph(analysis, pair, err));
-		if (!pair->why)
-			continue;
-		out->refusals[out->refusal_count++] =
-		    (struct md_artifact_refusal){md_analysis_copy_text(pair->label, &failed), pair->batch,
-						 md_analysis_copy_text(pair->why, &failed)};
-	}
-	return failed ? md_analysis_no_memory(err) : MD_OK;
+	for (uint32_t i = 0; i < analysis->pair_count && status == MD_OK; i++)
+		if (!analysis->pairs[i].why)
+			status = try_graph(analysis, &analysis->pairs[i], &made[i], err);
+	if (status == MD_OK)
+		return keep_graphs(analysis, made, err);
+	for (uint32_t i = 0; i < analysis->pair_count; i++)
+		drop_graph(&made[i]);
+	return status;
 }
 
 /* ---- contents, provenance ---------------------------------------------------------------------------------------- */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pass: graphs that hand a value on through memory that nobody bound. One of them restored and the other captured live
- * would have two copies of it: neither is restored. */
+ * would have two copies of it: they are one group, or, where nothing will be compared, refused. */
 #include <inttypes.h>
+#include <stdlib.h>
 
 #include "analyze/analysis.h"
 
@@ -44,20 +45,78 @@ static void refuse_call(struct md_pair *reader, struct md_pair *writer, const st
 			       handed->call, handed->size);
 }
 
+/* ---- groups: each pair has the number of its group, or 0 ---- */
+
+static void unite(struct md_analysis *analysis, struct md_pair *one, struct md_pair *two)
+{
+	uint32_t from = two->group, to = one->group ? one->group : (uint32_t)(one - analysis->pairs) + 1;
+
+	one->group = two->group = to;
+	for (uint32_t i = 0; from && from != to && i < analysis->pair_count; i++)
+		if (analysis->pairs[i].group == from)
+			analysis->pairs[i].group = to;
+}
+
+static bool add_handing(struct md_analysis *analysis, const struct md_pair *reader, const struct md_pair *writer,
+			unsigned capture, const struct md_trace_handed *handed)
+{
+	struct md_handing *grown =
+	    realloc(analysis->handings, (analysis->handing_count + (size_t)1) * sizeof *analysis->handings);
+
+	if (!grown)
+		return false;
+	analysis->handings = grown;
+	grown[analysis->handing_count++] = (struct md_handing){(uint32_t)(reader - analysis->pairs),
+							       (uint32_t)(writer - analysis->pairs),
+							       capture,
+							       handed->address,
+							       handed->size,
+							       handed->sequence};
+	return true;
+}
+
+/* The first record of two graphs says that they do; those that follow say where. */
+static bool says_where(const struct md_trace *trace, const struct md_trace_handed *handed)
+{
+	const struct md_trace_handed *next = handed + 1;
+
+	return next < trace->handed + trace->handed_count && next->reader == handed->reader &&
+	       next->writer == handed->writer && next->size;
+}
+
+static void join(struct md_analysis *analysis, const struct md_trace *trace, const struct md_trace_handed *handed,
+		 struct md_pair *reader, struct md_pair *writer)
+{
+	bool known = reader && writer && says_where(trace, handed);
+
+	if (reader && reader == writer) {
+		md_pair_refuse(reader, "reads what its own last replay wrote to memory that nobody bound, and hands it "
+				       "on: the engine must bind it");
+		return;
+	}
+	/* Only a comparison shows that a group's graphs are right together. */
+	if (!known || !analysis->options.keep_doubtful) {
+		refuse(reader, "reads", writer, "writes it");
+		refuse(writer, "writes", reader, "reads it");
+	}
+	if (reader && writer)
+		unite(analysis, reader, writer);
+}
+
 enum md_status md_pass_handed(struct md_analysis *analysis, struct md_error *err)
 {
-	(void)err;
 	for (unsigned c = 0; c < analysis->captures; c++) {
-		for (uint32_t i = 0; i < analysis->traces[c]->handed_count; i++) {
-			const struct md_trace_handed *handed = &analysis->traces[c]->handed[i];
+		const struct md_trace *trace = analysis->traces[c];
+		for (uint32_t i = 0; i < trace->handed_count; i++) {
+			const struct md_trace_handed *handed = &trace->handed[i];
 			struct md_pair *reader = pair_of(analysis, c, handed->reader);
 			struct md_pair *writer = pair_of(analysis, c, handed->writer);
 			if (handed->call)
 				refuse_call(reader, writer, handed);
-			if (handed->call || handed->size) /* the first record of two graphs has no size */
-				continue;
-			refuse(reader, "reads", writer, "writes it");
-			refuse(writer, "writes", reader, "reads it");
+			else if (!handed->size)
+				join(analysis, trace, handed, reader, writer);
+			else if (reader && writer && !add_handing(analysis, reader, writer, c, handed))
+				return md_analysis_no_memory(err);
 		}
 	}
 	return MD_OK;

@@ -34,6 +34,7 @@ static const struct pass passes[] = {
     {"admit", md_pass_admit},             /* refuses graphs that could not be restored */
     {"order", md_pass_order},             /* how the addresses of what is bound by sequence compare */
     {"neighbour", md_pass_neighbour},     /* bindings that must lie side by side */
+    {"group", md_pass_group},             /* graphs that hand values on are restored together, or not at all */
     {"place", md_pass_place},             /* bindings and private memory */
     {"image", md_pass_image},             /* tables of kernels and images */
     {"emit", md_pass_emit},               /* graphs, refusals, provenance */
@@ -107,6 +108,7 @@ static void finish(struct md_analysis *analysis)
 		free(analysis->pairs[i].noises.items);
 		free(analysis->pairs[i].doubts.items);
 		free(analysis->pairs[i].outputs);
+		free(analysis->pairs[i].parts);
 	}
 	for (uint32_t i = 0; i < analysis->held_count; i++) {
 		free(analysis->held[i].data);
@@ -123,6 +125,7 @@ static void finish(struct md_analysis *analysis)
 	free(analysis->variable_of);
 	free(analysis->pairs);
 	free(analysis->held);
+	free(analysis->handings);
 	free(analysis->constants);
 	free(analysis->broken);
 	free(analysis->group);

@@ -268,12 +268,16 @@ struct md_capture_graph {
 	uint64_t name;  /* hash of both */
 	uint64_t later; /* id of a graph that was given the same name since; 0: none */
 	bool refused, labelled;
-	bool unread;          /* its nodes have attributes that they do not tell */
-	bool probed;          /* or never to be */
-	uint64_t made;        /* sequence */
-	uint64_t launched;    /* sequence of the engine's first launch; 0: not yet */
-	uint64_t tested;      /* sequence; 0: the poison test has shown nothing */
-	size_t handed_seen;   /* of what others read in private memory, see capture_handed.c */
+	bool unwanted;                    /* refused by the engine alone: it may be replayed */
+	bool unread;                      /* its nodes have attributes that they do not tell */
+	bool probed;                      /* or never to be */
+	uint64_t made;                    /* sequence */
+	uint64_t launched;                /* sequence of the engine's first launch; 0: not yet */
+	uint64_t tested;                  /* sequence; 0: the poison test has shown nothing */
+	size_t handed_seen;               /* of what others read in private memory, see capture_handed.c */
+	struct md_capture_output *handed; /* what it writes there that others read; owned */
+	size_t handed_count, handed_tested;
+	bool silent;          /* its test saw it change nothing that is bound, and it has no outputs */
 	bool pageable;        /* writes host memory that could not be put back */
 	uint64_t *candidates; /* addresses of live allocations that parameters point into, ascending; owned */
 	size_t candidate_count;
@@ -322,6 +326,8 @@ CUcontext md_capture_home(void); /* that context, or that of the first graph; NU
 /* What is said of a graph; lock held. False: out of memory. */
 void md_capture_graph_label(struct md_capture_graph *graph, const char *label, unsigned batch);
 bool md_capture_graph_output(struct md_capture_graph *graph, struct md_capture_output output);
+/* Its outputs and what others read of it; owned by the caller. NULL: out of memory. */
+struct md_capture_output *md_capture_graph_all_outputs(const struct md_capture_graph *graph, size_t *count);
 void md_capture_graph_note(struct md_capture_graph *graph, const void *data, size_t bytes);
 void md_capture_graph_refuse(struct md_capture_graph *graph, const char *why);
 struct md_capture_graph *md_capture_graph_at(size_t index);                /* lock held; NULL past the end */

@@ -118,8 +118,9 @@ static void forget(struct md_capture_graph *graph)
 	graph->exec = NULL;
 	free(md_steal_ptr(&graph->candidates));
 	free(md_steal_ptr(&graph->outputs));
+	free(md_steal_ptr(&graph->handed));
 	free(md_steal_ptr(&graph->label));
-	graph->candidate_count = graph->output_count = 0;
+	graph->candidate_count = graph->output_count = graph->handed_count = 0;
 }
 
 void md_capture_exec_destroyed(CUgraphExec exec)
@@ -295,6 +296,18 @@ bool md_capture_graph_output(struct md_capture_graph *graph, struct md_capture_o
 	return true;
 }
 
+struct md_capture_output *md_capture_graph_all_outputs(const struct md_capture_graph *graph, size_t *count)
+{
+	struct md_capture_output *all = calloc(graph->output_count + graph->handed_count + 1, sizeof(*all));
+
+	*count = all ? graph->output_count + graph->handed_count : 0;
+	if (all && graph->output_count)
+		memcpy(all, graph->outputs, graph->output_count * sizeof(*all));
+	if (all && graph->handed_count)
+		memcpy(all + graph->output_count, graph->handed, graph->handed_count * sizeof(*all));
+	return all;
+}
+
 void md_capture_graph_note(struct md_capture_graph *graph, const void *data, size_t bytes)
 {
 	md_trace_put_note(md_capture.writer, md_capture_next(), graph->id, data, bytes);
@@ -303,5 +316,6 @@ void md_capture_graph_note(struct md_capture_graph *graph, const void *data, siz
 void md_capture_graph_refuse(struct md_capture_graph *graph, const char *why)
 {
 	md_trace_put_refusal(md_capture.writer, md_capture_next(), graph->id, why);
+	graph->unwanted |= !graph->refused;
 	graph->refused = true;
 }

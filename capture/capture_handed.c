@@ -9,31 +9,37 @@
 #include "base/clock.h"
 #include "base/note.h"
 #include "capture/capture_handed.h"
+#include "capture/capture_handed_trial.h"
 
-#define CHECK_NS 30000000000ull
-#define UNIT_BYTES 4096
 #define MOST_RUNS 64 /* of written bytes; what is more scattered is not told byte by byte */
 
-/*
- * What somebody reads: a graph, whose poison test found it; or the engine, which has copied from there. Graphs that
- * were tested later than one that needs a part keep it without a test: `known`, until it matters.
- */
-struct interest {
-	uint64_t address, size;
-	uint64_t graph; /* 0: the engine's */
-	uint64_t sequence;
-	const char *call;
-	bool known;
-};
-
 /* All under md_capture.lock. */
-static struct interest *interests;
+static struct md_interest *interests;
 static size_t interest_count;
 
-static void add(struct interest interest)
+const struct md_interest *md_capture_interests(size_t *count)
 {
-	struct interest *grown = interests;
+	*count = interest_count;
+	return interests;
+}
 
+static bool is_there(const struct md_interest *interest)
+{
+	for (size_t i = 0; interest->graph && i < interest_count; i++)
+		if (interests[i].graph == interest->graph && interests[i].known <= interest->known &&
+		    interest->address >= interests[i].address &&
+		    interest->address - interests[i].address < interests[i].size &&
+		    interest->size <= interests[i].size - (interest->address - interests[i].address))
+			return true;
+	return false;
+}
+
+static void add(struct md_interest interest)
+{
+	struct md_interest *grown = interests;
+
+	if (is_there(&interest))
+		return;
 	if ((interest_count & (interest_count - 1)) == 0)
 		grown = realloc(interests, (interest_count ? 2 * interest_count : 1) * sizeof(*grown));
 	if (!grown)
@@ -55,10 +61,10 @@ void md_capture_handed_learn(const struct md_capture_probe *probe, uint64_t grap
 		       probe->units[i].known == first->known;
 		     i++)
 			size += probe->units[i].size;
-		add((struct interest){.address = probe->regions[first->region].address + first->offset,
-				      .size = size,
-				      .graph = graph,
-				      .known = first->known});
+		add((struct md_interest){.address = probe->regions[first->region].address + first->offset,
+					 .size = size,
+					 .graph = graph,
+					 .known = first->known});
 	}
 }
 
@@ -70,174 +76,25 @@ static void take_touches(void)
 		if (touch->writes || touch->checked == touch->last)
 			continue;
 		touch->checked = touch->last;
-		add((struct interest){
+		add((struct md_interest){
 		    .address = touch->address, .size = touch->size, .call = touch->call, .sequence = touch->last});
 	}
 }
 
-static bool overlap(uint64_t a, uint64_t a_size, uint64_t b, uint64_t b_size)
-{
-	return a < b + b_size && b < a + a_size;
-}
-
-/* ---- one replay of one graph ---- */
-
-/* A part of an interest that lies in private memory of the graph. */
-struct spot {
-	size_t interest;
-	uint64_t address, size;
-	uint8_t *before, *written; /* owned; a byte of written for each byte */
-};
-
-struct trial {
-	struct md_capture_probe probe;
-	struct spot *spots; /* owned */
-	size_t spot_count;
-};
-
-static void trial_finish(struct trial *trial)
-{
-	for (size_t i = 0; i < trial->spot_count; i++) {
-		free(trial->spots[i].before);
-		free(trial->spots[i].written);
-	}
-	free(trial->spots);
-	md_capture_probe_release(&trial->probe);
-}
-
-static bool add_spot(struct trial *trial, size_t interest, uint64_t address, uint64_t size)
-{
-	struct spot *grown = realloc(trial->spots, (trial->spot_count + 1) * sizeof(*grown));
-	struct spot spot = {interest, address, size, malloc(size), calloc(size, 1)};
-
-	if (grown)
-		trial->spots = grown;
-	if (!grown || !spot.before || !spot.written) {
-		free(spot.before);
-		free(spot.written);
-		return false;
-	}
-	grown[trial->spot_count++] = spot;
-	return true;
-}
-
-static bool add_spots(struct trial *trial, size_t index)
-{
-	const struct interest *interest = &interests[index];
-
-	for (uint32_t i = 0; i < trial->probe.region_count; i++) {
-		const struct md_probe_region *region = &trial->probe.regions[i];
-		uint64_t from = interest->address > region->address ? interest->address : region->address;
-		uint64_t to = interest->address + interest->size < region->address + region->size
-				  ? interest->address + interest->size
-				  : region->address + region->size;
-		if (region->kind == MD_PROBE_REGION_PRIVATE && from < to && !add_spot(trial, index, from, to - from))
-			return false;
-	}
-	return true;
-}
-
-/* What the graph needs itself stays, all else is poisoned; its own test has shown that this does no harm. */
-static enum md_status keep_own(struct md_capture_probe *probe, uint64_t graph, struct md_error *err)
-{
-	MD_AUTO_FREE size_t *own = calloc(interest_count + 1, sizeof(*own));
-	size_t count = 0;
-
-	if (!own)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
-	for (size_t i = 0; i < interest_count; i++)
-		if (interests[i].graph == graph)
-			own[count++] = i;
-	for (size_t u = 0; u < probe->unit_count; u++) {
-		struct md_probe_unit *unit = &probe->units[u];
-		uint64_t address = probe->regions[unit->region].address + unit->offset;
-		unit->keep = unit->known = false;
-		for (size_t i = 0; i < count && !unit->keep; i++)
-			unit->keep = overlap(address, unit->size, interests[own[i]].address, interests[own[i]].size);
-	}
-	return MD_OK;
-}
-
-static enum md_status read_spots(struct trial *trial, bool after, struct md_error *err)
-{
-	struct md_device_session *device = &trial->probe.session->device;
-
-	for (size_t i = 0; i < trial->spot_count; i++) {
-		struct spot *spot = &trial->spots[i];
-		for (uint64_t at = 0, size; at < spot->size; at += size) {
-			size = spot->size - at < MD_DEVICE_CHUNK ? spot->size - at : MD_DEVICE_CHUNK;
-			MD_FORWARD(md_device_session_read(device, device->now, spot->address + at, (size_t)size, err));
-			if (!after)
-				memcpy(spot->before + at, device->now, size);
-			for (uint64_t b = 0; after && b < size; b++)
-				spot->written[at + b] |= device->now[b] != spot->before[at + b];
-		}
-	}
-	return MD_OK;
-}
-
-static enum md_status replay_poisoned(struct trial *trial, uint32_t word, struct md_error *err)
-{
-	struct md_capture_probe *probe = &trial->probe;
-
-	MD_FORWARD(md_capture_probe_prepare_poison(probe, word, err));
-	MD_FORWARD(md_capture_probe_place(probe, 0, probe->unit_count, err));
-	MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, probe->session->device.stream));
-	MD_FORWARD(read_spots(trial, false, err));
-	MD_FORWARD(md_capture_probe_launch(probe, err));
-	MD_FORWARD(read_spots(trial, true, err));
-	return md_capture_probe_check_outputs(probe, err);
-}
-
-static enum md_status collect(struct trial *trial, const struct md_capture_graph *graph, struct md_error *err)
-{
-	struct md_capture_probe *probe = &trial->probe;
-
-	MD_FORWARD(md_cuda_call(err, cuCtxSynchronize));
-	MD_FORWARD(md_capture_probe_collect(probe, graph, err));
-	MD_FORWARD(md_capture_probe_cut(probe, UNIT_BYTES, err));
-	return keep_own(probe, graph->id, err);
-}
-
-static enum md_status find_written(struct trial *trial, const struct md_capture_graph *graph, struct md_error *err)
-{
-	MD_FORWARD(collect(trial, graph, err));
-	for (size_t i = graph->handed_seen; i < interest_count; i++)
-		if (interests[i].graph != graph->id && !add_spots(trial, i))
-			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
-	if (!trial->spot_count)
-		return MD_OK;
-	enum md_status status = replay_poisoned(trial, 0x00000000, err);
-	if (status == MD_OK)
-		status = replay_poisoned(trial, 0xffffffff, err);
-	return md_capture_probe_settle(&trial->probe, status, err);
-}
-
-static struct trial new_trial(struct md_probe_session *session, const struct md_capture_graph *graph)
-{
-	uint64_t now = md_clock_ns();
-
-	return (struct trial){.probe = {.exec = graph->exec,
-					.session = session,
-					.any_output = true,
-					.started_ns = now,
-					.deadline_ns = now + CHECK_NS}};
-}
-
 /* ---- whether a graph needs what it has kept without a test ---- */
 
-static enum md_status needs(struct trial *trial, const struct md_capture_graph *graph, const struct interest *what,
-			    bool *needed, struct md_error *err)
+static enum md_status needs(struct md_handed_trial *trial, const struct md_capture_graph *graph,
+			    const struct md_interest *what, bool *needed, struct md_error *err)
 {
 	static const uint32_t words[] = {0x00000000, 0x00000001, 0xffffffff};
 	struct md_capture_probe *probe = &trial->probe;
 	bool equal = true;
 
-	MD_FORWARD(collect(trial, graph, err));
+	MD_FORWARD(md_handed_trial_collect(trial, graph, err));
 	for (size_t u = 0; u < probe->unit_count; u++) {
 		struct md_probe_unit *unit = &probe->units[u];
-		unit->keep = !overlap(probe->regions[unit->region].address + unit->offset, unit->size, what->address,
-				      what->size);
+		unit->keep = !md_handed_overlap(probe->regions[unit->region].address + unit->offset, unit->size,
+						what->address, what->size);
 	}
 	MD_FORWARD(md_capture_probe_first_replay(probe, err));
 	for (size_t i = 0; i < sizeof(words) / sizeof(*words) && equal; i++) {
@@ -251,21 +108,21 @@ static enum md_status needs(struct trial *trial, const struct md_capture_graph *
 /* When in doubt, it does. */
 static bool is_needed(struct md_probe_session *session, size_t index)
 {
-	struct interest what = interests[index];
+	struct md_interest what = interests[index];
 	const struct md_capture_graph *graph = md_capture_graph_at(what.graph - 1);
 	struct md_error err = {0};
 	bool needed = true;
 
 	if (!what.known || !graph || !graph->exec || !graph->tested)
 		return true;
-	struct trial trial = new_trial(session, graph);
-	trial.probe.outputs = graph->outputs;
-	trial.probe.output_count = graph->output_count;
-	trial.probe.any_output = false;
-	enum md_status status = needs(&trial, graph, &what, &needed, &err);
+	struct md_handed_trial trial = md_handed_trial_new(session, graph);
+	trial.probe.outputs = md_capture_graph_all_outputs(graph, &trial.probe.output_count);
+	enum md_status status = trial.probe.outputs ? needs(&trial, graph, &what, &needed, &err)
+						    : md_error_set(&err, MD_ERR_NO_MEMORY, "out of memory");
 	if (md_capture_probe_settle(&trial.probe, status, &err) != MD_OK)
 		needed = true;
-	trial_finish(&trial);
+	free((void *)trial.probe.outputs);
+	md_handed_trial_finish(&trial);
 	if (needed)
 		interests[index].known = false;
 	else
@@ -275,13 +132,13 @@ static bool is_needed(struct md_probe_session *session, size_t index)
 
 /* ---- what was found ---- */
 
-static bool any_written(const struct spot *spot)
+static bool any_written(const struct md_handed_spot *spot)
 {
 	return memchr(spot->written, 1, spot->size) != NULL;
 }
 
 /* The engine has copied from there after the graph was made. */
-static void put_read(const struct md_capture_graph *graph, const struct interest *by)
+static void put_read(const struct md_capture_graph *graph, const struct md_interest *by)
 {
 	struct md_trace_handed handed = {0, graph->id, (char *)by->call, by->address, by->size, 0};
 
@@ -289,41 +146,73 @@ static void put_read(const struct md_capture_graph *graph, const struct interest
 		md_trace_put_handed(md_capture.writer, md_capture_next(), &handed);
 }
 
-static void put_handed(const struct md_capture_graph *writer, uint64_t reader, const struct spot *spot)
+/* The next stretch of written bytes from *at on; of what is very scattered the last one is the whole rest. */
+static bool next_run(const struct md_handed_spot *spot, unsigned runs, uint64_t *at, uint64_t *end)
+{
+	while (*at < spot->size && !spot->written[*at])
+		++*at;
+	for (*end = *at; *end < spot->size && (spot->written[*end] || runs + 1 >= MOST_RUNS); ++*end)
+		;
+	return *end > *at;
+}
+
+static void put_handed(const struct md_capture_graph *writer, uint64_t reader, const struct md_handed_spot *spot)
 {
 	struct md_trace_handed handed = {.reader = reader, .writer = writer->id};
 	uint64_t at = 0, end;
-	unsigned runs = 0;
 
 	md_trace_put_handed(md_capture.writer, md_capture_next(), &handed); /* whatever bytes */
-	for (; spot->written && at < spot->size && runs < MOST_RUNS; at = end) {
-		for (; at < spot->size && !spot->written[at]; at++)
-			;
-		for (end = at; end < spot->size && spot->written[end]; end++)
-			;
+	for (unsigned runs = 0; spot->written && next_run(spot, runs, &at, &end); runs++, at = end) {
 		handed.address = spot->address + at;
 		handed.size = end - at;
-		if (end > at)
-			md_trace_put_handed(md_capture.writer, md_capture_next(), &handed);
-		runs++;
+		md_trace_put_handed(md_capture.writer, md_capture_next(), &handed);
 	}
 }
 
-static void conclude(struct md_probe_session *session, struct md_capture_graph *graph, const struct trial *trial)
+static bool is_handed(const struct md_capture_graph *graph, uint64_t address, uint64_t size)
+{
+	for (size_t i = 0; i < graph->handed_count; i++)
+		if (address >= graph->handed[i].address && address - graph->handed[i].address < graph->handed[i].size &&
+		    size <= graph->handed[i].size - (address - graph->handed[i].address))
+			return true;
+	return false;
+}
+
+/* What others read is an output of the graph, and what it needs for that it reads. */
+static void add_handed(struct md_capture_graph *graph, const struct md_handed_spot *spot)
+{
+	uint64_t at = 0, end;
+
+	for (unsigned runs = 0; next_run(spot, runs, &at, &end); runs++, at = end) {
+		struct md_capture_output *grown;
+		if (is_handed(graph, spot->address + at, end - at))
+			continue;
+		grown = realloc(graph->handed, (graph->handed_count + 1) * sizeof(*grown));
+		if (!grown)
+			return md_capture_trouble("out of memory for what graphs hand on");
+		graph->handed = grown;
+		grown[graph->handed_count++] = (struct md_capture_output){0, spot->address + at, end - at};
+	}
+}
+
+static void conclude(struct md_probe_session *session, struct md_capture_graph *graph,
+		     const struct md_handed_trial *trial)
 {
 	for (size_t i = 0; i < trial->spot_count; i++) {
-		const struct spot *spot = &trial->spots[i];
-		struct interest what = interests[spot->interest];
+		const struct md_handed_spot *spot = &trial->spots[i];
+		struct md_interest what = interests[spot->interest];
 		if (!any_written(spot))
 			continue;
 		if (!what.graph)
 			put_read(graph, &what);
-		else if (is_needed(session, spot->interest))
+		else if (is_needed(session, spot->interest)) {
 			put_handed(graph, what.graph, spot);
+			add_handed(graph, spot);
+		}
 	}
 }
 
-static bool reaches(const struct md_capture_graph *graph, const struct interest *what)
+static bool reaches(const struct md_capture_graph *graph, const struct md_interest *what)
 {
 	const struct md_interval *item = md_interval_find(&md_capture.live, what->address);
 
@@ -337,10 +226,112 @@ static bool reaches(const struct md_capture_graph *graph, const struct interest 
 static void assume_written(const struct md_capture_graph *graph)
 {
 	for (size_t i = graph->handed_seen; i < interest_count; i++) {
-		struct spot nothing = {0};
+		struct md_handed_spot nothing = {0};
 		if (interests[i].graph && interests[i].graph != graph->id && reaches(graph, &interests[i]))
 			put_handed(graph, interests[i].graph, &nothing);
 	}
+}
+
+/* Nobody knows what it needs of this: it may be all. */
+static void assume_read(const struct md_capture_graph *graph)
+{
+	for (size_t i = 0; i < graph->candidate_count; i++) {
+		const struct md_interval *item = md_interval_find(&md_capture.live, graph->candidates[i]);
+		if (item)
+			add((struct md_interest){.address = item->start, .size = item->size, .graph = graph->id});
+	}
+}
+
+/* What it hands on and needs itself goes on to its own next replay. */
+static void put_carried(struct md_probe_session *session, const struct md_capture_graph *graph)
+{
+	for (size_t i = 0; i < interest_count; i++)
+		for (size_t h = 0; interests[i].graph == graph->id && h < graph->handed_count; h++) {
+			const struct md_capture_output *own = &graph->handed[h];
+			struct md_trace_handed handed = {.reader = graph->id, .writer = graph->id};
+			if (!md_handed_overlap(own->address, own->size, interests[i].address, interests[i].size) ||
+			    !is_needed(session, i))
+				continue;
+			md_trace_put_handed(md_capture.writer, md_capture_next(), &handed);
+			return;
+		}
+}
+
+/*
+ * What the graph needs to leave as it does what others read of it, that it reads as well. keep: what was there then.
+ * changed: it writes what is bound.
+ */
+static enum md_status learn_again(struct md_probe_session *session, struct md_capture_graph *graph, bool keep,
+				  bool *changed, struct md_error *err)
+{
+	struct md_handed_trial trial = md_handed_trial_new(session, graph);
+
+	trial.probe.outputs = md_capture_graph_all_outputs(graph, &trial.probe.output_count);
+	enum md_status status = trial.probe.outputs ? md_capture_probe_again(&trial.probe, graph, err)
+						    : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+	if (status == MD_OK && keep)
+		md_capture_probe_put_contents(&trial.probe, true);
+	if (status == MD_OK)
+		md_capture_handed_learn(&trial.probe, graph->id);
+	if (status == MD_OK && keep)
+		md_capture_probe_learn(&trial.probe);
+	*changed = trial.probe.changed;
+	free((void *)trial.probe.outputs);
+	md_handed_trial_finish(&trial);
+	return status;
+}
+
+static void check_again(struct md_probe_session *session, struct md_capture_graph *graph)
+{
+	struct md_error err = {0};
+	bool changed;
+
+	if (graph->handed_tested == graph->handed_count)
+		return;
+	graph->handed_tested = graph->handed_count;
+	if (learn_again(session, graph, !graph->refused, &changed, &err) == MD_OK) {
+		put_carried(session, graph);
+		return;
+	}
+	md_info("graph %llu: what it reads is not known: %s", (unsigned long long)graph->id, err.message);
+	md_trace_put_probe(md_capture.writer, md_capture_next(), graph->id, MD_PROBE_FAILED, err.message);
+	assume_read(graph);
+}
+
+/* Of a graph that shows nothing else: what it writes in private memory somebody may read. */
+static enum md_status learn_silent(struct md_probe_session *session, struct md_capture_graph *graph,
+				   struct md_error *err)
+{
+	struct md_handed_trial trial = md_handed_trial_new(session, graph);
+	enum md_status status = md_handed_trial_find_all(&trial, graph, err);
+	size_t others = graph->handed_count;
+	bool changed;
+
+	for (size_t i = 0; status == MD_OK && i < trial.spot_count; i++)
+		add_handed(graph, &trial.spots[i]);
+	md_handed_trial_finish(&trial);
+	if (status == MD_OK && graph->handed_count > others)
+		status = learn_again(session, graph, false, &changed, err);
+	graph->handed_count = graph->handed_tested = others; /* what others do read of it is asked in turn */
+	return status;
+}
+
+/* Nothing was learned of these by their own test, and they are not restored: what they read, others must not either. */
+static void check_unseen(struct md_probe_session *session, struct md_capture_graph *graph)
+{
+	enum md_status status = MD_OK;
+	bool changed = false, silent = graph->silent;
+	struct md_error err = {0};
+
+	if (!graph->tested && graph->unwanted) {
+		status = learn_again(session, graph, false, &changed, &err);
+		silent = status == MD_OK && !changed && !graph->output_count;
+	}
+	if (silent)
+		status = learn_silent(session, graph, &err);
+	if (status != MD_OK)
+		md_info("graph %llu: what it reads in memory that nobody bound is not known: %s",
+			(unsigned long long)graph->id, err.message);
 }
 
 static bool reaches_any(const struct md_capture_graph *graph)
@@ -351,41 +342,69 @@ static bool reaches_any(const struct md_capture_graph *graph)
 	return false;
 }
 
-static void check_graph(struct md_probe_session *session, struct md_capture_graph *graph)
+/* A graph that no test has shown to stand poison is not asked, but for what it needs to be refused together with. */
+static bool can_be_asked(const struct md_probe_session *session, const struct md_capture_graph *graph,
+			 const struct md_note_of *of)
+{
+	return !graph->pageable && session->device.open && (!graph->refused || graph->unwanted) &&
+	       !md_note_left_out(of);
+}
+
+/* What it need not keep is poisoned, too: else who writes what is there already would not show. */
+static void settle_known(struct md_probe_session *session, const struct md_capture_graph *graph)
+{
+	for (size_t i = 0; i < interest_count; i++)
+		if (interests[i].graph == graph->id && interests[i].known)
+			is_needed(session, i);
+}
+
+static void find_writes(struct md_probe_session *session, struct md_capture_graph *graph)
 {
 	struct md_error err = {0};
-	size_t known = interest_count;
+	settle_known(session, graph);
+	struct md_handed_trial trial = md_handed_trial_new(session, graph);
+	enum md_status status = md_handed_trial_find_written(&trial, graph, &err);
 
-	if (!reaches_any(graph))
-		return;
-	if (!graph->tested || graph->pageable || !session->device.open) {
-		assume_written(graph);
+	if (status == MD_OK) {
+		conclude(session, graph, &trial);
 	} else {
-		const struct md_note_of of = {MD_NOTE_POISON, graph->label, graph->batch, graph->id};
-		struct trial trial = new_trial(session, graph);
-		md_note_begin(&of, "");
-		enum md_status status = find_written(&trial, graph, &err);
-		md_note_end();
-		if (status == MD_OK) {
-			conclude(session, graph, &trial);
-		} else {
-			md_debug("graph %llu: what it writes is not known: %s", (unsigned long long)graph->id,
-				 err.message);
-			assume_written(graph);
-		}
-		trial_finish(&trial);
+		md_debug("graph %llu: what it writes is not known: %s", (unsigned long long)graph->id, err.message);
+		assume_written(graph);
 	}
+	md_handed_trial_finish(&trial);
+}
+
+static void check_graph(struct md_probe_session *session, struct md_capture_graph *graph)
+{
+	const struct md_note_of of = {MD_NOTE_POISON, graph->label, graph->batch, graph->id};
+	bool asked = can_be_asked(session, graph, &of), others;
+	size_t known;
+
+	md_note_begin(&of, "");
+	if (asked && (graph->silent || graph->unwanted))
+		check_unseen(session, graph);
+	others = reaches_any(graph);
+	known = interest_count;
+	if (others && (!graph->tested || !asked))
+		assume_written(graph);
+	else if (others)
+		find_writes(session, graph);
+	if (graph->tested && asked)
+		check_again(session, graph);
 	graph->handed_seen = known;
+	graph->silent = graph->unwanted = false; /* asked once */
+	md_note_end();
 }
 
 /* ---- what the engine writes ---- */
 
-static void put_write(const struct md_capture_touch *touch, const struct interest *what)
+static void put_write(const struct md_capture_touch *touch, const struct md_interest *what)
 {
 	const struct md_capture_graph *graph = what->graph ? md_capture_graph_at(what->graph - 1) : NULL;
 	struct md_trace_handed handed = {what->graph, 0, (char *)touch->call, touch->address, touch->size, 0};
 
-	if (graph && touch->last >= graph->tested && overlap(touch->address, touch->size, what->address, what->size))
+	if (graph && touch->last >= graph->tested &&
+	    md_handed_overlap(touch->address, touch->size, what->address, what->size))
 		md_trace_put_handed(md_capture.writer, md_capture_next(), &handed);
 }
 
@@ -404,20 +423,30 @@ static void put_writes(void)
 	interests_seen = interest_count;
 }
 
+static bool is_due(const struct md_capture_graph *graph)
+{
+	return graph->handed_seen < interest_count || (graph->silent && graph->probed) || graph->unwanted;
+}
+
 void md_capture_handed_check(struct md_probe_session *session, CUcontext context)
 {
 	struct md_capture_graph *graph;
 	struct md_error err = {0};
+	bool again = true;
 
 	if (!md_capture.options.probe || !md_capture.writer || atomic_load(&md_capture.capturing))
 		return;
 	take_touches();
 	put_writes();
-	for (size_t i = 0; interest_count && (graph = md_capture_graph_at(i)); i++) {
-		if (!graph->exec || graph->context != context || graph->handed_seen == interest_count)
-			continue;
-		if (!session->device.open && md_capture_session_open(session, &err) != MD_OK)
-			md_warn("who writes what graphs read is not known: %s", err.message);
-		check_graph(session, graph);
+	while (again) { /* what one is found to need may be what an earlier one writes */
+		again = false;
+		for (size_t i = 0; (graph = md_capture_graph_at(i)); i++) {
+			if (!graph->exec || graph->context != context || !is_due(graph))
+				continue;
+			if (!session->device.open && md_capture_session_open(session, &err) != MD_OK)
+				md_warn("who writes what graphs read is not known: %s", err.message);
+			check_graph(session, graph);
+			again = true;
+		}
 	}
 }

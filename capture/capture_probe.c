@@ -241,20 +241,28 @@ static void put_content(const struct md_capture_probe *probe, const struct md_pr
 		md_capture_given_watch_words(bytes, size);
 }
 
-static void put_contents(const struct md_capture_probe *probe)
+static bool is_put(const struct md_probe_unit *unit, bool anew)
+{
+	return unit->keep && !(anew && unit->known);
+}
+
+void md_capture_probe_put_contents(const struct md_capture_probe *probe, bool anew)
 {
 	for (size_t i = 0; i < probe->unit_count;) {
 		const struct md_probe_unit *first = &probe->units[i];
 		const struct md_probe_region *region = &probe->regions[first->region];
 		uint64_t size = 0;
-		if (!first->keep) {
+		if (!is_put(first, anew)) {
 			i++;
 			continue;
 		}
-		while (i < probe->unit_count && probe->units[i].keep && probe->units[i].region == first->region)
+		while (i < probe->unit_count && is_put(&probe->units[i], anew) &&
+		       probe->units[i].region == first->region)
 			size += probe->units[i++].size;
 		put_content(probe, region, first->offset, size);
 	}
+	if (kept(probe))
+		md_capture_constants_needed();
 }
 
 static enum md_status test(struct md_capture_probe *probe, struct md_error *err)
@@ -309,6 +317,15 @@ static enum md_status run_probe(struct md_capture_probe *probe, const struct md_
 	return md_capture_probe_settle(probe, test(probe, err), err);
 }
 
+enum md_status md_capture_probe_again(struct md_capture_probe *probe, const struct md_capture_graph *graph,
+				      struct md_error *err)
+{
+	probe->started_ns = md_clock_ns();
+	probe->deadline_ns = probe->started_ns + PROBE_NS;
+	probe->tolerance = md_capture_tolerance();
+	return run_probe(probe, graph, err);
+}
+
 /* "kv: 134538092544 bytes, sampled"; empty when everything was compared whole. */
 static void name_sampled(const struct md_capture_probe *probe, char *text, size_t size)
 {
@@ -346,10 +363,8 @@ static void put_outcome(const struct md_capture_probe *probe, struct md_capture_
 		md_error_log("the poison test of graph %llu broke the context (%s); medusa-capture repeats the run "
 			     "without it",
 			     (unsigned long long)graph->id, err->message);
-	if (result == MD_PROBE_CONTENT_SAVED) {
-		put_contents(probe);
-		md_capture_constants_needed();
-	}
+	if (result == MD_PROBE_CONTENT_SAVED)
+		md_capture_probe_put_contents(probe, false);
 	if (result != MD_PROBE_FAILED) {
 		md_capture_written_put(probe, graph);
 		md_capture_handed_learn(probe, graph->id);
@@ -445,6 +460,8 @@ static void probe_graph(struct md_probe_session *session, struct md_capture_grap
 		enum md_status status = test_noted(session, &probe, graph, &of, &err);
 		put_outcome(&probe, graph, status, &err);
 		graph->tested = status == MD_OK ? md_capture_next() : 0;
+		graph->silent =
+		    (status == MD_OK || status == MD_ERR_NOT_FOUND) && !graph->output_count && !probe.changed;
 		md_capture_probe_release(&probe);
 	}
 	if (probe.broken)

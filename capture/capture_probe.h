@@ -120,6 +120,7 @@ struct md_capture_probe {
 	unsigned written_seen;         /* patterns that the regions' `written` were found with */
 	bool written_lost;             /* they are not whole */
 	bool any_output;               /* nothing need be known that the engine reads */
+	bool changed;                  /* the first replay has changed what is bound */
 	bool spread;                   /* clean replays differ: outputs are judged by what several of them span */
 	bool learning;                 /* these replays are being made */
 	struct md_tolerance tolerance; /* what the user accepts then */
@@ -127,6 +128,17 @@ struct md_capture_probe {
 	bool strayed;                  /* a poisoned replay has written where the first one had not */
 	bool broken;                   /* the context has a sticky error: nothing can be put back */
 };
+
+/* ---- capture_probe.c ---- */
+
+/*
+ * The poison test of a graph that was tested already, or that is refused anyway, with these as its outputs: what it
+ * needs to leave them as it does is kept, and is to be asked from the probe. Release it in any case.
+ */
+enum md_status md_capture_probe_again(struct md_capture_probe *probe, const struct md_capture_graph *graph,
+				      struct md_error *err);
+/* What it keeps goes to the trace; anew: but for what an earlier test has put there. */
+void md_capture_probe_put_contents(const struct md_capture_probe *probe, bool anew);
 
 /* ---- capture_probe_copies.c ---- */
 

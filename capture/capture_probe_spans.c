@@ -118,6 +118,7 @@ static enum md_status check_chunk(struct md_capture_probe *probe, const struct m
 		    probe, (struct md_probe_span){.address = address, .size = (uint32_t)size, .before = before},
 		    session->device.now, err));
 	for (; md_change_next(before, session->device.now, size, &at, &end); at = end) {
+		probe->changed |= add;
 		if (!add)
 			stray(probe, address + at, end - at);
 		else if (!whole)
@@ -173,6 +174,7 @@ static enum md_status check_slice(struct md_capture_probe *probe, const struct m
 	MD_FORWARD(md_device_differ_launch(&session->device, region->address + from, region->copy->device + from, size,
 					   0, err));
 	MD_FORWARD(md_device_differ_end(&session->device, grains, err));
+	probe->changed |= add && memchr(session->device.flag_bytes, 1, grains);
 	if (add && is_whole(probe, region))
 		memset(session->device.flag_bytes, 1, grains);
 	for (; next_stretch(session->device.flag_bytes, grains, &at, &end); at = end) {
@@ -232,6 +234,7 @@ static enum md_status watch_windows(struct md_capture_probe *probe, const struct
 		for (uint32_t i = from; i < to; i++) {
 			const uint8_t *now = probe->session->device.now + (size_t)(i - from) * sample->bytes;
 			const uint8_t *before = region->windows + (size_t)i * sample->bytes;
+			probe->changed |= memcmp(now, before, sample->bytes) != 0;
 			if (md_sample_stays(sample, i, probe->sampled_count) || memcmp(now, before, sample->bytes))
 				MD_FORWARD(add_span(
 				    probe,

@@ -83,7 +83,8 @@ static void put(struct md_capture_graph *graph, const char *refused)
 	out.refused = refused ? why : NULL;
 	md_trace_put_graph(md_capture.writer, out.sequence, &out);
 	graph->refused |= refused != NULL;
-	graph->handed_seen = 0;
+	graph->unwanted &= refused == NULL;
+	graph->handed_seen = graph->handed_count = graph->handed_tested = 0;
 	free(md_steal_ptr(&graph->written));
 	graph->written_count = 0;
 	graph->probed = graph->refused; /* what a test found was found of another graph */

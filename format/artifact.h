@@ -86,6 +86,17 @@ struct md_doubtful {
 	uint64_t place[2]; /* bytes from that one's start */
 };
 
+/*
+ * Private memory through which a graph hands values on to others, or is handed them. Nobody bound it, so that all who
+ * use it must have the same copy: such graphs are one group, restored together or not at all.
+ */
+struct md_artifact_handed {
+	uint32_t alloc; /* index into allocs, of class PRIVATE */
+	uint64_t offset, size;
+	bool reads, writes; /* the graph does */
+};
+
+#define MD_HANDED_MAX 4096 /* parts, of a graph */
 #define MD_DOUBTFUL_MAX 64 /* of a graph: each takes two replays */
 #define MD_OUTPUTS_MAX 4096
 #define MD_NOTE_MAX (64u << 10) /* bytes */
@@ -110,6 +121,9 @@ struct md_artifact_graph {
 	uint32_t doubtful_count;
 	struct md_artifact_output *outputs; /* by index; owned */
 	uint32_t output_count;
+	uint32_t group;                    /* 0: none */
+	struct md_artifact_handed *handed; /* ascending (alloc, offset); of a graph in a group; owned */
+	uint32_t handed_count;
 	uint8_t *note; /* the engine's own; owned, NULL when there is none */
 	uint64_t note_size;
 	struct md_tolerance accepted; /* given: nondeterministic, and within what its engine's user accepted it */

@@ -471,6 +471,7 @@ static enum md_status check_graph(const struct md_artifact *artifact, uint32_t i
 	MD_FORWARD(check_note(&c));
 	MD_FORWARD(check_noise(&c));
 	MD_FORWARD(md_artifact_check_graph_numbers(artifact, c.graph, err));
+	MD_FORWARD(md_artifact_check_handed(artifact, c.graph, err));
 	return md_artifact_check_doubtful(artifact, c.graph, err);
 }
 
@@ -563,6 +564,7 @@ enum md_status md_artifact_check_head(const struct md_artifact *artifact, struct
 enum md_status md_artifact_check_graphs(const struct md_artifact *artifact, struct md_error *err)
 {
 	MD_FORWARD(check_graphs(artifact, err));
+	MD_FORWARD(md_artifact_check_groups(artifact, err));
 	for (uint32_t i = 0; i < artifact->content_count; i++)
 		MD_FORWARD(check_content(artifact, i, err));
 	return MD_OK;

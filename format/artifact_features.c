@@ -7,7 +7,7 @@
 #include "format/artifact_layout.h"
 #include "format/artifact_sections.h"
 
-#define GRAPHS (MD_FEATURE_NODES | MD_FEATURE_DOUBTFUL) /* what the section graphs brings */
+#define GRAPHS (MD_FEATURE_NODES | MD_FEATURE_DOUBTFUL | MD_FEATURE_GROUPS) /* what the section graphs brings */
 
 static bool has_later_nodes(const struct md_artifact_graph *graph)
 {
@@ -51,10 +51,13 @@ static uint64_t features_of_head(const struct md_artifact *artifact)
 
 static uint64_t features_of_graphs(const struct md_artifact *artifact)
 {
-	bool later_nodes = false;
-	for (uint32_t i = 0; i < artifact->graph_count; i++)
+	bool later_nodes = false, groups = false;
+	for (uint32_t i = 0; i < artifact->graph_count; i++) {
 		later_nodes |= has_later_nodes(&artifact->graphs[i]);
-	return (later_nodes ? MD_FEATURE_NODES : 0) | (md_artifact_doubtful(artifact) ? MD_FEATURE_DOUBTFUL : 0);
+		groups |= artifact->graphs[i].group != 0;
+	}
+	return (later_nodes ? MD_FEATURE_NODES : 0) | (md_artifact_doubtful(artifact) ? MD_FEATURE_DOUBTFUL : 0) |
+	       (groups ? MD_FEATURE_GROUPS : 0);
 }
 
 uint64_t md_artifact_features(const struct md_artifact *artifact)

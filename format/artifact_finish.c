@@ -15,6 +15,7 @@ static void finish_graphs(struct md_artifact *artifact)
 		free(graph->noise);
 		free(graph->doubtful);
 		free(graph->outputs);
+		free(graph->handed);
 		free(graph->note);
 		md_arena_free(&graph->arena);
 	}

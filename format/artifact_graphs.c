@@ -176,6 +176,7 @@ static void read_graphs(struct md_archive *a, struct md_artifact *artifact, stru
 		free(rows[i].head.label);
 		free(rows[i].head.doubtful);
 		free(rows[i].head.outputs);
+		free(rows[i].head.handed);
 		free(rows[i].head.note);
 	}
 	free(rows);

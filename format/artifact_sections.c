@@ -239,6 +239,8 @@ void md_visit_graph_head(struct md_archive *a, struct md_artifact_graph *graph)
 	md_archive_u64(a, "pointer_words", &graph->pointer_words);
 	md_archive_u64(a, "noise_words", &graph->noise_words);
 	visit_accepted(a, &graph->accepted);
+	if (md_archive_has(a, "group", graph->group != 0))
+		md_archive_u32(a, "group", &graph->group);
 	if (md_archive_has(a, "note_size", graph->note_size != 0))
 		md_archive_u64(a, "note_size", &graph->note_size);
 	if (a->status == MD_OK && graph->note_size > MD_NOTE_MAX)
@@ -263,6 +265,9 @@ void md_visit_graph_tail(struct md_archive *a, struct md_artifact_graph *graph)
 	if (a->ops->text || md_archive_has(a, "doubtful", graph->doubtful_count != 0))
 		md_archive_list(a, "doubtful", "doubtful", &graph->doubtful, &graph->doubtful_count,
 				sizeof(*graph->doubtful), md_visit_doubtful, NULL);
+	if (a->ops->text || md_archive_has(a, "handed", graph->handed_count != 0))
+		md_archive_list(a, "handed", "handed", &graph->handed, &graph->handed_count, sizeof(*graph->handed),
+				md_visit_handed, NULL);
 	if (a->status == MD_OK && graph->note_size)
 		md_archive_blob(a, "note", &graph->note, graph->note_size);
 }

@@ -61,6 +61,10 @@ enum md_status md_sequence_check_request(const struct md_sequence_request *reque
 enum md_status md_sequence_check(const struct md_artifact *artifact, struct md_error *err);
 
 /* artifact_doubtful.c: of one graph, whose nodes, pointers and noise have been checked */
+/* Handed memory of one graph; and that it goes from one graph of its group to another. */
+enum md_status md_artifact_check_handed(const struct md_artifact *artifact, const struct md_artifact_graph *graph,
+					struct md_error *err);
+enum md_status md_artifact_check_groups(const struct md_artifact *artifact, struct md_error *err);
 enum md_status md_artifact_check_doubtful(const struct md_artifact *artifact, const struct md_artifact_graph *graph,
 					  struct md_error *err);
 
@@ -77,6 +81,7 @@ void md_section_pointers(struct md_archive *a, struct md_artifact *artifact, str
 /* Shared visitors. */
 void md_visit_graph_head(struct md_archive *a, struct md_artifact_graph *graph); /* numbers, and */
 void md_visit_graph_tail(struct md_archive *a, struct md_artifact_graph *graph); /* last, outputs and the note */
+void md_visit_handed(struct md_archive *a, void *item, void *user);
 void md_visit_doubtful(struct md_archive *a, void *item, void *user);
 void md_visit_pointer(struct md_archive *a, void *item, void *user);
 

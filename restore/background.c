@@ -162,6 +162,7 @@ static void refuse(struct md_restore *r, struct md_restore_graph *graph, const s
 	r->stats.graphs_refused++;
 	md_log(level, MD_LOG_DOMAIN, "graph %s/%u is not restored: %s", graph->stored->label, graph->stored->batch,
 	       err->message);
+	md_restore_group_refuse(r, graph);
 }
 
 void md_restore_refuse(struct md_restore *r, struct md_restore_graph *graph, const struct md_error *err)
@@ -244,7 +245,7 @@ static void step_graph(struct md_restore *r, struct md_restore_graph *graph)
 	pthread_mutex_lock(&r->lock);
 	if (status != MD_OK)
 		md_restore_refuse(r, graph, &err);
-	else if (done)
+	else if (done && graph->state == MD_GRAPH_WAITING) /* its group may have been refused meanwhile */
 		graph_ready(r, graph);
 	if (status != MD_OK || done)
 		pthread_cond_broadcast(&r->changed);
@@ -310,6 +311,9 @@ static void do_work(struct md_restore *r, const struct md_work *work, const stru
 		break;
 	case MD_WORK_DROP:
 		drop_template(work->graph);
+		break;
+	case MD_WORK_UNDO:
+		md_restore_stages_undo(md_restore_graph_stages, md_restore_graph_stage_count, r, work->graph);
 		break;
 	case MD_WORK_RESOLVE:
 		md_restore_kernel_resolve(r, work->kernel);

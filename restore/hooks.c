@@ -276,24 +276,36 @@ static CUresult capture_ended(CUresult result)
 #define hook_cuLaunchCooperativeKernel_ptsz(...) CALL(cuLaunchCooperativeKernel_ptsz, __VA_ARGS__)
 
 /* A verification wants to know which graph a thread has instantiated last. */
-static CUresult graph_made(CUresult result, const CUgraphExec *exec)
+static CUresult graph_made(CUresult result, const CUgraphExec *exec, CUgraph graph)
 {
 	if (__builtin_expect(md_restore.verify, 0) && result == CUDA_SUCCESS && exec && *exec && md_guard_enter()) {
-		md_verify_instantiated(*exec);
+		md_verify_instantiated(*exec, graph);
 		md_guard_leave();
 	}
 	return result;
 }
 
 #define hook_cuGraphInstantiateWithFlags(exec, graph, flags)                                                           \
-	graph_made(CALL(cuGraphInstantiateWithFlags, exec, graph, flags), exec)
+	graph_made(CALL(cuGraphInstantiateWithFlags, exec, graph, flags), exec, graph)
 #define hook_cuGraphInstantiateWithParams(exec, graph, params)                                                         \
-	graph_made(CALL(cuGraphInstantiateWithParams, exec, graph, params), exec)
+	graph_made(CALL(cuGraphInstantiateWithParams, exec, graph, params), exec, graph)
 #define hook_cuGraphInstantiateWithParams_ptsz(exec, graph, params)                                                    \
-	graph_made(CALL(cuGraphInstantiateWithParams_ptsz, exec, graph, params), exec)
+	graph_made(CALL(cuGraphInstantiateWithParams_ptsz, exec, graph, params), exec, graph)
+
+static void watched_launch(CUgraphExec exec)
+{
+	if (!md_guard_enter())
+		return;
+	pthread_mutex_lock(&md_restore.lock);
+	md_restore_group_launched(&md_restore, exec);
+	pthread_mutex_unlock(&md_restore.lock);
+	md_guard_leave();
+}
 
 static void replay_comes(CUgraphExec exec)
 {
+	if (__builtin_expect(atomic_load_explicit(&md_restore_watching, memory_order_relaxed), 0))
+		watched_launch(exec);
 	if (__builtin_expect(md_restore.verify, 0)) {
 		if (md_guard_enter()) {
 			md_verify_launch(exec);

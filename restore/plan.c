@@ -358,7 +358,12 @@ static bool plan_init(struct md_restore *r)
 		r->order[i] = i;
 	for (uint32_t i = 0; r->binding_of && i < a->binding_count; i++)
 		r->binding_of[i] = MD_NONE;
-	return r->graphs && r->order && r->binding_of && r->content_placed && r->addresses && r->variables &&
+	bool fed = true;
+	for (uint32_t i = 0; r->graphs && i < a->graph_count; i++) {
+		r->graphs[i].fed = zeroed(a->graphs[i].handed_count, sizeof(*r->graphs[i].fed));
+		fed &= r->graphs[i].fed != NULL;
+	}
+	return fed && r->graphs && r->order && r->binding_of && r->content_placed && r->addresses && r->variables &&
 	       r->constants;
 }
 
@@ -376,6 +381,7 @@ enum md_status md_restore_plan(struct md_restore *r, struct md_error *err)
 	if (status == MD_OK && !match_bindings(r))
 		status = md_error_set(err, MD_ERR_NO_MEMORY, "no memory for %u names", a->binding_count);
 	if (status == MD_OK) {
+		md_restore_group_apply_live(r);
 		md_restore_plan_order(r);
 		requeue_images(r);
 	}
@@ -386,8 +392,10 @@ enum md_status md_restore_plan(struct md_restore *r, struct md_error *err)
 
 void md_restore_plan_finish(struct md_restore *r)
 {
-	for (uint32_t i = 0; r->graphs && i < r->artifact.graph_count; i++)
+	for (uint32_t i = 0; r->graphs && i < r->artifact.graph_count; i++) {
 		free(r->graphs[i].kernels);
+		free(r->graphs[i].fed);
+	}
 	free(r->images);
 	free(r->image_order);
 	free(r->kernels);

@@ -149,6 +149,9 @@ struct md_restore_graph {
 	CUgraph graph;
 	CUgraphExec exec;
 	struct md_error reason;
+	bool given_up;      /* the engine asked for it, and did not wait */
+	bool split, warned; /* it was said that others of its group were handed out, or that it is launched too early */
+	bool *fed;  /* of each part of handed memory, whether it was written, verifying: since the last launch; owned */
 	bool asked; /* verifying: the engine has asked for it; and why a cold start would refuse it then: */
 	struct md_error too_late;
 	bool live; /* it has been asked for, and not labelled yet */
@@ -237,6 +240,8 @@ struct md_restore {
 
 	struct md_want *wants;
 	uint32_t want_count, want_room;
+	struct md_want *lives; /* that the engine captured while the artifact was being opened */
+	uint32_t live_count;
 
 	int (*trigger)(void *user);
 	void *trigger_user;
@@ -265,6 +270,7 @@ enum md_work_kind {
 	MD_WORK_ARENA,
 	MD_WORK_HEAP,   /* a slice of host memory */
 	MD_WORK_DROP,   /* what a ready graph was instantiated from */
+	MD_WORK_UNDO,   /* what was made of a graph whose group is refused */
 	MD_WORK_SETTLE, /* no graph waits any more */
 };
 
@@ -422,6 +428,33 @@ void md_restore_constants_rebound(struct md_restore *r, uint32_t binding);
  */
 enum md_status md_restore_constants_hash(struct md_restore *r, struct md_error *err);
 enum md_status md_restore_constants_settle(struct md_restore *r, struct md_error *err);
+
+/* ---- groups: graphs that go together (groups.c); under lock ---- */
+
+/* Others of its group, one after the other; *at begins with 0. */
+struct md_restore_graph *md_restore_group_next(const struct md_restore *r, const struct md_restore_graph *graph,
+					       uint32_t *at);
+/* It was handed out, or another one of its group. */
+bool md_restore_group_is_out(const struct md_restore *r, const struct md_restore_graph *graph);
+/* The graph itself or one that goes with it, which is not made yet; NULL: none. */
+struct md_restore_graph *md_restore_group_waiting(const struct md_restore *r, struct md_restore_graph *graph);
+/* Refuses all that go with a graph that was refused. */
+void md_restore_group_refuse(struct md_restore *r, const struct md_restore_graph *graph);
+/* No graph of the group is handed out any more. */
+void md_restore_group_stale(struct md_restore *r, struct md_restore_graph *graph);
+/* All are made: whether the graph may be handed out. And whether something must be hashed before. */
+enum md_status md_restore_group_check(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err);
+bool md_restore_group_open(const struct md_restore *r, const struct md_restore_graph *graph);
+/* The engine was not given the graph: says so if another one of its group is in its hands. */
+void md_restore_group_lost(struct md_restore *r, const char *label, unsigned batch, const char *why);
+/* The engine has captured the graph live: none of its group is handed out; MD_ERR_MISMATCH when one was already. */
+enum md_status md_restore_group_captured(struct md_restore *r, const char *label, unsigned batch, struct md_error *err);
+void md_restore_group_apply_live(struct md_restore *r);
+/* The graph is launched: what it writes is there for the others. */
+void md_restore_group_feed(struct md_restore *r, const struct md_restore_graph *writer);
+/* A restored graph is launched, as long as md_restore_watching says that this is of interest. */
+void md_restore_group_launched(struct md_restore *r, CUgraphExec exec);
+extern atomic_bool md_restore_watching;
 
 /* ---- outputs and notes (restore_outputs.c) ---- */
 

@@ -99,18 +99,20 @@ static bool uses_binding(const struct md_restore_graph *graph, uint32_t binding)
 static void leave_behind(struct md_restore *r, uint32_t binding)
 {
 	for (uint32_t i = 0; i < r->artifact.graph_count; i++)
-		r->graphs[i].stale |= uses_binding(&r->graphs[i], binding);
+		if (uses_binding(&r->graphs[i], binding))
+			md_restore_group_stale(r, &r->graphs[i]);
 }
 
 /* The graphs that hold the old address are made again; not one of them may be in the engine's hands. */
 static enum md_status move_binding(struct md_restore *r, uint32_t binding, const char *name, struct md_error *err)
 {
 	for (uint32_t i = 0; i < r->artifact.graph_count; i++)
-		if (r->graphs[i].handed_out && uses_binding(&r->graphs[i], binding))
+		if (md_restore_group_is_out(r, &r->graphs[i]) && uses_binding(&r->graphs[i], binding))
 			return leave_behind(r, binding),
 			       md_error_set(err, MD_ERR_INVALID,
-					    "binding \"%s\" is used by graph %s/%u, which was handed out", name,
-					    r->artifact.graphs[i].label, r->artifact.graphs[i].batch);
+					    "binding \"%s\" is used by graph %s/%u, which %swas handed out", name,
+					    r->artifact.graphs[i].label, r->artifact.graphs[i].batch,
+					    r->graphs[i].handed_out ? "" : "goes together with one that ");
 	for (uint32_t i = 0; i < r->artifact.graph_count; i++) {
 		struct md_restore_graph *graph = &r->graphs[i];
 		if (!uses_binding(graph, binding))
@@ -191,6 +193,8 @@ MD_API int medusa_bind(const char *name, uint64_t address, size_t bytes, enum me
 
 static bool waits_for_trigger(const struct md_restore *r, const struct md_restore_graph *graph)
 {
+	if (graph->state != MD_GRAPH_WAITING)
+		return false;
 	for (uint32_t i = 0; i < graph->kernel_count; i++)
 		if (r->kernels[graph->kernels[i]].state == MD_KERNEL_TRIGGER)
 			return true;
@@ -282,6 +286,14 @@ static enum md_status hash_constants(struct md_restore *r, struct md_error *err)
 	return status;
 }
 
+static void hand_out(struct md_restore_graph *graph, CUgraphExec *out)
+{
+	graph->handed_out = true;
+	*out = graph->exec;
+	if (graph->stored->group)
+		atomic_store(&md_restore_watching, true);
+}
+
 /* Under lock. */
 static enum md_status take_graph(struct md_restore *r, const char *label, unsigned batch, uint64_t deadline,
 				 CUgraphExec *out, struct md_error *err)
@@ -298,31 +310,35 @@ static enum md_status take_graph(struct md_restore *r, const char *label, unsign
 		struct md_restore_graph *graph = md_restore_find(r, label, batch);
 		if (!graph)
 			return not_there(r, label, batch, err);
+		graph->given_up = false;
 		if (graph->stale)
 			return md_error_set(err, MD_ERR_MISMATCH,
 					    "graph %s/%u uses a binding that was moved after a graph with it was "
-					    "handed out",
+					    "handed out, or goes together with one that does",
 					    label, batch);
-		if (graph->state == MD_GRAPH_WAITING)
-			refuse_if_unbound(r, graph);
+		struct md_restore_graph *waiting = md_restore_group_waiting(r, graph);
+		if (waiting && refuse_if_unbound(r, waiting))
+			continue;
 		if (graph->state == MD_GRAPH_REFUSED)
 			return md_error_set(err, graph->reason.status, "%s", graph->reason.message);
-		if (md_restore_constants_open(r, graph)) {
+		if (md_restore_group_open(r, graph)) {
 			MD_FORWARD(hash_constants(r, err));
 			continue;
 		}
-		if (graph->state == MD_GRAPH_READY) {
-			MD_FORWARD(md_restore_constants_check(r, graph, err));
-			graph->handed_out = true;
-			*out = graph->exec;
+		if (!waiting) {
+			MD_FORWARD(md_restore_group_check(r, graph, err));
+			hand_out(graph, out);
 			return MD_OK;
 		}
-		if (waits_for_trigger(r, graph) && !r->trigger_running) {
+		if (waits_for_trigger(r, waiting) && !r->trigger_running) {
 			md_restore_trigger_pull(r);
 			continue;
 		}
-		if (!wait_for(r, graph, &told, deadline))
-			return md_error_set(err, MD_ERR_TIMEOUT, "graph %s/%u is still being restored", label, batch);
+		if (wait_for(r, waiting, &told, deadline))
+			continue;
+		graph->given_up = true;
+		return md_error_set(err, MD_ERR_TIMEOUT, "graph %s/%u is still being restored", waiting->stored->label,
+				    waiting->stored->batch);
 	}
 }
 
@@ -348,6 +364,8 @@ MD_API int medusa_graph_get(const char *label, unsigned batch, uint64_t timeout_
 	pthread_mutex_lock(&r->lock);
 	status = r->released ? md_error_set(&err, MD_ERR_NOT_FOUND, "the engine has released its graphs")
 			     : take_graph(r, label, batch, deadline, &taken, &err);
+	if (status != MD_OK && status != MD_ERR_TIMEOUT)
+		md_restore_group_lost(r, label, batch, err.message);
 	pthread_mutex_unlock(&r->lock);
 	if (status == MD_OK)
 		*exec = taken;
@@ -361,8 +379,8 @@ MD_API int medusa_graph_ready(const char *label, unsigned batch)
 		return 0;
 	pthread_mutex_lock(&r->lock);
 	struct md_restore_graph *graph = r->phase == MD_PHASE_OPEN ? md_restore_find(r, label, batch) : NULL;
-	int ready = graph && graph->state == MD_GRAPH_READY && !graph->stale && !r->refusal.status &&
-		    md_restore_facts_check(r, NULL) == MD_OK;
+	int ready = graph && graph->state == MD_GRAPH_READY && !md_restore_group_waiting(r, graph) && !graph->stale &&
+		    !r->refusal.status && md_restore_facts_check(r, NULL) == MD_OK;
 	pthread_mutex_unlock(&r->lock);
 	return ready;
 }

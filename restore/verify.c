@@ -52,9 +52,10 @@ static enum md_status make_twin(struct md_restore *r, struct md_restore_graph *g
 	return md_restore_stages_run(md_restore_graph_stages, md_restore_graph_stage_count, r, twin, err);
 }
 
-/* What is compared: everything bound, and the graph's own outputs. */
+/* What is compared: everything bound, the graph's own outputs, and what it hands on. */
 struct subject {
 	struct md_verify_memory memory;
+	struct md_verify_handed handed;
 	struct md_verify_outputs outputs;
 	struct md_verify_doubt doubt;
 	uint64_t bytes, usual_ns; /* usual_ns: that a replay takes; see md_replay */
@@ -65,6 +66,7 @@ struct subject {
 
 static enum md_status replay(CUgraphExec exec, struct subject *subject, CUstream stream, struct md_error *err)
 {
+	MD_FORWARD(md_verify_handed_place(&subject->handed, &md_restore, err));
 	MD_FORWARD(md_device_forget_maps(&subject->memory.device, stream, err));
 	return md_replay(exec, stream, &subject->usual_ns, err);
 }
@@ -257,7 +259,7 @@ static bool list_outputs(const struct md_restore *r, const struct md_artifact_gr
 		if (!subject->outputs.live[i].size)
 			continue;
 		addresses[0][i] = subject->outputs.live[i].address;
-		addresses[1][i] = md_restore_output_address(r, &stored->outputs[i]);
+		addresses[1][i] = md_verify_output_address(&subject->outputs, r, stored, i);
 	}
 	return true;
 }
@@ -317,6 +319,8 @@ static enum md_status look_for_effects(struct md_restore *r, const struct md_res
 	static const uint8_t values[] = {0x00, 0x01};
 	struct md_verify_memory *memory = &subject->memory;
 	MD_FORWARD(md_verify_effects_seen(memory, r, graph->stored, &subject->effects, err));
+	subject->effects |=
+	    md_verify_handed_changed(&subject->handed, subject->outputs.bytes + subject->outputs.declared);
 	for (size_t i = 0; i < sizeof(values) && !subject->effects; i++) {
 		struct md_error changed = {0};
 		enum md_status status = md_verify_effects_fill(memory, values[i], r->stream, err);
@@ -359,6 +363,7 @@ static enum md_status compare(struct md_restore *r, struct md_restore_graph *gra
 	struct md_verify_memory *memory = &subject->memory;
 	MD_FORWARD(md_verify_constants_check(memory, r->stream, err));
 	MD_FORWARD(md_verify_memory_save(memory, r->stream, err));
+	MD_FORWARD(md_verify_handed_load(&subject->handed, r->stream, err));
 	enum md_status status = replay_live(live, subject, r->stream, err);
 	if (status == MD_OK) /* first: what is bound is put back when it was taken */
 		status = md_verify_outputs_take(&subject->outputs, r->stream, err);
@@ -376,6 +381,16 @@ static enum md_status compare(struct md_restore *r, struct md_restore_graph *gra
 		status = prove_words(r, graph, subject, err);
 	status = put_back(r, live, subject, status, err);
 	return status == MD_ERR_MISMATCH ? look_again(r, graph, live, subject, err) : status;
+}
+
+static enum md_status compare_and_put_back(struct md_restore *r, struct md_restore_graph *graph, CUgraphExec live,
+					   struct subject *subject, struct md_error *err)
+{
+	struct md_error lost = {0};
+	enum md_status status = compare(r, graph, live, subject, err);
+	if (md_verify_handed_place(&subject->handed, r, &lost) == MD_OK || status != MD_OK)
+		return status;
+	return md_error_set(err, lost.status, "%s", lost.message);
 }
 
 /* ---- one comparison ---- */
@@ -441,6 +456,10 @@ static enum md_verdict judge(struct md_restore *r, struct md_restore_graph *grap
 	}
 	if (md_verify_outputs_match(r, graph->stored, live->outputs, live->output_count, err) != MD_OK)
 		return MD_VERDICT_FAIL;
+	if (md_verify_handed_init(&subject->handed, r, graph, live, err) != MD_OK ||
+	    md_verify_outputs_init(&subject->outputs, live->outputs, live->output_count, &subject->handed, err) !=
+		MD_OK)
+		return MD_VERDICT_FAIL;
 	if (graph->too_late.status) {
 		*err = graph->too_late;
 		return MD_VERDICT_FAIL;
@@ -448,9 +467,9 @@ static enum md_verdict judge(struct md_restore *r, struct md_restore_graph *grap
 	if (check_constants(r, graph, err) != MD_OK || resolve_all(r, graph, err) != MD_OK ||
 	    md_cuda_call(err, cuCtxSynchronize) != MD_OK || md_verify_memory_init(&subject->memory, r, err) != MD_OK)
 		return MD_VERDICT_SKIPPED;
-	if (md_verify_inputs_read(r, graph, &subject->inputs, err) != MD_OK)
+	if (md_verify_inputs_read(r, graph, &subject->handed, &subject->inputs, err) != MD_OK)
 		return MD_VERDICT_SKIPPED;
-	if (compare(r, graph, live->exec, subject, err) != MD_OK)
+	if (compare_and_put_back(r, graph, live->exec, subject, err) != MD_OK)
 		return MD_VERDICT_FAIL;
 	if (subject->nondeterministic)
 		return MD_VERDICT_NONDETERMINISTIC;
@@ -480,14 +499,14 @@ static enum md_verdict judge_noted(struct md_restore *r, struct md_restore_graph
 static void verify(struct md_restore *r, struct md_live_graph *live)
 {
 	struct md_error err = {0};
-	struct subject subject = {.outputs = {.live = live->outputs, .count = live->output_count},
-				  .doubt.tolerance = *tolerance()};
+	struct subject subject = {.doubt.tolerance = *tolerance()};
 	struct md_restore_graph *graph = find_restored(r, live, &err);
 	enum md_verdict verdict = graph ? judge_noted(r, graph, live, &subject, &err) : MD_VERDICT_SKIPPED;
 	if (graph)
 		md_restore_patch_noise(graph, 0);
 	md_verify_doubt_finish(&subject.doubt);
 	md_verify_outputs_finish(&subject.outputs);
+	md_verify_handed_finish(&subject.handed);
 	md_verify_memory_finish(&subject.memory);
 	bool passed = verdict == MD_VERDICT_PASS || verdict == MD_VERDICT_NONDETERMINISTIC;
 	if (passed)

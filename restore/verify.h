@@ -124,13 +124,33 @@ struct md_live_output {
 	enum md_element_type type;
 };
 
-struct md_verify_outputs {
-	const struct md_live_output *live; /* not owned */
-	uint32_t count;
-	uint8_t **bytes, *scratch;     /* what the live graph left; one chunk */
-	struct md_verify_doubt *doubt; /* not owned; where every difference is noted */
+/* A part of the memory through which the graphs of a group hand values on (verify_handed.c). */
+struct md_verify_part {
+	const struct md_artifact_handed *stored;
+	uint64_t live;   /* the engine's copy */
+	uint8_t *before; /* owned: what that held when the comparison began */
 };
 
+struct md_verify_handed {
+	struct md_verify_part *parts; /* owned */
+	uint32_t count;
+	bool loaded;
+};
+
+struct md_verify_outputs {
+	struct md_live_output *live;           /* owned; those of the graph, then the parts of handed memory */
+	uint32_t count, declared;              /* all; those of the graph */
+	const struct md_verify_handed *handed; /* not owned */
+	uint8_t **bytes, *scratch;             /* what the live graph left; one chunk */
+	struct md_verify_doubt *doubt;         /* not owned; where every difference is noted */
+};
+
+/* Those that the engine gave, and what is handed on. */
+enum md_status md_verify_outputs_init(struct md_verify_outputs *outputs, const struct md_live_output *live,
+				      uint32_t count, const struct md_verify_handed *handed, struct md_error *err);
+/* Where the restored graph has an output. */
+uint64_t md_verify_output_address(const struct md_verify_outputs *outputs, const struct md_restore *r,
+				  const struct md_artifact_graph *stored, uint32_t index);
 /* MD_ERR_MISMATCH: an output that only one side has, or another size or binding. Bindings have been checked. */
 enum md_status md_verify_outputs_match(struct md_restore *r, const struct md_artifact_graph *stored,
 				       const struct md_live_output *live, uint32_t count, struct md_error *err);
@@ -150,8 +170,20 @@ struct md_verify_inputs {
 	uint64_t sum;
 };
 
+struct md_live_node { /* its parameters, as pointers of artifacts name their bytes */
+	uint32_t size;
+	uint8_t *bytes; /* owned */
+};
+
+struct md_live_nodes {
+	struct md_live_node *items;
+	uint32_t count;
+	bool known;
+};
+
 struct md_live_graph {
 	CUgraphExec exec;                           /* NULL once destroyed */
+	struct md_live_nodes nodes;                 /* as it was instantiated */
 	pthread_t maker;                            /* the thread that instantiated it */
 	char *label;                                /* owned; NULL until it has one */
 	unsigned batch, compared, launches, others; /* others: compared as another one was launched */
@@ -162,13 +194,16 @@ struct md_live_graph {
 	bool effects;                   /* it was seen to write what is compared */
 	struct md_verify_inputs inputs; /* at the first comparison that passed */
 	bool varied;                    /* a later one passed on other inputs */
+	bool unfed;                     /* it was reported that it is launched before what it reads is written */
 };
 
 /* exec NULL: the graph that this thread has instantiated last. */
 enum md_status md_verify_label(void *exec, const char *label, unsigned batch, struct md_error *err);
 enum md_status md_verify_output(void *exec, unsigned index, uint64_t address, uint64_t size, struct md_error *err);
 enum md_status md_verify_refuse(void *exec, const char *why, struct md_error *err);
-void md_verify_instantiated(CUgraphExec exec);
+void md_verify_instantiated(CUgraphExec exec, CUgraph graph);
+/* NULL past the end. Under the lock of the table of live graphs, as are comparisons. */
+const struct md_live_graph *md_verify_live_at(size_t index);
 void md_verify_launch(CUgraphExec exec);
 void md_verify_forget(CUgraphExec exec);
 void md_verify_end(void);
@@ -188,7 +223,8 @@ bool md_verify_compare(struct md_live_graph *live);
 
 /* Before a comparison, in the context that is current; waits for the hash. */
 enum md_status md_verify_inputs_read(struct md_restore *r, const struct md_restore_graph *graph,
-				     struct md_verify_inputs *out, struct md_error *err);
+				     const struct md_verify_handed *handed, struct md_verify_inputs *out,
+				     struct md_error *err);
 /* A comparison on these has passed. */
 void md_verify_inputs_note(struct md_live_graph *live, const struct md_verify_inputs *now);
 /* The user takes graphs that were always compared on the same inputs. */
@@ -204,5 +240,31 @@ void md_verify_report_end(void);
 bool md_verify_until_mark(const char *name);
 bool md_verify_until_graphs(size_t labelled);
 void md_verify_until_end(void);
+
+/* ---- verify_walk.c ---- */
+
+void md_verify_nodes_read(struct md_live_nodes *nodes, CUgraph graph);
+void md_verify_nodes_finish(struct md_live_nodes *nodes);
+/* Where the live graph has an allocation that the artifact's graph has pointers to. */
+enum md_status md_verify_nodes_find(const struct md_live_nodes *nodes, const struct md_artifact_graph *stored,
+				    uint32_t alloc, uint64_t *start, struct md_error *err);
+
+/* ---- memory that is handed on (verify_handed.c) ---- */
+
+/* Where the engine has the memory. Finish in any case. */
+enum md_status md_verify_handed_init(struct md_verify_handed *handed, struct md_restore *r,
+				     const struct md_restore_graph *graph, const struct md_live_graph *live,
+				     struct md_error *err);
+void md_verify_handed_finish(struct md_verify_handed *handed);
+/* Before the live replay; then, before any other and at the end, both copies are what that one began with. */
+enum md_status md_verify_handed_load(struct md_verify_handed *handed, CUstream stream, struct md_error *err);
+enum md_status md_verify_handed_place(const struct md_verify_handed *handed, const struct md_restore *r,
+				      struct md_error *err);
+/* Medusa's copy. */
+uint64_t md_verify_part_address(const struct md_verify_part *part, const struct md_restore *r);
+/* after: what the live replay has left of each part. */
+bool md_verify_handed_changed(const struct md_verify_handed *handed, uint8_t *const *after);
+/* The engine launches the graph: MD_ERR_UNPROVABLE when nobody has written anew what it reads. Under lock. */
+enum md_status md_verify_handed_launched(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err);
 
 #endif

@@ -42,14 +42,32 @@ static size_t choose_ranges(struct md_restore *r, const struct md_restore_graph 
 	return count;
 }
 
-enum md_status md_verify_inputs_read(struct md_restore *r, const struct md_restore_graph *graph,
-				     struct md_verify_inputs *out, struct md_error *err)
+/* What other graphs hand it is an input, too. */
+static size_t add_handed(const struct md_restore *r, const struct md_verify_handed *handed,
+			 struct md_hash_range *ranges)
 {
-	MD_AUTO_FREE struct md_hash_range *ranges = calloc(graph->binding_count + (size_t)1, sizeof(*ranges));
+	size_t count = 0;
+	for (uint32_t i = 0; i < handed->count; i++) {
+		uint64_t size = handed->parts[i].stored->size;
+		if (!handed->parts[i].stored->reads)
+			continue;
+		size = !r->hasher.function && size > HOST_MOST ? HOST_MOST : size;
+		ranges[count++] = (struct md_hash_range){.address = handed->parts[i].live, .size = size};
+	}
+	return count;
+}
+
+enum md_status md_verify_inputs_read(struct md_restore *r, const struct md_restore_graph *graph,
+				     const struct md_verify_handed *handed, struct md_verify_inputs *out,
+				     struct md_error *err)
+{
+	MD_AUTO_FREE struct md_hash_range *ranges =
+	    calloc(graph->binding_count + handed->count + (size_t)1, sizeof(*ranges));
 	size_t failed, count;
 	if (!ranges)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %u inputs", graph->binding_count);
-	count = choose_ranges(r, graph, ranges);
+	count = add_handed(r, handed, ranges);
+	count += choose_ranges(r, graph, ranges + count);
 	MD_FORWARD(md_device_hash(&r->hasher, r->stream, ranges, count, &failed, err));
 	*out = (struct md_verify_inputs){.known = true, .none = !count};
 	for (size_t i = 0; i < count; i++) {

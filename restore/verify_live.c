@@ -49,6 +49,7 @@ static struct md_live_graph *find_or_add(CUgraphExec exec)
 
 static void forget_said(struct md_live_graph *live)
 {
+	md_verify_nodes_finish(&live->nodes);
 	free(live->outputs);
 	free(live->refused);
 	live->outputs = NULL;
@@ -70,10 +71,29 @@ static enum md_status resolve(void *exec, struct md_live_graph **out, struct md_
 
 /* ---- what the driver and the engine do ---- */
 
-void md_verify_instantiated(CUgraphExec exec)
+const struct md_live_graph *md_verify_live_at(size_t index)
+{
+	return index < table_count ? &table[index] : NULL;
+}
+
+/* True also as long as the artifact is not read. */
+static bool may_have_groups(void)
+{
+	struct md_restore *r = &md_restore;
+	pthread_mutex_lock(&r->lock);
+	bool may = r->phase != MD_PHASE_OPEN;
+	for (uint32_t i = 0; !may && i < r->artifact.graph_count; i++)
+		may = r->artifact.graphs[i].group != 0;
+	pthread_mutex_unlock(&r->lock);
+	return may;
+}
+
+void md_verify_instantiated(CUgraphExec exec, CUgraph graph)
 {
 	pthread_mutex_lock(&table_lock);
 	struct md_live_graph *live = find_or_add(exec);
+	if (live && may_have_groups())
+		md_verify_nodes_read(&live->nodes, graph);
 	if (!live)
 		md_warn("no memory to verify one graph more");
 	instantiated_last = live ? exec : NULL;
@@ -232,6 +252,21 @@ static void compare_others(const struct md_live_graph *launched)
 	}
 }
 
+/* Every launch counts, also one that is not compared. */
+static void note_order(struct md_live_graph *live)
+{
+	struct md_restore *r = &md_restore;
+	struct md_error err = {0};
+	pthread_mutex_lock(&r->lock);
+	struct md_restore_graph *graph =
+	    r->phase == MD_PHASE_OPEN ? md_restore_find(r, live->label, live->batch) : NULL;
+	bool wrong = graph && md_verify_handed_launched(r, graph, &err) != MD_OK && !live->unfed;
+	pthread_mutex_unlock(&r->lock);
+	live->unfed |= wrong;
+	if (wrong)
+		md_verify_report(live->label, live->batch, MD_VERDICT_FAIL, 0, err.message);
+}
+
 void md_verify_launch(CUgraphExec exec)
 {
 	static unsigned wanted;
@@ -241,6 +276,8 @@ void md_verify_launch(CUgraphExec exec)
 		wanted = launches_wanted();
 	known = true;
 	struct md_live_graph *live = find(exec);
+	if (live && live->label)
+		note_order(live);
 	if (live && live->label && !live->refused && live->launches < wanted && md_verify_compare(live)) {
 		live->launches++;
 		live->compared++;

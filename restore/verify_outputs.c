@@ -51,6 +51,35 @@ enum md_status md_verify_outputs_match(struct md_restore *r, const struct md_art
 	return MD_OK;
 }
 
+enum md_status md_verify_outputs_init(struct md_verify_outputs *o, const struct md_live_output *live, uint32_t count,
+				      const struct md_verify_handed *handed, struct md_error *err)
+{
+	o->live = calloc(count + handed->count + (size_t)1, sizeof(*o->live));
+	if (!o->live)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for a copy of %u outputs", count);
+	if (count)
+		memcpy(o->live, live, count * sizeof(*live));
+	for (uint32_t i = 0; i < handed->count; i++)
+		o->live[count + i] = (struct md_live_output){handed->parts[i].live, handed->parts[i].stored->size, 0};
+	o->declared = count;
+	o->count = count + handed->count;
+	o->handed = handed;
+	return MD_OK;
+}
+
+uint64_t md_verify_output_address(const struct md_verify_outputs *o, const struct md_restore *r,
+				  const struct md_artifact_graph *stored, uint32_t index)
+{
+	return index < o->declared ? md_restore_output_address(r, &stored->outputs[index])
+				   : md_verify_part_address(&o->handed->parts[index - o->declared], r);
+}
+
+static bool is_bound(const struct md_verify_outputs *o, const struct md_restore *r,
+		     const struct md_artifact_graph *stored, uint32_t index)
+{
+	return index < o->declared && binding_of(r, &stored->outputs[index]);
+}
+
 /* ---- bytes ---- */
 
 enum md_status md_verify_outputs_take(struct md_verify_outputs *o, CUstream stream, struct md_error *err)
@@ -76,14 +105,17 @@ void md_verify_outputs_finish(struct md_verify_outputs *o)
 		free(o->bytes[i]);
 	free(o->bytes);
 	free(o->scratch);
+	free(o->live);
+	o->live = NULL;
+	o->count = o->declared = 0;
 	o->bytes = NULL;
 	o->scratch = NULL;
 }
 
-static void differs(uint32_t index, uint64_t base, const uint8_t *live, const uint8_t *now, size_t size,
-		    struct md_error *err)
+static void differs(const struct md_verify_outputs *o, uint32_t index, uint64_t base, const uint8_t *live,
+		    const uint8_t *now, size_t size, struct md_error *err)
 {
-	char here[9] = "", there[9] = "";
+	char here[9] = "", there[9] = "", what[64];
 	size_t at = 0;
 	while (live[at] == now[at])
 		at++;
@@ -92,7 +124,11 @@ static void differs(uint32_t index, uint64_t base, const uint8_t *live, const ui
 		snprintf(here + 2 * i, 3, "%02x", live[at + i]);
 		snprintf(there + 2 * i, 3, "%02x", now[at + i]);
 	}
-	md_error_set(err, MD_ERR_MISMATCH, "output %u differs at offset %llu: live %s, restored %s", index,
+	if (index < o->declared)
+		snprintf(what, sizeof(what), "output %u", index);
+	else
+		snprintf(what, sizeof(what), "memory %u that is handed on", index - o->declared);
+	md_error_set(err, MD_ERR_MISMATCH, "%s differs at offset %llu: live %s, restored %s", what,
 		     (unsigned long long)(base + at), here, there);
 }
 
@@ -106,7 +142,7 @@ static enum md_status compare_output(const struct md_verify_outputs *o, uint32_t
 		MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, stream));
 		const uint8_t *live = o->bytes[index] + at;
 		if (!first->status && memcmp(o->scratch, live, part))
-			differs(index, at, live, o->scratch, part, first);
+			differs(o, index, at, live, o->scratch, part, first);
 		if (o->doubt)
 			md_verify_doubt_add(o->doubt, index | MD_VERIFY_OUTPUT, o->live[index].type, at, live,
 					    o->scratch, part);
@@ -123,9 +159,9 @@ enum md_status md_verify_outputs_compare(const struct md_verify_outputs *o, cons
 	for (uint32_t i = 0; i < o->count; i++) {
 		if (!o->live[i].size)
 			continue;
-		CUdeviceptr restored = md_restore_output_address(r, &stored->outputs[i]);
+		CUdeviceptr restored = md_verify_output_address(o, r, stored, i);
 		MD_FORWARD(compare_output(o, i, restored, stream, &first, err));
-		*compared += binding_of(r, &stored->outputs[i]) ? 0 : o->live[i].size; /* bound: counted there */
+		*compared += is_bound(o, r, stored, i) ? 0 : o->live[i].size; /* bound: counted there */
 	}
 	return first.status ? md_error_set(err, first.status, "%s", first.message) : MD_OK;
 }

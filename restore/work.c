@@ -103,6 +103,12 @@ static struct md_work next_drop(struct md_restore *r)
 {
 	for (uint32_t i = 0; i < r->artifact.graph_count; i++) {
 		struct md_restore_graph *graph = &r->graphs[i];
+		if (graph->state == MD_GRAPH_REFUSED && graph->stored->group && !graph->handed_out &&
+		    (graph->exec || graph->graph || graph->nodes || graph->events))
+			return (struct md_work){.kind = MD_WORK_UNDO,
+						.graph = graph,
+						.pace = MD_PACE_DROP,
+						.units = graph->stored->node_count + 1};
 		if (graph->state == MD_GRAPH_READY && graph->graph)
 			return (struct md_work){.kind = MD_WORK_DROP,
 						.graph = graph,

@@ -117,6 +117,23 @@ static inline void sample_doubtful(struct md_artifact_graph *graph)
 	memcpy(graph->doubtful, doubtful, sizeof(doubtful));
 }
 
+/* The first two graphs hand something on: the first one writes what the second one reads, and the other way round. */
+static inline void sample_group(struct md_artifact *artifact)
+{
+	const struct md_artifact_handed handed[] = {{2, 0, 4096, false, true}, {2, 8192, 512, true, false}};
+	for (int i = 0; i < 2; i++) {
+		struct md_artifact_graph *graph = &artifact->graphs[i];
+		graph->group = 7;
+		graph->handed_count = 2;
+		graph->handed = sample_array(2, sizeof(*handed));
+		memcpy(graph->handed, handed, sizeof(handed));
+		for (int k = 0; k < 2 && i; k++) {
+			graph->handed[k].reads = handed[k].writes;
+			graph->handed[k].writes = handed[k].reads;
+		}
+	}
+}
+
 static inline void sample_fact(struct md_fingerprint *fingerprint, const char *name, const char *value)
 {
 	if (md_fingerprint_set_fact(fingerprint, name, value, NULL) != MD_OK)

@@ -420,6 +420,7 @@ static void compare_head(struct pair *p)
 	md_diff_number(diff, "graphs", p->item, "instantiate flags", (int64_t)a->instantiate_flags,
 		       (int64_t)b->instantiate_flags);
 	md_diff_number(diff, "graphs", p->item, "nodes", a->node_count, b->node_count);
+	md_diff_number(diff, "graphs", p->item, "parts of memory that is handed on", a->handed_count, b->handed_count);
 	md_diff_number(diff, "graphs", p->item, "pointer words", (int64_t)a->pointer_words, (int64_t)b->pointer_words);
 	md_diff_number(diff, "graphs", p->item, "constant and noise words",
 		       (int64_t)(a->constant_words + a->noise_words), (int64_t)(b->constant_words + b->noise_words));

@@ -84,6 +84,15 @@ static void print_said(const struct md_artifact *artifact, const struct md_artif
 		format_place(artifact, graph->outputs[i].alloc, (int64_t)graph->outputs[i].offset, place, sizeof place);
 		md_plain_line(out, "output %" PRIu32 ": %" PRIu64 " bytes at %s", i, graph->outputs[i].size, place);
 	}
+	for (uint32_t i = 0; i < graph->handed_count; i++) {
+		const struct md_artifact_handed *part = &graph->handed[i];
+		format_place(artifact, part->alloc, (int64_t)part->offset, place, sizeof place);
+		md_plain_line(out, "hands on: %s %" PRIu64 " bytes at %s, with other graphs",
+			      part->reads && part->writes ? "reads and writes"
+			      : part->reads               ? "reads"
+							  : "writes",
+			      part->size, place);
+	}
 	if (graph->note_size)
 		fprintf(out, "note of %" PRIu64 " bytes\n", graph->note_size);
 }
@@ -159,6 +168,24 @@ static void put_outputs(struct md_json *json, const struct md_artifact *artifact
 	md_json_number(json, "note_bytes", graph->note_size);
 }
 
+static void put_handed(struct md_json *json, const struct md_artifact_graph *graph)
+{
+	if (!graph->group)
+		return;
+	md_json_number(json, "group", graph->group);
+	md_json_list(json, "handed");
+	for (uint32_t i = 0; i < graph->handed_count; i++) {
+		md_json_object(json, NULL);
+		md_json_number(json, "allocation", graph->handed[i].alloc);
+		md_json_number(json, "offset", graph->handed[i].offset);
+		md_json_number(json, "size", graph->handed[i].size);
+		md_json_bool(json, "reads", graph->handed[i].reads);
+		md_json_bool(json, "writes", graph->handed[i].writes);
+		md_json_end(json);
+	}
+	md_json_end(json);
+}
+
 static void put_pointers(struct md_json *json, const struct md_artifact *artifact,
 			 const struct md_artifact_graph *graph, uint32_t node, uint32_t *next)
 {
@@ -214,5 +241,6 @@ void md_inspect_graph_json(const struct md_artifact *artifact, const struct md_a
 	}
 	md_json_end(&json);
 	put_outputs(&json, artifact, graph);
+	put_handed(&json, graph);
 	md_json_end(&json);
 }

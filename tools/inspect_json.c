@@ -88,6 +88,8 @@ static void put_graphs(struct md_json *json, const struct md_artifact *artifact)
 		md_json_number(json, "outputs", graph->output_count);
 		md_json_number(json, "note_bytes", graph->note_size);
 		md_json_text(json, "proof", md_inspect_proof(graph, proof));
+		if (graph->group)
+			md_json_number(json, "group", graph->group);
 		if (graph->accepted.given) {
 			md_json_number(json, "accepted_ulps", graph->accepted.ulps);
 			md_json_text(json, "accepted_type", md_element_name(graph->accepted.type));

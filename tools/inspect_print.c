@@ -40,6 +40,30 @@ static void print_provenance(const char *path, const struct md_artifact *artifac
 	md_inspect_print_facts(machine, out);
 }
 
+static bool is_first_of_group(const struct md_artifact *artifact, uint32_t index)
+{
+	for (uint32_t i = 0; i < index; i++)
+		if (artifact->graphs[i].group == artifact->graphs[index].group)
+			return false;
+	return artifact->graphs[index].group != 0;
+}
+
+/* Values go on from one to another in memory that nobody bound. */
+static void print_groups(const struct md_artifact *artifact, FILE *out)
+{
+	for (uint32_t i = 0; i < artifact->graph_count; i++) {
+		const struct md_artifact_graph *graph = &artifact->graphs[i];
+		if (!is_first_of_group(artifact, i))
+			continue;
+		md_plain_print(out, "  %s/%" PRIu32 " is restored together with", graph->label, graph->batch);
+		for (uint32_t k = i + 1; k < artifact->graph_count; k++)
+			if (artifact->graphs[k].group == graph->group)
+				md_plain_print(out, " %s/%" PRIu32, artifact->graphs[k].label,
+					       artifact->graphs[k].batch);
+		fputc('\n', out);
+	}
+}
+
 static void print_graphs(const struct md_artifact *artifact, FILE *out)
 {
 	struct md_table table;
@@ -69,6 +93,7 @@ static void print_graphs(const struct md_artifact *artifact, FILE *out)
 		md_table_cell(&table, "%s", md_inspect_proof(graph, proof));
 	}
 	md_table_print(&table, 2, out);
+	print_groups(artifact, out);
 	if (bytes)
 		fprintf(out,
 			"  %" PRIu64

@@ -91,23 +91,62 @@ static enum md_status settle_words(struct md_artifact_graph *graph, struct md_er
 	return MD_OK;
 }
 
-enum md_status md_verify_apply(const struct md_verify_report *report, struct md_artifact *artifact,
-			       struct md_error *err)
+/* Why a graph is not published, looking at it alone; NULL: it may be. text: in place of the reason, unless empty. */
+static const char *object(const struct md_verify_report *report, const struct md_artifact_graph *graph,
+			  char text[MD_DOUBTFUL_TEXT], const char **reason)
 {
-	for (uint32_t i = 0; i < artifact->graph_count;) {
+	const struct md_verify_graph *found = md_verify_find(report, graph->label, graph->batch);
+	const char *what = objection(report, found);
+	const struct md_doubtful *unproven = what ? NULL : find_unproven(found, graph);
+
+	*reason = found ? found->reason : "no word of it";
+	if (!unproven)
+		return what;
+	md_doubtful_describe(unproven, text);
+	*reason = text;
+	return "unprovable, for no replay has shown it to be noise";
+}
+
+/* Of those that hand values on to each other none is published without the others. Indices of graphs move: by label. */
+static enum md_status find_broken_groups(const struct md_verify_report *report, const struct md_artifact *artifact,
+					 char **broken, struct md_error *err)
+{
+	for (uint32_t i = 0; i < artifact->graph_count; i++) {
+		const struct md_artifact_graph *graph = &artifact->graphs[i];
+		char text[MD_DOUBTFUL_TEXT] = "";
+		const char *reason, *what = object(report, graph, text, &reason);
+		if (!what || !graph->group)
+			continue;
+		for (uint32_t k = 0; k < artifact->graph_count; k++) {
+			if (k == i || broken[k] || artifact->graphs[k].group != graph->group)
+				continue;
+			if (asprintf(
+				&broken[k],
+				"it goes together with graph %s/%u (values go on through memory that nobody bound), "
+				"which is refused: %s: %s",
+				graph->label, graph->batch, what, reason) < 0)
+				broken[k] = NULL;
+			if (!broken[k])
+				return md_error_set(err, MD_ERR_NO_MEMORY, "verify report: out of memory");
+		}
+	}
+	return MD_OK;
+}
+
+static enum md_status apply_each(const struct md_verify_report *report, struct md_artifact *artifact, char **broken,
+				 struct md_error *err)
+{
+	for (uint32_t i = 0, was = 0; i < artifact->graph_count; was++) {
 		struct md_artifact_graph *graph = &artifact->graphs[i];
 		const struct md_verify_graph *found = md_verify_find(report, graph->label, graph->batch);
-		const char *what = objection(report, found);
-		if (what) {
-			MD_FORWARD(refuse_graph(artifact, i, what, found ? found->reason : "no word of it", err));
-			continue;
+		char text[MD_DOUBTFUL_TEXT] = "";
+		const char *reason, *what = object(report, graph, text, &reason);
+		if (!what && broken[was]) {
+			what = "not published alone";
+			reason = broken[was];
 		}
-		const struct md_doubtful *unproven = find_unproven(found, graph);
-		if (unproven) {
-			char text[MD_DOUBTFUL_TEXT];
-			md_doubtful_describe(unproven, text);
-			MD_FORWARD(
-			    refuse_graph(artifact, i, "unprovable, for no replay has shown it to be noise", text, err));
+		if (what) {
+			MD_FORWARD(refuse_graph(artifact, i, what, reason, err));
 			continue;
 		}
 		MD_FORWARD(settle_words(graph, err));
@@ -117,5 +156,21 @@ enum md_status md_verify_apply(const struct md_verify_report *report, struct md_
 			graph->accepted = report->tolerance;
 		i++;
 	}
-	return refuse_strangers(report, artifact, err);
+	return MD_OK;
+}
+
+enum md_status md_verify_apply(const struct md_verify_report *report, struct md_artifact *artifact,
+			       struct md_error *err)
+{
+	uint32_t count = artifact->graph_count;
+	char **broken = calloc(count + (size_t)1, sizeof(*broken));
+	enum md_status status = broken ? find_broken_groups(report, artifact, broken, err)
+				       : md_error_set(err, MD_ERR_NO_MEMORY, "verify report: out of memory");
+
+	if (status == MD_OK)
+		status = apply_each(report, artifact, broken, err);
+	for (uint32_t i = 0; broken && i < count; i++)
+		free(broken[i]);
+	free(broken);
+	return status == MD_OK ? refuse_strangers(report, artifact, err) : status;
 }

@@ -86,6 +86,15 @@ int medusa_bind(const char *name, uint64_t address, size_t bytes, enum medusa_ro
  */
 
 /*
+ * Graphs that hand values on to each other in memory that nobody binds (pieces of a model, with the hidden state
+ * between them) are one group: Medusa has a copy of that memory, which all of them use, or the engine's is used by all.
+ * So they are restored together or not at all: medusa_graph_get waits until all of a group are ready, and fails for all
+ * of them when it fails for one. An engine asks for all of them, and captures live those that it is refused; it labels
+ * what it captures, for a group of which it has captured one is not handed out any more. Each is launched after another
+ * one has written what it reads; state that a graph hands to its own next replay must be bound.
+ */
+
+/*
  * Says what the engine is, beyond device and driver: "torch" = "2.11.0+cu130", "model" = a hash of its code. A capture
  * records it. A restore hands out no graph unless all that was recorded has been said again with the same values, and
  * nothing else; saying another value refuses the whole artifact at once (MEDUSA_ERR_MISMATCH), and so does asking for a
@@ -111,14 +120,16 @@ int medusa_fingerprint_add(const char *name, const char *value);
  */
 int medusa_graph_get(const char *label, unsigned batch, uint64_t timeout_ns, void **exec);
 
-/* 1 if medusa_graph_get would answer at once with a graph, else 0. Never waits. */
+/* 1 if medusa_graph_get would answer at once with a graph (all of its group are ready), else 0. Never waits. */
 int medusa_graph_ready(const char *label, unsigned batch);
 
 /* Batch sizes to restore first, most wanted first. Optional; without it, ascending batch. Call before binding. */
 int medusa_graph_want(const char *label, const unsigned *batches, size_t count);
 
 /*
- * Names a graph that the engine has captured and instantiated itself. Nothing happens in a restore. exec may be NULL
+ * Names a graph that the engine has captured and instantiated itself. In a restore, the others of its group are not
+ * handed out from then on; MEDUSA_ERR_MISMATCH when one of them was handed out before, whose values do not reach this
+ * one. exec may be NULL
  * here and in the four functions below: the graph that this thread instantiated last (a framework may not show its
  * handle). What the other four say about a graph must be said before it is labelled.
  */

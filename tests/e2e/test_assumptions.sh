@@ -138,19 +138,27 @@ for how in alone spawn; do
 done
 section "nothing that is compared"
 SUBJECT=unbound captured unbound 1 -- "$subject"
-assert_contains "$work/unbound.captured.err" "refused: (first, 1): not compared: it writes only memory that nobody bound"
+assert_contains "$work/unbound.captured.err" "refused: (first, 1): writes memory that nobody bound, and graph second/1 reads it: the engine must bind it"
 assert_contains "$work/unbound.captured.err" "refused: (second, 1): "
 SUBJECT=unbound restored unbound.cold unbound "$subject"
 assert_count "$work/unbound.cold.err" " live " 2
 
+SUBJECT=nothing captured nothing 1 -- "$subject"
+assert_contains "$work/nothing.captured.err" "refused: (first, 1): not compared: it writes only memory that nobody bound"
+
 section "graphs that hand a value on"
-SUBJECT=between captured between 1 -- "$subject"
-assert_contains "$work/between.captured.err" "refused: (first, 1): writes memory that nobody bound, and graph second/1 reads it"
-assert_contains "$work/between.captured.err" "refused: (second, 1): reads memory that nobody bound, and graph first/1 writes it"
-SUBJECT=between restored between.cold between "$subject"
-assert_count "$work/between.cold.err" " live " 2
-SUBJECT=destroys captured destroys 1 -- "$subject"
-assert_count "$work/destroys.captured.err" "memory that nobody bound, and graph" 2
+for how in between destroys; do
+	SUBJECT=$how captured $how 0 -- "$subject"
+	SUBJECT=$how restored $how.cold $how "$subject"
+	assert_count "$work/$how.cold.err" " restored" 2
+done
+SUBJECT=relay captured relay 0 -- "$subject"
+SUBJECT=relay restored relay.cold relay "$subject"
+assert_count "$work/relay.cold.err" " restored" 3
+SUBJECT=between run between.single medusa-capture --no-verify -o "$work/between.single.medusa" -- "$subject"
+assert_exit between.single 1
+assert_contains "$work/between.single.err" "refused: (first, 1): writes memory that nobody bound, and graph second/1 reads it: the engine must bind it"
+assert_contains "$work/between.single.err" "refused: (second, 1): reads memory that nobody bound, and graph first/1 writes it: the engine must bind it"
 
 section "graphs that share scratch memory, and nothing else"
 SUBJECT=scratch captured scratch 0 -- "$subject"

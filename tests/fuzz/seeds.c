@@ -98,6 +98,10 @@ static void write_artifacts(void)
 	write_artifact("ok-doubtful", "ok-doubtful", &artifact);
 	md_artifact_finish(&artifact);
 	sample_artifact(&artifact);
+	sample_group(&artifact);
+	write_artifact("ok-group", "ok-group", &artifact);
+	md_artifact_finish(&artifact);
+	sample_artifact(&artifact);
 	artifact.graphs[0].accepted = (struct md_tolerance){true, 64, MD_ELEMENT_BF16};
 	write_artifact("ok-accepted", "ok-accepted", &artifact);
 	md_artifact_finish(&artifact);

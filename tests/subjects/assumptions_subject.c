@@ -14,8 +14,10 @@
  * stdout: what it computed, the same however it came by its graphs. stderr: how it came by them, and why. Environment:
  *   SUBJECT=constant     one graph fills "out" with the value of --value (5); other arguments do not matter
  *   SUBJECT=unbound      graph "first" copies in -> mid, "second" mid -> out; only in is bound, the engine reads out
+ *   SUBJECT=nothing      graph "first" alone
  *   SUBJECT=between      the same with out bound
- *   SUBJECT=destroys     the same; the graphs are destroyed, in order, and then the memory freed
+ *   SUBJECT=relay        the same with graph "middle" in between, which copies on
+ *   SUBJECT=destroys     the same as between; the graphs are destroyed, in order, and then the memory freed
  *   SUBJECT=scratch      two graphs copy in -> mid -> out: neither needs what the other has left in mid
  *   SUBJECT=touch_read   the graph copies in -> mid and in -> out, and the engine reads mid
  *   SUBJECT=touch_write  the graph copies mid -> out, and the engine writes mid before each replay, always the same
@@ -142,10 +144,43 @@ static void unbound(int argc, char **argv)
 	hand_on(false, false);
 }
 
+static void nothing(int argc, char **argv)
+{
+	CUdeviceptr in = take("in", MEDUSA_BIND_INPUT), mid = take(NULL, 0);
+	CUgraphExec first;
+	(void)argc, (void)argv;
+	TRY(cuMemsetD32_v2, in, 9, WORDS);
+	copy_graph("first", mid, in, &first);
+	TRY(cuMemsetD32_v2, in, 100, WORDS);
+	TRY(cuCtxSynchronize);
+	launch(first);
+}
+
 static void between(int argc, char **argv)
 {
 	(void)argc, (void)argv;
 	hand_on(true, false);
+}
+
+static void relay(int argc, char **argv)
+{
+	CUdeviceptr in = take("in", MEDUSA_BIND_INPUT), mid = take(NULL, 0), on = take(NULL, 0);
+	CUdeviceptr out = take("out", MEDUSA_BIND_OUTPUT);
+	CUgraphExec first, middle, second;
+	(void)argc, (void)argv;
+	TRY(cuMemsetD32_v2, in, 9, WORDS);
+	TRY(cuCtxSynchronize);
+	copy_graph("first", mid, in, &first);
+	copy_graph("middle", on, mid, &middle);
+	copy_graph("second", out, on, &second);
+	for (unsigned value = 100; value < 400; value += 100) {
+		TRY(cuMemsetD32_v2, in, value, WORDS);
+		TRY(cuCtxSynchronize);
+		launch(first);
+		launch(middle);
+		launch(second);
+		printf("out %u, wanted %u\n", first_word(out), value);
+	}
 }
 
 static void destroys(int argc, char **argv)
@@ -321,16 +356,10 @@ static void span(int argc, char **argv)
 static const struct {
 	const char *name;
 	void (*run)(int argc, char **argv);
-} subjects[] = {{"constant", constant},
-		{"unbound", unbound},
-		{"between", between},
-		{"destroys", destroys},
-		{"scratch", scratch},
-		{"touch_read", touch_read},
-		{"touch_write", touch_write},
-		{"zeros", zeros},
-		{"moves", moves},
-		{"span", span}};
+} subjects[] = {{"constant", constant}, {"unbound", unbound},       {"nothing", nothing},
+		{"between", between},   {"relay", relay},           {"destroys", destroys},
+		{"scratch", scratch},   {"touch_read", touch_read}, {"touch_write", touch_write},
+		{"zeros", zeros},       {"moves", moves},           {"span", span}};
 
 int main(int argc, char **argv)
 {

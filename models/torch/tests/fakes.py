@@ -194,6 +194,7 @@ class Library:
         self.mode_name, self.artifact = mode, artifact if artifact is not None else {}
         self.bound, self.facts, self.said, self.refused, self.marks, self.labels = {}, {}, {}, {}, [], []
         self.wanted, self.released, self.timeouts = {}, 0, 0
+        self.split = False  # another graph of each one's group was handed out
         self.memory = {}
 
     def mode(self):
@@ -222,6 +223,10 @@ class Library:
 
     def graph_label(self, graph, label, batch):
         self.labels.append((label, batch))
+        if self.mode_name == "restore":
+            if self.split:
+                raise _api.Error(_api.MISMATCH, f"graph {label}/{batch} was captured live, and another was handed out")
+            return
         if graph not in self.refused:
             self.artifact[label, batch] = self.said.get(graph, {"outputs": {}})
 

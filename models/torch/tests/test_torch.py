@@ -517,6 +517,22 @@ class Chain(OnFakeDevice):
         _, step = self.restore(self.capture().artifact, scope["forward"])
         self.assert_live(step, "the graph's function has another source")
 
+    def test_what_is_captured_live_is_named_in_a_restore(self):
+        scope = {"run": self.forward}
+        exec(compile("def forward():\n    return run()\n", "<other>", "exec"), scope)  # pylint: disable=exec-used
+        artifact = self.capture().artifact
+        _, step = self.restore(artifact, scope["forward"])  # the C side has handed it out, and the adapter won't have it
+        self.assertFalse(step.restored)
+        self.assertEqual(self.library.labels, [("decode", 4)])
+        graphs, step = self.restore(artifact)
+        self.assertTrue(step.restored)
+        self.assertEqual(self.library.labels, [])
+        with self.process("restore", artifact) as library:
+            graphs, library.split = self.engine(), True
+            with self.assertLogs("medusa.torch", "ERROR") as logged:
+                self.assertFalse(graphs.get("decode", 7, self.forward).restored)
+        self.assertIn("values that graphs hand to each other may be lost: ", logged.output[0])
+
     def test_another_fact(self):
         artifact = self.capture(fingerprint={"quantization": "none"}).artifact
         _, step = self.restore(artifact, fingerprint={"quantization": "fp8"})

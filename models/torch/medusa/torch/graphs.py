@@ -246,7 +246,17 @@ class Graphs:
         if recording:
             refusals.append(self._why_live)
             self._record(kind, batch, fn, captured, step, next((text for text in refusals if text), ""))
+        elif self._mode == "restore":
+            self._say_live(self._label(kind), batch, captured)
         return step
+
+    @staticmethod
+    def _say_live(label: str, batch: int, captured: Captured) -> None:
+        """Graphs that hand values on are restored together or not at all: the C side must know which one is not."""
+        try:
+            _api.graph_label(captured.handle, label, batch)
+        except _api.Error as error:
+            log.error("values that graphs hand to each other may be lost: %s", error)
 
     def _tell_late(self) -> None:
         """What the warm-up has made is bound too, for the record; a restore, which runs none, will miss it by name."""

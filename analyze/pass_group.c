@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pass: where graphs of a group hand values on, and that all of them can be restored, or none. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analyze/analysis.h"
+
+/* ---- all or none ---- */
+
+static void refuse_others(struct md_analysis *analysis, const struct md_pair *one)
+{
+	for (uint32_t i = 0; i < analysis->pair_count; i++) {
+		struct md_pair *pair = &analysis->pairs[i];
+		if (pair->group == one->group && !pair->why)
+			md_pair_refuse(pair,
+				       "goes together with graph %s/%" PRIu32
+				       " (values go on through memory that nobody bound), which is refused: %s",
+				       one->label, one->batch, one->why);
+	}
+}
+
+/* Those that are refused here have no others left when their turn comes: each is told what was wrong at first. */
+void md_analysis_close_groups(struct md_analysis *analysis)
+{
+	for (uint32_t i = 0; i < analysis->pair_count; i++)
+		if (analysis->pairs[i].group && analysis->pairs[i].why)
+			refuse_others(analysis, &analysis->pairs[i]);
+}
+
+/* ---- where ---- */
+
+static bool add_part(struct md_pair *pair, struct md_part part)
+{
+	struct md_part *grown = realloc(pair->parts, (pair->part_count + (size_t)1) * sizeof *grown);
+
+	if (!grown)
+		return false;
+	pair->parts = grown;
+	grown[pair->part_count++] = part;
+	return true;
+}
+
+static int compare_parts(const void *left, const void *right)
+{
+	const struct md_part *a = left, *b = right;
+
+	if (a->alloc != b->alloc)
+		return a->alloc < b->alloc ? -1 : 1;
+	return (a->offset > b->offset) - (a->offset < b->offset);
+}
+
+/* Ascending; what touches is one. */
+static void merge_parts(struct md_pair *pair)
+{
+	uint32_t kept = 0;
+
+	if (pair->part_count)
+		qsort(pair->parts, pair->part_count, sizeof *pair->parts, compare_parts);
+	for (uint32_t i = 0; i < pair->part_count; i++) {
+		struct md_part *last = kept ? &pair->parts[kept - 1] : NULL, *part = &pair->parts[i];
+		if (!last || last->alloc != part->alloc || last->offset + last->size <= part->offset) {
+			pair->parts[kept++] = *part;
+			continue;
+		}
+		if (part->offset + part->size > last->offset + last->size)
+			last->size = part->offset + part->size - last->offset;
+		last->reads |= part->reads;
+		last->writes |= part->writes;
+	}
+	pair->part_count = kept;
+}
+
+/* In terms of the first capture; false: in no allocation of it. */
+static enum md_status locate(struct md_analysis *analysis, const struct md_handing *handing, struct md_part *part,
+			     struct md_error *err)
+{
+	struct md_view *view = &analysis->views[handing->capture];
+
+	MD_FORWARD(md_view_seek(view, handing->sequence, err));
+	part->alloc = md_view_find(view, handing->address);
+	if (part->alloc == MD_NONE)
+		return MD_OK;
+	part->offset = handing->address - view->allocs[part->alloc].address;
+	part->size = handing->size;
+	if (handing->capture == 1)
+		part->alloc = analysis->partner_back[part->alloc];
+	return MD_OK;
+}
+
+static bool touches(const struct md_held *held, const struct md_part *part)
+{
+	return held->alloc == part->alloc && held->offset < part->offset + part->size &&
+	       part->offset < held->offset + held->size;
+}
+
+/*
+ * What a graph was found to write is what others read, to the byte; what these read is known in larger units, which are
+ * their contents. For other inputs other bytes of them may be written: they are handed on whole.
+ */
+static enum md_status hand_contents(struct md_analysis *analysis, const struct md_part *part, struct md_pair *reader,
+				    struct md_pair *writer, struct md_error *err)
+{
+	bool found = false;
+
+	for (uint32_t i = 0; i < analysis->held_count; i++) {
+		const struct md_held *held = &analysis->held[i];
+		struct md_part whole = {held->alloc, held->offset, held->size, false, false};
+		if (part->alloc == MD_NONE || !touches(held, part))
+			continue;
+		found = true;
+		if (held->findings.count)
+			md_pair_refuse(reader,
+				       "is handed addresses by graph %s/%" PRIu32
+				       ", in memory that nobody bound: the engine must bind it",
+				       writer->label, writer->batch);
+		whole.reads = true;
+		if (!add_part(reader, whole))
+			return md_analysis_no_memory(err);
+		whole.reads = false;
+		whole.writes = true;
+		if (!add_part(writer, whole))
+			return md_analysis_no_memory(err);
+	}
+	if (!found)
+		md_pair_refuse(reader,
+			       "reads memory that nobody bound and graph %s/%" PRIu32
+			       " writes, and what it held is not known: the engine must bind it",
+			       writer->label, writer->batch);
+	return MD_OK;
+}
+
+/* ---- what a verification can compare ---- */
+
+/* It finds the engine's copy by the graph's own parameters. */
+static bool points_to(const struct md_analysis *analysis, const struct md_pair *pair, uint32_t alloc)
+{
+	for (uint32_t i = 0; i < pair->findings.count; i++) {
+		const struct md_finding *finding = &pair->findings.items[i];
+		if (finding->target.binding == MD_NONE && finding->kind == MD_POINTER_PLAIN &&
+		    analysis->group[finding->target.alloc] == analysis->group[alloc])
+			return true;
+	}
+	return false;
+}
+
+static void check_parts(const struct md_analysis *analysis, struct md_pair *pair)
+{
+	merge_parts(pair);
+	if (pair->part_count > MD_HANDED_MAX)
+		md_pair_refuse(pair, "hands values on in %" PRIu32 " parts of memory, at most %d can be compared",
+			       pair->part_count, MD_HANDED_MAX);
+	for (uint32_t i = 0; i < pair->part_count && !pair->why; i++)
+		if (!points_to(analysis, pair, pair->parts[i].alloc))
+			md_pair_refuse(pair,
+				       "reaches memory that nobody bound and in which values go on from graph to graph "
+				       "(allocation %" PRIu32 ") through addresses in memory alone: the engine must "
+				       "bind it",
+				       pair->parts[i].alloc);
+}
+
+enum md_status md_pass_group(struct md_analysis *analysis, struct md_error *err)
+{
+	for (uint32_t i = 0; i < analysis->handing_count; i++) {
+		const struct md_handing *handing = &analysis->handings[i];
+		struct md_pair *reader = &analysis->pairs[handing->reader], *writer = &analysis->pairs[handing->writer];
+		struct md_part part = {0};
+		if (reader->why || writer->why)
+			continue;
+		MD_FORWARD(locate(analysis, handing, &part, err));
+		MD_FORWARD(hand_contents(analysis, &part, reader, writer, err));
+	}
+	for (uint32_t i = 0; i < analysis->pair_count; i++)
+		check_parts(analysis, &analysis->pairs[i]);
+	md_analysis_close_groups(analysis);
+	return MD_OK;
+}

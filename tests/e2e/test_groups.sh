@@ -1,0 +1,134 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Graphs that hand values on in memory that nobody bound: restored together with right outputs, or captured live, all.
+. "$(dirname "$0")/lib.sh"
+subject=$MEDUSA_BUILD/tests/subjects/group_subject
+images=$MEDUSA_BUILD/tests/images
+[ -e "$images/restore_kernels.host.so" ] || images=$PWD/build/tests/images
+export SUBJECT_IMAGE=$images/restore_kernels.host.so
+together="goes together with graph"
+
+captured() { # name, exit code, settings...
+	local name=$1 wanted=$2
+	shift 2
+	run "$name.captured" env "$@" medusa-capture -o "$work/$name.medusa" -- "$subject"
+	assert_exit "$name.captured" "$wanted"
+}
+
+cold() { # run, artifact, graphs restored, graphs live, settings...
+	local name=$1 artifact=$2 restored=$3 live=$4
+	shift 4
+	run "$name" env "$@" medusa-restore "$work/$artifact.medusa" -- "$subject"
+	assert_exit "$name" 0
+	assert_count "$work/$name.err" " came back" "$restored"
+	assert_count "$work/$name.err" " is live: " "$live"
+}
+
+right() { # run: what it computed is what was to be
+	checks=$((checks + 1))
+	awk -F'out |, wanted ' '$2 != $3 { wrong = 1 } END { exit wrong || !NR }' "$work/$1.out" ||
+		fail "right outputs of run '$1'" "$(excerpt "$work/$1.out")"
+}
+
+section "a chain of three graphs, each batch size with memory of its own"
+captured chain 0
+assert_contains "$work/chain.captured.err" "verification: 12 passed, 0 failed, 0 not compared"
+cold chain.cold chain 12 0
+right chain.cold
+cold chain.shuffled chain 12 0 SHUFFLED=1
+right chain.shuffled
+assert_lacks "$work/chain.shuffled.err" "is launched before"
+run chain.inspect medusa-inspect "$work/chain.medusa"
+assert_contains "$work/chain.inspect.out" "together with a1/8"
+run chain.json medusa-inspect --json "$work/chain.medusa"
+assert_count "$work/chain.json.out" '"group": ' 12
+
+section "batch sizes that share memory"
+captured shared 0 SHARED=1
+cold shared.cold shared 12 0 SHARED=1
+right shared.cold
+run shared.verified env SHARED=1 medusa-verify "$work/shared.medusa" -- "$subject"
+assert_exit shared.verified 0
+
+section "two chains: each for itself"
+captured two 0 CHAINS=1
+cold two.cold two 24 0 CHAINS=1
+right two.cold
+captured one 1 CHAINS=1 REFUSED=b1
+assert_contains "$work/one.captured.err" "refused: (b0, 4): $together b1/4 (values go on through memory that nobody bound), which is refused: refused by the engine: the engine knows better"
+cold one.cold one 12 12 CHAINS=1
+right one.cold
+
+section "a graph that cannot be restored"
+captured refused 1 REFUSED=a1
+assert_count "$work/refused.captured.err" "refused: (a" 12
+cold refused.cold refused 0 12
+right refused.cold
+
+section "a graph that the verification has not seen"
+captured unseen 1 UNLABELLED=a1
+assert_contains "$work/unseen.captured.err" "refused: (a0, 2): not published alone: it $together a1/2"
+cold unseen.cold unseen 0 12
+right unseen.cold
+
+section "state that goes on to the next replay of the same graph"
+captured carries 1 CARRIES=1
+assert_contains "$work/carries.captured.err" "refused: (a1, 1): reads what its own last replay wrote to memory that nobody bound, and hands it on"
+run carries.live env CARRIES=1 "$subject"
+cold carries.cold carries 0 12 CARRIES=1
+assert_same_file "$work/carries.live.out" "$work/carries.cold.out"
+
+section "a value that is written once and read again and again"
+captured table 1 TABLE=1 SHARED=1
+assert_contains "$work/table.captured.err" "no other graph having written before what it reads"
+cold table.cold table 0 12 TABLE=1 SHARED=1
+right table.cold
+
+section "graphs that are launched before what they read was written"
+captured backward 1 BACKWARD=1
+assert_contains "$work/backward.captured.err" "refused: (a2, 1): verification failed: the engine launched it with no other graph having written before what it reads"
+cold backward.cold backward 0 12 BACKWARD=1
+right backward.cold
+cold early chain 12 0 EARLY=1
+right early
+assert_count "$work/early.err" "graph a2/1 is launched before any other graph has written what it reads" 1
+
+section "one of them fails at the cold start"
+cold smaller chain 0 12 SMALLER=a.out
+right smaller
+assert_contains "$work/smaller.err" "a0/1 is live: it $together a2/1, which is not restored: binding \"a.out\": artifact has 2048 bytes, the engine 1024"
+cold smaller.two two 12 12 CHAINS=1 SMALLER=b.out
+right smaller.two
+cold fault chain 9 3 HOSTCUDA_FAULT=cuGraphInstantiateWithFlags:5:OUT_OF_MEMORY
+right fault
+assert_count "$work/fault.err" " is live: it $together" 2
+cold fault.shared shared 0 12 SHARED=1 HOSTCUDA_FAULT=cuGraphInstantiateWithFlags:11:OUT_OF_MEMORY
+right fault.shared
+assert_count "$work/fault.shared.err" " is live: it $together" 11
+
+section "the engine asks for some of them alone"
+cold live chain 0 12 LIVE=a0
+right live
+assert_contains "$work/live.err" "a1/1 is live: it $together a0/1, which is not restored: the engine has captured it live"
+cold split chain 4 8 LIVE=a1
+assert_contains "$work/split.err" "graph a1/1 is not restored, and graph a0/1, which goes together with it, was handed out before"
+assert_contains "$work/split.err" "a1/1 is not named: graph a1/1 was captured live, and graph a0/1, which goes together with it, was handed out"
+for how in HURRY=1 "HURRY=1 NAMELESS=1"; do
+	# shellcheck disable=SC2086 # settings
+	run hurry env $how medusa-restore "$work/shared.medusa" -- env SHARED=1 "$subject"
+	assert_exit hurry 0
+	right hurry
+done
+
+section "a binding that is moved when one of them was handed out"
+cold late shared 1 11 SHARED=1 SMALLER=a.out LATE=1
+assert_contains "$work/late.err" "a.out is not bound: binding \"a.out\" is used by graph a2/1, which goes together with one that was handed out"
+assert_contains "$work/late.err" "graph a1/1 is not restored, and graph a0/1, which goes together with it, was handed out before"
+
+section "an artifact that lacks one of them"
+run text medusa-inspect --text "$work/chain.medusa"
+awk '/^graph label="a1" batch=4 /{skip=1} /^graph label="a1" batch=8 /{skip=0} !skip' "$work/text.out" >"$work/lacks.txt"
+run lacks medusa-inspect --from-text "$work/lacks.txt" -o "$work/lacks.medusa"
+assert_exit lacks 3
+assert_contains "$work/lacks.err" "handed memory 0 of graph a0/4 is not written by one graph of its group and read by another"
+finish
