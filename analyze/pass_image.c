@@ -201,6 +201,8 @@ static enum md_status copy_fingerprint(struct md_analysis *analysis, const uint3
 	out->facts = NULL;
 	out->arguments = out->vary = (struct md_argument_list){0};
 	out->fact_count = 0;
+	if (analysis->captures == 2)
+		md_limits_raise(out->limits, analysis->traces[1]->fingerprint.limits);
 	out->libraries =
 	    calloc(trace->fingerprint.library_count + (size_t)trace->image_count + 1, sizeof *out->libraries);
 	if (!out->libraries)

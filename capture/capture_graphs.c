@@ -78,6 +78,19 @@ static bool remember(struct md_capture_walk *walk, CUgraphExec exec)
 	return true;
 }
 
+/* A kernel that needs more than these has it here, and may not have it at a cold start. Under lock. */
+static void note_limits(void)
+{
+	static uint64_t noted[MD_LIMITS];
+	uint64_t now[MD_LIMITS];
+
+	md_limits_read(now);
+	if (!memcmp(now, noted, sizeof(now)))
+		return;
+	memcpy(noted, now, sizeof(now));
+	md_trace_put_limits(md_capture.writer, md_capture_next(), now);
+}
+
 static void note_free_memory(void)
 {
 	size_t free_bytes, total;
@@ -105,6 +118,7 @@ void md_capture_graph_instantiated(CUgraph graph, CUgraphExec exec, uint64_t fla
 			md_capture_graph_keep(&graphs.items[graphs.count - 1], &walk, graph);
 		}
 		note_free_memory();
+		note_limits();
 	}
 	md_capture_unlock();
 	md_capture_walk_finish(&walk);
@@ -235,6 +249,7 @@ void md_capture_graph_label(struct md_capture_graph *graph, const char *label, u
 	graph->label = strdup(label); /* without memory the graph goes by its number */
 	graph->batch = batch;
 	note_name(graph, label, batch);
+	note_limits();
 	md_trace_put_label(md_capture.writer, md_capture_next(), graph->id, label, batch);
 	graphs.labelled += !graph->labelled;
 	graph->labelled = true;

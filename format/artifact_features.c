@@ -34,7 +34,9 @@ static bool has_addresses(const struct md_artifact *artifact)
 static uint64_t features_of_head(const struct md_artifact *artifact)
 {
 	const struct md_fingerprint *fingerprint = &artifact->fingerprint;
-	bool stored = false, variables = false, constants = false, values = false, neighbours = false;
+	bool limits = false, stored = false, variables = false, constants = false, values = false, neighbours = false;
+	for (unsigned i = 0; i < MD_LIMITS; i++)
+		limits |= fingerprint->limits[i] != 0;
 	for (uint32_t i = 0; i < artifact->image_count; i++) {
 		stored |= md_image_is_stored(&artifact->images[i]);
 		variables |= artifact->images[i].variable != NULL;
@@ -46,7 +48,8 @@ static uint64_t features_of_head(const struct md_artifact *artifact)
 	       (variables ? MD_FEATURE_VARIABLES : 0) | (artifact->request_count ? MD_FEATURE_ORDER : 0) |
 	       (fingerprint->arguments.count && !fingerprint->fact_count ? MD_FEATURE_ARGUMENTS : 0) |
 	       (constants ? MD_FEATURE_CONSTANTS : 0) | (values ? MD_FEATURE_VALUES : 0) |
-	       (neighbours ? MD_FEATURE_NEIGHBOURS : 0) | (has_addresses(artifact) ? MD_FEATURE_ADDRESSES : 0);
+	       (neighbours ? MD_FEATURE_NEIGHBOURS : 0) | (has_addresses(artifact) ? MD_FEATURE_ADDRESSES : 0) |
+	       (limits ? MD_FEATURE_LIMITS : 0);
 }
 
 static uint64_t features_of_graphs(const struct md_artifact *artifact)

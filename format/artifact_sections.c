@@ -46,6 +46,13 @@ static void visit_arguments(struct md_archive *a, const char *name, const char *
 		md_archive_list(a, name, keyword, &list->items, &list->count, sizeof(*list->items), visit_text, NULL);
 }
 
+static void visit_limits(struct md_archive *a, uint64_t *limits)
+{
+	for (unsigned i = 0; i < MD_LIMITS; i++)
+		if (md_archive_has(a, md_limit_key(i), limits[i] != 0))
+			md_archive_u64(a, md_limit_key(i), &limits[i]);
+}
+
 static void visit_fingerprint(struct md_archive *a, void *item, void *user)
 {
 	struct md_fingerprint *fingerprint = &((struct md_artifact *)item)->fingerprint;
@@ -55,6 +62,7 @@ static void visit_fingerprint(struct md_archive *a, void *item, void *user)
 	md_archive_i32(a, "multiprocessors", &fingerprint->multiprocessors);
 	md_archive_u64(a, "device_memory", &fingerprint->device_memory);
 	md_archive_i32(a, "driver_version", &fingerprint->driver_version);
+	visit_limits(a, fingerprint->limits);
 	md_archive_list(a, "libraries", "library", &fingerprint->libraries, &fingerprint->library_count,
 			sizeof(*fingerprint->libraries), visit_library, user);
 	if (a->ops->text || md_archive_has(a, "facts", fingerprint->fact_count != 0))

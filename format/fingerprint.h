@@ -23,6 +23,9 @@ struct md_fingerprint_fact { /* what the engine says it is (medusa_fingerprint_a
 	char *name, *value;  /* owned */
 };
 
+/* Of the context, by CUlimit: stack, printf buffer, heap of the device, depth of device launches and how many pend. */
+#define MD_LIMITS 5
+
 struct md_fingerprint {
 	char device_name[256];
 	int32_t compute_major, compute_minor;
@@ -36,6 +39,7 @@ struct md_fingerprint {
 	/* How the engine was started (none: not known), and what of it may be otherwise; facts decide if there are any.
 	 */
 	struct md_argument_list arguments, vary;
+	uint64_t limits[MD_LIMITS]; /* bytes or numbers, the most that graphs were made with; 0: not known */
 };
 
 /* Reads device and driver facts of the current context's device. libraries stay empty. */
@@ -53,6 +57,17 @@ enum md_status md_fingerprint_compare_facts(const struct md_fingerprint *stored,
 /* Of an engine that states no facts: MD_ERR_MISMATCH at the first argument that differs and may not. */
 enum md_status md_fingerprint_compare_arguments(const struct md_fingerprint *stored, const struct md_argument_list *now,
 						struct md_error *err);
+
+/* limits.c: of the current context; what the driver does not tell is 0. */
+void md_limits_read(uint64_t limits[MD_LIMITS]);
+/* Each becomes the greater one of the two. */
+void md_limits_raise(uint64_t limits[MD_LIMITS], const uint64_t others[MD_LIMITS]);
+/* MD_ERR_MISMATCH at the first that is lower now, or not known, with what to do. */
+enum md_status md_limits_compare(const uint64_t stored[MD_LIMITS], const uint64_t now[MD_LIMITS], struct md_error *err);
+/* "stack", and its key in files: "stack_limit". */
+const char *md_limit_name(unsigned limit);
+const char *md_limit_key(unsigned limit);
+
 void md_fingerprint_finish(struct md_fingerprint *fingerprint);
 
 #endif

@@ -46,6 +46,8 @@ struct md_trace_meta {
 
 void md_trace_put_meta(struct md_trace_writer *w, const struct md_trace_meta *meta);
 void md_trace_put_fingerprint(struct md_trace_writer *w, const struct md_fingerprint *fingerprint);
+/* Of the context that graphs are made in, whenever one is made under others than before. */
+void md_trace_put_limits(struct md_trace_writer *w, uint64_t sequence, const uint64_t limits[MD_LIMITS]);
 void md_trace_put_alloc(struct md_trace_writer *w, uint64_t sequence, enum md_alloc_family family, uint64_t address,
 			uint64_t size);
 void md_trace_put_free(struct md_trace_writer *w, uint64_t sequence, uint64_t address);

@@ -111,6 +111,31 @@ static enum md_status get_fingerprint(struct md_trace_build *build, uint64_t seq
 	return MD_OK;
 }
 
+/* ---- limits ---- */
+
+void md_trace_put_limits(struct md_trace_writer *w, uint64_t sequence, const uint64_t limits[MD_LIMITS])
+{
+	msgpack_packer p;
+	if (!md_trace_record_begin(w, MD_RECORD_LIMITS, sequence, MD_LIMITS, &p))
+		return;
+	for (unsigned i = 0; i < MD_LIMITS; i++)
+		msgpack_pack_uint64(&p, limits[i]);
+	md_trace_record_end(w);
+}
+
+static enum md_status get_limits(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
+				 struct md_error *err)
+{
+	uint64_t limits[MD_LIMITS];
+	(void)sequence;
+	(void)err;
+	for (unsigned i = 0; i < MD_LIMITS; i++)
+		limits[i] = md_unpack_uint(in);
+	if (!in->failed)
+		md_limits_raise(build->trace->fingerprint.limits, limits);
+	return MD_OK;
+}
+
 /* ---- allocations ---- */
 
 void md_trace_put_alloc(struct md_trace_writer *w, uint64_t sequence, enum md_alloc_family family, uint64_t address,
@@ -470,6 +495,7 @@ static const struct record_kind {
     [MD_RECORD_GLOBAL] = {"global", 4, md_trace_get_global},
     [MD_RECORD_REPLAYED] = {"replayed", 3, md_trace_get_replayed},
     [MD_RECORD_GIVEN] = {"given", 3, md_trace_get_given},
+    [MD_RECORD_LIMITS] = {"limits", MD_LIMITS, get_limits},
 };
 
 static enum md_status record_fields(struct md_trace_build *build, const struct record_kind *kind, uint32_t fields,

@@ -56,6 +56,7 @@ enum md_trace_record {
 	MD_RECORD_GLOBAL = 34,
 	MD_RECORD_REPLAYED = 35,
 	MD_RECORD_GIVEN = 36,
+	MD_RECORD_LIMITS = 37,
 };
 
 /* The writer's buffer, locked, with the head of a record in it; NULL (and not locked) when the writer has failed. */

@@ -271,7 +271,7 @@ struct hc_fill {
 };
 
 /* Runs with the worker's fault guard set; a memory fault gives CUDA_ERROR_ILLEGAL_ADDRESS. */
-CUresult hc_execute_launch(const struct hc_launch *launch);
+CUresult hc_execute_launch(const struct hc_launch *launch, const struct hc_context *context);
 CUresult hc_execute_copy(const struct hc_copy *copy);
 CUresult hc_execute_fill(const struct hc_fill *fill);
 void hc_executor_lone_op(void); /* a launch or a copy on the device, by itself, is about to run */

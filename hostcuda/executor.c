@@ -79,6 +79,7 @@ int hc_thread_start(pthread_t *thread, void *(*main)(void *), void *argument)
 struct job {
 	const struct hc_launch *launch;
 	const struct hostcuda_kernel *kernel;
+	const struct hc_context *context;
 	uint64_t blocks;
 	uint64_t next; /* atomic: the next block nobody has taken */
 	bool faulted;
@@ -128,6 +129,7 @@ static void run_blocks(void *argument)
 	const struct hc_launch *launch = job->launch;
 	struct hostcuda_block block = {.shared_bytes = launch->shared,
 				       .shared = shared_memory,
+				       .limits = job->context->limits,
 				       .lone_ops = __atomic_load_n(&lone_ops, __ATOMIC_RELAXED)};
 	memcpy(block.grid_dim, launch->grid, sizeof(block.grid_dim));
 	memcpy(block.block_dim, launch->block, sizeof(block.block_dim));
@@ -225,9 +227,10 @@ static void take_back(struct job *job)
 	pthread_mutex_unlock(&pool_lock);
 }
 
-CUresult hc_execute_launch(const struct hc_launch *launch)
+CUresult hc_execute_launch(const struct hc_launch *launch, const struct hc_context *context)
 {
 	struct job job = {.launch = launch,
+			  .context = context,
 			  .kernel = (const struct hostcuda_kernel *)(launch->image->base + launch->symbol->value),
 			  .blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2]};
 	bool alone = job.blocks == 1;

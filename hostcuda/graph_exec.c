@@ -136,7 +136,7 @@ static CUresult run_plan(const struct hc_plan *plan, struct hc_context *context)
 			continue;
 		switch (node->type) {
 		case CU_GRAPH_NODE_TYPE_KERNEL:
-			result = hc_execute_launch(&node->kernel.launch);
+			result = hc_execute_launch(&node->kernel.launch, context);
 			break;
 		case CU_GRAPH_NODE_TYPE_MEMCPY:
 			result = hc_execute_copy(&node->memcpy.copy);

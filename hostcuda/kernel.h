@@ -25,6 +25,7 @@ struct hostcuda_block {
 	uint32_t grid_dim[3], block_dim[3], block_idx[3];
 	uint32_t shared_bytes; /* static + dynamic */
 	void *shared;          /* zeroed before each block, 64-byte aligned */
+	const size_t *limits;  /* of the context, by CUlimit: a kernel that needs more faults, or loses something */
 	uint64_t lone_ops; /* kernels launched by themselves, and copies on the device, so far: those of graphs do not
 			    * count. Until the next, tensor maps in memory may be read from a cache. */
 };

@@ -100,7 +100,7 @@ void hc_launch_finish(struct hc_launch *launch)
 static CUresult run_launch(struct hc_op *op)
 {
 	hc_executor_lone_op();
-	return hc_execute_launch(&op->launch);
+	return hc_execute_launch(&op->launch, op->context);
 }
 
 static void release_launch(struct hc_op *op)

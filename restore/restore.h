@@ -190,6 +190,7 @@ struct md_restore {
 	bool started;         /* a restore was begun in this process, ever */
 	bool sequence_bound;  /* what the artifact knows by sequence has been looked for */
 	bool missing_logged;  /* the engine asked for a graph that the artifact does not hold */
+	bool limits_logged;   /* and while a limit of its context was too low */
 	const char *path, *report;
 	bool trust_asked;         /* MEDUSA_TRUSTED_KEYS is set */
 	const char *trusted_keys; /* its value; NULL also for want of memory */
@@ -401,6 +402,8 @@ enum md_status md_restore_facts_compare(struct md_restore *r, struct md_error *e
 /* An engine of which no facts were recorded, by how it was started. */
 enum md_status md_restore_arguments_compare(const struct md_restore *r, struct md_error *err);
 /* The same, and the first fact of the artifact that was not said at all. Under lock, while open. */
+/* The limits of the context that is restored in, against those that the graphs were made with. Under lock. */
+enum md_status md_restore_limits_check(struct md_restore *r, struct md_error *err);
 enum md_status md_restore_facts_check(struct md_restore *r, struct md_error *err);
 /* Before graphs are handed out: refuses everything when a fact was not said. Waits for the artifact. */
 void md_restore_facts_settle(struct md_restore *r, uint64_t deadline_ns);

@@ -316,6 +316,7 @@ static enum md_status take_graph(struct md_restore *r, const char *label, unsign
 					    "graph %s/%u uses a binding that was moved after a graph with it was "
 					    "handed out, or goes together with one that does",
 					    label, batch);
+		MD_FORWARD(md_restore_limits_check(r, err));
 		struct md_restore_graph *waiting = md_restore_group_waiting(r, graph);
 		if (waiting && refuse_if_unbound(r, waiting))
 			continue;
@@ -380,7 +381,8 @@ MD_API int medusa_graph_ready(const char *label, unsigned batch)
 	pthread_mutex_lock(&r->lock);
 	struct md_restore_graph *graph = r->phase == MD_PHASE_OPEN ? md_restore_find(r, label, batch) : NULL;
 	int ready = graph && graph->state == MD_GRAPH_READY && !md_restore_group_waiting(r, graph) && !graph->stale &&
-		    !r->refusal.status && md_restore_facts_check(r, NULL) == MD_OK;
+		    !r->refusal.status && md_restore_facts_check(r, NULL) == MD_OK &&
+		    md_restore_limits_check(r, NULL) == MD_OK;
 	pthread_mutex_unlock(&r->lock);
 	return ready;
 }

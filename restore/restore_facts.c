@@ -48,6 +48,29 @@ enum md_status md_restore_facts_check(struct md_restore *r, struct md_error *err
 	return md_error_prefix(err, "fingerprint"); /* the stage that would have found it earlier */
 }
 
+/* ---- what the engine does to its context ---- */
+
+/*
+ * A limit is not raised here: it takes memory that the engine counts on, may come too late (the heap, once a kernel has
+ * used it), and the next start of the engine without Medusa would lack it all the same.
+ */
+enum md_status md_restore_limits_check(struct md_restore *r, struct md_error *err)
+{
+	struct md_error why = {0};
+	uint64_t now[MD_LIMITS];
+	CUcontext popped;
+	if (!r->context || md_cuda.cuCtxPushCurrent_v2(r->context) != CUDA_SUCCESS)
+		return md_error_set(err, MD_ERR_DRIVER, "the limits of the context cannot be read");
+	md_limits_read(now);
+	md_cuda.cuCtxPopCurrent_v2(&popped);
+	if (md_limits_compare(r->artifact.fingerprint.limits, now, &why) == MD_OK)
+		return MD_OK;
+	if (!r->limits_logged && !r->verify)
+		md_warn("no graph is handed out: %s", why.message);
+	r->limits_logged = true;
+	return md_error_set(err, why.status, "%s", why.message);
+}
+
 /* ---- refusing everything ---- */
 
 static bool refuse_quietly(struct md_restore *r, struct md_restore_graph *graph)

@@ -426,7 +426,7 @@ static struct md_restore_graph *find_restored(struct md_restore *r, const struct
 		md_error_set(err, MD_ERR_NOT_FOUND, "the artifact has no such graph");
 	else if (graph->state == MD_GRAPH_REFUSED)
 		*err = graph->reason;
-	else if (md_restore_facts_check(r, err) == MD_OK)
+	else if (md_restore_facts_check(r, err) == MD_OK && md_restore_limits_check(r, err) == MD_OK)
 		md_restore_bindings_check(r, graph, err);
 	pthread_mutex_unlock(&r->lock);
 	return err->status ? NULL : graph;

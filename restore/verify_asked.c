@@ -115,6 +115,8 @@ void md_verify_asked(struct md_restore *r, const char *label, unsigned batch)
 		graph->asked = true;
 	enum md_status status = first ? md_restore_facts_check(r, &err) : MD_OK;
 	if (first && status == MD_OK)
+		status = md_restore_limits_check(r, &err);
+	if (first && status == MD_OK)
 		status = md_restore_bindings_check(r, graph, &err);
 	pthread_mutex_unlock(&r->lock);
 	if (!first)

@@ -167,6 +167,29 @@ Test(artifact_said, neighbours_keep_older_readers_out, .init = setup, .fini = te
 	md_artifact_finish(&artifact);
 }
 
+/* Who did not know of limits would hand out graphs whose kernels fault. */
+Test(artifact_said, limits_keep_older_readers_out, .init = setup, .fini = teardown)
+{
+	struct md_artifact artifact, read;
+	struct md_error err = {0};
+	size_t size;
+	sample_artifact(&artifact);
+	cr_assert_eq(write_and_get_required(&artifact), 3, "stored images and facts");
+	artifact.fingerprint.limits[0] = 8192;
+	artifact.fingerprint.limits[2] = UINT64_C(1) << 33;
+	cr_assert_eq(write_and_get_required(&artifact), 4099, "limits as well");
+	cr_assert(md_artifact_read(path, &read, NULL, &err) == MD_OK, "read: %s", err.message);
+	char *text = print(&read, &size);
+	md_artifact_finish(&read);
+	FILE *in = fmemopen(text, size, "r");
+	cr_assert(md_artifact_parse_text(in, &read, &err) == MD_OK, "parse: %s", err.message);
+	cr_assert_arr_eq(read.fingerprint.limits, artifact.fingerprint.limits, sizeof(read.fingerprint.limits));
+	fclose(in);
+	free(text);
+	md_artifact_finish(&read);
+	md_artifact_finish(&artifact);
+}
+
 /* Who did not know of requests would take the engine's allocations for what they are not. */
 Test(artifact_said, requests_keep_older_readers_out, .init = setup, .fini = teardown)
 {

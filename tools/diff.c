@@ -193,6 +193,9 @@ static void diff_fingerprint(struct md_diff *diff)
 	md_diff_number(diff, "fingerprint", "", "multiprocessors", a->multiprocessors, b->multiprocessors);
 	md_diff_number(diff, "fingerprint", "", "device memory", (int64_t)a->device_memory, (int64_t)b->device_memory);
 	md_diff_number(diff, "fingerprint", "", "driver version", a->driver_version, b->driver_version);
+	for (unsigned i = 0; i < MD_LIMITS; i++)
+		md_diff_number(diff, "fingerprint", md_limit_name(i), "limit", (int64_t)a->limits[i],
+			       (int64_t)b->limits[i]);
 	md_diff_tables(diff, &(struct md_diff_table){a->library_count, diff->a, name_library},
 		       &(struct md_diff_table){b->library_count, diff->b, name_library}, compare_library);
 	md_diff_tables(diff, &(struct md_diff_table){a->fact_count, diff->a, name_fact},

@@ -51,6 +51,9 @@ static void put_fingerprint(struct md_json *json, const struct md_fingerprint *m
 	md_json_signed(json, "multiprocessors", machine->multiprocessors);
 	md_json_number(json, "device_memory", machine->device_memory);
 	md_json_signed(json, "driver_version", machine->driver_version);
+	for (unsigned i = 0; i < MD_LIMITS; i++)
+		if (machine->limits[i])
+			md_json_number(json, md_limit_key(i), machine->limits[i]);
 	md_json_list(json, "libraries");
 	for (uint32_t i = 0; i < machine->library_count; i++) {
 		md_json_object(json, NULL);

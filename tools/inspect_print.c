@@ -17,6 +17,20 @@ void md_inspect_print_facts(const struct md_fingerprint *machine, FILE *out)
 		md_plain_line(out, "may vary %s", machine->vary.items[i].text);
 }
 
+static void print_limits(const struct md_fingerprint *machine, FILE *out)
+{
+	const char *before = "limits  ";
+
+	for (unsigned i = 0; i < MD_LIMITS; i++) {
+		if (!machine->limits[i])
+			continue;
+		fprintf(out, "%s %s %" PRIu64, before, md_limit_name(i), machine->limits[i]);
+		before = ",";
+	}
+	if (*before == ',')
+		fputc('\n', out);
+}
+
 static void print_provenance(const char *path, const struct md_artifact *artifact, FILE *out)
 {
 	const struct md_provenance *from = &artifact->provenance;
@@ -37,6 +51,7 @@ static void print_provenance(const char *path, const struct md_artifact *artifac
 	md_plain_line(out, "device   %s, compute %d.%d, %d multiprocessors, %s, driver %d", machine->device_name,
 		      machine->compute_major, machine->compute_minor, machine->multiprocessors,
 		      md_table_format_bytes(machine->device_memory, memory), machine->driver_version);
+	print_limits(machine, out);
 	md_inspect_print_facts(machine, out);
 }
 

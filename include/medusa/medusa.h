@@ -111,7 +111,8 @@ int medusa_fingerprint_add(const char *name, const char *value);
  * Takes the restored graph (label, batch): *exec (a CUgraphExec) is instantiated, uploaded and ready to launch, and
  * belongs to Medusa (do not destroy it; medusa_release does). Waits up to timeout_ns (UINT64_MAX: as long as it takes).
  * Fails when nothing is restored: the engine then captures as before, and calls medusa_graph_label. In a capture or
- * verify run it always fails with MEDUSA_ERR_NOT_FOUND.
+ * verify run it always fails with MEDUSA_ERR_NOT_FOUND. It fails as well while a limit of the context (cuCtxSetLimit:
+ * stack, heap and such) is lower than in the capture: an engine sets its limits before it asks, and not in its warm-up.
  *
  * The first graph with contents that may be made of the weights waits for the context (cuCtxSynchronize) and hashes
  * what is bound as constant, one pass at the speed of the device's memory; the engine must have submitted all that
