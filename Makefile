@@ -106,7 +106,7 @@ DOORS := $(patsubst %.c,$(BUILD)/%.so,$(wildcard tests/doors/*.c))
 FUZZ_BINS := $(addprefix $(BUILD)/tests/fuzz/,$(FUZZ_TARGETS) $(if $(FUZZ),,seeds craft))
 BENCH_BINS := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCHES))
 
-.PHONY: all libs hostcuda tools engine tests deps demo check check-gpu torture fuzz fuzz-targets lint bench install uninstall deb check-packages clean FORCE
+.PHONY: all libs hostcuda tools engine tests deps demo check check-gpu torture fuzz fuzz-targets lint bench install uninstall deb wheel check-packages clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -384,6 +384,11 @@ deb:
 	$(Q)packaging/deb.sh $(BUILD)/deb-stage $(DEB)
 	$(Q)rm -rf $(BUILD)/deb-stage
 	$(Q)$(MAKE) -s --no-print-directory tools >/dev/null
+
+# The PyTorch adapter as a wheel.
+WHEELS := build/wheels
+wheel:
+	$(Q)PYTHON='$(PYTHON)' packaging/wheel.sh $(WHEELS)
 
 # The packages in a clean root: needs root, debootstrap and a mirror.
 check-packages: all deb

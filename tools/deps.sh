@@ -43,9 +43,8 @@ cuda=""
 for header in "${CUDA_HOME:-/usr/local/cuda}/include/cuda.h" "$build/cuda/nvidia/cu13/include/cuda.h"; do
 	[ -f "$header" ] && cuda=$header
 done
-if [ -z "$cuda" ] && ! python3 -m pip --version >/dev/null 2>&1; then
-	packages="$packages python3-pip"
-fi
+# For the CUDA headers, the demo's model and make wheel.
+python3 -m pip --version >/dev/null 2>&1 || packages="$packages python3-pip"
 
 if [ $check = 1 ]; then
 	[ -n "$packages" ] && echo "missing packages:$packages"

@@ -6,6 +6,13 @@ import contextlib
 import time
 from typing import Dict, Iterator
 
+try:
+    import torch as _torch
+except ModuleNotFoundError as missing:
+    if missing.name != "torch":
+        raise  # one that is there, and lacks something itself
+    raise ImportError("medusa.torch needs PyTorch, and this Python has no module torch: install PyTorch (pip install torch)") from missing
+
 from .. import _api
 from .._api import mode
 from .bindings import Constant, Input, Output, Scratch, State

@@ -1,0 +1,60 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# `make wheel`: what the wheel holds, installed in a fresh environment without a network; the adapter's tests run with what was installed.
+. "$(dirname "$0")/lib.sh"
+version=$(cat VERSION)
+wheel=$work/wheels/medusa_torch-$version-py3-none-any.whl
+unset PYTHONPATH
+export PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+[ -z "${SAN:-}" ] || export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 # Python never gives back all that it takes
+
+section "made"
+before=$(find models/torch | sort)
+run wheel make --no-print-directory wheel WHEELS="$work/wheels"
+assert_exit wheel 0
+assert_equal "what make wheel says" "${wheel##*/}" "$(cat "$work/wheel.out")"
+assert_file "$wheel"
+assert_equal "what it leaves in the tree" "" "$(diff <(echo "$before") <(find models/torch | sort))"
+run files python3 -m zipfile -l "$wheel"
+expected=$(cd models/torch && find medusa -name '*.py' -o -name VERSION | sort)
+assert_equal "files" "$expected" "$(awk '{ print $1 }' "$work/files.out" | grep '^medusa/' | sort)"
+run again make --no-print-directory wheel WHEELS="$work/again"
+assert_same_file "$wheel" "$work/again/${wheel##*/}"
+
+section "installed in a fresh environment, without a network"
+run venv python3 -m venv --without-pip "$work/venv"
+assert_exit venv 0
+fresh=$work/venv/bin/python
+run install env PIP_CONFIG_FILE=/dev/null PIP_NO_INDEX=1 python3 -m pip --python "$fresh" install --no-index --no-deps "$wheel"
+assert_exit install 0
+run version env -C "$work" "$fresh" -c 'import importlib.metadata, medusa; print(medusa.__version__, importlib.metadata.version("medusa-torch"), medusa.__file__)'
+assert_exit version 0
+packages=$("$fresh" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+assert_equal "version, twice, and place" "$version $version $packages/medusa/__init__.py" "$(cat "$work/version.out")"
+
+section "without PyTorch"
+run no_torch env -C "$work" "$fresh" -c 'import medusa.torch'
+assert_exit no_torch 1
+assert_contains "$work/no_torch.err" "ImportError: medusa.torch needs PyTorch, and this Python has no module torch: install PyTorch"
+mkdir "$work/broken"
+echo 'import no_such_module_of_pytorch' >"$work/broken/torch.py"
+run broken env -C "$work" PYTHONPATH="$work/broken" "$fresh" -c 'import medusa.torch'
+assert_exit broken 1
+assert_contains "$work/broken.err" "ModuleNotFoundError: No module named 'no_such_module_of_pytorch'"
+assert_lacks "$work/broken.err" "needs PyTorch"
+
+section "the adapter's tests, with what was installed"
+cp -r models/torch/tests models/torch/examples "$work/"
+run place env -C "$work" PYTHONPATH="$packages" python3 -c 'import medusa; print(medusa.__file__)'
+assert_equal "the module under test" "$packages/medusa/__init__.py" "$(cat "$work/place.out")"
+PYTHONPATH=$packages run unittest python3 -m unittest discover --verbose --start-directory "$work/tests"
+assert_exit unittest 0
+grep -o '^.* \.\.\. skipped .*' "$work/unittest.err"
+assert_lacks "$work/unittest.err" "Ran 0 tests"
+[ $failures = 0 ] || grep -A 30 '^\(FAIL\|ERROR\): ' "$work/unittest.err"
+
+section "uninstalled"
+run uninstall python3 -m pip --python "$fresh" uninstall -y medusa-torch
+assert_exit uninstall 0
+assert_equal "what is left" "" "$(find "$packages" -iname '*medusa*')"
+finish
