@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Installs what the build needs: deps.sh [--fuzz] [--check] BUILD. With --check only says what is missing (exit 1 if
-# anything is), with --fuzz what `make fuzz` needs too.
+# anything is), with --fuzz what `make fuzz` needs too. MEDUSA_DEPS=auto installs, =never only says what to install and
+# fails; without it, deps.sh asks on a terminal, and installs where there is none (a container, a pipeline: CI is set).
 set -u
 check=0 fuzz=0
 [ "${1:-}" = --fuzz ] && { fuzz=1; shift; }
@@ -52,6 +53,34 @@ if [ $check = 1 ]; then
 	[ -z "$packages" ] && [ -n "$cuda" ]
 	exit
 fi
+
+[ -n "$packages" ] || [ -z "$cuda" ] || exit 0
+headers="the CUDA headers (PyPI package nvidia-cuda-runtime, into $build/cuda)"
+
+refuse() { # nothing is installed: what to do
+	[ -z "$packages" ] || echo "deps: to install what is missing: apt-get install$packages" >&2
+	[ -n "$cuda" ] || echo "deps: to have the CUDA headers: install a CUDA 13 toolkit, set CUDA_HOME, or allow to fetch $headers" >&2
+	echo "deps: or let this command install it: MEDUSA_DEPS=auto" >&2
+	exit 1
+}
+
+ask() { # on a terminal, once for everything
+	[ -z "$packages" ] || echo "deps: these Debian packages are missing:$packages"
+	[ -n "$cuda" ] || echo "deps: missing, too: $headers"
+	printf 'deps: install all this now? [Y/n] '
+	read -r answer || answer=n
+	case $answer in "" | [Yy]*) ;; *) refuse ;; esac
+}
+
+case ${MEDUSA_DEPS:-} in
+auto) ;;
+never) refuse ;;
+"") [ -n "${CI:-}" ] || [ ! -t 0 ] || ask ;;
+*)
+	echo "deps: MEDUSA_DEPS is \"$MEDUSA_DEPS\"; it may be auto or never" >&2
+	exit 2
+	;;
+esac
 
 if [ -n "$packages" ]; then
 	echo "deps: installing$packages"

