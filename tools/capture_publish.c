@@ -122,6 +122,12 @@ int md_job_publish(struct md_job *job)
 	return job->artifact.refusal_count || !job->artifact.graph_count ? MD_EXIT_FAILED : MD_EXIT_OK;
 }
 
+/* A trace holds the engine's memory: once nobody else has to write it, it is its owner's alone. */
+static bool keep_as(const char *trace, const char *kept)
+{
+	return !chmod(trace, 0600) && !rename(trace, kept);
+}
+
 /* OUT.1.mtrace, or OUT.1.mtrace.part of a run that was cut short. */
 static bool keep_trace(const struct md_job *job, unsigned index, char kept[PATH_MAX])
 {
@@ -133,13 +139,13 @@ static bool keep_trace(const struct md_job *job, unsigned index, char kept[PATH_
 	if (size > 7 && !strcmp(path + size - 7, ".medusa"))
 		size -= 7;
 	snprintf(kept, PATH_MAX, "%.*s.%u.mtrace", (int)size, path, index + 1);
-	if (!rename(job->traces[index], kept))
+	if (keep_as(job->traces[index], kept))
 		return true;
 	snprintf(part, sizeof(part), "%s.part", job->traces[index]);
 	if (stat(part, &info) || !info.st_size)
 		return false;
 	snprintf(kept, PATH_MAX, "%.*s.%u.mtrace.part", (int)size, path, index + 1);
-	return !rename(part, kept);
+	return keep_as(part, kept);
 }
 
 void md_job_keep_traces(const struct md_job *job)

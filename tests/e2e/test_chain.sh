@@ -155,6 +155,7 @@ assert_contains "$work/background.json" '"alone": { "count": 50,'
 
 section "--no-verify, --keep-traces, medusa-analyze"
 capture kept --no-verify --keep-traces
+assert_equal "mode of a trace that is kept" 600 "$(stat -c %a "$work/kept.1.mtrace")"
 assert_exit kept 0
 assert_file "$work/kept.1.mtrace"
 assert_file "$work/kept.2.mtrace"
