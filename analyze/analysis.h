@@ -131,11 +131,13 @@ struct md_analysis {
 	struct md_constant *constants; /* by binding of the first capture */
 	char **broken;                 /* per group: NULL, or why what it holds is unprovable; owned */
 	uint64_t fixed_words;          /* pointers because their allocation did not move */
-	uint64_t lookalike_words;      /* constants that look like addresses */
-	uint32_t *alloc_slot;          /* allocation of the first capture -> artifact allocation */
-	uint64_t *alloc_shift;         /* where the allocation starts in that artifact allocation */
-	uint32_t *binding_slot;        /* binding of the first capture -> artifact allocation */
-	uint32_t *kernel_slot;         /* kernel of the first capture -> artifact kernel */
+	uint64_t untouched_bytes;      /* of private memory at addresses of graphs, which nobody read or wrote; */
+	uint32_t untouched_places;
+	uint64_t lookalike_words; /* constants that look like addresses */
+	uint32_t *alloc_slot;     /* allocation of the first capture -> artifact allocation */
+	uint64_t *alloc_shift;    /* where the allocation starts in that artifact allocation */
+	uint32_t *binding_slot;   /* binding of the first capture -> artifact allocation */
+	uint32_t *kernel_slot;    /* kernel of the first capture -> artifact kernel */
 	struct md_artifact *out;
 };
 

@@ -12,6 +12,12 @@
 #include "format/artifact.h"
 #include "format/trace.h"
 
+/* Private memory at addresses that graphs have, which no replay read or wrote, and which is not kept. */
+struct md_untouched {
+	uint64_t bytes;
+	uint32_t places;
+};
+
 struct md_analyze_options {
 	size_t size;            /* sizeof(struct md_analyze_options) */
 	bool no_images;         /* store and reference none: kernels come from triggering kernels alone */
@@ -29,6 +35,7 @@ struct md_analyze_options {
 	/* Scalar parameters that differ between the captures and are no address count as unset; else their graph is
 	 * refused. */
 	bool accept_process_values;
+	struct md_untouched *untouched; /* set; may be NULL */
 	bool refuse_unset; /* a graph is refused if bytes of its struct parameters differ */
 	/* Graphs are kept that read, in memory that nobody bound, what kernels of the engine's may write, if it never
 	 * varied. */

@@ -6,328 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "analyze/analysis.h"
+#include "analyze/tables.h"
 #include "base/cleanup.h"
-
-/* In order where they begin together. Addresses are those of the first capture; a group's are its own. */
-enum wall_kind {
-	WALL_CUT, /* an address that a graph has, or an edge of the group: of no length */
-	WALL_NEEDED,
-	WALL_WRITTEN,
-	WALL_BOUND,
-};
-
-struct wall {
-	uint32_t group;
-	enum wall_kind kind;
-	uint64_t start, end;
-};
-
-struct part { /* of a record: what no later one says of the same bytes, and none that holds contents */
-	uint32_t group, alloc;
-	uint64_t start, end;
-	const struct md_trace_unread *from;
-};
-
-struct place { /* what the second capture saved, read or not; zeros: data is NULL */
-	uint32_t alloc;
-	uint64_t offset, size, sequence;
-	const uint8_t *data;
-};
-
-struct tables {
-	struct md_analysis *analysis;
-	uint8_t *wanted; /* per group: contents of it are held */
-	struct wall *walls;
-	uint32_t wall_count, wall_room;
-	struct part *parts;
-	uint32_t part_count, part_room;
-	struct place *places;
-	uint32_t place_count;
-	uint32_t held_room;
-};
-
-static void tables_finish(struct tables *tables)
-{
-	free(tables->wanted);
-	free(tables->walls);
-	free(tables->parts);
-	free(tables->places);
-}
-
-static bool grow(void *list, uint32_t count, uint32_t *room, size_t size)
-{
-	char *items;
-	uint32_t more = *room ? 2 * *room : 256;
-
-	if (count < *room)
-		return true;
-	memcpy(&items, list, sizeof items);
-	items = realloc(items, more * size);
-	if (!items)
-		return false;
-	memcpy(list, &items, sizeof items);
-	*room = more;
-	return true;
-}
-
-static bool add_wall(struct tables *tables, uint32_t alloc, enum wall_kind kind, uint64_t start, uint64_t end)
-{
-	uint32_t group = tables->analysis->group[alloc];
-
-	if (!tables->wanted[group])
-		return true;
-	if (!grow(&tables->walls, tables->wall_count, &tables->wall_room, sizeof *tables->walls))
-		return false;
-	tables->walls[tables->wall_count++] = (struct wall){group, kind, start, end};
-	return true;
-}
-
-/* ---- walls ---- */
-
-static uint64_t address_of(const struct md_analysis *analysis, const struct md_target *target)
-{
-	return analysis->views[0].allocs[target->alloc].address + (uint64_t)target->offset;
-}
-
-static bool add_cut(struct tables *tables, const struct md_target *target)
-{
-	uint64_t address;
-
-	if (target->alloc == MD_NONE || target->binding != MD_NONE)
-		return true;
-	address = address_of(tables->analysis, target);
-	return add_wall(tables, target->alloc, WALL_CUT, address, address);
-}
-
-static bool add_findings(struct tables *tables, const struct md_findings *findings)
-{
-	bool added = true;
-
-	for (uint32_t i = 0; i < findings->count && added; i++)
-		added = add_cut(tables, &findings->items[i].target);
-	return added;
-}
-
-static bool add_addresses(struct tables *tables)
-{
-	const struct md_analysis *analysis = tables->analysis;
-	bool added = true;
-
-	for (uint32_t i = 0; i < analysis->pair_count && added; i++) {
-		const struct md_pair *pair = &analysis->pairs[i];
-		added = add_findings(tables, &pair->findings);
-		for (uint32_t o = 0; pair->outputs && o < pair->graph[0]->output_count && added; o++)
-			added = add_cut(tables, &pair->outputs[o]);
-	}
-	for (uint32_t i = 0; i < analysis->held_count && added; i++) {
-		const struct md_held *held = &analysis->held[i];
-		uint64_t start = analysis->views[0].allocs[held->alloc].address + held->offset;
-		added = add_wall(tables, held->alloc, WALL_NEEDED, start, start + held->size) &&
-			add_findings(tables, &held->findings);
-	}
-	return added;
-}
-
-/* Where allocations of one group meet is no edge. */
-static bool add_edges(struct tables *tables)
-{
-	const struct md_analysis *analysis = tables->analysis;
-	const struct md_view *view = &analysis->views[0];
-	bool added = true;
-
-	for (uint32_t i = 0; i < view->alloc_count && added; i++) {
-		const struct md_view_alloc *alloc = &view->allocs[i];
-		uint64_t end = alloc->address + alloc->size;
-		bool first = true, last = true;
-		if (!tables->wanted[analysis->group[i]])
-			continue;
-		for (uint32_t k = 0; k < view->alloc_count; k++) {
-			bool same = k != i && analysis->group[k] == analysis->group[i];
-			first &= !(same && view->allocs[k].address + view->allocs[k].size == alloc->address);
-			last &= !(same && view->allocs[k].address == end);
-		}
-		added = (!first || add_wall(tables, i, WALL_CUT, alloc->address, alloc->address)) &&
-			(!last || add_wall(tables, i, WALL_CUT, end, end));
-		for (uint32_t p = view->first_piece[i]; p < view->first_piece[i + 1] && added; p++)
-			added = add_wall(tables, i, WALL_BOUND, alloc->address + view->pieces[p].start,
-					 alloc->address + view->pieces[p].end);
-	}
-	return added;
-}
-
-static enum md_status add_written(struct tables *tables, unsigned capture, const struct md_trace_graph *graph,
-				  struct md_error *err)
-{
-	struct md_analysis *analysis = tables->analysis;
-	struct md_view *view = &analysis->views[capture];
-
-	if (graph->written_count)
-		MD_FORWARD(md_view_seek(view, graph->probe_sequence ? graph->probe_sequence : graph->sequence, err));
-	for (uint32_t i = 0; i < graph->written_count; i++) {
-		const struct md_trace_range *range = &graph->written[i];
-		uint32_t found = md_view_find(view, range->address);
-		uint32_t alloc = found == MD_NONE || !capture ? found : analysis->partner_back[found];
-		uint64_t start;
-		if (alloc == MD_NONE)
-			continue;
-		start = analysis->views[0].allocs[alloc].address + (range->address - view->allocs[found].address);
-		if (!add_wall(tables, alloc, WALL_WRITTEN, start, start + range->size))
-			return md_analysis_no_memory(err);
-	}
-	return MD_OK;
-}
-
-static int compare_walls(const void *left, const void *right)
-{
-	const struct wall *a = left, *b = right;
-
-	if (a->group != b->group)
-		return a->group < b->group ? -1 : 1;
-	if (a->start != b->start)
-		return a->start < b->start ? -1 : 1;
-	return (int)a->kind - (int)b->kind;
-}
-
-static enum md_status list_walls(struct tables *tables, struct md_error *err)
-{
-	const struct md_analysis *analysis = tables->analysis;
-
-	if (!add_addresses(tables) || !add_edges(tables))
-		return md_analysis_no_memory(err);
-	for (unsigned c = 0; c < analysis->captures; c++)
-		for (uint32_t i = 0; i < analysis->traces[c]->graph_count; i++)
-			MD_FORWARD(add_written(tables, c, &analysis->traces[c]->graphs[i], err));
-	if (tables->wall_count)
-		qsort(tables->walls, tables->wall_count, sizeof *tables->walls, compare_walls);
-	return MD_OK;
-}
-
-/* ---- what was saved ---- */
-
-static bool add_part(struct tables *tables, struct part part)
-{
-	if (!grow(&tables->parts, tables->part_count, &tables->part_room, sizeof *tables->parts))
-		return false;
-	tables->parts[tables->part_count++] = part;
-	return true;
-}
-
-/* The part of [at, end) that begins there and is known, or is not: its end. */
-static uint64_t known_until(const struct md_interval_index *known, uint64_t at, uint64_t end, bool *is)
-{
-	const struct md_interval *item = md_interval_floor(known, at);
-
-	*is = item && at - item->start < item->size;
-	if (*is)
-		return item->start + item->size < end ? item->start + item->size : end;
-	item = item ? item + 1 : known->items;
-	return item < known->items + known->count && item->start < end ? item->start : end;
-}
-
-/* From the last record to the first one; indices by allocation, as addresses come again. */
-static enum md_status take_record(struct tables *tables, const struct md_trace_unread *unread,
-				  struct md_interval_index *known, struct md_error *err)
-{
-	struct md_analysis *analysis = tables->analysis;
-	struct md_view *view = &analysis->views[0];
-	uint64_t end = unread->address + unread->size, next;
-	uint32_t alloc;
-	bool is;
-
-	MD_FORWARD(md_view_seek(view, unread->sequence, err));
-	alloc = md_view_find(view, unread->address);
-	if (alloc == MD_NONE || end > view->allocs[alloc].address + view->allocs[alloc].size ||
-	    !tables->wanted[analysis->group[alloc]])
-		return MD_OK;
-	for (uint64_t at = unread->address; at < end; at = next) {
-		next = known_until(&known[alloc], at, end, &is);
-		if (is)
-			continue;
-		if (!add_part(tables, (struct part){analysis->group[alloc], alloc, at, next, unread}) ||
-		    !md_interval_add(&known[alloc], at, next - at, 0))
-			return md_analysis_no_memory(err);
-	}
-	return MD_OK;
-}
-
-static int compare_parts(const void *left, const void *right)
-{
-	const struct part *a = left, *b = right;
-
-	if (a->group != b->group)
-		return a->group < b->group ? -1 : 1;
-	return (a->start > b->start) - (a->start < b->start);
-}
-
-static enum md_status list_parts(struct tables *tables, struct md_error *err)
-{
-	const struct md_analysis *analysis = tables->analysis;
-	const struct md_trace *trace = analysis->traces[0];
-	uint32_t allocs = analysis->views[0].alloc_count;
-	MD_AUTO_FREE struct md_interval_index *known = calloc(allocs + 1u, sizeof *known);
-	enum md_status status = known ? MD_OK : md_analysis_no_memory(err);
-
-	for (uint32_t i = 0; i < analysis->held_count && status == MD_OK; i++) {
-		const struct md_held *held = &analysis->held[i];
-		uint64_t start = analysis->views[0].allocs[held->alloc].address + held->offset;
-		if (!md_interval_add(&known[held->alloc], start, held->size, 0))
-			status = md_analysis_no_memory(err);
-	}
-	for (uint32_t i = trace->unread_count; i-- > 0 && status == MD_OK;)
-		status = take_record(tables, &trace->unread[i], known, err);
-	for (uint32_t i = 0; known && i < allocs; i++)
-		md_interval_finish(&known[i]);
-	if (tables->part_count)
-		qsort(tables->parts, tables->part_count, sizeof *tables->parts, compare_parts);
-	return status;
-}
-
-static int compare_places(const void *left, const void *right)
-{
-	const struct place *a = left, *b = right;
-
-	if (a->alloc != b->alloc)
-		return a->alloc < b->alloc ? -1 : 1;
-	return (a->sequence > b->sequence) - (a->sequence < b->sequence);
-}
-
-static enum md_status add_place(struct tables *tables, struct place place, uint64_t address, struct md_error *err)
-{
-	struct md_view *view = &tables->analysis->views[1];
-
-	MD_FORWARD(md_view_seek(view, place.sequence, err));
-	place.alloc = md_view_find(view, address);
-	if (place.alloc == MD_NONE)
-		return MD_OK;
-	place.offset = address - view->allocs[place.alloc].address;
-	tables->places[tables->place_count++] = place;
-	return MD_OK;
-}
-
-static enum md_status list_places(struct tables *tables, struct md_error *err)
-{
-	const struct md_trace *trace = tables->analysis->captures == 2 ? tables->analysis->traces[1] : NULL;
-
-	if (!trace)
-		return MD_OK;
-	tables->places = calloc((size_t)trace->unread_count + trace->content_count + 1, sizeof *tables->places);
-	if (!tables->places)
-		return md_analysis_no_memory(err);
-	for (uint32_t i = 0; i < trace->unread_count; i++) {
-		const struct md_trace_unread *from = &trace->unread[i];
-		MD_FORWARD(add_place(tables, (struct place){0, 0, from->size, from->sequence, from->data},
-				     from->address, err));
-	}
-	for (uint32_t i = 0; i < trace->content_count; i++) {
-		const struct md_trace_content *from = &trace->contents[i];
-		MD_FORWARD(add_place(tables, (struct place){0, 0, from->size, from->sequence, from->data},
-				     from->address, err));
-	}
-	if (tables->place_count)
-		qsort(tables->places, tables->place_count, sizeof *tables->places, compare_places);
-	return MD_OK;
-}
 
 /* ---- tables ---- */
 
@@ -339,7 +19,7 @@ struct table { /* between two walls */
 	char *why;        /* owned; NULL, or why it can't be kept */
 };
 
-static bool fill_counterpart(const struct tables *tables, const struct part *part, const uint8_t *one,
+static bool fill_counterpart(const struct md_tables *tables, const struct md_table_part *part, const uint8_t *one,
 			     struct md_counterpart *two)
 {
 	const struct md_analysis *analysis = tables->analysis;
@@ -353,7 +33,7 @@ static bool fill_counterpart(const struct tables *tables, const struct part *par
 	memcpy(two->data, one, size);
 	end = offset + size;
 	for (uint32_t i = 0; i < tables->place_count; i++) {
-		const struct place *place = &tables->places[i];
+		const struct md_table_place *place = &tables->places[i];
 		uint64_t from = place->offset > offset ? place->offset : offset;
 		uint64_t to = place->offset + place->size < end ? place->offset + place->size : end;
 		if (place->alloc != analysis->partner[part->alloc] || from >= to)
@@ -370,7 +50,7 @@ static bool fill_counterpart(const struct tables *tables, const struct part *par
 }
 
 /* Without the zeros at both ends, which hold in the other capture, too. False: there is nothing but zeros. */
-static bool trim(struct part *part, const uint8_t *one, const uint8_t *two)
+static bool trim(struct md_table_part *part, const uint8_t *one, const uint8_t *two)
 {
 	uint64_t size = part->end - part->start, from = 0, to = size;
 
@@ -387,8 +67,8 @@ static bool trim(struct part *part, const uint8_t *one, const uint8_t *two)
 	return from < to;
 }
 
-static enum md_status hold(struct tables *tables, struct table *table, const struct part *part, const uint8_t *one,
-			   const struct md_counterpart *two, struct md_error *err)
+static enum md_status hold(struct md_tables *tables, struct table *table, const struct md_table_part *part,
+			   const uint8_t *one, const struct md_counterpart *two, struct md_error *err)
 {
 	struct md_analysis *analysis = tables->analysis;
 	struct md_held held = {.variable = MD_NONE,
@@ -398,7 +78,7 @@ static enum md_status hold(struct tables *tables, struct table *table, const str
 			       .unread = true,
 			       .compared = two->found && !memchr(two->known, 0, part->end - part->start)};
 
-	if (!grow(&analysis->held, analysis->held_count, &tables->held_room, sizeof *analysis->held))
+	if (!md_tables_grow(&analysis->held, analysis->held_count, &tables->held_room, sizeof *analysis->held))
 		return md_analysis_no_memory(err);
 	held.data = malloc(held.size);
 	if (!held.data)
@@ -413,7 +93,8 @@ static enum md_status hold(struct tables *tables, struct table *table, const str
 	return MD_OK;
 }
 
-static enum md_status hold_part(struct tables *tables, struct table *table, struct part part, struct md_error *err)
+static enum md_status hold_part(struct md_tables *tables, struct table *table, struct md_table_part part,
+				struct md_error *err)
 {
 	MD_CLEANUP(md_counterpart_finish) struct md_counterpart two = {0};
 	MD_AUTO_FREE uint8_t *zeros = NULL;
@@ -440,14 +121,14 @@ static void drop_from(struct md_analysis *analysis, uint32_t count)
 	}
 }
 
-static bool has_address(const struct tables *tables, const struct table *table, const struct md_target *target)
+static bool has_address(const struct md_tables *tables, const struct table *table, const struct md_target *target)
 {
 	return target->alloc != MD_NONE && target->binding == MD_NONE &&
 	       tables->analysis->group[target->alloc] == table->group &&
-	       address_of(tables->analysis, target) == table->address;
+	       md_tables_address(tables->analysis, target) == table->address;
 }
 
-static bool any_address(const struct tables *tables, const struct table *table, const struct md_findings *findings)
+static bool any_address(const struct md_tables *tables, const struct table *table, const struct md_findings *findings)
 {
 	for (uint32_t i = 0; i < findings->count; i++)
 		if (has_address(tables, table, &findings->items[i].target))
@@ -456,7 +137,7 @@ static bool any_address(const struct tables *tables, const struct table *table, 
 }
 
 /* Graphs that have its address, and those that read it in contents. */
-static void refuse_users(struct tables *tables, const struct table *table)
+static void refuse_users(struct md_tables *tables, const struct table *table)
 {
 	struct md_analysis *analysis = tables->analysis;
 	bool found = false;
@@ -506,7 +187,7 @@ static char *explain(const struct md_analysis *analysis, const struct table *tab
 	return text;
 }
 
-static enum md_status refuse(struct tables *tables, struct table *table, uint32_t held_before, struct md_error *err)
+static enum md_status refuse(struct md_tables *tables, struct table *table, uint32_t held_before, struct md_error *err)
 {
 	char *text = explain(tables->analysis, table, table->why);
 
@@ -519,13 +200,13 @@ static enum md_status refuse(struct tables *tables, struct table *table, uint32_
 	return MD_OK;
 }
 
-static uint32_t first_part(const struct tables *tables, const struct table *table)
+static uint32_t first_part(const struct md_tables *tables, const struct table *table)
 {
 	uint32_t low = 0, high = tables->part_count;
 
 	while (low < high) {
 		uint32_t middle = low + (high - low) / 2;
-		const struct part *part = &tables->parts[middle];
+		const struct md_table_part *part = &tables->parts[middle];
 		if (part->group < table->group || (part->group == table->group && part->end <= table->start))
 			low = middle + 1;
 		else
@@ -534,13 +215,13 @@ static uint32_t first_part(const struct tables *tables, const struct table *tabl
 	return low;
 }
 
-static enum md_status take_table(struct tables *tables, struct table *table, struct md_error *err)
+/* What was saved of it, as far as that goes. */
+static enum md_status hold_parts(struct md_tables *tables, struct table *table, uint64_t *end, struct md_error *err)
 {
-	uint32_t held_before = tables->analysis->held_count;
 	uint64_t at = table->start;
 
 	for (uint32_t i = first_part(tables, table); i < tables->part_count && at < table->end && !table->why; i++) {
-		struct part part = tables->parts[i];
+		struct md_table_part part = tables->parts[i];
 		if (part.group != table->group || part.start > at)
 			break;
 		part.start = at;
@@ -548,13 +229,66 @@ static enum md_status take_table(struct tables *tables, struct table *table, str
 		MD_FORWARD(hold_part(tables, table, part, err));
 		at = part.end;
 	}
-	if (at < table->end && !table->why)
+	*end = at;
+	return MD_OK;
+}
+
+static enum md_status take_table(struct md_tables *tables, struct table *table, struct md_error *err)
+{
+	uint32_t held_before = tables->analysis->held_count;
+	uint64_t end;
+
+	MD_FORWARD(hold_parts(tables, table, &end, err));
+	if (end < table->end && !table->why)
 		table->why = strdup("it is too large to be saved");
 	return table->why ? refuse(tables, table, held_before, err) : MD_OK;
 }
 
+static bool all_compared(const struct md_analysis *analysis, uint32_t from)
+{
+	for (uint32_t i = from; analysis->captures == 2 && i < analysis->held_count; i++)
+		if (!analysis->held[i].compared)
+			return false;
+	return true;
+}
+
+/*
+ * Nobody has read or written it, though a graph has its address: what the engine has copied there is kept if both
+ * captures have it. All else may be garbage, and is counted.
+ */
+static enum md_status take_untouched(struct md_tables *tables, const struct table *table, struct md_error *err)
+{
+	struct md_analysis *analysis = tables->analysis;
+	uint32_t held_before = analysis->held_count;
+	struct table copied = *table;
+	uint64_t end = table->start;
+	bool is = false;
+
+	copied.end = md_tables_known(&tables->copied[alloc_of(analysis, table)], table->start, table->end, &is);
+	if (is)
+		MD_FORWARD(hold_parts(tables, &copied, &end, err));
+	if (copied.why || !all_compared(analysis, held_before)) {
+		drop_from(analysis, held_before);
+		end = table->start;
+	}
+	free(copied.why);
+	analysis->untouched_bytes += table->end - end;
+	analysis->untouched_places += table->end > end;
+	return MD_OK;
+}
+
 /* What lies between two walls of a group is a table if one of them is contents. */
-static enum md_status take_tables(struct tables *tables, struct md_error *err)
+static enum md_status take_gap(struct md_tables *tables, struct table *table, const struct md_wall *wall, bool needed,
+			       struct md_error *err)
+{
+	if (table->start >= table->end)
+		return MD_OK;
+	if (needed || wall->kind == MD_WALL_NEEDED)
+		return take_table(tables, table, err);
+	return table->by_address && table->address == table->start ? take_untouched(tables, table, err) : MD_OK;
+}
+
+static enum md_status take_tables(struct md_tables *tables, struct md_error *err)
 {
 	struct table table = {.group = MD_NONE};
 	uint64_t reached = 0;
@@ -562,7 +296,7 @@ static enum md_status take_tables(struct tables *tables, struct md_error *err)
 	enum md_status status = MD_OK;
 
 	for (uint32_t i = 0; i < tables->wall_count && status == MD_OK; i++) {
-		const struct wall *wall = &tables->walls[i];
+		const struct md_wall *wall = &tables->walls[i];
 		if (wall->group != table.group) {
 			table = (struct table){.group = wall->group};
 			reached = wall->start;
@@ -570,13 +304,12 @@ static enum md_status take_tables(struct tables *tables, struct md_error *err)
 		}
 		table.start = reached;
 		table.end = wall->start;
-		if (wall->start > reached && (needed || wall->kind == WALL_NEEDED))
-			status = take_table(tables, &table, err);
+		status = take_gap(tables, &table, wall, needed, err);
 		free(md_steal_ptr(&table.why));
 		if (wall->end >= reached)
-			needed =
-			    wall->kind == WALL_NEEDED || (wall->kind != WALL_CUT && wall->end == reached && needed);
-		if (wall->kind == WALL_CUT) {
+			needed = wall->kind == MD_WALL_NEEDED ||
+				 (wall->kind > MD_WALL_CUT && wall->end == reached && needed);
+		if (wall->kind == MD_WALL_CUT) {
 			table.by_address = true;
 			table.address = wall->start;
 		}
@@ -587,24 +320,24 @@ static enum md_status take_tables(struct tables *tables, struct md_error *err)
 
 /* ---- graphs of which too little is known ---- */
 
-static bool reaches_wanted(const struct tables *tables, const struct md_pair *pair)
+static bool reaches_contents(const struct md_tables *tables, const struct md_pair *pair)
 {
 	for (uint32_t i = 0; i < pair->findings.count; i++) {
 		const struct md_target *target = &pair->findings.items[i].target;
-		if (target->binding == MD_NONE && tables->wanted[tables->analysis->group[target->alloc]])
+		if (target->binding == MD_NONE && tables->holds[tables->analysis->group[target->alloc]])
 			return true;
 	}
 	return false;
 }
 
 /* Those that passed no test are refused elsewhere, or nobody wanted tests. */
-static void refuse_unknown(struct tables *tables)
+static void refuse_unknown(struct md_tables *tables)
 {
 	for (uint32_t i = 0; i < tables->analysis->pair_count; i++) {
 		struct md_pair *pair = &tables->analysis->pairs[i];
 		enum md_probe_result probe = pair->graph[0]->probe;
 		if (!pair->why && (probe == MD_PROBE_CLEAN || probe == MD_PROBE_CONTENT_SAVED) &&
-		    !pair->graph[0]->written_known && reaches_wanted(tables, pair))
+		    !pair->graph[0]->written_known && reaches_contents(tables, pair))
 			md_pair_refuse(pair, "what it writes beside contents in memory that nobody bound is not known");
 	}
 }
@@ -617,24 +350,96 @@ static bool any_map(const struct md_trace *trace)
 	return false;
 }
 
-enum md_status md_pass_table(struct md_analysis *analysis, struct md_error *err)
+static void want(struct md_tables *tables, const struct md_findings *findings)
 {
-	MD_CLEANUP(tables_finish) struct tables tables = {.analysis = analysis, .held_room = analysis->held_count + 1};
+	for (uint32_t i = 0; i < findings->count; i++) {
+		const struct md_target *target = &findings->items[i].target;
+		if (target->binding == MD_NONE)
+			tables->wanted[tables->analysis->group[target->alloc]] = 1;
+	}
+}
 
-	if (!analysis->held_count)
-		return MD_OK;
-	tables.wanted = calloc(analysis->views[0].alloc_count + 1u, 1);
-	if (!tables.wanted)
+static bool prepare(struct md_tables *tables)
+{
+	struct md_analysis *analysis = tables->analysis;
+	uint32_t allocs = analysis->views[0].alloc_count;
+
+	tables->wanted = calloc(allocs + 1u, 1);
+	tables->holds = calloc(allocs + 1u, 1);
+	tables->copied = calloc(allocs + 1u, sizeof *tables->copied);
+	if (!tables->wanted || !tables->holds || !tables->copied)
+		return false;
+	want(tables, tables->more);
+	for (uint32_t i = 0; i < analysis->pair_count; i++)
+		want(tables, &analysis->pairs[i].findings);
+	for (uint32_t i = 0; i < analysis->held_count; i++) {
+		uint32_t group = analysis->group[analysis->held[i].alloc];
+		tables->wanted[group] = tables->holds[group] = 1;
+		want(tables, &analysis->held[i].findings);
+	}
+	return true;
+}
+
+static bool is_new(const struct md_tables *tables, const struct md_target *target)
+{
+	return target->binding == MD_NONE && !md_map_get(&tables->cuts, md_tables_key(tables, target), NULL);
+}
+
+/* Tables may hold addresses of more of them, which no graph has otherwise. */
+static enum md_status find_more(const struct md_tables *tables, uint32_t held_before, struct md_findings *more,
+				struct md_error *err)
+{
+	const struct md_analysis *analysis = tables->analysis;
+
+	for (uint32_t i = held_before; i < analysis->held_count; i++) {
+		const struct md_findings *findings = &analysis->held[i].findings;
+		for (uint32_t f = 0; f < findings->count; f++)
+			if (is_new(tables, &findings->items[f].target) &&
+			    !md_findings_add(more, MD_NONE, 0, &findings->items[f].target))
+				return md_analysis_no_memory(err);
+	}
+	return MD_OK;
+}
+
+static enum md_status run_round(struct md_analysis *analysis, struct md_findings *more, bool last, struct md_error *err)
+{
+	MD_CLEANUP(md_tables_finish)
+	struct md_tables tables = {.analysis = analysis, .held_room = analysis->held_count, .more = more};
+	uint32_t held_before = analysis->held_count, known = more->count;
+
+	analysis->untouched_bytes = analysis->untouched_places = 0;
+	md_map_init(&tables.cuts);
+	if (!prepare(&tables))
 		return md_analysis_no_memory(err);
-	for (uint32_t i = 0; i < analysis->held_count; i++)
-		tables.wanted[analysis->group[analysis->held[i].alloc]] = 1;
 	refuse_unknown(&tables);
 	if (!any_map(analysis->traces[0]))
 		return MD_OK;
-	MD_FORWARD(list_walls(&tables, err));
-	MD_FORWARD(list_parts(&tables, err));
-	MD_FORWARD(list_places(&tables, err));
+	MD_FORWARD(md_tables_list(&tables, err));
 	MD_FORWARD(take_tables(&tables, err));
-	md_content_refuse_users(analysis);
+	MD_FORWARD(find_more(&tables, held_before, more, err));
+	if (more->count > known && !last)
+		drop_from(analysis, held_before);
 	return MD_OK;
+}
+
+#define MOST_ROUNDS 8
+
+enum md_status md_pass_table(struct md_analysis *analysis, struct md_error *err)
+{
+	struct md_findings more = {0};
+	enum md_status status = MD_OK;
+	bool again = true;
+
+	for (int round = 1; status == MD_OK && again && round <= MOST_ROUNDS; round++) {
+		uint32_t known = more.count;
+		status = run_round(analysis, &more, round == MOST_ROUNDS, err);
+		again = more.count > known;
+	}
+	free(more.items);
+	if (analysis->options.untouched)
+		*analysis->options.untouched =
+		    (struct md_untouched){analysis->untouched_bytes, analysis->untouched_places};
+	if (status == MD_OK)
+		md_content_refuse_users(analysis);
+	return status;
 }

@@ -78,6 +78,21 @@ bool md_interval_add(struct md_interval_index *index, uint64_t start, uint64_t s
 	return true;
 }
 
+bool md_interval_merge(struct md_interval_index *index, uint64_t start, uint64_t size)
+{
+	uint64_t end = start + size;
+	const struct md_interval *item = md_interval_floor(index, end);
+
+	while (item && item->start + item->size >= start) {
+		uint64_t first = item->start, last = item->start + item->size;
+		start = first < start ? first : start;
+		end = last > end ? last : end;
+		md_interval_remove(index, first);
+		item = md_interval_floor(index, end);
+	}
+	return md_interval_add(index, start, end - start, 0);
+}
+
 bool md_interval_remove(struct md_interval_index *index, uint64_t start)
 {
 	size_t at = upper_bound(index, start);

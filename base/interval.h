@@ -23,6 +23,8 @@ void md_interval_init(struct md_interval_index *index);
 void md_interval_finish(struct md_interval_index *index);
 /* Intervals that overlap the new one are dropped first (an address was reused); false when out of memory. */
 bool md_interval_add(struct md_interval_index *index, uint64_t start, uint64_t size, uint64_t value);
+/* Adds a range to those that the index holds: what it overlaps or touches becomes one with it. */
+bool md_interval_merge(struct md_interval_index *index, uint64_t start, uint64_t size);
 /* Removes the interval that starts at start; false if there is none. */
 bool md_interval_remove(struct md_interval_index *index, uint64_t start);
 /* The interval holding address, or NULL. Valid until the next change. */

@@ -353,6 +353,20 @@ void md_capture_given_watch_words(const uint8_t *bytes, size_t size); /* content
 void md_capture_given_freed(uint64_t start); /* an allocation is gone, or another one is there; lock held */
 void md_capture_given_put(void);             /* to the trace; lock held */
 
+/* ---- capture_filled.c: what the engine has copied or set in device memory, from the start ---- */
+
+/* From hooks, outside of stream captures; from: NULL: it is set. Lock not held. */
+void md_capture_filled(const void *from, uint64_t to, uint64_t size);
+void md_capture_filled_forget(uint64_t start, uint64_t size); /* lock held, as below */
+/* What was filled there by one call, or NULL. */
+const struct md_interval *md_capture_filled_at(uint64_t address);
+/* Such a range is told by some of its bytes: the offset of a window, whose *bytes are 0 behind the last one. */
+uint64_t md_capture_filled_window(uint64_t size, unsigned window, uint64_t *bytes);
+uint64_t md_capture_filled_hash(uint64_t hash, const void *bytes, uint64_t size); /* of the next window; begins at 0 */
+/* Whether it may still hold what was put there; one that was set holds 4 bytes again and again. */
+bool md_capture_filled_holds(const struct md_interval *range, uint64_t hash);
+bool md_capture_filled_was_set(const struct md_interval *range);
+
 /* ---- capture_events.c: events that nodes of graphs record and wait for ---- */
 
 /* Its number in the trace; lock held. False: out of memory. */

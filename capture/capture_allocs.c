@@ -69,6 +69,7 @@ static void forget(uint64_t address)
 		seen_as = md_capture_host_gone(address);
 	if (takes_device_memory(item->value))
 		md_kvprofile_note_free(item->size);
+	md_capture_filled_forget(address, item->size);
 	md_interval_remove(&md_capture.live, address);
 	md_capture_given_freed(address);
 	md_sequence_remove(&md_capture.allocations, address, 1);

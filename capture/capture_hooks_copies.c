@@ -11,14 +11,19 @@ static void enqueued(CUstream stream)
 		md_capture_node_note(stream, NULL, 0);
 }
 
-/* A copy or a set: a node inside of a capture, counted outside; from, to: of the device, 0 for the host's. */
+/*
+ * A copy or a set: a node inside of a capture, counted outside; from, to: of the device, 0 for the host's, but that
+ * which is copied to the device.
+ */
 static void moved(const char *call, enum md_transfer_kind kind, CUdeviceptr from, CUdeviceptr to, uint64_t bytes)
 {
 	md_capture_transfer_count(kind, bytes);
-	if (from)
+	if (from && kind != MD_TRANSFER_TO_DEVICE)
 		md_capture_touched(call, from, bytes, false);
 	if (to)
 		md_capture_touched(call, to, bytes, true);
+	if (to && (kind == MD_TRANSFER_TO_DEVICE || kind == MD_TRANSFER_SET))
+		md_capture_filled((const void *)(uintptr_t)from, to, bytes);
 }
 
 static void transferred(const char *call, CUstream stream, enum md_transfer_kind kind, CUdeviceptr from, CUdeviceptr to,
@@ -57,7 +62,7 @@ static void copied_peer(const char *call, CUstream stream, const CUDA_MEMCPY3D_P
 #define COPIES_AND_SETS(suffix, which)                                                                                 \
 	TRANSFER(cuMemcpyAsync##suffix, which, ANY, src, dst, n,                                                       \
 	         (CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream hStream), (dst, src, n, hStream))               \
-	TRANSFER(cuMemcpyHtoDAsync_v2##suffix, which, TO_DEVICE, 0, dst, n,                                            \
+	TRANSFER(cuMemcpyHtoDAsync_v2##suffix, which, TO_DEVICE, (uintptr_t)src, dst, n,                               \
 	         (CUdeviceptr dst, const void *src, size_t n, CUstream hStream), (dst, src, n, hStream))               \
 	TRANSFER(cuMemcpyDtoHAsync_v2##suffix, which, TO_HOST, src, 0, n,                                              \
 	         (void *dst, CUdeviceptr src, size_t n, CUstream hStream), (dst, src, n, hStream))                     \
@@ -104,8 +109,8 @@ COPIES_AND_SETS(_ptsz, md_hook_per_thread)
 	MD_HOOK(symbol, (copy), MD_NOTHING, what(#symbol, NULL, copy))
 #define SYNCHRONOUS_COPIES_AND_SETS(suffix)                                                                            \
 	SYNCHRONOUS(cuMemcpy##suffix, ANY, src, dst, n, (CUdeviceptr dst, CUdeviceptr src, size_t n), (dst, src, n))   \
-	SYNCHRONOUS(cuMemcpyHtoD_v2##suffix, TO_DEVICE, 0, dst, n, (CUdeviceptr dst, const void *src, size_t n),       \
-	            (dst, src, n))                                                                                     \
+	SYNCHRONOUS(cuMemcpyHtoD_v2##suffix, TO_DEVICE, (uintptr_t)src, dst, n,                                       \
+	            (CUdeviceptr dst, const void *src, size_t n), (dst, src, n))                                       \
 	SYNCHRONOUS(cuMemcpyDtoH_v2##suffix, TO_HOST, src, 0, n, (void *dst, CUdeviceptr src, size_t n),               \
 	            (dst, src, n))                                                                                     \
 	SYNCHRONOUS(cuMemcpyDtoD_v2##suffix, WITHIN_DEVICE, src, dst, n, (CUdeviceptr dst, CUdeviceptr src, size_t n), \

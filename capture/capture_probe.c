@@ -95,8 +95,12 @@ static enum md_status search(struct md_capture_probe *probe, size_t from, size_t
 		run = found == from ? run + width : 0;
 		if (found > from)
 			width = 1;
-		for (from = found; from < found + width && from < to; from++)
+		/* a run says nothing of what lies elsewhere */
+		for (from = found; from < found + width && from < to; from++) {
+			if (probe->units[from].region != probe->units[found].region)
+				break;
 			probe->units[from].keep = true;
+		}
 	}
 }
 
@@ -473,7 +477,7 @@ static void save_unread(struct md_probe_session *session, const struct md_captur
 {
 	CUcontext popped;
 
-	if (!md_capture_probe_needed()->count || md_cuda.cuCtxPushCurrent_v2(graph->context))
+	if (md_cuda.cuCtxPushCurrent_v2(graph->context))
 		return;
 	md_capture_unread_put(session);
 	md_cuda.cuCtxPopCurrent_v2(&popped);

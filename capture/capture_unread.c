@@ -18,7 +18,8 @@ struct wall {
 
 struct gap { /* between two walls, of which one is needed at least */
 	uint64_t start, end;
-	bool forward; /* what is needed lies before it */
+	bool forward;              /* what is needed lies before it */
+	struct md_interval filled; /* by the engine, and a graph has its address; nothing needed need lie beside it */
 };
 
 struct lists {
@@ -26,11 +27,13 @@ struct lists {
 	size_t wall_count, wall_room;
 	struct gap *gaps; /* owned */
 	size_t gap_count, gap_room;
+	struct md_interval_index taken; /* the walls that have a length */
+	struct md_map asked;            /* addresses that were looked for in what the engine has filled */
 	bool failed;
 };
 
 /* What was put, under md_capture.lock. */
-static struct md_map put; /* address of a piece -> hash of what it held */
+static struct md_map put; /* address of a piece and whether it was copied -> hash of what it held */
 static uint64_t saved;    /* bytes */
 
 static void *grow(struct lists *lists, void *items, size_t count, size_t *room, size_t size)
@@ -128,32 +131,117 @@ static void find_gaps(struct lists *lists)
 	for (size_t i = 0; i < lists->wall_count; i++) {
 		const struct wall *wall = &lists->walls[i];
 		if (wall->start > reached && (needed || wall->needed) && is_ours(reached))
-			add_gap(lists, (struct gap){reached, wall->start, needed});
+			add_gap(lists, (struct gap){reached, wall->start, needed, {0}});
 		if (wall->end >= reached)
 			needed = wall->needed || (wall->end == reached && needed);
 		reached = wall->end > reached ? wall->end : reached;
 	}
 }
 
+/* ---- what the engine has filled, at addresses that graphs have ---- */
+
+static void list_taken(struct lists *lists)
+{
+	for (size_t i = 0; i < lists->wall_count; i++) {
+		const struct wall *wall = &lists->walls[i];
+		if (wall->end > wall->start)
+			lists->failed |= !md_interval_merge(&lists->taken, wall->start, wall->end - wall->start);
+	}
+}
+
+/* From there on to where it ends, or to a wall. */
+static void ask(struct lists *lists, uint64_t address)
+{
+	const struct md_interval *filled = md_capture_filled_at(address), *next;
+
+	if (!filled || md_map_get(&lists->asked, address, NULL))
+		return;
+	lists->failed |= !md_map_put(&lists->asked, address, 0);
+	next = md_interval_floor(&lists->taken, address);
+	next = next ? next + 1 : lists->taken.items;
+	if (md_interval_find(&lists->taken, address) || !is_ours(address))
+		return;
+	while (filled && filled->start <= address) {
+		bool walled =
+		    next < lists->taken.items + lists->taken.count && next->start <= filled->start + filled->size;
+		uint64_t end = walled ? next->start : filled->start + filled->size;
+		add_gap(lists, (struct gap){address, end, true, *filled});
+		address = end;
+		filled = walled ? NULL : md_capture_filled_at(end);
+	}
+}
+
+static void ask_words(struct lists *lists, uint64_t address, const uint8_t *bytes, uint64_t size)
+{
+	for (uint64_t at = (8 - address % 8) % 8; at + 8 <= size; at += 8) {
+		uint64_t word;
+		memcpy(&word, bytes + at, 8);
+		if (word)
+			ask(lists, word);
+	}
+}
+
+static void ask_graphs(struct lists *lists)
+{
+	struct md_capture_graph *graph;
+
+	for (size_t i = 0; (graph = md_capture_graph_at(i)); i++) {
+		for (uint32_t n = 0; graph->exec && n < graph->kept.node_count; n++) {
+			const struct md_node *node = &graph->kept.nodes[n];
+			if (node->type == MD_NODE_KERNEL && node->params)
+				ask_words(lists, 0, node->params, node->params_size);
+		}
+	}
+}
+
+static enum md_status ask_contents(struct md_probe_session *session, struct lists *lists, struct md_error *err)
+{
+	const struct md_interval_index *needed = md_capture_probe_needed();
+	struct md_device_session *device = &session->device;
+
+	for (size_t i = 0; i < needed->count; i++) {
+		uint64_t start = needed->items[i].start, end = start + needed->items[i].size;
+		for (uint64_t at = start, size; at < end; at += size) {
+			const struct md_interval *item = md_interval_find(&md_capture.live, at);
+			size = item ? item->start + item->size - at : 0;
+			size = size < end - at ? size : end - at;
+			size = size < MD_DEVICE_CHUNK ? size : MD_DEVICE_CHUNK;
+			if (!size || !is_ours(at))
+				break;
+			MD_FORWARD(md_device_session_read(device, device->now, at, size, err));
+			ask_words(lists, at, device->now, size);
+		}
+	}
+	return MD_OK;
+}
+
 /* ---- their contents ---- */
 
-static void put_piece(uint64_t address, uint64_t size, const uint8_t *bytes, const uint8_t *zeros)
+static void put_piece(uint64_t address, uint64_t size, const uint8_t *bytes, const uint8_t *zeros, bool copied)
 {
 	bool zero = !memcmp(bytes, zeros, size);
 	uint64_t hash = zero ? size : md_hash_checksum(bytes, size), before;
 
-	if (md_map_get(&put, address, &before) && before == hash)
+	if (md_map_get(&put, 2 * address + copied, &before) && before == hash)
 		return;
 	if (!zero && saved + size > MOST_SAVED)
 		return;
 	saved += zero ? 0 : size;
-	if (!md_map_put(&put, address, hash))
+	if (!md_map_put(&put, 2 * address + copied, hash))
 		return md_capture_trouble("out of memory for what lies beside contents of graphs");
-	md_trace_put_unread(md_capture.writer, md_capture_next(), address, size, zero ? NULL : bytes);
+	md_trace_put_unread(md_capture.writer, md_capture_next(), address, size, zero ? NULL : bytes, copied);
+	if (copied && !zero)
+		md_capture_constants_needed();
 }
 
 /* Within one allocation and one step. */
-static enum md_status put_part(struct md_probe_session *session, uint64_t address, uint64_t size, struct md_error *err)
+static bool is_same_throughout(const uint8_t *bytes, uint64_t size)
+{
+	return size < 8 || !memcmp(bytes, bytes + 4, size - 4);
+}
+
+static enum md_status put_part(struct md_probe_session *session, struct lists *lists, uint64_t address, uint64_t size,
+			       const struct md_interval *filled, struct md_error *err)
 {
 	struct md_device_session *device = &session->device;
 
@@ -161,14 +249,44 @@ static enum md_status put_part(struct md_probe_session *session, uint64_t addres
 	for (uint64_t at = 0, part; at < size; at += part) {
 		part = PIECE - (address + at) % PIECE;
 		part = part < size - at ? part : size - at;
-		put_piece(address + at, part, device->now + at, device->zeros);
+		if (!filled->size || !md_capture_filled_was_set(filled) || is_same_throughout(device->now + at, part))
+			put_piece(address + at, part, device->now + at, device->zeros, filled->size != 0);
 	}
+	ask_words(lists, address, device->now, size); /* adds gaps, perhaps */
+	return MD_OK;
+}
+
+/* A kernel may have written there since. */
+static enum md_status check_filled(struct md_probe_session *session, struct gap *gap, struct md_error *err)
+{
+	const struct md_interval *item = md_interval_find(&md_capture.live, gap->filled.start);
+	uint64_t hash = 0, bytes;
+
+	if (!item || gap->filled.size > item->start + item->size - gap->filled.start)
+		gap->start = gap->end;
+	for (unsigned i = 0; gap->start < gap->end; i++) {
+		uint64_t offset = md_capture_filled_window(gap->filled.size, i, &bytes);
+		if (!bytes)
+			break;
+		MD_FORWARD(md_device_session_read(&session->device, session->device.now, gap->filled.start + offset,
+						  bytes, err));
+		hash = md_capture_filled_hash(hash, session->device.now, bytes);
+	}
+	if (!md_capture_filled_holds(&gap->filled, hash))
+		gap->start = gap->end;
 	return MD_OK;
 }
 
 /* The step of a gap that is nearest to what is needed. */
-static enum md_status put_step(struct md_probe_session *session, struct gap *gap, uint64_t *left, struct md_error *err)
+static enum md_status put_step(struct md_probe_session *session, struct lists *lists, size_t index, uint64_t *left,
+			       struct md_error *err)
 {
+	struct gap *gap = &lists->gaps[index];
+
+	if (gap->filled.size)
+		MD_FORWARD(check_filled(session, gap, err));
+	if (gap->start == gap->end)
+		return MD_OK;
 	uint64_t first = (gap->start / STEP + 1) * STEP, last = (gap->end - 1) / STEP * STEP;
 	struct gap step = *gap;
 
@@ -183,7 +301,7 @@ static enum md_status put_step(struct md_probe_session *session, struct gap *gap
 		if (!size)
 			return MD_OK;
 		*left -= size < *left ? size : *left;
-		MD_FORWARD(put_part(session, at, size, err));
+		MD_FORWARD(put_part(session, lists, at, size, &step.filled, err));
 	}
 	return MD_OK;
 }
@@ -194,13 +312,13 @@ static enum md_status put_gaps(struct md_probe_session *session, struct lists *l
 	bool more = true;
 
 	MD_FORWARD(md_cuda_call(err, cuCtxSynchronize));
+	MD_FORWARD(ask_contents(session, lists, err));
 	while (more && left && saved < MOST_SAVED) {
 		more = false;
 		for (size_t i = 0; i < lists->gap_count; i++) {
-			struct gap *gap = &lists->gaps[i];
-			if (gap->start < gap->end)
-				MD_FORWARD(put_step(session, gap, &left, err));
-			more |= gap->start < gap->end;
+			if (lists->gaps[i].start < lists->gaps[i].end)
+				MD_FORWARD(put_step(session, lists, i, &left, err));
+			more |= lists->gaps[i].start < lists->gaps[i].end;
 		}
 	}
 	return MD_OK;
@@ -214,12 +332,19 @@ void md_capture_unread_put(struct md_probe_session *session)
 	if (!md_capture.options.probe || !md_capture.writer || atomic_load(&md_capture.capturing))
 		return;
 	find_gaps(&lists);
+	list_taken(&lists);
+	ask_graphs(&lists);
+	if ((lists.gap_count || md_capture_probe_needed()->count) && !lists.failed) {
+		enum md_status status = session->device.open ? MD_OK : md_capture_session_open(session, &err);
+		if (status == MD_OK)
+			status = put_gaps(session, &lists, &err);
+		if (status != MD_OK)
+			md_warn("what lies beside contents of graphs is not saved: %s", err.message);
+	}
 	if (lists.failed)
 		md_capture_trouble("out of memory for what lies beside contents of graphs");
-	else if (lists.gap_count && !session->device.open && md_capture_session_open(session, &err) != MD_OK)
-		md_warn("what lies beside contents of graphs is not saved: %s", err.message);
-	else if (lists.gap_count && put_gaps(session, &lists, &err) != MD_OK)
-		md_warn("what lies beside contents of graphs is not saved: %s", err.message);
 	free(lists.walls);
 	free(lists.gaps);
+	md_interval_finish(&lists.taken);
+	md_map_finish(&lists.asked);
 }

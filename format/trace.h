@@ -137,11 +137,12 @@ void md_trace_put_content(struct md_trace_writer *w, uint64_t sequence, uint64_t
 			  const void *data);
 /*
  * What lies beside permanent contents, up to where a graph writes or somebody has bound memory: no replay has read it,
- * and no graph writes it. data NULL: zeros. Of the same bytes put again the last holds.
+ * and no graph writes it. data NULL: zeros. Of the same bytes put again the last holds. copied: the engine has copied
+ * it there from the host, or set it; such memory need not lie beside contents, if a graph has its address.
  */
 #define MD_UNREAD_MAX (1u << 20) /* bytes of one record */
 void md_trace_put_unread(struct md_trace_writer *w, uint64_t sequence, uint64_t address, uint64_t size,
-			 const void *data);
+			 const void *data, bool copied);
 /* Outcome of the poison test of a graph: which of the md_probe_result it was, and why. */
 enum md_probe_result { MD_PROBE_CLEAN = 1, MD_PROBE_CONTENT_SAVED = 2, MD_PROBE_FAILED = 3 };
 void md_trace_put_probe(struct md_trace_writer *w, uint64_t sequence, uint64_t graph, enum md_probe_result result,
@@ -203,6 +204,7 @@ struct md_trace_content {
 struct md_trace_unread {
 	uint64_t sequence, address, size;
 	uint8_t *data; /* owned; NULL: zeros */
+	bool copied;
 };
 
 struct md_trace_event_use {

@@ -491,7 +491,7 @@ static const struct record_kind {
     [MD_RECORD_VALUE] = {"value", 3, md_trace_get_value},
     [MD_RECORD_HANDED] = {"handed on", 5, md_trace_get_handed},
     [MD_RECORD_WRITTEN] = {"written", 2, md_trace_get_written},
-    [MD_RECORD_UNREAD] = {"unread", 3, md_trace_get_unread},
+    [MD_RECORD_UNREAD] = {"unread", 4, md_trace_get_unread},
     [MD_RECORD_GLOBAL] = {"global", 4, md_trace_get_global},
     [MD_RECORD_REPLAYED] = {"replayed", 3, md_trace_get_replayed},
     [MD_RECORD_GIVEN] = {"given", 3, md_trace_get_given},

@@ -61,10 +61,10 @@ enum md_status md_trace_get_written(struct md_trace_build *build, uint64_t seque
 }
 
 void md_trace_put_unread(struct md_trace_writer *w, uint64_t sequence, uint64_t address, uint64_t size,
-			 const void *data)
+			 const void *data, bool copied)
 {
 	msgpack_packer p;
-	if (!md_trace_record_begin(w, MD_RECORD_UNREAD, sequence, 3, &p))
+	if (!md_trace_record_begin(w, MD_RECORD_UNREAD, sequence, 4, &p))
 		return;
 	msgpack_pack_uint64(&p, address);
 	msgpack_pack_uint64(&p, size);
@@ -72,6 +72,7 @@ void md_trace_put_unread(struct md_trace_writer *w, uint64_t sequence, uint64_t 
 		md_pack_bytes(&p, data, size);
 	else
 		msgpack_pack_nil(&p);
+	msgpack_pack_uint32(&p, copied);
 	md_trace_record_end(w);
 }
 
@@ -87,6 +88,7 @@ enum md_status md_trace_get_unread(struct md_trace_build *build, uint64_t sequen
 	unread->address = md_unpack_uint(in);
 	unread->size = md_unpack_uint(in);
 	unread->data = md_unpack_blob(in, &build->budget, &stored);
+	unread->copied = md_unpack_uint_max(in, 1);
 	if (in->failed)
 		return MD_OK;
 	if (!unread->size || unread->size > MD_UNREAD_MAX || unread->size > UINT64_MAX - unread->address ||

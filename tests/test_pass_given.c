@@ -109,7 +109,7 @@ static void build(struct builder *b, unsigned capture, const struct what *what)
 	if (what->content) {
 		struct md_trace_unread *rest = builder_grow(&b->trace.unread, &b->trace.unread_count, sizeof *rest);
 		builder_content(b, pool + what->content, &data, 8);
-		*rest = (struct md_trace_unread){b->sequence, pool, SIZE, NULL};
+		*rest = (struct md_trace_unread){b->sequence, pool, SIZE, NULL, false};
 	}
 	if (!what->second || capture)
 		give(b, pool, what, what->early ? made - 1 : ++b->sequence);

@@ -145,21 +145,22 @@ Test(trace_said, what_lies_beside_contents_comes_back, .fini = teardown)
 	struct md_trace_writer *w = writer_with_graphs(0);
 	struct md_trace trace;
 	struct md_error err = {0};
-	md_trace_put_unread(w, 10, 0x5000, 5, "table");
-	md_trace_put_unread(w, 11, 0x5005, 1 << 20, NULL);
+	md_trace_put_unread(w, 10, 0x5000, 5, "table", true);
+	md_trace_put_unread(w, 11, 0x5005, 1 << 20, NULL, false);
 	cr_assert(finish(w, &trace, &err) == MD_OK, "%s", err.message);
 	cr_assert_eq(trace.unread_count, 2, "%u", trace.unread_count);
 	cr_assert(trace.unread[0].address == 0x5000 && trace.unread[0].size == 5 && trace.unread[0].sequence == 10 &&
-		      !memcmp(trace.unread[0].data, "table", 5),
+		      trace.unread[0].copied && !memcmp(trace.unread[0].data, "table", 5),
 		  "bytes");
-	cr_assert(trace.unread[1].address == 0x5005 && trace.unread[1].size == 1 << 20 && !trace.unread[1].data,
+	cr_assert(trace.unread[1].address == 0x5005 && trace.unread[1].size == 1 << 20 && !trace.unread[1].data &&
+		      !trace.unread[1].copied,
 		  "zeros");
 	md_trace_finish(&trace);
 	w = writer_with_graphs(0);
-	md_trace_put_unread(w, 10, UINT64_MAX, 2, NULL);
+	md_trace_put_unread(w, 10, UINT64_MAX, 2, NULL, false);
 	cr_assert_eq(finish(w, &trace, &err), MD_ERR_CORRUPT, "behind the last address");
 	w = writer_with_graphs(0);
-	md_trace_put_unread(w, 10, 0x5000, (1 << 20) + 1, NULL);
+	md_trace_put_unread(w, 10, 0x5000, (1 << 20) + 1, NULL, false);
 	cr_assert_eq(finish(w, &trace, &err), MD_ERR_CORRUPT, "more than a record says");
 }
 

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 #include "base/arguments.h"
+#include "analyze/analyze.h"
 #include "format/artifact.h"
 #include "format/trace.h"
 #include "tools/capture_third.h"
@@ -33,6 +34,7 @@ struct md_job {
 	struct md_trace runs[MD_CAPTURES_MOST];
 	unsigned run_count;
 	struct md_artifact artifact;
+	struct md_untouched untouched; /* what the analysis found */
 	bool analyzed;
 	struct md_artifact_sizes sizes;
 	struct md_repeat repeat;

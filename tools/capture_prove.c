@@ -60,6 +60,7 @@ int md_job_analyze(struct md_job *job)
 					    .accept_unvaried = job->wish->accept_unvaried,
 					    .disagreed = &disagreed,
 					    .accept_process_values = job->wish->accept_process_values,
+					    .untouched = &job->untouched,
 					    .refuse_unset = job->wish->refuse_unset};
 	struct md_error err = {0};
 	uint64_t start = md_clock_ns();

@@ -51,6 +51,17 @@ static void say_unset(const struct md_job *job)
 			   (unsigned long long)bytes, graphs);
 }
 
+/* Workspaces, mostly; but it may be a table that no input has asked for. */
+static void say_untouched(const struct md_job *job)
+{
+	if (job->untouched.places)
+		md_job_say(job,
+			   "%llu bytes at %u places of memory that nobody bound were neither read nor written in the "
+			   "capture, and hold nothing at a cold start: bind them if an input can make a kernel read "
+			   "them",
+			   (unsigned long long)job->untouched.bytes, job->untouched.places);
+}
+
 static void summarize(const struct md_job *job)
 {
 	const struct md_artifact *artifact = &job->artifact;
@@ -67,6 +78,7 @@ static void summarize(const struct md_job *job)
 		   (unsigned long long)job->sizes.file, (unsigned long long)artifact->arena_size);
 	say_constants(job);
 	say_unset(job);
+	say_untouched(job);
 	for (uint32_t i = 0; i < artifact->refusal_count; i++) {
 		const struct md_artifact_refusal *refusal = &artifact->refusals[i];
 		md_job_say(job, "refused: (%s, %u): %s", refusal->label ? refusal->label : "no label", refusal->batch,

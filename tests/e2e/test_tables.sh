@@ -41,6 +41,18 @@ for name in beside one; do
 	assert_equal "bytes kept behind 64 rows" 0 $(($(kept $name) / 65537))
 done
 
+for name in apart pair set; do
+	section "rows that no input has asked for, copied from the host or set: $name"
+	captured $name 0
+	cold $name restored
+	assert_equal "bytes of 2 rows, and addresses" $((131072 + ($(kept $name) % 65536))) "$(kept $name)"
+	assert_lacks "$work/$name.captured.err" "neither read nor written"
+done
+section "rows that no input has asked for, made by a kernel"
+captured garbage 0
+assert_contains "$work/garbage.captured.err" "65536 bytes at 1 places of memory that nobody bound were neither read nor written"
+assert_equal "bytes of 1 row" 65536 "$(kept garbage)"
+
 section "a row that differs"
 captured differs 1
 assert_contains "$work/differs.captured.err" "memory that nobody bound: contents of allocation"

@@ -147,8 +147,8 @@ static void put_tables(struct md_trace_writer *w)
 	md_trace_put_transfers(w, 11, MD_TRANSFER_TO_DEVICE, &(struct md_transfers){2, 4096});
 	md_trace_put_content(w, 12, 0x7f0000100000, 16, "\0\0\x30\0\0\x7f\0\0permanent");
 	uint8_t map[MD_TENSOR_MAP_BYTES] = {1};
-	md_trace_put_unread(w, 12, 0x7f0000100010, 8, "\0\0\x20\0\0\x7f\0");
-	md_trace_put_unread(w, 12, 0x7f0000100018, 4072, NULL);
+	md_trace_put_unread(w, 12, 0x7f0000100010, 8, "\0\0\x20\0\0\x7f\0", false);
+	md_trace_put_unread(w, 12, 0x7f0000100018, 4072, NULL, false);
 	md_trace_put_tensor_map(w, 12, map);
 	md_trace_put_event_use(w, 13, 1, "cuEventQuery");
 	md_trace_put_variable(w, 13, 0, "scale");

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tables in private memory: what bounds them, and what the captures saved of them. */
+#ifndef MD_ANALYZE_TABLES_H
+#define MD_ANALYZE_TABLES_H
+
+#include "analyze/analysis.h"
+
+/* In order where they begin together. Addresses are those of the first capture; a group's are its own. */
+enum md_wall_kind {
+	MD_WALL_EDGE, /* of the group; of no length, as the next */
+	MD_WALL_CUT,  /* an address that a graph has */
+	MD_WALL_NEEDED,
+	MD_WALL_WRITTEN,
+	MD_WALL_BOUND,
+};
+
+struct md_wall {
+	uint32_t group;
+	enum md_wall_kind kind;
+	uint64_t start, end;
+};
+
+struct md_table_part { /* of a record: what no later one says of the same bytes, and none that holds contents */
+	uint32_t group, alloc;
+	uint64_t start, end;
+	const struct md_trace_unread *from;
+};
+
+struct md_table_place { /* what the second capture saved, read or not; zeros: data is NULL */
+	uint32_t alloc;
+	uint64_t offset, size, sequence;
+	const uint8_t *data;
+};
+
+struct md_tables {
+	struct md_analysis *analysis;
+	uint8_t *wanted, *holds;          /* per group: graphs have addresses in it; contents of it are held */
+	struct md_map cuts;               /* that there is a wall for already */
+	struct md_interval_index *copied; /* per allocation: what the engine has copied there */
+	struct md_wall *walls;
+	uint32_t wall_count, wall_room;
+	struct md_table_part *parts;
+	uint32_t part_count, part_room;
+	struct md_table_place *places;
+	uint32_t place_count;
+	uint32_t held_room;
+	const struct md_findings *more; /* pointers in what an earlier round has kept */
+};
+
+void md_tables_finish(struct md_tables *tables);
+/* A list that grows; false when out of memory. */
+bool md_tables_grow(void *list, uint32_t count, uint32_t *room, size_t size);
+uint64_t md_tables_address(const struct md_analysis *analysis, const struct md_target *target);
+uint64_t md_tables_key(const struct md_tables *tables, const struct md_target *target); /* in cuts */
+/* The part of [at, end) that begins there and is known, or is not: its end. */
+uint64_t md_tables_known(const struct md_interval_index *known, uint64_t at, uint64_t end, bool *is);
+/* Walls, in order; and what the captures saved. */
+enum md_status md_tables_list(struct md_tables *tables, struct md_error *err);
+
+#endif
