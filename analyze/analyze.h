@@ -36,7 +36,7 @@ struct md_analyze_options {
 	 * refused. */
 	bool accept_process_values;
 	struct md_untouched *untouched; /* set; may be NULL */
-	bool refuse_unset; /* a graph is refused if bytes of its struct parameters differ */
+	bool refuse_unset;              /* a graph is refused if bytes of its struct parameters differ */
 	/* Graphs are kept that read, in memory that nobody bound, what kernels of the engine's may write, if it never
 	 * varied. */
 	bool accept_unvaried;
