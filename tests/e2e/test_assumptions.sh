@@ -203,8 +203,13 @@ run accepted.inspect medusa-inspect "$work/accepted.medusa"
 assert_contains "$work/accepted.inspect.out" "always compared on the same inputs were allowed"
 run accepted.verified medusa-verify "$work/accepted.medusa" -- "$subject"
 assert_exit accepted.verified 1
-REQUEST=1 captured requested 1 -- "$subject" # the second graph is compared on the inputs of the first one's launch
-assert_count "$work/requested.captured.err" "verification failed: private memory 0x00" 2
+REQUEST=1 captured requested 0 -- "$subject" # the host has filled the table: it is kept, though no input has asked for it
 REQUEST=1 restored requested.cold requested "$subject"
+assert_lacks "$work/requested.cold.err" " live graph "
+export TABLE=device # nothing is known of it: the second graph is compared on the inputs of the first one's launch
+REQUEST=1 captured device 1 -- "$subject"
+assert_count "$work/device.captured.err" "verification failed: private memory 0x00" 2
+REQUEST=1 restored device.cold device "$subject"
+unset TABLE
 unset SUBJECT IMAGE SUBJECT_FACT
 finish
