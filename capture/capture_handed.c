@@ -105,6 +105,15 @@ static enum md_status needs(struct md_handed_trial *trial, const struct md_captu
 	return MD_OK;
 }
 
+/* An engine that ends may have freed memory of a graph that it has not destroyed: a replay would fault. */
+static bool has_its_memory(const struct md_capture_graph *graph)
+{
+	for (size_t i = 0; i < graph->candidate_count; i++)
+		if (!md_interval_find(&md_capture.live, graph->candidates[i]))
+			return false;
+	return true;
+}
+
 /* When in doubt, it does. */
 static bool is_needed(struct md_probe_session *session, size_t index)
 {
@@ -113,7 +122,7 @@ static bool is_needed(struct md_probe_session *session, size_t index)
 	struct md_error err = {0};
 	bool needed = true;
 
-	if (!what.known || !graph || !graph->exec || !graph->tested)
+	if (!what.known || !graph || !graph->exec || !graph->tested || !has_its_memory(graph))
 		return true;
 	struct md_handed_trial trial = md_handed_trial_new(session, graph);
 	trial.probe.outputs = md_capture_graph_all_outputs(graph, &trial.probe.output_count);
@@ -264,6 +273,9 @@ static void put_carried(struct md_probe_session *session, const struct md_captur
 static enum md_status learn_again(struct md_probe_session *session, struct md_capture_graph *graph, bool keep,
 				  bool *changed, struct md_error *err)
 {
+	*changed = false;
+	if (!has_its_memory(graph))
+		return md_error_set(err, MD_ERR_UNPROVABLE, "the engine has freed memory of the graph");
 	struct md_handed_trial trial = md_handed_trial_new(session, graph);
 
 	trial.probe.outputs = md_capture_graph_all_outputs(graph, &trial.probe.output_count);

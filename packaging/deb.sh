@@ -22,6 +22,7 @@ package_of() { # path below the root
 	case $1 in
 	$folder/pkgconfig/*.pc | usr/include/* | usr/share/man/man3/*) echo libmedusa-dev ;;
 	$folder/libmedusa*.so) echo libmedusa ;;
+	$folder/medusa/hostcuda/*) echo medusa-tools ;; # a driver that the commands put before engines where there is no GPU
 	usr/bin/* | usr/share/man/* | usr/share/medusa/* | usr/share/bash-completion/* | usr/share/zsh/* | usr/share/fish/*) echo medusa-tools ;;
 	*)
 		echo "deb: $1 belongs to no package: packaging/deb.sh must name one" >&2
@@ -79,9 +80,9 @@ divide() { # every file of the stage into the folder of its package
 
 shrink() { # debugging symbols stay in the build folder
 	local file
-	for file in "$tree"/libmedusa/"$folder"/*.so "$tree"/medusa-tools/usr/bin/*; do
+	for file in "$tree"/libmedusa/"$folder"/*.so "$tree"/medusa-tools/"$folder"/medusa/hostcuda/* "$tree"/medusa-tools/usr/bin/*; do
 		strip --strip-unneeded --remove-section=.comment --remove-section=.note "$file"
-		[[ $file != *.so ]] || chmod 644 "$file" # as Debian's libraries are
+		[[ $file != *.so && $file != *.so.1 ]] || chmod 644 "$file" # as Debian's libraries are
 	done
 	find "$tree" -path '*/usr/share/man/*' -type f -exec gzip -9n {} +
 	find "$tree" -path '*/usr/share/man/*' -type l | while IFS= read -r file; do
