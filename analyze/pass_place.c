@@ -162,14 +162,14 @@ static enum md_status place_variables(struct md_analysis *analysis, const struct
 		for (uint32_t a = 0; a < analysis->views[0].alloc_count; a++)
 			if (analysis->variable_of[a] == i)
 				analysis->alloc_slot[a] = out->alloc_count;
-		out->allocs[out->alloc_count++] =
-		    (struct md_artifact_alloc){.class = MD_CLASS_VARIABLE,
-					       .family = MD_ALLOC_GLOBAL,
-					       .binding = MD_NONE,
-					       .order = variable->alloc,
-					       .size = analysis->views[0].allocs[variable->alloc].size,
-					       .image = variable->image, /* of the trace, for now */
-					       .variable = md_analysis_copy_text(variable->name, &failed)};
+		out->allocs[out->alloc_count++] = (struct md_artifact_alloc){
+		    .class = MD_CLASS_VARIABLE,
+		    .family = MD_ALLOC_GLOBAL,
+		    .binding = MD_NONE,
+		    .order = variable->alloc,
+		    .size = analysis->views[0].allocs[variable->alloc].size,
+		    .image = variable->image, /* the trace's number, which pass_image replaces */
+		    .variable = md_analysis_copy_text(variable->name, &failed)};
 	}
 	return failed ? md_analysis_no_memory(err) : MD_OK;
 }

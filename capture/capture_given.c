@@ -153,17 +153,11 @@ static void scan_bytes(struct scan *scan, const uint8_t *bytes, size_t size, siz
 
 static void scan_extra(struct scan *scan, void **extra)
 {
-	const uint8_t *buffer = NULL;
-	size_t size = 0;
+	size_t size;
+	const uint8_t *block = md_cuda_extra_block(extra, &size);
 
-	for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
-		if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER)
-			buffer = extra[1];
-		else if (*extra == CU_LAUNCH_PARAM_BUFFER_SIZE)
-			size = *(const size_t *)extra[1];
-	}
-	if (buffer)
-		scan_bytes(scan, buffer, size, 0);
+	if (block)
+		scan_bytes(scan, block, size, 0);
 }
 
 void md_capture_given(struct md_capture_layout layout, void **params, void **extra)

@@ -102,15 +102,9 @@ static void copy_params(struct md_capture_walk *walk, uint32_t at, void **values
 static void copy_extra(struct md_capture_walk *walk, uint32_t at, void **extra)
 {
 	struct md_node *node = &walk->out.nodes[at];
-	const void *buffer = NULL;
-	size_t size = 0;
+	size_t size;
+	const void *buffer = md_cuda_extra_block(extra, &size);
 
-	for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
-		if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER)
-			buffer = extra[1];
-		else if (*extra == CU_LAUNCH_PARAM_BUFFER_SIZE)
-			size = *(const size_t *)extra[1];
-	}
 	node->via_extra = true;
 	if (!buffer || size > MAX_PARAMS_BYTES) {
 		refuse(walk, "kernel node at index %u has no parameter buffer, or one of %zu bytes", at, size);

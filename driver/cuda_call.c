@@ -59,3 +59,17 @@ CUgraphNode md_cuda_captured_node(CUstream stream)
 		return NULL;
 	return dependencies[0];
 }
+
+const void *md_cuda_extra_block(void **extra, size_t *size)
+{
+	const void *block = NULL;
+
+	*size = 0;
+	for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
+		if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER)
+			block = extra[1];
+		else if (*extra == CU_LAUNCH_PARAM_BUFFER_SIZE)
+			*size = *(const size_t *)extra[1];
+	}
+	return block;
+}

@@ -36,6 +36,8 @@ enum md_status md_cuda_load(struct md_error *err);
 enum md_status md_cuda_status(CUresult result, const char *entry, struct md_error *err);
 enum md_status md_cuda_absent(const char *entry, struct md_error *err);
 const char *md_cuda_error_name(CUresult result); /* "CUDA_ERROR_..."; never NULL */
+/* The parameter block that a launch hands over in `extra`, and its size; NULL if it names none. Not owned. */
+const void *md_cuda_extra_block(void **extra, size_t *size);
 /* The node of the last call that a stream in capture has taken, or NULL if that cannot be told. */
 CUgraphNode md_cuda_captured_node(CUstream stream);
 

@@ -66,15 +66,9 @@ static bool keep_values(struct md_live_node *node, const CUDA_KERNEL_NODE_PARAMS
 
 static bool keep_extra(struct md_live_node *node, void **extra)
 {
-	const void *buffer = NULL;
-	size_t size = 0;
-	for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
-		if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER)
-			buffer = extra[1];
-		else if (*extra == CU_LAUNCH_PARAM_BUFFER_SIZE)
-			size = *(const size_t *)extra[1];
-	}
-	return buffer && size <= BYTES_MAX && keep(node, buffer, size);
+	size_t size;
+	const void *block = md_cuda_extra_block(extra, &size);
+	return block && size <= BYTES_MAX && keep(node, block, size);
 }
 
 static bool keep_kernel(CUgraphNode handle, struct md_live_node *node)

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "driver/cuda_driver.h"
 #include "medusa/medusa.h"
+#include "tests/subjects/subject.h"
 
 /*
  * stdout: what was computed, the same however it came by its graphs; stderr: how it came by them.
@@ -16,15 +16,6 @@
  * modules are loaded then. SUBJECT_BINDS_LATE, SUBJECT_SAYS_LATE: the weights are bound, a fact is said then.
  */
 enum { N = 96, BYTES = N * sizeof(float), TABLE = 64, REPLAYS = 3 };
-
-#define TRY(entry, ...)                                                                                                \
-	do {                                                                                                           \
-		CUresult result_ = md_cuda.entry(__VA_ARGS__);                                                         \
-		if (result_ != CUDA_SUCCESS) {                                                                         \
-			fprintf(stderr, "%s: %s\n", #entry, md_cuda_error_name(result_));                              \
-			exit(1);                                                                                       \
-		}                                                                                                      \
-	} while (0)
 
 static const char *image_path;
 static CUmodule module, others;
@@ -338,17 +329,10 @@ static void run(unsigned index)
 
 int main(int argc, char **argv)
 {
-	struct md_error err = {0};
-	CUcontext context;
 	if (argc < 3)
 		return 2;
-	if (md_cuda_load(&err) != MD_OK) {
-		fprintf(stderr, "%s\n", err.message);
-		return 1;
-	}
-	TRY(cuInit, 0);
-	TRY(cuDevicePrimaryCtxRetain, &context, 0);
-	TRY(cuCtxSetCurrent, context);
+	load_driver();
+	open_context();
 	TRY(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
 	image_path = argv[1];
 	if (!getenv("SUBJECT_LOADS_LATE"))

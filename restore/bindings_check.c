@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whether what the engine has bound is what the artifact was made with: made, of the same size, as near to another. */
+#include "restore/restore.h"
+
+/* A launch has the address where one binding ends and the next begins: it is one address again, or no graph is right.
+ */
+static enum md_status check_neighbour(const struct md_restore *r, uint32_t index, struct md_error *err)
+{
+	const struct md_binding *binding = &r->artifact.bindings[index];
+	const char *before = r->artifact.bindings[binding->before].name;
+	if (r->binding_of[binding->before] == MD_NONE)
+		return md_error_set(err, MD_ERR_NOT_FOUND, "binding \"%s\", behind which \"%s\" lies, was not made",
+				    before, binding->name);
+	const struct md_bound *end = &r->bound[r->binding_of[binding->before]];
+	if (end->address + end->size != r->bound[r->binding_of[index]].address)
+		return md_error_set(
+		    err, MD_ERR_MISMATCH,
+		    "binding \"%s\" lay right behind \"%s\" in the capture, where a kernel has the address "
+		    "between them; here it does not",
+		    binding->name, before);
+	return MD_OK;
+}
+
+enum md_status md_restore_binding_check(const struct md_restore *r, uint32_t index, struct md_error *err)
+{
+	const struct md_binding *binding = &r->artifact.bindings[index];
+	if (r->binding_of[index] == MD_NONE)
+		return md_error_set(err, MD_ERR_NOT_FOUND, "binding \"%s\" (%llu bytes) was not made", binding->name,
+				    (unsigned long long)binding->size);
+	const struct md_bound *bound = &r->bound[r->binding_of[index]];
+	if (bound->size != binding->size)
+		return md_error_set(err, MD_ERR_MISMATCH, "binding \"%s\": artifact has %llu bytes, the engine %llu",
+				    binding->name, (unsigned long long)binding->size, (unsigned long long)bound->size);
+	return binding->adjoins ? check_neighbour(r, index, err) : MD_OK;
+}
+
+enum md_status md_restore_bindings_check(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
+{
+	for (uint32_t i = 0; i < graph->binding_count; i++)
+		MD_FORWARD(md_restore_binding_check(r, graph->bindings[i], err));
+	return MD_OK;
+}

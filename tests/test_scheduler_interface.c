@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the scheduler's interface takes and refuses: events, functions, nodes, policies, and sizes of other versions. */
+#include "scheduler/state.h"
+#include "tests/scheduler_fixture.h"
+
+static struct script n;
+
+static int step_code(struct medusa_sched_event event)
+{
+	const struct medusa_sched_action *const *actions;
+	size_t count;
+	event.size = event.size ? event.size : sizeof(event);
+	return medusa_sched_step(n.sched, &event, &actions, &count);
+}
+
+Test(scheduler_interface, takes_events_of_other_versions)
+{
+	struct {
+		struct medusa_sched_event event;
+		uint64_t newer;
+	} later = {.event = {.size = sizeof(later), .type = MEDUSA_SCHED_ARRIVAL, .request = 2}};
+	struct medusa_sched_event older = {.size = offsetof(struct medusa_sched_event, backbone),
+					   .type = MEDUSA_SCHED_ARRIVAL,
+					   .request = 1,
+					   .gpu = 99};
+	const struct medusa_sched_action *const *actions;
+	size_t count;
+
+	script_start(&n, &(struct setup){0});
+	script_add(&n, script_model(10));
+	older.now = later.event.now = n.now;
+	cr_assert_eq(medusa_sched_step(n.sched, &older, &actions, &count), 0, "%s", medusa_sched_error(n.sched));
+	cr_assert_gt(count, 0);
+	for (size_t i = 0; i < count; i++)
+		cr_assert_eq(actions[i]->size, sizeof(struct medusa_sched_action));
+	cr_assert_eq(medusa_sched_step(n.sched, &later.event, &actions, &count), 0, "what is zero is not asked for");
+	later.newer = 1;
+	later.event.request = 3;
+	cr_assert_eq(medusa_sched_step(n.sched, &later.event, &actions, &count), MEDUSA_SCHED_ERR_INVALID);
+	cr_assert_str_eq(medusa_sched_error(n.sched), "event: its size is not one of this library");
+	script_end(&n);
+}
+
+Test(scheduler_interface, names_what_never_was)
+{
+	static const struct {
+		struct medusa_sched_event event;
+		int code;
+		const char *says;
+	} cases[] = {
+	    {{.type = MEDUSA_SCHED_ARRIVAL, .request = 7}, MEDUSA_SCHED_ERR_INVALID, "request 7 is there already"},
+	    {{.type = MEDUSA_SCHED_TIMER, .now = 1}, MEDUSA_SCHED_ERR_INVALID, "time goes back"},
+	    {{.type = MEDUSA_SCHED_GPU_LOST, .gpu = 1}, MEDUSA_SCHED_ERR_INVALID, "gpu 1: there are 1"},
+	    {{.type = MEDUSA_SCHED_GPU_BACK, .gpu = NOBODY}, MEDUSA_SCHED_ERR_INVALID, "gpu"},
+	    {{.type = MEDUSA_SCHED_MEMORY_REPORT, .gpu = 9}, MEDUSA_SCHED_ERR_INVALID, "gpu 9"},
+	    {{.type = MEDUSA_SCHED_MEMORY_LIMIT, .gpu = 9}, MEDUSA_SCHED_ERR_INVALID, "gpu 9"},
+	    {{.type = MEDUSA_SCHED_BACKBONE_FAILED}, MEDUSA_SCHED_ERR_INVALID, "backbone 0: there are 0"},
+	    {{.type = MEDUSA_SCHED_FUNCTION_GONE, .function = 1}, MEDUSA_SCHED_ERR_INVALID, "function 1"},
+	    {{.type = MEDUSA_SCHED_BATCH_FAILED, .batch = 1ull << 40}, MEDUSA_SCHED_ERR_INVALID, "never given out"},
+	    {{.type = MEDUSA_SCHED_STARTED, .batch = 5}, MEDUSA_SCHED_ERR_INVALID, "never given out"},
+	    {{.type = MEDUSA_SCHED_TRANSFER_DONE, .transfer = ~0ull}, MEDUSA_SCHED_ERR_INVALID, "never given out"},
+	    {{.type = MEDUSA_SCHED_TRANSFER_FAILED, .transfer = 99}, MEDUSA_SCHED_ERR_INVALID, "never given out"},
+	    {{.type = MEDUSA_SCHED_EVICTED, .transfer = 99}, MEDUSA_SCHED_ERR_INVALID, "never given out"},
+	    {{.type = 0}, MEDUSA_SCHED_ERR_INVALID, "event type 0"},
+	    {{.size = 4, .type = MEDUSA_SCHED_TIMER}, MEDUSA_SCHED_ERR_INVALID, "event: its size"},
+	    {{.type = MEDUSA_SCHED_TIMER + 1}, MEDUSA_SCHED_ERR_INVALID, "event type 17"},
+	    /* What has ended, or was never known here, is no error. */
+	    {{.type = MEDUSA_SCHED_DONE, .request = 12345}, 0, ""},
+	    {{.type = MEDUSA_SCHED_FIRST_TOKEN, .request = 12345}, 0, ""},
+	    {{.type = MEDUSA_SCHED_CANCEL, .request = 12345}, 0, ""},
+	};
+	script_start(&n, &(struct setup){0});
+	script_add(&n, script_model(10));
+	script_arrive(&n, 7, 0);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct medusa_sched_event e = cases[i].event;
+		e.now = e.now ? e.now : n.now;
+		int code = step_code(e);
+		cr_assert_eq(code, cases[i].code, "case %zu gives %d", i, code);
+		cr_assert(!code || strstr(medusa_sched_error(n.sched), cases[i].says), "case %zu says: %s", i,
+			  medusa_sched_error(n.sched));
+		cr_assert_eq(medusa_sched_audit(n.sched), 0);
+	}
+	script_done(&n, 7);
+	cr_assert_eq(script_stats(&n).served, 1, "what was refused has changed something");
+	script_end(&n);
+}
+
+/* Events about what ended meanwhile are ignored, twice over too. */
+Test(scheduler_interface, forgets_what_has_ended)
+{
+	script_start(&n, &(struct setup){0});
+	script_add(&n, script_model(10));
+	script_serve(&n, 1, 0);
+	script_copied(&n, 1);
+	script_evicted(&n, 1);
+	script_transfer(&n, MEDUSA_SCHED_TRANSFER_FAILED, 1);
+	script_batch_failed(&n, 1);
+	script_done(&n, 1);
+	script_request(&n, MEDUSA_SCHED_FIRST_TOKEN, 1);
+	script_request(&n, MEDUSA_SCHED_CANCEL, 1);
+	expect(&n, "swap t1 weights f0 gpu0 host\nrun b1 f0 gpu0 [1]\n");
+	cr_assert_eq(script_stats(&n).served, 1);
+	script_end(&n);
+}
+
+/* What comes in late about the first try says nothing about the second. */
+Test(scheduler_interface, tells_an_end_of_an_earlier_try_by_its_batch)
+{
+	script_start(&n, &(struct setup){.options.retries = 1});
+	script_add(&n, script_model(10));
+	script_arrive(&n, 1, 0);
+	script_batch_failed(&n, 1);
+	script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_DONE, .request = 1, .batch = n.batches[0]});
+	cr_assert_eq(script_stats(&n).served, 0, "the failed batch's end was taken for the second's");
+	script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_DONE, .request = 1, .batch = n.batches[1]});
+	cr_assert_eq(script_stats(&n).served, 1);
+	script_end(&n);
+}
+
+Test(scheduler_interface, takes_older_and_newer_callers)
+{
+	struct {
+		struct medusa_sched_function known;
+		uint64_t more[4];
+	} newer = {.known = script_model(10)};
+	uint32_t index;
+	script_start(&n, &(struct setup){0});
+	newer.known.size = sizeof(newer);
+	cr_assert_eq(medusa_sched_add_function(n.sched, &newer.known, &index), 0, "a tail of zeros is refused");
+	newer.more[3] = 1;
+	cr_assert_eq(medusa_sched_add_function(n.sched, &newer.known, &index), MEDUSA_SCHED_ERR_INVALID);
+	struct medusa_sched_function older = script_model(10);
+	older.size = offsetof(struct medusa_sched_function, slo_ns);
+	older.slo_percentile = 77; /* beyond its size: not read */
+	cr_assert_eq(medusa_sched_add_function(n.sched, &older, &index), 0, "%s", medusa_sched_error(n.sched));
+	older.size = 3;
+	cr_assert_eq(medusa_sched_add_function(n.sched, &older, &index), MEDUSA_SCHED_ERR_INVALID);
+	/* States of another size: no byte beyond, and zeros in what the library does not know. */
+	struct {
+		struct medusa_sched_gpu_state known;
+		uint64_t more;
+	} state = {.known.size = sizeof(state), .more = 5};
+	cr_assert_eq(medusa_sched_gpu_get(n.sched, 0, &state.known), 0);
+	cr_assert_eq(state.more, 0);
+	state.known =
+	    (struct medusa_sched_gpu_state){.size = offsetof(struct medusa_sched_gpu_state, kv_bytes), .kv_bytes = 9};
+	cr_assert_eq(medusa_sched_gpu_get(n.sched, 0, &state.known), 0);
+	cr_assert_eq(state.known.kv_bytes, 9, "it wrote beyond the caller's struct");
+	cr_assert_eq(medusa_sched_gpu_get(n.sched, 1, &state.known), MEDUSA_SCHED_ERR_NOT_FOUND);
+	script_end(&n);
+}
+
+Test(scheduler_interface, refuses_functions_that_cannot_be)
+{
+	static const struct {
+		const char *says;
+		struct medusa_sched_function f;
+	} cases[] = {
+	    {"backbone 3: there are 0", {.backbone = 3, .t0_ns = 1}},
+	    {"t0_ns is 0", {.backbone = NOBODY, .weight_bytes = 1}},
+	    {"residue_bytes", {.backbone = NOBODY, .t0_ns = 1, .context_bytes = 1, .residue_bytes = 2}},
+	    {"slo_percentile", {.backbone = NOBODY, .t0_ns = 1, .weight_bytes = 1, .slo_percentile = 1.5}},
+	    {"no backbone, weights or context", {.backbone = NOBODY, .t0_ns = 1}},
+	    {"host memory", {.backbone = NOBODY, .t0_ns = 1, .weight_bytes = 70 * GB}},
+	    {"largest has 80000000000", {.backbone = NOBODY, .t0_ns = 1, .weight_bytes = GB, .kv_bytes = 80 * GB}},
+	    {"bytes", {.backbone = NOBODY, .t0_ns = 1, .weight_bytes = ~0ull, .kv_bytes = 2}},
+	    {"bytes", {.backbone = NOBODY, .t0_ns = 1, .weight_bytes = 1, .library_bytes = ~0ull}},
+	    {"bytes", {.backbone = NOBODY, .t0_ns = 1, .context_bytes = ~0ull, .weight_bytes = 3}},
+	};
+	script_start(&n, &(struct setup){.host_gb = 60});
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct medusa_sched_function f = cases[i].f;
+		uint32_t index;
+		f.size = sizeof(f);
+		cr_assert_eq(medusa_sched_add_function(n.sched, &f, &index), MEDUSA_SCHED_ERR_INVALID, "case %zu", i);
+		cr_assert(strstr(medusa_sched_error(n.sched), cases[i].says), "case %zu says: %s", i,
+			  medusa_sched_error(n.sched));
+	}
+	cr_assert_eq(n.sched->function_count, 0);
+	script_end(&n);
+}
+
+Test(scheduler_interface, finds_its_policies_by_name)
+{
+	struct medusa_sched *s = NULL;
+	struct medusa_sched_gpu gpu = {.size = sizeof(gpu), .memory_bytes = GB};
+	struct medusa_sched_node node = {.size = sizeof(node), .gpus = &gpu, .gpu_count = 1, .host_bytes_per_s = 1e9};
+	struct medusa_sched_options o = {.size = sizeof(o), .eviction = "oracle"};
+	cr_assert_eq(medusa_sched_create(&node, &o, &s), MEDUSA_SCHED_ERR_NOT_FOUND);
+	cr_assert(strstr(medusa_sched_error(NULL), "no eviction policy is called oracle"), "%s",
+		  medusa_sched_error(NULL));
+	cr_assert_null(s);
+	cr_assert_eq(medusa_sched_create(&node, NULL, &s), 0);
+	medusa_sched_destroy(s);
+	for (int kind = 0; kind < MEDUSA_SCHED_KINDS; kind++) {
+		size_t count;
+		const struct medusa_sched_policy *p = medusa_sched_policies((enum medusa_sched_kind)kind, &count);
+		cr_assert_str_eq(p[0].name, "medusa", "the default of kind %d is %s", kind, p[0].name);
+		cr_assert_gt(count, 1);
+	}
+	gpu.memory_bytes = 0;
+	cr_assert_eq(medusa_sched_create(&node, NULL, &s), MEDUSA_SCHED_ERR_INVALID);
+	node.gpu_count = 0;
+	cr_assert_eq(medusa_sched_create(&node, NULL, &s), MEDUSA_SCHED_ERR_INVALID);
+	gpu.memory_bytes = GB;
+	node.gpu_count = 1;
+	node.host_bytes_per_s = 0;
+	cr_assert_eq(medusa_sched_create(&node, NULL, &s), MEDUSA_SCHED_ERR_INVALID);
+	node.host_bytes_per_s = 1;
+	node.peer_bytes_per_s = (const double[]){-1};
+	cr_assert_eq(medusa_sched_create(&node, NULL, &s), MEDUSA_SCHED_ERR_INVALID);
+	node.peer_bytes_per_s = NULL;
+	o.size = 1;
+	cr_assert_eq(medusa_sched_create(&node, &o, &s), MEDUSA_SCHED_ERR_INVALID);
+	node.size = 1;
+	cr_assert_eq(medusa_sched_create(&node, NULL, &s), MEDUSA_SCHED_ERR_INVALID);
+	for (int i = 0; i <= 8; i++)
+		cr_assert_eq(!strncmp(medusa_sched_action_name((enum medusa_sched_action_type)i), "unknown", 7),
+			     i < 1 || i > 7);
+	for (int i = 0; i <= 8; i++)
+		cr_assert_eq(!strncmp(medusa_sched_reason_name((enum medusa_sched_reason)i), "unknown", 7),
+			     i < 1 || i > 7);
+}
