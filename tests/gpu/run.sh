@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Everything that wants a real GPU, in order of what stands on what; skipped by name where there is none.
 #
-# PARTS="nodes memory" picks parts: suites hash engine runtime nodes memory sequence identity torch. A part prints one line a
+# PARTS="nodes memory" picks parts: suites hash engine runtime nodes memory sequence identity inputs torch. A part prints one line a
 # case, and a count as its last line; none stops another. OUT, a folder, gets the logs.
 #
 # A machine with a GPU need not be able to build. Where there is nvcc:
@@ -16,7 +16,7 @@
 #
 # What graphs and memory may hold, in some minutes (its lines belong into bench/results/h200-tests.txt):
 #
-#	COMMIT=... PARTS="engine runtime nodes memory sequence identity" OUT=FOLDER tests/gpu/run.sh 2>&1 | tee FOLDER/h200-tests.txt
+#	COMMIT=... PARTS="engine runtime nodes memory sequence identity inputs" OUT=FOLDER tests/gpu/run.sh 2>&1 | tee FOLDER/h200-tests.txt
 set -u
 cd "$(dirname "$0")/../.."
 . tests/e2e/device.sh
@@ -79,7 +79,7 @@ fi
 [ $((passed + failed)) = 0 ] || printf '%d passed, %d failed\n' $passed $failed
 went_well= went_badly=
 [ $failed = 0 ] || went_badly=" what stands above"
-for script in runtime nodes memory sequence identity torch; do
+for script in runtime nodes memory sequence identity inputs torch; do
 	part $script || continue
 	tests/gpu/$script.sh
 	case $? in
