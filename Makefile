@@ -152,7 +152,7 @@ $(BUILD)/lib/libmedusa-restore.so: $(call objects,$(RESTORE) $(CORE)) restore/re
 	$(link_shared)
 # A worker node needs none of the packages that engines and artifacts need.
 $(BUILD)/lib/libmedusa-sched.so: LDLIBS := -lm
-$(BUILD)/lib/libmedusa-sched.so: $(call objects,$(SCHEDULER) base/map.c) scheduler/scheduler.map
+$(BUILD)/lib/libmedusa-sched.so: $(call objects,$(SCHEDULER) base/array.c base/map.c) scheduler/scheduler.map
 	$(link_shared)
 # -Bsymbolic: like a real driver, it must not hand out a preloaded library's hooks as its own entry points.
 $(HOSTCUDA_LIB): LDFLAGS += -Wl,-Bsymbolic
@@ -230,8 +230,8 @@ $(BUILD)/tests/test_%: $(BUILD)/obj/tests/test_%.o $(BUILD)/obj/tests/common/bui
 	$(call say,LD)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcriterion $(LDLIBS)
-# Makes the library's allocations fail.
-$(BUILD)/tests/test_scheduler_repeat: LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
+# They make the library's allocations fail.
+$(BUILD)/tests/test_scheduler_repeat $(BUILD)/tests/test_array: LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 # Linked with the driver, as most programs are not: they look it up.
 $(BUILD)/tests/subjects/sequence_subject $(BUILD)/tests/subjects/order_subject: $(BUILD)/tests/subjects/%: $(BUILD)/obj/tests/subjects/%.o $(BUILD)/lib/libmedusa.so $(BUILD)/lib/hostcuda/libcuda.so.1
 	$(call say,LD)

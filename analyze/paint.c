@@ -5,18 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 
 bool md_paint_add(struct md_paint *paint, uint32_t alloc, const struct md_view_piece *piece, uint64_t width)
 {
-	if (paint->count == paint->capacity) {
-		uint32_t capacity = paint->capacity ? 2 * paint->capacity : 64;
-		struct md_paint_stroke *grown = realloc(paint->strokes, capacity * sizeof *grown);
-		if (!grown)
-			return false;
-		paint->strokes = grown;
-		paint->capacity = capacity;
-	}
+	if (!MD_ARRAY_GROW(paint->strokes, paint->count, paint->capacity))
+		return false;
 	paint->strokes[paint->count++] = (struct md_paint_stroke){alloc, width, *piece};
 	return true;
 }

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "analyze/analysis.h"
+#include "base/array.h"
 #include "format/checks.h"
 #include "base/cleanup.h"
 #include "base/log.h"
@@ -341,21 +342,19 @@ static enum md_status emit_value(struct md_analysis *analysis, struct md_held *h
 	const struct md_variable *variable = &analysis->variables[held->variable];
 	struct md_artifact *out = analysis->out;
 	uint32_t at = find_image(out, &analysis->traces[0]->images[variable->image].hash);
-	struct md_image_value *grown;
+	struct md_image_value *value;
 	bool failed = false;
 
 	if (at == out->image_count)
 		return MD_OK;
-	grown = realloc(out->images[at].values, (out->images[at].value_count + (size_t)1) * sizeof *grown);
-	if (!grown)
+	if (!MD_ARRAY_EXTEND(out->images[at].values, out->images[at].value_count))
 		return md_analysis_no_memory(err);
-	out->images[at].values = grown;
-	grown += out->images[at].value_count++;
-	*grown = (struct md_image_value){.name = md_analysis_copy_text(variable->name, &failed),
+	value = &out->images[at].values[out->images[at].value_count++];
+	*value = (struct md_image_value){.name = md_analysis_copy_text(variable->name, &failed),
 					 .size = held->size,
 					 .data = md_steal_ptr(&held->data)};
 	return failed ? md_analysis_no_memory(err)
-		      : make_pointers(analysis, &held->findings, &grown->pointers, &grown->pointer_count, err);
+		      : make_pointers(analysis, &held->findings, &value->pointers, &value->pointer_count, err);
 }
 
 /* What the engine has written into variables of the images that graphs use. */

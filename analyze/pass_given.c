@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "analyze/analysis.h"
+#include "base/array.h"
 #include "base/cleanup.h"
 
 /* A byte of an allocation of the first capture. */
@@ -67,14 +68,8 @@ static int compare_spots(const void *left, const void *right)
 
 static bool add_spot(struct spots *spots, struct spot spot)
 {
-	if (spots->count == spots->capacity) {
-		size_t capacity = spots->capacity ? 2 * spots->capacity : 64;
-		struct spot *grown = realloc(spots->items, capacity * sizeof(*grown));
-		if (!grown)
-			return false;
-		spots->items = grown;
-		spots->capacity = capacity;
-	}
+	if (!MD_ARRAY_GROW(spots->items, spots->count, spots->capacity))
+		return false;
 	spots->items[spots->count++] = spot;
 	return true;
 }

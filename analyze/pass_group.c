@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "analyze/analysis.h"
+#include "base/array.h"
 
 /* ---- all or none ---- */
 
@@ -32,12 +33,9 @@ void md_analysis_close_groups(struct md_analysis *analysis)
 
 static bool add_part(struct md_pair *pair, struct md_part part)
 {
-	struct md_part *grown = realloc(pair->parts, (pair->part_count + (size_t)1) * sizeof *grown);
-
-	if (!grown)
+	if (!MD_ARRAY_EXTEND(pair->parts, pair->part_count))
 		return false;
-	pair->parts = grown;
-	grown[pair->part_count++] = part;
+	pair->parts[pair->part_count++] = part;
 	return true;
 }
 

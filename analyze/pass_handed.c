@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "analyze/analysis.h"
+#include "base/array.h"
 
 static struct md_pair *pair_of(struct md_analysis *analysis, unsigned capture, uint64_t id)
 {
@@ -60,18 +61,14 @@ static void unite(struct md_analysis *analysis, struct md_pair *one, struct md_p
 static bool add_handing(struct md_analysis *analysis, const struct md_pair *reader, const struct md_pair *writer,
 			unsigned capture, const struct md_trace_handed *handed)
 {
-	struct md_handing *grown =
-	    realloc(analysis->handings, (analysis->handing_count + (size_t)1) * sizeof *analysis->handings);
-
-	if (!grown)
+	if (!MD_ARRAY_EXTEND(analysis->handings, analysis->handing_count))
 		return false;
-	analysis->handings = grown;
-	grown[analysis->handing_count++] = (struct md_handing){(uint32_t)(reader - analysis->pairs),
-							       (uint32_t)(writer - analysis->pairs),
-							       capture,
-							       handed->address,
-							       handed->size,
-							       handed->sequence};
+	analysis->handings[analysis->handing_count++] = (struct md_handing){(uint32_t)(reader - analysis->pairs),
+									    (uint32_t)(writer - analysis->pairs),
+									    capture,
+									    handed->address,
+									    handed->size,
+									    handed->sequence};
 	return true;
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "analyze/analysis.h"
+#include "base/array.h"
 #include "base/cleanup.h"
 
 struct open_word { /* decided last, when it is known what the graph refers to */
@@ -40,14 +41,8 @@ static bool add_noise(struct md_pair *pair, uint32_t node, uint32_t at, uint32_t
 		last->size += size;
 		return true;
 	}
-	if (noises->count == noises->capacity) {
-		uint32_t capacity = noises->capacity ? 2 * noises->capacity : 256;
-		struct md_noise *grown = realloc(noises->items, capacity * sizeof *grown);
-		if (!grown)
-			return false;
-		noises->items = grown;
-		noises->capacity = capacity;
-	}
+	if (!MD_ARRAY_GROW(noises->items, noises->count, noises->capacity))
+		return false;
 	noises->items[noises->count++] = (struct md_noise){node, at, size};
 	return true;
 }
@@ -65,14 +60,8 @@ static bool add_noise_bytes(struct md_pair *pair, uint32_t node, uint32_t at, co
 
 static bool add_open(struct walk *walk, uint32_t node, uint32_t at, uint64_t one, uint64_t two)
 {
-	if (walk->open_count == walk->open_capacity) {
-		uint32_t capacity = walk->open_capacity ? 2 * walk->open_capacity : 64;
-		struct open_word *grown = realloc(walk->open, capacity * sizeof *grown);
-		if (!grown)
-			return false;
-		walk->open = grown;
-		walk->open_capacity = capacity;
-	}
+	if (!MD_ARRAY_GROW(walk->open, walk->open_count, walk->open_capacity))
+		return false;
 	walk->open[walk->open_count++] = (struct open_word){node, at, one, two};
 	return true;
 }
@@ -116,14 +105,8 @@ static bool add_doubt(struct walk *walk, uint32_t node, uint32_t at, const uint8
 		refuse_word(walk, node, at, why);
 		return true;
 	}
-	if (doubts->count == doubts->capacity) {
-		uint32_t capacity = doubts->capacity ? 2 * doubts->capacity : 8;
-		struct md_doubt *grown = realloc(doubts->items, capacity * sizeof *grown);
-		if (!grown)
-			return false;
-		doubts->items = grown;
-		doubts->capacity = capacity;
-	}
+	if (!MD_ARRAY_GROW(doubts->items, doubts->count, doubts->capacity))
+		return false;
 	md_view_locate(&walk->analysis->views[0], read_word(one), &doubt.one);
 	md_view_locate(&walk->analysis->views[1], read_word(two), &doubt.two);
 	doubts->items[doubts->count++] = doubt;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "analyze/tables.h"
+#include "base/array.h"
 #include "base/cleanup.h"
 
 /* ---- tables ---- */
@@ -78,7 +79,7 @@ static enum md_status hold(struct md_tables *tables, struct table *table, const 
 			       .unread = true,
 			       .compared = two->found && !memchr(two->known, 0, part->end - part->start)};
 
-	if (!md_tables_grow(&analysis->held, analysis->held_count, &tables->held_room, sizeof *analysis->held))
+	if (!MD_ARRAY_GROW(analysis->held, analysis->held_count, tables->held_room))
 		return md_analysis_no_memory(err);
 	held.data = malloc(held.size);
 	if (!held.data)

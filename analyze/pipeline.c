@@ -7,6 +7,7 @@
 
 #define MD_LOG_DOMAIN "analyze"
 #include "analyze/analysis.h"
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -59,14 +60,8 @@ void md_pair_refuse(struct md_pair *pair, const char *format, ...)
 
 bool md_findings_add(struct md_findings *findings, uint32_t node, uint32_t at, const struct md_target *target)
 {
-	if (findings->count == findings->capacity) {
-		uint32_t capacity = findings->capacity ? 2 * findings->capacity : 256;
-		struct md_finding *grown = realloc(findings->items, capacity * sizeof *grown);
-		if (!grown)
-			return false;
-		findings->items = grown;
-		findings->capacity = capacity;
-	}
+	if (!MD_ARRAY_GROW(findings->items, findings->count, findings->capacity))
+		return false;
 	findings->items[findings->count++] = (struct md_finding){node, at, *target, MD_POINTER_PLAIN, 0};
 	return true;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "analyze/tables.h"
+#include "base/array.h"
 #include "base/cleanup.h"
 
 void md_tables_finish(struct md_tables *tables)
@@ -19,29 +20,13 @@ void md_tables_finish(struct md_tables *tables)
 	free(tables->places);
 }
 
-bool md_tables_grow(void *list, uint32_t count, uint32_t *room, size_t size)
-{
-	char *items;
-	uint32_t more = *room ? 2 * *room : 256;
-
-	if (count < *room)
-		return true;
-	memcpy(&items, list, sizeof items);
-	items = realloc(items, more * size);
-	if (!items)
-		return false;
-	memcpy(list, &items, sizeof items);
-	*room = more;
-	return true;
-}
-
 static bool add_wall(struct md_tables *tables, uint32_t alloc, enum md_wall_kind kind, uint64_t start, uint64_t end)
 {
 	uint32_t group = tables->analysis->group[alloc];
 
 	if (!tables->wanted[group])
 		return true;
-	if (!md_tables_grow(&tables->walls, tables->wall_count, &tables->wall_room, sizeof *tables->walls))
+	if (!MD_ARRAY_GROW(tables->walls, tables->wall_count, tables->wall_room))
 		return false;
 	tables->walls[tables->wall_count++] = (struct md_wall){group, kind, start, end};
 	return true;
@@ -180,7 +165,7 @@ static enum md_status list_walls(struct md_tables *tables, struct md_error *err)
 
 static bool add_part(struct md_tables *tables, struct md_table_part part)
 {
-	if (!md_tables_grow(&tables->parts, tables->part_count, &tables->part_room, sizeof *tables->parts))
+	if (!MD_ARRAY_GROW(tables->parts, tables->part_count, tables->part_room))
 		return false;
 	tables->parts[tables->part_count++] = part;
 	return true;

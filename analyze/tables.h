@@ -49,7 +49,6 @@ struct md_tables {
 
 void md_tables_finish(struct md_tables *tables);
 /* A list that grows; false when out of memory. */
-bool md_tables_grow(void *list, uint32_t count, uint32_t *room, size_t size);
 uint64_t md_tables_address(const struct md_analysis *analysis, const struct md_target *target);
 uint64_t md_tables_key(const struct md_tables *tables, const struct md_target *target); /* in cuts */
 /* The part of [at, end) that begins there and is known, or is not: its end. */

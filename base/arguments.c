@@ -7,17 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
 
 bool md_arguments_add(struct md_argument_list *arguments, const char *text)
 {
-	struct md_text *grown = realloc(arguments->items, ((size_t)arguments->count + 1) * sizeof(*grown));
-	if (!grown)
+	if (!MD_ARRAY_EXTEND(arguments->items, arguments->count))
 		return false;
-	arguments->items = grown;
-	grown[arguments->count].text = strdup(text);
-	return grown[arguments->count].text && ++arguments->count;
+	arguments->items[arguments->count].text = strdup(text);
+	return arguments->items[arguments->count].text && ++arguments->count;
 }
 
 bool md_arguments_copy(const struct md_argument_list *from, struct md_argument_list *out)

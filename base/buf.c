@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+
 #define FIRST_CAPACITY 256u
 #define VARINT_MAX_BYTES 10
 
@@ -27,21 +29,10 @@ void md_buf_clear(struct md_buf *buf)
 
 static bool reserve(struct md_buf *buf, size_t bytes)
 {
-	size_t capacity = buf->capacity ? buf->capacity : FIRST_CAPACITY;
-	uint8_t *data;
-
 	if (buf->failed || bytes > SIZE_MAX - buf->size)
 		return false;
-	if (buf->size + bytes <= buf->capacity)
-		return true;
-	while (capacity < buf->size + bytes)
-		capacity = capacity > SIZE_MAX / 2 ? buf->size + bytes : capacity * 2;
-	data = realloc(buf->data, capacity);
-	if (!data)
-		return false;
-	buf->data = data;
-	buf->capacity = capacity;
-	return true;
+	bytes += buf->size;
+	return MD_ARRAY_RESERVE(buf->data, bytes && bytes < FIRST_CAPACITY ? FIRST_CAPACITY : bytes, buf->capacity);
 }
 
 void *md_buf_extend(struct md_buf *buf, size_t bytes)

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_CAPACITY 64u
+#include "base/array.h"
 
 void md_interval_init(struct md_interval_index *index)
 {
@@ -43,29 +43,12 @@ static size_t upper_bound(const struct md_interval_index *index, uint64_t addres
 	return low;
 }
 
-static bool reserve_one(struct md_interval_index *index)
-{
-	size_t capacity = index->capacity ? index->capacity * 2 : FIRST_CAPACITY;
-	struct md_interval *items;
-
-	if (index->count < index->capacity)
-		return true;
-	if (capacity > SIZE_MAX / sizeof(*items))
-		return false;
-	items = realloc(index->items, capacity * sizeof(*items));
-	if (!items)
-		return false;
-	index->items = items;
-	index->capacity = capacity;
-	return true;
-}
-
 bool md_interval_add(struct md_interval_index *index, uint64_t start, uint64_t size, uint64_t value)
 {
 	uint64_t last = last_of(start, size);
 	size_t first = upper_bound(index, start), end;
 
-	if (!reserve_one(index))
+	if (!MD_ARRAY_GROW(index->items, index->count, index->capacity))
 		return false;
 	/* The items in [first, end) overlap the new one and make room for it. */
 	if (first && last_of(index->items[first - 1].start, index->items[first - 1].size) >= start)

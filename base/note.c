@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/descriptor.h"
 #include "base/environment.h"
@@ -120,14 +121,11 @@ bool md_note_read(FILE *in, struct md_note *out)
 
 static enum md_status add_note(struct md_note **list, size_t *count, struct md_note *note, struct md_error *err)
 {
-	struct md_note *grown = realloc(*list, (*count + 1) * sizeof(*grown));
-
-	if (!grown) {
+	if (!MD_ARRAY_EXTEND(*list, *count)) {
 		md_note_finish(note);
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for notes");
 	}
-	*list = grown;
-	grown[(*count)++] = *note;
+	(*list)[(*count)++] = *note;
 	return MD_OK;
 }
 

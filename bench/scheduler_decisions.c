@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/array.h"
 #include "bench/machine.h"
 #include "medusa/scheduler.h"
 
@@ -59,12 +60,8 @@ static bool before(const struct due *a, const struct due *b)
 
 static void push(struct node *n, uint64_t at, struct medusa_sched_event event)
 {
-	if (n->count == n->capacity) {
-		n->capacity = n->capacity ? 2 * n->capacity : 1024;
-		n->heap = realloc(n->heap, n->capacity * sizeof(*n->heap));
-		if (!n->heap)
-			exit(3);
-	}
+	if (!MD_ARRAY_GROW(n->heap, n->count, n->capacity))
+		exit(3);
 	struct due due = {at, n->order++, event};
 	size_t i = n->count++;
 	for (; i && before(&due, &n->heap[(i - 1) / 2]); i = (i - 1) / 2)

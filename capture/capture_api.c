@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api/api.h"
+#include "base/array.h"
 #include "base/clock.h"
 #include "capture/capture.h"
 #include "kvprofile/kvprofile.h"
@@ -24,17 +25,14 @@ MD_API const char *medusa_reason(void)
 /* Under md_capture.lock. */
 static bool remember_bind(const char *name, uint64_t address, uint64_t bytes, enum md_bind_role role)
 {
-	struct md_capture_bind *grown = realloc(md_capture.bound, (md_capture.bind_count + 1) * sizeof(*grown));
 	char *copy = strdup(name);
 
 	md_capture_home_note();
-	if (grown)
-		md_capture.bound = grown;
-	if (!grown || !copy) {
+	if (!copy || !MD_ARRAY_EXTEND(md_capture.bound, md_capture.bind_count)) {
 		free(copy);
 		return false;
 	}
-	grown[md_capture.bind_count] = (struct md_capture_bind){copy, role, address, bytes, false};
+	md_capture.bound[md_capture.bind_count] = (struct md_capture_bind){copy, role, address, bytes, false};
 	return md_interval_add(&md_capture.binds, address, bytes, md_capture.bind_count++);
 }
 

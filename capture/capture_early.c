@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "capture/capture.h"
 
 static struct early {
@@ -16,19 +17,16 @@ static bool early_over;
 
 bool md_capture_said_early(enum md_capture_early kind, const char *name, const char *value, uint64_t ns)
 {
-	struct early *grown = NULL;
+	bool kept;
 	char *copies[2] = {strdup(name), strdup(value ? value : "")};
 
 	md_capture_lock();
-	if (!early_over && copies[0] && copies[1])
-		grown = realloc(early, (early_count + 1) * sizeof(*grown));
-	if (grown) {
-		early = grown;
+	kept = !early_over && copies[0] && copies[1] && MD_ARRAY_EXTEND(early, early_count);
+	if (kept)
 		early[early_count++] = (struct early){kind, copies[0], copies[1], ns};
-	}
 	bool over = early_over;
 	md_capture_unlock();
-	if (!grown) {
+	if (!kept) {
 		free(copies[0]);
 		free(copies[1]);
 	}

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "capture/capture.h"
 
 #define MOST 65536 /* pairs of kernel and address; what comes after counts for a whole allocation */
@@ -22,7 +23,7 @@ static _Atomic uint64_t lowest = UINT64_MAX, highest;
 /* All under md_capture.lock. */
 static struct md_map watched; /* starts of allocations in which graphs have addresses that nobody bound */
 static struct given *list;
-static size_t list_count;
+static size_t list_count, list_room;
 static struct md_map by_key;
 static uint64_t generation; /* counts what was freed: an address may come again */
 
@@ -61,17 +62,6 @@ void md_capture_given_freed(uint64_t start)
 
 /* ---- what is found ---- */
 
-static bool grow(void)
-{
-	struct given *grown = list;
-
-	if ((list_count & (list_count - 1)) == 0)
-		grown = realloc(list, (list_count ? 2 * list_count : 1) * sizeof(*grown));
-	if (grown)
-		list = grown;
-	return grown != NULL;
-}
-
 static void keep(struct given given)
 {
 	uint64_t key[4] = {given.kernel, given.address, given.size, generation}, at;
@@ -81,7 +71,7 @@ static void keep(struct given given)
 		list[at].last = given.last;
 		return;
 	}
-	if (!grow() || !md_map_put(&by_key, hash, list_count))
+	if (!MD_ARRAY_GROW(list, list_count, list_room) || !md_map_put(&by_key, hash, list_count))
 		return md_capture_trouble("out of memory for what kernels are given");
 	list[list_count++] = given;
 }

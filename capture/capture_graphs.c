@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "capture/capture_walk.h"
 
@@ -52,14 +53,8 @@ static bool remember(struct md_capture_walk *walk, CUgraphExec exec)
 {
 	struct md_capture_graph *graph;
 
-	if (graphs.count == graphs.capacity) {
-		size_t capacity = graphs.capacity ? 2 * graphs.capacity : 16;
-		graph = realloc(graphs.items, capacity * sizeof(*graph));
-		if (!graph)
-			return false;
-		graphs.items = graph;
-		graphs.capacity = capacity;
-	}
+	if (!MD_ARRAY_GROW(graphs.items, graphs.count, graphs.capacity))
+		return false;
 	graph = &graphs.items[graphs.count];
 	*graph = (struct md_capture_graph){.id = walk->out.id,
 					   .exec = exec,
@@ -257,39 +252,32 @@ void md_capture_graph_label(struct md_capture_graph *graph, const char *label, u
 
 static bool keep_output(struct md_capture_graph *graph, struct md_capture_output output)
 {
-	struct md_capture_output *grown;
-
 	for (size_t i = 0; i < graph->output_count; i++) {
 		if (graph->outputs[i].index == output.index) {
 			graph->outputs[i] = output;
 			return true;
 		}
 	}
-	grown = realloc(graph->outputs, (graph->output_count + 1) * sizeof(*grown));
-	if (!grown)
+	if (!MD_ARRAY_EXTEND(graph->outputs, graph->output_count))
 		return false;
-	grown[graph->output_count++] = output;
-	graph->outputs = grown;
+	graph->outputs[graph->output_count++] = output;
 	return true;
 }
 
 /* The engine reads it, so its allocation takes part in the probe even if no parameter points into it. */
 static bool keep_candidate(struct md_capture_graph *graph, uint64_t start)
 {
-	uint64_t *grown;
 	size_t at = 0;
 
 	while (at < graph->candidate_count && graph->candidates[at] < start)
 		at++;
 	if (at < graph->candidate_count && graph->candidates[at] == start)
 		return true;
-	grown = realloc(graph->candidates, (graph->candidate_count + 1) * sizeof(*grown));
-	if (!grown)
+	if (!MD_ARRAY_EXTEND(graph->candidates, graph->candidate_count))
 		return false;
-	memmove(grown + at + 1, grown + at, (graph->candidate_count - at) * sizeof(*grown));
-	grown[at] = start;
-	graph->candidates = grown;
-	graph->candidate_count++;
+	memmove(&graph->candidates[at + 1], &graph->candidates[at],
+		(graph->candidate_count++ - at) * sizeof(*graph->candidates));
+	graph->candidates[at] = start;
 	return true;
 }
 

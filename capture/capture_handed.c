@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/note.h"
@@ -15,7 +16,7 @@
 
 /* All under md_capture.lock. */
 static struct md_interest *interests;
-static size_t interest_count;
+static size_t interest_count, interest_room;
 
 const struct md_interest *md_capture_interests(size_t *count)
 {
@@ -36,15 +37,10 @@ static bool is_there(const struct md_interest *interest)
 
 static void add(struct md_interest interest)
 {
-	struct md_interest *grown = interests;
-
 	if (is_there(&interest))
 		return;
-	if ((interest_count & (interest_count - 1)) == 0)
-		grown = realloc(interests, (interest_count ? 2 * interest_count : 1) * sizeof(*grown));
-	if (!grown)
+	if (!MD_ARRAY_GROW(interests, interest_count, interest_room))
 		return md_capture_trouble("out of memory for what graphs read");
-	interests = grown;
 	interests[interest_count++] = interest;
 }
 
@@ -193,14 +189,11 @@ static void add_handed(struct md_capture_graph *graph, const struct md_handed_sp
 	uint64_t at = 0, end;
 
 	for (unsigned runs = 0; next_run(spot, runs, &at, &end); runs++, at = end) {
-		struct md_capture_output *grown;
 		if (is_handed(graph, spot->address + at, end - at))
 			continue;
-		grown = realloc(graph->handed, (graph->handed_count + 1) * sizeof(*grown));
-		if (!grown)
+		if (!MD_ARRAY_EXTEND(graph->handed, graph->handed_count))
 			return md_capture_trouble("out of memory for what graphs hand on");
-		graph->handed = grown;
-		grown[graph->handed_count++] = (struct md_capture_output){0, spot->address + at, end - at};
+		graph->handed[graph->handed_count++] = (struct md_capture_output){0, spot->address + at, end - at};
 	}
 }
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "capture/capture_handed_trial.h"
@@ -27,17 +28,14 @@ void md_handed_trial_finish(struct md_handed_trial *trial)
 
 static bool add_spot(struct md_handed_trial *trial, size_t interest, uint64_t address, uint64_t size)
 {
-	struct md_handed_spot *grown = realloc(trial->spots, (trial->spot_count + 1) * sizeof(*grown));
 	struct md_handed_spot spot = {interest, address, size, malloc(size), calloc(size, 1)};
 
-	if (grown)
-		trial->spots = grown;
-	if (!grown || !spot.before || !spot.written) {
+	if (!spot.before || !spot.written || !MD_ARRAY_EXTEND(trial->spots, trial->spot_count)) {
 		free(spot.before);
 		free(spot.written);
 		return false;
 	}
-	grown[trial->spot_count++] = spot;
+	trial->spots[trial->spot_count++] = spot;
 	return true;
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "capture/capture.h"
@@ -56,14 +57,12 @@ static bool keep_bytes(bool in_file)
 static uint32_t put_image(const struct md_image_span *span, const struct md_hash *hash, struct md_image_home *home)
 {
 	char build_id[2 * MD_BUILD_ID_BYTES + 1] = "";
-	struct md_hash *grown = realloc(images.hashes, (images.count + 1) * sizeof(*grown));
 	struct md_image image = {.hash = *hash, .kind = span->kind, .size = span->size};
 
-	if (!grown) {
+	if (!MD_ARRAY_EXTEND(images.hashes, images.count)) {
 		md_capture_trouble("out of memory at image %u", images.count);
 		return MD_NONE;
 	}
-	images.hashes = grown;
 	build_id_text(home, build_id);
 	if (home->path[0]) {
 		image.path = home->path;
@@ -73,7 +72,7 @@ static uint32_t put_image(const struct md_image_span *span, const struct md_hash
 	if (keep_bytes(home->path[0]))
 		image.data = (uint8_t *)span->data; /* borrowed; the writer copies */
 	md_trace_put_image(md_capture.writer, md_capture_next(), &image);
-	grown[images.count] = *hash;
+	images.hashes[images.count] = *hash;
 	return images.count++;
 }
 
@@ -182,18 +181,13 @@ static void remember_module(CUmodule module, uint32_t image)
 
 static void remember_library(CUlibrary library, uint32_t image)
 {
-	struct library *grown;
-
 	if (image == MD_NONE)
 		return;
 	md_capture_lock();
-	grown = realloc(images.libraries, (images.library_count + 1) * sizeof(*grown));
-	if (grown) {
-		images.libraries = grown;
-		grown[images.library_count++] = (struct library){library, image, NULL};
-	} else {
+	if (MD_ARRAY_EXTEND(images.libraries, images.library_count))
+		images.libraries[images.library_count++] = (struct library){library, image, NULL};
+	else
 		md_capture_trouble("out of memory for library %zu", images.library_count);
-	}
 	md_capture_unlock();
 }
 

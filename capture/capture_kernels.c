@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "capture/capture.h"
 
@@ -136,18 +137,9 @@ static uint32_t add_kernel(const struct resolved *it)
 		free(kernel.params);
 		return index;
 	}
-	if (kernels.count == kernels.capacity) {
-		uint32_t capacity = kernels.capacity ? 2 * kernels.capacity : 64;
-		struct md_kernel *grown = realloc(kernels.items, capacity * sizeof(*grown));
-		if (!grown) {
-			free(kernel.params);
-			return MD_NONE;
-		}
-		kernels.items = grown;
-		kernels.capacity = capacity;
-	}
 	kernel.name = strdup(it->name);
-	if (!kernel.name) {
+	if (!kernel.name || !MD_ARRAY_GROW(kernels.items, kernels.count, kernels.capacity)) {
+		free(kernel.name);
 		free(kernel.params);
 		return MD_NONE;
 	}
@@ -168,14 +160,8 @@ static bool remember_handle(uint64_t value, const struct resolved *it, uint32_t 
 	struct handle *known = find_handle(value);
 
 	if (!known) {
-		if (kernels.seen_count == kernels.seen_capacity) {
-			size_t capacity = kernels.seen_capacity ? 2 * kernels.seen_capacity : 64;
-			struct handle *grown = realloc(kernels.seen, capacity * sizeof(*grown));
-			if (!grown)
-				return false;
-			kernels.seen = grown;
-			kernels.seen_capacity = capacity;
-		}
+		if (!MD_ARRAY_GROW(kernels.seen, kernels.seen_count, kernels.seen_capacity))
+			return false;
 		if (!md_map_put(&kernels.handles, value, kernels.seen_count))
 			return false;
 		known = &kernels.seen[kernels.seen_count++];

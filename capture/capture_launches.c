@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/array.h"
 #include "capture/capture.h"
 
 /* ---- counts ---- */
@@ -30,15 +31,12 @@ static uint32_t total_count;
 
 static void add_total(uint32_t kernel, uint64_t count)
 {
-	if (kernel >= total_count) {
-		uint32_t capacity = kernel + 64;
-		uint64_t *grown = realloc(totals, capacity * sizeof(*grown));
-		if (!grown)
-			return;
-		memset(grown + total_count, 0, (capacity - total_count) * sizeof(*grown));
-		totals = grown;
-		total_count = capacity;
-	}
+	uint32_t room = total_count;
+
+	if (!MD_ARRAY_GROW(totals, kernel, room))
+		return;
+	memset(totals + total_count, 0, (room - total_count) * sizeof(*totals));
+	total_count = room;
 	totals[kernel] += count;
 }
 

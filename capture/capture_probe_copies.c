@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "capture/capture_probe.h"
 
 #define MAP_ALIGNMENT 64        /* of tensor maps, by the driver */
@@ -53,12 +54,9 @@ size_t md_capture_probe_chunk_size(uint64_t size, size_t chunk)
 static enum md_status add_copy(struct md_probe_session *session, uint64_t address, uint64_t size,
 			       struct md_probe_copy **out, struct md_error *err)
 {
-	struct md_probe_copy **grown = realloc(session->copies, (session->copy_count + 1) * sizeof(*grown));
 	struct md_probe_copy *copy = calloc(1, sizeof(*copy));
 
-	if (grown)
-		session->copies = grown;
-	if (!grown || !copy) {
+	if (!copy || !MD_ARRAY_EXTEND(session->copies, session->copy_count)) {
 		free(copy);
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
 	}
@@ -193,14 +191,8 @@ enum md_status md_capture_copy_read(struct md_probe_session *session, const stru
 
 static bool add_pointer(struct md_probe_copy *copy, size_t *room, struct md_probe_pointer pointer)
 {
-	if (copy->pointer_count == *room) {
-		size_t more = *room ? 2 * *room : 16;
-		struct md_probe_pointer *grown = realloc(copy->pointers, more * sizeof(*grown));
-		if (!grown)
-			return false;
-		copy->pointers = grown;
-		*room = more;
-	}
+	if (!MD_ARRAY_GROW(copy->pointers, copy->pointer_count, *room))
+		return false;
 	copy->pointers[copy->pointer_count++] = pointer;
 	return true;
 }

@@ -4,18 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "capture/capture_probe.h"
 
 static enum md_status add_region(struct md_capture_probe *probe, enum md_probe_region_kind kind, uint64_t address,
 				 uint64_t size, struct md_error *err)
 {
-	struct md_probe_region *grown = realloc(probe->regions, (probe->region_count + 1) * sizeof(*grown));
-
-	if (!grown)
+	if (!MD_ARRAY_EXTEND(probe->regions, probe->region_count))
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
-	probe->regions = grown;
-	grown[probe->region_count++] = (struct md_probe_region){.kind = kind, .address = address, .size = size};
+	probe->regions[probe->region_count++] =
+	    (struct md_probe_region){.kind = kind, .address = address, .size = size};
 	return MD_OK;
 }
 

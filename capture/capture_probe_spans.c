@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "capture/capture_probe.h"
 
 /* Regions up to here are compared whole: the first replay may have written what was there already. */
@@ -15,14 +16,8 @@
 
 static struct md_probe_span *next_span(struct md_capture_probe *probe)
 {
-	if (probe->span_count == probe->span_room) {
-		size_t room = probe->span_room ? 2 * probe->span_room : 64;
-		struct md_probe_span *grown = realloc(probe->spans, room * sizeof(*grown));
-		if (!grown)
-			return NULL;
-		probe->spans = grown;
-		probe->span_room = room;
-	}
+	if (!MD_ARRAY_GROW(probe->spans, probe->span_count, probe->span_room))
+		return NULL;
 	return &probe->spans[probe->span_count];
 }
 

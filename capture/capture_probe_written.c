@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "capture/capture_probe.h"
 
 #define MOST_RANGES 65536 /* told of one graph; more scattered ones are told with what lies between them */
@@ -209,14 +210,9 @@ static uint64_t next_byte(const struct md_probe_region *region, uint64_t at, boo
 
 static void add_range(struct ranges *ranges, uint64_t address, uint64_t size)
 {
-	if (ranges->count == ranges->room) {
-		uint32_t room = ranges->room ? 2 * ranges->room : 64;
-		struct md_trace_range *grown = realloc(ranges->items, room * sizeof(*grown));
-		ranges->failed |= !grown;
-		if (!grown)
-			return;
-		ranges->items = grown;
-		ranges->room = room;
+	if (!MD_ARRAY_GROW(ranges->items, ranges->count, ranges->room)) {
+		ranges->failed = true;
+		return;
 	}
 	ranges->items[ranges->count++] = (struct md_trace_range){address, size};
 }

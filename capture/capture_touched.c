@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "capture/capture_handed.h"
 
 #define MOST 16384 /* different ones; a process with more is told apart by allocation */
@@ -11,7 +12,7 @@
 static atomic_bool watching;
 static struct md_map watched; /* starts of allocations that recorded graphs use */
 static struct md_capture_touch *touches;
-static size_t touch_count;
+static size_t touch_count, touch_room;
 static struct md_map by_key;               /* hash of call, place and direction -> index */
 static struct md_capture_output *declared; /* outputs of graphs, which the engine may read */
 static size_t declared_count;
@@ -27,11 +28,8 @@ void md_capture_touched_watch(const uint64_t *candidates, size_t count)
 
 void md_capture_touched_declared(struct md_capture_output output)
 {
-	struct md_capture_output *grown = realloc(declared, (declared_count + 1) * sizeof(*grown));
-
-	if (!grown)
+	if (!MD_ARRAY_EXTEND(declared, declared_count))
 		return md_capture_trouble("out of memory at output %u of a graph", output.index);
-	declared = grown;
 	declared[declared_count++] = output;
 }
 
@@ -54,20 +52,13 @@ static bool is_bound(uint64_t address, uint64_t size)
 static void keep(struct md_capture_touch touch)
 {
 	uint64_t key[4] = {(uintptr_t)touch.call, touch.address, touch.size, touch.writes}, at, hash;
-	struct md_capture_touch *grown;
 
 	hash = md_hash_checksum(key, sizeof(key));
 	if (md_map_get(&by_key, hash, &at)) {
 		touches[at].last = touch.last;
 		return;
 	}
-	if ((touch_count & (touch_count - 1)) == 0) {
-		grown = realloc(touches, (touch_count ? 2 * touch_count : 1) * sizeof(*grown));
-		if (!grown)
-			return md_capture_trouble("out of memory for what the engine copies");
-		touches = grown;
-	}
-	if (!md_map_put(&by_key, hash, touch_count))
+	if (!MD_ARRAY_GROW(touches, touch_count, touch_room) || !md_map_put(&by_key, hash, touch_count))
 		return md_capture_trouble("out of memory for what the engine copies");
 	touches[touch_count++] = touch;
 }

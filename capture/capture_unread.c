@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "capture/capture_probe.h"
 
 #define PIECE (64u << 10)      /* that is zero or not as one; pieces end at multiples of it */
@@ -36,30 +37,16 @@ struct lists {
 static struct md_map put; /* address of a piece and whether it was copied -> hash of what it held */
 static uint64_t saved;    /* bytes */
 
-static void *grow(struct lists *lists, void *items, size_t count, size_t *room, size_t size)
-{
-	size_t more = *room ? 2 * *room : 256;
-	void *grown = items;
-
-	if (count < *room)
-		return items;
-	grown = realloc(items, more * size);
-	lists->failed |= !grown;
-	if (grown)
-		*room = more;
-	return grown ? grown : items;
-}
-
 static void add_wall(struct lists *lists, uint64_t start, uint64_t end, bool needed)
 {
-	lists->walls = grow(lists, lists->walls, lists->wall_count, &lists->wall_room, sizeof(*lists->walls));
+	lists->failed |= !MD_ARRAY_GROW(lists->walls, lists->wall_count, lists->wall_room);
 	if (!lists->failed)
 		lists->walls[lists->wall_count++] = (struct wall){start, end, needed};
 }
 
 static void add_gap(struct lists *lists, struct gap gap)
 {
-	lists->gaps = grow(lists, lists->gaps, lists->gap_count, &lists->gap_room, sizeof(*lists->gaps));
+	lists->failed |= !MD_ARRAY_GROW(lists->gaps, lists->gap_count, lists->gap_room);
 	if (!lists->failed)
 		lists->gaps[lists->gap_count++] = gap;
 }

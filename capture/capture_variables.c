@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "capture/capture.h"
 
 #define CHUNK (64u << 10)
@@ -137,8 +138,6 @@ void md_capture_variables_gone(const void *owner)
 
 static void keep(struct variable variable, const char *name)
 {
-	struct variable *grown;
-
 	for (size_t i = variables.count; i-- > 0;) {
 		if (variables.items[i].is.address != variable.is.address)
 			continue;
@@ -146,17 +145,14 @@ static void keep(struct variable variable, const char *name)
 			return;
 		forget(i); /* of a module that went with its context */
 	}
-	grown = realloc(variables.items, (variables.count + 1) * sizeof(*grown));
 	variable.is.name = strdup(name);
-	if (grown)
-		variables.items = grown;
-	if (!grown || !variable.is.name) {
+	if (!variable.is.name || !MD_ARRAY_EXTEND(variables.items, variables.count)) {
 		free(variable.is.name);
 		md_capture_trouble("out of memory at variable %s", name);
 		return;
 	}
 	variable.unread = !read_checksum(variable.is.address, variable.is.size, &variable.before);
-	grown[variables.count++] = variable;
+	variables.items[variables.count++] = variable;
 	md_trace_put_global(md_capture.writer, md_capture_next(), variable.is.image, name, variable.is.address,
 			    variable.is.size);
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "capture/capture_walk.h"
 #include "format/artifact.h"
@@ -30,24 +31,6 @@ static void *take(struct md_capture_walk *walk, size_t bytes)
 	if (!block)
 		walk->out_of_memory = true;
 	return block;
-}
-
-/* A list that grows; false when out of memory. */
-static bool reserve(struct md_capture_walk *walk, void *list, size_t count, size_t *capacity, size_t item)
-{
-	void **slot = list, *grown;
-	size_t wanted = *capacity ? 2 * *capacity : 64;
-
-	if (count <= *capacity)
-		return true;
-	grown = realloc(*slot, (wanted > count ? wanted : count) * item);
-	if (!grown) {
-		walk->out_of_memory = true;
-		return false;
-	}
-	*slot = grown;
-	*capacity = wanted > count ? wanted : count;
-	return true;
 }
 
 /* ---- candidates for the probe ---- */
@@ -456,6 +439,14 @@ static void add_edge(struct md_capture_walk *walk, CUgraphNode from_node, CUgrap
 	    (struct md_edge){(uint32_t)from, (uint32_t)to, data->from_port, data->to_port, data->type};
 }
 
+static bool reserve_edges(struct md_capture_walk *walk, size_t more)
+{
+	bool room = MD_ARRAY_RESERVE(walk->out.edges, walk->out.edge_count + more, walk->edge_room);
+
+	walk->out_of_memory |= !room;
+	return room;
+}
+
 static void walk_edges(struct md_capture_walk *walk, CUgraph graph)
 {
 	size_t count = 0;
@@ -464,9 +455,7 @@ static void walk_edges(struct md_capture_walk *walk, CUgraph graph)
 	CUgraphEdgeData *data = !result && count ? take(walk, count * sizeof(*data)) : NULL;
 
 	if (!result && count) {
-		if (!ends || !data ||
-		    !reserve(walk, &walk->out.edges, walk->out.edge_count + count, &walk->edge_room,
-			     sizeof(*walk->out.edges)))
+		if (!ends || !data || !reserve_edges(walk, count))
 			return;
 		memset(data, 0, count * sizeof(*data));
 		result = get_edges(graph, ends, ends + count, data, &count);
@@ -484,9 +473,11 @@ static void walk_edges(struct md_capture_walk *walk, CUgraph graph)
 static bool reserve_nodes(struct md_capture_walk *walk, size_t more)
 {
 	size_t count = walk->out.node_count + more;
+	bool room = MD_ARRAY_RESERVE(walk->out.nodes, count, walk->node_room) &&
+		    MD_ARRAY_RESERVE(walk->handles, count, walk->handle_room);
 
-	return reserve(walk, &walk->out.nodes, count, &walk->node_room, sizeof(*walk->out.nodes)) &&
-	       reserve(walk, &walk->handles, count, &walk->handle_room, sizeof(CUgraphNode));
+	walk->out_of_memory |= !room;
+	return room;
 }
 
 static void walk_graph(struct md_capture_walk *walk, CUgraph graph, unsigned depth)

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+
 /* Pitched memory comes from where plain memory comes from. */
 static struct md_interval_index *kind_of(struct md_alloc_sequence *sequence, uint32_t family)
 {
@@ -14,22 +16,12 @@ static struct md_interval_index *kind_of(struct md_alloc_sequence *sequence, uin
 
 static bool make_room(struct md_alloc_sequence *sequence)
 {
-	size_t room = sequence->room ? 2 * sequence->room : 64;
-	struct md_sequence_request *items;
-	uint64_t *addresses;
+	size_t items = sequence->room, addresses = sequence->room;
 
-	if (sequence->count < sequence->room)
-		return true;
-	if (room > MD_SEQUENCE_MAX)
+	if (sequence->count >= MD_SEQUENCE_MAX || !MD_ARRAY_GROW(sequence->items, sequence->count, items) ||
+	    !MD_ARRAY_RESERVE(sequence->addresses, items, addresses))
 		return false;
-	items = realloc(sequence->items, room * sizeof(*items));
-	if (items)
-		sequence->items = items;
-	addresses = items ? realloc(sequence->addresses, room * sizeof(*addresses)) : NULL;
-	if (!addresses)
-		return false;
-	sequence->addresses = addresses;
-	sequence->room = room;
+	sequence->room = items;
 	return true;
 }
 

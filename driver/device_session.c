@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+
 #include "driver/device_session.h"
 
 #define SLAB_BYTES (32ull << 20)
@@ -25,14 +27,12 @@ static uint64_t spare_device_memory(uint64_t limit)
 
 static bool add_slab(struct md_device_session *session, uint64_t size)
 {
-	struct md_device_slab *grown = realloc(session->slabs, (session->slab_count + 1) * sizeof(*grown));
 	struct md_device_slab slab = {.size = size < SLAB_BYTES ? SLAB_BYTES : size};
 
-	if (grown)
-		session->slabs = grown;
 	if (slab.size > session->device_left)
 		slab.size = size;
-	if (!grown || slab.size > session->device_left || md_cuda.cuMemAlloc_v2(&slab.base, slab.size))
+	if (slab.size > session->device_left || !MD_ARRAY_EXTEND(session->slabs, session->slab_count) ||
+	    md_cuda.cuMemAlloc_v2(&slab.base, slab.size))
 		return false;
 	session->device_left -= slab.size;
 	session->slabs[session->slab_count++] = slab;

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+
 #define STRING_MAX (1u << 20)
 
 void md_archive_fail(struct md_archive *a, enum md_status status, const char *format, ...)
@@ -59,7 +61,7 @@ static bool list_grow(struct md_archive *a, char **items, uint32_t have, uint64_
 	uint64_t wanted = *capacity ? *capacity * 2 : 4;
 	if (wanted > UINT32_MAX || !md_budget_take(a->budget, (wanted - *capacity) * size))
 		return false;
-	char *grown = realloc(*items, wanted * size);
+	char *grown = md_array_resize(*items, wanted, size);
 	if (!grown)
 		return false;
 	memset(grown + have * size, 0, (wanted - have) * size);

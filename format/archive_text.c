@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/utf8.h"
 #include "format/archive.h"
 
@@ -156,16 +157,10 @@ static bool read_line(struct md_archive *a)
 	size_t size = 0;
 	int c;
 	while ((c = getc(t->file)) != EOF && c != '\n') {
-		if (size + 1 >= t->capacity) {
-			size_t capacity = t->capacity ? t->capacity * 2 : 512;
-			char *line = capacity <= LINE_MAX_BYTES ? realloc(t->line, capacity) : NULL;
-			if (!line) {
-				t->number++;
-				fail_line(a, "is too long", "(at most 4 MiB)");
-				return false;
-			}
-			t->line = line;
-			t->capacity = capacity;
+		if (size + 2 > LINE_MAX_BYTES || !MD_ARRAY_RESERVE(t->line, size + 2, t->capacity)) {
+			t->number++;
+			fail_line(a, "is too long", "(at most 4 MiB)");
+			return false;
 		}
 		t->line[size++] = (char)c;
 	}

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "format/artifact_sections.h"
 
 #define WORD_BYTES 8u
@@ -94,17 +95,17 @@ void md_doubtful_describe(const struct md_doubtful *word, char text[MD_DOUBTFUL_
 enum md_status md_doubtful_settle(struct md_artifact_graph *graph, uint32_t index, struct md_error *err)
 {
 	const struct md_doubtful word = graph->doubtful[index];
-	struct md_noise *grown = realloc(graph->noise, (graph->noise_count + (size_t)1) * sizeof(*grown));
+	struct md_noise *noise;
 	uint32_t to = 0;
-	if (!grown)
+	if (!MD_ARRAY_EXTEND(graph->noise, graph->noise_count))
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the noise of graph %.100s/%" PRIu32,
 				    graph->label, graph->batch);
-	graph->noise = grown;
+	noise = graph->noise;
 	while (to < graph->noise_count &&
-	       (grown[to].node < word.node || (grown[to].node == word.node && grown[to].at < word.at)))
+	       (noise[to].node < word.node || (noise[to].node == word.node && noise[to].at < word.at)))
 		to++;
-	memmove(&grown[to + 1], &grown[to], (graph->noise_count++ - to) * sizeof(*grown));
-	grown[to] = (struct md_noise){word.node, word.at, WORD_BYTES};
+	memmove(&noise[to + 1], &noise[to], (graph->noise_count++ - to) * sizeof(*noise));
+	noise[to] = (struct md_noise){word.node, word.at, WORD_BYTES};
 	graph->noise_words++;
 	memmove(&graph->doubtful[index], &graph->doubtful[index + 1],
 		(--graph->doubtful_count - index) * sizeof(*graph->doubtful));

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+
 /* The type column: the low four bits are the node's type, the rest say what need not be stored. */
 enum { TYPE_MASK = 0x0f, VIA_EXTRA = 0x10, SAME_DIMS = 0x20, SAME_PARAMS = 0x40, SAME_ATTRIBUTES = 0x80 };
 
@@ -35,14 +37,8 @@ void md_columns_finish(struct md_columns *columns)
 
 bool md_columns_add(struct md_columns *columns, const struct md_columns_view *graph)
 {
-	if (columns->count == columns->capacity) {
-		uint32_t capacity = columns->capacity ? columns->capacity * 2 : 16;
-		struct md_columns_view *graphs = realloc(columns->graphs, capacity * sizeof(*graphs));
-		if (!graphs)
-			return false;
-		columns->graphs = graphs;
-		columns->capacity = capacity;
-	}
+	if (!MD_ARRAY_GROW(columns->graphs, columns->count, columns->capacity))
+		return false;
 	columns->graphs[columns->count++] = *graph;
 	return true;
 }

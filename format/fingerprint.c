@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "driver/cuda_driver.h"
 
@@ -88,14 +89,11 @@ static uint32_t fact_place(const struct md_fingerprint *fingerprint, const char 
 
 static bool insert_fact(struct md_fingerprint *fingerprint, uint32_t at, char *name, char *value)
 {
-	struct md_fingerprint_fact *grown =
-	    realloc(fingerprint->facts, ((size_t)fingerprint->fact_count + 1) * sizeof(*grown));
-	if (!grown)
+	if (!MD_ARRAY_EXTEND(fingerprint->facts, fingerprint->fact_count))
 		return false;
-	memmove(&grown[at + 1], &grown[at], (fingerprint->fact_count - at) * sizeof(*grown));
-	grown[at] = (struct md_fingerprint_fact){name, value};
-	fingerprint->facts = grown;
-	fingerprint->fact_count++;
+	struct md_fingerprint_fact *fact = &fingerprint->facts[at];
+	memmove(fact + 1, fact, (fingerprint->fact_count++ - at) * sizeof(*fact));
+	*fact = (struct md_fingerprint_fact){name, value};
 	return true;
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/file.h"
 
@@ -136,10 +137,8 @@ void md_secret_key_wipe(struct md_secret_key *key)
 
 static bool add_key(struct md_trust *trust, const struct md_public_key *key)
 {
-	struct md_public_key *grown = realloc(trust->keys, ((size_t)trust->count + 1) * sizeof(*grown));
-	if (!grown)
+	if (!MD_ARRAY_EXTEND(trust->keys, trust->count))
 		return false;
-	trust->keys = grown;
 	trust->keys[trust->count++] = *key;
 	return true;
 }

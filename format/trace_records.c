@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+
 #define CONTENT_PIECE (64u << 20) /* a larger content becomes several records */
 
 /* Room for one more item; arrays grow at powers of two, so no capacity is kept. NULL when refused. */
@@ -17,7 +19,7 @@ void *md_trace_append(struct md_trace_build *build, void *array, uint32_t *count
 		uint64_t capacity = *count ? (uint64_t)*count * 2 : 1;
 		if (capacity > UINT32_MAX || !md_budget_take(&build->budget, (capacity - *count) * size))
 			return NULL;
-		items = realloc(items, capacity * size);
+		items = md_array_resize(items, capacity, size);
 		if (!items)
 			return NULL;
 		memcpy(array, &items, sizeof(items));

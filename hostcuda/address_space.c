@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 
+#include "base/array.h"
 #include "hostcuda/device_state.h"
 
 /* Somewhere in these, 2 MiB aligned: far from the program, its heap and any sanitizer's shadow. */
@@ -65,14 +66,8 @@ static CUresult space_open(void)
 
 static bool insert_at(size_t at, uint64_t start, uint64_t end)
 {
-	if (taken_count == taken_capacity) {
-		size_t capacity = taken_capacity ? taken_capacity * 2 : 64;
-		struct range *grown = realloc(taken, capacity * sizeof(*grown));
-		if (!grown)
-			return false;
-		taken = grown;
-		taken_capacity = capacity;
-	}
+	if (!MD_ARRAY_GROW(taken, taken_count, taken_capacity))
+		return false;
 	for (size_t i = taken_count++; i > at; i--)
 		taken[i] = taken[i - 1];
 	taken[at] = (struct range){start, end};

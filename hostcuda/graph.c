@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "hostcuda/device_state.h"
 
 static const CUgraphEdgeData plain_edge;
@@ -62,17 +63,7 @@ CUresult hc_node_attach(struct hc_node *node)
 {
 	HC_STATE_GUARD();
 	struct hc_graph *graph = node->graph;
-	if (graph->count == graph->capacity) {
-		size_t capacity = graph->capacity ? graph->capacity * 2 : 64;
-		struct hc_node **grown = realloc(graph->nodes, capacity * sizeof(struct hc_node *));
-		if (!grown) {
-			hc_node_free(node);
-			return CUDA_ERROR_OUT_OF_MEMORY;
-		}
-		graph->nodes = grown;
-		graph->capacity = capacity;
-	}
-	if (!hc_handle_add(node, HC_NODE)) {
+	if (!MD_ARRAY_GROW(graph->nodes, graph->count, graph->capacity) || !hc_handle_add(node, HC_NODE)) {
 		hc_node_free(node);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "hostcuda/device_state.h"
 
 static struct hc_node *node_of(CUgraphNode handle, CUgraphNodeType type)
@@ -164,11 +165,9 @@ bool hc_node_set_attribute(struct hc_node *node, const CUlaunchAttribute *attrib
 	CUlaunchAttribute *slot = find_attribute(node, attribute->id);
 	if (!slot) {
 		struct hc_node_kernel *kernel = &node->kernel;
-		slot = realloc(kernel->attributes, (kernel->attribute_count + 1) * sizeof(*slot));
-		if (!slot)
+		if (!MD_ARRAY_EXTEND(kernel->attributes, kernel->attribute_count))
 			return false;
-		kernel->attributes = slot;
-		slot += kernel->attribute_count++;
+		slot = &kernel->attributes[kernel->attribute_count++];
 		memset(slot, 0, sizeof(*slot));
 	}
 	slot->id = attribute->id;

@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "hostcuda/device_state.h"
@@ -121,11 +122,9 @@ static bool read_descriptor(Elf *elf, const uint8_t *data, uint64_t size, struct
 
 static bool add_symbol(struct hc_symbol **symbols, size_t *count, const struct hc_symbol *symbol)
 {
-	struct hc_symbol *grown = realloc(*symbols, (*count + 1) * sizeof(*grown));
-	if (!grown)
+	if (!MD_ARRAY_EXTEND(*symbols, *count))
 		return false;
-	*symbols = grown;
-	grown[(*count)++] = *symbol;
+	(*symbols)[(*count)++] = *symbol;
 	return true;
 }
 

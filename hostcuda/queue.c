@@ -2,6 +2,7 @@
 /* Work queues: every stream has a thread that takes its operations in order, each after those it waits for. */
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "hostcuda/device_state.h"
 
@@ -54,11 +55,9 @@ bool hc_op_wait_for(struct hc_op *op, struct hc_op *other)
 {
 	if (!other || hc_op_done(other))
 		return true;
-	struct hc_op **grown = realloc(op->waits, (op->wait_count + 1) * sizeof(*grown));
-	if (!grown)
+	if (!MD_ARRAY_EXTEND(op->waits, op->wait_count))
 		return false;
-	op->waits = grown;
-	grown[op->wait_count++] = op_ref(other);
+	op->waits[op->wait_count++] = op_ref(other);
 	return true;
 }
 

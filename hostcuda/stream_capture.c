@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "hostcuda/device_state.h"
 
 static struct hc_capture *captures;
@@ -21,14 +22,8 @@ bool hc_front_add(struct hc_front *front, struct hc_node *node, const CUgraphEdg
 	for (size_t i = 0; i < front->count; i++)
 		if (front->items[i].node == node)
 			return true;
-	if (front->count == front->capacity) {
-		size_t capacity = front->capacity ? front->capacity * 2 : 2;
-		struct hc_edge_to *grown = realloc(front->items, capacity * sizeof(*grown));
-		if (!grown)
-			return false;
-		front->items = grown;
-		front->capacity = capacity;
-	}
+	if (!MD_ARRAY_GROW(front->items, front->count, front->capacity))
+		return false;
 	front->items[front->count++] = (struct hc_edge_to){node, data ? *data : plain_edge};
 	return true;
 }
@@ -341,17 +336,13 @@ CUresult hc_cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *capture
 static CUresult tell_front(struct hc_stream *stream)
 {
 	size_t count = stream->front.count;
-	CUgraphNode *nodes = realloc(stream->told_nodes, (count + 1) * sizeof(*nodes));
-	if (!nodes)
+	if (!MD_ARRAY_EXTEND(stream->told_nodes, count))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	stream->told_nodes = nodes;
-	CUgraphEdgeData *data = realloc(stream->told_data, (count + 1) * sizeof(*data));
-	if (!data)
+	if (!MD_ARRAY_EXTEND(stream->told_data, count))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	stream->told_data = data;
 	for (size_t i = 0; i < count; i++) {
-		nodes[i] = (CUgraphNode)stream->front.items[i].node;
-		data[i] = stream->front.items[i].data;
+		stream->told_nodes[i] = (CUgraphNode)stream->front.items[i].node;
+		stream->told_data[i] = stream->front.items[i].data;
 	}
 	return CUDA_SUCCESS;
 }

@@ -3,15 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "restore/restore.h"
-
-static bool grow(void *slot, size_t count, size_t size)
-{
-	void *grown = realloc(*(void **)slot, count * size);
-	if (grown)
-		*(void **)slot = grown;
-	return grown != NULL;
-}
 
 static enum md_status scratch_reserve(struct md_restore *r, const struct md_artifact_graph *stored,
 				      struct md_error *err)
@@ -22,17 +15,10 @@ static enum md_status scratch_reserve(struct md_restore *r, const struct md_arti
 		if (stored->nodes[i].type == MD_NODE_KERNEL &&
 		    r->artifact.kernels[stored->nodes[i].kernel].param_count > params)
 			params = r->artifact.kernels[stored->nodes[i].kernel].param_count;
-	bool ok = true;
-	if (ok && stored->edge_count > s->edges_room) {
-		ok = grow(&s->from, stored->edge_count, sizeof(*s->from)) &&
-		     grow(&s->to, stored->edge_count, sizeof(*s->to)) &&
-		     grow(&s->edge_data, stored->edge_count, sizeof(*s->edge_data));
-		s->edges_room = ok ? stored->edge_count : s->edges_room;
-	}
-	if (ok && params > s->params_room) {
-		ok = grow(&s->params, params, sizeof(*s->params));
-		s->params_room = ok ? params : s->params_room;
-	}
+	uint32_t from = s->edges_room, to = s->edges_room, data = s->edges_room;
+	bool ok = MD_ARRAY_RESERVE(s->from, stored->edge_count, from) && MD_ARRAY_RESERVE(s->to, from, to) &&
+		  MD_ARRAY_RESERVE(s->edge_data, from, data) && MD_ARRAY_RESERVE(s->params, params, s->params_room);
+	s->edges_room = ok ? from : s->edges_room;
 	return ok ? MD_OK : md_error_set(err, MD_ERR_NO_MEMORY, "no memory to build %u nodes", stored->node_count);
 }
 

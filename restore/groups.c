@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/log.h"
 #include "restore/restore.h"
 
@@ -187,9 +188,7 @@ enum md_status md_restore_group_captured(struct md_restore *r, const char *label
 		return apply_live(r, &live, err);
 	if (r->phase != MD_PHASE_OPENING)
 		return MD_OK;
-	struct md_want *grown = realloc(r->lives, (r->live_count + (size_t)1) * sizeof(*grown));
-	r->lives = grown ? grown : r->lives;
-	live.label = grown ? strdup(label) : NULL;
+	live.label = MD_ARRAY_EXTEND(r->lives, r->live_count) ? strdup(label) : NULL;
 	if (!live.label)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory to remember that graph %s/%u is live", label,
 				    batch);

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "restore/restore.h"
 
@@ -39,14 +40,8 @@ static void bring_in(uint8_t *block)
 /* False: no memory, and the driver will say so by itself. */
 static bool hold_block(struct md_heap *heap)
 {
-	if (heap->count == heap->room) {
-		uint32_t room = heap->room ? 2 * heap->room : 256;
-		void **grown = realloc(heap->blocks, room * sizeof(*grown));
-		if (!grown)
-			return false;
-		heap->blocks = grown;
-		heap->room = room;
-	}
+	if (!MD_ARRAY_GROW(heap->blocks, heap->count, heap->room))
+		return false;
 	void *block = malloc(BLOCK_BYTES);
 	if (!block)
 		return false;

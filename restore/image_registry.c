@@ -2,6 +2,7 @@
 /* What modules and libraries the process has loaded by itself, by content: kernels found there need no second load. */
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/file.h"
 #include "restore/restore.h"
 
@@ -25,14 +26,8 @@ static bool worth_hashing(const struct md_registry *registry, uint64_t size)
 
 static void add(struct md_registry *registry, const struct md_loaded *loaded)
 {
-	if (registry->count == registry->capacity) {
-		size_t capacity = registry->capacity ? registry->capacity * 2 : 64;
-		struct md_loaded *items = realloc(registry->items, capacity * sizeof(*items));
-		if (!items)
-			return; /* not known as loaded: the stored image is used instead */
-		registry->items = items;
-		registry->capacity = capacity;
-	}
+	if (!MD_ARRAY_GROW(registry->items, registry->count, registry->capacity))
+		return; /* not known as loaded: the stored image is used instead */
 	registry->items[registry->count++] = *loaded;
 }
 
@@ -84,11 +79,9 @@ bool md_registry_holds(struct md_registry *registry, void *handle)
 void md_registry_asked(struct md_registry *registry, const struct md_asked *asked)
 {
 	pthread_mutex_lock(&registry->lock);
-	struct md_asked *grown = realloc(registry->asked, (registry->asked_count + 1) * sizeof(*grown));
-	if (grown) { /* else it is not known to be written: graphs are captured live */
-		registry->asked = grown;
-		grown[registry->asked_count++] = *asked;
-	}
+	if (MD_ARRAY_EXTEND(registry->asked, registry->asked_count))
+		registry->asked[registry->asked_count++] = *asked;
+	/* else it is not known to be written: graphs are captured live */
 	pthread_mutex_unlock(&registry->lock);
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "api/api.h"
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "driver/interpose.h"
@@ -61,14 +62,8 @@ static enum md_status find_or_add_bound(struct md_restore *r, const char *name, 
 					  r->bound[at].name)
 			   : MD_OK;
 	}
-	if (r->bound_count == r->bound_room) {
-		uint32_t room = r->bound_room ? r->bound_room * 2 : 256;
-		struct md_bound *grown = realloc(r->bound, room * sizeof(*grown));
-		if (!grown)
-			return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for binding \"%s\"", name);
-		r->bound = grown;
-		r->bound_room = room;
-	}
+	if (!MD_ARRAY_GROW(r->bound, r->bound_count, r->bound_room))
+		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for binding \"%s\"", name);
 	char *copy = strdup(name);
 	if (!copy || !md_map_put(&r->bound_names, key, r->bound_count)) {
 		free(copy);
@@ -397,13 +392,7 @@ MD_API int medusa_graph_want(const char *label, const unsigned *batches, size_t 
 	md_restore_init();
 	pthread_mutex_lock(&r->lock);
 	for (size_t i = 0; i < count && result == MEDUSA_OK; i++) {
-		if (r->want_count == r->want_room) {
-			uint32_t room = r->want_room ? r->want_room * 2 : 64;
-			struct md_want *grown = realloc(r->wants, room * sizeof(*grown));
-			r->wants = grown ? grown : r->wants;
-			r->want_room = grown ? room : r->want_room;
-		}
-		char *copy = r->want_count < r->want_room ? strdup(label) : NULL;
+		char *copy = MD_ARRAY_GROW(r->wants, r->want_count, r->want_room) ? strdup(label) : NULL;
 		if (copy)
 			r->wants[r->want_count++] = (struct md_want){copy, batches[i]};
 		else

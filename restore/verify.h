@@ -177,7 +177,7 @@ struct md_live_node { /* its parameters, as pointers of artifacts name their byt
 
 struct md_live_nodes {
 	struct md_live_node *items;
-	uint32_t count;
+	uint32_t count, room;
 	bool known;
 };
 

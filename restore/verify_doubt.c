@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "restore/verify.h"
 
 #define CELLS_MAX (1u << 21) /* more than these are nothing but wrong */
@@ -13,14 +14,8 @@
 
 static struct md_verify_cell *next_cell(struct md_verify_doubt *d)
 {
-	if (d->count == d->room) {
-		size_t room = d->room ? d->room * 2 : 256;
-		struct md_verify_cell *grown = room <= CELLS_MAX ? realloc(d->cells, room * sizeof(*grown)) : NULL;
-		if (!grown)
-			return NULL;
-		d->cells = grown;
-		d->room = room;
-	}
+	if (d->count >= CELLS_MAX || !MD_ARRAY_GROW(d->cells, d->count, d->room))
+		return NULL;
 	return &d->cells[d->count++];
 }
 

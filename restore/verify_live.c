@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/environment.h"
 #include "base/log.h"
@@ -35,14 +36,8 @@ static struct md_live_graph *find_or_add(CUgraphExec exec)
 	struct md_live_graph *found = find(exec);
 	if (found)
 		return found;
-	if (table_count == table_room) {
-		size_t room = table_room ? table_room * 2 : 64;
-		struct md_live_graph *grown = realloc(table, room * sizeof(*grown));
-		if (!grown)
-			return NULL;
-		table = grown;
-		table_room = room;
-	}
+	if (!MD_ARRAY_GROW(table, table_count, table_room))
+		return NULL;
 	table[table_count] = (struct md_live_graph){.exec = exec, .maker = pthread_self()};
 	return &table[table_count++];
 }
@@ -182,7 +177,7 @@ static enum md_status set_output(struct md_live_graph *live, unsigned index, uin
 				 struct md_error *err)
 {
 	if (index >= live->output_count) {
-		struct md_live_output *grown = realloc(live->outputs, (index + 1u) * sizeof(*grown));
+		struct md_live_output *grown = md_array_resize(live->outputs, index + UINT64_C(1), sizeof(*grown));
 		if (!grown)
 			return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for output %u", index);
 		memset(grown + live->output_count, 0, (index + 1u - live->output_count) * sizeof(*grown));

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/descriptor.h"
 #include "base/environment.h"
@@ -205,14 +206,8 @@ enum md_status md_verify_memory_save(struct md_verify_memory *m, CUstream stream
 static enum md_status add_span(struct md_verify_memory *m, uint32_t buffer, uint64_t offset, size_t size,
 			       const uint8_t *before, const uint8_t *live, struct md_error *err)
 {
-	if (m->span_count == m->span_room) {
-		size_t more = m->span_room ? m->span_room * 2 : 64;
-		struct md_verify_span *grown = realloc(m->spans, more * sizeof(*grown));
-		if (!grown)
-			return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for what the live graph wrote");
-		m->spans = grown;
-		m->span_room = more;
-	}
+	if (!MD_ARRAY_GROW(m->spans, m->span_count, m->span_room))
+		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for what the live graph wrote");
 	uint8_t *copy = malloc(size);
 	if (!copy)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for what the live graph wrote");

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "restore/verify.h"
 
@@ -20,13 +21,8 @@ void md_verify_nodes_finish(struct md_live_nodes *nodes)
 /* The last one; NULL: out of memory. */
 static struct md_live_node *add_node(struct md_live_nodes *nodes)
 {
-	if ((nodes->count & (nodes->count - 1)) == 0) {
-		size_t room = nodes->count ? 2 * (size_t)nodes->count : 1;
-		struct md_live_node *grown = realloc(nodes->items, room * sizeof(*grown));
-		if (!grown)
-			return NULL;
-		nodes->items = grown;
-	}
+	if (!MD_ARRAY_GROW(nodes->items, nodes->count, nodes->room))
+		return NULL;
 	nodes->items[nodes->count] = (struct md_live_node){0};
 	return &nodes->items[nodes->count++];
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "scheduler/state.h"
 
 #define SKIP 16              /* functions that cannot start now are passed over, so many in one step */
@@ -57,14 +58,8 @@ static bool could_fit(const struct medusa_sched *s, uint32_t function, uint32_t 
 static bool claim(struct medusa_sched *s, uint32_t function, uint32_t gpu)
 {
 	struct md_gpu *g = &s->gpus[gpu];
-	if (g->claim_count == g->claim_capacity) {
-		uint32_t more = g->claim_capacity ? 2 * g->claim_capacity : 8;
-		uint32_t *grown = realloc(g->claims, more * sizeof(*grown));
-		if (!grown)
-			return false;
-		g->claims = grown;
-		g->claim_capacity = more;
-	}
+	if (!MD_ARRAY_GROW(g->claims, g->claim_count, g->claim_capacity))
+		return false;
 	uint64_t arrived = s->requests[md_first_waiting(s, function)].arrived;
 	uint32_t at = g->claim_count;
 	while (at > 0 && s->requests[md_first_waiting(s, g->claims[at - 1])].arrived > arrived)

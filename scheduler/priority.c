@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+#include "base/array.h"
+
 #define ABSENT UINT32_MAX
 
 bool md_key_less(struct md_key a, struct md_key b)
@@ -32,19 +34,13 @@ void md_priority_finish(struct md_priority *queue)
 
 bool md_priority_reserve(struct md_priority *queue, uint32_t capacity)
 {
-	if (capacity <= queue->capacity)
-		return true;
-	struct md_priority_item *items = realloc(queue->items, capacity * sizeof(*items));
-	if (!items)
+	uint32_t items = queue->capacity, places = queue->capacity;
+
+	if (!MD_ARRAY_RESERVE(queue->items, capacity, items) || !MD_ARRAY_RESERVE(queue->places, items, places))
 		return false;
-	queue->items = items;
-	uint32_t *places = realloc(queue->places, capacity * sizeof(*places));
-	if (!places)
-		return false;
-	queue->places = places;
-	for (uint32_t i = queue->capacity; i < capacity; i++)
-		places[i] = ABSENT;
-	queue->capacity = capacity;
+	for (uint32_t i = queue->capacity; i < items; i++)
+		queue->places[i] = ABSENT;
+	queue->capacity = items;
 	return true;
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "scheduler/state.h"
 
 #define DEFAULT_MAX_WAIT 600000000000ull
@@ -46,30 +47,21 @@ bool md_take_struct(const void *given, size_t known, void *out)
 
 /* ---- growth ----------------------------------------------------------------------------------------------------- */
 
-static bool grow(void *array, uint32_t *capacity, uint32_t needed, size_t item)
-{
-	if (needed <= *capacity)
-		return true;
-	uint32_t more = *capacity ? *capacity * 2 : 16;
-	while (more < needed)
-		more *= 2;
-	void *grown = realloc(*(void **)array, more * item);
-	if (!grown)
-		return false;
-	*(void **)array = grown;
-	*capacity = more;
-	return true;
-}
-
 static bool artifacts_reserve(struct medusa_sched *s, uint32_t more)
 {
-	uint32_t needed = s->artifact_count + more, capacity = s->artifact_capacity;
-	if (needed <= capacity)
-		return true;
-	uint32_t copies = capacity;
-	if (!grow(&s->copies, &copies, needed, s->gpu_count * sizeof(*s->copies)))
+	uint32_t room = s->artifact_capacity;
+	struct md_copy *copies;
+
+	if (!MD_ARRAY_RESERVE(s->artifacts, (uint64_t)s->artifact_count + more, room))
 		return false;
-	return grow(&s->artifacts, &s->artifact_capacity, needed, sizeof(*s->artifacts));
+	if (room == s->artifact_capacity)
+		return true;
+	copies = md_array_resize(s->copies, (uint64_t)room * s->gpu_count, sizeof(*copies));
+	if (!copies)
+		return false;
+	s->copies = copies;
+	s->artifact_capacity = room;
+	return true;
 }
 
 /* There must be room. */
@@ -231,8 +223,7 @@ EXPORT int medusa_sched_add_backbone(struct medusa_sched *s, const struct medusa
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
 			       "backbone: in_host, but host memory has only %llu bytes left",
 			       (unsigned long long)(s->host_limit - s->host_used));
-	if (!artifacts_reserve(s, 1) ||
-	    !grow(&s->backbones, &s->backbone_capacity, s->backbone_count + 1, sizeof(*s->backbones)))
+	if (!artifacts_reserve(s, 1) || !MD_ARRAY_GROW(s->backbones, s->backbone_count, s->backbone_capacity))
 		return md_fail(s, MEDUSA_SCHED_ERR_NO_MEMORY, "out of memory");
 	*index = s->backbone_count++;
 	s->backbones[*index] = (struct md_backbone){
@@ -282,16 +273,14 @@ static int check_function(struct medusa_sched *s, const struct medusa_sched_func
 
 static bool function_reserve(struct medusa_sched *s)
 {
-	uint32_t needed = s->function_count + 1, capacity = s->function_capacity;
-	if (!artifacts_reserve(s, MD_FUNCTION_ARTIFACTS))
+	uint32_t room = s->function_capacity, blocked = room;
+
+	if (!artifacts_reserve(s, MD_FUNCTION_ARTIFACTS) || !MD_ARRAY_GROW(s->functions, s->function_count, room) ||
+	    !MD_ARRAY_RESERVE(s->blocked, room, blocked) || !md_priority_reserve(&s->ready, room) ||
+	    !md_priority_reserve(&s->holding, room) || !md_priority_reserve(&s->idle, room))
 		return false;
-	if (needed <= capacity)
-		return true;
-	uint32_t blocked = capacity;
-	if (!grow(&s->blocked, &blocked, needed, sizeof(*s->blocked)) || !md_priority_reserve(&s->ready, blocked) ||
-	    !md_priority_reserve(&s->holding, blocked) || !md_priority_reserve(&s->idle, blocked))
-		return false;
-	return grow(&s->functions, &s->function_capacity, needed, sizeof(*s->functions));
+	s->function_capacity = room;
+	return true;
 }
 
 /* Early binding: the GPU on which the least is bound so far, of those with room; and for its backbone, once. */

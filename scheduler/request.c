@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "scheduler/state.h"
 
 #define RECENT_S 60.0 /* what a function's recent record forgets to 1/e in */
@@ -100,14 +101,8 @@ static void all_remove(struct medusa_sched *s, uint32_t request)
 uint32_t md_request_create(struct medusa_sched *s, uint64_t id, uint32_t function)
 {
 	if (s->free_request == NONE) {
-		if (s->request_count == s->request_capacity) {
-			uint32_t more = s->request_capacity ? 2 * s->request_capacity : 64;
-			struct md_request *grown = realloc(s->requests, more * sizeof(*grown));
-			if (!grown)
-				return NONE;
-			s->requests = grown;
-			s->request_capacity = more;
-		}
+		if (!MD_ARRAY_GROW(s->requests, s->request_count, s->request_capacity))
+			return NONE;
 		s->requests[s->request_count].next = NONE;
 		s->free_request = s->request_count++;
 	}
@@ -231,14 +226,8 @@ void md_sort_late(struct medusa_sched *s, uint32_t function)
 static uint32_t batch_slot(struct medusa_sched *s)
 {
 	if (s->free_batch == NONE) {
-		if (s->batch_count == s->batch_capacity) {
-			uint32_t more = s->batch_capacity ? 2 * s->batch_capacity : 32;
-			struct md_batch *grown = realloc(s->batches, more * sizeof(*grown));
-			if (!grown)
-				return NONE;
-			s->batches = grown;
-			s->batch_capacity = more;
-		}
+		if (!MD_ARRAY_GROW(s->batches, s->batch_count, s->batch_capacity))
+			return NONE;
 		s->batches[s->batch_count] = (struct md_batch){.next_free = NONE};
 		s->free_batch = s->batch_count++;
 	}

@@ -2,31 +2,16 @@
 /* One step: an event enters the books, then what can start is started, and the next timer is set. */
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "scheduler/state.h"
 
 /* ---- actions ---------------------------------------------------------------------------------------------------- */
 
-static bool grow(void *array, size_t *capacity, size_t needed, size_t item)
-{
-	if (needed <= *capacity)
-		return true;
-	size_t more = *capacity ? *capacity : 64;
-	while (more < needed)
-		more *= 2;
-	void *grown = realloc(*(void **)array, more * item);
-	if (!grown)
-		return false;
-	*(void **)array = grown;
-	*capacity = more;
-	return true;
-}
-
 bool md_action_room(struct medusa_sched *s, size_t actions, size_t requests)
 {
-	return grow(&s->actions, &s->action_capacity, s->action_count + actions, sizeof(*s->actions)) &&
-	       grow(&s->action_list, &s->action_list_capacity, s->action_capacity, sizeof(*s->action_list)) &&
-	       grow(&s->run_requests, &s->run_request_capacity, s->run_request_count + requests,
-		    sizeof(*s->run_requests));
+	return MD_ARRAY_RESERVE(s->actions, s->action_count + actions, s->action_capacity) &&
+	       MD_ARRAY_RESERVE(s->action_list, s->action_capacity, s->action_list_capacity) &&
+	       MD_ARRAY_RESERVE(s->run_requests, s->run_request_count + requests, s->run_request_capacity);
 }
 
 struct medusa_sched_action *md_act(struct medusa_sched *s, enum medusa_sched_action_type type)

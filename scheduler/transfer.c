@@ -2,19 +2,14 @@
 /* Artifacts on their way: sent for, arrived, failed, evicted. */
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "scheduler/state.h"
 
 static uint32_t transfer_create(struct medusa_sched *s)
 {
 	if (s->free_transfer == NONE) {
-		if (s->transfer_count == s->transfer_capacity) {
-			uint32_t more = s->transfer_capacity ? 2 * s->transfer_capacity : 32;
-			struct md_transfer *grown = realloc(s->transfers, more * sizeof(*grown));
-			if (!grown)
-				return NONE;
-			s->transfers = grown;
-			s->transfer_capacity = more;
-		}
+		if (!MD_ARRAY_GROW(s->transfers, s->transfer_count, s->transfer_capacity))
+			return NONE;
 		s->transfers[s->transfer_count] = (struct md_transfer){.next_free = NONE};
 		s->free_transfer = s->transfer_count++;
 	}

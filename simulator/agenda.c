@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+#include "base/array.h"
+
 static bool before(const struct md_sim_entry *a, const struct md_sim_entry *b)
 {
 	return a->at < b->at || (a->at == b->at && a->order < b->order);
@@ -11,14 +13,8 @@ static bool before(const struct md_sim_entry *a, const struct md_sim_entry *b)
 
 bool md_sim_agenda_add(struct md_sim_agenda *agenda, uint64_t at, uint32_t kind, uint32_t index, uint32_t generation)
 {
-	if (agenda->count == agenda->capacity) {
-		size_t capacity = agenda->capacity ? agenda->capacity * 2 : 64;
-		struct md_sim_entry *grown = realloc(agenda->entries, capacity * sizeof(*grown));
-		if (!grown)
-			return false;
-		agenda->entries = grown;
-		agenda->capacity = capacity;
-	}
+	if (!MD_ARRAY_GROW(agenda->entries, agenda->count, agenda->capacity))
+		return false;
 	struct md_sim_entry entry = {at, agenda->orders++, kind, index, generation};
 	size_t i = agenda->count++;
 	while (i && before(&entry, &agenda->entries[(i - 1) / 2])) {

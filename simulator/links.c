@@ -5,17 +5,16 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/array.h"
+
 #define NEVER UINT64_MAX
 
 bool md_sim_links_add(struct md_sim_links *links, double bytes_per_s, uint32_t *link)
 {
-	struct md_sim_link *grown = realloc(links->links, (links->link_count + 1) * sizeof(*grown));
-
-	if (!grown)
+	if (!MD_ARRAY_EXTEND(links->links, links->link_count))
 		return false;
-	links->links = grown;
 	*link = links->link_count++;
-	grown[*link] = (struct md_sim_link){.speed = bytes_per_s / 1e9};
+	links->links[*link] = (struct md_sim_link){.speed = bytes_per_s / 1e9};
 	return true;
 }
 
@@ -127,14 +126,8 @@ static void share(struct md_sim_links *links, uint64_t now)
 bool md_sim_links_start(struct md_sim_links *links, uint64_t now, double bytes, uint32_t first, uint32_t second,
 			uint32_t user)
 {
-	if (links->count == links->capacity) {
-		size_t capacity = links->capacity ? links->capacity * 2 : 16;
-		struct md_sim_flow *grown = realloc(links->flows, capacity * sizeof(*grown));
-		if (!grown)
-			return false;
-		links->flows = grown;
-		links->capacity = capacity;
-	}
+	if (!MD_ARRAY_GROW(links->flows, links->count, links->capacity))
+		return false;
 	struct md_sim_flow *flow = &links->flows[links->count++];
 	*flow = (struct md_sim_flow){.links = {first, second},
 				     .bytes = bytes,

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "simulator/model_state.h"
 
 static uint32_t batch_new(struct md_sim_model *model)
@@ -13,15 +14,9 @@ static uint32_t batch_new(struct md_sim_model *model)
 		model->free_batch = model->batches[index].next_free;
 		return index;
 	}
-	if (model->batch_count == model->batch_capacity) {
-		uint32_t capacity = model->batch_capacity ? model->batch_capacity * 2 : 64;
-		struct batch *grown = realloc(model->batches, capacity * sizeof(*grown));
-		if (!grown) {
-			model->failed = true;
-			return NONE;
-		}
-		model->batches = grown;
-		model->batch_capacity = capacity;
+	if (!MD_ARRAY_GROW(model->batches, model->batch_count, model->batch_capacity)) {
+		model->failed = true;
+		return NONE;
 	}
 	index = model->batch_count++;
 	model->batches[index] = (struct batch){0};
@@ -32,14 +27,8 @@ static bool join_gpu(struct md_sim_model *model, uint32_t gpu, uint32_t index)
 {
 	struct gpu *place = &model->gpus[gpu];
 
-	if (place->count == place->capacity) {
-		uint32_t capacity = place->capacity ? place->capacity * 2 : 8;
-		uint32_t *grown = realloc(place->batches, capacity * sizeof(*grown));
-		if (!grown)
-			return false;
-		place->batches = grown;
-		place->capacity = capacity;
-	}
+	if (!MD_ARRAY_GROW(place->batches, place->count, place->capacity))
+		return false;
 	md_sim_model_bill(model, gpu);
 	place->batches[place->count++] = index;
 	return true;
@@ -89,17 +78,12 @@ static uint64_t kv_of(const struct md_sim_model *model, const struct batch *batc
 
 static bool take_requests(struct md_sim_model *model, struct batch *batch, const struct medusa_sched_action *action)
 {
-	if (batch->capacity < action->request_count) {
-		uint64_t *requests = realloc(batch->requests, action->request_count * sizeof(*requests));
-		if (requests)
-			batch->requests = requests;
-		uint32_t *tokens = realloc(batch->tokens, action->request_count * sizeof(*tokens));
-		if (tokens)
-			batch->tokens = tokens;
-		if (!requests || !tokens)
-			return false;
-		batch->capacity = action->request_count;
-	}
+	uint32_t room = batch->capacity, token_room = room;
+
+	if (!MD_ARRAY_RESERVE(batch->requests, action->request_count, room) ||
+	    !MD_ARRAY_RESERVE(batch->tokens, room, token_room))
+		return false;
+	batch->capacity = room;
 	/* By tokens, and in the given order among equals: they end in this order. */
 	for (uint32_t i = 0; i < action->request_count; i++) {
 		uint32_t tokens = tokens_of(model, action->requests[i]), at = i;

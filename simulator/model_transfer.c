@@ -2,6 +2,7 @@
 /* Transfers: copies over links in stages, contexts that are made, evictions that take time. */
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "simulator/model_state.h"
 
 /* One link for each PCIe switch: the first GPU that names it makes it. */
@@ -52,15 +53,9 @@ static uint32_t transfer_new(struct md_sim_model *model, const struct medusa_sch
 	if (index != NONE) {
 		model->free_transfer = model->transfers[index].next_free;
 	} else {
-		if (model->transfer_count == model->transfer_capacity) {
-			uint32_t capacity = model->transfer_capacity ? model->transfer_capacity * 2 : 64;
-			struct transfer *grown = realloc(model->transfers, capacity * sizeof(*grown));
-			if (!grown) {
-				model->failed = true;
-				return NONE;
-			}
-			model->transfers = grown;
-			model->transfer_capacity = capacity;
+		if (!MD_ARRAY_GROW(model->transfers, model->transfer_count, model->transfer_capacity)) {
+			model->failed = true;
+			return NONE;
 		}
 		index = model->transfer_count++;
 		model->transfers[index].generation = 0;

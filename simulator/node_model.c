@@ -3,21 +3,16 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "simulator/model_state.h"
 
 struct medusa_sched_event *md_sim_model_emit(struct md_sim_model *model, enum medusa_sched_event_type type)
 {
 	if (model->event_head == model->event_count)
 		model->event_head = model->event_count = 0;
-	if (model->event_count == model->event_capacity) {
-		size_t capacity = model->event_capacity ? model->event_capacity * 2 : 64;
-		struct medusa_sched_event *grown = realloc(model->events, capacity * sizeof(*grown));
-		if (!grown) {
-			model->failed = true;
-			return NULL;
-		}
-		model->events = grown;
-		model->event_capacity = capacity;
+	if (!MD_ARRAY_GROW(model->events, model->event_count, model->event_capacity)) {
+		model->failed = true;
+		return NULL;
 	}
 	struct medusa_sched_event *event = &model->events[model->event_count++];
 	*event = (struct medusa_sched_event){.type = type, .now = model->now};

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "simulator/report.h"
 
 /* ---- sums ------------------------------------------------------------------------------------------------------- */
@@ -77,14 +78,8 @@ static struct md_sim_figure *add(struct md_sim_figures *figures, const char *for
 {
 	struct md_sim_figure row = {0};
 
-	if (figures->count == figures->capacity) {
-		size_t capacity = figures->capacity ? 2 * figures->capacity : 64;
-		struct md_sim_figure *grown = realloc(figures->rows, capacity * sizeof(*grown));
-		if (!grown)
-			return NULL;
-		figures->rows = grown;
-		figures->capacity = capacity;
-	}
+	if (!MD_ARRAY_GROW(figures->rows, figures->count, figures->capacity))
+		return NULL;
 	if (vasprintf(&row.label, format, arguments) < 0)
 		return NULL;
 	figures->rows[figures->count] = row;

@@ -3,18 +3,13 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "simulator/simulator.h"
 
 bool md_sim_samples_add(struct md_sim_samples *samples, double value)
 {
-	if (samples->count == samples->capacity) {
-		size_t capacity = samples->capacity ? samples->capacity * 2 : 16;
-		double *grown = realloc(samples->values, capacity * sizeof(*grown));
-		if (!grown)
-			return false;
-		samples->values = grown;
-		samples->capacity = capacity;
-	}
+	if (!MD_ARRAY_GROW(samples->values, samples->count, samples->capacity))
+		return false;
 	samples->values[samples->count++] = value;
 	samples->sorted = false;
 	return true;

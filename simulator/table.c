@@ -7,25 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/plain.h"
 
 static void add(struct md_table *table, char *text)
 {
-	if (text && table->count == table->capacity) {
-		size_t capacity = table->capacity ? 2 * table->capacity : 64;
-		char **grown = realloc(table->cells, capacity * sizeof *grown);
-		if (!grown) {
-			free(text);
-			text = NULL;
-		} else {
-			table->cells = grown;
-			table->capacity = capacity;
-		}
-	}
-	if (text)
-		table->cells[table->count++] = text;
-	else
+	if (!text || !MD_ARRAY_GROW(table->cells, table->count, table->capacity)) {
+		free(text);
 		table->failed = true;
+		return;
+	}
+	table->cells[table->count++] = text;
 }
 
 /* Cells are of one line, whatever the text is made of. */

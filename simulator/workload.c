@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "simulator/random.h"
 #include "simulator/simulator.h"
@@ -144,14 +145,8 @@ static enum md_status add_request(struct builder *builder, const struct md_sim_r
 	if (out->count == REQUESTS_MAX)
 		return md_error_set(builder->err, MD_ERR_TOO_LARGE, "%s: more than %u requests", builder->name,
 				    REQUESTS_MAX);
-	if (out->count == builder->capacity) {
-		size_t capacity = builder->capacity ? 2 * builder->capacity : 1024;
-		struct md_sim_request *requests = realloc(out->requests, capacity * sizeof(*requests));
-		if (!requests)
-			return out_of_memory(builder);
-		out->requests = requests;
-		builder->capacity = capacity;
-	}
+	if (!MD_ARRAY_GROW(out->requests, out->count, builder->capacity))
+		return out_of_memory(builder);
 	builder->sorted &= out->count == 0 || out->requests[out->count - 1].at <= request->at;
 	out->requests[out->count++] = *request;
 	return MD_OK;

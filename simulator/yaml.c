@@ -6,6 +6,7 @@
 #include <string.h>
 #include <yaml.h>
 
+#include "base/array.h"
 #include "base/file.h"
 
 struct reader {
@@ -72,14 +73,8 @@ static enum md_status add_node(const struct reader *reader, enum md_sim_yaml_kin
 
 	if (yaml->count == MD_SIM_YAML_NODES_MAX)
 		return refuse(reader, "more than 100000 values");
-	if (yaml->count == yaml->capacity) {
-		uint32_t capacity = yaml->capacity ? 2 * yaml->capacity : 64;
-		struct md_sim_yaml_node *nodes = realloc(yaml->nodes, capacity * sizeof(*nodes));
-		if (!nodes)
-			return out_of_memory(reader);
-		yaml->nodes = nodes;
-		yaml->capacity = capacity;
-	}
+	if (!MD_ARRAY_GROW(yaml->nodes, yaml->count, yaml->capacity))
+		return out_of_memory(reader);
 	*out = yaml->count++;
 	yaml->nodes[*out] = (struct md_sim_yaml_node){.kind = kind, .line = line_of(reader)};
 	return MD_OK;

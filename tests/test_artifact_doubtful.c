@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "format/artifact.h"
 #include "tests/artifact_samples.h"
 
@@ -119,7 +120,7 @@ static void spoil_noise(struct md_artifact_graph *graph)
 }
 static void spoil_count(struct md_artifact_graph *graph)
 {
-	graph->doubtful = realloc(graph->doubtful, (MD_DOUBTFUL_MAX + 1) * sizeof(*graph->doubtful));
+	graph->doubtful = md_array_resize(graph->doubtful, MD_DOUBTFUL_MAX + 1, sizeof(*graph->doubtful));
 	graph->doubtful_count = MD_DOUBTFUL_MAX + 1;
 }
 

@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "format/artifact_sections.h"
 #include "base/file.h"
 #include "tests/artifact_samples.h"
@@ -52,7 +53,7 @@ static const char *write_images(struct md_artifact_sizes *sizes)
 	struct md_artifact artifact;
 	struct md_error err = {0};
 	sample_artifact(&artifact);
-	artifact.images = realloc(artifact.images, 4 * sizeof(*artifact.images));
+	artifact.images = md_array_resize(artifact.images, 4, sizeof(*artifact.images));
 	artifact.image_count = 4;
 	for (uint32_t i = 2; i < 4; i++) {
 		artifact.images[i] = (struct md_image){.kind = MD_IMAGE_ELF, .size = 1000};

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* medusa-inspect --diff: each change of an artifact is told by what it means, and places in tables mean nothing. */
+#include "base/array.h"
 #include "tools/diff.h"
 
 #include <criterion/criterion.h>
@@ -296,7 +297,7 @@ Test(diff, what_is_put_in_between_moves_nothing)
 	large_artifact(&a);
 	large_artifact(&b);
 	struct md_artifact_graph *graph = &b.graphs[7];
-	graph->nodes = realloc(graph->nodes, (LARGE_NODES + 1) * sizeof(*graph->nodes));
+	graph->nodes = md_array_resize(graph->nodes, LARGE_NODES + 1, sizeof(*graph->nodes));
 	memmove(&graph->nodes[101], &graph->nodes[100], (LARGE_NODES - 100) * sizeof(*graph->nodes));
 	graph->nodes[100] = (struct md_node){.type = MD_NODE_EMPTY, .kernel = MD_NONE};
 	graph->node_count++;

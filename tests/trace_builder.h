@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "format/artifact.h"
 #include "format/trace.h"
 
@@ -19,7 +20,7 @@ struct builder {
 static inline void *builder_grow(void *array_slot, uint32_t *count, size_t item)
 {
 	void **array = array_slot;
-	char *grown = realloc(*array, (*count + (size_t)1) * item);
+	char *grown = md_array_resize(*array, (uint64_t)*count + 1, item);
 
 	cr_assert(grown, "memory for the test");
 	*array = grown;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "tools/inspect.h"
 #include "tools/name_index.h"
 
@@ -23,15 +24,9 @@ static char *copy(struct md_diff *diff, const char *text)
 
 static struct md_difference *add(struct md_diff *diff, const char *section, const char *item, const char *what)
 {
-	if (diff->count == diff->capacity) {
-		size_t capacity = diff->capacity ? 2 * diff->capacity : 64;
-		struct md_difference *grown = realloc(diff->list, capacity * sizeof(*grown));
-		if (!grown) {
-			diff->failed = true;
-			return NULL;
-		}
-		diff->list = grown;
-		diff->capacity = capacity;
+	if (!MD_ARRAY_GROW(diff->list, diff->count, diff->capacity)) {
+		diff->failed = true;
+		return NULL;
 	}
 	struct md_difference *made = &diff->list[diff->count++];
 	*made = (struct md_difference){.section = section, .item = copy(diff, item), .what = what};

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 
 #define LOOK_MS 20
@@ -54,14 +55,8 @@ struct processes {
 
 static bool add_process(struct processes *all, const struct process *process)
 {
-	if (all->count == all->room) {
-		size_t room = all->room ? 2 * all->room : 1024;
-		struct process *grown = realloc(all->list, room * sizeof(*grown));
-		if (!grown)
-			return false;
-		all->list = grown;
-		all->room = room;
-	}
+	if (!MD_ARRAY_GROW(all->list, all->count, all->room))
+		return false;
 	all->list[all->count++] = *process;
 	return true;
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "tools/repeat_watch.h"
@@ -100,21 +101,19 @@ static bool describe(const struct md_note *culprit, int exit_code, char **text)
 /* text: owned, in either case. */
 static enum md_status leave_out(struct md_repeat *repeat, const struct md_note_of *of, char *text, struct md_error *err)
 {
-	struct md_note *grown = realloc(repeat->left, (repeat->count + 1) * sizeof(*grown));
+	bool room = MD_ARRAY_EXTEND(repeat->left, repeat->count);
 	char *label = of->label ? strdup(of->label) : NULL, *all = NULL;
 	MD_AUTO_FREE char *why = text;
 
-	if (grown)
-		repeat->left = grown;
 	/* One piece of memory holds all strings, as those of a note that was read. */
-	if (grown && asprintf(&all, "%s%c%s%c%s", of->test, 0, label ? label : "", 0, why) < 0)
+	if (room && asprintf(&all, "%s%c%s%c%s", of->test, 0, label ? label : "", 0, why) < 0)
 		all = NULL;
 	if (!all || (of->label && !label)) {
 		free(label);
 		free(all);
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for what is left out");
 	}
-	struct md_note *note = &grown[repeat->count++];
+	struct md_note *note = &repeat->left[repeat->count++];
 	*note = (struct md_note){.event = MD_NOTE_LEFT_OUT, .of = *of, .text = all};
 	note->of.test = all;
 	note->of.label = of->label ? all + strlen(all) + 1 : NULL;

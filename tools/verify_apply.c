@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "tools/verify_report.h"
 
 /* Frees one graph with the format's own code, by way of an artifact that holds nothing else. */
@@ -21,14 +22,10 @@ static enum md_status add_refusal(struct md_artifact *artifact, const char *labe
 				  const char *reason, struct md_error *err)
 {
 	struct md_artifact_refusal refusal = {strdup(label), batch, NULL};
-	struct md_artifact_refusal *refusals =
-	    realloc(artifact->refusals, (artifact->refusal_count + (size_t)1) * sizeof(*refusals));
 
-	if (refusals)
-		artifact->refusals = refusals;
 	if (asprintf(&refusal.why, "%s: %s", what, reason) < 0)
 		refusal.why = NULL;
-	if (!refusals || !refusal.label || !refusal.why) {
+	if (!refusal.label || !refusal.why || !MD_ARRAY_EXTEND(artifact->refusals, artifact->refusal_count)) {
 		free(refusal.label);
 		free(refusal.why);
 		return md_error_set(err, MD_ERR_NO_MEMORY, "verify report: out of memory");

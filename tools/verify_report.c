@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "format/verify_line.h"
 #include "tools/run.h"
@@ -25,14 +26,14 @@ static const char never_ended[] = "the engine ended while this graph was being c
 static enum md_status add_graph(struct md_verify_report *report, const char *label, uint32_t batch, bool stranger,
 				struct md_error *err)
 {
-	struct md_verify_graph *grown = realloc(report->graphs, (report->graph_count + 1) * sizeof(*grown));
+	struct md_verify_graph graph = {.label = strdup(label), .batch = batch, .stranger = stranger};
+	bool room = MD_ARRAY_EXTEND(report->graphs, report->graph_count);
 
-	if (grown) {
-		report->graphs = grown;
-		grown[report->graph_count] =
-		    (struct md_verify_graph){.label = strdup(label), .batch = batch, .stranger = stranger};
-	}
-	if (!grown || !grown[report->graph_count++].label)
+	if (room)
+		report->graphs[report->graph_count++] = graph;
+	else
+		free(graph.label);
+	if (!room || !graph.label)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "verify report: out of memory");
 	return MD_OK;
 }

@@ -2,6 +2,7 @@
 /* How much a replay is slowed down while other graphs are restored in the background. */
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "models/llama/graphs.h"
 #include "models/llama/integration.h"
@@ -33,23 +34,10 @@ static struct llama_replays summary(struct times *times)
 	return replays;
 }
 
-static bool reserve(struct times *times)
-{
-	if (times->count < times->room)
-		return true;
-	size_t room = times->room ? times->room * 2 : 4096;
-	uint64_t *grown = realloc(times->ns, room * sizeof(*grown));
-	if (!grown)
-		return false;
-	times->ns = grown;
-	times->room = room;
-	return true;
-}
-
 static enum md_status replay(const struct llama_graph *graph, struct llama_engine *engine, struct times *times,
 			     struct md_error *err)
 {
-	if (!reserve(times))
+	if (!MD_ARRAY_GROW(times->ns, times->count, times->room))
 		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for %zu times", times->count + 1);
 	uint64_t start = md_clock_ns();
 	MD_FORWARD(llama_graph_launch(graph, engine, err));

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/hash.h"
@@ -21,14 +22,8 @@ void token_list_finish(struct token_list *list)
 
 bool token_list_push(struct token_list *list, int32_t token)
 {
-	if (list->count == list->capacity) {
-		size_t capacity = list->capacity ? list->capacity * 2 : 64;
-		int32_t *tokens = realloc(list->tokens, capacity * sizeof(*tokens));
-		if (!tokens)
-			return false;
-		list->tokens = tokens;
-		list->capacity = capacity;
-	}
+	if (!MD_ARRAY_GROW(list->tokens, list->count, list->capacity))
+		return false;
 	list->tokens[list->count++] = token;
 	return true;
 }

@@ -75,6 +75,42 @@ found version "is no link to the tree's VERSION" models/torch/medusa/VERSION
 echo 1.0-beta >"$tree/VERSION"
 found version "three numbers" "1.0-beta"
 
+section "the project's own rules"
+command mv "$tree" "$work/whole"
+mkdir -p "$tree/tests/lint"
+cp tests/lint/rules.sh "$tree/tests/lint/"
+printf '/* SPDX-License-Identifier: Apache-2.0 */\nint good(void);\n' >"$tree/good.c"
+git init -q
+again rules rules
+assert_exit rules 0
+assert_equal "what rules says of nothing" "" "$(cat "$work/rules.out" "$work/rules.err")"
+broken() { # file, its text, what the rule says
+	mkdir -p "$tree/$(dirname "$1")"
+	printf '/* SPDX-License-Identifier: Apache-2.0 */\n%b\n' "$2" >"$tree/$1"
+	found rules "$3" "$1"
+	rm "$tree/$1"
+}
+broken capture/one.c 'exit(1);' 'nothing may end it'
+broken restore/one.c 'printf("x");' 'nothing may write to its stdout'
+broken tools/one.c 'strcpy(a, b);' 'unbounded string functions'
+broken analyze/one.c 'a = realloc(a, 2 * n);' 'arrays grow through base/array.h'
+broken tests/one.h 'a = realloc(a, 2 * n);' 'arrays grow through base/array.h'
+broken base/one.c 'getenv("HOME");' 'secure_getenv'
+broken tools/one.c 'fopen(path, "r");' 'open files through base/file.h, which'
+broken tools/one.c 'md_descriptor_open(path);' 'open files through base/file.h: these'
+broken format/one.c 'mmap(NULL, n, PROT_READ, flags, fd, 0);' 'read files, do not map them: who'
+broken hostcuda/one.c 'mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0);' 'hostcuda maps only memory'
+broken docs/one.c '/* TO''DO */' 'unfinished work'
+broken docs/one.c '/* see /ho''me/me */' 'paths of one machine'
+broken api/one.c "$(printf '\\n%.0s' {1..700})" '702 lines: divide it'
+mkdir -p "$tree/tools" "$tree/base"
+printf '/* SPDX-License-Identifier: Apache-2.0 */\n' | tee "$tree/tools/same.c" >"$tree/base/same.c"
+found rules 'file names that are not unique' same.c
+echo 'int bare;' >"$tree/tools/same.c"
+found rules 'its first line is no SPDX line' tools/same.c
+rm -r "$tree"
+command mv "$work/whole" "$tree"
+
 section "hooks and workflow"
 entries=$(sed -n 's/^ *entry: //p' .pre-commit-config.yaml)
 assert_at_least "hooks" 5 "$(wc -w <<<"$entries")"

@@ -30,6 +30,8 @@ forbid 'inside another process nothing may end it' \
 forbid 'inside another process nothing may write to its stdout' \
 	"$inside(printf|puts|putchar|vprintf)\s*\(|[^A-Za-z0-9_]stdout[^A-Za-z0-9_.]" 'capture/*.c' 'restore/*.c' 'driver/*.c' 'kvprofile/*.c' 'api/*.c'
 forbid 'unbounded string functions' "$inside(strcpy|strcat|sprintf|vsprintf|gets)\s*\(" '*.c' '*.h' ':!tests' ':!bench'
+forbid 'arrays grow through base/array.h, which checks for overflow and leaves the old one valid' \
+	"$inside(realloc|reallocarray)\s*\(" '*.c' '*.h' ':!base/array.[ch]' ':!tests/faults/inject.c'
 # Libraries of ours are loaded into set-user-ID programs, too.
 forbid 'read the environment with secure_getenv: a set-user-ID program must not obey whoever started it' \
 	'\bgetenv\s*\(' '*.c' '*.h' ':!tests' ':!bench' ':!models'
