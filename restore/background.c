@@ -152,6 +152,16 @@ bool md_restore_wait_open(struct md_restore *r, uint64_t deadline_ns)
 	return true;
 }
 
+void md_restore_graph_unmake(struct md_restore *r, struct md_restore_graph *graph)
+{
+	if (graph->state != MD_GRAPH_READY)
+		return;
+	graph->state = MD_GRAPH_WAITING;
+	r->stats.graphs_restored--;
+	r->stats.nodes -= graph->stored->node_count;
+	r->stats.pointers -= graph->stored->pointer_count;
+}
+
 static void refuse(struct md_restore *r, struct md_restore_graph *graph, const struct md_error *err,
 		   enum md_log_level level)
 {
@@ -514,11 +524,7 @@ static void refuse_users(struct md_restore *r, uint32_t kernel, struct md_restor
 			continue;
 		md_error_set(&err, MD_ERR_MISMATCH, "kernel %s: the engine unloaded the module that it was found in",
 			     r->artifact.kernels[kernel].name);
-		if (graph->state == MD_GRAPH_READY) {
-			r->stats.graphs_restored--;
-			r->stats.nodes -= graph->stored->node_count;
-			r->stats.pointers -= graph->stored->pointer_count;
-		}
+		md_restore_graph_unmake(r, graph);
 		/* Nobody asks for a graph any more at exit, or ever when verifying: there the report tells. */
 		refuse(r, graph, &err, r->verify || atomic_load(&exiting) ? MD_LOG_INFO : MD_LOG_WARN);
 		md_restore_stages_undo(md_restore_graph_stages, md_restore_graph_stage_count, r, graph);

@@ -84,11 +84,7 @@ void md_restore_group_refuse(struct md_restore *r, const struct md_restore_graph
 			say_split((struct md_restore_graph *)graph, other, graph->reason.message);
 		if (other->handed_out || other->state == MD_GRAPH_REFUSED)
 			continue;
-		if (other->state == MD_GRAPH_READY) {
-			r->stats.graphs_restored--;
-			r->stats.nodes -= other->stored->node_count;
-			r->stats.pointers -= other->stored->pointer_count;
-		}
+		md_restore_graph_unmake(r, other);
 		md_error_set(&why, graph->reason.status == MD_ERR_NO_MEMORY ? MD_ERR_NO_MEMORY : MD_ERR_MISMATCH,
 			     "it goes together with graph %s/%" PRIu32 ", which is not restored: %s",
 			     graph->stored->label, graph->stored->batch, graph->reason.message);

@@ -506,6 +506,8 @@ void md_restore_module_gone(void *handle);
 void md_restore_context_gone(CUcontext context);
 /* After a module was loaded: exit() is noticed before it is unloaded there. */
 void md_restore_watch_exit(void);
+/* A graph that was ready waits, and counts as restored no more. Under lock. */
+void md_restore_graph_unmake(struct md_restore *r, struct md_restore_graph *graph);
 /* Sets REFUSED with the reason and logs it; under lock. */
 void md_restore_refuse(struct md_restore *r, struct md_restore_graph *graph, const struct md_error *err);
 /* Waits until the artifact is open or failed; false when deadline_ns passed. Under lock. */

@@ -115,12 +115,7 @@ static enum md_status move_binding(struct md_restore *r, uint32_t binding, const
 		graph->bindings_done = 0;
 		if (graph->state != MD_GRAPH_REFUSED) /* half built ones too */
 			md_restore_stages_undo(md_restore_graph_stages, md_restore_graph_stage_count, r, graph);
-		if (graph->state != MD_GRAPH_READY)
-			continue;
-		graph->state = MD_GRAPH_WAITING;
-		r->stats.graphs_restored--;
-		r->stats.nodes -= graph->stored->node_count;
-		r->stats.pointers -= graph->stored->pointer_count;
+		md_restore_graph_unmake(r, graph);
 	}
 	for (uint32_t i = 0; i < r->artifact.content_count; i++)
 		for (uint32_t p = 0; p < r->artifact.contents[i].pointer_count; p++)

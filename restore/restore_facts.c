@@ -77,11 +77,7 @@ static bool refuse_quietly(struct md_restore *r, struct md_restore_graph *graph)
 {
 	if (graph->handed_out)
 		return false;
-	if (graph->state == MD_GRAPH_READY) {
-		r->stats.graphs_restored--;
-		r->stats.nodes -= graph->stored->node_count;
-		r->stats.pointers -= graph->stored->pointer_count;
-	}
+	md_restore_graph_unmake(r, graph);
 	r->stats.graphs_refused += graph->state != MD_GRAPH_REFUSED;
 	graph->state = MD_GRAPH_REFUSED;
 	graph->reason = r->refusal;
