@@ -202,11 +202,11 @@ $(BUILD)/obj/models/llama/gemm_images.o: models/llama/gemm_images.S $(GEMM_IMAGE
 
 # Kernel images for hostcuda: never sanitized, they are device code.
 HOST_IMAGE_FLAGS := -std=gnu11 -O3 -shared -fPIC -nostartfiles -fvisibility=hidden -ffp-contract=off $(WARNINGS) -I. -Wl,--build-id
-$(LLAMA)/%.host.so: models/llama/%_host.c hostcuda/kernel.h $(wildcard models/llama/*.h)
+$(LLAMA)/%.host.so: models/llama/%_host.c hostcuda/kernel.h base/splitmix.h $(wildcard models/llama/*.h)
 	$(call say,IMAGE)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(HOST_IMAGE_FLAGS) -o $@ $< -lm
-$(LLAMA)/%.fatbin: models/llama/%.cu $(wildcard models/llama/*.h)
+$(LLAMA)/%.fatbin: models/llama/%.cu base/splitmix.h $(wildcard models/llama/*.h)
 	$(call say,NVCC)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(NVCC) -O3 -I. --fatbin -gencode arch=compute_$(GPU_ARCH),code=sm_$(GPU_ARCH) -gencode arch=compute_80,code=compute_80 -o $@ $<

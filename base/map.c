@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+#include "base/splitmix.h"
+
 enum slot_state { SLOT_EMPTY, SLOT_LIVE, SLOT_GONE };
 
 struct md_map_slot {
@@ -25,12 +27,10 @@ void md_map_finish(struct md_map *map)
 	*map = (struct md_map){0};
 }
 
-/* Handles and addresses differ in their middle bits: mix them all into the low ones (the finaliser of SplitMix64). */
+/* Handles and addresses differ in their middle bits: mix them all into the low ones. */
 static size_t home_of(const struct md_map *map, uint64_t key)
 {
-	key = (key ^ (key >> 30)) * 0xbf58476d1ce4e5b9u;
-	key = (key ^ (key >> 27)) * 0x94d049bb133111ebu;
-	return (size_t)(key ^ (key >> 31)) & (map->capacity - 1);
+	return (size_t)md_random_mix(key) & (map->capacity - 1);
 }
 
 static struct md_map_slot *find(const struct md_map *map, uint64_t key)

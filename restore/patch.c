@@ -2,6 +2,7 @@
 /* Writes this process's addresses into parameter blocks: every indirect index pointer becomes allocation + offset. */
 #include <string.h>
 
+#include "base/splitmix.h"
 #include "restore/restore.h"
 
 enum md_status md_restore_patch_tensor_map(uint8_t *at, uint64_t address, struct md_error *err)
@@ -64,20 +65,12 @@ enum md_status md_restore_patch(struct md_restore *r, struct md_restore_graph *g
 	return MD_OK;
 }
 
-static uint64_t next_random(uint64_t *state) /* splitmix64 */
-{
-	uint64_t z = (*state += 0x9e3779b97f4a7c15u);
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-	return z ^ (z >> 31);
-}
-
 void md_restore_patch_noise(struct md_restore_graph *graph, uint64_t seed)
 {
 	struct md_artifact_graph *stored = graph->stored;
 	for (uint32_t i = 0; i < stored->noise_count; i++) {
 		uint8_t *at = stored->nodes[stored->noise[i].node].params + stored->noise[i].at;
 		for (uint32_t b = 0; b < stored->noise[i].size; b++)
-			at[b] = seed ? (uint8_t)next_random(&seed) : 0;
+			at[b] = seed ? (uint8_t)md_random_next(&seed) : 0;
 	}
 }

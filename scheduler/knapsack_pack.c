@@ -2,6 +2,8 @@
 /* Our preloading: bundles by density at the dual's prices, then parts of the plan taken out and packed anew. */
 #include <stdlib.h>
 
+#include "base/splitmix.h"
+
 #include "scheduler/knapsack_pack.h"
 
 #define NONE MD_KNAPSACK_NONE
@@ -19,27 +21,17 @@ struct packing {
 	uint64_t random, work;
 };
 
-/* splitmix64: one word of state, and any seed will do. */
-static uint64_t draw(struct packing *packing)
-{
-	uint64_t word = packing->random += 0x9e3779b97f4a7c15;
-
-	word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9;
-	word = (word ^ (word >> 27)) * 0x94d049bb133111eb;
-	return word ^ (word >> 31);
-}
-
 static uint32_t draw_below(struct packing *packing, uint32_t limit)
 {
-	return (uint32_t)(draw(packing) % limit);
+	return (uint32_t)(md_random_next(&packing->random) % limit);
 }
 
 /* 1 / (1 + by) ... 1 + by */
 static double draw_around(struct packing *packing, double by)
 {
-	double up = 1 + by * ((double)(draw(packing) >> 11) / (1ull << 53));
+	double up = 1 + by * ((double)(md_random_next(&packing->random) >> 11) / (1ull << 53));
 
-	return draw(packing) & 1 ? up : 1 / up;
+	return md_random_next(&packing->random) & 1 ? up : 1 / up;
 }
 
 /* ---- packing ---------------------------------------------------------------------------------------------------- */

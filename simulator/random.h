@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Random numbers that are the same everywhere for a seed (SplitMix64). */
+/* Random numbers of the simulation: those of base/splitmix.h, divided among many, and as times. */
 #ifndef MD_SIMULATOR_RANDOM_H
 #define MD_SIMULATOR_RANDOM_H
 
 #include <math.h>
 #include <stdint.h>
+
+#include "base/splitmix.h"
 
 struct md_sim_random {
 	uint64_t state;
@@ -12,11 +14,7 @@ struct md_sim_random {
 
 static inline uint64_t md_sim_random_next(struct md_sim_random *random)
 {
-	uint64_t mixed = random->state += UINT64_C(0x9e3779b97f4a7c15);
-
-	mixed = (mixed ^ (mixed >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-	mixed = (mixed ^ (mixed >> 27)) * UINT64_C(0x94d049bb133111eb);
-	return mixed ^ (mixed >> 31);
+	return md_random_next(&random->state);
 }
 
 /* One generator of many: its numbers do not depend on how many others there are. */

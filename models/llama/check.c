@@ -10,6 +10,7 @@
 #include <xxhash.h>
 
 #include "base/cleanup.h"
+#include "base/splitmix.h"
 #include "models/llama/graphs.h"
 
 #define CHUNK_BYTES (4u << 20)
@@ -29,14 +30,6 @@ struct trial {
 	struct outputs eager, graph;
 	uint8_t *chunk;
 };
-
-static uint64_t draw(uint64_t *state)
-{
-	uint64_t z = *state += 0x9e3779b97f4a7c15u;
-	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-	z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-	return z ^ z >> 31;
-}
 
 /* The part of one layer's K or V that the trial's blocks take: they are the first ones, so it is contiguous. */
 static CUdeviceptr region(const struct trial *trial, int index, size_t *floats)
@@ -72,10 +65,10 @@ static enum md_status put_inputs(const struct trial *trial, struct md_error *err
 		positions = e->limits.max_context;
 	int32_t *staging = e->staging;
 	for (int i = 0; i < batch; i++)
-		staging[i] = (int32_t)(draw(&state) % (uint64_t)e->model->shape.vocabulary);
+		staging[i] = (int32_t)(md_random_next(&state) % (uint64_t)e->model->shape.vocabulary);
 	MD_FORWARD(llama_engine_upload(e, e->tokens.address, staging, 4 * trial->batch, err));
 	for (int i = 0; i < batch; i++)
-		staging[i] = (int32_t)(draw(&state) % (uint64_t)positions);
+		staging[i] = (int32_t)(md_random_next(&state) % (uint64_t)positions);
 	MD_FORWARD(llama_engine_upload(e, e->positions.address, staging, 4 * trial->batch, err));
 	for (int i = 0; i < batch; i++)
 		staging[i] = batch - 1 - i;
@@ -201,7 +194,7 @@ enum md_status llama_graphs_check(const struct llama_graphs *graphs, struct llam
 		status = md_error_set(err, MD_ERR_NO_MEMORY, "no memory for the outputs to compare");
 	for (size_t i = 0; i < graphs->count && status == MD_OK; i++) {
 		bool same = false;
-		trial.seed = draw(&seed);
+		trial.seed = md_random_next(&seed);
 		status = check_graph(&trial, &graphs->graphs[i], &same, err);
 		*equal += same;
 	}

@@ -5,41 +5,28 @@
 
 #include <stdint.h>
 
-#ifdef __CUDACC__
-#define LLAMA_RANDOM_FUNCTION static __device__ __forceinline__
-#else
-#define LLAMA_RANDOM_FUNCTION static inline __attribute__((unused))
-#endif
+#include "base/splitmix.h"
 
-/* A bijection of 64-bit words in which each input bit changes about half of the output bits. */
-LLAMA_RANDOM_FUNCTION uint64_t random_mix(uint64_t z)
+MD_RANDOM_FUNCTION uint64_t random_word(uint64_t seed, uint64_t stream, uint64_t counter)
 {
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-	return z ^ (z >> 31);
-}
-
-LLAMA_RANDOM_FUNCTION uint64_t random_word(uint64_t seed, uint64_t stream, uint64_t counter)
-{
-	return random_mix(random_mix(seed + 0x9e3779b97f4a7c15ull * (stream + 1)) +
-			  0x9e3779b97f4a7c15ull * (counter + 1));
+	return md_random_mix(md_random_mix(seed + MD_RANDOM_STEP * (stream + 1)) + MD_RANDOM_STEP * (counter + 1));
 }
 
 /* Multiples of 2^-23 in [-1, 1): exact in float32. */
-LLAMA_RANDOM_FUNCTION float random_signed(uint64_t word)
+MD_RANDOM_FUNCTION float random_signed(uint64_t word)
 {
 	return (float)((int32_t)(word >> 40) - (1 << 23)) * (1.0f / (1 << 23));
 }
 
 /* Odd multiples of 2^-24 in (0, 1): exact in float32, so that neither end is ever reached and both logarithms are
  * finite. */
-LLAMA_RANDOM_FUNCTION float random_unit(uint64_t word)
+MD_RANDOM_FUNCTION float random_unit(uint64_t word)
 {
 	return (float)((uint32_t)(word >> 41) * 2 + 1) * (1.0f / (1 << 24));
 }
 
 /* To the nearest bfloat16, ties to even; finite values only. */
-LLAMA_RANDOM_FUNCTION uint16_t bf16_round(float value)
+MD_RANDOM_FUNCTION uint16_t bf16_round(float value)
 {
 	union {
 		float value;
@@ -50,7 +37,7 @@ LLAMA_RANDOM_FUNCTION uint16_t bf16_round(float value)
 	return (uint16_t)((word.bits + 0x7fff + (word.bits >> 16 & 1)) >> 16);
 }
 
-LLAMA_RANDOM_FUNCTION float bf16_value(uint16_t half)
+MD_RANDOM_FUNCTION float bf16_value(uint16_t half)
 {
 	union {
 		float value;

@@ -32,6 +32,9 @@ forbid 'inside another process nothing may write to its stdout' \
 forbid 'unbounded string functions' "$inside(strcpy|strcat|sprintf|vsprintf|gets)\s*\(" '*.c' '*.h' ':!tests' ':!bench'
 forbid 'arrays grow through base/array.h, which checks for overflow and leaves the old one valid' \
 	"$inside(realloc|reallocarray)\s*\(" '*.c' '*.h' ':!base/array.[ch]' ':!tests/faults/inject.c'
+forbid 'random numbers are those of base/splitmix.h' '94d049bb133111eb' '*.c' '*.h' '*.cu' ':!base/splitmix.h' ':!tests/test_splitmix.c'
+forbid 'a graph that is no longer ready leaves the statistics in md_restore_graph_unmake' \
+	'graphs_restored--' 'restore/*.c' ':!restore/background.c'
 # Libraries of ours are loaded into set-user-ID programs, too.
 forbid 'read the environment with secure_getenv: a set-user-ID program must not obey whoever started it' \
 	'\bgetenv\s*\(' '*.c' '*.h' ':!tests' ':!bench' ':!models'
