@@ -177,11 +177,6 @@ enum md_status md_analysis_seek_node(struct md_analysis *analysis, const struct 
  * captures. Owned by the caller; NULL: out of memory. */
 uint32_t *md_analysis_order_nodes(const struct md_trace_graph *graph);
 struct md_pair **md_analysis_order_pairs(struct md_analysis *analysis, uint32_t *count);
-/* Whether a kernel of the graph is of that image of its capture. */
-bool md_pair_uses_image(const struct md_analysis *analysis, const struct md_pair *pair, unsigned capture,
-			uint32_t image);
-/* The image of a trace that has the hash, or MD_NONE. */
-uint32_t md_analysis_image(const struct md_trace *trace, const struct md_hash *hash);
 /* The first variable of the image (of the first capture) that the engine writes and of which no value will do: only the
  * engine's own copy of the image has it. NULL: there is none. */
 const struct md_variable *md_variable_unsettled(const struct md_analysis *analysis, uint32_t image);

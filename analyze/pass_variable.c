@@ -7,24 +7,13 @@
 
 #include "analyze/analysis.h"
 
-uint32_t md_analysis_image(const struct md_trace *trace, const struct md_hash *hash)
+/* The image of a trace that has the hash, or MD_NONE. */
+static uint32_t trace_image(const struct md_trace *trace, const struct md_hash *hash)
 {
 	for (uint32_t i = 0; i < trace->image_count; i++)
 		if (md_hash_equal(&trace->images[i].hash, hash))
 			return i;
 	return MD_NONE;
-}
-
-bool md_pair_uses_image(const struct md_analysis *analysis, const struct md_pair *pair, unsigned capture,
-			uint32_t image)
-{
-	const struct md_trace_graph *graph = pair->graph[capture];
-	bool uses = false;
-
-	for (uint32_t n = 0; graph && n < graph->node_count && !uses; n++)
-		uses = graph->nodes[n].type == MD_NODE_KERNEL &&
-		       analysis->traces[capture]->kernels[graph->nodes[n].kernel].image == image;
-	return uses;
 }
 
 /* ---- which there are -------------------------------------------------------------------------------------------- */
@@ -69,7 +58,7 @@ static void note_written(struct md_analysis *analysis, unsigned capture)
 
 	for (uint32_t i = 0; i < trace->variable_count; i++) {
 		const struct md_trace_variable *written = &trace->variables[i];
-		uint32_t image = md_analysis_image(analysis->traces[0], &trace->images[written->image].hash);
+		uint32_t image = trace_image(analysis->traces[0], &trace->images[written->image].hash);
 		if (image != MD_NONE)
 			find_or_add(analysis, image, written->name)->written = true;
 	}
@@ -126,7 +115,7 @@ static void find_values(struct md_analysis *analysis)
 		struct md_variable *variable = &analysis->variables[i];
 		for (unsigned c = 0; c < analysis->captures && variable->written; c++) {
 			uint32_t image =
-			    md_analysis_image(analysis->traces[c], &analysis->traces[0]->images[variable->image].hash);
+			    trace_image(analysis->traces[c], &analysis->traces[0]->images[variable->image].hash);
 			variable->value[c] = one_value(analysis, c, image, variable->name);
 		}
 	}
@@ -152,7 +141,7 @@ static enum md_status note_replayed(struct md_analysis *analysis, unsigned captu
 
 	for (uint32_t i = 0; i < trace->replayed_count; i++) {
 		const struct md_trace_replayed *replayed = &trace->replayed[i];
-		uint32_t image = md_analysis_image(analysis->traces[0], &trace->images[replayed->image].hash);
+		uint32_t image = trace_image(analysis->traces[0], &trace->images[replayed->image].hash);
 		struct md_variable *variable;
 		if (image == MD_NONE)
 			continue;

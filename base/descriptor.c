@@ -18,7 +18,8 @@
 /* Below 1024, so that the table of descriptors does not grow for us, and lower when the limit is low. */
 static const int floors[] = {960, 448, 192, 96, 48, 24, 3};
 
-int md_descriptor_raise(int fd)
+/* Moves an open descriptor there; the old number is closed, whatever happens. -1 and errno when there is no room. */
+static int move_up(int fd)
 {
 	int high = -1;
 
@@ -37,7 +38,7 @@ int md_descriptor_raise(int fd)
 /* O_NONBLOCK is for the opening alone: on regular files it means nothing, on others a write would fail. */
 int md_descriptor_open(const char *path, int flags, mode_t mode)
 {
-	int fd = md_descriptor_raise(open(path, flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, mode));
+	int fd = move_up(open(path, flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, mode));
 
 	if (fd >= 0 && !(flags & O_NONBLOCK))
 		fcntl(fd, F_SETFL, flags & ~(O_CREAT | O_EXCL | O_TRUNC | O_CLOEXEC));

@@ -42,7 +42,7 @@ size_t md_plain_copy(char *out, size_t room, const char *text)
 	return used;
 }
 
-void md_plain_put(FILE *out, const char *text)
+static void put(FILE *out, const char *text)
 {
 	char piece[PIECE];
 
@@ -63,7 +63,7 @@ void md_plain_vprint(FILE *out, const char *format, va_list args)
 		text = short_text; /* no memory: cut, but said */
 	va_end(again);
 	if (size >= 0)
-		md_plain_put(out, text);
+		put(out, text);
 	if (text != short_text)
 		free(text);
 }

@@ -12,7 +12,6 @@
 
 /* As much of text as fits, with its end; no character or escape is cut. Returns the bytes before the end. */
 size_t md_plain_copy(char *out, size_t room, const char *text);
-void md_plain_put(FILE *out, const char *text);
 /* Formats, and then makes all of it plain: the format itself may hold no line break. */
 void md_plain_print(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The same with a line break behind it. */

@@ -90,8 +90,6 @@ void md_capture_not_asked_warn(void);   /* there is no MEDUSA_TRACE */
 enum md_capture_early { MD_EARLY_FACT, MD_EARLY_MARK, MD_EARLY_STAGE };
 bool md_capture_said_early(enum md_capture_early kind, const char *name, const char *value, uint64_t ns);
 void md_capture_put_early(void); /* recording has begun, or never will; lock not held */
-/* Completes the trace; hooks pass through from here on. probe: the driver may still be called. Lock not held. */
-void md_capture_finish(bool probe);
 /* Ends the recording if what --until names has been reached. Lock not held; inside a hook. */
 void md_capture_check_until(const char *mark);
 /* A graph is about to be launched: an engine that labels none has none left to label. */
@@ -197,7 +195,6 @@ uint32_t md_capture_kernel_find(CUfunction func, CUkernel kern);
 /* The same for a graph node: function state is read again, for it may have been changed since. Lock held. */
 uint32_t md_capture_kernel_find_fresh(CUfunction func, CUkernel kern);
 const struct md_kernel *md_capture_kernel_get(uint32_t index); /* lock held; valid until the next find */
-uint32_t md_capture_kernel_count(void);                        /* lock held */
 /* Lock held. What was unloaded, or, if both are NULL, all: handles may come again. */
 void md_capture_kernels_forget(CUmodule module, CUlibrary library);
 /* Lock held. Whether the handle was another kernel's, or of one that is gone, at that time. */

@@ -212,11 +212,6 @@ const struct md_kernel *md_capture_kernel_get(uint32_t index)
 	return index < kernels.count ? &kernels.items[index] : NULL;
 }
 
-uint32_t md_capture_kernel_count(void)
-{
-	return kernels.count;
-}
-
 /* Launches into a stream capture are not looked up, so every handle that there is counts. */
 static void note_gone(CUresult listed, void *const *handles, unsigned count)
 {

@@ -34,7 +34,7 @@ void md_capture_place_open(void)
 		atomic_store(&place.active, true);
 }
 
-bool md_capture_place_active(void)
+static bool is_active(void)
 {
 	return atomic_load_explicit(&place.active, memory_order_acquire);
 }
@@ -79,7 +79,7 @@ void md_capture_place_failed(uint64_t family, uint64_t bytes)
 {
 	size_t first;
 
-	if (!md_capture_place_active())
+	if (!is_active())
 		return;
 	pthread_mutex_lock(&place.lock);
 	if (first_of(family, bytes, &first) && place.taken[first])
@@ -146,7 +146,7 @@ bool md_capture_place_free(CUdeviceptr address, CUresult *result)
 	bool capturing = atomic_load(&md_capture.capturing);
 	CUcontext context;
 
-	if (!md_capture_place_active())
+	if (!is_active())
 		return false;
 	pthread_mutex_lock(&place.lock);
 	placed = placed_at(address);
@@ -256,7 +256,7 @@ bool md_capture_place_alloc(enum md_alloc_family family, uint64_t bytes, CUdevic
 	uint64_t offset;
 	bool done = false;
 
-	if (!md_capture_place_active() || !bytes || !out)
+	if (!is_active() || !bytes || !out)
 		return false;
 	pthread_mutex_lock(&place.lock);
 	offset = take_next(family, bytes);
@@ -280,7 +280,7 @@ bool md_capture_place_reserve(uint64_t bytes, uint64_t alignment, CUdeviceptr *o
 {
 	uint64_t offset = MD_ORDER_NATURAL;
 
-	if (!md_capture_place_active() || !bytes || !out)
+	if (!is_active() || !bytes || !out)
 		return false;
 	pthread_mutex_lock(&place.lock);
 	offset = take_next(MD_ORDER_RESERVATION, bytes);
@@ -294,8 +294,8 @@ bool md_capture_place_reserve(uint64_t bytes, uint64_t alignment, CUdeviceptr *o
 
 bool md_capture_place_holds(CUdeviceptr address, uint64_t bytes)
 {
-	return md_capture_place_active() && place.base && address >= place.base &&
-	       address - place.base < place.order.span && bytes <= place.order.span - (address - place.base);
+	return is_active() && place.base && address >= place.base && address - place.base < place.order.span &&
+	       bytes <= place.order.span - (address - place.base);
 }
 
 /* ---- what is asked of it ---- */
@@ -321,7 +321,7 @@ void md_capture_place_peer(CUcontext owner, bool allowed)
 	CUdevice from = -1, to = -1;
 	CUcontext popped;
 
-	if (!md_capture_place_active() || md_cuda.cuCtxGetDevice(&to) || md_cuda.cuCtxPushCurrent_v2(owner))
+	if (!is_active() || md_cuda.cuCtxGetDevice(&to) || md_cuda.cuCtxPushCurrent_v2(owner))
 		return;
 	md_cuda.cuCtxGetDevice(&from);
 	md_cuda.cuCtxPopCurrent_v2(&popped);
@@ -351,7 +351,7 @@ static void context_gone(CUcontext context, int device)
 
 void md_capture_place_context_gone(CUcontext context)
 {
-	if (!md_capture_place_active() || !context)
+	if (!is_active() || !context)
 		return;
 	wait_for(context);
 	context_gone(context, -1);
@@ -362,6 +362,6 @@ void md_capture_place_primary_gone(CUdevice device)
 	unsigned flags;
 	int active = 1;
 
-	if (md_capture_place_active() && !md_cuda.cuDevicePrimaryCtxGetState(device, &flags, &active) && !active)
+	if (is_active() && !md_cuda.cuDevicePrimaryCtxGetState(device, &flags, &active) && !active)
 		context_gone(NULL, device);
 }

@@ -20,7 +20,6 @@ struct md_placed {
 
 /* Reads the places of MEDUSA_ORDER. Without them, or when they are of no use, all is natural. */
 void md_capture_place_open(void);
-bool md_capture_place_active(void);
 /*
  * The next request of its kind is served, or is the driver's to serve (false). Either way it counts, unless the caller
  * says that it failed altogether.

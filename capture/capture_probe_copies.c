@@ -15,6 +15,21 @@ enum md_status md_capture_session_open(struct md_probe_session *session, struct 
 	return md_device_session_open(&session->device, md_capture.options.probe_device_limit, err);
 }
 
+static void destroy_copy(struct md_probe_copy *copy)
+{
+	size_t count = copy->chunks ? md_capture_probe_chunk_count(copy->size) : 0;
+
+	for (size_t i = 0; i < count; i++)
+		free(copy->chunks[i]);
+	free(copy->chunks);
+	free(copy->pointers);
+	if (copy->locked)
+		md_cuda.cuMemFreeHost(copy->host);
+	else
+		free(copy->host);
+	free(copy);
+}
+
 void md_capture_session_close(struct md_probe_session *session)
 {
 	if (!session->device.open)
@@ -22,7 +37,7 @@ void md_capture_session_close(struct md_probe_session *session)
 	md_debug("poison tests moved %llu bytes between host and device, and kept copies of %zu places",
 		 (unsigned long long)session->device.moved_bytes, session->copy_count);
 	for (size_t i = 0; i < session->copy_count; i++)
-		md_capture_copy_destroy(session->copies[i]);
+		destroy_copy(session->copies[i]);
 	free(session->copies);
 	md_device_session_close(&session->device);
 	*session = (struct md_probe_session){0};
@@ -140,7 +155,7 @@ enum md_status md_capture_copy_make(struct md_probe_session *session, enum md_pr
 	status = keep(session, kind, *out, err);
 	if (status != MD_OK) {
 		/* half a copy must not serve another graph */
-		md_capture_copy_destroy(session->copies[--session->copy_count]);
+		destroy_copy(session->copies[--session->copy_count]);
 		*out = NULL;
 	}
 	return status;
@@ -152,21 +167,6 @@ enum md_status md_capture_copy_sampled(struct md_probe_session *session, uint64_
 	MD_FORWARD(add_copy(session, address, size, out, err));
 	(*out)->sampled = true;
 	return MD_OK;
-}
-
-void md_capture_copy_destroy(struct md_probe_copy *copy)
-{
-	size_t count = copy->chunks ? md_capture_probe_chunk_count(copy->size) : 0;
-
-	for (size_t i = 0; i < count; i++)
-		free(copy->chunks[i]);
-	free(copy->chunks);
-	free(copy->pointers);
-	if (copy->locked)
-		md_cuda.cuMemFreeHost(copy->host);
-	else
-		free(copy->host);
-	free(copy);
 }
 
 /* ---- using them ---- */

@@ -178,9 +178,11 @@ static void in_forked_child(void)
 	md_capture_disown();
 }
 
+static void finish(bool probe);
+
 static void at_exit(void)
 {
-	md_capture_finish(true);
+	finish(true);
 }
 
 static void start_recording(void)
@@ -330,7 +332,8 @@ static void complete(struct md_trace_writer *writer, bool has_graphs)
 		md_info("trace complete: %s", md_capture.options.trace);
 }
 
-void md_capture_finish(bool probe)
+/* Completes the trace; hooks pass through from here on. probe: the driver may still be called. Lock not held. */
+static void finish(bool probe)
 {
 	bool entered = md_guard_enter();
 	struct md_trace_writer *writer = NULL;
@@ -369,7 +372,7 @@ void md_capture_check_until(const char *mark)
 		md_capture_unlock();
 	}
 	if (reached)
-		md_capture_finish(true);
+		finish(true);
 }
 
 void md_capture_check_launch(void)
@@ -382,7 +385,7 @@ void md_capture_check_launch(void)
 	reached = !md_capture_graphs_labelled() && md_capture_graphs_recorded() >= md_capture.options.until_graphs;
 	md_capture_unlock();
 	if (reached)
-		md_capture_finish(true);
+		finish(true);
 }
 
 /* For a process that ends without exit handlers of its own: no driver call is safe any more. */
@@ -390,7 +393,7 @@ __attribute__((destructor)) static void at_unload(void)
 {
 	struct md_trace_writer *writer;
 
-	md_capture_finish(false);
+	finish(false);
 	writer = atomic_exchange(&abandoned, NULL);
 	if (writer && md_capture.writer == writer) {
 		drain_stop();

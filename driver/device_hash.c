@@ -45,7 +45,7 @@ void md_hash_add(struct md_hash_sums *sums, uint64_t lane, const void *data, uin
 	}
 }
 
-struct md_hash md_hash_end(const struct md_hash_sums *sums, uint64_t size)
+static struct md_hash end_hash(const struct md_hash_sums *sums, uint64_t size)
 {
 	uint64_t one = mix(sums->one + size), two = mix(sums->two ^ one);
 	struct md_hash hash;
@@ -62,7 +62,7 @@ struct md_hash md_device_hash_bytes(const void *data, uint64_t size)
 	struct md_hash_sums sums = {0, 0};
 
 	md_hash_add(&sums, 0, data, size);
-	return md_hash_end(&sums, size);
+	return end_hash(&sums, size);
 }
 
 /* ---- one call ---- */
@@ -178,7 +178,7 @@ enum md_status md_device_hash(const struct md_device_hasher *hasher, CUstream st
 	else
 		md_error_set(err, status, "out of memory");
 	for (size_t i = 0; status == MD_OK && i < count; i++)
-		ranges[i].hash = md_hash_end(&h.sums[i], ranges[i].size);
+		ranges[i].hash = end_hash(&h.sums[i], ranges[i].size);
 	md_hash_room_give(&h.room);
 	free(h.sums);
 	free(h.pieces);

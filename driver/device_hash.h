@@ -60,7 +60,6 @@ struct md_hash_piece { /* as the kernel reads it; no larger than MD_HASH_PIECE *
 
 /* Adds what the lanes from `lane` on stand for; size need not be a multiple of 16 if nothing follows. */
 void md_hash_add(struct md_hash_sums *sums, uint64_t lane, const void *data, uint64_t size);
-struct md_hash md_hash_end(const struct md_hash_sums *sums, uint64_t size);
 
 #define MD_HASH_STAGING (4u << 20) /* bytes of host memory */
 #define MD_HASH_PIECES 32768u      /* in one launch */

@@ -133,7 +133,8 @@ static void *hook_of_slot(size_t slot)
 	return NULL;
 }
 
-void *md_interpose_swap(void *real)
+/* The hook for a real driver address, or NULL if that address is not hooked. */
+static void *swap(void *real)
 {
 	if (!real)
 		return NULL;
@@ -178,7 +179,7 @@ static void *answer_for(void *handle, const char *name, const struct md_hook *na
 	if (!md_cuda_present())
 		return answer;
 	md_cuda_load(NULL);
-	hook = md_interpose_swap(answer);
+	hook = swap(answer);
 	return hook ? hook : answer;
 }
 
@@ -280,7 +281,7 @@ static void swap_answer(CUresult result, void **function)
 	if (result != CUDA_SUCCESS || !function || !*function)
 		return;
 	learn_other_addresses();
-	hook = md_interpose_swap(*function);
+	hook = swap(*function);
 	if (hook)
 		*function = hook;
 }

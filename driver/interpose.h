@@ -27,9 +27,6 @@ struct md_hook {
 extern const struct md_hook md_hooks[];
 extern const size_t md_hook_count;
 
-/* The hook for a real driver address, or NULL if that address is not hooked. */
-void *md_interpose_swap(void *real);
-
 /* The real dlsym, found with dlvsym for every version tag of the platform. */
 void *md_interpose_real_dlsym(void *handle, const char *name);
 

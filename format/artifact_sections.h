@@ -56,8 +56,6 @@ enum md_status md_artifact_check_graph_features(const struct md_artifact *artifa
 						struct md_error *err);
 
 /* sequence.c: requests refer to earlier ones, bindings by sequence to requests. */
-enum md_status md_sequence_check_request(const struct md_sequence_request *request, uint32_t index,
-					 struct md_error *err);
 enum md_status md_sequence_check(const struct md_artifact *artifact, struct md_error *err);
 
 /* artifact_doubtful.c: of one graph, whose nodes, pointers and noise have been checked */

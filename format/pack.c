@@ -113,14 +113,6 @@ int32_t md_unpack_int32(struct md_reader *reader)
 	return reader->failed ? 0 : (int32_t)value;
 }
 
-bool md_unpack_bool(struct md_reader *reader)
-{
-	uint8_t tag = md_reader_u8(reader);
-	if (tag != 0xc2 && tag != 0xc3)
-		md_unpack_fail(reader);
-	return !reader->failed && tag == 0xc3;
-}
-
 static uint32_t container(struct md_reader *reader, uint8_t fix, uint8_t wide, size_t bytes_each)
 {
 	uint8_t tag = md_reader_u8(reader);

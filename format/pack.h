@@ -28,7 +28,6 @@ uint64_t md_unpack_uint(struct md_reader *reader);
 int64_t md_unpack_int(struct md_reader *reader);
 uint64_t md_unpack_uint_max(struct md_reader *reader, uint64_t max); /* fails above max */
 int32_t md_unpack_int32(struct md_reader *reader);
-bool md_unpack_bool(struct md_reader *reader);
 uint32_t md_unpack_array(struct md_reader *reader);
 uint32_t md_unpack_map(struct md_reader *reader);
 /* Borrowed and not terminated; NULL for nil, which is not a failure. */

@@ -17,6 +17,23 @@ void md_trace_put_request(struct md_trace_writer *w, uint64_t sequence, const st
 	md_trace_record_end(w);
 }
 
+/* What goes for an item wherever it stands: it refers to an earlier one, and is freed after it was made. */
+static enum md_status check_request(const struct md_sequence_request *request, uint32_t index, struct md_error *err)
+{
+	if (index >= MD_SEQUENCE_MAX)
+		return md_error_set(err, MD_ERR_CORRUPT, "more than %u requests", MD_SEQUENCE_MAX);
+	if (request->family < MD_ALLOC_DEVICE || request->family >= MD_SEQUENCE_FAMILIES || !request->size)
+		return md_error_set(err, MD_ERR_CORRUPT, "request %u: %" PRIu64 " bytes of family %u", index,
+				    request->size, request->family);
+	if (request->below != MD_SEQUENCE_NONE && request->below >= index)
+		return md_error_set(err, MD_ERR_CORRUPT, "request %u: lies above request %u, which is no earlier one",
+				    index, request->below);
+	if (request->freed <= index)
+		return md_error_set(err, MD_ERR_CORRUPT, "request %u: freed when %u had been made", index,
+				    request->freed);
+	return MD_OK;
+}
+
 enum md_status md_trace_get_request(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
 				    struct md_error *err)
 {
@@ -32,25 +49,7 @@ enum md_status md_trace_get_request(struct md_trace_build *build, uint64_t seque
 	request->freed = (uint32_t)md_unpack_uint_max(in, UINT32_MAX);
 	if (in->failed)
 		return MD_OK;
-	return md_sequence_check_request(request, trace->request_count - 1, err);
-}
-
-/* What goes for an item wherever it stands: it refers to an earlier one, and is freed after it was made. */
-enum md_status md_sequence_check_request(const struct md_sequence_request *request, uint32_t index,
-					 struct md_error *err)
-{
-	if (index >= MD_SEQUENCE_MAX)
-		return md_error_set(err, MD_ERR_CORRUPT, "more than %u requests", MD_SEQUENCE_MAX);
-	if (request->family < MD_ALLOC_DEVICE || request->family >= MD_SEQUENCE_FAMILIES || !request->size)
-		return md_error_set(err, MD_ERR_CORRUPT, "request %u: %" PRIu64 " bytes of family %u", index,
-				    request->size, request->family);
-	if (request->below != MD_SEQUENCE_NONE && request->below >= index)
-		return md_error_set(err, MD_ERR_CORRUPT, "request %u: lies above request %u, which is no earlier one",
-				    index, request->below);
-	if (request->freed <= index)
-		return md_error_set(err, MD_ERR_CORRUPT, "request %u: freed when %u had been made", index,
-				    request->freed);
-	return MD_OK;
+	return check_request(request, trace->request_count - 1, err);
 }
 
 /* A binding by sequence names one of the requests, of its size, that was there when the engine asked for a graph. */
@@ -70,7 +69,7 @@ static enum md_status check_named(const struct md_artifact *artifact, const stru
 enum md_status md_sequence_check(const struct md_artifact *artifact, struct md_error *err)
 {
 	for (uint32_t i = 0; i < artifact->request_count; i++) {
-		MD_FORWARD(md_sequence_check_request(&artifact->requests[i], i, err));
+		MD_FORWARD(check_request(&artifact->requests[i], i, err));
 		if (artifact->requests[i].freed != MD_SEQUENCE_NONE &&
 		    artifact->requests[i].freed > artifact->request_count)
 			return md_error_set(err, MD_ERR_CORRUPT, "request %u: freed when %u of %u had been made", i,

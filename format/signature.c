@@ -80,7 +80,8 @@ static bool parse_key(const char *text, size_t size, const char *prefix, uint8_t
 	       got == MD_KEY_BYTES;
 }
 
-bool md_public_key_parse(const char *text, size_t size, struct md_public_key *key)
+/* A public key's text and nothing more, case of the digits apart; size is text's. */
+static bool parse_public_key(const char *text, size_t size, struct md_public_key *key)
 {
 	return parse_key(text, size, PUBLIC_PREFIX, key->bytes);
 }
@@ -95,7 +96,7 @@ enum md_status md_secret_key_read(const char *path, struct md_secret_key *out, s
 	while (size && (text[size - 1] == '\n' || text[size - 1] == '\r'))
 		size--;
 	bool ok = parse_key(text, size, SECRET_PREFIX, out->seed);
-	bool is_public = md_public_key_parse(text, size, &public);
+	bool is_public = parse_public_key(text, size, &public);
 	sodium_memzero(file.data, SECRET_FILE_MAX + 1);
 	md_file_release(&file);
 	if (ok)
@@ -156,7 +157,7 @@ static enum md_status parse_trust(const char *text, size_t size, struct md_trust
 			length++;
 		if (!length || *text == '#')
 			continue;
-		if (!md_public_key_parse(text, length, &key))
+		if (!parse_public_key(text, length, &key))
 			return md_error_set(err, MD_ERR_CORRUPT,
 					    "%s: line %u: not a public key (" PUBLIC_PREFIX
 					    " and %d hexadecimal digits)",

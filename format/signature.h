@@ -39,8 +39,6 @@ bool md_signature_verify(const struct md_public_key *key, const void *message, s
 struct md_public_key md_secret_key_public(const struct md_secret_key *key);
 bool md_public_key_equal(const struct md_public_key *a, const struct md_public_key *b);
 void md_public_key_format(const struct md_public_key *key, char text[MD_KEY_TEXT_BYTES]); /* "ed25519:0a1b..." */
-/* The same and nothing more, case of the digits apart; size is text's. */
-bool md_public_key_parse(const char *text, size_t size, struct md_public_key *key);
 
 /* Secret keys are lines "ed25519-secret:0a1b...", so that nobody takes one half for the other. */
 enum md_status md_secret_key_read(const char *path, struct md_secret_key *out, struct md_error *err);

@@ -240,8 +240,6 @@ struct hc_library {
 	struct hc_library *next;
 };
 
-CUresult hc_module_make(struct hc_image *image, struct hc_context *context, struct hc_library *library,
-			struct hc_module **module);
 void hc_module_destroy(struct hc_module *module);
 void hc_library_drop_context(struct hc_context *context);
 CUresult hc_function_resolve(CUfunction handle,

@@ -31,8 +31,8 @@ static void give_functions(struct hc_function *functions, size_t count)
 	last_count = count;
 }
 
-CUresult hc_module_make(struct hc_image *image, struct hc_context *context, struct hc_library *library,
-			struct hc_module **made)
+static CUresult make_module(struct hc_image *image, struct hc_context *context, struct hc_library *library,
+			    struct hc_module **made)
 {
 	HC_STATE_GUARD();
 	struct hc_module *module = calloc(1, sizeof(*module));
@@ -89,7 +89,7 @@ static CUresult module_from(CUresult parsed, struct hc_image *image, CUmodule *h
 	struct hc_module *module;
 	if (parsed != CUDA_SUCCESS)
 		return parsed;
-	CUresult result = hc_module_make(image, hc_context_current(), NULL, &module);
+	CUresult result = make_module(image, hc_context_current(), NULL, &module);
 	hc_image_unref(image);
 	if (result == CUDA_SUCCESS)
 		*handle = (CUmodule)module;
@@ -306,7 +306,7 @@ static CUresult library_module(struct hc_library *library, struct hc_context *co
 	for (*module = context->modules; *module; *module = (*module)->next)
 		if ((*module)->library == library)
 			return CUDA_SUCCESS;
-	return hc_module_make(library->image, context, library, module);
+	return make_module(library->image, context, library, module);
 }
 
 /* Takes the library's module out of every context that may have one. */

@@ -17,8 +17,8 @@
 
 atomic_bool md_restore_watching;
 
-struct md_restore_graph *md_restore_group_next(const struct md_restore *r, const struct md_restore_graph *graph,
-					       uint32_t *at)
+static struct md_restore_graph *next_of_group(const struct md_restore *r, const struct md_restore_graph *graph,
+					      uint32_t *at)
 {
 	while (graph->stored->group && *at < r->artifact.graph_count) {
 		struct md_restore_graph *other = &r->graphs[(*at)++];
@@ -31,7 +31,7 @@ struct md_restore_graph *md_restore_group_next(const struct md_restore *r, const
 static struct md_restore_graph *find_out(const struct md_restore *r, const struct md_restore_graph *graph)
 {
 	struct md_restore_graph *other;
-	for (uint32_t at = 0; (other = md_restore_group_next(r, graph, &at));)
+	for (uint32_t at = 0; (other = next_of_group(r, graph, &at));)
 		if (other->handed_out)
 			return other;
 	return NULL;
@@ -47,7 +47,7 @@ struct md_restore_graph *md_restore_group_waiting(const struct md_restore *r, st
 	struct md_restore_graph *other;
 	if (graph->state == MD_GRAPH_WAITING)
 		return graph;
-	for (uint32_t at = 0; (other = md_restore_group_next(r, graph, &at));)
+	for (uint32_t at = 0; (other = next_of_group(r, graph, &at));)
 		if (other->state == MD_GRAPH_WAITING)
 			return other;
 	return NULL;
@@ -79,7 +79,7 @@ void md_restore_group_refuse(struct md_restore *r, const struct md_restore_graph
 {
 	struct md_restore_graph *other;
 	struct md_error why = {0};
-	for (uint32_t at = 0; (other = md_restore_group_next(r, graph, &at));) {
+	for (uint32_t at = 0; (other = next_of_group(r, graph, &at));) {
 		if (other->handed_out)
 			say_split((struct md_restore_graph *)graph, other, graph->reason.message);
 		if (other->handed_out || other->state == MD_GRAPH_REFUSED)
@@ -100,7 +100,7 @@ void md_restore_group_stale(struct md_restore *r, struct md_restore_graph *graph
 {
 	struct md_restore_graph *other;
 	graph->stale = true;
-	for (uint32_t at = 0; (other = md_restore_group_next(r, graph, &at));)
+	for (uint32_t at = 0; (other = next_of_group(r, graph, &at));)
 		other->stale = true;
 }
 
@@ -110,7 +110,7 @@ void md_restore_group_stale(struct md_restore *r, struct md_restore_graph *graph
 static const struct md_restore_graph *find_given_up(const struct md_restore *r, const struct md_restore_graph *graph)
 {
 	const struct md_restore_graph *other;
-	for (uint32_t at = 0; (other = md_restore_group_next(r, graph, &at));)
+	for (uint32_t at = 0; (other = next_of_group(r, graph, &at));)
 		if (other->given_up)
 			return other;
 	return NULL;
@@ -131,7 +131,7 @@ enum md_status md_restore_group_check(struct md_restore *r, struct md_restore_gr
 		md_restore_refuse(r, graph, err);
 		return err->status;
 	}
-	for (uint32_t at = 0; (other = md_restore_group_next(r, graph, &at));)
+	for (uint32_t at = 0; (other = next_of_group(r, graph, &at));)
 		if (md_restore_constants_check(r, other, err) != MD_OK)
 			return md_error_prefix(err, "it goes together with graph %s/%u", other->stored->label,
 					       other->stored->batch);
@@ -142,7 +142,7 @@ bool md_restore_group_open(const struct md_restore *r, const struct md_restore_g
 {
 	const struct md_restore_graph *other;
 	bool open = md_restore_constants_open(r, graph);
-	for (uint32_t at = 0; !open && (other = md_restore_group_next(r, graph, &at));)
+	for (uint32_t at = 0; !open && (other = next_of_group(r, graph, &at));)
 		open = md_restore_constants_open(r, other);
 	return open;
 }

@@ -434,9 +434,6 @@ enum md_status md_restore_constants_settle(struct md_restore *r, struct md_error
 
 /* ---- groups: graphs that go together (groups.c); under lock ---- */
 
-/* Others of its group, one after the other; *at begins with 0. */
-struct md_restore_graph *md_restore_group_next(const struct md_restore *r, const struct md_restore_graph *graph,
-					       uint32_t *at);
 /* It was handed out, or another one of its group. */
 bool md_restore_group_is_out(const struct md_restore *r, const struct md_restore_graph *graph);
 /* The graph itself or one that goes with it, which is not made yet; NULL: none. */

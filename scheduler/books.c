@@ -55,7 +55,7 @@ void md_copy_leave(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
 	copy->older = copy->newer = NONE;
 }
 
-void md_copy_used(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
+static void copy_used(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
 {
 	struct md_copy *copy = md_copy_at(s, artifact, gpu);
 	copy->used = s->now;
@@ -63,6 +63,14 @@ void md_copy_used(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
 		return;
 	md_copy_leave(s, artifact, gpu);
 	md_copy_enter(s, artifact, gpu);
+}
+
+static void host_used(struct medusa_sched *s, uint32_t artifact)
+{
+	if (s->artifacts[artifact].host != MD_THERE)
+		return;
+	md_host_leave(s, artifact);
+	md_host_enter(s, artifact);
 }
 
 void md_pin(struct medusa_sched *s, uint32_t function, uint32_t gpu)
@@ -75,12 +83,12 @@ void md_pin(struct medusa_sched *s, uint32_t function, uint32_t gpu)
 		bool was = md_held(copy);
 		copy->pins++;
 		md_held_changed(s, artifacts[kind], gpu, was);
-		md_copy_used(s, artifacts[kind], gpu);
+		copy_used(s, artifacts[kind], gpu);
 	}
 	uint32_t library = artifacts[MEDUSA_SCHED_LIBRARY];
 	if (library != NONE) {
 		s->artifacts[library].host_pins++;
-		md_host_used(s, library);
+		host_used(s, library);
 	}
 }
 
@@ -94,12 +102,12 @@ void md_unpin(struct medusa_sched *s, uint32_t function, uint32_t gpu)
 		bool was = md_held(copy);
 		copy->pins--;
 		md_held_changed(s, artifacts[kind], gpu, was);
-		md_copy_used(s, artifacts[kind], gpu);
+		copy_used(s, artifacts[kind], gpu);
 	}
 	uint32_t library = artifacts[MEDUSA_SCHED_LIBRARY];
 	if (library != NONE) {
 		s->artifacts[library].host_pins--;
-		md_host_used(s, library);
+		host_used(s, library);
 	}
 }
 
@@ -183,7 +191,7 @@ bool md_fits(struct medusa_sched *s, uint32_t function, uint32_t gpu)
 	return bytes <= free + (int64_t)(g->artifacts - g->held + g->residues) - (int64_t)kept_bytes(s, gpu, function);
 }
 
-bool md_evictable(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
+static bool evictable(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
 {
 	const struct md_copy *copy = md_copy_at(s, artifact, gpu);
 	return copy->state == MD_THERE && !copy->pins;
@@ -204,11 +212,12 @@ static bool evict_one(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, b
 
 static void evict_if_there(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, bool offload)
 {
-	if (artifact != NONE && md_evictable(s, artifact, gpu))
+	if (artifact != NONE && evictable(s, artifact, gpu))
 		evict_one(s, artifact, gpu, offload);
 }
 
-bool md_evict(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, bool offload)
+/* And what is of no use without it. */
+static bool evict(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, bool offload)
 {
 	const struct md_artifact *a = &s->artifacts[artifact];
 	if (!s->gpus[gpu].present)
@@ -231,8 +240,7 @@ static uint32_t choose_victim(struct medusa_sched *s, uint32_t gpu, uint32_t kee
 	struct md_key least = {0};
 	for (uint32_t a = s->gpus[gpu].oldest; a != NONE; a = md_copy_at(s, a, gpu)->newer) {
 		const struct md_copy *copy = md_copy_at(s, a, gpu);
-		bool candidate =
-		    busy ? copy->state == MD_THERE && copy->pins && !copy->draining : md_evictable(s, a, gpu);
+		bool candidate = busy ? copy->state == MD_THERE && copy->pins && !copy->draining : evictable(s, a, gpu);
 		if (!candidate || is_of(s, a, keeper) || (!busy && s->eviction->may && !s->eviction->may(s, a, gpu)))
 			continue;
 		struct md_key rank = s->eviction->rank(s, a, gpu);
@@ -269,7 +277,7 @@ bool md_make_room(struct medusa_sched *s, uint32_t gpu, uint64_t bytes, uint32_t
 		uint32_t victim = choose_victim(s, gpu, keeper, false);
 		bool offload = victim == NONE;
 		victim = offload ? oldest_residue(s, gpu, keeper) : victim;
-		if (victim == NONE || !md_evict(s, victim, gpu, offload))
+		if (victim == NONE || !evict(s, victim, gpu, offload))
 			return false;
 		free = md_free_bytes(s, gpu);
 		leaving = (int64_t)s->gpus[gpu].leaving;
@@ -307,7 +315,7 @@ void md_drained(struct medusa_sched *s, uint32_t gpu)
 			continue;
 		/* With a backbone others go, and the list changes: the rest is seen to next time. */
 		left = true;
-		if (md_evictable(s, a, gpu) && md_evict(s, a, gpu, copy->failed))
+		if (evictable(s, a, gpu) && evict(s, a, gpu, copy->failed))
 			return;
 	}
 	s->gpus[gpu].draining = left;
@@ -326,8 +334,8 @@ void md_shrink(struct medusa_sched *s, uint32_t gpu)
 	while (md_free_bytes(s, gpu) + (int64_t)s->gpus[gpu].leaving < 0) {
 		uint32_t victim = NONE;
 		for (uint32_t a = s->gpus[gpu].oldest; a != NONE && victim == NONE; a = md_copy_at(s, a, gpu)->newer)
-			victim = md_copy_at(s, a, gpu)->state == MD_SUSPENDED || md_evictable(s, a, gpu) ? a : NONE;
-		if (victim == NONE || !md_evict(s, victim, gpu, true))
+			victim = md_copy_at(s, a, gpu)->state == MD_SUSPENDED || evictable(s, a, gpu) ? a : NONE;
+		if (victim == NONE || !evict(s, victim, gpu, true))
 			return;
 	}
 }
@@ -350,8 +358,8 @@ static bool host_evictable(const struct medusa_sched *s, uint32_t artifact)
 
 static void sweep_gpu(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
 {
-	if (md_copy_at(s, artifact, gpu)->state == MD_SUSPENDED || md_evictable(s, artifact, gpu))
-		md_evict(s, artifact, gpu, true);
+	if (md_copy_at(s, artifact, gpu)->state == MD_SUSPENDED || evictable(s, artifact, gpu))
+		evict(s, artifact, gpu, true);
 }
 
 /* It was to stay in host memory from the beginning, for as long as its function is registered. */
@@ -413,14 +421,6 @@ void md_host_leave(struct medusa_sched *s, uint32_t artifact)
 	else
 		s->host_newest = a->host_older;
 	a->host_older = a->host_newer = NONE;
-}
-
-void md_host_used(struct medusa_sched *s, uint32_t artifact)
-{
-	if (s->artifacts[artifact].host != MD_THERE)
-		return;
-	md_host_leave(s, artifact);
-	md_host_enter(s, artifact);
 }
 
 /* A process that nobody uses, though its context may still lie on GPUs. */

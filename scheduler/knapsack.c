@@ -63,7 +63,7 @@ static void look_again(struct greedy *greedy, uint32_t artifact)
 }
 
 /* A key in the queue is never too small: room only becomes less. So the first one that is still right is the best. */
-enum md_status md_knap_greedy(const struct md_knap *knap, struct md_knap_state *state)
+static enum md_status run_greedy(const struct md_knap *knap, struct md_knap_state *state)
 {
 	struct greedy greedy = {.knap = knap, .state = state};
 
@@ -118,7 +118,7 @@ enum md_status md_knapsack_greedy(const struct md_knapsack *problem, struct md_k
 	struct solving solving;
 
 	MD_FORWARD(begin_solving(&solving, problem));
-	enum md_status status = md_knap_greedy(&solving.knap, &solving.best);
+	enum md_status status = run_greedy(&solving.knap, &solving.best);
 	if (!status)
 		status = md_knap_plan(&solving.knap, &solving.start, &solving.best, plan);
 	stop_solving(&solving);
@@ -130,7 +130,7 @@ enum md_status md_knapsack_bundles(const struct md_knapsack *problem, struct md_
 	struct solving solving;
 
 	MD_FORWARD(begin_solving(&solving, problem));
-	enum md_status status = md_knap_greedy(&solving.knap, &solving.best);
+	enum md_status status = run_greedy(&solving.knap, &solving.best);
 	if (!status)
 		status = md_knap_improve(&solving.knap, &solving.start, &solving.best);
 	if (!status)
@@ -159,7 +159,7 @@ enum md_status md_knapsack_exact(const struct md_knapsack *problem, uint64_t lim
 	uint64_t nodes = 0;
 
 	MD_FORWARD(begin_solving(&solving, problem));
-	enum md_status status = md_knap_greedy(&solving.knap, &solving.best);
+	enum md_status status = run_greedy(&solving.knap, &solving.best);
 	if (!status)
 		status = md_knap_improve(&solving.knap, &solving.start, &solving.best);
 	if (!status)

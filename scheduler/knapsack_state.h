@@ -58,8 +58,6 @@ enum md_status md_knap_plan(const struct md_knap *knap, const struct md_knap_sta
 
 /* ---- solvers ---------------------------------------------------------------------------------------------------- */
 
-/* The paper's greedy, from where `state` stands. */
-enum md_status md_knap_greedy(const struct md_knap *knap, struct md_knap_state *state);
 /* Ours, from `start`; `best` is a plan already, or a copy of `start`. */
 enum md_status md_knap_improve(const struct md_knap *knap, const struct md_knap_state *start,
 			       struct md_knap_state *best);

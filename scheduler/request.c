@@ -131,7 +131,7 @@ void md_request_wait(struct medusa_sched *s, uint32_t request)
 	all_insert(s, request);
 }
 
-void md_request_unwait(struct medusa_sched *s, uint32_t request)
+static void unwait(struct medusa_sched *s, uint32_t request)
 {
 	struct md_request *r = &s->requests[request];
 	struct md_function *f = &s->functions[r->function];
@@ -182,7 +182,7 @@ void md_request_reject(struct medusa_sched *s, uint32_t request, enum medusa_sch
 	action->request = r->id;
 	action->function = r->function;
 	action->reason = reason;
-	md_request_unwait(s, request);
+	unwait(s, request);
 	if (reason == MEDUSA_SCHED_CANCELLED) {
 		s->stats.cancelled++;
 	} else {
@@ -278,7 +278,7 @@ void md_batch_take(struct medusa_sched *s, uint32_t batch, uint32_t count)
 	while (count-- > 0 && md_waiting(s, b->function)) {
 		uint32_t request = md_first_waiting(s, b->function);
 		struct md_request *r = &s->requests[request];
-		md_request_unwait(s, request);
+		unwait(s, request);
 		r->state = MD_RUNNING;
 		r->batch = batch;
 		list_append(s, &b->requests, request);

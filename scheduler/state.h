@@ -295,10 +295,6 @@ void md_sweep(struct medusa_sched *s,
 	      uint32_t function); /* of a function that is gone or not called: what is its own */
 bool md_make_room(struct medusa_sched *s, uint32_t gpu, uint64_t bytes, uint32_t keeper);
 void md_drain_for(struct medusa_sched *s, uint32_t gpu, uint64_t bytes, uint32_t keeper);
-bool md_evictable(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu);
-bool md_evict(struct medusa_sched *s, uint32_t artifact, uint32_t gpu,
-	      bool offload); /* and what is of no use without it */
-void md_copy_used(struct medusa_sched *s, uint32_t artifact, uint32_t gpu);
 void md_copy_enter(struct medusa_sched *s, uint32_t artifact, uint32_t gpu); /* into the list of its GPU */
 void md_copy_leave(struct medusa_sched *s, uint32_t artifact, uint32_t gpu);
 void md_pin(struct medusa_sched *s, uint32_t function, uint32_t gpu);
@@ -310,7 +306,6 @@ void md_held_changed(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, bo
 bool md_host_room(struct medusa_sched *s, uint64_t bytes, uint32_t keeper);
 void md_host_enter(struct medusa_sched *s, uint32_t artifact);
 void md_host_leave(struct medusa_sched *s, uint32_t artifact);
-void md_host_used(struct medusa_sched *s, uint32_t artifact);
 
 /* ---- transfer.c ------------------------------------------------------------------------------------------------- */
 
@@ -326,7 +321,6 @@ uint32_t md_transfer_find(const struct medusa_sched *s, uint64_t id, bool *never
 
 uint32_t md_request_create(struct medusa_sched *s, uint64_t id, uint32_t function);
 void md_request_wait(struct medusa_sched *s, uint32_t request);
-void md_request_unwait(struct medusa_sched *s, uint32_t request);
 void md_request_reject(struct medusa_sched *s, uint32_t request, enum medusa_sched_reason reason); /* one that waits */
 void md_request_end(struct medusa_sched *s, uint32_t request);
 void md_request_count(struct medusa_sched *s, uint32_t request, bool met); /* for the SLO */

@@ -23,19 +23,8 @@ static uint32_t batch_new(struct md_sim_model *model)
 	return index;
 }
 
-static bool join_gpu(struct md_sim_model *model, uint32_t gpu, uint32_t index)
-{
-	struct gpu *place = &model->gpus[gpu];
-
-	if (!MD_ARRAY_GROW(place->batches, place->count, place->capacity))
-		return false;
-	md_sim_model_bill(model, gpu);
-	place->batches[place->count++] = index;
-	return true;
-}
-
 /* Each batch on a GPU pays 1 / count of its time. */
-void md_sim_model_bill(struct md_sim_model *model, uint32_t gpu)
+static void bill(struct md_sim_model *model, uint32_t gpu)
 {
 	struct gpu *place = &model->gpus[gpu];
 	double past = (double)(model->now - place->since);
@@ -45,6 +34,17 @@ void md_sim_model_bill(struct md_sim_model *model, uint32_t gpu)
 		place->share += past / place->count;
 	}
 	place->since = model->now;
+}
+
+static bool join_gpu(struct md_sim_model *model, uint32_t gpu, uint32_t index)
+{
+	struct gpu *place = &model->gpus[gpu];
+
+	if (!MD_ARRAY_GROW(place->batches, place->count, place->capacity))
+		return false;
+	bill(model, gpu);
+	place->batches[place->count++] = index;
+	return true;
 }
 
 static uint32_t tokens_of(const struct md_sim_model *model, uint64_t request)
@@ -305,7 +305,7 @@ void md_sim_model_batch_drop(struct md_sim_model *model, uint32_t index)
 	struct gpu *gpu = &model->gpus[batch->gpu];
 	uint32_t at = 0;
 
-	md_sim_model_bill(model, batch->gpu);
+	bill(model, batch->gpu);
 	model->billed[batch->function] += gpu->share - batch->billed_from;
 	unpin(model, batch);
 	md_sim_model_free(model, batch->gpu, batch->kv_bytes);

@@ -136,7 +136,6 @@ void md_sim_model_begin(struct md_sim_model *model, uint32_t batch);    /* what 
 void md_sim_model_computed(struct md_sim_model *model, uint32_t batch); /* its work has come to `hold` or 0 */
 void md_sim_model_arrived(struct md_sim_model *model, uint32_t place, uint32_t artifact);
 void md_sim_model_batch_drop(struct md_sim_model *model, uint32_t batch);
-void md_sim_model_bill(struct md_sim_model *model, uint32_t gpu);
 
 /* ---- model_blocks.c: Torpor-Block ---- */
 bool md_sim_model_blocks(struct md_sim_model *model); /* false: out of memory */

@@ -99,7 +99,7 @@ int md_options_usage_error(const struct md_command *command, const char *format,
 	return MD_EXIT_USAGE;
 }
 
-enum md_exit md_options_exit_of(enum md_status status)
+static enum md_exit exit_of(enum md_status status)
 {
 	switch (status) {
 	case MD_OK:
@@ -126,7 +126,7 @@ enum md_exit md_options_exit_of(enum md_status status)
 int md_options_report(const struct md_command *command, const struct md_error *err)
 {
 	md_options_say(command, "%s", err->message);
-	return (int)md_options_exit_of(err->status);
+	return (int)exit_of(err->status);
 }
 
 int md_options_report_file(const struct md_command *command, const char *path, const struct md_error *err)
@@ -134,7 +134,7 @@ int md_options_report_file(const struct md_command *command, const char *path, c
 	bool named = strncmp(err->message, path, strlen(path)) == 0;
 
 	md_options_say(command, "%s%s%s", named ? "" : path, named ? "" : ": ", err->message);
-	return (int)md_options_exit_of(err->status);
+	return (int)exit_of(err->status);
 }
 
 static void fill_tables(const struct md_command *command, struct option longs[OPTIONS_MAX + COMMON],

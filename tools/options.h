@@ -74,7 +74,6 @@ int md_options_usage_error(const struct md_command *command, const char *format,
 int md_options_report(const struct md_command *command, const struct md_error *err);
 /* The same, with the file's path in front unless the message begins with it. */
 int md_options_report_file(const struct md_command *command, const char *path, const struct md_error *err);
-enum md_exit md_options_exit_of(enum md_status status);
 
 /* Options of the commands that analyze. */
 #define MD_PROCESS_VALUES_HELP "Also graphs with a number as parameter that differs between the captures."

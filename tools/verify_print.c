@@ -30,7 +30,8 @@ const char *md_verify_doubtful(const struct md_verify_report *report)
 	return report->complete ? NULL : "the report was cut short: comparisons may be missing";
 }
 
-const char *md_verify_outcome_name(enum md_verify_outcome outcome)
+/* "passed" ... */
+static const char *outcome_name(enum md_verify_outcome outcome)
 {
 	static const char *const names[] = {"skipped", "passed", "failed", "nondeterministic"};
 
@@ -48,7 +49,7 @@ void md_verify_print_table(const struct md_verify_report *report, FILE *out)
 		const struct md_verify_graph *graph = &report->graphs[i];
 		md_table_cell(&table, "%s", graph->label);
 		md_table_cell(&table, "%" PRIu32, graph->batch);
-		md_table_cell(&table, "%s", md_verify_outcome_name(graph->outcome));
+		md_table_cell(&table, "%s", outcome_name(graph->outcome));
 		md_table_cell(&table, "%" PRIu32, graph->comparisons);
 		md_table_cell(&table, "%" PRIu64, graph->bytes);
 		md_table_cell(&table, "%s", graph->reason);
@@ -70,7 +71,7 @@ static void put_graph(struct md_json *json, const struct md_verify_graph *graph)
 	md_json_object(json, NULL);
 	md_json_text(json, "label", graph->label);
 	md_json_number(json, "batch", graph->batch);
-	md_json_text(json, "outcome", md_verify_outcome_name(graph->outcome));
+	md_json_text(json, "outcome", outcome_name(graph->outcome));
 	md_json_number(json, "comparisons", graph->comparisons);
 	md_json_number(json, "bytes", graph->bytes);
 	md_json_text(json, "reason", graph->reason);

@@ -77,7 +77,6 @@ bool md_verify_missed(const struct md_verify_report *report, const struct md_ver
 /* NULL: the run says all there was to say; else why it may not. */
 const char *md_verify_doubtful(const struct md_verify_report *report);
 size_t md_verify_count(const struct md_verify_report *report, enum md_verify_outcome outcome);
-const char *md_verify_outcome_name(enum md_verify_outcome outcome); /* "passed" ... */
 void md_verify_print_table(const struct md_verify_report *report, FILE *out);
 void md_verify_print_json(const struct md_verify_report *report, FILE *out);
 void md_verify_print_junit(const struct md_verify_report *report, FILE *out);

@@ -71,7 +71,8 @@ static enum md_status check_range(const struct field *field, double value, struc
 	return MD_OK;
 }
 
-enum md_status recipe_check(const struct llama_shape *shape, struct md_error *err)
+/* Checks the ranges and relations that the engine and its kernels count on. */
+static enum md_status check(const struct llama_shape *shape, struct md_error *err)
 {
 	for (size_t i = 0; i < FIELDS; i++)
 		MD_FORWARD(check_range(&fields[i], get(shape, &fields[i]), err));
@@ -168,7 +169,7 @@ enum md_status recipe_parse(const char *text, size_t size, const char *name, str
 		if (!seen[i])
 			set(&parsed, &fields[i], fields[i].fallback);
 	}
-	if (recipe_check(&parsed, err) != MD_OK)
+	if (check(&parsed, err) != MD_OK)
 		return md_error_prefix(err, "%s", name);
 	*shape = parsed;
 	return MD_OK;
@@ -239,7 +240,7 @@ enum md_status recipe_from_gguf(const struct gguf *gguf, struct llama_shape *sha
 		return md_error_set(err, MD_ERR_CORRUPT, "tensor token_embd.weight is missing or no matrix");
 	found.vocabulary = (int)embedding->shape[1];
 	found.tie_embeddings = !gguf_find_tensor(gguf, "output.weight");
-	MD_FORWARD(recipe_check(&found, err));
+	MD_FORWARD(check(&found, err));
 	*shape = found;
 	return MD_OK;
 }

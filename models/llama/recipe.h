@@ -26,7 +26,4 @@ enum md_status recipe_load(const char *path, struct llama_shape *shape, struct m
 /* The shape of a GGUF file of architecture "llama". Its q and k rows are permuted for interleaved rotation. */
 enum md_status recipe_from_gguf(const struct gguf *gguf, struct llama_shape *shape, struct md_error *err);
 
-/* Checks the ranges and relations that the engine and its kernels count on. */
-enum md_status recipe_check(const struct llama_shape *shape, struct md_error *err);
-
 #endif

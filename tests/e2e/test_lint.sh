@@ -113,6 +113,23 @@ found rules 'its first line is no SPDX line' tools/same.c
 rm -r "$tree"
 command mv "$work/whole" "$tree"
 
+section "what nobody calls"
+mkdir "$tree/some"
+printf 'int lone(void);\nint called(void);\nint pasted_name(void);\n#define UNUSED 1\n' >"$tree/some/offer.h"
+printf 'static inline int idle(void)\n{\n\treturn 1;\n}\n' >>"$tree/some/offer.h"
+printf '/* lone() in a comment */ int called(void) { return lone(); }\nint lone(void) { return 0; }\n' >"$tree/some/offer.c"
+printf 'int pasted_name(void) { return puts("lone UNUSED idle"); }\n' >>"$tree/some/offer.c"
+printf '#define CALL(x) pasted_##x\nint other(void) { return called() + CALL(name)(); }\n' >"$tree/some/other.c"
+found uncalled 'nobody uses lone but its own file' some/offer.h:1
+assert_contains "$work/uncalled.out" "some/offer.h:4: nobody uses UNUSED"
+assert_contains "$work/uncalled.out" "some/offer.h:5: nobody uses idle"
+assert_lacks "$work/uncalled.out" called
+assert_lacks "$work/uncalled.out" pasted_name
+printf 'int use(void) { return lone() + idle() + UNUSED; }\n' >>"$tree/some/other.c"
+again uncalled uncalled
+assert_exit uncalled 0
+rm -r "$tree/some"
+
 section "hooks and workflow"
 entries=$(sed -n 's/^ *entry: //p' .pre-commit-config.yaml)
 assert_at_least "hooks" 5 "$(wc -w <<<"$entries")"
