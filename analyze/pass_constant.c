@@ -146,11 +146,10 @@ static enum md_status refuse_users(struct md_analysis *analysis, struct md_error
 	for (uint32_t i = 0; unknown && i < analysis->pair_count; i++) {
 		struct md_pair *pair = &analysis->pairs[i];
 		if (!pair->why && (uses_contents(analysis, saved, pair) || uses_values(analysis, pair)))
-			md_pair_refuse(pair,
-				       "contents of %s are saved with it, which may be made of binding \"%.128s\", "
-				       "and that %s",
-				       uses_values(analysis, pair) ? "a module's variable" : "private memory", name,
-				       unknown->why);
+			md_pair_refuse(
+			    pair,
+			    "contents of %s are saved with it, which may be made of binding \"%.128s\"; the binding %s",
+			    uses_values(analysis, pair) ? "a module's variable" : "private memory", name, unknown->why);
 	}
 	return MD_OK;
 }

@@ -113,7 +113,8 @@ static bool check_event(const struct md_trace *trace, struct md_pair *pair, cons
 	int first = 1;
 
 	if (call) {
-		md_pair_refuse(pair, "node %" PRIu32 ": the engine uses its event, too (%s)", node, call);
+		md_pair_refuse(pair, "node %" PRIu32 ": the engine also uses the node's event outside of graphs (%s)",
+			       node, call);
 		return true;
 	}
 	if (graph->nodes[node].type == MD_NODE_EVENT_WAIT && !uses(graph, event, MD_NODE_EVENT_RECORD)) {
@@ -124,10 +125,11 @@ static bool check_event(const struct md_trace *trace, struct md_pair *pair, cons
 	for (uint32_t i = 0; other && first == 1 && i < trace->graph_count; i++)
 		first = records_first(&trace->graphs[i], event);
 	if (first == 0)
-		md_pair_refuse(pair,
-			       "node %" PRIu32 ": graph %s/%" PRIu32
-			       " uses its event, too, and one of them waits before it records",
-			       node, other->label ? other->label : "(no label)", other->batch);
+		md_pair_refuse(
+		    pair,
+		    "node %" PRIu32 ": graph %s/%" PRIu32
+		    " also uses the node's event, and one of the two graphs waits for it before recording it",
+		    node, other->label ? other->label : "(no label)", other->batch);
 	else if (!uses(graph, event, MD_NODE_EVENT_WAIT))
 		md_pair_refuse(pair, "node %" PRIu32 ": records an event that the graph does not wait for", node);
 	return first >= 0;
@@ -154,7 +156,7 @@ static void compare_patterns(struct md_pair *pair, const uint32_t *one, const ui
 {
 	for (uint32_t n = 0; n < pair->graph[0]->node_count; n++) {
 		if (one[n] != two[n])
-			md_pair_refuse(pair, "node %" PRIu32 ": its event is another in the second capture", n);
+			md_pair_refuse(pair, "node %" PRIu32 ": its event is a different one in the second capture", n);
 	}
 }
 

@@ -186,7 +186,7 @@ static bool decide(struct ballot *ballot)
 			pair_displaced(before, partner, back, i);
 		if (partner[i] != before[i] && !moved++)
 			md_info("allocation %" PRIu32 " (%" PRIu64 " bytes) of the first capture is allocation %" PRIu32
-				" of the second, by the graphs' words",
+				" of the second, as the graphs' parameters show",
 				i, analysis->views[0].allocs[i].size, partner[i]);
 	}
 	return true;

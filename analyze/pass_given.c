@@ -297,7 +297,7 @@ static bool needs(const struct md_analysis *analysis, const struct range *range)
 static void refuse_written(struct md_pair *pair, const struct given *given, uint64_t offset)
 {
 	md_pair_refuse(pair,
-		       "%s%s of the engine's is given memory that the graph writes (allocation %" PRIu32
+		       "%s%s, used outside of graphs, is given memory that the graph writes (allocation %" PRIu32
 		       ", byte %" PRIu64 "): bind it, or declare it with medusa_graph_output",
 		       given->kernel ? "kernel " : "a kernel", given->kernel ? given->kernel : "", given->spot.alloc,
 		       offset);
@@ -307,8 +307,8 @@ static void refuse_needed(struct md_pair *pair, const struct given *given, uint6
 {
 	md_pair_refuse(
 	    pair,
-	    "%s%s of the engine's is given memory that the graph reads (allocation %" PRIu32 ", byte %" PRIu64
-	    ") and may write it: bind it, a table as constant, or, if it never varies, --accept-unvaried",
+	    "%s%s, used outside of graphs, is given memory that the graph reads (allocation %" PRIu32 ", byte %" PRIu64
+	    ") and may write it: bind it (a table as constant), or accept it with --accept-unvaried if it never varies",
 	    given->kernel ? "kernel " : "a kernel", given->kernel ? given->kernel : "", given->spot.alloc, offset);
 }
 

@@ -15,8 +15,8 @@ static void refuse_others(struct md_analysis *analysis, const struct md_pair *on
 		struct md_pair *pair = &analysis->pairs[i];
 		if (pair->group == one->group && !pair->why)
 			md_pair_refuse(pair,
-				       "goes together with graph %s/%" PRIu32
-				       " (values go on through memory that nobody bound), which is refused: %s",
+				       "is in one group with graph %s/%" PRIu32
+				       " (they pass values through unbound memory), which is refused: %s",
 				       one->label, one->batch, one->why);
 	}
 }
@@ -109,8 +109,8 @@ static enum md_status hand_contents(struct md_analysis *analysis, const struct m
 		found = true;
 		if (held->findings.count)
 			md_pair_refuse(reader,
-				       "is handed addresses by graph %s/%" PRIu32
-				       ", in memory that nobody bound: the engine must bind it",
+				       "reads addresses that graph %s/%" PRIu32
+				       " leaves in unbound memory: the engine must bind that memory",
 				       writer->label, writer->batch);
 		whole.reads = true;
 		if (!add_part(reader, whole))
@@ -122,8 +122,8 @@ static enum md_status hand_contents(struct md_analysis *analysis, const struct m
 	}
 	if (!found)
 		md_pair_refuse(reader,
-			       "reads memory that nobody bound and graph %s/%" PRIu32
-			       " writes, and what it held is not known: the engine must bind it",
+			       "reads unbound memory that graph %s/%" PRIu32
+			       " writes, and what it held is not known: the engine must bind that memory",
 			       writer->label, writer->batch);
 	return MD_OK;
 }
@@ -146,14 +146,14 @@ static void check_parts(const struct md_analysis *analysis, struct md_pair *pair
 {
 	merge_parts(pair);
 	if (pair->part_count > MD_HANDED_MAX)
-		md_pair_refuse(pair, "hands values on in %" PRIu32 " parts of memory, at most %d can be compared",
-			       pair->part_count, MD_HANDED_MAX);
+		md_pair_refuse(
+		    pair, "passes values to other graphs in %" PRIu32 " parts of memory, at most %d can be compared",
+		    pair->part_count, MD_HANDED_MAX);
 	for (uint32_t i = 0; i < pair->part_count && !pair->why; i++)
 		if (!points_to(analysis, pair, pair->parts[i].alloc))
 			md_pair_refuse(pair,
-				       "reaches memory that nobody bound and in which values go on from graph to graph "
-				       "(allocation %" PRIu32 ") through addresses in memory alone: the engine must "
-				       "bind it",
+				       "reaches unbound memory in which graphs pass values (allocation %" PRIu32
+				       ") only through addresses in memory: the engine must bind it",
 				       pair->parts[i].alloc);
 }
 

@@ -22,27 +22,24 @@ static void refuse(struct md_pair *pair, const char *does, const struct md_pair 
 	if (!pair)
 		return;
 	if (other)
-		md_pair_refuse(pair,
-			       "%s memory that nobody bound, and graph %s/%" PRIu32 " %s: the engine must bind it",
-			       does, other->label, other->batch, does_too);
+		md_pair_refuse(pair, "%s unbound memory, and graph %s/%" PRIu32 " %s: the engine must bind it", does,
+			       other->label, other->batch, does_too);
 	else
-		md_pair_refuse(pair,
-			       "%s memory that nobody bound, and a graph without a label %s: the engine must bind it",
-			       does, does_too);
+		md_pair_refuse(pair, "%s unbound memory, and a graph without a label %s: the engine must bind it", does,
+			       does_too);
 }
 
 /* One of the two is the engine, outside of graphs. */
 static void refuse_call(struct md_pair *reader, struct md_pair *writer, const struct md_trace_handed *handed)
 {
 	if (writer)
-		md_pair_refuse(writer,
-			       "%s reads %" PRIu64
-			       " bytes of memory that the graph writes and nobody bound: bind it, or "
-			       "say that it is an output of the graph",
-			       handed->call, handed->size);
+		md_pair_refuse(
+		    writer,
+		    "%s reads %" PRIu64
+		    " bytes of unbound memory that the graph writes: bind it, or declare it with medusa_graph_output",
+		    handed->call, handed->size);
 	if (reader)
-		md_pair_refuse(reader,
-			       "%s writes %" PRIu64 " bytes of memory that the graph reads and nobody bound: bind it",
+		md_pair_refuse(reader, "%s writes %" PRIu64 " bytes of unbound memory that the graph reads: bind it",
 			       handed->call, handed->size);
 }
 
@@ -87,8 +84,8 @@ static void join(struct md_analysis *analysis, const struct md_trace *trace, con
 	bool known = reader && writer && says_where(trace, handed);
 
 	if (reader && reader == writer) {
-		md_pair_refuse(reader, "reads what its own last replay wrote to memory that nobody bound, and hands it "
-				       "on: the engine must bind it");
+		md_pair_refuse(reader, "reads what its own last replay wrote to unbound memory, and passes it on: the "
+				       "engine must bind that memory");
 		return;
 	}
 	/* Only a comparison shows that a group's graphs are right together. */

@@ -44,11 +44,12 @@ static enum md_status store_from_file(const struct md_image *image, struct md_im
 
 static void warn_unsettled(const struct md_analysis *analysis, const struct md_variable *variable)
 {
-	const char *why = variable->held == MD_NONE ? "it has no value that is one for the whole capture"
+	const char *why = variable->held == MD_NONE ? "its value changed during the capture, or could not be read"
 						    : analysis->broken[analysis->group[variable->alloc]];
 
-	md_warn("an image is not stored: the engine writes its variable %s, so only the engine's own will do (%s)",
-		variable->name, why);
+	md_warn(
+	    "an image is not stored: the engine writes its variable %s, so only the engine's own copy can be used (%s)",
+	    variable->name, why);
 }
 
 /* What lies in no file is always stored; what lies in one is referenced, unless told otherwise. */

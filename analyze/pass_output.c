@@ -73,8 +73,9 @@ static void refuse_place(const struct md_analysis *analysis, struct md_pair *pai
 			snprintf(text[c], sizeof text[c], "byte %" PRId64 " of allocation %" PRIu32, places[c]->offset,
 				 places[c]->alloc);
 	}
-	md_pair_refuse(pair, "output %" PRIu32 ": at %s, in the second capture at %s, which is another place", index,
-		       text[0], text[1]);
+	md_pair_refuse(pair,
+		       "output %" PRIu32 ": at %s in the first capture and at %s in the second, which is another place",
+		       index, text[0], text[1]);
 }
 
 static void find_output(struct md_analysis *analysis, struct md_pair *pair, uint32_t index)

@@ -181,8 +181,8 @@ static char *explain(const struct md_analysis *analysis, const struct table *tab
 	char *text = NULL;
 
 	if (asprintf(&text,
-		     "memory that nobody bound: %s; no input that was seen reads bytes %" PRIu64 " to %" PRIu64
-		     " of allocation %" PRIu32 " (%" PRIu64 " bytes), and another one may: bind it",
+		     "unbound memory: %s; no recorded input makes the graph read bytes %" PRIu64 " to %" PRIu64
+		     " of allocation %" PRIu32 " (%" PRIu64 " bytes), but another input may: bind it",
 		     why, table->start - alloc->address, table->end - 1 - alloc->address, index, alloc->size) < 0)
 		return NULL;
 	return text;
@@ -339,7 +339,7 @@ static void refuse_unknown(struct md_tables *tables)
 		enum md_probe_result probe = pair->graph[0]->probe;
 		if (!pair->why && (probe == MD_PROBE_CLEAN || probe == MD_PROBE_CONTENT_SAVED) &&
 		    !pair->graph[0]->written_known && reaches_contents(tables, pair))
-			md_pair_refuse(pair, "what it writes beside contents in memory that nobody bound is not known");
+			md_pair_refuse(pair, "what it writes beside contents in unbound memory is not known");
 	}
 }
 

@@ -163,10 +163,11 @@ static void refuse_kernel(struct md_analysis *analysis, struct md_pair *pair, co
 		const struct md_node *node = &pair->graph[0]->nodes[n];
 		if (node->type != MD_NODE_KERNEL || trace->kernels[node->kernel].image != variable->image)
 			continue;
-		md_pair_refuse(pair,
-			       "node %" PRIu32 " (%s): replays of %s write variable %s of its module, so no other copy "
-			       "of the module will do",
-			       n, trace->kernels[node->kernel].name, variable->replayed, variable->name);
+		md_pair_refuse(
+		    pair,
+		    "node %" PRIu32
+		    " (%s): replays of %s write variable %s of its module, so no other copy of the module can be used",
+		    n, trace->kernels[node->kernel].name, variable->replayed, variable->name);
 		return;
 	}
 }

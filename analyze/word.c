@@ -272,7 +272,8 @@ enum md_word md_word_origin(struct md_analysis *analysis, uint64_t one, uint64_t
 		return doubt_or_noise(analysis, one, two, graph_sequence, target, why);
 	if (nearest.tie) {
 		snprintf(why, MD_WORD_WHY_BYTES,
-			 "moved as far as two allocations that are both %" PRIu64 " bytes away: ambiguous",
+			 "ambiguous: two allocations, both %" PRIu64
+			 " bytes away, moved by the same distance as this address",
 			 nearest.distance);
 		return MD_WORD_REFUSED;
 	}

@@ -223,7 +223,8 @@ enum md_status md_file_create_beside(const char *path, char **temporary, int *fd
 		*temporary = md_steal_ptr(&name);
 		return MD_OK;
 	}
-	return md_error_set(err, MD_ERR_OUTPUT, "%s: no name for a temporary file beside it is free", path);
+	return md_error_set(err, MD_ERR_OUTPUT,
+			    "%s: cannot create a temporary file beside it: every name that was tried exists", path);
 }
 
 enum md_status md_file_create(const char *path, unsigned mode, int *fd, struct md_error *err)
@@ -239,7 +240,7 @@ enum md_status md_file_check_output(const char *path, struct md_error *err)
 {
 	struct stat info;
 	if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
-		return md_error_set(err, MD_ERR_OUTPUT, "%s: it is there, and no regular file", path);
+		return md_error_set(err, MD_ERR_OUTPUT, "%s: exists and is not a regular file", path);
 	return MD_OK;
 }
 
@@ -252,7 +253,7 @@ enum md_status md_file_make_alike(int fd, const char *path, struct md_error *err
 		return md_error_set(err, MD_ERR_OUTPUT, "%s: %s", path, strerror(errno));
 	bool owned = is.st_uid == wanted.st_uid && is.st_gid == wanted.st_gid;
 	if (!owned && fchown(fd, wanted.st_uid, wanted.st_gid) != 0)
-		return md_error_set(err, MD_ERR_OUTPUT, "%s: what replaces it cannot be owned by %u:%u: %s", path,
+		return md_error_set(err, MD_ERR_OUTPUT, "%s: the new file cannot get the owner %u:%u: %s", path,
 				    wanted.st_uid, wanted.st_gid, strerror(errno));
 	if (fchmod(fd, wanted.st_mode & 0777) != 0)
 		return md_error_set(err, MD_ERR_OUTPUT, "%s: %s", path, strerror(errno));

@@ -32,7 +32,7 @@ static enum md_status expect(struct scan *s, char wanted)
 {
 	skip_blanks(s);
 	if (here(s) != wanted)
-		return md_error_set(s->err, MD_ERR_CORRUPT, "byte %zu: '%c' belongs there", s->at, wanted);
+		return md_error_set(s->err, MD_ERR_CORRUPT, "byte %zu: expected '%c'", s->at, wanted);
 	s->at++;
 	return MD_OK;
 }
@@ -88,15 +88,15 @@ static enum md_status unescape(struct scan *s, char **out)
 		return MD_OK;
 	}
 	if (c != 'u' || !read_hex(s, 4, &point))
-		return bad(s, "an escape that is none");
+		return bad(s, "not a valid escape sequence");
 	if (point >= 0xd800 && point < 0xdc00) {
 		bool pair = here(s) == '\\' && s->at + 1 < s->size && s->line[s->at + 1] == 'u';
 		s->at += pair ? 2 : 0;
 		if (!pair || !read_hex(s, 4, &low) || low < 0xdc00 || low > 0xdfff)
-			return bad(s, "half a surrogate pair");
+			return bad(s, "an unpaired surrogate");
 		point = 0x10000 + ((point - 0xd800) << 10) + (low - 0xdc00);
 	} else if (!point || (point >= 0xdc00 && point < 0xe000)) {
-		return bad(s, "an escape of no character");
+		return bad(s, "an escape sequence that stands for no character");
 	}
 	*out = put_point(*out, point);
 	return MD_OK;
@@ -112,7 +112,7 @@ static enum md_status read_text(struct scan *s, const char **text)
 		if (s->at >= s->size)
 			return bad(s, "the line ends within a string");
 		if (!length || length > s->size - s->at || (unsigned char)here(s) < 0x20)
-			return bad(s, "no UTF-8, or a control character");
+			return bad(s, "invalid UTF-8, or a control character");
 		if (here(s) == '\\') {
 			s->at++;
 			MD_FORWARD(unescape(s, &out));
@@ -137,11 +137,11 @@ static enum md_status read_number(struct scan *s, uint64_t *number)
 	for (; here(s) >= '0' && here(s) <= '9'; s->at++) {
 		unsigned digit = (unsigned)(here(s) - '0');
 		if (*number > (UINT64_MAX - digit) / 10)
-			return bad(s, "a number beyond 64 bits");
+			return bad(s, "a number of more than 64 bits");
 		*number = *number * 10 + digit;
 	}
 	if (s->at == start || (s->line[start] == '0' && s->at > start + 1))
-		return bad(s, "neither a text, a whole number, true nor false");
+		return bad(s, "expected a string, a whole number, true or false");
 	return MD_OK;
 }
 
@@ -196,14 +196,14 @@ static enum md_status add_field(struct scan *s, struct md_json_field field, stru
 {
 	if (replaces(&field, *count ? &fields[*count - 1] : NULL)) {
 		if (!decode((char *)field.text))
-			return bad(s, "no hexadecimal digits of bytes");
+			return bad(s, "expected hexadecimal digits, two for each byte");
 		fields[*count - 1].text = field.text;
 		fields[*count - 1].exact = true;
 		return MD_OK;
 	}
 	for (size_t i = 0; i < *count; i++)
 		if (!strcmp(fields[i].key, field.key))
-			return bad(s, "a key that was there before");
+			return bad(s, "a key that is given twice");
 	if (*count == room)
 		return md_error_set(s->err, MD_ERR_TOO_LARGE, "byte %zu: more than %zu fields", s->at, room);
 	fields[(*count)++] = field;
@@ -231,5 +231,5 @@ enum md_status md_json_read_line(char *line, size_t size, struct md_json_field *
 	}
 	MD_FORWARD(expect(&s, '}'));
 	skip_blanks(&s);
-	return s.at == s.size ? MD_OK : bad(&s, "something stands behind the object");
+	return s.at == s.size ? MD_OK : bad(&s, "there is data after the object");
 }

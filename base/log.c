@@ -105,7 +105,7 @@ static void say_lost(int fd, unsigned count)
 {
 	char line[128];
 
-	snprintf(line, sizeof(line), "medusa log: %u lines were lost, since nobody read them in time\n", count);
+	snprintf(line, sizeof(line), "medusa log: %u lines were lost because nobody read them in time\n", count);
 	md_descriptor_write(fd, line, strlen(line));
 }
 

@@ -202,7 +202,7 @@ void md_capture_given_put(void)
 			md_trace_put_given(md_capture.writer, list[i].last, &given);
 	}
 	if (list_count >= MOST)
-		md_warn("kernels were given over %d addresses in memory of graphs that nobody bound: from there on, "
-			"they count as given all of each allocation",
+		md_warn("kernels outside of graphs were given more than %d addresses in unbound memory of graphs; from "
+			"now on they count as using all of each such allocation",
 			MOST);
 }

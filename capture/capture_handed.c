@@ -298,7 +298,8 @@ static void check_again(struct md_probe_session *session, struct md_capture_grap
 		put_carried(session, graph);
 		return;
 	}
-	md_info("graph %llu: what it reads is not known: %s", (unsigned long long)graph->id, err.message);
+	md_info("graph %llu: the memory that the graph reads is not known: %s", (unsigned long long)graph->id,
+		err.message);
 	md_trace_put_probe(md_capture.writer, md_capture_next(), graph->id, MD_PROBE_FAILED, err.message);
 	assume_read(graph);
 }
@@ -335,7 +336,7 @@ static void check_unseen(struct md_probe_session *session, struct md_capture_gra
 	if (silent)
 		status = learn_silent(session, graph, &err);
 	if (status != MD_OK)
-		md_info("graph %llu: what it reads in memory that nobody bound is not known: %s",
+		md_info("graph %llu: the unbound memory that the graph reads is not known: %s",
 			(unsigned long long)graph->id, err.message);
 }
 
@@ -373,7 +374,8 @@ static void find_writes(struct md_probe_session *session, struct md_capture_grap
 	if (status == MD_OK) {
 		conclude(session, graph, &trial);
 	} else {
-		md_debug("graph %llu: what it writes is not known: %s", (unsigned long long)graph->id, err.message);
+		md_debug("graph %llu: the memory that the graph writes is not known: %s", (unsigned long long)graph->id,
+			 err.message);
 		assume_written(graph);
 	}
 	md_handed_trial_finish(&trial);
@@ -449,7 +451,7 @@ void md_capture_handed_check(struct md_probe_session *session, CUcontext context
 			if (!graph->exec || graph->context != context || !is_due(graph))
 				continue;
 			if (!session->device.open && md_capture_session_open(session, &err) != MD_OK)
-				md_warn("who writes what graphs read is not known: %s", err.message);
+				md_warn("the writers of the memory that graphs read are not known: %s", err.message);
 			check_graph(session, graph);
 			again = true;
 		}

@@ -116,18 +116,20 @@ static size_t kept(const struct md_capture_probe *probe)
 /* The first time that a graph is found not to be, with a tolerance given, the test is to be made again, by spans. */
 static enum md_status check_deterministic(struct md_capture_probe *probe, struct md_error *err)
 {
-	const char *note = probe->sampled_count ? "; some of it is too large to be put back, and may not be written "
-						  "idempotently"
-						: "";
+	const char *note =
+	    probe->sampled_count
+		? "; part of the state is too large to be put back, and the graph may not write it idempotently"
+		: "";
 	bool equal;
 
 	MD_FORWARD(md_capture_probe_replay(probe, 0, 0, &equal, err));
 	if (equal)
 		return MD_OK;
 	if (probe->spread)
-		return md_error_set(err, MD_ERR_UNPROVABLE,
-				    "two more replays of the same state leave outputs outside of what others span%s",
-				    note);
+		return md_error_set(
+		    err, MD_ERR_UNPROVABLE,
+		    "two more replays of the same state give outputs outside of the span of the earlier replays%s",
+		    note);
 	probe->spread = probe->tolerance.given;
 	return md_error_set(err, MD_ERR_UNPROVABLE,
 			    "two replays of the same state give different outputs%s; --nondeterministic ULPS[:TYPE] "
@@ -167,7 +169,8 @@ static enum md_status confirm(struct md_capture_probe *probe, struct md_error *e
 			MD_FORWARD(md_capture_written_look(probe, err));
 		if (!equal)
 			return md_error_set(err, MD_ERR_UNPROVABLE,
-					    "outputs change with private memory at %08x although %zu parts are kept",
+					    "outputs still change when private memory is filled with %08x, although "
+					    "%zu parts keep their contents",
 					    patterns[i], kept(probe));
 	}
 	return MD_OK;
@@ -238,7 +241,7 @@ static void put_content(const struct md_capture_probe *probe, const struct md_pr
 	if (!bytes)
 		md_capture_trouble("out of memory for %llu bytes of contents", (unsigned long long)size);
 	else if (md_capture_copy_read(probe->session, region->copy, offset, size, bytes, &err) != MD_OK)
-		md_capture_trouble("contents are lost: %s", err.message);
+		md_capture_trouble("contents cannot be saved: %s", err.message);
 	else
 		md_trace_put_content(md_capture.writer, md_capture_next(), region->address + offset, size, bytes);
 	if (bytes)
@@ -306,7 +309,7 @@ static enum md_status run_probe(struct md_capture_probe *probe, const struct md_
 	MD_FORWARD(md_capture_probe_collect(probe, graph, err));
 	status = md_capture_probe_settle(probe, test(probe, err), err);
 	if (probe->spread && !probe->broken) {
-		md_debug("graph %llu: it is not deterministic", (unsigned long long)graph->id);
+		md_debug("graph %llu is not deterministic", (unsigned long long)graph->id);
 		start_over(probe, false);
 		*err = (struct md_error){0};
 		status = md_capture_probe_settle(probe, test(probe, err), err);
@@ -314,7 +317,8 @@ static enum md_status run_probe(struct md_capture_probe *probe, const struct md_
 	if (!probe->strayed || probe->broken)
 		return status;
 	/* Poison made the graph write where nobody looked, so the outcome can't be trusted: now look everywhere. */
-	md_debug("graph %llu: poisoned replays write elsewhere", (unsigned long long)graph->id);
+	md_debug("graph %llu writes to other places when its private memory is poisoned",
+		 (unsigned long long)graph->id);
 	probe->thorough = true;
 	start_over(probe, status == MD_OK);
 	*err = (struct md_error){0};
@@ -405,9 +409,9 @@ static enum md_status test_graph(struct md_probe_session *session, struct md_cap
 				 const struct md_capture_graph *graph, struct md_error *err)
 {
 	if (graph->pageable)
-		return md_error_set(
-		    err, MD_ERR_UNPROVABLE,
-		    "a memcpy node writes host memory that is not registered: it could not be put back");
+		return md_error_set(err, MD_ERR_UNPROVABLE,
+				    "a memcpy node writes host memory that is not registered, which the poison test "
+				    "could not put back");
 	if (!session->device.open)
 		MD_FORWARD(md_capture_session_open(session, err));
 	return run_probe(probe, graph, err);

@@ -85,7 +85,7 @@ static enum md_status take_host(struct md_probe_session *session, const struct m
 				struct md_error *err)
 {
 	if (copy->size > session->host_left)
-		return md_error_set(err, MD_ERR_TOO_LARGE, "%llu bytes at 0x%llx go beyond MEDUSA_PROBE_LIMIT",
+		return md_error_set(err, MD_ERR_TOO_LARGE, "%llu bytes at 0x%llx exceed MEDUSA_PROBE_LIMIT",
 				    (unsigned long long)copy->size, (unsigned long long)copy->address);
 	session->host_left -= copy->size;
 	return MD_OK;

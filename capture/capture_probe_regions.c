@@ -140,7 +140,7 @@ static enum md_status add_candidate(struct md_capture_probe *probe, uint64_t sta
 	if (is_untouchable(item)) {
 		if (is_bound_somewhere(item)) /* a pointer beside it refuses the graph all the same */
 			return MD_OK;
-		return md_error_set(err, MD_ERR_UNPROVABLE, "%s (%llu bytes) cannot be changed for a test",
+		return md_error_set(err, MD_ERR_UNPROVABLE, "%s (%llu bytes) cannot be changed for the poison test",
 				    md_alloc_foreign((enum md_alloc_family)(item->value & MD_FAMILY_MASK)),
 				    (unsigned long long)item->size);
 	}
@@ -175,9 +175,10 @@ static enum md_status check_outputs_live(const struct md_capture_probe *probe, s
 		for (uint64_t at = output->address, end = at + output->size; at < end;) {
 			const struct md_interval *item = md_interval_find(&md_capture.live, at);
 			if (!item || item->value == MD_ALLOC_HOST)
-				return md_error_set(err, MD_ERR_UNPROVABLE,
-						    "output %u lies in no device memory that is live at its test",
-						    output->index);
+				return md_error_set(
+				    err, MD_ERR_UNPROVABLE,
+				    "output %u does not lie in device memory that is live during the poison test",
+				    output->index);
 			at = item->start + item->size;
 		}
 	}
@@ -313,7 +314,7 @@ enum md_status md_capture_probe_collect(struct md_capture_probe *probe, const st
 	MD_FORWARD(check_outputs_live(probe, err));
 	MD_FORWARD(add_outputs(probe, err));
 	if (!probe->any_output && !has_output(probe))
-		return md_error_set(err, MD_ERR_NOT_FOUND, "no output is known");
+		return md_error_set(err, MD_ERR_NOT_FOUND, "no output of the graph is known");
 	for (size_t i = 0; i < graph->candidate_count; i++)
 		MD_FORWARD(add_candidate(probe, graph->candidates[i], err));
 	MD_FORWARD(add_variables(probe, graph, err));

@@ -60,7 +60,8 @@ static void note_poison(const struct md_capture_probe *probe, size_t from, size_
 static enum md_status replay(struct md_capture_probe *probe, size_t from, size_t to, bool *equal, struct md_error *err)
 {
 	if (probe->replays >= MAX_REPLAYS || md_clock_ns() > probe->deadline_ns)
-		return md_error_set(err, MD_ERR_TIMEOUT, "what matters is too scattered: given up after %u replays",
+		return md_error_set(err, MD_ERR_TIMEOUT,
+				    "poison test gave up after %u replays: permanent contents too fragmented",
 				    probe->replays);
 	note_poison(probe, from, to);
 	MD_FORWARD(md_capture_probe_place(probe, from, to, err));

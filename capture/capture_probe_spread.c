@@ -14,8 +14,7 @@ struct md_tolerance md_capture_tolerance(void)
 	const char *text = md_environment_get("MEDUSA_NONDETERMINISTIC");
 
 	if (text && *text && !md_tolerance_parse(text, &tolerance))
-		md_warn("MEDUSA_NONDETERMINISTIC=%s is not ULPS[:TYPE]: no graph that is nondeterministic is accepted",
-			text);
+		md_warn("MEDUSA_NONDETERMINISTIC=%s is not ULPS[:TYPE]: no nondeterministic graph is accepted", text);
 	return tolerance;
 }
 

@@ -257,7 +257,7 @@ void md_capture_written_put(const struct md_capture_probe *probe, struct md_capt
 	struct ranges ranges = {0};
 
 	if (probe->written_lost || probe->written_seen != SEEN_BOTH) {
-		md_debug("graph %llu: what it writes is not known", (unsigned long long)graph->id);
+		md_debug("graph %llu: the memory that the graph writes is not known", (unsigned long long)graph->id);
 		return;
 	}
 	for (uint64_t gap = 1; !list_regions(probe, gap, &ranges); gap *= 4)

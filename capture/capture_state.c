@@ -41,7 +41,7 @@ static uint64_t number_from_environment(const char *name, uint64_t otherwise)
 	errno = 0;
 	value = strtoull(text, &end, 0);
 	if (*end || errno) {
-		md_warn("%s=%s is not a number; %llu is taken", name, text, (unsigned long long)otherwise);
+		md_warn("%s=%s is not a number; %llu is used", name, text, (unsigned long long)otherwise);
 		return otherwise;
 	}
 	return value;
@@ -260,7 +260,7 @@ void md_capture_context_seen(void)
 		md_capture_unlock();
 		md_fingerprint_finish(&fingerprint);
 	} else {
-		md_warn("no fingerprint: %s", err.message);
+		md_warn("the fingerprint of this machine is not recorded: %s", err.message);
 	}
 	md_capture_shift_start();
 }

@@ -326,7 +326,7 @@ void md_capture_unread_put(struct md_probe_session *session)
 		if (status == MD_OK)
 			status = put_gaps(session, &lists, &err);
 		if (status != MD_OK)
-			md_warn("what lies beside contents of graphs is not saved: %s", err.message);
+			md_warn("memory beside the contents of graphs is not saved: %s", err.message);
 	}
 	if (lists.failed)
 		md_capture_trouble("out of memory for what lies beside contents of graphs");

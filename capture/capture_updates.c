@@ -229,7 +229,7 @@ static uint32_t find_node(struct md_capture_graph *graph, CUgraphNode node, cons
 	for (uint32_t i = 0; graph->handles && i < graph->kept.node_count; i++)
 		if (graph->handles[i] == node)
 			return i;
-	refuse(graph, call, "updated after instantiation, in a way that is not followed");
+	refuse(graph, call, "updated after instantiation in a way that Medusa does not record");
 	return MD_NONE;
 }
 
@@ -269,7 +269,7 @@ void md_capture_exec_changed(CUgraphExec exec, CUgraphNode node, const CUgraphNo
 		if (at != MD_NONE)
 			change_node(graph, at, params, call);
 		else if (!params)
-			refuse(graph, call, "updated after instantiation, in a way that is not followed");
+			refuse(graph, call, "updated after instantiation in a way that Medusa does not record");
 	}
 	md_capture_unlock();
 }

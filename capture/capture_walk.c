@@ -259,7 +259,7 @@ static void walk_memset(struct md_capture_walk *walk, uint32_t at)
 static void take_memcpy(struct md_capture_walk *walk, uint32_t at, CUDA_MEMCPY3D p)
 {
 	if (p.srcMemoryType == CU_MEMORYTYPE_ARRAY || p.dstMemoryType == CU_MEMORYTYPE_ARRAY) {
-		refuse(walk, "memcpy node at index %u: an array", at);
+		refuse(walk, "memcpy node at index %u: it copies from or to a CUDA array", at);
 		return;
 	}
 	walk->out.nodes[at].memcpy = (struct md_memcpy){
@@ -347,7 +347,8 @@ static void walk_child(struct md_capture_walk *walk, uint32_t at, unsigned depth
 	CUresult result = CUDA_ERROR_NOT_SUPPORTED;
 
 	if (depth >= MD_CHILD_DEPTH_MAX) {
-		refuse(walk, "child graph node at index %u: over %u deep", at, MD_CHILD_DEPTH_MAX);
+		refuse(walk, "child graph node at index %u: child graphs nest more than %u deep", at,
+		       MD_CHILD_DEPTH_MAX);
 		return;
 	}
 	if (md_cuda.cuGraphChildGraphNodeGetGraph)

@@ -56,8 +56,8 @@ static enum md_status say_freed(const struct md_sequence_side *one, const struct
 				    "not %s",
 				    index, size, one->where, two->where);
 	return md_error_set(err, MD_ERR_MISMATCH,
-			    "allocation %zu (%llu bytes) was freed when %u allocations had been made %s, and %u %s",
-			    index, size, first, one->where, second, two->where);
+			    "allocation %zu (%llu bytes) was freed after %u allocations %s, and after %u %s", index,
+			    size, first, one->where, second, two->where);
 }
 
 static enum md_status compare_item(const struct md_sequence_side *one, const struct md_sequence_side *two, size_t index,
@@ -66,12 +66,14 @@ static enum md_status compare_item(const struct md_sequence_side *one, const str
 	const struct md_sequence_request *a = &one->items[index], *b = &two->items[index];
 
 	if (a->size != b->size)
-		return md_error_set(err, MD_ERR_MISMATCH,
-				    "allocation %zu: %s has %llu bytes, %s %llu: there the sequences part", index,
-				    one->whose, (unsigned long long)a->size, two->whose, (unsigned long long)b->size);
+		return md_error_set(
+		    err, MD_ERR_MISMATCH,
+		    "allocation %zu: %s has %llu bytes, %s %llu: the allocation sequences differ from here on", index,
+		    one->whose, (unsigned long long)a->size, two->whose, (unsigned long long)b->size);
 	if (a->family != b->family)
 		return md_error_set(err, MD_ERR_MISMATCH,
-				    "allocation %zu: %s has memory of family %u, %s of %u: there the sequences part",
+				    "allocation %zu: %s has memory of family %u, %s of %u: the allocation sequences "
+				    "differ from here on",
 				    index, one->whose, a->family, two->whose, b->family);
 	if (a->below != b->below)
 		return say_order(one, two, index, err);
@@ -86,7 +88,7 @@ enum md_status md_sequence_compare(const struct md_sequence_side *one, const str
 	if (one->count == two->count)
 		return MD_OK;
 	return md_error_set(err, MD_ERR_MISMATCH,
-			    "%s has %zu allocations before the engine asks for a graph, %s %zu: there the sequences "
-			    "part",
+			    "%s has %zu allocations before the engine asks for a graph, %s %zu: the allocation "
+			    "sequences differ from here on",
 			    one->whose, one->count, two->whose, two->count);
 }

@@ -180,7 +180,8 @@ void md_device_differ_load(struct md_device_session *session)
 	session->flag_bytes = session->flags ? malloc(MD_DEVICE_GRAINS) : NULL;
 	if (!session->flag_bytes || !is_right(session)) {
 		md_debug("memory is compared on the host: %s",
-			 result ? md_cuda_error_name(result) : "no room, or the kernel is wrong");
+			 result ? md_cuda_error_name(result)
+				: "no device memory is left for the kernel, or the kernel failed its own test");
 		session->differ = NULL;
 		session->spot = md_device_session_take(session, 512);
 	}

@@ -290,7 +290,8 @@ void md_device_hasher_open(struct md_device_hasher *hasher, CUstream stream)
 	if (!result && is_right(hasher, stream))
 		return;
 	md_debug("memory is hashed on the host: %s",
-		 result ? md_cuda_error_name(result) : "no room, or the kernel is wrong");
+		 result ? md_cuda_error_name(result)
+			: "no device memory is left for the kernel, or the kernel failed its own test");
 	hasher->function = NULL;
 }
 

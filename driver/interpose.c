@@ -319,8 +319,8 @@ void md_interpose_check_order(void)
 	/* Where it asks for the C library's dlsym by version it is led past ours, and so is the program behind it. */
 	if (first == md_interpose_dlsym || first == find_real_dlsym())
 		return;
-	md_warn("%s was preloaded before this library and has a dlsym of its own: what is looked up by it may not come "
-		"by here; preload it after this one",
+	md_warn("%s was preloaded before this library and defines dlsym: lookups through its dlsym may bypass Medusa; "
+		"preload it after this library",
 		dladdr((void *)first, &who) && who.dli_fname ? who.dli_fname : "another library");
 }
 
@@ -335,8 +335,8 @@ __attribute__((visibility("default"))) int InitializeInjection(void);
 int InitializeInjection(void)
 {
 	if ((dlsym_function *)dlsym == find_real_dlsym())
-		md_warn("loaded by CUDA_INJECTION64_PATH and not by LD_PRELOAD: no call of this process comes by here, "
-			"so nothing is recorded or restored");
+		md_warn("loaded by CUDA_INJECTION64_PATH and not by LD_PRELOAD: no driver call of this process reaches "
+			"Medusa, so nothing is recorded or restored; preload the library");
 	return 1;
 }
 

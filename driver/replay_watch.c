@@ -27,7 +27,7 @@ static uint64_t deadline_ns(void)
 	if (end && !*end && *text != '-' && seconds > 0 && seconds <= 1000000)
 		return seconds * SECOND_NS;
 	if (end)
-		md_warn("MEDUSA_REPLAY_DEADLINE=%s is no number of seconds; %d are taken", text, DEADLINE_SECONDS);
+		md_warn("MEDUSA_REPLAY_DEADLINE=%s is not a number of seconds; %d is used", text, DEADLINE_SECONDS);
 	return DEADLINE_SECONDS * SECOND_NS;
 }
 

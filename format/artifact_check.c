@@ -50,8 +50,8 @@ static enum md_status check_bindings(const struct md_artifact *artifact, struct 
 		if (binding->varied && !binding->hashed)
 			return md_bad_section(err, "bindings", "binding %u varied, but has no hash", i);
 		if (binding->adjoins && (binding->before >= count || binding->before == i))
-			return md_bad_section(err, "bindings", "binding %u lies behind %u of %u", i, binding->before,
-					      count);
+			return md_bad_section(err, "bindings", "binding %u: its neighbour is binding %u of %u", i,
+					      binding->before, count);
 		names[i] = binding->name;
 	}
 	qsort(names, count, sizeof(*names), by_text);

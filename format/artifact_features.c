@@ -73,7 +73,7 @@ static enum md_status compare(uint64_t said, uint64_t there, struct md_error *er
 	if (said == there)
 		return MD_OK;
 	return md_error_set(err, MD_ERR_CORRUPT,
-			    "header at offset 16: says features 0x%" PRIx64 ", and the sections have 0x%" PRIx64
+			    "header at offset 16: the feature bits are 0x%" PRIx64 ", but the sections need 0x%" PRIx64
 			    ": something is missing; capture again",
 			    said, there);
 }

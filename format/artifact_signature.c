@@ -71,7 +71,8 @@ static void put_digests(struct md_buf *out, const struct md_artifact_layout *lay
 static enum md_status append_row(struct md_artifact_layout *layout, uint32_t image_count, struct md_error *err)
 {
 	if (layout->head.count == MD_ARTIFACT_SECTIONS_MAX)
-		return md_error_set(err, MD_ERR_TOO_LARGE, "%u sections already: there is no place for a signature",
+		return md_error_set(err, MD_ERR_TOO_LARGE,
+				    "the file has %u sections already, and no room for a signature",
 				    layout->head.count);
 	uint64_t digests = (uint64_t)layout->head.count + 1 + image_count,
 		 size = DIGESTS_AT + digests * MD_DIGEST_BYTES;
@@ -98,7 +99,7 @@ static enum md_status sign(const struct md_buf *message, const struct md_secret_
 		return MD_OK;
 	md_public_key_format(&given->key, text);
 	return md_error_set(err, MD_ERR_INVALID,
-			    "the signature of %s is not of what is written: leave it out, and sign again", text);
+			    "the signature of %s does not match what is written: leave it out, and sign again", text);
 }
 
 enum md_status md_artifact_layout_sign(struct md_artifact_layout *layout, const struct md_image_frame *frames,
@@ -174,8 +175,8 @@ enum md_status md_artifact_seal_read(const uint8_t *head, uint32_t sections, con
 	md_artifact_seal_finish(&seal);
 	md_public_key_format(&seal.signature.key, text);
 	return failed ? no_memory(err)
-		      : md_error_set(err, MD_ERR_CORRUPT, "wrong: the file is not what %s signed, or somebody else did",
-				     text);
+		      : md_error_set(err, MD_ERR_CORRUPT,
+				     "wrong: the file differs from what %s signed, or somebody else signed it", text);
 }
 
 enum md_status md_artifact_seal_check(const struct md_artifact_seal *seal, uint32_t index, const void *data,

@@ -495,7 +495,7 @@ static enum md_status get_edges(struct md_columns *columns, struct md_columns_vi
 	struct md_reader *in = &columns->in[MD_COLUMN_EDGES];
 	uint8_t same = md_reader_u8(in);
 	if (in->failed || same > 1 || (same && (!base || base->edge_count != graph->edge_count)))
-		return md_error_set(err, MD_ERR_CORRUPT, "edges refer to a base graph that does not fit");
+		return md_error_set(err, MD_ERR_CORRUPT, "edges refer to a base graph with other edges");
 	if (!same && graph->edge_count > md_reader_left(in) / 2)
 		return md_error_set(err, MD_ERR_CORRUPT, "%u edges announced in %zu bytes", graph->edge_count,
 				    md_reader_left(in));

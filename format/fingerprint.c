@@ -128,12 +128,12 @@ enum md_status md_fingerprint_compare_facts(const struct md_fingerprint *stored,
 		int order = !was ? 1 : !is ? -1 : strcmp(was->name, is->name);
 		if (order < 0)
 			return md_error_set(err, MD_ERR_MISMATCH,
-					    "fact \"%.100s\": artifact has " SHOWN ", this engine says nothing of it",
+					    "fact \"%.100s\": artifact has " SHOWN ", this engine does not state it",
 					    was->name, was->value);
 		if (order > 0)
 			return md_error_set(err, MD_ERR_MISMATCH,
-					    "fact \"%.100s\": artifact has none, this engine says " SHOWN, is->name,
-					    is->value);
+					    "fact \"%.100s\": the artifact does not have it, this engine states " SHOWN,
+					    is->name, is->value);
 		if (strcmp(was->value, is->value) != 0)
 			return md_error_set(err, MD_ERR_MISMATCH,
 					    "fact \"%.100s\": artifact has " SHOWN ", this engine " SHOWN, was->name,

@@ -100,8 +100,7 @@ enum md_status md_trace_part_check(struct md_trace_part *part, struct md_error *
 		return MD_OK;
 	if (!open_again(part, &again))
 		return md_error_set(err, MD_ERR_OUTPUT,
-				    "%s: the program closed descriptor %d, which this was, and it "
-				    "cannot be opened again: %s",
+				    "%s: the program closed its descriptor (%d), and it cannot be opened again: %s",
 				    part->path, part->file.fd, strerror(errno));
 	part->file = again;
 	return MD_OK;

@@ -86,11 +86,13 @@ enum md_status md_verify_line_read(char *text, size_t size, struct md_verify_lin
 				   *bytes = find(fields, "bytes", MD_JSON_NUMBER),
 				   *reason = find(fields, "reason", MD_JSON_TEXT);
 	if (!take_verdict(find(fields, "verdict", MD_JSON_TEXT), line))
-		return md_error_set(err, MD_ERR_CORRUPT, "no verdict, or one that is not known");
+		return md_error_set(err, MD_ERR_CORRUPT, "the verdict is missing or unknown");
 	if (line->verdict == MD_VERDICT_END)
-		return count == 1 ? MD_OK : md_error_set(err, MD_ERR_CORRUPT, "an end that says more");
+		return count == 1
+			   ? MD_OK
+			   : md_error_set(err, MD_ERR_CORRUPT, "the line of the end has more fields than it may have");
 	if (!label || !batch || !bytes || !reason || batch->number > UINT32_MAX)
-		return md_error_set(err, MD_ERR_CORRUPT, "not verdict, label, batch, bytes and reason");
+		return md_error_set(err, MD_ERR_CORRUPT, "expected verdict, label, batch, bytes and reason");
 	line->label = label->text;
 	line->batch = (uint32_t)batch->number;
 	line->bytes = bytes->number;

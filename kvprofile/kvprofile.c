@@ -112,7 +112,7 @@ static enum md_status run_profile(const struct medusa_kv_request *request, uint6
 
 	if (!request->profile)
 		return md_error_set(err, MD_ERR_INVALID,
-				    "medusa_kv_request: profile is NULL, and there is no stored answer");
+				    "medusa_kv_capacity: request->profile is NULL, and the artifact stores no answer");
 	atomic_store_explicit(&held_peak, held_before, memory_order_relaxed);
 	result = request->profile(request->user);
 	if (result)
@@ -171,7 +171,8 @@ static enum md_status compare_memory(const struct md_kv *stored, uint64_t free_n
 	unsigned __int128 needed = (unsigned __int128)stored->kv_bytes + stored->peak + stored->graph_bytes;
 
 	if (free_now < stored->baseline_free)
-		return md_error_set(err, MD_ERR_MISMATCH, "KV profile: %llu bytes were free then, %llu are now",
+		return md_error_set(err, MD_ERR_MISMATCH,
+				    "KV profile: %llu bytes were free in the capture, %llu are free now",
 				    (unsigned long long)stored->baseline_free, (unsigned long long)free_now);
 	if (needed > free_now)
 		return md_error_set(

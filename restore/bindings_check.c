@@ -9,15 +9,15 @@ static enum md_status check_neighbour(const struct md_restore *r, uint32_t index
 	const struct md_binding *binding = &r->artifact.bindings[index];
 	const char *before = r->artifact.bindings[binding->before].name;
 	if (r->binding_of[binding->before] == MD_NONE)
-		return md_error_set(err, MD_ERR_NOT_FOUND, "binding \"%s\", behind which \"%s\" lies, was not made",
+		return md_error_set(err, MD_ERR_NOT_FOUND,
+				    "binding \"%s\" was not made, and \"%s\" lay right behind it in the capture",
 				    before, binding->name);
 	const struct md_bound *end = &r->bound[r->binding_of[binding->before]];
 	if (end->address + end->size != r->bound[r->binding_of[index]].address)
-		return md_error_set(
-		    err, MD_ERR_MISMATCH,
-		    "binding \"%s\" lay right behind \"%s\" in the capture, where a kernel has the address "
-		    "between them; here it does not",
-		    binding->name, before);
+		return md_error_set(err, MD_ERR_MISMATCH,
+				    "binding \"%s\" lay right behind \"%s\" in the capture, and a kernel has the "
+				    "address between the two; in this process it does not lie there",
+				    binding->name, before);
 	return MD_OK;
 }
 

@@ -338,7 +338,7 @@ static enum md_status prepare_children(struct md_restore_graph *graph, struct md
 	if (!graph->parents || !graph->children)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory to build %u nodes", stored->node_count);
 	if (!md_nodes_parents(stored->nodes, stored->node_count, graph->parents))
-		return md_error_set(err, MD_ERR_CORRUPT, "its child graphs do not fit into one another");
+		return md_error_set(err, MD_ERR_CORRUPT, "child-graph nesting is inconsistent");
 	return MD_OK;
 }
 

@@ -182,7 +182,7 @@ static enum md_status hash_when_written(struct md_restore *r, const struct batch
 {
 	if (atomic_load(&r->captures))
 		return md_error_set(err, MD_ERR_TIMEOUT,
-				    "constant bindings are to be hashed, which waits for the context, and that would "
+				    "constant bindings must be hashed first, which waits for the context and would "
 				    "break the stream capture in progress");
 	MD_FORWARD(md_cuda_call(err, cuCtxSynchronize));
 	md_restore_constants_prepare(r);

@@ -58,11 +58,10 @@ struct md_restore_graph *md_restore_group_waiting(const struct md_restore *r, st
 static void say_split(struct md_restore_graph *graph, const struct md_restore_graph *out, const char *why)
 {
 	if (!graph->split)
-		md_error_log(
-		    "graph %s/%" PRIu32 " is not restored, and graph %s/%" PRIu32
-		    ", which goes together with it, was handed out before: values that they hand to each other in "
-		    "memory that nobody bound are lost; capture all of them live (%s)",
-		    graph->stored->label, graph->stored->batch, out->stored->label, out->stored->batch, why);
+		md_error_log("graph %s/%" PRIu32 " is not restored, and graph %s/%" PRIu32
+			     " of the same group was handed out before: values that they pass to each other in unbound "
+			     "memory are lost; capture all of them live (%s)",
+			     graph->stored->label, graph->stored->batch, out->stored->label, out->stored->batch, why);
 	graph->split = true;
 }
 
@@ -86,7 +85,7 @@ void md_restore_group_refuse(struct md_restore *r, const struct md_restore_graph
 			continue;
 		md_restore_graph_unmake(r, other);
 		md_error_set(&why, graph->reason.status == MD_ERR_NO_MEMORY ? MD_ERR_NO_MEMORY : MD_ERR_MISMATCH,
-			     "it goes together with graph %s/%" PRIu32 ", which is not restored: %s",
+			     "it is in one group with graph %s/%" PRIu32 ", which is not restored: %s",
 			     graph->stored->label, graph->stored->batch, graph->reason.message);
 		other->state = MD_GRAPH_REFUSED;
 		other->reason = why;
@@ -124,16 +123,17 @@ enum md_status md_restore_group_check(struct md_restore *r, struct md_restore_gr
 		return MD_OK;
 	const struct md_restore_graph *left = find_given_up(r, graph);
 	if (left) {
-		md_error_set(err, MD_ERR_MISMATCH,
-			     "it goes together with graph %s/%" PRIu32
-			     ", which the engine asked for and did not wait for: it may have captured that live",
-			     left->stored->label, left->stored->batch);
+		md_error_set(
+		    err, MD_ERR_MISMATCH,
+		    "it is in one group with graph %s/%" PRIu32
+		    ", which the engine asked for and did not wait for: the engine may have captured that graph live",
+		    left->stored->label, left->stored->batch);
 		md_restore_refuse(r, graph, err);
 		return err->status;
 	}
 	for (uint32_t at = 0; (other = next_of_group(r, graph, &at));)
 		if (md_restore_constants_check(r, other, err) != MD_OK)
-			return md_error_prefix(err, "it goes together with graph %s/%u", other->stored->label,
+			return md_error_prefix(err, "it is in one group with graph %s/%u", other->stored->label,
 					       other->stored->batch);
 	return MD_OK;
 }
@@ -164,10 +164,9 @@ static enum md_status apply_live(struct md_restore *r, const struct md_want *liv
 		*err = (struct md_error){0};
 		return MD_OK;
 	}
-	return md_error_set(
-	    err, MD_ERR_MISMATCH,
-	    "graph %s/%u was captured live, and graph %s/%u, which goes together with it, was handed out", live->label,
-	    live->batch, out->stored->label, out->stored->batch);
+	return md_error_set(err, MD_ERR_MISMATCH,
+			    "graph %s/%u was captured live, and graph %s/%u of the same group was handed out",
+			    live->label, live->batch, out->stored->label, out->stored->batch);
 }
 
 void md_restore_group_apply_live(struct md_restore *r)
@@ -238,9 +237,8 @@ void md_restore_group_launched(struct md_restore *r, CUgraphExec exec)
 		return;
 	if (!is_fed(graph) && !graph->warned) {
 		graph->warned = true;
-		md_error_log("graph %s/%" PRIu32
-			     " is launched before any other graph has written what it reads in memory that nobody "
-			     "bound: it reads what was there when it was captured",
+		md_error_log("graph %s/%" PRIu32 " is launched before another graph has written the unbound memory "
+			     "that it reads: it reads what was there in the capture",
 			     graph->stored->label, graph->stored->batch);
 	}
 	md_restore_group_feed(r, graph);

@@ -78,7 +78,7 @@ static enum md_status read_region(const char *path, const struct md_image *image
 				    path, (unsigned long long)size,
 				    (unsigned long long)(image->file_offset + image->size));
 	if (!image->size)
-		return md_error_set(err, MD_ERR_MISMATCH, "image file %s: an image of no bytes", path);
+		return md_error_set(err, MD_ERR_MISMATCH, "image file %s: the image has no bytes", path);
 	struct code read MD_CLEANUP(code_finish) = {0};
 	MD_FORWARD(code_init(&read, image->size, err));
 	MD_FORWARD(read_bytes(fd, path, image, read.bytes, err));
@@ -128,7 +128,7 @@ static enum md_status read_stored(const struct md_restore *r, uint32_t index, st
 	struct md_hash hash = md_hash_bytes(code->bytes, image->size);
 	return md_hash_equal(&hash, &image->hash)
 		   ? MD_OK
-		   : md_error_set(err, MD_ERR_MISMATCH, "the stored image's content is not what its hash says");
+		   : md_error_set(err, MD_ERR_MISMATCH, "stored image fails its hash check");
 }
 
 static enum md_status read_code(const struct md_restore *r, uint32_t index, struct code *code, struct md_error *err)
@@ -165,7 +165,7 @@ static enum md_status load(struct md_restore *r, uint32_t index, bool paced, CUl
 	struct md_pace_turn turn;
 	MD_FORWARD(read_code(r, index, &code, err));
 	if (paced && !wait_for_turn(r, r->artifact.images[index].size, &turn))
-		return md_error_set(err, MD_ERR_BUSY, "the restore was ended before the image's turn came");
+		return md_error_set(err, MD_ERR_BUSY, "the restore ended before the image was loaded");
 	enum md_status status = md_cuda_call(err, cuLibraryLoadData, library, code.bytes, NULL, NULL, 0, NULL, NULL, 0);
 	if (paced)
 		md_pace_end(&r->pace, &turn);

@@ -183,7 +183,7 @@ static void refuse_doubtful(const struct md_artifact_graph *stored, struct md_er
 	if (!stored->doubtful_count)
 		return;
 	md_doubtful_describe(&stored->doubtful[0], text);
-	md_error_set(err, MD_ERR_UNPROVABLE, "no replay has proven what it is: %s", text);
+	md_error_set(err, MD_ERR_UNPROVABLE, "no replay has proven which of its two meanings is right: %s", text);
 }
 
 static enum md_status plan_graph(struct md_restore *r, struct md_restore_graph *graph, struct marks *marks,

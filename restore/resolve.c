@@ -20,16 +20,21 @@ static enum md_status check_params(const struct md_kernel *kernel, CUfunction fu
 	size_t offset = 0, size = 0;
 	for (uint32_t i = 0; i < kernel->param_count; i++) {
 		if (md_cuda.cuFuncGetParamInfo(function, i, &offset, &size) != CUDA_SUCCESS)
-			return md_error_set(err, MD_ERR_MISMATCH, "kernel %s: artifact has %u parameters, this one %u",
-					    kernel->name, kernel->param_count, i);
+			return md_error_set(err, MD_ERR_MISMATCH,
+					    "kernel %s: artifact has %u parameters, the loaded kernel %u", kernel->name,
+					    kernel->param_count, i);
 		if (offset != kernel->params[i].offset || size != kernel->params[i].size)
-			return md_error_set(
-			    err, MD_ERR_MISMATCH, "kernel %s: parameter %u is %zu bytes at %zu, artifact has %u at %u",
-			    kernel->name, i, size, offset, kernel->params[i].size, kernel->params[i].offset);
+			return md_error_set(err, MD_ERR_MISMATCH,
+					    "kernel %s: parameter %u of the loaded kernel has %zu bytes at offset %zu, "
+					    "the artifact's has %u at offset %u",
+					    kernel->name, i, size, offset, kernel->params[i].size,
+					    kernel->params[i].offset);
 	}
 	if (md_cuda.cuFuncGetParamInfo(function, kernel->param_count, &offset, &size) == CUDA_SUCCESS)
-		return md_error_set(err, MD_ERR_MISMATCH, "kernel %s: artifact has %u parameters, this one more",
-				    kernel->name, kernel->param_count);
+		return md_error_set(
+		    err, MD_ERR_MISMATCH,
+		    "kernel %s: the loaded kernel has more than %u parameters, which is what the artifact has",
+		    kernel->name, kernel->param_count);
 	return MD_OK;
 }
 
@@ -42,8 +47,8 @@ static enum md_status check_attribute(const struct md_kernel *kernel, CUfunction
 		return MD_OK;
 	MD_FORWARD(md_cuda_call(err, cuFuncGetAttribute, &now, attribute, function));
 	if (now != stored)
-		return md_error_set(err, MD_ERR_MISMATCH, "kernel %s: %s: artifact has %d, this one %d", kernel->name,
-				    what, stored, now);
+		return md_error_set(err, MD_ERR_MISMATCH, "kernel %s: %s: artifact has %d, the loaded kernel %d",
+				    kernel->name, what, stored, now);
 	return MD_OK;
 }
 
@@ -149,7 +154,8 @@ static enum md_status find_by_enumeration(const struct place *place, const struc
 			continue;
 		if (found)
 			return md_error_set(err, MD_ERR_AMBIGUOUS,
-					    "kernel %s: its image has several of that name and layout", kernel->name);
+					    "kernel %s: its image has several kernels of that name and layout",
+					    kernel->name);
 		found = candidate;
 	}
 	if (!found)
@@ -225,9 +231,10 @@ static enum md_status find_loaded(struct md_restore *r, uint32_t index, void **h
 			continue;
 		}
 		if (*out && !(entry.hashed && first.hashed && md_hash_equal(&first.hash, &entry.hash)))
-			return md_error_set(err, MD_ERR_AMBIGUOUS,
-					    "kernel %s: its image is unknown and several that are loaded hold it",
-					    kernel->name);
+			return md_error_set(
+			    err, MD_ERR_AMBIGUOUS,
+			    "kernel %s: its image is unknown, and several loaded images hold a kernel of that name",
+			    kernel->name);
 		if (!*out) {
 			*out = function;
 			*home = entry.handle;

@@ -107,7 +107,7 @@ static enum md_status move_binding(struct md_restore *r, uint32_t binding, const
 			       md_error_set(err, MD_ERR_INVALID,
 					    "binding \"%s\" is used by graph %s/%u, which %swas handed out", name,
 					    r->artifact.graphs[i].label, r->artifact.graphs[i].batch,
-					    r->graphs[i].handed_out ? "" : "goes together with one that ");
+					    r->graphs[i].handed_out ? "" : "is in one group with a graph that ");
 	for (uint32_t i = 0; i < r->artifact.graph_count; i++) {
 		struct md_restore_graph *graph = &r->graphs[i];
 		if (!uses_binding(graph, binding))
@@ -303,8 +303,8 @@ static enum md_status take_graph(struct md_restore *r, const char *label, unsign
 		graph->given_up = false;
 		if (graph->stale)
 			return md_error_set(err, MD_ERR_MISMATCH,
-					    "graph %s/%u uses a binding that was moved after a graph with it was "
-					    "handed out, or goes together with one that does",
+					    "graph %s/%u, or another graph of its group, uses a binding that was moved "
+					    "after a graph with that binding was handed out",
 					    label, batch);
 		MD_FORWARD(md_restore_limits_check(r, err));
 		struct md_restore_graph *waiting = md_restore_group_waiting(r, graph);

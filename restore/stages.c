@@ -165,7 +165,8 @@ static enum md_status check_host_memory(const struct md_restore *r, const struct
 					      : CUDA_ERROR_NOT_SUPPORTED;
 			if (result != CUDA_SUCCESS || type != CU_MEMORYTYPE_HOST)
 				return md_error_set(err, MD_ERR_MISMATCH,
-						    "binding %s: artifact has page-locked host memory, this is not",
+						    "binding %s: artifact has page-locked host memory, the engine's "
+						    "memory is not page-locked",
 						    r->artifact.bindings[alloc->binding].name);
 		}
 	}

@@ -123,7 +123,7 @@ static enum md_status find_address(struct md_restore *r, uint32_t alloc, struct 
 	size_t size = 0;
 	MD_FORWARD(md_cuda_call(err, cuLibraryGetGlobal, &address, &size, r->images[a->image].library, a->variable));
 	if (size != a->size)
-		return md_error_set(err, MD_ERR_MISMATCH, "variable %s: artifact has %llu bytes, this one %zu",
+		return md_error_set(err, MD_ERR_MISMATCH, "variable %s: artifact has %llu bytes, the loaded image %zu",
 				    a->variable, (unsigned long long)a->size, size);
 	r->variables[alloc] = address;
 	return MD_OK;
@@ -151,7 +151,7 @@ static enum md_status set_value(struct md_restore *r, CUlibrary library, const s
 	size_t size = 0;
 	MD_FORWARD(md_cuda_call(err, cuLibraryGetGlobal, &address, &size, library, value->name));
 	if (size != value->size)
-		return md_error_set(err, MD_ERR_MISMATCH, "variable %s: artifact has %llu bytes, this one %zu",
+		return md_error_set(err, MD_ERR_MISMATCH, "variable %s: artifact has %llu bytes, the loaded image %zu",
 				    value->name, (unsigned long long)value->size, size);
 	MD_FORWARD(md_restore_relocate(r, value->data, value->pointers, value->pointer_count, err));
 	return md_cuda_call(err, cuMemcpyHtoDAsync_v2, address, value->data, value->size, r->stream);

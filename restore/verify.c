@@ -92,7 +92,7 @@ static void note_twin(const struct md_restore_graph *graph, uint8_t poison, uint
 			       stored->noise[0].at + stored->noise[0].size - 1);
 	if (stored->doubtful_count) {
 		md_doubtful_describe(&stored->doubtful[0], doubtful);
-		snprintf(text + at, sizeof(text) - (size_t)at, ", %u words in doubt as at first, the first: %s",
+		snprintf(text + at, sizeof(text) - (size_t)at, ", %u doubtful words unchanged, the first: %s",
 			 stored->doubtful_count, doubtful);
 	}
 	md_note_phase(text);
@@ -402,8 +402,7 @@ static const struct md_tolerance *tolerance(void)
 	static bool known;
 	const char *text = known ? NULL : md_environment_get("MEDUSA_NONDETERMINISTIC");
 	if (text && *text && !md_tolerance_parse(text, &accepted))
-		md_warn("MEDUSA_NONDETERMINISTIC=%s is not ULPS[:TYPE]: no graph that is nondeterministic is accepted",
-			text);
+		md_warn("MEDUSA_NONDETERMINISTIC=%s is not ULPS[:TYPE]: no nondeterministic graph is accepted", text);
 	known = true;
 	return &accepted;
 }

@@ -30,8 +30,8 @@ static enum md_status check_others(const struct md_live_graph *live, struct md_r
 		    there == start)
 			continue;
 		return md_error_set(err, MD_ERR_MISMATCH,
-				    "values go on between it and graph %s/%u in memory that nobody bound, which is not "
-				    "the same memory here",
+				    "it passes values to or from graph %s/%u in unbound memory, and in this process "
+				    "the two do not use the same memory",
 				    other->label, other->batch);
 	}
 	return MD_OK;
@@ -123,12 +123,12 @@ enum md_status md_verify_handed_launched(struct md_restore *r, struct md_restore
 	enum md_status status = MD_OK;
 	for (uint32_t i = 0; i < stored->handed_count; i++) {
 		if (stored->handed[i].reads && !graph->fed[i] && status == MD_OK)
-			status = md_error_set(
-			    err, MD_ERR_UNPROVABLE,
-			    "the engine launched it with no other graph having written before what it reads in memory "
-			    "that nobody bound (%" PRIu64 " bytes), at all or since it was launched last: the engine "
-			    "must bind it",
-			    stored->handed[i].size);
+			status =
+			    md_error_set(err, MD_ERR_UNPROVABLE,
+					 "the engine launched it although no other graph had written the unbound "
+					 "memory that it reads (%" PRIu64
+					 " bytes), at all or since its last launch: the engine must bind that memory",
+					 stored->handed[i].size);
 		graph->fed[i] = false;
 	}
 	if (stored->group)

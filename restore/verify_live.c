@@ -227,7 +227,7 @@ static unsigned launches_wanted(void)
 		return DEFAULT_LAUNCHES;
 	if (!*end && *text != '-' && value <= UINT32_MAX)
 		return (unsigned)value;
-	md_warn("MEDUSA_VERIFY_LAUNCHES=%s is not a number; %d is taken", text, DEFAULT_LAUNCHES);
+	md_warn("MEDUSA_VERIFY_LAUNCHES=%s is not a number; %d is used", text, DEFAULT_LAUNCHES);
 	return DEFAULT_LAUNCHES;
 }
 
@@ -303,10 +303,10 @@ static void report_unvaried(void)
 {
 	for (size_t i = 0; i < table_count; i++)
 		if (table[i].label && table[i].passed && !has_varied(&table[i]))
-			md_verify_report(table[i].label, table[i].batch, MD_VERDICT_SKIPPED, 0,
-					 "its inputs held the same bytes in every comparison, and what depends on "
-					 "others was not seen: launch it with other inputs while it is verified, or "
-					 "accept it with --accept-unvaried");
+			md_verify_report(
+			    table[i].label, table[i].batch, MD_VERDICT_SKIPPED, 0,
+			    "its inputs held the same bytes in every comparison, so nothing is known of other inputs: "
+			    "launch it with other inputs while it is verified, or accept it with --accept-unvaried");
 }
 
 void md_verify_end(void)
@@ -317,7 +317,7 @@ void md_verify_end(void)
 	for (size_t i = 0; i < table_count; i++)
 		if (table[i].label && table[i].passed && !shows_effects(&table[i]))
 			md_verify_report(table[i].label, table[i].batch, MD_VERDICT_SKIPPED, 0,
-					 "it writes only memory that nobody bound, or the same as was there");
+					 "it writes only unbound memory, or writes the bytes that were there before");
 	for (size_t i = 0; i < table_count; i++)
 		if (table[i].label && !table[i].compared)
 			md_verify_report(table[i].label, table[i].batch, MD_VERDICT_SKIPPED, 0,

@@ -154,7 +154,8 @@ enum md_status md_verify_nodes_find(const struct md_live_nodes *nodes, const str
 	*start = 0;
 	if (!nodes->known || nodes->count != stored->node_count)
 		return md_error_set(err, MD_ERR_MISMATCH,
-				    "its nodes cannot be read, or are %" PRIu32 " where the artifact has %" PRIu32,
+				    "the live graph's nodes cannot be read, or there are %" PRIu32
+				    " of them where the artifact has %" PRIu32,
 				    nodes->count, stored->node_count);
 	for (uint32_t i = 0; i < stored->pointer_count; i++) {
 		const struct md_pointer *pointer = &stored->pointers[i];

@@ -62,7 +62,7 @@ static enum md_status try(struct words *w, const struct md_trial *trial, const c
 {
 	char text[MD_DOUBTFUL_TEXT + 64];
 	enum md_status status = trial->value ? fill_scratch(w, err) : MD_OK;
-	snprintf(text, sizeof(text), "%s; with %s instead", what, trial->value ? "other memory" : "zero");
+	snprintf(text, sizeof(text), "%s; replayed with %s instead", what, trial->value ? "other memory" : "zero");
 	md_note_begin(&w->of, text);
 	w->graph->trial = *trial;
 	if (status == MD_OK)
@@ -95,7 +95,7 @@ static enum md_status try_all(struct words *w, struct md_error *err)
 	}
 	if (stored->doubtful_count < 2)
 		return MD_OK;
-	snprintf(what, sizeof(what), "%u words in doubt at once", stored->doubtful_count);
+	snprintf(what, sizeof(what), "all %u doubtful words at once", stored->doubtful_count);
 	return try_both(w, 0, true, what, err);
 }
 

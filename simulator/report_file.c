@@ -75,7 +75,7 @@ enum md_status md_sim_report_publish(struct md_sim_report *report, md_sim_report
 
 	/* Publishing renames: a device or a link, /dev/stdout say, would be gone. */
 	if (lstat(path, &there) == 0 && !S_ISREG(there.st_mode))
-		return md_error_set(err, MD_ERR_OUTPUT, "%s: it is there, and no regular file", path);
+		return md_error_set(err, MD_ERR_OUTPUT, "%s: exists and is not a regular file", path);
 	MD_AUTO_FD int fd = -1;
 	MD_FORWARD(md_file_create_beside(path, &temporary, &fd, err));
 	enum md_status status = write_all(report, writer, fd, path, err);

@@ -121,11 +121,14 @@ Test(alloc_sequence, says_what_else_differs)
 
 	memcpy(now, then, sizeof(now));
 	now[1].size = 65;
-	assert_parts(then, 2, now, 2, "allocation 1: artifact has 64 bytes, this process 65: there the sequences part");
+	assert_parts(
+	    then, 2, now, 2,
+	    "allocation 1: artifact has 64 bytes, this process 65: the allocation sequences differ from here on");
 	now[1] = then[1];
 	now[1].family = VMM;
 	assert_parts(then, 2, now, 2,
-		     "allocation 1: artifact has memory of family 1, this process of 6: there the sequences part");
+		     "allocation 1: artifact has memory of family 1, this process of 6: the allocation sequences "
+		     "differ from here on");
 	now[1] = then[1];
 	now[0].freed = 2;
 	assert_parts(then, 2, now, 2,
@@ -136,9 +139,9 @@ Test(alloc_sequence, says_what_else_differs)
 		     "here");
 	then[0].freed = 1;
 	assert_parts(then, 2, now, 2,
-		     "allocation 0 (64 bytes) was freed when 1 allocations had been made in the artifact, and 2 here");
+		     "allocation 0 (64 bytes) was freed after 1 allocations in the artifact, and after 2 here");
 	then[0].freed = 2;
 	assert_parts(then, 2, now, 1,
-		     "artifact has 2 allocations before the engine asks for a graph, this process 1: there the "
-		     "sequences part");
+		     "artifact has 2 allocations before the engine asks for a graph, this process 1: the "
+		     "allocation sequences differ from here on");
 }

@@ -149,7 +149,7 @@ Test(artifact_said, neighbours_keep_older_readers_out, .init = setup, .fini = te
 	artifact.bindings[1].adjoins = true;
 	artifact.bindings[1].before = 1;
 	cr_assert(md_artifact_write(&artifact, path, NULL, &err) == MD_ERR_CORRUPT, "itself: %s", err.message);
-	cr_assert(strstr(err.message, "binding 1 lies behind 1 of "), "%s", err.message);
+	cr_assert(strstr(err.message, "binding 1: its neighbour is binding 1 of "), "%s", err.message);
 	artifact.bindings[1].before = artifact.binding_count;
 	cr_assert(md_artifact_write(&artifact, path, NULL, &err) == MD_ERR_CORRUPT, "none: %s", err.message);
 	artifact.bindings[1].before = 0;

@@ -255,7 +255,8 @@ Test(artifact_signature, should_fail_a_forged_section)
 	swap_section(data, other, "contents", true);
 	spill(again, data, size);
 	assert_refused(again, &trust, MD_ERR_CORRUPT, "section \"signature\" at offset");
-	assert_refused(again, NULL, MD_ERR_CORRUPT, "wrong: the file is not what ed25519:"); /* without a policy too */
+	assert_refused(again, NULL, MD_ERR_CORRUPT,
+		       "wrong: the file differs from what ed25519:"); /* without a policy too */
 	free(data);
 	free(other);
 	md_trust_finish(&trust);
@@ -331,7 +332,7 @@ Test(artifact_signature, should_fail_a_bad_section)
 	assert_spoiled(0, 7, "signature of kind 7, this reader knows 1");
 	assert_spoiled(4, 3, "for 3 digests");
 	assert_spoiled(4, UINT32_MAX, "for 4294967295 digests");
-	assert_spoiled(8, 7, "wrong: the file is not what ed25519:07000000");
+	assert_spoiled(8, 7, "wrong: the file differs from what ed25519:07000000");
 	assert_spoiled(40, 7, "wrong:");
 	assert_spoiled(104, 7, "wrong:");
 }
@@ -345,7 +346,7 @@ Test(artifact_signature, should_fail_to_write_another_artifact_with_it)
 	cr_assert(md_artifact_read(sealed, &artifact, NULL, &err) == MD_OK, "%s", err.message);
 	artifact.graphs[0].nodes[0].grid[0]++;
 	cr_assert_eq(md_artifact_write(&artifact, again, NULL, &err), MD_ERR_INVALID, "it says something else");
-	cr_assert(strstr(err.message, "is not of what is written"), "%s", err.message);
+	cr_assert(strstr(err.message, "does not match what is written"), "%s", err.message);
 	cr_assert(access(again, F_OK) != 0, "nothing is written");
 	md_artifact_finish(&artifact);
 }

@@ -222,7 +222,8 @@ Test(artifact_versions, should_fail_features_that_are_not_those_of_the_sections)
 		take_apart(&layout);
 		layout.head.required ^= 1ull << bit;
 		cr_assert_eq(put_together(&layout, &artifact, &err), MD_ERR_CORRUPT, "bit %d: %s", bit, err.message);
-		cr_assert(strstr(err.message, "header at offset 16: says features 0x"), "bit %d: %s", bit, err.message);
+		cr_assert(strstr(err.message, "header at offset 16: the feature bits are 0x"), "bit %d: %s", bit,
+			  err.message);
 		enum md_status status = md_artifact_open(path, &file, &artifact, &err);
 		if (status == MD_OK)
 			status = md_artifact_read_graphs(file, &artifact, &err);

@@ -273,7 +273,7 @@ Test(capture, should_fail_large_state_that_is_not_written_idempotently)
 	read_trace(run.trace, &trace);
 	graph = find_graph(&trace, "decode");
 	cr_assert_eq(graph->probe, MD_PROBE_FAILED, "probe %d", (int)graph->probe);
-	cr_assert_not_null(strstr(graph->probe_why, "may not be written idempotently"), "%s", graph->probe_why);
+	cr_assert_not_null(strstr(graph->probe_why, "the graph may not write it idempotently"), "%s", graph->probe_why);
 	md_trace_finish(&trace);
 	clean_up(&run);
 }

@@ -98,7 +98,8 @@ Test(capture_outputs, should_fail_output_that_is_freed_before_the_test)
 	read_trace(run.trace, &trace);
 	graph = find_graph(&trace, "decode");
 	cr_assert_eq(graph->probe, MD_PROBE_FAILED, "probe %d", (int)graph->probe);
-	cr_assert_str_eq(graph->probe_why, "output 2 lies in no device memory that is live at its test");
+	cr_assert_str_eq(graph->probe_why,
+			 "output 2 does not lie in device memory that is live during the poison test");
 	md_trace_finish(&trace);
 	clean_up(&run);
 }

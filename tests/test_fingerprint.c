@@ -101,10 +101,10 @@ Test(fingerprint, the_first_differing_fact_is_named)
 	const char *const late[] = {"torch", "2.11", "z", "1", NULL}, *const turned[] = {"z", "1", "torch", "2.11",
 											 NULL};
 	assert_facts_mismatch(torch, other, "fact \"torch\": artifact has 2.11, this engine 2.12");
-	assert_facts_mismatch(torch, none, "fact \"torch\": artifact has 2.11, this engine says nothing of it");
-	assert_facts_mismatch(none, torch, "fact \"torch\": artifact has none, this engine says 2.11");
-	assert_facts_mismatch(torch, more, "fact \"cudnn\": artifact has none, this engine says 9");
-	assert_facts_mismatch(late, torch, "fact \"z\": artifact has 1, this engine says nothing of it");
+	assert_facts_mismatch(torch, none, "fact \"torch\": artifact has 2.11, this engine does not state it");
+	assert_facts_mismatch(none, torch, "fact \"torch\": the artifact does not have it, this engine states 2.11");
+	assert_facts_mismatch(torch, more, "fact \"cudnn\": the artifact does not have it, this engine states 9");
+	assert_facts_mismatch(late, torch, "fact \"z\": artifact has 1, this engine does not state it");
 	struct md_fingerprint was = with_facts(late), is = with_facts(turned);
 	cr_assert(md_fingerprint_compare_facts(&was, &is, NULL) == MD_OK, "the order of saying is no difference");
 	md_fingerprint_finish(&was);

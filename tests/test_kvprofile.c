@@ -195,7 +195,7 @@ Test(kvprofile, refuses_when_memory_is_short)
 	grown.peak = UINT64_MAX;
 	assert_answer(&grown, &request, MD_ERR_MISMATCH, "do not fit");
 	allocate(2 * MIB, false);
-	assert_answer(&stored, &request, MD_ERR_MISMATCH, "are now");
+	assert_answer(&stored, &request, MD_ERR_MISMATCH, "are free now");
 }
 
 /* ---- structs of other versions ---- */

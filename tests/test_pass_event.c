@@ -38,14 +38,16 @@ static const struct event_case {
     {"waits for the replay before", "w0r0", "w0r0", NULL, false, NULL},
     {"never recorded", "w0", "w0", NULL, false, "node 0: waits for an event that the graph does not record"},
     {"two events", "r3r1w1w3", "r3r1w1w3", NULL, false, NULL},
-    {"the engine's", "r0", "r0", NULL, true, "node 0: the engine uses its event, too (cuEventQuery)"},
+    {"the engine's", "r0", "r0", NULL, true,
+     "node 0: the engine also uses the node's event outside of graphs (cuEventQuery)"},
     {"another one is the engine's", "r1w1", "r1w1", NULL, true, NULL},
     {"shared, each records first", "r1w1", "r1w1", "r1w1", false, NULL},
     {"shared, the other waits for this one's", "r1", "r1", "w1", false,
-     "node 0: graph other/1 uses its event, too, and one of them waits before it records"},
+     "node 0: graph other/1 also uses the node's event, and one of the two graphs waits for it before recording it"},
     {"shared, this one waits first", "w1r1", "w1r1", "r1", false,
-     "node 0: graph other/1 uses its event, too, and one of them waits before it records"},
-    {"another pattern", "r0r1w0w1", "r0r1w1w0", NULL, false, "node 2: its event is another in the second capture"},
+     "node 0: graph other/1 also uses the node's event, and one of the two graphs waits for it before recording it"},
+    {"another pattern", "r0r1w0w1", "r0r1w1w0", NULL, false,
+     "node 2: its event is a different one in the second capture"},
 };
 
 static void assert_case(const struct event_case *c)

@@ -20,8 +20,9 @@ struct what {
 };
 
 static const char *const writes =
-    "kernel own of the engine's is given memory that the graph writes (allocation 0, byte ";
-static const char *const reads = "kernel own of the engine's is given memory that the graph reads (allocation 0, byte ";
+    "kernel own, used outside of graphs, is given memory that the graph writes (allocation 0, byte ";
+static const char *const reads =
+    "kernel own, used outside of graphs, is given memory that the graph reads (allocation 0, byte ";
 #define ALL_OF_A                                                                                                       \
 	{                                                                                                              \
 		{A, B - A},                                                                                            \
@@ -61,7 +62,7 @@ static const struct what cases[] = {
      .offset = 0,
      .size = SIZE,
      .written = {{D + D_SIZE, 8}},
-     .refused = "a kernel of the engine's"},
+     .refused = "a kernel, used outside of graphs"},
 };
 
 static void give(struct builder *b, uint64_t pool, const struct what *what, uint64_t sequence)

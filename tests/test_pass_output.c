@@ -180,10 +180,11 @@ Test(pass_output, should_fail_outputs_that_differ)
 		       "output 0: 64 bytes, in the second capture 128");
 	assert_refused(
 	    LIST({IN_POOL(0), 64}, {IN_POOL(512), 64}), LIST({IN_POOL(0), 64}, {IN_POOL(1024), 64}),
-	    "output 1: at byte 512 of allocation 1, in the second capture at byte 1024 of allocation 1, which "
-	    "is another place");
-	assert_refused(LIST({0, 64}), LIST({IN_POOL(0), 64}),
-		       "output 0: at byte 0 of logits, in the second capture at byte 0 of allocation 1");
+	    "output 1: at byte 512 of allocation 1 in the first capture and at byte 1024 of allocation 1 in the "
+	    "second, which is another place");
+	assert_refused(
+	    LIST({0, 64}), LIST({IN_POOL(0), 64}),
+	    "output 0: at byte 0 of logits in the first capture and at byte 0 of allocation 1 in the second");
 	assert_refused(LIST({IN_POOL(0), 64}), LIST({0x20000000, 64}), "byte 0 of allocation 2");
 	assert_refused(LIST({IN_POOL(POOL - 32), 64}), LIST({IN_POOL(POOL - 32), 64}),
 		       "output 0: byte 32 lies in no live memory (first capture)");

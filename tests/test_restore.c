@@ -99,7 +99,8 @@ Test(restore, binding_a_handed_out_buffer_again_is_refused)
 	assert_right(&run);
 	cr_assert(count(run.err, "rebind 1\n") == GRAPHS, "each is refused: %s", run.err);
 	cr_assert(count(run.err, " restored 0") == 1, "what comes before it is restored: %s", run.err);
-	cr_assert(count(run.err, "uses a binding that was moved after a graph with it was handed out") == GRAPHS - 1,
+	cr_assert(count(run.err, "uses a binding that was moved after a graph with that binding was handed out") ==
+		      GRAPHS - 1,
 		  "what comes after it is captured live: %s", run.err);
 }
 

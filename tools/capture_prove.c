@@ -16,7 +16,7 @@ static void say_helpers(const struct md_job *job, const struct md_trace *trace)
 	uint32_t labelled = md_trace_labelled(trace);
 
 	if (labelled && labelled < trace->graph_count)
-		md_job_say(job, "left out: %u graphs that have no label, as others have",
+		md_job_say(job, "skipped %u unlabelled graphs, since other graphs have labels",
 			   trace->graph_count - labelled);
 }
 
@@ -24,16 +24,17 @@ static const char hint[] =
     "an engine that chooses kernels by measuring them (max-autotune) chooses the same ones again when its starts share "
     "the compiler's cache: set TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR, here and at a cold start";
 
-/* Two captures disagree about kernels: a third one may agree with either, and then about all graphs. */
+/* Two captures disagree about kernels: a third capture may agree with one of them, and then about all graphs. */
 static int capture_third(struct md_job *job, const struct md_analyze_options *wanted, uint32_t disagreed)
 {
 	struct md_third what = {0, 1, disagreed};
 	struct md_error err = {0};
 	int result;
 
-	md_job_say(job,
-		   "the captures disagree about the kernels or nodes of %u graphs: a third one may agree with either",
-		   disagreed);
+	md_job_say(
+	    job,
+	    "the captures disagree about the kernels or nodes of %u graphs: a third capture may agree with one of them",
+	    disagreed);
 	result = md_job_capture(job, 2);
 	if (result >= 0)
 		return result;
@@ -42,7 +43,7 @@ static int capture_third(struct md_job *job, const struct md_analyze_options *wa
 		return md_job_fail(job, &err, MD_EXIT_FAILED);
 	}
 	job->artifact.kv = job->runs[0].kv; /* later runs were told, and measured nothing */
-	md_job_say(job, "captures %u and %u are taken: %u graphs, %u refused", what.first + 1, what.second + 1,
+	md_job_say(job, "using captures %u and %u: %u graphs, %u refused", what.first + 1, what.second + 1,
 		   job->artifact.graph_count, job->artifact.refusal_count);
 	if (what.disagreed)
 		md_job_say(job, "%s", hint);
@@ -92,7 +93,7 @@ static void say_outcomes(const struct md_job *job, const struct md_verify_report
 	for (uint32_t i = 0; i < job->artifact.graph_count; i++)
 		words += job->artifact.graphs[i].doubtful_count;
 	if (words)
-		md_job_say(job, "verification: %u words in doubt, each replayed as something else", words);
+		md_job_say(job, "verification: %u doubtful words, each also replayed with other values", words);
 	for (size_t i = 0; i < report->graph_count; i++) /* others are listed as refused */
 		if (job->wish->allow_uncompared && report->graphs[i].outcome == MD_VERIFY_SKIPPED)
 			md_job_say(job, "not compared: %s/%u: %s", report->graphs[i].label, report->graphs[i].batch,
@@ -110,7 +111,7 @@ static int apply_report(struct md_job *job, struct md_verify_report *report)
 		return MD_EXIT_COMMAND;
 	}
 	if (report->exit_code)
-		md_job_say(job, "the command ended with %d after all was compared", report->exit_code);
+		md_job_say(job, "the command ended with %d after all graphs were compared", report->exit_code);
 	if (md_verify_doubtful(report)) {
 		md_job_say(job, "verification: %s; nothing was written", md_verify_doubtful(report));
 		return MD_EXIT_COMMAND;

@@ -56,9 +56,8 @@ static void say_untouched(const struct md_job *job)
 {
 	if (job->untouched.places)
 		md_job_say(job,
-			   "%llu bytes at %u places of memory that nobody bound were neither read nor written in the "
-			   "capture, and hold nothing at a cold start: bind them if an input can make a kernel read "
-			   "them",
+			   "%llu bytes at %u places of unbound memory were neither read nor written in the capture, "
+			   "and are zero at a cold start: bind them if an input can make a kernel read them",
 			   (unsigned long long)job->untouched.bytes, job->untouched.places);
 }
 
@@ -119,7 +118,7 @@ int md_job_publish(struct md_job *job)
 	bool kept = keeps_older(job);
 
 	if (md_artifact_doubtful(&job->artifact)) {
-		md_job_say(job, "graph %s/%u has words in doubt that were not tested; nothing was written",
+		md_job_say(job, "graph %s/%u has doubtful words that were not tested; nothing was written",
 			   md_artifact_doubtful(&job->artifact)->label, md_artifact_doubtful(&job->artifact)->batch);
 		return MD_EXIT_FAILED;
 	}
@@ -130,7 +129,7 @@ int md_job_publish(struct md_job *job)
 	}
 	summarize(job);
 	if (kept)
-		md_job_say(job, "%s: the artifact that is there holds graphs, and stays as it was", job->wish->output);
+		md_job_say(job, "%s: the existing artifact holds graphs and is not replaced", job->wish->output);
 	return job->artifact.refusal_count || !job->artifact.graph_count ? MD_EXIT_FAILED : MD_EXIT_OK;
 }
 

@@ -77,7 +77,7 @@ static enum md_status read_named_or_part(const char *path, struct md_trace *out,
 		return md_trace_read(path, out, err);
 	snprintf(part, sizeof(part), "%s.part", path);
 	if (stat(part, &info) || !info.st_size)
-		return md_error_set(err, MD_ERR_NOT_FOUND, "the command made no call to the CUDA driver that was seen");
+		return md_error_set(err, MD_ERR_NOT_FOUND, "no CUDA driver call was intercepted");
 	MD_FORWARD(md_trace_read(part, out, err));
 	if (out->complete)
 		return MD_OK;

@@ -23,13 +23,13 @@ static const struct md_option options[] = {
     {.name = "vary",
      .argument = "PATTERN",
      .list = &vary,
-     .help = "Arguments of the engine that may be others at a cold start; may be repeated."},
+     .help = "Arguments of the engine that may differ at a cold start; may be repeated."},
     {.name = "accept-process-values", .help = MD_PROCESS_VALUES_HELP, .flag = &accept_process_values},
     {.name = "refuse-unset", .help = MD_REFUSE_UNSET_HELP, .flag = &refuse_unset},
     {.name = "accept-unvaried",
      .flag = &accept_unvaried,
-     .help = "Also graphs that read what the engine's kernels may write, if it never varied."},
-    {.name = "verbose", .letter = 'v', .help = "Say how long each pass took.", .flag = &verbose},
+     .help = "Accept graphs that read what the engine's kernels may write, if it never varied."},
+    {.name = "verbose", .letter = 'v', .help = "Print how long each pass took.", .flag = &verbose},
 };
 
 static const struct md_command command = {
@@ -38,7 +38,8 @@ static const struct md_command command = {
     .summary = "Makes an artifact of two traces of the same warm start (or one, with --single).",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
-    .exit_notes = "Graphs that were left out (1) are named on stderr; the artifact is written all the same.\n",
+    .exit_notes =
+	"Graphs that were left out are named on stderr (exit code 1); the artifact is written without them.\n",
 };
 
 static void say_time(void *user, const char *pass, uint64_t ns)

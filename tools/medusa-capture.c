@@ -22,7 +22,7 @@ static const struct md_option options[] = {
     {.name = "vary",
      .argument = "PATTERN",
      .list = &wish.vary,
-     .help = "Arguments (--port=*) that may be others at a cold start; may be repeated."},
+     .help = "Arguments (--port=*) that may differ at a cold start; may be repeated."},
     {.name = "second",
      .argument = "COMMAND",
      .value = &wish.second,
@@ -38,7 +38,7 @@ static const struct md_option options[] = {
     MD_DEVICE_OPTION(device),
     {.name = "accept-unvaried",
      .flag = &wish.accept_unvaried,
-     .help = "Also graphs whose inputs, bound or not, always held the same bytes."},
+     .help = "Accept graphs whose inputs, bound or not, always held the same bytes."},
     {.name = "accept-process-values", .flag = &wish.accept_process_values, .help = MD_PROCESS_VALUES_HELP},
     {.name = "refuse-unset", .flag = &wish.refuse_unset, .help = MD_REFUSE_UNSET_HELP},
     {.name = "allow-uncompared",
@@ -52,7 +52,7 @@ static const struct md_command command = {
     .summary = "Materializes the CUDA graphs of CMD's warm start.",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
-    .exit_notes = "1 means that some graphs were not materialized; they are listed with the reason.\n",
+    .exit_notes = "Exit code 1 means that some graphs were not materialized; they are listed with the reason.\n",
 };
 
 static bool valid_until(void)
@@ -141,7 +141,7 @@ int main(int argc, char *argv[])
 	if (arguments.file_count)
 		return md_options_usage_error(&command, "%s: the artifact is named with -o", arguments.files[0]);
 	if (!arguments.command)
-		return md_options_usage_error(&command, "put the command that starts the engine behind --");
+		return md_options_usage_error(&command, "put the command that starts the engine after --");
 	if (!valid_until() || (wish.until && strlen(wish.until) > 400))
 		return md_options_usage_error(&command, "--until: \"%s\" is none of exit, graphs=N, mark=NAME",
 					      wish.until);

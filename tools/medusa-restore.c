@@ -95,7 +95,7 @@ int main(int argc, char *argv[])
 	if (arguments.file_count != 1)
 		return md_options_usage_error(&command, "name one artifact, not %zu", arguments.file_count);
 	if (!arguments.command)
-		return md_options_usage_error(&command, "put the command that starts the engine behind --");
+		return md_options_usage_error(&command, "put the command that starts the engine after --");
 	if (resolve_order && bad_order(resolve_order))
 		return MD_EXIT_USAGE;
 	result = find_artifact(arguments.files[0], artifact);

@@ -34,7 +34,7 @@ static const struct md_command command = {
     .option_count = sizeof(options) / sizeof(options[0]),
     .words = "keygen sign check",
     .exit_notes =
-	"An artifact that is not signed, or by a key that is not trusted, is 1; one whose signature is wrong is 3.\n",
+	"check: exit code 1 means not signed, or not by a trusted key; 3 means that the signature is wrong.\n",
 };
 
 /* ---- keygen ---- */
@@ -161,7 +161,8 @@ int main(int argc, char *argv[])
 	if (!trusted_path && checks)
 		trusted_path = from_environment;
 	if (trusted_path && !*trusted_path)
-		return md_options_usage_error(&command, "the list of trusted keys has an empty name (--trusted or "
-							"MEDUSA_TRUSTED_KEYS); set means set");
+		return md_options_usage_error(
+		    &command,
+		    "the list of trusted keys has an empty name: name a file with --trusted or MEDUSA_TRUSTED_KEYS");
 	return keygen ? make_keys() : signs ? sign(arguments.files[1]) : check(arguments.files[1]);
 }

@@ -23,14 +23,14 @@ static const struct md_option options[] = {
     {.name = "nondeterministic", .argument = "ULPS", .help = MD_TOLERANCE_HELP, .value = &nondeterministic},
     MD_DEVICE_OPTION(device),
     {.name = "accept-unvaried",
-     .help = "Graphs whose inputs held the same bytes whenever they were compared pass.",
+     .help = "Accept graphs whose inputs held the same bytes in every comparison.",
      .flag = &accept_unvaried},
     {.name = "allow-uncompared",
-     .help = "Graphs that were not compared are no reason to fail.",
+     .help = "Graphs that were not compared do not fail the run.",
      .flag = &allow_uncompared},
     {.name = "until",
      .argument = "WHEN",
-     .help = "The command may fail once all is compared: graphs=N or mark=NAME, as in medusa-capture.",
+     .help = "When all is compared and the command may fail: graphs=N or mark=NAME.",
      .value = &until},
     {.name = "json", .help = "Print the result as JSON.", .flag = &as_json},
 };
@@ -41,9 +41,8 @@ static const struct md_command command = {
     .summary = "Runs CMD, lets it capture its graphs live, and compares each with the restored one.",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
-    .exit_notes = "A graph that was not compared counts as not verified (1) without --allow-uncompared, and\n"
-		  "so does a nondeterministic one without --nondeterministic, and a run whose report\n"
-		  "was cut short.\n",
+    .exit_notes = "Exit code 1 also means that a graph was not compared (unless --allow-uncompared), that a graph "
+		  "is\nnondeterministic (unless --nondeterministic), or that the report was cut short.\n",
 };
 
 /* Before the engine is started: is there anything to verify? -1 to go on. */
@@ -61,7 +60,7 @@ static int check_artifact(const char *path)
 	bool doubtful = md_artifact_doubtful(&artifact) != NULL;
 	md_artifact_finish(&artifact);
 	if (doubtful) {
-		md_options_say(&command, "%s has words in doubt, which only medusa-capture settles: make it again",
+		md_options_say(&command, "%s has doubtful words, which only medusa-capture can settle: capture again",
 			       path);
 		return MD_EXIT_INPUT;
 	}
@@ -179,7 +178,7 @@ int main(int argc, char *argv[])
 	if (arguments.file_count != 1)
 		return md_options_usage_error(&command, "name one artifact, not %zu", arguments.file_count);
 	if (!arguments.command)
-		return md_options_usage_error(&command, "put the command that starts the engine behind --");
+		return md_options_usage_error(&command, "put the command that starts the engine after --");
 	if (until && strncmp(until, "graphs=", 7) && strncmp(until, "mark=", 5))
 		return md_options_usage_error(&command, "--until: \"%s\" is none of graphs=N, mark=NAME", until);
 	result = md_tolerance_take(&command, nondeterministic, &tolerance);

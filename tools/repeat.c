@@ -145,8 +145,9 @@ static enum md_status take_culprit(struct md_repeat *repeat, const struct md_not
 		return MD_OK;
 	}
 	if (repeat->count >= repeat->most) {
-		md_options_say(repeat->command, "%s: %s; %u tests have broken the engine before, and no more are borne",
-			       graph, why, repeat->most);
+		md_options_say(repeat->command,
+			       "%s: %s; %u tests have broken the engine before, which is the most that is tried", graph,
+			       why, repeat->most);
 		free(why);
 		return MD_OK;
 	}

@@ -162,8 +162,7 @@ static void wait_for_left(const struct md_run *run)
 		if (md_stop_signal() && pid <= 0)
 			return;
 		if (!said)
-			fprintf(stderr, "%s has ended and left processes behind; waiting for what they do\n",
-				run->argv[0]);
+			fprintf(stderr, "%s has ended and left processes behind; waiting for them\n", run->argv[0]);
 		said = true;
 		nanosleep(&pause, NULL);
 	}

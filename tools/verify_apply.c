@@ -96,7 +96,7 @@ static const char *object(const struct md_verify_report *report, const struct md
 	const char *what = objection(report, found);
 	const struct md_doubtful *unproven = what ? NULL : find_unproven(found, graph);
 
-	*reason = found ? found->reason : "no word of it";
+	*reason = found ? found->reason : "the verification run did not report it";
 	if (!unproven)
 		return what;
 	md_doubtful_describe(unproven, text);
@@ -117,11 +117,10 @@ static enum md_status find_broken_groups(const struct md_verify_report *report, 
 		for (uint32_t k = 0; k < artifact->graph_count; k++) {
 			if (k == i || broken[k] || artifact->graphs[k].group != graph->group)
 				continue;
-			if (asprintf(
-				&broken[k],
-				"it goes together with graph %s/%u (values go on through memory that nobody bound), "
-				"which is refused: %s: %s",
-				graph->label, graph->batch, what, reason) < 0)
+			if (asprintf(&broken[k],
+				     "it is in one group with graph %s/%u (they pass values through unbound memory), "
+				     "which is refused: %s: %s",
+				     graph->label, graph->batch, what, reason) < 0)
 				broken[k] = NULL;
 			if (!broken[k])
 				return md_error_set(err, MD_ERR_NO_MEMORY, "verify report: out of memory");

@@ -109,7 +109,7 @@ static enum md_status count_line(const struct md_verify_line *line, struct md_ve
 	}
 	if (line->verdict == MD_VERDICT_NOISE) {
 		if (line->bytes >= MD_DOUBTFUL_MAX)
-			return md_error_set(err, MD_ERR_CORRUPT, "no word of a graph has that index");
+			return md_error_set(err, MD_ERR_CORRUPT, "a doubtful word has an index that is too large");
 		graph->noise |= UINT64_C(1) << line->bytes;
 		return MD_OK;
 	}

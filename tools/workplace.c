@@ -129,7 +129,7 @@ static void remove_leftover(const struct md_workplace *w)
 	if (md_folder_remove(path))
 		md_plain_line(stderr, "%s: removed, left behind by %s", left, text);
 	else
-		md_plain_line(stderr, "%s: left behind by %s, and cannot be removed (%s); remove it", left, text,
+		md_plain_line(stderr, "%s: left behind by %s, cannot be removed (%s); remove it by hand", left, text,
 			      strerror(errno));
 }
 

@@ -86,19 +86,19 @@ expect 4 no-such-command medusa-restore "$artifact" -- no-such-command
 expect 4 no-such-command medusa-verify "$artifact" -- no-such-command
 expect 4 "Permission denied" medusa-restore "$artifact" -- ./Makefile
 expect 4 "ended with 7" medusa-capture -o "$work/out.medusa" -- sh -c 'exit 7'
-expect 5 "no call to the CUDA driver" medusa-capture -o "$work/out.medusa" -- true
+expect 5 "no CUDA driver call was intercepted" medusa-capture -o "$work/out.medusa" -- true
 expect 5 "no graph was captured" medusa-capture -o "$work/out.medusa" -- "${engine[@]}" --no-graphs
 assert_no_file "$work/out.medusa"
 run until medusa-capture -o "$work/none.medusa" --until graphs=0 -- true
 assert_exit until 2
 expect 2 "-o" medusa-capture -- true
-expect 2 "behind --" medusa-capture -o "$work/out.medusa"
+expect 2 "after --" medusa-capture -o "$work/out.medusa"
 expect 2 "after -- is missing" medusa-capture -o "$work/out.medusa" --
 expect 2 "needs a value" medusa-capture -o
 expect 2 "exclude each other" medusa-capture -o "$work/out.medusa" --no-images --store-images -- true
 expect 2 "none of loaded, stored, trigger" medusa-restore "$artifact" --resolve stored,magic -- true
-expect 2 "behind --" medusa-restore "$artifact"
-expect 2 "behind --" medusa-verify "$artifact"
+expect 2 "after --" medusa-restore "$artifact"
+expect 2 "after --" medusa-verify "$artifact"
 expect 2 "one artifact, not 2" medusa-restore "$artifact" "$artifact" -- true
 expect 2 "exclude each other" medusa-inspect --json --text "$artifact"
 expect 2 "takes no command" medusa-inspect "$artifact" -- true

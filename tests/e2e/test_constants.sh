@@ -71,7 +71,7 @@ restored late "plain packed table"
 section "a stream capture in progress"
 start capturing "$artifact" CAPTURES=1
 restored capturing plain
-assert_contains "$work/capturing.err" "packed live constant bindings are to be hashed, which waits for the context, and that would break the stream capture in progress"
+assert_contains "$work/capturing.err" "packed live constant bindings must be hashed first, which waits for the context and would break the stream capture in progress"
 
 section "verified with other weights"
 run verified env W=3 medusa-verify "$artifact" -- "$subject"
@@ -115,11 +115,11 @@ section "a constant that is freed, or changes"
 run freed env FREES=1 medusa-capture -o "$work/freed.medusa" -- "$subject"
 assert_exit freed 1
 for graph in packed table; do
-	assert_contains "$work/freed.err" "refused: ($graph, 1): contents of private memory are saved with it, which may be made of binding \"freed\", and that was freed"
+	assert_contains "$work/freed.err" "refused: ($graph, 1): contents of private memory are saved with it, which may be made of binding \"freed\"; the binding was freed"
 done
 run changed env CHANGES=1 medusa-capture -o "$work/changed.medusa" -- "$subject"
 assert_exit changed 1
-assert_contains "$work/changed.err" "refused: (packed, 1): contents of private memory are saved with it, which may be made of binding \"embed\", and that changed while it was recorded, so it is no constant"
+assert_contains "$work/changed.err" "refused: (packed, 1): contents of private memory are saved with it, which may be made of binding \"embed\"; the binding changed while it was recorded, so it is no constant"
 start changed_restored "$work/changed.medusa"
 restored changed_restored plain
 

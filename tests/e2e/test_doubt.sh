@@ -8,7 +8,7 @@ section "blocks that swap places"
 subject_live swap swap
 MEDUSA_LOG=info run swap medusa-capture -o "$work/swap.medusa" -- "${subject[@]}" swap
 assert_exit swap 0
-assert_count "$work/swap.err" "by the graphs' words" 1
+assert_count "$work/swap.err" "as the graphs' parameters show" 1
 assert_contains "$work/swap.err" "verification: 2 passed, 0 failed, 0 not compared"
 subject_restored swap 2 swap
 run swap_text medusa-inspect --text "$work/swap.medusa"
@@ -28,7 +28,7 @@ section "a stale pointer is noise, once replay has shown it"
 subject_live stale keep ignored
 run stale medusa-capture -o "$work/stale.medusa" -- "${subject[@]}" keep ignored
 assert_exit stale 0
-assert_contains "$work/stale.err" "verification: 1 words in doubt, each replayed as something else"
+assert_contains "$work/stale.err" "verification: 1 doubtful words, each also replayed with other values"
 assert_contains "$work/stale.err" "verification: 3 passed, 0 failed, 0 not compared"
 subject_restored stale 3 keep ignored
 run stale_text medusa-inspect --text "$work/stale.medusa"
@@ -41,8 +41,8 @@ subject_live used keep peeked ignored followed
 run used medusa-capture -o "$work/used.medusa" -- "${subject[@]}" keep peeked ignored followed
 assert_exit used 1
 assert_contains "$work/used.err" "verification: 3 passed, 2 failed, 0 not compared"
-assert_count "$work/used.err" "refused: (step, 3): verification failed: not proven to be noise: $place; with zero instead: " 1
-assert_count "$work/used.err" "refused: (step, 5): verification failed: not proven to be noise: $place; with other memory instead: " 1
+assert_count "$work/used.err" "refused: (step, 3): verification failed: not proven to be noise: $place; replayed with zero instead: " 1
+assert_count "$work/used.err" "refused: (step, 5): verification failed: not proven to be noise: $place; replayed with other memory instead: " 1
 assert_count "$work/used.err" "refused: " 2
 subject_restored used 3 keep peeked ignored followed
 assert_contains "$work/used.restored.err" "graph 3 is live"
@@ -51,9 +51,9 @@ section "also when that breaks the engine"
 subject_live broken keep touched ignored read
 run broken medusa-capture -o "$work/broken.medusa" -- "${subject[@]}" keep touched ignored read
 assert_exit broken 1
-assert_count "$work/broken.err" "graph step/3: the proof broke the engine: $place; with zero instead: cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS" 1
-assert_count "$work/broken.err" "refused: (step, 3): verification failed: the proof broke the engine: $place; with zero instead: " 1
-assert_count "$work/broken.err" "refused: (step, 5): verification failed: not proven to be noise: $place; with other memory instead: " 1
+assert_count "$work/broken.err" "graph step/3: the proof broke the engine: $place; replayed with zero instead: cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS" 1
+assert_count "$work/broken.err" "refused: (step, 3): verification failed: the proof broke the engine: $place; replayed with zero instead: " 1
+assert_count "$work/broken.err" "refused: (step, 5): verification failed: not proven to be noise: $place; replayed with other memory instead: " 1
 subject_restored broken 3 keep touched ignored read
 
 section "nothing that is in doubt is published"
@@ -78,9 +78,9 @@ assert_exit doubtful_made 0
 run doubtful medusa-restore "$work/doubtful.medusa" -- "${subject[@]}" keep ignored
 assert_exit doubtful 0
 assert_same_file "$work/stale.live.out" "$work/doubtful.out"
-assert_contains "$work/doubtful.err" "graph 3 is live no replay has proven what it is: $place"
+assert_contains "$work/doubtful.err" "graph 3 is live no replay has proven which of its two meanings is right: $place"
 assert_count "$work/doubtful.err" " is restored" 2
 run doubtful_verify medusa-verify "$work/doubtful.medusa" -- "${subject[@]}" keep ignored
 assert_exit doubtful_verify 3
-assert_contains "$work/doubtful_verify.err" "words in doubt, which only medusa-capture settles"
+assert_contains "$work/doubtful_verify.err" "doubtful words, which only medusa-capture can settle"
 finish

@@ -30,15 +30,15 @@ refused() { # name, reason
 }
 
 bind_it="(allocation 2, byte 0): bind it, or declare it with medusa_graph_output"
-accept_it="(allocation 2, byte 0) and may write it: bind it, a table as constant, or, if it never varies, --accept-unvaried"
+accept_it="(allocation 2, byte 0) and may write it: bind it (a table as constant), or accept it with --accept-unvaried if it never varies"
 
 section "a kernel of the engine's reads what a graph has left"
 export SUBJECT=reads
 for by in launch ex cooperative extra; do
-	BY=$by refused "reads_$by" "kernel given_copy of the engine's is given memory that the graph writes $bind_it"
+	BY=$by refused "reads_$by" "kernel given_copy, used outside of graphs, is given memory that the graph writes $bind_it"
 done
-BY=struct refused reads_struct "kernel given_packed of the engine's is given memory that the graph writes $bind_it"
-BEFORE=256 refused reads_before "kernel given_copy of the engine's is given memory that the graph writes (allocation 2, byte 4096): bind it"
+BY=struct refused reads_struct "kernel given_packed, used outside of graphs, is given memory that the graph writes $bind_it"
+BEFORE=256 refused reads_before "kernel given_copy, used outside of graphs, is given memory that the graph writes (allocation 2, byte 4096): bind it"
 BIND=state captured reads_bound 0
 BIND=state restored reads_bound 1
 DECLARE=1 captured reads_declared 0
@@ -46,11 +46,11 @@ DECLARE=1 restored reads_declared 1
 
 section "a kernel of the engine's writes what a graph reads"
 SUBJECT=writes
-refused writes "kernel given_copy of the engine's is given memory that the graph reads $accept_it"
+refused writes "kernel given_copy, used outside of graphs, is given memory that the graph reads $accept_it"
 VALUE=8 restored writes 0
 captured writes_accepted 0 --accept-unvaried
 restored writes_accepted 1
-VARIES=1 refused varies "kernel given_copy of the engine's is given memory that the graph reads $accept_it"
+VARIES=1 refused varies "kernel given_copy, used outside of graphs, is given memory that the graph reads $accept_it"
 VARIES=1 captured varies_accepted 1 --accept-unvaried
 assert_contains "$work/varies_accepted.captured.err" "refused: (writes, 1): verification failed: "
 VARIES=1 restored varies_accepted 0
@@ -59,7 +59,7 @@ BIND=state VALUE=8 restored writes_bound 1
 
 section "a table that both read"
 SUBJECT=table
-refused table "kernel given_copy of the engine's is given memory that the graph reads $accept_it"
+refused table "kernel given_copy, used outside of graphs, is given memory that the graph reads $accept_it"
 captured table_accepted 0 --accept-unvaried
 restored table_accepted 1
 BIND=constant captured table_bound 0
@@ -70,13 +70,13 @@ for i in 1 2; do
 	MEDUSA_TRACE=$work/$i.mtrace MEDUSA_SHIFT=$((i - 1)) run "traced$i" env "$(preload capture)" "$engine_under_test"
 done
 run analyzed medusa-analyze "$work/1.mtrace" "$work/2.mtrace" -o "$work/analyzed.medusa"
-assert_contains "$work/analyzed.err" "left out: table/1: kernel given_copy of the engine's is given memory that the graph reads $accept_it"
+assert_contains "$work/analyzed.err" "left out: table/1: kernel given_copy, used outside of graphs, is given memory that the graph reads $accept_it"
 run analyzed medusa-analyze "$work/1.mtrace" "$work/2.mtrace" -o "$work/analyzed.medusa" --accept-unvaried
 assert_exit analyzed 0
 
 section "scratch memory that engine and graph share"
 SUBJECT=scratch
-refused scratch "kernel given_copy of the engine's is given memory that the graph writes $bind_it"
+refused scratch "kernel given_copy, used outside of graphs, is given memory that the graph writes $bind_it"
 BIND=state captured scratch_bound 0
 BIND=state restored scratch_bound 1
 

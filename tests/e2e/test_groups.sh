@@ -6,7 +6,7 @@ subject=$MEDUSA_BUILD/tests/subjects/group_subject
 images=$MEDUSA_BUILD/tests/images
 [ -e "$images/restore_kernels.host.so" ] || images=$PWD/build/tests/images
 export SUBJECT_IMAGE=$images/restore_kernels.host.so
-together="goes together with graph"
+together="is in one group with graph"
 
 captured() { # name, exit code, settings...
 	local name=$1 wanted=$2
@@ -55,7 +55,7 @@ captured two 0 CHAINS=1
 cold two.cold two 24 0 CHAINS=1
 right two.cold
 captured one 1 CHAINS=1 REFUSED=b1
-assert_contains "$work/one.captured.err" "refused: (b0, 4): $together b1/4 (values go on through memory that nobody bound), which is refused: refused by the engine: the engine knows better"
+assert_contains "$work/one.captured.err" "refused: (b0, 4): $together b1/4 (they pass values through unbound memory), which is refused: refused by the engine: the engine knows better"
 cold one.cold one 12 12 CHAINS=1
 right one.cold
 
@@ -73,25 +73,25 @@ right unseen.cold
 
 section "state that goes on to the next replay of the same graph"
 captured carries 1 CARRIES=1
-assert_contains "$work/carries.captured.err" "refused: (a1, 1): reads what its own last replay wrote to memory that nobody bound, and hands it on"
+assert_contains "$work/carries.captured.err" "refused: (a1, 1): reads what its own last replay wrote to unbound memory, and passes it on"
 run carries.live env CARRIES=1 "$subject"
 cold carries.cold carries 0 12 CARRIES=1
 assert_same_file "$work/carries.live.out" "$work/carries.cold.out"
 
 section "a value that is written once and read again and again"
 captured table 1 TABLE=1 SHARED=1
-assert_contains "$work/table.captured.err" "no other graph having written before what it reads"
+assert_contains "$work/table.captured.err" "although no other graph had written the unbound memory that it reads"
 cold table.cold table 0 12 TABLE=1 SHARED=1
 right table.cold
 
 section "graphs that are launched before what they read was written"
 captured backward 1 BACKWARD=1
-assert_contains "$work/backward.captured.err" "refused: (a2, 1): verification failed: the engine launched it with no other graph having written before what it reads"
+assert_contains "$work/backward.captured.err" "refused: (a2, 1): verification failed: the engine launched it although no other graph had written the unbound memory that it reads"
 cold backward.cold backward 0 12 BACKWARD=1
 right backward.cold
 cold early chain 12 0 EARLY=1
 right early
-assert_count "$work/early.err" "graph a2/1 is launched before any other graph has written what it reads" 1
+assert_count "$work/early.err" "graph a2/1 is launched before another graph has written the unbound memory that it reads" 1
 
 section "one of them fails at the cold start"
 cold smaller chain 0 12 SMALLER=a.out
@@ -111,8 +111,8 @@ cold live chain 0 12 LIVE=a0
 right live
 assert_contains "$work/live.err" "a1/1 is live: it $together a0/1, which is not restored: the engine has captured it live"
 cold split chain 4 8 LIVE=a1
-assert_contains "$work/split.err" "graph a1/1 is not restored, and graph a0/1, which goes together with it, was handed out before"
-assert_contains "$work/split.err" "a1/1 is not named: graph a1/1 was captured live, and graph a0/1, which goes together with it, was handed out"
+assert_contains "$work/split.err" "graph a1/1 is not restored, and graph a0/1 of the same group was handed out before"
+assert_contains "$work/split.err" "a1/1 is not named: graph a1/1 was captured live, and graph a0/1 of the same group was handed out"
 for how in HURRY=1 "HURRY=1 NAMELESS=1"; do
 	# shellcheck disable=SC2086 # settings
 	run hurry env $how medusa-restore "$work/shared.medusa" -- env SHARED=1 "$subject"
@@ -122,8 +122,8 @@ done
 
 section "a binding that is moved when one of them was handed out"
 cold late shared 1 11 SHARED=1 SMALLER=a.out LATE=1
-assert_contains "$work/late.err" "a.out is not bound: binding \"a.out\" is used by graph a2/1, which goes together with one that was handed out"
-assert_contains "$work/late.err" "graph a1/1 is not restored, and graph a0/1, which goes together with it, was handed out before"
+assert_contains "$work/late.err" "a.out is not bound: binding \"a.out\" is used by graph a2/1, which is in one group with a graph that was handed out"
+assert_contains "$work/late.err" "graph a1/1 is not restored, and graph a0/1 of the same group was handed out before"
 
 section "an artifact that lacks one of them"
 run text medusa-inspect --text "$work/chain.medusa"

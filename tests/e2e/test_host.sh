@@ -145,7 +145,7 @@ for when in DURING AFTER; do
 	assert_same_file "$work/own" "$work/jail/mine"
 	assert_no_file "$work/beyond.mtrace"
 	assert_equal "reasons in beyond.err" 1 "$(grep -c 'nothing is recorded: \|recording stopped, the program runs on: \|the trace could not be completed: ' "$work/beyond.err")"
-	assert_contains "$work/beyond.err" "the program closed descriptor"
+	assert_contains "$work/beyond.err" "the program closed its descriptor"
 done
 
 # ---- the environment and the folder ----------------------------------------------------------------------------------

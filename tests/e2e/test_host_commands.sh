@@ -305,7 +305,7 @@ done
 section "an engine that becomes a daemon"
 HOST_BEFORE="daemon=$work/tmp/daemon" run daemon medusa-capture -o "$work/out/one.medusa" -- "${subject[@]}"
 assert_exit daemon 0
-assert_contains "$work/daemon.err" "waiting for what they do"
+assert_contains "$work/daemon.err" "waiting for them"
 assert_contains "$work/daemon.err" "verification: 2 passed, 0 failed, 0 not compared"
 rm -f "$work/tmp/daemon"
 HOST_BEFORE="daemon=$work/tmp/daemon" run daemon medusa-verify "$work/out/one.medusa" -- "${subject[@]}"

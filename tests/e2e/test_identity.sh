@@ -125,5 +125,5 @@ section "an image that is not known, and two that have a kernel of that name"
 captured decoy --no-verify memory unseen decoy
 assert_exit decoy 0
 restored ambiguous decoy - 3 memory unseen decoy all
-assert_contains "$work/ambiguous.err" "graph 4 live kernel tail: its image is unknown and several that are loaded hold it"
+assert_contains "$work/ambiguous.err" "graph 4 live kernel tail: its image is unknown, and several loaded images hold a kernel of that name"
 finish

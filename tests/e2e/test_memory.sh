@@ -118,7 +118,7 @@ assert_contains "$work/nameless.err" "value 0 has no name or no bytes"
 section "a variable whose value no two starts have in common"
 run variable env SUBJECT_VARIES=1 medusa-capture --vary '*' --no-verify -o "$work/variable.medusa" -- "${subject[@]}" variable pitched
 assert_exit variable 0
-assert_contains "$work/variable.err" "an image is not stored: the engine writes its variable variable_scale, so only the engine's own will do"
+assert_contains "$work/variable.err" "an image is not stored: the engine writes its variable variable_scale, so only the engine's own copy can be used"
 run variable_live "${subject[@]}" variable pitched
 for how in stored loaded; do
 	run "variable_$how" medusa-restore "$work/variable.medusa" --resolve $how -- "${subject[@]}" variable pitched
@@ -175,7 +175,7 @@ section "an input that the engine does not bind"
 run forgets env SUBJECT_FORGETS_INPUT=1 medusa-capture --vary '*' -o "$work/forgets.medusa" -- "${subject[@]}" pitched vmm
 assert_exit forgets 1
 for name in pitched vmm; do
-	assert_contains "$work/forgets.err" "refused: ($name, 1): cuMemcpyHtoD_v2 writes 256 bytes of memory that the graph reads and nobody bound: bind it"
+	assert_contains "$work/forgets.err" "refused: ($name, 1): cuMemcpyHtoD_v2 writes 256 bytes of unbound memory that the graph reads: bind it"
 done
 run forgotten env SUBJECT_FORGETS_INPUT=1 medusa-restore "$work/forgets.medusa" -- "${subject[@]}" pitched vmm
 run remembered "${subject[@]}" pitched vmm

@@ -81,7 +81,7 @@ run forgets env SUBJECT_FORGETS_HOST=1 timeout 20 medusa-restore "$artifact" -- 
 assert_contains "$work/forgets.err" 'host_pointer live: '
 assert_contains "$work/forgets.err" 'staged_in'
 run elsewhere env SUBJECT_STAGES_ON_DEVICE=1 medusa-restore "$artifact" -- "${subject[@]}" host_copy window
-assert_contains "$work/elsewhere.err" "host_copy live: bindings: binding staged_in: artifact has page-locked host memory, this is not"
+assert_contains "$work/elsewhere.err" "host_copy live: bindings: binding staged_in: artifact has page-locked host memory, the engine's memory is not page-locked"
 assert_contains "$work/elsewhere.err" "window restored"
 
 section "a driver that lacks an entry point which only some graphs need"

@@ -58,10 +58,10 @@ restored other SUBJECT_ENGINE=2
 assert_refused_by other 'fingerprint: fact "engine": artifact has 1, this engine 2' 3
 assert_nothing_held other
 restored missing SUBJECT_CODE=
-assert_refused_by missing 'fingerprint: fact "code": artifact has abc, this engine says nothing of it' 3
+assert_refused_by missing 'fingerprint: fact "code": artifact has abc, this engine does not state it' 3
 assert_nothing_held missing
 restored additional SUBJECT_MORE=yes
-assert_refused_by additional 'fingerprint: fact "more": artifact has none, this engine says yes' 3
+assert_refused_by additional 'fingerprint: fact "more": the artifact does not have it, this engine states yes' 3
 assert_nothing_held additional
 
 section "a fact that is wrong once the artifact is open"
@@ -166,7 +166,7 @@ section "a helper graph is none of the engine's"
 artifact=$work/helped.medusa
 run helped env SUBJECT_HELPER=1 medusa-capture -o "$artifact" --keep-traces -- "${subject[@]}"
 assert_exit helped 0
-assert_contains "$work/helped.err" "left out: 1 graphs that have no label"
+assert_contains "$work/helped.err" "skipped 1 unlabelled graphs"
 assert_contains "$work/helped.err" "verification: 3 passed, 0 failed, 0 not compared"
 assert_lacks "$work/helped.err" "refused: "
 verified with_helper SUBJECT_HELPER=1

@@ -84,7 +84,7 @@ engine=("${engine_before[@]}")
 section "an image of the artifact that is not what its hash says"
 edited image_hash '/^image .*stored=1/s/hash=[0-9a-f]*/hash=00000000000000000000000000000000/'
 resolve=stored run_restored image_hash "$work/image_hash.medusa"
-assert_refused live image_hash "the stored image's content is not what its hash says"
+assert_refused live image_hash "stored image fails its hash check"
 
 section "a kernel that is not there, or has another layout"
 edited no_kernel 's/name="llama_silu_mul"/name="llama_silu_gone"/'
@@ -92,7 +92,7 @@ run_restored no_kernel "$work/no_kernel.medusa"
 assert_refused live no_kernel "llama_silu_gone"
 edited layout '/name="llama_embed"/,/^kernel/s/param offset=16 size=8/param offset=16 size=4/'
 run_restored layout "$work/layout.medusa"
-assert_refused live layout "kernel llama_embed: parameter 2 is 8 bytes at 16, artifact has 4 at 16"
+assert_refused live layout "kernel llama_embed: parameter 2 of the loaded kernel has 8 bytes at offset 16, the artifact's has 4 at offset 16"
 
 section "bindings"
 edited no_binding 's/binding name="tokens"/binding name="tokenz"/'

@@ -150,8 +150,8 @@ reported() { # exit code of medusa-capture, message, what is appended to the rep
 	assert_contains "$work/reported.xml" "<"
 	assert_lacks "$work/reported.xml" 'failures="0" errors="0"'
 }
-reported 4 "verify report, line 1: byte 0: '{' belongs there" 'step\t1\tpass\t8\t\n'
-reported 4 "verify report, line 1: byte 0: '{' belongs there" '\n'
+reported 4 "verify report, line 1: byte 0: expected '{'" 'step\t1\tpass\t8\t\n'
+reported 4 "verify report, line 1: byte 0: expected '{'" '\n'
 reported 4 "verify report, line 1: compares graph other/1, which the artifact does not hold" "$(line pass other 1)\\n"
 reported 1 "the engine ended while this graph was being compared" "$(line begun step 2)\\n"
 reported 1 "verification failed: said by the test" "$(line fail step 2)\\n"

@@ -47,8 +47,8 @@ assert_exit verify 0
 assert_contains "$work/verify.out" "3 passed, 0 failed, 0 skipped"
 
 section "sequences that part"
-refused extra "allocation 0: artifact has 768 bytes, this process 2304: there the sequences part" extra
-refused bigger "allocation 0: artifact has 768 bytes, this process 1024: there the sequences part" bigger
+refused extra "allocation 0: artifact has 768 bytes, this process 2304: the allocation sequences differ from here on" extra
+refused bigger "allocation 0: artifact has 768 bytes, this process 1024: the allocation sequences differ from here on" bigger
 refused gone "allocation 3 (768 bytes) was freed before the engine asked for a graph here" gone
 
 section "addresses in another order"

@@ -69,12 +69,12 @@ if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
 	run foreign setpriv --reuid=56 --regid=56 --clear-groups "$(command -v medusa-sign)" sign "$work/open/foreign.medusa" --key "$work/build.key"
 	chmod 600 "$work/build.key"
 	assert_exit foreign 4
-	assert_contains "$work/foreign.err" "cannot be owned by 12:34"
+	assert_contains "$work/foreign.err" "cannot get the owner 12:34"
 	assert_same_file "$work/plain.medusa" "$work/open/foreign.medusa"
 fi
 run device medusa-sign sign "$work/plain.medusa" --key "$work/build.key" -o /dev/null
 assert_exit device 4
-assert_contains "$work/device.err" "/dev/null: it is there, and no regular file"
+assert_contains "$work/device.err" "/dev/null: exists and is not a regular file"
 assert_equal "/dev/null" "character special file" "$(stat -c %F /dev/null)"
 
 section "a key that comes in pieces through a pipe"
@@ -92,7 +92,7 @@ assert_same_file "$work/signed.medusa" "$work/back.medusa"
 sed 's/multiprocessors=[0-9]*/multiprocessors=132/' "$work/text.out" >"$work/edited.txt"
 run edited medusa-inspect --from-text "$work/edited.txt" -o "$work/edited.medusa"
 assert_exit edited 3
-assert_contains "$work/edited.err" "the signature of $build is not of what is written"
+assert_contains "$work/edited.err" "the signature of $build does not match what is written"
 assert_no_file "$work/edited.medusa"
 
 section "without a policy"
@@ -185,5 +185,5 @@ data[56:64] = checksum(data[:56] + data[table:table + 64 * count])
 open(sys.argv[2], "wb").write(data)
 END
 run_restored forged "$work/forged.medusa"
-assert_refused_whole live forged "wrong: the file is not what $build signed"
+assert_refused_whole live forged "wrong: the file differs from what $build signed"
 finish

@@ -50,18 +50,18 @@ for name in apart pair set; do
 done
 section "rows that no input has asked for, made by a kernel"
 captured garbage 0
-assert_contains "$work/garbage.captured.err" "65536 bytes at 1 places of memory that nobody bound were neither read nor written"
+assert_contains "$work/garbage.captured.err" "65536 bytes at 1 places of unbound memory were neither read nor written"
 assert_equal "bytes of 1 row" 65536 "$(kept garbage)"
 
 section "a row that differs"
 captured differs 1
-assert_contains "$work/differs.captured.err" "memory that nobody bound: contents of allocation"
-assert_contains "$work/differs.captured.err" "differs between the captures; no input that was seen reads bytes"
+assert_contains "$work/differs.captured.err" "unbound memory: contents of allocation"
+assert_contains "$work/differs.captured.err" "differs between the captures; no recorded input makes the graph read bytes"
 cold differs live
 
 section "a table that is followed by too much"
 captured large 1
-assert_contains "$work/large.captured.err" "it is too large to be saved; no input that was seen reads bytes"
+assert_contains "$work/large.captured.err" "it is too large to be saved; no recorded input makes the graph read bytes"
 cold large live
 
 finish

@@ -78,7 +78,7 @@ for name in differs points_elsewhere; do
 	assert_exit "captured_$name" 1
 	assert_contains "$work/captured_$name.err" "refused: ($name, 1): verification failed: a cold start would refuse it: kernel lookup_"
 done
-assert_contains "$work/captured_differs.err" "its variable lookup_own, so only the engine's own will do (variable lookup_own of a module (256 bytes), byte 0: differs between the captures)"
+assert_contains "$work/captured_differs.err" "its variable lookup_own, so only the engine's own copy can be used (variable lookup_own of a module (256 bytes), byte 0: differs between the captures)"
 assert_contains "$work/captured_points_elsewhere.err" "(variable lookup_table of a module (8 bytes), byte 0: points into allocation "
 
 section "the same, of which the address is asked for in time, and no more"
@@ -94,7 +94,7 @@ start differs loaded,stored,trigger "live: kernel lookup_in_own: its image's var
 section "a variable that a replay writes"
 take kernel_writes SUBJECT_IN_TIME=1
 assert_exit captured_kernel_writes 1
-assert_contains "$work/captured_kernel_writes.err" "refused: (kernel_writes, 1): node 0 (lookup_counted): replays of graph kernel_writes/1 write variable lookup_count of its module, so no other copy of the module will do"
+assert_contains "$work/captured_kernel_writes.err" "refused: (kernel_writes, 1): node 0 (lookup_counted): replays of graph kernel_writes/1 write variable lookup_count of its module, so no other copy of the module can be used"
 run live_kernel_writes "${subject[@]}" kernel_writes
 run traced env "$(preload capture)" MEDUSA_TRACE="$work/traced.mtrace" "${subject[@]}" kernel_writes
 assert_same_file "$work/live_kernel_writes.out" "$work/traced.out" # and it goes on as if it had not been tested

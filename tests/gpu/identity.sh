@@ -28,7 +28,7 @@ engine forced_loaded "--no-verify file unseen" "--resolve loaded" "file second t
 engine forced_stored "--no-verify file unseen" "--resolve stored" "file second trigger" 3 "graph 4 live kernel tail: its image is unknown"
 engine forced_trigger "--no-verify file unseen" "--resolve trigger" "file all" 4
 engine none_left "--no-verify file unseen" "" file 3 "graph 4 live kernel tail: its image is unknown"
-engine ambiguous "--no-verify memory unseen decoy" "" "memory unseen decoy all" 3 "its image is unknown and several that are loaded hold it"
+engine ambiguous "--no-verify memory unseen decoy" "" "memory unseen decoy all" 3 "its image is unknown, and several loaded images hold a kernel of that name"
 
 # What comes of a file stays there, and what has none is in the artifact.
 looked_at() {

@@ -6,8 +6,8 @@ subject=("$MEDUSA_BUILD/tests/subjects/sequence_subject" "$images/restore_kernel
 checked="verification: 3 passed, 0 failed, 0 not compared"
 engine whole "" "" "" 3 "$checked"
 engine late "" "" late 3
-engine extra --no-verify "" extra 0 "allocation 0: artifact has 768 bytes, this process 2304: there the sequences part"
-engine bigger --no-verify "" bigger 0 "allocation 0: artifact has 768 bytes, this process 1024: there the sequences part"
+engine extra --no-verify "" extra 0 "allocation 0: artifact has 768 bytes, this process 2304: the allocation sequences differ from here on"
+engine bigger --no-verify "" bigger 0 "allocation 0: artifact has 768 bytes, this process 1024: the allocation sequences differ from here on"
 engine gone --no-verify "" gone 0 "allocation 3 (768 bytes) was freed before the engine asked for a graph"
 engine named --no-verify "" named 3 "names that begin with @ are Medusa's own"
 
