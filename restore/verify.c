@@ -58,6 +58,7 @@ struct subject {
 	struct md_verify_handed handed;
 	struct md_verify_outputs outputs;
 	struct md_verify_doubt doubt;
+	struct md_verify_originals originals;
 	uint64_t bytes, usual_ns; /* usual_ns: that a replay takes; see md_replay */
 	bool nondeterministic;    /* and nothing else is wrong */
 	struct md_verify_inputs inputs;
@@ -75,6 +76,22 @@ static enum md_status replay_live(CUgraphExec live, struct subject *subject, CUs
 {
 	md_note_phase("live replay");
 	return replay(live, subject, stream, err);
+}
+
+/* With poison in the engine's own copy of private memory, of values that hardly make a kernel fault that goes there. */
+static enum md_status replay_restored(CUgraphExec exec, struct subject *subject, uint8_t poison, CUstream stream,
+				      struct md_error *err)
+{
+	struct md_error lost = {0};
+	MD_FORWARD(md_verify_handed_place(&subject->handed, &md_restore, err));
+	enum md_status status = md_verify_originals_fill(&subject->originals, poison ? 0x01 : 0x00, stream, err);
+	if (status == MD_OK)
+		status = md_device_forget_maps(&subject->memory.device, stream, err);
+	if (status == MD_OK)
+		status = md_replay(exec, stream, &subject->usual_ns, err);
+	if (md_verify_originals_put_back(&subject->originals, stream, &lost) != MD_OK && status == MD_OK)
+		status = md_error_set(err, lost.status, "%s", lost.message);
+	return status;
 }
 
 /* If it breaks the engine, this is all that is known of it. A trial has said which words it is about. */
@@ -139,7 +156,7 @@ static enum md_status compare_twin(struct md_restore *r, struct md_restore_graph
 	if (status == MD_OK)
 		status = md_restore_contents_place(r, &twin, true, &first);
 	if (status == MD_OK)
-		status = replay(twin.exec, subject, r->stream, &first);
+		status = replay_restored(twin.exec, subject, poison, r->stream, &first);
 	if (status == MD_OK)
 		compare_replayed(r, &twin, subject, &first);
 	md_restore_stages_undo(md_restore_graph_stages, md_restore_graph_stage_count, r, &twin);
@@ -216,7 +233,8 @@ static enum md_status put_back(struct md_restore *r, CUgraphExec live, struct su
 static enum md_status take_again(struct md_restore *r, CUgraphExec exec, struct subject *subject,
 				 const CUdeviceptr *outputs, bool restored, struct md_error *err)
 {
-	enum md_status status = replay(exec, subject, r->stream, err);
+	enum md_status status =
+	    restored ? replay_restored(exec, subject, 0, r->stream, err) : replay(exec, subject, r->stream, err);
 	if (status == MD_OK)
 		status = md_verify_doubt_take(&subject->doubt, &subject->memory, outputs, restored, r->stream, err);
 	struct md_error changed = {0};
@@ -289,6 +307,15 @@ static void gather(struct md_restore *r, struct md_restore_graph *graph, CUgraph
 		md_restore_stages_undo(md_restore_graph_stages, md_restore_graph_stage_count, r, &twin);
 }
 
+/* A counter in private memory is not put back between live replays, as what is bound is. */
+static void suspect_state(struct md_error *err)
+{
+	struct md_error first = *err;
+	md_error_set(err, first.status,
+		     "%s; if it keeps a counter or other state in memory that nobody bound, the engine must bind it",
+		     first.message);
+}
+
 /* Replays both graphs from the same state again and again. MD_OK: all that differed is nondeterministic. */
 static enum md_status look_again(struct md_restore *r, struct md_restore_graph *graph, CUgraphExec live,
 				 struct subject *subject, struct md_error *err)
@@ -302,6 +329,8 @@ static enum md_status look_again(struct md_restore *r, struct md_restore_graph *
 	enum md_doubt_answer answer = md_verify_doubt_ask(doubt);
 	if (answer == MD_DOUBT_SOME)
 		md_verify_doubt_say_some(doubt, &subject->memory, err);
+	if (answer == MD_DOUBT_SOME && r->arena)
+		suspect_state(err);
 	if (answer != MD_DOUBT_ALL)
 		return err->status;
 	md_verify_doubt_say_all(doubt, &subject->memory, err);
@@ -357,6 +386,25 @@ static enum md_status prove_words(struct md_restore *r, struct md_restore_graph 
 	return md_verify_words_prove(r, graph, &replays, err);
 }
 
+static enum md_status compare_both(void *user, struct md_restore_graph *graph, struct md_error *err)
+{
+	MD_FORWARD(compare_trial(user, graph, false, err));
+	return compare_trial(user, graph, true, err);
+}
+
+/* Where live replays do not differ: whether the graph goes to the engine's own copy of private memory. */
+static enum md_status suspect_originals(struct md_restore *r, struct md_restore_graph *graph, CUgraphExec live,
+					struct subject *subject, struct md_error *err)
+{
+	struct trial_user user = {r, subject};
+	struct md_error lost = {0};
+	if (err->status != MD_ERR_MISMATCH || md_verify_doubt_ask(&subject->doubt) == MD_DOUBT_SOME)
+		return err->status;
+	md_verify_originals_suspect(&subject->originals, r, graph, compare_both, &user, err);
+	put_back(r, live, subject, MD_ERR_MISMATCH, &lost);
+	return err->status;
+}
+
 static enum md_status compare(struct md_restore *r, struct md_restore_graph *graph, CUgraphExec live,
 			      struct subject *subject, struct md_error *err)
 {
@@ -380,7 +428,9 @@ static enum md_status compare(struct md_restore *r, struct md_restore_graph *gra
 	if (status == MD_OK)
 		status = prove_words(r, graph, subject, err);
 	status = put_back(r, live, subject, status, err);
-	return status == MD_ERR_MISMATCH ? look_again(r, graph, live, subject, err) : status;
+	if (status == MD_ERR_MISMATCH)
+		status = look_again(r, graph, live, subject, err);
+	return status == MD_OK ? status : suspect_originals(r, graph, live, subject, err);
 }
 
 static enum md_status compare_and_put_back(struct md_restore *r, struct md_restore_graph *graph, CUgraphExec live,
@@ -468,6 +518,8 @@ static enum md_verdict judge(struct md_restore *r, struct md_restore_graph *grap
 		return MD_VERDICT_SKIPPED;
 	if (md_verify_inputs_read(r, graph, &subject->handed, &subject->inputs, err) != MD_OK)
 		return MD_VERDICT_SKIPPED;
+	if (md_verify_originals_init(&subject->originals, r, &subject->memory.device, err) != MD_OK)
+		return MD_VERDICT_SKIPPED;
 	if (compare_and_put_back(r, graph, live->exec, subject, err) != MD_OK)
 		return MD_VERDICT_FAIL;
 	if (subject->nondeterministic)
@@ -506,6 +558,7 @@ static void verify(struct md_restore *r, struct md_live_graph *live)
 	md_verify_doubt_finish(&subject.doubt);
 	md_verify_outputs_finish(&subject.outputs);
 	md_verify_handed_finish(&subject.handed);
+	md_verify_originals_finish(&subject.originals);
 	md_verify_memory_finish(&subject.memory);
 	bool passed = verdict == MD_VERDICT_PASS || verdict == MD_VERDICT_NONDETERMINISTIC;
 	if (passed)

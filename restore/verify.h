@@ -68,6 +68,8 @@ enum md_status md_verify_memory_compare(struct md_verify_memory *memory, CUstrea
 					struct md_error *err);
 /* After a replay: MD_ERR_MISMATCH when it wrote where the live graph did not. Puts everything back. */
 enum md_status md_verify_memory_check_rest(struct md_verify_memory *memory, CUstream stream, struct md_error *err);
+/* Bytes of host memory for copies: MEDUSA_PROBE_LIMIT, or what the host has to spare. */
+uint64_t md_verify_memory_room(void);
 /* "kv: 134538092544 bytes, sampled"; empty when everything is compared whole. */
 void md_verify_memory_name_sampled(const struct md_verify_memory *memory, char *text, size_t size);
 /* live, now: size bytes at the buffer's offset; differs: set to the first difference. */
@@ -240,6 +242,41 @@ void md_verify_report_end(void);
 bool md_verify_until_mark(const char *name);
 bool md_verify_until_graphs(size_t labelled);
 void md_verify_until_end(void);
+
+/* ---- the engine's own copy of private memory (verify_originals.c) ---- */
+
+struct md_verify_original {
+	uint64_t address, size;
+	uint32_t alloc;   /* index into the artifact's */
+	CUdeviceptr copy; /* in the session's slabs, or 0 */
+	uint8_t *bytes;   /* owned; else NULL */
+};
+
+struct md_verify_originals {
+	struct md_verify_original *parts; /* owned */
+	uint32_t count, begin, end;       /* begin, end: which of them are filled; all but in a trial */
+	bool filled;                      /* and not put back */
+};
+
+/* What graphs of the artifact have of it, and nobody bound. Under the lock of the table of live graphs. */
+enum md_status md_verify_originals_init(struct md_verify_originals *originals, struct md_restore *r,
+					struct md_device_session *device, struct md_error *err);
+void md_verify_originals_finish(struct md_verify_originals *originals);
+/* Before a restored replay: saves it, and fills it; after the replay, however that went, it is put back. */
+enum md_status md_verify_originals_fill(struct md_verify_originals *originals, uint8_t value, CUstream stream,
+					struct md_error *err);
+enum md_status md_verify_originals_put_back(struct md_verify_originals *originals, CUstream stream,
+					    struct md_error *err);
+
+/*
+ * After a difference. If there is none without this, err is set anew: MD_ERR_UNPROVABLE names the memory. All other
+ * graphs that have it fail, too.
+ */
+void md_verify_originals_suspect(struct md_verify_originals *originals, struct md_restore *r,
+				 struct md_restore_graph *graph,
+				 enum md_status (*compare)(void *user, struct md_restore_graph *graph,
+							   struct md_error *err),
+				 void *user, struct md_error *err);
 
 /* ---- verify_walk.c ---- */
 

@@ -71,23 +71,11 @@ const struct md_live_graph *md_verify_live_at(size_t index)
 	return index < table_count ? &table[index] : NULL;
 }
 
-/* True also as long as the artifact is not read. */
-static bool may_have_groups(void)
-{
-	struct md_restore *r = &md_restore;
-	pthread_mutex_lock(&r->lock);
-	bool may = r->phase != MD_PHASE_OPEN;
-	for (uint32_t i = 0; !may && i < r->artifact.graph_count; i++)
-		may = r->artifact.graphs[i].group != 0;
-	pthread_mutex_unlock(&r->lock);
-	return may;
-}
-
 void md_verify_instantiated(CUgraphExec exec, CUgraph graph)
 {
 	pthread_mutex_lock(&table_lock);
 	struct md_live_graph *live = find_or_add(exec);
-	if (live && may_have_groups())
+	if (live)
 		md_verify_nodes_read(&live->nodes, graph);
 	if (!live)
 		md_warn("no memory to verify one graph more");

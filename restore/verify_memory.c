@@ -24,8 +24,7 @@ static uint64_t limit_of(const char *variable, uint64_t otherwise)
 	return end && !*end ? limit : otherwise;
 }
 
-/* Bytes of host memory for copies: MEDUSA_PROBE_LIMIT, or what the host has to spare. */
-static uint64_t room(void)
+uint64_t md_verify_memory_room(void)
 {
 	MD_AUTO_FILE FILE *info = md_descriptor_read_stream("/proc/meminfo");
 	char line[256];
@@ -70,7 +69,7 @@ static enum md_status choose_sampled(struct md_verify_memory *m, struct md_error
 {
 	MD_AUTO_FREE uint64_t *sizes = calloc(m->count + 1u, sizeof(*sizes));
 	MD_AUTO_FREE bool *sampled = calloc(m->count + 1u, sizeof(*sampled));
-	uint64_t left = room() / 2, fixed = 0;
+	uint64_t left = md_verify_memory_room() / 2, fixed = 0;
 	if (!sizes || !sampled)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory to list %u buffers", m->count);
 	for (uint32_t i = 0; i < m->count; i++) {

@@ -69,7 +69,8 @@ enum medusa_role {
  * medusa_kv_capacity allocates does not count. At the first allocation that differs the whole artifact is refused.
  * These bindings are called "@allocation.N"; no other name may begin with '@'.
  *
- * What graphs use and nobody binds is theirs alone: a restored graph has memory of its own in its place. What kernels
+ * What graphs use and nobody binds is theirs alone: a restored graph has memory of its own in its place. So what bound
+ * memory leads to by addresses (a table of pointers) is bound, too. What kernels
  * or copies outside of graphs use, too, once the graphs are made (scratch memory, the workspace of a library's handle,
  * a table), must be bound, or be a declared output (medusa_graph_output); the capture refuses graphs where it sees
  * more.

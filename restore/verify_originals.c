@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The engine's own copy of private memory, in verify mode. A cold start leaves nothing there, so a restored graph must
+ * do without it. But an address of it may lie in memory that is bound, as in a table of pointers: then the graph goes
+ * there. So this memory holds other bytes while a restored graph is replayed.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/cleanup.h"
+#include "restore/verify.h"
+
+/* ---- where it lies ---- */
+
+struct place { /* of a private allocation, in the engine */
+	uint64_t start;
+	uint64_t low; /* least offset that a graph has */
+};
+
+static bool is_there(uint64_t address)
+{
+	CUdeviceptr base;
+	size_t size;
+	return !md_cuda.cuMemGetAddressRange_v2 ||
+	       md_cuda.cuMemGetAddressRange_v2(&base, &size, address) == CUDA_SUCCESS;
+}
+
+static enum md_status add_part(struct md_verify_originals *o, uint32_t alloc, uint64_t from, uint64_t to,
+			       struct md_error *err)
+{
+	if (from >= to || !is_there(from) || !is_there(to - 1))
+		return MD_OK;
+	if (!MD_ARRAY_EXTEND(o->parts, o->count))
+		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory to list what nobody bound");
+	o->parts[o->count++] = (struct md_verify_original){.address = from, .size = to - from, .alloc = alloc};
+	return MD_OK;
+}
+
+/* What nobody bound of it. */
+static enum md_status add_unbound(struct md_verify_originals *o, const struct md_restore *r, uint32_t alloc,
+				  const struct place *place, struct md_error *err)
+{
+	uint64_t from = place->start + place->low, to = place->start + r->artifact.allocs[alloc].size;
+	while (from < to) {
+		uint64_t next = to, behind = to;
+		for (uint32_t i = 0; i < r->bound_count; i++) {
+			uint64_t start = r->bound[i].address, end = start + r->bound[i].size;
+			if (end > from && start < next) {
+				next = start > from ? start : from;
+				behind = end;
+			}
+		}
+		MD_FORWARD(add_part(o, alloc, from, next, err));
+		from = behind;
+	}
+	return MD_OK;
+}
+
+/* Where a graph's parameters say that its private allocations lie. */
+static void find_places(const struct md_restore *r, const struct md_live_nodes *nodes,
+			const struct md_artifact_graph *stored, struct place *places)
+{
+	for (uint32_t i = 0; i < stored->pointer_count; i++) {
+		const struct md_pointer *pointer = &stored->pointers[i];
+		const struct md_live_node *node = &nodes->items[pointer->node];
+		struct place *place = &places[pointer->alloc];
+		uint64_t value, offset = pointer->offset > 0 ? (uint64_t)pointer->offset : 0;
+		if (r->artifact.allocs[pointer->alloc].class != MD_CLASS_PRIVATE || pointer->kind != MD_POINTER_PLAIN ||
+		    pointer->at >= MD_ATTRIBUTES_AT || pointer->at > node->size ||
+		    node->size - pointer->at < sizeof(value))
+			continue;
+		memcpy(&value, node->bytes + pointer->at, sizeof(value));
+		place->low = place->start && place->low < offset ? place->low : offset;
+		place->start = value - (uint64_t)pointer->offset;
+	}
+}
+
+/* What a cold start may have from the artifact in its place; NULL: nothing. */
+static const struct md_artifact_graph *restorable(struct md_restore *r, const struct md_live_graph *live)
+{
+	const struct md_restore_graph *graph =
+	    live->exec && live->label ? md_restore_find(r, live->label, live->batch) : NULL;
+	return graph && graph->state != MD_GRAPH_REFUSED ? graph->stored : NULL;
+}
+
+static void find_all_places(struct md_restore *r, struct place *places)
+{
+	const struct md_live_graph *live;
+	for (size_t i = 0; (live = md_verify_live_at(i)); i++) {
+		const struct md_artifact_graph *stored = restorable(r, live);
+		if (stored && live->nodes.known && live->nodes.count == stored->node_count)
+			find_places(r, &live->nodes, stored, places);
+	}
+}
+
+/* ---- copies ---- */
+
+static enum md_status take_copies(struct md_verify_originals *o, struct md_device_session *device, struct md_error *err)
+{
+	uint64_t left = md_verify_memory_room();
+	for (uint32_t i = 0; i < o->count; i++) {
+		struct md_verify_original *part = &o->parts[i];
+		part->copy = md_device_session_take(device, part->size);
+		if (part->copy)
+			continue;
+		part->bytes = part->size <= left ? malloc(part->size) : NULL;
+		if (!part->bytes)
+			return md_error_set(err, MD_ERR_NO_MEMORY,
+					    "no room for a copy of %" PRIu64
+					    " bytes that nobody bound (MEDUSA_PROBE_LIMIT)",
+					    part->size);
+		left -= part->size;
+	}
+	return MD_OK;
+}
+
+enum md_status md_verify_originals_init(struct md_verify_originals *o, struct md_restore *r,
+					struct md_device_session *device, struct md_error *err)
+{
+	*o = (struct md_verify_originals){0};
+	MD_AUTO_FREE struct place *places = calloc(r->artifact.alloc_count + (size_t)1, sizeof(*places));
+	if (!places)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory to look for %u allocations",
+				    r->artifact.alloc_count);
+	find_all_places(r, places);
+	for (uint32_t i = 0; i < r->artifact.alloc_count; i++)
+		if (places[i].start)
+			MD_FORWARD(add_unbound(o, r, i, &places[i], err));
+	o->end = o->count;
+	return take_copies(o, device, err);
+}
+
+void md_verify_originals_finish(struct md_verify_originals *o)
+{
+	for (uint32_t i = 0; i < o->count; i++)
+		free(o->parts[i].bytes);
+	free(o->parts);
+	*o = (struct md_verify_originals){0};
+}
+
+/* ---- around a replay ---- */
+
+/* Parts may overlap: all are saved before any is filled. */
+enum md_status md_verify_originals_fill(struct md_verify_originals *o, uint8_t value, CUstream stream,
+					struct md_error *err)
+{
+	for (uint32_t i = 0; i < o->count; i++) {
+		const struct md_verify_original *part = &o->parts[i];
+		MD_FORWARD(
+		    part->copy
+			? md_cuda_call(err, cuMemcpyDtoDAsync_v2, part->copy, part->address, part->size, stream)
+			: md_cuda_call(err, cuMemcpyDtoHAsync_v2, part->bytes, part->address, part->size, stream));
+	}
+	MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, stream));
+	o->filled = true;
+	for (uint32_t i = o->begin; i < o->end; i++)
+		MD_FORWARD(md_cuda_call(err, cuMemsetD8Async, o->parts[i].address, value, o->parts[i].size, stream));
+	return MD_OK;
+}
+
+enum md_status md_verify_originals_put_back(struct md_verify_originals *o, CUstream stream, struct md_error *err)
+{
+	bool filled = o->filled;
+	o->filled = false;
+	for (uint32_t i = 0; filled && i < o->count; i++) {
+		const struct md_verify_original *part = &o->parts[i];
+		MD_FORWARD(
+		    part->copy
+			? md_cuda_call(err, cuMemcpyDtoDAsync_v2, part->address, part->copy, part->size, stream)
+			: md_cuda_call(err, cuMemcpyHtoDAsync_v2, part->address, part->bytes, part->size, stream));
+	}
+	return filled ? md_cuda_call(err, cuStreamSynchronize, stream) : MD_OK;
+}
+
+/* ---- which of it matters ---- */
+
+static bool has(const struct md_artifact_graph *stored, uint32_t alloc)
+{
+	for (uint32_t i = 0; i < stored->pointer_count; i++)
+		if (stored->pointers[i].alloc == alloc)
+			return true;
+	return false;
+}
+
+/* What these leave there at a cold start, the graph would not find either, whoever captures it. */
+static void fail_users(struct md_restore *r, const struct md_restore_graph *graph, uint32_t alloc, const char *reason)
+{
+	const struct md_live_graph *live;
+	for (size_t i = 0; (live = md_verify_live_at(i)); i++) {
+		const struct md_artifact_graph *stored = restorable(r, live);
+		struct md_error why = {0};
+		if (!stored || stored == graph->stored || !has(stored, alloc))
+			continue;
+		md_error_set(&why, MD_ERR_UNPROVABLE, "graph %s/%u, which is launched with it: %s",
+			     graph->stored->label, graph->stored->batch, reason);
+		md_verify_report(live->label, live->batch, MD_VERDICT_FAIL, 0, why.message);
+	}
+}
+
+void md_verify_originals_suspect(struct md_verify_originals *o, struct md_restore *r, struct md_restore_graph *graph,
+				 enum md_status (*compare)(void *user, struct md_restore_graph *graph,
+							   struct md_error *err),
+				 void *user, struct md_error *err)
+{
+	struct md_error now = {0};
+	o->begin = o->end = 0;
+	bool alone = o->count && compare(user, graph, &now) == MD_OK;
+	for (uint32_t i = 0; alone && i < o->count; i++) {
+		const struct md_artifact_alloc *alloc = &r->artifact.allocs[o->parts[i].alloc];
+		now = (struct md_error){0};
+		o->begin = i;
+		o->end = i + 1;
+		if (compare(user, graph, &now) == MD_OK)
+			continue;
+		md_error_set(
+		    err, MD_ERR_UNPROVABLE,
+		    "goes to memory that nobody bound (allocation %" PRIu32 ", %" PRIu64
+		    " bytes) by an address that lies in memory, as in a table of pointers that is bound: the "
+		    "engine's copy is there, and a restored graph has another; bind what such addresses lead to",
+		    alloc->order, alloc->size);
+		fail_users(r, graph, o->parts[i].alloc, err->message);
+	}
+	o->begin = 0;
+	o->end = o->count;
+}

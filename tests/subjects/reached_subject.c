@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Engines whose graphs reach memory by addresses that lie in memory. Kernels: tests/images/memory_kernels.c. */
+#include <stdbool.h>
+#include <string.h>
+
+#include "medusa/medusa.h"
+#include "tests/subjects/image_file.h"
+#include "tests/subjects/subject.h"
+
+/* clang-format off */
+/*
+ * A graph writes 2 * in to scratch memory, and then to out what a list of addresses leads to, added up with in: the
+ * weights, and that scratch memory. stdout: what came out, and what should have. stderr: how graphs came. Environment:
+ *   IMAGE                          memory_kernels of tests/images
+ *   LIST=state, constant, input    what the list is bound as
+ *   LIST=host                      it lies in page-locked memory, bound as state
+ *   LIST=private                   nobody binds it
+ *   LIST=arena                     all lies in one allocation, of which the scratch memory is not bound
+ *   LIST=apart                     one graph has the scratch memory, and another one the list
+ *   SCRATCH=bound                  the scratch memory is bound
+ *   START=N                        what in holds at first
+ */
+/* clang-format on */
+enum { WORDS = 1024, BYTES = WORDS * 4, ROUNDS = 4 };
+
+static CUstream stream;
+static CUfunction add, list_sum;
+static CUdeviceptr in, out, also, weights, scratch, list;
+static const char *kind;
+
+static bool is(const char *name)
+{
+	return !strcmp(kind, name);
+}
+
+static void bind(const char *name, CUdeviceptr address, enum medusa_role role)
+{
+	if (medusa_bind(name, address, BYTES, role) != MEDUSA_OK)
+		fprintf(stderr, "%s is not bound: %s\n", name, medusa_reason());
+}
+
+/* ---- memory ---- */
+
+static CUdeviceptr take(void)
+{
+	static CUdeviceptr arena;
+	static int taken;
+	CUdeviceptr address;
+	if (is("arena") && !arena)
+		TRY(cuMemAlloc_v2, &arena, (size_t)8 * BYTES);
+	if (is("arena"))
+		return arena + (CUdeviceptr)taken++ * BYTES;
+	TRY(cuMemAlloc_v2, &address, BYTES);
+	return address;
+}
+
+static void take_list(void)
+{
+	const CUdeviceptr addresses[2] = {weights, scratch};
+	void *host;
+	if (is("host")) {
+		TRY(cuMemHostAlloc, &host, BYTES, CU_MEMHOSTALLOC_DEVICEMAP);
+		TRY(cuMemHostGetDevicePointer_v2, &list, host, 0);
+		memcpy(host, addresses, sizeof(addresses));
+	} else {
+		list = take();
+		TRY(cuMemcpyHtoD_v2, list, addresses, sizeof(addresses));
+	}
+	if (!is("private"))
+		bind("list", list,
+		     is("constant") ? MEDUSA_BIND_CONSTANT
+		     : is("input")  ? MEDUSA_BIND_INPUT
+				    : MEDUSA_BIND_STATE);
+}
+
+static void take_all(void)
+{
+	const char *bound = getenv("SCRATCH");
+	float one = 1;
+	unsigned pattern;
+	in = take();
+	weights = take();
+	scratch = take();
+	out = take();
+	also = take();
+	memcpy(&pattern, &one, sizeof(pattern));
+	TRY(cuMemsetD32_v2, weights, pattern, WORDS);
+	TRY(cuMemsetD32_v2, in, 0, WORDS);
+	bind("in", in, MEDUSA_BIND_INPUT);
+	bind("weights", weights, MEDUSA_BIND_CONSTANT);
+	bind("out", out, MEDUSA_BIND_OUTPUT);
+	bind("also", also, MEDUSA_BIND_OUTPUT);
+	if (bound && *bound)
+		bind("scratch", scratch, MEDUSA_BIND_STATE);
+	take_list();
+	TRY(cuCtxSynchronize);
+}
+
+/* ---- graphs ---- */
+
+static void launch_add(CUdeviceptr to, CUdeviceptr from, float factor)
+{
+	int32_t n = WORDS;
+	void *params[] = {&to, &from, &factor, &n};
+	TRY(cuLaunchKernel, add, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
+}
+
+static void launch_list(void)
+{
+	int32_t count = 2, n = WORDS;
+	void *params[] = {&out, &list, &count, &n};
+	TRY(cuMemsetD32Async, out, 0, WORDS, stream);
+	TRY(cuLaunchKernel, list_sum, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
+}
+
+static void forward(const char *label)
+{
+	if (strcmp(label, "reads")) {
+		TRY(cuMemsetD32Async, scratch, 0, WORDS, stream);
+		launch_add(scratch, in, 2);
+	}
+	if (!strcmp(label, "writes")) {
+		TRY(cuMemcpyDtoDAsync_v2, also, scratch, BYTES, stream);
+		return;
+	}
+	launch_list();
+	launch_add(out, in, 1);
+}
+
+static CUgraphExec get(const char *label)
+{
+	void *exec = NULL;
+	if (medusa_graph_get(label, 1, UINT64_MAX, &exec) == MEDUSA_OK) {
+		fprintf(stderr, "%s restored\n", label);
+		return exec;
+	}
+	fprintf(stderr, "%s live %s\n", label, medusa_reason());
+	TRY(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+	forward(label);
+	exec = end_capture(stream);
+	medusa_graph_label(exec, label, 1);
+	return exec;
+}
+
+static void serve(CUgraphExec *graphs, int count, int value)
+{
+	float input = (float)value, found;
+	unsigned pattern;
+	memcpy(&pattern, &input, sizeof(pattern));
+	TRY(cuMemsetD32_v2, in, pattern, WORDS);
+	TRY(cuCtxSynchronize);
+	for (int i = 0; i < count; i++)
+		TRY(cuGraphLaunch, graphs[i], stream);
+	TRY(cuStreamSynchronize, stream);
+	TRY(cuMemcpyDtoH_v2, &found, out + BYTES - 4, sizeof(found));
+	printf("out %d, wanted %d\n", (int)found, 1 + 3 * value);
+}
+
+int main(void)
+{
+	CUmodule module;
+	CUgraphExec graphs[2];
+	int count = 0, start = getenv("START") ? atoi(getenv("START")) : 1;
+	kind = getenv("LIST") ? getenv("LIST") : "state";
+	load_driver();
+	open_context();
+	TRY(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+	TRY(cuModuleLoadData, &module, read_file(getenv("IMAGE")));
+	TRY(cuModuleGetFunction, &add, module, "memory_add");
+	TRY(cuModuleGetFunction, &list_sum, module, "memory_list");
+	take_all();
+	if (is("apart"))
+		graphs[count++] = get("writes");
+	graphs[count] = get(is("apart") ? "reads" : "both");
+	count++;
+	for (int round = 0; round < ROUNDS; round++)
+		serve(graphs, count, start + round);
+	medusa_mark("ready");
+	return 0;
+}
