@@ -15,6 +15,8 @@ endif
 
 # The one place that states it; everything else takes it from there (docs/packaging.md).
 VERSION := $(shell cat VERSION)
+# The number in the names of the libraries that users link with: programs of one number run with each other's libraries.
+SOVERSION := 0
 PREFIX ?= /usr/local
 # Where libraries go; /usr/lib/x86_64-linux-gnu, say. The commands know it as seen from their own folder.
 LIBDIR ?= $(PREFIX)/lib
@@ -69,10 +71,10 @@ say = $(if $(V),,@printf '  %-7s %s\n' $(1) $(patsubst $(BUILD)/%,%,$@))
 objects = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 sources = $(sort $(wildcard $(addsuffix /*.c,$(1))))
 
-CORE := $(filter-out driver/interpose.c api/null_api.c,$(call sources,base driver format kvprofile api))
-CAPTURE := $(call sources,capture) driver/interpose.c
-RESTORE := $(call sources,restore) driver/interpose.c
-NULL_API := api/null_api.c
+CORE := $(filter-out driver/interpose.c api/null_api.c api/api_names.c,$(call sources,base driver format kvprofile api))
+CAPTURE := $(call sources,capture) driver/interpose.c api/api_names.c
+RESTORE := $(call sources,restore) driver/interpose.c api/api_names.c
+NULL_API := api/null_api.c api/api_names.c
 ANALYZE := $(call sources,analyze)
 HOSTCUDA := $(call sources,hostcuda)
 SCHEDULER := $(call sources,scheduler)
@@ -87,8 +89,10 @@ TEST_IMAGES := $(call sources,tests/images)
 BENCHES := $(call sources,bench)
 FUZZ_TARGETS := $(patsubst tests/fuzz/target_%.c,%,$(wildcard tests/fuzz/target_*.c))
 
-LIBS := $(BUILD)/lib/libmedusa.so $(BUILD)/lib/libmedusa-capture.so $(BUILD)/lib/libmedusa-restore.so \
-	$(BUILD)/lib/libmedusa-sched.so
+# What users link with has a version in its name, and these names as links to it. What is preloaded is found by file name.
+LINKED := $(BUILD)/lib/libmedusa.so $(BUILD)/lib/libmedusa-sched.so
+PRELOADED := $(BUILD)/lib/libmedusa-capture.so $(BUILD)/lib/libmedusa-restore.so
+LIBS := $(LINKED) $(PRELOADED)
 HOSTCUDA_LIB := $(BUILD)/lib/hostcuda/libcuda.so.1
 BINS := $(patsubst tools/%.c,$(BUILD)/bin/%,$(TOOL_MAINS))
 SCHED_EXAMPLE := $(BUILD)/scheduler/example
@@ -141,19 +145,25 @@ $(INTERNAL): $(call objects,$(CORE) $(ANALYZE) $(filter-out driver/interpose.c,$
 define link_shared
 $(call say,LD)
 $(Q)mkdir -p $(@D)
-$(Q)$(CC) -shared $(LDFLAGS) -Wl,-soname,$(@F) -Wl,--version-script=$(filter %.map,$^) -Wl,-rpath,'$$ORIGIN' -o $@ $(filter %.o,$^) $(LDLIBS)
+$(Q)$(CC) -shared $(LDFLAGS) -Wl,-soname,$(patsubst %.so.$(VERSION),%.so.$(SOVERSION),$(@F)) -Wl,--version-script=$(filter %.map,$^) \
+	-Wl,--no-undefined-version -Wl,--exclude-libs,ALL -Wl,-rpath,'$$ORIGIN' -o $@ $(filter %.o,$^) $(LDLIBS)
 endef
 
-$(BUILD)/lib/libmedusa.so: $(call objects,$(NULL_API) $(CORE)) api/libmedusa.map
+$(BUILD)/lib/libmedusa.so.$(VERSION): $(call objects,$(NULL_API) $(CORE)) api/libmedusa.map
 	$(link_shared)
-$(BUILD)/lib/libmedusa-capture.so: $(call objects,$(CAPTURE) $(CORE)) capture/capture.map
+$(BUILD)/lib/libmedusa-capture.so: $(call objects,$(CAPTURE) $(CORE)) api/libmedusa.map
 	$(link_shared)
-$(BUILD)/lib/libmedusa-restore.so: $(call objects,$(RESTORE) $(CORE)) restore/restore.map
+$(BUILD)/lib/libmedusa-restore.so: $(call objects,$(RESTORE) $(CORE)) api/libmedusa.map
 	$(link_shared)
 # A worker node needs none of the packages that engines and artifacts need.
-$(BUILD)/lib/libmedusa-sched.so: LDLIBS := -lm
-$(BUILD)/lib/libmedusa-sched.so: $(call objects,$(SCHEDULER) base/array.c base/map.c) scheduler/scheduler.map
+$(BUILD)/lib/libmedusa-sched.so.$(VERSION): LDLIBS := -lm
+$(BUILD)/lib/libmedusa-sched.so.$(VERSION): $(call objects,$(SCHEDULER) base/array.c base/map.c) scheduler/scheduler.map
 	$(link_shared)
+# The linker opens the name without a number, the dynamic linker that with one. Files of another VERSION go.
+$(LINKED): %.so: %.so.$(VERSION)
+	$(Q)rm -f $(filter-out $<,$(wildcard $@.*))
+	$(Q)ln -sf $(<F) $@.$(SOVERSION)
+	$(Q)ln -sf $(@F).$(SOVERSION) $@
 # -Bsymbolic: like a real driver, it must not hand out a preloaded library's hooks as its own entry points.
 $(HOSTCUDA_LIB): LDFLAGS += -Wl,-Bsymbolic
 $(HOSTCUDA_LIB): $(call objects,$(HOSTCUDA) $(call sources,base)) hostcuda/hostcuda.map
@@ -341,7 +351,7 @@ $(BUILD)/man/%: docs/man/% VERSION
 # Everything that is installed, as FILE:FOLDER: install and uninstall go by this one list. .pc files are made for it.
 PC_FILES := $(BUILD)/pkgconfig/medusa.pc $(BUILD)/pkgconfig/medusa-sched.pc
 to = $(addsuffix :$(2),$(1))
-PROGRAMS = $(call to,$(BINS),$(PREFIX)/bin) $(call to,$(LIBS),$(LIBDIR)) $(call to,$(HOSTCUDA_LIB),$(LIBDIR)/medusa/hostcuda)
+PROGRAMS = $(call to,$(BINS),$(PREFIX)/bin) $(call to,$(addsuffix .$(VERSION),$(LINKED)) $(PRELOADED),$(LIBDIR)) $(call to,$(HOSTCUDA_LIB),$(LIBDIR)/medusa/hostcuda)
 FILES = $(call to,$(PC_FILES),$(LIBDIR)/pkgconfig) $(call to,$(wildcard include/medusa/*.h),$(PREFIX)/include/medusa) \
 	$(foreach section,1 2 3 4 5 6 7 8 9,$(call to,$(filter %.$(section),$(PAGES)),$(PREFIX)/share/man/man$(section))) \
 	$(call to,$(wildcard simulator/nodes/*.yaml),$(PREFIX)/share/medusa/nodes) \
@@ -349,6 +359,10 @@ FILES = $(call to,$(PC_FILES),$(LIBDIR)/pkgconfig) $(call to,$(wildcard include/
 	$(call to,$(filter $(BUILD)/completion/bash/%,$(COMPLETIONS)),$(PREFIX)/share/bash-completion/completions) \
 	$(call to,$(filter $(BUILD)/completion/zsh/%,$(COMPLETIONS)),$(PREFIX)/share/zsh/site-functions) \
 	$(call to,$(filter $(BUILD)/completion/fish/%,$(COMPLETIONS)),$(PREFIX)/share/fish/vendor_completions.d)
+# As TARGET:LINK.
+LINKS = $(foreach name,$(notdir $(LINKED)),$(name).$(VERSION):$(LIBDIR)/$(name).$(SOVERSION) $(name).$(SOVERSION):$(LIBDIR)/$(name))
+install_link = ln -sfn '$(firstword $(subst :, ,$(1)))' '$(DESTDIR)$(lastword $(subst :, ,$(1)))'
+remove_link = rm -f '$(DESTDIR)$(lastword $(subst :, ,$(1)))'
 install_one = install -D -m $(2) '$(firstword $(subst :, ,$(1)))' '$(DESTDIR)$(lastword $(subst :, ,$(1)))/$(notdir $(firstword $(subst :, ,$(1))))'
 remove_one = rm -f '$(DESTDIR)$(lastword $(subst :, ,$(1)))/$(notdir $(firstword $(subst :, ,$(1))))'
 define newline
@@ -367,10 +381,12 @@ $(BUILD)/pkgconfig/medusa-sched.pc: FORCE
 install: libs hostcuda tools $(COMPLETIONS) $(PAGES) $(PC_FILES)
 	$(foreach one,$(PROGRAMS),$(call install_one,$(one),755)$(newline)	)
 	$(foreach one,$(FILES),$(call install_one,$(one),644)$(newline)	)
+	$(foreach one,$(LINKS),$(call install_link,$(one))$(newline)	)
 
 # The same DESTDIR, PREFIX and LIBDIR; folders stay, but those that are Medusa's alone and empty.
 uninstall:
 	$(foreach one,$(PROGRAMS) $(FILES),$(call remove_one,$(one))$(newline)	)
+	$(foreach one,$(LINKS),$(call remove_link,$(one))$(newline)	)
 	rmdir '$(DESTDIR)$(LIBDIR)/medusa/hostcuda' '$(DESTDIR)$(LIBDIR)/medusa' 2>/dev/null || true
 	$(foreach one,include/medusa share/medusa/nodes share/medusa/functions share/medusa,rmdir '$(DESTDIR)$(PREFIX)/$(one)' 2>/dev/null || true$(newline)	)
 

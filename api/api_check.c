@@ -99,7 +99,7 @@ enum md_status md_api_check_refuse(const char *why, struct md_error *err)
 	return MD_OK;
 }
 
-enum md_status md_api_check_output_get(const char *label, const uint64_t *address, const size_t *bytes,
+enum md_status md_api_check_output_get(const char *label, const medusa_deviceptr *address, const size_t *bytes,
 				       struct md_error *err)
 {
 	MD_FORWARD(check_name("medusa_graph_output_get", "label", label, err));

@@ -21,7 +21,7 @@ MD_API const char *medusa_reason(void)
 	return md_api_reason();
 }
 
-MD_API int medusa_bind(const char *name, uint64_t address, size_t bytes, enum medusa_role role)
+MD_API int medusa_bind(const char *name, medusa_deviceptr address, size_t bytes, enum medusa_role role)
 {
 	struct md_error err = {0};
 
@@ -67,7 +67,7 @@ MD_API int medusa_graph_label(void *exec, const char *label, unsigned batch)
 	return md_api_answer(md_api_check_label(label, &err), &err);
 }
 
-MD_API int medusa_graph_output(void *exec, unsigned index, uint64_t address, size_t bytes)
+MD_API int medusa_graph_output(void *exec, unsigned index, medusa_deviceptr address, size_t bytes)
 {
 	struct md_error err = {0};
 
@@ -91,7 +91,8 @@ MD_API int medusa_graph_refuse(void *exec, const char *why)
 	return md_api_answer(md_api_check_refuse(why, &err), &err);
 }
 
-MD_API int medusa_graph_output_get(const char *label, unsigned batch, unsigned index, uint64_t *address, size_t *bytes)
+MD_API int medusa_graph_output_get(const char *label, unsigned batch, unsigned index, medusa_deviceptr *address,
+				   size_t *bytes)
 {
 	struct md_error err = {0};
 

@@ -36,7 +36,7 @@ static bool remember_bind(const char *name, uint64_t address, uint64_t bytes, en
 	return md_interval_add(&md_capture.binds, address, bytes, md_capture.bind_count++);
 }
 
-MD_API int medusa_bind(const char *name, uint64_t address, size_t bytes, enum medusa_role role)
+MD_API int medusa_bind(const char *name, medusa_deviceptr address, size_t bytes, enum medusa_role role)
 {
 	struct md_error err = {0};
 

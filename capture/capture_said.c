@@ -31,7 +31,7 @@ MD_API int medusa_graph_label(void *exec, const char *label, unsigned batch)
 	return graph ? md_api_ok() : not_found("medusa_graph_label", exec);
 }
 
-MD_API int medusa_graph_output(void *exec, unsigned index, uint64_t address, size_t bytes)
+MD_API int medusa_graph_output(void *exec, unsigned index, medusa_deviceptr address, size_t bytes)
 {
 	struct md_capture_graph *graph;
 	struct md_error err = {0};
@@ -109,7 +109,8 @@ MD_API int medusa_fingerprint_add(const char *name, const char *value)
 
 /* ---- what only a restore knows ---- */
 
-MD_API int medusa_graph_output_get(const char *label, unsigned batch, unsigned index, uint64_t *address, size_t *bytes)
+MD_API int medusa_graph_output_get(const char *label, unsigned batch, unsigned index, medusa_deviceptr *address,
+				   size_t *bytes)
 {
 	struct md_error err = {0};
 

@@ -155,6 +155,36 @@ EARLY static bool is_driver_name(const char *name)
 	return name && name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
 }
 
+/* A function of medusa.h or scheduler.h. */
+EARLY static bool is_medusa_name(const char *name)
+{
+	static const char prefix[] = "medusa_";
+	size_t i = 0;
+
+	while (name && prefix[i] && name[i] == prefix[i])
+		i++;
+	return !prefix[i];
+}
+
+static bool is_in_this_library(const void *address)
+{
+	Dl_info here, there;
+
+	return dladdr((void *)core_hooks, &here) && dladdr(address, &there) && here.dli_fbase == there.dli_fbase;
+}
+
+/*
+ * A program that opens libmedusa.so itself would find the null library's functions by that handle. It is given this
+ * library's, which the dynamic linker gives to a program that is linked with libmedusa.so.
+ */
+static void *answer_for_medusa(void *handle, const char *name)
+{
+	void *answer = md_interpose_real_dlsym(handle, name);
+	void *own = answer ? md_interpose_real_dlsym(RTLD_DEFAULT, name) : NULL;
+
+	return own && is_in_this_library(own) ? own : answer;
+}
+
 /* The program asked the global scope, where our own export stands first: is there a driver behind it? */
 static void *answer_for_export(const struct md_hook *hook)
 {
@@ -200,6 +230,8 @@ EARLY __attribute__((used)) struct route md_interpose_route(void *handle, const 
 	dlsym_function *real = find_real_dlsym();
 	const struct md_hook *named;
 
+	if (handle != RTLD_NEXT && handle != RTLD_DEFAULT && is_medusa_name(name))
+		return (struct route){NULL, answer_for_medusa(handle, name)};
 	if (handle == RTLD_NEXT || !is_driver_name(name))
 		return (struct route){real, NULL};
 	named = find_named(name);

@@ -8,7 +8,7 @@ stage=$1 out=$2 tree=$2/debian # where dpkg-shlibdeps expects packages that are 
 version=$(cat VERSION)
 maintainer=${DEB_MAINTAINER:-Medusa maintainers <medusa@localhost.localdomain>}
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || stat -c %Y VERSION)}
-for tool in dpkg-deb dpkg-shlibdeps dpkg-architecture strip; do
+for tool in dpkg-deb dpkg-shlibdeps dpkg-gensymbols dpkg-architecture strip objdump; do
 	command -v $tool >/dev/null || {
 		echo "deb: $tool is not there; on Debian: apt-get install dpkg-dev binutils" >&2
 		exit 1
@@ -16,12 +16,20 @@ for tool in dpkg-deb dpkg-shlibdeps dpkg-architecture strip; do
 done
 architecture=$(dpkg-architecture -qDEB_HOST_ARCH)
 folder=usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)
-packages=(libmedusa libmedusa-dev medusa-tools)
+link=$(readlink "$stage/$folder/libmedusa.so") || {
+	echo "deb: $stage/$folder/libmedusa.so is no link: fill $stage by make install, as make deb does" >&2
+	exit 1
+}
+so=${link##*.} # the number in the sonames
+packages=("libmedusa$so" "libmedusa-sched$so" libmedusa-dev medusa-tools)
 
 package_of() { # path below the root
 	case $1 in
 	$folder/pkgconfig/*.pc | usr/include/* | usr/share/man/man3/*) echo libmedusa-dev ;;
-	$folder/libmedusa*.so) echo libmedusa ;;
+	$folder/libmedusa.so | $folder/libmedusa-sched.so) echo libmedusa-dev ;; # links, which only a linker follows
+	$folder/libmedusa.so.$so*) echo "libmedusa$so" ;;
+	$folder/libmedusa-sched.so.$so*) echo "libmedusa-sched$so" ;;
+	$folder/libmedusa-capture.so | $folder/libmedusa-restore.so) echo medusa-tools ;;
 	$folder/medusa/hostcuda/*) echo medusa-tools ;; # a driver that the commands put before engines where there is no GPU
 	usr/bin/* | usr/share/man/* | usr/share/medusa/* | usr/share/bash-completion/* | usr/share/zsh/* | usr/share/fish/*) echo medusa-tools ;;
 	*)
@@ -33,34 +41,51 @@ package_of() { # path below the root
 
 describe() { # package: section, architecture rules, what it depends on besides libraries, and a description
 	case $1 in
-	libmedusa)
+	"libmedusa$so") # the commands' libraries define what this one does: never fewer functions
 		cat <<-END
 			Section: libs
 			Multi-Arch: same
-			Description: restores the CUDA graphs of LLM engines at a cold start: libraries
+			Breaks: libmedusa (<< 0.2), medusa-tools (<< $version)
+			Replaces: libmedusa (<< 0.2)
+			Description: restores the CUDA graphs of LLM engines at a cold start: library
 			 An engine's CUDA graphs are captured once, at build time, and restored in each
 			 fresh process without warm-up. This package holds the library that engines are
-			 linked with, the two that medusa-capture and medusa-restore preload, and the
-			 scheduler of a worker node.
+			 linked with; medusa-tools holds the commands.
+		END
+		;;
+	"libmedusa-sched$so")
+		cat <<-END
+			Section: libs
+			Multi-Arch: same
+			Breaks: libmedusa (<< 0.2)
+			Replaces: libmedusa (<< 0.2)
+			Description: schedules the functions of a GPU worker node: library
+			 Decides which function of a worker node runs when, on which GPU, and with whose
+			 memory: events in, actions out. It needs no GPU and no CUDA.
 		END
 		;;
 	libmedusa-dev)
 		cat <<-END
 			Section: libdevel
 			Multi-Arch: same
-			Depends: libmedusa (= $version)
+			Depends: libmedusa$so (= $version), libmedusa-sched$so (= $version)
+			Breaks: libmedusa (<< 0.2)
+			Replaces: libmedusa (<< 0.2)
 			Description: restores the CUDA graphs of LLM engines at a cold start: headers
-			 Headers, pkg-config files and manual pages for engines that bind their buffers
-			 and take restored graphs, and for routers that use the scheduler.
+			 Headers, links for a linker, pkg-config files and manual pages for engines that
+			 bind their buffers and take restored graphs, and for routers that use the
+			 scheduler.
 		END
 		;;
 	medusa-tools)
 		cat <<-END
 			Section: utils
-			Depends: libmedusa (= $version)
+			Breaks: libmedusa (<< 0.2)
+			Replaces: libmedusa (<< 0.2)
 			Description: restores the CUDA graphs of LLM engines at a cold start: commands
 			 medusa-capture, -analyze, -inspect, -verify, -sign, -restore and -simulate,
-			 with manual pages, completion in shells, and sample nodes for the simulator.
+			 with the libraries that they preload, manual pages, completion in shells, and
+			 sample nodes for the simulator.
 		END
 		;;
 	esac
@@ -80,9 +105,9 @@ divide() { # every file of the stage into the folder of its package
 
 shrink() { # debugging symbols stay in the build folder
 	local file
-	for file in "$tree"/libmedusa/"$folder"/*.so "$tree"/medusa-tools/"$folder"/medusa/hostcuda/* "$tree"/medusa-tools/usr/bin/*; do
+	find "$tree" -type f \( -name '*.so' -o -name '*.so.*' -o -path '*/bin/*' \) | while IFS= read -r file; do
 		strip --strip-unneeded --remove-section=.comment --remove-section=.note "$file"
-		[[ $file != *.so && $file != *.so.1 ]] || chmod 644 "$file" # as Debian's libraries are
+		[[ $file == */bin/* ]] || chmod 644 "$file" # as Debian's libraries are
 	done
 	find "$tree" -path '*/usr/share/man/*' -type f -exec gzip -9n {} +
 	find "$tree" -path '*/usr/share/man/*' -type l | while IFS= read -r file; do
@@ -110,8 +135,21 @@ add_documents() { # package
 
 shared_libraries() { # package; the packages whose libraries its programs need, with their versions
 	printf 'Source: medusa\n\nPackage: %s\nArchitecture: any\n' "$1" >"$tree/control"
-	(cd "$out" && find "debian/$1" -type f \( -name '*.so' -o -path '*/bin/*' \) -exec dpkg-shlibdeps -O {} +) |
+	(cd "$out" && find "debian/$1" -type f \( -name '*.so' -o -name '*.so.*' -o -path '*/bin/*' \) -exec dpkg-shlibdeps -O {} +) |
 		sed -n 's/^shlibs:Depends=//p'
+}
+
+# What packages that are linked with a library depend on: a function came with the release that names its version node.
+write_symbols() { # package, file of the library
+	local soname
+	soname=$(objdump -p "$2" | sed -n 's/^ *SONAME *//p')
+	{
+		printf '%s %s #MINVER#\n* Build-Depends-Package: libmedusa-dev\n' "$soname" "$1"
+		objdump -p "$2" | sed -n 's/^[0-9]* 0x00 0x[0-9a-f]* \(MEDUSA_.*_\|MEDUSA_\)\([0-9][0-9.]*\)$/ (symver)\1\2 \2/p'
+	} >"$out/symbols"
+	env -u LD_LIBRARY_PATH dpkg-gensymbols -c4 -q -p"$1" -v"$version" -P"$tree/$1" -I"$out/symbols" -O"$tree/$1/DEBIAN/symbols"
+	rm "$out/symbols"
+	printf '%s %s %s (>= %s)\n' "${soname%.so.*}" "${soname##*.}" "$1" "$version" >"$tree/$1/DEBIAN/shlibs"
 }
 
 write_control() { # package
@@ -126,8 +164,9 @@ write_control() { # package
 		printf 'Depends: %s\n' "$depends${depends:+${libraries:+, }}$libraries"
 		describe "$1" | grep -v '^Depends: '
 	} >"$control/control"
+	case $1 in libmedusa*[0-9]) write_symbols "$1" "$root/$folder/${1%"$so"}.so.$version" ;; esac
 	(cd "$root" && find usr -type f -print0 | sort -z | xargs -0 md5sum) >"$control/md5sums"
-	[ "$1" != libmedusa ] || echo 'activate-noawait ldconfig' >"$control/triggers"
+	[ "$1" = libmedusa-dev ] || echo 'activate-noawait ldconfig' >"$control/triggers"
 	chmod 644 "$control"/*
 }
 

@@ -153,7 +153,7 @@ enum md_status md_restore_bind_new(struct md_restore *r, const struct md_bound *
 	return bind_locked(r, what, err);
 }
 
-MD_API int medusa_bind(const char *name, uint64_t address, size_t bytes, enum medusa_role role)
+MD_API int medusa_bind(const char *name, medusa_deviceptr address, size_t bytes, enum medusa_role role)
 {
 	struct md_restore *r = &md_restore;
 	struct md_error err = {0};

@@ -46,7 +46,7 @@ static enum md_status find_handed_out(struct md_restore *r, const char *label, u
 
 /* Under lock. What the graph uses stays in place for as long as it is in the engine's hands. */
 static enum md_status find_output(struct md_restore *r, const char *label, unsigned batch, unsigned index,
-				  uint64_t *address, size_t *bytes, struct md_error *err)
+				  medusa_deviceptr *address, size_t *bytes, struct md_error *err)
 {
 	const struct md_restore_graph *graph;
 	MD_FORWARD(find_handed_out(r, label, batch, &graph, err));
@@ -63,7 +63,8 @@ uint64_t md_restore_output_address(const struct md_restore *r, const struct md_a
 	return md_restore_alloc_address(r, output->alloc) + output->offset;
 }
 
-MD_API int medusa_graph_output_get(const char *label, unsigned batch, unsigned index, uint64_t *address, size_t *bytes)
+MD_API int medusa_graph_output_get(const char *label, unsigned batch, unsigned index, medusa_deviceptr *address,
+				   size_t *bytes)
 {
 	struct md_restore *r = &md_restore;
 	struct md_error err = {0};
@@ -132,7 +133,7 @@ MD_API int medusa_graph_label(void *exec, const char *label, unsigned batch)
 	return answer_verifying(md_verify_label(exec, label, batch, &err), &err);
 }
 
-MD_API int medusa_graph_output(void *exec, unsigned index, uint64_t address, size_t bytes)
+MD_API int medusa_graph_output(void *exec, unsigned index, medusa_deviceptr address, size_t bytes)
 {
 	struct md_error err = {0};
 	if (md_api_check_output(index, address, bytes, &err) != MD_OK)

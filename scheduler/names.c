@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Words for actions and reasons. */
+/* Words for the values of scheduler.h's enums, for logs. */
 #include "medusa/scheduler.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -44,4 +44,118 @@ EXPORT const char *medusa_sched_reason_name(enum medusa_sched_reason reason)
 		return "load failed";
 	}
 	return "unknown reason";
+}
+
+EXPORT const char *medusa_sched_class_name(enum medusa_sched_class artifact)
+{
+	switch (artifact) {
+	case MEDUSA_SCHED_BACKBONE:
+		return "backbone";
+	case MEDUSA_SCHED_WEIGHTS:
+		return "weights";
+	case MEDUSA_SCHED_CONTEXT:
+		return "context";
+	case MEDUSA_SCHED_LIBRARY:
+		return "library";
+	}
+	return "unknown class";
+}
+
+EXPORT const char *medusa_sched_source_name(enum medusa_sched_source source)
+{
+	switch (source) {
+	case MEDUSA_SCHED_FROM_HOST:
+		return "from host";
+	case MEDUSA_SCHED_FROM_PEER:
+		return "from peer";
+	case MEDUSA_SCHED_FROM_COLD:
+		return "from cold";
+	case MEDUSA_SCHED_MADE:
+		return "made";
+	}
+	return "unknown source";
+}
+
+EXPORT const char *medusa_sched_event_name(enum medusa_sched_event_type type)
+{
+	switch (type) {
+	case MEDUSA_SCHED_ARRIVAL:
+		return "arrival";
+	case MEDUSA_SCHED_CANCEL:
+		return "cancel";
+	case MEDUSA_SCHED_STARTED:
+		return "started";
+	case MEDUSA_SCHED_FIRST_TOKEN:
+		return "first token";
+	case MEDUSA_SCHED_DONE:
+		return "done";
+	case MEDUSA_SCHED_BATCH_FAILED:
+		return "batch failed";
+	case MEDUSA_SCHED_TRANSFER_DONE:
+		return "transfer done";
+	case MEDUSA_SCHED_TRANSFER_FAILED:
+		return "transfer failed";
+	case MEDUSA_SCHED_EVICTED:
+		return "evicted";
+	case MEDUSA_SCHED_MEMORY_REPORT:
+		return "memory report";
+	case MEDUSA_SCHED_MEMORY_LIMIT:
+		return "memory limit";
+	case MEDUSA_SCHED_GPU_LOST:
+		return "GPU lost";
+	case MEDUSA_SCHED_GPU_BACK:
+		return "GPU back";
+	case MEDUSA_SCHED_BACKBONE_FAILED:
+		return "backbone failed";
+	case MEDUSA_SCHED_FUNCTION_GONE:
+		return "function gone";
+	case MEDUSA_SCHED_TIMER:
+		return "timer";
+	}
+	return "unknown event";
+}
+
+EXPORT const char *medusa_sched_goal_name(enum medusa_sched_goal goal)
+{
+	switch (goal) {
+	case MEDUSA_SCHED_GOAL_COMPLETION:
+		return "completion";
+	case MEDUSA_SCHED_GOAL_FIRST_TOKEN:
+		return "first token";
+	}
+	return "unknown goal";
+}
+
+EXPORT const char *medusa_sched_kind_name(enum medusa_sched_kind kind)
+{
+	switch (kind) {
+	case MEDUSA_SCHED_QUEUEING:
+		return "queueing";
+	case MEDUSA_SCHED_PLACEMENT:
+		return "placement";
+	case MEDUSA_SCHED_EVICTION:
+		return "eviction";
+	case MEDUSA_SCHED_BATCHING:
+		return "batching";
+	case MEDUSA_SCHED_PRELOADING:
+		return "preloading";
+	case MEDUSA_SCHED_KINDS:
+		break;
+	}
+	return "unknown kind";
+}
+
+EXPORT const char *medusa_sched_result_name(enum medusa_sched_result result)
+{
+	switch (result) {
+	case MEDUSA_SCHED_OK:
+		return "ok";
+	case MEDUSA_SCHED_ERR_INVALID:
+		return "invalid argument";
+	case MEDUSA_SCHED_ERR_NO_MEMORY:
+		return "out of memory";
+	case MEDUSA_SCHED_ERR_NOT_FOUND:
+		return "not found";
+	}
+	return "unknown result";
 }

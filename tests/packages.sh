@@ -52,9 +52,9 @@ within install sh -c 'exec dpkg --install /opt/packages/*.deb' # with exactly th
 assert_exit install 0
 within audit dpkg --audit
 assert_equal "what dpkg complains of" "" "$(cat "$work/audit.out")"
-within verify dpkg --verify libmedusa libmedusa-dev medusa-tools
+within verify dpkg --verify libmedusa0 libmedusa-sched0 libmedusa-dev medusa-tools
 assert_equal "files that differ from their package" "" "$(grep -v '/usr/share/\(doc\|man\)/' "$work/verify.out")"
-within loader sh -c '/sbin/ldconfig -p | grep libmedusa.so'
+within loader sh -c '/sbin/ldconfig -p | grep libmedusa.so.0'
 assert_exit loader 0
 
 section "tried: an engine is captured, proven and restored"
@@ -92,7 +92,7 @@ within program /opt/try/program
 assert_exit program 0
 
 section "removed, and nothing is left"
-within remove dpkg --purge medusa-tools libmedusa-dev libmedusa
+within remove dpkg --purge medusa-tools libmedusa-dev libmedusa-sched0 libmedusa0
 assert_exit remove 0
 everything >"$work/after"
 assert_equal "what is there besides, or no more" "" "$(diff "$work/before" "$work/after")"

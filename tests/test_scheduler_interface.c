@@ -215,10 +215,30 @@ Test(scheduler_interface, finds_its_policies_by_name)
 	cr_assert_eq(medusa_sched_create(&node, &o, &s), MEDUSA_SCHED_ERR_INVALID);
 	node.size = 1;
 	cr_assert_eq(medusa_sched_create(&node, NULL, &s), MEDUSA_SCHED_ERR_INVALID);
-	for (int i = 0; i <= 8; i++)
-		cr_assert_eq(!strncmp(medusa_sched_action_name((enum medusa_sched_action_type)i), "unknown", 7),
-			     i < 1 || i > 7);
-	for (int i = 0; i <= 8; i++)
-		cr_assert_eq(!strncmp(medusa_sched_reason_name((enum medusa_sched_reason)i), "unknown", 7),
-			     i < 1 || i > 7);
+}
+
+/* Every value from the first to the last that is named, no two alike, and none beside them. */
+#define ASSERT_NAMED(what, type, first, last)                                                                          \
+	do {                                                                                                           \
+		for (int i = -1; i < 64; i++) {                                                                        \
+			const char *name = medusa_sched_##what##_name((enum type)i);                                   \
+			cr_expect_eq(!strcmp(name, "unknown " #what), i < (first) || i > (last), #what " %d is %s", i, \
+				     name);                                                                            \
+			for (int j = (first); j < i && i <= (last); j++)                                               \
+				cr_expect_str_neq(name, medusa_sched_##what##_name((enum type)j));                     \
+		}                                                                                                      \
+	} while (0)
+
+Test(scheduler_interface, every_value_of_an_enum_has_a_name)
+{
+	ASSERT_NAMED(action, medusa_sched_action_type, MEDUSA_SCHED_RUN, MEDUSA_SCHED_SET_TIMER);
+	ASSERT_NAMED(class, medusa_sched_class, MEDUSA_SCHED_BACKBONE, MEDUSA_SCHED_LIBRARY);
+	ASSERT_NAMED(event, medusa_sched_event_type, MEDUSA_SCHED_ARRIVAL, MEDUSA_SCHED_TIMER);
+	ASSERT_NAMED(goal, medusa_sched_goal, MEDUSA_SCHED_GOAL_COMPLETION, MEDUSA_SCHED_GOAL_FIRST_TOKEN);
+	ASSERT_NAMED(kind, medusa_sched_kind, MEDUSA_SCHED_QUEUEING, MEDUSA_SCHED_PRELOADING);
+	ASSERT_NAMED(reason, medusa_sched_reason, MEDUSA_SCHED_NEVER_FITS, MEDUSA_SCHED_LOAD_FAILED);
+	ASSERT_NAMED(source, medusa_sched_source, MEDUSA_SCHED_FROM_HOST, MEDUSA_SCHED_MADE);
+	for (int i = -1; i < 64; i++)
+		cr_expect_eq(!strcmp(medusa_sched_result_name((enum medusa_sched_result)i), "unknown result"),
+			     i != 0 && i != 1 && i != 2 && i != 4);
 }

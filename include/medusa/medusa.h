@@ -19,13 +19,18 @@ extern "C" {
  * functions restore. An engine is written once, for all three.
  *
  * CUDA handles are void * here, so that this header needs no cuda.h: CUgraphExec, CUgraph and CUcontext convert by
- * themselves. Device addresses are uint64_t (CUdeviceptr). All functions may be called from any thread that has the
- * context current, and none of them ever exits or aborts. Functions that return int return 0 or a MEDUSA_ERR_* code;
+ * themselves. A device address is a medusa_deviceptr, the type that CUdeviceptr has in cuda.h, so that a CUdeviceptr
+ * and a pointer to one can be given without a cast. All functions may be called from any thread that has the context
+ * current, and none of them ever exits or aborts. Functions that return int return 0 or a MEDUSA_ERR_* code;
  * medusa_reason() then says why, in one sentence.
+ *
+ * A program that is linked with one release runs with later ones; docs/abi.md says what may change and what may not.
  *
  * Workers: a process that is forked before its parent uses the device, or started by exec, restores for itself; after
  * that a forked child gets MEDUSA_ERR_NOT_FOUND, as it cannot use CUDA either.
  */
+
+typedef unsigned long long medusa_deviceptr;
 
 enum medusa_result {
 	MEDUSA_OK = 0,
@@ -46,12 +51,19 @@ enum medusa_mode medusa_mode(void);
 /* One sentence on the last failure in this thread; "" if there was none. Valid until the thread's next call. */
 const char *medusa_reason(void);
 
+/* A word for logs: "not found", "restore" ... Never NULL; "unknown ..." for a value that this library does not know. */
+const char *medusa_result_name(enum medusa_result result);
+const char *medusa_mode_name(enum medusa_mode mode);
+
 enum medusa_role {
 	MEDUSA_BIND_CONSTANT = 1, /* weights: nobody writes it once graphs are asked for */
 	MEDUSA_BIND_STATE = 2,    /* read and written by graphs: KV cache, counters */
 	MEDUSA_BIND_INPUT = 3,    /* the engine writes it before a replay */
 	MEDUSA_BIND_OUTPUT = 4,   /* graphs write it, the engine reads it */
 };
+
+/* "constant", "state", "input" or "output"; never NULL. */
+const char *medusa_role_name(enum medusa_role role);
 
 /*
  * Says that the memory [address, address + bytes), of the device or page-locked, is `name`. Everything that graphs read
@@ -75,7 +87,7 @@ enum medusa_role {
  * a table), must be bound, or be a declared output (medusa_graph_output); the capture refuses graphs where it sees
  * more.
  */
-int medusa_bind(const char *name, uint64_t address, size_t bytes, enum medusa_role role);
+int medusa_bind(const char *name, medusa_deviceptr address, size_t bytes, enum medusa_role role);
 
 /*
  * What warm-up leaves in memory that nobody binds is saved with the graphs that need it, as it was in the capture. It
@@ -142,7 +154,7 @@ int medusa_graph_label(void *exec, const char *label, unsigned batch);
  * it after a replay. For outputs that lie where no binding does, as in a framework's graph memory pool; a restored
  * graph has them elsewhere (medusa_graph_output_get).
  */
-int medusa_graph_output(void *exec, unsigned index, uint64_t address, size_t bytes);
+int medusa_graph_output(void *exec, unsigned index, medusa_deviceptr address, size_t bytes);
 
 /* Keeps up to 64 KiB of the engine's own data with a graph: shapes and types of its outputs, say. */
 int medusa_graph_note(void *exec, const void *data, size_t bytes);
@@ -158,7 +170,8 @@ int medusa_graph_refuse(void *exec, const char *why);
  * Where output `index` of a graph lies that medusa_graph_get has handed out. Valid until medusa_release. Graphs share
  * their private memory as they did in the capture: what one has left there, a replay of another may overwrite.
  */
-int medusa_graph_output_get(const char *label, unsigned batch, unsigned index, uint64_t *address, size_t *bytes);
+int medusa_graph_output_get(const char *label, unsigned batch, unsigned index, medusa_deviceptr *address,
+			    size_t *bytes);
 
 /* The note of a graph that medusa_graph_get has handed out; *bytes is 0 if there was none. Valid until medusa_release.
  */

@@ -81,9 +81,10 @@ enum medusa_sched_kind {
 	MEDUSA_SCHED_EVICTION,
 	MEDUSA_SCHED_BATCHING,
 	MEDUSA_SCHED_PRELOADING,
-	MEDUSA_SCHED_KINDS,
+	MEDUSA_SCHED_KINDS, /* how many this release has */
 };
 
+/* An array has elements of this type, so it has no size and gets no further field. */
 struct medusa_sched_policy {
 	const char *name;
 	const char *summary; /* one sentence, with the paper it comes from */
@@ -249,9 +250,18 @@ struct medusa_sched_action {
 int medusa_sched_step(struct medusa_sched *sched, const struct medusa_sched_event *event,
 		      const struct medusa_sched_action *const **actions, size_t *count);
 
-/* "run", "never fits" ...; never NULL. */
+/*
+ * A word for logs, one function for each enum: "run", "never fits" ... Never NULL; "unknown ..." for a value that this
+ * library does not know.
+ */
 const char *medusa_sched_action_name(enum medusa_sched_action_type type);
+const char *medusa_sched_class_name(enum medusa_sched_class artifact);
+const char *medusa_sched_event_name(enum medusa_sched_event_type type);
+const char *medusa_sched_goal_name(enum medusa_sched_goal goal);
+const char *medusa_sched_kind_name(enum medusa_sched_kind kind);
 const char *medusa_sched_reason_name(enum medusa_sched_reason reason);
+const char *medusa_sched_result_name(enum medusa_sched_result result);
+const char *medusa_sched_source_name(enum medusa_sched_source source);
 
 /* ---- what it knows ---------------------------------------------------------------------------------------------- */
 

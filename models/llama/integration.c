@@ -7,9 +7,7 @@
 
 const char *integration_mode(void)
 {
-	static const char *const names[] = {"none", "capture", "restore", "verify"};
-
-	return names[medusa_mode()];
+	return medusa_mode_name(medusa_mode());
 }
 
 const char *integration_reason(void)

@@ -67,6 +67,12 @@ driver_without() { # entry point
 # For env: a library without the command that preloads it.
 preload() { printf '%s' "LD_PRELOAD=$MEDUSA_BUILD/lib/libmedusa-$1.so"; }
 
+# ---- programs in manual pages -----------------------------------------------------------------------------------------
+fenced() { # page, kind, name: the lines between .EX and .EE behind that mark, as a reader sees them
+	mark=".\\\" $2: $3" awk 'index($0 " ", ENVIRON["mark"] " ") == 1 { found = 1; next } found && /^\.EE/ { exit } found && !/^\.EX/' "$1" |
+		sed 's/^\\&//; s/\\(aq/'"'"'/g; s/\\(ha/^/g; s/\\(ti/~/g; s/\\-/-/g; s/\\e/\\/g'
+}
+
 # ---- engines of one kind of graph: SUBJECT_subject, with the image of its kernel --------------------------------------
 subject_of() { # name
 	local image=$MEDUSA_BUILD/tests/images/$1_kernels.host.so

@@ -140,7 +140,7 @@ static void say_rest(void)
 {
 	struct medusa_stats stats = {.size = sizeof(stats)}, small = {.size = 1};
 	const void *data;
-	uint64_t address;
+	CUdeviceptr address;
 	size_t bytes;
 
 	say("graph_output_get no such output", medusa_graph_output_get("decode", 2, 0, &address, &bytes));

@@ -24,7 +24,7 @@ while read -r function; do # by a page or by a link that leads to one
 	run page mandoc -T ascii "$page"
 	assert_exit page 0
 	assert_at_least "lines of the page on $function" 20 "$(wc -l <"$work/page.out")"
-done < <(cat tests/lint/exports-libmedusa.txt tests/lint/exports-libmedusa-sched.txt)
+done < <(sed 's/@.*//' tests/lint/exports-libmedusa.txt tests/lint/exports-libmedusa-sched.txt)
 for library in libmedusa libmedusa-capture libmedusa-restore libmedusa-sched; do
 	assert_file "$root/usr/lib/$library.so"
 done
@@ -32,6 +32,11 @@ for kind in nodes functions; do
 	for file in simulator/$kind/*.yaml; do
 		assert_same_file "$file" "$root/usr/share/medusa/$kind/${file##*/}"
 	done
+done
+for library in libmedusa libmedusa-sched; do
+	soname=$(readlink "$root/usr/lib/$library.so")
+	assert_equal "link of the soname" "$library.so.$(cat VERSION)" "$(readlink "$root/usr/lib/$soname")"
+	assert_equal "soname of $library" "[$soname]" "$(readelf -d "$root/usr/lib/$library.so" | sed -n 's/.*(SONAME).*: //p')"
 done
 run installed env LD_LIBRARY_PATH="$root/usr/lib" "$root/usr/bin/medusa-simulate" --node "$root/usr/share/medusa/nodes/torpor-v100.yaml" \
 	--functions "$root/usr/share/medusa/functions/torpor-models.yaml" --trace torpor --count 8 --duration 1min --quiet
@@ -85,6 +90,11 @@ for language in $languages; do
 	run program env LD_LIBRARY_PATH="$root/usr/lib" "$program"
 	assert_exit program 0
 	assert_contains "$work/program.out" "mode 0, result 4: "
+	assert_equal "what it needs" "[$(readlink "$root/usr/lib/libmedusa.so")]" "$(readelf -d "$program" | sed -n 's/.*(NEEDED).*: \(.*medusa.*\)/\1/p')"
+	mv "$root/usr/lib/libmedusa.so" "$work/link-for-a-linker"
+	run program env LD_LIBRARY_PATH="$root/usr/lib" "$program" # as where no -dev package is installed
+	assert_exit program 0
+	mv "$work/link-for-a-linker" "$root/usr/lib/libmedusa.so"
 done
 
 section "the scheduler alone, by pkg-config: a worker node needs nothing else"

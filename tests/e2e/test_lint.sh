@@ -6,7 +6,7 @@
 tree=$work/tree
 mkdir -p "$tree/tests" "$tree/docs/man" "$tree/models/torch/medusa" "$tree/bench/results"
 cp -r tests/lint "$tree/tests/"
-cp .clang-format VERSION "$tree/"
+cp .clang-format VERSION CHANGELOG.md "$tree/"
 ln -s ../../../VERSION "$tree/models/torch/medusa/VERSION"
 printf 'int good(void);\n' >"$tree/good.c"
 cp docs/man/medusa-sign.1 "$tree/docs/man/"
@@ -69,6 +69,15 @@ stated pyproject.toml 'version = "9.9"'
 stated some.py '__version__ = "9.9"'
 stated some.h '#define MEDUSA_VERSION_MAJOR 9'
 stated docs/man/some.3 '.TH SOME 3 "2026-01-01" "medusa 9.9" "Medusa"'
+for heading in "## [9.9.9] - unreleased" "## [$(cat VERSION)]" "# none"; do
+	{ echo "$heading" && sed 's/^## /### /' CHANGELOG.md; } >"$tree/CHANGELOG.md"
+	found version 'CHANGELOG.md does not begin with the release of VERSION' "$([ "$heading" = "# none" ] && echo "no line begins" || echo "$heading")"
+done
+for heading in "## [$(cat VERSION)] - unreleased" "## $(cat VERSION) - 2030-01-31"; do
+	echo "$heading" >"$tree/CHANGELOG.md"
+	again dated version
+	assert_exit dated 0
+done
 rm "$tree/models/torch/medusa/VERSION"
 cp VERSION "$tree/models/torch/medusa/VERSION"
 found version "is no link to the tree's VERSION" models/torch/medusa/VERSION
@@ -129,6 +138,57 @@ printf 'int use(void) { return lone() + idle() + UNUSED; }\n' >>"$tree/some/othe
 again uncalled uncalled
 assert_exit uncalled 0
 rm -r "$tree/some"
+
+section "the ABI"
+abi() { # name of the run, what sed changes in medusa.h, what sed changes in the map
+	mkdir -p "$tree/include/medusa" "$tree/api" "$tree/build/lib"
+	cp include/medusa/*.h "$tree/include/medusa/"
+	cp -r api/abi "$tree/api/"
+	cp "$MEDUSA_BUILD/lib/libmedusa-sched.so" "$tree/build/lib/"
+	sed -i "$2" "$tree/include/medusa/medusa.h"
+	sed "${3:-}" api/libmedusa.map >"$work/map"
+	run compile env -C "$tree" gcc -shared -fPIC -fvisibility=hidden -g -std=gnu11 -D_GNU_SOURCE -Iinclude -I"$PWD" -o build/lib/libmedusa.so \
+		"$PWD"/api/null_api.c "$PWD"/api/api_{names,check,result}.c -Wl,-soname,libmedusa.so.0 -Wl,--version-script="$work/map"
+	assert_exit compile 0
+	again "$1" abi
+}
+breaks() { # what sed changes in medusa.h, what the rule says, what sed changes in the map
+	abi breaks "$1" "${3:-}"
+	assert_exit breaks 1
+	assert_contains "$work/breaks.out" "programs that are linked with it break"
+	assert_contains "$work/breaks.out" "$2"
+}
+grows() { # what sed changes in medusa.h, what the rule says
+	abi grows "$1"
+	assert_exit grows 1
+	assert_contains "$work/grows.out" "is not as api/abi/libmedusa.xml records it"
+	assert_contains "$work/grows.out" "$2"
+	assert_lacks "$work/grows.out" "break"
+	run recorded env UPDATE=1 bash "$tree/tests/lint/abi.sh"
+	again recorded abi
+	assert_exit recorded 0
+	cmp -s "$tree/api/abi/libmedusa.xml" api/abi/libmedusa.xml && fail "another record" "the same"
+}
+if command -v abidiff >/dev/null && command -v abidw >/dev/null; then
+	abi same ""
+	assert_exit same 0
+	assert_equal "what it says" "" "$(cat "$work/same.out" "$work/same.err")"
+	breaks '/int from_profile;/d' "'int from_profile'"
+	breaks 's/uint64_t blocks;/uint64_t blocks, between;/' "'uint64_t between'"
+	breaks 's/uint64_t block_bytes;/uint32_t block_bytes;/' "'uint64_t block_bytes' changed"
+	breaks 's/MEDUSA_ERR_MISMATCH = 60,/MEDUSA_ERR_MISMATCH = 61,/' "from value '60' to '61'"
+	breaks '' 'medusa_mark@@MEDUSA_0.2' '/medusa_mark;/d; s/^};/local: medusa_mark; };/'
+	breaks '' 'medusa_mark@@MEDUSA_0.2' 's/MEDUSA_0.2/MEDUSA_0.3/'
+	grows '/^struct medusa_kv {/,/^};/s/uint64_t ns;.*/&\n\tuint64_t more;/' "'uint64_t more'"
+	grows 's/MEDUSA_ERR_MISMATCH = 60,/&\n\tMEDUSA_ERR_NEW = 61,/' "'medusa_result::MEDUSA_ERR_NEW' value '61'"
+else
+	echo "no abidiff here: skipped what it finds"
+fi
+mkdir "$work/without"
+for tool in bash sed grep dirname mktemp; do ln -s "$(command -v $tool)" "$work/without/$tool"; done
+run without env PATH="$work/without" bash "$tree/tests/lint/abi.sh"
+assert_exit without 77
+assert_contains "$work/without.out" "abidiff is not installed, so the ABI was not compared"
 
 section "hooks and workflow"
 entries=$(sed -n 's/^ *entry: //p' .pre-commit-config.yaml)

@@ -13,11 +13,6 @@ compile() { # source, program
 	assert_exit "compile ${1##*/}" 0
 }
 
-fenced() { # page, kind, name: the lines between .EX and .EE behind that mark, as a reader sees them
-	mark=".\\\" $2: $3" awk 'index($0 " ", ENVIRON["mark"] " ") == 1 { found = 1; next } found && /^\.EE/ { exit } found && !/^\.EX/' "$1" |
-		sed 's/^\\&//; s/\\(aq/'"'"'/g; s/\\(ha/^/g; s/\\(ti/~/g; s/\\-/-/g; s/\\e/\\/g'
-}
-
 same_output() { # name of a run
 	assert_exit "$1" 0
 	assert_same_file "$work/expected" "$work/$1.out"

@@ -55,7 +55,7 @@ assert_refused_whole live_6g restored_6g "device memory in bytes: artifact has 8
 
 section "another library: same names, other content"
 cp -a "$MEDUSA_BUILD/models/llama" "$work/engine"
-mkdir -p "$work/lib" && cp -a "$MEDUSA_BUILD"/lib/*.so "$work/lib"
+mkdir -p "$work/lib" && cp -a "$MEDUSA_BUILD"/lib/*.so* "$work/lib"
 engine_before=("${engine[@]}")
 export LD_LIBRARY_PATH=$work/engine:$work/lib:$LD_LIBRARY_PATH
 engine[0]=$work/engine/llama-engine

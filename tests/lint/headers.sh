@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Each header compiles alone; the installed ones as C11 and as C++ too, without any of our include paths.
+# Each header compiles alone; the installed ones as C11 and as C++ too, without any of our include paths. Each enum of an
+# installed header has a function that names its values.
 set -u
 cd "$(dirname "$0")/../.."
 cuda=$(dirname "$(find -L "${CUDA_HOME:-/usr/local/cuda}/include" build/cuda -name cuda.h 2>/dev/null | head -1)")
@@ -25,5 +26,12 @@ for header in $(git ls-files '*.h'); do
 		;;
 	*) try "$header" gcc -std=gnu11 -D_GNU_SOURCE -I. -Iinclude -isystem "$cuda" -x c ;;
 	esac
+done
+for header in include/medusa/*.h; do
+	for enum in $(sed -n 's/^enum \([a-z_]*\) {.*/\1/p' "$header"); do
+		grep -q "^const char \*${enum%_type}_name(enum $enum " "$header" && continue
+		echo "$header: enum $enum has no function that names its values: const char *${enum%_type}_name(enum $enum ...)"
+		failed=1
+	done
 done
 exit $failed

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# What each library exports equals its checked-in list; UPDATE=1 writes the lists anew.
+# What each library exports, with its version, equals its checked-in list; UPDATE=1 writes the lists anew.
 set -u
 cd "$(dirname "$0")/../.."
 build=${BUILD:-build}
@@ -14,7 +14,7 @@ for library in libmedusa.so libmedusa-capture.so libmedusa-restore.so libmedusa-
 		failed=1
 		continue
 	fi
-	exports=$(nm -D --defined-only "$build/lib/$library" | awk '{ print $NF }' | LC_ALL=C sort -u)
+	exports=$(nm -D --defined-only "$build/lib/$library" | awk '$2 != "A" { print $NF }' | LC_ALL=C sort -u)
 	if [ -n "${UPDATE:-}" ]; then
 		printf '%s\n' "$exports" >"$list"
 	elif [ ! -e "$list" ]; then

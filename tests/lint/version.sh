@@ -21,6 +21,11 @@ complain 'a version of its own: take it from VERSION (docs/packaging.md says how
 	"$(git grep -nE '^((__)?version(__)? *= *["'\'']|VERSION *[:?]?= *[0-9]|#define (MEDUSA|MD)_VERSION)' -- ':!tests')"
 complain 'the footer of a manual page is not "medusa @VERSION@"' \
 	"$(grep -n '^\.TH ' docs/man/*.[1-9] | grep -v '"medusa @VERSION@"')"
+# The changelog begins with the release that VERSION names; once it is out, its date stands there.
+released='^## \[?'${version//./\\.}'\]? - (unreleased|[0-9]{4}-[0-9]{2}-[0-9]{2})$'
+heading=$(grep -m 1 '^## ' CHANGELOG.md)
+[[ $heading =~ $released ]] || complain "CHANGELOG.md does not begin with the release of VERSION, \"## [$version] - unreleased\" or its date" \
+	"${heading:-no line begins with \"## \"}"
 [ "$(readlink models/torch/medusa/VERSION)" = ../../../VERSION ] ||
 	complain "models/torch/medusa/VERSION is no link to the tree's VERSION" "$(ls -l models/torch/medusa/VERSION 2>&1)"
 exit $failed

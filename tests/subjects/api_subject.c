@@ -35,7 +35,7 @@ static void wrong_names(void)
 {
 	void *exec = NULL;
 	unsigned batch = 1;
-	uint64_t address;
+	medusa_deviceptr address;
 	size_t bytes;
 	const void *data;
 
@@ -59,7 +59,7 @@ static void wrong_names(void)
 static void wrong_values(void)
 {
 	struct medusa_stats stats = {.size = 4};
-	uint64_t address;
+	medusa_deviceptr address;
 	size_t bytes;
 	const void *data;
 

@@ -358,7 +358,7 @@ static void say_outputs(void)
 static void say_wrong_things(CUgraphExec launched)
 {
 	static char large[65537];
-	uint64_t address;
+	CUdeviceptr address;
 	const void *data;
 	size_t bytes;
 

@@ -283,8 +283,7 @@ static CUgraphExec get(const char *label, void (*forward)(void))
 	if (medusa_graph_get(label, 1, UINT64_MAX, (void **)&exec) == MEDUSA_OK) {
 		fprintf(stderr, "%s restored\n", label);
 		size_t bytes;
-		if (*setting("DECLARE", "") &&
-		    medusa_graph_output_get(label, 1, 0, (uint64_t *)&mid, &bytes) != MEDUSA_OK)
+		if (*setting("DECLARE", "") && medusa_graph_output_get(label, 1, 0, &mid, &bytes) != MEDUSA_OK)
 			fprintf(stderr, "no output: %s\n", medusa_reason());
 		return exec;
 	}

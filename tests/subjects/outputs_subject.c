@@ -42,7 +42,7 @@ static void *image;
 
 struct graph {
 	CUgraphExec exec;
-	uint64_t outputs[OUTPUTS];
+	CUdeviceptr outputs[OUTPUTS];
 	size_t sizes[OUTPUTS];
 };
 
@@ -161,7 +161,7 @@ static void take_outputs(struct graph *graph, unsigned batch)
 
 static void make_graph(struct graph *graph, unsigned batch)
 {
-	uint64_t address;
+	CUdeviceptr address;
 	size_t size;
 	void *exec = NULL;
 	int result = medusa_graph_get(label(), batch, UINT64_MAX, &exec);
@@ -236,7 +236,7 @@ static void set_up(void)
 static void tear_down(const struct graph *graphs, size_t free_before)
 {
 	CUdeviceptr all[] = {weights, input, state, pool, table};
-	uint64_t address = 0;
+	CUdeviceptr address = 0;
 	size_t now = 0, total = 0, size = 0;
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
 		if (all[i])
