@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How an engine speaks with Medusa: bind buffers by name, label graphs, take restored graphs, ask for KV capacity. */
+/* The C interface for engines: bind buffers by name, label graphs, take restored graphs, ask for KV capacity. */
 #ifndef MEDUSA_MEDUSA_H
 #define MEDUSA_MEDUSA_H
 
@@ -14,9 +14,9 @@ extern "C" {
  * Each function has a manual page in section 3, with its codes, its rules for threads, and an example; medusa(7) is the
  * overview.
  *
- * Link with -lmedusa. That library does nothing: every call answers at once and the engine runs as it always did.
- * medusa-capture preloads a library whose functions of the same names record; medusa-restore preloads one whose
- * functions restore. An engine is written once, for all three.
+ * Link with -lmedusa. That library does nothing: every call returns at once, and the engine runs as it does without
+ * Medusa. medusa-capture preloads a library whose functions of the same names record; medusa-restore preloads a library
+ * whose functions restore. An engine is written once, for all three.
  *
  * CUDA handles are void * here, so that this header needs no cuda.h: CUgraphExec, CUgraph and CUcontext convert by
  * themselves. A device address is a medusa_deviceptr, the type that CUdeviceptr has in cuda.h, so that a CUdeviceptr
@@ -56,7 +56,7 @@ const char *medusa_result_name(enum medusa_result result);
 const char *medusa_mode_name(enum medusa_mode mode);
 
 enum medusa_role {
-	MEDUSA_BIND_CONSTANT = 1, /* weights: nobody writes it once graphs are asked for */
+	MEDUSA_BIND_CONSTANT = 1, /* weights: not written after the engine has asked for graphs */
 	MEDUSA_BIND_STATE = 2,    /* read and written by graphs: KV cache, counters */
 	MEDUSA_BIND_INPUT = 3,    /* the engine writes it before a replay */
 	MEDUSA_BIND_OUTPUT = 4,   /* graphs write it, the engine reads it */
@@ -66,127 +66,131 @@ enum medusa_role {
 const char *medusa_role_name(enum medusa_role role);
 
 /*
- * Says that the memory [address, address + bytes), of the device or page-locked, is `name`. Everything that graphs read
- * or write and that the engine owns is bound, in every start, before graphs are asked for; the rest is private to the
- * graphs, and a restore makes it anew. Names are unique; binding a name again moves it (only before the first graph was
- * handed out that uses it; later that fails, and no graph with the old address is handed out any more). A restore
- * refuses graphs whose binding is missing or has another size. (MEDUSA, section 4.)
+ * Binds the memory [address, address + bytes), on the device or page-locked on the host, under the name `name`. In
+ * every start, an engine binds everything that it owns and that graphs read or write, before it asks for graphs. All
+ * other memory that graphs use is private to the graphs, and a restore makes it anew. Names are unique. Binding a name
+ * again moves the binding, until a graph that uses it was handed out; after that the call fails, and no graph with the
+ * old address is handed out any more. A restore refuses graphs whose binding is missing or has another size. (MEDUSA,
+ * section 4.)
  *
- * A binding is of addresses: what is mapped there later (by an engine that suspends and resumes) is bound, too; freed
- * memory no longer is. Memory that another process shares is never private: graphs use it bound, or are refused.
+ * A binding is a range of addresses: memory that is mapped there later (by an engine that suspends and resumes) is
+ * bound, too; freed memory is not. Memory that is shared with another process is never private: it must be bound, or
+ * graphs that use it are refused.
  *
- * An engine that binds nothing is bound by sequence: what it has allocated on the device when it first calls
- * medusa_graph_get, in the capture as in every start, is matched by order, size, and how addresses compare (allocators
- * take the lowest of equal blocks). What was freed by then counts, but is not bound; what a profiling forward of
- * medusa_kv_capacity allocates does not count. At the first allocation that differs the whole artifact is refused.
- * These bindings are called "@allocation.N"; no other name may begin with '@'.
+ * An engine that binds nothing is bound by sequence: in the capture and in every start, all memory that it has
+ * allocated on the device before it first calls medusa_graph_get is matched by order, size, and how addresses compare
+ * (allocators take the lowest of equal blocks). Memory that was freed before that call counts in the order, but is not
+ * bound; memory that a profiling forward of medusa_kv_capacity allocates does not count. At the first allocation that
+ * differs the whole artifact is refused. These bindings are called "@allocation.N"; no other name may begin with '@'.
  *
- * What graphs use and nobody binds is theirs alone: a restored graph has memory of its own in its place. So what bound
- * memory leads to by addresses (a table of pointers) is bound, too. What kernels
- * or copies outside of graphs use, too, once the graphs are made (scratch memory, the workspace of a library's handle,
- * a table), must be bound, or be a declared output (medusa_graph_output); the capture refuses graphs where it sees
- * more.
+ * Unbound memory that graphs use belongs to the graphs alone: a restored graph has other memory in its place. Therefore
+ * bind memory to which addresses in bound memory lead (a table of pointers). Memory that kernels or copies outside of
+ * graphs use as well, after the graphs are made (scratch memory, the workspace of a library's handle, a table), must be
+ * bound, or be a declared output (medusa_graph_output); a capture refuses graphs for which it sees other uses.
  */
 int medusa_bind(const char *name, medusa_deviceptr address, size_t bytes, enum medusa_role role);
 
 /*
- * What warm-up leaves in memory that nobody binds is saved with the graphs that need it, as it was in the capture. It
- * may have been made of the weights: packed, transposed, quantized copies of them. So a graph with such contents is
- * handed out only if everything that is bound as MEDUSA_BIND_CONSTANT has the hash that it had then. What was made of
- * anything else (buffers of other roles, host memory, configuration) must be the same in every start, be bound itself,
- * or be told by medusa_fingerprint_add. Of an engine that binds nothing, all that is bound by sequence is hashed, when
- * it first calls medusa_graph_get: what it loads must be there by then.
+ * Contents that warm-up leaves in unbound memory are saved with the graphs that need them, as they were in the capture.
+ * They may have been made from the weights (packed, transposed or quantized copies). A graph with such contents is
+ * therefore handed out only if everything that is bound as MEDUSA_BIND_CONSTANT has the hash that it had in the
+ * capture. Contents that were made from anything else (buffers of other roles, host memory, configuration) must be the
+ * same in every start; otherwise bind that memory, or state its source with medusa_fingerprint_add. For an engine that
+ * binds nothing, all memory that is bound by sequence is hashed when it first calls medusa_graph_get: its weights must
+ * be loaded by then.
  */
 
 /*
- * Graphs that hand values on to each other in memory that nobody binds (pieces of a model, with the hidden state
- * between them) are one group: Medusa has a copy of that memory, which all of them use, or the engine's is used by all.
- * So they are restored together or not at all: medusa_graph_get waits until all of a group are ready, and fails for all
- * of them when it fails for one. An engine asks for all of them, and captures live those that it is refused; it labels
- * what it captures, for a group of which it has captured one is not handed out any more. Each is launched after another
- * one has written what it reads; state that a graph hands to its own next replay must be bound.
+ * Graphs that pass values to each other in unbound memory (pieces of a model, with the hidden state between them) are
+ * one group: either all of them use Medusa's copy of that memory, or all of them use the engine's. Therefore they are
+ * restored together or not at all: medusa_graph_get waits until all graphs of a group are ready, and fails for all of
+ * them if it fails for one. An engine asks for all of them, and captures live those that it does not get. It labels the
+ * graphs that it captures, because the other graphs of their group are not handed out from then on. Each graph must be
+ * launched after another one has written what it reads; state that a graph passes to its own next replay must be bound.
  */
 
 /*
- * Says what the engine is, beyond device and driver: "torch" = "2.11.0+cu130", "model" = a hash of its code. A capture
- * records it. A restore hands out no graph unless all that was recorded has been said again with the same values, and
- * nothing else; saying another value refuses the whole artifact at once (MEDUSA_ERR_MISMATCH), and so does asking for a
- * graph before all was said. What was made is freed then, except for graphs that were handed out already: they stay
- * until medusa_release. Names are unique, a name said again has a new value; say all before binding. It needs no
- * context.
+ * States a fact about the engine, beyond device and driver: "torch" = "2.11.0+cu130", "model" = a hash of its code. A
+ * capture records the facts. A restore hands out no graph unless all recorded facts, and no others, have been stated
+ * again with the same values. Another value refuses the whole artifact at once (MEDUSA_ERR_MISMATCH), and so does
+ * asking for a graph before all facts were stated. Graphs that were made are then freed, except for those that were
+ * handed out already, which stay until medusa_release. Names are unique; a name that is stated again gets the new
+ * value. State all facts before binding. The call needs no context.
  *
- * Whoever states facts states all that graphs depend on and that bindings do not show. An engine that states none is
- * held to the arguments that it was captured with (medusa-capture --vary names those that may be others).
+ * An engine that states facts must state everything that its graphs depend on and that bindings do not show. An engine
+ * that states none must have the same arguments as in the capture (medusa-capture --vary names those that may differ).
  */
 int medusa_fingerprint_add(const char *name, const char *value);
 
 /*
  * Takes the restored graph (label, batch): *exec (a CUgraphExec) is instantiated, uploaded and ready to launch, and
- * belongs to Medusa (do not destroy it; medusa_release does). Waits up to timeout_ns (UINT64_MAX: as long as it takes).
+ * belongs to Medusa (do not destroy it; medusa_release does). Waits up to timeout_ns (UINT64_MAX: without a limit).
  * Fails when nothing is restored: the engine then captures as before, and calls medusa_graph_label. In a capture or
- * verify run it always fails with MEDUSA_ERR_NOT_FOUND. It fails as well while a limit of the context (cuCtxSetLimit:
- * stack, heap and such) is lower than in the capture: an engine sets its limits before it asks, and not in its warm-up.
+ * verify run the call always fails with MEDUSA_ERR_NOT_FOUND. The call also fails while a limit of the context
+ * (cuCtxSetLimit: stack, heap and others) is lower than in the capture: an engine must set its limits before it asks
+ * for graphs, and not in its warm-up.
  *
- * The first graph with contents that may be made of the weights waits for the context (cuCtxSynchronize) and hashes
- * what is bound as constant, one pass at the speed of the device's memory; the engine must have submitted all that
- * writes its weights. No stream may be in capture then (MEDUSA_ERR_TIMEOUT: ask again, or capture live). Binding a
- * buffer again has it hashed again.
+ * The first call for a graph with contents that may be made from the weights waits for the context (cuCtxSynchronize)
+ * and hashes all constant bindings, in one pass at the speed of the device's memory. The engine must have submitted all
+ * work that writes its weights before that call. No stream capture may be in progress (MEDUSA_ERR_TIMEOUT: ask again,
+ * or capture live). A buffer that is bound again is hashed again.
  */
 int medusa_graph_get(const char *label, unsigned batch, uint64_t timeout_ns, void **exec);
 
-/* 1 if medusa_graph_get would answer at once with a graph (all of its group are ready), else 0. Never waits. */
+/* 1 if medusa_graph_get would return a graph at once (all graphs of its group are ready), else 0. Never waits. */
 int medusa_graph_ready(const char *label, unsigned batch);
 
-/* Batch sizes to restore first, most wanted first. Optional; without it, ascending batch. Call before binding. */
+/* Names batch sizes to restore first, in this order. Optional; the default order ascends. Call it before binding. */
 int medusa_graph_want(const char *label, const unsigned *batches, size_t count);
 
 /*
- * Names a graph that the engine has captured and instantiated itself. In a restore, the others of its group are not
- * handed out from then on; MEDUSA_ERR_MISMATCH when one of them was handed out before, whose values do not reach this
- * one. exec may be NULL
- * here and in the four functions below: the graph that this thread instantiated last (a framework may not show its
- * handle). What the other four say about a graph must be said before it is labelled.
+ * Names a graph that the engine has captured and instantiated itself. In a restore, the other graphs of its group are
+ * not handed out from then on; the call fails with MEDUSA_ERR_MISMATCH if one of them was handed out before, because
+ * its values do not reach this graph. Here and in the three functions below, exec may be NULL: the graph that this
+ * thread instantiated last (a framework may not show its handle). Call the three functions before the graph is
+ * labelled.
  */
 int medusa_graph_label(void *exec, const char *label, unsigned batch);
 
 /*
- * Says that the device memory [address, address + bytes) is output `index` (0, 1, 2 ...) of a graph: the engine reads
- * it after a replay. For outputs that lie where no binding does, as in a framework's graph memory pool; a restored
- * graph has them elsewhere (medusa_graph_output_get).
+ * Declares the device memory [address, address + bytes) as output `index` (0, 1, 2 ...) of a graph: the engine reads
+ * it after a replay. For outputs in unbound memory, such as a framework's graph memory pool; a restored graph has its
+ * outputs at other addresses (medusa_graph_output_get).
  */
 int medusa_graph_output(void *exec, unsigned index, medusa_deviceptr address, size_t bytes);
 
-/* Keeps up to 64 KiB of the engine's own data with a graph: shapes and types of its outputs, say. */
+/* Stores up to 64 KiB of the engine's own data with a graph, such as shapes and types of its outputs. */
 int medusa_graph_note(void *exec, const void *data, size_t bytes);
 
 /*
- * Says that a graph must not be materialized, and why, in one sentence: the engine knows of state that no restore could
- * give back. A capture leaves the graph out by name; a verification reports it as failed, and there it may also be said
- * later, of a graph that the engine has launched and found wrong.
+ * Says that a graph must not be materialized, and why, in one sentence: for graphs that depend on state which no
+ * restore could give back. A capture leaves the graph out by name; a verification reports it as failed. In a
+ * verification the function may also be called later, for a graph that the engine has launched and found wrong.
  */
 int medusa_graph_refuse(void *exec, const char *why);
 
 /*
- * Where output `index` of a graph lies that medusa_graph_get has handed out. Valid until medusa_release. Graphs share
- * their private memory as they did in the capture: what one has left there, a replay of another may overwrite.
+ * Returns the place of output `index` of a graph that medusa_graph_get has handed out. Valid until medusa_release.
+ * Graphs share their private memory as they did in the capture: a replay of one graph may overwrite the outputs of
+ * another.
  */
 int medusa_graph_output_get(const char *label, unsigned batch, unsigned index, medusa_deviceptr *address,
 			    size_t *bytes);
 
-/* The note of a graph that medusa_graph_get has handed out; *bytes is 0 if there was none. Valid until medusa_release.
- */
+/* Returns the note of a graph that was handed out; *bytes is 0 if there was none. Valid until medusa_release. */
 int medusa_graph_note_get(const char *label, unsigned batch, const void **data, size_t *bytes);
 
 /*
- * A function that makes the driver load kernels (run the model's first layer once, say), for artifacts that store no
- * images: medusa_graph_get calls it, at most once, on its caller's thread. 0 on success. (MEDUSA, section 5.)
+ * Registers a function that makes the driver load kernels, for example by running the model's first layer once, for
+ * artifacts that store no images. medusa_graph_get calls run(user), at most once, on its caller's thread; run returns 0
+ * on success. (MEDUSA, section 5.)
  */
 int medusa_trigger(const char *name, int (*run)(void *user), void *user);
 
-/* A named moment of the start ("ready"): medusa-capture --until mark=NAME ends recording there. */
+/* Reports a named moment of the start ("ready"): medusa-capture --until mark=NAME ends recording there. */
 int medusa_mark(const char *name);
 
-/* Time of one stage of the start, for reports: "weights", "kv", "warmup", "capture" ... */
+/* Reports the time of one stage of the start: "weights", "kv", "warmup", "capture" ... */
 int medusa_stage(const char *name, uint64_t ns);
 
 struct medusa_kv_request {
@@ -207,10 +211,10 @@ struct medusa_kv {
 };
 
 /*
- * How much memory the KV cache may have. In a restore the answer comes from the artifact at once, provided that the
- * fingerprint, the facts said so far and the key match and at least as much memory is free as was then; otherwise
- * (medusa_reason() says why) and without Medusa the profiling forward is run. Call it with weights loaded and before
- * the KV cache is allocated. (MEDUSA, section 6.)
+ * Says how much memory the KV cache may have. In a restore the artifact answers at once, if the fingerprint, the facts
+ * stated so far and the key match, and at least as much memory is free as in the capture. Otherwise (medusa_reason()
+ * says why), and without Medusa, the profiling forward is run. Call the function after the weights are loaded and
+ * before the KV cache is allocated. (MEDUSA, section 6.)
  */
 int medusa_kv_capacity(const struct medusa_kv_request *request, struct medusa_kv *out);
 
@@ -226,19 +230,19 @@ struct medusa_stats {
 	uint64_t first_ready_ns; /* from "functions loaded and all bindings there" to the first launchable graph */
 	uint64_t total_ns;       /* time in which any of the stages above was at work; they overlap */
 	uint64_t private_bytes;  /* device memory that Medusa holds for graphs */
-	uint64_t image_bytes;    /* bytes of images it loaded */
-	uint64_t heap_ns;        /* bringing in host memory for the driver, ahead of the graphs or with them */
-	uint64_t constants_ns;   /* hashing constant bindings that contents may be made of, in medusa_graph_get */
+	uint64_t image_bytes;    /* bytes of the images that Medusa loaded */
+	uint64_t heap_ns;        /* preparing host memory that the driver will need, before the graphs or with them */
+	uint64_t constants_ns;   /* hashing constant bindings from which contents may be made, in medusa_graph_get */
 };
 
-/* What has been restored so far. MEDUSA_ERR_NOT_FOUND outside of a restore. */
+/* Fills *out with what has been restored so far. MEDUSA_ERR_NOT_FOUND outside of a restore. */
 int medusa_stats_read(struct medusa_stats *out);
 
 /*
- * Destroys the restored graphs and frees their memory, their outputs and notes with it; the caller has stopped
- * launching them. Nothing is restored after that. A capture is not touched by it. While restored graphs are verified,
- * what is labelled or launched afterwards is not compared, and a graph that was not compared each time is not published
- * (medusa-capture) or skipped (medusa-verify), with that reason: release when the graphs have served.
+ * Destroys the restored graphs and frees their memory, including outputs and notes; the caller must have stopped
+ * launching them. Nothing is restored after that. In a capture the call does nothing. In a verification, graphs that
+ * are labelled or launched afterwards are not compared; a graph that was not compared each time is not published
+ * (medusa-capture) or is skipped (medusa-verify), with that reason. Call it when the engine needs no graph any more.
  */
 void medusa_release(void);
 

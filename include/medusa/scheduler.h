@@ -15,18 +15,18 @@ extern "C" {
  * Each function has a manual page in section 3; begin with medusa_sched_create(3).
  *
  * Link with -lmedusa-sched. A node loop tells the scheduler what happened (medusa_sched_step) and carries out the
- * actions it gets back, in their order; what an action starts and ends later (a transfer, a batch, an eviction) is
- * reported with another event. The same calls give the same actions, bit for bit. One scheduler is used by one thread
- * at a time; several are independent of each other.
+ * returned actions in their order. When something that an action has started ends later (a transfer, a batch, an
+ * eviction), the node loop reports that with another event. The same calls give the same actions, bit for bit. One
+ * scheduler is used by one thread at a time; several are independent of each other.
  *
  * Times are ns on a clock of the caller that never goes back. Sizes are bytes. Speeds are bytes a second.
  * Options structs begin with their size (sizeof); a tail that a newer caller knows must be zero. Functions that return
  * int return 0 or a MEDUSA_SCHED_ERR_* code, and medusa_sched_error() then says why in one sentence.
  *
- * A *function* is what users call: a model of its own, or a LoRA adapter on a *backbone* that others share. On a GPU it
- * consists of *artifacts*: the backbone (held once per GPU, whoever uses it), its own weights, and its context (CUDA
- * context, kernels, graphs); in the host's memory of its library and weights. Nothing is put anywhere before its bytes
- * were reserved there.
+ * A *function* is what users call: a model of its own, or a LoRA adapter on a *backbone* that several functions share.
+ * On a GPU a function consists of *artifacts*: the backbone (held once per GPU, whoever uses it), its own weights, and
+ * its context (CUDA context, kernels, graphs). In host memory it consists of its library and its weights. The scheduler
+ * reserves the bytes of a place before it puts anything there.
  */
 
 enum medusa_sched_result {
@@ -42,7 +42,7 @@ enum medusa_sched_result {
 
 struct medusa_sched_gpu {
 	size_t size;           /* sizeof(struct medusa_sched_gpu) */
-	uint64_t memory_bytes; /* for artifacts, KV cache and residues, without what the driver itself takes */
+	uint64_t memory_bytes; /* for artifacts, KV cache and residues, without the driver's own memory */
 	uint32_t pcie_switch;  /* GPUs with one number share one link to the host (Torpor, figure 5) */
 	uint32_t slots;        /* batches that may run at once; 0: 1, one function at a time (Torpor, section 4.5) */
 };
@@ -51,7 +51,7 @@ struct medusa_sched_node {
 	size_t size; /* sizeof(struct medusa_sched_node) */
 	const struct medusa_sched_gpu *gpus;
 	uint32_t gpu_count;
-	uint64_t host_bytes;     /* for artifacts kept ready in host memory; 0: without bound */
+	uint64_t host_bytes;     /* for artifacts kept ready in host memory; 0: unlimited */
 	double host_bytes_per_s; /* host to one GPU, undisturbed */
 	double cold_bytes_per_s; /* disk or network to host memory; 0: not counted */
 	const double
@@ -59,20 +59,20 @@ struct medusa_sched_node {
 };
 
 /*
- * Policies by name, see medusa_sched_policies; NULL: "medusa", ours, in each. All of this is copied.
+ * Policies by name, see medusa_sched_policies; NULL: "medusa", our own policy. Everything is copied.
  */
 struct medusa_sched_options {
 	size_t size;   /* sizeof(struct medusa_sched_options) */
-	uint64_t seed; /* of the policies that draw lots */
+	uint64_t seed; /* of the policies that draw at random */
 	const char *queueing, *placement, *eviction, *batching, *preloading;
 	uint64_t max_wait_ns;        /* a request that waited longer for its start is refused; 0: 600 s */
-	uint32_t max_queue;          /* requests waiting per function, more are refused; 0: without bound */
+	uint32_t max_queue;          /* requests waiting per function, more are refused; 0: unlimited */
 	uint32_t retries;            /* how often a request is queued again after its batch failed; 0: never */
 	uint32_t fixed_batch;        /* batching "fixed": size ... */
 	uint64_t fixed_delay_ns;     /* ... and how long the first request waits for it */
 	uint64_t preload_period_ns;  /* how often preloading is planned anew; 0: 1 s */
 	double residency_per_switch; /* eviction "medusa": least stay, as a multiple of the time to load; 0: 1.0 */
-	uint64_t report_lag_ns;      /* memory reports taken less than this after a change are not believed; 0: 1.5 s */
+	uint64_t report_lag_ns;      /* memory reports taken less than this after a change are ignored; 0: 1.5 s */
 };
 
 enum medusa_sched_kind {
@@ -90,7 +90,7 @@ struct medusa_sched_policy {
 	const char *summary; /* one sentence, with the paper it comes from */
 };
 
-/* The policies of a kind; *count says how many. Static. */
+/* Returns the policies of a kind, and their number in *count. Static. */
 const struct medusa_sched_policy *medusa_sched_policies(enum medusa_sched_kind kind, size_t *count);
 
 struct medusa_sched;
@@ -107,43 +107,43 @@ const char *medusa_sched_error(const struct medusa_sched *sched);
 struct medusa_sched_backbone {
 	size_t size;      /* sizeof(struct medusa_sched_backbone) */
 	uint64_t bytes;   /* on a GPU, and in host memory */
-	uint64_t cold_ns; /* to bring it into host memory, beyond bytes / cold_bytes_per_s */
-	int in_host;      /* it lies in host memory from the beginning, and stays */
+	uint64_t cold_ns; /* to bring the backbone into host memory, beyond bytes / cold_bytes_per_s */
+	int in_host;      /* the backbone lies in host memory from the beginning, and stays */
 };
 
 enum medusa_sched_goal { MEDUSA_SCHED_GOAL_COMPLETION = 0, MEDUSA_SCHED_GOAL_FIRST_TOKEN = 1 };
 
 struct medusa_sched_function {
 	size_t size;            /* sizeof(struct medusa_sched_function) */
-	uint32_t backbone;      /* from medusa_sched_add_backbone; MEDUSA_SCHED_NONE: the weights are its own */
-	uint64_t weight_bytes;  /* its own weights, or the adapter's; on a GPU and in host memory */
-	uint64_t context_bytes; /* CUDA context, kernels, graphs, workspaces; on each GPU it is loaded on */
+	uint32_t backbone;      /* from medusa_sched_add_backbone; MEDUSA_SCHED_NONE: no backbone */
+	uint64_t weight_bytes;  /* the function's own weights, or the adapter's; on a GPU and in host memory */
+	uint64_t context_bytes; /* CUDA context, kernels, graphs, workspaces; on each GPU that has the function */
 	uint64_t library_bytes; /* process and libraries, in host memory */
-	uint64_t residue_bytes; /* stays on the GPU when it was evicted from there, until it is offloaded; <= context */
-	uint64_t kv_bytes;      /* KV cache of one sequence; a request may say its own */
+	uint64_t residue_bytes; /* stays on the GPU after an eviction, until the context is offloaded; <= context */
+	uint64_t kv_bytes;      /* KV cache of one sequence; a request may give its own value */
 	uint64_t context_ns; /* to make the context on a GPU, libraries at hand: capture, or restore of an artifact */
 	uint64_t cold_ns;    /* to bring library and weights into host memory, beyond bytes / cold_bytes_per_s */
-	uint64_t evict_ns;   /* to take it off a GPU; 0: the host's copy is kept, memory is free at once */
-	int in_host;         /* library and weights lie in host memory from the beginning, while it is registered */
+	uint64_t evict_ns;   /* to take the weights off a GPU; 0: the host's copy is kept, memory is free at once */
+	int in_host;         /* library and weights lie in host memory as long as the function is registered */
 	uint64_t t0_ns;      /* T(b) = t0 + alpha (b - 1): time to the first token of a batch of b (xLoRA, eq. 3) */
 	uint64_t alpha_ns;
 	uint64_t token_ns;      /* for each further token */
-	uint64_t swap_ns;       /* T(1) when its weights come from host memory meanwhile, undisturbed; 0: computed */
+	uint64_t swap_ns;       /* T(1) while its weights come from host memory, undisturbed; 0: computed */
 	uint64_t swap_peer_ns;  /* ... from a peer GPU; 0: computed */
-	uint64_t keep_alive_ns; /* what is its own leaves GPUs and host when it was not called for so long; 0: stays */
+	uint64_t keep_alive_ns; /* without a call for so long, its own artifacts leave GPUs and host; 0: they stay */
 	uint32_t max_batch;     /* 0: 1 */
-	uint32_t max_parallel;  /* its batches in flight at once; 0: 1 */
+	uint32_t max_parallel;  /* its batches at the same time; 0: 1 */
 	uint64_t slo_ns;        /* from arrival; 0: none */
 	enum medusa_sched_goal slo_goal;
-	double slo_percentile; /* part of the requests that must meet it; 0: 0.98 */
+	double slo_percentile; /* part of the requests that must meet the objective; 0: 0.98 */
 };
 
 int medusa_sched_add_backbone(struct medusa_sched *sched, const struct medusa_sched_backbone *backbone,
 			      uint32_t *index);
 
 /*
- * Indices count up from 0 and are not used again. MEDUSA_SCHED_ERR_INVALID says which field, and why; so does a
- * function that fits on no GPU even alone.
+ * Registers a function. Indices count up from 0 and are not used again. MEDUSA_SCHED_ERR_INVALID: medusa_sched_error()
+ * names the field and the reason; a function that does not even fit alone on any GPU is invalid, too.
  */
 int medusa_sched_add_function(struct medusa_sched *sched, const struct medusa_sched_function *function,
 			      uint32_t *index);
@@ -156,25 +156,25 @@ enum medusa_sched_event_type {
 	MEDUSA_SCHED_STARTED,       /* batch: its computation began (optional) */
 	MEDUSA_SCHED_FIRST_TOKEN,   /* request; batch, if it may be of an earlier try that failed */
 	MEDUSA_SCHED_DONE,          /* likewise; with its last request the batch ends */
-	MEDUSA_SCHED_BATCH_FAILED,  /* batch: what is not done is queued again, or refused after `retries` */
+	MEDUSA_SCHED_BATCH_FAILED,  /* batch: its unfinished requests are queued again, or refused after `retries` */
 	MEDUSA_SCHED_TRANSFER_DONE, /* transfer: a swap-in or preload */
 	MEDUSA_SCHED_TRANSFER_FAILED, /* transfer: its artifact is not there; batches that waited for it fail */
 	MEDUSA_SCHED_EVICTED,         /* transfer: an eviction or offload that takes time has ended */
 	MEDUSA_SCHED_MEMORY_REPORT,   /* gpu, bytes in use as the driver says, as_of: when it was measured */
 	MEDUSA_SCHED_MEMORY_LIMIT,    /* gpu, bytes: memory_bytes from now on */
-	MEDUSA_SCHED_GPU_LOST,        /* gpu: all that was on it is gone; its batches fail */
+	MEDUSA_SCHED_GPU_LOST,        /* gpu: everything on it is gone; its batches fail */
 	MEDUSA_SCHED_GPU_BACK,        /* gpu, empty */
 	MEDUSA_SCHED_BACKBONE_FAILED, /* gpu, backbone: its owner died; batches on it fail, another copy serves
 					 (xLoRA 4.4) */
-	MEDUSA_SCHED_FUNCTION_GONE,   /* function: unregistered; what waits is refused, what runs ends */
-	MEDUSA_SCHED_TIMER,           /* the time asked for has come; also right at any other moment */
+	MEDUSA_SCHED_FUNCTION_GONE,   /* function: unregistered; waiting requests are refused, running ones end */
+	MEDUSA_SCHED_TIMER,           /* the requested time has come; the event is allowed at any other time, too */
 };
 
 struct medusa_sched_event {
 	size_t size; /* sizeof(struct medusa_sched_event) */
 	enum medusa_sched_event_type type;
 	uint64_t now;     /* ns; never less than in the call before */
-	uint64_t request; /* the caller's number, unique among those that have not ended */
+	uint64_t request; /* the caller's number, unique among requests that have not ended */
 	uint32_t function;
 	uint32_t backbone;
 	uint32_t gpu;
@@ -194,8 +194,8 @@ enum medusa_sched_action_type {
 	MEDUSA_SCHED_PRELOAD,   /* the same, ahead of requests; gpu MEDUSA_SCHED_NONE: into host memory */
 	MEDUSA_SCHED_EVICT,     /* artifact, gpu: the residue stays. transfer 0: at once, before the next action */
 	MEDUSA_SCHED_OFFLOAD,   /* artifact, gpu or host (MEDUSA_SCHED_NONE): nothing stays. transfer likewise */
-	MEDUSA_SCHED_REJECT,    /* request, reason: it ends */
-	MEDUSA_SCHED_SET_TIMER, /* at: send MEDUSA_SCHED_TIMER then; replaces the one before */
+	MEDUSA_SCHED_REJECT,    /* request, reason: the request ends */
+	MEDUSA_SCHED_SET_TIMER, /* at: send MEDUSA_SCHED_TIMER then; replaces the previous timer */
 };
 
 enum medusa_sched_class {                        /* of artifacts */
@@ -223,7 +223,7 @@ enum medusa_sched_reason {
 };
 
 struct medusa_sched_action {
-	size_t size; /* of the library's struct medusa_sched_action: what lies behind it is not there */
+	size_t size; /* of the library's struct medusa_sched_action: a newer caller's further fields are not there */
 	enum medusa_sched_action_type type;
 	enum medusa_sched_class artifact;
 	enum medusa_sched_source source;
@@ -234,7 +234,7 @@ struct medusa_sched_action {
 	uint32_t peer;
 	uint64_t batch;
 	uint64_t transfer;
-	uint64_t bytes; /* that become used, or free */
+	uint64_t bytes; /* bytes that become used, or free */
 	uint64_t request;
 	const uint64_t *requests; /* of a run; valid until the next call */
 	uint32_t request_count;
@@ -242,10 +242,10 @@ struct medusa_sched_action {
 };
 
 /*
- * Takes one event and decides: (*actions)[0] to [*count - 1], valid until the next call. An event about something that
- * has ended meanwhile (a transfer of a lost GPU, say) is ignored. MEDUSA_SCHED_ERR_INVALID: the event names what never
- * was, or time goes back; nothing has changed then. MEDUSA_SCHED_ARRIVAL of a number in use is
- * MEDUSA_SCHED_ERR_INVALID.
+ * Takes one event and returns the actions that follow: (*actions)[0] to [*count - 1], valid until the next call. An
+ * event about something that has ended meanwhile (a transfer of a lost GPU, for example) is ignored.
+ * MEDUSA_SCHED_ERR_INVALID: the event names something that never existed, a MEDUSA_SCHED_ARRIVAL has a number that is
+ * in use, or time goes back; then nothing has changed.
  */
 int medusa_sched_step(struct medusa_sched *sched, const struct medusa_sched_event *event,
 		      const struct medusa_sched_action *const **actions, size_t *count);
@@ -263,19 +263,19 @@ const char *medusa_sched_reason_name(enum medusa_sched_reason reason);
 const char *medusa_sched_result_name(enum medusa_sched_result result);
 const char *medusa_sched_source_name(enum medusa_sched_source source);
 
-/* ---- what it knows ---------------------------------------------------------------------------------------------- */
+/* ---- the scheduler's state -------------------------------------------------------------------------------------- */
 
 struct medusa_sched_gpu_state {
 	size_t size;             /* sizeof(struct medusa_sched_gpu_state), set by the caller */
 	int present;             /* not lost */
 	uint64_t limit_bytes;    /* memory_bytes, or the last MEDUSA_SCHED_MEMORY_LIMIT */
-	uint64_t artifact_bytes; /* there or on their way: in, or out and not gone yet */
+	uint64_t artifact_bytes; /* artifacts that are there, on their way in, or on their way out */
 	uint64_t residue_bytes;
 	uint64_t kv_bytes;      /* of running batches */
-	uint64_t foreign_bytes; /* used by others, as the last believed report says */
+	uint64_t foreign_bytes; /* used by other processes, as the last report that counted says */
 	uint32_t running;       /* batches */
 	uint32_t transfers;     /* on their way here */
-	uint32_t waiting;       /* reservations that wait for memory; they hold none */
+	uint32_t waiting;       /* reservations that wait for memory and hold none yet */
 };
 
 struct medusa_sched_function_state {
@@ -301,9 +301,9 @@ int medusa_sched_function_get(const struct medusa_sched *sched, uint32_t functio
 int medusa_sched_stats_get(const struct medusa_sched *sched, struct medusa_sched_stats *stats);
 
 /*
- * Counts everything anew and compares it with the books: memory never over what was free when it was given, every
- * request in one place, every pin with its batch. 0, or MEDUSA_SCHED_ERR_INVALID and the first difference. For tests;
- * takes time in proportion to everything.
+ * Counts everything anew and compares the counts with the scheduler's books: no GPU was given more memory than it had
+ * free, every request is in one place, every pin has its batch. Returns 0, or MEDUSA_SCHED_ERR_INVALID and the first
+ * difference. For tests; the time is in proportion to GPUs, functions, artifacts and requests.
  */
 int medusa_sched_audit(struct medusa_sched *sched);
 
