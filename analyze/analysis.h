@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the passes of an analysis share: views of the captures, pairs of graphs, findings. */
+/* State that the passes of an analysis share: views of the captures, pairs of graphs, findings. */
 #ifndef MD_ANALYZE_ANALYSIS_H
 #define MD_ANALYZE_ANALYSIS_H
 
@@ -7,7 +7,7 @@
 #include "analyze/view.h"
 #include "base/map.h"
 
-/* What a pointer refers to, in terms of the first capture. */
+/* The target of a pointer, in terms of the first capture. */
 struct md_target {
 	uint32_t alloc;   /* index into views[0].allocs */
 	uint32_t binding; /* index into views[0].bindings, or MD_NONE: private memory */
@@ -66,7 +66,7 @@ struct md_part {
 	bool reads, writes;
 };
 
-/* One pair writes, in memory that nobody bound, what another one reads. */
+/* One pair of graphs writes unbound memory that another pair reads. */
 struct md_handing {
 	uint32_t reader, writer; /* indices into pairs */
 	unsigned capture;
@@ -201,7 +201,7 @@ bool md_unset_judge(struct md_analysis *analysis, struct md_pair *pair, uint32_t
 
 /* ---- pass_content.c: contents of private memory ---- */
 
-/* What the second capture saved of the same bytes: known tells which. */
+/* The second capture's copy of the same bytes; known tells which of them it saved. */
 struct md_counterpart {
 	uint8_t *data, *known; /* owned */
 	uint64_t sequence;
@@ -241,7 +241,7 @@ enum md_word {
  */
 enum md_word md_word_resolve(struct md_analysis *analysis, uint64_t one, uint64_t two, uint64_t graph_sequence,
 			     struct md_target *target, char *why);
-/* By liveness in the first capture alone: constant, pointer or refused. */
+/* Judges a word by liveness in the first capture alone: constant, pointer or refused. */
 enum md_word md_word_guess(struct md_analysis *analysis, uint64_t value, uint64_t graph_sequence,
 			   struct md_target *target, char *why);
 /*

@@ -42,7 +42,7 @@ struct md_analyze_options {
 	bool accept_unvaried;
 };
 
-/* What the artifact says, in its provenance, of an analysis that accepted them. */
+/* The text in the artifact's provenance for an analysis that accepted them. */
 #define MD_PROCESS_VALUES_ACCEPTED "values of the process were accepted as parameters"
 
 /*

@@ -5,7 +5,7 @@
 
 #include "analyze/analysis.h"
 
-/* In order where they begin together. Addresses are those of the first capture; a group's are its own. */
+/* Kinds of walls, in the order of walls at one address. Addresses are the first capture's; a group has its own. */
 enum md_wall_kind {
 	MD_WALL_EDGE, /* of the group; of no length, as the next */
 	MD_WALL_CUT,  /* an address that a graph has */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One capture as analysis asks it: in which allocation and binding did an address lie, at a moment of the capture? */
+/* A view of one capture: in which allocation and binding an address lay at a moment of the capture. */
 #ifndef MD_ANALYZE_VIEW_H
 #define MD_ANALYZE_VIEW_H
 

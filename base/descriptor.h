@@ -37,7 +37,7 @@ bool md_descriptor_scarce(unsigned *limit);
 
 /* Takes fd over; false and errno when it is not open. */
 bool md_descriptor_keep(struct md_descriptor *kept, int fd);
-/* Whether the number still stands for the file that it stood for. errno is left alone. */
+/* True if the descriptor still belongs to the same file. Leaves errno alone. */
 bool md_descriptor_is_ours(const struct md_descriptor *kept);
 /* Closes it, unless it has become somebody else's. */
 void md_descriptor_drop(struct md_descriptor *kept);

@@ -29,7 +29,7 @@ const char *md_element_name(enum md_element_type type); /* "f32" ... */
  */
 bool md_element_order(enum md_element_type type, const uint8_t *bytes, int64_t *order);
 
-/* What several replays have left of one element. */
+/* The values of one element after several replays. */
 struct md_element_span {
 	int64_t low, high; /* orders */
 	bool any, varied;  /* any: low and high mean something. varied: in any way, so two NaNs count too */
@@ -47,7 +47,7 @@ void md_element_span_add(struct md_element_span *span, enum md_element_type type
  */
 bool md_element_span_holds(const struct md_element_span *span, enum md_element_type type, const uint8_t *bytes,
 			   uint64_t ulps);
-/* How far outside of the span, in units in the last place; UINT64_MAX when that can't be said. */
+/* The distance from the span, in units in the last place; UINT64_MAX when it cannot be computed. */
 uint64_t md_element_span_distance(const struct md_element_span *span, enum md_element_type type, const uint8_t *bytes);
 
 /* ---- what a user accepts of graphs that are not deterministic ---- */

@@ -33,10 +33,10 @@ enum md_status md_file_read(const char *path, uint64_t most, struct md_file_byte
 enum md_status md_file_read_stream(const char *path, uint64_t most, struct md_file_bytes *out, struct md_error *err);
 void md_file_release(struct md_file_bytes *bytes);
 
-/* All size bytes at offset; MD_ERR_TRUNCATED names the offset when the file ends before. */
+/* Reads exactly size bytes at offset; MD_ERR_TRUNCATED names the offset if the file ends before. */
 enum md_status md_file_read_at(int fd, uint64_t offset, void *out, size_t size, struct md_error *err);
 
-/* Where a reader takes its bytes from, each of them once: memory of ours, or an open file that may change meanwhile. */
+/* The source of a reader's bytes, each of which is read once: memory of ours, or an open file that may change. */
 struct md_file_source {
 	const uint8_t *data; /* NULL: read from fd */
 	int fd;
@@ -61,7 +61,7 @@ enum md_status md_file_write(int fd, const void *data, size_t size, const char *
 enum md_status md_file_create_beside(const char *path, char **temporary, int *fd, struct md_error *err);
 /* A new file; MD_ERR_INVALID when the name is taken, by a link too. mode: permissions, less the umask. */
 enum md_status md_file_create(const char *path, unsigned mode, int *fd, struct md_error *err);
-/* That path, should it be there, is a regular file: a device or a folder is not to be replaced by one. */
+/* Checks that a file at path, if there is one, is regular: devices and folders are never replaced. */
 enum md_status md_file_check_output(const char *path, struct md_error *err);
 /* Owner, group and permissions of the file at path, if there is one, for the one that is to replace it. */
 enum md_status md_file_make_alike(int fd, const char *path, struct md_error *err);
@@ -70,7 +70,7 @@ enum md_status md_file_make_alike(int fd, const char *path, struct md_error *err
  * failure. regular: only if it is a regular file (EINVAL).
  */
 int md_file_open_append(const char *path, bool regular);
-/* For what a user asked a command to write, wherever that leads: NULL and errno on failure. */
+/* Opens a file that a user asked a command to write, and follows links. NULL and errno on failure. */
 FILE *md_file_open_output(const char *path);
 /* rename, then fsync of the folder: of a file that is on the disk already. */
 enum md_status md_file_rename(const char *from, const char *to, struct md_error *err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the mangled name of a C++ function says of its parameters: a number, an address, or an object by value. */
+/* Kinds of a C++ function's parameters by its mangled name: a number, an address, or an object by value. */
 #ifndef MD_BASE_MANGLED_H
 #define MD_BASE_MANGLED_H
 

@@ -31,7 +31,7 @@ enum md_note_event {
 #define MD_NOTE_POISON "poison test"
 #define MD_NOTE_PROOF "proof"
 
-/* What a note is about. A graph without a label (NULL) is known by its number in the process. */
+/* The subject of a note. A graph without a label (NULL) is identified by its number in the process. */
 struct md_note_of {
 	const char *test, *label;
 	unsigned batch;
@@ -48,7 +48,7 @@ struct md_note {
 
 /* Reads the next note, or returns false at the end; lines that are none are skipped, and so is one without its end. */
 bool md_note_read(FILE *in, struct md_note *out);
-/* All notes of a file; *list is owned by the caller. MD_ERR_NOT_FOUND and the like when it cannot be read. */
+/* Reads all notes of a file; the caller owns *list. MD_ERR_NOT_FOUND or another error if it cannot be read. */
 enum md_status md_note_list(const char *path, struct md_note **list, size_t *count, struct md_error *err);
 void md_note_list_finish(struct md_note *list, size_t count);
 bool md_note_write(FILE *out, const struct md_note *note);

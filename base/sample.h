@@ -18,7 +18,7 @@ struct md_sample {
 /* Plans the sample of `size` > 0 bytes, one of `among` that are sampled together. Fewer than 4 bytes overlap. */
 struct md_sample md_sample_plan(uint64_t size, uint32_t among);
 uint64_t md_sample_offset(const struct md_sample *sample, uint32_t window);
-/* Whether a window that did not change is worth looking at again; the first and the last always are. */
+/* True if a window that did not change is looked at again; the first and the last window always are. */
 bool md_sample_stays(const struct md_sample *sample, uint32_t window, uint32_t among);
 
 /*

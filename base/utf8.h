@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which bytes are UTF-8, and which characters a terminal would act upon instead of showing them. */
+/* Finds bytes that are UTF-8, and characters that a terminal would act upon instead of showing them. */
 #ifndef MD_BASE_UTF8_H
 #define MD_BASE_UTF8_H
 

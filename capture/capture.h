@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the parts of the capture library share: one recording per process, and the verbs that write into it. */
+/* State that the parts of the capture library share: one recording per process, and the verbs that write into it. */
 #ifndef MD_CAPTURE_CAPTURE_H
 #define MD_CAPTURE_CAPTURE_H
 
@@ -23,7 +23,7 @@
 enum md_capture_until { MD_UNTIL_EXIT, MD_UNTIL_GRAPHS, MD_UNTIL_MARK };
 enum md_capture_store { MD_STORE_ANONYMOUS, MD_STORE_ALL, MD_STORE_NONE };
 
-/* What the environment asks for; read once, before the first hook acts. */
+/* Settings from the environment, which are read once, before the first hook acts. */
 struct md_capture_options {
 	char trace[MD_TRACE_PATH_BYTES]; /* MEDUSA_TRACE */
 	enum md_capture_until until;
@@ -123,7 +123,7 @@ void md_capture_shift_before_reserve(void);
 void md_capture_shift_start(void);
 void md_capture_shift_release(void);
 
-/* What is allocated on a stream that is being captured is its graph's. */
+/* Memory that is allocated on a stream under capture belongs to the captured graph. */
 void md_capture_alloc_note_on(CUstream stream, uint64_t address, uint64_t bytes);
 /* A range of reserved addresses is given back: nothing is bound there any more. */
 void md_capture_unreserve_note(uint64_t address, uint64_t bytes);
@@ -167,10 +167,10 @@ struct md_capture_variable { /* of a module, and the engine has its address */
 	char *name;
 };
 
-/* Those that are there; false past the last one, or where there is none. Lock held, and the name lasts as long. */
+/* Recorded variables; false past the last one, or where there is none. Lock held; the name is valid under it. */
 bool md_capture_variable_at(size_t index, struct md_capture_variable *out);
 bool md_capture_variable_find(uint64_t address, struct md_capture_variable *out);
-/* Of a module or of a library: its address was handed out. Lock not held. */
+/* The driver has returned the address of a variable of a module or library. Lock not held. */
 void md_capture_variable_asked(CUmodule module, CUlibrary library, const char *name, uint64_t address, uint64_t size);
 /* The trace says which images had variables written since; lock not held, the driver may be called. */
 void md_capture_variables_check(void);
@@ -202,7 +202,7 @@ bool md_capture_kernel_unloaded_since(CUfunction func, CUkernel kern, uint64_t s
 
 /* ---- capture_launches.c ---- */
 
-/* How a kernel takes its parameters, for good; kernel is MD_NONE if nothing is known of it. */
+/* A kernel's parameter layout, which never changes; kernel is MD_NONE if the kernel is unknown. */
 struct md_capture_layout {
 	uint32_t kernel, param_count;
 	const struct md_param *params;
@@ -213,7 +213,7 @@ void md_capture_launches_put(void);                                         /* t
 void md_capture_transfer_count(enum md_transfer_kind kind, uint64_t bytes); /* hot: two atomic additions */
 void md_capture_transfers_put(void);                                        /* totals to the trace; lock held */
 
-/* What was seen of the call that made a node; some attributes can't be read back from it. */
+/* The recorded call that made a node; some attributes cannot be read back from the node. */
 #define MD_NODE_ATTRIBUTES 10
 struct md_capture_memo {
 	uint64_t sequence; /* 0: the call was not seen */
@@ -234,15 +234,15 @@ void md_capture_stream_begun(CUstream stream);
 void md_capture_stream_ending(CUstream stream); /* after cuStreamEndCapture, whatever it returned */
 /* Links the node that the last call put at the end of a capturing stream with that call. */
 void md_capture_node_note(CUstream stream, const CUlaunchAttribute *attributes, unsigned count);
-/* Its parameters were given, or set anew, by a call on the graph; what else is known of it stays. */
+/* A call on the graph set the node's parameters; everything else that is recorded of the node stays. */
 void md_capture_node_touched(CUgraphNode node);
-/* Nothing else is known of it: its handle may have been another node's. context: that it was given, or NULL. */
+/* Forgets earlier records: the handle may have been another node's. context: the node's own, or NULL. */
 void md_capture_node_added(CUgraphNode node, CUcontext context);
 void md_capture_node_forget(CUgraphNode node);
 void md_capture_node_alike(CUgraphNode node, CUgraphNode from); /* it was given all attributes of the other */
 /* An attribute was set on the node: kept if it is one of those that can't be read back. */
 void md_capture_node_attribute(CUgraphNode node, CUlaunchAttributeID id, const CUlaunchAttributeValue *value);
-/* What is known of the nodes of a graph holds for those of its copy too. */
+/* The copy's nodes get the records of the graph's nodes. */
 void md_capture_graph_copied(CUgraph graph, CUgraph copy);
 void md_capture_child_added(CUgraphNode node, CUgraph graph);
 void md_capture_graph_launched(CUgraphExec exec, CUstream stream);    /* inside of a stream capture */
@@ -294,7 +294,7 @@ void md_capture_graph_instantiated(CUgraph graph, CUgraphExec exec, uint64_t fla
 
 /* As a whole, to what the graph holds. */
 void md_capture_exec_updated(CUgraphExec exec, CUgraph graph, const char *call);
-/* One of its nodes; NULL: in a way that is not followed. */
+/* The changed node; NULL: the executable was changed in a way that is not recorded. */
 void md_capture_exec_changed(CUgraphExec exec, CUgraphNode node, const CUgraphNodeParams *params, const char *call);
 void md_capture_exec_switched(CUgraphExec exec, CUgraphNode node, bool on, const char *call);
 /* Before anything else is said of the graph: the trace learns what it is by now. Lock held. */
@@ -320,10 +320,10 @@ struct md_capture_graph *md_capture_graph_meant(CUgraphExec exec);
 void md_capture_graph_launching(CUgraphExec exec, bool runs);
 void md_capture_home_note(void); /* memory is bound in the current context; lock held */
 CUcontext md_capture_home(void); /* that context, or that of the first graph; NULL: not known yet; lock held */
-/* What is said of a graph; lock held. False: out of memory. */
+/* Statements of the engine about a graph; lock held. False: out of memory. */
 void md_capture_graph_label(struct md_capture_graph *graph, const char *label, unsigned batch);
 bool md_capture_graph_output(struct md_capture_graph *graph, struct md_capture_output output);
-/* Its outputs and what others read of it; owned by the caller. NULL: out of memory. */
+/* The graph's outputs, and its memory that other graphs read; the caller owns the list. NULL: out of memory. */
 struct md_capture_output *md_capture_graph_all_outputs(const struct md_capture_graph *graph, size_t *count);
 void md_capture_graph_note(struct md_capture_graph *graph, const void *data, size_t bytes);
 void md_capture_graph_refuse(struct md_capture_graph *graph, const char *why);
@@ -355,20 +355,20 @@ void md_capture_given_put(void);             /* to the trace; lock held */
 /* From hooks, outside of stream captures; from: NULL: it is set. Lock not held. */
 void md_capture_filled(const void *from, uint64_t to, uint64_t size);
 void md_capture_filled_forget(uint64_t start, uint64_t size); /* lock held, as below */
-/* What was filled there by one call, or NULL. */
+/* The range at address that one call filled, or NULL. */
 const struct md_interval *md_capture_filled_at(uint64_t address);
 /* Such a range is told by some of its bytes: the offset of a window, whose *bytes are 0 behind the last one. */
 uint64_t md_capture_filled_window(uint64_t size, unsigned window, uint64_t *bytes);
 uint64_t md_capture_filled_hash(uint64_t hash, const void *bytes, uint64_t size); /* of the next window; begins at 0 */
-/* Whether it may still hold what was put there; one that was set holds 4 bytes again and again. */
+/* True if the range may still hold the bytes that were put there; a set range repeats 4 bytes. */
 bool md_capture_filled_holds(const struct md_interval *range, uint64_t hash);
 bool md_capture_filled_was_set(const struct md_interval *range);
 
 /* ---- capture_events.c: events that nodes of graphs record and wait for ---- */
 
-/* Its number in the trace; lock held. False: out of memory. */
+/* The event's number in the trace; lock held. False: out of memory. */
 bool md_capture_event_number(CUevent event, uint32_t *number);
-/* The engine uses it, outside of stream capture: one atomic load while no graph has events. Lock not held. */
+/* The engine uses the event outside of stream captures; one atomic load while no graph has events. Lock not held. */
 void md_capture_event_used(CUevent event, const char *call);
 void md_capture_event_destroyed(CUevent event);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One graph, replayed to see what it writes of what others read in memory that nobody bound. */
+/* Replays one graph to see which unbound memory it writes that others read. */
 #ifndef MD_CAPTURE_CAPTURE_HANDED_TRIAL_H
 #define MD_CAPTURE_CAPTURE_HANDED_TRIAL_H
 
@@ -17,7 +17,7 @@ struct md_interest {
 	bool known;
 };
 
-/* All of them; valid until one is added. Lock held. */
+/* All interests; valid until one is added. Lock held. */
 const struct md_interest *md_capture_interests(size_t *count);
 
 /* A part of an interest that lies in private memory of the graph. */
@@ -38,7 +38,7 @@ struct md_handed_trial {
 
 struct md_handed_trial md_handed_trial_new(struct md_probe_session *session, const struct md_capture_graph *graph);
 void md_handed_trial_finish(struct md_handed_trial *trial);
-/* What the graph can reach, cut into units; those that it needs itself are kept. */
+/* Cuts the memory that the graph can reach into units; units that the graph itself needs are kept. */
 enum md_status md_handed_trial_collect(struct md_handed_trial *trial, const struct md_capture_graph *graph,
 				       struct md_error *err);
 /* Spots: what others read and the graph has not been asked for; and which bytes of them it writes. */

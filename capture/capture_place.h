@@ -41,7 +41,7 @@ void md_capture_place_primary_gone(CUdevice device);       /* if it is by now */
 /* Backs the range with memory of the device; blocks that are not covered whole are shared with others in them. */
 bool md_place_map(uint64_t address, uint64_t bytes, int device);
 void md_place_unmap(uint64_t address, uint64_t bytes);
-/* Who else may use the device's memory. */
+/* Other users of the device's memory. */
 void md_place_allow(int owner, int device, bool allowed);
 void md_place_allow_range(uint64_t address, uint64_t bytes, int device, bool allowed);
 

@@ -137,7 +137,7 @@ struct md_capture_probe {
  */
 enum md_status md_capture_probe_again(struct md_capture_probe *probe, const struct md_capture_graph *graph,
 				      struct md_error *err);
-/* What it keeps goes to the trace; anew: but for what an earlier test has put there. */
+/* Writes the kept contents to the trace; anew: without contents that an earlier test has written. */
 void md_capture_probe_put_contents(const struct md_capture_probe *probe, bool anew);
 
 /* ---- capture_probe_copies.c ---- */
@@ -197,7 +197,7 @@ struct md_probe_run {
 	uint64_t offset, size;
 };
 struct md_probe_run md_capture_probe_next_run(const struct md_capture_probe *probe, size_t *at, size_t from, size_t to);
-/* What a poisoned part holds, no longer than a chunk and poisoned with a word whose bytes are all the same. */
+/* The bytes of a poisoned part of at most one chunk; the poison is a word of equal bytes. */
 void md_capture_probe_expect(const struct md_capture_probe *probe, const struct md_probe_region *region,
 			     uint64_t offset, uint64_t size, uint8_t *to);
 /* The same into device memory; *done is false when that takes too many steps. */
@@ -224,7 +224,7 @@ void md_capture_written_release(struct md_capture_probe *probe);
 
 /* ---- capture_unread.c ---- */
 
-/* What lies beside what graphs were found to need goes to the trace. Lock held, a context is current. */
+/* Writes the memory beside contents of graphs to the trace. Lock held, a context is current. */
 void md_capture_unread_put(struct md_probe_session *session);
 
 /* ---- capture_probe_spans.c ---- */
@@ -232,16 +232,16 @@ void md_capture_unread_put(struct md_probe_session *session);
 /* After the first replay: what it has changed, and the windows of sampled state; puts everything back. */
 enum md_status md_capture_probe_find_spans(struct md_capture_probe *probe, struct md_error *err);
 void md_capture_probe_drop_spans(struct md_capture_probe *probe);
-/* Whether all spans are what they were after the first replay; puts them back. */
+/* Compares all spans with those after the first replay, and puts them back. */
 enum md_status md_capture_probe_compare_spans(struct md_capture_probe *probe, bool *equal, struct md_error *err);
-/* Looks at all of every output once, and puts back what is not as it was; sets strayed if there was any. */
+/* Compares all outputs once, and puts back those that changed; sets strayed if any did. */
 enum md_status md_capture_probe_check_outputs(struct md_capture_probe *probe, struct md_error *err);
 
 /* ---- capture_probe_spread.c: graphs that are not deterministic ---- */
 
-/* What the user accepts of them (MEDUSA_NONDETERMINISTIC). */
+/* The tolerance that the user accepts (MEDUSA_NONDETERMINISTIC). */
 struct md_tolerance md_capture_tolerance(void);
-/* Whether what a replay has left in a span is what a clean one may leave; while learning, it is one. */
+/* True if a clean replay may leave these bytes in the span; while learning, the replay is a clean one. */
 bool md_capture_spread_judge(const struct md_capture_probe *probe, struct md_probe_span *span, const uint8_t *now,
 			     struct md_error *err);
 /* After the first replay: as many clean ones as it takes to know what they span. */
@@ -249,7 +249,7 @@ enum md_status md_capture_spread_gather(struct md_capture_probe *probe, struct m
 
 /* ---- capture_probe_replay.c ---- */
 
-/* One replay of what lies there now, and what is placed before one: host memory, and private memory as below. */
+/* One replay with memory as it is, and the placing before one: host memory, and private memory as below. */
 enum md_status md_capture_probe_launch(struct md_capture_probe *probe, struct md_error *err);
 enum md_status md_capture_probe_place(struct md_capture_probe *probe, size_t from, size_t to, struct md_error *err);
 enum md_status md_capture_probe_first_replay(struct md_capture_probe *probe, struct md_error *err);

@@ -37,14 +37,14 @@ struct md_alloc_sequence {
 	struct md_sequence_request *items; /* owned */
 	uint64_t *addresses;               /* of the items; owned */
 	size_t count, room;
-	/* What is live, for each kind: addresses of different sources are nobody's to compare. Value: the index. */
+	/* Live allocations of each kind: addresses of different kinds are not comparable. Value: the index. */
 	struct md_interval_index live[MD_SEQUENCE_FAMILIES];
 	unsigned paused;
 	bool closed; /* the engine has asked for a graph: what comes now is not counted */
 	bool broken; /* too many, or no memory for them: nothing is bound by sequence */
 };
 
-/* None of these takes a lock. */
+/* These functions take no lock. */
 void md_sequence_add(struct md_alloc_sequence *sequence, uint32_t family, uint64_t address, uint64_t size);
 /* Everything live that begins in [address, address + size). Once closed, nothing changes any more. */
 void md_sequence_remove(struct md_alloc_sequence *sequence, uint64_t address, uint64_t size);

@@ -26,7 +26,7 @@ struct md_device_hasher {
 	CUfunction function; /* NULL: memory is hashed on the host */
 };
 
-/* In the current context; tries the kernel out on a sample, on the stream. */
+/* Opens the hasher in the current context; tests the kernel on a sample, on the stream. */
 void md_device_hasher_open(struct md_device_hasher *hasher, CUstream stream);
 void md_device_hasher_close(struct md_device_hasher *hasher);
 

@@ -41,7 +41,7 @@ struct md_device_session {
 
 /* ---- device_session.c ---- */
 
-/* In the current context. Of device memory, as much is left as others may need, and no more than device_limit taken. */
+/* Opens a session in the current context. It takes at most device_limit, and leaves memory that others may need. */
 enum md_status md_device_session_open(struct md_device_session *session, uint64_t device_limit, struct md_error *err);
 void md_device_session_close(struct md_device_session *session);
 /* Device memory until the session closes or its slabs are cut back; 0 when there is no room. Aligned to 512. */
@@ -63,7 +63,7 @@ CUresult md_device_kernel_load(const char *text, const char *name, CUmodule *mod
 /* Loads the kernel and tries it out. Without it, or if it is wrong, session->differ stays NULL. */
 void md_device_differ_load(struct md_device_session *session);
 void md_device_differ_unload(struct md_device_session *session);
-/* Whether memory can be compared on the device: both at multiples of 16 bytes, as is the size. */
+/* True if memory can be compared on the device: both addresses and the size are multiples of 16 bytes. */
 bool md_device_differ_can(const struct md_device_session *session, uint64_t address, uint64_t size);
 /* Compares on the session's stream; the flags of grain 0 on are from `flag` on. Call begin first, then once for each.
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* With which arguments the process was started that these libraries are loaded into. */
+/* The arguments with which the process of these libraries was started. */
 #ifndef MD_DRIVER_PROCESS_ARGUMENTS_H
 #define MD_DRIVER_PROCESS_ARGUMENTS_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One description of a record serves four ways: msgpack out and in, text out and in. */
+/* One description of a record for four uses: write and read msgpack, write and read text. */
 #ifndef MD_FORMAT_ARCHIVE_H
 #define MD_FORMAT_ARCHIVE_H
 

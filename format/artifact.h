@@ -155,7 +155,7 @@ struct md_provenance {
 	uint32_t stage_count;
 };
 
-/* Of the file that was read. What is written has it too, and that only succeeds when it is the same again. */
+/* The signature of the file that was read. Writing keeps it, and fails if it does not match the written file. */
 struct md_artifact_signature {
 	bool present;
 	struct md_public_key key;
@@ -257,7 +257,7 @@ enum md_status md_artifact_unset(const struct md_artifact *artifact, const struc
 /* From now on the word is noise. */
 enum md_status md_doubtful_settle(struct md_artifact_graph *graph, uint32_t index, struct md_error *err);
 
-/* Whether the numbers of a KV profile agree with each other and with the device: MD_ERR_CORRUPT says which do not. */
+/* Checks that a KV profile agrees with itself and with the device; MD_ERR_CORRUPT names the numbers that do not. */
 enum md_status md_artifact_check_kv(const struct md_kv *kv, uint64_t device_memory, struct md_error *err);
 
 /* The same checks on a structure in memory; the writer calls it first, the text twin's reader too. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How the checks of an artifact say what is wrong with it: every message names the section, and a graph's its node. */
+/* Error messages of the checks of an artifact: each names the section and, for a graph, the node. */
 #ifndef MD_FORMAT_ARTIFACT_BAD_H
 #define MD_FORMAT_ARTIFACT_BAD_H
 
@@ -11,7 +11,7 @@ struct md_graph_check { /* of one graph; a message starts with what it belongs t
 	struct md_error *err;
 };
 
-/* Both return MD_ERR_CORRUPT. */
+/* These two functions return MD_ERR_CORRUPT. */
 enum md_status md_bad_section(struct md_error *err, const char *section, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 enum md_status md_bad_node(const struct md_graph_check *c, uint32_t node, const char *format, ...)

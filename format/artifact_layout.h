@@ -122,7 +122,7 @@ struct md_artifact_reading {
 /* Header, table and signature. Finish in any case. */
 enum md_status md_artifact_reading_begin(const struct md_file_source *source, struct md_artifact_reading *in,
 					 struct md_error *err);
-/* All but graphs, pointers and contents; images is the row of their frames, or NULL. */
+/* Reads all sections except for graphs, pointers and contents; images is the row of their frames, or NULL. */
 enum md_status md_artifact_reading_head(struct md_artifact_reading *in, struct md_artifact *artifact,
 					const struct md_artifact_row **images, struct md_error *err);
 void md_artifact_reading_finish(struct md_artifact_reading *in);

@@ -18,7 +18,7 @@ struct md_section_kind {
 #define MD_SECTION_COUNT 10
 extern const struct md_section_kind md_section_kinds[MD_SECTION_COUNT];
 
-/* What one section knows of another: pointers are coded over the graphs' nodes. */
+/* State that sections share: pointers are coded over the graphs' nodes. */
 struct md_section_state {
 	uint32_t *bases; /* by graph: the base graph or MD_NO_BASE */
 	uint32_t base_count;

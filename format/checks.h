@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which checks an artifact has been through, and which ones a restore demands (checks.def). */
+/* The checks that were made of an artifact, and those that a restore demands (checks.def). */
 #ifndef MD_FORMAT_CHECKS_H
 #define MD_FORMAT_CHECKS_H
 

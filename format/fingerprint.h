@@ -23,7 +23,7 @@ struct md_fingerprint_fact { /* what the engine says it is (medusa_fingerprint_a
 	char *name, *value;  /* owned */
 };
 
-/* Of the context, by CUlimit: stack, printf buffer, heap of the device, depth of device launches and how many pend. */
+/* Limits of the context, by CUlimit: stack, printf buffer, device heap, depth and pending number of device launches. */
 #define MD_LIMITS 5
 
 struct md_fingerprint {
@@ -54,7 +54,7 @@ enum md_status md_fingerprint_set_fact(struct md_fingerprint *fingerprint, const
 /* MD_ERR_MISMATCH at the first fact, by name, that one side lacks or says otherwise; both ascending by name. */
 enum md_status md_fingerprint_compare_facts(const struct md_fingerprint *stored, const struct md_fingerprint *now,
 					    struct md_error *err);
-/* Of an engine that states no facts: MD_ERR_MISMATCH at the first argument that differs and may not. */
+/* For engines that state no facts: MD_ERR_MISMATCH at the first argument that differs and may not. */
 enum md_status md_fingerprint_compare_arguments(const struct md_fingerprint *stored, const struct md_argument_list *now,
 						struct md_error *err);
 

@@ -45,7 +45,7 @@ static inline const char *md_alloc_foreign(enum md_alloc_family family)
 					   : NULL;
 }
 
-/* How an engine may say what a bound buffer is for; values are those of medusa.h's MEDUSA_BIND_*. */
+/* Roles of bound buffers; values are those of medusa.h's MEDUSA_BIND_*. */
 enum md_bind_role {
 	MD_BIND_CONSTANT = 1, /* weights: no graph writes it */
 	MD_BIND_STATE = 2,    /* read and written: KV cache, counters */
@@ -135,7 +135,7 @@ struct md_kernel {
 	struct md_func_state state;
 };
 
-/* What a parameter is, by its kernel's name, or, where that says nothing, by its size. */
+/* The kind of a parameter, by its kernel's name or, if the name says nothing, by its size. */
 enum md_param_kind {
 	MD_PARAM_STRUCT,  /* may have bytes that nobody sets; also whatever is not known */
 	MD_PARAM_SCALAR,  /* a number: all of its bytes are set */

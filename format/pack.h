@@ -47,7 +47,7 @@ struct md_budget {
 /* Zeroed and malloc'd, never NULL for count 0; NULL when refused. */
 void *md_budget_alloc(struct md_budget *budget, uint64_t count, size_t size);
 bool md_budget_take(struct md_budget *budget, uint64_t bytes);
-/* What was taken for a while only. */
+/* Gives back bytes that were taken for a while only. */
 void md_budget_give(struct md_budget *budget, uint64_t bytes);
 /* Zeroed, from an arena (artifact.h). */
 void *md_budget_arena(struct md_budget *budget, void **arena, uint64_t count, size_t size);

@@ -46,7 +46,7 @@ struct md_trace_meta {
 
 void md_trace_put_meta(struct md_trace_writer *w, const struct md_trace_meta *meta);
 void md_trace_put_fingerprint(struct md_trace_writer *w, const struct md_fingerprint *fingerprint);
-/* Of the context that graphs are made in, whenever one is made under others than before. */
+/* Limits of the context in which graphs are made, whenever they have changed. */
 void md_trace_put_limits(struct md_trace_writer *w, uint64_t sequence, const uint64_t limits[MD_LIMITS]);
 void md_trace_put_alloc(struct md_trace_writer *w, uint64_t sequence, enum md_alloc_family family, uint64_t address,
 			uint64_t size);
@@ -100,12 +100,12 @@ struct md_trace_given {
 	uint64_t address, size, sequence;
 };
 void md_trace_put_given(struct md_trace_writer *w, uint64_t sequence, const struct md_trace_given *given);
-/* How the process was started; the record says nothing if there are none. */
+/* The arguments of the process; an empty list writes no record. */
 void md_trace_put_arguments(struct md_trace_writer *w, const struct md_argument_list *arguments);
 /* The graph's replays differ among themselves; the poison test judged them within this tolerance. */
 void md_trace_put_tolerance(struct md_trace_writer *writer, uint64_t sequence, uint64_t graph,
 			    const struct md_tolerance *tolerance);
-/* What the engine says it is; a name said again replaces its value. */
+/* A fact that the engine states; a name that is stated again gets the new value. */
 void md_trace_put_fact(struct md_trace_writer *w, uint64_t sequence, const char *name, const char *value);
 /* The engine uses, outside of graphs, an event that nodes of a graph record or wait for; call: how. */
 void md_trace_put_event_use(struct md_trace_writer *w, uint64_t sequence, uint32_t event, const char *call);
@@ -113,7 +113,7 @@ void md_trace_put_event_use(struct md_trace_writer *w, uint64_t sequence, uint32
 void md_trace_put_tensor_map(struct md_trace_writer *w, uint64_t sequence, const void *map);
 /* The engine has written a variable of the image's module. */
 void md_trace_put_variable(struct md_trace_writer *w, uint64_t sequence, uint32_t image, const char *name);
-/* Where a variable of an image's module lies: its address was asked for. */
+/* The place of a variable of an image's module, when the engine asks for its address. */
 void md_trace_put_global(struct md_trace_writer *w, uint64_t sequence, uint32_t image, const char *name,
 			 uint64_t address, uint64_t size);
 /* A replay of the graph wrote such a variable. */
@@ -123,10 +123,10 @@ void md_trace_put_replayed(struct md_trace_writer *w, uint64_t sequence, uint32_
 void md_trace_put_reservation(struct md_trace_writer *w, uint64_t sequence, uint64_t address, uint64_t size);
 /* sequence.c: an allocation of an engine that binds nothing, in its order, all at once when it asks for a graph. */
 void md_trace_put_request(struct md_trace_writer *w, uint64_t sequence, const struct md_sequence_request *request);
-/* What such a variable holds; again when that has changed. */
+/* The value of such a variable; written again when it has changed. */
 void md_trace_put_value(struct md_trace_writer *w, uint64_t sequence, uint32_t image, const char *name,
 			const void *data, uint64_t size);
-/* What a binding that counts as constant held: its hash (driver/device_hash.h), or NULL and why there is none. */
+/* The hash of a binding that counts as constant (driver/device_hash.h), or NULL and the reason why there is none. */
 void md_trace_put_constant(struct md_trace_writer *w, uint64_t sequence, const char *name, uint64_t address,
 			   uint64_t size, const struct md_hash *hash, const char *why);
 void md_trace_put_mark(struct md_trace_writer *w, uint64_t sequence, const char *name);
@@ -310,7 +310,7 @@ enum md_status md_trace_read_two(const char *const paths[2], struct md_trace out
 /* The same over memory, for fuzzing; at most 1 GiB is taken whatever the bytes say. */
 enum md_status md_trace_parse(const void *data, size_t size, struct md_trace *out, struct md_error *err);
 void md_trace_finish(struct md_trace *trace);
-/* How many graphs the engine labelled. If any, the others are helpers of its own and are left out of the artifact. */
+/* The number of labelled graphs. If there are any, the others are helpers and are left out of the artifact. */
 uint32_t md_trace_labelled(const struct md_trace *trace);
 
 #endif

@@ -27,7 +27,7 @@ enum md_status md_trace_part_open(const char *path, int flags, struct md_trace_p
  * locked (devices, some network file systems) the answer is true.
  */
 bool md_trace_part_lock(const struct md_trace_part *part, pid_t *holder);
-/* Whether a file at this path is locked by another process. */
+/* True if another process has locked a file at this path. */
 bool md_trace_part_is_held(const char *path, pid_t *holder);
 /*
  * Before each batch of writes: is the descriptor still that of our file? If the engine has closed it, the file is

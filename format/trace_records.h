@@ -66,7 +66,7 @@ struct md_buf *md_trace_record_begin(struct md_trace_writer *w, enum md_trace_re
 void md_trace_record_end(struct md_trace_writer *w);
 void md_trace_writer_fail(struct md_trace_writer *w, enum md_status status, const char *why);
 
-/* What reading needs beside the trace itself. */
+/* State of a reader, beside the trace itself. */
 struct md_trace_event { /* an allocation, or a free (family 0) */
 	uint64_t sequence, address, size;
 	enum md_alloc_family family;

@@ -31,7 +31,7 @@ struct md_verify_line {
 /* "pass" ... */
 const char *md_verdict_name(enum md_verdict verdict);
 
-/* One line with its end, malloc'd. */
+/* Makes one line, with its line end; the caller frees it. */
 enum md_status md_verify_line_write(const struct md_verify_line *line, char **text, size_t *size, struct md_error *err);
 
 /* Of a line without its end, behind which a NUL stands; the texts lie in it, and it is changed. MD_ERR_CORRUPT. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How much memory the KV cache may have: measured once, offline, and answered at once from then on. */
+/* The KV cache's share of memory: measured once, offline, and answered at once from then on. */
 #ifndef MD_KVPROFILE_KVPROFILE_H
 #define MD_KVPROFILE_KVPROFILE_H
 

@@ -65,7 +65,7 @@ bool md_registry_holds(struct md_registry *registry, void *handle);
 void md_registry_asked(struct md_registry *registry, const struct md_asked *asked);
 /* out may be NULL. */
 bool md_registry_asked_at(struct md_registry *registry, const void *handle, uint64_t address, struct md_asked *out);
-/* Whether some image is the engine's own for a variable's sake; or nobody knows yet. */
+/* True if some image must be the engine's own because of a variable, or if that is not known yet. */
 bool md_registry_wants_variables(struct md_registry *registry);
 /* A copy of the entry; false past the last one. */
 bool md_registry_at(struct md_registry *registry, size_t index, struct md_loaded *out);
@@ -106,7 +106,7 @@ struct md_bound {   /* what the engine said */
 	uint32_t role;
 };
 
-/* What is known of a binding that contents may be made of. */
+/* State of a binding from which contents may be made. */
 enum md_constant_state {
 	MD_CONSTANT_IDLE,    /* no graph depends on it */
 	MD_CONSTANT_UNKNOWN, /* not hashed since it was bound */
@@ -309,7 +309,7 @@ extern const size_t md_restore_graph_stage_count;
 /* Runs stages in order; when one fails, undoes it and those before it, last first, and says which one it was. */
 enum md_status md_restore_stages_run(const struct md_restore_stage *stages, size_t count, struct md_restore *r,
 				     struct md_restore_graph *graph, struct md_error *err);
-/* One stage of the graph, or graph->slice of it; *done after the last one. When it fails, everything is undone. */
+/* Runs one stage of the graph, or a slice of it (graph->slice); *done after the last. A failure undoes everything. */
 enum md_status md_restore_graph_step(struct md_restore *r, struct md_restore_graph *graph, bool *done,
 				     struct md_error *err);
 void md_restore_stages_undo(const struct md_restore_stage *stages, size_t count, struct md_restore *r,
@@ -339,7 +339,7 @@ enum md_status md_restore_graphs_read(struct md_restore *r, struct md_error *err
 bool md_restore_has_step(const struct md_restore *r, enum md_step step);
 /* Moves one kernel on: to RESOLVED, REFUSED or TRIGGER. Holds work. */
 void md_restore_kernel_resolve(struct md_restore *r, uint32_t kernel);
-/* Whether an image that the engine has loaded holds it, and would do. Holds work. */
+/* Finds the kernel in an image that the engine has loaded and that may be used. Holds work. */
 enum md_status md_restore_kernel_loaded(struct md_restore *r, uint32_t kernel, struct md_error *err);
 
 enum md_status md_restore_arena_reserve(struct md_restore *r, struct md_error *err);
@@ -348,7 +348,7 @@ enum md_status md_restore_contents_place(struct md_restore *r, struct md_restore
 					 struct md_error *err);
 uint64_t md_restore_alloc_address(const struct md_restore *r, uint32_t alloc);
 
-/* In place: the bytes are ours, and relocating again gives the right words again. */
+/* Relocates in place: the bytes are Medusa's copy, and relocating again gives the right words again. */
 enum md_status md_restore_relocate(struct md_restore *r, uint8_t *data, const struct md_pointer *pointers,
 				   uint32_t count, struct md_error *err);
 
@@ -361,14 +361,14 @@ enum md_status md_restore_variables_usable(struct md_restore *r, const struct md
 					   struct md_error *err);
 /* A variable that holds addresses, or that others point to: only in a copy of ours they are right. NULL: none. */
 const char *md_restore_variables_ours(const struct md_artifact *artifact, uint32_t image);
-/* Whether some copy that the engine has loaded would do. */
+/* True if a copy of the image that the engine has loaded can be used. */
 bool md_restore_variable_ready(struct md_restore *r, uint32_t image);
 /* Loads the images whose variables the graph needs, and finds their addresses; then sets them. Holds work. */
 enum md_status md_restore_variables_load(struct md_restore *r, const struct md_restore_graph *graph,
 					 struct md_error *err);
 enum md_status md_restore_variables_place(struct md_restore *r, const struct md_restore_graph *graph, bool again,
 					  struct md_error *err);
-/* They are to be set anew: a binding that some point to has moved, or the image is unloaded. */
+/* Variables must be set anew: a binding that some of them point to has moved, or the image was unloaded. */
 void md_restore_variables_moved(struct md_restore *r, uint32_t binding);
 void md_restore_variables_gone(struct md_restore *r, uint32_t image);
 
@@ -380,7 +380,7 @@ void md_restore_patch_noise(struct md_restore_graph *graph, uint64_t seed);
 /* Up to graph->slice nodes; then, with all there, the edges. */
 enum md_status md_restore_build_nodes(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err);
 enum md_status md_restore_build_edges(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err);
-/* What is only needed for building; and the events, after what uses them. */
+/* Frees memory that only building needs; and the events, after the nodes that use them. */
 void md_restore_build_finish(struct md_restore_graph *graph);
 void md_restore_events_destroy(struct md_restore_graph *graph);
 void md_restore_scratch_finish(struct md_scratch *scratch);
@@ -418,12 +418,12 @@ void md_restore_refuse_all(struct md_restore *r, const struct md_error *why);
 /* Loads the kernel that hashes, or waits for the thread that does; nothing if no hash is to be compared. No lock. */
 void md_restore_constants_prepare(struct md_restore *r);
 void md_restore_constants_finish(struct md_restore *r);
-/* Whether something that the graph depends on is bound and has not been hashed. Under lock. */
+/* True if a binding that the graph depends on has not been hashed. Under lock. */
 bool md_restore_constants_open(const struct md_restore *r, const struct md_restore_graph *graph);
 /* MD_ERR_MISMATCH names the first binding that is not what it was. Under lock. */
 enum md_status md_restore_constants_check(const struct md_restore *r, const struct md_restore_graph *graph,
 					  struct md_error *err);
-/* It may hold something else now. Under lock. */
+/* Forgets the hash of a binding that was bound again. Under lock. */
 void md_restore_constants_rebound(struct md_restore *r, uint32_t binding);
 /*
  * Hashes all that is open, when what the engine has submitted is done, and refuses graphs that were made of something
@@ -434,7 +434,7 @@ enum md_status md_restore_constants_settle(struct md_restore *r, struct md_error
 
 /* ---- groups: graphs that go together (groups.c); under lock ---- */
 
-/* It was handed out, or another one of its group. */
+/* True if the graph, or another one of its group, was handed out. */
 bool md_restore_group_is_out(const struct md_restore *r, const struct md_restore_graph *graph);
 /* The graph itself or one that goes with it, which is not made yet; NULL: none. */
 struct md_restore_graph *md_restore_group_waiting(const struct md_restore *r, struct md_restore_graph *graph);
@@ -442,7 +442,7 @@ struct md_restore_graph *md_restore_group_waiting(const struct md_restore *r, st
 void md_restore_group_refuse(struct md_restore *r, const struct md_restore_graph *graph);
 /* No graph of the group is handed out any more. */
 void md_restore_group_stale(struct md_restore *r, struct md_restore_graph *graph);
-/* All are made: whether the graph may be handed out. And whether something must be hashed before. */
+/* All graphs of the group are built: may this one be handed out, and must a binding be hashed before? */
 enum md_status md_restore_group_check(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err);
 bool md_restore_group_open(const struct md_restore *r, const struct md_restore_graph *graph);
 /* The engine was not given the graph: says so if another one of its group is in its hands. */
@@ -461,7 +461,7 @@ extern atomic_bool md_restore_watching;
 /* The first output that does not lie within its allocation. */
 enum md_status md_restore_outputs_check(const struct md_artifact *artifact, const struct md_artifact_graph *graph,
 					struct md_error *err);
-/* Where an output lies in this process, once its graph was built. */
+/* The address of an output in this process, once its graph is built. */
 uint64_t md_restore_output_address(const struct md_restore *r, const struct md_artifact_output *output);
 
 /* ---- binding by sequence (restore_sequence.c) ---- */
@@ -514,7 +514,7 @@ void md_restore_busy(struct md_restore *r, int change);
 /* Waits for a change; false when deadline_ns (CLOCK_MONOTONIC, UINT64_MAX never) passed. Under lock. */
 bool md_restore_wait(struct md_restore *r, uint64_t deadline_ns);
 struct md_restore_graph *md_restore_find(struct md_restore *r, const char *label, unsigned batch);
-/* One binding of the artifact: MD_ERR_NOT_FOUND as long as it was not made. Under lock. */
+/* Checks one binding of the artifact; MD_ERR_NOT_FOUND until the engine has bound it. Under lock. */
 enum md_status md_restore_binding_check(const struct md_restore *r, uint32_t binding, struct md_error *err);
 /* The first binding of graph that is missing or has another size; MD_OK if none. Under lock. */
 enum md_status md_restore_bindings_check(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err);

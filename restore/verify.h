@@ -147,10 +147,10 @@ struct md_verify_outputs {
 	struct md_verify_doubt *doubt;         /* not owned; where every difference is noted */
 };
 
-/* Those that the engine gave, and what is handed on. */
+/* Outputs that the engine declared, and memory that is passed on. */
 enum md_status md_verify_outputs_init(struct md_verify_outputs *outputs, const struct md_live_output *live,
 				      uint32_t count, const struct md_verify_handed *handed, struct md_error *err);
-/* Where the restored graph has an output. */
+/* The address of an output of the restored graph. */
 uint64_t md_verify_output_address(const struct md_verify_outputs *outputs, const struct md_restore *r,
 				  const struct md_artifact_graph *stored, uint32_t index);
 /* MD_ERR_MISMATCH: an output that only one side has, or another size or binding. Bindings have been checked. */
@@ -166,7 +166,7 @@ void md_verify_outputs_finish(struct md_verify_outputs *outputs);
 
 /* ---- the engine's own graphs (verify_live.c) ---- */
 
-/* What the inputs of a graph held at one comparison. */
+/* The hash of a graph's inputs at one comparison. */
 struct md_verify_inputs {
 	bool known, none; /* none: it has none that could vary */
 	uint64_t sum;
@@ -234,11 +234,11 @@ bool md_verify_unvaried_accepted(void);
 
 /* ---- the report, and the end of it (verify_write.c, verify_until.c) ---- */
 
-/* That a comparison begins, what it found, and the end of the report. False: it cannot be written. */
+/* Lines of the report: a comparison begins; its verdict; the end. False: the report cannot be written. */
 bool md_verify_report_begin(const char *label, unsigned batch);
 void md_verify_report(const char *label, unsigned batch, enum md_verdict verdict, uint64_t bytes, const char *reason);
 void md_verify_report_end(void);
-/* Whether MEDUSA_UNTIL was reached, and its end not yet said. */
+/* True if MEDUSA_UNTIL was reached just now; the end is reported once. */
 bool md_verify_until_mark(const char *name);
 bool md_verify_until_graphs(size_t labelled);
 void md_verify_until_end(void);
@@ -282,13 +282,13 @@ void md_verify_originals_suspect(struct md_verify_originals *originals, struct m
 
 void md_verify_nodes_read(struct md_live_nodes *nodes, CUgraph graph);
 void md_verify_nodes_finish(struct md_live_nodes *nodes);
-/* Where the live graph has an allocation that the artifact's graph has pointers to. */
+/* Finds the live graph's address of an allocation to which the artifact's graph has pointers. */
 enum md_status md_verify_nodes_find(const struct md_live_nodes *nodes, const struct md_artifact_graph *stored,
 				    uint32_t alloc, uint64_t *start, struct md_error *err);
 
 /* ---- memory that is handed on (verify_handed.c) ---- */
 
-/* Where the engine has the memory. Finish in any case. */
+/* Finds the engine's copy of the memory. Call finish in any case. */
 enum md_status md_verify_handed_init(struct md_verify_handed *handed, struct md_restore *r,
 				     const struct md_restore_graph *graph, const struct md_live_graph *live,
 				     struct md_error *err);

@@ -30,7 +30,7 @@ struct md_verify_doubt {
 	bool beyond;                       /* too many elements, or a difference that cannot be looked into */
 };
 
-/* None: live replays agree in all these elements. All: the graph is nondeterministic, and no more is wrong with it. */
+/* NONE: live replays agree in all these elements. ALL: the graph is nondeterministic, and nothing else is wrong. */
 enum md_doubt_answer { MD_DOUBT_NONE, MD_DOUBT_SOME, MD_DOUBT_ALL };
 
 /* Of a place's bytes from `offset` on, which begin with an element. type UNKNOWN: the tolerance's. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What to preload where, and what to offload: xLoRA's precedence-constrained knapsack (sections 4.1, 4.3). */
+/* Decides what to preload where, and what to offload: xLoRA's precedence-constrained knapsack (sections 4.1, 4.3). */
 #ifndef MD_SCHEDULER_KNAPSACK_H
 #define MD_SCHEDULER_KNAPSACK_H
 
@@ -98,7 +98,7 @@ void md_knapsack_plan_finish(struct md_knapsack_plan *plan);
 
 /* ---- offloading ------------------------------------------------------------------------------------------------- */
 
-/* What lies on one GPU. */
+/* The contents of one GPU. */
 struct md_knapsack_resident {
 	uint64_t bytes;
 	double value;   /* lost when it goes */

@@ -14,7 +14,7 @@ struct md_knap_packer {
 	bool keep_reserve;           /* beside a new backbone, if there is room */
 };
 
-/* What is put in place at once for one function. */
+/* Artifacts that are put in place together for one function. */
 struct md_knap_bundle {
 	uint32_t function, count;
 	struct md_knapsack_placement placements[4];

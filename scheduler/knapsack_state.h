@@ -33,7 +33,7 @@ struct md_knap_state {
 enum md_status md_knap_init(struct md_knap *knap, const struct md_knapsack *problem);
 void md_knap_finish(struct md_knap *knap);
 
-/* With what is held. */
+/* Begins with the artifacts that are held. */
 enum md_status md_knap_state_init(const struct md_knap *knap, struct md_knap_state *state);
 void md_knap_state_copy(struct md_knap_state *to, const struct md_knap_state *from); /* of one problem */
 void md_knap_state_finish(struct md_knap_state *state);
@@ -42,12 +42,12 @@ bool md_knap_has(const struct md_knap *knap, const struct md_knap_state *state, 
 bool md_knap_has_library(const struct md_knap *knap, const struct md_knap_state *state, uint32_t function);
 bool md_knap_has_backbone(const struct md_knap *knap, const struct md_knap_state *state, uint32_t group, uint32_t gpu);
 
-/* What it would add to the value. */
+/* The value that the artifact would add. */
 double md_knap_gain(const struct md_knap *knap, const struct md_knap_state *state, uint32_t artifact, uint32_t place);
-/* What the rules ask for is there; room does not matter. */
+/* True if everything that the rules demand is in place; room does not matter. */
 bool md_knap_supported(const struct md_knap *knap, const struct md_knap_state *state, uint32_t artifact,
 		       uint32_t place);
-/* It may be put there now: supported, room, not there yet, nowhere else of that kind. */
+/* True if the artifact may be put there now: supported, with room, not there yet, and not elsewhere of that kind. */
 bool md_knap_may_add(const struct md_knap *knap, const struct md_knap_state *state, uint32_t artifact, uint32_t place);
 void md_knap_add(const struct md_knap *knap, struct md_knap_state *state, uint32_t artifact, uint32_t place);
 void md_knap_remove(const struct md_knap *knap, struct md_knap_state *state, uint32_t artifact, uint32_t place);
@@ -88,7 +88,7 @@ struct md_knap_prices {
 	double bound;                    /* value that no plan exceeds */
 };
 
-/* Which copies of a group's backbone there are; a bit set. */
+/* The copies of a group's backbone, as a bit set. */
 enum { MD_KNAP_IN_CONTAINER = 1, MD_KNAP_ON_GPU = 2, MD_KNAP_BACKBONES = 4 };
 
 /* Prices at which the bound is (nearly) least. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How often a function is called, estimated from its arrivals. */
+/* The rate of a function's calls, estimated from its arrivals. */
 #ifndef MD_SCHEDULER_RATE_H
 #define MD_SCHEDULER_RATE_H
 
@@ -19,11 +19,11 @@ struct md_rate {
 };
 
 #define MD_RATE_MEMORY 16
-/* What is taken for the gap after a first arrival, and the least that a mean can be: many arrivals at one time. */
+/* The assumed gap after a first arrival, and the least mean gap, for many arrivals at one time. */
 #define MD_RATE_FIRST_GAP_NS 60e9
 #define MD_RATE_LEAST_GAP_NS 1e6
 
-/* All zero is a function that was never called: rate 0. Times never go back. */
+/* A struct of zeros is a function that was never called: rate 0. Times never go back. */
 void md_rate_arrival(struct md_rate *rate, uint64_t now);
 double md_rate_per_s(const struct md_rate *rate, uint64_t now);
 

@@ -230,9 +230,9 @@ struct md_eviction {
 	const char *name, *summary;
 	/* The copy with the least rank goes first. NULL: nothing is ever evicted for another. */
 	struct md_key (*rank)(struct medusa_sched *s, uint32_t artifact, uint32_t gpu);
-	/* Whether this idle copy may go at all now. NULL: it may. */
+	/* True if this idle copy may be evicted now. NULL: always. */
 	bool (*may)(struct medusa_sched *s, uint32_t artifact, uint32_t gpu);
-	/* Busy ones too: no new batches on them, and they go when the last has ended. */
+	/* Busy copies are evicted, too: they get no new batches, and leave when the last one has ended. */
 	bool drains;
 };
 
@@ -269,9 +269,9 @@ static inline struct md_copy *md_copy_at(const struct medusa_sched *s, uint32_t 
 /* ---- cost.c: estimates that policies share, in ns --------------------------------------------------------------- */
 
 uint64_t md_first_token_ns(const struct medusa_sched *s, uint32_t function, uint32_t batch);
-/* Of a batch of one whose artifacts lie where they lie, on gpu, copied from peer (or NONE); links undisturbed. */
+/* The start time of a batch of one on gpu, with artifacts where they are, copied from peer (or NONE); links idle. */
 uint64_t md_start_ns(const struct medusa_sched *s, uint32_t function, uint32_t gpu, uint32_t peer);
-/* To bring one artifact to gpu from the nearest other place, were it not there. */
+/* The time to bring one artifact to gpu from the nearest other place, if it were not there. */
 uint64_t md_reload_ns(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu);
 double md_artifact_rate(struct medusa_sched *s, uint32_t artifact); /* requests/s of all who need it */
 /* The GPU with a link to gpu that holds most of the weights that function lacks there, the fastest such; or NONE. */
@@ -299,10 +299,10 @@ void md_copy_enter(struct medusa_sched *s, uint32_t artifact, uint32_t gpu); /* 
 void md_copy_leave(struct medusa_sched *s, uint32_t artifact, uint32_t gpu);
 void md_pin(struct medusa_sched *s, uint32_t function, uint32_t gpu);
 void md_unpin(struct medusa_sched *s, uint32_t function, uint32_t gpu);
-/* Whoever changes a copy's state or pins asks md_held before, and tells md_held_changed after. */
+/* Code that changes a copy's state or pins calls md_held before, and md_held_changed after. */
 bool md_held(const struct md_copy *copy);
 void md_held_changed(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, bool was);
-/* Frees host memory of what is idle; keeper's stays. True: `bytes` are free. */
+/* Frees host memory of idle artifacts, except for keeper's. True: `bytes` are free. */
 bool md_host_room(struct medusa_sched *s, uint64_t bytes, uint32_t keeper);
 void md_host_enter(struct medusa_sched *s, uint32_t artifact);
 void md_host_leave(struct medusa_sched *s, uint32_t artifact);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What will happen when: a heap by time, and by the order of entry among equals. */
+/* Future events: a heap by time, and by the order of entry among equal times. */
 #ifndef MD_SIMULATOR_AGENDA_H
 #define MD_SIMULATOR_AGENDA_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an artifact knows of the model that it was made for. */
+/* Values of a model that are read from its artifact. */
 #ifndef MD_SIMULATOR_CONFIG_ARTIFACT_H
 #define MD_SIMULATOR_CONFIG_ARTIFACT_H
 

@@ -38,7 +38,7 @@ struct md_sim_named {
 /* The second of two with one name, or NULL. Sorts. */
 const struct md_sim_named *md_sim_config_double(struct md_sim_named *names, uint32_t count);
 
-/* That the node is a list of 1 to `most`. */
+/* Checks that the YAML node is a list of 1 to `most` items. */
 enum md_status md_sim_config_list(const struct md_sim_yaml *yaml, uint32_t list, const char *name, uint32_t most,
 				  struct md_error *err);
 enum md_status md_sim_config_memory(const struct md_sim_yaml *yaml, struct md_error *err); /* there is no more */

@@ -127,7 +127,7 @@ bool md_sim_model_links(struct md_sim_model *model); /* false: out of memory */
 void md_sim_model_bring(struct md_sim_model *model, const struct medusa_sched_action *action);
 void md_sim_model_remove(struct md_sim_model *model, const struct medusa_sched_action *action);
 void md_sim_model_transfer_next(struct md_sim_model *model, uint32_t transfer); /* its stage has ended */
-/* It ends here, unreported, and its artifact is not there. */
+/* The transfer ends here, unreported, without its artifact. */
 void md_sim_model_transfer_drop(struct md_sim_model *model, uint32_t transfer);
 
 /* ---- model_batch.c ---- */

@@ -17,7 +17,7 @@ static inline uint64_t md_sim_random_next(struct md_sim_random *random)
 	return md_random_next(&random->state);
 }
 
-/* One generator of many: its numbers do not depend on how many others there are. */
+/* One of many generators: its numbers do not depend on the number of the others. */
 static inline struct md_sim_random md_sim_random_of(uint64_t seed, uint64_t index)
 {
 	struct md_sim_random outer = {seed}, inner = {md_sim_random_next(&outer) ^ index};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the forms of a report share: figures as rows of text, distributions as points, plots. */
+/* Parts that the forms of a report share: figures as rows of text, distributions as points, plots. */
 #ifndef MD_SIMULATOR_REPORT_H
 #define MD_SIMULATOR_REPORT_H
 

@@ -50,7 +50,7 @@ enum md_status md_sim_measure_init(struct md_sim_measure *measure, const struct 
 				   struct md_error *err);
 void md_sim_measure_finish(struct md_sim_measure *measure);
 bool md_sim_measure_event(struct md_sim_measure *measure, const struct medusa_sched_event *event);
-/* Both false: out of memory. */
+/* These two functions return false when out of memory. */
 bool md_sim_measure_actions(struct md_sim_measure *measure, uint64_t now,
 			    const struct medusa_sched_action *const *actions, size_t count);
 void md_sim_measure_comply(struct md_sim_measure *measure); /* at the end */

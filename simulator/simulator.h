@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the simulator's parts hand each other: a node, functions, requests, a policy, and what came out. */
+/* Data that the simulator's parts share: a node, functions, requests, a policy, and the results. */
 #ifndef MD_SIMULATOR_SIMULATOR_H
 #define MD_SIMULATOR_SIMULATOR_H
 

@@ -14,7 +14,7 @@ struct md_sim_row {
 	uint32_t context, generated;
 };
 
-/* What is wrong with a line: a column, and a sentence. */
+/* The fault of a line: a column, and a sentence. */
 struct md_sim_row_error {
 	const char *field, *what;
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One call of medusa-capture: what is asked of it, its steps, and all that they make and remove. */
+/* One call of medusa-capture: its options, its steps, and the files that they make and remove. */
 #ifndef MD_TOOLS_CAPTURE_JOB_H
 #define MD_TOOLS_CAPTURE_JOB_H
 
@@ -59,7 +59,7 @@ void md_job_keep_traces(const struct md_job *job);
 #define md_job_say(job, ...) md_options_say((job)->command, __VA_ARGS__)
 /* Says what went wrong, and returns the exit code. */
 int md_job_fail(const struct md_job *job, const struct md_error *err, int exit_code);
-/* Whether recording ends before the engine does. */
+/* True if recording ends before the engine does. */
 bool md_job_has_end(const struct md_job *job);
 /* A server that has done what --until names is ended by a terminal's Ctrl-C, which we get as well. */
 void md_job_forget_terminal(const struct md_job *job, bool done);

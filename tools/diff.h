@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What differs between two artifacts, by meaning: places in tables and bytes of files are nobody's concern. */
+/* Differences of two artifacts by meaning; places in tables and bytes of files do not count. */
 #ifndef MD_TOOLS_DIFF_H
 #define MD_TOOLS_DIFF_H
 
@@ -47,7 +47,7 @@ void md_diff_text(struct md_diff *diff, const char *section, const char *item, c
 		  const char *b);
 void md_diff_number(struct md_diff *diff, const char *section, const char *item, const char *what, int64_t a,
 		    int64_t b);
-/* For what there are many of: the first one is kept with its place, further ones are counted. */
+/* Counts differences of one kind: the first one is kept with its place, further ones are counted. */
 struct md_diff_tally {
 	uint64_t count;
 	char first[256], a[128], b[128];
@@ -58,7 +58,7 @@ void md_diff_tally(struct md_diff *diff, const char *section, const char *item, 
 /* Like asprintf; NULL when out of memory. */
 char *md_diff_name(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* What was added from `before` on is chance: two captures of one engine may differ in it. */
+/* Marks the differences from `before` on as chance: two captures of one engine may differ in them. */
 void md_diff_chance(struct md_diff *diff, size_t before);
 
 /* The items of one side, which are told apart by their names. */
@@ -73,12 +73,12 @@ typedef void md_diff_compare(struct md_diff *diff, const char *name, uint32_t a,
 void md_diff_tables(struct md_diff *diff, const struct md_diff_table *a, const struct md_diff_table *b,
 		    md_diff_compare *compare);
 
-/* Whether an allocation of a and one of b are the same, or may be paired now; and a place as text. */
+/* True if an allocation of a and one of b are paired, or may be paired now; and a place as text. */
 bool md_diff_same_alloc(struct md_diff *diff, uint32_t a, uint32_t b);
 void md_diff_place_text(const struct md_artifact *artifact, uint32_t alloc, int64_t offset, char *out, size_t room);
 
 void md_diff_graphs(struct md_diff *diff);
-/* What was left out, and contents, after the graphs, whose pointers have shown their places. */
+/* Compares left-out graphs and contents; call it after the graphs, whose pointers have shown the places. */
 void md_diff_contents(struct md_diff *diff);
 
 #endif

@@ -15,7 +15,7 @@ void md_family_end(pid_t command, pid_t other);
  */
 void md_family_end_left(int number);
 
-/* For whoever waits for a process. */
+/* Sleeps between two looks at a process. */
 void md_family_wait_ms(long ms);
 
 #endif

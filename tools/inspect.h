@@ -19,7 +19,7 @@ void md_inspect_graph_json(const struct md_artifact *artifact, const struct md_a
 void md_inspect_trace(const char *path, const struct md_trace *trace, FILE *out);
 void md_inspect_trace_json(const char *path, const struct md_trace *trace, FILE *out);
 
-/* What the engine says it is: lines "fact NAME VALUE", and the key "facts". */
+/* The engine's facts: lines "fact NAME VALUE", and the key "facts". */
 void md_inspect_print_facts(const struct md_fingerprint *machine, FILE *out);
 void md_inspect_json_facts(struct md_json *json, const struct md_fingerprint *machine);
 
@@ -33,7 +33,7 @@ const char *md_inspect_proof(const struct md_artifact_graph *graph, char text[MD
 const char *md_inspect_role(enum md_bind_role role);
 const char *md_inspect_family(enum md_alloc_family family);
 const char *md_inspect_node(uint8_t type);
-/* Where restore finds an image: "stored", its file's path, or "triggering kernels". */
+/* The place where a restore finds an image: "stored", its file's path, or "triggering kernels". */
 const char *md_inspect_image_source(const struct md_image *image);
 uint64_t md_inspect_total_nodes(const struct md_artifact *artifact);
 /* Bytes in the file that grow with nodes (sections graphs and pointers), divided by the nodes; 0 without nodes. */

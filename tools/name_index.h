@@ -16,7 +16,7 @@ struct md_names {
 
 #define MD_NAMES_NONE UINT32_MAX
 
-/* For so many names at most; false when out of memory. Finish in any case. */
+/* Makes an index of at most room names; false when out of memory. Call finish in any case. */
 bool md_names_init(struct md_names *names, uint32_t room);
 void md_names_finish(struct md_names *names);
 /* Takes the text over; it must have come from malloc. False for NULL, and when there is no room. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all commands share: exit codes, and options with --help and --version. */
+/* Parts that all commands share: exit codes, and options with --help and --version. */
 #ifndef MD_TOOLS_OPTIONS_H
 #define MD_TOOLS_OPTIONS_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which path of a library of ours LD_PRELOAD can hold, whatever the folders are called that it lies in. */
+/* Finds a path of a library that LD_PRELOAD can hold, whatever the library's folders are called. */
 #ifndef MD_TOOLS_PRELOAD_H
 #define MD_TOOLS_PRELOAD_H
 

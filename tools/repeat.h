@@ -38,7 +38,7 @@ void md_repeat_finish(struct md_repeat *repeat);
 enum md_status md_repeat_run(struct md_repeat *repeat, const struct md_run *run, int output, int *exit_code,
 			     enum md_repeat_outcome *outcome, struct md_error *err);
 
-/* What a failure of the command means that was not ours. */
+/* The explanation of a failure that is the command's own. */
 #define MD_REPEAT_OWN "no replay of Medusa's was under way, so this is the command's own failure"
 
 #endif

@@ -28,7 +28,7 @@ struct md_run {
 	void *user;
 };
 
-/* Where libraries are, seen from the folder of the commands. */
+/* The place of the libraries, relative to the folder of the commands. */
 extern const char md_run_libdir[];
 
 /*

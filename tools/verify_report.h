@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a verify run of an engine found out about each graph of an artifact. */
+/* The results of a verify run for each graph of an artifact. */
 #ifndef MD_TOOLS_VERIFY_REPORT_H
 #define MD_TOOLS_VERIFY_REPORT_H
 
@@ -15,7 +15,8 @@ enum md_verify_outcome {
 	MD_VERIFY_SKIPPED = 0, /* some comparison, or all of them, did not take place */
 	MD_VERIFY_PASSED = 1,  /* every comparison passed, and there was at least one */
 	MD_VERIFY_FAILED = 2,  /* at least one comparison failed, or never ended */
-	/* All took place and none failed, but some differed where live graphs differ from one time to the next. */
+	/* All comparisons took place and none failed, but some differed where live replays differ from each other, too.
+	 */
 	MD_VERIFY_NONDETERMINISTIC = 3,
 };
 
@@ -42,7 +43,7 @@ struct md_verify_report {
 	bool allow_uncompared, allow_strangers;
 };
 
-/* For the runs that follow: whether graphs pass that were always compared on the same inputs. */
+/* For later runs: graphs that were always compared on the same inputs pass. */
 void md_verify_accept_unvaried(bool accept);
 
 /*
@@ -80,7 +81,7 @@ size_t md_verify_count(const struct md_verify_report *report, enum md_verify_out
 void md_verify_print_table(const struct md_verify_report *report, FILE *out);
 void md_verify_print_json(const struct md_verify_report *report, FILE *out);
 void md_verify_print_junit(const struct md_verify_report *report, FILE *out);
-/* Of a run that gave no report. */
+/* For a run that gave no report. */
 void md_verify_print_junit_error(const char *why, FILE *out);
 void md_verify_finish(struct md_verify_report *report);
 

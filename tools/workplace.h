@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where a command works on an output: looked at before anything runs, locked, with a private folder that goes again. */
+/* The place where a command writes an output: checked before anything runs, locked, with a private folder. */
 #ifndef MD_TOOLS_WORKPLACE_H
 #define MD_TOOLS_WORKPLACE_H
 
