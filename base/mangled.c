@@ -480,7 +480,8 @@ static bool add_pack(struct list *list, struct span type)
 	while (!r.bad && !take(&r, "E")) {
 		const char *start = r.at;
 		read_arg(&r);
-		add(list, (struct span){start, r.at});
+		if (!r.bad) /* else r.at is not in the name */
+			add(list, (struct span){start, r.at});
 	}
 	return !r.bad;
 }
@@ -493,6 +494,8 @@ static bool read_list(struct reader *r, struct list *list)
 		bool pack = take(r, "Dp");
 		const char *start = r->at;
 		read_type(r);
+		if (r->bad)
+			return false;
 		if (!pack)
 			add(list, (struct span){start, r->at});
 		else if (!add_pack(list, (struct span){start, r->at}))

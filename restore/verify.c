@@ -559,6 +559,7 @@ static void verify(struct md_restore *r, struct md_live_graph *live)
 	md_verify_outputs_finish(&subject.outputs);
 	md_verify_handed_finish(&subject.handed);
 	md_verify_originals_finish(&subject.originals);
+	live->sampled = subject.memory.sampled_count > 0;
 	md_verify_memory_finish(&subject.memory);
 	bool passed = verdict == MD_VERDICT_PASS || verdict == MD_VERDICT_NONDETERMINISTIC;
 	if (passed)

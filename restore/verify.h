@@ -197,6 +197,7 @@ struct md_live_graph {
 	struct md_verify_inputs inputs; /* at the first comparison that passed */
 	bool varied;                    /* a later one passed on other inputs */
 	bool unfed;                     /* it was reported that it is launched before what it reads is written */
+	bool sampled;                   /* state was too large to be saved when it was compared last */
 };
 
 /* exec NULL: the graph that this thread has instantiated last. */

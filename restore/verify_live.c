@@ -221,11 +221,12 @@ static unsigned launches_wanted(void)
 
 /*
  * An engine launches few of its graphs when it is verified; their inputs are those of the others, too. What it has put
- * there is compared with them as well, until each was seen on other inputs than at first.
+ * there is compared with them as well, until each was seen on other inputs than at first. Not where state is too large
+ * to be saved: the launched graph will write there again what its replays wrote, but nothing would undo the others'.
  */
 static void compare_others(const struct md_live_graph *launched)
 {
-	for (size_t i = 0; i < table_count; i++) {
+	for (size_t i = 0; !launched->sampled && i < table_count; i++) {
 		struct md_live_graph *other = &table[i];
 		if (other == launched || !other->label || other->refused || !other->passed || other->varied ||
 		    other->others == OTHERS_MOST)

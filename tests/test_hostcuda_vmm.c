@@ -103,8 +103,9 @@ Test(hostcuda_vmm, should_fail_bad_ranges)
 Test(hostcuda_vmm, a_wanted_address_is_given_when_free)
 {
 	only_on_hostcuda("to a real driver a wanted address is a hint");
-	const CUdeviceptr wanted = 0x500000000000;
-	CUdeviceptr first, second;
+	CUdeviceptr wanted, first, second;
+	ok(md_cuda.cuMemAddressReserve(&wanted, unit, 0, 0, 0));
+	ok(md_cuda.cuMemAddressFree(wanted, unit));
 	ok(md_cuda.cuMemAddressReserve(&first, unit, 0, wanted, 0));
 	cr_assert_eq(first, wanted, "got %llx", first);
 	ok(md_cuda.cuMemAddressReserve(&second, unit, 0, wanted, 0));

@@ -27,6 +27,13 @@ assert_restored restored $graphs 0
 assert_equal "words on stderr" "" "$(cat "$work/restored.err")"
 assert_contains "$work/restored.json" '"from_profile": true'
 
+section "state that is too large to be saved: verification leaves it to the engine as it was"
+MEDUSA_PROBE_LIMIT=1048576 MEDUSA_PROBE_DEVICE_LIMIT=0 run sampled medusa-capture -o "$work/sampled.medusa" -- \
+	"${engine[@]}" --max-kv-bytes 8000000 --check
+assert_exit sampled 0
+assert_contains "$work/sampled.err" "verification: $graphs passed, 0 failed, 0 not compared"
+assert_lacks "$work/sampled.err" "differ from eager"
+
 section "graphs that several sequences use"
 run_live live4 --prompt a --prompt b --prompt c
 run_restored restored4 "$work/chain.medusa" --prompt a --prompt b --prompt c
