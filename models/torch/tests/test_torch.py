@@ -346,7 +346,8 @@ class Live(OnFakeDevice):
         self.assert_clean()
 
     def test_workspaces_of_graphs_are_their_own(self):
-        for own in (False, True):
+        for own, backend in ((False, "native"), (True, "native"), (True, "cudaMallocAsync")):
+            dropped = own and backend == "native"
             events = []
 
             def forward():
@@ -356,10 +357,14 @@ class Live(OnFakeDevice):
                 self.assertIsNone(self.cuda.current.capturing)
                 events.append("dropped")
 
-            with mock.patch.object(torch._C, "_cuda_clearCublasWorkspaces", drop, create=True):
+            with mock.patch.object(torch._C, "_cuda_clearCublasWorkspaces", drop, create=True), mock.patch.object(
+                torch.cuda, "get_allocator_backend", lambda: backend  # pylint: disable=cell-var-from-loop
+            ):
                 recorder = Recorder(0, None, 1, own)
                 recorder.run(forward, lambda draws: None)
-            self.assertEqual(events, ["warmed up", "dropped", "captured", "dropped"] if own else ["warmed up", "captured"])
+            self.assertEqual(
+                events, ["warmed up", "dropped", "captured", "dropped"] if dropped else ["warmed up", "captured"]
+            )
 
     def test_random_numbers(self):
         self.assertTrue(self.record(lambda: self.cuda.generator.draw()).draws)

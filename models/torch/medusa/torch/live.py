@@ -87,9 +87,13 @@ class Recorder:
     # ---- capture ----
 
     def _drop_workspaces(self) -> None:
-        """PyTorch keeps one for each stream, and takes another one when it is asked next."""
+        """PyTorch keeps one for each stream, and takes another one when it is asked next.
+
+        Only with the native allocator: under cudaMallocAsync a workspace taken during a capture is an allocation node of
+        the graph, and freeing it before the graph has run ends the process.
+        """
         drop = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
-        if self._own_workspaces and drop:
+        if self._own_workspaces and drop and torch.cuda.get_allocator_backend() == "native":
             drop()
 
     def _capture(self, forward: Callable[[], Any]) -> Captured:
