@@ -289,6 +289,8 @@ CUresult hc_cuCtxSetLimit(CUlimit limit, size_t value)
 {
 	if (limit >= sizeof(hc_context_current()->limits) / sizeof(size_t))
 		return CUDA_ERROR_UNSUPPORTED_LIMIT;
+	if (limit == CU_LIMIT_MALLOC_HEAP_SIZE && hc_context_current()->heap_fixed)
+		return CUDA_ERROR_INVALID_VALUE;
 	hc_context_current()->limits[limit] = value;
 	return CUDA_SUCCESS;
 }

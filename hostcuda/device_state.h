@@ -102,6 +102,7 @@ struct hc_context {
 	struct hc_stream *legacy;
 	struct hc_module *modules;
 	size_t limits[16];
+	bool heap_fixed; /* code that uses the device heap was loaded */
 };
 
 struct hc_thread {

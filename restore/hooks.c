@@ -63,6 +63,17 @@ static void context_dies(CUcontext context)
 #define hook_cuCtxPushCurrent_v2(ctx) context_made(CALL(cuCtxPushCurrent_v2, ctx), &ctx)
 #define hook_cuCtxDestroy_v2(ctx) (context_dies(ctx), CALL(cuCtxDestroy_v2, ctx))
 
+/* Restoring waits for limits as they were in the capture. */
+static CUresult hook_cuCtxSetLimit(CUlimit limit, size_t value)
+{
+	CUresult result = CALL(cuCtxSetLimit, limit, value);
+	if (result == CUDA_SUCCESS && md_guard_enter()) {
+		md_restore_limits_changed(&md_restore);
+		md_guard_leave();
+	}
+	return result;
+}
+
 static CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
 	CUresult result = CALL(cuDevicePrimaryCtxRetain, context, device);

@@ -191,6 +191,7 @@ struct md_restore {
 	bool sequence_bound;  /* what the artifact knows by sequence has been looked for */
 	bool missing_logged;  /* the engine asked for a graph that the artifact does not hold */
 	bool limits_logged;   /* and while a limit of its context was too low */
+	bool limits_fit;      /* none was, when they were compared last */
 	const char *path, *report;
 	bool trust_asked;         /* MEDUSA_TRUSTED_KEYS is set */
 	const char *trusted_keys; /* its value; NULL also for want of memory */
@@ -404,6 +405,13 @@ enum md_status md_restore_arguments_compare(const struct md_restore *r, struct m
 /* The same, and the first fact of the artifact that was not said at all. Under lock, while open. */
 /* The limits of the context that is restored in, against those that the graphs were made with. Under lock. */
 enum md_status md_restore_limits_check(struct md_restore *r, struct md_error *err);
+/*
+ * Whether code may be loaded, under lock. Not while a limit is too low: the engine may still raise it, and the driver
+ * lets nobody change the heap once code that uses it is loaded.
+ */
+bool md_restore_limits_fit(struct md_restore *r);
+/* The engine has set a limit. Takes lock. */
+void md_restore_limits_changed(struct md_restore *r);
 enum md_status md_restore_facts_check(struct md_restore *r, struct md_error *err);
 /* Before graphs are handed out: refuses everything when a fact was not said. Waits for the artifact. */
 void md_restore_facts_settle(struct md_restore *r, uint64_t deadline_ns);

@@ -54,16 +54,36 @@ enum md_status md_restore_facts_check(struct md_restore *r, struct md_error *err
  * A limit is not raised here: it takes memory that the engine counts on, may come too late (the heap, once a kernel has
  * used it), and the next start of the engine without Medusa would lack it all the same.
  */
-enum md_status md_restore_limits_check(struct md_restore *r, struct md_error *err)
+static enum md_status compare_limits(struct md_restore *r, struct md_error *why)
 {
-	struct md_error why = {0};
 	uint64_t now[MD_LIMITS];
 	CUcontext popped;
 	if (!r->context || md_cuda.cuCtxPushCurrent_v2(r->context) != CUDA_SUCCESS)
-		return md_error_set(err, MD_ERR_DRIVER, "the limits of the context cannot be read");
+		return md_error_set(why, MD_ERR_DRIVER, "the limits of the context cannot be read");
 	md_limits_read(now);
 	md_cuda.cuCtxPopCurrent_v2(&popped);
-	if (md_limits_compare(r->artifact.fingerprint.limits, now, &why) == MD_OK)
+	return md_limits_compare(r->artifact.fingerprint.limits, now, why);
+}
+
+bool md_restore_limits_fit(struct md_restore *r)
+{
+	struct md_error why = {0};
+	r->limits_fit = r->limits_fit || compare_limits(r, &why) == MD_OK;
+	return r->limits_fit;
+}
+
+void md_restore_limits_changed(struct md_restore *r)
+{
+	pthread_mutex_lock(&r->lock);
+	r->limits_fit = false;
+	pthread_cond_broadcast(&r->changed);
+	pthread_mutex_unlock(&r->lock);
+}
+
+enum md_status md_restore_limits_check(struct md_restore *r, struct md_error *err)
+{
+	struct md_error why = {0};
+	if (compare_limits(r, &why) == MD_OK)
 		return MD_OK;
 	if (!r->limits_logged && !r->verify)
 		md_warn("no graph is handed out: %s", why.message);

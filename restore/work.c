@@ -126,6 +126,8 @@ struct md_work md_restore_work_next(struct md_restore *r, bool settled)
 	if (r->verify)
 		return (struct md_work){.kind = settled ? MD_WORK_WAIT : MD_WORK_SETTLE};
 	struct md_work work = next_drop(r);
+	if (work.kind == MD_WORK_WAIT && !md_restore_limits_fit(r))
+		return work;
 	if (work.kind == MD_WORK_WAIT && r->awaited)
 		work = next_graph(r, true, &kernel, &waiting);
 	if (work.kind == MD_WORK_WAIT && kernel != MD_NONE)
@@ -171,8 +173,10 @@ static void *reader_main(void *argument)
 }
 
 /* Under lock. Only kernels whose image a loader has brought: nothing else is known to be wanted yet. */
-static uint32_t next_early(const struct md_restore *r)
+static uint32_t next_early(struct md_restore *r)
 {
+	if (!md_restore_limits_fit(r))
+		return MD_NONE;
 	for (uint32_t i = 0; i < r->artifact.kernel_count; i++) {
 		uint32_t image = r->artifact.kernels[i].image;
 		if (r->kernels[i].state == MD_KERNEL_PENDING && image != MD_NONE &&

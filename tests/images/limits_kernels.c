@@ -2,6 +2,8 @@
 /* Kernels that need more than a context has by default. */
 #include "hostcuda/kernel.h"
 
+HOSTCUDA_USES_HEAP;
+
 enum { STACK = 0, HEAP = 2, WIDTH = 64 }; /* CUlimit */
 
 struct twice {
