@@ -339,7 +339,7 @@ static void walk_event(struct md_capture_walk *walk, uint32_t at, CUgraphNodeTyp
 		walk->out_of_memory = true;
 }
 
-/* What comes after each of its nodes is this node's. */
+/* Nodes inside a child graph inherit the sequence of the node that holds it. */
 static void walk_child(struct md_capture_walk *walk, uint32_t at, unsigned depth)
 {
 	uint64_t before = walk->sequence;

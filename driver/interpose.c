@@ -232,6 +232,7 @@ EARLY __attribute__((used)) struct route md_interpose_route(void *handle, const 
 
 	if (handle != RTLD_NEXT && handle != RTLD_DEFAULT && is_medusa_name(name))
 		return (struct route){NULL, answer_for_medusa(handle, name)};
+	/* RTLD_NEXT callers want the next definition, so the answer is never swapped for them. */
 	if (handle == RTLD_NEXT || !is_driver_name(name))
 		return (struct route){real, NULL};
 	named = find_named(name);

@@ -46,8 +46,8 @@ static void read_steps(struct md_restore *r, const char *text)
 	}
 	if (r->step_count)
 		return;
-	/* A cold start may well have to take the stored copy of an image that here is loaded: so that one is to prove
-	 * itself. It has nothing that the engine's kernels wrote into the variables of their module. */
+	/* Verify prefers the stored image, because a cold start may have to use it. The stored image lacks everything
+	 * that the engine's kernels have written into the variables of their module. */
 	r->steps[0] = r->verify ? MD_STEP_STORED : MD_STEP_LOADED;
 	r->steps[1] = r->verify ? MD_STEP_LOADED : MD_STEP_STORED;
 	r->steps[2] = MD_STEP_TRIGGER;

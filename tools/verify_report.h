@@ -15,8 +15,7 @@ enum md_verify_outcome {
 	MD_VERIFY_SKIPPED = 0, /* some comparison, or all of them, did not take place */
 	MD_VERIFY_PASSED = 1,  /* every comparison passed, and there was at least one */
 	MD_VERIFY_FAILED = 2,  /* at least one comparison failed, or never ended */
-	/* All comparisons took place and none failed, but some differed where live replays differ from each other, too.
-	 */
+	/* Every comparison took place and none failed, but some differed where live replays differ, too. */
 	MD_VERIFY_NONDETERMINISTIC = 3,
 };
 

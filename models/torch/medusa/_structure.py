@@ -71,7 +71,7 @@ def _class_of(packed: dict) -> type:
     found = _class_named(*packed["class"])
     usable = hasattr(found, "_fields") if "namedtuple" in packed else dataclasses.is_dataclass(found)
     if found is None or not usable:
-        raise Unsupported(f"class {'.'.join(packed['class'])} of the outputs is not there")
+        raise Unsupported(f"class {'.'.join(packed['class'])} of the outputs does not exist in this process")
     return found
 
 

@@ -112,7 +112,7 @@ class Refusals(unittest.TestCase):
             {"class": ["subprocess", "Popen"], "fields": [["args", {"value": "true"}]]},
             {"class": ["subprocess", "Popen"], "namedtuple": [{"value": "true"}]},
         ):
-            with self.subTest(packed=packed), self.assertRaisesRegex(Unsupported, "is not there"):
+            with self.subTest(packed=packed), self.assertRaisesRegex(Unsupported, "does not exist in this process"):
                 unpack(packed, lambda packed: packed)
 
 

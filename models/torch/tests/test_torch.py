@@ -221,7 +221,7 @@ class Results(OnFakeDevice):
         packed = Outputs([kv, kv[0]], Bindings({"kv": kv}, "", 0)).packed
         with self.assertRaisesRegex(Unsupported, "kv, which is not bound here"):
             rebuild(packed, Bindings({}, "", 0), lambda index: (0, 0), None)
-        with self.assertRaisesRegex(Unsupported, "binding kv.0, which is not there"):
+        with self.assertRaisesRegex(Unsupported, "binding kv.0, which does not exist in this process"):
             rebuild(packed["list"][1], Bindings({}, "", 0), lambda index: (0, 0), None)
 
     def test_differences(self):
@@ -520,7 +520,7 @@ class Chain(OnFakeDevice):
         scope = {"run": self.forward}
         exec(compile("def forward():\n    return run()\n", "<other>", "exec"), scope)  # pylint: disable=exec-used
         _, step = self.restore(self.capture().artifact, scope["forward"])
-        self.assert_live(step, "the graph's function has another source")
+        self.assert_live(step, "the source of the graph's function has changed")
 
     def test_what_is_captured_live_is_named_in_a_restore(self):
         scope = {"run": self.forward}
@@ -536,7 +536,7 @@ class Chain(OnFakeDevice):
             graphs, library.split = self.engine(), True
             with self.assertLogs("medusa.torch", "ERROR") as logged:
                 self.assertFalse(graphs.get("decode", 7, self.forward).restored)
-        self.assertIn("values that graphs hand to each other may be lost: ", logged.output[0])
+        self.assertIn("values that graphs pass to each other may be lost: ", logged.output[0])
 
     def test_another_fact(self):
         artifact = self.capture(fingerprint={"quantization": "none"}).artifact

@@ -38,7 +38,7 @@ def attach(
     runner = manager.batch_processor.model_runner
     reason = _unfit(runner)
     if reason:
-        log.warning("continuous batching is left as it is: %s", reason)
+        log.warning("continuous batching is left unchanged: %s", reason)
         return ContinuousBatching(runner, None, reason)
     ios = _pairs(runner)
     caches = {"keys": runner.cache.key_cache, "values": runner.cache.value_cache}

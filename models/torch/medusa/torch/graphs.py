@@ -223,7 +223,7 @@ class Graphs:
             if then != now:
                 raise Unsupported(f"{fact}: artifact has {then}, this process {now}")
         if note["function"] != facts.function_hash(fn):
-            raise Unsupported("the graph's function has another source, or was given other values")
+            raise Unsupported("the source of the graph's function has changed, or the values that it was given")
         for name, layout in note["layouts"].items():
             bound = self._bindings.names.get(name)
             if bound is not None and bound.layout != layout:
@@ -256,7 +256,7 @@ class Graphs:
         try:
             _api.graph_label(captured.handle, label, batch)
         except _api.Error as error:
-            log.error("values that graphs hand to each other may be lost: %s", error)
+            log.error("values that graphs pass to each other may be lost: %s", error)
 
     def _tell_late(self) -> None:
         """What the warm-up has made is bound too, for the record; a restore, which runs none, will miss it by name."""

@@ -92,7 +92,7 @@ def over(address: int, size: int, owner: Any, device: int) -> torch.Tensor:
 def _layout(packed: dict) -> Tuple[torch.dtype, List[int], List[int]]:
     dtype = getattr(torch, packed["dtype"], None)
     if not isinstance(dtype, torch.dtype):
-        raise Unsupported(f"outputs have the type {packed['dtype']}, which this PyTorch has not")
+        raise Unsupported(f"outputs have the type {packed['dtype']}, which this PyTorch does not have")
     return dtype, packed["shape"], packed["stride"]
 
 
@@ -128,7 +128,7 @@ class _Rebuild:
     def _view(self, packed: dict) -> torch.Tensor:
         bound = self._bindings.names.get(packed["name"])
         if bound is None:
-            raise Unsupported(f"an output lies in binding {packed['name']}, which is not there")
+            raise Unsupported(f"an output lies in binding {packed['name']}, which does not exist in this process")
         dtype, shape, stride = _layout(packed["bound"])
         empty = torch.empty(0, dtype=dtype, device=bound.tensor.device)
         return empty.set_(bound.tensor.untyped_storage(), packed["offset"] // dtype.itemsize, shape, stride)
