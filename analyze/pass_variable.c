@@ -90,7 +90,8 @@ static bool has_filled(const struct md_view *view, const struct md_trace_value *
 	return filled;
 }
 
-/* The one value that a capture saw, in all copies; or the last one of a table that was being filled. */
+/* The one value that a capture saw, in all copies; or the last one of a table that was being filled. None if the engine
+ * writes it between replays (a value without bytes). */
 static const struct md_trace_value *one_value(const struct md_analysis *analysis, unsigned capture, uint32_t image,
 					      const char *name)
 {
@@ -101,6 +102,8 @@ static const struct md_trace_value *one_value(const struct md_analysis *analysis
 		const struct md_trace_value *value = &trace->values[i];
 		if (value->image != image || strcmp(value->name, name))
 			continue;
+		if (!value->size)
+			return NULL;
 		if (last && (last->size != value->size || memcmp(last->data, value->data, value->size)) &&
 		    (has_copies(trace, image, name) || !has_filled(&analysis->views[capture], last, value)))
 			return NULL;

@@ -174,6 +174,10 @@ bool md_capture_variable_find(uint64_t address, struct md_capture_variable *out)
 void md_capture_variable_asked(CUmodule module, CUlibrary library, const char *name, uint64_t address, uint64_t size);
 /* The trace says which images had variables written since; lock not held, the driver may be called. */
 void md_capture_variables_check(void);
+/* Whether the engine has the address of any. */
+bool md_capture_variables_watching(void);
+/* A call of the engine's writes there, in a variable. Lock held. */
+void md_capture_variable_set(uint64_t address);
 void md_capture_variables_gone(const void *owner); /* before that module or library is unloaded; lock held */
 
 /* ---- capture_constants.c: hashes of what is bound as constant; lock held ---- */

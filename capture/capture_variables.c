@@ -17,6 +17,7 @@ struct variable {
 	uint64_t said;   /* the same of the value that the trace has last */
 	bool unread;     /* the first could not be read */
 	bool written, valued; /* the trace says so; it has a value */
+	bool again;           /* the engine writes it between replays: it has no value */
 };
 
 /* Under md_capture.lock. One that is gone is not here any more. */
@@ -24,7 +25,9 @@ static struct {
 	struct variable *items;
 	size_t count;
 	struct md_map written; /* image -> 1: some variable of it is */
+	struct md_map places;  /* addresses in variables to which the engine has copied */
 } variables;
+static atomic_bool watching; /* there was one */
 
 /* Only outside of stream captures, which a copy could break. In the current context. */
 static bool read_checksum(uint64_t address, uint64_t size, uint64_t *sum)
@@ -64,6 +67,8 @@ static bool is_managed(uint64_t address)
 /* Its context is current. Without a value, only the engine's own copy of the image will do. */
 static void say_value(struct variable *variable, uint64_t now)
 {
+	if (variable->again)
+		return;
 	uint8_t *bytes =
 	    variable->is.size <= VALUE_MAX && !is_managed(variable->is.address) ? malloc(variable->is.size) : NULL;
 
@@ -153,6 +158,7 @@ static void keep(struct variable variable, const char *name)
 	}
 	variable.unread = !read_checksum(variable.is.address, variable.is.size, &variable.before);
 	variables.items[variables.count++] = variable;
+	atomic_store(&watching, true);
 	md_trace_put_global(md_capture.writer, md_capture_next(), variable.is.image, name, variable.is.address,
 			    variable.is.size);
 }
@@ -168,6 +174,46 @@ static bool is_noted(uint64_t address, uint64_t size)
 	noted = item && item->start == address && item->size == size && item->value == MD_ALLOC_GLOBAL;
 	md_capture_unlock();
 	return noted;
+}
+
+/* ---- what the engine writes between replays ---- */
+
+static bool is_serving(void)
+{
+	bool labelled = md_capture_graphs_labelled() > 0;
+	const struct md_capture_graph *graph;
+
+	for (size_t i = 0; (graph = md_capture_graph_at(i)); i++)
+		if (graph->launched && (graph->labelled || !labelled))
+			return true;
+	return false;
+}
+
+static void say_again(struct variable *variable)
+{
+	variable->again = true;
+	say_written(variable);
+	if (md_capture.writer)
+		md_trace_put_value(md_capture.writer, md_capture_next(), variable->is.image, variable->is.name, NULL,
+				   0);
+}
+
+bool md_capture_variables_watching(void)
+{
+	return atomic_load_explicit(&watching, memory_order_relaxed);
+}
+
+/* A table that is filled as it is needed is written at one place after the other, and at each of them once. */
+void md_capture_variable_set(uint64_t address)
+{
+	bool known = md_map_get(&variables.places, address, NULL);
+
+	if (!known && !md_map_put(&variables.places, address, 1))
+		md_capture_trouble("out of memory for what the engine copies to variables");
+	for (size_t i = 0; known && i < variables.count; i++)
+		if (address - variables.items[i].is.address < variables.items[i].is.size && !variables.items[i].again &&
+		    is_serving())
+			say_again(&variables.items[i]);
 }
 
 bool md_capture_variable_at(size_t index, struct md_capture_variable *out)

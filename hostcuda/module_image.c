@@ -230,6 +230,27 @@ static CUresult parse(const void *data, uint64_t size, struct hc_image **parsed)
 	return CUDA_SUCCESS;
 }
 
+/* Whoever brings an engine that was built for a GPU learns more than an error code. */
+static CUresult refuse(const void *data, uint64_t size)
+{
+	static const uint32_t fat_magic[] = {0xba55ed50u, 0x466243b1u};
+	static bool said;
+	Elf64_Ehdr header = {0};
+	uint32_t magic;
+	if (size < sizeof(magic))
+		return CUDA_ERROR_INVALID_IMAGE;
+	memcpy(&magic, data, sizeof(magic));
+	bool elf = !memcmp(data, ELFMAG, SELFMAG) && size >= sizeof(header);
+	if (elf)
+		memcpy(&header, data, sizeof(header));
+	bool device = magic == fat_magic[0] || magic == fat_magic[1] || header.e_machine == EM_CUDA;
+	if (device && !__atomic_exchange_n(&said, true, __ATOMIC_RELAXED))
+		fprintf(stderr,
+			"hostcuda: an image with code for a GPU cannot run on the host: the kernels of an image must "
+			"be written in C, as hostcuda/kernel.h in the source tree describes\n");
+	return CUDA_ERROR_INVALID_IMAGE;
+}
+
 CUresult hc_image_parse(const void *data, struct hc_image **image)
 {
 	MD_AUTO_FREE uint8_t *carried = NULL;
@@ -241,7 +262,7 @@ CUresult hc_image_parse(const void *data, struct hc_image **image)
 	uint64_t size = image_size(data);
 	if (carried && size > bytes)
 		return CUDA_ERROR_INVALID_PTX;
-	return size ? parse(data, size, image) : CUDA_ERROR_INVALID_IMAGE;
+	return size ? parse(data, size, image) : refuse(data, sizeof(Elf64_Ehdr));
 }
 
 CUresult hc_image_parse_file(const char *path, struct hc_image **image)
@@ -256,7 +277,7 @@ CUresult hc_image_parse_file(const char *path, struct hc_image **image)
 		     (uint64_t)header->e_phnum * sizeof(Elf64_Phdr) <= file.size - header->e_phoff;
 	uint64_t announced = whole ? image_size(file.data) : 0;
 	CUresult result =
-	    announced && announced <= file.size ? parse(file.data, announced, image) : CUDA_ERROR_INVALID_IMAGE;
+	    announced && announced <= file.size ? parse(file.data, announced, image) : refuse(file.data, file.size);
 	md_file_release(&file);
 	return result;
 }

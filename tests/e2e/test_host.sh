@@ -39,6 +39,26 @@ assert_exit artifact 0
 run again medusa-restore "$work/host.medusa" -- "${subject[@]}"
 assert_count "$work/again.err" " restored" 2
 
+section "an engine that brings code for a GPU is told why hostcuda refuses it"
+cat >"$work/images.py" <<'END'
+import ctypes, struct, sys
+cuda, context, module = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_void_p()
+cuda.cuInit(0)
+cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+cuda.cuCtxSetCurrent(context)
+images = {"fatbin": struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 0) + bytes(64),
+          "cubin": b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HHI", 2, 190, 1) + bytes(200),
+          "text": b"no image at all" + bytes(200)}
+open(sys.argv[2], "wb").write(images[sys.argv[1]])
+print(cuda.cuModuleLoadData(ctypes.byref(module), images[sys.argv[1]]),
+      cuda.cuModuleLoad(ctypes.byref(module), sys.argv[2].encode()))
+END
+for image in fatbin cubin text; do
+	run "$image" env ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" python3 "$work/images.py" $image "$work/image"
+	assert_equal "what hostcuda answers to a $image" "200 200" "$(cat "$work/$image.out")"
+	assert_count "$work/$image.err" "hostcuda: an image with code for a GPU cannot run on the host" $([ $image = text ] && echo 0 || echo 1)
+done
+
 # ---- signals ---------------------------------------------------------------------------------------------------------
 section "log lines into a pipe that nobody reads"
 for how in watch-signals hold-signals=thread hold-signals=process; do

@@ -91,6 +91,18 @@ assert_exit captured_differs 0
 start differs loaded,stored,trigger restored SUBJECT_IN_TIME=1
 start differs loaded,stored,trigger "live: kernel lookup_in_own: its image's variable lookup_own is not written yet" SUBJECT_SETS_LATE=1 SUBJECT_ASKS_EARLY=1
 
+section "a variable that the engine sets before each replay, in the capture always to the same value"
+run live_plain env SUBJECT_SETS_AGAIN=5 "${subject[@]}" plain
+take plain SUBJECT_IN_TIME=1 SUBJECT_SETS_AGAIN=1
+assert_exit captured_plain 0
+assert_contains "$work/captured_plain.err" "its variable lookup_own, so only the engine's own copy can be used (its value changed, or was written again between replays"
+start plain loaded,stored,trigger restored SUBJECT_IN_TIME=1 SUBJECT_SETS_AGAIN=5
+start plain loaded,stored,trigger "live: kernel lookup_in_own: " SUBJECT_LOADS_LATE=1 SUBJECT_SETS_AGAIN=5
+take plain SUBJECT_SETS_LATE=1 SUBJECT_SETS_AGAIN=1
+assert_exit captured_plain 1
+assert_contains "$work/captured_plain.err" "refused: (plain, 1): verification failed: a cold start would refuse it: kernel lookup_in_own"
+start plain loaded,stored,trigger live: SUBJECT_LOADS_LATE=1 SUBJECT_SETS_AGAIN=5
+
 section "a variable that a replay writes"
 take kernel_writes SUBJECT_IN_TIME=1
 assert_exit captured_kernel_writes 1
