@@ -43,7 +43,7 @@ static const struct pass passes[] = {
 
 enum md_status md_analysis_no_memory(struct md_error *err)
 {
-	return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory during analysis");
+	return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the analysis");
 }
 
 void md_pair_refuse(struct md_pair *pair, const char *format, ...)

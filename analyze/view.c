@@ -10,7 +10,7 @@
 
 static enum md_status no_memory(struct md_error *err)
 {
-	return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory while indexing a trace");
+	return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the index of a trace");
 }
 
 static int compare_events(const void *left, const void *right)

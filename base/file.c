@@ -213,7 +213,7 @@ enum md_status md_file_create_beside(const char *path, char **temporary, int *fd
 		MD_AUTO_FREE char *name = NULL;
 		if (asprintf(&name, "%s.tmp.%012" PRIx64, path, random_number(&name, i) & 0xffffffffffff) < 0) {
 			name = NULL;
-			return md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory", path);
+			return md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory for a temporary name", path);
 		}
 		*fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
 		if (*fd < 0 && errno == EEXIST)

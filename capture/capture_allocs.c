@@ -20,7 +20,7 @@ void md_capture_alloc_note(enum md_alloc_family family, uint64_t address, uint64
 	md_capture_lock();
 	if (md_capture.writer) {
 		if (!md_interval_add(&md_capture.live, address, bytes, family))
-			md_capture_trouble("out of memory at allocation %zu", md_capture.live.count);
+			md_capture_trouble("out of memory for allocation %zu", md_capture.live.count);
 		else
 			md_trace_put_alloc(md_capture.writer, md_capture_next(), family, address, bytes);
 		md_capture_given_freed(address);

@@ -47,7 +47,7 @@ MD_API int medusa_bind(const char *name, medusa_deviceptr address, size_t bytes,
 	md_capture_lock();
 	if (md_capture.writer) {
 		if (!remember_bind(name, address, bytes, (enum md_bind_role)role))
-			md_capture_trouble("out of memory at binding %s", name);
+			md_capture_trouble("out of memory for binding %s", name);
 		else
 			md_trace_put_bind(md_capture.writer, md_capture_next(), name, address, bytes,
 					  (enum md_bind_role)role);
@@ -77,7 +77,7 @@ static void bind_by_sequence(void)
 			continue;
 		md_sequence_name(i, name);
 		if (!remember_bind(name, address, item->size, MD_BIND_STATE))
-			md_capture_trouble("out of memory at binding %s", name);
+			md_capture_trouble("out of memory for binding %s", name);
 		else
 			md_trace_put_bind(md_capture.writer, md_capture_next(), name, address, item->size,
 					  MD_BIND_STATE);

@@ -146,7 +146,7 @@ void md_capture_constants_put(enum md_capture_constants which)
 	if (!md_capture.writer || atomic_load(&md_capture.capturing) || (which != MD_CONSTANTS_SEQUENCE && !needed))
 		return;
 	if (!make_list(which, &list)) {
-		md_capture_trouble("out of memory at hashing what is constant");
+		md_capture_trouble("out of memory for the hashes of what is constant");
 		return;
 	}
 	if (!list.count || !home || md_cuda.cuCtxPushCurrent_v2(home))

@@ -107,7 +107,7 @@ void md_capture_graph_instantiated(CUgraph graph, CUgraphExec exec, uint64_t fla
 		md_capture_walk(&walk, graph);
 		walk.out.refused = walk.refused[0] ? walk.refused : NULL;
 		if (walk.out_of_memory || !remember(&walk, exec))
-			md_capture_trouble("out of memory at graph %zu", graphs.count);
+			md_capture_trouble("out of memory for graph %zu", graphs.count);
 		else {
 			md_trace_put_graph(md_capture.writer, walk.out.sequence, &walk.out);
 			md_capture_graph_keep(&graphs.items[graphs.count - 1], &walk, graph);

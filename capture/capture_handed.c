@@ -122,8 +122,9 @@ static bool is_needed(struct md_probe_session *session, size_t index)
 		return true;
 	struct md_handed_trial trial = md_handed_trial_new(session, graph);
 	trial.probe.outputs = md_capture_graph_all_outputs(graph, &trial.probe.output_count);
-	enum md_status status = trial.probe.outputs ? needs(&trial, graph, &what, &needed, &err)
-						    : md_error_set(&err, MD_ERR_NO_MEMORY, "out of memory");
+	enum md_status status = trial.probe.outputs
+				    ? needs(&trial, graph, &what, &needed, &err)
+				    : md_error_set(&err, MD_ERR_NO_MEMORY, "out of memory for the outputs of a graph");
 	if (md_capture_probe_settle(&trial.probe, status, &err) != MD_OK)
 		needed = true;
 	free((void *)trial.probe.outputs);
@@ -272,8 +273,9 @@ static enum md_status learn_again(struct md_probe_session *session, struct md_ca
 	struct md_handed_trial trial = md_handed_trial_new(session, graph);
 
 	trial.probe.outputs = md_capture_graph_all_outputs(graph, &trial.probe.output_count);
-	enum md_status status = trial.probe.outputs ? md_capture_probe_again(&trial.probe, graph, err)
-						    : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+	enum md_status status = trial.probe.outputs
+				    ? md_capture_probe_again(&trial.probe, graph, err)
+				    : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the outputs of a graph");
 	if (status == MD_OK && keep)
 		md_capture_probe_put_contents(&trial.probe, true);
 	if (status == MD_OK)

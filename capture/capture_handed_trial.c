@@ -64,7 +64,7 @@ static enum md_status keep_own(struct md_capture_probe *probe, uint64_t graph, s
 	MD_AUTO_FREE size_t *own = calloc(all + 1, sizeof(*own));
 
 	if (!own)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %zu places that graphs read", all);
 	for (size_t i = 0; i < all; i++)
 		if (interests[i].graph == graph && interests[i].size)
 			own[count++] = i;
@@ -168,7 +168,8 @@ static enum md_status find_clusters(struct md_handed_trial *trial, struct md_err
 	trial->own = calloc(probe->unit_count + 1, sizeof(*trial->own));
 	trial->cluster = calloc(probe->unit_count + 1, sizeof(*trial->cluster));
 	if (!clusters || !trial->own || !trial->cluster)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %zu places that a graph writes",
+				    trial->spot_count);
 	trial->cluster_count = merge_spots(trial, clusters);
 	for (size_t u = 0; u < probe->unit_count; u++) {
 		const struct md_probe_unit *unit = &probe->units[u];
@@ -211,7 +212,7 @@ enum md_status md_handed_trial_find_written(struct md_handed_trial *trial, const
 	MD_FORWARD(md_handed_trial_collect(trial, graph, err));
 	for (size_t i = graph->handed_seen; i < count; i++)
 		if (interests[i].graph != graph->id && interests[i].size && !add_spots(trial, i))
-			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a place that a graph writes");
 	if (!trial->spot_count)
 		return MD_OK;
 	MD_FORWARD(find_clusters(trial, err));
@@ -266,7 +267,7 @@ enum md_status md_handed_trial_find_all(struct md_handed_trial *trial, const str
 			return md_error_set(err, MD_ERR_TOO_LARGE, "it reaches more than %llu bytes of private memory",
 					    MOST_ALL);
 		if (!add_spot(trial, 0, region->address, region->size))
-			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a place that a graph writes");
 	}
 	if (!trial->spot_count)
 		return MD_OK;

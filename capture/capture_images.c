@@ -60,7 +60,7 @@ static uint32_t put_image(const struct md_image_span *span, const struct md_hash
 	struct md_image image = {.hash = *hash, .kind = span->kind, .size = span->size};
 
 	if (!MD_ARRAY_EXTEND(images.hashes, images.count)) {
-		md_capture_trouble("out of memory at image %u", images.count);
+		md_capture_trouble("out of memory for image %u", images.count);
 		return MD_NONE;
 	}
 	build_id_text(home, build_id);

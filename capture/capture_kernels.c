@@ -179,7 +179,7 @@ static uint32_t find_slowly(CUfunction func, CUkernel kern)
 		return MD_NONE;
 	kernel = add_kernel(&it);
 	if (kernel == MD_NONE || !remember_handle(func ? (uintptr_t)func : (uintptr_t)kern, &it, kernel))
-		md_capture_trouble("out of memory at kernel %u", kernels.count);
+		md_capture_trouble("out of memory for kernel %u", kernels.count);
 	return kernel;
 }
 

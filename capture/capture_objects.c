@@ -10,7 +10,7 @@ static void made(uint64_t object, uint64_t kind)
 {
 	md_capture_lock();
 	if (!md_map_put(&objects, object, kind))
-		md_capture_trouble("out of memory at texture object %llu", (unsigned long long)object);
+		md_capture_trouble("out of memory for texture object %llu", (unsigned long long)object);
 	md_capture_unlock();
 }
 

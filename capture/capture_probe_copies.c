@@ -73,7 +73,8 @@ static enum md_status add_copy(struct md_probe_session *session, uint64_t addres
 
 	if (!copy || !MD_ARRAY_EXTEND(session->copies, session->copy_count)) {
 		free(copy);
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a copy of %llu bytes",
+				    (unsigned long long)size);
 	}
 	copy->address = address;
 	copy->size = size;
@@ -109,7 +110,7 @@ static enum md_status keep_chunks(struct md_probe_session *session, struct md_pr
 
 	copy->chunks = calloc(count, sizeof(*copy->chunks));
 	if (!copy->chunks)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %zu chunks of a copy", count);
 	for (size_t i = 0; i < count; i++) {
 		size_t size = md_capture_probe_chunk_size(copy->size, i);
 		MD_FORWARD(md_device_session_read(&session->device, session->device.now,
@@ -118,7 +119,7 @@ static enum md_status keep_chunks(struct md_probe_session *session, struct md_pr
 			continue;
 		copy->chunks[i] = malloc(size);
 		if (!copy->chunks[i])
-			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a chunk of %zu bytes", size);
 		memcpy(copy->chunks[i], session->device.now, size);
 	}
 	return MD_OK;
@@ -210,7 +211,7 @@ static enum md_status add_tensor_map(struct md_probe_copy *copy, size_t *room, u
 		word.offset = offset + at;
 		memcpy(&word.value, data + at, 8);
 		if (!add_pointer(copy, room, word))
-			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a pointer");
 	}
 	*bytes = MD_TENSOR_MAP_BYTES - 8;
 	return MD_OK;
@@ -234,7 +235,7 @@ static enum md_status find_pointers(struct md_probe_copy *copy, size_t *room, ui
 		pointer.reach = item->size - (pointer.value - item->start);
 		pointer.host = item->value == MD_ALLOC_HOST;
 		if (!add_pointer(copy, room, pointer))
-			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a pointer");
 		MD_FORWARD(add_tensor_map(copy, room, offset + at, data + at, size - at, &more, err));
 	}
 	return MD_OK;

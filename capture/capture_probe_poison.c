@@ -275,7 +275,7 @@ enum md_status md_capture_probe_cut(struct md_capture_probe *probe, uint32_t byt
 	size_t count = 0;
 
 	if (!units)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the units of a poison test");
 	for (uint32_t i = 0; i < probe->region_count && !probe->units; i++) {
 		if (probe->regions[i].kind == MD_PROBE_REGION_PRIVATE)
 			count += cut_region(probe, i, bytes, units + count);

@@ -12,7 +12,7 @@ static enum md_status add_region(struct md_capture_probe *probe, enum md_probe_r
 				 uint64_t size, struct md_error *err)
 {
 	if (!MD_ARRAY_EXTEND(probe->regions, probe->region_count))
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a region of memory");
 	probe->regions[probe->region_count++] =
 	    (struct md_probe_region){.kind = kind, .address = address, .size = size};
 	return MD_OK;
@@ -218,7 +218,8 @@ static enum md_status load_windows(struct md_capture_probe *probe, struct md_pro
 	bytes = (uint64_t)sample->windows * sample->bytes;
 	region->windows = malloc((size_t)bytes);
 	if (!region->windows)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %llu bytes of samples",
+				    (unsigned long long)bytes);
 	session->device.moved_bytes += bytes;
 	for (uint32_t i = 0; i < sample->windows; i++)
 		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, region->windows + (size_t)i * sample->bytes,
@@ -237,7 +238,8 @@ static enum md_status choose_sampled(struct md_capture_probe *probe, bool *sampl
 			    : session->host_left;
 
 	if (!sizes)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the sizes of %u regions",
+				    probe->region_count);
 	for (uint32_t i = 0; i < probe->region_count; i++) {
 		struct md_probe_region *region = &probe->regions[i];
 		if (!region->state)
@@ -274,7 +276,8 @@ static enum md_status load_state(struct md_capture_probe *probe, struct md_error
 	MD_AUTO_FREE bool *sampled = calloc(probe->region_count + 1, sizeof(*sampled));
 
 	if (!sampled)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the state of %u regions",
+				    probe->region_count);
 	MD_FORWARD(choose_sampled(probe, sampled, err));
 	for (uint32_t i = 0; i < probe->region_count; i++) {
 		if (probe->regions[i].state)

@@ -35,7 +35,8 @@ static enum md_status keep_after(struct md_capture_probe *probe, struct md_probe
 				    session->device.stream);
 	span->after = malloc(span->size);
 	if (!span->after)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %llu bytes that a graph writes",
+				    (unsigned long long)span->size);
 	if (!after)
 		return md_device_session_read(&session->device, span->after, span->address, span->size, err);
 	memcpy(span->after, after, span->size);
@@ -48,7 +49,7 @@ static enum md_status add_span(struct md_capture_probe *probe, struct md_probe_s
 	struct md_probe_span *span = next_span(probe);
 
 	if (!span)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for what a graph writes");
 	*span = new;
 	probe->span_count++;
 	return keep_after(probe, span, after, err);

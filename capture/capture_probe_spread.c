@@ -75,7 +75,7 @@ bool md_capture_spread_judge(const struct md_capture_probe *probe, struct md_pro
 	if (!probe->spread)
 		return !memcmp(now, span->after, span->size);
 	if (!span->low && !keep_ends(span)) {
-		md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+		md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the spread of an output");
 		return false;
 	}
 	if (probe->learning)

@@ -46,7 +46,7 @@ MD_API int medusa_graph_output(void *exec, unsigned index, medusa_deviceptr addr
 	probed = graph && graph->probed;
 	if (graph && !probed && md_capture.writer &&
 	    !md_capture_graph_output(graph, (struct md_capture_output){index, address, bytes}))
-		md_capture_trouble("out of memory at output %u of a graph", index);
+		md_capture_trouble("out of memory for output %u of a graph", index);
 	md_capture_unlock();
 	md_capture_leave();
 	if (probed)

@@ -11,7 +11,7 @@ static struct md_map opened;  /* start of memory of an IPC handle -> how often i
 static void put(struct md_map *map, uint64_t key, uint64_t value)
 {
 	if (!md_map_put(map, key, value))
-		md_capture_trouble("out of memory at shared memory 0x%llx", (unsigned long long)key);
+		md_capture_trouble("out of memory for shared memory 0x%llx", (unsigned long long)key);
 }
 
 /* Graphs that were recorded before may use it: it counts as shared from its beginning. */
@@ -24,7 +24,7 @@ static void share(uint64_t address)
 		return;
 	before = *item;
 	if (!md_interval_add(&md_capture.live, before.start, before.size, MD_ALLOC_SHARED | MD_FAMILY_COUNTED))
-		md_capture_trouble("out of memory at shared memory 0x%llx", (unsigned long long)address);
+		md_capture_trouble("out of memory for shared memory 0x%llx", (unsigned long long)address);
 	else
 		md_trace_put_alloc(md_capture.writer, md_capture_next(), MD_ALLOC_SHARED, before.start, before.size);
 }

@@ -146,7 +146,7 @@ static void put_arguments(void)
 	if (md_process_arguments(&arguments))
 		md_trace_put_arguments(md_capture.writer, &arguments);
 	else
-		md_warn("out of memory: the arguments of this process are not recorded");
+		md_warn("out of memory for the arguments of this process: they are not recorded");
 	md_arguments_finish(&arguments);
 }
 

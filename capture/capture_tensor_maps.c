@@ -18,7 +18,7 @@ void md_capture_tensor_map(const CUtensorMap *map)
 		if (md_map_put(&kept, checksum, 1))
 			md_trace_put_tensor_map(md_capture.writer, md_capture_next(), map);
 		else
-			md_capture_trouble("out of memory at tensor map %zu", kept.used);
+			md_capture_trouble("out of memory for tensor map %zu", kept.used);
 	}
 	md_capture_unlock();
 }

@@ -29,7 +29,7 @@ void md_capture_touched_watch(const uint64_t *candidates, size_t count)
 void md_capture_touched_declared(struct md_capture_output output)
 {
 	if (!MD_ARRAY_EXTEND(declared, declared_count))
-		return md_capture_trouble("out of memory at output %u of a graph", output.index);
+		return md_capture_trouble("out of memory for output %u of a graph", output.index);
 	declared[declared_count++] = output;
 }
 

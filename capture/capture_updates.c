@@ -74,7 +74,7 @@ static void put(struct md_capture_graph *graph, const char *refused)
 	if (!md_capture.writer)
 		return;
 	if (!nodes) {
-		md_capture_trouble("out of memory at a graph that was changed");
+		md_capture_trouble("out of memory for a graph that was changed");
 		return;
 	}
 	snprintf(why, sizeof(why), "%s", refused ? refused : "");
@@ -204,7 +204,7 @@ void md_capture_exec_updated(CUgraphExec exec, CUgraph source, const char *call)
 		walk.context = graph->context;
 		md_capture_walk(&walk, source);
 		if (walk.out_of_memory || !md_capture_graph_take_candidates(graph, &walk)) {
-			md_capture_trouble("out of memory at a graph that was updated");
+			md_capture_trouble("out of memory for a graph that was updated");
 		} else if (anything_off(graph)) {
 			refuse(graph, call, "updated while one of its nodes was switched off");
 		} else if (!same_graph(&graph->kept, &walk.out) || walk.refused[0]) {
@@ -245,7 +245,7 @@ static void change_node(struct md_capture_graph *graph, uint32_t at, const CUgra
 	graph->kept.arena = walk.out.arena;
 	graph->pageable |= walk.pageable;
 	if (walk.out_of_memory || !md_capture_graph_take_candidates(graph, &walk)) {
-		md_capture_trouble("out of memory at a node that was changed");
+		md_capture_trouble("out of memory for a node that was changed");
 	} else if (walk.refused[0]) {
 		graph->kept.nodes[at] = before; /* half of a change is none that could be recorded */
 		put(graph, walk.refused);
@@ -288,7 +288,7 @@ static void switch_node(struct md_capture_graph *graph, uint32_t at, bool on, co
 	if (!graph->off)
 		graph->off = calloc(graph->kept.node_count + (size_t)1, sizeof(*graph->off));
 	if (!graph->off) {
-		md_capture_trouble("out of memory at a node that was switched off");
+		md_capture_trouble("out of memory for a node that was switched off");
 		return;
 	}
 	if (graph->off[at] == !on)

@@ -52,7 +52,7 @@ static void say_written(struct variable *variable)
 	variable->written = true;
 	md_trace_put_variable(md_capture.writer, md_capture_next(), variable->is.image, variable->is.name);
 	if (!md_map_put(&variables.written, variable->is.image, 1))
-		md_capture_trouble("out of memory at variable %s", variable->is.name);
+		md_capture_trouble("out of memory for variable %s", variable->is.name);
 }
 
 /* What the host may write at any time has no value that could be kept. */
@@ -153,7 +153,7 @@ static void keep(struct variable variable, const char *name)
 	variable.is.name = strdup(name);
 	if (!variable.is.name || !MD_ARRAY_EXTEND(variables.items, variables.count)) {
 		free(variable.is.name);
-		md_capture_trouble("out of memory at variable %s", name);
+		md_capture_trouble("out of memory for variable %s", name);
 		return;
 	}
 	variable.unread = !read_checksum(variable.is.address, variable.is.size, &variable.before);

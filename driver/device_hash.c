@@ -176,7 +176,7 @@ enum md_status md_device_hash(const struct md_device_hasher *hasher, CUstream st
 	if (md_hash_room_take(&h.room, hasher->function != NULL) && h.sums && h.pieces)
 		status = hash_all(&h, failed, err);
 	else
-		md_error_set(err, status, "out of memory");
+		md_error_set(err, status, "out of memory for the pieces of a hash");
 	for (size_t i = 0; status == MD_OK && i < count; i++)
 		ranges[i].hash = end_hash(&h.sums[i], ranges[i].size);
 	md_hash_room_give(&h.room);

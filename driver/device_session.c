@@ -95,7 +95,9 @@ static enum md_status allocate_chunk(struct md_device_session *session, struct m
 	session->zeros = calloc(1, MD_DEVICE_CHUNK);
 	session->now_locked = md_cuda.cuMemHostAlloc(&locked, MD_DEVICE_CHUNK, 0) == CUDA_SUCCESS;
 	session->now = session->now_locked ? locked : malloc(MD_DEVICE_CHUNK);
-	return session->now && session->zeros ? MD_OK : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+	return session->now && session->zeros
+		   ? MD_OK
+		   : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the chunks that are copied");
 }
 
 enum md_status md_device_session_open(struct md_device_session *session, uint64_t device_limit, struct md_error *err)

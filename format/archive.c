@@ -29,7 +29,7 @@ void md_archive_fail_memory(struct md_archive *a)
 	if (a->budget)
 		md_budget_error(a->budget, &why);
 	else
-		md_error_set(&why, MD_ERR_NO_MEMORY, "out of memory");
+		md_error_set(&why, MD_ERR_NO_MEMORY, "out of memory for what is read");
 	md_archive_fail(a, why.status, "%s", why.message);
 }
 

@@ -454,7 +454,7 @@ static enum md_status open_text(struct md_archive *a, const struct md_archive_op
 	*a = (struct md_archive){.ops = ops, .err = err, .budget = budget};
 	a->lines = calloc(1, sizeof(*a->lines));
 	if (!a->lines)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "text: out of memory");
+		return md_error_set(err, MD_ERR_NO_MEMORY, "text: out of memory for its lines");
 	a->lines->file = file;
 	return MD_OK;
 }

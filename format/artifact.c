@@ -525,7 +525,7 @@ enum md_status md_artifact_open_trusted(const char *path, const struct md_trust 
 	struct md_artifact head = {0};
 	if (!file || !(file->path = strdup(path))) {
 		free(file);
-		return md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory", path);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory for its path", path);
 	}
 	uint64_t size = 0;
 	int fd = -1;

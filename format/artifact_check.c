@@ -14,7 +14,7 @@
 
 static enum md_status no_memory(struct md_error *err, const char *section)
 {
-	return md_error_set(err, MD_ERR_NO_MEMORY, "section \"%s\": out of memory", section);
+	return md_error_set(err, MD_ERR_NO_MEMORY, "section \"%s\": out of memory for its check", section);
 }
 
 static bool inside(uint64_t at, uint64_t size, uint64_t whole)

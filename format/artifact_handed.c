@@ -117,7 +117,7 @@ enum md_status md_artifact_check_groups(const struct md_artifact *artifact, stru
 	MD_AUTO_FREE struct part *parts = calloc(count + 1, sizeof(*parts));
 	bool whole = true;
 	if (!parts)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "section \"graphs\": out of memory");
+		return md_error_set(err, MD_ERR_NO_MEMORY, "section \"graphs\": out of memory for what graphs hand on");
 	list_parts(artifact, parts);
 	qsort(parts, count, sizeof(*parts), by_place);
 	for (size_t i = 0, end; i < count; i = end) {

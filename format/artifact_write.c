@@ -124,7 +124,7 @@ static enum md_status encode_section(const struct md_section_kind *kind, const s
 	md_archive_record(&a, kind->name, kind->visit, (void *)artifact, state);
 	enum md_status status = a.status;
 	if (status == MD_OK && raw.failed)
-		status = md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+		status = md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for section \"%s\"", kind->name);
 	size_t start = body->size;
 	if (status == MD_OK)
 		status =
@@ -166,7 +166,7 @@ static enum md_status encode_sections(const struct md_artifact *artifact, struct
 	if (status == MD_OK && md_artifact_features(artifact) & MD_FEATURE_FRAMES)
 		append_images(&images, raw, out);
 	if (status == MD_OK && out->body.failed)
-		status = md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+		status = md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the sections");
 	md_buf_finish(&images);
 	free(state.bases);
 	return status;
@@ -181,7 +181,7 @@ enum md_status md_artifact_write(const struct md_artifact *artifact, const char 
 	MD_FORWARD(md_artifact_check(artifact, err));
 	MD_AUTO_FREE struct md_image_frame *frames = calloc((size_t)artifact->image_count + 1, sizeof(*frames));
 	if (!frames)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %u images", artifact->image_count);
 	md_buf_init(&layout.body);
 	enum md_status status = encode_sections(artifact, frames, &layout, err);
 	if (status == MD_OK && artifact->signature.present)

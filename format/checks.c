@@ -22,7 +22,7 @@ enum md_status md_checks_state(struct md_artifact *artifact, struct md_error *er
 {
 	char *copy = strdup(all + 1);
 	if (!copy)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the names of the checks");
 	free(artifact->provenance.checks);
 	artifact->provenance.checks = copy;
 	return MD_OK;

@@ -558,7 +558,7 @@ static enum md_status get_nodes(struct md_columns *columns, struct md_columns_vi
 			return md_error_set(err, MD_ERR_CORRUPT, "node %u: column %d ends or breaks at byte %zu", i,
 					    (int)(bad - columns->in), bad->failed_at);
 		if (!md_columns_note(columns, &graph->nodes[i], columns->count, i))
-			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for node %u", i);
 	}
 	return MD_OK;
 }
@@ -581,7 +581,7 @@ enum md_status md_columns_get_graph(struct md_columns *columns, struct md_column
 	if (status == MD_OK)
 		status = get_edges(columns, graph, base == MD_NO_BASE ? NULL : &columns->graphs[base], budget, err);
 	if (status == MD_OK && !md_columns_add(columns, graph))
-		status = md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+		status = md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a graph");
 	if (status != MD_OK) {
 		free(graph->nodes);
 		free(graph->edges);

@@ -335,7 +335,7 @@ static enum md_status get_all(const struct context *c, struct md_error *err)
 		if (columns_failed(c->columns))
 			return bad(err, i, "a pointer column ends or breaks");
 		if (!md_columns_note(c->columns, &graph->nodes[i], c->columns->count, i))
-			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for node %u", i);
 	}
 	if (graph->pointer_start[graph->node_count] != graph->pointer_count ||
 	    graph->noise_start[graph->node_count] != graph->noise_count)
@@ -355,11 +355,11 @@ enum md_status md_columns_get_pointers(struct md_columns *columns, struct md_col
 	if (!graph->noise)
 		status = md_budget_error(budget, err);
 	else if (!context_init(&c, columns, graph, base))
-		status = md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+		status = md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the pointers of a graph");
 	if (status == MD_OK)
 		status = get_all(&c, err);
 	if (status == MD_OK && !md_columns_add(columns, graph))
-		status = md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+		status = md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a graph");
 	if (status != MD_OK) {
 		free(graph->pointer_start);
 		free(graph->noise_start);

@@ -105,7 +105,7 @@ enum md_status md_fingerprint_set_fact(struct md_fingerprint *fingerprint, const
 	MD_AUTO_FREE char *new_value = strdup(value);
 	MD_AUTO_FREE char *new_name = strdup(name);
 	if (!new_value || !new_name || (!known && !insert_fact(fingerprint, at, new_name, new_value)))
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for fact \"%.200s\"", name);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for fact \"%.200s\"", name);
 	if (known) {
 		free(fingerprint->facts[at].value);
 		fingerprint->facts[at].value = new_value;

@@ -176,7 +176,7 @@ enum md_status md_order_make(const struct md_trace *trace, uint64_t seed, struct
 			return MD_OK;
 	}
 	md_order_finish(out);
-	return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory while allocations are given places");
+	return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the places of allocations");
 }
 
 void md_order_finish(struct md_order *order)
@@ -232,7 +232,7 @@ enum md_status md_order_read(const char *path, struct md_order *out, struct md_e
 		return md_error_set(err, MD_ERR_CORRUPT, "%s: not a list of places", path);
 	*out = (struct md_order){head.alignment, head.span, malloc((head.count + 1) * sizeof(*out->items)), head.count};
 	status = out->items ? md_file_read_at(fd, sizeof(head), out->items, head.count * sizeof(*out->items), err)
-			    : md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory", path);
+			    : md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory for its places", path);
 	if (status == MD_OK)
 		status = check(out, path, err);
 	if (status != MD_OK)

@@ -316,7 +316,7 @@ enum md_status md_budget_error(const struct md_budget *budget, struct md_error *
 		return md_error_set(err, MD_ERR_TOO_LARGE,
 				    "asks for more memory than the reader allows (%" PRIu64 " bytes left)",
 				    budget->left);
-	return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+	return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for what is read");
 }
 
 /* ---- zstd ---- */

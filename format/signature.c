@@ -163,7 +163,7 @@ static enum md_status parse_trust(const char *text, size_t size, struct md_trust
 					    " and %d hexadecimal digits)",
 					    trust->path, number, 2 * MD_KEY_BYTES);
 		if (!add_key(trust, &key))
-			return md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory", trust->path);
+			return md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory for its keys", trust->path);
 	}
 	return MD_OK;
 }
@@ -173,7 +173,7 @@ enum md_status md_trust_read(const char *path, struct md_trust *out, struct md_e
 	struct md_trust trust = {.path = strdup(path)};
 	struct md_file_bytes file = {0};
 	if (!trust.path)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory", path);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory for its path", path);
 	enum md_status status = md_file_read(path, TRUST_MAX_BYTES, &file, err);
 	if (status == MD_OK)
 		status = parse_trust((const char *)file.data, file.size, &trust, err);

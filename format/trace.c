@@ -52,7 +52,7 @@ static enum md_status write_header(struct md_trace_writer *w, struct md_error *e
 	md_buf_put_u64(&header, 0); /* features a reader must know */
 	md_buf_put_u64(&header, 0); /* features a reader may ignore */
 	enum md_status status = header.failed
-				    ? md_error_set(err, MD_ERR_NO_MEMORY, "out of memory")
+				    ? md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the header")
 				    : md_file_write(w->part->file.fd, header.data, header.size, w->part->path, err);
 	md_buf_finish(&header);
 	return status;
@@ -165,7 +165,7 @@ struct md_buf *md_trace_record_begin(struct md_trace_writer *w, enum md_trace_re
 void md_trace_record_end(struct md_trace_writer *w)
 {
 	if (w->raw.failed)
-		md_error_set(&w->failure, MD_ERR_NO_MEMORY, "%s: out of memory at %zu buffered bytes", w->part->path,
+		md_error_set(&w->failure, MD_ERR_NO_MEMORY, "%s: out of memory for %zu buffered bytes", w->part->path,
 			     w->raw.size);
 	else if (w->raw.size - w->record_start > MD_TRACE_FRAME_MAX - FLUSH_BYTES)
 		md_error_set(&w->failure, MD_ERR_TOO_LARGE, "%s: one record of %zu bytes", w->part->path,
@@ -413,7 +413,7 @@ enum md_status md_trace_read(const char *path, struct md_trace *out, struct md_e
 	out->path = strdup(path);
 	if (!out->path) {
 		md_trace_finish(out);
-		return md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory", path);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory for its path", path);
 	}
 	return MD_OK;
 }

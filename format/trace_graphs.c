@@ -202,7 +202,8 @@ static enum md_status check_nesting(const struct md_trace_graph *graph, struct m
 {
 	MD_AUTO_FREE uint32_t *parents = calloc((size_t)graph->node_count + 1, sizeof(*parents));
 	if (!parents)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the parents of %u nodes",
+				    graph->node_count);
 	if (!md_nodes_parents(graph->nodes, graph->node_count, parents))
 		return md_error_set(err, MD_ERR_CORRUPT, "child graphs reach too far, or are over %u deep",
 				    MD_CHILD_DEPTH_MAX);
@@ -290,7 +291,7 @@ enum md_status md_trace_get_graph(struct md_trace_build *build, uint64_t sequenc
 	if (!md_budget_take(&build->budget, MD_MAP_ENTRY_BYTES))
 		return md_trace_no_room(build, err);
 	if (!md_map_put(&build->graphs, graph->id, index))
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a graph");
 	MD_FORWARD(decode_columns(build, graph, nodes, edges, in, err));
 	return check_graph(trace, graph, err);
 }

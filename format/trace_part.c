@@ -29,7 +29,7 @@ enum md_status md_trace_part_open(const char *path, int flags, struct md_trace_p
 	struct md_trace_part part = MD_TRACE_PART_NONE;
 
 	if (asprintf(&part.path, "%s.part", path) < 0)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory", path);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory for its path", path);
 	if (md_descriptor_keep(&part.file, md_descriptor_open(part.path, flags | O_NOFOLLOW, 0666)) &&
 	    is_regular(&part.file)) {
 		*out = part;

@@ -238,7 +238,7 @@ static enum md_status pair_event(struct md_trace_build *build, struct md_map *li
 	if (!event->family)
 		return MD_OK;
 	if (!md_map_put(live, event->address, trace->alloc_count))
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for an allocation");
 	trace->allocs[trace->alloc_count++] = (struct md_trace_alloc){.family = event->family,
 								      .asked = event->family,
 								      .address = event->address,

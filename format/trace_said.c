@@ -222,7 +222,7 @@ enum md_status md_trace_get_arguments(struct md_trace_build *build, uint64_t seq
 		if (!text)
 			md_unpack_fail(in);
 		else if (!md_arguments_add(arguments, text))
-			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for an argument");
 	}
 	return MD_OK;
 }

@@ -46,7 +46,7 @@ enum md_status md_verify_line_write(const struct md_verify_line *line, char **te
 	}
 	if (failed) {
 		free(made);
-		return md_error_set(err, MD_ERR_NO_MEMORY, "verify report: out of memory");
+		return md_error_set(err, MD_ERR_NO_MEMORY, "verify report: out of memory for a line");
 	}
 	*text = made;
 	return MD_OK;

@@ -19,7 +19,7 @@ static enum md_status scratch_reserve(struct md_restore *r, const struct md_arti
 	bool ok = MD_ARRAY_RESERVE(s->from, stored->edge_count, from) && MD_ARRAY_RESERVE(s->to, from, to) &&
 		  MD_ARRAY_RESERVE(s->edge_data, from, data) && MD_ARRAY_RESERVE(s->params, params, s->params_room);
 	s->edges_room = ok ? from : s->edges_room;
-	return ok ? MD_OK : md_error_set(err, MD_ERR_NO_MEMORY, "no memory to build %u nodes", stored->node_count);
+	return ok ? MD_OK : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %u nodes", stored->node_count);
 }
 
 void md_restore_scratch_finish(struct md_scratch *s)
@@ -310,7 +310,7 @@ static enum md_status make_events(struct md_restore_graph *graph, struct md_erro
 		return MD_OK;
 	graph->events = calloc(count, sizeof(*graph->events));
 	if (!graph->events)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for %u events", count);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %u events", count);
 	for (; graph->event_count < count; graph->event_count++)
 		MD_FORWARD(
 		    md_cuda_call(err, cuEventCreate, &graph->events[graph->event_count], CU_EVENT_DISABLE_TIMING));
@@ -336,7 +336,7 @@ static enum md_status prepare_children(struct md_restore_graph *graph, struct md
 	graph->parents = calloc(stored->node_count, sizeof(*graph->parents));
 	graph->children = calloc(stored->node_count, sizeof(CUgraph));
 	if (!graph->parents || !graph->children)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory to build %u nodes", stored->node_count);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %u nodes", stored->node_count);
 	if (!md_nodes_parents(stored->nodes, stored->node_count, graph->parents))
 		return md_error_set(err, MD_ERR_CORRUPT, "child-graph nesting is inconsistent");
 	return MD_OK;
@@ -357,7 +357,7 @@ static enum md_status begin_graph(struct md_restore_graph *graph, struct md_erro
 	uint32_t count = graph->stored->node_count;
 	graph->nodes = malloc((count ? count : 1) * sizeof(*graph->nodes));
 	if (!graph->nodes)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory to build %u nodes", count);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %u nodes", count);
 	MD_FORWARD(prepare_children(graph, err));
 	MD_FORWARD(make_events(graph, err));
 	return md_cuda_call(err, cuGraphCreate, &graph->graph, 0);

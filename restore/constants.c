@@ -119,7 +119,7 @@ static enum md_status list_unknown(struct md_restore *r, struct batch *batch, st
 	batch->ranges = calloc(count + 1u, sizeof(*batch->ranges));
 	batch->bindings = calloc(count + 1u, sizeof(*batch->bindings));
 	if (!batch->ranges || !batch->bindings)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for the hashes of %u bindings", count);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the hashes of %u bindings", count);
 	for (uint32_t i = 0; i < count; i++) {
 		if (r->constants[i] != MD_CONSTANT_UNKNOWN || r->binding_of[i] == MD_NONE)
 			continue;

@@ -185,8 +185,7 @@ enum md_status md_restore_group_captured(struct md_restore *r, const char *label
 		return MD_OK;
 	live.label = MD_ARRAY_EXTEND(r->lives, r->live_count) ? strdup(label) : NULL;
 	if (!live.label)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory to remember that graph %s/%u is live", label,
-				    batch);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for live graph %s/%u", label, batch);
 	r->lives[r->live_count++] = live;
 	return MD_OK;
 }

@@ -30,7 +30,7 @@ static enum md_status code_init(struct code *code, uint64_t size, struct md_erro
 {
 	code->bytes = size <= MD_IMAGE_BYTES_MAX ? malloc(size + 1) : NULL;
 	if (!code->bytes)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for an image of %llu bytes",
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for an image of %llu bytes",
 				    (unsigned long long)size);
 	code->bytes[size] = 0;
 	return MD_OK;
@@ -348,7 +348,7 @@ void md_restore_images_unload(struct md_restore *r, bool only_unused)
 		if (image->state != MD_IMAGE_LOADED || (only_unused && used_by_ready(r, i)))
 			continue;
 		struct md_error err = {0};
-		md_names_finish(&image->names);
+		md_kernel_names_finish(&image->names);
 		md_restore_variables_gone(r, i);
 		if (md_cuda_call(&err, cuLibraryUnload, image->library) != MD_OK)
 			md_debug("image %u: %s", i, err.message);

@@ -6,11 +6,11 @@
 #include "base/file.h"
 #include "restore/restore.h"
 
-void md_names_finish(struct md_names *names)
+void md_kernel_names_finish(struct md_kernel_names *names)
 {
 	free(names->handles);
 	free(names->names);
-	*names = (struct md_names){0};
+	*names = (struct md_kernel_names){0};
 }
 
 /* Hashing costs a pass over the image: done only when the artifact might want it. */
@@ -133,7 +133,7 @@ void md_registry_remove(struct md_registry *registry, void *handle)
 		if (registry->items[i].handle != handle)
 			continue;
 		forget_asked(registry, handle);
-		md_names_finish(&registry->items[i].names);
+		md_kernel_names_finish(&registry->items[i].names);
 		registry->items[i] = registry->items[--registry->count];
 		break;
 	}
@@ -149,7 +149,7 @@ void md_registry_remove_context(struct md_registry *registry, CUcontext context)
 			continue;
 		}
 		forget_asked(registry, registry->items[i].handle);
-		md_names_finish(&registry->items[i].names);
+		md_kernel_names_finish(&registry->items[i].names);
 		registry->items[i] = registry->items[--registry->count];
 	}
 	pthread_mutex_unlock(&registry->lock);
@@ -177,7 +177,7 @@ void md_registry_clear(struct md_registry *registry)
 {
 	pthread_mutex_lock(&registry->lock);
 	for (size_t i = 0; i < registry->count; i++)
-		md_names_finish(&registry->items[i].names);
+		md_kernel_names_finish(&registry->items[i].names);
 	free(registry->items);
 	free(registry->asked);
 	registry->items = NULL;

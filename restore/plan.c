@@ -200,7 +200,7 @@ static enum md_status plan_graph(struct md_restore *r, struct md_restore_graph *
 				    graph->constant_count + graph->image_count,
 				sizeof(uint32_t));
 	if (!graph->kernels)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for the plan of %u graphs", a->graph_count);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the plan of %u graphs", a->graph_count);
 	graph->bindings = list_marks(marks->kernels, a->kernel_count, graph->kernels);
 	graph->contents = list_marks(marks->bindings, a->binding_count, graph->bindings);
 	graph->constants = list_marks(marks->contents, a->content_count, graph->contents);
@@ -337,7 +337,7 @@ enum md_status md_restore_plan_tables(struct md_restore *r, struct md_error *err
 	pthread_mutex_unlock(&r->lock);
 	return images && kernels && order
 		   ? MD_OK
-		   : md_error_set(err, MD_ERR_NO_MEMORY, "no memory for %u images and %u kernels", a->image_count,
+		   : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %u images and %u kernels", a->image_count,
 				  a->kernel_count);
 }
 
@@ -374,12 +374,12 @@ enum md_status md_restore_plan(struct md_restore *r, struct md_error *err)
 	enum md_status status = MD_OK;
 	pthread_mutex_lock(&r->lock);
 	if (!plan_init(r) || !marks_init(a, &marks))
-		status = md_error_set(err, MD_ERR_NO_MEMORY, "no memory for the plan of %u graphs", a->graph_count);
+		status = md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the plan of %u graphs", a->graph_count);
 	r->stats.graphs_total = a->graph_count;
 	for (uint32_t i = 0; i < a->graph_count && status == MD_OK; i++)
 		status = plan_graph(r, &r->graphs[i], &marks, err);
 	if (status == MD_OK && !match_bindings(r))
-		status = md_error_set(err, MD_ERR_NO_MEMORY, "no memory for %u names", a->binding_count);
+		status = md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %u names", a->binding_count);
 	if (status == MD_OK) {
 		md_restore_group_apply_live(r);
 		md_restore_plan_order(r);

@@ -12,7 +12,7 @@
 struct place { /* where to look: a module or library, and its names if they were read */
 	void *handle;
 	bool is_library;
-	struct md_names *names;
+	struct md_kernel_names *names;
 };
 
 static enum md_status check_params(const struct md_kernel *kernel, CUfunction function, struct md_error *err)
@@ -103,14 +103,14 @@ static enum md_status count_names(const struct place *place, unsigned *count, st
 
 static enum md_status list_names(const struct place *place, struct md_error *err)
 {
-	struct md_names *names = place->names;
+	struct md_kernel_names *names = place->names;
 	unsigned count = 0;
 	MD_FORWARD(count_names(place, &count, err));
 	names->handles = calloc(count + 1, sizeof(*names->handles));
 	names->names = calloc(count + 1, sizeof(*names->names));
 	if (!names->handles || !names->names) {
-		md_names_finish(names);
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for the names of %u kernels", count);
+		md_kernel_names_finish(names);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the names of %u kernels", count);
 	}
 	enum md_status status =
 	    place->is_library
@@ -123,7 +123,7 @@ static enum md_status list_names(const struct place *place, struct md_error *err
 			names->names[i] = NULL;
 	}
 	if (status != MD_OK)
-		md_names_finish(names);
+		md_kernel_names_finish(names);
 	names->count = status == MD_OK ? count : 0;
 	names->read = status == MD_OK;
 	return status;

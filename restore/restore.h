@@ -21,13 +21,13 @@ enum md_step { MD_STEP_LOADED = 1, MD_STEP_STORED = 2, MD_STEP_TRIGGER = 3 };
 #define MD_STEPS 3
 
 /* Names of all kernels of a module or library, read when a kernel is found by enumeration only. */
-struct md_names {
+struct md_kernel_names {
 	void **handles;     /* CUkernel of a library, CUfunction of a module */
 	const char **names; /* the driver's */
 	unsigned count;
 	bool read;
 };
-void md_names_finish(struct md_names *names);
+void md_kernel_names_finish(struct md_kernel_names *names);
 
 /* A module or library that this process has loaded by itself. */
 struct md_loaded {
@@ -37,7 +37,7 @@ struct md_loaded {
 	bool live; /* verifying: loaded while a graph was captured live */
 	struct md_hash hash;
 	uint64_t size;
-	struct md_names names;
+	struct md_kernel_names names;
 };
 
 struct md_asked {           /* the process has the address of a variable, as who writes one must */
@@ -83,7 +83,7 @@ struct md_restore_image { /* one of the artifact's images, loaded by us */
 	bool values_placed;
 	bool own, own_is_live; /* verifying: the engine's own would do before its live captures; only since them */
 	CUlibrary library;
-	struct md_names names;
+	struct md_kernel_names names;
 	struct md_error reason;
 };
 

@@ -63,11 +63,11 @@ static enum md_status find_or_add_bound(struct md_restore *r, const char *name, 
 			   : MD_OK;
 	}
 	if (!MD_ARRAY_GROW(r->bound, r->bound_count, r->bound_room))
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for binding \"%s\"", name);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for binding \"%s\"", name);
 	char *copy = strdup(name);
 	if (!copy || !md_map_put(&r->bound_names, key, r->bound_count)) {
 		free(copy);
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for binding \"%s\"", name);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for binding \"%s\"", name);
 	}
 	*out = r->bound_count++;
 	r->bound[*out] = (struct md_bound){.name = copy};
@@ -391,7 +391,8 @@ MD_API int medusa_graph_want(const char *label, const unsigned *batches, size_t 
 		if (copy)
 			r->wants[r->want_count++] = (struct md_want){copy, batches[i]};
 		else
-			result = md_api_refuse(MD_ERR_NO_MEMORY, "medusa_graph_want(%s): out of memory", label);
+			result =
+			    md_api_refuse(MD_ERR_NO_MEMORY, "medusa_graph_want(%s): out of memory for a graph", label);
 	}
 	if (r->phase == MD_PHASE_OPEN)
 		md_restore_plan_order(r);

@@ -17,7 +17,7 @@ static enum md_status open_artifact(struct md_restore *r, struct md_error *err)
 	if (!r->trust_asked)
 		return md_artifact_open(r->path, &r->file, &r->artifact, err);
 	if (!r->trusted_keys)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "MEDUSA_TRUSTED_KEYS: out of memory");
+		return md_error_set(err, MD_ERR_NO_MEMORY, "MEDUSA_TRUSTED_KEYS: out of memory for its path");
 	if (!*r->trusted_keys)
 		return md_error_set(err, MD_ERR_MISMATCH,
 				    "MEDUSA_TRUSTED_KEYS is set but empty, so no key is trusted; name a file of public "

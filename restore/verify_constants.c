@@ -32,7 +32,7 @@ enum md_status md_verify_constants_check(struct md_verify_memory *m, CUstream st
 	if (first)
 		m->constant_hashes = calloc(m->constant_count + 1u, sizeof(*m->constant_hashes));
 	if (!m->constant_hashes)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for the samples of %u buffers",
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the samples of %u buffers",
 				    m->constant_count);
 	for (uint32_t i = 0; i < m->constant_count; i++) {
 		struct md_hash now;

@@ -45,9 +45,10 @@ static enum md_status find_part(const struct md_live_graph *live, struct md_rest
 	MD_FORWARD(check_others(live, r, graph, part->stored->alloc, start, err));
 	part->live = start + part->stored->offset;
 	part->before = malloc(part->stored->size);
-	return part->before ? MD_OK
-			    : md_error_set(err, MD_ERR_NO_MEMORY, "no memory for %" PRIu64 " bytes that are handed on",
-					   part->stored->size);
+	return part->before
+		   ? MD_OK
+		   : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %" PRIu64 " bytes that are handed on",
+				  part->stored->size);
 }
 
 enum md_status md_verify_handed_init(struct md_verify_handed *handed, struct md_restore *r,
@@ -57,7 +58,8 @@ enum md_status md_verify_handed_init(struct md_verify_handed *handed, struct md_
 	const struct md_artifact_graph *stored = graph->stored;
 	handed->parts = calloc(stored->handed_count + (size_t)1, sizeof(*handed->parts));
 	if (!handed->parts)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for %u parts of memory", stored->handed_count);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %u parts of memory",
+				    stored->handed_count);
 	for (uint32_t i = 0; i < stored->handed_count; i++) {
 		handed->parts[handed->count++].stored = &stored->handed[i];
 		MD_FORWARD(find_part(live, r, graph, &handed->parts[i], err));

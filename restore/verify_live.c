@@ -59,7 +59,7 @@ static enum md_status resolve(void *exec, struct md_live_graph **out, struct md_
 	if (!exec && (!live || !pthread_equal(live->maker, pthread_self())))
 		return md_error_set(err, MD_ERR_NOT_FOUND, "this thread has instantiated no graph that is still there");
 	if (!live)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory to verify one graph more");
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for verifying one more graph");
 	*out = live;
 	return MD_OK;
 }
@@ -78,7 +78,7 @@ void md_verify_instantiated(CUgraphExec exec, CUgraph graph)
 	if (live)
 		md_verify_nodes_read(&live->nodes, graph);
 	if (!live)
-		md_warn("no memory to verify one graph more");
+		md_warn("out of memory for verifying one more graph");
 	instantiated_last = live ? exec : NULL;
 	pthread_mutex_unlock(&table_lock);
 }
@@ -100,7 +100,7 @@ static enum md_status set_label(struct md_live_graph *live, const char *label, u
 {
 	char *copy = strdup(label);
 	if (!copy)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory to verify graph %s/%u", label, batch);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for verifying graph %s/%u", label, batch);
 	free(live->label);
 	live->label = copy;
 	live->batch = batch;
@@ -167,7 +167,7 @@ static enum md_status set_output(struct md_live_graph *live, unsigned index, uin
 	if (index >= live->output_count) {
 		struct md_live_output *grown = md_array_resize(live->outputs, index + UINT64_C(1), sizeof(*grown));
 		if (!grown)
-			return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for output %u", index);
+			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for output %u", index);
 		memset(grown + live->output_count, 0, (index + 1u - live->output_count) * sizeof(*grown));
 		live->outputs = grown;
 		live->output_count = index + 1u;
@@ -195,7 +195,7 @@ enum md_status md_verify_refuse(void *exec, const char *why, struct md_error *er
 	enum md_status status = resolve(exec, &live, err);
 	char *copy = status == MD_OK ? strdup(why) : NULL;
 	if (status == MD_OK && !copy)
-		status = md_error_set(err, MD_ERR_NO_MEMORY, "no memory for a refusal");
+		status = md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a refusal");
 	if (status == MD_OK) {
 		free(live->refused);
 		live->refused = copy;

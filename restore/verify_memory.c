@@ -41,7 +41,8 @@ static enum md_status list_buffers(struct md_verify_memory *m, struct md_restore
 	m->buffers = calloc(r->artifact.binding_count + 1u, sizeof(*m->buffers));
 	m->constants = calloc(r->artifact.binding_count + 1u, sizeof(*m->constants));
 	if (!m->buffers || !m->constants)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory to list %u buffers", r->artifact.binding_count);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a list of %u buffers",
+				    r->artifact.binding_count);
 	pthread_mutex_lock(&r->lock);
 	for (uint32_t i = 0; i < r->artifact.binding_count; i++) {
 		if (r->binding_of[i] == MD_NONE)
@@ -71,7 +72,7 @@ static enum md_status choose_sampled(struct md_verify_memory *m, struct md_error
 	MD_AUTO_FREE bool *sampled = calloc(m->count + 1u, sizeof(*sampled));
 	uint64_t left = md_verify_memory_room() / 2, fixed = 0;
 	if (!sizes || !sampled)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory to list %u buffers", m->count);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a list of %u buffers", m->count);
 	for (uint32_t i = 0; i < m->count; i++) {
 		if (m->buffers[i].copy)
 			continue;
@@ -160,7 +161,7 @@ static enum md_status save_chunks(struct md_verify_memory *m, struct md_verify_b
 {
 	b->chunks = calloc(chunk_count(b), sizeof(*b->chunks));
 	if (!b->chunks)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory to save buffer \"%s\"", b->name);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a copy of buffer \"%s\"", b->name);
 	for (size_t c = 0; c < chunk_count(b); c++) {
 		size_t size = chunk_size(b, c);
 		MD_FORWARD(fetch(m, b->address + (uint64_t)c * MD_VERIFY_CHUNK, size, stream, err));
@@ -168,7 +169,8 @@ static enum md_status save_chunks(struct md_verify_memory *m, struct md_verify_b
 			continue;
 		b->chunks[c] = malloc(size);
 		if (!b->chunks[c])
-			return md_error_set(err, MD_ERR_NO_MEMORY, "no memory to save buffer \"%s\"", b->name);
+			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a copy of buffer \"%s\"",
+					    b->name);
 		memcpy(b->chunks[c], m->device.now, size);
 	}
 	return MD_OK;
@@ -179,7 +181,7 @@ static enum md_status save_windows(struct md_verify_buffer *b, uint32_t among, C
 	b->sample = md_sample_plan(b->size, among);
 	b->windows = malloc((size_t)b->sample.windows * b->sample.bytes);
 	if (!b->windows)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory to sample buffer \"%s\"", b->name);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a sample of buffer \"%s\"", b->name);
 	for (uint32_t i = 0; i < b->sample.windows; i++)
 		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, b->windows + (size_t)i * b->sample.bytes,
 					b->address + md_sample_offset(&b->sample, i), b->sample.bytes, stream));
@@ -206,10 +208,10 @@ static enum md_status add_span(struct md_verify_memory *m, uint32_t buffer, uint
 			       const uint8_t *before, const uint8_t *live, struct md_error *err)
 {
 	if (!MD_ARRAY_GROW(m->spans, m->span_count, m->span_room))
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for what the live graph wrote");
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for what the live graph wrote");
 	uint8_t *copy = malloc(size);
 	if (!copy)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for what the live graph wrote");
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for what the live graph wrote");
 	memcpy(copy, live, size);
 	m->spans[m->span_count++] = (struct md_verify_span){buffer, (uint32_t)size, offset, before, copy};
 	return MD_OK;

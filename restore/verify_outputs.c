@@ -56,7 +56,7 @@ enum md_status md_verify_outputs_init(struct md_verify_outputs *o, const struct 
 {
 	o->live = calloc(count + handed->count + (size_t)1, sizeof(*o->live));
 	if (!o->live)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for a copy of %u outputs", count);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a copy of %u outputs", count);
 	if (count)
 		memcpy(o->live, live, count * sizeof(*live));
 	for (uint32_t i = 0; i < handed->count; i++)
@@ -96,7 +96,7 @@ enum md_status md_verify_outputs_take(struct md_verify_outputs *o, CUstream stre
 						o->live[i].size, stream));
 	}
 	MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, stream));
-	return room ? MD_OK : md_error_set(err, MD_ERR_NO_MEMORY, "no memory for a copy of %u outputs", o->count);
+	return room ? MD_OK : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a copy of %u outputs", o->count);
 }
 
 void md_verify_outputs_finish(struct md_verify_outputs *o)

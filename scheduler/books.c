@@ -200,7 +200,7 @@ static bool evictable(const struct medusa_sched *s, uint32_t artifact, uint32_t 
 /* The GPU no longer has it: at once, or when the transfer out has ended. */
 static bool evict_one(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, bool offload)
 {
-	const struct md_artifact *a = &s->artifacts[artifact];
+	const struct md_sched_artifact *a = &s->artifacts[artifact];
 	uint64_t residue = 0, takes = 0;
 	if (a->kind != MEDUSA_SCHED_BACKBONE) {
 		const struct medusa_sched_function *spec = &s->functions[a->owner].spec;
@@ -219,7 +219,7 @@ static void evict_if_there(struct medusa_sched *s, uint32_t artifact, uint32_t g
 /* And what is of no use without it. */
 static bool evict(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, bool offload)
 {
-	const struct md_artifact *a = &s->artifacts[artifact];
+	const struct md_sched_artifact *a = &s->artifacts[artifact];
 	if (!s->gpus[gpu].present)
 		return false; /* all that is there goes with it */
 	if (a->kind == MEDUSA_SCHED_BACKBONE) {
@@ -343,7 +343,7 @@ void md_shrink(struct medusa_sched *s, uint32_t gpu)
 /* A process whose context is on a GPU cannot go. */
 static bool host_evictable(const struct medusa_sched *s, uint32_t artifact)
 {
-	const struct md_artifact *a = &s->artifacts[artifact];
+	const struct md_sched_artifact *a = &s->artifacts[artifact];
 	if (a->host_pins)
 		return false;
 	if (a->kind != MEDUSA_SCHED_LIBRARY)
@@ -365,7 +365,7 @@ static void sweep_gpu(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
 /* It was to stay in host memory from the beginning, for as long as its function is registered. */
 static void host_unfix(struct medusa_sched *s, uint32_t artifact)
 {
-	struct md_artifact *a = &s->artifacts[artifact];
+	struct md_sched_artifact *a = &s->artifacts[artifact];
 	if (!a->host_fixed)
 		return;
 	a->host_fixed = false;
@@ -395,7 +395,7 @@ void md_sweep(struct medusa_sched *s, uint32_t function)
 
 void md_host_enter(struct medusa_sched *s, uint32_t artifact)
 {
-	struct md_artifact *a = &s->artifacts[artifact];
+	struct md_sched_artifact *a = &s->artifacts[artifact];
 	if (a->host_fixed)
 		return;
 	a->host_older = s->host_newest;
@@ -409,7 +409,7 @@ void md_host_enter(struct medusa_sched *s, uint32_t artifact)
 
 void md_host_leave(struct medusa_sched *s, uint32_t artifact)
 {
-	struct md_artifact *a = &s->artifacts[artifact];
+	struct md_sched_artifact *a = &s->artifacts[artifact];
 	if (a->host_fixed)
 		return;
 	if (a->host_older != NONE)
@@ -426,7 +426,7 @@ void md_host_leave(struct medusa_sched *s, uint32_t artifact)
 /* A process that nobody uses, though its context may still lie on GPUs. */
 static bool process_idle(struct medusa_sched *s, uint32_t artifact)
 {
-	const struct md_artifact *a = &s->artifacts[artifact];
+	const struct md_sched_artifact *a = &s->artifacts[artifact];
 	if (a->kind != MEDUSA_SCHED_LIBRARY || a->host_pins || !s->eviction->rank)
 		return false;
 	uint32_t context = s->functions[a->owner].artifacts[MEDUSA_SCHED_CONTEXT];

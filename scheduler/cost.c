@@ -84,7 +84,7 @@ uint32_t md_best_peer(const struct medusa_sched *s, uint32_t function, uint32_t 
 /* Time until one artifact is on gpu: from the peer if it has it, else from the host, else cold. */
 static uint64_t fetch_ns(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu, uint32_t peer)
 {
-	const struct md_artifact *a = &s->artifacts[artifact];
+	const struct md_sched_artifact *a = &s->artifacts[artifact];
 	if (a->kind == MEDUSA_SCHED_CONTEXT)
 		return s->functions[a->owner].spec.context_ns;
 	if (peer != NONE && there(s, artifact, peer) && peer_speed(s, peer, gpu) > 0)
@@ -122,7 +122,7 @@ uint64_t md_start_ns(const struct medusa_sched *s, uint32_t function, uint32_t g
 
 uint64_t md_reload_ns(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
 {
-	const struct md_artifact *a = &s->artifacts[artifact];
+	const struct md_sched_artifact *a = &s->artifacts[artifact];
 	uint32_t best = NONE;
 	for (uint32_t peer = 0; a->kind != MEDUSA_SCHED_CONTEXT && a->copies && peer < s->gpu_count; peer++) {
 		if (peer != gpu && there(s, artifact, peer) && peer_speed(s, peer, gpu) > peer_speed(s, best, gpu))
@@ -140,7 +140,7 @@ uint64_t md_reload_ns(const struct medusa_sched *s, uint32_t artifact, uint32_t 
 
 double md_artifact_rate(struct medusa_sched *s, uint32_t artifact)
 {
-	const struct md_artifact *a = &s->artifacts[artifact];
+	const struct md_sched_artifact *a = &s->artifacts[artifact];
 	if (a->kind != MEDUSA_SCHED_BACKBONE)
 		return md_rate_per_s(&s->functions[a->owner].rate, s->now);
 	/* It may have thousands of users; a sum that is a little old will do. */

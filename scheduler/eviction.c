@@ -6,14 +6,14 @@
 
 static const struct md_function *owner(const struct medusa_sched *s, uint32_t artifact)
 {
-	const struct md_artifact *a = &s->artifacts[artifact];
+	const struct md_sched_artifact *a = &s->artifacts[artifact];
 	return a->kind == MEDUSA_SCHED_BACKBONE ? NULL : &s->functions[a->owner];
 }
 
 /* Requests that wait for this artifact. */
 static uint32_t queue_length(const struct medusa_sched *s, uint32_t artifact)
 {
-	const struct md_artifact *a = &s->artifacts[artifact];
+	const struct md_sched_artifact *a = &s->artifacts[artifact];
 	if (a->kind != MEDUSA_SCHED_BACKBONE)
 		return md_waiting(s, a->owner);
 	return s->backbones[a->owner].waiting;
@@ -40,7 +40,7 @@ static struct md_key swapserve_rank(struct medusa_sched *s, uint32_t artifact, u
 /* Value of a byte: seconds that loading it again takes, times how often it is needed. */
 static double density(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
 {
-	const struct md_artifact *a = &s->artifacts[artifact];
+	const struct md_sched_artifact *a = &s->artifacts[artifact];
 	double seconds = (double)md_reload_ns(s, artifact, gpu) * 1e-9;
 	return seconds * md_artifact_rate(s, artifact) / (double)(a->bytes ? a->bytes : 1);
 }

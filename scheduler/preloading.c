@@ -85,7 +85,7 @@ static bool choose_functions(struct medusa_sched *s, struct problem *p)
 
 static void hold(const struct medusa_sched *s, struct problem *p, uint32_t number, uint32_t artifact)
 {
-	const struct md_artifact *a = &s->artifacts[artifact];
+	const struct md_sched_artifact *a = &s->artifacts[artifact];
 	bool once = a->kind != MEDUSA_SCHED_BACKBONE, counted = false;
 	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
 		int state = md_copy_at(s, artifact, gpu)->state;
@@ -112,7 +112,7 @@ static void add_artifact(const struct medusa_sched *s, struct problem *p, uint32
 	};
 	if (artifact == NONE)
 		return;
-	const struct md_artifact *a = &s->artifacts[artifact];
+	const struct md_sched_artifact *a = &s->artifacts[artifact];
 	double cold = (double)a->cold_ns * 1e-9, copy = (double)a->bytes / s->host_bytes_per_s;
 	if (a->kind == MEDUSA_SCHED_CONTEXT)
 		copy = (double)s->functions[a->owner].spec.context_ns * 1e-9;
@@ -246,7 +246,7 @@ static void medusa_plan(struct medusa_sched *s)
 /* Whether it still makes sense, things having moved since. */
 static bool still_wanted(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
 {
-	const struct md_artifact *a = &s->artifacts[artifact];
+	const struct md_sched_artifact *a = &s->artifacts[artifact];
 	if (a->kind != MEDUSA_SCHED_BACKBONE && s->functions[a->owner].gone)
 		return false;
 	if (gpu == NONE)

@@ -69,7 +69,7 @@ static uint32_t artifact_add(struct medusa_sched *s, enum medusa_sched_class kin
 			     uint64_t cold_ns, bool in_host)
 {
 	uint32_t index = s->artifact_count++;
-	s->artifacts[index] = (struct md_artifact){
+	s->artifacts[index] = (struct md_sched_artifact){
 	    .kind = kind,
 	    .owner = owner,
 	    .bytes = bytes,
@@ -148,7 +148,7 @@ EXPORT int medusa_sched_create(const struct medusa_sched_node *given_node,
 		return code;
 	struct medusa_sched *s = calloc(1, sizeof(*s));
 	if (!s)
-		return md_fail(NULL, MEDUSA_SCHED_ERR_NO_MEMORY, "out of memory");
+		return md_fail(NULL, MEDUSA_SCHED_ERR_NO_MEMORY, "out of memory for a scheduler");
 	s->gpu_count = node.gpu_count;
 	s->gpus = calloc(node.gpu_count, sizeof(*s->gpus));
 	s->peers = calloc((size_t)node.gpu_count * node.gpu_count, sizeof(*s->peers));
@@ -162,7 +162,8 @@ EXPORT int medusa_sched_create(const struct medusa_sched_node *given_node,
 	s->host_oldest = s->host_newest = s->oldest_waiting = s->newest_waiting = NONE;
 	s->free_request = s->free_batch = s->free_transfer = NONE;
 	s->random = options.seed;
-	code = s->gpus && s->peers ? add_gpus(s, &node) : md_fail(NULL, MEDUSA_SCHED_ERR_NO_MEMORY, "out of memory");
+	code = s->gpus && s->peers ? add_gpus(s, &node)
+				   : md_fail(NULL, MEDUSA_SCHED_ERR_NO_MEMORY, "out of memory for GPUs");
 	if (!code) {
 		code = md_policies_choose(s, &options);
 		memcpy(create_error, s->error, sizeof(create_error));
@@ -224,7 +225,7 @@ EXPORT int medusa_sched_add_backbone(struct medusa_sched *s, const struct medusa
 			       "backbone: in_host, but host memory has only %llu bytes left",
 			       (unsigned long long)(s->host_limit - s->host_used));
 	if (!artifacts_reserve(s, 1) || !MD_ARRAY_GROW(s->backbones, s->backbone_count, s->backbone_capacity))
-		return md_fail(s, MEDUSA_SCHED_ERR_NO_MEMORY, "out of memory");
+		return md_fail(s, MEDUSA_SCHED_ERR_NO_MEMORY, "out of memory for a backbone");
 	*index = s->backbone_count++;
 	s->backbones[*index] = (struct md_backbone){
 	    .artifact = artifact_add(s, MEDUSA_SCHED_BACKBONE, *index, spec.bytes,
@@ -318,7 +319,7 @@ EXPORT int medusa_sched_add_function(struct medusa_sched *s, const struct medusa
 		return code;
 	spec.slo_percentile = spec.slo_percentile > 0 ? spec.slo_percentile : 0.98;
 	if (!function_reserve(s))
-		return md_fail(s, MEDUSA_SCHED_ERR_NO_MEMORY, "out of memory");
+		return md_fail(s, MEDUSA_SCHED_ERR_NO_MEMORY, "out of memory for a function");
 	uint32_t home = choose_home(s, &spec);
 	if (home != NONE)
 		s->gpus[home].bound += spec.weight_bytes + spec.context_bytes + spec.kv_bytes;

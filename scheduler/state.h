@@ -36,7 +36,7 @@ struct md_copy {
 	uint64_t since, used;  /* ns: sent for, last used */
 };
 
-struct md_artifact {
+struct md_sched_artifact {
 	uint8_t kind; /* enum medusa_sched_class */
 	uint8_t host; /* enum md_copy_state: ABSENT, LOADING or THERE */
 	bool host_fixed;
@@ -147,7 +147,7 @@ struct medusa_sched {
 	struct md_gpu *gpus;
 	struct md_backbone *backbones;
 	struct md_function *functions;
-	struct md_artifact *artifacts;
+	struct md_sched_artifact *artifacts;
 	struct md_copy *copies; /* artifact * gpu_count + gpu */
 	double *peers;
 	double host_bytes_per_s, cold_bytes_per_s;

@@ -39,7 +39,7 @@ static int refuse_at_once(struct medusa_sched *s, const struct medusa_sched_even
 {
 	struct medusa_sched_action *action = md_act(s, MEDUSA_SCHED_REJECT);
 	if (!action)
-		return md_fail(s, MEDUSA_SCHED_ERR_NO_MEMORY, "out of memory");
+		return md_fail(s, MEDUSA_SCHED_ERR_NO_MEMORY, "out of memory for an action");
 	action->request = e->request;
 	action->function = e->function;
 	action->reason = reason;
@@ -82,7 +82,8 @@ static int arrival(struct medusa_sched *s, const struct medusa_sched_event *e)
 		return refuse_at_once(s, e, MEDUSA_SCHED_QUEUE_FULL);
 	uint32_t request = md_request_create(s, e->request, e->function);
 	if (request == NONE)
-		return md_fail(s, MEDUSA_SCHED_ERR_NO_MEMORY, "out of memory");
+		return md_fail(s, MEDUSA_SCHED_ERR_NO_MEMORY, "out of memory for request %llu",
+			       (unsigned long long)e->request);
 	s->stats.arrivals++;
 	s->requests[request].kv_bytes = kv_bytes;
 	s->requests[request].tokens = e->tokens;
@@ -193,7 +194,7 @@ static void fail_batches(struct medusa_sched *s, uint32_t gpu, uint32_t artifact
 /* What comes for a function that is gone goes again; so does what could not go before. */
 static void ended_for(struct medusa_sched *s, uint32_t artifact)
 {
-	const struct md_artifact *a = &s->artifacts[artifact];
+	const struct md_sched_artifact *a = &s->artifacts[artifact];
 	if (a->kind != MEDUSA_SCHED_BACKBONE && s->functions[a->owner].gone)
 		md_function_changed(s, a->owner);
 }

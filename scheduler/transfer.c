@@ -38,7 +38,7 @@ uint32_t md_transfer_find(const struct medusa_sched *s, uint64_t id, bool *never
 static void fill_action(const struct medusa_sched *s, struct medusa_sched_action *action, uint32_t artifact,
 			uint32_t gpu)
 {
-	const struct md_artifact *a = &s->artifacts[artifact];
+	const struct md_sched_artifact *a = &s->artifacts[artifact];
 	bool backbone = a->kind == MEDUSA_SCHED_BACKBONE;
 	action->artifact = a->kind;
 	action->backbone = backbone ? a->owner : NONE;
@@ -51,7 +51,7 @@ static void fill_action(const struct medusa_sched *s, struct medusa_sched_action
 static enum medusa_sched_source choose_source(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu,
 					      uint32_t peer)
 {
-	const struct md_artifact *a = &s->artifacts[artifact];
+	const struct md_sched_artifact *a = &s->artifacts[artifact];
 	if (a->kind == MEDUSA_SCHED_CONTEXT)
 		return MEDUSA_SCHED_MADE;
 	if (gpu == NONE)
@@ -93,7 +93,7 @@ static bool uses_host_link(const struct md_transfer *t)
 
 static void enter_books(struct medusa_sched *s, struct md_transfer *t)
 {
-	struct md_artifact *a = &s->artifacts[t->artifact];
+	struct md_sched_artifact *a = &s->artifacts[t->artifact];
 	if (t->gpu == NONE || t->to_host) {
 		a->host = MD_LOADING;
 		s->host_used += a->bytes;
@@ -127,7 +127,7 @@ static void enter_books(struct medusa_sched *s, struct md_transfer *t)
 /* Ends what enter_books began, but for the copy itself. */
 static void leave_books(struct medusa_sched *s, const struct md_transfer *t)
 {
-	struct md_artifact *a = &s->artifacts[t->artifact];
+	struct md_sched_artifact *a = &s->artifacts[t->artifact];
 	if (t->source == MEDUSA_SCHED_FROM_HOST)
 		a->host_pins--;
 	if (t->gpu == NONE)
@@ -145,7 +145,7 @@ static void leave_books(struct medusa_sched *s, const struct md_transfer *t)
 
 bool md_send_for(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, uint32_t peer, bool preload)
 {
-	struct md_artifact *a = &s->artifacts[artifact];
+	struct md_sched_artifact *a = &s->artifacts[artifact];
 	uint32_t index = transfer_create(s);
 	struct medusa_sched_action *action =
 	    index == NONE ? NULL : md_act(s, preload ? MEDUSA_SCHED_PRELOAD : MEDUSA_SCHED_SWAP_IN);
@@ -178,7 +178,7 @@ bool md_send_for(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, uint32
 
 static void arrive(struct medusa_sched *s, const struct md_transfer *t)
 {
-	struct md_artifact *a = &s->artifacts[t->artifact];
+	struct md_sched_artifact *a = &s->artifacts[t->artifact];
 	leave_books(s, t);
 	if (t->gpu == NONE || t->to_host) {
 		a->host = MD_THERE;
@@ -197,7 +197,7 @@ static void arrive(struct medusa_sched *s, const struct md_transfer *t)
 
 static void miss(struct medusa_sched *s, const struct md_transfer *t)
 {
-	struct md_artifact *a = &s->artifacts[t->artifact];
+	struct md_sched_artifact *a = &s->artifacts[t->artifact];
 	leave_books(s, t);
 	if (t->gpu == NONE || t->to_host) {
 		a->host = MD_ABSENT;

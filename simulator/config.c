@@ -72,7 +72,7 @@ static const struct md_sim_field peer_fields[] = {
 
 static enum md_status out_of_memory(const struct md_sim_yaml *yaml, struct md_error *err)
 {
-	return md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory", yaml->name);
+	return md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory for the node", yaml->name);
 }
 
 /* ---- GPUs ---- */

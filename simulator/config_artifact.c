@@ -43,7 +43,7 @@ enum md_status md_sim_artifact_facts(const char *beside, const char *file, struc
 
 	if (asprintf(&path, "%.*s%s", *file == '/' || !slash ? 0 : (int)(slash - beside + 1), beside, file) < 0) {
 		path = NULL;
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory");
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the path of \"%s\"", file);
 	}
 	if (stat(path, &status) != 0 || !S_ISREG(status.st_mode))
 		return md_error_set(err, MD_ERR_NOT_FOUND, "%s: there is no such file", path);

@@ -61,7 +61,7 @@ static const struct md_sim_field backbone_fields[] = {
 
 enum md_status md_sim_config_memory(const struct md_sim_yaml *yaml, struct md_error *err)
 {
-	return md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory", yaml->name);
+	return md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory for its models", yaml->name);
 }
 
 enum md_status md_sim_config_list(const struct md_sim_yaml *yaml, uint32_t list, const char *name, uint32_t most,

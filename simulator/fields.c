@@ -69,7 +69,7 @@ static const char *parse_text(const char *text, char **out)
 		return "a text is expected, not nothing";
 	copy = strdup(text);
 	if (!copy)
-		return "out of memory";
+		return "out of memory for a text";
 	free(*out);
 	*out = copy;
 	return NULL;

@@ -136,7 +136,7 @@ static void write_table(struct md_sim_report *report, FILE *out)
 	}
 	fputs("</tbody>\n</table>\n</div>\n", out);
 	if (figures.failed)
-		element("p class=\"note\"", "Out of memory: figures are missing.", out);
+		element("p class=\"note\"", "Out of memory for all figures: some are missing.", out);
 	md_sim_figures_finish(&figures);
 }
 
@@ -202,7 +202,7 @@ static void plot_curves(const struct plots *plots, struct md_sim_curves plot, sa
 	if (made)
 		md_sim_plot_curves(&plot, plots->out);
 	else
-		element("p", "Out of memory.", plots->out);
+		element("p", "Out of memory for this plot.", plots->out);
 	fputs("</figure>\n", plots->out);
 	free(curves);
 }
@@ -227,7 +227,7 @@ static void plot_bars(const struct plots *plots, struct md_sim_bars plot, bars_g
 	if (values)
 		md_sim_plot_bars(&plot, plots->out);
 	else
-		element("p", "Out of memory.", plots->out);
+		element("p", "Out of memory for this plot.", plots->out);
 	fputs("</figure>\n", plots->out);
 }
 
@@ -340,7 +340,7 @@ static void write_plots(struct md_sim_report *report, FILE *out)
 
 	element("h2", "Plots", out);
 	if (!names) {
-		element("p class=\"note\"", "Out of memory: there are no plots.", out);
+		element("p class=\"note\"", "Out of memory for plots: there are none.", out);
 		return;
 	}
 	for (size_t p = 0; p < report->count; p++)

@@ -24,7 +24,7 @@ static __attribute__((format(printf, 3, 4))) void explain(FILE *out, const char 
 		text = NULL;
 	va_end(arguments);
 	fprintf(out, "  %-*s", INDENT - 2, term);
-	for (const char *word = text ? text : "(out of memory)"; *word;) {
+	for (const char *word = text ? text : "(out of memory for this text)"; *word;) {
 		int length = (int)strcspn(word, " \n\t");
 		if (column > INDENT && column + 1 + length > LINE_WIDTH) {
 			fprintf(out, "\n%*s", INDENT, "");
@@ -146,6 +146,6 @@ void md_sim_report_text(struct md_sim_report *report, FILE *out)
 			print_section(report, &figures, &at, policies, widths, out);
 	}
 	if (figures.failed)
-		fprintf(out, "(out of memory: figures are missing)\n");
+		fprintf(out, "(out of memory for all figures: some are missing)\n");
 	md_sim_figures_finish(&figures);
 }

@@ -114,7 +114,7 @@ static enum md_status create_parts(struct run *run, uint64_t seed, struct md_err
 
 static enum md_status no_memory(struct md_error *err)
 {
-	return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory while simulating");
+	return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the simulation");
 }
 
 static enum md_status decide(struct run *run, const struct medusa_sched_event *event,

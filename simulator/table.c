@@ -109,7 +109,7 @@ void md_table_print(struct md_table *table, unsigned indent, FILE *out)
 		for (size_t row = 0; row < table->count; row += table->columns)
 			print_row(table, row, widths, indent, out);
 	if (table->failed)
-		fprintf(out, "%*s(out of memory: the table is cut off)\n", (int)indent, "");
+		fprintf(out, "%*s(out of memory for all rows: the table is cut off)\n", (int)indent, "");
 	for (size_t i = 0; i < table->count; i++)
 		free(table->cells[i]);
 	free(table->cells);

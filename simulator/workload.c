@@ -39,7 +39,7 @@ struct builder {
 
 static enum md_status out_of_memory(const struct builder *builder)
 {
-	return md_error_set(builder->err, MD_ERR_NO_MEMORY, "%s: out of memory", builder->name);
+	return md_error_set(builder->err, MD_ERR_NO_MEMORY, "%s: out of memory for its requests", builder->name);
 }
 
 /* ---- functions ---- */

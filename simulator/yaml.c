@@ -29,7 +29,7 @@ static enum md_status refuse(const struct reader *reader, const char *what)
 
 static enum md_status out_of_memory(const struct reader *reader)
 {
-	return md_error_set(reader->err, MD_ERR_NO_MEMORY, "%s: out of memory", reader->yaml->name);
+	return md_error_set(reader->err, MD_ERR_NO_MEMORY, "%s: out of memory for its nodes", reader->yaml->name);
 }
 
 static enum md_status read_event(struct reader *reader)

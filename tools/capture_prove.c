@@ -141,7 +141,7 @@ static int state_verification(struct md_job *job)
 		from->verification = NULL;
 	if (from->verification)
 		return -1;
-	md_job_say(job, "out of memory");
+	md_job_say(job, "out of memory for the verification of the artifact");
 	return MD_EXIT_COMMAND;
 }
 

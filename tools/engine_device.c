@@ -68,7 +68,7 @@ static int take_hostcuda(const struct md_command *command)
 	}
 	if (asprintf(&value, "%s%s%s", folder, before && *before ? ":" : "", before ? before : "") < 0 ||
 	    setenv("LD_LIBRARY_PATH", value, 1)) {
-		md_options_say(command, "--device host: out of memory");
+		md_options_say(command, "--device host: out of memory for its environment");
 		return MD_EXIT_COMMAND;
 	}
 	return -1;

@@ -108,7 +108,7 @@ static int work(char **argv)
 	int result;
 
 	if (!job) {
-		md_options_say(&command, "out of memory");
+		md_options_say(&command, "out of memory for a capture");
 		return MD_EXIT_COMMAND;
 	}
 	job->command = &command;

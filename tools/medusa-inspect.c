@@ -111,7 +111,7 @@ static int show_diff(const struct md_artifact *a, const struct md_artifact *b, c
 	int result = MD_EXIT_COMMAND;
 
 	if (!md_diff_artifacts(a, b, &diff)) {
-		md_options_say(&command, "out of memory");
+		md_options_say(&command, "out of memory for the differences");
 	} else {
 		if (as_json)
 			md_diff_print_json(&diff, paths[0], paths[1], stdout);

@@ -72,7 +72,7 @@ static int make_keys(void)
 
 	if (asprintf(&public_path, "%s.pub", out_path) < 0) {
 		public_path = NULL;
-		md_options_say(&command, "%s.pub: out of memory", out_path);
+		md_options_say(&command, "%s.pub: out of memory for its path", out_path);
 		return MD_EXIT_COMMAND;
 	}
 	md_stop_hold();

@@ -130,7 +130,7 @@ static int take_policies(struct run *run)
 	char *rest = names, *name;
 
 	if (!names) {
-		md_options_say(&command, "out of memory");
+		md_options_say(&command, "out of memory for the names of policies");
 		return MD_EXIT_COMMAND;
 	}
 	while ((name = strsep(&rest, ","))) {

@@ -177,7 +177,7 @@ static int take_option(const struct md_command *command, int code, char *argv[])
 
 	if (option) {
 		if (option->list && !md_arguments_add(option->list, optarg))
-			return md_options_usage_error(command, "--%s: out of memory", option->name);
+			return md_options_usage_error(command, "--%s: out of memory for its value", option->name);
 		else if (option->value)
 			*option->value = optarg;
 		else if (option->flag)

@@ -58,7 +58,7 @@ static enum md_status set_preload(const char *path, struct md_error *err)
 	if (asprintf(&value, "%s%s%s%s%s", runtime ? runtime : "", runtime ? ":" : "", path,
 		     before && *before ? ":" : "", before ? before : "") < 0) {
 		value = NULL;
-		return md_error_set(err, MD_ERR_NO_MEMORY, "LD_PRELOAD: out of memory");
+		return md_error_set(err, MD_ERR_NO_MEMORY, "LD_PRELOAD: out of memory for its value");
 	}
 	if (setenv("LD_PRELOAD", value, 1))
 		return md_error_set(err, MD_ERR_NO_MEMORY, "LD_PRELOAD: %s", strerror(errno));

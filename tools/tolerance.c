@@ -14,6 +14,6 @@ int md_tolerance_take(const struct md_command *command, const char *text, struct
 		    "f32, f16, bf16, f64, exact)",
 		    text);
 	if (text ? setenv("MEDUSA_NONDETERMINISTIC", text, 1) : unsetenv("MEDUSA_NONDETERMINISTIC"))
-		return md_options_usage_error(command, "--nondeterministic: out of memory");
+		return md_options_usage_error(command, "--nondeterministic: out of memory for its values");
 	return -1;
 }

@@ -28,7 +28,7 @@ static enum md_status add_refusal(struct md_artifact *artifact, const char *labe
 	if (!refusal.label || !refusal.why || !MD_ARRAY_EXTEND(artifact->refusals, artifact->refusal_count)) {
 		free(refusal.label);
 		free(refusal.why);
-		return md_error_set(err, MD_ERR_NO_MEMORY, "verify report: out of memory");
+		return md_error_set(err, MD_ERR_NO_MEMORY, "verify report: out of memory for a refusal");
 	}
 	artifact->refusals[artifact->refusal_count++] = refusal;
 	return MD_OK;
@@ -123,7 +123,8 @@ static enum md_status find_broken_groups(const struct md_verify_report *report, 
 				     graph->label, graph->batch, what, reason) < 0)
 				broken[k] = NULL;
 			if (!broken[k])
-				return md_error_set(err, MD_ERR_NO_MEMORY, "verify report: out of memory");
+				return md_error_set(err, MD_ERR_NO_MEMORY,
+						    "verify report: out of memory for a refusal");
 		}
 	}
 	return MD_OK;
@@ -160,8 +161,9 @@ enum md_status md_verify_apply(const struct md_verify_report *report, struct md_
 {
 	uint32_t count = artifact->graph_count;
 	char **broken = calloc(count + (size_t)1, sizeof(*broken));
-	enum md_status status = broken ? find_broken_groups(report, artifact, broken, err)
-				       : md_error_set(err, MD_ERR_NO_MEMORY, "verify report: out of memory");
+	enum md_status status =
+	    broken ? find_broken_groups(report, artifact, broken, err)
+		   : md_error_set(err, MD_ERR_NO_MEMORY, "verify report: out of memory for %u graphs", count);
 
 	if (status == MD_OK)
 		status = apply_each(report, artifact, broken, err);

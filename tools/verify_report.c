@@ -34,7 +34,8 @@ static enum md_status add_graph(struct md_verify_report *report, const char *lab
 	else
 		free(graph.label);
 	if (!room || !graph.label)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "verify report: out of memory");
+		return md_error_set(err, MD_ERR_NO_MEMORY, "verify report: out of memory for graph %s/%u", label,
+				    batch);
 	return MD_OK;
 }
 
@@ -115,7 +116,7 @@ static enum md_status count_line(const struct md_verify_line *line, struct md_ve
 	}
 	graph->begun -= graph->begun != 0;
 	if (!keep_reason(graph, outcome, line->reason))
-		return md_error_set(err, MD_ERR_NO_MEMORY, "verify report: out of memory");
+		return md_error_set(err, MD_ERR_NO_MEMORY, "verify report: out of memory for a reason");
 	graph->comparisons++;
 	graph->passed += outcome == MD_VERIFY_PASSED;
 	graph->nondeterministic += outcome == MD_VERIFY_NONDETERMINISTIC;
@@ -182,7 +183,7 @@ static enum md_status conclude(struct md_verify_report *report, struct md_error 
 		if (graph->begun && graph->outcome != MD_VERIFY_FAILED) {
 			graph->outcome = MD_VERIFY_FAILED;
 			if (!keep_reason(graph, MD_VERIFY_FAILED, never_ended))
-				return md_error_set(err, MD_ERR_NO_MEMORY, "verify report: out of memory");
+				return md_error_set(err, MD_ERR_NO_MEMORY, "verify report: out of memory for a reason");
 		}
 		if (graph->outcome != MD_VERIFY_FAILED && graph->comparisons &&
 		    graph->passed + graph->nondeterministic == graph->comparisons)
@@ -192,7 +193,7 @@ static enum md_status conclude(struct md_verify_report *report, struct md_error 
 					       : report->complete                 ? never_compared
 										  : cut_short);
 		if (!graph->reason)
-			return md_error_set(err, MD_ERR_NO_MEMORY, "verify report: out of memory");
+			return md_error_set(err, MD_ERR_NO_MEMORY, "verify report: out of memory for a reason");
 	}
 	return MD_OK;
 }

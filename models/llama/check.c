@@ -191,7 +191,7 @@ enum md_status llama_graphs_check(const struct llama_graphs *graphs, struct llam
 	enum md_status status = MD_OK;
 	*equal = 0;
 	if (!take_outputs(engine, &trial.eager) || !take_outputs(engine, &trial.graph) || !trial.chunk)
-		status = md_error_set(err, MD_ERR_NO_MEMORY, "no memory for the outputs to compare");
+		status = md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the outputs to compare");
 	for (size_t i = 0; i < graphs->count && status == MD_OK; i++) {
 		bool same = false;
 		trial.seed = md_random_next(&seed);

@@ -212,7 +212,7 @@ enum md_status llama_generate(struct llama_generation *generation, struct llama_
 	MD_AUTO_FREE float *logits = malloc(engine->logits.bytes);
 	MD_CLEANUP(free_hash) XXH3_state_t *hash = XXH3_createState();
 	if (!live || !next || !logits || !hash)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory to generate with batch %zu", batch);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for generating with batch %zu", batch);
 	MD_FORWARD(check_prompts(generation, engine, err));
 	generation->prefill_ns = generation->first_token_ns = generation->decode_ns = 0;
 	generation->tokens = generation->steps = generation->graph_launches = 0;

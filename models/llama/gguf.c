@@ -231,7 +231,7 @@ static enum md_status read_all(struct gguf *gguf, struct md_error *err)
 	gguf->tensors = calloc(tensors + 1, sizeof(*gguf->tensors));
 	MD_AUTO_FREE uint64_t *offsets = calloc(tensors + 1, sizeof(*offsets));
 	if (!gguf->values || !gguf->tensors || !offsets)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for the directory of a GGUF file");
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the directory of a GGUF file");
 	for (; gguf->value_count < values; gguf->value_count++)
 		MD_FORWARD(read_value(&reader, &gguf->values[gguf->value_count], err));
 	for (; gguf->tensor_count < tensors; gguf->tensor_count++)

@@ -17,7 +17,7 @@ enum md_status llama_graphs_init(struct llama_graphs *graphs, const struct llama
 	memset(graphs, 0, sizeof(*graphs));
 	graphs->graphs = calloc(count ? count : 1, sizeof(*graphs->graphs));
 	if (!graphs->graphs)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for %zu graphs", count);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %zu graphs", count);
 	graphs->count = count;
 	for (size_t i = 0; i < count; i++)
 		graphs->graphs[i].batch = batches[i];
@@ -219,7 +219,7 @@ enum md_status llama_graphs_measure(struct llama_graphs *graphs, struct llama_en
 {
 	MD_AUTO_FREE uint64_t *times = calloc(2 * (size_t)rounds, sizeof(*times));
 	if (!times)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for %d times", rounds);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %d times", rounds);
 	MD_FORWARD(llama_graphs_set_rows(engine, err));
 	for (size_t i = 0; i < graphs->count; i++) {
 		struct llama_graph *graph = &graphs->graphs[i];

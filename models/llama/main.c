@@ -257,7 +257,7 @@ static enum md_status make_prompt(struct program *p, size_t i, struct token_list
 	for (unsigned k = 0; k < 4 + i % 8; k++) {
 		state = (state ^ state >> 29) * 0xbf58476d1ce4e5b9u + k;
 		if (!token_list_push(out, (int32_t)((state >> 20) % (uint64_t)p->shape.vocabulary)))
-			return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for a prompt");
+			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a prompt");
 	}
 	return MD_OK;
 }
@@ -270,7 +270,7 @@ static enum md_status make_prompts(struct program *p, struct md_error *err)
 	p->generation.sequences = calloc(count + 1, sizeof(*p->generation.sequences));
 	p->report.texts = calloc(count + 1, sizeof(*p->report.texts));
 	if (!p->generation.sequences || !p->report.texts)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for %zu prompts", count);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %zu prompts", count);
 	p->generation.count = count;
 	p->generation.max_tokens = p->options.tokens;
 	for (size_t i = 0; i < count; i++)
@@ -308,7 +308,7 @@ static enum md_status print_texts(struct program *p, struct md_error *err)
 		if (p->options.model) {
 			p->report.texts[i] = tokenizer_decode(&p->tokenizer, output->tokens, output->count);
 			if (!p->report.texts[i])
-				return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for a text");
+				return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a text");
 			puts(p->report.texts[i]);
 			continue;
 		}

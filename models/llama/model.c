@@ -108,7 +108,7 @@ enum md_status llama_model_create(struct llama_model *model, const struct llama_
 	*model = (struct llama_model){.shape = *shape, .device = device};
 	model->layers = calloc((size_t)shape->layers, sizeof(*model->layers));
 	if (!model->layers)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for %d layers", shape->layers);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %d layers", shape->layers);
 	lay_out(model, 0);
 	int supported = 0;
 	MD_FORWARD(md_cuda_call(err, cuDeviceGetAttribute, &supported,
@@ -200,7 +200,7 @@ enum md_status llama_model_load(struct llama_model *model, const struct gguf *gg
 {
 	MD_AUTO_FREE uint16_t *staging = malloc(STAGING_ELEMENTS * sizeof(*staging));
 	if (!staging)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory to stage weights");
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for staging weights");
 	struct visitor visitor = {.visit = visit_load, .model = model, .gguf = gguf, .staging = staging};
 	MD_FORWARD(visit_all(&visitor, err));
 	/* a copy from pageable memory may still be on its way, and the engine's streams do not wait for it */

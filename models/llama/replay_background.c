@@ -38,7 +38,7 @@ static enum md_status replay(const struct llama_graph *graph, struct llama_engin
 			     struct md_error *err)
 {
 	if (!MD_ARRAY_GROW(times->ns, times->count, times->room))
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for %zu times", times->count + 1);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %zu times", times->count + 1);
 	uint64_t start = md_clock_ns();
 	MD_FORWARD(llama_graph_launch(graph, engine, err));
 	MD_FORWARD(llama_engine_wait(engine, err));

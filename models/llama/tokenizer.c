@@ -53,7 +53,7 @@ static enum md_status read_kinds(struct tokenizer *tokenizer, const struct gguf 
 {
 	tokenizer->kinds = malloc(tokenizer->count);
 	if (!tokenizer->kinds)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for %u tokens", tokenizer->count);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %u tokens", tokenizer->count);
 	memset(tokenizer->kinds, TOKENIZER_NORMAL, tokenizer->count);
 	const struct gguf_value *kinds = gguf_find(gguf, "tokenizer.ggml.token_type");
 	if (!kinds)
@@ -75,7 +75,7 @@ static enum md_status read_tokens(struct tokenizer *tokenizer, const struct gguf
 				    MAX_TOKENS);
 	tokenizer->tokens = calloc(tokens->count, sizeof(*tokenizer->tokens));
 	if (!tokenizer->tokens)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for %llu tokens",
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %llu tokens",
 				    (unsigned long long)tokens->count);
 	size_t cursor = 0;
 	struct gguf_string text;
@@ -89,7 +89,7 @@ static enum md_status read_tokens(struct tokenizer *tokenizer, const struct gguf
 				return md_error_set(err, MD_ERR_CORRUPT, "tokens %u and %llu have the same hash",
 						    tokenizer->count, (unsigned long long)earlier);
 		} else if (!md_map_put(&tokenizer->by_text, key, tokenizer->count)) {
-			return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for the token table");
+			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the token table");
 		}
 		tokenizer->count++;
 	}
@@ -118,7 +118,7 @@ static enum md_status read_merge(struct tokenizer *tokenizer, uint64_t rank, con
 	uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
 	if (!md_map_get(&tokenizer->merges, pair, NULL) &&
 	    !md_map_put(&tokenizer->merges, pair, rank << 32 | (uint32_t)merged))
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for the merge table");
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the merge table");
 	return MD_OK;
 }
 
@@ -305,7 +305,7 @@ static enum md_status encode_piece(const struct tokenizer *tokenizer, const char
 {
 	MD_AUTO_FREE int32_t *symbols = malloc(size * sizeof(*symbols));
 	if (!symbols)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory to encode %zu bytes", size);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for encoding %zu bytes", size);
 	size_t count = 0;
 	for (size_t i = 0; i < size; i++) {
 		symbols[count] = tokenizer->byte_token[(uint8_t)text[i]];
@@ -320,7 +320,7 @@ static enum md_status encode_piece(const struct tokenizer *tokenizer, const char
 	}
 	for (size_t i = 0; i < count; i++)
 		if (!token_list_push(out, symbols[i]))
-			return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for %zu tokens", out->count);
+			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %zu tokens", out->count);
 	return MD_OK;
 }
 
@@ -365,7 +365,7 @@ enum md_status tokenizer_encode(const struct tokenizer *tokenizer, const char *t
 		}
 		MD_FORWARD(encode_plain(tokenizer, text + start, at - start, out, err));
 		if (!token_list_push(out, token))
-			return md_error_set(err, MD_ERR_NO_MEMORY, "no memory for %zu tokens", out->count);
+			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %zu tokens", out->count);
 		at += tokenizer->tokens[token].size;
 		start = at;
 	}

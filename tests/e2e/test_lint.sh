@@ -106,6 +106,8 @@ broken analyze/one.c 'a = realloc(a, 2 * n);' 'arrays grow through base/array.h'
 broken tests/one.h 'a = realloc(a, 2 * n);' 'arrays grow through base/array.h'
 broken models/one.cu 'z = z * 0x94d049bb133111ebull;' 'random numbers are those of base/splitmix.h'
 broken restore/one.c 'r->stats.graphs_restored--;' 'leaves the statistics in md_restore_graph_unmake'
+broken tools/one.c 'say("%s: out of memory", path);' 'out of memory is said as'
+broken restore/one.c 'say("no memory for %u graphs", 2);' 'out of memory is said as'
 broken base/one.c 'getenv("HOME");' 'secure_getenv'
 broken tools/one.c 'fopen(path, "r");' 'open files through base/file.h, which'
 broken tools/one.c 'md_descriptor_open(path);' 'open files through base/file.h: these'
@@ -117,6 +119,10 @@ broken api/one.c "$(printf '\\n%.0s' {1..700})" '702 lines: divide it'
 mkdir -p "$tree/tools" "$tree/base"
 printf '/* SPDX-License-Identifier: Apache-2.0 */\n' | tee "$tree/tools/same.c" >"$tree/base/same.c"
 found rules 'file names that are not unique' same.c
+for folder in tools base; do
+	printf '/* SPDX-License-Identifier: Apache-2.0 */\nstruct one_name {\n\tint of_%s;\n};\n' $folder >"$tree/$folder/of_$folder.h"
+done
+found rules 'types that headers define twice: struct one_name' ''
 echo 'int bare;' >"$tree/tools/same.c"
 found rules 'its first line is no SPDX line' tools/same.c
 rm -r "$tree"

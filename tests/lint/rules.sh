@@ -35,6 +35,9 @@ forbid 'arrays grow through base/array.h, which checks for overflow and leaves t
 forbid 'random numbers are those of base/splitmix.h' '94d049bb133111eb' '*.c' '*.h' '*.cu' ':!base/splitmix.h' ':!tests/test_splitmix.c'
 forbid 'a graph that is no longer ready leaves the statistics in md_restore_graph_unmake' \
 	'graphs_restored--' 'restore/*.c' ':!restore/background.c'
+forbid 'out of memory is said as "out of memory for ...", with what was to have it' \
+	'"([^";]*[^A-Za-z";])?(no memory (for|to) |[Oo]ut of memory(?! for ))' '*.c' ':!tests' ':!bench' ':!base/status.c' \
+	':!hostcuda/error_names.c'
 # Libraries of ours are loaded into set-user-ID programs, too.
 forbid 'read the environment with secure_getenv: a set-user-ID program must not obey whoever started it' \
 	'\bgetenv\s*\(' '*.c' '*.h' ':!tests' ':!bench' ':!models'
@@ -68,6 +71,11 @@ done
 duplicates=$(git ls-files '*.c' '*.h' ':!models' ':!tests/images' | xargs -n 1 basename | sort | uniq -d)
 if [ -n "$duplicates" ]; then
 	echo "file names that are not unique: $duplicates"
+	failed=1
+fi
+types=$(git grep -hoP '^(struct|enum|union) \w+(?= \{)' -- '*.h' ':!tests' | sort | uniq -d)
+if [ -n "$types" ]; then
+	echo "types that headers define twice: $types"
 	failed=1
 fi
 exit $failed
