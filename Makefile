@@ -212,7 +212,7 @@ $(BUILD)/obj/models/llama/gemm_images.o: models/llama/gemm_images.S $(GEMM_IMAGE
 
 # Kernel images for hostcuda: never sanitized, they are device code.
 HOST_IMAGE_FLAGS := -std=gnu11 -O3 -shared -fPIC -nostartfiles -fvisibility=hidden -ffp-contract=off $(WARNINGS) -I. -Wl,--build-id
-$(LLAMA)/%.host.so: models/llama/%_host.c hostcuda/kernel.h base/splitmix.h $(wildcard models/llama/*.h)
+$(LLAMA)/%.host.so: models/llama/%_host.c hostcuda/kernel.h base/export.h base/splitmix.h $(wildcard models/llama/*.h)
 	$(call say,IMAGE)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(HOST_IMAGE_FLAGS) -o $@ $< -lm
@@ -220,7 +220,7 @@ $(LLAMA)/%.fatbin: models/llama/%.cu base/splitmix.h $(wildcard models/llama/*.h
 	$(call say,NVCC)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(NVCC) -O3 -I. --fatbin -gencode arch=compute_$(GPU_ARCH),code=sm_$(GPU_ARCH) -gencode arch=compute_80,code=compute_80 -o $@ $<
-$(BUILD)/tests/images/%.host.so: tests/images/%.c hostcuda/kernel.h
+$(BUILD)/tests/images/%.host.so: tests/images/%.c hostcuda/kernel.h base/export.h
 	$(call say,IMAGE)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(HOST_IMAGE_FLAGS) -o $@ $< -lm
@@ -262,10 +262,10 @@ $(BUILD)/tests/subjects/%: $(BUILD)/obj/tests/subjects/%.o $(CORE_LIB) $(BUILD)/
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../../lib' -o $@ $(filter %.o %.a,$^) -L$(BUILD)/lib -lmedusa $(LDLIBS)
 # Never sanitized: it stands in front of the allocator.
-$(INJECT): tests/faults/inject.c
+$(INJECT): tests/faults/inject.c base/export.h
 	$(call say,LD)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) -O2 -g -std=gnu11 -D_GNU_SOURCE -fPIC -fvisibility=hidden $(WARNINGS) -shared -o $@ $<
+	$(Q)$(CC) -O2 -g -std=gnu11 -D_GNU_SOURCE -I. -fPIC -fvisibility=hidden $(WARNINGS) -shared -o $@ $<
 $(DOORS): $(BUILD)/tests/doors/%.so: tests/doors/%.c tests/doors/runtime.h
 	$(call say,LD)
 	$(Q)mkdir -p $(@D)

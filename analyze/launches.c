@@ -30,12 +30,12 @@ static int compare_launches(const void *left, const void *right, void *user)
 
 uint32_t *md_analysis_order_nodes(const struct md_trace_graph *graph)
 {
-	uint32_t *order = calloc(graph->node_count + 1u, sizeof *order);
+	uint32_t *order = calloc(graph->node_count + 1u, sizeof(*order));
 
 	for (uint32_t i = 0; order && i < graph->node_count; i++)
 		order[i] = i;
 	if (order)
-		qsort_r(order, graph->node_count, sizeof *order, compare_launches, (void *)(uintptr_t)graph);
+		qsort_r(order, graph->node_count, sizeof(*order), compare_launches, (void *)(uintptr_t)graph);
 	return order;
 }
 
@@ -48,7 +48,7 @@ static int compare_captured(const void *left, const void *right)
 
 struct md_pair **md_analysis_order_pairs(struct md_analysis *analysis, uint32_t *count)
 {
-	struct md_pair **order = calloc(analysis->pair_count + (size_t)1, sizeof *order);
+	struct md_pair **order = calloc(analysis->pair_count + (size_t)1, sizeof(*order));
 
 	*count = 0;
 	for (uint32_t i = 0; order && i < analysis->pair_count; i++) {
@@ -56,6 +56,6 @@ struct md_pair **md_analysis_order_pairs(struct md_analysis *analysis, uint32_t 
 			order[(*count)++] = &analysis->pairs[i];
 	}
 	if (order)
-		qsort(order, *count, sizeof *order, compare_captured);
+		qsort(order, *count, sizeof(*order), compare_captured);
 	return order;
 }

@@ -36,8 +36,8 @@ static int compare_addresses(const void *left, const void *right, void *user)
 bool md_analysis_group_mappings(struct md_analysis *analysis)
 {
 	const struct md_view *view = &analysis->views[0];
-	MD_AUTO_FREE uint32_t *order = calloc(view->alloc_count + 1u, sizeof *order);
-	uint32_t *group = calloc(view->alloc_count + 1u, sizeof *group);
+	MD_AUTO_FREE uint32_t *order = calloc(view->alloc_count + 1u, sizeof(*order));
+	uint32_t *group = calloc(view->alloc_count + 1u, sizeof(*group));
 	uint32_t count = 0;
 
 	analysis->group = group;
@@ -48,7 +48,7 @@ bool md_analysis_group_mappings(struct md_analysis *analysis)
 		if (view->allocs[i].family == MD_ALLOC_VMM && !md_view_fully_bound(view, i))
 			order[count++] = i;
 	}
-	qsort_r(order, count, sizeof *order, compare_addresses, (void *)(uintptr_t)view);
+	qsort_r(order, count, sizeof(*order), compare_addresses, (void *)(uintptr_t)view);
 	for (uint32_t i = 0, j = 0; i < count; i++) {
 		uint64_t end = view->allocs[order[i]].address + view->allocs[order[i]].size;
 		while (j > 0 && view->allocs[order[j - 1]].address >= end)

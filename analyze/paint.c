@@ -74,9 +74,9 @@ static uint32_t unpainted(uint32_t *next, uint32_t i)
 static bool dry_alloc(const struct md_paint_stroke *strokes, uint32_t count, struct md_view_piece *pieces,
 		      uint32_t *piece_count)
 {
-	MD_AUTO_FREE uint64_t *bounds = calloc(2 * (size_t)count, sizeof *bounds);
-	MD_AUTO_FREE uint32_t *next = calloc(2 * (size_t)count + 1, sizeof *next);
-	MD_AUTO_FREE uint32_t *owner = calloc(2 * (size_t)count + 1, sizeof *owner);
+	MD_AUTO_FREE uint64_t *bounds = calloc(2 * (size_t)count, sizeof(*bounds));
+	MD_AUTO_FREE uint32_t *next = calloc(2 * (size_t)count + 1, sizeof(*next));
+	MD_AUTO_FREE uint32_t *owner = calloc(2 * (size_t)count + 1, sizeof(*owner));
 	uint32_t bound_count = 0, first = *piece_count;
 
 	if (!bounds || !next || !owner)
@@ -85,7 +85,7 @@ static bool dry_alloc(const struct md_paint_stroke *strokes, uint32_t count, str
 		bounds[2 * i] = strokes[i].piece.start;
 		bounds[2 * i + 1] = strokes[i].piece.end;
 	}
-	qsort(bounds, 2 * (size_t)count, sizeof *bounds, compare_u64);
+	qsort(bounds, 2 * (size_t)count, sizeof(*bounds), compare_u64);
 	for (uint32_t i = 0; i < 2 * count; i++) {
 		if (!bound_count || bounds[bound_count - 1] != bounds[i])
 			bounds[bound_count++] = bounds[i];
@@ -122,14 +122,14 @@ static bool dry_alloc(const struct md_paint_stroke *strokes, uint32_t count, str
 
 bool md_paint_dry(struct md_paint *paint, uint32_t alloc_count, struct md_view_piece **pieces, uint32_t **first)
 {
-	MD_AUTO_FREE struct md_view_piece *shown = calloc(2 * (size_t)paint->count + 1, sizeof *shown);
-	MD_AUTO_FREE uint32_t *starts = calloc((size_t)alloc_count + 1, sizeof *starts);
+	MD_AUTO_FREE struct md_view_piece *shown = calloc(2 * (size_t)paint->count + 1, sizeof(*shown));
+	MD_AUTO_FREE uint32_t *starts = calloc((size_t)alloc_count + 1, sizeof(*starts));
 	uint32_t count = 0, stroke = 0;
 
 	if (!shown || !starts)
 		return false;
 	if (paint->count)
-		qsort(paint->strokes, paint->count, sizeof *paint->strokes, compare_strokes);
+		qsort(paint->strokes, paint->count, sizeof(*paint->strokes), compare_strokes);
 	for (uint32_t alloc = 0; alloc < alloc_count; alloc++) {
 		uint32_t from = stroke;
 		starts[alloc] = count;

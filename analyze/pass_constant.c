@@ -36,14 +36,14 @@ static void add_said(struct said *said, const struct md_trace_constant *constant
 static struct said *list_said(const struct md_view *view)
 {
 	const struct md_trace *trace = view->trace;
-	MD_AUTO_FREE const struct md_trace_constant **sorted = calloc(trace->constant_count + 1u, sizeof *sorted);
-	struct said *list = calloc(view->binding_count + 1u, sizeof *list);
+	MD_AUTO_FREE const struct md_trace_constant **sorted = calloc(trace->constant_count + 1u, sizeof(*sorted));
+	struct said *list = calloc(view->binding_count + 1u, sizeof(*list));
 	uint32_t at = 0;
 
 	for (uint32_t i = 0; sorted && i < trace->constant_count; i++)
 		sorted[i] = &trace->constants[i];
 	if (sorted && trace->constant_count)
-		qsort(sorted, trace->constant_count, sizeof *sorted, compare_constants);
+		qsort(sorted, trace->constant_count, sizeof(*sorted), compare_constants);
 	for (uint32_t i = 0; sorted && list && i < view->binding_count; i++) {
 		const struct md_view_binding *binding = &view->bindings[i];
 		while (at < trace->constant_count && strcmp(sorted[at]->name, binding->name) < 0)
@@ -159,7 +159,7 @@ enum md_status md_pass_constant(struct md_analysis *analysis, struct md_error *e
 	MD_AUTO_FREE struct said *one = list_said(&analysis->views[0]);
 	MD_AUTO_FREE struct said *two = analysis->captures == 2 ? list_said(&analysis->views[1]) : NULL;
 
-	analysis->constants = calloc(analysis->views[0].binding_count + 1u, sizeof *analysis->constants);
+	analysis->constants = calloc(analysis->views[0].binding_count + 1u, sizeof(*analysis->constants));
 	if (!one || (analysis->captures == 2 && !two) || !analysis->constants)
 		return md_analysis_no_memory(err);
 	settle(analysis, one, two);

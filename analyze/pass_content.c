@@ -54,7 +54,7 @@ static enum md_status list_spots(struct md_analysis *analysis, unsigned capture,
 {
 	const struct md_trace *trace = analysis->traces[capture];
 	struct md_view *view = &analysis->views[capture];
-	MD_AUTO_FREE struct spot *list = calloc(trace->content_count + 1u, sizeof *list);
+	MD_AUTO_FREE struct spot *list = calloc(trace->content_count + 1u, sizeof(*list));
 	uint32_t listed = 0, kept = 0;
 
 	if (!list)
@@ -76,7 +76,7 @@ static enum md_status list_spots(struct md_analysis *analysis, unsigned capture,
 		if (!in_one_binding(view, &spot))
 			list[listed++] = spot;
 	}
-	qsort(list, listed, sizeof *list, compare_spots);
+	qsort(list, listed, sizeof(*list), compare_spots);
 	for (uint32_t i = 0; i < listed; i++) {
 		bool again = i + 1 < listed && list[i].alloc == list[i + 1].alloc &&
 			     list[i].offset == list[i + 1].offset && list[i].content->size == list[i + 1].content->size;
@@ -366,8 +366,8 @@ enum md_status md_pass_content(struct md_analysis *analysis, struct md_error *er
 	MD_FORWARD(list_spots(analysis, 0, &one, &one_count, err));
 	if (analysis->captures == 2)
 		MD_FORWARD(list_spots(analysis, 1, &two, &two_count, err));
-	analysis->held = calloc((size_t)one_count + analysis->variable_count + 1, sizeof *analysis->held);
-	analysis->broken = calloc(analysis->views[0].alloc_count + 1u, sizeof *analysis->broken);
+	analysis->held = calloc((size_t)one_count + analysis->variable_count + 1, sizeof(*analysis->held));
+	analysis->broken = calloc(analysis->views[0].alloc_count + 1u, sizeof(*analysis->broken));
 	if (!analysis->held || !analysis->broken)
 		return md_analysis_no_memory(err);
 	for (uint32_t i = 0; i < one_count; i++)

@@ -34,7 +34,7 @@ static struct md_pointer make_pointer(const struct md_analysis *analysis, const 
 static enum md_status make_pointers(const struct md_analysis *analysis, const struct md_findings *findings,
 				    struct md_pointer **out, uint32_t *count, struct md_error *err)
 {
-	struct md_pointer *list = calloc(findings->count + (size_t)1, sizeof *list);
+	struct md_pointer *list = calloc(findings->count + (size_t)1, sizeof(*list));
 
 	if (!list)
 		return md_analysis_no_memory(err);
@@ -76,7 +76,8 @@ static bool copy_node(const struct md_analysis *analysis, const struct md_node *
 	to->attributes = NULL;
 	if (from->type == MD_NODE_KERNEL) {
 		if (!copy_bytes(arena, from->params, from->params_size, &params) ||
-		    !copy_bytes(arena, from->attributes, from->attribute_count * sizeof *from->attributes, &attributes))
+		    !copy_bytes(arena, from->attributes, from->attribute_count * sizeof(*from->attributes),
+				&attributes))
 			return false;
 		to->kernel = analysis->kernel_slot[from->kernel];
 		to->params = params;
@@ -120,7 +121,7 @@ static void zero_found(struct md_artifact_graph *graph)
 static enum md_status emit_doubtful(const struct md_analysis *analysis, const struct md_pair *pair,
 				    struct md_artifact_graph *graph, struct md_error *err)
 {
-	graph->doubtful = calloc(pair->doubts.count + (size_t)1, sizeof *graph->doubtful);
+	graph->doubtful = calloc(pair->doubts.count + (size_t)1, sizeof(*graph->doubtful));
 	if (!graph->doubtful)
 		return md_analysis_no_memory(err);
 	for (uint32_t i = 0; i < pair->doubts.count; i++) {
@@ -144,7 +145,7 @@ static enum md_status emit_outputs(const struct md_analysis *analysis, const str
 {
 	const struct md_trace_graph *from = pair->graph[0];
 
-	graph->outputs = calloc(from->output_count + (size_t)1, sizeof *graph->outputs);
+	graph->outputs = calloc(from->output_count + (size_t)1, sizeof(*graph->outputs));
 	graph->note = from->note_size ? malloc(from->note_size) : NULL;
 	if (!graph->outputs || (from->note_size && !graph->note))
 		return md_analysis_no_memory(err);
@@ -176,7 +177,7 @@ static int compare_handed(const void *left, const void *right)
 static enum md_status emit_handed(const struct md_analysis *analysis, const struct md_pair *pair,
 				  struct md_artifact_graph *graph, struct md_error *err)
 {
-	graph->handed = calloc(pair->part_count + (size_t)1, sizeof *graph->handed);
+	graph->handed = calloc(pair->part_count + (size_t)1, sizeof(*graph->handed));
 	if (!graph->handed)
 		return md_analysis_no_memory(err);
 	graph->group = pair->part_count ? pair->group : 0;
@@ -187,7 +188,7 @@ static enum md_status emit_handed(const struct md_analysis *analysis, const stru
 		    part->reads, part->writes};
 	}
 	if (graph->handed_count)
-		qsort(graph->handed, graph->handed_count, sizeof *graph->handed, compare_handed);
+		qsort(graph->handed, graph->handed_count, sizeof(*graph->handed), compare_handed);
 	return MD_OK;
 }
 
@@ -205,9 +206,9 @@ static enum md_status emit_graph(const struct md_analysis *analysis, const struc
 	graph->constant_words = pair->constant_words;
 	graph->pointer_words = pair->pointer_words;
 	graph->noise_words = pair->noise_words;
-	graph->nodes = calloc(from->node_count + (size_t)1, sizeof *graph->nodes);
-	graph->edges = calloc(from->edge_count + (size_t)1, sizeof *graph->edges);
-	graph->noise = calloc(pair->noises.count + (size_t)1, sizeof *graph->noise);
+	graph->nodes = calloc(from->node_count + (size_t)1, sizeof(*graph->nodes));
+	graph->edges = calloc(from->edge_count + (size_t)1, sizeof(*graph->edges));
+	graph->noise = calloc(pair->noises.count + (size_t)1, sizeof(*graph->noise));
 	if (failed || !graph->nodes || !graph->edges || !graph->noise)
 		return md_analysis_no_memory(err);
 	for (uint32_t n = 0; n < from->node_count; n++, graph->node_count++) {
@@ -217,10 +218,10 @@ static enum md_status emit_graph(const struct md_analysis *analysis, const struc
 	if (!number_events(from, graph))
 		return md_analysis_no_memory(err);
 	if (from->edge_count)
-		memcpy(graph->edges, from->edges, from->edge_count * sizeof *graph->edges);
+		memcpy(graph->edges, from->edges, from->edge_count * sizeof(*graph->edges));
 	graph->edge_count = from->edge_count;
 	if (pair->noises.count)
-		memcpy(graph->noise, pair->noises.items, pair->noises.count * sizeof *graph->noise);
+		memcpy(graph->noise, pair->noises.items, pair->noises.count * sizeof(*graph->noise));
 	graph->noise_count = pair->noises.count;
 	MD_FORWARD(make_pointers(analysis, &pair->findings, &graph->pointers, &graph->pointer_count, err));
 	zero_found(graph);
@@ -231,7 +232,7 @@ static enum md_status emit_graph(const struct md_analysis *analysis, const struc
 
 static void drop_graph(struct md_artifact_graph *graph)
 {
-	struct md_artifact alone = {.graphs = malloc(sizeof *graph), .graph_count = 1};
+	struct md_artifact alone = {.graphs = malloc(sizeof(*graph)), .graph_count = 1};
 
 	if (!alone.graphs)
 		return; /* out of memory: the next allocation ends the analysis */
@@ -286,11 +287,11 @@ static enum md_status emit_graphs(struct md_analysis *analysis, struct md_error 
 {
 	struct md_artifact *out = analysis->out;
 	size_t room = analysis->pair_count + (size_t)1;
-	MD_AUTO_FREE struct md_artifact_graph *made = calloc(room, sizeof *made);
+	MD_AUTO_FREE struct md_artifact_graph *made = calloc(room, sizeof(*made));
 	enum md_status status = MD_OK;
 
-	out->graphs = calloc(room, sizeof *out->graphs);
-	out->refusals = calloc(room, sizeof *out->refusals);
+	out->graphs = calloc(room, sizeof(*out->graphs));
+	out->refusals = calloc(room, sizeof(*out->refusals));
 	if (!out->graphs || !out->refusals || !made)
 		return md_analysis_no_memory(err);
 	for (uint32_t i = 0; i < analysis->pair_count && status == MD_OK; i++)
@@ -309,7 +310,7 @@ static enum md_status emit_contents(struct md_analysis *analysis, struct md_erro
 {
 	struct md_artifact *out = analysis->out;
 
-	out->contents = calloc(analysis->held_count + (size_t)1, sizeof *out->contents);
+	out->contents = calloc(analysis->held_count + (size_t)1, sizeof(*out->contents));
 	if (!out->contents)
 		return md_analysis_no_memory(err);
 	for (uint32_t i = 0; i < analysis->held_count; i++) {
@@ -404,7 +405,7 @@ static enum md_status emit_provenance(struct md_analysis *analysis, struct md_er
 	provenance->capture_count = analysis->captures;
 	if (analysis->options.accept_process_values)
 		provenance->verification = md_analysis_copy_text("none; " MD_PROCESS_VALUES_ACCEPTED, &failed);
-	provenance->stages = calloc(trace->stage_count + (size_t)1, sizeof *provenance->stages);
+	provenance->stages = calloc(trace->stage_count + (size_t)1, sizeof(*provenance->stages));
 	if (failed || !provenance->stages)
 		return md_analysis_no_memory(err);
 	MD_FORWARD(md_checks_state(analysis->out, err));

@@ -123,7 +123,7 @@ static int compare_votes(const void *left, const void *right)
 static struct vote *list_votes(const struct ballot *ballot, uint32_t *count)
 {
 	uint32_t allocs = ballot->analysis->views[0].alloc_count;
-	struct vote *votes = calloc(ballot->crossing.used + allocs + 1, sizeof *votes);
+	struct vote *votes = calloc(ballot->crossing.used + allocs + 1, sizeof(*votes));
 	uint64_t key, value;
 	size_t cursor = 0;
 
@@ -135,7 +135,7 @@ static struct vote *list_votes(const struct ballot *ballot, uint32_t *count)
 			votes[(*count)++] = (struct vote){i, ballot->analysis->partner[i], ballot->straight[i], true};
 	}
 	if (votes)
-		qsort(votes, *count, sizeof *votes, compare_votes);
+		qsort(votes, *count, sizeof(*votes), compare_votes);
 	return votes;
 }
 
@@ -164,15 +164,15 @@ static bool decide(struct ballot *ballot)
 	struct md_analysis *analysis = ballot->analysis;
 	uint32_t ones = analysis->views[0].alloc_count, twos = analysis->views[1].alloc_count, count, moved = 0;
 	MD_AUTO_FREE struct vote *votes = list_votes(ballot, &count);
-	uint32_t *partner = malloc((ones + (size_t)1) * sizeof *partner);
+	uint32_t *partner = malloc((ones + (size_t)1) * sizeof(*partner));
 	MD_AUTO_FREE uint32_t *before = analysis->partner;
 	uint32_t *back = analysis->partner_back;
 
 	analysis->partner = partner;
 	if (!votes || !partner)
 		return false;
-	memset(partner, 0xff, ones * sizeof *partner);
-	memset(back, 0xff, twos * sizeof *back);
+	memset(partner, 0xff, ones * sizeof(*partner));
+	memset(back, 0xff, twos * sizeof(*back));
 	for (uint32_t i = 0; i < count; i++) {
 		if (partner[votes[i].one] == MD_NONE && back[votes[i].two] == MD_NONE)
 			pair(partner, back, votes[i].one, votes[i].two);
@@ -213,7 +213,7 @@ static enum md_status vote(struct md_analysis *analysis, struct md_error *err)
 	enum md_status status;
 
 	md_map_init(&ballot.crossing);
-	ballot.straight = calloc(analysis->views[0].alloc_count + (size_t)1, sizeof *ballot.straight);
+	ballot.straight = calloc(analysis->views[0].alloc_count + (size_t)1, sizeof(*ballot.straight));
 	status = ballot.straight ? count_graphs(&ballot, err) : md_analysis_no_memory(err);
 	if (status == MD_OK && ballot.crossing.used && !decide(&ballot))
 		status = md_analysis_no_memory(err);

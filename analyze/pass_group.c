@@ -54,7 +54,7 @@ static void merge_parts(struct md_pair *pair)
 	uint32_t kept = 0;
 
 	if (pair->part_count)
-		qsort(pair->parts, pair->part_count, sizeof *pair->parts, compare_parts);
+		qsort(pair->parts, pair->part_count, sizeof(*pair->parts), compare_parts);
 	for (uint32_t i = 0; i < pair->part_count; i++) {
 		struct md_part *last = kept ? &pair->parts[kept - 1] : NULL, *part = &pair->parts[i];
 		if (!last || last->alloc != part->alloc || last->offset + last->size <= part->offset) {

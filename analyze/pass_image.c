@@ -104,11 +104,11 @@ static enum md_status copy_kernel(const struct md_kernel *kernel, uint32_t image
 
 	*out = (struct md_kernel){.image = image, .param_count = kernel->param_count, .state = kernel->state};
 	out->name = md_analysis_copy_text(kernel->name, &failed);
-	out->params = calloc(kernel->param_count + 1u, sizeof *out->params);
+	out->params = calloc(kernel->param_count + 1u, sizeof(*out->params));
 	if (failed || !out->params)
 		return md_analysis_no_memory(err);
 	if (kernel->param_count)
-		memcpy(out->params, kernel->params, kernel->param_count * sizeof *out->params);
+		memcpy(out->params, kernel->params, kernel->param_count * sizeof(*out->params));
 	return MD_OK;
 }
 
@@ -207,7 +207,7 @@ static enum md_status copy_fingerprint(struct md_analysis *analysis, const uint3
 	if (analysis->captures == 2)
 		md_limits_raise(out->limits, analysis->traces[1]->fingerprint.limits);
 	out->libraries =
-	    calloc(trace->fingerprint.library_count + (size_t)trace->image_count + 1, sizeof *out->libraries);
+	    calloc(trace->fingerprint.library_count + (size_t)trace->image_count + 1, sizeof(*out->libraries));
 	if (!out->libraries)
 		return md_analysis_no_memory(err);
 	for (uint32_t i = 0; i < trace->fingerprint.library_count; i++)
@@ -230,16 +230,16 @@ static enum md_status copy_fingerprint(struct md_analysis *analysis, const uint3
 enum md_status md_pass_image(struct md_analysis *analysis, struct md_error *err)
 {
 	const struct md_trace *trace = analysis->traces[0];
-	MD_AUTO_FREE uint32_t *image_slot = malloc((trace->image_count + (size_t)1) * sizeof *image_slot);
+	MD_AUTO_FREE uint32_t *image_slot = malloc((trace->image_count + (size_t)1) * sizeof(*image_slot));
 	size_t kernels = trace->kernel_count + (size_t)1;
 
-	analysis->kernel_slot = malloc(kernels * sizeof *analysis->kernel_slot);
-	analysis->out->kernels = calloc(kernels, sizeof *analysis->out->kernels);
-	analysis->out->images = calloc(trace->image_count + (size_t)1, sizeof *analysis->out->images);
+	analysis->kernel_slot = malloc(kernels * sizeof(*analysis->kernel_slot));
+	analysis->out->kernels = calloc(kernels, sizeof(*analysis->out->kernels));
+	analysis->out->images = calloc(trace->image_count + (size_t)1, sizeof(*analysis->out->images));
 	if (!image_slot || !analysis->kernel_slot || !analysis->out->kernels || !analysis->out->images)
 		return md_analysis_no_memory(err);
-	memset(image_slot, 0xff, (trace->image_count + (size_t)1) * sizeof *image_slot);
-	memset(analysis->kernel_slot, 0xff, kernels * sizeof *analysis->kernel_slot);
+	memset(image_slot, 0xff, (trace->image_count + (size_t)1) * sizeof(*image_slot));
+	memset(analysis->kernel_slot, 0xff, kernels * sizeof(*analysis->kernel_slot));
 	mark_kernels(analysis);
 	MD_FORWARD(build_tables(analysis, image_slot, err));
 	MD_FORWARD(add_images_of_variables(analysis, image_slot, err));

@@ -74,13 +74,13 @@ static bool identify(struct md_analysis *analysis, struct buckets *buckets)
 
 enum md_status md_pass_kernel(struct md_analysis *analysis, struct md_error *err)
 {
-	struct buckets buckets = {.next = calloc(analysis->traces[0]->kernel_count + 1u, sizeof *buckets.next)};
+	struct buckets buckets = {.next = calloc(analysis->traces[0]->kernel_count + 1u, sizeof(*buckets.next))};
 	bool done = buckets.next != NULL;
 
 	md_map_init(&buckets.heads);
 	for (unsigned c = 0; c < analysis->captures; c++) {
 		analysis->kernel_identity[c] =
-		    calloc(analysis->traces[c]->kernel_count + 1u, sizeof *analysis->kernel_identity[c]);
+		    calloc(analysis->traces[c]->kernel_count + 1u, sizeof(*analysis->kernel_identity[c]));
 		done = done && analysis->kernel_identity[c];
 	}
 	done = done && identify(analysis, &buckets);

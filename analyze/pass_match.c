@@ -15,7 +15,7 @@ static void name_pair(const struct md_trace *trace, uint32_t order, struct md_pa
 	const struct md_trace_graph *graph = &trace->graphs[order];
 
 	if (!graph->label)
-		snprintf(pair->own_label, sizeof pair->own_label, "graph/%" PRIu32, order);
+		snprintf(pair->own_label, sizeof(pair->own_label), "graph/%" PRIu32, order);
 	pair->label = graph->label;
 	pair->batch = graph->batch;
 	pair->graph[0] = graph;
@@ -48,7 +48,7 @@ static int compare_pairs(const void *left, const void *right)
  */
 static struct md_pair *list_graphs(const struct md_trace *trace, bool labelled, uint32_t *count)
 {
-	struct md_pair *list = calloc(trace->graph_count + 1u, sizeof *list);
+	struct md_pair *list = calloc(trace->graph_count + 1u, sizeof(*list));
 	uint32_t listed = 0, kept = 0;
 
 	if (!list)
@@ -56,7 +56,7 @@ static struct md_pair *list_graphs(const struct md_trace *trace, bool labelled, 
 	for (uint32_t i = 0; i < trace->graph_count; i++)
 		if (!labelled || trace->graphs[i].label)
 			name_pair(trace, i, &list[listed++]);
-	qsort(list, listed, sizeof *list, compare_pairs);
+	qsort(list, listed, sizeof(*list), compare_pairs);
 	for (uint32_t i = 0; i < listed; i++) {
 		if (i + 1 < listed && compare_keys(&list[i], &list[i + 1]) == 0)
 			continue;
@@ -80,7 +80,7 @@ static bool refuse_number(struct md_pair *pair, uint32_t node, const char *what,
 static bool refuse_dimensions(struct md_pair *pair, uint32_t node, const char *what, const uint32_t one[3],
 			      const uint32_t two[3])
 {
-	if (memcmp(one, two, 3 * sizeof *one) == 0)
+	if (memcmp(one, two, 3 * sizeof(*one)) == 0)
 		return false;
 	md_pair_refuse(pair,
 		       "node %" PRIu32 ": %s %" PRIu32 ",%" PRIu32 ",%" PRIu32 " and %" PRIu32 ",%" PRIu32 ",%" PRIu32,
@@ -98,7 +98,7 @@ static bool refuse_attributes(struct md_pair *pair, uint32_t n, const struct md_
 		size_t skip = a->id == MD_ATTRIBUTE_WINDOW ? 8 : 0;
 		if (refuse_number(pair, n, "attribute id", a->id, b->id))
 			return true;
-		if (memcmp(a->value + skip, b->value + skip, sizeof a->value - skip) != 0) {
+		if (memcmp(a->value + skip, b->value + skip, sizeof(a->value) - skip) != 0) {
 			md_pair_refuse(pair, "node %" PRIu32 ": attribute %" PRIu32 " has different values", n, a->id);
 			return true;
 		}
@@ -155,7 +155,7 @@ static bool refuse_memcpys(struct md_pair *pair, uint32_t n, const struct md_mem
 	       refuse_number(pair, n, "memcpy source type", a.src_type, b.src_type) ||
 	       refuse_number(pair, n, "memcpy destination type", a.dst_type, b.dst_type) ||
 	       /* no padding between the fields: the rest is compared as bytes */
-	       refuse_number(pair, n, "memcpy geometry differs:", 0, memcmp(&a, &b, sizeof a) != 0);
+	       refuse_number(pair, n, "memcpy geometry differs:", 0, memcmp(&a, &b, sizeof(a)) != 0);
 }
 
 static bool refuse_nodes(const struct md_analysis *analysis, struct md_pair *pair)
@@ -277,7 +277,7 @@ static void compare_captures(const struct md_analysis *analysis, struct md_pair 
 static struct md_pair *merge(struct md_pair *one, uint32_t one_count, const struct md_pair *two, uint32_t two_count,
 			     uint32_t *count)
 {
-	struct md_pair *merged = calloc((size_t)one_count + two_count + 1, sizeof *merged);
+	struct md_pair *merged = calloc((size_t)one_count + two_count + 1, sizeof(*merged));
 	uint32_t i = 0, j = 0;
 
 	*count = 0;

@@ -54,7 +54,7 @@ static uint32_t words_of_node(const struct md_findings *findings, uint32_t first
 
 enum md_status md_pass_neighbour(struct md_analysis *analysis, struct md_error *err)
 {
-	size_t bytes = (analysis->views[0].binding_count + (size_t)1) * sizeof *analysis->before;
+	size_t bytes = (analysis->views[0].binding_count + (size_t)1) * sizeof(*analysis->before);
 
 	analysis->before = malloc(bytes);
 	if (!analysis->before)

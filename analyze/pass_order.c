@@ -30,10 +30,10 @@ enum md_status md_pass_order(struct md_analysis *analysis, struct md_error *err)
 		refuse_other_order(analysis);
 	if (!trace->request_count)
 		return MD_OK;
-	out->requests = malloc(trace->request_count * sizeof *out->requests);
+	out->requests = malloc(trace->request_count * sizeof(*out->requests));
 	if (!out->requests)
 		return md_analysis_no_memory(err);
-	memcpy(out->requests, trace->requests, trace->request_count * sizeof *out->requests);
+	memcpy(out->requests, trace->requests, trace->request_count * sizeof(*out->requests));
 	out->request_count = trace->request_count;
 	return MD_OK;
 }

@@ -67,10 +67,10 @@ static void refuse_place(const struct md_analysis *analysis, struct md_pair *pai
 
 	for (unsigned c = 0; c < 2; c++) {
 		if (places[c]->binding != MD_NONE)
-			snprintf(text[c], sizeof text[c], "byte %" PRId64 " of %.100s", places[c]->offset,
+			snprintf(text[c], sizeof(text[c]), "byte %" PRId64 " of %.100s", places[c]->offset,
 				 analysis->views[c].bindings[places[c]->binding].name);
 		else
-			snprintf(text[c], sizeof text[c], "byte %" PRId64 " of allocation %" PRIu32, places[c]->offset,
+			snprintf(text[c], sizeof(text[c]), "byte %" PRId64 " of allocation %" PRIu32, places[c]->offset,
 				 places[c]->alloc);
 	}
 	md_pair_refuse(pair,
@@ -110,7 +110,7 @@ static enum md_status find_outputs(struct md_analysis *analysis, struct md_pair 
 {
 	const struct md_trace_graph *one = pair->graph[0], *two = pair->graph[1];
 
-	pair->outputs = calloc(one->output_count + (size_t)1, sizeof *pair->outputs);
+	pair->outputs = calloc(one->output_count + (size_t)1, sizeof(*pair->outputs));
 	if (!pair->outputs)
 		return md_analysis_no_memory(err);
 	if (analysis->captures == 2 && one->output_count != two->output_count) {

@@ -224,7 +224,7 @@ static bool place_private(struct md_analysis *analysis, const struct marks *mark
 {
 	const struct md_view *view = &analysis->views[0];
 	struct md_artifact *out = analysis->out;
-	MD_AUTO_FREE struct extent *extents = calloc(view->alloc_count + 1u, sizeof *extents);
+	MD_AUTO_FREE struct extent *extents = calloc(view->alloc_count + 1u, sizeof(*extents));
 
 	if (!extents)
 		return false;
@@ -257,16 +257,16 @@ static bool prepare(struct md_analysis *analysis, struct marks *marks)
 	marks->alloc = calloc(allocs, 1);
 	marks->binding = calloc(bindings, 1);
 	marks->image = calloc(analysis->traces[0]->image_count + (size_t)1, 1);
-	analysis->alloc_slot = malloc(allocs * sizeof *analysis->alloc_slot);
-	analysis->alloc_shift = calloc(allocs, sizeof *analysis->alloc_shift);
-	analysis->binding_slot = malloc(bindings * sizeof *analysis->binding_slot);
-	analysis->out->allocs = calloc(allocs + bindings, sizeof *analysis->out->allocs);
-	analysis->out->bindings = calloc(bindings, sizeof *analysis->out->bindings);
+	analysis->alloc_slot = malloc(allocs * sizeof(*analysis->alloc_slot));
+	analysis->alloc_shift = calloc(allocs, sizeof(*analysis->alloc_shift));
+	analysis->binding_slot = malloc(bindings * sizeof(*analysis->binding_slot));
+	analysis->out->allocs = calloc(allocs + bindings, sizeof(*analysis->out->allocs));
+	analysis->out->bindings = calloc(bindings, sizeof(*analysis->out->bindings));
 	if (!marks->alloc || !marks->binding || !marks->image || !analysis->alloc_slot || !analysis->alloc_shift ||
 	    !analysis->binding_slot || !analysis->out->allocs || !analysis->out->bindings)
 		return false;
-	memset(analysis->alloc_slot, 0xff, allocs * sizeof *analysis->alloc_slot);
-	memset(analysis->binding_slot, 0xff, bindings * sizeof *analysis->binding_slot);
+	memset(analysis->alloc_slot, 0xff, allocs * sizeof(*analysis->alloc_slot));
+	memset(analysis->binding_slot, 0xff, bindings * sizeof(*analysis->binding_slot));
 	return true;
 }
 

@@ -90,7 +90,7 @@ static uint64_t read_word(const uint8_t *at)
 {
 	uint64_t value;
 
-	memcpy(&value, at, sizeof value);
+	memcpy(&value, at, sizeof(value));
 	return value;
 }
 
@@ -269,12 +269,12 @@ static bool classify_windows(struct walk *walk, uint32_t node)
 	const struct md_node *one = node_of(walk, 0, node), *two = other_node(walk, node);
 
 	for (uint32_t i = 0; i < one->attribute_count && !walk->pair->why; i++) {
-		uint32_t at = MD_ATTRIBUTES_AT + i * (uint32_t)sizeof one->attributes->value;
+		uint32_t at = MD_ATTRIBUTES_AT + i * (uint32_t)sizeof(one->attributes->value);
 		uint64_t first[2], second[2]; /* address, size */
 		if (one->attributes[i].id != MD_ATTRIBUTE_WINDOW)
 			continue;
-		memcpy(first, one->attributes[i].value, sizeof first);
-		memcpy(second, two->attributes[i].value, sizeof second);
+		memcpy(first, one->attributes[i].value, sizeof(first));
+		memcpy(second, two->attributes[i].value, sizeof(second));
 		if (first[1] && !classify_address(walk, node, at, "access policy window", first[0], second[0]))
 			return false;
 	}
@@ -396,11 +396,11 @@ static void refuse_overlaps(struct walk *walk)
 static void sort_found(struct md_pair *pair)
 {
 	if (pair->findings.count)
-		qsort(pair->findings.items, pair->findings.count, sizeof *pair->findings.items, compare_findings);
+		qsort(pair->findings.items, pair->findings.count, sizeof(*pair->findings.items), compare_findings);
 	if (pair->noises.count)
-		qsort(pair->noises.items, pair->noises.count, sizeof *pair->noises.items, compare_noises);
+		qsort(pair->noises.items, pair->noises.count, sizeof(*pair->noises.items), compare_noises);
 	if (pair->doubts.count)
-		qsort(pair->doubts.items, pair->doubts.count, sizeof *pair->doubts.items, compare_doubts);
+		qsort(pair->doubts.items, pair->doubts.count, sizeof(*pair->doubts.items), compare_doubts);
 }
 
 static enum md_status walk_graph(struct walk *walk, const uint32_t *order, struct md_error *err)

@@ -26,7 +26,7 @@ static const char *family_name(enum md_alloc_family family)
 	static const char *const names[] = {"?",    "device", "pitched",       "async",  "managed",
 					    "host", "mapped", "module global", "shared", "graph's"};
 
-	return (unsigned)family < sizeof names / sizeof names[0] ? names[family] : names[0];
+	return (unsigned)family < sizeof(names) / sizeof(names[0]) ? names[family] : names[0];
 }
 
 static void describe_alloc(const struct md_trace *trace, uint32_t index, char *text, size_t size)
@@ -63,12 +63,12 @@ static int sort_requests(const void *left, const void *right)
 
 static struct request *list_requests(const struct md_trace *trace, uint32_t from, uint32_t to)
 {
-	struct request *list = calloc((size_t)(to - from) + 1, sizeof *list);
+	struct request *list = calloc((size_t)(to - from) + 1, sizeof(*list));
 
 	for (uint32_t i = from; list && i < to; i++)
 		list[i - from] = (struct request){trace->allocs[i].family, trace->allocs[i].size, i};
 	if (list)
-		qsort(list, to - from, sizeof *list, sort_requests);
+		qsort(list, to - from, sizeof(*list), sort_requests);
 	return list;
 }
 
@@ -101,9 +101,9 @@ static bool match_allocs(struct md_analysis *analysis)
 	if (i == one_end && i == two_end)
 		return true;
 	analysis->diverged = true;
-	describe_alloc(one, i, first, sizeof first);
-	describe_alloc(two, i, second, sizeof second);
-	snprintf(analysis->divergence, sizeof analysis->divergence,
+	describe_alloc(one, i, first, sizeof(first));
+	describe_alloc(two, i, second, sizeof(second));
+	snprintf(analysis->divergence, sizeof(analysis->divergence),
 		 "the captures' allocation sequences part at number %" PRIu32 " (%s; %s)", i, first, second);
 	md_info("%s", analysis->divergence);
 	for (; one_end > i && two_end > i && same_request(&one->allocs[one_end - 1], &two->allocs[two_end - 1]);
@@ -130,7 +130,7 @@ static void match_bindings(struct md_analysis *analysis)
 
 static uint32_t *indices(uint32_t count, bool identity)
 {
-	uint32_t *list = malloc(((size_t)count + 1) * sizeof *list);
+	uint32_t *list = malloc(((size_t)count + 1) * sizeof(*list));
 
 	for (uint32_t i = 0; list && i < count; i++)
 		list[i] = identity ? i : MD_NONE;

@@ -367,7 +367,7 @@ static bool prepare(struct md_tables *tables)
 
 	tables->wanted = calloc(allocs + 1u, 1);
 	tables->holds = calloc(allocs + 1u, 1);
-	tables->copied = calloc(allocs + 1u, sizeof *tables->copied);
+	tables->copied = calloc(allocs + 1u, sizeof(*tables->copied));
 	if (!tables->wanted || !tables->holds || !tables->copied)
 		return false;
 	want(tables, tables->more);

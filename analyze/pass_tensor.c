@@ -61,9 +61,9 @@ static void mark_held(const struct md_analysis *analysis, const struct md_map *m
 	for (uint32_t i = 0; i < held->findings.count; i++) {
 		struct md_finding *finding = &held->findings.items[i];
 		uint8_t bytes[MD_TENSOR_MAP_BYTES];
-		if (held->size - finding->at < sizeof bytes)
+		if (held->size - finding->at < sizeof(bytes))
 			continue;
-		memcpy(bytes, held->data + finding->at, sizeof bytes);
+		memcpy(bytes, held->data + finding->at, sizeof(bytes));
 		memcpy(bytes, &finding->value, 8);
 		if (is_map(analysis->traces[0], maps, bytes) && is_whole(&held->findings, i, NULL))
 			finding->kind = MD_POINTER_TENSOR_MAP;

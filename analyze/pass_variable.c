@@ -223,11 +223,11 @@ enum md_status md_pass_variable(struct md_analysis *analysis, struct md_error *e
 	for (unsigned c = 0; c < analysis->captures; c++)
 		most += (size_t)analysis->traces[c]->global_count + analysis->traces[c]->variable_count +
 			analysis->traces[c]->replayed_count;
-	analysis->variables = calloc(most, sizeof *analysis->variables);
-	analysis->variable_of = malloc(allocs * sizeof *analysis->variable_of);
+	analysis->variables = calloc(most, sizeof(*analysis->variables));
+	analysis->variable_of = malloc(allocs * sizeof(*analysis->variable_of));
 	if (!analysis->variables || !analysis->variable_of)
 		return md_analysis_no_memory(err);
-	memset(analysis->variable_of, 0xff, allocs * sizeof *analysis->variable_of);
+	memset(analysis->variable_of, 0xff, allocs * sizeof(*analysis->variable_of));
 	MD_FORWARD(place_globals(analysis, err));
 	for (unsigned c = 0; c < analysis->captures; c++) {
 		note_written(analysis, c);

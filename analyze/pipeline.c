@@ -79,16 +79,16 @@ char *md_analysis_copy_text(const char *text, bool *failed)
 static enum md_status take_options(const struct md_analyze_options *options, struct md_analyze_options *out,
 				   struct md_error *err)
 {
-	*out = (struct md_analyze_options){.size = sizeof *out};
+	*out = (struct md_analyze_options){.size = sizeof(*out)};
 	if (!options)
 		return MD_OK;
 	if (options->size < offsetof(struct md_analyze_options, pass_done))
 		return md_error_set(err, MD_ERR_INVALID, "analysis options: size %zu is too small", options->size);
-	for (size_t i = sizeof *out; i < options->size; i++) {
+	for (size_t i = sizeof(*out); i < options->size; i++) {
 		if (((const unsigned char *)options)[i])
 			return md_error_set(err, MD_ERR_INVALID, "analysis options: byte %zu is not known here", i);
 	}
-	memcpy(out, options, options->size < sizeof *out ? options->size : sizeof *out);
+	memcpy(out, options, options->size < sizeof(*out) ? options->size : sizeof(*out));
 	if (out->no_images && out->store_file_images)
 		return md_error_set(err, MD_ERR_INVALID,
 				    "analysis options: no images and stored images exclude each other");
@@ -147,7 +147,7 @@ enum md_status md_analyze(const struct md_trace *first, const struct md_trace *s
 	enum md_status status = take_options(options, &analysis.options, err);
 
 	md_map_init(&analysis.deltas);
-	for (size_t i = 0; status == MD_OK && i < sizeof passes / sizeof passes[0]; i++) {
+	for (size_t i = 0; status == MD_OK && i < sizeof(passes) / sizeof(passes[0]); i++) {
 		uint64_t start = md_clock_ns();
 		status = passes[i].run(&analysis, err);
 		if (analysis.options.pass_done)

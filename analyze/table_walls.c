@@ -157,7 +157,7 @@ static enum md_status list_walls(struct md_tables *tables, struct md_error *err)
 		for (uint32_t i = 0; i < analysis->traces[c]->graph_count; i++)
 			MD_FORWARD(add_written(tables, c, &analysis->traces[c]->graphs[i], err));
 	if (tables->wall_count)
-		qsort(tables->walls, tables->wall_count, sizeof *tables->walls, compare_walls);
+		qsort(tables->walls, tables->wall_count, sizeof(*tables->walls), compare_walls);
 	return MD_OK;
 }
 
@@ -224,7 +224,7 @@ static enum md_status list_parts(struct md_tables *tables, struct md_error *err)
 	const struct md_analysis *analysis = tables->analysis;
 	const struct md_trace *trace = analysis->traces[0];
 	uint32_t allocs = analysis->views[0].alloc_count;
-	MD_AUTO_FREE struct md_interval_index *known = calloc(allocs + 1u, sizeof *known);
+	MD_AUTO_FREE struct md_interval_index *known = calloc(allocs + 1u, sizeof(*known));
 	enum md_status status = known ? MD_OK : md_analysis_no_memory(err);
 
 	for (uint32_t i = 0; i < analysis->held_count && status == MD_OK; i++) {
@@ -238,7 +238,7 @@ static enum md_status list_parts(struct md_tables *tables, struct md_error *err)
 	for (uint32_t i = 0; known && i < allocs; i++)
 		md_interval_finish(&known[i]);
 	if (tables->part_count)
-		qsort(tables->parts, tables->part_count, sizeof *tables->parts, compare_parts);
+		qsort(tables->parts, tables->part_count, sizeof(*tables->parts), compare_parts);
 	return status;
 }
 
@@ -271,7 +271,7 @@ static enum md_status list_places(struct md_tables *tables, struct md_error *err
 
 	if (!trace)
 		return MD_OK;
-	tables->places = calloc((size_t)trace->unread_count + trace->content_count + 1, sizeof *tables->places);
+	tables->places = calloc((size_t)trace->unread_count + trace->content_count + 1, sizeof(*tables->places));
 	if (!tables->places)
 		return md_analysis_no_memory(err);
 	for (uint32_t i = 0; i < trace->unread_count; i++) {
@@ -285,7 +285,7 @@ static enum md_status list_places(struct md_tables *tables, struct md_error *err
 				     from->address, err));
 	}
 	if (tables->place_count)
-		qsort(tables->places, tables->place_count, sizeof *tables->places, compare_places);
+		qsort(tables->places, tables->place_count, sizeof(*tables->places), compare_places);
 	return MD_OK;
 }
 

@@ -32,7 +32,7 @@ static const uint8_t *kinds_of(struct md_analysis *analysis, uint32_t index)
 	const struct md_kernel *kernel = &trace->kernels[index];
 
 	if (!analysis->param_kinds)
-		analysis->param_kinds = calloc(trace->kernel_count + (size_t)1, sizeof *analysis->param_kinds);
+		analysis->param_kinds = calloc(trace->kernel_count + (size_t)1, sizeof(*analysis->param_kinds));
 	if (analysis->param_kinds && !analysis->param_kinds[index]) {
 		analysis->param_kinds[index] = malloc(kernel->param_count + (size_t)1);
 		if (analysis->param_kinds[index])
@@ -62,9 +62,9 @@ static bool is_address(const struct md_analysis *analysis, const uint8_t *const 
 {
 	for (unsigned c = 0; c < 2; c++) {
 		uint64_t value;
-		if (param->size != sizeof value)
+		if (param->size != sizeof(value))
 			return false;
-		memcpy(&value, bytes[c] + param->offset, sizeof value);
+		memcpy(&value, bytes[c] + param->offset, sizeof(value));
 		if (!was_allocated(&analysis->views[c], value) && (kind != MD_PARAM_WORD || !is_of_process(value)))
 			return false;
 	}
@@ -77,7 +77,7 @@ static const char *print_value(const uint8_t *bytes, const struct md_param *para
 {
 	uint64_t value = 0;
 
-	if (param->size <= sizeof value) {
+	if (param->size <= sizeof(value)) {
 		memcpy(&value, bytes + param->offset, param->size);
 		snprintf(text, VALUE_TEXT, "%" PRIu64 " (0x%" PRIx64 ")", value, value);
 		return text;

@@ -27,7 +27,7 @@ static int compare_events(const void *left, const void *right)
 /* Events and address limits of all allocations, made-up ones included; starts over at sequence 0. */
 static enum md_status build_events(struct md_view *view, struct md_error *err)
 {
-	struct md_view_event *events = calloc(view->alloc_count ? 2 * (size_t)view->alloc_count : 1, sizeof *events);
+	struct md_view_event *events = calloc(view->alloc_count ? 2 * (size_t)view->alloc_count : 1, sizeof(*events));
 	uint32_t count = 0;
 
 	if (!events)
@@ -46,7 +46,7 @@ static enum md_status build_events(struct md_view *view, struct md_error *err)
 		if (alloc->address + alloc->size > view->highest)
 			view->highest = alloc->address + alloc->size;
 	}
-	qsort(events, count, sizeof *events, compare_events);
+	qsort(events, count, sizeof(*events), compare_events);
 	free(view->events);
 	view->events = events;
 	view->event_count = count;
@@ -171,7 +171,7 @@ static int compare_sequences(const void *left, const void *right)
  */
 static void name_bindings(struct md_view *view, struct record *records, uint32_t count)
 {
-	qsort(records, count, sizeof *records, compare_names);
+	qsort(records, count, sizeof(*records), compare_names);
 	for (uint32_t i = 0; i < count; i++) {
 		const struct md_trace_bind *bind = records[i].bind;
 		bool last = i + 1 == count || strcmp(bind->name, records[i + 1].bind->name) != 0;
@@ -188,7 +188,7 @@ static void name_bindings(struct md_view *view, struct record *records, uint32_t
 						      ? records[i].replaced
 						      : next->sequence;
 	}
-	qsort(records, count, sizeof *records, compare_sequences);
+	qsort(records, count, sizeof(*records), compare_sequences);
 }
 
 /* A binding may span several mappings that lie side by side: one stroke for each. */
@@ -234,10 +234,10 @@ static bool make_up_alloc(struct md_view *view, const struct record *record, str
 static enum md_status build_bindings(struct md_view *view, struct md_paint *paint, struct md_error *err)
 {
 	const struct md_trace *trace = view->trace;
-	MD_AUTO_FREE struct record *records = calloc(trace->bind_count + 1u, sizeof *records);
+	MD_AUTO_FREE struct record *records = calloc(trace->bind_count + 1u, sizeof(*records));
 	uint32_t count = 0;
 
-	view->bindings = calloc(trace->bind_count + 1u, sizeof *view->bindings);
+	view->bindings = calloc(trace->bind_count + 1u, sizeof(*view->bindings));
 	if (!records || !view->bindings)
 		return no_memory(err);
 	for (uint32_t i = 0; i < trace->bind_count; i++) {
@@ -266,7 +266,7 @@ enum md_status md_view_init(struct md_view *view, const struct md_trace *trace, 
 
 	*view = (struct md_view){.trace = trace, .alloc_count = trace->alloc_count};
 	md_interval_init(&view->live);
-	view->allocs = calloc((size_t)trace->alloc_count + trace->bind_count + 1, sizeof *view->allocs);
+	view->allocs = calloc((size_t)trace->alloc_count + trace->bind_count + 1, sizeof(*view->allocs));
 	if (!view->allocs)
 		return no_memory(err);
 	for (uint32_t i = 0; i < trace->alloc_count; i++) {

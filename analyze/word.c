@@ -46,8 +46,8 @@ static enum md_word refuse_split(const struct md_analysis *analysis, const struc
 {
 	char first[128], second[128];
 
-	describe_place(&analysis->views[0], one, first, sizeof first);
-	describe_place(&analysis->views[1], two, second, sizeof second);
+	describe_place(&analysis->views[0], one, first, sizeof(first));
+	describe_place(&analysis->views[1], two, second, sizeof(second));
 	snprintf(why, MD_WORD_WHY_BYTES, "points into %s in the first capture and into %s in the second", first,
 		 second);
 	return MD_WORD_REFUSED;
@@ -95,8 +95,8 @@ static enum md_word doubt(const struct md_analysis *analysis, struct md_place *o
 
 	if (uses_replaced(analysis, one, graph_sequence, why))
 		return MD_WORD_REFUSED;
-	describe_place(&analysis->views[0], one, first, sizeof first);
-	describe_place(&analysis->views[1], two, second, sizeof second);
+	describe_place(&analysis->views[0], one, first, sizeof(first));
+	describe_place(&analysis->views[1], two, second, sizeof(second));
 	snprintf(why, MD_WORD_WHY_BYTES, "points into %s in the first capture and into %s in the second%s%s", first,
 		 second, analysis->diverged ? "; " : "", analysis->divergence);
 	take_place(one, 0, target);

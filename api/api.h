@@ -10,10 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/export.h"
 #include "base/status.h"
 #include "medusa/medusa.h"
-
-#define MD_API __attribute__((visibility("default")))
 
 /* ---- api_result.c ---- */
 

@@ -2,7 +2,7 @@
 /* Words for the values of medusa.h's enums, for logs; each of the three libraries exports them. */
 #include "api/api.h"
 
-MD_API const char *medusa_result_name(enum medusa_result result)
+MD_EXPORT const char *medusa_result_name(enum medusa_result result)
 {
 	switch (result) {
 	case MEDUSA_OK:
@@ -25,7 +25,7 @@ MD_API const char *medusa_result_name(enum medusa_result result)
 	return "unknown result";
 }
 
-MD_API const char *medusa_mode_name(enum medusa_mode mode)
+MD_EXPORT const char *medusa_mode_name(enum medusa_mode mode)
 {
 	switch (mode) {
 	case MEDUSA_MODE_NONE:
@@ -40,7 +40,7 @@ MD_API const char *medusa_mode_name(enum medusa_mode mode)
 	return "unknown mode";
 }
 
-MD_API const char *medusa_role_name(enum medusa_role role)
+MD_EXPORT const char *medusa_role_name(enum medusa_role role)
 {
 	switch (role) {
 	case MEDUSA_BIND_CONSTANT:

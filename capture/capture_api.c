@@ -10,12 +10,12 @@
 #include "capture/capture.h"
 #include "kvprofile/kvprofile.h"
 
-MD_API enum medusa_mode medusa_mode(void)
+MD_EXPORT enum medusa_mode medusa_mode(void)
 {
 	return MEDUSA_MODE_CAPTURE;
 }
 
-MD_API const char *medusa_reason(void)
+MD_EXPORT const char *medusa_reason(void)
 {
 	return md_api_reason();
 }
@@ -36,7 +36,7 @@ static bool remember_bind(const char *name, uint64_t address, uint64_t bytes, en
 	return md_interval_add(&md_capture.binds, address, bytes, md_capture.bind_count++);
 }
 
-MD_API int medusa_bind(const char *name, medusa_deviceptr address, size_t bytes, enum medusa_role role)
+MD_EXPORT int medusa_bind(const char *name, medusa_deviceptr address, size_t bytes, enum medusa_role role)
 {
 	struct md_error err = {0};
 
@@ -97,7 +97,7 @@ static void pause_sequence(int change)
 
 /* ---- moments ---- */
 
-MD_API int medusa_mark(const char *name)
+MD_EXPORT int medusa_mark(const char *name)
 {
 	struct md_error err = {0};
 
@@ -115,7 +115,7 @@ MD_API int medusa_mark(const char *name)
 	return md_api_ok();
 }
 
-MD_API int medusa_stage(const char *name, uint64_t ns)
+MD_EXPORT int medusa_stage(const char *name, uint64_t ns)
 {
 	struct md_stage_time stage = {.ns = ns};
 	struct md_error err = {0};
@@ -154,7 +154,7 @@ static enum md_status repeat(const struct medusa_kv_request *request, struct md_
 	return MD_OK;
 }
 
-MD_API int medusa_kv_capacity(const struct medusa_kv_request *request, struct medusa_kv *out)
+MD_EXPORT int medusa_kv_capacity(const struct medusa_kv_request *request, struct medusa_kv *out)
 {
 	uint64_t start = md_clock_ns();
 	bool recording = md_capture_enter();
@@ -187,7 +187,7 @@ MD_API int medusa_kv_capacity(const struct medusa_kv_request *request, struct me
 
 /* ---- what only a restore does ---- */
 
-MD_API int medusa_graph_get(const char *label, unsigned batch, uint64_t timeout_ns, void **exec)
+MD_EXPORT int medusa_graph_get(const char *label, unsigned batch, uint64_t timeout_ns, void **exec)
 {
 	struct md_error err = {0};
 
@@ -201,21 +201,21 @@ MD_API int medusa_graph_get(const char *label, unsigned batch, uint64_t timeout_
 	return md_api_refuse(MD_ERR_NOT_FOUND, "graph (%s, %u): this run captures, nothing is restored", label, batch);
 }
 
-MD_API int medusa_graph_ready(const char *label, unsigned batch)
+MD_EXPORT int medusa_graph_ready(const char *label, unsigned batch)
 {
 	(void)label;
 	(void)batch;
 	return 0;
 }
 
-MD_API int medusa_graph_want(const char *label, const unsigned *batches, size_t count)
+MD_EXPORT int medusa_graph_want(const char *label, const unsigned *batches, size_t count)
 {
 	struct md_error err = {0};
 
 	return md_api_answer(md_api_check_want(label, batches, count, &err), &err);
 }
 
-MD_API int medusa_trigger(const char *name, int (*run)(void *user), void *user)
+MD_EXPORT int medusa_trigger(const char *name, int (*run)(void *user), void *user)
 {
 	struct md_error err = {0};
 
@@ -223,7 +223,7 @@ MD_API int medusa_trigger(const char *name, int (*run)(void *user), void *user)
 	return md_api_answer(md_api_check_trigger(name, run, &err), &err);
 }
 
-MD_API int medusa_stats_read(struct medusa_stats *out)
+MD_EXPORT int medusa_stats_read(struct medusa_stats *out)
 {
 	struct md_error err = {0};
 
@@ -232,6 +232,6 @@ MD_API int medusa_stats_read(struct medusa_stats *out)
 	return md_api_refuse(MD_ERR_NOT_FOUND, "this run captures, nothing is restored");
 }
 
-MD_API void medusa_release(void)
+MD_EXPORT void medusa_release(void)
 {
 }

@@ -12,7 +12,7 @@ static int not_found(const char *call, const void *exec)
 	return md_api_refuse(MD_ERR_NOT_FOUND, "%s: this thread has instantiated no graph, or destroyed it", call);
 }
 
-MD_API int medusa_graph_label(void *exec, const char *label, unsigned batch)
+MD_EXPORT int medusa_graph_label(void *exec, const char *label, unsigned batch)
 {
 	struct md_capture_graph *graph;
 	struct md_error err = {0};
@@ -31,7 +31,7 @@ MD_API int medusa_graph_label(void *exec, const char *label, unsigned batch)
 	return graph ? md_api_ok() : not_found("medusa_graph_label", exec);
 }
 
-MD_API int medusa_graph_output(void *exec, unsigned index, medusa_deviceptr address, size_t bytes)
+MD_EXPORT int medusa_graph_output(void *exec, unsigned index, medusa_deviceptr address, size_t bytes)
 {
 	struct md_capture_graph *graph;
 	struct md_error err = {0};
@@ -55,7 +55,7 @@ MD_API int medusa_graph_output(void *exec, unsigned index, medusa_deviceptr addr
 	return graph ? md_api_ok() : not_found("medusa_graph_output", exec);
 }
 
-MD_API int medusa_graph_note(void *exec, const void *data, size_t bytes)
+MD_EXPORT int medusa_graph_note(void *exec, const void *data, size_t bytes)
 {
 	struct md_capture_graph *graph;
 	struct md_error err = {0};
@@ -73,7 +73,7 @@ MD_API int medusa_graph_note(void *exec, const void *data, size_t bytes)
 	return graph ? md_api_ok() : not_found("medusa_graph_note", exec);
 }
 
-MD_API int medusa_graph_refuse(void *exec, const char *why)
+MD_EXPORT int medusa_graph_refuse(void *exec, const char *why)
 {
 	struct md_capture_graph *graph;
 	struct md_error err = {0};
@@ -91,7 +91,7 @@ MD_API int medusa_graph_refuse(void *exec, const char *why)
 	return graph ? md_api_ok() : not_found("medusa_graph_refuse", exec);
 }
 
-MD_API int medusa_fingerprint_add(const char *name, const char *value)
+MD_EXPORT int medusa_fingerprint_add(const char *name, const char *value)
 {
 	struct md_error err = {0};
 
@@ -109,8 +109,8 @@ MD_API int medusa_fingerprint_add(const char *name, const char *value)
 
 /* ---- what only a restore knows ---- */
 
-MD_API int medusa_graph_output_get(const char *label, unsigned batch, unsigned index, medusa_deviceptr *address,
-				   size_t *bytes)
+MD_EXPORT int medusa_graph_output_get(const char *label, unsigned batch, unsigned index, medusa_deviceptr *address,
+				      size_t *bytes)
 {
 	struct md_error err = {0};
 
@@ -120,7 +120,7 @@ MD_API int medusa_graph_output_get(const char *label, unsigned batch, unsigned i
 			     index, label, batch);
 }
 
-MD_API int medusa_graph_note_get(const char *label, unsigned batch, const void **data, size_t *bytes)
+MD_EXPORT int medusa_graph_note_get(const char *label, unsigned batch, const void **data, size_t *bytes)
 {
 	struct md_error err = {0};
 

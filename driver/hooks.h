@@ -5,6 +5,7 @@
 
 #include <stddef.h>
 
+#include "base/export.h"
 #include "driver/interpose.h"
 
 /*
@@ -23,8 +24,7 @@
  * A hook begins with the real entry point: MD_HOOK_REAL(cuMemAlloc_v2) loads the table if nobody has, and is NULL when
  * this driver does not have it. A program that is linked with libcuda reaches a hook before anybody loaded the table.
  */
-#define CU_ENTRY(symbol, base, version, need, hook, params, args)                                                      \
-	__attribute__((visibility("default"))) CUresult CUDAAPI symbol params;
+#define CU_ENTRY(symbol, base, version, need, hook, params, args) MD_EXPORT CUresult CUDAAPI symbol params;
 #include "driver/cuda_api.def"
 
 #define MD_HOOK_REAL(entry) ((void)md_cuda_load(NULL), md_cuda.entry)

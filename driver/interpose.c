@@ -10,6 +10,7 @@
 #include "driver/hooks.h"
 
 #define MD_LOG_DOMAIN "interpose"
+#include "base/export.h"
 #include "base/log.h"
 
 /* The way of a non-CUDA name runs before constructors, and before a sanitizer's runtime is ready. */
@@ -359,7 +360,7 @@ void md_interpose_check_order(void)
 
 /* ---- CUDA_INJECTION64_PATH ---- */
 
-__attribute__((visibility("default"))) int InitializeInjection(void);
+MD_EXPORT int InitializeInjection(void);
 
 /*
  * The driver calls this inside cuInit. A library loaded so late and locally comes before nobody: the CUDA runtime has
@@ -375,7 +376,7 @@ int InitializeInjection(void)
 
 /* ---- guard ---- */
 
-static __thread bool inside __attribute__((tls_model("initial-exec")));
+static _Thread_local bool inside __attribute__((tls_model("initial-exec")));
 
 bool md_guard_enter(void)
 {

@@ -3,6 +3,7 @@
  * on. */
 #include <string.h>
 
+#include "base/export.h"
 #include "hostcuda/device_state.h"
 
 /* What an entry point does without; the default is: cuInit, a current context, and no sticky error. */
@@ -140,7 +141,6 @@ static CUresult pass_gate(enum hc_index index, const char *base, const void *cal
 
 /* ---- the exports ----------------------------------------------------------------------------------------------------
  */
-#define EXPORT __attribute__((visibility("default")))
 
 /* A row without an implementation of its own (the per-thread variants) stands after the one it varies. */
 static void *const implementations[HC_INDEX_COUNT] = {
@@ -150,15 +150,15 @@ static void *const implementations[HC_INDEX_COUNT] = {
 };
 
 #define CU_ENTRY(symbol, base, version, need, hook, params, args)                                                      \
-	EXPORT CUresult CUDAAPI symbol params;                                                                         \
-	EXPORT CUresult CUDAAPI symbol params                                                                          \
+	MD_EXPORT CUresult CUDAAPI symbol params;                                                                      \
+	MD_EXPORT CUresult CUDAAPI symbol params                                                                       \
 	{                                                                                                              \
 		HC_TRY(pass_gate(HC_INDEX_##symbol, #base, __builtin_return_address(0)));                              \
 		return hc_##symbol args;                                                                               \
 	}
 #define CU_ENTRY_TS(symbol, base, version, need, hook, params, args)                                                   \
-	EXPORT CUresult CUDAAPI symbol params;                                                                         \
-	EXPORT CUresult CUDAAPI symbol params                                                                          \
+	MD_EXPORT CUresult CUDAAPI symbol params;                                                                      \
+	MD_EXPORT CUresult CUDAAPI symbol params                                                                       \
 	{                                                                                                              \
 		HC_TRY(pass_gate(HC_INDEX_##symbol - 1, #base, __builtin_return_address(0)));                          \
 		CUresult(*implementation) params = (CUresult(*) params)implementations[HC_INDEX_##symbol - 1];         \

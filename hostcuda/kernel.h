@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/export.h"
+
 /*
  * An image is an ELF shared object (gcc -shared -fPIC -nostartfiles -fvisibility=hidden). A kernel NAME is
  *
@@ -69,9 +71,8 @@ struct hostcuda_kernel {
 	static void name##_body(const struct hostcuda_block *block __attribute__((unused)), const type *p)
 
 #define HOSTCUDA_KERNEL(name, type, ...)                                                                               \
-	HOSTCUDA_KERNEL_DEFINE(extern __attribute__((visibility("default")))                                           \
-			       const struct hostcuda_kernel hostcuda_kernel_##name;                                    \
-			       __attribute__((visibility("default"))), name, type, __VA_ARGS__)
+	HOSTCUDA_KERNEL_DEFINE(extern MD_EXPORT const struct hostcuda_kernel hostcuda_kernel_##name;                   \
+			       MD_EXPORT, name, type, __VA_ARGS__)
 #define HOSTCUDA_HIDDEN_KERNEL(name, type, ...)                                                                        \
 	HOSTCUDA_KERNEL_DEFINE(static __attribute__((used)), name, type, __VA_ARGS__)
 

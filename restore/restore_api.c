@@ -15,13 +15,13 @@
 #include "restore/restore.h"
 #include "restore/verify.h"
 
-MD_API enum medusa_mode medusa_mode(void)
+MD_EXPORT enum medusa_mode medusa_mode(void)
 {
 	md_restore_init();
 	return md_restore.verify ? MEDUSA_MODE_VERIFY : MEDUSA_MODE_RESTORE;
 }
 
-MD_API const char *medusa_reason(void)
+MD_EXPORT const char *medusa_reason(void)
 {
 	return md_api_reason();
 }
@@ -153,7 +153,7 @@ enum md_status md_restore_bind_new(struct md_restore *r, const struct md_bound *
 	return bind_locked(r, what, err);
 }
 
-MD_API int medusa_bind(const char *name, medusa_deviceptr address, size_t bytes, enum medusa_role role)
+MD_EXPORT int medusa_bind(const char *name, medusa_deviceptr address, size_t bytes, enum medusa_role role)
 {
 	struct md_restore *r = &md_restore;
 	struct md_error err = {0};
@@ -333,7 +333,7 @@ static enum md_status take_graph(struct md_restore *r, const char *label, unsign
 	}
 }
 
-MD_API int medusa_graph_get(const char *label, unsigned batch, uint64_t timeout_ns, void **exec)
+MD_EXPORT int medusa_graph_get(const char *label, unsigned batch, uint64_t timeout_ns, void **exec)
 {
 	struct md_restore *r = &md_restore;
 	struct md_error err = {0};
@@ -363,7 +363,7 @@ MD_API int medusa_graph_get(const char *label, unsigned batch, uint64_t timeout_
 	return md_api_answer(status, &err);
 }
 
-MD_API int medusa_graph_ready(const char *label, unsigned batch)
+MD_EXPORT int medusa_graph_ready(const char *label, unsigned batch)
 {
 	struct md_restore *r = &md_restore;
 	if (!label || atomic_load(&r->off) || r->verify)
@@ -377,7 +377,7 @@ MD_API int medusa_graph_ready(const char *label, unsigned batch)
 	return ready;
 }
 
-MD_API int medusa_graph_want(const char *label, const unsigned *batches, size_t count)
+MD_EXPORT int medusa_graph_want(const char *label, const unsigned *batches, size_t count)
 {
 	struct md_restore *r = &md_restore;
 	struct md_error err = {0};
@@ -400,7 +400,7 @@ MD_API int medusa_graph_want(const char *label, const unsigned *batches, size_t 
 	return result == MEDUSA_OK ? md_api_ok() : result;
 }
 
-MD_API int medusa_trigger(const char *name, int (*run)(void *user), void *user)
+MD_EXPORT int medusa_trigger(const char *name, int (*run)(void *user), void *user)
 {
 	struct md_restore *r = &md_restore;
 	struct md_error err = {0};
@@ -414,7 +414,7 @@ MD_API int medusa_trigger(const char *name, int (*run)(void *user), void *user)
 	return md_api_ok();
 }
 
-MD_API int medusa_mark(const char *name)
+MD_EXPORT int medusa_mark(const char *name)
 {
 	struct md_error err = {0};
 	if (md_api_check_mark(name, &err) != MD_OK)
@@ -425,7 +425,7 @@ MD_API int medusa_mark(const char *name)
 	return md_api_ok();
 }
 
-MD_API int medusa_stage(const char *name, uint64_t ns)
+MD_EXPORT int medusa_stage(const char *name, uint64_t ns)
 {
 	struct md_error err = {0};
 	(void)ns;
@@ -509,7 +509,7 @@ static void log_live_kv(const struct md_error *why)
 	md_log(known ? MD_LOG_INFO : MD_LOG_WARN, MD_LOG_DOMAIN, "KV capacity is measured live: %s", why->message);
 }
 
-MD_API int medusa_kv_capacity(const struct medusa_kv_request *request, struct medusa_kv *out)
+MD_EXPORT int medusa_kv_capacity(const struct medusa_kv_request *request, struct medusa_kv *out)
 {
 	struct md_error why = {0}, err = {0};
 	struct md_kv kv = {0};
@@ -531,7 +531,7 @@ MD_API int medusa_kv_capacity(const struct medusa_kv_request *request, struct me
 	return md_api_ok_but(why.message);
 }
 
-MD_API int medusa_stats_read(struct medusa_stats *out)
+MD_EXPORT int medusa_stats_read(struct medusa_stats *out)
 {
 	struct md_restore *r = &md_restore;
 	struct md_error err = {0};
@@ -552,7 +552,7 @@ MD_API int medusa_stats_read(struct medusa_stats *out)
 	return md_api_ok();
 }
 
-MD_API void medusa_release(void)
+MD_EXPORT void medusa_release(void)
 {
 	struct md_restore *r = &md_restore;
 	md_restore_init();

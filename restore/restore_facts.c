@@ -156,7 +156,7 @@ void md_restore_facts_settle(struct md_restore *r, uint64_t deadline_ns)
 
 /* ---- the public function ---- */
 
-MD_API int medusa_fingerprint_add(const char *name, const char *value)
+MD_EXPORT int medusa_fingerprint_add(const char *name, const char *value)
 {
 	struct md_restore *r = &md_restore;
 	struct md_error err = {0};

@@ -63,8 +63,8 @@ uint64_t md_restore_output_address(const struct md_restore *r, const struct md_a
 	return md_restore_alloc_address(r, output->alloc) + output->offset;
 }
 
-MD_API int medusa_graph_output_get(const char *label, unsigned batch, unsigned index, medusa_deviceptr *address,
-				   size_t *bytes)
+MD_EXPORT int medusa_graph_output_get(const char *label, unsigned batch, unsigned index, medusa_deviceptr *address,
+				      size_t *bytes)
 {
 	struct md_restore *r = &md_restore;
 	struct md_error err = {0};
@@ -77,7 +77,7 @@ MD_API int medusa_graph_output_get(const char *label, unsigned batch, unsigned i
 	return md_api_answer(status, &err);
 }
 
-MD_API int medusa_graph_note_get(const char *label, unsigned batch, const void **data, size_t *bytes)
+MD_EXPORT int medusa_graph_note_get(const char *label, unsigned batch, const void **data, size_t *bytes)
 {
 	struct md_restore *r = &md_restore;
 	const struct md_restore_graph *graph;
@@ -123,7 +123,7 @@ static int captured(const char *label, unsigned batch)
 	return md_api_answer(status, &err);
 }
 
-MD_API int medusa_graph_label(void *exec, const char *label, unsigned batch)
+MD_EXPORT int medusa_graph_label(void *exec, const char *label, unsigned batch)
 {
 	struct md_error err = {0};
 	if (md_api_check_label(label, &err) != MD_OK)
@@ -133,7 +133,7 @@ MD_API int medusa_graph_label(void *exec, const char *label, unsigned batch)
 	return answer_verifying(md_verify_label(exec, label, batch, &err), &err);
 }
 
-MD_API int medusa_graph_output(void *exec, unsigned index, medusa_deviceptr address, size_t bytes)
+MD_EXPORT int medusa_graph_output(void *exec, unsigned index, medusa_deviceptr address, size_t bytes)
 {
 	struct md_error err = {0};
 	if (md_api_check_output(index, address, bytes, &err) != MD_OK)
@@ -143,14 +143,14 @@ MD_API int medusa_graph_output(void *exec, unsigned index, medusa_deviceptr addr
 	return answer_verifying(md_verify_output(exec, index, address, bytes, &err), &err);
 }
 
-MD_API int medusa_graph_note(void *exec, const void *data, size_t bytes)
+MD_EXPORT int medusa_graph_note(void *exec, const void *data, size_t bytes)
 {
 	struct md_error err = {0};
 	(void)exec;
 	return md_api_answer(md_api_check_note(data, bytes, &err), &err);
 }
 
-MD_API int medusa_graph_refuse(void *exec, const char *why)
+MD_EXPORT int medusa_graph_refuse(void *exec, const char *why)
 {
 	struct md_error err = {0};
 	if (md_api_check_refuse(why, &err) != MD_OK)

@@ -19,7 +19,7 @@
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER; /* also held while graphs are compared */
 static struct md_live_graph *table;
 static size_t table_count, table_room;
-static __thread CUgraphExec instantiated_last;
+static _Thread_local CUgraphExec instantiated_last;
 
 /* ---- the table; under table_lock ---- */
 

@@ -33,7 +33,7 @@ static enum md_status add_part(struct md_verify_originals *o, uint32_t alloc, ui
 	if (from >= to || !is_there(from) || !is_there(to - 1))
 		return MD_OK;
 	if (!MD_ARRAY_EXTEND(o->parts, o->count))
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory to list what nobody bound");
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a list of what nobody bound");
 	o->parts[o->count++] = (struct md_verify_original){.address = from, .size = to - from, .alloc = alloc};
 	return MD_OK;
 }
@@ -122,7 +122,7 @@ enum md_status md_verify_originals_init(struct md_verify_originals *o, struct md
 	*o = (struct md_verify_originals){0};
 	MD_AUTO_FREE struct place *places = calloc(r->artifact.alloc_count + (size_t)1, sizeof(*places));
 	if (!places)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "no memory to look for %u allocations",
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the search of %u allocations",
 				    r->artifact.alloc_count);
 	find_all_places(r, places);
 	for (uint32_t i = 0; i < r->artifact.alloc_count; i++)

@@ -21,7 +21,7 @@ static int give(void *out, const void *known, size_t bytes)
 	return MEDUSA_SCHED_OK;
 }
 
-EXPORT int medusa_sched_gpu_get(const struct medusa_sched *s, uint32_t gpu, struct medusa_sched_gpu_state *state)
+MD_EXPORT int medusa_sched_gpu_get(const struct medusa_sched *s, uint32_t gpu, struct medusa_sched_gpu_state *state)
 {
 	if (gpu >= s->gpu_count)
 		return MEDUSA_SCHED_ERR_NOT_FOUND;
@@ -40,8 +40,8 @@ EXPORT int medusa_sched_gpu_get(const struct medusa_sched *s, uint32_t gpu, stru
 	return give(state, &known, sizeof(known));
 }
 
-EXPORT int medusa_sched_function_get(const struct medusa_sched *s, uint32_t function,
-				     struct medusa_sched_function_state *state)
+MD_EXPORT int medusa_sched_function_get(const struct medusa_sched *s, uint32_t function,
+					struct medusa_sched_function_state *state)
 {
 	if (function >= s->function_count)
 		return MEDUSA_SCHED_ERR_NOT_FOUND;
@@ -57,7 +57,7 @@ EXPORT int medusa_sched_function_get(const struct medusa_sched *s, uint32_t func
 	return give(state, &known, sizeof(known));
 }
 
-EXPORT int medusa_sched_stats_get(const struct medusa_sched *s, struct medusa_sched_stats *stats)
+MD_EXPORT int medusa_sched_stats_get(const struct medusa_sched *s, struct medusa_sched_stats *stats)
 {
 	struct medusa_sched_stats known = s->stats;
 	known.memory_bytes =
@@ -227,7 +227,7 @@ static int audit_host(struct medusa_sched *s)
 	return MEDUSA_SCHED_OK;
 }
 
-EXPORT int medusa_sched_audit(struct medusa_sched *s)
+MD_EXPORT int medusa_sched_audit(struct medusa_sched *s)
 {
 	uint32_t slots = 0;
 	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {

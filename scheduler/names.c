@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Words for the values of scheduler.h's enums, for logs. */
+#include "base/export.h"
 #include "medusa/scheduler.h"
 
-#define EXPORT __attribute__((visibility("default")))
-
-EXPORT const char *medusa_sched_action_name(enum medusa_sched_action_type type)
+MD_EXPORT const char *medusa_sched_action_name(enum medusa_sched_action_type type)
 {
 	switch (type) {
 	case MEDUSA_SCHED_RUN:
@@ -25,7 +24,7 @@ EXPORT const char *medusa_sched_action_name(enum medusa_sched_action_type type)
 	return "unknown action";
 }
 
-EXPORT const char *medusa_sched_reason_name(enum medusa_sched_reason reason)
+MD_EXPORT const char *medusa_sched_reason_name(enum medusa_sched_reason reason)
 {
 	switch (reason) {
 	case MEDUSA_SCHED_NEVER_FITS:
@@ -46,7 +45,7 @@ EXPORT const char *medusa_sched_reason_name(enum medusa_sched_reason reason)
 	return "unknown reason";
 }
 
-EXPORT const char *medusa_sched_class_name(enum medusa_sched_class artifact)
+MD_EXPORT const char *medusa_sched_class_name(enum medusa_sched_class artifact)
 {
 	switch (artifact) {
 	case MEDUSA_SCHED_BACKBONE:
@@ -61,7 +60,7 @@ EXPORT const char *medusa_sched_class_name(enum medusa_sched_class artifact)
 	return "unknown class";
 }
 
-EXPORT const char *medusa_sched_source_name(enum medusa_sched_source source)
+MD_EXPORT const char *medusa_sched_source_name(enum medusa_sched_source source)
 {
 	switch (source) {
 	case MEDUSA_SCHED_FROM_HOST:
@@ -76,7 +75,7 @@ EXPORT const char *medusa_sched_source_name(enum medusa_sched_source source)
 	return "unknown source";
 }
 
-EXPORT const char *medusa_sched_event_name(enum medusa_sched_event_type type)
+MD_EXPORT const char *medusa_sched_event_name(enum medusa_sched_event_type type)
 {
 	switch (type) {
 	case MEDUSA_SCHED_ARRIVAL:
@@ -115,7 +114,7 @@ EXPORT const char *medusa_sched_event_name(enum medusa_sched_event_type type)
 	return "unknown event";
 }
 
-EXPORT const char *medusa_sched_goal_name(enum medusa_sched_goal goal)
+MD_EXPORT const char *medusa_sched_goal_name(enum medusa_sched_goal goal)
 {
 	switch (goal) {
 	case MEDUSA_SCHED_GOAL_COMPLETION:
@@ -126,7 +125,7 @@ EXPORT const char *medusa_sched_goal_name(enum medusa_sched_goal goal)
 	return "unknown goal";
 }
 
-EXPORT const char *medusa_sched_kind_name(enum medusa_sched_kind kind)
+MD_EXPORT const char *medusa_sched_kind_name(enum medusa_sched_kind kind)
 {
 	switch (kind) {
 	case MEDUSA_SCHED_QUEUEING:
@@ -145,7 +144,7 @@ EXPORT const char *medusa_sched_kind_name(enum medusa_sched_kind kind)
 	return "unknown kind";
 }
 
-EXPORT const char *medusa_sched_result_name(enum medusa_sched_result result)
+MD_EXPORT const char *medusa_sched_result_name(enum medusa_sched_result result)
 {
 	switch (result) {
 	case MEDUSA_SCHED_OK:

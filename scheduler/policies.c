@@ -35,7 +35,7 @@ static const void *const *tables(enum medusa_sched_kind kind)
 	return NULL;
 }
 
-EXPORT const struct medusa_sched_policy *medusa_sched_policies(enum medusa_sched_kind kind, size_t *count)
+MD_EXPORT const struct medusa_sched_policy *medusa_sched_policies(enum medusa_sched_kind kind, size_t *count)
 {
 	/* One per thread, so that nothing is shared. */
 	static _Thread_local struct described known[MEDUSA_SCHED_KINDS];

@@ -25,7 +25,7 @@ int md_fail(struct medusa_sched *s, int code, const char *format, ...)
 	return code;
 }
 
-EXPORT const char *medusa_sched_error(const struct medusa_sched *sched)
+MD_EXPORT const char *medusa_sched_error(const struct medusa_sched *sched)
 {
 	return sched ? sched->error : create_error;
 }
@@ -134,8 +134,8 @@ static int add_gpus(struct medusa_sched *s, const struct medusa_sched_node *node
 	return MEDUSA_SCHED_OK;
 }
 
-EXPORT int medusa_sched_create(const struct medusa_sched_node *given_node,
-			       const struct medusa_sched_options *given_options, struct medusa_sched **sched)
+MD_EXPORT int medusa_sched_create(const struct medusa_sched_node *given_node,
+				  const struct medusa_sched_options *given_options, struct medusa_sched **sched)
 {
 	struct medusa_sched_node node;
 	struct medusa_sched_options options = {0};
@@ -183,7 +183,7 @@ EXPORT int medusa_sched_create(const struct medusa_sched_node *given_node,
 	return MEDUSA_SCHED_OK;
 }
 
-EXPORT void medusa_sched_destroy(struct medusa_sched *s)
+MD_EXPORT void medusa_sched_destroy(struct medusa_sched *s)
 {
 	if (!s)
 		return;
@@ -213,7 +213,8 @@ EXPORT void medusa_sched_destroy(struct medusa_sched *s)
 /* ---- backbones and functions ---------------------------------------------------------------------------------------
  */
 
-EXPORT int medusa_sched_add_backbone(struct medusa_sched *s, const struct medusa_sched_backbone *given, uint32_t *index)
+MD_EXPORT int medusa_sched_add_backbone(struct medusa_sched *s, const struct medusa_sched_backbone *given,
+					uint32_t *index)
 {
 	struct medusa_sched_backbone spec;
 	if (!given || !index || !md_take_struct(given, sizeof(spec), &spec))
@@ -307,7 +308,8 @@ static bool is_heavy(const struct medusa_sched *s, const struct medusa_sched_fun
 	return swap > HEAVY * (double)f->t0_ns;
 }
 
-EXPORT int medusa_sched_add_function(struct medusa_sched *s, const struct medusa_sched_function *given, uint32_t *index)
+MD_EXPORT int medusa_sched_add_function(struct medusa_sched *s, const struct medusa_sched_function *given,
+					uint32_t *index)
 {
 	struct medusa_sched_function spec;
 	if (!given || !index || !md_take_struct(given, sizeof(spec), &spec))

@@ -5,12 +5,12 @@
 
 #include <stdbool.h>
 
+#include "base/export.h"
 #include "base/map.h"
 #include "medusa/scheduler.h"
 #include "scheduler/priority.h"
 #include "scheduler/rate.h"
 
-#define EXPORT __attribute__((visibility("default")))
 #define NONE MEDUSA_SCHED_NONE
 
 /*

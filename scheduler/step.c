@@ -494,8 +494,8 @@ static void list_actions(struct medusa_sched *s)
 	}
 }
 
-EXPORT int medusa_sched_step(struct medusa_sched *s, const struct medusa_sched_event *given,
-			     const struct medusa_sched_action *const **actions, size_t *count)
+MD_EXPORT int medusa_sched_step(struct medusa_sched *s, const struct medusa_sched_event *given,
+				const struct medusa_sched_action *const **actions, size_t *count)
 {
 	struct medusa_sched_event known, *event = &known;
 	if (!s || !given || !actions || !count)

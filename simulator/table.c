@@ -66,7 +66,7 @@ const char *md_table_format_bytes(uint64_t bytes, char text[MD_TABLE_BYTES_TEXT]
 	double value = (double)bytes;
 	unsigned unit = 0;
 
-	for (; value >= 1024 && unit + 1 < sizeof units / sizeof units[0]; unit++)
+	for (; value >= 1024 && unit + 1 < sizeof(units) / sizeof(units[0]); unit++)
 		value /= 1024;
 	snprintf(text, MD_TABLE_BYTES_TEXT, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
 	return text;

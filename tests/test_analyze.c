@@ -104,7 +104,7 @@ static char path[] = "/tmp/medusa-analyze-XXXXXX";
 static void write_file(const void *data, size_t size)
 {
 	int fd;
-	strcpy(path + sizeof path - 7, "XXXXXX");
+	strcpy(path + sizeof(path) - 7, "XXXXXX");
 	fd = mkstemp(path);
 	cr_assert(fd >= 0 && write(fd, data, size) == (ssize_t)size, "a file for the test");
 	close(fd);
@@ -117,7 +117,7 @@ static void move_to_file(struct builder *b)
 	char bytes[68] = {0};
 
 	memcpy(bytes + 4, image->data, 64);
-	write_file(bytes, sizeof bytes);
+	write_file(bytes, sizeof(bytes));
 	free(image->data);
 	image->data = NULL;
 	image->path = builder_text(path);
@@ -131,12 +131,12 @@ Test(analyze, images_in_files)
 		struct md_analyze_options options;
 		bool stored, referenced;
 	} cases[] = {
-	    {{.size = sizeof cases[0].options}, false, true},
-	    {{.size = sizeof cases[0].options, .store_file_images = true}, true, true},
-	    {{.size = sizeof cases[0].options, .no_images = true}, false, false},
+	    {{.size = sizeof(cases[0].options)}, false, true},
+	    {{.size = sizeof(cases[0].options), .store_file_images = true}, true, true},
+	    {{.size = sizeof(cases[0].options), .no_images = true}, false, false},
 	};
 
-	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct builder b;
 		struct md_artifact artifact;
 
@@ -159,7 +159,7 @@ Test(analyze, images_in_files)
 
 Test(analyze, a_changed_file_is_not_stored)
 {
-	const struct md_analyze_options options = {.size = sizeof options, .store_file_images = true};
+	const struct md_analyze_options options = {.size = sizeof(options), .store_file_images = true};
 	struct builder b;
 	struct md_artifact artifact;
 	struct md_error err;
@@ -186,7 +186,7 @@ Test(analyze, bad_options)
 
 	start(&b, 0x700000000000);
 	cr_assert(md_analyze(&b.trace, NULL, &options, &artifact, &err) == MD_ERR_INVALID, "too small");
-	options = (struct md_analyze_options){.size = sizeof options, .no_images = true, .store_file_images = true};
+	options = (struct md_analyze_options){.size = sizeof(options), .no_images = true, .store_file_images = true};
 	cr_assert(md_analyze(&b.trace, NULL, &options, &artifact, &err) == MD_ERR_INVALID, "contradicting");
 	builder_finish(&b);
 }
@@ -199,13 +199,13 @@ static void count_pass(void *user, const char *pass, uint64_t ns)
 
 Test(analyze, a_profile_that_does_not_hold_is_left_out)
 {
-	const struct md_analyze_options options = {.size = sizeof options};
+	const struct md_analyze_options options = {.size = sizeof(options)};
 	struct builder b;
 	struct md_artifact artifact;
 	struct md_error err;
 
 	start(&b, 0x700000000000);
-	struct md_stage_time *stage = builder_grow(&b.trace.stages, &b.trace.stage_count, 2 * sizeof *stage);
+	struct md_stage_time *stage = builder_grow(&b.trace.stages, &b.trace.stage_count, 2 * sizeof(*stage));
 	strcpy(stage->name, "warmup");
 	stage->ns = UINT64_MAX; /* an engine may say any number, and readers add them up */
 	b.trace.kv = (struct md_kv){.present = true, .blocks = UINT64_MAX, .block_bytes = 4096, .utilization_ppm = 1};
@@ -218,14 +218,14 @@ Test(analyze, a_profile_that_does_not_hold_is_left_out)
 Test(analyze, provenance_stages_and_kv)
 {
 	int passes = 0;
-	const struct md_analyze_options options = {.size = sizeof options, .pass_done = count_pass, .user = &passes};
+	const struct md_analyze_options options = {.size = sizeof(options), .pass_done = count_pass, .user = &passes};
 	struct builder one, two;
 	struct md_artifact artifact;
 	struct md_error err;
 
 	start(&one, 0x700000000000);
 	start(&two, 0x710000000000);
-	struct md_stage_time *stage = builder_grow(&one.trace.stages, &one.trace.stage_count, sizeof *stage);
+	struct md_stage_time *stage = builder_grow(&one.trace.stages, &one.trace.stage_count, sizeof(*stage));
 	strcpy(stage->name, "warmup");
 	stage->ns = 77;
 	one.trace.kv = (struct md_kv){.present = true,
@@ -277,7 +277,7 @@ static void build_large(struct builder *b, unsigned capture, uint64_t base)
 				words[w] = w % 16 == 0  ? base + UINT64_C(0x400000) * ((n * 7 + w) % 400) + 64 * w
 					   : w % 5 == 0 ? 0x7f0000000000u + (noise() & 0xffffffff)
 							: w * 3;
-			builder_launch(b, kernel, words, sizeof words);
+			builder_launch(b, kernel, words, sizeof(words));
 		}
 	}
 }

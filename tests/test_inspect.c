@@ -99,14 +99,14 @@ static void build(struct builder *b)
 	builder_edge(b, 0, 1);
 	builder_last(b)->edges[0].type = 1;
 	struct md_trace_output *outputs =
-	    builder_grow(&builder_last(b)->outputs, &builder_last(b)->output_count, sizeof *outputs);
+	    builder_grow(&builder_last(b)->outputs, &builder_last(b)->output_count, sizeof(*outputs));
 	*outputs = (struct md_trace_output){base + 0x10100, 64};
 	builder_last(b)->note = (uint8_t *)builder_text("a note");
 	builder_last(b)->note_size = 6;
 	cr_assert(md_fingerprint_set_fact(&b->trace.fingerprint, "torch", "2.11 \"x\"", NULL) == MD_OK, "a fact");
 	builder_graph(b, "decode", 8);
 	builder_last(b)->refused = builder_text("host node at index 12");
-	struct md_stage_time *stage = builder_grow(&b->trace.stages, &b->trace.stage_count, sizeof *stage);
+	struct md_stage_time *stage = builder_grow(&b->trace.stages, &b->trace.stage_count, sizeof(*stage));
 	strcpy(stage->name, "warmup");
 	stage->ns = 1500000;
 	b->trace.kv = (struct md_kv){.present = true,
@@ -251,7 +251,7 @@ Test(inspect, json_escapes)
 	    {NULL, "null\n"},
 	};
 
-	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct md_json json;
 		char *text = NULL;
 		size_t size;
@@ -296,7 +296,7 @@ static int run(const char *arguments)
 	char line[1024];
 	int status;
 
-	snprintf(line, sizeof line, "%s/bin/medusa-inspect %s >/dev/null 2>&1", build_folder ? build_folder : "build",
+	snprintf(line, sizeof(line), "%s/bin/medusa-inspect %s >/dev/null 2>&1", build_folder ? build_folder : "build",
 		 arguments);
 	status = system(line);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
@@ -320,7 +320,7 @@ Test(inspect, exit_codes_and_text_twin)
 	if (run("--help") != 0)
 		cr_skip_test("medusa-inspect is not built");
 	cr_assert(mkdtemp(folder), "a folder for the test");
-	snprintf(path, sizeof path, "%s/bad.medusa", folder);
+	snprintf(path, sizeof(path), "%s/bad.medusa", folder);
 	write_text_file(path, "no artifact at all");
 	cr_assert(run("") == 2, "no file is a usage error");
 	cr_assert(run("--nonsense") == 2, "so is an unknown option");
@@ -330,18 +330,18 @@ Test(inspect, exit_codes_and_text_twin)
 	unlink(path);
 
 	make(&artifact);
-	snprintf(path, sizeof path, "%s/x.medusa", folder);
+	snprintf(path, sizeof(path), "%s/x.medusa", folder);
 	cr_assert(md_artifact_write(&artifact, path, NULL, &err) == MD_OK, "%s", err.message);
 	md_artifact_finish(&artifact);
 	cr_assert(run(path) == 0, "an artifact");
-	snprintf(line, sizeof line, "--graph decode/5 %s", path);
+	snprintf(line, sizeof(line), "--graph decode/5 %s", path);
 	cr_assert(run(line) == 2, "a graph it does not have");
-	snprintf(line, sizeof line,
+	snprintf(line, sizeof(line),
 		 "cd %s && b=$OLDPWD/${MEDUSA_BUILD:-build}/bin/medusa-inspect; case $MEDUSA_BUILD in /*) "
 		 "b=$MEDUSA_BUILD/bin/medusa-inspect;; esac; $b --text x.medusa >a.txt && "
 		 "$b --from-text a.txt -o y.medusa && cmp x.medusa y.medusa",
 		 folder);
 	cr_assert(system(line) == 0, "an artifact goes through its text twin unchanged");
-	snprintf(line, sizeof line, "rm -r %s", folder);
+	snprintf(line, sizeof(line), "rm -r %s", folder);
 	cr_assert(system(line) == 0, "cleaning up");
 }

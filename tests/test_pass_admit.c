@@ -48,7 +48,7 @@ static void build(struct builder *b, unsigned capture, enum next next, bool test
 
 Test(pass_admit, memory_that_was_given_away)
 {
-	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct builder one, two;
 		struct md_artifact artifact;
 		struct md_error err;

@@ -120,7 +120,7 @@ static const struct refusal_case {
 
 Test(pass_content, refuses_the_graphs_that_use_it)
 {
-	for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+	for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
 		const uint64_t one[] = {DATA1 + 64, refusals[i].one}, two[] = {DATA2 + 64, refusals[i].two};
 		struct md_artifact artifact;
 

@@ -22,7 +22,7 @@ static void add_graph(struct builder *b, const char *label, const char *steps, u
 
 static void use(struct builder *b, uint32_t event)
 {
-	struct md_trace_event_use *use = builder_grow(&b->trace.event_uses, &b->trace.event_use_count, sizeof *use);
+	struct md_trace_event_use *use = builder_grow(&b->trace.event_uses, &b->trace.event_use_count, sizeof(*use));
 
 	*use = (struct md_trace_event_use){event, builder_text("cuEventQuery")};
 }
@@ -78,7 +78,7 @@ static void assert_case(const struct event_case *c)
 
 Test(pass_event, what_is_anyone_elses_is_refused)
 {
-	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		assert_case(&cases[i]);
 }
 

@@ -51,7 +51,7 @@ static void launch(struct setup *s, unsigned one, unsigned two, uint64_t at)
 
 static void analyze(struct setup *s, bool keep_doubtful)
 {
-	struct md_analyze_options options = {.size = sizeof options, .keep_doubtful = keep_doubtful};
+	struct md_analyze_options options = {.size = sizeof(options), .keep_doubtful = keep_doubtful};
 	struct md_error err;
 
 	cr_assert(md_analyze(&s->b[0].trace, &s->b[1].trace, &options, &s->artifact, &err) == MD_OK, "%s", err.message);

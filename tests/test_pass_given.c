@@ -67,12 +67,12 @@ static const struct what cases[] = {
 
 static void give(struct builder *b, uint64_t pool, const struct what *what, uint64_t sequence)
 {
-	struct md_trace_given *given = builder_grow(&b->trace.given, &b->trace.given_count, sizeof *given);
+	struct md_trace_given *given = builder_grow(&b->trace.given, &b->trace.given_count, sizeof(*given));
 
 	*given = (struct md_trace_given){what->size ? MD_NONE : 1, pool + what->offset, what->size, sequence};
 	if (!what->between)
 		return;
-	given = builder_grow(&b->trace.given, &b->trace.given_count, sizeof *given);
+	given = builder_grow(&b->trace.given, &b->trace.given_count, sizeof(*given));
 	*given = (struct md_trace_given){1, pool + what->between, 0, 1}; /* before there was any graph */
 }
 
@@ -98,17 +98,17 @@ static void build(struct builder *b, unsigned capture, const struct what *what)
 	builder_kernel(b, image, "own", 8);
 	graph(b, "decode", pool, A, B, D);
 	struct md_trace_graph *first = builder_last(b);
-	struct md_trace_output *output = builder_grow(&first->outputs, &first->output_count, sizeof *output);
+	struct md_trace_output *output = builder_grow(&first->outputs, &first->output_count, sizeof(*output));
 	*output = (struct md_trace_output){pool + D, D_SIZE};
 	for (int i = 0; i < 2 && what->written[i].size; i++) {
-		struct md_trace_range *range = builder_grow(&first->written, &first->written_count, sizeof *range);
+		struct md_trace_range *range = builder_grow(&first->written, &first->written_count, sizeof(*range));
 		*range = (struct md_trace_range){pool + what->written[i].address, what->written[i].size};
 	}
 	first->written_known = !what->unknown;
 	uint64_t made = first->sequence;
 	graph(b, "other", pool, C, END, C);
 	if (what->content) {
-		struct md_trace_unread *rest = builder_grow(&b->trace.unread, &b->trace.unread_count, sizeof *rest);
+		struct md_trace_unread *rest = builder_grow(&b->trace.unread, &b->trace.unread_count, sizeof(*rest));
 		builder_content(b, pool + what->content, &data, 8);
 		*rest = (struct md_trace_unread){b->sequence, pool, SIZE, NULL, false};
 	}
@@ -118,7 +118,7 @@ static void build(struct builder *b, unsigned capture, const struct what *what)
 
 static void check(const struct what *what)
 {
-	const struct md_analyze_options options = {.size = sizeof options, .accept_unvaried = what->accept};
+	const struct md_analyze_options options = {.size = sizeof(options), .accept_unvaried = what->accept};
 	struct md_artifact artifact;
 	struct builder one, two;
 	struct md_error err;
@@ -129,7 +129,7 @@ static void check(const struct what *what)
 	cr_assert(md_analyze(&one.trace, &two.trace, &options, &artifact, &err) == MD_OK, "%s: %s", what->name,
 		  err.message);
 	const char *got = refusal_of(&artifact, "decode", 1);
-	snprintf(wanted, sizeof wanted, "%s",
+	snprintf(wanted, sizeof(wanted), "%s",
 		 !strncmp(what->refused, "writes ", 7)  ? writes
 		 : !strncmp(what->refused, "reads ", 6) ? reads
 							: what->refused);
@@ -146,6 +146,6 @@ static void check(const struct what *what)
 
 Test(pass_given, how_far_both_reach)
 {
-	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		check(&cases[i]);
 }

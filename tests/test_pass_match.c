@@ -132,7 +132,7 @@ static const struct change_case {
 
 Test(pass_match, names_the_first_difference)
 {
-	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct builder one, two;
 		struct md_artifact artifact;
 		struct md_error err;

@@ -18,7 +18,7 @@ struct engine {
 static void say(struct engine *e, uint64_t address, uint64_t size)
 {
 	struct md_trace_graph *graph = builder_last(&e->b);
-	struct md_trace_output *output = builder_grow(&graph->outputs, &graph->output_count, sizeof *output);
+	struct md_trace_output *output = builder_grow(&graph->outputs, &graph->output_count, sizeof(*output));
 
 	*output = (struct md_trace_output){address, size};
 }
@@ -221,7 +221,7 @@ Test(pass_output, should_fail_notes_that_differ)
 	    {"shapes", "shaper", "the engine's note differs at byte 5"},
 	    {"", "shapes", "the engine's note has 0 and 6 bytes"},
 	};
-	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		struct engine one, two;
 		struct md_artifact artifact;
 		struct md_error err = {0};
@@ -244,7 +244,7 @@ Test(pass_output, should_fail_facts_that_differ)
 	    {"2.11", NULL, "fact \"torch\": only the first capture has it (2.11)"},
 	    {NULL, "2.12", "fact \"torch\": only the second capture has it (2.12)"},
 	};
-	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		struct engine one, two;
 		struct md_artifact artifact;
 		struct md_error err = {0};

@@ -193,7 +193,7 @@ static const struct family_case {
 
 Test(pass_place, host_memory_and_globals_are_refused)
 {
-	for (size_t i = 0; i < sizeof families / sizeof families[0]; i++) {
+	for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++) {
 		struct setup s;
 		for (unsigned c = 0; c < 2; c++) {
 			uint64_t address = c ? 0x660000000000 : 0x650000001000;

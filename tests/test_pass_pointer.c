@@ -47,7 +47,7 @@ static const struct word_case {
     {"another offset of the same allocation", A1 + 8, A2 + 16, DOUBTFUL, 0, 0, 0},
     {"freed before the launch", DEAD1, DEAD2, NOISE, 0, 0, 3},
 };
-#define CASES (sizeof cases / sizeof cases[0])
+#define CASES (sizeof(cases) / sizeof(cases[0]))
 
 static void build(struct builder *b, unsigned capture, const uint64_t *words, uint32_t count)
 {
@@ -114,7 +114,7 @@ Test(pass_pointer, classifies_every_kind_of_word)
 {
 	for (size_t i = 0; i < CASES; i++) {
 		struct builder one, two;
-		struct md_analyze_options options = {.size = sizeof options, .keep_doubtful = true};
+		struct md_analyze_options options = {.size = sizeof(options), .keep_doubtful = true};
 		struct md_artifact artifact;
 		struct md_error err;
 

@@ -130,7 +130,7 @@ static const struct unset_case {
      0,
      0},
 };
-#define CASES (sizeof cases / sizeof cases[0])
+#define CASES (sizeof(cases) / sizeof(cases[0]))
 
 static void build(struct builder *b, unsigned capture, const struct unset_case *c)
 {
@@ -141,9 +141,9 @@ static void build(struct builder *b, unsigned capture, const struct unset_case *
 	builder_free(b, builder_alloc(b, MD_ALLOC_DEVICE, capture ? DEAD2 : DEAD1, 0x1000));
 	kernel = builder_kernel(b, builder_image(b, 1), c->kernel, 8);
 	free(b->trace.kernels[kernel].params);
-	b->trace.kernels[kernel].params = malloc(sizeof c->params);
+	b->trace.kernels[kernel].params = malloc(sizeof(c->params));
 	cr_assert(b->trace.kernels[kernel].params, "memory for the test");
-	memcpy(b->trace.kernels[kernel].params, c->params, sizeof c->params);
+	memcpy(b->trace.kernels[kernel].params, c->params, sizeof(c->params));
 	b->trace.kernels[kernel].param_count = c->param_count;
 	builder_graph(b, "decode", 1);
 	builder_launch(b, kernel, capture ? c->two : c->one, 16);
@@ -177,7 +177,7 @@ static void assert_noise(const struct md_artifact *artifact, const struct unset_
 
 Test(unset, what_differs_is_unset_or_refused)
 {
-	const struct md_analyze_options options = {.size = sizeof options, .keep_doubtful = true};
+	const struct md_analyze_options options = {.size = sizeof(options), .keep_doubtful = true};
 
 	for (size_t i = 0; i < CASES; i++) {
 		struct md_artifact artifact;
@@ -195,7 +195,7 @@ Test(unset, what_differs_is_unset_or_refused)
 Test(unset, accepted_values_are_noise_and_the_artifact_says_so)
 {
 	const struct md_analyze_options options = {
-	    .size = sizeof options, .keep_doubtful = true, .accept_process_values = true};
+	    .size = sizeof(options), .keep_doubtful = true, .accept_process_values = true};
 
 	for (size_t i = 0; i < CASES; i++) {
 		struct md_artifact artifact;
@@ -208,7 +208,8 @@ Test(unset, accepted_values_are_noise_and_the_artifact_says_so)
 
 Test(unset, should_fail_structs_that_differ_if_the_user_knows_of_none)
 {
-	const struct md_analyze_options options = {.size = sizeof options, .keep_doubtful = true, .refuse_unset = true};
+	const struct md_analyze_options options = {
+	    .size = sizeof(options), .keep_doubtful = true, .refuse_unset = true};
 
 	for (size_t i = 0; i < CASES; i++) {
 		struct md_artifact artifact;

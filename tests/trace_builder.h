@@ -38,7 +38,7 @@ static inline char *builder_text(const char *text)
 
 static inline void builder_init(struct builder *b)
 {
-	memset(b, 0, sizeof *b);
+	memset(b, 0, sizeof(*b));
 	b->trace.complete = true;
 	b->trace.version = MD_TRACE_ANALYZED_FROM;
 	b->trace.path = builder_text("test.mtrace");
@@ -53,7 +53,7 @@ static inline void builder_init(struct builder *b)
 
 static inline uint32_t builder_alloc(struct builder *b, enum md_alloc_family family, uint64_t address, uint64_t size)
 {
-	struct md_trace_alloc *alloc = builder_grow(&b->trace.allocs, &b->trace.alloc_count, sizeof *alloc);
+	struct md_trace_alloc *alloc = builder_grow(&b->trace.allocs, &b->trace.alloc_count, sizeof(*alloc));
 
 	*alloc = (struct md_trace_alloc){family, family, address, size, ++b->sequence, UINT64_MAX};
 	return b->trace.alloc_count - 1;
@@ -67,7 +67,7 @@ static inline void builder_free(struct builder *b, uint32_t alloc)
 /* An image in no file, whose bytes are all `fill`. */
 static inline uint32_t builder_image(struct builder *b, uint8_t fill)
 {
-	struct md_image *image = builder_grow(&b->trace.images, &b->trace.image_count, sizeof *image);
+	struct md_image *image = builder_grow(&b->trace.images, &b->trace.image_count, sizeof(*image));
 
 	b->sequence++;
 	image->kind = MD_IMAGE_ELF;
@@ -82,16 +82,16 @@ static inline uint32_t builder_image(struct builder *b, uint8_t fill)
 /* A kernel with one parameter of `bytes` bytes. */
 static inline uint32_t builder_kernel(struct builder *b, uint32_t image, const char *name, uint32_t bytes)
 {
-	struct md_kernel *kernel = builder_grow(&b->trace.kernels, &b->trace.kernel_count, sizeof *kernel);
+	struct md_kernel *kernel = builder_grow(&b->trace.kernels, &b->trace.kernel_count, sizeof(*kernel));
 	uint32_t launches = b->trace.kernel_count - 1;
 
 	b->sequence++;
 	kernel->image = image;
 	kernel->name = builder_text(name);
 	kernel->state.preferred_carveout = -1;
-	builder_grow(&kernel->params, &kernel->param_count, sizeof *kernel->params);
+	builder_grow(&kernel->params, &kernel->param_count, sizeof(*kernel->params));
 	kernel->params[0].size = bytes;
-	builder_grow(&b->trace.launches, &launches, sizeof *b->trace.launches);
+	builder_grow(&b->trace.launches, &launches, sizeof(*b->trace.launches));
 	return b->trace.kernel_count - 1;
 }
 
@@ -102,7 +102,7 @@ static inline struct md_trace_graph *builder_last(struct builder *b)
 
 static inline struct md_trace_graph *builder_graph(struct builder *b, const char *label, uint32_t batch)
 {
-	struct md_trace_graph *graph = builder_grow(&b->trace.graphs, &b->trace.graph_count, sizeof *graph);
+	struct md_trace_graph *graph = builder_grow(&b->trace.graphs, &b->trace.graph_count, sizeof(*graph));
 
 	graph->id = b->trace.graph_count;
 	graph->label = builder_text(label);
@@ -115,7 +115,7 @@ static inline struct md_trace_graph *builder_graph(struct builder *b, const char
 static inline struct md_node *builder_node(struct builder *b, uint8_t type)
 {
 	struct md_trace_graph *graph = builder_last(b);
-	struct md_node *node = builder_grow(&graph->nodes, &graph->node_count, sizeof *node);
+	struct md_node *node = builder_grow(&graph->nodes, &graph->node_count, sizeof(*node));
 
 	node->type = type;
 	node->kernel = MD_NONE;
@@ -143,7 +143,7 @@ static inline struct md_node *builder_launch(struct builder *b, uint32_t kernel,
 static inline void builder_edge(struct builder *b, uint32_t from, uint32_t to)
 {
 	struct md_trace_graph *graph = builder_last(b);
-	struct md_edge *edge = builder_grow(&graph->edges, &graph->edge_count, sizeof *edge);
+	struct md_edge *edge = builder_grow(&graph->edges, &graph->edge_count, sizeof(*edge));
 
 	edge->from = from;
 	edge->to = to;
@@ -153,9 +153,9 @@ static inline void builder_attribute(struct builder *b, uint32_t id, const void 
 {
 	struct md_node *node = &builder_last(b)->nodes[builder_last(b)->node_count - 1];
 
-	node->attributes = md_arena_alloc(&builder_last(b)->arena, sizeof *node->attributes);
+	node->attributes = md_arena_alloc(&builder_last(b)->arena, sizeof(*node->attributes));
 	cr_assert(node->attributes, "memory for the test");
-	memset(node->attributes, 0, sizeof *node->attributes);
+	memset(node->attributes, 0, sizeof(*node->attributes));
 	node->attributes->id = id;
 	memcpy(node->attributes->value, value, bytes);
 	node->attribute_count = 1;
@@ -164,14 +164,14 @@ static inline void builder_attribute(struct builder *b, uint32_t id, const void 
 static inline void builder_bind(struct builder *b, const char *name, uint64_t address, uint64_t size,
 				enum md_bind_role role)
 {
-	struct md_trace_bind *bind = builder_grow(&b->trace.binds, &b->trace.bind_count, sizeof *bind);
+	struct md_trace_bind *bind = builder_grow(&b->trace.binds, &b->trace.bind_count, sizeof(*bind));
 
 	*bind = (struct md_trace_bind){builder_text(name), address, size, ++b->sequence, role};
 }
 
 static inline void builder_content(struct builder *b, uint64_t address, const void *data, uint64_t size)
 {
-	struct md_trace_content *content = builder_grow(&b->trace.contents, &b->trace.content_count, sizeof *content);
+	struct md_trace_content *content = builder_grow(&b->trace.contents, &b->trace.content_count, sizeof(*content));
 
 	*content = (struct md_trace_content){++b->sequence, address, size, malloc(size)};
 	cr_assert(content->data, "memory for the test");

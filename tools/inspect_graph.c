@@ -81,12 +81,13 @@ static void print_said(const struct md_artifact *artifact, const struct md_artif
 	for (uint32_t i = 0; i < graph->output_count; i++) {
 		if (!graph->outputs[i].size)
 			continue;
-		format_place(artifact, graph->outputs[i].alloc, (int64_t)graph->outputs[i].offset, place, sizeof place);
+		format_place(artifact, graph->outputs[i].alloc, (int64_t)graph->outputs[i].offset, place,
+			     sizeof(place));
 		md_plain_line(out, "output %" PRIu32 ": %" PRIu64 " bytes at %s", i, graph->outputs[i].size, place);
 	}
 	for (uint32_t i = 0; i < graph->handed_count; i++) {
 		const struct md_artifact_handed *part = &graph->handed[i];
-		format_place(artifact, part->alloc, (int64_t)part->offset, place, sizeof place);
+		format_place(artifact, part->alloc, (int64_t)part->offset, place, sizeof(place));
 		md_plain_line(out, "hands on: %s %" PRIu64 " bytes at %s, with other graphs",
 			      part->reads && part->writes ? "reads and writes"
 			      : part->reads               ? "reads"
@@ -114,7 +115,7 @@ void md_inspect_graph(const struct md_artifact *artifact, const struct md_artifa
 		for (; p < graph->pointer_count && graph->pointers[p].node == n; p++) {
 			char target[512];
 			format_place(artifact, graph->pointers[p].alloc, graph->pointers[p].offset, target,
-				     sizeof target);
+				     sizeof(target));
 			if (graph->pointers[p].at >= MD_ATTRIBUTES_AT)
 				md_plain_line(out, "         access policy window -> %s", target);
 			else

@@ -84,7 +84,7 @@ static int write_artifact(const struct md_artifact *artifact)
 
 static int analyze(const struct md_trace *first, const struct md_trace *second)
 {
-	const struct md_analyze_options how = {.size = sizeof how,
+	const struct md_analyze_options how = {.size = sizeof(how),
 					       .no_images = no_images,
 					       .store_file_images = store_images,
 					       .pass_done = say_time,

@@ -168,7 +168,7 @@ static bool is_trace(const char *path)
 	char magic[8];
 
 	return md_file_open(path, UINT64_MAX, &fd, &size, NULL) == MD_OK &&
-	       md_file_read_at(fd, 0, magic, sizeof magic, NULL) == MD_OK && memcmp(magic, "MDTRACE", 8) == 0;
+	       md_file_read_at(fd, 0, magic, sizeof(magic), NULL) == MD_OK && memcmp(magic, "MDTRACE", 8) == 0;
 }
 
 int main(int argc, char *argv[])

@@ -12,9 +12,8 @@
 #include <cuda.h>
 
 #include "models/llama/gemm.h"
+#include "base/export.h"
 #include "models/llama/gemm_params.h"
-
-#define EXPORT __attribute__((visibility("default")))
 
 /* symbol, the name and the version that cuGetProcAddress is asked for */
 #define DRIVER_ENTRIES(ENTRY)                                                                                          \
@@ -212,7 +211,7 @@ static CUresult look_at_device(struct llama_gemm *gemm)
 	return CUDA_SUCCESS;
 }
 
-EXPORT int llama_gemm_create(struct llama_gemm **out, int max_rows, int max_columns)
+MD_EXPORT int llama_gemm_create(struct llama_gemm **out, int max_rows, int max_columns)
 {
 	struct llama_gemm *gemm;
 	CUresult result;
@@ -239,7 +238,7 @@ EXPORT int llama_gemm_create(struct llama_gemm **out, int max_rows, int max_colu
 	return CUDA_SUCCESS;
 }
 
-EXPORT void llama_gemm_destroy(struct llama_gemm *gemm)
+MD_EXPORT void llama_gemm_destroy(struct llama_gemm *gemm)
 {
 	if (!gemm)
 		return;
@@ -305,8 +304,8 @@ static CUresult launch(const struct llama_gemm *gemm, const struct choice *choic
 	return driver.cuLaunchKernelEx(&config, gemm->functions[choice->kernel], NULL, extra);
 }
 
-EXPORT int llama_gemm_run(struct llama_gemm *gemm, void *stream, float *y, const float *x, const uint16_t *w, int rows,
-			  int n, int k, int accumulate, int pdl)
+MD_EXPORT int llama_gemm_run(struct llama_gemm *gemm, void *stream, float *y, const float *x, const uint16_t *w,
+			     int rows, int n, int k, int accumulate, int pdl)
 {
 	struct gemm_params params; /* field by field: the gaps keep what the stack held, see gemm_params.h */
 	struct choice choice;

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define EXPORT __attribute__((visibility("default")))
+#include "base/export.h"
 
 typedef void *dlsym_function(void *, const char *);
 typedef CUresult lookup(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *);
@@ -32,7 +32,7 @@ static void *real_of(const char *symbol)
 	return address ? address : next_dlsym()(dlopen("libcuda.so.1", RTLD_NOW), symbol);
 }
 
-EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
+MD_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
 {
 	allocations++;
 	if (!real_alloc)
@@ -40,8 +40,8 @@ EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
 	return real_alloc(address, bytes);
 }
 
-EXPORT CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
-			       unsigned bz, unsigned shared, CUstream stream, void **params, void **extra)
+MD_EXPORT CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+				  unsigned bz, unsigned shared, CUstream stream, void **params, void **extra)
 {
 	launches++;
 	if (!real_launch)
@@ -69,7 +69,7 @@ static CUresult ask(const char *name, void **address, int version, cuuint64_t fl
 }
 
 /* RTLD_NEXT and RTLD_DEFAULT are somebody else's there, and are passed on as they are. */
-EXPORT void *dlsym(void *handle, const char *name)
+MD_EXPORT void *dlsym(void *handle, const char *name)
 {
 	void *address = next_dlsym()(handle, name);
 	lookups++;

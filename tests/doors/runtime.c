@@ -6,11 +6,11 @@
 #include <dlfcn.h>
 #include <string.h>
 
-#define EXPORT __attribute__((visibility("default")))
+#include "base/export.h"
 
 typedef CUresult lookup(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *);
 
-EXPORT const char *rt_open(struct rt *rt, cuuint64_t flags)
+MD_EXPORT const char *rt_open(struct rt *rt, cuuint64_t flags)
 {
 	void *library = dlopen("libcuda.so.1", RTLD_NOW);
 	lookup *first = library ? (lookup *)dlsym(library, "cuGetProcAddress_v2") : NULL, *look = NULL;

@@ -16,6 +16,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/export.h"
+
 /*
  * INJECT=WHAT:N       the N-th such call fails, and is named on stderr
  *        memory       malloc, calloc, realloc, strdup, strndup, asprintf, pthread_create: no memory
@@ -112,7 +114,6 @@ static bool is_due(enum what kind, const char *call, void *caller)
 	return true;
 }
 
-#define EXPORT __attribute__((visibility("default")))
 #define CALLER __builtin_return_address(0)
 
 /* The next definition of this name: the C library's, or a sanitizer's. */
@@ -139,7 +140,7 @@ static bool is_due(enum what kind, const char *call, void *caller)
 
 /* ---- memory ---- */
 
-EXPORT void *malloc(size_t size)
+MD_EXPORT void *malloc(size_t size)
 {
 	REAL(void *, "malloc", size_t)
 	FAIL_MEMORY("malloc", NULL)
@@ -147,7 +148,7 @@ EXPORT void *malloc(size_t size)
 }
 
 /* The loader's own dlsym asks for memory at times, and is not to be asked for calloc then. */
-EXPORT void *calloc(size_t count, size_t size)
+MD_EXPORT void *calloc(size_t count, size_t size)
 {
 	static char first[4096];
 	static size_t used;
@@ -165,35 +166,35 @@ EXPORT void *calloc(size_t count, size_t size)
 	return real(count, size);
 }
 
-EXPORT void *realloc(void *old, size_t size)
+MD_EXPORT void *realloc(void *old, size_t size)
 {
 	REAL(void *, "realloc", void *, size_t)
 	FAIL_MEMORY("realloc", NULL)
 	return real(old, size);
 }
 
-EXPORT char *strdup(const char *text)
+MD_EXPORT char *strdup(const char *text)
 {
 	REAL(char *, "strdup", const char *)
 	FAIL_MEMORY("strdup", NULL)
 	return real(text);
 }
 
-EXPORT char *strndup(const char *text, size_t size)
+MD_EXPORT char *strndup(const char *text, size_t size)
 {
 	REAL(char *, "strndup", const char *, size_t)
 	FAIL_MEMORY("strndup", NULL)
 	return real(text, size);
 }
 
-EXPORT int vasprintf(char **out, const char *format, va_list args)
+MD_EXPORT int vasprintf(char **out, const char *format, va_list args)
 {
 	REAL(int, "vasprintf", char **, const char *, va_list)
 	FAIL_MEMORY("vasprintf", -1)
 	return real(out, format, args);
 }
 
-EXPORT int asprintf(char **out, const char *format, ...)
+MD_EXPORT int asprintf(char **out, const char *format, ...)
 {
 	REAL(int, "vasprintf", char **, const char *, va_list)
 	FAIL_MEMORY("asprintf", -1)
@@ -204,7 +205,7 @@ EXPORT int asprintf(char **out, const char *format, ...)
 	return size;
 }
 
-EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument)
+MD_EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument)
 {
 	REAL(int, "pthread_create", pthread_t *, const pthread_attr_t *, void *(*)(void *), void *)
 	FAIL_MEMORY("pthread_create", EAGAIN)
@@ -213,7 +214,7 @@ EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, v
 
 /* ---- files ---- */
 
-EXPORT int open(const char *path, int flags, ...)
+MD_EXPORT int open(const char *path, int flags, ...)
 {
 	REAL(int, "open", const char *, int, ...)
 	va_list args;
@@ -225,14 +226,14 @@ EXPORT int open(const char *path, int flags, ...)
 	return real(path, flags, mode);
 }
 
-EXPORT int mkostemp(char *path, int flags)
+MD_EXPORT int mkostemp(char *path, int flags)
 {
 	REAL(int, "mkostemp", char *, int)
 	FAIL_FILE("mkostemp", EMFILE, -1)
 	return real(path, flags);
 }
 
-EXPORT FILE *fopen(const char *path, const char *mode)
+MD_EXPORT FILE *fopen(const char *path, const char *mode)
 {
 	REAL(FILE *, "fopen", const char *, const char *)
 	TAKE("fopen")
@@ -240,14 +241,14 @@ EXPORT FILE *fopen(const char *path, const char *mode)
 	return real(path, mode);
 }
 
-EXPORT FILE *fdopen(int fd, const char *mode)
+MD_EXPORT FILE *fdopen(int fd, const char *mode)
 {
 	REAL(FILE *, "fdopen", int, const char *)
 	FAIL_FILE("fdopen", ENOMEM, NULL)
 	return real(fd, mode);
 }
 
-EXPORT ssize_t read(int fd, void *out, size_t size)
+MD_EXPORT ssize_t read(int fd, void *out, size_t size)
 {
 	REAL(ssize_t, "read", int, void *, size_t)
 	TAKE("read")
@@ -256,7 +257,7 @@ EXPORT ssize_t read(int fd, void *out, size_t size)
 	return real(fd, out, size);
 }
 
-EXPORT ssize_t pread(int fd, void *out, size_t size, off_t at)
+MD_EXPORT ssize_t pread(int fd, void *out, size_t size, off_t at)
 {
 	REAL(ssize_t, "pread", int, void *, size_t, off_t)
 	TAKE("pread")
@@ -265,14 +266,14 @@ EXPORT ssize_t pread(int fd, void *out, size_t size, off_t at)
 	return real(fd, out, size, at);
 }
 
-EXPORT size_t fread(void *out, size_t size, size_t count, FILE *file)
+MD_EXPORT size_t fread(void *out, size_t size, size_t count, FILE *file)
 {
 	REAL(size_t, "fread", void *, size_t, size_t, FILE *)
 	FAIL_FILE("fread", EIO, 0)
 	return real(out, size, count, file);
 }
 
-EXPORT char *fgets(char *out, int size, FILE *file)
+MD_EXPORT char *fgets(char *out, int size, FILE *file)
 {
 	REAL(char *, "fgets", char *, int, FILE *)
 	TAKE("fgets")
@@ -280,7 +281,7 @@ EXPORT char *fgets(char *out, int size, FILE *file)
 	return real(out, size, file);
 }
 
-EXPORT ssize_t getdelim(char **line, size_t *room, int end, FILE *file)
+MD_EXPORT ssize_t getdelim(char **line, size_t *room, int end, FILE *file)
 {
 	REAL(ssize_t, "getdelim", char **, size_t *, int, FILE *)
 	FAIL_FILE("getdelim", EIO, -1)
@@ -288,15 +289,15 @@ EXPORT ssize_t getdelim(char **line, size_t *room, int end, FILE *file)
 }
 
 /* What getline is compiled to. */
-EXPORT ssize_t __getdelim(char **line, size_t *room, int end, FILE *file);
-EXPORT ssize_t __getdelim(char **line, size_t *room, int end, FILE *file)
+MD_EXPORT ssize_t __getdelim(char **line, size_t *room, int end, FILE *file);
+MD_EXPORT ssize_t __getdelim(char **line, size_t *room, int end, FILE *file)
 {
 	REAL(ssize_t, "__getdelim", char **, size_t *, int, FILE *)
 	FAIL_FILE("getline", EIO, -1)
 	return real(line, room, end, file);
 }
 
-EXPORT ssize_t write(int fd, const void *bytes, size_t size)
+MD_EXPORT ssize_t write(int fd, const void *bytes, size_t size)
 {
 	REAL(ssize_t, "write", int, const void *, size_t)
 	FAIL_FILE("write", ENOSPC, -1)
@@ -304,21 +305,21 @@ EXPORT ssize_t write(int fd, const void *bytes, size_t size)
 	return real(fd, bytes, size);
 }
 
-EXPORT size_t fwrite(const void *bytes, size_t size, size_t count, FILE *file)
+MD_EXPORT size_t fwrite(const void *bytes, size_t size, size_t count, FILE *file)
 {
 	REAL(size_t, "fwrite", const void *, size_t, size_t, FILE *)
 	FAIL_FILE("fwrite", ENOSPC, 0)
 	return real(bytes, size, count, file);
 }
 
-EXPORT int fputs(const char *text, FILE *file)
+MD_EXPORT int fputs(const char *text, FILE *file)
 {
 	REAL(int, "fputs", const char *, FILE *)
 	FAIL_FILE("fputs", ENOSPC, EOF)
 	return real(text, file);
 }
 
-EXPORT int fprintf(FILE *file, const char *format, ...)
+MD_EXPORT int fprintf(FILE *file, const char *format, ...)
 {
 	FAIL_FILE("fprintf", ENOSPC, -1)
 	va_list args;
@@ -328,7 +329,7 @@ EXPORT int fprintf(FILE *file, const char *format, ...)
 	return size;
 }
 
-EXPORT int fflush(FILE *file)
+MD_EXPORT int fflush(FILE *file)
 {
 	REAL(int, "fflush", FILE *)
 	FAIL_FILE("fflush", ENOSPC, EOF)
@@ -336,7 +337,7 @@ EXPORT int fflush(FILE *file)
 }
 
 /* Closes it all the same, as close does when it reports that data was lost. */
-EXPORT int fclose(FILE *file)
+MD_EXPORT int fclose(FILE *file)
 {
 	REAL(int, "fclose", FILE *)
 	(void)(is_due(KILL, "fclose", CALLER) || is_due(STOP, "fclose", CALLER));
@@ -347,14 +348,14 @@ EXPORT int fclose(FILE *file)
 	return fails ? EOF : result;
 }
 
-EXPORT void *mmap(void *at, size_t size, int protection, int flags, int fd, off_t offset)
+MD_EXPORT void *mmap(void *at, size_t size, int protection, int flags, int fd, off_t offset)
 {
 	REAL(void *, "mmap", void *, size_t, int, int, int, off_t)
 	FAIL_FILE("mmap", ENOMEM, MAP_FAILED)
 	return real(at, size, protection, flags, fd, offset);
 }
 
-EXPORT int fstat(int fd, struct stat *info)
+MD_EXPORT int fstat(int fd, struct stat *info)
 {
 	REAL(int, "fstat", int, struct stat *)
 	TAKE("fstat")
@@ -362,7 +363,7 @@ EXPORT int fstat(int fd, struct stat *info)
 	return real(fd, info);
 }
 
-EXPORT int fsync(int fd)
+MD_EXPORT int fsync(int fd)
 {
 	REAL(int, "fsync", int)
 	TAKE("fsync")
@@ -370,7 +371,7 @@ EXPORT int fsync(int fd)
 	return real(fd);
 }
 
-EXPORT int rename(const char *from, const char *to)
+MD_EXPORT int rename(const char *from, const char *to)
 {
 	REAL(int, "rename", const char *, const char *)
 	TAKE("rename")
@@ -378,14 +379,14 @@ EXPORT int rename(const char *from, const char *to)
 	return real(from, to);
 }
 
-EXPORT char *realpath(const char *path, char *out)
+MD_EXPORT char *realpath(const char *path, char *out)
 {
 	REAL(char *, "realpath", const char *, char *)
 	FAIL_FILE("realpath", EACCES, NULL)
 	return real(path, out);
 }
 
-EXPORT ssize_t readlink(const char *path, char *out, size_t size)
+MD_EXPORT ssize_t readlink(const char *path, char *out, size_t size)
 {
 	REAL(ssize_t, "readlink", const char *, char *, size_t)
 	FAIL_FILE("readlink", EACCES, -1)

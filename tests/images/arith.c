@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Small kernels for tests: exported and hidden ones, a global, one that needs shared memory, one that waits. */
+#include "base/export.h"
 #include "hostcuda/kernel.h"
 
-__attribute__((visibility("default"))) int32_t arith_bias = 5;
+MD_EXPORT int32_t arith_bias = 5;
 
 struct add_params {
 	float *out;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels that reach tables by variables of their module which hold addresses, as those of cuFFT do. */
+#include "base/export.h"
 #include "hostcuda/kernel.h"
 
-#define VARIABLE __attribute__((visibility("default")))
+#define VARIABLE MD_EXPORT
 
 struct lookup_entry {
 	const float *data;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An image beside lookup_kernels, with a table that variables there point to. */
+#include "base/export.h"
 #include "hostcuda/kernel.h"
 
-__attribute__((visibility("default"))) float lookup_other[64] = {1, 2, 3, 4};
+MD_EXPORT float lookup_other[64] = {1, 2, 3, 4};
 
 struct lookup_unused {
 	int32_t n;

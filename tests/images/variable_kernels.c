@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A kernel that reads a variable of its module, and one that writes it: no other copy of the image has what it wrote.
  */
+#include "base/export.h"
 #include "hostcuda/kernel.h"
 
-__attribute__((visibility("default"))) float variable_scale = 1;
+MD_EXPORT float variable_scale = 1;
 
 struct variable_scaled {
 	float *out;

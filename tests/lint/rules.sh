@@ -37,7 +37,10 @@ forbid 'a graph that is no longer ready leaves the statistics in md_restore_grap
 	'graphs_restored--' 'restore/*.c' ':!restore/background.c'
 forbid 'out of memory is said as "out of memory for ...", with what was to have it' \
 	'"([^";]*[^A-Za-z";])?(no memory (for|to) |[Oo]ut of memory(?! for ))' '*.c' ':!tests' ':!bench' ':!base/status.c' \
-	':!hostcuda/error_names.c'
+	':!*names.c'
+forbid 'what others may call is MD_EXPORT (base/export.h)' 'visibility\("default"\)' '*.c' '*.h' ':!base/export.h'
+forbid 'a variable of each thread is _Thread_local, as C11 has it' '\b__thread\b' '*.c' '*.h'
+forbid 'write sizeof(x), with parentheses' '\bsizeof\s+(?!\()[^\s]|\bsizeof\s+\(' '*.c' '*.h'
 # Libraries of ours are loaded into set-user-ID programs, too.
 forbid 'read the environment with secure_getenv: a set-user-ID program must not obey whoever started it' \
 	'\bgetenv\s*\(' '*.c' '*.h' ':!tests' ':!bench' ':!models'
