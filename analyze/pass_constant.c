@@ -98,7 +98,7 @@ static bool writes_image(const struct md_trace *trace, uint32_t image)
 	return false;
 }
 
-/* Its kernels may read a variable that the engine has written. */
+/* True if the graph's kernels may read a variable that the engine has written. */
 static bool uses_values(const struct md_analysis *analysis, const struct md_pair *pair)
 {
 	const struct md_trace *trace = analysis->traces[0];

@@ -57,7 +57,7 @@ static bool copy_bytes(void **arena, const void *from, size_t size, void **out)
 	return *out != NULL;
 }
 
-/* Its address is one of the capture: the pointer table has it, or it means nothing as the window is not used. */
+/* Clears addresses of the capture: the pointer table has them, or the window is not used and they mean nothing. */
 static void clear_windows(struct md_node *node)
 {
 	for (uint32_t i = 0; i < node->attribute_count; i++) {

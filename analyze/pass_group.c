@@ -21,7 +21,7 @@ static void refuse_others(struct md_analysis *analysis, const struct md_pair *on
 	}
 }
 
-/* Those that are refused here have no others left when their turn comes: each is told what was wrong at first. */
+/* A pair that is refused here has no other pairs left when its turn comes: each gets the first reason. */
 void md_analysis_close_groups(struct md_analysis *analysis)
 {
 	for (uint32_t i = 0; i < analysis->pair_count; i++)
@@ -130,7 +130,7 @@ static enum md_status hand_contents(struct md_analysis *analysis, const struct m
 
 /* ---- what a verification can compare ---- */
 
-/* It finds the engine's copy by the graph's own parameters. */
+/* Verification finds the engine's copy by the graph's own parameters, so one of them must point there. */
 static bool points_to(const struct md_analysis *analysis, const struct md_pair *pair, uint32_t alloc)
 {
 	for (uint32_t i = 0; i < pair->findings.count; i++) {

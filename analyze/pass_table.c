@@ -331,7 +331,7 @@ static bool reaches_contents(const struct md_tables *tables, const struct md_pai
 	return false;
 }
 
-/* Those that passed no test are refused elsewhere, or nobody wanted tests. */
+/* Graphs that passed no test are refused elsewhere, or the user has switched tests off. */
 static void refuse_unknown(struct md_tables *tables)
 {
 	for (uint32_t i = 0; i < tables->analysis->pair_count; i++) {

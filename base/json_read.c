@@ -182,7 +182,7 @@ static bool decode(char *text)
 	return true;
 }
 
-/* It stands right behind KEY, whose place it takes. False: it is a field of its own, and KEY's is none. */
+/* KEY_hex comes directly after KEY and replaces its value. False: it is a field of its own. */
 static bool replaces(const struct md_json_field *hex, const struct md_json_field *before)
 {
 	size_t length = before ? strlen(before->key) : 0;

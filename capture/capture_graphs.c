@@ -119,7 +119,7 @@ void md_capture_graph_instantiated(CUgraph graph, CUgraphExec exec, uint64_t fla
 	md_capture_walk_finish(&walk);
 }
 
-/* Its number stays taken, for others are found by theirs. */
+/* The graph's number stays in use, because other graphs are found by theirs. */
 static void forget(struct md_capture_graph *graph)
 {
 	md_capture_graph_flush(graph);

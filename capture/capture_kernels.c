@@ -222,7 +222,7 @@ static void note_gone(CUresult listed, void *const *handles, unsigned count)
 			md_capture_trouble("out of memory for an unloaded kernel");
 }
 
-/* They are still there. */
+/* Called before the unload, while the module's kernels still exist. */
 static void note_unloaded(CUmodule module, CUlibrary library)
 {
 	MD_AUTO_FREE void **handles = NULL;

@@ -157,7 +157,7 @@ void md_capture_transfers_put(void)
 
 /* ---- attributes ---- */
 
-/* Those that a kernel node can carry, and how many bytes of the value mean something. */
+/* Attributes that a kernel node can carry, and how many bytes of each value have a meaning. */
 const uint32_t md_capture_attribute_ids[MD_NODE_ATTRIBUTES] = {1, 2, 4, 5, 8, 9, 10, 11, 14, 16};
 static const uint8_t attribute_sizes[MD_NODE_ATTRIBUTES] = {28, 4, 12, 4, 4, 2, 4, 12, 4, 4};
 
@@ -416,7 +416,7 @@ void md_capture_node_touched(CUgraphNode node)
 	md_capture_unlock();
 }
 
-/* Its own parameters stay, and with them the call that gave them. */
+/* The node keeps its own parameters, and with them the call that gave them. */
 void md_capture_node_alike(CUgraphNode node, CUgraphNode from)
 {
 	struct md_capture_memo memo = {0};

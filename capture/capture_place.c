@@ -337,7 +337,7 @@ void md_capture_place_peer(CUcontext owner, bool allowed)
 	pthread_mutex_unlock(&place.lock);
 }
 
-/* Its memory goes with a context, as the driver has it. */
+/* Placed memory goes with its context, as memory of the driver does. */
 static void context_gone(CUcontext context, int device)
 {
 	pthread_mutex_lock(&place.lock);

@@ -64,7 +64,7 @@ static bool is_managed(uint64_t address)
 	       !md_cuda.cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address) && managed;
 }
 
-/* Its context is current. Without a value, only the engine's own copy of the image will do. */
+/* The variable's context is current. Without a value, only the engine's own copy of the image can be used. */
 static void say_value(struct variable *variable, uint64_t now)
 {
 	if (variable->again)
@@ -91,7 +91,7 @@ static void forget(size_t at)
 	variables.items[at] = variables.items[--variables.count];
 }
 
-/* Its context is current. Copies of a module that nobody wrote count, too, once another copy of it was written. */
+/* The variable's context is current. Unwritten copies of a module count, too, once another copy was written. */
 static void look_at(struct variable *variable)
 {
 	uint64_t now = 0;
@@ -104,7 +104,7 @@ static void look_at(struct variable *variable)
 		say_value(variable, now);
 }
 
-/* Those of one owner, which goes; or all, for NULL. */
+/* Looks at the variables of one owner, which is about to go, or at all of them (NULL). */
 static void check(const void *owner)
 {
 	CUcontext popped;
@@ -163,7 +163,7 @@ static void keep(struct variable variable, const char *name)
 			    variable.is.size);
 }
 
-/* It may be asked for again and again: it is one piece of memory. */
+/* An engine may ask for the same memory several times. */
 static bool is_noted(uint64_t address, uint64_t size)
 {
 	const struct md_interval *item;

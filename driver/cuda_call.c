@@ -42,7 +42,7 @@ enum md_status md_cuda_absent(const char *entry, struct md_error *err)
 	return md_error_set(err, MD_ERR_UNSUPPORTED, "%s: this CUDA driver does not have it", entry);
 }
 
-/* It is the one and only dependency of the next. */
+/* Returns the node that a stream capture added last: the only dependency of the next node. */
 CUgraphNode md_cuda_captured_node(CUstream stream)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;

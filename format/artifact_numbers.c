@@ -140,7 +140,7 @@ static int by_place(const struct md_pointer *pointer, uint32_t node, uint32_t at
 	return (pointer->at > at) - (pointer->at < at);
 }
 
-/* They ascend, which has been checked. */
+/* Pointers ascend, which has been checked. */
 static const struct md_pointer *find_pointer(const struct md_graph_check *c, uint32_t node, uint32_t at)
 {
 	uint32_t low = 0, high = c->graph->pointer_count;

@@ -399,7 +399,7 @@ CUresult hc_cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph, const C
 	return add_end(&adding, CUDA_SUCCESS);
 }
 
-/* Its memory is there at once, and stays until the context goes. */
+/* The node's memory exists at once, and stays until the context goes. */
 CUresult hc_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
 				   size_t numDependencies, CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams)
 {

@@ -559,7 +559,7 @@ void md_restore_module_gone(void *handle)
 	pthread_mutex_unlock(&r->work);
 }
 
-/* Its modules go with it, and the next context may have its handle. */
+/* The context's modules go with it, and the next context may get the same handle. */
 void md_restore_context_gone(CUcontext context)
 {
 	struct md_restore *r = &md_restore;

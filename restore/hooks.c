@@ -12,7 +12,7 @@
 
 /* The real entry point; the table is loaded already but for the very first call of a process. */
 #define REAL(entry) (__builtin_expect(md_cuda.entry != NULL, 1) ? md_cuda.entry : MD_HOOK_REAL(entry))
-/* Its result, or CUDA_ERROR_NOT_SUPPORTED when this driver has no such entry point. */
+/* The result of the call, or CUDA_ERROR_NOT_SUPPORTED if this driver has no such entry point. */
 #define CALL(entry, ...) (REAL(entry) ? md_cuda.entry(__VA_ARGS__) : CUDA_ERROR_NOT_SUPPORTED)
 
 /* ---- contexts ---- */

@@ -36,7 +36,7 @@ static enum md_status code_init(struct code *code, uint64_t size, struct md_erro
 	return MD_OK;
 }
 
-/* Its beginning first: what it says must be an image may be anything, and gigabytes of it. */
+/* Reads the beginning first: the file may hold anything instead of the image, and gigabytes of it. */
 static enum md_status read_bytes(int fd, const char *path, const struct md_image *image, uint8_t *out,
 				 struct md_error *err)
 {

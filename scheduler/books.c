@@ -150,7 +150,7 @@ static uint64_t kept_bytes(const struct medusa_sched *s, uint32_t gpu, uint32_t 
 	return bytes;
 }
 
-/* Its copies on this GPU can be used, or sent for. */
+/* True if the function's copies on this GPU can be used, or can be loaded. */
 static bool usable(const struct medusa_sched *s, uint32_t function, uint32_t gpu)
 {
 	for (int kind = 0; kind < MEDUSA_SCHED_LIBRARY; kind++) {
@@ -362,7 +362,7 @@ static void sweep_gpu(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
 		evict(s, artifact, gpu, true);
 }
 
-/* It was to stay in host memory from the beginning, for as long as its function is registered. */
+/* Ends the stay of an artifact that lay in host memory as long as its function was registered. */
 static void host_unfix(struct medusa_sched *s, uint32_t artifact)
 {
 	struct md_sched_artifact *a = &s->artifacts[artifact];

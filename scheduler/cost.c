@@ -143,7 +143,7 @@ double md_artifact_rate(struct medusa_sched *s, uint32_t artifact)
 	const struct md_sched_artifact *a = &s->artifacts[artifact];
 	if (a->kind != MEDUSA_SCHED_BACKBONE)
 		return md_rate_per_s(&s->functions[a->owner].rate, s->now);
-	/* It may have thousands of users; a sum that is a little old will do. */
+	/* A backbone may have thousands of users; a sum that is a little old is good enough. */
 	struct md_backbone *backbone = &s->backbones[a->owner];
 	if (backbone->rated_at && s->now - backbone->rated_at < RATE_AGE)
 		return backbone->rate;

@@ -149,7 +149,7 @@ static void share(struct md_sim_model *model, uint32_t gpu, uint32_t changed)
 	}
 }
 
-/* Its copies alone are missing, or nothing: see node_model.h for how the two overlap. */
+/* True if only copies are missing, or nothing: node_model.h says how copies and execution overlap. */
 static bool copies_missing(const struct batch *batch)
 {
 	return batch->coming[MEDUSA_SCHED_BACKBONE] || batch->coming[MEDUSA_SCHED_WEIGHTS];
@@ -333,7 +333,7 @@ static void emit_request(struct md_sim_model *model, enum medusa_sched_event_typ
 	event->request = batch->requests[i];
 }
 
-/* Those whose tokens are all there end; the KV cache of each leaves with it. */
+/* Requests that have all their tokens end, and their KV cache is freed. */
 static void end_requests(struct md_sim_model *model, uint32_t index)
 {
 	struct batch *batch = &model->batches[index];

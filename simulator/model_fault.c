@@ -121,7 +121,7 @@ void md_sim_model_fault(struct md_sim_model *model, uint32_t index)
 	case MEDUSA_SCHED_GPU_LOST:
 		if (!model->gpus[fault->gpu].present)
 			return;
-		/* It is told first: transfers that fail because of it are explained by it. */
+		/* The loss is reported first, because it explains the transfers that fail. */
 		forward(model, fault);
 		gpu_lost(model, fault->gpu);
 		return;

@@ -55,7 +55,7 @@ Test(scheduler_known, ollama_18282_what_can_never_fit_evicts_nobody)
 	script_forget(&n);
 	script_arrive_kv(&n, 2, 1, 30);
 	expect(&n, "reject 2 never fits\n");
-	/* It would have, before the limit fell. */
+	/* The request would have fitted before the limit fell. */
 	script_arrive(&n, 3, 0);
 	script_arrive(&n, 4, 1);
 	script_forget(&n);
@@ -78,7 +78,7 @@ Test(scheduler_known, llama_swap_946_unload_races_a_request)
 	f.evict_ns = SECOND;
 	script_add(&n, f);
 	script_serve(&n, 1, 0);
-	/* It leaves because the memory is wanted elsewhere; a request comes while it does. */
+	/* The artifact leaves because its memory is needed elsewhere; a request comes meanwhile. */
 	n.now += 10 * SECOND;
 	script_bytes(&n, MEDUSA_SCHED_MEMORY_REPORT, 0, 85);
 	script_forget(&n);
@@ -436,7 +436,7 @@ Test(scheduler_faults, function_unregistered_with_requests_waiting)
 	script_step(&n, (struct medusa_sched_event){.type = MEDUSA_SCHED_FUNCTION_GONE, .function = 0});
 	expect(&n, "reject 2 unregistered\n");
 	script_done(&n, 1);
-	/* Its weights are still on their way: they go when they have come. */
+	/* The function's weights are still on their way: they leave after they have arrived. */
 	expect(&n, "");
 	script_copied(&n, 1);
 	cr_assert_eq(script_books(&n, 0).artifact_bytes, 0, "what comes for nobody stays: %s", n.log);

@@ -298,7 +298,7 @@ Test(scheduler_memory, a_library_waits_for_host_memory)
 
 /* ---- others on the same GPU ---- */
 
-/* Its reservation stands on a GPU that others fill: it moves to the next. */
+/* A reservation on a GPU that other functions fill moves to the next GPU. */
 Test(scheduler_reservation, moves_when_others_take_the_memory)
 {
 	script_start(&n, &(struct setup){.gpus = 2, .gb = 40, .slots = 2});

@@ -311,7 +311,7 @@ Test(trace_said, child_graphs_events_and_tensor_maps_come_back, .fini = teardown
 	md_trace_finish(&trace);
 }
 
-/* Its executable was changed: the last record says what it is, and what was said of it stays. */
+/* The executable was changed: the last record describes it, and the engine's statements about it stay. */
 Test(trace_said, graph_that_is_recorded_again, .fini = teardown)
 {
 	struct md_node first[] = {{.type = MD_NODE_EMPTY, .kernel = MD_NONE},

@@ -151,7 +151,7 @@ Test(verify_doubt, sums_that_scatter)
 	md_verify_doubt_finish(&look.doubt);
 }
 
-/* It came first on the restored side, by chance, and another element shows that live replays differ. */
+/* The rare value came first on the restored side, by chance; another element shows that live replays differ. */
 Test(verify_doubt, a_rare_value_that_no_live_replay_leaves)
 {
 	struct look look;

@@ -369,7 +369,7 @@ static char *name_kernel(const struct md_artifact *artifact, uint32_t index, boo
 	return md_diff_name("%s %s", image, artifact->kernels[index].name);
 }
 
-/* Those of either side that have no partner yet: the n-th one of a name is the n-th one there. */
+/* Pairs kernels of both sides that have no partner yet: the n-th of a name here with the n-th there. */
 static bool pair_kernels(struct md_diff *diff, bool *taken, bool image_too)
 {
 	struct md_names of_a;

@@ -156,7 +156,7 @@ void md_family_end(pid_t command, pid_t other)
 	free(all.list);
 }
 
-/* Those of our session, without us. */
+/* Keeps the processes of our session, without this one. */
 static size_t keep_left(struct process *list, size_t count)
 {
 	size_t kept = 0;

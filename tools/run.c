@@ -80,7 +80,7 @@ static void make_absolute(const char *name)
 {
 	char path[PATH_MAX];
 
-	/* It may have been taken out of the environment since. */
+	/* The variable may have been removed from the environment since. */
 	if (secure_getenv(name) && md_environment_path(name, path, sizeof(path)))
 		setenv(name, path, 1);
 }
@@ -138,7 +138,7 @@ static enum md_status wait_for(pid_t child, int *exit_code, struct md_error *err
 	return MD_OK;
 }
 
-/* Their number is not known, but whether there are any is: they became ours when their parent ended. */
+/* True if the command has left processes behind: they became children of this process when their parent ended. */
 static bool has_left_any(void)
 {
 	for (;;) {

@@ -17,7 +17,7 @@ MD_EXPORT const char *rt_open(struct rt *rt, cuuint64_t flags)
 	CUdriverProcAddressQueryResult status;
 	void *address = NULL;
 
-	/* It asks for the way of asking, too. */
+	/* A CUDA runtime asks cuGetProcAddress for cuGetProcAddress, too. */
 	if (!first || first("cuGetProcAddress", &address, 12000, flags, &status) || !address)
 		return "cuGetProcAddress";
 	look = (lookup *)address;

@@ -63,7 +63,7 @@ static void say_kv(void)
 	struct medusa_kv kv = {.size = sizeof(kv)}, small = {.size = 1};
 	char key[257];
 
-	/* It succeeds, and medusa_reason says why nothing stored was answered. */
+	/* The call succeeds, and medusa_reason says why no stored answer was given. */
 	printf("kv_capacity: %s\n", name_of(medusa_kv_capacity(&request, &kv)));
 	say("kv_capacity request NULL", medusa_kv_capacity(NULL, &kv));
 	say("kv_capacity out NULL", medusa_kv_capacity(&request, NULL));

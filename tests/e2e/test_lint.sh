@@ -45,6 +45,16 @@ again absent format nowhere.c
 assert_exit absent 1
 rm "$tree/bad.c"
 
+section "comments"
+for word in It Its They Those "This one"; do
+	printf '/* %s is what nobody can name. */\nint bad;\n' "$word" >"$tree/bad.c"
+	found rules "opens with a pronoun" bad.c:1
+done
+printf '/* Italic text is no pronoun. */\nint bad;\n' >"$tree/bad.c"
+again rules rules
+assert_lacks "$work/rules.out" "opens with a pronoun"
+rm "$tree/bad.c"
+
 section "ends of lines"
 for bad in 'space \n' 'tab\t\n' 'dos\r\n' 'no end'; do
 	printf "$bad" >"$tree/bad.txt"

@@ -55,6 +55,8 @@ forbid 'read files, do not map them: who cuts one off would end the engine' \
 forbid 'read files, do not map them: hostcuda maps only memory that it made' '\bMAP_PRIVATE, fd\b' 'hostcuda/*.c'
 # The words are in two parts, so that this file does not find itself.
 forbid 'unfinished work' '\b(TO''DO|FIX''ME|XX''X|HA''CK)\b' ':!*.txt'
+forbid 'a comment that opens with a pronoun: name what it is about' \
+	'/\* (It|Its|They|Their|Those|This one|That one)\b' '*.c' '*.h'
 forbid 'paths of one machine' '/(work|home|root)/[a-z]' ':!tests/lint/rules.sh'
 
 for file in $(git ls-files '*.c' '*.h' '*.S' '*.cu' '*.cuh' '*.sh' '*.py' '*.def' '*.[1-9]' Makefile); do

@@ -104,7 +104,7 @@ static void launch_on_graphs_memory(const struct made *from)
 	launch_add(from->memory, 1);
 }
 
-/* It lives on in another graph: that of an allocation node which is added by itself, by either call. */
+/* Memory of an allocation node, used in another graph; the node is added by itself, by either call. */
 static void use_graphs_memory(bool any)
 {
 	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,

@@ -9,7 +9,7 @@
 
 static const char *image_path;
 
-/* Its memory is out of reach for kernels of the first context. */
+/* A second context, whose memory kernels of the first one cannot reach. */
 static struct {
 	CUcontext context;
 	CUstream stream;

@@ -190,7 +190,7 @@ static void parameter(void)
 	TRY(cuMemcpyHtoD_v2, given, values, sizeof(values));
 }
 
-/* It keeps what the image has. */
+/* The variable keeps the value that it has in the image. */
 static void parameter_untouched(void)
 {
 	kernel = "lookup_by";
