@@ -152,6 +152,23 @@ static enum md_status add_candidate(struct md_capture_probe *probe, uint64_t sta
 	return add_private(probe, item, err);
 }
 
+/* Addresses may be bound that have no memory yet, or no more; but a test copies all of what it copies a part of. */
+static enum md_status check_mapped(const struct md_interval *bind, const char *name, struct md_error *err)
+{
+	const struct md_interval *item;
+
+	for (uint64_t at = bind->start, end = at + bind->size; at < end; at = item->start + item->size) {
+		item = md_interval_find(&md_capture.live, at);
+		if (!item)
+			return md_error_set(
+			    err, MD_ERR_UNPROVABLE,
+			    "binding \"%s\" (%llu bytes) has memory for its first %llu bytes alone: for "
+			    "the capture and the verification, map all of it before a graph is labelled",
+			    name, (unsigned long long)bind->size, (unsigned long long)(at - bind->start));
+	}
+	return MD_OK;
+}
+
 static enum md_status add_outputs(struct md_capture_probe *probe, struct md_error *err)
 {
 	for (size_t i = 0; i < md_capture.binds.count; i++) {
@@ -159,6 +176,7 @@ static enum md_status add_outputs(struct md_capture_probe *probe, struct md_erro
 		const struct md_capture_bind *bound = &md_capture.bound[bind->value];
 		if (bound->role == MD_BIND_CONSTANT || !md_interval_find(&md_capture.live, bind->start))
 			continue;
+		MD_FORWARD(check_mapped(bind, bound->name, err));
 		MD_FORWARD(add_region(probe, MD_PROBE_REGION_OUTPUT, bind->start, bind->size, err));
 		probe->regions[probe->region_count - 1].state = bound->role == MD_BIND_STATE;
 		probe->regions[probe->region_count - 1].read = bound->role != MD_BIND_INPUT;

@@ -56,6 +56,11 @@ for name in pitched async managed vmm pool; do
 	assert_same_file "$work/alone_$name.out" "$work/again_$name.out"
 done
 
+section "a binding that has memory for a part of its addresses"
+run grows env MEMORY_GROWS=1 medusa-capture --vary '*' -o "$work/grows.medusa" -- "${subject[@]}" bound_then_mapped
+assert_exit grows 1
+assert_contains "$work/grows.err" 'refused: (bound_then_mapped, 1): replay with changed private memory failed: binding "bound_then_mapped" (4194304 bytes) has memory for its first 2097152 bytes alone: for the capture and the verification, map all of it before a graph is labelled'
+
 section "a driver that calls itself where the hooks stand"
 for nested in "" HOSTCUDA_NESTED=1; do
 	run "nested$nested" env $nested "$(preload capture)" MEDUSA_TRACE="$work/nested$nested.mtrace" "${subject[@]}" pitched

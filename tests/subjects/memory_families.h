@@ -314,10 +314,17 @@ static void remapped_after(void)
 	made.afterwards = remap_later;
 }
 
+/* MEMORY_GROWS: as state, which has memory for its first half alone. */
 static void bound_then_mapped(void)
 {
-	CUdeviceptr at = reserved(1);
-	use_bound("bound_then_mapped", at, MEDUSA_BIND_CONSTANT);
+	bool grows = getenv("MEMORY_GROWS") != NULL;
+	CUdeviceptr at = reserved(grows ? 2 : 1);
+	if (grows) {
+		use(at);
+		medusa_bind("bound_then_mapped", at, (size_t)2 * GRANULE, MEDUSA_BIND_STATE);
+	} else {
+		use_bound("bound_then_mapped", at, MEDUSA_BIND_CONSTANT);
+	}
 	map(at, physical());
 	fill(at, 60);
 }
