@@ -115,11 +115,12 @@ struct md_analysis {
 	uint32_t *partner_back;  /* and the other way round */
 	uint32_t *binding_match; /* the same for bindings, first -> second */
 	uint32_t *before;        /* binding of the first capture -> one that must end where it begins, or MD_NONE */
-	uint32_t *group;         /* allocation of the first capture -> the one that stands for its neighbours */
-	bool diverged;           /* the allocation sequences differ */
-	char divergence[256];    /* where they do first */
-	struct md_map deltas;    /* every distance by which some matched allocation moved */
-	uint8_t **param_kinds;   /* per kernel of the first capture: md_param_kind of each, or NULL so far */
+	uint32_t *within;     /* binding of the first capture -> the first of those it shares memory with, or MD_NONE */
+	uint32_t *group;      /* allocation of the first capture -> the one that stands for its neighbours */
+	bool diverged;        /* the allocation sequences differ */
+	char divergence[256]; /* where they do first */
+	struct md_map deltas; /* every distance by which some matched allocation moved */
+	uint8_t **param_kinds;        /* per kernel of the first capture: md_param_kind of each, or NULL so far */
 	uint32_t *kernel_identity[2]; /* per kernel: its first equal in the first capture, or MD_NONE */
 	struct md_handing *handings;
 	uint32_t handing_count;
@@ -160,6 +161,7 @@ enum md_status md_pass_event(struct md_analysis *analysis, struct md_error *err)
 enum md_status md_pass_admit(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_order(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_neighbour(struct md_analysis *analysis, struct md_error *err);
+enum md_status md_pass_overlap(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_group(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_place(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_image(struct md_analysis *analysis, struct md_error *err);

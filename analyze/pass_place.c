@@ -90,6 +90,19 @@ static void mark_all(struct md_analysis *analysis, struct marks *marks)
 	}
 }
 
+/* With a binding go all that share memory with it. */
+static void mark_overlaps(const struct md_analysis *analysis, struct marks *marks)
+{
+	uint32_t count = analysis->views[0].binding_count;
+
+	for (uint32_t i = 0; i < count; i++)
+		if (marks->binding[i] && analysis->within[i] != MD_NONE)
+			marks->binding[analysis->within[i]] = 1;
+	for (uint32_t i = 0; i < count; i++)
+		if (analysis->within[i] != MD_NONE && marks->binding[analysis->within[i]])
+			marks->binding[i] = 1;
+}
+
 /* ---- tables ---------------------------------------------------------------------------------------------------------
  */
 
@@ -112,12 +125,25 @@ static bool keeps_binding(const struct md_analysis *analysis, const struct marks
 		analysis->binding_match[binding] != MD_NONE);
 }
 
+/* Of what the address was a multiple in all captures. */
+static uint32_t alignment(const struct md_analysis *analysis, uint32_t index)
+{
+	uint32_t partner = analysis->captures < 2 ? MD_NONE : analysis->binding_match[index];
+	uint64_t bits = analysis->views[0].bindings[index].address | MD_BINDING_ALIGN_MAX;
+
+	if (partner != MD_NONE)
+		bits |= analysis->views[1].bindings[partner].address;
+	return (uint32_t)(bits & (~bits + 1));
+}
+
 static struct md_binding make_binding(const struct md_analysis *analysis, uint32_t index, bool contents, bool *failed)
 {
 	const struct md_view_binding *from = &analysis->views[0].bindings[index];
 	const struct md_constant *constant = &analysis->constants[index];
-	struct md_binding binding = {
-	    .name = md_analysis_copy_text(from->name, failed), .size = from->size, .role = from->role};
+	struct md_binding binding = {.name = md_analysis_copy_text(from->name, failed),
+				     .size = from->size,
+				     .role = from->role,
+				     .align = alignment(analysis, index)};
 
 	if (contents && constant->counts && !constant->why) {
 		binding.hashed = true;
@@ -146,6 +172,24 @@ static void place_neighbours(struct md_analysis *analysis)
 		struct md_binding *binding = &out->bindings[out->allocs[analysis->binding_slot[i]].binding];
 		binding->adjoins = true;
 		binding->before = out->allocs[analysis->binding_slot[before]].binding;
+	}
+}
+
+/* Which of two names of one memory a pointer is of, nobody can tell: a restore compares how they lie. */
+static void place_overlaps(struct md_analysis *analysis)
+{
+	const struct md_view *view = &analysis->views[0];
+	struct md_artifact *out = analysis->out;
+
+	for (uint32_t i = 0; i < view->binding_count; i++) {
+		uint32_t first = analysis->within[i];
+		if (first == MD_NONE || analysis->binding_slot[i] == MD_NONE ||
+		    analysis->binding_slot[first] == MD_NONE)
+			continue;
+		struct md_binding *binding = &out->bindings[out->allocs[analysis->binding_slot[i]].binding];
+		binding->overlaps = true;
+		binding->within = out->allocs[analysis->binding_slot[first]].binding;
+		binding->distance = view->bindings[i].address - view->bindings[first].address;
 	}
 }
 
@@ -196,6 +240,7 @@ static enum md_status place_bindings(struct md_analysis *analysis, const struct 
 		out->bindings[out->binding_count++] = make_binding(analysis, i, contents, &failed);
 	}
 	place_neighbours(analysis);
+	place_overlaps(analysis);
 	return failed ? md_analysis_no_memory(err) : MD_OK;
 }
 
@@ -279,6 +324,7 @@ enum md_status md_pass_place(struct md_analysis *analysis, struct md_error *err)
 		status = md_analysis_no_memory(err);
 	} else {
 		mark_all(analysis, &marks);
+		mark_overlaps(analysis, &marks);
 		status = place_bindings(analysis, &marks, err);
 		if (status == MD_OK)
 			status = place_variables(analysis, &marks, err);

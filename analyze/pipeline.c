@@ -35,6 +35,7 @@ static const struct pass passes[] = {
     {"admit", md_pass_admit},             /* refuses graphs that could not be restored */
     {"order", md_pass_order},             /* how the addresses of what is bound by sequence compare */
     {"neighbour", md_pass_neighbour},     /* bindings that must lie side by side */
+    {"overlap", md_pass_overlap},         /* bindings that share memory */
     {"group", md_pass_group},             /* graphs that hand values on are restored together, or not at all */
     {"place", md_pass_place},             /* bindings and private memory */
     {"image", md_pass_image},             /* tables of kernels and images */
@@ -128,6 +129,7 @@ static void finish(struct md_analysis *analysis)
 	free(analysis->partner_back);
 	free(analysis->binding_match);
 	free(analysis->before);
+	free(analysis->within);
 	free(analysis->kernel_identity[0]);
 	free(analysis->kernel_identity[1]);
 	free(analysis->alloc_slot);

@@ -38,6 +38,8 @@ struct md_artifact_alloc {
 	char *variable;        /* MD_CLASS_VARIABLE: its name, owned; else NULL */
 };
 
+#define MD_BINDING_ALIGN_MAX 32u /* the widest access of a kernel to memory, in bytes */
+
 struct md_binding {
 	char *name; /* owned */
 	uint64_t size;
@@ -47,6 +49,10 @@ struct md_binding {
 	struct md_hash hash;
 	bool adjoins;    /* a launch has an address in `before` and the one where that ends and this begins */
 	uint32_t before; /* index into bindings */
+	uint32_t align;  /* its address was a multiple of this in every capture; 1 if of nothing that matters */
+	bool overlaps; /* it lay `distance` bytes behind where binding `within` begins, and shares memory with it or */
+	uint32_t within; /* with another one that names it */
+	uint64_t distance;
 };
 
 enum md_pointer_kind {

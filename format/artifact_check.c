@@ -34,6 +34,21 @@ static int by_text(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+/* Where a binding lay: its alignment, and the one that it shares memory with, which is the first of all that do. */
+static enum md_status check_place(const struct md_artifact *artifact, uint32_t index, struct md_error *err)
+{
+	const struct md_binding *binding = &artifact->bindings[index];
+	if (binding->align > MD_BINDING_ALIGN_MAX || (binding->align & (binding->align - 1)))
+		return md_bad_section(err, "bindings", "binding %u: aligned to %u bytes", index, binding->align);
+	if (!binding->overlaps)
+		return MD_OK;
+	if (binding->within >= artifact->binding_count || binding->within == index ||
+	    artifact->bindings[binding->within].overlaps)
+		return md_bad_section(err, "bindings", "binding %u: it lies within binding %u of %u", index,
+				      binding->within, artifact->binding_count);
+	return MD_OK;
+}
+
 static enum md_status check_bindings(const struct md_artifact *artifact, struct md_error *err)
 {
 	uint32_t count = artifact->binding_count;
@@ -52,6 +67,7 @@ static enum md_status check_bindings(const struct md_artifact *artifact, struct 
 		if (binding->adjoins && (binding->before >= count || binding->before == i))
 			return md_bad_section(err, "bindings", "binding %u: its neighbour is binding %u of %u", i,
 					      binding->before, count);
+		MD_FORWARD(check_place(artifact, i, err));
 		names[i] = binding->name;
 	}
 	qsort(names, count, sizeof(*names), by_text);

@@ -35,6 +35,7 @@ static uint64_t features_of_head(const struct md_artifact *artifact)
 {
 	const struct md_fingerprint *fingerprint = &artifact->fingerprint;
 	bool limits = false, stored = false, variables = false, constants = false, values = false, neighbours = false;
+	bool places = false;
 	for (unsigned i = 0; i < MD_LIMITS; i++)
 		limits |= fingerprint->limits[i] != 0;
 	for (uint32_t i = 0; i < artifact->image_count; i++) {
@@ -42,14 +43,17 @@ static uint64_t features_of_head(const struct md_artifact *artifact)
 		variables |= artifact->images[i].variable != NULL;
 		values |= artifact->images[i].value_count != 0;
 	}
-	for (uint32_t i = 0; i < artifact->binding_count; i++)
-		constants |= artifact->bindings[i].hashed, neighbours |= artifact->bindings[i].adjoins;
+	for (uint32_t i = 0; i < artifact->binding_count; i++) {
+		const struct md_binding *binding = &artifact->bindings[i];
+		constants |= binding->hashed, neighbours |= binding->adjoins;
+		places |= binding->align > 1 || binding->overlaps;
+	}
 	return (stored ? MD_FEATURE_FRAMES : 0) | (fingerprint->fact_count ? MD_FEATURE_FACTS : 0) |
 	       (variables ? MD_FEATURE_VARIABLES : 0) | (artifact->request_count ? MD_FEATURE_ORDER : 0) |
 	       (fingerprint->arguments.count && !fingerprint->fact_count ? MD_FEATURE_ARGUMENTS : 0) |
 	       (constants ? MD_FEATURE_CONSTANTS : 0) | (values ? MD_FEATURE_VALUES : 0) |
 	       (neighbours ? MD_FEATURE_NEIGHBOURS : 0) | (has_addresses(artifact) ? MD_FEATURE_ADDRESSES : 0) |
-	       (limits ? MD_FEATURE_LIMITS : 0);
+	       (limits ? MD_FEATURE_LIMITS : 0) | (places ? MD_FEATURE_PLACES : 0);
 }
 
 static uint64_t features_of_graphs(const struct md_artifact *artifact)

@@ -117,6 +117,14 @@ static void visit_binding(struct md_archive *a, void *item, void *user)
 		if (a->ops->reading)
 			binding->adjoins = true;
 	}
+	if (md_archive_has(a, "align", binding->align > 1))
+		md_archive_u32(a, "align", &binding->align);
+	if (md_archive_has(a, "within", binding->overlaps)) {
+		md_archive_u32(a, "within", &binding->within);
+		md_archive_u64(a, "distance", &binding->distance);
+		if (a->ops->reading)
+			binding->overlaps = true;
+	}
 }
 
 static void visit_request(struct md_archive *a, void *item, void *user)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether what the engine has bound is what the artifact was made with: made, of the same size, as near to another. */
+/* Whether what the engine has bound is what the artifact was made with: made, of the same size and alignment, as near
+ * to another. */
 #include "restore/restore.h"
 
 /* A launch has the address where one binding ends and the next begins: it is one address again, or no graph is right.
@@ -21,6 +22,37 @@ static enum md_status check_neighbour(const struct md_restore *r, uint32_t index
 	return MD_OK;
 }
 
+/* A pointer into memory that two names share is of the one or the other, and the capture cannot tell: they lie so
+ * again.
+ */
+static enum md_status check_overlap(const struct md_restore *r, uint32_t index, struct md_error *err)
+{
+	const struct md_binding *binding = &r->artifact.bindings[index];
+	const char *other = r->artifact.bindings[binding->within].name;
+	if (r->binding_of[binding->within] == MD_NONE)
+		return md_error_set(err, MD_ERR_NOT_FOUND,
+				    "binding \"%s\" was not made, and \"%s\" shared memory with it in the capture",
+				    other, binding->name);
+	const struct md_bound *first = &r->bound[r->binding_of[binding->within]];
+	if (r->bound[r->binding_of[index]].address - first->address != binding->distance)
+		return md_error_set(err, MD_ERR_MISMATCH,
+				    "binding \"%s\" lay %llu bytes behind the beginning of \"%s\" in the capture, in "
+				    "memory that both share; in this process it does not lie there",
+				    binding->name, (unsigned long long)binding->distance, other);
+	return MD_OK;
+}
+
+/* Kernels were chosen for addresses of this alignment: with less, wide loads fault. */
+static enum md_status check_alignment(const struct md_binding *binding, uint64_t address, struct md_error *err)
+{
+	if (binding->align < 2 || address % binding->align == 0)
+		return MD_OK;
+	return md_error_set(
+	    err, MD_ERR_MISMATCH,
+	    "binding \"%s\" began at a multiple of %u bytes in the capture; in this process it does not", binding->name,
+	    binding->align);
+}
+
 enum md_status md_restore_binding_check(const struct md_restore *r, uint32_t index, struct md_error *err)
 {
 	const struct md_binding *binding = &r->artifact.bindings[index];
@@ -31,6 +63,9 @@ enum md_status md_restore_binding_check(const struct md_restore *r, uint32_t ind
 	if (bound->size != binding->size)
 		return md_error_set(err, MD_ERR_MISMATCH, "binding \"%s\": artifact has %llu bytes, the engine %llu",
 				    binding->name, (unsigned long long)binding->size, (unsigned long long)bound->size);
+	MD_FORWARD(check_alignment(binding, bound->address, err));
+	if (binding->overlaps)
+		MD_FORWARD(check_overlap(r, index, err));
 	return binding->adjoins ? check_neighbour(r, index, err) : MD_OK;
 }
 

@@ -118,6 +118,17 @@ static enum md_status check_constants(const struct md_artifact *a, const struct 
 	return MD_OK;
 }
 
+/* With a binding go all that it shares memory with: they name one of them, which names none. */
+static void mark_overlaps(const struct md_artifact *a, uint8_t *bindings)
+{
+	for (uint32_t i = 0; i < a->binding_count; i++)
+		if (bindings[i] && a->bindings[i].overlaps)
+			bindings[a->bindings[i].within] = 1;
+	for (uint32_t i = 0; i < a->binding_count; i++)
+		if (a->bindings[i].overlaps && bindings[a->bindings[i].within])
+			bindings[i] = 1;
+}
+
 static uint32_t count_marks(const uint8_t *marks, uint32_t count)
 {
 	uint32_t marked = 0;
@@ -174,6 +185,7 @@ static void mark_graph(const struct md_artifact *a, const struct md_artifact_gra
 		if (marks->allocs[i] && a->allocs[i].class == MD_CLASS_BOUND)
 			marks->bindings[a->allocs[i].binding] = 1;
 	mark_constants(a, marks);
+	mark_overlaps(a, marks->bindings);
 }
 
 /* Only a verification may build such a graph: it finds out what its words are. */

@@ -167,6 +167,55 @@ Test(artifact_said, neighbours_keep_older_readers_out, .init = setup, .fini = te
 	md_artifact_finish(&artifact);
 }
 
+static void should_fail_to_write(const struct md_artifact *artifact, const char *why)
+{
+	struct md_error err = {0};
+	cr_assert(md_artifact_write(artifact, path, NULL, &err) == MD_ERR_CORRUPT, "%s", err.message);
+	cr_assert(strstr(err.message, why), "%s", err.message);
+}
+
+/* Who did not know of places would restore pointers to the other one of two names of one memory. */
+Test(artifact_said, places_keep_older_readers_out, .init = setup, .fini = teardown)
+{
+	struct md_artifact artifact, read;
+	struct md_error err = {0};
+	size_t size;
+	sample_artifact(&artifact);
+	struct md_binding *binding = &artifact.bindings[1];
+	binding->overlaps = true;
+	binding->within = 1;
+	should_fail_to_write(&artifact, "binding 1: it lies within binding 1 of ");
+	binding->within = artifact.binding_count;
+	should_fail_to_write(&artifact, "binding 1: it lies within binding ");
+	binding->within = 0;
+	artifact.bindings[0].overlaps = true;
+	artifact.bindings[0].within = 1;
+	should_fail_to_write(&artifact, "binding 0: it lies within binding 1 of ");
+	artifact.bindings[0].overlaps = false;
+	binding->distance = 12;
+	cr_assert_eq(write_and_get_required(&artifact), 8195, "stored images, facts and places");
+	binding->overlaps = false;
+	binding->align = 24;
+	should_fail_to_write(&artifact, "binding 1: aligned to 24 bytes");
+	binding->align = 64;
+	should_fail_to_write(&artifact, "binding 1: aligned to 64 bytes");
+	binding->align = 16;
+	cr_assert_eq(write_and_get_required(&artifact), 8195, "an alignment alone");
+	binding->overlaps = true;
+	cr_assert_eq(write_and_get_required(&artifact), 8195, "both");
+	cr_assert(md_artifact_read(path, &read, NULL, &err) == MD_OK, "read: %s", err.message);
+	char *text = print(&read, &size);
+	md_artifact_finish(&read);
+	FILE *in = fmemopen(text, size, "r");
+	cr_assert(md_artifact_parse_text(in, &read, &err) == MD_OK, "parse: %s", err.message);
+	cr_assert(read.bindings[1].overlaps && read.bindings[1].within == 0 && read.bindings[1].distance == 12);
+	cr_assert_eq(read.bindings[1].align, 16, "of the text");
+	fclose(in);
+	free(text);
+	md_artifact_finish(&read);
+	md_artifact_finish(&artifact);
+}
+
 /* Who did not know of limits would hand out graphs whose kernels fault. */
 Test(artifact_said, limits_keep_older_readers_out, .init = setup, .fini = teardown)
 {

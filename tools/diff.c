@@ -234,6 +234,12 @@ static void compare_binding(struct md_diff *diff, const char *name, uint32_t a, 
 		md_diff_text(diff, "bindings", name, "right behind",
 			     x->adjoins ? diff->a->bindings[x->before].name : "none",
 			     y->adjoins ? diff->b->bindings[y->before].name : "none");
+		md_diff_number(diff, "bindings", name, "alignment", x->align ? x->align : 1, y->align ? y->align : 1);
+		md_diff_text(diff, "bindings", name, "shares memory with",
+			     x->overlaps ? diff->a->bindings[x->within].name : "none",
+			     y->overlaps ? diff->b->bindings[y->within].name : "none");
+		md_diff_number(diff, "bindings", name, "bytes behind it", x->overlaps ? (int64_t)x->distance : 0,
+			       y->overlaps ? (int64_t)y->distance : 0);
 		return;
 	}
 	const struct md_binding *only = x ? x : y;

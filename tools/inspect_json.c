@@ -159,6 +159,11 @@ static void put_memory(struct md_json *json, const struct md_artifact *artifact)
 		md_json_bool(json, "varied", artifact->bindings[i].varied);
 		if (artifact->bindings[i].adjoins)
 			md_json_text(json, "before", artifact->bindings[artifact->bindings[i].before].name);
+		md_json_number(json, "align", artifact->bindings[i].align ? artifact->bindings[i].align : 1);
+		if (artifact->bindings[i].overlaps) {
+			md_json_text(json, "within", artifact->bindings[artifact->bindings[i].within].name);
+			md_json_number(json, "distance", artifact->bindings[i].distance);
+		}
 		md_json_end(json);
 	}
 	md_json_end(json);

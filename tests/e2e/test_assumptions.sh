@@ -185,6 +185,29 @@ assert_contains "$work/span.apart.err" "span live binding \"behind\" lay right b
 run span.json medusa-inspect --json "$work/span.medusa"
 assert_contains "$work/span.json.out" '"before": "in"'
 
+section "two names of one memory"
+SUBJECT=shared captured shared 0 -- "$subject"
+SUBJECT=shared restored shared.same shared "$subject"
+assert_contains "$work/shared.same.err" "shared restored"
+SUBJECT=shared SUBJECT_APART=1 restored shared.apart shared "$subject"
+assert_contains "$work/shared.apart.err" 'shared live binding "second" lay 0 bytes behind the beginning of "first" in the capture, in memory that both share; in this process it does not lie there'
+run shared.json medusa-inspect --json "$work/shared.medusa"
+assert_contains "$work/shared.json.out" '"within": "first"'
+SUBJECT=shared SUBJECT_APART=1 captured apart 0 -- "$subject"
+SUBJECT=shared restored apart.shared apart "$subject"
+assert_contains "$work/apart.shared.err" "shared restored"
+SUBJECT=shared captured one_apart 1 --second "SUBJECT_APART=1 $subject" -- "$subject"
+assert_contains "$work/one_apart.captured.err" "refused: (shared, 1):"
+
+section "a binding that is aligned to less than in the capture"
+SUBJECT=shared SUBJECT_MOVE=64 restored shared.moved shared "$subject"
+assert_contains "$work/shared.moved.err" "shared restored"
+SUBJECT=shared SUBJECT_MOVE=4 restored shared.odd shared "$subject"
+assert_contains "$work/shared.odd.err" 'shared live binding "first" began at a multiple of 32 bytes in the capture; in this process it does not'
+SUBJECT=shared SUBJECT_MOVE=4 captured odd 0 -- "$subject"
+SUBJECT=shared SUBJECT_MOVE=12 restored odd.moved odd "$subject"
+assert_contains "$work/odd.moved.err" "shared restored"
+
 section "a binding that is moved"
 SUBJECT=moves captured moves 0 -- "$subject"
 SUBJECT=moves restored moves.cold moves "$subject"

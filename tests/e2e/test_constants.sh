@@ -43,7 +43,7 @@ run twin medusa-inspect --text "$artifact"
 assert_count "$work/twin.out" " hash=" 2
 run again medusa-inspect --from-text "$work/twin.out" -o "$work/again.medusa"
 assert_same_file "$artifact" "$work/again.medusa"
-assert_equal "feature bits that a reader must know: arguments, constants, limits" 4288 "$(od -An -tu8 -j16 -N8 "$artifact" | tr -d ' ')"
+assert_equal "feature bits that a reader must know: arguments, constants, limits, places" 12480 "$(od -An -tu8 -j16 -N8 "$artifact" | tr -d ' ')"
 
 for how in none "$kernel"; do
 	export MEDUSA_PROBE_KERNEL=$how

@@ -140,7 +140,7 @@ run variable_again medusa-inspect --from-text "$work/variable_twin.out" -o "$wor
 assert_same_file "$work/variable.medusa" "$work/variable_again.medusa"
 run variable_inspected medusa-inspect "$work/variable.medusa"
 assert_contains "$work/variable_inspected.out" "the engine, which writes its variable variable_scale"
-assert_equal "feature bits that a reader must know: constants, variables, arguments, limits" 4296 "$(od -An -tu8 -j16 -N8 "$work/variable.medusa" | tr -d ' ')"
+assert_equal "feature bits that a reader must know: constants, variables, arguments, limits, places" 12488 "$(od -An -tu8 -j16 -N8 "$work/variable.medusa" | tr -d ' ')"
 sed 's/variable="variable_scale"/variable=""/' "$work/variable_twin.out" >"$work/nameless.txt"
 run nameless medusa-inspect --from-text "$work/nameless.txt" -o "$work/nameless.medusa"
 assert_contains "$work/nameless.err" "its variable has no name, or it is stored all the same"

@@ -75,6 +75,9 @@ static void write_artifacts(void)
 	artifact.images[0].variable = strdup("scale");
 	artifact.bindings[0].hashed = artifact.bindings[0].varied = true;
 	artifact.bindings[1].adjoins = true;
+	artifact.bindings[1].align = 16;
+	artifact.bindings[1].overlaps = true;
+	artifact.bindings[1].distance = 64;
 	artifact.images[1].value_count = 2;
 	artifact.images[1].values = sample_array(2, sizeof(*artifact.images[1].values));
 	artifact.images[1].values[0] = (struct md_image_value){strdup("one"), 1, sample_array(1, 1), NULL, 0};

@@ -26,6 +26,8 @@
  *   SUBJECT=moves        the engine binds "out" elsewhere once it has its graph, and asks for the graph again
  *   SUBJECT=span         the graph adds up what lies in "in", to its end; SUBJECT_IMAGE has the kernel, and with
  *                        SUBJECT_APART "behind" does not begin where "in" ends
+ *   SUBJECT=shared       the graph copies "second" to "out"; "first" and "second" are two names of one buffer, but with
+ *                        SUBJECT_APART each has a buffer of its own, and with SUBJECT_MOVE=N both begin N bytes later
  *   SUBJECT_FACT=TEXT    what fact "value" is said to be; without it there are no facts
  */
 /* clang-format on */
@@ -363,13 +365,41 @@ static void span(int argc, char **argv)
 	}
 }
 
+/* ---- two names of one memory ---- */
+
+static void shared(int argc, char **argv)
+{
+	CUdeviceptr pool, first, second, out = take("out", MEDUSA_BIND_OUTPUT);
+	bool apart = *setting("SUBJECT_APART", "");
+	CUgraphExec exec;
+	(void)argc, (void)argv;
+	TRY(cuMemAlloc_v2, &pool, 4 * (size_t)BYTES);
+	first = pool + (CUdeviceptr)atoi(setting("SUBJECT_MOVE", "0"));
+	second = apart ? first + 2 * (CUdeviceptr)BYTES : first;
+	medusa_bind("first", first, BYTES, MEDUSA_BIND_INPUT);
+	medusa_bind("second", second, BYTES, MEDUSA_BIND_INPUT);
+	if (!get("shared", &exec)) {
+		begin();
+		TRY(cuMemcpyDtoDAsync_v2, out, second, BYTES, stream);
+		end("shared", &exec);
+	}
+	for (unsigned value = 1; value < 4; value++) {
+		TRY(cuMemsetD32_v2, first, value, WORDS);
+		TRY(cuMemsetD32_v2, second, value + 10, WORDS);
+		TRY(cuCtxSynchronize);
+		launch(exec);
+		printf("out %u, wanted %u\n", first_word(out), value + 10);
+	}
+}
+
 static const struct {
 	const char *name;
 	void (*run)(int argc, char **argv);
 } subjects[] = {{"constant", constant}, {"unbound", unbound},       {"nothing", nothing},
 		{"between", between},   {"relay", relay},           {"destroys", destroys},
 		{"scratch", scratch},   {"touch_read", touch_read}, {"touch_write", touch_write},
-		{"zeros", zeros},       {"moves", moves},           {"span", span}};
+		{"zeros", zeros},       {"moves", moves},           {"span", span},
+		{"shared", shared}};
 
 int main(int argc, char **argv)
 {
