@@ -108,6 +108,16 @@ done
 run restored medusa-restore "$work/versioned.medusa" -- "$work/before.engine/engine"
 assert_contains "$work/restored.err" "the output is of type int32" # one program or the other: the artifact does not know
 
+section "structs of older and newer programs"
+mkdir "$work/sizes"
+link "$work/sizes/engine" tests/e2e/abi_sizes.c "$lib" -lmedusa-sched # by the name that the artifact holds for
+run sizes medusa-restore "$work/versioned.medusa" -- "$work/sizes/engine"
+assert_exit sizes 0
+assert_equal "what became of them" "newer stats: ok, known 1, later 0
+older stats: ok, behind its end 5a
+newer gpus, later 0: ok, limit 2000, behind its end 5a
+newer gpus, later 1: invalid argument, limit 0, behind its end 5a" "$(cat "$work/sizes.out")"
+
 section "a program that needs a later release"
 mkdir "$work/later"
 echo 'MEDUSA_9.9 { global: medusa_later; };' >"$work/later.map"
