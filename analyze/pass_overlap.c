@@ -48,15 +48,15 @@ enum md_status md_pass_overlap(struct md_analysis *analysis, struct md_error *er
 {
 	const struct md_view *view = &analysis->views[0];
 	uint32_t count = view->binding_count, reach = 0; /* the one that ends last of those that came before */
-	MD_AUTO_FREE struct placed *places = calloc(count + (size_t)1, sizeof *places);
+	MD_AUTO_FREE struct placed *places = calloc(count + (size_t)1, sizeof(*places));
 
-	analysis->within = malloc((count + (size_t)1) * sizeof *analysis->within);
+	analysis->within = malloc((count + (size_t)1) * sizeof(*analysis->within));
 	if (!places || !analysis->within)
 		return md_analysis_no_memory(err);
-	memset(analysis->within, 0xff, (count + (size_t)1) * sizeof *analysis->within);
+	memset(analysis->within, 0xff, (count + (size_t)1) * sizeof(*analysis->within));
 	for (uint32_t i = 0; i < count; i++)
 		places[i] = place_of(analysis, i);
-	qsort(places, count, sizeof *places, by_place);
+	qsort(places, count, sizeof(*places), by_place);
 	for (uint32_t i = 1; i < count; i++) {
 		const struct placed *last = &places[reach], *this = &places[i];
 		uint32_t first = analysis->within[last->index];

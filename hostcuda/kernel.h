@@ -48,8 +48,8 @@ struct hostcuda_kernel {
 
 /* Once in an image whose kernels use the device heap: its size is fixed once their code is loaded. */
 #define HOSTCUDA_USES_HEAP                                                                                             \
-	extern __attribute__((visibility("default"))) const uint8_t hostcuda_uses_heap;                                \
-	__attribute__((visibility("default"))) const uint8_t hostcuda_uses_heap = 1
+	extern MD_EXPORT const uint8_t hostcuda_uses_heap;                                                             \
+	MD_EXPORT const uint8_t hostcuda_uses_heap = 1
 
 #define HOSTCUDA_KERNEL_MAGIC 0x4b434348u /* "HCCK" */
 #define HOSTCUDA_PARAM(type, field)                                                                                    \
