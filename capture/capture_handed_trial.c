@@ -264,8 +264,8 @@ enum md_status md_handed_trial_find_all(struct md_handed_trial *trial, const str
 			continue;
 		bytes += region->size;
 		if (bytes > MOST_ALL)
-			return md_error_set(err, MD_ERR_TOO_LARGE, "it reaches more than %llu bytes of private memory",
-					    MOST_ALL);
+			return md_error_set(err, MD_ERR_TOO_LARGE,
+					    "the graph reaches more than %llu bytes of private memory", MOST_ALL);
 		if (!add_spot(trial, 0, region->address, region->size))
 			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a place that a graph writes");
 	}

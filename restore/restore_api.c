@@ -37,13 +37,15 @@ static enum md_status begin(struct md_error *err)
 	MD_FORWARD(md_cuda_load(err));
 	MD_FORWARD(md_cuda_call(err, cuCtxGetCurrent, &context));
 	if (!context)
-		return md_error_set(err, MD_ERR_INVALID, "no context is current");
+		return md_error_set(
+		    err, MD_ERR_INVALID,
+		    "no CUDA context is current in this thread: make the engine's context current before this call");
 	/* A process may touch another device first: what was begun there has no bindings yet and moves. */
 	if (r->context && r->context != context) {
 		if (r->bound_count)
 			return md_error_set(err, MD_ERR_MISMATCH,
-					    "this is another context than the one that bindings were made in; "
-					    "graphs are restored for that one alone");
+					    "the current context is not the one in which bindings were made; graphs "
+					    "are restored for that context only");
 		md_restore_stop("the engine uses another context");
 	}
 	md_restore_start(context);

@@ -33,7 +33,7 @@ static enum md_status run_open(struct md_restore *r, struct md_restore_graph *gr
 {
 	(void)graph;
 	if (!r->path)
-		return md_error_set(err, MD_ERR_NOT_FOUND, "MEDUSA_ARTIFACT is not set");
+		return md_error_set(err, MD_ERR_NOT_FOUND, "MEDUSA_ARTIFACT is not set; medusa-restore sets it");
 	uint64_t start = md_clock_ns();
 	MD_FORWARD(open_artifact(r, err));
 	MD_FORWARD(md_checks_require(&r->artifact, err));

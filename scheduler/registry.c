@@ -113,7 +113,9 @@ static int add_gpus(struct medusa_sched *s, const struct medusa_sched_node *node
 	for (uint32_t i = 0; i < node->gpu_count; i++) {
 		struct medusa_sched_gpu gpu;
 		if (!md_take_struct(at, sizeof(gpu), &gpu))
-			return md_fail(NULL, MEDUSA_SCHED_ERR_INVALID, "gpus[%u]: its size is not one of this library",
+			return md_fail(NULL, MEDUSA_SCHED_ERR_INVALID,
+				       "gpus[%u].size is not that of a struct medusa_sched_gpu, or fields that this "
+				       "library does not know are set",
 				       i);
 		if (!gpu.memory_bytes)
 			return md_fail(NULL, MEDUSA_SCHED_ERR_INVALID, "gpus[%u]: memory_bytes is 0", i);
@@ -140,9 +142,13 @@ MD_EXPORT int medusa_sched_create(const struct medusa_sched_node *given_node,
 	struct medusa_sched_node node;
 	struct medusa_sched_options options = {0};
 	if (!given_node || !sched || !md_take_struct(given_node, sizeof(node), &node))
-		return md_fail(NULL, MEDUSA_SCHED_ERR_INVALID, "node: NULL, or its size is not one of this library");
+		return md_fail(NULL, MEDUSA_SCHED_ERR_INVALID,
+			       "node is NULL, or node->size is not that of a struct medusa_sched_node, or fields that "
+			       "this library does not know are set");
 	if (given_options && !md_take_struct(given_options, sizeof(options), &options))
-		return md_fail(NULL, MEDUSA_SCHED_ERR_INVALID, "options: the size is not one of this library");
+		return md_fail(NULL, MEDUSA_SCHED_ERR_INVALID,
+			       "options->size is not that of a struct medusa_sched_options, or fields that this "
+			       "library does not know are set");
 	int code = check_node(&node);
 	if (code)
 		return code;
@@ -218,7 +224,9 @@ MD_EXPORT int medusa_sched_add_backbone(struct medusa_sched *s, const struct med
 {
 	struct medusa_sched_backbone spec;
 	if (!given || !index || !md_take_struct(given, sizeof(spec), &spec))
-		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "backbone: NULL, or its size is not one of this library");
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
+			       "backbone is NULL, or backbone->size is not that of a struct medusa_sched_backbone, or "
+			       "fields that this library does not know are set");
 	if (!spec.bytes || spec.bytes > MOST_BYTES)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "backbone: bytes is %llu", (unsigned long long)spec.bytes);
 	if (s->host_limit && spec.in_host && s->host_used + spec.bytes > s->host_limit)
@@ -245,19 +253,19 @@ static uint64_t add_up(uint64_t a, uint64_t b)
 static int check_function(struct medusa_sched *s, const struct medusa_sched_function *f)
 {
 	if (f->backbone != NONE && f->backbone >= s->backbone_count)
-		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "backbone %u: there are %u", f->backbone,
-			       s->backbone_count);
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "backbone is %u, but only %u backbones are registered",
+			       f->backbone, s->backbone_count);
 	if (!f->t0_ns)
-		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "t0_ns is 0");
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "t0_ns is 0: give the time to the first token");
 	if (f->residue_bytes > f->context_bytes)
-		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "residue_bytes are more than context_bytes");
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "residue_bytes is more than context_bytes");
 	if (!(f->slo_percentile >= 0 && f->slo_percentile <= 1))
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "slo_percentile %g is not within 0 to 1",
 			       f->slo_percentile);
 	if (f->backbone == NONE && !f->weight_bytes && !f->context_bytes)
-		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "it has no backbone, weights or context");
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "backbone, weight_bytes and context_bytes are all unset");
 	if (add_up(f->library_bytes, f->weight_bytes) > MOST_BYTES)
-		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "library_bytes and weight_bytes are more than 2^60");
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "library_bytes + weight_bytes is more than 2^60");
 	uint64_t host = add_up(f->library_bytes, f->weight_bytes);
 	if (s->host_limit && (f->in_host ? add_up(s->host_used, host) : host) > s->host_limit)
 		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
@@ -268,7 +276,8 @@ static int check_function(struct medusa_sched *s, const struct medusa_sched_func
 	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++)
 		most = s->gpus[gpu].limit > most ? s->gpus[gpu].limit : most;
 	if (bytes > most)
-		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "it takes %llu bytes on a GPU, the largest has %llu",
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
+			       "the function takes %llu bytes on a GPU, and the largest GPU has %llu",
 			       (unsigned long long)bytes, (unsigned long long)most);
 	return MEDUSA_SCHED_OK;
 }
@@ -313,7 +322,9 @@ MD_EXPORT int medusa_sched_add_function(struct medusa_sched *s, const struct med
 {
 	struct medusa_sched_function spec;
 	if (!given || !index || !md_take_struct(given, sizeof(spec), &spec))
-		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "function: NULL, or its size is not one of this library");
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
+			       "function is NULL, or function->size is not that of a struct medusa_sched_function, or "
+			       "fields that this library does not know are set");
 	spec.max_batch = spec.max_batch ? spec.max_batch : 1;
 	spec.max_parallel = spec.max_parallel ? spec.max_parallel : 1;
 	int code = check_function(s, &spec);

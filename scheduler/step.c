@@ -69,7 +69,7 @@ static bool fits_at_all(const struct medusa_sched *s, uint32_t function, uint64_
 static int arrival(struct medusa_sched *s, const struct medusa_sched_event *e)
 {
 	if (md_map_get(&s->request_ids, e->request, NULL))
-		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "request %llu is there already",
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "event->request is %llu, a number that is still in use",
 			       (unsigned long long)e->request);
 	if (e->function >= s->function_count || s->functions[e->function].gone)
 		return refuse_at_once(s, e, MEDUSA_SCHED_UNREGISTERED);
@@ -335,18 +335,21 @@ static void function_gone(struct medusa_sched *s, uint32_t function)
 static int check_event(struct medusa_sched *s, const struct medusa_sched_event *e)
 {
 	if (e->now < s->now)
-		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "time goes back: %llu after %llu",
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "event->now is %llu, earlier than the event before (%llu)",
 			       (unsigned long long)e->now, (unsigned long long)s->now);
 	bool gpu = e->type == MEDUSA_SCHED_MEMORY_REPORT || e->type == MEDUSA_SCHED_MEMORY_LIMIT ||
 		   e->type == MEDUSA_SCHED_GPU_LOST || e->type == MEDUSA_SCHED_GPU_BACK ||
 		   e->type == MEDUSA_SCHED_BACKBONE_FAILED;
 	if (gpu && e->gpu >= s->gpu_count)
-		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "gpu %u: there are %u", e->gpu, s->gpu_count);
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "event->gpu is %u, but the node has only %u GPUs", e->gpu,
+			       s->gpu_count);
 	if (e->type == MEDUSA_SCHED_BACKBONE_FAILED && e->backbone >= s->backbone_count)
-		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "backbone %u: there are %u", e->backbone,
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
+			       "event->backbone is %u, but only %u backbones are registered", e->backbone,
 			       s->backbone_count);
 	if (e->type == MEDUSA_SCHED_FUNCTION_GONE && e->function >= s->function_count)
-		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "function %u: there are %u", e->function,
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
+			       "event->function is %u, but only %u functions are registered", e->function,
 			       s->function_count);
 	bool never = false;
 	if (e->type == MEDUSA_SCHED_BATCH_FAILED || e->type == MEDUSA_SCHED_STARTED)
@@ -355,10 +358,12 @@ static int check_event(struct medusa_sched *s, const struct medusa_sched_event *
 	    e->type == MEDUSA_SCHED_EVICTED)
 		md_transfer_find(s, e->transfer, &never);
 	if (never)
-		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "batch or transfer %llu was never given out",
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
+			       "event names batch or transfer %llu, which no action has named",
 			       (unsigned long long)(e->batch | e->transfer));
 	if (e->type < MEDUSA_SCHED_ARRIVAL || e->type > MEDUSA_SCHED_TIMER)
-		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "event type %d", (int)e->type);
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
+			       "event->type is %d, which is no enum medusa_sched_event_type", (int)e->type);
 	return MEDUSA_SCHED_OK;
 }
 
@@ -502,7 +507,9 @@ MD_EXPORT int medusa_sched_step(struct medusa_sched *s, const struct medusa_sche
 		return MEDUSA_SCHED_ERR_INVALID;
 	*count = 0;
 	if (!md_take_struct(given, sizeof(known), &known))
-		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "event: its size is not one of this library");
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
+			       "event->size is not that of a struct medusa_sched_event, or fields that this library "
+			       "does not know are set");
 	s->action_count = s->run_request_count = 0;
 	int code = check_event(s, event);
 	if (code)

@@ -37,7 +37,8 @@ Test(scheduler_interface, takes_events_of_other_versions)
 	later.newer = 1;
 	later.event.request = 3;
 	cr_assert_eq(medusa_sched_step(n.sched, &later.event, &actions, &count), MEDUSA_SCHED_ERR_INVALID);
-	cr_assert_str_eq(medusa_sched_error(n.sched), "event: its size is not one of this library");
+	cr_assert_str_eq(medusa_sched_error(n.sched), "event->size is not that of a struct medusa_sched_event, or "
+						      "fields that this library does not know are set");
 	script_end(&n);
 }
 
@@ -48,22 +49,34 @@ Test(scheduler_interface, names_what_never_was)
 		int code;
 		const char *says;
 	} cases[] = {
-	    {{.type = MEDUSA_SCHED_ARRIVAL, .request = 7}, MEDUSA_SCHED_ERR_INVALID, "request 7 is there already"},
-	    {{.type = MEDUSA_SCHED_TIMER, .now = 1}, MEDUSA_SCHED_ERR_INVALID, "time goes back"},
-	    {{.type = MEDUSA_SCHED_GPU_LOST, .gpu = 1}, MEDUSA_SCHED_ERR_INVALID, "gpu 1: there are 1"},
+	    {{.type = MEDUSA_SCHED_ARRIVAL, .request = 7},
+	     MEDUSA_SCHED_ERR_INVALID,
+	     "event->request is 7, a number that is still in use"},
+	    {{.type = MEDUSA_SCHED_TIMER, .now = 1}, MEDUSA_SCHED_ERR_INVALID, "event->now is 1, earlier than"},
+	    {{.type = MEDUSA_SCHED_GPU_LOST, .gpu = 1},
+	     MEDUSA_SCHED_ERR_INVALID,
+	     "event->gpu is 1, but the node has only 1 GPUs"},
 	    {{.type = MEDUSA_SCHED_GPU_BACK, .gpu = NOBODY}, MEDUSA_SCHED_ERR_INVALID, "gpu"},
-	    {{.type = MEDUSA_SCHED_MEMORY_REPORT, .gpu = 9}, MEDUSA_SCHED_ERR_INVALID, "gpu 9"},
-	    {{.type = MEDUSA_SCHED_MEMORY_LIMIT, .gpu = 9}, MEDUSA_SCHED_ERR_INVALID, "gpu 9"},
-	    {{.type = MEDUSA_SCHED_BACKBONE_FAILED}, MEDUSA_SCHED_ERR_INVALID, "backbone 0: there are 0"},
-	    {{.type = MEDUSA_SCHED_FUNCTION_GONE, .function = 1}, MEDUSA_SCHED_ERR_INVALID, "function 1"},
-	    {{.type = MEDUSA_SCHED_BATCH_FAILED, .batch = 1ull << 40}, MEDUSA_SCHED_ERR_INVALID, "never given out"},
-	    {{.type = MEDUSA_SCHED_STARTED, .batch = 5}, MEDUSA_SCHED_ERR_INVALID, "never given out"},
-	    {{.type = MEDUSA_SCHED_TRANSFER_DONE, .transfer = ~0ull}, MEDUSA_SCHED_ERR_INVALID, "never given out"},
-	    {{.type = MEDUSA_SCHED_TRANSFER_FAILED, .transfer = 99}, MEDUSA_SCHED_ERR_INVALID, "never given out"},
-	    {{.type = MEDUSA_SCHED_EVICTED, .transfer = 99}, MEDUSA_SCHED_ERR_INVALID, "never given out"},
-	    {{.type = 0}, MEDUSA_SCHED_ERR_INVALID, "event type 0"},
-	    {{.size = 4, .type = MEDUSA_SCHED_TIMER}, MEDUSA_SCHED_ERR_INVALID, "event: its size"},
-	    {{.type = MEDUSA_SCHED_TIMER + 1}, MEDUSA_SCHED_ERR_INVALID, "event type 17"},
+	    {{.type = MEDUSA_SCHED_MEMORY_REPORT, .gpu = 9}, MEDUSA_SCHED_ERR_INVALID, "event->gpu is 9"},
+	    {{.type = MEDUSA_SCHED_MEMORY_LIMIT, .gpu = 9}, MEDUSA_SCHED_ERR_INVALID, "event->gpu is 9"},
+	    {{.type = MEDUSA_SCHED_BACKBONE_FAILED},
+	     MEDUSA_SCHED_ERR_INVALID,
+	     "event->backbone is 0, but only 0 backbones"},
+	    {{.type = MEDUSA_SCHED_FUNCTION_GONE, .function = 1}, MEDUSA_SCHED_ERR_INVALID, "event->function is 1"},
+	    {{.type = MEDUSA_SCHED_BATCH_FAILED, .batch = 1ull << 40},
+	     MEDUSA_SCHED_ERR_INVALID,
+	     "which no action has named"},
+	    {{.type = MEDUSA_SCHED_STARTED, .batch = 5}, MEDUSA_SCHED_ERR_INVALID, "which no action has named"},
+	    {{.type = MEDUSA_SCHED_TRANSFER_DONE, .transfer = ~0ull},
+	     MEDUSA_SCHED_ERR_INVALID,
+	     "which no action has named"},
+	    {{.type = MEDUSA_SCHED_TRANSFER_FAILED, .transfer = 99},
+	     MEDUSA_SCHED_ERR_INVALID,
+	     "which no action has named"},
+	    {{.type = MEDUSA_SCHED_EVICTED, .transfer = 99}, MEDUSA_SCHED_ERR_INVALID, "which no action has named"},
+	    {{.type = 0}, MEDUSA_SCHED_ERR_INVALID, "event->type is 0"},
+	    {{.size = 4, .type = MEDUSA_SCHED_TIMER}, MEDUSA_SCHED_ERR_INVALID, "event->size is not"},
+	    {{.type = MEDUSA_SCHED_TIMER + 1}, MEDUSA_SCHED_ERR_INVALID, "event->type is 17"},
 	    /* What has ended, or was never known here, is no error. */
 	    {{.type = MEDUSA_SCHED_DONE, .request = 12345}, 0, ""},
 	    {{.type = MEDUSA_SCHED_FIRST_TOKEN, .request = 12345}, 0, ""},
@@ -157,13 +170,13 @@ Test(scheduler_interface, refuses_functions_that_cannot_be)
 		const char *says;
 		struct medusa_sched_function f;
 	} cases[] = {
-	    {"backbone 3: there are 0", {.backbone = 3, .t0_ns = 1}},
+	    {"backbone is 3, but only 0 backbones", {.backbone = 3, .t0_ns = 1}},
 	    {"t0_ns is 0", {.backbone = NOBODY, .weight_bytes = 1}},
 	    {"residue_bytes", {.backbone = NOBODY, .t0_ns = 1, .context_bytes = 1, .residue_bytes = 2}},
 	    {"slo_percentile", {.backbone = NOBODY, .t0_ns = 1, .weight_bytes = 1, .slo_percentile = 1.5}},
-	    {"no backbone, weights or context", {.backbone = NOBODY, .t0_ns = 1}},
+	    {"backbone, weight_bytes and context_bytes are all unset", {.backbone = NOBODY, .t0_ns = 1}},
 	    {"host memory", {.backbone = NOBODY, .t0_ns = 1, .weight_bytes = 70 * GB}},
-	    {"largest has 80000000000", {.backbone = NOBODY, .t0_ns = 1, .weight_bytes = GB, .kv_bytes = 80 * GB}},
+	    {"largest GPU has 80000000000", {.backbone = NOBODY, .t0_ns = 1, .weight_bytes = GB, .kv_bytes = 80 * GB}},
 	    {"bytes", {.backbone = NOBODY, .t0_ns = 1, .weight_bytes = ~0ull, .kv_bytes = 2}},
 	    {"bytes", {.backbone = NOBODY, .t0_ns = 1, .weight_bytes = 1, .library_bytes = ~0ull}},
 	    {"bytes", {.backbone = NOBODY, .t0_ns = 1, .context_bytes = ~0ull, .weight_bytes = 3}},

@@ -134,7 +134,7 @@ int main(int argc, char *argv[])
 	if (result >= 0)
 		return result;
 	if (arguments.command)
-		return md_options_usage_error(&command, "it takes no command");
+		return md_options_usage_error(&command, "this command starts no engine: nothing may follow --");
 	if (!out_path)
 		return md_options_usage_error(&command, "-o FILE is needed");
 	if (no_images && store_images)

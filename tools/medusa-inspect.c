@@ -179,7 +179,7 @@ int main(int argc, char *argv[])
 	if (result >= 0)
 		return result;
 	if (arguments.command)
-		return md_options_usage_error(&command, "it takes no command");
+		return md_options_usage_error(&command, "this command starts no engine: nothing may follow --");
 	if (as_json && as_text)
 		return md_options_usage_error(&command, "--json and --text exclude each other");
 	if (from_text || out_path) {

@@ -147,7 +147,7 @@ int main(int argc, char *argv[])
 	const char *what = arguments.file_count ? arguments.files[0] : "";
 	bool keygen = !strcmp(what, "keygen"), signs = !strcmp(what, "sign"), checks = !strcmp(what, "check");
 	if (arguments.command)
-		return md_options_usage_error(&command, "it takes no command");
+		return md_options_usage_error(&command, "this command starts no engine: nothing may follow --");
 	if (!keygen && !signs && !checks)
 		return md_options_usage_error(&command, "say what to do: keygen, sign or check");
 	if (arguments.file_count != (keygen ? 1 : 2))

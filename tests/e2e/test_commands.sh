@@ -101,7 +101,7 @@ expect 2 "after --" medusa-restore "$artifact"
 expect 2 "after --" medusa-verify "$artifact"
 expect 2 "one artifact, not 2" medusa-restore "$artifact" "$artifact" -- true
 expect 2 "exclude each other" medusa-inspect --json --text "$artifact"
-expect 2 "takes no command" medusa-inspect "$artifact" -- true
+expect 2 "nothing may follow --" medusa-inspect "$artifact" -- true
 expect 2 "two traces are needed" medusa-analyze -o "$work/out.medusa" "$artifact"
 expect 2 "holds no graph" medusa-inspect --graph nothing/1 "$artifact"
 

@@ -73,11 +73,11 @@ for apart in contexts devices; do
 	assert_same_file "$work/$apart.live.out" "$work/$apart.out"
 	assert_contains "$work/$apart.err" "graph one/1 restored"
 	assert_contains "$work/$apart.err" "graph one/2 restored"
-	assert_count "$work/$apart.err" "live this is another context than the one that bindings were made in" 2
+	assert_count "$work/$apart.err" "live the current context is not the one in which bindings were made" 2
 	# An artifact that has graphs of the same names, from engines in one context: the second one's stay out all the same.
 	run $apart.wrong medusa-restore "$work/engines.medusa" -- "${subject[@]}" static $apart
 	assert_same_file "$work/$apart.live.out" "$work/$apart.wrong.out"
-	assert_count "$work/$apart.wrong.err" "live this is another context than the one that bindings were made in" 2
+	assert_count "$work/$apart.wrong.err" "live the current context is not the one in which bindings were made" 2
 done
 
 # A sanitizer's runtime must come before everything else, and asks for dlsym before it can do with another's.
