@@ -178,6 +178,8 @@ static void in_forked_child(void)
 	md_capture_disown();
 }
 
+static pid_t recorder; /* the process that records; 0: none has begun */
+
 static void finish(bool probe);
 
 static void at_exit(void)
@@ -198,6 +200,7 @@ static void start_recording(void)
 		md_error_log("nothing is recorded: %s", err.message);
 		return;
 	}
+	recorder = getpid();
 	put_meta();
 	put_arguments();
 	md_capture_place_open();
@@ -339,6 +342,8 @@ static void finish(bool probe)
 	struct md_trace_writer *writer = NULL;
 	bool has_graphs;
 
+	if (recorder && recorder != getpid()) /* a child that was made without fork(), by a system call */
+		in_forked_child();
 	if (atomic_load(&md_capture.active) && probe) {
 		md_capture_probe_context(NULL);
 		md_capture_shift_release();

@@ -12,6 +12,7 @@
 #define MD_LOG_DOMAIN "interpose"
 #include "base/export.h"
 #include "base/log.h"
+#include "base/uncancelled.h"
 
 /* The way of a non-CUDA name runs before constructors, and before a sanitizer's runtime is ready. */
 #define EARLY __attribute__((no_sanitize_address, no_sanitize_undefined, no_sanitize_thread))
@@ -377,11 +378,14 @@ int InitializeInjection(void)
 /* ---- guard ---- */
 
 static _Thread_local bool inside __attribute__((tls_model("initial-exec")));
+static _Thread_local int cancel_state __attribute__((tls_model("initial-exec")));
+static atomic_bool closed;
 
 bool md_guard_enter(void)
 {
-	if (inside)
+	if (inside || atomic_load_explicit(&closed, memory_order_relaxed))
 		return false;
+	cancel_state = md_uncancelled_begin();
 	inside = true;
 	return true;
 }
@@ -389,4 +393,15 @@ bool md_guard_enter(void)
 void md_guard_leave(void)
 {
 	inside = false;
+	md_uncancelled_end(&cancel_state);
+}
+
+void md_guard_close(void)
+{
+	atomic_store(&closed, true);
+}
+
+bool md_guard_is_closed(void)
+{
+	return atomic_load_explicit(&closed, memory_order_relaxed);
 }

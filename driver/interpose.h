@@ -40,4 +40,8 @@ void md_interpose_check_order(void);
 bool md_guard_enter(void);
 void md_guard_leave(void);
 
+/* From now on nobody enters: in a forked child, which has none of our threads and not the device. */
+void md_guard_close(void);
+bool md_guard_is_closed(void);
+
 #endif

@@ -70,10 +70,11 @@ static void init_condition(pthread_cond_t *condition)
 static void child_after_fork(void)
 {
 	struct md_restore *r = &md_restore;
+	r->process = getpid();
 	if (r->started) {
 		atomic_store(&r->off, true);
 		atomic_store(&r->stop, true);
-		return;
+		md_guard_close();
 	}
 	pthread_mutex_init(&r->work, NULL);
 	pthread_mutex_init(&r->lock, NULL);
@@ -81,9 +82,17 @@ static void child_after_fork(void)
 	init_condition(&r->changed);
 }
 
+/* A child that was made without fork(), by a system call of the engine's own, runs no handler. */
+static void notice_fork(void)
+{
+	if (md_restore.process != getpid())
+		child_after_fork();
+}
+
 static void at_exit(void)
 {
 	struct md_restore *r = &md_restore;
+	notice_fork();
 	if (atomic_load(&r->off))
 		return;
 	if (r->verify)
@@ -100,6 +109,7 @@ static void at_exit(void)
 static void init(void)
 {
 	struct md_restore *r = &md_restore;
+	r->process = getpid();
 	init_condition(&r->changed);
 	md_map_init(&r->bound_names);
 	md_pace_init(&r->pace.pace);
@@ -122,6 +132,7 @@ static void init(void)
 void md_restore_init(void)
 {
 	pthread_once(&init_once, init);
+	notice_fork();
 }
 
 /* ---- waiting and refusing ---- */

@@ -223,6 +223,8 @@ static void freed(uint64_t address, uint64_t bytes)
 static uint64_t memory_goes(uint64_t key)
 {
 	uint64_t bytes = 0;
+	if (md_guard_is_closed())
+		return 0;
 	pthread_mutex_lock(&sizes_lock);
 	if (md_map_remove(&sizes, key, &bytes))
 		md_kvprofile_note_free(bytes);

@@ -187,6 +187,7 @@ struct md_restore {
 	atomic_bool stop, off; /* off: child of a fork that came after a restore was begun */
 	unsigned live_graphs; /* verifying: asked for and not labelled yet, of those that a cold start would hand out */
 	bool released;        /* medusa_release: nothing is restored any more */
+	pid_t process;        /* that we are of; another one is a child that nobody told us of */
 	bool started;         /* a restore was begun in this process, ever */
 	bool sequence_bound;  /* what the artifact knows by sequence has been looked for */
 	bool missing_logged;  /* the engine asked for a graph that the artifact does not hold */

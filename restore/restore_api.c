@@ -10,6 +10,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/uncancelled.h"
 #include "driver/interpose.h"
 #include "kvprofile/kvprofile.h"
 #include "restore/restore.h"
@@ -157,6 +158,7 @@ enum md_status md_restore_bind_new(struct md_restore *r, const struct md_bound *
 
 MD_EXPORT int medusa_bind(const char *name, medusa_deviceptr address, size_t bytes, enum medusa_role role)
 {
+	MD_UNCANCELLED;
 	struct md_restore *r = &md_restore;
 	struct md_error err = {0};
 	enum md_status status = md_api_check_bind(name, address, bytes, role, &err);
@@ -337,6 +339,7 @@ static enum md_status take_graph(struct md_restore *r, const char *label, unsign
 
 MD_EXPORT int medusa_graph_get(const char *label, unsigned batch, uint64_t timeout_ns, void **exec)
 {
+	MD_UNCANCELLED;
 	struct md_restore *r = &md_restore;
 	struct md_error err = {0};
 	CUgraphExec taken = NULL;
@@ -367,6 +370,7 @@ MD_EXPORT int medusa_graph_get(const char *label, unsigned batch, uint64_t timeo
 
 MD_EXPORT int medusa_graph_ready(const char *label, unsigned batch)
 {
+	MD_UNCANCELLED;
 	struct md_restore *r = &md_restore;
 	if (!label || atomic_load(&r->off) || r->verify)
 		return 0;
@@ -381,6 +385,7 @@ MD_EXPORT int medusa_graph_ready(const char *label, unsigned batch)
 
 MD_EXPORT int medusa_graph_want(const char *label, const unsigned *batches, size_t count)
 {
+	MD_UNCANCELLED;
 	struct md_restore *r = &md_restore;
 	struct md_error err = {0};
 	int result = MEDUSA_OK;
@@ -404,6 +409,7 @@ MD_EXPORT int medusa_graph_want(const char *label, const unsigned *batches, size
 
 MD_EXPORT int medusa_trigger(const char *name, int (*run)(void *user), void *user)
 {
+	MD_UNCANCELLED;
 	struct md_restore *r = &md_restore;
 	struct md_error err = {0};
 	if (md_api_check_trigger(name, run, &err) != MD_OK)
@@ -418,6 +424,7 @@ MD_EXPORT int medusa_trigger(const char *name, int (*run)(void *user), void *use
 
 MD_EXPORT int medusa_mark(const char *name)
 {
+	MD_UNCANCELLED;
 	struct md_error err = {0};
 	if (md_api_check_mark(name, &err) != MD_OK)
 		return md_api_fail(&err);
@@ -513,6 +520,7 @@ static void log_live_kv(const struct md_error *why)
 
 MD_EXPORT int medusa_kv_capacity(const struct medusa_kv_request *request, struct medusa_kv *out)
 {
+	MD_UNCANCELLED;
 	struct md_error why = {0}, err = {0};
 	struct md_kv kv = {0};
 	uint64_t start = md_clock_ns();
@@ -535,6 +543,7 @@ MD_EXPORT int medusa_kv_capacity(const struct medusa_kv_request *request, struct
 
 MD_EXPORT int medusa_stats_read(struct medusa_stats *out)
 {
+	MD_UNCANCELLED;
 	struct md_restore *r = &md_restore;
 	struct md_error err = {0};
 	if (md_api_check_stats(out, &err) != MD_OK)
@@ -556,6 +565,7 @@ MD_EXPORT int medusa_stats_read(struct medusa_stats *out)
 
 MD_EXPORT void medusa_release(void)
 {
+	MD_UNCANCELLED;
 	struct md_restore *r = &md_restore;
 	md_restore_init();
 	if (atomic_load(&r->off))

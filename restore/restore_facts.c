@@ -6,6 +6,7 @@
 
 #include "api/api.h"
 #include "base/log.h"
+#include "base/uncancelled.h"
 #include "driver/process_arguments.h"
 #include "restore/restore.h"
 
@@ -158,6 +159,7 @@ void md_restore_facts_settle(struct md_restore *r, uint64_t deadline_ns)
 
 MD_EXPORT int medusa_fingerprint_add(const char *name, const char *value)
 {
+	MD_UNCANCELLED;
 	struct md_restore *r = &md_restore;
 	struct md_error err = {0};
 	if (md_api_check_fact(name, value, &err) != MD_OK)

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "api/api.h"
+#include "base/uncancelled.h"
 #include "driver/interpose.h"
 #include "restore/restore.h"
 #include "restore/verify.h"
@@ -66,6 +67,7 @@ uint64_t md_restore_output_address(const struct md_restore *r, const struct md_a
 MD_EXPORT int medusa_graph_output_get(const char *label, unsigned batch, unsigned index, medusa_deviceptr *address,
 				      size_t *bytes)
 {
+	MD_UNCANCELLED;
 	struct md_restore *r = &md_restore;
 	struct md_error err = {0};
 	if (md_api_check_output_get(label, address, bytes, &err) != MD_OK)
@@ -79,6 +81,7 @@ MD_EXPORT int medusa_graph_output_get(const char *label, unsigned batch, unsigne
 
 MD_EXPORT int medusa_graph_note_get(const char *label, unsigned batch, const void **data, size_t *bytes)
 {
+	MD_UNCANCELLED;
 	struct md_restore *r = &md_restore;
 	const struct md_restore_graph *graph;
 	struct md_error err = {0};
@@ -125,6 +128,7 @@ static int captured(const char *label, unsigned batch)
 
 MD_EXPORT int medusa_graph_label(void *exec, const char *label, unsigned batch)
 {
+	MD_UNCANCELLED;
 	struct md_error err = {0};
 	if (md_api_check_label(label, &err) != MD_OK)
 		return md_api_fail(&err);
@@ -135,6 +139,7 @@ MD_EXPORT int medusa_graph_label(void *exec, const char *label, unsigned batch)
 
 MD_EXPORT int medusa_graph_output(void *exec, unsigned index, medusa_deviceptr address, size_t bytes)
 {
+	MD_UNCANCELLED;
 	struct md_error err = {0};
 	if (md_api_check_output(index, address, bytes, &err) != MD_OK)
 		return md_api_fail(&err);
@@ -152,6 +157,7 @@ MD_EXPORT int medusa_graph_note(void *exec, const void *data, size_t bytes)
 
 MD_EXPORT int medusa_graph_refuse(void *exec, const char *why)
 {
+	MD_UNCANCELLED;
 	struct md_error err = {0};
 	if (md_api_check_refuse(why, &err) != MD_OK)
 		return md_api_fail(&err);

@@ -22,6 +22,7 @@
 /* ---- the lock ---- */
 
 #define FOLDER_MARK ".tmp-"
+#define TURNS 100 /* of names that are taken already */
 #define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
 static const char *base_name(const char *path)
@@ -133,13 +134,13 @@ static void remove_leftover(const struct md_workplace *w)
 			      strerror(errno));
 }
 
-static void make_secret(char secret[20])
+static uint64_t draw_number(void)
 {
 	uint64_t number = 0;
 
 	if (getrandom(&number, sizeof(number), GRND_NONBLOCK) != (ssize_t)sizeof(number))
 		number = (uint64_t)time(NULL) << 32 ^ (uint64_t)getpid();
-	snprintf(secret, 20, "%016" PRIx64, number);
+	return number;
 }
 
 static bool is_root(void)
@@ -147,16 +148,41 @@ static bool is_root(void)
 	return geteuid() == 0;
 }
 
+/* The six letters at the end of the folder's name. */
+static void draw_name(struct md_workplace *w)
+{
+	char *letters = w->folder + strlen(w->folder) - 6;
+	uint64_t number = draw_number();
+
+	for (int i = 0; i < 6; i++, number /= strlen(LETTERS))
+		letters[i] = LETTERS[number % strlen(LETTERS)];
+}
+
+/* The lock names the folder before it is there: whoever is killed in between leaves nothing that nobody knows of. */
+static bool make_named(struct md_workplace *w)
+{
+	for (int turn = 0; turn < TURNS; turn++) {
+		draw_name(w);
+		if (w->lock_fd >= 0)
+			write_lock(w);
+		if (!mkdir(w->folder, 0700))
+			return true;
+		if (errno != EEXIST)
+			return false;
+	}
+	return false;
+}
+
 /* Whose mode is what we say, whatever the umask is. */
 static enum md_status make_folder(struct md_workplace *w, struct md_error *err)
 {
-	if (!mkdtemp(w->folder) || chmod(w->folder, is_root() ? 0711 : 0700)) {
+	if (!make_named(w) || chmod(w->folder, is_root() ? 0711 : 0700)) {
 		md_error_set(err, MD_ERR_OUTPUT, "%s: cannot make this folder: %s", w->folder, strerror(errno));
 		*w->folder = 0;
 		return MD_ERR_OUTPUT;
 	}
 	md_stop_remove(w->folder);
-	make_secret(w->secret);
+	snprintf(w->secret, sizeof(w->secret), "%016" PRIx64, draw_number());
 	return MD_OK;
 }
 
@@ -178,9 +204,7 @@ static enum md_status open_held(const char *output, struct md_workplace *w, stru
 	if (locked)
 		remove_leftover(w);
 	snprintf(w->folder, sizeof(w->folder), "%.*s" FOLDER_MARK "XXXXXX", PATH_MAX - 64, w->output);
-	MD_FORWARD(make_folder(w, err));
-	write_lock(w);
-	return MD_OK;
+	return make_folder(w, err);
 }
 
 static enum md_status open_temporary_held(struct md_workplace *w, struct md_error *err)

@@ -219,6 +219,27 @@ for habit in nofile=12 nofile=40 umask=0777 seccomp; do
 	done
 done
 
+section "children of every kind, and threads that are cancelled while they wait"
+for habit in child child=ends child=raw cancel; do
+	for when in BOUND DURING AT_END; do
+		for what in captured restored verified; do
+			section "$what: $habit, $when"
+			rm -f "$work"/kin.mtrace*
+			library=restore verify=
+			[ $what != captured ] || library=capture
+			[ $what != verified ] || verify=1
+			MEDUSA_TRACE=$work/kin.mtrace MEDUSA_ARTIFACT=$work/host.medusa MEDUSA_VERIFY=$verify \
+				run kin env "HOST_$when=$habit" "$(preload $library)" "${subject[@]}"
+			assert_exit kin 0
+			assert_same_file "$work/alone.out" "$work/kin.out"
+			[ $what != captured ] || traced kin
+			[ $what != restored ] || assert_count "$work/kin.err" " restored" 2
+		done
+	done
+	HOST_DURING=$habit run kin medusa-verify "$work/host.medusa" -- "${subject[@]}"
+	assert_exit kin 0
+done
+
 section "an engine that redirects its output: log lines follow"
 HOST_QUIET=1 MEDUSA_LOG=info HOST_BEFORE="redirect=$work/engine.log" MEDUSA_TRACE=$work/redirected.mtrace run redirected env "${captured[@]}"
 assert_exit redirected 0

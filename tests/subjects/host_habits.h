@@ -8,8 +8,10 @@
 #include <grp.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -179,6 +181,64 @@ static void tell_signals(const char *unused)
 
 /* ---- processes ---- */
 
+static void (*launch_a_graph)(void), (*enter_the_context)(void); /* the engine's own, for its children and threads */
+
+/* How the API answers does not matter here: that it does, and that the process ends, does. */
+static void ask_medusa(void)
+{
+	void *exec;
+	medusa_graph_get("host", 2, UINT64_MAX, &exec);
+	medusa_graph_get("nowhere", 1, 0, &exec);
+	medusa_graph_ready("host", 1);
+	medusa_mark("asked");
+}
+
+/* raw: made by a system call, so that nobody is told. */
+static void have_child(const char *how)
+{
+	bool raw = !strcmp(how, "raw");
+	int status = 0;
+	fflush(stdout);
+	pid_t child = raw ? (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) : fork();
+	must(child, "fork");
+	if (!child) {
+		alarm(30);
+		if (!raw)
+			launch_a_graph();
+		if (strcmp(how, "ends"))
+			ask_medusa();
+		exit(3);
+	}
+	must(waitpid(child, &status, 0), "waitpid");
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 3)
+		return;
+	fprintf(stderr, "host_subject: the child ended with %#x\n", (unsigned)status);
+	exit(9);
+}
+
+static void *ask_for_ever(void *unused)
+{
+	(void)unused;
+	enter_the_context();
+	for (;;) {
+		ask_medusa();
+		pthread_testcancel();
+	}
+	return NULL;
+}
+
+static void cancel_threads(const char *unused)
+{
+	(void)unused;
+	for (useconds_t i = 0; i < 20; i++) {
+		pthread_t thread;
+		must(-pthread_create(&thread, NULL, ask_for_ever, NULL), "pthread_create");
+		usleep(300 * i);
+		pthread_cancel(thread);
+		pthread_join(thread, NULL);
+	}
+}
+
 static void become_daemon(const char *path)
 {
 	pid_t child = fork();
@@ -267,6 +327,8 @@ static const struct habit {
     {"hold-signals", hold_signals},
     {"tell-signals", tell_signals},
     {"daemon", become_daemon},
+    {"child", have_child},
+    {"cancel", cancel_threads},
     {"_exit", end_at_once},
     {"killed", be_killed},
     {"mark", say_mark},

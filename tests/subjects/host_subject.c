@@ -14,6 +14,7 @@
  * argv[1]: image. stdout: what it computed; stderr: how it came by its graphs. Environment, each a list of habits
  * (host_habits.h):
  *   HOST_BEFORE   before the first call of the driver
+ *   HOST_BOUND    when all is bound, before it asks for a graph
  *   HOST_DURING   when the first of two graphs is there
  *   HOST_AFTER    when both are
  *   HOST_AT_END   when everything is computed and printed
@@ -25,6 +26,8 @@ static CUdeviceptr weights, input, output;
 static CUfunction scale_add;
 static CUstream stream;
 static CUmodule module;
+static CUcontext context;
+static CUgraphExec execs[GRAPHS + 1];
 
 static void set_up(void *image)
 {
@@ -82,21 +85,34 @@ static void replay(CUgraphExec exec, unsigned batch, unsigned iteration)
 	printf("%u %.9g\n", batch, sum);
 }
 
+static void launch_first(void)
+{
+	if (execs[1] && md_cuda.cuGraphLaunch(execs[1], stream) != CUDA_SUCCESS)
+		fprintf(stderr, "a child cannot launch\n");
+}
+
+static void set_context(void)
+{
+	TRY(cuCtxSetCurrent, context);
+}
+
 int main(int argc, char **argv)
 {
-	CUgraphExec execs[GRAPHS + 1] = {0};
 	if (argc < 2)
 		return 2;
 	/* Read before they are gone. */
-	const char *names[] = {"HOST_BEFORE", "HOST_DURING", "HOST_AFTER", "HOST_AT_END"};
-	char *habit[4];
-	for (int i = 0; i < 4; i++)
+	const char *names[] = {"HOST_BEFORE", "HOST_DURING", "HOST_AFTER", "HOST_AT_END", "HOST_BOUND"};
+	enum { POINTS = sizeof(names) / sizeof(names[0]) };
+	char *habit[POINTS];
+	for (int i = 0; i < POINTS; i++)
 		habit[i] = strdup(getenv(names[i]) ? getenv(names[i]) : "");
 	void *image = read_file(argv[1]);
 	load_driver();
+	launch_a_graph = launch_first, enter_the_context = set_context;
 	run_habits(habit[0]);
-	open_context();
+	context = open_context();
 	set_up(image);
+	run_habits(habit[4]);
 	for (unsigned batch = 1; batch <= GRAPHS; batch++) {
 		execs[batch] = get_graph(batch);
 		run_habits(batch == 1 ? habit[1] : habit[2]);
@@ -104,7 +120,7 @@ int main(int argc, char **argv)
 	for (unsigned i = 0; i < GRAPHS * REPLAYS; i++)
 		replay(execs[1 + i % GRAPHS], 1 + i % GRAPHS, i / GRAPHS);
 	run_habits(habit[3]);
-	for (int i = 0; i < 4; i++)
+	for (int i = 0; i < POINTS; i++)
 		free(habit[i]);
 	free(image);
 	return 0;
