@@ -110,7 +110,7 @@ DOORS := $(patsubst %.c,$(BUILD)/%.so,$(wildcard tests/doors/*.c))
 FUZZ_BINS := $(addprefix $(BUILD)/tests/fuzz/,$(FUZZ_TARGETS) $(if $(FUZZ),,seeds craft))
 BENCH_BINS := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCHES))
 
-.PHONY: all libs hostcuda tools engine tests deps demo check check-gpu torture fuzz fuzz-targets lint bench install uninstall deb wheel check-packages clean FORCE
+.PHONY: all libs hostcuda tools engine tests deps demo check check-gpu torture fuzz fuzz-targets lint tidy bench install uninstall deb wheel check-packages clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -329,6 +329,10 @@ lint:
 	$(NEED_DEPS)
 	$(Q)$(MAKE) $(if $(V),,-s) --no-print-directory libs hostcuda engine
 	$(Q)BUILD=$(BUILD) tests/lint/run.sh
+
+# clang's analyses, by .clang-tidy: minutes, so it is no part of check or lint. TIDY="a.c b.c" for these alone.
+tidy:
+	$(Q)CPPFLAGS='$(subst ','\'',$(CPPFLAGS))' tests/tidy/run.sh $(TIDY)
 
 bench: all $(BENCH_BINS)
 	$(Q)BUILD=$(BUILD) bench/run.sh

@@ -14,7 +14,7 @@ static bool has_event(const struct md_node *node)
 
 uint32_t *md_analysis_number_events(const struct md_trace_graph *graph)
 {
-	uint32_t *numbers = malloc((graph->node_count + (size_t)1) * sizeof(*numbers));
+	uint32_t *numbers = calloc(graph->node_count + (size_t)1, sizeof(*numbers));
 	uint32_t next = 0;
 	struct md_map known;
 

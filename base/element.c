@@ -38,10 +38,11 @@ static uint64_t infinity_of(const struct layout *layout)
 bool md_element_order(enum md_element_type type, const uint8_t *bytes, int64_t *order)
 {
 	const struct layout *layout = &layouts[type];
-	uint64_t bits = 0, sign = UINT64_C(1) << (8u * layout->size - 1);
+	uint64_t bits = 0, sign;
 
-	if (type == MD_ELEMENT_EXACT)
+	if (type == MD_ELEMENT_EXACT || !layout->size)
 		return false;
+	sign = UINT64_C(1) << (8u * layout->size - 1);
 	memcpy(&bits, bytes, layout->size);
 	if ((bits & ~sign) >= infinity_of(layout))
 		return false;

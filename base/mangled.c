@@ -442,15 +442,16 @@ static const struct span *find_arg(const struct args *args, struct span type)
 
 	while (type.from < type.to && strchr("rVK", *type.from))
 		type.from++;
-	if (type.to - type.from < 2 || type.from[0] != 'T' || type.to[-1] != '_')
+	ptrdiff_t size = type.to - type.from;
+	if (size < 2 || type.from[0] != 'T' || type.from[size - 1] != '_')
 		return NULL;
-	for (const char *at = type.from + 1; at < type.to - 1; at++) {
+	for (const char *at = type.from + 1; at < type.from + size - 1; at++) {
 		if (!isdigit((unsigned char)*at)) /* more than ten are read as an object */
 			return NULL;
 		index = index * 10 + (uint64_t)(*at - '0');
 	}
-	if (type.to - type.from > 2)
-		index = type.to - type.from == 3 ? index + 1 : ARGS_MAX;
+	if (size > 2)
+		index = size == 3 ? index + 1 : ARGS_MAX;
 	return index < args->count ? &args->items[index] : NULL;
 }
 

@@ -16,6 +16,7 @@
 #include "format/trace_part.h"
 
 #define MD_LOG_DOMAIN "capture"
+#include "base/guarded.h"
 #include "base/log.h"
 
 #define MD_TRACE_PATH_BYTES 4096
@@ -69,6 +70,10 @@ struct md_capture {
 
 extern struct md_capture md_capture;
 
+/* Behind a variable, and behind the parameters of a function whose caller holds the lock. */
+#define MD_CAPTURE_GUARDED MD_GUARDED_BY(md_capture.lock)
+#define MD_CAPTURE_HELD MD_REQUIRES(md_capture.lock)
+
 /* Shared memory that was this process's own: the KV profile has counted it. */
 #define MD_FAMILY_COUNTED 0x100u
 #define MD_FAMILY_MASK 0xffu
@@ -101,11 +106,11 @@ static inline uint64_t md_capture_next(void)
 {
 	return atomic_fetch_add_explicit(&md_capture.sequence, 1, memory_order_relaxed) + 1;
 }
-static inline void md_capture_lock(void)
+static inline void md_capture_lock(void) MD_ACQUIRES(md_capture.lock)
 {
 	pthread_mutex_lock(&md_capture.lock);
 }
-static inline void md_capture_unlock(void)
+static inline void md_capture_unlock(void) MD_RELEASES(md_capture.lock)
 {
 	pthread_mutex_unlock(&md_capture.lock);
 }
@@ -115,7 +120,7 @@ static inline void md_capture_unlock(void)
 void md_capture_alloc_note(enum md_alloc_family family, uint64_t address, uint64_t bytes);
 /* Called before the real free, so that nobody can be given the address in between. */
 void md_capture_free_note(uint64_t address);
-void md_capture_free_note_locked(uint64_t address); /* lock held */
+void md_capture_free_note_locked(uint64_t address) MD_CAPTURE_HELD;
 void md_capture_unmap_note(uint64_t address, uint64_t bytes);
 /* Moves what is allocated next, in a run with MEDUSA_SHIFT; bytes is the size asked for. */
 void md_capture_shift_before_alloc(uint64_t bytes);
@@ -138,11 +143,11 @@ void md_capture_shared_closed(uint64_t address); /* gone when it was closed as o
 void md_capture_handle_made(CUmemGenericAllocationHandle handle);
 void md_capture_handle_foreign(CUmemGenericAllocationHandle handle); /* imported, exported, or of several devices */
 void md_capture_mapped(uint64_t address, uint64_t bytes, CUmemGenericAllocationHandle handle);
-bool md_capture_is_mapping(uint64_t start); /* lock held */
-void md_capture_unmapped(uint64_t start);   /* lock held */
+bool md_capture_is_mapping(uint64_t start) MD_CAPTURE_HELD;
+void md_capture_unmapped(uint64_t start) MD_CAPTURE_HELD;
 /* Page-locked memory has another address on the device. */
 void md_capture_host_seen(const void *host, uint64_t device);
-uint64_t md_capture_host_gone(uint64_t start); /* that address, or 0; lock held */
+uint64_t md_capture_host_gone(uint64_t start) MD_CAPTURE_HELD; /* that address, or 0 */
 
 /* ---- capture_images.c: lock not held unless said ---- */
 
@@ -153,10 +158,10 @@ void md_capture_library_loaded_file(CUlibrary library, const char *path);
 void md_capture_library_module(CUlibrary library, CUmodule module);
 void md_capture_module_unloaded(CUmodule module);
 void md_capture_library_unloaded(CUlibrary library);
-void md_capture_context_destroyed(CUcontext context);    /* with every module in it */
-void md_capture_primary_released(CUdevice device);       /* the same, if nobody holds it any more */
-uint32_t md_capture_image_of_module(CUmodule module);    /* lock held; MD_NONE when its load was not seen */
-uint32_t md_capture_image_of_library(CUlibrary library); /* lock held */
+void md_capture_context_destroyed(CUcontext context);                 /* with every module in it */
+void md_capture_primary_released(CUdevice device);                    /* the same, if nobody holds it any more */
+uint32_t md_capture_image_of_module(CUmodule module) MD_CAPTURE_HELD; /* MD_NONE when its load was not seen */
+uint32_t md_capture_image_of_library(CUlibrary library) MD_CAPTURE_HELD;
 
 /* ---- capture_variables.c ---- */
 
@@ -167,42 +172,42 @@ struct md_capture_variable { /* of a module, and the engine has its address */
 	char *name;
 };
 
-/* Recorded variables; false past the last one, or where there is none. Lock held; the name is valid under it. */
-bool md_capture_variable_at(size_t index, struct md_capture_variable *out);
-bool md_capture_variable_find(uint64_t address, struct md_capture_variable *out);
+/* Recorded variables; false past the last one, or where there is none. The name is valid under the lock. */
+bool md_capture_variable_at(size_t index, struct md_capture_variable *out) MD_CAPTURE_HELD;
+bool md_capture_variable_find(uint64_t address, struct md_capture_variable *out) MD_CAPTURE_HELD;
 /* The driver has returned the address of a variable of a module or library. Lock not held. */
 void md_capture_variable_asked(CUmodule module, CUlibrary library, const char *name, uint64_t address, uint64_t size);
 /* The trace says which images had variables written since; lock not held, the driver may be called. */
 void md_capture_variables_check(void);
 /* Whether the engine has the address of any. */
 bool md_capture_variables_watching(void);
-/* A call of the engine's writes there, in a variable. Lock held. */
-void md_capture_variable_set(uint64_t address);
-void md_capture_variables_gone(const void *owner); /* before that module or library is unloaded; lock held */
+/* A call of the engine's writes there, in a variable. */
+void md_capture_variable_set(uint64_t address) MD_CAPTURE_HELD;
+void md_capture_variables_gone(const void *owner) MD_CAPTURE_HELD; /* before that module or library is unloaded */
 
 /* ---- capture_constants.c: hashes of what is bound as constant; lock held ---- */
 
 /* Contents were saved: from here on it counts what they may have been made of. */
-void md_capture_constants_needed(void);
+void md_capture_constants_needed(void) MD_CAPTURE_HELD;
 enum md_capture_constants {
 	MD_CONSTANTS_NEW,      /* those that have no hash yet */
 	MD_CONSTANTS_AGAIN,    /* those that have: they should still have the same */
 	MD_CONSTANTS_SEQUENCE, /* all that is bound by sequence, just now */
 };
 /* To the trace, if it counts. The driver may be called. */
-void md_capture_constants_put(enum md_capture_constants which);
+void md_capture_constants_put(enum md_capture_constants which) MD_CAPTURE_HELD;
 
 /* ---- capture_kernels.c ---- */
 
-/* Index of the kernel in the trace, put there when new; func or kern may be NULL. MD_NONE on failure. Lock held. */
-uint32_t md_capture_kernel_find(CUfunction func, CUkernel kern);
-/* The same for a graph node: function state is read again, for it may have been changed since. Lock held. */
-uint32_t md_capture_kernel_find_fresh(CUfunction func, CUkernel kern);
-const struct md_kernel *md_capture_kernel_get(uint32_t index); /* lock held; valid until the next find */
-/* Lock held. What was unloaded, or, if both are NULL, all: handles may come again. */
-void md_capture_kernels_forget(CUmodule module, CUlibrary library);
-/* Lock held. Whether the handle was another kernel's, or of one that is gone, at that time. */
-bool md_capture_kernel_unloaded_since(CUfunction func, CUkernel kern, uint64_t sequence);
+/* Index of the kernel in the trace, put there when new; func or kern may be NULL. MD_NONE on failure. */
+uint32_t md_capture_kernel_find(CUfunction func, CUkernel kern) MD_CAPTURE_HELD;
+/* The same for a graph node: function state is read again, for it may have been changed since. */
+uint32_t md_capture_kernel_find_fresh(CUfunction func, CUkernel kern) MD_CAPTURE_HELD;
+const struct md_kernel *md_capture_kernel_get(uint32_t index) MD_CAPTURE_HELD; /* valid until the next find */
+/* What was unloaded, or, if both are NULL, all: handles may come again. */
+void md_capture_kernels_forget(CUmodule module, CUlibrary library) MD_CAPTURE_HELD;
+/* Whether the handle was another kernel's, or of one that is gone, at that time. */
+bool md_capture_kernel_unloaded_since(CUfunction func, CUkernel kern, uint64_t sequence) MD_CAPTURE_HELD;
 
 /* ---- capture_launches.c ---- */
 
@@ -213,9 +218,9 @@ struct md_capture_layout {
 };
 /* Hot: no lock, no allocation once the kernel is known. */
 struct md_capture_layout md_capture_launch_count(CUfunction func);
-void md_capture_launches_put(void);                                         /* totals to the trace; lock held */
+void md_capture_launches_put(void) MD_CAPTURE_HELD;                         /* totals to the trace */
 void md_capture_transfer_count(enum md_transfer_kind kind, uint64_t bytes); /* hot: two atomic additions */
-void md_capture_transfers_put(void);                                        /* totals to the trace; lock held */
+void md_capture_transfers_put(void) MD_CAPTURE_HELD;                        /* totals to the trace */
 
 /* The recorded call that made a node; some attributes cannot be read back from the node. */
 #define MD_NODE_ATTRIBUTES 10
@@ -249,9 +254,9 @@ void md_capture_node_attribute(CUgraphNode node, CUlaunchAttributeID id, const C
 /* The copy's nodes get the records of the graph's nodes. */
 void md_capture_graph_copied(CUgraph graph, CUgraph copy);
 void md_capture_child_added(CUgraphNode node, CUgraph graph);
-void md_capture_graph_launched(CUgraphExec exec, CUstream stream);    /* inside of a stream capture */
-const struct md_capture_memo *md_capture_node_memo(CUgraphNode node); /* lock held; NULL */
-void md_capture_graph_forget(CUgraph graph);                          /* before cuGraphDestroy */
+void md_capture_graph_launched(CUgraphExec exec, CUstream stream);                    /* inside of a stream capture */
+const struct md_capture_memo *md_capture_node_memo(CUgraphNode node) MD_CAPTURE_HELD; /* NULL */
+void md_capture_graph_forget(CUgraph graph);                                          /* before cuGraphDestroy */
 
 /* ---- capture_graphs.c: recorded graphs ---- */
 
@@ -301,38 +306,39 @@ void md_capture_exec_updated(CUgraphExec exec, CUgraph graph, const char *call);
 /* The changed node; NULL: the executable was changed in a way that is not recorded. */
 void md_capture_exec_changed(CUgraphExec exec, CUgraphNode node, const CUgraphNodeParams *params, const char *call);
 void md_capture_exec_switched(CUgraphExec exec, CUgraphNode node, bool on, const char *call);
-/* Before anything else is said of the graph: the trace learns what it is by now. Lock held. */
-void md_capture_graph_flush(struct md_capture_graph *graph);
-void md_capture_graphs_flush(void); /* all; lock held */
+/* Before anything else is said of the graph: the trace learns what it is by now. */
+void md_capture_graph_flush(struct md_capture_graph *graph) MD_CAPTURE_HELD;
+void md_capture_graphs_flush(void) MD_CAPTURE_HELD; /* all */
 /* Takes over what was walked: nodes, edges and handles. Lock held. */
 struct md_capture_walk;
 void md_capture_graph_keep(struct md_capture_graph *graph, struct md_capture_walk *walk, CUgraph source);
 void md_capture_graph_drop(struct md_capture_graph *graph);
-bool md_capture_graph_take_candidates(struct md_capture_graph *graph, struct md_capture_walk *walk);
+bool md_capture_graph_take_candidates(struct md_capture_graph *graph, struct md_capture_walk *walk) MD_CAPTURE_HELD;
 
 /* ---- capture_graphs.c again ---- */
 
 void md_capture_exec_destroyed(CUgraphExec exec);
-struct md_capture_graph *md_capture_graph_of(CUgraphExec exec); /* lock held; NULL */
-/* The graph that the engine means: by its handle, or, for NULL, the one that this thread instantiated last. Lock held.
+struct md_capture_graph *md_capture_graph_of(CUgraphExec exec) MD_CAPTURE_HELD; /* NULL */
+/* The graph that the engine means: by its handle, or, for NULL, the one that this thread instantiated last.
  */
-struct md_capture_graph *md_capture_graph_meant(CUgraphExec exec);
+struct md_capture_graph *md_capture_graph_meant(CUgraphExec exec) MD_CAPTURE_HELD;
 /*
  * The engine launches a graph, perhaps for the first time: if another has its name by now, there are two that the
  * engine would get one for. runs: not into a stream capture.
  */
 void md_capture_graph_launching(CUgraphExec exec, bool runs);
-void md_capture_home_note(void); /* memory is bound in the current context; lock held */
-CUcontext md_capture_home(void); /* that context, or that of the first graph; NULL: not known yet; lock held */
+void md_capture_home_note(void) MD_CAPTURE_HELD; /* memory is bound in the current context */
+CUcontext md_capture_home(void) MD_CAPTURE_HELD; /* that context, or that of the first graph; NULL: not known yet */
 /* Statements of the engine about a graph; lock held. False: out of memory. */
-void md_capture_graph_label(struct md_capture_graph *graph, const char *label, unsigned batch);
-bool md_capture_graph_output(struct md_capture_graph *graph, struct md_capture_output output);
+void md_capture_graph_label(struct md_capture_graph *graph, const char *label, unsigned batch) MD_CAPTURE_HELD;
+bool md_capture_graph_output(struct md_capture_graph *graph, struct md_capture_output output) MD_CAPTURE_HELD;
 /* The graph's outputs, and its memory that other graphs read; the caller owns the list. NULL: out of memory. */
 struct md_capture_output *md_capture_graph_all_outputs(const struct md_capture_graph *graph, size_t *count);
 void md_capture_graph_note(struct md_capture_graph *graph, const void *data, size_t bytes);
 void md_capture_graph_refuse(struct md_capture_graph *graph, const char *why);
-struct md_capture_graph *md_capture_graph_at(size_t index);                /* lock held; NULL past the end */
-size_t md_capture_graphs_labelled(void), md_capture_graphs_recorded(void); /* lock held */
+struct md_capture_graph *md_capture_graph_at(size_t index) MD_CAPTURE_HELD; /* NULL past the end */
+size_t md_capture_graphs_labelled(void) MD_CAPTURE_HELD;
+size_t md_capture_graphs_recorded(void) MD_CAPTURE_HELD;
 
 /* ---- capture_touched.c: what the engine copies and sets in private memory of graphs ---- */
 
@@ -342,23 +348,25 @@ void md_capture_touched_copy2d(const char *call, const CUDA_MEMCPY2D *copy);
 void md_capture_touched_copy3d(const char *call, const CUDA_MEMCPY3D *copy);
 void md_capture_touched_peer(const char *call, const CUDA_MEMCPY3D_PEER *copy);
 void md_capture_touched_operation(const char *call, const CUDA_MEMCPY3D_BATCH_OP *op);
-void md_capture_touched_watch(const uint64_t *candidates, size_t count); /* lock held */
-void md_capture_touched_declared(struct md_capture_output output);       /* lock held */
+void md_capture_touched_watch(const uint64_t *candidates, size_t count) MD_CAPTURE_HELD;
+void md_capture_touched_declared(struct md_capture_output output) MD_CAPTURE_HELD;
 
 /* ---- capture_given.c: private memory of graphs that launches outside of graphs are given addresses of ---- */
 
 /* Hot: one atomic load while no graph has private memory; no lock unless a word may be an address. Lock not held. */
 void md_capture_given(struct md_capture_layout layout, void **params, void **extra);
-void md_capture_given_watch(uint64_t start); /* an allocation in which a graph has an address nobody bound; lock held */
-void md_capture_given_watch_words(const uint8_t *bytes, size_t size); /* contents, with addresses in them; lock held */
-void md_capture_given_freed(uint64_t start); /* an allocation is gone, or another one is there; lock held */
-void md_capture_given_put(void);             /* to the trace; lock held */
+void md_capture_given_watch(uint64_t start)
+    MD_CAPTURE_HELD; /* an allocation in which a graph has an address nobody bound */
+void md_capture_given_watch_words(const uint8_t *bytes,
+				  size_t size) MD_CAPTURE_HELD; /* contents, with addresses in them */
+void md_capture_given_freed(uint64_t start) MD_CAPTURE_HELD;    /* an allocation is gone, or another one is there */
+void md_capture_given_put(void) MD_CAPTURE_HELD;                /* to the trace */
 
 /* ---- capture_filled.c: what the engine has copied or set in device memory, from the start ---- */
 
 /* From hooks, outside of stream captures; from: NULL: it is set. Lock not held. */
 void md_capture_filled(const void *from, uint64_t to, uint64_t size);
-void md_capture_filled_forget(uint64_t start, uint64_t size); /* lock held, as below */
+void md_capture_filled_forget(uint64_t start, uint64_t size) MD_CAPTURE_HELD;
 /* The range at address that one call filled, or NULL. */
 const struct md_interval *md_capture_filled_at(uint64_t address);
 /* Such a range is told by some of its bytes: the offset of a window, whose *bytes are 0 behind the last one. */
@@ -371,7 +379,7 @@ bool md_capture_filled_was_set(const struct md_interval *range);
 /* ---- capture_events.c: events that nodes of graphs record and wait for ---- */
 
 /* The event's number in the trace; lock held. False: out of memory. */
-bool md_capture_event_number(CUevent event, uint32_t *number);
+bool md_capture_event_number(CUevent event, uint32_t *number) MD_CAPTURE_HELD;
 /* The engine uses the event outside of stream captures; one atomic load while no graph has events. Lock not held. */
 void md_capture_event_used(CUevent event, const char *call);
 void md_capture_event_destroyed(CUevent event);
@@ -381,12 +389,13 @@ void md_capture_event_destroyed(CUevent event);
 void md_capture_texture_made(CUtexObject object); /* lock not held */
 void md_capture_surface_made(CUsurfObject object);
 void md_capture_object_gone(uint64_t object);
-const char *md_capture_object_kind(uint64_t number); /* "texture", "surface" or NULL; lock held */
+const char *md_capture_object_kind(uint64_t number) MD_CAPTURE_HELD; /* "texture", "surface" or NULL */
 
 /* ---- capture_tensor_maps.c ---- */
 
 void md_capture_tensor_map(const CUtensorMap *map); /* lock not held */
-bool md_capture_is_tensor_map(const void *bytes); /* MD_TENSOR_MAP_BYTES of them, as one that was encoded; lock held */
+bool md_capture_is_tensor_map(const void *bytes)
+    MD_CAPTURE_HELD; /* MD_TENSOR_MAP_BYTES of them, as one that was encoded */
 
 /* ---- capture_probe.c: which private memory has contents that matter ---- */
 

@@ -32,8 +32,8 @@ void md_capture_alloc_note(enum md_alloc_family family, uint64_t address, uint64
 		md_kvprofile_note_alloc(bytes);
 }
 
-/* Whoever is given these addresses next is not what was bound there. Lock held. */
-static void unbind(uint64_t address, uint64_t bytes)
+/* Whoever is given these addresses next is not what was bound there. */
+static void unbind(uint64_t address, uint64_t bytes) MD_CAPTURE_HELD
 {
 	for (size_t i = md_capture.binds.count; i-- > 0;) {
 		const struct md_interval *item = &md_capture.binds.items[i];
@@ -58,7 +58,7 @@ void md_capture_reserve_note(uint64_t address, uint64_t bytes)
 }
 
 /* Mappings may come back at their addresses; so these stay bound. */
-static void forget(uint64_t address)
+static void forget(uint64_t address) MD_CAPTURE_HELD
 {
 	const struct md_interval *item = md_interval_find(&md_capture.live, address);
 	uint64_t seen_as = 0;

@@ -22,8 +22,7 @@ MD_EXPORT const char *medusa_reason(void)
 
 /* ---- bindings ---- */
 
-/* Under md_capture.lock. */
-static bool remember_bind(const char *name, uint64_t address, uint64_t bytes, enum md_bind_role role)
+static bool remember_bind(const char *name, uint64_t address, uint64_t bytes, enum md_bind_role role) MD_CAPTURE_HELD
 {
 	char *copy = strdup(name);
 

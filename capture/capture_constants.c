@@ -7,8 +7,8 @@
 #include "capture/capture.h"
 #include "driver/device_hash.h"
 
-/* Under md_capture.lock. */
-static bool needed; /* contents have been saved, so the trace is to say what they may have been made of */
+static bool needed
+    MD_CAPTURE_GUARDED; /* contents have been saved, so the trace is to say what they may have been made of */
 
 void md_capture_constants_needed(void)
 {

@@ -6,9 +6,9 @@
 
 #define USED (UINT64_C(1) << 32) /* beside the number: it has been said that the engine uses it */
 
-static atomic_uint known;     /* events in the map; nothing is looked up while there are none */
-static struct md_map numbers; /* CUevent -> number; under md_capture.lock */
-static uint32_t next_number;
+static atomic_uint known;                        /* events in the map; nothing is looked up while there are none */
+static struct md_map numbers MD_CAPTURE_GUARDED; /* CUevent -> number */
+static uint32_t next_number MD_CAPTURE_GUARDED;
 
 bool md_capture_event_number(CUevent event, uint32_t *number)
 {

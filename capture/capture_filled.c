@@ -9,8 +9,8 @@
 #define WINDOWS 16 /* of a copy that is larger than all of them: that much tells it */
 #define WINDOW_BYTES 256
 
-/* Value: how to tell what is there. Under md_capture.lock. */
-static struct md_interval_index filled;
+/* Value: how to tell what is there. */
+static struct md_interval_index filled MD_CAPTURE_GUARDED;
 #define NOBODY_KNOWS 0 /* a part of a copy */
 #define ALL_THE_SAME 1 /* it was set */
 #define TOLD_BY 2      /* or more: a hash */

@@ -20,12 +20,12 @@ struct given {
 static atomic_bool watching;
 static _Atomic uint64_t lowest = UINT64_MAX, highest;
 
-/* All under md_capture.lock. */
-static struct md_map watched; /* starts of allocations in which graphs have addresses that nobody bound */
-static struct given *list;
-static size_t list_count, list_room;
-static struct md_map by_key;
-static uint64_t generation; /* counts what was freed: an address may come again */
+static struct md_map watched
+    MD_CAPTURE_GUARDED; /* starts of allocations in which graphs have addresses that nobody bound */
+static struct given *list MD_CAPTURE_GUARDED;
+static size_t list_count MD_CAPTURE_GUARDED, list_room MD_CAPTURE_GUARDED;
+static struct md_map by_key MD_CAPTURE_GUARDED;
+static uint64_t generation MD_CAPTURE_GUARDED; /* counts what was freed: an address may come again */
 
 /* ---- what is looked for ---- */
 
@@ -62,7 +62,7 @@ void md_capture_given_freed(uint64_t start)
 
 /* ---- what is found ---- */
 
-static void keep(struct given given)
+static void keep(struct given given) MD_CAPTURE_HELD
 {
 	uint64_t key[4] = {given.kernel, given.address, given.size, generation}, at;
 	uint64_t hash = md_hash_checksum(key, sizeof(key));
@@ -76,12 +76,12 @@ static void keep(struct given given)
 	list[list_count++] = given;
 }
 
-static void keep_whole(uint64_t start, uint64_t size)
+static void keep_whole(uint64_t start, uint64_t size) MD_CAPTURE_HELD
 {
 	keep((struct given){MD_NONE, start, size, md_capture_next()});
 }
 
-static void look_up(uint32_t kernel, uint64_t word)
+static void look_up(uint32_t kernel, uint64_t word) MD_CAPTURE_HELD
 {
 	const struct md_interval *item = md_interval_find(&md_capture.live, word);
 
@@ -175,7 +175,7 @@ void md_capture_given(struct md_capture_layout layout, void **params, void **ext
  * What a cold start does, too: it makes no graph, so what is launched between the captures of graphs, before any of
  * them was launched, is their warm-up and is not done there.
  */
-static uint64_t warm_until(void)
+static uint64_t warm_until(void) MD_CAPTURE_HELD
 {
 	bool labelled = md_capture_graphs_labelled() > 0;
 	const struct md_capture_graph *graph;

@@ -8,15 +8,15 @@
 #include "base/cleanup.h"
 #include "capture/capture_walk.h"
 
-/* All under md_capture.lock. */
 static struct {
 	struct md_capture_graph *items;
 	size_t count, capacity;
 	size_t labelled;
 	struct md_map by_exec; /* CUgraphExec -> index */
-} graphs;
+} graphs MD_CAPTURE_GUARDED;
 
-static CUcontext home; /* that the engine bound its memory in, or had its first graph in; NULL: not known yet */
+static CUcontext home
+    MD_CAPTURE_GUARDED; /* that the engine bound its memory in, or had its first graph in; NULL: not known yet */
 
 static _Thread_local uint64_t instantiated_last; /* id of this thread's last graph, 0: none */
 
@@ -49,7 +49,7 @@ bool md_capture_graph_take_candidates(struct md_capture_graph *graph, struct md_
 	return true;
 }
 
-static bool remember(struct md_capture_walk *walk, CUgraphExec exec)
+static bool remember(struct md_capture_walk *walk, CUgraphExec exec) MD_CAPTURE_HELD
 {
 	struct md_capture_graph *graph;
 
@@ -73,8 +73,8 @@ static bool remember(struct md_capture_walk *walk, CUgraphExec exec)
 	return true;
 }
 
-/* A kernel that needs more than these has it here, and may not have it at a cold start. Under lock. */
-static void note_limits(void)
+/* A kernel that needs more than these has it here, and may not have it at a cold start. */
+static void note_limits(void) MD_CAPTURE_HELD
 {
 	static uint64_t noted[MD_LIMITS];
 	uint64_t now[MD_LIMITS];
@@ -120,7 +120,7 @@ void md_capture_graph_instantiated(CUgraph graph, CUgraphExec exec, uint64_t fla
 }
 
 /* The graph's number stays in use, because other graphs are found by theirs. */
-static void forget(struct md_capture_graph *graph)
+static void forget(struct md_capture_graph *graph) MD_CAPTURE_HELD
 {
 	md_capture_graph_flush(graph);
 	md_capture_graph_drop(graph);
@@ -189,7 +189,7 @@ CUcontext md_capture_home(void)
 	return home;
 }
 
-static void note_name(struct md_capture_graph *graph, const char *label, unsigned batch)
+static void note_name(struct md_capture_graph *graph, const char *label, unsigned batch) MD_CAPTURE_HELD
 {
 	uint64_t key[2] = {md_hash_checksum(label, strlen(label)), batch};
 

@@ -14,9 +14,8 @@
 
 #define MOST_RUNS 64 /* of written bytes; what is more scattered is not told byte by byte */
 
-/* All under md_capture.lock. */
-static struct md_interest *interests;
-static size_t interest_count, interest_room;
+static struct md_interest *interests MD_CAPTURE_GUARDED;
+static size_t interest_count MD_CAPTURE_GUARDED, interest_room MD_CAPTURE_GUARDED;
 
 const struct md_interest *md_capture_interests(size_t *count)
 {
@@ -24,7 +23,7 @@ const struct md_interest *md_capture_interests(size_t *count)
 	return interests;
 }
 
-static bool is_there(const struct md_interest *interest)
+static bool is_there(const struct md_interest *interest) MD_CAPTURE_HELD
 {
 	for (size_t i = 0; interest->graph && i < interest_count; i++)
 		if (interests[i].graph == interest->graph && interests[i].known <= interest->known &&
@@ -35,7 +34,7 @@ static bool is_there(const struct md_interest *interest)
 	return false;
 }
 
-static void add(struct md_interest interest)
+static void add(struct md_interest interest) MD_CAPTURE_HELD
 {
 	if (is_there(&interest))
 		return;
@@ -64,7 +63,7 @@ void md_capture_handed_learn(const struct md_capture_probe *probe, uint64_t grap
 	}
 }
 
-static void take_touches(void)
+static void take_touches(void) MD_CAPTURE_HELD
 {
 	struct md_capture_touch *touch;
 
@@ -80,7 +79,7 @@ static void take_touches(void)
 /* ---- whether a graph needs what it has kept without a test ---- */
 
 static enum md_status needs(struct md_handed_trial *trial, const struct md_capture_graph *graph,
-			    const struct md_interest *what, bool *needed, struct md_error *err)
+			    const struct md_interest *what, bool *needed, struct md_error *err) MD_CAPTURE_HELD
 {
 	static const uint32_t words[] = {0x00000000, 0x00000001, 0xffffffff};
 	struct md_capture_probe *probe = &trial->probe;
@@ -111,7 +110,7 @@ static bool has_its_memory(const struct md_capture_graph *graph)
 }
 
 /* When in doubt, it does. */
-static bool is_needed(struct md_probe_session *session, size_t index)
+static bool is_needed(struct md_probe_session *session, size_t index) MD_CAPTURE_HELD
 {
 	struct md_interest what = interests[index];
 	const struct md_capture_graph *graph = md_capture_graph_at(what.graph - 1);
@@ -199,7 +198,7 @@ static void add_handed(struct md_capture_graph *graph, const struct md_handed_sp
 }
 
 static void conclude(struct md_probe_session *session, struct md_capture_graph *graph,
-		     const struct md_handed_trial *trial)
+		     const struct md_handed_trial *trial) MD_CAPTURE_HELD
 {
 	for (size_t i = 0; i < trial->spot_count; i++) {
 		const struct md_handed_spot *spot = &trial->spots[i];
@@ -226,7 +225,7 @@ static bool reaches(const struct md_capture_graph *graph, const struct md_intere
 }
 
 /* A graph that cannot be replayed, or that no test has shown to stand poison, may write all that it reaches. */
-static void assume_written(const struct md_capture_graph *graph)
+static void assume_written(const struct md_capture_graph *graph) MD_CAPTURE_HELD
 {
 	for (size_t i = graph->handed_seen; i < interest_count; i++) {
 		struct md_handed_spot nothing = {0};
@@ -236,7 +235,7 @@ static void assume_written(const struct md_capture_graph *graph)
 }
 
 /* Nobody knows what it needs of this: it may be all. */
-static void assume_read(const struct md_capture_graph *graph)
+static void assume_read(const struct md_capture_graph *graph) MD_CAPTURE_HELD
 {
 	for (size_t i = 0; i < graph->candidate_count; i++) {
 		const struct md_interval *item = md_interval_find(&md_capture.live, graph->candidates[i]);
@@ -246,7 +245,7 @@ static void assume_read(const struct md_capture_graph *graph)
 }
 
 /* What it hands on and needs itself goes on to its own next replay. */
-static void put_carried(struct md_probe_session *session, const struct md_capture_graph *graph)
+static void put_carried(struct md_probe_session *session, const struct md_capture_graph *graph) MD_CAPTURE_HELD
 {
 	for (size_t i = 0; i < interest_count; i++)
 		for (size_t h = 0; interests[i].graph == graph->id && h < graph->handed_count; h++) {
@@ -265,7 +264,7 @@ static void put_carried(struct md_probe_session *session, const struct md_captur
  * changed: it writes what is bound.
  */
 static enum md_status learn_again(struct md_probe_session *session, struct md_capture_graph *graph, bool keep,
-				  bool *changed, struct md_error *err)
+				  bool *changed, struct md_error *err) MD_CAPTURE_HELD
 {
 	*changed = false;
 	if (!has_its_memory(graph))
@@ -288,7 +287,7 @@ static enum md_status learn_again(struct md_probe_session *session, struct md_ca
 	return status;
 }
 
-static void check_again(struct md_probe_session *session, struct md_capture_graph *graph)
+static void check_again(struct md_probe_session *session, struct md_capture_graph *graph) MD_CAPTURE_HELD
 {
 	struct md_error err = {0};
 	bool changed;
@@ -308,7 +307,7 @@ static void check_again(struct md_probe_session *session, struct md_capture_grap
 
 /* Of a graph that shows nothing else: what it writes in private memory somebody may read. */
 static enum md_status learn_silent(struct md_probe_session *session, struct md_capture_graph *graph,
-				   struct md_error *err)
+				   struct md_error *err) MD_CAPTURE_HELD
 {
 	struct md_handed_trial trial = md_handed_trial_new(session, graph);
 	enum md_status status = md_handed_trial_find_all(&trial, graph, err);
@@ -325,7 +324,7 @@ static enum md_status learn_silent(struct md_probe_session *session, struct md_c
 }
 
 /* Nothing was learned of these by their own test, and they are not restored: what they read, others must not either. */
-static void check_unseen(struct md_probe_session *session, struct md_capture_graph *graph)
+static void check_unseen(struct md_probe_session *session, struct md_capture_graph *graph) MD_CAPTURE_HELD
 {
 	enum md_status status = MD_OK;
 	bool changed = false, silent = graph->silent;
@@ -342,7 +341,7 @@ static void check_unseen(struct md_probe_session *session, struct md_capture_gra
 			(unsigned long long)graph->id, err.message);
 }
 
-static bool reaches_any(const struct md_capture_graph *graph)
+static bool reaches_any(const struct md_capture_graph *graph) MD_CAPTURE_HELD
 {
 	for (size_t i = graph->handed_seen; i < interest_count; i++)
 		if (interests[i].size && interests[i].graph != graph->id)
@@ -359,14 +358,14 @@ static bool can_be_asked(const struct md_probe_session *session, const struct md
 }
 
 /* What it need not keep is poisoned, too: else who writes what is there already would not show. */
-static void settle_known(struct md_probe_session *session, const struct md_capture_graph *graph)
+static void settle_known(struct md_probe_session *session, const struct md_capture_graph *graph) MD_CAPTURE_HELD
 {
 	for (size_t i = 0; i < interest_count; i++)
 		if (interests[i].graph == graph->id && interests[i].known)
 			is_needed(session, i);
 }
 
-static void find_writes(struct md_probe_session *session, struct md_capture_graph *graph)
+static void find_writes(struct md_probe_session *session, struct md_capture_graph *graph) MD_CAPTURE_HELD
 {
 	struct md_error err = {0};
 	settle_known(session, graph);
@@ -383,7 +382,7 @@ static void find_writes(struct md_probe_session *session, struct md_capture_grap
 	md_handed_trial_finish(&trial);
 }
 
-static void check_graph(struct md_probe_session *session, struct md_capture_graph *graph)
+static void check_graph(struct md_probe_session *session, struct md_capture_graph *graph) MD_CAPTURE_HELD
 {
 	const struct md_note_of of = {MD_NOTE_POISON, graph->label, graph->batch, graph->id};
 	bool asked = can_be_asked(session, graph, &of), others;
@@ -407,7 +406,7 @@ static void check_graph(struct md_probe_session *session, struct md_capture_grap
 
 /* ---- what the engine writes ---- */
 
-static void put_write(const struct md_capture_touch *touch, const struct md_interest *what)
+static void put_write(const struct md_capture_touch *touch, const struct md_interest *what) MD_CAPTURE_HELD
 {
 	const struct md_capture_graph *graph = what->graph ? md_capture_graph_at(what->graph - 1) : NULL;
 	struct md_trace_handed handed = {what->graph, 0, (char *)touch->call, touch->address, touch->size, 0};
@@ -417,7 +416,7 @@ static void put_write(const struct md_capture_touch *touch, const struct md_inte
 		md_trace_put_handed(md_capture.writer, md_capture_next(), &handed);
 }
 
-static void put_writes(void)
+static void put_writes(void) MD_CAPTURE_HELD
 {
 	static size_t interests_seen; /* by what has not been done again since */
 	struct md_capture_touch *touch;
@@ -432,7 +431,7 @@ static void put_writes(void)
 	interests_seen = interest_count;
 }
 
-static bool is_due(const struct md_capture_graph *graph)
+static bool is_due(const struct md_capture_graph *graph) MD_CAPTURE_HELD
 {
 	return graph->handed_seen < interest_count || (graph->silent && graph->probed) || graph->unwanted;
 }

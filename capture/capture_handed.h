@@ -15,14 +15,14 @@ struct md_capture_touch { /* a copy or a set that the engine made outside of gra
 };
 
 /* NULL past the end; lock held. */
-struct md_capture_touch *md_capture_touch_at(size_t index);
+struct md_capture_touch *md_capture_touch_at(size_t index) MD_CAPTURE_HELD;
 
 /* After a graph's poison test: every part of private memory that is kept is something that the graph reads. */
-void md_capture_handed_learn(const struct md_capture_probe *probe, uint64_t graph);
+void md_capture_handed_learn(const struct md_capture_probe *probe, uint64_t graph) MD_CAPTURE_HELD;
 /*
  * Finds who writes what graphs read and what the engine copied from there, by replaying every graph of the session's
- * context that has not been asked yet, and says so in the trace. Lock held, the context is current.
+ * context that has not been asked yet, and says so in the trace. The context is current.
  */
-void md_capture_handed_check(struct md_probe_session *session, CUcontext context);
+void md_capture_handed_check(struct md_probe_session *session, CUcontext context) MD_CAPTURE_HELD;
 
 #endif

@@ -39,7 +39,7 @@ static bool add_spot(struct md_handed_trial *trial, size_t interest, uint64_t ad
 	return true;
 }
 
-static bool add_spots(struct md_handed_trial *trial, size_t index)
+static bool add_spots(struct md_handed_trial *trial, size_t index) MD_CAPTURE_HELD
 {
 	size_t all;
 	const struct md_interest *interest = &md_capture_interests(&all)[index];
@@ -57,7 +57,7 @@ static bool add_spots(struct md_handed_trial *trial, size_t index)
 }
 
 /* What the graph needs itself stays, all else is poisoned; its own test has shown that this does no harm. */
-static enum md_status keep_own(struct md_capture_probe *probe, uint64_t graph, struct md_error *err)
+static enum md_status keep_own(struct md_capture_probe *probe, uint64_t graph, struct md_error *err) MD_CAPTURE_HELD
 {
 	size_t count = 0, all;
 	const struct md_interest *interests = md_capture_interests(&all);

@@ -17,8 +17,8 @@ struct md_interest {
 	bool known;
 };
 
-/* All interests; valid until one is added. Lock held. */
-const struct md_interest *md_capture_interests(size_t *count);
+/* All interests; valid until one is added. */
+const struct md_interest *md_capture_interests(size_t *count) MD_CAPTURE_HELD;
 
 /* A part of an interest that lies in private memory of the graph. */
 struct md_handed_spot {
@@ -40,13 +40,13 @@ struct md_handed_trial md_handed_trial_new(struct md_probe_session *session, con
 void md_handed_trial_finish(struct md_handed_trial *trial);
 /* Cuts the memory that the graph can reach into units; units that the graph itself needs are kept. */
 enum md_status md_handed_trial_collect(struct md_handed_trial *trial, const struct md_capture_graph *graph,
-				       struct md_error *err);
+				       struct md_error *err) MD_CAPTURE_HELD;
 /* Spots: what others read and the graph has not been asked for; and which bytes of them it writes. */
 enum md_status md_handed_trial_find_written(struct md_handed_trial *trial, const struct md_capture_graph *graph,
-					    struct md_error *err);
+					    struct md_error *err) MD_CAPTURE_HELD;
 /* The same of all private memory that it reaches, of a graph that need not have stood a test. */
 enum md_status md_handed_trial_find_all(struct md_handed_trial *trial, const struct md_capture_graph *graph,
-					struct md_error *err);
+					struct md_error *err) MD_CAPTURE_HELD;
 
 static inline bool md_handed_overlap(uint64_t a, uint64_t a_size, uint64_t b, uint64_t b_size)
 {

@@ -23,18 +23,17 @@ struct module {
 	uint32_t image;
 };
 
-/* All under md_capture.lock. */
 static struct {
 	struct md_hash *hashes; /* by image index */
 	uint32_t count;
 	struct md_map modules; /* CUmodule -> struct module *, owned; also of modules that libraries made */
 	struct library *libraries;
 	size_t library_count;
-} images;
+} images MD_CAPTURE_GUARDED;
 
 /* ---- contents ---- */
 
-static uint32_t find_hash(const struct md_hash *hash)
+static uint32_t find_hash(const struct md_hash *hash) MD_CAPTURE_HELD
 {
 	for (uint32_t i = 0; i < images.count; i++) {
 		if (md_hash_equal(&images.hashes[i], hash))
@@ -54,7 +53,8 @@ static bool keep_bytes(bool in_file)
 	return md_capture.options.store == MD_STORE_ALL || (md_capture.options.store == MD_STORE_ANONYMOUS && !in_file);
 }
 
-static uint32_t put_image(const struct md_image_span *span, const struct md_hash *hash, struct md_image_home *home)
+static uint32_t put_image(const struct md_image_span *span, const struct md_hash *hash,
+			  struct md_image_home *home) MD_CAPTURE_HELD
 {
 	char build_id[2 * MD_BUILD_ID_BYTES + 1] = "";
 	struct md_image image = {.hash = *hash, .kind = span->kind, .size = span->size};
@@ -153,8 +153,8 @@ static void forget_module(CUmodule handle)
 		free((struct module *)(uintptr_t)module);
 }
 
-/* Lock held. A handle may come again: what was known of it goes, even if nothing is known of the new one. */
-static void put_module(CUmodule handle, CUlibrary library, uint32_t image)
+/* A handle may come again: what was known of it goes, even if nothing is known of the new one. */
+static void put_module(CUmodule handle, CUlibrary library, uint32_t image) MD_CAPTURE_HELD
 {
 	struct module *module;
 
@@ -240,7 +240,7 @@ static bool is_lost(const struct module *module, enum lost how, const void *with
 }
 
 /* A map must not change while it is walked. */
-static void forget_modules(enum lost how, const void *with, CUdevice device)
+static void forget_modules(enum lost how, const void *with, CUdevice device) MD_CAPTURE_HELD
 {
 	uint64_t handle, module;
 	size_t cursor = 0;
@@ -309,7 +309,7 @@ uint32_t md_capture_image_of_library(CUlibrary library)
  * Asking a library for its module may load it, so each is asked once in a context, and only when a kernel's module is
  * unknown.
  */
-static bool learn_library_modules(CUmodule wanted)
+static bool learn_library_modules(CUmodule wanted) MD_CAPTURE_HELD
 {
 	CUcontext current = NULL;
 

@@ -16,7 +16,6 @@ struct handle { /* a CUfunction or CUkernel that has been seen */
 	CUlibrary library;
 };
 
-/* All under md_capture.lock. */
 static struct {
 	struct md_kernel *items; /* by kernel index */
 	uint32_t count, capacity;
@@ -24,7 +23,7 @@ static struct {
 	struct handle *seen;
 	size_t seen_count, seen_capacity;
 	struct md_map gone; /* handle value -> when its module was unloaded */
-} kernels;
+} kernels MD_CAPTURE_GUARDED;
 
 /* What a handle turned out to be. */
 struct resolved {
@@ -38,7 +37,7 @@ struct resolved {
 
 /* ---- asking the driver ---- */
 
-static void resolve_image(struct resolved *it)
+static void resolve_image(struct resolved *it) MD_CAPTURE_HELD
 {
 	it->image = MD_NONE;
 	if (it->kern && md_cuda.cuKernelGetLibrary && !md_cuda.cuKernelGetLibrary(&it->library, it->kern))
@@ -48,7 +47,7 @@ static void resolve_image(struct resolved *it)
 }
 
 /* A CUfunction may be a CUkernel that has no context yet: ask as a function first, then as a kernel. */
-static bool resolve(CUfunction func, CUkernel kern, struct resolved *it)
+static bool resolve(CUfunction func, CUkernel kern, struct resolved *it) MD_CAPTURE_HELD
 {
 	*it = (struct resolved){.func = func, .kern = kern};
 	if (func && md_cuda.cuFuncGetName(&it->name, func) != CUDA_SUCCESS) {
@@ -113,7 +112,7 @@ static struct md_func_state read_state(const struct resolved *it)
 
 /* ---- the table ---- */
 
-static uint32_t find_equal(const struct md_kernel *kernel)
+static uint32_t find_equal(const struct md_kernel *kernel) MD_CAPTURE_HELD
 {
 	for (uint32_t i = kernels.count; i-- > 0;) {
 		const struct md_kernel *item = &kernels.items[i];
@@ -124,7 +123,7 @@ static uint32_t find_equal(const struct md_kernel *kernel)
 	return MD_NONE;
 }
 
-static uint32_t add_kernel(const struct resolved *it)
+static uint32_t add_kernel(const struct resolved *it) MD_CAPTURE_HELD
 {
 	struct md_kernel kernel = {.image = it->image, .name = (char *)it->name};
 	uint32_t index;
@@ -148,14 +147,14 @@ static uint32_t add_kernel(const struct resolved *it)
 	return kernels.count++;
 }
 
-static struct handle *find_handle(uint64_t value)
+static struct handle *find_handle(uint64_t value) MD_CAPTURE_HELD
 {
 	uint64_t at;
 
 	return value && md_map_get(&kernels.handles, value, &at) ? &kernels.seen[at] : NULL;
 }
 
-static bool remember_handle(uint64_t value, const struct resolved *it, uint32_t kernel)
+static bool remember_handle(uint64_t value, const struct resolved *it, uint32_t kernel) MD_CAPTURE_HELD
 {
 	struct handle *known = find_handle(value);
 
@@ -170,7 +169,7 @@ static bool remember_handle(uint64_t value, const struct resolved *it, uint32_t 
 	return true;
 }
 
-static uint32_t find_slowly(CUfunction func, CUkernel kern)
+static uint32_t find_slowly(CUfunction func, CUkernel kern) MD_CAPTURE_HELD
 {
 	struct resolved it;
 	uint32_t kernel;

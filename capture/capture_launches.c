@@ -24,12 +24,12 @@ struct table {
 	struct slot slots[SLOTS];
 };
 
-static struct table *tables; /* of all threads, under md_capture.lock; they stay when a thread ends */
+static struct table *tables MD_CAPTURE_GUARDED; /* of all threads; they stay when a thread ends */
 static _Thread_local struct table *mine;
-static uint64_t *totals; /* per kernel, what is no longer in a table; under md_capture.lock */
-static uint32_t total_count;
+static uint64_t *totals MD_CAPTURE_GUARDED; /* per kernel, what is no longer in a table */
+static uint32_t total_count MD_CAPTURE_GUARDED;
 
-static void add_total(uint32_t kernel, uint64_t count)
+static void add_total(uint32_t kernel, uint64_t count) MD_CAPTURE_HELD
 {
 	uint32_t room = total_count;
 
@@ -65,8 +65,8 @@ static struct slot *find_slot(struct table *table, uint64_t func)
 	return NULL;
 }
 
-/* Lock held. The parameters stay where they are for as long as the process lives. */
-static struct md_capture_layout layout_of(uint32_t kernel)
+/* The parameters stay where they are for as long as the process lives. */
+static struct md_capture_layout layout_of(uint32_t kernel) MD_CAPTURE_HELD
 {
 	const struct md_kernel *known = md_capture_kernel_get(kernel);
 
@@ -203,10 +203,10 @@ static bool is_known(CUlaunchAttributeID id)
 
 /* ---- capturing streams and the nodes they make ---- */
 
-static struct md_map capturing; /* CUstream -> 1; under md_capture.lock */
+static struct md_map capturing MD_CAPTURE_GUARDED; /* CUstream -> 1 */
 static struct {
 	struct md_map by_node; /* CUgraphNode -> struct md_capture_memo *, owned */
-} memos;
+} memos MD_CAPTURE_GUARDED;
 
 void md_capture_stream_begun(CUstream stream)
 {
@@ -229,8 +229,7 @@ void md_capture_stream_ending(CUstream stream)
 	md_capture_unlock();
 }
 
-/* Lock held. */
-static void keep_memo(CUgraphNode node, const struct md_capture_memo *memo)
+static void keep_memo(CUgraphNode node, const struct md_capture_memo *memo) MD_CAPTURE_HELD
 {
 	struct md_capture_memo *kept = malloc(sizeof(*kept));
 	uint64_t old = 0;

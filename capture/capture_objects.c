@@ -4,7 +4,7 @@
 
 enum { TEXTURE = 1, SURFACE };
 
-static struct md_map objects; /* number -> which of the two; under md_capture.lock */
+static struct md_map objects MD_CAPTURE_GUARDED; /* number -> which of the two */
 
 static void made(uint64_t object, uint64_t kind)
 {

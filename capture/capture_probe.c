@@ -217,7 +217,7 @@ static enum md_status refine_part(struct md_capture_probe *probe, const struct m
 	return MD_OK;
 }
 
-static enum md_status refine(struct md_capture_probe *probe, struct md_error *err)
+static enum md_status refine(struct md_capture_probe *probe, struct md_error *err) MD_CAPTURE_HELD
 {
 	struct md_probe_unit parts[MAX_REFINED];
 	size_t count = list_coarse(probe, parts);
@@ -233,7 +233,7 @@ static enum md_status refine(struct md_capture_probe *probe, struct md_error *er
 /* ---- outcome ---- */
 
 static void put_content(const struct md_capture_probe *probe, const struct md_probe_region *region, uint64_t offset,
-			uint64_t size)
+			uint64_t size) MD_CAPTURE_HELD
 {
 	MD_AUTO_FREE uint8_t *bytes = malloc(size);
 	struct md_error err = {0};
@@ -272,7 +272,7 @@ void md_capture_probe_put_contents(const struct md_capture_probe *probe, bool an
 		md_capture_constants_needed();
 }
 
-static enum md_status test(struct md_capture_probe *probe, struct md_error *err)
+static enum md_status test(struct md_capture_probe *probe, struct md_error *err) MD_CAPTURE_HELD
 {
 	bool searched;
 
@@ -301,7 +301,7 @@ static void start_over(struct md_capture_probe *probe, bool keep)
 }
 
 static enum md_status run_probe(struct md_capture_probe *probe, const struct md_capture_graph *graph,
-				struct md_error *err)
+				struct md_error *err) MD_CAPTURE_HELD
 {
 	enum md_status status;
 
@@ -355,7 +355,7 @@ static void name_sampled(const struct md_capture_probe *probe, char *text, size_
 }
 
 static void put_outcome(const struct md_capture_probe *probe, struct md_capture_graph *graph, enum md_status status,
-			const struct md_error *err)
+			const struct md_error *err) MD_CAPTURE_HELD
 {
 	enum md_probe_result result = status != MD_OK ? MD_PROBE_FAILED
 				      : kept(probe)   ? MD_PROBE_CONTENT_SAVED
@@ -406,7 +406,7 @@ static bool is_due(const struct md_capture_graph *graph)
 }
 
 static enum md_status test_graph(struct md_probe_session *session, struct md_capture_probe *probe,
-				 const struct md_capture_graph *graph, struct md_error *err)
+				 const struct md_capture_graph *graph, struct md_error *err) MD_CAPTURE_HELD
 {
 	if (graph->pageable)
 		return md_error_set(err, MD_ERR_UNPROVABLE,
@@ -430,7 +430,7 @@ static bool is_left_out(const struct md_capture_graph *graph, const struct md_no
 /* Notes what is about to be tried, as whatever breaks may take the process along. */
 static enum md_status test_noted(struct md_probe_session *session, struct md_capture_probe *probe,
 				 const struct md_capture_graph *graph, const struct md_note_of *of,
-				 struct md_error *err)
+				 struct md_error *err) MD_CAPTURE_HELD
 {
 	enum md_status status;
 
@@ -446,7 +446,7 @@ static enum md_status test_noted(struct md_probe_session *session, struct md_cap
  * Lock held: allocations and frees of other threads wait until everything is back in place. The session serves the next
  * graph of the same context too, for what it has copied is still what is there.
  */
-static void probe_graph(struct md_probe_session *session, struct md_capture_graph *graph)
+static void probe_graph(struct md_probe_session *session, struct md_capture_graph *graph) MD_CAPTURE_HELD
 {
 	struct md_capture_probe probe = {.exec = graph->exec,
 					 .outputs = graph->outputs,
@@ -477,7 +477,7 @@ static void probe_graph(struct md_probe_session *session, struct md_capture_grap
 	md_cuda.cuCtxPopCurrent_v2(&popped);
 }
 
-static void save_unread(struct md_probe_session *session, const struct md_capture_graph *graph)
+static void save_unread(struct md_probe_session *session, const struct md_capture_graph *graph) MD_CAPTURE_HELD
 {
 	CUcontext popped;
 
@@ -488,7 +488,7 @@ static void save_unread(struct md_probe_session *session, const struct md_captur
 }
 
 /* Who writes what graphs read is asked once all are tested that will be, and so is what lies beside it. */
-static void check_handed(struct md_probe_session *session, CUcontext context)
+static void check_handed(struct md_probe_session *session, CUcontext context) MD_CAPTURE_HELD
 {
 	struct md_capture_graph *graph, *last = NULL;
 	CUcontext popped;

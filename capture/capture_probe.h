@@ -136,9 +136,9 @@ struct md_capture_probe {
  * needs to leave them as it does is kept, and is to be asked from the probe. Release it in any case.
  */
 enum md_status md_capture_probe_again(struct md_capture_probe *probe, const struct md_capture_graph *graph,
-				      struct md_error *err);
+				      struct md_error *err) MD_CAPTURE_HELD;
 /* Writes the kept contents to the trace; anew: without contents that an earlier test has written. */
-void md_capture_probe_put_contents(const struct md_capture_probe *probe, bool anew);
+void md_capture_probe_put_contents(const struct md_capture_probe *probe, bool anew) MD_CAPTURE_HELD;
 
 /* ---- capture_probe_copies.c ---- */
 
@@ -160,28 +160,29 @@ enum md_status md_capture_copy_read(struct md_probe_session *session, const stru
 				    uint64_t size, void *to, struct md_error *err);
 /* Finds the pointers in private memory, once. */
 enum md_status md_capture_copy_follow(struct md_probe_session *session, struct md_probe_copy *copy,
-				      struct md_error *err);
+				      struct md_error *err) MD_CAPTURE_HELD;
 size_t md_capture_probe_chunk_count(uint64_t size);
 size_t md_capture_probe_chunk_size(uint64_t size, size_t chunk);
 
 /* ---- capture_probe_regions.c ---- */
 
 /*
- * Collects what the graph can reach and keeps copies. Lock held. MD_ERR_TOO_LARGE beyond the limits; MD_ERR_NOT_FOUND
+ * Collects what the graph can reach and keeps copies. MD_ERR_TOO_LARGE beyond the limits; MD_ERR_NOT_FOUND
  * when nothing is known that the engine reads.
  */
 enum md_status md_capture_probe_collect(struct md_capture_probe *probe, const struct md_capture_graph *graph,
-					struct md_error *err);
+					struct md_error *err) MD_CAPTURE_HELD;
 void md_capture_probe_release(struct md_capture_probe *probe);
 
 /* ---- capture_probe_variables.c: variables of the modules that a graph's kernels are of ---- */
 
-bool md_capture_probe_reads_image(const struct md_capture_graph *graph, uint32_t image);
+bool md_capture_probe_reads_image(const struct md_capture_graph *graph, uint32_t image) MD_CAPTURE_HELD;
 enum md_status md_capture_probe_put_variables(struct md_capture_probe *probe, struct md_error *err);
 /* After the first replay: marks those that it has changed. */
 enum md_status md_capture_probe_find_written(struct md_capture_probe *probe, struct md_error *err);
 /* The trace learns which those are. */
-void md_capture_probe_say_written(const struct md_capture_probe *probe, const struct md_capture_graph *graph);
+void md_capture_probe_say_written(const struct md_capture_probe *probe,
+				  const struct md_capture_graph *graph) MD_CAPTURE_HELD;
 
 /* ---- capture_probe_poison.c ---- */
 
@@ -208,10 +209,11 @@ enum md_status md_capture_probe_expect_on_device(struct md_capture_probe *probe,
  * Cuts private memory into units of at most `bytes`, anew. The first time, what earlier graphs were found to need is
  * kept as known; then, only what is kept and not known is cut, and is kept no more.
  */
-enum md_status md_capture_probe_cut(struct md_capture_probe *probe, uint32_t bytes, struct md_error *err);
+enum md_status md_capture_probe_cut(struct md_capture_probe *probe, uint32_t bytes,
+				    struct md_error *err) MD_CAPTURE_HELD;
 /* Remembers what is kept for the graphs to come. */
 void md_capture_probe_learn(const struct md_capture_probe *probe);
-const struct md_interval_index *md_capture_probe_needed(void); /* which is that; lock held */
+const struct md_interval_index *md_capture_probe_needed(void) MD_CAPTURE_HELD; /* which is that */
 
 /* ---- capture_probe_written.c ---- */
 
@@ -224,8 +226,8 @@ void md_capture_written_release(struct md_capture_probe *probe);
 
 /* ---- capture_unread.c ---- */
 
-/* Writes the memory beside contents of graphs to the trace. Lock held, a context is current. */
-void md_capture_unread_put(struct md_probe_session *session);
+/* Writes the memory beside contents of graphs to the trace. A context is current. */
+void md_capture_unread_put(struct md_probe_session *session) MD_CAPTURE_HELD;
 
 /* ---- capture_probe_spans.c ---- */
 

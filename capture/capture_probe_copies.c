@@ -200,7 +200,7 @@ static bool add_pointer(struct md_probe_copy *copy, size_t *room, struct md_prob
 
 /* The words behind the address of a tensor map that lies at `data`: *bytes of them, 0 if there is none. */
 static enum md_status add_tensor_map(struct md_probe_copy *copy, size_t *room, uint64_t offset, const uint8_t *data,
-				     size_t size, size_t *bytes, struct md_error *err)
+				     size_t size, size_t *bytes, struct md_error *err) MD_CAPTURE_HELD
 {
 	struct md_probe_pointer word = {.whole = true};
 
@@ -218,7 +218,7 @@ static enum md_status add_tensor_map(struct md_probe_copy *copy, size_t *room, u
 }
 
 static enum md_status find_pointers(struct md_probe_copy *copy, size_t *room, uint64_t offset, const uint8_t *data,
-				    size_t size, struct md_error *err)
+				    size_t size, struct md_error *err) MD_CAPTURE_HELD
 {
 	const struct md_interval_index *live = &md_capture.live;
 	uint64_t lowest = live->count ? live->items[0].start : 1;

@@ -9,8 +9,8 @@
 #define MIN_SCRATCH (1ull << 20)
 #define FEW 64 /* pointers in a chunk: that many are written one by one, on the device */
 
-/* What graphs were found to need so far. Under md_capture.lock. */
-static struct md_interval_index needed;
+/* What graphs were found to need so far. */
+static struct md_interval_index needed MD_CAPTURE_GUARDED;
 
 const struct md_interval_index *md_capture_probe_needed(void)
 {
@@ -213,7 +213,7 @@ enum md_status md_capture_probe_expect_on_device(struct md_capture_probe *probe,
 /* ---- units ---- */
 
 /* What an earlier graph needed of [at, end): *size of it from at on, or 0 and in *size how far there is nothing. */
-static bool is_needed(uint64_t at, uint64_t end, uint64_t *size)
+static bool is_needed(uint64_t at, uint64_t end, uint64_t *size) MD_CAPTURE_HELD
 {
 	const struct md_interval *item = md_interval_floor(&needed, at);
 
@@ -240,7 +240,7 @@ static size_t cut(struct md_probe_unit *to, const struct md_probe_unit *part, ui
 }
 
 static size_t cut_region(const struct md_capture_probe *probe, uint32_t region, uint32_t bytes,
-			 struct md_probe_unit *to)
+			 struct md_probe_unit *to) MD_CAPTURE_HELD
 {
 	uint64_t address = probe->regions[region].address, end = address + probe->regions[region].size, size;
 	size_t count = 0;
@@ -256,7 +256,7 @@ static size_t cut_region(const struct md_capture_probe *probe, uint32_t region, 
 	return count;
 }
 
-static size_t most_units(const struct md_capture_probe *probe, uint32_t bytes)
+static size_t most_units(const struct md_capture_probe *probe, uint32_t bytes) MD_CAPTURE_HELD
 {
 	size_t count = 2 * (probe->region_count + needed.count) + 1;
 

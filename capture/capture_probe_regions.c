@@ -110,7 +110,7 @@ static enum md_status add_allocation(struct md_capture_probe *probe, uint64_t ad
 
 /* A kernel needs no parameter to reach a variable of its own module. */
 static enum md_status add_variables(struct md_capture_probe *probe, const struct md_capture_graph *graph,
-				    struct md_error *err)
+				    struct md_error *err) MD_CAPTURE_HELD
 {
 	struct md_capture_variable variable;
 
@@ -213,7 +213,8 @@ static enum md_status load(struct md_capture_probe *probe, struct md_probe_regio
 }
 
 /* Private memory and variables may hold pointers to more private memory; what they reach must be put back too. */
-static enum md_status follow_pointers(struct md_capture_probe *probe, uint32_t index, struct md_error *err)
+static enum md_status follow_pointers(struct md_capture_probe *probe, uint32_t index,
+				      struct md_error *err) MD_CAPTURE_HELD
 {
 	struct md_probe_copy *copy = probe->regions[index].copy;
 

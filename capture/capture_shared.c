@@ -2,11 +2,11 @@
 /* Memory that is not this process's alone, or lies at two addresses: imported, exported, mapped again, or a graph's. */
 #include "capture/capture.h"
 
-/* All under md_capture.lock. */
-static struct md_map foreign; /* handles that were imported, exported or span devices */
-static struct md_map mapped;  /* start of a mapping -> its handle */
-static struct md_map seen_as; /* start of page-locked memory -> where the device sees it, if that is elsewhere */
-static struct md_map opened;  /* start of memory of an IPC handle -> how often it is open */
+static struct md_map foreign MD_CAPTURE_GUARDED; /* handles that were imported, exported or span devices */
+static struct md_map mapped MD_CAPTURE_GUARDED;  /* start of a mapping -> its handle */
+static struct md_map seen_as
+    MD_CAPTURE_GUARDED; /* start of page-locked memory -> where the device sees it, if that is elsewhere */
+static struct md_map opened MD_CAPTURE_GUARDED; /* start of memory of an IPC handle -> how often it is open */
 
 static void put(struct md_map *map, uint64_t key, uint64_t value)
 {
@@ -48,8 +48,8 @@ void md_capture_shared_imported(uint64_t address)
 	md_capture_alloc_note(MD_ALLOC_SHARED, start, size);
 }
 
-/* Where the imported memory begins that holds an address; 0: there is none. Lock held. */
-static uint64_t start_of(uint64_t address)
+/* Where the imported memory begins that holds an address; 0: there is none. */
+static uint64_t start_of(uint64_t address) MD_CAPTURE_HELD
 {
 	const struct md_interval *item = md_interval_find(&md_capture.live, address);
 

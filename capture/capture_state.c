@@ -297,7 +297,7 @@ static void put_kv_again(void)
 	md_trace_put_kv(md_capture.writer, md_capture_next(), kv);
 }
 
-static void put_totals(void)
+static void put_totals(void) MD_CAPTURE_HELD
 {
 	md_capture_graphs_flush();
 	md_capture_launches_put();

@@ -6,7 +6,7 @@
 
 #define KEPT_MAX 65536u /* libraries encode some for each launch; what comes later is relocated as a mere pointer */
 
-static struct md_map kept; /* checksum of the bytes -> 1; under md_capture.lock */
+static struct md_map kept MD_CAPTURE_GUARDED; /* checksum of the bytes -> 1 */
 
 void md_capture_tensor_map(const CUtensorMap *map)
 {

@@ -8,14 +8,13 @@
 
 #define MOST 16384 /* different ones; a process with more is told apart by allocation */
 
-/* All under md_capture.lock but `watching`, by which a hook sees that no graph has memory of its own yet. */
-static atomic_bool watching;
-static struct md_map watched; /* starts of allocations that recorded graphs use */
-static struct md_capture_touch *touches;
-static size_t touch_count, touch_room;
-static struct md_map by_key;               /* hash of call, place and direction -> index */
-static struct md_capture_output *declared; /* outputs of graphs, which the engine may read */
-static size_t declared_count;
+static atomic_bool watching;                     /* by which a hook sees that no graph has memory of its own yet */
+static struct md_map watched MD_CAPTURE_GUARDED; /* starts of allocations that recorded graphs use */
+static struct md_capture_touch *touches MD_CAPTURE_GUARDED;
+static size_t touch_count MD_CAPTURE_GUARDED, touch_room MD_CAPTURE_GUARDED;
+static struct md_map by_key MD_CAPTURE_GUARDED;               /* hash of call, place and direction -> index */
+static struct md_capture_output *declared MD_CAPTURE_GUARDED; /* outputs of graphs, which the engine may read */
+static size_t declared_count MD_CAPTURE_GUARDED;
 
 void md_capture_touched_watch(const uint64_t *candidates, size_t count)
 {
@@ -33,7 +32,7 @@ void md_capture_touched_declared(struct md_capture_output output)
 	declared[declared_count++] = output;
 }
 
-static bool is_declared(uint64_t address, uint64_t size)
+static bool is_declared(uint64_t address, uint64_t size) MD_CAPTURE_HELD
 {
 	for (size_t i = 0; i < declared_count; i++)
 		if (address >= declared[i].address && address - declared[i].address < declared[i].size &&
@@ -49,7 +48,7 @@ static bool is_bound(uint64_t address, uint64_t size)
 	return bind && size <= bind->start + bind->size - address;
 }
 
-static void keep(struct md_capture_touch touch)
+static void keep(struct md_capture_touch touch) MD_CAPTURE_HELD
 {
 	uint64_t key[4] = {(uintptr_t)touch.call, touch.address, touch.size, touch.writes}, at, hash;
 
@@ -64,7 +63,8 @@ static void keep(struct md_capture_touch touch)
 }
 
 /* The part of [address, address + size) that lies in one allocation. */
-static void note(const char *call, const struct md_interval *item, uint64_t address, uint64_t size, bool writes)
+static void note(const char *call, const struct md_interval *item, uint64_t address, uint64_t size,
+		 bool writes) MD_CAPTURE_HELD
 {
 	struct md_capture_touch touch = {call, address, size, 0, 0, writes};
 

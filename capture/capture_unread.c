@@ -33,9 +33,9 @@ struct lists {
 	bool failed;
 };
 
-/* What was put, under md_capture.lock. */
-static struct md_map put; /* address of a piece and whether it was copied -> hash of what it held */
-static uint64_t saved;    /* bytes */
+/* What was put. */
+static struct md_map put MD_CAPTURE_GUARDED; /* address of a piece and whether it was copied -> hash of what it held */
+static uint64_t saved MD_CAPTURE_GUARDED;    /* bytes */
 
 static void add_wall(struct lists *lists, uint64_t start, uint64_t end, bool needed)
 {
@@ -76,7 +76,7 @@ static void add_index(struct lists *lists, const struct md_interval_index *index
 		add_wall(lists, index->items[i].start, index->items[i].start + index->items[i].size, needed);
 }
 
-static void add_walls(struct lists *lists)
+static void add_walls(struct lists *lists) MD_CAPTURE_HELD
 {
 	struct md_capture_graph *graph;
 
@@ -107,7 +107,7 @@ static bool is_ours(uint64_t address)
 	return item && family != MD_ALLOC_SHARED && family != MD_ALLOC_GRAPH && family != MD_ALLOC_HOST;
 }
 
-static void find_gaps(struct lists *lists)
+static void find_gaps(struct lists *lists) MD_CAPTURE_HELD
 {
 	uint64_t reached = 0;
 	bool needed = false;
@@ -168,7 +168,7 @@ static void ask_words(struct lists *lists, uint64_t address, const uint8_t *byte
 	}
 }
 
-static void ask_graphs(struct lists *lists)
+static void ask_graphs(struct lists *lists) MD_CAPTURE_HELD
 {
 	struct md_capture_graph *graph;
 
@@ -181,7 +181,8 @@ static void ask_graphs(struct lists *lists)
 	}
 }
 
-static enum md_status ask_contents(struct md_probe_session *session, struct lists *lists, struct md_error *err)
+static enum md_status ask_contents(struct md_probe_session *session, struct lists *lists,
+				   struct md_error *err) MD_CAPTURE_HELD
 {
 	const struct md_interval_index *needed = md_capture_probe_needed();
 	struct md_device_session *device = &session->device;
@@ -204,7 +205,8 @@ static enum md_status ask_contents(struct md_probe_session *session, struct list
 
 /* ---- their contents ---- */
 
-static void put_piece(uint64_t address, uint64_t size, const uint8_t *bytes, const uint8_t *zeros, bool copied)
+static void put_piece(uint64_t address, uint64_t size, const uint8_t *bytes, const uint8_t *zeros,
+		      bool copied) MD_CAPTURE_HELD
 {
 	bool zero = !memcmp(bytes, zeros, size);
 	uint64_t hash = zero ? size : md_hash_checksum(bytes, size), before;
@@ -228,7 +230,7 @@ static bool is_same_throughout(const uint8_t *bytes, uint64_t size)
 }
 
 static enum md_status put_part(struct md_probe_session *session, struct lists *lists, uint64_t address, uint64_t size,
-			       const struct md_interval *filled, struct md_error *err)
+			       const struct md_interval *filled, struct md_error *err) MD_CAPTURE_HELD
 {
 	struct md_device_session *device = &session->device;
 
@@ -266,7 +268,7 @@ static enum md_status check_filled(struct md_probe_session *session, struct gap 
 
 /* The step of a gap that is nearest to what is needed. */
 static enum md_status put_step(struct md_probe_session *session, struct lists *lists, size_t index, uint64_t *left,
-			       struct md_error *err)
+			       struct md_error *err) MD_CAPTURE_HELD
 {
 	struct gap *gap = &lists->gaps[index];
 
@@ -293,7 +295,8 @@ static enum md_status put_step(struct md_probe_session *session, struct lists *l
 	return MD_OK;
 }
 
-static enum md_status put_gaps(struct md_probe_session *session, struct lists *lists, struct md_error *err)
+static enum md_status put_gaps(struct md_probe_session *session, struct lists *lists,
+			       struct md_error *err) MD_CAPTURE_HELD
 {
 	uint64_t left = MOST_READ;
 	bool more = true;

@@ -233,7 +233,8 @@ static uint32_t find_node(struct md_capture_graph *graph, CUgraphNode node, cons
 	return MD_NONE;
 }
 
-static void change_node(struct md_capture_graph *graph, uint32_t at, const CUgraphNodeParams *params, const char *call)
+static void change_node(struct md_capture_graph *graph, uint32_t at, const CUgraphNodeParams *params,
+			const char *call) MD_CAPTURE_HELD
 {
 	struct md_capture_walk walk = {.out = graph->kept, .context = graph->context};
 	const struct md_node before = graph->kept.nodes[at];

@@ -20,13 +20,13 @@ struct variable {
 	bool again;           /* the engine writes it between replays: it has no value */
 };
 
-/* Under md_capture.lock. One that is gone is not here any more. */
+/* One that is gone is not here any more. */
 static struct {
 	struct variable *items;
 	size_t count;
 	struct md_map written; /* image -> 1: some variable of it is */
 	struct md_map places;  /* addresses in variables to which the engine has copied */
-} variables;
+} variables MD_CAPTURE_GUARDED;
 static atomic_bool watching; /* there was one */
 
 /* Only outside of stream captures, which a copy could break. In the current context. */
@@ -65,7 +65,7 @@ static bool is_managed(uint64_t address)
 }
 
 /* The variable's context is current. Without a value, only the engine's own copy of the image can be used. */
-static void say_value(struct variable *variable, uint64_t now)
+static void say_value(struct variable *variable, uint64_t now) MD_CAPTURE_HELD
 {
 	if (variable->again)
 		return;
@@ -85,14 +85,14 @@ static void say_value(struct variable *variable, uint64_t now)
 	free(bytes);
 }
 
-static void forget(size_t at)
+static void forget(size_t at) MD_CAPTURE_HELD
 {
 	free(variables.items[at].is.name);
 	variables.items[at] = variables.items[--variables.count];
 }
 
 /* The variable's context is current. Unwritten copies of a module count, too, once another copy was written. */
-static void look_at(struct variable *variable)
+static void look_at(struct variable *variable) MD_CAPTURE_HELD
 {
 	uint64_t now = 0;
 	bool read = !variable->unread && md_cuda.cuCtxSynchronize() == CUDA_SUCCESS &&
@@ -105,7 +105,7 @@ static void look_at(struct variable *variable)
 }
 
 /* Looks at the variables of one owner, which is about to go, or at all of them (NULL). */
-static void check(const void *owner)
+static void check(const void *owner) MD_CAPTURE_HELD
 {
 	CUcontext popped;
 
@@ -141,7 +141,7 @@ void md_capture_variables_gone(const void *owner)
 		check(owner);
 }
 
-static void keep(struct variable variable, const char *name)
+static void keep(struct variable variable, const char *name) MD_CAPTURE_HELD
 {
 	for (size_t i = variables.count; i-- > 0;) {
 		if (variables.items[i].is.address != variable.is.address)
@@ -178,7 +178,7 @@ static bool is_noted(uint64_t address, uint64_t size)
 
 /* ---- what the engine writes between replays ---- */
 
-static bool is_serving(void)
+static bool is_serving(void) MD_CAPTURE_HELD
 {
 	bool labelled = md_capture_graphs_labelled() > 0;
 	const struct md_capture_graph *graph;

@@ -161,7 +161,7 @@ static void check_context(struct md_capture_walk *walk, uint32_t at, const char 
 }
 
 /* Such a number need not be that object's in another process. Inside of a struct it is too likely to be any number. */
-static void check_objects(struct md_capture_walk *walk, uint32_t at, const struct md_kernel *kernel)
+static void check_objects(struct md_capture_walk *walk, uint32_t at, const struct md_kernel *kernel) MD_CAPTURE_HELD
 {
 	const struct md_node *node = &walk->out.nodes[at];
 
@@ -180,7 +180,8 @@ static void check_objects(struct md_capture_walk *walk, uint32_t at, const struc
 }
 
 /* As the driver tells it of a node, or as a call gave it. */
-static void take_kernel(struct md_capture_walk *walk, uint32_t at, const CUDA_KERNEL_NODE_PARAMS *params)
+static void take_kernel(struct md_capture_walk *walk, uint32_t at,
+			const CUDA_KERNEL_NODE_PARAMS *params) MD_CAPTURE_HELD
 {
 	struct md_node *node = &walk->out.nodes[at];
 	const struct md_kernel *kernel;
@@ -208,7 +209,7 @@ static void take_kernel(struct md_capture_walk *walk, uint32_t at, const CUDA_KE
 	}
 }
 
-static void walk_kernel(struct md_capture_walk *walk, uint32_t at, const struct md_capture_memo *memo)
+static void walk_kernel(struct md_capture_walk *walk, uint32_t at, const struct md_capture_memo *memo) MD_CAPTURE_HELD
 {
 	CUDA_KERNEL_NODE_PARAMS params;
 	CUresult result;
@@ -321,9 +322,9 @@ static const char *type_name(CUgraphNodeType type)
 	return (unsigned)type < sizeof(names) / sizeof(names[0]) ? names[type] : "unknown";
 }
 
-static void walk_graph(struct md_capture_walk *walk, CUgraph graph, unsigned depth);
+static void walk_graph(struct md_capture_walk *walk, CUgraph graph, unsigned depth) MD_CAPTURE_HELD;
 
-static void walk_event(struct md_capture_walk *walk, uint32_t at, CUgraphNodeType type)
+static void walk_event(struct md_capture_walk *walk, uint32_t at, CUgraphNodeType type) MD_CAPTURE_HELD
 {
 	bool record = type == CU_GRAPH_NODE_TYPE_EVENT_RECORD;
 	CUresult result = CUDA_ERROR_NOT_SUPPORTED;
@@ -340,7 +341,7 @@ static void walk_event(struct md_capture_walk *walk, uint32_t at, CUgraphNodeTyp
 }
 
 /* Nodes inside a child graph inherit the sequence of the node that holds it. */
-static void walk_child(struct md_capture_walk *walk, uint32_t at, unsigned depth)
+static void walk_child(struct md_capture_walk *walk, uint32_t at, unsigned depth) MD_CAPTURE_HELD
 {
 	uint64_t before = walk->sequence;
 	CUgraph child;
@@ -363,7 +364,7 @@ static void walk_child(struct md_capture_walk *walk, uint32_t at, unsigned depth
 	walk->out.nodes[at].child_nodes = walk->out.node_count - at - 1;
 }
 
-static void walk_node(struct md_capture_walk *walk, uint32_t at, unsigned depth)
+static void walk_node(struct md_capture_walk *walk, uint32_t at, unsigned depth) MD_CAPTURE_HELD
 {
 	const struct md_capture_memo *memo = md_capture_node_memo(walk->handles[at]);
 	struct md_node *node = &walk->out.nodes[at];

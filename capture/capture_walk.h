@@ -23,10 +23,9 @@ struct md_capture_walk {
 	bool unread;   /* has attributes that its nodes do not tell */
 };
 
-/* Lock held. */
-void md_capture_walk(struct md_capture_walk *walk, CUgraph graph);
-/* The node is what a call says of it, at the time of walk->sequence; its type and its attributes stay. Lock held. */
-void md_capture_walk_change(struct md_capture_walk *walk, uint32_t at, const CUgraphNodeParams *params);
+void md_capture_walk(struct md_capture_walk *walk, CUgraph graph) MD_CAPTURE_HELD;
+/* The node is what a call says of it, at the time of walk->sequence; its type and its attributes stay. */
+void md_capture_walk_change(struct md_capture_walk *walk, uint32_t at, const CUgraphNodeParams *params) MD_CAPTURE_HELD;
 void md_capture_walk_finish(struct md_capture_walk *walk);
 
 #endif

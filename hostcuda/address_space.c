@@ -26,9 +26,10 @@ struct range {
 	uint64_t start, end;
 };
 
-static struct range space;
-static struct range *taken; /* sorted; also those outside the space that a reservation asked for by address */
-static size_t taken_count, taken_capacity;
+static struct range space HC_STATE_GUARDED;
+static struct range *taken
+    HC_STATE_GUARDED; /* sorted; also those outside the space that a reservation asked for by address */
+static size_t taken_count HC_STATE_GUARDED, taken_capacity HC_STATE_GUARDED;
 
 static uint64_t random_place(void)
 {
@@ -49,7 +50,7 @@ static void *reserve_at(uint64_t address, uint64_t bytes)
 	return got;
 }
 
-static CUresult space_open(void)
+static CUresult space_open(void) HC_STATE_HELD
 {
 	for (uint64_t bytes = SPACE_BYTES; bytes >= SPACE_LEAST; bytes /= 2) {
 		for (int attempt = 0; attempt < 16; attempt++) {
@@ -64,7 +65,7 @@ static CUresult space_open(void)
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static bool insert_at(size_t at, uint64_t start, uint64_t end)
+static bool insert_at(size_t at, uint64_t start, uint64_t end) HC_STATE_HELD
 {
 	if (!MD_ARRAY_GROW(taken, taken_count, taken_capacity))
 		return false;
@@ -75,7 +76,7 @@ static bool insert_at(size_t at, uint64_t start, uint64_t end)
 }
 
 /* HOSTCUDA_SCATTER: a seed, or "random"; unset or 0: addresses ascend. Where to look first; state lock held. */
-static uint64_t first_place(void)
+static uint64_t first_place(void) HC_STATE_HELD
 {
 	static uint64_t state;
 	static bool known;
@@ -93,7 +94,7 @@ static uint64_t first_place(void)
 }
 
 /* The first gap at or after a place that fits; where it goes in the table. */
-static bool fit_from(uint64_t from, size_t size, size_t alignment, uint64_t *address, size_t *at)
+static bool fit_from(uint64_t from, size_t size, size_t alignment, uint64_t *address, size_t *at) HC_STATE_HELD
 {
 	size_t i = 0;
 	for (; i <= taken_count; i++) {
@@ -112,7 +113,7 @@ static bool fit_from(uint64_t from, size_t size, size_t alignment, uint64_t *add
 	return false;
 }
 
-static bool place_free(uint64_t start, uint64_t end, size_t *at)
+static bool place_free(uint64_t start, uint64_t end, size_t *at) HC_STATE_HELD
 {
 	size_t i = 0;
 	while (i < taken_count && taken[i].end <= start)
@@ -121,13 +122,13 @@ static bool place_free(uint64_t start, uint64_t end, size_t *at)
 	return i == taken_count || taken[i].start >= end;
 }
 
-static bool inside_space(uint64_t start, uint64_t end)
+static bool inside_space(uint64_t start, uint64_t end) HC_STATE_HELD
 {
 	return start >= space.start && end <= space.end;
 }
 
 /* The wanted address is a wish: when it isn't free, any other does. */
-static bool take_wanted(uint64_t wanted, size_t size, size_t alignment)
+static bool take_wanted(uint64_t wanted, size_t size, size_t alignment) HC_STATE_HELD
 {
 	size_t at;
 	uint64_t end = wanted + size;

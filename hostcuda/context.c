@@ -5,8 +5,9 @@
 #include "hostcuda/device_state.h"
 
 _Thread_local struct hc_thread hc_thread;
-static uint64_t next_context_id;
-static struct hc_context *graveyard; /* other threads' stacks may still name a dead context: it is never freed */
+static uint64_t next_context_id HC_STATE_GUARDED;
+static struct hc_context *graveyard
+    HC_STATE_GUARDED; /* other threads' stacks may still name a dead context: it is never freed */
 
 struct hc_context *hc_context_current(void)
 {
@@ -42,7 +43,8 @@ CUresult hc_context_drain(struct hc_context *context)
 	return last ? hc_context_sticky(context) : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static CUresult context_make(struct hc_device *device, unsigned flags, bool primary, struct hc_context **made)
+static CUresult context_make(struct hc_device *device, unsigned flags, bool primary,
+			     struct hc_context **made) HC_STATE_HELD
 {
 	struct hc_context *context = calloc(1, sizeof(*context));
 	if (!context)

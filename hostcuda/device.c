@@ -14,17 +14,17 @@ struct hc_device hc_devices[HC_MAX_DEVICES];
 int hc_device_count;
 bool hc_initialised;
 
-static pthread_mutex_t state_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
-static struct md_map handles;
+pthread_mutex_t hc_state_mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static struct md_map handles HC_STATE_GUARDED;
 
 void hc_state_lock(void)
 {
-	pthread_mutex_lock(&state_lock);
+	pthread_mutex_lock(&hc_state_mutex);
 }
 
 void hc_state_unlock(void)
 {
-	pthread_mutex_unlock(&state_lock);
+	pthread_mutex_unlock(&hc_state_mutex);
 }
 
 bool hc_handle_add(const void *object, enum hc_kind kind)

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/guarded.h"
 #include "driver/cuda_driver.h"
 #include "hostcuda/kernel.h"
 
@@ -28,15 +29,27 @@ enum hc_index {
 	HC_INDEX_COUNT
 };
 
-void hc_state_lock(void);
-void hc_state_unlock(void);
-static inline void hc_state_leave(int *unused)
+extern pthread_mutex_t hc_state_mutex; /* recursive */
+void hc_state_lock(void) MD_ACQUIRES(hc_state_mutex);
+void hc_state_unlock(void) MD_RELEASES(hc_state_mutex);
+
+/* Behind a variable, and behind the parameters of a function whose caller holds the state lock. */
+#define HC_STATE_GUARDED MD_GUARDED_BY(hc_state_mutex)
+#define HC_STATE_HELD MD_REQUIRES(hc_state_mutex)
+
+/* clang does not know what is done at the end of a scope. */
+static inline int hc_state_enter(void) MD_ASSERTS(hc_state_mutex) MD_LOCKS_UNCHECKED
+{
+	hc_state_lock();
+	return 0;
+}
+static inline void hc_state_leave(int *unused) MD_LOCKS_UNCHECKED
 {
 	(void)unused;
 	hc_state_unlock();
 }
 /* Holds the state lock to the end of the scope. */
-#define HC_STATE_GUARD() __attribute__((cleanup(hc_state_leave), unused)) int hc_state_guard_ = (hc_state_lock(), 0)
+#define HC_STATE_GUARD() __attribute__((cleanup(hc_state_leave), unused)) int hc_state_guard_ = hc_state_enter()
 
 #define HC_TRY(expression)                                                                                             \
 	do {                                                                                                           \
@@ -164,12 +177,12 @@ CUresult hc_space_take(uint64_t *address, size_t size, size_t alignment, uint64_
 void hc_space_give(uint64_t address, size_t size);
 CUresult hc_space_blank(uint64_t address, size_t size); /* no access, contents gone */
 
-CUresult hc_memory_add(struct hc_memory *memory); /* takes ownership of memory on success */
-struct hc_memory *hc_memory_at(uint64_t address); /* state lock held; NULL when no live memory holds it */
-void hc_memory_forget(struct hc_memory *memory);  /* out of the table, and freed */
-/* What an IPC handle has opened in the context; state lock held. */
-struct hc_memory *hc_memory_opened(uint64_t inode, const struct hc_context *context);
-void hc_memory_release(struct hc_memory *memory); /* gives back any kind but mapped memory; state lock held */
+CUresult hc_memory_add(struct hc_memory *memory);               /* takes ownership of memory on success */
+struct hc_memory *hc_memory_at(uint64_t address) HC_STATE_HELD; /* NULL when no live memory holds it */
+void hc_memory_forget(struct hc_memory *memory);                /* out of the table, and freed */
+/* What an IPC handle has opened in the context. */
+struct hc_memory *hc_memory_opened(uint64_t inode, const struct hc_context *context) HC_STATE_HELD;
+void hc_memory_release(struct hc_memory *memory) HC_STATE_HELD; /* gives back any kind but mapped memory */
 /* Device memory for an allocation node, there as long as the context is. */
 CUresult hc_memory_of_graph(struct hc_context *context, size_t size, uint64_t *address);
 bool hc_memory_covers(uint64_t address, size_t bytes); /* live memory all along; takes the state lock */
@@ -205,7 +218,7 @@ CUresult hc_ptx_image(const char *text, uint8_t **image, size_t *size);
 
 CUresult hc_image_parse(const void *data, struct hc_image **image);
 CUresult hc_image_parse_file(const char *path, struct hc_image **image);
-CUresult hc_image_load(struct hc_image *image); /* maps the code if it isn't yet; state lock held */
+CUresult hc_image_load(struct hc_image *image); /* maps the code if it isn't yet; takes the state lock */
 struct hc_image *hc_image_ref(struct hc_image *image);
 void hc_image_unref(struct hc_image *image);
 
@@ -244,7 +257,7 @@ struct hc_library {
 void hc_module_destroy(struct hc_module *module);
 void hc_library_drop_context(struct hc_context *context);
 CUresult hc_function_resolve(CUfunction handle,
-			     struct hc_function **function); /* CUfunction or CUkernel; state lock held */
+			     struct hc_function **function) HC_STATE_HELD; /* CUfunction or CUkernel */
 
 /* ---- work ---------------------------------------------------------------------------------------------------------
  */
@@ -433,14 +446,14 @@ void hc_node_free(struct hc_node *node);
 bool hc_node_set_attribute(struct hc_node *node, const CUlaunchAttribute *attribute);
 /* As it was set, or its default; false for what is no attribute of a node. */
 bool hc_node_tell_attribute(const struct hc_node *node, CUlaunchAttributeID id, CUlaunchAttributeValue *value);
-void hc_graph_print(const struct hc_graph *graph); /* for tests; state lock held */
-CUresult hc_node_set_kernel(struct hc_node *node, const CUDA_KERNEL_NODE_PARAMS *params);
+void hc_graph_print(const struct hc_graph *graph) HC_STATE_HELD; /* for tests */
+CUresult hc_node_set_kernel(struct hc_node *node, const CUDA_KERNEL_NODE_PARAMS *params) HC_STATE_HELD;
 CUresult hc_node_copy_content(struct hc_node *to, const struct hc_node *from);
 void hc_node_clear_content(struct hc_node *node);
 
 CUresult hc_launch_make(CUfunction handle, const unsigned grid[3], const unsigned block[3], unsigned shared,
 			void **kernel_params, void **extra, struct hc_launch *launch,
-			struct hc_function **function); /* state lock held */
+			struct hc_function **function) HC_STATE_HELD;
 void hc_launch_finish(struct hc_launch *launch);
 CUresult hc_copy_make(const CUDA_MEMCPY3D *params, struct hc_copy *copy);
 CUresult hc_fill_make(const CUDA_MEMSET_NODE_PARAMS *params, struct hc_fill *fill);

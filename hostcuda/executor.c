@@ -89,9 +89,9 @@ struct job {
 
 static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t pool_work = PTHREAD_COND_INITIALIZER, pool_left = PTHREAD_COND_INITIALIZER;
-static struct job *jobs;
-static bool pool_started;
-static unsigned pool_size;
+static struct job *jobs MD_GUARDED_BY(pool_lock);
+static bool pool_started MD_GUARDED_BY(pool_lock);
+static unsigned pool_size MD_GUARDED_BY(pool_lock);
 
 static _Thread_local void *shared_memory;
 static _Thread_local size_t shared_capacity;
@@ -152,7 +152,7 @@ static void take_part(struct job *job)
 		__atomic_store_n(&job->faulted, true, __ATOMIC_RELAXED);
 }
 
-static struct job *job_with_work(void)
+static struct job *job_with_work(void) MD_REQUIRES(pool_lock)
 {
 	for (struct job *job = jobs; job; job = job->next_job)
 		if (__atomic_load_n(&job->next, __ATOMIC_RELAXED) < job->blocks &&
@@ -189,8 +189,8 @@ static long threads_wanted(void)
 	return count > 0 ? count : sysconf(_SC_NPROCESSORS_ONLN);
 }
 
-/* The stream's own thread works too, so the pool is one thread short. Pool lock held. */
-static void start_pool(void)
+/* The stream's own thread works too, so the pool is one thread short. */
+static void start_pool(void) MD_REQUIRES(pool_lock)
 {
 	long wanted = threads_wanted();
 	pthread_t thread;

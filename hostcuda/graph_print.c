@@ -27,7 +27,7 @@ static unsigned event_number(struct print *print, const struct hc_event *event)
 }
 
 /* Addresses differ between processes; a place in an allocation does not. */
-static void print_place(struct print *print, uint64_t address)
+static void print_place(struct print *print, uint64_t address) HC_STATE_HELD
 {
 	const struct hc_memory *memory = hc_memory_at(address);
 	if (memory)
@@ -36,7 +36,8 @@ static void print_place(struct print *print, uint64_t address)
 		fprintf(print->out, " elsewhere");
 }
 
-static void print_attribute(struct print *print, CUlaunchAttributeID id, const CUlaunchAttributeValue *value)
+static void print_attribute(struct print *print, CUlaunchAttributeID id,
+			    const CUlaunchAttributeValue *value) HC_STATE_HELD
 {
 	static const uint8_t zero[sizeof(*value)];
 	size_t from = id == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW ? 8 : 0;
@@ -61,7 +62,7 @@ static void print_function(struct print *print, const struct hc_function *functi
 			told->non_portable_cluster);
 }
 
-static void print_kernel(struct print *print, const struct hc_node *node)
+static void print_kernel(struct print *print, const struct hc_node *node) HC_STATE_HELD
 {
 	const struct hc_launch *launch = &node->kernel.launch;
 	fprintf(print->out, " %s grid %u,%u,%u block %u,%u,%u shared %u%s", launch->symbol->name, launch->grid[0],
@@ -75,9 +76,9 @@ static void print_kernel(struct print *print, const struct hc_node *node)
 	}
 }
 
-static void print_graph(struct print *print, const struct hc_graph *graph);
+static void print_graph(struct print *print, const struct hc_graph *graph) HC_STATE_HELD;
 
-static void print_node(struct print *print, const struct hc_node *node)
+static void print_node(struct print *print, const struct hc_node *node) HC_STATE_HELD
 {
 	fprintf(print->out, " [%" PRIu64 " type %d", node->id, (int)node->type);
 	if (node->type == CU_GRAPH_NODE_TYPE_KERNEL)

@@ -8,8 +8,8 @@
 
 #define PAGE ((size_t)4096)
 
-/* Write-combined memory has another address on the device: the same pages, mapped there too. State lock held. */
-static CUresult see_elsewhere(struct hc_memory *host)
+/* Write-combined memory has another address on the device: the same pages, mapped there too. */
+static CUresult see_elsewhere(struct hc_memory *host) HC_STATE_HELD
 {
 	struct hc_memory *seen = calloc(1, sizeof(*seen));
 	if (!seen)
@@ -72,7 +72,7 @@ CUresult hc_cuMemAllocHost_v2(void **pp, size_t bytesize)
 	return hc_cuMemHostAlloc(pp, bytesize, 0);
 }
 
-static struct hc_memory *host_memory_at(const void *p, enum hc_memory_kind kind)
+static struct hc_memory *host_memory_at(const void *p, enum hc_memory_kind kind) HC_STATE_HELD
 {
 	struct hc_memory *memory = hc_memory_at((uint64_t)(uintptr_t)p);
 	return memory && memory->kind == kind && memory->address == (uint64_t)(uintptr_t)p ? memory : NULL;

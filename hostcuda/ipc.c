@@ -21,8 +21,8 @@ struct token {
 };
 _Static_assert(sizeof(struct token) <= CU_IPC_HANDLE_SIZE, "a token must fit a handle");
 
-/* From anonymous memory into a file, at the same addresses. State lock held, nothing running. */
-static CUresult back_by_file(struct hc_memory *memory)
+/* From anonymous memory into a file, at the same addresses. Nothing is running. */
+static CUresult back_by_file(struct hc_memory *memory) HC_STATE_HELD
 {
 	if (memory->shared_fd)
 		return CUDA_SUCCESS;

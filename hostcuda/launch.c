@@ -117,7 +117,7 @@ static bool is_node_attribute(CUlaunchAttributeID id)
 }
 
 static CUresult capture_launch(struct hc_stream *stream, const CUlaunchConfig *config,
-			       const CUDA_KERNEL_NODE_PARAMS *params)
+			       const CUDA_KERNEL_NODE_PARAMS *params) HC_STATE_HELD
 {
 	struct hc_node *node;
 	bool programmatic = false;

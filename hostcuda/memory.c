@@ -10,8 +10,8 @@
 #include "base/interval.h"
 #include "hostcuda/device_state.h"
 
-static struct md_interval_index live; /* value: struct hc_memory * */
-static uint64_t next_memory_id;
+static struct md_interval_index live HC_STATE_GUARDED; /* value: struct hc_memory * */
+static uint64_t next_memory_id HC_STATE_GUARDED;
 
 #define PAGE ((size_t)4096)
 #define LARGE ((size_t)1 << 20)
@@ -190,7 +190,7 @@ CUresult hc_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int f
 	return CUDA_SUCCESS;
 }
 
-static struct hc_memory *freeable_at(uint64_t address)
+static struct hc_memory *freeable_at(uint64_t address) HC_STATE_HELD
 {
 	struct hc_memory *memory = hc_memory_at(address);
 	bool good = memory && memory->address == address && !memory->of_graph &&

@@ -6,7 +6,7 @@
 
 #include "hostcuda/device_state.h"
 
-static struct hc_library *libraries;
+static struct hc_library *libraries HC_STATE_GUARDED;
 
 static const struct hc_attributes fresh = {.max_dynamic = HC_DEFAULT_DYNAMIC_SHARED, .carveout = -1};
 
@@ -59,7 +59,7 @@ static CUresult make_module(struct hc_image *image, struct hc_context *context, 
 }
 
 /* Forgets the addresses of globals that were handed out: another image may be mapped there next. */
-static void forget_globals(struct hc_image *image)
+static void forget_globals(struct hc_image *image) HC_STATE_HELD
 {
 	for (size_t i = 0; image->library && i < image->global_count; i++) {
 		struct hc_memory *memory = hc_memory_at(image->base + image->globals[i].value);

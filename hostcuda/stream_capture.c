@@ -6,8 +6,8 @@
 #include "base/array.h"
 #include "hostcuda/device_state.h"
 
-static struct hc_capture *captures;
-static uint64_t next_capture_id;
+static struct hc_capture *captures HC_STATE_GUARDED;
+static uint64_t next_capture_id HC_STATE_GUARDED;
 
 static const CUgraphEdgeData plain_edge;
 
@@ -123,7 +123,7 @@ static void leave(struct hc_stream *stream)
 	hc_front_clear(&stream->front);
 }
 
-static CUresult begin(CUstream hStream, CUgraph into, CUstreamCaptureMode mode, struct hc_stream **begun)
+static CUresult begin(CUstream hStream, CUgraph into, CUstreamCaptureMode mode, struct hc_stream **begun) HC_STATE_HELD
 {
 	struct hc_stream *stream;
 	if ((unsigned)mode > CU_STREAM_CAPTURE_MODE_RELAXED)
@@ -280,7 +280,7 @@ void hc_capture_drop_stream(struct hc_stream *stream)
 	}
 }
 
-static struct hc_capture *capture_with_id(uint64_t id)
+static struct hc_capture *capture_with_id(uint64_t id) HC_STATE_HELD
 {
 	for (struct hc_capture *capture = captures; capture; capture = capture->next)
 		if (capture->id == id)

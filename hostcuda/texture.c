@@ -2,7 +2,7 @@
 /* Texture and surface objects as numbers, which no kernel here can read through. */
 #include "hostcuda/device_state.h"
 
-static uint64_t last_object;
+static uint64_t last_object HC_STATE_GUARDED;
 
 static CUresult make(uint64_t *object, const CUDA_RESOURCE_DESC *resource)
 {

@@ -24,7 +24,7 @@ struct reservation {
 	struct reservation *next;
 };
 
-static struct reservation *reservations;
+static struct reservation *reservations HC_STATE_GUARDED;
 
 static struct hc_physical *physical_of(CUmemGenericAllocationHandle handle)
 {
@@ -133,7 +133,7 @@ CUresult hc_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment,
 }
 
 /* The first mapping at or after the address, before end. */
-static struct hc_memory *next_mapping(uint64_t address, uint64_t end)
+static struct hc_memory *next_mapping(uint64_t address, uint64_t end) HC_STATE_HELD
 {
 	for (; address < end; address += HC_GRANULARITY) {
 		struct hc_memory *memory = hc_memory_at(address);
@@ -160,7 +160,7 @@ CUresult hc_cuMemAddressFree(CUdeviceptr ptr, size_t size)
 	return CUDA_ERROR_INVALID_VALUE;
 }
 
-static bool is_reserved(uint64_t address, size_t size)
+static bool is_reserved(uint64_t address, size_t size) HC_STATE_HELD
 {
 	for (const struct reservation *reservation = reservations; reservation; reservation = reservation->next)
 		if (address >= reservation->address && size <= reservation->size &&
@@ -202,7 +202,7 @@ CUresult hc_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAl
 }
 
 /* Whether mappings fill the range exactly, each of them whole. */
-static bool whole_mappings(uint64_t address, size_t size)
+static bool whole_mappings(uint64_t address, size_t size) HC_STATE_HELD
 {
 	uint64_t end = address + size;
 	while (address < end) {

@@ -174,7 +174,7 @@ void md_restore_graph_unmake(struct md_restore *r, struct md_restore_graph *grap
 }
 
 static void refuse(struct md_restore *r, struct md_restore_graph *graph, const struct md_error *err,
-		   enum md_log_level level)
+		   enum md_log_level level) MD_REQUIRES(r->lock)
 {
 	if (graph->state == MD_GRAPH_REFUSED)
 		return;
@@ -270,8 +270,9 @@ void md_restore_settle(struct md_restore *r)
 		r->stats.graphs_refused);
 }
 
-/* Whether the piece of work may use the driver now. If not, *wait_ns says when to ask again. Under lock. */
+/* Whether the piece of work may use the driver now. If not, *wait_ns says when to ask again. */
 static bool has_turn(struct md_restore *r, const struct md_work *work, struct md_pace_turn *turn, uint64_t *wait_ns)
+    MD_REQUIRES(r->lock)
 {
 	*turn = (struct md_pace_turn){0};
 	if (!work->units)
@@ -285,6 +286,7 @@ static bool has_turn(struct md_restore *r, const struct md_work *work, struct md
 }
 
 static void do_work(struct md_restore *r, const struct md_work *work, const struct md_pace_turn *turn)
+    MD_REQUIRES(r->work)
 {
 	switch (work->kind) {
 	case MD_WORK_BUILD:
@@ -321,6 +323,7 @@ static bool is_stage(enum md_work_kind kind)
 }
 
 static void work_in_turn(struct md_restore *r, const struct md_work *work, const struct md_pace_turn *turn)
+    MD_REQUIRES(r->work)
 {
 	do_work(r, work, turn);
 	if (work->units)
@@ -527,7 +530,7 @@ void md_restore_watch_exit(void)
 		atexit(exit_begins);
 }
 
-static void refuse_users(struct md_restore *r, uint32_t kernel, struct md_restore_graph *graph)
+static void refuse_users(struct md_restore *r, uint32_t kernel, struct md_restore_graph *graph) MD_REQUIRES(r->lock)
 {
 	struct md_error err = {0};
 	for (uint32_t k = 0; k < graph->kernel_count; k++) {
@@ -542,7 +545,7 @@ static void refuse_users(struct md_restore *r, uint32_t kernel, struct md_restor
 	}
 }
 
-static void forget_kernels(struct md_restore *r, void *handle)
+static void forget_kernels(struct md_restore *r, void *handle) MD_REQUIRES(r->lock)
 {
 	for (uint32_t i = 0; r->kernels && i < r->artifact.kernel_count; i++) {
 		struct md_restore_kernel *kernel = &r->kernels[i];

@@ -156,8 +156,8 @@ static void hash_batch(struct md_restore *r, const struct batch *batch)
 	}
 }
 
-/* Under lock. What the engine has in its hands stays. True: what was made for the others may go now. */
-static bool refuse_others(struct md_restore *r)
+/* What the engine has in its hands stays. True: what was made for the others may go now. */
+static bool refuse_others(struct md_restore *r) MD_REQUIRES(r->lock)
 {
 	bool refused = false, waiting = false;
 	for (uint32_t i = 0; i < r->artifact.graph_count; i++) {
@@ -191,6 +191,7 @@ static enum md_status hash_when_written(struct md_restore *r, const struct batch
 }
 
 static enum md_status hash_in_context(struct md_restore *r, const struct batch *batch, struct md_error *err)
+    MD_REQUIRES(r->work)
 {
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	CUcontext popped;

@@ -174,8 +174,8 @@ static void image_goes(void *handle)
 
 /* ---- memory: what the KV profile wants to know ---- */
 
-static struct md_map sizes; /* address or handle -> bytes */
 static pthread_mutex_t sizes_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct md_map sizes MD_GUARDED_BY(sizes_lock); /* address or handle -> bytes */
 
 /* key: the address or handle; pitch: NULL, or what to multiply bytes (rows then) by. Both filled by now. */
 static CUresult memory_taken(CUresult result, const unsigned long long *key, const size_t *pitch, uint64_t bytes)

@@ -172,9 +172,8 @@ static enum md_status load(struct md_restore *r, uint32_t index, bool paced, CUl
 	return status;
 }
 
-/* Under lock. */
 static void publish(struct md_restore *r, uint32_t index, enum md_status status, CUlibrary library, uint64_t start,
-		    const struct md_error *reason)
+		    const struct md_error *reason) MD_REQUIRES(r->lock)
 {
 	struct md_restore_image *image = &r->images[index];
 	if (status == MD_ERR_BUSY) {

@@ -199,7 +199,7 @@ static void refuse_doubtful(const struct md_artifact_graph *stored, struct md_er
 }
 
 static enum md_status plan_graph(struct md_restore *r, struct md_restore_graph *graph, struct marks *marks,
-				 struct md_error *err)
+				 struct md_error *err) MD_REQUIRES(r->lock)
 {
 	const struct md_artifact *a = &r->artifact;
 	mark_graph(a, graph->stored, marks);

@@ -186,7 +186,7 @@ static enum md_status find_in(const struct place *place, const struct md_kernel 
  * and then the match must be unique. The registry's entries stay: removing one takes the work lock, which we hold.
  */
 static enum md_status find_loaded(struct md_restore *r, uint32_t index, void **home, CUfunction *out,
-				  struct md_error *err)
+				  struct md_error *err) MD_REQUIRES(r->work)
 {
 	const struct md_kernel *kernel = &r->artifact.kernels[index];
 	const struct md_image *image = kernel->image == MD_NONE ? NULL : &r->artifact.images[kernel->image];
@@ -272,6 +272,7 @@ static enum md_status find_stored(struct md_restore *r, uint32_t index, CUfuncti
 }
 
 static enum md_status take_step(struct md_restore *r, uint32_t index, enum md_step step, struct md_error *err)
+    MD_REQUIRES(r->work)
 {
 	const struct md_kernel *stored = &r->artifact.kernels[index];
 	CUfunction function = NULL;

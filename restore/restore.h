@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "base/guarded.h"
 #include "base/map.h"
 #include "driver/cuda_driver.h"
 #include "driver/device_hash.h"
@@ -286,8 +287,8 @@ struct md_work {
 	bool awaited;
 };
 
-/* Refuses graphs that can't be restored any more. Under work and lock. */
-struct md_work md_restore_work_next(struct md_restore *r, bool settled);
+/* Refuses graphs that can't be restored any more. */
+struct md_work md_restore_work_next(struct md_restore *r, bool settled) MD_REQUIRES(r->work, r->lock);
 
 /* ---- stages (stages.c) ---- */
 
@@ -323,26 +324,27 @@ void md_restore_stages_undo(const struct md_restore_stage *stages, size_t count,
 enum md_status md_restore_plan_tables(struct md_restore *r, struct md_error *err);
 enum md_status md_restore_plan(struct md_restore *r, struct md_error *err);
 void md_restore_plan_finish(struct md_restore *r);
-/* Orders graphs by what the engine wants; under lock. */
-void md_restore_plan_order(struct md_restore *r);
+/* Orders graphs by what the engine wants. */
+void md_restore_plan_order(struct md_restore *r) MD_REQUIRES(r->lock);
 
 void md_restore_images_start(struct md_restore *r);
 void md_restore_images_join(struct md_restore *r);
 void md_restore_images_unload(struct md_restore *r, bool only_unused);
 /* Loads the image now, or waits for the thread that does. paced: beside replays, when its turn comes. */
 enum md_status md_restore_image_load(struct md_restore *r, uint32_t image, bool paced, struct md_error *err);
-/* A loader has it, or will take it: who wants it need not load it. Under lock. */
-bool md_restore_image_coming(const struct md_restore *r, uint32_t image);
-/* Device memory that images take, which the driver tells nobody: more than in their file, in pages. Under lock. */
-uint64_t md_restore_images_held(const struct md_restore *r, bool at_most);
+/* A loader has it, or will take it: who wants it need not load it. */
+bool md_restore_image_coming(const struct md_restore *r, uint32_t image) MD_REQUIRES(r->lock);
+/* Device memory that images take, which the driver tells nobody: more than in their file, in pages. */
+uint64_t md_restore_images_held(const struct md_restore *r, bool at_most) MD_REQUIRES(r->lock);
 /* Reads the graphs on another thread, and resolves kernels meanwhile as their images come. */
 enum md_status md_restore_graphs_read(struct md_restore *r, struct md_error *err);
 
 bool md_restore_has_step(const struct md_restore *r, enum md_step step);
-/* Moves one kernel on: to RESOLVED, REFUSED or TRIGGER. Holds work. */
-void md_restore_kernel_resolve(struct md_restore *r, uint32_t kernel);
-/* Finds the kernel in an image that the engine has loaded and that may be used. Holds work. */
-enum md_status md_restore_kernel_loaded(struct md_restore *r, uint32_t kernel, struct md_error *err);
+/* Moves one kernel on: to RESOLVED, REFUSED or TRIGGER. */
+void md_restore_kernel_resolve(struct md_restore *r, uint32_t kernel) MD_REQUIRES(r->work);
+/* Finds the kernel in an image that the engine has loaded and that may be used. */
+enum md_status md_restore_kernel_loaded(struct md_restore *r, uint32_t kernel, struct md_error *err)
+    MD_REQUIRES(r->work);
 
 enum md_status md_restore_arena_reserve(struct md_restore *r, struct md_error *err);
 void md_restore_arena_free(struct md_restore *r);
@@ -358,16 +360,16 @@ enum md_status md_restore_relocate(struct md_restore *r, uint8_t *data, const st
 
 /* From hooks: the engine has been given the address of one. */
 void md_restore_variable_asked(struct md_restore *r, void *handle, uint64_t address, uint64_t size);
-/* MD_ERR_MISMATCH: that copy of the image, which the engine has loaded, will not do now, and why. Holds work. */
+/* MD_ERR_MISMATCH: that copy of the image, which the engine has loaded, will not do now, and why. */
 enum md_status md_restore_variables_usable(struct md_restore *r, const struct md_loaded *in, uint32_t image,
-					   struct md_error *err);
+					   struct md_error *err) MD_REQUIRES(r->work);
 /* A variable that holds addresses, or that others point to: only in a copy of ours they are right. NULL: none. */
 const char *md_restore_variables_ours(const struct md_artifact *artifact, uint32_t image);
 /* True if a copy of the image that the engine has loaded can be used. */
-bool md_restore_variable_ready(struct md_restore *r, uint32_t image);
+bool md_restore_variable_ready(struct md_restore *r, uint32_t image) MD_REQUIRES(r->work);
 /* Loads the images whose variables the graph needs, and finds their addresses; then sets them. Holds work. */
 enum md_status md_restore_variables_load(struct md_restore *r, const struct md_restore_graph *graph,
-					 struct md_error *err);
+					 struct md_error *err) MD_REQUIRES(r->work);
 enum md_status md_restore_variables_place(struct md_restore *r, const struct md_restore_graph *graph, bool again,
 					  struct md_error *err);
 /* Variables must be set anew: a binding that some of them point to has moved, or the image was unloaded. */
@@ -389,8 +391,8 @@ void md_restore_scratch_finish(struct md_scratch *scratch);
 
 /* ---- host memory for the driver (heap.c): under work, on the thread that makes the graphs ---- */
 
-/* Graphs that are still to be made will take more than is there. Under lock. */
-bool md_restore_heap_lacks(const struct md_restore *r);
+/* Graphs that are still to be made will take more than is there. */
+bool md_restore_heap_lacks(const struct md_restore *r) MD_REQUIRES(r->lock);
 /* Brings in some 4 MiB more. */
 void md_restore_heap_add(struct md_restore *r);
 /* Leaves to the driver what this graph will take; a stage, which never fails. */
@@ -404,13 +406,13 @@ enum md_status md_restore_facts_compare(struct md_restore *r, struct md_error *e
 /* An engine of which no facts were recorded, by how it was started. */
 enum md_status md_restore_arguments_compare(const struct md_restore *r, struct md_error *err);
 /* The same, and the first fact of the artifact that was not said at all. Under lock, while open. */
-/* The limits of the context that is restored in, against those that the graphs were made with. Under lock. */
-enum md_status md_restore_limits_check(struct md_restore *r, struct md_error *err);
+/* The limits of the context that is restored in, against those that the graphs were made with. */
+enum md_status md_restore_limits_check(struct md_restore *r, struct md_error *err) MD_REQUIRES(r->lock);
 /*
- * Whether code may be loaded, under lock. Not while a limit is too low: the engine may still raise it, and the driver
+ * Whether code may be loaded. Not while a limit is too low: the engine may still raise it, and the driver
  * lets nobody change the heap once code that uses it is loaded.
  */
-bool md_restore_limits_fit(struct md_restore *r);
+bool md_restore_limits_fit(struct md_restore *r) MD_REQUIRES(r->lock);
 /* The engine has set a limit. Takes lock. */
 void md_restore_limits_changed(struct md_restore *r);
 enum md_status md_restore_facts_check(struct md_restore *r, struct md_error *err);
@@ -427,18 +429,18 @@ void md_restore_refuse_all(struct md_restore *r, const struct md_error *why);
 /* Loads the kernel that hashes, or waits for the thread that does; nothing if no hash is to be compared. No lock. */
 void md_restore_constants_prepare(struct md_restore *r);
 void md_restore_constants_finish(struct md_restore *r);
-/* True if a binding that the graph depends on has not been hashed. Under lock. */
-bool md_restore_constants_open(const struct md_restore *r, const struct md_restore_graph *graph);
-/* MD_ERR_MISMATCH names the first binding that is not what it was. Under lock. */
+/* True if a binding that the graph depends on has not been hashed. */
+bool md_restore_constants_open(const struct md_restore *r, const struct md_restore_graph *graph) MD_REQUIRES(r->lock);
+/* MD_ERR_MISMATCH names the first binding that is not what it was. */
 enum md_status md_restore_constants_check(const struct md_restore *r, const struct md_restore_graph *graph,
-					  struct md_error *err);
-/* Forgets the hash of a binding that was bound again. Under lock. */
-void md_restore_constants_rebound(struct md_restore *r, uint32_t binding);
+					  struct md_error *err) MD_REQUIRES(r->lock);
+/* Forgets the hash of a binding that was bound again. */
+void md_restore_constants_rebound(struct md_restore *r, uint32_t binding) MD_REQUIRES(r->lock);
 /*
  * Hashes all that is open, when what the engine has submitted is done, and refuses graphs that were made of something
  * else. An error is no answer: it may be asked again. Holds work; or, settle, no lock.
  */
-enum md_status md_restore_constants_hash(struct md_restore *r, struct md_error *err);
+enum md_status md_restore_constants_hash(struct md_restore *r, struct md_error *err) MD_REQUIRES(r->work);
 enum md_status md_restore_constants_settle(struct md_restore *r, struct md_error *err);
 
 /* ---- groups: graphs that go together (groups.c); under lock ---- */
@@ -448,17 +450,19 @@ bool md_restore_group_is_out(const struct md_restore *r, const struct md_restore
 /* The graph itself or one that goes with it, which is not made yet; NULL: none. */
 struct md_restore_graph *md_restore_group_waiting(const struct md_restore *r, struct md_restore_graph *graph);
 /* Refuses all that go with a graph that was refused. */
-void md_restore_group_refuse(struct md_restore *r, const struct md_restore_graph *graph);
+void md_restore_group_refuse(struct md_restore *r, const struct md_restore_graph *graph) MD_REQUIRES(r->lock);
 /* No graph of the group is handed out any more. */
 void md_restore_group_stale(struct md_restore *r, struct md_restore_graph *graph);
 /* All graphs of the group are built: may this one be handed out, and must a binding be hashed before? */
-enum md_status md_restore_group_check(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err);
-bool md_restore_group_open(const struct md_restore *r, const struct md_restore_graph *graph);
+enum md_status md_restore_group_check(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
+    MD_REQUIRES(r->lock);
+bool md_restore_group_open(const struct md_restore *r, const struct md_restore_graph *graph) MD_REQUIRES(r->lock);
 /* The engine was not given the graph: says so if another one of its group is in its hands. */
 void md_restore_group_lost(struct md_restore *r, const char *label, unsigned batch, const char *why);
 /* The engine has captured the graph live: none of its group is handed out; MD_ERR_MISMATCH when one was already. */
-enum md_status md_restore_group_captured(struct md_restore *r, const char *label, unsigned batch, struct md_error *err);
-void md_restore_group_apply_live(struct md_restore *r);
+enum md_status md_restore_group_captured(struct md_restore *r, const char *label, unsigned batch, struct md_error *err)
+    MD_REQUIRES(r->lock);
+void md_restore_group_apply_live(struct md_restore *r) MD_REQUIRES(r->lock);
 /* The graph is launched: what it writes is there for the others. */
 void md_restore_group_feed(struct md_restore *r, const struct md_restore_graph *writer);
 /* A restored graph is launched, as long as md_restore_watching says that this is of interest. */
@@ -485,10 +489,11 @@ void md_restore_sequence_bind(struct md_restore *r, uint64_t deadline_ns);
 
 /* ---- public functions (restore_api.c) ---- */
 
-/* Runs the engine's trigger, if there is one. Under lock, which is released while it runs. */
-void md_restore_trigger_pull(struct md_restore *r);
-/* A name that was not bound before. Under lock. */
-enum md_status md_restore_bind_new(struct md_restore *r, const struct md_bound *what, struct md_error *err);
+/* Runs the engine's trigger, if there is one. The lock is released while it runs. */
+void md_restore_trigger_pull(struct md_restore *r) MD_REQUIRES(r->lock);
+/* A name that was not bound before. */
+enum md_status md_restore_bind_new(struct md_restore *r, const struct md_bound *what, struct md_error *err)
+    MD_REQUIRES(r->lock);
 
 #define MD_RESTORE_OFF "nothing is restored in a forked child"
 
@@ -505,28 +510,31 @@ void md_restore_init(void);
 void md_restore_start(CUcontext context);
 /* Stops the background and takes everything down; the context is still alive. reason says why graphs are gone. */
 void md_restore_stop(const char *reason);
-/* Gives back to the device what no ready graph uses. Holds work. */
-void md_restore_settle(struct md_restore *r);
+/* Gives back to the device what no ready graph uses. */
+void md_restore_settle(struct md_restore *r) MD_REQUIRES(r->work);
 /* Before a module or library of the process goes away. */
 void md_restore_module_gone(void *handle);
 void md_restore_context_gone(CUcontext context);
 /* After a module was loaded: exit() is noticed before it is unloaded there. */
 void md_restore_watch_exit(void);
-/* A graph that was ready waits, and counts as restored no more. Under lock. */
-void md_restore_graph_unmake(struct md_restore *r, struct md_restore_graph *graph);
-/* Sets REFUSED with the reason and logs it; under lock. */
-void md_restore_refuse(struct md_restore *r, struct md_restore_graph *graph, const struct md_error *err);
-/* Waits until the artifact is open or failed; false when deadline_ns passed. Under lock. */
-bool md_restore_wait_open(struct md_restore *r, uint64_t deadline_ns);
-/* A thread begins (+1) or ends (-1) a piece of work. Under lock. */
-void md_restore_busy(struct md_restore *r, int change);
-/* Waits for a change; false when deadline_ns (CLOCK_MONOTONIC, UINT64_MAX never) passed. Under lock. */
-bool md_restore_wait(struct md_restore *r, uint64_t deadline_ns);
+/* A graph that was ready waits, and counts as restored no more. */
+void md_restore_graph_unmake(struct md_restore *r, struct md_restore_graph *graph) MD_REQUIRES(r->lock);
+/* Sets REFUSED with the reason and logs it. */
+void md_restore_refuse(struct md_restore *r, struct md_restore_graph *graph, const struct md_error *err)
+    MD_REQUIRES(r->lock);
+/* Waits until the artifact is open or failed; false when deadline_ns passed. */
+bool md_restore_wait_open(struct md_restore *r, uint64_t deadline_ns) MD_REQUIRES(r->lock);
+/* A thread begins (+1) or ends (-1) a piece of work. */
+void md_restore_busy(struct md_restore *r, int change) MD_REQUIRES(r->lock);
+/* Waits for a change; false when deadline_ns (CLOCK_MONOTONIC, UINT64_MAX never) passed. */
+bool md_restore_wait(struct md_restore *r, uint64_t deadline_ns) MD_REQUIRES(r->lock);
 struct md_restore_graph *md_restore_find(struct md_restore *r, const char *label, unsigned batch);
-/* Checks one binding of the artifact; MD_ERR_NOT_FOUND until the engine has bound it. Under lock. */
-enum md_status md_restore_binding_check(const struct md_restore *r, uint32_t binding, struct md_error *err);
-/* The first binding of graph that is missing or has another size; MD_OK if none. Under lock. */
-enum md_status md_restore_bindings_check(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err);
+/* Checks one binding of the artifact; MD_ERR_NOT_FOUND until the engine has bound it. */
+enum md_status md_restore_binding_check(const struct md_restore *r, uint32_t binding, struct md_error *err)
+    MD_REQUIRES(r->lock);
+/* The first binding of graph that is missing or has another size; MD_OK if none. */
+enum md_status md_restore_bindings_check(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
+    MD_REQUIRES(r->lock);
 /* On a thread of ours. False: it has no context, or would break captures of the engine; it must do nothing then. */
 bool md_restore_thread_enter(struct md_restore *r, const char *name);
 

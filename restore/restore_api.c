@@ -103,6 +103,7 @@ static void leave_behind(struct md_restore *r, uint32_t binding)
 
 /* The graphs that hold the old address are made again; not one of them may be in the engine's hands. */
 static enum md_status move_binding(struct md_restore *r, uint32_t binding, const char *name, struct md_error *err)
+    MD_REQUIRES(r->lock)
 {
 	for (uint32_t i = 0; i < r->artifact.graph_count; i++)
 		if (md_restore_group_is_out(r, &r->graphs[i]) && uses_binding(&r->graphs[i], binding))
@@ -128,8 +129,9 @@ static enum md_status move_binding(struct md_restore *r, uint32_t binding, const
 	return MD_OK;
 }
 
-/* Under work and lock. */
+/* Under work, too, if the name is known: graphs that have its old address are taken apart. */
 static enum md_status bind_locked(struct md_restore *r, const struct md_bound *what, struct md_error *err)
+    MD_REQUIRES(r->lock)
 {
 	uint32_t binding = artifact_binding(r, what->name), at = 0;
 	bool moves = binding != MD_NONE && r->binding_of[binding] != MD_NONE;
@@ -205,7 +207,6 @@ static void wake_triggered(struct md_restore *r)
 	pthread_cond_broadcast(&r->changed);
 }
 
-/* Under lock, which is released while the engine's function runs. */
 void md_restore_trigger_pull(struct md_restore *r)
 {
 	int (*run)(void *user) = md_restore_has_step(r, MD_STEP_TRIGGER) ? r->trigger : NULL;
@@ -220,7 +221,7 @@ void md_restore_trigger_pull(struct md_restore *r)
 }
 
 /* Everything is bound before graphs are asked for: what is missing now would be waited for in vain. */
-static bool refuse_if_unbound(struct md_restore *r, struct md_restore_graph *graph)
+static bool refuse_if_unbound(struct md_restore *r, struct md_restore_graph *graph) MD_REQUIRES(r->lock)
 {
 	struct md_error err = {0};
 	if (md_restore_bindings_check(r, graph, &err) == MD_OK)
@@ -241,8 +242,9 @@ static const char *refusal_in_artifact(const struct md_restore *r, const char *l
 	return NULL;
 }
 
-/* Under lock. An engine of another configuration asks for many; the first one tells. */
+/* An engine of another configuration asks for many; the first one tells. */
 static enum md_status not_there(struct md_restore *r, const char *label, unsigned batch, struct md_error *err)
+    MD_REQUIRES(r->lock)
 {
 	const char *why = refusal_in_artifact(r, label, batch);
 	if (why)
@@ -255,8 +257,9 @@ static enum md_status not_there(struct md_restore *r, const char *label, unsigne
 	return err->status;
 }
 
-/* Under lock. Whoever waits goes before other graphs, and before the engine's replays. */
+/* Whoever waits goes before other graphs, and before the engine's replays. */
 static bool wait_for(struct md_restore *r, struct md_restore_graph *graph, bool *told, uint64_t deadline)
+    MD_REQUIRES(r->lock)
 {
 	graph->awaited++;
 	r->awaited++;
@@ -271,8 +274,8 @@ static bool wait_for(struct md_restore *r, struct md_restore_graph *graph, bool 
 	return in_time;
 }
 
-/* Under lock, which is released meanwhile. */
-static enum md_status hash_constants(struct md_restore *r, struct md_error *err)
+/* The lock is released meanwhile. */
+static enum md_status hash_constants(struct md_restore *r, struct md_error *err) MD_REQUIRES(r->lock)
 {
 	pthread_mutex_unlock(&r->lock);
 	enum md_status status = md_restore_constants_settle(r, err);
@@ -288,9 +291,8 @@ static void hand_out(struct md_restore_graph *graph, CUgraphExec *out)
 		atomic_store(&md_restore_watching, true);
 }
 
-/* Under lock. */
 static enum md_status take_graph(struct md_restore *r, const char *label, unsigned batch, uint64_t deadline,
-				 CUgraphExec *out, struct md_error *err)
+				 CUgraphExec *out, struct md_error *err) MD_REQUIRES(r->lock)
 {
 	bool told = false;
 	if (!md_restore_wait_open(r, deadline))
@@ -444,7 +446,7 @@ MD_EXPORT int medusa_stage(const char *name, uint64_t ns)
 /* ---- KV capacity and statistics ---- */
 
 /* Under lock: until the fingerprint was compared; graphs may still be read, and images loaded. */
-static void wait_for_head(struct md_restore *r)
+static void wait_for_head(struct md_restore *r) MD_REQUIRES(r->lock)
 {
 	while (r->phase == MD_PHASE_OPENING && !r->head_known && !atomic_load(&r->stop))
 		md_restore_wait(r, UINT64_MAX);
@@ -460,7 +462,7 @@ static uint64_t less(uint64_t from, uint64_t bytes)
  * or has counted to the graphs. Less may be free by what it holds at most; what must still fit is less by what it holds
  * at least.
  */
-static struct md_kv kv_beside_ours(const struct md_restore *r)
+static struct md_kv kv_beside_ours(const struct md_restore *r) MD_REQUIRES(r->lock)
 {
 	struct md_kv kv = r->artifact.kv;
 	uint64_t arena = r->stats.private_bytes;

@@ -10,8 +10,9 @@
 #include "driver/process_arguments.h"
 #include "restore/restore.h"
 
-/* Under lock. One fact alone: others may be said later. */
+/* One fact alone: others may be said later. */
 static enum md_status compare_fact(const struct md_restore *r, struct md_fingerprint_fact *said, struct md_error *err)
+    MD_REQUIRES(r->lock)
 {
 	const struct md_fingerprint *stored = &r->artifact.fingerprint;
 	struct md_fingerprint there = {0}, here = {.facts = said, .fact_count = 1};
@@ -94,7 +95,7 @@ enum md_status md_restore_limits_check(struct md_restore *r, struct md_error *er
 
 /* ---- refusing everything ---- */
 
-static bool refuse_quietly(struct md_restore *r, struct md_restore_graph *graph)
+static bool refuse_quietly(struct md_restore *r, struct md_restore_graph *graph) MD_REQUIRES(r->lock)
 {
 	if (graph->handed_out)
 		return false;

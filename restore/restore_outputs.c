@@ -30,9 +30,8 @@ enum md_status md_restore_outputs_check(const struct md_artifact *a, const struc
 
 /* ---- restored graphs ---- */
 
-/* Under lock. */
 static enum md_status find_handed_out(struct md_restore *r, const char *label, unsigned batch,
-				      const struct md_restore_graph **out, struct md_error *err)
+				      const struct md_restore_graph **out, struct md_error *err) MD_REQUIRES(r->lock)
 {
 	if (atomic_load(&r->off))
 		return md_error_set(err, MD_ERR_NOT_FOUND, "%s", MD_RESTORE_OFF);
@@ -45,9 +44,9 @@ static enum md_status find_handed_out(struct md_restore *r, const char *label, u
 	return MD_OK;
 }
 
-/* Under lock. What the graph uses stays in place for as long as it is in the engine's hands. */
+/* What the graph uses stays in place for as long as it is in the engine's hands. */
 static enum md_status find_output(struct md_restore *r, const char *label, unsigned batch, unsigned index,
-				  medusa_deviceptr *address, size_t *bytes, struct md_error *err)
+				  medusa_deviceptr *address, size_t *bytes, struct md_error *err) MD_REQUIRES(r->lock)
 {
 	const struct md_restore_graph *graph;
 	MD_FORWARD(find_handed_out(r, label, batch, &graph, err));

@@ -9,8 +9,8 @@
 #include "driver/alloc_sequence.h"
 #include "restore/restore.h"
 
-static struct md_alloc_sequence sequence;
 static pthread_mutex_t sequence_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct md_alloc_sequence sequence; /* under sequence_lock until it is closed; then it stays as it is */
 
 void md_restore_sequence_alloc(enum md_alloc_family family, uint64_t address, uint64_t size)
 {
@@ -66,8 +66,8 @@ static enum md_status check_all(const struct md_artifact *artifact, struct md_er
 	return md_sequence_compare(&then, &now, err);
 }
 
-/* Under lock, while open. */
-static enum md_status bind_all(struct md_restore *r, struct md_error *err)
+/* While open. */
+static enum md_status bind_all(struct md_restore *r, struct md_error *err) MD_REQUIRES(r->lock)
 {
 	size_t index;
 

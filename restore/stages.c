@@ -185,6 +185,7 @@ static enum md_status run_bindings(struct md_restore *r, struct md_restore_graph
 }
 
 static enum md_status run_arena(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
+    MD_REQUIRES(r->work)
 {
 	if (graph->uses_arena && r->arena_failed.status) {
 		md_error_set(err, r->arena_failed.status, "%s", r->arena_failed.message);

@@ -29,6 +29,7 @@ static uint64_t noise_seed = 0x6d65647573610001u;
 /* ---- the restored twin; holds work ---- */
 
 static enum md_status resolve_all(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
+    MD_REQUIRES(r->work)
 {
 	for (uint32_t i = 0; i < graph->kernel_count; i++) {
 		struct md_restore_kernel *kernel = &r->kernels[graph->kernels[i]];
@@ -394,7 +395,7 @@ static enum md_status compare_both(void *user, struct md_restore_graph *graph, s
 
 /* Where live replays do not differ: whether the graph goes to the engine's own copy of private memory. */
 static enum md_status suspect_originals(struct md_restore *r, struct md_restore_graph *graph, CUgraphExec live,
-					struct subject *subject, struct md_error *err)
+					struct subject *subject, struct md_error *err) MD_REQUIRES(md_verify_table_lock)
 {
 	struct trial_user user = {r, subject};
 	struct md_error lost = {0};
@@ -406,7 +407,7 @@ static enum md_status suspect_originals(struct md_restore *r, struct md_restore_
 }
 
 static enum md_status compare(struct md_restore *r, struct md_restore_graph *graph, CUgraphExec live,
-			      struct subject *subject, struct md_error *err)
+			      struct subject *subject, struct md_error *err) MD_REQUIRES(md_verify_table_lock)
 {
 	struct md_verify_memory *memory = &subject->memory;
 	MD_FORWARD(md_verify_constants_check(memory, r->stream, err));
@@ -435,6 +436,7 @@ static enum md_status compare(struct md_restore *r, struct md_restore_graph *gra
 
 static enum md_status compare_and_put_back(struct md_restore *r, struct md_restore_graph *graph, CUgraphExec live,
 					   struct subject *subject, struct md_error *err)
+    MD_REQUIRES(md_verify_table_lock)
 {
 	struct md_error lost = {0};
 	enum md_status status = compare(r, graph, live, subject, err);
@@ -483,6 +485,7 @@ static struct md_restore_graph *find_restored(struct md_restore *r, const struct
 
 /* A cold start would not hand it out. */
 static enum md_status check_constants(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
+    MD_REQUIRES(r->work)
 {
 	pthread_mutex_lock(&r->lock);
 	bool open = md_restore_constants_open(r, graph);
@@ -497,7 +500,8 @@ static enum md_status check_constants(struct md_restore *r, struct md_restore_gr
 
 /* What fails before anything is replayed says nothing about right or wrong: skipped. */
 static enum md_verdict judge(struct md_restore *r, struct md_restore_graph *graph, const struct md_live_graph *live,
-			     struct subject *subject, struct md_error *err)
+			     struct subject *subject, struct md_error *err) MD_REQUIRES(r->work)
+    MD_REQUIRES(md_verify_table_lock)
 {
 	if (!md_verify_report_begin(live->label, live->batch)) {
 		md_error_set(err, MD_ERR_IO, "the report cannot be written");
@@ -531,6 +535,7 @@ static enum md_verdict judge(struct md_restore *r, struct md_restore_graph *grap
 /* What is about to be tried is noted, as whatever breaks may take the process along. */
 static enum md_verdict judge_noted(struct md_restore *r, struct md_restore_graph *graph,
 				   const struct md_live_graph *live, struct subject *subject, struct md_error *err)
+    MD_REQUIRES(r->work) MD_REQUIRES(md_verify_table_lock)
 {
 	const struct md_note_of of = {MD_NOTE_PROOF, live->label, live->batch, 0};
 	const char *left_out = md_note_left_out(&of);
@@ -547,7 +552,8 @@ static enum md_verdict judge_noted(struct md_restore *r, struct md_restore_graph
 	return verdict;
 }
 
-static void verify(struct md_restore *r, struct md_live_graph *live)
+static void verify(struct md_restore *r, struct md_live_graph *live) MD_REQUIRES(r->work)
+    MD_REQUIRES(md_verify_table_lock)
 {
 	struct md_error err = {0};
 	struct subject subject = {.doubt.tolerance = *tolerance()};

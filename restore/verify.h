@@ -183,6 +183,8 @@ struct md_live_nodes {
 	bool known;
 };
 
+extern pthread_mutex_t md_verify_table_lock; /* of the table of live graphs; also held while graphs are compared */
+
 struct md_live_graph {
 	CUgraphExec exec;                           /* NULL once destroyed */
 	struct md_live_nodes nodes;                 /* as it was instantiated */
@@ -205,8 +207,8 @@ enum md_status md_verify_label(void *exec, const char *label, unsigned batch, st
 enum md_status md_verify_output(void *exec, unsigned index, uint64_t address, uint64_t size, struct md_error *err);
 enum md_status md_verify_refuse(void *exec, const char *why, struct md_error *err);
 void md_verify_instantiated(CUgraphExec exec, CUgraph graph);
-/* NULL past the end. Under the lock of the table of live graphs, as are comparisons. */
-const struct md_live_graph *md_verify_live_at(size_t index);
+/* NULL past the end. */
+const struct md_live_graph *md_verify_live_at(size_t index) MD_REQUIRES(md_verify_table_lock);
 void md_verify_launch(CUgraphExec exec);
 void md_verify_forget(CUgraphExec exec);
 void md_verify_end(void);
@@ -220,7 +222,7 @@ void md_verify_mark(const char *name);
 void md_verify_asked(struct md_restore *r, const char *label, unsigned batch);
 void md_verify_labelled(struct md_restore *r, const char *label, unsigned batch);
 /* Compares a labelled graph with its restored twin and reports it; false: not now, a capture is in progress. */
-bool md_verify_compare(struct md_live_graph *live);
+bool md_verify_compare(struct md_live_graph *live) MD_REQUIRES(md_verify_table_lock);
 
 /* ---- what the inputs held (verify_inputs.c) ---- */
 
@@ -240,9 +242,9 @@ bool md_verify_report_begin(const char *label, unsigned batch);
 void md_verify_report(const char *label, unsigned batch, enum md_verdict verdict, uint64_t bytes, const char *reason);
 void md_verify_report_end(void);
 /* True if MEDUSA_UNTIL was reached just now; the end is reported once. */
-bool md_verify_until_mark(const char *name);
-bool md_verify_until_graphs(size_t labelled);
-void md_verify_until_end(void);
+bool md_verify_until_mark(const char *name) MD_REQUIRES(md_verify_table_lock);
+bool md_verify_until_graphs(size_t labelled) MD_REQUIRES(md_verify_table_lock);
+void md_verify_until_end(void) MD_REQUIRES(md_verify_table_lock);
 
 /* ---- the engine's own copy of private memory (verify_originals.c) ---- */
 
@@ -261,7 +263,8 @@ struct md_verify_originals {
 
 /* What graphs of the artifact have of it, and nobody bound. Under the lock of the table of live graphs. */
 enum md_status md_verify_originals_init(struct md_verify_originals *originals, struct md_restore *r,
-					struct md_device_session *device, struct md_error *err);
+					struct md_device_session *device, struct md_error *err)
+    MD_REQUIRES(md_verify_table_lock);
 void md_verify_originals_finish(struct md_verify_originals *originals);
 /* Before a restored replay: saves it, and fills it; after the replay, however that went, it is put back. */
 enum md_status md_verify_originals_fill(struct md_verify_originals *originals, uint8_t value, CUstream stream,
@@ -277,7 +280,7 @@ void md_verify_originals_suspect(struct md_verify_originals *originals, struct m
 				 struct md_restore_graph *graph,
 				 enum md_status (*compare)(void *user, struct md_restore_graph *graph,
 							   struct md_error *err),
-				 void *user, struct md_error *err);
+				 void *user, struct md_error *err) MD_REQUIRES(md_verify_table_lock);
 
 /* ---- verify_walk.c ---- */
 
@@ -292,7 +295,7 @@ enum md_status md_verify_nodes_find(const struct md_live_nodes *nodes, const str
 /* Finds the engine's copy of the memory. Call finish in any case. */
 enum md_status md_verify_handed_init(struct md_verify_handed *handed, struct md_restore *r,
 				     const struct md_restore_graph *graph, const struct md_live_graph *live,
-				     struct md_error *err);
+				     struct md_error *err) MD_REQUIRES(md_verify_table_lock);
 void md_verify_handed_finish(struct md_verify_handed *handed);
 /* Before the live replay; then, before any other and at the end, both copies are what that one began with. */
 enum md_status md_verify_handed_load(struct md_verify_handed *handed, CUstream stream, struct md_error *err);
@@ -302,7 +305,8 @@ enum md_status md_verify_handed_place(const struct md_verify_handed *handed, con
 uint64_t md_verify_part_address(const struct md_verify_part *part, const struct md_restore *r);
 /* after: what the live replay has left of each part. */
 bool md_verify_handed_changed(const struct md_verify_handed *handed, uint8_t *const *after);
-/* The engine launches the graph: MD_ERR_UNPROVABLE when nobody has written anew what it reads. Under lock. */
-enum md_status md_verify_handed_launched(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err);
+/* The engine launches the graph: MD_ERR_UNPROVABLE when nobody has written anew what it reads. */
+enum md_status md_verify_handed_launched(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
+    MD_REQUIRES(r->lock);
 
 #endif

@@ -19,7 +19,7 @@ static void set_live(struct md_restore *r)
 }
 
 /* The engine's own variables, as they are when its first live capture begins and when its last one has ended. */
-static void look_at_own(struct md_restore *r, bool begins)
+static void look_at_own(struct md_restore *r, bool begins) MD_REQUIRES(r->work)
 {
 	for (uint32_t i = 0; i < r->artifact.image_count; i++) {
 		struct md_restore_image *image = &r->images[i];
@@ -33,7 +33,7 @@ static void look_at_own(struct md_restore *r, bool begins)
 	}
 }
 
-static void begin_live(struct md_restore *r, struct md_restore_graph *graph)
+static void begin_live(struct md_restore *r, struct md_restore_graph *graph) MD_REQUIRES(r->work)
 {
 	if (!r->live_graphs)
 		look_at_own(r, true);
@@ -42,7 +42,7 @@ static void begin_live(struct md_restore *r, struct md_restore_graph *graph)
 	set_live(r);
 }
 
-static void end_live(struct md_restore *r, struct md_restore_graph *graph)
+static void end_live(struct md_restore *r, struct md_restore_graph *graph) MD_REQUIRES(r->work)
 {
 	graph->live = false;
 	r->live_graphs--;
@@ -60,6 +60,7 @@ static bool is_stored(const struct md_restore *r, const struct md_kernel *kernel
 }
 
 static enum md_status check_kernels(struct md_restore *r, const struct md_restore_graph *graph, struct md_error *err)
+    MD_REQUIRES(r->work)
 {
 	for (uint32_t i = 0; i < graph->kernel_count; i++)
 		if (!is_stored(r, &r->artifact.kernels[graph->kernels[i]]))
@@ -93,7 +94,7 @@ static enum md_status in_context(struct md_restore *r, struct md_restore_graph *
 }
 
 /* As a cold start would, but at once: a live capture may load what the trigger is for, and leave it nothing to do. */
-static void pull_trigger(struct md_restore *r)
+static void pull_trigger(struct md_restore *r) MD_REQUIRES(r->lock)
 {
 	bool due = r->trigger && !r->trigger_done && !r->trigger_running && !r->live_graphs, lacks = false;
 	for (uint32_t k = 0; due && k < r->artifact.kernel_count; k++)

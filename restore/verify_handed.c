@@ -16,7 +16,7 @@
 /* All graphs of the group have it at one place, as the restored ones do. */
 static enum md_status check_others(const struct md_live_graph *live, struct md_restore *r,
 				   const struct md_restore_graph *graph, uint32_t alloc, uint64_t start,
-				   struct md_error *err)
+				   struct md_error *err) MD_REQUIRES(md_verify_table_lock)
 {
 	const struct md_live_graph *other;
 	for (size_t i = 0; (other = md_verify_live_at(i)); i++) {
@@ -39,6 +39,7 @@ static enum md_status check_others(const struct md_live_graph *live, struct md_r
 
 static enum md_status find_part(const struct md_live_graph *live, struct md_restore *r,
 				const struct md_restore_graph *graph, struct md_verify_part *part, struct md_error *err)
+    MD_REQUIRES(md_verify_table_lock)
 {
 	uint64_t start = 0;
 	MD_FORWARD(md_verify_nodes_find(&live->nodes, graph->stored, part->stored->alloc, &start, err));

@@ -14,9 +14,9 @@ static bool is_given(const struct md_bound *bound, enum md_bind_role role)
 	return bound->role == (uint32_t)role && bound->size;
 }
 
-/* What the graph uses and the engine has bound in this role. Under lock. */
+/* What the graph uses and the engine has bound in this role. */
 static size_t list_ranges(const struct md_restore *r, const struct md_restore_graph *graph, enum md_bind_role role,
-			  struct md_hash_range *ranges)
+			  struct md_hash_range *ranges) MD_REQUIRES(r->lock)
 {
 	size_t count = 0;
 	for (uint32_t i = 0; i < graph->binding_count; i++) {

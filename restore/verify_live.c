@@ -16,14 +16,14 @@
 #define DEFAULT_LAUNCHES 3
 #define OTHERS_MOST 3 /* comparisons of a graph when others are launched */
 
-static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER; /* also held while graphs are compared */
-static struct md_live_graph *table;
-static size_t table_count, table_room;
+pthread_mutex_t md_verify_table_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct md_live_graph *table MD_GUARDED_BY(md_verify_table_lock);
+static size_t table_count MD_GUARDED_BY(md_verify_table_lock), table_room MD_GUARDED_BY(md_verify_table_lock);
 static _Thread_local CUgraphExec instantiated_last;
 
-/* ---- the table; under table_lock ---- */
+/* ---- the table ---- */
 
-static struct md_live_graph *find(CUgraphExec exec)
+static struct md_live_graph *find(CUgraphExec exec) MD_REQUIRES(md_verify_table_lock)
 {
 	for (size_t i = 0; exec && i < table_count; i++)
 		if (table[i].exec == exec)
@@ -31,7 +31,7 @@ static struct md_live_graph *find(CUgraphExec exec)
 	return NULL;
 }
 
-static struct md_live_graph *find_or_add(CUgraphExec exec)
+static struct md_live_graph *find_or_add(CUgraphExec exec) MD_REQUIRES(md_verify_table_lock)
 {
 	struct md_live_graph *found = find(exec);
 	if (found)
@@ -54,6 +54,7 @@ static void forget_said(struct md_live_graph *live)
 
 /* exec NULL: what this thread has instantiated last, if it is still there. */
 static enum md_status resolve(void *exec, struct md_live_graph **out, struct md_error *err)
+    MD_REQUIRES(md_verify_table_lock)
 {
 	struct md_live_graph *live = exec ? find_or_add(exec) : find(instantiated_last);
 	if (!exec && (!live || !pthread_equal(live->maker, pthread_self())))
@@ -73,19 +74,19 @@ const struct md_live_graph *md_verify_live_at(size_t index)
 
 void md_verify_instantiated(CUgraphExec exec, CUgraph graph)
 {
-	pthread_mutex_lock(&table_lock);
+	pthread_mutex_lock(&md_verify_table_lock);
 	struct md_live_graph *live = find_or_add(exec);
 	if (live)
 		md_verify_nodes_read(&live->nodes, graph);
 	if (!live)
 		md_warn("out of memory for verifying one more graph");
 	instantiated_last = live ? exec : NULL;
-	pthread_mutex_unlock(&table_lock);
+	pthread_mutex_unlock(&md_verify_table_lock);
 }
 
 void md_verify_forget(CUgraphExec exec)
 {
-	pthread_mutex_lock(&table_lock);
+	pthread_mutex_lock(&md_verify_table_lock);
 	struct md_live_graph *live = find(exec);
 	if (live) {
 		forget_said(live);
@@ -93,7 +94,7 @@ void md_verify_forget(CUgraphExec exec)
 		if (!live->label) /* nobody will ask for it again */
 			*live = table[--table_count];
 	}
-	pthread_mutex_unlock(&table_lock);
+	pthread_mutex_unlock(&md_verify_table_lock);
 }
 
 static enum md_status set_label(struct md_live_graph *live, const char *label, unsigned batch, struct md_error *err)
@@ -120,7 +121,7 @@ static void report_refusal(struct md_live_graph *live)
 }
 
 /* What was to be compared until then has been; what comes later is compared as well. */
-static void end_if_all_compared(bool due)
+static void end_if_all_compared(bool due) MD_REQUIRES(md_verify_table_lock)
 {
 	for (size_t i = 0; due && i < table_count; i++)
 		due = !table[i].label || table[i].compared;
@@ -128,7 +129,7 @@ static void end_if_all_compared(bool due)
 		md_verify_until_end();
 }
 
-static size_t labelled(void)
+static size_t labelled(void) MD_REQUIRES(md_verify_table_lock)
 {
 	size_t count = 0;
 	for (size_t i = 0; i < table_count; i++)
@@ -138,15 +139,15 @@ static size_t labelled(void)
 
 void md_verify_mark(const char *name)
 {
-	pthread_mutex_lock(&table_lock);
+	pthread_mutex_lock(&md_verify_table_lock);
 	end_if_all_compared(md_verify_until_mark(name));
-	pthread_mutex_unlock(&table_lock);
+	pthread_mutex_unlock(&md_verify_table_lock);
 }
 
 enum md_status md_verify_label(void *exec, const char *label, unsigned batch, struct md_error *err)
 {
-	struct md_live_graph *live;
-	pthread_mutex_lock(&table_lock);
+	struct md_live_graph *live = NULL;
+	pthread_mutex_lock(&md_verify_table_lock);
 	enum md_status status = resolve(exec, &live, err);
 	if (status == MD_OK)
 		status = set_label(live, label, batch, err);
@@ -157,7 +158,7 @@ enum md_status md_verify_label(void *exec, const char *label, unsigned batch, st
 	else if (status == MD_OK && md_verify_compare(live))
 		live->compared++;
 	end_if_all_compared(md_verify_until_graphs(labelled()));
-	pthread_mutex_unlock(&table_lock);
+	pthread_mutex_unlock(&md_verify_table_lock);
 	return status;
 }
 
@@ -178,20 +179,20 @@ static enum md_status set_output(struct md_live_graph *live, unsigned index, uin
 
 enum md_status md_verify_output(void *exec, unsigned index, uint64_t address, uint64_t size, struct md_error *err)
 {
-	struct md_live_graph *live;
-	pthread_mutex_lock(&table_lock);
+	struct md_live_graph *live = NULL;
+	pthread_mutex_lock(&md_verify_table_lock);
 	enum md_status status = resolve(exec, &live, err);
 	if (status == MD_OK)
 		status = set_output(live, index, address, size, err);
-	pthread_mutex_unlock(&table_lock);
+	pthread_mutex_unlock(&md_verify_table_lock);
 	return status;
 }
 
 /* Also after the label: what an engine finds by launching the graph itself fails it as well. */
 enum md_status md_verify_refuse(void *exec, const char *why, struct md_error *err)
 {
-	struct md_live_graph *live;
-	pthread_mutex_lock(&table_lock);
+	struct md_live_graph *live = NULL;
+	pthread_mutex_lock(&md_verify_table_lock);
 	enum md_status status = resolve(exec, &live, err);
 	char *copy = status == MD_OK ? strdup(why) : NULL;
 	if (status == MD_OK && !copy)
@@ -202,7 +203,7 @@ enum md_status md_verify_refuse(void *exec, const char *why, struct md_error *er
 		if (live->label)
 			report_refusal(live);
 	}
-	pthread_mutex_unlock(&table_lock);
+	pthread_mutex_unlock(&md_verify_table_lock);
 	return status;
 }
 
@@ -224,7 +225,7 @@ static unsigned launches_wanted(void)
  * there is compared with them as well, until each was seen on other inputs than at first. Not where state is too large
  * to be saved: the launched graph will write there again what its replays wrote, but nothing would undo the others'.
  */
-static void compare_others(const struct md_live_graph *launched)
+static void compare_others(const struct md_live_graph *launched) MD_REQUIRES(md_verify_table_lock)
 {
 	for (size_t i = 0; !launched->sampled && i < table_count; i++) {
 		struct md_live_graph *other = &table[i];
@@ -255,7 +256,7 @@ void md_verify_launch(CUgraphExec exec)
 {
 	static unsigned wanted;
 	static bool known;
-	pthread_mutex_lock(&table_lock);
+	pthread_mutex_lock(&md_verify_table_lock);
 	if (!known)
 		wanted = launches_wanted();
 	known = true;
@@ -268,11 +269,11 @@ void md_verify_launch(CUgraphExec exec)
 		compare_others(live);
 		end_if_all_compared(md_verify_until_graphs(labelled()));
 	}
-	pthread_mutex_unlock(&table_lock);
+	pthread_mutex_unlock(&md_verify_table_lock);
 }
 
 /* Of a name that was captured more than once, any of them will do. */
-static bool shows_effects(const struct md_live_graph *live)
+static bool shows_effects(const struct md_live_graph *live) MD_REQUIRES(md_verify_table_lock)
 {
 	for (size_t i = 0; i < table_count; i++)
 		if (table[i].effects && table[i].batch == live->batch && !strcmp(table[i].label, live->label))
@@ -280,7 +281,7 @@ static bool shows_effects(const struct md_live_graph *live)
 	return false;
 }
 
-static bool has_varied(const struct md_live_graph *live)
+static bool has_varied(const struct md_live_graph *live) MD_REQUIRES(md_verify_table_lock)
 {
 	for (size_t i = 0; i < table_count; i++)
 		if (table[i].varied && table[i].batch == live->batch && !strcmp(table[i].label, live->label))
@@ -288,7 +289,7 @@ static bool has_varied(const struct md_live_graph *live)
 	return false;
 }
 
-static void report_unvaried(void)
+static void report_unvaried(void) MD_REQUIRES(md_verify_table_lock)
 {
 	for (size_t i = 0; i < table_count; i++)
 		if (table[i].label && table[i].passed && !has_varied(&table[i]))
@@ -300,7 +301,7 @@ static void report_unvaried(void)
 
 void md_verify_end(void)
 {
-	pthread_mutex_lock(&table_lock);
+	pthread_mutex_lock(&md_verify_table_lock);
 	if (!md_verify_unvaried_accepted())
 		report_unvaried();
 	for (size_t i = 0; i < table_count; i++)
@@ -312,5 +313,5 @@ void md_verify_end(void)
 			md_verify_report(table[i].label, table[i].batch, MD_VERDICT_SKIPPED, 0,
 					 "a stream capture was always in progress");
 	md_verify_report_end();
-	pthread_mutex_unlock(&table_lock);
+	pthread_mutex_unlock(&md_verify_table_lock);
 }

@@ -85,7 +85,7 @@ static const struct md_artifact_graph *restorable(struct md_restore *r, const st
 	return graph && graph->state != MD_GRAPH_REFUSED ? graph->stored : NULL;
 }
 
-static void find_all_places(struct md_restore *r, struct place *places)
+static void find_all_places(struct md_restore *r, struct place *places) MD_REQUIRES(md_verify_table_lock)
 {
 	const struct md_live_graph *live;
 	for (size_t i = 0; (live = md_verify_live_at(i)); i++) {
@@ -186,6 +186,7 @@ static bool has(const struct md_artifact_graph *stored, uint32_t alloc)
 
 /* What these leave there at a cold start, the graph would not find either, whoever captures it. */
 static void fail_users(struct md_restore *r, const struct md_restore_graph *graph, uint32_t alloc, const char *reason)
+    MD_REQUIRES(md_verify_table_lock)
 {
 	const struct md_live_graph *live;
 	for (size_t i = 0; (live = md_verify_live_at(i)); i++) {

@@ -9,8 +9,7 @@
 #include "base/log.h"
 #include "restore/verify.h"
 
-/* All under the lock of the table of live graphs. */
-static bool reached, ended;
+static bool reached MD_GUARDED_BY(md_verify_table_lock), ended MD_GUARDED_BY(md_verify_table_lock);
 
 bool md_verify_until_mark(const char *name)
 {

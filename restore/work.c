@@ -13,7 +13,7 @@
 /* ---- under lock ---- */
 
 /* 1: all there; 0: not yet; -1: never (and refused). */
-static int bindings_state(struct md_restore *r, struct md_restore_graph *graph)
+static int bindings_state(struct md_restore *r, struct md_restore_graph *graph) MD_REQUIRES(r->lock)
 {
 	struct md_error err = {0};
 	for (; graph->bindings_done < graph->binding_count; graph->bindings_done++) {
@@ -29,7 +29,7 @@ static int bindings_state(struct md_restore *r, struct md_restore_graph *graph)
 }
 
 /* Resolving it now would not wait for a loader. */
-static bool resolvable(const struct md_restore *r, uint32_t kernel)
+static bool resolvable(const struct md_restore *r, uint32_t kernel) MD_REQUIRES(r->lock)
 {
 	uint32_t image = r->artifact.kernels[kernel].image;
 	return r->kernels[kernel].state == MD_KERNEL_PENDING &&
@@ -37,7 +37,7 @@ static bool resolvable(const struct md_restore *r, uint32_t kernel)
 }
 
 /* 1: all resolved; 0: not yet, and *next may be one to resolve; -1: never (and refused). */
-static int kernels_state(struct md_restore *r, struct md_restore_graph *graph, uint32_t *next)
+static int kernels_state(struct md_restore *r, struct md_restore_graph *graph, uint32_t *next) MD_REQUIRES(r->lock)
 {
 	for (; graph->kernels_done < graph->kernel_count; graph->kernels_done++) {
 		const struct md_restore_kernel *kernel = &r->kernels[graph->kernels[graph->kernels_done]];
@@ -72,6 +72,7 @@ static struct md_work resolve(const struct md_restore *r, uint32_t kernel)
 
 /* A graph that can be built, or else the kernel that the first one lacks. *waiting: there are graphs to come. */
 static struct md_work next_graph(struct md_restore *r, bool awaited, uint32_t *kernel, bool *waiting)
+    MD_REQUIRES(r->lock)
 {
 	for (uint32_t i = 0; i < r->artifact.graph_count; i++) {
 		struct md_restore_graph *graph = &r->graphs[r->order[i]];
@@ -172,8 +173,8 @@ static void *reader_main(void *argument)
 	return NULL;
 }
 
-/* Under lock. Only kernels whose image a loader has brought: nothing else is known to be wanted yet. */
-static uint32_t next_early(struct md_restore *r)
+/* Only kernels whose image a loader has brought: nothing else is known to be wanted yet. */
+static uint32_t next_early(struct md_restore *r) MD_REQUIRES(r->lock)
 {
 	if (!md_restore_limits_fit(r))
 		return MD_NONE;
@@ -192,10 +193,8 @@ static void resolve_early(struct md_restore *r, const struct reading *reading)
 	pthread_mutex_lock(&r->lock);
 	while (!reading->done) {
 		uint32_t kernel = next_early(r);
-		bool go = kernel != MD_NONE && !r->holds && !atomic_load(&r->stop) &&
-			  md_pace_begin(&r->pace, MD_PACE_FUNCTION, 1, r->awaited > 0, &turn);
-		if (!go) {
-			bool soon = kernel != MD_NONE && !r->holds && !atomic_load(&r->stop);
+		bool soon = kernel != MD_NONE && !r->holds && !atomic_load(&r->stop);
+		if (!soon || !md_pace_begin(&r->pace, MD_PACE_FUNCTION, 1, r->awaited > 0, &turn)) {
 			md_restore_wait(r, soon ? md_clock_ns() + turn.wait_ns : UINT64_MAX);
 			continue;
 		}
