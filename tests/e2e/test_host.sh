@@ -220,8 +220,9 @@ for habit in nofile=12 nofile=40 umask=0777 seccomp; do
 done
 
 section "children of every kind, and threads that are cancelled while they wait"
-for habit in child child=ends child=raw cancel; do
-	for when in BOUND DURING AT_END; do
+for habit in child child=ends child=raw child=launches cancel; do
+	[ $habit = child=launches ] && points="AFTER AT_END" || points="BOUND DURING AT_END"
+	for when in $points; do
 		for what in captured restored verified; do
 			section "$what: $habit, $when"
 			rm -f "$work"/kin.mtrace*
@@ -236,7 +237,7 @@ for habit in child child=ends child=raw cancel; do
 			[ $what != restored ] || assert_count "$work/kin.err" " restored" 2
 		done
 	done
-	HOST_DURING=$habit run kin medusa-verify "$work/host.medusa" -- "${subject[@]}"
+	run kin env "HOST_AFTER=$habit" medusa-verify "$work/host.medusa" -- "${subject[@]}"
 	assert_exit kin 0
 done
 
