@@ -178,8 +178,8 @@ uint64_t md_tables_known(const struct md_interval_index *known, uint64_t at, uin
 	*is = item && at - item->start < item->size;
 	if (*is)
 		return item->start + item->size < end ? item->start + item->size : end;
-	item = item ? item + 1 : known->items;
-	return item < known->items + known->count && item->start < end ? item->start : end;
+	item = md_interval_after(known, at);
+	return item && item->start < end ? item->start : end;
 }
 
 /* From the last record to the first one; indices by allocation, as addresses come again. */

@@ -94,6 +94,13 @@ const struct md_interval *md_interval_floor(const struct md_interval_index *inde
 	return at ? &index->items[at - 1] : NULL;
 }
 
+const struct md_interval *md_interval_after(const struct md_interval_index *index, uint64_t address)
+{
+	size_t at = upper_bound(index, address);
+
+	return at < index->count ? &index->items[at] : NULL;
+}
+
 const struct md_interval *md_interval_find(const struct md_interval_index *index, uint64_t address)
 {
 	const struct md_interval *item = md_interval_floor(index, address);

@@ -31,5 +31,7 @@ bool md_interval_remove(struct md_interval_index *index, uint64_t start);
 const struct md_interval *md_interval_find(const struct md_interval_index *index, uint64_t address);
 /* The interval with the greatest start <= address, or NULL: for one-past-the-end questions. */
 const struct md_interval *md_interval_floor(const struct md_interval_index *index, uint64_t address);
+/* The interval with the least start > address, or NULL. */
+const struct md_interval *md_interval_after(const struct md_interval_index *index, uint64_t address);
 
 #endif

@@ -221,8 +221,8 @@ static bool is_needed(uint64_t at, uint64_t end, uint64_t *size) MD_CAPTURE_HELD
 		*size = item->start + item->size < end ? item->start + item->size - at : end - at;
 		return true;
 	}
-	item = item ? item + 1 : needed.items;
-	*size = item < needed.items + needed.count && item->start < end ? item->start - at : end - at;
+	item = md_interval_after(&needed, at);
+	*size = item && item->start < end ? item->start - at : end - at;
 	return false;
 }
 

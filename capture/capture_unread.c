@@ -144,13 +144,11 @@ static void ask(struct lists *lists, uint64_t address)
 	if (!filled || md_map_get(&lists->asked, address, NULL))
 		return;
 	lists->failed |= !md_map_put(&lists->asked, address, 0);
-	next = md_interval_floor(&lists->taken, address);
-	next = next ? next + 1 : lists->taken.items;
+	next = md_interval_after(&lists->taken, address);
 	if (md_interval_find(&lists->taken, address) || !is_ours(address))
 		return;
 	while (filled && filled->start <= address) {
-		bool walled =
-		    next < lists->taken.items + lists->taken.count && next->start <= filled->start + filled->size;
+		bool walled = next && next->start <= filled->start + filled->size;
 		uint64_t end = walled ? next->start : filled->start + filled->size;
 		add_gap(lists, (struct gap){address, end, true, *filled});
 		address = end;

@@ -53,15 +53,17 @@ void hc_memory_forget(struct hc_memory *memory)
 	free(memory);
 }
 
-/* Neighbouring mappings count as one range, as on a real device. */
+/* As on a real device, neighbouring mappings count as one range, and neighbouring allocations do not. */
 bool hc_memory_covers(uint64_t address, size_t bytes)
 {
 	HC_STATE_GUARD();
+	const struct hc_memory *memory, *first = hc_memory_at(address);
 	if (bytes > UINT64_MAX - address)
 		return false;
 	for (uint64_t end = address + bytes; address < end;) {
-		const struct hc_memory *memory = hc_memory_at(address);
-		if (!memory)
+		memory = hc_memory_at(address);
+		if (!memory ||
+		    (memory != first && (memory->kind != HC_MEMORY_MAPPED || first->kind != HC_MEMORY_MAPPED)))
 			return false;
 		address = memory->address + memory->size;
 	}

@@ -19,22 +19,29 @@ struct place { /* of a private allocation, in the engine */
 	uint64_t low; /* least offset that a graph has */
 };
 
-static bool is_there(uint64_t address)
+/* How far the memory at an address reaches; 0: none is there. */
+static uint64_t end_of(uint64_t address)
 {
 	CUdeviceptr base;
 	size_t size;
-	return !md_cuda.cuMemGetAddressRange_v2 ||
-	       md_cuda.cuMemGetAddressRange_v2(&base, &size, address) == CUDA_SUCCESS;
+	if (!md_cuda.cuMemGetAddressRange_v2)
+		return UINT64_MAX;
+	return md_cuda.cuMemGetAddressRange_v2(&base, &size, address) == CUDA_SUCCESS ? base + size : 0;
 }
 
+/* Piece by piece: in this process it may be smaller, with others behind it, and no copy goes across two. */
 static enum md_status add_part(struct md_verify_originals *o, uint32_t alloc, uint64_t from, uint64_t to,
 			       struct md_error *err)
 {
-	if (from >= to || !is_there(from) || !is_there(to - 1))
-		return MD_OK;
-	if (!MD_ARRAY_EXTEND(o->parts, o->count))
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a list of what nobody bound");
-	o->parts[o->count++] = (struct md_verify_original){.address = from, .size = to - from, .alloc = alloc};
+	for (uint64_t end; from < to; from = end) {
+		end = end_of(from);
+		end = end < to ? end : to;
+		if (end <= from)
+			return MD_OK;
+		if (!MD_ARRAY_EXTEND(o->parts, o->count))
+			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a list of what nobody bound");
+		o->parts[o->count++] = (struct md_verify_original){.address = from, .size = end - from, .alloc = alloc};
+	}
 	return MD_OK;
 }
 

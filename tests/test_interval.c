@@ -21,6 +21,7 @@ Test(interval, finds)
 	md_interval_init(&index);
 	cr_assert_null(md_interval_find(&index, 5));
 	cr_assert_null(md_interval_floor(&index, 5));
+	cr_assert_null(md_interval_after(&index, 0));
 	cr_assert(md_interval_add(&index, 300, 10, 3));
 	cr_assert(md_interval_add(&index, 100, 10, 1));
 	cr_assert(md_interval_add(&index, 200, 10, 2));
@@ -33,6 +34,9 @@ Test(interval, finds)
 	cr_assert_eq(value_at(&index, 309), 3);
 	cr_assert_eq(md_interval_floor(&index, 110)->value, 1, "floor answers for one past the end");
 	cr_assert_eq(md_interval_floor(&index, UINT64_MAX)->value, 3);
+	cr_assert_eq(md_interval_after(&index, 99)->value, 1);
+	cr_assert_eq(md_interval_after(&index, 100)->value, 2, "not the one that begins there");
+	cr_assert_null(md_interval_after(&index, 300));
 	cr_assert_not(md_interval_remove(&index, 205), "only a start removes");
 	cr_assert(md_interval_remove(&index, 200));
 	cr_assert_eq(value_at(&index, 205), 0);

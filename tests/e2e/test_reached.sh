@@ -57,4 +57,5 @@ section "a list that nobody binds is contents, and its addresses are relocated"
 LIST=private
 captured private 0
 cold private 1
+SMALLER=1 captured smaller 0
 finish

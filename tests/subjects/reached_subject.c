@@ -18,6 +18,8 @@
  *   LIST=arena                     all lies in one allocation, of which the scratch memory is not bound
  *   LIST=apart                     one graph has the scratch memory, and another one the list
  *   SCRATCH=bound                  the scratch memory is bound
+ *   SMALLER=1                      the scratch memory's allocation is smaller when graphs are verified, and another
+ *                                  one lies right behind it
  *   START=N                        what in holds at first
  */
 /* clang-format on */
@@ -54,6 +56,19 @@ static CUdeviceptr take(void)
 	return address;
 }
 
+static CUdeviceptr take_scratch(void)
+{
+	const size_t half = 2u << 20; /* what addresses are multiples of */
+	CUdeviceptr address, behind;
+	if (!getenv("SMALLER"))
+		return take();
+	bool verifies = medusa_mode() == MEDUSA_MODE_VERIFY;
+	TRY(cuMemAlloc_v2, &address, verifies ? half : 2 * half);
+	if (verifies)
+		TRY(cuMemAlloc_v2, &behind, half);
+	return address;
+}
+
 static void take_list(void)
 {
 	const CUdeviceptr addresses[2] = {weights, scratch};
@@ -80,7 +95,7 @@ static void take_all(void)
 	unsigned pattern;
 	in = take();
 	weights = take();
-	scratch = take();
+	scratch = take_scratch();
 	out = take();
 	also = take();
 	memcpy(&pattern, &one, sizeof(pattern));
