@@ -18,7 +18,17 @@
 /* Below 1024, so that the table of descriptors does not grow for us, and lower when the limit is low. */
 static const int floors[] = {960, 448, 192, 96, 48, 24, 3};
 
-/* Moves an open descriptor there; the old number is closed, whatever happens. -1 and errno when there is no room. */
+static bool is_same_file(int one, int other)
+{
+	struct stat a, b;
+
+	return !fstat(one, &a) && !fstat(other, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+/*
+ * Moves an open descriptor there; the old number is closed. -1 and errno when there is no room. An engine that closes
+ * every descriptor just then, and opens a file of its own, gets the old number for it: then that is no longer ours.
+ */
 static int move_up(int fd)
 {
 	int high = -1;
@@ -30,7 +40,8 @@ static int move_up(int fd)
 	if (high < 0 && fd > STDERR_FILENO)
 		return fd; /* no room for two: better there than not at all */
 	int saved = errno;
-	close(fd);
+	if (high < 0 || is_same_file(fd, high))
+		close(fd);
 	errno = saved;
 	return high;
 }

@@ -38,7 +38,7 @@ static void sync_folder(const char *path)
 	char *slash = strrchr(folder, '/');
 	if (slash)
 		slash[slash == folder] = 0;
-	MD_AUTO_FD int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	MD_AUTO_FD int fd = md_descriptor_open(slash ? folder : ".", O_RDONLY | O_DIRECTORY, 0);
 	if (fd >= 0)
 		fsync(fd);
 }
@@ -215,7 +215,7 @@ enum md_status md_file_create_beside(const char *path, char **temporary, int *fd
 			name = NULL;
 			return md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory for a temporary name", path);
 		}
-		*fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+		*fd = md_descriptor_open(name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
 		if (*fd < 0 && errno == EEXIST)
 			continue;
 		if (*fd < 0)
@@ -229,7 +229,7 @@ enum md_status md_file_create_beside(const char *path, char **temporary, int *fd
 
 enum md_status md_file_create(const char *path, unsigned mode, int *fd, struct md_error *err)
 {
-	*fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+	*fd = md_descriptor_open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, (mode_t)mode);
 	if (*fd < 0)
 		return md_error_set(err, errno == EEXIST ? MD_ERR_INVALID : MD_ERR_OUTPUT, "%s: %s", path,
 				    strerror(errno));
