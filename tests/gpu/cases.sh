@@ -18,6 +18,14 @@ fi
 unset MEDUSA_LOG MEDUSA_LOG_FILE MEDUSA_RESOLVE MEDUSA_ARTIFACT MEDUSA_REQUIRE_PROOF MEDUSA_PROBE MEDUSA_TRACE
 export PATH=$MEDUSA_BUILD/bin:$PATH
 
+# A script that ends early with 0 has not tested what stands below.
+unfinished() {
+	local code=$?
+	[ $code != 0 ] || { echo "tests/gpu/$what: ended without finish"; code=1; }
+	exit $code
+}
+[ "${1:-}" = --case ] || trap unfinished EXIT
+
 # ---- a case: the last line that it prints, and its exit code, are the verdict ----------------------------------------
 passes() { printf '%s\n' "$*"; exit 0; }
 skips() { printf 'skipped (%s)\n' "$*"; exit 77; }
@@ -110,6 +118,7 @@ with_verdict() { # word: the cases that have it
 
 finish() {
 	local name
+	trap - EXIT
 	for name in $(with_verdict FAIL | head -n "${SHOW:-8}"); do
 		printf -- '---- %s/%s\n' "$what" "$name"
 		(cd "$out/$name" && tail -n "${TAIL:-4}" said ./*.err | cut -c1-240)

@@ -1,0 +1,56 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Scripts that end early are not green: neither for tests/run.sh nor, on a GPU, for what sources tests/gpu/cases.sh.
+. "$(dirname "$0")/lib.sh"
+tree=$work/tree
+mkdir -p "$tree/tests/e2e" "$tree/tests/gpu"
+cp tests/run.sh "$tree/tests"
+cp tests/e2e/lib.sh tests/e2e/device.sh "$tree/tests/e2e"
+cp tests/gpu/cases.sh "$tree/tests/gpu"
+
+script() { # name, lines after lib.sh...
+	printf '%s\n' '. "$(dirname "$0")/lib.sh"' "${@:2}" >"$tree/tests/e2e/test_$1.sh"
+}
+
+verdict() { # name, its line begins with, exit code of tests/run.sh
+	run "$1" env -u MEDUSA_BUILD BUILD=build ONLY="test_$1" bash "$tree/tests/run.sh"
+	assert_exit "$1" "$3"
+	assert_contains "$work/$1.out" "$2"
+}
+
+section "tests/run.sh"
+script whole 'assert_equal one 1 1' finish
+verdict whole "  pass  test_whole" 0
+script wrong 'assert_equal one 1 2' finish
+verdict wrong "  FAIL  test_wrong (exit 1" 1
+script early 'assert_equal one 1 1'
+verdict early "  FAIL  test_early (exit 0, but it ended without its count of checks" 1
+script left 'assert_equal one 1 1' 'exit 0' finish
+verdict left "  FAIL  test_left (exit 0, but it ended without its count of checks" 1
+script counted 'echo "1 checks, 0 failures"' 'echo and more'
+verdict counted "  FAIL  test_counted (exit 0, but it ended without its count of checks" 1
+script silent
+verdict silent "  FAIL  test_silent (exit 0, but it ended without its count of checks" 1
+script skipped 'echo "nothing to test here"' 'exit 77'
+verdict skipped "  skip  test_skipped: nothing to test here" 0
+verdict unknown "  FAIL  ONLY=test_unknown: no suite has this name" 1
+
+section "scripts for a GPU"
+gpu() { # name, exit code, lines after begin...
+	local name=$1 wanted=$2
+	printf '%s\n' '. "$(dirname "$0")/cases.sh"' 'one() { [ "$1" = good ] && passes well; fails badly; }' 'begin "$@"' \
+		"${@:3}" >"$tree/tests/gpu/$name.sh"
+	run "$name" env -u ONLY -u OUT MEDUSA_DEVICE=host bash "$tree/tests/gpu/$name.sh"
+	assert_exit "$name" "$wanted"
+}
+gpu gpu_whole 0 'cases good' finish
+assert_contains "$work/gpu_whole.out" "tests/gpu/gpu_whole: 1 passed, 0 failed, 0 skipped"
+gpu gpu_wrong 1 'cases good bad' finish
+assert_contains "$work/gpu_wrong.out" "tests/gpu/gpu_wrong: 1 passed, 1 failed, 0 skipped"
+gpu gpu_early 1 'cases good'
+assert_contains "$work/gpu_early.out" "tests/gpu/gpu_early: ended without finish"
+gpu gpu_left 1 'cases bad' 'exit 0' finish
+assert_contains "$work/gpu_left.out" "tests/gpu/gpu_left: ended without finish"
+gpu gpu_needs 77 'exit 77' finish
+assert_lacks "$work/gpu_needs.out" "ended without finish"
+finish
