@@ -134,11 +134,12 @@ struct md_analysis {
 	uint64_t fixed_words;          /* pointers because their allocation did not move */
 	uint64_t untouched_bytes;      /* of private memory at addresses of graphs, which nobody read or wrote; */
 	uint32_t untouched_places;
-	uint64_t lookalike_words; /* constants that look like addresses */
-	uint32_t *alloc_slot;     /* allocation of the first capture -> artifact allocation */
-	uint64_t *alloc_shift;    /* where the allocation starts in that artifact allocation */
-	uint32_t *binding_slot;   /* binding of the first capture -> artifact allocation */
-	uint32_t *kernel_slot;    /* kernel of the first capture -> artifact kernel */
+	uint64_t scratch_addresses; /* that kernels are given, in memory that only graphs use, as the engine says */
+	uint64_t lookalike_words;   /* constants that look like addresses */
+	uint32_t *alloc_slot;       /* allocation of the first capture -> artifact allocation */
+	uint64_t *alloc_shift;      /* where the allocation starts in that artifact allocation */
+	uint32_t *binding_slot;     /* binding of the first capture -> artifact allocation */
+	uint32_t *kernel_slot;      /* kernel of the first capture -> artifact kernel */
 	struct md_artifact *out;
 };
 

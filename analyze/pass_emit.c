@@ -403,6 +403,7 @@ static enum md_status emit_provenance(struct md_analysis *analysis, struct md_er
 	provenance->command = md_analysis_copy_text(trace->command ? trace->command : "", &failed);
 	provenance->created = md_analysis_copy_text(created, &failed);
 	provenance->capture_count = analysis->captures;
+	provenance->scratch_addresses = analysis->scratch_addresses;
 	if (analysis->options.accept_process_values)
 		provenance->verification = md_analysis_copy_text("none; " MD_PROCESS_VALUES_ACCEPTED, &failed);
 	provenance->stages = calloc(trace->stage_count + (size_t)1, sizeof(*provenance->stages));

@@ -2,6 +2,7 @@
 /* Pass: memory of a graph that nobody bound and that the engine's own kernels are given, outside of graphs. A restored
  * graph has memory of its own in its place: neither would see any more what the other one has written. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "analyze/analysis.h"
@@ -28,9 +29,12 @@ struct range {
 /* What one launch was given; size 0: one address. */
 struct given {
 	struct spot spot;
-	uint64_t size, sequence;
+	const struct md_trace_given *record;
 	unsigned capture;
-	const char *kernel; /* borrowed from the trace; NULL: not told */
+	const struct md_kernel *kernel;    /* NULL: not told */
+	const struct md_param *param;      /* that the address lies in; NULL: not told, or not in one alone */
+	const struct md_view_alloc *alloc; /* of its own capture */
+	bool scratch; /* the engine says that only graphs use that memory, and it may be bytes that nobody set */
 };
 
 struct work {
@@ -42,6 +46,9 @@ struct work {
 	size_t output_count;
 	struct given *given;
 	size_t given_count;
+	struct range *spared; /* of the one that is judged: what only graphs use, as the engine says */
+	size_t spared_count;
+	struct spots passed; /* addresses that refused no graph for that */
 };
 
 static void work_finish(struct work *work)
@@ -53,6 +60,8 @@ static void work_finish(struct work *work)
 	free(work->asked.items);
 	free(work->outputs);
 	free(work->given);
+	free(work->spared);
+	free(work->passed.items);
 }
 
 /* ---- lists of places ---- */
@@ -189,17 +198,44 @@ static enum md_status list_outputs(struct work *work, struct md_error *err)
 	return MD_OK;
 }
 
+static const struct range *range_at(const struct range *ranges, size_t count, struct spot spot)
+{
+	for (size_t i = 0; i < count; i++)
+		if (ranges[i].alloc == spot.alloc && spot.offset >= ranges[i].start && spot.offset < ranges[i].end)
+			return &ranges[i];
+	return NULL;
+}
+
 static const struct range *output_at(const struct work *work, struct spot spot)
 {
-	for (size_t i = 0; i < work->output_count; i++) {
-		const struct range *output = &work->outputs[i];
-		if (output->alloc == spot.alloc && spot.offset >= output->start && spot.offset < output->end)
-			return output;
+	return range_at(work->outputs, work->output_count, spot);
+}
+
+/* ---- what kernels are given ---- */
+
+/* NULL: nobody knows, or the word is made of parts of two. */
+static const struct md_param *param_of(const struct md_kernel *kernel, uint32_t offset)
+{
+	for (uint32_t i = 0; kernel && offset != MD_NONE && i < kernel->param_count; i++) {
+		const struct md_param *param = &kernel->params[i];
+		if (param->offset <= offset && (uint64_t)offset + 8 <= (uint64_t)param->offset + param->size)
+			return param;
 	}
 	return NULL;
 }
 
-/* ---- what kernels are given ---- */
+/* Members of a struct may be unset; whoever passes 8 bytes by themselves has set them. */
+static bool in_struct(const struct given *given)
+{
+	return given->param && given->param->size > 8;
+}
+
+static void take_record(struct given *given, const struct md_trace *trace, const struct md_trace_given *record)
+{
+	given->record = record;
+	given->kernel = record->kernel == MD_NONE ? NULL : &trace->kernels[record->kernel];
+	given->param = param_of(given->kernel, record->offset);
+}
 
 /* In terms of the first capture; false if no graph can have it, as the other capture has no such allocation. */
 static enum md_status place_given(struct work *work, unsigned capture, const struct md_trace_given *record,
@@ -215,27 +251,30 @@ static enum md_status place_given(struct work *work, unsigned capture, const str
 	    (place.binding != MD_NONE && !place.replaced && !record->size))
 		return MD_OK;
 	*given = (struct given){.spot = {place.alloc, place.alloc_offset},
-				.size = record->size,
-				.sequence = record->sequence,
 				.capture = capture,
-				.kernel = record->kernel == MD_NONE ? NULL : trace->kernels[record->kernel].name};
+				.alloc = &analysis->views[capture].allocs[place.alloc]};
+	take_record(given, trace, record);
 	if (capture)
 		given->spot.alloc = analysis->partner_back[place.alloc];
 	if (given->spot.alloc == MD_NONE)
 		return MD_OK;
+	given->scratch = record->scratch && in_struct(given) && !output_at(work, given->spot);
 	work->given_count++;
-	return add_spot(&work->asked, given->spot) ? MD_OK : md_analysis_no_memory(err);
+	return given->scratch || add_spot(&work->asked, given->spot) ? MD_OK : md_analysis_no_memory(err);
 }
 
 static enum md_status list_given(struct work *work, struct md_error *err)
 {
 	const struct md_analysis *analysis = work->analysis;
-	size_t count = 0;
+	size_t count = 0, scratch = 0;
 
-	for (unsigned c = 0; c < analysis->captures; c++)
+	for (unsigned c = 0; c < analysis->captures; c++) {
 		count += analysis->traces[c]->given_count;
+		scratch += analysis->traces[c]->scratch_count;
+	}
 	work->given = calloc(count + 1, sizeof(*work->given));
-	if (!work->given)
+	work->spared = calloc(scratch + 1, sizeof(*work->spared));
+	if (!work->given || !work->spared)
 		return md_analysis_no_memory(err);
 	for (unsigned c = 0; c < analysis->captures; c++)
 		for (uint32_t i = 0; i < analysis->traces[c]->given_count; i++)
@@ -244,15 +283,50 @@ static enum md_status list_given(struct work *work, struct md_error *err)
 	return MD_OK;
 }
 
+/* Of its allocation, what only graphs used at that moment, as the engine had said. */
+static void list_spared(struct work *work, const struct given *given)
+{
+	const struct md_trace *trace = work->analysis->traces[given->capture];
+	uint64_t base = given->alloc->address, size = given->alloc->size;
+
+	work->spared_count = 0;
+	for (uint32_t i = 0; given->scratch && i < trace->scratch_count; i++) {
+		const struct md_trace_scratch *said = &trace->scratch[i];
+		uint64_t end = said->address + said->size;
+		if (said->sequence > given->record->sequence)
+			continue;
+		if (!said->size)
+			work->spared_count = 0;
+		else if (said->sequence > given->alloc->born && end > base && said->address < base + size)
+			work->spared[work->spared_count++] =
+			    (struct range){given->spot.alloc, said->address > base ? said->address - base : 0,
+					   end < base + size ? end - base : size};
+	}
+}
+
 /* ---- what a graph does there ---- */
 
+static bool any_unspared(const struct work *work, uint32_t alloc, uint64_t at, uint64_t end)
+{
+	while (at < end) {
+		const struct range *spared = range_at(work->spared, work->spared_count, (struct spot){alloc, at});
+		if (!spared)
+			return true;
+		at = spared->end;
+	}
+	return false;
+}
+
+/* Neither an output nor spared. */
 static bool any_undeclared(const struct work *work, uint32_t alloc, uint64_t at, uint64_t end)
 {
 	while (at < end) {
-		const struct range *output = output_at(work, (struct spot){alloc, at});
-		if (!output)
+		const struct spot spot = {alloc, at};
+		const struct range *range = output_at(work, spot);
+		range = range ? range : range_at(work->spared, work->spared_count, spot);
+		if (!range)
 			return true;
-		at = output->end;
+		at = range->end;
 	}
 	return false;
 }
@@ -283,33 +357,76 @@ static bool writes(const struct work *work, const struct md_pair *pair, const st
 	return false;
 }
 
-static bool needs(const struct md_analysis *analysis, const struct range *range)
+static bool needs(const struct work *work, const struct range *range)
 {
-	for (uint32_t i = 0; i < analysis->held_count; i++) {
-		const struct md_held *held = &analysis->held[i];
-		if (held->alloc == range->alloc && held->offset < range->end &&
-		    range->start < held->offset + held->size)
+	for (uint32_t i = 0; i < work->analysis->held_count; i++) {
+		const struct md_held *held = &work->analysis->held[i];
+		uint64_t from = held->offset > range->start ? held->offset : range->start;
+		uint64_t to = held->offset + held->size < range->end ? held->offset + held->size : range->end;
+		if (held->alloc == range->alloc && any_unspared(work, range->alloc, from, to))
 			return true;
 	}
 	return false;
 }
 
+/* ---- what is said of it ---- */
+
+#define WHERE_TEXT 96
+
+static const char *kernel_name(const struct given *given)
+{
+	return given->kernel ? given->kernel->name : "";
+}
+
+/* " in parameter 1 (bytes 8..15)", or nothing. */
+static const char *print_where(const struct given *given, char text[WHERE_TEXT])
+{
+	uint32_t at = given->record->offset;
+
+	*text = 0;
+	if (given->param)
+		snprintf(text, WHERE_TEXT, " in parameter %td%s (bytes %" PRIu32 "..%" PRIu64 ")",
+			 given->param - given->kernel->params, in_struct(given) ? ", a struct" : "", at,
+			 (uint64_t)at + 7);
+	else if (at != MD_NONE)
+		snprintf(text, WHERE_TEXT, " in bytes %" PRIu32 "..%" PRIu64 " of the parameters", at,
+			 (uint64_t)at + 7);
+	return text;
+}
+
+/* What else can be done about it. */
+static const char *hint(const struct given *given)
+{
+	if (given->record->scratch && !in_struct(given))
+		return "; medusa_graph_scratch does not cover an address that is a parameter of its own";
+	if (!given->record->scratch && in_struct(given))
+		return "; if nobody has set these bytes and only graphs use that memory, state so with "
+		       "medusa_graph_scratch";
+	return "";
+}
+
 static void refuse_written(struct md_pair *pair, const struct given *given, uint64_t offset)
 {
+	char where[WHERE_TEXT];
+
 	md_pair_refuse(pair,
 		       "%s%s, used outside of graphs, is given memory that the graph writes (allocation %" PRIu32
-		       ", byte %" PRIu64 "): bind it, or declare it with medusa_graph_output",
-		       given->kernel ? "kernel " : "a kernel", given->kernel ? given->kernel : "", given->spot.alloc,
-		       offset);
+		       ", byte %" PRIu64 ")%s: bind it, or declare it with medusa_graph_output%s",
+		       given->kernel ? "kernel " : "a kernel", kernel_name(given), given->spot.alloc, offset,
+		       print_where(given, where), hint(given));
 }
 
 static void refuse_needed(struct md_pair *pair, const struct given *given, uint64_t offset)
 {
+	char where[WHERE_TEXT];
+
 	md_pair_refuse(
 	    pair,
 	    "%s%s, used outside of graphs, is given memory that the graph reads (allocation %" PRIu32 ", byte %" PRIu64
-	    ") and may write it: bind it (a table as constant), or accept it with --accept-unvaried if it never varies",
-	    given->kernel ? "kernel " : "a kernel", given->kernel ? given->kernel : "", given->spot.alloc, offset);
+	    ")%s and may write it: bind it (a table as constant), or accept it with --accept-unvaried if it never "
+	    "varies%s",
+	    given->kernel ? "kernel " : "a kernel", kernel_name(given), given->spot.alloc, offset,
+	    print_where(given, where), hint(given));
 }
 
 /* [start, end): what both may use. of_output: an output, which the engine may read. */
@@ -324,7 +441,7 @@ static void judge(const struct work *work, struct md_pair *pair, const struct gi
 	} else if (writes(work, pair, &range)) {
 		refuse_written(pair, given, at);
 	}
-	if (!work->analysis->options.accept_unvaried && needs(work->analysis, &range))
+	if (!work->analysis->options.accept_unvaried && needs(work, &range))
 		refuse_needed(pair, given, at);
 }
 
@@ -349,7 +466,7 @@ static void compare(const struct work *work, uint32_t index, const struct given 
 {
 	struct md_pair *pair = &work->analysis->pairs[index];
 	const struct spots *spots = &work->of_pair[index];
-	const struct range *output = given->size ? NULL : output_at(work, given->spot);
+	const struct range *output = given->record->size ? NULL : output_at(work, given->spot);
 	uint64_t reach = next_piece(&work->analysis->views[0], given->spot);
 	size_t at = behind(spots, given->spot);
 
@@ -358,7 +475,8 @@ static void compare(const struct work *work, uint32_t index, const struct given 
 		if (mine.end > given->spot.offset)
 			judge(work, pair, given, mine, output);
 	}
-	reach = given->size ? given->spot.offset + given->size : next_of(&work->asked, given->spot, reach);
+	reach =
+	    given->record->size ? given->spot.offset + given->record->size : next_of(&work->asked, given->spot, reach);
 	reach = output ? least(reach, output->end) : reach;
 	for (; !pair->why && at < spots->count && spots->items[at].alloc == given->spot.alloc &&
 	       spots->items[at].offset < reach;
@@ -367,6 +485,23 @@ static void compare(const struct work *work, uint32_t index, const struct given 
 		mine.end = least(mine.end, reach);
 		judge(work, pair, given, mine, output);
 	}
+}
+
+/* By all graphs that were made before; false when out of memory. */
+static bool compare_all(struct work *work, const struct given *given)
+{
+	bool compared = false;
+
+	list_spared(work, given);
+	for (uint32_t i = 0; i < work->analysis->pair_count; i++) {
+		const struct md_pair *pair = &work->analysis->pairs[i];
+		const struct md_trace_graph *graph = pair->graph[given->capture];
+		if (pair->why || !graph || given->record->sequence <= graph->sequence)
+			continue;
+		compare(work, i, given);
+		compared = true;
+	}
+	return !compared || !work->spared_count || add_spot(&work->passed, given->spot);
 }
 
 enum md_status md_pass_given(struct md_analysis *analysis, struct md_error *err)
@@ -384,13 +519,10 @@ enum md_status md_pass_given(struct md_analysis *analysis, struct md_error *err)
 	sort_spots(&work.starts);
 	MD_FORWARD(list_outputs(&work, err));
 	MD_FORWARD(list_given(&work, err));
-	for (uint32_t i = 0; i < analysis->pair_count; i++) {
-		const struct md_pair *pair = &analysis->pairs[i];
-		for (size_t g = 0; !pair->why && g < work.given_count; g++) {
-			const struct md_trace_graph *graph = pair->graph[work.given[g].capture];
-			if (graph && work.given[g].sequence > graph->sequence)
-				compare(&work, i, &work.given[g]);
-		}
-	}
+	for (size_t g = 0; g < work.given_count; g++)
+		if (!compare_all(&work, &work.given[g]))
+			return md_analysis_no_memory(err);
+	sort_spots(&work.passed);
+	analysis->scratch_addresses = work.passed.count;
 	return MD_OK;
 }

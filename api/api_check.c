@@ -99,6 +99,14 @@ enum md_status md_api_check_refuse(const char *why, struct md_error *err)
 	return MD_OK;
 }
 
+enum md_status md_api_check_scratch(uint64_t address, size_t bytes, struct md_error *err)
+{
+	if (!is_range(address, bytes))
+		return INVALID(err, "medusa_graph_scratch: there is no memory of %zu bytes at %#" PRIx64, bytes,
+			       address);
+	return MD_OK;
+}
+
 enum md_status md_api_check_output_get(const char *label, const medusa_deviceptr *address, const size_t *bytes,
 				       struct md_error *err)
 {

@@ -11,9 +11,16 @@
 
 /* A kernel was launched with the address in a parameter; size: 0, or all of an allocation, by whatever kernel. */
 struct given {
-	uint32_t kernel;
+	uint32_t kernel, offset; /* of the word, in the parameters */
 	uint64_t address, size;
-	uint64_t last; /* sequence of the last time */
+	uint64_t scratch; /* what the engine had said of that memory: see scratch_now; 0: nothing */
+	uint64_t last;    /* sequence of the last time */
+};
+
+/* An address in the parameters of a launch. */
+struct word {
+	uint64_t value;
+	uint32_t offset;
 };
 
 /* Hooks look at these without the lock: no word outside of [lowest, highest) is an address that counts. */
@@ -25,7 +32,11 @@ static struct md_map watched
 static struct given *list MD_CAPTURE_GUARDED;
 static size_t list_count MD_CAPTURE_GUARDED, list_room MD_CAPTURE_GUARDED;
 static struct md_map by_key MD_CAPTURE_GUARDED;
-static uint64_t generation MD_CAPTURE_GUARDED; /* counts what was freed: an address may come again */
+static uint64_t generation MD_CAPTURE_GUARDED;              /* counts what was freed: an address may come again */
+static struct md_interval_index scratch MD_CAPTURE_GUARDED; /* that only graphs use, or used before it was freed */
+/* Of what was said: each change of it has a number of its own, so that no launch counts for what was said later. */
+static uint64_t scratch_now MD_CAPTURE_GUARDED = 1;
+static bool scratch_met MD_CAPTURE_GUARDED; /* a launch was counted under that number */
 
 /* ---- what is looked for ---- */
 
@@ -60,11 +71,39 @@ void md_capture_given_freed(uint64_t start)
 	generation += md_map_get(&watched, start, NULL);
 }
 
+/* ---- memory that only graphs use ---- */
+
+static void scratch_change(void) MD_CAPTURE_HELD
+{
+	scratch_now += scratch_met;
+	scratch_met = false;
+}
+
+void md_capture_scratch(uint64_t address, uint64_t bytes)
+{
+	scratch_change();
+	if (md_interval_merge(&scratch, address, bytes))
+		md_trace_put_scratch(md_capture.writer, md_capture_next(), address, bytes);
+	else
+		md_capture_trouble("out of memory for scratch memory of graphs");
+}
+
+void md_capture_scratch_end(void)
+{
+	if (!scratch.count)
+		return;
+	scratch_change();
+	md_interval_finish(&scratch);
+	md_interval_init(&scratch);
+	if (md_capture.writer)
+		md_trace_put_scratch(md_capture.writer, md_capture_next(), 0, 0);
+}
+
 /* ---- what is found ---- */
 
 static void keep(struct given given) MD_CAPTURE_HELD
 {
-	uint64_t key[4] = {given.kernel, given.address, given.size, generation}, at;
+	uint64_t key[6] = {given.kernel, given.offset, given.address, given.size, given.scratch, generation}, at;
 	uint64_t hash = md_hash_checksum(key, sizeof(key));
 
 	if (md_map_get(&by_key, hash, &at)) {
@@ -78,17 +117,19 @@ static void keep(struct given given) MD_CAPTURE_HELD
 
 static void keep_whole(uint64_t start, uint64_t size) MD_CAPTURE_HELD
 {
-	keep((struct given){MD_NONE, start, size, md_capture_next()});
+	keep((struct given){MD_NONE, MD_NONE, start, size, 0, md_capture_next()});
 }
 
-static void look_up(uint32_t kernel, uint64_t word) MD_CAPTURE_HELD
+static void look_up(uint32_t kernel, struct word word) MD_CAPTURE_HELD
 {
-	const struct md_interval *item = md_interval_find(&md_capture.live, word);
+	const struct md_interval *item = md_interval_find(&md_capture.live, word.value);
+	bool said = md_interval_find(&scratch, word.value) != NULL;
 
-	if (!item || !md_map_get(&watched, item->start, NULL) || md_interval_find(&md_capture.binds, word))
+	if (!item || !md_map_get(&watched, item->start, NULL) || md_interval_find(&md_capture.binds, word.value))
 		return;
+	scratch_met |= said;
 	if (list_count < MOST)
-		keep((struct given){kernel, word, 0, md_capture_next()});
+		keep((struct given){kernel, word.offset, word.value, 0, said ? scratch_now : 0, md_capture_next()});
 	else
 		keep_whole(item->start, item->size);
 }
@@ -113,7 +154,7 @@ static void keep_everything(void)
 struct scan {
 	uint32_t kernel, count;
 	uint64_t low, high;
-	uint64_t words[WORDS];
+	struct word words[WORDS];
 };
 
 static void flush(struct scan *scan)
@@ -137,7 +178,7 @@ static void scan_bytes(struct scan *scan, const uint8_t *bytes, size_t size, siz
 			continue;
 		if (scan->count == WORDS)
 			flush(scan);
-		scan->words[scan->count++] = word;
+		scan->words[scan->count++] = (struct word){word, (uint32_t)(offset + at)};
 	}
 }
 
@@ -196,8 +237,11 @@ void md_capture_given_put(void)
 	uint64_t from = warm_until();
 
 	for (size_t i = 0; i < list_count; i++) {
-		const struct md_trace_given given = {
-		    .kernel = list[i].kernel, .address = list[i].address, .size = list[i].size};
+		const struct md_trace_given given = {.kernel = list[i].kernel,
+						     .address = list[i].address,
+						     .size = list[i].size,
+						     .offset = list[i].offset,
+						     .scratch = list[i].scratch != 0};
 		if (list[i].last > from)
 			md_trace_put_given(md_capture.writer, list[i].last, &given);
 	}

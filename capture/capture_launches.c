@@ -213,6 +213,7 @@ void md_capture_stream_begun(CUstream stream)
 	md_capture_lock();
 	if (!md_map_get(&capturing, (uintptr_t)stream, NULL) && md_map_put(&capturing, (uintptr_t)stream, 1))
 		atomic_fetch_add(&md_capture.capturing, 1);
+	md_capture_scratch_end(); /* what is captured may be allocated there */
 	md_capture_unlock();
 }
 

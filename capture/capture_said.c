@@ -91,6 +91,22 @@ MD_EXPORT int medusa_graph_refuse(void *exec, const char *why)
 	return graph ? md_api_ok() : not_found("medusa_graph_refuse", exec);
 }
 
+MD_EXPORT int medusa_graph_scratch(medusa_deviceptr address, size_t bytes)
+{
+	struct md_error err = {0};
+
+	if (md_api_check_scratch(address, bytes, &err) != MD_OK)
+		return md_api_fail(&err);
+	if (!md_capture_enter())
+		return md_api_ok();
+	md_capture_lock();
+	if (md_capture.writer)
+		md_capture_scratch(address, bytes);
+	md_capture_unlock();
+	md_capture_leave();
+	return md_api_ok();
+}
+
 MD_EXPORT int medusa_fingerprint_add(const char *name, const char *value)
 {
 	struct md_error err = {0};

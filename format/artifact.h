@@ -156,6 +156,8 @@ struct md_provenance {
 	char *tool_version, *command, *created; /* owned; created is RFC 3339 UTC */
 	char *verification; /* owned; what the verification of medusa-capture was to let pass; NULL: there was none */
 	char *checks;       /* owned; names of format/checks.def with blanks between; NULL: of an older version */
+	uint64_t scratch_addresses;   /* that kernels outside of graphs were given, in memory of which the engine said
+				       * that only graphs use it: the artifact relies on that */
 	uint32_t capture_count;       /* 1 or 2 */
 	struct md_stage_time *stages; /* owned; of the (first) capture: "warmup", "capture", "instantiate" ... */
 	uint32_t stage_count;

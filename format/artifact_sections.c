@@ -381,6 +381,8 @@ static void visit_provenance(struct md_archive *a, void *item, void *user)
 		md_archive_string(a, "verification", &provenance->verification);
 	if (md_archive_has(a, "checks", provenance->checks))
 		md_archive_string(a, "checks", &provenance->checks);
+	if (md_archive_has(a, "scratch_addresses", provenance->scratch_addresses != 0))
+		md_archive_u64(a, "scratch_addresses", &provenance->scratch_addresses);
 	md_archive_u32(a, "capture_count", &provenance->capture_count);
 	md_archive_list(a, "stages", "stage", &provenance->stages, &provenance->stage_count,
 			sizeof(*provenance->stages), visit_stage, user);

@@ -505,6 +505,7 @@ void md_trace_finish(struct md_trace *trace)
 		free(trace->handed[i].call);
 	free(trace->handed);
 	free(trace->given);
+	free(trace->scratch);
 	free(trace->event_uses);
 	for (uint32_t i = 0; i < trace->value_count; i++) {
 		free(trace->values[i].name);

@@ -98,8 +98,18 @@ void md_trace_put_written(struct md_trace_writer *w, uint64_t sequence, uint64_t
 struct md_trace_given {
 	uint32_t kernel; /* MD_NONE if there is a size */
 	uint64_t address, size, sequence;
+	uint32_t offset; /* of the word, in the parameters; MD_NONE: not told */
+	bool scratch;    /* the address lay in memory that the engine said only graphs use */
 };
 void md_trace_put_given(struct md_trace_writer *w, uint64_t sequence, const struct md_trace_given *given);
+/*
+ * The engine says that only graphs use this memory, until the next of these records that has no size, or the memory is
+ * freed.
+ */
+struct md_trace_scratch {
+	uint64_t address, size, sequence; /* size 0: what was said before does not hold any more */
+};
+void md_trace_put_scratch(struct md_trace_writer *w, uint64_t sequence, uint64_t address, uint64_t size);
 /* The arguments of the process; an empty list writes no record. */
 void md_trace_put_arguments(struct md_trace_writer *w, const struct md_argument_list *arguments);
 /* The graph's replays differ among themselves; the poison test judged them within this tolerance. */
@@ -297,6 +307,8 @@ struct md_trace {
 	uint32_t handed_count;
 	struct md_trace_given *given;
 	uint32_t given_count;
+	struct md_trace_scratch *scratch; /* in the order of the file */
+	uint32_t scratch_count;
 	struct md_kv kv;
 	struct md_stage_time *stages;
 	uint32_t stage_count;

@@ -497,6 +497,7 @@ static const struct record_kind {
     [MD_RECORD_GLOBAL] = {"global", 4, md_trace_get_global},
     [MD_RECORD_REPLAYED] = {"replayed", 3, md_trace_get_replayed},
     [MD_RECORD_GIVEN] = {"given", 3, md_trace_get_given},
+    [MD_RECORD_SCRATCH] = {"scratch", 2, md_trace_get_scratch},
     [MD_RECORD_LIMITS] = {"limits", MD_LIMITS, get_limits},
 };
 
@@ -507,6 +508,7 @@ static enum md_status record_fields(struct md_trace_build *build, const struct r
 		return md_error_set(err, MD_ERR_CORRUPT, "%s record: %u fields of %u", kind->name, fields,
 				    kind->fields);
 	build->budget.exhausted = false;
+	build->extra = fields - kind->fields;
 	enum md_status status = kind->get(build, sequence, in, err);
 	if (status == MD_OK && in->failed)
 		status = build->budget.exhausted
@@ -516,7 +518,7 @@ static enum md_status record_fields(struct md_trace_build *build, const struct r
 		md_error_prefix(err, "%s record", kind->name);
 		return status;
 	}
-	for (uint32_t i = kind->fields; i < fields; i++)
+	for (; build->extra; build->extra--)
 		md_unpack_skip(in);
 	return MD_OK;
 }

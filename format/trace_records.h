@@ -57,6 +57,7 @@ enum md_trace_record {
 	MD_RECORD_REPLAYED = 35,
 	MD_RECORD_GIVEN = 36,
 	MD_RECORD_LIMITS = 37,
+	MD_RECORD_SCRATCH = 38,
 };
 
 /* The writer's buffer, locked, with the head of a record in it; NULL (and not locked) when the writer has failed. */
@@ -87,6 +88,8 @@ struct md_trace_build {
 	uint32_t event_count;
 	struct md_trace_note *notes;
 	uint32_t note_count;
+	uint32_t
+	    extra; /* fields of the record beyond those that each of its kind has; whoever reads one counts it down */
 	uint64_t records; /* read so far, without the end record */
 };
 
@@ -123,6 +126,7 @@ MD_TRACE_GET(global); /* trace_globals.c */
 MD_TRACE_GET(replayed);
 void md_trace_finish_globals(struct md_trace *trace);
 MD_TRACE_GET(given); /* trace_given.c */
+MD_TRACE_GET(scratch);
 /* Hands labels and probe results that came before their graph to it. */
 void md_trace_attach_notes(struct md_trace_build *build);
 

@@ -164,3 +164,9 @@ MD_EXPORT int medusa_graph_refuse(void *exec, const char *why)
 		return md_api_ok();
 	return answer_verifying(md_verify_refuse(exec, why, &err), &err);
 }
+
+MD_EXPORT int medusa_graph_scratch(medusa_deviceptr address, size_t bytes)
+{
+	struct md_error err = {0};
+	return md_api_answer(md_api_check_scratch(address, bytes, &err), &err);
+}

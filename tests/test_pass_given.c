@@ -16,7 +16,10 @@ struct what {
 	struct md_trace_range written[2]; /* by the first graph, in the pool; size 0: none */
 	uint64_t content, between;        /* that is kept, 0: none; another address that a kernel is given, 0: none */
 	bool unknown, early, second, accept; /* what it writes; when; in the second capture alone */
-	const char *refused;                 /* of the first graph; "": not refused */
+	struct md_trace_range scratch[3];    /* that only graphs use, as the engine has said; size 0: none */
+	enum { PLAIN, IN_STRUCT } param;     /* of what a kernel is given */
+	enum { BEFORE, AFTER, ENDED, OF_ANOTHER, UNSAID } said; /* when, as the launch was made */
+	const char *refused;                                    /* of the first graph; "": not refused */
 };
 
 static const char *const writes =
@@ -30,6 +33,8 @@ static const char *const reads =
 			0, 0                                                                                           \
 		}                                                                                                      \
 	}
+
+#define SCRATCH_A .scratch = {{A, B - A}}, .param = IN_STRUCT
 
 static const struct what cases[] = {
     {.name = "nothing there", .offset = A, .refused = ""},
@@ -63,17 +68,133 @@ static const struct what cases[] = {
      .size = SIZE,
      .written = {{D + D_SIZE, 8}},
      .refused = "a kernel, used outside of graphs"},
+    {.name = "a pointer", .offset = A, .written = ALL_OF_A, .refused = "in parameter 0 (bytes 0..7): bind it"},
+    {.name = "in a struct",
+     .offset = A,
+     .written = ALL_OF_A,
+     .param = IN_STRUCT,
+     .refused = "(allocation 0, byte 4096) in parameter 0, a struct (bytes 16..23): bind it, or declare it with "
+		"medusa_graph_output; if nobody has set these bytes"},
+    {.name = "in scratch memory", .offset = A, .written = ALL_OF_A, SCRATCH_A, .refused = ""},
+    {.name = "in scratch memory, in the second capture",
+     .offset = A,
+     .written = ALL_OF_A,
+     SCRATCH_A,
+     .second = true,
+     .refused = ""},
+    {.name = "in scratch memory, a pointer",
+     .offset = A,
+     .written = ALL_OF_A,
+     .scratch = {{A, B - A}},
+     .refused = "in parameter 0 (bytes 0..7): bind it, or declare it with medusa_graph_output; medusa_graph_scratch "
+		"does not cover"},
+    {.name = "in scratch memory, said later",
+     .offset = A,
+     .written = ALL_OF_A,
+     SCRATCH_A,
+     .said = AFTER,
+     .refused = "writes 4096)"},
+    {.name = "in scratch memory that ended",
+     .offset = A,
+     .written = ALL_OF_A,
+     SCRATCH_A,
+     .said = ENDED,
+     .refused = "writes 4096)"},
+    {.name = "in scratch memory of what was there before",
+     .offset = A,
+     .written = ALL_OF_A,
+     SCRATCH_A,
+     .said = OF_ANOTHER,
+     .refused = "writes 4096)"},
+    {.name = "in scratch memory, but not when it was launched",
+     .offset = A,
+     .written = ALL_OF_A,
+     SCRATCH_A,
+     .said = UNSAID,
+     .refused = "writes 4096)"},
+    {.name = "in scratch memory, written behind it",
+     .offset = A,
+     .written = {{B, 8}},
+     SCRATCH_A,
+     .refused = "writes 8192)"},
+    {.name = "in scratch memory of two parts",
+     .offset = A,
+     .written = {{A, B - A + 8}},
+     .scratch = {{B, 8}, {A, 0x800}, {A + 0x800, 0x800}},
+     .param = IN_STRUCT,
+     .refused = ""},
+    {.name = "in scratch memory with a part between",
+     .offset = A,
+     .written = {{A, B - A}},
+     .scratch = {{A, 0x800}, {A + 0x808, 0x7f8}},
+     .param = IN_STRUCT,
+     .refused = "writes 4096)"},
+    {.name = "in scratch memory with an output behind it",
+     .offset = C,
+     .written = {{C, 8}, {D, D_SIZE}},
+     .scratch = {{C, D - C}},
+     .param = IN_STRUCT,
+     .refused = ""},
+    {.name = "in scratch memory with more than an output behind it",
+     .offset = C,
+     .written = {{C, 8}, {D, D_SIZE + 8}},
+     .scratch = {{C, D - C}},
+     .param = IN_STRUCT,
+     .refused = "writes 20480)"},
+    {.name = "in scratch memory, kept", .offset = A, .content = A + 64, SCRATCH_A, .refused = ""},
+    {.name = "in scratch memory, kept behind it", .offset = A, .content = B + 64, SCRATCH_A, .refused = "reads 8192)"},
+    {.name = "in scratch memory that is an output, kept",
+     .offset = D,
+     .content = D + 64,
+     .scratch = {{D, D_SIZE}},
+     .param = IN_STRUCT,
+     .refused = "reads 20480)"},
+    {.name = "in scratch memory, beside what is none",
+     .offset = A,
+     .between = A + 8,
+     .written = ALL_OF_A,
+     SCRATCH_A,
+     .refused = ""},
 };
+
+static void state(struct builder *b, uint64_t address, uint64_t size, uint64_t sequence)
+{
+	struct md_trace_scratch *said = builder_grow(&b->trace.scratch, &b->trace.scratch_count, sizeof(*said));
+
+	*said = (struct md_trace_scratch){address, size, sequence};
+}
 
 static void give(struct builder *b, uint64_t pool, const struct what *what, uint64_t sequence)
 {
 	struct md_trace_given *given = builder_grow(&b->trace.given, &b->trace.given_count, sizeof(*given));
 
-	*given = (struct md_trace_given){what->size ? MD_NONE : 1, pool + what->offset, what->size, sequence};
+	*given = (struct md_trace_given){.kernel = what->size ? MD_NONE : 1 + (uint32_t)what->param,
+					 .address = pool + what->offset,
+					 .size = what->size,
+					 .sequence = sequence,
+					 .offset = what->size    ? MD_NONE
+						   : what->param ? 16
+								 : 0,
+					 .scratch = what->scratch[0].size && what->said != UNSAID};
 	if (!what->between)
 		return;
 	given = builder_grow(&b->trace.given, &b->trace.given_count, sizeof(*given));
-	*given = (struct md_trace_given){1, pool + what->between, 0, 1}; /* before there was any graph */
+	*given = (struct md_trace_given){.kernel = 1,
+					 .address = pool + what->between,
+					 .sequence = 1, /* before there was any graph */
+					 .offset = MD_NONE};
+}
+
+static void give_and_state(struct builder *b, uint64_t pool, const struct what *what, uint64_t sequence)
+{
+	for (int i = 0; i < 3 && what->scratch[i].size; i++)
+		state(b, pool + what->scratch[i].address, what->scratch[i].size,
+		      what->said == AFTER        ? sequence + 1
+		      : what->said == OF_ANOTHER ? 0
+						 : sequence - 1);
+	if (what->said == ENDED)
+		state(b, 0, 0, sequence - 1);
+	give(b, pool, what, sequence);
 }
 
 static void graph(struct builder *b, const char *label, uint64_t pool, uint64_t one, uint64_t two, uint64_t three)
@@ -96,6 +217,7 @@ static void build(struct builder *b, unsigned capture, const struct what *what)
 	image = builder_image(b, 1);
 	builder_kernel(b, image, "k", 24);
 	builder_kernel(b, image, "own", 8);
+	builder_kernel(b, image, "own", 32);
 	graph(b, "decode", pool, A, B, D);
 	struct md_trace_graph *first = builder_last(b);
 	struct md_trace_output *output = builder_grow(&first->outputs, &first->output_count, sizeof(*output));
@@ -113,7 +235,7 @@ static void build(struct builder *b, unsigned capture, const struct what *what)
 		*rest = (struct md_trace_unread){b->sequence, pool, SIZE, NULL, false};
 	}
 	if (!what->second || capture)
-		give(b, pool, what, what->early ? made - 1 : ++b->sequence);
+		give_and_state(b, pool, what, what->early ? made - 1 : (b->sequence += 2));
 }
 
 static void check(const struct what *what)
@@ -139,6 +261,8 @@ static void check(const struct what *what)
 		cr_assert(strstr(got, wanted) &&
 			      (!strchr(what->refused, ')') || strstr(got, strchr(what->refused, ' ') + 1)),
 			  "%s: got '%s'", what->name, got);
+	if (!*what->refused)
+		cr_assert_eq(artifact.provenance.scratch_addresses, what->scratch[0].size != 0, "%s", what->name);
 	md_artifact_finish(&artifact);
 	builder_finish(&one);
 	builder_finish(&two);

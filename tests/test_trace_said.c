@@ -385,12 +385,16 @@ Test(trace_said, should_fail_edges_between_graphs_and_children_too_large, .fini 
 Test(trace_said, what_kernels_are_given, .fini = teardown)
 {
 	static const struct md_trace_given wrong[] = {
-	    {0, 0x5000, 0, 0}, {MD_NONE, 0x5000, 0, 0}, {MD_NONE, UINT64_MAX, 2, 0}};
+	    {.kernel = 0, .address = 0x5000, .offset = MD_NONE},
+	    {.kernel = MD_NONE, .address = 0x5000, .offset = MD_NONE},
+	    {.kernel = MD_NONE, .address = UINT64_MAX, .size = 2, .offset = MD_NONE}};
 	struct md_trace trace;
 	struct md_error err = {0};
 	struct md_trace_writer *w = writer_with_graphs(1);
-	md_trace_put_given(w, 10, &(struct md_trace_given){MD_NONE, 0x5000, 64, 0});
+	md_trace_put_given(
+	    w, 10, &(struct md_trace_given){.kernel = MD_NONE, .address = 0x5000, .size = 64, .offset = MD_NONE});
 	cr_assert(finish(w, &trace, &err) == MD_OK, "%s", err.message);
+	cr_assert(trace.given[0].offset == MD_NONE && !trace.given[0].scratch, "as in older traces, which do not tell");
 	cr_assert(trace.given_count == 1 && trace.given[0].kernel == MD_NONE && trace.given[0].address == 0x5000 &&
 		      trace.given[0].size == 64 && trace.given[0].sequence == 10,
 		  "any address of an allocation");
@@ -401,4 +405,29 @@ Test(trace_said, what_kernels_are_given, .fini = teardown)
 		cr_assert_eq(finish(w, &trace, &err), MD_ERR_CORRUPT, "%zu", i);
 		cr_assert(strstr(err.message, "given record"), "%s", err.message);
 	}
+}
+
+Test(trace_said, which_memory_only_graphs_use, .fini = teardown)
+{
+	const struct md_kernel kernel = {.image = MD_NONE, .name = (char *)"own"};
+	struct md_trace trace;
+	struct md_error err = {0};
+	struct md_trace_writer *w = writer_with_graphs(1);
+	md_trace_put_kernel(w, 9, &kernel);
+	md_trace_put_scratch(w, 10, 0x5000, 64);
+	md_trace_put_given(w, 11, &(struct md_trace_given){0, 0x5008, 0, 0, 24, true});
+	md_trace_put_given(w, 12, &(struct md_trace_given){0, 0x6008, 0, 0, 32, false});
+	md_trace_put_scratch(w, 13, 0, 0);
+	cr_assert(finish(w, &trace, &err) == MD_OK, "%s", err.message);
+	cr_assert(trace.scratch_count == 2 && trace.scratch[0].address == 0x5000 && trace.scratch[0].size == 64 &&
+		      trace.scratch[0].sequence == 10,
+		  "the memory");
+	cr_assert(!trace.scratch[1].size && trace.scratch[1].sequence == 13, "the end of it");
+	cr_assert(trace.given[0].offset == 24 && trace.given[0].scratch, "a word in it");
+	cr_assert(trace.given[1].offset == 32 && !trace.given[1].scratch, "a word that is not");
+	md_trace_finish(&trace);
+	w = writer_with_graphs(1);
+	md_trace_put_scratch(w, 10, UINT64_MAX, 2);
+	cr_assert_eq(finish(w, &trace, &err), MD_ERR_CORRUPT);
+	cr_assert(strstr(err.message, "scratch record"), "%s", err.message);
 }

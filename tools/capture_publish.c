@@ -61,6 +61,16 @@ static void say_untouched(const struct md_job *job)
 			   (unsigned long long)job->untouched.bytes, job->untouched.places);
 }
 
+static void say_scratch(const struct md_job *job)
+{
+	if (job->artifact.provenance.scratch_addresses)
+		md_job_say(
+		    job,
+		    "%llu addresses that kernels outside of graphs were given were passed over: they lie in memory "
+		    "of which the engine says that only graphs use it (medusa_graph_scratch)",
+		    (unsigned long long)job->artifact.provenance.scratch_addresses);
+}
+
 static void summarize(const struct md_job *job)
 {
 	const struct md_artifact *artifact = &job->artifact;
@@ -78,6 +88,7 @@ static void summarize(const struct md_job *job)
 	say_constants(job);
 	say_unset(job);
 	say_untouched(job);
+	say_scratch(job);
 	for (uint32_t i = 0; i < artifact->refusal_count; i++) {
 		const struct md_artifact_refusal *refusal = &artifact->refusals[i];
 		md_job_say(job, "refused: (%s, %u): %s", refusal->label ? refusal->label : "no label", refusal->batch,

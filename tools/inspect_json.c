@@ -10,6 +10,7 @@ static void put_provenance(struct md_json *json, const struct md_provenance *fro
 	md_json_text(json, "created", from->created);
 	md_json_text(json, "verification", from->verification);
 	md_json_text(json, "checks", from->checks);
+	md_json_number(json, "scratch_addresses", from->scratch_addresses);
 	md_json_number(json, "captures", from->capture_count);
 	md_json_list(json, "stages");
 	for (uint32_t i = 0; i < from->stage_count; i++) {

@@ -177,6 +177,16 @@ int medusa_graph_refuse(void *exec, const char *why);
 int medusa_graph_output_get(const char *label, unsigned batch, unsigned index, medusa_deviceptr *address,
 			    size_t *bytes);
 
+/*
+ * Says that from now on only graphs use the device memory [address, address + bytes): free blocks of a pool from which
+ * nothing but stream captures allocates. Nobody else has an address in it that counts. The statement ends when a stream
+ * capture begins in the process, as a capture may allocate there, and when the memory is freed; state it again
+ * afterwards. It is for kernels outside of graphs whose struct parameters have members that nobody sets, which may hold
+ * an old address in such memory: a capture does not refuse graphs for these words, and says so in the artifact. A
+ * pointer that is a parameter of its own, a copy and a set still refuse them. In a restore the call does nothing.
+ */
+int medusa_graph_scratch(medusa_deviceptr address, size_t bytes);
+
 /* Returns the note of a graph that was handed out; *bytes is 0 if there was none. Valid until medusa_release. */
 int medusa_graph_note_get(const char *label, unsigned batch, const void **data, size_t *bytes);
 

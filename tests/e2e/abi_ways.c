@@ -15,17 +15,18 @@ static const struct {
 	const char *name;
 	void *linked;
 } functions[] = {
-    FUNCTION(medusa_bind),         FUNCTION(medusa_fingerprint_add),
-    FUNCTION(medusa_graph_get),    FUNCTION(medusa_graph_label),
-    FUNCTION(medusa_graph_note),   FUNCTION(medusa_graph_note_get),
-    FUNCTION(medusa_graph_output), FUNCTION(medusa_graph_output_get),
-    FUNCTION(medusa_graph_ready),  FUNCTION(medusa_graph_refuse),
-    FUNCTION(medusa_graph_want),   FUNCTION(medusa_kv_capacity),
-    FUNCTION(medusa_mark),         FUNCTION(medusa_mode),
-    FUNCTION(medusa_mode_name),    FUNCTION(medusa_reason),
-    FUNCTION(medusa_release),      FUNCTION(medusa_result_name),
-    FUNCTION(medusa_role_name),    FUNCTION(medusa_stage),
-    FUNCTION(medusa_stats_read),   FUNCTION(medusa_trigger),
+    FUNCTION(medusa_bind),          FUNCTION(medusa_fingerprint_add),
+    FUNCTION(medusa_graph_get),     FUNCTION(medusa_graph_label),
+    FUNCTION(medusa_graph_note),    FUNCTION(medusa_graph_note_get),
+    FUNCTION(medusa_graph_output),  FUNCTION(medusa_graph_output_get),
+    FUNCTION(medusa_graph_ready),   FUNCTION(medusa_graph_refuse),
+    FUNCTION(medusa_graph_scratch), FUNCTION(medusa_graph_want),
+    FUNCTION(medusa_kv_capacity),   FUNCTION(medusa_mark),
+    FUNCTION(medusa_mode),          FUNCTION(medusa_mode_name),
+    FUNCTION(medusa_reason),        FUNCTION(medusa_release),
+    FUNCTION(medusa_result_name),   FUNCTION(medusa_role_name),
+    FUNCTION(medusa_stage),         FUNCTION(medusa_stats_read),
+    FUNCTION(medusa_trigger),
 };
 #define COUNT (sizeof(functions) / sizeof(functions[0]))
 

@@ -131,6 +131,10 @@ static void say_graph(void)
 	say("graph_note too long", medusa_graph_note(NULL, "", 65537));
 	say("graph_refuse none instantiated", medusa_graph_refuse(NULL, "why"));
 	say("graph_refuse empty", medusa_graph_refuse(NULL, ""));
+	say("graph_scratch", medusa_graph_scratch(logits, BYTES));
+	say("graph_scratch address 0", medusa_graph_scratch(0, 1));
+	say("graph_scratch size 0", medusa_graph_scratch(logits, 0));
+	say("graph_scratch beyond the end", medusa_graph_scratch(logits, SIZE_MAX));
 	memset(why, 'w', sizeof(why) - 1);
 	why[sizeof(why) - 1] = 0;
 	say("graph_refuse too long", medusa_graph_refuse(NULL, why));

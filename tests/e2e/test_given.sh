@@ -29,16 +29,23 @@ refused() { # name, reason
 	restored "$1" 0
 }
 
-bind_it="(allocation 2, byte 0): bind it, or declare it with medusa_graph_output"
-accept_it="(allocation 2, byte 0) and may write it: bind it (a table as constant), or accept it with --accept-unvaried if it never varies"
+# What a refusal says, but for the kernel's name.
+writes() { # parameter
+	echo "used outside of graphs, is given memory that the graph writes (allocation 2, byte 0) in parameter $1: bind it, or declare it with medusa_graph_output"
+}
+reads() { # parameter
+	echo "used outside of graphs, is given memory that the graph reads (allocation 2, byte 0) in parameter $1 and may write it: bind it (a table as constant), or accept it with --accept-unvaried if it never varies"
+}
+first="0 (bytes 0..7)" second="1 (bytes 8..15)"
+state_it="; if nobody has set these bytes and only graphs use that memory, state so with medusa_graph_scratch"
 
 section "a kernel of the engine's reads what a graph has left"
 export SUBJECT=reads
 for by in launch ex cooperative extra; do
-	BY=$by refused "reads_$by" "kernel given_copy, used outside of graphs, is given memory that the graph writes $bind_it"
+	BY=$by refused "reads_$by" "kernel given_copy, $(writes "$second")"
 done
-BY=struct refused reads_struct "kernel given_packed, used outside of graphs, is given memory that the graph writes $bind_it"
-BEFORE=256 refused reads_before "kernel given_copy, used outside of graphs, is given memory that the graph writes (allocation 2, byte 4096): bind it"
+BY=struct refused reads_struct "kernel given_packed, $(writes "1, a struct (bytes 32..39)")$state_it"
+BEFORE=256 refused reads_before "kernel given_copy, used outside of graphs, is given memory that the graph writes (allocation 2, byte 4096) in parameter $second: bind it"
 BIND=state captured reads_bound 0
 BIND=state restored reads_bound 1
 DECLARE=1 captured reads_declared 0
@@ -46,11 +53,11 @@ DECLARE=1 restored reads_declared 1
 
 section "a kernel of the engine's writes what a graph reads"
 SUBJECT=writes
-refused writes "kernel given_copy, used outside of graphs, is given memory that the graph reads $accept_it"
+refused writes "kernel given_copy, $(reads "$first")"
 VALUE=8 restored writes 0
 captured writes_accepted 0 --accept-unvaried
 restored writes_accepted 1
-VARIES=1 refused varies "kernel given_copy, used outside of graphs, is given memory that the graph reads $accept_it"
+VARIES=1 refused varies "kernel given_copy, $(reads "$first")"
 VARIES=1 captured varies_accepted 1 --accept-unvaried
 assert_contains "$work/varies_accepted.captured.err" "refused: (writes, 1): verification failed: "
 VARIES=1 restored varies_accepted 0
@@ -59,7 +66,7 @@ BIND=state VALUE=8 restored writes_bound 1
 
 section "a table that both read"
 SUBJECT=table
-refused table "kernel given_copy, used outside of graphs, is given memory that the graph reads $accept_it"
+refused table "kernel given_copy, $(reads "$second")"
 captured table_accepted 0 --accept-unvaried
 restored table_accepted 1
 BIND=constant captured table_bound 0
@@ -70,15 +77,44 @@ for i in 1 2; do
 	MEDUSA_TRACE=$work/$i.mtrace MEDUSA_SHIFT=$((i - 1)) run "traced$i" env "$(preload capture)" "$engine_under_test"
 done
 run analyzed medusa-analyze "$work/1.mtrace" "$work/2.mtrace" -o "$work/analyzed.medusa"
-assert_contains "$work/analyzed.err" "left out: table/1: kernel given_copy, used outside of graphs, is given memory that the graph reads $accept_it"
+assert_contains "$work/analyzed.err" "left out: table/1: kernel given_copy, $(reads "$second")"
 run analyzed medusa-analyze "$work/1.mtrace" "$work/2.mtrace" -o "$work/analyzed.medusa" --accept-unvaried
 assert_exit analyzed 0
 
 section "scratch memory that engine and graph share"
 SUBJECT=scratch
-refused scratch "kernel given_copy, used outside of graphs, is given memory that the graph writes $bind_it"
+refused scratch "kernel given_copy, $(writes "$first")"
 BIND=state captured scratch_bound 0
 BIND=state restored scratch_bound 1
+
+section "an old address in bytes of a struct that nobody sets"
+SUBJECT=stale
+stale_bytes="1, a struct (bytes 16..23)"
+passed_over="1 addresses that kernels outside of graphs were given were passed over: they lie in memory of which the engine says that only graphs use it (medusa_graph_scratch)"
+refused stale "kernel given_packed, $(writes "$stale_bytes")$state_it"
+SCRATCH=all captured stale_all 0
+assert_contains "$work/stale_all.captured.err" "$passed_over"
+SCRATCH=all restored stale_all 1
+run stale_inspected medusa-inspect "$work/stale_all.medusa"
+assert_contains "$work/stale_inspected.out" "relies   on the engine that only graphs use certain memory (medusa_graph_scratch): 1 addresses there"
+run stale_json medusa-inspect --json "$work/stale_all.medusa"
+assert_contains "$work/stale_json.out" '"scratch_addresses": 1'
+SCRATCH=part refused stale_part "kernel given_packed, $(writes "$stale_bytes")"
+SCRATCH=late refused stale_late "kernel given_packed, $(writes "$stale_bytes")$state_it"
+SCRATCH=again refused stale_again "kernel given_packed, $(writes "$stale_bytes")$state_it"
+
+section "the same memory in other uses: it is said to be scratch memory, and refused all the same"
+export SCRATCH=all
+BY=launch refused stale_launch "kernel given_copy, $(writes "$second"); medusa_graph_scratch does not cover an address that is a parameter of its own"
+BY=2d refused stale_2d "cuMemcpy2D_v2 reads "
+BY=peer_async refused stale_peer "cuMemcpyPeerAsync reads "
+BIND=state captured stale_bound 0
+assert_lacks "$work/stale_bound.captured.err" "were passed over"
+BIND=state restored stale_bound 1
+DECLARE=1 captured stale_declared 0
+assert_lacks "$work/stale_declared.captured.err" "were passed over"
+DECLARE=1 restored stale_declared 1
+unset SCRATCH
 
 section "what warm-ups do between captures"
 SUBJECT=warm

@@ -199,8 +199,9 @@ static void put_graph(struct md_trace_writer *w, uint64_t id, uint32_t batch, bo
 	md_trace_put_note(w, 20 * id + 13, id, "note", 4);
 	md_trace_put_written(w, 20 * id + 14, id,
 			     (struct md_trace_range[]){{addresses[1], 64}, {addresses[1] + 80, 16}}, 2);
-	md_trace_put_given(w, 20 * id + 14, &(struct md_trace_given){0, addresses[1] + 64, 0, 0});
-	md_trace_put_given(w, 20 * id + 14, &(struct md_trace_given){MD_NONE, addresses[1], 256, 0});
+	md_trace_put_given(w, 20 * id + 14, &(struct md_trace_given){0, addresses[1] + 64, 0, 0, 8, true});
+	md_trace_put_given(w, 20 * id + 14, &(struct md_trace_given){MD_NONE, addresses[1], 256, 0, MD_NONE, false});
+	md_trace_put_scratch(w, 20 * id + 13, addresses[1], 128);
 	md_trace_put_probe(w, 20 * id + 14, id, MD_PROBE_CLEAN, NULL);
 	free(graph.nodes);
 	free(graph.edges);

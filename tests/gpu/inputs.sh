@@ -76,7 +76,8 @@ variable() { # case
 }
 
 all_right="verification: 1 passed, 0 failed, 0 not compared"
-by_engine="kernel given_copy of the engine's is given memory that the graph"
+by_engine="kernel given_copy, used outside of graphs, is given memory that the graph"
+in_struct="in parameter 1, a struct (bytes 16..23): bind it"
 one() { # case
 	local kind=${1%%.*} name=${1#*.}
 	case $1 in
@@ -93,6 +94,12 @@ one() { # case
 	given.table) given table "" "" 0 "$by_engine reads " ;;
 	given.accepted) given writes "" "" 1 "$all_right" --accept-unvaried ;;
 	given.scratch) given scratch "" "" 0 "$by_engine writes " ;;
+	given.stale) given stale "" "" 0 "$in_struct" ;;
+	given.stale_all) SCRATCH=all given stale "" "" 1 "1 addresses that kernels outside of graphs were given were passed over" ;;
+	given.stale_part) SCRATCH=part given stale "" "" 0 "$in_struct" ;;
+	given.stale_again) SCRATCH=again given stale "" "" 0 "$in_struct" ;;
+	given.stale_launch) SCRATCH=all given stale launch "" 0 "$by_engine writes " ;;
+	given.stale_2d) SCRATCH=all given stale 2d "" 0 " reads " ;;
 	given.warm) given warm "" "" 2 "verification: 2 passed, 0 failed, 0 not compared" ;;
 	given.bound_*) given "${name#bound_}" "" state 1 "$all_right" ;;
 	given.2d | given.peer | given.3d_peer) given reads "$name" "" 0 " reads " ;;
@@ -113,7 +120,7 @@ begin "$@"
 built "$subjects"/{tables,unset,given,limits,group,variables}_subject "$images"/{tables,unset,given,limits,restore,lookup}_kernels.$suffix
 cases tables.{experts,rows,beside,one,made,pointers,apart,pair,set,differs,large} \
 	unset.{number,time,flag,cxx_number,accepted,refused,gap,padding,empty,member,stale} \
-	given.{reads,writes,table,accepted,scratch,warm,bound_reads,bound_writes,bound_scratch,2d,peer,3d_peer,set_2d8,set_2d32} \
+	given.{reads,writes,table,accepted,scratch,stale,stale_all,stale_part,stale_again,stale_launch,stale_2d,warm,bound_reads,bound_writes,bound_scratch,2d,peer,3d_peer,set_2d8,set_2d32} \
 	groups.{chain,shared,two} limits.{deep,heap} \
 	variables.{private_table,bound_table,same_module,same_module_written,other_module,chain,entries,itself,parameter,plain}
 finish

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Engines whose own kernels and copies use memory of their graphs, too. Kernels: tests/images/given_kernels.c. */
 #include <stdbool.h>
+#include <stddef.h>
 #include <string.h>
 #include <time.h>
 
@@ -20,6 +21,11 @@
  *   SUBJECT=table        the same, but the engine's kernel reads mid, which has held 7 from the start
  *   SUBJECT=scratch      graph and engine copy in -> mid -> out and own, each for itself
  *   SUBJECT=warm         two graphs like that, and the engine does it before each of their captures, and not later
+ *   SUBJECT=stale        graph in -> mid -> out; a kernel of the engine's copies in -> own, and the address of mid is in its
+ *                        struct, in bytes that it does not read
+ *     SCRATCH=all, part  the engine says that only graphs use mid, or the first half of what they use;
+ *             late       all, but only after the kernel was launched once more; again: all, before another stream capture
+ *     BY=NAME            the engine copies mid -> own then, one of `ways`
  *   SUBJECT=many         one graph, and launches of a kernel that is not given anything of it: LAUNCHES, and their time on stderr
  *   BIND=constant, state mid is bound; DECLARE: it is an output of the graph
  */
@@ -116,15 +122,29 @@ static void launch_extra(CUdeviceptr to, CUdeviceptr from)
 	TRY(cuLaunchKernel, copy, 1, 1, 1, 1, 1, 1, 0, stream, NULL, extra);
 }
 
+struct packed {
+	int32_t n, odd, more; /* more is not read, nor are the four bytes behind it */
+	CUdeviceptr out, in;
+};
+
+static void launch_packed(struct packed *all)
+{
+	int32_t first = 0;
+	void *params[] = {&first, all};
+	TRY(cuLaunchKernel, packed, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
+}
+
 static void launch_struct(CUdeviceptr to, CUdeviceptr from)
 {
-	struct {
-		int32_t n, odd, more;
-		CUdeviceptr out, in;
-	} all = {WORDS, 0, 0, to, from};
-	int32_t first = 0;
-	void *params[] = {&first, &all};
-	TRY(cuLaunchKernel, packed, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
+	struct packed all = {WORDS, 0, 0, to, from};
+	launch_packed(&all);
+}
+
+static void launch_stale(CUdeviceptr to, CUdeviceptr from)
+{
+	struct packed all = {WORDS, 0, 0, to, from};
+	memcpy((char *)&all + offsetof(struct packed, more), &mid, sizeof(mid));
+	launch_packed(&all);
 }
 
 /* ---- or copies and sets, four words of it ---- */
@@ -247,13 +267,18 @@ static const struct {
 	    {"word", write_word},
 	    {"words", write_word}};
 
-static void engine_copies(CUdeviceptr to, CUdeviceptr from)
+static void copies_by(const char *name, CUdeviceptr to, CUdeviceptr from)
 {
 	for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++)
-		if (!strcmp(ways[i].name, setting("BY", "launch")))
+		if (!strcmp(ways[i].name, name))
 			ways[i].run(to, from);
 	TRY(cuStreamSynchronize, stream);
 	TRY(cuCtxSynchronize);
+}
+
+static void engine_copies(CUdeviceptr to, CUdeviceptr from)
+{
+	copies_by(setting("BY", "launch"), to, from);
 }
 
 /* ---- what its graphs do ---- */
@@ -358,6 +383,41 @@ static void scratch(void)
 	}
 }
 
+static void capture_nothing(void)
+{
+	CUgraph graph;
+	TRY(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+	TRY(cuStreamEndCapture, stream, &graph);
+	TRY(cuGraphDestroy, graph);
+}
+
+static void state_scratch(void)
+{
+	if (*setting("SCRATCH", "") && medusa_graph_scratch(mid, is("SCRATCH", "part") ? BYTES / 2 : BYTES))
+		fprintf(stderr, "not said: %s\n", medusa_reason());
+	if (is("SCRATCH", "again"))
+		capture_nothing();
+}
+
+static void stale(void)
+{
+	CUgraphExec exec = get("stale", copy_through);
+	CUdeviceptr result = *setting("DECLARE", "") ? mid : own; /* of a restored graph, that is elsewhere */
+	launch(exec);
+	if (is("SCRATCH", "late"))
+		launch_stale(own, in);
+	state_scratch();
+	for (unsigned value = 100; value <= 100 * ROUNDS; value += 100) {
+		set(in, value);
+		launch(exec);
+		launch_stale(own, in);
+		copies_by(setting("BY", ""), own, mid);
+		TRY(cuStreamSynchronize, stream);
+		printf("out %u, wanted %u\n", first_word(result), value);
+		printf("out %u, wanted %u\n", first_word(out), value);
+	}
+}
+
 static void warm(void)
 {
 	static const char *const labels[] = {"first", "second"};
@@ -404,8 +464,8 @@ static void many(void)
 static const struct {
 	const char *name;
 	void (*run)(void);
-} subjects[] = {{"reads", reads},     {"writes", writes}, {"table", table},
-		{"scratch", scratch}, {"warm", warm},     {"many", many}};
+} subjects[] = {{"reads", reads}, {"writes", writes}, {"table", table}, {"scratch", scratch},
+		{"stale", stale}, {"warm", warm},     {"many", many}};
 
 int main(void)
 {

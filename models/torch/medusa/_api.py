@@ -93,6 +93,7 @@ _PROTOTYPES = {
     "medusa_graph_output": (ctypes.c_int, [_POINTER, _UNSIGNED, _U64, _SIZE]),
     "medusa_graph_note": (ctypes.c_int, [_POINTER, _STRING, _SIZE]),
     "medusa_graph_refuse": (ctypes.c_int, [_POINTER, _STRING]),
+    "medusa_graph_scratch": (ctypes.c_int, [_U64, _SIZE]),
     "medusa_graph_output_get": (
         ctypes.c_int,
         [_STRING, _UNSIGNED, _UNSIGNED, ctypes.POINTER(_U64), ctypes.POINTER(_SIZE)],
@@ -191,6 +192,11 @@ def graph_note(graph: int, data: bytes) -> None:
 def graph_refuse(graph: int, why: str) -> None:
     if _library:
         _check(_library.medusa_graph_refuse(graph or None, _text(why)[:1000]))
+
+
+def graph_scratch(address: int, size: int) -> None:
+    if _library:
+        _check(_library.medusa_graph_scratch(address, size))
 
 
 def graph_output_get(label: str, batch: int, index: int) -> Tuple[int, int]:

@@ -111,6 +111,7 @@ class Cuda:
         self.generator, self.graphs, self.recording_pools = Generator(), [], []
         self.broken = self.fail_instantiate = False
         self.pools = 0
+        self.backend, self.segments = "native", []  # the allocator's state
 
     @contextlib.contextmanager
     def stream(self, stream):
@@ -162,6 +163,8 @@ class Cuda:
             "graph_pool_handle": self.new_pool,
             "is_current_stream_capturing": lambda: self.current.capturing is not None,
             "default_generators": [self.generator],
+            "get_allocator_backend": lambda: self.backend,
+            "memory_snapshot": lambda: self.segments,
             "mem_get_info": lambda device=None: (1 << 30, 1 << 31),
         }.items():
             stack.enter_context(mock.patch.object(torch.cuda, name, value))
@@ -196,6 +199,7 @@ class Library:
         self.wanted, self.released, self.timeouts = {}, 0, 0
         self.split = False  # another graph of each one's group was handed out
         self.memory = {}
+        self.scratch = []  # since the last capture began, as the C side forgets the rest
 
     def mode(self):
         return self.mode_name
@@ -220,6 +224,9 @@ class Library:
 
     def graph_refuse(self, graph, why):
         self.refused[graph] = why
+
+    def graph_scratch(self, address, size):
+        self.scratch.append((address, size))
 
     def graph_label(self, graph, label, batch):
         self.labels.append((label, batch))

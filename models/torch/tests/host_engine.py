@@ -106,6 +106,7 @@ def main():
     _api.bind("input", inputs, BYTES, _api.INPUT)
     _api.graph_want("decode", BATCHES[::-1])
     steps = [take(stream, add, state, inputs, batch) for batch in BATCHES]
+    _api.graph_scratch(inputs, BYTES)  # it is bound, and stays so
     _api.mark("ready")
     launch_graph = _driver.launcher()
     for batch, (executable, output, note, why, restored) in zip(BATCHES, steps):

@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple, Unio
 import torch
 
 from .. import _api
-from . import difference, doubt, facts, rng, verify
+from . import difference, doubt, facts, rng, scratch, verify
 from .bindings import Bindings
 from .live import Captured, Recorder
 from .outputs import Outputs, Unsupported, rebuild
@@ -242,6 +242,7 @@ class Graphs:
                 refusals.append(rng.bind_found(self._device))
 
         captured = self._recorder.run(fn, before_capture)
+        self._state_scratch()
         step = LiveStep(captured, why)
         if recording:
             refusals.append(self._why_live)
@@ -249,6 +250,10 @@ class Graphs:
         elif self._mode == "restore":
             self._say_live(self._label(kind), batch, captured)
         return step
+
+    def _state_scratch(self) -> None:
+        if self._mode == "capture":
+            scratch.state(self._device, self._recorder.own_pools)
 
     @staticmethod
     def _say_live(label: str, batch: int, captured: Captured) -> None:
@@ -357,6 +362,7 @@ class Graphs:
     def ready(self) -> None:
         """Everything is captured or restored: a recording proves its graphs here, while their outputs are alive."""
         torch.cuda.current_stream(self._device).query()
+        self._state_scratch()
         try:
             _api.mark("ready")
         except _api.Error as error:

@@ -6,7 +6,7 @@ import logging
 import time
 import warnings
 from dataclasses import dataclass
-from typing import Any, Callable, Optional
+from typing import Any, Callable, List, Optional
 
 import torch
 
@@ -43,6 +43,7 @@ class Recorder:
     def __init__(self, device: int, pool: Any, warmup: int, own_workspaces: bool = False) -> None:
         self._device, self._warmup = device, warmup
         self._pool = pool
+        self.own_pools: List[Any] = []  # nobody else allocates from them
         self._own_workspaces = own_workspaces
         self._stream: Optional[torch.cuda.Stream] = None
 
@@ -55,6 +56,7 @@ class Recorder:
                 self._stream = torch.cuda.Stream(self._device)
             if self._pool is None:
                 self._pool = torch.cuda.graph_pool_handle()
+                self.own_pools.append(self._pool)
             warmup_ns, draws = self._warm_up(forward)
             before_capture(draws)
             captured = self._capture(forward)
