@@ -178,6 +178,7 @@ static void refuse(struct md_restore *r, struct md_restore_graph *graph, const s
 {
 	if (graph->state == MD_GRAPH_REFUSED)
 		return;
+	md_restore_graph_unmake(r, graph);
 	graph->state = MD_GRAPH_REFUSED;
 	graph->reason = *err;
 	r->stats.graphs_refused++;
@@ -538,7 +539,6 @@ static void refuse_users(struct md_restore *r, uint32_t kernel, struct md_restor
 			continue;
 		md_error_set(&err, MD_ERR_MISMATCH, "kernel %s: the engine unloaded the module that it was found in",
 			     r->artifact.kernels[kernel].name);
-		md_restore_graph_unmake(r, graph);
 		/* Nobody asks for a graph any more at exit, or ever when verifying: there the report tells. */
 		refuse(r, graph, &err, r->verify || atomic_load(&exiting) ? MD_LOG_INFO : MD_LOG_WARN);
 		md_restore_stages_undo(md_restore_graph_stages, md_restore_graph_stage_count, r, graph);

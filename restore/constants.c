@@ -168,7 +168,6 @@ static bool refuse_others(struct md_restore *r) MD_REQUIRES(r->lock)
 		    md_restore_constants_open(r, graph) || md_restore_bindings_check(r, graph, &why) != MD_OK ||
 		    md_restore_constants_check(r, graph, &why) == MD_OK)
 			continue;
-		md_restore_graph_unmake(r, graph);
 		refused = true;
 		md_restore_refuse(r, graph, &why);
 		md_restore_stages_undo(md_restore_graph_stages, md_restore_graph_stage_count, r, graph);

@@ -519,7 +519,7 @@ void md_restore_context_gone(CUcontext context);
 void md_restore_watch_exit(void);
 /* A graph that was ready waits, and counts as restored no more. */
 void md_restore_graph_unmake(struct md_restore *r, struct md_restore_graph *graph) MD_REQUIRES(r->lock);
-/* Sets REFUSED with the reason and logs it. */
+/* Sets REFUSED with the reason and logs it. The graph must not have been handed out. */
 void md_restore_refuse(struct md_restore *r, struct md_restore_graph *graph, const struct md_error *err)
     MD_REQUIRES(r->lock);
 /* Waits until the artifact is open or failed; false when deadline_ns passed. */

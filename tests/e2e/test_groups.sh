@@ -16,12 +16,14 @@ captured() { # name, exit code, settings...
 }
 
 cold() { # run, artifact, graphs restored, graphs live, settings...
-	local name=$1 artifact=$2 restored=$3 live=$4
+	local name=$1 artifact=$2 restored=$3 live=$4 stored
 	shift 4
+	stored=$(medusa-inspect --text "$work/$artifact.medusa" | grep -c '^graph label=')
 	run "$name" env "$@" medusa-restore "$work/$artifact.medusa" -- "$subject"
 	assert_exit "$name" 0
 	assert_count "$work/$name.err" " came back" "$restored"
 	assert_count "$work/$name.err" " is live: " "$live"
+	assert_contains "$work/$name.err" "stats: $restored restored + $((stored - restored)) refused of $stored, "
 }
 
 right() { # run: what it computed is what was to be

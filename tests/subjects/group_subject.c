@@ -239,6 +239,14 @@ static void run(struct chain *chains, int count)
 		}
 }
 
+static void print_stats(void)
+{
+	struct medusa_stats stats = {.size = sizeof(stats)};
+	if (medusa_stats_read(&stats) == MEDUSA_OK)
+		fprintf(stderr, "stats: %u restored + %u refused of %u, %llu nodes\n", stats.graphs_restored,
+			stats.graphs_refused, stats.graphs_total, (unsigned long long)stats.nodes);
+}
+
 int main(void)
 {
 	static struct chain chains[2];
@@ -261,6 +269,8 @@ int main(void)
 	for (int c = 0; c < count; c++)
 		get_all(&chains[c]);
 	run(chains, count);
+	if (cold())
+		print_stats();
 	medusa_mark("ready");
 	return 0;
 }
