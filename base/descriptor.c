@@ -18,39 +18,74 @@
 /* Below 1024, so that the table of descriptors does not grow for us, and lower when the limit is low. */
 static const int floors[] = {960, 448, 192, 96, 48, 24, 3};
 
-static bool is_same_file(int one, int other)
-{
-	struct stat a, b;
-
-	return !fstat(one, &a) && !fstat(other, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-}
-
-/*
- * Moves an open descriptor there; the old number is closed. -1 and errno when there is no room. An engine that closes
- * every descriptor just then, and opens a file of its own, gets the old number for it: then that is no longer ours.
- */
-static int move_up(int fd)
+/* A duplicate there, or -1. */
+static int high_copy(int fd)
 {
 	int high = -1;
 
-	if (fd < 0)
-		return -1;
 	for (size_t i = 0; i < sizeof(floors) / sizeof(floors[0]) && high < 0; i++)
 		high = fcntl(fd, F_DUPFD_CLOEXEC, floors[i]);
-	if (high < 0 && fd > STDERR_FILENO)
-		return fd; /* no room for two: better there than not at all */
-	int saved = errno;
-	if (high < 0 || is_same_file(fd, high))
-		close(fd);
-	errno = saved;
 	return high;
 }
+
+static bool is_file(int fd, const struct stat *file)
+{
+	struct stat now;
+
+	return !fstat(fd, &now) && now.st_dev == file->st_dev && now.st_ino == file->st_ino;
+}
+
+/*
+ * The kernel gives the lowest number, for a moment. An engine that closes every descriptor just then, and opens a file
+ * of its own, has that number from there on: so it counts as ours only while it stands for the file at the path.
+ * False: it did not, and is left alone. Where that cannot be told (unsure), it is ours.
+ */
+static bool move_up(const char *path, int *fd, bool unsure)
+{
+	struct stat file;
+	int high = high_copy(*fd), saved = errno;
+
+	unsure |= stat(path, &file) != 0;
+	if (!unsure && !is_file(high < 0 ? *fd : high, &file)) {
+		if (high >= 0)
+			close(high);
+		return false;
+	}
+	if (high < 0 && *fd > STDERR_FILENO) /* no room for two: better there than not at all */
+		return true;
+	if (unsure || is_file(*fd, &file))
+		close(*fd);
+	*fd = high;
+	errno = saved;
+	return true;
+}
+
+int md_descriptor_raise(int fd)
+{
+	int high = fd < 0 ? -1 : high_copy(fd);
+
+	if (high < 0)
+		return fd;
+	close(fd);
+	return high;
+}
+
+#define TRIES 4 /* the path may have been given to another file meanwhile; not so often */
 
 /* O_NONBLOCK is for the opening alone: on regular files it means nothing, on others a write would fail. */
 int md_descriptor_open(const char *path, int flags, mode_t mode)
 {
-	int fd = move_up(open(path, flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, mode));
+	int fd = -1;
 
+	for (int i = 1; i <= TRIES; i++) {
+		fd = open(path, flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, mode);
+		if (fd < 0 || move_up(path, &fd, i == TRIES))
+			break;
+		fd = -1;
+		errno = EEXIST;
+		if (flags & O_EXCL)
+			break;
+	}
 	if (fd >= 0 && !(flags & O_NONBLOCK))
 		fcntl(fd, F_SETFL, flags & ~(O_CREAT | O_EXCL | O_TRUNC | O_CLOEXEC));
 	return fd;

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/descriptor.h"
 #include "base/guarded.h"
 #include "driver/cuda_driver.h"
 #include "hostcuda/kernel.h"
@@ -205,9 +206,9 @@ struct hc_symbol {
 
 struct hc_image {
 	int refs;
-	int fd;
-	void *library;  /* dlopen handle once the code is mapped */
-	uintptr_t base; /* load address then */
+	struct md_descriptor file; /* of the code, in memory */
+	void *library;             /* dlopen handle once the code is mapped */
+	uintptr_t base;            /* load address then */
 	struct hc_symbol *kernels, *globals;
 	size_t kernel_count, global_count;
 };

@@ -179,22 +179,17 @@ static CUresult read_symbols(struct hc_image *image, Elf *elf, const uint8_t *da
 /* The code will be mapped from this copy: the caller may free its own. */
 static CUresult keep_copy(struct hc_image *image, const void *data, uint64_t size)
 {
-	image->fd = memfd_create("hostcuda-image", MFD_CLOEXEC);
-	for (uint64_t done = 0; image->fd >= 0 && done < size;) {
-		ssize_t wrote = write(image->fd, (const char *)data + done, size - done);
-		if (wrote <= 0)
-			return CUDA_ERROR_OUT_OF_MEMORY;
-		done += (uint64_t)wrote;
-	}
-	return image->fd >= 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	int fd = md_descriptor_raise(memfd_create("hostcuda-image", MFD_CLOEXEC));
+	if (!md_descriptor_keep(&image->file, fd))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	return md_descriptor_write(fd, data, size) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
 static void image_free(struct hc_image *image)
 {
 	if (image->library)
 		dlclose(image->library);
-	if (image->fd >= 0)
-		close(image->fd);
+	md_descriptor_drop(&image->file);
 	for (size_t i = 0; i < image->kernel_count; i++) {
 		free(image->kernels[i].name);
 		free(image->kernels[i].params);
@@ -212,7 +207,7 @@ static CUresult parse(const void *data, uint64_t size, struct hc_image **parsed)
 	if (!image)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	image->refs = 1;
-	image->fd = -1;
+	image->file = MD_DESCRIPTOR_NONE;
 	elf_version(EV_CURRENT);
 	Elf *elf = elf_memory((char *)data, size);
 	CUresult result = elf ? read_symbols(image, elf, data, size) : CUDA_ERROR_INVALID_IMAGE;
@@ -290,7 +285,7 @@ CUresult hc_image_load(struct hc_image *image)
 	/* The descriptor stays open while mapped, so that no other image gets the same path: the loader knows it by
 	 * path. */
 	char path[64];
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", image->fd);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", image->file.fd);
 	void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	struct link_map *map = NULL;
 	if (!library || dlinfo(library, RTLD_DI_LINKMAP, &map)) {
