@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum md_status md_error_set(struct md_error *err, enum md_status status, const char *format, ...)
+enum md_status(md_error_set)(struct md_error *err, enum md_status status, const char *format, ...)
 {
 	char message[MD_ERROR_MESSAGE_BYTES];
 	va_list args;

@@ -33,7 +33,7 @@ enum md_status md_cuda_status(CUresult result, const char *entry, struct md_erro
 			    error_text(result));
 }
 
-enum md_status md_cuda_absent(const char *entry, struct md_error *err)
+enum md_status(md_cuda_absent)(const char *entry, struct md_error *err)
 {
 	struct md_error why;
 

@@ -35,6 +35,9 @@ enum md_status md_cuda_load(struct md_error *err);
 
 enum md_status md_cuda_status(CUresult result, const char *entry, struct md_error *err);
 enum md_status md_cuda_absent(const char *entry, struct md_error *err);
+#ifdef __clang_analyzer__ /* as of md_error_set */
+#define md_cuda_absent(entry, err) ((md_cuda_absent)((entry), (err)), MD_ERR_UNSUPPORTED)
+#endif
 const char *md_cuda_error_name(CUresult result); /* "CUDA_ERROR_..."; never NULL */
 /* The parameter block that a launch hands over in `extra`, and its size; NULL if it names none. Not owned. */
 const void *md_cuda_extra_block(void **extra, size_t *size);

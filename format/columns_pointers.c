@@ -348,7 +348,7 @@ static enum md_status get_all(const struct context *c, struct md_error *err)
 enum md_status md_columns_get_pointers(struct md_columns *columns, struct md_columns_view *graph, uint32_t base,
 				       struct md_budget *budget, struct md_error *err)
 {
-	struct context c;
+	struct context c = {0};
 	graph->pointers = md_budget_alloc(budget, graph->pointer_count, sizeof(*graph->pointers));
 	graph->noise = graph->pointers ? md_budget_alloc(budget, graph->noise_count, sizeof(*graph->noise)) : NULL;
 	enum md_status status = MD_OK;

@@ -84,7 +84,7 @@ enum md_status md_artifact_unset(const struct md_artifact *artifact, const struc
 	*out = (struct md_unset){0};
 	for (uint32_t i = 0; i < artifact->kernel_count; i++)
 		most = artifact->kernels[i].param_count > most ? artifact->kernels[i].param_count : most;
-	MD_AUTO_FREE uint8_t *kinds = malloc(most + (size_t)1), *seen = malloc(most + (size_t)1);
+	MD_AUTO_FREE uint8_t *kinds = calloc(most + (size_t)1, 1), *seen = calloc(most + (size_t)1, 1);
 	if (!kinds || !seen)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %" PRIu32 " parameters", most);
 	for (uint32_t i = 0; i < graph->noise_count; i++) {

@@ -345,7 +345,7 @@ enum md_status md_knapsack_offload_exact(const struct md_knapsack_resident *resi
 					 uint64_t limit, bool *gone, struct md_knapsack_loss *loss)
 {
 	struct offload offload;
-	uint32_t *rank = malloc(((size_t)count + 1) * (sizeof(*rank) + sizeof(bool)));
+	uint32_t *rank = calloc((size_t)count + 1, sizeof(*rank) + sizeof(bool));
 	bool *ours = rank ? (bool *)(rank + count + 1) : NULL;
 	enum md_status status = rank ? md_knapsack_offload(residents, count, bytes, gone, loss) : MD_ERR_NO_MEMORY;
 	bool enough = !status && loss->enough;

@@ -222,4 +222,5 @@ for command in "make check" "make lint"; do
 	assert_count .ci/run "$command" 1
 	assert_count .github/workflows/check.yml "run: $command" 1
 done
+assert_count .github/workflows/check.yml "run: make tidy" 1
 finish
