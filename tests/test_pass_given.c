@@ -15,6 +15,7 @@ struct what {
 	uint64_t offset, size;            /* what a kernel is given */
 	struct md_trace_range written[2]; /* by the first graph, in the pool; size 0: none */
 	uint64_t content, between;        /* that is kept, 0: none; another address that a kernel is given, 0: none */
+	bool stale;                       /* that other one is an old address in scratch memory */
 	bool unknown, early, second, accept; /* what it writes; when; in the second capture alone */
 	struct md_trace_range scratch[3];    /* that only graphs use, as the engine has said; size 0: none */
 	enum { PLAIN, IN_STRUCT } param;     /* of what a kernel is given */
@@ -44,6 +45,12 @@ static const struct what cases[] = {
     {.name = "written beyond, another one between", .offset = A, .between = A + 8, .written = {{B, 8}}, .refused = ""},
     {.name = "in front of it", .offset = 0, .written = ALL_OF_A, .refused = "writes 4096)"},
     {.name = "in front, another one between", .offset = 0, .between = 8, .written = ALL_OF_A, .refused = ""},
+    {.name = "in front, an old address between",
+     .offset = 0,
+     .between = 8,
+     .stale = true,
+     .written = ALL_OF_A,
+     .refused = "writes 4096)"},
     {.name = "behind, in another graph's", .offset = C, .written = ALL_OF_A, .refused = ""},
     {.name = "bound", .offset = BOUND, .written = {{A, C - A}}, .refused = ""},
     {.name = "in front of a binding", .offset = BOUND - 8, .written = {{C, 8}}, .refused = ""},
@@ -179,10 +186,11 @@ static void give(struct builder *b, uint64_t pool, const struct what *what, uint
 	if (!what->between)
 		return;
 	given = builder_grow(&b->trace.given, &b->trace.given_count, sizeof(*given));
-	*given = (struct md_trace_given){.kernel = 1,
+	*given = (struct md_trace_given){.kernel = what->stale ? 2 : 1,
 					 .address = pool + what->between,
 					 .sequence = 1, /* before there was any graph */
-					 .offset = MD_NONE};
+					 .offset = what->stale ? 16 : MD_NONE,
+					 .scratch = what->stale};
 }
 
 static void give_and_state(struct builder *b, uint64_t pool, const struct what *what, uint64_t sequence)

@@ -100,6 +100,7 @@ assert_contains "$work/stale_inspected.out" "relies   on the engine that only gr
 run stale_json medusa-inspect --json "$work/stale_all.medusa"
 assert_contains "$work/stale_json.out" '"scratch_addresses": 1'
 SCRATCH=part refused stale_part "kernel given_packed, $(writes "$stale_bytes")"
+SCRATCH=grows refused stale_grows "kernel given_packed, $(writes "$stale_bytes")"
 SCRATCH=late refused stale_late "kernel given_packed, $(writes "$stale_bytes")$state_it"
 SCRATCH=again refused stale_again "kernel given_packed, $(writes "$stale_bytes")$state_it"
 

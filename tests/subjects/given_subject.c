@@ -24,7 +24,8 @@
  *   SUBJECT=stale        graph in -> mid -> out; a kernel of the engine's copies in -> own, and the address of mid is in its
  *                        struct, in bytes that it does not read
  *     SCRATCH=all, part  the engine says that only graphs use mid, or the first half of what they use;
- *             late       all, but only after the kernel was launched once more; again: all, before another stream capture
+ *             late       all, but only after the kernel was launched once more; again: all, before another stream capture;
+ *             grows      part, and all after the kernel was launched once more
  *     BY=NAME            the engine copies mid -> own then, one of `ways`
  *   SUBJECT=many         one graph, and launches of a kernel that is not given anything of it: LAUNCHES, and their time on stderr
  *   BIND=constant, state mid is bound; DECLARE: it is an output of the graph
@@ -393,10 +394,15 @@ static void capture_nothing(void)
 
 static void state_scratch(void)
 {
-	if (*setting("SCRATCH", "") && medusa_graph_scratch(mid, is("SCRATCH", "part") ? BYTES / 2 : BYTES))
+	if (*setting("SCRATCH", "") &&
+	    medusa_graph_scratch(mid, is("SCRATCH", "part") || is("SCRATCH", "grows") ? BYTES / 2 : BYTES))
 		fprintf(stderr, "not said: %s\n", medusa_reason());
 	if (is("SCRATCH", "again"))
 		capture_nothing();
+	if (is("SCRATCH", "grows")) {
+		launch_stale(own, in);
+		medusa_graph_scratch(mid, BYTES);
+	}
 }
 
 static void stale(void)
