@@ -321,17 +321,18 @@ static enum md_status run_all(struct run *run, const struct md_sim_functions *fu
 {
 	struct md_sim_result played = {0};
 
-	run->result = &played;
 	run->timer = NEVER;
 	run->began = md_clock_ns();
 	MD_FORWARD(check(functions, run->workload, err));
 	MD_FORWARD(md_sim_run_prepare(functions, run->policy, &run->functions, err));
+	run->result = &played;
 	enum md_status status = create_parts(run, seed, err);
 	if (status == MD_OK)
 		status = play(run, progress, err);
 	if (status == MD_OK)
 		status = conclude(run, err);
 	run_finish(run);
+	run->result = NULL;
 	if (status == MD_OK)
 		*result = played;
 	else

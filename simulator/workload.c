@@ -328,10 +328,13 @@ static double draw_poisson(struct md_sim_random *random, double mean)
 {
 	double count = 0;
 
-	for (; mean > 0; mean -= 500) {
+	while (mean > 0) {
 		double least = exp(-fmin(mean, 500)), product = md_sim_random_part(random);
-		for (; product > least; product *= md_sim_random_part(random))
+		while (product > least) {
+			product *= md_sim_random_part(random);
 			count++;
+		}
+		mean -= 500;
 	}
 	return count;
 }
@@ -379,7 +382,7 @@ static enum md_status draw_law(struct builder *builder)
 
 	for (uint32_t i = 0; i < builder->functions->count; i++)
 		total += builder->functions->functions[i].rate_per_min * speed / 60;
-	if (total <= 0)
+	if (!builder->functions->count || total <= 0)
 		return md_error_set(builder->err, MD_ERR_INVALID, "%s: no function has a rate", builder->name);
 	if (total * end > REQUESTS_MAX)
 		return md_error_set(builder->err, MD_ERR_TOO_LARGE, "%s: %.0f requests, over %u", builder->name,

@@ -121,7 +121,7 @@ static int judge(const char *path, const struct md_artifact_signature *signature
 static int check(const char *path)
 {
 	struct md_artifact artifact;
-	struct md_trust trust;
+	struct md_trust trust = {0};
 	struct md_error err = {0};
 
 	if (trusted_path && md_trust_read(trusted_path, &trust, &err) != MD_OK)
