@@ -48,7 +48,7 @@ static int compare_parts(const void *left, const void *right)
 	return (a->offset > b->offset) - (a->offset < b->offset);
 }
 
-/* Ascending; what touches is one. */
+/* Ascending; what overlaps is one: several places of the same contents. */
 static void merge_parts(struct md_pair *pair)
 {
 	uint32_t kept = 0;
