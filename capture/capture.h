@@ -151,10 +151,11 @@ uint64_t md_capture_host_gone(uint64_t start) MD_CAPTURE_HELD; /* that address, 
 
 /* ---- capture_images.c: lock not held unless said ---- */
 
-void md_capture_module_loaded(CUmodule module, const void *image);
+/* option: of a JIT compiler, by its name, if one changes the code that it makes (driver/jit_options.h); else NULL. */
+void md_capture_module_loaded(CUmodule module, const void *image, const char *option);
 void md_capture_module_loaded_file(CUmodule module, const char *path);
-void md_capture_library_loaded(CUlibrary library, const void *image);
-void md_capture_library_loaded_file(CUlibrary library, const char *path);
+void md_capture_library_loaded(CUlibrary library, const void *image, const char *option);
+void md_capture_library_loaded_file(CUlibrary library, const char *path, const char *option);
 void md_capture_library_module(CUlibrary library, CUmodule module);
 void md_capture_module_unloaded(CUmodule module);
 void md_capture_library_unloaded(CUlibrary library);
@@ -162,6 +163,8 @@ void md_capture_context_destroyed(CUcontext context);                 /* with ev
 void md_capture_primary_released(CUdevice device);                    /* the same, if nobody holds it any more */
 uint32_t md_capture_image_of_module(CUmodule module) MD_CAPTURE_HELD; /* MD_NONE when its load was not seen */
 uint32_t md_capture_image_of_library(CUlibrary library) MD_CAPTURE_HELD;
+/* The option with which PTX was compiled when it was loaded, or NULL. */
+const char *md_capture_image_option(uint32_t image) MD_CAPTURE_HELD;
 
 /* ---- capture_variables.c ---- */
 

@@ -2,6 +2,7 @@
 /* Hooks of memory, contexts, modules and libraries: what is allocated, and what images are loaded. */
 #include "capture/capture_hooks.h"
 #include "capture/capture_place.h"
+#include "driver/jit_options.h"
 
 /* clang-format off */ /* it takes a body that a macro makes for the next declaration's return type */
 
@@ -45,15 +46,15 @@ CUresult CUDAAPI cuModuleLoad(CUmodule *module, const char *fname)
 MD_HOOK(cuModuleLoad, (module, fname), MD_NOTHING, md_capture_module_loaded_file(*module, fname))
 
 CUresult CUDAAPI cuModuleLoadData(CUmodule *module, const void *image)
-MD_HOOK(cuModuleLoadData, (module, image), MD_NOTHING, md_capture_module_loaded(*module, image))
+MD_HOOK(cuModuleLoadData, (module, image), MD_NOTHING, md_capture_module_loaded(*module, image, NULL))
 
 CUresult CUDAAPI cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count, CUjit_option *options,
                                     void **values)
 MD_HOOK(cuModuleLoadDataEx, (module, image, count, options, values), MD_NOTHING,
-        md_capture_module_loaded(*module, image))
+        md_capture_module_loaded(*module, image, md_jit_option_of_code(count, options, values)))
 
 CUresult CUDAAPI cuModuleLoadFatBinary(CUmodule *module, const void *fatCubin)
-MD_HOOK(cuModuleLoadFatBinary, (module, fatCubin), MD_NOTHING, md_capture_module_loaded(*module, fatCubin))
+MD_HOOK(cuModuleLoadFatBinary, (module, fatCubin), MD_NOTHING, md_capture_module_loaded(*module, fatCubin, NULL))
 
 CUresult CUDAAPI cuModuleUnload(CUmodule hmod)
 MD_HOOK(cuModuleUnload, (hmod), md_capture_module_unloaded(hmod), MD_NOTHING)
@@ -83,7 +84,8 @@ CUresult CUDAAPI cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_o
 MD_HOOK(cuLibraryLoadData,
         (library, code, jitOptions, jitOptionsValues, numJitOptions, libraryOptions, libraryOptionValues,
          numLibraryOptions),
-        MD_NOTHING, md_capture_library_loaded(*library, code))
+        MD_NOTHING,
+        md_capture_library_loaded(*library, code, md_jit_option_of_code(numJitOptions, jitOptions, jitOptionsValues)))
 
 CUresult CUDAAPI cuLibraryLoadFromFile(CUlibrary *library, const char *fileName, CUjit_option *jitOptions,
                                        void **jitOptionsValues, unsigned int numJitOptions,
@@ -92,7 +94,9 @@ CUresult CUDAAPI cuLibraryLoadFromFile(CUlibrary *library, const char *fileName,
 MD_HOOK(cuLibraryLoadFromFile,
         (library, fileName, jitOptions, jitOptionsValues, numJitOptions, libraryOptions, libraryOptionValues,
          numLibraryOptions),
-        MD_NOTHING, md_capture_library_loaded_file(*library, fileName))
+        MD_NOTHING,
+        md_capture_library_loaded_file(*library, fileName,
+                                       md_jit_option_of_code(numJitOptions, jitOptions, jitOptionsValues)))
 
 CUresult CUDAAPI cuLibraryUnload(CUlibrary library)
 MD_HOOK(cuLibraryUnload, (library), md_capture_library_unloaded(library), MD_NOTHING)

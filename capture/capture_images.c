@@ -23,8 +23,13 @@ struct module {
 	uint32_t image;
 };
 
+struct content {
+	struct md_hash hash;
+	const char *option; /* with which PTX was compiled, or NULL; static */
+};
+
 static struct {
-	struct md_hash *hashes; /* by image index */
+	struct content *contents; /* by image index */
 	uint32_t count;
 	struct md_map modules; /* CUmodule -> struct module *, owned; also of modules that libraries made */
 	struct library *libraries;
@@ -36,7 +41,7 @@ static struct {
 static uint32_t find_hash(const struct md_hash *hash) MD_CAPTURE_HELD
 {
 	for (uint32_t i = 0; i < images.count; i++) {
-		if (md_hash_equal(&images.hashes[i], hash))
+		if (md_hash_equal(&images.contents[i].hash, hash))
 			return i;
 	}
 	return MD_NONE;
@@ -59,7 +64,7 @@ static uint32_t put_image(const struct md_image_span *span, const struct md_hash
 	char build_id[2 * MD_BUILD_ID_BYTES + 1] = "";
 	struct md_image image = {.hash = *hash, .kind = span->kind, .size = span->size};
 
-	if (!MD_ARRAY_EXTEND(images.hashes, images.count)) {
+	if (!MD_ARRAY_EXTEND(images.contents, images.count)) {
 		md_capture_trouble("out of memory for image %u", images.count);
 		return MD_NONE;
 	}
@@ -72,12 +77,12 @@ static uint32_t put_image(const struct md_image_span *span, const struct md_hash
 	if (keep_bytes(home->path[0]))
 		image.data = (uint8_t *)span->data; /* borrowed; the writer copies */
 	md_trace_put_image(md_capture.writer, md_capture_next(), &image);
-	images.hashes[images.count] = *hash;
+	images.contents[images.count] = (struct content){.hash = *hash};
 	return images.count++;
 }
 
 /* file: the path an engine gave; then the image is what of it was read. */
-static uint32_t note_span(const struct md_image_span *found, const void *image, const char *file)
+static uint32_t note_span(const struct md_image_span *found, const void *image, const char *file, const char *option)
 {
 	MD_AUTO_FREE struct md_image_home *home = calloc(1, sizeof(*home));
 	const struct md_image_span span = *found;
@@ -99,6 +104,8 @@ static uint32_t note_span(const struct md_image_span *found, const void *image, 
 			home->offset = (uint64_t)((const char *)span.data - (const char *)image);
 		index = put_image(&span, &hash, home);
 	}
+	if (index != MD_NONE && option && span.kind == MD_IMAGE_PTX)
+		images.contents[index].option = option;
 	md_capture_unlock();
 	return index;
 }
@@ -109,18 +116,18 @@ static uint32_t not_recorded(const struct md_error *err)
 	return MD_NONE;
 }
 
-static uint32_t note_image(const void *image)
+static uint32_t note_image(const void *image, const char *option)
 {
 	struct md_image_span span;
 	struct md_error err = {0};
 
 	if (!image)
 		return MD_NONE;
-	return md_image_span(image, &span, &err) == MD_OK ? note_span(&span, image, NULL) : not_recorded(&err);
+	return md_image_span(image, &span, &err) == MD_OK ? note_span(&span, image, NULL, option) : not_recorded(&err);
 }
 
 /* Read, not mapped: it may be cut off while it is looked at. */
-static uint32_t note_file(const char *path)
+static uint32_t note_file(const char *path, const char *option)
 {
 	struct md_file_bytes file = {0};
 	struct md_image_span span;
@@ -131,7 +138,7 @@ static uint32_t note_file(const char *path)
 	    md_image_span_within(file.data, file.size, &span, &err) != MD_OK)
 		index = not_recorded(&err);
 	else
-		index = note_span(&span, file.data, path);
+		index = note_span(&span, file.data, path, option);
 	md_file_release(&file);
 	return index;
 }
@@ -191,24 +198,24 @@ static void remember_library(CUlibrary library, uint32_t image)
 	md_capture_unlock();
 }
 
-void md_capture_module_loaded(CUmodule module, const void *image)
+void md_capture_module_loaded(CUmodule module, const void *image, const char *option)
 {
-	remember_module(module, note_image(image));
+	remember_module(module, note_image(image, option));
 }
 
 void md_capture_module_loaded_file(CUmodule module, const char *path)
 {
-	remember_module(module, note_file(path));
+	remember_module(module, note_file(path, NULL));
 }
 
-void md_capture_library_loaded(CUlibrary library, const void *image)
+void md_capture_library_loaded(CUlibrary library, const void *image, const char *option)
 {
-	remember_library(library, note_image(image));
+	remember_library(library, note_image(image, option));
 }
 
-void md_capture_library_loaded_file(CUlibrary library, const char *path)
+void md_capture_library_loaded_file(CUlibrary library, const char *path, const char *option)
 {
-	remember_library(library, note_file(path));
+	remember_library(library, note_file(path, option));
 }
 
 void md_capture_library_module(CUlibrary library, CUmodule module)
@@ -303,6 +310,11 @@ uint32_t md_capture_image_of_library(CUlibrary library)
 			return images.libraries[i].image;
 	}
 	return MD_NONE;
+}
+
+const char *md_capture_image_option(uint32_t image)
+{
+	return image < images.count ? images.contents[image].option : NULL;
 }
 
 /*

@@ -193,6 +193,13 @@ static void take_kernel(struct md_capture_walk *walk, uint32_t at,
 		refuse(walk, "kernel node at index %u: the driver does not name its kernel", at);
 		return;
 	}
+	const char *option = md_capture_image_option(kernel->image);
+	if (option)
+		refuse(
+		    walk,
+		    "kernel %s at index %u: its PTX was loaded with the JIT option %s, which a restore would not give: "
+		    "link it to a cubin with that option (cuLinkCreate), and load the cubin",
+		    kernel->name, at, option);
 	memcpy(node->grid, (uint32_t[3]){params->gridDimX, params->gridDimY, params->gridDimZ}, sizeof(node->grid));
 	memcpy(node->block, (uint32_t[3]){params->blockDimX, params->blockDimY, params->blockDimZ},
 	       sizeof(node->block));

@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include "driver/hooks.h"
+#include "driver/jit_options.h"
 #include "kvprofile/kvprofile.h"
 #include "restore/restore.h"
 #include "restore/verify.h"
@@ -120,14 +121,16 @@ static void find_context(void)
 /* ---- modules and libraries ---- */
 
 /* handle: CUmodule * or CUlibrary *, filled by now */
-static CUresult image_loaded(CUresult result, const void *handle, bool is_library, const void *image, const char *path)
+/* option: with which PTX was compiled, if it changes the code; NULL: none. */
+static CUresult image_loaded(CUresult result, const void *handle, bool is_library, const void *image, const char *path,
+			     const char *option)
 {
 	if (result != CUDA_SUCCESS || !handle || !md_guard_enter())
 		return result;
 	if (path)
-		md_registry_add_file(&md_restore.registry, *(void *const *)handle, is_library, path);
+		md_registry_add_file(&md_restore.registry, *(void *const *)handle, is_library, path, option);
 	else
-		md_registry_add(&md_restore.registry, *(void *const *)handle, is_library, image);
+		md_registry_add(&md_restore.registry, *(void *const *)handle, is_library, image, option);
 	md_restore_watch_exit();
 	find_context();
 	md_guard_leave();
@@ -157,15 +160,19 @@ static void image_goes(void *handle)
 	md_guard_leave();
 }
 
-#define hook_cuModuleLoad(m, name) image_loaded(CALL(cuModuleLoad, m, name), m, false, NULL, name)
-#define hook_cuModuleLoadData(m, image) image_loaded(CALL(cuModuleLoadData, m, image), m, false, image, NULL)
+#define hook_cuModuleLoad(m, name) image_loaded(CALL(cuModuleLoad, m, name), m, false, NULL, name, NULL)
+#define hook_cuModuleLoadData(m, image) image_loaded(CALL(cuModuleLoadData, m, image), m, false, image, NULL, NULL)
 #define hook_cuModuleLoadDataEx(m, image, n, options, values)                                                          \
-	image_loaded(CALL(cuModuleLoadDataEx, m, image, n, options, values), m, false, image, NULL)
-#define hook_cuModuleLoadFatBinary(m, image) image_loaded(CALL(cuModuleLoadFatBinary, m, image), m, false, image, NULL)
+	image_loaded(CALL(cuModuleLoadDataEx, m, image, n, options, values), m, false, image, NULL,                    \
+		     md_jit_option_of_code(n, options, values))
+#define hook_cuModuleLoadFatBinary(m, image)                                                                           \
+	image_loaded(CALL(cuModuleLoadFatBinary, m, image), m, false, image, NULL, NULL)
 #define hook_cuLibraryLoadData(l, code, o, v, n, lo, lv, ln)                                                           \
-	image_loaded(CALL(cuLibraryLoadData, l, code, o, v, n, lo, lv, ln), l, true, code, NULL)
+	image_loaded(CALL(cuLibraryLoadData, l, code, o, v, n, lo, lv, ln), l, true, code, NULL,                       \
+		     md_jit_option_of_code(n, o, v))
 #define hook_cuLibraryLoadFromFile(l, name, o, v, n, lo, lv, ln)                                                       \
-	image_loaded(CALL(cuLibraryLoadFromFile, l, name, o, v, n, lo, lv, ln), l, true, NULL, name)
+	image_loaded(CALL(cuLibraryLoadFromFile, l, name, o, v, n, lo, lv, ln), l, true, NULL, name,                   \
+		     md_jit_option_of_code(n, o, v))
 #define hook_cuModuleGetGlobal_v2(at, size, m, name) ASKED(cuModuleGetGlobal_v2, at, size, m, name)
 #define hook_cuLibraryGetGlobal(at, size, l, name) ASKED(cuLibraryGetGlobal, at, size, l, name)
 #define hook_cuModuleUnload(m) (image_goes(m), CALL(cuModuleUnload, m))

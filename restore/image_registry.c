@@ -49,20 +49,26 @@ static void add_span(struct md_registry *registry, void *handle, bool is_library
 	pthread_mutex_unlock(&registry->lock);
 }
 
-void md_registry_add(struct md_registry *registry, void *handle, bool is_library, const void *image)
+static bool is_plain(const struct md_image_span *span, const char *option)
+{
+	return !option || span->kind != MD_IMAGE_PTX;
+}
+
+void md_registry_add(struct md_registry *registry, void *handle, bool is_library, const void *image, const char *option)
 {
 	struct md_image_span span;
 	bool known = image && md_image_span(image, &span, NULL) == MD_OK;
-	add_span(registry, handle, is_library, known ? &span : NULL);
+	add_span(registry, handle, is_library, known && is_plain(&span, option) ? &span : NULL);
 }
 
-void md_registry_add_file(struct md_registry *registry, void *handle, bool is_library, const char *path)
+void md_registry_add_file(struct md_registry *registry, void *handle, bool is_library, const char *path,
+			  const char *option)
 {
 	struct md_file_bytes file = {0};
 	struct md_image_span span;
 	bool known = path && md_file_read(path, MD_IMAGE_BYTES_MAX, &file, NULL) == MD_OK && file.size > 64 &&
 		     md_image_span_within(file.data, file.size, &span, NULL) == MD_OK;
-	add_span(registry, handle, is_library, known ? &span : NULL);
+	add_span(registry, handle, is_library, known && is_plain(&span, option) ? &span : NULL);
 	md_file_release(&file);
 }
 

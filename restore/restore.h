@@ -60,8 +60,11 @@ struct md_registry {
 	bool live; /* verifying: what is loaded now, is loaded by a live capture */
 };
 
-void md_registry_add(struct md_registry *registry, void *handle, bool is_library, const void *image);
-void md_registry_add_file(struct md_registry *registry, void *handle, bool is_library, const char *path);
+/* option: as md_jit_option_of_code says it. PTX that was compiled with one is not the image that a restore wants. */
+void md_registry_add(struct md_registry *registry, void *handle, bool is_library, const void *image,
+		     const char *option);
+void md_registry_add_file(struct md_registry *registry, void *handle, bool is_library, const char *path,
+			  const char *option);
 bool md_registry_holds(struct md_registry *registry, void *handle);
 void md_registry_asked(struct md_registry *registry, const struct md_asked *asked);
 /* out may be NULL. */

@@ -17,10 +17,10 @@ Test(image_registry, modules_go_with_their_context)
 {
 	CUcontext home, other;
 	ok(md_cuda.cuCtxGetCurrent(&home));
-	md_registry_add(&registry, &modules[0], false, NULL);
+	md_registry_add(&registry, &modules[0], false, NULL, NULL);
 	ok(md_cuda.cuCtxCreate_v2(&other, 0, 0));
-	md_registry_add(&registry, &modules[1], false, NULL);
-	md_registry_add(&registry, &library, true, NULL);
+	md_registry_add(&registry, &modules[1], false, NULL, NULL);
+	md_registry_add(&registry, &library, true, NULL, NULL);
 	md_registry_remove_context(&registry, other);
 	assert_holds(&modules[0], true, "a module of another context");
 	assert_holds(&modules[1], false, "a module of the context");
@@ -40,8 +40,8 @@ Test(image_registry, one_image_loaded_twice_is_there_until_both_are_gone)
 	struct md_image_span span = {0};
 	cr_assert_eq(md_image_span(image, &span, NULL), MD_OK);
 	struct md_hash hash = md_hash_bytes(span.data, span.size);
-	md_registry_add(&registry, &modules[0], false, image);
-	md_registry_add(&registry, &modules[1], false, image);
+	md_registry_add(&registry, &modules[0], false, image, NULL);
+	md_registry_add(&registry, &modules[1], false, image, NULL);
 	md_registry_remove(&registry, &modules[0]);
 	cr_assert(md_registry_has(&registry, &hash), "the second copy must be found by content");
 	md_registry_remove(&registry, &modules[1]);

@@ -54,6 +54,22 @@ for way in file mapped ptx linked library libfile; do
 	assert_contains "$work/$way.loaded.err" "kernels: loaded 6 stored 0 triggered 0"
 done
 
+for way in compiled libcompiled; do
+	section "PTX that is compiled with options: $way"
+	captured $way --no-verify $way
+	assert_exit $way 0
+	restored $way.stored $way stored 4 $way
+	restored $way.loaded $way loaded 4 $way all
+	restored $way.other $way loaded 1 $way all limited # the engine's own copy is another now
+	captured $way.limited --no-verify $way limited
+	assert_exit $way.limited 1
+	for graph in 1 3 4; do
+		assert_count "$work/$way.limited.err" "refused: (g, $graph): kernel " 1
+	done
+	assert_count "$work/$way.limited.err" "its PTX was loaded with the JIT option CU_JIT_MAX_REGISTERS, which a restore would not give: link it to a cubin with that option (cuLinkCreate), and load the cubin" 3
+	restored $way.limited.cold $way.limited - 1 $way limited
+done
+
 section "a library's kernels launched by their own handles"
 captured handles --no-verify library handles
 assert_exit handles 0

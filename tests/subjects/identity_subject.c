@@ -23,6 +23,7 @@
  *	unseen    the third image is loaded past all hooks
  *	decoy     and another, which has a kernel of its kernel's name, before them (in a restore, too)
  *	context   the same as before, but the context that the image is in is destroyed
+ *	limited   the first image is compiled with a limit of registers (in a restore, too)
  *	handles   a library's kernels are launched by their own handles, as the CUDA runtime does it
  * Words of a restore:
  *	second    the second image is loaded before there is a context, and so before anything is restored
@@ -153,6 +154,42 @@ static void load_ptx(struct loaded *to, const char *image)
 	free(text);
 }
 
+/* Options that only report, and with the word "limited" one that changes the code. */
+static unsigned jit_options(CUjit_option *options, void **values)
+{
+	unsigned count = 0;
+	options[count] = CU_JIT_LOG_VERBOSE;
+	values[count++] = (void *)0;
+	options[count] = CU_JIT_OPTIMIZATION_LEVEL;
+	values[count++] = (void *)4;
+	if (has("limited")) {
+		options[count] = CU_JIT_MAX_REGISTERS;
+		values[count++] = (void *)32;
+	}
+	return count;
+}
+
+static void load_compiled(struct loaded *to, const char *image)
+{
+	size_t size;
+	char *text = write_ptx(image, &size);
+	CUjit_option options[4];
+	void *values[4];
+	TRY(cuModuleLoadDataEx, &to->module, text, jit_options(options, values), options, values);
+	free(text);
+}
+
+static void load_compiled_library(struct loaded *to, const char *image)
+{
+	size_t size;
+	char *text = write_ptx(image, &size);
+	CUjit_option options[4];
+	void *values[4];
+	unsigned count = jit_options(options, values);
+	TRY(cuLibraryLoadData, &to->library, text, options, values, count, NULL, NULL, 0);
+	free(text);
+}
+
 static void load_linked(struct loaded *to, const char *image)
 {
 	size_t size;
@@ -184,8 +221,9 @@ static const struct way {
 	const char *name;
 	void (*load)(struct loaded *to, const char *image);
 } ways[] = {
-    {"file", load_file},     {"memory", load_memory},   {"mapped", load_mapped},        {"ptx", load_ptx},
-    {"linked", load_linked}, {"library", load_library}, {"libfile", load_library_file},
+    {"file", load_file},     {"memory", load_memory},     {"mapped", load_mapped},
+    {"ptx", load_ptx},       {"compiled", load_compiled}, {"libcompiled", load_compiled_library},
+    {"linked", load_linked}, {"library", load_library},   {"libfile", load_library_file},
 };
 
 /* ---- kernels ---- */
