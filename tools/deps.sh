@@ -29,6 +29,7 @@ need_package sodium.h libsodium-dev
 need_package yaml-0.1 libyaml-dev
 command -v clang-format >/dev/null 2>&1 || packages="$packages clang-format"
 command -v mandoc >/dev/null 2>&1 || packages="$packages mandoc"
+command -v abidiff >/dev/null 2>&1 || packages="$packages abigail-tools" # compares the interface with the last release, in lint
 # For make deb, where there are Debian packages at all.
 ! command -v dpkg >/dev/null 2>&1 || command -v dpkg-shlibdeps >/dev/null 2>&1 || packages="$packages dpkg-dev"
 command -v git >/dev/null 2>&1 || packages="$packages git" # lint rules, and their test
