@@ -76,6 +76,7 @@ def run(arguments):
     said = settings(torch, choose)
     torch.manual_seed(arguments.seed)
     engine = families.make(arguments.family, choose, arguments.device)
+    said["prefills"] = choose.random() < 0.5  # eager forwards between replays, whoever made the graphs
     batches = arguments.batches or engine.batches
     result = {"family": arguments.family, "seed": arguments.seed, "mode": medusa.mode(), "settings": said, "graphs": {},
               "outputs": {}, "eager": {}}
@@ -87,6 +88,10 @@ def run(arguments):
     for (kind, batch), step in steps.items():
         result["graphs"][f"{kind}/{batch}"] = {"restored": bool(step.restored), "reason": step.reason or ""}
         for fill in FILLS:
+            if said["prefills"]:
+                engine.fill(torch.Generator(arguments.device).manual_seed(fill + 1))
+                eager = [tensor.clone() for tensor in tensors_in(engine.calls[kind](batch))]
+                result["outputs"][f"{kind}/{batch}.{fill}.prefill"] = digest(eager)
             engine.fill(torch.Generator(arguments.device).manual_seed(fill))
             got = [tensor.clone() for tensor in tensors_in(step.replay())] + [tensor.clone() for tensor in engine.state]
             result["outputs"][f"{kind}/{batch}.{fill}"] = digest(got)
