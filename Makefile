@@ -67,18 +67,19 @@ endif
 Q := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-7s %s\n' $(1) $(patsubst $(BUILD)/%,%,$@))
 
-# ---- sources: a folder is a layer ------------------------------------------------------------------------------
+# ---- sources: a folder is a layer, with the folders in it ------------------------------------------------------
 objects = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 sources = $(sort $(wildcard $(addsuffix /*.c,$(1))))
+layers = $(sort $(wildcard $(addsuffix /*.c,$(1)) $(addsuffix /*/*.c,$(1))))
 
-CORE := $(filter-out driver/interpose.c api/null_api.c api/api_names.c,$(call sources,base driver format kvprofile api))
-CAPTURE := $(call sources,capture) driver/interpose.c api/api_names.c
-RESTORE := $(call sources,restore) driver/interpose.c api/api_names.c
+CORE := $(filter-out driver/interpose.c api/null_api.c api/api_names.c,$(call layers,base driver format kvprofile api))
+CAPTURE := $(call layers,capture) driver/interpose.c api/api_names.c
+RESTORE := $(call layers,restore) driver/interpose.c api/api_names.c
 NULL_API := api/null_api.c api/api_names.c
 ANALYZE := $(call sources,analyze)
 HOSTCUDA := $(call sources,hostcuda)
-SCHEDULER := $(call sources,scheduler)
-SIMULATOR := $(call sources,simulator)
+SCHEDULER := $(filter-out scheduler/example/%,$(call layers,scheduler))
+SIMULATOR := $(call layers,simulator)
 TOOLS := $(call sources,tools)
 TOOL_MAINS := $(filter tools/medusa-%.c,$(TOOLS))
 TOOL_SHARED := $(filter-out tools/medusa-%.c,$(TOOLS))

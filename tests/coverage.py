@@ -14,10 +14,12 @@ FOLDERS = ("base", "driver", "format", "kvprofile", "capture", "analyze", "resto
 
 
 def notes(build):
-    """The notes that the compiler left for each object, in the order of the layers."""
+    """The notes that the compiler left for each object, in the order of the layers; not of sources that are gone."""
     for folder in FOLDERS:
         for path, _, names in sorted(os.walk(os.path.join(build, "obj", folder))):
-            yield from (os.path.join(path, name) for name in sorted(names) if name.endswith(".gcno"))
+            of = os.path.relpath(path, os.path.join(build, "obj"))
+            yield from (os.path.join(path, name) for name in sorted(names)
+                        if name.endswith(".gcno") and os.path.exists(os.path.join(of, name[:-4] + "c")))
 
 
 def gcov(note):

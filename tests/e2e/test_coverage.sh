@@ -72,4 +72,11 @@ assert_contains damaged.err "coverage: gcov could not read build/obj/base/sign.g
 run usage python3 "$report"
 assert_exit usage 1
 assert_contains usage.err "usage: "
+
+section "notes of a source that is gone do not count, nor what gcov makes of them"
+mkdir base/room build/obj/base/room
+mv base/sign.c base/room/
+gcc -I. -O0 --coverage -c base/room/sign.c -o build/obj/base/room/sign.o
+table moved
+assert_contains moved.table "base 0 6 0.0 % 0 2 0.0 %"
 finish
