@@ -78,20 +78,20 @@ extern struct md_capture md_capture;
 #define MD_FAMILY_COUNTED 0x100u
 #define MD_FAMILY_MASK 0xffu
 
-/* ---- capture_state.c: life of the recording ---- */
+/* ---- session/session.c: life of the recording ---- */
 
 /* Starts the recording at the first call of the process. True: record, and call md_capture_leave after. */
 bool md_capture_enter(void);
 void md_capture_leave(void);
 /* Says why once, ends the recording without completing the trace, and lets the engine run on. Lock held or not. */
 void md_capture_trouble(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* capture_owner.c: the file to write, or NULL, and said why, when another process records to this trace. */
+/* session/owner.c: the file to write, or NULL, and said why, when another process records to this trace. */
 struct md_trace_part *md_capture_own(const char *path);
 void md_capture_disown(void);           /* in a forked child */
 void md_capture_disowned_warn(void);    /* once, when that child uses the device */
 bool md_capture_lacks_files_warn(void); /* the limit of open files is too low for two */
 void md_capture_not_asked_warn(void);   /* there is no MEDUSA_TRACE */
-/* capture_early.c: true when it was kept, as recording has not begun; the API alone does not begin it. */
+/* api/early.c: true when it was kept, as recording has not begun; the API alone does not begin it. */
 enum md_capture_early { MD_EARLY_FACT, MD_EARLY_MARK, MD_EARLY_STAGE };
 bool md_capture_said_early(enum md_capture_early kind, const char *name, const char *value, uint64_t ns);
 void md_capture_put_early(void); /* recording has begun, or never will; lock not held */
@@ -115,7 +115,7 @@ static inline void md_capture_unlock(void) MD_RELEASES(md_capture.lock)
 	pthread_mutex_unlock(&md_capture.lock);
 }
 
-/* ---- capture_allocs.c: lock not held ---- */
+/* ---- record/allocs.c: lock not held ---- */
 
 void md_capture_alloc_note(enum md_alloc_family family, uint64_t address, uint64_t bytes);
 /* Called before the real free, so that nobody can be given the address in between. */
@@ -134,7 +134,7 @@ void md_capture_alloc_note_on(CUstream stream, uint64_t address, uint64_t bytes)
 void md_capture_unreserve_note(uint64_t address, uint64_t bytes);
 void md_capture_reserve_note(uint64_t address, uint64_t bytes);
 
-/* ---- capture_shared.c: lock not held unless said ---- */
+/* ---- record/shared.c: lock not held unless said ---- */
 
 void md_capture_shared_exported(uint64_t address); /* of memory of this process, anywhere in it */
 void md_capture_shared_imported(uint64_t address);
@@ -149,7 +149,7 @@ void md_capture_unmapped(uint64_t start) MD_CAPTURE_HELD;
 void md_capture_host_seen(const void *host, uint64_t device);
 uint64_t md_capture_host_gone(uint64_t start) MD_CAPTURE_HELD; /* that address, or 0 */
 
-/* ---- capture_images.c: lock not held unless said ---- */
+/* ---- record/images.c: lock not held unless said ---- */
 
 /* option: of a JIT compiler, by its name, if one changes the code that it makes (driver/jit_options.h); else NULL. */
 void md_capture_module_loaded(CUmodule module, const void *image, const char *option);
@@ -166,7 +166,7 @@ uint32_t md_capture_image_of_library(CUlibrary library) MD_CAPTURE_HELD;
 /* The option with which PTX was compiled when it was loaded, or NULL. */
 const char *md_capture_image_option(uint32_t image) MD_CAPTURE_HELD;
 
-/* ---- capture_variables.c ---- */
+/* ---- record/module_variables.c ---- */
 
 struct md_capture_variable { /* of a module, and the engine has its address */
 	uint64_t address, size;
@@ -188,7 +188,7 @@ bool md_capture_variables_watching(void);
 void md_capture_variable_set(uint64_t address) MD_CAPTURE_HELD;
 void md_capture_variables_gone(const void *owner) MD_CAPTURE_HELD; /* before that module or library is unloaded */
 
-/* ---- capture_constants.c: hashes of what is bound as constant; lock held ---- */
+/* ---- record/constant_hashes.c: hashes of what is bound as constant; lock held ---- */
 
 /* Contents were saved: from here on it counts what they may have been made of. */
 void md_capture_constants_needed(void) MD_CAPTURE_HELD;
@@ -200,7 +200,7 @@ enum md_capture_constants {
 /* To the trace, if it counts. The driver may be called. */
 void md_capture_constants_put(enum md_capture_constants which) MD_CAPTURE_HELD;
 
-/* ---- capture_kernels.c ---- */
+/* ---- record/kernels.c ---- */
 
 /* Index of the kernel in the trace, put there when new; func or kern may be NULL. MD_NONE on failure. */
 uint32_t md_capture_kernel_find(CUfunction func, CUkernel kern) MD_CAPTURE_HELD;
@@ -212,7 +212,7 @@ void md_capture_kernels_forget(CUmodule module, CUlibrary library) MD_CAPTURE_HE
 /* Whether the handle was another kernel's, or of one that is gone, at that time. */
 bool md_capture_kernel_unloaded_since(CUfunction func, CUkernel kern, uint64_t sequence) MD_CAPTURE_HELD;
 
-/* ---- capture_launches.c ---- */
+/* ---- record/launched.c ---- */
 
 /* A kernel's parameter layout, which never changes; kernel is MD_NONE if the kernel is unknown. */
 struct md_capture_layout {
@@ -261,7 +261,7 @@ void md_capture_graph_launched(CUgraphExec exec, CUstream stream);              
 const struct md_capture_memo *md_capture_node_memo(CUgraphNode node) MD_CAPTURE_HELD; /* NULL */
 void md_capture_graph_forget(CUgraph graph);                                          /* before cuGraphDestroy */
 
-/* ---- capture_graphs.c: recorded graphs ---- */
+/* ---- record/graphs.c: recorded graphs ---- */
 
 struct md_capture_output {
 	uint32_t index;
@@ -283,7 +283,7 @@ struct md_capture_graph {
 	uint64_t made;                    /* sequence */
 	uint64_t launched;                /* sequence of the engine's first launch; 0: not yet */
 	uint64_t tested;                  /* sequence; 0: the poison test has shown nothing */
-	size_t handed_seen;               /* of what others read in private memory, see capture_handed.c */
+	size_t handed_seen;               /* of what others read in private memory, see probe/handed.c */
 	struct md_capture_output *handed; /* what it writes there that others read; owned */
 	size_t handed_count, handed_tested;
 	bool silent;          /* its test saw it change nothing that is bound, and it has no outputs */
@@ -302,7 +302,7 @@ struct md_capture_graph {
 };
 
 void md_capture_graph_instantiated(CUgraph graph, CUgraphExec exec, uint64_t flags);
-/* ---- capture_updates.c: executables that are changed once they are made ---- */
+/* ---- record/updates.c: executables that are changed once they are made ---- */
 
 /* As a whole, to what the graph holds. */
 void md_capture_exec_updated(CUgraphExec exec, CUgraph graph, const char *call);
@@ -318,7 +318,7 @@ void md_capture_graph_keep(struct md_capture_graph *graph, struct md_capture_wal
 void md_capture_graph_drop(struct md_capture_graph *graph);
 bool md_capture_graph_take_candidates(struct md_capture_graph *graph, struct md_capture_walk *walk) MD_CAPTURE_HELD;
 
-/* ---- capture_graphs.c again ---- */
+/* ---- record/graphs.c again ---- */
 
 void md_capture_exec_destroyed(CUgraphExec exec);
 struct md_capture_graph *md_capture_graph_of(CUgraphExec exec) MD_CAPTURE_HELD; /* NULL */
@@ -343,7 +343,7 @@ struct md_capture_graph *md_capture_graph_at(size_t index) MD_CAPTURE_HELD; /* N
 size_t md_capture_graphs_labelled(void) MD_CAPTURE_HELD;
 size_t md_capture_graphs_recorded(void) MD_CAPTURE_HELD;
 
-/* ---- capture_touched.c: what the engine copies and sets in private memory of graphs ---- */
+/* ---- record/touched.c: what the engine copies and sets in private memory of graphs ---- */
 
 /* From hooks: one atomic load while no graph has memory that nobody bound. call: static. Lock not held. */
 void md_capture_touched(const char *call, uint64_t address, uint64_t size, bool writes);
@@ -354,7 +354,7 @@ void md_capture_touched_operation(const char *call, const CUDA_MEMCPY3D_BATCH_OP
 void md_capture_touched_watch(const uint64_t *candidates, size_t count) MD_CAPTURE_HELD;
 void md_capture_touched_declared(struct md_capture_output output) MD_CAPTURE_HELD;
 
-/* ---- capture_given.c: private memory of graphs that launches outside of graphs are given addresses of ---- */
+/* ---- record/given.c: private memory of graphs that launches outside of graphs are given addresses of ---- */
 
 /* Hot: one atomic load while no graph has private memory; no lock unless a word may be an address. Lock not held. */
 void md_capture_given(struct md_capture_layout layout, void **params, void **extra);
@@ -368,7 +368,7 @@ void md_capture_given_put(void) MD_CAPTURE_HELD;                /* to the trace 
 void md_capture_scratch(uint64_t address, uint64_t bytes) MD_CAPTURE_HELD;
 void md_capture_scratch_end(void) MD_CAPTURE_HELD; /* of all that was said so far */
 
-/* ---- capture_filled.c: what the engine has copied or set in device memory, from the start ---- */
+/* ---- record/filled.c: what the engine has copied or set in device memory, from the start ---- */
 
 /* From hooks, outside of stream captures; from: NULL: it is set. Lock not held. */
 void md_capture_filled(const void *from, uint64_t to, uint64_t size);
@@ -382,7 +382,7 @@ uint64_t md_capture_filled_hash(uint64_t hash, const void *bytes, uint64_t size)
 bool md_capture_filled_holds(const struct md_interval *range, uint64_t hash);
 bool md_capture_filled_was_set(const struct md_interval *range);
 
-/* ---- capture_events.c: events that nodes of graphs record and wait for ---- */
+/* ---- record/events.c: events that nodes of graphs record and wait for ---- */
 
 /* The event's number in the trace; lock held. False: out of memory. */
 bool md_capture_event_number(CUevent event, uint32_t *number) MD_CAPTURE_HELD;
@@ -390,20 +390,20 @@ bool md_capture_event_number(CUevent event, uint32_t *number) MD_CAPTURE_HELD;
 void md_capture_event_used(CUevent event, const char *call);
 void md_capture_event_destroyed(CUevent event);
 
-/* ---- capture_objects.c ---- */
+/* ---- record/objects.c ---- */
 
 void md_capture_texture_made(CUtexObject object); /* lock not held */
 void md_capture_surface_made(CUsurfObject object);
 void md_capture_object_gone(uint64_t object);
 const char *md_capture_object_kind(uint64_t number) MD_CAPTURE_HELD; /* "texture", "surface" or NULL */
 
-/* ---- capture_tensor_maps.c ---- */
+/* ---- record/tensor_maps.c ---- */
 
 void md_capture_tensor_map(const CUtensorMap *map); /* lock not held */
 bool md_capture_is_tensor_map(const void *bytes)
     MD_CAPTURE_HELD; /* MD_TENSOR_MAP_BYTES of them, as one that was encoded */
 
-/* ---- capture_probe.c: which private memory has contents that matter ---- */
+/* ---- probe/probe.c: which private memory has contents that matter ---- */
 
 void md_capture_probe_exec(CUgraphExec exec);     /* if it has not been; inside a hook, lock not held */
 void md_capture_probe_leaving(CUgraphExec exec);  /* the same before it is destroyed, and who writes what others read */

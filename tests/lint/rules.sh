@@ -49,7 +49,7 @@ forbid 'open files through base/file.h, which neither waits nor follows what was
 	'*.c' '*.h' ':!tests' ':!bench' ':!base/file.c' ':!base/descriptor.[ch]' "${own_opens[@]}"
 forbid 'open files through base/file.h: these are for the log, the trace under its lock, and /proc' \
 	'\bmd_descriptor_(open|read_stream)\s*\((?!\"/proc/)' '*.c' ':!tests' ':!base' ':!format/trace_part.c' \
-	':!capture/capture_owner.c' ':!restore/restore_early.c'
+	':!capture/session/owner.c' ':!restore/restore_early.c'
 forbid 'read files, do not map them: who cuts one off would end the engine' \
 	'\b(mmap|mmap64)\s*\((?!.*MAP_ANONYMOUS)' '*.c' '*.h' ':!tests' ':!bench' ':!hostcuda' "${own_maps[@]}"
 forbid 'read files, do not map them: hostcuda maps only memory that it made' '\bMAP_PRIVATE, fd\b' 'hostcuda/*.c'

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What memory held when a session of poison tests began: kept on the device or the host, and put back from there. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "capture/probe/probe.h"
+
+#define MAP_ALIGNMENT 64        /* of tensor maps, by the driver */
+#define LOCKED_LEAST (1u << 20) /* bytes; page-locking less costs more than it gives */
+
+enum md_status md_capture_session_open(struct md_probe_session *session, struct md_error *err)
+{
+	*session = (struct md_probe_session){.host_left = md_capture.options.probe_limit};
+	return md_device_session_open(&session->device, md_capture.options.probe_device_limit, err);
+}
+
+static void destroy_copy(struct md_probe_copy *copy)
+{
+	size_t count = copy->chunks ? md_capture_probe_chunk_count(copy->size) : 0;
+
+	for (size_t i = 0; i < count; i++)
+		free(copy->chunks[i]);
+	free(copy->chunks);
+	free(copy->pointers);
+	if (copy->locked)
+		md_cuda.cuMemFreeHost(copy->host);
+	else
+		free(copy->host);
+	free(copy);
+}
+
+void md_capture_session_close(struct md_probe_session *session)
+{
+	if (!session->device.open)
+		return;
+	md_debug("poison tests moved %llu bytes between host and device, and kept copies of %zu places",
+		 (unsigned long long)session->device.moved_bytes, session->copy_count);
+	for (size_t i = 0; i < session->copy_count; i++)
+		destroy_copy(session->copies[i]);
+	free(session->copies);
+	md_device_session_close(&session->device);
+	*session = (struct md_probe_session){0};
+}
+
+struct md_probe_copy *md_capture_copy_find(const struct md_probe_session *session, uint64_t address, uint64_t size)
+{
+	for (size_t i = 0; i < session->copy_count; i++) {
+		if (session->copies[i]->address == address && session->copies[i]->size == size)
+			return session->copies[i];
+	}
+	return NULL;
+}
+
+size_t md_capture_probe_chunk_count(uint64_t size)
+{
+	return (size_t)((size + MD_PROBE_CHUNK_BYTES - 1) / MD_PROBE_CHUNK_BYTES);
+}
+
+size_t md_capture_probe_chunk_size(uint64_t size, size_t chunk)
+{
+	uint64_t left = size - (uint64_t)chunk * MD_PROBE_CHUNK_BYTES;
+
+	return left < MD_PROBE_CHUNK_BYTES ? (size_t)left : MD_PROBE_CHUNK_BYTES;
+}
+
+/* ---- making them ---- */
+
+static enum md_status add_copy(struct md_probe_session *session, uint64_t address, uint64_t size,
+			       struct md_probe_copy **out, struct md_error *err)
+{
+	struct md_probe_copy *copy = calloc(1, sizeof(*copy));
+
+	if (!copy || !MD_ARRAY_EXTEND(session->copies, session->copy_count)) {
+		free(copy);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a copy of %llu bytes",
+				    (unsigned long long)size);
+	}
+	copy->address = address;
+	copy->size = size;
+	session->copies[session->copy_count++] = *out = copy;
+	return MD_OK;
+}
+
+static enum md_status take_host(struct md_probe_session *session, const struct md_probe_copy *copy,
+				struct md_error *err)
+{
+	if (copy->size > session->host_left)
+		return md_error_set(err, MD_ERR_TOO_LARGE, "%llu bytes at 0x%llx exceed MEDUSA_PROBE_LIMIT",
+				    (unsigned long long)copy->size, (unsigned long long)copy->address);
+	session->host_left -= copy->size;
+	return MD_OK;
+}
+
+/* Copies of device memory are page-locked if possible, for they come back after each replay. */
+static enum md_status allocate_host(struct md_probe_copy *copy, bool device, struct md_error *err)
+{
+	void *locked = NULL;
+
+	copy->locked = device && copy->size >= LOCKED_LEAST && md_cuda.cuMemHostAlloc(&locked, copy->size, 0) == 0;
+	copy->host = copy->locked ? locked : malloc(copy->size);
+	return copy->host ? MD_OK
+			  : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %llu bytes",
+					 (unsigned long long)copy->size);
+}
+
+static enum md_status keep_chunks(struct md_probe_session *session, struct md_probe_copy *copy, struct md_error *err)
+{
+	size_t count = md_capture_probe_chunk_count(copy->size);
+
+	copy->chunks = calloc(count, sizeof(*copy->chunks));
+	if (!copy->chunks)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %zu chunks of a copy", count);
+	for (size_t i = 0; i < count; i++) {
+		size_t size = md_capture_probe_chunk_size(copy->size, i);
+		MD_FORWARD(md_device_session_read(&session->device, session->device.now,
+						  copy->address + (uint64_t)i * MD_PROBE_CHUNK_BYTES, size, err));
+		if (!memcmp(session->device.now, session->device.zeros, size))
+			continue;
+		copy->chunks[i] = malloc(size);
+		if (!copy->chunks[i])
+			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a chunk of %zu bytes", size);
+		memcpy(copy->chunks[i], session->device.now, size);
+	}
+	return MD_OK;
+}
+
+static enum md_status keep(struct md_probe_session *session, enum md_probe_region_kind kind, struct md_probe_copy *copy,
+			   struct md_error *err)
+{
+	bool private = kind == MD_PROBE_REGION_PRIVATE || kind == MD_PROBE_REGION_VARIABLE;
+	bool on_device = private || (kind == MD_PROBE_REGION_OUTPUT && copy->size > MD_DEVICE_COMPARED &&
+				     md_device_differ_can(&session->device, copy->address, copy->size));
+
+	if (on_device)
+		copy->device = md_device_session_take(&session->device, copy->size);
+	if (copy->device)
+		return md_cuda_call(err, cuMemcpyDtoDAsync_v2, copy->device, copy->address, copy->size,
+				    session->device.stream);
+	MD_FORWARD(take_host(session, copy, err));
+	if (kind == MD_PROBE_REGION_OUTPUT)
+		return keep_chunks(session, copy, err);
+	MD_FORWARD(allocate_host(copy, private, err));
+	if (private)
+		return md_device_session_read(&session->device, copy->host, copy->address, copy->size, err);
+	memcpy(copy->host, (const void *)(uintptr_t)copy->address, copy->size);
+	return MD_OK;
+}
+
+enum md_status md_capture_copy_make(struct md_probe_session *session, enum md_probe_region_kind kind, uint64_t address,
+				    uint64_t size, struct md_probe_copy **out, struct md_error *err)
+{
+	enum md_status status;
+
+	MD_FORWARD(add_copy(session, address, size, out, err));
+	status = keep(session, kind, *out, err);
+	if (status != MD_OK) {
+		/* half a copy must not serve another graph */
+		destroy_copy(session->copies[--session->copy_count]);
+		*out = NULL;
+	}
+	return status;
+}
+
+enum md_status md_capture_copy_sampled(struct md_probe_session *session, uint64_t address, uint64_t size,
+				       struct md_probe_copy **out, struct md_error *err)
+{
+	MD_FORWARD(add_copy(session, address, size, out, err));
+	(*out)->sampled = true;
+	return MD_OK;
+}
+
+/* ---- using them ---- */
+
+enum md_status md_capture_copy_put_back(struct md_probe_session *session, const struct md_probe_copy *copy,
+					uint64_t offset, uint64_t size, struct md_error *err)
+{
+	if (copy->device)
+		return md_cuda_call(err, cuMemcpyDtoDAsync_v2, copy->address + offset, copy->device + offset, size,
+				    session->device.stream);
+	return md_device_session_write(&session->device, copy->address + offset, copy->host + offset, size, err);
+}
+
+enum md_status md_capture_copy_read(struct md_probe_session *session, const struct md_probe_copy *copy, uint64_t offset,
+				    uint64_t size, void *to, struct md_error *err)
+{
+	if (copy->device)
+		return md_device_session_read(&session->device, to, copy->device + offset, size, err);
+	memcpy(to, copy->host + offset, size);
+	return MD_OK;
+}
+
+static bool add_pointer(struct md_probe_copy *copy, size_t *room, struct md_probe_pointer pointer)
+{
+	if (!MD_ARRAY_GROW(copy->pointers, copy->pointer_count, *room))
+		return false;
+	copy->pointers[copy->pointer_count++] = pointer;
+	return true;
+}
+
+/* The words behind the address of a tensor map that lies at `data`: *bytes of them, 0 if there is none. */
+static enum md_status add_tensor_map(struct md_probe_copy *copy, size_t *room, uint64_t offset, const uint8_t *data,
+				     size_t size, size_t *bytes, struct md_error *err) MD_CAPTURE_HELD
+{
+	struct md_probe_pointer word = {.whole = true};
+
+	*bytes = 0;
+	if ((copy->address + offset) % MAP_ALIGNMENT || size < MD_TENSOR_MAP_BYTES || !md_capture_is_tensor_map(data))
+		return MD_OK;
+	for (size_t at = 8; at < MD_TENSOR_MAP_BYTES; at += 8) {
+		word.offset = offset + at;
+		memcpy(&word.value, data + at, 8);
+		if (!add_pointer(copy, room, word))
+			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a pointer");
+	}
+	*bytes = MD_TENSOR_MAP_BYTES - 8;
+	return MD_OK;
+}
+
+static enum md_status find_pointers(struct md_probe_copy *copy, size_t *room, uint64_t offset, const uint8_t *data,
+				    size_t size, struct md_error *err) MD_CAPTURE_HELD
+{
+	const struct md_interval_index *live = &md_capture.live;
+	uint64_t lowest = live->count ? live->items[0].start : 1;
+	uint64_t highest = live->count ? live->items[live->count - 1].start + live->items[live->count - 1].size : 0;
+
+	for (size_t at = 0, more = 0; at + 8 <= size; at += 8 + more) {
+		const struct md_interval *item;
+		struct md_probe_pointer pointer = {.offset = offset + at};
+		more = 0;
+		memcpy(&pointer.value, data + at, 8);
+		if (pointer.value < lowest || pointer.value >= highest ||
+		    !(item = md_interval_find(live, pointer.value)))
+			continue;
+		pointer.reach = item->size - (pointer.value - item->start);
+		pointer.host = item->value == MD_ALLOC_HOST;
+		if (!add_pointer(copy, room, pointer))
+			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a pointer");
+		MD_FORWARD(add_tensor_map(copy, room, offset + at, data + at, size - at, &more, err));
+	}
+	return MD_OK;
+}
+
+enum md_status md_capture_copy_follow(struct md_probe_session *session, struct md_probe_copy *copy,
+				      struct md_error *err)
+{
+	size_t room = 0;
+
+	if (copy->followed)
+		return MD_OK;
+	for (uint64_t at = (8 - copy->address % 8) % 8, size; at + 8 <= copy->size; at += size) {
+		size = copy->size - at < MD_PROBE_CHUNK_BYTES ? copy->size - at : MD_PROBE_CHUNK_BYTES;
+		MD_FORWARD(md_capture_copy_read(session, copy, at, size, session->device.now, err));
+		MD_FORWARD(find_pointers(copy, &room, at, session->device.now, size, err));
+	}
+	copy->followed = true;
+	return MD_OK;
+}

@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who writes what a graph reads in memory that nobody bound: each graph is replayed, and what it changed is looked at.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/note.h"
+#include "capture/probe/handed.h"
+#include "capture/probe/handed_trial.h"
+
+#define MOST_RUNS 64 /* of written bytes; what is more scattered is not told byte by byte */
+
+static struct md_interest *interests MD_CAPTURE_GUARDED;
+static size_t interest_count MD_CAPTURE_GUARDED, interest_room MD_CAPTURE_GUARDED;
+
+const struct md_interest *md_capture_interests(size_t *count)
+{
+	*count = interest_count;
+	return interests;
+}
+
+static bool is_there(const struct md_interest *interest) MD_CAPTURE_HELD
+{
+	for (size_t i = 0; interest->graph && i < interest_count; i++)
+		if (interests[i].graph == interest->graph && interests[i].known <= interest->known &&
+		    interest->address >= interests[i].address &&
+		    interest->address - interests[i].address < interests[i].size &&
+		    interest->size <= interests[i].size - (interest->address - interests[i].address))
+			return true;
+	return false;
+}
+
+static void add(struct md_interest interest) MD_CAPTURE_HELD
+{
+	if (is_there(&interest))
+		return;
+	if (!MD_ARRAY_GROW(interests, interest_count, interest_room))
+		return md_capture_trouble("out of memory for what graphs read");
+	interests[interest_count++] = interest;
+}
+
+void md_capture_handed_learn(const struct md_capture_probe *probe, uint64_t graph)
+{
+	for (size_t i = 0; i < probe->unit_count;) {
+		const struct md_probe_unit *first = &probe->units[i];
+		uint64_t size = 0;
+		if (!first->keep) {
+			i++;
+			continue;
+		}
+		for (; i < probe->unit_count && probe->units[i].keep && probe->units[i].region == first->region &&
+		       probe->units[i].known == first->known;
+		     i++)
+			size += probe->units[i].size;
+		add((struct md_interest){.address = probe->regions[first->region].address + first->offset,
+					 .size = size,
+					 .graph = graph,
+					 .known = first->known});
+	}
+}
+
+static void take_touches(void) MD_CAPTURE_HELD
+{
+	struct md_capture_touch *touch;
+
+	for (size_t i = 0; (touch = md_capture_touch_at(i)); i++) {
+		if (touch->writes || touch->checked == touch->last)
+			continue;
+		touch->checked = touch->last;
+		add((struct md_interest){
+		    .address = touch->address, .size = touch->size, .call = touch->call, .sequence = touch->last});
+	}
+}
+
+/* ---- whether a graph needs what it has kept without a test ---- */
+
+static enum md_status needs(struct md_handed_trial *trial, const struct md_capture_graph *graph,
+			    const struct md_interest *what, bool *needed, struct md_error *err) MD_CAPTURE_HELD
+{
+	static const uint32_t words[] = {0x00000000, 0x00000001, 0xffffffff};
+	struct md_capture_probe *probe = &trial->probe;
+	bool equal = true;
+
+	MD_FORWARD(md_handed_trial_collect(trial, graph, err));
+	for (size_t u = 0; u < probe->unit_count; u++) {
+		struct md_probe_unit *unit = &probe->units[u];
+		unit->keep = !md_handed_overlap(probe->regions[unit->region].address + unit->offset, unit->size,
+						what->address, what->size);
+	}
+	MD_FORWARD(md_capture_probe_first_replay(probe, err));
+	for (size_t i = 0; i < sizeof(words) / sizeof(*words) && equal; i++) {
+		MD_FORWARD(md_capture_probe_prepare_poison(probe, words[i], err));
+		MD_FORWARD(md_capture_probe_replay(probe, 0, probe->unit_count, &equal, err));
+	}
+	*needed = !equal;
+	return MD_OK;
+}
+
+/* An engine that ends may have freed memory of a graph that it has not destroyed: a replay would fault. */
+static bool has_its_memory(const struct md_capture_graph *graph)
+{
+	for (size_t i = 0; i < graph->candidate_count; i++)
+		if (!md_interval_find(&md_capture.live, graph->candidates[i]))
+			return false;
+	return true;
+}
+
+/* When in doubt, it does. */
+static bool is_needed(struct md_probe_session *session, size_t index) MD_CAPTURE_HELD
+{
+	struct md_interest what = interests[index];
+	const struct md_capture_graph *graph = md_capture_graph_at(what.graph - 1);
+	struct md_error err = {0};
+	bool needed = true;
+
+	if (!what.known || !graph || !graph->exec || !graph->tested || !has_its_memory(graph))
+		return true;
+	struct md_handed_trial trial = md_handed_trial_new(session, graph);
+	trial.probe.outputs = md_capture_graph_all_outputs(graph, &trial.probe.output_count);
+	enum md_status status = trial.probe.outputs
+				    ? needs(&trial, graph, &what, &needed, &err)
+				    : md_error_set(&err, MD_ERR_NO_MEMORY, "out of memory for the outputs of a graph");
+	if (md_capture_probe_settle(&trial.probe, status, &err) != MD_OK)
+		needed = true;
+	free((void *)trial.probe.outputs);
+	md_handed_trial_finish(&trial);
+	if (needed)
+		interests[index].known = false;
+	else
+		interests[index].size = 0; /* nobody asks for it any more */
+	return needed;
+}
+
+/* ---- what was found ---- */
+
+static bool any_written(const struct md_handed_spot *spot)
+{
+	return memchr(spot->written, 1, spot->size) != NULL;
+}
+
+/* The engine has copied from there after the graph was made. */
+static void put_read(const struct md_capture_graph *graph, const struct md_interest *by)
+{
+	struct md_trace_handed handed = {0, graph->id, (char *)by->call, by->address, by->size, 0};
+
+	if (by->sequence >= graph->made)
+		md_trace_put_handed(md_capture.writer, md_capture_next(), &handed);
+}
+
+/* The next stretch of written bytes from *at on; of what is very scattered the last one is the whole rest. */
+static bool next_run(const struct md_handed_spot *spot, unsigned runs, uint64_t *at, uint64_t *end)
+{
+	while (*at < spot->size && !spot->written[*at])
+		++*at;
+	for (*end = *at; *end < spot->size && (spot->written[*end] || runs + 1 >= MOST_RUNS); ++*end)
+		;
+	return *end > *at;
+}
+
+static void put_handed(const struct md_capture_graph *writer, uint64_t reader, const struct md_handed_spot *spot)
+{
+	struct md_trace_handed handed = {.reader = reader, .writer = writer->id};
+	uint64_t at = 0, end;
+
+	md_trace_put_handed(md_capture.writer, md_capture_next(), &handed); /* whatever bytes */
+	for (unsigned runs = 0; spot->written && next_run(spot, runs, &at, &end); runs++, at = end) {
+		handed.address = spot->address + at;
+		handed.size = end - at;
+		md_trace_put_handed(md_capture.writer, md_capture_next(), &handed);
+	}
+}
+
+static bool is_handed(const struct md_capture_graph *graph, uint64_t address, uint64_t size)
+{
+	for (size_t i = 0; i < graph->handed_count; i++)
+		if (address >= graph->handed[i].address && address - graph->handed[i].address < graph->handed[i].size &&
+		    size <= graph->handed[i].size - (address - graph->handed[i].address))
+			return true;
+	return false;
+}
+
+/* What others read is an output of the graph, and what it needs for that it reads. */
+static void add_handed(struct md_capture_graph *graph, const struct md_handed_spot *spot)
+{
+	uint64_t at = 0, end;
+
+	for (unsigned runs = 0; next_run(spot, runs, &at, &end); runs++, at = end) {
+		if (is_handed(graph, spot->address + at, end - at))
+			continue;
+		if (!MD_ARRAY_EXTEND(graph->handed, graph->handed_count))
+			return md_capture_trouble("out of memory for what graphs hand on");
+		graph->handed[graph->handed_count++] = (struct md_capture_output){0, spot->address + at, end - at};
+	}
+}
+
+static void conclude(struct md_probe_session *session, struct md_capture_graph *graph,
+		     const struct md_handed_trial *trial) MD_CAPTURE_HELD
+{
+	for (size_t i = 0; i < trial->spot_count; i++) {
+		const struct md_handed_spot *spot = &trial->spots[i];
+		struct md_interest what = interests[spot->interest];
+		if (!any_written(spot))
+			continue;
+		if (!what.graph)
+			put_read(graph, &what);
+		else if (is_needed(session, spot->interest)) {
+			put_handed(graph, what.graph, spot);
+			add_handed(graph, spot);
+		}
+	}
+}
+
+static bool reaches(const struct md_capture_graph *graph, const struct md_interest *what)
+{
+	const struct md_interval *item = md_interval_find(&md_capture.live, what->address);
+
+	for (size_t i = 0; item && i < graph->candidate_count; i++)
+		if (graph->candidates[i] == item->start)
+			return true;
+	return false;
+}
+
+/* A graph that cannot be replayed, or that no test has shown to stand poison, may write all that it reaches. */
+static void assume_written(const struct md_capture_graph *graph) MD_CAPTURE_HELD
+{
+	for (size_t i = graph->handed_seen; i < interest_count; i++) {
+		struct md_handed_spot nothing = {0};
+		if (interests[i].graph && interests[i].graph != graph->id && reaches(graph, &interests[i]))
+			put_handed(graph, interests[i].graph, &nothing);
+	}
+}
+
+/* Nobody knows what it needs of this: it may be all. */
+static void assume_read(const struct md_capture_graph *graph) MD_CAPTURE_HELD
+{
+	for (size_t i = 0; i < graph->candidate_count; i++) {
+		const struct md_interval *item = md_interval_find(&md_capture.live, graph->candidates[i]);
+		if (item)
+			add((struct md_interest){.address = item->start, .size = item->size, .graph = graph->id});
+	}
+}
+
+/* What it hands on and needs itself goes on to its own next replay. */
+static void put_carried(struct md_probe_session *session, const struct md_capture_graph *graph) MD_CAPTURE_HELD
+{
+	for (size_t i = 0; i < interest_count; i++)
+		for (size_t h = 0; interests[i].graph == graph->id && h < graph->handed_count; h++) {
+			const struct md_capture_output *own = &graph->handed[h];
+			struct md_trace_handed handed = {.reader = graph->id, .writer = graph->id};
+			if (!md_handed_overlap(own->address, own->size, interests[i].address, interests[i].size) ||
+			    !is_needed(session, i))
+				continue;
+			md_trace_put_handed(md_capture.writer, md_capture_next(), &handed);
+			return;
+		}
+}
+
+/*
+ * What the graph needs to leave as it does what others read of it, that it reads as well. keep: what was there then.
+ * changed: it writes what is bound.
+ */
+static enum md_status learn_again(struct md_probe_session *session, struct md_capture_graph *graph, bool keep,
+				  bool *changed, struct md_error *err) MD_CAPTURE_HELD
+{
+	*changed = false;
+	if (!has_its_memory(graph))
+		return md_error_set(err, MD_ERR_UNPROVABLE, "the engine has freed memory of the graph");
+	struct md_handed_trial trial = md_handed_trial_new(session, graph);
+
+	trial.probe.outputs = md_capture_graph_all_outputs(graph, &trial.probe.output_count);
+	enum md_status status = trial.probe.outputs
+				    ? md_capture_probe_again(&trial.probe, graph, err)
+				    : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the outputs of a graph");
+	if (status == MD_OK && keep)
+		md_capture_probe_put_contents(&trial.probe, true);
+	if (status == MD_OK)
+		md_capture_handed_learn(&trial.probe, graph->id);
+	if (status == MD_OK && keep)
+		md_capture_probe_learn(&trial.probe);
+	*changed = trial.probe.changed;
+	free((void *)trial.probe.outputs);
+	md_handed_trial_finish(&trial);
+	return status;
+}
+
+static void check_again(struct md_probe_session *session, struct md_capture_graph *graph) MD_CAPTURE_HELD
+{
+	struct md_error err = {0};
+	bool changed;
+
+	if (graph->handed_tested == graph->handed_count)
+		return;
+	graph->handed_tested = graph->handed_count;
+	if (learn_again(session, graph, !graph->refused, &changed, &err) == MD_OK) {
+		put_carried(session, graph);
+		return;
+	}
+	md_info("graph %llu: the memory that the graph reads is not known: %s", (unsigned long long)graph->id,
+		err.message);
+	md_trace_put_probe(md_capture.writer, md_capture_next(), graph->id, MD_PROBE_FAILED, err.message);
+	assume_read(graph);
+}
+
+/* Of a graph that shows nothing else: what it writes in private memory somebody may read. */
+static enum md_status learn_silent(struct md_probe_session *session, struct md_capture_graph *graph,
+				   struct md_error *err) MD_CAPTURE_HELD
+{
+	struct md_handed_trial trial = md_handed_trial_new(session, graph);
+	enum md_status status = md_handed_trial_find_all(&trial, graph, err);
+	size_t others = graph->handed_count;
+	bool changed;
+
+	for (size_t i = 0; status == MD_OK && i < trial.spot_count; i++)
+		add_handed(graph, &trial.spots[i]);
+	md_handed_trial_finish(&trial);
+	if (status == MD_OK && graph->handed_count > others)
+		status = learn_again(session, graph, false, &changed, err);
+	graph->handed_count = graph->handed_tested = others; /* what others do read of it is asked in turn */
+	return status;
+}
+
+/* Nothing was learned of these by their own test, and they are not restored: what they read, others must not either. */
+static void check_unseen(struct md_probe_session *session, struct md_capture_graph *graph) MD_CAPTURE_HELD
+{
+	enum md_status status = MD_OK;
+	bool changed = false, silent = graph->silent;
+	struct md_error err = {0};
+
+	if (!graph->tested && graph->unwanted) {
+		status = learn_again(session, graph, false, &changed, &err);
+		silent = status == MD_OK && !changed && !graph->output_count;
+	}
+	if (silent)
+		status = learn_silent(session, graph, &err);
+	if (status != MD_OK)
+		md_info("graph %llu: the unbound memory that the graph reads is not known: %s",
+			(unsigned long long)graph->id, err.message);
+}
+
+static bool reaches_any(const struct md_capture_graph *graph) MD_CAPTURE_HELD
+{
+	for (size_t i = graph->handed_seen; i < interest_count; i++)
+		if (interests[i].size && interests[i].graph != graph->id)
+			return true;
+	return false;
+}
+
+/* A graph that no test has shown to stand poison is not asked, but for what it needs to be refused together with. */
+static bool can_be_asked(const struct md_probe_session *session, const struct md_capture_graph *graph,
+			 const struct md_note_of *of)
+{
+	return !graph->pageable && session->device.open && (!graph->refused || graph->unwanted) &&
+	       !md_note_left_out(of);
+}
+
+/* What it need not keep is poisoned, too: else who writes what is there already would not show. */
+static void settle_known(struct md_probe_session *session, const struct md_capture_graph *graph) MD_CAPTURE_HELD
+{
+	for (size_t i = 0; i < interest_count; i++)
+		if (interests[i].graph == graph->id && interests[i].known)
+			is_needed(session, i);
+}
+
+static void find_writes(struct md_probe_session *session, struct md_capture_graph *graph) MD_CAPTURE_HELD
+{
+	struct md_error err = {0};
+	settle_known(session, graph);
+	struct md_handed_trial trial = md_handed_trial_new(session, graph);
+	enum md_status status = md_handed_trial_find_written(&trial, graph, &err);
+
+	if (status == MD_OK) {
+		conclude(session, graph, &trial);
+	} else {
+		md_debug("graph %llu: the memory that the graph writes is not known: %s", (unsigned long long)graph->id,
+			 err.message);
+		assume_written(graph);
+	}
+	md_handed_trial_finish(&trial);
+}
+
+static void check_graph(struct md_probe_session *session, struct md_capture_graph *graph) MD_CAPTURE_HELD
+{
+	const struct md_note_of of = {MD_NOTE_POISON, graph->label, graph->batch, graph->id};
+	bool asked = can_be_asked(session, graph, &of), others;
+	size_t known;
+
+	md_note_begin(&of, "");
+	if (asked && (graph->silent || graph->unwanted))
+		check_unseen(session, graph);
+	others = reaches_any(graph);
+	known = interest_count;
+	if (others && (!graph->tested || !asked))
+		assume_written(graph);
+	else if (others)
+		find_writes(session, graph);
+	if (graph->tested && asked)
+		check_again(session, graph);
+	graph->handed_seen = known;
+	graph->silent = graph->unwanted = false; /* asked once */
+	md_note_end();
+}
+
+/* ---- what the engine writes ---- */
+
+static void put_write(const struct md_capture_touch *touch, const struct md_interest *what) MD_CAPTURE_HELD
+{
+	const struct md_capture_graph *graph = what->graph ? md_capture_graph_at(what->graph - 1) : NULL;
+	struct md_trace_handed handed = {what->graph, 0, (char *)touch->call, touch->address, touch->size, 0};
+
+	if (graph && touch->last >= graph->tested &&
+	    md_handed_overlap(touch->address, touch->size, what->address, what->size))
+		md_trace_put_handed(md_capture.writer, md_capture_next(), &handed);
+}
+
+static void put_writes(void) MD_CAPTURE_HELD
+{
+	static size_t interests_seen; /* by what has not been done again since */
+	struct md_capture_touch *touch;
+
+	for (size_t t = 0; (touch = md_capture_touch_at(t)); t++) {
+		for (size_t i = touch->checked == touch->last ? interests_seen : 0; touch->writes && i < interest_count;
+		     i++)
+			put_write(touch, &interests[i]);
+		if (touch->writes)
+			touch->checked = touch->last;
+	}
+	interests_seen = interest_count;
+}
+
+static bool is_due(const struct md_capture_graph *graph) MD_CAPTURE_HELD
+{
+	return graph->handed_seen < interest_count || (graph->silent && graph->probed) || graph->unwanted;
+}
+
+void md_capture_handed_check(struct md_probe_session *session, CUcontext context)
+{
+	struct md_capture_graph *graph;
+	struct md_error err = {0};
+	bool again = true;
+
+	if (!md_capture.options.probe || !md_capture.writer || atomic_load(&md_capture.capturing))
+		return;
+	take_touches();
+	put_writes();
+	while (again) { /* what one is found to need may be what an earlier one writes */
+		again = false;
+		for (size_t i = 0; (graph = md_capture_graph_at(i)); i++) {
+			if (!graph->exec || graph->context != context || !is_due(graph))
+				continue;
+			if (!session->device.open && md_capture_session_open(session, &err) != MD_OK)
+				md_warn("the writers of the memory that graphs read are not known: %s", err.message);
+			check_graph(session, graph);
+			again = true;
+		}
+	}
+}

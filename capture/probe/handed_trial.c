@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Replays of one graph that show what it writes of what others read, in memory that nobody bound. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "capture/probe/handed_trial.h"
+
+#define CHECK_NS 30000000000ull
+#define UNIT_BYTES 4096
+#define SMALL_BYTES 512
+#define MOST_ALL (16ull << 20) /* bytes of private memory that are looked at whole */
+#define NO_CLUSTER SIZE_MAX
+
+void md_handed_trial_finish(struct md_handed_trial *trial)
+{
+	for (size_t i = 0; i < trial->spot_count; i++) {
+		free(trial->spots[i].before);
+		free(trial->spots[i].written);
+	}
+	free(trial->spots);
+	free(trial->own);
+	free(trial->cluster);
+	md_capture_probe_release(&trial->probe);
+}
+
+static bool add_spot(struct md_handed_trial *trial, size_t interest, uint64_t address, uint64_t size)
+{
+	struct md_handed_spot spot = {interest, address, size, malloc(size), calloc(size, 1)};
+
+	if (!spot.before || !spot.written || !MD_ARRAY_EXTEND(trial->spots, trial->spot_count)) {
+		free(spot.before);
+		free(spot.written);
+		return false;
+	}
+	trial->spots[trial->spot_count++] = spot;
+	return true;
+}
+
+static bool add_spots(struct md_handed_trial *trial, size_t index) MD_CAPTURE_HELD
+{
+	size_t all;
+	const struct md_interest *interest = &md_capture_interests(&all)[index];
+
+	for (uint32_t i = 0; i < trial->probe.region_count; i++) {
+		const struct md_probe_region *region = &trial->probe.regions[i];
+		uint64_t from = interest->address > region->address ? interest->address : region->address;
+		uint64_t to = interest->address + interest->size < region->address + region->size
+				  ? interest->address + interest->size
+				  : region->address + region->size;
+		if (region->kind == MD_PROBE_REGION_PRIVATE && from < to && !add_spot(trial, index, from, to - from))
+			return false;
+	}
+	return true;
+}
+
+/* What the graph needs itself stays, all else is poisoned; its own test has shown that this does no harm. */
+static enum md_status keep_own(struct md_capture_probe *probe, uint64_t graph, struct md_error *err) MD_CAPTURE_HELD
+{
+	size_t count = 0, all;
+	const struct md_interest *interests = md_capture_interests(&all);
+	MD_AUTO_FREE size_t *own = calloc(all + 1, sizeof(*own));
+
+	if (!own)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %zu places that graphs read", all);
+	for (size_t i = 0; i < all; i++)
+		if (interests[i].graph == graph && interests[i].size)
+			own[count++] = i;
+	for (size_t u = 0; u < probe->unit_count; u++) {
+		struct md_probe_unit *unit = &probe->units[u];
+		uint64_t address = probe->regions[unit->region].address + unit->offset;
+		unit->keep = unit->known = false;
+		for (size_t i = 0; i < count && !unit->keep; i++)
+			unit->keep =
+			    md_handed_overlap(address, unit->size, interests[own[i]].address, interests[own[i]].size);
+	}
+	return MD_OK;
+}
+
+static enum md_status read_spots(struct md_handed_trial *trial, bool after, struct md_error *err)
+{
+	struct md_device_session *device = &trial->probe.session->device;
+
+	for (size_t i = 0; i < trial->spot_count; i++) {
+		struct md_handed_spot *spot = &trial->spots[i];
+		for (uint64_t at = 0, size; at < spot->size; at += size) {
+			size = spot->size - at < MD_DEVICE_CHUNK ? spot->size - at : MD_DEVICE_CHUNK;
+			MD_FORWARD(md_device_session_read(device, device->now, spot->address + at, (size_t)size, err));
+			if (!after)
+				memcpy(spot->before + at, device->now, size);
+			for (uint64_t b = 0; after && b < size; b++)
+				spot->written[at + b] |= device->now[b] != spot->before[at + b];
+		}
+	}
+	return MD_OK;
+}
+
+static enum md_status replay_poisoned(struct md_handed_trial *trial, uint32_t word, struct md_error *err)
+{
+	struct md_capture_probe *probe = &trial->probe;
+
+	MD_FORWARD(md_capture_probe_prepare_poison(probe, word, err));
+	MD_FORWARD(md_capture_probe_place(probe, 0, probe->unit_count, err));
+	MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, probe->session->device.stream));
+	MD_FORWARD(read_spots(trial, false, err));
+	MD_FORWARD(md_capture_probe_launch(probe, err));
+	MD_FORWARD(read_spots(trial, true, err));
+	return md_capture_probe_check_outputs(probe, err);
+}
+
+enum md_status md_handed_trial_collect(struct md_handed_trial *trial, const struct md_capture_graph *graph,
+				       struct md_error *err)
+{
+	struct md_capture_probe *probe = &trial->probe;
+
+	MD_FORWARD(md_cuda_call(err, cuCtxSynchronize));
+	MD_FORWARD(md_capture_probe_collect(probe, graph, err));
+	MD_FORWARD(md_capture_probe_cut(probe, UNIT_BYTES, err));
+	return keep_own(probe, graph->id, err);
+}
+
+static int compare_spots(const void *left, const void *right)
+{
+	const struct md_handed_spot *a = left, *b = right;
+
+	return (a->address > b->address) - (a->address < b->address);
+}
+
+/* Spots that lie in one another are one cluster; ascending, in *out. */
+static size_t merge_spots(struct md_handed_trial *trial, struct md_capture_output *out)
+{
+	size_t count = 0;
+
+	qsort(trial->spots, trial->spot_count, sizeof(*trial->spots), compare_spots);
+	for (size_t i = 0; i < trial->spot_count; i++) {
+		const struct md_handed_spot *spot = &trial->spots[i];
+		struct md_capture_output *last = count ? &out[count - 1] : NULL;
+		uint64_t end = spot->address + spot->size;
+		if (!last || spot->address >= last->address + last->size)
+			out[count++] = (struct md_capture_output){0, spot->address, spot->size};
+		else if (end > last->address + last->size)
+			last->size = end - last->address;
+	}
+	return count;
+}
+
+static size_t cluster_of(const struct md_capture_output *clusters, size_t count, uint64_t address, uint64_t size)
+{
+	size_t low = 0, high = count; /* the first that ends behind address */
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		if (clusters[middle].address + clusters[middle].size <= address)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < count && clusters[low].address < address + size ? low : NO_CLUSTER;
+}
+
+static enum md_status find_clusters(struct md_handed_trial *trial, struct md_error *err)
+{
+	const struct md_capture_probe *probe = &trial->probe;
+	MD_AUTO_FREE struct md_capture_output *clusters = calloc(trial->spot_count + 1, sizeof(*clusters));
+
+	trial->own = calloc(probe->unit_count + 1, sizeof(*trial->own));
+	trial->cluster = calloc(probe->unit_count + 1, sizeof(*trial->cluster));
+	if (!clusters || !trial->own || !trial->cluster)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %zu places that a graph writes",
+				    trial->spot_count);
+	trial->cluster_count = merge_spots(trial, clusters);
+	for (size_t u = 0; u < probe->unit_count; u++) {
+		const struct md_probe_unit *unit = &probe->units[u];
+		uint64_t address = probe->regions[unit->region].address + unit->offset;
+		trial->own[u] = unit->keep;
+		trial->cluster[u] = cluster_of(clusters, trial->cluster_count, address, unit->size);
+	}
+	return MD_OK;
+}
+
+/*
+ * What a graph makes of poison may be that very poison: a copy of it, say. So half of the clusters is poisoned and all
+ * else is as it was, those whose number has this bit so; any two differ in one.
+ */
+static enum md_status replay_some(struct md_handed_trial *trial, unsigned bit, bool set, uint32_t word,
+				  struct md_error *err)
+{
+	for (size_t u = 0; u < trial->probe.unit_count; u++)
+		trial->probe.units[u].keep =
+		    trial->own[u] || trial->cluster[u] == NO_CLUSTER || (trial->cluster[u] >> bit & 1) != set;
+	return replay_poisoned(trial, word, err);
+}
+
+static enum md_status replay_all(struct md_handed_trial *trial, struct md_error *err)
+{
+	MD_FORWARD(replay_poisoned(trial, 0x00000000, err));
+	MD_FORWARD(replay_poisoned(trial, 0xffffffff, err));
+	for (unsigned bit = 0; !bit || (trial->cluster_count - 1) >> bit; bit++) /* there is one at least */
+		for (unsigned way = 0; way < 4; way++)
+			MD_FORWARD(replay_some(trial, bit, way & 1, way >> 1 ? 0xffffffff : 0, err));
+	return MD_OK;
+}
+
+enum md_status md_handed_trial_find_written(struct md_handed_trial *trial, const struct md_capture_graph *graph,
+					    struct md_error *err)
+{
+	size_t count;
+	const struct md_interest *interests = md_capture_interests(&count);
+
+	MD_FORWARD(md_handed_trial_collect(trial, graph, err));
+	for (size_t i = graph->handed_seen; i < count; i++)
+		if (interests[i].graph != graph->id && interests[i].size && !add_spots(trial, i))
+			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a place that a graph writes");
+	if (!trial->spot_count)
+		return MD_OK;
+	MD_FORWARD(find_clusters(trial, err));
+	return md_capture_probe_settle(&trial->probe, replay_all(trial, err), err);
+}
+
+struct md_handed_trial md_handed_trial_new(struct md_probe_session *session, const struct md_capture_graph *graph)
+{
+	uint64_t now = md_clock_ns();
+
+	return (struct md_handed_trial){.probe = {.exec = graph->exec,
+						  .session = session,
+						  .any_output = true,
+						  .started_ns = now,
+						  .deadline_ns = now + CHECK_NS}};
+}
+
+/* ---- all that it writes ---- */
+
+/* Half of the units is poisoned, those whose index has this bit so: what is copied from the other half shows. */
+static enum md_status replay_half(struct md_handed_trial *trial, unsigned bit, bool set, uint32_t word,
+				  struct md_error *err)
+{
+	for (size_t i = 0; i < trial->probe.unit_count; i++)
+		trial->probe.units[i].keep = (i >> bit & 1) != set;
+	return replay_poisoned(trial, word, err);
+}
+
+static enum md_status replay_halves(struct md_handed_trial *trial, struct md_error *err)
+{
+	for (unsigned bit = 0; !bit || (trial->probe.unit_count - 1) >> bit; bit++)
+		for (unsigned way = 0; way < 4; way++) /* the mildest poison first */
+			MD_FORWARD(replay_half(trial, bit, way & 1, way >> 1, err));
+	return MD_OK;
+}
+
+/* Of a graph that shows nothing else: what it writes in private memory somebody may read. */
+enum md_status md_handed_trial_find_all(struct md_handed_trial *trial, const struct md_capture_graph *graph,
+					struct md_error *err)
+{
+	uint64_t bytes = 0;
+
+	MD_FORWARD(md_cuda_call(err, cuCtxSynchronize));
+	MD_FORWARD(md_capture_probe_collect(&trial->probe, graph, err));
+	MD_FORWARD(md_capture_probe_cut(&trial->probe, SMALL_BYTES, err));
+	for (uint32_t i = 0; i < trial->probe.region_count; i++) {
+		const struct md_probe_region *region = &trial->probe.regions[i];
+		if (region->kind != MD_PROBE_REGION_PRIVATE)
+			continue;
+		bytes += region->size;
+		if (bytes > MOST_ALL)
+			return md_error_set(err, MD_ERR_TOO_LARGE,
+					    "the graph reaches more than %llu bytes of private memory", MOST_ALL);
+		if (!add_spot(trial, 0, region->address, region->size))
+			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a place that a graph writes");
+	}
+	if (!trial->spot_count)
+		return MD_OK;
+	return md_capture_probe_settle(&trial->probe, replay_halves(trial, err), err);
+}

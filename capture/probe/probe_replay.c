@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Replays of the poison test on a private stream: put in place or poison, launch, compare; and the clean end of it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/note.h"
+#include "capture/probe/probe.h"
+#include "driver/replay_watch.h"
+
+#define MAX_REPLAYS 4096
+
+enum md_status md_capture_probe_launch(struct md_capture_probe *probe, struct md_error *err)
+{
+	enum md_status status;
+
+	/* Copies from pageable memory may still be on their way, and our stream waits for nobody. */
+	MD_FORWARD(md_cuda_call(err, cuCtxSynchronize));
+	MD_FORWARD(md_device_forget_maps(&probe->session->device, probe->session->device.stream, err));
+	probe->replays++;
+	status = md_replay(probe->exec, probe->session->device.stream, &probe->usual_ns, err);
+	if (status != MD_OK)
+		md_error_prefix(err, "replay %u", probe->replays);
+	return status;
+}
+
+/* What the engine owns but does not bind: host memory, variables, and private memory with [from, to) poisoned. */
+enum md_status md_capture_probe_place(struct md_capture_probe *probe, size_t from, size_t to, struct md_error *err)
+{
+	for (uint32_t i = 0; i < probe->region_count; i++) {
+		const struct md_probe_region *region = &probe->regions[i];
+		if (region->kind == MD_PROBE_REGION_HOST)
+			memcpy((void *)(uintptr_t)region->address, region->copy->host, region->size);
+	}
+	MD_FORWARD(md_capture_probe_put_variables(probe, err));
+	return md_capture_probe_place_private(probe, from, to, err);
+}
+
+enum md_status md_capture_probe_first_replay(struct md_capture_probe *probe, struct md_error *err)
+{
+	md_note_phase("first replay, nothing poisoned");
+	MD_FORWARD(md_capture_probe_launch(probe, err));
+	MD_FORWARD(md_capture_probe_find_written(probe, err));
+	return md_capture_probe_find_spans(probe, err);
+}
+
+/* If it breaks the engine, this is all that is known of it. */
+static void note_poison(const struct md_capture_probe *probe, size_t from, size_t to)
+{
+	char text[128];
+
+	if (from == to)
+		snprintf(text, sizeof(text), "replay %u, nothing poisoned", probe->replays + 1);
+	else
+		snprintf(text, sizeof(text), "replay %u, units %zu..%zu of %zu of private memory poisoned",
+			 probe->replays + 1, from, to - 1, probe->unit_count);
+	md_note_phase(text);
+}
+
+static enum md_status replay(struct md_capture_probe *probe, size_t from, size_t to, bool *equal, struct md_error *err)
+{
+	if (probe->replays >= MAX_REPLAYS || md_clock_ns() > probe->deadline_ns)
+		return md_error_set(err, MD_ERR_TIMEOUT,
+				    "poison test gave up after %u replays: permanent contents too fragmented",
+				    probe->replays);
+	note_poison(probe, from, to);
+	MD_FORWARD(md_capture_probe_place(probe, from, to, err));
+	MD_FORWARD(md_capture_probe_launch(probe, err));
+	return md_capture_probe_compare_spans(probe, equal, err);
+}
+
+/* Where clean replays differ, one outside of what they span may be one of those; two are not. */
+enum md_status md_capture_probe_replay(struct md_capture_probe *probe, size_t from, size_t to, bool *equal,
+				       struct md_error *err)
+{
+	MD_FORWARD(replay(probe, from, to, equal, err));
+	return probe->spread && !*equal ? replay(probe, from, to, equal, err) : MD_OK;
+}
+
+/* Poisoned replays may have left anything in state that is not put back; what a live replay writes replaces it. */
+static enum md_status replay_clean(struct md_capture_probe *probe, bool *equal, struct md_error *err)
+{
+	md_note_phase("last replay, nothing poisoned");
+	MD_FORWARD(md_capture_probe_launch(probe, err));
+	MD_FORWARD(md_capture_probe_compare_spans(probe, equal, err));
+	return md_capture_probe_place(probe, 0, 0, err);
+}
+
+static enum md_status put_back(struct md_capture_probe *probe, bool *equal, struct md_error *err)
+{
+	MD_FORWARD(md_capture_probe_place(probe, 0, 0, err));
+	MD_FORWARD(md_capture_probe_check_outputs(probe, err));
+	if (probe->sampled_count)
+		MD_FORWARD(replay_clean(probe, equal, err));
+	return md_cuda_call(err, cuCtxSynchronize);
+}
+
+enum md_status md_capture_probe_settle(struct md_capture_probe *probe, enum md_status status, struct md_error *err)
+{
+	struct md_error second = {0};
+	bool equal = true;
+
+	if (!probe->replays)
+		return status;
+	if (put_back(probe, &equal, &second) != MD_OK) {
+		probe->broken = true;
+		if (status == MD_OK)
+			*err = second;
+		return err->status;
+	}
+	if (status == MD_OK && !equal)
+		return md_error_set(err, MD_ERR_UNPROVABLE,
+				    "a clean replay after the poisoned ones gives different outputs");
+	return status;
+}

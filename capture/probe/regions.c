@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a graph can reach: bound memory, private memory around it, and host memory; copied before the first replay.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/cleanup.h"
+#include "capture/probe/probe.h"
+
+static enum md_status add_region(struct md_capture_probe *probe, enum md_probe_region_kind kind, uint64_t address,
+				 uint64_t size, struct md_error *err)
+{
+	if (!MD_ARRAY_EXTEND(probe->regions, probe->region_count))
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a region of memory");
+	probe->regions[probe->region_count++] =
+	    (struct md_probe_region){.kind = kind, .address = address, .size = size};
+	return MD_OK;
+}
+
+static bool has_region(const struct md_capture_probe *probe, uint64_t address)
+{
+	for (uint32_t i = 0; i < probe->region_count; i++) {
+		if (address >= probe->regions[i].address &&
+		    address - probe->regions[i].address < probe->regions[i].size)
+			return true;
+	}
+	return false;
+}
+
+/* The parts of [start, end) that no binding covers are private. */
+static enum md_status add_gaps(struct md_capture_probe *probe, uint64_t start, uint64_t end, struct md_error *err)
+{
+	uint64_t at = start;
+
+	for (size_t i = 0; i < md_capture.binds.count; i++) {
+		const struct md_interval *bind = &md_capture.binds.items[i];
+		uint64_t bind_end = bind->start + bind->size;
+		if (bind_end <= at || bind->start >= end)
+			continue;
+		if (bind->start > at)
+			MD_FORWARD(add_region(probe, MD_PROBE_REGION_PRIVATE, at, bind->start - at, err));
+		at = bind_end;
+	}
+	return at < end ? add_region(probe, MD_PROBE_REGION_PRIVATE, at, end - at, err) : MD_OK;
+}
+
+/* Others use it meanwhile, or it comes and goes with a graph. */
+static bool is_untouchable(const struct md_interval *item)
+{
+	unsigned family = item->value & MD_FAMILY_MASK;
+
+	return family == MD_ALLOC_SHARED || family == MD_ALLOC_GRAPH;
+}
+
+static bool has_part(const struct md_capture_probe *probe, const struct md_interval *item)
+{
+	for (uint32_t i = 0; i < probe->region_count; i++) {
+		const struct md_probe_region *region = &probe->regions[i];
+		if (region->kind == MD_PROBE_REGION_PRIVATE && region->address >= item->start &&
+		    region->address - item->start < item->size)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * The private parts of an allocation, and of mappings side by side with it, for what a kernel was handed may lie across
+ * them. What is wholly bound, or others' too, ends the row.
+ */
+static enum md_status add_private(struct md_capture_probe *probe, const struct md_interval *item, struct md_error *err)
+{
+	const struct md_interval *first = md_capture.live.items, *end = first + md_capture.live.count;
+
+	if (!has_part(probe, item))
+		MD_FORWARD(add_gaps(probe, item->start, item->start + item->size, err));
+	if (item->value != MD_ALLOC_VMM)
+		return MD_OK;
+	for (const struct md_interval *next = item + 1;
+	     next < end && next->value == MD_ALLOC_VMM && next->start == next[-1].start + next[-1].size &&
+	     !has_part(probe, next);
+	     next++) {
+		MD_FORWARD(add_gaps(probe, next->start, next->start + next->size, err));
+		if (!has_part(probe, next))
+			break;
+	}
+	for (const struct md_interval *before = item; before-- > first && before->value == MD_ALLOC_VMM &&
+						      before->start + before->size == before[1].start &&
+						      !has_part(probe, before);) {
+		MD_FORWARD(add_gaps(probe, before->start, before->start + before->size, err));
+		if (!has_part(probe, before))
+			break;
+	}
+	return MD_OK;
+}
+
+/* Adds the allocation at an address unless it is there already, is bound there, or is gone. */
+static enum md_status add_allocation(struct md_capture_probe *probe, uint64_t address, struct md_error *err)
+{
+	const struct md_interval *item = md_interval_find(&md_capture.live, address);
+
+	if (!item || has_region(probe, address) || md_interval_find(&md_capture.binds, address) || is_untouchable(item))
+		return MD_OK;
+	if (item->value == MD_ALLOC_HOST)
+		return add_region(probe, MD_PROBE_REGION_HOST, item->start, item->size, err);
+	if (item->value == MD_ALLOC_GLOBAL)
+		return add_region(probe, MD_PROBE_REGION_VARIABLE, item->start, item->size, err);
+	return add_private(probe, item, err);
+}
+
+/* A kernel needs no parameter to reach a variable of its own module. */
+static enum md_status add_variables(struct md_capture_probe *probe, const struct md_capture_graph *graph,
+				    struct md_error *err) MD_CAPTURE_HELD
+{
+	struct md_capture_variable variable;
+
+	for (size_t i = 0; md_capture_variable_at(i, &variable); i++)
+		if (variable.context == graph->context && md_capture_probe_reads_image(graph, variable.image))
+			MD_FORWARD(add_allocation(probe, variable.address, err));
+	return MD_OK;
+}
+
+static bool is_bound_somewhere(const struct md_interval *item)
+{
+	for (size_t i = 0; i < md_capture.binds.count; i++) {
+		const struct md_interval *bind = &md_capture.binds.items[i];
+		if (bind->start < item->start + item->size && item->start < bind->start + bind->size)
+			return true;
+	}
+	return false;
+}
+
+/* An allocation whose start is bound may still have private parts: a pool with tensors of both kinds in it. */
+static enum md_status add_candidate(struct md_capture_probe *probe, uint64_t start, struct md_error *err)
+{
+	const struct md_interval *item = md_interval_find(&md_capture.live, start);
+
+	if (!item || item->start != start)
+		return MD_OK;
+	if (is_untouchable(item)) {
+		if (is_bound_somewhere(item)) /* a pointer beside it refuses the graph all the same */
+			return MD_OK;
+		return md_error_set(err, MD_ERR_UNPROVABLE, "%s (%llu bytes) cannot be changed for the poison test",
+				    md_alloc_foreign((enum md_alloc_family)(item->value & MD_FAMILY_MASK)),
+				    (unsigned long long)item->size);
+	}
+	if (item->value == MD_ALLOC_HOST)
+		return has_region(probe, start) ? MD_OK
+						: add_region(probe, MD_PROBE_REGION_HOST, start, item->size, err);
+	if (item->value == MD_ALLOC_GLOBAL)
+		return add_allocation(probe, start, err);
+	return add_private(probe, item, err);
+}
+
+/* Addresses may be bound that have no memory yet, or no more; but a test copies all of what it copies a part of. */
+static enum md_status check_mapped(const struct md_interval *bind, const char *name, struct md_error *err)
+{
+	const struct md_interval *item;
+
+	for (uint64_t at = bind->start, end = at + bind->size; at < end; at = item->start + item->size) {
+		item = md_interval_find(&md_capture.live, at);
+		if (!item)
+			return md_error_set(
+			    err, MD_ERR_UNPROVABLE,
+			    "binding \"%s\" (%llu bytes) has memory for its first %llu bytes alone: for "
+			    "the capture and the verification, map all of it before a graph is labelled",
+			    name, (unsigned long long)bind->size, (unsigned long long)(at - bind->start));
+	}
+	return MD_OK;
+}
+
+static enum md_status add_outputs(struct md_capture_probe *probe, struct md_error *err)
+{
+	for (size_t i = 0; i < md_capture.binds.count; i++) {
+		const struct md_interval *bind = &md_capture.binds.items[i];
+		const struct md_capture_bind *bound = &md_capture.bound[bind->value];
+		if (bound->role == MD_BIND_CONSTANT || !md_interval_find(&md_capture.live, bind->start))
+			continue;
+		MD_FORWARD(check_mapped(bind, bound->name, err));
+		MD_FORWARD(add_region(probe, MD_PROBE_REGION_OUTPUT, bind->start, bind->size, err));
+		probe->regions[probe->region_count - 1].state = bound->role == MD_BIND_STATE;
+		probe->regions[probe->region_count - 1].read = bound->role != MD_BIND_INPUT;
+		probe->regions[probe->region_count - 1].name = bound->name;
+	}
+	return MD_OK;
+}
+
+/* An output that is gone can't be compared, and what a replay writes there may be somebody else's by now. */
+static enum md_status check_outputs_live(const struct md_capture_probe *probe, struct md_error *err)
+{
+	for (size_t i = 0; i < probe->output_count; i++) {
+		const struct md_capture_output *output = &probe->outputs[i];
+		for (uint64_t at = output->address, end = at + output->size; at < end;) {
+			const struct md_interval *item = md_interval_find(&md_capture.live, at);
+			if (!item || item->value == MD_ALLOC_HOST)
+				return md_error_set(
+				    err, MD_ERR_UNPROVABLE,
+				    "output %u does not lie in device memory that is live during the poison test",
+				    output->index);
+			at = item->start + item->size;
+		}
+	}
+	return MD_OK;
+}
+
+/* The copy of an earlier graph's test serves, for that has put everything back. */
+static enum md_status load(struct md_capture_probe *probe, struct md_probe_region *region, struct md_error *err)
+{
+	region->copy = md_capture_copy_find(probe->session, region->address, region->size);
+	if (region->copy)
+		return MD_OK;
+	return md_capture_copy_make(probe->session, region->kind, region->address, region->size, &region->copy, err);
+}
+
+/* Private memory and variables may hold pointers to more private memory; what they reach must be put back too. */
+static enum md_status follow_pointers(struct md_capture_probe *probe, uint32_t index,
+				      struct md_error *err) MD_CAPTURE_HELD
+{
+	struct md_probe_copy *copy = probe->regions[index].copy;
+
+	MD_FORWARD(md_capture_copy_follow(probe->session, copy, err));
+	for (size_t i = 0; i < copy->pointer_count; i++)
+		if (!copy->pointers[i].whole)
+			MD_FORWARD(add_allocation(probe, copy->pointers[i].value, err));
+	return MD_OK;
+}
+
+/* ---- state ---- */
+
+static enum md_status load_windows(struct md_capture_probe *probe, struct md_probe_region *region, struct md_error *err)
+{
+	struct md_probe_session *session = probe->session;
+	const struct md_sample *sample = &region->sample;
+	uint64_t bytes;
+
+	region->sample = md_sample_plan(region->size, probe->sampled_count);
+	bytes = (uint64_t)sample->windows * sample->bytes;
+	region->windows = malloc((size_t)bytes);
+	if (!region->windows)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %llu bytes of samples",
+				    (unsigned long long)bytes);
+	session->device.moved_bytes += bytes;
+	for (uint32_t i = 0; i < sample->windows; i++)
+		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, region->windows + (size_t)i * sample->bytes,
+					region->address + md_sample_offset(sample, i), sample->bytes,
+					session->device.stream));
+	return md_cuda_call(err, cuStreamSynchronize, session->device.stream);
+}
+
+/* Of what no graph of this session has kept or sampled yet, what does not fit is sampled from here on. */
+static enum md_status choose_sampled(struct md_capture_probe *probe, bool *sampled, struct md_error *err)
+{
+	MD_AUTO_FREE uint64_t *sizes = calloc(probe->region_count + 1, sizeof(*sizes));
+	const struct md_probe_session *session = probe->session;
+	uint64_t room = session->device.differ && session->device.device_left > session->host_left
+			    ? session->device.device_left
+			    : session->host_left;
+
+	if (!sizes)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the sizes of %u regions",
+				    probe->region_count);
+	for (uint32_t i = 0; i < probe->region_count; i++) {
+		struct md_probe_region *region = &probe->regions[i];
+		if (!region->state)
+			continue;
+		region->copy = md_capture_copy_find(session, region->address, region->size);
+		sizes[i] = region->copy ? 0 : region->size;
+	}
+	md_sample_choose(sizes, probe->region_count, room, sampled);
+	return MD_OK;
+}
+
+/* What was thought to fit may still not: it is sampled too. */
+static enum md_status load_or_sample(struct md_capture_probe *probe, struct md_probe_region *region, bool sampled,
+				     struct md_error *err)
+{
+	struct md_error why = {0};
+	enum md_status status = MD_OK;
+
+	if (!sampled)
+		status = load(probe, region, &why);
+	if (sampled || status == MD_ERR_TOO_LARGE)
+		status = md_capture_copy_sampled(probe->session, region->address, region->size, &region->copy, &why);
+	if (status != MD_OK)
+		return md_error_set(err, status, "%s", why.message);
+	if (region->copy->sampled) {
+		region->kind = MD_PROBE_REGION_SAMPLED;
+		probe->sampled_count++;
+	}
+	return MD_OK;
+}
+
+static enum md_status load_state(struct md_capture_probe *probe, struct md_error *err)
+{
+	MD_AUTO_FREE bool *sampled = calloc(probe->region_count + 1, sizeof(*sampled));
+
+	if (!sampled)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the state of %u regions",
+				    probe->region_count);
+	MD_FORWARD(choose_sampled(probe, sampled, err));
+	for (uint32_t i = 0; i < probe->region_count; i++) {
+		if (probe->regions[i].state)
+			MD_FORWARD(load_or_sample(probe, &probe->regions[i], sampled[i], err));
+	}
+	for (uint32_t i = 0; i < probe->region_count; i++) {
+		if (probe->regions[i].kind == MD_PROBE_REGION_SAMPLED)
+			MD_FORWARD(load_windows(probe, &probe->regions[i], err));
+	}
+	return MD_OK;
+}
+
+/* What matters is most often small: semaphores, tables. */
+static int compare_sizes(const void *left, const void *right)
+{
+	const struct md_probe_region *a = left, *b = right;
+
+	if (a->size != b->size)
+		return a->size < b->size ? -1 : 1;
+	return (a->address > b->address) - (a->address < b->address);
+}
+
+static bool has_output(const struct md_capture_probe *probe)
+{
+	if (probe->output_count)
+		return true;
+	for (uint32_t i = 0; i < probe->region_count; i++) {
+		if (probe->regions[i].read)
+			return true;
+	}
+	return false;
+}
+
+enum md_status md_capture_probe_collect(struct md_capture_probe *probe, const struct md_capture_graph *graph,
+					struct md_error *err)
+{
+	MD_FORWARD(check_outputs_live(probe, err));
+	MD_FORWARD(add_outputs(probe, err));
+	if (!probe->any_output && !has_output(probe))
+		return md_error_set(err, MD_ERR_NOT_FOUND, "no output of the graph is known");
+	for (size_t i = 0; i < graph->candidate_count; i++)
+		MD_FORWARD(add_candidate(probe, graph->candidates[i], err));
+	MD_FORWARD(add_variables(probe, graph, err));
+	for (uint32_t i = 0; i < probe->region_count; i++) { /* grows while it runs */
+		if (probe->regions[i].state)
+			continue;
+		MD_FORWARD(load(probe, &probe->regions[i], err));
+		if (probe->regions[i].kind == MD_PROBE_REGION_PRIVATE ||
+		    probe->regions[i].kind == MD_PROBE_REGION_VARIABLE)
+			MD_FORWARD(follow_pointers(probe, i, err));
+	}
+	MD_FORWARD(load_state(probe, err));
+	if (probe->region_count)
+		qsort(probe->regions, probe->region_count, sizeof(*probe->regions), compare_sizes);
+	/* copies on the device must be whole before the first replay */
+	return md_cuda_call(err, cuStreamSynchronize, probe->session->device.stream);
+}
+
+void md_capture_probe_release(struct md_capture_probe *probe)
+{
+	for (uint32_t i = 0; i < probe->region_count; i++)
+		free(probe->regions[i].windows);
+	md_capture_written_release(probe);
+	md_capture_probe_drop_spans(probe);
+	free(probe->spans);
+	free(probe->regions);
+	free(probe->units);
+	if (probe->scratch)
+		md_cuda.cuMemFree_v2(probe->scratch);
+}

@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bound memory in the poison test: finds what a replay writes, and compares and puts back that alone after each. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "capture/probe/probe.h"
+
+/* Regions up to here are compared whole: the first replay may have written what was there already. */
+#define WHOLE_OUTPUT MD_PROBE_CHUNK_BYTES
+#define WHOLE_STATE (64u << 10)
+#define MERGED_GRAINS 8 /* changes nearer than this are one */
+#define CHUNK_GRAINS (MD_PROBE_CHUNK_BYTES / MD_DEVICE_GRAIN)
+
+/* ---- finding them ---- */
+
+static struct md_probe_span *next_span(struct md_capture_probe *probe)
+{
+	if (!MD_ARRAY_GROW(probe->spans, probe->span_count, probe->span_room))
+		return NULL;
+	return &probe->spans[probe->span_count];
+}
+
+/* `after` is what is there now; NULL: it must be fetched. */
+static enum md_status keep_after(struct md_capture_probe *probe, struct md_probe_span *span, const uint8_t *after,
+				 struct md_error *err)
+{
+	struct md_probe_session *session = probe->session;
+
+	if (!probe->spread && span->size >= MD_DEVICE_COMPARED &&
+	    md_device_differ_can(&session->device, span->address, span->size))
+		span->device_after = md_device_session_take(&session->device, span->size);
+	if (span->device_after)
+		return md_cuda_call(err, cuMemcpyDtoDAsync_v2, span->device_after, span->address, span->size,
+				    session->device.stream);
+	span->after = malloc(span->size);
+	if (!span->after)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %llu bytes that a graph writes",
+				    (unsigned long long)span->size);
+	if (!after)
+		return md_device_session_read(&session->device, span->after, span->address, span->size, err);
+	memcpy(span->after, after, span->size);
+	return MD_OK;
+}
+
+static enum md_status add_span(struct md_capture_probe *probe, struct md_probe_span new, const uint8_t *after,
+			       struct md_error *err)
+{
+	struct md_probe_span *span = next_span(probe);
+
+	if (!span)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for what a graph writes");
+	*span = new;
+	probe->span_count++;
+	return keep_after(probe, span, after, err);
+}
+
+void md_capture_probe_drop_spans(struct md_capture_probe *probe)
+{
+	for (size_t i = 0; i < probe->span_count; i++) {
+		free(probe->spans[i].after);
+		free(probe->spans[i].low);
+		free(probe->spans[i].high);
+	}
+	if (probe->slabs_marked)
+		md_device_session_cut_back(&probe->session->device, probe->slabs_before, probe->slab_used_before);
+	probe->span_count = 0;
+}
+
+static void mark_slabs(struct md_capture_probe *probe)
+{
+	const struct md_probe_session *session = probe->session;
+
+	if (probe->slabs_marked)
+		return;
+	probe->slabs_before = session->device.slab_count;
+	probe->slab_used_before =
+	    session->device.slab_count ? session->device.slabs[session->device.slab_count - 1].used : 0;
+	probe->slabs_marked = true;
+}
+
+static const uint8_t *chunk_before(const struct md_capture_probe *probe, const struct md_probe_region *region, size_t i)
+{
+	return region->copy->chunks[i] ? region->copy->chunks[i] : probe->session->device.zeros;
+}
+
+static void stray(struct md_capture_probe *probe, uint64_t address, uint64_t size)
+{
+	if (!probe->strayed)
+		md_debug("a poisoned replay changed %llu bytes at 0x%llx", (unsigned long long)size,
+			 (unsigned long long)address);
+	probe->strayed = true;
+}
+
+/* Small regions are compared whole: the first replay may have written what was there already. */
+static bool is_whole(const struct md_capture_probe *probe, const struct md_probe_region *region)
+{
+	return probe->thorough || region->size <= (region->state ? WHOLE_STATE : WHOLE_OUTPUT);
+}
+
+/* Compares a chunk with what it was and puts back what differs; with `add`, that becomes spans. */
+static enum md_status check_chunk(struct md_capture_probe *probe, const struct md_probe_region *region, size_t chunk,
+				  bool add, struct md_error *err)
+{
+	struct md_probe_session *session = probe->session;
+	uint64_t address = region->address + (uint64_t)chunk * MD_PROBE_CHUNK_BYTES;
+	size_t size = md_capture_probe_chunk_size(region->size, chunk), at = 0, end = 0;
+	const uint8_t *before = chunk_before(probe, region, chunk);
+	bool whole = add && is_whole(probe, region);
+
+	MD_FORWARD(md_device_session_read(&session->device, session->device.now, address, size, err));
+	if (whole)
+		MD_FORWARD(add_span(
+		    probe, (struct md_probe_span){.address = address, .size = (uint32_t)size, .before = before},
+		    session->device.now, err));
+	for (; md_change_next(before, session->device.now, size, &at, &end); at = end) {
+		probe->changed |= add;
+		if (!add)
+			stray(probe, address + at, end - at);
+		else if (!whole)
+			MD_FORWARD(add_span(probe,
+					    (struct md_probe_span){.address = address + at,
+								   .size = (uint32_t)(end - at),
+								   .before = before + at},
+					    session->device.now + at, err));
+		MD_FORWARD(md_device_session_write(&session->device, address + at, before + at, end - at, err));
+	}
+	return MD_OK;
+}
+
+/* A stretch of a region whose copy is on the device: a span, or, at the end, a stray; and put back. */
+static enum md_status take_stretch(struct md_capture_probe *probe, const struct md_probe_region *region,
+				   uint64_t offset, uint64_t size, bool add, struct md_error *err)
+{
+	uint64_t address = region->address + offset;
+
+	if (add)
+		MD_FORWARD(add_span(probe,
+				    (struct md_probe_span){.address = address,
+							   .size = (uint32_t)size,
+							   .device_before = region->copy->device + offset},
+				    NULL, err));
+	else
+		stray(probe, address, size);
+	return md_capture_copy_put_back(probe->session, region->copy, offset, size, err);
+}
+
+/* The next stretch of differing grains, no longer than a chunk; the first is at *at, *end is behind the last. */
+static bool next_stretch(const uint8_t *flags, size_t count, size_t *at, size_t *end)
+{
+	size_t start = *at;
+
+	while (start < count && !flags[start])
+		start++;
+	if (start == count)
+		return false;
+	*at = *end = start;
+	for (size_t i = start; i < count && i < *end + MERGED_GRAINS && i - start < CHUNK_GRAINS; i++)
+		*end = flags[i] ? i + 1 : *end;
+	return true;
+}
+
+static enum md_status check_slice(struct md_capture_probe *probe, const struct md_probe_region *region, uint64_t from,
+				  uint64_t size, bool add, struct md_error *err)
+{
+	struct md_probe_session *session = probe->session;
+	size_t grains = (size_t)((size + MD_DEVICE_GRAIN - 1) / MD_DEVICE_GRAIN), at = 0, end;
+
+	MD_FORWARD(md_device_differ_begin(&session->device, grains, err));
+	MD_FORWARD(md_device_differ_launch(&session->device, region->address + from, region->copy->device + from, size,
+					   0, err));
+	MD_FORWARD(md_device_differ_end(&session->device, grains, err));
+	probe->changed |= add && memchr(session->device.flag_bytes, 1, grains);
+	if (add && is_whole(probe, region))
+		memset(session->device.flag_bytes, 1, grains);
+	for (; next_stretch(session->device.flag_bytes, grains, &at, &end); at = end) {
+		uint64_t start = (uint64_t)at * MD_DEVICE_GRAIN, stop = (uint64_t)end * MD_DEVICE_GRAIN;
+		MD_FORWARD(take_stretch(probe, region, from + start, (stop < size ? stop : size) - start, add, err));
+	}
+	return MD_OK;
+}
+
+static enum md_status check_output(struct md_capture_probe *probe, const struct md_probe_region *region, bool add,
+				   struct md_error *err)
+{
+	const uint64_t slice = (uint64_t)MD_DEVICE_GRAINS * MD_DEVICE_GRAIN;
+	size_t count = region->copy->chunks ? md_capture_probe_chunk_count(region->size) : 0;
+
+	for (size_t chunk = 0; chunk < count; chunk++)
+		MD_FORWARD(check_chunk(probe, region, chunk, add, err));
+	for (uint64_t at = 0; region->copy->device && at < region->size; at += slice)
+		MD_FORWARD(
+		    check_slice(probe, region, at, region->size - at < slice ? region->size - at : slice, add, err));
+	return MD_OK;
+}
+
+static enum md_status check_outputs(struct md_capture_probe *probe, bool add, struct md_error *err)
+{
+	for (uint32_t i = 0; i < probe->region_count; i++) {
+		if (probe->regions[i].kind == MD_PROBE_REGION_OUTPUT)
+			MD_FORWARD(check_output(probe, &probe->regions[i], add, err));
+	}
+	return MD_OK;
+}
+
+static enum md_status read_windows(struct md_capture_probe *probe, const struct md_probe_region *region, uint32_t from,
+				   uint32_t to, struct md_error *err)
+{
+	struct md_probe_session *session = probe->session;
+	const struct md_sample *sample = &region->sample;
+
+	session->device.moved_bytes += (uint64_t)(to - from) * sample->bytes;
+	for (uint32_t i = from; i < to; i++)
+		MD_FORWARD(
+		    md_cuda_call(err, cuMemcpyDtoHAsync_v2, session->device.now + (size_t)(i - from) * sample->bytes,
+				 region->address + md_sample_offset(sample, i), sample->bytes, session->device.stream));
+	return md_cuda_call(err, cuStreamSynchronize, session->device.stream);
+}
+
+/* Windows that the replay changed, the first, the last, and some between. */
+static enum md_status watch_windows(struct md_capture_probe *probe, const struct md_probe_region *region,
+				    struct md_error *err)
+{
+	const struct md_sample *sample = &region->sample;
+	uint32_t batch = MD_PROBE_CHUNK_BYTES / sample->bytes;
+
+	for (uint32_t from = 0; from < sample->windows; from += batch) {
+		uint32_t to = sample->windows - from < batch ? sample->windows : from + batch;
+		MD_FORWARD(read_windows(probe, region, from, to, err));
+		for (uint32_t i = from; i < to; i++) {
+			const uint8_t *now = probe->session->device.now + (size_t)(i - from) * sample->bytes;
+			const uint8_t *before = region->windows + (size_t)i * sample->bytes;
+			probe->changed |= memcmp(now, before, sample->bytes) != 0;
+			if (md_sample_stays(sample, i, probe->sampled_count) || memcmp(now, before, sample->bytes))
+				MD_FORWARD(add_span(
+				    probe,
+				    (struct md_probe_span){.address = region->address + md_sample_offset(sample, i),
+							   .size = sample->bytes},
+				    now, err));
+		}
+	}
+	return MD_OK;
+}
+
+/* Before bound memory is put back, which they may be part of. */
+static enum md_status watch_outputs(struct md_capture_probe *probe, struct md_error *err)
+{
+	for (size_t i = 0; i < probe->output_count; i++) {
+		const struct md_capture_output *output = &probe->outputs[i];
+		for (uint64_t at = 0, size; at < output->size; at += size) {
+			size = output->size - at < MD_PROBE_CHUNK_BYTES ? output->size - at : MD_PROBE_CHUNK_BYTES;
+			MD_FORWARD(add_span(
+			    probe, (struct md_probe_span){.address = output->address + at, .size = (uint32_t)size},
+			    NULL, err));
+		}
+	}
+	return MD_OK;
+}
+
+enum md_status md_capture_probe_find_spans(struct md_capture_probe *probe, struct md_error *err)
+{
+	mark_slabs(probe);
+	md_capture_probe_drop_spans(probe);
+	MD_FORWARD(watch_outputs(probe, err));
+	MD_FORWARD(check_outputs(probe, true, err));
+	for (uint32_t i = 0; i < probe->region_count; i++) {
+		if (probe->regions[i].kind == MD_PROBE_REGION_SAMPLED)
+			MD_FORWARD(watch_windows(probe, &probe->regions[i], err));
+	}
+	return MD_OK;
+}
+
+enum md_status md_capture_probe_check_outputs(struct md_capture_probe *probe, struct md_error *err)
+{
+	return check_outputs(probe, false, err);
+}
+
+/* ---- comparing them ---- */
+
+/* Unlike copies on the host, those on the device are put back without a look: it costs less. */
+static enum md_status compare_some(struct md_capture_probe *probe, size_t from, size_t to, bool *equal,
+				   struct md_error *err)
+{
+	struct md_probe_session *session = probe->session;
+	size_t at = 0;
+
+	MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, session->device.stream));
+	for (size_t i = from; i < to; i++) {
+		struct md_probe_span *span = &probe->spans[i];
+		if (!span->after)
+			continue;
+		*equal &= md_capture_spread_judge(probe, span, session->device.now + at, err);
+		MD_FORWARD(err->status);
+		if (span->before && memcmp(session->device.now + at, span->before, span->size))
+			MD_FORWARD(
+			    md_device_session_write(&session->device, span->address, span->before, span->size, err));
+		if (span->device_before)
+			MD_FORWARD(md_cuda_call(err, cuMemcpyDtoDAsync_v2, span->address, span->device_before,
+						span->size, session->device.stream));
+		at += span->size;
+	}
+	return MD_OK;
+}
+
+/* As many at a time as one chunk holds. */
+static enum md_status compare_on_host(struct md_capture_probe *probe, bool *equal, struct md_error *err)
+{
+	struct md_probe_session *session = probe->session;
+	size_t first = 0, at = 0;
+
+	for (size_t i = 0; i < probe->span_count; i++) {
+		const struct md_probe_span *span = &probe->spans[i];
+		if (!span->after)
+			continue;
+		if (at + span->size > MD_PROBE_CHUNK_BYTES) {
+			MD_FORWARD(compare_some(probe, first, i, equal, err));
+			first = i;
+			at = 0;
+		}
+		session->device.moved_bytes += span->size;
+		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, session->device.now + at, span->address, span->size,
+					session->device.stream));
+		at += span->size;
+	}
+	return compare_some(probe, first, probe->span_count, equal, err);
+}
+
+static enum md_status end_batch(struct md_capture_probe *probe, size_t flags, bool *equal, struct md_error *err)
+{
+	MD_FORWARD(md_device_differ_end(&probe->session->device, flags, err));
+	*equal = *equal && !memchr(probe->session->device.flag_bytes, 1, flags);
+	return MD_OK;
+}
+
+static enum md_status compare_on_device(struct md_capture_probe *probe, bool *equal, struct md_error *err)
+{
+	struct md_probe_session *session = probe->session;
+	size_t flags = 0;
+
+	for (size_t i = 0; i < probe->span_count; i++) {
+		const struct md_probe_span *span = &probe->spans[i];
+		size_t grains = (span->size + MD_DEVICE_GRAIN - 1) / MD_DEVICE_GRAIN;
+		if (!span->device_after)
+			continue;
+		if (flags + grains > MD_DEVICE_GRAINS) {
+			MD_FORWARD(end_batch(probe, flags, equal, err));
+			flags = 0;
+		}
+		if (!flags)
+			MD_FORWARD(md_device_differ_begin(&session->device, MD_DEVICE_GRAINS, err));
+		MD_FORWARD(md_device_differ_launch(&session->device, span->address, span->device_after, span->size,
+						   flags, err));
+		flags += grains;
+	}
+	return flags ? end_batch(probe, flags, equal, err) : MD_OK;
+}
+
+static enum md_status put_back_spans(struct md_capture_probe *probe, struct md_error *err)
+{
+	for (size_t i = 0; i < probe->span_count; i++) {
+		const struct md_probe_span *span = &probe->spans[i];
+		if (span->device_after && span->device_before)
+			MD_FORWARD(md_cuda_call(err, cuMemcpyDtoDAsync_v2, span->address, span->device_before,
+						span->size, probe->session->device.stream));
+		else if (span->device_after && span->before)
+			MD_FORWARD(md_device_session_write(&probe->session->device, span->address, span->before,
+							   span->size, err));
+	}
+	return md_cuda_call(err, cuStreamSynchronize, probe->session->device.stream);
+}
+
+/* The device looks first: outputs may be part of what the host then puts back. */
+enum md_status md_capture_probe_compare_spans(struct md_capture_probe *probe, bool *equal, struct md_error *err)
+{
+	*equal = true;
+	MD_FORWARD(compare_on_device(probe, equal, err));
+	MD_FORWARD(compare_on_host(probe, equal, err));
+	return put_back_spans(probe, err);
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads a graph back from the driver, for the trace. */
+#ifndef MD_CAPTURE_RECORD_WALK_H
+#define MD_CAPTURE_RECORD_WALK_H
+
+#include "capture/capture.h"
+
+/* The graph has an address in the allocation; one that nobody has bound. */
+enum { MD_CANDIDATE = 1, MD_CANDIDATE_PRIVATE = 2 };
+
+/* Zeroed but for what of `out` is known before. Finish in any case. */
+struct md_capture_walk {
+	struct md_trace_graph out;
+	CUgraphNode *handles;     /* of out.nodes */
+	uint64_t sequence;        /* of nodes whose launch was not seen */
+	CUcontext context;        /* in which the graph is instantiated */
+	struct md_map index;      /* CUgraphNode -> node index */
+	struct md_map candidates; /* allocation start -> MD_CANDIDATE bits */
+	size_t node_room, handle_room, edge_room;
+	char refused[256]; /* first reason */
+	bool out_of_memory;
+	bool pageable; /* writes host memory that nobody registered */
+	bool unread;   /* has attributes that its nodes do not tell */
+};
+
+void md_capture_walk(struct md_capture_walk *walk, CUgraph graph) MD_CAPTURE_HELD;
+/* The node is what a call says of it, at the time of walk->sequence; its type and its attributes stay. */
+void md_capture_walk_change(struct md_capture_walk *walk, uint32_t at, const CUgraphNodeParams *params) MD_CAPTURE_HELD;
+void md_capture_walk_finish(struct md_capture_walk *walk);
+
+#endif

@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Life of the recording: starts at the first hook, drains every 50 ms, ends complete, or steps aside with a reason. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/descriptor.h"
+#include "base/environment.h"
+#include "capture/place/place.h"
+#include "driver/process_arguments.h"
+
+#define DRAIN_NS 50000000
+
+struct md_capture md_capture = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static pthread_once_t start_once = PTHREAD_ONCE_INIT;
+static _Thread_local bool starting; /* the driver's own start-up may come through our hooks */
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	pthread_t thread;
+	bool running, stop;
+} drain = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
+
+/* ---- options ---- */
+
+static uint64_t number_from_environment(const char *name, uint64_t otherwise)
+{
+	const char *text = md_environment_get(name);
+	char *end;
+	uint64_t value;
+
+	if (!text || !*text)
+		return otherwise;
+	errno = 0;
+	value = strtoull(text, &end, 0);
+	if (*end || errno) {
+		md_warn("%s=%s is not a number; %llu is used", name, text, (unsigned long long)otherwise);
+		return otherwise;
+	}
+	return value;
+}
+
+static void read_until(struct md_capture_options *options)
+{
+	const char *until = md_environment_get("MEDUSA_UNTIL");
+
+	if (!until || !*until || !strcmp(until, "exit")) {
+		options->until = MD_UNTIL_EXIT;
+	} else if (!strncmp(until, "graphs=", 7) && (options->until_graphs = strtoull(until + 7, NULL, 10))) {
+		options->until = MD_UNTIL_GRAPHS;
+	} else if (!strncmp(until, "mark=", 5) && until[5]) {
+		options->until = MD_UNTIL_MARK;
+		snprintf(options->until_mark, sizeof(options->until_mark), "%s", until + 5);
+	} else {
+		md_warn("MEDUSA_UNTIL=%s is none of exit, graphs=N, mark=NAME; recording until exit", until);
+	}
+}
+
+static void read_options(struct md_capture_options *options)
+{
+	const char *store = md_environment_get("MEDUSA_STORE_IMAGES");
+
+	read_until(options);
+	options->shift = number_from_environment("MEDUSA_SHIFT", 0);
+	options->kv_bytes = number_from_environment("MEDUSA_KV_BYTES", 0);
+	options->probe = number_from_environment("MEDUSA_PROBE", 1) != 0;
+	options->probe_limit = number_from_environment("MEDUSA_PROBE_LIMIT", 4ull << 30);
+	options->probe_device_limit = number_from_environment("MEDUSA_PROBE_DEVICE_LIMIT", UINT64_MAX);
+	if (store && !strcmp(store, "all"))
+		options->store = MD_STORE_ALL;
+	else if (store && !strcmp(store, "none"))
+		options->store = MD_STORE_NONE;
+}
+
+/* ---- drain ---- */
+
+static void *drain_main(void *unused)
+{
+	(void)unused;
+	md_guard_enter(); /* whatever this thread calls is our own */
+	pthread_mutex_lock(&drain.lock);
+	while (!drain.stop) {
+		struct timespec until;
+		struct md_error err = {0};
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_nsec += DRAIN_NS;
+		until.tv_sec += until.tv_nsec / 1000000000;
+		until.tv_nsec %= 1000000000;
+		pthread_cond_timedwait(&drain.wake, &drain.lock, &until);
+		if (drain.stop || !atomic_load(&md_capture.active))
+			continue;
+		pthread_mutex_unlock(&drain.lock);
+		/* The writer lives until this thread has been joined. */
+		if (md_trace_writer_flush(md_capture.writer, &err) != MD_OK)
+			md_capture_trouble("%s", err.message);
+		pthread_mutex_lock(&drain.lock);
+	}
+	pthread_mutex_unlock(&drain.lock);
+	return NULL;
+}
+
+static void drain_stop(void)
+{
+	bool running;
+
+	pthread_mutex_lock(&drain.lock);
+	running = drain.running && !pthread_equal(drain.thread, pthread_self());
+	if (running)
+		drain.running = false;
+	drain.stop = true;
+	pthread_cond_signal(&drain.wake);
+	pthread_mutex_unlock(&drain.lock);
+	if (running)
+		pthread_join(drain.thread, NULL);
+}
+
+/* ---- start ---- */
+
+static char *command_line(void)
+{
+	MD_AUTO_FILE FILE *file = md_descriptor_read_stream("/proc/self/cmdline");
+	char *text = calloc(1, 4096);
+	size_t size;
+
+	if (!text)
+		return NULL;
+	size = file ? fread(text, 1, 4095, file) : 0;
+	for (size_t i = 0; i + 1 < size; i++) {
+		if (!text[i])
+			text[i] = ' ';
+	}
+	return text;
+}
+
+static void put_arguments(void)
+{
+	struct md_argument_list arguments = {0};
+
+	if (md_process_arguments(&arguments))
+		md_trace_put_arguments(md_capture.writer, &arguments);
+	else
+		md_warn("out of memory for the arguments of this process: they are not recorded");
+	md_arguments_finish(&arguments);
+}
+
+static void put_meta(void)
+{
+	MD_AUTO_FREE char *command = command_line();
+	struct timespec now;
+	struct md_trace_meta meta = {0};
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	meta.process_id = (uint32_t)getpid();
+	meta.start_unix_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+	meta.shift = md_capture.options.shift;
+	meta.command = command ? command : "";
+	meta.tool_version = MD_VERSION;
+	md_trace_put_meta(md_capture.writer, &meta);
+}
+
+/* A forked child shares the file but not our threads: it records nothing, and never touches the writer. */
+static void in_forked_child(void)
+{
+	pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
+
+	atomic_store(&md_capture.active, false);
+	md_capture.lock = fresh;
+	md_capture.writer = NULL;
+	drain.lock = fresh;
+	drain.running = false;
+	md_capture_disown();
+}
+
+static pid_t recorder; /* the process that records; 0: none has begun */
+
+static void finish(bool probe);
+
+static void at_exit(void)
+{
+	finish(true);
+}
+
+static void start_recording(void)
+{
+	struct md_error err = {0};
+	struct md_trace_part *part;
+
+	read_options(&md_capture.options);
+	part = md_capture_own(md_capture.options.trace);
+	if (!part)
+		return;
+	if (md_trace_writer_create_in(part, md_capture.options.trace, &md_capture.writer, &err) != MD_OK) {
+		md_error_log("nothing is recorded: %s", err.message);
+		return;
+	}
+	recorder = getpid();
+	put_meta();
+	put_arguments();
+	md_capture_place_open();
+	pthread_atfork(NULL, NULL, in_forked_child);
+	/* Registered after the driver was loaded, so it runs while the driver still works. */
+	atexit(at_exit);
+	drain.running = pthread_create(&drain.thread, NULL, drain_main, NULL) == 0;
+	atomic_store(&md_capture.active, true);
+	md_info("recording to %s", md_capture.options.trace);
+}
+
+static void start(void)
+{
+	struct md_error err = {0};
+
+	starting = true;
+	if (md_cuda_load(&err) != MD_OK)
+		md_error_log("nothing is recorded: %s", err.message);
+	else if (!md_environment_path("MEDUSA_TRACE", md_capture.options.trace, sizeof(md_capture.options.trace)))
+		md_capture_not_asked_warn();
+	else if (!md_capture_lacks_files_warn())
+		start_recording();
+	md_capture_put_early();
+	starting = false;
+}
+
+bool md_capture_enter(void)
+{
+	if (starting)
+		return false;
+	pthread_once(&start_once, start);
+	if (!atomic_load_explicit(&md_capture.active, memory_order_acquire)) {
+		md_capture_disowned_warn();
+		return false;
+	}
+	return md_guard_enter();
+}
+
+void md_capture_leave(void)
+{
+	md_guard_leave();
+}
+
+/* ---- fingerprint ---- */
+
+void md_capture_context_seen(void)
+{
+	static atomic_bool seen;
+	struct md_fingerprint fingerprint;
+	struct md_error err = {0};
+	CUcontext current = NULL;
+
+	if (atomic_load_explicit(&seen, memory_order_relaxed) || md_cuda.cuCtxGetCurrent(&current) || !current ||
+	    atomic_exchange(&seen, true))
+		return;
+	if (md_fingerprint_read(&fingerprint, &err) == MD_OK) {
+		md_capture_lock();
+		if (md_capture.writer)
+			md_trace_put_fingerprint(md_capture.writer, &fingerprint);
+		md_capture_unlock();
+		md_fingerprint_finish(&fingerprint);
+	} else {
+		md_warn("the fingerprint of this machine is not recorded: %s", err.message);
+	}
+	md_capture_shift_start();
+}
+
+/* ---- end ---- */
+
+static _Atomic(struct md_trace_writer *) abandoned; /* freed at exit: the drain thread may be using it */
+
+void md_capture_trouble(const char *format, ...)
+{
+	char why[512];
+	va_list args;
+
+	if (!atomic_exchange(&md_capture.active, false))
+		return;
+	va_start(args, format);
+	vsnprintf(why, sizeof(why), format, args);
+	va_end(args);
+	md_error_log("recording stopped, the program runs on: %s", why);
+	atomic_store(&abandoned, md_capture.writer);
+}
+
+static void put_kv_again(void)
+{
+	struct md_kv *kv = &md_capture.kv;
+
+	if (!kv->present)
+		return;
+	if (md_capture.free_before_capture > md_capture.free_after_instantiate && md_capture.free_after_instantiate)
+		kv->graph_bytes = md_capture.free_before_capture - md_capture.free_after_instantiate;
+	md_trace_put_kv(md_capture.writer, md_capture_next(), kv);
+}
+
+static void put_totals(void) MD_CAPTURE_HELD
+{
+	md_capture_graphs_flush();
+	md_capture_launches_put();
+	md_capture_transfers_put();
+	md_capture_given_put();
+	put_kv_again();
+}
+
+/* A later process of the same program, one that looks at the device and no more, must not replace what was recorded. */
+static bool is_worth_nothing(bool has_graphs)
+{
+	return !has_graphs && access(md_capture.options.trace, F_OK) == 0;
+}
+
+static void discard(struct md_trace_writer *writer)
+{
+	char part[sizeof(md_capture.options.trace) + 8];
+
+	snprintf(part, sizeof(part), "%s.part", md_capture.options.trace);
+	md_trace_writer_abandon(writer);
+	unlink(part);
+	md_warn("no graph was captured; %s stays as it was", md_capture.options.trace);
+}
+
+static void complete(struct md_trace_writer *writer, bool has_graphs)
+{
+	struct md_error err = {0};
+
+	drain_stop();
+	if (is_worth_nothing(has_graphs))
+		discard(writer);
+	else if (md_trace_writer_close(writer, &err) != MD_OK)
+		md_error_log("the trace could not be completed: %s", err.message);
+	else
+		md_info("trace complete: %s", md_capture.options.trace);
+}
+
+/* Completes the trace; hooks pass through from here on. probe: the driver may still be called. Lock not held. */
+static void finish(bool probe)
+{
+	bool entered = md_guard_enter();
+	struct md_trace_writer *writer = NULL;
+	bool has_graphs;
+
+	if (recorder && recorder != getpid()) /* a child that was made without fork(), by a system call */
+		in_forked_child();
+	if (atomic_load(&md_capture.active) && probe) {
+		md_capture_probe_context(NULL);
+		md_capture_shift_release();
+	}
+	md_capture_lock();
+	if (atomic_load(&md_capture.active) && probe)
+		md_capture_constants_put(MD_CONSTANTS_AGAIN);
+	/* Whoever ends it says so: a write that fails meanwhile, in the drain thread, is then told by complete(). */
+	if (atomic_exchange(&md_capture.active, false)) {
+		put_totals();
+		writer = md_steal_ptr(&md_capture.writer);
+	}
+	has_graphs = md_capture_graphs_recorded() > 0;
+	md_capture_unlock();
+	if (writer)
+		complete(writer, has_graphs);
+	if (entered)
+		md_guard_leave();
+}
+
+void md_capture_check_until(const char *mark)
+{
+	const struct md_capture_options *options = &md_capture.options;
+	bool reached = false;
+
+	if (options->until == MD_UNTIL_MARK) {
+		reached = mark && !strcmp(mark, options->until_mark);
+	} else if (options->until == MD_UNTIL_GRAPHS) {
+		md_capture_lock();
+		reached = md_capture_graphs_labelled() >= options->until_graphs;
+		md_capture_unlock();
+	}
+	if (reached)
+		finish(true);
+}
+
+void md_capture_check_launch(void)
+{
+	bool reached;
+
+	if (md_capture.options.until != MD_UNTIL_GRAPHS)
+		return;
+	md_capture_lock();
+	reached = !md_capture_graphs_labelled() && md_capture_graphs_recorded() >= md_capture.options.until_graphs;
+	md_capture_unlock();
+	if (reached)
+		finish(true);
+}
+
+/* For a process that ends without exit handlers of its own: no driver call is safe any more. */
+__attribute__((destructor)) static void at_unload(void)
+{
+	struct md_trace_writer *writer;
+
+	finish(false);
+	writer = atomic_exchange(&abandoned, NULL);
+	if (writer && md_capture.writer == writer) {
+		drain_stop();
+		md_capture.writer = NULL;
+		md_trace_writer_abandon(writer);
+	}
+}
