@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "driver/interpose.h"
 #include "restore/restore.h"
-#include "restore/verify.h"
+#include "restore/verify/verify.h"
 
 struct md_restore md_restore = {
     .work = PTHREAD_MUTEX_INITIALIZER,

@@ -7,7 +7,7 @@
 #include "driver/jit_options.h"
 #include "kvprofile/kvprofile.h"
 #include "restore/restore.h"
-#include "restore/verify.h"
+#include "restore/verify/verify.h"
 
 #define DEVICES_MAX 64
 

@@ -14,7 +14,7 @@
 #include "driver/interpose.h"
 #include "kvprofile/kvprofile.h"
 #include "restore/restore.h"
-#include "restore/verify.h"
+#include "restore/verify/verify.h"
 
 MD_EXPORT enum medusa_mode medusa_mode(void)
 {

@@ -6,7 +6,7 @@
 #include "base/uncancelled.h"
 #include "driver/interpose.h"
 #include "restore/restore.h"
-#include "restore/verify.h"
+#include "restore/verify/verify.h"
 
 enum md_status md_restore_outputs_check(const struct md_artifact *a, const struct md_artifact_graph *graph,
 					struct md_error *err)

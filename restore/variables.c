@@ -87,7 +87,7 @@ enum md_status md_restore_variables_usable(struct md_restore *r, const struct md
 	const struct md_image *image = &r->artifact.images[index];
 	const char *ours = md_restore_variables_ours(&r->artifact, index);
 	const struct md_restore_image *here = &r->images[index];
-	bool live = here->own_is_live || (r->live_graphs && !here->own); /* see verify_asked.c */
+	bool live = here->own_is_live || (r->live_graphs && !here->own); /* see verify/asked.c */
 	if (image->variable && (!is_written(r, in, image->variable) || live))
 		return md_error_set(err, MD_ERR_MISMATCH, "its image's variable %s is not written yet",
 				    image->variable);

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "driver/cuda_driver.h"
-#include "restore/verify.h"
+#include "restore/verify/verify.h"
 
 #define SIZE 8192u
 

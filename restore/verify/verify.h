@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Verify mode: restored graphs are replayed beside the engine's own ones, and compared byte for byte. */
-#ifndef MD_RESTORE_VERIFY_H
-#define MD_RESTORE_VERIFY_H
+#ifndef MD_RESTORE_VERIFY_VERIFY_H
+#define MD_RESTORE_VERIFY_VERIFY_H
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -11,9 +11,9 @@
 #include "driver/device_session.h"
 #include "format/verify_line.h"
 #include "restore/restore.h"
-#include "restore/verify_doubt.h"
+#include "restore/verify/doubt.h"
 
-/* ---- buffers, before and after (verify_memory.c, verify_constants.c) ---- */
+/* ---- buffers, before and after (buffers.c, constant_samples.c) ---- */
 
 #define MD_VERIFY_CHUNK MD_DEVICE_CHUNK
 
@@ -76,7 +76,7 @@ void md_verify_memory_name_sampled(const struct md_verify_memory *memory, char *
 void md_verify_note_difference(struct md_verify_memory *memory, uint32_t buffer, uint64_t offset, const uint8_t *live,
 			       const uint8_t *now, size_t size, struct md_error *differs);
 
-/* ---- whether a comparison shows anything (verify_effects.c) ---- */
+/* ---- whether a comparison shows anything (effects.c) ---- */
 
 /* After the live replay was taken: whether it changed what is bound, or has outputs of its own, which are compared. */
 enum md_status md_verify_effects_seen(struct md_verify_memory *memory, const struct md_restore *r,
@@ -87,7 +87,7 @@ enum md_status md_verify_effects_fill(struct md_verify_memory *memory, uint8_t v
 enum md_status md_verify_effects_found(struct md_verify_memory *memory, uint8_t value, bool *seen,
 				       struct md_error *err);
 
-/* ---- buffers whose copies are on the device (verify_device.c) ---- */
+/* ---- buffers whose copies are on the device (device_buffers.c) ---- */
 
 /* False: there is no room, or too little to compare. */
 bool md_verify_device_take(struct md_verify_memory *memory, struct md_verify_buffer *buffer);
@@ -102,7 +102,7 @@ enum md_status md_verify_device_compare(struct md_verify_memory *memory, uint32_
 /* Samples of the constant buffers: kept the first time, compared from then on. */
 enum md_status md_verify_constants_check(struct md_verify_memory *memory, CUstream stream, struct md_error *err);
 
-/* ---- words that only replay can tell to be noise (verify_words.c) ---- */
+/* ---- words that only replay can tell to be noise (doubtful_words.c) ---- */
 
 struct md_verify_replays {
 	struct md_device_session *device;
@@ -119,14 +119,14 @@ struct md_verify_replays {
 enum md_status md_verify_words_prove(struct md_restore *r, struct md_restore_graph *graph,
 				     const struct md_verify_replays *replays, struct md_error *err);
 
-/* ---- outputs that no binding holds (verify_outputs.c) ---- */
+/* ---- outputs that no binding holds (unbound_outputs.c) ---- */
 
 struct md_live_output {
 	uint64_t address, size; /* size 0: not given */
 	enum md_element_type type;
 };
 
-/* A part of the memory through which the graphs of a group hand values on (verify_handed.c). */
+/* A part of the memory through which the graphs of a group hand values on (handed_copies.c). */
 struct md_verify_part {
 	const struct md_artifact_handed *stored;
 	uint64_t live;   /* the engine's copy */
@@ -164,7 +164,7 @@ enum md_status md_verify_outputs_compare(const struct md_verify_outputs *outputs
 					 struct md_error *err);
 void md_verify_outputs_finish(struct md_verify_outputs *outputs);
 
-/* ---- the engine's own graphs (verify_live.c) ---- */
+/* ---- the engine's own graphs (live_graphs.c) ---- */
 
 /* The hash of a graph's inputs at one comparison. */
 struct md_verify_inputs {
@@ -224,7 +224,7 @@ void md_verify_labelled(struct md_restore *r, const char *label, unsigned batch)
 /* Compares a labelled graph with its restored twin and reports it; false: not now, a capture is in progress. */
 bool md_verify_compare(struct md_live_graph *live) MD_REQUIRES(md_verify_table_lock);
 
-/* ---- what the inputs held (verify_inputs.c) ---- */
+/* ---- what the inputs held (inputs.c) ---- */
 
 /* Before a comparison, in the context that is current; waits for the hash. */
 enum md_status md_verify_inputs_read(struct md_restore *r, const struct md_restore_graph *graph,
@@ -235,7 +235,7 @@ void md_verify_inputs_note(struct md_live_graph *live, const struct md_verify_in
 /* The user takes graphs that were always compared on the same inputs. */
 bool md_verify_unvaried_accepted(void);
 
-/* ---- the report, and the end of it (verify_write.c, verify_until.c) ---- */
+/* ---- the report, and the end of it (report_lines.c, until.c) ---- */
 
 /* Lines of the report: a comparison begins; its verdict; the end. False: the report cannot be written. */
 bool md_verify_report_begin(const char *label, unsigned batch);
@@ -246,7 +246,7 @@ bool md_verify_until_mark(const char *name) MD_REQUIRES(md_verify_table_lock);
 bool md_verify_until_graphs(size_t labelled) MD_REQUIRES(md_verify_table_lock);
 void md_verify_until_end(void) MD_REQUIRES(md_verify_table_lock);
 
-/* ---- the engine's own copy of private memory (verify_originals.c) ---- */
+/* ---- the engine's own copy of private memory (originals.c) ---- */
 
 struct md_verify_original {
 	uint64_t address, size;
@@ -282,7 +282,7 @@ void md_verify_originals_suspect(struct md_verify_originals *originals, struct m
 							   struct md_error *err),
 				 void *user, struct md_error *err) MD_REQUIRES(md_verify_table_lock);
 
-/* ---- verify_walk.c ---- */
+/* ---- live_parameters.c ---- */
 
 void md_verify_nodes_read(struct md_live_nodes *nodes, CUgraph graph);
 void md_verify_nodes_finish(struct md_live_nodes *nodes);
@@ -290,7 +290,7 @@ void md_verify_nodes_finish(struct md_live_nodes *nodes);
 enum md_status md_verify_nodes_find(const struct md_live_nodes *nodes, const struct md_artifact_graph *stored,
 				    uint32_t alloc, uint64_t *start, struct md_error *err);
 
-/* ---- memory that is handed on (verify_handed.c) ---- */
+/* ---- memory that is handed on (handed_copies.c) ---- */
 
 /* Finds the engine's copy of the memory. Call finish in any case. */
 enum md_status md_verify_handed_init(struct md_verify_handed *handed, struct md_restore *r,

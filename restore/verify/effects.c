@@ -2,7 +2,7 @@
 /* Whether a comparison shows anything: does the live graph write into memory that is compared? */
 #include <string.h>
 
-#include "restore/verify.h"
+#include "restore/verify/verify.h"
 
 /* ---- what the live replay changed ---- */
 

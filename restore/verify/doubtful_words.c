@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/note.h"
-#include "restore/verify.h"
+#include "restore/verify/verify.h"
 
 #define SCRATCH_BYTE 0xa5
 #define SCRATCH_LEAST (1ull << 20)

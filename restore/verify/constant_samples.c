@@ -2,7 +2,7 @@
 /* Samples of constant buffers in verify mode: no graph may have written them. */
 #include <stdlib.h>
 
-#include "restore/verify.h"
+#include "restore/verify/verify.h"
 
 #define CONSTANT_HEAD (1u << 20)
 #define CONSTANT_PIECE 4096u

@@ -2,7 +2,7 @@
 /* Verify mode: what a cold start would lack when the engine asks for a graph. A verification has more, for it captures
  * live. */
 #include "restore/restore.h"
-#include "restore/verify.h"
+#include "restore/verify/verify.h"
 
 /*
  * A graph that a cold start hands out is not captured live there: what the engine loads and writes from the

@@ -2,7 +2,7 @@
 /* Buffers in verify mode whose copies fit on the device: saved, compared and put back there, whole. */
 #include <string.h>
 
-#include "restore/verify.h"
+#include "restore/verify/verify.h"
 
 #define LEAST_BYTES 512u /* a comparison on the host is no worse for less */
 

@@ -6,7 +6,7 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
-#include "restore/verify.h"
+#include "restore/verify/verify.h"
 
 #define BYTES_MAX 65536u /* of a parameter block */
 

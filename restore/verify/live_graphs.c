@@ -11,7 +11,7 @@
 #include "base/cleanup.h"
 #include "base/environment.h"
 #include "base/log.h"
-#include "restore/verify.h"
+#include "restore/verify/verify.h"
 
 #define DEFAULT_LAUNCHES 3
 #define OTHERS_MOST 3 /* comparisons of a graph when others are launched */

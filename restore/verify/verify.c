@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/note.h"
 #include "driver/replay_watch.h"
-#include "restore/verify.h"
+#include "restore/verify/verify.h"
 
 /*
  * Live replays from one state when a restored one differs: at least, so many when they all agree, and at most. With the

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "restore/verify.h"
+#include "restore/verify/verify.h"
 
 /* ---- where it lies ---- */
 

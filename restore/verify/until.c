@@ -7,7 +7,7 @@
 
 #include "base/environment.h"
 #include "base/log.h"
-#include "restore/verify.h"
+#include "restore/verify/verify.h"
 
 static bool reached MD_GUARDED_BY(md_verify_table_lock), ended MD_GUARDED_BY(md_verify_table_lock);
 

@@ -5,7 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/environment.h"
-#include "restore/verify.h"
+#include "restore/verify/verify.h"
 
 #define HOST_MOST (16u << 20) /* bytes of a buffer that are looked at where the device cannot do it */
 

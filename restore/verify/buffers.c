@@ -10,7 +10,7 @@
 #include "base/cleanup.h"
 #include "base/descriptor.h"
 #include "base/environment.h"
-#include "restore/verify.h"
+#include "restore/verify/verify.h"
 
 #define DEFAULT_LIMIT (4ull << 30)
 

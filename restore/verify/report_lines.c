@@ -12,7 +12,7 @@
 #include "base/descriptor.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "restore/verify.h"
+#include "restore/verify/verify.h"
 
 static atomic_bool lost; /* a line: then the report gets no end, and nobody takes it for whole */
 

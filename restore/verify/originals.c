@@ -10,7 +10,7 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
-#include "restore/verify.h"
+#include "restore/verify/verify.h"
 
 /* ---- where it lies ---- */
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "restore/verify.h"
+#include "restore/verify/verify.h"
 
 #define CELLS_MAX (1u << 21) /* more than these are nothing but wrong */
 #define GAP_MAX 4096u        /* elements that lie no farther apart are fetched together */
