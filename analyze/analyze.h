@@ -9,8 +9,8 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "format/artifact.h"
-#include "format/trace.h"
+#include "format/artifact/artifact.h"
+#include "format/trace/trace.h"
 
 /* Private memory at addresses that graphs have, which no replay read or wrote, and which is not kept. */
 struct md_untouched {

@@ -5,7 +5,7 @@
 
 #include "base/interval.h"
 #include "base/status.h"
-#include "format/trace.h"
+#include "format/trace/trace.h"
 
 /* The trace's allocations in their order, then one made up for each binding that lies in none of them. */
 struct md_view_alloc {

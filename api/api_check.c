@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "api/api.h"
-#include "format/artifact.h"
+#include "format/artifact/artifact.h"
 
 #define WHY_MAX 1024 /* bytes of a reason that the engine gives */
 

@@ -6,8 +6,8 @@
 
 #include "analyze/analyze.h"
 #include "base/clock.h"
-#include "format/artifact.h"
-#include "format/trace.h"
+#include "format/artifact/artifact.h"
+#include "format/trace/trace.h"
 
 int main(int argc, char **argv)
 {

@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 #include "driver/cuda_driver.h"
-#include "format/artifact.h"
+#include "format/artifact/artifact.h"
 
 /*
  * The same images are loaded, on as many threads as a restore takes, the same functions, the same nodes, attributes and

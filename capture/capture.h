@@ -12,8 +12,8 @@
 #include "driver/alloc_sequence.h"
 #include "driver/cuda_driver.h"
 #include "driver/interpose.h"
-#include "format/trace.h"
-#include "format/trace_part.h"
+#include "format/trace/part_file.h"
+#include "format/trace/trace.h"
 
 #define MD_LOG_DOMAIN "capture"
 #include "base/guarded.h"

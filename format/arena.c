@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "format/artifact.h"
+#include "format/artifact/artifact.h"
 
 #define FIRST_BYTES (1u << 10)
 #define CHUNK_BYTES (64u << 10)

@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-#include "format/artifact.h"
+#include "format/artifact/artifact.h"
 
 struct md_check {
 	const char *name, *refuses;

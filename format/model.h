@@ -157,7 +157,7 @@ struct md_image_value {              /* of a variable that the engine writes bef
 	char *name;                  /* owned */
 	uint64_t size;               /* bytes, at most MD_IMAGE_VALUE_MAX */
 	uint8_t *data;               /* owned; pointer bytes are zero */
-	struct md_pointer *pointers; /* as those of contents, see artifact.h; owned */
+	struct md_pointer *pointers; /* as those of contents, see artifact/artifact.h; owned */
 	uint32_t pointer_count;
 };
 

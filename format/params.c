@@ -6,7 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/mangled.h"
-#include "format/artifact.h"
+#include "format/artifact/artifact.h"
 
 /* A name that tells other sizes than the driver is not understood. */
 static bool agrees(const struct md_mangled_param *said, const struct md_param *param)

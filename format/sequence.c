@@ -2,8 +2,8 @@
 /* Sequences of allocations, as a trace records them and as an artifact must hold them. */
 #include <inttypes.h>
 
-#include "format/artifact_sections.h"
-#include "format/trace_records.h"
+#include "format/artifact/sections.h"
+#include "format/trace/records.h"
 
 void md_trace_put_request(struct md_trace_writer *w, uint64_t sequence, const struct md_sequence_request *request)
 {

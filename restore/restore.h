@@ -12,7 +12,7 @@
 #include "base/map.h"
 #include "driver/cuda_driver.h"
 #include "driver/device_hash.h"
-#include "format/artifact.h"
+#include "format/artifact/artifact.h"
 #include "medusa/medusa.h"
 #include "restore/pace.h"
 

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/cleanup.h"
-#include "format/artifact.h"
+#include "format/artifact/artifact.h"
 
 static uint64_t bound_constants(const struct md_artifact *artifact)
 {

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "format/artifact.h"
+#include "format/artifact/artifact.h"
 
 static inline void *sample_array(uint32_t count, size_t size)
 {

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "format/trace.h"
+#include "format/trace/trace.h"
 
 #define OUTPUT_BYTES 65536
 

@@ -14,7 +14,7 @@
 
 #include "driver/cuda_driver.h"
 #include "driver/device_hash.h"
-#include "format/artifact.h"
+#include "format/artifact/artifact.h"
 #include "format/checks.h"
 #include "tests/subjects/restore_subject.h"
 

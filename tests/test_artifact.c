@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Artifacts: every field comes back, damage and forgery are refused with a place, and graphs take few bytes. */
-#include "format/artifact.h"
+#include "format/artifact/artifact.h"
 
 #include <criterion/criterion.h>
 #include <sys/resource.h>
@@ -9,7 +9,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "format/pack.h"
+#include "format/codec/pack.h"
 #include "tests/artifact_samples.h"
 
 enum { SECTIONS = 11 }; /* with image_data */

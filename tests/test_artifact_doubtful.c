@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/array.h"
-#include "format/artifact.h"
+#include "format/artifact/artifact.h"
 #include "tests/artifact_samples.h"
 
 static char folder[64], path[128];

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "base/array.h"
-#include "format/artifact_sections.h"
+#include "format/artifact/sections.h"
 #include "base/file.h"
 #include "tests/artifact_samples.h"
 

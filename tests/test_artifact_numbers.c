@@ -3,7 +3,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "format/artifact.h"
+#include "format/artifact/artifact.h"
 #include "tests/artifact_samples.h"
 
 struct spoil {

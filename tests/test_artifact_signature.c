@@ -7,7 +7,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
-#include "format/artifact_layout.h"
+#include "format/artifact/layout.h"
 #include "base/file.h"
 #include "tests/artifact_samples.h"
 

@@ -3,7 +3,7 @@
 #include <criterion/criterion.h>
 #include <unistd.h>
 
-#include "format/artifact.h"
+#include "format/artifact/artifact.h"
 #include "base/file.h"
 #include "tests/artifact_samples.h"
 

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/hash.h"
-#include "format/artifact_layout.h"
+#include "format/artifact/layout.h"
 #include "base/file.h"
 #include "tests/artifact_samples.h"
 

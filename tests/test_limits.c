@@ -7,7 +7,7 @@
 
 #include "driver/cuda_driver.h"
 #include "format/fingerprint.h"
-#include "format/trace.h"
+#include "format/trace/trace.h"
 
 static CUresult CUDAAPI tell(size_t *value, CUlimit limit)
 {

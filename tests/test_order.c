@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Places of a second capture: they compare as in the first, with other gaps, aligned alike; and the file of them. */
-#include "format/order.h"
+#include "format/trace/order.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

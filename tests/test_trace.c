@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Traces: every record comes back as it was put, killed and damaged files are told apart, and nothing is trusted. */
-#include "format/trace.h"
+#include "format/trace/trace.h"
 
 #include <criterion/criterion.h>
 #include <pthread.h>
@@ -13,8 +13,8 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/hash.h"
-#include "format/artifact.h"
-#include "format/pack.h"
+#include "format/artifact/artifact.h"
+#include "format/codec/pack.h"
 
 static char folder[] = "/tmp/medusa-trace-XXXXXX";
 static char path[128], part[160];

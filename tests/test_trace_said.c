@@ -8,9 +8,9 @@
 
 #include "base/buf.h"
 #include "base/hash.h"
-#include "format/artifact.h"
-#include "format/pack.h"
-#include "format/trace.h"
+#include "format/artifact/artifact.h"
+#include "format/codec/pack.h"
+#include "format/trace/trace.h"
 
 static char path[64];
 

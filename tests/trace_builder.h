@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "format/artifact.h"
-#include "format/trace.h"
+#include "format/artifact/artifact.h"
+#include "format/trace/trace.h"
 
 struct builder {
 	struct md_trace trace;

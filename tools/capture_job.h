@@ -8,8 +8,8 @@
 
 #include "base/arguments.h"
 #include "analyze/analyze.h"
-#include "format/artifact.h"
-#include "format/trace.h"
+#include "format/artifact/artifact.h"
+#include "format/trace/trace.h"
 #include "tools/capture_third.h"
 #include "tools/options.h"
 #include "tools/repeat.h"

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "format/order.h"
-#include "format/trace_part.h"
+#include "format/trace/order.h"
+#include "format/trace/part_file.h"
 #include "tools/capture_job.h"
 #include "tools/stop.h"
 

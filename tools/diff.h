@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "format/artifact.h"
+#include "format/artifact/artifact.h"
 
 struct md_difference {
 	const char *section; /* as in the format: "fingerprint", "graphs" ... */

@@ -5,8 +5,8 @@
 
 #include <stdio.h>
 
-#include "format/artifact.h"
-#include "format/trace.h"
+#include "format/artifact/artifact.h"
+#include "format/trace/trace.h"
 #include "base/json.h"
 
 void md_inspect_print(const char *path, const struct md_artifact *artifact, const struct md_artifact_sizes *sizes,

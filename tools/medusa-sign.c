@@ -6,7 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/plain.h"
-#include "format/artifact.h"
+#include "format/artifact/artifact.h"
 #include "base/file.h"
 #include "tools/options.h"
 #include "tools/stop.h"

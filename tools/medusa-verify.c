@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "format/artifact.h"
+#include "format/artifact/artifact.h"
 #include "tools/engine_device.h"
 #include "tools/options.h"
 #include "tools/stop.h"

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "format/artifact.h"
+#include "format/artifact/artifact.h"
 #include "tools/repeat.h"
 
 enum md_verify_outcome {

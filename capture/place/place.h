@@ -4,7 +4,7 @@
 #define MD_CAPTURE_PLACE_PLACE_H
 
 #include "capture/capture.h"
-#include "format/order.h"
+#include "format/trace/order.h"
 
 #define MD_PLACE_DEVICES 64
 

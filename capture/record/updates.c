@@ -6,7 +6,7 @@
 
 #include "base/cleanup.h"
 #include "capture/record/walk.h"
-#include "format/artifact.h"
+#include "format/artifact/artifact.h"
 
 /*
  * Until the engine gives a graph its name, the last change counts: so it is when it asks for that name. What changes

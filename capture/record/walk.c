@@ -8,7 +8,7 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "capture/record/walk.h"
-#include "format/artifact.h"
+#include "format/artifact/artifact.h"
 
 #define MAX_PARAMS_BYTES 65536 /* twice what any driver takes so far */
 

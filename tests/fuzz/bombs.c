@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "format/archive.h"
-#include "format/columns.h"
-#include "format/pack.h"
-#include "format/trace_records.h"
+#include "format/codec/archive.h"
+#include "format/codec/columns.h"
+#include "format/codec/pack.h"
+#include "format/trace/records.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/mend.h"
 

@@ -3,8 +3,8 @@
 #ifndef TESTS_FUZZ_CONSUMERS_H
 #define TESTS_FUZZ_CONSUMERS_H
 
-#include "format/artifact.h"
-#include "format/trace.h"
+#include "format/artifact/artifact.h"
+#include "format/trace/trace.h"
 #include "tests/fuzz/fuzz.h"
 #include "tools/diff.h"
 #include "tools/inspect.h"

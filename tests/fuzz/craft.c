@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "format/pack.h"
+#include "format/codec/pack.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/mend.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "format/pack.h"
+#include "format/codec/pack.h"
 #include "tests/fuzz/fuzz.h"
 
 #define TRACE_HEAD 32

@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 
 #include "base/buf.h"
-#include "format/trace.h"
+#include "format/trace/trace.h"
 #include "models/llama/gguf.h"
 #include "tests/artifact_samples.h"
 #include "tests/fuzz/bombs.h"

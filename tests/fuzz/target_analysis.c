@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fuzz target: a trace from anywhere. What is read can be analyzed, alone and against itself. */
 #include "analyze/analyze.h"
-#include "format/trace.h"
+#include "format/trace/trace.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/mend.h"
 

@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "format/artifact.h"
+#include "format/artifact/artifact.h"
 #include "tests/fuzz/consumers.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/mend.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fuzz target: any bytes as an artifact's text twin. What is read is a valid artifact, which prints and reads again. */
-#include "format/artifact.h"
+#include "format/artifact/artifact.h"
 #include "tests/fuzz/consumers.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/twin.h"

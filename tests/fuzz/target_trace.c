@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fuzz target: any bytes as a trace. */
-#include "format/trace.h"
+#include "format/trace/trace.h"
 #include "tests/fuzz/consumers.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/mend.h"

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "format/artifact.h"
+#include "format/artifact/artifact.h"
 #include "tests/fuzz/fuzz.h"
 
 static inline char *twin_print(const struct md_artifact *artifact, size_t *size)

@@ -48,7 +48,7 @@ forbid 'open files through base/file.h, which neither waits nor follows what was
 	"$inside(open|open64|openat|creat|fopen|fopen64|freopen|mkstemp|mkostemp|mkdtemp|tmpfile)\s*\((?!\"/proc/)" \
 	'*.c' '*.h' ':!tests' ':!bench' ':!base/file.c' ':!base/descriptor.[ch]' "${own_opens[@]}"
 forbid 'open files through base/file.h: these are for the log, the trace under its lock, and /proc' \
-	'\bmd_descriptor_(open|read_stream)\s*\((?!\"/proc/)' '*.c' ':!tests' ':!base' ':!format/trace_part.c' \
+	'\bmd_descriptor_(open|read_stream)\s*\((?!\"/proc/)' '*.c' ':!tests' ':!base' ':!format/trace/part_file.c' \
 	':!capture/session/owner.c' ':!restore/restore_early.c'
 forbid 'read files, do not map them: who cuts one off would end the engine' \
 	'\b(mmap|mmap64)\s*\((?!.*MAP_ANONYMOUS)' '*.c' '*.h' ':!tests' ':!bench' ':!hostcuda' "${own_maps[@]}"

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "driver/cuda_driver.h"
-#include "format/trace.h"
+#include "format/trace/trace.h"
 #include "medusa/medusa.h"
 #include "tests/subjects/image_file.h"
 

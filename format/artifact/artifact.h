@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The artifact (.medusa): everything a cold start needs to restore graphs. Writer for analysis, reader for restore. */
+#ifndef MD_FORMAT_ARTIFACT_ARTIFACT_H
+#define MD_FORMAT_ARTIFACT_ARTIFACT_H
+
+#include "driver/alloc_sequence.h"
+#include "base/element.h"
+#include "format/fingerprint.h"
+#include "format/model.h"
+#include "format/signature.h"
+
+#define MD_ARTIFACT_MAGIC "MEDUSA\r\n"
+#define MD_ARTIFACT_VERSION 2
+#define MD_ARTIFACT_OLDEST_READER 1
+
+/*
+ * File: header | section table | sections. Each section is msgpack in a zstd frame with an XXH3-64 checksum; the
+ * section table and header have one of their own. Sections: fingerprint, allocations, bindings, kernels, images,
+ * graphs, pointers, contents, kv, provenance. docs/format.md is normative.
+ */
+
+enum md_binding_class {
+	MD_CLASS_BOUND = 1,    /* the engine registers it: bindings[binding] */
+	MD_CLASS_SEQUENCE = 2, /* matched by order and size */
+	MD_CLASS_PRIVATE = 3,  /* restore owns it, in one arena */
+	MD_CLASS_VARIABLE = 4, /* a variable of an image that restore has loaded */
+};
+
+/* An allocation that some pointer refers to. The indirect index pointer is (index into this table, offset). */
+struct md_artifact_alloc {
+	enum md_binding_class class;
+	enum md_alloc_family family;
+	uint32_t binding;      /* MD_CLASS_BOUND: index into bindings, else MD_NONE */
+	uint32_t order;        /* position in the allocation sequence of the capture */
+	uint64_t size;         /* bytes */
+	uint64_t arena_offset; /* MD_CLASS_PRIVATE: place in the arena, 512-byte aligned */
+	uint32_t image;        /* MD_CLASS_VARIABLE: index into images; else 0 */
+	char *variable;        /* MD_CLASS_VARIABLE: its name, owned; else NULL */
+};
+
+#define MD_BINDING_ALIGN_MAX 32u /* the widest access of a kernel to memory, in bytes */
+
+struct md_binding {
+	char *name; /* owned */
+	uint64_t size;
+	enum md_bind_role role;
+	bool hashed; /* contents may have been made of it, and this is what it held then */
+	bool varied; /* it held something else in the second capture: contents that were compared are not made of it */
+	struct md_hash hash;
+	bool adjoins;    /* a launch has an address in `before` and the one where that ends and this begins */
+	uint32_t before; /* index into bindings */
+	uint32_t align;  /* its address was a multiple of this in every capture; 1 if of nothing that matters */
+	bool overlaps; /* it lay `distance` bytes behind where binding `within` begins, and shares memory with it or */
+	uint32_t within; /* with another one that names it */
+	uint64_t distance;
+};
+
+enum md_pointer_kind {
+	MD_POINTER_PLAIN = 0,      /* 8 bytes: address of the allocation + offset */
+	MD_POINTER_TENSOR_MAP = 1, /* 128 bytes (CUtensorMap): cuTensorMapReplaceAddress */
+};
+
+struct md_pointer {
+	uint32_t node;  /* index in its graph */
+	uint32_t at;    /* byte offset in params (kernel), in md_memset/md_memcpy order for others; see model.h */
+	uint32_t alloc; /* index into allocs */
+	uint8_t kind;   /* md_pointer_kind */
+	int64_t offset; /* from the allocation's start; may be negative or past the end (virtual origin) */
+};
+
+enum md_proof {
+	MD_PROOF_NONE = 0,   /* one capture alone (--single) */
+	MD_PROOF_TWO = 1,    /* settled by two captures */
+	MD_PROOF_REPLAY = 2, /* and by replay with noise and private memory changed (medusa-verify) */
+};
+
+struct md_artifact_output { /* memory of a graph that the engine reads after a replay */
+	uint32_t alloc;     /* index into allocs */
+	uint64_t offset, size;
+};
+
+/*
+ * A word that lies in memory which was live at its launch in both captures, but not at one place of it: a stale
+ * pointer, or one into blocks that swapped places. Replay has to tell; an artifact with such words is not to be
+ * published, and a restore refuses their graphs but to verify them.
+ */
+struct md_doubtful {
+	uint32_t node, at; /* 8 bytes of a kernel's parameters */
+	uint32_t alloc; /* index into allocs, where the first capture has it; MD_NONE: in none of them, and then zero */
+	int64_t offset;
+	uint32_t order[2]; /* its allocation in the sequence of either capture */
+	uint64_t place[2]; /* bytes from that one's start */
+};
+
+/*
+ * Private memory through which a graph hands values on to others, or is handed them. Nobody bound it, so that all who
+ * use it must have the same copy: such graphs are one group, restored together or not at all.
+ */
+struct md_artifact_handed {
+	uint32_t alloc; /* index into allocs, of class PRIVATE */
+	uint64_t offset, size;
+	bool reads, writes; /* the graph does */
+};
+
+#define MD_HANDED_MAX 4096 /* parts, of a graph */
+#define MD_DOUBTFUL_MAX 64 /* of a graph: each takes two replays */
+#define MD_OUTPUTS_MAX 4096
+#define MD_NOTE_MAX (64u << 10) /* bytes */
+
+struct md_artifact_graph {
+	char *label; /* owned */
+	uint32_t batch;
+	enum md_proof proof;
+	uint64_t instantiate_flags;
+	struct md_node *nodes; /* pointer and noise bytes in params are zero */
+	uint32_t node_count;
+	struct md_edge *edges;
+	uint32_t edge_count;
+	struct md_pointer *pointers; /* ascending by (node, at) */
+	uint32_t pointer_count;
+	/* noise: bytes that differed for no reason; ascending (node, at); verify fills them at random */
+	struct md_noise {
+		uint32_t node, at, size;
+	} * noise;
+	uint32_t noise_count;
+	struct md_doubtful *doubtful; /* ascending (node, at); owned */
+	uint32_t doubtful_count;
+	struct md_artifact_output *outputs; /* by index; owned */
+	uint32_t output_count;
+	uint32_t group;                    /* 0: none */
+	struct md_artifact_handed *handed; /* ascending (alloc, offset); of a graph in a group; owned */
+	uint32_t handed_count;
+	uint8_t *note; /* the engine's own; owned, NULL when there is none */
+	uint64_t note_size;
+	struct md_tolerance accepted; /* given: nondeterministic, and within what its engine's user accepted it */
+	uint64_t constant_words, pointer_words, noise_words; /* statistics, 8-byte words of all parameter blocks */
+	void *arena;                                         /* owns params and attributes of the nodes */
+};
+
+struct md_artifact_refusal { /* a graph that was captured but not materialized */
+	char *label;         /* owned */
+	uint32_t batch;
+	char *why; /* owned */
+};
+
+struct md_artifact_content {
+	uint32_t alloc; /* index into allocs, of class PRIVATE */
+	uint64_t offset, size;
+	bool compared;               /* both captures saved all of it, and the same */
+	uint8_t *data;               /* owned */
+	struct md_pointer *pointers; /* words inside that are pointers: node = MD_NONE, at = offset in data; owned */
+	uint32_t pointer_count;
+};
+
+struct md_provenance {
+	char *tool_version, *command, *created; /* owned; created is RFC 3339 UTC */
+	char *verification; /* owned; what the verification of medusa-capture was to let pass; NULL: there was none */
+	char *checks;       /* owned; names of format/checks.def with blanks between; NULL: of an older version */
+	uint64_t scratch_addresses;   /* that kernels outside of graphs were given, in memory of which the engine said
+				       * that only graphs use it: the artifact relies on that */
+	uint32_t capture_count;       /* 1 or 2 */
+	struct md_stage_time *stages; /* owned; of the (first) capture: "warmup", "capture", "instantiate" ... */
+	uint32_t stage_count;
+};
+
+/* The signature of the file that was read. Writing keeps it, and fails if it does not match the written file. */
+struct md_artifact_signature {
+	bool present;
+	struct md_public_key key;
+	uint8_t bytes[MD_SIGNATURE_BYTES];
+};
+
+struct md_artifact {
+	struct md_fingerprint fingerprint;
+	struct md_artifact_alloc *allocs;
+	uint32_t alloc_count;
+	uint64_t arena_size; /* bytes of private memory */
+	struct md_binding *bindings;
+	uint32_t binding_count;
+	struct md_sequence_request *requests; /* all that the engine made, if it is bound by sequence */
+	uint32_t request_count;
+	struct md_image *images;
+	uint32_t image_count;
+	struct md_kernel *kernels;
+	uint32_t kernel_count;
+	struct md_artifact_graph *graphs;
+	uint32_t graph_count;
+	struct md_artifact_refusal *refusals;
+	uint32_t refusal_count;
+	struct md_artifact_content *contents;
+	uint32_t content_count;
+	struct md_kv kv;
+	struct md_provenance provenance;
+	struct md_artifact_signature signature;
+};
+
+struct md_artifact_section_size { /* for medusa-inspect and the benchmarks */
+	char name[16];
+	uint64_t stored, raw; /* bytes in the file, bytes uncompressed */
+};
+
+#define MD_ARTIFACT_SECTIONS_MAX 16
+
+struct md_artifact_sizes {
+	uint64_t file;
+	uint32_t section_count;
+	struct md_artifact_section_size sections[MD_ARTIFACT_SECTIONS_MAX];
+};
+
+/* Atomic: written beside path and renamed; an existing artifact stays until then. sizes may be NULL. */
+enum md_status md_artifact_write(const struct md_artifact *artifact, const char *path, struct md_artifact_sizes *sizes,
+				 struct md_error *err);
+
+/*
+ * Everything read is checked against what it points into (indices, offsets, sizes, edges acyclic by construction
+ * checks, pointers inside parameter blocks); memory is bounded before it is taken. Errors name section and offset.
+ */
+enum md_status md_artifact_read(const char *path, struct md_artifact *out, struct md_artifact_sizes *sizes,
+				struct md_error *err);
+enum md_status md_artifact_parse(const void *data, size_t size, struct md_artifact *out,
+				 struct md_artifact_sizes *sizes, struct md_error *err);
+void md_artifact_finish(struct md_artifact *artifact);
+
+/*
+ * The same in parts, for a cold start. Opening reads all sections but graphs, pointers and contents, and of stored
+ * images where their bytes lie; graphs come next, while images load already; an image's bytes when they are wanted,
+ * from any thread, out having room for the image's size. Each part is checked when it is read, as above; what an
+ * image's hash says is the caller's to check. Close after the last image; the artifact stays, and has its own finish.
+ */
+struct md_artifact_file;
+enum md_status md_artifact_open(const char *path, struct md_artifact_file **out, struct md_artifact *artifact,
+				struct md_error *err);
+enum md_status md_artifact_read_graphs(struct md_artifact_file *file, struct md_artifact *artifact,
+				       struct md_error *err);
+enum md_status md_artifact_read_image(const struct md_artifact_file *file, const struct md_artifact *artifact,
+				      uint32_t image, void *out, struct md_error *err);
+void md_artifact_close(struct md_artifact_file *file);
+
+/*
+ * A signature in a file is checked whenever the file is read: of the parts that are read, when they are. With trust,
+ * a file without one, or with that of a key that is not there, is MD_ERR_MISMATCH before anything of it is expanded.
+ */
+enum md_status md_artifact_open_trusted(const char *path, const struct md_trust *trust, struct md_artifact_file **out,
+					struct md_artifact *artifact, struct md_error *err);
+/*
+ * Writes the file again with a signature by key in place of the one it may have; all else stays as it is, bit for bit.
+ * Everything in it is read first. out_path may be path.
+ */
+enum md_status md_artifact_sign(const char *path, const char *out_path, const struct md_secret_key *key,
+				struct md_error *err);
+
+/* "node 3, bytes 16..23: points to offset 0 of allocation 47 in the first capture and ..." */
+#define MD_DOUBTFUL_TEXT 256
+void md_doubtful_describe(const struct md_doubtful *doubtful, char text[MD_DOUBTFUL_TEXT]);
+/* The first graph with doubtful words; NULL: there is none. */
+const struct md_artifact_graph *md_artifact_doubtful(const struct md_artifact *artifact);
+/* Bytes of a graph's noise, by what they lie in. */
+struct md_unset {
+	uint64_t struct_bytes; /* of parameters that are structs, or may be */
+	uint64_t other_bytes;  /* between parameters, of addresses */
+	uint32_t scalars;      /* parameters that are numbers: their values were accepted, or were addresses */
+};
+enum md_status md_artifact_unset(const struct md_artifact *artifact, const struct md_artifact_graph *graph,
+				 struct md_unset *out, struct md_error *err);
+/* From now on the word is noise. */
+enum md_status md_doubtful_settle(struct md_artifact_graph *graph, uint32_t index, struct md_error *err);
+
+/* Checks that a KV profile agrees with itself and with the device; MD_ERR_CORRUPT names the numbers that do not. */
+enum md_status md_artifact_check_kv(const struct md_kv *kv, uint64_t device_memory, struct md_error *err);
+
+/* The same checks on a structure in memory; the writer calls it first, the text twin's reader too. */
+enum md_status md_artifact_check(const struct md_artifact *artifact, struct md_error *err);
+
+/* Text twin, both directions (docs/format.md). */
+#include <stdio.h>
+enum md_status md_artifact_print_text(const struct md_artifact *artifact, FILE *out, struct md_error *err);
+enum md_status md_artifact_parse_text(FILE *in, struct md_artifact *out, struct md_error *err);
+
+/* Memory that lives as long as its graph: nodes' params and attributes. NULL when out of memory. */
+void *md_arena_alloc(void **arena, size_t bytes);
+/* Bytes of memory that this will take: 0 when there is room yet. */
+size_t md_arena_need(void *const *arena, size_t bytes);
+void md_arena_free(void **arena);
+
+#endif

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The file that a trace is written to, PATH.part until it is complete: locked by its process, checked before writes. */
+#ifndef MD_FORMAT_TRACE_PART_FILE_H
+#define MD_FORMAT_TRACE_PART_FILE_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "base/descriptor.h"
+#include "base/status.h"
+
+struct md_trace_part {
+	struct md_descriptor file;
+	char *path; /* owned; PATH.part */
+};
+
+#define MD_TRACE_PART_NONE ((struct md_trace_part){.file = MD_DESCRIPTOR_NONE})
+
+/*
+ * Opens PATH.part, which need not be there when flags have O_CREAT; it is neither locked nor emptied. A link
+ * is not followed, whoever has prepared it. MD_ERR_IO says why it cannot be opened.
+ */
+enum md_status md_trace_part_open(const char *path, int flags, struct md_trace_part *out, struct md_error *err);
+/*
+ * A lock of this process, not of its children, which ends with the process, or when anybody in it closes the file.
+ * False when another process has it: *holder is its number, or 0 if it is on another machine. Where files cannot be
+ * locked (devices, some network file systems) the answer is true.
+ */
+bool md_trace_part_lock(const struct md_trace_part *part, pid_t *holder);
+/* True if another process has locked a file at this path. */
+bool md_trace_part_is_held(const char *path, pid_t *holder);
+/*
+ * Before each batch of writes: is the descriptor still that of our file? If the engine has closed it, the file is
+ * opened and locked again, and writing goes on at its end; if that cannot be done, MD_ERR_IO says why.
+ */
+enum md_status md_trace_part_check(struct md_trace_part *part, struct md_error *err);
+/* Closes it, unless the descriptor is not ours any more. */
+void md_trace_part_close(struct md_trace_part *part);
+
+#endif

@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The trace (.mtrace): what one warm start did, in order. Writer for capture, reader for analysis. */
+#ifndef MD_FORMAT_TRACE_TRACE_H
+#define MD_FORMAT_TRACE_TRACE_H
+
+#include "base/element.h"
+#include "driver/alloc_sequence.h"
+#include "format/fingerprint.h"
+#include "format/model.h"
+
+/*
+ * File: a 32-byte header (magic "MDTRACE\0", version, oldest reader, feature bits), then frames until the end:
+ *	u32 compressed size | u32 uncompressed size | u64 checksum of the compressed bytes | zstd frame
+ * A frame holds msgpack records [type, sequence, fields...]. A killed process leaves whole frames: the reader reads up
+ * to there and says that the trace is incomplete. docs/format.md is normative.
+ *
+ * `sequence` is the position in the order of all recorded calls of the process, from 1.
+ */
+
+/* ---- writer: thread-safe; one file; errors are sticky ---- */
+
+struct md_trace_writer;
+
+/* Writes to path + ".part" until md_trace_writer_close renames it; a killed process leaves the .part file. */
+enum md_status md_trace_writer_create(const char *path, struct md_trace_writer **out, struct md_error *err);
+/* The same into a file that the caller has opened, holds and closes later than the writer. It is emptied. */
+struct md_trace_part;
+enum md_status md_trace_writer_create_in(struct md_trace_part *part, const char *path, struct md_trace_writer **out,
+					 struct md_error *err);
+/* Ends the trace ("complete") and renames it. Frees the writer either way. NULL is allowed. */
+enum md_status md_trace_writer_close(struct md_trace_writer *writer, struct md_error *err);
+/* Frees without completing: the .part file stays for diagnosis. */
+void md_trace_writer_abandon(struct md_trace_writer *writer);
+/* Compresses and writes what is buffered. Called by the drain thread; also when the buffer exceeds 1 MiB. */
+enum md_status md_trace_writer_flush(struct md_trace_writer *writer, struct md_error *err);
+/* First failure of any put (disk full ...), or MD_OK. After a failure puts do nothing. */
+enum md_status md_trace_writer_status(struct md_trace_writer *writer, struct md_error *err);
+
+struct md_trace_meta {
+	uint32_t process_id;
+	uint64_t start_unix_ns;
+	uint64_t shift;      /* 0, or the address-space shift seed this run was made with */
+	const char *command; /* the engine's command line, joined with spaces */
+	const char *tool_version;
+};
+
+void md_trace_put_meta(struct md_trace_writer *w, const struct md_trace_meta *meta);
+void md_trace_put_fingerprint(struct md_trace_writer *w, const struct md_fingerprint *fingerprint);
+/* Limits of the context in which graphs are made, whenever they have changed. */
+void md_trace_put_limits(struct md_trace_writer *w, uint64_t sequence, const uint64_t limits[MD_LIMITS]);
+void md_trace_put_alloc(struct md_trace_writer *w, uint64_t sequence, enum md_alloc_family family, uint64_t address,
+			uint64_t size);
+void md_trace_put_free(struct md_trace_writer *w, uint64_t sequence, uint64_t address);
+/* Images are put once a content hash; index is the order of the puts, from 0. data NULL: referenced, not stored. */
+void md_trace_put_image(struct md_trace_writer *w, uint64_t sequence, const struct md_image *image);
+/* Kernels likewise, index in the order of the puts. kernel->image is an image index of this trace. */
+void md_trace_put_kernel(struct md_trace_writer *w, uint64_t sequence, const struct md_kernel *kernel);
+/* Launches outside of capture are counted per kernel: one record at the first, then totals at the end. */
+void md_trace_put_launches(struct md_trace_writer *w, uint64_t sequence, uint32_t kernel, uint64_t count);
+/* Copies and sets outside of capture are counted by kind; a later record replaces an earlier one. */
+void md_trace_put_transfers(struct md_trace_writer *w, uint64_t sequence, enum md_transfer_kind kind,
+			    const struct md_transfers *transfers);
+struct md_trace_graph;
+void md_trace_put_graph(struct md_trace_writer *w, uint64_t sequence, const struct md_trace_graph *graph);
+/* graph is the id in struct md_trace_graph. A later label of the same graph replaces the earlier. */
+void md_trace_put_label(struct md_trace_writer *w, uint64_t sequence, uint64_t graph, const char *label,
+			uint32_t batch);
+void md_trace_put_bind(struct md_trace_writer *w, uint64_t sequence, const char *name, uint64_t address, uint64_t size,
+		       enum md_bind_role role);
+/* An output of a graph, the engine's own data about it, and the engine's word that it must not be materialized. */
+void md_trace_put_output(struct md_trace_writer *w, uint64_t sequence, uint64_t graph, uint32_t index, uint64_t address,
+			 uint64_t size);
+void md_trace_put_note(struct md_trace_writer *w, uint64_t sequence, uint64_t graph, const void *data, uint64_t size);
+void md_trace_put_refusal(struct md_trace_writer *w, uint64_t sequence, uint64_t graph, const char *why);
+/*
+ * A graph writes, in memory that nobody bound, what another one reads; size 0: nothing is known of the bytes. Or the
+ * engine does one of the two, by a call outside of graphs.
+ */
+struct md_trace_handed {
+	uint64_t reader, writer; /* ids of graphs; 0: the engine */
+	char *call;              /* the engine's; owned; NULL for two graphs */
+	uint64_t address, size, sequence;
+};
+void md_trace_put_handed(struct md_trace_writer *w, uint64_t sequence, const struct md_trace_handed *handed);
+/*
+ * What a graph writes in memory that nobody bound, as replays on poisoned memory show it; ascending and apart. Said of
+ * a graph that has passed its poison test, before the outcome; of any other one it is not known.
+ */
+struct md_trace_range {
+	uint64_t address, size;
+};
+void md_trace_put_written(struct md_trace_writer *w, uint64_t sequence, uint64_t graph,
+			  const struct md_trace_range *ranges, uint32_t count);
+/*
+ * Outside of graphs and after their warm-ups, a kernel was launched with an address, in memory of graphs that nobody
+ * bound, in a word of its parameters. With a size it is any address from there on, by a kernel that is not told.
+ */
+struct md_trace_given {
+	uint32_t kernel; /* MD_NONE if there is a size */
+	uint64_t address, size, sequence;
+	uint32_t offset; /* of the word, in the parameters; MD_NONE: not told */
+	bool scratch;    /* the address lay in memory that the engine said only graphs use */
+};
+void md_trace_put_given(struct md_trace_writer *w, uint64_t sequence, const struct md_trace_given *given);
+/*
+ * The engine says that only graphs use this memory, until the next of these records that has no size, or the memory is
+ * freed.
+ */
+struct md_trace_scratch {
+	uint64_t address, size, sequence; /* size 0: what was said before does not hold any more */
+};
+void md_trace_put_scratch(struct md_trace_writer *w, uint64_t sequence, uint64_t address, uint64_t size);
+/* The arguments of the process; an empty list writes no record. */
+void md_trace_put_arguments(struct md_trace_writer *w, const struct md_argument_list *arguments);
+/* The graph's replays differ among themselves; the poison test judged them within this tolerance. */
+void md_trace_put_tolerance(struct md_trace_writer *writer, uint64_t sequence, uint64_t graph,
+			    const struct md_tolerance *tolerance);
+/* A fact that the engine states; a name that is stated again gets the new value. */
+void md_trace_put_fact(struct md_trace_writer *w, uint64_t sequence, const char *name, const char *value);
+/* The engine uses, outside of graphs, an event that nodes of a graph record or wait for; call: how. */
+void md_trace_put_event_use(struct md_trace_writer *w, uint64_t sequence, uint32_t event, const char *call);
+/* 128 bytes that were encoded as a tensor map. */
+void md_trace_put_tensor_map(struct md_trace_writer *w, uint64_t sequence, const void *map);
+/* The engine has written a variable of the image's module. */
+void md_trace_put_variable(struct md_trace_writer *w, uint64_t sequence, uint32_t image, const char *name);
+/* The place of a variable of an image's module, when the engine asks for its address. */
+void md_trace_put_global(struct md_trace_writer *w, uint64_t sequence, uint32_t image, const char *name,
+			 uint64_t address, uint64_t size);
+/* A replay of the graph wrote such a variable. */
+void md_trace_put_replayed(struct md_trace_writer *w, uint64_t sequence, uint32_t image, const char *name,
+			   uint64_t graph);
+/* Addresses that were reserved, where the driver chose. */
+void md_trace_put_reservation(struct md_trace_writer *w, uint64_t sequence, uint64_t address, uint64_t size);
+/* sequence.c: an allocation of an engine that binds nothing, in its order, all at once when it asks for a graph. */
+void md_trace_put_request(struct md_trace_writer *w, uint64_t sequence, const struct md_sequence_request *request);
+/* The value of such a variable; written again when it has changed. */
+void md_trace_put_value(struct md_trace_writer *w, uint64_t sequence, uint32_t image, const char *name,
+			const void *data, uint64_t size);
+/* The hash of a binding that counts as constant (driver/device_hash.h), or NULL and the reason why there is none. */
+void md_trace_put_constant(struct md_trace_writer *w, uint64_t sequence, const char *name, uint64_t address,
+			   uint64_t size, const struct md_hash *hash, const char *why);
+void md_trace_put_mark(struct md_trace_writer *w, uint64_t sequence, const char *name);
+void md_trace_put_kv(struct md_trace_writer *w, uint64_t sequence, const struct md_kv *kv);
+void md_trace_put_stage(struct md_trace_writer *w, uint64_t sequence, const struct md_stage_time *stage);
+/* Permanent contents, found by poisoning: bytes that must be in [address, address + size) before a replay. */
+void md_trace_put_content(struct md_trace_writer *w, uint64_t sequence, uint64_t address, uint64_t size,
+			  const void *data);
+/*
+ * What lies beside permanent contents, up to where a graph writes or somebody has bound memory: no replay has read it,
+ * and no graph writes it. data NULL: zeros. Of the same bytes put again the last holds. copied: the engine has copied
+ * it there from the host, or set it; such memory need not lie beside contents, if a graph has its address.
+ */
+#define MD_UNREAD_MAX (1u << 20) /* bytes of one record */
+void md_trace_put_unread(struct md_trace_writer *w, uint64_t sequence, uint64_t address, uint64_t size,
+			 const void *data, bool copied);
+/* Outcome of the poison test of a graph: which of the md_probe_result it was, and why. */
+enum md_probe_result { MD_PROBE_CLEAN = 1, MD_PROBE_CONTENT_SAVED = 2, MD_PROBE_FAILED = 3 };
+void md_trace_put_probe(struct md_trace_writer *w, uint64_t sequence, uint64_t graph, enum md_probe_result result,
+			const char *why);
+
+/* ---- what a trace says, as read ---- */
+
+struct md_trace_alloc {
+	enum md_alloc_family family;
+	enum md_alloc_family asked; /* family before it was exported, if it was */
+	uint64_t address, size;
+	uint64_t born, died; /* sequences; died = UINT64_MAX while live at the end */
+};
+
+struct md_trace_reservation { /* of addresses alone, that the driver chose */
+	uint64_t address, size;
+};
+
+struct md_trace_bind {
+	char *name; /* owned */
+	uint64_t address, size, sequence;
+	enum md_bind_role role;
+};
+
+struct md_trace_output {        /* of a graph, by index */
+	uint64_t address, size; /* size 0: this index was not given */
+};
+
+struct md_trace_graph {
+	uint64_t id;
+	char *label; /* owned; NULL when the engine gave none */
+	uint32_t batch;
+	uint64_t sequence; /* of the instantiation */
+	uint64_t instantiate_flags;
+	struct md_node *nodes;
+	uint32_t node_count;
+	struct md_edge *edges;
+	uint32_t edge_count;
+	char *refused; /* owned; NULL, or why this graph cannot be materialized ("host node at index 12") */
+	enum md_probe_result probe;      /* 0: not tested */
+	uint64_t probe_sequence;         /* of the test's end */
+	char *probe_why;                 /* owned */
+	struct md_tolerance tolerance;   /* given: it is nondeterministic, and was judged within */
+	struct md_trace_output *outputs; /* owned */
+	uint32_t output_count;
+	struct md_trace_range *written; /* in memory that nobody bound, ascending; owned */
+	uint32_t written_count;
+	bool written_known; /* false: it may write anything that it reaches */
+	uint8_t *note;      /* owned; NULL when there is none */
+	uint64_t note_size;
+	void *arena; /* owns params and attributes of the nodes */
+};
+
+struct md_trace_content {
+	uint64_t sequence, address, size;
+	uint8_t *data; /* owned */
+};
+
+struct md_trace_unread {
+	uint64_t sequence, address, size;
+	uint8_t *data; /* owned; NULL: zeros */
+	bool copied;
+};
+
+struct md_trace_event_use {
+	uint32_t event;
+	char *call; /* owned */
+};
+
+struct md_trace_variable {
+	uint32_t image;
+	char *name; /* owned */
+};
+
+struct md_trace_value { /* of a variable */
+	uint32_t image;
+	char *name; /* owned */
+	uint64_t sequence, size;
+	uint8_t *data; /* owned */
+};
+
+struct md_trace_global { /* one of a module's; each copy of an image has its own */
+	uint32_t image;
+	char *name; /* owned */
+	uint64_t sequence, address, size;
+};
+
+struct md_trace_replayed {
+	uint32_t image;
+	char *name; /* owned; of the variable */
+	uint64_t graph;
+};
+
+struct md_trace_constant {
+	char *name; /* owned; of the binding */
+	uint64_t sequence, address, size;
+	bool known;
+	struct md_hash hash; /* if known, else */
+	char *why;           /* owned */
+};
+
+#define MD_TENSOR_MAP_BYTES 128u
+
+struct md_trace_tensor_map {
+	uint8_t bytes[MD_TENSOR_MAP_BYTES];
+};
+
+#define MD_TRACE_ANALYZED_FROM 6 /* the oldest version that an analysis takes */
+
+struct md_trace {
+	char *path, *command, *tool_version; /* owned */
+	uint32_t process_id;
+	uint64_t start_unix_ns, shift;
+	uint32_t version; /* of the file: an older recorder did not look for all that refuses graphs */
+	bool complete;    /* false: the process was killed; everything up to there is here */
+	struct md_fingerprint fingerprint;
+	struct md_trace_alloc *allocs;
+	uint32_t alloc_count;
+	struct md_image *images;
+	uint32_t image_count;
+	struct md_kernel *kernels;
+	uint32_t kernel_count;
+	uint64_t *launches; /* per kernel, outside of capture */
+	struct md_transfers transfers[MD_TRANSFER_KINDS];
+	struct md_trace_graph *graphs;
+	uint32_t graph_count;
+	struct md_trace_bind *binds;
+	uint32_t bind_count;
+	struct md_trace_content *contents;
+	uint32_t content_count;
+	struct md_trace_unread *unread; /* in the order of the file */
+	uint32_t unread_count;
+	struct md_trace_event_use *event_uses;
+	uint32_t event_use_count;
+	struct md_trace_variable *variables; /* that were written */
+	struct md_trace_value *values;
+	uint32_t value_count;
+	uint32_t variable_count;
+	struct md_trace_global *globals;
+	uint32_t global_count;
+	struct md_trace_replayed *replayed;
+	uint32_t replayed_count;
+	struct md_trace_constant *constants; /* a binding may be there again: hashed later, once more */
+	uint32_t constant_count;
+	struct md_trace_tensor_map *tensor_maps; /* each content once */
+	uint32_t tensor_map_count;
+	struct md_sequence_request *requests; /* of an engine that binds nothing, until it asked for a graph */
+	uint32_t request_count;
+	struct md_trace_reservation *reservations;
+	uint32_t reservation_count;
+	struct md_trace_handed *handed;
+	uint32_t handed_count;
+	struct md_trace_given *given;
+	uint32_t given_count;
+	struct md_trace_scratch *scratch; /* in the order of the file */
+	uint32_t scratch_count;
+	struct md_kv kv;
+	struct md_stage_time *stages;
+	uint32_t stage_count;
+};
+
+/* Errors name the frame, its offset in the file and the record. A truncated tail is not an error (complete = false). */
+enum md_status md_trace_read(const char *path, struct md_trace *out, struct md_error *err);
+/* Two at the same time, on a thread each. If one fails, neither is kept, and *failed is its index: the first such. */
+enum md_status md_trace_read_two(const char *const paths[2], struct md_trace out[2], size_t *failed,
+				 struct md_error *err);
+/* The same over memory, for fuzzing; at most 1 GiB is taken whatever the bytes say. */
+enum md_status md_trace_parse(const void *data, size_t size, struct md_trace *out, struct md_error *err);
+void md_trace_finish(struct md_trace *trace);
+/* The number of labelled graphs. If there are any, the others are helpers and are left out of the artifact. */
+uint32_t md_trace_labelled(const struct md_trace *trace);
+
+#endif
