@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "scheduler/knapsack.h"
+#include "scheduler/knapsack/knapsack.h"
 
 struct knapsack_case {
 	struct md_knapsack problem;

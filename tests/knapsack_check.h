@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rules of scheduler/knapsack.h once more, from its text alone: a checker that shares no code with the solvers. */
+/* The rules of knapsack.h once more, from its text alone: a checker that shares no code with the solvers. */
 #ifndef MD_TESTS_KNAPSACK_CHECK_H
 #define MD_TESTS_KNAPSACK_CHECK_H
 
 #include <stdio.h>
 #include <string.h>
 
-#include "scheduler/knapsack.h"
+#include "scheduler/knapsack/knapsack.h"
 
 #define CHECK_MOST 64 /* places */
 

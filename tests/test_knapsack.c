@@ -2,7 +2,7 @@
 /* Preloading: the rules hold, the exact solver is exact, and the others are near it. */
 #include <criterion/criterion.h>
 
-#include "scheduler/knapsack_state.h"
+#include "scheduler/knapsack/knapsack_state.h"
 #include "tests/knapsack_cases.h"
 #include "tests/knapsack_check.h"
 

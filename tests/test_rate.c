@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "scheduler/rate.h"
+#include "scheduler/core/rate.h"
 
 #define SECOND 1000000000ull
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The scheduler's order of service: queueing and batching, each policy's own rule. */
-#include "scheduler/state.h"
+#include "scheduler/core/state.h"
 #include "tests/scheduler_fixture.h"
 
 static struct script n;

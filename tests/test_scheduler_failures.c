@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The scheduler where things go wrong: failures that other schedulers are known for, by name; lost GPUs, failed copies.
  */
-#include "scheduler/state.h"
+#include "scheduler/core/state.h"
 #include "tests/scheduler_fixture.h"
 
 static struct script n;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The scheduler's memory: reservations as in SwapServeLLM, residues, host memory, and budgets by bytes. */
-#include "scheduler/state.h"
+#include "scheduler/core/state.h"
 #include "tests/scheduler_fixture.h"
 
 static struct script n;

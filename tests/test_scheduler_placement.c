@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where the scheduler puts things: placement, eviction and preloading, each policy's own rule. */
-#include "scheduler/state.h"
+#include "scheduler/core/state.h"
 #include "tests/scheduler_fixture.h"
 
 static struct script n;

@@ -2,7 +2,7 @@
 /* The scheduler gives the same actions for the same events, and keeps its books when memory runs out. */
 #include <stdlib.h>
 
-#include "scheduler/state.h"
+#include "scheduler/core/state.h"
 #include "tests/scheduler_fixture.h"
 
 /* ---- allocations that fail: the linker sends the library's calls here ---- */

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the scheduler knows, for its caller; and the books counted anew, for tests. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "scheduler/core/state.h"
+
+/* ---- state for the caller --------------------------------------------------------------------------------------- */
+
+/* Fills as much as the caller's struct has; what an older caller doesn't know is left out. */
+static int give(void *out, const void *known, size_t bytes)
+{
+	size_t size;
+	memcpy(&size, out, sizeof(size));
+	if (size < sizeof(size))
+		return MEDUSA_SCHED_ERR_INVALID;
+	memset((char *)out + sizeof(size), 0, size - sizeof(size));
+	memcpy((char *)out + sizeof(size), (const char *)known + sizeof(size),
+	       (size < bytes ? size : bytes) - sizeof(size));
+	return MEDUSA_SCHED_OK;
+}
+
+MD_EXPORT int medusa_sched_gpu_get(const struct medusa_sched *s, uint32_t gpu, struct medusa_sched_gpu_state *state)
+{
+	if (gpu >= s->gpu_count)
+		return MEDUSA_SCHED_ERR_NOT_FOUND;
+	const struct md_gpu *g = &s->gpus[gpu];
+	struct medusa_sched_gpu_state known = {
+	    .present = g->present,
+	    .limit_bytes = g->limit,
+	    .artifact_bytes = g->artifacts,
+	    .residue_bytes = g->residues,
+	    .kv_bytes = g->kv,
+	    .foreign_bytes = g->foreign,
+	    .running = g->running,
+	    .transfers = g->transfers,
+	    .waiting = g->claim_count,
+	};
+	return give(state, &known, sizeof(known));
+}
+
+MD_EXPORT int medusa_sched_function_get(const struct medusa_sched *s, uint32_t function,
+					struct medusa_sched_function_state *state)
+{
+	if (function >= s->function_count)
+		return MEDUSA_SCHED_ERR_NOT_FOUND;
+	const struct md_function *f = &s->functions[function];
+	struct medusa_sched_function_state known = {
+	    .waiting = md_waiting(s, function),
+	    .running = f->running,
+	    .ended = f->ended,
+	    .met = f->met,
+	    .rejected = f->rejected,
+	    .rate_per_s = md_rate_per_s(&f->rate, s->now),
+	};
+	return give(state, &known, sizeof(known));
+}
+
+MD_EXPORT int medusa_sched_stats_get(const struct medusa_sched *s, struct medusa_sched_stats *stats)
+{
+	struct medusa_sched_stats known = s->stats;
+	known.memory_bytes =
+	    sizeof(*s) + s->gpu_count * (sizeof(*s->gpus) + s->gpu_count * sizeof(*s->peers)) +
+	    s->backbone_capacity * sizeof(*s->backbones) + s->function_capacity * sizeof(*s->functions) +
+	    s->artifact_capacity * (sizeof(*s->artifacts) + s->gpu_count * sizeof(*s->copies)) +
+	    s->request_capacity * sizeof(*s->requests) + s->batch_capacity * sizeof(*s->batches) +
+	    s->transfer_capacity * sizeof(*s->transfers) + s->request_ids.capacity * 3 * sizeof(uint64_t) +
+	    (s->ready.capacity + s->holding.capacity) * (sizeof(struct md_priority_item) + sizeof(uint32_t)) +
+	    s->action_capacity * sizeof(*s->actions) + s->action_list_capacity * sizeof(*s->action_list) +
+	    s->run_request_capacity * sizeof(*s->run_requests);
+	return give(stats, &known, sizeof(known));
+}
+
+/* ---- the books -------------------------------------------------------------------------------------------------- */
+
+static uint64_t count_leaving(const struct medusa_sched *s, uint32_t gpu)
+{
+	uint64_t bytes = 0;
+	for (uint32_t i = 0; i < s->transfer_count; i++) {
+		const struct md_transfer *t = &s->transfers[i];
+		bytes += t->live && t->direction == MD_OUT && t->gpu == gpu ? t->bytes : 0;
+	}
+	return bytes;
+}
+
+struct counted {
+	uint64_t artifacts, residues, held;
+};
+
+static struct counted count_copies(const struct medusa_sched *s, uint32_t gpu)
+{
+	struct counted c = {0};
+	for (uint32_t a = 0; a < s->artifact_count; a++) {
+		const struct md_copy *copy = md_copy_at(s, a, gpu);
+		if (copy->state == MD_SUSPENDED)
+			c.residues += s->functions[s->artifacts[a].owner].spec.residue_bytes;
+		else if (copy->state != MD_ABSENT)
+			c.artifacts += s->artifacts[a].bytes;
+		c.held += md_held(copy) ? s->artifacts[a].bytes : 0;
+	}
+	return c;
+}
+
+static int audit_gpu(struct medusa_sched *s, uint32_t gpu)
+{
+	const struct md_gpu *g = &s->gpus[gpu];
+	struct counted c = count_copies(s, gpu);
+	uint64_t kv = 0;
+	uint32_t running = 0, prefilling = 0, listed = 0, there = 0;
+	for (uint32_t b = g->first_batch; b != NONE; b = s->batches[b].newer) {
+		running++;
+		prefilling += !s->batches[b].first_token;
+		kv += s->batches[b].kv_bytes;
+		if (s->batches[b].gpu != gpu || !s->batches[b].live)
+			return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "gpu %u lists a batch of gpu %u", gpu,
+				       s->batches[b].gpu);
+	}
+	for (uint32_t a = g->oldest; a != NONE; a = md_copy_at(s, a, gpu)->newer)
+		listed++;
+	for (uint32_t a = 0; a < s->artifact_count; a++) {
+		int state = md_copy_at(s, a, gpu)->state;
+		there += state == MD_THERE || state == MD_SUSPENDED;
+	}
+	if (c.artifacts != g->artifacts || c.residues != g->residues || c.held != g->held || kv != g->kv)
+		return md_fail(
+		    s, MEDUSA_SCHED_ERR_INVALID,
+		    "gpu %u: %llu bytes of artifacts in the books, %llu counted; residues %llu, %llu; held %llu, "
+		    "%llu; KV %llu, %llu",
+		    gpu, (unsigned long long)g->artifacts, (unsigned long long)c.artifacts,
+		    (unsigned long long)g->residues, (unsigned long long)c.residues, (unsigned long long)g->held,
+		    (unsigned long long)c.held, (unsigned long long)g->kv, (unsigned long long)kv);
+	if (running != g->running || prefilling != g->prefilling || running > g->slots || listed != there)
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
+			       "gpu %u: %u batches in the books, %u counted; %u artifacts, %u", gpu, g->running,
+			       running, listed, there);
+	if (g->leaving != count_leaving(s, gpu))
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "gpu %u: %llu bytes leave in the books, %llu counted", gpu,
+			       (unsigned long long)g->leaving, (unsigned long long)count_leaving(s, gpu));
+	if (!g->present && (c.artifacts || c.residues || running || g->transfers))
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "gpu %u is lost, and holds something", gpu);
+	return MEDUSA_SCHED_OK;
+}
+
+/* Pins: one for each batch that uses the copy, one for each transfer that reads from it or needs it. */
+static int audit_pins(struct medusa_sched *s)
+{
+	size_t cells = (size_t)s->artifact_count * s->gpu_count;
+	__attribute__((cleanup(md_cleanup_free))) uint32_t *pins = calloc(cells + 1, sizeof(*pins));
+	if (!pins)
+		return md_fail(s, MEDUSA_SCHED_ERR_NO_MEMORY, "out of memory for the audit");
+	for (uint32_t b = 0; b < s->batch_count; b++) {
+		for (int kind = 0; s->batches[b].live && kind < MEDUSA_SCHED_LIBRARY; kind++) {
+			uint32_t artifact = s->functions[s->batches[b].function].artifacts[kind];
+			if (artifact != NONE)
+				pins[(size_t)artifact * s->gpu_count + s->batches[b].gpu]++;
+		}
+	}
+	for (uint32_t i = 0; i < s->transfer_count; i++) {
+		const struct md_transfer *t = &s->transfers[i];
+		if (!t->live)
+			continue;
+		if (t->source == MEDUSA_SCHED_FROM_PEER)
+			pins[(size_t)t->artifact * s->gpu_count + t->peer]++;
+		if (t->pins_backbone)
+			pins[(size_t)s->functions[s->artifacts[t->artifact].owner].artifacts[MEDUSA_SCHED_BACKBONE] *
+				 s->gpu_count +
+			     t->gpu]++;
+	}
+	for (size_t i = 0; i < cells; i++) {
+		if (pins[i] != s->copies[i].pins)
+			return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "artifact %zu on gpu %zu has %u pins, %u counted",
+				       i / s->gpu_count, i % s->gpu_count, s->copies[i].pins, pins[i]);
+	}
+	return MEDUSA_SCHED_OK;
+}
+
+static int audit_requests(struct medusa_sched *s)
+{
+	uint64_t waiting = 0, running = 0, listed = 0, earlier = 0;
+	for (uint32_t f = 0; f < s->function_count; f++) {
+		waiting += md_waiting(s, f);
+		running += s->functions[f].running;
+		const struct md_function *function = &s->functions[f];
+		bool queued =
+		    md_priority_has(&s->ready, f) || md_priority_has(&s->holding, f) || function->claim != NONE;
+		if (md_waiting(s, f) && !queued && function->batches < function->spec.max_parallel)
+			return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "function %u waits, and stands nowhere", f);
+	}
+	for (uint32_t b = 0; b < s->backbone_count; b++) {
+		uint32_t users = 0;
+		for (uint32_t f = s->backbones[b].first_user; f != NONE; f = s->functions[f].next_user)
+			users += md_waiting(s, f);
+		if (users != s->backbones[b].waiting)
+			return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "backbone %u: %u wait in the books, %u counted", b,
+				       s->backbones[b].waiting, users);
+	}
+	for (uint32_t r = s->oldest_waiting; r != NONE; r = s->requests[r].newer) {
+		listed++;
+		if (s->requests[r].arrived < earlier)
+			return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "requests do not wait in the order of arrival");
+		earlier = s->requests[r].arrived;
+	}
+	uint64_t in_batches = 0;
+	for (uint32_t b = 0; b < s->batch_count; b++)
+		in_batches += s->batches[b].live ? s->batches[b].requests.count : 0;
+	if (waiting != s->waiting || listed != waiting || in_batches != running ||
+	    s->request_ids.used != waiting + running)
+		return md_fail(
+		    s, MEDUSA_SCHED_ERR_INVALID,
+		    "%u requests wait in the books, %llu in queues, %llu by arrival; %llu run, %llu in batches; "
+		    "%zu known",
+		    s->waiting, (unsigned long long)waiting, (unsigned long long)listed, (unsigned long long)running,
+		    (unsigned long long)in_batches, s->request_ids.used);
+	return MEDUSA_SCHED_OK;
+}
+
+static int audit_host(struct medusa_sched *s)
+{
+	uint64_t used = 0;
+	for (uint32_t a = 0; a < s->artifact_count; a++)
+		used += s->artifacts[a].host != MD_ABSENT ? s->artifacts[a].bytes : 0;
+	if (used != s->host_used || (s->host_limit && used > s->host_limit))
+		return md_fail(
+		    s, MEDUSA_SCHED_ERR_INVALID, "host memory: %llu bytes in the books, %llu counted, of %llu",
+		    (unsigned long long)s->host_used, (unsigned long long)used, (unsigned long long)s->host_limit);
+	return MEDUSA_SCHED_OK;
+}
+
+MD_EXPORT int medusa_sched_audit(struct medusa_sched *s)
+{
+	uint32_t slots = 0;
+	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
+		int code = audit_gpu(s, gpu);
+		if (code)
+			return code;
+		slots += s->gpus[gpu].present ? s->gpus[gpu].slots - s->gpus[gpu].running : 0;
+	}
+	if (slots != s->free_slots)
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "%u slots are free in the books, %u counted", s->free_slots,
+			       slots);
+	int code = audit_pins(s);
+	code = code ? code : audit_requests(s);
+	return code ? code : audit_host(s);
+}

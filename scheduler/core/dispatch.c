@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which function runs next, where, and how many of its requests: asks the policies, and keeps what waits from jamming.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "scheduler/core/state.h"
+
+#define SKIP 16              /* functions that cannot start now are passed over, so many in one step */
+#define STUCK_RETRY 5000000u /* ns until one that fits nowhere at the moment is looked at again */
+
+/* ---- who may run ------------------------------------------------------------------------------------------------ */
+
+void md_function_changed(struct medusa_sched *s, uint32_t function)
+{
+	struct md_function *f = &s->functions[function];
+	if (s->queueing->separates_late)
+		md_sort_late(s, function);
+	if (!md_waiting(s, function))
+		md_claim_drop(s, function);
+	if (f->gone && !f->batches)
+		md_sweep(s, function);
+	bool idle = !md_waiting(s, function) && !f->batches && f->spec.keep_alive_ns && !f->gone;
+	if (!idle)
+		md_priority_remove(&s->idle, function);
+	else if (!md_priority_has(&s->idle, function))
+		md_priority_put(&s->idle, function, (struct md_key){0, s->now + f->spec.keep_alive_ns});
+	md_priority_remove(&s->ready, function);
+	md_priority_remove(&s->holding, function);
+	if (!md_waiting(s, function) || f->batches >= f->spec.max_parallel || f->claim != NONE)
+		return;
+	uint64_t until = s->now + 1;
+	if (s->batching->size(s, function, &until))
+		md_priority_put(&s->ready, function, s->queueing->key(s, function));
+	else
+		md_priority_put(&s->holding, function, (struct md_key){0, until > s->now ? until : s->now + 1});
+}
+
+/* ---- claims ----------------------------------------------------------------------------------------------------- */
+
+static uint64_t needed_bytes(const struct medusa_sched *s, uint32_t function, uint32_t gpu)
+{
+	uint32_t first = md_first_waiting(s, function);
+	return md_missing_bytes(s, function, gpu) + (first == NONE ? 0 : s->requests[first].kv_bytes);
+}
+
+static bool could_fit(const struct medusa_sched *s, uint32_t function, uint32_t gpu)
+{
+	const struct md_gpu *g = &s->gpus[gpu];
+	uint32_t first = md_first_waiting(s, function);
+	uint64_t kv = first == NONE ? 0 : s->requests[first].kv_bytes;
+	return g->present && (!s->placement->bound || s->functions[function].home == gpu) &&
+	       md_fits_empty(s, function, gpu, kv + g->foreign);
+}
+
+/* The older its first request, the earlier its turn. */
+static bool claim(struct medusa_sched *s, uint32_t function, uint32_t gpu)
+{
+	struct md_gpu *g = &s->gpus[gpu];
+	if (!MD_ARRAY_GROW(g->claims, g->claim_count, g->claim_capacity))
+		return false;
+	uint64_t arrived = s->requests[md_first_waiting(s, function)].arrived;
+	uint32_t at = g->claim_count;
+	while (at > 0 && s->requests[md_first_waiting(s, g->claims[at - 1])].arrived > arrived)
+		at--;
+	memmove(g->claims + at + 1, g->claims + at, (g->claim_count - at) * sizeof(*g->claims));
+	g->claims[at] = function;
+	g->claim_count++;
+	s->functions[function].claim = gpu;
+	s->functions[function].claimed_at = s->now;
+	if (s->eviction->drains && at == 0)
+		md_drain_for(s, gpu, needed_bytes(s, function, gpu), function);
+	return true;
+}
+
+void md_claim_drop(struct medusa_sched *s, uint32_t function)
+{
+	uint32_t gpu = s->functions[function].claim;
+	if (gpu == NONE)
+		return;
+	struct md_gpu *g = &s->gpus[gpu];
+	uint32_t at = 0;
+	while (g->claims[at] != function)
+		at++;
+	memmove(g->claims + at, g->claims + at + 1, (g->claim_count - at - 1) * sizeof(*g->claims));
+	g->claim_count--;
+	s->functions[function].claim = NONE;
+	if (at == 0)
+		md_undrain(s, gpu);
+}
+
+/* ---- starting a batch ------------------------------------------------------------------------------------------- */
+
+enum outcome { RAN, NO_SLOT, CLAIMED, STUCK };
+
+/* How many of `most` requests have room for their KV cache. */
+static uint32_t count_that_fit(const struct medusa_sched *s, uint32_t function, uint32_t most, int64_t room,
+			       uint64_t *kv_bytes)
+{
+	const struct md_function *f = &s->functions[function];
+	uint32_t count = 0;
+	*kv_bytes = 0;
+	for (uint32_t r = md_first_waiting(s, function); r != NONE && count < most; count++) {
+		uint64_t more = *kv_bytes + s->requests[r].kv_bytes;
+		if ((int64_t)more > room)
+			break;
+		*kv_bytes = more;
+		uint32_t next = s->requests[r].next;
+		r = next == NONE && !s->requests[r].late && f->waiting.head != NONE ? f->late.head : next;
+	}
+	return count;
+}
+
+static bool library_ready(struct medusa_sched *s, uint32_t function)
+{
+	uint32_t library = s->functions[function].artifacts[MEDUSA_SCHED_LIBRARY];
+	return library == NONE || s->artifacts[library].host != MD_ABSENT ||
+	       md_host_room(s, s->artifacts[library].bytes, function);
+}
+
+/* Sends for what is not there. A weight that is cold gets a place in host memory too, if idle ones can go from there.
+ */
+static bool send_for_missing(struct medusa_sched *s, uint32_t function, uint32_t gpu, uint32_t peer)
+{
+	const struct md_function *f = &s->functions[function];
+	uint32_t library = f->artifacts[MEDUSA_SCHED_LIBRARY];
+	if (library != NONE && s->artifacts[library].host == MD_ABSENT && !md_send_for(s, library, NONE, NONE, false))
+		return false;
+	for (int kind = 0; kind < MEDUSA_SCHED_LIBRARY; kind++) {
+		uint32_t artifact = f->artifacts[kind];
+		if (artifact == NONE)
+			continue;
+		int state = md_copy_at(s, artifact, gpu)->state;
+		if (state == MD_THERE || state == MD_LOADING)
+			continue;
+		if (kind != MEDUSA_SCHED_CONTEXT && s->artifacts[artifact].host == MD_ABSENT)
+			md_host_room(s, s->artifacts[artifact].bytes, function);
+		if (!md_send_for(s, artifact, gpu, peer, false))
+			return false;
+	}
+	return true;
+}
+
+static enum outcome run(struct medusa_sched *s, uint32_t function, uint32_t gpu, uint32_t peer, uint32_t count)
+{
+	if (!md_action_room(s, 1, count))
+		return STUCK;
+	uint32_t batch = md_batch_create(s, function, gpu);
+	if (batch == NONE)
+		return STUCK;
+	if (!send_for_missing(s, function, gpu, peer) || !md_action_room(s, 1, 0)) {
+		md_batch_end(s, batch);
+		return STUCK;
+	}
+	md_batch_take(s, batch, count);
+	struct medusa_sched_action *action = md_act(s, MEDUSA_SCHED_RUN);
+	action->batch = s->batches[batch].id;
+	action->function = function;
+	action->gpu = gpu;
+	action->request_count = s->batches[batch].requests.count;
+	for (uint32_t r = s->batches[batch].requests.head; r != NONE; r = s->requests[r].next)
+		s->run_requests[s->run_request_count++] = s->requests[r].id;
+	s->stats.runs++;
+	s->dispatches++;
+	md_claim_drop(s, function);
+	return RAN;
+}
+
+static enum outcome start(struct medusa_sched *s, uint32_t function, struct md_choice choice)
+{
+	uint64_t until = 0, missing = md_missing_bytes(s, function, choice.gpu), kv_bytes;
+	uint32_t most = s->batching->size(s, function, &until);
+	most = most ? most : 1;
+	if (!library_ready(s, function))
+		return STUCK;
+	count_that_fit(s, function, most, INT64_MAX, &kv_bytes);
+	if (!md_make_room(s, choice.gpu, missing + kv_bytes, function))
+		md_make_room(s, choice.gpu, needed_bytes(s, function, choice.gpu), function);
+	int64_t room = md_free_bytes(s, choice.gpu) - (int64_t)missing;
+	uint32_t count = room < 0 ? 0 : count_that_fit(s, function, most, room, &kv_bytes);
+	if (count)
+		return run(s, function, choice.gpu, choice.peer, count);
+	if (s->functions[function].claim != NONE)
+		return CLAIMED;
+	return claim(s, function, choice.gpu) ? CLAIMED : STUCK;
+}
+
+/* No GPU with a free slot can take it. Is it only the slot, or the memory? */
+static enum outcome wait_for_memory(struct medusa_sched *s, uint32_t function)
+{
+	uint32_t best = NONE;
+	bool fits = false;
+	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
+		if (!could_fit(s, function, gpu))
+			continue;
+		fits |= md_fits(s, function, gpu);
+		const struct md_gpu *g = &s->gpus[gpu], *b = best == NONE ? NULL : &s->gpus[best];
+		if (!b || g->claim_count < b->claim_count || (g->claim_count == b->claim_count && g->held < b->held))
+			best = gpu;
+	}
+	if (fits)
+		return NO_SLOT;
+	return best != NONE && claim(s, function, best) ? CLAIMED : STUCK;
+}
+
+/* ---- a pass ----------------------------------------------------------------------------------------------------- */
+
+static void serve_claims(struct medusa_sched *s, uint32_t gpu)
+{
+	struct md_gpu *g = &s->gpus[gpu];
+	while (g->claim_count) {
+		uint32_t function = g->claims[0];
+		if (!could_fit(s, function, gpu)) {
+			md_claim_drop(s, function);
+			md_function_changed(s, function);
+			continue;
+		}
+		struct md_choice choice = {gpu, NONE};
+		if (!md_slot_free(s, gpu) || !md_fits(s, function, gpu)) {
+			md_make_room(s, gpu, needed_bytes(s, function, gpu), function);
+			choice = s->placement->choose(s, function);
+			if (choice.gpu == NONE)
+				return;
+		} else {
+			choice.peer = md_best_peer(s, function, gpu);
+		}
+		if (start(s, function, choice) != RAN)
+			return;
+		md_function_changed(s, function);
+		if (s->eviction->drains && g->claim_count)
+			md_drain_for(s, gpu, needed_bytes(s, g->claims[0], gpu), g->claims[0]);
+	}
+}
+
+/* Keys may change with time alone: the first one is asked again until it stays first, and whoever waits longest too. */
+static uint32_t first_ready(struct medusa_sched *s)
+{
+	uint32_t oldest = s->oldest_waiting == NONE ? NONE : s->requests[s->oldest_waiting].function;
+	if (oldest != NONE && md_priority_has(&s->ready, oldest))
+		md_priority_put(&s->ready, oldest, s->queueing->key(s, oldest));
+	for (;;) {
+		struct md_priority_item first = s->ready.items[0];
+		if (s->queueing->separates_late)
+			md_sort_late(s, first.index);
+		struct md_key key = s->queueing->key(s, first.index);
+		if (key.major == first.key.major && key.minor == first.key.minor)
+			return first.index;
+		md_priority_put(&s->ready, first.index, key);
+		if (s->ready.items[0].index == first.index)
+			return first.index;
+	}
+}
+
+/* Not again in this step, even if what failed has put it back already. */
+static void set_aside(struct medusa_sched *s, uint32_t function)
+{
+	md_priority_remove(&s->ready, function);
+	md_priority_put(&s->holding, function, (struct md_key){0, s->now + STUCK_RETRY});
+}
+
+static void serve_ready(struct medusa_sched *s)
+{
+	uint32_t passed = 0, limit = s->placement->bound ? s->function_count : SKIP;
+	while (s->free_slots && s->ready.count && passed < limit) {
+		uint32_t function = first_ready(s);
+		md_priority_remove(&s->ready, function);
+		struct md_choice choice = s->placement->choose(s, function);
+		enum outcome outcome = choice.gpu == NONE ? wait_for_memory(s, function) : start(s, function, choice);
+		if (outcome == RAN)
+			md_function_changed(s, function);
+		else if (outcome == NO_SLOT)
+			s->blocked[passed++] = function;
+		else if (outcome == STUCK)
+			set_aside(s, function);
+	}
+	while (passed > 0) {
+		uint32_t function = s->blocked[--passed];
+		md_priority_put(&s->ready, function, s->queueing->key(s, function));
+	}
+}
+
+/* Batches that fill while others compute may start now. */
+static void look_at_holding(struct medusa_sched *s)
+{
+	uint32_t count = 0;
+	s->look_again = false;
+	for (uint32_t i = 0; i < s->holding.count; i++)
+		s->blocked[count++] = s->holding.items[i].index;
+	while (count > 0)
+		md_function_changed(s, s->blocked[--count]);
+}
+
+void md_dispatch(struct medusa_sched *s)
+{
+	if (s->look_again && s->holding.count)
+		look_at_holding(s);
+	bool waits = false;
+	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
+		if (md_free_bytes(s, gpu) < 0)
+			md_shrink(s, gpu);
+		if (s->gpus[gpu].draining)
+			md_drained(s, gpu);
+		if (s->gpus[gpu].claim_count)
+			serve_claims(s, gpu);
+	}
+	serve_ready(s);
+	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++)
+		waits |= s->gpus[gpu].claim_count > 0;
+	/* An idle copy may be free to go later, and claims grow impatient. */
+	s->retry_at = waits ? s->now + 1000000000u : 0;
+}

@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Creation of a scheduler, and the backbones and functions that it knows. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "scheduler/core/state.h"
+
+#define DEFAULT_MAX_WAIT 600000000000ull
+#define DEFAULT_PRELOAD_PERIOD 1000000000ull
+#define DEFAULT_REPORT_LAG 1500000000ull
+#define MOST_BYTES (1ull << 60) /* of one thing: sums of them stay far from the end of their type */
+#define HEAVY 1.3 /* a copy from the host makes the first token take so many times as long (Torpor, table 4) */
+
+static _Thread_local char create_error[256];
+
+int md_fail(struct medusa_sched *s, int code, const char *format, ...)
+{
+	va_list args;
+	va_start(args, format);
+	vsnprintf(s ? s->error : create_error, sizeof(create_error), format, args);
+	va_end(args);
+	return code;
+}
+
+MD_EXPORT const char *medusa_sched_error(const struct medusa_sched *sched)
+{
+	return sched ? sched->error : create_error;
+}
+
+bool md_take_struct(const void *given, size_t known, void *out)
+{
+	size_t size;
+	memcpy(&size, given, sizeof(size));
+	if (size < sizeof(size))
+		return false;
+	for (size_t i = known; i < size; i++) {
+		if (((const unsigned char *)given)[i])
+			return false;
+	}
+	memset(out, 0, known);
+	memcpy(out, given, size < known ? size : known);
+	return true;
+}
+
+/* ---- growth ----------------------------------------------------------------------------------------------------- */
+
+static bool artifacts_reserve(struct medusa_sched *s, uint32_t more)
+{
+	uint32_t room = s->artifact_capacity;
+	struct md_copy *copies;
+
+	if (!MD_ARRAY_RESERVE(s->artifacts, (uint64_t)s->artifact_count + more, room))
+		return false;
+	if (room == s->artifact_capacity)
+		return true;
+	copies = md_array_resize(s->copies, (uint64_t)room * s->gpu_count, sizeof(*copies));
+	if (!copies)
+		return false;
+	s->copies = copies;
+	s->artifact_capacity = room;
+	return true;
+}
+
+/* There must be room. */
+static uint32_t artifact_add(struct medusa_sched *s, enum medusa_sched_class kind, uint32_t owner, uint64_t bytes,
+			     uint64_t cold_ns, bool in_host)
+{
+	uint32_t index = s->artifact_count++;
+	s->artifacts[index] = (struct md_sched_artifact){
+	    .kind = kind,
+	    .owner = owner,
+	    .bytes = bytes,
+	    .cold_ns = cold_ns,
+	    .host = in_host ? MD_THERE : MD_ABSENT,
+	    .host_fixed = in_host,
+	    .host_older = NONE,
+	    .host_newer = NONE,
+	};
+	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++)
+		*md_copy_at(s, index, gpu) = (struct md_copy){.older = NONE, .newer = NONE};
+	if (in_host)
+		s->host_used += bytes;
+	return index;
+}
+
+static uint64_t cold_time(const struct medusa_sched *s, uint64_t bytes, uint64_t ns)
+{
+	return ns + (s->cold_bytes_per_s > 0 ? (uint64_t)((double)bytes / s->cold_bytes_per_s * 1e9) : 0);
+}
+
+/* ---- a scheduler --------------------------------------------------------------------------------------------------
+ */
+
+static int check_node(const struct medusa_sched_node *node)
+{
+	if (!node->gpu_count || node->gpu_count > 1024 || !node->gpus)
+		return md_fail(NULL, MEDUSA_SCHED_ERR_INVALID, "gpu_count is %u: 1 to 1024 GPUs", node->gpu_count);
+	if (!(node->host_bytes_per_s > 0))
+		return md_fail(NULL, MEDUSA_SCHED_ERR_INVALID, "host_bytes_per_s must be more than 0");
+	for (size_t i = 0; node->peer_bytes_per_s && i < (size_t)node->gpu_count * node->gpu_count; i++) {
+		if (!(node->peer_bytes_per_s[i] >= 0))
+			return md_fail(NULL, MEDUSA_SCHED_ERR_INVALID, "peer_bytes_per_s[%zu] must be 0 or more", i);
+	}
+	return MEDUSA_SCHED_OK;
+}
+
+static int add_gpus(struct medusa_sched *s, const struct medusa_sched_node *node)
+{
+	const char *at = (const char *)node->gpus;
+	for (uint32_t i = 0; i < node->gpu_count; i++) {
+		struct medusa_sched_gpu gpu;
+		if (!md_take_struct(at, sizeof(gpu), &gpu))
+			return md_fail(NULL, MEDUSA_SCHED_ERR_INVALID,
+				       "gpus[%u].size is not that of a struct medusa_sched_gpu, or fields that this "
+				       "library does not know are set",
+				       i);
+		if (!gpu.memory_bytes)
+			return md_fail(NULL, MEDUSA_SCHED_ERR_INVALID, "gpus[%u]: memory_bytes is 0", i);
+		at += ((const struct medusa_sched_gpu *)(const void *)at)->size;
+		s->gpus[i] = (struct md_gpu){
+		    .limit = gpu.memory_bytes,
+		    .pcie_switch = gpu.pcie_switch,
+		    .slots = gpu.slots ? gpu.slots : 1,
+		    .oldest = NONE,
+		    .newest = NONE,
+		    .first_batch = NONE,
+		    .present = true,
+		};
+		s->free_slots += s->gpus[i].slots;
+	}
+	if (node->peer_bytes_per_s)
+		memcpy(s->peers, node->peer_bytes_per_s, (size_t)node->gpu_count * node->gpu_count * sizeof(double));
+	return MEDUSA_SCHED_OK;
+}
+
+MD_EXPORT int medusa_sched_create(const struct medusa_sched_node *given_node,
+				  const struct medusa_sched_options *given_options, struct medusa_sched **sched)
+{
+	struct medusa_sched_node node;
+	struct medusa_sched_options options = {0};
+	if (!given_node || !sched || !md_take_struct(given_node, sizeof(node), &node))
+		return md_fail(NULL, MEDUSA_SCHED_ERR_INVALID,
+			       "node is NULL, or node->size is not that of a struct medusa_sched_node, or fields that "
+			       "this library does not know are set");
+	if (given_options && !md_take_struct(given_options, sizeof(options), &options))
+		return md_fail(NULL, MEDUSA_SCHED_ERR_INVALID,
+			       "options->size is not that of a struct medusa_sched_options, or fields that this "
+			       "library does not know are set");
+	int code = check_node(&node);
+	if (code)
+		return code;
+	struct medusa_sched *s = calloc(1, sizeof(*s));
+	if (!s)
+		return md_fail(NULL, MEDUSA_SCHED_ERR_NO_MEMORY, "out of memory for a scheduler");
+	s->gpu_count = node.gpu_count;
+	s->gpus = calloc(node.gpu_count, sizeof(*s->gpus));
+	s->peers = calloc((size_t)node.gpu_count * node.gpu_count, sizeof(*s->peers));
+	md_map_init(&s->request_ids);
+	md_priority_init(&s->ready);
+	md_priority_init(&s->holding);
+	md_priority_init(&s->idle);
+	s->host_bytes_per_s = node.host_bytes_per_s;
+	s->cold_bytes_per_s = node.cold_bytes_per_s;
+	s->host_limit = node.host_bytes;
+	s->host_oldest = s->host_newest = s->oldest_waiting = s->newest_waiting = NONE;
+	s->free_request = s->free_batch = s->free_transfer = NONE;
+	s->random = options.seed;
+	code = s->gpus && s->peers ? add_gpus(s, &node)
+				   : md_fail(NULL, MEDUSA_SCHED_ERR_NO_MEMORY, "out of memory for GPUs");
+	if (!code) {
+		code = md_policies_choose(s, &options);
+		memcpy(create_error, s->error, sizeof(create_error));
+	}
+	if (code) {
+		medusa_sched_destroy(s);
+		return code;
+	}
+	options.queueing = options.placement = options.eviction = options.batching = options.preloading = NULL;
+	options.max_wait_ns = options.max_wait_ns ? options.max_wait_ns : DEFAULT_MAX_WAIT;
+	options.preload_period_ns = options.preload_period_ns ? options.preload_period_ns : DEFAULT_PRELOAD_PERIOD;
+	options.report_lag_ns = options.report_lag_ns ? options.report_lag_ns : DEFAULT_REPORT_LAG;
+	options.residency_per_switch = options.residency_per_switch > 0 ? options.residency_per_switch : 1;
+	s->options = options;
+	s->torpor.alpha = 1;
+	*sched = s;
+	return MEDUSA_SCHED_OK;
+}
+
+MD_EXPORT void medusa_sched_destroy(struct medusa_sched *s)
+{
+	if (!s)
+		return;
+	for (uint32_t i = 0; s->gpus && i < s->gpu_count; i++)
+		free(s->gpus[i].claims);
+	md_map_finish(&s->request_ids);
+	md_priority_finish(&s->ready);
+	md_priority_finish(&s->holding);
+	md_priority_finish(&s->idle);
+	free(s->gpus);
+	free(s->peers);
+	free(s->backbones);
+	free(s->functions);
+	free(s->artifacts);
+	free(s->copies);
+	free(s->requests);
+	free(s->batches);
+	free(s->transfers);
+	free(s->blocked);
+	free(s->preload_memory);
+	free(s->actions);
+	free(s->action_list);
+	free(s->run_requests);
+	free(s);
+}
+
+/* ---- backbones and functions ---------------------------------------------------------------------------------------
+ */
+
+MD_EXPORT int medusa_sched_add_backbone(struct medusa_sched *s, const struct medusa_sched_backbone *given,
+					uint32_t *index)
+{
+	struct medusa_sched_backbone spec;
+	if (!given || !index || !md_take_struct(given, sizeof(spec), &spec))
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
+			       "backbone is NULL, or backbone->size is not that of a struct medusa_sched_backbone, or "
+			       "fields that this library does not know are set");
+	if (!spec.bytes || spec.bytes > MOST_BYTES)
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "backbone: bytes is %llu", (unsigned long long)spec.bytes);
+	if (s->host_limit && spec.in_host && s->host_used + spec.bytes > s->host_limit)
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
+			       "backbone: in_host, but host memory has only %llu bytes left",
+			       (unsigned long long)(s->host_limit - s->host_used));
+	if (!artifacts_reserve(s, 1) || !MD_ARRAY_GROW(s->backbones, s->backbone_count, s->backbone_capacity))
+		return md_fail(s, MEDUSA_SCHED_ERR_NO_MEMORY, "out of memory for a backbone");
+	*index = s->backbone_count++;
+	s->backbones[*index] = (struct md_backbone){
+	    .artifact = artifact_add(s, MEDUSA_SCHED_BACKBONE, *index, spec.bytes,
+				     cold_time(s, spec.bytes, spec.cold_ns), spec.in_host),
+	    .first_user = NONE,
+	};
+	return MEDUSA_SCHED_OK;
+}
+
+/* Or the most there is: what a caller gives may overflow. */
+static uint64_t add_up(uint64_t a, uint64_t b)
+{
+	return a + b < a ? UINT64_MAX : a + b;
+}
+
+static int check_function(struct medusa_sched *s, const struct medusa_sched_function *f)
+{
+	if (f->backbone != NONE && f->backbone >= s->backbone_count)
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "backbone is %u, but only %u backbones are registered",
+			       f->backbone, s->backbone_count);
+	if (!f->t0_ns)
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "t0_ns is 0: give the time to the first token");
+	if (f->residue_bytes > f->context_bytes)
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "residue_bytes is more than context_bytes");
+	if (!(f->slo_percentile >= 0 && f->slo_percentile <= 1))
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "slo_percentile %g is not within 0 to 1",
+			       f->slo_percentile);
+	if (f->backbone == NONE && !f->weight_bytes && !f->context_bytes)
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "backbone, weight_bytes and context_bytes are all unset");
+	if (add_up(f->library_bytes, f->weight_bytes) > MOST_BYTES)
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "library_bytes + weight_bytes is more than 2^60");
+	uint64_t host = add_up(f->library_bytes, f->weight_bytes);
+	if (s->host_limit && (f->in_host ? add_up(s->host_used, host) : host) > s->host_limit)
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
+			       "library and weights, %llu bytes, are more than host memory has",
+			       (unsigned long long)host);
+	uint64_t most = 0, bytes = add_up(add_up(f->weight_bytes, f->context_bytes), f->kv_bytes);
+	bytes = add_up(bytes, f->backbone == NONE ? 0 : s->artifacts[s->backbones[f->backbone].artifact].bytes);
+	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++)
+		most = s->gpus[gpu].limit > most ? s->gpus[gpu].limit : most;
+	if (bytes > most)
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
+			       "the function takes %llu bytes on a GPU, and the largest GPU has %llu",
+			       (unsigned long long)bytes, (unsigned long long)most);
+	return MEDUSA_SCHED_OK;
+}
+
+static bool function_reserve(struct medusa_sched *s)
+{
+	uint32_t room = s->function_capacity, blocked = room;
+
+	if (!artifacts_reserve(s, MD_FUNCTION_ARTIFACTS) || !MD_ARRAY_GROW(s->functions, s->function_count, room) ||
+	    !MD_ARRAY_RESERVE(s->blocked, room, blocked) || !md_priority_reserve(&s->ready, room) ||
+	    !md_priority_reserve(&s->holding, room) || !md_priority_reserve(&s->idle, room))
+		return false;
+	s->function_capacity = room;
+	return true;
+}
+
+/* Early binding: the GPU on which the least is bound so far, of those with room; and for its backbone, once. */
+static uint32_t choose_home(const struct medusa_sched *s, const struct medusa_sched_function *spec)
+{
+	uint32_t best = NONE;
+	uint64_t most = 0, bytes = spec->weight_bytes + spec->context_bytes + spec->kv_bytes;
+	uint64_t shared = spec->backbone == NONE ? 0 : s->artifacts[s->backbones[spec->backbone].artifact].bytes;
+	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
+		const struct md_gpu *g = &s->gpus[gpu];
+		if (g->bound + bytes <= g->limit && shared + bytes <= g->limit && g->limit - g->bound > most) {
+			most = g->limit - g->bound;
+			best = gpu;
+		}
+	}
+	return best;
+}
+
+static bool is_heavy(const struct medusa_sched *s, const struct medusa_sched_function *f)
+{
+	double swap =
+	    f->swap_ns ? (double)f->swap_ns : (double)f->t0_ns + (double)f->weight_bytes / s->host_bytes_per_s * 1e9;
+	return swap > HEAVY * (double)f->t0_ns;
+}
+
+MD_EXPORT int medusa_sched_add_function(struct medusa_sched *s, const struct medusa_sched_function *given,
+					uint32_t *index)
+{
+	struct medusa_sched_function spec;
+	if (!given || !index || !md_take_struct(given, sizeof(spec), &spec))
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID,
+			       "function is NULL, or function->size is not that of a struct medusa_sched_function, or "
+			       "fields that this library does not know are set");
+	spec.max_batch = spec.max_batch ? spec.max_batch : 1;
+	spec.max_parallel = spec.max_parallel ? spec.max_parallel : 1;
+	int code = check_function(s, &spec);
+	if (code)
+		return code;
+	spec.slo_percentile = spec.slo_percentile > 0 ? spec.slo_percentile : 0.98;
+	if (!function_reserve(s))
+		return md_fail(s, MEDUSA_SCHED_ERR_NO_MEMORY, "out of memory for a function");
+	uint32_t home = choose_home(s, &spec);
+	if (home != NONE)
+		s->gpus[home].bound += spec.weight_bytes + spec.context_bytes + spec.kv_bytes;
+	*index = s->function_count++;
+	struct md_function *f = &s->functions[*index];
+	*f = (struct md_function){
+	    .spec = spec,
+	    .next_user = NONE,
+	    .waiting = {NONE, NONE, 0},
+	    .late = {NONE, NONE, 0},
+	    .claim = NONE,
+	    .home = home,
+	    .heavy = is_heavy(s, &spec),
+	    .high = true,
+	};
+	for (int i = 0; i < MD_FUNCTION_ARTIFACTS; i++)
+		f->artifacts[i] = NONE;
+	if (spec.backbone != NONE) {
+		struct md_backbone *backbone = &s->backbones[spec.backbone];
+		f->artifacts[MEDUSA_SCHED_BACKBONE] = backbone->artifact;
+		f->next_user = backbone->first_user;
+		backbone->first_user = *index;
+		backbone->users++;
+	}
+	/* Whichever is there first bears the cold start; both come with it. */
+	uint64_t cold = cold_time(s, spec.weight_bytes + spec.library_bytes, spec.cold_ns);
+	if (spec.library_bytes)
+		f->artifacts[MEDUSA_SCHED_LIBRARY] =
+		    artifact_add(s, MEDUSA_SCHED_LIBRARY, *index, spec.library_bytes, cold, spec.in_host);
+	if (spec.weight_bytes)
+		f->artifacts[MEDUSA_SCHED_WEIGHTS] =
+		    artifact_add(s, MEDUSA_SCHED_WEIGHTS, *index, spec.weight_bytes,
+				 spec.library_bytes ? cold_time(s, spec.weight_bytes, 0) : cold, spec.in_host);
+	if (spec.context_bytes)
+		f->artifacts[MEDUSA_SCHED_CONTEXT] =
+		    artifact_add(s, MEDUSA_SCHED_CONTEXT, *index, spec.context_bytes, 0, false);
+	return MEDUSA_SCHED_OK;
+}

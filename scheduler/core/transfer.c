@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Artifacts on their way: sent for, arrived, failed, evicted. */
+#include <stdlib.h>
+
+#include "base/array.h"
+#include "scheduler/core/state.h"
+
+static uint32_t transfer_create(struct medusa_sched *s)
+{
+	if (s->free_transfer == NONE) {
+		if (!MD_ARRAY_GROW(s->transfers, s->transfer_count, s->transfer_capacity))
+			return NONE;
+		s->transfers[s->transfer_count] = (struct md_transfer){.next_free = NONE};
+		s->free_transfer = s->transfer_count++;
+	}
+	uint32_t index = s->free_transfer;
+	s->free_transfer = s->transfers[index].next_free;
+	s->transfers[index] = (struct md_transfer){.id = ++s->generation << 32 | index, .peer = NONE, .live = true};
+	return index;
+}
+
+static void transfer_free(struct medusa_sched *s, uint32_t transfer)
+{
+	s->transfers[transfer].live = false;
+	s->transfers[transfer].next_free = s->free_transfer;
+	s->free_transfer = transfer;
+}
+
+uint32_t md_transfer_find(const struct medusa_sched *s, uint64_t id, bool *never)
+{
+	uint32_t index = (uint32_t)id;
+	*never = index >= s->transfer_count || (id >> 32) > s->generation;
+	if (*never || !s->transfers[index].live || s->transfers[index].id != id)
+		return NONE;
+	return index;
+}
+
+static void fill_action(const struct medusa_sched *s, struct medusa_sched_action *action, uint32_t artifact,
+			uint32_t gpu)
+{
+	const struct md_sched_artifact *a = &s->artifacts[artifact];
+	bool backbone = a->kind == MEDUSA_SCHED_BACKBONE;
+	action->artifact = a->kind;
+	action->backbone = backbone ? a->owner : NONE;
+	action->function = backbone ? NONE : a->owner;
+	action->gpu = gpu;
+}
+
+/* ---- in --------------------------------------------------------------------------------------------------------- */
+
+static enum medusa_sched_source choose_source(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu,
+					      uint32_t peer)
+{
+	const struct md_sched_artifact *a = &s->artifacts[artifact];
+	if (a->kind == MEDUSA_SCHED_CONTEXT)
+		return MEDUSA_SCHED_MADE;
+	if (gpu == NONE)
+		return MEDUSA_SCHED_FROM_COLD;
+	if (peer != NONE && peer != gpu && md_copy_at(s, artifact, peer)->state == MD_THERE)
+		return MEDUSA_SCHED_FROM_PEER;
+	return a->host == MD_THERE ? MEDUSA_SCHED_FROM_HOST : MEDUSA_SCHED_FROM_COLD;
+}
+
+/* What a transfer reads from must stay, and what it would be of no use without. */
+static void pin_copy(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, int by)
+{
+	struct md_copy *copy = md_copy_at(s, artifact, gpu);
+	bool was = md_held(copy);
+	copy->pins += (uint32_t)by;
+	md_held_changed(s, artifact, gpu, was);
+}
+
+static void count_source(struct medusa_sched *s, const struct md_transfer *t, bool preload)
+{
+	if (preload)
+		s->stats.preloads++;
+	if (t->source == MEDUSA_SCHED_FROM_PEER) {
+		s->stats.swaps_peer += !preload;
+		s->stats.bytes_peer += t->bytes;
+	} else if (t->source == MEDUSA_SCHED_FROM_HOST) {
+		s->stats.swaps_host += !preload;
+		s->stats.bytes_host += t->bytes;
+	} else if (t->source == MEDUSA_SCHED_FROM_COLD) {
+		s->stats.swaps_cold += !preload;
+		s->stats.bytes_cold += t->bytes;
+	}
+}
+
+static bool uses_host_link(const struct md_transfer *t)
+{
+	return t->gpu != NONE && (t->source == MEDUSA_SCHED_FROM_HOST || t->source == MEDUSA_SCHED_FROM_COLD);
+}
+
+static void enter_books(struct medusa_sched *s, struct md_transfer *t)
+{
+	struct md_sched_artifact *a = &s->artifacts[t->artifact];
+	if (t->gpu == NONE || t->to_host) {
+		a->host = MD_LOADING;
+		s->host_used += a->bytes;
+	}
+	if (t->source == MEDUSA_SCHED_FROM_HOST)
+		a->host_pins++;
+	if (t->gpu == NONE)
+		return;
+	struct md_gpu *g = &s->gpus[t->gpu];
+	struct md_copy *copy = md_copy_at(s, t->artifact, t->gpu);
+	bool was = md_held(copy);
+	if (copy->state == MD_SUSPENDED) {
+		g->residues -= s->functions[a->owner].spec.residue_bytes;
+		md_copy_leave(s, t->artifact, t->gpu);
+	}
+	copy->state = MD_LOADING;
+	copy->draining = copy->failed = false;
+	copy->since = copy->used = s->now;
+	g->artifacts += a->bytes;
+	g->transfers++;
+	g->changed = s->now;
+	g->host_in += uses_host_link(t);
+	g->host_in_heavy += uses_host_link(t) && t->heavy;
+	md_held_changed(s, t->artifact, t->gpu, was);
+	if (t->source == MEDUSA_SCHED_FROM_PEER)
+		pin_copy(s, t->artifact, t->peer, 1);
+	if (t->pins_backbone)
+		pin_copy(s, s->functions[a->owner].artifacts[MEDUSA_SCHED_BACKBONE], t->gpu, 1);
+}
+
+/* Ends what enter_books began, but for the copy itself. */
+static void leave_books(struct medusa_sched *s, const struct md_transfer *t)
+{
+	struct md_sched_artifact *a = &s->artifacts[t->artifact];
+	if (t->source == MEDUSA_SCHED_FROM_HOST)
+		a->host_pins--;
+	if (t->gpu == NONE)
+		return;
+	struct md_gpu *g = &s->gpus[t->gpu];
+	g->transfers--;
+	g->changed = s->now;
+	g->host_in -= uses_host_link(t);
+	g->host_in_heavy -= uses_host_link(t) && t->heavy;
+	if (t->source == MEDUSA_SCHED_FROM_PEER)
+		pin_copy(s, t->artifact, t->peer, -1);
+	if (t->pins_backbone)
+		pin_copy(s, s->functions[a->owner].artifacts[MEDUSA_SCHED_BACKBONE], t->gpu, -1);
+}
+
+bool md_send_for(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, uint32_t peer, bool preload)
+{
+	struct md_sched_artifact *a = &s->artifacts[artifact];
+	uint32_t index = transfer_create(s);
+	struct medusa_sched_action *action =
+	    index == NONE ? NULL : md_act(s, preload ? MEDUSA_SCHED_PRELOAD : MEDUSA_SCHED_SWAP_IN);
+	if (!action) {
+		if (index != NONE)
+			transfer_free(s, index);
+		return false;
+	}
+	struct md_transfer *t = &s->transfers[index];
+	t->artifact = artifact;
+	t->gpu = gpu;
+	t->direction = MD_IN;
+	t->source = choose_source(s, artifact, gpu, peer);
+	t->peer = t->source == MEDUSA_SCHED_FROM_PEER ? peer : NONE;
+	t->bytes = a->bytes;
+	t->heavy = a->kind == MEDUSA_SCHED_BACKBONE || s->functions[a->owner].heavy;
+	t->to_host = gpu != NONE && t->source == MEDUSA_SCHED_FROM_COLD && a->host == MD_ABSENT &&
+		     (!s->host_limit || s->host_used + a->bytes <= s->host_limit);
+	t->pins_backbone = gpu != NONE && a->kind != MEDUSA_SCHED_BACKBONE &&
+			   s->functions[a->owner].artifacts[MEDUSA_SCHED_BACKBONE] != NONE;
+	enter_books(s, t);
+	count_source(s, t, preload);
+	fill_action(s, action, artifact, gpu);
+	action->transfer = t->id;
+	action->source = t->source;
+	action->peer = t->peer;
+	action->bytes = t->bytes;
+	return true;
+}
+
+static void arrive(struct medusa_sched *s, const struct md_transfer *t)
+{
+	struct md_sched_artifact *a = &s->artifacts[t->artifact];
+	leave_books(s, t);
+	if (t->gpu == NONE || t->to_host) {
+		a->host = MD_THERE;
+		md_host_enter(s, t->artifact);
+	}
+	if (t->gpu == NONE)
+		return;
+	struct md_copy *copy = md_copy_at(s, t->artifact, t->gpu);
+	bool was = md_held(copy);
+	copy->state = MD_THERE;
+	copy->used = s->now;
+	a->copies++;
+	md_held_changed(s, t->artifact, t->gpu, was);
+	md_copy_enter(s, t->artifact, t->gpu);
+}
+
+static void miss(struct medusa_sched *s, const struct md_transfer *t)
+{
+	struct md_sched_artifact *a = &s->artifacts[t->artifact];
+	leave_books(s, t);
+	if (t->gpu == NONE || t->to_host) {
+		a->host = MD_ABSENT;
+		s->host_used -= a->bytes;
+	}
+	if (t->gpu == NONE)
+		return;
+	struct md_copy *copy = md_copy_at(s, t->artifact, t->gpu);
+	bool was = md_held(copy);
+	copy->state = MD_ABSENT;
+	s->gpus[t->gpu].artifacts -= a->bytes;
+	md_held_changed(s, t->artifact, t->gpu, was);
+}
+
+/* ---- out -------------------------------------------------------------------------------------------------------- */
+
+/* A copy that was THERE or LEAVING and is in no list any more: what remains is its residue, or nothing. */
+static void gone(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, uint64_t freed)
+{
+	struct md_gpu *g = &s->gpus[gpu];
+	struct md_copy *copy = md_copy_at(s, artifact, gpu);
+	uint64_t residue = s->artifacts[artifact].bytes - freed;
+	bool was = md_held(copy);
+	copy->state = residue ? MD_SUSPENDED : MD_ABSENT;
+	copy->draining = copy->failed = false;
+	g->artifacts -= s->artifacts[artifact].bytes;
+	g->residues += residue;
+	g->changed = s->now;
+	md_held_changed(s, artifact, gpu, was);
+	if (residue)
+		md_copy_enter(s, artifact, gpu);
+}
+
+static void out_of_host(struct medusa_sched *s, uint32_t artifact)
+{
+	md_host_leave(s, artifact);
+	s->artifacts[artifact].host = MD_ABSENT;
+	s->host_used -= s->artifacts[artifact].bytes;
+}
+
+static void residue_gone(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
+{
+	md_copy_leave(s, artifact, gpu);
+	md_copy_at(s, artifact, gpu)->state = MD_ABSENT;
+	s->gpus[gpu].residues -= s->functions[s->artifacts[artifact].owner].spec.residue_bytes;
+	s->gpus[gpu].changed = s->now;
+}
+
+/* Begins an eviction that takes time. */
+static uint64_t start_leaving(struct medusa_sched *s, uint32_t transfer, uint32_t artifact, uint32_t gpu,
+			      uint64_t freed)
+{
+	struct md_transfer *t = &s->transfers[transfer];
+	struct md_copy *copy = md_copy_at(s, artifact, gpu);
+	t->artifact = artifact;
+	t->gpu = gpu;
+	t->direction = MD_OUT;
+	t->bytes = freed;
+	bool was = md_held(copy);
+	copy->state = MD_LEAVING;
+	s->gpus[gpu].leaving += freed;
+	md_held_changed(s, artifact, gpu, was);
+	return t->id;
+}
+
+bool md_transfer_out(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, uint64_t freed, bool offload,
+		     bool at_once)
+{
+	bool suspended = gpu != NONE && md_copy_at(s, artifact, gpu)->state == MD_SUSPENDED;
+	bool timed = !at_once && gpu != NONE && !suspended;
+	uint32_t index = timed ? transfer_create(s) : NONE;
+	struct medusa_sched_action *action =
+	    timed && index == NONE ? NULL : md_act(s, offload ? MEDUSA_SCHED_OFFLOAD : MEDUSA_SCHED_EVICT);
+	if (!action) {
+		if (index != NONE)
+			transfer_free(s, index);
+		return false;
+	}
+	fill_action(s, action, artifact, gpu);
+	action->bytes = suspended ? s->functions[s->artifacts[artifact].owner].spec.residue_bytes : freed;
+	offload ? s->stats.offloads++ : s->stats.evictions++;
+	if (gpu == NONE) {
+		out_of_host(s, artifact);
+	} else if (suspended) {
+		residue_gone(s, artifact, gpu);
+	} else {
+		s->artifacts[artifact].copies--;
+		md_copy_leave(s, artifact, gpu);
+		if (timed)
+			action->transfer = start_leaving(s, index, artifact, gpu, freed);
+		else
+			gone(s, artifact, gpu, freed);
+	}
+	return true;
+}
+
+/* The eviction failed: it is still there. */
+static void stays(struct medusa_sched *s, const struct md_transfer *t)
+{
+	struct md_copy *copy = md_copy_at(s, t->artifact, t->gpu);
+	bool was = md_held(copy);
+	copy->state = MD_THERE;
+	copy->draining = copy->failed = false;
+	s->artifacts[t->artifact].copies++;
+	md_held_changed(s, t->artifact, t->gpu, was);
+	md_copy_enter(s, t->artifact, t->gpu);
+}
+
+/* ---- their ends ------------------------------------------------------------------------------------------------- */
+
+void md_transfer_done(struct medusa_sched *s, uint32_t transfer)
+{
+	struct md_transfer t = s->transfers[transfer];
+	transfer_free(s, transfer);
+	if (t.direction == MD_OUT)
+		s->gpus[t.gpu].leaving -= t.bytes;
+	if (t.direction == MD_IN)
+		arrive(s, &t);
+	else
+		gone(s, t.artifact, t.gpu, t.bytes);
+}
+
+void md_transfer_drop(struct medusa_sched *s, uint32_t transfer)
+{
+	struct md_transfer t = s->transfers[transfer];
+	transfer_free(s, transfer);
+	if (t.direction == MD_OUT)
+		s->gpus[t.gpu].leaving -= t.bytes;
+	if (t.direction == MD_IN)
+		miss(s, &t);
+	else
+		stays(s, &t);
+}

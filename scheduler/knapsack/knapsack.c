@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Preloading by the paper's greedy, by ours, and the bound that judges both. */
+#include "scheduler/knapsack/knapsack_state.h"
+
+#define NONE MD_KNAPSACK_NONE
+
+/* ---- the paper's greedy (xLoRA, section 4.1, equation 2) ----------------------------------------------------------
+ */
+
+struct greedy {
+	const struct md_knap *knap;
+	struct md_knap_state *state;
+	struct md_knap_queue queue;
+};
+
+/* The densest place for an artifact as things stand, GPUs first; 0: none. */
+static double densest_place(const struct greedy *greedy, uint32_t artifact, uint32_t *place)
+{
+	const struct md_knap *knap = greedy->knap;
+	const struct md_knapsack *in = knap->in;
+	double bytes = in->artifacts[artifact].bytes ? (double)in->artifacts[artifact].bytes : 1, best = 0;
+
+	for (uint32_t k = 0; k < in->place_count; k++) {
+		uint32_t p = knap->places[(k + knap->containers) % in->place_count];
+		double density = md_knap_gain(knap, greedy->state, artifact, p) / bytes;
+		if (density > best && md_knap_may_add(knap, greedy->state, artifact, p)) {
+			best = density;
+			*place = p;
+		}
+	}
+	return best;
+}
+
+static void look_at(struct greedy *greedy, uint32_t artifact)
+{
+	uint32_t place;
+
+	if (artifact != NONE)
+		md_knap_queue_put(&greedy->queue, artifact, densest_place(greedy, artifact, &place));
+}
+
+static void look_at_function(struct greedy *greedy, uint32_t function)
+{
+	look_at(greedy, greedy->knap->library[function]);
+	look_at(greedy, greedy->knap->adapter[function]);
+	look_at(greedy, greedy->knap->kernels[function]);
+}
+
+/* What a placement makes possible, or takes away: room apart, that stays within its group. */
+static void look_again(struct greedy *greedy, uint32_t artifact)
+{
+	const struct md_knap *knap = greedy->knap;
+	uint32_t owner = knap->in->artifacts[artifact].owner;
+
+	if (knap->in->artifacts[artifact].class != MD_KNAPSACK_BACKBONE) {
+		look_at_function(greedy, owner);
+		look_at(greedy, knap->backbone[knap->group[owner]]);
+		return;
+	}
+	look_at(greedy, artifact);
+	for (uint32_t m = knap->first[owner]; m < knap->first[owner + 1]; m++)
+		look_at_function(greedy, knap->members[m]);
+}
+
+/* A key in the queue is never too small: room only becomes less. So the first one that is still right is the best. */
+static enum md_status run_greedy(const struct md_knap *knap, struct md_knap_state *state)
+{
+	struct greedy greedy = {.knap = knap, .state = state};
+
+	if (!md_knap_queue_init(&greedy.queue, knap->in->artifact_count))
+		return MD_ERR_NO_MEMORY;
+	for (uint32_t i = 0; i < knap->in->artifact_count; i++)
+		look_at(&greedy, i);
+	while (greedy.queue.count) {
+		uint32_t artifact = greedy.queue.heap[0], place = NONE;
+		double density = densest_place(&greedy, artifact, &place);
+		if (density < greedy.queue.key[artifact]) {
+			md_knap_queue_put(&greedy.queue, artifact, density);
+			continue;
+		}
+		md_knap_add(knap, state, artifact, place);
+		look_again(&greedy, artifact);
+	}
+	md_knap_queue_finish(&greedy.queue);
+	return MD_OK;
+}
+
+/* ---- entries ---------------------------------------------------------------------------------------------------- */
+
+struct solving {
+	struct md_knap knap;
+	struct md_knap_state start, best;
+};
+
+static void stop_solving(struct solving *solving)
+{
+	md_knap_state_finish(&solving->best);
+	md_knap_state_finish(&solving->start);
+	md_knap_finish(&solving->knap);
+}
+
+static enum md_status begin_solving(struct solving *solving, const struct md_knapsack *problem)
+{
+	*solving = (struct solving){0};
+	enum md_status status = md_knap_init(&solving->knap, problem);
+
+	if (!status)
+		status = md_knap_state_init(&solving->knap, &solving->start);
+	if (!status)
+		status = md_knap_state_init(&solving->knap, &solving->best);
+	if (status)
+		stop_solving(solving);
+	return status;
+}
+
+enum md_status md_knapsack_greedy(const struct md_knapsack *problem, struct md_knapsack_plan *plan)
+{
+	struct solving solving;
+
+	MD_FORWARD(begin_solving(&solving, problem));
+	enum md_status status = run_greedy(&solving.knap, &solving.best);
+	if (!status)
+		status = md_knap_plan(&solving.knap, &solving.start, &solving.best, plan);
+	stop_solving(&solving);
+	return status;
+}
+
+enum md_status md_knapsack_bundles(const struct md_knapsack *problem, struct md_knapsack_plan *plan)
+{
+	struct solving solving;
+
+	MD_FORWARD(begin_solving(&solving, problem));
+	enum md_status status = run_greedy(&solving.knap, &solving.best);
+	if (!status)
+		status = md_knap_improve(&solving.knap, &solving.start, &solving.best);
+	if (!status)
+		status = md_knap_plan(&solving.knap, &solving.start, &solving.best, plan);
+	stop_solving(&solving);
+	return status;
+}
+
+enum md_status md_knapsack_bound(const struct md_knapsack *problem, double *value)
+{
+	struct solving solving;
+	struct md_knap_prices prices;
+
+	MD_FORWARD(begin_solving(&solving, problem));
+	md_knap_prices(&solving.knap, &solving.start, 200, &prices);
+	*value = prices.bound;
+	stop_solving(&solving);
+	return MD_OK;
+}
+
+enum md_status md_knapsack_exact(const struct md_knapsack *problem, uint64_t limit, struct md_knapsack_plan *plan)
+{
+	struct solving solving;
+	struct md_knapsack_plan found = {0};
+	bool proven = false;
+	uint64_t nodes = 0;
+
+	MD_FORWARD(begin_solving(&solving, problem));
+	enum md_status status = run_greedy(&solving.knap, &solving.best);
+	if (!status)
+		status = md_knap_improve(&solving.knap, &solving.start, &solving.best);
+	if (!status)
+		status = md_knap_search(&solving.knap, &solving.start, limit, &solving.best, &nodes, &proven);
+	if (!status)
+		status = md_knap_plan(&solving.knap, &solving.start, &solving.best, &found);
+	if (!status) {
+		found.proven = proven;
+		found.nodes = nodes;
+		*plan = found;
+	}
+	stop_solving(&solving);
+	return status;
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Batching: how many requests of a function run together, and how long the first ones wait for more. */
+#include "scheduler/core/state.h"
+
+static uint32_t most(const struct medusa_sched *s, uint32_t function, uint32_t limit)
+{
+	uint32_t waiting = md_waiting(s, function), max = s->functions[function].spec.max_batch;
+	max = max < limit ? max : limit;
+	return waiting < max ? waiting : max;
+}
+
+static uint32_t none_size(struct medusa_sched *s, uint32_t function, uint64_t *until)
+{
+	(void)until;
+	return most(s, function, 1);
+}
+
+/*
+ * Waiting for more pays where another batch computes its first token anyway (M in equation 5); else the function starts
+ * at once. xLoRA's latencies say so: the mean time to the first token is below its own delay, and that of fixed delays.
+ */
+static bool may_start_alone(const struct medusa_sched *s, uint32_t function)
+{
+	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
+		if (s->gpus[gpu].present && !s->gpus[gpu].prefilling && md_all_there(s, function, gpu))
+			return true;
+	}
+	return false;
+}
+
+static uint32_t fixed_size(struct medusa_sched *s, uint32_t function, uint64_t *until)
+{
+	uint32_t size = s->options.fixed_batch ? s->options.fixed_batch : 1, count = most(s, function, size);
+	uint32_t full = s->functions[function].spec.max_batch < size ? s->functions[function].spec.max_batch : size;
+	uint64_t expires = s->requests[md_first_waiting(s, function)].arrived + s->options.fixed_delay_ns;
+	if (count >= full || s->now >= expires || may_start_alone(s, function))
+		return count;
+	*until = expires;
+	return 0;
+}
+
+/* The largest batch whose first token meets the SLO; xLoRA's B_i. */
+static uint32_t largest_in_time(const struct medusa_sched_function *spec)
+{
+	if (!spec->slo_ns || !spec->alpha_ns)
+		return spec->max_batch;
+	if (spec->slo_ns <= spec->t0_ns)
+		return 1;
+	uint64_t more = (spec->slo_ns - spec->t0_ns) / spec->alpha_ns;
+	return more + 1 < spec->max_batch ? (uint32_t)more + 1 : spec->max_batch;
+}
+
+/* Fill or expire: d = SLO - T(N), for the N that are there. */
+static uint32_t xlora_size(struct medusa_sched *s, uint32_t function, uint64_t *until)
+{
+	const struct medusa_sched_function *spec = &s->functions[function].spec;
+	uint32_t full = largest_in_time(spec), count = most(s, function, full);
+	uint64_t takes = md_first_token_ns(s, function, count);
+	uint64_t delay = spec->slo_ns > takes ? spec->slo_ns - takes : 0;
+	uint64_t expires = s->requests[md_first_waiting(s, function)].arrived + delay;
+	if (count >= full || !spec->slo_ns || s->now >= expires || may_start_alone(s, function))
+		return count;
+	*until = expires;
+	return 0;
+}
+
+/* Nobody waits for others while a slot is free; those who came meanwhile run together, as long as the first is in time.
+ */
+static uint32_t medusa_size(struct medusa_sched *s, uint32_t function, uint64_t *until)
+{
+	(void)until;
+	const struct medusa_sched_function *spec = &s->functions[function].spec;
+	uint32_t count = most(s, function, UINT32_MAX), first = md_first_waiting(s, function);
+	uint64_t deadline = md_deadline(s, first);
+	if (deadline == UINT64_MAX || !spec->alpha_ns || s->requests[first].late)
+		return count;
+	uint64_t left = deadline > s->now + spec->t0_ns ? deadline - s->now - spec->t0_ns : 0;
+	uint64_t in_time = left / spec->alpha_ns + 1;
+	return in_time < count ? (uint32_t)in_time : count;
+}
+
+static const struct md_batching none = {"none", "one request at a time (Torpor, section 4.5; xLoRA-NAB #1)", none_size};
+static const struct md_batching fixed = {"fixed", "a fixed size and delay (xLoRA-NAB #2 and #3, table 3)", fixed_size};
+static const struct md_batching xlora = {
+    "xlora", "fill or expire: until the batch is full, or the first request must start (xLoRA, section 4.2)",
+    xlora_size};
+static const struct md_batching medusa = {
+    "medusa", "ours: whoever waits when a slot gets free, as many as keep the first in time; never waits for more",
+    medusa_size};
+
+const struct md_batching *const md_batchings[] = {&medusa, &none, &fixed, &xlora, NULL};

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What starting a function somewhere would take: estimates that placement, eviction and queueing share. */
+#include "scheduler/core/state.h"
+
+#define RATE_AGE 100000000u /* ns */
+
+uint64_t md_first_token_ns(const struct medusa_sched *s, uint32_t function, uint32_t batch)
+{
+	const struct medusa_sched_function *spec = &s->functions[function].spec;
+	return spec->t0_ns + (batch > 1 ? (batch - 1) * spec->alpha_ns : 0);
+}
+
+static uint64_t copy_ns(uint64_t bytes, double bytes_per_s)
+{
+	return bytes_per_s > 0 ? (uint64_t)((double)bytes / bytes_per_s * 1e9) : 0;
+}
+
+static double peer_speed(const struct medusa_sched *s, uint32_t from, uint32_t to)
+{
+	return from == NONE ? 0 : s->peers[(size_t)from * s->gpu_count + to];
+}
+
+static bool there(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
+{
+	return md_copy_at(s, artifact, gpu)->state == MD_THERE;
+}
+
+bool md_all_there(const struct medusa_sched *s, uint32_t function, uint32_t gpu)
+{
+	for (int kind = 0; kind < MEDUSA_SCHED_LIBRARY; kind++) {
+		uint32_t artifact = s->functions[function].artifacts[kind];
+		if (artifact == NONE)
+			continue;
+		int state = md_copy_at(s, artifact, gpu)->state;
+		if (state != MD_THERE && state != MD_LOADING)
+			return false;
+	}
+	return true;
+}
+
+uint64_t md_missing_bytes(const struct medusa_sched *s, uint32_t function, uint32_t gpu)
+{
+	uint64_t bytes = 0;
+	for (int kind = 0; kind < MEDUSA_SCHED_LIBRARY; kind++) {
+		uint32_t artifact = s->functions[function].artifacts[kind];
+		if (artifact == NONE)
+			continue;
+		int state = md_copy_at(s, artifact, gpu)->state;
+		if (state == MD_SUSPENDED)
+			bytes += s->artifacts[artifact].bytes - s->functions[function].spec.residue_bytes;
+		else if (state == MD_ABSENT || state == MD_LEAVING)
+			bytes += s->artifacts[artifact].bytes;
+	}
+	return bytes;
+}
+
+/* Of the weights that function lacks on gpu, those that peer could give. */
+static uint64_t held_for(const struct medusa_sched *s, uint32_t function, uint32_t gpu, uint32_t peer)
+{
+	const uint32_t *artifacts = s->functions[function].artifacts;
+	uint64_t bytes = 0;
+	for (int kind = MEDUSA_SCHED_BACKBONE; kind <= MEDUSA_SCHED_WEIGHTS; kind++) {
+		uint32_t artifact = artifacts[kind];
+		if (artifact != NONE && !there(s, artifact, gpu) && there(s, artifact, peer))
+			bytes += s->artifacts[artifact].bytes;
+	}
+	return bytes;
+}
+
+uint32_t md_best_peer(const struct medusa_sched *s, uint32_t function, uint32_t gpu)
+{
+	uint32_t best = NONE;
+	uint64_t most = 0;
+	for (uint32_t peer = 0; peer < s->gpu_count; peer++) {
+		uint64_t bytes = peer == gpu || peer_speed(s, peer, gpu) <= 0 ? 0 : held_for(s, function, gpu, peer);
+		if (bytes > most || (bytes && bytes == most && peer_speed(s, peer, gpu) > peer_speed(s, best, gpu))) {
+			best = peer;
+			most = bytes;
+		}
+	}
+	return best;
+}
+
+/* Time until one artifact is on gpu: from the peer if it has it, else from the host, else cold. */
+static uint64_t fetch_ns(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu, uint32_t peer)
+{
+	const struct md_sched_artifact *a = &s->artifacts[artifact];
+	if (a->kind == MEDUSA_SCHED_CONTEXT)
+		return s->functions[a->owner].spec.context_ns;
+	if (peer != NONE && there(s, artifact, peer) && peer_speed(s, peer, gpu) > 0)
+		return copy_ns(a->bytes, peer_speed(s, peer, gpu));
+	return copy_ns(a->bytes, s->host_bytes_per_s) + (a->host == MD_THERE ? 0 : a->cold_ns);
+}
+
+uint64_t md_start_ns(const struct medusa_sched *s, uint32_t function, uint32_t gpu, uint32_t peer)
+{
+	const struct md_function *f = &s->functions[function];
+	uint32_t own = f->artifacts[MEDUSA_SCHED_WEIGHTS];
+	bool from_peer = peer != NONE && own != NONE && there(s, own, peer);
+	uint64_t copies = 0, made = 0, swapped = from_peer ? f->spec.swap_peer_ns : f->spec.swap_ns;
+	bool weights = false;
+	for (int kind = 0; kind < MEDUSA_SCHED_LIBRARY; kind++) {
+		uint32_t artifact = f->artifacts[kind];
+		if (artifact == NONE || there(s, artifact, gpu))
+			continue;
+		if (kind == MEDUSA_SCHED_CONTEXT) {
+			made += f->spec.context_ns;
+		} else if (kind == MEDUSA_SCHED_WEIGHTS && swapped) {
+			weights = true;
+			copies += s->artifacts[artifact].host == MD_THERE || peer != NONE
+				      ? 0
+				      : s->artifacts[artifact].cold_ns;
+		} else {
+			copies += fetch_ns(s, artifact, gpu, peer);
+		}
+	}
+	uint32_t library = f->artifacts[MEDUSA_SCHED_LIBRARY];
+	if (library != NONE && s->artifacts[library].host != MD_THERE)
+		made += s->artifacts[library].cold_ns;
+	return copies + made + (weights ? swapped : f->spec.t0_ns);
+}
+
+uint64_t md_reload_ns(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
+{
+	const struct md_sched_artifact *a = &s->artifacts[artifact];
+	uint32_t best = NONE;
+	for (uint32_t peer = 0; a->kind != MEDUSA_SCHED_CONTEXT && a->copies && peer < s->gpu_count; peer++) {
+		if (peer != gpu && there(s, artifact, peer) && peer_speed(s, peer, gpu) > peer_speed(s, best, gpu))
+			best = peer;
+	}
+	if (a->kind == MEDUSA_SCHED_WEIGHTS) {
+		const struct medusa_sched_function *spec = &s->functions[a->owner].spec;
+		uint64_t swap = best == NONE ? spec->swap_ns : spec->swap_peer_ns;
+		if (swap)
+			return (swap > spec->t0_ns ? swap - spec->t0_ns : 0) +
+			       (best == NONE && a->host != MD_THERE ? a->cold_ns : 0);
+	}
+	return fetch_ns(s, artifact, gpu, best);
+}
+
+double md_artifact_rate(struct medusa_sched *s, uint32_t artifact)
+{
+	const struct md_sched_artifact *a = &s->artifacts[artifact];
+	if (a->kind != MEDUSA_SCHED_BACKBONE)
+		return md_rate_per_s(&s->functions[a->owner].rate, s->now);
+	/* A backbone may have thousands of users; a sum that is a little old is good enough. */
+	struct md_backbone *backbone = &s->backbones[a->owner];
+	if (backbone->rated_at && s->now - backbone->rated_at < RATE_AGE)
+		return backbone->rate;
+	backbone->rate = 0;
+	backbone->rated_at = s->now;
+	for (uint32_t f = backbone->first_user; f != NONE; f = s->functions[f].next_user)
+		backbone->rate += md_rate_per_s(&s->functions[f].rate, s->now);
+	return backbone->rate;
+}
+
+uint64_t md_deadline(const struct medusa_sched *s, uint32_t request)
+{
+	const struct md_request *r = &s->requests[request];
+	const struct medusa_sched_function *spec = &s->functions[r->function].spec;
+	if (!spec->slo_ns || r->first_token)
+		return UINT64_MAX;
+	return r->arrived + spec->slo_ns;
+}

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Eviction: which idle artifact leaves a GPU first when another needs its memory. */
+#include <math.h>
+
+#include "scheduler/core/state.h"
+
+static const struct md_function *owner(const struct medusa_sched *s, uint32_t artifact)
+{
+	const struct md_sched_artifact *a = &s->artifacts[artifact];
+	return a->kind == MEDUSA_SCHED_BACKBONE ? NULL : &s->functions[a->owner];
+}
+
+/* Requests that wait for this artifact. */
+static uint32_t queue_length(const struct medusa_sched *s, uint32_t artifact)
+{
+	const struct md_sched_artifact *a = &s->artifacts[artifact];
+	if (a->kind != MEDUSA_SCHED_BACKBONE)
+		return md_waiting(s, a->owner);
+	return s->backbones[a->owner].waiting;
+}
+
+static struct md_key lru_rank(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
+{
+	return (struct md_key){0, md_copy_at(s, artifact, gpu)->used};
+}
+
+/* Light ones, and those that another GPU has too, before heavy ones that are the only copy; each by last use. */
+static struct md_key torpor_rank(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
+{
+	const struct md_function *f = owner(s, artifact);
+	bool heavy = !f || f->heavy;
+	return (struct md_key){heavy && s->artifacts[artifact].copies <= 1, md_copy_at(s, artifact, gpu)->used};
+}
+
+static struct md_key swapserve_rank(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
+{
+	return (struct md_key){queue_length(s, artifact), md_copy_at(s, artifact, gpu)->used};
+}
+
+/* Value of a byte: seconds that loading it again takes, times how often it is needed. */
+static double density(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
+{
+	const struct md_sched_artifact *a = &s->artifacts[artifact];
+	double seconds = (double)md_reload_ns(s, artifact, gpu) * 1e-9;
+	return seconds * md_artifact_rate(s, artifact) / (double)(a->bytes ? a->bytes : 1);
+}
+
+static struct md_key density_rank(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
+{
+	return (struct md_key){density(s, artifact, gpu), md_copy_at(s, artifact, gpu)->used};
+}
+
+/* The part of the time that its SLO leaves which loading it would take: the more, the likelier it is late then. */
+static double urgency(const struct medusa_sched *s, uint32_t artifact, double takes)
+{
+	const struct md_function *f = owner(s, artifact);
+	if (!f || f->spec.slo_ns <= f->spec.t0_ns)
+		return 1;
+	double part = takes / (double)(f->spec.slo_ns - f->spec.t0_ns);
+	return part < 1 ? part : 1;
+}
+
+/* Ours: what just came is worth more for a time in proportion to what bringing it took, and so is what is waited for.
+ */
+#define FRESH 16
+#define AWAITED 4
+
+static struct md_key medusa_rank(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
+{
+	const struct md_copy *copy = md_copy_at(s, artifact, gpu);
+	double stayed = (double)(s->now - copy->since), takes = (double)md_reload_ns(s, artifact, gpu);
+	/* The root of the rate: a function is as unhappy with one late request of fifty, however often it is called. */
+	double rate = md_artifact_rate(s, artifact);
+	double value = takes * sqrt(rate) / (double)(s->artifacts[artifact].bytes + 1) * urgency(s, artifact, takes);
+	bool fresh = stayed<s->options.residency_per_switch * takes, awaited = queue_length(s, artifact)> 0;
+	/* Weights, not walls: a small one that is awaited must not push out a large one that would take long to come
+	 * back. */
+	return (struct md_key){value * (fresh ? FRESH : 1) * (awaited ? AWAITED : 1), copy->used};
+}
+
+/* Ablation: what serves nobody goes when its time is over, and never because another needs room. */
+#define KEEP_ALIVE 20000000000ull
+
+static bool timeout_may(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
+{
+	return s->now - md_copy_at(s, artifact, gpu)->used >= KEEP_ALIVE;
+}
+
+static const struct md_eviction never = {"never", "nothing leaves for another", NULL, NULL, false};
+static const struct md_eviction timeout = {"timeout", "only what was idle for 20 s (xLoRA-NDO)", lru_rank, timeout_may,
+					   false};
+static const struct md_eviction lru = {"lru", "least recently used", lru_rank, NULL, false};
+static const struct md_eviction torpor = {
+    "torpor", "light ones and further copies first, then heavy ones, by last use (Torpor, section 5.4)", torpor_rank,
+    NULL, false};
+static const struct md_eviction swapserve = {
+    "swapserve", "shortest queue, then least recently used; busy ones drain (SwapServeLLM, section 3.5)",
+    swapserve_rank, NULL, true};
+static const struct md_eviction by_density = {"density", "least value of a byte (xLoRA, section 4.3)", density_rank,
+					      NULL, false};
+static const struct md_eviction medusa = {
+    "medusa",
+    "ours: least reload seconds x rate / bytes, after a least stay in proportion to the switch; busy ones drain",
+    medusa_rank, NULL, true};
+
+const struct md_eviction *const md_evictions[] = {&medusa, &never,     &timeout,    &lru,
+						  &torpor, &swapserve, &by_density, NULL};

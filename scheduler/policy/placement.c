@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Placement: on which GPU a function runs, and from where what it lacks there is copied. */
+#include "scheduler/core/state.h"
+
+static bool can(struct medusa_sched *s, uint32_t function, uint32_t gpu)
+{
+	return md_slot_free(s, gpu) && md_fits(s, function, gpu);
+}
+
+/* Some GPU where all of it is, with a free slot; the one with the fewest batches. */
+static uint32_t resident(struct medusa_sched *s, uint32_t function)
+{
+	uint32_t best = NONE;
+	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
+		if (md_all_there(s, function, gpu) && can(s, function, gpu) &&
+		    (best == NONE || s->gpus[gpu].running < s->gpus[best].running))
+			best = gpu;
+	}
+	return best;
+}
+
+/* ---- first, random, early --------------------------------------------------------------------------------------- */
+
+static struct md_choice first_choose(struct medusa_sched *s, uint32_t function)
+{
+	uint32_t gpu = resident(s, function);
+	for (uint32_t g = 0; gpu == NONE && g < s->gpu_count; g++)
+		gpu = can(s, function, g) ? g : NONE;
+	return (struct md_choice){gpu, NONE};
+}
+
+/* ---- xlora: where the backbone is, then where there is room without evicting (section 3.1, locality) ----------------
+ */
+
+static struct md_choice xlora_choose(struct medusa_sched *s, uint32_t function)
+{
+	uint32_t backbone = s->functions[function].artifacts[MEDUSA_SCHED_BACKBONE], best = resident(s, function);
+	int64_t most = 0;
+	for (uint32_t gpu = 0; best == NONE && backbone != NONE && gpu < s->gpu_count; gpu++) {
+		int state = md_copy_at(s, backbone, gpu)->state;
+		best = (state == MD_THERE || state == MD_LOADING) && can(s, function, gpu) ? gpu : NONE;
+	}
+	if (best != NONE)
+		return (struct md_choice){best, NONE};
+	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
+		int64_t room = md_free_bytes(s, gpu) - (int64_t)md_missing_bytes(s, function, gpu);
+		if (can(s, function, gpu) && (best == NONE || room > most)) {
+			best = gpu;
+			most = room;
+		}
+	}
+	return (struct md_choice){best, NONE};
+}
+
+static struct md_choice random_choose(struct medusa_sched *s, uint32_t function)
+{
+	uint32_t gpu = resident(s, function), count = 0;
+	if (gpu != NONE)
+		return (struct md_choice){gpu, NONE};
+	for (uint32_t g = 0; g < s->gpu_count; g++) {
+		/* Each of the count so far with the same chance. */
+		if (can(s, function, g) && md_draw(s) % ++count == 0)
+			gpu = g;
+	}
+	return (struct md_choice){gpu, NONE};
+}
+
+static struct md_choice early_choose(struct medusa_sched *s, uint32_t function)
+{
+	uint32_t home = s->functions[function].home;
+	return (struct md_choice){home != NONE && can(s, function, home) ? home : NONE, NONE};
+}
+
+/* ---- torpor: algorithm 1 ---------------------------------------------------------------------------------------- */
+
+enum { IDLE, LIGHT, HEAVY };
+
+/* What the GPUs behind the same PCIe switch load from the host. */
+static int neighbours(const struct medusa_sched *s, uint32_t gpu)
+{
+	int loading = IDLE;
+	for (uint32_t other = 0; other < s->gpu_count; other++) {
+		if (other == gpu || s->gpus[other].pcie_switch != s->gpus[gpu].pcie_switch)
+			continue;
+		int state = s->gpus[other].host_in_heavy ? HEAVY : s->gpus[other].host_in ? LIGHT : IDLE;
+		loading = state > loading ? state : loading;
+	}
+	return loading;
+}
+
+static struct md_choice torpor_choose(struct medusa_sched *s, uint32_t function)
+{
+	struct md_choice choice = {resident(s, function), NONE};
+	if (choice.gpu != NONE)
+		return choice;
+	double fastest = 0;
+	int quietest = HEAVY + 1;
+	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
+		if (!can(s, function, gpu))
+			continue;
+		uint32_t peer = md_best_peer(s, function, gpu);
+		double speed = peer == NONE ? 0 : s->peers[(size_t)peer * s->gpu_count + gpu];
+		int loading = neighbours(s, gpu);
+		if (speed > fastest || (fastest == 0 && loading < quietest)) {
+			choice = (struct md_choice){gpu, speed > 0 ? peer : NONE};
+			fastest = speed > fastest ? speed : fastest;
+			quietest = loading;
+		}
+	}
+	return choice;
+}
+
+/* ---- medusa -----------------------------------------------------------------------------------------------------
+ * Where the first token is expected first. M batches that compute theirs on one GPU take M times as long (xLoRA,
+ * equation 5), so that in a burst all are late of which some, one after the other, were in time. Hence they take turns.
+ */
+
+/* Of its own time, for each batch beside it that has its first token: those slow it less. */
+#define BESIDE_TOKENS 0.25
+/* Times the time that it takes alone; then a batch is no reason to wait any more: a node may report no first tokens. */
+#define TURN 4
+
+static bool ready_at(const struct medusa_sched *s, uint32_t function, uint32_t gpu)
+{
+	for (int kind = 0; kind < MEDUSA_SCHED_LIBRARY; kind++) {
+		uint32_t artifact = s->functions[function].artifacts[kind];
+		if (artifact != NONE && md_copy_at(s, artifact, gpu)->state != MD_THERE)
+			return false;
+	}
+	return true;
+}
+
+/* Batches that compute their first token there, without those that still wait for copies. */
+static uint32_t computing(const struct medusa_sched *s, uint32_t gpu)
+{
+	const struct md_gpu *g = &s->gpus[gpu];
+	uint32_t count = 0, seen = 0;
+	for (uint32_t i = g->first_batch; i != NONE && seen < g->prefilling; i = s->batches[i].newer) {
+		const struct md_batch *b = &s->batches[i];
+		if (b->first_token)
+			continue;
+		seen++;
+		uint64_t alone = md_first_token_ns(s, b->function, b->requests.count);
+		count += s->now - b->started <= TURN * alone && ready_at(s, b->function, gpu);
+	}
+	return count;
+}
+
+/* Copies that share the switch's link take the longer for it; so do batches that run beside this one. */
+static double expected_ns(struct medusa_sched *s, uint32_t function, uint32_t gpu, uint32_t peer, uint32_t ahead)
+{
+	double takes = (double)md_start_ns(s, function, gpu, peer),
+	       computes = (double)s->functions[function].spec.t0_ns;
+	if (peer == NONE && takes > computes) {
+		uint32_t beside = 0;
+		for (uint32_t other = 0; other < s->gpu_count; other++)
+			beside += s->gpus[other].pcie_switch == s->gpus[gpu].pcie_switch ? s->gpus[other].host_in : 0;
+		takes += (takes - computes) * beside;
+	}
+	return takes + computes * (ahead + BESIDE_TOKENS * (s->gpus[gpu].running - ahead));
+}
+
+/* What evicting for it would cost: bytes that are not free, at the GPU's mean value of a byte; in ns of loading. */
+static double displaced_ns(const struct medusa_sched *s, uint32_t function, uint32_t gpu)
+{
+	int64_t lacking = (int64_t)md_missing_bytes(s, function, gpu) - md_free_bytes(s, gpu);
+	return lacking > 0 ? 0.25 * (double)lacking / s->host_bytes_per_s * 1e9 : 0;
+}
+
+static struct md_choice medusa_choose(struct medusa_sched *s, uint32_t function)
+{
+	struct md_choice best = {NONE, NONE};
+	double least = 0;
+	bool turn = true; /* it need not wait for others */
+	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
+		if (!can(s, function, gpu))
+			continue;
+		uint32_t peer = md_all_there(s, function, gpu) ? NONE : md_best_peer(s, function, gpu),
+			 ahead = computing(s, gpu);
+		double cost = expected_ns(s, function, gpu, peer, ahead) + displaced_ns(s, function, gpu);
+		if (best.gpu == NONE || cost < least) {
+			best = (struct md_choice){gpu, peer};
+			least = cost;
+			turn = !ahead || !ready_at(s, function, gpu);
+		}
+	}
+	return turn ? best : (struct md_choice){NONE, NONE};
+}
+
+static const struct md_placement first = {"first", "where it is, else the first GPU with room", false, first_choose};
+static const struct md_placement xlora = {
+    "xlora", "where it is, else where its backbone is, else where most memory is free (xLoRA, section 3.1)", false,
+    xlora_choose};
+static const struct md_placement draw = {
+    "random", "where it is, else a random GPU with room, from the host (Torpor-Random)", false, random_choose};
+static const struct md_placement early = {"early", "on one GPU for ever, bound when it is registered (Torpor's Native)",
+					  true, early_choose};
+static const struct md_placement torpor = {
+    "torpor", "where it is, else from the fastest peer, else where the PCIe switch is quietest (Torpor, algorithm 1)",
+    false, torpor_choose};
+static const struct md_placement medusa = {"medusa",
+					   "ours: where the first token is expected first, with copies, batches beside "
+					   "it and what it displaces; first tokens in turn",
+					   false, medusa_choose};
+
+const struct md_placement *const md_placements[] = {&medusa, &first, &draw, &early, &torpor, &xlora, NULL};

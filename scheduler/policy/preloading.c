@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Preloading: a plan of what to bring in ahead of requests, by the knapsack of knapsack.h; carried out piece by piece.
+ */
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "scheduler/core/state.h"
+#include "scheduler/knapsack/knapsack.h"
+
+#define MOST_FUNCTIONS 256 /* the most called ones are planned for; the rest comes when it is asked for */
+
+/* ---- the problem, as the knapsack knows it --------------------------------------------------------------------------
+ */
+
+struct problem {
+	struct md_knapsack knapsack;
+	struct md_knapsack_place *places; /* the GPUs in order, then host memory */
+	struct md_knapsack_function *functions;
+	struct md_knapsack_artifact *artifacts;
+	struct md_knapsack_placement *held;
+	uint32_t *chosen;    /* functions, by the problem's number */
+	uint32_t *ours;      /* artifacts, by the problem's number */
+	uint32_t *backbones; /* ours -> the problem's number, or NONE */
+};
+
+static void problem_finish(struct problem *p)
+{
+	free(p->places);
+	free(p->functions);
+	free(p->artifacts);
+	free(p->held);
+	free(p->chosen);
+	free(p->ours);
+	free(p->backbones);
+}
+
+static bool problem_init(const struct medusa_sched *s, struct problem *p)
+{
+	size_t artifacts = 3 * MOST_FUNCTIONS + s->backbone_count, places = s->gpu_count + 1;
+	*p = (struct problem){
+	    .places = calloc(places, sizeof(*p->places)),
+	    .functions = calloc(MOST_FUNCTIONS, sizeof(*p->functions)),
+	    .artifacts = calloc(artifacts, sizeof(*p->artifacts)),
+	    .held = calloc(artifacts * 2 + (size_t)s->backbone_count * places, sizeof(*p->held)),
+	    .chosen = calloc(MOST_FUNCTIONS, sizeof(*p->chosen)),
+	    .ours = calloc(artifacts, sizeof(*p->ours)),
+	    .backbones = malloc((s->backbone_count + 1) * sizeof(*p->backbones)),
+	};
+	return p->places && p->functions && p->artifacts && p->held && p->chosen && p->ours && p->backbones;
+}
+
+struct called {
+	double rate;
+	uint32_t function;
+};
+
+static int by_rate(const void *x, const void *y)
+{
+	const struct called *a = x, *b = y;
+	if (a->rate != b->rate)
+		return a->rate > b->rate ? -1 : 1;
+	return a->function < b->function ? -1 : a->function > b->function;
+}
+
+static bool choose_functions(struct medusa_sched *s, struct problem *p)
+{
+	__attribute__((cleanup(md_cleanup_free))) struct called *called =
+	    malloc((s->function_count + 1) * sizeof(*called));
+	uint32_t count = 0;
+	if (!called)
+		return false;
+	for (uint32_t f = 0; f < s->function_count; f++) {
+		double rate = s->functions[f].gone ? 0 : md_rate_per_s(&s->functions[f].rate, s->now);
+		if (rate > 0)
+			called[count++] = (struct called){rate, f};
+	}
+	qsort(called, count, sizeof(*called), by_rate);
+	for (uint32_t i = 0; i < count && i < MOST_FUNCTIONS; i++) {
+		p->chosen[i] = called[i].function;
+		p->functions[i].rate = called[i].rate;
+		p->knapsack.function_count++;
+	}
+	return true;
+}
+
+static void hold(const struct medusa_sched *s, struct problem *p, uint32_t number, uint32_t artifact)
+{
+	const struct md_sched_artifact *a = &s->artifacts[artifact];
+	bool once = a->kind != MEDUSA_SCHED_BACKBONE, counted = false;
+	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
+		int state = md_copy_at(s, artifact, gpu)->state;
+		if (state != MD_THERE && state != MD_LOADING)
+			continue;
+		/* A second copy is no part of a plan: its room is taken, that is all. */
+		if (once && counted)
+			p->places[gpu].bytes -= a->bytes < p->places[gpu].bytes ? a->bytes : p->places[gpu].bytes;
+		else
+			p->held[p->knapsack.held_count++] = (struct md_knapsack_placement){number, gpu};
+		counted = true;
+	}
+	if (a->host != MD_ABSENT)
+		p->held[p->knapsack.held_count++] = (struct md_knapsack_placement){number, s->gpu_count};
+}
+
+static void add_artifact(const struct medusa_sched *s, struct problem *p, uint32_t artifact, uint32_t owner)
+{
+	static const enum md_knapsack_class classes[] = {
+	    [MEDUSA_SCHED_BACKBONE] = MD_KNAPSACK_BACKBONE,
+	    [MEDUSA_SCHED_WEIGHTS] = MD_KNAPSACK_ADAPTER,
+	    [MEDUSA_SCHED_CONTEXT] = MD_KNAPSACK_KERNELS,
+	    [MEDUSA_SCHED_LIBRARY] = MD_KNAPSACK_LIBRARY,
+	};
+	if (artifact == NONE)
+		return;
+	const struct md_sched_artifact *a = &s->artifacts[artifact];
+	double cold = (double)a->cold_ns * 1e-9, copy = (double)a->bytes / s->host_bytes_per_s;
+	if (a->kind == MEDUSA_SCHED_CONTEXT)
+		copy = (double)s->functions[a->owner].spec.context_ns * 1e-9;
+	if (a->kind == MEDUSA_SCHED_LIBRARY)
+		copy = 0;
+	uint32_t number = p->knapsack.artifact_count++;
+	p->ours[number] = artifact;
+	p->artifacts[number] = (struct md_knapsack_artifact){
+	    .class = classes[a->kind],
+	    .owner = owner,
+	    .bytes = a->bytes,
+	    .container_s = a->kind == MEDUSA_SCHED_CONTEXT ? 0 : cold,
+	    .gpu_s = cold + copy,
+	};
+	hold(s, p, number, artifact);
+}
+
+static void add_artifacts(struct medusa_sched *s, struct problem *p)
+{
+	for (uint32_t b = 0; b < s->backbone_count; b++)
+		p->backbones[b] = NONE;
+	for (uint32_t i = 0; i < p->knapsack.function_count; i++) {
+		const struct md_function *f = &s->functions[p->chosen[i]];
+		uint32_t backbone = f->spec.backbone;
+		p->functions[i].backbone = MD_KNAPSACK_NONE;
+		if (backbone != NONE) {
+			if (p->backbones[backbone] == NONE) {
+				p->backbones[backbone] = p->knapsack.backbone_count++;
+				add_artifact(s, p, s->backbones[backbone].artifact, p->backbones[backbone]);
+			}
+			p->functions[i].backbone = p->backbones[backbone];
+		}
+		add_artifact(s, p, f->artifacts[MEDUSA_SCHED_LIBRARY], i);
+		add_artifact(s, p, f->artifacts[MEDUSA_SCHED_WEIGHTS], i);
+		add_artifact(s, p, f->artifacts[MEDUSA_SCHED_CONTEXT], i);
+	}
+}
+
+/* Room is what is free, and what the problem's own artifacts hold. */
+static void measure_places(const struct medusa_sched *s, struct problem *p)
+{
+	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
+		int64_t free = s->gpus[gpu].present && !s->gpus[gpu].claim_count ? md_free_bytes(s, gpu) : 0;
+		p->places[gpu] = (struct md_knapsack_place){free > 0 ? (uint64_t)free : 0, true};
+	}
+	uint64_t host = s->host_limit ? s->host_limit - s->host_used : UINT64_MAX / 4;
+	p->places[s->gpu_count] = (struct md_knapsack_place){host, false};
+}
+
+static void add_held_room(const struct medusa_sched *s, struct problem *p)
+{
+	for (uint32_t i = 0; i < p->knapsack.held_count; i++)
+		p->places[p->held[i].place].bytes += s->artifacts[p->ours[p->held[i].artifact]].bytes;
+}
+
+/* ---- the plan -------------------------------------------------------------------------------------------------------
+ */
+
+struct plan {
+	uint32_t count, next;
+	struct md_knapsack_placement placements[]; /* our artifacts; place: a GPU, or NONE */
+};
+
+typedef enum md_status (*solver)(const struct md_knapsack *problem, struct md_knapsack_plan *plan);
+
+static void keep_plan(struct medusa_sched *s, const struct problem *p, const struct md_knapsack_plan *plan)
+{
+	free(s->preload_memory);
+	struct plan *kept = malloc(sizeof(*kept) + plan->count * sizeof(kept->placements[0]));
+	s->preload_memory = kept;
+	if (!kept)
+		return;
+	kept->count = plan->count;
+	kept->next = 0;
+	for (uint32_t i = 0; i < plan->count; i++) {
+		uint32_t place = plan->placements[i].place;
+		kept->placements[i] = (struct md_knapsack_placement){p->ours[plan->placements[i].artifact],
+								     place < s->gpu_count ? place : NONE};
+	}
+}
+
+static bool any_room(const struct medusa_sched *s)
+{
+	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
+		/* What swapping leaves over is no idle memory: to fill it would only cost copies. */
+		if (s->gpus[gpu].present && md_free_bytes(s, gpu) > (int64_t)(s->gpus[gpu].limit / 10))
+			return true;
+	}
+	return s->host_limit && s->host_limit - s->host_used > s->host_limit / 10;
+}
+
+static void plan_with(struct medusa_sched *s, solver solve)
+{
+	struct problem p;
+	struct md_knapsack_plan plan;
+	if (!any_room(s)) {
+		free(s->preload_memory);
+		s->preload_memory = NULL;
+		return;
+	}
+	if (problem_init(s, &p) && choose_functions(s, &p)) {
+		measure_places(s, &p);
+		add_artifacts(s, &p);
+		add_held_room(s, &p);
+		p.knapsack.places = p.places;
+		p.knapsack.functions = p.functions;
+		p.knapsack.artifacts = p.artifacts;
+		p.knapsack.held = p.held;
+		p.knapsack.place_count = s->gpu_count + 1;
+		if (solve(&p.knapsack, &plan) == MD_OK) {
+			keep_plan(s, &p, &plan);
+			md_knapsack_plan_finish(&plan);
+		}
+	}
+	problem_finish(&p);
+}
+
+static void xlora_plan(struct medusa_sched *s)
+{
+	plan_with(s, md_knapsack_greedy);
+}
+
+static void medusa_plan(struct medusa_sched *s)
+{
+	plan_with(s, md_knapsack_bundles);
+}
+
+/* ---- piece by piece -------------------------------------------------------------------------------------------------
+ */
+
+/* Whether it still makes sense, things having moved since. */
+static bool still_wanted(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
+{
+	const struct md_sched_artifact *a = &s->artifacts[artifact];
+	if (a->kind != MEDUSA_SCHED_BACKBONE && s->functions[a->owner].gone)
+		return false;
+	if (gpu == NONE)
+		return a->host == MD_ABSENT && (!s->host_limit || s->host_used + a->bytes <= s->host_limit);
+	const struct md_gpu *g = &s->gpus[gpu];
+	if (!g->present || g->claim_count || md_copy_at(s, artifact, gpu)->state != MD_ABSENT ||
+	    (int64_t)a->bytes > md_free_bytes(s, gpu))
+		return false;
+	if (a->kind == MEDUSA_SCHED_BACKBONE)
+		return true;
+	uint32_t backbone = s->functions[a->owner].artifacts[MEDUSA_SCHED_BACKBONE];
+	return backbone == NONE || md_copy_at(s, backbone, gpu)->state == MD_THERE;
+}
+
+void md_preload_next(struct medusa_sched *s)
+{
+	struct plan *plan = s->preload_memory;
+	while (!s->waiting && plan && plan->next < plan->count) {
+		struct md_knapsack_placement next = plan->placements[plan->next];
+		/* Requests come first: nothing is preloaded where something is on its way, or waits. */
+		if (next.place != NONE && s->gpus[next.place].transfers)
+			return;
+		plan->next++;
+		if (still_wanted(s, next.artifact, next.place) &&
+		    !md_send_for(s, next.artifact, next.place, NONE, true))
+			return;
+	}
+}
+
+static const struct md_preloading none = {"none", "nothing before a request asks for it", NULL};
+static const struct md_preloading xlora = {
+    "xlora", "greedy by value density into idle memory, with predicted rates (xLoRA, section 4.1)", xlora_plan};
+static const struct md_preloading medusa = {
+    "medusa", "ours: the same problem by bundles at the prices of its dual, then exchanges", medusa_plan};
+
+const struct md_preloading *const md_preloadings[] = {&medusa, &none, &xlora, NULL};

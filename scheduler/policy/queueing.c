@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Queueing: which function's requests are served first. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "scheduler/core/state.h"
+
+/* ---- fifo ------------------------------------------------------------------------------------------------------- */
+
+static struct md_key fifo_key(struct medusa_sched *s, uint32_t function)
+{
+	return (struct md_key){0, s->requests[md_first_waiting(s, function)].arrived};
+}
+
+/* ---- torpor -----------------------------------------------------------------------------------------------------
+ * Required request count (section 5.2), with what the authors' code adds: weighted by the mean latency; a threshold by
+ * the cumulative sum, adapted every 20 updates; the largest first within the high group, the smallest within the low.
+ */
+
+#define TORPOR_PERIOD 2000000000ull
+#define TORPOR_UPDATES 20
+
+static double torpor_metric(const struct medusa_sched *s, uint32_t function)
+{
+	const struct md_function *f = &s->functions[function];
+	double p = f->spec.slo_percentile,
+	       mean = f->served ? f->service_s / (double)f->served : (double)f->spec.t0_ns * 1e-9;
+	if (p >= 1)
+		return f->met < f->ended ? INFINITY : 0;
+	return mean * (p * (double)f->ended - (double)f->met) / (1 - p);
+}
+
+static struct md_key torpor_key(struct medusa_sched *s, uint32_t function)
+{
+	const struct md_function *f = &s->functions[function];
+	double metric = torpor_metric(s, function);
+	uint64_t arrived = s->requests[md_first_waiting(s, function)].arrived;
+	/* The high group lies below all of the low one: 1 / (1 + x) and such keep the order and the bounds. */
+	double squeezed = metric / (1 + fabs(metric)); /* -1 .. 1 */
+	squeezed = isnan(squeezed) ? 1 : squeezed;
+	return (struct md_key){f->high ? -2 - squeezed : 2 + squeezed, arrived};
+}
+
+struct ranked {
+	double metric;
+	uint32_t function;
+};
+
+static int by_metric(const void *x, const void *y)
+{
+	const struct ranked *a = x, *b = y;
+	if (a->metric != b->metric)
+		return a->metric < b->metric ? -1 : 1;
+	return a->function < b->function ? -1 : a->function > b->function;
+}
+
+static void torpor_adapt(struct medusa_sched *s)
+{
+	if (++s->torpor.updates % TORPOR_UPDATES)
+		return;
+	double ratio = s->torpor.ended ? (double)s->torpor.met / (double)s->torpor.ended : 1;
+	double change = ratio - s->torpor.ratio;
+	double alpha = s->torpor.alpha * (change >= 0.04 ? 2 : change <= -0.04 ? 0.5 : 1.01);
+	s->torpor.alpha = alpha > 1 ? 1 : alpha;
+	s->torpor.ratio = ratio;
+	s->torpor.ended = s->torpor.met = 0;
+}
+
+static void torpor_tick(struct medusa_sched *s)
+{
+	struct ranked *ranked = malloc((s->function_count + 1) * sizeof(*ranked));
+	if (!ranked)
+		return; /* the groups stay as they are */
+	double positive = 0, sum = 0;
+	for (uint32_t f = 0; f < s->function_count; f++)
+		ranked[f] = (struct ranked){torpor_metric(s, f), f};
+	torpor_adapt(s);
+	qsort(ranked, s->function_count, sizeof(*ranked), by_metric);
+	/* In the order in which it is added up below: else rounding makes the last one more than all. */
+	for (uint32_t i = 0; i < s->function_count; i++)
+		positive += ranked[i].metric > 0 && isfinite(ranked[i].metric) ? ranked[i].metric : 0;
+	for (uint32_t i = 0; i < s->function_count; i++) {
+		sum += ranked[i].metric > 0 ? ranked[i].metric : 0;
+		s->functions[ranked[i].function].high = sum <= s->torpor.alpha * positive;
+	}
+	free(ranked);
+	for (uint32_t f = 0; f < s->function_count; f++) {
+		if (md_priority_has(&s->ready, f))
+			md_priority_put(&s->ready, f, torpor_key(s, f));
+	}
+}
+
+/* ---- margin: xLoRA's deadline margin under contention ----------------------------------------------------------- */
+
+/* SLO - (w + M T(b)): as w grows for all alike, the order is that of arrival + SLO - M T(b). */
+static struct md_key margin_key(struct medusa_sched *s, uint32_t function)
+{
+	const struct medusa_sched_function *spec = &s->functions[function].spec;
+	uint32_t first = md_first_waiting(s, function), running = 0, busy = 0;
+	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
+		running += s->gpus[gpu].running;
+		busy += s->gpus[gpu].present;
+	}
+	double contention = 1 + (busy ? (double)running / busy : 0);
+	uint32_t waiting = md_waiting(s, function), size = waiting < spec->max_batch ? waiting : spec->max_batch;
+	double slo = spec->slo_ns ? (double)spec->slo_ns : 1e18;
+	double start =
+	    (double)s->requests[first].arrived + slo - contention * (double)md_first_token_ns(s, function, size);
+	return (struct md_key){start, s->requests[first].arrived};
+}
+
+/* ---- medusa -----------------------------------------------------------------------------------------------------
+ * By the latest start that is still in time, in three classes: requests of functions that are to reach their
+ * percentile; of functions that are given up for now; requests that are late, by arrival. Earliest deadline first is
+ * the best there is until it is too much, and the worst from then on; so when the first class misses more than it may,
+ * the functions go from it that take most of the GPUs' time, those first that have recently missed too much anyway: so
+ * the most functions stay. When it is calm they come back one by one. What happened fades, within a minute or so. Every
+ * OLDEST-th start takes the request that waits longest, if that is long, so that waiting stays bounded.
+ */
+
+#define MEDUSA_PERIOD 1000000000ull
+#define OLDEST 16
+#define LONG_WAIT 5000000000ull
+#define KEEP 0.9 /* of what is known of the first class, each second */
+
+/* Time on a GPU until the first token, with the copy if no GPU has the weights. */
+static uint64_t takes_ns(const struct medusa_sched *s, uint32_t function)
+{
+	const struct md_function *f = &s->functions[function];
+	uint32_t weights = f->artifacts[MEDUSA_SCHED_WEIGHTS];
+	if (weights == NONE || s->artifacts[weights].copies)
+		return f->spec.t0_ns;
+	uint64_t copy = (uint64_t)((double)f->spec.weight_bytes / s->host_bytes_per_s * 1e9);
+	return f->spec.swap_ns > f->spec.t0_ns ? f->spec.swap_ns : f->spec.t0_ns + copy;
+}
+
+static struct md_key medusa_key(struct medusa_sched *s, uint32_t function)
+{
+	struct md_function *f = &s->functions[function];
+	uint32_t first = md_first_waiting(s, function);
+	const struct md_request *r = &s->requests[first];
+	if (s->dispatches % OLDEST == 0 && s->oldest_waiting == first && s->now - r->arrived > LONG_WAIT)
+		return (struct md_key){-1, r->arrived};
+	if (r->late)
+		return (struct md_key){3, r->arrived};
+	uint64_t deadline = md_deadline(s, first), takes = takes_ns(s, function);
+	if (deadline == UINT64_MAX)
+		return (struct md_key){1, r->arrived + LONG_WAIT};
+	return (struct md_key){f->high ? 1 : 2, deadline > takes ? deadline - takes : 0};
+}
+
+/* What giving it up would spare, in GPU seconds a second; twice that if it has missed too much as it is. */
+static double burden(const struct medusa_sched *s, uint32_t function)
+{
+	const struct md_function *f = &s->functions[function];
+	bool misses = f->recent_n > 1 && f->recent_met < f->spec.slo_percentile * f->recent_n;
+	return md_rate_per_s(&f->rate, s->now) * (double)takes_ns(s, function) * 1e-9 * (misses ? 2 : 1);
+}
+
+/* The function of greatest burden among the high, or of least among the low. NONE: there is none that is called. */
+static uint32_t choose_moved(const struct medusa_sched *s, bool high)
+{
+	uint32_t best = NONE;
+	double least = 0;
+	for (uint32_t f = 0; f < s->function_count; f++) {
+		if (s->functions[f].high != high || s->functions[f].gone || !s->functions[f].spec.slo_ns)
+			continue;
+		double score = burden(s, f) * (high ? -1 : 1);
+		if (best == NONE || score < least) {
+			best = f;
+			least = score;
+		}
+	}
+	return best;
+}
+
+static void move(struct medusa_sched *s, bool high)
+{
+	uint32_t function = choose_moved(s, high);
+	if (function == NONE)
+		return;
+	s->functions[function].high = !high;
+	if (md_priority_has(&s->ready, function))
+		md_function_changed(s, function);
+}
+
+static void medusa_tick(struct medusa_sched *s)
+{
+	/* Both fade alike: when nobody of the first class was served for long, nothing is known of it any more. */
+	double missed = s->first_class.ended > 1 ? s->first_class.missed / s->first_class.ended : 0;
+	bool known = s->first_class.ended > 20;
+	if (known && missed > 0.01) {
+		for (uint32_t i = 0; i <= s->function_count / 256; i++)
+			move(s, true);
+		s->first_class.calm = 0;
+	} else if (missed < 0.0025 && ++s->first_class.calm >= 3) {
+		move(s, false);
+		s->first_class.calm = 0;
+	}
+	s->first_class.ended *= KEEP;
+	s->first_class.missed *= KEEP;
+}
+
+static const struct md_queueing fifo = {"fifo", "in the order of arrival", fifo_key, NULL, 0, false};
+static const struct md_queueing torpor = {
+    "torpor",      "required request count with an adaptive threshold (Torpor, section 5.2)",
+    torpor_key,    torpor_tick,
+    TORPOR_PERIOD, false};
+static const struct md_queueing margin = {
+    "margin", "least deadline margin under contention (xLoRA, equation 6)", margin_key, NULL, 0, false};
+static const struct md_queueing medusa = {
+    "medusa",
+    "ours: latest start first, late requests last, functions beyond rescue in between; forgets in a minute",
+    medusa_key,
+    medusa_tick,
+    MEDUSA_PERIOD,
+    true};
+
+const struct md_queueing *const md_queueings[] = {&medusa, &fifo, &torpor, &margin, NULL};
