@@ -12,12 +12,12 @@
 #include "medusa/scheduler.h"
 
 /*
- * config.c: node.yaml, functions.yaml -> struct md_sim_node, struct md_sim_functions
- * workload.c: a trace, or a law of arrivals -> struct md_sim_workload
- * policy.c: a name -> struct md_sim_policy
- * node_model.c, model_*.c: the node: links, copies, computation; takes actions, gives events
- * run_policy.c, run_*.c: the scheduler library and the model in one loop of events -> struct md_sim_result
- * report*.c: results, side by side, as text, JSON and HTML
+ * config/: node.yaml, functions.yaml -> struct md_sim_node, struct md_sim_functions
+ * workload/: a trace, or a law of arrivals -> struct md_sim_workload
+ * run/policy_bundles.c: a name -> struct md_sim_policy
+ * model/: the node: links, copies, computation; takes actions, gives events
+ * run/: the scheduler library and the model in one loop of events -> struct md_sim_result
+ * report/: results, side by side, as text, JSON and HTML
  * All names are owned by the struct they stand in; *_finish frees.
  */
 

@@ -6,7 +6,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "simulator/node_model.h"
+#include "simulator/model/node_model.h"
 
 #define MS UINT64_C(1000000)
 #define GB 1e9

@@ -10,7 +10,7 @@
 
 #include "analyze/analyze.h"
 #include "base/json.h"
-#include "simulator/table.h"
+#include "simulator/report/table.h"
 #include "tests/trace_builder.h"
 
 /* ---- a checker of JSON, strict where writers go wrong: commas, quotes, escapes, nesting ---- */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "simulator/fields.h"
+#include "simulator/config/fields.h"
 #include "simulator/simulator.h"
 #include "tests/artifact_samples.h"
 

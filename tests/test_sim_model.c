@@ -3,7 +3,7 @@
  */
 #include <math.h>
 
-#include "simulator/links.h"
+#include "simulator/model/links.h"
 #include "tests/sim_bench.h"
 
 /* ---- links ------------------------------------------------------------------------------------------------------ */

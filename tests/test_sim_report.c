@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "simulator/report.h"
+#include "simulator/report/report.h"
 
 static char folder[64], json_path[96], html_path[96];
 

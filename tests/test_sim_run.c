@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "simulator/run_state.h"
+#include "simulator/run/run_state.h"
 
 #define MS UINT64_C(1000000)
 #define MAX_REQUESTS 20000

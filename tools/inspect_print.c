@@ -3,7 +3,7 @@
 #include <inttypes.h>
 
 #include "base/plain.h"
-#include "simulator/table.h"
+#include "simulator/report/table.h"
 #include "format/checks.h"
 #include "tools/inspect.h"
 

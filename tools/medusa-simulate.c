@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "simulator/fields.h"
+#include "simulator/config/fields.h"
 #include "simulator/simulator.h"
 #include "tools/options.h"
 #include "tools/stop.h"

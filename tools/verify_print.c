@@ -6,7 +6,7 @@
 #include "base/json.h"
 #include "base/plain.h"
 #include "base/utf8.h"
-#include "simulator/table.h"
+#include "simulator/report/table.h"
 #include "tools/verify_report.h"
 
 size_t md_verify_count(const struct md_verify_report *report, enum md_verify_outcome outcome)

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* functions.yaml while it is read: what its two parts, models and functions, share. */
+#ifndef MD_SIMULATOR_CONFIG_FUNCTIONS_YAML_H
+#define MD_SIMULATOR_CONFIG_FUNCTIONS_YAML_H
+
+#include "simulator/config/fields.h"
+#include "simulator/simulator.h"
+
+#define MD_SIM_MODELS_MAX 4096u
+#define MD_SIM_FUNCTIONS_MAX 100000u
+#define MD_SIM_BYTES_MOST 1e15
+#define MD_SIM_TIME_MOST (3600 * 1e9)
+
+/* An entry of models:, before it is a template. Copied by value where defaults are taken over, but for its texts. */
+struct md_sim_model_entry {
+	struct md_sim_function function;
+	char *name, *backbone, *artifact;
+	uint64_t adapter_bytes;
+	uint32_t kv_block_tokens, count;
+	struct md_sim_range rate;
+	int goal;
+};
+
+struct md_sim_functions_config {
+	const struct md_sim_yaml *yaml;
+	struct md_sim_functions out;
+	uint32_t backbones, defaults, models, functions; /* where they stand */
+	struct md_sim_model_entry shared;                /* defaults: */
+	uint64_t shared_seen;
+	uint32_t *counts; /* by model */
+};
+
+/* Two of a name cannot be told apart, in a trace or in a table. */
+struct md_sim_named {
+	const char *name;
+	uint32_t at;
+};
+/* The second of two with one name, or NULL. Sorts. */
+const struct md_sim_named *md_sim_config_double(struct md_sim_named *names, uint32_t count);
+
+/* Checks that the YAML node is a list of 1 to `most` items. */
+enum md_status md_sim_config_list(const struct md_sim_yaml *yaml, uint32_t list, const char *name, uint32_t most,
+				  struct md_error *err);
+enum md_status md_sim_config_memory(const struct md_sim_yaml *yaml, struct md_error *err); /* there is no more */
+
+/* Fill out.backbones, out.templates, out.models and counts. */
+enum md_status md_sim_config_backbones(struct md_sim_functions_config *config, struct md_error *err);
+enum md_status md_sim_config_models(struct md_sim_functions_config *config, struct md_error *err);
+void md_sim_config_model_finish(struct md_sim_model_entry *model);
+
+#endif

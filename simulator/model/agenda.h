@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Future events: a heap by time, and by the order of entry among equal times. */
+#ifndef MD_SIMULATOR_MODEL_AGENDA_H
+#define MD_SIMULATOR_MODEL_AGENDA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct md_sim_entry {
+	uint64_t at, order;
+	uint32_t kind, index;
+	uint32_t generation; /* of what the entry is about: it is stale when that has moved on */
+};
+
+struct md_sim_agenda {
+	struct md_sim_entry *entries;
+	size_t count, capacity;
+	uint64_t orders;
+};
+
+bool md_sim_agenda_add(struct md_sim_agenda *agenda, uint64_t at, uint32_t kind, uint32_t index,
+		       uint32_t generation);                                        /* false: out of memory */
+const struct md_sim_entry *md_sim_agenda_first(const struct md_sim_agenda *agenda); /* NULL: empty */
+void md_sim_agenda_pop(struct md_sim_agenda *agenda);                               /* not when empty */
+void md_sim_agenda_finish(struct md_sim_agenda *agenda);
+
+#endif

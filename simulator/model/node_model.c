@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The node model's clock: what is due, what it leads to, and the books of memory. */
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include "base/array.h"
+#include "simulator/model/model_state.h"
+
+struct medusa_sched_event *md_sim_model_emit(struct md_sim_model *model, enum medusa_sched_event_type type)
+{
+	if (model->event_head == model->event_count)
+		model->event_head = model->event_count = 0;
+	if (!MD_ARRAY_GROW(model->events, model->event_count, model->event_capacity)) {
+		model->failed = true;
+		return NULL;
+	}
+	struct medusa_sched_event *event = &model->events[model->event_count++];
+	*event = (struct medusa_sched_event){.type = type, .now = model->now};
+	return event;
+}
+
+void md_sim_model_complain(struct md_sim_model *model, const char *format, ...)
+{
+	va_list arguments;
+
+	if (model->complaints++)
+		return;
+	va_start(arguments, format);
+	vsnprintf(model->complaint, sizeof(model->complaint), format, arguments);
+	va_end(arguments);
+}
+
+void md_sim_model_plan(struct md_sim_model *model, uint64_t at, uint32_t kind, uint32_t index, uint32_t generation)
+{
+	if (!md_sim_agenda_add(&model->agenda, at, kind, index, generation))
+		model->failed = true;
+}
+
+uint32_t md_sim_model_artifact(const struct md_sim_model *model, int kind, uint32_t function, uint32_t backbone)
+{
+	if (kind == MEDUSA_SCHED_BACKBONE)
+		return backbone;
+	return model->functions->backbone_count + (uint32_t)(kind - MEDUSA_SCHED_WEIGHTS) * model->functions->count +
+	       function;
+}
+
+void md_sim_model_use(struct md_sim_model *model, uint32_t place, uint64_t bytes)
+{
+	if (place == model->node->gpu_count)
+		return;
+	struct gpu *gpu = &model->gpus[place];
+	gpu->used += bytes;
+	if (bytes && gpu->used > gpu->limit)
+		md_sim_model_complain(model, "GPU %u holds %llu bytes and has %llu", place,
+				      (unsigned long long)gpu->used, (unsigned long long)gpu->limit);
+}
+
+void md_sim_model_free(struct md_sim_model *model, uint32_t place, uint64_t bytes)
+{
+	if (place == model->node->gpu_count)
+		return;
+	struct gpu *gpu = &model->gpus[place];
+	if (bytes > gpu->used)
+		md_sim_model_complain(model, "GPU %u frees %llu bytes of %llu", place, (unsigned long long)bytes,
+				      (unsigned long long)gpu->used);
+	gpu->used -= bytes < gpu->used ? bytes : gpu->used;
+}
+
+static bool allocate(struct md_sim_model *model)
+{
+	const struct md_sim_node *node = model->node;
+	const struct md_sim_functions *functions = model->functions;
+
+	model->artifact_count = functions->backbone_count + MEDUSA_SCHED_LIBRARY * functions->count;
+	model->gpus = calloc(node->gpu_count + 1, sizeof(*model->gpus));
+	model->timings = calloc(functions->count + 1, sizeof(*model->timings));
+	model->billed = calloc(functions->count + 1, sizeof(*model->billed));
+	model->copies = calloc((size_t)(node->gpu_count + 1) * model->artifact_count + 1, sizeof(*model->copies));
+	return model->gpus && model->timings && model->billed && model->copies;
+}
+
+static void in_host(struct md_sim_model *model, int kind, uint32_t function, uint32_t backbone)
+{
+	uint32_t artifact = md_sim_model_artifact(model, kind, function, backbone);
+
+	md_sim_model_copy(model, model->node->gpu_count, artifact)->state = COPY_THERE;
+}
+
+/* "All functions are warmed up": what is said to lie in host memory does, GPUs are empty. */
+static void warm_start(struct md_sim_model *model)
+{
+	for (uint32_t gpu = 0; gpu < model->node->gpu_count; gpu++) {
+		model->gpus[gpu].present = true;
+		model->gpus[gpu].limit = model->node->gpus[gpu].memory_bytes;
+	}
+	for (uint32_t i = 0; i < model->functions->backbone_count; i++)
+		if (model->functions->backbones[i].spec.in_host)
+			in_host(model, MEDUSA_SCHED_BACKBONE, 0, i);
+	for (uint32_t i = 0; i < model->functions->count; i++) {
+		if (!model->functions->functions[i].spec.in_host)
+			continue;
+		in_host(model, MEDUSA_SCHED_WEIGHTS, i, NONE);
+		in_host(model, MEDUSA_SCHED_LIBRARY, i, NONE);
+	}
+}
+
+enum md_status md_sim_model_create(const struct md_sim_model_options *options, struct md_sim_model **created,
+				   struct md_error *err)
+{
+	struct md_sim_model *model = calloc(1, sizeof(*model));
+
+	if (!model)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a node model");
+	model->options = *options;
+	model->node = options->node;
+	model->functions = options->functions;
+	model->free_transfer = model->free_batch = NONE;
+	if (!allocate(model) || !md_sim_model_links(model) || !md_sim_model_blocks(model)) {
+		md_sim_model_destroy(model);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a model of %u functions on %u GPUs",
+				    options->functions->count, options->node->gpu_count);
+	}
+	md_sim_model_time(model);
+	warm_start(model);
+	for (size_t i = 0; i < options->fault_count; i++)
+		md_sim_model_plan(model, options->faults[i].now, AGENDA_FAULT, (uint32_t)i, 0);
+	if (model->node->report_every_ns)
+		md_sim_model_plan(model, model->node->report_every_ns, AGENDA_MEASURE, 0, 0);
+	*created = model;
+	return MD_OK;
+}
+
+void md_sim_model_destroy(struct md_sim_model *model)
+{
+	if (!model)
+		return;
+	for (uint32_t gpu = 0; model->gpus && gpu < model->node->gpu_count; gpu++) {
+		free(model->gpus[gpu].batches);
+		free(model->gpus[gpu].blocks);
+	}
+	for (uint32_t i = 0; i < model->batch_count; i++) {
+		free(model->batches[i].requests);
+		free(model->batches[i].tokens);
+	}
+	md_sim_agenda_finish(&model->agenda);
+	md_sim_links_finish(&model->links);
+	free(model->peer_links);
+	free(model->gpus);
+	free(model->timings);
+	free(model->billed);
+	free(model->copies);
+	free(model->transfers);
+	free(model->batches);
+	free(model->events);
+	free(model->reports);
+	free(model);
+}
+
+void md_sim_model_apply(struct md_sim_model *model, uint64_t now, const struct medusa_sched_action *const *actions,
+			size_t count)
+{
+	model->now = now;
+	for (size_t i = 0; i < count && !model->failed; i++) {
+		switch (actions[i]->type) {
+		case MEDUSA_SCHED_SWAP_IN:
+		case MEDUSA_SCHED_PRELOAD:
+			md_sim_model_bring(model, actions[i]);
+			break;
+		case MEDUSA_SCHED_EVICT:
+		case MEDUSA_SCHED_OFFLOAD:
+			md_sim_model_remove(model, actions[i]);
+			break;
+		default:
+			break;
+		}
+	}
+	/* A batch finds out what it waits for when all of that has been sent for. */
+	for (size_t i = 0; i < count && !model->failed; i++)
+		if (actions[i]->type == MEDUSA_SCHED_RUN)
+			md_sim_model_run(model, actions[i]);
+}
+
+static bool stale(const struct md_sim_model *model, const struct md_sim_entry *entry)
+{
+	switch (entry->kind) {
+	case AGENDA_COMPUTED:
+	case AGENDA_BEGIN:
+		return model->batches[entry->index].generation != entry->generation;
+	case AGENDA_TRANSFER:
+		return model->transfers[entry->index].generation != entry->generation;
+	default:
+		return false;
+	}
+}
+
+static const struct md_sim_entry *first_entry(struct md_sim_model *model)
+{
+	const struct md_sim_entry *entry;
+
+	while ((entry = md_sim_agenda_first(&model->agenda)) && stale(model, entry))
+		md_sim_agenda_pop(&model->agenda);
+	return entry;
+}
+
+bool md_sim_model_due(struct md_sim_model *model, uint64_t *at)
+{
+	const struct md_sim_entry *entry = first_entry(model);
+	uint64_t end;
+	uint32_t transfer;
+
+	if (model->failed)
+		return false;
+	if (model->event_head < model->event_count) {
+		*at = model->now;
+		return true;
+	}
+	bool copies = md_sim_links_next(&model->links, &end, &transfer) && end != UINT64_MAX;
+	if (!entry && !copies)
+		return false;
+	*at = !entry || (copies && end <= entry->at) ? end : entry->at;
+	return true;
+}
+
+static void happen(struct md_sim_model *model, struct md_sim_entry entry)
+{
+	switch (entry.kind) {
+	case AGENDA_COMPUTED:
+		md_sim_model_computed(model, entry.index);
+		break;
+	case AGENDA_BEGIN:
+		md_sim_model_begin(model, entry.index);
+		break;
+	case AGENDA_TRANSFER:
+		md_sim_model_transfer_next(model, entry.index);
+		break;
+	case AGENDA_FAULT:
+		md_sim_model_fault(model, entry.index);
+		break;
+	case AGENDA_MEASURE:
+		md_sim_model_measure(model);
+		break;
+	case AGENDA_REPORT:
+		md_sim_model_report(model);
+		break;
+	}
+}
+
+/* Copies end before anything else that happens at the same time: what waits for them sees them there. */
+void md_sim_model_advance(struct md_sim_model *model)
+{
+	const struct md_sim_entry *entry = first_entry(model);
+	uint64_t end = UINT64_MAX;
+	uint32_t transfer;
+
+	/* What actions led to at once is taken before time passes. */
+	if (model->event_head < model->event_count)
+		return;
+	if (md_sim_links_next(&model->links, &end, &transfer) && end != UINT64_MAX && (!entry || end <= entry->at)) {
+		model->now = end;
+		md_sim_model_transfer_next(model, transfer);
+		return;
+	}
+	if (!entry)
+		return;
+	struct md_sim_entry taken = *entry;
+	md_sim_agenda_pop(&model->agenda);
+	model->now = taken.at;
+	happen(model, taken);
+}
+
+bool md_sim_model_event(struct md_sim_model *model, struct medusa_sched_event *event)
+{
+	if (model->event_head == model->event_count)
+		return false;
+	*event = model->events[model->event_head++];
+	return true;
+}
+
+bool md_sim_model_failed(const struct md_sim_model *model)
+{
+	return model->failed;
+}
+
+const char *md_sim_model_complaint(const struct md_sim_model *model, uint64_t *count)
+{
+	if (count)
+		*count = model->complaints;
+	return model->complaints ? model->complaint : NULL;
+}
+
+uint64_t md_sim_model_used_bytes(const struct md_sim_model *model, uint32_t gpu)
+{
+	return model->gpus[gpu].used;
+}
+
+double md_sim_model_busy_s(const struct md_sim_model *model, uint32_t gpu)
+{
+	const struct gpu *place = &model->gpus[gpu];
+
+	return (place->busy + (place->count ? (double)(model->now - place->since) : 0)) / 1e9;
+}
+
+double md_sim_model_billed_s(const struct md_sim_model *model, uint32_t function)
+{
+	return model->billed[function] / 1e9;
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A worker node as a discrete-event model: takes the scheduler's actions, gives the events that they lead to. */
+#ifndef MD_SIMULATOR_MODEL_NODE_MODEL_H
+#define MD_SIMULATOR_MODEL_NODE_MODEL_H
+
+#include "simulator/simulator.h"
+
+/*
+ * Copies are flows that share links in max-min fair parts. From the host: the GPU's own link and its PCIe switch's;
+ *from a peer GPU: the pair's link, one for each direction; cold: the disk first, then, for a GPU, as from the host.
+ *Contexts are made in context_ns, after their library is there, and use no link.
+ *
+ * A batch whose artifacts are there computes at once, T(b) = t0 + alpha (b - 1) to its first token. Otherwise it is
+ * pipelined with its copies (Torpor, section 4.3): it begins when its context is made and `head` has passed since the
+ * copy of its weights began; the last `tail` x T waits for the end of its copies. Undisturbed that takes
+ *
+ *	max(copies + tail x T, head + T)
+ *
+ * and is exactly spec.swap_ns (swap_peer_ns) for a batch of one where that is given, so:
+ *	tail given (> 0):  head is what max() lacks, swap - T; were copies + tail x T more than swap, fewer bytes are
+ *	                   copied.
+ *	tail 0, and copies take longer than T (a heavy model): head 0, tail = (swap - copies) / T, within 0 .. 1, bytes
+ *	                   adjusted to it.
+ *	tail 0, and copies take less (a light model): head = swap - T; nothing waits for the copies but the end.
+ *
+ * "Copies" is transfer_bytes at the speed of an undisturbed host link, or of the node's fastest peer link. Sharing
+ * links stretches copies alone: head, tail x T and T stay. Torpor's Table 3 (swaps in a loop on two GPUs of one
+ * switch) comes out within 5 points of each entry with the public models' float32 weights, 10.6 GB/s for a GPU's own
+ * link, 12.4 GB/s for the switch, a tail of 0.02 for vision and 0.3 for Bert-qa (with table 4's latencies; others in
+ * test_sim_model.c): what a copy can use alone is less than what the switch carries, so two take 1.7 times as long and
+ * not twice.
+ *
+ * Batches on one GPU slow each other in their first token by 1 + prefill_share (M - 1), and in further tokens by 1 +
+ * decode_share (M - 1), where M counts those that compute (one that waits for its copies does not). The requests of a
+ * batch end one by one as their tokens end.
+ *
+ * Without block management (Torpor-Block) a swap-in first pays the driver for the blocks that the cache of freed ones
+ * lacks, and for each cached block of another model that must be freed to make room; blocks are shared by the functions
+ * of one model, whose sizes are equal.
+ *
+ * Whatever contradicts itself (a batch without its weights, a victim in use, more memory than there is) is noted, for
+ * tests of schedulers, and carried out as well as it can be.
+ */
+struct md_sim_model;
+
+/* KV cache of one sequence: by its tokens where the function says how much each takes, else what the function says. */
+uint64_t md_sim_model_kv_bytes(const struct md_sim_function *function, const struct md_sim_request *request);
+
+struct md_sim_model_options {
+	const struct md_sim_node *node;           /* all of these are borrowed */
+	const struct md_sim_functions *functions; /* as the scheduler was told: names are not read */
+	const struct md_sim_workload *workload;   /* request numbers are indices in it; NULL: one token each */
+	bool no_blocks;
+	bool bound; /* early binding: everything is in place, and batches beyond a GPU's slots may run */
+	/*
+	 * What goes wrong, by time (.now). GPU_LOST, GPU_BACK, BACKBONE_FAILED happen; TRANSFER_FAILED and BATCH_FAILED
+	 * (.gpu) hit the oldest one there, if any; the others are handed on as they are.
+	 */
+	const struct medusa_sched_event *faults;
+	size_t fault_count;
+};
+
+enum md_status md_sim_model_create(const struct md_sim_model_options *options, struct md_sim_model **model,
+				   struct md_error *err);
+void md_sim_model_destroy(struct md_sim_model *model); /* NULL is fine */
+
+/* Actions of one step, together, at a time that never goes back. Rejections and timers are not for the model. */
+void md_sim_model_apply(struct md_sim_model *model, uint64_t now, const struct medusa_sched_action *const *actions,
+			size_t count);
+/* When something happens next; false: never again. Memory reports go on for ever. */
+bool md_sim_model_due(struct md_sim_model *model, uint64_t *at);
+/* Lets it happen. Events that it leads to, if any, are then taken one by one. */
+void md_sim_model_advance(struct md_sim_model *model);
+bool md_sim_model_event(struct md_sim_model *model, struct medusa_sched_event *event);
+bool md_sim_model_failed(const struct md_sim_model *model); /* out of memory: it stands still */
+
+/* The first contradiction in one sentence, or NULL; *count says how many there were. count may be NULL. */
+const char *md_sim_model_complaint(const struct md_sim_model *model, uint64_t *count);
+uint64_t md_sim_model_used_bytes(const struct md_sim_model *model, uint32_t gpu);
+/* Time in which a batch held the GPU, computing or waiting for its copies; up to the last event or action. */
+double md_sim_model_busy_s(const struct md_sim_model *model, uint32_t gpu);
+/* Time that a function's batches held GPUs, shared in equal parts with those beside them. */
+double md_sim_model_billed_s(const struct md_sim_model *model, uint32_t function);
+
+#endif

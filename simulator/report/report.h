@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Parts that the forms of a report share: figures as rows of text, distributions as points, plots. */
+#ifndef MD_SIMULATOR_REPORT_REPORT_H
+#define MD_SIMULATOR_REPORT_REPORT_H
+
+#include "simulator/simulator.h"
+
+/* ---- figures (figures.c) ---------------------------------------------------------------------------------------- */
+
+#define MD_SIM_CELL_TEXT 40
+#define MD_SIM_MODELS_SHOWN 64 /* more are in the JSON only */
+
+/* A row of the table; or, without cells, the title of the rows that follow. */
+struct md_sim_figure {
+	char *label;
+	char (*cells)[MD_SIM_CELL_TEXT]; /* one per policy */
+};
+
+struct md_sim_figures {
+	struct md_sim_figure *rows;
+	size_t count, capacity;
+	size_t columns; /* policies */
+	bool failed;    /* out of memory: rows are missing */
+};
+
+void md_sim_figures_make(struct md_sim_report *report, struct md_sim_figures *figures);
+void md_sim_figures_finish(struct md_sim_figures *figures);
+
+struct md_sim_share {
+	uint32_t compliant, counted; /* functions */
+};
+
+struct md_sim_share md_sim_report_share(const struct md_sim_result *result);
+/* The same of each model; shares has functions->model_count entries. */
+void md_sim_report_shares(const struct md_sim_report *report, const struct md_sim_result *result,
+			  struct md_sim_share *shares);
+uint64_t md_sim_report_rejected(const struct md_sim_result *result);
+double md_sim_report_percent(double part, double whole); /* 0 of nothing */
+/* Of the GPUs' loads, each divided by the greatest of them (Torpor, figures 9 and 14). */
+double md_sim_report_load_variance(const struct md_sim_result *result);
+const char *md_sim_report_reason(size_t reason); /* "never fits"; never NULL */
+
+/* ---- distributions ---------------------------------------------------------------------------------------------- */
+
+#define MD_SIM_CDF_MAX 200
+
+struct md_sim_cdf {
+	double values[MD_SIM_CDF_MAX]; /* strictly rising */
+	double parts[MD_SIM_CDF_MAX];  /* of all values, at most this one; 0..1. Fine steps beyond 0.98 */
+	size_t count;
+};
+
+void md_sim_report_cdf(struct md_sim_samples *samples, struct md_sim_cdf *cdf);
+/* Each request's latency divided by its function's SLO; functions without one are left out. False: out of memory. */
+bool md_sim_report_normalize(const struct md_sim_report *report, const struct md_sim_result *result,
+			     struct md_sim_samples *samples);
+
+/* ---- files ------------------------------------------------------------------------------------------------------ */
+
+typedef void (*md_sim_report_writer)(struct md_sim_report *report, FILE *out);
+
+/* Written beside path and renamed: there is a whole file or none. */
+enum md_status md_sim_report_publish(struct md_sim_report *report, md_sim_report_writer writer, const char *path,
+				     struct md_error *err);
+
+/* ---- plots, as SVG inside of HTML (plot.c) -------------------------------------------------------------------------
+ */
+
+struct md_sim_curves {
+	const char *id; /* unique in the file */
+	const char *title, *x_label;
+	const char *mark; /* what the line at x = 1 stands for; NULL: no line */
+	const char *const *names;
+	struct md_sim_cdf *curves; /* one per name */
+	size_t count;
+};
+
+struct md_sim_bars {
+	const char *id;
+	const char *title;
+	const char *unit; /* " %" */
+	int decimals;
+	double full; /* value of the longest possible bar; 0: the greatest there is */
+	const char *const *groups;
+	size_t group_count;
+	const char *const *names;
+	size_t count;
+	const double *values; /* group by group; negative: none */
+};
+
+/* Colours and strokes are classes of the page: s0, s1 ... in the order of the names. */
+#define MD_SIM_PLOT_COLOURS 8
+void md_sim_plot_curves(const struct md_sim_curves *plot, FILE *out);
+void md_sim_plot_bars(const struct md_sim_bars *plot, FILE *out);
+
+/* Text for HTML and XML: escaped; what neither may hold becomes U+FFFD. */
+void md_sim_plot_escape(const char *text, FILE *out);
+
+#endif

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Follows each request from its arrival to its end, and counts it once. */
+#include <stdlib.h>
+
+#include "simulator/run/run_state.h"
+
+static double ms(uint64_t ns)
+{
+	return (double)ns / 1e6;
+}
+
+enum md_status md_sim_measure_init(struct md_sim_measure *measure, const struct md_sim_functions *functions,
+				   const struct md_sim_workload *workload, struct md_sim_result *result,
+				   struct md_error *err)
+{
+	size_t count = workload->count + 1;
+
+	*measure = (struct md_sim_measure){.functions = functions, .workload = workload, .result = result};
+	measure->started = calloc(count, sizeof(*measure->started));
+	measure->first = calloc(count, sizeof(*measure->first));
+	measure->ended = calloc(count, sizeof(*measure->ended));
+	result->functions = calloc(functions->count + 1, sizeof(*result->functions));
+	result->function_count = functions->count;
+	if (!measure->started || !measure->first || !measure->ended || !result->functions)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %zu requests", workload->count);
+	return MD_OK;
+}
+
+void md_sim_measure_finish(struct md_sim_measure *measure)
+{
+	free(measure->started);
+	free(measure->first);
+	free(measure->ended);
+	*measure = (struct md_sim_measure){0};
+}
+
+static bool end_once(struct md_sim_measure *measure, uint64_t request, uint64_t now)
+{
+	if (request >= measure->workload->count || measure->ended[request])
+		return false;
+	measure->ended[request] = true;
+	measure->ended_count++;
+	measure->last_end = now;
+	return true;
+}
+
+static bool serve(struct md_sim_measure *measure, uint64_t request, uint64_t now)
+{
+	const struct md_sim_request *asked = &measure->workload->requests[request];
+	const struct medusa_sched_function *spec = &measure->functions->functions[asked->function].spec;
+	struct md_sim_function_result *function = &measure->result->functions[asked->function];
+	struct md_sim_result *result = measure->result;
+	uint64_t first = measure->first[request] ? measure->first[request] : now;
+	uint64_t ttft = first - asked->at;
+	uint64_t latency = spec->slo_goal == MEDUSA_SCHED_GOAL_FIRST_TOKEN ? ttft : now - asked->at;
+	bool met = spec->slo_ns && latency <= spec->slo_ns;
+
+	function->served++;
+	function->met += met;
+	result->served++;
+	result->met += met;
+	return md_sim_samples_add(&function->latency_ms, ms(latency)) &&
+	       md_sim_samples_add(&function->ttft_ms, ms(ttft)) &&
+	       md_sim_samples_add(&result->latency_ms, ms(latency)) && md_sim_samples_add(&result->ttft_ms, ms(ttft)) &&
+	       md_sim_samples_add(&result->end_ms, ms(now - asked->at)) &&
+	       md_sim_samples_add(&result->wait_ms, ms(measure->started[request] - asked->at));
+}
+
+bool md_sim_measure_event(struct md_sim_measure *measure, const struct medusa_sched_event *event)
+{
+	switch (event->type) {
+	case MEDUSA_SCHED_ARRIVAL:
+		measure->result->requests++;
+		measure->result->functions[event->function].requests++;
+		return true;
+	case MEDUSA_SCHED_FIRST_TOKEN:
+		measure->first[event->request] = event->now;
+		return true;
+	case MEDUSA_SCHED_DONE:
+		return !end_once(measure, event->request, event->now) || serve(measure, event->request, event->now);
+	default:
+		return true;
+	}
+}
+
+static void reject(struct md_sim_measure *measure, uint64_t now, const struct medusa_sched_action *action)
+{
+	if (!end_once(measure, action->request, now))
+		return;
+	if ((unsigned)action->reason < MD_SIM_REASONS)
+		measure->result->rejected[action->reason]++;
+	measure->result->functions[measure->workload->requests[action->request].function].rejected++;
+}
+
+bool md_sim_measure_actions(struct md_sim_measure *measure, uint64_t now,
+			    const struct medusa_sched_action *const *actions, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		if (actions[i]->type == MEDUSA_SCHED_REJECT)
+			reject(measure, now, actions[i]);
+		if (actions[i]->type != MEDUSA_SCHED_RUN)
+			continue;
+		for (uint32_t r = 0; r < actions[i]->request_count; r++) {
+			measure->started[actions[i]->requests[r]] = now;
+			measure->first[actions[i]->requests[r]] = 0; /* of a batch that failed */
+		}
+		if (!md_sim_samples_add(&measure->result->batch, actions[i]->request_count))
+			return false;
+	}
+	return true;
+}
+
+void md_sim_measure_comply(struct md_sim_measure *measure)
+{
+	for (uint32_t i = 0; i < measure->functions->count; i++) {
+		const struct medusa_sched_function *spec = &measure->functions->functions[i].spec;
+		struct md_sim_function_result *function = &measure->result->functions[i];
+		double part = spec->slo_percentile > 0 ? spec->slo_percentile : 0.98;
+
+		function->counted = function->requests && spec->slo_ns;
+		/* What was refused was not served in time. The margin is for the product's rounding. */
+		function->compliant = function->counted && function->served &&
+				      (double)function->met >= part * (double)function->requests - 1e-9;
+		measure->result->running_functions += function->served > 0;
+	}
+}

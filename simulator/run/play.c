@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One policy plays one workload: the scheduler decides, the model lets time pass, until nothing is left. */
+#include <stdlib.h>
+#include <string.h>
+
+#define MD_LOG_DOMAIN "simulate"
+#include "base/clock.h"
+#include "base/log.h"
+#include "simulator/model/node_model.h"
+#include "simulator/run/run_state.h"
+
+#define NEVER UINT64_MAX
+#define PROGRESS_NS UINT64_C(100000000)
+/* Longer than any wait that the scheduler grants: when no request has ended for so long, none will. */
+#define PATIENCE_NS (UINT64_C(1800) * 1000000000)
+
+struct run {
+	const struct md_sim_node *node;
+	struct md_sim_functions functions; /* as the policy sees them */
+	const struct md_sim_workload *workload;
+	const struct md_sim_policy *policy;
+	struct medusa_sched *sched;   /* one of these two */
+	struct md_sim_native *native; /* decides */
+	struct md_sim_model *model;
+	struct md_sim_measure measure;
+	struct md_sim_samples decide_us;
+	struct md_sim_result *result;
+	const struct medusa_sched_event *faults;
+	size_t fault_count;
+	size_t arrived;
+	uint64_t now, timer;
+	uint64_t began, reported; /* real */
+};
+
+/* ---- who decides ----------------------------------------------------------------------------------------------------
+ */
+
+static struct medusa_sched_options options_of(const struct md_sim_policy *policy, uint64_t seed)
+{
+	return (struct medusa_sched_options){
+	    .size = sizeof(struct medusa_sched_options),
+	    .seed = seed,
+	    .queueing = policy->queueing,
+	    .placement = policy->placement,
+	    .eviction = policy->eviction,
+	    .batching = policy->batching,
+	    .preloading = policy->preloading,
+	    .fixed_batch = policy->fixed_batch,
+	    .fixed_delay_ns = policy->fixed_delay_ns,
+	};
+}
+
+static enum md_status refused(const struct medusa_sched *sched, const char *what, const char *name,
+			      struct md_error *err)
+{
+	return md_error_set(err, MD_ERR_INVALID, "%s %s: %s", what, name ? name : "?", medusa_sched_error(sched));
+}
+
+static enum md_status tell_functions(struct run *run, struct md_error *err)
+{
+	uint32_t index;
+
+	for (uint32_t i = 0; i < run->functions.backbone_count; i++) {
+		struct medusa_sched_backbone spec = run->functions.backbones[i].spec;
+		spec.size = sizeof(spec);
+		if (medusa_sched_add_backbone(run->sched, &spec, &index))
+			return refused(run->sched, "backbone", run->functions.backbones[i].name, err);
+	}
+	for (uint32_t i = 0; i < run->functions.count; i++) {
+		if (medusa_sched_add_function(run->sched, &run->functions.functions[i].spec, &index))
+			return refused(run->sched, "function", run->functions.functions[i].name, err);
+	}
+	return MD_OK;
+}
+
+static enum md_status create_scheduler(struct run *run, uint64_t seed, struct md_error *err)
+{
+	const struct medusa_sched_node node = {
+	    .size = sizeof(node),
+	    .gpus = run->node->gpus,
+	    .gpu_count = run->node->gpu_count,
+	    .host_bytes = run->node->host_bytes,
+	    .host_bytes_per_s = run->node->host_bytes_per_s,
+	    .cold_bytes_per_s = run->node->cold_bytes_per_s,
+	    .peer_bytes_per_s = run->policy->no_peers ? NULL : run->node->peer_bytes_per_s,
+	};
+	const struct medusa_sched_options options = options_of(run->policy, seed);
+
+	if (medusa_sched_create(&node, &options, &run->sched))
+		return refused(NULL, "policy", run->policy->name, err);
+	return tell_functions(run, err);
+}
+
+static enum md_status create_parts(struct run *run, uint64_t seed, struct md_error *err)
+{
+	const struct md_sim_model_options options = {
+	    .node = run->node,
+	    .functions = &run->functions,
+	    .workload = run->workload,
+	    .no_blocks = run->policy->no_blocks,
+	    .bound = run->policy->early_binding,
+	    .faults = run->faults,
+	    .fault_count = run->fault_count,
+	};
+
+	MD_FORWARD(md_sim_measure_init(&run->measure, &run->functions, run->workload, run->result, err));
+	MD_FORWARD(md_sim_model_create(&options, &run->model, err));
+	if (run->policy->early_binding)
+		return md_sim_native_create(run->node, &run->functions, run->workload, &run->native, err);
+	return create_scheduler(run, seed, err);
+}
+
+/* ---- the loop --------------------------------------------------------------------------------------------------- */
+
+static enum md_status no_memory(struct md_error *err)
+{
+	return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the simulation");
+}
+
+static enum md_status decide(struct run *run, const struct medusa_sched_event *event,
+			     const struct medusa_sched_action *const **actions, size_t *count, struct md_error *err)
+{
+	if (run->native) {
+		md_sim_native_step(run->native, event, actions, count);
+		return MD_OK;
+	}
+	struct medusa_sched_event sized = *event;
+	sized.size = sizeof(sized);
+	uint64_t before = md_clock_ns();
+	int code = medusa_sched_step(run->sched, &sized, actions, count);
+	if (!md_sim_samples_add(&run->decide_us, (double)(md_clock_ns() - before) / 1e3))
+		return no_memory(err);
+	if (code)
+		return md_error_set(err, code == MEDUSA_SCHED_ERR_NO_MEMORY ? MD_ERR_NO_MEMORY : MD_ERR_INVALID,
+				    "policy %s, at %.6f s, event %d: %s", run->policy->name, (double)event->now / 1e9,
+				    event->type, medusa_sched_error(run->sched));
+	return MD_OK;
+}
+
+static enum md_status step(struct run *run, const struct medusa_sched_event *event, struct md_error *err)
+{
+	const struct medusa_sched_action *const *actions;
+	size_t count;
+
+	if (!md_sim_measure_event(&run->measure, event))
+		return no_memory(err);
+	MD_FORWARD(decide(run, event, &actions, &count, err));
+	if (!md_sim_measure_actions(&run->measure, event->now, actions, count))
+		return no_memory(err);
+	for (size_t i = 0; i < count; i++)
+		if (actions[i]->type == MEDUSA_SCHED_SET_TIMER)
+			run->timer = actions[i]->at;
+	md_sim_model_apply(run->model, event->now, actions, count);
+	return md_sim_model_failed(run->model) ? no_memory(err) : MD_OK;
+}
+
+static enum md_status arrive(struct run *run, struct md_error *err)
+{
+	const struct md_sim_request *request = &run->workload->requests[run->arrived];
+	const struct medusa_sched_event event = {
+	    .type = MEDUSA_SCHED_ARRIVAL,
+	    .now = run->now,
+	    .request = run->arrived,
+	    .function = request->function,
+	    .kv_bytes = md_sim_model_kv_bytes(&run->functions.functions[request->function], request),
+	    .tokens = request->generated_tokens,
+	};
+
+	run->arrived++;
+	return step(run, &event, err);
+}
+
+static enum md_status advance(struct run *run, struct md_error *err)
+{
+	struct medusa_sched_event event;
+
+	md_sim_model_advance(run->model);
+	if (md_sim_model_failed(run->model))
+		return no_memory(err);
+	while (md_sim_model_event(run->model, &event))
+		MD_FORWARD(step(run, &event, err));
+	return MD_OK;
+}
+
+static enum md_status ring(struct run *run, struct md_error *err)
+{
+	const struct medusa_sched_event event = {.type = MEDUSA_SCHED_TIMER, .now = run->now};
+
+	run->timer = NEVER;
+	return step(run, &event, err);
+}
+
+static void show_progress(struct run *run, const struct md_sim_progress *progress)
+{
+	uint64_t real = md_clock_ns();
+
+	if (!progress || !progress->report || real - run->reported < PROGRESS_NS)
+		return;
+	run->reported = real;
+	progress->report(progress->user,
+			 run->workload->count ? (double)run->measure.ended_count / (double)run->workload->count : 1,
+			 (double)run->now / 1e9, run->measure.ended_count);
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* What ends is known before what arrives at the same time, and that before a timer. */
+static enum md_status play(struct run *run, const struct md_sim_progress *progress, struct md_error *err)
+{
+	const struct md_sim_workload *workload = run->workload;
+
+	for (uint64_t turns = 0; run->measure.ended_count < workload->count; turns++) {
+		uint64_t due, arrival = run->arrived < workload->count ? workload->requests[run->arrived].at : NEVER;
+		if (!md_sim_model_due(run->model, &due))
+			due = NEVER;
+		uint64_t next = least(due, least(arrival, run->timer));
+		if (next == NEVER || (arrival == NEVER && next > run->measure.last_end + PATIENCE_NS &&
+				      next > workload->requests[workload->count - 1].at + PATIENCE_NS))
+			break;
+		run->now = next > run->now ? next : run->now;
+		if (due == next)
+			MD_FORWARD(advance(run, err));
+		else if (arrival == next)
+			MD_FORWARD(arrive(run, err));
+		else
+			MD_FORWARD(ring(run, err));
+		if (turns % 1024 == 0)
+			show_progress(run, progress);
+	}
+	return MD_OK;
+}
+
+/* ---- what came out ---------------------------------------------------------------------------------------------- */
+
+/* A process that is bound to a GPU pays for its part of it, all the time. */
+static double gpu_s_of(const struct run *run, uint32_t function)
+{
+	if (run->native)
+		return md_sim_native_part(run->native, function) * run->result->end_s;
+	return md_sim_model_billed_s(run->model, function);
+}
+
+static double host_gb_of(const struct run *run, uint32_t function)
+{
+	const struct medusa_sched_function *spec = &run->functions.functions[function].spec;
+
+	return (double)(spec->weight_bytes + spec->library_bytes) / 1e9;
+}
+
+static void bill(struct run *run)
+{
+	for (uint32_t i = 0; i < run->functions.count; i++) {
+		struct md_sim_function_result *function = &run->result->functions[i];
+		function->gpu_s = gpu_s_of(run, i);
+		function->cost =
+		    (function->gpu_s * run->node->gpu_price_per_h +
+		     (run->native ? 0 : host_gb_of(run, i) * run->result->end_s * run->node->host_gb_price_per_h)) /
+		    3600;
+	}
+}
+
+static enum md_status conclude(struct run *run, struct md_error *err)
+{
+	struct md_sim_result *result = run->result;
+	const char *complaint = md_sim_model_complaint(run->model, &result->contradictions);
+
+	result->policy = run->policy;
+	result->gpu_count = run->node->gpu_count;
+	result->gpu_busy_s = calloc(run->node->gpu_count + 1, sizeof(double));
+	if (!result->gpu_busy_s)
+		return no_memory(err);
+	for (uint32_t gpu = 0; gpu < run->node->gpu_count; gpu++)
+		result->gpu_busy_s[gpu] = md_sim_model_busy_s(run->model, gpu);
+	result->end_s = (double)run->now / 1e9;
+	result->wall_s = (double)(md_clock_ns() - run->began) / 1e9;
+	result->decide_us_p50 = md_sim_samples_percentile(&run->decide_us, 50);
+	result->decide_us_p99 = md_sim_samples_percentile(&run->decide_us, 99);
+	result->stats.size = sizeof(result->stats);
+	if (run->native)
+		md_sim_native_stats(run->native, &result->stats);
+	else
+		medusa_sched_stats_get(run->sched, &result->stats);
+	result->unfinished = run->workload->count - run->measure.ended_count;
+	md_sim_measure_comply(&run->measure);
+	bill(run);
+	if (complaint)
+		md_warn("policy %s: %llu actions contradict the node, first: %s", run->policy->name,
+			(unsigned long long)result->contradictions, complaint);
+	return MD_OK;
+}
+
+static void run_finish(struct run *run)
+{
+	medusa_sched_destroy(run->sched);
+	md_sim_native_destroy(run->native);
+	md_sim_model_destroy(run->model);
+	md_sim_measure_finish(&run->measure);
+	md_sim_samples_finish(&run->decide_us);
+	md_sim_run_unprepare(&run->functions);
+}
+
+static enum md_status check(const struct md_sim_functions *functions, const struct md_sim_workload *workload,
+			    struct md_error *err)
+{
+	for (size_t i = 0; i < workload->count; i++) {
+		if (workload->requests[i].function >= functions->count)
+			return md_error_set(err, MD_ERR_INVALID, "request %zu is for function %u of %u", i,
+					    workload->requests[i].function, functions->count);
+		if (i && workload->requests[i].at < workload->requests[i - 1].at)
+			return md_error_set(err, MD_ERR_INVALID, "request %zu arrives before the one before it", i);
+	}
+	return MD_OK;
+}
+
+static enum md_status run_all(struct run *run, const struct md_sim_functions *functions, uint64_t seed,
+			      const struct md_sim_progress *progress, struct md_sim_result *result,
+			      struct md_error *err)
+{
+	struct md_sim_result played = {0};
+
+	run->timer = NEVER;
+	run->began = md_clock_ns();
+	MD_FORWARD(check(functions, run->workload, err));
+	MD_FORWARD(md_sim_run_prepare(functions, run->policy, &run->functions, err));
+	run->result = &played;
+	enum md_status status = create_parts(run, seed, err);
+	if (status == MD_OK)
+		status = play(run, progress, err);
+	if (status == MD_OK)
+		status = conclude(run, err);
+	run_finish(run);
+	run->result = NULL;
+	if (status == MD_OK)
+		*result = played;
+	else
+		md_sim_result_finish(&played);
+	return status;
+}
+
+enum md_status md_sim_run(const struct md_sim_node *node, const struct md_sim_functions *functions,
+			  const struct md_sim_workload *workload, const struct md_sim_policy *policy, uint64_t seed,
+			  const struct md_sim_progress *progress, struct md_sim_result *result, struct md_error *err)
+{
+	struct run run = {.node = node, .workload = workload, .policy = policy};
+
+	return run_all(&run, functions, seed, progress, result, err);
+}
+
+enum md_status md_sim_run_faulty(const struct md_sim_node *node, const struct md_sim_functions *functions,
+				 const struct md_sim_workload *workload, const struct md_sim_policy *policy,
+				 const struct medusa_sched_event *faults, size_t fault_count,
+				 struct md_sim_result *result, struct md_error *err)
+{
+	struct run run = {
+	    .node = node, .workload = workload, .policy = policy, .faults = faults, .fault_count = fault_count};
+
+	return run_all(&run, functions, 1, NULL, result, err);
+}
+
+void md_sim_result_finish(struct md_sim_result *result)
+{
+	for (uint32_t i = 0; result->functions && i < result->function_count; i++) {
+		md_sim_samples_finish(&result->functions[i].latency_ms);
+		md_sim_samples_finish(&result->functions[i].ttft_ms);
+	}
+	free(result->functions);
+	free(result->gpu_busy_s);
+	md_sim_samples_finish(&result->latency_ms);
+	md_sim_samples_finish(&result->ttft_ms);
+	md_sim_samples_finish(&result->end_ms);
+	md_sim_samples_finish(&result->wait_ms);
+	md_sim_samples_finish(&result->batch);
+	*result = (struct md_sim_result){0};
+}

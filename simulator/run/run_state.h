@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The parts of a run: functions as a policy sees them, who decides, what is measured. */
+#ifndef MD_SIMULATOR_RUN_RUN_STATE_H
+#define MD_SIMULATOR_RUN_RUN_STATE_H
+
+#include "simulator/simulator.h"
+
+/* ---- play.c: md_sim_run() where things go wrong (see model/node_model.h), for tests; not with early binding ------ */
+enum md_status md_sim_run_faulty(const struct md_sim_node *node, const struct md_sim_functions *functions,
+				 const struct md_sim_workload *workload, const struct md_sim_policy *policy,
+				 const struct medusa_sched_event *faults, size_t fault_count,
+				 struct md_sim_result *result, struct md_error *err);
+
+/* ---- prepare.c: what the policy's ablations change in functions; names are borrowed ---- */
+enum md_status md_sim_run_prepare(const struct md_sim_functions *functions, const struct md_sim_policy *policy,
+				  struct md_sim_functions *prepared, struct md_error *err);
+void md_sim_run_unprepare(struct md_sim_functions *prepared);
+
+/* ---- native.c: early binding, in the place of the scheduler library ---- */
+struct md_sim_native;
+
+/*
+ * One process per function, on the first GPU with room for it from the one after its predecessor's on; it serves its
+ * requests one by one, however long they wait, beside the others on its GPU. Functions that fit nowhere never run.
+ */
+enum md_status md_sim_native_create(const struct md_sim_node *node, const struct md_sim_functions *functions,
+				    const struct md_sim_workload *workload, struct md_sim_native **native,
+				    struct md_error *err);
+void md_sim_native_destroy(struct md_sim_native *native);
+/* At most one action, valid until the next step. */
+void md_sim_native_step(struct md_sim_native *native, const struct medusa_sched_event *event,
+			const struct medusa_sched_action *const **actions, size_t *count);
+void md_sim_native_stats(const struct md_sim_native *native, struct medusa_sched_stats *stats);
+/* Part of a GPU's memory that the function's process holds; 0: it does not run. */
+double md_sim_native_part(const struct md_sim_native *native, uint32_t function);
+
+/* ---- measure.c: requests on their way into a result ---- */
+struct md_sim_measure {
+	const struct md_sim_functions *functions;
+	const struct md_sim_workload *workload;
+	struct md_sim_result *result;
+	uint64_t *started, *first; /* ns, by request; 0: not yet */
+	bool *ended;
+	size_t ended_count;
+	uint64_t last_end;
+};
+
+enum md_status md_sim_measure_init(struct md_sim_measure *measure, const struct md_sim_functions *functions,
+				   const struct md_sim_workload *workload, struct md_sim_result *result,
+				   struct md_error *err);
+void md_sim_measure_finish(struct md_sim_measure *measure);
+bool md_sim_measure_event(struct md_sim_measure *measure, const struct medusa_sched_event *event);
+/* These two functions return false when out of memory. */
+bool md_sim_measure_actions(struct md_sim_measure *measure, uint64_t now,
+			    const struct medusa_sched_action *const *actions, size_t count);
+void md_sim_measure_comply(struct md_sim_measure *measure); /* at the end */
+
+#endif

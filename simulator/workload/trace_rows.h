@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One line of a trace, in each of the forms that traces are published in. */
+#ifndef MD_SIMULATOR_WORKLOAD_TRACE_ROWS_H
+#define MD_SIMULATOR_WORKLOAD_TRACE_ROWS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct md_sim_row {
+	uint64_t at;          /* ns since whenever the form counts from */
+	const char *function; /* borrowed from the line; function_bytes 0: the trace does not say */
+	size_t function_bytes;
+	uint32_t context, generated;
+};
+
+/* The fault of a line: a column, and a sentence. */
+struct md_sim_row_error {
+	const char *field, *what;
+};
+
+struct md_sim_row_form {
+	const char *name;
+	const char *head; /* a file of this form begins so */
+	bool header;      /* its first line is a header, and exactly head */
+	bool from_first;  /* time counts from the first request, not from the start */
+	bool (*parse)(const char *line, size_t bytes, struct md_sim_row *row, struct md_sim_row_error *error);
+};
+
+/* The form of a file by its first line, NULL for none of them. */
+const struct md_sim_row_form *md_sim_row_form(const char *line, size_t bytes);
+
+#endif
