@@ -187,8 +187,8 @@ const struct md_variable *md_variable_unsettled(const struct md_analysis *analys
 const char *md_variable_foreign(const struct md_analysis *analysis, uint32_t alloc);
 /* Makes analysis->group; false when out of memory. */
 bool md_analysis_group_mappings(struct md_analysis *analysis);
-/* Numbers of events in the order in which nodes of the graph use them; other nodes have MD_NONE. NULL: out of memory.
- */
+/* Numbers of events in the order in which nodes of the graph use them; other nodes have MD_NONE.
+ * NULL: out of memory. */
 uint32_t *md_analysis_number_events(const struct md_trace_graph *graph);
 bool md_findings_add(struct md_findings *findings, uint32_t node, uint32_t at, const struct md_target *target);
 /* NULL stays NULL; sets *failed when out of memory. */
@@ -217,8 +217,8 @@ void md_counterpart_finish(struct md_counterpart *counterpart);
  */
 bool md_content_classify(struct md_analysis *analysis, struct md_held *held, const uint8_t *one,
 			 const struct md_counterpart *two, char **broken);
-/* No graph can use what the allocation holds; the first reason stays. Then: no graph that reaches one such is restored.
- */
+/* No graph can use what the allocation holds; the first reason stays. Then: no graph that reaches one
+ * such is restored. */
 void md_content_break(struct md_analysis *analysis, uint32_t alloc, const char *why);
 void md_content_refuse_users(struct md_analysis *analysis);
 

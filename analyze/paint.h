@@ -17,8 +17,8 @@ struct md_paint {
 };
 
 bool md_paint_add(struct md_paint *paint, uint32_t alloc, const struct md_view_piece *piece, uint64_t width);
-/* The pieces that show, ascending by (allocation, offset); first has alloc_count + 1 entries. Both owned by the caller.
- */
+/* The pieces that show, ascending by (allocation, offset); first has alloc_count + 1 entries. Both owned
+ * by the caller. */
 bool md_paint_dry(struct md_paint *paint, uint32_t alloc_count, struct md_view_piece **pieces, uint32_t **first);
 void md_paint_finish(struct md_paint *paint);
 

@@ -15,8 +15,8 @@ struct spot { /* where a recorded content lies in its capture */
 	uint64_t offset;
 };
 
-/* Contents in memory that nobody recorded cannot be attributed; graphs that were proven to need contents are refused.
- */
+/* Contents in memory that nobody recorded cannot be attributed; graphs that were proven to need
+ * contents are refused. */
 static void refuse_lost_content(struct md_analysis *analysis, uint64_t address)
 {
 	for (uint32_t i = 0; i < analysis->pair_count; i++) {

@@ -74,8 +74,8 @@ static enum md_status check_two_processes(const struct md_analysis *analysis, st
 			    (unsigned)one->process_id);
 }
 
-/* What would refuse a graph may come behind all that says it is right, and a trace may have been cut off at any frame.
- */
+/* What would refuse a graph may come behind all that says it is right, and a trace may have been cut off
+ * at any frame. */
 static enum md_status check_whole(const struct md_trace *trace, unsigned capture, struct md_error *err)
 {
 	const char *which = capture ? "second" : "first";

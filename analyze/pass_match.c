@@ -66,8 +66,7 @@ static struct md_pair *list_graphs(const struct md_trace *trace, bool labelled, 
 	return list;
 }
 
-/* ---- differences; each returns whether it refused the pair ---------------------------------------------------------
- */
+/* ---- differences; each returns whether it refused the pair ------------------------------------------------------- */
 
 static bool refuse_number(struct md_pair *pair, uint32_t node, const char *what, uint64_t one, uint64_t two)
 {
@@ -214,8 +213,7 @@ static void refuse_notes(struct md_pair *pair)
 	}
 }
 
-/* ---- what either capture already knows ------------------------------------------------------------------------------
- */
+/* ---- what either capture already knows --------------------------------------------------------------------------- */
 
 static bool refuse_known(struct md_pair *pair, unsigned capture)
 {
@@ -272,8 +270,8 @@ static void compare_captures(const struct md_analysis *analysis, struct md_pair 
 		refuse_notes(pair);
 }
 
-/* Both lists ascend by key; a graph that only the second capture has is refused, too, so that it is not lost silently.
- */
+/* Both lists ascend by key; a graph that only the second capture has is refused, too, so that it is
+ * not lost silently. */
 static struct md_pair *merge(struct md_pair *one, uint32_t one_count, const struct md_pair *two, uint32_t two_count,
 			     uint32_t *count)
 {

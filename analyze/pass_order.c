@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pass: what an engine that binds nothing allocated, in its order; both captures must agree on how addresses compare.
- */
+/* Pass: what an engine that binds nothing allocated, in its order; both captures must agree on
+ * how addresses compare. */
 #include <stdlib.h>
 #include <string.h>
 

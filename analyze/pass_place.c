@@ -103,8 +103,7 @@ static void mark_overlaps(const struct md_analysis *analysis, struct marks *mark
 			marks->binding[i] = 1;
 }
 
-/* ---- tables ---------------------------------------------------------------------------------------------------------
- */
+/* ---- tables ------------------------------------------------------------------------------------------------------ */
 
 static bool keeps_contents(const struct md_analysis *analysis)
 {

@@ -196,8 +196,7 @@ enum md_word md_word_resolve(struct md_analysis *analysis, uint64_t one_value, u
 	return doubt_or_noise(analysis, one_value, two_value, graph_sequence, target, why);
 }
 
-/* ---- virtual origins ------------------------------------------------------------------------------------------------
- */
+/* ---- virtual origins --------------------------------------------------------------------------------------------- */
 
 struct nearest {
 	uint32_t alloc;

@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* realloc for `count` items of `item` bytes (for one byte at least). NULL: out of memory, or no size_t holds the bytes.
- */
+/* realloc for `count` items of `item` bytes (for one byte at least). NULL: out of memory, or no size_t
+ * holds the bytes. */
 void *md_array_resize(void *array, uint64_t count, size_t item);
 
 /* Room for `wanted` items at least, for twice *room if that is more, and never for more than `most`. *room is set on

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Notes of replays that may break the process they are made in: written before, completed after, read by the command.
- */
+/* Notes of replays that may break the process they are made in: written before, completed after, read
+ * by the command. */
 #ifndef MD_BASE_NOTE_H
 #define MD_BASE_NOTE_H
 

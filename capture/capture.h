@@ -322,8 +322,7 @@ bool md_capture_graph_take_candidates(struct md_capture_graph *graph, struct md_
 
 void md_capture_exec_destroyed(CUgraphExec exec);
 struct md_capture_graph *md_capture_graph_of(CUgraphExec exec) MD_CAPTURE_HELD; /* NULL */
-/* The graph that the engine means: by its handle, or, for NULL, the one that this thread instantiated last.
- */
+/* The graph that the engine means: by its handle, or, for NULL, the one that this thread instantiated last. */
 struct md_capture_graph *md_capture_graph_meant(CUgraphExec exec) MD_CAPTURE_HELD;
 /*
  * The engine launches a graph, perhaps for the first time: if another has its name by now, there are two that the

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hashes of device memory, 128 bits a range: by a kernel of our own where the driver takes it, else through the host.
- */
+/* Hashes of device memory, 128 bits a range: by a kernel of our own where the driver takes it, else
+ * through the host. */
 #ifndef MD_DRIVER_DEVICE_HASH_H
 #define MD_DRIVER_DEVICE_HASH_H
 

@@ -65,8 +65,8 @@ void md_device_differ_load(struct md_device_session *session);
 void md_device_differ_unload(struct md_device_session *session);
 /* True if memory can be compared on the device: both addresses and the size are multiples of 16 bytes. */
 bool md_device_differ_can(const struct md_device_session *session, uint64_t address, uint64_t size);
-/* Compares on the session's stream; the flags of grain 0 on are from `flag` on. Call begin first, then once for each.
- */
+/* Compares on the session's stream; the flags of grain 0 on are from `flag` on. Call begin first, then
+ * once for each. */
 enum md_status md_device_differ_begin(struct md_device_session *session, size_t flags, struct md_error *err);
 enum md_status md_device_differ_launch(struct md_device_session *session, uint64_t one, uint64_t two, uint64_t size,
 				       size_t flag, struct md_error *err);

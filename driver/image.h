@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a CUDA image (cubin, fat binary, PTX; on hostcuda an ELF shared object) is, how long it is, and where it lies.
- */
+/* What a CUDA image (cubin, fat binary, PTX; on hostcuda an ELF shared object) is, how long it is, and
+ * where it lies. */
 #ifndef MD_DRIVER_IMAGE_H
 #define MD_DRIVER_IMAGE_H
 
@@ -51,8 +51,8 @@ struct md_image_home {
 	uint64_t offset;                     /* in the file, bytes */
 };
 
-/* Finds the home of an address of this process: a loaded object or another file mapping. Anonymous memory is no error.
- */
+/* Finds the home of an address of this process: a loaded object or another file mapping. Anonymous memory
+ * is no error. */
 enum md_status md_image_home(const void *address, struct md_image_home *home, struct md_error *err);
 
 #endif

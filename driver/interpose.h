@@ -12,8 +12,10 @@
  * A preloaded library defines, with default visibility, a function named like each entry point it hooks (the compiler
  * checks the prototype against cuda.h), and one table made from cuda_api.def:
  *
- *	const struct md_hook md_hooks[] = { { "cuMemAlloc_v2", (void *)cuMemAlloc_v2, offsetof(struct md_cuda,
- *cuMemAlloc_v2) }, ... }; const size_t md_hook_count;
+ *	const struct md_hook md_hooks[] = {
+ *		{"cuMemAlloc_v2", (void *)cuMemAlloc_v2, offsetof(struct md_cuda, cuMemAlloc_v2)}, ...
+ *	};
+ *	const size_t md_hook_count;
  *
  * driver/interpose.c (linked into preloaded libraries only) defines dlsym, cuGetProcAddress and cuGetProcAddress_v2:
  * they ask the real one first and swap the answer only if it is the real address of a hooked entry point.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What must be equal for restored state to be right: the device, the driver, and the libraries that chose the kernels.
- */
+/* What must be equal for restored state to be right: the device, the driver, and the libraries that
+ * chose the kernels. */
 #ifndef MD_FORMAT_FINGERPRINT_H
 #define MD_FORMAT_FINGERPRINT_H
 
@@ -36,8 +36,8 @@ struct md_fingerprint {
 	uint32_t library_count;
 	struct md_fingerprint_fact *facts; /* owned; ascending by name */
 	uint32_t fact_count;
-	/* How the engine was started (none: not known), and what of it may be otherwise; facts decide if there are any.
-	 */
+	/* How the engine was started (none: not known), and what of it may be otherwise; facts decide if
+	 * there are any. */
 	struct md_argument_list arguments, vary;
 	uint64_t limits[MD_LIMITS]; /* bytes or numbers, the most that graphs were made with; 0: not known */
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ed25519 signatures, the digests that they cover, and lists of keys that somebody trusts. Nothing here ends a process.
- */
+/* Ed25519 signatures, the digests that they cover, and lists of keys that somebody trusts. Nothing here
+ * ends a process. */
 #ifndef MD_FORMAT_SIGNATURE_H
 #define MD_FORMAT_SIGNATURE_H
 

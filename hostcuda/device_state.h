@@ -62,8 +62,7 @@ static inline void hc_state_leave(int *unused) MD_LOCKS_UNCHECKED
 /* The error of a fault that is due, or CUDA_SUCCESS; caller: the return address of the exported function (faults.c). */
 CUresult hc_fault_due(const char *symbol, const char *base, const void *caller);
 
-/* ---- handles ------------------------------------------------------------------------------------------------------
- */
+/* ---- handles ----------------------------------------------------------------------------------------------------- */
 enum hc_kind {
 	HC_CONTEXT = 1,
 	HC_STREAM,
@@ -84,8 +83,7 @@ bool hc_handle_add(const void *object, enum hc_kind kind); /* false when out of 
 void hc_handle_remove(const void *object);
 enum hc_kind hc_handle_kind(const void *object); /* 0 for what is no live handle */
 
-/* ---- devices and contexts -----------------------------------------------------------------------------------------
- */
+/* ---- devices and contexts ---------------------------------------------------------------------------------------- */
 #define HC_MAX_DEVICES 16
 #define HC_MAX_DYNAMIC_SHARED (227u << 10)
 #define HC_DEFAULT_DYNAMIC_SHARED (48u << 10)
@@ -138,8 +136,7 @@ void hc_context_fail(struct hc_context *context, CUresult result);
 CUresult hc_context_sticky(const struct hc_context *context);
 CUresult hc_context_drain(struct hc_context *context); /* waits for all work; no state lock held */
 
-/* ---- memory -------------------------------------------------------------------------------------------------------
- */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 enum hc_memory_kind {
 	HC_MEMORY_DEVICE = 1,
 	HC_MEMORY_MANAGED,
@@ -192,8 +189,7 @@ void hc_memory_drop_context(struct hc_context *context);
 CUresult hc_device_charge(struct hc_device *device, size_t bytes);
 void hc_device_credit(struct hc_device *device, size_t bytes);
 
-/* ---- images, modules, functions -----------------------------------------------------------------------------------
- */
+/* ---- images, modules, functions ---------------------------------------------------------------------------------- */
 struct hc_symbol {
 	char *name;
 	uint64_t value;
@@ -260,8 +256,7 @@ void hc_library_drop_context(struct hc_context *context);
 CUresult hc_function_resolve(CUfunction handle,
 			     struct hc_function **function) HC_STATE_HELD; /* CUfunction or CUkernel */
 
-/* ---- work ---------------------------------------------------------------------------------------------------------
- */
+/* ---- work -------------------------------------------------------------------------------------------------------- */
 struct hc_launch {
 	struct hc_image *image; /* a reference */
 	const struct hc_symbol *symbol;
@@ -370,8 +365,7 @@ void hc_stream_finish(struct hc_stream *stream); /* drains, joins the worker, fr
 CUresult hc_stream_join(struct hc_stream *stream);
 struct hc_op *hc_stream_last(struct hc_stream *stream); /* a reference, or NULL */
 
-/* ---- capture ------------------------------------------------------------------------------------------------------
- */
+/* ---- capture ----------------------------------------------------------------------------------------------------- */
 struct hc_capture {
 	uint64_t id;
 	struct hc_graph *graph;
@@ -394,8 +388,7 @@ void hc_capture_drop_stream(struct hc_stream *stream);
 void hc_front_clear(struct hc_front *front);
 bool hc_front_add(struct hc_front *front, struct hc_node *node, const CUgraphEdgeData *data);
 
-/* ---- graphs -------------------------------------------------------------------------------------------------------
- */
+/* ---- graphs ------------------------------------------------------------------------------------------------------ */
 struct hc_node_kernel {
 	CUfunction func;
 	CUkernel kern;

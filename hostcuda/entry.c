@@ -139,8 +139,7 @@ static CUresult pass_gate(enum hc_index index, const char *base, const void *cal
 	return flags & UNSAFE ? hc_capture_unsafe() : CUDA_SUCCESS;
 }
 
-/* ---- the exports ----------------------------------------------------------------------------------------------------
- */
+/* ---- the exports ------------------------------------------------------------------------------------------------- */
 
 /* A row without an implementation of its own (the per-thread variants) stands after the one it varies. */
 static void *const implementations[HC_INDEX_COUNT] = {

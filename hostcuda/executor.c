@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs kernels block by block on a shared pool of threads, and copies and fills; a memory fault is caught and reported.
- */
+/* Runs kernels block by block on a shared pool of threads, and copies and fills; a memory fault is
+ * caught and reported. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HOSTCUDA_GRAPHS=FILE: a line for each graph that is instantiated, in which equal graphs of two processes are equal.
- */
+/* HOSTCUDA_GRAPHS=FILE: a line for each graph that is instantiated, in which equal graphs of two
+ * processes are equal. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -36,8 +36,8 @@ struct hostcuda_param {
 	uint32_t offset, size;
 };
 
-/* One per kernel, symbol "hostcuda_kernel_NAME": local for hidden kernels, global (default visibility) for the others.
- */
+/* One per kernel, symbol "hostcuda_kernel_NAME": local for hidden kernels, global (default visibility)
+ * for the others. */
 struct hostcuda_kernel {
 	uint32_t magic; /* HOSTCUDA_KERNEL_MAGIC */
 	uint32_t param_count;

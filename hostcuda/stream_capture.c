@@ -288,8 +288,8 @@ static struct hc_capture *capture_with_id(uint64_t id) HC_STATE_HELD
 	return NULL;
 }
 
-/* A wait on an event of a capture draws the stream into it; a wait by a captured stream needs an event of the same one.
- */
+/* A wait on an event of a capture draws the stream into it; a wait by a captured stream needs an event of
+ * the same one. */
 CUresult hc_event_capture_wait(struct hc_stream *stream, struct hc_event *event)
 {
 	HC_STATE_GUARD();

@@ -17,8 +17,8 @@
 void md_kvprofile_note_alloc(uint64_t bytes);
 void md_kvprofile_note_free(uint64_t bytes);
 
-/* Both structs of a medusa_kv_capacity call: sizes known, unknown tails zero, values in range. MD_ERR_INVALID if not.
- */
+/* Both structs of a medusa_kv_capacity call: sizes known, unknown tails zero, values in range.
+ * MD_ERR_INVALID if not. */
 enum md_status md_kvprofile_check(const struct medusa_kv_request *request, const struct medusa_kv *out,
 				  struct md_error *err);
 

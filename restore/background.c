@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The background thread: resolves kernels, builds each graph as soon as it can, most wanted first, and takes all down.
- */
+/* The background thread: resolves kernels, builds each graph as soon as it can, most wanted first, and
+ * takes all down. */
 #define MD_LOG_DOMAIN "restore"
 
 #include <errno.h>

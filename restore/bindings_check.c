@@ -3,8 +3,8 @@
  * to another. */
 #include "restore/restore.h"
 
-/* A launch has the address where one binding ends and the next begins: it is one address again, or no graph is right.
- */
+/* A launch has the address where one binding ends and the next begins: it is one address again, or no
+ * graph is right. */
 static enum md_status check_neighbour(const struct md_restore *r, uint32_t index, struct md_error *err)
 {
 	const struct md_binding *binding = &r->artifact.bindings[index];

@@ -226,8 +226,8 @@ static struct md_restore_graph *find_exec(const struct md_restore *r, CUgraphExe
 	return NULL;
 }
 
-/* Until all that was handed out has been launched in the right order once; graphs that are never launched cost little.
- */
+/* Until all that was handed out has been launched in the right order once; graphs that are never
+ * launched cost little. */
 void md_restore_group_launched(struct md_restore *r, CUgraphExec exec)
 {
 	struct md_restore_graph *graph = r->phase == MD_PHASE_OPEN ? find_exec(r, exec) : NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What each graph needs (kernels, bindings, contents), in which order graphs are made, and in which order images load.
- */
+/* What each graph needs (kernels, bindings, contents), in which order graphs are made, and in which
+ * order images load. */
 #define MD_LOG_DOMAIN "restore"
 
 #include <stdlib.h>
@@ -60,8 +60,8 @@ static void mark_images_of_kernels(const struct md_artifact *a, struct marks *ma
 			mark_image(a, a->kernels[k].image, marks);
 }
 
-/* Contents belong to a graph when it reaches their allocation, also through pointers in other contents and variables.
- */
+/* Contents belong to a graph when it reaches their allocation, also through pointers in other
+ * contents and variables. */
 static void mark_contents(const struct md_artifact *a, struct marks *marks)
 {
 	for (bool again = true; again;) {

@@ -503,8 +503,8 @@ enum md_status md_restore_bind_new(struct md_restore *r, const struct md_bound *
 /* ---- the background (background.c) ---- */
 
 /* Reads the environment once. */
-/* restore_early.c: the file that a variable names, by a path that leads there now; malloc'd, NULL: none, or no memory.
- */
+/* restore_early.c: the file that a variable names, by a path that leads there now; malloc'd, NULL: none,
+ * or no memory. */
 char *md_restore_path(const char *variable);
 /* The same file: the process may open enough files for itself and for us. */
 enum md_status md_restore_files_check(struct md_error *err);

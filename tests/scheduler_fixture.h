@@ -82,8 +82,8 @@ static inline void script_start(struct script *n, const struct setup *setup)
 	cr_assert_eq(medusa_sched_create(&node, &o, &n->sched), 0, "%s", medusa_sched_error(NULL));
 }
 
-/* A model with weights of its own that lie in host memory: 100 ms to the first token, 10 ms more for each in a batch.
- */
+/* A model with weights of its own that lie in host memory: 100 ms to the first token, 10 ms more for each
+ * in a batch. */
 static inline struct medusa_sched_function script_model(double gb)
 {
 	return (struct medusa_sched_function){.size = sizeof(struct medusa_sched_function),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Readers and files of different versions: what may be ignored is, what must be known is refused by name and version.
- */
+/* Readers and files of different versions: what may be ignored is, what must be known is refused by
+ * name and version. */
 #include <criterion/criterion.h>
 #include <unistd.h>
 

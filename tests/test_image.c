@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Images: measured by their headers, followed through wrappers, refused without a fault; homes are right to the byte.
- */
+/* Images: measured by their headers, followed through wrappers, refused without a fault; homes are right
+ * to the byte. */
 #include "driver/image.h"
 
 #include <criterion/criterion.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Interposition: a whole process asks for every entry point under each preloaded library; see tests/subjects/lookup.c.
- */
+/* Interposition: a whole process asks for every entry point under each preloaded
+ * library; see tests/subjects/lookup.c. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>

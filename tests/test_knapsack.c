@@ -142,8 +142,8 @@ Test(knapsack, greedy_takes_the_densest_that_is_possible_now)
 	bool there[7] = {0};
 
 	cr_assert_eq(md_knapsack_greedy(&problem, &plan), MD_OK);
-	/* Library 0 (2), adapter 0 into the container (3), backbone (1.5), kernels 0 (9); 1 GiB is left for library 1.
-	 */
+	/* Library 0 (2), adapter 0 into the container (3), backbone (1.5), kernels 0 (9); 1 GiB is left
+	 * for library 1. */
 	cr_assert_eq(plan.count, 4);
 	for (uint32_t i = 0; i < plan.count; i++)
 		there[plan.placements[i].artifact] = true;
@@ -289,7 +289,8 @@ static enum md_status search_from_nothing(const struct md_knapsack *problem, str
 
 Test(knapsack, exact_is_the_best_of_all_plans)
 {
-	for (uint64_t seed = 0; seed<60; seed += PART> 1 ? 3 : 1) {
+	const uint64_t stride = PART > 1 ? 3 : 1;
+	for (uint64_t seed = 0; seed < 60; seed += stride) {
 		struct knapsack_shape shape = {.functions = 2,
 					       .backbones = 1 + seed % 2,
 					       .containers = 1,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* KV capacity on the embedded device: what is measured adds up, and a stored answer is refused when it no longer holds.
- */
+/* KV capacity on the embedded device: what is measured adds up, and a stored answer is refused when it
+ * no longer holds. */
 #include "kvprofile/kvprofile.h"
 
 #include <criterion/criterion.h>

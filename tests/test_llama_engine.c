@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reference engine end to end on hostcuda: a tiny seeded model, its graphs against eager, its report, its refusals.
- */
+/* The reference engine end to end on hostcuda: a tiny seeded model, its graphs against eager, its
+ * report, its refusals. */
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <limits.h>

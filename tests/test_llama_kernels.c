@@ -112,8 +112,8 @@ static void make_tables(int32_t *tables)
 		tables[i] = (7 * i + 5) % BLOCKS; /* 7 and 24 have no common factor: all differ */
 }
 
-/* The i-th token stands i * 3 or so before the end of what its sequence's blocks can hold; the first one at position 0.
- */
+/* The i-th token stands i * 3 or so before the end of what its sequence's blocks can hold; the first one
+ * at position 0. */
 static void make_positions(int32_t *positions, int32_t block_size)
 {
 	for (size_t i = 0; i < COUNT(slots); i++)

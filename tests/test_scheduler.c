@@ -38,8 +38,8 @@ Test(scheduler_queueing, fifo_is_the_order_of_arrival)
 	script_end(&n);
 }
 
-/* Three functions that lack 2, 4 and -10 answers; p is 0.5, so that the metric is that number times 2 x 100 ms or so.
- */
+/* Three functions that lack 2, 4 and -10 answers; p is 0.5, so that the metric is that number times 2 x 100
+ * ms or so. */
 static void torpor_node(double alpha)
 {
 	script_start(&n, &(struct setup){.options.queueing = "torpor"});

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The scheduler where things go wrong: failures that other schedulers are known for, by name; lost GPUs, failed copies.
- */
+/* The scheduler where things go wrong: failures that other schedulers are known for, by name; lost
+ * GPUs, failed copies. */
 #include "scheduler/core/state.h"
 #include "tests/scheduler_fixture.h"
 

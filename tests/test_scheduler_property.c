@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The scheduler under random events, policies and faults: books balance, no memory is given twice, every request ends.
- */
+/* The scheduler under random events, policies and faults: books balance, no memory is given twice,
+ * every request ends. */
 #include <stdlib.h>
 #include <string.h>
 

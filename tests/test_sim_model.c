@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The node model, driven by hand: links and their shares, swaps as given, pipelining, order, faults, Torpor's Table 3.
- */
+/* The node model, driven by hand: links and their shares, swaps as given, pipelining, order, faults,
+ * Torpor's Table 3. */
 #include <math.h>
 
 #include "simulator/model/links.h"
@@ -146,8 +146,7 @@ Test(sim_model, switch_neighbours_share_others_do_not)
 	bench_finish(&bench);
 }
 
-/* ---- Torpor's Table 3 ---------------------------------------------------------------------------------------------
- */
+/* ---- Torpor's Table 3 -------------------------------------------------------------------------------------------- */
 
 /*
  * The paper's two tables disagree about ResNet-152 and Bert-qa alone (29 and 149 ms in table 3, 25 and 144 in table 4):

@@ -33,8 +33,7 @@ static void assert_nothing_beside_it(void)
 	cr_expect(rmdir(folder) == 0, "no temporary file is left in %s", folder);
 }
 
-/* ---- a result made by hand -----------------------------------------------------------------------------------------
- */
+/* ---- a result made by hand --------------------------------------------------------------------------------------- */
 
 #define POLICIES 2
 #define FUNCTIONS 3
@@ -161,8 +160,7 @@ static char *text_of(struct md_sim_report *report)
 	return text;
 }
 
-/* ---- text ----------------------------------------------------------------------------------------------------------
- */
+/* ---- text -------------------------------------------------------------------------------------------------------- */
 
 static const char expected[] = "Simulated: no GPU was used. Real are only the times that say so.\n"
 			       "  node       two-gpus, 2 GPUs (made by hand)\n"
@@ -302,8 +300,7 @@ Test(sim_report, many_policies_stand_below_each_other)
 	unmake(&made);
 }
 
-/* ---- figures -------------------------------------------------------------------------------------------------------
- */
+/* ---- figures ----------------------------------------------------------------------------------------------------- */
 
 Test(sim_report, load_variance)
 {
@@ -364,8 +361,7 @@ Test(sim_report, latency_in_parts_of_the_slo)
 	unmake(&made);
 }
 
-/* ---- files ---------------------------------------------------------------------------------------------------------
- */
+/* ---- files ------------------------------------------------------------------------------------------------------- */
 
 static void write_both(struct md_sim_report *report)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where a command works on an output: whoever is killed at any call leaves nothing that the next one does not remove.
- */
+/* Where a command works on an output: whoever is killed at any call leaves nothing that the next one
+ * does not remove. */
 #include "tools/workplace.h"
 
 #include <criterion/criterion.h>

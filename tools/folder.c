@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Folders of ours go for certain, whoever still makes files in them. Nothing here but what a signal handler may call.
- */
+/* Folders of ours go for certain, whoever still makes files in them. Nothing here but what a signal
+ * handler may call. */
 #include "tools/folder.h"
 
 #include <errno.h>

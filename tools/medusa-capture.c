@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* medusa-capture: records an engine's warm start twice, analyzes the traces, verifies by replay, writes the artifact.
- */
+/* medusa-capture: records an engine's warm start twice, analyzes the traces, verifies by replay,
+ * writes the artifact. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>

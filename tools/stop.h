@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SIGINT, SIGTERM and SIGHUP: passed on to the engine while one runs; what was made on the way is removed at the end.
- */
+/* SIGINT, SIGTERM and SIGHUP: passed on to the engine while one runs; what was made on the way is removed
+ * at the end. */
 #ifndef MD_TOOLS_STOP_H
 #define MD_TOOLS_STOP_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who writes what a graph reads in memory that nobody bound: each graph is replayed, and what it changed is looked at.
- */
+/* Who writes what a graph reads in memory that nobody bound: each graph is replayed, and what it changed
+ * is looked at. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

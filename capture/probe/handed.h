@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that nobody bound and through which a value goes on: from graph to graph, or between a graph and the engine.
- */
+/* Memory that nobody bound and through which a value goes on: from graph to graph, or between a graph
+ * and the engine. */
 #ifndef MD_CAPTURE_PROBE_HANDED_H
 #define MD_CAPTURE_PROBE_HANDED_H
 

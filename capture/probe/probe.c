@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The poison test: finds, by replaying with private memory overwritten, the contents that a graph's outputs depend on.
- */
+/* The poison test: finds, by replaying with private memory overwritten, the contents that a graph's
+ * outputs depend on. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

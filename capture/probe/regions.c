@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a graph can reach: bound memory, private memory around it, and host memory; copied before the first replay.
- */
+/* What a graph can reach: bound memory, private memory around it, and host memory; copied before the first replay. */
 #include <stdlib.h>
 #include <string.h>
 

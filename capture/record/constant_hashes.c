@@ -63,8 +63,8 @@ static bool is_due(const struct md_capture_bind *bound, enum md_capture_constant
 	return bound->role == MD_BIND_CONSTANT && bound->hashed == (which == MD_CONSTANTS_AGAIN);
 }
 
-/* What has a hash may be gone when it is looked at again: an engine that ends frees its weights, or has put them away.
- */
+/* What has a hash may be gone when it is looked at again: an engine that ends frees its weights, or has
+ * put them away. */
 static void put(size_t index, const struct md_hash *hash, const char *why)
 {
 	struct md_capture_bind *bound = &md_capture.bound[index];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensor maps that the engine encodes: the trace holds each content once, so that analysis knows them where they lie.
- */
+/* Tensor maps that the engine encodes: the trace holds each content once, so that analysis knows them
+ * where they lie. */
 #include "base/hash.h"
 #include "capture/capture.h"
 

@@ -288,8 +288,8 @@ static int by_number(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Topological order by counting predecessors; what is never released lies on a cycle. keys are sorted from << 32 | to.
- */
+/* Topological order by counting predecessors; what is never released lies on a cycle. keys are sorted from
+ * << 32 | to. */
 static enum md_status check_acyclic(const struct md_graph_check *c, const uint64_t *keys)
 {
 	uint32_t nodes = c->graph->node_count, edges = c->graph->edge_count, released = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The scheduler of a worker node as a library: events in, actions out. No I/O, no clock, no threads, no global state.
- */
+/* The scheduler of a worker node as a library: events in, actions out. No I/O, no clock, no threads,
+ * no global state. */
 #ifndef MEDUSA_SCHEDULER_H
 #define MEDUSA_SCHEDULER_H
 
@@ -198,11 +198,12 @@ enum medusa_sched_action_type {
 	MEDUSA_SCHED_SET_TIMER, /* at: send MEDUSA_SCHED_TIMER then; replaces the previous timer */
 };
 
-enum medusa_sched_class {                        /* of artifacts */
-			  MEDUSA_SCHED_BACKBONE, /* of `backbone` */
-			  MEDUSA_SCHED_WEIGHTS,  /* of `function`, and the three below */
-			  MEDUSA_SCHED_CONTEXT,
-			  MEDUSA_SCHED_LIBRARY,
+/* Of artifacts. */
+enum medusa_sched_class {
+	MEDUSA_SCHED_BACKBONE, /* of `backbone` */
+	MEDUSA_SCHED_WEIGHTS,  /* of `function`, and the three below */
+	MEDUSA_SCHED_CONTEXT,
+	MEDUSA_SCHED_LIBRARY,
 };
 
 enum medusa_sched_source {

@@ -15,8 +15,8 @@
 
 struct llama_gemm; /* opaque */
 
-/* max_rows and max_columns bound later calls (workspace size). 0 on success, else a CUresult. Context must be current.
- */
+/* max_rows and max_columns bound later calls (workspace size). 0 on success, else a CUresult. Context
+ * must be current. */
 int llama_gemm_create(struct llama_gemm **out, int max_rows, int max_columns);
 
 /*

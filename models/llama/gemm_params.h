@@ -37,8 +37,8 @@ struct gemm_params {
 #define GEMM_ROWS_COLUMNS 16
 #define GEMM_HOST_COLUMNS 32
 
-/* Elements of k that split number `split` of `splits` begins at; a multiple of 32, so that 16-byte loads stay aligned.
- */
+/* Elements of k that split number `split` of `splits` begins at; a multiple of 32, so that 16-byte
+ * loads stay aligned. */
 #define GEMM_SPLIT_BEGIN(k, split, splits) ((((k) + 31) / 32 * (split) / (splits)) * 32)
 
 #endif

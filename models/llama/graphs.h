@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One CUDA graph for each decode batch size: restored where Medusa has it, else warmed up, captured and instantiated.
- */
+/* One CUDA graph for each decode batch size: restored where Medusa has it, else warmed up,
+ * captured and instantiated. */
 #ifndef LLAMA_GRAPHS_H
 #define LLAMA_GRAPHS_H
 
@@ -60,8 +60,8 @@ enum md_status llama_graphs_measure_background(const struct llama_graphs *graphs
 enum md_status llama_graphs_measure(struct llama_graphs *graphs, struct llama_engine *engine, int rounds,
 				    struct md_error *err);
 
-/* Runs each graph and eager from the same random inputs; *equal counts those whose outputs and KV are the same bytes.
- */
+/* Runs each graph and eager from the same random inputs; *equal counts those whose outputs and KV are
+ * the same bytes. */
 enum md_status llama_graphs_check(const struct llama_graphs *graphs, struct llama_engine *engine, uint64_t seed,
 				  size_t *equal, struct md_error *err);
 

@@ -17,8 +17,8 @@ void integration_want(const char *label, const unsigned *batches, size_t count);
 void integration_bind_weights(const struct llama_model *model);
 void integration_bind_buffers(const struct llama_engine *engine);
 
-/* Bytes for the KV cache; profile is run only when nothing is known. 0, or an error number with integration_reason().
- */
+/* Bytes for the KV cache; profile is run only when nothing is known. 0, or an error
+ * number with integration_reason(). */
 int integration_kv_capacity(const char *key, uint64_t block_bytes, double utilization, int (*profile)(void *user),
 			    void *user, uint64_t *bytes, bool *from_profile);
 

@@ -158,8 +158,8 @@ HOSTCUDA_KERNEL(llama_attention, struct llama_attention, HOSTCUDA_PARAM(struct l
 {
 	const int32_t token = (int32_t)block->block_idx[0], head = (int32_t)block->block_idx[1];
 	const int32_t kv_head = head / (p->heads / p->kv_heads);
-	/* shared memory holds max_positions scores: a position beyond is a caller's mistake that must not write past it
-	 */
+	/* shared memory holds max_positions scores: a position beyond is a caller's mistake that must not
+	 * write past it */
 	const int32_t length = smaller((int64_t)p->positions[token] + 1, p->max_positions);
 	const float *q = p->qkv + ((size_t)token * (p->heads + 2 * p->kv_heads) + head) * p->head_dim;
 	const struct cache cache = {p->block_table + (size_t)p->slots[token] * p->max_blocks, p->blocks, p->kv_heads,

@@ -93,8 +93,8 @@ static enum md_status load_weights(struct program *p, struct md_error *err)
 
 /* ---- KV capacity ---------------------------------------------------------------------------------------------- */
 
-/* All tokens stand in the scratch block of a KV cache of one block: a forward of `tokens` tokens without a real cache.
- */
+/* All tokens stand in the scratch block of a KV cache of one block: a forward of `tokens` tokens without
+ * a real cache. */
 static enum md_status forward_scratch(struct llama_engine *engine, int tokens, struct md_error *err)
 {
 	bool borrowed = !engine->kv.address;

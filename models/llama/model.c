@@ -143,8 +143,7 @@ enum md_status llama_model_seal(struct llama_model *model, struct md_error *err)
 	return model->virtual_memory ? set_access(model, CU_MEM_ACCESS_FLAGS_PROT_READ, err) : MD_OK;
 }
 
-/* ---- from a file --------------------------------------------------------------------------------------------------
- */
+/* ---- from a file ------------------------------------------------------------------------------------------------- */
 
 static enum md_status copy_tensor(struct visitor *visitor, const char *name, CUdeviceptr target, uint64_t rows,
 				  uint64_t columns, struct md_error *err)
@@ -207,8 +206,7 @@ enum md_status llama_model_load(struct llama_model *model, const struct gguf *gg
 	return md_cuda_call(err, cuCtxSynchronize);
 }
 
-/* ---- from a seed ----------------------------------------------------------------------------------------------------
- */
+/* ---- from a seed ------------------------------------------------------------------------------------------------- */
 
 static enum md_status visit_fill(struct visitor *visitor, const char *name, CUdeviceptr *slot, uint64_t rows,
 				 uint64_t columns, struct md_error *err)

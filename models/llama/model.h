@@ -31,8 +31,8 @@ void llama_model_finish(struct llama_model *model); /* also on a zeroed one */
 enum md_status llama_model_load(struct llama_model *model, const struct gguf *gguf, struct md_error *err);
 enum md_status llama_model_fill(struct llama_model *model, uint64_t seed, struct md_error *err);
 
-/* Maps the weights read-only: from here on a kernel that writes there fails. Nothing without virtual memory management.
- */
+/* Maps the weights read-only: from here on a kernel that writes there fails. Nothing without
+ * virtual memory management. */
 enum md_status llama_model_seal(struct llama_model *model, struct md_error *err);
 
 #endif

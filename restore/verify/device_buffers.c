@@ -6,8 +6,8 @@
 
 #define LEAST_BYTES 512u /* a comparison on the host is no worse for less */
 
-/* Two copies: what is there now, and what the live graph will leave. A comparison on the host is no worse for little.
- */
+/* Two copies: what is there now, and what the live graph will leave. A comparison on the host is no
+ * worse for little. */
 bool md_verify_device_take(struct md_verify_memory *m, struct md_verify_buffer *b)
 {
 	if (b->size < LEAST_BYTES || !md_device_differ_can(&m->device, b->address, b->size))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether a graph was compared on other inputs than at first: on inputs that are all zero nearly everything is right.
- */
+/* Whether a graph was compared on other inputs than at first: on inputs that are all zero nearly
+ * everything is right. */
 #include <stdlib.h>
 
 #include "base/cleanup.h"

@@ -10,8 +10,7 @@ int64_t md_free_bytes(const struct medusa_sched *s, uint32_t gpu)
 	return (int64_t)g->limit - (int64_t)(g->artifacts + g->residues + g->kv + g->foreign);
 }
 
-/* ---- who holds what ------------------------------------------------------------------------------------------------
- */
+/* ---- who holds what ---------------------------------------------------------------------------------------------- */
 
 bool md_held(const struct md_copy *copy)
 {
@@ -111,8 +110,7 @@ void md_unpin(struct medusa_sched *s, uint32_t function, uint32_t gpu)
 	}
 }
 
-/* ---- room on a GPU --------------------------------------------------------------------------------------------------
- */
+/* ---- room on a GPU ----------------------------------------------------------------------------------------------- */
 
 bool md_fits_empty(const struct medusa_sched *s, uint32_t function, uint32_t gpu, uint64_t kv_bytes)
 {
@@ -164,8 +162,8 @@ static bool usable(const struct medusa_sched *s, uint32_t function, uint32_t gpu
 	return true;
 }
 
-/* Functions that wait for memory here come first; after a while nothing else starts, so that what they need gets idle.
- */
+/* Functions that wait for memory here come first; after a while nothing else starts, so that what they
+ * need gets idle. */
 static bool claims_allow(const struct medusa_sched *s, uint32_t function, uint32_t gpu, bool more_memory)
 {
 	const struct md_gpu *g = &s->gpus[gpu];

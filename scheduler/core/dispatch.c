@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which function runs next, where, and how many of its requests: asks the policies, and keeps what waits from jamming.
- */
+/* Which function runs next, where, and how many of its requests: asks the policies, and keeps what
+ * waits from jamming. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -119,8 +119,8 @@ static bool library_ready(struct medusa_sched *s, uint32_t function)
 	       md_host_room(s, s->artifacts[library].bytes, function);
 }
 
-/* Sends for what is not there. A weight that is cold gets a place in host memory too, if idle ones can go from there.
- */
+/* Sends for what is not there. A weight that is cold gets a place in host memory too, if idle ones can
+ * go from there. */
 static bool send_for_missing(struct medusa_sched *s, uint32_t function, uint32_t gpu, uint32_t peer)
 {
 	const struct md_function *f = &s->functions[function];

@@ -91,8 +91,7 @@ static uint64_t cold_time(const struct medusa_sched *s, uint64_t bytes, uint64_t
 	return ns + (s->cold_bytes_per_s > 0 ? (uint64_t)((double)bytes / s->cold_bytes_per_s * 1e9) : 0);
 }
 
-/* ---- a scheduler --------------------------------------------------------------------------------------------------
- */
+/* ---- a scheduler ------------------------------------------------------------------------------------------------- */
 
 static int check_node(const struct medusa_sched_node *node)
 {
@@ -216,8 +215,7 @@ MD_EXPORT void medusa_sched_destroy(struct medusa_sched *s)
 	free(s);
 }
 
-/* ---- backbones and functions ---------------------------------------------------------------------------------------
- */
+/* ---- backbones and functions ------------------------------------------------------------------------------------- */
 
 MD_EXPORT int medusa_sched_add_backbone(struct medusa_sched *s, const struct medusa_sched_backbone *given,
 					uint32_t *index)

@@ -8,8 +8,7 @@
 
 #define RECENT_S 60.0 /* what a function's recent record forgets to 1/e in */
 
-/* ---- lists of requests --------------------------------------------------------------------------------------------
- */
+/* ---- lists of requests ------------------------------------------------------------------------------------------- */
 
 static void list_append(struct medusa_sched *s, struct md_list *list, uint32_t request)
 {
@@ -58,8 +57,7 @@ static void list_remove(struct medusa_sched *s, struct md_list *list, uint32_t r
 	list->count--;
 }
 
-/* ---- all that wait, by arrival --------------------------------------------------------------------------------------
- */
+/* ---- all that wait, by arrival ----------------------------------------------------------------------------------- */
 
 static void all_insert(struct medusa_sched *s, uint32_t request)
 {

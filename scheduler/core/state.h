@@ -21,8 +21,8 @@
  *   batch      runs on a GPU, pins the copies that it needs, holds KV memory and a slot
  *   transfer   a copy on its way in or out; pins its source
  *   claim      a function that waits for memory on a GPU: first come first served there, holds nothing meanwhile, so
- * that no two can wait for each other Bytes are in a GPU's books from the moment an artifact is sent for until it is
- * gone.
+ *              that no two can wait for each other
+ * Bytes are in a GPU's books from the moment an artifact is sent for until it is gone.
  */
 
 enum md_copy_state { MD_ABSENT = 0, MD_LOADING, MD_THERE, MD_LEAVING, MD_SUSPENDED };
@@ -287,12 +287,12 @@ bool md_fits(struct medusa_sched *s, uint32_t function,
 	     uint32_t gpu); /* it could have memory here, now or after evictions */
 /* Could it ever, on an empty GPU? */
 bool md_fits_empty(const struct medusa_sched *s, uint32_t function, uint32_t gpu, uint64_t kv_bytes);
-/* Frees until `bytes` are free, by evicting idle copies that `keeper` does not need. True: they are free now. */
 void md_shrink(struct medusa_sched *s, uint32_t gpu);  /* others took memory: gives up what is idle */
 void md_drained(struct medusa_sched *s, uint32_t gpu); /* lets go what drains and is idle by now */
 void md_undrain(struct medusa_sched *s, uint32_t gpu);
 void md_sweep(struct medusa_sched *s,
 	      uint32_t function); /* of a function that is gone or not called: what is its own */
+/* Frees until `bytes` are free, by evicting idle copies that `keeper` does not need. True: they are free now. */
 bool md_make_room(struct medusa_sched *s, uint32_t gpu, uint64_t bytes, uint32_t keeper);
 void md_drain_for(struct medusa_sched *s, uint32_t gpu, uint64_t bytes, uint32_t keeper);
 void md_copy_enter(struct medusa_sched *s, uint32_t artifact, uint32_t gpu); /* into the list of its GPU */
@@ -348,8 +348,7 @@ static inline bool md_slot_free(const struct medusa_sched *s, uint32_t gpu)
 
 void md_preload_next(struct medusa_sched *s); /* sends for what the plan has next, where nothing is in its way */
 
-/* ---- step.c --------------------------------------------------------------------------------------------------------
- */
+/* ---- step.c ------------------------------------------------------------------------------------------------------ */
 
 /* Makes sure that the next md_act calls and request numbers find room; false: out of memory. */
 bool md_action_room(struct medusa_sched *s, size_t actions, size_t requests);

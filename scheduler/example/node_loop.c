@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A node loop around libmedusa-sched: two functions take turns on a GPU that holds one of them. The GPU is pretended.
- */
+/* A node loop around libmedusa-sched: two functions take turns on a GPU that holds one of them. The
+ * GPU is pretended. */
 #include <inttypes.h>
 #include <medusa/scheduler.h>
 #include <stdio.h>
@@ -13,8 +13,7 @@
 static const char *const functions[] = {"chat", "code"};
 static const char *const artifacts[] = {"backbone", "weights", "context", "library"};
 
-/* ---- what will happen: a real node waits for its sockets, its GPU and its clock here -------------------------------
- */
+/* ---- what will happen: a real node waits for its sockets, its GPU and its clock here ----------------------------- */
 
 static struct medusa_sched_event queue[64];
 static size_t queued;
@@ -48,8 +47,7 @@ static struct medusa_sched_event next_event(void)
 	return event;
 }
 
-/* ---- what the scheduler wants: a real node starts copies and batches here, and says later when they ended ----------
- */
+/* ---- what the scheduler wants: a real node starts copies and batches here, and says later when they ended -------- */
 
 static void carry_out(const struct medusa_sched_action *action, uint64_t now)
 {
@@ -108,8 +106,7 @@ static void say(const struct medusa_sched_event *event)
 	printf("\n");
 }
 
-/* ---- the loop -------------------------------------------------------------------------------------------------------
- */
+/* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
 static void stop_on_error(int error, const struct medusa_sched *sched)
 {

@@ -4,8 +4,7 @@
 
 #define NONE MD_KNAPSACK_NONE
 
-/* ---- the paper's greedy (xLoRA, section 4.1, equation 2) ----------------------------------------------------------
- */
+/* ---- the paper's greedy (xLoRA, section 4.1, equation 2) --------------------------------------------------------- */
 
 struct greedy {
 	const struct md_knap *knap;

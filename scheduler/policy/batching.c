@@ -64,8 +64,8 @@ static uint32_t xlora_size(struct medusa_sched *s, uint32_t function, uint64_t *
 	return 0;
 }
 
-/* Nobody waits for others while a slot is free; those who came meanwhile run together, as long as the first is in time.
- */
+/* Nobody waits for others while a slot is free; those who came meanwhile run together, as long as the first
+ * is in time. */
 static uint32_t medusa_size(struct medusa_sched *s, uint32_t function, uint64_t *until)
 {
 	(void)until;

@@ -60,8 +60,8 @@ static double urgency(const struct medusa_sched *s, uint32_t artifact, double ta
 	return part < 1 ? part : 1;
 }
 
-/* Ours: what just came is worth more for a time in proportion to what bringing it took, and so is what is waited for.
- */
+/* Ours: what just came is worth more for a time in proportion to what bringing it took, and so is what
+ * is waited for. */
 #define FRESH 16
 #define AWAITED 4
 
@@ -72,7 +72,8 @@ static struct md_key medusa_rank(struct medusa_sched *s, uint32_t artifact, uint
 	/* The root of the rate: a function is as unhappy with one late request of fifty, however often it is called. */
 	double rate = md_artifact_rate(s, artifact);
 	double value = takes * sqrt(rate) / (double)(s->artifacts[artifact].bytes + 1) * urgency(s, artifact, takes);
-	bool fresh = stayed<s->options.residency_per_switch * takes, awaited = queue_length(s, artifact)> 0;
+	bool fresh = stayed < s->options.residency_per_switch * takes;
+	bool awaited = queue_length(s, artifact) > 0;
 	/* Weights, not walls: a small one that is awaited must not push out a large one that would take long to come
 	 * back. */
 	return (struct md_key){value * (fresh ? FRESH : 1) * (awaited ? AWAITED : 1), copy->used};

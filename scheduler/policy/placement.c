@@ -29,8 +29,7 @@ static struct md_choice first_choose(struct medusa_sched *s, uint32_t function)
 	return (struct md_choice){gpu, NONE};
 }
 
-/* ---- xlora: where the backbone is, then where there is room without evicting (section 3.1, locality) ----------------
- */
+/* ---- xlora: where the backbone is, then where there is room without evicting (section 3.1, locality) ------------- */
 
 static struct md_choice xlora_choose(struct medusa_sched *s, uint32_t function)
 {
@@ -110,7 +109,9 @@ static struct md_choice torpor_choose(struct medusa_sched *s, uint32_t function)
 	return choice;
 }
 
-/* ---- medusa -----------------------------------------------------------------------------------------------------
+/* ---- medusa ------------------------------------------------------------------------------------------------------ */
+
+/*
  * Where the first token is expected first. M batches that compute theirs on one GPU take M times as long (xLoRA,
  * equation 5), so that in a burst all are late of which some, one after the other, were in time. Hence they take turns.
  */

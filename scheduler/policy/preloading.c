@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Preloading: a plan of what to bring in ahead of requests, by the knapsack of knapsack.h; carried out piece by piece.
- */
+/* Preloading: a plan of what to bring in ahead of requests, by the knapsack of knapsack.h; carried out
+ * piece by piece. */
 #include <stdlib.h>
 
 #include "base/cleanup.h"
@@ -9,8 +9,7 @@
 
 #define MOST_FUNCTIONS 256 /* the most called ones are planned for; the rest comes when it is asked for */
 
-/* ---- the problem, as the knapsack knows it --------------------------------------------------------------------------
- */
+/* ---- the problem, as the knapsack knows it ----------------------------------------------------------------------- */
 
 struct problem {
 	struct md_knapsack knapsack;
@@ -168,8 +167,7 @@ static void add_held_room(const struct medusa_sched *s, struct problem *p)
 		p->places[p->held[i].place].bytes += s->artifacts[p->ours[p->held[i].artifact]].bytes;
 }
 
-/* ---- the plan -------------------------------------------------------------------------------------------------------
- */
+/* ---- the plan ---------------------------------------------------------------------------------------------------- */
 
 struct plan {
 	uint32_t count, next;
@@ -240,8 +238,7 @@ static void medusa_plan(struct medusa_sched *s)
 	plan_with(s, md_knapsack_bundles);
 }
 
-/* ---- piece by piece -------------------------------------------------------------------------------------------------
- */
+/* ---- piece by piece ---------------------------------------------------------------------------------------------- */
 
 /* Whether it still makes sense, things having moved since. */
 static bool still_wanted(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu)

@@ -12,7 +12,9 @@ static struct md_key fifo_key(struct medusa_sched *s, uint32_t function)
 	return (struct md_key){0, s->requests[md_first_waiting(s, function)].arrived};
 }
 
-/* ---- torpor -----------------------------------------------------------------------------------------------------
+/* ---- torpor ------------------------------------------------------------------------------------------------------ */
+
+/*
  * Required request count (section 5.2), with what the authors' code adds: weighted by the mean latency; a threshold by
  * the cumulative sum, adapted every 20 updates; the largest first within the high group, the smallest within the low.
  */
@@ -109,7 +111,9 @@ static struct md_key margin_key(struct medusa_sched *s, uint32_t function)
 	return (struct md_key){start, s->requests[first].arrived};
 }
 
-/* ---- medusa -----------------------------------------------------------------------------------------------------
+/* ---- medusa ------------------------------------------------------------------------------------------------------ */
+
+/*
  * By the latest start that is still in time, in three classes: requests of functions that are to reach their
  * percentile; of functions that are given up for now; requests that are late, by arrival. Earliest deadline first is
  * the best there is until it is too much, and the worst from then on; so when the first class misses more than it may,

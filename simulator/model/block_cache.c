@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GPU memory without block management (Torpor-Block, section 7.3): a cache of freed blocks, and the driver behind it.
- */
+/* GPU memory without block management (Torpor-Block, section 7.3): a cache of freed blocks, and the
+ * driver behind it. */
 #include <stdlib.h>
 
 #include "simulator/model/model_state.h"

@@ -213,8 +213,7 @@ static const struct field real_time[] = {
     {"whole run, s", REAL, AT(wall_s), 1, 3},
 };
 
-/* ---- rows of several numbers --------------------------------------------------------------------------------------
- */
+/* ---- rows of several numbers ------------------------------------------------------------------------------------- */
 
 static void service_rows(struct md_sim_report *report, struct md_sim_figures *figures)
 {

@@ -63,8 +63,7 @@ typedef void (*md_sim_report_writer)(struct md_sim_report *report, FILE *out);
 enum md_status md_sim_report_publish(struct md_sim_report *report, md_sim_report_writer writer, const char *path,
 				     struct md_error *err);
 
-/* ---- plots, as SVG inside of HTML (plot.c) -------------------------------------------------------------------------
- */
+/* ---- plots, as SVG inside of HTML (plot.c) ----------------------------------------------------------------------- */
 
 struct md_sim_curves {
 	const char *id; /* unique in the file */

@@ -32,8 +32,7 @@ struct run {
 	uint64_t began, reported; /* real */
 };
 
-/* ---- who decides ----------------------------------------------------------------------------------------------------
- */
+/* ---- who decides ------------------------------------------------------------------------------------------------- */
 
 static struct medusa_sched_options options_of(const struct md_sim_policy *policy, uint64_t seed)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Linked into every test program: run by itself, without tests/run.sh, it finds its build folder and the device there.
- */
+/* Linked into every test program: run by itself, without tests/run.sh, it finds its build folder and
+ * the device there. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A CUDA runtime in small: linked into a program and built as a library, it asks the driver by base name and version.
- */
+/* A CUDA runtime in small: linked into a program and built as a library, it asks the driver by base
+ * name and version. */
 #include "tests/doors/runtime.h"
 
 #include <dlfcn.h>

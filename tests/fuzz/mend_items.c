@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Mutation of msgpack by whole items: numbers, copies of items, lists, the insides of byte strings, what is left out.
- */
+/* Mutation of msgpack by whole items: numbers, copies of items, lists, the insides of byte strings, what
+ * is left out. */
 #include <string.h>
 
 #include "format/codec/pack.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fuzz target: any bytes as an artifact, whole and in parts as a cold start reads it; both agree, and so does the text.
- */
+/* Fuzz target: any bytes as an artifact, whole and in parts as a cold start reads it; both agree, and so
+ * does the text. */
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>

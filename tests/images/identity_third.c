@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels of the identity subject: an image that is loaded where no hook sees it, so that its kernel is a name alone.
- */
+/* Kernels of the identity subject: an image that is loaded where no hook sees it, so that its kernel is
+ * a name alone. */
 #include "hostcuda/kernel.h"
 
 struct apply {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels of the restore subject: plain and packed parameters, a hidden one, and one that follows pointers in memory.
- */
+/* Kernels of the restore subject: plain and packed parameters, a hidden one, and one that follows
+ * pointers in memory. */
 #include <stdbool.h>
 #include <stdlib.h>
 

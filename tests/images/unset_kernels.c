@@ -26,8 +26,8 @@ static void compute(float *out, const float *in, uint64_t own)
 NUMBER_KERNEL(number4, uint32_t)
 NUMBER_KERNEL(number8, uint64_t)
 NUMBER_KERNEL(number1, uint8_t)
-/* As C++ names them: void cxx_number(float *, const float *, unsigned long), and of struct Empty, which has one byte.
- */
+/* As C++ names them: void cxx_number(float *, const float *, unsigned long), and of struct Empty, which
+ * has one byte. */
 NUMBER_KERNEL(_Z10cxx_numberPfPKfm, uint64_t)
 NUMBER_KERNEL(_Z9cxx_emptyPfPKf5Empty, uint8_t)
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A kernel that reads a variable of its module, and one that writes it: no other copy of the image has what it wrote.
- */
+/* A kernel that reads a variable of its module, and one that writes it: no other copy of the image has
+ * what it wrote. */
 #include "base/export.h"
 #include "hostcuda/kernel.h"
 

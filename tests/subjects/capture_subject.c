@@ -443,8 +443,8 @@ static void wait_until_recorded(const char *part, const char *label)
 	exit(8);
 }
 
-/* From now on no file can grow, as on a full disk. Device memory, which hostcuda keeps in files, is allocated by then.
- */
+/* From now on no file can grow, as on a full disk. Device memory, which hostcuda keeps in files, is
+ * allocated by then. */
 static void fill_disk(void)
 {
 	struct rlimit limit = {1, 1};

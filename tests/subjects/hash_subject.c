@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Measures the hash of device memory: argv[1] MiB in argv[2] tensors; compares the first MiB of each with the host's.
- */
+/* Measures the hash of device memory: argv[1] MiB in argv[2] tensors; compares the first MiB of each
+ * with the host's. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

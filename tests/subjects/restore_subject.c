@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An engine in small: takes restored graphs or captures live, replays them, prints what they computed. argv[1]: image.
- */
+/* An engine in small: takes restored graphs or captures live, replays them, prints what they
+ * computed. argv[1]: image. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
