@@ -7,7 +7,11 @@
 #include "api/api.h"
 #include "base/array.h"
 #include "base/clock.h"
+#include "capture/api/early.h"
 #include "capture/capture.h"
+#include "capture/probe/poison_test.h"
+#include "capture/record/constant_hashes.h"
+#include "capture/record/graphs.h"
 #include "kvprofile/kvprofile.h"
 
 MD_EXPORT enum medusa_mode medusa_mode(void)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "capture/api/early.h"
 #include "capture/capture.h"
 
 static struct early {

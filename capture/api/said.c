@@ -3,7 +3,10 @@
 #include <string.h>
 
 #include "api/api.h"
+#include "capture/api/early.h"
 #include "capture/capture.h"
+#include "capture/record/given.h"
+#include "capture/record/graphs.h"
 
 static int not_found(const char *call, const void *exec)
 {

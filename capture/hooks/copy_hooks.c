@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hooks of copies and sets: nodes inside of a stream capture; outside, counted and looked at by what they touch. */
 #include "capture/hooks/hook.h"
+#include "capture/record/filled.h"
+#include "capture/record/given.h"
+#include "capture/record/launched.h"
+#include "capture/record/touched.h"
 
 /* clang-format off */ /* it takes a body that a macro makes for the next declaration's return type */
 

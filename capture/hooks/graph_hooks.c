@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hooks of launches, stream capture and graphs: which call made which node, and which graph became which executable. */
 #include "capture/hooks/hook.h"
+#include "capture/probe/poison_test.h"
+#include "capture/record/allocs.h"
+#include "capture/record/events.h"
+#include "capture/record/given.h"
+#include "capture/record/graphs.h"
+#include "capture/record/launched.h"
+#include "capture/record/objects.h"
+#include "capture/record/tensor_maps.h"
 
 /* clang-format off */ /* it takes a body that a macro makes for the next declaration's return type */
 

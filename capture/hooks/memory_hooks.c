@@ -2,6 +2,11 @@
 /* Hooks of memory, contexts, modules and libraries: what is allocated, and what images are loaded. */
 #include "capture/hooks/hook.h"
 #include "capture/place/place.h"
+#include "capture/probe/poison_test.h"
+#include "capture/record/allocs.h"
+#include "capture/record/images.h"
+#include "capture/record/module_variables.h"
+#include "capture/record/shared.h"
 #include "driver/jit_options.h"
 
 /* clang-format off */ /* it takes a body that a macro makes for the next declaration's return type */

@@ -2,6 +2,7 @@
 /* Hooks of memory that may have been placed: taken, given back and asked about, as if the driver had served it. */
 #include "capture/hooks/hook.h"
 #include "capture/place/place.h"
+#include "capture/record/allocs.h"
 
 /* ---- taking ---- */
 

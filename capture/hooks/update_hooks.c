@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "capture/hooks/hook.h"
+#include "capture/record/updates.h"
 
 /* clang-format off */ /* it takes a body that a macro makes for the next declaration's return type */
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory behind chosen addresses: one mapping for the blocks that an allocation has to itself, one for each other. */
+#include "base/map.h"
 #include "capture/place/place.h"
 
 static struct md_map shared; /* number of a block -> device << 32 | how many allocations lie in it */

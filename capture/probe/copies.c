@@ -5,6 +5,7 @@
 
 #include "base/array.h"
 #include "capture/probe/probe.h"
+#include "capture/record/tensor_maps.h"
 
 #define MAP_ALIGNMENT 64        /* of tensor maps, by the driver */
 #define LOCKED_LEAST (1u << 20) /* bytes; page-locking less costs more than it gives */

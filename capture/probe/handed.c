@@ -11,6 +11,7 @@
 #include "base/note.h"
 #include "capture/probe/handed.h"
 #include "capture/probe/handed_trial.h"
+#include "capture/record/graphs.h"
 
 #define MOST_RUNS 64 /* of written bytes; what is more scattered is not told byte by byte */
 

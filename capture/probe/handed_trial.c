@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "capture/probe/handed_trial.h"
+#include "capture/record/graphs.h"
 
 #define CHECK_NS 30000000000ull
 #define UNIT_BYTES 4096

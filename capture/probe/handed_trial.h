@@ -4,6 +4,7 @@
 #define MD_CAPTURE_PROBE_HANDED_TRIAL_H
 
 #include "capture/probe/probe.h"
+#include "capture/record/graphs.h"
 
 /*
  * What somebody reads: a graph, whose poison test found it; or the engine, which has copied from there. Graphs that

@@ -9,6 +9,12 @@
 #include "base/clock.h"
 #include "base/note.h"
 #include "capture/probe/handed.h"
+#include "capture/probe/poison_test.h"
+#include "capture/record/constant_hashes.h"
+#include "capture/record/given.h"
+#include "capture/record/graphs.h"
+#include "capture/record/module_variables.h"
+#include "capture/record/updates.h"
 #include "driver/replay_watch.h"
 
 /*

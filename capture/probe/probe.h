@@ -7,6 +7,7 @@
 #include "base/sample.h"
 #include "base/status.h"
 #include "capture/capture.h"
+#include "capture/record/graphs.h"
 #include "driver/device_session.h"
 
 enum md_probe_region_kind {

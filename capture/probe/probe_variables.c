@@ -3,6 +3,9 @@
 #include <string.h>
 
 #include "capture/probe/probe.h"
+#include "capture/record/graphs.h"
+#include "capture/record/kernels.h"
+#include "capture/record/module_variables.h"
 
 bool md_capture_probe_reads_image(const struct md_capture_graph *graph, uint32_t image)
 {

@@ -6,6 +6,8 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "capture/probe/probe.h"
+#include "capture/record/graphs.h"
+#include "capture/record/module_variables.h"
 
 static enum md_status add_region(struct md_capture_probe *probe, enum md_probe_region_kind kind, uint64_t address,
 				 uint64_t size, struct md_error *err)

@@ -5,6 +5,7 @@
 
 #include "base/array.h"
 #include "capture/probe/probe.h"
+#include "capture/record/graphs.h"
 
 /* Regions up to here are compared whole: the first replay may have written what was there already. */
 #define WHOLE_OUTPUT MD_PROBE_CHUNK_BYTES

@@ -4,7 +4,11 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/map.h"
 #include "capture/probe/probe.h"
+#include "capture/record/constant_hashes.h"
+#include "capture/record/filled.h"
+#include "capture/record/graphs.h"
 
 #define PIECE (64u << 10)      /* that is zero or not as one; pieces end at multiples of it */
 #define STEP (1u << 20)        /* of one gap, before the next one has its turn */

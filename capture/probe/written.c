@@ -5,6 +5,7 @@
 
 #include "base/array.h"
 #include "capture/probe/probe.h"
+#include "capture/record/graphs.h"
 
 #define MOST_RANGES 65536 /* told of one graph; more scattered ones are told with what lies between them */
 

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Allocations of all families as they come and go, and the pads that move them in a shifted run. */
 #include "capture/capture.h"
+#include "capture/record/allocs.h"
+#include "capture/record/filled.h"
+#include "capture/record/given.h"
+#include "capture/record/shared.h"
 
 #include "kvprofile/kvprofile.h"
 

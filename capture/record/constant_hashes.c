@@ -4,7 +4,10 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/map.h"
 #include "capture/capture.h"
+#include "capture/record/constant_hashes.h"
+#include "capture/record/graphs.h"
 #include "driver/device_hash.h"
 
 static bool needed

@@ -2,7 +2,9 @@
 /* Events that nodes of graphs record and wait for: their numbers in the trace, and whether the engine uses them too. */
 #include <stdatomic.h>
 
+#include "base/map.h"
 #include "capture/capture.h"
+#include "capture/record/events.h"
 
 #define USED (UINT64_C(1) << 32) /* beside the number: it has been said that the engine uses it */
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "capture/capture.h"
+#include "capture/record/filled.h"
 
 #define MOST 65536 /* ranges; what comes later is not remembered */
 #define WINDOWS 16 /* of a copy that is larger than all of them: that much tells it */

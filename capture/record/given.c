@@ -4,7 +4,11 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/map.h"
 #include "capture/capture.h"
+#include "capture/record/given.h"
+#include "capture/record/graphs.h"
+#include "capture/record/launched.h"
 
 #define MOST 65536 /* pairs of kernel and address; what comes after counts for a whole allocation */
 #define WORDS 64   /* of one launch that are looked up under one lock */

@@ -6,6 +6,11 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "base/map.h"
+#include "capture/record/given.h"
+#include "capture/record/graphs.h"
+#include "capture/record/touched.h"
+#include "capture/record/updates.h"
 #include "capture/record/walk.h"
 
 static struct {

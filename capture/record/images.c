@@ -7,7 +7,11 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "base/map.h"
 #include "capture/capture.h"
+#include "capture/record/images.h"
+#include "capture/record/kernels.h"
+#include "capture/record/module_variables.h"
 #include "driver/image.h"
 
 struct library {

@@ -5,7 +5,10 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "base/map.h"
 #include "capture/capture.h"
+#include "capture/record/images.h"
+#include "capture/record/kernels.h"
 
 #define MAX_PARAMS 4096 /* the driver's own limit is 32,764 bytes of parameters, a byte each at least */
 

@@ -5,7 +5,12 @@
 #include <sys/mman.h>
 
 #include "base/array.h"
+#include "base/map.h"
 #include "capture/capture.h"
+#include "capture/record/given.h"
+#include "capture/record/graphs.h"
+#include "capture/record/kernels.h"
+#include "capture/record/launched.h"
 
 /* ---- counts ---- */
 

@@ -4,7 +4,13 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/map.h"
 #include "capture/capture.h"
+#include "capture/record/allocs.h"
+#include "capture/record/constant_hashes.h"
+#include "capture/record/graphs.h"
+#include "capture/record/images.h"
+#include "capture/record/module_variables.h"
 
 #define CHUNK (64u << 10)
 

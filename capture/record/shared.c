@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that is not this process's alone, or lies at two addresses: imported, exported, mapped again, or a graph's. */
+#include "base/map.h"
 #include "capture/capture.h"
+#include "capture/record/allocs.h"
+#include "capture/record/shared.h"
 
 static struct md_map foreign MD_CAPTURE_GUARDED; /* handles that were imported, exported or span devices */
 static struct md_map mapped MD_CAPTURE_GUARDED;  /* start of a mapping -> its handle */

@@ -2,7 +2,9 @@
 /* Tensor maps that the engine encodes: the trace holds each content once, so that analysis knows them
  * where they lie. */
 #include "base/hash.h"
+#include "base/map.h"
 #include "capture/capture.h"
+#include "capture/record/tensor_maps.h"
 
 #define KEPT_MAX 65536u /* libraries encode some for each launch; what comes later is relocated as a mere pointer */
 

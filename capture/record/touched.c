@@ -4,7 +4,11 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/map.h"
 #include "capture/probe/handed.h"
+#include "capture/record/graphs.h"
+#include "capture/record/module_variables.h"
+#include "capture/record/touched.h"
 
 #define MOST 16384 /* different ones; a process with more is told apart by allocation */
 

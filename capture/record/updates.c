@@ -5,6 +5,9 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/map.h"
+#include "capture/record/graphs.h"
+#include "capture/record/updates.h"
 #include "capture/record/walk.h"
 #include "format/artifact/artifact.h"
 

@@ -7,6 +7,12 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "base/map.h"
+#include "capture/record/events.h"
+#include "capture/record/images.h"
+#include "capture/record/kernels.h"
+#include "capture/record/launched.h"
+#include "capture/record/objects.h"
 #include "capture/record/walk.h"
 #include "format/artifact/artifact.h"
 

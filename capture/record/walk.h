@@ -3,6 +3,7 @@
 #ifndef MD_CAPTURE_RECORD_WALK_H
 #define MD_CAPTURE_RECORD_WALK_H
 
+#include "base/map.h"
 #include "capture/capture.h"
 
 /* The graph has an address in the allocation; one that nobody has bound. */

@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/environment.h"
 #include "capture/capture.h"
+#include "capture/session/owner.h"
 
 /*
  * The owner holds a lock on the file that it writes, which the writer renames at the end, until it exits: a process

@@ -11,7 +11,16 @@
 #include "base/cleanup.h"
 #include "base/descriptor.h"
 #include "base/environment.h"
+#include "capture/api/early.h"
 #include "capture/place/place.h"
+#include "capture/probe/poison_test.h"
+#include "capture/record/allocs.h"
+#include "capture/record/constant_hashes.h"
+#include "capture/record/given.h"
+#include "capture/record/graphs.h"
+#include "capture/record/launched.h"
+#include "capture/record/updates.h"
+#include "capture/session/owner.h"
 #include "driver/process_arguments.h"
 
 #define DRAIN_NS 50000000

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory that is not this process's alone, or lies at two addresses. Lock not held unless said. */
+#ifndef MD_CAPTURE_RECORD_SHARED_H
+#define MD_CAPTURE_RECORD_SHARED_H
+
+#include "capture/capture.h"
+
+void md_capture_shared_exported(uint64_t address); /* of memory of this process, anywhere in it */
+void md_capture_shared_imported(uint64_t address);
+void md_capture_shared_opened(uint64_t address); /* by an IPC handle, perhaps not for the first time */
+void md_capture_shared_closed(uint64_t address); /* gone when it was closed as often */
+void md_capture_handle_made(CUmemGenericAllocationHandle handle);
+void md_capture_handle_foreign(CUmemGenericAllocationHandle handle); /* imported, exported, or of several devices */
+void md_capture_mapped(uint64_t address, uint64_t bytes, CUmemGenericAllocationHandle handle);
+bool md_capture_is_mapping(uint64_t start) MD_CAPTURE_HELD;
+void md_capture_unmapped(uint64_t start) MD_CAPTURE_HELD;
+/* Page-locked memory has another address on the device. */
+void md_capture_host_seen(const void *host, uint64_t device);
+uint64_t md_capture_host_gone(uint64_t start) MD_CAPTURE_HELD; /* that address, or 0 */
+
+#endif

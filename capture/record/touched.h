@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the engine copies and sets in private memory of graphs. */
+#ifndef MD_CAPTURE_RECORD_TOUCHED_H
+#define MD_CAPTURE_RECORD_TOUCHED_H
+
+#include "capture/capture.h"
+#include "capture/record/graphs.h"
+
+/* From hooks: one atomic load while no graph has memory that nobody bound. call: static. Lock not held. */
+void md_capture_touched(const char *call, uint64_t address, uint64_t size, bool writes);
+void md_capture_touched_copy2d(const char *call, const CUDA_MEMCPY2D *copy);
+void md_capture_touched_copy3d(const char *call, const CUDA_MEMCPY3D *copy);
+void md_capture_touched_peer(const char *call, const CUDA_MEMCPY3D_PEER *copy);
+void md_capture_touched_operation(const char *call, const CUDA_MEMCPY3D_BATCH_OP *op);
+void md_capture_touched_watch(const uint64_t *candidates, size_t count) MD_CAPTURE_HELD;
+void md_capture_touched_declared(struct md_capture_output output) MD_CAPTURE_HELD;
+
+#endif
