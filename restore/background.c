@@ -14,8 +14,18 @@
 #include "base/environment.h"
 #include "base/log.h"
 #include "driver/interpose.h"
+#include "restore/background.h"
+#include "restore/groups.h"
+#include "restore/heap.h"
+#include "restore/image_load.h"
+#include "restore/image_registry.h"
+#include "restore/resolve.h"
 #include "restore/restore.h"
+#include "restore/restore_arena.h"
+#include "restore/restore_early.h"
+#include "restore/stages.h"
 #include "restore/verify/verify.h"
+#include "restore/work.h"
 
 struct md_restore md_restore = {
     .work = PTHREAD_MUTEX_INITIALIZER,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whether what the engine has bound is what the artifact was made with: made, of the same size and alignment, as near
  * to another. */
+#include "restore/bindings_check.h"
 #include "restore/restore.h"
 
 /* A launch has the address where one binding ends and the next begins: it is one address again, or no

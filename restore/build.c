@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "restore/build.h"
 #include "restore/restore.h"
 
 static enum md_status scratch_reserve(struct md_restore *r, const struct md_artifact_graph *stored,

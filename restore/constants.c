@@ -10,7 +10,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "driver/device_hash.h"
+#include "restore/background.h"
+#include "restore/bindings_check.h"
+#include "restore/constants.h"
 #include "restore/restore.h"
+#include "restore/stages.h"
 
 /* ---- the kernel, which takes a while to be translated ---- */
 

@@ -11,6 +11,9 @@
 
 #include "base/array.h"
 #include "base/log.h"
+#include "restore/background.h"
+#include "restore/constants.h"
+#include "restore/groups.h"
 #include "restore/restore.h"
 
 #define LAUNCHES_WATCHED 4096

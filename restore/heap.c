@@ -6,6 +6,7 @@
 
 #include "base/array.h"
 #include "base/clock.h"
+#include "restore/heap.h"
 #include "restore/restore.h"
 
 #ifndef MADV_POPULATE_WRITE

@@ -6,7 +6,13 @@
 #include "driver/hooks.h"
 #include "driver/jit_options.h"
 #include "kvprofile/kvprofile.h"
+#include "restore/background.h"
+#include "restore/groups.h"
+#include "restore/image_registry.h"
 #include "restore/restore.h"
+#include "restore/restore_facts.h"
+#include "restore/restore_sequence.h"
+#include "restore/variables.h"
 #include "restore/verify/verify.h"
 
 #define DEVICES_MAX 64

@@ -11,7 +11,12 @@
 #include "base/descriptor.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "restore/background.h"
+#include "restore/constants.h"
+#include "restore/image_load.h"
+#include "restore/image_registry.h"
 #include "restore/restore.h"
+#include "restore/variables.h"
 
 #define DEVICE_PAGE (2ull << 20)
 

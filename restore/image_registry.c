@@ -4,6 +4,7 @@
 
 #include "base/array.h"
 #include "base/file.h"
+#include "restore/image_registry.h"
 #include "restore/restore.h"
 
 void md_kernel_names_finish(struct md_kernel_names *names)

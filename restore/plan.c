@@ -7,7 +7,11 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "restore/background.h"
+#include "restore/groups.h"
+#include "restore/plan.h"
 #include "restore/restore.h"
+#include "restore/restore_outputs.h"
 
 struct marks { /* one byte per index: seen by this graph */
 	uint8_t *kernels, *allocs, *contents, *bindings, *constants, *images;

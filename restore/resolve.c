@@ -7,7 +7,11 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "restore/image_load.h"
+#include "restore/image_registry.h"
+#include "restore/resolve.h"
 #include "restore/restore.h"
+#include "restore/variables.h"
 
 struct place { /* where to look: a module or library, and its names if they were read */
 	void *handle;

@@ -2,7 +2,10 @@
 /* Private memory of the graphs: one allocation, and the permanent contents in it with their pointers relocated. */
 #include <string.h>
 
+#include "restore/patch.h"
 #include "restore/restore.h"
+#include "restore/restore_arena.h"
+#include "restore/variables.h"
 
 uint64_t md_restore_alloc_address(const struct md_restore *r, uint32_t alloc)
 {

@@ -10,6 +10,7 @@
 #include "base/descriptor.h"
 #include "base/environment.h"
 #include "restore/restore.h"
+#include "restore/restore_early.h"
 
 static struct early {
 	const char *variable;

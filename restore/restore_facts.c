@@ -8,7 +8,11 @@
 #include "base/log.h"
 #include "base/uncancelled.h"
 #include "driver/process_arguments.h"
+#include "restore/background.h"
 #include "restore/restore.h"
+#include "restore/restore_api.h"
+#include "restore/restore_facts.h"
+#include "restore/stages.h"
 
 /* One fact alone: others may be said later. */
 static enum md_status compare_fact(const struct md_restore *r, struct md_fingerprint_fact *said, struct md_error *err)

@@ -5,7 +5,12 @@
 #include "api/api.h"
 #include "base/uncancelled.h"
 #include "driver/interpose.h"
+#include "restore/background.h"
+#include "restore/groups.h"
 #include "restore/restore.h"
+#include "restore/restore_api.h"
+#include "restore/restore_arena.h"
+#include "restore/restore_outputs.h"
 #include "restore/verify/verify.h"
 
 enum md_status md_restore_outputs_check(const struct md_artifact *a, const struct md_artifact_graph *graph,

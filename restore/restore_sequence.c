@@ -7,7 +7,12 @@
 
 #include "base/log.h"
 #include "driver/alloc_sequence.h"
+#include "restore/background.h"
+#include "restore/constants.h"
 #include "restore/restore.h"
+#include "restore/restore_api.h"
+#include "restore/restore_facts.h"
+#include "restore/restore_sequence.h"
 
 static pthread_mutex_t sequence_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct md_alloc_sequence sequence; /* under sequence_lock until it is closed; then it stays as it is */

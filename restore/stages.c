@@ -6,7 +6,20 @@
 
 #include "base/clock.h"
 #include "format/checks.h"
+#include "restore/bindings_check.h"
+#include "restore/build.h"
+#include "restore/constants.h"
+#include "restore/heap.h"
+#include "restore/image_load.h"
+#include "restore/image_registry.h"
+#include "restore/patch.h"
+#include "restore/plan.h"
 #include "restore/restore.h"
+#include "restore/restore_arena.h"
+#include "restore/restore_facts.h"
+#include "restore/stages.h"
+#include "restore/variables.h"
+#include "restore/work.h"
 
 /* ---- once ---- */
 

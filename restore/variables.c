@@ -6,7 +6,11 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "restore/image_load.h"
+#include "restore/image_registry.h"
 #include "restore/restore.h"
+#include "restore/restore_arena.h"
+#include "restore/variables.h"
 
 #define CHUNK (64u << 10)
 

@@ -8,7 +8,15 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "driver/interpose.h"
+#include "restore/background.h"
+#include "restore/bindings_check.h"
+#include "restore/heap.h"
+#include "restore/image_load.h"
+#include "restore/resolve.h"
 #include "restore/restore.h"
+#include "restore/restore_facts.h"
+#include "restore/stages.h"
+#include "restore/work.h"
 
 /* ---- under lock ---- */
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "restore/heap.h"
 #include "restore/restore.h"
 
 #define NODES 4000u

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a process has loaded: by content, and gone with its context, for a later one may have the same handle. */
+#include "restore/image_registry.h"
 #include "restore/restore.h"
 #include "tests/hostcuda_fixture.h"
 

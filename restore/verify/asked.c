@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Verify mode: what a cold start would lack when the engine asks for a graph. A verification has more, for it captures
  * live. */
+#include "restore/background.h"
+#include "restore/bindings_check.h"
+#include "restore/constants.h"
+#include "restore/resolve.h"
 #include "restore/restore.h"
+#include "restore/restore_api.h"
+#include "restore/restore_facts.h"
+#include "restore/variables.h"
 #include "restore/verify/verify.h"
 
 /*

@@ -9,6 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "restore/background.h"
+#include "restore/groups.h"
+#include "restore/restore_arena.h"
 #include "restore/verify/verify.h"
 
 /* ---- where it lies ---- */

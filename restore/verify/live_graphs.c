@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/environment.h"
 #include "base/log.h"
+#include "restore/background.h"
 #include "restore/verify/verify.h"
 
 #define DEFAULT_LAUNCHES 3

@@ -10,6 +10,7 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "restore/background.h"
 #include "restore/verify/verify.h"
 
 /* ---- where it lies ---- */

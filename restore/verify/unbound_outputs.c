@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "restore/restore_outputs.h"
 #include "restore/verify/verify.h"
 
 static const char *binding_of(const struct md_restore *r, const struct md_artifact_output *output)

@@ -11,6 +11,14 @@
 #include "base/log.h"
 #include "base/note.h"
 #include "driver/replay_watch.h"
+#include "restore/background.h"
+#include "restore/bindings_check.h"
+#include "restore/constants.h"
+#include "restore/patch.h"
+#include "restore/resolve.h"
+#include "restore/restore_arena.h"
+#include "restore/restore_facts.h"
+#include "restore/stages.h"
 #include "restore/verify/verify.h"
 
 /*

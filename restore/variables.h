@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Variables of modules. */
+#ifndef MD_RESTORE_VARIABLES_H
+#define MD_RESTORE_VARIABLES_H
+
+#include "restore/restore.h"
+
+/* From hooks: the engine has been given the address of one. */
+void md_restore_variable_asked(struct md_restore *r, void *handle, uint64_t address, uint64_t size);
+/* MD_ERR_MISMATCH: that copy of the image, which the engine has loaded, will not do now, and why. */
+enum md_status md_restore_variables_usable(struct md_restore *r, const struct md_loaded *in, uint32_t image,
+					   struct md_error *err) MD_REQUIRES(r->work);
+/* A variable that holds addresses, or that others point to: only in a copy of ours they are right. NULL: none. */
+const char *md_restore_variables_ours(const struct md_artifact *artifact, uint32_t image);
+/* True if a copy of the image that the engine has loaded can be used. */
+bool md_restore_variable_ready(struct md_restore *r, uint32_t image) MD_REQUIRES(r->work);
+/* Loads the images whose variables the graph needs, and finds their addresses; then sets them. Holds work. */
+enum md_status md_restore_variables_load(struct md_restore *r, const struct md_restore_graph *graph,
+					 struct md_error *err) MD_REQUIRES(r->work);
+enum md_status md_restore_variables_place(struct md_restore *r, const struct md_restore_graph *graph, bool again,
+					  struct md_error *err);
+/* Variables must be set anew: a binding that some of them point to has moved, or the image was unloaded. */
+void md_restore_variables_moved(struct md_restore *r, uint32_t binding);
+void md_restore_variables_gone(struct md_restore *r, uint32_t image);
+
+#endif

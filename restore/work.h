@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the background does next. */
+#ifndef MD_RESTORE_WORK_H
+#define MD_RESTORE_WORK_H
+
+#include "restore/restore.h"
+
+enum md_work_kind {
+	MD_WORK_WAIT,    /* for bindings, images or a trigger */
+	MD_WORK_BUILD,   /* the next stage of a graph */
+	MD_WORK_RESOLVE, /* a kernel */
+	MD_WORK_ARENA,
+	MD_WORK_HEAP,   /* a slice of host memory */
+	MD_WORK_DROP,   /* what a ready graph was instantiated from */
+	MD_WORK_UNDO,   /* what was made of a graph whose group is refused */
+	MD_WORK_SETTLE, /* no graph waits any more */
+};
+
+struct md_work {
+	enum md_work_kind kind;
+	struct md_restore_graph *graph;
+	uint32_t kernel;
+	enum md_pace_step pace; /* with units: what it asks of the driver; 0 units: nothing worth a turn */
+	uint64_t units;
+	bool awaited;
+};
+
+/* Refuses graphs that can't be restored any more. */
+struct md_work md_restore_work_next(struct md_restore *r, bool settled) MD_REQUIRES(r->work, r->lock);
+
+/* Reads the graphs on another thread, and resolves kernels meanwhile as their images come. */
+enum md_status md_restore_graphs_read(struct md_restore *r, struct md_error *err);
+
+#endif
