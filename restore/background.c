@@ -24,7 +24,7 @@
 #include "restore/restore_arena.h"
 #include "restore/restore_early.h"
 #include "restore/stages.h"
-#include "restore/verify/verify.h"
+#include "restore/verify/live_graphs.h"
 #include "restore/work.h"
 
 struct md_restore md_restore = {

@@ -13,7 +13,7 @@
 #include "restore/restore_facts.h"
 #include "restore/restore_sequence.h"
 #include "restore/variables.h"
-#include "restore/verify/verify.h"
+#include "restore/verify/live_graphs.h"
 
 #define DEVICES_MAX 64
 

@@ -26,7 +26,8 @@
 #include "restore/restore_sequence.h"
 #include "restore/stages.h"
 #include "restore/variables.h"
-#include "restore/verify/verify.h"
+#include "restore/verify/asked.h"
+#include "restore/verify/live_graphs.h"
 
 MD_EXPORT enum medusa_mode medusa_mode(void)
 {

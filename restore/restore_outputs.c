@@ -11,7 +11,7 @@
 #include "restore/restore_api.h"
 #include "restore/restore_arena.h"
 #include "restore/restore_outputs.h"
-#include "restore/verify/verify.h"
+#include "restore/verify/live_graphs.h"
 
 enum md_status md_restore_outputs_check(const struct md_artifact *a, const struct md_artifact_graph *graph,
 					struct md_error *err)

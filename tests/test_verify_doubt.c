@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "driver/cuda_driver.h"
-#include "restore/verify/verify.h"
+#include "restore/restore.h"
+#include "restore/verify/buffers.h"
+#include "restore/verify/doubt.h"
 
 #define SIZE 8192u
 

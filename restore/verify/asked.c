@@ -9,7 +9,7 @@
 #include "restore/restore_api.h"
 #include "restore/restore_facts.h"
 #include "restore/variables.h"
-#include "restore/verify/verify.h"
+#include "restore/verify/asked.h"
 
 /*
  * A graph that a cold start hands out is not captured live there: what the engine loads and writes from the

@@ -10,7 +10,10 @@
 #include "base/cleanup.h"
 #include "base/descriptor.h"
 #include "base/environment.h"
-#include "restore/verify/verify.h"
+#include "base/sample.h"
+#include "restore/restore.h"
+#include "restore/verify/buffers.h"
+#include "restore/verify/device_buffers.h"
 
 #define DEFAULT_LIMIT (4ull << 30)
 

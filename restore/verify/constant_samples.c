@@ -2,7 +2,9 @@
 /* Samples of constant buffers in verify mode: no graph may have written them. */
 #include <stdlib.h>
 
-#include "restore/verify/verify.h"
+#include "restore/restore.h"
+#include "restore/verify/buffers.h"
+#include "restore/verify/constant_samples.h"
 
 #define CONSTANT_HEAD (1u << 20)
 #define CONSTANT_PIECE 4096u

@@ -2,7 +2,10 @@
 /* Buffers in verify mode whose copies fit on the device: saved, compared and put back there, whole. */
 #include <string.h>
 
-#include "restore/verify/verify.h"
+#include "driver/device_session.h"
+#include "restore/restore.h"
+#include "restore/verify/buffers.h"
+#include "restore/verify/device_buffers.h"
 
 #define LEAST_BYTES 512u /* a comparison on the host is no worse for less */
 

@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "restore/verify/verify.h"
+#include "restore/restore.h"
+#include "restore/verify/buffers.h"
+#include "restore/verify/doubt.h"
 
 #define CELLS_MAX (1u << 21) /* more than these are nothing but wrong */
 #define GAP_MAX 4096u        /* elements that lie no farther apart are fetched together */

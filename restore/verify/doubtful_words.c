@@ -4,7 +4,10 @@
 #include <string.h>
 
 #include "base/note.h"
-#include "restore/verify/verify.h"
+#include "driver/device_session.h"
+#include "restore/restore.h"
+#include "restore/verify/doubtful_words.h"
+#include "restore/verify/report_lines.h"
 
 #define SCRATCH_BYTE 0xa5
 #define SCRATCH_LEAST (1ull << 20)

@@ -2,7 +2,10 @@
 /* Whether a comparison shows anything: does the live graph write into memory that is compared? */
 #include <string.h>
 
-#include "restore/verify/verify.h"
+#include "driver/device_session.h"
+#include "restore/restore.h"
+#include "restore/verify/buffers.h"
+#include "restore/verify/effects.h"
 
 /* ---- what the live replay changed ---- */
 

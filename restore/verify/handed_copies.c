@@ -11,8 +11,11 @@
 
 #include "restore/background.h"
 #include "restore/groups.h"
+#include "restore/restore.h"
 #include "restore/restore_arena.h"
-#include "restore/verify/verify.h"
+#include "restore/verify/handed_copies.h"
+#include "restore/verify/live_graphs.h"
+#include "restore/verify/live_parameters.h"
 
 /* ---- where it lies ---- */
 

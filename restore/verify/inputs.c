@@ -5,7 +5,10 @@
 
 #include "base/cleanup.h"
 #include "base/environment.h"
-#include "restore/verify/verify.h"
+#include "restore/restore.h"
+#include "restore/verify/handed_copies.h"
+#include "restore/verify/inputs.h"
+#include "restore/verify/live_graphs.h"
 
 #define HOST_MOST (16u << 20) /* bytes of a buffer that are looked at where the device cannot do it */
 

@@ -12,6 +12,14 @@
 #include "base/environment.h"
 #include "base/log.h"
 #include "restore/background.h"
+#include "restore/verify/asked.h"
+#include "restore/verify/handed_copies.h"
+#include "restore/verify/inputs.h"
+#include "restore/verify/live_graphs.h"
+#include "restore/verify/live_parameters.h"
+#include "restore/verify/report_lines.h"
+#include "restore/verify/unbound_outputs.h"
+#include "restore/verify/until.h"
 #include "restore/verify/verify.h"
 
 #define DEFAULT_LAUNCHES 3

@@ -6,7 +6,8 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
-#include "restore/verify/verify.h"
+#include "restore/restore.h"
+#include "restore/verify/live_parameters.h"
 
 #define BYTES_MAX 65536u /* of a parameter block */
 

@@ -10,8 +10,14 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "driver/device_session.h"
 #include "restore/background.h"
-#include "restore/verify/verify.h"
+#include "restore/restore.h"
+#include "restore/verify/buffers.h"
+#include "restore/verify/live_graphs.h"
+#include "restore/verify/live_parameters.h"
+#include "restore/verify/originals.h"
+#include "restore/verify/report_lines.h"
 
 /* ---- where it lies ---- */
 

@@ -12,7 +12,9 @@
 #include "base/descriptor.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "restore/verify/verify.h"
+#include "format/verify_line.h"
+#include "restore/restore.h"
+#include "restore/verify/report_lines.h"
 
 static atomic_bool lost; /* a line: then the report gets no end, and nobody takes it for whole */
 

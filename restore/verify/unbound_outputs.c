@@ -5,8 +5,11 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "restore/restore.h"
 #include "restore/restore_outputs.h"
-#include "restore/verify/verify.h"
+#include "restore/verify/buffers.h"
+#include "restore/verify/handed_copies.h"
+#include "restore/verify/unbound_outputs.h"
 
 static const char *binding_of(const struct md_restore *r, const struct md_artifact_output *output)
 {

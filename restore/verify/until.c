@@ -7,7 +7,10 @@
 
 #include "base/environment.h"
 #include "base/log.h"
-#include "restore/verify/verify.h"
+#include "restore/restore.h"
+#include "restore/verify/live_graphs.h"
+#include "restore/verify/report_lines.h"
+#include "restore/verify/until.h"
 
 static bool reached MD_GUARDED_BY(md_verify_table_lock), ended MD_GUARDED_BY(md_verify_table_lock);
 

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The engine's buffers, before and after replays. */
+#ifndef MD_RESTORE_VERIFY_BUFFERS_H
+#define MD_RESTORE_VERIFY_BUFFERS_H
+
+#include "base/sample.h"
+#include "driver/device_session.h"
+#include "restore/restore.h"
+#include "restore/verify/doubt.h"
+
+#define MD_VERIFY_CHUNK MD_DEVICE_CHUNK
+
+struct md_verify_buffer {
+	const char *name; /* the engine's */
+	CUdeviceptr address;
+	uint64_t size;
+	bool state, output, sampled;
+	enum md_element_type type;
+	struct md_sample sample;
+	CUdeviceptr copy, live; /* in the session's slabs: contents before, and what the live graph left; or 0 */
+	uint8_t *windows;       /* sampled: as they were before the live replay */
+	uint8_t **chunks;       /* neither: contents before; NULL entry: zeros */
+};
+
+struct md_verify_span { /* what the live graph wrote, or a window; no longer than a chunk */
+	uint32_t buffer, size;
+	uint64_t offset;
+	const uint8_t *before; /* not owned; NULL: sampled, not put back */
+	uint8_t *live;
+};
+
+/*
+ * The buffers that graphs may write: as they were, and what the live graph left. On the device whole, as far as there
+ * is room; on the host where it wrote. State that does not fit what there is room for (a KV cache that takes 90 % of
+ * the device) is sampled: it is taken to be written idempotently, is compared in windows, and is not put back. A second
+ * live replay, after the restored ones, must leave the same, and overwrites what those have left.
+ */
+struct md_verify_memory {
+	struct md_verify_buffer *buffers;
+	uint32_t count, sampled_count;
+	struct md_verify_span *spans;
+	size_t span_count, span_room;
+	struct md_device_session device;
+	struct md_verify_buffer *constants;
+	uint32_t constant_count;
+	struct md_hash *constant_hashes;
+	struct md_verify_doubt *doubt; /* not owned; NULL, or where every difference is noted */
+};
+
+enum md_status md_verify_memory_init(struct md_verify_memory *memory, struct md_restore *r, struct md_error *err);
+void md_verify_memory_finish(struct md_verify_memory *memory);
+/* Before the live replay. */
+enum md_status md_verify_memory_save(struct md_verify_memory *memory, CUstream stream, struct md_error *err);
+/* After the live replay: keeps what it wrote, and puts everything back. */
+enum md_status md_verify_memory_take_live(struct md_verify_memory *memory, CUstream stream, struct md_error *err);
+/*
+ * After another replay: MD_ERR_MISMATCH names the buffer, the offset and both values of the first difference from what
+ * the live graph left. Looks at what that wrote, and puts it back.
+ */
+enum md_status md_verify_memory_compare(struct md_verify_memory *memory, CUstream stream, uint64_t *compared,
+					struct md_error *err);
+/* After a replay: MD_ERR_MISMATCH when it wrote where the live graph did not. Puts everything back. */
+enum md_status md_verify_memory_check_rest(struct md_verify_memory *memory, CUstream stream, struct md_error *err);
+/* Bytes of host memory for copies: MEDUSA_PROBE_LIMIT, or what the host has to spare. */
+uint64_t md_verify_memory_room(void);
+/* "kv: 134538092544 bytes, sampled"; empty when everything is compared whole. */
+void md_verify_memory_name_sampled(const struct md_verify_memory *memory, char *text, size_t size);
+/* live, now: size bytes at the buffer's offset; differs: set to the first difference. */
+void md_verify_note_difference(struct md_verify_memory *memory, uint32_t buffer, uint64_t offset, const uint8_t *live,
+			       const uint8_t *now, size_t size, struct md_error *differs);
+
+#endif

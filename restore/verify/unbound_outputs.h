@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Outputs that no binding holds. */
+#ifndef MD_RESTORE_VERIFY_UNBOUND_OUTPUTS_H
+#define MD_RESTORE_VERIFY_UNBOUND_OUTPUTS_H
+
+#include "restore/restore.h"
+#include "restore/verify/doubt.h"
+
+struct md_verify_handed;
+
+struct md_live_output {
+	uint64_t address, size; /* size 0: not given */
+	enum md_element_type type;
+};
+
+struct md_verify_outputs {
+	struct md_live_output *live;           /* owned; those of the graph, then the parts of handed memory */
+	uint32_t count, declared;              /* all; those of the graph */
+	const struct md_verify_handed *handed; /* not owned */
+	uint8_t **bytes, *scratch;             /* what the live graph left; one chunk */
+	struct md_verify_doubt *doubt;         /* not owned; where every difference is noted */
+};
+
+/* Outputs that the engine declared, and memory that is passed on. */
+enum md_status md_verify_outputs_init(struct md_verify_outputs *outputs, const struct md_live_output *live,
+				      uint32_t count, const struct md_verify_handed *handed, struct md_error *err);
+/* The address of an output of the restored graph. */
+uint64_t md_verify_output_address(const struct md_verify_outputs *outputs, const struct md_restore *r,
+				  const struct md_artifact_graph *stored, uint32_t index);
+/* MD_ERR_MISMATCH: an output that only one side has, or another size or binding. Bindings have been checked. */
+enum md_status md_verify_outputs_match(struct md_restore *r, const struct md_artifact_graph *stored,
+				       const struct md_live_output *live, uint32_t count, struct md_error *err);
+/* After the live replay. */
+enum md_status md_verify_outputs_take(struct md_verify_outputs *outputs, CUstream stream, struct md_error *err);
+/* After a restored replay: MD_ERR_MISMATCH names the first difference. */
+enum md_status md_verify_outputs_compare(const struct md_verify_outputs *outputs, const struct md_restore *r,
+					 const struct md_artifact_graph *stored, CUstream stream, uint64_t *compared,
+					 struct md_error *err);
+void md_verify_outputs_finish(struct md_verify_outputs *outputs);
+
+#endif
