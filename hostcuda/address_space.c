@@ -8,6 +8,7 @@
 #include <sys/random.h>
 
 #include "base/array.h"
+#include "hostcuda/address_space.h"
 #include "hostcuda/device_state.h"
 
 /* Somewhere in these, 2 MiB aligned: far from the program, its heap and any sanitizer's shadow. */

@@ -2,7 +2,12 @@
 /* Contexts: primary and created ones, each thread's stack of current ones, and the sticky error of a failed one. */
 #include <stdlib.h>
 
+#include "hostcuda/context.h"
+#include "hostcuda/device.h"
 #include "hostcuda/device_state.h"
+#include "hostcuda/memory.h"
+#include "hostcuda/module.h"
+#include "hostcuda/queue.h"
 
 _Thread_local struct hc_thread hc_thread;
 static uint64_t next_context_id HC_STATE_GUARDED;

@@ -3,7 +3,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hostcuda/context.h"
+#include "hostcuda/copy.h"
 #include "hostcuda/device_state.h"
+#include "hostcuda/executor.h"
+#include "hostcuda/graph.h"
+#include "hostcuda/memory.h"
+#include "hostcuda/queue.h"
+#include "hostcuda/stream.h"
+#include "hostcuda/stream_capture.h"
 
 #define STAGED_BYTES ((size_t)64 << 10) /* pageable sources up to this size are read before the call returns */
 

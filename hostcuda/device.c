@@ -8,7 +8,9 @@
 #include <unistd.h>
 
 #include "base/map.h"
+#include "hostcuda/device.h"
 #include "hostcuda/device_state.h"
+#include "hostcuda/executor.h"
 
 struct hc_device hc_devices[HC_MAX_DEVICES];
 int hc_device_count;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of hostcuda share: objects behind the handles, the two locks, and the verbs between the parts. */
+/* What the files of hostcuda share: objects behind the handles, and the two locks. */
 #ifndef HOSTCUDA_DEVICE_STATE_H
 #define HOSTCUDA_DEVICE_STATE_H
 
@@ -79,10 +79,6 @@ enum hc_kind {
 	HC_LINK,
 };
 
-bool hc_handle_add(const void *object, enum hc_kind kind); /* false when out of memory */
-void hc_handle_remove(const void *object);
-enum hc_kind hc_handle_kind(const void *object); /* 0 for what is no live handle */
-
 /* ---- devices and contexts ---------------------------------------------------------------------------------------- */
 #define HC_MAX_DEVICES 16
 #define HC_MAX_DYNAMIC_SHARED (227u << 10)
@@ -130,11 +126,6 @@ extern _Thread_local struct hc_thread hc_thread;
 extern struct hc_device hc_devices[HC_MAX_DEVICES];
 extern int hc_device_count;
 extern bool hc_initialised;
-struct hc_device *hc_device_at(CUdevice device); /* NULL for a bad ordinal */
-struct hc_context *hc_context_current(void);     /* NULL for none */
-void hc_context_fail(struct hc_context *context, CUresult result);
-CUresult hc_context_sticky(const struct hc_context *context);
-CUresult hc_context_drain(struct hc_context *context); /* waits for all work; no state lock held */
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 enum hc_memory_kind {
@@ -171,24 +162,6 @@ struct hc_memory {
 	unsigned flags;
 };
 
-CUresult hc_space_take(uint64_t *address, size_t size, size_t alignment, uint64_t wanted);
-void hc_space_give(uint64_t address, size_t size);
-CUresult hc_space_blank(uint64_t address, size_t size); /* no access, contents gone */
-
-CUresult hc_memory_add(struct hc_memory *memory);               /* takes ownership of memory on success */
-struct hc_memory *hc_memory_at(uint64_t address) HC_STATE_HELD; /* NULL when no live memory holds it */
-void hc_memory_forget(struct hc_memory *memory);                /* out of the table, and freed */
-/* What an IPC handle has opened in the context. */
-struct hc_memory *hc_memory_opened(uint64_t inode, const struct hc_context *context) HC_STATE_HELD;
-void hc_memory_release(struct hc_memory *memory) HC_STATE_HELD; /* gives back any kind but mapped memory */
-/* Device memory for an allocation node, there as long as the context is. */
-CUresult hc_memory_of_graph(struct hc_context *context, size_t size, uint64_t *address);
-bool hc_memory_covers(uint64_t address, size_t bytes); /* live memory all along; takes the state lock */
-bool hc_memory_is_pinned(uint64_t address);            /* host memory that the device may read later */
-void hc_memory_drop_context(struct hc_context *context);
-CUresult hc_device_charge(struct hc_device *device, size_t bytes);
-void hc_device_credit(struct hc_device *device, size_t bytes);
-
 /* ---- images, modules, functions ---------------------------------------------------------------------------------- */
 struct hc_symbol {
 	char *name;
@@ -208,16 +181,6 @@ struct hc_image {
 	struct hc_symbol *kernels, *globals;
 	size_t kernel_count, global_count;
 };
-
-bool hc_ptx_is(const void *data);
-/* The image that a PTX text carries (*image is the caller's to free). */
-CUresult hc_ptx_image(const char *text, uint8_t **image, size_t *size);
-
-CUresult hc_image_parse(const void *data, struct hc_image **image);
-CUresult hc_image_parse_file(const char *path, struct hc_image **image);
-CUresult hc_image_load(struct hc_image *image); /* maps the code if it isn't yet; takes the state lock */
-struct hc_image *hc_image_ref(struct hc_image *image);
-void hc_image_unref(struct hc_image *image);
 
 struct hc_attributes {
 	int max_dynamic, carveout, non_portable_cluster, scheduling, cluster[3], cluster_required;
@@ -251,11 +214,6 @@ struct hc_library {
 	struct hc_library *next;
 };
 
-void hc_module_destroy(struct hc_module *module);
-void hc_library_drop_context(struct hc_context *context);
-CUresult hc_function_resolve(CUfunction handle,
-			     struct hc_function **function) HC_STATE_HELD; /* CUfunction or CUkernel */
-
 /* ---- work -------------------------------------------------------------------------------------------------------- */
 struct hc_launch {
 	struct hc_image *image; /* a reference */
@@ -277,15 +235,6 @@ struct hc_fill {
 	uint32_t value;
 	unsigned element;
 };
-
-/* Runs with the worker's fault guard set; a memory fault gives CUDA_ERROR_ILLEGAL_ADDRESS. */
-CUresult hc_execute_launch(const struct hc_launch *launch, const struct hc_context *context);
-CUresult hc_execute_copy(const struct hc_copy *copy);
-CUresult hc_execute_fill(const struct hc_fill *fill);
-void hc_executor_lone_op(void); /* a launch or a copy on the device, by itself, is about to run */
-void hc_executor_start(void);   /* takes the fault signals, unless it has them already */
-void hc_executor_leave(void);   /* what this thread held for running kernels is freed */
-int hc_thread_start(pthread_t *thread, void *(*main)(void *), void *argument); /* with the host's signals blocked */
 
 struct hc_op {
 	int refs;
@@ -350,21 +299,6 @@ struct hc_event {
 	struct hc_front front;
 };
 
-struct hc_op *hc_op_new(CUresult (*run)(struct hc_op *), void (*release)(struct hc_op *));
-void hc_op_unref(struct hc_op *op);
-bool hc_op_wait_for(struct hc_op *op, struct hc_op *other);        /* op runs after other */
-CUresult hc_op_submit(struct hc_stream *stream, struct hc_op *op); /* takes over op, also on failure */
-/* As submit, but hands back a reference for hc_op_join. */
-CUresult hc_op_submit_keep(struct hc_stream *stream, struct hc_op *op, struct hc_op **kept);
-void hc_op_join(struct hc_op *op); /* waits, and drops the reference */
-bool hc_op_done(struct hc_op *op);
-
-CUresult hc_stream_resolve(CUstream handle, struct hc_stream **stream); /* takes the state lock */
-CUresult hc_stream_make(struct hc_context *context, unsigned flags, int priority, struct hc_stream **stream);
-void hc_stream_finish(struct hc_stream *stream); /* drains, joins the worker, frees; no state lock held */
-CUresult hc_stream_join(struct hc_stream *stream);
-struct hc_op *hc_stream_last(struct hc_stream *stream); /* a reference, or NULL */
-
 /* ---- capture ----------------------------------------------------------------------------------------------------- */
 struct hc_capture {
 	uint64_t id;
@@ -377,16 +311,6 @@ struct hc_capture {
 	bool invalid;
 	struct hc_capture *next;
 };
-
-/* What an unsafe call does to captures; CUDA_SUCCESS when it may go on. */
-CUresult hc_capture_unsafe(void);
-/* Work for stream: true with *result set when it was captured (or refused), false when it must run. */
-bool hc_capture_active(struct hc_stream *stream, CUresult *result);
-CUresult hc_capture_append(struct hc_stream *stream, struct hc_node *node, bool programmatic);
-void hc_capture_invalidate(struct hc_capture *capture);
-void hc_capture_drop_stream(struct hc_stream *stream);
-void hc_front_clear(struct hc_front *front);
-bool hc_front_add(struct hc_front *front, struct hc_node *node, const CUgraphEdgeData *data);
 
 /* ---- graphs ------------------------------------------------------------------------------------------------------ */
 struct hc_node_kernel {
@@ -430,31 +354,5 @@ struct hc_graph {
 	size_t count, capacity;
 	bool borrowed; /* owned by a child node or under capture */
 };
-
-struct hc_graph *hc_graph_new(void);
-void hc_graph_free(struct hc_graph *graph);
-CUresult hc_graph_copy(const struct hc_graph *graph, struct hc_graph **copy);
-CUresult hc_node_new(struct hc_graph *graph, CUgraphNodeType type, struct hc_node **node); /* not in the graph yet */
-CUresult hc_node_attach(struct hc_node *node); /* into its graph; frees the node on failure */
-void hc_node_free(struct hc_node *node);
-bool hc_node_set_attribute(struct hc_node *node, const CUlaunchAttribute *attribute);
-/* As it was set, or its default; false for what is no attribute of a node. */
-bool hc_node_tell_attribute(const struct hc_node *node, CUlaunchAttributeID id, CUlaunchAttributeValue *value);
-void hc_graph_print(const struct hc_graph *graph) HC_STATE_HELD; /* for tests */
-CUresult hc_node_set_kernel(struct hc_node *node, const CUDA_KERNEL_NODE_PARAMS *params) HC_STATE_HELD;
-CUresult hc_node_copy_content(struct hc_node *to, const struct hc_node *from);
-void hc_node_clear_content(struct hc_node *node);
-
-CUresult hc_launch_make(CUfunction handle, const unsigned grid[3], const unsigned block[3], unsigned shared,
-			void **kernel_params, void **extra, struct hc_launch *launch,
-			struct hc_function **function) HC_STATE_HELD;
-void hc_launch_finish(struct hc_launch *launch);
-CUresult hc_copy_make(const CUDA_MEMCPY3D *params, struct hc_copy *copy);
-CUresult hc_fill_make(const CUDA_MEMSET_NODE_PARAMS *params, struct hc_fill *fill);
-/* Queued, or captured; wait: until it is done. */
-CUresult hc_copy_submit(const CUDA_MEMCPY3D *params, CUstream stream, bool wait);
-CUresult hc_fill_submit(uint64_t to, size_t pitch, unsigned value, unsigned element, size_t width, size_t height,
-			CUstream stream);
-CUresult hc_event_capture_wait(struct hc_stream *stream, struct hc_event *event);
 
 #endif

@@ -4,7 +4,9 @@
 #include <string.h>
 
 #include "base/export.h"
+#include "hostcuda/context.h"
 #include "hostcuda/device_state.h"
+#include "hostcuda/stream_capture.h"
 
 /* What an entry point does without; the default is: cuInit, a current context, and no sticky error. */
 enum {

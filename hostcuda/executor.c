@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "hostcuda/device_state.h"
+#include "hostcuda/executor.h"
 
 /* ---- faults
  * ----------------------------------------------------------------------------------------------------------- */

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Functions and kernels: names, parameters, attributes, loading state. */
+#include "hostcuda/context.h"
+#include "hostcuda/device.h"
 #include "hostcuda/device_state.h"
+#include "hostcuda/module.h"
+#include "hostcuda/module_image.h"
 
 static struct hc_function *function_of(CUfunction handle)
 {

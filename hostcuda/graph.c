@@ -4,7 +4,11 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "hostcuda/device.h"
 #include "hostcuda/device_state.h"
+#include "hostcuda/graph.h"
+#include "hostcuda/graph_node.h"
+#include "hostcuda/stream_capture.h"
 
 static const CUgraphEdgeData plain_edge;
 

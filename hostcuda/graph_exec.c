@@ -4,7 +4,16 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "hostcuda/copy.h"
+#include "hostcuda/device.h"
 #include "hostcuda/device_state.h"
+#include "hostcuda/executor.h"
+#include "hostcuda/graph.h"
+#include "hostcuda/graph_node.h"
+#include "hostcuda/graph_print.h"
+#include "hostcuda/queue.h"
+#include "hostcuda/stream.h"
+#include "hostcuda/stream_capture.h"
 
 struct hc_plan {
 	int refs;

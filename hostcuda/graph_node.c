@@ -4,7 +4,16 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "hostcuda/context.h"
+#include "hostcuda/copy.h"
+#include "hostcuda/device.h"
 #include "hostcuda/device_state.h"
+#include "hostcuda/graph.h"
+#include "hostcuda/graph_node.h"
+#include "hostcuda/launch.h"
+#include "hostcuda/memory.h"
+#include "hostcuda/module_image.h"
+#include "hostcuda/stream_capture.h"
 
 static struct hc_node *node_of(CUgraphNode handle, CUgraphNodeType type)
 {

@@ -9,6 +9,9 @@
 
 #include "base/file.h"
 #include "hostcuda/device_state.h"
+#include "hostcuda/graph_node.h"
+#include "hostcuda/graph_print.h"
+#include "hostcuda/memory.h"
 
 struct print {
 	FILE *out;

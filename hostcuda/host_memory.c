@@ -4,7 +4,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "hostcuda/address_space.h"
+#include "hostcuda/context.h"
 #include "hostcuda/device_state.h"
+#include "hostcuda/memory.h"
 
 #define PAGE ((size_t)4096)
 

@@ -8,7 +8,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "hostcuda/address_space.h"
+#include "hostcuda/context.h"
+#include "hostcuda/device.h"
 #include "hostcuda/device_state.h"
+#include "hostcuda/memory.h"
 
 #define TOKEN_MAGIC UINT64_C(0x6563656970637468)
 

@@ -4,6 +4,15 @@
 #include <string.h>
 
 #include "hostcuda/device_state.h"
+#include "hostcuda/executor.h"
+#include "hostcuda/graph.h"
+#include "hostcuda/graph_node.h"
+#include "hostcuda/launch.h"
+#include "hostcuda/module.h"
+#include "hostcuda/module_image.h"
+#include "hostcuda/queue.h"
+#include "hostcuda/stream.h"
+#include "hostcuda/stream_capture.h"
 
 static CUresult check_shape(const unsigned grid[3], const unsigned block[3])
 {

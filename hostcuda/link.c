@@ -6,7 +6,9 @@
 
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "hostcuda/device.h"
 #include "hostcuda/device_state.h"
+#include "hostcuda/link.h"
 
 /*
  * Nothing is compiled here, so a text brings the image along, in words that are PTX all the same:

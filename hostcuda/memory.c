@@ -8,7 +8,15 @@
 #include <unistd.h>
 
 #include "base/interval.h"
+#include "hostcuda/address_space.h"
+#include "hostcuda/context.h"
+#include "hostcuda/device.h"
 #include "hostcuda/device_state.h"
+#include "hostcuda/graph.h"
+#include "hostcuda/memory.h"
+#include "hostcuda/queue.h"
+#include "hostcuda/stream.h"
+#include "hostcuda/stream_capture.h"
 
 static struct md_interval_index live HC_STATE_GUARDED; /* value: struct hc_memory * */
 static uint64_t next_memory_id HC_STATE_GUARDED;

@@ -4,7 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hostcuda/context.h"
+#include "hostcuda/device.h"
 #include "hostcuda/device_state.h"
+#include "hostcuda/memory.h"
+#include "hostcuda/module.h"
+#include "hostcuda/module_image.h"
 
 static struct hc_library *libraries HC_STATE_GUARDED;
 

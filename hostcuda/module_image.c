@@ -15,7 +15,10 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "hostcuda/context.h"
 #include "hostcuda/device_state.h"
+#include "hostcuda/link.h"
+#include "hostcuda/module_image.h"
 
 #define KERNEL_PREFIX "hostcuda_kernel_"
 #define MAX_IMAGE_BYTES ((uint64_t)1 << 32)

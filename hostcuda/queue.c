@@ -4,7 +4,12 @@
 
 #include "base/array.h"
 #include "base/clock.h"
+#include "hostcuda/context.h"
+#include "hostcuda/device.h"
 #include "hostcuda/device_state.h"
+#include "hostcuda/executor.h"
+#include "hostcuda/queue.h"
+#include "hostcuda/stream_capture.h"
 
 static pthread_mutex_t queue_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t some_done = PTHREAD_COND_INITIALIZER;

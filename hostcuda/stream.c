@@ -2,7 +2,13 @@
 /* Streams and events: their entry points. The work itself is in queue.c, capture in stream_capture.c. */
 #include <stdlib.h>
 
+#include "hostcuda/context.h"
+#include "hostcuda/device.h"
 #include "hostcuda/device_state.h"
+#include "hostcuda/graph.h"
+#include "hostcuda/queue.h"
+#include "hostcuda/stream.h"
+#include "hostcuda/stream_capture.h"
 
 static CUresult own_stream(struct hc_context *context, struct hc_stream **stream)
 {

@@ -4,7 +4,11 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "hostcuda/device.h"
 #include "hostcuda/device_state.h"
+#include "hostcuda/graph.h"
+#include "hostcuda/stream.h"
+#include "hostcuda/stream_capture.h"
 
 static struct hc_capture *captures HC_STATE_GUARDED;
 static uint64_t next_capture_id HC_STATE_GUARDED;

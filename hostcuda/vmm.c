@@ -7,7 +7,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "hostcuda/address_space.h"
+#include "hostcuda/context.h"
+#include "hostcuda/device.h"
 #include "hostcuda/device_state.h"
+#include "hostcuda/memory.h"
 
 struct hc_physical {
 	int refs;    /* the handle's, one for each retain, and one for each mapping */

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Contexts: the current one, and errors that stay. */
+#ifndef HOSTCUDA_CONTEXT_H
+#define HOSTCUDA_CONTEXT_H
+
+#include "hostcuda/device_state.h"
+
+struct hc_context *hc_context_current(void); /* NULL for none */
+void hc_context_fail(struct hc_context *context, CUresult result);
+CUresult hc_context_sticky(const struct hc_context *context);
+CUresult hc_context_drain(struct hc_context *context); /* waits for all work; no state lock held */
+
+#endif

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs kernels, copies and fills. */
+#ifndef HOSTCUDA_EXECUTOR_H
+#define HOSTCUDA_EXECUTOR_H
+
+#include "hostcuda/device_state.h"
+
+/* Runs with the worker's fault guard set; a memory fault gives CUDA_ERROR_ILLEGAL_ADDRESS. */
+CUresult hc_execute_launch(const struct hc_launch *launch, const struct hc_context *context);
+CUresult hc_execute_copy(const struct hc_copy *copy);
+CUresult hc_execute_fill(const struct hc_fill *fill);
+void hc_executor_lone_op(void); /* a launch or a copy on the device, by itself, is about to run */
+void hc_executor_start(void);   /* takes the fault signals, unless it has them already */
+void hc_executor_leave(void);   /* what this thread held for running kernels is freed */
+int hc_thread_start(pthread_t *thread, void *(*main)(void *), void *argument); /* with the host's signals blocked */
+
+#endif

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What nodes of graphs hold. */
+#ifndef HOSTCUDA_GRAPH_NODE_H
+#define HOSTCUDA_GRAPH_NODE_H
+
+#include "hostcuda/device_state.h"
+
+bool hc_node_set_attribute(struct hc_node *node, const CUlaunchAttribute *attribute);
+/* As it was set, or its default; false for what is no attribute of a node. */
+bool hc_node_tell_attribute(const struct hc_node *node, CUlaunchAttributeID id, CUlaunchAttributeValue *value);
+
+CUresult hc_node_set_kernel(struct hc_node *node, const CUDA_KERNEL_NODE_PARAMS *params) HC_STATE_HELD;
+CUresult hc_node_copy_content(struct hc_node *to, const struct hc_node *from);
+void hc_node_clear_content(struct hc_node *node);
+
+#endif

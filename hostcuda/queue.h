@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Streams, and the operations in their queues. */
+#ifndef HOSTCUDA_QUEUE_H
+#define HOSTCUDA_QUEUE_H
+
+#include "hostcuda/device_state.h"
+
+struct hc_op *hc_op_new(CUresult (*run)(struct hc_op *), void (*release)(struct hc_op *));
+void hc_op_unref(struct hc_op *op);
+bool hc_op_wait_for(struct hc_op *op, struct hc_op *other);        /* op runs after other */
+CUresult hc_op_submit(struct hc_stream *stream, struct hc_op *op); /* takes over op, also on failure */
+/* As submit, but hands back a reference for hc_op_join. */
+CUresult hc_op_submit_keep(struct hc_stream *stream, struct hc_op *op, struct hc_op **kept);
+void hc_op_join(struct hc_op *op); /* waits, and drops the reference */
+bool hc_op_done(struct hc_op *op);
+
+CUresult hc_stream_make(struct hc_context *context, unsigned flags, int priority, struct hc_stream **stream);
+void hc_stream_finish(struct hc_stream *stream); /* drains, joins the worker, frees; no state lock held */
+CUresult hc_stream_join(struct hc_stream *stream);
+struct hc_op *hc_stream_last(struct hc_stream *stream); /* a reference, or NULL */
+
+#endif
