@@ -28,11 +28,11 @@ static int high_copy(int fd)
 	return high;
 }
 
-static bool is_file(int fd, const struct stat *file)
+static bool is_another(int fd, const struct stat *file)
 {
 	struct stat now;
 
-	return !fstat(fd, &now) && now.st_dev == file->st_dev && now.st_ino == file->st_ino;
+	return !fstat(fd, &now) && (now.st_dev != file->st_dev || now.st_ino != file->st_ino);
 }
 
 /*
@@ -45,29 +45,23 @@ static bool move_up(const char *path, int *fd, bool unsure)
 	struct stat file;
 	int high = high_copy(*fd), saved = errno;
 
+	if (high < 0 && saved == EBADF) { /* closed, just now */
+		*fd = -1;
+		return unsure;
+	}
 	unsure |= stat(path, &file) != 0;
-	if (!unsure && !is_file(high < 0 ? *fd : high, &file)) {
+	if (!unsure && is_another(high < 0 ? *fd : high, &file)) {
 		if (high >= 0)
 			close(high);
 		return false;
 	}
 	if (high < 0 && *fd > STDERR_FILENO) /* no room for two: better there than not at all */
 		return true;
-	if (unsure || is_file(*fd, &file))
+	if (unsure || !is_another(*fd, &file))
 		close(*fd);
 	*fd = high;
 	errno = saved;
 	return true;
-}
-
-int md_descriptor_raise(int fd)
-{
-	int high = fd < 0 ? -1 : high_copy(fd);
-
-	if (high < 0)
-		return fd;
-	close(fd);
-	return high;
 }
 
 #define TRIES 4 /* the path may have been given to another file meanwhile; not so often */

@@ -25,8 +25,6 @@ struct md_descriptor {
  * Never waits for the other end of a FIFO. -1 and errno on failure.
  */
 int md_descriptor_open(const char *path, int flags, mode_t mode);
-/* Moves an open descriptor to such a number if it can; the new one. A negative one stays. */
-int md_descriptor_raise(int fd);
 /* fopen(3) for reading, in the same manner; NULL and errno on failure. */
 FILE *md_descriptor_read_stream(const char *path);
 

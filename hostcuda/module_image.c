@@ -182,7 +182,7 @@ static CUresult read_symbols(struct hc_image *image, Elf *elf, const uint8_t *da
 /* The code will be mapped from this copy: the caller may free its own. */
 static CUresult keep_copy(struct hc_image *image, const void *data, uint64_t size)
 {
-	int fd = md_descriptor_raise(memfd_create("hostcuda-image", MFD_CLOEXEC));
+	int fd = memfd_create("hostcuda-image", MFD_CLOEXEC);
 	if (!md_descriptor_keep(&image->file, fd))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	return md_descriptor_write(fd, data, size) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;

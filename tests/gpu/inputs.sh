@@ -81,8 +81,8 @@ in_struct="in parameter 1, a struct (bytes 16..23): bind it"
 one() { # case
 	local kind=${1%%.*} name=${1#*.}
 	case $1 in
-	tables.differs) tables differs 0 "differs between the captures; no input that was seen reads bytes" ;;
-	tables.large) tables large 0 "it is too large to be saved; no input that was seen reads bytes" ;;
+	tables.differs) tables differs 0 "differs between the captures; no recorded input makes the graph read bytes" ;;
+	tables.large) tables large 0 "it is too large to be saved; no recorded input makes the graph read bytes" ;;
 	unset.number) unset_one number 0 "node 0 (number4): parameter 2 (bytes 16..19) is " ;;
 	unset.time) unset_one time 0 "node 0 (number8): parameter 2 (bytes 16..23) is " ;;
 	unset.flag) unset_one flag 0 "node 0 (number1): parameter 2 (bytes 16..16) is " ;;
