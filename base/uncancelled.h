@@ -19,6 +19,7 @@ static inline void md_uncancelled_end(int *state)
 	pthread_setcancelstate(*state, NULL);
 }
 
-#define MD_UNCANCELLED MD_CLEANUP(md_uncancelled_end) int md_uncancelled_ = md_uncancelled_begin()
+#define MD_UNCANCELLED                                                                                                 \
+	MD_CLEANUP(md_uncancelled_end) int md_uncancelled_ __attribute__((unused)) = md_uncancelled_begin()
 
 #endif
