@@ -72,7 +72,8 @@ static void host_used(struct medusa_sched *s, uint32_t artifact)
 	md_host_enter(s, artifact);
 }
 
-void md_pin(struct medusa_sched *s, uint32_t function, uint32_t gpu)
+/* by: 1 or -1. */
+static void pin_by(struct medusa_sched *s, uint32_t function, uint32_t gpu, int by)
 {
 	const uint32_t *artifacts = s->functions[function].artifacts;
 	for (int kind = 0; kind < MEDUSA_SCHED_LIBRARY; kind++) {
@@ -80,34 +81,25 @@ void md_pin(struct medusa_sched *s, uint32_t function, uint32_t gpu)
 			continue;
 		struct md_copy *copy = md_copy_at(s, artifacts[kind], gpu);
 		bool was = md_held(copy);
-		copy->pins++;
+		copy->pins += (uint32_t)by;
 		md_held_changed(s, artifacts[kind], gpu, was);
 		copy_used(s, artifacts[kind], gpu);
 	}
 	uint32_t library = artifacts[MEDUSA_SCHED_LIBRARY];
 	if (library != NONE) {
-		s->artifacts[library].host_pins++;
+		s->artifacts[library].host_pins += (uint32_t)by;
 		host_used(s, library);
 	}
 }
 
+void md_pin(struct medusa_sched *s, uint32_t function, uint32_t gpu)
+{
+	pin_by(s, function, gpu, 1);
+}
+
 void md_unpin(struct medusa_sched *s, uint32_t function, uint32_t gpu)
 {
-	const uint32_t *artifacts = s->functions[function].artifacts;
-	for (int kind = 0; kind < MEDUSA_SCHED_LIBRARY; kind++) {
-		if (artifacts[kind] == NONE)
-			continue;
-		struct md_copy *copy = md_copy_at(s, artifacts[kind], gpu);
-		bool was = md_held(copy);
-		copy->pins--;
-		md_held_changed(s, artifacts[kind], gpu, was);
-		copy_used(s, artifacts[kind], gpu);
-	}
-	uint32_t library = artifacts[MEDUSA_SCHED_LIBRARY];
-	if (library != NONE) {
-		s->artifacts[library].host_pins--;
-		host_used(s, library);
-	}
+	pin_by(s, function, gpu, -1);
 }
 
 /* ---- room on a GPU ----------------------------------------------------------------------------------------------- */

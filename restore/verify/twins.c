@@ -1,0 +1,430 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One graph and its restored twin: replayed from one state, and again with other bytes where nothing may depend on them. */
+#define MD_LOG_DOMAIN "verify"
+
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/note.h"
+#include "driver/replay_watch.h"
+#include "restore/patch.h"
+#include "restore/restore_arena.h"
+#include "restore/stages.h"
+#include "restore/verify/buffers.h"
+#include "restore/verify/constant_samples.h"
+#include "restore/verify/doubt.h"
+#include "restore/verify/doubtful_words.h"
+#include "restore/verify/effects.h"
+#include "restore/verify/handed_copies.h"
+#include "restore/verify/originals.h"
+#include "restore/verify/twins.h"
+#include "restore/verify/unbound_outputs.h"
+
+/*
+ * Live replays from one state when a restored one differs: at least, so many when they all agree, and at most. With the
+ * first few, restored ones are replayed as well. Time counts only where evidence has been gathered enough: 16 replays
+ * miss an outcome that comes every other time once in 65,536 times.
+ */
+#define LIVE_LEAST 3u
+#define LIVE_ALONE 8u
+#define LIVE_AGREE 16u
+#define LIVE_MOST 32u
+#define LIVE_MOST_NS 10000000000u
+
+static uint64_t noise_seed = 0x6d65647573610001u;
+
+/* ---- the restored twin; holds work ---- */
+
+static enum md_status make_twin(struct md_restore *r, struct md_restore_graph *graph, uint64_t seed,
+				struct md_restore_graph *twin, struct md_error *err)
+{
+	*twin = *graph;
+	twin->graph = NULL;
+	twin->exec = NULL;
+	twin->events = NULL;
+	twin->event_count = 0;
+	md_restore_patch_noise(twin, seed);
+	return md_restore_stages_run(md_restore_graph_stages, md_restore_graph_stage_count, r, twin, err);
+}
+
+static enum md_status replay(CUgraphExec exec, struct md_verify_subject *subject, CUstream stream, struct md_error *err)
+{
+	MD_FORWARD(md_verify_handed_place(&subject->handed, &md_restore, err));
+	MD_FORWARD(md_device_forget_maps(&subject->memory.device, stream, err));
+	return md_replay(exec, stream, &subject->usual_ns, err);
+}
+
+static enum md_status replay_live(CUgraphExec live, struct md_verify_subject *subject, CUstream stream,
+				  struct md_error *err)
+{
+	md_note_phase("live replay");
+	return replay(live, subject, stream, err);
+}
+
+/* With poison in the engine's own copy of private memory, of values that hardly make a kernel fault that goes there. */
+static enum md_status replay_restored(CUgraphExec exec, struct md_verify_subject *subject, uint8_t poison,
+				      CUstream stream, struct md_error *err)
+{
+	struct md_error lost = {0};
+	MD_FORWARD(md_verify_handed_place(&subject->handed, &md_restore, err));
+	enum md_status status = md_verify_originals_fill(&subject->originals, poison ? 0x01 : 0x00, stream, err);
+	if (status == MD_OK)
+		status = md_device_forget_maps(&subject->memory.device, stream, err);
+	if (status == MD_OK)
+		status = md_replay(exec, stream, &subject->usual_ns, err);
+	if (md_verify_originals_put_back(&subject->originals, stream, &lost) != MD_OK && status == MD_OK)
+		status = md_error_set(err, lost.status, "%s", lost.message);
+	return status;
+}
+
+/* If it breaks the engine, this is all that is known of it. A trial has said which words it is about. */
+static void note_twin(const struct md_restore_graph *graph, uint8_t poison, uint64_t seed)
+{
+	const struct md_artifact_graph *stored = graph->stored;
+	char text[MD_DOUBTFUL_TEXT + 256], doubtful[MD_DOUBTFUL_TEXT];
+	if (graph->trial.set)
+		return;
+	int at = snprintf(text, sizeof(text), "restored replay, private memory 0x%02x, noise %s", poison,
+			  seed ? "random" : "zero");
+	if (stored->noise_count)
+		at += snprintf(text + at, sizeof(text) - (size_t)at, " (%u pieces, the first: node %u, bytes %u..%u)",
+			       stored->noise_count, stored->noise[0].node, stored->noise[0].at,
+			       stored->noise[0].at + stored->noise[0].size - 1);
+	if (stored->doubtful_count) {
+		md_doubtful_describe(&stored->doubtful[0], doubtful);
+		snprintf(text + at, sizeof(text) - (size_t)at, ", %u doubtful words unchanged, the first: %s",
+			 stored->doubtful_count, doubtful);
+	}
+	md_note_phase(text);
+}
+
+/* Goes on after a difference, of which the first is kept; anything else ends it. */
+static bool goes_on(enum md_status status, struct md_error *now, struct md_error *first)
+{
+	if (status != MD_OK && (!first->status || (first->status == MD_ERR_MISMATCH && status != MD_ERR_MISMATCH)))
+		*first = *now;
+	*now = (struct md_error){0};
+	return status == MD_OK || status == MD_ERR_MISMATCH;
+}
+
+/* All of it is looked at, whatever differs first: each difference is to be explained. */
+static void compare_replayed(struct md_restore *r, const struct md_restore_graph *twin,
+			     struct md_verify_subject *subject, struct md_error *first)
+{
+	struct md_error now = {0};
+	struct md_error outside = {0};
+	enum md_status status =
+	    md_verify_outputs_compare(&subject->outputs, r, twin->stored, r->stream, &subject->bytes, &now);
+	if (!goes_on(status, &now, first)) /* outputs first: what is bound is put back when it is compared */
+		return;
+	status = md_verify_memory_compare(&subject->memory, r->stream, &subject->bytes, &now);
+	if (!goes_on(status, &now, first))
+		return;
+	status = md_verify_memory_check_rest(&subject->memory, r->stream, &outside);
+	if (status != MD_OK)
+		md_error_set(&now, status, "outside of what the live graph writes: %s", outside.message);
+	goes_on(status, &now, first);
+}
+
+/* One restored replay with the private memory and the noise bytes at these values, against what the live graph left. */
+static enum md_status compare_twin(struct md_restore *r, struct md_restore_graph *graph, uint8_t poison, uint64_t seed,
+				   struct md_verify_subject *subject, struct md_error *err)
+{
+	struct md_restore_graph twin;
+	struct md_error first = {0};
+	note_twin(graph, poison, seed);
+	enum md_status status = make_twin(r, graph, seed, &twin, &first);
+	if (status == MD_OK && r->arena)
+		status = md_cuda_call(&first, cuMemsetD8Async, r->arena, poison, r->artifact.arena_size, r->stream);
+	if (status == MD_OK)
+		status = md_restore_contents_place(r, &twin, true, &first);
+	if (status == MD_OK)
+		status = replay_restored(twin.exec, subject, poison, r->stream, &first);
+	if (status == MD_OK)
+		compare_replayed(r, &twin, subject, &first);
+	md_restore_stages_undo(md_restore_graph_stages, md_restore_graph_stage_count, r, &twin);
+	if (first.status != MD_OK)
+		md_error_set(err, first.status, "private memory 0x%02x, noise %s: %s", poison, seed ? "random" : "zero",
+			     first.message);
+	return first.status;
+}
+
+/* The likeliest reason by far, and one that its author can mend. */
+static enum md_status suspect_contents(const struct md_restore *r, const struct md_restore_graph *graph,
+				       struct md_error *err)
+{
+	uint64_t bytes = 0;
+	for (uint32_t i = 0; i < graph->content_count; i++)
+		bytes += r->artifact.contents[graph->contents[i]].size;
+	if (err->status != MD_ERR_MISMATCH || !bytes)
+		return err->status;
+	struct md_error first = *err;
+	return md_error_set(err, first.status,
+			    "%s; %llu bytes of private memory are saved with it: if the engine writes some of them "
+			    "between replays, it must bind them",
+			    first.message, (unsigned long long)bytes);
+}
+
+/* Both, also when the first one differs. */
+static enum md_status compare_twins(struct md_restore *r, struct md_restore_graph *graph,
+				    struct md_verify_subject *subject, struct md_error *err)
+{
+	struct md_error now = {0}, first = {0};
+	if (goes_on(compare_twin(r, graph, 0x00, 0, subject, &now), &now, &first))
+		goes_on(compare_twin(r, graph, 0xff, noise_seed++, subject, &now), &now, &first);
+	enum md_status status = md_verify_constants_check(&subject->memory, r->stream, &now);
+	subject->doubt.beyond |= status != MD_OK;
+	goes_on(status, &now, &first);
+	if (!first.status)
+		return MD_OK;
+	md_error_set(err, first.status, "%s", first.message);
+	return suspect_contents(r, graph, err);
+}
+
+/*
+ * However it went, everything is put back. What restored graphs left in sampled state is overwritten by a live replay,
+ * which must leave what the first one left: else that state is not written idempotently, and nothing was shown.
+ */
+static enum md_status put_back(struct md_restore *r, CUgraphExec live, struct md_verify_subject *subject,
+			       enum md_status status, struct md_error *err)
+{
+	struct md_verify_memory *memory = &subject->memory;
+	struct md_error lost = {0};
+	uint64_t unused = 0;
+	enum md_status back = md_verify_memory_check_rest(memory, r->stream, &lost);
+	if (back != MD_OK && status == MD_OK)
+		status = md_error_set(err, back, "outside of what the live graph writes: %s", lost.message);
+	if (!memory->sampled_count || (back != MD_OK && back != MD_ERR_MISMATCH))
+		return status;
+	lost = (struct md_error){0};
+	back = replay_live(live, subject, r->stream, &lost);
+	if (back == MD_OK)
+		back = md_verify_memory_compare(memory, r->stream, &unused, &lost);
+	if (back == MD_OK)
+		return status;
+	subject->doubt.beyond = true;
+	if (back == MD_ERR_MISMATCH)
+		return md_error_set(err, back,
+				    "two live replays differ; state that is sampled may not be written idempotently: "
+				    "%s",
+				    lost.message);
+	return status == MD_OK ? md_error_set(err, back, "%s", lost.message) : status;
+}
+
+/* ---- what differs may differ between live replays as well ---- */
+
+static enum md_status take_again(struct md_restore *r, CUgraphExec exec, struct md_verify_subject *subject,
+				 const CUdeviceptr *outputs, bool restored, struct md_error *err)
+{
+	enum md_status status =
+	    restored ? replay_restored(exec, subject, 0, r->stream, err) : replay(exec, subject, r->stream, err);
+	if (status == MD_OK)
+		status = md_verify_doubt_take(&subject->doubt, &subject->memory, outputs, restored, r->stream, err);
+	struct md_error changed = {0};
+	enum md_status back = md_verify_memory_check_rest(&subject->memory, r->stream, &changed);
+	if (status == MD_OK && back != MD_OK && back != MD_ERR_MISMATCH)
+		status = md_error_set(err, back, "%s", changed.message);
+	return status;
+}
+
+/* From here on another restored replay, with private memory as it was for the first one. */
+static enum md_status restored_again(struct md_restore *r, struct md_restore_graph *twin,
+				     struct md_verify_subject *subject, const CUdeviceptr *outputs,
+				     struct md_error *err)
+{
+	if (r->arena)
+		MD_FORWARD(md_cuda_call(err, cuMemsetD8Async, r->arena, 0, r->artifact.arena_size, r->stream));
+	MD_FORWARD(md_restore_contents_place(r, twin, true, err));
+	return take_again(r, twin->exec, subject, outputs, true, err);
+}
+
+static bool asks_more(const struct md_verify_doubt *doubt, uint64_t started_ns)
+{
+	enum md_doubt_answer answer = md_verify_doubt_ask(doubt);
+	if (doubt->live_runs < LIVE_LEAST || answer == MD_DOUBT_ALL)
+		return doubt->live_runs < LIVE_LEAST;
+	if (doubt->live_runs < LIVE_AGREE)
+		return true;
+	return answer == MD_DOUBT_SOME && doubt->live_runs < LIVE_MOST && md_clock_ns() - started_ns < LIVE_MOST_NS;
+}
+
+/* addresses[0]: of the live graph's outputs; addresses[1]: of the restored one's. Freed by the caller. */
+static bool list_outputs(const struct md_restore *r, const struct md_artifact_graph *stored,
+			 const struct md_verify_subject *subject, CUdeviceptr *addresses[2])
+{
+	uint32_t count = subject->outputs.count;
+	addresses[0] = calloc(2 * ((size_t)count + 1), sizeof(**addresses));
+	if (!addresses[0])
+		return false;
+	addresses[1] = addresses[0] + count;
+	for (uint32_t i = 0; i < count; i++) {
+		if (!subject->outputs.live[i].size)
+			continue;
+		addresses[0][i] = subject->outputs.live[i].address;
+		addresses[1][i] = md_verify_output_address(&subject->outputs, r, stored, i);
+	}
+	return true;
+}
+
+/* Until there is evidence enough, or something fails: then the difference stands. */
+static void gather(struct md_restore *r, struct md_restore_graph *graph, CUgraphExec live,
+		   struct md_verify_subject *subject, CUdeviceptr *addresses[2])
+{
+	struct md_verify_doubt *doubt = &subject->doubt;
+	struct md_restore_graph twin = {0};
+	struct md_error lost = {0};
+	uint64_t started = md_clock_ns();
+	bool made = false;
+	while (asks_more(doubt, started)) {
+		if (take_again(r, live, subject, addresses[0], false, &lost) != MD_OK)
+			break;
+		if (doubt->live_runs < LIVE_ALONE || md_verify_doubt_ask(doubt) != MD_DOUBT_SOME)
+			continue;
+		if (!made && make_twin(r, graph, 0, &twin, &lost) != MD_OK)
+			break;
+		made = true;
+		if (restored_again(r, &twin, subject, addresses[1], &lost) != MD_OK)
+			break;
+	}
+	doubt->beyond |= lost.status != MD_OK;
+	if (made)
+		md_restore_stages_undo(md_restore_graph_stages, md_restore_graph_stage_count, r, &twin);
+}
+
+/* A counter in private memory is not put back between live replays, as what is bound is. */
+static void suspect_state(struct md_error *err)
+{
+	struct md_error first = *err;
+	md_error_set(err, first.status,
+		     "%s; if it keeps a counter or other state in memory that nobody bound, the engine must bind it",
+		     first.message);
+}
+
+/* Replays both graphs from the same state again and again. MD_OK: all that differed is nondeterministic. */
+static enum md_status look_again(struct md_restore *r, struct md_restore_graph *graph, CUgraphExec live,
+				 struct md_verify_subject *subject, struct md_error *err)
+{
+	struct md_verify_doubt *doubt = &subject->doubt;
+	CUdeviceptr *addresses[2] = {NULL, NULL};
+	if (doubt->beyond || !doubt->count || !list_outputs(r, graph->stored, subject, addresses))
+		return err->status;
+	gather(r, graph, live, subject, addresses);
+	free(addresses[0]);
+	enum md_doubt_answer answer = md_verify_doubt_ask(doubt);
+	if (answer == MD_DOUBT_SOME)
+		md_verify_doubt_say_some(doubt, &subject->memory, err);
+	if (answer == MD_DOUBT_SOME && r->arena)
+		suspect_state(err);
+	if (answer != MD_DOUBT_ALL)
+		return err->status;
+	md_verify_doubt_say_all(doubt, &subject->memory, err);
+	subject->nondeterministic = true;
+	return MD_OK;
+}
+
+/*
+ * A live replay that changes nothing may write what was there already: outputs are filled with two values before it is
+ * replayed again. Everything is put back.
+ */
+static enum md_status look_for_effects(struct md_restore *r, const struct md_restore_graph *graph, CUgraphExec live,
+				       struct md_verify_subject *subject, struct md_error *err)
+{
+	static const uint8_t values[] = {0x00, 0x01};
+	struct md_verify_memory *memory = &subject->memory;
+	MD_FORWARD(md_verify_effects_seen(memory, r, graph->stored, &subject->effects, err));
+	subject->effects |=
+	    md_verify_handed_changed(&subject->handed, subject->outputs.bytes + subject->outputs.declared);
+	for (size_t i = 0; i < sizeof(values) && !subject->effects; i++) {
+		struct md_error changed = {0};
+		enum md_status status = md_verify_effects_fill(memory, values[i], r->stream, err);
+		if (status == MD_OK)
+			status = replay_live(live, subject, r->stream, err);
+		if (status == MD_OK)
+			status = md_verify_effects_found(memory, values[i], &subject->effects, err);
+		enum md_status back = md_verify_memory_check_rest(memory, r->stream, &changed);
+		if (status == MD_OK && back != MD_OK && back != MD_ERR_MISMATCH)
+			status = md_error_set(err, back, "%s", changed.message);
+		MD_FORWARD(status);
+	}
+	return MD_OK;
+}
+
+struct trial_user {
+	struct md_restore *r;
+	struct md_verify_subject *subject;
+};
+
+static enum md_status compare_trial(void *user, struct md_restore_graph *graph, bool other_noise, struct md_error *err)
+{
+	const struct trial_user *trial = user;
+	MD_FORWARD(compare_twin(trial->r, graph, other_noise ? 0xff : 0x00, other_noise ? noise_seed++ : 0,
+				trial->subject, err));
+	return md_verify_constants_check(&trial->subject->memory, trial->r->stream, err);
+}
+
+static enum md_status prove_words(struct md_restore *r, struct md_restore_graph *graph,
+				  struct md_verify_subject *subject, struct md_error *err)
+{
+	struct trial_user user = {r, subject};
+	const struct md_verify_replays replays = {&subject->memory.device, compare_trial, &user};
+	return md_verify_words_prove(r, graph, &replays, err);
+}
+
+static enum md_status compare_both(void *user, struct md_restore_graph *graph, struct md_error *err)
+{
+	MD_FORWARD(compare_trial(user, graph, false, err));
+	return compare_trial(user, graph, true, err);
+}
+
+/* Where live replays do not differ: whether the graph goes to the engine's own copy of private memory. */
+static enum md_status suspect_originals(struct md_restore *r, struct md_restore_graph *graph, CUgraphExec live,
+					struct md_verify_subject *subject, struct md_error *err)
+    MD_REQUIRES(md_verify_table_lock)
+{
+	struct trial_user user = {r, subject};
+	struct md_error lost = {0};
+	if (err->status != MD_ERR_MISMATCH || md_verify_doubt_ask(&subject->doubt) == MD_DOUBT_SOME)
+		return err->status;
+	md_verify_originals_suspect(&subject->originals, r, graph, compare_both, &user, err);
+	put_back(r, live, subject, MD_ERR_MISMATCH, &lost);
+	return err->status;
+}
+
+static enum md_status compare(struct md_restore *r, struct md_restore_graph *graph, CUgraphExec live,
+			      struct md_verify_subject *subject, struct md_error *err) MD_REQUIRES(md_verify_table_lock)
+{
+	struct md_verify_memory *memory = &subject->memory;
+	MD_FORWARD(md_verify_constants_check(memory, r->stream, err));
+	MD_FORWARD(md_verify_memory_save(memory, r->stream, err));
+	MD_FORWARD(md_verify_handed_load(&subject->handed, r->stream, err));
+	enum md_status status = replay_live(live, subject, r->stream, err);
+	if (status == MD_OK) /* first: what is bound is put back when it was taken */
+		status = md_verify_outputs_take(&subject->outputs, r->stream, err);
+	if (status == MD_OK)
+		status = md_verify_memory_take_live(memory, r->stream, err);
+	if (status == MD_OK)
+		status = look_for_effects(r, graph, live, subject, err);
+	memory->doubt = subject->outputs.doubt = &subject->doubt;
+	if (status != MD_OK)
+		md_error_prefix(err, "live replay");
+	else
+		status = compare_twins(r, graph, subject, err);
+	memory->doubt = subject->outputs.doubt = NULL;
+	if (status == MD_OK)
+		status = prove_words(r, graph, subject, err);
+	status = put_back(r, live, subject, status, err);
+	if (status == MD_ERR_MISMATCH)
+		status = look_again(r, graph, live, subject, err);
+	return status == MD_OK ? status : suspect_originals(r, graph, live, subject, err);
+}
+
+enum md_status md_verify_twins_compare(struct md_restore *r, struct md_restore_graph *graph, CUgraphExec live,
+				       struct md_verify_subject *subject, struct md_error *err)
+{
+	struct md_error lost = {0};
+	enum md_status status = compare(r, graph, live, subject, err);
+	if (md_verify_handed_place(&subject->handed, r, &lost) == MD_OK || status != MD_OK)
+		return status;
+	return md_error_set(err, lost.status, "%s", lost.message);
+}
