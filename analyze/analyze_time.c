@@ -14,7 +14,6 @@ enum md_status md_analyze_time(char text[MD_ANALYZE_TIME_BYTES], struct md_error
 	const char *epoch = secure_getenv("SOURCE_DATE_EPOCH");
 	time_t now = time(NULL);
 	struct tm parts;
-
 	if (epoch && *epoch) {
 		size_t digits = strspn(epoch, "0123456789");
 		errno = 0;

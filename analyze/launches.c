@@ -22,7 +22,6 @@ static int compare_launches(const void *left, const void *right, void *user)
 	const struct md_trace_graph *graph = user;
 	uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
 	uint64_t one = launch_sequence(graph, a), two = launch_sequence(graph, b);
-
 	if (one != two)
 		return one < two ? -1 : 1;
 	return (a > b) - (a < b);
@@ -31,7 +30,6 @@ static int compare_launches(const void *left, const void *right, void *user)
 uint32_t *md_analysis_order_nodes(const struct md_trace_graph *graph)
 {
 	uint32_t *order = calloc(graph->node_count + 1u, sizeof(*order));
-
 	for (uint32_t i = 0; order && i < graph->node_count; i++)
 		order[i] = i;
 	if (order)
@@ -42,14 +40,12 @@ uint32_t *md_analysis_order_nodes(const struct md_trace_graph *graph)
 static int compare_captured(const void *left, const void *right)
 {
 	const struct md_pair *a = *(struct md_pair *const *)left, *b = *(struct md_pair *const *)right;
-
 	return (a->graph[0]->sequence > b->graph[0]->sequence) - (a->graph[0]->sequence < b->graph[0]->sequence);
 }
 
 struct md_pair **md_analysis_order_pairs(struct md_analysis *analysis, uint32_t *count)
 {
 	struct md_pair **order = calloc(analysis->pair_count + (size_t)1, sizeof(*order));
-
 	*count = 0;
 	for (uint32_t i = 0; order && i < analysis->pair_count; i++) {
 		if (!analysis->pairs[i].why)

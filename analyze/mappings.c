@@ -17,7 +17,6 @@ static uint32_t group_of(uint32_t *group, uint32_t alloc)
 static bool adjoin(const struct md_view *view, uint32_t left, uint32_t right)
 {
 	const struct md_view_alloc *a = &view->allocs[left], *b = &view->allocs[right];
-
 	return a->address + a->size == b->address && a->born < b->died && b->born < a->died;
 }
 
@@ -25,7 +24,6 @@ static int compare_addresses(const void *left, const void *right, void *user)
 {
 	const struct md_view *view = user;
 	uint64_t a = view->allocs[*(const uint32_t *)left].address, b = view->allocs[*(const uint32_t *)right].address;
-
 	return (a > b) - (a < b);
 }
 
@@ -39,7 +37,6 @@ bool md_analysis_group_mappings(struct md_analysis *analysis)
 	MD_AUTO_FREE uint32_t *order = calloc(view->alloc_count + 1u, sizeof(*order));
 	uint32_t *group = calloc(view->alloc_count + 1u, sizeof(*group));
 	uint32_t count = 0;
-
 	analysis->group = group;
 	if (!order || !group)
 		return false;

@@ -27,7 +27,6 @@ static int compare_strokes(const void *left, const void *right)
 {
 	const struct md_paint_stroke *a = left, *b = right;
 	bool a_replaced = a->piece.replaced != 0, b_replaced = b->piece.replaced != 0;
-
 	if (a->alloc != b->alloc)
 		return a->alloc < b->alloc ? -1 : 1;
 	if (a_replaced != b_replaced)
@@ -42,14 +41,12 @@ static int compare_strokes(const void *left, const void *right)
 static int compare_u64(const void *left, const void *right)
 {
 	uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
-
 	return (a > b) - (a < b);
 }
 
 static uint32_t lower_bound(const uint64_t *values, uint32_t count, uint64_t value)
 {
 	uint32_t low = 0, high = count;
-
 	while (low < high) {
 		uint32_t middle = low + (high - low) / 2;
 		if (values[middle] < value)
@@ -78,7 +75,6 @@ static bool dry_alloc(const struct md_paint_stroke *strokes, uint32_t count, str
 	MD_AUTO_FREE uint32_t *next = calloc(2 * (size_t)count + 1, sizeof(*next));
 	MD_AUTO_FREE uint32_t *owner = calloc(2 * (size_t)count + 1, sizeof(*owner));
 	uint32_t bound_count = 0, first = *piece_count;
-
 	if (!bounds || !next || !owner)
 		return false;
 	for (uint32_t i = 0; i < count; i++) {
@@ -125,7 +121,6 @@ bool md_paint_dry(struct md_paint *paint, uint32_t alloc_count, struct md_view_p
 	MD_AUTO_FREE struct md_view_piece *shown = calloc(2 * (size_t)paint->count + 1, sizeof(*shown));
 	MD_AUTO_FREE uint32_t *starts = calloc((size_t)alloc_count + 1, sizeof(*starts));
 	uint32_t count = 0, stroke = 0;
-
 	if (!shown || !starts)
 		return false;
 	if (paint->count)

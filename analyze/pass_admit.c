@@ -14,7 +14,6 @@ static void refuse_foreign_memory(const struct md_analysis *analysis, struct md_
 					  ? md_variable_foreign(analysis, finding->target.alloc)
 					  : md_alloc_foreign(alloc->family);
 		bool can_bind = alloc->family == MD_ALLOC_HOST || alloc->family == MD_ALLOC_SHARED;
-
 		if (finding->target.binding != MD_NONE || !foreign)
 			continue;
 		md_pair_refuse(pair,
@@ -31,7 +30,6 @@ static const char *what_counts(const struct md_analysis *analysis, uint32_t allo
 {
 	const struct md_view *view = &analysis->views[0];
 	const char *foreign = md_alloc_foreign(view->allocs[alloc].family);
-
 	for (uint32_t i = view->first_piece[alloc]; i < view->first_piece[alloc + 1]; i++) {
 		if (view->pieces[i].start < to && from < view->pieces[i].end)
 			return "which is bound";
@@ -52,7 +50,6 @@ static enum md_status refuse_given_away(struct md_analysis *analysis, struct md_
 {
 	struct md_view *view = &analysis->views[0];
 	uint64_t tested = pair->graph[0]->probe_sequence;
-
 	for (uint32_t i = 0; tested && !pair->why && i < pair->findings.count; i++) {
 		const struct md_finding *finding = &pair->findings.items[i];
 		const struct md_view_alloc *alloc = &view->allocs[finding->target.alloc];
@@ -91,7 +88,6 @@ static bool name_is_unique(const struct md_trace *trace, uint32_t kernel)
 static void refuse_nameless_kernels(const struct md_analysis *analysis, struct md_pair *pair)
 {
 	const struct md_trace *trace = analysis->traces[0];
-
 	for (uint32_t n = 0; n < pair->graph[0]->node_count; n++) {
 		const struct md_node *node = &pair->graph[0]->nodes[n];
 		uint32_t kernel;

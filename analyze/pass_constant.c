@@ -17,7 +17,6 @@ static int compare_constants(const void *left, const void *right)
 	const struct md_trace_constant *a = *(const struct md_trace_constant *const *)left;
 	const struct md_trace_constant *b = *(const struct md_trace_constant *const *)right;
 	int order = strcmp(a->name, b->name);
-
 	return order ? order : (a->sequence > b->sequence) - (a->sequence < b->sequence);
 }
 
@@ -39,7 +38,6 @@ static struct said *list_said(const struct md_view *view)
 	MD_AUTO_FREE const struct md_trace_constant **sorted = calloc(trace->constant_count + 1u, sizeof(*sorted));
 	struct said *list = calloc(view->binding_count + 1u, sizeof(*list));
 	uint32_t at = 0;
-
 	for (uint32_t i = 0; sorted && i < trace->constant_count; i++)
 		sorted[i] = &trace->constants[i];
 	if (sorted && trace->constant_count)
@@ -103,7 +101,6 @@ static bool uses_values(const struct md_analysis *analysis, const struct md_pair
 {
 	const struct md_trace *trace = analysis->traces[0];
 	bool uses = false;
-
 	for (uint32_t n = 0; trace->variable_count && n < pair->graph[0]->node_count && !uses; n++) {
 		const struct md_node *node = &pair->graph[0]->nodes[n];
 		uses = node->type == MD_NODE_KERNEL && writes_image(trace, trace->kernels[node->kernel].image);
@@ -114,7 +111,6 @@ static bool uses_values(const struct md_analysis *analysis, const struct md_pair
 static bool uses_contents(const struct md_analysis *analysis, const uint8_t *saved, const struct md_pair *pair)
 {
 	bool uses = false;
-
 	for (uint32_t i = 0; i < pair->findings.count && !uses; i++)
 		uses = reaches(analysis, saved, &pair->findings.items[i].target);
 	for (uint32_t i = 0; i < pair->graph[0]->output_count && !uses; i++)
@@ -138,7 +134,6 @@ static enum md_status refuse_users(struct md_analysis *analysis, struct md_error
 	MD_AUTO_FREE uint8_t *saved = calloc(analysis->views[0].alloc_count + 1u, 1);
 	const char *name = "";
 	const struct md_constant *unknown = first_unknown(analysis, &name);
-
 	if (!saved)
 		return md_analysis_no_memory(err);
 	for (uint32_t i = 0; i < analysis->held_count; i++)
@@ -158,7 +153,6 @@ enum md_status md_pass_constant(struct md_analysis *analysis, struct md_error *e
 {
 	MD_AUTO_FREE struct said *one = list_said(&analysis->views[0]);
 	MD_AUTO_FREE struct said *two = analysis->captures == 2 ? list_said(&analysis->views[1]) : NULL;
-
 	analysis->constants = calloc(analysis->views[0].binding_count + 1u, sizeof(*analysis->constants));
 	if (!one || (analysis->captures == 2 && !two) || !analysis->constants)
 		return md_analysis_no_memory(err);

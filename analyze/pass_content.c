@@ -30,14 +30,12 @@ static void refuse_lost_content(struct md_analysis *analysis, uint64_t address)
 static bool in_one_binding(const struct md_view *view, const struct spot *spot)
 {
 	const struct md_view_piece *first = md_view_piece_at(view, spot->alloc, spot->offset);
-
 	return first && !first->replaced && spot->offset + spot->content->size <= first->end;
 }
 
 static int compare_spots(const void *left, const void *right)
 {
 	const struct spot *a = left, *b = right;
-
 	if (a->alloc != b->alloc)
 		return a->alloc < b->alloc ? -1 : 1;
 	if (a->offset != b->offset)
@@ -56,7 +54,6 @@ static enum md_status list_spots(struct md_analysis *analysis, unsigned capture,
 	struct md_view *view = &analysis->views[capture];
 	MD_AUTO_FREE struct spot *list = calloc(trace->content_count + 1u, sizeof(*list));
 	uint32_t listed = 0, kept = 0;
-
 	if (!list)
 		return md_analysis_no_memory(err);
 	for (uint32_t i = 0; i < trace->content_count; i++) {
@@ -98,7 +95,6 @@ static bool find_counterpart(const struct md_analysis *analysis, const struct sp
 			     uint32_t count, struct md_counterpart *out)
 {
 	uint64_t end = one->offset + one->content->size;
-
 	out->data = malloc(one->content->size);
 	out->known = calloc(one->content->size, 1);
 	if (!out->data || !out->known)
@@ -129,7 +125,6 @@ static void say(char **why, const char *format, ...) __attribute__((format(print
 static void say(char **why, const char *format, ...)
 {
 	va_list arguments;
-
 	if (*why)
 		return;
 	va_start(arguments, format);
@@ -159,7 +154,6 @@ static const char *name_held(const struct md_analysis *analysis, const struct md
 static const char *foreign_of(const struct md_analysis *analysis, const struct md_target *target, bool settled)
 {
 	enum md_alloc_family family = analysis->views[0].allocs[target->alloc].family;
-
 	if (target->binding != MD_NONE)
 		return NULL;
 	if (family != MD_ALLOC_GLOBAL)
@@ -171,7 +165,6 @@ static void say_foreign(const struct md_analysis *analysis, const struct md_held
 			const char *foreign, char **why)
 {
 	char name[NAME_BYTES];
-
 	say(why, "%s, byte %" PRIu64 ", point%s to %s", name_held(analysis, held, name), held->offset + at,
 	    held->variable == MD_NONE ? "" : "s", foreign);
 }
@@ -180,7 +173,6 @@ static bool keep_pointer(struct md_analysis *analysis, struct md_held *held, uin
 			 const struct md_target *target, char **why)
 {
 	const char *foreign = foreign_of(analysis, target, false);
-
 	if (foreign)
 		say_foreign(analysis, held, at, foreign, why);
 	if (!md_findings_add(&held->findings, MD_NONE, at, target))
@@ -199,7 +191,6 @@ static bool classify_word(struct md_analysis *analysis, struct md_held *held, ui
 	char why[MD_WORD_WHY_BYTES] = "differs between the captures", name[NAME_BYTES];
 	uint64_t first, second;
 	enum md_word word;
-
 	memcpy(&first, one + at, 8);
 	memcpy(&second, two->data + at, 8);
 	if (!both && first == second)
@@ -222,7 +213,6 @@ bool md_content_classify(struct md_analysis *analysis, struct md_held *held, con
 	uint32_t at = (uint32_t)(-(analysis->views[0].allocs[held->alloc].address + held->offset) & 7);
 	uint32_t head = at < held->size ? at : (uint32_t)held->size;
 	char name[NAME_BYTES];
-
 	for (; held->size >= 8 && at <= held->size - 8; at += 8) {
 		if (!classify_word(analysis, held, at, one, two, broken))
 			return false;
@@ -252,7 +242,6 @@ static bool find_broken(const struct md_analysis *analysis, const struct md_held
 static void spread_broken(struct md_analysis *analysis)
 {
 	bool changed = true;
-
 	while (changed) {
 		changed = false;
 		for (uint32_t i = 0; i < analysis->held_count; i++) {
@@ -301,7 +290,6 @@ static enum md_status hold(struct md_analysis *analysis, const struct spot *one,
 	MD_CLEANUP(md_counterpart_finish) struct md_counterpart two = {0};
 	MD_AUTO_FREE char *broken = NULL;
 	struct md_held *held = &analysis->held[analysis->held_count++];
-
 	*held = (struct md_held){
 	    .variable = MD_NONE, .alloc = one->alloc, .offset = one->offset, .size = one->content->size};
 	held->data = malloc(held->size);
@@ -335,7 +323,6 @@ static enum md_status hold_value(struct md_analysis *analysis, uint32_t index, s
 	MD_CLEANUP(md_counterpart_finish) struct md_counterpart other = {.found = true};
 	MD_AUTO_FREE char *broken = NULL;
 	struct md_held *held = &analysis->held[analysis->held_count];
-
 	if (!has_value(analysis, variable))
 		return MD_OK;
 	variable->held = analysis->held_count++;
@@ -362,7 +349,6 @@ enum md_status md_pass_content(struct md_analysis *analysis, struct md_error *er
 	MD_AUTO_FREE struct spot *one = NULL;
 	MD_AUTO_FREE struct spot *two = NULL;
 	uint32_t one_count = 0, two_count = 0;
-
 	MD_FORWARD(list_spots(analysis, 0, &one, &one_count, err));
 	if (analysis->captures == 2)
 		MD_FORWARD(list_spots(analysis, 1, &two, &two_count, err));

@@ -20,7 +20,6 @@ static struct md_pointer make_pointer(const struct md_analysis *analysis, const 
 	/* A tensor map that no library was seen to encode stays PLAIN: its word 0 is the global address, and patching
 	 * it gives the bytes of a fresh encoding. */
 	struct md_pointer pointer = {.node = finding->node, .at = finding->at, .kind = (uint8_t)finding->kind};
-
 	if (target->binding != MD_NONE) {
 		pointer.alloc = analysis->binding_slot[target->binding];
 		pointer.offset = target->offset;
@@ -35,7 +34,6 @@ static enum md_status make_pointers(const struct md_analysis *analysis, const st
 				    struct md_pointer **out, uint32_t *count, struct md_error *err)
 {
 	struct md_pointer *list = calloc(findings->count + (size_t)1, sizeof(*list));
-
 	if (!list)
 		return md_analysis_no_memory(err);
 	for (uint32_t i = 0; i < findings->count; i++)
@@ -69,7 +67,6 @@ static void clear_windows(struct md_node *node)
 static bool copy_node(const struct md_analysis *analysis, const struct md_node *from, void **arena, struct md_node *to)
 {
 	void *params = NULL, *attributes = NULL;
-
 	*to = *from;
 	to->sequence = 0;
 	to->params = NULL;
@@ -98,7 +95,6 @@ static bool copy_node(const struct md_analysis *analysis, const struct md_node *
 static bool number_events(const struct md_trace_graph *from, struct md_artifact_graph *to)
 {
 	MD_AUTO_FREE uint32_t *numbers = md_analysis_number_events(from);
-
 	for (uint32_t n = 0; numbers && n < to->node_count; n++) {
 		if (numbers[n] != MD_NONE)
 			to->nodes[n].event = numbers[n];
@@ -144,7 +140,6 @@ static enum md_status emit_outputs(const struct md_analysis *analysis, const str
 				   struct md_artifact_graph *graph, struct md_error *err)
 {
 	const struct md_trace_graph *from = pair->graph[0];
-
 	graph->outputs = calloc(from->output_count + (size_t)1, sizeof(*graph->outputs));
 	graph->note = from->note_size ? malloc(from->note_size) : NULL;
 	if (!graph->outputs || (from->note_size && !graph->note))
@@ -167,7 +162,6 @@ static enum md_status emit_outputs(const struct md_analysis *analysis, const str
 static int compare_handed(const void *left, const void *right)
 {
 	const struct md_artifact_handed *a = left, *b = right;
-
 	if (a->alloc != b->alloc)
 		return a->alloc < b->alloc ? -1 : 1;
 	return (a->offset > b->offset) - (a->offset < b->offset);
@@ -197,7 +191,6 @@ static enum md_status emit_graph(const struct md_analysis *analysis, const struc
 {
 	const struct md_trace_graph *from = pair->graph[0];
 	bool failed = false;
-
 	graph->label = md_analysis_copy_text(pair->label, &failed);
 	graph->batch = pair->batch;
 	graph->proof = analysis->captures == 2 ? MD_PROOF_TWO : MD_PROOF_NONE;
@@ -233,7 +226,6 @@ static enum md_status emit_graph(const struct md_analysis *analysis, const struc
 static void drop_graph(struct md_artifact_graph *graph)
 {
 	struct md_artifact alone = {.graphs = malloc(sizeof(*graph)), .graph_count = 1};
-
 	if (!alone.graphs)
 		return; /* out of memory: the next allocation ends the analysis */
 	*alone.graphs = *graph;
@@ -247,7 +239,6 @@ static enum md_status try_graph(struct md_analysis *analysis, struct md_pair *pa
 	struct md_artifact alone = *analysis->out;
 	struct md_artifact_graph ungrouped;
 	struct md_error broken = {0};
-
 	MD_FORWARD(emit_graph(analysis, pair, graph, err));
 	ungrouped = *graph;
 	ungrouped.group = ungrouped.handed_count = 0; /* the others are not there */
@@ -267,7 +258,6 @@ static enum md_status keep_graphs(struct md_analysis *analysis, struct md_artifa
 {
 	struct md_artifact *out = analysis->out;
 	bool failed = false;
-
 	md_analysis_close_groups(analysis);
 	for (uint32_t i = 0; i < analysis->pair_count; i++) {
 		struct md_pair *pair = &analysis->pairs[i];
@@ -289,7 +279,6 @@ static enum md_status emit_graphs(struct md_analysis *analysis, struct md_error 
 	size_t room = analysis->pair_count + (size_t)1;
 	MD_AUTO_FREE struct md_artifact_graph *made = calloc(room, sizeof(*made));
 	enum md_status status = MD_OK;
-
 	out->graphs = calloc(room, sizeof(*out->graphs));
 	out->refusals = calloc(room, sizeof(*out->refusals));
 	if (!out->graphs || !out->refusals || !made)
@@ -309,7 +298,6 @@ static enum md_status emit_graphs(struct md_analysis *analysis, struct md_error 
 static enum md_status emit_contents(struct md_analysis *analysis, struct md_error *err)
 {
 	struct md_artifact *out = analysis->out;
-
 	out->contents = calloc(analysis->held_count + (size_t)1, sizeof(*out->contents));
 	if (!out->contents)
 		return md_analysis_no_memory(err);
@@ -332,7 +320,6 @@ static enum md_status emit_contents(struct md_analysis *analysis, struct md_erro
 static uint32_t find_image(const struct md_artifact *artifact, const struct md_hash *hash)
 {
 	uint32_t i = 0;
-
 	while (i < artifact->image_count && !md_hash_equal(&artifact->images[i].hash, hash))
 		i++;
 	return i;
@@ -345,7 +332,6 @@ static enum md_status emit_value(struct md_analysis *analysis, struct md_held *h
 	uint32_t at = find_image(out, &analysis->traces[0]->images[variable->image].hash);
 	struct md_image_value *value;
 	bool failed = false;
-
 	if (at == out->image_count)
 		return MD_OK;
 	if (!MD_ARRAY_EXTEND(out->images[at].values, out->images[at].value_count))
@@ -371,7 +357,6 @@ static enum md_status emit_values(struct md_analysis *analysis, struct md_error 
 static void emit_stages(const struct md_trace *trace, struct md_provenance *provenance)
 {
 	uint64_t left = INT64_MAX;
-
 	for (uint32_t i = 0; i < trace->stage_count && trace->stages[i].ns <= left; i++) {
 		provenance->stages[provenance->stage_count++] = trace->stages[i];
 		left -= trace->stages[i].ns;
@@ -383,7 +368,6 @@ static void emit_kv(struct md_analysis *analysis)
 {
 	struct md_artifact *out = analysis->out;
 	struct md_error err = {0};
-
 	out->kv = analysis->traces[0]->kv;
 	if (md_artifact_check_kv(&out->kv, out->fingerprint.device_memory, &err) == MD_OK)
 		return;
@@ -397,7 +381,6 @@ static enum md_status emit_provenance(struct md_analysis *analysis, struct md_er
 	struct md_provenance *provenance = &analysis->out->provenance;
 	char created[MD_ANALYZE_TIME_BYTES];
 	bool failed = false;
-
 	MD_FORWARD(md_analyze_time(created, err));
 	provenance->tool_version = md_analysis_copy_text(MD_VERSION, &failed);
 	provenance->command = md_analysis_copy_text(trace->command ? trace->command : "", &failed);

@@ -8,7 +8,6 @@
 static enum md_status compare_devices(const struct md_analysis *analysis, struct md_error *err)
 {
 	const struct md_fingerprint *one = &analysis->traces[0]->fingerprint, *two = &analysis->traces[1]->fingerprint;
-
 	if (strcmp(one->device_name, two->device_name) != 0)
 		return md_error_set(err, MD_ERR_MISMATCH, "device name: first capture has %s, second %s",
 				    one->device_name, two->device_name);
@@ -37,7 +36,6 @@ static enum md_status fact_missing(const struct md_fingerprint_fact *fact, const
 static enum md_status compare_facts(const struct md_analysis *analysis, struct md_error *err)
 {
 	const struct md_fingerprint *one = &analysis->traces[0]->fingerprint, *two = &analysis->traces[1]->fingerprint;
-
 	for (uint32_t i = 0; i < one->fact_count || i < two->fact_count; i++) {
 		const struct md_fingerprint_fact *a = i < one->fact_count ? &one->facts[i] : NULL;
 		const struct md_fingerprint_fact *b = i < two->fact_count ? &two->facts[i] : NULL;
@@ -56,7 +54,6 @@ static enum md_status compare_arguments(const struct md_analysis *analysis, stru
 {
 	static const struct md_argument_list none;
 	const struct md_argument_list *vary = analysis->options.vary ? analysis->options.vary : &none;
-
 	if (analysis->traces[0]->fingerprint.fact_count)
 		return MD_OK;
 	return md_arguments_compare(&analysis->traces[0]->fingerprint.arguments,
@@ -67,7 +64,6 @@ static enum md_status compare_arguments(const struct md_analysis *analysis, stru
 static enum md_status check_two_processes(const struct md_analysis *analysis, struct md_error *err)
 {
 	const struct md_trace *one = analysis->traces[0], *two = analysis->traces[1];
-
 	if (!one->process_id || one->process_id != two->process_id || one->start_unix_ns != two->start_unix_ns)
 		return MD_OK;
 	return md_error_set(err, MD_ERR_MISMATCH, "both traces are of the same run (process %u): two runs are needed",
@@ -79,7 +75,6 @@ static enum md_status check_two_processes(const struct md_analysis *analysis, st
 static enum md_status check_whole(const struct md_trace *trace, unsigned capture, struct md_error *err)
 {
 	const char *which = capture ? "second" : "first";
-
 	if (!trace->complete)
 		return md_error_set(err, MD_ERR_TRUNCATED,
 				    "%s trace is incomplete: what it lacks may be what refuses a graph; capture again",

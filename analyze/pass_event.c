@@ -17,7 +17,6 @@ uint32_t *md_analysis_number_events(const struct md_trace_graph *graph)
 	uint32_t *numbers = calloc(graph->node_count + (size_t)1, sizeof(*numbers));
 	uint32_t next = 0;
 	struct md_map known;
-
 	if (!numbers)
 		return NULL;
 	md_map_init(&known);
@@ -56,7 +55,6 @@ static int records_first(const struct md_trace_graph *graph, uint32_t event)
 {
 	MD_AUTO_FREE uint8_t *behind = calloc(graph->node_count + (size_t)1, 1);
 	bool more = true;
-
 	if (!behind)
 		return -1;
 	while (more) {
@@ -111,7 +109,6 @@ static bool check_event(const struct md_trace *trace, struct md_pair *pair, cons
 	const char *call = use_by_engine(trace, event);
 	const struct md_trace_graph *other;
 	int first = 1;
-
 	if (call) {
 		md_pair_refuse(pair, "node %" PRIu32 ": the engine also uses the node's event outside of graphs (%s)",
 			       node, call);
@@ -140,7 +137,6 @@ static bool check_events(const struct md_trace *trace, struct md_pair *pair, con
 			 const uint32_t *numbers)
 {
 	uint32_t next = 0;
-
 	for (uint32_t n = 0; n < graph->node_count && !pair->why; n++) {
 		if (numbers[n] != next)
 			continue;
@@ -164,7 +160,6 @@ static bool check_pair(const struct md_analysis *analysis, struct md_pair *pair)
 {
 	uint32_t *numbers[2] = {NULL, NULL};
 	bool enough = true;
-
 	for (uint32_t c = 0; enough && c < analysis->captures; c++) {
 		numbers[c] = md_analysis_number_events(pair->graph[c]);
 		enough = numbers[c] && check_events(analysis->traces[c], pair, pair->graph[c], numbers[c]);

@@ -32,7 +32,6 @@ struct ballot {
 static uint32_t unbound_alloc(const struct md_view *view, uint64_t value, uint64_t *offset)
 {
 	uint32_t alloc = md_view_find(view, value);
-
 	if (alloc == MD_NONE || view->allocs[alloc].made_up)
 		return MD_NONE;
 	*offset = value - view->allocs[alloc].address;
@@ -44,7 +43,6 @@ static bool count_word(struct ballot *ballot, uint64_t one_value, uint64_t two_v
 	const struct md_view *views = ballot->analysis->views;
 	uint64_t one_offset = 0, two_offset = 0, count = 0, key;
 	uint32_t one = unbound_alloc(&views[0], one_value, &one_offset), two;
-
 	if (one == MD_NONE)
 		return true;
 	two = unbound_alloc(&views[1], two_value, &two_offset);
@@ -63,7 +61,6 @@ static bool count_word(struct ballot *ballot, uint64_t one_value, uint64_t two_v
 static bool count_node(struct ballot *ballot, const struct md_node *one, const struct md_node *two)
 {
 	bool counted = true;
-
 	if (one->type == MD_NODE_MEMSET)
 		return count_word(ballot, one->memset.dst, two->memset.dst);
 	if (one->type == MD_NODE_MEMCPY)
@@ -81,7 +78,6 @@ static bool count_node(struct ballot *ballot, const struct md_node *one, const s
 static enum md_status count_graph(struct ballot *ballot, const struct md_pair *pair, struct md_error *err)
 {
 	MD_AUTO_FREE uint32_t *order = md_analysis_order_nodes(pair->graph[0]);
-
 	if (!order)
 		return md_analysis_no_memory(err);
 	for (uint32_t i = 0; i < pair->graph[0]->node_count; i++) {
@@ -96,7 +92,6 @@ static enum md_status count_graphs(struct ballot *ballot, struct md_error *err)
 {
 	uint32_t count;
 	MD_AUTO_FREE struct md_pair **order = md_analysis_order_pairs(ballot->analysis, &count);
-
 	if (!order)
 		return md_analysis_no_memory(err);
 	for (uint32_t i = 0; i < count; i++)
@@ -110,7 +105,6 @@ static enum md_status count_graphs(struct ballot *ballot, struct md_error *err)
 static int compare_votes(const void *left, const void *right)
 {
 	const struct vote *a = left, *b = right;
-
 	if (a->count != b->count)
 		return a->count > b->count ? -1 : 1;
 	if (a->straight != b->straight)
@@ -126,7 +120,6 @@ static struct vote *list_votes(const struct ballot *ballot, uint32_t *count)
 	struct vote *votes = calloc(ballot->crossing.used + allocs + 1, sizeof(*votes));
 	uint64_t key, value;
 	size_t cursor = 0;
-
 	*count = 0;
 	while (votes && md_map_next(&ballot->crossing, &cursor, &key, &value))
 		votes[(*count)++] = (struct vote){(uint32_t)(key >> 32), (uint32_t)key, value, false};
@@ -152,7 +145,6 @@ static void pair(uint32_t *partner, uint32_t *back, uint32_t one, uint32_t two)
 static void pair_displaced(const uint32_t *before, uint32_t *partner, uint32_t *back, uint32_t one)
 {
 	uint32_t two = before[one];
-
 	while (two != MD_NONE && back[two] != MD_NONE)
 		two = before[back[two]];
 	if (two != MD_NONE)
@@ -167,7 +159,6 @@ static bool decide(struct ballot *ballot)
 	uint32_t *partner = malloc((ones + (size_t)1) * sizeof(*partner));
 	MD_AUTO_FREE uint32_t *before = analysis->partner;
 	uint32_t *back = analysis->partner_back;
-
 	analysis->partner = partner;
 	if (!votes || !partner)
 		return false;
@@ -211,7 +202,6 @@ static enum md_status vote(struct md_analysis *analysis, struct md_error *err)
 {
 	struct ballot ballot = {.analysis = analysis};
 	enum md_status status;
-
 	md_map_init(&ballot.crossing);
 	ballot.straight = calloc(analysis->views[0].alloc_count + (size_t)1, sizeof(*ballot.straight));
 	status = ballot.straight ? count_graphs(&ballot, err) : md_analysis_no_memory(err);

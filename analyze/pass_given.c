@@ -69,7 +69,6 @@ static void work_finish(struct work *work)
 static int compare_spots(const void *left, const void *right)
 {
 	const struct spot *a = left, *b = right;
-
 	if (a->alloc != b->alloc)
 		return a->alloc < b->alloc ? -1 : 1;
 	return (a->offset > b->offset) - (a->offset < b->offset);
@@ -86,7 +85,6 @@ static bool add_spot(struct spots *spots, struct spot spot)
 static void sort_spots(struct spots *spots)
 {
 	size_t kept = 0;
-
 	if (spots->count)
 		qsort(spots->items, spots->count, sizeof(*spots->items), compare_spots);
 	for (size_t i = 0; i < spots->count; i++)
@@ -99,7 +97,6 @@ static void sort_spots(struct spots *spots)
 static size_t behind(const struct spots *spots, struct spot spot)
 {
 	size_t low = 0, high = spots->count;
-
 	while (low < high) {
 		size_t middle = low + (high - low) / 2;
 		if (compare_spots(&spots->items[middle], &spot) <= 0)
@@ -113,7 +110,6 @@ static size_t behind(const struct spots *spots, struct spot spot)
 static uint64_t next_of(const struct spots *spots, struct spot spot, uint64_t otherwise)
 {
 	size_t at = behind(spots, spot);
-
 	return at < spots->count && spots->items[at].alloc == spot.alloc && spots->items[at].offset < otherwise
 		   ? spots->items[at].offset
 		   : otherwise;
@@ -123,7 +119,6 @@ static uint64_t next_of(const struct spots *spots, struct spot spot, uint64_t ot
 static uint64_t next_piece(const struct md_view *view, struct spot spot)
 {
 	uint32_t low = view->first_piece[spot.alloc], high = view->first_piece[spot.alloc + 1], end = high;
-
 	while (low < high) {
 		uint32_t middle = low + (high - low) / 2;
 		if (view->pieces[middle].start <= spot.offset)
@@ -141,7 +136,6 @@ static bool add_target(struct work *work, struct spots *spots, const struct md_t
 {
 	const struct md_view *view = &work->analysis->views[0];
 	struct spot spot = {target->alloc, (uint64_t)target->offset};
-
 	if (target->binding != MD_NONE)
 		return true;
 	if (target->offset < 0 || spot.offset > view->allocs[target->alloc].size)
@@ -154,7 +148,6 @@ static bool list_pair(struct work *work, uint32_t index)
 	const struct md_analysis *analysis = work->analysis;
 	const struct md_findings *findings = &analysis->pairs[index].findings;
 	struct spots *spots = &work->of_pair[index];
-
 	for (uint32_t f = 0; f < findings->count; f++)
 		if (!add_target(work, spots, &findings->items[f].target))
 			return false;
@@ -169,7 +162,6 @@ static bool list_pair(struct work *work, uint32_t index)
 static int compare_ranges(const void *left, const void *right)
 {
 	const struct range *a = left, *b = right;
-
 	return compare_spots(&(struct spot){a->alloc, a->start}, &(struct spot){b->alloc, b->start});
 }
 
@@ -177,7 +169,6 @@ static enum md_status list_outputs(struct work *work, struct md_error *err)
 {
 	const struct md_analysis *analysis = work->analysis;
 	size_t count = 0;
-
 	for (uint32_t i = 0; i < analysis->pair_count; i++)
 		count += analysis->pairs[i].graph[0]->output_count;
 	work->outputs = calloc(count + 1, sizeof(*work->outputs));
@@ -245,7 +236,6 @@ static enum md_status place_given(struct work *work, unsigned capture, const str
 	const struct md_trace *trace = analysis->traces[capture];
 	struct given *given = &work->given[work->given_count];
 	struct md_place place;
-
 	MD_FORWARD(md_view_seek(&analysis->views[capture], record->sequence, err));
 	if (!md_view_locate(&analysis->views[capture], record->address, &place) ||
 	    (place.binding != MD_NONE && !place.replaced && !record->size))
@@ -267,7 +257,6 @@ static enum md_status list_given(struct work *work, struct md_error *err)
 {
 	const struct md_analysis *analysis = work->analysis;
 	size_t count = 0, scratch = 0;
-
 	for (unsigned c = 0; c < analysis->captures; c++) {
 		count += analysis->traces[c]->given_count;
 		scratch += analysis->traces[c]->scratch_count;
@@ -288,7 +277,6 @@ static void list_spared(struct work *work, const struct given *given)
 {
 	const struct md_trace *trace = work->analysis->traces[given->capture];
 	uint64_t base = given->alloc->address, size = given->alloc->size;
-
 	work->spared_count = 0;
 	for (uint32_t i = 0; given->scratch && i < trace->scratch_count; i++) {
 		const struct md_trace_scratch *said = &trace->scratch[i];
@@ -337,7 +325,6 @@ static bool writes(const struct work *work, const struct md_pair *pair, const st
 	const struct md_trace_graph *graph = pair->graph[0];
 	uint64_t base = work->analysis->views[0].allocs[range->alloc].address;
 	uint32_t low = 0, high = graph->written_count;
-
 	if (!graph->written_known)
 		return any_undeclared(work, range->alloc, range->start, range->end);
 	while (low < high) {
@@ -382,7 +369,6 @@ static const char *kernel_name(const struct given *given)
 static const char *print_where(const struct given *given, char text[WHERE_TEXT])
 {
 	uint32_t at = given->record->offset;
-
 	*text = 0;
 	if (given->param)
 		snprintf(text, WHERE_TEXT, " in parameter %td%s (bytes %" PRIu32 "..%" PRIu64 ")",
@@ -408,7 +394,6 @@ static const char *hint(const struct given *given)
 static void refuse_written(struct md_pair *pair, const struct given *given, uint64_t offset)
 {
 	char where[WHERE_TEXT];
-
 	md_pair_refuse(pair,
 		       "%s%s, used outside of graphs, is given memory that the graph writes (allocation %" PRIu32
 		       ", byte %" PRIu64 ")%s: bind it, or declare it with medusa_graph_output%s",
@@ -419,7 +404,6 @@ static void refuse_written(struct md_pair *pair, const struct given *given, uint
 static void refuse_needed(struct md_pair *pair, const struct given *given, uint64_t offset)
 {
 	char where[WHERE_TEXT];
-
 	md_pair_refuse(
 	    pair,
 	    "%s%s, used outside of graphs, is given memory that the graph reads (allocation %" PRIu32 ", byte %" PRIu64
@@ -434,7 +418,6 @@ static void judge(const struct work *work, struct md_pair *pair, const struct gi
 		  const struct range *of_output)
 {
 	uint64_t at = given->spot.offset > range.start ? given->spot.offset : range.start;
-
 	if (of_output) {
 		range.start = of_output->start > range.start ? of_output->start : range.start;
 		range.end = of_output->end < range.end ? of_output->end : range.end;
@@ -454,7 +437,6 @@ static uint64_t least(uint64_t a, uint64_t b)
 static struct range stretch(const struct work *work, struct spot start)
 {
 	uint64_t end = next_piece(&work->analysis->views[0], start);
-
 	return (struct range){start.alloc, start.offset, next_of(&work->starts, start, end)};
 }
 
@@ -469,7 +451,6 @@ static void compare(const struct work *work, uint32_t index, const struct given 
 	const struct range *output = given->record->size ? NULL : output_at(work, given->spot);
 	uint64_t reach = next_piece(&work->analysis->views[0], given->spot);
 	size_t at = behind(spots, given->spot);
-
 	if (at && spots->items[at - 1].alloc == given->spot.alloc) {
 		struct range mine = stretch(work, spots->items[at - 1]);
 		if (mine.end > given->spot.offset)
@@ -491,7 +472,6 @@ static void compare(const struct work *work, uint32_t index, const struct given 
 static bool compare_all(struct work *work, const struct given *given)
 {
 	bool compared = false;
-
 	list_spared(work, given);
 	for (uint32_t i = 0; i < work->analysis->pair_count; i++) {
 		const struct md_pair *pair = &work->analysis->pairs[i];
@@ -507,7 +487,6 @@ static bool compare_all(struct work *work, const struct given *given)
 enum md_status md_pass_given(struct md_analysis *analysis, struct md_error *err)
 {
 	MD_CLEANUP(work_finish) struct work work = {.analysis = analysis};
-
 	if (!analysis->traces[0]->given_count && !(analysis->captures == 2 && analysis->traces[1]->given_count))
 		return MD_OK;
 	work.of_pair = calloc(analysis->pair_count + (size_t)1, sizeof(*work.of_pair));

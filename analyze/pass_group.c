@@ -42,7 +42,6 @@ static bool add_part(struct md_pair *pair, struct md_part part)
 static int compare_parts(const void *left, const void *right)
 {
 	const struct md_part *a = left, *b = right;
-
 	if (a->alloc != b->alloc)
 		return a->alloc < b->alloc ? -1 : 1;
 	return (a->offset > b->offset) - (a->offset < b->offset);
@@ -52,7 +51,6 @@ static int compare_parts(const void *left, const void *right)
 static void merge_parts(struct md_pair *pair)
 {
 	uint32_t kept = 0;
-
 	if (pair->part_count)
 		qsort(pair->parts, pair->part_count, sizeof(*pair->parts), compare_parts);
 	for (uint32_t i = 0; i < pair->part_count; i++) {
@@ -74,7 +72,6 @@ static enum md_status locate(struct md_analysis *analysis, const struct md_handi
 			     struct md_error *err)
 {
 	struct md_view *view = &analysis->views[handing->capture];
-
 	MD_FORWARD(md_view_seek(view, handing->sequence, err));
 	part->alloc = md_view_find(view, handing->address);
 	if (part->alloc == MD_NONE)
@@ -100,7 +97,6 @@ static enum md_status hand_contents(struct md_analysis *analysis, const struct m
 				    struct md_pair *writer, struct md_error *err)
 {
 	bool found = false;
-
 	for (uint32_t i = 0; i < analysis->held_count; i++) {
 		const struct md_held *held = &analysis->held[i];
 		struct md_part whole = {held->alloc, held->offset, held->size, false, false};

@@ -48,7 +48,6 @@ static void refuse_call(struct md_pair *reader, struct md_pair *writer, const st
 static void unite(struct md_analysis *analysis, struct md_pair *one, struct md_pair *two)
 {
 	uint32_t from = two->group, to = one->group ? one->group : (uint32_t)(one - analysis->pairs) + 1;
-
 	one->group = two->group = to;
 	for (uint32_t i = 0; from && from != to && i < analysis->pair_count; i++)
 		if (analysis->pairs[i].group == from)
@@ -73,7 +72,6 @@ static bool add_handing(struct md_analysis *analysis, const struct md_pair *read
 static bool says_where(const struct md_trace *trace, const struct md_trace_handed *handed)
 {
 	const struct md_trace_handed *next = handed + 1;
-
 	return next < trace->handed + trace->handed_count && next->reader == handed->reader &&
 	       next->writer == handed->writer && next->size;
 }
@@ -82,7 +80,6 @@ static void join(struct md_analysis *analysis, const struct md_trace *trace, con
 		 struct md_pair *reader, struct md_pair *writer)
 {
 	bool known = reader && writer && says_where(trace, handed);
-
 	if (reader && reader == writer) {
 		md_pair_refuse(reader, "reads what its own last replay wrote to unbound memory, and passes it on: the "
 				       "engine must bind that memory");

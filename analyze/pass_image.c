@@ -17,7 +17,6 @@ static enum md_status read_at(const char *path, uint64_t offset, uint8_t *data, 
 {
 	MD_AUTO_FD int fd = -1;
 	uint64_t there = 0;
-
 	MD_FORWARD(md_file_open(path, UINT64_MAX, &fd, &there, err));
 	return md_file_read_at(fd, offset, data, size, err) == MD_OK ? MD_OK : md_error_prefix(err, "%s", path);
 }
@@ -26,7 +25,6 @@ static enum md_status read_at(const char *path, uint64_t offset, uint8_t *data, 
 static enum md_status store_from_file(const struct md_image *image, struct md_image *out, struct md_error *err)
 {
 	struct md_hash hash;
-
 	if (image->size > MD_IMAGE_BYTES_MAX)
 		return md_error_set(err, MD_ERR_TOO_LARGE, "%s: an image of %" PRIu64 " bytes", image->path,
 				    image->size);
@@ -48,7 +46,6 @@ static void warn_unsettled(const struct md_analysis *analysis, const struct md_v
 	    variable->held == MD_NONE
 		? "its value changed, or was written again between replays, during the capture, or could not be read"
 		: analysis->broken[analysis->group[variable->alloc]];
-
 	md_warn(
 	    "an image is not stored: the engine writes its variable %s, so only the engine's own copy can be used (%s)",
 	    variable->name, why);
@@ -61,7 +58,6 @@ static enum md_status copy_image(const struct md_analysis *analysis, uint32_t in
 	const struct md_image *image = &analysis->traces[0]->images[index];
 	bool failed = false, keep_data = image->data && (!image->path || analysis->options.store_file_images);
 	const struct md_variable *unsettled = md_variable_unsettled(analysis, index);
-
 	*out = (struct md_image){.hash = image->hash, .kind = image->kind, .size = image->size};
 	if (unsettled) {
 		warn_unsettled(analysis, unsettled);
@@ -101,7 +97,6 @@ static enum md_status copy_kernel(const struct md_kernel *kernel, uint32_t image
 				  struct md_error *err)
 {
 	bool failed = false;
-
 	*out = (struct md_kernel){.image = image, .param_count = kernel->param_count, .state = kernel->state};
 	out->name = md_analysis_copy_text(kernel->name, &failed);
 	out->params = calloc(kernel->param_count + 1u, sizeof(*out->params));
@@ -128,7 +123,6 @@ static void mark_kernels(struct md_analysis *analysis)
 static enum md_status add_images_of_variables(struct md_analysis *analysis, uint32_t *image_slot, struct md_error *err)
 {
 	struct md_artifact *out = analysis->out;
-
 	for (uint32_t i = 0; i < out->alloc_count; i++) {
 		uint32_t image = out->allocs[i].image;
 		if (out->allocs[i].class != MD_CLASS_VARIABLE)
@@ -146,7 +140,6 @@ static enum md_status build_tables(struct md_analysis *analysis, uint32_t *image
 {
 	const struct md_trace *trace = analysis->traces[0];
 	struct md_artifact *out = analysis->out;
-
 	for (uint32_t i = 0; i < trace->kernel_count; i++) {
 		const struct md_kernel *kernel = &trace->kernels[i];
 		uint32_t image = kernel->image;
@@ -181,7 +174,6 @@ static enum md_status add_library(struct md_fingerprint *fingerprint, const char
 {
 	struct md_fingerprint_library *library = &fingerprint->libraries[fingerprint->library_count];
 	bool failed = false;
-
 	for (uint32_t i = 0; i < fingerprint->library_count; i++) {
 		if (strcmp(fingerprint->libraries[i].path, path) == 0 &&
 		    strcmp(fingerprint->libraries[i].build_id, build_id) == 0)
@@ -198,7 +190,6 @@ static enum md_status copy_fingerprint(struct md_analysis *analysis, const uint3
 {
 	const struct md_trace *trace = analysis->traces[0];
 	struct md_fingerprint *out = &analysis->out->fingerprint;
-
 	*out = trace->fingerprint;
 	out->library_count = 0;
 	out->facts = NULL;
@@ -232,7 +223,6 @@ enum md_status md_pass_image(struct md_analysis *analysis, struct md_error *err)
 	const struct md_trace *trace = analysis->traces[0];
 	MD_AUTO_FREE uint32_t *image_slot = malloc((trace->image_count + (size_t)1) * sizeof(*image_slot));
 	size_t kernels = trace->kernel_count + (size_t)1;
-
 	analysis->kernel_slot = malloc(kernels * sizeof(*analysis->kernel_slot));
 	analysis->out->kernels = calloc(kernels, sizeof(*analysis->out->kernels));
 	analysis->out->images = calloc(trace->image_count + (size_t)1, sizeof(*analysis->out->images));

@@ -30,7 +30,6 @@ static bool same_kernel(const struct md_trace *ta, const struct md_kernel *a, co
 static uint64_t name_key(const char *name)
 {
 	uint64_t key = 0xcbf29ce484222325u;
-
 	for (; *name; name++)
 		key = (key ^ (uint8_t)*name) * 0x100000001b3u;
 	return key;
@@ -46,7 +45,6 @@ static uint32_t find_kernel(const struct buckets *buckets, const struct md_trace
 {
 	uint64_t head;
 	uint32_t i = md_map_get(&buckets->heads, name_key(kernel->name), &head) ? (uint32_t)head : MD_NONE;
-
 	while (i != MD_NONE && !same_kernel(first, &first->kernels[i], trace, kernel))
 		i = buckets->next[i];
 	return i;
@@ -55,7 +53,6 @@ static uint32_t find_kernel(const struct buckets *buckets, const struct md_trace
 static bool identify(struct md_analysis *analysis, struct buckets *buckets)
 {
 	const struct md_trace *first = analysis->traces[0];
-
 	for (uint32_t i = 0; i < first->kernel_count; i++) {
 		uint64_t key = name_key(first->kernels[i].name), head;
 		uint32_t equal = find_kernel(buckets, first, first, &first->kernels[i]);
@@ -76,7 +73,6 @@ enum md_status md_pass_kernel(struct md_analysis *analysis, struct md_error *err
 {
 	struct buckets buckets = {.next = calloc(analysis->traces[0]->kernel_count + 1u, sizeof(*buckets.next))};
 	bool done = buckets.next != NULL;
-
 	md_map_init(&buckets.heads);
 	for (unsigned c = 0; c < analysis->captures; c++) {
 		analysis->kernel_identity[c] =

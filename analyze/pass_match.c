@@ -13,7 +13,6 @@
 static void name_pair(const struct md_trace *trace, uint32_t order, struct md_pair *pair)
 {
 	const struct md_trace_graph *graph = &trace->graphs[order];
-
 	if (!graph->label)
 		snprintf(pair->own_label, sizeof(pair->own_label), "graph/%" PRIu32, order);
 	pair->label = graph->label;
@@ -29,7 +28,6 @@ static const char *pair_label(const struct md_pair *pair)
 static int compare_keys(const struct md_pair *a, const struct md_pair *b)
 {
 	int order = strcmp(pair_label(a), pair_label(b));
-
 	return order ? order : (a->batch > b->batch) - (a->batch < b->batch);
 }
 
@@ -38,7 +36,6 @@ static int compare_pairs(const void *left, const void *right)
 {
 	const struct md_pair *a = left, *b = right;
 	int order = compare_keys(a, b);
-
 	return order ? order : (a->graph[0] > b->graph[0]) - (a->graph[0] < b->graph[0]);
 }
 
@@ -50,7 +47,6 @@ static struct md_pair *list_graphs(const struct md_trace *trace, bool labelled, 
 {
 	struct md_pair *list = calloc(trace->graph_count + 1u, sizeof(*list));
 	uint32_t listed = 0, kept = 0;
-
 	if (!list)
 		return NULL;
 	for (uint32_t i = 0; i < trace->graph_count; i++)
@@ -110,7 +106,6 @@ static bool refuse_kernels(const struct md_analysis *analysis, struct md_pair *p
 {
 	const struct md_kernel *a = &analysis->traces[0]->kernels[one->kernel];
 	const struct md_kernel *b = &analysis->traces[1]->kernels[two->kernel];
-
 	if (analysis->kernel_identity[0][one->kernel] == analysis->kernel_identity[1][two->kernel])
 		return false;
 	if (strcmp(a->name, b->name) != 0)
@@ -146,7 +141,6 @@ static bool refuse_memsets(struct md_pair *pair, uint32_t n, const struct md_mem
 static bool refuse_memcpys(struct md_pair *pair, uint32_t n, const struct md_memcpy *one, const struct md_memcpy *two)
 {
 	struct md_memcpy a = *one, b = *two;
-
 	a.src = b.src = a.dst = b.dst = 0;
 	return refuse_number(pair, n, "memcpy width", a.width, b.width) ||
 	       refuse_number(pair, n, "memcpy height", a.height, b.height) ||
@@ -162,7 +156,6 @@ static bool refuse_nodes(const struct md_analysis *analysis, struct md_pair *pai
 	for (uint32_t n = 0; n < pair->graph[0]->node_count; n++) {
 		const struct md_node *one = &pair->graph[0]->nodes[n], *two = &pair->graph[1]->nodes[n];
 		bool refused = refuse_number(pair, n, "type", one->type, two->type);
-
 		if (!refused && one->type == MD_NODE_KERNEL)
 			refused = refuse_kernel_nodes(analysis, pair, n, one, two);
 		else if (!refused && one->type == MD_NODE_MEMSET)
@@ -180,7 +173,6 @@ static bool refuse_nodes(const struct md_analysis *analysis, struct md_pair *pai
 static bool refuse_edges(struct md_pair *pair)
 {
 	const struct md_trace_graph *one = pair->graph[0], *two = pair->graph[1];
-
 	if (one->edge_count != two->edge_count) {
 		md_pair_refuse(pair, "%" PRIu32 " and %" PRIu32 " edges", one->edge_count, two->edge_count);
 		return true;
@@ -203,7 +195,6 @@ static bool refuse_edges(struct md_pair *pair)
 static void refuse_notes(struct md_pair *pair)
 {
 	const struct md_trace_graph *one = pair->graph[0], *two = pair->graph[1];
-
 	if (one->note_size != two->note_size)
 		md_pair_refuse(pair, "the engine's note has %" PRIu64 " and %" PRIu64 " bytes", one->note_size,
 			       two->note_size);
@@ -218,7 +209,6 @@ static void refuse_notes(struct md_pair *pair)
 static bool refuse_known(struct md_pair *pair, unsigned capture)
 {
 	const struct md_trace_graph *graph = pair->graph[capture];
-
 	if (graph->refused)
 		md_pair_refuse(pair, "%s", graph->refused);
 	else if (graph->probe == MD_PROBE_FAILED)
@@ -231,7 +221,6 @@ static bool refuse_known(struct md_pair *pair, unsigned capture)
 static bool refuse_unknown_kernels(const struct md_trace *trace, struct md_pair *pair, unsigned capture)
 {
 	const struct md_trace_graph *graph = pair->graph[capture];
-
 	for (uint32_t n = 0; n < graph->node_count; n++) {
 		if (graph->nodes[n].type != MD_NODE_KERNEL || graph->nodes[n].kernel < trace->kernel_count)
 			continue;
@@ -277,7 +266,6 @@ static struct md_pair *merge(struct md_pair *one, uint32_t one_count, const stru
 {
 	struct md_pair *merged = calloc((size_t)one_count + two_count + 1, sizeof(*merged));
 	uint32_t i = 0, j = 0;
-
 	*count = 0;
 	while (merged && (i < one_count || j < two_count)) {
 		struct md_pair *pair = &merged[(*count)++];
@@ -300,7 +288,6 @@ enum md_status md_pass_match(struct md_analysis *analysis, struct md_error *err)
 			(analysis->captures == 2 && md_trace_labelled(analysis->traces[1]));
 	MD_AUTO_FREE struct md_pair *one = list_graphs(analysis->traces[0], labelled, &one_count);
 	MD_AUTO_FREE struct md_pair *two = NULL;
-
 	if (analysis->captures == 2)
 		two = list_graphs(analysis->traces[1], labelled, &two_count);
 	if (!one || (analysis->captures == 2 && !two))

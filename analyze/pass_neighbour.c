@@ -18,7 +18,6 @@ static bool touch(const struct md_view_binding *before, const struct md_view_bin
 static bool side_by_side(const struct md_analysis *analysis, uint32_t before, uint32_t behind)
 {
 	const struct md_view *one = &analysis->views[0], *two = &analysis->views[1];
-
 	if (before == MD_NONE || before == behind || !touch(&one->bindings[before], &one->bindings[behind]))
 		return false;
 	if (analysis->captures < 2)
@@ -46,7 +45,6 @@ static void look_at_node(struct md_analysis *analysis, const struct md_finding *
 static uint32_t words_of_node(const struct md_findings *findings, uint32_t first)
 {
 	uint32_t count = 1;
-
 	while (first + count < findings->count && findings->items[first + count].node == findings->items[first].node)
 		count++;
 	return count;
@@ -55,7 +53,6 @@ static uint32_t words_of_node(const struct md_findings *findings, uint32_t first
 enum md_status md_pass_neighbour(struct md_analysis *analysis, struct md_error *err)
 {
 	size_t bytes = (analysis->views[0].binding_count + (size_t)1) * sizeof(*analysis->before);
-
 	analysis->before = malloc(bytes);
 	if (!analysis->before)
 		return md_analysis_no_memory(err);

@@ -14,7 +14,6 @@ static void refuse_other_order(struct md_analysis *analysis)
 					       "in the first capture"};
 	const struct md_sequence_side second = {two->requests, two->request_count, "second", "in the second"};
 	struct md_error differs = {0};
-
 	if (md_sequence_compare(&first, &second, &differs) == MD_OK)
 		return;
 	for (uint32_t i = 0; i < analysis->pair_count; i++)
@@ -25,7 +24,6 @@ enum md_status md_pass_order(struct md_analysis *analysis, struct md_error *err)
 {
 	const struct md_trace *trace = analysis->traces[0];
 	struct md_artifact *out = analysis->out;
-
 	if (analysis->captures == 2)
 		refuse_other_order(analysis);
 	if (!trace->request_count)

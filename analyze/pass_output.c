@@ -15,7 +15,6 @@ static bool locate(struct md_analysis *analysis, struct md_pair *pair, unsigned 
 	const struct md_view *view = &analysis->views[capture];
 	const struct md_trace_output *output = &pair->graph[capture]->outputs[index];
 	struct md_place place;
-
 	for (uint64_t at = 0, step; at < output->size; at += step) {
 		if (!md_view_locate(view, output->address + at, &place)) {
 			md_pair_refuse(pair, "output %" PRIu32 ": byte %" PRIu64 " lies in no live memory (%s capture)",
@@ -64,7 +63,6 @@ static void refuse_place(const struct md_analysis *analysis, struct md_pair *pai
 {
 	const struct md_place *places[] = {one, two};
 	char text[2][160];
-
 	for (unsigned c = 0; c < 2; c++) {
 		if (places[c]->binding != MD_NONE)
 			snprintf(text[c], sizeof(text[c]), "byte %" PRId64 " of %.100s", places[c]->offset,
@@ -82,7 +80,6 @@ static void find_output(struct md_analysis *analysis, struct md_pair *pair, uint
 {
 	struct md_place one, two;
 	uint64_t size = pair->graph[0]->outputs[index].size;
-
 	pair->outputs[index] = (struct md_target){.alloc = MD_NONE, .binding = MD_NONE};
 	if (analysis->captures == 2 && pair->graph[1]->outputs[index].size != size) {
 		md_pair_refuse(pair, "output %" PRIu32 ": %" PRIu64 " bytes, in the second capture %" PRIu64, index,
@@ -109,7 +106,6 @@ static void find_output(struct md_analysis *analysis, struct md_pair *pair, uint
 static enum md_status find_outputs(struct md_analysis *analysis, struct md_pair *pair, struct md_error *err)
 {
 	const struct md_trace_graph *one = pair->graph[0], *two = pair->graph[1];
-
 	pair->outputs = calloc(one->output_count + (size_t)1, sizeof(*pair->outputs));
 	if (!pair->outputs)
 		return md_analysis_no_memory(err);

@@ -19,7 +19,6 @@ struct placed {
 static int by_place(const void *a, const void *b)
 {
 	const struct placed *one = a, *two = b;
-
 	if (one->moved != two->moved)
 		return one->moved < two->moved ? -1 : 1;
 	if (one->address != two->address)
@@ -32,7 +31,6 @@ static struct placed place_of(const struct md_analysis *analysis, uint32_t index
 	const struct md_view_binding *binding = &analysis->views[0].bindings[index];
 	uint32_t partner = analysis->captures < 2 ? MD_NONE : analysis->binding_match[index];
 	uint64_t moved = partner == MD_NONE ? 0 : analysis->views[1].bindings[partner].address - binding->address;
-
 	return (struct placed){moved, binding->address, binding->address + binding->size, index, binding->alloc};
 }
 
@@ -40,7 +38,6 @@ static struct placed place_of(const struct md_analysis *analysis, uint32_t index
 static bool at_one_time(const struct md_view *view, const struct placed *a, const struct placed *b)
 {
 	const struct md_view_alloc *one = &view->allocs[a->alloc], *two = &view->allocs[b->alloc];
-
 	return one == two || (one->born < two->died && two->born < one->died);
 }
 
@@ -49,7 +46,6 @@ enum md_status md_pass_overlap(struct md_analysis *analysis, struct md_error *er
 	const struct md_view *view = &analysis->views[0];
 	uint32_t count = view->binding_count, reach = 0; /* the one that ends last of those that came before */
 	MD_AUTO_FREE struct placed *places = calloc(count + (size_t)1, sizeof(*places));
-
 	analysis->within = malloc((count + (size_t)1) * sizeof(*analysis->within));
 	if (!places || !analysis->within)
 		return md_analysis_no_memory(err);

@@ -18,7 +18,6 @@ struct marks {
 static void mark_target(const struct md_analysis *analysis, struct marks *marks, const struct md_target *target)
 {
 	uint32_t variable = analysis->variable_of[target->alloc];
-
 	if (target->binding != MD_NONE) {
 		marks->binding[target->binding] = 1;
 		return;
@@ -45,7 +44,6 @@ static void mark_images(const struct md_analysis *analysis, struct marks *marks,
 static bool is_reached(const struct md_analysis *analysis, const struct marks *marks, const struct md_held *held)
 {
 	uint32_t image = held->variable == MD_NONE ? MD_NONE : analysis->variables[held->variable].image;
-
 	if (image == MD_NONE)
 		return marks->alloc[analysis->group[held->alloc]];
 	return marks->image[image] && !md_variable_unsettled(analysis, image);
@@ -69,7 +67,6 @@ static void mark_outputs(const struct md_analysis *analysis, struct marks *marks
 static void mark_all(struct md_analysis *analysis, struct marks *marks)
 {
 	bool changed = true;
-
 	for (uint32_t i = 0; i < analysis->pair_count; i++) {
 		if (analysis->pairs[i].why)
 			continue;
@@ -94,7 +91,6 @@ static void mark_all(struct md_analysis *analysis, struct marks *marks)
 static void mark_overlaps(const struct md_analysis *analysis, struct marks *marks)
 {
 	uint32_t count = analysis->views[0].binding_count;
-
 	for (uint32_t i = 0; i < count; i++)
 		if (marks->binding[i] && analysis->within[i] != MD_NONE)
 			marks->binding[analysis->within[i]] = 1;
@@ -108,7 +104,6 @@ static void mark_overlaps(const struct md_analysis *analysis, struct marks *mark
 static bool keeps_contents(const struct md_analysis *analysis)
 {
 	bool any = analysis->traces[0]->value_count != 0; /* those of variables may be made of weights as well */
-
 	for (uint32_t i = 0; i < analysis->held_count; i++)
 		any |= analysis->held[i].kept;
 	return any;
@@ -129,7 +124,6 @@ static uint32_t alignment(const struct md_analysis *analysis, uint32_t index)
 {
 	uint32_t partner = analysis->captures < 2 ? MD_NONE : analysis->binding_match[index];
 	uint64_t bits = analysis->views[0].bindings[index].address | MD_BINDING_ALIGN_MAX;
-
 	if (partner != MD_NONE)
 		bits |= analysis->views[1].bindings[partner].address;
 	return (uint32_t)(bits & (~bits + 1));
@@ -143,7 +137,6 @@ static struct md_binding make_binding(const struct md_analysis *analysis, uint32
 				     .size = from->size,
 				     .role = from->role,
 				     .align = alignment(analysis, index)};
-
 	if (contents && constant->counts && !constant->why) {
 		binding.hashed = true;
 		binding.hash = constant->hash;
@@ -162,7 +155,6 @@ static enum md_alloc_family bound_family(enum md_alloc_family family)
 static void place_neighbours(struct md_analysis *analysis)
 {
 	struct md_artifact *out = analysis->out;
-
 	for (uint32_t i = 0; i < analysis->views[0].binding_count; i++) {
 		uint32_t before = analysis->before[i];
 		if (before == MD_NONE || analysis->binding_slot[i] == MD_NONE ||
@@ -179,7 +171,6 @@ static void place_overlaps(struct md_analysis *analysis)
 {
 	const struct md_view *view = &analysis->views[0];
 	struct md_artifact *out = analysis->out;
-
 	for (uint32_t i = 0; i < view->binding_count; i++) {
 		uint32_t first = analysis->within[i];
 		if (first == MD_NONE || analysis->binding_slot[i] == MD_NONE ||
@@ -197,7 +188,6 @@ static enum md_status place_variables(struct md_analysis *analysis, const struct
 {
 	struct md_artifact *out = analysis->out;
 	bool failed = false;
-
 	for (uint32_t i = 0; i < analysis->variable_count; i++) {
 		const struct md_variable *variable = &analysis->variables[i];
 		if (variable->alloc == MD_NONE || !marks->alloc[variable->alloc])
@@ -222,11 +212,9 @@ static enum md_status place_bindings(struct md_analysis *analysis, const struct 
 	const struct md_view *view = &analysis->views[0];
 	struct md_artifact *out = analysis->out;
 	bool failed = false, contents = keeps_contents(analysis);
-
 	for (uint32_t i = 0; i < view->binding_count; i++) {
 		const struct md_view_binding *binding = &view->bindings[i];
 		const struct md_view_alloc *alloc = &view->allocs[binding->alloc];
-
 		if (!keeps_binding(analysis, marks, contents, i))
 			continue;
 		analysis->binding_slot[i] = out->alloc_count;
@@ -252,7 +240,6 @@ struct extent {
 static void measure_groups(const struct md_analysis *analysis, const struct marks *marks, struct extent *extents)
 {
 	const struct md_view *view = &analysis->views[0];
-
 	for (uint32_t i = 0; i < view->alloc_count; i++) {
 		const struct md_view_alloc *alloc = &view->allocs[i];
 		struct extent *extent = &extents[analysis->group[i]];
@@ -269,7 +256,6 @@ static bool place_private(struct md_analysis *analysis, const struct marks *mark
 	const struct md_view *view = &analysis->views[0];
 	struct md_artifact *out = analysis->out;
 	MD_AUTO_FREE struct extent *extents = calloc(view->alloc_count + 1u, sizeof(*extents));
-
 	if (!extents)
 		return false;
 	measure_groups(analysis, marks, extents);
@@ -297,7 +283,6 @@ static bool place_private(struct md_analysis *analysis, const struct marks *mark
 static bool prepare(struct md_analysis *analysis, struct marks *marks)
 {
 	size_t allocs = analysis->views[0].alloc_count + 1u, bindings = analysis->views[0].binding_count + 1u;
-
 	marks->alloc = calloc(allocs, 1);
 	marks->binding = calloc(bindings, 1);
 	marks->image = calloc(analysis->traces[0]->image_count + (size_t)1, 1);
@@ -318,7 +303,6 @@ enum md_status md_pass_place(struct md_analysis *analysis, struct md_error *err)
 {
 	struct marks marks = {0};
 	enum md_status status = MD_OK;
-
 	if (!prepare(analysis, &marks)) {
 		status = md_analysis_no_memory(err);
 	} else {

@@ -36,7 +36,6 @@ static bool add_noise(struct md_pair *pair, uint32_t node, uint32_t at, uint32_t
 {
 	struct md_noises *noises = &pair->noises;
 	struct md_noise *last = noises->count ? &noises->items[noises->count - 1] : NULL;
-
 	if (last && last->node == node && last->at + last->size == at) {
 		last->size += size;
 		return true;
@@ -77,7 +76,6 @@ static bool add_pointer(struct walk *walk, uint32_t node, uint32_t at, const str
 static void refuse_word(struct walk *walk, uint32_t node, uint32_t at, const char *why)
 {
 	const struct md_node *n = node_of(walk, 0, node);
-
 	if (n->type == MD_NODE_KERNEL)
 		md_pair_refuse(walk->pair,
 			       "node %" PRIu32 " (%s): parameter bytes %" PRIu32 "..%" PRIu32 " unprovable: %s", node,
@@ -89,7 +87,6 @@ static void refuse_word(struct walk *walk, uint32_t node, uint32_t at, const cha
 static uint64_t read_word(const uint8_t *at)
 {
 	uint64_t value;
-
 	memcpy(&value, at, sizeof(value));
 	return value;
 }
@@ -100,7 +97,6 @@ static bool add_doubt(struct walk *walk, uint32_t node, uint32_t at, const uint8
 {
 	struct md_doubts *doubts = &walk->pair->doubts;
 	struct md_doubt doubt = {.node = node, .at = at, .target = *target};
-
 	if (!walk->analysis->options.keep_doubtful || doubts->count == MD_DOUBTFUL_MAX) {
 		refuse_word(walk, node, at, why);
 		return true;
@@ -116,7 +112,6 @@ static bool add_doubt(struct walk *walk, uint32_t node, uint32_t at, const uint8
 static bool in_doubt(const struct md_pair *pair, uint32_t node, uint32_t at)
 {
 	const struct md_doubts *doubts = &pair->doubts;
-
 	for (uint32_t i = 0; i < doubts->count; i++) {
 		if (doubts->items[i].node == node && at >= doubts->items[i].at && at - doubts->items[i].at < 8)
 			return true;
@@ -131,7 +126,6 @@ static bool is_pointer(struct walk *walk, uint32_t node, uint32_t at)
 	enum md_word word = MD_WORD_NOISE;
 	struct md_target target;
 	char why[MD_WORD_WHY_BYTES];
-
 	if (at + 8 <= one->params_size)
 		word = md_word_resolve(walk->analysis, read_word(one->params + at), read_word(two->params + at),
 				       walk->pair->graph[0]->sequence, &target, why);
@@ -148,7 +142,6 @@ static bool doubt_crooked(struct walk *walk, uint32_t node, uint32_t at)
 	const struct md_node *one = node_of(walk, 0, node), *two = other_node(walk, node);
 	struct md_target target;
 	char why[MD_WORD_WHY_BYTES];
-
 	for (uint32_t start = at < 4 ? 4 : at - 4;
 	     walk->analysis->options.keep_doubtful && start <= at + 4 && start + 8 <= one->params_size; start += 8) {
 		enum md_word word =
@@ -215,12 +208,10 @@ static bool classify_params(struct walk *walk, uint32_t node)
 	uint64_t lowest = analysis->views[0].lowest, highest = analysis->views[0].highest;
 	uint32_t at = 0, left;
 	char why[MD_WORD_WHY_BYTES];
-
 	for (; at + 8 <= one->params_size && !walk->pair->why; at += 8) {
 		struct md_target target;
 		uint64_t first, second;
 		enum md_word word;
-
 		memcpy(&first, one->params + at, 8);
 		memcpy(&second, two->params + at, 8);
 		if (first == second && (first < lowest || first >= highest)) {
@@ -252,7 +243,6 @@ static bool classify_address(struct walk *walk, uint32_t node, uint32_t at, cons
 	struct md_target target;
 	char why[MD_WORD_WHY_BYTES];
 	enum md_word word = md_word_resolve(walk->analysis, one, two, walk->pair->graph[0]->sequence, &target, why);
-
 	if (word == MD_WORD_POINTER)
 		return add_pointer(walk, node, at, &target);
 	if (word == MD_WORD_REFUSED || word == MD_WORD_DOUBTFUL)
@@ -267,7 +257,6 @@ static bool classify_address(struct walk *walk, uint32_t node, uint32_t at, cons
 static bool classify_windows(struct walk *walk, uint32_t node)
 {
 	const struct md_node *one = node_of(walk, 0, node), *two = other_node(walk, node);
-
 	for (uint32_t i = 0; i < one->attribute_count && !walk->pair->why; i++) {
 		uint32_t at = MD_ATTRIBUTES_AT + i * (uint32_t)sizeof(one->attributes->value);
 		uint64_t first[2], second[2]; /* address, size */
@@ -289,7 +278,6 @@ static bool classify_copied(struct walk *walk, uint32_t node, uint32_t at, uint3
 	const struct md_findings *findings = &walk->pair->findings;
 	uint32_t before = findings->count;
 	struct md_place place;
-
 	if (type == MEMORY_HOST && !md_view_locate(&walk->analysis->views[0], one, &place)) {
 		md_pair_refuse(walk->pair, "node %" PRIu32 ": copies %s host memory that is not page-locked", node,
 			       at ? "to" : "from");
@@ -309,7 +297,6 @@ static bool classify_copied(struct walk *walk, uint32_t node, uint32_t at, uint3
 static bool classify_memcpy(struct walk *walk, uint32_t node)
 {
 	const struct md_memcpy *one = &node_of(walk, 0, node)->memcpy, *two = &other_node(walk, node)->memcpy;
-
 	return classify_copied(walk, node, 0, one->src_type, one->src, two->src) &&
 	       classify_copied(walk, node, 8, one->dst_type, one->dst, two->dst);
 }
@@ -317,7 +304,6 @@ static bool classify_memcpy(struct walk *walk, uint32_t node)
 static bool classify_node(struct walk *walk, uint32_t node)
 {
 	const struct md_node *one = node_of(walk, 0, node), *two = other_node(walk, node);
-
 	switch (one->type) {
 	case MD_NODE_KERNEL:
 		return classify_params(walk, node) && classify_windows(walk, node);
@@ -343,7 +329,6 @@ static enum md_status settle_open(struct walk *walk, struct md_error *err)
 		struct md_target target;
 		char why[MD_WORD_WHY_BYTES];
 		enum md_word word;
-
 		MD_FORWARD(md_analysis_seek_node(walk->analysis, walk->pair, open->node, err));
 		word = md_word_origin(walk->analysis, open->one, open->two, walk->pair->graph[0]->sequence,
 				      walk->referenced, &target, why);
@@ -357,7 +342,6 @@ static enum md_status settle_open(struct walk *walk, struct md_error *err)
 static int compare_findings(const void *left, const void *right)
 {
 	const struct md_finding *a = left, *b = right;
-
 	if (a->node != b->node)
 		return a->node < b->node ? -1 : 1;
 	return (a->at > b->at) - (a->at < b->at);
@@ -366,7 +350,6 @@ static int compare_findings(const void *left, const void *right)
 static int compare_doubts(const void *left, const void *right)
 {
 	const struct md_doubt *a = left, *b = right;
-
 	if (a->node != b->node)
 		return a->node < b->node ? -1 : 1;
 	return (a->at > b->at) - (a->at < b->at);
@@ -375,7 +358,6 @@ static int compare_doubts(const void *left, const void *right)
 static int compare_noises(const void *left, const void *right)
 {
 	const struct md_noise *a = left, *b = right;
-
 	if (a->node != b->node)
 		return a->node < b->node ? -1 : 1;
 	return (a->at > b->at) - (a->at < b->at);
@@ -385,7 +367,6 @@ static int compare_noises(const void *left, const void *right)
 static void refuse_overlaps(struct walk *walk)
 {
 	const struct md_findings *findings = &walk->pair->findings;
-
 	for (uint32_t i = 0; i < findings->count && walk->pair->doubts.count; i++) {
 		uint32_t node = findings->items[i].node, at = findings->items[i].at;
 		if (in_doubt(walk->pair, node, at) || in_doubt(walk->pair, node, at + 7))
@@ -421,7 +402,6 @@ static enum md_status classify_graph(struct md_analysis *analysis, struct md_pai
 	struct walk walk = {.analysis = analysis, .pair = pair};
 	MD_AUTO_FREE uint32_t *order = md_analysis_order_nodes(pair->graph[0]);
 	enum md_status status = MD_OK;
-
 	walk.referenced = calloc(analysis->views[0].alloc_count + 1u, 1);
 	if (!order || !walk.referenced)
 		status = md_analysis_no_memory(err);
@@ -437,7 +417,6 @@ enum md_status md_pass_pointer(struct md_analysis *analysis, struct md_error *er
 {
 	uint32_t count;
 	MD_AUTO_FREE struct md_pair **order = md_analysis_order_pairs(analysis, &count);
-
 	if (!order)
 		return md_analysis_no_memory(err);
 	for (uint32_t i = 0; i < count; i++)

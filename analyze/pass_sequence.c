@@ -25,7 +25,6 @@ static const char *family_name(enum md_alloc_family family)
 {
 	static const char *const names[] = {"?",    "device", "pitched",       "async",  "managed",
 					    "host", "mapped", "module global", "shared", "graph's"};
-
 	return (unsigned)family < sizeof(names) / sizeof(names[0]) ? names[family] : names[0];
 }
 
@@ -57,14 +56,12 @@ static int sort_requests(const void *left, const void *right)
 {
 	const struct request *a = left, *b = right;
 	int order = compare_requests(a, b);
-
 	return order ? order : (a->index > b->index) - (a->index < b->index);
 }
 
 static struct request *list_requests(const struct md_trace *trace, uint32_t from, uint32_t to)
 {
 	struct request *list = calloc((size_t)(to - from) + 1, sizeof(*list));
-
 	for (uint32_t i = from; list && i < to; i++)
 		list[i - from] = (struct request){trace->allocs[i].family, trace->allocs[i].size, i};
 	if (list)
@@ -77,7 +74,6 @@ static bool pair_by_request(struct md_analysis *analysis, uint32_t from, uint32_
 	MD_AUTO_FREE struct request *one = list_requests(analysis->traces[0], from, one_end);
 	MD_AUTO_FREE struct request *two = list_requests(analysis->traces[1], from, two_end);
 	uint32_t i = 0, j = 0;
-
 	if (!one || !two)
 		return false;
 	while (i < one_end - from && j < two_end - from) {
@@ -95,7 +91,6 @@ static bool match_allocs(struct md_analysis *analysis)
 	const struct md_trace *one = analysis->traces[0], *two = analysis->traces[1];
 	uint32_t i = 0, one_end = one->alloc_count, two_end = two->alloc_count;
 	char first[64], second[64];
-
 	for (; i < one_end && i < two_end && same_request(&one->allocs[i], &two->allocs[i]); i++)
 		pair_allocs(analysis, i, i);
 	if (i == one_end && i == two_end)
@@ -117,7 +112,6 @@ static void match_bindings(struct md_analysis *analysis)
 {
 	const struct md_view *one = &analysis->views[0], *two = &analysis->views[1];
 	uint32_t i = 0, j = 0;
-
 	while (i < one->binding_count && j < two->binding_count) {
 		int order = strcmp(one->bindings[i].name, two->bindings[j].name);
 		if (order == 0 && one->bindings[i].size == two->bindings[j].size &&
@@ -131,7 +125,6 @@ static void match_bindings(struct md_analysis *analysis)
 static uint32_t *indices(uint32_t count, bool identity)
 {
 	uint32_t *list = malloc(((size_t)count + 1) * sizeof(*list));
-
 	for (uint32_t i = 0; list && i < count; i++)
 		list[i] = identity ? i : MD_NONE;
 	return list;
@@ -141,7 +134,6 @@ enum md_status md_pass_sequence(struct md_analysis *analysis, struct md_error *e
 {
 	bool single = analysis->captures == 1;
 	unsigned last = analysis->captures - 1;
-
 	analysis->partner = indices(analysis->views[0].alloc_count, single);
 	analysis->partner_back = indices(analysis->views[last].alloc_count, single);
 	analysis->binding_match = indices(analysis->views[0].binding_count, single);

@@ -26,7 +26,6 @@ static bool fill_counterpart(const struct md_tables *tables, const struct md_tab
 	const struct md_analysis *analysis = tables->analysis;
 	uint64_t size = part->end - part->start, end;
 	uint64_t offset = part->start - analysis->views[0].allocs[part->alloc].address;
-
 	two->data = malloc(size);
 	two->known = calloc(size, 1);
 	if (!two->data || !two->known)
@@ -54,7 +53,6 @@ static bool fill_counterpart(const struct md_tables *tables, const struct md_tab
 static bool trim(struct md_table_part *part, const uint8_t *one, const uint8_t *two)
 {
 	uint64_t size = part->end - part->start, from = 0, to = size;
-
 	while (from < size && !one[from] && !two[from])
 		from++;
 	while (to > from && !one[to - 1] && !two[to - 1])
@@ -78,7 +76,6 @@ static enum md_status hold(struct md_tables *tables, struct table *table, const 
 			       .size = part->end - part->start,
 			       .unread = true,
 			       .compared = two->found && !memchr(two->known, 0, part->end - part->start)};
-
 	if (!MD_ARRAY_GROW(analysis->held, analysis->held_count, tables->held_room))
 		return md_analysis_no_memory(err);
 	held.data = malloc(held.size);
@@ -101,7 +98,6 @@ static enum md_status hold_part(struct md_tables *tables, struct table *table, s
 	MD_AUTO_FREE uint8_t *zeros = NULL;
 	const uint8_t *one = part.from->data ? part.from->data + (part.start - part.from->address) : NULL;
 	uint64_t start = part.start;
-
 	if (!one)
 		one = zeros = calloc(part.end - part.start, 1);
 	if (!one || !fill_counterpart(tables, &part, one, &two))
@@ -142,7 +138,6 @@ static void refuse_users(struct md_tables *tables, const struct table *table)
 {
 	struct md_analysis *analysis = tables->analysis;
 	bool found = false;
-
 	for (uint32_t i = 0; table->by_address && i < analysis->pair_count; i++) {
 		struct md_pair *pair = &analysis->pairs[i];
 		bool uses = any_address(tables, table, &pair->findings);
@@ -166,7 +161,6 @@ static void refuse_users(struct md_tables *tables, const struct table *table)
 static uint32_t alloc_of(const struct md_analysis *analysis, const struct table *table)
 {
 	const struct md_view *view = &analysis->views[0];
-
 	for (uint32_t i = 0; i < view->alloc_count; i++)
 		if (analysis->group[i] == table->group && table->start >= view->allocs[i].address &&
 		    table->start - view->allocs[i].address < view->allocs[i].size)
@@ -179,7 +173,6 @@ static char *explain(const struct md_analysis *analysis, const struct table *tab
 	uint32_t index = alloc_of(analysis, table);
 	const struct md_view_alloc *alloc = &analysis->views[0].allocs[index];
 	char *text = NULL;
-
 	if (asprintf(&text,
 		     "unbound memory: %s; no recorded input makes the graph read bytes %" PRIu64 " to %" PRIu64
 		     " of allocation %" PRIu32 " (%" PRIu64 " bytes), but another input may: bind it",
@@ -191,7 +184,6 @@ static char *explain(const struct md_analysis *analysis, const struct table *tab
 static enum md_status refuse(struct md_tables *tables, struct table *table, uint32_t held_before, struct md_error *err)
 {
 	char *text = explain(tables->analysis, table, table->why);
-
 	free(table->why);
 	table->why = text;
 	drop_from(tables->analysis, held_before);
@@ -204,7 +196,6 @@ static enum md_status refuse(struct md_tables *tables, struct table *table, uint
 static uint32_t first_part(const struct md_tables *tables, const struct table *table)
 {
 	uint32_t low = 0, high = tables->part_count;
-
 	while (low < high) {
 		uint32_t middle = low + (high - low) / 2;
 		const struct md_table_part *part = &tables->parts[middle];
@@ -220,7 +211,6 @@ static uint32_t first_part(const struct md_tables *tables, const struct table *t
 static enum md_status hold_parts(struct md_tables *tables, struct table *table, uint64_t *end, struct md_error *err)
 {
 	uint64_t at = table->start;
-
 	for (uint32_t i = first_part(tables, table); i < tables->part_count && at < table->end && !table->why; i++) {
 		struct md_table_part part = tables->parts[i];
 		if (part.group != table->group || part.start > at)
@@ -238,7 +228,6 @@ static enum md_status take_table(struct md_tables *tables, struct table *table, 
 {
 	uint32_t held_before = tables->analysis->held_count;
 	uint64_t end;
-
 	MD_FORWARD(hold_parts(tables, table, &end, err));
 	if (end < table->end && !table->why)
 		table->why = strdup("it is too large to be saved");
@@ -264,7 +253,6 @@ static enum md_status take_untouched(struct md_tables *tables, const struct tabl
 	struct table copied = *table;
 	uint64_t end = table->start;
 	bool is = false;
-
 	copied.end = md_tables_known(&tables->copied[alloc_of(analysis, table)], table->start, table->end, &is);
 	if (is)
 		MD_FORWARD(hold_parts(tables, &copied, &end, err));
@@ -295,7 +283,6 @@ static enum md_status take_tables(struct md_tables *tables, struct md_error *err
 	uint64_t reached = 0;
 	bool needed = false;
 	enum md_status status = MD_OK;
-
 	for (uint32_t i = 0; i < tables->wall_count && status == MD_OK; i++) {
 		const struct md_wall *wall = &tables->walls[i];
 		if (wall->group != table.group) {
@@ -364,7 +351,6 @@ static bool prepare(struct md_tables *tables)
 {
 	struct md_analysis *analysis = tables->analysis;
 	uint32_t allocs = analysis->views[0].alloc_count;
-
 	tables->wanted = calloc(allocs + 1u, 1);
 	tables->holds = calloc(allocs + 1u, 1);
 	tables->copied = calloc(allocs + 1u, sizeof(*tables->copied));
@@ -391,7 +377,6 @@ static enum md_status find_more(const struct md_tables *tables, uint32_t held_be
 				struct md_error *err)
 {
 	const struct md_analysis *analysis = tables->analysis;
-
 	for (uint32_t i = held_before; i < analysis->held_count; i++) {
 		const struct md_findings *findings = &analysis->held[i].findings;
 		for (uint32_t f = 0; f < findings->count; f++)
@@ -430,7 +415,6 @@ enum md_status md_pass_table(struct md_analysis *analysis, struct md_error *err)
 	struct md_findings more = {0};
 	enum md_status status = MD_OK;
 	bool again = true;
-
 	for (int round = 1; status == MD_OK && again && round <= MOST_ROUNDS; round++) {
 		uint32_t known = more.count;
 		status = run_round(analysis, &more, round == MOST_ROUNDS, err);

@@ -18,7 +18,6 @@ static bool index_maps(const struct md_trace *trace, struct md_map *maps)
 static bool is_map(const struct md_trace *trace, const struct md_map *maps, const uint8_t *bytes)
 {
 	uint64_t index;
-
 	return md_map_get(maps, md_hash_checksum(bytes, MD_TENSOR_MAP_BYTES), &index) &&
 	       !memcmp(trace->tensor_maps[index].bytes, bytes, MD_TENSOR_MAP_BYTES);
 }
@@ -33,7 +32,6 @@ static bool is_whole(const struct md_findings *findings, uint32_t index, const s
 {
 	const struct md_finding *finding = &findings->items[index];
 	const struct md_finding *next = index + 1 < findings->count ? finding + 1 : NULL;
-
 	if (next && next->node == finding->node && overlaps(next->at, finding->at))
 		return false;
 	for (uint32_t i = 0; noises && i < noises->count; i++) {
@@ -75,7 +73,6 @@ enum md_status md_pass_tensor(struct md_analysis *analysis, struct md_error *err
 	const struct md_trace *trace = analysis->traces[0];
 	enum md_status status = MD_OK;
 	struct md_map maps;
-
 	if (!trace->tensor_map_count)
 		return MD_OK;
 	md_map_init(&maps);

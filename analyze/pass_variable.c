@@ -21,7 +21,6 @@ static uint32_t trace_image(const struct md_trace *trace, const struct md_hash *
 static struct md_variable *find_or_add(struct md_analysis *analysis, uint32_t image, const char *name)
 {
 	struct md_variable *variable;
-
 	for (uint32_t i = 0; i < analysis->variable_count; i++)
 		if (analysis->variables[i].image == image && !strcmp(analysis->variables[i].name, name))
 			return &analysis->variables[i];
@@ -35,7 +34,6 @@ static enum md_status place_globals(struct md_analysis *analysis, struct md_erro
 {
 	const struct md_trace *trace = analysis->traces[0];
 	struct md_view *view = &analysis->views[0];
-
 	for (uint32_t i = 0; i < trace->global_count; i++) {
 		const struct md_trace_global *global = &trace->globals[i];
 		struct md_variable *variable = find_or_add(analysis, global->image, global->name);
@@ -55,7 +53,6 @@ static enum md_status place_globals(struct md_analysis *analysis, struct md_erro
 static void note_written(struct md_analysis *analysis, unsigned capture)
 {
 	const struct md_trace *trace = analysis->traces[capture];
-
 	for (uint32_t i = 0; i < trace->variable_count; i++) {
 		const struct md_trace_variable *written = &trace->variables[i];
 		uint32_t image = trace_image(analysis->traces[0], &trace->images[written->image].hash);
@@ -69,7 +66,6 @@ static void note_written(struct md_analysis *analysis, unsigned capture)
 static bool has_copies(const struct md_trace *trace, uint32_t image, const char *name)
 {
 	uint32_t count = 0;
-
 	for (uint32_t i = 0; i < trace->global_count; i++)
 		count += trace->globals[i].image == image && !strcmp(trace->globals[i].name, name);
 	return count != 1;
@@ -80,7 +76,6 @@ static bool has_filled(const struct md_view *view, const struct md_trace_value *
 		       const struct md_trace_value *after)
 {
 	bool filled = before->size == after->size && before->size % 8 == 0;
-
 	for (uint64_t at = 0; filled && at < before->size; at += 8) {
 		uint64_t old, new;
 		memcpy(&old, before->data + at, 8);
@@ -97,7 +92,6 @@ static const struct md_trace_value *one_value(const struct md_analysis *analysis
 {
 	const struct md_trace *trace = analysis->traces[capture];
 	const struct md_trace_value *last = NULL;
-
 	for (uint32_t i = 0; i < trace->value_count; i++) {
 		const struct md_trace_value *value = &trace->values[i];
 		if (value->image != image || strcmp(value->name, name))
@@ -129,7 +123,6 @@ static void find_values(struct md_analysis *analysis)
 static bool describe_writer(const struct md_trace *trace, uint64_t id, char **text)
 {
 	int size = -1;
-
 	for (uint32_t i = 0; i < trace->graph_count && size < 0; i++)
 		if (trace->graphs[i].id == id && trace->graphs[i].label)
 			size = asprintf(text, "graph %.128s/%" PRIu32, trace->graphs[i].label, trace->graphs[i].batch);
@@ -141,7 +134,6 @@ static bool describe_writer(const struct md_trace *trace, uint64_t id, char **te
 static enum md_status note_replayed(struct md_analysis *analysis, unsigned capture, struct md_error *err)
 {
 	const struct md_trace *trace = analysis->traces[capture];
-
 	for (uint32_t i = 0; i < trace->replayed_count; i++) {
 		const struct md_trace_replayed *replayed = &trace->replayed[i];
 		uint32_t image = trace_image(analysis->traces[0], &trace->images[replayed->image].hash);
@@ -161,7 +153,6 @@ static enum md_status note_replayed(struct md_analysis *analysis, unsigned captu
 static void refuse_kernel(struct md_analysis *analysis, struct md_pair *pair, const struct md_variable *variable)
 {
 	const struct md_trace *trace = analysis->traces[0];
-
 	for (uint32_t n = 0; n < pair->graph[0]->node_count; n++) {
 		const struct md_node *node = &pair->graph[0]->nodes[n];
 		if (node->type != MD_NODE_KERNEL || trace->kernels[node->kernel].image != variable->image)
@@ -206,7 +197,6 @@ const struct md_variable *md_variable_unsettled(const struct md_analysis *analys
 const char *md_variable_foreign(const struct md_analysis *analysis, uint32_t alloc)
 {
 	uint32_t index = analysis->variable_of[alloc];
-
 	if (index == MD_NONE || analysis->variables[index].alloc == MD_NONE)
 		return "a module global";
 	if (analysis->variables[index].replayed)
@@ -219,7 +209,6 @@ const char *md_variable_foreign(const struct md_analysis *analysis, uint32_t all
 enum md_status md_pass_variable(struct md_analysis *analysis, struct md_error *err)
 {
 	size_t allocs = analysis->views[0].alloc_count + (size_t)1, most = 1;
-
 	for (unsigned c = 0; c < analysis->captures; c++)
 		most += (size_t)analysis->traces[c]->global_count + analysis->traces[c]->variable_count +
 			analysis->traces[c]->replayed_count;

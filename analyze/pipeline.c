@@ -50,7 +50,6 @@ enum md_status md_analysis_no_memory(struct md_error *err)
 void md_pair_refuse(struct md_pair *pair, const char *format, ...)
 {
 	va_list arguments;
-
 	if (pair->why)
 		return;
 	va_start(arguments, format);
@@ -70,7 +69,6 @@ bool md_findings_add(struct md_findings *findings, uint32_t node, uint32_t at, c
 char *md_analysis_copy_text(const char *text, bool *failed)
 {
 	char *copy = text ? strdup(text) : NULL;
-
 	if (text && !copy)
 		*failed = true;
 	return copy;
@@ -147,7 +145,6 @@ enum md_status md_analyze(const struct md_trace *first, const struct md_trace *s
 	struct md_artifact artifact = {0};
 	struct md_analysis analysis = {.traces = {first, second}, .captures = second ? 2 : 1, .out = &artifact};
 	enum md_status status = take_options(options, &analysis.options, err);
-
 	md_map_init(&analysis.deltas);
 	for (size_t i = 0; status == MD_OK && i < sizeof(passes) / sizeof(passes[0]); i++) {
 		uint64_t start = md_clock_ns();

@@ -23,7 +23,6 @@ void md_tables_finish(struct md_tables *tables)
 static bool add_wall(struct md_tables *tables, uint32_t alloc, enum md_wall_kind kind, uint64_t start, uint64_t end)
 {
 	uint32_t group = tables->analysis->group[alloc];
-
 	if (!tables->wanted[group])
 		return true;
 	if (!MD_ARRAY_GROW(tables->walls, tables->wall_count, tables->wall_room))
@@ -48,7 +47,6 @@ uint64_t md_tables_key(const struct md_tables *tables, const struct md_target *t
 static bool add_cut(struct md_tables *tables, const struct md_target *target)
 {
 	uint64_t address;
-
 	if (target->alloc == MD_NONE || target->binding != MD_NONE ||
 	    md_map_get(&tables->cuts, md_tables_key(tables, target), NULL))
 		return true;
@@ -60,7 +58,6 @@ static bool add_cut(struct md_tables *tables, const struct md_target *target)
 static bool add_findings(struct md_tables *tables, const struct md_findings *findings)
 {
 	bool added = true;
-
 	for (uint32_t i = 0; i < findings->count && added; i++)
 		added = add_cut(tables, &findings->items[i].target);
 	return added;
@@ -70,7 +67,6 @@ static bool add_addresses(struct md_tables *tables)
 {
 	const struct md_analysis *analysis = tables->analysis;
 	bool added = true;
-
 	added = add_findings(tables, tables->more);
 	for (uint32_t i = 0; i < analysis->pair_count && added; i++) {
 		const struct md_pair *pair = &analysis->pairs[i];
@@ -93,7 +89,6 @@ static bool add_edges(struct md_tables *tables)
 	const struct md_analysis *analysis = tables->analysis;
 	const struct md_view *view = &analysis->views[0];
 	bool added = true;
-
 	for (uint32_t i = 0; i < view->alloc_count && added; i++) {
 		const struct md_view_alloc *alloc = &view->allocs[i];
 		uint64_t end = alloc->address + alloc->size;
@@ -119,7 +114,6 @@ static enum md_status add_written(struct md_tables *tables, unsigned capture, co
 {
 	struct md_analysis *analysis = tables->analysis;
 	struct md_view *view = &analysis->views[capture];
-
 	if (graph->written_count)
 		MD_FORWARD(md_view_seek(view, graph->probe_sequence ? graph->probe_sequence : graph->sequence, err));
 	for (uint32_t i = 0; i < graph->written_count; i++) {
@@ -139,7 +133,6 @@ static enum md_status add_written(struct md_tables *tables, unsigned capture, co
 static int compare_walls(const void *left, const void *right)
 {
 	const struct md_wall *a = left, *b = right;
-
 	if (a->group != b->group)
 		return a->group < b->group ? -1 : 1;
 	if (a->start != b->start)
@@ -150,7 +143,6 @@ static int compare_walls(const void *left, const void *right)
 static enum md_status list_walls(struct md_tables *tables, struct md_error *err)
 {
 	const struct md_analysis *analysis = tables->analysis;
-
 	if (!add_addresses(tables) || !add_edges(tables))
 		return md_analysis_no_memory(err);
 	for (unsigned c = 0; c < analysis->captures; c++)
@@ -174,7 +166,6 @@ static bool add_part(struct md_tables *tables, struct md_table_part part)
 uint64_t md_tables_known(const struct md_interval_index *known, uint64_t at, uint64_t end, bool *is)
 {
 	const struct md_interval *item = md_interval_floor(known, at);
-
 	*is = item && at - item->start < item->size;
 	if (*is)
 		return item->start + item->size < end ? item->start + item->size : end;
@@ -191,7 +182,6 @@ static enum md_status take_record(struct md_tables *tables, const struct md_trac
 	uint64_t end = unread->address + unread->size, next;
 	uint32_t alloc;
 	bool is;
-
 	MD_FORWARD(md_view_seek(view, unread->sequence, err));
 	alloc = md_view_find(view, unread->address);
 	if (alloc == MD_NONE || end > view->allocs[alloc].address + view->allocs[alloc].size ||
@@ -213,7 +203,6 @@ static enum md_status take_record(struct md_tables *tables, const struct md_trac
 static int compare_parts(const void *left, const void *right)
 {
 	const struct md_table_part *a = left, *b = right;
-
 	if (a->group != b->group)
 		return a->group < b->group ? -1 : 1;
 	return (a->start > b->start) - (a->start < b->start);
@@ -226,7 +215,6 @@ static enum md_status list_parts(struct md_tables *tables, struct md_error *err)
 	uint32_t allocs = analysis->views[0].alloc_count;
 	MD_AUTO_FREE struct md_interval_index *known = calloc(allocs + 1u, sizeof(*known));
 	enum md_status status = known ? MD_OK : md_analysis_no_memory(err);
-
 	for (uint32_t i = 0; i < analysis->held_count && status == MD_OK; i++) {
 		const struct md_held *held = &analysis->held[i];
 		uint64_t start = analysis->views[0].allocs[held->alloc].address + held->offset;
@@ -245,7 +233,6 @@ static enum md_status list_parts(struct md_tables *tables, struct md_error *err)
 static int compare_places(const void *left, const void *right)
 {
 	const struct md_table_place *a = left, *b = right;
-
 	if (a->alloc != b->alloc)
 		return a->alloc < b->alloc ? -1 : 1;
 	return (a->sequence > b->sequence) - (a->sequence < b->sequence);
@@ -255,7 +242,6 @@ static enum md_status add_place(struct md_tables *tables, struct md_table_place 
 				struct md_error *err)
 {
 	struct md_view *view = &tables->analysis->views[1];
-
 	MD_FORWARD(md_view_seek(view, place.sequence, err));
 	place.alloc = md_view_find(view, address);
 	if (place.alloc == MD_NONE)
@@ -268,7 +254,6 @@ static enum md_status add_place(struct md_tables *tables, struct md_table_place 
 static enum md_status list_places(struct md_tables *tables, struct md_error *err)
 {
 	const struct md_trace *trace = tables->analysis->captures == 2 ? tables->analysis->traces[1] : NULL;
-
 	if (!trace)
 		return MD_OK;
 	tables->places = calloc((size_t)trace->unread_count + trace->content_count + 1, sizeof(*tables->places));

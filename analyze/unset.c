@@ -30,7 +30,6 @@ static const uint8_t *kinds_of(struct md_analysis *analysis, uint32_t index)
 {
 	const struct md_trace *trace = analysis->traces[0];
 	const struct md_kernel *kernel = &trace->kernels[index];
-
 	if (!analysis->param_kinds)
 		analysis->param_kinds = calloc(trace->kernel_count + (size_t)1, sizeof(*analysis->param_kinds));
 	if (analysis->param_kinds && !analysis->param_kinds[index]) {
@@ -76,7 +75,6 @@ static bool is_address(const struct md_analysis *analysis, const uint8_t *const 
 static const char *print_value(const uint8_t *bytes, const struct md_param *param, char text[VALUE_TEXT])
 {
 	uint64_t value = 0;
-
 	if (param->size <= sizeof(value)) {
 		memcpy(&value, bytes + param->offset, param->size);
 		snprintf(text, VALUE_TEXT, "%" PRIu64 " (0x%" PRIx64 ")", value, value);
@@ -93,7 +91,6 @@ static void refuse_value(const struct md_analysis *analysis, struct md_pair *pai
 	const struct md_kernel *kernel = &analysis->traces[0]->kernels[pair->graph[0]->nodes[node].kernel];
 	const struct md_param *param = &kernel->params[index];
 	char one[VALUE_TEXT], two[VALUE_TEXT];
-
 	md_pair_refuse(pair,
 		       "node %" PRIu32 " (%s): parameter %" PRIu32 " (bytes %" PRIu32 "..%" PRIu32
 		       ") is %s in the first capture and %s in the second: a value of the process, which would be zero "
@@ -132,7 +129,6 @@ static void judge_param(const struct md_analysis *analysis, struct md_pair *pair
 {
 	const struct md_kernel *kernel = &analysis->traces[0]->kernels[pair->graph[0]->nodes[node].kernel];
 	bool is_value = kind == MD_PARAM_SCALAR || kind == MD_PARAM_WORD;
-
 	if (kind == MD_PARAM_STRUCT && analysis->options.refuse_unset)
 		refuse_struct(analysis, pair, node, part);
 	if (is_value && !analysis->options.accept_process_values &&
@@ -147,7 +143,6 @@ bool md_unset_judge(struct md_analysis *analysis, struct md_pair *pair, uint32_t
 	const uint8_t *const bytes[2] = {nodes[0]->params, nodes[1]->params};
 	const struct md_kernel *kernel = &analysis->traces[0]->kernels[nodes[0]->kernel];
 	const uint8_t *kinds = kinds_of(analysis, nodes[0]->kernel);
-
 	for (uint32_t i = 0; kinds && i < kernel->param_count && !pair->why; i++) {
 		struct range part;
 		if (differing_part(&kernel->params[i], nodes[0]->params_size, at, size, bytes, &part) &&

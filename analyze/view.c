@@ -16,7 +16,6 @@ static enum md_status no_memory(struct md_error *err)
 static int compare_events(const void *left, const void *right)
 {
 	const struct md_view_event *a = left, *b = right;
-
 	if (a->sequence != b->sequence)
 		return a->sequence < b->sequence ? -1 : 1;
 	if (a->birth != b->birth)
@@ -29,7 +28,6 @@ static enum md_status build_events(struct md_view *view, struct md_error *err)
 {
 	struct md_view_event *events = calloc(view->alloc_count ? 2 * (size_t)view->alloc_count : 1, sizeof(*events));
 	uint32_t count = 0;
-
 	if (!events)
 		return no_memory(err);
 	view->lowest = UINT64_MAX;
@@ -84,7 +82,6 @@ enum md_status md_view_seek(struct md_view *view, uint64_t sequence, struct md_e
 uint32_t md_view_find(const struct md_view *view, uint64_t address)
 {
 	const struct md_interval *interval;
-
 	if (address < view->lowest || address >= view->highest)
 		return MD_NONE;
 	interval = md_interval_find(&view->live, address);
@@ -94,7 +91,6 @@ uint32_t md_view_find(const struct md_view *view, uint64_t address)
 const struct md_view_piece *md_view_piece_at(const struct md_view *view, uint32_t alloc, uint64_t offset)
 {
 	uint32_t low = view->first_piece[alloc], high = view->first_piece[alloc + 1];
-
 	while (low < high) {
 		uint32_t middle = low + (high - low) / 2;
 		const struct md_view_piece *piece = &view->pieces[middle];
@@ -111,7 +107,6 @@ const struct md_view_piece *md_view_piece_at(const struct md_view *view, uint32_
 bool md_view_fully_bound(const struct md_view *view, uint32_t alloc)
 {
 	uint64_t reached = 0;
-
 	for (uint32_t i = view->first_piece[alloc]; i < view->first_piece[alloc + 1]; i++) {
 		if (view->pieces[i].start != reached || view->pieces[i].replaced)
 			return false;
@@ -124,7 +119,6 @@ bool md_view_locate(const struct md_view *view, uint64_t address, struct md_plac
 {
 	const struct md_view_piece *piece;
 	const struct md_view_alloc *alloc;
-
 	*place = (struct md_place){.alloc = md_view_find(view, address), .binding = MD_NONE};
 	if (place->alloc == MD_NONE)
 		return false;
@@ -154,14 +148,12 @@ static int compare_names(const void *left, const void *right)
 {
 	const struct record *a = left, *b = right;
 	int order = strcmp(a->bind->name, b->bind->name);
-
 	return order ? order : (a->bind->sequence > b->bind->sequence) - (a->bind->sequence < b->bind->sequence);
 }
 
 static int compare_sequences(const void *left, const void *right)
 {
 	const struct record *a = left, *b = right;
-
 	return (a->bind->sequence > b->bind->sequence) - (a->bind->sequence < b->bind->sequence);
 }
 
@@ -175,7 +167,6 @@ static void name_bindings(struct md_view *view, struct record *records, uint32_t
 	for (uint32_t i = 0; i < count; i++) {
 		const struct md_trace_bind *bind = records[i].bind;
 		bool last = i + 1 == count || strcmp(bind->name, records[i + 1].bind->name) != 0;
-
 		records[i].binding = view->binding_count;
 		if (last)
 			view->bindings[view->binding_count++] =
@@ -199,7 +190,6 @@ static bool stroke_record(struct md_view *view, const struct record *record, str
 	const struct md_interval *at = md_interval_floor(&view->live, bind->address);
 	const struct md_interval *stop = view->live.count ? view->live.items + view->live.count : NULL;
 	struct md_view_binding *binding = &view->bindings[record->binding];
-
 	for (at = at ? at : view->live.items; at && at < stop && at->start < end; at++) {
 		uint64_t from = at->start > bind->address ? at->start : bind->address;
 		uint64_t to = at->start + at->size < end ? at->start + at->size : end;
@@ -220,7 +210,6 @@ static bool stroke_record(struct md_view *view, const struct record *record, str
 static bool make_up_alloc(struct md_view *view, const struct record *record, struct md_paint *paint)
 {
 	uint32_t index = view->alloc_count++;
-
 	view->allocs[index] = (struct md_view_alloc){.family = MD_ALLOC_DEVICE,
 						     .made_up = true,
 						     .address = record->bind->address,
@@ -236,7 +225,6 @@ static enum md_status build_bindings(struct md_view *view, struct md_paint *pain
 	const struct md_trace *trace = view->trace;
 	MD_AUTO_FREE struct record *records = calloc(trace->bind_count + 1u, sizeof(*records));
 	uint32_t count = 0;
-
 	view->bindings = calloc(trace->bind_count + 1u, sizeof(*view->bindings));
 	if (!records || !view->bindings)
 		return no_memory(err);
@@ -263,7 +251,6 @@ static enum md_status build_bindings(struct md_view *view, struct md_paint *pain
 enum md_status md_view_init(struct md_view *view, const struct md_trace *trace, struct md_error *err)
 {
 	MD_CLEANUP(md_paint_finish) struct md_paint paint = {0};
-
 	*view = (struct md_view){.trace = trace, .alloc_count = trace->alloc_count};
 	md_interval_init(&view->live);
 	view->allocs = calloc((size_t)trace->alloc_count + trace->bind_count + 1, sizeof(*view->allocs));

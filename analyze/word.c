@@ -45,7 +45,6 @@ static enum md_word refuse_split(const struct md_analysis *analysis, const struc
 				 const struct md_place *two, char *why)
 {
 	char first[128], second[128];
-
 	describe_place(&analysis->views[0], one, first, sizeof(first));
 	describe_place(&analysis->views[1], two, second, sizeof(second));
 	snprintf(why, MD_WORD_WHY_BYTES, "points into %s in the first capture and into %s in the second", first,
@@ -78,7 +77,6 @@ enum md_word md_word_guess(struct md_analysis *analysis, uint64_t value, uint64_
 			   struct md_target *target, char *why)
 {
 	struct md_place place;
-
 	if (!md_view_locate(&analysis->views[0], value, &place))
 		return MD_WORD_CONSTANT;
 	if (uses_replaced(analysis, &place, graph_sequence, why))
@@ -92,7 +90,6 @@ static enum md_word doubt(const struct md_analysis *analysis, struct md_place *o
 			  uint64_t graph_sequence, struct md_target *target, char *why)
 {
 	char first[128], second[128];
-
 	if (uses_replaced(analysis, one, graph_sequence, why))
 		return MD_WORD_REFUSED;
 	describe_place(&analysis->views[0], one, first, sizeof(first));
@@ -108,7 +105,6 @@ static enum md_word doubt_or_noise(const struct md_analysis *analysis, uint64_t 
 				   uint64_t graph_sequence, struct md_target *target, char *why)
 {
 	struct md_place one, two;
-
 	if (!md_view_locate(&analysis->views[0], one_value, &one) ||
 	    !md_view_locate(&analysis->views[1], two_value, &two))
 		return MD_WORD_NOISE;
@@ -120,7 +116,6 @@ static bool alike(const struct md_analysis *analysis, const struct md_place *one
 {
 	const struct md_view_alloc *a = &analysis->views[0].allocs[one->alloc];
 	const struct md_view_alloc *b = &analysis->views[1].allocs[two->alloc];
-
 	return one->alloc_offset == two->alloc_offset && a->family == b->family && a->size == b->size;
 }
 
@@ -129,7 +124,6 @@ static enum md_word accept(struct md_analysis *analysis, struct md_place *one, c
 			   int64_t beyond, uint64_t graph_sequence, struct md_target *target, char *why)
 {
 	bool replaced = one->replaced != 0;
-
 	if (uses_replaced(analysis, one, graph_sequence, why))
 		return MD_WORD_REFUSED;
 	if (split && !replaced)
@@ -148,7 +142,6 @@ static enum md_word resolve_equal(struct md_analysis *analysis, uint64_t value, 
 	struct md_place one, two;
 	enum md_word word;
 	bool split;
-
 	if (!md_view_locate(&analysis->views[0], value, &one) || !md_view_locate(&analysis->views[1], value, &two))
 		return MD_WORD_CONSTANT;
 	if (!same_place(analysis, &one, &two, &split)) {
@@ -176,7 +169,6 @@ enum md_word md_word_resolve(struct md_analysis *analysis, uint64_t one_value, u
 {
 	struct md_place one, two;
 	bool in_one, in_two, split;
-
 	if (analysis->captures == 1)
 		return md_word_guess(analysis, one_value, graph_sequence, target, why);
 	if (one_value == two_value)
@@ -209,7 +201,6 @@ static bool eligible(const struct md_analysis *analysis, uint32_t alloc, uint64_
 {
 	const struct md_view_alloc *one = &analysis->views[0].allocs[alloc], *two;
 	uint32_t partner = analysis->partner[alloc];
-
 	if (partner == MD_NONE || one->family == MD_ALLOC_HOST || (referenced && !referenced[alloc]))
 		return false;
 	two = &analysis->views[1].allocs[partner];
@@ -233,7 +224,6 @@ static struct nearest find_nearest(const struct md_analysis *analysis, uint64_t 
 	const struct md_interval *floor = md_interval_floor(live, value);
 	size_t above = floor ? (size_t)(floor - live->items) + 1 : 0;
 	struct nearest nearest = {MD_NONE, ORIGIN_LIMIT, false};
-
 	if (floor && value - floor->start < floor->size)
 		above--; /* the value lies in it, and yet it moved otherwise */
 	for (size_t i = above; i-- > 0;) {
@@ -262,7 +252,6 @@ enum md_word md_word_origin(struct md_analysis *analysis, uint64_t one, uint64_t
 	const struct md_view_alloc *alloc;
 	const struct md_view_piece *piece;
 	int64_t offset;
-
 	/* In memory of others it is believed of what the graph refers to anyway. */
 	if (nearest.alloc == MD_NONE && md_view_find(view, one) == MD_NONE &&
 	    md_view_find(&analysis->views[1], two) == MD_NONE)

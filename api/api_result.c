@@ -62,7 +62,6 @@ int md_api_fail(const struct md_error *err)
 int md_api_refuse(enum md_status status, const char *format, ...)
 {
 	va_list args;
-
 	va_start(args, format);
 	vsnprintf(reason, sizeof(reason), format, args);
 	va_end(args);

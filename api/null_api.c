@@ -24,21 +24,18 @@ MD_EXPORT const char *medusa_reason(void)
 MD_EXPORT int medusa_bind(const char *name, medusa_deviceptr address, size_t bytes, enum medusa_role role)
 {
 	struct md_error err = {0};
-
 	return md_api_answer(md_api_check_bind(name, address, bytes, role, &err), &err);
 }
 
 MD_EXPORT int medusa_fingerprint_add(const char *name, const char *value)
 {
 	struct md_error err = {0};
-
 	return md_api_answer(md_api_check_fact(name, value, &err), &err);
 }
 
 MD_EXPORT int medusa_graph_get(const char *label, unsigned batch, uint64_t timeout_ns, void **exec)
 {
 	struct md_error err = {0};
-
 	(void)batch;
 	(void)timeout_ns;
 	return not_restored(md_api_check_get(label, exec, &err), &err);
@@ -54,14 +51,12 @@ MD_EXPORT int medusa_graph_ready(const char *label, unsigned batch)
 MD_EXPORT int medusa_graph_want(const char *label, const unsigned *batches, size_t count)
 {
 	struct md_error err = {0};
-
 	return md_api_answer(md_api_check_want(label, batches, count, &err), &err);
 }
 
 MD_EXPORT int medusa_graph_label(void *exec, const char *label, unsigned batch)
 {
 	struct md_error err = {0};
-
 	(void)exec;
 	(void)batch;
 	return md_api_answer(md_api_check_label(label, &err), &err);
@@ -70,7 +65,6 @@ MD_EXPORT int medusa_graph_label(void *exec, const char *label, unsigned batch)
 MD_EXPORT int medusa_graph_output(void *exec, unsigned index, medusa_deviceptr address, size_t bytes)
 {
 	struct md_error err = {0};
-
 	(void)exec;
 	return md_api_answer(md_api_check_output(index, address, bytes, &err), &err);
 }
@@ -78,7 +72,6 @@ MD_EXPORT int medusa_graph_output(void *exec, unsigned index, medusa_deviceptr a
 MD_EXPORT int medusa_graph_note(void *exec, const void *data, size_t bytes)
 {
 	struct md_error err = {0};
-
 	(void)exec;
 	return md_api_answer(md_api_check_note(data, bytes, &err), &err);
 }
@@ -86,7 +79,6 @@ MD_EXPORT int medusa_graph_note(void *exec, const void *data, size_t bytes)
 MD_EXPORT int medusa_graph_refuse(void *exec, const char *why)
 {
 	struct md_error err = {0};
-
 	(void)exec;
 	return md_api_answer(md_api_check_refuse(why, &err), &err);
 }
@@ -94,7 +86,6 @@ MD_EXPORT int medusa_graph_refuse(void *exec, const char *why)
 MD_EXPORT int medusa_graph_scratch(medusa_deviceptr address, size_t bytes)
 {
 	struct md_error err = {0};
-
 	return md_api_answer(md_api_check_scratch(address, bytes, &err), &err);
 }
 
@@ -102,7 +93,6 @@ MD_EXPORT int medusa_graph_output_get(const char *label, unsigned batch, unsigne
 				      size_t *bytes)
 {
 	struct md_error err = {0};
-
 	(void)batch;
 	(void)index;
 	return not_restored(md_api_check_output_get(label, address, bytes, &err), &err);
@@ -111,7 +101,6 @@ MD_EXPORT int medusa_graph_output_get(const char *label, unsigned batch, unsigne
 MD_EXPORT int medusa_graph_note_get(const char *label, unsigned batch, const void **data, size_t *bytes)
 {
 	struct md_error err = {0};
-
 	(void)batch;
 	return not_restored(md_api_check_note_get(label, data, bytes, &err), &err);
 }
@@ -119,7 +108,6 @@ MD_EXPORT int medusa_graph_note_get(const char *label, unsigned batch, const voi
 MD_EXPORT int medusa_trigger(const char *name, int (*run)(void *user), void *user)
 {
 	struct md_error err = {0};
-
 	(void)user;
 	return md_api_answer(md_api_check_trigger(name, run, &err), &err);
 }
@@ -127,14 +115,12 @@ MD_EXPORT int medusa_trigger(const char *name, int (*run)(void *user), void *use
 MD_EXPORT int medusa_mark(const char *name)
 {
 	struct md_error err = {0};
-
 	return md_api_answer(md_api_check_mark(name, &err), &err);
 }
 
 MD_EXPORT int medusa_stage(const char *name, uint64_t ns)
 {
 	struct md_error err = {0};
-
 	(void)ns;
 	return md_api_answer(md_api_check_stage(name, &err), &err);
 }
@@ -145,7 +131,6 @@ MD_EXPORT int medusa_kv_capacity(const struct medusa_kv_request *request, struct
 	struct md_error err = {0};
 	struct md_kv kv;
 	enum md_status status = md_kvprofile_check(request, out, &err);
-
 	if (status == MD_OK)
 		status = md_kvprofile_measure(request, &kv, &err);
 	if (status == MD_OK)
@@ -156,7 +141,6 @@ MD_EXPORT int medusa_kv_capacity(const struct medusa_kv_request *request, struct
 MD_EXPORT int medusa_stats_read(struct medusa_stats *out)
 {
 	struct md_error err = {0};
-
 	return not_restored(md_api_check_stats(out, &err), &err);
 }
 

@@ -9,7 +9,6 @@
 void *md_array_resize(void *array, uint64_t count, size_t item)
 {
 	size_t bytes;
-
 	if (__builtin_mul_overflow(count, item, &bytes))
 		return NULL;
 	return realloc(array, bytes ? bytes : 1);
@@ -19,7 +18,6 @@ void *md_array_enlarge(void *array, uint64_t wanted, uint64_t *room, uint64_t mo
 {
 	uint64_t more = *room ? *room : FIRST_ROOM / 2; /* what is doubled */
 	void *grown;
-
 	if (!wanted || wanted > most)
 		return NULL;
 	more = more > most / 2 ? most : 2 * more;

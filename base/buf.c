@@ -38,7 +38,6 @@ static bool reserve(struct md_buf *buf, size_t bytes)
 void *md_buf_extend(struct md_buf *buf, size_t bytes)
 {
 	static uint8_t nothing[1];
-
 	if (!reserve(buf, bytes)) {
 		buf->failed = true;
 		return NULL;
@@ -50,7 +49,6 @@ void *md_buf_extend(struct md_buf *buf, size_t bytes)
 void md_buf_put(struct md_buf *buf, const void *data, size_t bytes)
 {
 	void *room = md_buf_extend(buf, bytes);
-
 	if (room && bytes)
 		memcpy(room, data, bytes);
 }
@@ -58,7 +56,6 @@ void md_buf_put(struct md_buf *buf, const void *data, size_t bytes)
 static void put_little_endian(struct md_buf *buf, uint64_t value, size_t bytes)
 {
 	uint8_t *room = md_buf_extend(buf, bytes);
-
 	for (size_t i = 0; room && i < bytes; i++)
 		room[i] = (uint8_t)(value >> (8 * i));
 }
@@ -87,7 +84,6 @@ void md_buf_put_varint(struct md_buf *buf, uint64_t value)
 {
 	uint8_t bytes[VARINT_MAX_BYTES];
 	size_t count = 0;
-
 	while (value >= 0x80) {
 		bytes[count++] = (uint8_t)(value | 0x80);
 		value >>= 7;
@@ -99,7 +95,6 @@ void md_buf_put_varint(struct md_buf *buf, uint64_t value)
 void md_buf_put_zigzag(struct md_buf *buf, int64_t value)
 {
 	uint64_t sign = value < 0 ? UINT64_MAX : 0;
-
 	md_buf_put_varint(buf, ((uint64_t)value << 1) ^ sign);
 }
 
@@ -120,7 +115,6 @@ const void *md_reader_take(struct md_reader *reader, size_t bytes)
 {
 	static const uint8_t nothing[1];
 	const uint8_t *at;
-
 	if (reader->failed || bytes > reader->size - reader->offset) {
 		fail(reader, reader->offset);
 		return NULL;
@@ -134,7 +128,6 @@ static uint64_t take_little_endian(struct md_reader *reader, size_t bytes)
 {
 	const uint8_t *at = md_reader_take(reader, bytes);
 	uint64_t value = 0;
-
 	for (size_t i = 0; at && i < bytes; i++)
 		value |= (uint64_t)at[i] << (8 * i);
 	return value;
@@ -164,7 +157,6 @@ uint64_t md_reader_varint(struct md_reader *reader)
 {
 	size_t start = reader->offset;
 	uint64_t value = 0;
-
 	for (unsigned i = 0; i < VARINT_MAX_BYTES; i++) {
 		uint8_t byte = md_reader_u8(reader);
 		if (reader->failed)
@@ -183,7 +175,6 @@ uint64_t md_reader_varint(struct md_reader *reader)
 int64_t md_reader_zigzag(struct md_reader *reader)
 {
 	uint64_t value = md_reader_varint(reader);
-
 	return (int64_t)((value >> 1) ^ (value & 1 ? UINT64_MAX : 0));
 }
 

@@ -22,7 +22,6 @@ static const int floors[] = {960, 448, 192, 96, 48, 24, 3};
 static int high_copy(int fd)
 {
 	int high = -1;
-
 	for (size_t i = 0; i < sizeof(floors) / sizeof(floors[0]) && high < 0; i++)
 		high = fcntl(fd, F_DUPFD_CLOEXEC, floors[i]);
 	return high;
@@ -31,7 +30,6 @@ static int high_copy(int fd)
 static bool is_another(int fd, const struct stat *file)
 {
 	struct stat now;
-
 	return !fstat(fd, &now) && (now.st_dev != file->st_dev || now.st_ino != file->st_ino);
 }
 
@@ -44,7 +42,6 @@ static bool move_up(const char *path, int *fd, bool unsure)
 {
 	struct stat file;
 	int high = high_copy(*fd), saved = errno;
-
 	if (high < 0 && saved == EBADF) { /* closed, just now */
 		*fd = -1;
 		return unsure;
@@ -70,7 +67,6 @@ static bool move_up(const char *path, int *fd, bool unsure)
 int md_descriptor_open(const char *path, int flags, mode_t mode)
 {
 	int fd = -1;
-
 	for (int i = 1; i <= TRIES; i++) {
 		fd = open(path, flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, mode);
 		if (fd < 0 || move_up(path, &fd, i == TRIES))
@@ -89,7 +85,6 @@ FILE *md_descriptor_read_stream(const char *path)
 {
 	MD_AUTO_FD int fd = md_descriptor_open(path, O_RDONLY, 0);
 	FILE *stream = fd < 0 ? NULL : fdopen(fd, "re");
-
 	if (stream)
 		fd = -1;
 	return stream;
@@ -98,7 +93,6 @@ FILE *md_descriptor_read_stream(const char *path)
 bool md_descriptor_scarce(unsigned *limit)
 {
 	struct rlimit now;
-
 	if (getrlimit(RLIMIT_NOFILE, &now) || now.rlim_cur >= MD_DESCRIPTORS_LEAST)
 		return false;
 	*limit = (unsigned)now.rlim_cur;
@@ -110,7 +104,6 @@ bool md_descriptor_scarce(unsigned *limit)
 bool md_descriptor_keep(struct md_descriptor *kept, int fd)
 {
 	struct stat info;
-
 	if (fd < 0 || fstat(fd, &info))
 		return false;
 	*kept = (struct md_descriptor){fd, info.st_dev, info.st_ino};
@@ -123,7 +116,6 @@ bool md_descriptor_is_ours(const struct md_descriptor *kept)
 	int saved = errno;
 	bool ours =
 	    kept->fd >= 0 && fstat(kept->fd, &info) == 0 && info.st_dev == kept->device && info.st_ino == kept->inode;
-
 	errno = saved;
 	return ours;
 }
@@ -160,7 +152,6 @@ struct job {
 static void *write_job(void *argument)
 {
 	struct job *job = argument;
-
 	job->failure = write_all(job->fd, job->data, job->size);
 	return NULL;
 }
@@ -171,7 +162,6 @@ static int write_in_thread(int fd, const void *data, size_t size)
 	struct job job = {.fd = fd, .data = data, .size = size};
 	pthread_t thread;
 	sigset_t all, before;
-
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before); /* the engine's handlers run in its own threads */
 	int failure = pthread_create(&thread, NULL, write_job, &job);
@@ -186,7 +176,6 @@ int md_descriptor_write(int fd, const void *data, size_t size)
 {
 	sigset_t ours, held, before, pending;
 	int failure;
-
 	sigemptyset(&ours);
 	sigaddset(&ours, SIGPIPE);
 	sigaddset(&ours, SIGXFSZ);

@@ -39,7 +39,6 @@ bool md_element_order(enum md_element_type type, const uint8_t *bytes, int64_t *
 {
 	const struct layout *layout = &layouts[type];
 	uint64_t bits = 0, sign;
-
 	if (type == MD_ELEMENT_EXACT || !layout->size)
 		return false;
 	sign = UINT64_C(1) << (8u * layout->size - 1);
@@ -58,7 +57,6 @@ static double real_of(enum md_element_type type, int64_t order)
 	int bias = (1 << (8 * layout->size - layout->fraction - 2)) - 1;
 	double value = exponent ? ldexp((double)((size & (one - 1)) | one), (int)exponent - bias - layout->fraction)
 				: ldexp((double)size, 1 - bias - layout->fraction);
-
 	return order < 0 ? -value : value;
 }
 
@@ -66,7 +64,6 @@ static double real_of(enum md_element_type type, int64_t order)
 static bool is_normal(enum md_element_type type, int64_t order)
 {
 	uint64_t size = order < 0 ? (uint64_t)-order : (uint64_t)order;
-
 	return !size || size >> layouts[type].fraction;
 }
 
@@ -76,7 +73,6 @@ void md_element_span_add(struct md_element_span *span, enum md_element_type type
 			 const uint8_t *bytes)
 {
 	int64_t order;
-
 	span->varied |= memcmp(first, bytes, md_element_size(type)) != 0;
 	if (!md_element_order(type, bytes, &order)) {
 		span->odd = true;
@@ -99,7 +95,6 @@ bool md_element_span_holds(const struct md_element_span *span, enum md_element_t
 {
 	int64_t order;
 	double low, high, value;
-
 	if (!span->any || !md_element_order(type, bytes, &order))
 		return false;
 	low = real_of(type, span->low);
@@ -114,7 +109,6 @@ bool md_element_span_holds(const struct md_element_span *span, enum md_element_t
 uint64_t md_element_span_distance(const struct md_element_span *span, enum md_element_type type, const uint8_t *bytes)
 {
 	int64_t order;
-
 	return span->any && md_element_order(type, bytes, &order) ? outside(span, order) : UINT64_MAX;
 }
 
@@ -134,7 +128,6 @@ bool md_tolerance_parse(const char *text, struct md_tolerance *out)
 {
 	struct md_tolerance tolerance = {.given = true, .type = MD_ELEMENT_F32};
 	char *end;
-
 	if (*text < '0' || *text > '9')
 		return false;
 	tolerance.ulps = strtoull(text, &end, 10); /* what is too large becomes the largest number */

@@ -18,7 +18,6 @@ static char started_in[PATH_MAX];
 static size_t copy_settings(char *out)
 {
 	size_t size = 0;
-
 	for (char **at = environ; at && *at; at++) {
 		size_t length = strlen(*at) + 1;
 		if (strncmp(*at, PREFIX, sizeof(PREFIX) - 1))
@@ -36,7 +35,6 @@ __attribute__((constructor(MD_LOADED_FIRST))) static void remember(void)
 	size_t size = getauxval(AT_SECURE) ? 0 : copy_settings(NULL);
 	void *room =
 	    size ? mmap(NULL, size + 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : MAP_FAILED;
-
 	if (!getcwd(started_in, sizeof(started_in)) || *started_in != '/')
 		*started_in = 0;
 	if (room == MAP_FAILED)
@@ -48,7 +46,6 @@ __attribute__((constructor(MD_LOADED_FIRST))) static void remember(void)
 static const char *recall(const char *name)
 {
 	size_t length = strlen(name);
-
 	for (const char *at = remembered; at && *at; at += strlen(at) + 1)
 		if (!strncmp(at, name, length) && at[length] == '=')
 			return at + length + 1;
@@ -58,14 +55,12 @@ static const char *recall(const char *name)
 const char *md_environment_get(const char *name)
 {
 	const char *now = secure_getenv(name);
-
 	return now ? now : recall(name);
 }
 
 bool md_environment_is_on(const char *name)
 {
 	const char *value = md_environment_get(name);
-
 	return value && *value && strcmp(value, "0");
 }
 
@@ -74,7 +69,6 @@ bool md_environment_path(const char *name, char *out, size_t room)
 	const char *value = md_environment_get(name);
 	bool relative = value && *value != '/' && *started_in;
 	int size = 0;
-
 	*out = 0;
 	if (value && *value)
 		size = snprintf(out, room, "%s%s%s", relative ? started_in : "", relative ? "/" : "", value);

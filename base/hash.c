@@ -11,7 +11,6 @@ struct md_hash md_hash_bytes(const void *data, size_t size)
 {
 	struct md_hash hash;
 	XXH128_canonical_t canonical;
-
 	XXH128_canonicalFromHash(&canonical, XXH3_128bits(data, size));
 	memcpy(hash.bytes, canonical.digest, sizeof(hash.bytes));
 	return hash;
@@ -30,7 +29,6 @@ bool md_hash_equal(const struct md_hash *a, const struct md_hash *b)
 void md_hash_format(const struct md_hash *hash, char text[MD_HASH_TEXT_BYTES])
 {
 	static const char digits[] = "0123456789abcdef";
-
 	for (size_t i = 0; i < sizeof(hash->bytes); i++) {
 		text[2 * i] = digits[hash->bytes[i] >> 4];
 		text[2 * i + 1] = digits[hash->bytes[i] & 15];
@@ -52,7 +50,6 @@ static int digit_value(char digit)
 bool md_hash_parse(const char *text, struct md_hash *hash)
 {
 	struct md_hash parsed;
-
 	for (size_t i = 0; i < sizeof(parsed.bytes); i++) {
 		int high = digit_value(text[2 * i]);
 		int low = high < 0 ? -1 : digit_value(text[2 * i + 1]);

@@ -22,7 +22,6 @@ void md_interval_finish(struct md_interval_index *index)
 static uint64_t last_of(uint64_t start, uint64_t size)
 {
 	uint64_t reach = size ? size - 1 : 0;
-
 	return reach > UINT64_MAX - start ? UINT64_MAX : start + reach;
 }
 
@@ -30,7 +29,6 @@ static uint64_t last_of(uint64_t start, uint64_t size)
 static size_t upper_bound(const struct md_interval_index *index, uint64_t address)
 {
 	size_t low = 0, high = index->count;
-
 	if (high && index->items[high - 1].start <= address)
 		return high;
 	while (low < high) {
@@ -47,7 +45,6 @@ bool md_interval_add(struct md_interval_index *index, uint64_t start, uint64_t s
 {
 	uint64_t last = last_of(start, size);
 	size_t first = upper_bound(index, start), end;
-
 	if (!MD_ARRAY_GROW(index->items, index->count, index->capacity))
 		return false;
 	/* The items in [first, end) overlap the new one and make room for it. */
@@ -65,7 +62,6 @@ bool md_interval_merge(struct md_interval_index *index, uint64_t start, uint64_t
 {
 	uint64_t end = start + size;
 	const struct md_interval *item = md_interval_floor(index, end);
-
 	while (item && item->start + item->size >= start) {
 		uint64_t first = item->start, last = item->start + item->size;
 		start = first < start ? first : start;
@@ -79,7 +75,6 @@ bool md_interval_merge(struct md_interval_index *index, uint64_t start, uint64_t
 bool md_interval_remove(struct md_interval_index *index, uint64_t start)
 {
 	size_t at = upper_bound(index, start);
-
 	if (!at || index->items[at - 1].start != start)
 		return false;
 	memmove(&index->items[at - 1], &index->items[at], (index->count - at) * sizeof(*index->items));
@@ -90,20 +85,17 @@ bool md_interval_remove(struct md_interval_index *index, uint64_t start)
 const struct md_interval *md_interval_floor(const struct md_interval_index *index, uint64_t address)
 {
 	size_t at = upper_bound(index, address);
-
 	return at ? &index->items[at - 1] : NULL;
 }
 
 const struct md_interval *md_interval_after(const struct md_interval_index *index, uint64_t address)
 {
 	size_t at = upper_bound(index, address);
-
 	return at < index->count ? &index->items[at] : NULL;
 }
 
 const struct md_interval *md_interval_find(const struct md_interval_index *index, uint64_t address)
 {
 	const struct md_interval *item = md_interval_floor(index, address);
-
 	return item && address - item->start < item->size ? item : NULL;
 }

@@ -62,7 +62,6 @@ static bool read_hex(struct scan *s, int digits, uint32_t *value)
 static char *put_point(char *out, uint32_t point)
 {
 	static const uint32_t leads[] = {0, 0xc0, 0xe0, 0xf0};
-
 	if (point < 0x80) {
 		*out++ = (char)point;
 		return out;
@@ -81,7 +80,6 @@ static enum md_status unescape(struct scan *s, char **out)
 	char c = here(s);
 	const char *found = c ? strchr(names, c) : NULL;
 	uint32_t point, low = 0;
-
 	s->at++;
 	if (found) {
 		*(*out)++ = values[found - names];
@@ -132,7 +130,6 @@ static enum md_status read_text(struct scan *s, const char **text)
 static enum md_status read_number(struct scan *s, uint64_t *number)
 {
 	size_t start = s->at;
-
 	*number = 0;
 	for (; here(s) >= '0' && here(s) <= '9'; s->at++) {
 		unsigned digit = (unsigned)(here(s) - '0');
@@ -171,7 +168,6 @@ static enum md_status read_value(struct scan *s, struct md_json_field *field)
 static bool decode(char *text)
 {
 	char *out = text;
-
 	for (; *text; text += 2) {
 		int high = hex_digit(text[0]), low = high < 0 ? -1 : hex_digit(text[1]);
 		if (low < 0 || !(high | low))
@@ -186,7 +182,6 @@ static bool decode(char *text)
 static bool replaces(const struct md_json_field *hex, const struct md_json_field *before)
 {
 	size_t length = before ? strlen(before->key) : 0;
-
 	return before && !before->exact && before->kind == MD_JSON_TEXT && hex->kind == MD_JSON_TEXT &&
 	       !strncmp(hex->key, before->key, length) && !strcmp(hex->key + length, "_hex");
 }
@@ -214,7 +209,6 @@ enum md_status md_json_read_line(char *line, size_t size, struct md_json_field *
 				 struct md_error *err)
 {
 	struct scan s = {.line = line, .size = size, .err = err};
-
 	*count = 0;
 	MD_FORWARD(expect(&s, '{'));
 	skip_blanks(&s);

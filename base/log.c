@@ -46,7 +46,6 @@ static void read_environment(void)
 {
 	static const char *const names[] = {"error", "warn", "info", "debug"};
 	const char *level = md_environment_get("MEDUSA_LOG");
-
 	for (size_t i = 0; level && i < sizeof(names) / sizeof(names[0]); i++)
 		if (!strcmp(level, names[i]))
 			log_level = (enum md_log_level)i;
@@ -64,7 +63,6 @@ int md_log_enabled(enum md_log_level level)
 static int file_descriptor(void)
 {
 	char path[PATH_MAX];
-
 	pthread_mutex_lock(&file_lock);
 	if (!md_descriptor_is_ours(&file) && md_environment_path("MEDUSA_LOG_FILE", path, sizeof(path)))
 		md_descriptor_keep(&file, md_descriptor_open(path, O_WRONLY | O_CREAT | O_APPEND, 0644));
@@ -81,7 +79,6 @@ static int file_descriptor(void)
 static int standard_error_descriptor(void)
 {
 	struct stat now, output;
-
 	if (md_descriptor_is_ours(&standard_error))
 		return STDERR_FILENO;
 	if (standard_error.fd < 0 || fstat(STDERR_FILENO, &now) || fstat(STDOUT_FILENO, &output) ||
@@ -95,16 +92,13 @@ static bool takes_more(int fd)
 {
 	struct pollfd asked = {.fd = fd, .events = POLLOUT};
 	int wait = atomic_load(&lost) ? 0 : WAIT_MS;
-
 	int ready = poll(&asked, 1, wait);
-
 	return ready < 0 || (ready == 1 && asked.revents == POLLOUT); /* below 0: a sandbox does not let us ask */
 }
 
 static void say_lost(int fd, unsigned count)
 {
 	char line[128];
-
 	snprintf(line, sizeof(line), "medusa log: %u lines were lost because nobody read them in time\n", count);
 	md_descriptor_write(fd, line, strlen(line));
 }
@@ -112,7 +106,6 @@ static void say_lost(int fd, unsigned count)
 static void write_line(const char *line, size_t size)
 {
 	int fd = file_descriptor();
-
 	if (fd < 0)
 		fd = standard_error_descriptor();
 	if (fd < 0)
@@ -133,7 +126,6 @@ void md_log(enum md_log_level level, const char *domain, const char *format, ...
 	int saved = errno; /* logging must not change what the caller is about to report */
 	size_t size;
 	va_list args;
-
 	if (!md_log_enabled(level))
 		return;
 	va_start(args, format);

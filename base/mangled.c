@@ -32,7 +32,6 @@ static void fail(struct reader *r)
 static bool take(struct reader *r, const char *text)
 {
 	size_t size = strlen(text);
-
 	if (strncmp(r->at, text, size))
 		return false;
 	r->at += size;
@@ -56,7 +55,6 @@ static bool enter(struct reader *r)
 static uint64_t read_number(struct reader *r)
 {
 	uint64_t number = 0;
-
 	while (isdigit((unsigned char)*r->at)) {
 		number = number < 100000 ? number * 10 + (uint64_t)(*r->at - '0') : 100000;
 		r->at++;
@@ -75,7 +73,6 @@ static void read_index(struct reader *r)
 static void read_source_name(struct reader *r)
 {
 	uint64_t size = read_number(r);
-
 	if (!size || strnlen(r->at, size) < size)
 		fail(r);
 	else
@@ -97,7 +94,6 @@ static void read_types_until_end(struct reader *r)
 static void read_encoding(struct reader *r)
 {
 	const char *args;
-
 	read_name(r, &args);
 	read_types_until_end(r);
 }
@@ -148,7 +144,6 @@ static bool read_args(struct reader *r)
 static void read_device_lambda(struct reader *r, bool has_host)
 {
 	uint64_t captures = 0;
-
 	for (int i = 0; i < (has_host ? 4 : 1); i++) {
 		captures = read_number(r);
 		want(r, "_");
@@ -166,7 +161,6 @@ static void read_device_lambda(struct reader *r, bool has_host)
 static void read_unnamed(struct reader *r)
 {
 	bool has_host = take(r, "nvhdl");
-
 	if (has_host || take(r, "nvdl")) {
 		read_device_lambda(r, has_host);
 		return;
@@ -212,7 +206,6 @@ static void read_substitution(struct reader *r)
 static bool read_nested(struct reader *r, const char **args)
 {
 	bool has_args = false;
-
 	while (take(r, "r") || take(r, "V") || take(r, "K"))
 		;
 	if (!take(r, "R"))
@@ -246,7 +239,6 @@ static void read_discriminator(struct reader *r)
 static bool read_local(struct reader *r, const char **args)
 {
 	bool has_args = false;
-
 	read_encoding(r);
 	if (take(r, "d")) {
 		read_number(r);
@@ -261,7 +253,6 @@ static bool read_local(struct reader *r, const char **args)
 static bool read_name(struct reader *r, const char **args)
 {
 	bool has_args = false;
-
 	if (!enter(r))
 		return false;
 	if (take(r, "N")) {
@@ -324,7 +315,6 @@ static void read_array(struct reader *r)
 static void read_type_here(struct reader *r)
 {
 	const char *args;
-
 	if (*r->at && strchr("NZSLU0123456789", *r->at)) {
 		read_name(r, &args);
 	} else if (take(r, "T")) {
@@ -381,7 +371,6 @@ static uint8_t size_of_named(struct span span)
 	    {"5uint4", 16},     {"6float4", 16},  {"5long2", 16},         {"6ulong2", 16},
 	    {"9longlong2", 16}, {"7double2", 16}, {"10ulonglong2", 16},
 	};
-
 	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
 		if (equals(span, known[i].name))
 			return known[i].size;
@@ -393,7 +382,6 @@ static uint8_t size_of_number(struct span span)
 	static const char letters[] = "bcahstijlmxyfdnow";
 	static const uint8_t sizes[] = {1, 1, 1, 1, 2, 2, 4, 4, 8, 8, 8, 8, 4, 8, 16, 16, 4};
 	const char *found = span.to - span.from == 1 ? strchr(letters, *span.from) : NULL;
-
 	if (found)
 		return sizes[found - letters];
 	if (equals(span, "DF16_") || equals(span, "DF16b") || equals(span, "Dh") || equals(span, "Ds"))
@@ -404,7 +392,6 @@ static uint8_t size_of_number(struct span span)
 static struct md_mangled_param judge(struct span type)
 {
 	uint8_t size;
-
 	while (type.from < type.to && strchr("rVK", *type.from))
 		type.from++;
 	if (type.from < type.to && (strchr("PRO", *type.from) || equals(type, "Dn")))
@@ -423,7 +410,6 @@ struct args { /* of the function's own template, types and packs of types alone 
 static bool list_args(const char *from, struct args *args)
 {
 	struct reader r = {.at = from + 1};
-
 	args->count = 0;
 	while (!r.bad && !take(&r, "E")) {
 		const char *start = r.at;
@@ -439,7 +425,6 @@ static bool list_args(const char *from, struct args *args)
 static const struct span *find_arg(const struct args *args, struct span type)
 {
 	uint64_t index = 0;
-
 	while (type.from < type.to && strchr("rVK", *type.from))
 		type.from++;
 	ptrdiff_t size = type.to - type.from;
@@ -464,7 +449,6 @@ struct list {
 static void add(struct list *list, struct span type)
 {
 	const struct span *arg = find_arg(list->args, type);
-
 	if (list->found < list->count)
 		list->params[list->found] = judge(arg ? *arg : type);
 	list->found++;
@@ -475,7 +459,6 @@ static bool add_pack(struct list *list, struct span type)
 {
 	const struct span *arg = find_arg(list->args, type);
 	struct reader r = {.at = arg ? arg->from : ""};
-
 	if (!take(&r, "J"))
 		return false;
 	while (!r.bad && !take(&r, "E")) {
@@ -511,7 +494,6 @@ bool md_mangled_params(const char *name, struct md_mangled_param *params, uint32
 	struct args args = {.count = 0};
 	struct list list = {&args, params, count, 0};
 	const char *own = NULL;
-
 	if (!take(&r, "_Z"))
 		return false;
 	/* Only the name of a template is followed by the type that is returned. */

@@ -47,7 +47,6 @@ static struct md_map_slot *find(const struct md_map *map, uint64_t key)
 static void insert(struct md_map *map, uint64_t key, uint64_t value)
 {
 	size_t i = home_of(map, key);
-
 	while (map->slots[i].state == SLOT_LIVE)
 		i = (i + 1) & (map->capacity - 1);
 	if (map->slots[i].state == SLOT_EMPTY)
@@ -59,7 +58,6 @@ static void insert(struct md_map *map, uint64_t key, uint64_t value)
 static bool rehash(struct md_map *map, size_t capacity)
 {
 	struct md_map grown = {.capacity = capacity};
-
 	if (capacity > SIZE_MAX / sizeof(*grown.slots))
 		return false;
 	grown.slots = calloc(capacity, sizeof(*grown.slots));
@@ -76,7 +74,6 @@ static bool rehash(struct md_map *map, size_t capacity)
 bool md_map_put(struct md_map *map, uint64_t key, uint64_t value)
 {
 	struct md_map_slot *slot = find(map, key);
-
 	if (slot) {
 		slot->value = value;
 		return true;
@@ -96,7 +93,6 @@ bool md_map_put(struct md_map *map, uint64_t key, uint64_t value)
 bool md_map_get(const struct md_map *map, uint64_t key, uint64_t *value)
 {
 	const struct md_map_slot *slot = find(map, key);
-
 	if (slot && value)
 		*value = slot->value;
 	return slot != NULL;
@@ -105,7 +101,6 @@ bool md_map_get(const struct md_map *map, uint64_t key, uint64_t *value)
 bool md_map_remove(struct md_map *map, uint64_t key, uint64_t *value)
 {
 	struct md_map_slot *slot = find(map, key);
-
 	if (!slot)
 		return false;
 	if (value)

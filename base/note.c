@@ -56,7 +56,6 @@ bool md_note_write(FILE *out, const struct md_note *note)
 static bool unescape(char *text)
 {
 	char *to = text, digits[3] = "";
-
 	if (!strcmp(text, "%"))
 		*text = 0;
 	for (; *text; *to++ = *text++) {
@@ -86,7 +85,6 @@ static bool take_event(const char *text, enum md_note_event *event)
 static bool parse(char *line, struct md_note *out)
 {
 	char *fields[FIELDS];
-
 	for (size_t i = 0; i < FIELDS; i++) {
 		fields[i] = line;
 		line = strchr(line, '\t');
@@ -108,7 +106,6 @@ bool md_note_read(FILE *in, struct md_note *out)
 {
 	char *line = NULL;
 	size_t room = 0;
-
 	while (getline(&line, &room, in) > 0) {
 		if (!parse(line, out))
 			continue;
@@ -136,7 +133,6 @@ enum md_status md_note_list(const char *path, struct md_note **list, size_t *cou
 	enum md_status status = md_file_read(path, BYTES_MOST, &bytes, err);
 	FILE *in = status == MD_OK && bytes.size ? fmemopen(bytes.data, bytes.size, "r") : NULL;
 	size_t found_count = 0;
-
 	if (status == MD_OK && bytes.size && !in)
 		status = md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for notes");
 	while (in && status == MD_OK && md_note_read(in, &note))
@@ -187,7 +183,6 @@ static char *begun_what;        /* owned; NULL: all of it */
 __attribute__((constructor(MD_LOADED_SETTINGS))) static void open_notes(void)
 {
 	unsigned limit;
-
 	if (!md_descriptor_scarce(&limit) && md_environment_path("MEDUSA_NOTES", path, sizeof(path)))
 		md_descriptor_keep(&kept, md_descriptor_open(path, O_WRONLY | O_APPEND | O_NOFOLLOW, 0));
 }
@@ -210,7 +205,6 @@ static void put(const struct md_note *note)
 	size_t size = 0;
 	FILE *out = *path ? open_memstream(&line, &size) : NULL;
 	bool written;
-
 	if (!out)
 		return;
 	written = md_note_write(out, note);
@@ -222,7 +216,6 @@ static void put(const struct md_note *note)
 static bool keep_begun(const struct md_note_of *of)
 {
 	char *label = of->label ? strdup(of->label) : NULL;
-
 	if (of->label && !label)
 		return false;
 	free(begun_label);
@@ -244,7 +237,6 @@ void md_note_begin(const struct md_note_of *of, const char *what)
 void md_note_phase(const char *what)
 {
 	const struct md_note_of of = begun;
-
 	if (of.test)
 		md_note_begin(&of, what);
 }
@@ -259,7 +251,6 @@ void md_note_end(void)
 static void park(void)
 {
 	struct timespec left = {.tv_sec = PARK_SECONDS};
-
 	while (nanosleep(&left, &left) && errno == EINTR)
 		;
 }
@@ -267,7 +258,6 @@ static void park(void)
 void md_note_break(enum md_note_event event, const char *why)
 {
 	MD_AUTO_FREE char *both = NULL;
-
 	if (!begun.test)
 		return;
 	if (begun_what && asprintf(&both, "%s: %s", begun_what, why) < 0)
@@ -281,7 +271,6 @@ static void read_left_out(void)
 {
 	char file[PATH_MAX];
 	struct md_error err = {0};
-
 	if (md_environment_path("MEDUSA_LEAVE_OUT", file, sizeof(file)) &&
 	    md_note_list(file, &left_out, &left_out_count, &err) != MD_OK)
 		md_warn("MEDUSA_LEAVE_OUT: %s", err.message);
@@ -290,7 +279,6 @@ static void read_left_out(void)
 const char *md_note_left_out(const struct md_note_of *of)
 {
 	static bool known;
-
 	if (!known)
 		read_left_out();
 	known = true;

@@ -14,7 +14,6 @@ static size_t next_piece(const char *text, char piece[PIECE])
 {
 	uint32_t point = 0;
 	size_t length = md_utf8_length(text, &point);
-
 	if (length && !md_utf8_acts(point)) {
 		memcpy(piece, text, length);
 		piece[length] = '\0';
@@ -28,7 +27,6 @@ size_t md_plain_copy(char *out, size_t room, const char *text)
 {
 	char piece[PIECE];
 	size_t used = 0;
-
 	while (*text) {
 		size_t taken = next_piece(text, piece), size = strlen(piece);
 		if (used + size >= room)
@@ -45,7 +43,6 @@ size_t md_plain_copy(char *out, size_t room, const char *text)
 static void put(FILE *out, const char *text)
 {
 	char piece[PIECE];
-
 	while (*text) {
 		text += next_piece(text, piece);
 		fputs(piece, out);
@@ -56,7 +53,6 @@ void md_plain_vprint(FILE *out, const char *format, va_list args)
 {
 	char short_text[512], *text = short_text;
 	va_list again;
-
 	va_copy(again, args);
 	int size = vsnprintf(short_text, sizeof(short_text), format, args);
 	if (size >= (int)sizeof(short_text) && vasprintf(&text, format, again) < 0)
@@ -71,7 +67,6 @@ void md_plain_vprint(FILE *out, const char *format, va_list args)
 void md_plain_print(FILE *out, const char *format, ...)
 {
 	va_list args;
-
 	va_start(args, format);
 	md_plain_vprint(out, format, args);
 	va_end(args);
@@ -80,7 +75,6 @@ void md_plain_print(FILE *out, const char *format, ...)
 void md_plain_line(FILE *out, const char *format, ...)
 {
 	va_list args;
-
 	va_start(args, format);
 	md_plain_vprint(out, format, args);
 	va_end(args);

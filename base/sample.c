@@ -17,7 +17,6 @@
 struct md_sample md_sample_plan(uint64_t size, uint32_t among)
 {
 	uint32_t bytes = MD_SAMPLE_WINDOW, windows = WINDOWS_TOTAL / (among ? among : 1);
-
 	windows = windows > WINDOWS_MOST ? WINDOWS_MOST : windows < WINDOWS_LEAST ? WINDOWS_LEAST : windows;
 	while (windows > WINDOWS_LEAST && (uint64_t)windows * bytes > size / 2)
 		windows /= 2;
@@ -33,7 +32,6 @@ struct md_sample md_sample_plan(uint64_t size, uint32_t among)
 uint64_t md_sample_offset(const struct md_sample *sample, uint32_t window)
 {
 	uint64_t room = sample->of - sample->bytes;
-
 	return window + 1 == sample->windows ? room
 					     : room / (sample->windows - 1) * window & ~(uint64_t)(ALIGNMENT - 1);
 }
@@ -42,14 +40,12 @@ bool md_sample_stays(const struct md_sample *sample, uint32_t window, uint32_t a
 {
 	uint32_t each = WINDOWS_STAY / (among ? among : 1);
 	uint32_t step = each < 2 ? sample->windows : (sample->windows + each - 1) / each;
-
 	return window % step == 0 || window + 1 == sample->windows;
 }
 
 uint32_t md_sample_choose(const uint64_t *sizes, uint32_t count, uint64_t room, bool *sampled)
 {
 	uint32_t chosen = 0;
-
 	for (uint64_t size = 0;;) {
 		uint64_t next = UINT64_MAX, alike = 0;
 		for (uint32_t i = 0; i < count; i++) {
@@ -74,7 +70,6 @@ uint32_t md_sample_choose(const uint64_t *sizes, uint32_t count, uint64_t room, 
 bool md_change_next(const uint8_t *before, const uint8_t *now, size_t size, size_t *at, size_t *end)
 {
 	size_t grain, start = size;
-
 	for (size_t i = *at; i < size; i += grain) {
 		grain = size - i < GRAIN ? size - i : GRAIN;
 		if (start < size && i >= *end + MERGE)

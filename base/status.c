@@ -10,7 +10,6 @@ enum md_status(md_error_set)(struct md_error *err, enum md_status status, const 
 {
 	char message[MD_ERROR_MESSAGE_BYTES];
 	va_list args;
-
 	if (!err)
 		return status;
 	/* By way of a copy: arguments may point into the message that is being replaced. */
@@ -27,7 +26,6 @@ enum md_status md_error_prefix(struct md_error *err, const char *format, ...)
 	char message[MD_ERROR_MESSAGE_BYTES];
 	va_list args;
 	int used;
-
 	if (!err)
 		return MD_ERR_INVALID;
 	va_start(args, format);

@@ -12,7 +12,6 @@ size_t md_utf8_length(const char *bytes, uint32_t *point)
 			: (text[0] & 0xf8) == 0xf0 ? 4
 						   : 0;
 	uint32_t made = length < 2 ? text[0] : text[0] & (0x7fu >> length);
-
 	for (size_t i = 1; i < length; i++) {
 		if ((text[i] & 0xc0) != 0x80)
 			return 0;

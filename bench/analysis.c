@@ -16,7 +16,6 @@ int main(int argc, char **argv)
 	struct md_artifact_sizes sizes;
 	struct md_error error = {0};
 	const struct md_analyze_options options = {.size = sizeof(options)};
-
 	if (argc != 4) {
 		fprintf(stderr, "usage: analysis FIRST.mtrace SECOND.mtrace OUT.medusa\n");
 		return 2;

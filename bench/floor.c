@@ -509,7 +509,6 @@ int main(int argc, char **argv)
 	char name[256] = "";
 	int ordinal;
 	struct times t = {0};
-
 	if (!read_options(argc, argv, &ordinal)) {
 		fprintf(stderr, "usage: floor [--threads N] [--device N] ARTIFACT\n");
 		return 2;

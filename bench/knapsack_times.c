@@ -15,7 +15,6 @@
 static uint64_t cpu_ns(void)
 {
 	struct timespec now;
-
 	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
@@ -23,7 +22,6 @@ static uint64_t cpu_ns(void)
 static int compare(const void *a, const void *b)
 {
 	double one = *(const double *)a, other = *(const double *)b;
-
 	return one < other ? -1 : one > other;
 }
 
@@ -33,7 +31,6 @@ typedef enum md_status (*solver)(const struct md_knapsack *problem, struct md_kn
 static double solve(solver solve_one, const struct md_knapsack *problem, double *median, double *most)
 {
 	double times[ROUNDS], value = 0;
-
 	for (int i = 0; i < ROUNDS; i++) {
 		struct md_knapsack_plan plan;
 		uint64_t start = cpu_ns();
@@ -52,7 +49,6 @@ static double solve(solver solve_one, const struct md_knapsack *problem, double 
 static void print_size(const char *name, const struct knapsack_shape *shape, int instances)
 {
 	double gap[2] = {0}, median[2] = {0}, most[2] = {0};
-
 	for (int seed = 0; seed < instances; seed++) {
 		struct knapsack_case one = knapsack_case_make(shape, 1000 + (uint64_t)seed);
 		double bound;
@@ -103,7 +99,6 @@ static void print_gaps(void)
 	double sum[2] = {0}, most[2] = {0};
 	uint32_t solved = 0, one_percent[2] = {0};
 	const uint32_t count = 1000;
-
 	for (uint32_t seed = 0; seed < count; seed++) {
 		struct knapsack_shape shape = {.functions = 3 + seed % 4,
 					       .backbones = 1 + seed % 3,
@@ -145,7 +140,6 @@ static void print_gaps(void)
 static uint32_t make_residents(struct md_knapsack_resident *residents, uint32_t count, uint64_t seed, uint64_t *all)
 {
 	uint64_t random = seed * 77 + 1;
-
 	*all = 0;
 	for (uint32_t i = 0; i < count; i++) {
 		bool backbone = i < 2, kernels = i % 2;
@@ -168,7 +162,6 @@ static void print_offloading(void)
 	bool gone[RESIDENTS];
 	uint64_t all;
 	uint32_t solved = 0;
-
 	for (uint64_t seed = 0; seed < 500; seed++) {
 		struct md_knapsack_loss loss[3];
 		uint32_t count = make_residents(residents, (uint32_t)(8 + seed % 13), seed, &all);

@@ -10,7 +10,6 @@ static inline void print_machine(void)
 {
 	char line[256], model[256] = "unknown";
 	FILE *info = fopen("/proc/cpuinfo", "r");
-
 	while (info && fgets(line, sizeof(line), info))
 		if (!strncmp(line, "model name", 10) && strchr(line, ':')) {
 			snprintf(model, sizeof(model), "%s", strchr(line, ':') + 2);

@@ -226,7 +226,6 @@ static struct cost measure(const struct policies *p, uint32_t functions, bool lo
 	struct node n = {.functions = functions, .random = 71, .t0_ns = lora ? 150 * MS : 20 * MS};
 	struct cost cost = {0};
 	double sum = 0;
-
 	for (uint32_t i = 0; i < GPUS; i++)
 		gpus[i] = (struct medusa_sched_gpu){sizeof(gpus[i]), 80 * GB, i / 2, lora ? 4 : 1};
 	struct medusa_sched_node node = {
@@ -291,7 +290,6 @@ static void print_steps(bool lora)
 static void print_growth(void)
 {
 	static const uint32_t sizes[] = {100, 1000, 10000};
-
 	printf("\n## Growth\n\nMean of a step, us (its 99 %%), and what adding a function takes.\n\n"
 	       "| policies, functions of | 100 | 1,000 | 10,000 | adding one, of 10,000, us | bytes a function |\n"
 	       "|---|---|---|---|---|---|\n");

@@ -17,7 +17,6 @@ static struct md_interval_index *kind_of(struct md_alloc_sequence *sequence, uin
 static bool make_room(struct md_alloc_sequence *sequence)
 {
 	size_t items = sequence->room, addresses = sequence->room;
-
 	if (sequence->count >= MD_SEQUENCE_MAX || !MD_ARRAY_GROW(sequence->items, sequence->count, items) ||
 	    !MD_ARRAY_RESERVE(sequence->addresses, items, addresses))
 		return false;
@@ -30,7 +29,6 @@ void md_sequence_add(struct md_alloc_sequence *sequence, uint32_t family, uint64
 	struct md_interval_index *live = kind_of(sequence, family);
 	const struct md_interval *below;
 	uint32_t index = (uint32_t)sequence->count;
-
 	if (sequence->closed || sequence->paused || sequence->broken)
 		return;
 	md_sequence_remove(sequence, address, size); /* whose free was not seen */
@@ -78,7 +76,6 @@ bool md_sequence_index(const char *name, size_t *index)
 {
 	const char *digits = name + strlen(MD_SEQUENCE_PREFIX);
 	size_t value = 0;
-
 	if (strncmp(name, MD_SEQUENCE_PREFIX, strlen(MD_SEQUENCE_PREFIX)) || !*digits)
 		return false;
 	for (; *digits; digits++) {

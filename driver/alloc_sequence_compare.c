@@ -13,7 +13,6 @@ static bool lies_lower(const struct md_sequence_request *items, size_t count, ui
 {
 	MD_AUTO_FREE uint32_t *next = malloc((count + 1) * sizeof(*next));
 	uint32_t at;
-
 	if (!next)
 		return true;            /* the message names another of the two, no more */
 	next[count] = MD_SEQUENCE_NONE; /* before the first */
@@ -33,7 +32,6 @@ static enum md_status say_order(const struct md_sequence_side *one, const struct
 	uint32_t first = one->items[index].below, second = two->items[index].below;
 	bool above =
 	    second == MD_SEQUENCE_NONE || (first != MD_SEQUENCE_NONE && lies_lower(one->items, index, second, first));
-
 	return md_error_set(err, MD_ERR_MISMATCH, "allocation %zu lies %s allocation %u %s, %s it %s", index,
 			    above ? "above" : "below", above ? first : second, one->where, above ? "below" : "above",
 			    two->where);
@@ -44,7 +42,6 @@ static enum md_status say_freed(const struct md_sequence_side *one, const struct
 {
 	uint32_t first = one->items[index].freed, second = two->items[index].freed;
 	unsigned long long size = (unsigned long long)one->items[index].size;
-
 	if (first == MD_SEQUENCE_NONE)
 		return md_error_set(err, MD_ERR_MISMATCH,
 				    "allocation %zu (%llu bytes) was freed before the engine asked for a graph %s, and "
@@ -64,7 +61,6 @@ static enum md_status compare_item(const struct md_sequence_side *one, const str
 				   struct md_error *err)
 {
 	const struct md_sequence_request *a = &one->items[index], *b = &two->items[index];
-
 	if (a->size != b->size)
 		return md_error_set(
 		    err, MD_ERR_MISMATCH,

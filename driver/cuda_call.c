@@ -5,7 +5,6 @@
 const char *md_cuda_error_name(CUresult result)
 {
 	const char *name = NULL;
-
 	if (result == CUDA_SUCCESS)
 		return "CUDA_SUCCESS";
 	/* The strings are the driver's own constants: it knows results that are newer than our headers. */
@@ -17,7 +16,6 @@ const char *md_cuda_error_name(CUresult result)
 static const char *error_text(CUresult result)
 {
 	const char *text = NULL;
-
 	if (md_cuda.cuGetErrorString && md_cuda.cuGetErrorString(result, &text) == CUDA_SUCCESS && text)
 		return text;
 	return "no description";
@@ -26,7 +24,6 @@ static const char *error_text(CUresult result)
 enum md_status md_cuda_status(CUresult result, const char *entry, struct md_error *err)
 {
 	enum md_status status = result == CUDA_ERROR_OUT_OF_MEMORY ? MD_ERR_DRIVER_MEMORY : MD_ERR_DRIVER;
-
 	if (result == CUDA_SUCCESS)
 		return MD_OK;
 	return md_error_set(err, status, "%s: %s (%d, %s)", entry, md_cuda_error_name(result), (int)result,
@@ -36,7 +33,6 @@ enum md_status md_cuda_status(CUresult result, const char *entry, struct md_erro
 enum md_status(md_cuda_absent)(const char *entry, struct md_error *err)
 {
 	struct md_error why;
-
 	if (md_cuda_load(&why) != MD_OK)
 		return md_error_set(err, MD_ERR_UNSUPPORTED, "%s: %s", entry, why.message);
 	return md_error_set(err, MD_ERR_UNSUPPORTED, "%s: this CUDA driver does not have it", entry);
@@ -50,7 +46,6 @@ CUgraphNode md_cuda_captured_node(CUstream stream)
 	const CUgraphEdgeData *data;
 	size_t count = 0;
 	CUresult result;
-
 	if (md_cuda.cuStreamGetCaptureInfo_v3)
 		result = md_cuda.cuStreamGetCaptureInfo_v3(stream, &status, NULL, NULL, &dependencies, &data, &count);
 	else
@@ -63,7 +58,6 @@ CUgraphNode md_cuda_captured_node(CUstream stream)
 const void *md_cuda_extra_block(void **extra, size_t *size)
 {
 	const void *block = NULL;
-
 	*size = 0;
 	for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
 		if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER)

@@ -40,7 +40,6 @@ static struct md_error outcome;
 static const char *library_name(void)
 {
 	const char *name = md_environment_get("MEDUSA_LIBCUDA");
-
 	return name && *name ? name : "libcuda.so.1";
 }
 
@@ -72,7 +71,6 @@ static void load(void)
 	struct md_cuda table;
 	void *library = dlopen(library_name(), RTLD_NOW);
 	bool first = false;
-
 	memset(&table, 0, sizeof(table));
 	if (library) {
 		fill(library, &table, &error);
@@ -106,7 +104,6 @@ enum md_status md_cuda_load(struct md_error *err)
 bool md_cuda_present(void)
 {
 	void *library;
-
 	if (atomic_load_explicit(&published, memory_order_acquire) && md_cuda.cuInit)
 		return true;
 	library = dlopen(library_name(), RTLD_NOW | RTLD_NOLOAD);

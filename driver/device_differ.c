@@ -76,7 +76,6 @@ enum md_status md_device_differ_launch(struct md_device_session *session, uint64
 	uint64_t words = size / 16, flags = session->flags + flag;
 	void *params[] = {&one, &two, &words, &flags};
 	unsigned blocks = (unsigned)((size + MD_DEVICE_GRAIN - 1) / MD_DEVICE_GRAIN);
-
 	return md_cuda_call(err, cuLaunchKernel, session->differ, blocks, 1, 1, THREADS, 1, 1, 0, session->stream,
 			    params, NULL);
 }
@@ -91,7 +90,6 @@ enum md_status md_device_forget_maps(struct md_device_session *session, CUstream
 {
 	uint64_t none = 0;
 	void *params[] = {&none, &none, &none, &none};
-
 	if (session->differ)
 		return md_cuda_call(err, cuLaunchKernel, session->differ, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
 	if (session->spot)
@@ -107,7 +105,6 @@ enum md_status md_device_forget_maps(struct md_device_session *session, CUstream
 static bool says(struct md_device_session *session, CUdeviceptr one, CUdeviceptr two, size_t at)
 {
 	struct md_error err = {0};
-
 	memset(session->now, 0xa5, TRIED);
 	if (md_device_session_write(session, one, session->now, TRIED, &err) != MD_OK ||
 	    md_cuda_call(&err, cuStreamSynchronize, session->stream) != MD_OK)
@@ -131,7 +128,6 @@ static bool is_right(struct md_device_session *session)
 	static const size_t places[] = {TRIED, 0, 15, 4095, 4096, 8191, 3 * MD_DEVICE_GRAIN, TRIED - 1};
 	CUdeviceptr memory = md_device_session_take(session, 2 * MD_DEVICE_GRAIN * 4);
 	bool right = memory != 0;
-
 	for (size_t i = 0; right && i < sizeof(places) / sizeof(places[0]); i++)
 		right = says(session, memory, memory + 4 * MD_DEVICE_GRAIN, places[i]);
 	return right;
@@ -144,7 +140,6 @@ static CUresult load_file(const char *path, CUmodule *module)
 {
 	struct md_file_bytes file;
 	struct md_error err = {0};
-
 	if (md_file_read(path, PROBE_KERNEL_MAX, &file, &err) != MD_OK) {
 		md_warn("MEDUSA_PROBE_KERNEL: %s", err.message);
 		return CUDA_ERROR_FILE_NOT_FOUND;
@@ -160,7 +155,6 @@ CUresult md_device_kernel_load(const char *text, const char *name, CUmodule *mod
 	const char *kernel = md_environment_get("MEDUSA_PROBE_KERNEL");
 	char path[PATH_MAX];
 	CUresult result;
-
 	if (kernel && !strcmp(kernel, "none"))
 		return CUDA_ERROR_NOT_SUPPORTED;
 	if (md_environment_path("MEDUSA_PROBE_KERNEL", path, sizeof(path)))
@@ -173,7 +167,6 @@ CUresult md_device_kernel_load(const char *text, const char *name, CUmodule *mod
 void md_device_differ_load(struct md_device_session *session)
 {
 	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-
 	if (session->device_left)
 		result = md_device_kernel_load(kernel_text, "md_probe_differ", &session->module, &session->differ);
 	session->flags = result ? 0 : md_device_session_take(session, MD_DEVICE_GRAINS);

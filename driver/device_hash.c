@@ -14,7 +14,6 @@
 static uint64_t mix(uint64_t z)
 {
 	const uint64_t odd = 0xd6e8feb86659fd93u;
-
 	z = (z ^ z >> 32) * odd;
 	z = (z ^ z >> 32) * odd;
 	return z ^ z >> 32;
@@ -29,7 +28,6 @@ static void add_lane(struct md_hash_sums *sums, uint64_t lane, uint64_t first, u
 {
 	uint64_t key = (lane + 1) * 0x9e3779b97f4a7c15u;
 	uint64_t x = mix(first + key), y = mix((second + key) ^ x);
-
 	sums->one += mix(x + y);
 	sums->two += y;
 }
@@ -37,7 +35,6 @@ static void add_lane(struct md_hash_sums *sums, uint64_t lane, uint64_t first, u
 void md_hash_add(struct md_hash_sums *sums, uint64_t lane, const void *data, uint64_t size)
 {
 	const uint8_t *bytes = data;
-
 	for (uint64_t at = 0; at < size; at += 16, lane++) {
 		uint64_t words[2] = {0, 0};
 		memcpy(words, bytes + at, size - at < 16 ? size - at : 16);
@@ -49,7 +46,6 @@ static struct md_hash end_hash(const struct md_hash_sums *sums, uint64_t size)
 {
 	uint64_t one = mix(sums->one + size), two = mix(sums->two ^ one);
 	struct md_hash hash;
-
 	for (int i = 0; i < 8; i++) {
 		hash.bytes[i] = (uint8_t)(one >> (56 - 8 * i));
 		hash.bytes[8 + i] = (uint8_t)(two >> (56 - 8 * i));
@@ -60,7 +56,6 @@ static struct md_hash end_hash(const struct md_hash_sums *sums, uint64_t size)
 struct md_hash md_device_hash_bytes(const void *data, uint64_t size)
 {
 	struct md_hash_sums sums = {0, 0};
-
 	md_hash_add(&sums, 0, data, size);
 	return end_hash(&sums, size);
 }
@@ -86,7 +81,6 @@ static bool is_for_kernel(const struct hashing *h, const struct md_hash_range *r
 {
 	unsigned type = 0;
 	uint64_t end = range->address + range->size;
-
 	if (!h->room.room || !md_cuda.cuPointerGetAttribute ||
 	    md_cuda.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, range->address) ||
 	    type != CU_MEMORYTYPE_DEVICE)
@@ -102,7 +96,6 @@ static bool is_for_kernel(const struct hashing *h, const struct md_hash_range *r
 static enum md_status through_host(struct hashing *h, size_t index, struct md_error *err)
 {
 	const struct md_hash_range *range = &h->ranges[index];
-
 	for (uint64_t at = 0, size; at < range->size; at += size) {
 		size = range->size - at < MD_HASH_STAGING ? range->size - at : MD_HASH_STAGING;
 		MD_FORWARD(
@@ -116,7 +109,6 @@ static enum md_status through_host(struct hashing *h, size_t index, struct md_er
 static enum md_status launch(struct hashing *h, size_t next, struct md_error *err)
 {
 	enum md_status status = MD_OK;
-
 	if (h->piece_count)
 		status = md_hash_kernel_run(h->hasher, h->stream, &h->room, h->pieces, h->piece_count,
 					    h->sums + h->first, next - h->first, err);
@@ -129,7 +121,6 @@ static enum md_status launch(struct hashing *h, size_t next, struct md_error *er
 static enum md_status add_pieces(struct hashing *h, size_t index, struct md_error *err)
 {
 	const struct md_hash_range *range = &h->ranges[index];
-
 	for (uint64_t at = 0; at < range->size; at += MD_HASH_PIECE) {
 		uint64_t left = range->size - at;
 		if (h->piece_count == MD_HASH_PIECES) {
@@ -169,7 +160,6 @@ enum md_status md_device_hash(const struct md_device_hasher *hasher, CUstream st
 {
 	struct hashing h = {.hasher = hasher, .stream = stream, .ranges = ranges, .count = count};
 	enum md_status status = MD_ERR_NO_MEMORY;
-
 	*failed = count;
 	h.sums = calloc(count + 1, sizeof(*h.sums));
 	h.pieces = calloc(MD_HASH_PIECES, sizeof(*h.pieces));

@@ -179,7 +179,6 @@ static const char kernel_text[] =
 bool md_hash_room_take(struct md_hash_room *room, bool on_device)
 {
 	void *locked = NULL;
-
 	*room = (struct md_hash_room){.locked = md_cuda.cuMemHostAlloc(&locked, MD_HASH_STAGING, 0) == CUDA_SUCCESS};
 	room->staging = room->locked ? locked : malloc(MD_HASH_STAGING);
 	if (on_device && md_cuda.cuMemAlloc_v2(&room->room, SUMS_AT + MD_HASH_SUMS * sizeof(struct md_hash_sums)))
@@ -214,7 +213,6 @@ static enum md_status launch(const struct md_device_hasher *hasher, CUstream str
 	void *params[] = {&table, &pieces};
 	unsigned blocks = count < BLOCKS ? (unsigned)count : BLOCKS;
 	size_t sums = sum_count * sizeof(struct md_hash_sums);
-
 	MD_FORWARD(md_cuda_call(err, cuMemcpyHtoDAsync_v2, room->room, room->staging,
 				count * sizeof(struct md_hash_piece), stream));
 	MD_FORWARD(md_cuda_call(err, cuMemsetD8Async, room->room + SUMS_AT, 0, sums, stream));
@@ -255,7 +253,6 @@ static bool agrees(const struct md_device_hasher *hasher, CUstream stream, const
 	struct md_hash_piece pieces[TRIES];
 	struct md_hash_sums here[2] = {{0, 0}}, there[2] = {{0, 0}};
 	struct md_error err = {0};
-
 	for (uint32_t i = 0; i < TRIED; i++)
 		room->staging[i] = (uint8_t)((i * 2654435761u) >> 13);
 	for (size_t i = 0; i < TRIES; i++) {
@@ -273,7 +270,6 @@ static bool is_right(const struct md_device_hasher *hasher, CUstream stream)
 	struct md_hash_room room;
 	CUdeviceptr sample = 0;
 	bool right = false;
-
 	if (md_hash_room_take(&room, true) && room.room && md_cuda.cuMemAlloc_v2(&sample, TRIED) == CUDA_SUCCESS)
 		right = agrees(hasher, stream, &room, sample);
 	if (sample)

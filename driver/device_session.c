@@ -17,7 +17,6 @@ static uint64_t spare_device_memory(uint64_t limit)
 {
 	size_t free_bytes = 0, total = 0;
 	uint64_t reserve, spare;
-
 	if (md_cuda.cuMemGetInfo_v2(&free_bytes, &total))
 		return 0;
 	reserve = total / 16 < RESERVE ? total / 16 : RESERVE;
@@ -28,7 +27,6 @@ static uint64_t spare_device_memory(uint64_t limit)
 static bool add_slab(struct md_device_session *session, uint64_t size)
 {
 	struct md_device_slab slab = {.size = size < SLAB_BYTES ? SLAB_BYTES : size};
-
 	if (slab.size > session->device_left)
 		slab.size = size;
 	if (slab.size > session->device_left || !MD_ARRAY_EXTEND(session->slabs, session->slab_count) ||
@@ -43,7 +41,6 @@ CUdeviceptr md_device_session_take(struct md_device_session *session, uint64_t s
 {
 	struct md_device_slab *slab;
 	CUdeviceptr address;
-
 	if (!size || size > session->device_left + SLAB_BYTES)
 		return 0;
 	size = (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
@@ -91,7 +88,6 @@ enum md_status md_device_session_write(struct md_device_session *session, uint64
 static enum md_status allocate_chunk(struct md_device_session *session, struct md_error *err)
 {
 	void *locked = NULL;
-
 	session->zeros = calloc(1, MD_DEVICE_CHUNK);
 	session->now_locked = md_cuda.cuMemHostAlloc(&locked, MD_DEVICE_CHUNK, 0) == CUDA_SUCCESS;
 	session->now = session->now_locked ? locked : malloc(MD_DEVICE_CHUNK);
@@ -103,7 +99,6 @@ static enum md_status allocate_chunk(struct md_device_session *session, struct m
 enum md_status md_device_session_open(struct md_device_session *session, uint64_t device_limit, struct md_error *err)
 {
 	enum md_status status;
-
 	*session = (struct md_device_session){.open = true, .device_left = spare_device_memory(device_limit)};
 	md_cuda.cuCtxGetCurrent(&session->context);
 	status = allocate_chunk(session, err);

@@ -37,7 +37,6 @@ static _Thread_local struct {
 static bool within_bounds(const void *address, uint64_t size)
 {
 	uintptr_t at = (uintptr_t)address;
-
 	return !bounds.end || (at >= bounds.start && at <= bounds.end && size <= bounds.end - at);
 }
 
@@ -49,7 +48,6 @@ static bool within_bounds(const void *address, uint64_t size)
 static bool peek(const void *address, void *out, size_t size)
 {
 	struct iovec local = {out, size}, remote = {(void *)(uintptr_t)address, size};
-
 	if (!within_bounds(address, size))
 		return false;
 	ssize_t got = process_vm_readv(getpid(), &local, 1, &remote, 1, 0);
@@ -67,7 +65,6 @@ static bool readable(const void *address, uint64_t size)
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)address, end = at + size;
 	struct iovec remote[PROBES_MAX];
 	uint8_t bytes[PROBES_MAX];
-
 	if (end < at || !within_bounds(address, size))
 		return false;
 	while (at < end) {
@@ -110,7 +107,6 @@ static enum md_status measure_sections(const char *image, const Elf64_Ehdr *head
 {
 	uint64_t count = header->e_shnum;
 	Elf64_Shdr section;
-
 	if (!header->e_shoff)
 		return MD_OK;
 	if (header->e_shentsize != sizeof(section) || !reach(end, header->e_shoff, sizeof(section)))
@@ -138,7 +134,6 @@ static enum md_status measure_sections(const char *image, const Elf64_Ehdr *head
 static enum md_status measure_segments(const char *image, const Elf64_Ehdr *header, uint64_t *end, struct md_error *err)
 {
 	Elf64_Phdr segment;
-
 	if (!header->e_phoff || !header->e_phnum)
 		return MD_OK;
 	if (header->e_phentsize != sizeof(segment) ||
@@ -170,7 +165,6 @@ static enum md_status measure_elf(const void *image, struct md_image_span *span,
 {
 	uint64_t end = sizeof(Elf64_Ehdr);
 	Elf64_Ehdr header;
-
 	if (!peek(image, &header, sizeof(header)))
 		return unreadable(err, "ELF header", 0);
 	if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_DATA] != ELFDATA2LSB)
@@ -185,7 +179,6 @@ static enum md_status measure_elf(const void *image, struct md_image_span *span,
 static enum md_status measure_fatbin(const void *image, struct md_image_span *span, struct md_error *err)
 {
 	struct fatbin_header header;
-
 	if (!peek(image, &header, sizeof(header)))
 		return unreadable(err, "fat binary header", 0);
 	if (header.header_size < sizeof(header) || header.fat_size > IMAGE_MAX - header.header_size)
@@ -199,7 +192,6 @@ static enum md_status measure_wrapper(const void *image, struct md_image_span *s
 {
 	struct fatbin_wrapper wrapper;
 	uint32_t magic;
-
 	if (!peek(image, &wrapper, sizeof(wrapper)))
 		return unreadable(err, "fat binary wrapper", 0);
 	if (!peek(wrapper.data, &magic, sizeof(magic)))
@@ -214,7 +206,6 @@ static enum md_status measure_wrapper(const void *image, struct md_image_span *s
 static enum md_status measure_text(const void *image, struct md_image_span *span, struct md_error *err)
 {
 	char chunk[4096];
-
 	for (uint64_t at = 0; at < PTX_MAX;) {
 		const char *from = (const char *)image + at, *nul;
 		size_t size =
@@ -239,7 +230,6 @@ static bool is_ptx(const void *image)
 	static const char directive[] = ".version";
 	const char *at = image, *limit = at + (64u << 10);
 	char two[2];
-
 	while (at < limit && peek(at, two, 1)) {
 		if (strchr(" \t\r\n", two[0]) && two[0]) {
 			at++;
@@ -262,7 +252,6 @@ enum md_status md_image_span(const void *image, struct md_image_span *span, stru
 {
 	uint8_t first[4];
 	uint32_t magic;
-
 	if (!image || !peek(image, first, sizeof(first)))
 		return md_error_set(err, MD_ERR_INVALID, "image: no readable memory at %p", image);
 	memcpy(&magic, first, sizeof(magic));
@@ -282,7 +271,6 @@ enum md_status md_image_span(const void *image, struct md_image_span *span, stru
 bool md_image_starts(enum md_image_kind kind, uint64_t size, const uint8_t *first, size_t there)
 {
 	struct fatbin_header header;
-
 	if (size > IMAGE_MAX || !there)
 		return false;
 	if (kind == MD_IMAGE_ELF)

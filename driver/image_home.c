@@ -59,7 +59,6 @@ static int visit_object(struct dl_phdr_info *object, size_t size, void *user)
 {
 	struct search *search = user;
 	bool in_file = false;
-
 	(void)size;
 	for (size_t i = 0; i < object->dlpi_phnum; i++) {
 		const ElfW(Phdr) *segment = &object->dlpi_phdr[i];
@@ -90,7 +89,6 @@ static int visit_object(struct dl_phdr_info *object, size_t size, void *user)
 static enum md_status name_program(struct md_image_home *home, struct md_error *err)
 {
 	ssize_t size = readlink("/proc/self/exe", home->path, sizeof(home->path) - 1);
-
 	if (size < 0)
 		return md_error_set(err, MD_ERR_IO, "/proc/self/exe: %s", strerror(errno));
 	home->path[size] = '\0';
@@ -103,7 +101,6 @@ static bool parse_mapping(const char *line, uintptr_t address, struct md_image_h
 	unsigned long long start, end, offset, inode;
 	const char *path;
 	int used = 0;
-
 	if (sscanf(line, "%llx-%llx %*s %llx %*s %llu %n", &start, &end, &offset, &inode, &used) != 4)
 		return false;
 	if (address < start || address >= end)
@@ -122,7 +119,6 @@ static enum md_status search_mappings(uintptr_t address, struct md_image_home *h
 	MD_AUTO_FILE FILE *maps = md_descriptor_read_stream("/proc/self/maps");
 	MD_AUTO_FREE char *line = NULL;
 	size_t capacity = 0;
-
 	if (!maps)
 		return md_error_set(err, MD_ERR_IO, "/proc/self/maps: %s", strerror(errno));
 	while (getline(&line, &capacity, maps) > 0)
@@ -135,7 +131,6 @@ enum md_status md_image_home(const void *address, struct md_image_home *home, st
 {
 	struct search search = {.address = (uintptr_t)address, .home = home};
 	char resolved[sizeof(home->path)];
-
 	memset(home, 0, sizeof(*home));
 	dl_iterate_phdr(visit_object, &search);
 	if (!search.found)

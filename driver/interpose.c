@@ -28,7 +28,6 @@ EARLY static dlsym_function *find_real_dlsym(void)
 	/* Since glibc 2.34 it lives in libc; before that in libdl, with the first version tag of the platform. */
 	static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
 	dlsym_function *found = atomic_load_explicit(&real_dlsym, memory_order_relaxed);
-
 	for (size_t i = 0; !found && i < sizeof(versions) / sizeof(versions[0]); i++)
 		found = (dlsym_function *)dlvsym(RTLD_NEXT, "dlsym", versions[i]);
 	atomic_store_explicit(&real_dlsym, found, memory_order_relaxed);
@@ -38,7 +37,6 @@ EARLY static dlsym_function *find_real_dlsym(void)
 void *md_interpose_real_dlsym(void *handle, const char *name)
 {
 	dlsym_function *real = find_real_dlsym();
-
 	return real ? real(handle, name) : NULL;
 }
 
@@ -47,7 +45,6 @@ void *md_interpose_real_dlsym(void *handle, const char *name)
 static void *real_entry(size_t slot)
 {
 	void *address;
-
 	memcpy(&address, (const char *)&md_cuda + slot, sizeof(address));
 	return address;
 }
@@ -106,7 +103,6 @@ static void *ask_driver(const struct query *query)
 	CUdriverProcAddressQueryResult status;
 	void *address = NULL;
 	CUresult result = CUDA_ERROR_NOT_FOUND;
-
 	if (md_cuda.cuGetProcAddress_v2)
 		result = md_cuda.cuGetProcAddress_v2(query->base, &address, query->version, query->flags, &status);
 	else if (md_cuda.cuGetProcAddress)
@@ -162,7 +158,6 @@ EARLY static bool is_medusa_name(const char *name)
 {
 	static const char prefix[] = "medusa_";
 	size_t i = 0;
-
 	while (name && prefix[i] && name[i] == prefix[i])
 		i++;
 	return !prefix[i];
@@ -171,7 +166,6 @@ EARLY static bool is_medusa_name(const char *name)
 static bool is_in_this_library(const void *address)
 {
 	Dl_info here, there;
-
 	return dladdr((void *)core_hooks, &here) && dladdr(address, &there) && here.dli_fbase == there.dli_fbase;
 }
 
@@ -183,7 +177,6 @@ static void *answer_for_medusa(void *handle, const char *name)
 {
 	void *answer = md_interpose_real_dlsym(handle, name);
 	void *own = answer ? md_interpose_real_dlsym(RTLD_DEFAULT, name) : NULL;
-
 	return own && is_in_this_library(own) ? own : answer;
 }
 
@@ -202,7 +195,6 @@ static void *answer_for(void *handle, const char *name, const struct md_hook *na
 {
 	void *answer = md_interpose_real_dlsym(handle, name);
 	void *hook;
-
 	if (!answer)
 		return NULL;
 	if (named && answer == named->hook)
@@ -231,7 +223,6 @@ EARLY __attribute__((used)) struct route md_interpose_route(void *handle, const 
 {
 	dlsym_function *real = find_real_dlsym();
 	const struct md_hook *named;
-
 	if (handle != RTLD_NEXT && handle != RTLD_DEFAULT && is_medusa_name(name))
 		return (struct route){NULL, answer_for_medusa(handle, name)};
 	/* RTLD_NEXT callers want the next definition, so the answer is never swapped for them. */
@@ -312,7 +303,6 @@ __asm__(".text\n"
 static void swap_answer(CUresult result, void **function)
 {
 	void *hook;
-
 	if (result != CUDA_SUCCESS || !function || !*function)
 		return;
 	learn_other_addresses();
@@ -325,7 +315,6 @@ CUresult CUDAAPI cuGetProcAddress(const char *symbol, void **function, int versi
 {
 	CUresult (*real)(const char *, void **, int, cuuint64_t) = MD_HOOK_REAL(cuGetProcAddress);
 	CUresult result = real ? real(symbol, function, version, flags) : CUDA_ERROR_NOT_FOUND;
-
 	swap_answer(result, function);
 	return result;
 }
@@ -336,7 +325,6 @@ CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **function, int ve
 	CUresult (*real)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *) =
 	    MD_HOOK_REAL(cuGetProcAddress_v2);
 	CUresult result = real ? real(symbol, function, version, flags, status) : CUDA_ERROR_NOT_FOUND;
-
 	swap_answer(result, function);
 	return result;
 }
@@ -350,7 +338,6 @@ void md_interpose_check_order(void)
 {
 	dlsym_function *first = (dlsym_function *)dlsym;
 	Dl_info who;
-
 	/* Where it asks for the C library's dlsym by version it is led past ours, and so is the program behind it. */
 	if (first == md_interpose_dlsym || first == find_real_dlsym())
 		return;

@@ -23,7 +23,6 @@ static uint64_t deadline_ns(void)
 	const char *text = md_environment_get("MEDUSA_REPLAY_DEADLINE");
 	char *end = NULL;
 	unsigned long seconds = text && *text ? strtoul(text, &end, 10) : 0;
-
 	if (end && !*end && *text != '-' && seconds > 0 && seconds <= 1000000)
 		return seconds * SECOND_NS;
 	if (end)
@@ -36,7 +35,6 @@ static void nap(uint64_t passed)
 {
 	uint64_t ns = passed / 16 < NAP_MOST_NS ? passed / 16 : NAP_MOST_NS;
 	struct timespec time = {.tv_nsec = (long)ns};
-
 	if (passed < SPIN_NS)
 		sched_yield();
 	else
@@ -46,7 +44,6 @@ static void nap(uint64_t passed)
 static void say_hung(uint64_t passed, uint64_t usual)
 {
 	struct md_error why;
-
 	if (usual)
 		md_error_set(&why, MD_ERR_TIMEOUT, "a replay has not ended after %.1f s; one took %.3f ms before",
 			     (double)passed / 1e9, (double)usual / 1e6);
@@ -60,7 +57,6 @@ static void say_hung(uint64_t passed, uint64_t usual)
 static void watch(CUstream stream, uint64_t usual)
 {
 	uint64_t start = md_clock_ns(), passed = 0, limit = deadline_ns();
-
 	if (limit < USUAL_TIMES * usual)
 		limit = USUAL_TIMES * usual;
 	while (md_cuda.cuStreamQuery(stream) == CUDA_ERROR_NOT_READY) {
@@ -83,7 +79,6 @@ enum md_status md_replay(CUgraphExec exec, CUstream stream, uint64_t *usual_ns, 
 {
 	uint64_t start = md_clock_ns();
 	enum md_status status = md_cuda_call(err, cuGraphLaunch, exec, stream);
-
 	if (status == MD_OK && md_note_is_read())
 		watch(stream, *usual_ns);
 	if (status == MD_OK)

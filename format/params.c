@@ -17,7 +17,6 @@ static bool agrees(const struct md_mangled_param *said, const struct md_param *p
 static bool go_by_name(const struct md_kernel *kernel, uint8_t *kinds)
 {
 	MD_AUTO_FREE struct md_mangled_param *said = calloc(kernel->param_count + (size_t)1, sizeof(*said));
-
 	if (!said || !md_mangled_params(kernel->name, said, kernel->param_count))
 		return false;
 	for (uint32_t i = 0; i < kernel->param_count; i++) {
@@ -33,7 +32,6 @@ static bool go_by_name(const struct md_kernel *kernel, uint8_t *kinds)
 void md_kernel_param_kinds(const struct md_kernel *kernel, uint8_t *kinds)
 {
 	bool mangled = !strncmp(kernel->name, "_Z", 2);
-
 	if (mangled && go_by_name(kernel, kinds))
 		return;
 	for (uint32_t i = 0; i < kernel->param_count; i++) {
@@ -51,7 +49,6 @@ static uint64_t shared_bytes(const struct md_noise *noise, const struct md_param
 {
 	uint64_t from = noise->at > param->offset ? noise->at : param->offset;
 	uint64_t end = (uint64_t)noise->at + noise->size, last = (uint64_t)param->offset + param->size;
-
 	last = last < end ? last : end;
 	return from < last ? last - from : 0;
 }
@@ -60,7 +57,6 @@ static void count_span(const struct md_noise *noise, const struct md_kernel *ker
 		       uint8_t *seen, struct md_unset *out)
 {
 	uint64_t other = kernel->param_count ? noise->size : 0;
-
 	if (!kernel->param_count) /* nothing is known of the block */
 		out->struct_bytes += noise->size;
 	for (uint32_t i = 0; i < kernel->param_count; i++) {
@@ -80,7 +76,6 @@ enum md_status md_artifact_unset(const struct md_artifact *artifact, const struc
 				 struct md_unset *out, struct md_error *err)
 {
 	uint32_t most = 0, node = MD_NONE;
-
 	*out = (struct md_unset){0};
 	for (uint32_t i = 0; i < artifact->kernel_count; i++)
 		most = artifact->kernels[i].param_count > most ? artifact->kernels[i].param_count : most;

@@ -20,7 +20,6 @@ const char *md_verdict_name(enum md_verdict verdict)
 static void put_line(const struct md_verify_line *line, FILE *out)
 {
 	struct md_json json;
-
 	md_json_init_line(&json, out);
 	md_json_object(&json, NULL);
 	md_json_text(&json, "verdict", md_verdict_name(line->verdict));
@@ -38,7 +37,6 @@ enum md_status md_verify_line_write(const struct md_verify_line *line, char **te
 	char *made = NULL;
 	FILE *out = open_memstream(&made, size);
 	bool failed = !out;
-
 	if (out) {
 		put_line(line, out);
 		failed = ferror(out) != 0;
@@ -78,7 +76,6 @@ enum md_status md_verify_line_read(char *text, size_t size, struct md_verify_lin
 {
 	struct md_json_field fields[FIELDS] = {{0}};
 	size_t count;
-
 	*line = (struct md_verify_line){0};
 	MD_FORWARD(md_json_read_line(text, size, fields, FIELDS, &count, err));
 	const struct md_json_field *label = find(fields, "label", MD_JSON_TEXT),

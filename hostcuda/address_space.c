@@ -82,7 +82,6 @@ static uint64_t first_place(void) HC_STATE_HELD
 	static uint64_t state;
 	static bool known;
 	const char *seed = secure_getenv("HOSTCUDA_SCATTER");
-
 	if (!known && seed)
 		state = strcmp(seed, "random") ? strtoull(seed, NULL, 0) * 0x9e3779b97f4a7c15u : random_place();
 	known = true;

@@ -22,7 +22,6 @@ void md_kvprofile_note_alloc(uint64_t bytes)
 {
 	uint64_t now = atomic_fetch_add_explicit(&held_now, bytes, memory_order_relaxed) + bytes;
 	uint64_t peak = atomic_load_explicit(&held_peak, memory_order_relaxed);
-
 	while (peak < now && !atomic_compare_exchange_weak_explicit(&held_peak, &peak, now, memory_order_relaxed,
 								    memory_order_relaxed))
 		;
@@ -31,7 +30,6 @@ void md_kvprofile_note_alloc(uint64_t bytes)
 void md_kvprofile_note_free(uint64_t bytes)
 {
 	uint64_t now = atomic_load_explicit(&held_now, memory_order_relaxed);
-
 	/* Memory from before the hooks may be freed: never below nothing. */
 	while (!atomic_compare_exchange_weak_explicit(&held_now, &now, now > bytes ? now - bytes : 0,
 						      memory_order_relaxed, memory_order_relaxed))
@@ -64,7 +62,6 @@ static uint32_t utilization_of(const struct medusa_kv_request *request)
 static enum md_status check_request(const struct medusa_kv_request *request, struct md_error *err)
 {
 	static const size_t key_bytes = sizeof(((struct md_kv *)NULL)->key);
-
 	if (!request)
 		return md_error_set(err, MD_ERR_INVALID, "medusa_kv_capacity: request is NULL");
 	MD_FORWARD(
@@ -109,7 +106,6 @@ static enum md_status run_profile(const struct medusa_kv_request *request, uint6
 	uint64_t held_before = atomic_load_explicit(&held_now, memory_order_relaxed);
 	size_t free_after, total;
 	int result;
-
 	if (!request->profile)
 		return md_error_set(err, MD_ERR_INVALID,
 				    "medusa_kv_capacity: request->profile is NULL, and the artifact stores no answer");
@@ -128,7 +124,6 @@ enum md_status md_kvprofile_measure(const struct medusa_kv_request *request, str
 	struct md_kv kv = {.present = true};
 	size_t free_before, total;
 	uint64_t allowed, taken;
-
 	MD_FORWARD(check_request(request, err));
 	MD_FORWARD(read_memory(&free_before, &total, err));
 	MD_FORWARD(run_profile(request, free_before, &kv.peak, err));
@@ -169,7 +164,6 @@ static enum md_status compare_request(const struct md_kv *stored, const struct m
 static enum md_status compare_memory(const struct md_kv *stored, uint64_t free_now, struct md_error *err)
 {
 	unsigned __int128 needed = (unsigned __int128)stored->kv_bytes + stored->peak + stored->graph_bytes;
-
 	if (free_now < stored->baseline_free)
 		return md_error_set(err, MD_ERR_MISMATCH,
 				    "KV profile: %llu bytes were free in the capture, %llu are free now",
@@ -188,7 +182,6 @@ enum md_status md_kvprofile_answer(const struct md_kv *stored, const struct medu
 				   struct md_kv *out, struct md_error *err)
 {
 	size_t free_now, total;
-
 	MD_FORWARD(check_request(request, err));
 	if (!stored->present)
 		return md_error_set(err, MD_ERR_NOT_FOUND, "KV profile: none is stored");

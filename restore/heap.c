@@ -31,7 +31,6 @@ static void bring_in(uint8_t *block)
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
 	uintptr_t start = ((uintptr_t)block + page - 1) / page * page,
 		  end = ((uintptr_t)block + BLOCK_BYTES) / page * page;
-
 	if (madvise((void *)start, end - start, MADV_POPULATE_WRITE) == 0)
 		return;
 	for (volatile uint8_t *at = (uint8_t *)start; (uintptr_t)at < end; at += page) /* Linux before 5.14 */
@@ -70,7 +69,6 @@ static uint64_t template_bytes(const struct md_restore_graph *graph)
 static uint64_t heap_wanted(const struct md_restore *r)
 {
 	uint64_t bytes = 0, most = 0;
-
 	for (uint32_t i = 0; i < r->artifact.graph_count; i++) {
 		const struct md_restore_graph *graph = &r->graphs[i];
 		if (graph->state != MD_GRAPH_WAITING)
@@ -89,7 +87,6 @@ bool md_restore_heap_lacks(const struct md_restore *r)
 void md_restore_heap_add(struct md_restore *r)
 {
 	uint64_t start = md_clock_ns();
-
 	for (uint32_t i = 0; i < SLICE_BLOCKS && !r->heap.full; i++)
 		r->heap.full = !hold_block(&r->heap);
 	pthread_mutex_lock(&r->lock);
@@ -103,7 +100,6 @@ enum md_status md_restore_heap_take(struct md_restore *r, struct md_restore_grap
 	struct md_heap *heap = &r->heap;
 	uint64_t bytes = exec_bytes(graph), need = bytes + template_bytes(graph);
 	uint64_t blocks = need > heap->loose ? (need - heap->loose + BLOCK_BYTES - 1) / BLOCK_BYTES : 0;
-
 	(void)err;
 	while (!heap->full && held(heap) < blocks + 1)
 		heap->full = !hold_block(heap);

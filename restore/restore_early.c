@@ -27,7 +27,6 @@ static unsigned few_files; /* as many may be open, and they are the engine's; 0:
 __attribute__((constructor(MD_LOADED_SETTINGS))) static void open_early(void)
 {
 	char path[PATH_MAX];
-
 	if (md_descriptor_scarce(&few_files))
 		return;
 	for (size_t i = 0; i < sizeof(early) / sizeof(early[0]); i++)
@@ -39,7 +38,6 @@ __attribute__((constructor(MD_LOADED_SETTINGS))) static void open_early(void)
 static char *reachable(struct early *file, const char *path)
 {
 	char *link = NULL;
-
 	if (!faccessat(AT_FDCWD, path, file->needed, AT_EACCESS) || !md_descriptor_is_ours(&file->file)) {
 		md_descriptor_drop(&file->file);
 		return strdup(path);
@@ -50,7 +48,6 @@ static char *reachable(struct early *file, const char *path)
 char *md_restore_path(const char *variable)
 {
 	char path[PATH_MAX];
-
 	if (!md_environment_path(variable, path, sizeof(path)))
 		return NULL;
 	for (size_t i = 0; i < sizeof(early) / sizeof(early[0]); i++)

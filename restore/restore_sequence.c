@@ -48,7 +48,6 @@ static void close_sequence(void)
 static bool bound_by_sequence(const struct md_artifact *artifact)
 {
 	size_t index;
-
 	for (uint32_t i = 0; i < artifact->binding_count; i++)
 		if (md_sequence_index(artifact->bindings[i].name, &index))
 			return true;
@@ -61,7 +60,6 @@ static enum md_status check_all(const struct md_artifact *artifact, struct md_er
 	const struct md_sequence_side then = {artifact->requests, artifact->request_count, "artifact",
 					      "in the artifact"};
 	const struct md_sequence_side now = {sequence.items, sequence.count, "this process", "here"};
-
 	if (sequence.broken)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "too many allocations to bind them by sequence");
 	if (!artifact->request_count)
@@ -75,7 +73,6 @@ static enum md_status check_all(const struct md_artifact *artifact, struct md_er
 static enum md_status bind_all(struct md_restore *r, struct md_error *err) MD_REQUIRES(r->lock)
 {
 	size_t index;
-
 	if (!bound_by_sequence(&r->artifact))
 		return MD_OK;
 	MD_FORWARD(check_all(&r->artifact, err));
@@ -95,7 +92,6 @@ static enum md_status bind_all(struct md_restore *r, struct md_error *err) MD_RE
 void md_restore_sequence_bind(struct md_restore *r, uint64_t deadline_ns)
 {
 	struct md_error err = {0};
-
 	close_sequence();
 	pthread_mutex_lock(&r->lock);
 	bool due = !r->sequence_bound && md_restore_wait_open(r, deadline_ns) && r->phase == MD_PHASE_OPEN;

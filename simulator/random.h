@@ -21,7 +21,6 @@ static inline uint64_t md_sim_random_next(struct md_sim_random *random)
 static inline struct md_sim_random md_sim_random_of(uint64_t seed, uint64_t index)
 {
 	struct md_sim_random outer = {seed}, inner = {md_sim_random_next(&outer) ^ index};
-
 	return (struct md_sim_random){md_sim_random_next(&inner)};
 }
 

@@ -26,7 +26,6 @@ struct run {
 static inline const char *build(void)
 {
 	const char *folder = getenv("MEDUSA_BUILD");
-
 	return folder ? folder : "build";
 }
 
@@ -34,7 +33,6 @@ static inline void set_up_child(const struct run *run, const char *const *env, b
 				const int *err)
 {
 	char path[4096];
-
 	dup2(out[1], 1);
 	dup2(err[1], 2);
 	snprintf(path, sizeof(path), "%s/lib/hostcuda", build());
@@ -51,7 +49,6 @@ static inline void drain(int fd, char *to)
 {
 	size_t size = 0;
 	ssize_t got;
-
 	while (size < OUTPUT_BYTES - 1 && (got = read(fd, to + size, OUTPUT_BYTES - 1 - size)) > 0)
 		size += (size_t)got;
 	to[size] = '\0';
@@ -65,7 +62,6 @@ static inline void run_subject(struct run *run, const char *const *words, const 
 	const char *argv[8] = {program, image};
 	int out[2], err[2];
 	pid_t child;
-
 	memset(run, 0, sizeof(*run));
 	strcpy(run->folder, "/tmp/medusa-capture-XXXXXX");
 	cr_assert_not_null(mkdtemp(run->folder));
@@ -98,7 +94,6 @@ static inline void run_subject(struct run *run, const char *const *words, const 
 static inline void clean_up(const struct run *run)
 {
 	char path[256];
-
 	unlink(run->trace);
 	snprintf(path, sizeof(path), "%s.part", run->trace);
 	remove(path);
@@ -114,7 +109,6 @@ static inline void assert_succeeded(const struct run *run)
 static inline void read_trace(const char *path, struct md_trace *trace)
 {
 	struct md_error err = {0};
-
 	cr_assert_eq(md_trace_read(path, trace, &err), MD_OK, "%s", err.message);
 }
 
@@ -131,7 +125,6 @@ static inline void results_of(const char *output, char *to)
 static inline void assert_same_results(const struct run *a, const struct run *b)
 {
 	static char first[OUTPUT_BYTES], second[OUTPUT_BYTES];
-
 	results_of(a->output, first);
 	results_of(b->output, second);
 	cr_assert_gt(strlen(first), 100, "no results in: %s", a->output);
@@ -143,7 +136,6 @@ static inline uint64_t address_of(const struct run *run, const char *name)
 	char key[64];
 	const char *at;
 	unsigned long long address = 0;
-
 	snprintf(key, sizeof(key), "alloc %s ", name);
 	at = strstr(run->output, key);
 	cr_assert_not_null(at, "no %s in: %s", key, run->output);
@@ -180,7 +172,6 @@ static inline const struct md_kernel *kernel_of(const struct md_trace *trace, co
 static inline uint64_t word_at(const struct md_node *node, uint32_t at)
 {
 	uint64_t word;
-
 	cr_assert_leq(at + 8, node->params_size);
 	memcpy(&word, node->params + at, 8);
 	return word;
@@ -201,7 +192,6 @@ static inline const struct md_node *node_of(const struct md_trace *trace, const 
 static inline unsigned count_types(const struct md_trace_graph *graph, uint8_t type)
 {
 	unsigned count = 0;
-
 	for (uint32_t i = 0; i < graph->node_count; i++)
 		count += graph->nodes[i].type == type;
 	return count;

@@ -33,7 +33,6 @@ static UNUSED_TOO void open_device(void)
 	char name[256];
 	CUdevice device;
 	CUcontext context;
-
 	cr_assert_eq(md_cuda_load(&error), MD_OK, "%s", error.message);
 	CU_OK(cuInit, 0);
 	CU_OK(cuDeviceGet, &device, 0);
@@ -46,7 +45,6 @@ static UNUSED_TOO void open_device(void)
 static UNUSED_TOO void build_path(char *path, size_t size, const char *file)
 {
 	const char *build = getenv("MEDUSA_BUILD");
-
 	snprintf(path, size, "%s/models/llama/%s", build ? build : "build", file);
 }
 
@@ -56,7 +54,6 @@ static UNUSED_TOO void *image_bytes(const char *path)
 	static void *image;
 	FILE *stream;
 	long size;
-
 	if (image)
 		return image;
 	stream = fopen(path, "rb");
@@ -75,7 +72,6 @@ static UNUSED_TOO CUlibrary load_image(const char *name)
 {
 	char file[128], path[4096];
 	CUlibrary library;
-
 	snprintf(file, sizeof(file), "%s.%s", name, on_hostcuda ? "host.so" : "fatbin");
 	build_path(path, sizeof(path), file);
 	CU_OK(cuLibraryLoadData, &library, image_bytes(path), NULL, NULL, 0, NULL, NULL, 0);
@@ -88,13 +84,11 @@ static UNUSED_TOO CUfunction find_kernel(CUlibrary library, const char *name, bo
 	CUkernel kernels[64];
 	unsigned int count;
 	CUfunction function = NULL;
-
 	CU_OK(cuLibraryGetKernelCount, &count, library);
 	cr_assert_leq(count, 64);
 	CU_OK(cuLibraryEnumerateKernels, kernels, count, library);
 	for (unsigned int i = 0; i < count; i++) {
 		const char *found;
-
 		CU_OK(cuKernelGetName, &found, kernels[i]);
 		if (part ? strstr(found, name) != NULL : strcmp(found, name) == 0)
 			CU_OK(cuKernelGetFunction, &function, kernels[i]);
@@ -108,7 +102,6 @@ static UNUSED_TOO CUfunction find_kernel(CUlibrary library, const char *name, bo
 static UNUSED_TOO void *poisoned(size_t bytes)
 {
 	CUdeviceptr address;
-
 	CU_OK(cuMemAlloc_v2, &address, bytes + GUARD_BYTES);
 	CU_OK(cuMemsetD8_v2, address, POISON, bytes);
 	CU_OK(cuMemsetD8_v2, address + bytes, GUARD, GUARD_BYTES);
@@ -118,7 +111,6 @@ static UNUSED_TOO void *poisoned(size_t bytes)
 static UNUSED_TOO void *uploaded(const void *data, size_t bytes)
 {
 	void *buffer = poisoned(bytes);
-
 	CU_OK(cuMemcpyHtoD_v2, (CUdeviceptr)(uintptr_t)buffer, data, bytes);
 	return buffer;
 }
@@ -127,7 +119,6 @@ static UNUSED_TOO void *uploaded(const void *data, size_t bytes)
 static UNUSED_TOO void *downloaded(const void *buffer, size_t bytes)
 {
 	unsigned char *data = malloc(bytes + GUARD_BYTES);
-
 	CU_OK(cuCtxSynchronize, );
 	CU_OK(cuMemcpyDtoH_v2, data, (CUdeviceptr)(uintptr_t)buffer, bytes + GUARD_BYTES);
 	for (size_t i = 0; i < GUARD_BYTES; i++)
@@ -145,7 +136,6 @@ static UNUSED_TOO void release(const void *buffer)
 static UNUSED_TOO float *random_floats(size_t n, uint64_t seed, float scale)
 {
 	float *values = malloc(n * sizeof(*values));
-
 	for (size_t i = 0; i < n; i++)
 		values[i] = scale * random_signed(random_word(seed, 77, i));
 	return values;
@@ -154,7 +144,6 @@ static UNUSED_TOO float *random_floats(size_t n, uint64_t seed, float scale)
 static UNUSED_TOO uint16_t *random_halves(size_t n, uint64_t seed, float scale)
 {
 	uint16_t *values = malloc(n * sizeof(*values));
-
 	for (size_t i = 0; i < n; i++)
 		values[i] = bf16_round(scale * random_signed(random_word(seed, 78, i)));
 	return values;
@@ -164,13 +153,11 @@ static UNUSED_TOO uint16_t *random_halves(size_t n, uint64_t seed, float scale)
 static UNUSED_TOO void assert_near(const float *got, const double *want, size_t n, double bound, const char *what)
 {
 	double squares = 0, size;
-
 	for (size_t i = 0; i < n; i++)
 		squares += want[i] * want[i];
 	size = sqrt(squares / (double)n);
 	for (size_t i = 0; i < n; i++) {
 		const double limit = bound * fmax(fabs(want[i]), size);
-
 		cr_assert(fabs(got[i] - want[i]) <= limit, "%s: element %zu of %zu is %.9g, should be %.9g +- %.2g",
 			  what, i, n, (double)got[i], want[i], limit);
 	}

@@ -60,7 +60,6 @@ static inline void case_backbone(struct knapsack_case *one, const struct knapsac
 {
 	static const double sizes[] = {12.6, 24.2, 16.4, 26.4};
 	double gib = case_uniform(random) < 0.7 ? sizes[case_below(random, 4)] : case_between(random, 2, 28);
-
 	case_artifact(one, shape, random, MD_KNAPSACK_BACKBONE, backbone, gib, gib / case_between(random, 1, 5),
 		      gib / 20);
 }
@@ -70,7 +69,6 @@ static inline void case_function(struct knapsack_case *one, const struct knapsac
 {
 	bool own = case_uniform(random) < shape->own_weights || !shape->backbones;
 	double gib = own ? case_between(random, 1, 16) : case_between(random, 0.02, 0.5);
-
 	one->functions[function] = (struct md_knapsack_function){
 	    .backbone = own ? MD_KNAPSACK_NONE : case_below(random, shape->backbones),
 	    .rate = exp(case_between(random, log(0.002), log(0.5))),
@@ -89,7 +87,6 @@ static inline struct knapsack_case knapsack_case_make(const struct knapsack_shap
 	struct knapsack_case one = {0};
 	double container = shape->container_gib > 0 ? shape->container_gib : 12,
 	       gpu = shape->gpu_gib > 0 ? shape->gpu_gib : 40;
-
 	one.problem.place_count = shape->containers + shape->gpus;
 	one.problem.function_count = shape->functions;
 	one.problem.backbone_count = shape->backbones;

@@ -20,7 +20,6 @@ struct knapsack_check {
 static inline uint64_t check_gpus(const struct md_knapsack *problem)
 {
 	uint64_t gpus = 0;
-
 	for (uint32_t p = 0; p < problem->place_count; p++)
 		gpus |= (uint64_t)problem->places[p].gpu << p;
 	return gpus;
@@ -45,7 +44,6 @@ static inline const char *check_models(const struct knapsack_check *check, uint3
 	uint64_t gpus = check_gpus(check->problem), reachable = ~gpus | bit;
 	uint32_t backbone = check->problem->functions[function].backbone;
 	uint64_t adapter = check_where(check, MD_KNAPSACK_ADAPTER, function);
-
 	if (backbone != MD_KNAPSACK_NONE && !(check_where(check, MD_KNAPSACK_BACKBONE, backbone) & reachable))
 		return "kernels without their backbone";
 	if (!(adapter & reachable))
@@ -62,7 +60,6 @@ static inline const char *check_rule(const struct knapsack_check *check, const s
 	uint64_t gpus = check_gpus(problem), same_kind = bit & gpus ? gpus : ~gpus;
 	uint32_t owner = artifact->owner;
 	bool library = false;
-
 	if (at & bit)
 		return "twice in one place";
 	if ((at & same_kind) && !(artifact->class == MD_KNAPSACK_BACKBONE && (bit & gpus)))
@@ -93,7 +90,6 @@ static inline const char *check_rule(const struct knapsack_check *check, const s
 static inline void check_put(struct knapsack_check *check, const struct md_knapsack_placement *placement, bool held)
 {
 	const struct md_knapsack *problem = check->problem;
-
 	if (placement->artifact >= problem->artifact_count || placement->place >= problem->place_count) {
 		snprintf(check->broken, sizeof(check->broken), "no such artifact or place");
 		return;
@@ -115,7 +111,6 @@ static inline double check_value(const struct knapsack_check *check)
 {
 	const struct md_knapsack *problem = check->problem;
 	double value = 0;
-
 	for (uint32_t i = 0; i < problem->artifact_count; i++) {
 		const struct md_knapsack_artifact *artifact = &problem->artifacts[i];
 		double rate = 0, spared = 0;

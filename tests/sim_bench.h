@@ -73,7 +73,6 @@ static inline void bench_init(struct bench *bench)
 static inline void bench_start(struct bench *bench)
 {
 	struct md_error err = {0};
-
 	cr_assert_eq(md_sim_model_create(&bench->options, &bench->model, &err), MD_OK, "%s", err.message);
 }
 
@@ -113,7 +112,6 @@ static inline struct medusa_sched_action run(struct bench *bench, uint32_t funct
 static inline void apply_all(struct bench *bench, uint64_t now, const struct medusa_sched_action *actions, size_t count)
 {
 	const struct medusa_sched_action *list[8];
-
 	cr_assert_leq(count, sizeof(list) / sizeof(list[0]));
 	for (size_t i = 0; i < count; i++)
 		list[i] = &actions[i];
@@ -130,7 +128,6 @@ static inline void swap_and_run(struct bench *bench, uint64_t now, uint32_t func
 {
 	struct medusa_sched_action actions[] = {weights(bench, MEDUSA_SCHED_SWAP_IN, function, gpu),
 						run(bench, function, gpu, &request, 1)};
-
 	apply_all(bench, now, actions, 2);
 }
 
@@ -138,7 +135,6 @@ static inline void swap_and_run(struct bench *bench, uint64_t now, uint32_t func
 static inline void play(struct bench *bench, uint64_t until)
 {
 	uint64_t at;
-
 	while (md_sim_model_due(bench->model, &at) && at <= until) {
 		md_sim_model_advance(bench->model);
 		while (bench->count < MAX_EVENTS && md_sim_model_event(bench->model, &bench->events[bench->count]))
@@ -151,7 +147,6 @@ static inline uint64_t time_of(const struct bench *bench, enum medusa_sched_even
 {
 	uint64_t at = UINT64_MAX;
 	int times = 0;
-
 	for (size_t i = 0; i < bench->count; i++) {
 		const struct medusa_sched_event *event = &bench->events[i];
 		uint64_t has = event->request;
@@ -172,7 +167,6 @@ static inline uint64_t time_of(const struct bench *bench, enum medusa_sched_even
 static inline size_t count_of(const struct bench *bench, enum medusa_sched_event_type type)
 {
 	size_t count = 0;
-
 	for (size_t i = 0; i < bench->count; i++)
 		count += bench->events[i].type == type;
 	return count;

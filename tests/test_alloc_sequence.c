@@ -78,7 +78,6 @@ static void assert_parts(const struct md_sequence_request *then, size_t then_cou
 	struct md_sequence_side one = {then, then_count, "artifact", "in the artifact"};
 	struct md_sequence_side two = {now, now_count, "this process", "here"};
 	struct md_error err = {0};
-
 	cr_assert_eq(md_sequence_compare(&one, &two, &err), message ? MD_ERR_MISMATCH : MD_OK);
 	if (message)
 		cr_assert_str_eq(err.message, message);
@@ -90,7 +89,6 @@ Test(alloc_sequence, says_which_two_lie_otherwise)
 	struct md_sequence_request line[4] = {
 	    {DEVICE, NONE, NONE, 64}, {DEVICE, 0, NONE, 64}, {DEVICE, 1, NONE, 64}, {DEVICE, 2, NONE, 64}};
 	struct md_sequence_request other[4];
-
 	memcpy(other, line, sizeof(other));
 	assert_parts(line, 4, other, 4, NULL);
 	other[3].below = 0;
@@ -107,7 +105,6 @@ Test(alloc_sequence, order_is_that_of_addresses_and_not_of_numbers)
 	struct md_sequence_request then[4] = {
 	    {DEVICE, NONE, NONE, 64}, {DEVICE, 0, NONE, 64}, {DEVICE, NONE, NONE, 64}, {DEVICE, 2, NONE, 64}};
 	struct md_sequence_request now[4];
-
 	memcpy(now, then, sizeof(now));
 	now[3].below = 0;
 	assert_parts(then, 4, now, 4, "allocation 3 lies below allocation 0 in the artifact, above it here");
@@ -118,7 +115,6 @@ Test(alloc_sequence, says_what_else_differs)
 {
 	struct md_sequence_request then[2] = {{DEVICE, NONE, NONE, 64}, {DEVICE, 0, NONE, 64}};
 	struct md_sequence_request now[2];
-
 	memcpy(now, then, sizeof(now));
 	now[1].size = 65;
 	assert_parts(

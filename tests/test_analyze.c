@@ -25,7 +25,6 @@ static void launch(struct builder *b, uint32_t kernel, uint32_t batch)
 static void analyze_one(struct builder *b, const struct md_analyze_options *options, struct md_artifact *out)
 {
 	struct md_error err;
-
 	cr_assert(md_analyze(&b->trace, NULL, options, out, &err) == MD_OK, "%s", err.message);
 	cr_assert(md_artifact_check(out, &err) == MD_OK, "a valid artifact: %s", err.message);
 }
@@ -34,7 +33,6 @@ Test(analyze, only_what_is_used_is_kept_once)
 {
 	struct builder b;
 	struct md_artifact artifact;
-
 	start(&b, 0x700000000000);
 	uint32_t unused_image = builder_image(&b, 2);
 	builder_kernel(&b, unused_image, "unused", 8);
@@ -59,7 +57,6 @@ Test(analyze, kernel_without_image_needs_a_unique_name)
 	for (int unique = 0; unique < 2; unique++) {
 		struct builder b;
 		struct md_artifact artifact;
-
 		start(&b, 0x700000000000);
 		launch(&b, builder_kernel(&b, MD_NONE, "hidden", 8), 1);
 		builder_kernel(&b, 0, unique ? "other" : "hidden", 8);
@@ -81,7 +78,6 @@ Test(analyze, a_graph_that_cannot_be_stored_is_refused_alone)
 {
 	struct builder b;
 	struct md_artifact artifact;
-
 	start(&b, 0x700000000000);
 	builder_kernel(&b, 0, "k", 8);
 	launch(&b, 0, 1);
@@ -115,7 +111,6 @@ static void move_to_file(struct builder *b)
 {
 	struct md_image *image = &b->trace.images[0];
 	char bytes[68] = {0};
-
 	memcpy(bytes + 4, image->data, 64);
 	write_file(bytes, sizeof(bytes));
 	free(image->data);
@@ -135,11 +130,9 @@ Test(analyze, images_in_files)
 	    {{.size = sizeof(cases[0].options), .store_file_images = true}, true, true},
 	    {{.size = sizeof(cases[0].options), .no_images = true}, false, false},
 	};
-
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct builder b;
 		struct md_artifact artifact;
-
 		start(&b, 0x700000000000);
 		move_to_file(&b);
 		launch(&b, builder_kernel(&b, 0, "k", 8), 1);
@@ -163,7 +156,6 @@ Test(analyze, a_changed_file_is_not_stored)
 	struct builder b;
 	struct md_artifact artifact;
 	struct md_error err;
-
 	start(&b, 0x700000000000);
 	move_to_file(&b);
 	b.trace.images[0].file_offset = 3;
@@ -183,7 +175,6 @@ Test(analyze, bad_options)
 	struct builder b;
 	struct md_artifact artifact;
 	struct md_error err;
-
 	start(&b, 0x700000000000);
 	cr_assert(md_analyze(&b.trace, NULL, &options, &artifact, &err) == MD_ERR_INVALID, "too small");
 	options = (struct md_analyze_options){.size = sizeof(options), .no_images = true, .store_file_images = true};
@@ -203,7 +194,6 @@ Test(analyze, a_profile_that_does_not_hold_is_left_out)
 	struct builder b;
 	struct md_artifact artifact;
 	struct md_error err;
-
 	start(&b, 0x700000000000);
 	struct md_stage_time *stage = builder_grow(&b.trace.stages, &b.trace.stage_count, 2 * sizeof(*stage));
 	strcpy(stage->name, "warmup");
@@ -222,7 +212,6 @@ Test(analyze, provenance_stages_and_kv)
 	struct builder one, two;
 	struct md_artifact artifact;
 	struct md_error err;
-
 	start(&one, 0x700000000000);
 	start(&two, 0x710000000000);
 	struct md_stage_time *stage = builder_grow(&one.trace.stages, &one.trace.stage_count, sizeof(*stage));
@@ -288,7 +277,6 @@ Test(analyze, large_traces_take_well_under_a_second)
 	struct md_artifact artifact;
 	struct md_error err;
 	uint64_t taken;
-
 	build_large(&one, 0, 0x700000000000);
 	build_large(&two, 1, 0x710000600000);
 	taken = cpu_ns();

@@ -38,7 +38,6 @@ Test(api_names, modes_and_roles)
 {
 	static const char *const modes[] = {"none", "capture", "restore", "verify", "unknown mode"};
 	static const char *const roles[] = {"unknown role", "constant", "state", "input", "output", "unknown role"};
-
 	for (int value = 0; value < 5; value++)
 		cr_expect_str_eq(medusa_mode_name((enum medusa_mode)value), modes[value], "mode %d", value);
 	for (int value = 0; value < 6; value++)

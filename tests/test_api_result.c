@@ -33,7 +33,6 @@ static const struct {
 Test(api_result, every_status_has_a_result)
 {
 	size_t named = 0;
-
 	for (size_t i = 0; i < sizeof(results) / sizeof(results[0]); i++)
 		cr_expect_eq(md_api_result(results[i].status), results[i].result, "status %d", (int)results[i].status);
 	for (int status = 0; status < 256; status++)
@@ -44,7 +43,6 @@ Test(api_result, every_status_has_a_result)
 Test(api_result, the_reason_is_that_of_the_last_call)
 {
 	struct md_error err = {0};
-
 	cr_expect_str_eq(md_api_reason(), "");
 	md_error_set(&err, MD_ERR_TIMEOUT, "still at work");
 	cr_expect_eq(md_api_answer(MD_ERR_TIMEOUT, &err), MEDUSA_ERR_TIMEOUT);

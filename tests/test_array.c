@@ -25,7 +25,6 @@ Test(array, has_room_for_what_is_added)
 {
 	uint32_t *items = NULL;
 	size_t count = 0, room = 0;
-
 	for (uint32_t i = 0; i < 100000; i++) {
 		cr_assert(MD_ARRAY_GROW(items, count, room), "item %u", i);
 		cr_assert_gt(room, count, "room for item %u", i);
@@ -41,7 +40,6 @@ Test(array, grows_only_where_there_is_no_room)
 {
 	uint64_t *items = NULL;
 	uint32_t room = 0, nothing = 0;
-
 	cr_assert(MD_ARRAY_RESERVE(items, nothing, room) && !items, "room for nothing");
 	cr_assert(MD_ARRAY_RESERVE(items, 1, room), "room for one");
 	cr_assert_gt(room, 1, "a first room is for some");
@@ -60,7 +58,6 @@ Test(array, grows_only_where_there_is_no_room)
 Test(array, is_as_long_as_its_count_says)
 {
 	uint16_t *items = NULL;
-
 	for (uint32_t count = 0; count < 20; count++) {
 		cr_assert(MD_ARRAY_EXTEND(items, count), "item %u", count);
 		cr_assert_eq(asked, (count + 1) * sizeof(*items), "%zu bytes for %u items", asked, count + 1);
@@ -74,7 +71,6 @@ Test(array, is_as_long_as_its_count_says)
 Test(array, of_nothing_is_an_array)
 {
 	void *none = md_array_resize(NULL, 0, 16);
-
 	cr_assert(none, "NULL is for failures alone");
 	free(none);
 }
@@ -85,7 +81,6 @@ Test(array, should_fail_without_memory)
 {
 	uint32_t *items = NULL;
 	uint32_t room = 0, count = 5;
-
 	cr_assert(MD_ARRAY_RESERVE(items, count, room), "at first");
 	uint32_t *old = items, had = room;
 	items[4] = 44;
@@ -105,7 +100,6 @@ Test(array, should_fail_more_bytes_than_there_are)
 		char bytes[4096];
 	} *items = NULL;
 	uint64_t room = 0;
-
 	asked = 0;
 	cr_assert_not(MD_ARRAY_RESERVE(items, UINT64_MAX / sizeof(*items) + 2, room), "2^64 bytes and some");
 	cr_assert_not(MD_ARRAY_EXTEND(items, UINT64_MAX / sizeof(*items) + 1), "the same");
@@ -118,7 +112,6 @@ Test(array, should_fail_more_items_than_can_be_counted)
 {
 	uint8_t *items = NULL, room = 0, all = UINT8_MAX;
 	uint64_t most = UINT64_MAX, beyond = UINT8_MAX + 1;
-
 	cr_assert(MD_ARRAY_RESERVE(items, 200, room), "200 of 255");
 	cr_assert(MD_ARRAY_RESERVE(items, 201, room), "201");
 	cr_assert_eq(room, UINT8_MAX, "there is no twice: %u", room);

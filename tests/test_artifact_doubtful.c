@@ -48,7 +48,6 @@ Test(artifact_doubtful, written_and_read)
 	struct md_artifact artifact, read;
 	struct md_error err;
 	uint64_t required = 0;
-
 	sample_artifact(&artifact);
 	sample_doubtful(&artifact.graphs[1]);
 	cr_assert(md_artifact_write(&artifact, path, NULL, &err) == MD_OK, "%s", err.message);
@@ -68,7 +67,6 @@ Test(artifact_doubtful, printed_and_parsed)
 	struct md_artifact artifact, read;
 	struct md_error err;
 	FILE *text = tmpfile();
-
 	sample_artifact(&artifact);
 	sample_doubtful(&artifact.graphs[0]);
 	cr_assert(text && md_artifact_print_text(&artifact, text, &err) == MD_OK, "%s", err.message);
@@ -141,7 +139,6 @@ Test(artifact_doubtful, should_fail_words_that_cannot_be)
 	    {spoil_noise, "is a pointer or noise as well"},
 	    {spoil_count, "has 65 doubtful words, at most 64"},
 	};
-
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct md_artifact artifact;
 		struct md_error err = {0};

@@ -41,7 +41,6 @@ Test(artifact_handed, written_and_read)
 	struct md_artifact artifact, read;
 	struct md_error err;
 	uint64_t required = 0;
-
 	sample_artifact(&artifact);
 	sample_group(&artifact);
 	cr_assert(md_artifact_write(&artifact, path, NULL, &err) == MD_OK, "%s", err.message);
@@ -60,7 +59,6 @@ Test(artifact_handed, printed_and_parsed)
 	struct md_artifact artifact, read;
 	struct md_error err;
 	FILE *text = tmpfile();
-
 	sample_artifact(&artifact);
 	sample_group(&artifact);
 	cr_assert(text && md_artifact_print_text(&artifact, text, &err) == MD_OK, "%s", err.message);

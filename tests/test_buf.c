@@ -13,7 +13,6 @@ Test(buf, round_trip)
 {
 	struct md_buf buf;
 	struct md_reader reader;
-
 	md_buf_init(&buf);
 	md_buf_put_u8(&buf, 0xab);
 	md_buf_put_u16(&buf, 0x1234);
@@ -45,7 +44,6 @@ Test(buf, round_trip)
 Test(buf, grows_and_clears)
 {
 	struct md_buf buf;
-
 	md_buf_init(&buf);
 	for (uint32_t i = 0; i < 100000; i++)
 		md_buf_put_u32(&buf, i);
@@ -61,7 +59,6 @@ Test(buf, grows_and_clears)
 Test(buf, failed_growth_sticks)
 {
 	struct md_buf buf;
-
 	md_buf_init(&buf);
 	md_buf_put_u8(&buf, 1);
 	cr_assert_null(md_buf_extend(&buf, SIZE_MAX), "more than there is address space");
@@ -75,7 +72,6 @@ Test(reader, short_reads_stick)
 {
 	static const uint8_t bytes[] = {1, 2, 3, 4, 5};
 	struct md_reader reader;
-
 	md_reader_init(&reader, bytes, sizeof(bytes));
 	cr_assert_eq(md_reader_u32(&reader), 0x04030201);
 	cr_assert_eq(md_reader_u32(&reader), 0, "one byte is left");
@@ -91,7 +87,6 @@ Test(reader, short_reads_stick)
 static void assert_varint_refused(const void *bytes, size_t size, const char *what)
 {
 	struct md_reader reader;
-
 	md_reader_init(&reader, bytes, size);
 	cr_assert_eq(md_reader_varint(&reader), 0, "%s", what);
 	cr_assert(reader.failed, "%s", what);
@@ -108,7 +103,6 @@ Test(reader, hostile_varints)
 Test(reader, nothing_is_readable_of_nothing)
 {
 	struct md_reader reader;
-
 	md_reader_init(&reader, NULL, 0);
 	cr_assert_not_null(md_reader_take(&reader, 0), "zero bytes are always there");
 	cr_assert_eq(md_reader_u8(&reader), 0);

@@ -14,7 +14,6 @@
 static void check_allocations(const struct run *run, const struct md_trace *trace)
 {
 	unsigned seen = 0;
-
 	for (const char *line = run->output; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
 		char name[32];
 		unsigned long long address;
@@ -48,7 +47,6 @@ static void check_binds(const struct run *run, const struct md_trace *trace)
 static uint64_t launches_of(const struct md_trace *trace, const char *name)
 {
 	uint64_t count = 0;
-
 	for (uint32_t i = 0; i < trace->kernel_count; i++) {
 		if (!strcmp(trace->kernels[i].name, name))
 			count += trace->launches[i];
@@ -77,7 +75,6 @@ static void check_captured_graph(const struct run *run, const struct md_trace *t
 	const struct md_node *finish = node_of(trace, graph, "capture_finish");
 	bool programmatic = false, preferred_cluster = false;
 	uint32_t step;
-
 	cr_assert_null(graph->refused, "%s", graph->refused);
 	cr_assert_eq(graph->batch, 1);
 	cr_assert_eq(graph->node_count, 6);
@@ -108,7 +105,6 @@ static void check_captured_graph(const struct run *run, const struct md_trace *t
 static void check_built_graph(const struct run *run, const struct md_trace *trace)
 {
 	const struct md_trace_graph *graph = find_graph(trace, "explicit");
-
 	cr_assert_eq(graph->node_count, 3);
 	cr_assert_eq(graph->edge_count, 2);
 	cr_assert_eq(count_types(graph, MD_NODE_EMPTY), 1);
@@ -127,7 +123,6 @@ static void check_contents(const struct run *run, const struct md_trace *trace)
 {
 	const struct md_trace_graph *graph = find_graph(trace, "decode");
 	uint64_t aux = address_of(run, "aux"), saved = 0;
-
 	cr_assert_eq(graph->probe, MD_PROBE_CONTENT_SAVED, "probe %d: %s", (int)graph->probe,
 		     graph->probe_why ? graph->probe_why : "");
 	cr_assert(is_saved(trace, address_of(run, "table") + 4 * 9000, 4, &(float){0.5f}), "the table's one value");
@@ -142,7 +137,6 @@ Test(capture, trace_says_what_was_done)
 {
 	static struct run plain, run;
 	struct md_trace trace;
-
 	run_subject(&plain, NULL, NULL, false, false);
 	assert_succeeded(&plain);
 	run_subject(&run, NULL, NULL, true, false);
@@ -175,7 +169,6 @@ Test(capture, host_node_is_refused_by_name)
 	static struct run run;
 	const struct md_trace_graph *graph;
 	struct md_trace trace;
-
 	run_subject(&run, (const char *[]){"host", NULL}, NULL, true, false);
 	assert_succeeded(&run);
 	read_trace(run.trace, &trace);
@@ -191,7 +184,6 @@ Test(capture, update_to_what_it_is_already_is_none)
 	static struct run run;
 	const struct md_trace_graph *graph;
 	struct md_trace trace;
-
 	run_subject(&run, (const char *[]){"update", NULL}, NULL, true, false);
 	assert_succeeded(&run);
 	read_trace(run.trace, &trace);
@@ -209,7 +201,6 @@ Test(capture, probe_beyond_its_limit_fails_with_the_reason)
 	static struct run run;
 	const struct md_trace_graph *graph;
 	struct md_trace trace;
-
 	run_subject(&run, NULL, (const char *[]){"MEDUSA_PROBE_LIMIT=1000", ON_HOST, NULL}, true, false);
 	assert_succeeded(&run);
 	read_trace(run.trace, &trace);
@@ -230,7 +221,6 @@ Test(capture, large_state_is_sampled_and_contents_are_found)
 	static struct run plain, run;
 	const struct md_trace_graph *graph;
 	struct md_trace trace;
-
 	run_subject(&plain, (const char *[]){"large", NULL}, NULL, false, false);
 	run_subject(&run, (const char *[]){"large", NULL}, (const char *[]){SMALL_LIMIT, ON_HOST, NULL}, true, false);
 	assert_succeeded(&run);
@@ -249,7 +239,6 @@ Test(capture, state_within_the_limit_is_compared_whole)
 {
 	static struct run plain, run;
 	struct md_trace trace;
-
 	run_subject(&plain, (const char *[]){"growing", NULL}, NULL, false, false);
 	run_subject(&run, (const char *[]){"growing", NULL}, NULL, true, false);
 	assert_succeeded(&run);
@@ -267,7 +256,6 @@ Test(capture, should_fail_large_state_that_is_not_written_idempotently)
 	static struct run run;
 	const struct md_trace_graph *graph;
 	struct md_trace trace;
-
 	run_subject(&run, (const char *[]){"growing", NULL}, (const char *[]){SMALL_LIMIT, ON_HOST, NULL}, true, false);
 	assert_succeeded(&run);
 	read_trace(run.trace, &trace);
@@ -283,7 +271,6 @@ Test(capture, index_that_only_moves_a_write_is_found)
 {
 	static struct run plain, run;
 	struct md_trace trace;
-
 	run_subject(&plain, (const char *[]){"scatter", NULL}, NULL, false, false);
 	run_subject(&run, (const char *[]){"scatter", NULL}, NULL, true, false);
 	assert_succeeded(&run);
@@ -300,7 +287,6 @@ Test(capture, probe_can_be_turned_off)
 {
 	static struct run run;
 	struct md_trace trace;
-
 	run_subject(&run, NULL, (const char *[]){"MEDUSA_PROBE=0", NULL}, true, false);
 	assert_succeeded(&run);
 	read_trace(run.trace, &trace);
@@ -317,7 +303,6 @@ Test(capture, killed_process_leaves_a_readable_trace)
 	static struct run run;
 	struct md_trace trace;
 	char part[160];
-
 	run_subject(&run, (const char *[]){"kill", NULL}, NULL, true, false);
 	cr_assert(WIFSIGNALED(run.status) && WTERMSIG(run.status) == SIGKILL, "status %x: %s", run.status, run.errors);
 	cr_assert_neq(access(run.trace, F_OK), 0, "a trace under its final name is complete");
@@ -333,7 +318,6 @@ Test(capture, killed_process_leaves_a_readable_trace)
 Test(capture, full_disk_leaves_the_engine_untouched)
 {
 	static struct run plain, run;
-
 	run_subject(&plain, NULL, NULL, false, false);
 	run_subject(&run, (const char *[]){"full", NULL}, NULL, true, false);
 	assert_succeeded(&run);
@@ -347,7 +331,6 @@ Test(capture, full_disk_leaves_the_engine_untouched)
 Test(capture, trace_that_cannot_be_written_leaves_the_engine_untouched)
 {
 	static struct run plain, run;
-
 	run_subject(&plain, NULL, NULL, false, false);
 	run_subject(&run, NULL, NULL, true, true);
 	assert_succeeded(&run);
@@ -362,7 +345,6 @@ Test(capture, until_graphs_ends_the_recording)
 {
 	static struct run run;
 	struct md_trace trace;
-
 	run_subject(&run, NULL, (const char *[]){"MEDUSA_UNTIL=graphs=1", NULL}, true, false);
 	assert_succeeded(&run);
 	read_trace(run.trace, &trace);
@@ -378,7 +360,6 @@ Test(capture, shifted_run_records_the_same_things_elsewhere)
 {
 	static struct run first, second;
 	struct md_trace a, b;
-
 	run_subject(&first, NULL, NULL, true, false);
 	run_subject(&second, NULL, (const char *[]){"MEDUSA_SHIFT=77", NULL}, true, false);
 	assert_succeeded(&second);

@@ -10,7 +10,6 @@ static void assert_said(const struct run *run, const char *call, int code, const
 {
 	char key[64];
 	const char *line;
-
 	snprintf(key, sizeof(key), "said %s %d ", call, code);
 	line = strstr(run->output, key);
 	cr_assert_not_null(line, "no \"%s\" in: %s", key, run->output);
@@ -21,7 +20,6 @@ static void assert_said(const struct run *run, const char *call, int code, const
 static void assert_recorded(const struct run *run, const struct md_trace *trace)
 {
 	const struct md_trace_graph *graph = find_graph(trace, "decode");
-
 	cr_assert_eq(graph->output_count, 2, "%u outputs", graph->output_count);
 	cr_assert_eq(graph->outputs[0].address, address_of(run, "out"), "output 0");
 	cr_assert_eq(graph->outputs[1].address, address_of(run, "temp"), "output 1");
@@ -38,7 +36,6 @@ static void assert_contents_found(const struct run *run, const struct md_trace *
 {
 	const struct md_trace_graph *graph = find_graph(trace, "decode");
 	uint64_t aux = address_of(run, "aux"), saved = 0;
-
 	cr_assert_eq(graph->probe, MD_PROBE_CONTENT_SAVED, "probe %d: %s", (int)graph->probe,
 		     graph->probe_why ? graph->probe_why : "");
 	cr_assert(is_saved(trace, address_of(run, "table") + 4 * 9000, 4, &(float){0.5f}), "the table's one value");
@@ -53,7 +50,6 @@ Test(capture_outputs, private_outputs_are_compared)
 {
 	static struct run plain, run;
 	struct md_trace trace;
-
 	run_subject(&plain, (const char *[]){"outputs", NULL}, NULL, false, false);
 	run_subject(&run, (const char *[]){"outputs", NULL}, NULL, true, false);
 	assert_succeeded(&run);
@@ -73,7 +69,6 @@ Test(capture_outputs, nothing_needs_to_be_bound)
 {
 	static struct run plain, run;
 	struct md_trace trace;
-
 	run_subject(&plain, (const char *[]){"unbound", NULL}, NULL, false, false);
 	run_subject(&run, (const char *[]){"unbound", NULL}, NULL, true, false);
 	assert_succeeded(&run);
@@ -92,7 +87,6 @@ Test(capture_outputs, should_fail_output_that_is_freed_before_the_test)
 	static struct run run;
 	const struct md_trace_graph *graph;
 	struct md_trace trace;
-
 	run_subject(&run, (const char *[]){"gone", NULL}, NULL, true, false);
 	assert_succeeded(&run);
 	read_trace(run.trace, &trace);
@@ -108,7 +102,6 @@ Test(capture_outputs, should_fail_wrong_arguments)
 {
 	static struct run run;
 	struct md_trace trace;
-
 	run_subject(&run, (const char *[]){"wrong", NULL}, NULL, true, false);
 	assert_succeeded(&run);
 	assert_said(&run, "launched", 1, "medusa_graph_output: the graph has been launched or tested already");

@@ -20,7 +20,6 @@ static uint64_t moved_bytes(const struct run *run)
 {
 	const char *at = strstr(run->errors, "poison tests moved ");
 	unsigned long long bytes = 0, sum = 0;
-
 	cr_assert_not_null(at, "no count in: %s", run->errors);
 	for (; at; at = strstr(at + 1, "poison tests moved ")) {
 		cr_assert_eq(sscanf(at, "poison tests moved %llu", &bytes), 1);
@@ -33,7 +32,6 @@ static void assert_contents_found(const struct run *run, const struct md_trace *
 {
 	const struct md_trace_graph *graph = find_graph(trace, "decode");
 	uint64_t aux = address_of(run, "aux");
-
 	cr_assert_eq(graph->probe, MD_PROBE_CONTENT_SAVED, "probe %d: %s", (int)graph->probe,
 		     graph->probe_why ? graph->probe_why : "");
 	cr_assert(is_saved(trace, address_of(run, "table") + 4 * 9000, 4, &(float){0.5f}), "the table's one value");
@@ -44,7 +42,6 @@ static void assert_contents_found(const struct run *run, const struct md_trace *
 static uint64_t written_of(const struct md_trace_graph *graph, uint64_t address, uint64_t size)
 {
 	uint64_t sum = 0;
-
 	for (uint32_t i = 0; i < graph->written_count; i++) {
 		const struct md_trace_range *range = &graph->written[i];
 		uint64_t from = range->address > address ? range->address : address;
@@ -63,7 +60,6 @@ static void assert_written_found(const struct run *run, const struct md_trace *t
 		uint64_t size, written;
 	} places[] = {{"temp", 512, 512}, {"table", 64 << 10, 0}, {"list", 64, 0}, {"aux", 256, 0}};
 	const struct md_trace_graph *graph = find_graph(trace, "decode");
-
 	cr_assert(graph->written_known, "%s: what the graph writes is known", word);
 	for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
 		uint64_t written = written_of(graph, address_of(run, places[i].name), places[i].size);
@@ -79,7 +75,6 @@ static void assert_probe(const char *word, const char *const *env)
 {
 	static struct run plain, run;
 	struct md_trace trace;
-
 	run_subject(&plain, (const char *[]){word, NULL}, NULL, false, false);
 	run_subject(&run, (const char *[]){word, NULL}, env, true, false);
 	assert_succeeded(&run);
@@ -128,7 +123,6 @@ Test(capture_probe, a_device_that_is_nearly_full, .init = setup)
 	const char *tight = "MEDUSA_PROBE_DEVICE_LIMIT=3000000";
 	static struct run run;
 	struct md_trace trace;
-
 	assert_probe("large", (const char *[]){with_kernel, tight, NULL});
 	run_subject(&run, (const char *[]){"large", NULL},
 		    (const char *[]){with_kernel, tight, "MEDUSA_PROBE_LIMIT=200000", NULL}, true, false);
@@ -145,7 +139,6 @@ Test(capture_probe, should_fail_private_memory_that_fits_nowhere)
 	static struct run run;
 	const struct md_trace_graph *graph;
 	struct md_trace trace;
-
 	run_subject(&run, NULL, (const char *[]){"MEDUSA_PROBE_DEVICE_LIMIT=10000", "MEDUSA_PROBE_LIMIT=50000", NULL},
 		    true, false);
 	assert_succeeded(&run);
@@ -160,7 +153,6 @@ Test(capture_probe, should_fail_private_memory_that_fits_nowhere)
 Test(capture_probe, a_kernel_that_errs_is_not_used, .init = setup)
 {
 	static struct run run;
-
 	assert_probe("scatter", (const char *[]){with_wrong_kernel, NULL});
 	run_subject(&run, (const char *[]){"scatter", NULL},
 		    (const char *[]){with_wrong_kernel, "MEDUSA_LOG=debug", NULL}, true, false);
@@ -178,7 +170,6 @@ Test(capture_probe, graphs_in_a_row_share_their_copies, .init = setup)
 	static struct run run;
 	struct md_trace trace;
 	uint64_t moved;
-
 	run_subject(&run, (const char *[]){"many", NULL}, (const char *[]){with_kernel, "MEDUSA_LOG=debug", NULL}, true,
 		    false);
 	assert_succeeded(&run);

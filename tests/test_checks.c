@@ -10,7 +10,6 @@ Test(checks, what_an_analysis_says_is_all_that_a_restore_demands)
 {
 	struct md_artifact artifact = {0};
 	struct md_error err = {0};
-
 	cr_assert_eq(md_checks_state(&artifact, &err), MD_OK);
 	cr_assert_eq(md_checks_state(&artifact, &err), MD_OK, "twice");
 	cr_assert_eq(md_checks_require(&artifact, &err), MD_OK, "%s", err.message);
@@ -22,7 +21,6 @@ Test(checks, nothing_said_is_nothing_made)
 {
 	struct md_artifact artifact = {0};
 	struct md_error err = {0};
-
 	cr_assert_eq(md_checks_require(&artifact, &err), MD_ERR_VERSION);
 	cr_assert(strstr(err.message, "capture again") != NULL, "%s", err.message);
 	artifact.provenance.checks = (char *)"";
@@ -35,7 +33,6 @@ Test(checks, each_is_missed_by_its_name)
 {
 	struct md_error err = {0};
 	char text[4096], quoted[128];
-
 	for (size_t lacking = 0; lacking < md_check_count; lacking++) {
 		struct md_artifact artifact = {.provenance.checks = text};
 		size_t at = (size_t)snprintf(text, sizeof(text), "newer-first ");

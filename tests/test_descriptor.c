@@ -25,7 +25,6 @@ static void count(int number)
 static int broken_pipe(void)
 {
 	int ends[2];
-
 	cr_assert_eq(pipe(ends), 0);
 	close(ends[0]);
 	return ends[1];
@@ -36,7 +35,6 @@ static int pending_times(int number)
 {
 	sigset_t set;
 	int times = 0;
-
 	sigemptyset(&set);
 	sigaddset(&set, number);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
@@ -48,7 +46,6 @@ static int pending_times(int number)
 Test(descriptor, a_broken_pipe_sends_no_signal)
 {
 	int fd = broken_pipe();
-
 	signal(SIGPIPE, count);
 	cr_assert_eq(md_descriptor_write(fd, "x", 1), EPIPE);
 	cr_assert_eq(handled, 0, "the engine's handler has run");
@@ -65,7 +62,6 @@ Test(descriptor, what_waits_already_goes_on_waiting)
 	} cases[] = {{"thread", 1, 0}, {"process", 0, 1}, {"both", 1, 1}};
 	int fd = broken_pipe();
 	sigset_t set;
-
 	sigemptyset(&set);
 	sigaddset(&set, SIGPIPE);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
@@ -84,7 +80,6 @@ Test(descriptor, a_limit_on_files_sends_no_signal)
 	struct rlimit limit = {3, RLIM_INFINITY};
 	char path[] = "/tmp/medusa-test-XXXXXX";
 	int fd = mkstemp(path);
-
 	unlink(path);
 	signal(SIGXFSZ, count);
 	cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
@@ -98,7 +93,6 @@ Test(descriptor, a_limit_on_files_sends_no_signal)
 Test(descriptor, numbers_are_high_and_closed_by_exec)
 {
 	int fd = md_descriptor_open("/dev/null", O_RDONLY, 0);
-
 	cr_assert_geq(fd, 400, "number %d", fd);
 	cr_assert(fcntl(fd, F_GETFD) & FD_CLOEXEC);
 	cr_assert_eq(fcntl(fd, F_GETFL) & O_NONBLOCK, 0, "for opening only");
@@ -112,7 +106,6 @@ Test(descriptor, numbers_are_high_and_closed_by_exec)
 Test(descriptor, standard_numbers_are_never_taken)
 {
 	struct rlimit limit = {5, 5};
-
 	close(0);
 	int fd = md_descriptor_open("/dev/null", O_RDONLY, 0);
 	cr_assert_gt(fd, 2, "number %d", fd);
@@ -134,7 +127,6 @@ Test(descriptor, standard_numbers_are_never_taken)
 Test(descriptor, a_pipe_without_reader_is_not_waited_for, .timeout = 20)
 {
 	char folder[] = "/tmp/medusa-test-XXXXXX", path[64];
-
 	cr_assert_not_null(mkdtemp(folder));
 	snprintf(path, sizeof(path), "%s/pipe", folder);
 	cr_assert_eq(mkfifo(path, 0600), 0);
@@ -147,7 +139,6 @@ Test(descriptor, a_pipe_without_reader_is_not_waited_for, .timeout = 20)
 Test(descriptor, a_number_that_is_another_files_is_left_alone)
 {
 	struct md_descriptor kept = MD_DESCRIPTOR_NONE;
-
 	cr_assert(!md_descriptor_keep(&kept, -1));
 	cr_assert(!md_descriptor_is_ours(&kept), "there is none");
 	cr_assert(md_descriptor_keep(&kept, md_descriptor_open("/dev/null", O_RDONLY, 0)));

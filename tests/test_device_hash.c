@@ -10,7 +10,6 @@ static void use_image(const char *name)
 {
 	char path[4096];
 	const char *build = getenv("MEDUSA_BUILD");
-
 	snprintf(path, sizeof(path), "%s/tests/images/%s_kernels.host.so", build ? build : "build", name);
 	setenv("MEDUSA_PROBE_KERNEL", path, 1);
 }
@@ -40,7 +39,6 @@ static uint8_t *random_bytes(size_t size)
 {
 	uint8_t *bytes = malloc(size);
 	uint64_t state = 7;
-
 	cr_assert(bytes, "memory for the test");
 	for (size_t i = 0; i < size; i++) {
 		state = state * 6364136223846793005u + 1442695040888963407u;
@@ -52,7 +50,6 @@ static uint8_t *random_bytes(size_t size)
 static CUdeviceptr upload(const void *bytes, size_t size)
 {
 	CUdeviceptr memory;
-
 	ok(md_cuda.cuMemAlloc_v2(&memory, size));
 	ok(md_cuda.cuMemcpyHtoD_v2(memory, bytes, size));
 	ok(md_cuda.cuCtxSynchronize());
@@ -63,7 +60,6 @@ static void hash_ranges(struct md_hash_range *ranges, size_t count)
 {
 	struct md_error err = {0};
 	size_t failed;
-
 	cr_assert_eq(md_device_hash(&hasher, stream, ranges, count, &failed, &err), MD_OK, "%s", err.message);
 	cr_assert_eq(failed, count, "no range failed");
 }
@@ -71,7 +67,6 @@ static void hash_ranges(struct md_hash_range *ranges, size_t count)
 static struct md_hash hash(CUdeviceptr address, uint64_t size)
 {
 	struct md_hash_range range = {.address = address, .size = size};
-
 	hash_ranges(&range, 1);
 	return range.hash;
 }
@@ -101,7 +96,6 @@ static void assert_one_value(void)
 	size_t size = 2 * MD_HASH_STAGING + 64;
 	uint8_t *bytes = random_bytes(size);
 	CUdeviceptr memory = upload(bytes, size);
-
 	for (size_t i = 0; i < PLACES; i++)
 		ranges[i] = (struct md_hash_range){.address = memory + places[i].at, .size = places[i].size};
 	hash_ranges(ranges, PLACES);
@@ -147,7 +141,6 @@ Test(device_hash, the_value_is_what_the_format_says)
 		     {"sixteen bytes !!", 16, "219572e289f720f2556eb4384ca16468"},
 		     {"sixteen bytes !!+", 17, "376bac563ae721ca01f3e8d73daac00f"}};
 	char text[MD_HASH_TEXT_BYTES];
-
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
 		struct md_hash got = md_device_hash_bytes(known[i].bytes, known[i].size);
 		md_hash_format(&got, text);
@@ -163,7 +156,6 @@ Test(device_hash, many_ranges)
 	size_t size = (size_t)RANGES * 48;
 	uint8_t *bytes = random_bytes(size);
 	CUdeviceptr memory = upload(bytes, size);
-
 	for (size_t i = 0; i < RANGES; i++)
 		ranges[i] = (struct md_hash_range){.address = memory + 48 * i, .size = 1 + i % 48};
 	hash_ranges(ranges, RANGES);
@@ -184,7 +176,6 @@ Test(device_hash, no_ranges)
 static void assert_other(const struct md_hash *one, const uint8_t *bytes, size_t size, const char *what)
 {
 	struct md_hash other = md_device_hash_bytes(bytes, size);
-
 	cr_assert(!md_hash_equal(one, &other), "%s shows", what);
 }
 
@@ -193,7 +184,6 @@ Test(device_hash, every_bit_counts)
 	enum { BYTES = 100 };
 	uint8_t *bytes = random_bytes(BYTES);
 	struct md_hash whole = md_device_hash_bytes(bytes, BYTES);
-
 	for (size_t i = 0; i < 8 * BYTES; i++) {
 		bytes[i / 8] ^= (uint8_t)(1u << i % 8);
 		assert_other(&whole, bytes, BYTES, "a bit");
@@ -208,7 +198,6 @@ Test(device_hash, places_count)
 	struct md_hash of_zeros = md_device_hash_bytes(zeros, 48), of_one = md_device_hash_bytes(one, 64);
 	uint8_t *bytes = random_bytes(64);
 	struct md_hash of_bytes = md_device_hash_bytes(bytes, 64);
-
 	assert_other(&of_zeros, zeros, 49, "a zero more");
 	assert_other(&of_zeros, zeros, 64, "a lane of zeros more");
 	moved[16] = 1;
@@ -228,7 +217,6 @@ Test(device_hash, changes_do_not_cancel)
 	enum { BYTES = 1024 };
 	uint8_t *bytes = random_bytes(BYTES), *changed = random_bytes(BYTES);
 	struct md_hash whole = md_device_hash_bytes(bytes, BYTES);
-
 	for (size_t step = 16; step <= 512; step *= 2) {
 		memcpy(changed, bytes, BYTES);
 		for (size_t at = 0; at < BYTES; at += step)
@@ -254,7 +242,6 @@ static void assert_unreadable_is_an_error(void)
 	struct md_hash_range ranges[2] = {{.size = 4096}, {.size = 4096}};
 	struct md_error err = {0};
 	size_t failed;
-
 	ranges[0].address = upload(bytes, 4096);
 	ranges[1].address = upload(bytes, 4096);
 	ok(md_cuda.cuMemFree_v2(ranges[1].address));
@@ -282,7 +269,6 @@ Test(device_hash, page_locked_memory_is_copied)
 	struct md_hash here = md_device_hash_bytes(bytes, 5000), there;
 	void *locked;
 	CUdeviceptr address;
-
 	ok(md_cuda.cuMemHostAlloc(&locked, 5000, CU_MEMHOSTALLOC_DEVICEMAP));
 	memcpy(locked, bytes, 5000);
 	ok(md_cuda.cuMemHostGetDevicePointer_v2(&address, locked, 0));
@@ -296,7 +282,6 @@ Test(device_hash, managed_memory)
 	uint8_t *bytes = random_bytes(5000);
 	struct md_hash here = md_device_hash_bytes(bytes, 5000), there;
 	CUdeviceptr address;
-
 	ok(md_cuda.cuMemAllocManaged(&address, 5000, CU_MEM_ATTACH_GLOBAL));
 	ok(md_cuda.cuMemcpyHtoD_v2(address, bytes, 5000));
 	there = hash(address, 5000);

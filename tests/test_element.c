@@ -18,7 +18,6 @@ Test(element, neighbours_differ_by_one)
 	float f[] = {1.0f, nextafterf(1.0f, 2.0f), -1.0f, nextafterf(-1.0f, 0.0f), 0.0f, -0.0f, 1e-45f};
 	double d[] = {1.0, nextafter(1.0, 2.0), -5.0};
 	uint16_t half[] = {0x3c00, 0x3c01}, brain[] = {0x3f80, 0x3f81};
-
 	cr_assert_eq(order_of(MD_ELEMENT_F32, &f[1]) - order_of(MD_ELEMENT_F32, &f[0]), 1);
 	cr_assert_eq(order_of(MD_ELEMENT_F32, &f[3]) - order_of(MD_ELEMENT_F32, &f[2]), 1);
 	cr_assert_eq(order_of(MD_ELEMENT_F32, &f[4]), order_of(MD_ELEMENT_F32, &f[5]), "both zeros");
@@ -35,7 +34,6 @@ Test(element, should_fail_values_without_order)
 	uint16_t half = 0x7c00, brain = 0xff80;
 	uint32_t number = 7;
 	int64_t order;
-
 	for (size_t i = 0; i < 3; i++)
 		cr_assert_not(md_element_order(MD_ELEMENT_F32, (const uint8_t *)&f[i], &order), "%f", (double)f[i]);
 	cr_assert_not(md_element_order(MD_ELEMENT_F16, (const uint8_t *)&half, &order), "infinity");
@@ -61,7 +59,6 @@ Test(element, a_span_is_widened_by_its_own_width)
 {
 	const float values[] = {10.0f, 11.0f, 10.5f};
 	struct md_element_span span = span_of(MD_ELEMENT_F32, values, 3);
-
 	cr_assert(span.varied);
 	cr_assert(holds(&span, MD_ELEMENT_F32, &(float){10.2f}, 0), "inside");
 	cr_assert(holds(&span, MD_ELEMENT_F32, &(float){9.0f}, 0), "one width below");
@@ -76,7 +73,6 @@ Test(element, should_fail_large_values_beside_a_span_over_zero)
 {
 	const float values[] = {-1e-9f, 1e-9f};
 	struct md_element_span span = span_of(MD_ELEMENT_F32, values, 2);
-
 	cr_assert(holds(&span, MD_ELEMENT_F32, &(float){2.5e-9f}, 0));
 	cr_assert_not(holds(&span, MD_ELEMENT_F32, &(float){1e-3f}, 0), "a million times as large");
 }
@@ -86,7 +82,6 @@ Test(element, ulps_reach_from_the_ends)
 	const float values[] = {1.0f, 1.0f};
 	struct md_element_span span = span_of(MD_ELEMENT_F32, values, 2);
 	float above = 1.0f;
-
 	cr_assert_not(span.varied);
 	for (int i = 0; i < 4; i++)
 		above = nextafterf(above, 2.0f);
@@ -100,7 +95,6 @@ Test(element, should_fail_small_integers_that_are_one_apart)
 {
 	const uint32_t values[] = {41, 41};
 	struct md_element_span span = span_of(MD_ELEMENT_F32, values, 2);
-
 	cr_assert_not(holds(&span, MD_ELEMENT_F32, &(uint32_t){42}, 1000), "a counter taken for f32");
 	span = span_of(MD_ELEMENT_EXACT, values, 2);
 	cr_assert_not(holds(&span, MD_ELEMENT_EXACT, &(uint32_t){41}, 1000), "exact: equal bytes are the caller's");
@@ -112,7 +106,6 @@ Test(element, each_type_has_its_width)
 	const uint16_t brains[] = {0x3f80, 0x4000}; /* 1, 2 */
 	const double doubles[] = {-3.0, 1e300};
 	struct md_element_span span = span_of(MD_ELEMENT_F16, halves, 2);
-
 	cr_assert(holds(&span, MD_ELEMENT_F16, &(uint16_t){0x4000}, 0), "2 is a width above 1.5");
 	cr_assert_not(holds(&span, MD_ELEMENT_F16, &(uint16_t){0x4001}, 0));
 	span = span_of(MD_ELEMENT_BF16, brains, 2);
@@ -147,7 +140,6 @@ Test(element, tolerances_as_text)
 	    {"99999999999999999999", false, 0, 0},
 	};
 	char text[MD_TOLERANCE_TEXT];
-
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct md_tolerance tolerance = {0};
 		cr_assert_eq(md_tolerance_parse(cases[i].text, &tolerance), cases[i].good, "\"%s\"", cases[i].text);

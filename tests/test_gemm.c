@@ -26,7 +26,6 @@ struct problem {
 static struct problem create_problem(int rows, int n, int k)
 {
 	struct problem p = {.rows = rows, .n = n, .k = k};
-
 	p.host_x = random_floats((size_t)rows * k, 21, 2);
 	p.host_y = random_floats((size_t)rows * n, 22, 3);
 	p.host_w = random_halves((size_t)n * k, 23, 1);
@@ -49,7 +48,6 @@ static void destroy_problem(struct problem *p)
 static void reset_output(const struct problem *p, bool accumulate)
 {
 	const size_t bytes = sizeof(float) * p->rows * p->n;
-
 	CU_OK(cuMemsetD8_v2, (CUdeviceptr)(uintptr_t)p->y, POISON, bytes);
 	if (accumulate)
 		CU_OK(cuMemcpyHtoD_v2, (CUdeviceptr)(uintptr_t)p->y, p->host_y, bytes);
@@ -66,7 +64,6 @@ static void assert_product(const struct problem *p, bool accumulate, const char 
 	double *want = malloc(n * sizeof(*want));
 	float *got = output(p);
 	char name[128];
-
 	snprintf(name, sizeof(name), "%s %d x %d x %d%s", what, p->rows, p->n, p->k, accumulate ? " accumulated" : "");
 	llama_reference_gemm(want, p->host_x, p->host_w, accumulate ? p->host_y : NULL, p->rows, p->n, p->k);
 	assert_near(got, want, n, BOUND, name);
@@ -99,7 +96,6 @@ static int columns_of(const struct problem *p)
 static struct direct create_direct(const struct problem *p, const char *name, int splits)
 {
 	struct direct d = {.library = load_image("gemm_kernels"), .splits = splits, .name = name};
-
 	d.function = find_kernel(d.library, name, true);
 	d.tiles = ceiling(p->n, columns_of(p)) * ceiling(p->rows, GEMM_TILE_ROWS);
 	d.workspace = poisoned(sizeof(float) * (size_t)splits * p->rows * p->n);
@@ -122,7 +118,6 @@ static void launch_direct(const struct direct *d, const struct problem *p, bool 
 	size_t size = sizeof(params);
 	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &params, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
 			 CU_LAUNCH_PARAM_END};
-
 	memset(&params, 0xa5, sizeof(params)); /* the padding must not matter */
 	params.y = p->y;
 	params.x = p->x;
@@ -144,7 +139,6 @@ static void launch_direct(const struct direct *d, const struct problem *p, bool 
 static void assert_counters_zero(const struct direct *d)
 {
 	uint32_t *counters = downloaded(d->counters, sizeof(uint32_t) * d->tiles);
-
 	for (unsigned int i = 0; i < d->tiles; i++)
 		cr_assert_eq(counters[i], 0, "counter %u of %u is %u after the launch", i, d->tiles, counters[i]);
 	free(counters);
@@ -156,7 +150,6 @@ static void check_kernel(const char *name, int rows, int n, int k, int splits)
 	struct problem p = create_problem(rows, n, k);
 	struct direct d = create_direct(&p, name, splits);
 	float *first, *again;
-
 	reset_output(&p, false);
 	launch_direct(&d, &p, false);
 	assert_product(&p, false, name);
@@ -193,7 +186,6 @@ Test(gemm, few_rows_kernel)
 Test(gemm, tiled_kernel)
 {
 	const int rows[] = {1, 9, 16, 64, 65, 131};
-
 	for (size_t i = 0; i < COUNT(shapes); i++)
 		for (size_t j = 0; j < COUNT(rows); j++)
 			check_kernel("gemm_tiled", rows[j], shapes[i].n, shapes[i].k, 1);
@@ -202,7 +194,6 @@ Test(gemm, tiled_kernel)
 Test(gemm, split_k_kernel)
 {
 	const int rows[] = {1, 3, 8, 9, 64, 70};
-
 	for (size_t i = 0; i < COUNT(shapes); i++)
 		for (size_t j = 0; j < COUNT(rows); j++)
 			for (int splits = 1; splits <= 8; splits += splits == 1 ? 2 : 5)
@@ -213,11 +204,9 @@ Test(gemm, split_k_kernel)
 Test(gemm, kernels_take_unaligned_operands)
 {
 	const char *const names[] = {"gemm_rows", "gemm_tiled", "gemm_split_k"};
-
 	for (size_t i = 0; i < COUNT(names); i++) {
 		struct problem p = create_problem(4, 50, 65), shifted = p;
 		struct direct d = create_direct(&p, names[i], 2);
-
 		/* one row and one column less, read from the second on: 65 elements further */
 		shifted.rows = 3;
 		shifted.n = 49;
@@ -241,7 +230,6 @@ Test(gemm, split_k_needs_its_counters_zero)
 	struct problem p = create_problem(5, 200, 2048);
 	struct direct d = create_direct(&p, "gemm_split_k", 4);
 	float *got;
-
 	CU_OK(cuMemsetD32_v2, (CUdeviceptr)(uintptr_t)d.counters, 1000, d.tiles);
 	launch_direct(&d, &p, false);
 	got = output(&p);
@@ -261,7 +249,6 @@ Test(gemm, split_k_adds_up_once_with_counters_that_were_off_by_one)
 	struct problem p = create_problem(2, 64, 1024);
 	struct direct d = create_direct(&p, "gemm_split_k", 2);
 	uint32_t *counters;
-
 	CU_OK(cuMemsetD32_v2, (CUdeviceptr)(uintptr_t)d.counters, 1, d.tiles);
 	launch_direct(&d, &p, false);
 	counters = downloaded(d.counters, sizeof(uint32_t) * d.tiles);
@@ -279,7 +266,6 @@ Test(gemm, host_rows_do_not_depend_on_the_batch)
 	struct problem one = create_problem(1, 77, 301);
 	struct direct d;
 	float *want;
-
 	if (!on_hostcuda) {
 		destroy_problem(&one);
 		cr_skip("only promised by the hostcuda kernels");
@@ -290,7 +276,6 @@ Test(gemm, host_rows_do_not_depend_on_the_batch)
 	for (size_t i = 0; i < COUNT(batches); i++) {
 		struct problem p = create_problem(batches[i], 77, 301); /* the same generator: row 0 is the same */
 		float *got;
-
 		launch_direct(&d, &p, false);
 		got = output(&p);
 		cr_assert_eq(memcmp(want, got, sizeof(float) * 77), 0, "row 0 differs in a batch of %d", batches[i]);
@@ -314,7 +299,6 @@ static struct {
 static void open_library(void)
 {
 	char path[4096];
-
 	open_device();
 	build_path(path, sizeof(path), "libllama-gemm.so");
 	gemm.handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -333,11 +317,9 @@ Test(gemm_library, multiplies_whatever_kernel_it_chooses)
 	const int cases[][3] = {{1, 576, 576},  {8, 100, 96},   {9, 300, 64},   {100, 130, 200}, {1, 192, 1536},
 				{8, 192, 1536}, {64, 96, 2050}, {65, 96, 2050}, {20, 640, 2048}};
 	struct llama_gemm *handle;
-
 	cr_assert_eq(gemm.create(&handle, 128, 1000), CUDA_SUCCESS);
 	for (size_t i = 0; i < COUNT(cases); i++) {
 		struct problem p = create_problem(cases[i][0], cases[i][1], cases[i][2]);
-
 		for (int accumulate = 0; accumulate < 2; accumulate++)
 			for (int pdl = 0; pdl < 2; pdl++) {
 				reset_output(&p, accumulate);
@@ -354,7 +336,6 @@ Test(gemm_library, refuses_what_it_has_no_room_for)
 {
 	struct problem p = create_problem(2, 8, 8);
 	struct llama_gemm *handle = NULL;
-
 	cr_assert_eq(gemm.create(NULL, 1, 1), CUDA_ERROR_INVALID_VALUE);
 	cr_assert_eq(gemm.create(&handle, 0, 1), CUDA_ERROR_INVALID_VALUE);
 	cr_assert_eq(gemm.create(&handle, 1, 8), CUDA_SUCCESS);
@@ -370,7 +351,6 @@ Test(gemm_library, exports_its_interface_alone)
 {
 	const char *const hidden[] = {"gemm_host_image_begin", "gemm_fatbin_begin", "gemm_rows",
 				      "hostcuda_kernel_gemm_rows"};
-
 	for (size_t i = 0; i < COUNT(hidden); i++)
 		cr_assert_null(dlsym(gemm.handle, hidden[i]), "%s is exported", hidden[i]);
 }
@@ -381,7 +361,6 @@ Test(gemm, kernels_are_hidden)
 	CUlibrary library = load_image("gemm_kernels");
 	const char *const names[] = {"gemm_rows", "gemm_tiled", "gemm_split_k"};
 	CUkernel kernel;
-
 	for (size_t i = 0; i < COUNT(names); i++) {
 		find_kernel(library, names[i], true);
 		cr_assert_neq(md_cuda.cuLibraryGetKernel(&kernel, library, names[i]), CUDA_SUCCESS, "%s by name",
@@ -398,7 +377,6 @@ Test(gemm_library, works_in_a_captured_graph)
 	CUstream stream;
 	CUgraph graph;
 	CUgraphExec executable;
-
 	CU_OK(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
 	cr_assert_eq(gemm.create(&handle, 8, 64), CUDA_SUCCESS);
 	/* the first call loads the image, which no capture would allow */
@@ -412,7 +390,6 @@ Test(gemm_library, works_in_a_captured_graph)
 	for (int replay = 0; replay < 2; replay++) {
 		double want[4 * 64];
 		float *got;
-
 		reset_output(&p, false);
 		CU_OK(cuCtxSynchronize, );
 		CU_OK(cuGraphLaunch, executable, stream);

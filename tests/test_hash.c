@@ -10,7 +10,6 @@ Test(hash, of_nothing)
 {
 	struct md_hash hash = md_hash_bytes("", 0);
 	char text[MD_HASH_TEXT_BYTES];
-
 	md_hash_format(&hash, text);
 	cr_assert_str_eq(text, "99aa06d3014798d86001c324468d497f");
 	cr_assert_eq(md_hash_checksum("", 0), 0x2d06800538d394c2u);
@@ -21,7 +20,6 @@ Test(hash, tells_bytes_apart)
 	char bytes[1000] = {0};
 	struct md_hash before = md_hash_bytes(bytes, sizeof(bytes)), after;
 	uint64_t checksum = md_hash_checksum(bytes, sizeof(bytes));
-
 	bytes[999] = 1;
 	after = md_hash_bytes(bytes, sizeof(bytes));
 	cr_assert_not(md_hash_equal(&before, &after));
@@ -33,7 +31,6 @@ Test(hash, text_comes_back)
 {
 	struct md_hash hash = md_hash_bytes("medusa", 6), parsed;
 	char text[MD_HASH_TEXT_BYTES];
-
 	md_hash_format(&hash, text);
 	cr_assert(md_hash_parse(text, &parsed));
 	cr_assert(md_hash_equal(&hash, &parsed));
@@ -51,7 +48,6 @@ Test(hash, refuses_other_text)
 	    "99aa06d3014798d8 001c324468d497f",
 	};
 	struct md_hash parsed = {{5}};
-
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
 		cr_assert_not(md_hash_parse(texts[i], &parsed), "\"%s\"", texts[i]);
 	cr_assert_eq(parsed.bytes[0], 5, "outputs are set on success alone");

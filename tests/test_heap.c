@@ -22,7 +22,6 @@ struct result {
 static long faults_of_thread(void)
 {
 	struct rusage usage;
-
 	getrusage(RUSAGE_THREAD, &usage);
 	return usage.ru_minflt;
 }
@@ -34,7 +33,6 @@ static void *allocate(void *argument)
 	struct md_restore r = {.lock = PTHREAD_MUTEX_INITIALIZER};
 	struct result *result = argument;
 	void **objects = malloc(10 * NODES * sizeof(*objects));
-
 	memset(objects, 0, 10 * NODES * sizeof(*objects));
 	free(malloc(OBJECT)); /* the thread's heap is there */
 	if (result->ahead)
@@ -59,7 +57,6 @@ static struct result in_a_thread(bool ahead)
 {
 	struct result result = {.ahead = ahead};
 	pthread_t thread;
-
 	cr_assert_eq(pthread_create(&thread, NULL, allocate, &result), 0);
 	pthread_join(thread, NULL);
 	return result;
@@ -69,7 +66,6 @@ static struct result in_a_thread(bool ahead)
 Test(heap, what_was_brought_in_is_what_the_thread_gets)
 {
 	struct result without = in_a_thread(false), with = in_a_thread(true);
-
 	cr_expect_gt(without.faults, without.pages / 2, "%ld faults for %ld pages", without.faults, without.pages);
 	cr_expect_lt(with.faults, with.pages / 20, "%ld faults for %ld pages", with.faults, with.pages);
 }
@@ -78,7 +74,6 @@ Test(heap, what_was_brought_in_is_what_the_thread_gets)
 Test(heap, a_graph_takes_for_its_nodes_and_leaves_the_rest)
 {
 	struct result with = in_a_thread(true);
-
 	cr_expect_gt(with.loose, NODES * 3000u, "what a template needs is left: %llu", (unsigned long long)with.loose);
 	cr_expect_lt(with.loose, NODES * 5000u);
 	cr_expect_eq(with.held, 1, "the end of the heap");
@@ -88,7 +83,6 @@ static unsigned slices(const struct md_restore *like)
 {
 	struct md_restore r = *like;
 	unsigned count = 0;
-
 	for (; md_restore_heap_lacks(&r); count++)
 		md_restore_heap_add(&r);
 	md_restore_heap_finish(&r.heap);
@@ -101,7 +95,6 @@ Test(heap, only_graphs_that_wait_are_reckoned_with)
 	struct md_restore_graph graphs[] = {
 	    {.stored = &stored[0]}, {.stored = &stored[1], .state = MD_GRAPH_READY}, {.stored = &stored[2]}};
 	struct md_restore r = {.artifact.graph_count = 3, .graphs = graphs, .lock = PTHREAD_MUTEX_INITIALIZER};
-
 	unsigned waiting = slices(&r);
 	cr_expect_gt(waiting, 0);
 	graphs[1].state = MD_GRAPH_REFUSED;
@@ -118,7 +111,6 @@ Test(heap, should_go_on_without_memory)
 	struct md_restore_graph graph = {.stored = &stored};
 	struct md_restore r = {
 	    .artifact.graph_count = 1, .graphs = &graph, .lock = PTHREAD_MUTEX_INITIALIZER, .heap.full = true};
-
 	cr_expect_not(md_restore_heap_lacks(&r));
 	cr_expect_eq(md_restore_heap_take(&r, &graph, NULL), MD_OK);
 	cr_expect_eq(r.heap.count, 0);

@@ -19,7 +19,6 @@ static uint8_t *at_the_edge(const void *data, size_t size)
 {
 	size_t pages = (size + PAGE - 1) / PAGE * PAGE;
 	uint8_t *memory = mmap(NULL, pages + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
 	cr_assert_neq(memory, MAP_FAILED);
 	cr_assert_eq(mprotect(memory + pages, PAGE, PROT_NONE), 0);
 	memcpy(memory + pages - size, data, size);
@@ -30,7 +29,6 @@ static void assert_refused(const void *image, enum md_status status, const char 
 {
 	struct md_image_span span = {.size = 77};
 	struct md_error err = {0};
-
 	cr_assert_eq(md_image_span(image, &span, &err), status, "%s: got \"%s\"", message, err.message);
 	cr_assert_not_null(strstr(err.message, message), "\"%s\" is not in \"%s\"", message, err.message);
 	cr_assert_eq(span.size, 77, "outputs are set on success alone");
@@ -40,7 +38,6 @@ static void assert_span(const void *image, enum md_image_kind kind, const void *
 {
 	struct md_image_span span;
 	struct md_error err = {0};
-
 	cr_assert_eq(md_image_span(image, &span, &err), MD_OK, "%s", err.message);
 	cr_assert_eq(span.kind, kind);
 	cr_assert_eq(span.data, data);
@@ -59,7 +56,6 @@ struct small_elf {
 static struct small_elf small_elf(void)
 {
 	struct small_elf elf;
-
 	memset(&elf, 0, sizeof(elf));
 	memcpy(elf.header.e_ident, ELFMAG, SELFMAG);
 	elf.header.e_ident[EI_CLASS] = ELFCLASS64;
@@ -83,7 +79,6 @@ Test(span, elf_up_to_its_last_byte)
 {
 	struct small_elf elf = small_elf();
 	const uint8_t *image = at_the_edge(&elf, sizeof(elf));
-
 	assert_span(image, MD_IMAGE_ELF, image, sizeof(elf));
 }
 
@@ -91,7 +86,6 @@ Test(span, elf_with_the_section_count_in_section_0)
 {
 	struct small_elf elf = small_elf();
 	const uint8_t *image;
-
 	elf.header.e_shnum = 0;
 	elf.sections[0].sh_size = 3;
 	image = at_the_edge(&elf, sizeof(elf));
@@ -103,7 +97,6 @@ Test(span, the_test_itself)
 	int fd = open("/proc/self/exe", O_RDONLY);
 	off_t size = lseek(fd, 0, SEEK_END);
 	uint8_t *image = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, fd, 0);
-
 	cr_assert_neq(image, MAP_FAILED);
 	assert_span(image, MD_IMAGE_ELF, image, (size_t)size);
 	close(fd);
@@ -114,7 +107,6 @@ Test(span, elf_cut_anywhere_is_refused)
 	struct small_elf elf = small_elf();
 	struct md_image_span span;
 	struct md_error err;
-
 	for (size_t size = 4; size < sizeof(elf); size++)
 		cr_assert_neq(md_image_span(at_the_edge(&elf, size), &span, &err), MD_OK, "%zu bytes", size);
 }
@@ -122,7 +114,6 @@ Test(span, elf_cut_anywhere_is_refused)
 Test(span, hostile_elf)
 {
 	struct small_elf elf = small_elf();
-
 	elf.header.e_ident[EI_CLASS] = ELFCLASS32;
 	assert_refused(&elf, MD_ERR_UNSUPPORTED, "class 1");
 	elf = small_elf();
@@ -167,7 +158,6 @@ Test(span, fatbin_and_wrapper)
 	struct fatbin fatbin = {0xba55ed50, 1, 16, 48, {0}};
 	uint8_t *image = at_the_edge(&fatbin, sizeof(fatbin));
 	struct wrapper wrapper = {0x466243b1, 1, image, NULL};
-
 	assert_span(image, MD_IMAGE_FATBIN, image, 64);
 	assert_span(at_the_edge(&wrapper, sizeof(wrapper)), MD_IMAGE_FATBIN, image, 64);
 }
@@ -176,7 +166,6 @@ Test(span, hostile_fatbin)
 {
 	struct fatbin fatbin = {0xba55ed50, 1, 16, 49, {0}};
 	struct wrapper wrapper = {0x466243b1, 1, NULL, NULL};
-
 	assert_refused(at_the_edge(&fatbin, sizeof(fatbin)), MD_ERR_TRUNCATED, "announce 65 bytes");
 	assert_refused(at_the_edge(&fatbin, 12), MD_ERR_TRUNCATED, "header");
 	fatbin.fat_size = UINT64_MAX;
@@ -199,7 +188,6 @@ static enum md_status within(const void *image, size_t whole, size_t there, stru
 {
 	uint8_t *memory = malloc(whole + 1);
 	struct md_error err = {0};
-
 	cr_assert_not_null(memory, "memory for the test");
 	memset(memory, 'x', whole + 1);
 	memcpy(memory, image, whole);
@@ -217,7 +205,6 @@ Test(span, an_image_in_a_file_ends_with_the_file)
 	struct wrapper wrapper = {0x466243b1, 1, &fatbin, NULL};
 	static const char text[] = ".version 8.0\n.target sm_90\n";
 	struct md_image_span span = {0};
-
 	cr_assert_eq(within(&elf, sizeof(elf), sizeof(elf), &span), MD_OK, "a whole ELF");
 	cr_assert_eq(span.size, sizeof(elf), "all of it");
 	for (size_t there = 0; there < sizeof(elf) - 1; there++)
@@ -238,7 +225,6 @@ Test(span, ptx_texts)
 	    "\n\t // a comment\n//\n.version 8.0",
 	    "/* one */ /* .target */\n.version 9.0\n",
 	};
-
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
 		const uint8_t *image = at_the_edge(texts[i], strlen(texts[i]) + 1);
 		assert_span(image, MD_IMAGE_PTX, image, strlen(texts[i]) + 1);
@@ -248,7 +234,6 @@ Test(span, ptx_texts)
 Test(span, long_ptx)
 {
 	char *text = malloc(3 * PAGE);
-
 	memset(text, ' ', 3 * PAGE);
 	memcpy(text, ".version", 8);
 	text[3 * PAGE - 1] = '\0';
@@ -279,7 +264,6 @@ static struct md_image_home home_of(const void *address)
 {
 	struct md_image_home home;
 	struct md_error err = {0};
-
 	cr_assert_eq(md_image_home(address, &home, &err), MD_OK, "%s", err.message);
 	return home;
 }
@@ -288,7 +272,6 @@ static void assert_bytes_at_home(const struct md_image_home *home, const void *a
 {
 	char bytes[64];
 	int fd = open(home->path, O_RDONLY);
-
 	cr_assert(fd >= 0, "%s", home->path);
 	cr_assert_eq(pread(fd, bytes, size, (off_t)home->offset), (ssize_t)size);
 	cr_assert_eq(memcmp(bytes, address, size), 0, "%s at %llu", home->path, (unsigned long long)home->offset);
@@ -299,7 +282,6 @@ Test(home, of_the_program)
 {
 	struct md_image_home home = home_of(landmark);
 	char path[4096] = {0};
-
 	cr_assert(readlink("/proc/self/exe", path, sizeof(path) - 1) > 0);
 	cr_assert_str_eq(home.path, path);
 	assert_bytes_at_home(&home, landmark, sizeof(landmark));
@@ -308,7 +290,6 @@ Test(home, of_the_program)
 Test(home, of_a_library)
 {
 	struct md_image_home home = home_of((const void *)getppid);
-
 	cr_assert_not_null(strstr(home.path, "libc"), "%s", home.path);
 	cr_assert(home.build_id_size >= 16, "the C library has a build-id");
 	assert_bytes_at_home(&home, (const void *)getppid, 16);
@@ -319,7 +300,6 @@ Test(home, of_a_file_that_was_mapped)
 	char name[] = "/tmp/medusa-home-XXXXXX";
 	int fd = mkstemp(name);
 	struct md_image_home home;
-
 	cr_assert_eq(ftruncate(fd, 3 * PAGE), 0);
 	cr_assert_eq(pwrite(fd, "image", 5, PAGE + 100), 5);
 	char *memory = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, fd, PAGE);
@@ -338,7 +318,6 @@ Test(home, of_memory_without_a_file)
 {
 	char *memory = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct md_image_home home = home_of(memory);
-
 	cr_assert_str_eq(home.path, "");
 	home = home_of(zeroes + sizeof(zeroes) / 2);
 	cr_assert_str_eq(home.path, "", "zero-initialised data is in no file: %s", home.path);
@@ -348,7 +327,6 @@ Test(home, of_nothing)
 {
 	struct md_image_home home;
 	struct md_error err = {0};
-
 	cr_assert_eq(md_image_home((const void *)8, &home, &err), MD_ERR_NOT_FOUND);
 	cr_assert_not_null(strstr(err.message, "0x8"), "%s", err.message);
 }

@@ -69,7 +69,6 @@ static const char *check_value(const char *at)
 static void assert_json(const char *text)
 {
 	const char *end = check_value(text);
-
 	cr_assert(end, "valid JSON: %s", text);
 	cr_assert(*skip_space(end) == 0, "nothing behind the JSON: '%s'", end);
 }
@@ -86,7 +85,6 @@ static void build(struct builder *b)
 	const uint64_t base = 0x700000000000;
 	uint64_t words[2] = {base + 0x110, 3};
 	uint32_t kernel;
-
 	builder_init(b);
 	builder_alloc(b, MD_ALLOC_DEVICE, base, 0x1000);
 	builder_alloc(b, MD_ALLOC_DEVICE, base + 0x10000, 0x300);
@@ -121,7 +119,6 @@ static void make(struct md_artifact *artifact)
 {
 	struct builder b;
 	struct md_error err;
-
 	build(&b);
 	cr_assert(md_analyze(&b.trace, NULL, NULL, artifact, &err) == MD_OK, "%s", err.message);
 	builder_finish(&b);
@@ -136,7 +133,6 @@ Test(inspect, summary)
 	char *text = NULL;
 	size_t size;
 	FILE *out = open_memstream(&text, &size);
-
 	make(&artifact);
 	md_inspect_print("x.medusa", &artifact, &sizes, out);
 	fclose(out);
@@ -162,7 +158,6 @@ Test(inspect, json)
 	char *text = NULL;
 	size_t size;
 	FILE *out = open_memstream(&text, &size);
-
 	make(&artifact);
 	md_inspect_json("x.medusa", &artifact, &sizes, out);
 	fclose(out);
@@ -184,7 +179,6 @@ Test(inspect, one_graph)
 	char *text = NULL;
 	size_t size;
 	FILE *out = open_memstream(&text, &size);
-
 	make(&artifact);
 	cr_assert(!md_inspect_find(&artifact, "decode/5") && !md_inspect_find(&artifact, "decode") &&
 		      !md_inspect_find(&artifact, "decod/4") && !md_inspect_find(&artifact, "decode/4x"),
@@ -216,7 +210,6 @@ Test(inspect, trace)
 	char *text = NULL;
 	size_t size;
 	FILE *out = open_memstream(&text, &size);
-
 	build(&b);
 	md_inspect_trace("t.mtrace", &b.trace, out);
 	fclose(out);
@@ -250,7 +243,6 @@ Test(inspect, json_escapes)
 	    {"over \xc0\xaf", "\"over \\ufffd\\ufffd\"\n"},
 	    {NULL, "null\n"},
 	};
-
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct md_json json;
 		char *text = NULL;
@@ -271,7 +263,6 @@ Test(inspect, tables_align)
 	char *text = NULL, bytes[MD_TABLE_BYTES_TEXT];
 	size_t size;
 	FILE *out = open_memstream(&text, &size);
-
 	md_table_init(&table, "NAME|>N");
 	md_table_cell(&table, "long name");
 	md_table_cell(&table, "7");
@@ -295,7 +286,6 @@ static int run(const char *arguments)
 	const char *build_folder = getenv("MEDUSA_BUILD");
 	char line[1024];
 	int status;
-
 	snprintf(line, sizeof(line), "%s/bin/medusa-inspect %s >/dev/null 2>&1", build_folder ? build_folder : "build",
 		 arguments);
 	status = system(line);
@@ -305,7 +295,6 @@ static int run(const char *arguments)
 static void write_text_file(const char *path, const char *text)
 {
 	FILE *file = fopen(path, "w");
-
 	cr_assert(file, "a file for the test");
 	fputs(text, file);
 	fclose(file);
@@ -316,7 +305,6 @@ Test(inspect, exit_codes_and_text_twin)
 	struct md_artifact artifact;
 	struct md_error err;
 	char path[128], line[512];
-
 	if (run("--help") != 0)
 		cr_skip_test("medusa-inspect is not built");
 	cr_assert(mkdtemp(folder), "a folder for the test");

@@ -16,7 +16,6 @@ static void assert_lookups_right_with(const char *preload, const char *const *en
 	struct md_run run = {.preload = preload, .env = env, .env_count = env_count, .argv = argv};
 	struct md_error err = {0};
 	int code = -1;
-
 	cr_assert_not_null(getenv("MEDUSA_BUILD"), "MEDUSA_BUILD says where the subjects are");
 	snprintf(path, sizeof(path), "%s/tests/subjects/lookup", getenv("MEDUSA_BUILD"));
 	cr_assert_eq(md_run_child(&run, &code, &err), MD_OK, "%s", err.message);
@@ -34,7 +33,6 @@ static void assert_injected(const char *library, const char *preload, bool warne
 	char log[] = "/tmp/test_interpose.XXXXXX", log_setting[64], path_setting[4200], text[4096] = "";
 	const char *const env[] = {log_setting, path_setting};
 	int fd = mkstemp(log);
-
 	cr_assert_geq(fd, 0);
 	snprintf(log_setting, sizeof(log_setting), "MEDUSA_LOG_FILE=%s", log);
 	snprintf(path_setting, sizeof(path_setting), "CUDA_INJECTION64_PATH=%s/lib/%s", getenv("MEDUSA_BUILD"),

@@ -10,14 +10,12 @@
 static uint64_t value_at(const struct md_interval_index *index, uint64_t address)
 {
 	const struct md_interval *item = md_interval_find(index, address);
-
 	return item ? item->value : 0;
 }
 
 Test(interval, finds)
 {
 	struct md_interval_index index;
-
 	md_interval_init(&index);
 	cr_assert_null(md_interval_find(&index, 5));
 	cr_assert_null(md_interval_floor(&index, 5));
@@ -47,7 +45,6 @@ Test(interval, finds)
 Test(interval, touches_are_no_overlap)
 {
 	struct md_interval_index index;
-
 	md_interval_init(&index);
 	md_interval_add(&index, 100, 10, 1);
 	md_interval_add(&index, 120, 10, 3);
@@ -69,7 +66,6 @@ Test(interval, reuse_drops_the_old)
 	    {150, 10, 4, "over none"},      {0, 50, 4, "before all"},
 	    {90, 10, 4, "just before"},     {105, UINT64_MAX, 1, "to the end of the address space"},
 	};
-
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct md_interval_index index;
 		md_interval_init(&index);
@@ -89,7 +85,6 @@ Test(interval, appends_quickly)
 {
 	struct md_interval_index index;
 	uint64_t start = cpu_ns();
-
 	md_interval_init(&index);
 	for (uint64_t i = 0; i < 300000; i++)
 		cr_assert(md_interval_add(&index, i * 512, 512, i));

@@ -34,7 +34,6 @@ static double assert_follows_rules(const struct md_knapsack *problem, solver sol
 	uint64_t *at = calloc(problem->artifact_count + 1, sizeof(*at));
 	struct md_knapsack_plan plan;
 	struct knapsack_check check;
-
 	cr_assert(at);
 	cr_assert_eq(solve(problem, &plan), MD_OK, "seed %llu", (unsigned long long)seed);
 	check_begin(&check, problem, at);
@@ -70,7 +69,6 @@ static struct knapsack_shape shape_of(uint64_t seed)
 static void hold_some(struct knapsack_case *one, uint64_t seed)
 {
 	struct md_knapsack_plan plan;
-
 	cr_assert_eq(md_knapsack_greedy(&one->problem, &plan), MD_OK);
 	for (uint32_t i = 0; i < plan.count; i++)
 		if ((seed * 2654435761u + i * 40503u) % 7 < 3)
@@ -140,7 +138,6 @@ Test(knapsack, greedy_takes_the_densest_that_is_possible_now)
 					    .artifact_count = 7};
 	struct md_knapsack_plan plan;
 	bool there[7] = {0};
-
 	cr_assert_eq(md_knapsack_greedy(&problem, &plan), MD_OK);
 	/* Library 0 (2), adapter 0 into the container (3), backbone (1.5), kernels 0 (9); 1 GiB is left
 	 * for library 1. */
@@ -173,7 +170,6 @@ Test(knapsack, greedy_takes_the_first_place_with_room_and_gpus_first)
 					    .function_count = 1,
 					    .artifact_count = 3};
 	struct md_knapsack_plan plan;
-
 	cr_assert_eq(md_knapsack_greedy(&problem, &plan), MD_OK);
 	cr_assert_eq(plan.count, 3);
 	cr_assert_arr_eq(plan.placements, expected, sizeof(expected));
@@ -200,7 +196,6 @@ Test(knapsack, a_shared_backbone_counts_once)
 					    .artifact_count = 7};
 	struct md_knapsack_plan plan;
 	uint32_t copies = 0;
-
 	/* 6 GiB for adapters and kernels don't fit beside one copy: two copies, and 15 for them together. */
 	cr_assert_eq(solve_exactly(&problem, &plan), MD_OK);
 	for (uint32_t i = 0; i < plan.count; i++)
@@ -225,7 +220,6 @@ static void try_end_state(struct enumeration *all)
 {
 	struct knapsack_check check;
 	bool moved = true;
-
 	check_begin(&check, all->problem, all->at);
 	while (moved) {
 		moved = false;
@@ -274,7 +268,6 @@ static enum md_status search_from_nothing(const struct md_knapsack *problem, str
 	struct md_knap_state start, best;
 	uint64_t nodes = 0;
 	bool proven;
-
 	cr_assert_eq(md_knap_init(&knap, problem), MD_OK);
 	cr_assert_eq(md_knap_state_init(&knap, &start), MD_OK);
 	cr_assert_eq(md_knap_state_init(&knap, &best), MD_OK);
@@ -327,7 +320,6 @@ Test(knapsack, exact_brings_a_library_with_a_backbone)
 					    .function_count = 2,
 					    .backbone_count = 1,
 					    .artifact_count = 3};
-
 	assert_near(assert_follows_rules(&problem, search_from_nothing, 0), 4, "library 0 with its backbone");
 	assert_near(assert_follows_rules(&problem, md_knapsack_bundles, 0), 4, "bundles");
 }
@@ -342,7 +334,6 @@ struct gaps {
 static void add_gap(struct gaps *gaps, double value, double best)
 {
 	double gap = best > 0 ? 1 - value / best : 0;
-
 	gaps->sum += gap;
 	gaps->most = gap > gaps->most ? gap : gaps->most;
 	gaps->count++;
@@ -351,7 +342,6 @@ static void add_gap(struct gaps *gaps, double value, double best)
 static double value_by(solver solve, const struct md_knapsack *problem, bool *proven)
 {
 	struct md_knapsack_plan plan;
-
 	cr_assert_eq(solve(problem, &plan), MD_OK);
 	double value = plan.value;
 	if (proven)
@@ -364,7 +354,6 @@ Test(knapsack, ours_is_within_one_percent_of_the_best)
 {
 	struct gaps greedy = {0}, ours = {0};
 	const uint64_t count = 400 / PART;
-
 	for (uint64_t seed = 0; seed < count; seed++) {
 		struct knapsack_shape shape = {.functions = 3 + seed % 4,
 					       .backbones = 1 + seed % 3,
@@ -402,7 +391,6 @@ Test(knapsack, same_input_same_plan)
 	struct knapsack_shape shape = {.functions = 50, .backbones = 20, .containers = 20, .gpus = 20, .gpu_gib = 20};
 	struct knapsack_case one = knapsack_case_make(&shape, 5);
 	struct md_knapsack_plan first, second;
-
 	cr_assert_eq(md_knapsack_bundles(&one.problem, &first), MD_OK);
 	cr_assert_eq(md_knapsack_bundles(&one.problem, &second), MD_OK);
 	cr_assert_eq(first.count, second.count);
@@ -419,7 +407,6 @@ static void assert_refused(const struct md_knapsack *problem, const char *what)
 {
 	struct md_knapsack_plan plan;
 	double bound;
-
 	cr_assert_eq(md_knapsack_greedy(problem, &plan), MD_ERR_INVALID, "%s", what);
 	cr_assert_eq(md_knapsack_bundles(problem, &plan), MD_ERR_INVALID, "%s", what);
 	cr_assert_eq(md_knapsack_exact(problem, 100, &plan), MD_ERR_INVALID, "%s", what);
@@ -440,7 +427,6 @@ Test(knapsack, bad_input_is_refused)
 				      .place_count = 2,
 				      .function_count = 1,
 				      .artifact_count = 2};
-
 	assert_near(assert_follows_rules(&problem, md_knapsack_bundles, 0), 2, "both");
 	function.backbone = 0;
 	assert_refused(&problem, "no such backbone");
@@ -471,7 +457,6 @@ Test(knapsack, nothing_to_do)
 	struct md_knapsack nowhere = {
 	    .functions = &function, .function_count = 1, .artifacts = &library, .artifact_count = 1};
 	const solver solvers[] = {md_knapsack_greedy, md_knapsack_bundles, solve_exactly};
-
 	for (size_t i = 0; i < sizeof(solvers) / sizeof(solvers[0]); i++) {
 		cr_assert_eq(assert_follows_rules(&nothing, solvers[i], 0), 0);
 		cr_assert_eq(assert_follows_rules(&nowhere, solvers[i], 0), 0);
@@ -493,7 +478,6 @@ Test(knapsack, a_place_that_is_too_full_gets_nothing)
 				      .function_count = 2,
 				      .artifact_count = 2,
 				      .held_count = 1};
-
 	assert_near(assert_follows_rules(&problem, md_knapsack_greedy, 0), 1, "greedy");
 	assert_near(assert_follows_rules(&problem, md_knapsack_bundles, 0), 1, "bundles");
 }

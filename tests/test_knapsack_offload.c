@@ -23,7 +23,6 @@ struct gpu {
 static void fill_gpu(struct gpu *gpu, uint32_t count, uint64_t seed)
 {
 	uint64_t random = seed * 77 + 1;
-
 	*gpu = (struct gpu){.count = count};
 	for (uint32_t i = 0; i < count; i++) {
 		struct md_knapsack_resident *one = &gpu->residents[i];
@@ -41,7 +40,6 @@ static uint64_t may_go(const struct gpu *gpu)
 {
 	bool stays[MOST] = {0};
 	uint64_t bytes = 0;
-
 	for (uint32_t i = gpu->count; i-- > 0;) { /* what needs stands after what is needed */
 		stays[i] |= gpu->residents[i].pinned;
 		if (stays[i] && gpu->residents[i].needs != NONE)
@@ -55,7 +53,6 @@ static void assert_right(const struct gpu *gpu, uint64_t bytes, const bool *gone
 {
 	uint64_t freed = 0;
 	double lost = 0;
-
 	for (uint32_t i = 0; i < gpu->count; i++) {
 		const struct md_knapsack_resident *one = &gpu->residents[i];
 		cr_assert_not(gone[i] && one->pinned, "%u is pinned", i);
@@ -90,7 +87,6 @@ Test(knapsack_offload, rules_hold)
 static double least_of_all(const struct gpu *gpu, uint64_t bytes)
 {
 	double best = INFINITY;
-
 	for (uint32_t set = 0; set < 1u << gpu->count; set++) {
 		uint64_t freed = 0;
 		double lost = 0;
@@ -128,7 +124,6 @@ Test(knapsack_offload, ours_is_near_the_least)
 {
 	double lost[3] = {0}, most = 0, sum = 0;
 	uint32_t solved = 0;
-
 	for (uint64_t seed = 0; seed < 400 / PART; seed++) {
 		struct gpu gpu;
 		struct md_knapsack_loss greedy, ours, exact;
@@ -158,7 +153,6 @@ Test(knapsack_offload, bad_input_is_refused)
 						   {.bytes = 1, .value = 1, .needs = 0}};
 	struct md_knapsack_loss loss;
 	bool gone[2];
-
 	cr_assert_eq(md_knapsack_offload(residents, 2, 1, gone, &loss), MD_ERR_INVALID, "a circle");
 	residents[1].needs = 2;
 	cr_assert_eq(md_knapsack_offload_greedy(residents, 2, 1, gone, &loss), MD_ERR_INVALID, "no such resident");

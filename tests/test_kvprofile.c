@@ -23,7 +23,6 @@ struct forward {
 static CUdeviceptr allocate(uint64_t bytes, bool noted)
 {
 	CUdeviceptr address = 0;
-
 	cr_assert_eq(md_cuda.cuMemAlloc_v2(&address, bytes), CUDA_SUCCESS);
 	if (noted)
 		md_kvprofile_note_alloc(bytes);
@@ -33,7 +32,6 @@ static CUdeviceptr allocate(uint64_t bytes, bool noted)
 static int run_forward(void *user)
 {
 	struct forward *forward = user;
-
 	forward->runs++;
 	if (forward->kept)
 		allocate(forward->kept, forward->noted);
@@ -51,7 +49,6 @@ static void open_device(void)
 	struct md_error err = {0};
 	CUcontext context;
 	CUdevice device;
-
 	setenv("HOSTCUDA_MEM", "1G", 1);
 	cr_assert_eq(md_cuda_load(&err), MD_OK, "%s", err.message);
 	cr_assert_eq(md_cuda.cuInit(0), CUDA_SUCCESS);
@@ -71,7 +68,6 @@ static struct md_kv measured(struct forward *forward)
 	struct medusa_kv_request request = request_for(forward);
 	struct md_error err = {0};
 	struct md_kv kv;
-
 	cr_assert_eq(md_kvprofile_measure(&request, &kv, &err), MD_OK, "%s", err.message);
 	cr_assert_eq(forward->runs, 1, "the profiling forward runs once");
 	return kv;
@@ -81,7 +77,6 @@ static void assert_adds_up(const struct md_kv *kv, uint64_t total)
 {
 	uint64_t allowed = total / 1000000 * kv->utilization_ppm + total % 1000000 * kv->utilization_ppm / 1000000;
 	uint64_t room = allowed - (total - kv->baseline_free) - kv->peak;
-
 	cr_assert_eq(kv->blocks, room / (3 * MIB));
 	cr_assert_eq(kv->kv_bytes, kv->blocks * 3 * MIB, "whole blocks");
 }
@@ -93,7 +88,6 @@ Test(kvprofile, counts_what_stays)
 	struct forward forward = {.kept = 64 * MIB};
 	size_t free_before, total;
 	struct md_kv kv;
-
 	allocate(200 * MIB, false); /* weights */
 	cr_assert_eq(md_cuda.cuMemGetInfo_v2(&free_before, &total), CUDA_SUCCESS);
 	kv = measured(&forward);
@@ -109,7 +103,6 @@ Test(kvprofile, hooks_see_what_was_given_back)
 {
 	struct forward forward = {.kept = 10 * MIB, .temporary = 90 * MIB, .noted = true};
 	struct md_kv kv;
-
 	md_kvprofile_note_alloc(500 * MIB); /* weights, and a peak before the profile that must not count */
 	md_kvprofile_note_alloc(300 * MIB);
 	md_kvprofile_note_free(300 * MIB);
@@ -123,7 +116,6 @@ Test(kvprofile, no_room_is_an_error_with_numbers)
 	struct medusa_kv_request request = request_for(&forward);
 	struct md_kv kv = {.blocks = 7};
 	struct md_error err = {0};
-
 	allocate(850 * MIB, false);
 	cr_assert_eq(md_kvprofile_measure(&request, &kv, &err), MD_ERR_DRIVER_MEMORY);
 	cr_assert_not_null(strstr(err.message, "104857600"), "the peak is named: %s", err.message);
@@ -136,7 +128,6 @@ Test(kvprofile, failing_forward)
 	struct medusa_kv_request request = request_for(&forward);
 	struct md_error err = {0};
 	struct md_kv kv;
-
 	cr_assert_eq(md_kvprofile_measure(&request, &kv, &err), MD_ERR_INVALID);
 	cr_assert_not_null(strstr(err.message, "13"), "%s", err.message);
 }
@@ -148,7 +139,6 @@ static void assert_answer(const struct md_kv *stored, const struct medusa_kv_req
 {
 	struct md_error err = {0};
 	struct md_kv kv = {.blocks = 7};
-
 	cr_assert_eq(md_kvprofile_answer(stored, request, &kv, &err), status, "%s: got \"%s\"", message, err.message);
 	cr_assert_eq(kv.blocks, status == MD_OK ? stored->blocks : 7);
 	cr_assert_not_null(strstr(err.message, message), "\"%s\" is not in \"%s\"", message, err.message);
@@ -159,7 +149,6 @@ Test(kvprofile, answers_at_once)
 	struct forward forward = {0};
 	struct md_kv stored = measured(&forward);
 	struct medusa_kv_request request = request_for(&forward);
-
 	request.profile = NULL;
 	assert_answer(&stored, &request, MD_OK, "");
 	cr_assert_eq(forward.runs, 1, "answering runs nothing");
@@ -170,7 +159,6 @@ Test(kvprofile, refuses_another_question)
 	struct forward forward = {0};
 	struct md_kv stored = measured(&forward), none = {0};
 	struct medusa_kv_request request = request_for(&forward);
-
 	assert_answer(&none, &request, MD_ERR_NOT_FOUND, "none is stored");
 	request.key = "model-2";
 	assert_answer(&stored, &request, MD_ERR_MISMATCH, "\"model-1\", asked for \"model-2\"");
@@ -188,7 +176,6 @@ Test(kvprofile, refuses_when_memory_is_short)
 	struct md_kv stored = measured(&forward);
 	struct medusa_kv_request request = request_for(&forward);
 	struct md_kv grown = stored;
-
 	grown.graph_bytes = 200 * MIB;
 	assert_answer(&grown, &request, MD_ERR_MISMATCH, "do not fit");
 	grown.graph_bytes = UINT64_MAX;
@@ -204,7 +191,6 @@ static void assert_struct(const struct medusa_kv_request *request, const struct 
 {
 	struct md_error err = {0};
 	enum md_status status = md_kvprofile_check(request, out, &err);
-
 	cr_assert_eq(status, *message ? MD_ERR_INVALID : MD_OK, "%s: got \"%s\"", message, err.message);
 	cr_assert_not_null(strstr(err.message, message), "\"%s\" is not in \"%s\"", message, err.message);
 }
@@ -215,7 +201,6 @@ Test(kvprofile_structs, sizes_and_values)
 	struct medusa_kv_request request = request_for(&forward);
 	struct medusa_kv out = {.size = sizeof(out)};
 	char key[300];
-
 	memset(key, 'k', sizeof(key) - 1);
 	key[sizeof(key) - 1] = '\0';
 	assert_struct(&request, &out, "");
@@ -247,7 +232,6 @@ Test(kvprofile_structs, newer_callers)
 		uint64_t later;
 	} request = {request_for(&forward), 0};
 	struct medusa_kv out = {.size = sizeof(out)};
-
 	request.known.size = sizeof(request);
 	assert_struct(&request.known, &out, "");
 	request.later = 1;

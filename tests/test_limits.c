@@ -20,7 +20,6 @@ static CUresult CUDAAPI tell(size_t *value, CUlimit limit)
 Test(limits, what_the_driver_does_not_tell_is_not_known)
 {
 	uint64_t now[MD_LIMITS];
-
 	md_cuda.cuCtxGetLimit = tell;
 	md_limits_read(now);
 	cr_assert(now[0] == 100 && now[1] == 101 && now[2] == 102 && now[3] == 0 && now[4] == 104);
@@ -49,7 +48,6 @@ Test(limits, should_fail_a_lower_one)
 	    {{0, 0, 0, 2}, {0}, "device launch depth limit is 0"},
 	    {{0, 0, 0, 0, 2048}, {0, 0, 0, 0, 2047}, "CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT, 2048"},
 	};
-
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		struct md_error err = {0};
 		enum md_status status = md_limits_compare(cases[i].stored, cases[i].now, &err);
@@ -65,7 +63,6 @@ Test(limits, a_trace_says_the_most_that_there_was)
 	struct md_trace trace;
 	struct md_error err = {0};
 	char path[64];
-
 	snprintf(path, sizeof(path), "/tmp/medusa-limits-%d.mtrace", (int)getpid());
 	cr_assert(md_trace_writer_create(path, &w, &err) == MD_OK, "%s", err.message);
 	md_trace_put_limits(w, 1, first);

@@ -21,7 +21,6 @@ static void launch(const char *name, unsigned int grid_x, unsigned int grid_y, u
 		   unsigned int shared_bytes, void **params)
 {
 	CUfunction function = find_kernel(library, name, false);
-
 	if (shared_bytes > 40 * 1024 /* the kernel has some of its own */)
 		CU_OK(cuFuncSetAttribute, function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)shared_bytes);
 	CU_OK(cuLaunchKernel, function, grid_x, grid_y, 1, threads, 1, 1, shared_bytes, NULL, params, NULL);
@@ -31,7 +30,6 @@ static void launch(const char *name, unsigned int grid_x, unsigned int grid_y, u
 static void assert_output(const float *device, const double *want, size_t n, const char *what)
 {
 	float *got = downloaded(device, n * sizeof(float));
-
 	assert_near(got, want, n, BOUND, what);
 	free(got);
 }
@@ -39,13 +37,11 @@ static void assert_output(const float *device, const double *want, size_t n, con
 Test(llama_kernels, embed_widens_the_tokens_rows)
 {
 	const int32_t tokens[] = {5, 0, 16, 5}, widths[] = {1, 7, 64, 577};
-
 	for (size_t i = 0; i < COUNT(widths); i++) {
 		const int32_t width = widths[i];
 		uint16_t *table = random_halves(17 * (size_t)width, 1, 3);
 		struct llama_embed host = {NULL, table, tokens, width}, p = host;
 		double *want = malloc(4 * (size_t)width * sizeof(*want));
-
 		p.out = poisoned(4 * (size_t)width * sizeof(float));
 		p.table = uploaded(table, 17 * (size_t)width * sizeof(*table));
 		p.tokens = uploaded(tokens, sizeof(tokens));
@@ -60,7 +56,6 @@ Test(llama_kernels, embed_widens_the_tokens_rows)
 Test(llama_kernels, rms_norm_scales_each_row)
 {
 	const int32_t widths[] = {1, 3, 64, 576, 1001, 8960};
-
 	for (size_t i = 0; i < COUNT(widths); i++) {
 		const int32_t width = widths[i];
 		const size_t n = 3 * (size_t)width;
@@ -68,7 +63,6 @@ Test(llama_kernels, rms_norm_scales_each_row)
 		uint16_t *weight = random_halves((size_t)width, 3, 2);
 		struct llama_rms_norm host = {NULL, x, weight, width, 1e-5f}, p = host;
 		double *want = malloc(n * sizeof(*want));
-
 		p.out = poisoned(n * sizeof(float));
 		p.x = uploaded(x, n * sizeof(float));
 		p.weight = uploaded(weight, (size_t)width * sizeof(*weight));
@@ -87,7 +81,6 @@ Test(llama_kernels, rms_norm_of_zeros_is_zero)
 	uint16_t *weight = random_halves(64, 3, 2);
 	double want[64] = {0};
 	struct llama_rms_norm p = {poisoned(sizeof(x)), uploaded(x, sizeof(x)), uploaded(weight, 128), 64, 1e-5f};
-
 	launch("llama_rms_norm", 1, 1, 256, 0, (void *[]){&p.out, &p.x, &p.weight, &p.width, &p.epsilon});
 	assert_output(p.out, want, 64, "rms_norm of zeros");
 	free(weight);
@@ -136,7 +129,6 @@ static void check_rope_store(const struct layout *l, int32_t interleaved, int32_
 					l->heads, l->kv_heads, l->head_dim, l->block_size, MAX_BLOCKS,
 					BLOCKS,   10000.0f,    interleaved};
 	struct llama_rope_store p = host;
-
 	make_tables(tables);
 	make_positions(positions, l->block_size);
 	positions[0] = first_position;
@@ -181,7 +173,6 @@ static void poison_unseen(float *kv, const struct layout *l, const int32_t *tabl
 {
 	const size_t cached = cache_floats(l);
 	float *seen = malloc(cached * sizeof(float));
-
 	memset(seen, POISON, cached * sizeof(float));
 	for (size_t t = 0; t < COUNT(slots); t++)
 		for (int plane = 0; plane < 2; plane++)
@@ -189,7 +180,6 @@ static void poison_unseen(float *kv, const struct layout *l, const int32_t *tabl
 				for (int32_t head = 0; head < l->kv_heads; head++) {
 					size_t at = cache_index(tables + slots[t] * MAX_BLOCKS, BLOCKS, l->kv_heads,
 								l->block_size, l->head_dim, plane, position, head);
-
 					memcpy(seen + at, kv + at, sizeof(float) * (size_t)l->head_dim);
 				}
 	memcpy(kv, seen, cached * sizeof(float));
@@ -210,7 +200,6 @@ static void check_attention(const struct layout *l, float scale, int32_t max_pos
 	void *params[] = {&p.out,      &p.qkv,      &p.kv,         &p.positions,  &p.slots,  &p.block_table,  &p.heads,
 			  &p.kv_heads, &p.head_dim, &p.block_size, &p.max_blocks, &p.blocks, &p.max_positions};
 	const unsigned int shared = 4 * (unsigned int)(max_positions + l->head_dim);
-
 	make_tables(tables);
 	make_positions(positions, l->block_size);
 	poison_unseen(kv, l, tables, positions);
@@ -258,14 +247,12 @@ Test(llama_kernels, attention_takes_more_than_48_KiB_of_shared_memory)
 Test(llama_kernels, silu_mul_gates)
 {
 	const int32_t widths[] = {1, 255, 256, 257, 1536};
-
 	for (size_t i = 0; i < COUNT(widths); i++) {
 		const int32_t width = widths[i];
 		const size_t n = 3 * (size_t)width;
 		float *gate = random_floats(n, 8, 30), *up = random_floats(n, 9, 2);
 		struct llama_silu_mul host = {NULL, gate, up, width}, p = host;
 		double *want = malloc(n * sizeof(*want));
-
 		p.out = poisoned(n * sizeof(float));
 		p.gate = uploaded(gate, n * sizeof(float));
 		p.up = uploaded(up, n * sizeof(float));
@@ -284,7 +271,6 @@ Test(llama_kernels, silu_mul_has_no_nan_at_the_ends)
 	const float gate[] = {-200, 200, -88, 0}, up[] = {1, 1, 1, 1};
 	const double want[] = {0, 200, -88 * exp(-88), 0};
 	struct llama_silu_mul p = {poisoned(sizeof(gate)), uploaded(gate, sizeof(gate)), uploaded(up, sizeof(up)), 4};
-
 	launch("llama_silu_mul", 1, 1, 256, 0, (void *[]){&p.out, &p.gate, &p.up, &p.width});
 	assert_output(p.out, want, 4, "silu_mul");
 }
@@ -292,13 +278,11 @@ Test(llama_kernels, silu_mul_has_no_nan_at_the_ends)
 Test(llama_kernels, add_adds_n_elements)
 {
 	const int32_t sizes[] = {1, 256, 1000};
-
 	for (size_t i = 0; i < COUNT(sizes); i++) {
 		const int32_t n = sizes[i];
 		float *x = random_floats((size_t)n, 10, 2), *y = random_floats((size_t)n, 11, 2);
 		struct llama_add host = {x, y, n}, p = host;
 		double *want = malloc((size_t)n * sizeof(*want));
-
 		p.x = uploaded(x, (size_t)n * sizeof(float));
 		p.y = uploaded(y, (size_t)n * sizeof(float));
 		launch("llama_add", (unsigned int)(n + 255) / 256, 1, 256, 0, (void *[]){&p.x, &p.y, &p.n});
@@ -316,7 +300,6 @@ Test(llama_kernels, gather_picks_rows)
 	float *x = random_floats(5 * 321, 12, 1);
 	struct llama_gather host = {NULL, x, rows, width}, p = host;
 	double want[3 * 321];
-
 	p.out = poisoned(sizeof(float) * 3 * 321);
 	p.x = uploaded(x, sizeof(float) * 5 * 321);
 	p.rows = uploaded(rows, sizeof(rows));
@@ -334,14 +317,12 @@ Test(llama_kernels, fill_gives_the_same_bits_on_every_device)
 	struct llama_fill p = {poisoned(n * 2), n, 0x123456789abcdefull, 0.07f, 1.0f};
 	uint16_t *got;
 	double mean = 0;
-
 	launch("llama_fill", (unsigned int)((n + 1023) / 1024), 1, 256, 0,
 	       (void *[]){&p.w, &p.n, &p.seed, &p.scale, &p.offset});
 	got = downloaded(p.w, n * 2);
 	for (uint64_t i = 0; i < n; i++) {
 		const volatile float product = p.scale * random_signed(random_word(p.seed, 0, i));
 		const uint16_t want = bf16_round(p.offset + product);
-
 		cr_assert_eq(got[i], want, "element %d is %#x, should be %#x", (int)i, got[i], want);
 		cr_assert(fabs(bf16_value(want) - llama_reference_fill(&p, i)) <= 1.08 / 256, "rounded too far");
 		mean += bf16_value(got[i]) / (double)n;
@@ -354,7 +335,6 @@ static int32_t *sample(const struct llama_sample *host, int rows)
 {
 	struct llama_sample p = *host;
 	int32_t *next;
-
 	p.next = poisoned(4 * (size_t)rows);
 	p.logits = uploaded(host->logits, sizeof(float) * (size_t)rows * host->vocabulary);
 	p.positions = uploaded(host->positions, 4 * (size_t)rows);
@@ -373,7 +353,6 @@ Test(llama_kernels, sample_takes_the_largest_and_the_first_of_equals)
 	float *logits = random_floats(3 * 5003, 13, 9);
 	struct llama_sample p = {NULL, logits, positions, vocabulary, 0, 1};
 	int32_t *next;
-
 	logits[17] = logits[300] = logits[4999] = 50; /* row 0: equals in several warps */
 	logits[2 * 5003 + 5002] = 60;                 /* row 2: the last one */
 	for (int i = 0; i < 5003; i++)
@@ -394,13 +373,11 @@ Test(llama_kernels, sample_draws_what_the_reference_draws)
 	float *logits = random_floats(ROWS * 4097, 14, 4);
 	struct llama_sample p = {NULL, logits, positions, 4097, 0.8f, 42};
 	int32_t *next, same = 0;
-
 	for (int i = 0; i < ROWS; i++)
 		positions[i] = 100 * i;
 	next = sample(&p, ROWS);
 	for (int i = 0; i < ROWS; i++) {
 		const int want = llama_reference_sample(&p, i);
-
 		cr_assert(next[i] >= 0 && next[i] < 4097, "row %d: token %d", i, next[i]);
 		cr_assert(llama_reference_score(&p, i, next[i]) >= llama_reference_score(&p, i, want) - 1e-4,
 			  "row %d: token %d, should be %d", i, next[i], want);
@@ -421,7 +398,6 @@ Test(llama_kernels, sample_follows_the_softmax)
 	struct llama_sample p = {NULL, logits, positions, 4, 0.5f, 7};
 	int counts[4] = {0};
 	int32_t *next;
-
 	for (int i = 0; i < ROWS; i++) {
 		positions[i] = i;
 		for (int j = 0; j < 4; j++)
@@ -432,7 +408,6 @@ Test(llama_kernels, sample_follows_the_softmax)
 		counts[next[i] & 3]++;
 	for (int j = 0; j < 4; j++) {
 		const double share = weights[j] / 16, deviation = sqrt(ROWS * share * (1 - share));
-
 		cr_assert(fabs(counts[j] - ROWS * share) < 5 * deviation, "token %d drawn %d times of %d", j, counts[j],
 			  ROWS);
 	}

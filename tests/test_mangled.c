@@ -50,7 +50,6 @@ static const struct {
 static uint32_t count_of(const char *params)
 {
 	uint32_t count = *params != 0;
-
 	for (; *params; params++)
 		count += *params == ' ';
 	return count;
@@ -60,7 +59,6 @@ static const char *read_params(const char *name, uint32_t count)
 {
 	static char text[MOST * 16];
 	struct md_mangled_param params[2 * MOST];
-
 	text[0] = 0;
 	if (!md_mangled_params(name, params, count))
 		return "-";
@@ -92,7 +90,6 @@ Test(mangled, should_fail_another_number_of_parameters)
 Test(mangled, any_text_is_safe)
 {
 	struct md_mangled_param params[MOST];
-
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		size_t size = strlen(cases[i].name);
 		for (size_t cut = 0; cut <= size; cut++) {

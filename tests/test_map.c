@@ -9,7 +9,6 @@ Test(map, empty)
 {
 	struct md_map map;
 	size_t cursor = 0;
-
 	md_map_init(&map);
 	cr_assert_not(md_map_get(&map, 1, NULL));
 	cr_assert_not(md_map_remove(&map, 1, NULL));
@@ -21,7 +20,6 @@ Test(map, replaces)
 {
 	struct md_map map;
 	uint64_t value = 0;
-
 	md_map_init(&map);
 	cr_assert(md_map_put(&map, 0, 10), "zero is a key like any other");
 	cr_assert(md_map_put(&map, UINT64_MAX, 11));
@@ -48,7 +46,6 @@ static void assert_same(const struct md_map *map, const uint64_t expected[KEYS],
 {
 	size_t cursor = 0, seen = 0, count = 0;
 	uint64_t key, value;
-
 	for (size_t i = 0; i < KEYS; i++) {
 		bool found = md_map_get(map, key_of(i), &value);
 		count += live[i];
@@ -69,7 +66,6 @@ Test(map, agrees_with_an_array)
 	uint64_t expected[KEYS] = {0}, random = 88172645463325252u;
 	bool live[KEYS] = {false};
 	struct md_map map;
-
 	md_map_init(&map);
 	for (size_t step = 0; step < 50000; step++) {
 		random ^= random << 13;

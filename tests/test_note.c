@@ -13,7 +13,6 @@ Test(note, whatever_a_label_holds)
 {
 	FILE *file = tmpfile();
 	struct md_note note;
-
 	cr_assert(file, "a file for the test");
 	for (size_t i = 0; i < LABELS; i++)
 		cr_assert(md_note_write(file, &(struct md_note){.pid = 7,
@@ -44,7 +43,6 @@ Test(note, should_fail_lines_that_are_none)
 				   "7\tbroke\tproof\tstep\t1\t0\twhy\t"; /* cut */
 	FILE *file = fmemopen((void *)(uintptr_t)text, sizeof(text) - 1, "r");
 	struct md_note note;
-
 	cr_assert(file && md_note_read(file, &note), "one of them is a note");
 	cr_assert(note.event == MD_NOTE_HUNG, "the only one");
 	md_note_finish(&note);
@@ -58,7 +56,6 @@ Test(note, graphs_go_by_their_names)
 				batch = {"proof", "step", 2, 1}, test = {"poison test", "step", 1, 1},
 				bare = {"proof", NULL, 1, 1}, number = {"proof", NULL, 5, 1},
 				other = {"proof", NULL, 1, 2};
-
 	cr_assert(md_note_same(&a, &same) && md_note_same(&bare, &number), "by label, else by number");
 	cr_assert(!md_note_same(&a, &batch) && !md_note_same(&a, &test) && !md_note_same(&a, &bare) &&
 		      !md_note_same(&bare, &other),

@@ -21,7 +21,6 @@ static int parse(char *line, struct md_arguments *arguments)
 {
 	static char *argv[32];
 	int argc = 0;
-
 	for (char *word = strtok(line, " "); word; word = strtok(NULL, " "))
 		argv[argc++] = word;
 	argv[argc] = NULL;
@@ -32,7 +31,6 @@ Test(options, anywhere_before_the_dashes)
 {
 	char line[] = "medusa-test a --quick b -o out.x c -- engine --output theirs -- more";
 	struct md_arguments arguments;
-
 	cr_assert_eq(parse(line, &arguments), -1);
 	cr_assert(quick);
 	cr_assert_str_eq(output, "out.x");
@@ -48,7 +46,6 @@ Test(options, no_command)
 {
 	char line[] = "medusa-test --output=x";
 	struct md_arguments arguments;
-
 	cr_assert_eq(parse(line, &arguments), -1);
 	cr_assert_str_eq(output, "x");
 	cr_assert_eq(arguments.file_count, 0);
@@ -61,7 +58,6 @@ static void assert_usage_error(const char *text, const char *message)
 	struct md_arguments arguments;
 	FILE *from;
 	size_t size;
-
 	snprintf(line, sizeof(line), "%s", text);
 	cr_assert_eq(parse(line, &arguments), MD_EXIT_USAGE, "%s", text);
 	fflush(stderr);
@@ -98,7 +94,6 @@ Test(options, help_is_on_stdout, .init = cr_redirect_stdout)
 	struct md_arguments arguments;
 	char said[2048];
 	size_t size;
-
 	cr_assert_eq(parse(line, &arguments), MD_EXIT_OK);
 	fflush(stdout);
 	size = fread(said, 1, sizeof(said) - 1, cr_get_redirected_stdout());

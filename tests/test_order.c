@@ -30,7 +30,6 @@ static void add(enum md_alloc_family family, uint64_t address, uint64_t size)
 static void make(uint64_t seed)
 {
 	struct md_error err = {0};
-
 	md_order_finish(&order);
 	cr_assert(md_order_make(&trace, seed, &order, &err) == MD_OK, "%s", err.message);
 	cr_assert_eq(order.count, trace.alloc_count + trace.reservation_count);
@@ -50,7 +49,6 @@ Test(order, compares_as_before_with_gaps_between, .fini = teardown)
 {
 	static unsigned numbers[COUNT];
 	uint32_t random = 12345;
-
 	for (unsigned i = 0; i < COUNT; i++) { /* sizes tell them apart; addresses go to and fro */
 		uint64_t slot = (i * 77 + 13) % COUNT;
 		random = random * 1664525 + 1013904223;
@@ -120,7 +118,6 @@ Test(order, file, .fini = teardown)
 	char path[] = "/tmp/test_order.XXXXXX";
 	struct md_order read;
 	struct md_error err = {0};
-
 	add(MD_ALLOC_DEVICE, 0x7f0000000000, 512);
 	add(MD_ALLOC_ASYNC, 0x7f0000400000, 512);
 	make(1);

@@ -27,7 +27,6 @@ static void build(struct builder *b, unsigned capture, enum next next, bool test
 {
 	uint64_t address = capture ? 0x710000080000u : 0x700000010000u, data = 3;
 	uint32_t old, kernel;
-
 	builder_init(b);
 	old = builder_alloc(b, MD_ALLOC_DEVICE, address, SIZE);
 	kernel = builder_kernel(b, builder_image(b, 1), "k", 8);
@@ -52,7 +51,6 @@ Test(pass_admit, memory_that_was_given_away)
 		struct builder one, two;
 		struct md_artifact artifact;
 		struct md_error err;
-
 		build(&one, 0, cases[i].next, cases[i].tested);
 		build(&two, 1, cases[i].next, cases[i].tested);
 		cr_assert(md_analyze(&one.trace, &two.trace, NULL, &artifact, &err) == MD_OK, "%s: %s", cases[i].name,

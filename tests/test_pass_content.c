@@ -17,7 +17,6 @@ static void build(struct builder *b, unsigned capture, const uint64_t words[2], 
 {
 	uint64_t list = capture ? LIST2 : LIST1, deep = 5;
 	uint32_t kernel;
-
 	builder_init(b);
 	builder_alloc(b, MD_ALLOC_DEVICE, list, 0x100);
 	builder_alloc(b, MD_ALLOC_DEVICE, capture ? DATA2 : DATA1, 0x200);
@@ -36,7 +35,6 @@ static void analyze(const uint64_t one_words[2], const uint64_t two_words[2], bo
 {
 	struct builder one, two;
 	struct md_error err;
-
 	build(&one, 0, one_words, true);
 	build(&two, 1, two_words, both);
 	cr_assert(md_analyze(&one.trace, &two.trace, NULL, artifact, &err) == MD_OK, "%s", err.message);
@@ -56,7 +54,6 @@ static const struct md_artifact_content *list_content(const struct md_artifact *
 static void assert_list(const struct md_artifact *artifact)
 {
 	const struct md_artifact_content *content = list_content(artifact);
-
 	cr_assert(content, "the list's contents are kept: '%s'", refusal_of(artifact, "decode", 1));
 	cr_assert(content->offset == 16 && content->size == 16, "at their place in the private allocation");
 	cr_assert(content->pointer_count == 1 && content->pointers[0].at == 0 && content->pointers[0].node == MD_NONE,
@@ -74,7 +71,6 @@ Test(pass_content, pointers_inside_contents)
 {
 	const uint64_t one[] = {DATA1 + 64, 3}, two[] = {DATA2 + 64, 3};
 	struct md_artifact artifact;
-
 	analyze(one, two, true, &artifact);
 	assert_list(&artifact);
 	md_artifact_finish(&artifact);
@@ -84,7 +80,6 @@ Test(pass_content, saved_in_one_capture_goes_by_liveness)
 {
 	const uint64_t one[] = {DATA1 + 64, 3}, two[] = {0, 0};
 	struct md_artifact artifact;
-
 	analyze(one, two, false, &artifact);
 	assert_list(&artifact);
 	md_artifact_finish(&artifact);
@@ -97,7 +92,6 @@ Test(pass_content, should_fail_a_difference_in_what_both_saved_of_other_extents)
 	struct builder one, two;
 	struct md_artifact artifact;
 	struct md_error err;
-
 	build(&one, 0, same, true);
 	build(&two, 1, other, false);
 	builder_content(&two, LIST2 + 24, &other[1], 8);
@@ -123,7 +117,6 @@ Test(pass_content, refuses_the_graphs_that_use_it)
 	for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
 		const uint64_t one[] = {DATA1 + 64, refusals[i].one}, two[] = {DATA2 + 64, refusals[i].two};
 		struct md_artifact artifact;
-
 		analyze(one, two, true, &artifact);
 		cr_assert(strstr(refusal_of(&artifact, "decode", 1), refusals[i].message), "%s: '%s'", refusals[i].name,
 			  refusal_of(&artifact, "decode", 1));
@@ -140,7 +133,6 @@ Test(pass_content, contents_of_unrecorded_memory_refuse_graphs_that_need_content
 	struct builder b;
 	struct md_artifact artifact;
 	struct md_error err;
-
 	build(&b, 0, (const uint64_t[]){1, 2}, true);
 	builder_content(&b, 0x123450000, "abcdefgh", 8);
 	b.trace.graphs[0].probe = MD_PROBE_CONTENT_SAVED;

@@ -23,7 +23,6 @@ static void add_graph(struct builder *b, const char *label, const char *steps, u
 static void use(struct builder *b, uint32_t event)
 {
 	struct md_trace_event_use *use = builder_grow(&b->trace.event_uses, &b->trace.event_use_count, sizeof(*use));
-
 	*use = (struct md_trace_event_use){event, builder_text("cuEventQuery")};
 }
 
@@ -56,7 +55,6 @@ static void assert_case(const struct event_case *c)
 	struct md_artifact artifact;
 	struct md_error err;
 	const char *why;
-
 	for (unsigned k = 0; k < 2; k++) {
 		uint32_t first = k ? 40 : 5; /* numbers of a process mean nothing in another */
 		builder_init(&b[k]);
@@ -95,7 +93,6 @@ Test(nodes, belong_to_the_innermost_child)
 					child(0), {.type = MD_NODE_EMPTY}};
 	const uint32_t expected[] = {MD_NONE, 0, 0, 2, 0, MD_NONE};
 	uint32_t parents[6];
-
 	cr_assert(md_nodes_parents(nodes, 6, parents));
 	for (int i = 0; i < 6; i++)
 		cr_assert_eq(parents[i], expected[i], "node %d: %u", i, parents[i]);
@@ -106,7 +103,6 @@ Test(nodes, should_fail_children_that_reach_too_far)
 	struct md_node nodes[] = {child(2), child(2), {.type = MD_NODE_EMPTY}, {.type = MD_NODE_EMPTY}};
 	struct md_node deep[MD_CHILD_DEPTH_MAX + 1];
 	uint32_t parents[MD_CHILD_DEPTH_MAX + 1];
-
 	cr_assert_not(md_nodes_parents(nodes, 4, parents), "past the child that it is in");
 	nodes[1].child_nodes = 1;
 	cr_assert(md_nodes_parents(nodes, 4, parents));

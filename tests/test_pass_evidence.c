@@ -53,7 +53,6 @@ static void analyze(struct setup *s, bool keep_doubtful)
 {
 	struct md_analyze_options options = {.size = sizeof(options), .keep_doubtful = keep_doubtful};
 	struct md_error err;
-
 	cr_assert(md_analyze(&s->b[0].trace, &s->b[1].trace, &options, &s->artifact, &err) == MD_OK, "%s", err.message);
 	cr_assert(md_artifact_check(&s->artifact, &err) == MD_OK, "a valid artifact: %s", err.message);
 }
@@ -68,7 +67,6 @@ static void finish(struct setup *s)
 static const struct md_artifact_graph *graph_of(const struct setup *s, uint32_t batch)
 {
 	const struct md_artifact_graph *graph = find_graph(&s->artifact, "decode", batch);
-
 	cr_assert(graph, "refused: %s", refusal_of(&s->artifact, "decode", batch));
 	return graph;
 }
@@ -77,7 +75,6 @@ static const struct md_artifact_graph *graph_of(const struct setup *s, uint32_t 
 static void assert_pointer(const struct setup *s, uint32_t batch, uint32_t node, uint32_t block, int64_t at)
 {
 	const struct md_artifact_graph *graph = graph_of(s, batch);
-
 	for (uint32_t i = 0; i < graph->pointer_count; i++) {
 		const struct md_pointer *pointer = &graph->pointers[i];
 		if (pointer->node != node)
@@ -99,7 +96,6 @@ static void assert_refused(const struct setup *s, uint32_t batch, const char *me
 Test(pass_evidence, swapped_blocks_are_told_by_the_words)
 {
 	struct setup s;
-
 	start(&s);
 	begin_graph(&s, 1);
 	launch(&s, 0, 1, 0);
@@ -116,7 +112,6 @@ Test(pass_evidence, swapped_blocks_are_told_by_the_words)
 Test(pass_evidence, three_blocks_in_rotation)
 {
 	struct setup s;
-
 	start(&s);
 	for (uint32_t batch = 1; batch <= 2; batch++) {
 		begin_graph(&s, batch);
@@ -135,7 +130,6 @@ Test(pass_evidence, three_blocks_in_rotation)
 Test(pass_evidence, swapped_blocks_at_the_same_two_addresses)
 {
 	struct setup s;
-
 	start(&s);
 	for (unsigned i = 0; i < BLOCKS; i++)
 		s.b[1].trace.allocs[i].address = places[0][i ^ 1];
@@ -153,7 +147,6 @@ Test(pass_evidence, the_other_one_of_two_takes_what_is_left)
 {
 	struct setup s;
 	uint64_t to[2] = {places[0][2] + 16, places[1][2] + 16};
-
 	start(&s);
 	begin_graph(&s, 1);
 	launch(&s, 0, 1, 0);
@@ -172,7 +165,6 @@ Test(pass_evidence, the_other_one_of_two_takes_what_is_left)
 Test(pass_evidence, should_fail_words_that_contradict_most_others)
 {
 	struct setup s;
-
 	start(&s);
 	begin_graph(&s, 1);
 	launch(&s, 0, 0, 0);
@@ -195,7 +187,6 @@ Test(pass_evidence, words_in_doubt_are_kept_for_replay)
 	const struct md_artifact_graph *graph;
 	char text[MD_DOUBTFUL_TEXT];
 	uint64_t stored;
-
 	start(&s);
 	begin_graph(&s, 1);
 	launch(&s, 0, 0, 0);
@@ -227,7 +218,6 @@ Test(pass_evidence, what_is_proven_becomes_noise)
 	struct setup s;
 	struct md_artifact_graph *graph;
 	struct md_error err;
-
 	start(&s);
 	begin_graph(&s, 1);
 	launch_words(&s, 0x1111222233334444, 0x5555666677778888); /* noise */
@@ -248,7 +238,6 @@ Test(pass_evidence, what_is_proven_becomes_noise)
 Test(pass_evidence, should_fail_more_doubt_than_replay_has_time_for)
 {
 	struct setup s;
-
 	start(&s);
 	begin_graph(&s, 1);
 	for (unsigned i = 0; i <= MD_DOUBTFUL_MAX; i++)
@@ -266,7 +255,6 @@ Test(pass_evidence, should_fail_more_doubt_than_replay_has_time_for)
 Test(pass_evidence, should_fail_an_address_in_doubt)
 {
 	struct setup s;
-
 	start(&s);
 	begin_graph(&s, 1);
 	launch(&s, 0, 0, 0);
@@ -285,7 +273,6 @@ Test(pass_evidence, should_fail_an_address_in_doubt)
 Test(pass_evidence, an_address_where_no_word_begins_is_in_doubt)
 {
 	struct setup s;
-
 	for (int kept = 0; kept < 2; kept++) {
 		start(&s);
 		for (unsigned c = 0; c < 2; c++) {
@@ -318,7 +305,6 @@ Test(pass_evidence, an_address_where_no_word_begins_is_in_doubt)
 Test(pass_evidence, only_equal_blocks_are_exchanged)
 {
 	struct setup s;
-
 	start(&s);
 	s.b[0].trace.allocs[1].size = s.b[1].trace.allocs[1].size = 2 * BLOCK;
 	begin_graph(&s, 1);

@@ -167,14 +167,12 @@ static const struct what cases[] = {
 static void state(struct builder *b, uint64_t address, uint64_t size, uint64_t sequence)
 {
 	struct md_trace_scratch *said = builder_grow(&b->trace.scratch, &b->trace.scratch_count, sizeof(*said));
-
 	*said = (struct md_trace_scratch){address, size, sequence};
 }
 
 static void give(struct builder *b, uint64_t pool, const struct what *what, uint64_t sequence)
 {
 	struct md_trace_given *given = builder_grow(&b->trace.given, &b->trace.given_count, sizeof(*given));
-
 	*given = (struct md_trace_given){.kernel = what->size ? MD_NONE : 1 + (uint32_t)what->param,
 					 .address = pool + what->offset,
 					 .size = what->size,
@@ -217,7 +215,6 @@ static void build(struct builder *b, unsigned capture, const struct what *what)
 {
 	uint64_t pool = capture ? 0x710000080000u : 0x700000010000u, data = 3;
 	uint32_t image;
-
 	builder_init(b);
 	b->trace.process_id = capture;
 	builder_alloc(b, MD_ALLOC_DEVICE, pool, SIZE);
@@ -253,7 +250,6 @@ static void check(const struct what *what)
 	struct builder one, two;
 	struct md_error err;
 	char wanted[256];
-
 	build(&one, 0, what);
 	build(&two, 1, what);
 	cr_assert(md_analyze(&one.trace, &two.trace, &options, &artifact, &err) == MD_OK, "%s: %s", what->name,

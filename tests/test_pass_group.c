@@ -88,7 +88,6 @@ static uint64_t pool_of(unsigned capture)
 static void hand(struct builder *b, uint64_t address, uint64_t size)
 {
 	struct md_trace_handed *handed = builder_grow(&b->trace.handed, &b->trace.handed_count, sizeof(*handed));
-
 	*handed = (struct md_trace_handed){.reader = 2, .writer = 1, .address = address, .size = size};
 	handed->sequence = ++b->sequence;
 }
@@ -106,7 +105,6 @@ static void add_contents(struct builder *b, const struct what *what, unsigned ca
 {
 	uint64_t pool = pool_of(capture), list = pool + 0x100000, address = pool + H;
 	uint64_t words[2] = {what->pointer ? pool + 0x80 : 3, 4};
-
 	for (int i = 0; i < 3 && what->contents[i].size; i++)
 		builder_content(b, pool + what->contents[i].offset, words, what->contents[i].size);
 	if (what->list)
@@ -117,7 +115,6 @@ static void add_contents(struct builder *b, const struct what *what, unsigned ca
 static void build(struct builder *b, const struct what *what, unsigned capture)
 {
 	uint64_t pool = pool_of(capture), list = pool + 0x100000, own = pool + 0x200000;
-
 	builder_init(b);
 	b->trace.process_id = capture;
 	builder_alloc(b, MD_ALLOC_DEVICE, pool, POOL_SIZE);
@@ -140,7 +137,6 @@ static void assert_parts(const struct what *what, const struct md_artifact *arti
 {
 	const struct md_artifact_graph *graph = find_graph(artifact, label, 1);
 	uint32_t count = what->parts[1].size ? 2 : 1;
-
 	cr_assert(graph, "%s: %s is refused: %s", what->name, label, refusal_of(artifact, label, 1));
 	cr_assert_neq(graph->group, 0, "%s: %s has a group", what->name, label);
 	cr_assert_eq(graph->handed_count, count, "%s: %s has %u parts", what->name, label, graph->handed_count);
@@ -159,7 +155,6 @@ static void check(const struct what *what)
 	struct md_artifact artifact;
 	struct md_error err = {0};
 	struct builder one, two;
-
 	build(&one, what, 0);
 	build(&two, what, 1);
 	cr_assert(md_analyze(&one.trace, &two.trace, &options, &artifact, &err) == MD_OK, "%s: %s", what->name,

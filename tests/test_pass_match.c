@@ -8,7 +8,6 @@
 static uint64_t build_bare(struct builder *b, unsigned capture)
 {
 	const uint64_t base = capture ? 0x710000000000 : 0x700000000000;
-
 	builder_init(b);
 	builder_alloc(b, MD_ALLOC_DEVICE, base, 0x1000);
 	builder_alloc(b, MD_ALLOC_DEVICE, base + 0x10000, 0x1000);
@@ -21,7 +20,6 @@ static void build(struct builder *b, unsigned capture)
 {
 	const uint64_t base = build_bare(b, capture);
 	const uint32_t kernel = 0, other = 1;
-
 	builder_graph(b, "decode", 4);
 	builder_launch(b, kernel, &base, 8);
 	builder_launch(b, other, &base, 8);
@@ -136,7 +134,6 @@ Test(pass_match, names_the_first_difference)
 		struct builder one, two;
 		struct md_artifact artifact;
 		struct md_error err;
-
 		build(&one, 0);
 		build(&two, 1);
 		cases[i].change(&two);
@@ -156,7 +153,6 @@ Test(pass_match, equal_graphs_pass)
 	struct builder one, two;
 	struct md_artifact artifact;
 	struct md_error err;
-
 	build(&one, 0);
 	build(&two, 1);
 	cr_assert(md_analyze(&one.trace, &two.trace, NULL, &artifact, &err) == MD_OK, "%s", err.message);
@@ -176,7 +172,6 @@ Test(pass_match, divergence_elsewhere_does_not_matter)
 	struct builder one, two;
 	struct md_artifact artifact;
 	struct md_error err;
-
 	build(&one, 0);
 	build(&two, 1);
 	builder_alloc(&two, MD_ALLOC_DEVICE, 0x720000000000, 0x100);
@@ -193,7 +188,6 @@ Test(pass_match, last_capture_of_a_label_wins)
 	struct builder b[2];
 	struct md_artifact artifact;
 	struct md_error err;
-
 	for (unsigned c = 0; c < 2; c++) {
 		uint64_t word = 77;
 		build(&b[c], c);
@@ -214,7 +208,6 @@ Test(pass_match, unlabelled_graphs_are_named_by_their_order)
 	struct builder b[2];
 	struct md_artifact artifact;
 	struct md_error err;
-
 	for (unsigned c = 0; c < 2; c++) {
 		uint64_t word = 77;
 		build_bare(&b[c], c);
@@ -237,7 +230,6 @@ Test(pass_match, unlabelled_graphs_beside_labelled_ones_are_left_out)
 	struct builder b[2];
 	struct md_artifact artifact;
 	struct md_error err;
-
 	for (unsigned c = 0; c < 2; c++) {
 		uint64_t word = 77;
 		build(&b[c], c);
@@ -260,7 +252,6 @@ Test(pass_match, other_devices_do_not_belong_together)
 	struct builder one, two;
 	struct md_artifact artifact;
 	struct md_error err;
-
 	build(&one, 0);
 	build(&two, 1);
 	two.trace.fingerprint.driver_version = 12040;

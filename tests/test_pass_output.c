@@ -19,14 +19,12 @@ static void say(struct engine *e, uint64_t address, uint64_t size)
 {
 	struct md_trace_graph *graph = builder_last(&e->b);
 	struct md_trace_output *output = builder_grow(&graph->outputs, &graph->output_count, sizeof(*output));
-
 	*output = (struct md_trace_output){address, size};
 }
 
 static void note(struct engine *e, const char *text)
 {
 	struct md_trace_graph *graph = builder_last(&e->b);
-
 	graph->note = (uint8_t *)builder_text(text);
 	graph->note_size = strlen(text);
 }
@@ -55,7 +53,6 @@ static void start(struct engine *e, uint64_t base)
 static enum md_status analyze(struct engine *one, struct engine *two, struct md_artifact *out, struct md_error *err)
 {
 	enum md_status status = md_analyze(&one->b.trace, two ? &two->b.trace : NULL, NULL, out, err);
-
 	if (status == MD_OK)
 		cr_assert(md_artifact_check(out, err) == MD_OK, "a valid artifact: %s", err->message);
 	builder_finish(&one->b);
@@ -76,7 +73,6 @@ Test(pass_output, outputs_notes_and_facts_come_into_the_artifact)
 		struct engine engines[2];
 		struct md_artifact artifact;
 		struct md_error err = {0};
-
 		start_both(&engines[0], &engines[1]);
 		for (int i = 0; i < 2; i++) {
 			say(&engines[i], engines[i].pool + 512, 1024);
@@ -112,7 +108,6 @@ Test(pass_output, memory_that_no_parameter_points_to_is_kept)
 	struct engine engines[2];
 	struct md_artifact artifact;
 	struct md_error err = {0};
-
 	start_both(&engines[0], &engines[1]);
 	for (int i = 0; i < 2; i++)
 		say(&engines[i], engines[i].bound + 0x20000000, 512);
@@ -129,7 +124,6 @@ Test(pass_output, an_output_may_lie_across_mappings)
 	struct engine engines[2];
 	struct md_artifact artifact;
 	struct md_error err = {0};
-
 	start_both(&engines[0], &engines[1]);
 	for (int i = 0; i < 2; i++) {
 		uint64_t range = engines[i].bound + 0x30000000;
@@ -155,7 +149,6 @@ static void assert_refused(const struct md_trace_output *one, const struct md_tr
 	struct md_artifact artifact;
 	struct md_error err = {0};
 	const struct md_trace_output *lists[] = {one, two};
-
 	start_both(&engines[0], &engines[1]);
 	for (int i = 0; i < 2; i++) {
 		builder_alloc(&engines[i].b, MD_ALLOC_HOST, engines[i].bound + 0x40000000, 4096);
@@ -199,7 +192,6 @@ Test(pass_output, should_fail_an_output_that_is_bound_in_part)
 	struct engine engines[2];
 	struct md_artifact artifact;
 	struct md_error err = {0};
-
 	start_both(&engines[0], &engines[1]);
 	for (int i = 0; i < 2; i++) {
 		builder_bind(&engines[i].b, "inner", engines[i].pool + 4096, 64, MD_BIND_STATE);
@@ -225,7 +217,6 @@ Test(pass_output, should_fail_notes_that_differ)
 		struct engine one, two;
 		struct md_artifact artifact;
 		struct md_error err = {0};
-
 		start_both(&one, &two);
 		note(&one, cases[i].one);
 		note(&two, cases[i].two);
@@ -248,7 +239,6 @@ Test(pass_output, should_fail_facts_that_differ)
 		struct engine one, two;
 		struct md_artifact artifact;
 		struct md_error err = {0};
-
 		start_both(&one, &two);
 		fact(&one, "a", "same");
 		fact(&two, "a", "same");

@@ -37,7 +37,6 @@ static void launch(struct builder *b, uint64_t word)
 static void analyze(struct setup *setup)
 {
 	struct md_error err;
-
 	cr_assert(md_analyze(&setup->b[0].trace, &setup->b[1].trace, NULL, &setup->artifact, &err) == MD_OK, "%s",
 		  err.message);
 	cr_assert(md_artifact_check(&setup->artifact, &err) == MD_OK, "a valid artifact: %s", err.message);
@@ -55,7 +54,6 @@ static void assert_leads_to(const struct md_artifact *artifact, uint32_t index, 
 {
 	const struct md_artifact_graph *graph = find_graph(artifact, "decode", 1);
 	const struct md_artifact_alloc *alloc;
-
 	cr_assert(graph, "refused: %s", refusal_of(artifact, "decode", 1));
 	cr_assert(index < graph->pointer_count, "%u pointers", graph->pointer_count);
 	alloc = &artifact->allocs[graph->pointers[index].alloc];
@@ -77,7 +75,6 @@ static void assert_refused(const struct md_artifact *artifact, const char *messa
 Test(pass_place, bound_sub_ranges_and_the_private_rest)
 {
 	struct setup s;
-
 	for (unsigned c = 0; c < 2; c++) {
 		uint64_t base = base_of(c);
 		start(&s.b[c], c);
@@ -109,7 +106,6 @@ Test(pass_place, bound_sub_ranges_and_the_private_rest)
 Test(pass_place, a_binding_moves_by_itself)
 {
 	struct setup s;
-
 	for (unsigned c = 0; c < 2; c++) {
 		start(&s.b[c], c);
 		builder_bind(&s.b[c], "kv", base_of(c) + (c ? 0x9000 : 0x1000), 0x800, MD_BIND_STATE);
@@ -123,7 +119,6 @@ Test(pass_place, a_binding_moves_by_itself)
 Test(pass_place, the_same_place_under_another_name_is_refused)
 {
 	struct setup s;
-
 	for (unsigned c = 0; c < 2; c++) {
 		start(&s.b[c], c);
 		builder_bind(&s.b[c], c ? "b" : "a", base_of(c) + 0x1000, 0x800, MD_BIND_STATE);
@@ -137,7 +132,6 @@ Test(pass_place, the_same_place_under_another_name_is_refused)
 Test(pass_place, another_size_is_another_binding)
 {
 	struct setup s;
-
 	for (unsigned c = 0; c < 2; c++) {
 		start(&s.b[c], c);
 		builder_bind(&s.b[c], "kv", base_of(c) + 0x1000, c ? 0x900 : 0x800, MD_BIND_STATE);
@@ -151,7 +145,6 @@ Test(pass_place, another_size_is_another_binding)
 Test(pass_place, memory_that_was_bound_elsewhere_later_is_refused)
 {
 	struct setup s;
-
 	for (unsigned c = 0; c < 2; c++) {
 		start(&s.b[c], c);
 		builder_bind(&s.b[c], "kv", base_of(c) + 0x1000, 0x800, MD_BIND_STATE);
@@ -166,7 +159,6 @@ Test(pass_place, memory_that_was_bound_elsewhere_later_is_refused)
 Test(pass_place, bound_memory_that_nobody_recorded)
 {
 	struct setup s;
-
 	for (unsigned c = 0; c < 2; c++) {
 		uint64_t foreign = c ? 0x660000000000 : 0x650000001000;
 		start(&s.b[c], c);
@@ -218,7 +210,6 @@ Test(pass_place, host_memory_and_globals_are_refused)
 Test(pass_place, mappings_side_by_side_stay_neighbours)
 {
 	struct setup s;
-
 	for (unsigned c = 0; c < 2; c++) {
 		uint64_t range = c ? 0x660000000000 : 0x650000200000;
 		start(&s.b[c], c);
@@ -242,7 +233,6 @@ Test(pass_place, mappings_side_by_side_stay_neighbours)
 Test(pass_place, a_binding_may_span_mappings)
 {
 	struct setup s;
-
 	for (unsigned c = 0; c < 2; c++) {
 		uint64_t range = c ? 0x660000000000 : 0x650000200000;
 		start(&s.b[c], c);

@@ -53,7 +53,6 @@ static void build(struct builder *b, unsigned capture, const uint64_t *words, ui
 {
 	uint32_t kernel, dead;
 	uint64_t referenced = capture ? A2 : A1;
-
 	builder_init(b);
 	builder_alloc(b, MD_ALLOC_DEVICE, capture ? A2 : A1, A_SIZE);
 	builder_alloc(b, MD_ALLOC_DEVICE, capture ? B2 : B1, B_SIZE);
@@ -71,7 +70,6 @@ static void assert_pointer(const struct md_artifact *artifact, const struct md_a
 			   const struct word_case *c)
 {
 	const struct md_pointer *pointer = graph->pointers;
-
 	cr_assert(graph->pointer_count >= 1 && pointer->node == 0 && pointer->at == 0, "%s: a pointer at node 0",
 		  c->name);
 	cr_assert(artifact->allocs[pointer->alloc].order == c->order, "%s: of allocation %u, not %u", c->name, c->order,
@@ -85,7 +83,6 @@ static void assert_word(const struct md_artifact *artifact, const struct word_ca
 	const struct md_artifact_graph *graph = find_graph(artifact, "decode", 1);
 	uint64_t expected = c->kind == CONSTANT ? c->one : 0, stored;
 	bool is_pointer;
-
 	cr_assert(graph, "%s: refused: %s", c->name, refusal_of(artifact, "decode", 1));
 	cr_assert(graph->doubtful_count == (c->kind == DOUBTFUL), "%s: %u doubtful words", c->name,
 		  graph->doubtful_count);
@@ -117,7 +114,6 @@ Test(pass_pointer, classifies_every_kind_of_word)
 		struct md_analyze_options options = {.size = sizeof(options), .keep_doubtful = true};
 		struct md_artifact artifact;
 		struct md_error err;
-
 		build(&one, 0, &cases[i].one, 1);
 		build(&two, 1, &cases[i].two, 1);
 		cr_assert(md_analyze(&one.trace, &two.trace, &options, &artifact, &err) == MD_OK, "%s: %s",
@@ -139,7 +135,6 @@ Test(pass_pointer, counts_words_and_keeps_good_halves)
 	struct md_error err;
 	const struct md_artifact_graph *graph;
 	uint32_t half;
-
 	build(&one, 0, first, 4);
 	build(&two, 1, second, 4);
 	cr_assert(md_analyze(&one.trace, &two.trace, NULL, &artifact, &err) == MD_OK, "%s", err.message);
@@ -164,7 +159,6 @@ Test(pass_pointer, trailing_bytes_are_compared)
 	struct builder b[2];
 	struct md_artifact artifact;
 	struct md_error err;
-
 	for (int c = 0; c < 2; c++) {
 		builder_init(&b[c]);
 		uint32_t kernel = builder_kernel(&b[c], builder_image(&b[c], 1), "k", 12);
@@ -190,7 +184,6 @@ Test(pass_pointer, freed_and_reused_address)
 	struct md_artifact artifact;
 	struct md_error err;
 	const struct md_artifact_graph *graph;
-
 	for (int c = 0; c < 2; c++) {
 		uint64_t address = c ? A2 : A1;
 		uint32_t kernel, old;
@@ -218,7 +211,6 @@ Test(pass_pointer, equal_distance_to_two_allocations_is_unprovable)
 	struct builder b[2];
 	struct md_artifact artifact;
 	struct md_error err;
-
 	for (int c = 0; c < 2; c++) {
 		uint64_t base = c ? A2 : A1, word = base + 0x3000;
 		uint32_t kernel;
@@ -244,7 +236,6 @@ Test(pass_pointer, unmoved_allocation_counts_as_pointer)
 	struct builder b[2];
 	struct md_artifact artifact;
 	struct md_error err;
-
 	for (int c = 0; c < 2; c++) {
 		uint64_t word = A1 + 8;
 		builder_init(&b[c]);
@@ -267,7 +258,6 @@ Test(pass_pointer, single_goes_by_liveness)
 	struct md_artifact artifact;
 	struct md_error err;
 	const struct md_artifact_graph *graph;
-
 	build(&b, 0, words, 4);
 	cr_assert(md_analyze(&b.trace, NULL, NULL, &artifact, &err) == MD_OK, "%s", err.message);
 	graph = find_graph(&artifact, "decode", 1);
@@ -284,7 +274,6 @@ Test(pass_pointer, single_goes_by_liveness)
 static void copy_and_set(struct builder *b, unsigned capture, uint64_t set_at)
 {
 	struct md_node *node;
-
 	build(b, capture, &(uint64_t){0}, 1);
 	node = builder_node(b, MD_NODE_MEMSET);
 	node->memset = (struct md_memset){.dst = set_at, .width = 16, .height = 1, .element_size = 4};
@@ -304,7 +293,6 @@ Test(pass_pointer, copies_and_sets_hold_pointers)
 	struct md_artifact artifact;
 	struct md_error err;
 	const struct md_artifact_graph *graph;
-
 	copy_and_set(&one, 0, A1 + 32);
 	copy_and_set(&two, 1, A2 + 32);
 	cr_assert(md_analyze(&one.trace, &two.trace, NULL, &artifact, &err) == MD_OK, "%s", err.message);
@@ -326,7 +314,6 @@ Test(pass_pointer, set_of_unrecorded_memory_is_refused)
 	struct builder one, two;
 	struct md_artifact artifact;
 	struct md_error err;
-
 	copy_and_set(&one, 0, 0x600000000000);
 	copy_and_set(&two, 1, 0x600000000000);
 	cr_assert(md_analyze(&one.trace, &two.trace, NULL, &artifact, &err) == MD_OK, "%s", err.message);
@@ -343,7 +330,6 @@ static void analyze_windows(const uint64_t one[2], const uint64_t two[2], struct
 {
 	struct builder b[2];
 	struct md_error err;
-
 	for (unsigned c = 0; c < 2; c++) {
 		build(&b[c], c, &(uint64_t){0}, 1);
 		builder_attribute(&b[c], MD_ATTRIBUTE_WINDOW, c ? two : one, 16);
@@ -359,7 +345,6 @@ Test(pass_pointer, access_policy_window_is_relocated)
 	const struct md_artifact_graph *graph;
 	const struct md_pointer *pointer;
 	uint64_t words[2];
-
 	analyze_windows((uint64_t[]){B1 + 64, 512}, (uint64_t[]){B2 + 64, 512}, &artifact);
 	graph = find_graph(&artifact, "decode", 1);
 	cr_assert(graph, "refused: %s", refusal_of(&artifact, "decode", 1));
@@ -375,7 +360,6 @@ Test(pass_pointer, access_policy_window_is_relocated)
 Test(pass_pointer, should_fail_access_policy_window_of_unknown_memory)
 {
 	struct md_artifact artifact;
-
 	analyze_windows((uint64_t[]){0x600000000000, 512}, (uint64_t[]){0x600000000000, 512}, &artifact);
 	cr_assert(strstr(refusal_of(&artifact, "decode", 1), "node 1: its access policy window 0x600000000000"), "'%s'",
 		  refusal_of(&artifact, "decode", 1));
@@ -392,7 +376,6 @@ Test(pass_pointer, virtual_origin_inside_another_allocation)
 	struct md_artifact artifact;
 	struct md_error err;
 	const struct md_artifact_graph *graph;
-
 	for (int c = 0; c < 2; c++) {
 		uint64_t base = c ? A2 : A1, words[] = {base, base - 0x8000};
 		builder_init(&b[c]);
@@ -421,7 +404,6 @@ static void analyze_host_copy(enum host host, struct md_artifact *artifact)
 {
 	struct builder b[2];
 	struct md_error err;
-
 	for (unsigned c = 0; c < 2; c++) {
 		uint64_t address = c ? 0x7f0000200000 : 0x7f0000100000;
 		build(&b[c], c, &(uint64_t){0}, 1);
@@ -447,7 +429,6 @@ Test(pass_pointer, copy_from_bound_page_locked_memory)
 	struct md_artifact artifact;
 	const struct md_artifact_graph *graph;
 	const struct md_pointer *pointer;
-
 	analyze_host_copy(BOUND, &artifact);
 	graph = find_graph(&artifact, "decode", 1);
 	cr_assert(graph, "refused: %s", refusal_of(&artifact, "decode", 1));
@@ -462,7 +443,6 @@ Test(pass_pointer, copy_from_bound_page_locked_memory)
 Test(pass_pointer, should_fail_copy_from_other_host_memory)
 {
 	struct md_artifact artifact;
-
 	analyze_host_copy(UNBOUND, &artifact);
 	cr_assert(strstr(refusal_of(&artifact, "decode", 1), "which a restore does not own: the engine must bind it"),
 		  "'%s'", refusal_of(&artifact, "decode", 1));

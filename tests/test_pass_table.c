@@ -109,7 +109,6 @@ static const struct what {
 static void save(struct builder *b, uint64_t address, uint64_t size, const uint8_t *data, bool copied)
 {
 	struct md_trace_unread *unread = builder_grow(&b->trace.unread, &b->trace.unread_count, sizeof(*unread));
-
 	*unread = (struct md_trace_unread){++b->sequence, address, size, NULL, copied};
 	if (!data)
 		return;
@@ -123,7 +122,6 @@ static void save_all(struct builder *b, uint64_t pool, unsigned capture, const s
 	uint64_t size = what->saved ? what->saved : SIZE, end = what->filled.offset + what->filled.size;
 	uint64_t address = pool + B;
 	static uint8_t data[SIZE];
-
 	memset(data, 0, sizeof(data));
 	memset(data + what->filled.offset, 7, what->filled.size);
 	memcpy(data + READ, &(uint64_t){3}, READ_SIZE);
@@ -144,7 +142,6 @@ static void build(struct builder *b, unsigned capture, const struct what *what)
 {
 	uint64_t pool = capture ? 0x710000080000u : 0x700000010000u;
 	struct md_trace_graph *graph;
-
 	builder_init(b);
 	b->trace.process_id = capture;
 	builder_alloc(b, MD_ALLOC_DEVICE, pool, SIZE);
@@ -180,7 +177,6 @@ static bool is_kept(const struct md_artifact *artifact, uint64_t offset)
 static uint32_t pointers(const struct md_artifact *artifact)
 {
 	uint32_t count = 0;
-
 	for (uint32_t i = 0; i < artifact->content_count; i++)
 		count += artifact->contents[i].pointer_count;
 	return count;
@@ -209,7 +205,6 @@ static void check(const struct what *what)
 	struct md_artifact artifact;
 	struct md_error err = {0};
 	struct builder one, two;
-
 	build(&one, 0, what);
 	build(&two, 1, what);
 	cr_assert(md_analyze(&one.trace, &two.trace, &options, &artifact, &err) == MD_OK, "%s: %s", what->name,

@@ -95,7 +95,6 @@ static const struct what {
 static void add_global(struct builder *b, uint64_t address)
 {
 	struct md_trace_global *global;
-
 	builder_alloc(b, MD_ALLOC_GLOBAL, address, SIZE);
 	global = builder_grow(&b->trace.globals, &b->trace.global_count, sizeof(*global));
 	*global = (struct md_trace_global){0, builder_text("v"), ++b->sequence, address, SIZE};
@@ -105,7 +104,6 @@ static void add_written(struct builder *b, uint32_t image)
 {
 	struct md_trace_variable *written =
 	    builder_grow(&b->trace.variables, &b->trace.variable_count, sizeof(*written));
-
 	*written = (struct md_trace_variable){image, builder_text("v")};
 }
 
@@ -113,7 +111,6 @@ static void add_value(struct builder *b, const struct value *from, uint64_t pool
 {
 	struct md_trace_value *value = builder_grow(&b->trace.values, &b->trace.value_count, sizeof(*value));
 	uint64_t words[2] = {from->words[0] == POINTER ? pool + 64 : from->words[0], from->words[1]};
-
 	*value = (struct md_trace_value){0, builder_text("v"), ++b->sequence, from->none ? 0 : SIZE, NULL};
 	if (from->none)
 		return;
@@ -131,7 +128,6 @@ static uint64_t pool_of(unsigned capture)
 static void build(struct builder *b, unsigned capture)
 {
 	uint64_t pool = pool_of(capture);
-
 	builder_init(b);
 	b->trace.process_id = capture;
 	builder_alloc(b, MD_ALLOC_DEVICE, pool, POOL_SIZE);
@@ -146,7 +142,6 @@ static void build(struct builder *b, unsigned capture)
 static void say(struct builder *b, unsigned capture, const struct what *what)
 {
 	uint64_t place = pool_of(capture) + 0x100000;
-
 	add_global(b, place);
 	if (what->copies)
 		add_global(b, place + 0x1000);
@@ -162,7 +157,6 @@ static const struct md_image *image_of(const struct md_artifact *artifact, uint8
 {
 	uint8_t bytes[64];
 	struct md_hash hash;
-
 	memset(bytes, fill, sizeof(bytes));
 	hash = md_hash_bytes(bytes, sizeof(bytes));
 	for (uint32_t i = 0; i < artifact->image_count; i++)
@@ -176,7 +170,6 @@ static void check(const struct what *what)
 	struct md_artifact artifact;
 	struct md_error err = {0};
 	struct builder one, two;
-
 	build(&one, 0);
 	build(&two, 1);
 	say(&one, 0, what);
@@ -225,7 +218,6 @@ Test(pass_variable, should_fail_graphs_of_an_image_whose_variable_replays_write)
 		struct builder builders[2];
 		struct md_artifact artifact;
 		struct md_error err = {0};
-
 		build(&builders[0], 0);
 		build(&builders[1], 1);
 		struct md_trace *trace = &builders[replays[i].capture].trace;

@@ -11,7 +11,6 @@
 static double after_regular(struct md_rate *rate, uint32_t count, uint64_t gap)
 {
 	uint64_t now = 0;
-
 	for (uint32_t i = 0; i < count; i++, now += gap)
 		md_rate_arrival(rate, now);
 	return md_rate_per_s(rate, now - gap);
@@ -25,7 +24,6 @@ static void assert_about(double rate, double expected, double part)
 Test(rate, never_called_is_zero)
 {
 	struct md_rate rate = {0};
-
 	cr_assert_eq(md_rate_per_s(&rate, 0), 0);
 	cr_assert_eq(md_rate_per_s(&rate, 1000 * SECOND), 0);
 }
@@ -33,7 +31,6 @@ Test(rate, never_called_is_zero)
 Test(rate, one_arrival_is_once_a_minute_and_fades)
 {
 	struct md_rate rate = {0};
-
 	md_rate_arrival(&rate, 5 * SECOND);
 	assert_about(md_rate_per_s(&rate, 5 * SECOND), 1 / 60.0, 1e-12);
 	assert_about(md_rate_per_s(&rate, 65 * SECOND), 1 / 60.0, 1e-12);
@@ -52,7 +49,6 @@ Test(rate, a_new_pace_is_learnt_within_some_memories)
 {
 	struct md_rate rate = {0};
 	uint64_t now = 99 * SECOND;
-
 	assert_about(after_regular(&rate, 100, SECOND), 1, 1e-9);
 	for (int i = 0; i < 4 * MD_RATE_MEMORY; i++)
 		md_rate_arrival(&rate, now += 10 * SECOND);
@@ -65,7 +61,6 @@ Test(rate, random_arrivals_in_the_mean)
 	uint64_t now = 0, random = 1;
 	double gaps = 0;
 	const int count = 20000;
-
 	for (int i = 0; i < count; i++) {
 		random = random * 6364136223846793005ull + 1442695040888963407ull;
 		now += (uint64_t)(-log(((double)(random >> 11) + 1) / 9007199254740993.0) * 2 * SECOND);
@@ -80,7 +75,6 @@ Test(rate, silence_counts_steadily)
 	struct md_rate rate = {0};
 	uint64_t last = 99 * SECOND;
 	double before = after_regular(&rate, 100, SECOND);
-
 	cr_assert_eq(md_rate_per_s(&rate, last + SECOND), before, "a gap that is not over yet is no silence");
 	for (uint64_t silence = 2; silence < 100000; silence *= 2) {
 		double now = md_rate_per_s(&rate, last + silence * SECOND);
@@ -96,7 +90,6 @@ Test(rate, an_arrival_brings_most_of_the_rate_back)
 {
 	struct md_rate rate = {0};
 	uint64_t now = 99 * SECOND + 100 * SECOND;
-
 	after_regular(&rate, 100, SECOND);
 	cr_assert_lt(md_rate_per_s(&rate, now), 0.02);
 	md_rate_arrival(&rate, now);
@@ -106,7 +99,6 @@ Test(rate, an_arrival_brings_most_of_the_rate_back)
 Test(rate, arrivals_at_one_time_stay_finite)
 {
 	struct md_rate rate = {0};
-
 	for (int i = 0; i < 100000; i++)
 		md_rate_arrival(&rate, 7 * SECOND);
 	assert_about(md_rate_per_s(&rate, 7 * SECOND), 1e9 / MD_RATE_LEAST_GAP_NS, 1e-12);
@@ -116,7 +108,6 @@ Test(rate, arrivals_at_one_time_stay_finite)
 Test(rate, same_arrivals_same_bits)
 {
 	struct md_rate one = {0}, other = {0};
-
 	for (uint64_t i = 0; i < 1000; i++) {
 		md_rate_arrival(&one, i * i * 12345);
 		md_rate_arrival(&other, i * i * 12345);

@@ -15,7 +15,6 @@ static int exit_code_of(const char *script)
 	struct md_run run = {.env = env, .env_count = 1, .argv = argv};
 	struct md_error err = {0};
 	int code = -1;
-
 	cr_assert_eq(md_run_child(&run, &code, &err), MD_OK, "%s", err.message);
 	return code;
 }
@@ -36,7 +35,6 @@ Test(run, output_goes_where_it_is_told)
 	struct md_error err = {0};
 	char text[16] = {0};
 	int ends[2], code = -1;
-
 	cr_assert_eq(pipe(ends), 0);
 	cr_assert_eq(md_run_child_output(&run, ends[1], &code, &err), MD_OK, "%s", err.message);
 	cr_assert_eq(read(ends[0], text, sizeof(text) - 1), 5);
@@ -56,7 +54,6 @@ Test(run, command_that_is_not_there)
 	struct md_run run = {.argv = argv};
 	struct md_error err = {0};
 	int code = -1;
-
 	cr_assert_eq(md_run_child(&run, &code, &err), MD_ERR_NOT_FOUND);
 	cr_assert_not_null(strstr(err.message, "/nonexistent/engine"), "%s", err.message);
 	cr_assert_eq(code, -1);
@@ -70,7 +67,6 @@ Test(run, library_that_is_not_there)
 	struct md_run run = {.preload = "libmedusa-nothing.so", .argv = argv};
 	struct md_error err = {0};
 	int code = -1;
-
 	cr_assert_eq(md_run_child(&run, &code, &err), MD_ERR_NOT_FOUND);
 	cr_assert_not_null(strstr(err.message, "libmedusa-nothing.so"), "%s", err.message);
 }

@@ -12,7 +12,6 @@ static void assert_covers_both_ends(uint64_t size, uint32_t among)
 {
 	struct md_sample sample = md_sample_plan(size, among);
 	uint64_t end = 0;
-
 	cr_assert_geq(sample.windows, 2, "%llu bytes: %u windows", (unsigned long long)size, sample.windows);
 	cr_assert_gt(sample.bytes, 0);
 	cr_assert_eq(md_sample_offset(&sample, 0), 0, "the first window is at the start");
@@ -27,7 +26,6 @@ static void assert_covers_both_ends(uint64_t size, uint32_t among)
 Test(sample, windows_cover_both_ends_and_do_not_overlap)
 {
 	static const uint64_t sizes[] = {4, 5, 63, 64, 1000, 2304, 4096, 65536, 1 << 20, 268369920, 134538092544};
-
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		assert_covers_both_ends(sizes[i], 1);
 		assert_covers_both_ends(sizes[i], 60);
@@ -47,7 +45,6 @@ Test(sample, kv_cache_costs_little)
 {
 	struct md_sample one = md_sample_plan(134538092544, 1), layer = md_sample_plan(2ull << 30, 60);
 	uint32_t stay = 0;
-
 	cr_assert_leq((uint64_t)one.windows * one.bytes, 64ull << 20);
 	cr_assert_leq((uint64_t)layer.windows * layer.bytes * 60, 256ull << 20);
 	for (uint32_t i = 0; i < one.windows; i++)
@@ -71,7 +68,6 @@ Test(sample, small_buffers_are_saved_and_layers_go_together)
 	    {{UINT64_MAX - 1, 1, 0, 0, 0}, 1, {true}, 1},
 	    {{5, 0, 0, 0, 0}, 0, {true}, 1},
 	};
-
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		bool sampled[5] = {0};
 		cr_assert_eq(md_sample_choose(cases[i].sizes, 5, cases[i].room, sampled), cases[i].count, "case %zu",
@@ -86,7 +82,6 @@ Test(sample, changes_that_are_near_are_one)
 {
 	size_t size = (1u << 20) + 100, at = 0, end = 0;
 	uint8_t *before = calloc(1, size), *now = calloc(1, size);
-
 	cr_assert(before && now);
 	cr_assert_not(md_change_next(before, now, size, &at, &end), "nothing changed");
 	now[5] = now[9000] = now[500000] = now[size - 1] = 1;

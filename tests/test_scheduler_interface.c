@@ -25,7 +25,6 @@ Test(scheduler_interface, takes_events_of_other_versions)
 					   .gpu = 99};
 	const struct medusa_sched_action *const *actions;
 	size_t count;
-
 	script_start(&n, &(struct setup){0});
 	script_add(&n, script_model(10));
 	older.now = later.event.now = n.now;

@@ -7,7 +7,6 @@ static struct medusa_sched_action artifact(struct bench *bench, enum medusa_sche
 {
 	const struct medusa_sched_function *spec = &bench->functions[function].spec;
 	struct medusa_sched_action action = weights(bench, type, function, gpu);
-
 	action.artifact = kind;
 	action.source = kind == MEDUSA_SCHED_CONTEXT ? MEDUSA_SCHED_MADE : MEDUSA_SCHED_FROM_COLD;
 	if (kind == MEDUSA_SCHED_CONTEXT)
@@ -28,7 +27,6 @@ Test(sim_batch, requests_end_one_by_one)
 {
 	struct bench bench;
 	const uint64_t requests[] = {0, 1, 2};
-
 	bench_init(&bench);
 	bench.functions[BERT].spec.token_ns = 10 * MS;
 	bench.requests[0].generated_tokens = 5;
@@ -51,7 +49,6 @@ Test(sim_batch, caches_leave_with_their_requests)
 {
 	struct bench bench;
 	const uint64_t requests[] = {0, 1, 2};
-
 	bench_init(&bench);
 	bench.functions[BERT].spec.token_ns = 10 * MS;
 	bench.functions[BERT].spec.kv_bytes = 500;
@@ -74,7 +71,6 @@ Test(sim_batch, caches_leave_with_their_requests)
 Test(sim_batch, neighbours_slow_each_other)
 {
 	struct bench bench;
-
 	bench_init(&bench);
 	bench.gpus[0].slots = 2;
 	bench.node.decode_share = 0.5;
@@ -105,7 +101,6 @@ Test(sim_batch, decoding_batches_share)
 {
 	struct bench bench;
 	const uint64_t requests[] = {0, 1};
-
 	bench_init(&bench);
 	bench.gpus[0].slots = 2;
 	bench.node.decode_share = 0.5;
@@ -129,7 +124,6 @@ Test(sim_batch, waits_for_its_context)
 {
 	struct bench bench;
 	const uint64_t request = 0;
-
 	bench_init(&bench);
 	bench.functions[BERT].spec.context_ns = 200 * MS;
 	bench.functions[BERT].spec.context_bytes = 1000;
@@ -151,7 +145,6 @@ Test(sim_batch, cold_starts_in_order)
 {
 	struct bench bench;
 	const uint64_t request = 0;
-
 	bench_init(&bench);
 	struct medusa_sched_function *spec = &bench.functions[BERT].spec;
 	spec->in_host = 0;
@@ -181,7 +174,6 @@ Test(sim_batch, evictions_take_their_time)
 {
 	struct bench bench;
 	struct medusa_sched_action out;
-
 	bench_init(&bench);
 	bench.functions[BERT].spec.evict_ns = 70 * MS;
 	bench_start(&bench);
@@ -205,7 +197,6 @@ Test(sim_batch, residues_stay)
 {
 	struct bench bench;
 	struct medusa_sched_action context;
-
 	bench_init(&bench);
 	bench.functions[BERT].spec.context_bytes = 1000;
 	bench.functions[BERT].spec.residue_bytes = 300;
@@ -234,7 +225,6 @@ Test(sim_batch, residues_stay)
 static void assert_complains(struct bench *bench, const char *what)
 {
 	const char *complaint = md_sim_model_complaint(bench->model, NULL);
-
 	cr_assert(complaint && strstr(complaint, what), "\"%s\" does not say \"%s\"", complaint ? complaint : "", what);
 	bench_finish(bench);
 }
@@ -243,7 +233,6 @@ Test(sim_batch, contradictions_are_noted)
 {
 	struct bench bench;
 	const uint64_t request = 0;
-
 	bench_init(&bench);
 	bench_start(&bench);
 	apply(&bench, 0, run(&bench, BERT, 0, &request, 1));
@@ -286,7 +275,6 @@ Test(sim_batch, contradictions_are_noted)
 Test(sim_batch, the_driver_allocates_without_blocks)
 {
 	struct bench bench;
-
 	bench_init(&bench);
 	bench.options.no_blocks = true;
 	bench.node.allocation_ns = MS;

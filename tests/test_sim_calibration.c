@@ -9,7 +9,6 @@ static void load(struct bench *bench)
 	struct md_sim_node node;
 	struct md_sim_functions all;
 	struct md_error err = {0};
-
 	cr_assert_eq(md_sim_node_read("simulator/nodes/torpor-v100.yaml", &node, &err), MD_OK, "%s", err.message);
 	cr_assert_eq(md_sim_functions_read("simulator/functions/torpor-models.yaml", &all, &err), MD_OK, "%s",
 		     err.message);
@@ -34,7 +33,6 @@ static void load(struct bench *bench)
 static void take(struct bench *bench, const uint64_t *began, bool *idle, double *sum, int *served)
 {
 	struct medusa_sched_event event;
-
 	while (md_sim_model_event(bench->model, &event)) {
 		if (event.type != MEDUSA_SCHED_DONE)
 			continue;
@@ -55,7 +53,6 @@ static double mean_latency(int a, int b)
 	bool idle[MAX_GPUS] = {true, b >= 0}, there[2] = {false};
 	double sum = 0;
 	int served = 0;
-
 	load(&bench);
 	bench_start(&bench);
 	while (at < 60000 * MS) {
@@ -89,7 +86,6 @@ Test(sim_calibration, swaps_alone_are_table_4)
 Test(sim_calibration, swaps_side_by_side_are_table_3)
 {
 	static const double paper[3][3] = {{0, 0, 0}, {7, 0, 48}, {11, 61, 0}};
-
 	for (int a = 0; a < 3; a++)
 		for (int b = 0; b < 3; b++) {
 			if (a == b)

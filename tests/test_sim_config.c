@@ -18,7 +18,6 @@ static struct md_sim_node parse_node(const char *text)
 {
 	struct md_sim_node node;
 	struct md_error err = {0};
-
 	cr_assert_eq(md_sim_node_parse("node.yaml", text, strlen(text), &node, &err), MD_OK, "%s", err.message);
 	return node;
 }
@@ -27,7 +26,6 @@ static struct md_sim_functions parse_functions(const char *text)
 {
 	struct md_sim_functions functions;
 	struct md_error err = {0};
-
 	cr_assert_eq(md_sim_functions_parse("functions.yaml", text, strlen(text), &functions, &err), MD_OK, "%s",
 		     err.message);
 	return functions;
@@ -37,7 +35,6 @@ static void assert_node_refused(const char *text, const char *message)
 {
 	struct md_sim_node node;
 	struct md_error err = {0};
-
 	cr_assert_neq(md_sim_node_parse("node.yaml", text, strlen(text), &node, &err), MD_OK, "was read:\n%s", text);
 	cr_assert(strstr(err.message, message), "'%s' is not in '%s'", message, err.message);
 }
@@ -46,7 +43,6 @@ static void assert_functions_refused(const char *text, const char *message)
 {
 	struct md_sim_functions functions;
 	struct md_error err = {0};
-
 	cr_assert_neq(md_sim_functions_parse("functions.yaml", text, strlen(text), &functions, &err), MD_OK,
 		      "was read:\n%s", text);
 	cr_assert(strstr(err.message, message), "'%s' is not in '%s'", message, err.message);
@@ -59,7 +55,6 @@ Test(sim_config, values_have_units)
 	uint64_t value;
 	double speed;
 	struct md_sim_range rate;
-
 	cr_assert_null(md_sim_parse_bytes("1.34GB", &value));
 	cr_assert_eq(value, 1340000000);
 	cr_assert_null(md_sim_parse_bytes("512 MiB", &value));
@@ -85,7 +80,6 @@ Test(sim_config, values_without_units_are_refused)
 	uint64_t value;
 	double speed;
 	struct md_sim_range rate;
-
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		cr_assert(md_sim_parse_bytes(bad[i], &value), "'%s' passes for bytes", bad[i]);
 		cr_assert(md_sim_parse_time(bad[i], &value), "'%s' passes for a time", bad[i]);
@@ -106,7 +100,6 @@ Test(sim_config, node_is_read)
 						  "- {memory: 16GiB, count: 2}\n"
 						  "peer_speed: 10GB/s\npeers:\n- {from: 0, to: 1, speed: 50GB/s}\n"
 						  "- {from: 2, to: 0, speed: 25GB/s, one_way: true}\n");
-
 	cr_assert_eq(node.gpu_count, 3);
 	cr_assert_str_eq(node.gpu_names[0], "left");
 	cr_assert_str_eq(node.gpu_names[2], "gpu2");
@@ -160,7 +153,6 @@ Test(sim_config, bad_nodes_are_refused_by_line_and_field)
 	    {"name: [\n", "node.yaml:2: did not find expected"},
 	    {"name: \xff\xfe\n", "node.yaml: byte 6: "},
 	};
-
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		assert_node_refused(cases[i].text, cases[i].message);
 }
@@ -171,7 +163,6 @@ Test(sim_config, large_files_are_refused)
 	MD_AUTO_FREE char *text = malloc(bytes + 1);
 	struct md_sim_node node;
 	struct md_error err = {0};
-
 	memset(text, ' ', bytes);
 	cr_assert_eq(md_sim_node_parse("n", text, bytes, &node, &err), MD_ERR_TOO_LARGE);
 	memset(text, 'x', 8192);
@@ -189,7 +180,6 @@ Test(sim_config, files_that_cannot_be_read_are_named)
 {
 	struct md_sim_node node;
 	struct md_error err = {0};
-
 	cr_assert_eq(md_sim_node_read("/nowhere/node.yaml", &node, &err), MD_ERR_NOT_FOUND);
 	cr_assert(strstr(err.message, "/nowhere/node.yaml: No such file"), "%s", err.message);
 	cr_assert_neq(md_sim_node_read("/dev/zero", &node, &err), MD_OK, "a device that never ends");
@@ -206,7 +196,6 @@ Test(sim_config, functions_are_models_in_turn)
 	    "models:\n- {name: a, weights: 1GB, execution: 5ms, swap_host: 25ms, swap_peer: 9ms, tail: 0.4}\n"
 	    "- {name: b, backbone: base, adapter: 160MB, execution: 40ms, slo: 2s, goal: first_token, rate: 1/min}\n"
 	    "functions: {count: 5, round_robin: true}\n");
-
 	cr_assert_eq(all.count, 5);
 	cr_assert_eq(all.model_count, 2);
 	cr_assert_str_eq(all.functions[2].name, "a-1");
@@ -229,7 +218,6 @@ Test(sim_config, functions_are_counted_or_listed)
 {
 	struct md_sim_functions all =
 	    parse_functions(FUNCTIONS "  - {name: b, weights: 1GB, execution: 5ms, count: 2}\n");
-
 	cr_assert_eq(all.count, 3);
 	cr_assert_str_eq(all.functions[2].name, "b-1");
 	md_sim_functions_finish(&all);
@@ -254,7 +242,6 @@ Test(sim_config, resizing_keeps_the_law_of_rates)
 			    "models: [{name: a}, {name: b}, {name: c}]\nfunctions: {count: 6}\n");
 	struct md_error err = {0};
 	double rates[6], least = 1e9, most = 0, sum = 0;
-
 	cr_assert_eq(md_sim_functions_resize(&all, 6, 7, &err), MD_OK);
 	for (int i = 0; i < 6; i++)
 		rates[i] = all.functions[i].rate_per_min;
@@ -322,7 +309,6 @@ Test(sim_config, bad_functions_are_refused_by_line_and_field)
 	    {FUNCTIONS "functions:\n- {name: x, model: a}\n- {name: x, model: a}\n", "two are called 'x'"},
 	    {FUNCTIONS "  - {name: b, weights: 1GB, execution: 5ms, count: 100000}\n", "more than 100000 functions"},
 	};
-
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		assert_functions_refused(cases[i].text, cases[i].message);
 }
@@ -335,7 +321,6 @@ static void write_beside(const char *folder, const char *text)
 	struct md_artifact artifact;
 	struct md_error err = {0};
 	char path[256];
-
 	sample_artifact(&artifact);
 	artifact.bindings[0].role = MD_BIND_CONSTANT;
 	artifact.bindings[0].size = artifact.allocs[0].size = 123456789;
@@ -356,7 +341,6 @@ static void write_beside(const char *folder, const char *text)
 static void remove_beside(const char *folder)
 {
 	char path[256];
-
 	snprintf(path, sizeof(path), "%s/model.medusa", folder);
 	unlink(path);
 	snprintf(path, sizeof(path), "%s/functions.yaml", folder);
@@ -370,7 +354,6 @@ Test(sim_config, an_artifact_says_what_the_file_does_not)
 	struct md_sim_functions all;
 	struct md_error err = {0};
 	uint64_t constants = 123456789;
-
 	cr_assert_not_null(mkdtemp(folder));
 	write_beside(folder,
 		     "source: s\ndefaults: {artifact: model.medusa, kv_block_tokens: 16, execution: 1ms}\n"
@@ -392,7 +375,6 @@ Test(sim_config, rates_can_be_drawn_with_an_even_logarithm)
 	struct md_sim_functions all = parse_functions("source: s\nmodels: [{name: a, execution: 5ms, weights: 1MB, "
 						      "rate: 5..30/min, rate_law: log, count: 2000}]\n");
 	double sum = 0;
-
 	for (uint32_t i = 0; i < all.count; i++) {
 		cr_assert(all.functions[i].rate_per_min >= 5 && all.functions[i].rate_per_min <= 30);
 		sum += all.functions[i].rate_per_min;
@@ -406,7 +388,6 @@ Test(sim_config, rates_can_be_drawn_with_an_even_logarithm)
 static void each_file(const char *pattern, void (*check)(const char *path))
 {
 	glob_t found;
-
 	cr_assert_eq(glob(pattern, 0, NULL, &found), 0, "%s: none", pattern);
 	for (size_t i = 0; i < found.gl_pathc; i++)
 		check(found.gl_pathv[i]);
@@ -417,7 +398,6 @@ static void check_node(const char *path)
 {
 	struct md_sim_node node;
 	struct md_error err = {0};
-
 	cr_assert_eq(md_sim_node_read(path, &node, &err), MD_OK, "%s", err.message);
 	cr_assert_geq(strlen(node.source), 80, "%s does not say where its numbers come from", path);
 	md_sim_node_finish(&node);
@@ -427,7 +407,6 @@ static void check_functions(const char *path)
 {
 	struct md_sim_functions all;
 	struct md_error err = {0};
-
 	cr_assert_eq(md_sim_functions_read(path, &all, &err), MD_OK, "%s", err.message);
 	cr_assert_geq(strlen(all.source), 80, "%s does not say where its numbers come from", path);
 	for (uint32_t i = 0; i < all.count; i++)
@@ -450,7 +429,6 @@ Test(sim_config, native_instances_of_torpors_node_are_72)
 	struct md_error err = {0};
 	uint64_t used[4] = {0};
 	uint32_t fit = 0;
-
 	cr_assert_eq(md_sim_node_read("simulator/nodes/torpor-v100.yaml", &node, &err), MD_OK, "%s", err.message);
 	cr_assert_eq(md_sim_functions_read("simulator/functions/torpor-models.yaml", &all, &err), MD_OK, "%s",
 		     err.message);
@@ -473,7 +451,6 @@ Test(sim_config, policies_name_their_source)
 {
 	size_t count;
 	const struct md_sim_policy *policies = md_sim_policies(&count);
-
 	cr_assert_eq(count, 17);
 	for (size_t i = 0; i < count; i++) {
 		const struct md_sim_policy *policy = &policies[i];

@@ -13,7 +13,6 @@ Test(sim_fault, a_lost_gpu_ends_everything_on_it)
 	const struct medusa_sched_event faults[] = {{.type = MEDUSA_SCHED_GPU_LOST, .now = 50 * MS, .gpu = 0},
 						    {.type = MEDUSA_SCHED_GPU_BACK, .now = 500 * MS, .gpu = 0}};
 	struct bench bench;
-
 	bench_init(&bench);
 	with_faults(&bench, faults, 2);
 	bench_start(&bench);
@@ -40,7 +39,6 @@ Test(sim_fault, what_copies_from_a_lost_gpu_fails)
 	const struct medusa_sched_event faults[] = {{.type = MEDUSA_SCHED_GPU_LOST, .now = 1010 * MS, .gpu = 0}};
 	struct bench bench;
 	const uint64_t request = 0;
-
 	bench_init(&bench);
 	with_faults(&bench, faults, 1);
 	bench_start(&bench);
@@ -66,7 +64,6 @@ Test(sim_fault, transfers_and_batches_fail)
 						    {.type = MEDUSA_SCHED_TRANSFER_FAILED, .now = 11 * MS, .gpu = 3},
 						    {.type = MEDUSA_SCHED_BATCH_FAILED, .now = 145 * MS, .gpu = 2}};
 	struct bench bench;
-
 	bench_init(&bench);
 	with_faults(&bench, faults, 3);
 	bench_start(&bench);
@@ -88,7 +85,6 @@ Test(sim_fault, backbones_fail_with_their_batches)
 	    {.type = MEDUSA_SCHED_BACKBONE_FAILED, .now = 1020 * MS, .gpu = 0, .backbone = 0}};
 	struct bench bench;
 	const uint64_t requests[] = {0, 1};
-
 	bench_init(&bench);
 	with_faults(&bench, faults, 1);
 	bench.gpus[0].slots = 2;
@@ -125,7 +121,6 @@ Test(sim_fault, reports_come_late)
 {
 	struct bench bench;
 	size_t reports = 0;
-
 	bench_init(&bench);
 	bench.node.report_every_ns = 100 * MS;
 	bench.node.report_lag_ns = 250 * MS;
@@ -153,7 +148,6 @@ Test(sim_fault, others_are_handed_on)
 	    {.type = MEDUSA_SCHED_FUNCTION_GONE, .now = 6, .function = 2},
 	    {.type = MEDUSA_SCHED_CANCEL, .now = 7, .request = 3}};
 	struct bench bench;
-
 	bench_init(&bench);
 	with_faults(&bench, faults, 3);
 	bench_start(&bench);
@@ -171,7 +165,6 @@ Test(sim_fault, others_are_handed_on)
 Test(sim_fault, the_order_is_settled)
 {
 	struct bench first, second;
-
 	for (int turn = 0; turn < 2; turn++) {
 		struct bench *bench = turn ? &second : &first;
 		bench_init(bench);
@@ -204,7 +197,6 @@ Test(sim_fault, copies_end_before_computations)
 {
 	struct bench bench;
 	const uint64_t request = 0;
-
 	bench_init(&bench);
 	bench.functions[RESNET].spec.weight_bytes = 43 * 9800000;
 	bench.functions[RESNET].spec.swap_ns = 0;

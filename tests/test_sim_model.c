@@ -21,7 +21,6 @@ Test(sim_links, shares_are_max_min_fair)
 	struct md_sim_links links = {0};
 	uint32_t slow, fast, shared, user;
 	uint64_t at;
-
 	cr_assert(md_sim_links_add(&links, 2 * GB, &slow) && md_sim_links_add(&links, 12 * GB, &fast) &&
 		  md_sim_links_add(&links, 12 * GB, &shared));
 	cr_assert(md_sim_links_start(&links, 0, 20e6, slow, shared, 1));
@@ -46,7 +45,6 @@ Test(sim_links, without_bound_takes_no_time)
 	struct md_sim_links links = {0};
 	uint32_t free_link, user;
 	uint64_t at;
-
 	cr_assert(md_sim_links_add(&links, 0, &free_link));
 	cr_assert(md_sim_links_start(&links, 7, 1e12, free_link, MD_SIM_NO_LINK, 4));
 	cr_assert(md_sim_links_next(&links, &at, &user));
@@ -59,7 +57,6 @@ Test(sim_links, without_bound_takes_no_time)
 Test(sim_model, undisturbed_swaps_take_what_is_given)
 {
 	const double tails[] = {0, 0.08, 0.5, 1};
-
 	for (size_t t = 0; t < 4; t++) {
 		for (uint32_t function = 0; function < 3; function++) {
 			struct bench bench;
@@ -91,7 +88,6 @@ Test(sim_model, what_is_there_runs_at_once)
 {
 	struct bench bench;
 	const uint64_t requests[] = {1, 2, 3};
-
 	bench_init(&bench);
 	bench.functions[BERT].spec.alpha_ns = 5 * MS;
 	bench_start(&bench);
@@ -109,7 +105,6 @@ Test(sim_model, what_is_there_runs_at_once)
 Test(sim_model, no_result_before_its_weights)
 {
 	struct bench bench;
-
 	bench_init(&bench);
 	bench.functions[BERT].tail = 0;
 	bench.functions[BERT].spec.swap_ns = 0;
@@ -124,7 +119,6 @@ Test(sim_model, no_result_before_its_weights)
 Test(sim_model, switch_neighbours_share_others_do_not)
 {
 	struct bench bench;
-
 	bench_init(&bench);
 	bench_start(&bench);
 	swap_and_run(&bench, 0, BERT, 0, 0);
@@ -181,7 +175,6 @@ static double mean_latency(const struct calibration *calibration, int a, int b)
 	double sum = 0;
 	int served = 0;
 	bool idle[] = {true, b >= 0}, there[2] = {false};
-
 	bench_init(&bench);
 	calibrate(&bench, calibration);
 	bench_start(&bench);
@@ -224,7 +217,6 @@ static void assert_table_3(const struct calibration *calibration)
 {
 	static const char *const names[] = {"DenseNet-169", "ResNet-152", "Bert-qa"};
 	static const double paper[3][3] = {{0, 0, 0}, {7, 0, 48}, {11, 61, 0}};
-
 	printf("  alone as in %s:\n", calibration->name);
 	for (int a = 0; a < 3; a++) {
 		double alone = mean_latency(calibration, a, -1);

@@ -154,7 +154,6 @@ static char *text_of(struct md_sim_report *report)
 	char *text = NULL;
 	size_t size;
 	FILE *out = open_memstream(&text, &size);
-
 	md_sim_report_text(report, out);
 	fclose(out);
 	return text;
@@ -309,7 +308,6 @@ Test(sim_report, load_variance)
 		uint32_t count;
 		double variance;
 	} cases[] = {{{0}, 0, 0}, {{0, 0}, 2, 0}, {{5, 5, 5}, 3, 0}, {{30, 15}, 2, 0.0625}, {{8, 0, 0, 0}, 4, 0.1875}};
-
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct md_sim_result result = {.gpu_busy_s = (double *)cases[i].busy, .gpu_count = cases[i].count};
 		double variance = md_sim_report_load_variance(&result);
@@ -321,7 +319,6 @@ static void assert_curve(size_t samples)
 {
 	struct md_sim_samples values = {0};
 	struct md_sim_cdf cdf;
-
 	for (size_t i = 0; i < samples; i++)
 		add(&values, (double)((i * 7919) % samples + 1));
 	md_sim_report_cdf(&values, &cdf);
@@ -342,7 +339,6 @@ static void assert_curve(size_t samples)
 Test(sim_report, curves)
 {
 	static const size_t sizes[] = {0, 1, 2, 3, 99, 100, 101, 1000, 20011};
-
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
 		assert_curve(sizes[i]);
 }
@@ -366,7 +362,6 @@ Test(sim_report, latency_in_parts_of_the_slo)
 static void write_both(struct md_sim_report *report)
 {
 	struct md_error err;
-
 	cr_assert(md_sim_report_json(report, json_path, &err) == MD_OK, "JSON: %s", err.message);
 	cr_assert(md_sim_report_html(report, html_path, &err) == MD_OK, "HTML: %s", err.message);
 }
@@ -374,7 +369,6 @@ static void write_both(struct md_sim_report *report)
 static void assert_accepted(const char *what)
 {
 	char command[320];
-
 	snprintf(command, sizeof(command), "python3 tests/sim_report_check.py '%s' '%s'", json_path, html_path);
 	cr_expect(system(command) == 0, "%s: what is wrong stands above", what);
 }
@@ -383,7 +377,6 @@ static char *read_file(const char *path)
 {
 	char *text = calloc(1, 1 << 20);
 	FILE *in = fopen(path, "r");
-
 	cr_assert(in && text, "%s is there", path);
 	cr_assert(fread(text, 1, (1 << 20) - 1, in) > 0, "%s holds something", path);
 	fclose(in);
@@ -526,7 +519,6 @@ Test(sim_report, refusals, .init = setup, .fini = teardown)
 static void write_much(struct md_sim_report *report, FILE *out)
 {
 	static char much[1 << 16];
-
 	(void)report;
 	for (int i = 0; i < 64; i++)
 		fwrite(much, 1, sizeof(much), out);
@@ -546,7 +538,6 @@ Test(sim_report, full_disk, .init = setup, .fini = teardown)
 		rlim_t limit;
 	} cases[] = {{write_much, 1 << 16}, {write_little, 4}};
 	struct md_error err;
-
 	signal(SIGXFSZ, SIG_IGN);
 	for (size_t i = 0; i < 2; i++) {
 		struct rlimit limit = {cases[i].limit, RLIM_INFINITY};

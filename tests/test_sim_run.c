@@ -48,7 +48,6 @@ static void scene_init(struct scene *scene, uint32_t gpus, uint64_t memory)
 static struct md_sim_function *add_function(struct scene *scene, uint64_t bytes, uint64_t work)
 {
 	struct md_sim_function *function = &scene->functions[scene->all.count++];
-
 	*function = (struct md_sim_function){.name = (char *)"f",
 					     .spec = {.size = sizeof(function->spec),
 						      .backbone = MEDUSA_SCHED_NONE,
@@ -70,7 +69,6 @@ static struct md_sim_result run_as(const struct scene *scene, const struct md_si
 {
 	struct md_sim_result result;
 	struct md_error err = {0};
-
 	enum md_status status = md_sim_run(&scene->node, &scene->all, &scene->workload, policy, 7, NULL, &result, &err);
 	cr_assert_eq(status, MD_OK, "%s: %s", policy->name, err.message);
 	cr_assert_eq(result.contradictions, 0, "%s contradicts the node", policy->name);
@@ -82,7 +80,6 @@ static struct md_sim_result run_as(const struct scene *scene, const struct md_si
 static const struct md_sim_policy *named(const char *name)
 {
 	const struct md_sim_policy *policy = md_sim_policy_find(name);
-
 	cr_assert_not_null(policy, "no policy %s", name);
 	return policy;
 }
@@ -95,7 +92,6 @@ static void scene_finish(struct scene *scene)
 static uint32_t compliant_functions(const struct md_sim_result *result)
 {
 	uint32_t count = 0;
-
 	for (uint32_t i = 0; i < result->function_count; i++)
 		count += result->functions[i].compliant;
 	return count;
@@ -104,7 +100,6 @@ static uint32_t compliant_functions(const struct md_sim_result *result)
 Test(sim_run, measures_what_happens)
 {
 	struct scene scene;
-
 	scene_init(&scene, 1, 2000000000);
 	add_function(&scene, 1000000000, 40 * MS)->spec.swap_ns = 130 * MS;
 	scene.functions[0].spec.slo_ns = 100 * MS;
@@ -143,7 +138,6 @@ Test(sim_run, measures_what_happens)
 Test(sim_run, ends_come_before_arrivals)
 {
 	struct scene scene;
-
 	scene_init(&scene, 2, 2000000000);
 	add_function(&scene, 1000000000, 40 * MS)->spec.swap_ns = 130 * MS;
 	scene.functions[0].spec.max_parallel = 2;
@@ -159,7 +153,6 @@ Test(sim_run, ends_come_before_arrivals)
 Test(sim_run, first_tokens_have_their_own_goal)
 {
 	struct scene scene;
-
 	scene_init(&scene, 1, 2000000000);
 	struct md_sim_function *function = add_function(&scene, 1000000000, 40 * MS);
 	function->spec.swap_ns = 130 * MS;
@@ -182,7 +175,6 @@ Test(sim_run, first_tokens_have_their_own_goal)
 Test(sim_run, what_is_refused_is_not_met)
 {
 	struct scene scene;
-
 	scene_init(&scene, 1, 2000000000);
 	add_function(&scene, 100000000, 40 * MS);
 	add_function(&scene, 100000000, 40 * MS)->kv_bytes_per_token = 1000000;
@@ -203,7 +195,6 @@ Test(sim_run, timers_come_when_asked_for)
 {
 	struct scene scene;
 	struct md_sim_policy policy = *named("torpor-fifo");
-
 	policy.batching = "fixed";
 	policy.fixed_batch = 3;
 	policy.fixed_delay_ns = 500 * MS;
@@ -221,7 +212,6 @@ Test(sim_run, timers_come_when_asked_for)
 Test(sim_run, native_runs_what_fits)
 {
 	struct scene scene;
-
 	scene_init(&scene, 2, 2500000000);
 	for (int i = 0; i < 6; i++) {
 		struct md_sim_function *function = add_function(&scene, 500000000, 40 * MS);
@@ -253,7 +243,6 @@ Test(sim_run, ablations_change_functions)
 {
 	struct scene scene;
 	struct md_sim_policy policy = *named("torpor-fifo");
-
 	scene_init(&scene, 1, 4000000000);
 	scene.all.backbone_count = 1;
 	scene.backbones[0] = (struct md_sim_backbone){(char *)"b", {.bytes = 1000000000, .in_host = 1}};
@@ -295,7 +284,6 @@ static uint64_t draw(uint64_t *state)
 static void crowd(struct scene *scene, bool backbones)
 {
 	uint64_t state = 1, at = 0;
-
 	scene_init(scene, 4, 10000000000);
 	scene->node.report_every_ns = 300 * MS;
 	scene->node.report_lag_ns = 2000 * MS;
@@ -340,7 +328,6 @@ static void assert_every_policy(bool backbones)
 	struct scene scene;
 	size_t count;
 	const struct md_sim_policy *policies = md_sim_policies(&count);
-
 	crowd(&scene, backbones);
 	for (size_t i = 0; i < count; i++) {
 		struct md_sim_result result = run_as(&scene, &policies[i]), again = run_as(&scene, &policies[i]);
@@ -377,7 +364,6 @@ static size_t draw_faults(struct medusa_sched_event *faults, uint64_t seed, uint
 {
 	uint64_t state = seed, at = 0;
 	size_t count = 0;
-
 	for (; count < FAULTS - 4 && at < end; count++) {
 		static const enum medusa_sched_event_type types[] = {
 		    MEDUSA_SCHED_TRANSFER_FAILED, MEDUSA_SCHED_TRANSFER_FAILED, MEDUSA_SCHED_BATCH_FAILED,
@@ -408,7 +394,6 @@ Test(sim_run, faults_leave_no_request_behind)
 	size_t count;
 	const struct md_sim_policy *policies = md_sim_policies(&count);
 	struct medusa_sched_event faults[FAULTS];
-
 	crowd(&scene, true);
 	for (size_t i = 0; i < count; i++) {
 		for (uint64_t seed = 1; seed <= 3 && !policies[i].early_binding; seed++) {
@@ -433,7 +418,6 @@ Test(sim_run, should_fail_bad_workload)
 	struct scene scene;
 	struct md_sim_result result;
 	struct md_error err;
-
 	scene_init(&scene, 1, 1000);
 	add_function(&scene, 1000000000, 40 * MS);
 	add_request(&scene, 0, 0);

@@ -16,7 +16,6 @@ static struct md_sim_functions make_functions(uint32_t count, const char *rate)
 	struct md_sim_functions functions;
 	struct md_error err = {0};
 	char text[256];
-
 	snprintf(text, sizeof(text),
 		 "source: s\nmodels: [{name: f, weights: 1GB, execution: 5ms, rate: %s}]\nfunctions: {count: %u}\n",
 		 rate, count);
@@ -29,7 +28,6 @@ static struct md_sim_workload parse(const char *text, uint32_t functions, struct
 	struct md_sim_functions all = make_functions(functions, "6/min");
 	struct md_sim_workload workload;
 	struct md_error err = {0};
-
 	cr_assert_eq(md_sim_workload_parse("trace", text, strlen(text), &all, &options, &workload, &err), MD_OK, "%s",
 		     err.message);
 	md_sim_functions_finish(&all);
@@ -42,7 +40,6 @@ static void assert_refused(const char *text, const char *message)
 	struct md_sim_workload_options options = {0};
 	struct md_sim_workload workload;
 	struct md_error err = {0};
-
 	cr_assert_neq(md_sim_workload_parse("trace", text, strlen(text), &all, &options, &workload, &err), MD_OK,
 		      "was read:\n%s", text);
 	cr_assert(strstr(err.message, message), "'%s' is not in '%s'", message, err.message);
@@ -53,7 +50,6 @@ static void assert_request(const struct md_sim_workload *workload, size_t i, uin
 			   uint32_t context, uint32_t generated)
 {
 	const struct md_sim_request *request = &workload->requests[i];
-
 	cr_assert_lt(i, workload->count);
 	cr_assert_eq(request->at, at, "request %zu at %llu", i, (unsigned long long)request->at);
 	cr_assert_eq(request->function, function, "request %zu is function %u's", i, request->function);
@@ -68,7 +64,6 @@ Test(sim_workload, azure_counts_from_its_first_request)
 	    parse(AZURE "2023-12-31 23:59:59.9799600,4808,10\r\n2024-01-01 00:00:00.0319600,3180,8\n"
 			"2024-02-29 12:00:00+00:00,1,0\n2024-03-01 12:00:00,2,3",
 		  3, (struct md_sim_workload_options){0});
-
 	cr_assert_eq(workload.count, 4);
 	assert_request(&workload, 0, 0, 0, 4808, 10);
 	assert_request(&workload, 1, 52 * MS, 1, 3180, 8);
@@ -85,7 +80,6 @@ Test(sim_workload, mooncake_is_json_lines)
 	    "{\"timestamp\": 0, \"input_length\": 6758, \"output_length\": 500, \"hash_ids\": [0, 1, [2], \"}\"]}\n"
 	    "\n{\"hash_ids\":[],\"output_length\":3,\"who\":\"a\\\"b\",\"input_length\":5,\"timestamp\":27.5}\n",
 	    2, (struct md_sim_workload_options){0});
-
 	cr_assert_eq(workload.count, 2);
 	assert_request(&workload, 0, 0, 0, 6758, 500);
 	assert_request(&workload, 1, 27500000, 1, 5, 3);
@@ -96,7 +90,6 @@ Test(sim_workload, own_form_names_functions)
 {
 	struct md_sim_workload workload =
 	    parse(OWN "2.5,f-1,10,20\n0.25,2,,\n3,,7,\n4,,,1\n", 3, (struct md_sim_workload_options){0});
-
 	assert_request(&workload, 0, 250 * MS, 2, 0, 0);
 	assert_request(&workload, 1, 2500 * MS, 1, 10, 20);
 	assert_request(&workload, 2, 3000 * MS, 0, 7, 0);
@@ -143,7 +136,6 @@ Test(sim_workload, bad_traces_are_refused_by_line_and_field)
 	    {"{\"a\": 1, \"timestamp\": 1, \"input_length\": 1, \"output_length\": 1}\nnext\n",
 	     "trace:2: line: an object"},
 	};
-
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		assert_refused(cases[i].text, cases[i].message);
 }
@@ -157,7 +149,6 @@ Test(sim_workload, options_out_of_range_are_refused)
 	struct md_sim_functions all = make_functions(3, "6/min"), none = {0};
 	struct md_sim_workload workload;
 	struct md_error err = {0};
-
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		cr_assert_eq(md_sim_workload_parse("t", OWN "1,,,\n", strlen(OWN) + 5, &all, &bad[i], &workload, &err),
 			     MD_ERR_INVALID, "%zu", i);
@@ -182,7 +173,6 @@ Test(sim_workload, speed_and_duration)
 {
 	struct md_sim_workload workload = parse(OWN "1,,,\n2,,,\n3,,,\n4,,,\n", 2,
 						(struct md_sim_workload_options){.speed = 2, .duration_ns = 1500 * MS});
-
 	cr_assert_eq(workload.count, 2);
 	assert_request(&workload, 0, 500 * MS, 0, 0, 0);
 	assert_request(&workload, 1, 1000 * MS, 1, 0, 0);
@@ -196,7 +186,6 @@ Test(sim_workload, zipf_follows_its_law)
 	char *text = malloc(ROWS * 8 + 64), *at = text;
 	uint32_t counts[FUNCTIONS] = {0};
 	double sum = 0;
-
 	at += sprintf(at, OWN);
 	for (int i = 0; i < ROWS; i++)
 		at += sprintf(at, "1,,,\n");
@@ -224,7 +213,6 @@ static struct md_sim_workload draw(const char *law, uint32_t functions, const ch
 	struct md_sim_functions all = make_functions(functions, rate);
 	struct md_sim_workload workload;
 	struct md_error err = {0};
-
 	cr_assert_eq(md_sim_workload_read(law, &all, &options, &workload, &err), MD_OK, "%s", err.message);
 	for (size_t i = 0; i < workload.count; i++)
 		cr_assert(workload.requests[i].function < functions && workload.requests[i].at < workload.end &&
@@ -238,7 +226,6 @@ static struct md_sim_workload draw(const char *law, uint32_t functions, const ch
 static double variation(const struct md_sim_workload *workload)
 {
 	double sum = 0, squares = 0, count = (double)workload->count - 1;
-
 	for (size_t i = 1; i < workload->count; i++) {
 		double gap = (double)(workload->requests[i].at - workload->requests[i - 1].at);
 		sum += gap;
@@ -250,7 +237,6 @@ static double variation(const struct md_sim_workload *workload)
 Test(sim_workload, laws_keep_the_mean_rate)
 {
 	static const char *const laws[] = {"poisson", "mmpp", "torpor"};
-
 	for (size_t i = 0; i < 3; i++) {
 		struct md_sim_workload workload = draw(
 		    laws[i], 100, "60/min", (struct md_sim_workload_options){.seed = 5, .duration_ns = 600000 * MS});
@@ -269,7 +255,6 @@ Test(sim_workload, laws_vary_as_they_should)
 		const char *law;
 		double low, high;
 	} cases[] = {{"poisson", 0.95, 1.05}, {"mmpp", 1.2, 1.8}, {"torpor", 0.28, 0.36}};
-
 	for (size_t i = 0; i < 3; i++) {
 		struct md_sim_workload workload =
 		    draw(cases[i].law, 1, "6000/min", (struct md_sim_workload_options){.duration_ns = 600000 * MS});
@@ -282,7 +267,6 @@ Test(sim_workload, laws_vary_as_they_should)
 Test(sim_workload, laws_are_the_same_for_a_seed)
 {
 	static const char *const laws[] = {"poisson", "mmpp", "torpor"};
-
 	for (size_t i = 0; i < 3; i++) {
 		struct md_sim_workload_options options = {.seed = 9};
 		struct md_sim_workload a = draw(laws[i], 10, "6/min", options), b = draw(laws[i], 10, "6/min", options);

@@ -15,7 +15,6 @@
 Test(status, sets_and_returns)
 {
 	struct md_error err = {0};
-
 	cr_assert_eq(md_error_set(&err, MD_ERR_CORRUPT, "section %s at %d", "kv", 7), MD_ERR_CORRUPT);
 	cr_assert_eq(err.status, MD_ERR_CORRUPT);
 	cr_assert_str_eq(err.message, "section kv at 7");
@@ -25,7 +24,6 @@ Test(status, sets_and_returns)
 Test(status, message_may_be_its_own_argument)
 {
 	struct md_error err;
-
 	md_error_set(&err, MD_ERR_IO, "inner");
 	md_error_set(&err, MD_ERR_BUSY, "outer (%s)", err.message);
 	cr_assert_str_eq(err.message, "outer (inner)");
@@ -34,7 +32,6 @@ Test(status, message_may_be_its_own_argument)
 Test(status, prefixes)
 {
 	struct md_error err;
-
 	md_error_set(&err, MD_ERR_TRUNCATED, "9 bytes missing");
 	cr_assert_eq(md_error_prefix(&err, "%s, frame %d", "a.mtrace", 3), MD_ERR_TRUNCATED);
 	cr_assert_str_eq(err.message, "a.mtrace, frame 3: 9 bytes missing");
@@ -44,7 +41,6 @@ Test(status, long_messages_are_cut_and_ended)
 {
 	char text[2 * MD_ERROR_MESSAGE_BYTES];
 	struct md_error err;
-
 	memset(text, 'x', sizeof(text) - 1);
 	text[sizeof(text) - 1] = '\0';
 	md_error_set(&err, MD_ERR_IO, "%s", text);
@@ -79,7 +75,6 @@ Test(status, every_status_has_a_name_of_its_own)
 	    MD_ERR_UNPROVABLE,
 	    MD_ERR_AMBIGUOUS,
 	};
-
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
 		for (size_t j = 0; j < i; j++)
 			cr_assert_str_neq(md_status_name(all[i]), md_status_name(all[j]));
@@ -92,7 +87,6 @@ Test(log, is_filtered_and_written_to_the_file)
 	char path[] = "/tmp/medusa-log-XXXXXX", text[4096];
 	int fd = mkstemp(path);
 	ssize_t size;
-
 	cr_assert(fd >= 0);
 	setenv("MEDUSA_LOG", "info", 1);
 	setenv("MEDUSA_LOG_FILE", path, 1);

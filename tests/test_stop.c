@@ -21,7 +21,6 @@ static char folder[64], file[96];
 static void work(int ready)
 {
 	int fd = open(file, O_WRONLY | O_CREAT, 0600);
-
 	md_stop_watch();
 	md_stop_remove(folder);
 	md_stop_remove(file);
@@ -35,7 +34,6 @@ static int status_after(int number)
 {
 	char byte;
 	int ends[2], status = -1;
-
 	snprintf(folder, sizeof(folder), "/tmp/medusa-test-XXXXXX");
 	cr_assert_not_null(mkdtemp(folder));
 	snprintf(file, sizeof(file), "%s/file", folder);
@@ -54,7 +52,6 @@ static int status_after(int number)
 Test(stop, what_was_made_is_removed)
 {
 	static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
-
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
 		int status = status_after(numbers[i]);
 		cr_assert(WIFEXITED(status), "signal %d", numbers[i]);
@@ -84,7 +81,6 @@ static bool made_again;
 int rmdir(const char *path)
 {
 	int fd = made_again ? open(file, O_WRONLY | O_CREAT, 0600) : -1;
-
 	if (fd >= 0)
 		close(fd);
 	return (int)syscall(SYS_rmdir, path);
@@ -105,7 +101,6 @@ Test(stop, a_folder_goes_although_its_files_come_back)
 Test(stop, what_was_left_half_way_goes_too)
 {
 	char gone[80];
-
 	snprintf(folder, sizeof(folder), "/tmp/medusa-test-XXXXXX");
 	cr_assert_not_null(mkdtemp(folder));
 	snprintf(gone, sizeof(gone), "%s" MD_FOLDER_GONE, folder);
@@ -124,7 +119,6 @@ Test(stop, a_signal_while_a_child_runs_is_kept)
 	struct md_run run = {.argv = argv};
 	struct md_error err = {0};
 	int code = -1;
-
 	md_stop_watch();
 	cr_assert_eq(md_run_child(&run, &code, &err), MD_OK, "%s", err.message);
 	cr_assert(code == 128 + SIGPIPE || code == 128 + SIGTERM, "exit code %d", code);

@@ -130,7 +130,6 @@ static void put_everything(struct md_trace_writer *w)
 	struct md_node nodes[5];
 	struct md_edge edges[3];
 	struct md_trace_graph graph = sample_graph(nodes, edges);
-
 	md_trace_put_meta(
 	    w,
 	    &(struct md_trace_meta){

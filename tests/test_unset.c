@@ -135,7 +135,6 @@ static const struct unset_case {
 static void build(struct builder *b, unsigned capture, const struct unset_case *c)
 {
 	uint32_t kernel;
-
 	builder_init(b);
 	builder_alloc(b, MD_ALLOC_DEVICE, capture ? A2 : A1, A_SIZE);
 	builder_free(b, builder_alloc(b, MD_ALLOC_DEVICE, capture ? DEAD2 : DEAD1, 0x1000));
@@ -153,7 +152,6 @@ static void analyze(const struct unset_case *c, const struct md_analyze_options 
 {
 	struct builder one, two;
 	struct md_error err;
-
 	build(&one, 0, c);
 	build(&two, 1, c);
 	cr_assert(md_analyze(&one.trace, &two.trace, options, artifact, &err) == MD_OK, "%s: %s", c->name, err.message);
@@ -166,7 +164,6 @@ static void assert_noise(const struct md_artifact *artifact, const struct unset_
 	const struct md_artifact_graph *graph = find_graph(artifact, "decode", 1);
 	struct md_unset unset;
 	struct md_error err;
-
 	cr_assert(graph, "%s: refused: %s", c->name, refusal_of(artifact, "decode", 1));
 	cr_assert(md_artifact_unset(artifact, graph, &unset, &err) == MD_OK, "%s", err.message);
 	cr_assert(unset.struct_bytes == c->struct_bytes && unset.other_bytes == c->other_bytes && !unset.scalars,
@@ -178,7 +175,6 @@ static void assert_noise(const struct md_artifact *artifact, const struct unset_
 Test(unset, what_differs_is_unset_or_refused)
 {
 	const struct md_analyze_options options = {.size = sizeof(options), .keep_doubtful = true};
-
 	for (size_t i = 0; i < CASES; i++) {
 		struct md_artifact artifact;
 		analyze(&cases[i], &options, &artifact);
@@ -196,7 +192,6 @@ Test(unset, accepted_values_are_noise_and_the_artifact_says_so)
 {
 	const struct md_analyze_options options = {
 	    .size = sizeof(options), .keep_doubtful = true, .accept_process_values = true};
-
 	for (size_t i = 0; i < CASES; i++) {
 		struct md_artifact artifact;
 		analyze(&cases[i], &options, &artifact);
@@ -210,7 +205,6 @@ Test(unset, should_fail_structs_that_differ_if_the_user_knows_of_none)
 {
 	const struct md_analyze_options options = {
 	    .size = sizeof(options), .keep_doubtful = true, .refuse_unset = true};
-
 	for (size_t i = 0; i < CASES; i++) {
 		struct md_artifact artifact;
 		analyze(&cases[i], &options, &artifact);
@@ -233,7 +227,6 @@ Test(unset, should_fail_a_layout_that_does_not_fit)
 						 .one = {0, UINT64_C(1) << 32},
 						 .two = {0, UINT64_C(2) << 32}};
 	struct md_artifact artifact;
-
 	analyze(&beyond, NULL, &artifact);
 	cr_assert(strstr(refusal_of(&artifact, "decode", 1), "parameter 0 at 12 of 8 bytes, in a block of 16"), "'%s'",
 		  refusal_of(&artifact, "decode", 1));

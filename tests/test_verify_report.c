@@ -10,7 +10,6 @@
 static struct md_artifact artifact_of(size_t count, const char *const labels[])
 {
 	struct md_artifact artifact = {.graph_count = (uint32_t)count};
-
 	artifact.graphs = calloc(count, sizeof(*artifact.graphs));
 	for (size_t i = 0; i < count; i++) {
 		artifact.graphs[i].label = strdup(labels[i]);
@@ -36,7 +35,6 @@ static enum md_status parse(const char *text, const struct md_artifact *artifact
 {
 	FILE *in = fmemopen((void *)text, strlen(text), "r");
 	enum md_status status = md_verify_parse(in, artifact, report, err);
-
 	fclose(in);
 	return status;
 }
@@ -45,7 +43,6 @@ static struct md_verify_report report_of(const char *text, const struct md_artif
 {
 	struct md_verify_report report;
 	struct md_error err = {0};
-
 	cr_assert_eq(parse(text, artifact, &report, &err), MD_OK, "%s", err.message);
 	return report;
 }
@@ -59,7 +56,6 @@ Test(verify, counts_each_graph_once)
 {
 	struct md_artifact artifact = artifact_of(4, decode);
 	struct md_verify_report report = report_of(mixed, &artifact);
-
 	cr_assert(report.complete);
 	cr_assert_eq(report.graph_count, 5);
 	cr_assert_eq(report.graphs[0].outcome, MD_VERIFY_PASSED);
@@ -84,7 +80,6 @@ Test(verify, failure_after_a_skip_wins)
 	struct md_artifact artifact = artifact_of(1, decode);
 	struct md_verify_report report =
 	    report_of(LINE("skipped", 1, 0, "busy") LINE("fail", 1, 8, "wrong") LINE("pass", 1, 8, "") END, &artifact);
-
 	cr_assert_eq(report.graphs[0].outcome, MD_VERIFY_FAILED);
 	cr_assert_str_eq(report.graphs[0].reason, "wrong");
 	md_verify_finish(&report);
@@ -100,7 +95,6 @@ Test(verify, nondeterministic_is_neither_passed_nor_failed)
 	struct md_artifact artifact = artifact_of(4, decode);
 	struct md_verify_report report = report_of(doubtful, &artifact);
 	struct md_error err = {0};
-
 	cr_assert_eq(report.graphs[0].outcome, MD_VERIFY_NONDETERMINISTIC);
 	cr_assert_str_eq(report.graphs[0].reason, "3 bytes of buffer \"kv\"", "the first one's reason");
 	cr_assert_eq(report.graphs[1].outcome, MD_VERIFY_SKIPPED, "one comparison did not take place");
@@ -122,7 +116,6 @@ Test(verify, nondeterministic_is_accepted_within_a_tolerance_that_was_named)
 	struct md_artifact artifact = artifact_of(4, decode);
 	struct md_verify_report report = report_of(doubtful, &artifact);
 	struct md_error err = {0};
-
 	report.allow_uncompared = true;
 	report.tolerance = (struct md_tolerance){true, 64, MD_ELEMENT_BF16};
 	cr_assert_eq(md_verify_apply(&report, &artifact, &err), MD_OK);
@@ -140,7 +133,6 @@ Test(verify, a_killed_engine_proves_what_it_compared)
 {
 	struct md_artifact artifact = artifact_of(2, decode);
 	struct md_verify_report report = report_of(LINE("pass", 1, 8, "") "{\"verdict\": \"pa", &artifact);
-
 	cr_assert_not(report.complete);
 	cr_assert_eq(report.graphs[0].outcome, MD_VERIFY_PASSED);
 	cr_assert_eq(report.graphs[1].outcome, MD_VERIFY_SKIPPED);
@@ -181,7 +173,6 @@ Test(verify, should_fail_other_lines)
 	    OF("decode", "begun", 2, 8, ""),
 	};
 	struct md_artifact artifact = artifact_of(1, decode);
-
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
 		char text[512];
 		struct md_verify_report report;
@@ -200,7 +191,6 @@ Test(verify, a_comparison_that_never_ended_failed)
 	    report_of(LINE("begun", 1, 0, "") LINE("pass", 1, 8, "") LINE("begun", 1, 0, "") LINE("begun", 2, 0, "")
 			  LINE("pass", 2, 8, "") END /* of another process */,
 		      &artifact);
-
 	cr_assert_eq(report.graphs[0].outcome, MD_VERIFY_FAILED);
 	cr_assert_not_null(strstr(report.graphs[0].reason, "while this graph was being compared"));
 	cr_assert_eq(report.graphs[1].outcome, MD_VERIFY_PASSED);
@@ -215,7 +205,6 @@ Test(verify, lines_come_back_without_loss)
 {
 	char long_label[70001];
 	const char *const labels[] = {hostile, long_label, "caf\xc3\xa9 \xf0\x9f\x98\x80", "\xed\xa0\x80", "", "\xff"};
-
 	for (size_t i = 0; i + 1 < sizeof(long_label); i++)
 		long_label[i] = (char)(1 + i % 255);
 	long_label[sizeof(long_label) - 1] = '\0';
@@ -244,7 +233,6 @@ Test(verify, apply_keeps_proves_and_removes)
 	struct md_artifact artifact = artifact_of(4, decode);
 	struct md_verify_report report = report_of(mixed, &artifact);
 	struct md_error err = {0};
-
 	report.allow_uncompared = report.allow_strangers = true;
 	cr_assert_eq(md_verify_apply(&report, &artifact, &err), MD_OK);
 	cr_assert_eq(artifact.graph_count, 3);
@@ -267,7 +255,6 @@ Test(verify, should_fail_what_was_not_compared)
 	struct md_artifact artifact = artifact_of(4, decode);
 	struct md_verify_report report = report_of(mixed, &artifact);
 	struct md_error err = {0};
-
 	cr_assert_eq(md_verify_apply(&report, &artifact, &err), MD_OK);
 	cr_assert_eq(artifact.graph_count, 1);
 	cr_assert_eq(artifact.graphs[0].batch, 1);
@@ -291,7 +278,6 @@ Test(verify, nothing_in_doubt_is_published)
 			      LINE("nondeterministic", 3, 8, "3 bytes") END,
 		      &artifact);
 	struct md_error err = {0};
-
 	for (uint32_t i = 0; i < artifact.graph_count; i++) {
 		struct md_doubtful *words = calloc(2, sizeof(*words));
 		words[0] = (struct md_doubtful){.node = 1, .at = 8, .alloc = MD_NONE};
@@ -323,7 +309,6 @@ Test(verify, should_fail_a_word_that_no_graph_can_have)
 	struct md_artifact artifact = artifact_of(1, decode);
 	struct md_verify_report report;
 	struct md_error err = {0};
-
 	cr_assert_eq(parse(LINE("noise", 1, 64, "") END, &artifact, &report, &err), MD_ERR_CORRUPT);
 	cr_assert_eq(parse(LINE("noise", 2, 0, "") END, &artifact, &report, &err), MD_ERR_CORRUPT);
 	md_artifact_finish(&artifact);
@@ -334,7 +319,6 @@ static char *printed(void (*print)(const struct md_verify_report *, FILE *), con
 	char *text = NULL;
 	size_t size = 0;
 	FILE *out = open_memstream(&text, &size);
-
 	print(report, out);
 	fclose(out);
 	return text;
@@ -347,7 +331,6 @@ Test(verify, output_is_escaped)
 	struct md_verify_report report =
 	    report_of(OF("a<b>&\\\"c\\\"\\\\", "fail", 1, 8, "1 < 2 && \\\"x\\\"") END, &artifact);
 	char *xml = printed(md_verify_print_junit, &report), *json = printed(md_verify_print_json, &report);
-
 	cr_assert_not_null(strstr(xml, "tests=\"2\" failures=\"2\" errors=\"0\" skipped=\"0\""), "%s", xml);
 	cr_assert_not_null(strstr(xml, "name=\"a&lt;b&gt;&amp;&quot;c&quot;\\\\ batch 1\""), "%s", xml);
 	cr_assert_not_null(strstr(xml, "message=\"1 &lt; 2 &amp;&amp; &quot;x&quot;\"/>"), "%s", xml);
@@ -366,7 +349,6 @@ Test(verify, what_may_be_missing_is_said)
 	struct md_artifact artifact = artifact_of(1, decode);
 	struct md_verify_report report = report_of(LINE("pass", 1, 8, ""), &artifact);
 	char *xml = printed(md_verify_print_junit, &report);
-
 	cr_assert_not_null(md_verify_doubtful(&report));
 	cr_assert_not_null(strstr(xml, "tests=\"2\" failures=\"0\" errors=\"1\" skipped=\"0\""), "%s", xml);
 	cr_assert_not_null(strstr(xml, "<error message=\"the report was cut short"), "%s", xml);
@@ -381,7 +363,6 @@ Test(verify, nondeterministic_graphs_have_their_own_count)
 	struct md_verify_report report = report_of(doubtful, &artifact);
 	char *xml = printed(md_verify_print_junit, &report), *json = printed(md_verify_print_json, &report);
 	char *table = printed(md_verify_print_table, &report);
-
 	cr_assert_not_null(strstr(xml, "tests=\"4\" failures=\"2\" errors=\"0\" skipped=\"1\""), "%s", xml);
 	cr_assert_not_null(strstr(xml, "<failure type=\"not compared\" message=\"not compared: busy\"/>"), "%s", xml);
 	cr_assert_not_null(strstr(xml, "<skipped message=\"nondeterministic: 3 bytes of"), "%s", xml);

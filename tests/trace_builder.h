@@ -21,7 +21,6 @@ static inline void *builder_grow(void *array_slot, uint32_t *count, size_t item)
 {
 	void **array = array_slot;
 	char *grown = md_array_resize(*array, (uint64_t)*count + 1, item);
-
 	cr_assert(grown, "memory for the test");
 	*array = grown;
 	memset(grown + *count * item, 0, item);
@@ -31,7 +30,6 @@ static inline void *builder_grow(void *array_slot, uint32_t *count, size_t item)
 static inline char *builder_text(const char *text)
 {
 	char *copy = text ? strdup(text) : NULL;
-
 	cr_assert(!text || copy, "memory for the test");
 	return copy;
 }
@@ -54,7 +52,6 @@ static inline void builder_init(struct builder *b)
 static inline uint32_t builder_alloc(struct builder *b, enum md_alloc_family family, uint64_t address, uint64_t size)
 {
 	struct md_trace_alloc *alloc = builder_grow(&b->trace.allocs, &b->trace.alloc_count, sizeof(*alloc));
-
 	*alloc = (struct md_trace_alloc){family, family, address, size, ++b->sequence, UINT64_MAX};
 	return b->trace.alloc_count - 1;
 }
@@ -68,7 +65,6 @@ static inline void builder_free(struct builder *b, uint32_t alloc)
 static inline uint32_t builder_image(struct builder *b, uint8_t fill)
 {
 	struct md_image *image = builder_grow(&b->trace.images, &b->trace.image_count, sizeof(*image));
-
 	b->sequence++;
 	image->kind = MD_IMAGE_ELF;
 	image->size = 64;
@@ -84,7 +80,6 @@ static inline uint32_t builder_kernel(struct builder *b, uint32_t image, const c
 {
 	struct md_kernel *kernel = builder_grow(&b->trace.kernels, &b->trace.kernel_count, sizeof(*kernel));
 	uint32_t launches = b->trace.kernel_count - 1;
-
 	b->sequence++;
 	kernel->image = image;
 	kernel->name = builder_text(name);
@@ -103,7 +98,6 @@ static inline struct md_trace_graph *builder_last(struct builder *b)
 static inline struct md_trace_graph *builder_graph(struct builder *b, const char *label, uint32_t batch)
 {
 	struct md_trace_graph *graph = builder_grow(&b->trace.graphs, &b->trace.graph_count, sizeof(*graph));
-
 	graph->id = b->trace.graph_count;
 	graph->label = builder_text(label);
 	graph->batch = batch;
@@ -116,7 +110,6 @@ static inline struct md_node *builder_node(struct builder *b, uint8_t type)
 {
 	struct md_trace_graph *graph = builder_last(b);
 	struct md_node *node = builder_grow(&graph->nodes, &graph->node_count, sizeof(*node));
-
 	node->type = type;
 	node->kernel = MD_NONE;
 	node->sequence = ++b->sequence;
@@ -127,7 +120,6 @@ static inline struct md_node *builder_node(struct builder *b, uint8_t type)
 static inline struct md_node *builder_launch(struct builder *b, uint32_t kernel, const void *params, uint32_t bytes)
 {
 	struct md_node *node = builder_node(b, MD_NODE_KERNEL);
-
 	node->kernel = kernel;
 	node->grid[0] = 4;
 	node->grid[1] = node->grid[2] = 1;
@@ -144,7 +136,6 @@ static inline void builder_edge(struct builder *b, uint32_t from, uint32_t to)
 {
 	struct md_trace_graph *graph = builder_last(b);
 	struct md_edge *edge = builder_grow(&graph->edges, &graph->edge_count, sizeof(*edge));
-
 	edge->from = from;
 	edge->to = to;
 }
@@ -152,7 +143,6 @@ static inline void builder_edge(struct builder *b, uint32_t from, uint32_t to)
 static inline void builder_attribute(struct builder *b, uint32_t id, const void *value, size_t bytes)
 {
 	struct md_node *node = &builder_last(b)->nodes[builder_last(b)->node_count - 1];
-
 	node->attributes = md_arena_alloc(&builder_last(b)->arena, sizeof(*node->attributes));
 	cr_assert(node->attributes, "memory for the test");
 	memset(node->attributes, 0, sizeof(*node->attributes));
@@ -165,14 +155,12 @@ static inline void builder_bind(struct builder *b, const char *name, uint64_t ad
 				enum md_bind_role role)
 {
 	struct md_trace_bind *bind = builder_grow(&b->trace.binds, &b->trace.bind_count, sizeof(*bind));
-
 	*bind = (struct md_trace_bind){builder_text(name), address, size, ++b->sequence, role};
 }
 
 static inline void builder_content(struct builder *b, uint64_t address, const void *data, uint64_t size)
 {
 	struct md_trace_content *content = builder_grow(&b->trace.contents, &b->trace.content_count, sizeof(*content));
-
 	*content = (struct md_trace_content){++b->sequence, address, size, malloc(size)};
 	cr_assert(content->data, "memory for the test");
 	memcpy(content->data, data, size);

@@ -14,7 +14,6 @@
 static void say_helpers(const struct md_job *job, const struct md_trace *trace)
 {
 	uint32_t labelled = md_trace_labelled(trace);
-
 	if (labelled && labelled < trace->graph_count)
 		md_job_say(job, "skipped %u unlabelled graphs, since other graphs have labels",
 			   trace->graph_count - labelled);
@@ -30,7 +29,6 @@ static int capture_third(struct md_job *job, const struct md_analyze_options *wa
 	struct md_third what = {0, 1, disagreed};
 	struct md_error err = {0};
 	int result;
-
 	md_job_say(
 	    job,
 	    "the captures disagree about the kernels or nodes of %u graphs: a third capture may agree with one of them",
@@ -65,7 +63,6 @@ int md_job_analyze(struct md_job *job)
 					    .refuse_unset = job->wish->refuse_unset};
 	struct md_error err = {0};
 	uint64_t start = md_clock_ns();
-
 	if (md_analyze(&job->runs[0], job->wish->single ? NULL : &job->runs[1], &wanted, &job->artifact, &err) !=
 	    MD_OK) {
 		job->traces_needed = true;
@@ -81,7 +78,6 @@ int md_job_analyze(struct md_job *job)
 static void say_outcomes(const struct md_job *job, const struct md_verify_report *report)
 {
 	unsigned words = 0;
-
 	md_job_say(job, "verification: %zu passed, %zu failed, %zu not compared",
 		   md_verify_count(report, MD_VERIFY_PASSED), md_verify_count(report, MD_VERIFY_FAILED),
 		   md_verify_count(report, MD_VERIFY_SKIPPED));
@@ -103,7 +99,6 @@ static void say_outcomes(const struct md_job *job, const struct md_verify_report
 static int apply_report(struct md_job *job, struct md_verify_report *report)
 {
 	struct md_error err = {0};
-
 	if (report->exit_code && !(md_job_has_end(job) && report->complete)) {
 		md_job_say(job,
 			   "the command ended with %d in the verification run; nothing was written; " MD_REPEAT_OWN,
@@ -131,7 +126,6 @@ static int state_verification(struct md_job *job)
 {
 	struct md_provenance *from = &job->artifact.provenance;
 	const struct md_job_wish *wish = job->wish;
-
 	free(from->verification);
 	if (asprintf(&from->verification, "%s%s",
 		     wish->allow_uncompared  ? "graphs that were not compared were allowed"
@@ -151,7 +145,6 @@ int md_job_verify(struct md_job *job)
 	struct md_error err = {0};
 	char unverified[PATH_MAX];
 	int result;
-
 	if (job->wish->no_verify || job->wish->single || !job->artifact.graph_count)
 		return -1;
 	result = state_verification(job);

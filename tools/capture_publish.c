@@ -13,7 +13,6 @@ static void say_constants(const struct md_job *job)
 {
 	const struct md_artifact *artifact = &job->artifact;
 	uint32_t hashed = 0, same = 0, uncompared = 0;
-
 	for (uint32_t i = 0; i < artifact->binding_count; i++) {
 		hashed += artifact->bindings[i].hashed;
 		same += artifact->bindings[i].hashed && !artifact->bindings[i].varied;
@@ -35,7 +34,6 @@ static void say_unset(const struct md_job *job)
 {
 	uint64_t bytes = 0;
 	uint32_t graphs = 0;
-
 	for (uint32_t i = 0; i < job->artifact.graph_count; i++) {
 		struct md_unset unset = {0};
 		if (md_artifact_unset(&job->artifact, &job->artifact.graphs[i], &unset, NULL) != MD_OK)
@@ -75,7 +73,6 @@ static void summarize(const struct md_job *job)
 {
 	const struct md_artifact *artifact = &job->artifact;
 	uint64_t nodes = 0, pointers = 0;
-
 	for (uint32_t i = 0; i < artifact->graph_count; i++) {
 		nodes += artifact->graphs[i].node_count;
 		pointers += artifact->graphs[i].pointer_count;
@@ -100,7 +97,6 @@ static void summarize(const struct md_job *job)
 static bool keeps_older(const struct md_job *job)
 {
 	struct md_artifact older;
-
 	if (job->artifact.graph_count || md_artifact_read(job->workplace.output, &older, NULL, NULL) != MD_OK)
 		return false;
 	bool keeps = older.graph_count > 0;
@@ -112,7 +108,6 @@ static bool keeps_older(const struct md_job *job)
 static enum md_status write_artifact(struct md_job *job, struct md_error *err)
 {
 	char path[PATH_MAX + 32];
-
 	snprintf(path, sizeof(path), "%s/artifact.medusa", job->workplace.folder);
 	if (md_artifact_write(&job->artifact, path, &job->sizes, err) != MD_OK)
 		return md_error_prefix(err, "%s", job->wish->output);
@@ -127,7 +122,6 @@ int md_job_publish(struct md_job *job)
 {
 	struct md_error err = {0};
 	bool kept = keeps_older(job);
-
 	if (md_artifact_doubtful(&job->artifact)) {
 		md_job_say(job, "graph %s/%u has doubtful words that were not tested; nothing was written",
 			   md_artifact_doubtful(&job->artifact)->label, md_artifact_doubtful(&job->artifact)->batch);
@@ -157,7 +151,6 @@ static bool keep_trace(const struct md_job *job, unsigned index, char kept[PATH_
 	char part[PATH_MAX + 8];
 	size_t size = strlen(path);
 	struct stat info;
-
 	if (size > 7 && !strcmp(path + size - 7, ".medusa"))
 		size -= 7;
 	snprintf(kept, PATH_MAX, "%.*s.%u.mtrace", (int)size, path, index + 1);
@@ -173,7 +166,6 @@ static bool keep_trace(const struct md_job *job, unsigned index, char kept[PATH_
 void md_job_keep_traces(const struct md_job *job)
 {
 	char kept[PATH_MAX];
-
 	for (unsigned i = 0; i < MD_CAPTURES_MOST; i++)
 		if (*job->traces[i] && keep_trace(job, i, kept) && !job->wish->keep_traces)
 			md_job_say(job, "the trace is kept: %s", kept);

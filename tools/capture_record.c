@@ -21,7 +21,6 @@ static enum md_run_left recording_left(void *user, pid_t *pid)
 	const char *path = user;
 	char part[PATH_MAX + 8];
 	struct stat info;
-
 	snprintf(part, sizeof(part), "%s.part", path);
 	if (!access(path, F_OK) || stat(part, &info))
 		return MD_RUN_OVER;
@@ -41,7 +40,6 @@ static int run_under_capture(struct md_job *job, unsigned index, int *code)
 	enum md_repeat_outcome outcome;
 	struct md_error err = {0};
 	char number[12];
-
 	snprintf(number, sizeof(number), "%u", index + 1);
 	if (md_workplace_file(&job->workplace, number, ".mtrace", job->traces[index], &err) != MD_OK)
 		return md_options_report(job->command, &err);
@@ -72,7 +70,6 @@ static enum md_status read_named_or_part(const char *path, struct md_trace *out,
 {
 	char part[PATH_MAX + 8];
 	struct stat info;
-
 	if (!access(path, F_OK))
 		return md_trace_read(path, out, err);
 	snprintf(part, sizeof(part), "%s.part", path);
@@ -91,7 +88,6 @@ static enum md_status read_named_or_part(const char *path, struct md_trace *out,
 static int judge_run(const struct md_job *job, int code, enum md_status trace)
 {
 	bool recorded = md_job_has_end(job) && trace == MD_OK;
-
 	md_job_forget_terminal(job, recorded);
 	if (md_stop_signal())
 		return 128 + md_stop_signal();
@@ -117,7 +113,6 @@ static int record(struct md_job *job, unsigned index)
 	struct md_trace *trace = &job->runs[index];
 	struct md_error err = {0};
 	int code = 0, result = run_under_capture(job, index, &code);
-
 	if (result >= 0)
 		return result;
 	enum md_status status = read_named_or_part(job->traces[index], trace, &err);
@@ -142,7 +137,6 @@ static int write_order(struct md_job *job, unsigned index)
 {
 	struct md_order order;
 	struct md_error err = {0};
-
 	snprintf(job->order, sizeof(job->order), "%s/order.%u", job->workplace.folder, index + 1);
 	if (md_order_make(&job->runs[0], strtoull(shift_seeds[index], NULL, 10), &order, &err) != MD_OK)
 		return md_job_fail(job, &err, MD_EXIT_COMMAND);
@@ -159,7 +153,6 @@ int md_job_capture(struct md_job *job, unsigned index)
 {
 	uint64_t start = md_clock_ns();
 	int result;
-
 	md_job_say(job, "capture %u of %u", index + 1, job->wish->single ? 1 : index < 2 ? 2 : 3);
 	result = index ? write_order(job, index) : -1;
 	if (result < 0)

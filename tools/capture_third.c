@@ -9,7 +9,6 @@ static enum md_status try_pair(const struct md_trace runs[MD_CAPTURES_MOST], uns
 	struct md_third now = {with, 2, 0};
 	struct md_analyze_options wanted = *options;
 	struct md_artifact other;
-
 	wanted.disagreed = &now.disagreed;
 	MD_FORWARD(md_analyze(&runs[with], &runs[2], &wanted, &other, err));
 	if (other.graph_count <= artifact->graph_count) {

@@ -13,7 +13,6 @@ static bool takes_command(const struct md_command *command)
 static bool takes_file(const struct md_option *option)
 {
 	static const char *const files[] = {"FILE", "OUT", "KEY"};
-
 	for (size_t i = 0; option->argument && i < sizeof(files) / sizeof(files[0]); i++)
 		if (!strncmp(option->argument, files[i], strlen(files[i])))
 			return true;
@@ -56,7 +55,6 @@ static void put_bash_words(const struct md_command *command, FILE *out)
 static void put_bash_values(const struct md_command *command, bool files, FILE *out)
 {
 	const char *before = "\t";
-
 	for (size_t i = 0; i < command->option_count; i++) {
 		const struct md_option *option = &command->options[i];
 		if (!option->argument || takes_file(option) != files)
@@ -139,7 +137,6 @@ static void print_zsh(const struct md_command *command, FILE *out)
 {
 	static const struct md_option common[] = {{.name = "help", .letter = 'h', .help = "Print a summary."},
 						  {.name = "version", .help = "Print the version."}};
-
 	fprintf(out, "#compdef %s\n", command->name);
 	put_head(command, "zsh", out);
 	if (takes_command(command))
@@ -179,7 +176,6 @@ static void print_fish(const struct md_command *command, FILE *out)
 {
 	static const struct md_option common[] = {{.name = "help", .letter = 'h', .help = "Print a summary."},
 						  {.name = "version", .help = "Print the version."}};
-
 	put_head(command, "fish", out);
 	for (size_t i = 0; i < command->option_count; i++)
 		put_fish_option(command, &command->options[i], out);
@@ -200,7 +196,6 @@ bool md_completion_print(const struct md_command *command, const char *shell, FI
 		const char *name;
 		void (*print)(const struct md_command *command, FILE *out);
 	} shells[] = {{"bash", print_bash}, {"zsh", print_zsh}, {"fish", print_fish}};
-
 	for (size_t i = 0; i < sizeof(shells) / sizeof(shells[0]); i++) {
 		if (strcmp(shell, shells[i].name) != 0)
 			continue;

@@ -13,7 +13,6 @@
 static void print_side(const char *sign, const char *path, const struct md_artifact *artifact, FILE *out)
 {
 	char key[MD_KEY_TEXT_BYTES];
-
 	md_plain_print(out, "%s %s: %" PRIu32 " graphs, %" PRIu64 " nodes, made %s", sign, path, artifact->graph_count,
 		       md_inspect_total_nodes(artifact),
 		       artifact->provenance.created ? artifact->provenance.created : "?");
@@ -25,7 +24,6 @@ static void print_side(const char *sign, const char *path, const struct md_artif
 static void print_one(const struct md_difference *d, FILE *out)
 {
 	const char *colon = *d->item ? ": " : "", *sign = d->chance ? "?" : "~";
-
 	if (!d->what)
 		md_plain_line(out, "  %s %s: %s", d->a ? "-" : "+", d->item, d->a ? d->a : d->b);
 	else if (d->count)
@@ -39,7 +37,6 @@ static void print_one(const struct md_difference *d, FILE *out)
 void md_diff_print(const struct md_diff *diff, const char *path_a, const char *path_b, FILE *out)
 {
 	const char *section = "";
-
 	print_side("---", path_a, diff->a, out);
 	print_side("+++", path_b, diff->b, out);
 	for (size_t i = 0; i < diff->count; i++) {
@@ -57,7 +54,6 @@ void md_diff_print(const struct md_diff *diff, const char *path_a, const char *p
 static void put_side(struct md_json *json, const char *name, const char *path, const struct md_artifact *artifact)
 {
 	char key[MD_KEY_TEXT_BYTES];
-
 	md_public_key_format(&artifact->signature.key, key);
 	md_json_object(json, name);
 	md_json_text(json, "path", path);
@@ -87,7 +83,6 @@ static void put_one(struct md_json *json, const struct md_difference *d)
 void md_diff_print_json(const struct md_diff *diff, const char *path_a, const char *path_b, FILE *out)
 {
 	struct md_json json;
-
 	md_json_init(&json, out);
 	md_json_object(&json, NULL);
 	md_json_bool(&json, "equal", !diff->real);

@@ -19,7 +19,6 @@ static int initialize_driver(void)
 {
 	void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 	int (*init)(unsigned flags) = driver ? (int (*)(unsigned))dlsym(driver, "cuInit") : NULL;
-
 	return !init || init(0);
 }
 
@@ -28,7 +27,6 @@ static bool has_gpu(void)
 {
 	int status;
 	pid_t child;
-
 	if (!access("/dev/nvidiactl", F_OK) || !access("/dev/nvidia0", F_OK))
 		return true;
 	child = fork();
@@ -42,7 +40,6 @@ static bool has_gpu(void)
 static bool find_hostcuda(char folder[PATH_MAX], struct md_error *err)
 {
 	char *slash;
-
 	if (md_preload_locate("hostcuda/libcuda.so.1", folder, NULL) != MD_OK &&
 	    md_preload_locate("medusa/hostcuda/libcuda.so.1", folder, err) != MD_OK)
 		return false;
@@ -57,7 +54,6 @@ static int take_hostcuda(const struct md_command *command)
 	MD_AUTO_FREE char *value = NULL;
 	char folder[PATH_MAX];
 	struct md_error err = {0};
-
 	if (!find_hostcuda(folder, &err)) {
 		md_options_say(command, "--device host: %s", err.message);
 		return MD_EXIT_INPUT;
@@ -77,7 +73,6 @@ static int take_hostcuda(const struct md_command *command)
 int md_device_choose(const struct md_command *command, const char *wish)
 {
 	bool automatic = !wish || !strcmp(wish, "auto");
-
 	if (wish && !strcmp(wish, "host"))
 		return take_hostcuda(command);
 	if (!automatic && strcmp(wish, "gpu") != 0)

@@ -33,7 +33,6 @@ static bool read_process(pid_t pid, struct process *out)
 	MD_AUTO_FILE FILE *file = NULL;
 	const char *end;
 	int parent, session;
-
 	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
 	file = fopen(path, "re");
 	if (!file || !fgets(line, sizeof(line), file))
@@ -67,7 +66,6 @@ static void list_processes(struct processes *all)
 	struct process process;
 	struct dirent *entry;
 	bool room = true;
-
 	while (folder && room && (entry = readdir(folder)))
 		if (isdigit((unsigned char)*entry->d_name) && read_process((pid_t)atoi(entry->d_name), &process))
 			room = add_process(all, &process);
@@ -78,7 +76,6 @@ static void list_processes(struct processes *all)
 pid_t md_family_command_of(pid_t pid)
 {
 	struct process process;
-
 	for (pid_t at = pid; at > 1 && read_process(at, &process); at = process.parent)
 		if (process.parent == getpid())
 			return at;
@@ -89,7 +86,6 @@ pid_t md_family_command_of(pid_t pid)
 static size_t keep_family(struct process *list, size_t count, pid_t first, pid_t other)
 {
 	size_t kept = 0;
-
 	for (size_t i = 0; i < count; i++) {
 		bool ours = list[i].pid == first || list[i].pid == other;
 		for (size_t j = 0; j < kept; j++)
@@ -107,14 +103,12 @@ static size_t keep_family(struct process *list, size_t count, pid_t first, pid_t
 static bool is_alive(const struct process *process)
 {
 	struct process now;
-
 	return read_process(process->pid, &now) && now.started == process->started && now.state != 'Z';
 }
 
 void md_family_wait_ms(long ms)
 {
 	const struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
-
 	nanosleep(&time, NULL);
 }
 
@@ -146,7 +140,6 @@ static void wait_and_kill(const struct process *list, size_t count)
 void md_family_end(pid_t command, pid_t other)
 {
 	struct processes all = {0};
-
 	list_processes(&all);
 	size_t count = keep_family(all.list, all.count, command, other);
 	kill(command, SIGTERM);
@@ -160,7 +153,6 @@ void md_family_end(pid_t command, pid_t other)
 static size_t keep_left(struct process *list, size_t count)
 {
 	size_t kept = 0;
-
 	for (size_t i = 0; i < count; i++)
 		if (list[i].pid != getpid() && list[i].session == getsid(0) && list[i].state != 'Z')
 			list[kept++] = list[i];
@@ -170,7 +162,6 @@ static size_t keep_left(struct process *list, size_t count)
 void md_family_end_left(int number)
 {
 	struct processes all = {0};
-
 	list_processes(&all);
 	size_t count = keep_left(all.list, keep_family(all.list, all.count, getpid(), getpid()));
 	for (size_t i = 0; number && i < count; i++)

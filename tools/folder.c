@@ -28,7 +28,6 @@ static void empty(const char *path)
 	_Alignas(struct entry) char entries[4096];
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	long size = 0;
-
 	while (fd >= 0 && (size = syscall(SYS_getdents64, fd, entries, sizeof(entries))) > 0)
 		for (long at = 0; at < size;) {
 			const struct entry *entry = (const struct entry *)(entries + at);
@@ -57,7 +56,6 @@ bool md_folder_remove(const char *path)
 {
 	char gone[PATH_MAX + sizeof(MD_FOLDER_GONE)];
 	size_t length = strlen(path);
-
 	if (length >= PATH_MAX)
 		return false;
 	memcpy(gone, path, length);

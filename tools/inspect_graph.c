@@ -14,7 +14,6 @@ static const char *kernel_name(const struct md_artifact *artifact, const struct 
 static void format_place(const struct md_artifact *artifact, uint32_t index, int64_t offset, char *text, size_t size)
 {
 	const struct md_artifact_alloc *alloc = &artifact->allocs[index];
-
 	if (alloc->class == MD_CLASS_BOUND && alloc->binding < artifact->binding_count)
 		snprintf(text, size, "%s%+" PRId64, artifact->bindings[alloc->binding].name, offset);
 	else if (alloc->class == MD_CLASS_VARIABLE)
@@ -60,7 +59,6 @@ static void print_node(const struct md_artifact *artifact, uint32_t index, const
 static void print_incoming(const struct md_artifact_graph *graph, uint32_t node, FILE *out)
 {
 	const char *before = "         after";
-
 	for (uint32_t i = 0; i < graph->edge_count; i++) {
 		const struct md_edge *edge = &graph->edges[i];
 		if (edge->to != node)
@@ -77,7 +75,6 @@ static void print_incoming(const struct md_artifact_graph *graph, uint32_t node,
 static void print_said(const struct md_artifact *artifact, const struct md_artifact_graph *graph, FILE *out)
 {
 	char place[512];
-
 	for (uint32_t i = 0; i < graph->output_count; i++) {
 		if (!graph->outputs[i].size)
 			continue;
@@ -102,7 +99,6 @@ void md_inspect_graph(const struct md_artifact *artifact, const struct md_artifa
 {
 	uint32_t p = 0, noise = 0;
 	char proof[MD_PROOF_TEXT];
-
 	md_plain_line(out, "%s/%" PRIu32 ": %" PRIu32 " nodes, %" PRIu32 " edges, %" PRIu32 " pointers, proof: %s",
 		      graph->label, graph->batch, graph->node_count, graph->edge_count, graph->pointer_count,
 		      md_inspect_proof(graph, proof));
@@ -142,7 +138,6 @@ static void put_dimensions(struct md_json *json, const char *key, const uint32_t
 static const char *binding_name(const struct md_artifact *artifact, uint32_t index)
 {
 	const struct md_artifact_alloc *alloc = &artifact->allocs[index];
-
 	return alloc->class == MD_CLASS_BOUND && alloc->binding < artifact->binding_count
 		   ? artifact->bindings[alloc->binding].name
 		   : NULL;
@@ -207,7 +202,6 @@ void md_inspect_graph_json(const struct md_artifact *artifact, const struct md_a
 {
 	struct md_json json;
 	uint32_t next = 0;
-
 	md_json_init(&json, out);
 	md_json_object(&json, NULL);
 	md_json_text(&json, "label", graph->label);

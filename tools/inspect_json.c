@@ -146,7 +146,6 @@ static void put_kernels(struct md_json *json, const struct md_artifact *artifact
 static void put_memory(struct md_json *json, const struct md_artifact *artifact)
 {
 	uint64_t saved = 0, compared = 0;
-
 	md_json_list(json, "bindings");
 	for (uint32_t i = 0; i < artifact->binding_count; i++) {
 		md_json_object(json, NULL);
@@ -200,7 +199,6 @@ void md_inspect_json(const char *path, const struct md_artifact *artifact, const
 		     FILE *out)
 {
 	struct md_json json;
-
 	md_json_init(&json, out);
 	md_json_object(&json, NULL);
 	md_json_text(&json, "kind", "artifact");

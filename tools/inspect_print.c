@@ -20,7 +20,6 @@ void md_inspect_print_facts(const struct md_fingerprint *machine, FILE *out)
 static void print_limits(const struct md_fingerprint *machine, FILE *out)
 {
 	const char *before = "limits  ";
-
 	for (unsigned i = 0; i < MD_LIMITS; i++) {
 		if (!machine->limits[i])
 			continue;
@@ -37,7 +36,6 @@ static void print_provenance(const char *path, const struct md_artifact *artifac
 	const struct md_fingerprint *machine = &artifact->fingerprint;
 	char memory[MD_TABLE_BYTES_TEXT];
 	struct md_error lacks = {0};
-
 	md_plain_line(out, "%s: %" PRIu32 " graphs, %" PRIu64 " nodes, %" PRIu32 " left out", path,
 		      artifact->graph_count, md_inspect_total_nodes(artifact), artifact->refusal_count);
 	md_plain_line(out, "made     %s by medusa %s from %" PRIu32 " capture%s", from->created ? from->created : "?",
@@ -89,7 +87,6 @@ static void print_graphs(const struct md_artifact *artifact, FILE *out)
 {
 	struct md_table table;
 	uint64_t bytes = 0, scalars = 0;
-
 	fprintf(out, "\ngraphs\n");
 	md_table_init(&table, "LABEL|>BATCH|>NODES|>EDGES|>POINTERS|>CONSTANT WORDS|>POINTER WORDS|>NOISE WORDS|"
 			      ">UNSET IN STRUCTS|>OUTPUTS|>NOTE|PROOF");
@@ -142,7 +139,6 @@ static void print_refusals(const struct md_artifact *artifact, FILE *out)
 static void print_kernels(const struct md_artifact *artifact, FILE *out)
 {
 	struct md_table table;
-
 	fprintf(out, "\nkernels\n");
 	md_table_init(&table, "KERNEL|>PARAMETERS|>MAX DYNAMIC SHARED|>IMAGE");
 	for (uint32_t i = 0; i < artifact->kernel_count; i++) {
@@ -162,7 +158,6 @@ static void print_images(const struct md_artifact *artifact, FILE *out)
 {
 	static const char *const kinds[] = {"?", "ELF", "fat binary", "PTX"};
 	struct md_table table;
-
 	fprintf(out, "\nimages\n");
 	md_table_init(&table, ">INDEX|HASH|KIND|>SIZE|FROM");
 	for (uint32_t i = 0; i < artifact->image_count; i++) {
@@ -193,7 +188,6 @@ static void print_memory(const struct md_artifact *artifact, FILE *out)
 	char text[MD_TABLE_BYTES_TEXT];
 	uint32_t private = 0, compared = 0;
 	uint64_t saved = 0;
-
 	fprintf(out, "\nbindings\n");
 	md_table_init(&table, "NAME|ROLE|>SIZE|HASH|IN THE SECOND CAPTURE");
 	for (uint32_t i = 0; i < artifact->binding_count; i++) {
@@ -236,7 +230,6 @@ static void print_memory(const struct md_artifact *artifact, FILE *out)
 static void print_kv(const struct md_kv *kv, FILE *out)
 {
 	char text[4][MD_TABLE_BYTES_TEXT];
-
 	if (!kv->present) {
 		fprintf(out, "KV capacity     not measured\n");
 		return;
@@ -252,7 +245,6 @@ static void print_sections(const struct md_artifact *artifact, const struct md_a
 {
 	struct md_table table;
 	char text[MD_TABLE_BYTES_TEXT];
-
 	fputc('\n', out);
 	md_plain_line(out, "sections (file: %s, graphs and pointers: %.1f bytes a node)",
 		      md_table_format_bytes(sizes->file, text), md_inspect_bytes_per_node(artifact, sizes));

@@ -27,7 +27,6 @@ static void print_families(const struct md_trace *trace, FILE *out)
 {
 	struct sum sums[FAMILIES] = {{0, 0, 0}};
 	struct md_table table;
-
 	sum_families(trace, sums);
 	fprintf(out, "\nallocations\n");
 	md_table_init(&table, "FAMILY|>COUNT|>LIVE AT THE END|>BYTES");
@@ -45,7 +44,6 @@ static void print_families(const struct md_trace *trace, FILE *out)
 static const char *probe_word(enum md_probe_result probe)
 {
 	static const char *const words[] = {"not tested", "clean", "contents saved", "failed"};
-
 	return (unsigned)probe < 4 ? words[probe] : "unknown";
 }
 
@@ -59,7 +57,6 @@ static const char *why_left_out(const struct md_trace *trace, const struct md_tr
 static void print_graphs(const struct md_trace *trace, FILE *out)
 {
 	struct md_table table;
-
 	fprintf(out, "\ngraphs\n");
 	md_table_init(&table, "LABEL|>BATCH|>NODES|>EDGES|>OUTPUTS|>NOTE|REPLAY|REFUSED");
 	for (uint32_t i = 0; i < trace->graph_count; i++) {
@@ -79,7 +76,6 @@ static void print_graphs(const struct md_trace *trace, FILE *out)
 static void print_binds(const struct md_trace *trace, FILE *out)
 {
 	struct md_table table;
-
 	fprintf(out, "\nbindings\n");
 	md_table_init(&table, "NAME|ROLE|>SIZE");
 	for (uint32_t i = 0; i < trace->bind_count; i++) {
@@ -99,7 +95,6 @@ void md_inspect_trace(const char *path, const struct md_trace *trace, FILE *out)
 {
 	uint64_t launches = 0, nodes = 0, saved = 0;
 	char text[MD_TABLE_BYTES_TEXT];
-
 	for (uint32_t i = 0; trace->launches && i < trace->kernel_count; i++)
 		launches += trace->launches[i];
 	for (uint32_t i = 0; i < trace->graph_count; i++)
@@ -134,7 +129,6 @@ void md_inspect_trace_json(const char *path, const struct md_trace *trace, FILE 
 {
 	struct sum sums[FAMILIES] = {{0, 0, 0}};
 	struct md_json json;
-
 	sum_families(trace, sums);
 	md_json_init(&json, out);
 	md_json_object(&json, NULL);

@@ -12,7 +12,6 @@ const char *md_inspect_proof(const struct md_artifact_graph *graph, char text[MD
 {
 	static const char *const words[] = {"unproven", "two captures", "replay"};
 	char tolerance[MD_TOLERANCE_TEXT];
-
 	snprintf(text, MD_PROOF_TEXT, "%s%s%s", WORD(words, graph->proof),
 		 graph->accepted.given ? ", nondeterministic within " : "",
 		 graph->accepted.given ? md_tolerance_print(&graph->accepted, tolerance) : "");
@@ -22,7 +21,6 @@ const char *md_inspect_proof(const struct md_artifact_graph *graph, char text[MD
 const char *md_inspect_role(enum md_bind_role role)
 {
 	static const char *const words[] = {NULL, "constant", "state", "input", "output"};
-
 	return WORD(words, role);
 }
 
@@ -30,7 +28,6 @@ const char *md_inspect_family(enum md_alloc_family family)
 {
 	static const char *const words[] = {NULL,   "device", "pitch",  "async",  "managed",
 					    "host", "vmm",    "global", "shared", "graph"};
-
 	return WORD(words, family);
 }
 
@@ -38,7 +35,6 @@ const char *md_inspect_node(uint8_t type)
 {
 	static const char *const words[] = {"kernel",      "memcpy", "memset",     NULL,
 					    "child graph", "empty",  "event wait", "event record"};
-
 	return WORD(words, type);
 }
 
@@ -53,7 +49,6 @@ const char *md_inspect_image_source(const struct md_image *image)
 uint64_t md_inspect_total_nodes(const struct md_artifact *artifact)
 {
 	uint64_t nodes = 0;
-
 	for (uint32_t i = 0; i < artifact->graph_count; i++)
 		nodes += artifact->graphs[i].node_count;
 	return nodes;
@@ -62,7 +57,6 @@ uint64_t md_inspect_total_nodes(const struct md_artifact *artifact)
 double md_inspect_bytes_per_node(const struct md_artifact *artifact, const struct md_artifact_sizes *sizes)
 {
 	uint64_t nodes = md_inspect_total_nodes(artifact), bytes = 0;
-
 	for (uint32_t i = 0; i < sizes->section_count; i++) {
 		if (strcmp(sizes->sections[i].name, "graphs") == 0 || strcmp(sizes->sections[i].name, "pointers") == 0)
 			bytes += sizes->sections[i].stored;
@@ -76,7 +70,6 @@ const struct md_artifact_graph *md_inspect_find(const struct md_artifact *artifa
 	size_t length = slash ? (size_t)(slash - name) : 0;
 	char *end;
 	unsigned long batch;
-
 	if (!slash || slash[1] < '0' || slash[1] > '9')
 		return NULL;
 	batch = strtoul(slash + 1, &end, 10);

@@ -72,7 +72,6 @@ static int write_artifact(const struct md_artifact *artifact)
 	struct md_artifact_sizes sizes = {0};
 	struct md_error err = {0};
 	uint64_t start = md_clock_ns();
-
 	md_stop_hold(); /* until the file has its name, or is gone */
 	enum md_status status = md_artifact_write(artifact, out_path, &sizes, &err);
 	md_stop_release();
@@ -95,7 +94,6 @@ static int analyze(const struct md_trace *first, const struct md_trace *second)
 	struct md_artifact artifact;
 	struct md_error err = {0};
 	int result;
-
 	if (md_analyze(first, second, &how, &artifact, &err) != MD_OK) {
 		result = md_options_report(&command, &err);
 		return result == MD_EXIT_FAILED ? MD_EXIT_INPUT : result; /* the traces do not belong together */
@@ -114,7 +112,6 @@ static int read_and_analyze(const struct md_arguments *arguments)
 	enum md_status status = count == 2
 				    ? md_trace_read_two((const char *const *)arguments->files, traces, &failed, &err)
 				    : md_trace_read(arguments->files[0], &traces[0], &err);
-
 	if (status != MD_OK)
 		return md_options_report_file(&command, arguments->files[failed], &err);
 	say_time(NULL, "read", md_clock_ns() - start);
@@ -130,7 +127,6 @@ int main(int argc, char *argv[])
 	char created[MD_ANALYZE_TIME_BYTES];
 	struct md_error err = {0};
 	int result = md_options_parse(&command, argc, argv, &arguments);
-
 	if (result >= 0)
 		return result;
 	if (arguments.command)

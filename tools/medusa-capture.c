@@ -59,7 +59,6 @@ static bool valid_until(void)
 {
 	const char *until = wish.until;
 	char *end;
-
 	if (!until || !strcmp(until, "exit"))
 		return true;
 	if (!strncmp(until, "mark=", 5))
@@ -72,7 +71,6 @@ static int carry_out(struct md_job *job)
 {
 	struct md_error err = {0};
 	int result = -1;
-
 	if (md_repeat_init(&job->repeat, &command, &job->workplace, &err) != MD_OK)
 		result = md_job_fail(job, &err, MD_EXIT_COMMAND);
 	if (result < 0)
@@ -106,7 +104,6 @@ static int work(char **argv)
 	struct md_job *job = calloc(1, sizeof(*job));
 	struct md_error err = {0};
 	int result;
-
 	if (!job) {
 		md_options_say(&command, "out of memory for a capture");
 		return MD_EXIT_COMMAND;
@@ -131,7 +128,6 @@ int main(int argc, char *argv[])
 	char created[MD_ANALYZE_TIME_BYTES];
 	struct md_error err = {0};
 	int result = md_options_parse(&command, argc, argv, &arguments);
-
 	if (result >= 0)
 		return result;
 	if (!wish.output)

@@ -46,7 +46,6 @@ static int make_artifact(void)
 	struct md_artifact artifact;
 	struct md_error err = {0};
 	enum md_status status;
-
 	if (!in) {
 		md_options_say(&command, "%s: %s", from_text, strerror(errno));
 		return MD_EXIT_INPUT;
@@ -63,7 +62,6 @@ static int make_artifact(void)
 static int show_text(const char *path, const struct md_artifact *artifact)
 {
 	struct md_error err = {0};
-
 	if (md_artifact_print_text(artifact, stdout, &err) == MD_OK)
 		return MD_EXIT_OK;
 	return ferror(stdout) ? md_options_flush(&command) : report_file(path, &err);
@@ -72,7 +70,6 @@ static int show_text(const char *path, const struct md_artifact *artifact)
 static int show_graph(const char *path, const struct md_artifact *artifact)
 {
 	const struct md_artifact_graph *graph = md_inspect_find(artifact, graph_name);
-
 	if (!graph) {
 		md_options_say(&command, "%s holds no graph '%s' (write LABEL/BATCH)", path, graph_name);
 		return MD_EXIT_USAGE;
@@ -90,7 +87,6 @@ static int inspect_artifact(const char *path)
 	struct md_artifact_sizes sizes = {0};
 	struct md_error err = {0};
 	int result = MD_EXIT_OK;
-
 	if (md_artifact_read(path, &artifact, &sizes, &err) != MD_OK)
 		return report_file(path, &err);
 	if (graph_name)
@@ -109,7 +105,6 @@ static int show_diff(const struct md_artifact *a, const struct md_artifact *b, c
 {
 	struct md_diff diff;
 	int result = MD_EXIT_COMMAND;
-
 	if (!md_diff_artifacts(a, b, &diff)) {
 		md_options_say(&command, "out of memory for the differences");
 	} else {
@@ -130,7 +125,6 @@ static int diff_artifacts(char *const paths[2])
 	struct md_artifact a, b;
 	struct md_error err = {0};
 	int result;
-
 	if (md_artifact_read(paths[0], &a, NULL, &err) != MD_OK)
 		return report_file(paths[0], &err);
 	if (md_artifact_read(paths[1], &b, NULL, &err) == MD_OK) {
@@ -147,7 +141,6 @@ static int inspect_trace(const char *path)
 {
 	struct md_trace trace;
 	struct md_error err = {0};
-
 	if (as_text || graph_name)
 		return md_options_usage_error(&command, "%s is a trace: --text and --graph are for artifacts", path);
 	if (md_trace_read(path, &trace, &err) != MD_OK)
@@ -166,7 +159,6 @@ static bool is_trace(const char *path)
 	MD_AUTO_FD int fd = -1;
 	uint64_t size;
 	char magic[8];
-
 	return md_file_open(path, UINT64_MAX, &fd, &size, NULL) == MD_OK &&
 	       md_file_read_at(fd, 0, magic, sizeof(magic), NULL) == MD_OK && memcmp(magic, "MDTRACE", 8) == 0;
 }
@@ -175,7 +167,6 @@ int main(int argc, char *argv[])
 {
 	struct md_arguments arguments;
 	int result = md_options_parse(&command, argc, argv, &arguments);
-
 	if (result >= 0)
 		return result;
 	if (arguments.command)

@@ -37,7 +37,6 @@ static int bad_order(const char *order)
 {
 	static const char *const places[] = {"loaded", "stored", "trigger"};
 	const char *at = order;
-
 	for (;;) {
 		size_t size = strcspn(at, ","), i = 0;
 		while (i < 3 && (strlen(places[i]) != size || strncmp(at, places[i], size)))
@@ -58,7 +57,6 @@ static int bad_order(const char *order)
 static int find_artifact(const char *path, char absolute[PATH_MAX])
 {
 	struct stat info = {0};
-
 	if (!realpath(path, absolute) || access(absolute, R_OK) || stat(absolute, &info)) {
 		md_options_say(&command, "%s: %s", path, strerror(errno));
 		return MD_EXIT_INPUT;
@@ -76,7 +74,6 @@ static int become(const char *artifact, char *const argv[])
 	struct md_run run = {
 	    .preload = "libmedusa-restore.so", .env = env, .env_count = resolve_order ? 2 : 1, .argv = argv};
 	struct md_error error = {0};
-
 	snprintf(artifact_setting, sizeof(artifact_setting), "MEDUSA_ARTIFACT=%s", artifact);
 	snprintf(order_setting, sizeof(order_setting), "MEDUSA_RESOLVE=%s", resolve_order ? resolve_order : "");
 	md_run_exec(&run, &error);
@@ -89,7 +86,6 @@ int main(int argc, char *argv[])
 	char artifact[PATH_MAX];
 	struct md_arguments arguments;
 	int result = md_options_parse(&command, argc, argv, &arguments);
-
 	if (result >= 0)
 		return result;
 	if (arguments.file_count != 1)

@@ -44,7 +44,6 @@ static enum md_status write_public(const struct md_secret_key *key, const char *
 	char text[MD_KEY_TEXT_BYTES + 1];
 	struct md_public_key public = md_secret_key_public(key);
 	MD_AUTO_FD int fd = -1;
-
 	MD_FORWARD(md_file_create(path, 0644, &fd, err));
 	md_public_key_format(&public, text);
 	puts(text); /* whether that arrives is looked at when the keys are whole */
@@ -56,7 +55,6 @@ static enum md_status write_public(const struct md_secret_key *key, const char *
 static enum md_status write_pair(const char *public_path, struct md_error *err)
 {
 	struct md_secret_key key;
-
 	MD_FORWARD(md_secret_key_create(out_path, &key, err));
 	enum md_status status = write_public(&key, public_path, err);
 	md_secret_key_wipe(&key);
@@ -69,7 +67,6 @@ static int make_keys(void)
 {
 	MD_AUTO_FREE char *public_path = NULL;
 	struct md_error err = {0};
-
 	if (asprintf(&public_path, "%s.pub", out_path) < 0) {
 		public_path = NULL;
 		md_options_say(&command, "%s.pub: out of memory for its path", out_path);
@@ -87,7 +84,6 @@ static int sign(const char *path)
 {
 	struct md_secret_key key;
 	struct md_error err = {0};
-
 	if (md_secret_key_read(key_path, &key, &err) != MD_OK)
 		return md_options_report(&command, &err);
 	md_stop_hold(); /* until the file has its name, or is gone */
@@ -102,7 +98,6 @@ static int sign(const char *path)
 static int judge(const char *path, const struct md_artifact_signature *signature, const struct md_trust *trust)
 {
 	char text[MD_KEY_TEXT_BYTES];
-
 	if (!signature->present) {
 		md_options_say(&command, "%s: not signed", path);
 		return MD_EXIT_FAILED;
@@ -123,7 +118,6 @@ static int check(const char *path)
 	struct md_artifact artifact;
 	struct md_trust trust = {0};
 	struct md_error err = {0};
-
 	if (trusted_path && md_trust_read(trusted_path, &trust, &err) != MD_OK)
 		return md_options_report(&command, &err);
 	enum md_status status = md_artifact_read(path, &artifact, NULL, &err);
@@ -141,7 +135,6 @@ int main(int argc, char *argv[])
 	struct md_arguments arguments;
 	int result = md_options_parse(&command, argc, argv, &arguments);
 	const char *from_environment = secure_getenv("MEDUSA_TRUSTED_KEYS");
-
 	if (result >= 0)
 		return result;
 	const char *what = arguments.file_count ? arguments.files[0] : "";

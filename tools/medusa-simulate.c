@@ -74,7 +74,6 @@ struct run {
 static int take_integer(const char *name, const char *text, uint64_t most, uint64_t *value)
 {
 	char *end;
-
 	if (!text)
 		return -1;
 	errno = 0;
@@ -88,7 +87,6 @@ static int take_integer(const char *name, const char *text, uint64_t most, uint6
 static int take_mapping(struct md_sim_workload_options *arrivals)
 {
 	const char *wrong = NULL;
-
 	arrivals->zipf = 1;
 	if (!mapping_text || strcmp(mapping_text, "round-robin") == 0)
 		return -1;
@@ -106,7 +104,6 @@ static int take_numbers(struct run *run)
 	uint64_t count = 0;
 	const char *wrong = NULL;
 	int result;
-
 	run->arrivals.seed = 1;
 	if ((result = take_integer("seed", seed_text, UINT64_MAX, &run->arrivals.seed)) >= 0 ||
 	    (result = take_integer("count", count_text, 100000, &count)) >= 0 ||
@@ -128,7 +125,6 @@ static int take_policies(struct run *run)
 {
 	MD_AUTO_FREE char *names = strdup(policy_names);
 	char *rest = names, *name;
-
 	if (!names) {
 		md_options_say(&command, "out of memory for the names of policies");
 		return MD_EXIT_COMMAND;
@@ -155,7 +151,6 @@ struct progress {
 static void show_progress(void *user, double part, double simulated_s, uint64_t requests)
 {
 	const struct progress *progress = user;
-
 	fprintf(stderr, "\r\033[K%s (%zu of %zu): %3.0f %%, %.0f s simulated, %" PRIu64 " requests", progress->policy,
 		progress->number, progress->of, 100 * part, simulated_s, requests);
 	fflush(stderr);
@@ -184,7 +179,6 @@ static enum md_status simulate(struct run *run, struct md_error *err)
 	struct progress at = {.of = run->policy_count};
 	const struct md_sim_progress progress = {.report = show_progress, .user = &at};
 	enum md_status status = MD_OK;
-
 	for (; status == MD_OK && run->result_count < run->policy_count; run->result_count++) {
 		at.policy = run->policies[run->result_count]->name;
 		at.number = run->result_count + 1;
@@ -208,7 +202,6 @@ static int report(struct run *run)
 					.results = run->results,
 					.count = run->result_count};
 	struct md_error err = {0};
-
 	if (!quiet)
 		md_sim_report_text(&results, stdout);
 	md_stop_hold(); /* until the files have their names, or are gone */
@@ -233,7 +226,6 @@ static int print_policies(void)
 {
 	size_t count;
 	const struct md_sim_policy *policies = md_sim_policies(&count);
-
 	for (size_t i = 0; i < count; i++)
 		printf("%-15s %s\n", policies[i].name, policies[i].summary);
 	return md_options_flush(&command);
@@ -243,7 +235,6 @@ static int run_all(struct run *run)
 {
 	struct md_error err = {0};
 	int result;
-
 	if (read_inputs(run, &err) != MD_OK || simulate(run, &err) != MD_OK)
 		return md_options_report(&command, &err);
 	result = report(run);
@@ -255,7 +246,6 @@ int main(int argc, char *argv[])
 	static struct run run;
 	struct md_arguments arguments;
 	int result = md_options_parse(&command, argc, argv, &arguments);
-
 	if (result >= 0)
 		return result;
 	if (arguments.command || arguments.file_count)

@@ -51,7 +51,6 @@ static int check_artifact(const char *path)
 	struct md_artifact artifact;
 	struct md_error error = {0};
 	uint32_t graphs;
-
 	if (md_artifact_read(path, &artifact, NULL, &error) != MD_OK) {
 		md_options_report_file(&command, path, &error);
 		return MD_EXIT_INPUT;
@@ -75,7 +74,6 @@ static int write_junit(const struct md_verify_report *report, const char *why)
 {
 	FILE *out = junit_path ? md_file_open_output(junit_path) : NULL;
 	bool failed = !out;
-
 	if (!junit_path)
 		return MD_EXIT_OK;
 	if (out) {
@@ -95,7 +93,6 @@ static int write_junit(const struct md_verify_report *report, const char *why)
 static int conclude(const struct md_verify_report *report)
 {
 	bool missed = false;
-
 	if (md_verify_count(report, MD_VERIFY_FAILED))
 		return MD_EXIT_FAILED;
 	if (report->exit_code && !(until && report->complete)) {
@@ -120,7 +117,6 @@ static int verify_in(const struct md_workplace *workplace, const char *path, cha
 	struct md_error error = {0};
 	enum md_status status = md_repeat_init(&repeat, &command, workplace, &error);
 	int result;
-
 	md_verify_accept_unvaried(accept_unvaried);
 	if (status == MD_OK)
 		status = md_verify_run(path, argv, &repeat, &report, &error);
@@ -152,7 +148,6 @@ static int verify(const char *path, char *const argv[])
 {
 	struct md_workplace workplace;
 	struct md_error error = {0};
-
 	md_stop_watch();
 	if (until)
 		setenv("MEDUSA_UNTIL", until, 1);
@@ -172,7 +167,6 @@ int main(int argc, char *argv[])
 {
 	struct md_arguments arguments;
 	int result = md_options_parse(&command, argc, argv, &arguments);
-
 	if (result >= 0)
 		return result;
 	if (arguments.file_count != 1)

@@ -39,7 +39,6 @@ void md_names_finish(struct md_names *names)
 static struct md_name *find(const struct md_names *names, const char *text, uint64_t hash)
 {
 	uint32_t at = names->heads[hash % ((size_t)names->room + 1)];
-
 	while (at != MD_NAMES_NONE && (names->names[at].hash != hash || strcmp(names->names[at].text, text) != 0))
 		at = names->names[at].next;
 	return at == MD_NAMES_NONE ? NULL : &names->names[at];
@@ -70,14 +69,12 @@ bool md_names_add(struct md_names *names, char *text, uint32_t number)
 uint32_t md_names_first(const struct md_names *names, const char *text)
 {
 	const struct md_name *known = find(names, text, md_hash_checksum(text, strlen(text)));
-
 	return known && known->first != MD_NAMES_NONE ? names->names[known->first].number : MD_NAMES_NONE;
 }
 
 uint32_t md_names_take(struct md_names *names, const char *text)
 {
 	struct md_name *known = find(names, text, md_hash_checksum(text, strlen(text)));
-
 	if (!known || known->first == MD_NAMES_NONE)
 		return MD_NAMES_NONE;
 	const struct md_name *taken = &names->names[known->first];

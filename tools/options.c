@@ -24,7 +24,6 @@
 static void print_option(const struct md_option *option)
 {
 	char left[64], letter[8] = "    ";
-
 	if (option->letter)
 		snprintf(letter, sizeof(letter), "-%c, ", option->letter);
 	snprintf(left, sizeof(left), "%s--%s%s%s", letter, option->name, option->argument ? " " : "",
@@ -38,7 +37,6 @@ static void print_help(const struct md_command *command)
 	    {.name = "help", .letter = 'h', .help = "Print this text."},
 	    {.name = "version", .help = "Print the version."},
 	};
-
 	printf("Usage: %s %s\n%s\n\nOptions:\n", command->name, command->usage, command->summary);
 	for (size_t i = 0; i < command->option_count; i++)
 		print_option(&command->options[i]);
@@ -57,7 +55,6 @@ static void print_help(const struct md_command *command)
 void md_options_say(const struct md_command *command, const char *format, ...)
 {
 	va_list args;
-
 	fprintf(stderr, "%s: ", command->name);
 	va_start(args, format);
 	md_plain_vprint(stderr, format, args);
@@ -71,7 +68,6 @@ static bool output_lost_said;
 int md_options_flush(const struct md_command *command)
 {
 	int before = ferror(stdout) ? errno : 0; /* a flush that has nothing left to write would forget it */
-
 	if (fflush(stdout) == 0 && !ferror(stdout))
 		return MD_EXIT_OK;
 	before = before ? before : errno;
@@ -90,7 +86,6 @@ static void look_at_output(void)
 int md_options_usage_error(const struct md_command *command, const char *format, ...)
 {
 	va_list args;
-
 	fprintf(stderr, "%s: ", command->name);
 	va_start(args, format);
 	md_plain_vprint(stderr, format, args);
@@ -132,7 +127,6 @@ int md_options_report(const struct md_command *command, const struct md_error *e
 int md_options_report_file(const struct md_command *command, const char *path, const struct md_error *err)
 {
 	bool named = strncmp(err->message, path, strlen(path)) == 0;
-
 	md_options_say(command, "%s%s%s", named ? "" : path, named ? "" : ": ", err->message);
 	return (int)exit_of(err->status);
 }
@@ -142,7 +136,6 @@ static void fill_tables(const struct md_command *command, struct option longs[OP
 {
 	size_t count = command->option_count < OPTIONS_MAX ? command->option_count : OPTIONS_MAX;
 	char *letter = letters;
-
 	*letter++ = ':'; /* tells a missing value from an unknown option */
 	*letter++ = 'h';
 	for (size_t i = 0; i < count; i++) {
@@ -174,7 +167,6 @@ static const struct md_option *find_option(const struct md_command *command, int
 static int take_option(const struct md_command *command, int code, char *argv[])
 {
 	const struct md_option *option = find_option(command, code);
-
 	if (option) {
 		if (option->list && !md_arguments_add(option->list, optarg))
 			return md_options_usage_error(command, "--%s: out of memory for its value", option->name);
@@ -213,7 +205,6 @@ static int take_option(const struct md_command *command, int code, char *argv[])
 static void fill_standard(void)
 {
 	int fd;
-
 	do
 		fd = open("/", O_PATH | O_CLOEXEC);
 	while (fd >= 0 && fd <= STDERR_FILENO);
@@ -226,7 +217,6 @@ int md_options_parse(const struct md_command *command, int argc, char *argv[], s
 	struct option longs[OPTIONS_MAX + COMMON];
 	char letters[2 * OPTIONS_MAX + 4];
 	int code, end = 1;
-
 	fill_standard();
 	if (!begun)
 		atexit(look_at_output);

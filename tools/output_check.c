@@ -25,7 +25,6 @@ static enum md_status resolve(const char *path, char absolute[PATH_MAX], struct 
 {
 	char folder[PATH_MAX];
 	struct stat info;
-
 	if (realpath(path, absolute))
 		return MD_OK;
 	if (errno != ENOENT || !*path || path[strlen(path) - 1] == '/')
@@ -50,7 +49,6 @@ static enum md_status resolve(const char *path, char absolute[PATH_MAX], struct 
 static enum md_status check_sticky(const char *path, const struct stat *folder, struct md_error *err)
 {
 	struct stat file;
-
 	if (!(folder->st_mode & S_ISVTX) || geteuid() == 0 || folder->st_uid == geteuid() || lstat(path, &file) ||
 	    file.st_uid == geteuid())
 		return MD_OK;
@@ -62,7 +60,6 @@ static enum md_status check_folder(const char *path, struct md_error *err)
 	char folder[PATH_MAX];
 	struct statvfs space;
 	struct stat info;
-
 	snprintf(folder, sizeof(folder), "%s", path);
 	char *slash = strrchr(folder, '/');
 	slash[slash == folder] = 0;
@@ -80,7 +77,6 @@ static enum md_status check_folder(const char *path, struct md_error *err)
 enum md_status md_output_check(const char *path, char absolute[PATH_MAX], struct md_error *err)
 {
 	struct stat info;
-
 	MD_FORWARD(resolve(path, absolute, err));
 	if (!stat(absolute, &info) && !S_ISREG(info.st_mode))
 		return md_error_set(err, MD_ERR_INVALID, "%s: is %s; name a file", path, kind_of(info.st_mode));
@@ -91,7 +87,6 @@ enum md_status md_output_check_report(const char *path, struct md_error *err)
 {
 	char absolute[PATH_MAX];
 	struct stat info;
-
 	if (stat(path, &info) || S_ISREG(info.st_mode) || S_ISDIR(info.st_mode))
 		return md_output_check(path, absolute, err);
 	if (faccessat(AT_FDCWD, path, W_OK, AT_EACCESS))

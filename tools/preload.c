@@ -26,7 +26,6 @@ static enum md_status beside(const char *program, const char *name, char tried[P
 {
 	const char *const places[] = {md_run_libdir, "../lib"};
 	const char *slash = strrchr(program, '/');
-
 	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
 		snprintf(tried, PATH_MAX + 256, "%.*s/%s/%s", slash ? (int)(slash - program) : 0, program, places[i],
 			 name);
@@ -41,7 +40,6 @@ enum md_status md_preload_locate(const char *name, char path[PATH_MAX], struct m
 {
 	char program[PATH_MAX], tried[PATH_MAX + 256];
 	ssize_t size = readlink("/proc/self/exe", program, sizeof(program) - 1);
-
 	program[size < 0 ? 0 : size] = '\0';
 	if (size < 0 && !realpath((const char *)getauxval(AT_EXECFN), program)) /* there is no /proc */
 		return md_error_set(err, MD_ERR_IO,
@@ -59,7 +57,6 @@ static bool path_as_started(const char *name, const char *real, char path[PATH_M
 	const char *program = (const char *)getauxval(AT_EXECFN);
 	char tried[PATH_MAX + 256];
 	struct stat mine, there;
-
 	if (!program || *program != '/' || beside(program, name, tried, NULL) != MD_OK || !can_be_preloaded(tried) ||
 	    strlen(tried) >= PATH_MAX || stat(real, &mine) || stat(tried, &there) || mine.st_ino != there.st_ino ||
 	    mine.st_dev != there.st_dev)
@@ -81,7 +78,6 @@ void md_preload_finish(struct md_preload *preload)
 static bool make_folder(char folder[PATH_MAX])
 {
 	const char *const places[] = {secure_getenv("TMPDIR"), "/tmp", "/var/tmp", "/dev/shm"};
-
 	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
 		if (!places[i] || *places[i] != '/' || !can_be_preloaded(places[i]) ||
 		    strlen(places[i]) > PATH_MAX - 64)
@@ -123,7 +119,6 @@ static enum md_status make_link(const char *name, const char *real, struct md_pr
 enum md_status md_preload_find(const char *name, bool may_link, struct md_preload *out, struct md_error *err)
 {
 	char real[PATH_MAX];
-
 	*out->folder = *out->link = 0;
 	MD_FORWARD(md_preload_locate(name, real, err));
 	if (can_be_preloaded(real)) {

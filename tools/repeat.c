@@ -37,7 +37,6 @@ static enum md_status write_left_out(const struct md_repeat *repeat, struct md_e
 {
 	FILE *out = md_file_open_output(repeat->left_out);
 	bool written = out != NULL;
-
 	for (size_t i = 0; written && i < repeat->count; i++)
 		written = md_note_write(out, &repeat->left[i]);
 	if (out && fclose(out))
@@ -92,7 +91,6 @@ static bool describe(const struct md_note *culprit, int exit_code, char **text)
 		   : culprit->event == MD_NOTE_HUNG ? asprintf(text, "the %s hung: %s", culprit->of.test, culprit->why)
 						    : asprintf(text, "the command ended with %d in the %s%s%s",
 							       exit_code, culprit->of.test, between, culprit->why);
-
 	if (size < 0)
 		*text = NULL;
 	return size >= 0;
@@ -104,7 +102,6 @@ static enum md_status leave_out(struct md_repeat *repeat, const struct md_note_o
 	bool room = MD_ARRAY_EXTEND(repeat->left, repeat->count);
 	char *label = of->label ? strdup(of->label) : NULL, *all = NULL;
 	MD_AUTO_FREE char *why = text;
-
 	/* One piece of memory holds all strings, as those of a note that was read. */
 	if (room && asprintf(&all, "%s%c%s%c%s", of->test, 0, label ? label : "", 0, why) < 0)
 		all = NULL;
@@ -134,7 +131,6 @@ static enum md_status take_culprit(struct md_repeat *repeat, const struct md_not
 				   enum md_repeat_outcome *outcome, struct md_error *err)
 {
 	char graph[160], *why;
-
 	name_graph(&culprit->of, graph);
 	if (!describe(culprit, exit_code, &why))
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for what broke the engine");
@@ -163,7 +159,6 @@ static enum md_status run_watched(struct md_repeat *repeat, const struct md_run 
 {
 	struct md_repeat_watch watch;
 	enum md_status status;
-
 	MD_FORWARD(md_repeat_watch_start(&watch, repeat->notes, err));
 	status = output < 0 ? md_run_child(run, exit_code, err) : md_run_child_output(run, output, exit_code, err);
 	md_repeat_watch_stop(&watch);
@@ -180,7 +175,6 @@ enum md_status md_repeat_run(struct md_repeat *repeat, const struct md_run *run,
 	struct md_note *list = NULL;
 	enum md_status status;
 	size_t count = 0;
-
 	if (run->env_count > ENV_MOST - 2)
 		return md_error_set(err, MD_ERR_INVALID, "%zu variables for the command, at most %d", run->env_count,
 				    ENV_MOST - 2);

@@ -19,7 +19,6 @@ static pid_t find_broken(const char *path)
 	struct md_error err;
 	size_t count = 0;
 	pid_t broken = 0;
-
 	if (md_note_list(path, &notes, &count, &err) != MD_OK)
 		return 0;
 	for (size_t i = 0; i < count && !broken; i++)
@@ -33,7 +32,6 @@ static void *watch_main(void *argument)
 {
 	struct md_repeat_watch *watch = argument;
 	pid_t broken = 0;
-
 	while (!broken && !atomic_load(&watch->stop)) {
 		broken = find_broken(watch->notes);
 		if (!broken)
@@ -48,7 +46,6 @@ enum md_status md_repeat_watch_start(struct md_repeat_watch *watch, const char *
 {
 	sigset_t all, before;
 	int failure;
-
 	watch->notes = notes;
 	atomic_init(&watch->stop, false);
 	sigfillset(&all); /* signals are the main thread's, which may hold them up */

@@ -39,7 +39,6 @@ extern void RUNTIME_INIT(void);
 static const char *runtime_path(void)
 {
 	Dl_info info;
-
 	setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 0);
 	return dladdr((void *)RUNTIME_INIT, &info) && strstr(info.dli_fname, RUNTIME_NAME) ? info.dli_fname : NULL;
 }
@@ -54,7 +53,6 @@ static enum md_status set_preload(const char *path, struct md_error *err)
 {
 	const char *before = secure_getenv("LD_PRELOAD"), *runtime = runtime_path();
 	MD_AUTO_FREE char *value = NULL;
-
 	if (asprintf(&value, "%s%s%s%s%s", runtime ? runtime : "", runtime ? ":" : "", path,
 		     before && *before ? ":" : "", before ? before : "") < 0) {
 		value = NULL;
@@ -69,7 +67,6 @@ static enum md_status set_variable(const char *assignment, struct md_error *err)
 {
 	const char *equals = strchr(assignment, '=');
 	MD_AUTO_FREE char *name = equals ? strndup(assignment, (size_t)(equals - assignment)) : NULL;
-
 	if (!name || setenv(name, equals + 1, 1))
 		return md_error_set(err, MD_ERR_INVALID, "\"%s\" cannot be set in the environment", assignment);
 	return MD_OK;
@@ -79,7 +76,6 @@ static enum md_status set_variable(const char *assignment, struct md_error *err)
 static void make_absolute(const char *name)
 {
 	char path[PATH_MAX];
-
 	/* The variable may have been removed from the environment since. */
 	if (secure_getenv(name) && md_environment_path(name, path, sizeof(path)))
 		setenv(name, path, 1);
@@ -88,7 +84,6 @@ static void make_absolute(const char *name)
 static enum md_status become(const struct md_run *run, const char *library, struct md_error *err)
 {
 	int failure;
-
 	make_absolute("MEDUSA_LOG_FILE");
 	make_absolute("MEDUSA_TRUSTED_KEYS");
 	for (size_t i = 0; i < run->env_count; i++)
@@ -104,7 +99,6 @@ static enum md_status become(const struct md_run *run, const char *library, stru
 enum md_status md_run_exec(const struct md_run *run, struct md_error *err)
 {
 	struct md_preload preload = {0};
-
 	if (run->preload)
 		MD_FORWARD(md_preload_find(run->preload, false, &preload, err));
 	return become(run, run->preload ? preload.path : NULL, err);
@@ -116,7 +110,6 @@ enum md_status md_run_exec(const struct md_run *run, struct md_error *err)
 static void be_child(const struct md_run *run, const char *library, int output, int report)
 {
 	struct md_error error = {0};
-
 	md_stop_in_child();
 	if (output >= 0 && dup2(output, STDOUT_FILENO) < 0)
 		md_error_set(&error, MD_ERR_IO, "redirecting the command's output: %s", strerror(errno));
@@ -130,7 +123,6 @@ static void be_child(const struct md_run *run, const char *library, int output, 
 static enum md_status wait_for(pid_t child, int *exit_code, struct md_error *err)
 {
 	int status;
-
 	while (waitpid(child, &status, 0) < 0)
 		if (errno != EINTR)
 			return md_error_set(err, MD_ERR_IO, "waiting for the command: %s", strerror(errno));
@@ -152,7 +144,6 @@ static void wait_for_left(const struct md_run *run)
 {
 	const struct timespec pause = {0, 20000000};
 	bool said = false;
-
 	for (unsigned turns = 0; has_left_any(); turns++) {
 		pid_t pid = 0;
 		enum md_run_left left = run->left(run->user, &pid);
@@ -172,7 +163,6 @@ static void wait_for_left(const struct md_run *run)
 static bool failed_to_start(int report, struct md_error *why)
 {
 	ssize_t got;
-
 	do
 		got = read(report, why, sizeof(*why));
 	while (got < 0 && errno == EINTR);
@@ -184,7 +174,6 @@ static enum md_status start(const struct md_run *run, const char *library, int o
 			    struct md_error *err)
 {
 	int ends[2];
-
 	if (pipe2(ends, O_CLOEXEC))
 		return md_error_set(err, MD_ERR_IO, "pipe: %s", strerror(errno));
 	fflush(NULL);
@@ -205,7 +194,6 @@ static enum md_status run_watched(const struct md_run *run, const char *library,
 	int report = -1, code = 0;
 	struct md_error why;
 	pid_t child = 0;
-
 	md_stop_hold();
 	enum md_status status = start(run, library, output, &child, &report, err);
 	if (status == MD_OK)
@@ -234,7 +222,6 @@ enum md_status md_run_child_output(const struct md_run *run, int output, int *ex
 {
 	struct md_preload preload = {0};
 	unsigned limit;
-
 	if (run->preload && md_descriptor_scarce(&limit))
 		return md_error_set(err, MD_ERR_IO,
 				    "the limit is %u open files (ulimit -n), and Medusa leaves them to the command: at "

@@ -25,7 +25,6 @@ static volatile sig_atomic_t removed_count, child_pid, stopped, by_terminal;
 static void end_now(int number)
 {
 	bool all = true;
-
 	/* What was told of first goes last: a lock, and only when nothing is left that it says who has left. */
 	for (int i = removed_count - 1; i >= 0; i--) {
 		if (i == 0 && !all)
@@ -54,7 +53,6 @@ bool md_stop_watch(void)
 {
 	struct sigaction action = {.sa_sigaction = take, .sa_flags = SA_SIGINFO | SA_RESTART};
 	struct sigaction ignore = {.sa_handler = SIG_IGN};
-
 	if (watching)
 		return false;
 	watching = true;
@@ -119,7 +117,6 @@ void md_stop_remove_nothing(void)
 void md_stop_hold(void)
 {
 	sigset_t set;
-
 	sigemptyset(&set);
 	for (int i = 0; i < WATCHED; i++)
 		sigaddset(&set, watched[i]);

@@ -10,7 +10,6 @@
 static void free_graph(const struct md_artifact_graph *graph)
 {
 	struct md_artifact only = {.graph_count = 1};
-
 	only.graphs = malloc(sizeof(*only.graphs));
 	if (!only.graphs)
 		return;
@@ -22,7 +21,6 @@ static enum md_status add_refusal(struct md_artifact *artifact, const char *labe
 				  const char *reason, struct md_error *err)
 {
 	struct md_artifact_refusal refusal = {strdup(label), batch, NULL};
-
 	if (asprintf(&refusal.why, "%s: %s", what, reason) < 0)
 		refusal.why = NULL;
 	if (!refusal.label || !refusal.why || !MD_ARRAY_EXTEND(artifact->refusals, artifact->refusal_count)) {
@@ -38,7 +36,6 @@ static enum md_status refuse_graph(struct md_artifact *artifact, uint32_t index,
 				   struct md_error *err)
 {
 	struct md_artifact_graph graph = artifact->graphs[index];
-
 	MD_FORWARD(add_refusal(artifact, graph.label, graph.batch, what, reason, err));
 	memmove(&artifact->graphs[index], &artifact->graphs[index + 1],
 		(artifact->graph_count - index - 1) * sizeof(*artifact->graphs));
@@ -95,7 +92,6 @@ static const char *object(const struct md_verify_report *report, const struct md
 	const struct md_verify_graph *found = md_verify_find(report, graph->label, graph->batch);
 	const char *what = objection(report, found);
 	const struct md_doubtful *unproven = what ? NULL : find_unproven(found, graph);
-
 	*reason = found ? found->reason : "the verification run did not report it";
 	if (!unproven)
 		return what;
@@ -164,7 +160,6 @@ enum md_status md_verify_apply(const struct md_verify_report *report, struct md_
 	enum md_status status =
 	    broken ? find_broken_groups(report, artifact, broken, err)
 		   : md_error_set(err, MD_ERR_NO_MEMORY, "verify report: out of memory for %u graphs", count);
-
 	if (status == MD_OK)
 		status = apply_each(report, artifact, broken, err);
 	for (uint32_t i = 0; broken && i < count; i++)

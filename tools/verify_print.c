@@ -12,7 +12,6 @@
 size_t md_verify_count(const struct md_verify_report *report, enum md_verify_outcome outcome)
 {
 	size_t count = 0;
-
 	for (size_t i = 0; i < report->graph_count; i++)
 		count += report->graphs[i].outcome == outcome;
 	return count;
@@ -21,7 +20,6 @@ size_t md_verify_count(const struct md_verify_report *report, enum md_verify_out
 bool md_verify_missed(const struct md_verify_report *report, const struct md_verify_graph *graph)
 {
 	bool allowed = graph->stranger ? report->allow_strangers : report->allow_uncompared;
-
 	return graph->outcome == MD_VERIFY_SKIPPED && !allowed;
 }
 
@@ -34,7 +32,6 @@ const char *md_verify_doubtful(const struct md_verify_report *report)
 static const char *outcome_name(enum md_verify_outcome outcome)
 {
 	static const char *const names[] = {"skipped", "passed", "failed", "nondeterministic"};
-
 	return names[outcome];
 }
 
@@ -43,7 +40,6 @@ static const char *outcome_name(enum md_verify_outcome outcome)
 void md_verify_print_table(const struct md_verify_report *report, FILE *out)
 {
 	struct md_table table;
-
 	md_table_init(&table, "label|>batch|outcome|>comparisons|>bytes|reason");
 	for (size_t i = 0; i < report->graph_count; i++) {
 		const struct md_verify_graph *graph = &report->graphs[i];
@@ -82,7 +78,6 @@ static void put_graph(struct md_json *json, const struct md_verify_graph *graph)
 void md_verify_print_json(const struct md_verify_report *report, FILE *out)
 {
 	struct md_json json;
-
 	md_json_init(&json, out);
 	md_json_object(&json, NULL);
 	md_json_bool(&json, "complete", report->complete);
@@ -107,7 +102,6 @@ void md_verify_print_json(const struct md_verify_report *report, FILE *out)
 static void put_xml(FILE *out, const char *text)
 {
 	static const char *const escapes[] = {"&&amp;", "<&lt;", ">&gt;", "\"&quot;", "\t&#9;", "\n&#10;", "\\\\\\"};
-
 	while (*text) {
 		uint32_t point = 0;
 		size_t length = md_utf8_length(text, &point), i = 0;
@@ -126,7 +120,6 @@ static void put_xml(FILE *out, const char *text)
 static void put_case(const struct md_verify_report *report, const struct md_verify_graph *graph, FILE *out)
 {
 	bool failed = graph->outcome == MD_VERIFY_FAILED, missed = md_verify_missed(report, graph);
-
 	fputs("    <testcase classname=\"", out);
 	put_xml(out, graph->label);
 	fputs("\" name=\"", out);
@@ -157,7 +150,6 @@ static void put_error(const char *why, FILE *out)
 static void put_head(size_t tests, size_t failures, size_t errors, size_t skipped, FILE *out)
 {
 	char counts[160];
-
 	snprintf(counts, sizeof(counts), "tests=\"%zu\" failures=\"%zu\" errors=\"%zu\" skipped=\"%zu\"", tests,
 		 failures, errors, skipped);
 	fprintf(
@@ -171,7 +163,6 @@ void md_verify_print_junit(const struct md_verify_report *report, FILE *out)
 	const char *doubt = md_verify_doubtful(report);
 	char ended[64];
 	size_t missed = 0;
-
 	if (!doubt && report->exit_code) {
 		snprintf(ended, sizeof(ended), "the command ended with %d", report->exit_code);
 		doubt = ended;

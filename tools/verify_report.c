@@ -28,7 +28,6 @@ static enum md_status add_graph(struct md_verify_report *report, const char *lab
 {
 	struct md_verify_graph graph = {.label = strdup(label), .batch = batch, .stranger = stranger};
 	bool room = MD_ARRAY_EXTEND(report->graphs, report->graph_count);
-
 	if (room)
 		report->graphs[report->graph_count++] = graph;
 	else
@@ -69,7 +68,6 @@ static unsigned weight_of(enum md_verify_outcome outcome)
 {
 	static const unsigned weights[] = {
 	    [MD_VERIFY_PASSED] = 0, [MD_VERIFY_NONDETERMINISTIC] = 1, [MD_VERIFY_SKIPPED] = 2, [MD_VERIFY_FAILED] = 3};
-
 	return weights[outcome];
 }
 
@@ -77,7 +75,6 @@ static unsigned weight_of(enum md_verify_outcome outcome)
 static bool keep_reason(struct md_verify_graph *graph, enum md_verify_outcome outcome, const char *reason)
 {
 	char *copy;
-
 	if (outcome == MD_VERIFY_PASSED || (graph->reason && weight_of(outcome) <= weight_of(graph->reason_of)))
 		return true;
 	copy = strdup(*reason ? reason : "no reason given");
@@ -103,7 +100,6 @@ static bool was_left_out(const struct md_artifact *artifact, const char *label, 
 static enum md_status count_line(const struct md_verify_line *line, struct md_verify_graph *graph, struct md_error *err)
 {
 	enum md_verify_outcome outcome = outcome_of(line->verdict);
-
 	if (line->verdict == MD_VERDICT_BEGUN) {
 		graph->begun++;
 		return MD_OK;
@@ -131,7 +127,6 @@ static enum md_status take_line(char *text, size_t size, const struct md_artifac
 {
 	struct md_verify_line line;
 	struct md_verify_graph *graph;
-
 	MD_FORWARD(md_verify_line_read(text, size, &line, err));
 	if (line.verdict == MD_VERDICT_END) {
 		report->complete = true; /* a child process of the engine may have a report of its own */
@@ -158,7 +153,6 @@ static enum md_status take_lines(FILE *in, const struct md_artifact *artifact, s
 	size_t room = 0;
 	bool whole = true;
 	ssize_t size;
-
 	for (size_t number = 1; whole && (size = getline(&line, &room, in)) >= 0; number++) {
 		if (size > (ssize_t)LINE_MAX_BYTES)
 			return md_error_set(err, MD_ERR_TOO_LARGE, "verify report, line %zu: longer than %u bytes",
@@ -203,7 +197,6 @@ enum md_status md_verify_parse(FILE *in, const struct md_artifact *artifact, str
 {
 	struct md_verify_report report = {0};
 	enum md_status status = add_graphs(artifact, &report, err);
-
 	if (status == MD_OK)
 		status = take_lines(in, artifact, &report, err);
 	if (status == MD_OK)
@@ -235,7 +228,6 @@ static bool has_end(const char *path)
 	struct md_verify_line line;
 	size_t room = 0;
 	ssize_t size;
-
 	while (in && (size = getline(&text, &room, in)) > 0) {
 		if (text[size - 1] != '\n')
 			return false;
@@ -251,7 +243,6 @@ static enum md_run_left comparing_left(void *user, pid_t *pid)
 {
 	const char *report = user;
 	struct stat info;
-
 	*pid = 0;
 	if (stat(report, &info) || has_end(report))
 		return MD_RUN_OVER;
@@ -266,7 +257,6 @@ static enum md_status run_engine(const char *artifact_path, const char *report_p
 	const char *const env[] = {artifact, report, "MEDUSA_VERIFY=1"};
 	struct md_run run = {"libmedusa-restore.so", env, sizeof(env) / sizeof(env[0]), argv, comparing_left,
 			     (void *)report_path};
-
 	if (!realpath(artifact_path, absolute))
 		return md_error_set(err, MD_ERR_IO, "%s: %s", artifact_path, strerror(errno));
 	snprintf(artifact, sizeof(artifact), "MEDUSA_ARTIFACT=%s", absolute);
@@ -288,7 +278,6 @@ static enum md_status run_and_parse(const char *artifact_path, char *const argv[
 	struct md_artifact artifact;
 	enum md_status status;
 	int exit_code = 0;
-
 	if (!in)
 		return md_error_set(err, MD_ERR_IO, "%s: %s", report_path, strerror(errno));
 	MD_FORWARD(run_engine(artifact_path, report_path, argv, repeat, &exit_code, err));
@@ -312,7 +301,6 @@ enum md_status md_verify_run(const char *artifact_path, char *const argv[], stru
 			     struct md_verify_report *out, struct md_error *err)
 {
 	char report[PATH_MAX];
-
 	MD_FORWARD(md_workplace_file(repeat->workplace, "report", ".jsonl", report, err));
 	return run_and_parse(artifact_path, argv, repeat, report, out, err);
 }

@@ -28,7 +28,6 @@
 static const char *base_name(const char *path)
 {
 	const char *slash = strrchr(path, '/');
-
 	return slash ? slash + 1 : path;
 }
 
@@ -36,7 +35,6 @@ static const char *base_name(const char *path)
 static void read_lock(int fd, char *text, size_t room)
 {
 	ssize_t size = pread(fd, text, room - 1, 0);
-
 	text[size > 0 ? size : 0] = 0;
 }
 
@@ -45,7 +43,6 @@ static void write_lock(const struct md_workplace *w)
 	char host[256] = "?", when[32] = "?", text[PATH_MAX + 512];
 	time_t now = time(NULL);
 	struct tm utc;
-
 	gethostname(host, sizeof(host) - 1);
 	if (gmtime_r(&now, &utc))
 		strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", &utc);
@@ -59,7 +56,6 @@ static enum md_status say_held(const struct md_workplace *w, int fd, struct md_e
 {
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 	char holder[PATH_MAX];
-
 	read_lock(fd, holder, sizeof(holder));
 	holder[strcspn(holder, "\n")] = 0;
 	if (!*holder && fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK)
@@ -72,7 +68,6 @@ static enum md_status say_held(const struct md_workplace *w, int fd, struct md_e
 static bool is_there(const char *path, int fd)
 {
 	struct stat mine, there;
-
 	return !fstat(fd, &mine) && !stat(path, &there) && mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
 }
 
@@ -80,7 +75,6 @@ static bool is_there(const char *path, int fd)
 static enum md_status take_lock(struct md_workplace *w, bool *locked, struct md_error *err)
 {
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-
 	for (;;) {
 		MD_AUTO_FD int fd = open(w->lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
 		if (fd < 0)
@@ -102,7 +96,6 @@ static enum md_status take_lock(struct md_workplace *w, bool *locked, struct md_
 static bool is_folder_of(const char *output, const char *name)
 {
 	size_t length = strlen(output), mark = strlen(FOLDER_MARK);
-
 	if (strncmp(name, output, length) || strncmp(name + length, FOLDER_MARK, mark))
 		return false;
 	name += length + mark;
@@ -114,7 +107,6 @@ static void remove_leftover(const struct md_workplace *w)
 {
 	const char *output = base_name(w->output);
 	char text[PATH_MAX], path[2 * PATH_MAX], gone[2 * PATH_MAX + sizeof(MD_FOLDER_GONE)];
-
 	read_lock(w->lock_fd, text, sizeof(text));
 	char *name = strchr(text, '\n'), *end = strrchr(text, '\n'); /* the name may hold some, too */
 	if (!name || name == end)
@@ -137,7 +129,6 @@ static void remove_leftover(const struct md_workplace *w)
 static uint64_t draw_number(void)
 {
 	uint64_t number = 0;
-
 	if (getrandom(&number, sizeof(number), GRND_NONBLOCK) != (ssize_t)sizeof(number))
 		number = (uint64_t)time(NULL) << 32 ^ (uint64_t)getpid();
 	return number;
@@ -153,7 +144,6 @@ static void draw_name(struct md_workplace *w)
 {
 	char *letters = w->folder + strlen(w->folder) - 6;
 	uint64_t number = draw_number();
-
 	for (int i = 0; i < 6; i++, number /= strlen(LETTERS))
 		letters[i] = LETTERS[number % strlen(LETTERS)];
 }
@@ -210,7 +200,6 @@ static enum md_status open_held(const char *output, struct md_workplace *w, stru
 static enum md_status open_temporary_held(struct md_workplace *w, struct md_error *err)
 {
 	const char *folder = secure_getenv("TMPDIR");
-
 	if ((size_t)snprintf(w->folder, sizeof(w->folder), "%s/medusa-XXXXXX", folder && *folder ? folder : "/tmp") >=
 	    sizeof(w->folder) - 64) {
 		*w->folder = 0;
@@ -256,7 +245,6 @@ static void name_made(const char *path, const char *suffix, char made[PATH_MAX +
 static enum md_status make(const char *made, struct md_error *err)
 {
 	MD_AUTO_FD int fd = open(made, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-
 	if (fd < 0 || fchmod(fd, is_root() ? 0666 : 0600))
 		return md_error_set(err, MD_ERR_OUTPUT, "%s: %s", made, strerror(errno));
 	return MD_OK;
@@ -266,7 +254,6 @@ enum md_status md_workplace_file(const struct md_workplace *w, const char *name,
 				 char path[PATH_MAX], struct md_error *err)
 {
 	char made[PATH_MAX + 64];
-
 	snprintf(path, PATH_MAX, "%.*s/%s-%s%s", PATH_MAX - 64, w->folder, name, w->secret, suffix);
 	name_made(path, suffix, made);
 	md_stop_remove(path);
@@ -277,7 +264,6 @@ enum md_status md_workplace_file(const struct md_workplace *w, const char *name,
 enum md_status md_workplace_renew(const char *path, const char *suffix, struct md_error *err)
 {
 	char made[PATH_MAX + 64];
-
 	name_made(path, suffix, made);
 	unlink(path);
 	unlink(made);
@@ -287,7 +273,6 @@ enum md_status md_workplace_renew(const char *path, const char *suffix, struct m
 void md_workplace_close(struct md_workplace *w)
 {
 	bool removed = !*w->folder || md_folder_remove(w->folder);
-
 	if (!removed)
 		md_plain_line(stderr, "%s: cannot be removed: %s", w->folder, strerror(errno));
 	if (*w->lock && w->lock_fd >= 0 && removed) /* else the next run learns from it what is left */

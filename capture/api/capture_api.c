@@ -29,7 +29,6 @@ MD_EXPORT const char *medusa_reason(void)
 static bool remember_bind(const char *name, uint64_t address, uint64_t bytes, enum md_bind_role role) MD_CAPTURE_HELD
 {
 	char *copy = strdup(name);
-
 	md_capture_home_note();
 	if (!copy || !MD_ARRAY_EXTEND(md_capture.bound, md_capture.bind_count)) {
 		free(copy);
@@ -42,7 +41,6 @@ static bool remember_bind(const char *name, uint64_t address, uint64_t bytes, en
 MD_EXPORT int medusa_bind(const char *name, medusa_deviceptr address, size_t bytes, enum medusa_role role)
 {
 	struct md_error err = {0};
-
 	if (md_api_check_bind(name, address, bytes, role, &err) != MD_OK)
 		return md_api_fail(&err);
 	if (!md_capture_enter())
@@ -68,7 +66,6 @@ static void bind_by_sequence(void)
 {
 	struct md_alloc_sequence *allocations = &md_capture.allocations;
 	char name[MD_SEQUENCE_NAME_BYTES];
-
 	md_capture_lock();
 	bool due = !allocations->closed && !allocations->broken && !md_capture.bind_count && md_capture.writer;
 	allocations->closed = true;
@@ -103,7 +100,6 @@ static void pause_sequence(int change)
 MD_EXPORT int medusa_mark(const char *name)
 {
 	struct md_error err = {0};
-
 	if (md_api_check_mark(name, &err) != MD_OK)
 		return md_api_fail(&err);
 	if (md_capture_said_early(MD_EARLY_MARK, name, NULL, 0) || !md_capture_enter())
@@ -122,7 +118,6 @@ MD_EXPORT int medusa_stage(const char *name, uint64_t ns)
 {
 	struct md_stage_time stage = {.ns = ns};
 	struct md_error err = {0};
-
 	if (md_api_check_stage(name, &err) != MD_OK)
 		return md_api_fail(&err);
 	if (md_capture_said_early(MD_EARLY_STAGE, name, NULL, ns) || !md_capture_enter())
@@ -146,7 +141,6 @@ static enum md_status repeat(const struct medusa_kv_request *request, struct md_
 {
 	uint64_t bytes = md_capture.options.kv_bytes;
 	int failed = request->profile ? request->profile(request->user) : 0;
-
 	if (failed)
 		return md_error_set(err, MD_ERR_INVALID, "the profiling forward failed with %d", failed);
 	*kv = (struct md_kv){.present = true, .block_bytes = request->block_bytes};
@@ -164,7 +158,6 @@ MD_EXPORT int medusa_kv_capacity(const struct medusa_kv_request *request, struct
 	struct md_error err = {0};
 	struct md_kv kv = {0};
 	enum md_status status;
-
 	/* The forward's own calls are the engine's: they must be seen by the hooks. */
 	if (recording)
 		md_capture_leave();
@@ -193,7 +186,6 @@ MD_EXPORT int medusa_kv_capacity(const struct medusa_kv_request *request, struct
 MD_EXPORT int medusa_graph_get(const char *label, unsigned batch, uint64_t timeout_ns, void **exec)
 {
 	struct md_error err = {0};
-
 	(void)timeout_ns;
 	if (md_api_check_get(label, exec, &err) != MD_OK)
 		return md_api_fail(&err);
@@ -214,14 +206,12 @@ MD_EXPORT int medusa_graph_ready(const char *label, unsigned batch)
 MD_EXPORT int medusa_graph_want(const char *label, const unsigned *batches, size_t count)
 {
 	struct md_error err = {0};
-
 	return md_api_answer(md_api_check_want(label, batches, count, &err), &err);
 }
 
 MD_EXPORT int medusa_trigger(const char *name, int (*run)(void *user), void *user)
 {
 	struct md_error err = {0};
-
 	(void)user;
 	return md_api_answer(md_api_check_trigger(name, run, &err), &err);
 }
@@ -229,7 +219,6 @@ MD_EXPORT int medusa_trigger(const char *name, int (*run)(void *user), void *use
 MD_EXPORT int medusa_stats_read(struct medusa_stats *out)
 {
 	struct md_error err = {0};
-
 	if (md_api_check_stats(out, &err) != MD_OK)
 		return md_api_fail(&err);
 	return md_api_refuse(MD_ERR_NOT_FOUND, "this run captures, nothing is restored");

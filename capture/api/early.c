@@ -20,7 +20,6 @@ bool md_capture_said_early(enum md_capture_early kind, const char *name, const c
 {
 	bool kept;
 	char *copies[2] = {strdup(name), strdup(value ? value : "")};
-
 	md_capture_lock();
 	kept = !early_over && copies[0] && copies[1] && MD_ARRAY_EXTEND(early, early_count);
 	if (kept)
@@ -37,7 +36,6 @@ bool md_capture_said_early(enum md_capture_early kind, const char *name, const c
 static void put_early(const struct early *said)
 {
 	struct md_stage_time stage = {.ns = said->ns};
-
 	switch (said->kind) {
 	case MD_EARLY_FACT:
 		md_trace_put_fact(md_capture.writer, md_capture_next(), said->name, said->value);

@@ -19,7 +19,6 @@ MD_EXPORT int medusa_graph_label(void *exec, const char *label, unsigned batch)
 {
 	struct md_capture_graph *graph;
 	struct md_error err = {0};
-
 	if (md_api_check_label(label, &err) != MD_OK)
 		return md_api_fail(&err);
 	if (!md_capture_enter())
@@ -39,7 +38,6 @@ MD_EXPORT int medusa_graph_output(void *exec, unsigned index, medusa_deviceptr a
 	struct md_capture_graph *graph;
 	struct md_error err = {0};
 	bool probed = false;
-
 	if (md_api_check_output(index, address, bytes, &err) != MD_OK)
 		return md_api_fail(&err);
 	if (!md_capture_enter())
@@ -62,7 +60,6 @@ MD_EXPORT int medusa_graph_note(void *exec, const void *data, size_t bytes)
 {
 	struct md_capture_graph *graph;
 	struct md_error err = {0};
-
 	if (md_api_check_note(data, bytes, &err) != MD_OK)
 		return md_api_fail(&err);
 	if (!md_capture_enter())
@@ -80,7 +77,6 @@ MD_EXPORT int medusa_graph_refuse(void *exec, const char *why)
 {
 	struct md_capture_graph *graph;
 	struct md_error err = {0};
-
 	if (md_api_check_refuse(why, &err) != MD_OK)
 		return md_api_fail(&err);
 	if (!md_capture_enter())
@@ -97,7 +93,6 @@ MD_EXPORT int medusa_graph_refuse(void *exec, const char *why)
 MD_EXPORT int medusa_graph_scratch(medusa_deviceptr address, size_t bytes)
 {
 	struct md_error err = {0};
-
 	if (md_api_check_scratch(address, bytes, &err) != MD_OK)
 		return md_api_fail(&err);
 	if (!md_capture_enter())
@@ -113,7 +108,6 @@ MD_EXPORT int medusa_graph_scratch(medusa_deviceptr address, size_t bytes)
 MD_EXPORT int medusa_fingerprint_add(const char *name, const char *value)
 {
 	struct md_error err = {0};
-
 	if (md_api_check_fact(name, value, &err) != MD_OK)
 		return md_api_fail(&err);
 	if (md_capture_said_early(MD_EARLY_FACT, name, value, 0) || !md_capture_enter())
@@ -132,7 +126,6 @@ MD_EXPORT int medusa_graph_output_get(const char *label, unsigned batch, unsigne
 				      size_t *bytes)
 {
 	struct md_error err = {0};
-
 	if (md_api_check_output_get(label, address, bytes, &err) != MD_OK)
 		return md_api_fail(&err);
 	return md_api_refuse(MD_ERR_NOT_FOUND, "output %u of graph (%s, %u): this run captures, nothing is restored",
@@ -142,7 +135,6 @@ MD_EXPORT int medusa_graph_output_get(const char *label, unsigned batch, unsigne
 MD_EXPORT int medusa_graph_note_get(const char *label, unsigned batch, const void **data, size_t *bytes)
 {
 	struct md_error err = {0};
-
 	if (md_api_check_note_get(label, data, bytes, &err) != MD_OK)
 		return md_api_fail(&err);
 	return md_api_refuse(MD_ERR_NOT_FOUND, "note of graph (%s, %u): this run captures, nothing is restored", label,

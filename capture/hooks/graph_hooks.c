@@ -17,7 +17,6 @@
 static void before_first_capture(void)
 {
 	size_t free_bytes = 0, total;
-
 	if (md_capture.free_before_capture || md_cuda.cuMemGetInfo_v2(&free_bytes, &total))
 		return;
 	md_capture_lock();

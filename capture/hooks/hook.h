@@ -37,7 +37,6 @@ static inline CUstream md_hook_per_thread(CUstream stream)
 static inline bool md_hook_in_capture(CUstream stream)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-
 	return atomic_load_explicit(&md_capture.capturing, memory_order_relaxed) &&
 	       md_cuda.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
 	       status == CU_STREAM_CAPTURE_STATUS_ACTIVE;

@@ -68,7 +68,6 @@ CUresult CUDAAPI cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule
 {
 	CUdeviceptr address = 0;
 	size_t size = 0;
-
 	/* Either output may be left out by the caller, and we need both. */
 	MD_HOOK(cuModuleGetGlobal_v2, (dptr ? dptr : &address, bytes ? bytes : &size, hmod, name), MD_NOTHING,
 	        md_capture_variable_asked(hmod, NULL, name, dptr ? *dptr : address, bytes ? *bytes : size))
@@ -78,7 +77,6 @@ CUresult CUDAAPI cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary 
 {
 	CUdeviceptr address = 0;
 	size_t size = 0;
-
 	MD_HOOK(cuLibraryGetGlobal, (dptr ? dptr : &address, bytes ? bytes : &size, library, name), MD_NOTHING,
 	        md_capture_variable_asked(NULL, library, name, dptr ? *dptr : address, bytes ? *bytes : size))
 }

@@ -9,7 +9,6 @@
 static CUresult allocate(CUdeviceptr *address, size_t bytes)
 {
 	CUresult result;
-
 	md_capture_context_seen();
 	if (md_capture_place_alloc(MD_ALLOC_DEVICE, bytes, address))
 		return CUDA_SUCCESS;
@@ -23,7 +22,6 @@ static CUresult allocate(CUdeviceptr *address, size_t bytes)
 CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
 {
 	CUresult result;
-
 	if (!md_capture_enter())
 		return MD_REAL(cuMemAlloc_v2, (address, bytes));
 	result = allocate(address, bytes);
@@ -39,7 +37,6 @@ CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t 
 {
 	CUdeviceptr placed;
 	CUresult result;
-
 	if (!md_capture_enter())
 		return MD_REAL(cuMemAllocPitch_v2, (address, pitch, width, height, element));
 	md_capture_context_seen();
@@ -61,7 +58,6 @@ CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *address, size_t bytes, size_t 
 				     unsigned long long flags)
 {
 	CUresult result = CUDA_SUCCESS;
-
 	if (!md_capture_enter())
 		return MD_REAL(cuMemAddressReserve, (address, bytes, alignment, wanted, flags));
 	md_capture_context_seen();
@@ -83,7 +79,6 @@ CUresult CUDAAPI cuMemFree_v2(CUdeviceptr address)
 {
 	bool recording = md_capture_enter();
 	CUresult result;
-
 	if (recording)
 		md_capture_free_note(address);
 	if (!md_capture_place_free(address, &result))
@@ -113,7 +108,6 @@ CUresult CUDAAPI cuMemAddressFree(CUdeviceptr address, size_t bytes)
 {
 	bool recording = md_capture_enter();
 	CUresult result = CUDA_SUCCESS; /* the range is ours, and stays */
-
 	if (recording)
 		md_capture_unreserve_note(address, bytes);
 	if (!md_capture_place_holds(address, bytes))
@@ -128,7 +122,6 @@ CUresult CUDAAPI cuMemAddressFree(CUdeviceptr address, size_t bytes)
 CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr address)
 {
 	struct md_placed placed;
-
 	if (!md_capture_place_find(address, &placed))
 		return MD_REAL(cuMemGetAddressRange_v2, (base, bytes, address));
 	if (base)
@@ -164,7 +157,6 @@ static bool answer(const struct md_placed *placed, CUpointer_attribute attribute
 CUresult CUDAAPI cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr address)
 {
 	struct md_placed placed;
-
 	if (data && md_capture_place_find(address, &placed) && answer(&placed, attribute, data))
 		return CUDA_SUCCESS;
 	return MD_REAL(cuPointerGetAttribute, (data, attribute, address));
@@ -175,7 +167,6 @@ CUresult CUDAAPI cuPointerGetAttributes(unsigned int count, CUpointer_attribute 
 {
 	CUresult result = MD_REAL(cuPointerGetAttributes, (count, attributes, data, address));
 	struct md_placed placed;
-
 	if (result != CUDA_SUCCESS || !md_capture_place_find(address, &placed))
 		return result;
 	for (unsigned i = 0; i < count; i++)
@@ -188,7 +179,6 @@ CUresult CUDAAPI cuPointerSetAttribute(const void *value, CUpointer_attribute at
 {
 	CUresult result = MD_REAL(cuPointerSetAttribute, (value, attribute, address));
 	struct md_placed placed;
-
 	return result && md_capture_place_find(address, &placed) ? CUDA_SUCCESS : result;
 }
 
@@ -197,7 +187,6 @@ CUresult CUDAAPI cuPointerSetAttribute(const void *value, CUpointer_attribute at
 CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
 {
 	CUresult result = MD_REAL(cuCtxEnablePeerAccess, (peer, flags));
-
 	if (result == CUDA_SUCCESS)
 		md_capture_place_peer(peer, true);
 	return result;
@@ -206,7 +195,6 @@ CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
 CUresult CUDAAPI cuCtxDisablePeerAccess(CUcontext peer)
 {
 	CUresult result = MD_REAL(cuCtxDisablePeerAccess, (peer));
-
 	if (result == CUDA_SUCCESS)
 		md_capture_place_peer(peer, false);
 	return result;

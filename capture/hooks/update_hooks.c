@@ -19,7 +19,6 @@ MD_HOOK(cuGraphExecUpdate_v2, (exec, graph, info), MD_NOTHING,
 static void kernel_changed(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params)
 {
 	CUgraphNodeParams given = {.type = CU_GRAPH_NODE_TYPE_KERNEL};
-
 	memcpy(&given.kernel, params, sizeof(*params));
 	md_capture_exec_changed(exec, node, &given, "cuGraphExecKernelNodeSetParams");
 }
@@ -27,7 +26,6 @@ static void kernel_changed(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL
 static void memcpy_changed(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D *params, CUcontext context)
 {
 	CUgraphNodeParams given = {.type = CU_GRAPH_NODE_TYPE_MEMCPY};
-
 	given.memcpy.copyParams = *params;
 	given.memcpy.copyCtx = context;
 	md_capture_exec_changed(exec, node, &given, "cuGraphExecMemcpyNodeSetParams");
@@ -36,7 +34,6 @@ static void memcpy_changed(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY
 static void memset_changed(CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *params, CUcontext context)
 {
 	CUgraphNodeParams given = {.type = CU_GRAPH_NODE_TYPE_MEMSET};
-
 	given.memset.dst = params->dst;
 	given.memset.pitch = params->pitch;
 	given.memset.value = params->value;
@@ -50,7 +47,6 @@ static void memset_changed(CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET
 static void event_changed(CUgraphExec exec, CUgraphNode node, CUgraphNodeType type, CUevent event, const char *call)
 {
 	CUgraphNodeParams given = {.type = type};
-
 	given.eventRecord.event = event;
 	md_capture_exec_changed(exec, node, &given, call);
 }

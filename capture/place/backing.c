@@ -9,7 +9,6 @@ static bool peers[MD_PLACE_DEVICES][MD_PLACE_DEVICES]; /* [owner][who else] */
 static unsigned list_access(int device, CUmemAccessDesc descs[MD_PLACE_DEVICES])
 {
 	unsigned count = 0;
-
 	for (int other = 0; other < MD_PLACE_DEVICES; other++) {
 		if (other != device && !peers[device][other])
 			continue;
@@ -28,7 +27,6 @@ static bool map_blocks(uint64_t first, uint64_t end, int device)
 	uint64_t at = first * MD_ORDER_BLOCK, bytes = (end - first) * MD_ORDER_BLOCK;
 	CUmemGenericAllocationHandle handle;
 	bool mapped;
-
 	if (first >= end)
 		return true;
 	if (md_cuda.cuMemCreate(&handle, bytes, &prop, 0))
@@ -45,7 +43,6 @@ static bool map_blocks(uint64_t first, uint64_t end, int device)
 static bool take_shared(uint64_t block, int device)
 {
 	uint64_t value = 0;
-
 	if (md_map_get(&shared, block, &value))
 		return (int)(value >> 32) == device && md_map_put(&shared, block, value + 1);
 	if (!map_blocks(block, block + 1, device))
@@ -59,7 +56,6 @@ static bool take_shared(uint64_t block, int device)
 static void drop_shared(uint64_t block)
 {
 	uint64_t value = 0;
-
 	md_map_remove(&shared, block, &value);
 	if ((uint32_t)value > 1)
 		md_map_put(&shared, block, value - 1); /* there is room: it was just removed */
@@ -82,7 +78,6 @@ static struct range range_of(uint64_t address, uint64_t bytes)
 			      .from = (address + MD_ORDER_BLOCK - 1) / MD_ORDER_BLOCK,
 			      .to = (address + bytes) / MD_ORDER_BLOCK,
 			      .last = (address + bytes - 1) / MD_ORDER_BLOCK};
-
 	range.head = range.first < range.from;
 	range.tail = range.last >= range.to && !(range.head && range.last == range.first);
 	return range;
@@ -91,7 +86,6 @@ static struct range range_of(uint64_t address, uint64_t bytes)
 bool md_place_map(uint64_t address, uint64_t bytes, int device)
 {
 	struct range range = range_of(address, bytes);
-
 	if (range.head && !take_shared(range.first, device))
 		return false;
 	if (range.tail && !take_shared(range.last, device))
@@ -109,7 +103,6 @@ undo_head:
 void md_place_unmap(uint64_t address, uint64_t bytes)
 {
 	struct range range = range_of(address, bytes);
-
 	if (range.from < range.to)
 		md_cuda.cuMemUnmap(range.from * MD_ORDER_BLOCK, (range.to - range.from) * MD_ORDER_BLOCK);
 	if (range.tail)
@@ -128,6 +121,5 @@ void md_place_allow_range(uint64_t address, uint64_t bytes, int device, bool all
 	struct range range = range_of(address, bytes);
 	CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
 				.flags = allowed ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE};
-
 	md_cuda.cuMemSetAccess(range.first * MD_ORDER_BLOCK, (range.last + 1 - range.first) * MD_ORDER_BLOCK, &desc, 1);
 }

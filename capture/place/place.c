@@ -22,7 +22,6 @@ void md_capture_place_open(void)
 {
 	char path[PATH_MAX];
 	struct md_error err = {0};
-
 	if (!md_environment_path("MEDUSA_ORDER", path, sizeof(path)))
 		return;
 	if (md_order_read(path, &place.order, &err) != MD_OK) {
@@ -50,7 +49,6 @@ static bool comes_before(const struct md_order_item *item, uint64_t family, uint
 static bool first_of(uint64_t family, uint64_t size, size_t *first)
 {
 	size_t low = 0, high = place.order.count;
-
 	while (low < high) {
 		size_t middle = low + (high - low) / 2;
 		if (comes_before(&place.order.items[middle], family, size))
@@ -66,7 +64,6 @@ static bool first_of(uint64_t family, uint64_t size, size_t *first)
 static uint64_t take_next(uint64_t family, uint64_t size)
 {
 	size_t first, at;
-
 	if (!first_of(family, size, &first))
 		return MD_ORDER_NATURAL;
 	at = first + place.taken[first]++;
@@ -78,7 +75,6 @@ static uint64_t take_next(uint64_t family, uint64_t size)
 void md_capture_place_failed(uint64_t family, uint64_t bytes)
 {
 	size_t first;
-
 	if (!is_active())
 		return;
 	pthread_mutex_lock(&place.lock);
@@ -102,7 +98,6 @@ static bool reserve_all(void)
 static struct md_placed *placed_at(CUdeviceptr address)
 {
 	const struct md_interval *item = md_interval_find(&place.live, address);
-
 	return item ? (struct md_placed *)(uintptr_t)item->value : NULL;
 }
 
@@ -132,7 +127,6 @@ static CUresult wait_for(CUcontext context)
 {
 	CUcontext popped;
 	CUresult result = md_cuda.cuCtxPushCurrent_v2(context);
-
 	if (result)
 		return result;
 	result = md_cuda.cuCtxSynchronize();
@@ -145,7 +139,6 @@ bool md_capture_place_free(CUdeviceptr address, CUresult *result)
 	struct md_placed *placed;
 	bool capturing = atomic_load(&md_capture.capturing);
 	CUcontext context;
-
 	if (!is_active())
 		return false;
 	pthread_mutex_lock(&place.lock);
@@ -169,7 +162,6 @@ bool md_capture_place_free_on(CUdeviceptr address, CUstream stream, CUresult *re
 {
 	struct md_placed placed;
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-
 	if (!md_capture_place_find(address, &placed))
 		return false;
 	md_cuda.cuStreamIsCapturing(stream, &status);
@@ -183,7 +175,6 @@ static bool is_primary(CUcontext context, CUdevice device)
 	unsigned flags;
 	int active = 0;
 	CUcontext primary;
-
 	if (md_cuda.cuDevicePrimaryCtxGetState(device, &flags, &active) || !active ||
 	    md_cuda.cuDevicePrimaryCtxRetain(&primary, device))
 		return false;
@@ -195,7 +186,6 @@ static bool is_primary(CUcontext context, CUdevice device)
 static bool revive(const struct md_placed *wanted)
 {
 	struct md_placed *placed = placed_at(wanted->address);
-
 	if (!placed || !placed->parked || placed->address != wanted->address || placed->size != wanted->size ||
 	    placed->device != wanted->device)
 		return false;
@@ -209,7 +199,6 @@ static bool revive(const struct md_placed *wanted)
 static bool is_free(uint64_t address, uint64_t bytes)
 {
 	const struct md_interval *below = md_interval_floor(&place.live, address + bytes - 1);
-
 	return !below || below->start + below->size <= address;
 }
 
@@ -217,7 +206,6 @@ static bool is_free(uint64_t address, uint64_t bytes)
 static bool put(const struct md_placed *wanted)
 {
 	struct md_placed *placed;
-
 	drop_parked();
 	if (revive(wanted))
 		return true;
@@ -255,7 +243,6 @@ bool md_capture_place_alloc(enum md_alloc_family family, uint64_t bytes, CUdevic
 	CUdevice device;
 	uint64_t offset;
 	bool done = false;
-
 	if (!is_active() || !bytes || !out)
 		return false;
 	pthread_mutex_lock(&place.lock);
@@ -279,7 +266,6 @@ bool md_capture_place_alloc(enum md_alloc_family family, uint64_t bytes, CUdevic
 bool md_capture_place_reserve(uint64_t bytes, uint64_t alignment, CUdeviceptr *out)
 {
 	uint64_t offset = MD_ORDER_NATURAL;
-
 	if (!is_active() || !bytes || !out)
 		return false;
 	pthread_mutex_lock(&place.lock);
@@ -303,7 +289,6 @@ bool md_capture_place_holds(CUdeviceptr address, uint64_t bytes)
 bool md_capture_place_find(CUdeviceptr address, struct md_placed *out)
 {
 	const struct md_placed *placed;
-
 	if (!md_capture_place_holds(address, 1))
 		return false;
 	pthread_mutex_lock(&place.lock);
@@ -320,7 +305,6 @@ void md_capture_place_peer(CUcontext owner, bool allowed)
 {
 	CUdevice from = -1, to = -1;
 	CUcontext popped;
-
 	if (!is_active() || md_cuda.cuCtxGetDevice(&to) || md_cuda.cuCtxPushCurrent_v2(owner))
 		return;
 	md_cuda.cuCtxGetDevice(&from);
@@ -361,7 +345,6 @@ void md_capture_place_primary_gone(CUdevice device)
 {
 	unsigned flags;
 	int active = 1;
-
 	if (is_active() && !md_cuda.cuDevicePrimaryCtxGetState(device, &flags, &active) && !active)
 		context_gone(NULL, device);
 }

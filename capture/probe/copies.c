@@ -19,7 +19,6 @@ enum md_status md_capture_session_open(struct md_probe_session *session, struct 
 static void destroy_copy(struct md_probe_copy *copy)
 {
 	size_t count = copy->chunks ? md_capture_probe_chunk_count(copy->size) : 0;
-
 	for (size_t i = 0; i < count; i++)
 		free(copy->chunks[i]);
 	free(copy->chunks);
@@ -61,7 +60,6 @@ size_t md_capture_probe_chunk_count(uint64_t size)
 size_t md_capture_probe_chunk_size(uint64_t size, size_t chunk)
 {
 	uint64_t left = size - (uint64_t)chunk * MD_PROBE_CHUNK_BYTES;
-
 	return left < MD_PROBE_CHUNK_BYTES ? (size_t)left : MD_PROBE_CHUNK_BYTES;
 }
 
@@ -71,7 +69,6 @@ static enum md_status add_copy(struct md_probe_session *session, uint64_t addres
 			       struct md_probe_copy **out, struct md_error *err)
 {
 	struct md_probe_copy *copy = calloc(1, sizeof(*copy));
-
 	if (!copy || !MD_ARRAY_EXTEND(session->copies, session->copy_count)) {
 		free(copy);
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a copy of %llu bytes",
@@ -97,7 +94,6 @@ static enum md_status take_host(struct md_probe_session *session, const struct m
 static enum md_status allocate_host(struct md_probe_copy *copy, bool device, struct md_error *err)
 {
 	void *locked = NULL;
-
 	copy->locked = device && copy->size >= LOCKED_LEAST && md_cuda.cuMemHostAlloc(&locked, copy->size, 0) == 0;
 	copy->host = copy->locked ? locked : malloc(copy->size);
 	return copy->host ? MD_OK
@@ -108,7 +104,6 @@ static enum md_status allocate_host(struct md_probe_copy *copy, bool device, str
 static enum md_status keep_chunks(struct md_probe_session *session, struct md_probe_copy *copy, struct md_error *err)
 {
 	size_t count = md_capture_probe_chunk_count(copy->size);
-
 	copy->chunks = calloc(count, sizeof(*copy->chunks));
 	if (!copy->chunks)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %zu chunks of a copy", count);
@@ -132,7 +127,6 @@ static enum md_status keep(struct md_probe_session *session, enum md_probe_regio
 	bool private = kind == MD_PROBE_REGION_PRIVATE || kind == MD_PROBE_REGION_VARIABLE;
 	bool on_device = private || (kind == MD_PROBE_REGION_OUTPUT && copy->size > MD_DEVICE_COMPARED &&
 				     md_device_differ_can(&session->device, copy->address, copy->size));
-
 	if (on_device)
 		copy->device = md_device_session_take(&session->device, copy->size);
 	if (copy->device)
@@ -152,7 +146,6 @@ enum md_status md_capture_copy_make(struct md_probe_session *session, enum md_pr
 				    uint64_t size, struct md_probe_copy **out, struct md_error *err)
 {
 	enum md_status status;
-
 	MD_FORWARD(add_copy(session, address, size, out, err));
 	status = keep(session, kind, *out, err);
 	if (status != MD_OK) {
@@ -204,7 +197,6 @@ static enum md_status add_tensor_map(struct md_probe_copy *copy, size_t *room, u
 				     size_t size, size_t *bytes, struct md_error *err) MD_CAPTURE_HELD
 {
 	struct md_probe_pointer word = {.whole = true};
-
 	*bytes = 0;
 	if ((copy->address + offset) % MAP_ALIGNMENT || size < MD_TENSOR_MAP_BYTES || !md_capture_is_tensor_map(data))
 		return MD_OK;
@@ -224,7 +216,6 @@ static enum md_status find_pointers(struct md_probe_copy *copy, size_t *room, ui
 	const struct md_interval_index *live = &md_capture.live;
 	uint64_t lowest = live->count ? live->items[0].start : 1;
 	uint64_t highest = live->count ? live->items[live->count - 1].start + live->items[live->count - 1].size : 0;
-
 	for (size_t at = 0, more = 0; at + 8 <= size; at += 8 + more) {
 		const struct md_interval *item;
 		struct md_probe_pointer pointer = {.offset = offset + at};
@@ -246,7 +237,6 @@ enum md_status md_capture_copy_follow(struct md_probe_session *session, struct m
 				      struct md_error *err)
 {
 	size_t room = 0;
-
 	if (copy->followed)
 		return MD_OK;
 	for (uint64_t at = (8 - copy->address % 8) % 8, size; at + 8 <= copy->size; at += size) {

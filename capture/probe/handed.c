@@ -67,7 +67,6 @@ void md_capture_handed_learn(const struct md_capture_probe *probe, uint64_t grap
 static void take_touches(void) MD_CAPTURE_HELD
 {
 	struct md_capture_touch *touch;
-
 	for (size_t i = 0; (touch = md_capture_touch_at(i)); i++) {
 		if (touch->writes || touch->checked == touch->last)
 			continue;
@@ -85,7 +84,6 @@ static enum md_status needs(struct md_handed_trial *trial, const struct md_captu
 	static const uint32_t words[] = {0x00000000, 0x00000001, 0xffffffff};
 	struct md_capture_probe *probe = &trial->probe;
 	bool equal = true;
-
 	MD_FORWARD(md_handed_trial_collect(trial, graph, err));
 	for (size_t u = 0; u < probe->unit_count; u++) {
 		struct md_probe_unit *unit = &probe->units[u];
@@ -117,7 +115,6 @@ static bool is_needed(struct md_probe_session *session, size_t index) MD_CAPTURE
 	const struct md_capture_graph *graph = md_capture_graph_at(what.graph - 1);
 	struct md_error err = {0};
 	bool needed = true;
-
 	if (!what.known || !graph || !graph->exec || !graph->tested || !has_its_memory(graph))
 		return true;
 	struct md_handed_trial trial = md_handed_trial_new(session, graph);
@@ -147,7 +144,6 @@ static bool any_written(const struct md_handed_spot *spot)
 static void put_read(const struct md_capture_graph *graph, const struct md_interest *by)
 {
 	struct md_trace_handed handed = {0, graph->id, (char *)by->call, by->address, by->size, 0};
-
 	if (by->sequence >= graph->made)
 		md_trace_put_handed(md_capture.writer, md_capture_next(), &handed);
 }
@@ -166,7 +162,6 @@ static void put_handed(const struct md_capture_graph *writer, uint64_t reader, c
 {
 	struct md_trace_handed handed = {.reader = reader, .writer = writer->id};
 	uint64_t at = 0, end;
-
 	md_trace_put_handed(md_capture.writer, md_capture_next(), &handed); /* whatever bytes */
 	for (unsigned runs = 0; spot->written && next_run(spot, runs, &at, &end); runs++, at = end) {
 		handed.address = spot->address + at;
@@ -188,7 +183,6 @@ static bool is_handed(const struct md_capture_graph *graph, uint64_t address, ui
 static void add_handed(struct md_capture_graph *graph, const struct md_handed_spot *spot)
 {
 	uint64_t at = 0, end;
-
 	for (unsigned runs = 0; next_run(spot, runs, &at, &end); runs++, at = end) {
 		if (is_handed(graph, spot->address + at, end - at))
 			continue;
@@ -218,7 +212,6 @@ static void conclude(struct md_probe_session *session, struct md_capture_graph *
 static bool reaches(const struct md_capture_graph *graph, const struct md_interest *what)
 {
 	const struct md_interval *item = md_interval_find(&md_capture.live, what->address);
-
 	for (size_t i = 0; item && i < graph->candidate_count; i++)
 		if (graph->candidates[i] == item->start)
 			return true;
@@ -292,7 +285,6 @@ static void check_again(struct md_probe_session *session, struct md_capture_grap
 {
 	struct md_error err = {0};
 	bool changed;
-
 	if (graph->handed_tested == graph->handed_count)
 		return;
 	graph->handed_tested = graph->handed_count;
@@ -314,7 +306,6 @@ static enum md_status learn_silent(struct md_probe_session *session, struct md_c
 	enum md_status status = md_handed_trial_find_all(&trial, graph, err);
 	size_t others = graph->handed_count;
 	bool changed;
-
 	for (size_t i = 0; status == MD_OK && i < trial.spot_count; i++)
 		add_handed(graph, &trial.spots[i]);
 	md_handed_trial_finish(&trial);
@@ -330,7 +321,6 @@ static void check_unseen(struct md_probe_session *session, struct md_capture_gra
 	enum md_status status = MD_OK;
 	bool changed = false, silent = graph->silent;
 	struct md_error err = {0};
-
 	if (!graph->tested && graph->unwanted) {
 		status = learn_again(session, graph, false, &changed, &err);
 		silent = status == MD_OK && !changed && !graph->output_count;
@@ -388,7 +378,6 @@ static void check_graph(struct md_probe_session *session, struct md_capture_grap
 	const struct md_note_of of = {MD_NOTE_POISON, graph->label, graph->batch, graph->id};
 	bool asked = can_be_asked(session, graph, &of), others;
 	size_t known;
-
 	md_note_begin(&of, "");
 	if (asked && (graph->silent || graph->unwanted))
 		check_unseen(session, graph);
@@ -411,7 +400,6 @@ static void put_write(const struct md_capture_touch *touch, const struct md_inte
 {
 	const struct md_capture_graph *graph = what->graph ? md_capture_graph_at(what->graph - 1) : NULL;
 	struct md_trace_handed handed = {what->graph, 0, (char *)touch->call, touch->address, touch->size, 0};
-
 	if (graph && touch->last >= graph->tested &&
 	    md_handed_overlap(touch->address, touch->size, what->address, what->size))
 		md_trace_put_handed(md_capture.writer, md_capture_next(), &handed);
@@ -421,7 +409,6 @@ static void put_writes(void) MD_CAPTURE_HELD
 {
 	static size_t interests_seen; /* by what has not been done again since */
 	struct md_capture_touch *touch;
-
 	for (size_t t = 0; (touch = md_capture_touch_at(t)); t++) {
 		for (size_t i = touch->checked == touch->last ? interests_seen : 0; touch->writes && i < interest_count;
 		     i++)
@@ -442,7 +429,6 @@ void md_capture_handed_check(struct md_probe_session *session, CUcontext context
 	struct md_capture_graph *graph;
 	struct md_error err = {0};
 	bool again = true;
-
 	if (!md_capture.options.probe || !md_capture.writer || atomic_load(&md_capture.capturing))
 		return;
 	take_touches();

@@ -30,7 +30,6 @@ void md_handed_trial_finish(struct md_handed_trial *trial)
 static bool add_spot(struct md_handed_trial *trial, size_t interest, uint64_t address, uint64_t size)
 {
 	struct md_handed_spot spot = {interest, address, size, malloc(size), calloc(size, 1)};
-
 	if (!spot.before || !spot.written || !MD_ARRAY_EXTEND(trial->spots, trial->spot_count)) {
 		free(spot.before);
 		free(spot.written);
@@ -44,7 +43,6 @@ static bool add_spots(struct md_handed_trial *trial, size_t index) MD_CAPTURE_HE
 {
 	size_t all;
 	const struct md_interest *interest = &md_capture_interests(&all)[index];
-
 	for (uint32_t i = 0; i < trial->probe.region_count; i++) {
 		const struct md_probe_region *region = &trial->probe.regions[i];
 		uint64_t from = interest->address > region->address ? interest->address : region->address;
@@ -63,7 +61,6 @@ static enum md_status keep_own(struct md_capture_probe *probe, uint64_t graph, s
 	size_t count = 0, all;
 	const struct md_interest *interests = md_capture_interests(&all);
 	MD_AUTO_FREE size_t *own = calloc(all + 1, sizeof(*own));
-
 	if (!own)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %zu places that graphs read", all);
 	for (size_t i = 0; i < all; i++)
@@ -83,7 +80,6 @@ static enum md_status keep_own(struct md_capture_probe *probe, uint64_t graph, s
 static enum md_status read_spots(struct md_handed_trial *trial, bool after, struct md_error *err)
 {
 	struct md_device_session *device = &trial->probe.session->device;
-
 	for (size_t i = 0; i < trial->spot_count; i++) {
 		struct md_handed_spot *spot = &trial->spots[i];
 		for (uint64_t at = 0, size; at < spot->size; at += size) {
@@ -101,7 +97,6 @@ static enum md_status read_spots(struct md_handed_trial *trial, bool after, stru
 static enum md_status replay_poisoned(struct md_handed_trial *trial, uint32_t word, struct md_error *err)
 {
 	struct md_capture_probe *probe = &trial->probe;
-
 	MD_FORWARD(md_capture_probe_prepare_poison(probe, word, err));
 	MD_FORWARD(md_capture_probe_place(probe, 0, probe->unit_count, err));
 	MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, probe->session->device.stream));
@@ -115,7 +110,6 @@ enum md_status md_handed_trial_collect(struct md_handed_trial *trial, const stru
 				       struct md_error *err)
 {
 	struct md_capture_probe *probe = &trial->probe;
-
 	MD_FORWARD(md_cuda_call(err, cuCtxSynchronize));
 	MD_FORWARD(md_capture_probe_collect(probe, graph, err));
 	MD_FORWARD(md_capture_probe_cut(probe, UNIT_BYTES, err));
@@ -125,7 +119,6 @@ enum md_status md_handed_trial_collect(struct md_handed_trial *trial, const stru
 static int compare_spots(const void *left, const void *right)
 {
 	const struct md_handed_spot *a = left, *b = right;
-
 	return (a->address > b->address) - (a->address < b->address);
 }
 
@@ -133,7 +126,6 @@ static int compare_spots(const void *left, const void *right)
 static size_t merge_spots(struct md_handed_trial *trial, struct md_capture_output *out)
 {
 	size_t count = 0;
-
 	qsort(trial->spots, trial->spot_count, sizeof(*trial->spots), compare_spots);
 	for (size_t i = 0; i < trial->spot_count; i++) {
 		const struct md_handed_spot *spot = &trial->spots[i];
@@ -150,7 +142,6 @@ static size_t merge_spots(struct md_handed_trial *trial, struct md_capture_outpu
 static size_t cluster_of(const struct md_capture_output *clusters, size_t count, uint64_t address, uint64_t size)
 {
 	size_t low = 0, high = count; /* the first that ends behind address */
-
 	while (low < high) {
 		size_t middle = low + (high - low) / 2;
 		if (clusters[middle].address + clusters[middle].size <= address)
@@ -165,7 +156,6 @@ static enum md_status find_clusters(struct md_handed_trial *trial, struct md_err
 {
 	const struct md_capture_probe *probe = &trial->probe;
 	MD_AUTO_FREE struct md_capture_output *clusters = calloc(trial->spot_count + 1, sizeof(*clusters));
-
 	trial->own = calloc(probe->unit_count + 1, sizeof(*trial->own));
 	trial->cluster = calloc(probe->unit_count + 1, sizeof(*trial->cluster));
 	if (!clusters || !trial->own || !trial->cluster)
@@ -209,7 +199,6 @@ enum md_status md_handed_trial_find_written(struct md_handed_trial *trial, const
 {
 	size_t count;
 	const struct md_interest *interests = md_capture_interests(&count);
-
 	MD_FORWARD(md_handed_trial_collect(trial, graph, err));
 	for (size_t i = graph->handed_seen; i < count; i++)
 		if (interests[i].graph != graph->id && interests[i].size && !add_spots(trial, i))
@@ -223,7 +212,6 @@ enum md_status md_handed_trial_find_written(struct md_handed_trial *trial, const
 struct md_handed_trial md_handed_trial_new(struct md_probe_session *session, const struct md_capture_graph *graph)
 {
 	uint64_t now = md_clock_ns();
-
 	return (struct md_handed_trial){.probe = {.exec = graph->exec,
 						  .session = session,
 						  .any_output = true,
@@ -255,7 +243,6 @@ enum md_status md_handed_trial_find_all(struct md_handed_trial *trial, const str
 					struct md_error *err)
 {
 	uint64_t bytes = 0;
-
 	MD_FORWARD(md_cuda_call(err, cuCtxSynchronize));
 	MD_FORWARD(md_capture_probe_collect(&trial->probe, graph, err));
 	MD_FORWARD(md_capture_probe_cut(&trial->probe, SMALL_BYTES, err));

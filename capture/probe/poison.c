@@ -23,7 +23,6 @@ const struct md_interval_index *md_capture_probe_needed(void)
 static void make_scratch(struct md_capture_probe *probe)
 {
 	uint64_t size = 0;
-
 	for (uint32_t i = 0; i < probe->region_count; i++) {
 		const struct md_probe_region *region = &probe->regions[i];
 		for (size_t at = 0; region->kind == MD_PROBE_REGION_PRIVATE && at < region->copy->pointer_count; at++) {
@@ -53,7 +52,6 @@ enum md_status md_capture_probe_prepare_poison(struct md_capture_probe *probe, u
 static enum md_status fill(struct md_capture_probe *probe, uint64_t address, uint64_t size, struct md_error *err)
 {
 	uint64_t words = address % 4 ? 0 : size / 4;
-
 	if (words)
 		MD_FORWARD(
 		    md_cuda_call(err, cuMemsetD32Async, address, probe->word, words, probe->session->device.stream));
@@ -92,7 +90,6 @@ static void set_pointers(const struct md_capture_probe *probe, const struct md_p
 static size_t first_pointer(const struct md_probe_copy *copy, uint64_t offset)
 {
 	size_t low = 0, high = copy->pointer_count;
-
 	while (low < high) {
 		size_t middle = low + (high - low) / 2;
 		if (copy->pointers[middle].offset + 8 <= offset)
@@ -107,7 +104,6 @@ static size_t first_pointer(const struct md_probe_copy *copy, uint64_t offset)
 static size_t count_pointers(const struct md_probe_copy *copy, size_t first, uint64_t offset, uint64_t size)
 {
 	size_t count = 0;
-
 	for (size_t i = first; i < copy->pointer_count && copy->pointers[i].offset < offset + size; i++) {
 		uint64_t at = copy->pointers[i].offset;
 		if (++count > FEW || at < offset || at + 8 > offset + size)
@@ -140,7 +136,6 @@ static enum md_status poison(struct md_capture_probe *probe, const struct md_pro
 			     uint64_t size, struct md_error *err)
 {
 	struct md_probe_session *session = probe->session;
-
 	for (uint64_t end = offset + size; offset < end; offset += size) {
 		size_t first = first_pointer(region->copy, offset), pointers;
 		size = end - offset < MD_PROBE_CHUNK_BYTES ? end - offset : MD_PROBE_CHUNK_BYTES;
@@ -165,7 +160,6 @@ struct md_probe_run md_capture_probe_next_run(const struct md_capture_probe *pro
 	const struct md_probe_unit *units = probe->units;
 	size_t i = *at;
 	struct md_probe_run run = {units[i].region, i >= from && i < to && !units[i].keep, units[i].offset, 0};
-
 	for (; i < probe->unit_count && units[i].region == run.region; i++) {
 		if ((i >= from && i < to && !units[i].keep) != run.poisoned)
 			break;
@@ -202,7 +196,6 @@ enum md_status md_capture_probe_expect_on_device(struct md_capture_probe *probe,
 {
 	size_t first = first_pointer(region->copy, offset);
 	size_t pointers = count_pointers(region->copy, first, offset, size);
-
 	*done = false;
 	if (pointers <= FEW)
 		MD_FORWARD(poison_on_device(probe, region, first, pointers, offset, size, to, err));
@@ -216,7 +209,6 @@ enum md_status md_capture_probe_expect_on_device(struct md_capture_probe *probe,
 static bool is_needed(uint64_t at, uint64_t end, uint64_t *size) MD_CAPTURE_HELD
 {
 	const struct md_interval *item = md_interval_floor(&needed, at);
-
 	if (item && at - item->start < item->size) {
 		*size = item->start + item->size < end ? item->start + item->size - at : end - at;
 		return true;
@@ -229,7 +221,6 @@ static bool is_needed(uint64_t at, uint64_t end, uint64_t *size) MD_CAPTURE_HELD
 static size_t cut(struct md_probe_unit *to, const struct md_probe_unit *part, uint32_t bytes)
 {
 	size_t count = 0;
-
 	for (uint64_t at = 0; at < part->size; at += bytes)
 		to[count++] = (struct md_probe_unit){
 		    .region = part->region,
@@ -244,7 +235,6 @@ static size_t cut_region(const struct md_capture_probe *probe, uint32_t region, 
 {
 	uint64_t address = probe->regions[region].address, end = address + probe->regions[region].size, size;
 	size_t count = 0;
-
 	for (uint64_t at = address; at < end; at += size) {
 		bool known = is_needed(at, end, &size);
 		struct md_probe_unit part = {region, known, known, at - address, size};
@@ -259,7 +249,6 @@ static size_t cut_region(const struct md_capture_probe *probe, uint32_t region, 
 static size_t most_units(const struct md_capture_probe *probe, uint32_t bytes) MD_CAPTURE_HELD
 {
 	size_t count = 2 * (probe->region_count + needed.count) + 1;
-
 	for (uint32_t i = 0; i < probe->region_count && !probe->units; i++) {
 		if (probe->regions[i].kind == MD_PROBE_REGION_PRIVATE)
 			count += (size_t)(probe->regions[i].size / bytes) + 2 * needed.count;
@@ -273,7 +262,6 @@ enum md_status md_capture_probe_cut(struct md_capture_probe *probe, uint32_t byt
 {
 	struct md_probe_unit *units = calloc(most_units(probe, bytes), sizeof(*units));
 	size_t count = 0;
-
 	if (!units)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the units of a poison test");
 	for (uint32_t i = 0; i < probe->region_count && !probe->units; i++) {

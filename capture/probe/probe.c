@@ -58,7 +58,6 @@ static enum md_status find_first(struct md_capture_probe *probe, size_t from, si
 	size_t low = from, high = to;
 	enum md_status status = MD_OK;
 	bool equal;
-
 	for (size_t step = width; from + step < to; step *= 2) {
 		if (!replay_equal(probe, from, from + step, &equal, &status, err)) {
 			MD_FORWARD(status);
@@ -83,7 +82,6 @@ static enum md_status find_first(struct md_capture_probe *probe, size_t from, si
 static enum md_status search(struct md_capture_probe *probe, size_t from, size_t to, bool differs, struct md_error *err)
 {
 	size_t run = 0;
-
 	for (;; differs = false) {
 		size_t found, width = run_width(run);
 		bool equal = false;
@@ -113,7 +111,6 @@ static enum md_status search(struct md_capture_probe *probe, size_t from, size_t
 static size_t kept(const struct md_capture_probe *probe)
 {
 	size_t count = 0;
-
 	for (size_t i = 0; i < probe->unit_count; i++)
 		count += probe->units[i].keep;
 	return count;
@@ -127,7 +124,6 @@ static enum md_status check_deterministic(struct md_capture_probe *probe, struct
 		? "; part of the state is too large to be put back, and the graph may not write it idempotently"
 		: "";
 	bool equal;
-
 	MD_FORWARD(md_capture_probe_replay(probe, 0, 0, &equal, err));
 	if (equal)
 		return MD_OK;
@@ -166,7 +162,6 @@ static enum md_status search_whole(struct md_capture_probe *probe, bool *searche
 static enum md_status confirm(struct md_capture_probe *probe, struct md_error *err)
 {
 	bool equal;
-
 	md_capture_written_drop(probe);
 	for (size_t i = 0; i < PATTERNS; i++) {
 		MD_FORWARD(md_capture_probe_prepare_poison(probe, patterns[i], err));
@@ -185,7 +180,6 @@ static enum md_status confirm(struct md_capture_probe *probe, struct md_error *e
 static size_t list_coarse(const struct md_capture_probe *probe, struct md_probe_unit parts[MAX_REFINED])
 {
 	size_t count = 0;
-
 	for (size_t i = 0; i < probe->unit_count; i++) {
 		const struct md_probe_unit *unit = &probe->units[i];
 		if (!unit->keep || unit->known || unit->size <= FINE_BYTES)
@@ -207,7 +201,6 @@ static enum md_status refine_part(struct md_capture_probe *probe, const struct m
 				  struct md_error *err)
 {
 	size_t from = 0, to, found = 0;
-
 	while (!lies_in(&probe->units[from], part))
 		from++;
 	for (to = from; to < probe->unit_count && lies_in(&probe->units[to], part);)
@@ -227,7 +220,6 @@ static enum md_status refine(struct md_capture_probe *probe, struct md_error *er
 {
 	struct md_probe_unit parts[MAX_REFINED];
 	size_t count = list_coarse(probe, parts);
-
 	if (!count)
 		return MD_OK;
 	MD_FORWARD(md_capture_probe_cut(probe, FINE_BYTES, err));
@@ -243,7 +235,6 @@ static void put_content(const struct md_capture_probe *probe, const struct md_pr
 {
 	MD_AUTO_FREE uint8_t *bytes = malloc(size);
 	struct md_error err = {0};
-
 	if (!bytes)
 		md_capture_trouble("out of memory for %llu bytes of contents", (unsigned long long)size);
 	else if (md_capture_copy_read(probe->session, region->copy, offset, size, bytes, &err) != MD_OK)
@@ -281,7 +272,6 @@ void md_capture_probe_put_contents(const struct md_capture_probe *probe, bool an
 static enum md_status test(struct md_capture_probe *probe, struct md_error *err) MD_CAPTURE_HELD
 {
 	bool searched;
-
 	md_capture_written_drop(probe);
 	MD_FORWARD(md_capture_probe_cut(probe, COARSE_BYTES, err));
 	MD_FORWARD(md_capture_probe_first_replay(probe, err));
@@ -310,7 +300,6 @@ static enum md_status run_probe(struct md_capture_probe *probe, const struct md_
 				struct md_error *err) MD_CAPTURE_HELD
 {
 	enum md_status status;
-
 	MD_FORWARD(md_cuda_call(err, cuCtxSynchronize));
 	MD_FORWARD(md_capture_probe_collect(probe, graph, err));
 	status = md_capture_probe_settle(probe, test(probe, err), err);
@@ -345,7 +334,6 @@ static void name_sampled(const struct md_capture_probe *probe, char *text, size_
 {
 	const struct md_probe_region *first = NULL;
 	uint64_t bytes = 0;
-
 	*text = '\0';
 	for (uint32_t i = 0; i < probe->region_count; i++) {
 		if (probe->regions[i].kind != MD_PROBE_REGION_SAMPLED)
@@ -368,7 +356,6 @@ static void put_outcome(const struct md_capture_probe *probe, struct md_capture_
 						      : MD_PROBE_CLEAN;
 	char sampled[256];
 	const char *why;
-
 	md_capture_probe_say_written(probe, graph);
 	/* With no output known nothing can be said: such a graph stays "not tested". */
 	if (status == MD_ERR_NOT_FOUND)
@@ -397,9 +384,7 @@ static void put_outcome(const struct md_capture_probe *probe, struct md_capture_
 static void end_session(struct md_probe_session *session)
 {
 	CUcontext popped;
-
 	bool pushed = session->device.open && md_cuda.cuCtxPushCurrent_v2(session->device.context) == CUDA_SUCCESS;
-
 	md_capture_session_close(session);
 	if (pushed)
 		md_cuda.cuCtxPopCurrent_v2(&popped);
@@ -427,7 +412,6 @@ static enum md_status test_graph(struct md_probe_session *session, struct md_cap
 static bool is_left_out(const struct md_capture_graph *graph, const struct md_note_of *of)
 {
 	const char *why = md_note_left_out(of);
-
 	if (why)
 		md_trace_put_probe(md_capture.writer, md_capture_next(), graph->id, MD_PROBE_FAILED, why);
 	return why != NULL;
@@ -439,7 +423,6 @@ static enum md_status test_noted(struct md_probe_session *session, struct md_cap
 				 struct md_error *err) MD_CAPTURE_HELD
 {
 	enum md_status status;
-
 	md_note_begin(of, "");
 	status = test_graph(session, probe, graph, err);
 	if (probe->broken)
@@ -463,7 +446,6 @@ static void probe_graph(struct md_probe_session *session, struct md_capture_grap
 	const struct md_note_of of = {MD_NOTE_POISON, graph->label, graph->batch, graph->id};
 	struct md_error err = {0};
 	CUcontext popped;
-
 	if (!is_due(graph) || md_cuda.cuCtxPushCurrent_v2(graph->context))
 		return;
 	if (session->device.context != graph->context)
@@ -486,7 +468,6 @@ static void probe_graph(struct md_probe_session *session, struct md_capture_grap
 static void save_unread(struct md_probe_session *session, const struct md_capture_graph *graph) MD_CAPTURE_HELD
 {
 	CUcontext popped;
-
 	if (md_cuda.cuCtxPushCurrent_v2(graph->context))
 		return;
 	md_capture_unread_put(session);
@@ -498,7 +479,6 @@ static void check_handed(struct md_probe_session *session, CUcontext context) MD
 {
 	struct md_capture_graph *graph, *last = NULL;
 	CUcontext popped;
-
 	for (size_t i = 0; (graph = md_capture_graph_at(i)); i++) {
 		if (!graph->exec || (context && graph->context != context) ||
 		    md_cuda.cuCtxPushCurrent_v2(graph->context))
@@ -518,7 +498,6 @@ void md_capture_probe_exec(CUgraphExec exec)
 	struct md_probe_session session = {0};
 	struct md_capture_graph *graph;
 	size_t needed;
-
 	md_capture_variables_check();
 	md_capture_lock();
 	needed = md_capture_probe_needed()->count;
@@ -540,7 +519,6 @@ void md_capture_probe_leaving(CUgraphExec exec)
 {
 	struct md_probe_session session = {0};
 	struct md_capture_graph *leaving, *graph;
-
 	md_capture_lock();
 	leaving = md_capture_graph_of(exec);
 	for (size_t i = 0; leaving && (graph = md_capture_graph_at(i)); i++)
@@ -555,7 +533,6 @@ void md_capture_probe_context(CUcontext context)
 {
 	struct md_probe_session session = {0};
 	struct md_capture_graph *graph;
-
 	md_capture_variables_check();
 	md_capture_lock();
 	for (size_t i = 0; (graph = md_capture_graph_at(i)); i++) {

@@ -13,7 +13,6 @@
 enum md_status md_capture_probe_launch(struct md_capture_probe *probe, struct md_error *err)
 {
 	enum md_status status;
-
 	/* Copies from pageable memory may still be on their way, and our stream waits for nobody. */
 	MD_FORWARD(md_cuda_call(err, cuCtxSynchronize));
 	MD_FORWARD(md_device_forget_maps(&probe->session->device, probe->session->device.stream, err));
@@ -48,7 +47,6 @@ enum md_status md_capture_probe_first_replay(struct md_capture_probe *probe, str
 static void note_poison(const struct md_capture_probe *probe, size_t from, size_t to)
 {
 	char text[128];
-
 	if (from == to)
 		snprintf(text, sizeof(text), "replay %u, nothing poisoned", probe->replays + 1);
 	else
@@ -99,7 +97,6 @@ enum md_status md_capture_probe_settle(struct md_capture_probe *probe, enum md_s
 {
 	struct md_error second = {0};
 	bool equal = true;
-
 	if (!probe->replays)
 		return status;
 	if (put_back(probe, &equal, &second) != MD_OK) {

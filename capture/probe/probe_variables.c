@@ -10,7 +10,6 @@
 bool md_capture_probe_reads_image(const struct md_capture_graph *graph, uint32_t image)
 {
 	const struct md_trace_graph *kept = &graph->kept;
-
 	for (uint32_t i = 0; i < kept->node_count; i++) {
 		const struct md_kernel *kernel =
 		    kept->nodes[i].type == MD_NODE_KERNEL ? md_capture_kernel_get(kept->nodes[i].kernel) : NULL;
@@ -35,7 +34,6 @@ static enum md_status find_change(struct md_capture_probe *probe, struct md_prob
 {
 	struct md_probe_session *session = probe->session;
 	uint64_t most = MD_PROBE_CHUNK_BYTES / 2;
-
 	for (uint64_t at = 0, size; at < region->size && !region->changed; at += size) {
 		uint8_t *before = session->device.now, *now = before + most;
 		size = region->size - at < most ? region->size - at : most;
@@ -57,7 +55,6 @@ enum md_status md_capture_probe_find_written(struct md_capture_probe *probe, str
 void md_capture_probe_say_written(const struct md_capture_probe *probe, const struct md_capture_graph *graph)
 {
 	struct md_capture_variable variable;
-
 	for (uint32_t i = 0; i < probe->region_count; i++)
 		if (probe->regions[i].changed && md_capture_variable_find(probe->regions[i].address, &variable))
 			md_trace_put_replayed(md_capture.writer, md_capture_next(), variable.image, variable.name,

@@ -33,7 +33,6 @@ static bool has_region(const struct md_capture_probe *probe, uint64_t address)
 static enum md_status add_gaps(struct md_capture_probe *probe, uint64_t start, uint64_t end, struct md_error *err)
 {
 	uint64_t at = start;
-
 	for (size_t i = 0; i < md_capture.binds.count; i++) {
 		const struct md_interval *bind = &md_capture.binds.items[i];
 		uint64_t bind_end = bind->start + bind->size;
@@ -50,7 +49,6 @@ static enum md_status add_gaps(struct md_capture_probe *probe, uint64_t start, u
 static bool is_untouchable(const struct md_interval *item)
 {
 	unsigned family = item->value & MD_FAMILY_MASK;
-
 	return family == MD_ALLOC_SHARED || family == MD_ALLOC_GRAPH;
 }
 
@@ -72,7 +70,6 @@ static bool has_part(const struct md_capture_probe *probe, const struct md_inter
 static enum md_status add_private(struct md_capture_probe *probe, const struct md_interval *item, struct md_error *err)
 {
 	const struct md_interval *first = md_capture.live.items, *end = first + md_capture.live.count;
-
 	if (!has_part(probe, item))
 		MD_FORWARD(add_gaps(probe, item->start, item->start + item->size, err));
 	if (item->value != MD_ALLOC_VMM)
@@ -99,7 +96,6 @@ static enum md_status add_private(struct md_capture_probe *probe, const struct m
 static enum md_status add_allocation(struct md_capture_probe *probe, uint64_t address, struct md_error *err)
 {
 	const struct md_interval *item = md_interval_find(&md_capture.live, address);
-
 	if (!item || has_region(probe, address) || md_interval_find(&md_capture.binds, address) || is_untouchable(item))
 		return MD_OK;
 	if (item->value == MD_ALLOC_HOST)
@@ -114,7 +110,6 @@ static enum md_status add_variables(struct md_capture_probe *probe, const struct
 				    struct md_error *err) MD_CAPTURE_HELD
 {
 	struct md_capture_variable variable;
-
 	for (size_t i = 0; md_capture_variable_at(i, &variable); i++)
 		if (variable.context == graph->context && md_capture_probe_reads_image(graph, variable.image))
 			MD_FORWARD(add_allocation(probe, variable.address, err));
@@ -135,7 +130,6 @@ static bool is_bound_somewhere(const struct md_interval *item)
 static enum md_status add_candidate(struct md_capture_probe *probe, uint64_t start, struct md_error *err)
 {
 	const struct md_interval *item = md_interval_find(&md_capture.live, start);
-
 	if (!item || item->start != start)
 		return MD_OK;
 	if (is_untouchable(item)) {
@@ -157,7 +151,6 @@ static enum md_status add_candidate(struct md_capture_probe *probe, uint64_t sta
 static enum md_status check_mapped(const struct md_interval *bind, const char *name, struct md_error *err)
 {
 	const struct md_interval *item;
-
 	for (uint64_t at = bind->start, end = at + bind->size; at < end; at = item->start + item->size) {
 		item = md_interval_find(&md_capture.live, at);
 		if (!item)
@@ -218,7 +211,6 @@ static enum md_status follow_pointers(struct md_capture_probe *probe, uint32_t i
 				      struct md_error *err) MD_CAPTURE_HELD
 {
 	struct md_probe_copy *copy = probe->regions[index].copy;
-
 	MD_FORWARD(md_capture_copy_follow(probe->session, copy, err));
 	for (size_t i = 0; i < copy->pointer_count; i++)
 		if (!copy->pointers[i].whole)
@@ -233,7 +225,6 @@ static enum md_status load_windows(struct md_capture_probe *probe, struct md_pro
 	struct md_probe_session *session = probe->session;
 	const struct md_sample *sample = &region->sample;
 	uint64_t bytes;
-
 	region->sample = md_sample_plan(region->size, probe->sampled_count);
 	bytes = (uint64_t)sample->windows * sample->bytes;
 	region->windows = malloc((size_t)bytes);
@@ -256,7 +247,6 @@ static enum md_status choose_sampled(struct md_capture_probe *probe, bool *sampl
 	uint64_t room = session->device.differ && session->device.device_left > session->host_left
 			    ? session->device.device_left
 			    : session->host_left;
-
 	if (!sizes)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the sizes of %u regions",
 				    probe->region_count);
@@ -277,7 +267,6 @@ static enum md_status load_or_sample(struct md_capture_probe *probe, struct md_p
 {
 	struct md_error why = {0};
 	enum md_status status = MD_OK;
-
 	if (!sampled)
 		status = load(probe, region, &why);
 	if (sampled || status == MD_ERR_TOO_LARGE)
@@ -294,7 +283,6 @@ static enum md_status load_or_sample(struct md_capture_probe *probe, struct md_p
 static enum md_status load_state(struct md_capture_probe *probe, struct md_error *err)
 {
 	MD_AUTO_FREE bool *sampled = calloc(probe->region_count + 1, sizeof(*sampled));
-
 	if (!sampled)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the state of %u regions",
 				    probe->region_count);
@@ -314,7 +302,6 @@ static enum md_status load_state(struct md_capture_probe *probe, struct md_error
 static int compare_sizes(const void *left, const void *right)
 {
 	const struct md_probe_region *a = left, *b = right;
-
 	if (a->size != b->size)
 		return a->size < b->size ? -1 : 1;
 	return (a->address > b->address) - (a->address < b->address);

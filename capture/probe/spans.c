@@ -27,7 +27,6 @@ static enum md_status keep_after(struct md_capture_probe *probe, struct md_probe
 				 struct md_error *err)
 {
 	struct md_probe_session *session = probe->session;
-
 	if (!probe->spread && span->size >= MD_DEVICE_COMPARED &&
 	    md_device_differ_can(&session->device, span->address, span->size))
 		span->device_after = md_device_session_take(&session->device, span->size);
@@ -48,7 +47,6 @@ static enum md_status add_span(struct md_capture_probe *probe, struct md_probe_s
 			       struct md_error *err)
 {
 	struct md_probe_span *span = next_span(probe);
-
 	if (!span)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for what a graph writes");
 	*span = new;
@@ -71,7 +69,6 @@ void md_capture_probe_drop_spans(struct md_capture_probe *probe)
 static void mark_slabs(struct md_capture_probe *probe)
 {
 	const struct md_probe_session *session = probe->session;
-
 	if (probe->slabs_marked)
 		return;
 	probe->slabs_before = session->device.slab_count;
@@ -108,7 +105,6 @@ static enum md_status check_chunk(struct md_capture_probe *probe, const struct m
 	size_t size = md_capture_probe_chunk_size(region->size, chunk), at = 0, end = 0;
 	const uint8_t *before = chunk_before(probe, region, chunk);
 	bool whole = add && is_whole(probe, region);
-
 	MD_FORWARD(md_device_session_read(&session->device, session->device.now, address, size, err));
 	if (whole)
 		MD_FORWARD(add_span(
@@ -134,7 +130,6 @@ static enum md_status take_stretch(struct md_capture_probe *probe, const struct 
 				   uint64_t offset, uint64_t size, bool add, struct md_error *err)
 {
 	uint64_t address = region->address + offset;
-
 	if (add)
 		MD_FORWARD(add_span(probe,
 				    (struct md_probe_span){.address = address,
@@ -150,7 +145,6 @@ static enum md_status take_stretch(struct md_capture_probe *probe, const struct 
 static bool next_stretch(const uint8_t *flags, size_t count, size_t *at, size_t *end)
 {
 	size_t start = *at;
-
 	while (start < count && !flags[start])
 		start++;
 	if (start == count)
@@ -166,7 +160,6 @@ static enum md_status check_slice(struct md_capture_probe *probe, const struct m
 {
 	struct md_probe_session *session = probe->session;
 	size_t grains = (size_t)((size + MD_DEVICE_GRAIN - 1) / MD_DEVICE_GRAIN), at = 0, end;
-
 	MD_FORWARD(md_device_differ_begin(&session->device, grains, err));
 	MD_FORWARD(md_device_differ_launch(&session->device, region->address + from, region->copy->device + from, size,
 					   0, err));
@@ -186,7 +179,6 @@ static enum md_status check_output(struct md_capture_probe *probe, const struct 
 {
 	const uint64_t slice = (uint64_t)MD_DEVICE_GRAINS * MD_DEVICE_GRAIN;
 	size_t count = region->copy->chunks ? md_capture_probe_chunk_count(region->size) : 0;
-
 	for (size_t chunk = 0; chunk < count; chunk++)
 		MD_FORWARD(check_chunk(probe, region, chunk, add, err));
 	for (uint64_t at = 0; region->copy->device && at < region->size; at += slice)
@@ -209,7 +201,6 @@ static enum md_status read_windows(struct md_capture_probe *probe, const struct 
 {
 	struct md_probe_session *session = probe->session;
 	const struct md_sample *sample = &region->sample;
-
 	session->device.moved_bytes += (uint64_t)(to - from) * sample->bytes;
 	for (uint32_t i = from; i < to; i++)
 		MD_FORWARD(
@@ -224,7 +215,6 @@ static enum md_status watch_windows(struct md_capture_probe *probe, const struct
 {
 	const struct md_sample *sample = &region->sample;
 	uint32_t batch = MD_PROBE_CHUNK_BYTES / sample->bytes;
-
 	for (uint32_t from = 0; from < sample->windows; from += batch) {
 		uint32_t to = sample->windows - from < batch ? sample->windows : from + batch;
 		MD_FORWARD(read_windows(probe, region, from, to, err));
@@ -284,7 +274,6 @@ static enum md_status compare_some(struct md_capture_probe *probe, size_t from, 
 {
 	struct md_probe_session *session = probe->session;
 	size_t at = 0;
-
 	MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, session->device.stream));
 	for (size_t i = from; i < to; i++) {
 		struct md_probe_span *span = &probe->spans[i];
@@ -308,7 +297,6 @@ static enum md_status compare_on_host(struct md_capture_probe *probe, bool *equa
 {
 	struct md_probe_session *session = probe->session;
 	size_t first = 0, at = 0;
-
 	for (size_t i = 0; i < probe->span_count; i++) {
 		const struct md_probe_span *span = &probe->spans[i];
 		if (!span->after)
@@ -337,7 +325,6 @@ static enum md_status compare_on_device(struct md_capture_probe *probe, bool *eq
 {
 	struct md_probe_session *session = probe->session;
 	size_t flags = 0;
-
 	for (size_t i = 0; i < probe->span_count; i++) {
 		const struct md_probe_span *span = &probe->spans[i];
 		size_t grains = (span->size + MD_DEVICE_GRAIN - 1) / MD_DEVICE_GRAIN;

@@ -12,7 +12,6 @@ struct md_tolerance md_capture_tolerance(void)
 {
 	struct md_tolerance tolerance = {0};
 	const char *text = md_environment_get("MEDUSA_NONDETERMINISTIC");
-
 	if (text && *text && !md_tolerance_parse(text, &tolerance))
 		md_warn("MEDUSA_NONDETERMINISTIC=%s is not ULPS[:TYPE]: no nondeterministic graph is accepted", text);
 	return tolerance;
@@ -32,7 +31,6 @@ static bool keep_ends(struct md_probe_span *span)
 static struct md_element_span ends_at(const struct md_probe_span *span, enum md_element_type type, size_t at)
 {
 	struct md_element_span ends = {0};
-
 	md_element_span_add(&ends, type, span->after + at, span->low + at);
 	md_element_span_add(&ends, type, span->after + at, span->high + at);
 	return ends;
@@ -41,7 +39,6 @@ static struct md_element_span ends_at(const struct md_probe_span *span, enum md_
 static void widen(struct md_probe_span *span, enum md_element_type type, const uint8_t *now)
 {
 	size_t step = md_element_size(type);
-
 	for (size_t at = 0; at + step <= span->size; at += step) {
 		struct md_element_span ends = ends_at(span, type, at);
 		int64_t order;
@@ -57,7 +54,6 @@ static void widen(struct md_probe_span *span, enum md_element_type type, const u
 static bool holds(const struct md_probe_span *span, const struct md_tolerance *tolerance, const uint8_t *now)
 {
 	size_t step = md_element_size(tolerance->type), at = 0;
-
 	for (; at + step <= span->size; at += step) {
 		struct md_element_span ends;
 		if (!memcmp(now + at, span->after + at, step))
@@ -87,7 +83,6 @@ enum md_status md_capture_spread_gather(struct md_capture_probe *probe, struct m
 {
 	enum md_status status = MD_OK;
 	bool equal;
-
 	probe->learning = true;
 	for (int i = 0; status == MD_OK && i < CLEAN_REPLAYS; i++)
 		status = md_capture_probe_replay(probe, 0, 0, &equal, err);

@@ -61,7 +61,6 @@ static void add_gap(struct lists *lists, struct gap gap)
 static void add_edges(struct lists *lists)
 {
 	const struct md_interval *items = md_capture.live.items;
-
 	for (size_t i = 0; i < md_capture.live.count; i++) {
 		uint64_t end = items[i].start + items[i].size;
 		bool mapped = items[i].value == MD_ALLOC_VMM;
@@ -83,7 +82,6 @@ static void add_index(struct lists *lists, const struct md_interval_index *index
 static void add_walls(struct lists *lists) MD_CAPTURE_HELD
 {
 	struct md_capture_graph *graph;
-
 	add_edges(lists);
 	add_index(lists, &md_capture.binds, false);
 	add_index(lists, md_capture_probe_needed(), true);
@@ -97,7 +95,6 @@ static void add_walls(struct lists *lists) MD_CAPTURE_HELD
 static int compare_walls(const void *left, const void *right)
 {
 	const struct wall *a = left, *b = right;
-
 	if (a->start != b->start)
 		return a->start < b->start ? -1 : 1;
 	return (int)b->needed - (int)a->needed;
@@ -107,7 +104,6 @@ static bool is_ours(uint64_t address)
 {
 	const struct md_interval *item = md_interval_find(&md_capture.live, address);
 	unsigned family = item ? item->value & MD_FAMILY_MASK : 0;
-
 	return item && family != MD_ALLOC_SHARED && family != MD_ALLOC_GRAPH && family != MD_ALLOC_HOST;
 }
 
@@ -115,7 +111,6 @@ static void find_gaps(struct lists *lists) MD_CAPTURE_HELD
 {
 	uint64_t reached = 0;
 	bool needed = false;
-
 	add_walls(lists);
 	if (lists->wall_count)
 		qsort(lists->walls, lists->wall_count, sizeof(*lists->walls), compare_walls);
@@ -144,7 +139,6 @@ static void list_taken(struct lists *lists)
 static void ask(struct lists *lists, uint64_t address)
 {
 	const struct md_interval *filled = md_capture_filled_at(address), *next;
-
 	if (!filled || md_map_get(&lists->asked, address, NULL))
 		return;
 	lists->failed |= !md_map_put(&lists->asked, address, 0);
@@ -173,7 +167,6 @@ static void ask_words(struct lists *lists, uint64_t address, const uint8_t *byte
 static void ask_graphs(struct lists *lists) MD_CAPTURE_HELD
 {
 	struct md_capture_graph *graph;
-
 	for (size_t i = 0; (graph = md_capture_graph_at(i)); i++) {
 		for (uint32_t n = 0; graph->exec && n < graph->kept.node_count; n++) {
 			const struct md_node *node = &graph->kept.nodes[n];
@@ -188,7 +181,6 @@ static enum md_status ask_contents(struct md_probe_session *session, struct list
 {
 	const struct md_interval_index *needed = md_capture_probe_needed();
 	struct md_device_session *device = &session->device;
-
 	for (size_t i = 0; i < needed->count; i++) {
 		uint64_t start = needed->items[i].start, end = start + needed->items[i].size;
 		for (uint64_t at = start, size; at < end; at += size) {
@@ -212,7 +204,6 @@ static void put_piece(uint64_t address, uint64_t size, const uint8_t *bytes, con
 {
 	bool zero = !memcmp(bytes, zeros, size);
 	uint64_t hash = zero ? size : md_hash_checksum(bytes, size), before;
-
 	if (md_map_get(&put, 2 * address + copied, &before) && before == hash)
 		return;
 	if (!zero && saved + size > MOST_SAVED)
@@ -235,7 +226,6 @@ static enum md_status put_part(struct md_probe_session *session, struct lists *l
 			       const struct md_interval *filled, struct md_error *err) MD_CAPTURE_HELD
 {
 	struct md_device_session *device = &session->device;
-
 	MD_FORWARD(md_device_session_read(device, device->now, address, size, err));
 	for (uint64_t at = 0, part; at < size; at += part) {
 		part = PIECE - (address + at) % PIECE;
@@ -252,7 +242,6 @@ static enum md_status check_filled(struct md_probe_session *session, struct gap 
 {
 	const struct md_interval *item = md_interval_find(&md_capture.live, gap->filled.start);
 	uint64_t hash = 0, bytes;
-
 	if (!item || gap->filled.size > item->start + item->size - gap->filled.start)
 		gap->start = gap->end;
 	for (unsigned i = 0; gap->start < gap->end; i++) {
@@ -273,7 +262,6 @@ static enum md_status put_step(struct md_probe_session *session, struct lists *l
 			       struct md_error *err) MD_CAPTURE_HELD
 {
 	struct gap *gap = &lists->gaps[index];
-
 	if (gap->filled.size)
 		MD_FORWARD(check_filled(session, gap, err));
 	if (gap->start == gap->end)
@@ -302,7 +290,6 @@ static enum md_status put_gaps(struct md_probe_session *session, struct lists *l
 {
 	uint64_t left = MOST_READ;
 	bool more = true;
-
 	MD_FORWARD(md_cuda_call(err, cuCtxSynchronize));
 	MD_FORWARD(ask_contents(session, lists, err));
 	while (more && left && saved < MOST_SAVED) {
@@ -320,7 +307,6 @@ void md_capture_unread_put(struct md_probe_session *session)
 {
 	struct lists lists = {0};
 	struct md_error err = {0};
-
 	if (!md_capture.options.probe || !md_capture.writer || atomic_load(&md_capture.capturing))
 		return;
 	find_gaps(&lists);

@@ -48,7 +48,6 @@ static uint8_t differing(const uint8_t *now, const uint8_t *expected)
 {
 	const uint64_t low = 0x7f7f7f7f7f7f7f7full;
 	uint64_t one, two, x;
-
 	memcpy(&one, now, 8);
 	memcpy(&two, expected, 8);
 	x = one ^ two;
@@ -59,7 +58,6 @@ static uint8_t differing(const uint8_t *now, const uint8_t *expected)
 static void mark(uint8_t *written, uint64_t offset, const uint8_t *now, const uint8_t *expected, uint64_t size)
 {
 	uint64_t at = 0;
-
 	while (at < size) {
 		if ((offset + at) % 8 == 0 && at + 8 <= size) {
 			written[(offset + at) / 8] |= differing(now + at, expected + at);
@@ -83,7 +81,6 @@ static enum md_status look_on_host(struct md_capture_probe *probe, const struct 
 {
 	struct md_device_session *device = &probe->session->device;
 	struct md_probe_region *region = piece->region;
-
 	if (!probe->expected)
 		probe->expected = malloc(MD_PROBE_CHUNK_BYTES);
 	if (!probe->expected || !has_map(region)) {
@@ -105,7 +102,6 @@ static enum md_status expect_on_device(struct md_capture_probe *probe, const str
 				       struct md_error *err)
 {
 	bool done = false;
-
 	*out = 0;
 	if (!probe->session->device.differ)
 		return MD_OK;
@@ -127,7 +123,6 @@ static enum md_status look_at_grains(struct md_capture_probe *probe, const struc
 				     struct md_error *err)
 {
 	const uint8_t *flags = probe->session->device.flag_bytes;
-
 	for (size_t at = 0, end; at < grains && !probe->written_lost; at = end) {
 		struct piece part = *piece;
 		for (; at < grains && !flags[at]; at++)
@@ -150,7 +145,6 @@ static enum md_status look_at_piece(struct md_capture_probe *probe, const struct
 	struct md_device_session *device = &probe->session->device;
 	uint64_t address = piece->region->address + piece->offset, expected = 0;
 	size_t grains = (size_t)((piece->size + MD_DEVICE_GRAIN - 1) / MD_DEVICE_GRAIN);
-
 	if (md_device_differ_can(device, address, piece->size))
 		MD_FORWARD(expect_on_device(probe, piece, &expected, err));
 	if (!expected || !md_device_differ_can(device, expected, piece->size))
@@ -176,7 +170,6 @@ static enum md_status look_at_run(struct md_capture_probe *probe, const struct m
 enum md_status md_capture_written_look(struct md_capture_probe *probe, struct md_error *err)
 {
 	unsigned seen = probe->word == 0 ? SEEN_ZERO : probe->word == UINT32_MAX ? SEEN_ONES : 0;
-
 	for (size_t at = 0; seen && at < probe->unit_count;) {
 		struct md_probe_run run = md_capture_probe_next_run(probe, &at, 0, probe->unit_count);
 		MD_FORWARD(look_at_run(probe, &run, err));
@@ -222,7 +215,6 @@ static void add_range(struct ranges *ranges, uint64_t address, uint64_t size)
 static bool list_region(const struct md_probe_region *region, uint64_t gap, struct ranges *ranges)
 {
 	uint64_t start = next_byte(region, 0, true);
-
 	while (start < region->size && !ranges->failed) {
 		uint64_t end = next_byte(region, start, false), next = next_byte(region, end, true);
 		while (next < region->size && next - end < gap) {
@@ -249,14 +241,12 @@ static bool list_regions(const struct md_capture_probe *probe, uint64_t gap, str
 static int compare_ranges(const void *left, const void *right)
 {
 	const struct md_trace_range *a = left, *b = right;
-
 	return (a->address > b->address) - (a->address < b->address);
 }
 
 void md_capture_written_put(const struct md_capture_probe *probe, struct md_capture_graph *graph)
 {
 	struct ranges ranges = {0};
-
 	if (probe->written_lost || probe->written_seen != SEEN_BOTH) {
 		md_debug("graph %llu: the memory that the graph writes is not known", (unsigned long long)graph->id);
 		return;

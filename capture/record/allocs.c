@@ -66,7 +66,6 @@ static void forget(uint64_t address) MD_CAPTURE_HELD
 {
 	const struct md_interval *item = md_interval_find(&md_capture.live, address);
 	uint64_t seen_as = 0;
-
 	if (!item || item->start != address)
 		return;
 	if (item->value == MD_ALLOC_HOST)
@@ -86,7 +85,6 @@ static void forget(uint64_t address) MD_CAPTURE_HELD
 void md_capture_free_note_locked(uint64_t address)
 {
 	const struct md_interval *item = md_interval_find(&md_capture.live, address);
-
 	if (item && item->start == address && item->value != MD_ALLOC_GRAPH) { /* whose graph will have it again */
 		unbind(address, item->size);
 		forget(address);
@@ -103,7 +101,6 @@ void md_capture_free_note(uint64_t address)
 void md_capture_alloc_note_on(CUstream stream, uint64_t address, uint64_t bytes)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-
 	if (atomic_load(&md_capture.capturing))
 		md_cuda.cuStreamIsCapturing(stream, &status);
 	md_capture_alloc_note(status == CU_STREAM_CAPTURE_STATUS_NONE ? MD_ALLOC_ASYNC : MD_ALLOC_GRAPH, address,
@@ -143,14 +140,12 @@ static struct {
 static uint64_t next_random(void)
 {
 	uint64_t in[2] = {md_capture.options.shift, shift.calls++};
-
 	return md_hash_checksum(in, sizeof(in));
 }
 
 static void add_pad(uint64_t bytes)
 {
 	CUdeviceptr pad;
-
 	if (shift.count >= MAX_PADS || shift.bytes + bytes > MAX_PAD_BYTES || md_cuda.cuMemAlloc_v2(&pad, bytes))
 		return;
 	shift.pads[shift.count++] = pad;
@@ -160,7 +155,6 @@ static void add_pad(uint64_t bytes)
 static void add_reservation(size_t bytes)
 {
 	CUdeviceptr address;
-
 	if (shift.reserve_count >= MAX_PADS || md_cuda.cuMemAddressReserve(&address, bytes, 0, 0, 0))
 		return;
 	shift.reserved[shift.reserve_count].address = address;
@@ -191,7 +185,6 @@ void md_capture_shift_start(void)
 void md_capture_shift_before_alloc(uint64_t bytes)
 {
 	uint64_t random;
-
 	if (!may_shift())
 		return;
 	pthread_mutex_lock(&shift.lock);
@@ -215,7 +208,6 @@ void md_capture_shift_before_reserve(void)
 void md_capture_shift_release(void)
 {
 	CUcontext popped;
-
 	if (!shift.context || atomic_load(&md_capture.capturing) || md_cuda.cuCtxPushCurrent_v2(shift.context))
 		return;
 	pthread_mutex_lock(&shift.lock);

@@ -37,7 +37,6 @@ static bool is_last(const struct md_map *last, size_t index)
 {
 	const char *name = md_capture.bound[index].name;
 	uint64_t at = index;
-
 	md_map_get(last, md_hash_checksum(name, strlen(name)), &at);
 	return at == index;
 }
@@ -45,7 +44,6 @@ static bool is_last(const struct md_map *last, size_t index)
 static bool note_last(struct md_map *last)
 {
 	bool noted = true;
-
 	md_map_init(last);
 	for (size_t i = 0; i < md_capture.bind_count && noted; i++) {
 		const char *name = md_capture.bound[i].name;
@@ -71,7 +69,6 @@ static bool is_due(const struct md_capture_bind *bound, enum md_capture_constant
 static void put(size_t index, const struct md_hash *hash, const char *why)
 {
 	struct md_capture_bind *bound = &md_capture.bound[index];
-
 	if (bound->hashed && !hash)
 		return;
 	bound->hashed = true;
@@ -84,7 +81,6 @@ static bool make_list(enum md_capture_constants which, struct list *list)
 {
 	struct md_map last;
 	bool made = note_last(&last);
-
 	list->ranges = calloc(md_capture.bind_count + 1, sizeof(*list->ranges));
 	list->bound = calloc(md_capture.bind_count + 1, sizeof(*list->bound));
 	made = made && list->ranges && list->bound;
@@ -124,7 +120,6 @@ static void put_all(struct list *list)
 	struct md_error err = {0};
 	CUstream stream = NULL;
 	size_t failed;
-
 	if (md_cuda_call(&err, cuCtxSynchronize) != MD_OK ||
 	    md_cuda_call(&err, cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING) != MD_OK) {
 		for (size_t i = 0; i < list->count; i++)
@@ -145,7 +140,6 @@ void md_capture_constants_put(enum md_capture_constants which)
 {
 	MD_CLEANUP(list_finish) struct list list = {0};
 	CUcontext home = md_capture_home(), popped;
-
 	if (!md_capture.writer || atomic_load(&md_capture.capturing) || (which != MD_CONSTANTS_SEQUENCE && !needed))
 		return;
 	if (!make_list(which, &list)) {

@@ -15,7 +15,6 @@ static uint32_t next_number MD_CAPTURE_GUARDED;
 bool md_capture_event_number(CUevent event, uint32_t *number)
 {
 	uint64_t value;
-
 	if (!md_map_get(&numbers, (uintptr_t)event, &value)) {
 		value = next_number;
 		if (!md_map_put(&numbers, (uintptr_t)event, value))
@@ -30,7 +29,6 @@ bool md_capture_event_number(CUevent event, uint32_t *number)
 void md_capture_event_used(CUevent event, const char *call)
 {
 	uint64_t value;
-
 	if (!atomic_load_explicit(&known, memory_order_relaxed))
 		return;
 	md_capture_lock();

@@ -24,7 +24,6 @@ static bool is_device(const struct md_interval *item)
 void md_capture_filled_forget(uint64_t start, uint64_t size)
 {
 	const struct md_interval *item;
-
 	while (size && (item = md_interval_floor(&filled, start + size - 1)) && item->start + item->size > start) {
 		struct md_interval found = *item;
 		uint64_t rest = found.value == ALL_THE_SAME ? ALL_THE_SAME : NOBODY_KNOWS,
@@ -56,7 +55,6 @@ uint64_t md_capture_filled_hash(uint64_t hash, const void *bytes, uint64_t size)
 static uint64_t tell(const uint8_t *bytes, uint64_t size)
 {
 	uint64_t hash = 0, part;
-
 	for (unsigned i = 0;; i++) {
 		uint64_t at = md_capture_filled_window(size, i, &part);
 		if (!part)
@@ -70,7 +68,6 @@ void md_capture_filled(const void *from, uint64_t to, uint64_t size)
 {
 	const uint8_t *bytes = from;
 	const struct md_interval *item;
-
 	md_capture_lock();
 	if (from && is_device(md_interval_find(&md_capture.live, (uintptr_t)from)))
 		size = 0;

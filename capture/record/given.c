@@ -47,7 +47,6 @@ static bool scratch_met MD_CAPTURE_GUARDED; /* a launch was counted under that n
 void md_capture_given_watch(uint64_t start)
 {
 	const struct md_interval *item = md_interval_find(&md_capture.live, start);
-
 	if (!item || md_map_get(&watched, item->start, NULL))
 		return;
 	if (!md_map_put(&watched, item->start, 1))
@@ -109,7 +108,6 @@ static void keep(struct given given) MD_CAPTURE_HELD
 {
 	uint64_t key[6] = {given.kernel, given.offset, given.address, given.size, given.scratch, generation}, at;
 	uint64_t hash = md_hash_checksum(key, sizeof(key));
-
 	if (md_map_get(&by_key, hash, &at)) {
 		list[at].last = given.last;
 		return;
@@ -128,7 +126,6 @@ static void look_up(uint32_t kernel, struct word word) MD_CAPTURE_HELD
 {
 	const struct md_interval *item = md_interval_find(&md_capture.live, word.value);
 	bool said = md_interval_find(&scratch, word.value) != NULL;
-
 	if (!item || !md_map_get(&watched, item->start, NULL) || md_interval_find(&md_capture.binds, word.value))
 		return;
 	scratch_met |= said;
@@ -143,7 +140,6 @@ static void keep_everything(void)
 {
 	size_t cursor = 0;
 	uint64_t start, value;
-
 	md_capture_lock();
 	while (md_capture.writer && md_map_next(&watched, &cursor, &start, &value)) {
 		const struct md_interval *item = md_interval_find(&md_capture.live, start);
@@ -190,7 +186,6 @@ static void scan_extra(struct scan *scan, void **extra)
 {
 	size_t size;
 	const uint8_t *block = md_cuda_extra_block(extra, &size);
-
 	if (block)
 		scan_bytes(scan, block, size, 0);
 }
@@ -198,7 +193,6 @@ static void scan_extra(struct scan *scan, void **extra)
 void md_capture_given(struct md_capture_layout layout, void **params, void **extra)
 {
 	struct scan scan;
-
 	if (!atomic_load_explicit(&watching, memory_order_relaxed))
 		return;
 	if (layout.kernel == MD_NONE)
@@ -225,7 +219,6 @@ static uint64_t warm_until(void) MD_CAPTURE_HELD
 	bool labelled = md_capture_graphs_labelled() > 0;
 	const struct md_capture_graph *graph;
 	uint64_t launched = UINT64_MAX, made = 0;
-
 	for (size_t i = 0; (graph = md_capture_graph_at(i)); i++) {
 		if (labelled && !graph->labelled)
 			continue;
@@ -239,7 +232,6 @@ static uint64_t warm_until(void) MD_CAPTURE_HELD
 void md_capture_given_put(void)
 {
 	uint64_t from = warm_until();
-
 	for (size_t i = 0; i < list_count; i++) {
 		const struct md_trace_given given = {.kernel = list[i].kernel,
 						     .address = list[i].address,

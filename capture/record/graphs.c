@@ -28,7 +28,6 @@ static _Thread_local uint64_t instantiated_last; /* id of this thread's last gra
 static int compare_u64(const void *a, const void *b)
 {
 	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
 	return (x > y) - (x < y);
 }
 
@@ -38,7 +37,6 @@ bool md_capture_graph_take_candidates(struct md_capture_graph *graph, struct md_
 	uint64_t *list = calloc(walk->candidates.used + 1, sizeof(uint64_t));
 	size_t cursor = 0;
 	uint64_t key, value;
-
 	if (!list)
 		return false;
 	free(graph->candidates);
@@ -57,7 +55,6 @@ bool md_capture_graph_take_candidates(struct md_capture_graph *graph, struct md_
 static bool remember(struct md_capture_walk *walk, CUgraphExec exec) MD_CAPTURE_HELD
 {
 	struct md_capture_graph *graph;
-
 	if (!MD_ARRAY_GROW(graphs.items, graphs.count, graphs.capacity))
 		return false;
 	graph = &graphs.items[graphs.count];
@@ -83,7 +80,6 @@ static void note_limits(void) MD_CAPTURE_HELD
 {
 	static uint64_t noted[MD_LIMITS];
 	uint64_t now[MD_LIMITS];
-
 	md_limits_read(now);
 	if (!memcmp(now, noted, sizeof(now)))
 		return;
@@ -94,7 +90,6 @@ static void note_limits(void) MD_CAPTURE_HELD
 static void note_free_memory(void)
 {
 	size_t free_bytes, total;
-
 	if (md_cuda.cuMemGetInfo_v2(&free_bytes, &total) == CUDA_SUCCESS)
 		md_capture.free_after_instantiate = free_bytes;
 }
@@ -102,7 +97,6 @@ static void note_free_memory(void)
 void md_capture_graph_instantiated(CUgraph graph, CUgraphExec exec, uint64_t flags)
 {
 	struct md_capture_walk walk = {0};
-
 	md_capture_lock();
 	if (md_capture.writer) {
 		walk.out.id = graphs.count + 1;
@@ -140,7 +134,6 @@ static void forget(struct md_capture_graph *graph) MD_CAPTURE_HELD
 void md_capture_exec_destroyed(CUgraphExec exec)
 {
 	struct md_capture_graph *graph;
-
 	md_capture_lock();
 	graph = md_capture_graph_of(exec);
 	if (graph)
@@ -152,14 +145,12 @@ void md_capture_exec_destroyed(CUgraphExec exec)
 struct md_capture_graph *md_capture_graph_of(CUgraphExec exec)
 {
 	uint64_t index;
-
 	return md_map_get(&graphs.by_exec, (uintptr_t)exec, &index) ? &graphs.items[index] : NULL;
 }
 
 struct md_capture_graph *md_capture_graph_meant(CUgraphExec exec)
 {
 	struct md_capture_graph *last;
-
 	if (exec)
 		return md_capture_graph_of(exec);
 	last = instantiated_last ? md_capture_graph_at(instantiated_last - 1) : NULL;
@@ -197,7 +188,6 @@ CUcontext md_capture_home(void)
 static void note_name(struct md_capture_graph *graph, const char *label, unsigned batch) MD_CAPTURE_HELD
 {
 	uint64_t key[2] = {md_hash_checksum(label, strlen(label)), batch};
-
 	graph->name = md_hash_checksum(key, sizeof(key));
 	graph->later = 0;
 	for (size_t i = 0; i < graphs.count; i++) {
@@ -211,7 +201,6 @@ static void note_name(struct md_capture_graph *graph, const char *label, unsigne
 static void refuse_namesake(struct md_capture_graph *later, const struct md_capture_graph *earlier)
 {
 	MD_AUTO_FREE char *why = NULL;
-
 	if (asprintf(
 		&why,
 		"another graph of this name is launched, too: graph number %llu (%u nodes) and number %llu (%u nodes) "
@@ -226,7 +215,6 @@ static void refuse_namesake(struct md_capture_graph *later, const struct md_capt
 void md_capture_graph_launching(CUgraphExec exec, bool runs)
 {
 	struct md_capture_graph *graph;
-
 	md_capture_lock();
 	graph = md_capture_graph_of(exec);
 	if (graph && runs && !graph->launched)
@@ -273,7 +261,6 @@ static bool keep_output(struct md_capture_graph *graph, struct md_capture_output
 static bool keep_candidate(struct md_capture_graph *graph, uint64_t start)
 {
 	size_t at = 0;
-
 	while (at < graph->candidate_count && graph->candidates[at] < start)
 		at++;
 	if (at < graph->candidate_count && graph->candidates[at] == start)
@@ -289,7 +276,6 @@ static bool keep_candidate(struct md_capture_graph *graph, uint64_t start)
 bool md_capture_graph_output(struct md_capture_graph *graph, struct md_capture_output output)
 {
 	const struct md_interval *item = md_interval_floor(&md_capture.live, output.address + output.size - 1);
-
 	/* mapped memory may lie in several allocations, one behind the other */
 	for (; item && item->start + item->size > output.address; item--) {
 		if (!keep_candidate(graph, item->start))
@@ -307,7 +293,6 @@ bool md_capture_graph_output(struct md_capture_graph *graph, struct md_capture_o
 struct md_capture_output *md_capture_graph_all_outputs(const struct md_capture_graph *graph, size_t *count)
 {
 	struct md_capture_output *all = calloc(graph->output_count + graph->handed_count + 1, sizeof(*all));
-
 	*count = all ? graph->output_count + graph->handed_count : 0;
 	if (all && graph->output_count)
 		memcpy(all, graph->outputs, graph->output_count * sizeof(*all));

@@ -67,7 +67,6 @@ static uint32_t put_image(const struct md_image_span *span, const struct md_hash
 {
 	char build_id[2 * MD_BUILD_ID_BYTES + 1] = "";
 	struct md_image image = {.hash = *hash, .kind = span->kind, .size = span->size};
-
 	if (!MD_ARRAY_EXTEND(images.contents, images.count)) {
 		md_capture_trouble("out of memory for image %u", images.count);
 		return MD_NONE;
@@ -93,7 +92,6 @@ static uint32_t note_span(const struct md_image_span *found, const void *image, 
 	struct md_hash hash;
 	struct md_error err = {0};
 	uint32_t index;
-
 	if (!home)
 		return MD_NONE;
 	hash = md_hash_bytes(span.data, span.size);
@@ -124,7 +122,6 @@ static uint32_t note_image(const void *image, const char *option)
 {
 	struct md_image_span span;
 	struct md_error err = {0};
-
 	if (!image)
 		return MD_NONE;
 	return md_image_span(image, &span, &err) == MD_OK ? note_span(&span, image, NULL, option) : not_recorded(&err);
@@ -137,7 +134,6 @@ static uint32_t note_file(const char *path, const char *option)
 	struct md_image_span span;
 	struct md_error err = {0};
 	uint32_t index;
-
 	if (md_file_read(path, MD_IMAGE_BYTES_MAX, &file, &err) != MD_OK ||
 	    md_image_span_within(file.data, file.size, &span, &err) != MD_OK)
 		index = not_recorded(&err);
@@ -152,14 +148,12 @@ static uint32_t note_file(const char *path, const char *option)
 static struct module *find_module(CUmodule handle)
 {
 	uint64_t module;
-
 	return md_map_get(&images.modules, (uintptr_t)handle, &module) ? (struct module *)(uintptr_t)module : NULL;
 }
 
 static void forget_module(CUmodule handle)
 {
 	uint64_t module;
-
 	if (md_map_remove(&images.modules, (uintptr_t)handle, &module))
 		free((struct module *)(uintptr_t)module);
 }
@@ -168,7 +162,6 @@ static void forget_module(CUmodule handle)
 static void put_module(CUmodule handle, CUlibrary library, uint32_t image) MD_CAPTURE_HELD
 {
 	struct module *module;
-
 	forget_module(handle);
 	if (image == MD_NONE)
 		return;
@@ -255,7 +248,6 @@ static void forget_modules(enum lost how, const void *with, CUdevice device) MD_
 {
 	uint64_t handle, module;
 	size_t cursor = 0;
-
 	while (md_map_next(&images.modules, &cursor, &handle, &module)) {
 		if (!is_lost((const struct module *)(uintptr_t)module, how, with, device))
 			continue;
@@ -287,7 +279,6 @@ void md_capture_primary_released(CUdevice device)
 {
 	unsigned flags;
 	int active = 0;
-
 	if (md_cuda.cuDevicePrimaryCtxGetState(device, &flags, &active) || !active)
 		context_lost(WITH_DEVICE, NULL, device);
 }
@@ -328,7 +319,6 @@ const char *md_capture_image_option(uint32_t image)
 static bool learn_library_modules(CUmodule wanted) MD_CAPTURE_HELD
 {
 	CUcontext current = NULL;
-
 	md_cuda.cuCtxGetCurrent(&current);
 	for (size_t i = 0; i < images.library_count; i++) {
 		struct library *library = &images.libraries[i];
@@ -346,7 +336,6 @@ static bool learn_library_modules(CUmodule wanted) MD_CAPTURE_HELD
 uint32_t md_capture_image_of_module(CUmodule module)
 {
 	const struct module *known = find_module(module);
-
 	if (!known && learn_library_modules(module))
 		known = find_module(module);
 	return known ? known->image : MD_NONE;

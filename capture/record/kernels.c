@@ -76,7 +76,6 @@ static CUresult param_info(const struct resolved *it, size_t index, size_t *offs
 static bool read_params(const struct resolved *it, struct md_kernel *kernel)
 {
 	size_t offset, size, count = 0;
-
 	while (count < MAX_PARAMS && param_info(it, count, &offset, &size) == CUDA_SUCCESS)
 		count++;
 	kernel->params = calloc(count ? count : 1, sizeof(*kernel->params));
@@ -94,7 +93,6 @@ static int32_t attribute(const struct resolved *it, CUfunction_attribute id, int
 {
 	CUdevice device;
 	int value;
-
 	if (it->func)
 		return md_cuda.cuFuncGetAttribute(&value, id, it->func) ? otherwise : value;
 	if (md_cuda.cuCtxGetDevice(&device) || md_cuda.cuKernelGetAttribute(&value, id, it->kern, device))
@@ -130,7 +128,6 @@ static uint32_t add_kernel(const struct resolved *it) MD_CAPTURE_HELD
 {
 	struct md_kernel kernel = {.image = it->image, .name = (char *)it->name};
 	uint32_t index;
-
 	kernel.state = read_state(it);
 	if (!read_params(it, &kernel))
 		return MD_NONE;
@@ -153,14 +150,12 @@ static uint32_t add_kernel(const struct resolved *it) MD_CAPTURE_HELD
 static struct handle *find_handle(uint64_t value) MD_CAPTURE_HELD
 {
 	uint64_t at;
-
 	return value && md_map_get(&kernels.handles, value, &at) ? &kernels.seen[at] : NULL;
 }
 
 static bool remember_handle(uint64_t value, const struct resolved *it, uint32_t kernel) MD_CAPTURE_HELD
 {
 	struct handle *known = find_handle(value);
-
 	if (!known) {
 		if (!MD_ARRAY_GROW(kernels.seen, kernels.seen_count, kernels.seen_capacity))
 			return false;
@@ -176,7 +171,6 @@ static uint32_t find_slowly(CUfunction func, CUkernel kern) MD_CAPTURE_HELD
 {
 	struct resolved it;
 	uint32_t kernel;
-
 	if (!md_capture.writer || !resolve(func, kern, &it))
 		return MD_NONE;
 	kernel = add_kernel(&it);
@@ -188,7 +182,6 @@ static uint32_t find_slowly(CUfunction func, CUkernel kern) MD_CAPTURE_HELD
 uint32_t md_capture_kernel_find(CUfunction func, CUkernel kern)
 {
 	struct handle *known = find_handle(func ? (uintptr_t)func : (uintptr_t)kern);
-
 	return known ? known->kernel : find_slowly(func, kern);
 }
 
@@ -197,7 +190,6 @@ uint32_t md_capture_kernel_find_fresh(CUfunction func, CUkernel kern)
 	struct handle *known = find_handle(func ? (uintptr_t)func : (uintptr_t)kern);
 	struct resolved it = {.func = func, .kern = kern};
 	struct md_func_state state;
-
 	/* The image may have become known since a launch through the bare handle, and a node tells more. */
 	if (!known || (kernels.items[known->kernel].image == MD_NONE && kern))
 		return find_slowly(func, kern);
@@ -218,7 +210,6 @@ const struct md_kernel *md_capture_kernel_get(uint32_t index)
 static void note_gone(CUresult listed, void *const *handles, unsigned count)
 {
 	uint64_t now = md_capture_next();
-
 	for (unsigned i = 0; listed == CUDA_SUCCESS && i < count; i++)
 		if (!md_map_put(&kernels.gone, (uintptr_t)handles[i], now))
 			md_capture_trouble("out of memory for an unloaded kernel");
@@ -229,7 +220,6 @@ static void note_unloaded(CUmodule module, CUlibrary library)
 {
 	MD_AUTO_FREE void **handles = NULL;
 	unsigned count = 0;
-
 	if (module ? md_cuda.cuModuleGetFunctionCount(&count, module)
 		   : md_cuda.cuLibraryGetKernelCount(&count, library))
 		return;
@@ -264,6 +254,5 @@ void md_capture_kernels_forget(CUmodule module, CUlibrary library)
 bool md_capture_kernel_unloaded_since(CUfunction func, CUkernel kern, uint64_t sequence)
 {
 	uint64_t when;
-
 	return md_map_get(&kernels.gone, func ? (uintptr_t)func : (uintptr_t)kern, &when) && when > sequence;
 }

@@ -37,7 +37,6 @@ static uint32_t total_count MD_CAPTURE_GUARDED;
 static void add_total(uint32_t kernel, uint64_t count) MD_CAPTURE_HELD
 {
 	uint32_t room = total_count;
-
 	if (!MD_ARRAY_GROW(totals, kernel, room))
 		return;
 	memset(totals + total_count, 0, (room - total_count) * sizeof(*totals));
@@ -48,7 +47,6 @@ static void add_total(uint32_t kernel, uint64_t count) MD_CAPTURE_HELD
 static struct table *make_table(void)
 {
 	struct table *table = mmap(NULL, sizeof(*table), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
 	if (table == MAP_FAILED)
 		return NULL;
 	md_capture_lock();
@@ -61,7 +59,6 @@ static struct table *make_table(void)
 static struct slot *find_slot(struct table *table, uint64_t func)
 {
 	uint64_t hash = (func >> 4) * 0x9e3779b97f4a7c15ull >> 40;
-
 	for (unsigned i = 0; i < PROBES; i++) {
 		struct slot *slot = &table->slots[(hash + i) % SLOTS];
 		if (slot->func == func || !slot->func)
@@ -74,7 +71,6 @@ static struct slot *find_slot(struct table *table, uint64_t func)
 static struct md_capture_layout layout_of(uint32_t kernel) MD_CAPTURE_HELD
 {
 	const struct md_kernel *known = md_capture_kernel_get(kernel);
-
 	return known ? (struct md_capture_layout){kernel, known->param_count, known->params}
 		     : (struct md_capture_layout){.kernel = MD_NONE};
 }
@@ -84,7 +80,6 @@ static struct md_capture_layout count_slowly(struct slot *slot, CUfunction func,
 {
 	struct md_capture_layout layout;
 	uint32_t kernel;
-
 	md_capture_lock();
 	kernel = md_capture_kernel_find(func, NULL);
 	layout = layout_of(kernel);
@@ -112,7 +107,6 @@ struct md_capture_layout md_capture_launch_count(CUfunction func)
 {
 	uint64_t epoch = atomic_load_explicit(&md_capture.epoch, memory_order_relaxed);
 	struct slot *slot;
-
 	if (!mine && !(mine = make_table()))
 		return (struct md_capture_layout){.kernel = MD_NONE};
 	slot = find_slot(mine, (uintptr_t)func);
@@ -171,7 +165,6 @@ static const uint8_t attribute_sizes[MD_NODE_ATTRIBUTES] = {28, 4, 12, 4, 4, 2, 
 static bool is_default(uint32_t id, const uint8_t *value, size_t size, bool given)
 {
 	static const uint8_t zero[64];
-
 	if (id == CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP)
 		return value[0] == 0 && (value[1] == 1 || (!given && value[1] == 0));
 	if (id == CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT)
@@ -225,7 +218,6 @@ void md_capture_stream_begun(CUstream stream)
 void md_capture_stream_ending(CUstream stream)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-
 	/* A failed end may or may not have ended the capture; the driver knows. */
 	if (md_cuda.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE)
 		return;
@@ -239,7 +231,6 @@ static void keep_memo(CUgraphNode node, const struct md_capture_memo *memo) MD_C
 {
 	struct md_capture_memo *kept = malloc(sizeof(*kept));
 	uint64_t old = 0;
-
 	if (kept)
 		*kept = *memo;
 	md_map_get(&memos.by_node, (uintptr_t)node, &old);
@@ -255,7 +246,6 @@ static void add_attribute(struct md_capture_memo *memo, CUlaunchAttributeID id, 
 {
 	struct md_attribute attribute;
 	uint32_t at = 0;
-
 	if (!is_known(id))
 		memo->strange = (uint32_t)id;
 	if (id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE)
@@ -273,7 +263,6 @@ static void add_attribute(struct md_capture_memo *memo, CUlaunchAttributeID id, 
 static void note_context(struct md_capture_memo *memo, CUstream stream)
 {
 	CUgreenCtx green = NULL;
-
 	if (!md_cuda.cuStreamGetCtx || md_cuda.cuStreamGetCtx(stream, &memo->context))
 		memo->context = NULL;
 	memo->green =
@@ -284,7 +273,6 @@ void md_capture_node_note(CUstream stream, const CUlaunchAttribute *attributes, 
 {
 	CUgraphNode node = md_cuda_captured_node(stream);
 	struct md_capture_memo memo = {.sequence = md_capture_next()};
-
 	if (!node)
 		return;
 	note_context(&memo, stream);
@@ -300,7 +288,6 @@ void md_capture_graph_launched(CUgraphExec exec, CUstream stream)
 	CUgraphNode node = md_cuda_captured_node(stream);
 	struct md_capture_memo memo = {.sequence = md_capture_next()};
 	const struct md_capture_graph *graph;
-
 	if (!node)
 		return;
 	md_capture_lock();
@@ -314,7 +301,6 @@ void md_capture_node_attribute(CUgraphNode node, CUlaunchAttributeID id, const C
 {
 	struct md_capture_memo memo = {0};
 	const struct md_capture_memo *before;
-
 	if (id != CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION && is_known(id))
 		return;
 	md_capture_lock();
@@ -331,7 +317,6 @@ void md_capture_node_attribute(CUgraphNode node, CUlaunchAttributeID id, const C
 static CUgraphNode *list_nodes(CUgraph graph, size_t *count)
 {
 	CUgraphNode *nodes;
-
 	if (md_cuda.cuGraphGetNodes(graph, NULL, count) || !*count)
 		return NULL;
 	nodes = calloc(*count, sizeof(CUgraphNode));
@@ -346,7 +331,6 @@ static CUgraph child_of(CUgraphNode node)
 {
 	CUgraphNodeType type;
 	CUgraph child = NULL;
-
 	if (!md_cuda.cuGraphChildGraphNodeGetGraph || md_cuda.cuGraphNodeGetType(node, &type) ||
 	    type != CU_GRAPH_NODE_TYPE_GRAPH || md_cuda.cuGraphChildGraphNodeGetGraph(node, &child))
 		return NULL;
@@ -379,7 +363,6 @@ void md_capture_graph_copied(CUgraph graph, CUgraph copy)
 	size_t count = 0, copied = 0;
 	CUgraphNode *nodes = list_nodes(graph, &count), *copies = list_nodes(copy, &copied);
 	bool alike = nodes && copies && count == copied && same_types(nodes, copies, count);
-
 	for (size_t i = 0; alike && i < count; i++) {
 		CUgraph child = child_of(nodes[i]);
 		copy_memo(nodes[i], copies[i]);
@@ -393,7 +376,6 @@ void md_capture_graph_copied(CUgraph graph, CUgraph copy)
 void md_capture_child_added(CUgraphNode node, CUgraph graph)
 {
 	CUgraph child = child_of(node);
-
 	if (child)
 		md_capture_graph_copied(graph, child);
 }
@@ -401,7 +383,6 @@ void md_capture_child_added(CUgraphNode node, CUgraph graph)
 void md_capture_node_added(CUgraphNode node, CUcontext context)
 {
 	struct md_capture_memo memo = {.sequence = md_capture_next(), .context = context};
-
 	md_capture_lock();
 	keep_memo(node, &memo);
 	md_capture_unlock();
@@ -411,7 +392,6 @@ void md_capture_node_touched(CUgraphNode node)
 {
 	struct md_capture_memo memo = {0};
 	const struct md_capture_memo *before;
-
 	md_capture_lock();
 	before = md_capture_node_memo(node);
 	if (before)
@@ -426,7 +406,6 @@ void md_capture_node_alike(CUgraphNode node, CUgraphNode from)
 {
 	struct md_capture_memo memo = {0};
 	const struct md_capture_memo *source, *before;
-
 	md_capture_lock();
 	source = md_capture_node_memo(from);
 	before = md_capture_node_memo(node);
@@ -444,7 +423,6 @@ void md_capture_node_forget(CUgraphNode node)
 {
 	CUgraph child = child_of(node);
 	uint64_t memo;
-
 	if (child)
 		md_capture_graph_forget(child);
 	md_capture_lock();
@@ -456,7 +434,6 @@ void md_capture_node_forget(CUgraphNode node)
 const struct md_capture_memo *md_capture_node_memo(CUgraphNode node)
 {
 	uint64_t memo;
-
 	return md_map_get(&memos.by_node, (uintptr_t)node, &memo) ? (void *)(uintptr_t)memo : NULL;
 }
 
@@ -465,7 +442,6 @@ void md_capture_graph_forget(CUgraph graph)
 	size_t count = 0;
 	CUgraphNode *nodes = list_nodes(graph, &count);
 	uint64_t memo;
-
 	for (size_t i = 0; nodes && i < count; i++) {
 		CUgraph child = child_of(nodes[i]);
 		if (child)

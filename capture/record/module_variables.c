@@ -40,7 +40,6 @@ static bool read_checksum(uint64_t address, uint64_t size, uint64_t *sum)
 {
 	uint8_t *bytes = atomic_load(&md_capture.capturing) ? NULL : malloc(CHUNK);
 	bool read = bytes != NULL;
-
 	*sum = 0;
 	for (uint64_t at = 0, step; read && at < size; at += step) {
 		step = size - at < CHUNK ? size - at : CHUNK;
@@ -65,7 +64,6 @@ static void say_written(struct variable *variable)
 static bool is_managed(uint64_t address)
 {
 	unsigned managed = 0;
-
 	return md_cuda.cuPointerGetAttribute &&
 	       !md_cuda.cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address) && managed;
 }
@@ -103,7 +101,6 @@ static void look_at(struct variable *variable) MD_CAPTURE_HELD
 	uint64_t now = 0;
 	bool read = !variable->unread && md_cuda.cuCtxSynchronize() == CUDA_SUCCESS &&
 		    read_checksum(variable->is.address, variable->is.size, &now);
-
 	if (!read || now != variable->before)
 		say_written(variable);
 	if (read && md_map_get(&variables.written, variable->is.image, NULL))
@@ -114,7 +111,6 @@ static void look_at(struct variable *variable) MD_CAPTURE_HELD
 static void check(const void *owner) MD_CAPTURE_HELD
 {
 	CUcontext popped;
-
 	if (!owner && atomic_load(&md_capture.capturing))
 		return; /* there will be another time */
 	for (size_t i = variables.count; i-- > 0;) {
@@ -174,7 +170,6 @@ static bool is_noted(uint64_t address, uint64_t size)
 {
 	const struct md_interval *item;
 	bool noted;
-
 	md_capture_lock();
 	item = md_interval_find(&md_capture.live, address);
 	noted = item && item->start == address && item->size == size && item->value == MD_ALLOC_GLOBAL;
@@ -188,7 +183,6 @@ static bool is_serving(void) MD_CAPTURE_HELD
 {
 	bool labelled = md_capture_graphs_labelled() > 0;
 	const struct md_capture_graph *graph;
-
 	for (size_t i = 0; (graph = md_capture_graph_at(i)); i++)
 		if (graph->launched && (graph->labelled || !labelled))
 			return true;
@@ -213,7 +207,6 @@ bool md_capture_variables_watching(void)
 void md_capture_variable_set(uint64_t address)
 {
 	bool known = md_map_get(&variables.places, address, NULL);
-
 	if (!known && !md_map_put(&variables.places, address, 1))
 		md_capture_trouble("out of memory for what the engine copies to variables");
 	for (size_t i = 0; known && i < variables.count; i++)
@@ -242,7 +235,6 @@ void md_capture_variable_asked(CUmodule module, CUlibrary library, const char *n
 {
 	struct variable variable = {.is = {.address = address, .size = size},
 				    .owner = library ? (const void *)library : (const void *)module};
-
 	if (!address || !size || !name)
 		return;
 	if (!is_noted(address, size))

@@ -36,7 +36,6 @@ void md_capture_object_gone(uint64_t object)
 const char *md_capture_object_kind(uint64_t number)
 {
 	uint64_t kind;
-
 	if (!md_map_get(&objects, number, &kind))
 		return NULL;
 	return kind == TEXTURE ? "texture" : "surface";

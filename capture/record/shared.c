@@ -22,7 +22,6 @@ static void share(uint64_t address)
 {
 	const struct md_interval *item = md_interval_find(&md_capture.live, address);
 	struct md_interval before;
-
 	if (!item || !md_capture.writer || (item->value & MD_FAMILY_MASK) == MD_ALLOC_SHARED)
 		return;
 	before = *item;
@@ -43,7 +42,6 @@ void md_capture_shared_imported(uint64_t address)
 {
 	CUdeviceptr start = 0;
 	size_t size = 0;
-
 	if (!md_cuda.cuMemGetAddressRange_v2 || md_cuda.cuMemGetAddressRange_v2(&start, &size, address) || !size) {
 		start = address; /* its size is not known: at least its first bytes are */
 		size = 512;
@@ -55,7 +53,6 @@ void md_capture_shared_imported(uint64_t address)
 static uint64_t start_of(uint64_t address) MD_CAPTURE_HELD
 {
 	const struct md_interval *item = md_interval_find(&md_capture.live, address);
-
 	return item && (item->value & MD_FAMILY_MASK) == MD_ALLOC_SHARED ? item->start : 0;
 }
 
@@ -63,7 +60,6 @@ static uint64_t start_of(uint64_t address) MD_CAPTURE_HELD
 void md_capture_shared_opened(uint64_t address)
 {
 	uint64_t start, times = 0;
-
 	md_capture_lock();
 	start = start_of(address);
 	if (start && md_map_get(&opened, start, &times))
@@ -82,7 +78,6 @@ void md_capture_shared_opened(uint64_t address)
 void md_capture_shared_closed(uint64_t address)
 {
 	uint64_t start, times = 0;
-
 	md_capture_lock();
 	start = start_of(address);
 	if (start && md_map_get(&opened, start, &times) && times > 1)
@@ -107,7 +102,6 @@ void md_capture_handle_foreign(CUmemGenericAllocationHandle handle)
 {
 	uint64_t start, of;
 	size_t cursor = 0;
-
 	md_capture_lock();
 	put(&foreign, handle, 1);
 	while (md_map_next(&mapped, &cursor, &start, &of)) {
@@ -132,7 +126,6 @@ static void bind_again(uint64_t address, uint64_t bytes)
 void md_capture_mapped(uint64_t address, uint64_t bytes, CUmemGenericAllocationHandle handle)
 {
 	bool shared;
-
 	md_capture_lock();
 	put(&mapped, address, handle);
 	shared = md_map_get(&foreign, handle, NULL);
@@ -151,7 +144,6 @@ void md_capture_host_seen(const void *host, uint64_t device)
 {
 	const struct md_interval *item;
 	uint64_t start = 0, size = 0, offset = 0;
-
 	if ((uintptr_t)host == device)
 		return;
 	md_capture_lock();
@@ -171,7 +163,6 @@ void md_capture_host_seen(const void *host, uint64_t device)
 uint64_t md_capture_host_gone(uint64_t start)
 {
 	uint64_t device = 0;
-
 	md_map_remove(&seen_as, start, &device);
 	return device;
 }

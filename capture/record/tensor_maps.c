@@ -13,7 +13,6 @@ static struct md_map kept MD_CAPTURE_GUARDED; /* checksum of the bytes -> 1 */
 void md_capture_tensor_map(const CUtensorMap *map)
 {
 	uint64_t checksum = md_hash_checksum(map, sizeof(*map));
-
 	_Static_assert(sizeof(*map) == MD_TENSOR_MAP_BYTES, "a tensor map has 128 bytes");
 	md_capture_lock();
 	if (md_capture.writer && kept.used < KEPT_MAX && !md_map_get(&kept, checksum, NULL)) {

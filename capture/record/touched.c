@@ -48,14 +48,12 @@ static bool is_declared(uint64_t address, uint64_t size) MD_CAPTURE_HELD
 static bool is_bound(uint64_t address, uint64_t size)
 {
 	const struct md_interval *bind = md_interval_find(&md_capture.binds, address);
-
 	return bind && size <= bind->start + bind->size - address;
 }
 
 static void keep(struct md_capture_touch touch) MD_CAPTURE_HELD
 {
 	uint64_t key[4] = {(uintptr_t)touch.call, touch.address, touch.size, touch.writes}, at, hash;
-
 	hash = md_hash_checksum(key, sizeof(key));
 	if (md_map_get(&by_key, hash, &at)) {
 		touches[at].last = touch.last;
@@ -71,7 +69,6 @@ static void note(const char *call, const struct md_interval *item, uint64_t addr
 		 bool writes) MD_CAPTURE_HELD
 {
 	struct md_capture_touch touch = {call, address, size, 0, 0, writes};
-
 	if (!md_map_get(&watched, item->start, NULL) || is_bound(address, size) ||
 	    (!writes && is_declared(address, size)))
 		return;
@@ -87,7 +84,6 @@ void md_capture_touched(const char *call, uint64_t address, uint64_t size, bool 
 {
 	const struct md_interval *item;
 	bool to_variable = writes && md_capture_variables_watching();
-
 	if ((!atomic_load_explicit(&watching, memory_order_relaxed) && !to_variable) || !size)
 		return;
 	md_capture_lock();
@@ -114,7 +110,6 @@ static void touched_side(const char *call, const CUDA_MEMCPY3D *copy, struct sid
 {
 	uint64_t pitch = side.pitch ? side.pitch : copy->WidthInBytes;
 	uint64_t slice = (side.height ? side.height : copy->Height) * pitch;
-
 	if ((side.type != CU_MEMORYTYPE_DEVICE && side.type != CU_MEMORYTYPE_UNIFIED) || !copy->WidthInBytes ||
 	    !copy->Height || !copy->Depth)
 		return;
@@ -128,7 +123,6 @@ void md_capture_touched_copy3d(const char *call, const CUDA_MEMCPY3D *copy)
 			    copy->srcZ,          copy->srcPitch,  copy->srcHeight};
 	struct side to = {copy->dstMemoryType, copy->dstDevice, copy->dstXInBytes, copy->dstY,
 			  copy->dstZ,          copy->dstPitch,  copy->dstHeight};
-
 	touched_side(call, copy, from, false);
 	touched_side(call, copy, to, true);
 }
@@ -148,7 +142,6 @@ void md_capture_touched_copy2d(const char *call, const CUDA_MEMCPY2D *copy)
 				   .WidthInBytes = copy->WidthInBytes,
 				   .Height = copy->Height,
 				   .Depth = 1};
-
 	md_capture_touched_copy3d(call, &all);
 }
 
@@ -171,7 +164,6 @@ void md_capture_touched_peer(const char *call, const CUDA_MEMCPY3D_PEER *copy)
 				   .WidthInBytes = copy->WidthInBytes,
 				   .Height = copy->Height,
 				   .Depth = copy->Depth};
-
 	md_capture_touched_copy3d(call, &all);
 }
 
@@ -190,7 +182,6 @@ void md_capture_touched_operation(const char *call, const CUDA_MEMCPY3D_BATCH_OP
 				   .WidthInBytes = op->extent.width,
 				   .Height = op->extent.height,
 				   .Depth = op->extent.depth};
-
 	md_capture_touched_copy3d(call, &all);
 }
 

@@ -20,7 +20,6 @@
 void md_capture_graph_keep(struct md_capture_graph *graph, struct md_capture_walk *walk, CUgraph source)
 {
 	bool same = graph->source == source && graph->kept.node_count == walk->out.node_count;
-
 	free(graph->kept.nodes);
 	free(graph->kept.edges);
 	md_arena_free(&graph->kept.arena);
@@ -54,7 +53,6 @@ static struct md_node *nodes_that_run(const struct md_capture_graph *graph)
 {
 	const struct md_trace_graph *kept = &graph->kept;
 	struct md_node *nodes = malloc((kept->node_count + (size_t)1) * sizeof(*nodes));
-
 	if (!nodes)
 		return NULL;
 	if (kept->node_count)
@@ -72,7 +70,6 @@ static void put(struct md_capture_graph *graph, const char *refused)
 	struct md_trace_graph out = graph->kept;
 	MD_AUTO_FREE struct md_node *nodes = nodes_that_run(graph);
 	char why[256];
-
 	graph->stale = false;
 	if (!md_capture.writer)
 		return;
@@ -102,7 +99,6 @@ void md_capture_graph_flush(struct md_capture_graph *graph)
 void md_capture_graphs_flush(void)
 {
 	struct md_capture_graph *graph;
-
 	for (size_t i = 0; (graph = md_capture_graph_at(i)); i++)
 		md_capture_graph_flush(graph);
 }
@@ -173,7 +169,6 @@ static bool same_graph(const struct md_trace_graph *a, const struct md_trace_gra
 static void refuse(struct md_capture_graph *graph, const char *call, const char *why)
 {
 	char text[128];
-
 	snprintf(text, sizeof(text), "%s (%s)", why, call);
 	put(graph, text);
 }
@@ -197,7 +192,6 @@ void md_capture_exec_updated(CUgraphExec exec, CUgraph source, const char *call)
 {
 	struct md_capture_walk walk = {0};
 	struct md_capture_graph *graph;
-
 	md_capture_lock();
 	graph = md_capture_graph_of(exec);
 	if (is_followed(graph)) {
@@ -241,7 +235,6 @@ static void change_node(struct md_capture_graph *graph, uint32_t at, const CUgra
 {
 	struct md_capture_walk walk = {.out = graph->kept, .context = graph->context};
 	const struct md_node before = graph->kept.nodes[at];
-
 	walk.sequence = md_capture_next();
 	for (size_t i = 0; i < graph->candidate_count; i++)
 		walk.out_of_memory |= !md_map_put(&walk.candidates, graph->candidates[i], 1);
@@ -265,7 +258,6 @@ void md_capture_exec_changed(CUgraphExec exec, CUgraphNode node, const CUgraphNo
 {
 	struct md_capture_graph *graph;
 	uint32_t at;
-
 	md_capture_lock();
 	graph = md_capture_graph_of(exec);
 	if (is_followed(graph)) {
@@ -309,7 +301,6 @@ void md_capture_exec_switched(CUgraphExec exec, CUgraphNode node, bool on, const
 {
 	struct md_capture_graph *graph;
 	uint32_t at;
-
 	md_capture_lock();
 	graph = md_capture_graph_of(exec);
 	if (is_followed(graph)) {

@@ -22,7 +22,6 @@ static void refuse(struct md_capture_walk *walk, const char *format, ...) __attr
 static void refuse(struct md_capture_walk *walk, const char *format, ...)
 {
 	va_list args;
-
 	if (walk->refused[0])
 		return;
 	va_start(args, format);
@@ -33,7 +32,6 @@ static void refuse(struct md_capture_walk *walk, const char *format, ...)
 static void *take(struct md_capture_walk *walk, size_t bytes)
 {
 	void *block = md_arena_alloc(&walk->out.arena, bytes ? bytes : 1);
-
 	if (!block)
 		walk->out_of_memory = true;
 	return block;
@@ -45,7 +43,6 @@ static void add_candidate(struct md_capture_walk *walk, uint64_t word)
 {
 	const struct md_interval *item = md_interval_find(&md_capture.live, word);
 	uint64_t known = 0;
-
 	if (!item)
 		return;
 	md_map_get(&walk->candidates, item->start, &known);
@@ -69,7 +66,6 @@ static void copy_params(struct md_capture_walk *walk, uint32_t at, void **values
 {
 	struct md_node *node = &walk->out.nodes[at];
 	uint32_t size = 0;
-
 	for (uint32_t i = 0; i < kernel->param_count; i++) {
 		uint64_t end = (uint64_t)kernel->params[i].offset + kernel->params[i].size;
 		if (end > MAX_PARAMS_BYTES) {
@@ -93,7 +89,6 @@ static void copy_extra(struct md_capture_walk *walk, uint32_t at, void **extra)
 	struct md_node *node = &walk->out.nodes[at];
 	size_t size;
 	const void *buffer = md_cuda_extra_block(extra, &size);
-
 	node->via_extra = true;
 	if (!buffer || size > MAX_PARAMS_BYTES) {
 		refuse(walk, "kernel node at index %u has no parameter buffer, or one of %zu bytes", at, size);
@@ -122,7 +117,6 @@ static void copy_attributes(struct md_capture_walk *walk, uint32_t at, const str
 	struct md_node *node = &walk->out.nodes[at];
 	CUlaunchAttributeValue updatable = {0};
 	uint32_t count = 0;
-
 	for (unsigned i = 0; i < MD_NODE_ATTRIBUTES; i++) {
 		CUlaunchAttributeID id = (CUlaunchAttributeID)md_capture_attribute_ids[i];
 		CUlaunchAttributeValue value;
@@ -170,7 +164,6 @@ static void check_context(struct md_capture_walk *walk, uint32_t at, const char 
 static void check_objects(struct md_capture_walk *walk, uint32_t at, const struct md_kernel *kernel) MD_CAPTURE_HELD
 {
 	const struct md_node *node = &walk->out.nodes[at];
-
 	for (uint32_t i = 0; i < kernel->param_count; i++) {
 		const char *kind;
 		uint64_t number;
@@ -191,7 +184,6 @@ static void take_kernel(struct md_capture_walk *walk, uint32_t at,
 {
 	struct md_node *node = &walk->out.nodes[at];
 	const struct md_kernel *kernel;
-
 	check_context(walk, at, "kernel", params->ctx, false);
 	node->kernel = md_capture_kernel_find_fresh(params->func, params->kern);
 	kernel = md_capture_kernel_get(node->kernel);
@@ -226,7 +218,6 @@ static void walk_kernel(struct md_capture_walk *walk, uint32_t at, const struct 
 {
 	CUDA_KERNEL_NODE_PARAMS params;
 	CUresult result;
-
 	memset(&params, 0, sizeof(params));
 	result = md_cuda.cuGraphKernelNodeGetParams_v2(walk->handles[at], &params);
 	if (result) {
@@ -261,7 +252,6 @@ static void walk_memset(struct md_capture_walk *walk, uint32_t at)
 {
 	CUDA_MEMSET_NODE_PARAMS params;
 	CUresult result;
-
 	memset(&params, 0, sizeof(params));
 	result = md_cuda.cuGraphMemsetNodeGetParams(walk->handles[at], &params);
 	if (result)
@@ -306,7 +296,6 @@ static void walk_memcpy(struct md_capture_walk *walk, uint32_t at)
 {
 	CUDA_MEMCPY3D params;
 	CUresult result;
-
 	memset(&params, 0, sizeof(params));
 	result = md_cuda.cuGraphMemcpyNodeGetParams(walk->handles[at], &params);
 	if (result)
@@ -331,7 +320,6 @@ static const char *type_name(CUgraphNodeType type)
 					    "memory free",
 					    "batch memory operation",
 					    "conditional"};
-
 	return (unsigned)type < sizeof(names) / sizeof(names[0]) ? names[type] : "unknown";
 }
 
@@ -342,7 +330,6 @@ static void walk_event(struct md_capture_walk *walk, uint32_t at, CUgraphNodeTyp
 	bool record = type == CU_GRAPH_NODE_TYPE_EVENT_RECORD;
 	CUresult result = CUDA_ERROR_NOT_SUPPORTED;
 	CUevent event = NULL;
-
 	if (record && md_cuda.cuGraphEventRecordNodeGetEvent)
 		result = md_cuda.cuGraphEventRecordNodeGetEvent(walk->handles[at], &event);
 	else if (!record && md_cuda.cuGraphEventWaitNodeGetEvent)
@@ -359,7 +346,6 @@ static void walk_child(struct md_capture_walk *walk, uint32_t at, unsigned depth
 	uint64_t before = walk->sequence;
 	CUgraph child;
 	CUresult result = CUDA_ERROR_NOT_SUPPORTED;
-
 	if (depth >= MD_CHILD_DEPTH_MAX) {
 		refuse(walk, "child graph node at index %u: child graphs nest more than %u deep", at,
 		       MD_CHILD_DEPTH_MAX);
@@ -383,7 +369,6 @@ static void walk_node(struct md_capture_walk *walk, uint32_t at, unsigned depth)
 	struct md_node *node = &walk->out.nodes[at];
 	CUgraphNodeType type;
 	CUresult result = md_cuda.cuGraphNodeGetType(walk->handles[at], &type);
-
 	*node = (struct md_node){.type = MD_NODE_EMPTY,
 				 .kernel = MD_NONE,
 				 .sequence = memo && memo->sequence ? memo->sequence : walk->sequence};
@@ -444,7 +429,6 @@ static void add_edge(struct md_capture_walk *walk, CUgraphNode from_node, CUgrap
 		     const CUgraphEdgeData *data)
 {
 	uint64_t from, to;
-
 	if (!md_map_get(&walk->index, (uintptr_t)from_node, &from) ||
 	    !md_map_get(&walk->index, (uintptr_t)to_node, &to)) {
 		refuse(walk, "edge %u: its nodes are not in the graph", walk->out.edge_count);
@@ -457,7 +441,6 @@ static void add_edge(struct md_capture_walk *walk, CUgraphNode from_node, CUgrap
 static bool reserve_edges(struct md_capture_walk *walk, size_t more)
 {
 	bool room = MD_ARRAY_RESERVE(walk->out.edges, walk->out.edge_count + more, walk->edge_room);
-
 	walk->out_of_memory |= !room;
 	return room;
 }
@@ -468,7 +451,6 @@ static void walk_edges(struct md_capture_walk *walk, CUgraph graph)
 	CUresult result = get_edges(graph, NULL, NULL, NULL, &count);
 	CUgraphNode *ends = !result && count ? take(walk, 2 * count * sizeof(CUgraphNode)) : NULL;
 	CUgraphEdgeData *data = !result && count ? take(walk, count * sizeof(*data)) : NULL;
-
 	if (!result && count) {
 		if (!ends || !data || !reserve_edges(walk, count))
 			return;
@@ -490,7 +472,6 @@ static bool reserve_nodes(struct md_capture_walk *walk, size_t more)
 	size_t count = walk->out.node_count + more;
 	bool room = MD_ARRAY_RESERVE(walk->out.nodes, count, walk->node_room) &&
 		    MD_ARRAY_RESERVE(walk->handles, count, walk->handle_room);
-
 	walk->out_of_memory |= !room;
 	return room;
 }
@@ -500,7 +481,6 @@ static void walk_graph(struct md_capture_walk *walk, CUgraph graph, unsigned dep
 	size_t count = 0;
 	CUresult result = md_cuda.cuGraphGetNodes(graph, NULL, &count);
 	CUgraphNode *nodes;
-
 	if (result || count > UINT32_MAX / 2 - walk->out.node_count) {
 		refuse(walk, "nodes: %s", md_cuda_error_name(result));
 		return;

@@ -30,7 +30,6 @@ static unsigned few_files; /* as many may be open, and they are the engine's; 0:
 __attribute__((constructor(MD_LOADED_SETTINGS))) static void open_early(void)
 {
 	char path[MD_TRACE_PATH_BYTES], part[MD_TRACE_PATH_BYTES + 8];
-
 	if (md_descriptor_scarce(&few_files) || !md_environment_path("MEDUSA_TRACE", path, sizeof(path)))
 		return;
 	snprintf(part, sizeof(part), "%s.part", path);
@@ -47,7 +46,6 @@ static bool take_early(const char *path, struct md_trace_part *part)
 {
 	struct stat mine, there;
 	MD_AUTO_FREE char *name = NULL;
-
 	if (!md_descriptor_is_ours(&early) || fstat(early.fd, &mine) || !S_ISREG(mine.st_mode) ||
 	    asprintf(&name, "%s.part", path) < 0)
 		return false;
@@ -64,7 +62,6 @@ enum take { TAKEN, TAKEN_BY_ANOTHER, RENAMED, HOLDS_ANOTHER, FAILED };
 static bool holds_another(const struct md_trace_part *part, const struct stat *info)
 {
 	char folder[MD_TRACE_PATH_BYTES + 8];
-
 	snprintf(folder, sizeof(folder), "%s", part->path);
 	char *slash = strrchr(folder, '/');
 	if (slash)
@@ -76,7 +73,6 @@ static enum take take(const char *path, struct md_trace_part *part, pid_t *holde
 {
 	struct stat mine, there;
 	bool is_early = take_early(path, part);
-
 	if (!is_early && md_trace_part_open(path, O_RDWR | O_CREAT, part, err) != MD_OK)
 		return FAILED;
 	if (fstat(part->file.fd, &mine)) {
@@ -94,7 +90,6 @@ static enum take take_once(const char *path, pid_t *holder, struct md_error *err
 {
 	struct md_trace_part part = MD_TRACE_PART_NONE;
 	enum take result = md_trace_part_is_held(path, holder) ? TAKEN_BY_ANOTHER : take(path, &part, holder, err);
-
 	if (result == TAKEN)
 		owned = part;
 	else
@@ -116,7 +111,6 @@ struct md_trace_part *md_capture_own(const char *path)
 	enum take result = RENAMED;
 	pid_t holder = 0;
 	char pid[24];
-
 	for (int i = 0; i < 3 && result == RENAMED; i++)
 		result = take_once(path, &holder, &err);
 	if (result == TAKEN_BY_ANOTHER)
@@ -146,7 +140,6 @@ bool md_capture_lacks_files_warn(void)
 void md_capture_not_asked_warn(void)
 {
 	const char *owner = md_environment_get("MEDUSA_TRACE_OWNER");
-
 	if (owner && *owner)
 		md_warn("process %s, which started this one, records; nothing is recorded here", owner);
 	else
@@ -162,7 +155,6 @@ void md_capture_disown(void)
 void md_capture_disowned_warn(void)
 {
 	static atomic_bool said;
-
 	if (in_child && !atomic_exchange(&said, true))
 		md_warn("process %d records; nothing is recorded in a child that it forked since", (int)getppid());
 }

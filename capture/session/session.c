@@ -44,7 +44,6 @@ static uint64_t number_from_environment(const char *name, uint64_t otherwise)
 	const char *text = md_environment_get(name);
 	char *end;
 	uint64_t value;
-
 	if (!text || !*text)
 		return otherwise;
 	errno = 0;
@@ -59,7 +58,6 @@ static uint64_t number_from_environment(const char *name, uint64_t otherwise)
 static void read_until(struct md_capture_options *options)
 {
 	const char *until = md_environment_get("MEDUSA_UNTIL");
-
 	if (!until || !*until || !strcmp(until, "exit")) {
 		options->until = MD_UNTIL_EXIT;
 	} else if (!strncmp(until, "graphs=", 7) && (options->until_graphs = strtoull(until + 7, NULL, 10))) {
@@ -75,7 +73,6 @@ static void read_until(struct md_capture_options *options)
 static void read_options(struct md_capture_options *options)
 {
 	const char *store = md_environment_get("MEDUSA_STORE_IMAGES");
-
 	read_until(options);
 	options->shift = number_from_environment("MEDUSA_SHIFT", 0);
 	options->kv_bytes = number_from_environment("MEDUSA_KV_BYTES", 0);
@@ -118,7 +115,6 @@ static void *drain_main(void *unused)
 static void drain_stop(void)
 {
 	bool running;
-
 	pthread_mutex_lock(&drain.lock);
 	running = drain.running && !pthread_equal(drain.thread, pthread_self());
 	if (running)
@@ -137,7 +133,6 @@ static char *command_line(void)
 	MD_AUTO_FILE FILE *file = md_descriptor_read_stream("/proc/self/cmdline");
 	char *text = calloc(1, 4096);
 	size_t size;
-
 	if (!text)
 		return NULL;
 	size = file ? fread(text, 1, 4095, file) : 0;
@@ -151,7 +146,6 @@ static char *command_line(void)
 static void put_arguments(void)
 {
 	struct md_argument_list arguments = {0};
-
 	if (md_process_arguments(&arguments))
 		md_trace_put_arguments(md_capture.writer, &arguments);
 	else
@@ -164,7 +158,6 @@ static void put_meta(void)
 	MD_AUTO_FREE char *command = command_line();
 	struct timespec now;
 	struct md_trace_meta meta = {0};
-
 	clock_gettime(CLOCK_REALTIME, &now);
 	meta.process_id = (uint32_t)getpid();
 	meta.start_unix_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
@@ -178,7 +171,6 @@ static void put_meta(void)
 static void in_forked_child(void)
 {
 	pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
-
 	atomic_store(&md_capture.active, false);
 	md_capture.lock = fresh;
 	md_capture.writer = NULL;
@@ -200,7 +192,6 @@ static void start_recording(void)
 {
 	struct md_error err = {0};
 	struct md_trace_part *part;
-
 	read_options(&md_capture.options);
 	part = md_capture_own(md_capture.options.trace);
 	if (!part)
@@ -224,7 +215,6 @@ static void start_recording(void)
 static void start(void)
 {
 	struct md_error err = {0};
-
 	starting = true;
 	if (md_cuda_load(&err) != MD_OK)
 		md_error_log("nothing is recorded: %s", err.message);
@@ -261,7 +251,6 @@ void md_capture_context_seen(void)
 	struct md_fingerprint fingerprint;
 	struct md_error err = {0};
 	CUcontext current = NULL;
-
 	if (atomic_load_explicit(&seen, memory_order_relaxed) || md_cuda.cuCtxGetCurrent(&current) || !current ||
 	    atomic_exchange(&seen, true))
 		return;
@@ -285,7 +274,6 @@ void md_capture_trouble(const char *format, ...)
 {
 	char why[512];
 	va_list args;
-
 	if (!atomic_exchange(&md_capture.active, false))
 		return;
 	va_start(args, format);
@@ -298,7 +286,6 @@ void md_capture_trouble(const char *format, ...)
 static void put_kv_again(void)
 {
 	struct md_kv *kv = &md_capture.kv;
-
 	if (!kv->present)
 		return;
 	if (md_capture.free_before_capture > md_capture.free_after_instantiate && md_capture.free_after_instantiate)
@@ -324,7 +311,6 @@ static bool is_worth_nothing(bool has_graphs)
 static void discard(struct md_trace_writer *writer)
 {
 	char part[sizeof(md_capture.options.trace) + 8];
-
 	snprintf(part, sizeof(part), "%s.part", md_capture.options.trace);
 	md_trace_writer_abandon(writer);
 	unlink(part);
@@ -334,7 +320,6 @@ static void discard(struct md_trace_writer *writer)
 static void complete(struct md_trace_writer *writer, bool has_graphs)
 {
 	struct md_error err = {0};
-
 	drain_stop();
 	if (is_worth_nothing(has_graphs))
 		discard(writer);
@@ -350,7 +335,6 @@ static void finish(bool probe)
 	bool entered = md_guard_enter();
 	struct md_trace_writer *writer = NULL;
 	bool has_graphs;
-
 	if (recorder && recorder != getpid()) /* a child that was made without fork(), by a system call */
 		in_forked_child();
 	if (atomic_load(&md_capture.active) && probe) {
@@ -377,7 +361,6 @@ void md_capture_check_until(const char *mark)
 {
 	const struct md_capture_options *options = &md_capture.options;
 	bool reached = false;
-
 	if (options->until == MD_UNTIL_MARK) {
 		reached = mark && !strcmp(mark, options->until_mark);
 	} else if (options->until == MD_UNTIL_GRAPHS) {
@@ -392,7 +375,6 @@ void md_capture_check_until(const char *mark)
 void md_capture_check_launch(void)
 {
 	bool reached;
-
 	if (md_capture.options.until != MD_UNTIL_GRAPHS)
 		return;
 	md_capture_lock();
@@ -406,7 +388,6 @@ void md_capture_check_launch(void)
 __attribute__((destructor)) static void at_unload(void)
 {
 	struct md_trace_writer *writer;
-
 	finish(false);
 	writer = atomic_exchange(&abandoned, NULL);
 	if (writer && md_capture.writer == writer) {

@@ -35,7 +35,6 @@ struct layout {
 static uint64_t random_below(struct layout *layout, uint64_t limit)
 {
 	uint64_t in[2] = {layout->seed, layout->count++};
-
 	return md_hash_checksum(in, sizeof(in)) % limit;
 }
 
@@ -47,7 +46,6 @@ static uint64_t round_up(uint64_t value, uint64_t to)
 static int by_start(const void *left, const void *right)
 {
 	const struct piece *a = left, *b = right;
-
 	if (a->start != b->start)
 		return a->start < b->start ? -1 : 1;
 	return (a->item > b->item) - (a->item < b->item);
@@ -59,7 +57,6 @@ static uint64_t alignment_of(uint64_t start, const struct piece *kind)
 	uint64_t lowest = start & -start;
 	uint64_t least = kind->whole ? MD_ORDER_BLOCK : 512;
 	uint64_t most = kind->reserved ? ALIGNMENT_MAX : least;
-
 	return lowest < least ? least : lowest > most ? most : lowest;
 }
 
@@ -70,7 +67,6 @@ static uint64_t alignment_of(uint64_t start, const struct piece *kind)
 static uint64_t place_atom(struct layout *layout, const struct piece *atom)
 {
 	uint64_t alignment = alignment_of(atom->start, atom), offset;
-
 	if (atom->whole || layout->last_block != atom->start / MD_ORDER_BLOCK)
 		layout->at = round_up(layout->at, MD_ORDER_BLOCK) + (1 + random_below(layout, 4)) * MD_ORDER_BLOCK;
 	if (!atom->whole)
@@ -112,7 +108,6 @@ static bool can_be_placed(const struct md_trace_alloc *alloc)
 static size_t list_requests(const struct md_trace *trace, struct md_order *order, struct piece *pieces)
 {
 	size_t placed = 0;
-
 	for (uint32_t i = 0; i < trace->alloc_count; i++) {
 		const struct md_trace_alloc *alloc = &trace->allocs[i];
 		if (can_be_placed(alloc))
@@ -138,7 +133,6 @@ struct ranked {
 static int by_request(const void *left, const void *right)
 {
 	const struct ranked *a = left, *b = right;
-
 	if (a->item.family != b->item.family)
 		return a->item.family < b->item.family ? -1 : 1;
 	if (a->item.size != b->item.size)
@@ -149,7 +143,6 @@ static int by_request(const void *left, const void *right)
 static bool sort_requests(struct md_order *order)
 {
 	MD_AUTO_FREE struct ranked *list = malloc((order->count + 1) * sizeof(*list));
-
 	if (!list)
 		return false;
 	for (size_t i = 0; i < order->count; i++)
@@ -166,7 +159,6 @@ enum md_status md_order_make(const struct md_trace *trace, uint64_t seed, struct
 	MD_AUTO_FREE struct piece *pieces = malloc(room * sizeof(*pieces));
 	struct layout layout = {.seed = seed, .last_block = UINT64_MAX, .alignment = MD_ORDER_BLOCK};
 	size_t placed;
-
 	*out = (struct md_order){.items = malloc(room * sizeof(*out->items))};
 	if (pieces && out->items) {
 		placed = list_requests(trace, out, pieces);
@@ -196,7 +188,6 @@ enum md_status md_order_write(const struct md_order *order, const char *path, st
 {
 	struct head head = {.alignment = order->alignment, .span = order->span, .count = order->count};
 	MD_AUTO_FD int fd = -1;
-
 	MD_FORWARD(md_file_create(path, 0600, &fd, err));
 	memcpy(head.magic, magic, sizeof(magic));
 	MD_FORWARD(md_file_write(fd, &head, sizeof(head), path, err));
@@ -224,7 +215,6 @@ enum md_status md_order_read(const char *path, struct md_order *out, struct md_e
 	struct head head;
 	uint64_t size;
 	enum md_status status;
-
 	MD_FORWARD(md_file_open(path, sizeof(head) + ITEMS_MAX * sizeof(*out->items), &fd, &size, err));
 	MD_FORWARD(md_file_read_at(fd, 0, &head, sizeof(head), err));
 	if (memcmp(head.magic, magic, sizeof(magic)) != 0 || head.count > ITEMS_MAX ||

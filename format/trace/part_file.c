@@ -16,7 +16,6 @@
 static bool is_regular(struct md_descriptor *file)
 {
 	struct stat info;
-
 	if (fstat(file->fd, &info) == 0 && S_ISREG(info.st_mode))
 		return true;
 	md_descriptor_drop(file);
@@ -27,7 +26,6 @@ static bool is_regular(struct md_descriptor *file)
 enum md_status md_trace_part_open(const char *path, int flags, struct md_trace_part *out, struct md_error *err)
 {
 	struct md_trace_part part = MD_TRACE_PART_NONE;
-
 	if (asprintf(&part.path, "%s.part", path) < 0)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory for its path", path);
 	if (md_descriptor_keep(&part.file, md_descriptor_open(part.path, flags | O_NOFOLLOW, 0666)) &&
@@ -46,7 +44,6 @@ enum md_status md_trace_part_open(const char *path, int flags, struct md_trace_p
 static pid_t holder_of(int fd)
 {
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-
 	return fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK ? lock.l_pid : -1;
 }
 
@@ -57,7 +54,6 @@ static pid_t holder_of(int fd)
 bool md_trace_part_lock(const struct md_trace_part *part, pid_t *holder)
 {
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-
 	if (fcntl(part->file.fd, F_SETLK, &lock) == 0 || (errno != EACCES && errno != EAGAIN))
 		return true;
 	pid_t pid = holder_of(part->file.fd);
@@ -69,7 +65,6 @@ bool md_trace_part_is_held(const char *path, pid_t *holder)
 {
 	MD_AUTO_FD int fd = md_descriptor_open(path, O_RDONLY, 0);
 	pid_t pid = fd >= 0 ? holder_of(fd) : -1;
-
 	*holder = pid > 0 ? pid : 0;
 	return pid >= 0;
 }
@@ -80,7 +75,6 @@ bool md_trace_part_is_held(const char *path, pid_t *holder)
 static bool open_again(const struct md_trace_part *part, struct md_descriptor *file)
 {
 	pid_t holder;
-
 	if (!md_descriptor_keep(file, md_descriptor_open(part->path, O_WRONLY | O_NOFOLLOW, 0)))
 		return false;
 	struct md_trace_part again = {*file, part->path};
@@ -95,7 +89,6 @@ static bool open_again(const struct md_trace_part *part, struct md_descriptor *f
 enum md_status md_trace_part_check(struct md_trace_part *part, struct md_error *err)
 {
 	struct md_descriptor again = MD_DESCRIPTOR_NONE;
-
 	if (md_descriptor_is_ours(&part->file))
 		return MD_OK;
 	if (!open_again(part, &again))

@@ -437,7 +437,6 @@ enum md_status md_trace_read_two(const char *const paths[2], struct md_trace out
 	struct reading readings[2] = {{paths[0], &out[0], {0}}, {paths[1], &out[1], {0}}};
 	pthread_t thread;
 	bool apart = pthread_create(&thread, NULL, read_one, &readings[1]) == 0;
-
 	read_one(&readings[0]);
 	if (apart)
 		pthread_join(thread, NULL);

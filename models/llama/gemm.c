@@ -73,7 +73,6 @@ static void *find_entry(void *library, __typeof__(cuGetProcAddress_v2) *get, con
 {
 	CUdriverProcAddressQueryResult found;
 	void *entry = NULL;
-
 	if (get && get(base, &entry, version, CU_GET_PROC_ADDRESS_DEFAULT, &found) == CUDA_SUCCESS && entry)
 		return entry;
 	return dlsym(library, symbol);
@@ -84,7 +83,6 @@ static void load_driver(void)
 {
 	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 	__typeof__(cuGetProcAddress_v2) *get;
-
 	driver_result = CUDA_ERROR_NOT_INITIALIZED;
 	if (!library)
 		return;
@@ -104,7 +102,6 @@ static void load_driver(void)
 static CUresult take_kernel(struct llama_gemm *gemm, CUkernel kernel)
 {
 	const char *name;
-
 	CHECK(driver.cuKernelGetName(&name, kernel));
 	for (int i = 0; i < KERNELS; i++)
 		if (strstr(name, kernel_names[i]))
@@ -116,7 +113,6 @@ static CUresult find_kernels(struct llama_gemm *gemm, CUlibrary library)
 {
 	CUkernel kernels[KERNEL_LIMIT];
 	unsigned int count;
-
 	CHECK(driver.cuLibraryGetKernelCount(&count, library));
 	if (count > KERNEL_LIMIT)
 		return CUDA_ERROR_INVALID_IMAGE;
@@ -134,7 +130,6 @@ static CUresult load_image(struct llama_gemm *gemm)
 	const void *image = gemm->on_host ? gemm_host_image_begin : gemm_fatbin_begin;
 	CUlibrary library;
 	CUresult result;
-
 	if (!gemm->on_host && &gemm_fatbin_begin[0] == &gemm_fatbin_end[0])
 		return CUDA_ERROR_NO_BINARY_FOR_GPU;
 	CHECK(driver.cuLibraryLoadData(&library, image, NULL, NULL, 0, NULL, NULL, 0));
@@ -150,7 +145,6 @@ static CUresult load_image(struct llama_gemm *gemm)
 static CUresult ensure_image(struct llama_gemm *gemm)
 {
 	CUresult result = CUDA_SUCCESS;
-
 	pthread_mutex_lock(&gemm->loading);
 	if (!gemm->library)
 		result = load_image(gemm);
@@ -178,7 +172,6 @@ static CUresult create_workspace(struct llama_gemm *gemm)
 	const size_t tiles = ceiling(columns, GEMM_ROWS_COLUMNS);
 	CUdeviceptr workspace, counters;
 	CUresult result;
-
 	CHECK(driver.cuMemAlloc_v2(&workspace, SPLITS_MAX * rows * columns * sizeof(float)));
 	result = driver.cuMemAlloc_v2(&counters, tiles * sizeof(uint32_t));
 	if (result != CUDA_SUCCESS)
@@ -202,7 +195,6 @@ static CUresult look_at_device(struct llama_gemm *gemm)
 	char name[256] = "";
 	CUdevice device;
 	int major;
-
 	CHECK(driver.cuCtxGetDevice(&device));
 	CHECK(driver.cuDeviceGetName(name, sizeof(name), device));
 	CHECK(driver.cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device));
@@ -215,7 +207,6 @@ MD_EXPORT int llama_gemm_create(struct llama_gemm **out, int max_rows, int max_c
 {
 	struct llama_gemm *gemm;
 	CUresult result;
-
 	if (!out || max_rows <= 0 || max_columns <= 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	pthread_once(&driver_once, load_driver);
@@ -273,7 +264,6 @@ static struct choice choose(const struct llama_gemm *gemm, int rows, int n, int 
 						: TILED,
 				.splits = 1,
 				.row_tiles = (unsigned int)row_tiles};
-
 	if (split)
 		choice.splits = (unsigned int)at_most(k / SPLIT_MIN_K, SPLITS_MAX);
 	choice.columns = gemm->on_host ? GEMM_HOST_COLUMNS : few ? GEMM_ROWS_COLUMNS : GEMM_TILE_COLUMNS;
@@ -299,7 +289,6 @@ static CUresult launch(const struct llama_gemm *gemm, const struct choice *choic
 	CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
 				       .value = {.programmaticStreamSerializationAllowed = 1}};
 	CUlaunchConfig config = {.hStream = stream, .attrs = &attribute, .numAttrs = programmatic ? 1 : 0};
-
 	set_grid(&config, choice, params->n);
 	return driver.cuLaunchKernelEx(&config, gemm->functions[choice->kernel], NULL, extra);
 }
@@ -309,7 +298,6 @@ MD_EXPORT int llama_gemm_run(struct llama_gemm *gemm, void *stream, float *y, co
 {
 	struct gemm_params params; /* field by field: the gaps keep what the stack held, see gemm_params.h */
 	struct choice choice;
-
 	if (!gemm || !y || !x || !w || rows <= 0 || n <= 0 || k <= 0 || rows > gemm->max_rows || n > gemm->max_columns)
 		return CUDA_ERROR_INVALID_VALUE;
 	CHECK(ensure_image(gemm));

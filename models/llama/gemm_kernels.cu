@@ -30,7 +30,6 @@ static __device__ __forceinline__ float weight_value(uint16_t half)
 static __device__ __forceinline__ void put(const gemm_params &g, const span &s, int row, int column, float sum)
 {
 	float *y = s.out + (size_t)row * g.n + column;
-
 	*y = s.accumulate ? *y + sum : sum;
 }
 
@@ -49,7 +48,6 @@ static_assert(GEMM_FEW_ROWS == 8, "few_rows has a case for each power of two");
 static __device__ __forceinline__ void unpack(uint4 packed, float (&values)[8])
 {
 	const uint32_t pairs[4] = {packed.x, packed.y, packed.z, packed.w};
-
 #pragma unroll
 	for (int i = 0; i < 4; i++) {
 		values[2 * i] = low_value(pairs[i]);
@@ -63,7 +61,6 @@ static __device__ __forceinline__ void dot_wide(const gemm_params &g, const span
 {
 	for (int64_t i = s.k_begin + (threadIdx.x & 31) * 8; i < s.k_end; i += 256) {
 		float w[WARP_COLUMNS][8];
-
 #pragma unroll
 		for (int c = 0; c < WARP_COLUMNS; c++)
 			unpack(__ldg((const uint4 *)(g.w + columns[c] * g.k + i)), w[c]);
@@ -72,7 +69,6 @@ static __device__ __forceinline__ void dot_wide(const gemm_params &g, const span
 			const float4 *x = (const float4 *)(g.x + min(r, g.rows - 1) * g.k + i);
 			const float4 a = x[0], b = x[1];
 			const float values[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
-
 #pragma unroll
 			for (int c = 0; c < WARP_COLUMNS; c++)
 #pragma unroll
@@ -90,7 +86,6 @@ static __device__ __forceinline__ void dot_narrow(const gemm_params &g, const sp
 #pragma unroll
 		for (int c = 0; c < WARP_COLUMNS; c++) {
 			const float w = weight_value(g.w[columns[c] * g.k + i]);
-
 #pragma unroll
 			for (int r = 0; r < ROWS; r++)
 				sums[r][c] += w * g.x[min(r, g.rows - 1) * g.k + i];
@@ -110,7 +105,6 @@ template <int ROWS> static __device__ void few_rows_of(const gemm_params &g, con
 	const int first = blockIdx.x * GEMM_ROWS_COLUMNS + threadIdx.x / 32 * WARP_COLUMNS;
 	float sums[ROWS][WARP_COLUMNS] = {};
 	int columns[WARP_COLUMNS];
-
 	/* past the edge a warp computes the last column (and row) once more and stores nothing */
 #pragma unroll
 	for (int c = 0; c < WARP_COLUMNS; c++)
@@ -124,7 +118,6 @@ template <int ROWS> static __device__ void few_rows_of(const gemm_params &g, con
 #pragma unroll
 		for (int c = 0; c < WARP_COLUMNS; c++) {
 			const float sum = warp_sum(sums[r][c]);
-
 			if ((threadIdx.x & 31) == 0 && r < g.rows && first + c < g.n)
 				put(g, s, r, first + c, sum);
 		}
@@ -166,14 +159,12 @@ static __device__ __forceinline__ void load_fragment(const gemm_params &g, int64
 {
 	const float *x = g.x + row * g.k + i;
 	const uint16_t *w = g.w + column * g.k + i;
-
 #pragma unroll
 	for (int j = 0; j < 8; j++)
 		f.x[j] = f.w[j] = 0;
 	if (aligned && i + 8 <= k_end) {
 		if (row < g.rows) {
 			const float4 a = ((const float4 *)x)[0], b = ((const float4 *)x)[1];
-
 			f.x[0] = a.x, f.x[1] = a.y, f.x[2] = a.z, f.x[3] = a.w;
 			f.x[4] = b.x, f.x[5] = b.y, f.x[6] = b.z, f.x[7] = b.w;
 		}
@@ -193,12 +184,10 @@ static __device__ __forceinline__ void load_fragment(const gemm_params &g, int64
 static __device__ __forceinline__ void multiply_step(const tiles &t, float (&sums)[THREAD_TILE][THREAD_TILE])
 {
 	const int y = threadIdx.x / 16 * THREAD_TILE, x = threadIdx.x % 16 * THREAD_TILE;
-
 #pragma unroll
 	for (int i = 0; i < STEP; i++) {
 		const float4 a = *(const float4 *)&t.x[i][y], b = *(const float4 *)&t.w[i][x];
 		const float rows[4] = {a.x, a.y, a.z, a.w}, columns[4] = {b.x, b.y, b.z, b.w};
-
 #pragma unroll
 		for (int r = 0; r < THREAD_TILE; r++)
 #pragma unroll
@@ -216,7 +205,6 @@ static __device__ void tile(const gemm_params &g, const span &s, int row_tile)
 	const bool aligned = is_aligned(g);
 	float sums[THREAD_TILE][THREAD_TILE] = {};
 	fragment next;
-
 	load_fragment(g, s.k_end, row + slot, column + slot, s.k_begin + part, aligned, next);
 	for (int64_t i = s.k_begin; i < s.k_end; i += STEP) {
 		__syncthreads();
@@ -266,12 +254,10 @@ static __device__ void reduce(const gemm_params &g, const span &s, int splits)
 	const int row_begin = blockIdx.z * GEMM_TILE_ROWS, rows = min(GEMM_TILE_ROWS, g.rows - row_begin);
 	const int column_begin = blockIdx.x * g.columns, columns = min(g.columns, g.n - column_begin);
 	const size_t plane = (size_t)g.rows * g.n;
-
 	for (int i = threadIdx.x; i < rows * columns; i += GEMM_BLOCK) {
 		const int row = row_begin + i / columns, column = column_begin + i % columns;
 		const float *partial = g.workspace + (size_t)row * g.n + column;
 		float sum = 0;
-
 		for (int split = 0; split < splits; split++)
 			sum += __ldcg(partial + split * plane);
 		put(g, s, row, column, sum);
@@ -282,7 +268,6 @@ static __device__ void reduce(const gemm_params &g, const span &s, int splits)
 static __device__ bool arrive_last(uint32_t *counter, uint32_t splits)
 {
 	__shared__ bool last;
-
 	__threadfence();
 	__syncthreads();
 	if (threadIdx.x == 0)
@@ -298,7 +283,6 @@ __attribute__((used)) static __global__ void __launch_bounds__(GEMM_BLOCK)
 	const int64_t split = blockIdx.y, splits = gridDim.y;
 	uint32_t *counter = g.counters + blockIdx.x + (size_t)gridDim.x * blockIdx.z;
 	span partial;
-
 	wait_for_inputs();
 	partial.k_begin = min((int64_t)GEMM_SPLIT_BEGIN(g.k, split, splits), g.k);
 	partial.k_end = min((int64_t)GEMM_SPLIT_BEGIN(g.k, split + 1, splits), g.k);

@@ -24,7 +24,6 @@ enum { PANEL_ROWS = 4, PANEL_COLUMNS = 4, PREFETCH_COLUMNS = 4 };
 static void put(const struct gemm_params *g, const struct gemm_span *s, int32_t row, int32_t column, float sum)
 {
 	float *y = s->out + (size_t)row * g->n + column;
-
 	*y = s->accumulate ? *y + sum : sum;
 }
 
@@ -45,28 +44,23 @@ VECTOR_INLINE void panel(const struct gemm_params *g, const struct gemm_span *s,
 	const float *x = g->x + row * g->k + s->k_begin;
 	const uint16_t *w = g->w + column * g->k + s->k_begin;
 	float_lanes sums[PANEL_ROWS][PANEL_COLUMNS] = {0};
-
 	for (int64_t i = 0; i < whole; i += PAIR) {
 		struct float_pair weights[PANEL_COLUMNS];
-
 		for (int c = 0; c < columns; c++) {
 			weights[c] = bf16_load_pair(w + c * g->k + i);
 			__builtin_prefetch(w + (c + PREFETCH_COLUMNS) * g->k + i);
 		}
 		for (int r = 0; r < rows; r++) {
 			const struct float_pair values = float_load_pair(x + r * g->k + i);
-
 			for (int c = 0; c < columns; c++)
 				add_products(&sums[r][c], &weights[c], &values);
 		}
 	}
 	for (int r = 0; r < rows && whole < length; r++) {
 		const struct float_pair values = float_load_pair_part(x + r * g->k + whole, (int)(length - whole));
-
 		for (int c = 0; c < columns; c++) {
 			const struct float_pair weights =
 			    bf16_load_pair_part(w + c * g->k + whole, (int)(length - whole));
-
 			add_products(&sums[r][c], &weights, &values);
 		}
 	}
@@ -79,7 +73,6 @@ VECTOR_INLINE void panel(const struct gemm_params *g, const struct gemm_span *s,
 VECTOR_INLINE int32_t multiply_few(const struct gemm_params *g, const struct gemm_span *s)
 {
 	int32_t column = s->column_begin;
-
 	for (; column + 4 <= s->column_end; column += 4)
 		if (s->row_end - s->row_begin == 2)
 			panel(g, s, s->row_begin, column, 2, 4);
@@ -92,12 +85,10 @@ VECTOR_INLINE int32_t multiply_few(const struct gemm_params *g, const struct gem
 VECTOR_CLONES static void multiply(const struct gemm_params *g, const struct gemm_span *s)
 {
 	int32_t rows = s->row_end - s->row_begin, column = s->column_begin;
-
 	if (rows == 1 || rows == 2)
 		column = multiply_few(g, s);
 	for (; column + 2 <= s->column_end; column += 2) {
 		int32_t row = s->row_begin;
-
 		for (; row + 4 <= s->row_end; row += 4)
 			panel(g, s, row, column, 4, 2);
 		for (; row + 2 <= s->row_end; row += 2)
@@ -118,7 +109,6 @@ static int32_t at_most(int64_t value, int32_t limit)
 static struct gemm_span block_span(const struct hostcuda_block *block, const struct gemm_params *g, uint32_t row_tile)
 {
 	int64_t column = (int64_t)block->block_idx[0] * g->columns, row = (int64_t)row_tile * GEMM_TILE_ROWS;
-
 	return (struct gemm_span){
 	    .row_begin = at_most(row, g->rows),
 	    .row_end = at_most(row + GEMM_TILE_ROWS, g->rows),
@@ -134,14 +124,12 @@ static struct gemm_span block_span(const struct hostcuda_block *block, const str
 HOSTCUDA_HIDDEN_KERNEL(gemm_rows, struct gemm_args, HOSTCUDA_PARAM(struct gemm_args, gemm))
 {
 	struct gemm_span span = block_span(block, &p->gemm, 0);
-
 	multiply(&p->gemm, &span);
 }
 
 HOSTCUDA_HIDDEN_KERNEL(gemm_tiled, struct gemm_args, HOSTCUDA_PARAM(struct gemm_args, gemm))
 {
 	struct gemm_span span = block_span(block, &p->gemm, block->block_idx[1]);
-
 	multiply(&p->gemm, &span);
 }
 
@@ -149,12 +137,10 @@ HOSTCUDA_HIDDEN_KERNEL(gemm_tiled, struct gemm_args, HOSTCUDA_PARAM(struct gemm_
 VECTOR_CLONES static void reduce(const struct gemm_params *g, const struct gemm_span *s, uint32_t splits)
 {
 	const size_t plane = (size_t)g->rows * g->n;
-
 	for (int32_t row = s->row_begin; row < s->row_end; row++)
 		for (int32_t column = s->column_begin; column < s->column_end; column++) {
 			const float *partial = g->workspace + (size_t)row * g->n + column;
 			float sum = 0;
-
 			for (uint32_t split = 0; split < splits; split++)
 				sum += partial[split * plane];
 			put(g, s, row, column, sum);
@@ -167,7 +153,6 @@ HOSTCUDA_HIDDEN_KERNEL(gemm_split_k, struct gemm_args, HOSTCUDA_PARAM(struct gem
 	const uint32_t split = block->block_idx[1], splits = block->grid_dim[1];
 	struct gemm_span span = block_span(block, g, block->block_idx[2]), partial = span;
 	uint32_t *counter = g->counters + block->block_idx[0] + (size_t)block->grid_dim[0] * block->block_idx[2];
-
 	partial.k_begin = at_most(GEMM_SPLIT_BEGIN(g->k, split, splits), (int32_t)g->k);
 	partial.k_end = at_most(GEMM_SPLIT_BEGIN(g->k, split + 1, splits), (int32_t)g->k);
 	partial.out = g->workspace + (size_t)split * g->rows * g->n;

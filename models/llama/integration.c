@@ -51,7 +51,6 @@ void integration_bind_buffers(const struct llama_engine *engine)
 	    {"logits", engine->logits, MEDUSA_BIND_OUTPUT},
 	    {"next", engine->next, MEDUSA_BIND_OUTPUT},
 	};
-
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
 		medusa_bind(all[i].name, all[i].buffer.address, all[i].buffer.bytes, all[i].role);
 }
@@ -69,7 +68,6 @@ int integration_kv_capacity(const char *key, uint64_t block_bytes, double utiliz
 	};
 	struct medusa_kv kv = {.size = sizeof(kv)};
 	int result = medusa_kv_capacity(&request, &kv);
-
 	*bytes = kv.bytes;
 	*from_profile = kv.from_profile;
 	return result;
@@ -112,7 +110,6 @@ void integration_release(void)
 void integration_report(FILE *file)
 {
 	struct medusa_stats stats = {.size = sizeof(stats)};
-
 	if (medusa_stats_read(&stats) != MEDUSA_OK) {
 		fputs("null", file);
 		return;

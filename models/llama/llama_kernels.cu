@@ -30,7 +30,6 @@ template <typename Operation> static __device__ float block_reduce(float value, 
 {
 	__shared__ float warps[WARP];
 	const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-
 	for (int distance = WARP / 2; distance; distance /= 2)
 		value = Operation::apply(value, __shfl_xor_sync(ALL_LANES, value, distance));
 	__syncthreads();
@@ -54,7 +53,6 @@ struct cache {
 static __device__ __forceinline__ size_t cache_offset(const cache &c, int plane, int32_t position, int32_t kv_head)
 {
 	const size_t block = (size_t)plane * c.blocks + c.table[position / c.block_size];
-
 	return ((block * c.kv_heads + kv_head) * c.block_size + position % c.block_size) * c.head_dim;
 }
 
@@ -74,7 +72,6 @@ extern "C" __global__ void llama_rms_norm(float *out, const float *x, const uint
 {
 	const size_t row = (size_t)blockIdx.x * width;
 	float squares = 0;
-
 	wait_for_inputs();
 	for (int i = threadIdx.x; i < width; i += blockDim.x)
 		squares += x[row + i] * x[row + i];
@@ -92,10 +89,8 @@ static __device__ void rotate(float *out, const float *in, int32_t position, int
 {
 	const int half = head_dim / 2, step = interleaved ? 2 : 1, partner = interleaved ? 1 : half;
 	const double exponent = -2.0 / head_dim * log2((double)theta);
-
 	for (int i = threadIdx.x; i < half; i += blockDim.x) {
 		double sine, cosine;
-
 		sincos(position * exp2(exponent * i), &sine, &cosine);
 
 		const float a = in[i * step], b = in[i * step + partner];
@@ -121,7 +116,6 @@ extern "C" __global__ void llama_rope_store(float *qkv, float *kv, const int32_t
 		rotate(kv + cache_offset(c, 0, position, head - heads), in, position, head_dim, theta, interleaved);
 	} else {
 		float *value = kv + cache_offset(c, 1, position, head - heads - kv_heads);
-
 		for (int i = threadIdx.x; i < head_dim; i += blockDim.x)
 			value[i] = in[i];
 	}
@@ -133,11 +127,9 @@ static __device__ void score_positions(float *scores, const float *q, const floa
 {
 	const int lane = threadIdx.x % WARP, warps = blockDim.x / WARP;
 	const float scale = 1.0f / sqrtf((float)c.head_dim);
-
 	for (int i = threadIdx.x / WARP; i < length; i += warps) {
 		const float *key = kv + cache_offset(c, 0, i, kv_head);
 		float sum = 0;
-
 		for (int j = lane; j < c.head_dim; j += WARP)
 			sum += q[j] * key[j];
 		for (int distance = WARP / 2; distance; distance /= 2)
@@ -151,7 +143,6 @@ static __device__ void score_positions(float *scores, const float *q, const floa
 static __device__ float softmax_unscaled(float *scores, int length)
 {
 	float largest = -INFINITY, sum = 0;
-
 	for (int i = threadIdx.x; i < length; i += blockDim.x)
 		largest = fmaxf(largest, scores[i]);
 	largest = block_reduce<largest_of>(largest, -INFINITY);
@@ -172,12 +163,10 @@ static __device__ void weigh_values(float *out, const float *scores, const float
 {
 	__shared__ float meeting[ATTENTION_THREADS];
 	const int groups = max(1, (int)blockDim.x / c.head_dim), group = threadIdx.x / c.head_dim;
-
 	for (int base = 0; base < c.head_dim; base += blockDim.x) {
 		const int element = base + (groups > 1 ? threadIdx.x % c.head_dim : threadIdx.x);
 		const bool active = element < c.head_dim && (groups == 1 || group < groups);
 		float sum = 0;
-
 		for (int i = groups > 1 ? group : 0; active && i < length; i += groups)
 			sum += scores[i] * kv[cache_offset(c, 1, i, kv_head) + element];
 		meeting[threadIdx.x] = sum;
@@ -197,7 +186,6 @@ extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS)
 		    int32_t max_blocks, int32_t blocks, int32_t max_positions)
 {
 	extern __shared__ float scores[]; /* [max_positions], then q [head_dim] */
-
 	wait_for_inputs();
 	const int token = blockIdx.x, head = blockIdx.y, kv_head = head / (heads / kv_heads);
 	/* shared memory holds max_positions scores: a position beyond is a caller's mistake that must not write past it
@@ -226,7 +214,6 @@ extern "C" __global__ void llama_silu_mul(float *out, const float *gate, const f
 {
 	const int i = blockIdx.y * blockDim.x + threadIdx.x;
 	const size_t at = (size_t)blockIdx.x * width + i;
-
 	wait_for_inputs();
 	if (i < width)
 		out[at] = gate[at] / (1.0f + expf(-gate[at])) * up[at];
@@ -235,7 +222,6 @@ extern "C" __global__ void llama_silu_mul(float *out, const float *gate, const f
 extern "C" __global__ void llama_add(float *x, const float *y, int32_t n)
 {
 	const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-
 	wait_for_inputs();
 	if (i < n)
 		x[i] += y[i];
@@ -267,13 +253,11 @@ extern "C" __global__ void llama_sample(int32_t *next, const float *logits, cons
 	const float *row = logits + (size_t)blockIdx.x * vocabulary;
 	float best = -INFINITY;
 	int index = 0;
-
 	wait_for_inputs();
 	const uint64_t stream = (uint64_t)(uint32_t)positions[blockIdx.x];
 
 	for (int i = threadIdx.x; i < vocabulary; i += blockDim.x) {
 		float score = row[i];
-
 		/* Gumbel: the argmax of logit / temperature + noise is a draw from the softmax */
 		if (temperature != 0)
 			score = score / temperature - logf(-logf(random_unit(random_word(seed, stream, i))));
@@ -301,7 +285,6 @@ extern "C" __global__ void llama_sample(int32_t *next, const float *logits, cons
 extern "C" __global__ void llama_fill(uint16_t *w, uint64_t n, uint64_t seed, float scale, float offset)
 {
 	const uint64_t begin = (uint64_t)blockIdx.x * 1024, end = min(begin + 1024, n);
-
 	wait_for_inputs();
 	for (uint64_t i = begin + threadIdx.x; i < end; i += blockDim.x)
 		w[i] = bf16_round(__fadd_rn(offset, __fmul_rn(scale, random_signed(random_word(seed, 0, i)))));

@@ -16,7 +16,6 @@ VECTOR_CLONES static float dot(const float *a, const float *b, int32_t n)
 {
 	float_lanes sums = {0};
 	int32_t i = 0;
-
 	for (; i < WHOLE(n); i += LANES)
 		sums += float_load(a + i) * float_load(b + i);
 	if (i < n)
@@ -65,7 +64,6 @@ struct cache {
 static size_t cache_offset(const struct cache *c, int plane, int32_t position, int32_t kv_head)
 {
 	size_t block = (size_t)plane * c->blocks + c->table[position / c->block_size];
-
 	return ((block * c->kv_heads + kv_head) * c->block_size + position % c->block_size) * c->head_dim;
 }
 
@@ -76,7 +74,6 @@ HOSTCUDA_KERNEL(llama_embed, struct llama_embed, HOSTCUDA_PARAM(struct llama_emb
 		HOSTCUDA_PARAM(struct llama_embed, width))
 {
 	const size_t token = block->block_idx[0];
-
 	widen(p->out + token * p->width, p->table + (size_t)p->tokens[token] * p->width, p->width);
 }
 
@@ -86,7 +83,6 @@ HOSTCUDA_KERNEL(llama_rms_norm, struct llama_rms_norm, HOSTCUDA_PARAM(struct lla
 {
 	const float *x = p->x + (size_t)block->block_idx[0] * p->width;
 	float mean = dot(x, x, p->width) / (float)p->width;
-
 	scale_by(p->out + (size_t)block->block_idx[0] * p->width, x, p->weight, 1.0f / sqrtf(mean + p->epsilon),
 		 p->width);
 }
@@ -100,12 +96,10 @@ static void rotate(float *out, const float *in, int32_t position, int32_t head_d
 	const int32_t half = head_dim / 2, step = interleaved ? 2 : 1, partner = interleaved ? 1 : half;
 	const double ratio = pow(theta, -2.0 / head_dim);
 	double frequency = 1;
-
 	for (int32_t i = 0; i < half; i++, frequency *= ratio) {
 		const double angle = position * frequency;
 		const float cosine = (float)cos(angle), sine = (float)sin(angle);
 		const float a = in[i * step], b = in[i * step + partner];
-
 		out[i * step] = a * cosine - b * sine;
 		out[i * step + partner] = a * sine + b * cosine;
 	}
@@ -124,7 +118,6 @@ HOSTCUDA_KERNEL(llama_rope_store, struct llama_rope_store, HOSTCUDA_PARAM(struct
 	float *in = p->qkv + ((size_t)token * (p->heads + 2 * p->kv_heads) + head) * p->head_dim;
 	const struct cache cache = {p->block_table + (size_t)p->slots[token] * p->max_blocks, p->blocks, p->kv_heads,
 				    p->block_size, p->head_dim};
-
 	if (head < p->heads)
 		rotate(in, in, position, p->head_dim, p->theta, p->interleaved);
 	else if (head < p->heads + p->kv_heads)
@@ -138,7 +131,6 @@ HOSTCUDA_KERNEL(llama_rope_store, struct llama_rope_store, HOSTCUDA_PARAM(struct
 static float softmax_unscaled(float *scores, int32_t n)
 {
 	float largest = scores[0], sum = 0;
-
 	for (int32_t i = 1; i < n; i++)
 		largest = scores[i] > largest ? scores[i] : largest;
 	for (int32_t i = 0; i < n; i++) {
@@ -166,7 +158,6 @@ HOSTCUDA_KERNEL(llama_attention, struct llama_attention, HOSTCUDA_PARAM(struct l
 				    p->block_size, p->head_dim};
 	const float scale = 1.0f / sqrtf((float)p->head_dim);
 	float *scores = block->shared, *sum = scores + p->max_positions, total;
-
 	for (int32_t i = 0; i < length; i++)
 		scores[i] = scale * dot(q, p->kv + cache_offset(&cache, 0, i, kv_head), p->head_dim);
 	total = softmax_unscaled(scores, length);
@@ -184,10 +175,8 @@ HOSTCUDA_HIDDEN_KERNEL(llama_silu_mul, struct llama_silu_mul, HOSTCUDA_PARAM(str
 	const int64_t begin = (int64_t)block->block_idx[1] * block->block_dim[0];
 	const int32_t end = smaller(begin + block->block_dim[0], p->width);
 	const size_t row = (size_t)block->block_idx[0] * p->width;
-
 	for (int32_t i = (int32_t)begin; i < end; i++) {
 		float gate = p->gate[row + i];
-
 		p->out[row + i] = gate / (1.0f + expf(-gate)) * p->up[row + i];
 	}
 }
@@ -196,7 +185,6 @@ HOSTCUDA_KERNEL(llama_add, struct llama_add, HOSTCUDA_PARAM(struct llama_add, x)
 		HOSTCUDA_PARAM(struct llama_add, n))
 {
 	const int64_t begin = (int64_t)block->block_idx[0] * block->block_dim[0];
-
 	add_to(p->x + begin, p->y + begin, smaller(block->block_dim[0], p->n - begin));
 }
 
@@ -210,10 +198,8 @@ HOSTCUDA_HIDDEN_KERNEL(llama_sample, struct llama_sample, HOSTCUDA_PARAM(struct 
 	const uint64_t stream = (uint64_t)(uint32_t)p->positions[row];
 	float best = -INFINITY;
 	int32_t next = 0;
-
 	for (int32_t i = 0; i < p->vocabulary; i++) {
 		float score = logits[i];
-
 		/* Gumbel: the argmax of logit / temperature + noise is a draw from the softmax */
 		if (p->temperature != 0)
 			score = score / p->temperature -
@@ -232,7 +218,6 @@ HOSTCUDA_KERNEL(llama_fill, struct llama_fill, HOSTCUDA_PARAM(struct llama_fill,
 {
 	const uint64_t begin = (uint64_t)block->block_idx[0] * 1024;
 	const uint64_t end = begin + 1024 < p->n ? begin + 1024 : p->n;
-
 	for (uint64_t i = begin; i < end; i++)
 		p->w[i] = bf16_round(p->offset + p->scale * random_signed(random_word(p->seed, 0, i)));
 }
@@ -242,6 +227,5 @@ HOSTCUDA_KERNEL(llama_gather, struct llama_gather, HOSTCUDA_PARAM(struct llama_g
 		HOSTCUDA_PARAM(struct llama_gather, width))
 {
 	const size_t row = block->block_idx[0];
-
 	memcpy(p->out + row * p->width, p->x + (size_t)p->rows[row] * p->width, sizeof(float) * p->width);
 }

@@ -32,7 +32,6 @@ MD_RANDOM_FUNCTION uint16_t bf16_round(float value)
 		float value;
 		uint32_t bits;
 	} word;
-
 	word.value = value;
 	return (uint16_t)((word.bits + 0x7fff + (word.bits >> 16 & 1)) >> 16);
 }
@@ -43,7 +42,6 @@ MD_RANDOM_FUNCTION float bf16_value(uint16_t half)
 		float value;
 		uint32_t bits;
 	} word;
-
 	word.bits = (uint32_t)half << 16;
 	return word.value;
 }

@@ -19,7 +19,6 @@ void llama_reference_rms_norm(double *out, const struct llama_rms_norm *p, int t
 	for (int t = 0; t < tokens; t++) {
 		const float *x = p->x + (size_t)t * p->width;
 		double squares = 0;
-
 		for (int i = 0; i < p->width; i++)
 			squares += (double)x[i] * x[i];
 		for (int i = 0; i < p->width; i++)
@@ -33,7 +32,6 @@ static size_t cache_index(const int32_t *table, int blocks, int kv_heads, int bl
 			  int position, int kv_head)
 {
 	size_t block = (size_t)table[position / block_size];
-
 	return (((((size_t)plane * blocks + block) * kv_heads + kv_head) * block_size) + position % block_size) *
 	       head_dim;
 }
@@ -43,7 +41,6 @@ static void rotate(double *out, const float *in, const struct llama_rope_store *
 	for (int i = 0; i < p->head_dim / 2; i++) {
 		const int a = p->interleaved ? 2 * i : i, b = p->interleaved ? 2 * i + 1 : i + p->head_dim / 2;
 		const double angle = position * pow((double)p->theta, -2.0 * i / p->head_dim);
-
 		out[a] = in[a] * cos(angle) - in[b] * sin(angle);
 		out[b] = in[a] * sin(angle) + in[b] * cos(angle);
 	}
@@ -52,13 +49,11 @@ static void rotate(double *out, const float *in, const struct llama_rope_store *
 void llama_reference_rope_store(double *qkv, double *kv, const struct llama_rope_store *p, int tokens)
 {
 	const int width = (p->heads + 2 * p->kv_heads) * p->head_dim;
-
 	for (int t = 0; t < tokens; t++) {
 		const int32_t *table = p->block_table + (size_t)p->slots[t] * p->max_blocks;
 		const float *q = p->qkv + (size_t)t * width, *k = q + p->heads * p->head_dim;
 		const float *v = k + p->kv_heads * p->head_dim;
 		const int position = p->positions[t];
-
 		for (int h = 0; h < p->heads; h++)
 			rotate(qkv + (size_t)t * width + h * p->head_dim, q + h * p->head_dim, p, position);
 		for (int h = 0; h < p->kv_heads; h++) {
@@ -66,7 +61,6 @@ void llama_reference_rope_store(double *qkv, double *kv, const struct llama_rope
 			    kv + cache_index(table, p->blocks, p->kv_heads, p->block_size, p->head_dim, 0, position, h);
 			double *value =
 			    kv + cache_index(table, p->blocks, p->kv_heads, p->block_size, p->head_dim, 1, position, h);
-
 			rotate(key, k + h * p->head_dim, p, position);
 			for (int i = 0; i < p->head_dim; i++)
 				value[i] = v[h * p->head_dim + i];
@@ -81,7 +75,6 @@ static double attention_score(const struct llama_attention *p, const float *q, c
 	const float *key =
 	    p->kv + cache_index(table, p->blocks, p->kv_heads, p->block_size, p->head_dim, 0, position, kv_head);
 	double sum = 0;
-
 	for (int i = 0; i < p->head_dim; i++)
 		sum += (double)q[i] * key[i];
 	return sum / sqrt(p->head_dim);
@@ -91,7 +84,6 @@ static void attend(double *out, const struct llama_attention *p, const float *q,
 		   int kv_head)
 {
 	double largest = -INFINITY, total = 0;
-
 	for (int i = 0; i < length; i++)
 		largest = fmax(largest, attention_score(p, q, table, i, kv_head));
 	for (int i = 0; i < p->head_dim; i++)
@@ -100,7 +92,6 @@ static void attend(double *out, const struct llama_attention *p, const float *q,
 		const double weight = exp(attention_score(p, q, table, i, kv_head) - largest);
 		const float *value =
 		    p->kv + cache_index(table, p->blocks, p->kv_heads, p->block_size, p->head_dim, 1, i, kv_head);
-
 		total += weight;
 		for (int j = 0; j < p->head_dim; j++)
 			out[j] += weight * value[j];
@@ -135,7 +126,6 @@ double llama_reference_score(const struct llama_sample *p, int row, int index)
 {
 	const double logit = p->logits[(size_t)row * p->vocabulary + index];
 	const uint64_t word = random_word(p->seed, (uint64_t)(uint32_t)p->positions[row], (uint64_t)index);
-
 	if (p->temperature == 0)
 		return logit;
 	return logit / p->temperature - log(-log((double)random_unit(word)));
@@ -144,7 +134,6 @@ double llama_reference_score(const struct llama_sample *p, int row, int index)
 int llama_reference_sample(const struct llama_sample *p, int row)
 {
 	int best = 0;
-
 	for (int i = 1; i < p->vocabulary; i++)
 		if (llama_reference_score(p, row, i) > llama_reference_score(p, row, best))
 			best = i;
@@ -168,7 +157,6 @@ void llama_reference_gemm(double *y, const float *x, const llama_bf16 *w, const 
 	for (int row = 0; row < rows; row++)
 		for (int column = 0; column < n; column++) {
 			double sum = before ? before[(size_t)row * n + column] : 0;
-
 			for (int i = 0; i < k; i++)
 				sum += (double)x[(size_t)row * k + i] * bf16_value(w[(size_t)column * k + i]);
 			y[(size_t)row * n + column] = sum;

@@ -122,7 +122,6 @@ static enum md_status run_layer(struct frame *f, int number)
 	const struct llama_activations *a = f->act;
 	CUdeviceptr kv = f->engine->kv.address + f->engine->kv.bytes / (unsigned)s->layers * (unsigned)number;
 	int tokens = f->step->tokens, query = s->heads * s->head_dim, qkv = query + 2 * s->kv_heads * s->head_dim;
-
 	MD_FORWARD(rms_norm(f, a->normed, a->x, layer->attention_norm, tokens));
 	MD_FORWARD(multiply(f, a->qkv, a->normed, layer->qkv, tokens, qkv, s->hidden_size, 0, 0));
 	MD_FORWARD(rope_store(f, kv));

@@ -35,7 +35,6 @@ VECTOR_INLINE float_lanes float_load(const float *x)
 VECTOR_INLINE float_lanes float_load_part(const float *x, int count)
 {
 	float_lanes lanes = {0};
-
 	for (int i = 0; i < count; i++)
 		lanes[i] = x[i];
 	return lanes;
@@ -58,7 +57,6 @@ struct float_pair {
 VECTOR_INLINE struct float_pair float_load_pair(const float *x)
 {
 	const float_lanes a = float_load(x), b = float_load(x + LANES);
-
 	return (struct float_pair){__builtin_shuffle(a, b, (word_lanes){0, 2, 8, 10, 4, 6, 12, 14}),
 				   __builtin_shuffle(a, b, (word_lanes){1, 3, 9, 11, 5, 7, 13, 15})};
 }
@@ -67,7 +65,6 @@ VECTOR_INLINE struct float_pair bf16_load_pair(const uint16_t *w)
 {
 	const quad_lanes quads = (quad_lanes) * (const quad_lanes_any *)w;
 	const word_lanes words = (word_lanes)__builtin_shuffle(quads, (quad_lanes){0, 2, 1, 3});
-
 	return (struct float_pair){(float_lanes)(words << 16), (float_lanes)(words & 0xffff0000u)};
 }
 
@@ -75,7 +72,6 @@ VECTOR_INLINE struct float_pair bf16_load_pair(const uint16_t *w)
 VECTOR_INLINE struct float_pair float_load_pair_part(const float *x, int count)
 {
 	float padded[PAIR] = {0};
-
 	for (int i = 0; i < count; i++)
 		padded[i] = x[i];
 	return float_load_pair(padded);
@@ -84,7 +80,6 @@ VECTOR_INLINE struct float_pair float_load_pair_part(const float *x, int count)
 VECTOR_INLINE struct float_pair bf16_load_pair_part(const uint16_t *w, int count)
 {
 	uint16_t padded[PAIR] = {0};
-
 	for (int i = 0; i < count; i++)
 		padded[i] = w[i];
 	return bf16_load_pair(padded);
@@ -93,7 +88,6 @@ VECTOR_INLINE struct float_pair bf16_load_pair_part(const uint16_t *w, int count
 VECTOR_INLINE float float_lanes_sum(const float_lanes *sums)
 {
 	float_lanes lanes = *sums;
-
 	return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
 }
 

@@ -51,7 +51,6 @@ static bool next_stretch(const uint8_t *flags, size_t count, size_t *at, size_t 
 {
 	const size_t most = MD_DEVICE_CHUNK / 2 / MD_DEVICE_GRAIN;
 	const uint8_t *first = *at < count ? memchr(flags + *at, 1, count - *at) : NULL;
-
 	if (!first)
 		return false;
 	*at = (size_t)(first - flags);
@@ -66,7 +65,6 @@ static enum md_status explain(struct md_verify_memory *m, uint32_t buffer, uint6
 	const struct md_verify_buffer *b = &m->buffers[buffer];
 	uint8_t *now = m->device.now, *live = m->device.now + MD_DEVICE_CHUNK / 2;
 	size_t at = 0, end = 0;
-
 	MD_FORWARD(md_device_session_read(&m->device, now, b->address + offset, size, err));
 	MD_FORWARD(md_device_session_read(&m->device, live, b->live + offset, size, err));
 	for (; md_change_next(live, now, size, &at, &end); at = end)
@@ -78,7 +76,6 @@ enum md_status md_verify_device_compare(struct md_verify_memory *m, uint32_t buf
 					struct md_error *err)
 {
 	const struct md_verify_buffer *b = &m->buffers[buffer];
-
 	for (uint64_t from = 0, size; from < b->size; from += size) {
 		const uint64_t most = (uint64_t)MD_DEVICE_GRAINS * MD_DEVICE_GRAIN;
 		size = b->size - from < most ? b->size - from : most;

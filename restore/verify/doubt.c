@@ -25,7 +25,6 @@ static struct md_verify_cell *next_cell(struct md_verify_doubt *d)
 static void add_cell(struct md_verify_doubt *d, struct md_verify_cell at, const uint8_t *live, const uint8_t *restored)
 {
 	struct md_verify_cell *cell = next_cell(d);
-
 	d->beyond |= !cell;
 	if (!cell)
 		return;
@@ -42,7 +41,6 @@ void md_verify_doubt_add(struct md_verify_doubt *d, uint32_t place, enum md_elem
 {
 	struct md_verify_cell cell = {.place = place, .type = type ? type : d->tolerance.type};
 	size_t step = md_element_size(cell.type);
-
 	for (size_t at = 0; at < size && !d->beyond; at += cell.size) {
 		cell.size = (uint8_t)(size - at < step ? size - at : step);
 		cell.offset = offset + at;
@@ -84,7 +82,6 @@ static size_t group_end(const struct md_verify_doubt *d, size_t first)
 static void look_at(struct md_verify_cell *cell, bool restored, const uint8_t *now)
 {
 	uint8_t bytes[MD_ELEMENT_BYTES_MAX] = {0};
-
 	memcpy(bytes, now, cell->size);
 	if (restored)
 		cell->came_back |= !memcmp(bytes, cell->first, cell->size);

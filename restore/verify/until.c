@@ -17,7 +17,6 @@ static bool reached MD_GUARDED_BY(md_verify_table_lock), ended MD_GUARDED_BY(md_
 bool md_verify_until_mark(const char *name)
 {
 	const char *until = md_environment_get("MEDUSA_UNTIL");
-
 	reached |= until && !strncmp(until, "mark=", 5) && !strcmp(until + 5, name);
 	return reached && !ended;
 }
@@ -26,7 +25,6 @@ bool md_verify_until_graphs(size_t labelled)
 {
 	const char *until = md_environment_get("MEDUSA_UNTIL");
 	unsigned long long wanted = until && !strncmp(until, "graphs=", 7) ? strtoull(until + 7, NULL, 10) : 0;
-
 	reached |= wanted && labelled >= wanted;
 	return reached && !ended;
 }

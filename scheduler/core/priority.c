@@ -35,7 +35,6 @@ void md_priority_finish(struct md_priority *queue)
 bool md_priority_reserve(struct md_priority *queue, uint32_t capacity)
 {
 	uint32_t items = queue->capacity, places = queue->capacity;
-
 	if (!MD_ARRAY_RESERVE(queue->items, capacity, items) || !MD_ARRAY_RESERVE(queue->places, items, places))
 		return false;
 	for (uint32_t i = queue->capacity; i < items; i++)

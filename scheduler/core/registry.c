@@ -51,7 +51,6 @@ static bool artifacts_reserve(struct medusa_sched *s, uint32_t more)
 {
 	uint32_t room = s->artifact_capacity;
 	struct md_copy *copies;
-
 	if (!MD_ARRAY_RESERVE(s->artifacts, (uint64_t)s->artifact_count + more, room))
 		return false;
 	if (room == s->artifact_capacity)
@@ -283,7 +282,6 @@ static int check_function(struct medusa_sched *s, const struct medusa_sched_func
 static bool function_reserve(struct medusa_sched *s)
 {
 	uint32_t room = s->function_capacity, blocked = room;
-
 	if (!artifacts_reserve(s, MD_FUNCTION_ARTIFACTS) || !MD_ARRAY_GROW(s->functions, s->function_count, room) ||
 	    !MD_ARRAY_RESERVE(s->blocked, room, blocked) || !md_priority_reserve(&s->ready, room) ||
 	    !md_priority_reserve(&s->holding, room) || !md_priority_reserve(&s->idle, room))

@@ -23,7 +23,6 @@ static uint64_t copies_end; /* of those under way to the GPU */
 static void will_happen(uint64_t at, struct medusa_sched_event event)
 {
 	size_t i = queued++;
-
 	if (queued > sizeof(queue) / sizeof(queue[0]))
 		abort();
 	event.now = at;
@@ -35,7 +34,6 @@ static void will_happen(uint64_t at, struct medusa_sched_event event)
 static struct medusa_sched_event next_event(void)
 {
 	struct medusa_sched_event event = {.type = MEDUSA_SCHED_TIMER, .now = timer_at};
-
 	if (queue[0].now > timer_at) {
 		timer_at = UINT64_MAX;
 		return event;
@@ -52,7 +50,6 @@ static struct medusa_sched_event next_event(void)
 static void carry_out(const struct medusa_sched_action *action, uint64_t now)
 {
 	uint64_t start = now > copies_end ? now : copies_end;
-
 	printf("            %s", medusa_sched_action_name(action->type));
 	switch (action->type) {
 	case MEDUSA_SCHED_SWAP_IN:
@@ -97,7 +94,6 @@ static void say(const struct medusa_sched_event *event)
 	    [MEDUSA_SCHED_FUNCTION_GONE] = "function unregistered",
 	    [MEDUSA_SCHED_TIMER] = "timer",
 	};
-
 	printf("%7.1f ms  %s", (double)event->now / MS, words[event->type]);
 	if (event->request)
 		printf(": request %" PRIu64, event->request);
@@ -136,7 +132,6 @@ int main(void)
 	struct medusa_sched *sched;
 	uint32_t index;
 	size_t count;
-
 	stop_on_error(medusa_sched_create(&node, &options, &sched), NULL);
 	for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++)
 		stop_on_error(medusa_sched_add_function(sched, &function, &index), sched); /* 0: chat, 1: code */

@@ -21,7 +21,6 @@ static void read_function(const struct md_knap_packer *packer, uint32_t function
 {
 	const struct md_knap *knap = packer->knap;
 	const struct md_knap_state *state = packer->state;
-
 	*want = (struct wanting){.packer = packer,
 				 .function = function,
 				 .group = knap->group[function],
@@ -50,7 +49,6 @@ static uint32_t artifact_of(const struct wanting *want, unsigned bit)
 static uint64_t bytes_of(const struct wanting *want, unsigned set)
 {
 	uint64_t bytes = 0;
-
 	for (unsigned bit = BACKBONE; bit < SETS; bit <<= 1)
 		if (set & bit)
 			bytes += want->packer->knap->in->artifacts[artifact_of(want, bit)].bytes;
@@ -66,7 +64,6 @@ static bool put_in_container(const struct md_knap_packer *packer, uint32_t artif
 	uint64_t bytes = knap->in->artifacts[artifact].bytes;
 	double least = INFINITY;
 	uint32_t best = NONE;
-
 	for (uint32_t k = 0; k < knap->containers; k++) {
 		uint32_t place = knap->places[k];
 		uint64_t room = packer->state->room[place], taken = 0;
@@ -106,7 +103,6 @@ static bool put_in_containers(const struct wanting *want, unsigned set, struct m
 static bool set_is_possible(const struct wanting *want, unsigned in_containers, unsigned set, bool copy)
 {
 	unsigned in_container = ~want->no_container | in_containers;
-
 	if ((set & ~want->no_gpu & (ADAPTER | KERNELS)) || (set & in_containers) ||
 	    (set & BACKBONE && (copy || want->backbone == NONE)))
 		return false;
@@ -124,7 +120,6 @@ static bool set_is_possible(const struct wanting *want, unsigned in_containers, 
 static uint32_t bound_to(const struct wanting *want, unsigned set)
 {
 	const struct md_knap_state *state = want->packer->state;
-
 	if ((set & KERNELS) && want->adapter != NONE && state->gpu[want->adapter] != NONE)
 		return state->gpu[want->adapter];
 	if ((set & ADAPTER) && want->kernels != NONE && state->gpu[want->kernels] != NONE)
@@ -140,7 +135,6 @@ static uint32_t choose_gpu(const struct wanting *want, unsigned set, bool copy)
 		 reserve = want->packer->keep_reserve && (set & BACKBONE) ? want->packer->reserve[want->group] : 0;
 	double least = INFINITY, most = -1;
 	uint32_t best = NONE, only = bound_to(want, set);
-
 	for (uint32_t k = knap->containers; k < knap->in->place_count; k++) {
 		uint32_t place = knap->places[k];
 		uint64_t room = want->packer->state->room[place];
@@ -165,7 +159,6 @@ static double gain_on_gpu(const struct wanting *want, unsigned set, uint32_t gpu
 {
 	const struct md_knap *knap = want->packer->knap;
 	double gain = 0;
-
 	for (unsigned bit = BACKBONE; bit < SETS; bit <<= 1)
 		if (set & bit)
 			gain += md_knap_gain(knap, want->packer->state, artifact_of(want, bit), gpu);
@@ -177,7 +170,6 @@ static void try_gpus(const struct wanting *want, const struct md_knap_bundle *ba
 {
 	const struct md_knap *knap = want->packer->knap;
 	uint32_t any = knap->containers < knap->in->place_count ? knap->places[knap->containers] : NONE;
-
 	if (any == NONE)
 		return;
 	for (unsigned set = 1; set < SETS; set++) {
@@ -206,7 +198,6 @@ static void try_gpus(const struct wanting *want, const struct md_knap_bundle *ba
 bool md_knap_bundle_find(const struct md_knap_packer *packer, uint32_t function, struct md_knap_bundle *best)
 {
 	struct wanting want;
-
 	read_function(packer, function, &want);
 	best->density = 0;
 	if (!want.library_missing && !want.missing && !(want.no_gpu & (ADAPTER | BACKBONE)))
@@ -230,7 +221,6 @@ void md_knap_bundle_add(const struct md_knap *knap, struct md_knap_state *state,
 {
 	static const enum md_knapsack_class order[] = {MD_KNAPSACK_LIBRARY, MD_KNAPSACK_BACKBONE, MD_KNAPSACK_ADAPTER,
 						       MD_KNAPSACK_KERNELS};
-
 	for (size_t k = 0; k < sizeof(order) / sizeof(order[0]); k++)
 		for (uint32_t i = 0; i < bundle->count; i++)
 			if (knap->in->artifacts[bundle->placements[i].artifact].class == order[k])

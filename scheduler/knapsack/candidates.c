@@ -37,7 +37,6 @@ static void set(struct md_knap_queue *queue, uint32_t at, uint32_t number)
 static void settle(struct md_knap_queue *queue, uint32_t at)
 {
 	uint32_t number = queue->heap[at];
-
 	for (; at && before(queue, number, queue->heap[(at - 1) / 2]); at = (at - 1) / 2)
 		set(queue, at, queue->heap[(at - 1) / 2]);
 	for (;;) {
@@ -55,7 +54,6 @@ static void settle(struct md_knap_queue *queue, uint32_t at)
 void md_knap_queue_put(struct md_knap_queue *queue, uint32_t number, double key)
 {
 	uint32_t at = queue->where[number];
-
 	if (at == MD_KNAPSACK_NONE && !(key > 0))
 		return;
 	if (key > 0) {

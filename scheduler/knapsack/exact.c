@@ -26,7 +26,6 @@ static void search_member(struct exact *exact, uint32_t group, uint32_t member, 
 static void fill_tables(struct exact *exact)
 {
 	const struct md_knap *knap = exact->knap;
-
 	exact->later[knap->groups] = 0;
 	for (uint32_t g = knap->groups; g-- > 0;) {
 		exact->later[g] =
@@ -46,7 +45,6 @@ static void fill_tables(struct exact *exact)
 static bool hopeless(struct exact *exact, double rest)
 {
 	double bound = exact->state.value + rest;
-
 	for (int kind = 0; kind < MD_KNAP_KINDS; kind++)
 		bound += exact->prices.price[kind] * exact->room[kind];
 	exact->nodes++;
@@ -56,7 +54,6 @@ static bool hopeless(struct exact *exact, double rest)
 static void put(struct exact *exact, uint32_t artifact, uint32_t place, int sign)
 {
 	int kind = exact->knap->in->places[place].gpu ? MD_KNAP_GPU : MD_KNAP_CONTAINER;
-
 	exact->room[kind] -= sign * (double)exact->knap->in->artifacts[artifact].bytes;
 	if (sign > 0)
 		md_knap_add(exact->knap, &exact->state, artifact, place);
@@ -70,7 +67,6 @@ static bool repeats(const struct exact *exact, uint32_t k, uint32_t from, uint32
 	const struct md_knap *knap = exact->knap;
 	uint32_t place = knap->places[k];
 	bool gpu = knap->in->places[place].gpu;
-
 	for (uint32_t j = from; j < k; j++) {
 		uint32_t other = knap->places[j];
 		if (exact->state.room[other] != exact->state.room[place])
@@ -95,7 +91,6 @@ static void search_kernels(struct exact *exact, uint32_t group, uint32_t member,
 {
 	const struct md_knap *knap = exact->knap;
 	uint32_t function = knap->members[member], kernels = knap->kernels[function];
-
 	for (uint32_t k = knap->containers; kernels != NONE && k < knap->in->place_count; k++) {
 		uint32_t place = knap->places[k];
 		if (!md_knap_may_add(knap, &exact->state, kernels, place) ||
@@ -112,7 +107,6 @@ static void search_adapter(struct exact *exact, uint32_t group, uint32_t member,
 {
 	const struct md_knap *knap = exact->knap;
 	uint32_t function = knap->members[member], adapter = knap->adapter[function];
-
 	for (uint32_t k = 0; adapter != NONE && k < knap->in->place_count; k++) {
 		uint32_t place = knap->places[k];
 		/* On a GPU already, a second one in a container brings nothing. */
@@ -130,7 +124,6 @@ static void search_adapter(struct exact *exact, uint32_t group, uint32_t member,
 static void search_member(struct exact *exact, uint32_t group, uint32_t member, unsigned backbone)
 {
 	const struct md_knap *knap = exact->knap;
-
 	if (member == knap->first[group + 1]) {
 		uint32_t artifact = knap->backbone[group];
 		if (artifact != NONE && !md_knap_supported(knap, &exact->state, artifact, 0) &&
@@ -164,7 +157,6 @@ static void search_copies(struct exact *exact, uint32_t group, uint32_t k, bool 
 {
 	const struct md_knap *knap = exact->knap;
 	uint32_t artifact = knap->backbone[group];
-
 	if (k == knap->in->place_count) {
 		unsigned backbone = (exact->state.container[artifact] != NONE ? MD_KNAP_IN_CONTAINER : 0) |
 				    (exact->state.copies[artifact] ? MD_KNAP_ON_GPU : 0);
@@ -187,7 +179,6 @@ static void search_copies(struct exact *exact, uint32_t group, uint32_t k, bool 
 static void search_group(struct exact *exact, uint32_t group)
 {
 	const struct md_knap *knap = exact->knap;
-
 	if (group == knap->groups && exact->state.value > exact->best->value)
 		md_knap_state_copy(exact->best, &exact->state);
 	if (group == knap->groups || hopeless(exact, exact->later[group]))
@@ -214,7 +205,6 @@ enum md_status md_knap_search(const struct md_knap *knap, const struct md_knap_s
 {
 	struct exact exact = {.knap = knap, .start = start, .best = best, .limit = limit};
 	enum md_status status = md_knap_state_init(knap, &exact.state);
-
 	*proven = true;
 	if (status || !knap->in->place_count) {
 		md_knap_state_finish(&exact.state);

@@ -18,7 +18,6 @@ static double densest_place(const struct greedy *greedy, uint32_t artifact, uint
 	const struct md_knap *knap = greedy->knap;
 	const struct md_knapsack *in = knap->in;
 	double bytes = in->artifacts[artifact].bytes ? (double)in->artifacts[artifact].bytes : 1, best = 0;
-
 	for (uint32_t k = 0; k < in->place_count; k++) {
 		uint32_t p = knap->places[(k + knap->containers) % in->place_count];
 		double density = md_knap_gain(knap, greedy->state, artifact, p) / bytes;
@@ -33,7 +32,6 @@ static double densest_place(const struct greedy *greedy, uint32_t artifact, uint
 static void look_at(struct greedy *greedy, uint32_t artifact)
 {
 	uint32_t place;
-
 	if (artifact != NONE)
 		md_knap_queue_put(&greedy->queue, artifact, densest_place(greedy, artifact, &place));
 }
@@ -50,7 +48,6 @@ static void look_again(struct greedy *greedy, uint32_t artifact)
 {
 	const struct md_knap *knap = greedy->knap;
 	uint32_t owner = knap->in->artifacts[artifact].owner;
-
 	if (knap->in->artifacts[artifact].class != MD_KNAPSACK_BACKBONE) {
 		look_at_function(greedy, owner);
 		look_at(greedy, knap->backbone[knap->group[owner]]);
@@ -65,7 +62,6 @@ static void look_again(struct greedy *greedy, uint32_t artifact)
 static enum md_status run_greedy(const struct md_knap *knap, struct md_knap_state *state)
 {
 	struct greedy greedy = {.knap = knap, .state = state};
-
 	if (!md_knap_queue_init(&greedy.queue, knap->in->artifact_count))
 		return MD_ERR_NO_MEMORY;
 	for (uint32_t i = 0; i < knap->in->artifact_count; i++)
@@ -115,7 +111,6 @@ static enum md_status begin_solving(struct solving *solving, const struct md_kna
 enum md_status md_knapsack_greedy(const struct md_knapsack *problem, struct md_knapsack_plan *plan)
 {
 	struct solving solving;
-
 	MD_FORWARD(begin_solving(&solving, problem));
 	enum md_status status = run_greedy(&solving.knap, &solving.best);
 	if (!status)
@@ -127,7 +122,6 @@ enum md_status md_knapsack_greedy(const struct md_knapsack *problem, struct md_k
 enum md_status md_knapsack_bundles(const struct md_knapsack *problem, struct md_knapsack_plan *plan)
 {
 	struct solving solving;
-
 	MD_FORWARD(begin_solving(&solving, problem));
 	enum md_status status = run_greedy(&solving.knap, &solving.best);
 	if (!status)
@@ -142,7 +136,6 @@ enum md_status md_knapsack_bound(const struct md_knapsack *problem, double *valu
 {
 	struct solving solving;
 	struct md_knap_prices prices;
-
 	MD_FORWARD(begin_solving(&solving, problem));
 	md_knap_prices(&solving.knap, &solving.start, 200, &prices);
 	*value = prices.bound;
@@ -156,7 +149,6 @@ enum md_status md_knapsack_exact(const struct md_knapsack *problem, uint64_t lim
 	struct md_knapsack_plan found = {0};
 	bool proven = false;
 	uint64_t nodes = 0;
-
 	MD_FORWARD(begin_solving(&solving, problem));
 	enum md_status status = run_greedy(&solving.knap, &solving.best);
 	if (!status)

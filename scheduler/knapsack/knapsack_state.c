@@ -47,7 +47,6 @@ static uint32_t *slot_of(struct md_knap *knap, const struct md_knapsack_artifact
 static void index_groups(struct md_knap *knap)
 {
 	const struct md_knapsack *in = knap->in;
-
 	knap->groups = in->backbone_count;
 	for (uint32_t f = 0; f < in->function_count; f++) {
 		uint32_t backbone = in->functions[f].backbone;
@@ -67,12 +66,10 @@ static void index_groups(struct md_knap *knap)
 static bool index_artifacts(struct md_knap *knap)
 {
 	const struct md_knapsack *in = knap->in;
-
 	for (uint32_t i = 0; i < in->artifact_count; i++) {
 		const struct md_knapsack_artifact *artifact = &in->artifacts[i];
 		uint32_t *slot = slot_of(knap, artifact);
 		double rate = 0;
-
 		if (*slot != NONE)
 			return false;
 		*slot = i;
@@ -91,7 +88,6 @@ static bool index_artifacts(struct md_knap *knap)
 static void index_places(struct md_knap *knap)
 {
 	uint32_t count = 0;
-
 	for (uint32_t gpu = 0; gpu < 2; gpu++) {
 		for (uint32_t p = 0; p < knap->in->place_count; p++)
 			if (knap->in->places[p].gpu == (bool)gpu)
@@ -105,7 +101,6 @@ enum md_status md_knap_init(struct md_knap *knap, const struct md_knapsack *prob
 {
 	size_t functions = problem->function_count, artifacts = problem->artifact_count,
 	       groups = functions + problem->backbone_count;
-
 	*knap = (struct md_knap){.in = problem};
 	if (!valid_input(problem))
 		return MD_ERR_INVALID;
@@ -145,13 +140,11 @@ void md_knap_finish(struct md_knap *knap)
 static bool hold(const struct md_knap *knap, struct md_knap_state *state)
 {
 	const struct md_knapsack *in = knap->in;
-
 	for (uint32_t i = 0; i < in->held_count; i++) {
 		uint32_t artifact = in->held[i].artifact, place = in->held[i].place;
 		enum md_knapsack_class class = in->artifacts[artifact].class;
 		bool gpu = in->places[place].gpu;
 		uint64_t room = state->room[place];
-
 		if (md_knap_has(knap, state, artifact, place) || (!gpu && state->container[artifact] != NONE) ||
 		    (gpu && class != MD_KNAPSACK_BACKBONE && state->copies[artifact]))
 			return false;
@@ -168,7 +161,6 @@ enum md_status md_knap_state_init(const struct md_knap *knap, struct md_knap_sta
 {
 	const struct md_knapsack *in = knap->in;
 	size_t copies = (size_t)in->backbone_count * in->place_count;
-
 	*state = (struct md_knap_state){0};
 	state->size = in->place_count * sizeof(uint64_t) +
 		      (3 * (size_t)in->artifact_count + knap->groups) * sizeof(uint32_t) + copies;
@@ -229,7 +221,6 @@ double md_knap_gain(const struct md_knap *knap, const struct md_knap_state *stat
 {
 	double value = knap->in->places[place].gpu ? knap->gpu_value[artifact] : knap->container_value[artifact],
 	       now = value_of(knap, state, artifact);
-
 	return value > now ? value - now : 0;
 }
 
@@ -259,7 +250,6 @@ static bool kernels_supported(const struct md_knap *knap, const struct md_knap_s
 			      uint32_t gpu)
 {
 	uint32_t group = knap->group[function], adapter = knap->adapter[function];
-
 	if (!md_knap_has_backbone(knap, state, group, gpu) && state->container[knap->backbone[group]] == NONE)
 		return false;
 	if (adapter == NONE || state->gpu[adapter] == gpu)
@@ -271,7 +261,6 @@ bool md_knap_supported(const struct md_knap *knap, const struct md_knap_state *s
 {
 	const struct md_knapsack_artifact *it = &knap->in->artifacts[artifact];
 	bool gpu = knap->in->places[place].gpu;
-
 	switch (it->class) {
 	case MD_KNAPSACK_LIBRARY:
 		return !gpu;
@@ -294,7 +283,6 @@ bool md_knap_supported(const struct md_knap *knap, const struct md_knap_state *s
 bool md_knap_may_add(const struct md_knap *knap, const struct md_knap_state *state, uint32_t artifact, uint32_t place)
 {
 	const struct md_knapsack_artifact *it = &knap->in->artifacts[artifact];
-
 	if (it->bytes > state->room[place] || md_knap_has(knap, state, artifact, place))
 		return false;
 	if (!knap->in->places[place].gpu && state->container[artifact] != NONE)
@@ -307,7 +295,6 @@ bool md_knap_may_add(const struct md_knap *knap, const struct md_knap_state *sta
 void md_knap_add(const struct md_knap *knap, struct md_knap_state *state, uint32_t artifact, uint32_t place)
 {
 	const struct md_knapsack_artifact *it = &knap->in->artifacts[artifact];
-
 	state->value += md_knap_gain(knap, state, artifact, place);
 	state->room[place] -= it->bytes;
 	if (!knap->in->places[place].gpu) {
@@ -326,7 +313,6 @@ void md_knap_remove(const struct md_knap *knap, struct md_knap_state *state, uin
 {
 	const struct md_knapsack_artifact *it = &knap->in->artifacts[artifact];
 	double before = value_of(knap, state, artifact);
-
 	state->room[place] += it->bytes;
 	if (!knap->in->places[place].gpu) {
 		state->container[artifact] = NONE;

@@ -22,7 +22,6 @@ struct writer {
 static double density(const struct md_knap *knap, uint32_t artifact, uint32_t place)
 {
 	uint64_t bytes = knap->in->artifacts[artifact].bytes;
-
 	return (knap->in->places[place].gpu ? knap->gpu_value : knap->container_value)[artifact] /
 	       (double)(bytes ? bytes : 1);
 }
@@ -30,7 +29,6 @@ static double density(const struct md_knap *knap, uint32_t artifact, uint32_t pl
 static int compare(const void *a, const void *b)
 {
 	const struct candidate *one = a, *other = b;
-
 	if (one->density != other->density)
 		return one->density > other->density ? -1 : 1;
 	if (one->placement.artifact != other->placement.artifact)
@@ -50,7 +48,6 @@ static void write_one(struct writer *writer, uint32_t artifact, uint32_t place)
 static void write_library(struct writer *writer, uint32_t function)
 {
 	uint32_t library = writer->knap->library[function];
-
 	if (library != NONE && writer->end->container[library] != NONE)
 		write_one(writer, library, writer->end->container[library]);
 }
@@ -61,7 +58,6 @@ static void write_any_library(struct writer *writer, uint32_t group)
 	const struct md_knap *knap = writer->knap;
 	uint32_t best = NONE;
 	double most = -1;
-
 	if (writer->now.libraries[group])
 		return;
 	for (uint32_t m = knap->first[group]; m < knap->first[group + 1]; m++) {
@@ -90,7 +86,6 @@ static void write_adapter(struct writer *writer, uint32_t function, uint32_t pla
 {
 	const struct md_knap *knap = writer->knap;
 	uint32_t group = knap->group[function];
-
 	write_library(writer, function);
 	if (knap->in->places[place].gpu && knap->backbone[group] != NONE &&
 	    md_knap_has_backbone(knap, writer->end, group, place))
@@ -102,7 +97,6 @@ static void write_kernels(struct writer *writer, uint32_t function, uint32_t pla
 {
 	const struct md_knap *knap = writer->knap;
 	uint32_t group = knap->group[function], backbone = knap->backbone[group], adapter = knap->adapter[function];
-
 	write_library(writer, function);
 	if (backbone != NONE)
 		write_backbone(
@@ -118,7 +112,6 @@ static void write_kernels(struct writer *writer, uint32_t function, uint32_t pla
 static void write_with_prerequisites(struct writer *writer, const struct md_knapsack_placement *placement)
 {
 	const struct md_knapsack_artifact *artifact = &writer->knap->in->artifacts[placement->artifact];
-
 	switch (artifact->class) {
 	case MD_KNAPSACK_LIBRARY:
 		write_library(writer, artifact->owner);
@@ -140,7 +133,6 @@ static uint32_t list_new(const struct md_knap *knap, const struct md_knap_state 
 			 struct candidate *candidates)
 {
 	uint32_t count = 0;
-
 	for (uint32_t i = 0; i < knap->in->artifact_count; i++) {
 		uint32_t places[2] = {end->container[i], end->gpu[i]}, place_count = 2;
 		const uint32_t *list = places;
@@ -168,7 +160,6 @@ enum md_status md_knap_plan(const struct md_knap *knap, const struct md_knap_sta
 	uint32_t count = list_new(knap, start, end, NULL);
 	struct candidate *candidates = malloc((count + 1) * sizeof(*candidates));
 	enum md_status status = md_knap_state_init(knap, &writer.now);
-
 	writer.plan.placements = malloc((count + 1) * sizeof(*writer.plan.placements));
 	if (!candidates || status || !writer.plan.placements) {
 		md_knapsack_plan_finish(&writer.plan);

@@ -41,7 +41,6 @@ static double density(double value, uint64_t bytes)
 static bool put_in_order(struct offload *offload)
 {
 	uint32_t placed = 0, before;
-
 	for (uint32_t i = 0; i < offload->count; i++)
 		if (offload->residents[i].needs != NONE && offload->residents[i].needs >= offload->count)
 			return false;
@@ -62,7 +61,6 @@ static bool put_in_order(struct offload *offload)
 static void start(struct offload *offload)
 {
 	const struct md_knapsack_resident *residents = offload->residents;
-
 	offload->freed = 0;
 	offload->lost = 0;
 	memset(offload->gone, 0, offload->count);
@@ -86,7 +84,6 @@ static enum md_status prepare(struct offload *offload, const struct md_knapsack_
 			      uint64_t bytes, bool *gone)
 {
 	size_t room = (size_t)count + 1;
-
 	*offload = (struct offload){
 	    .residents = residents, .count = count, .bytes = bytes, .gone = gone, .best_lost = INFINITY};
 	for (uint32_t i = 0; i < count; i++)
@@ -112,7 +109,6 @@ static enum md_status prepare(struct offload *offload, const struct md_knapsack_
 static void leave(struct offload *offload, uint32_t first)
 {
 	const struct bundle bundle = offload->bundles[first];
-
 	for (uint32_t up = first; up != NONE; up = offload->residents[up].needs) {
 		offload->bundles[up].bytes -= bundle.bytes;
 		offload->bundles[up].value -= bundle.value;
@@ -135,7 +131,6 @@ static uint32_t next_to_leave(const struct offload *offload, bool whole)
 	uint64_t still = offload->bytes - offload->freed;
 	double least = INFINITY;
 	uint32_t best = NONE;
-
 	for (uint32_t i = 0; i < offload->count; i++) {
 		const struct bundle *bundle = &offload->bundles[i];
 		if (offload->gone[i] || bundle->pinned || (whole ? !bundle->bytes : bundle->count > 1))
@@ -209,7 +204,6 @@ enum md_status md_knapsack_offload_greedy(const struct md_knapsack_resident *res
 					  bool *gone, struct md_knapsack_loss *loss)
 {
 	struct offload offload;
-
 	MD_FORWARD(prepare(&offload, residents, count, bytes, gone));
 	leave_until_enough(&offload, false);
 	finish(&offload, false, loss);
@@ -234,7 +228,6 @@ static void try_first(struct offload *offload, uint32_t first)
 static uint32_t choose_firsts(struct offload *offload, uint32_t *firsts)
 {
 	uint32_t limit = 65536 / (offload->count * 8 + 1) + 1, chosen = 0;
-
 	start(offload);
 	limit = limit < TRIES ? limit : TRIES;
 	memset(offload->dense, 0, offload->count * sizeof(*offload->dense));
@@ -262,7 +255,6 @@ enum md_status md_knapsack_offload(const struct md_knapsack_resident *residents,
 {
 	struct offload offload;
 	uint32_t firsts[TRIES];
-
 	MD_FORWARD(prepare(&offload, residents, count, bytes, gone));
 	leave_until_enough(&offload, false);
 	if (offload.freed >= bytes) {
@@ -284,7 +276,6 @@ static double least_loss(const struct offload *offload, const uint32_t *rank, ui
 {
 	uint64_t missing = offload->freed < offload->bytes ? offload->bytes - offload->freed : 0;
 	double loss = 0;
-
 	for (uint32_t j = 0; missing && j < offload->count; j++) {
 		uint32_t i = offload->dense[j];
 		if (rank[i] < k || offload->residents[i].pinned)
@@ -327,7 +318,6 @@ static void search(struct offload *offload, const uint32_t *rank, uint32_t k)
 static void sort_by_density(struct offload *offload)
 {
 	const struct md_knapsack_resident *residents = offload->residents;
-
 	for (uint32_t i = 0; i < offload->count; i++) {
 		uint32_t at = i;
 		double mine = density(residents[i].value, residents[i].bytes);
@@ -349,7 +339,6 @@ enum md_status md_knapsack_offload_exact(const struct md_knapsack_resident *resi
 	bool *ours = rank ? (bool *)(rank + count + 1) : NULL;
 	enum md_status status = rank ? md_knapsack_offload(residents, count, bytes, gone, loss) : MD_ERR_NO_MEMORY;
 	bool enough = !status && loss->enough;
-
 	if (!status && enough) {
 		memcpy(ours, gone, count);
 		status = prepare(&offload, residents, count, bytes, gone);

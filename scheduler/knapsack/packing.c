@@ -30,7 +30,6 @@ static uint32_t draw_below(struct packing *packing, uint32_t limit)
 static double draw_around(struct packing *packing, double by)
 {
 	double up = 1 + by * ((double)(md_random_next(&packing->random) >> 11) / (1ull << 53));
-
 	return md_random_next(&packing->random) & 1 ? up : 1 / up;
 }
 
@@ -40,7 +39,6 @@ static void look_at(struct packing *packing, uint32_t function)
 {
 	struct md_knap_bundle bundle;
 	bool found = md_knap_bundle_find(&packing->packer, function, &bundle);
-
 	packing->work += packing->packer.knap->in->place_count + 24;
 	md_knap_queue_put(&packing->queue, function, found ? bundle.density * packing->noise[function] : 0);
 }
@@ -57,7 +55,6 @@ static bool has_backbone_placement(const struct md_knap *knap, const struct md_k
 static void add_bundles(struct packing *packing)
 {
 	const struct md_knap *knap = packing->packer.knap;
-
 	for (uint32_t f = 0; f < knap->in->function_count; f++)
 		look_at(packing, f);
 	while (packing->queue.count) {
@@ -65,7 +62,6 @@ static void add_bundles(struct packing *packing)
 		struct md_knap_bundle bundle;
 		bool found = md_knap_bundle_find(&packing->packer, function, &bundle);
 		double key = found ? bundle.density * packing->noise[function] : 0;
-
 		packing->work += knap->in->place_count + 24;
 		if (key < packing->queue.key[function]) {
 			md_knap_queue_put(&packing->queue, function, key);
@@ -86,7 +82,6 @@ static void add_bundles(struct packing *packing)
 static void take_out(struct packing *packing, uint32_t artifact, uint32_t place)
 {
 	const struct md_knap *knap = packing->packer.knap;
-
 	if (place != NONE && md_knap_has(knap, &packing->state, artifact, place) &&
 	    !md_knap_has(knap, packing->start, artifact, place))
 		md_knap_remove(knap, &packing->state, artifact, place);
@@ -95,7 +90,6 @@ static void take_out(struct packing *packing, uint32_t artifact, uint32_t place)
 static void take_out_everywhere(struct packing *packing, uint32_t artifact)
 {
 	const struct md_knap *knap = packing->packer.knap;
-
 	if (artifact == NONE)
 		return;
 	take_out(packing, artifact, packing->state.container[artifact]);
@@ -110,7 +104,6 @@ static void take_out_everywhere(struct packing *packing, uint32_t artifact)
 static void take_out_unsupported(struct packing *packing, uint32_t artifact)
 {
 	const struct md_knap *knap = packing->packer.knap;
-
 	if (artifact == NONE)
 		return;
 	const uint32_t places[] = {packing->state.container[artifact], packing->state.gpu[artifact]};
@@ -124,7 +117,6 @@ static void mend_group(struct packing *packing, uint32_t group)
 {
 	const struct md_knap *knap = packing->packer.knap;
 	uint32_t backbone = knap->backbone[group];
-
 	if (backbone != NONE && !md_knap_supported(knap, &packing->state, backbone, 0))
 		take_out_everywhere(packing, backbone);
 	for (uint32_t m = knap->first[group]; m < knap->first[group + 1]; m++) {
@@ -139,7 +131,6 @@ static bool take_out_redundant(struct packing *packing)
 {
 	const struct md_knap *knap = packing->packer.knap;
 	bool any = false;
-
 	for (uint32_t i = 0; i < knap->in->artifact_count; i++) {
 		uint32_t place = packing->state.container[i], group = knap->in->artifacts[i].owner;
 		if (place == NONE || !packing->state.copies[i] || md_knap_has(knap, packing->start, i, place))
@@ -170,7 +161,6 @@ static void fill(struct packing *packing)
 static void take_out_function(struct packing *packing, uint32_t function)
 {
 	const struct md_knap *knap = packing->packer.knap;
-
 	take_out_everywhere(packing, knap->kernels[function]);
 	take_out_everywhere(packing, knap->adapter[function]);
 	take_out_everywhere(packing, knap->library[function]);
@@ -179,7 +169,6 @@ static void take_out_function(struct packing *packing, uint32_t function)
 static void take_out_group(struct packing *packing, uint32_t group)
 {
 	const struct md_knap *knap = packing->packer.knap;
-
 	for (uint32_t m = knap->first[group]; m < knap->first[group + 1]; m++)
 		take_out_function(packing, knap->members[m]);
 	if (knap->backbone[group] != NONE)
@@ -190,7 +179,6 @@ static void take_out_group(struct packing *packing, uint32_t group)
 static void take_out_place(struct packing *packing, uint32_t place)
 {
 	const struct md_knap *knap = packing->packer.knap;
-
 	for (uint32_t i = 0; i < knap->in->artifact_count; i++)
 		take_out(packing, i, place);
 	for (uint32_t g = 0; g < knap->groups; g++)
@@ -202,7 +190,6 @@ static void take_out_some(struct packing *packing)
 {
 	const struct md_knap *knap = packing->packer.knap;
 	uint32_t count = 1 + draw_below(packing, 3);
-
 	switch (draw_below(packing, 7)) {
 	case 0:
 		md_knap_state_copy(&packing->state, packing->start);
@@ -231,7 +218,6 @@ static void take_out_some(struct packing *packing)
 static void set_prices(struct packing *packing, const struct md_knap_prices *prices, double by)
 {
 	double floor[MD_KNAP_KINDS], all = prices->bound > 0 ? prices->bound : 1;
-
 	/* Room that the dual gives away costs a little all the same, or bundles there would be dense without limit. */
 	for (int kind = 0; kind < MD_KNAP_KINDS; kind++) {
 		floor[kind] = 0.02 * all / (prices->room[kind] + 1);
@@ -252,7 +238,6 @@ static void search(struct packing *packing, struct md_knap_state *best)
 	const struct md_knap *knap = packing->packer.knap;
 	uint32_t rounds = PRICE_ROUNDS * 100 / (knap->in->function_count + 100) + 6;
 	struct md_knap_prices prices;
-
 	md_knap_prices(knap, packing->start, rounds, &prices);
 	md_knap_state_copy(&packing->state, packing->start);
 	set_prices(packing, &prices, 0);
@@ -276,7 +261,6 @@ enum md_status md_knap_improve(const struct md_knap *knap, const struct md_knap_
 {
 	const struct md_knapsack *in = knap->in;
 	struct packing packing = {.start = start, .packer = {.knap = knap}};
-
 	if (!in->function_count || !in->place_count)
 		return MD_OK;
 	enum md_status status = md_knap_state_init(knap, &packing.state);

@@ -20,7 +20,6 @@ static void buy(const struct md_knap *knap, const struct md_knap_prices *prices,
 		int kind, double gain)
 {
 	double bytes = (double)knap->in->artifacts[artifact].bytes;
-
 	offer->profit += gain - bytes * prices->price[kind];
 	offer->used[kind] += bytes;
 }
@@ -36,7 +35,6 @@ static void add_kernels(const struct md_knap *knap, const struct md_knap_state *
 			const struct md_knap_prices *prices, uint32_t function, bool possible, struct offer *with)
 {
 	uint32_t kernels = knap->kernels[function];
-
 	if (!possible || kernels == NONE || state->copies[kernels] || !fits(knap, prices, kernels, MD_KNAP_GPU))
 		return;
 	struct offer more = *with;
@@ -53,7 +51,6 @@ static struct offer best_with_library(const struct md_knap *knap, const struct m
 	bool in_container = adapter != NONE && state->container[adapter] != NONE,
 	     on_gpu = adapter != NONE && state->copies[adapter];
 	struct offer best = base;
-
 	add_kernels(knap, state, prices, function, there && (adapter == NONE || in_container || on_gpu), &best);
 	if (adapter == NONE || on_gpu)
 		return best;
@@ -79,7 +76,6 @@ double md_knap_function_profit(const struct md_knap *knap, const struct md_knap_
 {
 	struct offer best = {.profit = library ? -INFINITY : 0}, base = {0};
 	bool has = md_knap_has_library(knap, state, function);
-
 	if (has || fits(knap, prices, knap->library[function], MD_KNAP_CONTAINER)) {
 		if (!has)
 			buy(knap, prices, &base, knap->library[function], MD_KNAP_CONTAINER,
@@ -99,7 +95,6 @@ static double functions_profit(const struct md_knap *knap, const struct md_knap_
 {
 	double profit = 0, least = INFINITY;
 	uint32_t cheapest = NONE;
-
 	for (uint32_t m = knap->first[group]; m < knap->first[group + 1]; m++) {
 		uint32_t f = knap->members[m];
 		double free_choice = md_knap_function_profit(knap, state, prices, f, backbone, false, used);
@@ -125,7 +120,6 @@ static bool new_backbone(const struct md_knap *knap, const struct md_knap_prices
 	double value = 0, now = has & MD_KNAP_ON_GPU ? knap->gpu_value[artifact]
 				: has                ? knap->container_value[artifact]
 						     : 0;
-
 	if ((wants & has) != has)
 		return false;
 	for (int kind = 0; kind < MD_KNAP_KINDS; kind++) {
@@ -146,7 +140,6 @@ double md_knap_group_profit(const struct md_knap *knap, const struct md_knap_sta
 			    const struct md_knap_prices *prices, uint32_t group, double *used)
 {
 	uint32_t artifact = knap->backbone[group];
-
 	if (artifact == NONE)
 		return functions_profit(knap, state, prices, group, 0, false, used);
 	unsigned has = (state->container[artifact] != NONE ? MD_KNAP_IN_CONTAINER : 0) |
@@ -169,7 +162,6 @@ static double dual(const struct md_knap *knap, const struct md_knap_state *state
 		   double *used)
 {
 	double bound = state->value;
-
 	for (int kind = 0; kind < MD_KNAP_KINDS; kind++)
 		bound += prices->price[kind] * prices->room[kind];
 	for (uint32_t group = 0; group < knap->groups; group++)
@@ -183,7 +175,6 @@ static void cut(double center[2], double shape[2][2], const double gradient[2])
 	double along[2] = {shape[0][0] * gradient[0] + shape[0][1] * gradient[1],
 			   shape[1][0] * gradient[0] + shape[1][1] * gradient[1]},
 	       length = sqrt(gradient[0] * along[0] + gradient[1] * along[1]);
-
 	if (!(length > 0))
 		return;
 	for (int i = 0; i < 2; i++)
@@ -212,7 +203,6 @@ void md_knap_prices(const struct md_knap *knap, const struct md_knap_state *stat
 {
 	struct md_knap_prices now;
 	double all = 0;
-
 	measure_room(knap, state, prices);
 	now = *prices;
 	for (uint32_t i = 0; i < knap->in->artifact_count; i++)

@@ -12,7 +12,6 @@
 static uint64_t bound_constants(const struct md_artifact *artifact)
 {
 	uint64_t bytes = 0;
-
 	for (uint32_t i = 0; i < artifact->binding_count; i++)
 		if (artifact->bindings[i].role == MD_BIND_CONSTANT)
 			bytes += artifact->bindings[i].size;
@@ -24,7 +23,6 @@ static uint64_t capture_ns(const struct md_provenance *provenance)
 {
 	static const char *const stages[] = {"warmup", "capture", "instantiate"};
 	uint64_t ns = 0;
-
 	for (uint32_t i = 0; i < provenance->stage_count; i++)
 		for (size_t k = 0; k < sizeof(stages) / sizeof(stages[0]); k++)
 			if (strcmp(provenance->stages[i].name, stages[k]) == 0)
@@ -40,7 +38,6 @@ enum md_status md_sim_artifact_facts(const char *beside, const char *file, struc
 	struct md_artifact_file *opened;
 	struct md_artifact artifact;
 	struct stat status;
-
 	if (asprintf(&path, "%.*s%s", *file == '/' || !slash ? 0 : (int)(slash - beside + 1), beside, file) < 0) {
 		path = NULL;
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the path of \"%s\"", file);

@@ -14,7 +14,6 @@ enum md_status md_sim_fields_refuse(const struct md_sim_yaml *yaml, uint32_t nod
 {
 	char message[320];
 	va_list args;
-
 	va_start(args, format);
 	vsnprintf(message, sizeof(message), format, args);
 	va_end(args);
@@ -27,7 +26,6 @@ enum md_status md_sim_fields_refuse(const struct md_sim_yaml *yaml, uint32_t nod
 static const char *parse_count(const char *text, uint32_t *count)
 {
 	size_t length = strspn(text, "0123456789");
-
 	if (length == 0 || length > 9 || text[length])
 		return "a whole number is expected";
 	*count = (uint32_t)strtoul(text, NULL, 10);
@@ -37,7 +35,6 @@ static const char *parse_count(const char *text, uint32_t *count)
 static const char *parse_flag(const char *text, int *flag)
 {
 	bool yes = strcmp(text, "true") == 0;
-
 	if (!yes && strcmp(text, "false"))
 		return "true or false is expected";
 	*flag = yes;
@@ -48,7 +45,6 @@ static const char *parse_choice(const char *text, const char *const *choices, in
 {
 	static _Thread_local char message[128];
 	size_t used = 0;
-
 	for (int i = 0; choices[i]; i++) {
 		if (strcmp(text, choices[i]) == 0) {
 			*choice = i;
@@ -64,7 +60,6 @@ static const char *parse_choice(const char *text, const char *const *choices, in
 static const char *parse_text(const char *text, char **out)
 {
 	char *copy;
-
 	if (!*text)
 		return "a text is expected, not nothing";
 	copy = strdup(text);
@@ -128,7 +123,6 @@ static enum md_status check_bounds(const struct md_sim_fields *fields, const str
 				   const char *path, const void *out, struct md_error *err)
 {
 	double value;
-
 	if (!numeric_value(field, out, &value) || (field->low == 0 && field->high == 0))
 		return MD_OK;
 	if (value < field->low)
@@ -145,7 +139,6 @@ static enum md_status read_field(const struct md_sim_fields *fields, const struc
 {
 	const struct md_sim_yaml *yaml = fields->yaml;
 	const char *wrong;
-
 	if (field->type == MD_SIM_NESTED) {
 		*(uint32_t *)(void *)(out + field->offset) = node;
 		return MD_OK;
@@ -166,7 +159,6 @@ static enum md_status refuse_unknown(const struct md_sim_fields *fields, uint32_
 {
 	char known[280];
 	size_t used = 0;
-
 	*known = '\0';
 	for (size_t i = 0; i < fields->count && used + 40 < sizeof(known); i++)
 		used +=
@@ -181,7 +173,6 @@ enum md_status md_sim_fields_read(const struct md_sim_fields *fields, uint32_t n
 {
 	const struct md_sim_yaml *yaml = fields->yaml;
 	uint64_t here = 0;
-
 	assert(fields->count <= MD_SIM_FIELDS_MAX);
 	if (yaml->nodes[node].kind != MD_SIM_MAPPING)
 		return md_sim_fields_refuse(yaml, node, path, NULL, err, "fields are expected, \"name: value\"");

@@ -30,7 +30,6 @@ static void draw_rate(struct md_sim_function *function, uint64_t seed, uint32_t 
 {
 	struct md_sim_random random = md_sim_random_of(seed, index);
 	double part = md_sim_random_part(&random);
-
 	function->rate_per_min = function->rate_low + (function->rate_high - function->rate_low) * part;
 	if (function->rate_log && function->rate_low > 0)
 		function->rate_per_min = function->rate_low * pow(function->rate_high / function->rate_low, part);
@@ -40,7 +39,6 @@ static void draw_rate(struct md_sim_function *function, uint64_t seed, uint32_t 
 static bool add_function(struct md_sim_functions *out, uint32_t model, uint32_t ordinal)
 {
 	struct md_sim_function *function = &out->functions[out->count];
-
 	*function = out->templates[model];
 	if (asprintf(&function->name, "%s-%" PRIu32, out->models[model], ordinal) < 0) {
 		function->name = NULL;
@@ -88,7 +86,6 @@ static enum md_status make_functions(struct md_sim_functions_config *config, str
 	struct functions wanted = {.round_robin = true};
 	uint64_t seen = 0;
 	bool made;
-
 	MD_FORWARD(md_sim_fields_read(&fields, config->functions, "functions", &wanted, &seen, err));
 	MD_FORWARD(md_sim_fields_require(&fields, config->functions, "functions", seen, err));
 	out->functions = calloc(wanted.count, sizeof(*out->functions));
@@ -109,7 +106,6 @@ static enum md_status count_functions(struct md_sim_functions_config *config, st
 {
 	struct md_sim_functions *out = &config->out;
 	uint64_t total = 0;
-
 	for (uint32_t i = 0; i < out->model_count; i++)
 		total += config->counts[i];
 	if (total > MD_SIM_FUNCTIONS_MAX)
@@ -143,7 +139,6 @@ static enum md_status add_entry(struct md_sim_functions_config *config, uint32_t
 	struct md_sim_functions *out = &config->out;
 	struct md_sim_function *function = &out->functions[out->count];
 	uint32_t model = 0;
-
 	while (model < out->model_count && strcmp(out->models[model], entry->model))
 		model++;
 	if (model == out->model_count)
@@ -168,7 +163,6 @@ static enum md_status list_functions(struct md_sim_functions_config *config, str
 	const struct md_sim_yaml *yaml = config->yaml;
 	struct md_sim_fields fields = MD_SIM_FIELDS(yaml, entry_fields);
 	uint32_t count = yaml->nodes[config->functions].count;
-
 	MD_FORWARD(md_sim_config_list(yaml, config->functions, "functions", MD_SIM_FUNCTIONS_MAX, err));
 	config->out.functions = calloc(count, sizeof(*config->out.functions));
 	if (!config->out.functions)
@@ -194,7 +188,6 @@ static enum md_status check_functions(const struct md_sim_functions_config *conf
 {
 	const struct md_sim_functions *out = &config->out;
 	MD_AUTO_FREE struct md_sim_named *names = calloc(out->count, sizeof(*names));
-
 	if (!names)
 		return md_sim_config_memory(config->yaml, err);
 	for (uint32_t i = 0; i < out->count; i++)
@@ -213,7 +206,6 @@ static enum md_status read_functions(struct md_sim_functions_config *config, str
 	const struct md_sim_yaml *yaml = config->yaml;
 	struct md_sim_fields fields = MD_SIM_FIELDS(yaml, file_fields);
 	uint64_t seen = 0;
-
 	MD_FORWARD(md_sim_fields_read(&fields, 0, "", config, &seen, err));
 	MD_FORWARD(md_sim_fields_require(&fields, 0, "", seen, err));
 	MD_FORWARD(md_sim_config_backbones(config, err));
@@ -233,7 +225,6 @@ enum md_status md_sim_functions_parse(const char *name, const char *text, size_t
 	struct md_sim_yaml yaml;
 	struct md_sim_functions_config config = {.yaml = &yaml};
 	enum md_status status;
-
 	MD_FORWARD(md_sim_yaml_parse(name, text, bytes, &yaml, err));
 	status = read_functions(&config, err);
 	md_sim_yaml_finish(&yaml);
@@ -250,7 +241,6 @@ enum md_status md_sim_functions_read(const char *path, struct md_sim_functions *
 {
 	MD_AUTO_FREE char *text = NULL;
 	size_t bytes;
-
 	MD_FORWARD(md_sim_file_read(path, MD_SIM_YAML_BYTES_MAX, &text, &bytes, err));
 	return md_sim_functions_parse(path, text, bytes, functions, err);
 }
@@ -259,7 +249,6 @@ enum md_status md_sim_functions_resize(struct md_sim_functions *functions, uint3
 				       struct md_error *err)
 {
 	struct md_sim_functions resized = *functions;
-
 	if (count == 0 || count > MD_SIM_FUNCTIONS_MAX)
 		return md_error_set(err, MD_ERR_INVALID, "%u functions: 1 to %u can be simulated", count,
 				    MD_SIM_FUNCTIONS_MAX);

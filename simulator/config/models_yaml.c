@@ -80,7 +80,6 @@ static int compare_names(const void *a, const void *b)
 {
 	const struct md_sim_named *left = a, *right = b;
 	int order = strcmp(left->name, right->name);
-
 	return order ? order : (left->at > right->at) - (left->at < right->at);
 }
 
@@ -100,7 +99,6 @@ enum md_status md_sim_config_backbones(struct md_sim_functions_config *config, s
 	const struct md_sim_yaml *yaml = config->yaml;
 	struct md_sim_fields fields = MD_SIM_FIELDS(yaml, backbone_fields);
 	struct md_sim_functions *out = &config->out;
-
 	if (!config->backbones)
 		return MD_OK;
 	MD_FORWARD(md_sim_config_list(yaml, config->backbones, "backbones", MD_SIM_MODELS_MAX, err));
@@ -156,7 +154,6 @@ static enum md_status start_model(const struct md_sim_functions_config *config, 
 static bool was_seen(uint64_t seen, const char *name)
 {
 	size_t i = 0;
-
 	while (strcmp(model_fields[i].name, name))
 		i++;
 	return seen >> i & 1;
@@ -169,7 +166,6 @@ static enum md_status take_artifact(const struct md_sim_functions_config *config
 	struct medusa_sched_function *spec = &model->function.spec;
 	struct md_sim_artifact_facts facts;
 	struct md_error inner = {0};
-
 	if (!model->artifact)
 		return MD_OK;
 	if (md_sim_artifact_facts(config->yaml->name, model->artifact, &facts, &inner) != MD_OK)
@@ -190,7 +186,6 @@ static enum md_status check_model(const struct md_sim_functions_config *config, 
 {
 	const struct md_sim_yaml *yaml = config->yaml;
 	struct medusa_sched_function *spec = &model->function.spec;
-
 	if (was_seen(seen, "weights") && was_seen(seen, "adapter"))
 		return md_sim_fields_refuse(yaml, at, path, "adapter", err, "weights are given as well; one of them");
 	if (was_seen(seen, "adapter") && !model->backbone)
@@ -216,7 +211,6 @@ static enum md_status read_model(struct md_sim_functions_config *config, uint32_
 {
 	struct md_sim_fields fields = MD_SIM_FIELDS(config->yaml, model_fields);
 	uint64_t seen = config->shared_seen;
-
 	MD_FORWARD(md_sim_fields_read(&fields, at, path, model, &seen, err));
 	MD_FORWARD(md_sim_fields_require(&fields, at, path, seen, err));
 	MD_FORWARD(check_model(config, at, path, model, seen, err));
@@ -234,7 +228,6 @@ static enum md_status add_model(struct md_sim_functions_config *config, uint32_t
 	struct md_sim_model_entry model;
 	char path[32];
 	enum md_status status = start_model(config, &model, err);
-
 	snprintf(path, sizeof(path), "models[%" PRIu32 "]", index);
 	if (status == MD_OK)
 		status = read_model(config, at, path, &model, err);
@@ -252,7 +245,6 @@ static enum md_status add_model(struct md_sim_functions_config *config, uint32_t
 static enum md_status read_defaults(struct md_sim_functions_config *config, struct md_error *err)
 {
 	struct md_sim_fields fields = MD_SIM_FIELDS(config->yaml, model_fields);
-
 	if (!config->defaults)
 		return MD_OK;
 	MD_FORWARD(
@@ -269,7 +261,6 @@ enum md_status md_sim_config_models(struct md_sim_functions_config *config, stru
 	struct md_sim_functions *out = &config->out;
 	uint32_t count = yaml->nodes[config->models].count;
 	MD_AUTO_FREE struct md_sim_named *names = calloc(count + 1, sizeof(*names));
-
 	MD_FORWARD(md_sim_config_list(yaml, config->models, "models", MD_SIM_MODELS_MAX, err));
 	MD_FORWARD(read_defaults(config, err));
 	out->models = calloc(count, sizeof(*out->models));

@@ -81,7 +81,6 @@ static enum md_status add_gpus(const struct md_sim_yaml *yaml, uint32_t at, cons
 			       struct md_sim_node *node, struct md_error *err)
 {
 	uint32_t total = node->gpu_count + gpu->count;
-
 	if (total > GPUS_MAX)
 		return md_sim_fields_refuse(yaml, at, path, "count", err, "more than %u GPUs", GPUS_MAX);
 	for (; node->gpu_count < total; node->gpu_count++) {
@@ -105,7 +104,6 @@ static enum md_status read_gpus(const struct md_sim_yaml *yaml, uint32_t list, s
 {
 	struct md_sim_fields fields = MD_SIM_FIELDS(yaml, gpu_fields);
 	uint32_t i = 0;
-
 	if (yaml->nodes[list].kind != MD_SIM_SEQUENCE || !yaml->nodes[list].count)
 		return md_sim_fields_refuse(yaml, list, "gpus", NULL, err, "a list of at least one GPU is expected");
 	node->gpus = calloc(GPUS_MAX, sizeof(*node->gpus));
@@ -134,7 +132,6 @@ static enum md_status make_peers(const struct md_sim_yaml *yaml, double speed, s
 				 struct md_error *err)
 {
 	uint32_t count = node->gpu_count;
-
 	node->peer_bytes_per_s = calloc((size_t)count * count, sizeof(*node->peer_bytes_per_s));
 	if (!node->peer_bytes_per_s)
 		return out_of_memory(yaml, err);
@@ -151,7 +148,6 @@ static enum md_status read_peer(const struct md_sim_yaml *yaml, uint32_t at, con
 	uint32_t count = node->gpu_count;
 	struct peer peer = {0};
 	uint64_t seen = 0;
-
 	MD_FORWARD(md_sim_fields_read(&fields, at, path, &peer, &seen, err));
 	MD_FORWARD(md_sim_fields_require(&fields, at, path, seen, err));
 	if (peer.from >= count || peer.to >= count)
@@ -169,7 +165,6 @@ static enum md_status read_peers(const struct md_sim_yaml *yaml, uint32_t list, 
 				 struct md_error *err)
 {
 	uint32_t i = 0;
-
 	if (yaml->nodes[list].kind != MD_SIM_SEQUENCE)
 		return md_sim_fields_refuse(yaml, list, "peers", NULL, err, "a list is expected");
 	for (uint32_t at = yaml->nodes[list].first; at; at = yaml->nodes[at].next, i++) {
@@ -186,7 +181,6 @@ static enum md_status read_node(const struct md_sim_yaml *yaml, struct config *c
 {
 	struct md_sim_fields fields = MD_SIM_FIELDS(yaml, node_fields);
 	uint64_t seen = 0;
-
 	MD_FORWARD(md_sim_fields_read(&fields, 0, "", config, &seen, err));
 	MD_FORWARD(md_sim_fields_require(&fields, 0, "", seen, err));
 	MD_FORWARD(read_gpus(yaml, config->gpus, &config->node, err));
@@ -202,7 +196,6 @@ enum md_status md_sim_node_parse(const char *name, const char *text, size_t byte
 	struct config config = {.node = {.prefill_share = 1, .decode_share = 1}};
 	struct md_sim_yaml yaml;
 	enum md_status status;
-
 	MD_FORWARD(md_sim_yaml_parse(name, text, bytes, &yaml, err));
 	status = read_node(&yaml, &config, err);
 	md_sim_yaml_finish(&yaml);
@@ -217,7 +210,6 @@ enum md_status md_sim_node_read(const char *path, struct md_sim_node *node, stru
 {
 	MD_AUTO_FREE char *text = NULL;
 	size_t bytes;
-
 	MD_FORWARD(md_sim_file_read(path, MD_SIM_YAML_BYTES_MAX, &text, &bytes, err));
 	return md_sim_node_parse(path, text, bytes, node, err);
 }

@@ -29,7 +29,6 @@ static bool take_number(const char *text, double *number, const char **end)
 	char digits[NUMBER_BYTES_MAX + 1];
 	size_t length = strspn(text, "0123456789.");
 	const char *points = memchr(text, '.', length);
-
 	if (length == 0 || length > NUMBER_BYTES_MAX ||
 	    (points && (length == 1 || memchr(points + 1, '.', length - (size_t)(points + 1 - text)))))
 		return false;
@@ -51,7 +50,6 @@ static const char *parse(const char *text, const struct unit *units, const char 
 {
 	const char *end;
 	double number, factor;
-
 	if (!take_number(text, &number, &end))
 		return missing;
 	factor = find_unit(units, end);
@@ -65,7 +63,6 @@ static const char *parse_integer(const char *text, const struct unit *units, con
 {
 	double exact;
 	const char *wrong = parse(text, units, missing, &exact);
-
 	if (!wrong)
 		*value = (uint64_t)llround(exact);
 	return wrong;
@@ -86,7 +83,6 @@ const char *md_sim_parse_speed(const char *text, double *bytes_per_s)
 	static const char missing[] = "a speed with a unit is expected, such as 12GB/s";
 	char amount[NUMBER_BYTES_MAX + 8];
 	size_t length = strlen(text);
-
 	if (length < 2 || length >= sizeof(amount) || strcmp(text + length - 2, "/s"))
 		return strcmp(text, "0") == 0 ? (*bytes_per_s = 0, NULL) : missing;
 	memcpy(amount, text, length - 2);
@@ -101,7 +97,6 @@ const char *md_sim_parse_rate(const char *text, struct md_sim_range *per_min)
 	char low[NUMBER_BYTES_MAX + 1];
 	const char *end, *wrong = parse(dots ? dots + 2 : text, rate_units, missing, &per_min->high);
 	size_t length;
-
 	per_min->low = per_min->high;
 	if (wrong || !dots)
 		return wrong;
@@ -120,7 +115,6 @@ const char *md_sim_parse_rate(const char *text, struct md_sim_range *per_min)
 const char *md_sim_parse_number(const char *text, double *number)
 {
 	const char *end;
-
 	if (!take_number(text, number, &end) || (*end && strcmp(end, "%")))
 		return "a number is expected, such as 4, 0.98 or 98%";
 	if (*end)

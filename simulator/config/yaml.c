@@ -35,7 +35,6 @@ static enum md_status out_of_memory(const struct reader *reader)
 static enum md_status read_event(struct reader *reader)
 {
 	const yaml_parser_t *parser = &reader->parser;
-
 	if (reader->held)
 		yaml_event_delete(&reader->event);
 	reader->held = false;
@@ -57,7 +56,6 @@ static enum md_status keep_text(const struct reader *reader, uint32_t *at)
 {
 	const char *value = (const char *)reader->event.data.scalar.value;
 	size_t length = reader->event.data.scalar.length;
-
 	if (length > MD_SIM_YAML_SCALAR_MAX)
 		return refuse(reader, "a text of over 4096 bytes");
 	if (memchr(value, 0, length))
@@ -70,7 +68,6 @@ static enum md_status keep_text(const struct reader *reader, uint32_t *at)
 static enum md_status add_node(const struct reader *reader, enum md_sim_yaml_kind kind, uint32_t *out)
 {
 	struct md_sim_yaml *yaml = reader->yaml;
-
 	if (yaml->count == MD_SIM_YAML_NODES_MAX)
 		return refuse(reader, "more than 100000 values");
 	if (!MD_ARRAY_GROW(yaml->nodes, yaml->count, yaml->capacity))
@@ -95,7 +92,6 @@ static enum md_status read_node(struct reader *reader, uint32_t depth, uint32_t 
 static enum md_status read_pair(struct reader *reader, uint32_t depth, uint32_t *child)
 {
 	uint32_t key, line = line_of(reader);
-
 	if (reader->event.type != YAML_SCALAR_EVENT)
 		return refuse(reader, "a key that is not a plain word");
 	if (reader->event.data.scalar.anchor || reader->event.data.scalar.tag)
@@ -113,7 +109,6 @@ static enum md_status read_children(struct reader *reader, uint32_t depth, uint3
 	bool mapping = reader->yaml->nodes[parent].kind == MD_SIM_MAPPING;
 	yaml_event_type_t end = mapping ? YAML_MAPPING_END_EVENT : YAML_SEQUENCE_END_EVENT;
 	uint32_t last = 0, child;
-
 	if (depth == MD_SIM_YAML_DEPTH_MAX)
 		return refuse(reader, "values nested more than 12 deep");
 	for (;;) {
@@ -130,7 +125,6 @@ static enum md_status read_children(struct reader *reader, uint32_t depth, uint3
 static enum md_status read_node(struct reader *reader, uint32_t depth, uint32_t *out)
 {
 	const yaml_event_t *event = &reader->event;
-
 	switch (event->type) {
 	case YAML_SCALAR_EVENT:
 		if (event->data.scalar.anchor || event->data.scalar.tag)
@@ -157,7 +151,6 @@ static enum md_status read_node(struct reader *reader, uint32_t depth, uint32_t 
 static enum md_status read_document(struct reader *reader)
 {
 	uint32_t root;
-
 	do
 		MD_FORWARD(read_event(reader));
 	while (reader->event.type == YAML_STREAM_START_EVENT);
@@ -178,7 +171,6 @@ enum md_status md_sim_yaml_parse(const char *name, const char *text, size_t byte
 {
 	struct reader reader = {.yaml = yaml, .err = err};
 	enum md_status status;
-
 	*yaml = (struct md_sim_yaml){.name = name};
 	md_buf_init(&yaml->text);
 	if (bytes > MD_SIM_YAML_BYTES_MAX)
@@ -218,7 +210,6 @@ const char *md_sim_yaml_text(const struct md_sim_yaml *yaml, uint32_t node)
 enum md_status md_sim_file_read(const char *path, size_t max, char **text, size_t *bytes, struct md_error *err)
 {
 	struct md_file_bytes file;
-
 	MD_FORWARD(md_file_read(path, max, &file, err));
 	*text = (char *)file.data;
 	*bytes = file.size;

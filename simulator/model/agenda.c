@@ -35,7 +35,6 @@ void md_sim_agenda_pop(struct md_sim_agenda *agenda)
 	struct md_sim_entry *entries = agenda->entries;
 	struct md_sim_entry last = entries[--agenda->count];
 	size_t i = 0;
-
 	for (;;) {
 		size_t child = 2 * i + 1;
 		if (child >= agenda->count)

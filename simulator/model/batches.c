@@ -9,7 +9,6 @@
 static uint32_t batch_new(struct md_sim_model *model)
 {
 	uint32_t index = model->free_batch;
-
 	if (index != NONE) {
 		model->free_batch = model->batches[index].next_free;
 		return index;
@@ -28,7 +27,6 @@ static void bill(struct md_sim_model *model, uint32_t gpu)
 {
 	struct gpu *place = &model->gpus[gpu];
 	double past = (double)(model->now - place->since);
-
 	if (place->count) {
 		place->busy += past;
 		place->share += past / place->count;
@@ -39,7 +37,6 @@ static void bill(struct md_sim_model *model, uint32_t gpu)
 static bool join_gpu(struct md_sim_model *model, uint32_t gpu, uint32_t index)
 {
 	struct gpu *place = &model->gpus[gpu];
-
 	if (!MD_ARRAY_GROW(place->batches, place->count, place->capacity))
 		return false;
 	bill(model, gpu);
@@ -50,7 +47,6 @@ static bool join_gpu(struct md_sim_model *model, uint32_t gpu, uint32_t index)
 static uint32_t tokens_of(const struct md_sim_model *model, uint64_t request)
 {
 	const struct md_sim_workload *workload = model->options.workload;
-
 	if (!workload || request >= workload->count || !workload->requests[request].generated_tokens)
 		return 1;
 	return workload->requests[request].generated_tokens;
@@ -68,7 +64,6 @@ static uint64_t kv_of(const struct md_sim_model *model, const struct batch *batc
 {
 	const struct md_sim_workload *workload = model->options.workload;
 	const struct md_sim_function *function = &model->functions->functions[batch->function];
-
 	/* A process of its own has it from the beginning. */
 	if (model->options.bound)
 		return 0;
@@ -79,7 +74,6 @@ static uint64_t kv_of(const struct md_sim_model *model, const struct batch *batc
 static bool take_requests(struct md_sim_model *model, struct batch *batch, const struct medusa_sched_action *action)
 {
 	uint32_t room = batch->capacity, token_room = room;
-
 	if (!MD_ARRAY_RESERVE(batch->requests, action->request_count, room) ||
 	    !MD_ARRAY_RESERVE(batch->tokens, room, token_room))
 		return false;
@@ -118,7 +112,6 @@ static void settle(struct md_sim_model *model, struct batch *batch)
 static void set_rate(struct md_sim_model *model, uint32_t index, double rate, bool anew)
 {
 	struct batch *batch = &model->batches[index];
-
 	if (rate == batch->rate && !anew)
 		return;
 	settle(model, batch);
@@ -132,7 +125,6 @@ static void share(struct md_sim_model *model, uint32_t gpu, uint32_t changed)
 {
 	const struct gpu *place = &model->gpus[gpu];
 	uint32_t first = 0, further = 0;
-
 	for (uint32_t i = 0; i < place->count; i++) {
 		const struct batch *batch = &model->batches[place->batches[i]];
 		first += batch->phase == PHASE_FIRST;
@@ -163,7 +155,6 @@ static bool gated(const struct batch *batch)
 void md_sim_model_begin(struct md_sim_model *model, uint32_t index)
 {
 	struct batch *batch = &model->batches[index];
-
 	if (gated(batch) || batch->phase != PHASE_GATED)
 		return;
 	if (batch->ready_at > model->now) {
@@ -184,7 +175,6 @@ static bool absent(struct md_sim_model *model, struct batch *batch, int kind, ui
 {
 	uint32_t place = kind == MEDUSA_SCHED_LIBRARY ? model->node->gpu_count : batch->gpu;
 	struct copy *copy = md_sim_model_copy(model, place, batch->needs[kind]);
-
 	if (copy->state == COPY_COMING) {
 		const struct transfer *transfer = &model->transfers[copy->transfer];
 		batch->coming[kind] = true;
@@ -202,7 +192,6 @@ static void bind_needs(struct md_sim_model *model, struct batch *batch)
 					     [MEDUSA_SCHED_WEIGHTS] = spec->weight_bytes,
 					     [MEDUSA_SCHED_CONTEXT] = spec->context_bytes,
 					     [MEDUSA_SCHED_LIBRARY] = spec->library_bytes};
-
 	for (int kind = 0; kind < BATCH_NEEDS; kind++) {
 		batch->coming[kind] = false;
 		batch->needs[kind] = NONE;
@@ -219,7 +208,6 @@ static void check_run(struct md_sim_model *model, const struct medusa_sched_acti
 {
 	const struct gpu *gpu = &model->gpus[action->gpu];
 	uint32_t slots = model->node->gpus[action->gpu].slots ? model->node->gpus[action->gpu].slots : 1;
-
 	if (!gpu->present)
 		md_sim_model_complain(model, "batch %llu runs on GPU %u, which is lost",
 				      (unsigned long long)action->batch, action->gpu);
@@ -232,7 +220,6 @@ void md_sim_model_run(struct md_sim_model *model, const struct medusa_sched_acti
 {
 	const struct medusa_sched_function *spec = &model->functions->functions[action->function].spec;
 	uint32_t index = batch_new(model);
-
 	check_run(model, action);
 	if (index == NONE || !join_gpu(model, action->gpu, index)) {
 		model->failed = true;
@@ -264,7 +251,6 @@ void md_sim_model_arrived(struct md_sim_model *model, uint32_t place, uint32_t a
 {
 	bool host = place == model->node->gpu_count;
 	uint32_t from = host ? 0 : place, to = host ? place : place + 1;
-
 	for (uint32_t gpu = from; gpu < to; gpu++) {
 		for (uint32_t i = 0; i < model->gpus[gpu].count; i++) {
 			uint32_t index = model->gpus[gpu].batches[i];
@@ -304,7 +290,6 @@ void md_sim_model_batch_drop(struct md_sim_model *model, uint32_t index)
 	struct batch *batch = &model->batches[index];
 	struct gpu *gpu = &model->gpus[batch->gpu];
 	uint32_t at = 0;
-
 	bill(model, batch->gpu);
 	model->billed[batch->function] += gpu->share - batch->billed_from;
 	unpin(model, batch);
@@ -324,7 +309,6 @@ static void emit_request(struct md_sim_model *model, enum medusa_sched_event_typ
 			 uint32_t i)
 {
 	struct medusa_sched_event *event = md_sim_model_emit(model, type);
-
 	if (!event)
 		return;
 	event->batch = batch->id;
@@ -337,7 +321,6 @@ static void emit_request(struct md_sim_model *model, enum medusa_sched_event_typ
 static void end_requests(struct md_sim_model *model, uint32_t index)
 {
 	struct batch *batch = &model->batches[index];
-
 	while (batch->ended < batch->count && batch->tokens[batch->ended] <= batch->tokens_done) {
 		uint64_t kv = kv_of(model, batch, batch->requests[batch->ended]);
 		emit_request(model, MEDUSA_SCHED_DONE, batch, batch->ended++);
@@ -360,7 +343,6 @@ static void end_requests(struct md_sim_model *model, uint32_t index)
 void md_sim_model_computed(struct md_sim_model *model, uint32_t index)
 {
 	struct batch *batch = &model->batches[index];
-
 	settle(model, batch);
 	if (batch->phase == PHASE_FIRST && copies_missing(batch)) {
 		batch->phase = PHASE_STALLED;

@@ -8,7 +8,6 @@
 bool md_sim_model_blocks(struct md_sim_model *model)
 {
 	uint32_t models = model->functions->model_count ? model->functions->model_count : 1;
-
 	if (!model->options.no_blocks || !model->node->allocation_block_bytes)
 		return true;
 	for (uint32_t gpu = 0; gpu < model->node->gpu_count; gpu++) {
@@ -35,7 +34,6 @@ static uint64_t blocks_of(const struct md_sim_model *model, uint64_t bytes)
 static bool free_one(struct md_sim_model *model, struct gpu *gpu)
 {
 	uint32_t most = 0;
-
 	for (uint32_t i = 1; i < model->functions->model_count; i++)
 		if (gpu->blocks[i] > gpu->blocks[most])
 			most = i;
@@ -49,7 +47,6 @@ static bool free_one(struct md_sim_model *model, struct gpu *gpu)
 uint64_t md_sim_model_allocate(struct md_sim_model *model, uint32_t index, uint32_t function, uint64_t bytes)
 {
 	struct gpu *gpu = &model->gpus[index];
-
 	if (!gpu->blocks)
 		return 0;
 	uint32_t *cached = &gpu->blocks[model_of(model, function)];
@@ -65,7 +62,6 @@ uint64_t md_sim_model_allocate(struct md_sim_model *model, uint32_t index, uint3
 void md_sim_model_release(struct md_sim_model *model, uint32_t index, uint32_t function, uint64_t bytes)
 {
 	struct gpu *gpu = &model->gpus[index];
-
 	if (gpu->blocks)
 		gpu->blocks[model_of(model, function)] += (uint32_t)blocks_of(model, bytes);
 }

@@ -10,7 +10,6 @@ static void transfer_failed(struct md_sim_model *model, uint32_t index)
 	struct transfer *transfer = &model->transfers[index];
 	uint32_t place = transfer->place, artifact = transfer->artifact;
 	struct medusa_sched_event *event = md_sim_model_emit(model, MEDUSA_SCHED_TRANSFER_FAILED);
-
 	if (event)
 		event->transfer = transfer->id;
 	/* The scheduler knows which batches waited for it: they end unreported. */
@@ -39,7 +38,6 @@ static void readers_fail(struct md_sim_model *model, uint32_t gpu, uint32_t arti
 static void gpu_lost(struct md_sim_model *model, uint32_t index)
 {
 	struct gpu *gpu = &model->gpus[index];
-
 	while (gpu->count)
 		md_sim_model_batch_drop(model, gpu->batches[gpu->count - 1]);
 	for (uint32_t i = 0; i < model->transfer_count; i++)
@@ -58,7 +56,6 @@ static void backbone_failed(struct md_sim_model *model, uint32_t gpu, uint32_t b
 {
 	uint32_t artifact = md_sim_model_artifact(model, MEDUSA_SCHED_BACKBONE, 0, backbone);
 	struct copy *copy = md_sim_model_copy(model, gpu, artifact);
-
 	for (uint32_t i = model->gpus[gpu].count; i-- > 0;) {
 		uint32_t batch = model->gpus[gpu].batches[i];
 		if (model->batches[batch].needs[MEDUSA_SCHED_BACKBONE] == artifact)
@@ -73,7 +70,6 @@ static void backbone_failed(struct md_sim_model *model, uint32_t gpu, uint32_t b
 static uint32_t oldest_transfer(const struct md_sim_model *model, uint32_t gpu)
 {
 	uint32_t oldest = NONE;
-
 	for (uint32_t i = 0; i < model->transfer_count; i++) {
 		const struct transfer *transfer = &model->transfers[i];
 		if (transfer->live && transfer->place == gpu && transfer->stage != STAGE_LEAVING &&
@@ -86,7 +82,6 @@ static uint32_t oldest_transfer(const struct md_sim_model *model, uint32_t gpu)
 static void forward(struct md_sim_model *model, const struct medusa_sched_event *fault)
 {
 	struct medusa_sched_event *event = md_sim_model_emit(model, fault->type);
-
 	if (!event)
 		return;
 	*event = *fault;
@@ -108,7 +103,6 @@ void md_sim_model_fault(struct md_sim_model *model, uint32_t index)
 {
 	const struct medusa_sched_event *fault = &model->options.faults[index];
 	uint32_t victim;
-
 	switch (fault->type) {
 	case MEDUSA_SCHED_TRANSFER_FAILED:
 		victim = oldest_transfer(model, fault->gpu);
@@ -176,7 +170,6 @@ void md_sim_model_measure(struct md_sim_model *model)
 void md_sim_model_report(struct md_sim_model *model)
 {
 	struct report report = model->reports[model->report_head];
-
 	model->report_head = (model->report_head + 1) % model->report_capacity;
 	model->report_count--;
 	if (!model->gpus[report.gpu].present)

@@ -39,7 +39,6 @@ static double share_of(const struct md_sim_link *link)
 static double tightest(const struct md_sim_links *links)
 {
 	double least = INFINITY;
-
 	for (size_t i = 0; i < links->count; i++) {
 		const struct md_sim_flow *flow = &links->flows[i];
 		if (!flow->open)
@@ -102,7 +101,6 @@ static void open_all(struct md_sim_links *links)
 static void share(struct md_sim_links *links, uint64_t now)
 {
 	size_t open = links->count;
-
 	open_all(links);
 	while (open) {
 		double least = tightest(links);
@@ -145,7 +143,6 @@ bool md_sim_links_start(struct md_sim_links *links, uint64_t now, double bytes, 
 bool md_sim_links_next(const struct md_sim_links *links, uint64_t *at, uint32_t *user)
 {
 	const struct md_sim_flow *next = NULL;
-
 	for (size_t i = 0; i < links->count; i++) {
 		const struct md_sim_flow *flow = &links->flows[i];
 		if (!next || flow->end < next->end || (flow->end == next->end && flow->order < next->order))

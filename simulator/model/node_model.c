@@ -22,7 +22,6 @@ struct medusa_sched_event *md_sim_model_emit(struct md_sim_model *model, enum me
 void md_sim_model_complain(struct md_sim_model *model, const char *format, ...)
 {
 	va_list arguments;
-
 	if (model->complaints++)
 		return;
 	va_start(arguments, format);
@@ -70,7 +69,6 @@ static bool allocate(struct md_sim_model *model)
 {
 	const struct md_sim_node *node = model->node;
 	const struct md_sim_functions *functions = model->functions;
-
 	model->artifact_count = functions->backbone_count + MEDUSA_SCHED_LIBRARY * functions->count;
 	model->gpus = calloc(node->gpu_count + 1, sizeof(*model->gpus));
 	model->timings = calloc(functions->count + 1, sizeof(*model->timings));
@@ -82,7 +80,6 @@ static bool allocate(struct md_sim_model *model)
 static void in_host(struct md_sim_model *model, int kind, uint32_t function, uint32_t backbone)
 {
 	uint32_t artifact = md_sim_model_artifact(model, kind, function, backbone);
-
 	md_sim_model_copy(model, model->node->gpu_count, artifact)->state = COPY_THERE;
 }
 
@@ -108,7 +105,6 @@ enum md_status md_sim_model_create(const struct md_sim_model_options *options, s
 				   struct md_error *err)
 {
 	struct md_sim_model *model = calloc(1, sizeof(*model));
-
 	if (!model)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a node model");
 	model->options = *options;
@@ -196,7 +192,6 @@ static bool stale(const struct md_sim_model *model, const struct md_sim_entry *e
 static const struct md_sim_entry *first_entry(struct md_sim_model *model)
 {
 	const struct md_sim_entry *entry;
-
 	while ((entry = md_sim_agenda_first(&model->agenda)) && stale(model, entry))
 		md_sim_agenda_pop(&model->agenda);
 	return entry;
@@ -207,7 +202,6 @@ bool md_sim_model_due(struct md_sim_model *model, uint64_t *at)
 	const struct md_sim_entry *entry = first_entry(model);
 	uint64_t end;
 	uint32_t transfer;
-
 	if (model->failed)
 		return false;
 	if (model->event_head < model->event_count) {
@@ -251,7 +245,6 @@ void md_sim_model_advance(struct md_sim_model *model)
 	const struct md_sim_entry *entry = first_entry(model);
 	uint64_t end = UINT64_MAX;
 	uint32_t transfer;
-
 	/* What actions led to at once is taken before time passes. */
 	if (model->event_head < model->event_count)
 		return;
@@ -296,7 +289,6 @@ uint64_t md_sim_model_used_bytes(const struct md_sim_model *model, uint32_t gpu)
 double md_sim_model_busy_s(const struct md_sim_model *model, uint32_t gpu)
 {
 	const struct gpu *place = &model->gpus[gpu];
-
 	return (place->busy + (place->count ? (double)(model->now - place->since) : 0)) / 1e9;
 }
 

@@ -9,7 +9,6 @@
 static bool uplink_of(struct md_sim_model *model, uint32_t gpu)
 {
 	const struct md_sim_node *node = model->node;
-
 	if (node->switch_bytes_per_s <= 0)
 		return true;
 	for (uint32_t other = 0; other < gpu; other++) {
@@ -25,7 +24,6 @@ bool md_sim_model_links(struct md_sim_model *model)
 {
 	const struct md_sim_node *node = model->node;
 	size_t pairs = (size_t)node->gpu_count * node->gpu_count;
-
 	if (!md_sim_links_add(&model->links, node->cold_bytes_per_s, &model->disk))
 		return false;
 	for (uint32_t gpu = 0; gpu < node->gpu_count; gpu++) {
@@ -49,7 +47,6 @@ bool md_sim_model_links(struct md_sim_model *model)
 static uint32_t transfer_new(struct md_sim_model *model, const struct medusa_sched_action *action)
 {
 	uint32_t index = model->free_transfer;
-
 	if (index != NONE) {
 		model->free_transfer = model->transfers[index].next_free;
 	} else {
@@ -81,7 +78,6 @@ static uint32_t transfer_new(struct md_sim_model *model, const struct medusa_sch
 static void transfer_free(struct md_sim_model *model, uint32_t index)
 {
 	struct transfer *transfer = &model->transfers[index];
-
 	if (transfer->peer != NONE)
 		md_sim_model_copy(model, transfer->peer, transfer->artifact)->pins--;
 	transfer->live = false;
@@ -93,7 +89,6 @@ static void transfer_free(struct md_sim_model *model, uint32_t index)
 static void delay(struct md_sim_model *model, uint32_t index, uint64_t ns)
 {
 	struct transfer *transfer = &model->transfers[index];
-
 	transfer->stage = STAGE_DELAY;
 	md_sim_model_plan(model, model->now + ns, AGENDA_TRANSFER, index, ++transfer->generation);
 }
@@ -103,7 +98,6 @@ static void make(struct md_sim_model *model, uint32_t index)
 {
 	struct transfer *transfer = &model->transfers[index];
 	uint32_t library = md_sim_model_artifact(model, MEDUSA_SCHED_LIBRARY, transfer->function, NONE);
-
 	if (md_sim_model_copy(model, model->node->gpu_count, library)->state == COPY_COMING)
 		transfer->stage = STAGE_LIBRARY;
 	else
@@ -131,7 +125,6 @@ static double copied_bytes(const struct md_sim_model *model, const struct transf
 static uint64_t first_delay(struct md_sim_model *model, const struct transfer *transfer)
 {
 	uint64_t ns = transfer->source == MEDUSA_SCHED_FROM_COLD ? cold_ns(model, transfer) : 0;
-
 	if (transfer->place < model->node->gpu_count && transfer->kind == MEDUSA_SCHED_WEIGHTS)
 		ns += md_sim_model_allocate(model, transfer->place, transfer->function, transfer->bytes);
 	return ns;
@@ -140,7 +133,6 @@ static uint64_t first_delay(struct md_sim_model *model, const struct transfer *t
 static void check_source(struct md_sim_model *model, struct transfer *transfer, uint32_t peer)
 {
 	uint32_t from = transfer->source == MEDUSA_SCHED_FROM_PEER ? peer : model->node->gpu_count;
-
 	if (transfer->source == MEDUSA_SCHED_FROM_COLD || transfer->source == MEDUSA_SCHED_MADE)
 		return;
 	if (from > model->node->gpu_count || md_sim_model_copy(model, from, transfer->artifact)->state != COPY_THERE) {
@@ -160,7 +152,6 @@ static void check_source(struct md_sim_model *model, struct transfer *transfer, 
 void md_sim_model_bring(struct md_sim_model *model, const struct medusa_sched_action *action)
 {
 	uint32_t index = transfer_new(model, action);
-
 	if (index == NONE)
 		return;
 	struct transfer *transfer = &model->transfers[index];
@@ -215,7 +206,6 @@ static void transfer_done(struct md_sim_model *model, uint32_t index)
 	uint32_t place = transfer->place, artifact = transfer->artifact;
 	bool library = transfer->kind == MEDUSA_SCHED_LIBRARY;
 	struct medusa_sched_event *event = md_sim_model_emit(model, MEDUSA_SCHED_TRANSFER_DONE);
-
 	if (event)
 		event->transfer = transfer->id;
 	md_sim_model_copy(model, place, artifact)->state = COPY_THERE;
@@ -240,7 +230,6 @@ static void transfer_left(struct md_sim_model *model, uint32_t index)
 {
 	struct transfer *transfer = &model->transfers[index];
 	struct medusa_sched_event *event = md_sim_model_emit(model, MEDUSA_SCHED_EVICTED);
-
 	if (event)
 		event->transfer = transfer->id;
 	md_sim_model_copy(model, transfer->place, transfer->artifact)->state = COPY_ABSENT;
@@ -253,7 +242,6 @@ void md_sim_model_transfer_next(struct md_sim_model *model, uint32_t index)
 {
 	struct transfer *transfer = &model->transfers[index];
 	uint32_t gpus = model->node->gpu_count, place = transfer->place;
-
 	if (transfer->stage == STAGE_DISK || transfer->stage == STAGE_LINK)
 		md_sim_links_stop(&model->links, model->now, index);
 	if (transfer->stage == STAGE_LEAVING)
@@ -276,7 +264,6 @@ void md_sim_model_transfer_drop(struct md_sim_model *model, uint32_t index)
 	struct transfer *transfer = &model->transfers[index];
 	uint32_t artifact = transfer->artifact;
 	bool library = transfer->kind == MEDUSA_SCHED_LIBRARY;
-
 	if (transfer->stage == STAGE_DISK || transfer->stage == STAGE_LINK)
 		md_sim_links_stop(&model->links, model->now, index);
 	md_sim_model_copy(model, transfer->place, artifact)->state = COPY_ABSENT;
@@ -313,7 +300,6 @@ void md_sim_model_remove(struct md_sim_model *model, const struct medusa_sched_a
 	uint32_t place = action->gpu == NONE ? model->node->gpu_count : action->gpu;
 	uint32_t artifact = md_sim_model_artifact(model, action->artifact, action->function, action->backbone);
 	struct copy *copy = md_sim_model_copy(model, place, artifact);
-
 	check_removal(model, copy, place, artifact);
 	copy->residue = residue_of(model, action);
 	if (action->transfer) {

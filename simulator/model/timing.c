@@ -15,7 +15,6 @@ static void fit(const struct path *path, double work, double tail, double bytes,
 	double end = round(tail * work);
 	double copies = path->speed > 0 ? round(bytes / path->speed) : 0;
 	double swap = fmax((double)path->swap, work);
-
 	*copied = bytes;
 	*head = 0;
 	if (!path->swap)
@@ -30,7 +29,6 @@ static void fit(const struct path *path, double work, double tail, double bytes,
 static double tail_of(const struct path *path, double work, double bytes)
 {
 	double copies = path->speed > 0 ? bytes / path->speed : 0;
-
 	if (!path->swap || copies < work || work <= 0)
 		return 0;
 	return fmin(fmax(((double)path->swap - copies) / work, 0), 1);
@@ -46,7 +44,6 @@ static double slowest(double a, double b)
 static double fastest_peer(const struct md_sim_node *node)
 {
 	double speed = 0;
-
 	for (size_t i = 0; node->peer_bytes_per_s && i < (size_t)node->gpu_count * node->gpu_count; i++)
 		speed = fmax(speed, node->peer_bytes_per_s[i]);
 	return speed;
@@ -60,7 +57,6 @@ static void time_function(const struct md_sim_node *node, const struct md_sim_fu
 	double bytes = (double)(function->transfer_bytes ? function->transfer_bytes : spec->weight_bytes);
 	double work = (double)spec->t0_ns;
 	bool heavy = false;
-
 	timing->tail = function->tail;
 	if (function->tail <= 0) {
 		timing->tail = tail_of(&host, work, bytes);

@@ -19,7 +19,6 @@ static void count_function(const struct md_sim_function_result *function, struct
 struct md_sim_share md_sim_report_share(const struct md_sim_result *result)
 {
 	struct md_sim_share share = {0};
-
 	for (uint32_t i = 0; i < result->function_count; i++)
 		count_function(&result->functions[i], &share);
 	return share;
@@ -29,7 +28,6 @@ void md_sim_report_shares(const struct md_sim_report *report, const struct md_si
 			  struct md_sim_share *shares)
 {
 	const struct md_sim_functions *functions = report->functions;
-
 	memset(shares, 0, functions->model_count * sizeof(*shares));
 	for (uint32_t i = 0; i < result->function_count && i < functions->count; i++)
 		if (functions->functions[i].model < functions->model_count)
@@ -39,7 +37,6 @@ void md_sim_report_shares(const struct md_sim_report *report, const struct md_si
 uint64_t md_sim_report_rejected(const struct md_sim_result *result)
 {
 	uint64_t sum = 0;
-
 	for (size_t i = 0; i < MD_SIM_REASONS; i++)
 		sum += result->rejected[i];
 	return sum;
@@ -53,7 +50,6 @@ double md_sim_report_percent(double part, double whole)
 double md_sim_report_load_variance(const struct md_sim_result *result)
 {
 	double greatest = 0, mean = 0, variance = 0;
-
 	for (uint32_t i = 0; i < result->gpu_count; i++)
 		greatest = fmax(greatest, result->gpu_busy_s[i]);
 	if (greatest <= 0)
@@ -77,7 +73,6 @@ const char *md_sim_report_reason(size_t reason)
 static struct md_sim_figure *add(struct md_sim_figures *figures, const char *format, va_list arguments)
 {
 	struct md_sim_figure row = {0};
-
 	if (!MD_ARRAY_GROW(figures->rows, figures->count, figures->capacity))
 		return NULL;
 	if (vasprintf(&row.label, format, arguments) < 0)
@@ -89,7 +84,6 @@ static struct md_sim_figure *add(struct md_sim_figures *figures, const char *for
 static __attribute__((format(printf, 2, 3))) void title(struct md_sim_figures *figures, const char *format, ...)
 {
 	va_list arguments;
-
 	va_start(arguments, format);
 	figures->failed |= !add(figures, format, arguments);
 	va_end(arguments);
@@ -141,7 +135,6 @@ struct field {
 static double value_of(struct md_sim_result *result, const struct field *field)
 {
 	char *at = (char *)result + field->offset;
-
 	switch (field->kind) {
 	case NUMBER:
 		return (double)*(uint64_t *)at * field->argument;
@@ -240,7 +233,6 @@ static void service_rows(struct md_sim_report *report, struct md_sim_figures *fi
 static void number_row(struct md_sim_report *report, struct md_sim_figures *figures, const char *label, size_t offset)
 {
 	const struct field field = {label, NUMBER, offset, 1, 0};
-
 	for (size_t p = 0; p < report->count; p++)
 		if (value_of(&report->results[p], &field) > 0) {
 			field_rows(report, figures, &field, 1);
@@ -301,7 +293,6 @@ static void model_rows(struct md_sim_report *report, struct md_sim_figures *figu
 	uint32_t shown = models < MD_SIM_MODELS_SHOWN ? models : MD_SIM_MODELS_SHOWN;
 	struct md_sim_share *shares = calloc((size_t)models + 1, sizeof(*shares));
 	size_t first = figures->count;
-
 	for (uint32_t m = 0; m < shown; m++)
 		row(figures, "%s", report->functions->models[m]);
 	if (!shares || figures->failed || figures->count != first + shown) {

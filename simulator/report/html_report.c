@@ -75,7 +75,6 @@ static void write_about(const struct md_sim_report *report, FILE *out)
 {
 	const struct md_sim_node *node = report->node;
 	char text[256];
-
 	element("h1", "Scheduler simulation", out);
 	element("p class=\"note\"", "Simulated: no GPU was used. Real are only the times that say so.", out);
 	fputs("<dl>\n", out);
@@ -117,7 +116,6 @@ static void write_row(const struct md_sim_figures *figures, const struct md_sim_
 static void write_table(struct md_sim_report *report, FILE *out)
 {
 	struct md_sim_figures figures;
-
 	md_sim_figures_make(report, &figures);
 	element("h2", "Figures", out);
 	fputs("<div class=\"scroll\" role=\"region\" aria-label=\"Figures\" tabindex=\"0\">\n<table>\n"
@@ -175,7 +173,6 @@ static bool latency_of_slo(struct md_sim_report *report, struct md_sim_result *r
 {
 	struct md_sim_samples samples = {0};
 	bool made = md_sim_report_normalize(report, result, &samples);
-
 	md_sim_report_cdf(&samples, cdf);
 	md_sim_samples_finish(&samples);
 	return made;
@@ -192,7 +189,6 @@ static void plot_curves(const struct plots *plots, struct md_sim_curves plot, sa
 {
 	struct md_sim_cdf *curves = calloc(plots->report->count + 1, sizeof(*curves));
 	bool made = curves != NULL;
-
 	for (size_t p = 0; made && p < plots->report->count; p++)
 		made = get(plots->report, &plots->report->results[p], &curves[p]);
 	begin_figure(plots, plot.title);
@@ -215,7 +211,6 @@ static void plot_bars(const struct plots *plots, struct md_sim_bars plot, bars_g
 {
 	size_t stride = plots->report->count;
 	MD_AUTO_FREE double *values = calloc(plot.group_count * stride + 1, sizeof(*values));
-
 	if (!plot.group_count)
 		return;
 	for (size_t p = 0; values && p < stride; p++)
@@ -245,7 +240,6 @@ static void plot_load(const struct plots *plots)
 	uint32_t gpus = plots->report->node->gpu_count;
 	MD_AUTO_FREE char(*labels)[24] = calloc((size_t)gpus + 1, sizeof(*labels));
 	MD_AUTO_FREE const char **groups = calloc((size_t)gpus + 1, sizeof(*groups));
-
 	for (uint32_t i = 0; labels && groups && i < gpus; i++) {
 		snprintf(labels[i], sizeof(labels[i]), "GPU %u", i);
 		groups[i] = labels[i];
@@ -266,7 +260,6 @@ static void compliance(const struct md_sim_report *report, const struct md_sim_r
 		       double *values, size_t stride)
 {
 	MD_AUTO_FREE struct md_sim_share *shares = calloc((size_t)report->functions->model_count + 1, sizeof(*shares));
-
 	if (shares)
 		md_sim_report_shares(report, result, shares);
 	for (size_t g = 0; g < groups; g++)
@@ -278,7 +271,6 @@ static void plot_models(const struct plots *plots)
 {
 	const struct md_sim_functions *functions = plots->report->functions;
 	uint32_t shown = functions->model_count < MD_SIM_MODELS_SHOWN ? functions->model_count : MD_SIM_MODELS_SHOWN;
-
 	plot_bars(plots,
 		  (struct md_sim_bars){.id = "models",
 				       .title = "Functions within SLO, by model",
@@ -294,7 +286,6 @@ static void plot_models(const struct plots *plots)
 static size_t reasons_of(const struct md_sim_report *report, size_t reasons[MD_SIM_REASONS])
 {
 	size_t count = 0;
-
 	for (size_t reason = 0; reason < MD_SIM_REASONS; reason++)
 		for (size_t p = 0; p < report->count; p++)
 			if (report->results[p].rejected[reason]) {
@@ -308,7 +299,6 @@ static void rejected(const struct md_sim_report *report, const struct md_sim_res
 		     double *values, size_t stride)
 {
 	size_t reasons[MD_SIM_REASONS];
-
 	reasons_of(report, reasons);
 	for (size_t g = 0; g < groups; g++)
 		values[g * stride] = (double)result->rejected[reasons[g]];
@@ -319,7 +309,6 @@ static void plot_rejected(const struct plots *plots)
 	size_t reasons[MD_SIM_REASONS], count = reasons_of(plots->report, reasons);
 	const char *groups[MD_SIM_REASONS];
 	static const char title[] = "Requests rejected, by reason";
-
 	for (size_t g = 0; g < count; g++)
 		groups[g] = md_sim_report_reason(reasons[g]);
 	if (!count) {
@@ -337,7 +326,6 @@ static void write_plots(struct md_sim_report *report, FILE *out)
 {
 	MD_AUTO_FREE const char **names = calloc(report->count + 1, sizeof(*names));
 	struct plots plots = {report, names, out};
-
 	element("h2", "Plots", out);
 	if (!names) {
 		element("p class=\"note\"", "Out of memory for plots: there are none.", out);

@@ -101,7 +101,6 @@ static void summary(struct md_json *json, struct md_sim_samples *samples)
 static void distribution(struct md_json *json, const char *key, struct md_sim_samples *samples)
 {
 	struct md_sim_cdf cdf;
-
 	md_json_object(json, key);
 	summary(json, samples);
 	md_sim_report_cdf(samples, &cdf);
@@ -115,7 +114,6 @@ static void distribution(struct md_json *json, const char *key, struct md_sim_sa
 static void service(struct md_json *json, const struct md_sim_result *result)
 {
 	struct md_sim_share share = md_sim_report_share(result);
-
 	md_json_object(json, "functions");
 	md_json_number(json, "counted", share.counted);
 	md_json_number(json, "compliant", share.compliant);
@@ -138,7 +136,6 @@ static void service(struct md_json *json, const struct md_sim_result *result)
 static void distributions(struct md_json *json, struct md_sim_report *report, struct md_sim_result *result)
 {
 	struct md_sim_samples normalized = {0};
-
 	distribution(json, "latency_ms", &result->latency_ms);
 	if (md_sim_report_normalize(report, result, &normalized))
 		distribution(json, "latency_of_slo", &normalized);
@@ -183,7 +180,6 @@ static void scheduler(struct md_json *json, const struct md_sim_result *result)
 	    {"memory_bytes", stats->memory_bytes},
 	    {"contradictions", result->contradictions},
 	};
-
 	md_json_object(json, "scheduler");
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
 		md_json_number(json, numbers[i].key, numbers[i].value);
@@ -193,7 +189,6 @@ static void scheduler(struct md_json *json, const struct md_sim_result *result)
 static void bill(struct md_json *json, const struct md_sim_result *result)
 {
 	double gpu_s = 0, cost = 0;
-
 	for (uint32_t i = 0; i < result->function_count; i++) {
 		gpu_s += result->functions[i].gpu_s;
 		cost += result->functions[i].cost;
@@ -216,7 +211,6 @@ static void real_time(struct md_json *json, const struct md_sim_result *result)
 static void models(struct md_json *json, const struct md_sim_report *report, const struct md_sim_result *result)
 {
 	struct md_sim_share *shares = calloc((size_t)report->functions->model_count + 1, sizeof(*shares));
-
 	md_json_list(json, "models");
 	if (shares)
 		md_sim_report_shares(report, result, shares);
@@ -237,7 +231,6 @@ static void one_function(struct md_json *json, const struct md_sim_report *repor
 	const struct md_sim_function *function =
 	    index < report->functions->count ? &report->functions->functions[index] : NULL;
 	bool modelled = function && function->model < report->functions->model_count;
-
 	md_json_object(json, NULL);
 	md_json_text(json, "name", function ? function->name : NULL);
 	md_json_text(json, "model", modelled ? report->functions->models[function->model] : NULL);
@@ -282,7 +275,6 @@ static void one_policy(struct md_json *json, struct md_sim_report *report, struc
 static void write_report(struct md_sim_report *report, FILE *out)
 {
 	struct md_json json;
-
 	md_json_init(&json, out);
 	md_json_object(&json, NULL);
 	md_json_number(&json, "medusa-simulate", SCHEMA);

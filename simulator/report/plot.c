@@ -68,7 +68,6 @@ struct axis {
 static struct axis fit(const struct md_sim_curves *plot)
 {
 	double least = INFINITY, greatest = 0;
-
 	for (size_t i = 0; i < plot->count; i++)
 		for (size_t k = 0; k < plot->curves[i].count; k++) {
 			double value = plot->curves[i].values[k];
@@ -94,7 +93,6 @@ static struct axis fit(const struct md_sim_curves *plot)
 static double place_x(const struct axis *axis, double value)
 {
 	double at = value > 0 ? (log10(value) - axis->low) / (axis->high - axis->low) : 0;
-
 	return LEFT + (RIGHT - LEFT) * fmin(fmax(at, 0), 1);
 }
 
@@ -106,7 +104,6 @@ static double place_y(double part)
 static void draw_axes(const struct md_sim_curves *plot, const struct axis *axis, FILE *out)
 {
 	char label[32];
-
 	for (int i = 0; i <= 4; i++) {
 		double y = place_y(0.25 * i);
 		fprintf(out, "<path class=\"grid\" d=\"M%d %.1fH%d\"/>\n", LEFT, y, RIGHT);
@@ -130,7 +127,6 @@ static void draw_axes(const struct md_sim_curves *plot, const struct axis *axis,
 static double value_at(const struct md_sim_cdf *curve, double part)
 {
 	size_t i = 0;
-
 	while (i + 1 < curve->count && curve->parts[i] < part)
 		i++;
 	return curve->values[i];
@@ -154,7 +150,6 @@ static void describe_curves(const struct md_sim_curves *plot, FILE *out)
 static void draw_curve(const struct md_sim_curves *plot, const struct axis *axis, size_t index, FILE *out)
 {
 	const struct md_sim_cdf *curve = &plot->curves[index];
-
 	if (!curve->count)
 		return;
 	fprintf(out, "<path class=\"line s%zu%s\" d=\"M%.1f %.1f", index % MD_SIM_PLOT_COLOURS,
@@ -169,7 +164,6 @@ static void draw_curve(const struct md_sim_curves *plot, const struct axis *axis
 void md_sim_plot_curves(const struct md_sim_curves *plot, FILE *out)
 {
 	struct axis axis = fit(plot);
-
 	begin(plot->id, plot->title, HEIGHT, out);
 	describe_curves(plot, out);
 	draw_axes(plot, &axis, out);
@@ -188,7 +182,6 @@ void md_sim_plot_curves(const struct md_sim_curves *plot, FILE *out)
 static double greatest_of(const struct md_sim_bars *plot)
 {
 	double greatest = plot->full;
-
 	for (size_t i = 0; greatest <= 0 && i < plot->group_count * plot->count; i++)
 		greatest = plot->values[i];
 	for (size_t i = 0; plot->full <= 0 && i < plot->group_count * plot->count; i++)
@@ -207,7 +200,6 @@ static void value_text(const struct md_sim_bars *plot, size_t index, char text[6
 static void describe_bars(const struct md_sim_bars *plot, FILE *out)
 {
 	char text[64];
-
 	for (size_t g = 0; g < plot->group_count; g++) {
 		md_sim_plot_escape(plot->groups[g], out);
 		for (size_t i = 0; i < plot->count; i++) {
@@ -227,7 +219,6 @@ static void draw_bar(const struct md_sim_bars *plot, size_t index, double y, dou
 	double value = fmax(plot->values[index], 0);
 	double width = fmax(fmin(value * scale, WIDTH - VALUE_ROOM), 0.5);
 	char text[64];
-
 	value_text(plot, index, text);
 	fprintf(out, "<rect class=\"bar s%zu%s\" x=\"0\" y=\"%.1f\" width=\"%.1f\" height=\"%d\"><title>",
 		name % MD_SIM_PLOT_COLOURS, name / MD_SIM_PLOT_COLOURS % 2 ? " pale" : "", y, width, BAR - 1);
@@ -240,7 +231,6 @@ void md_sim_plot_bars(const struct md_sim_bars *plot, FILE *out)
 {
 	double group = HEAD + BAR * (double)plot->count + GAP;
 	double scale = (WIDTH - VALUE_ROOM) / greatest_of(plot);
-
 	begin(plot->id, plot->title, (int)(group * (double)plot->group_count) + 2, out);
 	describe_bars(plot, out);
 	for (size_t g = 0; g < plot->group_count; g++) {

@@ -49,7 +49,6 @@ static enum md_status write_all(struct md_sim_report *report, md_sim_report_writ
 {
 	int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 	FILE *out = own < 0 ? NULL : fdopen(own, "w");
-
 	if (!out) {
 		md_error_set(err, MD_ERR_OUTPUT, "%s: %s", path, strerror(errno));
 		if (own >= 0)
@@ -72,7 +71,6 @@ enum md_status md_sim_report_publish(struct md_sim_report *report, md_sim_report
 {
 	MD_AUTO_FREE char *temporary = NULL;
 	struct stat there;
-
 	/* Publishing renames: a device or a link, /dev/stdout say, would be gone. */
 	if (lstat(path, &there) == 0 && !S_ISREG(there.st_mode))
 		return md_error_set(err, MD_ERR_OUTPUT, "%s: exists and is not a regular file", path);

@@ -18,7 +18,6 @@ bool md_sim_samples_add(struct md_sim_samples *samples, double value)
 static int ascending(const void *a, const void *b)
 {
 	double left = *(const double *)a, right = *(const double *)b;
-
 	return (left > right) - (left < right);
 }
 
@@ -38,7 +37,6 @@ double md_sim_samples_percentile(struct md_sim_samples *samples, double p)
 double md_sim_samples_mean(const struct md_sim_samples *samples)
 {
 	double sum = 0;
-
 	for (size_t i = 0; i < samples->count; i++)
 		sum += samples->values[i];
 	return samples->count ? sum / (double)samples->count : 0;

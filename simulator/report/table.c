@@ -25,7 +25,6 @@ static char *plain(char *text)
 {
 	size_t room = text ? 4 * strlen(text) + 1 : 0;
 	char *made = text ? malloc(room) : NULL;
-
 	if (made)
 		md_plain_copy(made, room, text);
 	free(text);
@@ -50,7 +49,6 @@ void md_table_cell(struct md_table *table, const char *format, ...)
 {
 	va_list arguments;
 	char *text = NULL;
-
 	if (table->failed)
 		return;
 	va_start(arguments, format);
@@ -65,7 +63,6 @@ const char *md_table_format_bytes(uint64_t bytes, char text[MD_TABLE_BYTES_TEXT]
 	static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
 	double value = (double)bytes;
 	unsigned unit = 0;
-
 	for (; value >= 1024 && unit + 1 < sizeof(units) / sizeof(units[0]); unit++)
 		value /= 1024;
 	snprintf(text, MD_TABLE_BYTES_TEXT, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
@@ -75,7 +72,6 @@ const char *md_table_format_bytes(uint64_t bytes, char text[MD_TABLE_BYTES_TEXT]
 void md_table_bytes(struct md_table *table, uint64_t bytes)
 {
 	char text[MD_TABLE_BYTES_TEXT];
-
 	md_table_cell(table, "%s", md_table_format_bytes(bytes, text));
 }
 
@@ -97,7 +93,6 @@ static void print_row(const struct md_table *table, size_t row, const size_t *wi
 void md_table_print(struct md_table *table, unsigned indent, FILE *out)
 {
 	size_t widths[MD_TABLE_COLUMNS_MAX] = {0};
-
 	for (size_t i = 0; i < table->count; i++) {
 		size_t length = strlen(table->cells[i]);
 		if (length > widths[i % table->columns])

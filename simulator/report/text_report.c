@@ -18,7 +18,6 @@ static __attribute__((format(printf, 3, 4))) void explain(FILE *out, const char 
 	MD_AUTO_FREE char *text = NULL;
 	va_list arguments;
 	int column = INDENT;
-
 	va_start(arguments, format);
 	if (vasprintf(&text, format, arguments) < 0)
 		text = NULL;
@@ -48,7 +47,6 @@ static void print_about(const struct md_sim_report *report, FILE *out)
 {
 	const struct md_sim_node *node = report->node;
 	const struct md_sim_functions *functions = report->functions;
-
 	fprintf(out, "Simulated: no GPU was used. Real are only the times that say so.\n");
 	explain(out, "node", "%s, %u GPU%s (%s)", node->name ? node->name : "(no name)", node->gpu_count,
 		node->gpu_count == 1 ? "" : "s", or_unnamed(node->source));
@@ -70,14 +68,12 @@ struct widths {
 static int wider(int width, const char *text)
 {
 	int length = (int)strlen(text);
-
 	return length > width ? length : width;
 }
 
 static struct widths measure(const struct md_sim_report *report, const struct md_sim_figures *figures)
 {
 	struct widths widths = {0};
-
 	for (size_t p = 0; p < report->count; p++)
 		widths.cell = wider(widths.cell, report->results[p].policy->name);
 	for (size_t i = 0; i < figures->count; i++) {
@@ -98,7 +94,6 @@ static void begin_table(struct md_table *table, const struct md_sim_report *repo
 	MD_AUTO_FREE char *titles = NULL;
 	size_t bytes;
 	FILE *out = open_memstream(&titles, &bytes);
-
 	if (out) {
 		fprintf(out, "%-*s", widths.label, title);
 		for (size_t p = policies.first; p < policies.end; p++)
@@ -114,7 +109,6 @@ static void print_section(const struct md_sim_report *report, const struct md_si
 {
 	const struct md_sim_figure *row = &figures->rows[(*at)++];
 	struct md_table table;
-
 	if (*at == figures->count || !figures->rows[*at].cells) {
 		md_plain_line(out, "%s", row->label);
 		return;
@@ -134,7 +128,6 @@ void md_sim_report_text(struct md_sim_report *report, FILE *out)
 {
 	struct md_sim_figures figures;
 	struct abreast policies = {0};
-
 	print_about(report, out);
 	md_sim_figures_make(report, &figures);
 	struct widths widths = measure(report, &figures);

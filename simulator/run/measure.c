@@ -14,7 +14,6 @@ enum md_status md_sim_measure_init(struct md_sim_measure *measure, const struct 
 				   struct md_error *err)
 {
 	size_t count = workload->count + 1;
-
 	*measure = (struct md_sim_measure){.functions = functions, .workload = workload, .result = result};
 	measure->started = calloc(count, sizeof(*measure->started));
 	measure->first = calloc(count, sizeof(*measure->first));
@@ -54,7 +53,6 @@ static bool serve(struct md_sim_measure *measure, uint64_t request, uint64_t now
 	uint64_t ttft = first - asked->at;
 	uint64_t latency = spec->slo_goal == MEDUSA_SCHED_GOAL_FIRST_TOKEN ? ttft : now - asked->at;
 	bool met = spec->slo_ns && latency <= spec->slo_ns;
-
 	function->served++;
 	function->met += met;
 	result->served++;
@@ -116,7 +114,6 @@ void md_sim_measure_comply(struct md_sim_measure *measure)
 		const struct medusa_sched_function *spec = &measure->functions->functions[i].spec;
 		struct md_sim_function_result *function = &measure->result->functions[i];
 		double part = spec->slo_percentile > 0 ? spec->slo_percentile : 0.98;
-
 		function->counted = function->requests && spec->slo_ns;
 		/* What was refused was not served in time. The margin is for the product's rounding. */
 		function->compliant = function->counted && function->served &&

@@ -29,7 +29,6 @@ static uint64_t bytes_of(const struct md_sim_node *node, const struct md_sim_fun
 {
 	const struct md_sim_function *function = &functions->functions[i];
 	const struct medusa_sched_function *spec = &function->spec;
-
 	if (function->native_bytes)
 		return function->native_bytes;
 	uint64_t backbone = spec->backbone == NONE ? 0 : functions->backbones[spec->backbone].spec.bytes;
@@ -40,7 +39,6 @@ static void place(struct md_sim_native *native, const struct md_sim_node *node,
 		  const struct md_sim_functions *functions, uint64_t *left)
 {
 	uint32_t turn = 0;
-
 	for (uint32_t i = 0; i < functions->count; i++) {
 		struct process *process = &native->processes[i];
 		uint64_t bytes = bytes_of(node, functions, i);
@@ -64,7 +62,6 @@ enum md_status md_sim_native_create(const struct md_sim_node *node, const struct
 {
 	struct md_sim_native *native = calloc(1, sizeof(*native));
 	uint64_t *left = malloc((node->gpu_count + 1) * sizeof(*left));
-
 	if (native) {
 		native->workload = workload;
 		native->stats.size = sizeof(native->stats);
@@ -106,7 +103,6 @@ static void reject(struct md_sim_native *native, uint64_t request, enum medusa_s
 static void start(struct md_sim_native *native, uint32_t function)
 {
 	struct process *process = &native->processes[function];
-
 	if (process->busy || process->first == NONE)
 		return;
 	native->request = process->first;
@@ -126,7 +122,6 @@ static void arrive(struct md_sim_native *native, const struct medusa_sched_event
 {
 	struct process *process = &native->processes[event->function];
 	uint32_t request = (uint32_t)event->request;
-
 	native->stats.arrivals++;
 	if (process->gpu == NONE) {
 		reject(native, request, MEDUSA_SCHED_NEVER_FITS);

@@ -58,7 +58,6 @@ static enum md_status refused(const struct medusa_sched *sched, const char *what
 static enum md_status tell_functions(struct run *run, struct md_error *err)
 {
 	uint32_t index;
-
 	for (uint32_t i = 0; i < run->functions.backbone_count; i++) {
 		struct medusa_sched_backbone spec = run->functions.backbones[i].spec;
 		spec.size = sizeof(spec);
@@ -84,7 +83,6 @@ static enum md_status create_scheduler(struct run *run, uint64_t seed, struct md
 	    .peer_bytes_per_s = run->policy->no_peers ? NULL : run->node->peer_bytes_per_s,
 	};
 	const struct medusa_sched_options options = options_of(run->policy, seed);
-
 	if (medusa_sched_create(&node, &options, &run->sched))
 		return refused(NULL, "policy", run->policy->name, err);
 	return tell_functions(run, err);
@@ -101,7 +99,6 @@ static enum md_status create_parts(struct run *run, uint64_t seed, struct md_err
 	    .faults = run->faults,
 	    .fault_count = run->fault_count,
 	};
-
 	MD_FORWARD(md_sim_measure_init(&run->measure, &run->functions, run->workload, run->result, err));
 	MD_FORWARD(md_sim_model_create(&options, &run->model, err));
 	if (run->policy->early_binding)
@@ -140,7 +137,6 @@ static enum md_status step(struct run *run, const struct medusa_sched_event *eve
 {
 	const struct medusa_sched_action *const *actions;
 	size_t count;
-
 	if (!md_sim_measure_event(&run->measure, event))
 		return no_memory(err);
 	MD_FORWARD(decide(run, event, &actions, &count, err));
@@ -164,7 +160,6 @@ static enum md_status arrive(struct run *run, struct md_error *err)
 	    .kv_bytes = md_sim_model_kv_bytes(&run->functions.functions[request->function], request),
 	    .tokens = request->generated_tokens,
 	};
-
 	run->arrived++;
 	return step(run, &event, err);
 }
@@ -172,7 +167,6 @@ static enum md_status arrive(struct run *run, struct md_error *err)
 static enum md_status advance(struct run *run, struct md_error *err)
 {
 	struct medusa_sched_event event;
-
 	md_sim_model_advance(run->model);
 	if (md_sim_model_failed(run->model))
 		return no_memory(err);
@@ -184,7 +178,6 @@ static enum md_status advance(struct run *run, struct md_error *err)
 static enum md_status ring(struct run *run, struct md_error *err)
 {
 	const struct medusa_sched_event event = {.type = MEDUSA_SCHED_TIMER, .now = run->now};
-
 	run->timer = NEVER;
 	return step(run, &event, err);
 }
@@ -192,7 +185,6 @@ static enum md_status ring(struct run *run, struct md_error *err)
 static void show_progress(struct run *run, const struct md_sim_progress *progress)
 {
 	uint64_t real = md_clock_ns();
-
 	if (!progress || !progress->report || real - run->reported < PROGRESS_NS)
 		return;
 	run->reported = real;
@@ -210,7 +202,6 @@ static uint64_t least(uint64_t a, uint64_t b)
 static enum md_status play(struct run *run, const struct md_sim_progress *progress, struct md_error *err)
 {
 	const struct md_sim_workload *workload = run->workload;
-
 	for (uint64_t turns = 0; run->measure.ended_count < workload->count; turns++) {
 		uint64_t due, arrival = run->arrived < workload->count ? workload->requests[run->arrived].at : NEVER;
 		if (!md_sim_model_due(run->model, &due))
@@ -245,7 +236,6 @@ static double gpu_s_of(const struct run *run, uint32_t function)
 static double host_gb_of(const struct run *run, uint32_t function)
 {
 	const struct medusa_sched_function *spec = &run->functions.functions[function].spec;
-
 	return (double)(spec->weight_bytes + spec->library_bytes) / 1e9;
 }
 
@@ -265,7 +255,6 @@ static enum md_status conclude(struct run *run, struct md_error *err)
 {
 	struct md_sim_result *result = run->result;
 	const char *complaint = md_sim_model_complaint(run->model, &result->contradictions);
-
 	result->policy = run->policy;
 	result->gpu_count = run->node->gpu_count;
 	result->gpu_busy_s = calloc(run->node->gpu_count + 1, sizeof(double));
@@ -319,7 +308,6 @@ static enum md_status run_all(struct run *run, const struct md_sim_functions *fu
 			      struct md_error *err)
 {
 	struct md_sim_result played = {0};
-
 	run->timer = NEVER;
 	run->began = md_clock_ns();
 	MD_FORWARD(check(functions, run->workload, err));
@@ -344,7 +332,6 @@ enum md_status md_sim_run(const struct md_sim_node *node, const struct md_sim_fu
 			  const struct md_sim_progress *progress, struct md_sim_result *result, struct md_error *err)
 {
 	struct run run = {.node = node, .workload = workload, .policy = policy};
-
 	return run_all(&run, functions, seed, progress, result, err);
 }
 
@@ -355,7 +342,6 @@ enum md_status md_sim_run_faulty(const struct md_sim_node *node, const struct md
 {
 	struct run run = {
 	    .node = node, .workload = workload, .policy = policy, .faults = faults, .fault_count = fault_count};
-
 	return run_all(&run, functions, 1, NULL, result, err);
 }
 

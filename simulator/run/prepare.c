@@ -8,7 +8,6 @@
 static void unshare(const struct md_sim_functions *functions, struct md_sim_function *function)
 {
 	struct medusa_sched_function *spec = &function->spec;
-
 	if (spec->backbone == MEDUSA_SCHED_NONE)
 		return;
 	const struct medusa_sched_backbone *backbone = &functions->backbones[spec->backbone].spec;
@@ -24,7 +23,6 @@ static void change(const struct md_sim_functions *functions, const struct md_sim
 		   struct md_sim_function *function)
 {
 	struct medusa_sched_function *spec = &function->spec;
-
 	spec->size = sizeof(*spec);
 	if (policy->no_artifacts && function->capture_ns)
 		spec->context_ns = function->capture_ns;

@@ -30,7 +30,6 @@ static bool take_byte(struct text *text, char byte)
 static bool take_digits(struct text *text, uint64_t max, uint64_t *value)
 {
 	const char *start = text->at;
-
 	*value = 0;
 	for (; text->at < text->end && *text->at >= '0' && *text->at <= '9'; text->at++) {
 		*value = *value * 10 + (uint64_t)(*text->at - '0');
@@ -44,7 +43,6 @@ static bool take_digits(struct text *text, uint64_t max, uint64_t *value)
 static bool take_fraction(struct text *text, uint64_t scale, uint64_t *value)
 {
 	const char *start;
-
 	*value = 0;
 	if (!take_byte(text, '.'))
 		return true;
@@ -60,7 +58,6 @@ static bool take_fraction(struct text *text, uint64_t scale, uint64_t *value)
 static struct text take_column(struct text *line)
 {
 	struct text column = {line->at, memchr(line->at, ',', (size_t)(line->end - line->at))};
-
 	if (!column.end)
 		column.end = line->end;
 	line->at = column.end < line->end ? column.end + 1 : line->end;
@@ -71,7 +68,6 @@ static bool parse_tokens(struct text column, bool needed, const char *field, uin
 			 struct md_sim_row_error *error)
 {
 	uint64_t value = 0;
-
 	if (column.at == column.end && !needed) {
 		*tokens = 0;
 		return true;
@@ -96,7 +92,6 @@ static uint64_t days_of(uint64_t year, uint64_t month, uint64_t day)
 {
 	uint64_t shifted = month > 2 ? year : year - 1;
 	uint64_t of_year = (153 * (month > 2 ? month - 3 : month + 9) + 2) / 5 + day - 1;
-
 	return shifted * 365 + shifted / 4 - shifted / 100 + shifted / 400 + of_year - 719468;
 }
 
@@ -106,7 +101,6 @@ static bool parse_timestamp(struct text text, uint64_t *ns)
 	uint64_t part[6], fraction;
 	static const uint64_t most[6] = {2060, 12, 31, 23, 59, 60};
 	static const char after[6] = "-- ::";
-
 	for (int i = 0; i < 6; i++)
 		if (!take_digits(&text, most[i], &part[i]) || (i < 5 && !take_byte(&text, after[i])))
 			return false;
@@ -122,7 +116,6 @@ static bool parse_timestamp(struct text text, uint64_t *ns)
 static bool parse_azure(const char *line, size_t bytes, struct md_sim_row *row, struct md_sim_row_error *error)
 {
 	struct text text = {line, line + bytes};
-
 	if (!has_columns(line, bytes, 3))
 		return wrong(error, "line", "three columns are expected");
 	if (!parse_timestamp(take_column(&text), &row->at))
@@ -136,7 +129,6 @@ static bool parse_azure(const char *line, size_t bytes, struct md_sim_row *row, 
 static bool parse_seconds(struct text text, uint64_t *ns)
 {
 	uint64_t seconds, fraction;
-
 	if (!take_digits(&text, SECONDS_MAX, &seconds) || !take_fraction(&text, NS_PER_S, &fraction) ||
 	    text.at != text.end)
 		return false;
@@ -147,7 +139,6 @@ static bool parse_seconds(struct text text, uint64_t *ns)
 static bool parse_own(const char *line, size_t bytes, struct md_sim_row *row, struct md_sim_row_error *error)
 {
 	struct text text = {line, line + bytes}, name;
-
 	if (!has_columns(line, bytes, 4))
 		return wrong(error, "line", "four columns are expected");
 	if (!parse_seconds(take_column(&text), &row->at))
@@ -187,7 +178,6 @@ static bool skip_value(struct text *text)
 {
 	struct text string;
 	int depth = 0;
-
 	do {
 		const char *start;
 		skip_blanks(text);
@@ -216,7 +206,6 @@ static const char *const mooncake_fields[MOONCAKE_FIELDS] = {"timestamp", "input
 static bool take_member(struct text *text, int field, struct md_sim_row *row, struct md_sim_row_error *error)
 {
 	uint64_t value, fraction;
-
 	if (field == MOONCAKE_FIELDS)
 		return skip_value(text) || wrong(error, "line", "a value is expected");
 	if (field == MOONCAKE_TIME) {
@@ -235,7 +224,6 @@ static bool take_member(struct text *text, int field, struct md_sim_row *row, st
 static int field_of(struct text name)
 {
 	int i = 0;
-
 	while (i < MOONCAKE_FIELDS && (strlen(mooncake_fields[i]) != (size_t)(name.end - name.at) ||
 				       memcmp(mooncake_fields[i], name.at, (size_t)(name.end - name.at))))
 		i++;
@@ -246,7 +234,6 @@ static bool parse_mooncake(const char *line, size_t bytes, struct md_sim_row *ro
 {
 	struct text text = {line, line + bytes}, name;
 	bool seen[MOONCAKE_FIELDS + 1] = {false};
-
 	if (!take_byte(&text, '{'))
 		return wrong(error, "line", "an object is expected");
 	do {

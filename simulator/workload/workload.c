@@ -48,7 +48,6 @@ static enum md_status start_zipf(struct builder *builder)
 {
 	uint32_t count = builder->functions->count;
 	double sum = 0;
-
 	builder->cumulated = malloc(count * sizeof(*builder->cumulated));
 	if (!builder->cumulated)
 		return out_of_memory(builder);
@@ -61,7 +60,6 @@ static uint32_t draw_weighted(struct builder *builder)
 {
 	uint32_t low = 0, high = builder->functions->count - 1;
 	double at = md_sim_random_part(&builder->random) * builder->cumulated[high];
-
 	while (low < high) {
 		uint32_t middle = (low + high) / 2;
 		if (builder->cumulated[middle] <= at)
@@ -75,21 +73,18 @@ static uint32_t draw_weighted(struct builder *builder)
 static uint32_t next_function(struct builder *builder)
 {
 	uint64_t turn = builder->mapped++;
-
 	return builder->cumulated ? draw_weighted(builder) : (uint32_t)(turn % builder->functions->count);
 }
 
 static int compare_functions(const void *a, const void *b, void *functions)
 {
 	const struct md_sim_function *all = functions;
-
 	return strcmp(all[*(const uint32_t *)a].name, all[*(const uint32_t *)b].name);
 }
 
 static enum md_status start_names(struct builder *builder)
 {
 	uint32_t count = builder->functions->count;
-
 	builder->by_name = malloc(count * sizeof(*builder->by_name));
 	if (!builder->by_name)
 		return out_of_memory(builder);
@@ -104,7 +99,6 @@ static int compare_text(const char *name, const char *text, size_t bytes)
 {
 	size_t length = strlen(name);
 	int order = memcmp(name, text, length < bytes ? length : bytes);
-
 	return order ? order : (length > bytes) - (length < bytes);
 }
 
@@ -112,7 +106,6 @@ static bool find_function(const struct builder *builder, const struct md_sim_row
 {
 	uint32_t low = 0, high = builder->functions->count;
 	uint64_t index = 0;
-
 	while (low < high) {
 		uint32_t middle = (low + high) / 2;
 		const char *name = builder->functions->functions[builder->by_name[middle]].name;
@@ -141,7 +134,6 @@ static bool find_function(const struct builder *builder, const struct md_sim_row
 static enum md_status add_request(struct builder *builder, const struct md_sim_request *request)
 {
 	struct md_sim_workload *out = &builder->out;
-
 	if (out->count == REQUESTS_MAX)
 		return md_error_set(builder->err, MD_ERR_TOO_LARGE, "%s: more than %u requests", builder->name,
 				    REQUESTS_MAX);
@@ -155,7 +147,6 @@ static enum md_status add_request(struct builder *builder, const struct md_sim_r
 static int compare_requests(const void *a, const void *b)
 {
 	const struct md_sim_request *left = a, *right = b;
-
 	if (left->at != right->at)
 		return left->at < right->at ? -1 : 1;
 	if (left->function != right->function)
@@ -170,7 +161,6 @@ static void finish_requests(struct builder *builder, uint64_t base)
 {
 	struct md_sim_workload *out = &builder->out;
 	double speed = builder->options->speed > 0 ? builder->options->speed : 1;
-
 	if (!builder->sorted)
 		qsort(out->requests, out->count, sizeof(*out->requests), compare_requests);
 	for (size_t i = 0; i < out->count; i++) {
@@ -196,7 +186,6 @@ static enum md_status add_row(struct builder *builder, uint32_t line, const stru
 {
 	struct md_sim_request request = {
 	    .at = row->at, .context_tokens = row->context, .generated_tokens = row->generated};
-
 	if (!row->function_bytes)
 		request.function = next_function(builder);
 	else if (!find_function(builder, row, &request.function))
@@ -211,7 +200,6 @@ static enum md_status read_lines(struct builder *builder, const char *text, size
 				 const struct md_sim_row_form **form)
 {
 	const char *end = text + bytes, *next;
-
 	*form = NULL;
 	for (uint32_t number = 1; text < end; text = next, number++) {
 		const char *stop = memchr(text, '\n', (size_t)(end - text));
@@ -244,7 +232,6 @@ static enum md_status read_lines(struct builder *builder, const char *text, size
 static uint64_t first_time(const struct md_sim_workload *workload)
 {
 	uint64_t first = workload->count ? workload->requests[0].at : 0;
-
 	for (size_t i = 1; i < workload->count; i++)
 		first = workload->requests[i].at < first ? workload->requests[i].at : first;
 	return first;
@@ -254,7 +241,6 @@ static enum md_status describe_trace(struct builder *builder, const struct md_si
 {
 	const char *slash = strrchr(builder->name, '/');
 	char mapping[64] = "";
-
 	if (builder->mapped && builder->cumulated)
 		snprintf(mapping, sizeof(mapping), ", functions by a Zipf law of exponent %g", builder->options->zipf);
 	else if (builder->mapped)
@@ -269,7 +255,6 @@ static enum md_status describe_trace(struct builder *builder, const struct md_si
 static enum md_status read_trace(struct builder *builder, const char *text, size_t bytes)
 {
 	const struct md_sim_row_form *form;
-
 	if (builder->options->mapping == MD_SIM_ZIPF)
 		MD_FORWARD(start_zipf(builder));
 	MD_FORWARD(start_names(builder));
@@ -312,7 +297,6 @@ static enum md_status draw_bursts(struct builder *builder, uint32_t function, st
 	double slow = (1 - BURST_PART * BURST_FACTOR) / (1 - BURST_PART);
 	bool burst = md_sim_random_part(random) < BURST_PART;
 	double from = 0;
-
 	while (from < end) {
 		double mean = burst ? BURST_S : BURST_S * (1 - BURST_PART) / BURST_PART;
 		double to = fmin(from + md_sim_random_exponential(random, mean), end);
@@ -327,7 +311,6 @@ static enum md_status draw_bursts(struct builder *builder, uint32_t function, st
 static double draw_poisson(struct md_sim_random *random, double mean)
 {
 	double count = 0;
-
 	while (mean > 0) {
 		double least = exp(-fmin(mean, 500)), product = md_sim_random_part(random);
 		while (product > least) {
@@ -348,7 +331,6 @@ static enum md_status draw_even(struct builder *builder, double per_s, double en
 {
 	const struct md_sim_functions *functions = builder->functions;
 	double sum = 0, at = 0;
-
 	builder->cumulated = malloc(functions->count * sizeof(*builder->cumulated));
 	if (!builder->cumulated)
 		return out_of_memory(builder);
@@ -365,7 +347,6 @@ static enum md_status draw_even(struct builder *builder, double per_s, double en
 static enum md_status draw_each(struct builder *builder, double speed, double end)
 {
 	bool bursts = strcmp(builder->name, "mmpp") == 0;
-
 	for (uint32_t i = 0; i < builder->functions->count; i++) {
 		double per_s = builder->functions->functions[i].rate_per_min * speed / 60;
 		struct md_sim_random random = md_sim_random_of(builder->options->seed, i);
@@ -379,7 +360,6 @@ static enum md_status draw_law(struct builder *builder)
 {
 	double end = law_seconds(builder), speed = builder->options->speed > 0 ? builder->options->speed : 1;
 	double total = 0;
-
 	for (uint32_t i = 0; i < builder->functions->count; i++)
 		total += builder->functions->functions[i].rate_per_min * speed / 60;
 	if (!builder->functions->count || total <= 0)
@@ -403,7 +383,6 @@ static enum md_status draw_law(struct builder *builder)
 static enum md_status check_options(const struct builder *builder)
 {
 	const struct md_sim_workload_options *options = builder->options;
-
 	if (!builder->functions->count)
 		return md_error_set(builder->err, MD_ERR_INVALID, "there are no functions");
 	if (!(options->speed >= 0 && options->speed <= 1e6))
@@ -417,7 +396,6 @@ static enum md_status check_options(const struct builder *builder)
 static enum md_status build(struct builder *builder, const char *text, size_t bytes, struct md_sim_workload *workload)
 {
 	enum md_status status = check_options(builder);
-
 	builder->sorted = true;
 	builder->random = md_sim_random_of(builder->options->seed, ZIPF_STREAM);
 	if (status == MD_OK)
@@ -437,7 +415,6 @@ enum md_status md_sim_workload_parse(const char *name, const char *text, size_t 
 				     struct md_error *err)
 {
 	struct builder builder = {.name = name, .functions = functions, .options = options, .err = err};
-
 	return build(&builder, text ? text : "", bytes, workload); /* none is a law's */
 }
 
@@ -448,7 +425,6 @@ enum md_status md_sim_workload_read(const char *spec, const struct md_sim_functi
 	struct builder builder = {.name = spec, .functions = functions, .options = options, .err = err};
 	MD_AUTO_FREE char *text = NULL;
 	size_t bytes = 0;
-
 	if (strcmp(spec, "poisson") && strcmp(spec, "mmpp") && strcmp(spec, "torpor"))
 		MD_FORWARD(md_sim_file_read(spec, TRACE_BYTES_MAX, &text, &bytes, err));
 	return build(&builder, text, bytes, workload);

@@ -17,7 +17,6 @@ static int find_build(char build[PATH_MAX])
 {
 	ssize_t length = readlink("/proc/self/exe", build, PATH_MAX - 1);
 	char *slash;
-
 	if (length <= 0)
 		return 0;
 	build[length] = '\0';
@@ -33,7 +32,6 @@ static int find_build(char build[PATH_MAX])
 static int has_device(const char *build)
 {
 	char path[PATH_MAX + 64];
-
 	snprintf(path, sizeof(path), "%s/lib/hostcuda/libcuda.so.1", build);
 	return access(path, R_OK) == 0;
 }
@@ -44,7 +42,6 @@ static void enter_sources(const char *build)
 	char path[PATH_MAX + 64];
 	char folder[PATH_MAX];
 	char *slash;
-
 	snprintf(folder, sizeof(folder), "%s", build);
 	while ((slash = strrchr(folder, '/')) && slash > folder) {
 		*slash = '\0';
@@ -61,7 +58,6 @@ static void set_environment(const char *build)
 {
 	const char *libraries = getenv("LD_LIBRARY_PATH");
 	static char path[2 * PATH_MAX];
-
 	snprintf(path, sizeof(path), "%s/lib/hostcuda%s%s", build, libraries && *libraries ? ":" : "",
 		 libraries ? libraries : "");
 	setenv("LD_LIBRARY_PATH", path, 1);
@@ -78,7 +74,6 @@ static void set_environment(const char *build)
 __attribute__((constructor)) static void start_with_settings(int argc, char **argv)
 {
 	char build[PATH_MAX] = "";
-
 	(void)argc;
 	if (getenv("MEDUSA_BUILD"))
 		return;

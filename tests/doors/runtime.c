@@ -16,7 +16,6 @@ MD_EXPORT const char *rt_open(struct rt *rt, cuuint64_t flags)
 	lookup *first = library ? (lookup *)dlsym(library, "cuGetProcAddress_v2") : NULL, *look = NULL;
 	CUdriverProcAddressQueryResult status;
 	void *address = NULL;
-
 	/* A CUDA runtime asks cuGetProcAddress for cuGetProcAddress, too. */
 	if (!first || first("cuGetProcAddress", &address, 12000, flags, &status) || !address)
 		return "cuGetProcAddress";

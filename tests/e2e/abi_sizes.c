@@ -17,7 +17,6 @@ static void read_stats(void)
 	} newer = {{.size = sizeof(newer)}, 1};
 	struct medusa_stats older;
 	int result;
-
 	result = medusa_stats_read(&newer.known);
 	printf("newer stats: %s, known %d, later %d\n", medusa_result_name((enum medusa_result)result),
 	       newer.known.size == sizeof(newer.known), (int)newer.later);
@@ -41,7 +40,6 @@ static void create_scheduler(uint64_t later)
 	struct medusa_sched_gpu_state state = {.size = offsetof(struct medusa_sched_gpu_state, artifact_bytes)};
 	struct medusa_sched *sched = NULL;
 	int result = medusa_sched_create(&node, NULL, &sched);
-
 	state.artifact_bytes = CANARY;
 	if (result == MEDUSA_SCHED_OK)
 		medusa_sched_gpu_get(sched, 1, &state);

@@ -35,7 +35,6 @@ static void say(const char *way, const char *name, void *address)
 	Dl_info info;
 	const char *file = address && dladdr(address, &info) ? info.dli_fname : "nothing";
 	const char *slash = strrchr(file, '/');
-
 	printf("%s %s %s\n", way, name, slash ? slash + 1 : file);
 }
 
@@ -50,7 +49,6 @@ static void say_all_of(void *handle, const char *way, const char *versioned_way,
 int main(int argc, char **argv)
 {
 	void *library = argc > 2 ? dlopen(argv[2], RTLD_LAZY | RTLD_LOCAL) : NULL;
-
 	printf("called mode %s\n", medusa_mode_name(medusa_mode()));
 	for (size_t i = 0; i < COUNT; i++)
 		say("linked", functions[i].name, functions[i].linked);

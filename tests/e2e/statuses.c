@@ -44,7 +44,6 @@ static void begin(void)
 {
 	CUcontext context;
 	CUdevice device;
-
 	if (cuInit(0) || cuDeviceGet(&device, 0) || cuDevicePrimaryCtxRetain(&context, device) ||
 	    cuCtxSetCurrent(context) || cuMemAlloc(&tokens, BYTES) || cuMemAlloc(&logits, BYTES))
 		exit(1);
@@ -62,7 +61,6 @@ static void say_kv(void)
 	struct medusa_kv_request request = good;
 	struct medusa_kv kv = {.size = sizeof(kv)}, small = {.size = 1};
 	char key[257];
-
 	/* The call succeeds, and medusa_reason says why no stored answer was given. */
 	printf("kv_capacity: %s\n", name_of(medusa_kv_capacity(&request, &kv)));
 	say("kv_capacity request NULL", medusa_kv_capacity(NULL, &kv));
@@ -107,7 +105,6 @@ static void say_graph(void)
 	const unsigned batches[] = {2, 1};
 	char why[1026];
 	void *exec;
-
 	say("graph_want", medusa_graph_want("decode", batches, 2));
 	say("graph_want none", medusa_graph_want("decode", NULL, 0));
 	say("graph_want label NULL", medusa_graph_want(NULL, batches, 2));
@@ -146,7 +143,6 @@ static void say_rest(void)
 	const void *data;
 	CUdeviceptr address;
 	size_t bytes;
-
 	say("graph_output_get no such output", medusa_graph_output_get("decode", 2, 0, &address, &bytes));
 	say("graph_output_get not handed out", medusa_graph_output_get("decode", 1, 0, &address, &bytes));
 	say("graph_output_get address NULL", medusa_graph_output_get("decode", 2, 0, NULL, &bytes));
@@ -171,7 +167,6 @@ static void say_end(void)
 {
 	char name[258];
 	void *exec;
-
 	say("bind a buffer of a graph that was handed out", medusa_bind("tokens", logits, BYTES, MEDUSA_BIND_INPUT));
 	say("graph_get of a binding that was moved", medusa_graph_get("decode", 2, UINT64_MAX, &exec));
 	memset(name, 'n', sizeof(name) - 1);
@@ -188,7 +183,6 @@ static void say_end(void)
 int main(int argc, char **argv)
 {
 	void *exec;
-
 	(void)argv;
 	if (argc > 1) { /* a capture takes the first word or the first call for its beginning */
 		say("bind without a driver", medusa_bind("tokens", 4096, BYTES, MEDUSA_BIND_INPUT));

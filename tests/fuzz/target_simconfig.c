@@ -12,7 +12,6 @@ static void check_node(const uint8_t *data, size_t size)
 {
 	struct md_sim_node node;
 	struct md_error err = {0};
-
 	if (md_sim_node_parse("fuzz", (const char *)data, size, &node, &err) != MD_OK) {
 		FUZZ_REQUIRE(err.status && *err.message, "a node was refused without saying why");
 		return;
@@ -30,7 +29,6 @@ static void check_node(const uint8_t *data, size_t size)
 static void check_function(const struct md_sim_functions *all, const struct md_sim_function *function)
 {
 	const struct medusa_sched_function *spec = &function->spec;
-
 	FUZZ_REQUIRE(*function->name && function->model < all->model_count, "a function without name or model");
 	FUZZ_REQUIRE(spec->backbone == MEDUSA_SCHED_NONE || spec->backbone < all->backbone_count, "no such backbone");
 	FUZZ_REQUIRE(spec->t0_ns && spec->residue_bytes <= spec->context_bytes, "%s", function->name);
@@ -42,7 +40,6 @@ static void check_functions(const uint8_t *data, size_t size)
 {
 	struct md_sim_functions all;
 	struct md_error err = {0};
-
 	if (md_sim_functions_parse("fuzz", (const char *)data, size, &all, &err) != MD_OK) {
 		FUZZ_REQUIRE(err.status && *err.message, "functions were refused without saying why");
 		return;

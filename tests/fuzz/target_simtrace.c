@@ -14,7 +14,6 @@ static void check(const struct md_sim_functions *functions, const uint8_t *data,
 {
 	struct md_sim_workload workload;
 	struct md_error err = {0};
-
 	if (md_sim_workload_parse("fuzz", (const char *)data, size, functions, options, &workload, &err) != MD_OK) {
 		FUZZ_REQUIRE(err.status && *err.message, "refused without saying why");
 		return;
@@ -34,7 +33,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct md_sim_functions functions;
 	struct md_error err = {0};
-
 	fuzz_accepted = false;
 	FUZZ_REQUIRE(md_sim_functions_parse("f", functions_text, strlen(functions_text), &functions, &err) == MD_OK,
 		     "%s", err.message);

@@ -18,7 +18,6 @@ HOSTCUDA_KERNEL(faulty, struct faulty, HOSTCUDA_PARAM(struct faulty, out), HOSTC
 		HOSTCUDA_PARAM(struct faulty, kind))
 {
 	const volatile float *from = p->in;
-
 	if (p->kind == 1)
 		from = (const volatile float *)(uintptr_t)((uintptr_t)p->in ^ *p->key ^ 0x123456789abcdef0);
 	while (p->kind == 2 && *p->key != 0x123456789abcdef0)

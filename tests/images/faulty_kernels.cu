@@ -6,7 +6,6 @@ extern "C" __global__ void faulty(float *out, const float *in, const volatile ui
 {
 	const uint64_t right = 0x123456789abcdef0;
 	const volatile float *from = in;
-
 	if (kind == 1)
 		from = (const volatile float *)((uint64_t)in ^ *key ^ right);
 	while (kind == 2 && *key != right)

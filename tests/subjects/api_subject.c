@@ -38,7 +38,6 @@ static void wrong_names(void)
 	medusa_deviceptr address;
 	size_t bytes;
 	const void *data;
-
 	for (int empty = 0; empty < 2; empty++) {
 		const char *name = empty ? "" : NULL;
 		say("bind name", medusa_bind(name, 4096, 64, MEDUSA_BIND_STATE));
@@ -62,7 +61,6 @@ static void wrong_values(void)
 	medusa_deviceptr address;
 	size_t bytes;
 	const void *data;
-
 	say("bind @", medusa_bind("@allocation.1", 4096, 64, MEDUSA_BIND_STATE));
 	say("bind address", medusa_bind("weights", 0, 64, MEDUSA_BIND_STATE));
 	say("bind bytes", medusa_bind("weights", 4096, 0, MEDUSA_BIND_STATE));
@@ -96,7 +94,6 @@ static void wrong_values(void)
 static void right(void)
 {
 	const unsigned batches[] = {8, 1};
-
 	say("want", medusa_graph_want("decode", batches, 2));
 	say("want none", medusa_graph_want("decode", NULL, 0));
 	say("trigger", medusa_trigger("layer", never, NULL));

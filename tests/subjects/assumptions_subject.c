@@ -263,7 +263,6 @@ static void permute(const char *label, CUdeviceptr out, CUdeviceptr in, CUdevice
 {
 	int32_t row = ROW, elements = ELEMENTS;
 	void *params[] = {&out, &in, &table, &row, &elements};
-
 	if (get(label, exec))
 		return;
 	begin();
@@ -276,7 +275,6 @@ static void permute(const char *label, CUdeviceptr out, CUdeviceptr in, CUdevice
 static void fill_table(CUdeviceptr table, const void *bytes, size_t size)
 {
 	CUdeviceptr from = *setting("TABLE", "") ? take(NULL, 0) : table;
-
 	TRY(cuMemcpyHtoD_v2, from, bytes, size);
 	if (from != table)
 		TRY(cuMemcpyDtoD_v2, table, from, size);
@@ -291,7 +289,6 @@ static void zeros(int argc, char **argv)
 	CUgraphExec execs[2];
 	CUfunction kernel;
 	CUmodule module;
-
 	(void)argc, (void)argv;
 	TRY(cuModuleLoadData, &module, read_file(setting("IMAGE", "")));
 	TRY(cuModuleGetFunction, &kernel, module, "memory_blocks");

@@ -48,7 +48,6 @@ static struct {
 static CUdeviceptr allocate(const char *name, size_t bytes)
 {
 	CUdeviceptr address;
-
 	CALL(cuMemAlloc_v2, &address, bytes);
 	CALL(cuMemsetD8_v2, address, 0, bytes);
 	printf("alloc %s %llx %zu 1\n", name, (unsigned long long)address, bytes);
@@ -63,7 +62,6 @@ static CUdeviceptr map(const char *name, size_t bytes)
 	CUmemGenericAllocationHandle handle;
 	CUdeviceptr address;
 	size_t granularity;
-
 	CALL(cuMemGetAllocationGranularity, &granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
 	bytes = (bytes + granularity - 1) / granularity * granularity;
 	CALL(cuMemAddressReserve, &address, bytes, 0, 0, 0);
@@ -88,7 +86,6 @@ static void set_up(const char *image_path)
 	CUkernel kernel;
 	void *image = read_file(image_path);
 	float values[N];
-
 	CALL(cuInit, 0);
 	CALL(cuDeviceGet, &device, 0);
 	CALL(cuDevicePrimaryCtxRetain, &context, device);
@@ -151,7 +148,6 @@ static void launch_scale_to(CUdeviceptr to)
 {
 	int n = N;
 	void *params[] = {&to, &it.in, &it.weights, &n};
-
 	CALL(cuLaunchKernel, it.scale, 1, 1, 1, 32, 1, 1, 0, it.stream, params, NULL);
 }
 
@@ -163,7 +159,6 @@ static void launch_scale(void)
 static void launch_scatter(void)
 {
 	void *params[] = {&it.kv, &it.slot};
-
 	CALL(cuLaunchKernel, it.scatter, 1, 1, 1, 1, 1, 1, 0, it.stream, params, NULL);
 }
 
@@ -176,7 +171,6 @@ static void launch_count(CUstream stream, CUdeviceptr counter)
 	size_t size = sizeof(params);
 	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &params, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
 			 CU_LAUNCH_PARAM_END};
-
 	CALL(cuLaunchKernel, it.count, 1, 1, 1, 1, 1, 1, 0, stream, NULL, extra);
 }
 
@@ -195,7 +189,6 @@ static void launch_finish(void)
 				 .hStream = it.stream,
 				 .attrs = attributes,
 				 .numAttrs = 2};
-
 	memset(attributes, 0, sizeof(attributes));
 	attributes[0].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
 	attributes[0].value.programmaticStreamSerializationAllowed = 1;
@@ -215,7 +208,6 @@ static CUgraphExec capture(bool with_host_node)
 {
 	CUgraph graph;
 	CUgraphExec exec;
-
 	CALL(cuStreamBeginCapture_v2, it.stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
 	launch_scale();
 	CALL(cuEventRecord, it.fork, it.stream);
@@ -259,7 +251,6 @@ static CUgraphExec build(void)
 	CUcontext context;
 	CUgraphExec exec;
 	CUgraph graph;
-
 	CALL(cuCtxGetCurrent, &context);
 	CALL(cuGraphCreate, &graph, 0);
 	CALL(cuGraphAddKernelNode_v2, &scale, graph, NULL, 0, &kernel);
@@ -273,7 +264,6 @@ static CUgraphExec build(void)
 static void print_result(const char *name, CUdeviceptr address, size_t words)
 {
 	uint32_t values[N];
-
 	CALL(cuMemcpyDtoH_v2, values, address, words * 4);
 	printf("result %s", name);
 	for (size_t i = 0; i < words; i++)
@@ -298,7 +288,6 @@ static void update(CUgraphExec exec)
 {
 	CUgraphExecUpdateResultInfo info;
 	CUgraph graph;
-
 	CALL(cuStreamBeginCapture_v2, it.stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
 	launch_scale();
 	CALL(cuStreamEndCapture, it.stream, &graph);
@@ -311,7 +300,6 @@ static CUgraphExec capture_scale_alone(void)
 {
 	CUgraphExec exec;
 	CUgraph graph;
-
 	CALL(cuStreamBeginCapture_v2, it.stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
 	launch_scale();
 	CALL(cuStreamEndCapture, it.stream, &graph);
@@ -323,7 +311,6 @@ static CUgraphExec capture_scale_alone(void)
 static CUdeviceptr allocate_and_free(void)
 {
 	CUdeviceptr address;
-
 	CALL(cuMemAlloc_v2, &address, 64);
 	CALL(cuMemFree_v2, address);
 	return address;
@@ -361,7 +348,6 @@ static void say_wrong_things(CUgraphExec launched)
 	CUdeviceptr address;
 	const void *data;
 	size_t bytes;
-
 	say(medusa_graph_output(launched, 0, it.out, 4), "launched");
 	say(medusa_graph_output(launched, 4096, it.out, 4), "index");
 	say(medusa_graph_output(launched, 0, it.out, 0), "size");
@@ -384,7 +370,6 @@ static void say_wrong_things(CUgraphExec launched)
 static void refuse_and_forget(void)
 {
 	CUgraphExec exec = capture_scale_alone();
-
 	say(medusa_graph_refuse(NULL, "random numbers"), "refuse last");
 	say(medusa_graph_label(NULL, "refused", 7), "label last");
 	CALL(cuGraphExecDestroy, exec);
@@ -397,7 +382,6 @@ static void run_many(void)
 	const size_t pool_bytes = 64 << 20, state_bytes = 16 << 20;
 	CUdeviceptr pool = allocate("pool", pool_bytes), state = allocate("cache", state_bytes);
 	CUgraphExec execs[8];
-
 	bind_all(false);
 	bind("cache", state, state_bytes, MEDUSA_BIND_STATE);
 	CALL(cuCtxSynchronize);
@@ -422,7 +406,6 @@ static bool is_recorded(const char *path, const char *label)
 	struct md_trace trace;
 	struct md_error err = {0};
 	bool found = false;
-
 	if (md_trace_read(path, &trace, &err) != MD_OK)
 		return false;
 	for (uint32_t i = 0; i < trace.graph_count; i++)
@@ -448,7 +431,6 @@ static void wait_until_recorded(const char *part, const char *label)
 static void fill_disk(void)
 {
 	struct rlimit limit = {1, 1};
-
 	signal(SIGXFSZ, SIG_IGN);
 	setrlimit(RLIMIT_FSIZE, &limit);
 }
@@ -459,7 +441,6 @@ int main(int argc, char *argv[])
 	CUgraphExec first, second, third;
 	const char *trace = getenv("MEDUSA_TRACE"); /* which a recorder takes away, so that no child records, too */
 	char part[4096];
-
 	snprintf(part, sizeof(part), "%s.part", trace ? trace : "");
 	if (argc < 2 || md_cuda_load(&err) != MD_OK) {
 		fprintf(stderr, "capture_subject IMAGE [WORD...]: %s\n", err.message);

@@ -27,7 +27,6 @@ static bool is_second(void)
 static void fill_tables(void)
 {
 	float values[ENTRIES];
-
 	for (unsigned t = 0; t < 2; t++) {
 		for (unsigned i = 0; i < ENTRIES; i++)
 			values[i] = (float)(1 + i + 10 * t);
@@ -56,7 +55,6 @@ static void step(unsigned batch, CUdeviceptr table, CUdeviceptr word, int32_t ki
 	int32_t n = WIDTH;
 	void *params[] = {&output, &input, &table, &word, &n, &kind};
 	CUgraphExec exec = ask_for_step(batch);
-
 	if (!exec) {
 		exec = capture_step(params);
 		medusa_graph_label(exec, "step", batch);

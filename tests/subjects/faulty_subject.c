@@ -18,7 +18,6 @@ static CUdeviceptr key;
 static void set_up(const char *path)
 {
 	const uint64_t value = 0x123456789abcdef0;
-
 	set_up_stepper(path, "faulty");
 	TRY(cuMemAlloc_v2, &key, KEY_BYTES);
 	TRY(cuMemcpyHtoD_v2, key, &value, sizeof(value));
@@ -31,7 +30,6 @@ static void step(unsigned batch, const char *word)
 	int32_t n = WIDTH, kind = kind_among(kinds, KINDS, word + !labelled);
 	void *params[] = {&output, &input, &key, &n, &kind};
 	CUgraphExec exec = labelled ? ask_for_step(batch) : NULL;
-
 	if (!exec) {
 		exec = capture_step(params);
 		if (labelled)
@@ -43,7 +41,6 @@ static void step(unsigned batch, const char *word)
 static void fail_by_itself(void)
 {
 	const char *when = getenv("SUBJECT_OWN");
-
 	if (when && (!strcmp(when, "always") || getenv("MEDUSA_VERIFY")))
 		abort();
 }

@@ -11,7 +11,6 @@ static inline void *read_file(const char *path)
 	FILE *file = fopen(path, "rb");
 	void *data;
 	long size;
-
 	if (!file || fseek(file, 0, SEEK_END) || (size = ftell(file)) <= 0 || !(data = malloc((size_t)size))) {
 		perror(path);
 		exit(9);

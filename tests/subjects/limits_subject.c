@@ -21,7 +21,6 @@ static size_t wanted;
 static void set_up(const char *image, const char *name)
 {
 	CUmodule module;
-
 	load_driver();
 	open_context();
 	limit = strcmp(name, "deep") ? CU_LIMIT_MALLOC_HEAP_SIZE : CU_LIMIT_STACK_SIZE;
@@ -41,7 +40,6 @@ static CUgraphExec make_graph(const char *when)
 {
 	void *exec = NULL;
 	int result = medusa_graph_get("twice", 1, UINT64_MAX, &exec);
-
 	fprintf(stderr, "graph is %s %s\n", result == MEDUSA_OK ? "restored" : "live",
 		result == MEDUSA_OK ? "" : medusa_reason());
 	if (result == MEDUSA_OK)
@@ -60,7 +58,6 @@ static CUgraphExec make_graph(const char *when)
 static void replay(CUgraphExec exec, int value)
 {
 	float values[WIDTH];
-
 	for (unsigned i = 0; i < WIDTH; i++)
 		values[i] = (float)value;
 	TRY(cuMemcpyHtoD_v2, input, values, BYTES);
@@ -75,7 +72,6 @@ static void replay(CUgraphExec exec, int value)
 int main(int argc, char *argv[])
 {
 	CUgraphExec exec;
-
 	if (argc < 4) {
 		fprintf(stderr, "an image, a kernel and when are wanted\n");
 		return 1;

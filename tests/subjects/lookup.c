@@ -60,7 +60,6 @@ static bool is_address_of(const struct entry *entry, void *real)
 	lookup_function *look = (lookup_function *)under(driver, "cuGetProcAddress_v2");
 	CUdriverProcAddressQueryResult status;
 	void *queried = NULL;
-
 	if (under(driver, entry->symbol) == real)
 		return true;
 	return look && look(entry->base, &queried, entry->version, entry->flags, &status) == CUDA_SUCCESS &&
@@ -85,7 +84,6 @@ static bool lies_in(void *address, void *library)
 {
 	struct link_map *map;
 	Dl_info info;
-
 	return dladdr(address, &info) && !dlinfo(library, RTLD_DI_LINKMAP, &map) &&
 	       !strcmp(info.dli_fname, map->l_name);
 }
@@ -94,7 +92,6 @@ static void check(const char *way, const char *symbol, int version, unsigned fla
 {
 	void *want = expected(real);
 	Dl_info info = {0};
-
 	asked++;
 	swapped += want != real;
 	if (driver && preloaded && real && lies_in(real, preloaded)) {
@@ -125,7 +122,6 @@ static void check_without_driver(void)
 {
 	static const char *const names[] = {"cuMemAlloc_v2", "cuGetProcAddress_v2", "cuInit", "cuNothing", "puts",
 					    "no_such"};
-
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		void *answer, *real = strcmp(names[i], "puts") ? NULL : under(RTLD_DEFAULT, names[i]);
 		dlerror();
@@ -142,7 +138,6 @@ static void check_without_driver(void)
 static void check_other_names(void)
 {
 	static const char *const names[] = {"malloc", "getppid", "cuda_nothing", "c", "cu", ""};
-
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		check("dlsym(RTLD_NEXT)", names[i], 0, 0, dlsym(RTLD_NEXT, names[i]), under(RTLD_NEXT, names[i]));
 		check("dlsym(RTLD_DEFAULT)", names[i], 0, 0, dlsym(RTLD_DEFAULT, names[i]),
@@ -197,7 +192,6 @@ static void check_version(const struct entry *entry, lookup_function *real_look)
 	CUdriverProcAddressQueryResult status;
 	void *queried = NULL, *real = under(driver, entry->symbol);
 	Dl_info info;
-
 	snprintf(asking, sizeof(asking), "crashed on the first version of %s\n", entry->symbol);
 	if (!real || real_look(entry->base, &queried, entry->version, entry->flags, &status) || !queried ||
 	    queried == real || !dladdr(queried, &info) || !info.dli_sname || info.dli_saddr != queried)
@@ -215,7 +209,6 @@ static void check_queries(void)
 	lookup_function *real_look = (lookup_function *)under(driver, "cuGetProcAddress_v2");
 	old_lookup_function *old = (old_lookup_function *)dlsym(driver, "cuGetProcAddress");
 	old_lookup_function *real_old = (old_lookup_function *)under(driver, "cuGetProcAddress");
-
 	if (!real_look)
 		return;
 	for (size_t i = 0; i < ENTRY_COUNT; i++) {
@@ -235,7 +228,6 @@ int main(int argc, char *argv[])
 {
 	static const char *const tags[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
 	struct md_error err = {0};
-
 	for (size_t i = 0; !under && i < sizeof(tags) / sizeof(tags[0]); i++)
 		under = (dlsym_function *)dlvsym(RTLD_DEFAULT, "dlsym", tags[i]);
 	if (argc != 2 || !under)

@@ -82,7 +82,6 @@ static void enqueue(unsigned batch)
 	size_t size = sizeof(packed);
 	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
 			 CU_LAUNCH_PARAM_END};
-
 	TRY(cuEventRecord, forked, stream);
 	TRY(cuStreamWaitEvent, side, forked, 0);
 	launch(scale_add, side, (void *[]){&scaled, &weights, &input, &n, &bias}, NULL);

@@ -19,7 +19,6 @@ static inline void set_up_stepper(const char *path, const char *kernel)
 {
 	void *image = read_file(path);
 	CUmodule module;
-
 	TRY(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
 	TRY(cuMemAlloc_v2, &input, BYTES);
 	TRY(cuMemAlloc_v2, &output, BYTES);
@@ -56,7 +55,6 @@ static inline CUgraphExec ask_for_step(unsigned batch)
 {
 	void *exec = NULL;
 	int result = medusa_graph_get("step", batch, UINT64_MAX, &exec);
-
 	fprintf(stderr, "graph %u is %s %s\n", batch, result == MEDUSA_OK ? "restored" : "live",
 		result == MEDUSA_OK ? "" : medusa_reason());
 	return result == MEDUSA_OK ? exec : NULL;
@@ -66,7 +64,6 @@ static inline CUgraphExec ask_for_step(unsigned batch)
 static inline void replay_step(CUgraphExec exec, unsigned batch)
 {
 	float values[WIDTH], sum = 0;
-
 	for (unsigned turn = 0; turn < REPLAYS; turn++) {
 		for (unsigned i = 0; i < WIDTH; i++)
 			values[i] = (float)((i * 31u + turn * 17u + batch) % 101u);

@@ -27,7 +27,6 @@ static CUdeviceptr freed; /* memory that is gone */
 static void launch(const char *kernel, void **params, void **extra)
 {
 	CUfunction function;
-
 	TRY(cuModuleGetFunction, &function, module, kernel);
 	TRY(cuLaunchKernel, function, 1, 1, 1, 32, 1, 1, 0, stream, params, extra);
 }
@@ -44,7 +43,6 @@ static void launch_block(const char *kernel, uint32_t number, bool pads)
 	size_t size = sizeof(block);
 	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &block, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
 			 CU_LAUNCH_PARAM_END};
-
 	for (unsigned i = 0; pads && i < sizeof(block.padding); i++)
 		block.padding[i] = (uint8_t)((uint64_t)getpid() >> 4 * i);
 	launch(kernel, NULL, extra);
@@ -53,7 +51,6 @@ static void launch_block(const char *kernel, uint32_t number, bool pads)
 static void launch_as(const char *what)
 {
 	bool second = getenv("MEDUSA_SHIFT") != NULL, third = medusa_mode() == MEDUSA_MODE_VERIFY;
-
 	if (!strcmp(what, "number"))
 		launch_number("number4", (uint64_t)getpid());
 	else if (!strcmp(what, "time"))
@@ -80,7 +77,6 @@ static CUgraphExec make_graph(const char *what)
 {
 	void *exec = NULL;
 	int result = medusa_graph_get(what, 1, UINT64_MAX, &exec);
-
 	fprintf(stderr, "graph %s is %s %s\n", what, result == MEDUSA_OK ? "restored" : "live",
 		result == MEDUSA_OK ? "" : medusa_reason());
 	if (result == MEDUSA_OK)
@@ -95,7 +91,6 @@ static CUgraphExec make_graph(const char *what)
 static void replay(CUgraphExec exec, const char *what, int value)
 {
 	float values[WIDTH];
-
 	for (unsigned i = 0; i < WIDTH; i++)
 		values[i] = (float)value;
 	TRY(cuMemcpyHtoD_v2, input, values, BYTES);
@@ -126,7 +121,6 @@ static void set_up(const char *image)
 int main(int argc, char *argv[])
 {
 	CUgraphExec exec;
-
 	if (argc < 4) {
 		fprintf(stderr, "an image, a parameter and inputs are wanted\n");
 		return 1;
