@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -12,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/thread.h"
 
 /* ---- numbers ---- */
 
@@ -161,11 +161,7 @@ static int write_in_thread(int fd, const void *data, size_t size)
 {
 	struct job job = {.fd = fd, .data = data, .size = size};
 	pthread_t thread;
-	sigset_t all, before;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before); /* the engine's handlers run in its own threads */
-	int failure = pthread_create(&thread, NULL, write_job, &job);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	int failure = md_thread_start(&thread, write_job, &job);
 	if (failure)
 		return failure;
 	pthread_join(thread, NULL);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "hostcuda/device_state.h"
 #include "hostcuda/executor.h"
 
@@ -61,22 +62,7 @@ static bool guarded(void (*call)(void *), void *argument)
 	return true;
 }
 
-int hc_thread_start(pthread_t *thread, void *(*main)(void *), void *argument)
-{
-	sigset_t all, before;
-	sigfillset(&all);
-	sigdelset(&all, SIGSEGV);
-	sigdelset(&all, SIGBUS);
-	sigdelset(&all, SIGFPE);
-	sigdelset(&all, SIGILL);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	int failed = pthread_create(thread, NULL, main, argument);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return failed;
-}
-
-/* ---- blocks
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- blocks ---- */
 struct job {
 	const struct hc_launch *launch;
 	const struct hostcuda_kernel *kernel;
@@ -196,7 +182,7 @@ static void start_pool(void) MD_REQUIRES(pool_lock)
 	long wanted = threads_wanted();
 	pthread_t thread;
 	pool_started = true;
-	while ((long)pool_size < wanted - 1 && pool_size < 63 && !hc_thread_start(&thread, help, NULL)) {
+	while ((long)pool_size < wanted - 1 && pool_size < 63 && !md_thread_start(&thread, help, NULL)) {
 		pthread_detach(thread);
 		pool_size++;
 	}

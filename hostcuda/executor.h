@@ -12,6 +12,5 @@ CUresult hc_execute_fill(const struct hc_fill *fill);
 void hc_executor_lone_op(void); /* a launch or a copy on the device, by itself, is about to run */
 void hc_executor_start(void);   /* takes the fault signals, unless it has them already */
 void hc_executor_leave(void);   /* what this thread held for running kernels is freed */
-int hc_thread_start(pthread_t *thread, void *(*main)(void *), void *argument); /* with the host's signals blocked */
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "base/array.h"
 #include "base/clock.h"
+#include "base/thread.h"
 #include "hostcuda/context.h"
 #include "hostcuda/device.h"
 #include "hostcuda/device_state.h"
@@ -130,7 +131,7 @@ static bool enqueue(struct hc_stream *stream, struct hc_op *op)
 		return false;
 	if (!stream->started) {
 		hc_executor_start();
-		if (hc_thread_start(&stream->worker, work, stream))
+		if (md_thread_start(&stream->worker, work, stream))
 			return false;
 		stream->started = true;
 	}

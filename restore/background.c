@@ -4,7 +4,6 @@
 #define MD_LOG_DOMAIN "restore"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -13,6 +12,7 @@
 #include "base/clock.h"
 #include "base/environment.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "driver/interpose.h"
 #include "restore/background.h"
 #include "restore/groups.h"
@@ -438,12 +438,8 @@ static void *thread_main(void *argument)
 
 static void spawn(struct md_restore *r)
 {
-	sigset_t all, before;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the engine's threads */
 	r->thread_done = false;
-	r->thread_started = pthread_create(&r->thread, NULL, thread_main, r) == 0;
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	r->thread_started = md_thread_start(&r->thread, thread_main, r) == 0;
 	if (r->thread_started)
 		return;
 	r->phase = MD_PHASE_FAILED;

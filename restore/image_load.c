@@ -11,6 +11,7 @@
 #include "base/descriptor.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "restore/background.h"
 #include "restore/constants.h"
 #include "restore/image_load.h"
@@ -315,7 +316,7 @@ void md_restore_images_start(struct md_restore *r)
 	if (count > r->image_order_count)
 		count = r->image_order_count;
 	for (unsigned i = 0; i < count; i++)
-		if (pthread_create(&r->loaders[r->loader_count], NULL, loader_main, r) == 0)
+		if (md_thread_start(&r->loaders[r->loader_count], loader_main, r) == 0)
 			r->loader_count++;
 	if (!r->loader_count)
 		clear_queue(r);

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "driver/interpose.h"
 #include "restore/background.h"
 #include "restore/bindings_check.h"
@@ -220,7 +221,7 @@ enum md_status md_restore_graphs_read(struct md_restore *r, struct md_error *err
 {
 	struct reading reading = {.r = r};
 	pthread_t thread;
-	if (r->loader_count && pthread_create(&thread, NULL, reader_main, &reading) == 0) {
+	if (r->loader_count && md_thread_start(&thread, reader_main, &reading) == 0) {
 		resolve_early(r, &reading);
 		pthread_join(thread, NULL);
 	} else {

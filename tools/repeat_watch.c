@@ -3,10 +3,10 @@
  * SIGKILL. */
 #include "tools/repeat_watch.h"
 
-#include <signal.h>
 #include <string.h>
 
 #include "base/note.h"
+#include "base/thread.h"
 #include "tools/family.h"
 
 #define LOOK_MS 20
@@ -44,14 +44,10 @@ static void *watch_main(void *argument)
 
 enum md_status md_repeat_watch_start(struct md_repeat_watch *watch, const char *notes, struct md_error *err)
 {
-	sigset_t all, before;
 	int failure;
 	watch->notes = notes;
 	atomic_init(&watch->stop, false);
-	sigfillset(&all); /* signals are the main thread's, which may hold them up */
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	failure = pthread_create(&watch->thread, NULL, watch_main, watch);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	failure = md_thread_start(&watch->thread, watch_main, watch);
 	return failure ? md_error_set(err, MD_ERR_NO_MEMORY, "starting a thread: %s", strerror(failure)) : MD_OK;
 }
 

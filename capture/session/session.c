@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/descriptor.h"
 #include "base/environment.h"
+#include "base/thread.h"
 #include "capture/api/early.h"
 #include "capture/place/place.h"
 #include "capture/probe/poison_test.h"
@@ -207,7 +208,7 @@ static void start_recording(void)
 	pthread_atfork(NULL, NULL, in_forked_child);
 	/* Registered after the driver was loaded, so it runs while the driver still works. */
 	atexit(at_exit);
-	drain.running = pthread_create(&drain.thread, NULL, drain_main, NULL) == 0;
+	drain.running = md_thread_start(&drain.thread, drain_main, NULL) == 0;
 	atomic_store(&md_capture.active, true);
 	md_info("recording to %s", md_capture.options.trace);
 }

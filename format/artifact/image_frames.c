@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/map.h"
+#include "base/thread.h"
 #include "format/artifact/sections.h"
 
 #define LEVEL 9 /* of zstd: kernels shrink little further, and take long */
@@ -56,7 +57,7 @@ static void pack_all(struct packing *p)
 	unsigned count = 0;
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 	while (count + 1 < THREADS_MAX && count + 1 < cpus && count + 1 < p->artifact->image_count &&
-	       pthread_create(&threads[count], NULL, pack_main, p) == 0)
+	       md_thread_start(&threads[count], pack_main, p) == 0)
 		count++;
 	pack_main(p);
 	while (count > 0)

@@ -12,6 +12,7 @@
 
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "base/thread.h"
 #include "format/artifact/artifact.h"
 #include "format/trace/part_file.h"
 #include "format/trace/records.h"
@@ -436,7 +437,7 @@ enum md_status md_trace_read_two(const char *const paths[2], struct md_trace out
 {
 	struct reading readings[2] = {{paths[0], &out[0], {0}}, {paths[1], &out[1], {0}}};
 	pthread_t thread;
-	bool apart = pthread_create(&thread, NULL, read_one, &readings[1]) == 0;
+	bool apart = md_thread_start(&thread, read_one, &readings[1]) == 0;
 	read_one(&readings[0]);
 	if (apart)
 		pthread_join(thread, NULL);

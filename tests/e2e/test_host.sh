@@ -79,6 +79,22 @@ for how in watch-signals hold-signals=thread hold-signals=process; do
 	traced "$name"
 done
 
+section "a signal that the engine blocks and waits for, after it has begun to use the device"
+for when in BOUND DURING AFTER; do
+	for what in captured restored verified; do
+		section "$what: send-itself, $when"
+		rm -f "$work"/signal.mtrace*
+		library=restore verify=
+		[ $what != captured ] || library=capture
+		[ $what != verified ] || verify=1
+		MEDUSA_TRACE=$work/signal.mtrace MEDUSA_ARTIFACT=$work/host.medusa MEDUSA_VERIFY=$verify \
+			run signal env "HOST_$when=send-itself" "$(preload $library)" "${subject[@]}"
+		assert_exit signal 0
+		assert_same_file "$work/alone.out" "$work/signal.out"
+		[ $what != captured ] || traced signal
+	done
+done
+
 section "a pipe that is full, and whose reader sleeps: lines are lost, the engine goes on"
 mkfifo "$work/full.pipe"
 exec 8<>"$work/full.pipe"

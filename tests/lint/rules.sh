@@ -39,6 +39,8 @@ forbid 'out of memory is said as "out of memory for ...", with what was to have 
 	'"([^";]*[^A-Za-z";])?(no memory (for|to) |[Oo]ut of memory(?! for ))' '*.c' ':!tests' ':!bench' ':!base/status.c' \
 	':!*names.c'
 forbid 'what others may call is MD_EXPORT (base/export.h)' 'visibility\("default"\)' '*.c' '*.h' ':!base/export.h'
+forbid 'threads are started by base/thread.h, so that none of ours takes a signal of the engine' \
+	'\bpthread_create\s*\(' '*.c' '*.h' ':!base/thread.[ch]' ':!tests' ':!bench'
 forbid 'a variable of each thread is _Thread_local, as C11 has it' '\b__thread\b' '*.c' '*.h'
 forbid 'write sizeof(x), with parentheses' '\bsizeof\s+(?!\()[^\s]|\bsizeof\s+\(' '*.c' '*.h'
 # Libraries of ours are loaded into set-user-ID programs, too.

@@ -163,6 +163,20 @@ static void hold_signals(const char *how)
 		kill(getpid(), SIGPIPE);
 }
 
+/* From now on this thread takes the signal by sigtimedwait. One that reaches another thread ends the process. */
+static void send_itself(const char *unused)
+{
+	struct timespec soon = {.tv_sec = 10};
+	sigset_t set;
+	(void)unused;
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR1);
+	pthread_sigmask(SIG_BLOCK, &set, NULL);
+	kill(getpid(), SIGUSR1);
+	if (sigtimedwait(&set, NULL, &soon) != SIGUSR1)
+		fail("sigtimedwait");
+}
+
 /* Every signal that waits in this thread or process, by its number. */
 static void tell_signals(const char *unused)
 {
@@ -329,6 +343,7 @@ static const struct habit {
     {"watch-signals", watch_signals},
     {"hold-signals", hold_signals},
     {"tell-signals", tell_signals},
+    {"send-itself", send_itself},
     {"daemon", become_daemon},
     {"child", have_child},
     {"cancel", cancel_threads},
