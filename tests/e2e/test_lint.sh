@@ -27,7 +27,7 @@ found() { # rule, what it says, where; the file is put right afterwards
 }
 
 section "nothing to find"
-for rule in format spaces version; do
+for rule in format spaces declarations version; do
 	again clean $rule
 	assert_exit clean 0
 	assert_equal "what $rule says" "" "$(cat "$work/clean.out" "$work/clean.err")"
@@ -53,6 +53,38 @@ done
 printf '/* Italic text is no pronoun. */\nint bad;\n' >"$tree/bad.c"
 again rules rules
 assert_lacks "$work/rules.out" "opens with a pronoun"
+rm "$tree/bad.c"
+
+section "declarations"
+begins() { # the body of a function
+	printf 'int bad(int a)\n{\n%b\n}\n' "$1" >"$tree/bad.c"
+}
+for declared in 'int b = a;' 'struct one *b, c[2] = {{0}};' 'const char *b = "};",\n\t\t   *c;' 'int (*b)(int) = bad;' 'MD_AUTO_FREE char *b;' \
+	'MD_CLEANUP(md_x) struct x b = {\n\t\t.field = 1,\n\t};' 'static const struct {\n\t\tint of;\n\t} b[] = {{1}};' \
+	'struct {\n\t\tint of;\n\t} b;' '\n\tint b;\n#if 1\n\tint c;\n#endif' 'int b; /* why */' '/* why */\n\tuint64_t b;' 'int b = a;\n\t__typeof__(b) c;'; do
+	begins "\t$declared\n\n\treturn a;"
+	found declarations "a blank line after the declarations that begin a block" "bad.c:$(grep -n '^$' "$tree/bad.c" | tail -n 1 | cut -d: -f1):"
+	begins "\t$declared\n\treturn a;"
+	again whole declarations
+	assert_exit whole 0
+done
+for block in 'if (a) {' 'for (;;) {' '} else {' 'do {' '{' 'case 1: {'; do
+	begins "\tcall(a);\n\t$block\n\t\tint b = a;\n\n\t\tcall(b);\n\t}"
+	found declarations "a blank line after the declarations that begin a block" bad.c:6:
+done
+begins '\tint b;\n\n\tint c;\n\n\treturn a;' # all that stands before the second blank line is declarations, too
+again both declarations
+assert_count "$work/both.out" bad.c: 2
+for fine in '/* why */\n\n\tcall(a);' 'call(a);\n\n\tint b = a;\n\n\tcall(b);' 'a = 1;\n\n\treturn a;' 'return a;\n\n' 'call(&(struct x){\n\t\t.a = 1,\n\n\t\t.b = 2,\n\t});\n\n\tcall(a);'; do
+	begins "\t$fine"
+	again fine declarations
+	assert_exit fine 0
+done
+printf 'struct __attribute__((packed)) {\n\tint one;\n\n\tint two;\n} whole;\n#define M(a)\\\n\t{ \\\n\tint b; \\\n\\\n\tcall(b); }\n' >"$tree/bad.c"
+again types declarations
+assert_exit types 0
+again named declarations good.c
+assert_exit named 0
 rm "$tree/bad.c"
 
 section "ends of lines"
