@@ -11,14 +11,14 @@
 struct md_target {
 	uint32_t alloc;   /* index into views[0].allocs */
 	uint32_t binding; /* index into views[0].bindings, or MD_NONE: private memory */
-	int64_t offset;   /* in the binding, else in the allocation; may lie outside */
+	int64_t offset;   /* in the binding, else in the allocation; negative or beyond the end for a virtual origin */
 };
 
 struct md_finding {
 	uint32_t node, at; /* at: see md_pointer */
 	struct md_target target;
 	enum md_pointer_kind kind;
-	uint64_t value; /* of words in contents: what it was */
+	uint64_t value; /* of a word in contents: its value in the first capture */
 };
 
 struct md_findings {
@@ -55,8 +55,9 @@ struct md_pair {
 	struct md_doubts doubts;
 	uint64_t constant_words, pointer_words, noise_words;
 	struct md_target *outputs; /* of graph[0], by index; alloc is MD_NONE for one that was not given; owned */
-	uint32_t group;            /* 0, or of those that hand values on to each other in memory that nobody bound */
-	struct md_part *parts;     /* of that memory; ascending (alloc, offset); owned */
+	/* 0, or the number of the graphs that hand values on to each other in unbound memory */
+	uint32_t group;
+	struct md_part *parts; /* of the memory that is handed on; ascending by (alloc, offset); owned */
 	uint32_t part_count;
 };
 
@@ -81,26 +82,28 @@ struct md_held {
 	uint8_t *data;               /* owned; pointer bytes are zero */
 	struct md_findings findings; /* node = MD_NONE, at = offset in data */
 	bool kept;
-	bool unread;   /* no input that was seen reads it */
-	bool compared; /* the second capture saved all of it as well, and the same */
+	bool unread;   /* no replay read it; another input may */
+	bool compared; /* the second capture saved the same bytes */
 };
 
 /* A variable of an image, whose modules may be several. */
 struct md_variable {
-	uint32_t image;                        /* of the first capture */
-	const char *name;                      /* borrowed from a trace */
-	uint32_t alloc;                        /* where the first capture has it; MD_NONE: nobody said where */
+	uint32_t image;   /* of the first capture */
+	const char *name; /* borrowed from a trace */
+	/* where the first capture has it; MD_NONE: the engine did not ask for its address */
+	uint32_t alloc;
 	bool written;                          /* by the engine, in one of the captures */
-	const struct md_trace_value *value[2]; /* what it holds when graphs are replayed; NULL: not known, or not one */
+	const struct md_trace_value *value[2]; /* when graphs are replayed; NULL: unknown, or there were several */
 	char *replayed;                        /* owned; NULL, or the graph of which a replay writes it */
-	uint32_t held;                         /* its value; MD_NONE: it keeps what the image has */
+	/* index into held of its value; MD_NONE: it keeps the value that the image has */
+	uint32_t held;
 };
 
 /* A binding that contents may have been made of. */
 struct md_constant {
-	bool counts;     /* it is a constant, or nobody said what it is for */
-	const char *why; /* borrowed; there is no hash to go by; NULL: there is */
-	bool varied;     /* it was another in the second capture */
+	bool counts;     /* its role is constant, or the engine stated no role */
+	const char *why; /* borrowed; why its hash is not known; NULL: the hash is known */
+	bool varied;     /* the second capture had other bytes */
 	struct md_hash hash;
 };
 
@@ -132,9 +135,9 @@ struct md_analysis {
 	struct md_constant *constants; /* by binding of the first capture */
 	char **broken;                 /* per group: NULL, or why what it holds is unprovable; owned */
 	uint64_t fixed_words;          /* pointers because their allocation did not move */
-	uint64_t untouched_bytes;      /* of private memory at addresses of graphs, which nobody read or wrote; */
+	uint64_t untouched_bytes;      /* of private memory at addresses of graphs that no replay read or wrote */
 	uint32_t untouched_places;
-	uint64_t scratch_addresses; /* that kernels are given, in memory that only graphs use, as the engine says */
+	uint64_t scratch_addresses; /* given to the engine's kernels, in memory that only graphs use, as it states */
 	uint64_t lookalike_words;   /* constants that look like addresses */
 	uint32_t *alloc_slot;       /* allocation of the first capture -> artifact allocation */
 	uint64_t *alloc_shift;      /* where the allocation starts in that artifact allocation */
@@ -176,14 +179,18 @@ enum md_status md_analysis_no_memory(struct md_error *err);
 /* Moves both views to the launch of a node. */
 enum md_status md_analysis_seek_node(struct md_analysis *analysis, const struct md_pair *pair, uint32_t node,
 				     struct md_error *err);
-/* Indices of a graph's nodes in the order of their launches; of the graphs that are not refused, in that of their
- * captures. Owned by the caller; NULL: out of memory. */
+/*
+ * Indices of a graph's nodes in the order of their launches, and the graphs that are not refused in the order of their
+ * captures. The caller owns the list; NULL: out of memory.
+ */
 uint32_t *md_analysis_order_nodes(const struct md_trace_graph *graph);
 struct md_pair **md_analysis_order_pairs(struct md_analysis *analysis, uint32_t *count);
-/* The first variable of the image (of the first capture) that the engine writes and of which no value will do: only the
- * engine's own copy of the image has it. NULL: there is none. */
+/*
+ * The first variable of the image (of the first capture) that the engine writes and whose value cannot be stored: only
+ * the engine's own copy of the image has that value. NULL: there is none.
+ */
 const struct md_variable *md_variable_unsettled(const struct md_analysis *analysis, uint32_t image);
-/* Why a pointer into it will not do although it is a variable; NULL: it will. */
+/* Why a pointer into this module global cannot be restored; NULL: it can. */
 const char *md_variable_foreign(const struct md_analysis *analysis, uint32_t alloc);
 /* Makes analysis->group; false when out of memory. */
 bool md_analysis_group_mappings(struct md_analysis *analysis);
@@ -195,8 +202,8 @@ bool md_findings_add(struct md_findings *findings, uint32_t node, uint32_t at, c
 char *md_analysis_copy_text(const char *text, bool *failed);
 
 /*
- * unset.c: bytes [at, at + size) of a kernel's parameters differ between two captures and are no pointer. Refuses the
- * graph where they are a value of the process, and not bytes that nobody set. in_doubt: they may be an address, which
+ * unset.c: bytes [at, at + size) of a kernel's parameters differ between the captures and are no pointer. Refuses the
+ * graph if they are a value of the process rather than bytes that nobody set. in_doubt: they may be an address, which
  * replay will tell. False when out of memory.
  */
 bool md_unset_judge(struct md_analysis *analysis, struct md_pair *pair, uint32_t node, uint32_t at, uint32_t size,
@@ -212,13 +219,15 @@ struct md_counterpart {
 };
 void md_counterpart_finish(struct md_counterpart *counterpart);
 /*
- * Finds the pointers in what is held, which is `one`, by both captures; the views stand where it was saved. The first
- * word that is unprovable is named in *broken, which the caller owns. False when out of memory.
+ * Finds the pointers in held contents, whose bytes are `one`, by both captures; the views stand where the contents were
+ * saved. The first word that is unprovable is named in *broken, which the caller owns. False when out of memory.
  */
 bool md_content_classify(struct md_analysis *analysis, struct md_held *held, const uint8_t *one,
 			 const struct md_counterpart *two, char **broken);
-/* No graph can use what the allocation holds; the first reason stays. Then: no graph that reaches one
- * such is restored. */
+/*
+ * No graph may use the contents of the allocation; the first reason stays. The second function refuses every graph that
+ * reaches such contents.
+ */
 void md_content_break(struct md_analysis *analysis, uint32_t alloc, const char *why);
 void md_content_refuse_users(struct md_analysis *analysis);
 
@@ -228,11 +237,13 @@ enum md_word {
 	MD_WORD_CONSTANT,
 	MD_WORD_POINTER,
 	MD_WORD_NOISE,
-	MD_WORD_OPEN, /* names no place, but moved as far as some allocation did: may have a virtual origin */
-	/* Lies in memory that was live at its launch in both captures, but not at one place: noise, if replay proves
-	 * it. target is its place in the first capture; why says both. */
+	MD_WORD_OPEN, /* lies in no allocation, but moved as far as one did: may be a virtual origin */
+	/*
+	 * The word lies in memory that was live at the launch in both captures, but not at the same place: noise, if
+	 * replay proves that. target is its place in the first capture; why names both places.
+	 */
 	MD_WORD_DOUBTFUL,
-	MD_WORD_REFUSED, /* unprovable; why says why */
+	MD_WORD_REFUSED, /* unprovable; why has the reason */
 };
 
 #define MD_WORD_WHY_BYTES 640

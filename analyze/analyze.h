@@ -12,7 +12,7 @@
 #include "format/artifact/artifact.h"
 #include "format/trace/trace.h"
 
-/* Private memory at addresses that graphs have, which no replay read or wrote, and which is not kept. */
+/* Private memory at addresses that graphs have, which no replay read or wrote and which is not stored. */
 struct md_untouched {
 	uint64_t bytes;
 	uint32_t places;
@@ -37,8 +37,10 @@ struct md_analyze_options {
 	bool accept_process_values;
 	struct md_untouched *untouched; /* set; may be NULL */
 	bool refuse_unset;              /* a graph is refused if bytes of its struct parameters differ */
-	/* Graphs are kept that read, in memory that nobody bound, what kernels of the engine's may write, if it never
-	 * varied. */
+	/*
+	 * A graph is kept that reads unbound memory which kernels outside of graphs may write, if that memory never
+	 * varied.
+	 */
 	bool accept_unvaried;
 };
 
@@ -59,8 +61,8 @@ enum md_status md_analyze(const struct md_trace *first, const struct md_trace *s
 			  const struct md_analyze_options *options, struct md_artifact *out, struct md_error *err);
 
 /*
- * RFC 3339, UTC: now, or what a build that is to be repeated says instead in SOURCE_DATE_EPOCH. MD_ERR_INVALID when
- * that is no such time; md_analyze fails with it, too, so that a command had better ask before it does anything else.
+ * The time as in RFC 3339, UTC: SOURCE_DATE_EPOCH if a repeatable build sets it, else now. MD_ERR_INVALID when that
+ * variable holds no such time. md_analyze fails with it, too, so a command asks before it does anything else.
  */
 #define MD_ANALYZE_TIME_BYTES 32
 enum md_status md_analyze_time(char text[MD_ANALYZE_TIME_BYTES], struct md_error *err);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order in which launches were made: passes that ask views about them go along it, so that views move forward. */
+/*
+ * The order in which launches were made. Passes go through the graphs in this order, because a view moves forward
+ * cheaply.
+ */
 #include <stdlib.h>
 
 #include "analyze/analysis.h"

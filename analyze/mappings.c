@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Mappings that lie side by side, as those of an expandable segment do: together they are as one allocation. */
+/* Mappings that lie side by side, as in an expandable segment, count as one allocation. */
 #include <stdlib.h>
 
 #include "analyze/analysis.h"
@@ -28,8 +28,9 @@ static int compare_addresses(const void *left, const void *right, void *user)
 }
 
 /*
- * One tensor may lie across several mappings of a reserved range, with pointers into the first only. So mappings that
- * were neighbours stay neighbours in the arena; wholly bound ones are the engine's and end a group.
+ * One tensor may lie across several mappings of a reserved range, and pointers may lead into the first mapping only. So
+ * mappings that were neighbours stay neighbours in the arena. A mapping that is bound as a whole is the engine's, and
+ * ends a group.
  */
 bool md_analysis_group_mappings(struct md_analysis *analysis)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Paints ranges from the narrowest to the widest onto elementary intervals; what is painted once stays. */
+/* Paints ranges onto elementary intervals, from the narrowest to the widest; an interval keeps its first colour. */
 #include "analyze/paint.h"
 
 #include <stdlib.h>
@@ -22,7 +22,7 @@ void md_paint_finish(struct md_paint *paint)
 	*paint = (struct md_paint){0};
 }
 
-/* Ranges of names that were bound elsewhere later give way to all current ones. */
+/* A range whose name was bound elsewhere later gives way to all current ranges. */
 static int compare_strokes(const void *left, const void *right)
 {
 	const struct md_paint_stroke *a = left, *b = right;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pass: refuses graphs whose pointers are proven but that a restore could not serve. */
+/* Pass: refuses graphs that a restore could not serve although their pointers are proven. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -25,7 +25,7 @@ static void refuse_foreign_memory(const struct md_analysis *analysis, struct md_
 	}
 }
 
-/* What makes another's memory at [from, to) of an allocation count for the graph; NULL when nothing does. */
+/* Why it matters to a graph what lies at [from, to) of an allocation that is not its own; NULL: it does not matter. */
 static const char *what_counts(const struct md_analysis *analysis, uint32_t alloc, uint64_t from, uint64_t to)
 {
 	const struct md_view *view = &analysis->views[0];
@@ -43,8 +43,8 @@ static const char *what_counts(const struct md_analysis *analysis, uint32_t allo
 }
 
 /*
- * A replay takes what lies at an address by then. If that was somebody else's already when the graph was tested, and it
- * matters what is there, then the allocation of the launch says nothing. (MEDUSA, figure 6.)
+ * A replay reads what lies at an address at that time. If the addresses belonged to another allocation already when the
+ * graph was tested, and that allocation matters, then the allocation at the launch proves nothing. (MEDUSA, figure 6.)
  */
 static enum md_status refuse_given_away(struct md_analysis *analysis, struct md_pair *pair, struct md_error *err)
 {
@@ -84,7 +84,7 @@ static bool name_is_unique(const struct md_trace *trace, uint32_t kernel)
 	return true;
 }
 
-/* Without its image a kernel can only be found by its name, which then has to say which one it is. */
+/* A kernel whose image is not known is found by its name alone, so the name must be unique. */
 static void refuse_nameless_kernels(const struct md_analysis *analysis, struct md_pair *pair)
 {
 	const struct md_trace *trace = analysis->traces[0];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pass: what saved contents may have been made of: the hash of each constant binding, and whether it differed. */
+/* Pass: from which constant bindings saved contents may have been made: the hash of each, and whether it differed. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 /* What one capture says of a binding. */
 struct said {
 	const struct md_trace_constant *first; /* NULL: nothing */
-	const char *why;                       /* that is no hash to go by; NULL: first->hash it is */
+	const char *why;                       /* why there is no hash; NULL: first->hash is the hash */
 };
 
 static int compare_constants(const void *left, const void *right)
@@ -20,7 +20,7 @@ static int compare_constants(const void *left, const void *right)
 	return order ? order : (a->sequence > b->sequence) - (a->sequence < b->sequence);
 }
 
-/* Hashed once more at the end of the recording, for instance. */
+/* A binding may be hashed more than once, for instance at the end of the recording, too. */
 static void add_said(struct said *said, const struct md_trace_constant *constant)
 {
 	if (!constant->known)
@@ -59,13 +59,13 @@ static struct said *list_said(const struct md_view *view)
 	return list;
 }
 
-/* Of what is bound by sequence nobody said what it is for: weights may be among it. */
+/* An engine that binds nothing states no roles: weights may be among what is bound by sequence. */
 static bool counts(const struct md_view_binding *binding)
 {
 	return binding->role == MD_BIND_CONSTANT || *binding->name == '@';
 }
 
-/* What differed between the captures, and yet left contents as they were, those do not depend on. */
+/* Contents that are equal in both captures do not depend on a binding that differed between the captures. */
 static void settle(struct md_analysis *analysis, const struct said *one, const struct said *two)
 {
 	for (uint32_t i = 0; i < analysis->views[0].binding_count; i++) {
@@ -128,7 +128,7 @@ static const struct md_constant *first_unknown(const struct md_analysis *analysi
 	return NULL;
 }
 
-/* Without its hash no restore could tell whether a binding is what contents were made of. */
+/* Without the hash of a binding a restore cannot tell whether contents were made from the same bytes. */
 static enum md_status refuse_users(struct md_analysis *analysis, struct md_error *err)
 {
 	MD_AUTO_FREE uint8_t *saved = calloc(analysis->views[0].alloc_count + 1u, 1);

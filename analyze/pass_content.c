@@ -15,8 +15,10 @@ struct spot { /* where a recorded content lies in its capture */
 	uint64_t offset;
 };
 
-/* Contents in memory that nobody recorded cannot be attributed; graphs that were proven to need
- * contents are refused. */
+/*
+ * Contents outside of every recorded allocation belong to no allocation: each graph that was proven to need contents is
+ * refused.
+ */
 static void refuse_lost_content(struct md_analysis *analysis, uint64_t address)
 {
 	for (uint32_t i = 0; i < analysis->pair_count; i++) {
@@ -45,8 +47,10 @@ static int compare_spots(const void *left, const void *right)
 	return (a->content > b->content) - (a->content < b->content);
 }
 
-/* Contents of private memory, ascending by place; of one place saved twice the last stays. Bound memory is the
- * engine's. */
+/*
+ * Contents of private memory, ascending by place. Where one place was saved twice, the last record counts. Bound memory
+ * is left out, because the engine fills it.
+ */
 static enum md_status list_spots(struct md_analysis *analysis, unsigned capture, struct spot **out, uint32_t *count,
 				 struct md_error *err)
 {
@@ -150,7 +154,7 @@ static const char *name_held(const struct md_analysis *analysis, const struct md
 	return text;
 }
 
-/* What no restore could make anew; NULL: it can. Whether a variable will do is known once all are settled. */
+/* Why a restore could not make the target anew; NULL: it can. Variables are judged once all of them are settled. */
 static const char *foreign_of(const struct md_analysis *analysis, const struct md_target *target, bool settled)
 {
 	enum md_alloc_family family = analysis->views[0].allocs[target->alloc].family;
@@ -182,7 +186,10 @@ static bool keep_pointer(struct md_analysis *analysis, struct md_held *held, uin
 	return true;
 }
 
-/* What only the first capture saved is decided by liveness, if what both did is equal. False when out of memory. */
+/*
+ * A word that only the first capture saved is judged by liveness, provided that the bytes that both captures saved are
+ * equal. False when out of memory.
+ */
 static bool classify_word(struct md_analysis *analysis, struct md_held *held, uint32_t at, const uint8_t *one,
 			  const struct md_counterpart *two, char **broken)
 {
@@ -223,7 +230,7 @@ bool md_content_classify(struct md_analysis *analysis, struct md_held *held, con
 	return true;
 }
 
-/* The first word of what is held that leads to something broken, and why that is. */
+/* The first held word that leads to broken contents, and why these are broken. */
 static bool find_broken(const struct md_analysis *analysis, const struct md_held *held, uint32_t *at,
 			const char **broken, const char **foreign)
 {
@@ -238,7 +245,7 @@ static bool find_broken(const struct md_analysis *analysis, const struct md_held
 	return false;
 }
 
-/* What points to something broken is broken itself. */
+/* Contents with a pointer to broken contents are broken themselves. */
 static void spread_broken(struct md_analysis *analysis)
 {
 	bool changed = true;
@@ -307,7 +314,7 @@ static enum md_status hold(struct md_analysis *analysis, const struct spot *one,
 	return MD_OK;
 }
 
-/* With one capture alone nobody knows whether each start writes the same. */
+/* One capture alone does not show whether each start writes the same value. */
 static bool has_value(const struct md_analysis *analysis, const struct md_variable *variable)
 {
 	return analysis->captures == 2 && variable->alloc != MD_NONE && variable->value[0] && variable->value[1] &&
@@ -315,7 +322,7 @@ static bool has_value(const struct md_analysis *analysis, const struct md_variab
 	       variable->value[0]->size == analysis->views[0].allocs[variable->alloc].size;
 }
 
-/* A value is held as contents are: its words may be addresses. */
+/* The value of a variable is treated as contents are: its words may be addresses. */
 static enum md_status hold_value(struct md_analysis *analysis, uint32_t index, struct md_error *err)
 {
 	struct md_variable *variable = &analysis->variables[index];

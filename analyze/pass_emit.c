@@ -55,7 +55,7 @@ static bool copy_bytes(void **arena, const void *from, size_t size, void **out)
 	return *out != NULL;
 }
 
-/* Clears addresses of the capture: the pointer table has them, or the window is not used and they mean nothing. */
+/* Clears the addresses of the capture: the pointer table has them. The address of an unused window means nothing. */
 static void clear_windows(struct md_node *node)
 {
 	for (uint32_t i = 0; i < node->attribute_count; i++) {
@@ -91,7 +91,7 @@ static bool copy_node(const struct md_analysis *analysis, const struct md_node *
 	return true;
 }
 
-/* In a trace events are numbered through the process. */
+/* A trace numbers the events of the process; an artifact numbers those of each graph. */
 static bool number_events(const struct md_trace_graph *from, struct md_artifact_graph *to)
 {
 	MD_AUTO_FREE uint32_t *numbers = md_analysis_number_events(from);
@@ -113,7 +113,7 @@ static void zero_found(struct md_artifact_graph *graph)
 		memset(graph->nodes[graph->noise[i].node].params + graph->noise[i].at, 0, graph->noise[i].size);
 }
 
-/* What nothing else refers to has no slot: the word is zero then, in the beginning, too. */
+/* A doubtful word whose target nothing else refers to has no slot in the artifact: it begins as zero. */
 static enum md_status emit_doubtful(const struct md_analysis *analysis, const struct md_pair *pair,
 				    struct md_artifact_graph *graph, struct md_error *err)
 {
@@ -167,7 +167,7 @@ static int compare_handed(const void *left, const void *right)
 	return (a->offset > b->offset) - (a->offset < b->offset);
 }
 
-/* In the artifact's terms mappings side by side are one allocation, in which parts may touch. */
+/* The artifact has one allocation for mappings that lie side by side; parts of it may touch. */
 static enum md_status emit_handed(const struct md_analysis *analysis, const struct md_pair *pair,
 				  struct md_artifact_graph *graph, struct md_error *err)
 {
@@ -232,7 +232,7 @@ static void drop_graph(struct md_artifact_graph *graph)
 	md_artifact_finish(&alone);
 }
 
-/* One graph that breaks a rule of the format must not cost the others their artifact: it is refused with the rule. */
+/* A graph that breaks a rule of the format is refused with that rule, so that the other graphs keep their artifact. */
 static enum md_status try_graph(struct md_analysis *analysis, struct md_pair *pair, struct md_artifact_graph *graph,
 				struct md_error *err)
 {
@@ -241,7 +241,7 @@ static enum md_status try_graph(struct md_analysis *analysis, struct md_pair *pa
 	struct md_error broken = {0};
 	MD_FORWARD(emit_graph(analysis, pair, graph, err));
 	ungrouped = *graph;
-	ungrouped.group = ungrouped.handed_count = 0; /* the others are not there */
+	ungrouped.group = ungrouped.handed_count = 0; /* the other graphs of its group are not in this artifact */
 	alone.graphs = &ungrouped;
 	alone.graph_count = 1;
 	alone.refusal_count = alone.content_count = 0;
@@ -344,7 +344,7 @@ static enum md_status emit_value(struct md_analysis *analysis, struct md_held *h
 		      : make_pointers(analysis, &held->findings, &value->pointers, &value->pointer_count, err);
 }
 
-/* What the engine has written into variables of the images that graphs use. */
+/* Values that the engine has written into variables of images that graphs use. */
 static enum md_status emit_values(struct md_analysis *analysis, struct md_error *err)
 {
 	for (uint32_t i = 0; i < analysis->held_count; i++)
@@ -353,7 +353,7 @@ static enum md_status emit_values(struct md_analysis *analysis, struct md_error 
 	return MD_OK;
 }
 
-/* What an engine says of its stages may be any number; readers add them up. */
+/* An engine may state any number as the time of a stage, but readers add the times up. */
 static void emit_stages(const struct md_trace *trace, struct md_provenance *provenance)
 {
 	uint64_t left = INT64_MAX;
@@ -363,7 +363,9 @@ static void emit_stages(const struct md_trace *trace, struct md_provenance *prov
 	}
 }
 
-/* A profile that does not hold together must not cost the graphs their artifact: the engine measures anew. */
+/*
+ * A KV profile that contradicts itself is left out, so that the graphs keep their artifact; the engine measures anew.
+ */
 static void emit_kv(struct md_analysis *analysis)
 {
 	struct md_artifact *out = analysis->out;

@@ -32,7 +32,7 @@ static enum md_status fact_missing(const struct md_fingerprint_fact *fact, const
 			    capture, fact->value);
 }
 
-/* What the engine said it is: both ascend by name. */
+/* Facts that the engine stated; both lists ascend by name. */
 static enum md_status compare_facts(const struct md_analysis *analysis, struct md_error *err)
 {
 	const struct md_fingerprint *one = &analysis->traces[0]->fingerprint, *two = &analysis->traces[1]->fingerprint;
@@ -70,8 +70,7 @@ static enum md_status check_two_processes(const struct md_analysis *analysis, st
 			    (unsigned)one->process_id);
 }
 
-/* What would refuse a graph may come behind all that says it is right, and a trace may have been cut off
- * at any frame. */
+/* A trace that was cut off is refused: the record that refuses a graph may be missing at its end. */
 static enum md_status check_whole(const struct md_trace *trace, unsigned capture, struct md_error *err)
 {
 	const char *which = capture ? "second" : "first";

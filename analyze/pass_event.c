@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pass: refuses graphs with events that others use too; the rest a restore makes anew, for each graph its own. */
+/*
+ * Pass: refuses graphs whose events are used outside of the graph; a restore makes all other events anew, for each
+ * graph its own.
+ */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,8 +51,8 @@ static bool uses(const struct md_trace_graph *graph, uint32_t event, uint8_t typ
 }
 
 /*
- * 1: every node that waits for the event comes behind one that records it, in each replay; 0: not; -1: no memory.
- * Edges mostly ascend, as nodes were captured, and then one turn marks all.
+ * 1: every node that waits for the event comes behind a node that records it, in each replay; 0: some node does not;
+ * -1: out of memory. Edges mostly ascend, because nodes were captured in that order, so one turn usually marks all.
  */
 static int records_first(const struct md_trace_graph *graph, uint32_t event)
 {
@@ -99,8 +102,8 @@ static const struct md_trace_graph *other_user(const struct md_trace *trace, con
 }
 
 /*
- * An event can be made anew when nothing outside of the graph waits for it or records it. Other graphs may share it if
- * each records it before it waits: then none means another's record.
+ * An event can be made anew when nothing outside of the graph waits for it or records it. Several graphs may share it
+ * if each of them records it before it waits: then no graph waits for another graph's record.
  */
 static bool check_event(const struct md_trace *trace, struct md_pair *pair, const struct md_trace_graph *graph,
 			uint32_t node)

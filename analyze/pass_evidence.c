@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pass: what the graphs' words say about which allocation is which, where that is not what the order of calls says. */
+/* Pass: pairs allocations by the graphs' words where these contradict the order of calls. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,25 +10,25 @@
 #include "base/log.h"
 
 /*
- * Calls alone do not say which allocation is which: an allocator that takes the lower one of two equal blocks takes the
- * other one where the driver has given their addresses in another order. A word that lies at one offset of two
- * allocations of one size votes for the two being one.
+ * The order of calls alone does not pair the allocations. An allocator that takes the lower one of two equal blocks
+ * takes the other one when the driver has given their addresses in another order. A word at the same offset of two
+ * allocations of one size is a vote for pairing the two.
  */
 struct vote {
 	uint32_t one, two;
 	uint64_t count;
-	bool straight; /* for what the order of calls says */
+	bool straight; /* for the pair that the order of calls gives */
 };
 
 struct ballot {
 	struct md_analysis *analysis;
-	uint64_t *straight;     /* per allocation of the first capture: votes for its partner */
-	struct md_map crossing; /* one << 32 | two -> votes for another one */
+	uint64_t *straight;     /* per allocation of the first capture: votes for its partner by the order of calls */
+	struct md_map crossing; /* one << 32 | two -> votes for another partner */
 };
 
 /* ---- counting ---- */
 
-/* An allocation that a trace names, and of which nothing at this place is bound; else MD_NONE. Bindings go by name. */
+/* A recorded allocation of which nothing is bound at this place; else MD_NONE. Bindings are paired by name. */
 static uint32_t unbound_alloc(const struct md_view *view, uint64_t value, uint64_t *offset)
 {
 	uint32_t alloc = md_view_find(view, value);
@@ -101,7 +101,7 @@ static enum md_status count_graphs(struct ballot *ballot, struct md_error *err)
 
 /* ---- deciding ---- */
 
-/* Most votes first; of as many, what the order of calls says. */
+/* The most votes come first; among equals, the order of calls. */
 static int compare_votes(const void *left, const void *right)
 {
 	const struct vote *a = left, *b = right;
@@ -139,8 +139,8 @@ static void pair(uint32_t *partner, uint32_t *back, uint32_t one, uint32_t two)
 }
 
 /*
- * Nobody voted for this one, and its place was given to another: it takes the place that was left at the end of the
- * exchange, as the other one of two that swapped. `before` is the order of calls.
+ * No word voted for this allocation, and its partner was given to another one. It takes the partner that was left over
+ * at the end of the exchange, as if the two had swapped. `before` is the order of calls.
  */
 static void pair_displaced(const uint32_t *before, uint32_t *partner, uint32_t *back, uint32_t one)
 {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pass: memory of a graph that nobody bound and that the engine's own kernels are given, outside of graphs. A restored
- * graph has memory of its own in its place: neither would see any more what the other one has written. */
+/*
+ * Pass: unbound memory of a graph that kernels outside of graphs are given. A restored graph has its own memory in that
+ * place, so neither the graph nor the engine would see what the other one writes.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,24 +33,25 @@ struct given {
 	struct spot spot;
 	const struct md_trace_given *record;
 	unsigned capture;
-	const struct md_kernel *kernel;    /* NULL: not told */
-	const struct md_param *param;      /* that the address lies in; NULL: not told, or not in one alone */
-	const struct md_view_alloc *alloc; /* of its own capture */
-	bool scratch; /* the engine says that only graphs use that memory, and it may be bytes that nobody set */
+	const struct md_kernel *kernel; /* NULL: unknown */
+	/* of the address; NULL: unknown, or the address lies in several parameters */
+	const struct md_param *param;
+	const struct md_view_alloc *alloc; /* of the capture that recorded the launch */
+	bool scratch; /* memory that only graphs use, as the engine states; the address may be a stale one */
 };
 
 struct work {
 	struct md_analysis *analysis;
-	struct spots *of_pair; /* where the words of each pair point to */
-	struct spots starts;   /* the same of all pairs together */
-	struct spots asked;    /* what kernels are given */
-	struct range *outputs; /* that graphs have declared, ascending */
+	struct spots *of_pair; /* targets of each pair's words */
+	struct spots starts;   /* targets of all pairs' words */
+	struct spots asked;    /* addresses that kernels are given */
+	struct range *outputs; /* outputs that graphs have declared, ascending */
 	size_t output_count;
 	struct given *given;
 	size_t given_count;
-	struct range *spared; /* of the one that is judged: what only graphs use, as the engine says */
+	struct range *spared; /* of the launch that is judged: memory that only graphs use, as the engine states */
 	size_t spared_count;
-	struct spots passed; /* addresses that refused no graph for that */
+	struct spots passed; /* addresses that refused no graph for that reason */
 };
 
 static void work_finish(struct work *work)
@@ -115,7 +118,7 @@ static uint64_t next_of(const struct spots *spots, struct spot spot, uint64_t ot
 		   : otherwise;
 }
 
-/* Where the next binding of the allocation begins, or the allocation ends. */
+/* The beginning of the allocation's next binding, or the allocation's end. */
 static uint64_t next_piece(const struct md_view *view, struct spot spot)
 {
 	uint32_t low = view->first_piece[spot.alloc], high = view->first_piece[spot.alloc + 1], end = high;
@@ -131,7 +134,7 @@ static uint64_t next_piece(const struct md_view *view, struct spot spot)
 
 /* ---- what graphs have ---- */
 
-/* An origin outside of its allocation may lead anywhere in it. */
+/* A virtual origin may lead anywhere in its allocation. */
 static bool add_target(struct work *work, struct spots *spots, const struct md_target *target)
 {
 	const struct md_view *view = &work->analysis->views[0];
@@ -151,7 +154,7 @@ static bool list_pair(struct work *work, uint32_t index)
 	for (uint32_t f = 0; f < findings->count; f++)
 		if (!add_target(work, spots, &findings->items[f].target))
 			return false;
-	for (uint32_t h = 0; h < analysis->held_count; h++) /* any graph may follow what lies in contents */
+	for (uint32_t h = 0; h < analysis->held_count; h++) /* any graph may follow an address that lies in contents */
 		for (uint32_t f = 0; f < analysis->held[h].findings.count; f++)
 			if (!add_target(work, spots, &analysis->held[h].findings.items[f].target))
 				return false;
@@ -204,7 +207,7 @@ static const struct range *output_at(const struct work *work, struct spot spot)
 
 /* ---- what kernels are given ---- */
 
-/* NULL: nobody knows, or the word is made of parts of two. */
+/* NULL: the layout is unknown, or the word spans two parameters. */
 static const struct md_param *param_of(const struct md_kernel *kernel, uint32_t offset)
 {
 	for (uint32_t i = 0; kernel && offset != MD_NONE && i < kernel->param_count; i++) {
@@ -215,7 +218,7 @@ static const struct md_param *param_of(const struct md_kernel *kernel, uint32_t 
 	return NULL;
 }
 
-/* Members of a struct may be unset; whoever passes 8 bytes by themselves has set them. */
+/* Members of a struct may be unset. A parameter of 8 bytes was set by its caller. */
 static bool in_struct(const struct given *given)
 {
 	return given->param && given->param->size > 8;
@@ -228,7 +231,10 @@ static void take_record(struct given *given, const struct md_trace *trace, const
 	given->param = param_of(given->kernel, record->offset);
 }
 
-/* In terms of the first capture; false if no graph can have it, as the other capture has no such allocation. */
+/*
+ * Translates the address into the first capture; false if no graph can have it, because the first capture has no such
+ * allocation.
+ */
 static enum md_status place_given(struct work *work, unsigned capture, const struct md_trace_given *record,
 				  struct md_error *err)
 {
@@ -272,7 +278,7 @@ static enum md_status list_given(struct work *work, struct md_error *err)
 	return MD_OK;
 }
 
-/* Of its allocation, what only graphs used at that moment, as the engine had said. */
+/* The parts of the allocation that only graphs used at that moment, as the engine had stated. */
 static void list_spared(struct work *work, const struct given *given)
 {
 	const struct md_trace *trace = work->analysis->traces[given->capture];
@@ -305,7 +311,7 @@ static bool any_unspared(const struct work *work, uint32_t alloc, uint64_t at, u
 	return false;
 }
 
-/* Neither an output nor spared. */
+/* Whether some byte of [at, end) is neither an output nor spared. */
 static bool any_undeclared(const struct work *work, uint32_t alloc, uint64_t at, uint64_t end)
 {
 	while (at < end) {
@@ -319,7 +325,10 @@ static bool any_undeclared(const struct work *work, uint32_t alloc, uint64_t at,
 	return false;
 }
 
-/* Outside of what is declared as an output of some graph. What is not known is written. */
+/*
+ * Whether the graph writes in the range, outside of declared outputs. A graph whose writes are not known counts as one
+ * that writes.
+ */
 static bool writes(const struct work *work, const struct md_pair *pair, const struct range *range)
 {
 	const struct md_trace_graph *graph = pair->graph[0];
@@ -380,7 +389,7 @@ static const char *print_where(const struct given *given, char text[WHERE_TEXT])
 	return text;
 }
 
-/* What else can be done about it. */
+/* What else the user can do about it. */
 static const char *hint(const struct given *given)
 {
 	if (given->record->scratch && !in_struct(given))
@@ -413,7 +422,7 @@ static void refuse_needed(struct md_pair *pair, const struct given *given, uint6
 	    print_where(given, where), hint(given));
 }
 
-/* [start, end): what both may use. of_output: an output, which the engine may read. */
+/* range: memory that both may use. of_output: an output, which the engine may read. */
 static void judge(const struct work *work, struct md_pair *pair, const struct given *given, struct range range,
 		  const struct range *of_output)
 {
@@ -433,7 +442,7 @@ static uint64_t least(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* From an address that the graph has up to the next one that any graph has, a binding, or the allocation's end. */
+/* From an address of the graph up to the next address of any graph, the next binding, or the allocation's end. */
 static struct range stretch(const struct work *work, struct spot start)
 {
 	uint64_t end = next_piece(&work->analysis->views[0], start);
@@ -441,8 +450,8 @@ static struct range stretch(const struct work *work, struct spot start)
 }
 
 /*
- * The stretch that the address lies in; and those behind it that it may reach, as far as nothing else is known to begin
- * on the way: another address that kernels are given, a binding, the end of an output.
+ * Compares with the stretch in which the address lies, and with the stretches behind it that the address may reach: up
+ * to another address that kernels are given, a binding, or the end of an output.
  */
 static void compare(const struct work *work, uint32_t index, const struct given *given)
 {
@@ -468,7 +477,7 @@ static void compare(const struct work *work, uint32_t index, const struct given 
 	}
 }
 
-/* By all graphs that were made before; false when out of memory. */
+/* Compares with every graph that was made before the launch; false when out of memory. */
 static bool compare_all(struct work *work, const struct given *given)
 {
 	bool compared = false;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pass: where graphs of a group hand values on, and that all of them can be restored, or none. */
+/* Pass: finds where graphs of a group hand values on, and restores all graphs of a group or none. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +47,7 @@ static int compare_parts(const void *left, const void *right)
 	return (a->offset > b->offset) - (a->offset < b->offset);
 }
 
-/* Ascending; what overlaps is one: several places of the same contents. */
+/* Sorts the parts and joins those that overlap: several places of the same contents. */
 static void merge_parts(struct md_pair *pair)
 {
 	uint32_t kept = 0;
@@ -67,7 +67,7 @@ static void merge_parts(struct md_pair *pair)
 	pair->part_count = kept;
 }
 
-/* In terms of the first capture; false: in no allocation of it. */
+/* Translates the place into the first capture; it lies in no allocation there: false. */
 static enum md_status locate(struct md_analysis *analysis, const struct md_handing *handing, struct md_part *part,
 			     struct md_error *err)
 {
@@ -90,8 +90,8 @@ static bool touches(const struct md_held *held, const struct md_part *part)
 }
 
 /*
- * What a graph was found to write is what others read, to the byte; what these read is known in larger units, which are
- * their contents. For other inputs other bytes of them may be written: they are handed on whole.
+ * The writes of a graph that others read are known to the byte. What the others read is known in larger units, which
+ * are their contents. With other inputs the graph may write other bytes of these units, so units are handed on whole.
  */
 static enum md_status hand_contents(struct md_analysis *analysis, const struct md_part *part, struct md_pair *reader,
 				    struct md_pair *writer, struct md_error *err)
@@ -126,7 +126,7 @@ static enum md_status hand_contents(struct md_analysis *analysis, const struct m
 
 /* ---- what a verification can compare ---- */
 
-/* Verification finds the engine's copy by the graph's own parameters, so one of them must point there. */
+/* A verify run finds the engine's copy through a parameter of the graph, so some parameter must point there. */
 static bool points_to(const struct md_analysis *analysis, const struct md_pair *pair, uint32_t alloc)
 {
 	for (uint32_t i = 0; i < pair->findings.count; i++) {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pass: graphs that hand a value on through memory that nobody bound. One of them restored and the other captured live
- * would have two copies of it: they are one group, or, where nothing will be compared, refused. */
+/*
+ * Pass: graphs that hand a value on through unbound memory. If one of them were restored and the other captured live,
+ * there would be two copies of that memory. So they form one group, or are refused where nothing will be compared.
+ */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -68,7 +70,7 @@ static bool add_handing(struct md_analysis *analysis, const struct md_pair *read
 	return true;
 }
 
-/* The first record of two graphs says that they do; those that follow say where. */
+/* The first record of a pair of graphs says that they hand values on; the records behind it say where. */
 static bool says_where(const struct md_trace *trace, const struct md_trace_handed *handed)
 {
 	const struct md_trace_handed *next = handed + 1;

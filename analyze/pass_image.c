@@ -51,7 +51,7 @@ static void warn_unsettled(const struct md_analysis *analysis, const struct md_v
 	    variable->name, why);
 }
 
-/* What lies in no file is always stored; what lies in one is referenced, unless told otherwise. */
+/* An image that lies in no file is always stored. An image in a file is referenced, unless the options ask for more. */
 static enum md_status copy_image(const struct md_analysis *analysis, uint32_t index, struct md_image *out,
 				 struct md_error *err)
 {
@@ -119,7 +119,7 @@ static void mark_kernels(struct md_analysis *analysis)
 	}
 }
 
-/* Pointers lead to variables of images that need have no kernel in any graph. */
+/* Images whose variables are pointed to need have no kernel in any graph. */
 static enum md_status add_images_of_variables(struct md_analysis *analysis, uint32_t *image_slot, struct md_error *err)
 {
 	struct md_artifact *out = analysis->out;

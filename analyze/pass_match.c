@@ -40,8 +40,8 @@ static int compare_pairs(const void *left, const void *right)
 }
 
 /*
- * The graphs of one trace by (label, batch); of graphs captured again under one name the last stays. An engine that
- * labels its graphs can ask for no others: those were helpers.
+ * The graphs of one trace by (label, batch). Of several graphs with one name the last stays. An engine that labels
+ * graphs cannot ask for one without a label, so those are left out.
  */
 static struct md_pair *list_graphs(const struct md_trace *trace, bool labelled, uint32_t *count)
 {
@@ -217,7 +217,7 @@ static bool refuse_known(struct md_pair *pair, unsigned capture)
 	return pair->why != NULL;
 }
 
-/* Kernels that capture could not name have no index; a reader of foreign traces may not rely on indices either. */
+/* A kernel that the capture could not name has no index. A trace may come from anywhere, so its indices are checked. */
 static bool refuse_unknown_kernels(const struct md_trace *trace, struct md_pair *pair, unsigned capture)
 {
 	const struct md_trace_graph *graph = pair->graph[capture];
@@ -230,7 +230,7 @@ static bool refuse_unknown_kernels(const struct md_trace *trace, struct md_pair 
 	return false;
 }
 
-/* What either capture knows would be known to a third one, too. */
+/* A reason that one capture found holds for a third process, too. */
 static bool is_refused_by_either(const struct md_analysis *analysis, struct md_pair *pair)
 {
 	for (unsigned i = 0; i < analysis->captures; i++)
@@ -259,8 +259,9 @@ static void compare_captures(const struct md_analysis *analysis, struct md_pair 
 		refuse_notes(pair);
 }
 
-/* Both lists ascend by key; a graph that only the second capture has is refused, too, so that it is
- * not lost silently. */
+/*
+ * Both lists ascend by key. A graph that only the second capture has is refused, so that it does not vanish silently.
+ */
 static struct md_pair *merge(struct md_pair *one, uint32_t one_count, const struct md_pair *two, uint32_t two_count,
 			     uint32_t *count)
 {
@@ -299,7 +300,7 @@ enum md_status md_pass_match(struct md_analysis *analysis, struct md_error *err)
 		struct md_pair *pair = &analysis->pairs[i];
 		if (!pair->label)
 			pair->label = pair->own_label;
-		if (pair->why) { /* the second capture alone has it */
+		if (pair->why) { /* only the second capture has it */
 			disagreed++;
 		} else if (!is_refused_by_either(analysis, pair) && analysis->captures == 2) {
 			compare_captures(analysis, pair);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pass: bindings that lie side by side where one launch has an address in the first and the address between them. That
- * is the beginning of the second, or the end of the first ([begin, end)), and no replay in a process of the captures'
- * can tell: there both are one address. A restore sees to it that they are one again.
+ * Pass: bindings that lie side by side, where one launch has an address in the first binding and the address of their
+ * common border. The border is the beginning of the second binding or the end of the first one ([begin, end)). No
+ * replay can tell which, because both are the same address in a process like the captures'. A restore demands that the
+ * two bindings lie side by side again.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,7 @@ static bool touch(const struct md_view_binding *before, const struct md_view_bin
 	return before->address + before->size == behind->address;
 }
 
-/* In all captures: otherwise the two runs have told the addresses apart. */
+/* In all captures: if one capture had them apart, the addresses are known by now. */
 static bool side_by_side(const struct md_analysis *analysis, uint32_t before, uint32_t behind)
 {
 	const struct md_view *one = &analysis->views[0], *two = &analysis->views[1];

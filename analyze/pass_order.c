@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pass: what an engine that binds nothing allocated, in its order; both captures must agree on
- * how addresses compare. */
+/*
+ * Pass: the allocations of an engine that binds nothing, in their order. Both captures must agree on how the addresses
+ * compare.
+ */
 #include <stdlib.h>
 #include <string.h>
 
 #include "analyze/analysis.h"
 
-/* Whoever decides by addresses has decided otherwise in one of the captures: which memory is which is not known. */
+/*
+ * An allocator that compares addresses has chosen other blocks in one of the captures, so the pairs of allocations are
+ * not known.
+ */
 static void refuse_other_order(struct md_analysis *analysis)
 {
 	const struct md_trace *one = analysis->traces[0], *two = analysis->traces[1];

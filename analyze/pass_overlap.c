@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pass: bindings that share memory (tied weights under two names, a pool and what lies in it, an output in place). A
- * pointer there is of one of them, and if they lie the same way in both captures nobody can tell of which: a restore
- * sees to it that they lie so again.
+ * Pass: bindings that share memory (tied weights under two names, a pool and a buffer in it, an output in place). A
+ * pointer into shared memory may belong to either binding. If the two lie the same way in both captures, nothing tells
+ * to which; so a restore demands that they lie the same way again.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "base/cleanup.h"
 
 struct placed {
-	uint64_t moved; /* from the first capture to the second: what moves apart, the captures tell apart */
+	uint64_t moved; /* by how far the second capture has it elsewhere; bindings that moved apart are told apart */
 	uint64_t address, end;
 	uint32_t index, alloc;
 };
@@ -34,7 +34,7 @@ static struct placed place_of(const struct md_analysis *analysis, uint32_t index
 	return (struct placed){moved, binding->address, binding->address + binding->size, index, binding->alloc};
 }
 
-/* Memory that was freed before the other was made had the same addresses alone. */
+/* Whether both were live at one time. Memory that was freed before the other was made shares its addresses alone. */
 static bool at_one_time(const struct md_view *view, const struct placed *a, const struct placed *b)
 {
 	const struct md_view_alloc *one = &view->allocs[a->alloc], *two = &view->allocs[b->alloc];
@@ -44,7 +44,7 @@ static bool at_one_time(const struct md_view *view, const struct placed *a, cons
 enum md_status md_pass_overlap(struct md_analysis *analysis, struct md_error *err)
 {
 	const struct md_view *view = &analysis->views[0];
-	uint32_t count = view->binding_count, reach = 0; /* the one that ends last of those that came before */
+	uint32_t count = view->binding_count, reach = 0; /* reach: of the earlier bindings, the one that ends last */
 	MD_AUTO_FREE struct placed *places = calloc(count + (size_t)1, sizeof(*places));
 	analysis->within = malloc((count + (size_t)1) * sizeof(*analysis->within));
 	if (!places || !analysis->within)

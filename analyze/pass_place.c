@@ -12,7 +12,7 @@
 struct marks {
 	uint8_t *alloc,
 	    *binding;   /* one byte for each of the first capture; of a group of mappings, that of the group */
-	uint8_t *image; /* it is loaded: its variables are set */
+	uint8_t *image; /* the image is loaded, so its variables are set */
 };
 
 static void mark_target(const struct md_analysis *analysis, struct marks *marks, const struct md_target *target)
@@ -40,7 +40,7 @@ static void mark_images(const struct md_analysis *analysis, struct marks *marks,
 	}
 }
 
-/* The value of a variable is set whenever its image is loaded, and no other copy of the image will do. */
+/* The value of a variable counts when its image is used, unless only the engine's own copy of the image will do. */
 static bool is_reached(const struct md_analysis *analysis, const struct marks *marks, const struct md_held *held)
 {
 	uint32_t image = held->variable == MD_NONE ? MD_NONE : analysis->variables[held->variable].image;
@@ -87,7 +87,7 @@ static void mark_all(struct md_analysis *analysis, struct marks *marks)
 	}
 }
 
-/* With a binding go all that share memory with it. */
+/* Marks all bindings that share memory with a marked one. */
 static void mark_overlaps(const struct md_analysis *analysis, struct marks *marks)
 {
 	uint32_t count = analysis->views[0].binding_count;
@@ -103,14 +103,16 @@ static void mark_overlaps(const struct md_analysis *analysis, struct marks *mark
 
 static bool keeps_contents(const struct md_analysis *analysis)
 {
-	bool any = analysis->traces[0]->value_count != 0; /* those of variables may be made of weights as well */
+	bool any = analysis->traces[0]->value_count != 0; /* values of variables may be made from weights, too */
 	for (uint32_t i = 0; i < analysis->held_count; i++)
 		any |= analysis->held[i].kept;
 	return any;
 }
 
-/* A binding that no graph refers to still tells the engine's contract, if it is more than weights, or if contents may
- * have been made of it. */
+/*
+ * A binding that no graph refers to is kept as part of the engine's contract, if it is more than weights or if contents
+ * may have been made from it.
+ */
 static bool keeps_binding(const struct md_analysis *analysis, const struct marks *marks, bool contents,
 			  uint32_t binding)
 {
@@ -119,7 +121,7 @@ static bool keeps_binding(const struct md_analysis *analysis, const struct marks
 		analysis->binding_match[binding] != MD_NONE);
 }
 
-/* Of what the address was a multiple in all captures. */
+/* The largest power of two, up to 32, of which the address was a multiple in all captures. */
 static uint32_t alignment(const struct md_analysis *analysis, uint32_t index)
 {
 	uint32_t partner = analysis->captures < 2 ? MD_NONE : analysis->binding_match[index];
@@ -145,7 +147,7 @@ static struct md_binding make_binding(const struct md_analysis *analysis, uint32
 	return binding;
 }
 
-/* How the engine came by it does not matter, but that a copy from or to the host goes another way. */
+/* The kind of allocation behind a binding does not matter, except for host memory, which copies treat differently. */
 static enum md_alloc_family bound_family(enum md_alloc_family family)
 {
 	return family == MD_ALLOC_SHARED || family == MD_ALLOC_GRAPH ? MD_ALLOC_DEVICE : family;
@@ -166,7 +168,7 @@ static void place_neighbours(struct md_analysis *analysis)
 	}
 }
 
-/* Which of two names of one memory a pointer is of, nobody can tell: a restore compares how they lie. */
+/* Nothing tells to which of two names of the same memory a pointer belongs, so a restore compares how the two lie. */
 static void place_overlaps(struct md_analysis *analysis)
 {
 	const struct md_view *view = &analysis->views[0];
@@ -183,7 +185,7 @@ static void place_overlaps(struct md_analysis *analysis)
 	}
 }
 
-/* One for all modules of the image: what they hold is the same. */
+/* One allocation for all modules of the image, which hold the same value. */
 static enum md_status place_variables(struct md_analysis *analysis, const struct marks *marks, struct md_error *err)
 {
 	struct md_artifact *out = analysis->out;

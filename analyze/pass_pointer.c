@@ -8,7 +8,7 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 
-struct open_word { /* decided last, when it is known what the graph refers to */
+struct open_word { /* judged last, when all allocations that the graph refers to are known */
 	uint32_t node, at;
 	uint64_t one, two;
 };
@@ -91,7 +91,7 @@ static uint64_t read_word(const uint8_t *at)
 	return value;
 }
 
-/* To be told by replay, if there will be one. The views stand at the launch. */
+/* The word is left to a replay, if there will be one. The views stand at the launch. */
 static bool add_doubt(struct walk *walk, uint32_t node, uint32_t at, const uint8_t *one, const uint8_t *two,
 		      const struct md_target *target, const char *why)
 {
@@ -119,7 +119,7 @@ static bool in_doubt(const struct md_pair *pair, uint32_t node, uint32_t at)
 	return false;
 }
 
-/* Half of an address is no address: a word that is a pointer by itself is no part of another one. */
+/* A word that is a pointer by itself is no part of another address. */
 static bool is_pointer(struct walk *walk, uint32_t node, uint32_t at)
 {
 	const struct md_node *one = node_of(walk, 0, node), *two = other_node(walk, node);
@@ -133,9 +133,9 @@ static bool is_pointer(struct walk *walk, uint32_t node, uint32_t at)
 }
 
 /*
- * A block that is packed to 4 bytes may have an address where no word begins, of which half would count as noise.
- * Hardly any is, and stale pointers lie there all the time: without a verification such bytes are noise. False when out
- * of memory.
+ * A block that is packed to 4 bytes may hold an address that begins between two words, and half of it would count as
+ * noise. Such addresses are rare, and stale pointers are common: without a verification such bytes are noise. False
+ * when out of memory.
  */
 static bool doubt_crooked(struct walk *walk, uint32_t node, uint32_t at)
 {
@@ -157,7 +157,7 @@ static bool doubt_crooked(struct walk *walk, uint32_t node, uint32_t at)
 	return true;
 }
 
-/* What is in doubt already is not noise before it is proven to be. */
+/* A byte that is in doubt is no noise until a replay proves it. */
 static bool add_rest(struct walk *walk, uint32_t node, uint32_t at, const uint8_t *one, const uint8_t *two,
 		     uint32_t size)
 {
@@ -236,7 +236,7 @@ static bool classify_params(struct walk *walk, uint32_t node)
 	return settle_noise(walk, node, at, one->params + at, two->params + at, left);
 }
 
-/* A copy's or set's address is a pointer by definition: what is nothing else refuses the graph. */
+/* The address of a copy or set is a pointer by definition: anything else refuses the graph. */
 static bool classify_address(struct walk *walk, uint32_t node, uint32_t at, const char *what, uint64_t one,
 			     uint64_t two)
 {
@@ -272,7 +272,7 @@ static bool classify_windows(struct walk *walk, uint32_t node)
 
 #define MEMORY_HOST 1 /* CU_MEMORYTYPE_HOST */
 
-/* The engine keeps what it has page-locked and bound; other host memory no restore could find again. */
+/* The engine has page-locked and bound memory at a cold start, too; a restore could not find other host memory. */
 static bool classify_copied(struct walk *walk, uint32_t node, uint32_t at, uint32_t type, uint64_t one, uint64_t two)
 {
 	const struct md_findings *findings = &walk->pair->findings;
@@ -363,7 +363,7 @@ static int compare_noises(const void *left, const void *right)
 	return (a->at > b->at) - (a->at < b->at);
 }
 
-/* Words that were settled last may have turned out to be pointers beside one in doubt. */
+/* A word that was judged last may be a pointer that overlaps a word in doubt. */
 static void refuse_overlaps(struct walk *walk)
 {
 	const struct md_findings *findings = &walk->pair->findings;
@@ -412,7 +412,7 @@ static enum md_status classify_graph(struct md_analysis *analysis, struct md_pai
 	return status;
 }
 
-/* In the order of capture, so that the views mostly move forward. */
+/* Graphs are taken in the order of their captures, so that the views mostly move forward. */
 enum md_status md_pass_pointer(struct md_analysis *analysis, struct md_error *err)
 {
 	uint32_t count;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pass: which allocation and which binding of the second capture is which of the first, by the order of calls. */
+/* Pass: pairs allocations and bindings of both captures, by the order of calls. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,8 +37,10 @@ static void describe_alloc(const struct md_trace *trace, uint32_t index, char *t
 		snprintf(text, size, "none");
 }
 
-/* Between the equal beginning and the equal end of the two sequences: the n-th of each (family, size) goes with the
- * n-th. */
+/*
+ * Between the equal beginning and the equal end of the two sequences, the n-th request of each (family, size) is paired
+ * with the n-th.
+ */
 struct request {
 	enum md_alloc_family family;
 	uint64_t size;
@@ -107,7 +109,7 @@ static bool match_allocs(struct md_analysis *analysis)
 	return pair_by_request(analysis, i, one_end, two_end);
 }
 
-/* Both views list bindings by name. Another size or role makes it another binding. */
+/* Both views list bindings by name. A binding of another size or role is another binding. */
 static void match_bindings(struct md_analysis *analysis)
 {
 	const struct md_view *one = &analysis->views[0], *two = &analysis->views[1];

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pass: what lies beside the contents that graphs read, up to the next address, binding, or byte that a graph writes:
- * such memory is a table, of which another input may read the rest. */
+/*
+ * Pass: the memory beside contents that graphs read, up to the next address, binding, or byte that a graph writes. Such
+ * memory is a table, and another input may read the rest of it.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,9 +17,9 @@
 struct table { /* between two walls */
 	uint32_t group;
 	uint64_t start, end;
-	uint64_t address; /* by which graphs reach it */
-	bool by_address;  /* false: it lies before any */
-	char *why;        /* owned; NULL, or why it can't be kept */
+	uint64_t address; /* by which graphs reach the table */
+	bool by_address;  /* false: the table lies before every address */
+	char *why;        /* owned; NULL, or why the table cannot be stored */
 };
 
 static bool fill_counterpart(const struct md_tables *tables, const struct md_table_part *part, const uint8_t *one,
@@ -49,7 +51,7 @@ static bool fill_counterpart(const struct md_tables *tables, const struct md_tab
 	return true;
 }
 
-/* Without the zeros at both ends, which hold in the other capture, too. False: there is nothing but zeros. */
+/* Cuts off zeros at both ends, which are zeros in the other capture, too. False: there is nothing but zeros. */
 static bool trim(struct md_table_part *part, const uint8_t *one, const uint8_t *two)
 {
 	uint64_t size = part->end - part->start, from = 0, to = size;
@@ -133,7 +135,7 @@ static bool any_address(const struct md_tables *tables, const struct table *tabl
 	return false;
 }
 
-/* Graphs that have its address, and those that read it in contents. */
+/* Refuses the graphs that have the table's address, and those that reach it through contents. */
 static void refuse_users(struct md_tables *tables, const struct table *table)
 {
 	struct md_analysis *analysis = tables->analysis;
@@ -157,7 +159,7 @@ static void refuse_users(struct md_tables *tables, const struct table *table)
 		md_content_break(analysis, table->group, table->why);
 }
 
-/* Of a group, the allocation that holds where it begins. */
+/* The allocation of the group in which the table begins. */
 static uint32_t alloc_of(const struct md_analysis *analysis, const struct table *table)
 {
 	const struct md_view *view = &analysis->views[0];
@@ -207,7 +209,7 @@ static uint32_t first_part(const struct md_tables *tables, const struct table *t
 	return low;
 }
 
-/* What was saved of it, as far as that goes. */
+/* Holds the saved parts of the table; *end is how far they reach. */
 static enum md_status hold_parts(struct md_tables *tables, struct table *table, uint64_t *end, struct md_error *err)
 {
 	uint64_t at = table->start;
@@ -243,8 +245,8 @@ static bool all_compared(const struct md_analysis *analysis, uint32_t from)
 }
 
 /*
- * Nobody has read or written it, though a graph has its address: what the engine has copied there is kept if both
- * captures have it. All else may be garbage, and is counted.
+ * No replay has read or written the table, although a graph has its address. Bytes that the engine has copied there are
+ * kept if both captures have them. All else may be garbage, and is counted.
  */
 static enum md_status take_untouched(struct md_tables *tables, const struct table *table, struct md_error *err)
 {
@@ -266,7 +268,7 @@ static enum md_status take_untouched(struct md_tables *tables, const struct tabl
 	return MD_OK;
 }
 
-/* What lies between two walls of a group is a table if one of them is contents. */
+/* The memory between two walls of a group is a table if one of the walls is contents. */
 static enum md_status take_gap(struct md_tables *tables, struct table *table, const struct md_wall *wall, bool needed,
 			       struct md_error *err)
 {
@@ -318,7 +320,7 @@ static bool reaches_contents(const struct md_tables *tables, const struct md_pai
 	return false;
 }
 
-/* Graphs that passed no test are refused elsewhere, or the user has switched tests off. */
+/* Graphs that passed no test are refused elsewhere, unless the user has switched tests off. */
 static void refuse_unknown(struct md_tables *tables)
 {
 	for (uint32_t i = 0; i < tables->analysis->pair_count; i++) {
@@ -372,7 +374,7 @@ static bool is_new(const struct md_tables *tables, const struct md_target *targe
 	return target->binding == MD_NONE && !md_map_get(&tables->cuts, md_tables_key(tables, target), NULL);
 }
 
-/* Tables may hold addresses of more of them, which no graph has otherwise. */
+/* Tables may hold addresses of further tables, which no graph has otherwise. */
 static enum md_status find_more(const struct md_tables *tables, uint32_t held_before, struct md_findings *more,
 				struct md_error *err)
 {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pass: pointers that are the address of a tensor map, in parameters and in contents, by the maps that were encoded. */
+/*
+ * Pass: finds the pointers that are the address in a tensor map, in parameters and contents, by the maps that were
+ * encoded.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,7 +30,7 @@ static bool overlaps(uint32_t at, uint32_t start)
 	return at >= start && at < start + MD_TENSOR_MAP_BYTES;
 }
 
-/* Another pointer or noise inside of what looks like a map: then it is none. */
+/* False: there is another pointer, or noise, inside of what looks like a map, so it is none. */
 static bool is_whole(const struct md_findings *findings, uint32_t index, const struct md_noises *noises)
 {
 	const struct md_finding *finding = &findings->items[index];

@@ -29,7 +29,7 @@ static struct md_variable *find_or_add(struct md_analysis *analysis, uint32_t im
 	return variable;
 }
 
-/* Each module of the image has one of its own; the first stands for all of them. */
+/* Each module of the image has its own copy of the variable; the first copy stands for all. */
 static enum md_status place_globals(struct md_analysis *analysis, struct md_error *err)
 {
 	const struct md_trace *trace = analysis->traces[0];
@@ -49,7 +49,7 @@ static enum md_status place_globals(struct md_analysis *analysis, struct md_erro
 	return MD_OK;
 }
 
-/* What only the second capture has, of an image of the first. */
+/* Variables that only the second capture saw written count, too, if the first capture has their image. */
 static void note_written(struct md_analysis *analysis, unsigned capture)
 {
 	const struct md_trace *trace = analysis->traces[capture];
@@ -85,8 +85,10 @@ static bool has_filled(const struct md_view *view, const struct md_trace_value *
 	return filled;
 }
 
-/* The one value that a capture saw, in all copies; or the last one of a table that was being filled. None if the engine
- * writes it between replays (a value without bytes). */
+/*
+ * The value that one capture saw in all copies of the variable, or the last value of a table that was being filled.
+ * NULL if there were several values, or if the engine writes the variable between replays (a record without bytes).
+ */
 static const struct md_trace_value *one_value(const struct md_analysis *analysis, unsigned capture, uint32_t image,
 					      const char *name)
 {
@@ -149,7 +151,10 @@ static enum md_status note_replayed(struct md_analysis *analysis, unsigned captu
 	return MD_OK;
 }
 
-/* The first kernel of the image in the graph: it may be the one that writes, or one that reads what another wrote. */
+/*
+ * Names the first kernel of the image in the graph: it may be the one that writes, or one that reads what another
+ * wrote.
+ */
 static void refuse_kernel(struct md_analysis *analysis, struct md_pair *pair, const struct md_variable *variable)
 {
 	const struct md_trace *trace = analysis->traces[0];

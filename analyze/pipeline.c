@@ -20,20 +20,20 @@ static const struct pass passes[] = {
     {"environment", md_pass_environment}, /* the captures are comparable; their views */
     {"kernel", md_pass_kernel},           /* which kernels are the same */
     {"match", md_pass_match},             /* pairs of graphs that are equal but for parameters */
-    {"handed", md_pass_handed},           /* graphs that hand values on through memory that nobody bound */
+    {"handed", md_pass_handed},           /* graphs that hand values on through unbound memory */
     {"sequence", md_pass_sequence},       /* pairs of allocations and bindings, by the order of calls */
-    {"evidence", md_pass_evidence},       /* the same by what the graphs' words say */
-    {"output", md_pass_output},           /* where graphs leave what the engine reads */
+    {"evidence", md_pass_evidence},       /* the same, by the graphs' words */
+    {"output", md_pass_output},           /* where the outputs of graphs lie */
     {"pointer", md_pass_pointer},         /* parameter words: constant, pointer, noise */
     {"variable", md_pass_variable},       /* variables of modules, and which of them replays write */
     {"content", md_pass_content},         /* the same for words inside permanent contents */
-    {"table", md_pass_table},             /* what lies beside those in tables that graphs only read */
-    {"constant", md_pass_constant},       /* what those may have been made of */
-    {"given", md_pass_given},             /* private memory of graphs that kernels outside of graphs are given */
+    {"table", md_pass_table},             /* memory beside contents, in tables that graphs only read */
+    {"constant", md_pass_constant},       /* bindings from which contents may have been made */
+    {"given", md_pass_given},             /* private memory that kernels outside of graphs are given */
     {"tensor", md_pass_tensor},           /* which pointers are those of tensor maps */
     {"event", md_pass_event},             /* events that a restore can make anew */
     {"admit", md_pass_admit},             /* refuses graphs that could not be restored */
-    {"order", md_pass_order},             /* how the addresses of what is bound by sequence compare */
+    {"order", md_pass_order},             /* how addresses compare, for bindings by sequence */
     {"neighbour", md_pass_neighbour},     /* bindings that must lie side by side */
     {"overlap", md_pass_overlap},         /* bindings that share memory */
     {"group", md_pass_group},             /* graphs that hand values on are restored together, or not at all */
@@ -74,7 +74,7 @@ char *md_analysis_copy_text(const char *text, bool *failed)
 	return copy;
 }
 
-/* As house style has it: a newer caller's unknown tail must be zero. */
+/* A newer caller may pass a longer struct; its unknown tail must be zero. */
 static enum md_status take_options(const struct md_analyze_options *options, struct md_analyze_options *out,
 				   struct md_error *err)
 {

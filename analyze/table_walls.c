@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where tables in private memory may end, and what the captures saved of them. */
+/* Lists where tables in private memory may end, and what the captures saved of them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -83,7 +83,7 @@ static bool add_addresses(struct md_tables *tables)
 	return added;
 }
 
-/* Where allocations of one group meet is no edge. */
+/* A border between two allocations of one group is no edge. */
 static bool add_edges(struct md_tables *tables)
 {
 	const struct md_analysis *analysis = tables->analysis;
@@ -173,7 +173,7 @@ uint64_t md_tables_known(const struct md_interval_index *known, uint64_t at, uin
 	return item && item->start < end ? item->start : end;
 }
 
-/* From the last record to the first one; indices by allocation, as addresses come again. */
+/* Records are taken from the last to the first; indices are by allocation, because addresses come again. */
 static enum md_status take_record(struct md_tables *tables, const struct md_trace_unread *unread,
 				  struct md_interval_index *known, struct md_error *err)
 {

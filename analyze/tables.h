@@ -7,7 +7,7 @@
 
 /* Kinds of walls, in the order of walls at one address. Addresses are the first capture's; a group has its own. */
 enum md_wall_kind {
-	MD_WALL_EDGE, /* of the group; of no length, as the next */
+	MD_WALL_EDGE, /* of the group; edges and cuts have no length */
 	MD_WALL_CUT,  /* an address that a graph has */
 	MD_WALL_NEEDED,
 	MD_WALL_WRITTEN,
@@ -20,13 +20,13 @@ struct md_wall {
 	uint64_t start, end;
 };
 
-struct md_table_part { /* of a record: what no later one says of the same bytes, and none that holds contents */
+struct md_table_part { /* of a record, without bytes that a later record has or that are contents */
 	uint32_t group, alloc;
 	uint64_t start, end;
 	const struct md_trace_unread *from;
 };
 
-struct md_table_place { /* what the second capture saved, read or not; zeros: data is NULL */
+struct md_table_place { /* saved by the second capture; data is NULL for zeros */
 	uint32_t alloc;
 	uint64_t offset, size, sequence;
 	const uint8_t *data;
@@ -35,8 +35,8 @@ struct md_table_place { /* what the second capture saved, read or not; zeros: da
 struct md_tables {
 	struct md_analysis *analysis;
 	uint8_t *wanted, *holds;          /* per group: graphs have addresses in it; contents of it are held */
-	struct md_map cuts;               /* that there is a wall for already */
-	struct md_interval_index *copied; /* per allocation: what the engine has copied there */
+	struct md_map cuts;               /* addresses that have a wall */
+	struct md_interval_index *copied; /* per allocation: ranges that the engine has copied there */
 	struct md_wall *walls;
 	uint32_t wall_count, wall_room;
 	struct md_table_part *parts;
@@ -48,10 +48,9 @@ struct md_tables {
 };
 
 void md_tables_finish(struct md_tables *tables);
-/* A list that grows; false when out of memory. */
 uint64_t md_tables_address(const struct md_analysis *analysis, const struct md_target *target);
-uint64_t md_tables_key(const struct md_tables *tables, const struct md_target *target); /* in cuts */
-/* The part of [at, end) that begins there and is known, or is not: its end. */
+uint64_t md_tables_key(const struct md_tables *tables, const struct md_target *target); /* key of the target in cuts */
+/* The end of the part of [at, end) that begins at `at` and is known throughout, or is not known throughout (*is). */
 uint64_t md_tables_known(const struct md_interval_index *known, uint64_t at, uint64_t end, bool *is);
 /* Walls, in order; and what the captures saved. */
 enum md_status md_tables_list(struct md_tables *tables, struct md_error *err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes of parameters that differ between the captures and are no pointer: unset, or a value of the process. */
+/* Judges bytes of parameters that differ between the captures and are no pointer: unset, or a value of the process. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,10 +8,10 @@
 #include "analyze/analysis.h"
 
 /*
- * Nobody sets what lies between parameters, and the padding of structs. A number is set, all of it: where it differs,
- * it is a number of that process (its own, a time, a counter), and a cold start would have zero for it. Replays show
- * only that it does not matter for the inputs that were seen. An address that names no live memory in both captures is
- * a stale one, and what it names cannot matter.
+ * Bytes between parameters and in the padding of structs are set by nobody. All bytes of a number are set: where they
+ * differ, it is a number of that process (its number, a time, a counter), and a cold start would have zero for it.
+ * Replays would only show that it does not matter for the inputs that were seen. An address that lies in no live memory
+ * in both captures is stale, and its target cannot matter.
  */
 
 #define VALUE_TEXT 80
@@ -42,7 +42,7 @@ static const uint8_t *kinds_of(struct md_analysis *analysis, uint32_t index)
 
 /* ---- addresses ---- */
 
-/* In memory that the trace knows, whether it was live or not. */
+/* Whether the value lies in recorded memory, live or not. */
 static bool was_allocated(const struct md_view *view, uint64_t value)
 {
 	for (uint32_t i = 0; i < view->alloc_count; i++)
@@ -111,7 +111,10 @@ static void refuse_struct(const struct md_analysis *analysis, struct md_pair *pa
 
 /* ---- judging ---- */
 
-/* The part of [at, at + size) that lies in the parameter and differs; false: there is none. A layout may not fit. */
+/*
+ * The part of [at, at + size) that lies in the parameter and differs; false: there is none. A layout may be longer than
+ * the block.
+ */
 static bool differing_part(const struct md_param *param, uint32_t params_size, uint32_t at, uint32_t size,
 			   const uint8_t *const bytes[2], struct range *part)
 {

@@ -138,7 +138,7 @@ bool md_view_locate(const struct md_view *view, uint64_t address, struct md_plac
 
 /* ---- bindings ---------------------------------------------------------------------------------------------------- */
 
-struct record { /* a bind record on its way to pieces */
+struct record { /* a bind record before it becomes pieces */
 	const struct md_trace_bind *bind;
 	uint32_t binding;
 	uint64_t replaced;
@@ -158,8 +158,8 @@ static int compare_sequences(const void *left, const void *right)
 }
 
 /*
- * The last record of a name makes the binding; earlier ones elsewhere are marked replaced. Equal ones say it again of
- * memory that was mapped there meanwhile: each holds for what lies there in its time.
+ * The last record of a name makes the binding; earlier records at another place are marked as replaced. Equal records
+ * repeat the binding for memory that was mapped there meanwhile, and each holds for the memory of its time.
  */
 static void name_bindings(struct md_view *view, struct record *records, uint32_t count)
 {
@@ -206,7 +206,7 @@ static bool stroke_record(struct md_view *view, const struct record *record, str
 	return true;
 }
 
-/* Memory that capture did not see being allocated, but that the engine vouches for. */
+/* Memory whose allocation was not recorded, but which the engine has bound. */
 static bool make_up_alloc(struct md_view *view, const struct record *record, struct md_paint *paint)
 {
 	uint32_t index = view->alloc_count++;

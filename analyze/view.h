@@ -18,7 +18,7 @@ struct md_view_binding {
 	const char *name; /* borrowed from the trace */
 	uint64_t address, size;
 	enum md_bind_role role;
-	uint32_t alloc; /* that holds its first recorded byte */
+	uint32_t alloc; /* in which its first recorded byte lies */
 };
 
 /* Part [start, end) of an allocation that belongs to one bind record; the narrowest record wins. */

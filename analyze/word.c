@@ -9,8 +9,8 @@
 #define ORIGIN_LIMIT (UINT64_C(64) << 20)
 
 /*
- * The two values lie at places one and two. True: they are one place of one object. A binding counts as an object of
- * its own, wherever its allocation lies; *split says that the allocations agree but the bindings do not.
+ * True: places one and two are the same place of the same object. A binding counts as an object of its own, wherever
+ * its allocation lies. *split says that the allocations agree but the bindings do not.
  */
 static bool same_place(const struct md_analysis *analysis, const struct md_place *one, const struct md_place *two,
 		       bool *split)
@@ -31,7 +31,7 @@ static void take_place(const struct md_place *place, int64_t beyond, struct md_t
 	*target = (struct md_target){place->alloc, place->binding, place->offset + beyond};
 }
 
-/* What stands at a place, for messages. */
+/* Words for a place, for messages. */
 static void describe_place(const struct md_view *view, const struct md_place *place, char *text, size_t size)
 {
 	if (place->binding != MD_NONE)
@@ -53,8 +53,8 @@ static enum md_word refuse_split(const struct md_analysis *analysis, const struc
 }
 
 /*
- * A range that the engine bound elsewhere later: a graph made before still uses it, and no binding says where it will
- * be; for a graph made after, the range is memory like any other.
+ * The name of the range was bound elsewhere later. A graph that was made before still uses the range, and no binding
+ * says where it will be. For a graph that was made after, the range is memory like any other.
  */
 static bool uses_replaced(const struct md_analysis *analysis, struct md_place *place, uint64_t graph_sequence,
 			  char *why)
@@ -85,7 +85,7 @@ enum md_word md_word_guess(struct md_analysis *analysis, uint64_t value, uint64_
 	return MD_WORD_POINTER;
 }
 
-/* Both lie in live memory, but not at one place. `one` is what the word is by the first capture. */
+/* Both values lie in live memory, but not at the same place. `one` is the word's place in the first capture. */
 static enum md_word doubt(const struct md_analysis *analysis, struct md_place *one, const struct md_place *two,
 			  uint64_t graph_sequence, struct md_target *target, char *why)
 {
@@ -100,7 +100,7 @@ static enum md_word doubt(const struct md_analysis *analysis, struct md_place *o
 	return MD_WORD_DOUBTFUL;
 }
 
-/* What lies in live memory in both captures is a stale pointer at best. */
+/* A value that lies in live memory in both captures may be an address; all others are noise. */
 static enum md_word doubt_or_noise(const struct md_analysis *analysis, uint64_t one_value, uint64_t two_value,
 				   uint64_t graph_sequence, struct md_target *target, char *why)
 {
@@ -111,7 +111,7 @@ static enum md_word doubt_or_noise(const struct md_analysis *analysis, uint64_t 
 	return doubt(analysis, &one, &two, graph_sequence, target, why);
 }
 
-/* One offset of two allocations of one kind: a pointer, if blocks swapped places and their addresses, too. */
+/* The same offset in two allocations of the same kind: a pointer, if two blocks swapped their places and addresses. */
 static bool alike(const struct md_analysis *analysis, const struct md_place *one, const struct md_place *two)
 {
 	const struct md_view_alloc *a = &analysis->views[0].allocs[one->alloc];
@@ -119,7 +119,7 @@ static bool alike(const struct md_analysis *analysis, const struct md_place *one
 	return one->alloc_offset == two->alloc_offset && a->family == b->family && a->size == b->size;
 }
 
-/* Both values are known to lie in some allocation and to name one place of it. */
+/* Both values lie in allocations and name the same place. */
 static enum md_word accept(struct md_analysis *analysis, struct md_place *one, const struct md_place *two, bool split,
 			   int64_t beyond, uint64_t graph_sequence, struct md_target *target, char *why)
 {
@@ -133,8 +133,9 @@ static enum md_word accept(struct md_analysis *analysis, struct md_place *one, c
 }
 
 /*
- * Equal in both. If the memory there did not move, no capture can tell a pointer from a number that looks like one. It
- * is taken as a pointer: when it is a number, it is one that names this very place of this very allocation.
+ * The value is equal in both captures. If the memory there did not move, no capture can tell a pointer from a number
+ * that looks like one. The value is taken as a pointer: a number would have to name this very place of this very
+ * allocation.
  */
 static enum md_word resolve_equal(struct md_analysis *analysis, uint64_t value, uint64_t graph_sequence,
 				  struct md_target *target, char *why)
@@ -155,7 +156,10 @@ static enum md_word resolve_equal(struct md_analysis *analysis, uint64_t value, 
 	return word;
 }
 
-/* One past the end of an object; what lies behind it need not be the same in both captures. */
+/*
+ * Whether both values are one past the end of the same object. The memory behind the end need not be the same in both
+ * captures.
+ */
 static bool ends_together(const struct md_analysis *analysis, uint64_t one_value, uint64_t two_value,
 			  struct md_place *one, struct md_place *two, bool *split)
 {
@@ -182,7 +186,7 @@ enum md_word md_word_resolve(struct md_analysis *analysis, uint64_t one_value, u
 		if (ends_together(analysis, one_value, two_value, &one_end, &two_end, &split))
 			return accept(analysis, &one_end, &two_end, split, 1, graph_sequence, target, why);
 	}
-	/* An origin may lie anywhere, in memory of others too: it is known by how far it moved. */
+	/* A virtual origin may lie anywhere, in other allocations, too: it is known by how far it moved. */
 	if (md_map_get(&analysis->deltas, two_value - one_value, NULL))
 		return MD_WORD_OPEN;
 	return doubt_or_noise(analysis, one_value, two_value, graph_sequence, target, why);
@@ -225,7 +229,7 @@ static struct nearest find_nearest(const struct md_analysis *analysis, uint64_t 
 	size_t above = floor ? (size_t)(floor - live->items) + 1 : 0;
 	struct nearest nearest = {MD_NONE, ORIGIN_LIMIT, false};
 	if (floor && value - floor->start < floor->size)
-		above--; /* the value lies in it, and yet it moved otherwise */
+		above--; /* the value lies in this allocation, but moved by another distance */
 	for (size_t i = above; i-- > 0;) {
 		uint64_t distance = value - (live->items[i].start + live->items[i].size);
 		if (distance > nearest.distance)
@@ -252,7 +256,10 @@ enum md_word md_word_origin(struct md_analysis *analysis, uint64_t one, uint64_t
 	const struct md_view_alloc *alloc;
 	const struct md_view_piece *piece;
 	int64_t offset;
-	/* In memory of others it is believed of what the graph refers to anyway. */
+	/*
+	 * An origin that lies in another live allocation is believed only of allocations that the graph refers to
+	 * anyway.
+	 */
 	if (nearest.alloc == MD_NONE && md_view_find(view, one) == MD_NONE &&
 	    md_view_find(&analysis->views[1], two) == MD_NONE)
 		nearest = find_nearest(analysis, one, two - one, NULL);
@@ -268,7 +275,7 @@ enum md_word md_word_origin(struct md_analysis *analysis, uint64_t one, uint64_t
 	alloc = &view->allocs[nearest.alloc];
 	offset = (int64_t)(one - alloc->address);
 	*target = (struct md_target){nearest.alloc, MD_NONE, offset};
-	/* Before or behind the allocation: it belongs to what is bound at that end. */
+	/* An address before or behind the allocation belongs to the binding at that end. */
 	piece = md_view_piece_at(view, nearest.alloc, offset < 0 ? 0 : alloc->size - 1);
 	if (piece && !piece->replaced) {
 		const struct md_view_binding *binding = &view->bindings[piece->binding];
