@@ -9,7 +9,6 @@ int md_thread_start(pthread_t *thread, void *(*run)(void *argument), void *argum
 {
 	static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
 	sigset_t blocked, before;
-
 	sigfillset(&blocked);
 	for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
 		sigdelset(&blocked, own[i]);

@@ -17,7 +17,6 @@ Test(thread, takes_no_signal_but_those_of_its_own_mistakes)
 	static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
 	sigset_t mask, before, after;
 	pthread_t thread;
-
 	pthread_sigmask(SIG_BLOCK, NULL, &before);
 	sigemptyset(&mask);
 	cr_assert_eq(md_thread_start(&thread, read_mask, &mask), 0);
@@ -38,7 +37,6 @@ Test(thread, takes_no_signal_but_those_of_its_own_mistakes)
 static void *wait_for_end(void *pipe)
 {
 	char byte;
-
 	return read(*(const int *)pipe, &byte, 1) < 0 ? pipe : NULL;
 }
 
@@ -48,7 +46,6 @@ Test(thread, leaves_a_signal_to_the_process_to_the_thread_that_waits_for_it)
 	pthread_t thread;
 	sigset_t set;
 	int ends[2];
-
 	cr_assert_eq(pipe(ends), 0);
 	cr_assert_eq(md_thread_start(&thread, wait_for_end, &ends[0]), 0);
 	sigemptyset(&set);
