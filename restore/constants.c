@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "driver/device_hash.h"
 #include "restore/background.h"
-#include "restore/bindings_check.h"
+#include "restore/bindings.h"
 #include "restore/constants.h"
 #include "restore/restore.h"
 #include "restore/stages.h"

@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "base/splitmix.h"
+#include "restore/bindings.h"
 #include "restore/patch.h"
 #include "restore/restore.h"
-#include "restore/restore_arena.h"
 
 enum md_status md_restore_patch_tensor_map(uint8_t *at, uint64_t address, struct md_error *err)
 {

@@ -14,7 +14,7 @@
 #include "driver/interpose.h"
 #include "kvprofile/kvprofile.h"
 #include "restore/background.h"
-#include "restore/bindings_check.h"
+#include "restore/bindings.h"
 #include "restore/constants.h"
 #include "restore/groups.h"
 #include "restore/image_load.h"

@@ -2,20 +2,11 @@
 /* Private memory of the graphs: one allocation, and the permanent contents in it with their pointers relocated. */
 #include <string.h>
 
+#include "restore/bindings.h"
 #include "restore/patch.h"
 #include "restore/restore.h"
 #include "restore/restore_arena.h"
 #include "restore/variables.h"
-
-uint64_t md_restore_alloc_address(const struct md_restore *r, uint32_t alloc)
-{
-	const struct md_artifact_alloc *a = &r->artifact.allocs[alloc];
-	if (a->class == MD_CLASS_PRIVATE)
-		return r->arena + a->arena_offset;
-	if (a->class == MD_CLASS_VARIABLE)
-		return r->variables[alloc];
-	return r->addresses[a->binding];
-}
 
 enum md_status md_restore_arena_reserve(struct md_restore *r, struct md_error *err)
 {

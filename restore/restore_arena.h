@@ -9,7 +9,6 @@ enum md_status md_restore_arena_reserve(struct md_restore *r, struct md_error *e
 void md_restore_arena_free(struct md_restore *r);
 enum md_status md_restore_contents_place(struct md_restore *r, struct md_restore_graph *graph, bool again,
 					 struct md_error *err);
-uint64_t md_restore_alloc_address(const struct md_restore *r, uint32_t alloc);
 
 /* Relocates in place: the bytes are Medusa's copy, and relocating again gives the right words again. */
 enum md_status md_restore_relocate(struct md_restore *r, uint8_t *data, const struct md_pointer *pointers,

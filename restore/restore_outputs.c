@@ -6,10 +6,10 @@
 #include "base/uncancelled.h"
 #include "driver/interpose.h"
 #include "restore/background.h"
+#include "restore/bindings.h"
 #include "restore/groups.h"
 #include "restore/restore.h"
 #include "restore/restore_api.h"
-#include "restore/restore_arena.h"
 #include "restore/restore_outputs.h"
 #include "restore/verify/live_graphs.h"
 

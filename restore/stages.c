@@ -6,9 +6,10 @@
 
 #include "base/clock.h"
 #include "format/checks.h"
-#include "restore/bindings_check.h"
+#include "restore/bindings.h"
 #include "restore/build.h"
 #include "restore/constants.h"
+#include "restore/graphs_read.h"
 #include "restore/heap.h"
 #include "restore/image_load.h"
 #include "restore/image_registry.h"
@@ -19,7 +20,6 @@
 #include "restore/restore_facts.h"
 #include "restore/stages.h"
 #include "restore/variables.h"
-#include "restore/work.h"
 
 /* ---- once ---- */
 
@@ -153,49 +153,12 @@ const struct md_restore_stage md_restore_session_stages[] = {
     {.name = "tables", .run = run_tables, .undo = undo_tables, .ns = offsetof(struct medusa_stats, own_ns)},
     {.name = "stream", .run = run_stream, .undo = undo_stream},
     {.name = "images", .run = run_images, .undo = undo_images},
-    {.name = "open", .run = run_graphs},
+    {.name = "graphs", .run = run_graphs},
     {.name = "plan", .run = run_plan, .ns = offsetof(struct medusa_stats, own_ns)},
 };
 const size_t md_restore_session_stage_count = sizeof(md_restore_session_stages) / sizeof(md_restore_session_stages[0]);
 
 /* ---- each graph ---- */
-
-/* What was page-locked host memory must be such again: a copy of it goes another way, and a kernel reads it. */
-static enum md_status check_host_memory(const struct md_restore *r, const struct md_restore_graph *graph,
-					struct md_error *err)
-{
-	for (uint32_t i = 0; i < r->artifact.alloc_count; i++) {
-		const struct md_artifact_alloc *alloc = &r->artifact.allocs[i];
-		unsigned type = 0;
-		if (alloc->class != MD_CLASS_BOUND || alloc->family != MD_ALLOC_HOST)
-			continue;
-		for (uint32_t b = 0; b < graph->binding_count; b++) {
-			if (graph->bindings[b] != alloc->binding)
-				continue;
-			CUresult result = md_cuda.cuPointerGetAttribute
-					      ? md_cuda.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-									      r->addresses[alloc->binding])
-					      : CUDA_ERROR_NOT_SUPPORTED;
-			if (result != CUDA_SUCCESS || type != CU_MEMORYTYPE_HOST)
-				return md_error_set(err, MD_ERR_MISMATCH,
-						    "binding %s: artifact has page-locked host memory, the engine's "
-						    "memory is not page-locked",
-						    r->artifact.bindings[alloc->binding].name);
-		}
-	}
-	return MD_OK;
-}
-
-static enum md_status run_bindings(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
-{
-	pthread_mutex_lock(&r->lock);
-	enum md_status status = md_restore_bindings_check(r, graph, err);
-	for (uint32_t i = 0; status == MD_OK && i < graph->binding_count; i++)
-		r->addresses[graph->bindings[i]] = r->bound[r->binding_of[graph->bindings[i]]].address;
-	pthread_mutex_unlock(&r->lock);
-	MD_FORWARD(status);
-	return check_host_memory(r, graph, err);
-}
 
 static enum md_status run_arena(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
     MD_REQUIRES(r->work)
@@ -277,7 +240,7 @@ static enum md_status run_upload(struct md_restore *r, struct md_restore_graph *
 
 #define NS(field) offsetof(struct medusa_stats, field)
 const struct md_restore_stage md_restore_graph_stages[] = {
-    {.name = "bindings", .run = run_bindings},
+    {.name = "bindings", .run = md_restore_bindings_take},
     {.name = "arena", .run = run_arena, .ns = NS(arena_ns)},
     {.name = "patch", .run = run_patch, .ns = NS(patch_ns)},
     {.name = "heap", .run = md_restore_heap_take, .ns = NS(heap_ns)},

@@ -28,7 +28,4 @@ struct md_work {
 /* Refuses graphs that can't be restored any more. */
 struct md_work md_restore_work_next(struct md_restore *r, bool settled) MD_REQUIRES(r->work, r->lock);
 
-/* Reads the graphs on another thread, and resolves kernels meanwhile as their images come. */
-enum md_status md_restore_graphs_read(struct md_restore *r, struct md_error *err);
-
 #endif

@@ -2,7 +2,7 @@
 /* Verify mode: what a cold start would lack when the engine asks for a graph. A verification has more, for it captures
  * live. */
 #include "restore/background.h"
-#include "restore/bindings_check.h"
+#include "restore/bindings.h"
 #include "restore/constants.h"
 #include "restore/resolve.h"
 #include "restore/restore.h"

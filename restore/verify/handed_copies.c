@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "restore/background.h"
+#include "restore/bindings.h"
 #include "restore/groups.h"
 #include "restore/restore.h"
-#include "restore/restore_arena.h"
 #include "restore/verify/handed_copies.h"
 #include "restore/verify/live_graphs.h"
 #include "restore/verify/live_parameters.h"

@@ -8,7 +8,7 @@
 #include "driver/replay_watch.h"
 #include "format/verify_line.h"
 #include "restore/background.h"
-#include "restore/bindings_check.h"
+#include "restore/bindings.h"
 #include "restore/constants.h"
 #include "restore/patch.h"
 #include "restore/resolve.h"

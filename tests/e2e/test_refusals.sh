@@ -127,13 +127,13 @@ assert_count "$work/more.err" "the artifact has no graph" 1
 
 section "an artifact that is cut off"
 size=$(stat -c %s "$work/whole.medusa")
-damaged() { # name, what medusa-inspect must say
+damaged() { # name, what medusa-inspect must say, what the restore must say
 	run "inspect_$1" medusa-inspect "$work/$1.medusa"
 	assert_exit "inspect_$1" 3
 	assert_contains "$work/inspect_$1.err" "$2"
 	assert_count "$work/inspect_$1.err" "$work/$1.medusa" 1
 	run_restored "$1" "$work/$1.medusa"
-	assert_refused_whole live "$1" "open: "
+	assert_refused_whole live "$1" "${3:-$work/$1.medusa: }"
 }
 # Bytes of an image are read by who needs them: a process that has the image loaded does not, and is right without.
 damaged_image() { # name
@@ -195,7 +195,11 @@ END
 assert_equal "damaged sections" 11 "$(ls "$work"/section_*.medusa | wc -l)"
 for file in "$work"/section_*.medusa; do
 	name=$(basename "$file" .medusa)
-	if [ "$name" = section_image_data ]; then damaged_image "$name"; else damaged "$name" "${name#section_}"; fi
+	case $name in
+	section_image_data) damaged_image "$name" ;;
+	section_contents | section_graphs | section_pointers) damaged "$name" "${name#section_}" "graphs: $file: " ;; # the stage that reads them
+	*) damaged "$name" "${name#section_}" "open: $file: " ;;
+	esac
 	checks=$((checks + 1))
 	grep -Eq 'offset [0-9]+|at [0-9]+|byte [0-9]+' "$work/inspect_$name.err" || fail "an offset in the message" "$(excerpt "$work/inspect_$name.err")"
 done

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether what the engine has bound is what the artifact was made with: made, of the same size and alignment, as near
- * to another. */
-#include "restore/bindings_check.h"
+/* What the engine has bound: whether it is what the artifact was made with (made, of the same size and alignment, as near
+ * to another), and where it lies. */
+#include "restore/bindings.h"
 #include "restore/restore.h"
 
 /* A launch has the address where one binding ends and the next begins: it is one address again, or no
@@ -75,4 +75,51 @@ enum md_status md_restore_bindings_check(struct md_restore *r, struct md_restore
 	for (uint32_t i = 0; i < graph->binding_count; i++)
 		MD_FORWARD(md_restore_binding_check(r, graph->bindings[i], err));
 	return MD_OK;
+}
+
+/* What was page-locked host memory must be such again: a copy of it goes another way, and a kernel reads it. */
+static enum md_status check_host_memory(const struct md_restore *r, const struct md_restore_graph *graph,
+					struct md_error *err)
+{
+	for (uint32_t i = 0; i < r->artifact.alloc_count; i++) {
+		const struct md_artifact_alloc *alloc = &r->artifact.allocs[i];
+		unsigned type = 0;
+		if (alloc->class != MD_CLASS_BOUND || alloc->family != MD_ALLOC_HOST)
+			continue;
+		for (uint32_t b = 0; b < graph->binding_count; b++) {
+			if (graph->bindings[b] != alloc->binding)
+				continue;
+			CUresult result = md_cuda.cuPointerGetAttribute
+					      ? md_cuda.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+									      r->addresses[alloc->binding])
+					      : CUDA_ERROR_NOT_SUPPORTED;
+			if (result != CUDA_SUCCESS || type != CU_MEMORYTYPE_HOST)
+				return md_error_set(err, MD_ERR_MISMATCH,
+						    "binding %s: artifact has page-locked host memory, the engine's "
+						    "memory is not page-locked",
+						    r->artifact.bindings[alloc->binding].name);
+		}
+	}
+	return MD_OK;
+}
+
+enum md_status md_restore_bindings_take(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
+{
+	pthread_mutex_lock(&r->lock);
+	enum md_status status = md_restore_bindings_check(r, graph, err);
+	for (uint32_t i = 0; status == MD_OK && i < graph->binding_count; i++)
+		r->addresses[graph->bindings[i]] = r->bound[r->binding_of[graph->bindings[i]]].address;
+	pthread_mutex_unlock(&r->lock);
+	MD_FORWARD(status);
+	return check_host_memory(r, graph, err);
+}
+
+uint64_t md_restore_alloc_address(const struct md_restore *r, uint32_t alloc)
+{
+	const struct md_artifact_alloc *a = &r->artifact.allocs[alloc];
+	if (a->class == MD_CLASS_PRIVATE)
+		return r->arena + a->arena_offset;
+	if (a->class == MD_CLASS_VARIABLE)
+		return r->variables[alloc];
+	return r->addresses[a->binding];
 }

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the engine has bound: whether it is what the artifact was made with, and where it lies. */
+#ifndef MD_RESTORE_BINDINGS_H
+#define MD_RESTORE_BINDINGS_H
+
+#include "restore/restore.h"
+
+/* Checks one binding of the artifact; MD_ERR_NOT_FOUND until the engine has bound it. */
+enum md_status md_restore_binding_check(const struct md_restore *r, uint32_t binding, struct md_error *err)
+    MD_REQUIRES(r->lock);
+/* The first binding of graph that is missing or has another size; MD_OK if none. */
+enum md_status md_restore_bindings_check(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
+    MD_REQUIRES(r->lock);
+/* The same check; then the addresses of the graph's bindings are known. */
+enum md_status md_restore_bindings_take(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err);
+/* Where an allocation of the artifact lies in this process: bound, private, or a variable; of a graph whose bindings were
+ * taken. */
+uint64_t md_restore_alloc_address(const struct md_restore *r, uint32_t alloc);
+
+#endif
