@@ -44,8 +44,8 @@ struct md_capture_bind {
 };
 
 /*
- * `active` is all that a hook looks at once recording has ended. Everything below `lock` is touched under it; the
- * trace is only written under it too, so that closing needs no further care.
+ * Once the recording has ended, a hook looks at `active` alone. Everything below `lock` is touched under it, and the
+ * trace is written under it alone, so that closing the trace needs no further care.
  */
 struct md_capture {
 	atomic_bool active;
@@ -60,7 +60,8 @@ struct md_capture {
 	struct md_interval_index binds; /* value is an index into bound */
 	struct md_capture_bind *bound;
 	size_t bind_count;
-	struct md_alloc_sequence allocations; /* of the device, until the engine asks for a graph */
+	/* device memory in the order of its allocation, until the engine asks for a graph */
+	struct md_alloc_sequence allocations;
 	struct md_kv kv;
 	uint64_t free_before_capture; /* bytes, before the first stream capture; 0: not yet */
 	uint64_t free_after_instantiate;
@@ -72,7 +73,7 @@ extern struct md_capture md_capture;
 #define MD_CAPTURE_GUARDED MD_GUARDED_BY(md_capture.lock)
 #define MD_CAPTURE_HELD MD_REQUIRES(md_capture.lock)
 
-/* Shared memory that was this process's own: the KV profile has counted it. */
+/* Memory that became shared after this process had allocated it: the KV profile has counted it. */
 #define MD_FAMILY_COUNTED 0x100u
 #define MD_FAMILY_MASK 0xffu
 
@@ -85,7 +86,7 @@ void md_capture_leave(void);
 void md_capture_trouble(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Ends the recording if what --until names has been reached. Lock not held; inside a hook. */
 void md_capture_check_until(const char *mark);
-/* A graph is about to be launched: an engine that labels none has none left to label. */
+/* A graph is about to be launched: an engine that has labelled no graph by now will label none. */
 void md_capture_check_launch(void);
 /* A context is current for the first time: fingerprint and shift. Inside a hook, lock not held. */
 void md_capture_context_seen(void);

@@ -59,8 +59,8 @@ MD_EXPORT int medusa_bind(const char *name, medusa_deviceptr address, size_t byt
 }
 
 /*
- * An engine that has bound nothing by now will bind nothing: what it has allocated is its own, and a restore finds it
- * by order and size. Later allocations are the graphs' and the libraries'.
+ * An engine that has bound nothing when it asks for its first graph will bind nothing. All allocations up to then are
+ * the engine's own, and a restore finds them by order and size. Later allocations belong to graphs and libraries.
  */
 static void bind_by_sequence(void)
 {
@@ -82,12 +82,12 @@ static void bind_by_sequence(void)
 			md_trace_put_bind(md_capture.writer, md_capture_next(), name, address, item->size,
 					  MD_BIND_STATE);
 	}
-	if (due) /* now, for a restore can only look at what is there when the engine asks for its first graph, too */
+	if (due) /* now, because a restore sees no more than this when the engine asks for its first graph */
 		md_capture_constants_put(MD_CONSTANTS_SEQUENCE);
 	md_capture_unlock();
 }
 
-/* A profiling forward is run in a capture, and mostly not in a restore: what it allocates does not count. */
+/* A capture runs the profiling forward, but a restore mostly does not: allocations of the forward do not count. */
 static void pause_sequence(int change)
 {
 	md_capture_lock();
@@ -134,8 +134,8 @@ MD_EXPORT int medusa_stage(const char *name, uint64_t ns)
 /* ---- KV capacity ---- */
 
 /*
- * A second capture must be a repetition of the first, so it takes the first one's bytes; the forward is run all the
- * same, for it allocates and loads what the first one's did.
+ * A second capture must repeat the first one, so it takes the KV bytes of the first. The forward is run all the same,
+ * because it allocates and loads what the forward of the first capture did.
  */
 static enum md_status repeat(const struct medusa_kv_request *request, struct md_kv *kv, struct md_error *err)
 {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the engine says before it uses the device: kept for the process that does, which may be a child. */
+/*
+ * Statements of the engine from before it uses the device. They
+ * are kept for the process that uses it, which may be a child.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

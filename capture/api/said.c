@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The public interface in a capture run, what the engine says of its graphs and itself: checked, then recorded. */
+/*
+ * The public interface in a capture run: statements of the
+ * engine about its graphs and itself are checked, then recorded.
+ */
 #include <string.h>
 
 #include "api/api.h"

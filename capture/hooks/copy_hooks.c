@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hooks of copies and sets: nodes inside of a stream capture; outside, counted and looked at by what they touch. */
+/*
+ * Hooks of copies and sets. Inside of a stream capture they make nodes;
+ * outside they are counted, and the memory that they touch is noted.
+ */
 #include "capture/hooks/hook.h"
 #include "capture/record/filled.h"
 #include "capture/record/given.h"
@@ -8,7 +11,7 @@
 
 /* clang-format off */ /* it takes a body that a macro makes for the next declaration's return type */
 
-/* A host function: only its place in the order matters, and only inside of a capture. */
+/* A host function counts inside of a stream capture alone, for its place in the order. */
 static void enqueued(CUstream stream)
 {
 	if (md_hook_in_capture(stream))
@@ -16,8 +19,8 @@ static void enqueued(CUstream stream)
 }
 
 /*
- * A copy or a set: a node inside of a capture, counted outside; from, to: of the device, 0 for the host's, but that
- * which is copied to the device.
+ * A copy or a set outside of stream captures. from, to: device addresses, 0 for host memory; but `from` is the host
+ * address of a copy to the device.
  */
 static void moved(const char *call, enum md_transfer_kind kind, CUdeviceptr from, CUdeviceptr to, uint64_t bytes)
 {
@@ -104,7 +107,7 @@ static void copied_peer(const char *call, CUstream stream, const CUDA_MEMCPY3D_P
 COPIES_AND_SETS(, MD_AS_GIVEN)
 COPIES_AND_SETS(_ptsz, md_hook_per_thread)
 
-/* The synchronous ones cannot be captured. */
+/* Synchronous calls cannot be captured. */
 #define SYNCHRONOUS(symbol, kind, from, to, bytes, params, args)                                                       \
 	CUresult CUDAAPI symbol params                                                                                 \
 	MD_HOOK(symbol, args, MD_NOTHING, moved(#symbol, MD_TRANSFER_##kind, from, to, bytes))
@@ -167,7 +170,7 @@ static void decompressed(const char *call, CUstream stream, const CUmemDecompres
 	for (size_t i = 0; i < count; i++) {
 		transferred(call, stream, MD_TRANSFER_ANY, (uintptr_t)params[i].src, 0, params[i].srcNumBytes);
 		transferred(call, stream, MD_TRANSFER_ANY, 0, (uintptr_t)params[i].dst, params[i].dstNumBytes);
-		if (!params[i].dstNumBytes && !md_hook_in_capture(stream)) /* nobody knows how far it writes */
+		if (!params[i].dstNumBytes && !md_hook_in_capture(stream)) /* the size of what it writes is not known */
 			md_capture_given((struct md_capture_layout){.kernel = MD_NONE}, NULL, NULL);
 		transferred(call, stream, MD_TRANSFER_ANY, 0, (uintptr_t)params[i].dstActBytes, sizeof(cuuint32_t));
 	}

@@ -87,7 +87,7 @@ static void launched_each(const CUDA_LAUNCH_PARAMS *list, unsigned count)
 CUresult CUDAAPI cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned int count, unsigned int flags)
 MD_HOOK(cuLaunchCooperativeKernelMultiDevice, (list, count, flags), MD_NOTHING, launched_each(list, count))
 
-/* What cuParamSet* has put into the function nobody can read back: it may be any address. */
+/* Parameters that were set by cuParamSet* cannot be read back: any of them may be any address. */
 static void launched_somehow(CUfunction func)
 {
 	md_capture_launch_count(func);
@@ -138,7 +138,7 @@ CUresult CUDAAPI cuGraphAddMemsetNode(CUgraphNode *node, CUgraph hGraph, const C
 MD_HOOK(cuGraphAddMemsetNode, (node, hGraph, dependencies, count, params, ctx), MD_NOTHING,
         md_capture_node_added(*node, ctx))
 
-/* A kernel tells its own. */
+/* The context of a copy or set. A kernel node has its context in its parameters. */
 static CUcontext context_of(const CUgraphNodeParams *params)
 {
 	return params->type == CU_GRAPH_NODE_TYPE_MEMSET   ? params->memset.ctx
@@ -191,7 +191,7 @@ MD_HOOK(cuGraphKernelNodeSetAttribute, (hNode, id, value), MD_NOTHING, md_captur
 CUresult CUDAAPI cuGraphKernelNodeCopyAttributes(CUgraphNode dst, CUgraphNode src)
 MD_HOOK(cuGraphKernelNodeCopyAttributes, (dst, src), MD_NOTHING, md_capture_node_alike(dst, src))
 
-/* Inside of a capture a launch makes a child graph node; a probe would break the capture. */
+/* Inside of a stream capture a launch makes a child graph node, and a probe would break the capture. */
 static void graph_launching(CUgraphExec exec, CUstream stream)
 {
 	if (md_hook_in_capture(stream))
@@ -235,7 +235,7 @@ MD_HOOK(cuSurfObjectDestroy, (object), md_capture_object_gone(object), MD_NOTHIN
 
 /* ---- events, as far as nodes of graphs use them; and tensor maps ---- */
 
-/* Without a flag that makes a node of it, an event in a capture shapes edges and is not used. */
+/* In a stream capture, an event without a flag that makes it a node only shapes edges. */
 static void used_on_stream(CUevent event, CUstream stream, const char *call)
 {
 	if (!md_hook_in_capture(stream))

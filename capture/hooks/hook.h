@@ -7,7 +7,7 @@
 #define MD_HOOK_LIBRARY_CAPTURE 1
 #include "driver/hooks.h"
 
-/* The real entry point; a driver that lacks it answers as a driver without it would. */
+/* Calls the real entry point. Without it the result is that of a driver without it. */
 #define MD_REAL(symbol, args) (MD_HOOK_REAL(symbol) ? md_cuda.symbol args : CUDA_ERROR_NOT_FOUND)
 
 /* A hook's whole body: `before` and `after` run only while recording, `after` only if the call succeeded. */
@@ -27,7 +27,7 @@
 	}
 #define MD_NOTHING (void)0
 
-/* In the _ptsz entry points the null stream is the thread's own; this handle means it everywhere. */
+/* The null stream of a _ptsz entry point is the thread's own; CU_STREAM_PER_THREAD means it in every entry point. */
 static inline CUstream md_hook_per_thread(CUstream stream)
 {
 	return stream ? stream : CU_STREAM_PER_THREAD;

@@ -2,7 +2,7 @@
 /* The hook table, and a weak hook for every row of it: it passes through unless another file defines the hook. */
 #include "capture/hooks/hook.h"
 
-/* Rows with nothing to record would be called directly if nobody hooked them; the table wants an address for each. */
+/* The table needs an address for each row, so a row with nothing to record has a hook that passes the call on. */
 #define PASS_NONE(symbol, params, args)
 #define PASS_CORE(symbol, params, args)
 #define PASS_BOTH(symbol, params, args)                                                                                \

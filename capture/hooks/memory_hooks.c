@@ -29,14 +29,14 @@ MD_HOOK(cuCtxSetCurrent, (ctx), MD_NOTHING, md_capture_context_seen())
 CUresult CUDAAPI cuCtxPushCurrent_v2(CUcontext ctx)
 MD_HOOK(cuCtxPushCurrent_v2, (ctx), MD_NOTHING, md_capture_context_seen())
 
-/* What counts is read when a graph is made. */
+/* Limits are read when a graph is made. */
 CUresult CUDAAPI cuCtxSetLimit(CUlimit limit, size_t value)
 MD_HOOK(cuCtxSetLimit, (limit, value), MD_NOTHING, MD_NOTHING)
 
 CUresult CUDAAPI cuCtxDestroy_v2(CUcontext ctx)
 MD_HOOK(cuCtxDestroy_v2, (ctx), (md_capture_probe_context(ctx), md_capture_context_destroyed(ctx), md_capture_place_context_gone(ctx)), MD_NOTHING)
 
-/* A primary context is counted; a release that is not the last one probes a little early, which does no harm. */
+/* The driver counts the holders of a primary context. A release that is not the last one only probes a little early. */
 CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 MD_HOOK(cuDevicePrimaryCtxRelease_v2, (dev), md_capture_probe_context(NULL),
         (md_capture_primary_released(dev), md_capture_place_primary_gone(dev)))
@@ -68,7 +68,7 @@ CUresult CUDAAPI cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule
 {
 	CUdeviceptr address = 0;
 	size_t size = 0;
-	/* Either output may be left out by the caller, and we need both. */
+	/* The caller may leave out either output, but the hook needs both. */
 	MD_HOOK(cuModuleGetGlobal_v2, (dptr ? dptr : &address, bytes ? bytes : &size, hmod, name), MD_NOTHING,
 	        md_capture_variable_asked(hmod, NULL, name, dptr ? *dptr : address, bytes ? *bytes : size))
 }

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hooks of memory that may have been placed: taken, given back and asked about, as if the driver had served it. */
+/*
+ * Hooks of memory that may be placed: allocating, freeing and
+ * asking about it look as if the driver had served the call.
+ */
 #include "capture/hooks/hook.h"
 #include "capture/place/place.h"
 #include "capture/record/allocs.h"
@@ -53,7 +56,7 @@ CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t 
 	return result;
 }
 
-/* An address of the engine's own choice stays its choice. */
+/* An engine that asks for a certain address gets it from the driver. */
 CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr wanted,
 				     unsigned long long flags)
 {
@@ -131,7 +134,7 @@ CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdev
 	return CUDA_SUCCESS;
 }
 
-/* True: answered as of an allocation, where the driver would speak of the mapping behind it. */
+/* True: answered as for an allocation, because the driver would describe the mapping behind it. */
 static bool answer(const struct md_placed *placed, CUpointer_attribute attribute, void *data)
 {
 	switch ((int)attribute) {
@@ -174,7 +177,7 @@ CUresult CUDAAPI cuPointerGetAttributes(unsigned int count, CUpointer_attribute 
 	return result;
 }
 
-/* Of mappings a driver may refuse what it takes for allocations; both attributes are a wish for more order. */
+/* A driver may refuse for mappings what it accepts for allocations. Both attributes only ask for a stricter order. */
 CUresult CUDAAPI cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr address)
 {
 	CUresult result = MD_REAL(cuPointerSetAttribute, (value, attribute, address));

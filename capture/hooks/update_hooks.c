@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hooks of calls that change an executable: what they gave is what will be launched. */
+/* Hooks of calls that change an executable: their parameters are those that will be launched. */
 #include <string.h>
 
 #include "capture/hooks/hook.h"
@@ -15,7 +15,7 @@ CUresult CUDAAPI cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphEx
 MD_HOOK(cuGraphExecUpdate_v2, (exec, graph, info), MD_NOTHING,
         md_capture_exec_updated(exec, graph, "cuGraphExecUpdate"))
 
-/* Two names of one layout; see md_capture_walk_change. */
+/* The two types have one layout; see md_capture_walk_change. */
 static void kernel_changed(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params)
 {
 	CUgraphNodeParams given = {.type = CU_GRAPH_NODE_TYPE_KERNEL};
@@ -65,7 +65,7 @@ CUresult CUDAAPI cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode no
 MD_HOOK(cuGraphExecMemsetNodeSetParams, (exec, node, params, context), MD_NOTHING,
         memset_changed(exec, node, params, context))
 
-/* The nodes of the child graph are not those of calls, and which is which the driver alone knows. */
+/* No call names the nodes of the child graph, and only the driver knows which is which. */
 CUresult CUDAAPI cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraph child)
 MD_HOOK(cuGraphExecChildGraphNodeSetParams, (exec, node, child), MD_NOTHING,
         md_capture_exec_changed(exec, node, NULL, "cuGraphExecChildGraphNodeSetParams"))

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory behind chosen addresses: one mapping for the blocks that an allocation has to itself, one for each other. */
+/*
+ * Memory behind chosen addresses: one mapping for the blocks that
+ * an allocation has to itself, and one for each shared block.
+ */
 #include "base/map.h"
 #include "capture/place/place.h"
 

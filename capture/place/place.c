@@ -9,11 +9,11 @@
 
 static struct {
 	pthread_mutex_t lock;
-	atomic_bool active; /* never again false: what was placed may be asked for as long as the process runs */
+	atomic_bool active; /* never false again: the engine may ask about placed memory as long as the process runs */
 	struct md_order order;
-	uint32_t *taken;               /* at the first item of each kind: how many were requested */
+	uint32_t *taken;               /* per first item of a kind: how many of the kind were requested */
 	CUdeviceptr base;              /* 0: not reserved yet */
-	bool useless;                  /* it could not be reserved */
+	bool useless;                  /* the addresses could not be reserved */
 	struct md_interval_index live; /* value is a struct md_placed *, owned */
 	size_t parked;
 } place = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -110,7 +110,7 @@ static void drop(struct md_placed *placed)
 	free(placed);
 }
 
-/* What was freed goes when no stream captures: neither waiting nor unmapping is for then. Under lock. */
+/* Unmaps what was freed. Not while a stream captures: waiting and unmapping would break the capture. Under lock. */
 static void drop_parked(void)
 {
 	if (!place.parked || atomic_load(&md_capture.capturing))
@@ -122,7 +122,7 @@ static void drop_parked(void)
 	}
 }
 
-/* As the driver's own cuMemFree, it waits for whatever may still use the memory. */
+/* Waits for whatever may still use the memory, as the driver's cuMemFree does. */
 static CUresult wait_for(CUcontext context)
 {
 	CUcontext popped;
@@ -148,7 +148,7 @@ bool md_capture_place_free(CUdeviceptr address, CUresult *result)
 		return false;
 	}
 	context = placed->context;
-	placed->parked = true; /* nobody else may free it meanwhile */
+	placed->parked = true; /* no other thread may free it meanwhile */
 	place.parked++;
 	pthread_mutex_unlock(&place.lock);
 	*result = capturing ? CUDA_SUCCESS : wait_for(context);
@@ -182,7 +182,7 @@ static bool is_primary(CUcontext context, CUdevice device)
 	return primary == context;
 }
 
-/* Freed while a stream was capturing, and asked for again before it could go. Under lock. */
+/* Takes memory back that was freed while a stream was capturing and is asked for again. Under lock. */
 static bool revive(const struct md_placed *wanted)
 {
 	struct md_placed *placed = placed_at(wanted->address);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What memory held when a session of poison tests began: kept on the device or the host, and put back from there. */
+/*
+ * Copies of memory from when a session of poison tests began. They
+ * are kept on the device or the host, and put back from there.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -90,7 +93,7 @@ static enum md_status take_host(struct md_probe_session *session, const struct m
 	return MD_OK;
 }
 
-/* Copies of device memory are page-locked if possible, for they come back after each replay. */
+/* Copies of device memory are page-locked if possible, because they are put back after each replay. */
 static enum md_status allocate_host(struct md_probe_copy *copy, bool device, struct md_error *err)
 {
 	void *locked = NULL;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who writes what a graph reads in memory that nobody bound: each graph is replayed, and what it changed
- * is looked at. */
+/*
+ * Finds the graphs that write unbound memory which others read: each graph is replayed, and its changes are looked at.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 #include "capture/probe/handed_trial.h"
 #include "capture/record/graphs.h"
 
-#define MOST_RUNS 64 /* of written bytes; what is more scattered is not told byte by byte */
+#define MOST_RUNS 64 /* runs of written bytes in one part; the rest of a more scattered part is told as one run */
 
 static struct md_interest *interests MD_CAPTURE_GUARDED;
 static size_t interest_count MD_CAPTURE_GUARDED, interest_room MD_CAPTURE_GUARDED;
@@ -108,7 +109,7 @@ static bool has_its_memory(const struct md_capture_graph *graph)
 	return true;
 }
 
-/* When in doubt, it does. */
+/* In doubt, the graph needs it. */
 static bool is_needed(struct md_probe_session *session, size_t index) MD_CAPTURE_HELD
 {
 	struct md_interest what = interests[index];
@@ -129,7 +130,7 @@ static bool is_needed(struct md_probe_session *session, size_t index) MD_CAPTURE
 	if (needed)
 		interests[index].known = false;
 	else
-		interests[index].size = 0; /* nobody asks for it any more */
+		interests[index].size = 0; /* no longer an interest */
 	return needed;
 }
 
@@ -140,7 +141,7 @@ static bool any_written(const struct md_handed_spot *spot)
 	return memchr(spot->written, 1, spot->size) != NULL;
 }
 
-/* The engine has copied from there after the graph was made. */
+/* The engine has copied from that memory after the graph was made. */
 static void put_read(const struct md_capture_graph *graph, const struct md_interest *by)
 {
 	struct md_trace_handed handed = {0, graph->id, (char *)by->call, by->address, by->size, 0};
@@ -148,7 +149,7 @@ static void put_read(const struct md_capture_graph *graph, const struct md_inter
 		md_trace_put_handed(md_capture.writer, md_capture_next(), &handed);
 }
 
-/* The next stretch of written bytes from *at on; of what is very scattered the last one is the whole rest. */
+/* The next run of written bytes from *at on. The last run of a very scattered part is its whole rest. */
 static bool next_run(const struct md_handed_spot *spot, unsigned runs, uint64_t *at, uint64_t *end)
 {
 	while (*at < spot->size && !spot->written[*at])
@@ -179,7 +180,7 @@ static bool is_handed(const struct md_capture_graph *graph, uint64_t address, ui
 	return false;
 }
 
-/* What others read is an output of the graph, and what it needs for that it reads. */
+/* Bytes that others read are outputs of the graph, and bytes that it needs for them are among its inputs. */
 static void add_handed(struct md_capture_graph *graph, const struct md_handed_spot *spot)
 {
 	uint64_t at = 0, end;
@@ -218,7 +219,10 @@ static bool reaches(const struct md_capture_graph *graph, const struct md_intere
 	return false;
 }
 
-/* A graph that cannot be replayed, or that no test has shown to stand poison, may write all that it reaches. */
+/*
+ * A graph that cannot be replayed, or whose replays no test has shown
+ * to bear poison, counts as writing everything that it reaches.
+ */
 static void assume_written(const struct md_capture_graph *graph) MD_CAPTURE_HELD
 {
 	for (size_t i = graph->handed_seen; i < interest_count; i++) {
@@ -228,7 +232,7 @@ static void assume_written(const struct md_capture_graph *graph) MD_CAPTURE_HELD
 	}
 }
 
-/* Nobody knows what it needs of this: it may be all. */
+/* A graph that cannot be asked counts as reading everything that it reaches. */
 static void assume_read(const struct md_capture_graph *graph) MD_CAPTURE_HELD
 {
 	for (size_t i = 0; i < graph->candidate_count; i++) {
@@ -238,7 +242,7 @@ static void assume_read(const struct md_capture_graph *graph) MD_CAPTURE_HELD
 	}
 }
 
-/* What it hands on and needs itself goes on to its own next replay. */
+/* Memory that the graph hands on and also needs carries a value to its own next replay. */
 static void put_carried(struct md_probe_session *session, const struct md_capture_graph *graph) MD_CAPTURE_HELD
 {
 	for (size_t i = 0; i < interest_count; i++)
@@ -254,8 +258,8 @@ static void put_carried(struct md_probe_session *session, const struct md_captur
 }
 
 /*
- * What the graph needs to leave as it does what others read of it, that it reads as well. keep: what was there then.
- * changed: it writes what is bound.
+ * Finds the memory that the graph needs for the bytes that others read of it. keep: contents from before the test.
+ * changed: the graph writes bound memory.
  */
 static enum md_status learn_again(struct md_probe_session *session, struct md_capture_graph *graph, bool keep,
 				  bool *changed, struct md_error *err) MD_CAPTURE_HELD
@@ -298,7 +302,7 @@ static void check_again(struct md_probe_session *session, struct md_capture_grap
 	assume_read(graph);
 }
 
-/* Of a graph that shows nothing else: what it writes in private memory somebody may read. */
+/* For a graph without any visible output: whatever it writes in private memory may be read by somebody. */
 static enum md_status learn_silent(struct md_probe_session *session, struct md_capture_graph *graph,
 				   struct md_error *err) MD_CAPTURE_HELD
 {
@@ -311,11 +315,11 @@ static enum md_status learn_silent(struct md_probe_session *session, struct md_c
 	md_handed_trial_finish(&trial);
 	if (status == MD_OK && graph->handed_count > others)
 		status = learn_again(session, graph, false, &changed, err);
-	graph->handed_count = graph->handed_tested = others; /* what others do read of it is asked in turn */
+	graph->handed_count = graph->handed_tested = others; /* bytes that others do read are asked about later */
 	return status;
 }
 
-/* Nothing was learned of these by their own test, and they are not restored: what they read, others must not either. */
+/* Refused graphs whose own test showed nothing: no restored graph may read what they read. */
 static void check_unseen(struct md_probe_session *session, struct md_capture_graph *graph) MD_CAPTURE_HELD
 {
 	enum md_status status = MD_OK;
@@ -340,7 +344,10 @@ static bool reaches_any(const struct md_capture_graph *graph) MD_CAPTURE_HELD
 	return false;
 }
 
-/* A graph that no test has shown to stand poison is not asked, but for what it needs to be refused together with. */
+/*
+ * A graph whose replays no test has shown to bear poison is not
+ * asked, except to find the graphs that must be refused with it.
+ */
 static bool can_be_asked(const struct md_probe_session *session, const struct md_capture_graph *graph,
 			 const struct md_note_of *of)
 {
@@ -348,7 +355,10 @@ static bool can_be_asked(const struct md_probe_session *session, const struct md
 	       !md_note_left_out(of);
 }
 
-/* What it need not keep is poisoned, too: else who writes what is there already would not show. */
+/*
+ * Memory that the graph does not need is poisoned, too: otherwise
+ * a write of the value that is there already would not show.
+ */
 static void settle_known(struct md_probe_session *session, const struct md_capture_graph *graph) MD_CAPTURE_HELD
 {
 	for (size_t i = 0; i < interest_count; i++)
@@ -407,7 +417,7 @@ static void put_write(const struct md_capture_touch *touch, const struct md_inte
 
 static void put_writes(void) MD_CAPTURE_HELD
 {
-	static size_t interests_seen; /* by what has not been done again since */
+	static size_t interests_seen; /* touches that were not repeated since have been compared with so many */
 	struct md_capture_touch *touch;
 	for (size_t t = 0; (touch = md_capture_touch_at(t)); t++) {
 		for (size_t i = touch->checked == touch->last ? interests_seen : 0; touch->writes && i < interest_count;
@@ -433,7 +443,7 @@ void md_capture_handed_check(struct md_probe_session *session, CUcontext context
 		return;
 	take_touches();
 	put_writes();
-	while (again) { /* what one is found to need may be what an earlier one writes */
+	while (again) { /* a graph may be found to need what an earlier graph writes */
 		again = false;
 		for (size_t i = 0; (graph = md_capture_graph_at(i)); i++) {
 			if (!graph->exec || graph->context != context || !is_due(graph))

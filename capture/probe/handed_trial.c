@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Replays of one graph that show what it writes of what others read, in memory that nobody bound. */
+/* Replays of one graph that show which unbound memory it writes that others read. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@
 #define CHECK_NS 30000000000ull
 #define UNIT_BYTES 4096
 #define SMALL_BYTES 512
-#define MOST_ALL (16ull << 20) /* bytes of private memory that are looked at whole */
+#define MOST_ALL (16ull << 20) /* bytes of private memory up to which all of it is looked at */
 #define NO_CLUSTER SIZE_MAX
 
 void md_handed_trial_finish(struct md_handed_trial *trial)
@@ -55,7 +55,7 @@ static bool add_spots(struct md_handed_trial *trial, size_t index) MD_CAPTURE_HE
 	return true;
 }
 
-/* What the graph needs itself stays, all else is poisoned; its own test has shown that this does no harm. */
+/* Memory that the graph needs stays, all else is poisoned; the graph's own test has shown that this does no harm. */
 static enum md_status keep_own(struct md_capture_probe *probe, uint64_t graph, struct md_error *err) MD_CAPTURE_HELD
 {
 	size_t count = 0, all;
@@ -122,7 +122,7 @@ static int compare_spots(const void *left, const void *right)
 	return (a->address > b->address) - (a->address < b->address);
 }
 
-/* Spots that lie in one another are one cluster; ascending, in *out. */
+/* Overlapping spots form one cluster; ascending, in *out. */
 static size_t merge_spots(struct md_handed_trial *trial, struct md_capture_output *out)
 {
 	size_t count = 0;
@@ -172,8 +172,9 @@ static enum md_status find_clusters(struct md_handed_trial *trial, struct md_err
 }
 
 /*
- * What a graph makes of poison may be that very poison: a copy of it, say. So half of the clusters is poisoned and all
- * else is as it was, those whose number has this bit so; any two differ in one.
+ * A graph may write the very poison that it reads, by copying it. So half of the
+ * clusters is poisoned, those whose number has this bit set to `set`, and the other
+ * half is left as it was. The numbers of any two clusters differ in some bit.
  */
 static enum md_status replay_some(struct md_handed_trial *trial, unsigned bit, bool set, uint32_t word,
 				  struct md_error *err)
@@ -221,7 +222,7 @@ struct md_handed_trial md_handed_trial_new(struct md_probe_session *session, con
 
 /* ---- all that it writes ---- */
 
-/* Half of the units is poisoned, those whose index has this bit so: what is copied from the other half shows. */
+/* Poisons half of the units, those whose index has this bit set to `set`: copies from the other half show. */
 static enum md_status replay_half(struct md_handed_trial *trial, unsigned bit, bool set, uint32_t word,
 				  struct md_error *err)
 {
@@ -238,7 +239,7 @@ static enum md_status replay_halves(struct md_handed_trial *trial, struct md_err
 	return MD_OK;
 }
 
-/* Of a graph that shows nothing else: what it writes in private memory somebody may read. */
+/* For a graph without any visible output: whatever it writes in private memory may be read by somebody. */
 enum md_status md_handed_trial_find_all(struct md_handed_trial *trial, const struct md_capture_graph *graph,
 					struct md_error *err)
 {

@@ -7,8 +7,8 @@
 #include "capture/record/graphs.h"
 
 /*
- * What somebody reads: a graph, whose poison test found it; or the engine, which has copied from there. Graphs that
- * were tested later than one that needs a part keep it without a test: `known`, until it matters.
+ * Memory that somebody reads: a graph, as its poison test found, or the engine, which has copied from there. If an
+ * earlier graph needs a part, later graphs keep it without a test: it is `known`, until it matters.
  */
 struct md_interest {
 	uint64_t address, size;
@@ -33,7 +33,7 @@ struct md_handed_trial {
 	struct md_handed_spot *spots; /* owned */
 	size_t spot_count;
 	bool *own;       /* units that the graph itself needs; owned, with: */
-	size_t *cluster; /* of each unit: which of the spots that lie in one another it belongs to */
+	size_t *cluster; /* per unit: the cluster of overlapping spots in which it lies, or NO_CLUSTER */
 	size_t cluster_count;
 };
 
@@ -42,10 +42,13 @@ void md_handed_trial_finish(struct md_handed_trial *trial);
 /* Cuts the memory that the graph can reach into units; units that the graph itself needs are kept. */
 enum md_status md_handed_trial_collect(struct md_handed_trial *trial, const struct md_capture_graph *graph,
 				       struct md_error *err) MD_CAPTURE_HELD;
-/* Spots: what others read and the graph has not been asked for; and which bytes of them it writes. */
+/*
+ * Lists the spots, which are interests that the graph has not
+ * been asked about, and finds the bytes of them that it writes.
+ */
 enum md_status md_handed_trial_find_written(struct md_handed_trial *trial, const struct md_capture_graph *graph,
 					    struct md_error *err) MD_CAPTURE_HELD;
-/* The same of all private memory that it reaches, of a graph that need not have stood a test. */
+/* The same for all private memory that the graph reaches; the graph need not have passed a test. */
 enum md_status md_handed_trial_find_all(struct md_handed_trial *trial, const struct md_capture_graph *graph,
 					struct md_error *err) MD_CAPTURE_HELD;
 

@@ -7,9 +7,9 @@
 
 #define MAX_SCRATCH (64ull << 20)
 #define MIN_SCRATCH (1ull << 20)
-#define FEW 64 /* pointers in a chunk: that many are written one by one, on the device */
+#define FEW 64 /* up to so many pointers of a chunk are written one by one, on the device */
 
-/* What graphs were found to need so far. */
+/* Memory that graphs were found to need so far. */
 static struct md_interval_index needed MD_CAPTURE_GUARDED;
 
 const struct md_interval_index *md_capture_probe_needed(void)
@@ -19,7 +19,7 @@ const struct md_interval_index *md_capture_probe_needed(void)
 
 /* ---- poison ---- */
 
-/* What pointers are made to point to instead. A device that is nearly full gives less, or none. */
+/* Makes the memory that poisoned pointers point to. A device that is nearly full gives less, or none. */
 static void make_scratch(struct md_capture_probe *probe)
 {
 	uint64_t size = 0;
@@ -61,13 +61,13 @@ static enum md_status fill(struct md_capture_probe *probe, uint64_t address, uin
 	return MD_OK;
 }
 
-/* A pointer with more behind it than scratch has stays as it is: poisoning it could only end in a fault. */
+/* A pointer to more memory than the scratch buffer has keeps its value: poisoning it could only cause a fault. */
 static uint64_t poisoned_pointer(const struct md_capture_probe *probe, const struct md_probe_pointer *pointer)
 {
 	return pointer->reach <= probe->scratch_size && !pointer->whole ? probe->scratch : pointer->value;
 }
 
-/* Unlike device memory, host memory is reached by few kernels: such a word may be no pointer at all. */
+/* Few kernels reach host memory, so a word that looks like a host pointer may be no pointer at all. */
 static bool is_plain_word(const struct md_capture_probe *probe, const struct md_probe_pointer *pointer)
 {
 	return pointer->host && !pointer->whole && pointer->reach > probe->scratch_size;
@@ -100,7 +100,7 @@ static size_t first_pointer(const struct md_probe_copy *copy, uint64_t offset)
 	return low;
 }
 
-/* How many pointers touch a part; FEW + 1 stands for more, or for one that lies across its border. */
+/* The number of pointers in a part; FEW + 1 if there are more, or if one lies across the border of the part. */
 static size_t count_pointers(const struct md_probe_copy *copy, size_t first, uint64_t offset, uint64_t size)
 {
 	size_t count = 0;
@@ -112,7 +112,7 @@ static size_t count_pointers(const struct md_probe_copy *copy, size_t first, uin
 	return count;
 }
 
-/* Filled on the device, and so are a few pointers; `to`: where the part goes. */
+/* Poisons a part on the device, together with its few pointers; `to` is where the part goes. */
 static enum md_status poison_on_device(struct md_capture_probe *probe, const struct md_probe_region *region,
 				       size_t first, size_t pointers, uint64_t offset, uint64_t size, uint64_t to,
 				       struct md_error *err)
@@ -131,7 +131,7 @@ static enum md_status poison_on_device(struct md_capture_probe *probe, const str
 	return MD_OK;
 }
 
-/* On the device where there are few pointers, else made here and copied. */
+/* Poisons on the device if there are few pointers; otherwise makes the bytes here and copies them. */
 static enum md_status poison(struct md_capture_probe *probe, const struct md_probe_region *region, uint64_t offset,
 			     uint64_t size, struct md_error *err)
 {
@@ -205,7 +205,7 @@ enum md_status md_capture_probe_expect_on_device(struct md_capture_probe *probe,
 
 /* ---- units ---- */
 
-/* What an earlier graph needed of [at, end): *size of it from at on, or 0 and in *size how far there is nothing. */
+/* Whether an earlier graph needed the bytes from at on. *size is for how many bytes of [at, end) the answer holds. */
 static bool is_needed(uint64_t at, uint64_t end, uint64_t *size) MD_CAPTURE_HELD
 {
 	const struct md_interval *item = md_interval_floor(&needed, at);
@@ -280,7 +280,7 @@ enum md_status md_capture_probe_cut(struct md_capture_probe *probe, uint32_t byt
 	return MD_OK;
 }
 
-/* Nothing depends on it but time: without memory, the next graph is searched again. */
+/* Out of memory only costs time: the next graph is searched again. */
 void md_capture_probe_learn(const struct md_capture_probe *probe)
 {
 	for (size_t i = 0; i < probe->unit_count; i++) {

@@ -29,8 +29,8 @@ static const uint32_t patterns[] = {0x00000000, 0x00000001, 0xffffffff};
 
 #define COARSE_BYTES 4096
 #define FINE_BYTES 256
-#define MAX_REFINED 16 /* coarse units that are worth cutting finer */
-#define RUN_TRUSTED 8  /* units in a row that are needed: the next ones are taken several at a time */
+#define MAX_REFINED 16 /* up to so many coarse units are cut finer */
+#define RUN_TRUSTED 8  /* after so many needed units in a row, the next ones are taken several at a time */
 #define PROBE_NS 30000000000ull
 
 /* ---- search ---- */
@@ -42,15 +42,16 @@ static bool replay_equal(struct md_capture_probe *probe, size_t from, size_t to,
 	return *status == MD_OK && *equal;
 }
 
-/* The length of a run of needed units: the longer it has been, the more are kept at a time. */
+/* How many units are kept at a time: the longer the run of needed units so far, the more. */
 static size_t run_width(size_t run)
 {
 	return run < RUN_TRUSTED ? 1 : run / 4;
 }
 
 /*
- * The first unit of [from, to) that changes the outputs when all from `from` up to it are poisoned: its neighbours are
- * tried first, then further and further ones, then it is bisected. What is known: poisoned, the whole range does.
+ * The first unit of [from, to) that changes the outputs when all units from `from` up to it are poisoned. The
+ * neighbours are tried first, then units further and further away, and then the search bisects. It is known that the
+ * outputs change when the whole range is poisoned.
  */
 static enum md_status find_first(struct md_capture_probe *probe, size_t from, size_t to, size_t width, size_t *found,
 				 struct md_error *err)
@@ -78,7 +79,7 @@ static enum md_status find_first(struct md_capture_probe *probe, size_t from, si
 	return MD_OK;
 }
 
-/* Keeps the units of [from, to) that, poisoned while all else is as it was, change the outputs. */
+/* Keeps the units of [from, to) that change the outputs when they are poisoned while all else is as it was. */
 static enum md_status search(struct md_capture_probe *probe, size_t from, size_t to, bool differs, struct md_error *err)
 {
 	size_t run = 0;
@@ -99,7 +100,7 @@ static enum md_status search(struct md_capture_probe *probe, size_t from, size_t
 		run = found == from ? run + width : 0;
 		if (found > from)
 			width = 1;
-		/* a run says nothing of what lies elsewhere */
+		/* a run tells nothing about units elsewhere */
 		for (from = found; from < found + width && from < to; from++) {
 			if (probe->units[from].region != probe->units[found].region)
 				break;
@@ -116,7 +117,9 @@ static size_t kept(const struct md_capture_probe *probe)
 	return count;
 }
 
-/* The first time that a graph is found not to be, with a tolerance given, the test is to be made again, by spans. */
+/*
+ * When a graph is first found to be nondeterministic and the user accepts a tolerance, the test starts again, by spans.
+ */
 static enum md_status check_deterministic(struct md_capture_probe *probe, struct md_error *err)
 {
 	const char *note =
@@ -139,7 +142,7 @@ static enum md_status check_deterministic(struct md_capture_probe *probe, struct
 			    note);
 }
 
-/* Each pattern in all of private memory; searches where that changes the outputs. */
+/* Tries each pattern in all of private memory, and searches where a pattern changes the outputs. */
 static enum md_status search_whole(struct md_capture_probe *probe, bool *searched, struct md_error *err)
 {
 	*searched = false;
@@ -196,7 +199,7 @@ static bool lies_in(const struct md_probe_unit *unit, const struct md_probe_unit
 	return unit->region == part->region && unit->offset >= part->offset && unit->offset - part->offset < part->size;
 }
 
-/* Searches again inside a coarse unit; one that no single fine part explains is kept whole. */
+/* Searches inside a coarse unit. A coarse unit that no single fine part explains is kept whole. */
 static enum md_status refine_part(struct md_capture_probe *probe, const struct md_probe_unit *part,
 				  struct md_error *err)
 {
@@ -284,7 +287,7 @@ static enum md_status test(struct md_capture_probe *probe, struct md_error *err)
 	return confirm(probe, err);
 }
 
-/* What was found is kept, but may not be all. */
+/* Starts the test again. keep: needed units that were found stay, but may not be all. */
 static void start_over(struct md_capture_probe *probe, bool keep)
 {
 	for (size_t i = 0; i < probe->unit_count; i++)
@@ -311,7 +314,10 @@ static enum md_status run_probe(struct md_capture_probe *probe, const struct md_
 	}
 	if (!probe->strayed || probe->broken)
 		return status;
-	/* Poison made the graph write where nobody looked, so the outcome can't be trusted: now look everywhere. */
+	/*
+	 * Poison made the graph write where the test did not look, so
+	 * the outcome can't be trusted: now the test looks everywhere.
+	 */
 	md_debug("graph %llu writes to other places when its private memory is poisoned",
 		 (unsigned long long)graph->id);
 	probe->thorough = true;
@@ -357,7 +363,7 @@ static void put_outcome(const struct md_capture_probe *probe, struct md_capture_
 	char sampled[256];
 	const char *why;
 	md_capture_probe_say_written(probe, graph);
-	/* With no output known nothing can be said: such a graph stays "not tested". */
+	/* Without a known output nothing can be shown: such a graph stays "not tested". */
 	if (status == MD_ERR_NOT_FOUND)
 		return;
 	if (probe->broken)
@@ -417,7 +423,7 @@ static bool is_left_out(const struct md_capture_graph *graph, const struct md_no
 	return why != NULL;
 }
 
-/* Notes what is about to be tried, as whatever breaks may take the process along. */
+/* Notes what is about to be tried, because a test that breaks may end the process. */
 static enum md_status test_noted(struct md_probe_session *session, struct md_capture_probe *probe,
 				 const struct md_capture_graph *graph, const struct md_note_of *of,
 				 struct md_error *err) MD_CAPTURE_HELD
@@ -432,8 +438,8 @@ static enum md_status test_noted(struct md_probe_session *session, struct md_cap
 }
 
 /*
- * Lock held: allocations and frees of other threads wait until everything is back in place. The session serves the next
- * graph of the same context too, for what it has copied is still what is there.
+ * The lock is held, so allocations and frees of other threads wait until all memory is back in place. The session
+ * serves the next graph of the same context, too, because its copies still equal the memory.
  */
 static void probe_graph(struct md_probe_session *session, struct md_capture_graph *graph) MD_CAPTURE_HELD
 {
@@ -474,7 +480,10 @@ static void save_unread(struct md_probe_session *session, const struct md_captur
 	md_cuda.cuCtxPopCurrent_v2(&popped);
 }
 
-/* Who writes what graphs read is asked once all are tested that will be, and so is what lies beside it. */
+/*
+ * The writers of memory that graphs read are looked for once all
+ * graphs are tested that will be; so is the memory beside contents.
+ */
 static void check_handed(struct md_probe_session *session, CUcontext context) MD_CAPTURE_HELD
 {
 	struct md_capture_graph *graph, *last = NULL;
@@ -514,7 +523,10 @@ void md_capture_probe_exec(CUgraphExec exec)
 	md_capture_variables_check(); /* a kernel that writes one shows by what its replays have left */
 }
 
-/* The last chance to see what the graph writes: of the others, those count that the engine has said all about. */
+/*
+ * The last chance to see what the graph writes. Of the other
+ * graphs, those count of which the engine has said everything.
+ */
 void md_capture_probe_leaving(CUgraphExec exec)
 {
 	struct md_probe_session session = {0};

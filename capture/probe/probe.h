@@ -11,11 +11,11 @@
 #include "driver/device_session.h"
 
 enum md_probe_region_kind {
-	MD_PROBE_REGION_OUTPUT,   /* bound and not constant: compared, put back */
+	MD_PROBE_REGION_OUTPUT,   /* bound, but not as constant: compared, put back */
 	MD_PROBE_REGION_SAMPLED,  /* bound state too large to be saved: compared in windows, never put back */
 	MD_PROBE_REGION_PRIVATE,  /* a candidate: poisoned, put back */
 	MD_PROBE_REGION_HOST,     /* host memory that the graph can reach: put back */
-	MD_PROBE_REGION_VARIABLE, /* of a module: its pointers are followed; put back */
+	MD_PROBE_REGION_VARIABLE, /* variable of a module: its pointers are followed; put back */
 };
 
 #define MD_PROBE_CHUNK_BYTES MD_DEVICE_CHUNK
@@ -24,25 +24,24 @@ enum md_probe_region_kind {
 struct md_probe_pointer {
 	uint64_t offset, value, reach; /* reach: bytes from there to the end of the allocation */
 	bool host;                     /* to host memory: poisoned like any other word if it reaches far */
-	bool whole;                    /* no pointer, but of a tensor map: stays, for hardware faults on half a map */
+	bool whole;                    /* part of a tensor map: stays as it is, because hardware faults on half a map */
 };
 
 /*
- * What memory held when the session began. Every test puts it back, so it serves the next graph too: nothing is copied
- * twice. It stays on the device if there is room, where copying it costs hardly anything.
- *
- * On the host, an output may be large, mostly zero and mostly left alone by a replay: it is kept chunk by chunk, and
- * only the chunks that are not zero take memory. Private memory is kept whole.
+ * A copy of memory from when the session began. Every test puts the memory back, so the copy serves the next graph,
+ * too, and nothing is copied twice. It stays on the device if there is room, where copying it costs hardly anything. An
+ * output on the host may be large, mostly zero, and mostly left alone by a replay: it is kept chunk by chunk, and only
+ * chunks that are not zero take memory. Private memory is kept whole.
  */
 struct md_probe_copy {
 	uint64_t address, size;
-	bool sampled;       /* nothing is kept: state that did not fit, and is not put back by any graph's test */
-	CUdeviceptr device; /* 0: on the host; not owned */
+	bool sampled;       /* nothing is kept of state that did not fit, and no graph's test puts it back */
+	CUdeviceptr device; /* the copy, if it is on the device; 0: it is on the host; not owned */
 	uint8_t *host;      /* whole */
 	bool locked;        /* host is page-locked */
 	uint8_t **chunks;   /* NULL entry: zeros */
 	bool followed;
-	struct md_probe_pointer *pointers; /* of private memory that was followed, ascending */
+	struct md_probe_pointer *pointers; /* pointers in the private memory, ascending */
 	size_t pointer_count;
 };
 
@@ -64,9 +63,10 @@ struct md_probe_region {
 	enum md_probe_region_kind kind;
 	bool state;   /* OUTPUT: may become SAMPLED */
 	bool changed; /* VARIABLE: a replay has changed it */
-	bool read;    /* OUTPUT, SAMPLED: the engine reads it; false for its inputs, which say nothing of a graph */
+	/* OUTPUT, SAMPLED: the engine reads it; false for inputs of the engine, which tell nothing of a graph */
+	bool read;
 	uint64_t address, size;
-	const char *name;           /* of what is bound; not owned */
+	const char *name;           /* of the binding; not owned */
 	struct md_probe_copy *copy; /* not owned */
 	struct md_sample sample;    /* SAMPLED */
 	uint8_t *windows;           /* SAMPLED: contents when the test began, one after the other */
@@ -107,24 +107,24 @@ struct md_capture_probe {
 	uint32_t region_count, sampled_count;
 	struct md_probe_span *spans;
 	size_t span_count, span_room;
-	struct md_probe_unit *units; /* those of small regions first */
+	struct md_probe_unit *units; /* units of small regions come first */
 	size_t unit_count;
 	bool slabs_marked;
-	size_t slabs_before; /* where the session's slabs end but for the spans */
+	size_t slabs_before; /* end of the session's slabs before the spans were added */
 	uint64_t slab_used_before;
-	uint32_t word; /* what private memory is poisoned with */
+	uint32_t word; /* the poison of private memory */
 	unsigned replays;
-	uint64_t usual_ns; /* that a replay takes; see md_replay */
+	uint64_t usual_ns; /* how long a replay takes; see md_replay */
 	uint64_t started_ns, deadline_ns;
 	uint8_t *expected;             /* a chunk: what memory held before a replay; on the host, */
 	CUdeviceptr device_expected;   /* and on the device */
-	unsigned written_seen;         /* patterns that the regions' `written` were found with */
-	bool written_lost;             /* they are not whole */
-	bool any_output;               /* nothing need be known that the engine reads */
-	bool changed;                  /* the first replay has changed what is bound */
+	unsigned written_seen;         /* patterns with which the regions' `written` was found */
+	bool written_lost;             /* some of the regions' `written` could not be kept */
+	bool any_output;               /* the test may run without an output that the engine reads */
+	bool changed;                  /* the first replay has changed bound memory */
 	bool spread;                   /* clean replays differ: outputs are judged by what several of them span */
-	bool learning;                 /* these replays are being made */
-	struct md_tolerance tolerance; /* what the user accepts then */
+	bool learning;                 /* the replays that show the spread are being made */
+	struct md_tolerance tolerance; /* the tolerance that the user accepts */
 	bool thorough;                 /* every byte of every output is compared after each replay */
 	bool strayed;                  /* a poisoned replay has written where the first one had not */
 	bool broken;                   /* the context has a sticky error: nothing can be put back */
@@ -133,8 +133,8 @@ struct md_capture_probe {
 /* ---- probe.c ---- */
 
 /*
- * The poison test of a graph that was tested already, or that is refused anyway, with these as its outputs: what it
- * needs to leave them as it does is kept, and is to be asked from the probe. Release it in any case.
+ * Repeats the poison test of a graph that was tested already, or that is refused anyway, with the given outputs.
+ * Afterwards the probe tells which memory the graph needs for them. Release it in any case.
  */
 enum md_status md_capture_probe_again(struct md_capture_probe *probe, const struct md_capture_graph *graph,
 				      struct md_error *err) MD_CAPTURE_HELD;
@@ -148,13 +148,13 @@ enum md_status md_capture_session_open(struct md_probe_session *session, struct 
 void md_capture_session_close(struct md_probe_session *session);
 
 struct md_probe_copy *md_capture_copy_find(const struct md_probe_session *session, uint64_t address, uint64_t size);
-/* Keeps what is there now. MD_ERR_TOO_LARGE when neither device nor host has room. */
+/* Makes a copy of the memory as it is. MD_ERR_TOO_LARGE when neither device nor host has room. */
 enum md_status md_capture_copy_make(struct md_probe_session *session, enum md_probe_region_kind kind, uint64_t address,
 				    uint64_t size, struct md_probe_copy **out, struct md_error *err);
-/* Notes that nothing can be kept of it. */
+/* Notes that the memory cannot be copied. */
 enum md_status md_capture_copy_sampled(struct md_probe_session *session, uint64_t address, uint64_t size,
 				       struct md_probe_copy **out, struct md_error *err);
-/* Puts a part of what is kept whole back, on the session's stream; or reads it. */
+/* Puts a part of a whole copy back, on the session's stream; or reads it. */
 enum md_status md_capture_copy_put_back(struct md_probe_session *session, const struct md_probe_copy *copy,
 					uint64_t offset, uint64_t size, struct md_error *err);
 enum md_status md_capture_copy_read(struct md_probe_session *session, const struct md_probe_copy *copy, uint64_t offset,
@@ -168,8 +168,8 @@ size_t md_capture_probe_chunk_size(uint64_t size, size_t chunk);
 /* ---- regions.c ---- */
 
 /*
- * Collects what the graph can reach and keeps copies. MD_ERR_TOO_LARGE beyond the limits; MD_ERR_NOT_FOUND
- * when nothing is known that the engine reads.
+ * Lists the memory that the graph can reach, and copies it. MD_ERR_TOO_LARGE beyond the limits; MD_ERR_NOT_FOUND when
+ * no output is known that the engine reads.
  */
 enum md_status md_capture_probe_collect(struct md_capture_probe *probe, const struct md_capture_graph *graph,
 					struct md_error *err) MD_CAPTURE_HELD;
@@ -179,9 +179,9 @@ void md_capture_probe_release(struct md_capture_probe *probe);
 
 bool md_capture_probe_reads_image(const struct md_capture_graph *graph, uint32_t image) MD_CAPTURE_HELD;
 enum md_status md_capture_probe_put_variables(struct md_capture_probe *probe, struct md_error *err);
-/* After the first replay: marks those that it has changed. */
+/* After the first replay: marks the variables that it has changed. */
 enum md_status md_capture_probe_find_written(struct md_capture_probe *probe, struct md_error *err);
-/* The trace learns which those are. */
+/* Writes the changed variables to the trace. */
 void md_capture_probe_say_written(const struct md_capture_probe *probe,
 				  const struct md_capture_graph *graph) MD_CAPTURE_HELD;
 
@@ -192,7 +192,7 @@ enum md_status md_capture_probe_prepare_poison(struct md_capture_probe *probe, u
 /* Private memory before a replay: units [from, to) that are not kept are poisoned, all others are as they were. */
 enum md_status md_capture_probe_place_private(struct md_capture_probe *probe, size_t from, size_t to,
 					      struct md_error *err);
-/* Units from *at on that follow each other in one region and are treated alike; *at is then behind them. */
+/* A run of units from *at on, in one region, that are treated alike; *at is behind them afterwards. */
 struct md_probe_run {
 	uint32_t region;
 	bool poisoned;
@@ -207,21 +207,25 @@ enum md_status md_capture_probe_expect_on_device(struct md_capture_probe *probe,
 						 uint64_t offset, uint64_t size, uint64_t to, bool *done,
 						 struct md_error *err);
 /*
- * Cuts private memory into units of at most `bytes`, anew. The first time, what earlier graphs were found to need is
- * kept as known; then, only what is kept and not known is cut, and is kept no more.
+ * Cuts private memory into units of at most `bytes`. The first cut keeps, as known, what earlier graphs were found to
+ * need. A later cut divides only units that are kept and not known, and keeps none of their parts.
  */
 enum md_status md_capture_probe_cut(struct md_capture_probe *probe, uint32_t bytes,
 				    struct md_error *err) MD_CAPTURE_HELD;
-/* Remembers what is kept for the graphs to come. */
+/* Remembers the kept units for later graphs. */
 void md_capture_probe_learn(const struct md_capture_probe *probe);
-const struct md_interval_index *md_capture_probe_needed(void) MD_CAPTURE_HELD; /* which is that */
+/* memory that graphs were found to need */
+const struct md_interval_index *md_capture_probe_needed(void) MD_CAPTURE_HELD;
 
 /* ---- written.c ---- */
 
-/* Behind a replay that was made with all of private memory poisoned and left the outputs as they should be. */
+/*
+ * After a replay with all of private memory poisoned that left
+ * the outputs right: notes the bytes that the replay wrote.
+ */
 enum md_status md_capture_written_look(struct md_capture_probe *probe, struct md_error *err);
-void md_capture_written_drop(struct md_capture_probe *probe); /* what was seen so far counts no more */
-/* To the trace, if it is known; the graph keeps it. */
+void md_capture_written_drop(struct md_capture_probe *probe); /* forgets the bytes that were noted so far */
+/* Writes the noted bytes to the trace, if they are known; the graph keeps them. */
 void md_capture_written_put(const struct md_capture_probe *probe, struct md_capture_graph *graph);
 void md_capture_written_release(struct md_capture_probe *probe);
 
@@ -232,7 +236,9 @@ void md_capture_unread_put(struct md_probe_session *session) MD_CAPTURE_HELD;
 
 /* ---- spans.c ---- */
 
-/* After the first replay: what it has changed, and the windows of sampled state; puts everything back. */
+/*
+ * After the first replay: makes spans of what it has changed and of the windows of sampled state; puts everything back.
+ */
 enum md_status md_capture_probe_find_spans(struct md_capture_probe *probe, struct md_error *err);
 void md_capture_probe_drop_spans(struct md_capture_probe *probe);
 /* Compares all spans with those after the first replay, and puts them back. */
@@ -244,24 +250,30 @@ enum md_status md_capture_probe_check_outputs(struct md_capture_probe *probe, st
 
 /* The tolerance that the user accepts (MEDUSA_NONDETERMINISTIC). */
 struct md_tolerance md_capture_tolerance(void);
-/* True if a clean replay may leave these bytes in the span; while learning, the replay is a clean one. */
+/* True if a clean replay may leave these bytes in the span. While the spread is learned, the replay is a clean one. */
 bool md_capture_spread_judge(const struct md_capture_probe *probe, struct md_probe_span *span, const uint8_t *now,
 			     struct md_error *err);
-/* After the first replay: as many clean ones as it takes to know what they span. */
+/* After the first replay: makes clean replays until their spread is known. */
 enum md_status md_capture_spread_gather(struct md_capture_probe *probe, struct md_error *err);
 
 /* ---- probe_replay.c ---- */
 
-/* One replay with memory as it is, and the placing before one: host memory, and private memory as below. */
+/*
+ * One replay with memory as it is; and the placing before a
+ * replay: host memory, variables, and private memory as below.
+ */
 enum md_status md_capture_probe_launch(struct md_capture_probe *probe, struct md_error *err);
 enum md_status md_capture_probe_place(struct md_capture_probe *probe, size_t from, size_t to, struct md_error *err);
 enum md_status md_capture_probe_first_replay(struct md_capture_probe *probe, struct md_error *err);
-/* Replays with the units [from, to) poisoned that are not kept; outputs are put back after, private memory is not. */
+/*
+ * Replays with the units of [from, to) poisoned, except kept
+ * ones. Afterwards outputs are put back, private memory is not.
+ */
 enum md_status md_capture_probe_replay(struct md_capture_probe *probe, size_t from, size_t to, bool *equal,
 				       struct md_error *err);
 /*
- * Ends the test: everything is as it was before the first replay, and sampled state as one live replay leaves it.
- * status, err: how the test went; an error is not replaced.
+ * Ends the test: memory is as it was before the first replay, and sampled state is as one live replay leaves it.
+ * status, err: the outcome of the test; an error is not replaced.
  */
 enum md_status md_capture_probe_settle(struct md_capture_probe *probe, enum md_status status, struct md_error *err);
 

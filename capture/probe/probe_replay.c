@@ -13,7 +13,7 @@
 enum md_status md_capture_probe_launch(struct md_capture_probe *probe, struct md_error *err)
 {
 	enum md_status status;
-	/* Copies from pageable memory may still be on their way, and our stream waits for nobody. */
+	/* Copies from pageable memory may still be on their way, and our stream waits for no other stream. */
 	MD_FORWARD(md_cuda_call(err, cuCtxSynchronize));
 	MD_FORWARD(md_device_forget_maps(&probe->session->device, probe->session->device.stream, err));
 	probe->replays++;
@@ -23,7 +23,10 @@ enum md_status md_capture_probe_launch(struct md_capture_probe *probe, struct md
 	return status;
 }
 
-/* What the engine owns but does not bind: host memory, variables, and private memory with [from, to) poisoned. */
+/*
+ * Puts memory in place that the engine owns but does not bind: host
+ * memory, variables, and private memory with [from, to) poisoned.
+ */
 enum md_status md_capture_probe_place(struct md_capture_probe *probe, size_t from, size_t to, struct md_error *err)
 {
 	for (uint32_t i = 0; i < probe->region_count; i++) {
@@ -43,7 +46,7 @@ enum md_status md_capture_probe_first_replay(struct md_capture_probe *probe, str
 	return md_capture_probe_find_spans(probe, err);
 }
 
-/* If it breaks the engine, this is all that is known of it. */
+/* If the replay breaks the engine, the note is all that is left. */
 static void note_poison(const struct md_capture_probe *probe, size_t from, size_t to)
 {
 	char text[128];
@@ -67,7 +70,7 @@ static enum md_status replay(struct md_capture_probe *probe, size_t from, size_t
 	return md_capture_probe_compare_spans(probe, equal, err);
 }
 
-/* Where clean replays differ, one outside of what they span may be one of those; two are not. */
+/* If clean replays differ, one poisoned replay outside of their spread may be one of these; two are not. */
 enum md_status md_capture_probe_replay(struct md_capture_probe *probe, size_t from, size_t to, bool *equal,
 				       struct md_error *err)
 {
@@ -75,7 +78,7 @@ enum md_status md_capture_probe_replay(struct md_capture_probe *probe, size_t fr
 	return probe->spread && !*equal ? replay(probe, from, to, equal, err) : MD_OK;
 }
 
-/* Poisoned replays may have left anything in state that is not put back; what a live replay writes replaces it. */
+/* Poisoned replays may have left anything in state that is not put back; a clean replay overwrites it. */
 static enum md_status replay_clean(struct md_capture_probe *probe, bool *equal, struct md_error *err)
 {
 	md_note_phase("last replay, nothing poisoned");

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a graph can reach: bound memory, private memory around it, and host memory; copied before the first replay. */
+/*
+ * Lists the memory that a graph can reach (bound memory, private memory
+ * around it, host memory) and copies it before the first replay.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,7 +48,7 @@ static enum md_status add_gaps(struct md_capture_probe *probe, uint64_t start, u
 	return at < end ? add_region(probe, MD_PROBE_REGION_PRIVATE, at, end - at, err) : MD_OK;
 }
 
-/* Others use it meanwhile, or it comes and goes with a graph. */
+/* Whether others use the memory meanwhile, or it comes and goes with a graph. */
 static bool is_untouchable(const struct md_interval *item)
 {
 	unsigned family = item->value & MD_FAMILY_MASK;
@@ -64,8 +67,8 @@ static bool has_part(const struct md_capture_probe *probe, const struct md_inter
 }
 
 /*
- * The private parts of an allocation, and of mappings side by side with it, for what a kernel was handed may lie across
- * them. What is wholly bound, or others' too, ends the row.
+ * The private parts of an allocation, and of mappings side by side with it, because a buffer may lie across them. A
+ * mapping that is bound as a whole, or shared with others, ends the row.
  */
 static enum md_status add_private(struct md_capture_probe *probe, const struct md_interval *item, struct md_error *err)
 {
@@ -105,7 +108,7 @@ static enum md_status add_allocation(struct md_capture_probe *probe, uint64_t ad
 	return add_private(probe, item, err);
 }
 
-/* A kernel needs no parameter to reach a variable of its own module. */
+/* A kernel reaches the variables of its own module without a parameter. */
 static enum md_status add_variables(struct md_capture_probe *probe, const struct md_capture_graph *graph,
 				    struct md_error *err) MD_CAPTURE_HELD
 {
@@ -133,7 +136,7 @@ static enum md_status add_candidate(struct md_capture_probe *probe, uint64_t sta
 	if (!item || item->start != start)
 		return MD_OK;
 	if (is_untouchable(item)) {
-		if (is_bound_somewhere(item)) /* a pointer beside it refuses the graph all the same */
+		if (is_bound_somewhere(item)) /* a pointer beside the binding refuses the graph in the analysis */
 			return MD_OK;
 		return md_error_set(err, MD_ERR_UNPROVABLE, "%s (%llu bytes) cannot be changed for the poison test",
 				    md_alloc_foreign((enum md_alloc_family)(item->value & MD_FAMILY_MASK)),
@@ -147,7 +150,7 @@ static enum md_status add_candidate(struct md_capture_probe *probe, uint64_t sta
 	return add_private(probe, item, err);
 }
 
-/* Addresses may be bound that have no memory yet, or no more; but a test copies all of what it copies a part of. */
+/* Bound addresses may have no memory yet, or none any more; but a test copies each region whole. */
 static enum md_status check_mapped(const struct md_interval *bind, const char *name, struct md_error *err)
 {
 	const struct md_interval *item;
@@ -179,7 +182,7 @@ static enum md_status add_outputs(struct md_capture_probe *probe, struct md_erro
 	return MD_OK;
 }
 
-/* An output that is gone can't be compared, and what a replay writes there may be somebody else's by now. */
+/* An output that was freed can't be compared, and its addresses may belong to somebody else by now. */
 static enum md_status check_outputs_live(const struct md_capture_probe *probe, struct md_error *err)
 {
 	for (size_t i = 0; i < probe->output_count; i++) {
@@ -197,7 +200,7 @@ static enum md_status check_outputs_live(const struct md_capture_probe *probe, s
 	return MD_OK;
 }
 
-/* The copy of an earlier graph's test serves, for that has put everything back. */
+/* The copy of an earlier graph's test serves again, because that test has put everything back. */
 static enum md_status load(struct md_capture_probe *probe, struct md_probe_region *region, struct md_error *err)
 {
 	region->copy = md_capture_copy_find(probe->session, region->address, region->size);
@@ -206,7 +209,7 @@ static enum md_status load(struct md_capture_probe *probe, struct md_probe_regio
 	return md_capture_copy_make(probe->session, region->kind, region->address, region->size, &region->copy, err);
 }
 
-/* Private memory and variables may hold pointers to more private memory; what they reach must be put back too. */
+/* Private memory and variables may hold pointers to more private memory, which must be put back, too. */
 static enum md_status follow_pointers(struct md_capture_probe *probe, uint32_t index,
 				      struct md_error *err) MD_CAPTURE_HELD
 {
@@ -239,7 +242,7 @@ static enum md_status load_windows(struct md_capture_probe *probe, struct md_pro
 	return md_cuda_call(err, cuStreamSynchronize, session->device.stream);
 }
 
-/* Of what no graph of this session has kept or sampled yet, what does not fit is sampled from here on. */
+/* Regions that no graph of this session has copied or sampled yet are sampled from here on if they do not fit. */
 static enum md_status choose_sampled(struct md_capture_probe *probe, bool *sampled, struct md_error *err)
 {
 	MD_AUTO_FREE uint64_t *sizes = calloc(probe->region_count + 1, sizeof(*sizes));
@@ -261,7 +264,7 @@ static enum md_status choose_sampled(struct md_capture_probe *probe, bool *sampl
 	return MD_OK;
 }
 
-/* What was thought to fit may still not: it is sampled too. */
+/* A region that was expected to fit may still not fit: it is sampled, too. */
 static enum md_status load_or_sample(struct md_capture_probe *probe, struct md_probe_region *region, bool sampled,
 				     struct md_error *err)
 {
@@ -298,7 +301,7 @@ static enum md_status load_state(struct md_capture_probe *probe, struct md_error
 	return MD_OK;
 }
 
-/* What matters is most often small: semaphores, tables. */
+/* Memory that matters is mostly small: semaphores, tables. */
 static int compare_sizes(const void *left, const void *right)
 {
 	const struct md_probe_region *a = left, *b = right;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bound memory in the poison test: finds what a replay writes, and compares and puts back that alone after each. */
+/*
+ * Bound memory in the poison test: finds the parts that a replay writes, then compares and puts back these parts alone.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +12,7 @@
 /* Regions up to here are compared whole: the first replay may have written what was there already. */
 #define WHOLE_OUTPUT MD_PROBE_CHUNK_BYTES
 #define WHOLE_STATE (64u << 10)
-#define MERGED_GRAINS 8 /* changes nearer than this are one */
+#define MERGED_GRAINS 8 /* changes nearer than this are one span */
 #define CHUNK_GRAINS (MD_PROBE_CHUNK_BYTES / MD_DEVICE_GRAIN)
 
 /* ---- finding them ---- */
@@ -22,7 +24,7 @@ static struct md_probe_span *next_span(struct md_capture_probe *probe)
 	return &probe->spans[probe->span_count];
 }
 
-/* `after` is what is there now; NULL: it must be fetched. */
+/* Keeps the span's bytes as the first replay left them. `after`: these bytes; NULL: they are fetched. */
 static enum md_status keep_after(struct md_capture_probe *probe, struct md_probe_span *span, const uint8_t *after,
 				 struct md_error *err)
 {
@@ -96,7 +98,7 @@ static bool is_whole(const struct md_capture_probe *probe, const struct md_probe
 	return probe->thorough || region->size <= (region->state ? WHOLE_STATE : WHOLE_OUTPUT);
 }
 
-/* Compares a chunk with what it was and puts back what differs; with `add`, that becomes spans. */
+/* Compares a chunk with its copy and puts back what differs; with `add`, the differences become spans. */
 static enum md_status check_chunk(struct md_capture_probe *probe, const struct md_probe_region *region, size_t chunk,
 				  bool add, struct md_error *err)
 {
@@ -125,7 +127,10 @@ static enum md_status check_chunk(struct md_capture_probe *probe, const struct m
 	return MD_OK;
 }
 
-/* A stretch of a region whose copy is on the device: a span, or, at the end, a stray; and put back. */
+/*
+ * Takes a changed stretch of a region whose copy is on the device: it becomes a span, or, at the end, counts as
+ * strayed. The stretch is put back.
+ */
 static enum md_status take_stretch(struct md_capture_probe *probe, const struct md_probe_region *region,
 				   uint64_t offset, uint64_t size, bool add, struct md_error *err)
 {
@@ -209,7 +214,7 @@ static enum md_status read_windows(struct md_capture_probe *probe, const struct 
 	return md_cuda_call(err, cuStreamSynchronize, session->device.stream);
 }
 
-/* Windows that the replay changed, the first, the last, and some between. */
+/* Watches the windows that the replay changed, the first one, the last one, and some between. */
 static enum md_status watch_windows(struct md_capture_probe *probe, const struct md_probe_region *region,
 				    struct md_error *err)
 {
@@ -233,7 +238,7 @@ static enum md_status watch_windows(struct md_capture_probe *probe, const struct
 	return MD_OK;
 }
 
-/* Before bound memory is put back, which they may be part of. */
+/* Makes the spans of the graph's outputs, before bound memory, which they may be part of, is put back. */
 static enum md_status watch_outputs(struct md_capture_probe *probe, struct md_error *err)
 {
 	for (size_t i = 0; i < probe->output_count; i++) {
@@ -268,7 +273,7 @@ enum md_status md_capture_probe_check_outputs(struct md_capture_probe *probe, st
 
 /* ---- comparing them ---- */
 
-/* Unlike copies on the host, those on the device are put back without a look: it costs less. */
+/* Copies on the device are put back without a comparison, which costs less. */
 static enum md_status compare_some(struct md_capture_probe *probe, size_t from, size_t to, bool *equal,
 				   struct md_error *err)
 {
@@ -292,7 +297,7 @@ static enum md_status compare_some(struct md_capture_probe *probe, size_t from, 
 	return MD_OK;
 }
 
-/* As many at a time as one chunk holds. */
+/* Takes as many spans at a time as one chunk holds. */
 static enum md_status compare_on_host(struct md_capture_probe *probe, bool *equal, struct md_error *err)
 {
 	struct md_probe_session *session = probe->session;

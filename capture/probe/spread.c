@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Graphs in the poison test whose clean replays differ: outputs are compared as elements, with what those span. */
+/*
+ * The poison test of graphs whose clean replays differ: outputs are
+ * compared element by element with the spread of clean replays.
+ */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What lies beside what graphs were found to need: another input may make them read it, so it goes to the trace. */
+/*
+ * Memory beside contents that graphs were found to need. Another
+ * input may make the graphs read it, so it goes to the trace.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,21 +13,22 @@
 #include "capture/record/filled.h"
 #include "capture/record/graphs.h"
 
-#define PIECE (64u << 10)      /* that is zero or not as one; pieces end at multiples of it */
-#define STEP (1u << 20)        /* of one gap, before the next one has its turn */
-#define MOST_SAVED (64u << 20) /* bytes that are not zero, of all gaps and times */
+#define PIECE (64u << 10)      /* bytes that are saved, or skipped as zeros, as one; pieces end at multiples of it */
+#define STEP (1u << 20)        /* bytes of one gap before the next gap has its turn */
+#define MOST_SAVED (64u << 20) /* bytes other than zero, of all gaps and all times */
 #define MOST_READ (1ull << 30) /* bytes, each time */
 
-/* Where a gap ends: what is needed, what a graph writes, what is bound, the edge of an allocation. */
+/* The border of a gap: needed memory, memory that a graph writes, bound memory, or the edge of an allocation. */
 struct wall {
 	uint64_t start, end;
 	bool needed;
 };
 
-struct gap { /* between two walls, of which one is needed at least */
+struct gap { /* between two walls, of which at least one is needed memory */
 	uint64_t start, end;
-	bool forward;              /* what is needed lies before it */
-	struct md_interval filled; /* by the engine, and a graph has its address; nothing needed need lie beside it */
+	bool forward; /* the needed memory lies before the gap */
+	/* filled by the engine, and a graph has its address; there may be no needed memory beside it */
+	struct md_interval filled;
 };
 
 struct lists {
@@ -37,7 +41,7 @@ struct lists {
 	bool failed;
 };
 
-/* What was put. */
+/* Pieces that were written to the trace. */
 static struct md_map put MD_CAPTURE_GUARDED; /* address of a piece and whether it was copied -> hash of what it held */
 static uint64_t saved MD_CAPTURE_GUARDED;    /* bytes */
 
@@ -57,7 +61,7 @@ static void add_gap(struct lists *lists, struct gap gap)
 
 /* ---- gaps ---- */
 
-/* Mappings side by side are one, for what a kernel was handed may lie across them. */
+/* Mappings side by side count as one, because a buffer may lie across them. */
 static void add_edges(struct lists *lists)
 {
 	const struct md_interval *items = md_capture.live.items;
@@ -91,7 +95,7 @@ static void add_walls(struct lists *lists) MD_CAPTURE_HELD
 				 false);
 }
 
-/* Of those that begin together the needed ones come first. */
+/* Of walls that begin at one address, needed memory comes first. */
 static int compare_walls(const void *left, const void *right)
 {
 	const struct wall *a = left, *b = right;
@@ -135,7 +139,7 @@ static void list_taken(struct lists *lists)
 	}
 }
 
-/* From there on to where it ends, or to a wall. */
+/* Adds a gap for filled memory from the address on to its end, or to a wall. */
 static void ask(struct lists *lists, uint64_t address)
 {
 	const struct md_interval *filled = md_capture_filled_at(address), *next;
@@ -233,11 +237,11 @@ static enum md_status put_part(struct md_probe_session *session, struct lists *l
 		if (!filled->size || !md_capture_filled_was_set(filled) || is_same_throughout(device->now + at, part))
 			put_piece(address + at, part, device->now + at, device->zeros, filled->size != 0);
 	}
-	ask_words(lists, address, device->now, size); /* adds gaps, perhaps */
+	ask_words(lists, address, device->now, size); /* may add gaps */
 	return MD_OK;
 }
 
-/* A kernel may have written there since. */
+/* Drops a gap in which a kernel may have written since the engine filled it. */
 static enum md_status check_filled(struct md_probe_session *session, struct gap *gap, struct md_error *err)
 {
 	const struct md_interval *item = md_interval_find(&md_capture.live, gap->filled.start);
@@ -257,7 +261,7 @@ static enum md_status check_filled(struct md_probe_session *session, struct gap 
 	return MD_OK;
 }
 
-/* The step of a gap that is nearest to what is needed. */
+/* Puts the next step of a gap, the one that is nearest to the needed memory. */
 static enum md_status put_step(struct md_probe_session *session, struct lists *lists, size_t index, uint64_t *left,
 			       struct md_error *err) MD_CAPTURE_HELD
 {

@@ -7,11 +7,11 @@
 #include "capture/probe/probe.h"
 #include "capture/record/graphs.h"
 
-#define MOST_RANGES 65536 /* told of one graph; more scattered ones are told with what lies between them */
+#define MOST_RANGES 65536 /* of one graph; more scattered ranges are joined with the bytes between them */
 
 /*
- * No byte holds both patterns, so that what a graph writes differs from one of them at least, whatever it writes. What
- * is kept is compared with itself: a byte there that is written to what it was does not show.
+ * No byte equals both patterns, so every byte that a graph writes differs from at least one of them. Kept memory is
+ * compared with itself: a byte there that is written with its old value does not show.
  */
 #define SEEN_ZERO 1u
 #define SEEN_ONES 2u
@@ -97,7 +97,7 @@ static enum md_status look_on_host(struct md_capture_probe *probe, const struct 
 	return MD_OK;
 }
 
-/* Device memory that holds what the piece held before the replay; 0: there is none to be had. */
+/* Device memory with the piece's bytes from before the replay; 0: there is no such memory. */
 static enum md_status expect_on_device(struct md_capture_probe *probe, const struct piece *piece, uint64_t *out,
 				       struct md_error *err)
 {
@@ -118,7 +118,7 @@ static enum md_status expect_on_device(struct md_capture_probe *probe, const str
 	return MD_OK;
 }
 
-/* Where grains differ, their bytes are looked at. */
+/* Looks at the bytes of grains that differ. */
 static enum md_status look_at_grains(struct md_capture_probe *probe, const struct piece *piece, size_t grains,
 				     struct md_error *err)
 {
@@ -139,7 +139,7 @@ static enum md_status look_at_grains(struct md_capture_probe *probe, const struc
 	return MD_OK;
 }
 
-/* The device says which grains differ, if it can. */
+/* The device finds the grains that differ, if it can. */
 static enum md_status look_at_piece(struct md_capture_probe *probe, const struct piece *piece, struct md_error *err)
 {
 	struct md_device_session *device = &probe->session->device;

@@ -36,7 +36,7 @@ void md_capture_alloc_note(enum md_alloc_family family, uint64_t address, uint64
 		md_kvprofile_note_alloc(bytes);
 }
 
-/* Whoever is given these addresses next is not what was bound there. */
+/* Nothing is bound at these addresses any more, whoever is given them next. */
 static void unbind(uint64_t address, uint64_t bytes) MD_CAPTURE_HELD
 {
 	for (size_t i = md_capture.binds.count; i-- > 0;) {
@@ -61,7 +61,7 @@ void md_capture_reserve_note(uint64_t address, uint64_t bytes)
 	md_capture_unlock();
 }
 
-/* Mappings may come back at their addresses; so these stay bound. */
+/* Keeps bindings: a mapping may come back at its addresses. */
 static void forget(uint64_t address) MD_CAPTURE_HELD
 {
 	const struct md_interval *item = md_interval_find(&md_capture.live, address);
@@ -85,7 +85,7 @@ static void forget(uint64_t address) MD_CAPTURE_HELD
 void md_capture_free_note_locked(uint64_t address)
 {
 	const struct md_interval *item = md_interval_find(&md_capture.live, address);
-	if (item && item->start == address && item->value != MD_ALLOC_GRAPH) { /* whose graph will have it again */
+	if (item && item->start == address && item->value != MD_ALLOC_GRAPH) { /* the graph will have it again */
 		unbind(address, item->size);
 		forget(address);
 	}
@@ -189,7 +189,7 @@ void md_capture_shift_before_alloc(uint64_t bytes)
 		return;
 	pthread_mutex_lock(&shift.lock);
 	random = next_random();
-	/* One in three at first, and what is left of the bounds thins them out by itself. */
+	/* One call in three at first; the bounds of add_pad make it rarer. */
 	if (random % 3 == 0)
 		add_pad(bytes < SMALL_ALLOC ? (1 + (random >> 8) % 64) * 512 : 2ull << 20);
 	pthread_mutex_unlock(&shift.lock);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hashes of what the engine has bound as constant: contents that are saved may have been made of it. */
+/* Hashes of constant bindings: saved contents may have been made from them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +11,8 @@
 #include "driver/device_hash.h"
 
 static bool needed
-    MD_CAPTURE_GUARDED; /* contents have been saved, so the trace is to say what they may have been made of */
+    /* contents have been saved, so the trace must tell from which constants they may have been made */
+    MD_CAPTURE_GUARDED;
 
 void md_capture_constants_needed(void)
 {
@@ -32,7 +33,7 @@ static void list_finish(struct list *list)
 	free(list->bound);
 }
 
-/* A name that was bound again is what it was bound to last. */
+/* A name that was bound again stands for the last binding. */
 static bool is_last(const struct md_map *last, size_t index)
 {
 	const char *name = md_capture.bound[index].name;
@@ -64,8 +65,7 @@ static bool is_due(const struct md_capture_bind *bound, enum md_capture_constant
 	return bound->role == MD_BIND_CONSTANT && bound->hashed == (which == MD_CONSTANTS_AGAIN);
 }
 
-/* What has a hash may be gone when it is looked at again: an engine that ends frees its weights, or has
- * put them away. */
+/* A binding with a hash may be gone at the second look: an engine that ends frees its weights, or has put them away. */
 static void put(size_t index, const struct md_hash *hash, const char *why)
 {
 	struct md_capture_bind *bound = &md_capture.bound[index];
@@ -76,7 +76,7 @@ static void put(size_t index, const struct md_hash *hash, const char *why)
 			      why);
 }
 
-/* What was freed is named, and so is memory that is not ours to read. */
+/* Lists the bindings to hash. Bindings that were freed, or that we may not read, get a reason instead of a hash. */
 static bool make_list(enum md_capture_constants which, struct list *list)
 {
 	struct md_map last;
@@ -101,7 +101,7 @@ static bool make_list(enum md_capture_constants which, struct list *list)
 
 /* ---- hashing ---- */
 
-/* One by one: each that cannot be read says so itself. */
+/* Hashes one binding after the other, so that each one that cannot be read gets its own reason. */
 static void put_each(const struct md_device_hasher *hasher, CUstream stream, struct list *list)
 {
 	for (size_t i = 0; i < list->count; i++) {

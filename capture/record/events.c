@@ -6,7 +6,7 @@
 #include "capture/capture.h"
 #include "capture/record/events.h"
 
-#define USED (UINT64_C(1) << 32) /* beside the number: it has been said that the engine uses it */
+#define USED (UINT64_C(1) << 32) /* beside the number: the trace says that the engine uses the event */
 
 static atomic_uint known;                        /* events in the map; nothing is looked up while there are none */
 static struct md_map numbers MD_CAPTURE_GUARDED; /* CUevent -> number */

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Device memory that the engine has copied to from the host, or set, outside of graphs: data, unless a kernel has
- * written there since. */
+/*
+ * Device memory that the engine has filled outside of graphs, by copies from the host or sets. It holds data, unless a
+ * kernel has written there since.
+ */
 #include <string.h>
 
 #include "capture/capture.h"
 #include "capture/record/filled.h"
 
-#define MOST 65536 /* ranges; what comes later is not remembered */
-#define WINDOWS 16 /* of a copy that is larger than all of them: that much tells it */
+#define MOST 65536 /* ranges; later ones are not remembered */
+#define WINDOWS 16 /* of a large range, these are hashed; a range of no more bytes is hashed whole */
 #define WINDOW_BYTES 256
 
-/* Value: how to tell what is there. */
+/* Value: how to recognize the filled bytes. */
 static struct md_interval_index filled MD_CAPTURE_GUARDED;
-#define NOBODY_KNOWS 0 /* a part of a copy */
+#define NOBODY_KNOWS 0 /* a part of a copy, which cannot be recognized */
 #define ALL_THE_SAME 1 /* it was set */
 #define TOLD_BY 2      /* or more: a hash */
 
@@ -63,7 +65,7 @@ static uint64_t tell(const uint8_t *bytes, uint64_t size)
 	}
 }
 
-/* Ranges stay within one allocation, with which they are forgotten. */
+/* A range lies within one allocation, and is forgotten with it. */
 void md_capture_filled(const void *from, uint64_t to, uint64_t size)
 {
 	const uint8_t *bytes = from;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What kernels of the engine's are given outside of graphs: addresses in memory that a graph uses and nobody bound. */
+/* Addresses that kernels outside of graphs are given, in unbound memory that a graph uses. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,14 +10,17 @@
 #include "capture/record/graphs.h"
 #include "capture/record/launched.h"
 
-#define MOST 65536 /* pairs of kernel and address; what comes after counts for a whole allocation */
-#define WORDS 64   /* of one launch that are looked up under one lock */
+#define MOST 65536 /* pairs of kernel and address; later ones count for a whole allocation */
+#define WORDS 64   /* words of one launch that are looked up under one lock */
 
-/* A kernel was launched with the address in a parameter; size: 0, or all of an allocation, by whatever kernel. */
+/*
+ * A kernel was launched with this address in a parameter. size 0: the address
+ * alone; else a whole allocation, which any kernel may have been given.
+ */
 struct given {
 	uint32_t kernel, offset; /* of the word, in the parameters */
 	uint64_t address, size;
-	uint64_t scratch; /* what the engine had said of that memory: see scratch_now; 0: nothing */
+	uint64_t scratch; /* number of the engine's statement about that memory, see scratch_now; 0: none */
 	uint64_t last;    /* sequence of the last time */
 };
 
@@ -31,14 +34,13 @@ struct word {
 static atomic_bool watching;
 static _Atomic uint64_t lowest = UINT64_MAX, highest;
 
-static struct md_map watched
-    MD_CAPTURE_GUARDED; /* starts of allocations in which graphs have addresses that nobody bound */
+static struct md_map watched MD_CAPTURE_GUARDED; /* starts of allocations in which graphs have unbound addresses */
 static struct given *list MD_CAPTURE_GUARDED;
 static size_t list_count MD_CAPTURE_GUARDED, list_room MD_CAPTURE_GUARDED;
 static struct md_map by_key MD_CAPTURE_GUARDED;
-static uint64_t generation MD_CAPTURE_GUARDED;              /* counts what was freed: an address may come again */
-static struct md_interval_index scratch MD_CAPTURE_GUARDED; /* that only graphs use, or used before it was freed */
-/* Of what was said: each change of it has a number of its own, so that no launch counts for what was said later. */
+static uint64_t generation MD_CAPTURE_GUARDED;              /* counts frees: an address may come again */
+static struct md_interval_index scratch MD_CAPTURE_GUARDED; /* memory that only graphs use, as the engine states */
+/* The number of the engine's last statement about scratch memory, so that no launch counts for a later statement. */
 static uint64_t scratch_now MD_CAPTURE_GUARDED = 1;
 static bool scratch_met MD_CAPTURE_GUARDED; /* a launch was counted under that number */
 
@@ -135,7 +137,7 @@ static void look_up(uint32_t kernel, struct word word) MD_CAPTURE_HELD
 		keep_whole(item->start, item->size);
 }
 
-/* Nobody knows what it was given. */
+/* The parameters of the launch are not known: it may have been given any address. */
 static void keep_everything(void)
 {
 	size_t cursor = 0;
@@ -168,7 +170,7 @@ static void flush(struct scan *scan)
 	scan->count = 0;
 }
 
-/* Bytes that lie at `offset` of the parameter block: an address takes a word of the block. */
+/* Scans bytes at `offset` of the parameter block for addresses, which lie in whole words of the block. */
 static void scan_bytes(struct scan *scan, const uint8_t *bytes, size_t size, size_t offset)
 {
 	for (size_t at = -offset & 7; at + 8 <= size; at += 8) {
@@ -211,8 +213,8 @@ void md_capture_given(struct md_capture_layout layout, void **params, void **ext
 /* ---- to the trace ---- */
 
 /*
- * What a cold start does, too: it makes no graph, so what is launched between the captures of graphs, before any of
- * them was launched, is their warm-up and is not done there.
+ * Launches before this sequence are warm-up. A cold start makes no graph, so it does not launch what a live start
+ * launches between the captures of its graphs, before any graph is launched.
  */
 static uint64_t warm_until(void) MD_CAPTURE_HELD
 {

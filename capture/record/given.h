@@ -8,8 +8,7 @@
 
 /* Hot: one atomic load while no graph has private memory; no lock unless a word may be an address. Lock not held. */
 void md_capture_given(struct md_capture_layout layout, void **params, void **extra);
-void md_capture_given_watch(uint64_t start)
-    MD_CAPTURE_HELD; /* an allocation in which a graph has an address nobody bound */
+void md_capture_given_watch(uint64_t start) MD_CAPTURE_HELD; /* an allocation in which a graph has an unbound address */
 void md_capture_given_watch_words(const uint8_t *bytes,
 				  size_t size) MD_CAPTURE_HELD; /* contents, with addresses in them */
 void md_capture_given_freed(uint64_t start) MD_CAPTURE_HELD;    /* an allocation is gone, or another one is there */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Graphs at the moment they are instantiated, walked into the trace, and what is said of them later. */
+/* Graphs: walked into the trace when they are instantiated, with the engine's later statements about them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,8 @@ static struct {
 } graphs MD_CAPTURE_GUARDED;
 
 static CUcontext home
-    MD_CAPTURE_GUARDED; /* that the engine bound its memory in, or had its first graph in; NULL: not known yet */
+    /* the context in which the engine bound its memory, or made its first graph; NULL: not known yet */
+    MD_CAPTURE_GUARDED;
 
 static _Thread_local uint64_t instantiated_last; /* id of this thread's last graph, 0: none */
 
@@ -31,7 +32,7 @@ static int compare_u64(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* The allocations that its parameters point into, in place of those that were known. */
+/* Replaces the graph's candidates by the allocations into which its parameters point now. */
 bool md_capture_graph_take_candidates(struct md_capture_graph *graph, struct md_capture_walk *walk)
 {
 	uint64_t *list = calloc(walk->candidates.used + 1, sizeof(uint64_t));
@@ -75,7 +76,7 @@ static bool remember(struct md_capture_walk *walk, CUgraphExec exec) MD_CAPTURE_
 	return true;
 }
 
-/* A kernel that needs more than these has it here, and may not have it at a cold start. */
+/* Records the limits of the context: a kernel that needs them may not have them at a cold start. */
 static void note_limits(void) MD_CAPTURE_HELD
 {
 	static uint64_t noted[MD_LIMITS];
@@ -194,7 +195,7 @@ static void note_name(struct md_capture_graph *graph, const char *label, unsigne
 		struct md_capture_graph *earlier = &graphs.items[i];
 		if (earlier == graph || !earlier->exec || !earlier->labelled || earlier->name != graph->name)
 			continue;
-		earlier->later = graph->id; /* which is still there: mostly it was captured again */
+		earlier->later = graph->id; /* the earlier graph still exists: mostly the graph was captured again */
 	}
 }
 
@@ -226,7 +227,10 @@ void md_capture_graph_launching(CUgraphExec exec, bool runs)
 	md_capture_unlock();
 }
 
-/* A restore makes every graph in one context, and a launch in another one would find neither kernels nor memory. */
+/*
+ * A restore makes every graph in one context. A launch in
+ * another context would find neither its kernels nor its memory.
+ */
 void md_capture_graph_label(struct md_capture_graph *graph, const char *label, unsigned batch)
 {
 	md_capture_graph_flush(graph);

@@ -19,14 +19,14 @@ struct md_capture_graph {
 	uint64_t name;  /* hash of both */
 	uint64_t later; /* id of a graph that was given the same name since; 0: none */
 	bool refused, labelled;
-	bool unwanted;                    /* refused by the engine alone: it may be replayed */
-	bool unread;                      /* its nodes have attributes that they do not tell */
-	bool probed;                      /* or never to be */
+	bool unwanted;                    /* refused by the engine alone, so it may be replayed */
+	bool unread;                      /* its nodes have attributes that cannot be read back */
+	bool probed;                      /* the poison test is over, or will never be made */
 	uint64_t made;                    /* sequence */
 	uint64_t launched;                /* sequence of the engine's first launch; 0: not yet */
 	uint64_t tested;                  /* sequence; 0: the poison test has shown nothing */
-	size_t handed_seen;               /* of what others read in private memory, see probe/handed.c */
-	struct md_capture_output *handed; /* what it writes there that others read; owned */
+	size_t handed_seen;               /* how many interests of others were looked at; see probe/handed.c */
+	struct md_capture_output *handed; /* memory that it writes and others read; owned */
 	size_t handed_count, handed_tested;
 	bool silent;          /* its test saw it change nothing that is bound, and it has no outputs */
 	bool pageable;        /* writes host memory that could not be put back */
@@ -34,11 +34,11 @@ struct md_capture_graph {
 	size_t candidate_count;
 	struct md_capture_output *outputs; /* each index once; owned */
 	size_t output_count;
-	struct md_trace_graph kept;     /* what is known of it; nodes, edges and arena owned */
-	CUgraph source;                 /* that it was made from, */
+	struct md_trace_graph kept;     /* the graph as it was walked; nodes, edges and arena owned */
+	CUgraph source;                 /* the graph that it was made from, */
 	CUgraphNode *handles;           /* and its nodes, by which calls change them; NULL: not known; owned */
-	bool *off;                      /* of each node whether it is switched off; NULL: none is; owned */
-	bool stale;                     /* the trace says what it was before a change */
+	bool *off;                      /* per node: it is switched off; NULL: no node is; owned */
+	bool stale;                     /* the trace has the graph from before a change */
 	struct md_trace_range *written; /* by its poison test; owned */
 	uint32_t written_count;
 };
@@ -50,8 +50,8 @@ struct md_capture_graph *md_capture_graph_of(CUgraphExec exec) MD_CAPTURE_HELD; 
 /* The graph that the engine means: by its handle, or, for NULL, the one that this thread instantiated last. */
 struct md_capture_graph *md_capture_graph_meant(CUgraphExec exec) MD_CAPTURE_HELD;
 /*
- * The engine launches a graph, perhaps for the first time: if another has its name by now, there are two that the
- * engine would get one for. runs: not into a stream capture.
+ * The engine launches a graph, perhaps for the first time. If another graph has its name by now, both are in use, and
+ * the engine could get only one of them. runs: the launch is not into a stream capture.
  */
 void md_capture_graph_launching(CUgraphExec exec, bool runs);
 void md_capture_home_note(void) MD_CAPTURE_HELD; /* memory is bound in the current context */

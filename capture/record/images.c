@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Images as they are loaded: each content once, and which module or library came from which. */
+/* Images as they are loaded: each content once, and the modules and libraries that came from it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,19 +17,19 @@
 struct library {
 	CUlibrary handle;
 	uint32_t image;
-	CUcontext module_known; /* in this context */
+	CUcontext module_known; /* its module is known in this context */
 };
 
 struct module {
-	CUcontext context; /* that was current when it was seen */
+	CUcontext context; /* the context that was current when the module was seen */
 	CUdevice device;
-	CUlibrary library; /* that made it, or NULL */
+	CUlibrary library; /* the library that made the module, or NULL */
 	uint32_t image;
 };
 
 struct content {
 	struct md_hash hash;
-	const char *option; /* with which PTX was compiled, or NULL; static */
+	const char *option; /* the option with which PTX was compiled, or NULL; static */
 };
 
 static struct {
@@ -84,7 +84,7 @@ static uint32_t put_image(const struct md_image_span *span, const struct md_hash
 	return images.count++;
 }
 
-/* file: the path an engine gave; then the image is what of it was read. */
+/* file: the path that the engine gave; the image was read from there. */
 static uint32_t note_span(const struct md_image_span *found, const void *image, const char *file, const char *option)
 {
 	MD_AUTO_FREE struct md_image_home *home = calloc(1, sizeof(*home));
@@ -127,7 +127,7 @@ static uint32_t note_image(const void *image, const char *option)
 	return md_image_span(image, &span, &err) == MD_OK ? note_span(&span, image, NULL, option) : not_recorded(&err);
 }
 
-/* Read, not mapped: it may be cut off while it is looked at. */
+/* The file is read and not mapped, because it may be cut off meanwhile. */
 static uint32_t note_file(const char *path, const char *option)
 {
 	struct md_file_bytes file = {0};
@@ -158,7 +158,7 @@ static void forget_module(CUmodule handle)
 		free((struct module *)(uintptr_t)module);
 }
 
-/* A handle may come again: what was known of it goes, even if nothing is known of the new one. */
+/* A handle may come again: the earlier module is forgotten, even if nothing is known of the new one. */
 static void put_module(CUmodule handle, CUlibrary library, uint32_t image) MD_CAPTURE_HELD
 {
 	struct module *module;
@@ -251,7 +251,7 @@ static void forget_modules(enum lost how, const void *with, CUdevice device) MD_
 	while (md_map_next(&images.modules, &cursor, &handle, &module)) {
 		if (!is_lost((const struct module *)(uintptr_t)module, how, with, device))
 			continue;
-		if (how == WITH_LIBRARY) /* a context's are gone already, or all of them go */
+		if (how == WITH_LIBRARY) /* modules of a context are gone already; modules of a device all go */
 			md_capture_kernels_forget((CUmodule)(uintptr_t)handle, NULL);
 		forget_module((CUmodule)(uintptr_t)handle);
 		cursor = 0;
@@ -274,7 +274,9 @@ void md_capture_context_destroyed(CUcontext context)
 	context_lost(WITH_CONTEXT, context, -1);
 }
 
-/* A created context of that device lives on, but to learn its images again is cheaper than to mistake one. */
+/*
+ * A context of that device that the engine created lives on; but learning its images again costs less than a mistake.
+ */
 void md_capture_primary_released(CUdevice device)
 {
 	unsigned flags;

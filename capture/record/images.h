@@ -5,7 +5,7 @@
 
 #include "capture/capture.h"
 
-/* option: of a JIT compiler, by its name, if one changes the code that it makes (driver/jit_options.h); else NULL. */
+/* option: the name of a JIT option that changes the code (driver/jit_options.h), or NULL. */
 void md_capture_module_loaded(CUmodule module, const void *image, const char *option);
 void md_capture_module_loaded_file(CUmodule module, const char *path);
 void md_capture_library_loaded(CUlibrary library, const void *image, const char *option);
@@ -13,7 +13,7 @@ void md_capture_library_loaded_file(CUlibrary library, const char *path, const c
 void md_capture_library_module(CUlibrary library, CUmodule module);
 void md_capture_module_unloaded(CUmodule module);
 void md_capture_library_unloaded(CUlibrary library);
-void md_capture_context_destroyed(CUcontext context);                 /* with every module in it */
+void md_capture_context_destroyed(CUcontext context);                 /* all modules in it are gone */
 void md_capture_primary_released(CUdevice device);                    /* the same, if nobody holds it any more */
 uint32_t md_capture_image_of_module(CUmodule module) MD_CAPTURE_HELD; /* MD_NONE when its load was not seen */
 uint32_t md_capture_image_of_library(CUlibrary library) MD_CAPTURE_HELD;

@@ -190,7 +190,7 @@ uint32_t md_capture_kernel_find_fresh(CUfunction func, CUkernel kern)
 	struct handle *known = find_handle(func ? (uintptr_t)func : (uintptr_t)kern);
 	struct resolved it = {.func = func, .kern = kern};
 	struct md_func_state state;
-	/* The image may have become known since a launch through the bare handle, and a node tells more. */
+	/* The image may have become known since a launch, and a node has more handles than a launch. */
 	if (!known || (kernels.items[known->kernel].image == MD_NONE && kern))
 		return find_slowly(func, kern);
 	if (md_cuda.cuFuncGetAttribute((int[1]){0}, CU_FUNC_ATTRIBUTE_NUM_REGS, func) != CUDA_SUCCESS)
@@ -206,7 +206,7 @@ const struct md_kernel *md_capture_kernel_get(uint32_t index)
 	return index < kernels.count ? &kernels.items[index] : NULL;
 }
 
-/* Launches into a stream capture are not looked up, so every handle that there is counts. */
+/* Launches into a stream capture are not looked up, so every handle of the module is noted. */
 static void note_gone(CUresult listed, void *const *handles, unsigned count)
 {
 	uint64_t now = md_capture_next();

@@ -29,9 +29,9 @@ struct table {
 	struct slot slots[SLOTS];
 };
 
-static struct table *tables MD_CAPTURE_GUARDED; /* of all threads; they stay when a thread ends */
+static struct table *tables MD_CAPTURE_GUARDED; /* tables of all threads; a table stays when its thread ends */
 static _Thread_local struct table *mine;
-static uint64_t *totals MD_CAPTURE_GUARDED; /* per kernel, what is no longer in a table */
+static uint64_t *totals MD_CAPTURE_GUARDED; /* per kernel: launches that left the tables */
 static uint32_t total_count MD_CAPTURE_GUARDED;
 
 static void add_total(uint32_t kernel, uint64_t count) MD_CAPTURE_HELD
@@ -75,7 +75,7 @@ static struct md_capture_layout layout_of(uint32_t kernel) MD_CAPTURE_HELD
 		     : (struct md_capture_layout){.kernel = MD_NONE};
 }
 
-/* First sight in this thread, a handle that may have been reused, or a full table: the lock is worth it. */
+/* A kernel that is new in this thread, a handle that may have been reused, or a full table: worth the lock. */
 static struct md_capture_layout count_slowly(struct slot *slot, CUfunction func, uint64_t epoch)
 {
 	struct md_capture_layout layout;
@@ -186,7 +186,7 @@ bool md_capture_attribute_copy(struct md_attribute *to, CUlaunchAttributeID id, 
 	return false;
 }
 
-/* Whether what the attribute does is kept: in a node, in edges, or nowhere, as it is the launch's alone. */
+/* Whether the attribute's effect is recorded: in a node, in edges, or nowhere, because it concerns the launch alone. */
 static bool is_known(CUlaunchAttributeID id)
 {
 	for (unsigned i = 0; i < MD_NODE_ATTRIBUTES; i++) {
@@ -211,14 +211,14 @@ void md_capture_stream_begun(CUstream stream)
 	md_capture_lock();
 	if (!md_map_get(&capturing, (uintptr_t)stream, NULL) && md_map_put(&capturing, (uintptr_t)stream, 1))
 		atomic_fetch_add(&md_capture.capturing, 1);
-	md_capture_scratch_end(); /* what is captured may be allocated there */
+	md_capture_scratch_end(); /* the capture may allocate memory there */
 	md_capture_unlock();
 }
 
 void md_capture_stream_ending(CUstream stream)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-	/* A failed end may or may not have ended the capture; the driver knows. */
+	/* A failed call may or may not have ended the capture; the driver knows. */
 	if (md_cuda.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE)
 		return;
 	md_capture_lock();
@@ -357,7 +357,7 @@ static void copy_memo(CUgraphNode node, CUgraphNode copy)
 	md_capture_unlock();
 }
 
-/* A copy has its nodes in the order of the original; if it had not, nothing is known of them. */
+/* A copy has its nodes in the order of the original. If it has not, nothing is recorded of them. */
 void md_capture_graph_copied(CUgraph graph, CUgraph copy)
 {
 	size_t count = 0, copied = 0;

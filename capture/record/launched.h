@@ -20,11 +20,11 @@ void md_capture_transfers_put(void) MD_CAPTURE_HELD;                        /* t
 #define MD_NODE_ATTRIBUTES 10
 struct md_capture_memo {
 	uint64_t sequence; /* 0: the call was not seen */
-	CUcontext context; /* that the node runs in; NULL: not known */
-	bool green;        /* which is a green context: a part of the device */
+	CUcontext context; /* the context of the node; NULL: not known */
+	bool green;        /* the context is a green one, which has a part of the device */
 	bool opaque;       /* a child graph, with attributes that can't be read back */
-	bool updatable;    /* from the device */
-	uint32_t strange;  /* an attribute of the launch that is not known here; 0: none */
+	bool updatable;    /* the node can be updated from the device */
+	uint32_t strange;  /* a launch attribute that Medusa does not know; 0: none */
 	uint32_t attribute_count;
 	struct md_attribute attributes[MD_NODE_ATTRIBUTES];
 };
@@ -42,7 +42,7 @@ void md_capture_node_touched(CUgraphNode node);
 /* Forgets earlier records: the handle may have been another node's. context: the node's own, or NULL. */
 void md_capture_node_added(CUgraphNode node, CUcontext context);
 void md_capture_node_forget(CUgraphNode node);
-void md_capture_node_alike(CUgraphNode node, CUgraphNode from); /* it was given all attributes of the other */
+void md_capture_node_alike(CUgraphNode node, CUgraphNode from); /* it was given all attributes of `from` */
 /* An attribute was set on the node: kept if it is one of those that can't be read back. */
 void md_capture_node_attribute(CUgraphNode node, CUlaunchAttributeID id, const CUlaunchAttributeValue *value);
 /* The copy's nodes get the records of the graph's nodes. */

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Variables of modules that the engine asks for: what is written into them is in no other copy of their image. */
+/*
+ * Variables of modules whose address the engine has asked for. No
+ * other copy of their image has the values that the engine writes.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,24 +21,24 @@
 
 struct variable {
 	struct md_capture_variable is; /* the name is owned */
-	const void *owner;             /* module or library that it is of */
-	uint64_t before; /* checksum of what it held when it was asked for, which is before anyone could write it */
-	uint64_t said;   /* the same of the value that the trace has last */
-	bool unread;     /* the first could not be read */
-	bool written, valued; /* the trace says so; it has a value */
-	bool again;           /* the engine writes it between replays: it has no value */
+	const void *owner;             /* its module or library */
+	uint64_t before;               /* checksum of its value when it was asked for, before anyone could write it */
+	uint64_t said;                 /* checksum of the last value in the trace */
+	bool unread;                   /* the value could not be read when it was asked for */
+	bool written, valued;          /* the trace says that it is written; the trace has a value */
+	bool again;                    /* the engine writes it between replays, so it has no single value */
 };
 
-/* One that is gone is not here any more. */
+/* Variables of unloaded modules are removed. */
 static struct {
 	struct variable *items;
 	size_t count;
-	struct md_map written; /* image -> 1: some variable of it is */
+	struct md_map written; /* image -> 1: some variable of the image is written */
 	struct md_map places;  /* addresses in variables to which the engine has copied */
 } variables MD_CAPTURE_GUARDED;
-static atomic_bool watching; /* there was one */
+static atomic_bool watching; /* some variable was asked for */
 
-/* Only outside of stream captures, which a copy could break. In the current context. */
+/* Not inside of stream captures, which a copy could break. In the current context. */
 static bool read_checksum(uint64_t address, uint64_t size, uint64_t *sum)
 {
 	uint8_t *bytes = atomic_load(&md_capture.capturing) ? NULL : malloc(CHUNK);
@@ -60,7 +63,7 @@ static void say_written(struct variable *variable)
 		md_capture_trouble("out of memory for variable %s", variable->is.name);
 }
 
-/* What the host may write at any time has no value that could be kept. */
+/* The host may write a managed variable at any time, so it has no value that could be stored. */
 static bool is_managed(uint64_t address)
 {
 	unsigned managed = 0;
@@ -95,7 +98,10 @@ static void forget(size_t at) MD_CAPTURE_HELD
 	variables.items[at] = variables.items[--variables.count];
 }
 
-/* The variable's context is current. Unwritten copies of a module count, too, once another copy was written. */
+/*
+ * The variable's context is current. A copy of the module whose
+ * variable is not written counts, too, once another copy was written.
+ */
 static void look_at(struct variable *variable) MD_CAPTURE_HELD
 {
 	uint64_t now = 0;
@@ -119,7 +125,8 @@ static void check(const void *owner) MD_CAPTURE_HELD
 			continue;
 		if (atomic_load(&md_capture.capturing)) {
 			say_written(variable);
-		} else if (!md_cuda.cuCtxPushCurrent_v2(variable->is.context)) { /* else graphs are gone with it */
+			/* otherwise the context is gone, and its graphs with it */
+		} else if (!md_cuda.cuCtxPushCurrent_v2(variable->is.context)) {
 			look_at(variable);
 			md_cuda.cuCtxPopCurrent_v2(&popped);
 		}

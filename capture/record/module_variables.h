@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Variables of modules that the engine asks for. */
+/* Variables of modules whose address the engine has asked for. */
 #ifndef MD_CAPTURE_RECORD_MODULE_VARIABLES_H
 #define MD_CAPTURE_RECORD_MODULE_VARIABLES_H
 
@@ -17,11 +17,11 @@ bool md_capture_variable_at(size_t index, struct md_capture_variable *out) MD_CA
 bool md_capture_variable_find(uint64_t address, struct md_capture_variable *out) MD_CAPTURE_HELD;
 /* The driver has returned the address of a variable of a module or library. Lock not held. */
 void md_capture_variable_asked(CUmodule module, CUlibrary library, const char *name, uint64_t address, uint64_t size);
-/* The trace says which images had variables written since; lock not held, the driver may be called. */
+/* Writes to the trace which variables were written since; lock not held, the driver may be called. */
 void md_capture_variables_check(void);
-/* Whether the engine has the address of any. */
+/* Whether the engine has the address of any variable. */
 bool md_capture_variables_watching(void);
-/* A call of the engine's writes there, in a variable. */
+/* A call of the engine writes at this address, in a variable. */
 void md_capture_variable_set(uint64_t address) MD_CAPTURE_HELD;
 void md_capture_variables_gone(const void *owner) MD_CAPTURE_HELD; /* before that module or library is unloaded */
 

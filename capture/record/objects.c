@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Texture and surface objects: numbers that kernels are handed, which mean something in one process alone. */
+/* Texture and surface objects: kernels get them as numbers that mean something in one process alone. */
 #include "base/map.h"
 #include "capture/capture.h"
 #include "capture/record/objects.h"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that is not this process's alone, or lies at two addresses: imported, exported, mapped again, or a graph's. */
+/*
+ * Memory that other processes have, too, or that lies at two addresses: imported, exported, mapped again, or a graph's.
+ */
 #include "base/map.h"
 #include "capture/capture.h"
 #include "capture/record/allocs.h"
@@ -17,7 +19,7 @@ static void put(struct md_map *map, uint64_t key, uint64_t value)
 		md_capture_trouble("out of memory for shared memory 0x%llx", (unsigned long long)key);
 }
 
-/* Graphs that were recorded before may use it: it counts as shared from its beginning. */
+/* Graphs that were recorded earlier may use the memory, so it counts as shared from its allocation on. */
 static void share(uint64_t address)
 {
 	const struct md_interval *item = md_interval_find(&md_capture.live, address);
@@ -43,13 +45,13 @@ void md_capture_shared_imported(uint64_t address)
 	CUdeviceptr start = 0;
 	size_t size = 0;
 	if (!md_cuda.cuMemGetAddressRange_v2 || md_cuda.cuMemGetAddressRange_v2(&start, &size, address) || !size) {
-		start = address; /* its size is not known: at least its first bytes are */
+		start = address; /* its size is not known: the first bytes count */
 		size = 512;
 	}
 	md_capture_alloc_note(MD_ALLOC_SHARED, start, size);
 }
 
-/* Where the imported memory begins that holds an address; 0: there is none. */
+/* Start of the imported memory that holds the address; 0: there is none. */
 static uint64_t start_of(uint64_t address) MD_CAPTURE_HELD
 {
 	const struct md_interval *item = md_interval_find(&md_capture.live, address);
@@ -111,7 +113,7 @@ void md_capture_handle_foreign(CUmemGenericAllocationHandle handle)
 	md_capture_unlock();
 }
 
-/* A binding is of addresses: what is mapped there anew is bound as what was there before. */
+/* A binding is a range of addresses: memory that is mapped there anew is bound as well. */
 static void bind_again(uint64_t address, uint64_t bytes)
 {
 	for (size_t i = 0; md_capture.writer && i < md_capture.binds.count; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that is not this process's alone, or lies at two addresses. Lock not held unless said. */
+/* Memory that other processes have, too, or that lies at two addresses. Lock not held unless said. */
 #ifndef MD_CAPTURE_RECORD_SHARED_H
 #define MD_CAPTURE_RECORD_SHARED_H
 
@@ -8,7 +8,7 @@
 void md_capture_shared_exported(uint64_t address); /* of memory of this process, anywhere in it */
 void md_capture_shared_imported(uint64_t address);
 void md_capture_shared_opened(uint64_t address); /* by an IPC handle, perhaps not for the first time */
-void md_capture_shared_closed(uint64_t address); /* gone when it was closed as often */
+void md_capture_shared_closed(uint64_t address); /* gone when it was closed as often as it was opened */
 void md_capture_handle_made(CUmemGenericAllocationHandle handle);
 void md_capture_handle_foreign(CUmemGenericAllocationHandle handle); /* imported, exported, or of several devices */
 void md_capture_mapped(uint64_t address, uint64_t bytes, CUmemGenericAllocationHandle handle);

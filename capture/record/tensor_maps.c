@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensor maps that the engine encodes: the trace holds each content once, so that analysis knows them
- * where they lie. */
+/*
+ * Tensor maps that the engine encodes. The trace has each content once, so that the analysis recognizes maps in memory.
+ */
 #include "base/hash.h"
 #include "base/map.h"
 #include "capture/capture.h"
 #include "capture/record/tensor_maps.h"
 
-#define KEPT_MAX 65536u /* libraries encode some for each launch; what comes later is relocated as a mere pointer */
+#define KEPT_MAX 65536u /* libraries encode some for each launch; later ones are relocated as plain pointers */
 
 static struct md_map kept MD_CAPTURE_GUARDED; /* checksum of the bytes -> 1 */
 

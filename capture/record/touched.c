@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies and sets of the engine's own, outside of graphs, in memory that a recorded graph uses and nobody bound. */
+/* Copies and sets of the engine outside of graphs, in unbound memory that a recorded graph uses. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,9 +10,9 @@
 #include "capture/record/module_variables.h"
 #include "capture/record/touched.h"
 
-#define MOST 16384 /* different ones; a process with more is told apart by allocation */
+#define MOST 16384 /* different touches; a process with more has one for each allocation */
 
-static atomic_bool watching;                     /* by which a hook sees that no graph has memory of its own yet */
+static atomic_bool watching;                     /* false: no graph has unbound memory yet */
 static struct md_map watched MD_CAPTURE_GUARDED; /* starts of allocations that recorded graphs use */
 static struct md_capture_touch *touches MD_CAPTURE_GUARDED;
 static size_t touch_count MD_CAPTURE_GUARDED, touch_room MD_CAPTURE_GUARDED;
@@ -105,7 +105,7 @@ struct side {
 	uint64_t x, y, z, pitch, height;
 };
 
-/* From the first byte to the last one. Arrays have no address, and host memory is nobody's. */
+/* Notes the memory from the first byte to the last one. Arrays have no address, and host memory does not count. */
 static void touched_side(const char *call, const CUDA_MEMCPY3D *copy, struct side side, bool writes)
 {
 	uint64_t pitch = side.pitch ? side.pitch : copy->WidthInBytes;
@@ -167,7 +167,7 @@ void md_capture_touched_peer(const char *call, const CUDA_MEMCPY3D_PEER *copy)
 	md_capture_touched_copy3d(call, &all);
 }
 
-/* Of pointers an element is a byte. */
+/* Elements of an operand that is a pointer are bytes. */
 void md_capture_touched_operation(const char *call, const CUDA_MEMCPY3D_BATCH_OP *op)
 {
 	bool from = op->src.type == CU_MEMCPY_OPERAND_TYPE_POINTER, to = op->dst.type == CU_MEMCPY_OPERAND_TYPE_POINTER;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the engine copies and sets in private memory of graphs. */
+/* Copies and sets of the engine in private memory of graphs. */
 #ifndef MD_CAPTURE_RECORD_TOUCHED_H
 #define MD_CAPTURE_RECORD_TOUCHED_H
 
 #include "capture/capture.h"
 #include "capture/record/graphs.h"
 
-/* From hooks: one atomic load while no graph has memory that nobody bound. call: static. Lock not held. */
+/* Called by hooks: one atomic load while no graph has unbound memory. call: static. Lock not held. */
 void md_capture_touched(const char *call, uint64_t address, uint64_t size, bool writes);
 void md_capture_touched_copy2d(const char *call, const CUDA_MEMCPY2D *copy);
 void md_capture_touched_copy3d(const char *call, const CUDA_MEMCPY3D *copy);

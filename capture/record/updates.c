@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Executables that are changed, as a whole or node by node: what was recorded of them is brought up to date. */
+/* Executables that are changed, as a whole or node by node: their records are brought up to date. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +12,9 @@
 #include "format/artifact/artifact.h"
 
 /*
- * Until the engine gives a graph its name, the last change counts: so it is when it asks for that name. What changes
- * after that changes between replays, or in a part of its start that a restored graph skips: nobody can tell, and such
- * a graph is refused. An update that changes nothing is none.
+ * Until the engine labels a graph, the last change counts, because the graph is as it will be when the engine asks for
+ * it. A later change comes between replays, or in a part of the start that a restored graph skips. Nothing tells which,
+ * so such a graph is refused. An update that changes nothing does not count.
  */
 
 void md_capture_graph_keep(struct md_capture_graph *graph, struct md_capture_walk *walk, CUgraph source)
@@ -26,7 +26,7 @@ void md_capture_graph_keep(struct md_capture_graph *graph, struct md_capture_wal
 	graph->kept = walk->out;
 	graph->kept.refused = NULL;
 	walk->out = (struct md_trace_graph){0};
-	/* Calls name nodes of the graph that it was instantiated from, whatever it was updated to. */
+	/* Calls name the nodes of the graph from which the executable was instantiated, even after an update. */
 	if (!graph->source)
 		graph->handles = md_steal_ptr(&walk->handles);
 	else if (!same)
@@ -87,7 +87,7 @@ static void put(struct md_capture_graph *graph, const char *refused)
 	graph->handed_seen = graph->handed_count = graph->handed_tested = 0;
 	free(md_steal_ptr(&graph->written));
 	graph->written_count = 0;
-	graph->probed = graph->refused; /* what a test found was found of another graph */
+	graph->probed = graph->refused; /* the findings of a test belong to the graph before the change */
 }
 
 void md_capture_graph_flush(struct md_capture_graph *graph)
@@ -244,7 +244,7 @@ static void change_node(struct md_capture_graph *graph, uint32_t at, const CUgra
 	if (walk.out_of_memory || !md_capture_graph_take_candidates(graph, &walk)) {
 		md_capture_trouble("out of memory for a node that was changed");
 	} else if (walk.refused[0]) {
-		graph->kept.nodes[at] = before; /* half of a change is none that could be recorded */
+		graph->kept.nodes[at] = before; /* half of a change cannot be recorded */
 		put(graph, walk.refused);
 	} else if (!same_node(&before, &graph->kept.nodes[at])) {
 		graph->stale = true;
@@ -270,7 +270,7 @@ void md_capture_exec_changed(CUgraphExec exec, CUgraphNode node, const CUgraphNo
 	md_capture_unlock();
 }
 
-/* Programmatic edges are those of kernels: with one of them gone there is nothing that could be made anew. */
+/* Programmatic edges belong to kernels: if one of its kernels is switched off, the edge cannot be made anew. */
 static bool has_ports(const struct md_trace_graph *kept, uint32_t at)
 {
 	for (uint32_t i = 0; i < kept->edge_count; i++)

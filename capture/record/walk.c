@@ -110,7 +110,7 @@ static bool has_attribute(const struct md_attribute *list, uint32_t count, uint3
 	return false;
 }
 
-/* What can be read back from the node, then what the launch gave and the node does not tell. */
+/* Copies the attributes that can be read back from the node, then those of the launch that cannot. */
 static void copy_attributes(struct md_capture_walk *walk, uint32_t at, const struct md_capture_memo *memo)
 {
 	struct md_attribute list[2 * MD_NODE_ATTRIBUTES];
@@ -160,7 +160,10 @@ static void check_context(struct md_capture_walk *walk, uint32_t at, const char 
 		refuse(walk, "%s node at index %u belongs to another context than its graph", type, at);
 }
 
-/* Such a number need not be that object's in another process. Inside of a struct it is too likely to be any number. */
+/*
+ * A texture or surface object has another number in another process. Numbers inside of structs are not looked at,
+ * because too many of them look like one.
+ */
 static void check_objects(struct md_capture_walk *walk, uint32_t at, const struct md_kernel *kernel) MD_CAPTURE_HELD
 {
 	const struct md_node *node = &walk->out.nodes[at];
@@ -178,7 +181,7 @@ static void check_objects(struct md_capture_walk *walk, uint32_t at, const struc
 	}
 }
 
-/* As the driver tells it of a node, or as a call gave it. */
+/* params: as read back from the driver, or as a call gave them. */
 static void take_kernel(struct md_capture_walk *walk, uint32_t at,
 			const CUDA_KERNEL_NODE_PARAMS *params) MD_CAPTURE_HELD
 {
@@ -382,8 +385,7 @@ static void walk_node(struct md_capture_walk *walk, uint32_t at, unsigned depth)
 	case CU_GRAPH_NODE_TYPE_KERNEL:
 		node->type = MD_NODE_KERNEL;
 		walk_kernel(walk, at, memo);
-		/* One that could not be read keeps its place, for the indices of edges, but says nothing it does not
-		 * know. */
+		/* A node that could not be read keeps its place as an empty node, because edges go by index. */
 		if (node->kernel == MD_NONE)
 			node->type = MD_NODE_EMPTY;
 		break;
@@ -542,7 +544,7 @@ void md_capture_walk_change(struct md_capture_walk *walk, uint32_t at, const CUg
 		take_memcpy(walk, at, params->memcpy.copyParams);
 		break;
 	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
-	case CU_GRAPH_NODE_TYPE_WAIT_EVENT: /* both hold an event alone */
+	case CU_GRAPH_NODE_TYPE_WAIT_EVENT: /* both hold an event and nothing else */
 		if (!md_capture_event_number(params->eventRecord.event, &node->event))
 			walk->out_of_memory = true;
 		break;

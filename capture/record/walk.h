@@ -6,10 +6,10 @@
 #include "base/map.h"
 #include "capture/capture.h"
 
-/* The graph has an address in the allocation; one that nobody has bound. */
+/* The graph has an address in the allocation; it has an unbound address there. */
 enum { MD_CANDIDATE = 1, MD_CANDIDATE_PRIVATE = 2 };
 
-/* Zeroed but for what of `out` is known before. Finish in any case. */
+/* Zeroed, except for fields of `out` that are known before. Finish it in any case. */
 struct md_capture_walk {
 	struct md_trace_graph out;
 	CUgraphNode *handles;     /* of out.nodes */
@@ -20,12 +20,12 @@ struct md_capture_walk {
 	size_t node_room, handle_room, edge_room;
 	char refused[256]; /* first reason */
 	bool out_of_memory;
-	bool pageable; /* writes host memory that nobody registered */
-	bool unread;   /* has attributes that its nodes do not tell */
+	bool pageable; /* writes host memory that is not page-locked */
+	bool unread;   /* has attributes that cannot be read back from its nodes */
 };
 
 void md_capture_walk(struct md_capture_walk *walk, CUgraph graph) MD_CAPTURE_HELD;
-/* The node is what a call says of it, at the time of walk->sequence; its type and its attributes stay. */
+/* The node gets the parameters that a call gave it, at walk->sequence; its type and attributes stay. */
 void md_capture_walk_change(struct md_capture_walk *walk, uint32_t at, const CUgraphNodeParams *params) MD_CAPTURE_HELD;
 void md_capture_walk_finish(struct md_capture_walk *walk);
 

@@ -14,18 +14,18 @@
 #include "capture/session/owner.h"
 
 /*
- * The owner holds a lock on the file that it writes, which the writer renames at the end, until it exits: a process
- * that was started with the same MEDUSA_TRACE meets it under either name. Nothing is left behind by one that dies.
+ * The owner holds a lock on its file until it exits; the writer renames the file at the end. A process that was started
+ * with the same MEDUSA_TRACE meets the lock under either name. An owner that dies leaves nothing behind.
  */
 static struct md_trace_part owned = {.file = {.fd = -1}};
-static bool in_child; /* of a fork that came after the recording had begun */
+static bool in_child; /* this process was forked after the recording had begun */
 
 /*
- * medusa-capture makes the file before it starts the program. It is opened when we are loaded, since an engine may give
- * up its rights, or go to another root, before it uses the device.
+ * medusa-capture makes the file before it starts the program. The file is opened when the library is loaded, because an
+ * engine may give up its rights, or go to another root, before it uses the device.
  */
 static struct md_descriptor early = {.fd = -1};
-static unsigned few_files; /* as many may be open, and they are the engine's; 0: enough */
+static unsigned few_files; /* the limit of open files, if it leaves none for us; 0: it is high enough */
 
 __attribute__((constructor(MD_LOADED_SETTINGS))) static void open_early(void)
 {
@@ -41,7 +41,7 @@ static bool is_same(const struct stat *a, const struct stat *b)
 	return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-/* What was opened early serves as long as nobody has completed it, which gives it another name. */
+/* The file that was opened early serves until its recording is completed, which gives it another name. */
 static bool take_early(const char *path, struct md_trace_part *part)
 {
 	struct stat mine, there;
@@ -58,7 +58,7 @@ static bool take_early(const char *path, struct md_trace_part *part)
 
 enum take { TAKEN, TAKEN_BY_ANOTHER, RENAMED, HOLDS_ANOTHER, FAILED };
 
-/* Nobody could rename it: what it holds may be complete, and was recorded by a process that has ended. */
+/* True: the file may hold the complete recording of a process that has ended, which could not be renamed. */
 static bool holds_another(const struct md_trace_part *part, const struct stat *info)
 {
 	char folder[MD_TRACE_PATH_BYTES + 8];

@@ -91,7 +91,7 @@ static void read_options(struct md_capture_options *options)
 static void *drain_main(void *unused)
 {
 	(void)unused;
-	md_guard_enter(); /* whatever this thread calls is our own */
+	md_guard_enter(); /* all driver calls of this thread are ours */
 	pthread_mutex_lock(&drain.lock);
 	while (!drain.stop) {
 		struct timespec until;
@@ -303,7 +303,7 @@ static void put_totals(void) MD_CAPTURE_HELD
 	put_kv_again();
 }
 
-/* A later process of the same program, one that looks at the device and no more, must not replace what was recorded. */
+/* A later process of the program that only looks at the device must not replace a recording. */
 static bool is_worth_nothing(bool has_graphs)
 {
 	return !has_graphs && access(md_capture.options.trace, F_OK) == 0;
@@ -345,7 +345,7 @@ static void finish(bool probe)
 	md_capture_lock();
 	if (atomic_load(&md_capture.active) && probe)
 		md_capture_constants_put(MD_CONSTANTS_AGAIN);
-	/* Whoever ends it says so: a write that fails meanwhile, in the drain thread, is then told by complete(). */
+	/* The thread that ends the recording reports it; complete() reports a failed write of the drain thread. */
 	if (atomic_exchange(&md_capture.active, false)) {
 		put_totals();
 		writer = md_steal_ptr(&md_capture.writer);
@@ -385,7 +385,7 @@ void md_capture_check_launch(void)
 		finish(true);
 }
 
-/* For a process that ends without exit handlers of its own: no driver call is safe any more. */
+/* Serves a process that ends without exit handlers of its own: no driver call is safe any more. */
 __attribute__((destructor)) static void at_unload(void)
 {
 	struct md_trace_writer *writer;
