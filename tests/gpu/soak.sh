@@ -30,8 +30,11 @@ export OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false TORCHINDUCTOR_COMPILE_THRE
 unset MEDUSA_ARTIFACT MEDUSA_RESOLVE MEDUSA_PROBE PYTORCH_CUDA_ALLOC_CONF PYTORCH_ALLOC_CONF
 seed=$((RANDOM * 32768 + RANDOM))
 echo "soak: --seed $seed unless another is given: $*"
-"$python" tests/gpu/soak/run.py --seed "$seed" --gpus "$(nvidia-smi -L | wc -l)" --build "$PWD/$build" --out "$out" "$@"
+"$python" tests/gpu/soak/run.py --seed "$seed" --gpus "$(nvidia-smi -L | wc -l)" --build "$PWD/$build" --out "$out" "$@" &
+trap 'kill $!' TERM INT # it sums up what it has, and ends
+wait $!
 code=$?
+wait
 [ -z "${OUT:-}" ] || (cd "$out" && cp summary.txt rows.jsonl "$OUT/" &&
 	tar -czf "$OUT/soak-logs.tar.gz" --exclude='*.medusa' --exclude='*.mtrace' ./*.log $(head -n 40 kept.txt 2>/dev/null))
 exit $code

@@ -277,6 +277,14 @@ def main():
     chosen = options.families.split(",") if options.families else families.names()
     templates = Templates(options.out, options.build)
     soak = Soak(options, chosen)
+
+    def cut_short(number, _frame):
+        templates.stop()
+        summarize(list(soak.rows), os.path.join(options.out, "summary.txt"))
+        print(f"soak: cut short by {signal.Signals(number).name}: engines under way are not counted", flush=True)
+        os._exit(1)
+
+    signal.signal(signal.SIGTERM, cut_short)
     try:
         templates.wait(300)
         soak.run()
