@@ -4,44 +4,9 @@
 #define MD_ANALYZE_ANALYSIS_H
 
 #include "analyze/analyze.h"
+#include "analyze/findings.h"
 #include "analyze/view.h"
 #include "base/map.h"
-
-/* The target of a pointer, in terms of the first capture. */
-struct md_target {
-	uint32_t alloc;   /* index into views[0].allocs */
-	uint32_t binding; /* index into views[0].bindings, or MD_NONE: private memory */
-	int64_t offset;   /* in the binding, else in the allocation; negative or beyond the end for a virtual origin */
-};
-
-struct md_finding {
-	uint32_t node, at; /* at: see md_pointer */
-	struct md_target target;
-	enum md_pointer_kind kind;
-	uint64_t value; /* of a word in contents: its value in the first capture */
-};
-
-struct md_findings {
-	struct md_finding *items;
-	uint32_t count, capacity;
-};
-
-struct md_noises {
-	struct md_noise *items;
-	uint32_t count, capacity;
-};
-
-/* A word that only replay can tell to be noise; see struct md_doubtful. */
-struct md_doubt {
-	uint32_t node, at;
-	struct md_target target; /* by the first capture */
-	struct md_place one, two;
-};
-
-struct md_doubts {
-	struct md_doubt *items;
-	uint32_t count, capacity;
-};
 
 /* One graph of the first capture and its counterpart in the second. */
 struct md_pair {
@@ -197,7 +162,6 @@ bool md_analysis_group_mappings(struct md_analysis *analysis);
 /* Numbers of events in the order in which nodes of the graph use them; other nodes have MD_NONE.
  * NULL: out of memory. */
 uint32_t *md_analysis_number_events(const struct md_trace_graph *graph);
-bool md_findings_add(struct md_findings *findings, uint32_t node, uint32_t at, const struct md_target *target);
 /* NULL stays NULL; sets *failed when out of memory. */
 char *md_analysis_copy_text(const char *text, bool *failed);
 

@@ -32,26 +32,12 @@ static const struct md_node *other_node(const struct walk *walk, uint32_t node)
 	return node_of(walk, walk->analysis->captures - 1, node);
 }
 
-static bool add_noise(struct md_pair *pair, uint32_t node, uint32_t at, uint32_t size)
-{
-	struct md_noises *noises = &pair->noises;
-	struct md_noise *last = noises->count ? &noises->items[noises->count - 1] : NULL;
-	if (last && last->node == node && last->at + last->size == at) {
-		last->size += size;
-		return true;
-	}
-	if (!MD_ARRAY_GROW(noises->items, noises->count, noises->capacity))
-		return false;
-	noises->items[noises->count++] = (struct md_noise){node, at, size};
-	return true;
-}
-
 /* Byte by byte: a good 4-byte constant may stand beside 4 bytes of noise. */
 static bool add_noise_bytes(struct md_pair *pair, uint32_t node, uint32_t at, const uint8_t *one, const uint8_t *two,
 			    uint32_t size)
 {
 	for (uint32_t i = 0; i < size; i++) {
-		if (one[i] != two[i] && !add_noise(pair, node, at + i, 1))
+		if (one[i] != two[i] && !md_noises_add(&pair->noises, node, at + i, 1))
 			return false;
 	}
 	return true;
@@ -101,12 +87,9 @@ static bool add_doubt(struct walk *walk, uint32_t node, uint32_t at, const uint8
 		refuse_word(walk, node, at, why);
 		return true;
 	}
-	if (!MD_ARRAY_GROW(doubts->items, doubts->count, doubts->capacity))
-		return false;
 	md_view_locate(&walk->analysis->views[0], read_word(one), &doubt.one);
 	md_view_locate(&walk->analysis->views[1], read_word(two), &doubt.two);
-	doubts->items[doubts->count++] = doubt;
-	return true;
+	return md_doubts_add(doubts, &doubt);
 }
 
 static bool in_doubt(const struct md_pair *pair, uint32_t node, uint32_t at)
@@ -339,30 +322,6 @@ static enum md_status settle_open(struct walk *walk, struct md_error *err)
 	return MD_OK;
 }
 
-static int compare_findings(const void *left, const void *right)
-{
-	const struct md_finding *a = left, *b = right;
-	if (a->node != b->node)
-		return a->node < b->node ? -1 : 1;
-	return (a->at > b->at) - (a->at < b->at);
-}
-
-static int compare_doubts(const void *left, const void *right)
-{
-	const struct md_doubt *a = left, *b = right;
-	if (a->node != b->node)
-		return a->node < b->node ? -1 : 1;
-	return (a->at > b->at) - (a->at < b->at);
-}
-
-static int compare_noises(const void *left, const void *right)
-{
-	const struct md_noise *a = left, *b = right;
-	if (a->node != b->node)
-		return a->node < b->node ? -1 : 1;
-	return (a->at > b->at) - (a->at < b->at);
-}
-
 /* A word that was judged last may be a pointer that overlaps a word in doubt. */
 static void refuse_overlaps(struct walk *walk)
 {
@@ -374,16 +333,6 @@ static void refuse_overlaps(struct walk *walk)
 	}
 }
 
-static void sort_found(struct md_pair *pair)
-{
-	if (pair->findings.count)
-		qsort(pair->findings.items, pair->findings.count, sizeof(*pair->findings.items), compare_findings);
-	if (pair->noises.count)
-		qsort(pair->noises.items, pair->noises.count, sizeof(*pair->noises.items), compare_noises);
-	if (pair->doubts.count)
-		qsort(pair->doubts.items, pair->doubts.count, sizeof(*pair->doubts.items), compare_doubts);
-}
-
 static enum md_status walk_graph(struct walk *walk, const uint32_t *order, struct md_error *err)
 {
 	for (uint32_t i = 0; i < walk->pair->graph[0]->node_count && !walk->pair->why; i++) {
@@ -393,7 +342,9 @@ static enum md_status walk_graph(struct walk *walk, const uint32_t *order, struc
 	}
 	MD_FORWARD(settle_open(walk, err));
 	refuse_overlaps(walk);
-	sort_found(walk->pair);
+	md_findings_sort(&walk->pair->findings);
+	md_noises_sort(&walk->pair->noises);
+	md_doubts_sort(&walk->pair->doubts);
 	return MD_OK;
 }
 

@@ -7,7 +7,6 @@
 
 #define MD_LOG_DOMAIN "analyze"
 #include "analyze/analysis.h"
-#include "base/array.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -56,14 +55,6 @@ void md_pair_refuse(struct md_pair *pair, const char *format, ...)
 	if (vasprintf(&pair->why, format, arguments) < 0)
 		pair->why = strdup("refused"); /* out of memory: the next allocation ends the analysis */
 	va_end(arguments);
-}
-
-bool md_findings_add(struct md_findings *findings, uint32_t node, uint32_t at, const struct md_target *target)
-{
-	if (!MD_ARRAY_GROW(findings->items, findings->count, findings->capacity))
-		return false;
-	findings->items[findings->count++] = (struct md_finding){node, at, *target, MD_POINTER_PLAIN, 0};
-	return true;
 }
 
 char *md_analysis_copy_text(const char *text, bool *failed)
