@@ -1,78 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the scheduler knows, for its caller; and the books counted anew, for tests. */
+/* The books counted anew, for tests. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/cleanup.h"
+#include "scheduler/core/books.h"
+#include "scheduler/core/registry.h"
+#include "scheduler/core/request.h"
 #include "scheduler/core/state.h"
-
-/* ---- state for the caller --------------------------------------------------------------------------------------- */
-
-/* Fills as much as the caller's struct has; what an older caller doesn't know is left out. */
-static int give(void *out, const void *known, size_t bytes)
-{
-	size_t size;
-	memcpy(&size, out, sizeof(size));
-	if (size < sizeof(size))
-		return MEDUSA_SCHED_ERR_INVALID;
-	memset((char *)out + sizeof(size), 0, size - sizeof(size));
-	memcpy((char *)out + sizeof(size), (const char *)known + sizeof(size),
-	       (size < bytes ? size : bytes) - sizeof(size));
-	return MEDUSA_SCHED_OK;
-}
-
-MD_EXPORT int medusa_sched_gpu_get(const struct medusa_sched *s, uint32_t gpu, struct medusa_sched_gpu_state *state)
-{
-	if (gpu >= s->gpu_count)
-		return MEDUSA_SCHED_ERR_NOT_FOUND;
-	const struct md_gpu *g = &s->gpus[gpu];
-	struct medusa_sched_gpu_state known = {
-	    .present = g->present,
-	    .limit_bytes = g->limit,
-	    .artifact_bytes = g->artifacts,
-	    .residue_bytes = g->residues,
-	    .kv_bytes = g->kv,
-	    .foreign_bytes = g->foreign,
-	    .running = g->running,
-	    .transfers = g->transfers,
-	    .waiting = g->claim_count,
-	};
-	return give(state, &known, sizeof(known));
-}
-
-MD_EXPORT int medusa_sched_function_get(const struct medusa_sched *s, uint32_t function,
-					struct medusa_sched_function_state *state)
-{
-	if (function >= s->function_count)
-		return MEDUSA_SCHED_ERR_NOT_FOUND;
-	const struct md_function *f = &s->functions[function];
-	struct medusa_sched_function_state known = {
-	    .waiting = md_waiting(s, function),
-	    .running = f->running,
-	    .ended = f->ended,
-	    .met = f->met,
-	    .rejected = f->rejected,
-	    .rate_per_s = md_rate_per_s(&f->rate, s->now),
-	};
-	return give(state, &known, sizeof(known));
-}
-
-MD_EXPORT int medusa_sched_stats_get(const struct medusa_sched *s, struct medusa_sched_stats *stats)
-{
-	struct medusa_sched_stats known = s->stats;
-	known.memory_bytes =
-	    sizeof(*s) + s->gpu_count * (sizeof(*s->gpus) + s->gpu_count * sizeof(*s->peers)) +
-	    s->backbone_capacity * sizeof(*s->backbones) + s->function_capacity * sizeof(*s->functions) +
-	    s->artifact_capacity * (sizeof(*s->artifacts) + s->gpu_count * sizeof(*s->copies)) +
-	    s->request_capacity * sizeof(*s->requests) + s->batch_capacity * sizeof(*s->batches) +
-	    s->transfer_capacity * sizeof(*s->transfers) + s->request_ids.capacity * 3 * sizeof(uint64_t) +
-	    (s->ready.capacity + s->holding.capacity) * (sizeof(struct md_priority_item) + sizeof(uint32_t)) +
-	    s->action_capacity * sizeof(*s->actions) + s->action_list_capacity * sizeof(*s->action_list) +
-	    s->run_request_capacity * sizeof(*s->run_requests);
-	return give(stats, &known, sizeof(known));
-}
-
-/* ---- the books -------------------------------------------------------------------------------------------------- */
 
 static uint64_t count_leaving(const struct medusa_sched *s, uint32_t gpu)
 {

@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of GPUs and host: what is free, who holds what, and making room by evicting what is idle. */
+/* Memory of GPUs and host: what is free, who holds what, and in which order copies were last used. */
+#include "scheduler/core/books.h"
 #include "scheduler/core/state.h"
-
-#define MD_PATIENCE 5000000000ull
 
 int64_t md_free_bytes(const struct medusa_sched *s, uint32_t gpu)
 {
 	const struct md_gpu *g = &s->gpus[gpu];
 	return (int64_t)g->limit - (int64_t)(g->artifacts + g->residues + g->kv + g->foreign);
 }
-
-/* ---- who holds what ---------------------------------------------------------------------------------------------- */
 
 bool md_held(const struct md_copy *copy)
 {
@@ -52,6 +49,36 @@ void md_copy_leave(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
 	else
 		g->newest = copy->older;
 	copy->older = copy->newer = NONE;
+}
+
+void md_host_enter(struct medusa_sched *s, uint32_t artifact)
+{
+	struct md_sched_artifact *a = &s->artifacts[artifact];
+	if (a->host_fixed)
+		return;
+	a->host_older = s->host_newest;
+	a->host_newer = NONE;
+	if (s->host_newest != NONE)
+		s->artifacts[s->host_newest].host_newer = artifact;
+	else
+		s->host_oldest = artifact;
+	s->host_newest = artifact;
+}
+
+void md_host_leave(struct medusa_sched *s, uint32_t artifact)
+{
+	struct md_sched_artifact *a = &s->artifacts[artifact];
+	if (a->host_fixed)
+		return;
+	if (a->host_older != NONE)
+		s->artifacts[a->host_older].host_newer = a->host_newer;
+	else
+		s->host_oldest = a->host_newer;
+	if (a->host_newer != NONE)
+		s->artifacts[a->host_newer].host_older = a->host_older;
+	else
+		s->host_newest = a->host_older;
+	a->host_older = a->host_newer = NONE;
 }
 
 static void copy_used(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
@@ -100,366 +127,4 @@ void md_pin(struct medusa_sched *s, uint32_t function, uint32_t gpu)
 void md_unpin(struct medusa_sched *s, uint32_t function, uint32_t gpu)
 {
 	pin_by(s, function, gpu, -1);
-}
-
-/* ---- room on a GPU ----------------------------------------------------------------------------------------------- */
-
-bool md_fits_empty(const struct medusa_sched *s, uint32_t function, uint32_t gpu, uint64_t kv_bytes)
-{
-	uint64_t bytes = kv_bytes;
-	for (int kind = 0; kind < MEDUSA_SCHED_LIBRARY; kind++) {
-		uint32_t artifact = s->functions[function].artifacts[kind];
-		bytes += artifact == NONE ? 0 : s->artifacts[artifact].bytes;
-	}
-	return bytes <= s->gpus[gpu].limit;
-}
-
-static bool is_of(const struct medusa_sched *s, uint32_t artifact, uint32_t function)
-{
-	if (function == NONE)
-		return false;
-	const uint32_t *artifacts = s->functions[function].artifacts;
-	for (int kind = 0; kind < MD_FUNCTION_ARTIFACTS; kind++) {
-		if (artifacts[kind] == artifact)
-			return true;
-	}
-	return false;
-}
-
-/* What the keeper has on this GPU, idle: it is needed, and does not make room. */
-static uint64_t kept_bytes(const struct medusa_sched *s, uint32_t gpu, uint32_t keeper)
-{
-	uint64_t bytes = 0;
-	for (int kind = 0; keeper != NONE && kind < MEDUSA_SCHED_LIBRARY; kind++) {
-		uint32_t artifact = s->functions[keeper].artifacts[kind];
-		if (artifact == NONE)
-			continue;
-		const struct md_copy *copy = md_copy_at(s, artifact, gpu);
-		bytes += copy->state == MD_THERE && !md_held(copy) ? s->artifacts[artifact].bytes : 0;
-	}
-	return bytes;
-}
-
-/* True if the function's copies on this GPU can be used, or can be loaded. */
-static bool usable(const struct medusa_sched *s, uint32_t function, uint32_t gpu)
-{
-	for (int kind = 0; kind < MEDUSA_SCHED_LIBRARY; kind++) {
-		uint32_t artifact = s->functions[function].artifacts[kind];
-		if (artifact == NONE)
-			continue;
-		const struct md_copy *copy = md_copy_at(s, artifact, gpu);
-		if (copy->state == MD_LEAVING || copy->draining)
-			return false;
-	}
-	return true;
-}
-
-/* Functions that wait for memory here come first; after a while nothing else starts, so that what they
- * need gets idle. */
-static bool claims_allow(const struct medusa_sched *s, uint32_t function, uint32_t gpu, bool more_memory)
-{
-	const struct md_gpu *g = &s->gpus[gpu];
-	if (!g->claim_count || s->functions[function].claim == gpu)
-		return true;
-	uint64_t patience = s->options.max_wait_ns / 16 < MD_PATIENCE ? s->options.max_wait_ns / 16 : MD_PATIENCE;
-	return !more_memory && s->now - s->functions[g->claims[0]].claimed_at < patience;
-}
-
-bool md_fits(struct medusa_sched *s, uint32_t function, uint32_t gpu)
-{
-	const struct md_gpu *g = &s->gpus[gpu];
-	uint64_t needed = md_missing_bytes(s, function, gpu);
-	uint32_t first = md_first_waiting(s, function);
-	uint64_t kv = first == NONE ? 0 : s->requests[first].kv_bytes;
-	if (!g->present || !usable(s, function, gpu) || !claims_allow(s, function, gpu, needed > 0))
-		return false;
-	int64_t bytes = (int64_t)(needed + kv), free = md_free_bytes(s, gpu);
-	if (bytes == 0 || bytes <= free)
-		return true;
-	if (!s->eviction->rank || (g->claim_count && s->functions[function].claim != gpu))
-		return false;
-	return bytes <= free + (int64_t)(g->artifacts - g->held + g->residues) - (int64_t)kept_bytes(s, gpu, function);
-}
-
-static bool evictable(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
-{
-	const struct md_copy *copy = md_copy_at(s, artifact, gpu);
-	return copy->state == MD_THERE && !copy->pins;
-}
-
-/* The GPU no longer has it: at once, or when the transfer out has ended. */
-static bool evict_one(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, bool offload)
-{
-	const struct md_sched_artifact *a = &s->artifacts[artifact];
-	uint64_t residue = 0, takes = 0;
-	if (a->kind != MEDUSA_SCHED_BACKBONE) {
-		const struct medusa_sched_function *spec = &s->functions[a->owner].spec;
-		takes = spec->evict_ns;
-		residue = a->kind == MEDUSA_SCHED_CONTEXT && !offload ? spec->residue_bytes : 0;
-	}
-	return md_transfer_out(s, artifact, gpu, a->bytes - residue, offload, takes == 0);
-}
-
-static void evict_if_there(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, bool offload)
-{
-	if (artifact != NONE && evictable(s, artifact, gpu))
-		evict_one(s, artifact, gpu, offload);
-}
-
-/* And what is of no use without it. */
-static bool evict(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, bool offload)
-{
-	const struct md_sched_artifact *a = &s->artifacts[artifact];
-	if (!s->gpus[gpu].present)
-		return false; /* all that is there goes with it */
-	if (a->kind == MEDUSA_SCHED_BACKBONE) {
-		for (uint32_t f = s->backbones[a->owner].first_user; f != NONE; f = s->functions[f].next_user) {
-			evict_if_there(s, s->functions[f].artifacts[MEDUSA_SCHED_CONTEXT], gpu, offload);
-			evict_if_there(s, s->functions[f].artifacts[MEDUSA_SCHED_WEIGHTS], gpu, offload);
-		}
-	} else if (a->kind == MEDUSA_SCHED_WEIGHTS) {
-		evict_if_there(s, s->functions[a->owner].artifacts[MEDUSA_SCHED_CONTEXT], gpu, offload);
-	}
-	return evict_one(s, artifact, gpu, offload);
-}
-
-/* The idle copy of least rank; busy: of those in use that do not drain yet. NONE: there is none. */
-static uint32_t choose_victim(struct medusa_sched *s, uint32_t gpu, uint32_t keeper, bool busy)
-{
-	uint32_t best = NONE;
-	struct md_key least = {0};
-	for (uint32_t a = s->gpus[gpu].oldest; a != NONE; a = md_copy_at(s, a, gpu)->newer) {
-		const struct md_copy *copy = md_copy_at(s, a, gpu);
-		bool candidate = busy ? copy->state == MD_THERE && copy->pins && !copy->draining : evictable(s, a, gpu);
-		if (!candidate || is_of(s, a, keeper) || (!busy && s->eviction->may && !s->eviction->may(s, a, gpu)))
-			continue;
-		struct md_key rank = s->eviction->rank(s, a, gpu);
-		if (best == NONE || md_key_less(rank, least)) {
-			best = a;
-			least = rank;
-		}
-	}
-	return best;
-}
-
-static uint32_t oldest_residue(const struct medusa_sched *s, uint32_t gpu, uint32_t keeper)
-{
-	for (uint32_t a = s->gpus[gpu].oldest; a != NONE; a = md_copy_at(s, a, gpu)->newer) {
-		if (md_copy_at(s, a, gpu)->state == MD_SUSPENDED && !is_of(s, a, keeper))
-			return a;
-	}
-	return NONE;
-}
-
-bool md_make_room(struct medusa_sched *s, uint32_t gpu, uint64_t bytes, uint32_t keeper)
-{
-	const struct md_gpu *g = &s->gpus[gpu];
-	int64_t free = md_free_bytes(s, gpu), needed = (int64_t)bytes;
-	if (needed <= free)
-		return true;
-	if (!s->eviction->rank)
-		return false;
-	int64_t leaving = (int64_t)s->gpus[gpu].leaving;
-	int64_t idle = (int64_t)(g->artifacts - g->held) - (int64_t)kept_bytes(s, gpu, keeper);
-	if (needed > free + leaving + idle + (int64_t)g->residues)
-		return false;
-	while (needed > free + leaving) {
-		uint32_t victim = choose_victim(s, gpu, keeper, false);
-		bool offload = victim == NONE;
-		victim = offload ? oldest_residue(s, gpu, keeper) : victim;
-		if (victim == NONE || !evict(s, victim, gpu, offload))
-			return false;
-		free = md_free_bytes(s, gpu);
-		leaving = (int64_t)s->gpus[gpu].leaving;
-	}
-	return needed <= free;
-}
-
-void md_drain_for(struct medusa_sched *s, uint32_t gpu, uint64_t bytes, uint32_t keeper)
-{
-	const struct md_gpu *g = &s->gpus[gpu];
-	/* KV caches come free with the batches that run: to keep others from starting would gain nothing. */
-	int64_t soon = md_free_bytes(s, gpu) + (int64_t)(g->artifacts - g->held + g->residues + g->kv);
-	for (uint32_t a = g->oldest; a != NONE; a = md_copy_at(s, a, gpu)->newer) {
-		const struct md_copy *copy = md_copy_at(s, a, gpu);
-		soon += copy->draining && md_held(copy) ? (int64_t)s->artifacts[a].bytes : 0;
-	}
-	while (soon < (int64_t)bytes) {
-		uint32_t victim = choose_victim(s, gpu, keeper, true);
-		if (victim == NONE)
-			return;
-		md_copy_at(s, victim, gpu)->draining = true;
-		s->gpus[gpu].draining = true;
-		soon += (int64_t)s->artifacts[victim].bytes;
-	}
-}
-
-void md_drained(struct medusa_sched *s, uint32_t gpu)
-{
-	bool left = false;
-	uint32_t newer;
-	for (uint32_t a = s->gpus[gpu].oldest; s->gpus[gpu].draining && a != NONE; a = newer) {
-		const struct md_copy *copy = md_copy_at(s, a, gpu);
-		newer = copy->newer;
-		if (!copy->draining)
-			continue;
-		/* With a backbone others go, and the list changes: the rest is seen to next time. */
-		left = true;
-		if (evictable(s, a, gpu) && evict(s, a, gpu, copy->failed))
-			return;
-	}
-	s->gpus[gpu].draining = left;
-}
-
-void md_undrain(struct medusa_sched *s, uint32_t gpu)
-{
-	for (uint32_t a = s->gpus[gpu].oldest; a != NONE; a = md_copy_at(s, a, gpu)->newer) {
-		struct md_copy *copy = md_copy_at(s, a, gpu);
-		copy->draining = copy->failed;
-	}
-}
-
-void md_shrink(struct medusa_sched *s, uint32_t gpu)
-{
-	while (md_free_bytes(s, gpu) + (int64_t)s->gpus[gpu].leaving < 0) {
-		uint32_t victim = NONE;
-		for (uint32_t a = s->gpus[gpu].oldest; a != NONE && victim == NONE; a = md_copy_at(s, a, gpu)->newer)
-			victim = md_copy_at(s, a, gpu)->state == MD_SUSPENDED || evictable(s, a, gpu) ? a : NONE;
-		if (victim == NONE || !evict(s, victim, gpu, true))
-			return;
-	}
-}
-
-/* A process whose context is on a GPU cannot go. */
-static bool host_evictable(const struct medusa_sched *s, uint32_t artifact)
-{
-	const struct md_sched_artifact *a = &s->artifacts[artifact];
-	if (a->host_pins)
-		return false;
-	if (a->kind != MEDUSA_SCHED_LIBRARY)
-		return true;
-	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
-		uint32_t context = s->functions[a->owner].artifacts[MEDUSA_SCHED_CONTEXT];
-		if (context != NONE && md_copy_at(s, context, gpu)->state != MD_ABSENT)
-			return false;
-	}
-	return true;
-}
-
-static void sweep_gpu(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
-{
-	if (md_copy_at(s, artifact, gpu)->state == MD_SUSPENDED || evictable(s, artifact, gpu))
-		evict(s, artifact, gpu, true);
-}
-
-/* Ends the stay of an artifact that lay in host memory as long as its function was registered. */
-static void host_unfix(struct medusa_sched *s, uint32_t artifact)
-{
-	struct md_sched_artifact *a = &s->artifacts[artifact];
-	if (!a->host_fixed)
-		return;
-	a->host_fixed = false;
-	md_host_enter(s, artifact);
-}
-
-void md_sweep(struct medusa_sched *s, uint32_t function)
-{
-	const struct md_function *f = &s->functions[function];
-	for (int kind = MEDUSA_SCHED_CONTEXT; kind >= MEDUSA_SCHED_WEIGHTS; kind--) {
-		for (uint32_t gpu = 0; f->artifacts[kind] != NONE && gpu < s->gpu_count; gpu++)
-			sweep_gpu(s, f->artifacts[kind], gpu);
-	}
-	for (int kind = MEDUSA_SCHED_WEIGHTS; kind <= MEDUSA_SCHED_LIBRARY; kind++) {
-		uint32_t artifact = f->artifacts[kind];
-		if (artifact == NONE || s->artifacts[artifact].host != MD_THERE)
-			continue;
-		if (s->artifacts[artifact].host_fixed && !f->gone)
-			continue;
-		host_unfix(s, artifact);
-		if (host_evictable(s, artifact))
-			md_transfer_out(s, artifact, NONE, s->artifacts[artifact].bytes, true, true);
-	}
-}
-
-/* ---- host memory ------------------------------------------------------------------------------------------------ */
-
-void md_host_enter(struct medusa_sched *s, uint32_t artifact)
-{
-	struct md_sched_artifact *a = &s->artifacts[artifact];
-	if (a->host_fixed)
-		return;
-	a->host_older = s->host_newest;
-	a->host_newer = NONE;
-	if (s->host_newest != NONE)
-		s->artifacts[s->host_newest].host_newer = artifact;
-	else
-		s->host_oldest = artifact;
-	s->host_newest = artifact;
-}
-
-void md_host_leave(struct medusa_sched *s, uint32_t artifact)
-{
-	struct md_sched_artifact *a = &s->artifacts[artifact];
-	if (a->host_fixed)
-		return;
-	if (a->host_older != NONE)
-		s->artifacts[a->host_older].host_newer = a->host_newer;
-	else
-		s->host_oldest = a->host_newer;
-	if (a->host_newer != NONE)
-		s->artifacts[a->host_newer].host_older = a->host_older;
-	else
-		s->host_newest = a->host_older;
-	a->host_older = a->host_newer = NONE;
-}
-
-/* A process that nobody uses, though its context may still lie on GPUs. */
-static bool process_idle(struct medusa_sched *s, uint32_t artifact)
-{
-	const struct md_sched_artifact *a = &s->artifacts[artifact];
-	if (a->kind != MEDUSA_SCHED_LIBRARY || a->host_pins || !s->eviction->rank)
-		return false;
-	uint32_t context = s->functions[a->owner].artifacts[MEDUSA_SCHED_CONTEXT];
-	for (uint32_t gpu = 0; context != NONE && gpu < s->gpu_count; gpu++) {
-		const struct md_copy *copy = md_copy_at(s, context, gpu);
-		if (copy->state == MD_LOADING || (copy->state == MD_THERE && copy->pins) ||
-		    (copy->state == MD_THERE && s->eviction->may && !s->eviction->may(s, context, gpu)))
-			return false;
-	}
-	return true;
-}
-
-/* Takes its context off the GPUs; it can go itself when that has ended. */
-static void process_leave(struct medusa_sched *s, uint32_t artifact)
-{
-	uint32_t context = s->functions[s->artifacts[artifact].owner].artifacts[MEDUSA_SCHED_CONTEXT];
-	for (uint32_t gpu = 0; context != NONE && gpu < s->gpu_count; gpu++)
-		sweep_gpu(s, context, gpu);
-	if (host_evictable(s, artifact))
-		md_transfer_out(s, artifact, NONE, s->artifacts[artifact].bytes, true, true);
-}
-
-bool md_host_room(struct medusa_sched *s, uint64_t bytes, uint32_t keeper)
-{
-	if (!s->host_limit || s->host_used + bytes <= s->host_limit)
-		return true;
-	uint64_t idle = 0;
-	uint32_t next;
-	for (uint32_t a = s->host_oldest; a != NONE; a = s->artifacts[a].host_newer) {
-		bool may = !is_of(s, a, keeper) && (host_evictable(s, a) || process_idle(s, a));
-		idle += may ? s->artifacts[a].bytes : 0;
-	}
-	if (s->host_used - idle + bytes > s->host_limit)
-		return false; /* nobody goes for nothing */
-	for (uint32_t a = s->host_oldest; a != NONE && s->host_used + bytes > s->host_limit; a = next) {
-		next = s->artifacts[a].host_newer;
-		if (!is_of(s, a, keeper) && host_evictable(s, a))
-			md_transfer_out(s, a, NONE, s->artifacts[a].bytes, true, true);
-	}
-	for (uint32_t a = s->host_oldest; a != NONE && s->host_used + bytes > s->host_limit; a = next) {
-		next = s->artifacts[a].host_newer;
-		if (!is_of(s, a, keeper) && process_idle(s, a))
-			process_leave(s, a);
-	}
-	return s->host_used + bytes <= s->host_limit;
 }

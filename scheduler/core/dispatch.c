@@ -5,7 +5,15 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "scheduler/core/books.h"
+#include "scheduler/core/dispatch.h"
+#include "scheduler/core/evict.h"
+#include "scheduler/core/request.h"
 #include "scheduler/core/state.h"
+#include "scheduler/core/step.h"
+#include "scheduler/core/transfer.h"
+#include "scheduler/policy/cost.h"
+#include "scheduler/policy/policies.h"
 
 #define SKIP 16              /* functions that cannot start now are passed over, so many in one step */
 #define STUCK_RETRY 5000000u /* ns until one that fits nowhere at the moment is looked at again */

@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "scheduler/core/registry.h"
 #include "scheduler/core/state.h"
+#include "scheduler/policy/policies.h"
 
 #define DEFAULT_MAX_WAIT 600000000000ull
 #define DEFAULT_PRELOAD_PERIOD 1000000000ull

@@ -4,7 +4,12 @@
 #include <stdlib.h>
 
 #include "base/array.h"
+#include "scheduler/core/books.h"
+#include "scheduler/core/dispatch.h"
+#include "scheduler/core/request.h"
 #include "scheduler/core/state.h"
+#include "scheduler/core/step.h"
+#include "scheduler/policy/cost.h"
 
 #define RECENT_S 60.0 /* what a function's recent record forgets to 1/e in */
 

@@ -3,7 +3,16 @@
 #include <stdlib.h>
 
 #include "base/array.h"
+#include "scheduler/core/books.h"
+#include "scheduler/core/dispatch.h"
+#include "scheduler/core/evict.h"
+#include "scheduler/core/registry.h"
+#include "scheduler/core/request.h"
 #include "scheduler/core/state.h"
+#include "scheduler/core/step.h"
+#include "scheduler/core/transfer.h"
+#include "scheduler/policy/policies.h"
+#include "scheduler/policy/preloading.h"
 
 /* ---- actions ---------------------------------------------------------------------------------------------------- */
 

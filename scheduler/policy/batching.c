@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Batching: how many requests of a function run together, and how long the first ones wait for more. */
+#include "scheduler/core/request.h"
 #include "scheduler/core/state.h"
+#include "scheduler/policy/cost.h"
+#include "scheduler/policy/policies.h"
 
 static uint32_t most(const struct medusa_sched *s, uint32_t function, uint32_t limit)
 {

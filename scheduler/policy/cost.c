@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What starting a function somewhere would take: estimates that placement, eviction and queueing share. */
 #include "scheduler/core/state.h"
+#include "scheduler/policy/cost.h"
 
 #define RATE_AGE 100000000u /* ns */
 

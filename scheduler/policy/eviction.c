@@ -2,7 +2,10 @@
 /* Eviction: which idle artifact leaves a GPU first when another needs its memory. */
 #include <math.h>
 
+#include "scheduler/core/request.h"
 #include "scheduler/core/state.h"
+#include "scheduler/policy/cost.h"
+#include "scheduler/policy/policies.h"
 
 static const struct md_function *owner(const struct medusa_sched *s, uint32_t artifact)
 {

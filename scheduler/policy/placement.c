@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Placement: on which GPU a function runs, and from where what it lacks there is copied. */
+#include "scheduler/core/books.h"
+#include "scheduler/core/dispatch.h"
+#include "scheduler/core/evict.h"
 #include "scheduler/core/state.h"
+#include "scheduler/core/step.h"
+#include "scheduler/policy/cost.h"
+#include "scheduler/policy/policies.h"
 
 static bool can(struct medusa_sched *s, uint32_t function, uint32_t gpu)
 {

@@ -2,7 +2,9 @@
 /* Policies by name. */
 #include <string.h>
 
+#include "scheduler/core/registry.h"
 #include "scheduler/core/state.h"
+#include "scheduler/policy/policies.h"
 
 #define MOST 8 /* policies of one kind */
 

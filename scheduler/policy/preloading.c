@@ -4,7 +4,11 @@
 #include <stdlib.h>
 
 #include "base/cleanup.h"
+#include "scheduler/core/books.h"
 #include "scheduler/core/state.h"
+#include "scheduler/core/transfer.h"
+#include "scheduler/policy/policies.h"
+#include "scheduler/policy/preloading.h"
 #include "scheduler/knapsack/knapsack.h"
 
 #define MOST_FUNCTIONS 256 /* the most called ones are planned for; the rest comes when it is asked for */

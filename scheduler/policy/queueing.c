@@ -3,7 +3,11 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "scheduler/core/dispatch.h"
+#include "scheduler/core/request.h"
 #include "scheduler/core/state.h"
+#include "scheduler/policy/cost.h"
+#include "scheduler/policy/policies.h"
 
 /* ---- fifo ------------------------------------------------------------------------------------------------------- */
 

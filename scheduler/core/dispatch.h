@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which function runs next, and where. */
+#ifndef MD_SCHEDULER_CORE_DISPATCH_H
+#define MD_SCHEDULER_CORE_DISPATCH_H
+
+#include "scheduler/core/state.h"
+
+void md_function_changed(struct medusa_sched *s, uint32_t function); /* its place among those that may run */
+void md_dispatch(struct medusa_sched *s);
+void md_claim_drop(struct medusa_sched *s, uint32_t function);
+static inline bool md_slot_free(const struct medusa_sched *s, uint32_t gpu)
+{
+	return s->gpus[gpu].present && s->gpus[gpu].running < s->gpus[gpu].slots;
+}
+
+#endif

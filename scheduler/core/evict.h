@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Making room by evicting what is idle. */
+#ifndef MD_SCHEDULER_CORE_EVICT_H
+#define MD_SCHEDULER_CORE_EVICT_H
+
+#include "scheduler/core/state.h"
+
+/* True if the function could have memory on the GPU, now or after evictions. */
+bool md_fits(struct medusa_sched *s, uint32_t function, uint32_t gpu);
+/* True if it could, were the GPU empty. */
+bool md_fits_empty(const struct medusa_sched *s, uint32_t function, uint32_t gpu, uint64_t kv_bytes);
+void md_shrink(struct medusa_sched *s, uint32_t gpu);  /* others took memory: gives up what is idle */
+void md_drained(struct medusa_sched *s, uint32_t gpu); /* lets go what drains and is idle by now */
+void md_undrain(struct medusa_sched *s, uint32_t gpu);
+/* Evicts what belongs to the function alone, which is gone or which nobody calls. */
+void md_sweep(struct medusa_sched *s, uint32_t function);
+/* Frees until `bytes` are free, by evicting idle copies that `keeper` does not need. True: they are free now. */
+bool md_make_room(struct medusa_sched *s, uint32_t gpu, uint64_t bytes, uint32_t keeper);
+void md_drain_for(struct medusa_sched *s, uint32_t gpu, uint64_t bytes, uint32_t keeper);
+/* Frees host memory of idle artifacts, except for keeper's. True: `bytes` are free. */
+bool md_host_room(struct medusa_sched *s, uint64_t bytes, uint32_t keeper);
+
+#endif
