@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The background thread: resolves kernels, builds each graph as soon as it can, most wanted first, and
- * takes all down. */
+/*
+ * The background thread: resolves kernels, builds each graph as soon
+ * as it can, most wanted first, and takes everything down at the end.
+ */
 #define MD_LOG_DOMAIN "restore"
 
 #include <errno.h>
@@ -74,8 +76,8 @@ static void init_condition(pthread_cond_t *condition)
 }
 
 /*
- * A child of a process that uses CUDA cannot: it is left alone. One that was forked before is as good as its parent; no
- * thread of ours was there yet, but one of the engine's may have held a lock.
+ * The child of a process that uses CUDA cannot use it, and is left alone. A child that was forked before that is as
+ * good as its parent: none of our threads existed yet, but a thread of the engine may have held a lock.
  */
 static void child_after_fork(void)
 {
@@ -92,7 +94,7 @@ static void child_after_fork(void)
 	init_condition(&r->changed);
 }
 
-/* A child that was made without fork(), by a system call of the engine's own, runs no handler. */
+/* A child that the engine made by a system call, without fork(), runs no handler. */
 static void notice_fork(void)
 {
 	if (md_restore.process != getpid())
@@ -126,7 +128,7 @@ static void init(void)
 	r->path = md_restore_path("MEDUSA_ARTIFACT");
 	r->report = md_restore_path("MEDUSA_VERIFY_REPORT");
 	const char *keys = md_environment_get("MEDUSA_TRUSTED_KEYS");
-	r->trust_asked = keys != NULL; /* set means set: an empty list trusts nobody */
+	r->trust_asked = keys != NULL; /* a variable that is set but empty trusts nobody */
 	if (r->trust_asked)
 		r->trusted_keys = *keys ? md_restore_path("MEDUSA_TRUSTED_KEYS") : strdup("");
 	r->verify = md_environment_is_on("MEDUSA_VERIFY");
@@ -229,7 +231,7 @@ static void graph_ready(struct md_restore *r, struct md_restore_graph *graph)
 	note_first_ready(r);
 }
 
-/* One stage of a graph, or what of it fits beside the engine's replays. */
+/* Runs one stage of a graph, or the slice of it that fits beside the engine's replays. */
 static void step_graph(struct md_restore *r, struct md_restore_graph *graph)
 {
 	struct md_error err = {0};
@@ -245,14 +247,19 @@ static void step_graph(struct md_restore *r, struct md_restore_graph *graph)
 	pthread_mutex_unlock(&r->lock);
 }
 
-/* The executable stands by itself; what it was made from goes after it was announced, and makes room for the next. */
+/*
+ * Destroys the graph that the executable was instantiated from. The
+ * executable does not need it, and the next graph gets its memory.
+ */
 static void drop_template(struct md_restore_graph *graph)
 {
 	md_cuda.cuGraphDestroy(graph->graph);
 	graph->graph = NULL;
 }
 
-/* While the engine binds its buffers; what fails here is told by the first graph that needs it. */
+/*
+ * Reserves private memory while the engine binds its buffers. The first graph that needs the memory reports a failure.
+ */
 static void reserve_arena(struct md_restore *r)
 {
 	struct md_error err = {0};
@@ -271,7 +278,7 @@ void md_restore_settle(struct md_restore *r)
 	md_restore_images_join(r);
 	for (uint32_t i = 0; i < r->artifact.graph_count; i++)
 		arena_used |= r->graphs[i].state == MD_GRAPH_READY && r->graphs[i].uses_arena;
-	if (!r->verify) { /* whose comparisons, of graphs that are never ready, come at any time */
+	if (!r->verify) { /* a verify run may compare at any time, and its graphs are never ready */
 		if (!arena_used)
 			md_restore_arena_free(r);
 		md_restore_images_unload(r, true);
@@ -327,7 +334,7 @@ static void do_work(struct md_restore *r, const struct md_work *work, const stru
 	}
 }
 
-/* What the engine waits for; not what is cleared away afterwards. */
+/* Whether the engine may be waiting for the work; it never waits for memory that is cleared away afterwards. */
 static bool is_stage(enum md_work_kind kind)
 {
 	return kind == MD_WORK_BUILD || kind == MD_WORK_RESOLVE || kind == MD_WORK_ARENA || kind == MD_WORK_HEAP;
@@ -346,7 +353,7 @@ static void work_in_turn(struct md_restore *r, const struct md_work *work, const
 	pthread_mutex_unlock(&r->lock);
 }
 
-/* Never sleeps while it holds work: an engine that unloads a module waits for that. */
+/* The thread never sleeps while it holds work, because an engine that unloads a module waits for that lock. */
 static void run_graphs(struct md_restore *r)
 {
 	bool settled = false;
@@ -360,7 +367,7 @@ static void run_graphs(struct md_restore *r)
 				      memory_order_relaxed);
 		bool go = work.kind != MD_WORK_WAIT && has_turn(r, &work, &turn, &wait_ns);
 		if (work.kind == MD_WORK_WAIT || work.kind == MD_WORK_SETTLE)
-			pthread_cond_broadcast(&r->changed); /* refusals that were found */
+			pthread_cond_broadcast(&r->changed); /* graphs may have been refused */
 		if (!go) {
 			pthread_mutex_unlock(&r->work);
 			if (!atomic_load(&r->stop))
@@ -380,7 +387,7 @@ static void run_graphs(struct md_restore *r)
 bool md_restore_thread_enter(struct md_restore *r, const char *name)
 {
 	CUstreamCaptureMode relaxed = CU_STREAM_CAPTURE_MODE_RELAXED;
-	md_guard_enter(); /* for good: nothing that this thread does is the engine's */
+	md_guard_enter(); /* for good: no driver call of this thread is the engine's */
 	prctl(PR_SET_NAME, name);
 	prctl(PR_SET_TIMERSLACK, 1000); /* ns: a step beside replays begins within microseconds or not at all */
 	CUcontext popped;
@@ -529,7 +536,7 @@ static void exit_begins(void)
 	atomic_store(&exiting, true);
 }
 
-/* Whoever unloads modules at exit asked for that before they were loaded, and so is called after this. */
+/* An exit handler that unloads modules was registered before they were loaded, so it runs after ours. */
 void md_restore_watch_exit(void)
 {
 	static atomic_uint asked;
@@ -545,7 +552,10 @@ static void refuse_users(struct md_restore *r, uint32_t kernel, struct md_restor
 			continue;
 		md_error_set(&err, MD_ERR_MISMATCH, "kernel %s: the engine unloaded the module that it was found in",
 			     r->artifact.kernels[kernel].name);
-		/* Nobody asks for a graph any more at exit, or ever when verifying: there the report tells. */
+		/*
+		 * At exit no engine asks for a graph any more. In a verify
+		 * run none is handed out, and the report has the reason.
+		 */
 		refuse(r, graph, &err, r->verify || atomic_load(&exiting) ? MD_LOG_INFO : MD_LOG_WARN);
 		md_restore_stages_undo(md_restore_graph_stages, md_restore_graph_stage_count, r, graph);
 	}

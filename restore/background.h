@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The background thread, from its start to its end, and what it tells those that wait. */
+/* The background thread, from its start to its end, and how others wait for it. */
 #ifndef MD_RESTORE_BACKGROUND_H
 #define MD_RESTORE_BACKGROUND_H
 
@@ -18,7 +18,7 @@ void md_restore_module_gone(void *handle);
 void md_restore_context_gone(CUcontext context);
 /* After a module was loaded: exit() is noticed before it is unloaded there. */
 void md_restore_watch_exit(void);
-/* A graph that was ready waits, and counts as restored no more. */
+/* A graph that was ready waits again, and no longer counts as restored. */
 void md_restore_graph_unmake(struct md_restore *r, struct md_restore_graph *graph) MD_REQUIRES(r->lock);
 /* Sets REFUSED with the reason and logs it. The graph must not have been handed out. */
 void md_restore_refuse(struct md_restore *r, struct md_restore_graph *graph, const struct md_error *err)

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the engine has bound: whether it is what the artifact was made with (made, of the same size and alignment, as near
- * to another), and where it lies. */
+/*
+ * The engine's bindings: whether they match the artifact's (bound at all, of the same size and alignment, as near to
+ * another one), and where they lie.
+ */
 #include "restore/bindings.h"
 #include "restore/restore.h"
 
-/* A launch has the address where one binding ends and the next begins: it is one address again, or no
- * graph is right. */
+/* A launch has the address at which one binding ends and the next begins: the two must lie side by side again. */
 static enum md_status check_neighbour(const struct md_restore *r, uint32_t index, struct md_error *err)
 {
 	const struct md_binding *binding = &r->artifact.bindings[index];
@@ -23,8 +24,9 @@ static enum md_status check_neighbour(const struct md_restore *r, uint32_t index
 	return MD_OK;
 }
 
-/* A pointer into memory that two names share is of the one or the other, and the capture cannot tell: they lie so
- * again.
+/*
+ * Nothing tells to which of two names a pointer into shared
+ * memory belongs, so both must lie as they did in the capture.
  */
 static enum md_status check_overlap(const struct md_restore *r, uint32_t index, struct md_error *err)
 {
@@ -77,7 +79,7 @@ enum md_status md_restore_bindings_check(struct md_restore *r, struct md_restore
 	return MD_OK;
 }
 
-/* What was page-locked host memory must be such again: a copy of it goes another way, and a kernel reads it. */
+/* Host memory that was page-locked must be page-locked again: copies treat it differently, and kernels read it. */
 static enum md_status check_host_memory(const struct md_restore *r, const struct md_restore_graph *graph,
 					struct md_error *err)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the engine has bound: whether it is what the artifact was made with, and where it lies. */
+/* The engine's bindings: whether they match the artifact's, and where they lie. */
 #ifndef MD_RESTORE_BINDINGS_H
 #define MD_RESTORE_BINDINGS_H
 
@@ -11,10 +11,12 @@ enum md_status md_restore_binding_check(const struct md_restore *r, uint32_t bin
 /* The first binding of graph that is missing or has another size; MD_OK if none. */
 enum md_status md_restore_bindings_check(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
     MD_REQUIRES(r->lock);
-/* The same check; then the addresses of the graph's bindings are known. */
+/* The same check; then the addresses of the graph's bindings are noted. */
 enum md_status md_restore_bindings_take(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err);
-/* Where an allocation of the artifact lies in this process: bound, private, or a variable; of a graph whose bindings were
- * taken. */
+/*
+ * The address in this process of an allocation of the artifact: bound,
+ * private, or a variable. For a graph whose bindings were taken.
+ */
 uint64_t md_restore_alloc_address(const struct md_restore *r, uint32_t alloc);
 
 #endif

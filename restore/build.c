@@ -32,13 +32,13 @@ void md_restore_scratch_finish(struct md_scratch *s)
 	*s = (struct md_scratch){0};
 }
 
-/* A launch gives it to its node; nothing else does. */
+/* Only a launch can give its node this attribute. */
 static bool is_launchs_alone(uint32_t id)
 {
 	return id == CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION;
 }
 
-/* A window of no bytes is no window, whatever it is set to. */
+/* An access policy window of no bytes has no effect. */
 static bool is_to_be_set(uint32_t id, const CUlaunchAttributeValue *value)
 {
 	return !is_launchs_alone(id) &&
@@ -68,7 +68,7 @@ static bool needs_launch(const struct md_node *node)
 	return false;
 }
 
-/* The stream must not stay in a capture, whatever became of the call that ends it: everything else needs the stream. */
+/* Everything else needs the stream, so it must leave the capture even if the call that ends the capture fails. */
 static enum md_status end_capture(CUstream stream, struct md_error *err)
 {
 	CUgraph same = NULL;
@@ -78,7 +78,7 @@ static enum md_status end_capture(CUstream stream, struct md_error *err)
 	return status;
 }
 
-/* Into a capture that adds to this very graph, as a child graph's nodes could not be moved there. */
+/* Launches into a capture that adds to this graph itself, because a child graph's nodes could not be moved there. */
 static enum md_status launch_into(struct md_restore *r, CUgraph graph, const struct md_node *node,
 				  const CUDA_KERNEL_NODE_PARAMS *params, CUgraphNode *out, struct md_error *err)
 {
@@ -94,7 +94,7 @@ static enum md_status launch_into(struct md_restore *r, CUgraph graph, const str
 	    .hStream = r->stream,
 	    .attrs = attributes,
 	};
-	/* A preferred cluster is refused without the cluster that it is a multiple of. */
+	/* The driver refuses a preferred cluster without the cluster of which it is a multiple. */
 	for (uint32_t i = 0; i < node->attribute_count && config.numAttrs < 2; i++) {
 		if (!is_launchs_alone(node->attributes[i].id) &&
 		    node->attributes[i].id != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
@@ -198,8 +198,8 @@ static enum md_status add_memcpy(struct md_restore *r, CUgraph graph, const stru
 }
 
 /*
- * Nodes are added to the graph that the driver embeds, not to one that it would copy: so each is made once, whatever of
- * it a copy would lose.
+ * Nodes are added to the graph that the driver embeds. It would
+ * copy any other graph, and a copy may lose parts of a node.
  */
 static enum md_status add_child(struct md_restore_graph *graph, CUgraph into, uint32_t index, struct md_error *err)
 {
@@ -252,7 +252,7 @@ static enum md_status add_node(struct md_restore *r, struct md_restore_graph *gr
 	}
 }
 
-/* Edges [from, to) lie in one graph. */
+/* Adds the edges [from, to), which lie in one graph. */
 static enum md_status add_edge_run(struct md_restore *r, const struct md_restore_graph *graph, uint32_t from,
 				   uint32_t to, bool with_data, struct md_error *err)
 {
@@ -367,7 +367,7 @@ static enum md_status begin_graph(struct md_restore_graph *graph, struct md_erro
 enum md_status md_restore_build_nodes(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
 {
 	const struct md_artifact_graph *stored = graph->stored;
-	MD_FORWARD(scratch_reserve(r, stored, err)); /* another graph's turn may have been in between */
+	MD_FORWARD(scratch_reserve(r, stored, err)); /* another graph may have used the scratch buffers meanwhile */
 	if (!graph->graph)
 		MD_FORWARD(begin_graph(graph, err));
 	for (uint32_t n = 0; n < graph->slice && graph->nodes_added < stored->node_count; n++) {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Contents that were saved may have been made of the weights: before a graph that has some is handed out, what is bound
- * as constant is hashed, and must be what it was in the capture. */
+/*
+ * Saved contents may have been made from the weights. Before a graph with such contents is handed out, its constant
+ * bindings are hashed, and must have the hashes of the capture.
+ */
 #define MD_LOG_DOMAIN "restore"
 
 #include <stdlib.h>
@@ -20,7 +22,7 @@
 
 static void open_hasher(struct md_restore *r)
 {
-	CUstream stream = NULL; /* of its own: on the restore's, a launch may be captured just now */
+	CUstream stream = NULL; /* of its own: the restore's stream may be capturing a launch */
 	struct md_device_hasher hasher = {0};
 	if (md_cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS) {
 		md_device_hasher_open(&hasher, stream);
@@ -106,7 +108,7 @@ void md_restore_constants_rebound(struct md_restore *r, uint32_t binding)
 
 struct batch {
 	struct md_hash_range *ranges;
-	uint32_t *bindings; /* of the artifact */
+	uint32_t *bindings; /* indices in the artifact */
 	size_t count;
 };
 
@@ -116,7 +118,10 @@ static void batch_finish(struct batch *batch)
 	free(batch->bindings);
 }
 
-/* All at once, whichever graph is asked for: a few large launches cost hardly more than one small. */
+/*
+ * Lists all bindings at once, whichever graph is asked for: a
+ * few large launches cost hardly more than one small launch.
+ */
 static enum md_status list_unknown(struct md_restore *r, struct batch *batch, struct md_error *err)
 {
 	uint32_t count = r->artifact.binding_count;
@@ -141,7 +146,7 @@ static void settle_one(struct md_restore *r, const struct batch *batch, size_t i
 	r->constants[binding] = status != MD_OK ? MD_CONSTANT_UNREAD : same ? MD_CONSTANT_SAME : MD_CONSTANT_OTHER;
 }
 
-/* One by one when they can't be hashed together, so that the right one is named. */
+/* Hashes the bindings one by one when they can't be hashed together, so that the right one is named. */
 static void hash_batch(struct md_restore *r, const struct batch *batch)
 {
 	struct md_error err = {0};
@@ -160,7 +165,7 @@ static void hash_batch(struct md_restore *r, const struct batch *batch)
 	}
 }
 
-/* What the engine has in its hands stays. True: what was made for the others may go now. */
+/* Refuses graphs of other constants that were not handed out. True: what was made for them may be freed now. */
 static bool refuse_others(struct md_restore *r) MD_REQUIRES(r->lock)
 {
 	bool refused = false, waiting = false;
@@ -177,10 +182,10 @@ static bool refuse_others(struct md_restore *r) MD_REQUIRES(r->lock)
 		md_restore_stages_undo(md_restore_graph_stages, md_restore_graph_stage_count, r, graph);
 	}
 	pthread_cond_broadcast(&r->changed);
-	return refused && !waiting; /* else it goes when those that wait are made */
+	return refused && !waiting; /* otherwise it is freed when the waiting graphs are made */
 }
 
-/* The context is current. What the engine has submitted may still be writing its weights. */
+/* The context is current. Work that the engine has submitted may still be writing its weights. */
 static enum md_status hash_when_written(struct md_restore *r, const struct batch *batch, struct md_error *err)
 {
 	if (atomic_load(&r->captures))
@@ -217,7 +222,7 @@ enum md_status md_restore_constants_hash(struct md_restore *r, struct md_error *
 	uint64_t start = md_clock_ns();
 	pthread_mutex_lock(&r->lock);
 	enum md_status status = MD_OK;
-	if (r->phase == MD_PHASE_OPEN) /* else whoever asks looks again, and finds out why it is not */
+	if (r->phase == MD_PHASE_OPEN) /* otherwise the caller looks at the phase again, and finds the reason */
 		status = list_unknown(r, &batch, err);
 	bool due = status == MD_OK && batch.count;
 	if (due)

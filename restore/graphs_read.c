@@ -35,7 +35,7 @@ static void *reader_main(void *argument)
 	return NULL;
 }
 
-/* Only kernels whose image a loader has brought: nothing else is known to be wanted yet. */
+/* The next kernel whose image a loader has loaded. Nothing else is known to be wanted while the graphs are read. */
 static uint32_t next_early(struct md_restore *r) MD_REQUIRES(r->lock)
 {
 	if (!md_restore_limits_fit(r))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Graphs that hand values on to each other in memory that nobody bound: all of them have Medusa's copy of it, or all of
- * them the engine's. None is handed out before all can be, and when one cannot, none is. Everything here is under lock.
+ * Graphs that hand values on to each other in unbound memory: all of them use Medusa's copy of it, or all of them the
+ * engine's. None is handed out before all can be, and when one cannot be, none is. Everything here is under lock.
  */
 #define MD_LOG_DOMAIN "restore"
 
@@ -76,7 +76,7 @@ void md_restore_group_lost(struct md_restore *r, const char *label, unsigned bat
 		say_split(graph, out, why);
 }
 
-/* What was built of the others is taken apart by the background. */
+/* The background takes the other graphs of the group apart. */
 void md_restore_group_refuse(struct md_restore *r, const struct md_restore_graph *graph)
 {
 	struct md_restore_graph *other;
@@ -108,7 +108,7 @@ void md_restore_group_stale(struct md_restore *r, struct md_restore_graph *graph
 
 /* ---- handing out ---- */
 
-/* The engine may have captured it live since. */
+/* A graph of the group that the engine gave up waiting for, and may have captured live since. */
 static const struct md_restore_graph *find_given_up(const struct md_restore *r, const struct md_restore_graph *graph)
 {
 	const struct md_restore_graph *other;
@@ -229,8 +229,10 @@ static struct md_restore_graph *find_exec(const struct md_restore *r, CUgraphExe
 	return NULL;
 }
 
-/* Until all that was handed out has been launched in the right order once; graphs that are never
- * launched cost little. */
+/*
+ * Watches until all graphs that were handed out have been launched in
+ * the right order once. Graphs that are never launched cost little.
+ */
 void md_restore_group_launched(struct md_restore *r, CUgraphExec exec)
 {
 	struct md_restore_graph *graph = r->phase == MD_PHASE_OPEN ? find_exec(r, exec) : NULL;

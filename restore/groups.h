@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Graphs that go together. Under lock. */
+/* Groups: graphs that are restored together or not at all. Under lock. */
 #ifndef MD_RESTORE_GROUPS_H
 #define MD_RESTORE_GROUPS_H
 
@@ -7,9 +7,9 @@
 
 /* True if the graph, or another one of its group, was handed out. */
 bool md_restore_group_is_out(const struct md_restore *r, const struct md_restore_graph *graph);
-/* The graph itself or one that goes with it, which is not made yet; NULL: none. */
+/* The graph itself, or another one of its group, that is not made yet; NULL: none. */
 struct md_restore_graph *md_restore_group_waiting(const struct md_restore *r, struct md_restore_graph *graph);
-/* Refuses all that go with a graph that was refused. */
+/* Refuses the other graphs of the group of a refused graph. */
 void md_restore_group_refuse(struct md_restore *r, const struct md_restore_graph *graph) MD_REQUIRES(r->lock);
 /* No graph of the group is handed out any more. */
 void md_restore_group_stale(struct md_restore *r, struct md_restore_graph *graph);
@@ -23,9 +23,9 @@ void md_restore_group_lost(struct md_restore *r, const char *label, unsigned bat
 enum md_status md_restore_group_captured(struct md_restore *r, const char *label, unsigned batch, struct md_error *err)
     MD_REQUIRES(r->lock);
 void md_restore_group_apply_live(struct md_restore *r) MD_REQUIRES(r->lock);
-/* The graph is launched: what it writes is there for the others. */
+/* The graph is launched: the other graphs of its group may read what it writes. */
 void md_restore_group_feed(struct md_restore *r, const struct md_restore_graph *writer);
-/* A restored graph is launched, as long as md_restore_watching says that this is of interest. */
+/* A restored graph is launched. Called while md_restore_watching is set. */
 void md_restore_group_launched(struct md_restore *r, CUgraphExec exec);
 extern atomic_bool md_restore_watching;
 

@@ -14,10 +14,10 @@
 #endif
 
 /*
- * Half of what instantiation takes are page faults: the driver allocates thousands of small objects, each page of which
- * is touched for the first time. Blocks of the same thread's heap are brought in by one call each and held; a graph's
- * share of them is freed just before it is made, and is where these objects go. The last block is never freed before
- * the end: what lies at the end of a heap would be given back.
+ * Page faults take half the time of an instantiation: the driver allocates thousands of small objects and touches each
+ * page for the first time. So blocks of the same thread's heap are brought in by one call each, and held. A graph's
+ * share of them is freed just before the graph is made, and the driver's objects go there. The last block is kept until
+ * the end, because memory at the end of a heap would be given back to the kernel.
  */
 #define BLOCK_BYTES (64u << 10) /* below malloc's mapping threshold, above its caches */
 #define SLICE_BLOCKS 64u
@@ -65,7 +65,7 @@ static uint64_t template_bytes(const struct md_restore_graph *graph)
 	return (uint64_t)graph->stored->node_count * TEMPLATE_NODE_BYTES;
 }
 
-/* What the graphs that are still to be made will take, one template's at a time. */
+/* Memory that the graphs which are still to be made will take; templates exist one at a time. */
 static uint64_t heap_wanted(const struct md_restore *r)
 {
 	uint64_t bytes = 0, most = 0;
@@ -94,7 +94,7 @@ void md_restore_heap_add(struct md_restore *r)
 	pthread_mutex_unlock(&r->lock);
 }
 
-/* All blocks are there before the first is freed: malloc would give that out again. */
+/* All blocks are allocated before the first one is freed: malloc would hand that one out again. */
 enum md_status md_restore_heap_take(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
 {
 	struct md_heap *heap = &r->heap;

@@ -5,11 +5,11 @@
 
 #include "restore/restore.h"
 
-/* Graphs that are still to be made will take more than is there. */
+/* The graphs that are still to be made will take more memory than is held. */
 bool md_restore_heap_lacks(const struct md_restore *r) MD_REQUIRES(r->lock);
 /* Brings in some 4 MiB more. */
 void md_restore_heap_add(struct md_restore *r);
-/* Leaves to the driver what this graph will take; a stage, which never fails. */
+/* Frees as much memory for the driver as this graph will take. A stage, which never fails. */
 enum md_status md_restore_heap_take(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err);
 void md_restore_heap_finish(struct md_heap *heap);
 

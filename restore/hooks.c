@@ -70,7 +70,7 @@ static void context_dies(CUcontext context)
 #define hook_cuCtxPushCurrent_v2(ctx) context_made(CALL(cuCtxPushCurrent_v2, ctx), &ctx)
 #define hook_cuCtxDestroy_v2(ctx) (context_dies(ctx), CALL(cuCtxDestroy_v2, ctx))
 
-/* Restoring waits for limits as they were in the capture. */
+/* A restore waits until the limits are those of the capture. */
 static CUresult hook_cuCtxSetLimit(CUlimit limit, size_t value)
 {
 	CUresult result = CALL(cuCtxSetLimit, limit, value);
@@ -127,7 +127,7 @@ static void find_context(void)
 /* ---- modules and libraries ---- */
 
 /* handle: CUmodule * or CUlibrary *, filled by now */
-/* option: with which PTX was compiled, if it changes the code; NULL: none. */
+/* option: the option with which PTX was compiled, if it changes the code; NULL: none. */
 static CUresult image_loaded(CUresult result, const void *handle, bool is_library, const void *image, const char *path,
 			     const char *option)
 {
@@ -205,7 +205,7 @@ static CUresult memory_taken(CUresult result, const unsigned long long *key, con
 	return result;
 }
 
-/* The same for what kernels are handed by address, which counts in the sequence of allocations. */
+/* The same for memory that kernels get by address, which counts in the sequence of allocations. */
 static CUresult allocated(CUresult result, enum md_alloc_family family, const unsigned long long *address,
 			  const size_t *pitch, uint64_t bytes)
 {

@@ -21,7 +21,10 @@
 
 #define DEVICE_PAGE (2ull << 20)
 
-/* What the driver is given, of which it makes a copy of its own: memory of ours, since a file may change meanwhile. */
+/*
+ * An image as the driver gets it: in memory of ours, because
+ * a file may change meanwhile. The driver makes its own copy.
+ */
 struct code {
 	uint8_t *bytes; /* owned; a zero stands behind: PTX is a text */
 };
@@ -42,7 +45,7 @@ static enum md_status code_init(struct code *code, uint64_t size, struct md_erro
 	return MD_OK;
 }
 
-/* Reads the beginning first: the file may hold anything instead of the image, and gigabytes of it. */
+/* Reads the beginning first: the file may hold gigabytes of something else. */
 static enum md_status read_bytes(int fd, const char *path, const struct md_image *image, uint8_t *out,
 				 struct md_error *err)
 {
@@ -70,7 +73,7 @@ static enum md_status check_content(const char *path, const struct md_image *ima
 			    (unsigned long long)image->file_offset, now, stored);
 }
 
-/* The image alone: a library has gigabytes. */
+/* Reads the image alone, because a library has gigabytes. */
 static enum md_status read_region(const char *path, const struct md_image *image, struct code *code,
 				  struct md_error *err)
 {
@@ -147,7 +150,7 @@ static enum md_status read_code(const struct md_restore *r, uint32_t index, stru
 	return read_file_image(image, code, err);
 }
 
-/* Until the driver may be used beside the engine's replays; false when it is no longer worth while. */
+/* Waits until the driver may be used beside the engine's replays; false: loading is no longer worth while. */
 static bool wait_for_turn(struct md_restore *r, uint64_t bytes, struct md_pace_turn *turn)
 {
 	bool go = false;
@@ -183,7 +186,7 @@ static void publish(struct md_restore *r, uint32_t index, enum md_status status,
 {
 	struct md_restore_image *image = &r->images[index];
 	if (status == MD_ERR_BUSY) {
-		image->state = MD_IMAGE_IDLE; /* whoever wants it after all loads it */
+		image->state = MD_IMAGE_IDLE; /* a graph that wants it after all loads it */
 		return;
 	}
 	image->library = library;
@@ -240,7 +243,7 @@ uint64_t md_restore_images_held(const struct md_restore *r, bool at_most)
 	return bytes;
 }
 
-/* From here on an image that nobody has begun is loaded by whoever wants it. */
+/* Empties the queue: from here on an image is loaded by the thread that wants it. */
 static void clear_queue(struct md_restore *r)
 {
 	pthread_mutex_lock(&r->lock);
@@ -252,7 +255,7 @@ static void clear_queue(struct md_restore *r)
 	pthread_mutex_unlock(&r->lock);
 }
 
-/* The next one in the queue, or MD_NONE. */
+/* The next image in the queue, or MD_NONE. */
 static uint32_t take_image(struct md_restore *r)
 {
 	uint32_t image = MD_NONE;

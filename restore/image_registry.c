@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What modules and libraries the process has loaded by itself, by content: kernels found there need no second load. */
+/*
+ * Modules and libraries that the process has loaded by itself,
+ * by content: a kernel that is found there needs no second load.
+ */
 #include <stdlib.h>
 
 #include "base/array.h"
@@ -28,7 +31,7 @@ static bool worth_hashing(const struct md_registry *registry, uint64_t size)
 static void add(struct md_registry *registry, const struct md_loaded *loaded)
 {
 	if (!MD_ARRAY_GROW(registry->items, registry->count, registry->capacity))
-		return; /* not known as loaded: the stored image is used instead */
+		return; /* the image counts as not loaded, and the stored image is used instead */
 	registry->items[registry->count++] = *loaded;
 }
 
@@ -88,7 +91,7 @@ void md_registry_asked(struct md_registry *registry, const struct md_asked *aske
 	pthread_mutex_lock(&registry->lock);
 	if (MD_ARRAY_EXTEND(registry->asked, registry->asked_count))
 		registry->asked[registry->asked_count++] = *asked;
-	/* else it is not known to be written: graphs are captured live */
+	/* otherwise the variable counts as not written, and graphs are captured live */
 	pthread_mutex_unlock(&registry->lock);
 }
 
@@ -115,7 +118,7 @@ bool md_registry_wants_variables(struct md_registry *registry)
 	return wants;
 }
 
-/* The module is gone, or its handle is another one's. */
+/* The module is gone, or another module has its handle. */
 static void forget_asked(struct md_registry *registry, const void *handle)
 {
 	for (size_t i = registry->asked_count; i-- > 0;)

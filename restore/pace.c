@@ -3,12 +3,12 @@
 #include "restore/pace.h"
 
 #define POLL_NS 20000u          /* how late after a launch a step begins at worst */
-#define WAIT_MAX_NS 5000000u    /* an awaited graph and the end of a restore are noticed at once all the same */
+#define WAIT_MAX_NS 5000000u    /* a graph that is awaited, and the end of a restore, are noticed at once */
 #define MARGIN_NS 30000u        /* left of a gap, and an eighth of it */
-#define PIECE_MIN 16u           /* nodes; smaller pieces cost more than they fill */
-#define SHADOW_BEGIN_NS 200000u /* so long after a launch counts as right after it, for steps that no gap holds */
+#define PIECE_MIN 16u           /* nodes; a smaller piece costs more than it saves */
+#define SHADOW_BEGIN_NS 200000u /* a step that no gap holds may begin so long after a launch */
 
-/* One NVIDIA H200's, until this machine's are known. */
+/* Measured on one NVIDIA H200; they hold until this machine's are learned. */
 static const uint32_t first_unit_ns[MD_PACE_STEPS] = {
     [MD_PACE_IMAGE] = 2700,       [MD_PACE_FUNCTION] = 350000, [MD_PACE_NODES] = 450, [MD_PACE_EDGES] = 100,
     [MD_PACE_INSTANTIATE] = 4000, [MD_PACE_UPLOAD] = 800,      [MD_PACE_DROP] = 200,
@@ -35,7 +35,7 @@ static struct md_pace_answer later(uint64_t ns)
 	return (struct md_pace_answer){.wait_ns = ns > WAIT_MAX_NS ? WAIT_MAX_NS : ns};
 }
 
-/* The next launch's return, somewhat before it is expected: polled from there. */
+/* Asks again somewhat before the next launch is expected to return, and polls from there. */
 static struct md_pace_answer after_next_launch(const struct md_pace_view *engine, uint64_t since)
 {
 	return later(engine->gap_ns > since ? (engine->gap_ns - since) / 4 * 3 : 0);
@@ -65,7 +65,7 @@ struct md_pace_answer md_pace_decide(const struct md_pace *pace, const struct md
 		return (struct md_pace_answer){.units = fits_now < units ? fits_now : units, .shadow = true};
 	if (fitting(pace, step, window) >= least)
 		return after_next_launch(engine, since);
-	/* No gap holds it: it will be felt, the less the earlier it begins. */
+	/* The step is longer than any gap: the earlier it begins, the less it is felt. */
 	if (since <= SHADOW_BEGIN_NS)
 		return (struct md_pace_answer){.units = least, .shadow = true};
 	return after_next_launch(engine, since);
@@ -78,7 +78,7 @@ void md_pace_learn(struct md_pace *pace, enum md_pace_step step, uint64_t units,
 		pace->next_launch = launches_after + MD_PACE_LAUNCHES;
 	if (!units)
 		return;
-	/* Slower than thought is believed at once, faster by and by. */
+	/* A slower time is believed at once, a faster one by and by. */
 	uint64_t now = (ns << 8) / units, *known = &pace->unit_ns8[step];
 	*known = now > *known ? now : *known - (*known - now) / 8;
 }
@@ -87,7 +87,10 @@ void md_pace_learn(struct md_pace *pace, enum md_pace_step step, uint64_t units,
 
 struct md_pace_engine md_pace_engine;
 
-/* ended before begun: a launch in between makes it look as if one were in progress, never the other way round. */
+/*
+ * `ended` is read before `begun`: a launch in between can make it
+ * look as if one were in progress, but never the other way round.
+ */
 static struct md_pace_view look(struct md_pace_engine *engine)
 {
 	struct md_pace_view view = {0};

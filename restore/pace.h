@@ -44,7 +44,7 @@ struct md_pace_engine {
 	_Atomic uint64_t ended;
 	_Atomic uint64_t ended_ns;           /* when the last one returned */
 	_Atomic uint64_t gaps[MD_PACE_GAPS]; /* ns from a return to the next launch, the latest ones; 0: none yet */
-	atomic_bool watched;                 /* something is left to restore; without, launches are only counted */
+	atomic_bool watched;                 /* something is left to restore; if not, launches are only counted */
 };
 
 static inline void md_pace_launch_begins(struct md_pace_engine *engine)

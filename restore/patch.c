@@ -9,7 +9,8 @@
 
 enum md_status md_restore_patch_tensor_map(uint8_t *at, uint64_t address, struct md_error *err)
 {
-	CUtensorMap map __attribute__((aligned(64))); /* the driver demands it; a block has it at any 8 bytes */
+	/* the driver demands the alignment; in a block a map may lie at any 8 bytes */
+	CUtensorMap map __attribute__((aligned(64)));
 	memcpy(&map, at, sizeof(map));
 	MD_FORWARD(md_cuda_call(err, cuTensorMapReplaceAddress, &map, (void *)(uintptr_t)address));
 	memcpy(at, &map, sizeof(map));

@@ -46,7 +46,7 @@ static void mark_pointers(const struct md_pointer *pointers, uint32_t count, str
 		marks->allocs[pointers[p].alloc] = 1;
 }
 
-/* An image is loaded with all its variables set. True: there is one more than before. */
+/* Marks an image, which is loaded with all its variables set. True: it was not marked before. */
 static bool mark_image(const struct md_artifact *a, uint32_t image, struct marks *marks)
 {
 	if (image == MD_NONE || marks->images[image])
@@ -92,7 +92,10 @@ static bool uses_values(const struct md_artifact *a, const struct marks *marks)
 	return false;
 }
 
-/* What was another in the second capture, and left contents as they were, those that were compared are not made of. */
+/*
+ * Marks the constants from which the graph's contents may be made. Contents that are equal in both captures do not
+ * depend on a constant that differed.
+ */
 static void mark_constants(const struct md_artifact *a, struct marks *marks)
 {
 	bool any = uses_values(a, marks), all_compared = true; /* values are the same in both captures */
@@ -108,7 +111,9 @@ static void mark_constants(const struct md_artifact *a, struct marks *marks)
 	}
 }
 
-/* An older artifact does not say what its contents, or the values of variables, were made of. */
+/*
+ * An artifact of an older Medusa does not say from which constants its contents, or the values of variables, were made.
+ */
 static enum md_status check_constants(const struct md_artifact *a, const struct md_restore_graph *graph,
 				      const struct marks *marks, struct md_error *err)
 {
@@ -122,7 +127,7 @@ static enum md_status check_constants(const struct md_artifact *a, const struct 
 	return MD_OK;
 }
 
-/* With a binding go all that it shares memory with: they name one of them, which names none. */
+/* Marks the bindings that share memory with a marked one: each of them names the first of them, which names none. */
 static void mark_overlaps(const struct md_artifact *a, uint8_t *bindings)
 {
 	for (uint32_t i = 0; i < a->binding_count; i++)
@@ -192,7 +197,7 @@ static void mark_graph(const struct md_artifact *a, const struct md_artifact_gra
 	mark_overlaps(a, marks->bindings);
 }
 
-/* Only a verification may build such a graph: it finds out what its words are. */
+/* Only a verify run may build a graph with doubtful words, because it finds out what they are. */
 static void refuse_doubtful(const struct md_artifact_graph *stored, struct md_error *err)
 {
 	char text[MD_DOUBTFUL_TEXT];
@@ -276,7 +281,7 @@ static void queue_image(struct md_restore *r, uint32_t image)
 	r->image_order[r->image_order_count++] = image;
 }
 
-/* In bytes of machine code. A text is compiled, which takes a thousand times as long. */
+/* The cost in bytes of machine code. PTX is compiled, which takes a thousand times as long. */
 static uint64_t load_cost(uint32_t image)
 {
 	const struct md_image *what = &md_restore.artifact.images[image];
@@ -289,7 +294,10 @@ static int by_cost_descending(const void *left, const void *right)
 	return a > b ? -1 : a < b;
 }
 
-/* While it is not known yet who wants them: the longest first, which leaves short ones to fill up with. */
+/*
+ * Queues all images, while it is not known yet which graphs want them:
+ * the longest first, so that short ones fill the gaps at the end.
+ */
 static void queue_all_images(struct md_restore *r)
 {
 	const struct md_artifact *a = &r->artifact;
@@ -302,7 +310,7 @@ static void queue_all_images(struct md_restore *r)
 	qsort(r->image_order, r->image_order_count, sizeof(*r->image_order), by_cost_descending);
 }
 
-/* Under lock: what waits in the queue goes by the wishes from here on; what no graph uses leaves it. */
+/* Under lock: sorts the waiting images by the wishes as they are now; an image that no graph uses leaves the queue. */
 static void requeue_images(struct md_restore *r)
 {
 	const struct md_artifact *a = &r->artifact;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What each graph needs, and in which order graphs are made. */
+/* The needs of each graph, and the order in which graphs are made. */
 #ifndef MD_RESTORE_PLAN_H
 #define MD_RESTORE_PLAN_H
 

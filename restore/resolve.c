@@ -72,7 +72,7 @@ static enum md_status set_at_least(CUfunction function, CUfunction_attribute att
 	return now >= value ? MD_OK : md_cuda_call(err, cuFuncSetAttribute, function, attribute, value);
 }
 
-/* A preference of 0 is one, too: all for the cache. */
+/* 0 is a preference, too: everything for the cache. */
 static enum md_status set_carveout(CUfunction function, int value, struct md_error *err)
 {
 	int now = 0;
@@ -85,7 +85,9 @@ static enum md_status set_carveout(CUfunction function, int value, struct md_err
 					   CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, value);
 }
 
-/* What nodes don't carry; loading now keeps lazy loading out of captures and replays. */
+/*
+ * Sets function state that nodes don't carry. Loading the function now keeps lazy loading out of captures and replays.
+ */
 static enum md_status prepare_function(const struct md_kernel *kernel, CUfunction function, struct md_error *err)
 {
 	const struct md_func_state *state = &kernel->state;
@@ -141,7 +143,10 @@ static enum md_status to_function(const struct place *place, void *handle, CUfun
 	return MD_OK;
 }
 
-/* Local symbols: the driver does not find them by name but lists them. Of several, one must have the layout. */
+/*
+ * Finds a local symbol, which the driver lists but does not find by
+ * name. If several have the name, exactly one must have the layout.
+ */
 static enum md_status find_by_enumeration(const struct place *place, const struct md_kernel *kernel, CUfunction *out,
 					  struct md_error *err)
 {
@@ -186,8 +191,9 @@ static enum md_status find_in(const struct place *place, const struct md_kernel 
 }
 
 /*
- * Looks in what the process has loaded. With a known image only where the content is the same; without one everywhere,
- * and then the match must be unique. The registry's entries stay: removing one takes the work lock, which we hold.
+ * Looks in the images that the process has loaded. A kernel with a known image is taken from the same content only; for
+ * one without, everything is searched, and the match must be unique. The registry's entries stay, because removing one
+ * takes the work lock, which we hold.
  */
 static enum md_status find_loaded(struct md_restore *r, uint32_t index, void **home, CUfunction *out,
 				  struct md_error *err) MD_REQUIRES(r->work)
@@ -224,7 +230,7 @@ static enum md_status find_loaded(struct md_restore *r, uint32_t index, void **h
 		CUfunction function = NULL;
 		bool had_names = entry.names.read;
 		enum md_status status = find_in(&place, kernel, &function, &why);
-		if (entry.names.read && !had_names) { /* keep what was read, beside its entry */
+		if (entry.names.read && !had_names) { /* keep the names that were read, beside their entry */
 			pthread_mutex_lock(&r->registry.lock);
 			r->registry.items[i].names = entry.names;
 			pthread_mutex_unlock(&r->registry.lock);
@@ -336,12 +342,12 @@ void md_restore_kernel_resolve(struct md_restore *r, uint32_t index)
 			return;
 		}
 		md_debug("kernel %s, step %d: %s", stored->name, (int)step, err.message);
-		/* The most telling reason is kept: a mismatch says more than "not found". */
+		/* Keeps the reason that tells most: a mismatch tells more than "not found". */
 		if (!kernel->reason.status || err.status != MD_ERR_NOT_FOUND)
 			kernel->reason = err;
 	}
 	if (!r->trigger_done && md_restore_has_step(r, MD_STEP_LOADED)) {
-		/* The process may load it yet, up to the moment when the engine asks for a graph. */
+		/* The process may still load the image, until the engine asks for a graph. */
 		kernel->step = 0;
 		publish(r, kernel, MD_KERNEL_TRIGGER, start);
 		return;

@@ -40,10 +40,10 @@ struct md_loaded {
 	struct md_kernel_names names;
 };
 
-struct md_asked {           /* the process has the address of a variable, as who writes one must */
+struct md_asked {           /* the process has the address of a variable, which it needs to write it */
 	const void *handle; /* of its module or library */
 	uint64_t address;
-	uint64_t before; /* checksum of what it held then */
+	uint64_t before; /* checksum of its value at that time */
 	bool read;
 };
 
@@ -56,7 +56,7 @@ struct md_registry {
 	uint32_t wanted_count;
 	struct md_asked *asked;
 	size_t asked_count;
-	bool live; /* verifying: what is loaded now, is loaded by a live capture */
+	bool live; /* verifying: images that are loaded now are loaded by a live capture */
 };
 
 enum md_image_state { MD_IMAGE_IDLE, MD_IMAGE_LOADING, MD_IMAGE_LOADED, MD_IMAGE_FAILED };
@@ -65,7 +65,8 @@ struct md_restore_image { /* one of the artifact's images, loaded by us */
 	enum md_image_state state;
 	bool queued; /* a loader will take it */
 	bool values_placed;
-	bool own, own_is_live; /* verifying: the engine's own would do before its live captures; only since them */
+	/* verifying: the engine's own copy could be used before its live captures; only since them */
+	bool own, own_is_live;
 	CUlibrary library;
 	struct md_kernel_names names;
 	struct md_error reason;
@@ -78,13 +79,13 @@ struct md_restore_kernel {
 	unsigned step;              /* position in the order of steps */
 	enum md_step from;
 	CUfunction function;
-	void *home; /* module or library of the process that it was found in; NULL when ours */
+	void *home; /* module or library of the process in which it was found; NULL: in ours */
 	struct md_error reason;
 };
 
 /* ---- bindings and graphs ---- */
 
-struct md_bound {   /* what the engine said */
+struct md_bound {   /* a binding as the engine stated it */
 	char *name; /* owned */
 	uint64_t address, size;
 	uint32_t role;
@@ -102,7 +103,7 @@ enum md_hasher_state { MD_HASHER_CLOSED, MD_HASHER_OPENING, MD_HASHER_OPEN };
 
 enum md_graph_state { MD_GRAPH_WAITING, MD_GRAPH_READY, MD_GRAPH_REFUSED };
 
-struct md_trial { /* what doubtful words are in place of what the first capture had, in verify mode */
+struct md_trial { /* values of doubtful words in a trial of a verify run, in place of those of the first capture */
 	bool set, all;
 	uint32_t index; /* of the only one, unless all */
 	uint64_t value;
@@ -113,30 +114,31 @@ struct md_restore_graph {
 	struct md_trial trial;
 	enum md_graph_state state;
 	bool handed_out;
-	bool stale;                              /* made for an address that the engine has left since */
+	bool stale;                              /* made for an address that the binding no longer has */
 	uint32_t rank;                           /* place in the order of building */
 	uint32_t *kernels, *bindings, *contents; /* distinct indices that it uses, one allocation, with: */
 	uint32_t *constants;                     /* bindings whose hashes must be right, which are among the others */
-	uint32_t *images;                        /* with variables that are set, or pointed to */
+	uint32_t *images;                        /* images with variables that are set, or pointed to */
 	uint32_t kernel_count, binding_count, content_count, constant_count, image_count;
 	uint32_t kernels_done, bindings_done; /* cursors: everything before them is resolved, bound */
 	bool uses_arena, has_noise_now;
 	unsigned awaited; /* calls of medusa_graph_get that wait for it */
-	uint32_t stage;   /* the next one of md_restore_graph_stages; what is done waits for its turn beside replays */
+	uint32_t stage;   /* the next stage of md_restore_graph_stages */
 	uint32_t slice;   /* how many nodes the stage may add now */
 	uint32_t nodes_added;
 	CUgraphNode *nodes; /* owned, until the edges are there; with it: */
-	uint32_t *parents;  /* of each node the child graph it belongs to, MD_NONE; NULL: there are no child graphs */
-	CUgraph *children;  /* of each node the graph that it holds, which is the driver's */
-	CUevent *events;    /* owned, as long as exec */
+	/* per node: the child graph node that it lies in, or MD_NONE; NULL: there are no child graphs */
+	uint32_t *parents;
+	CUgraph *children; /* per node: the graph that it embeds, which is the driver's */
+	CUevent *events;   /* owned, as long as exec */
 	uint32_t event_count;
 	CUgraph graph;
 	CUgraphExec exec;
 	struct md_error reason;
 	bool given_up;      /* the engine asked for it, and did not wait */
-	bool split, warned; /* it was said that others of its group were handed out, or that it is launched too early */
-	bool *fed;  /* of each part of handed memory, whether it was written, verifying: since the last launch; owned */
-	bool asked; /* verifying: the engine has asked for it; and why a cold start would refuse it then: */
+	bool split, warned; /* logged: others of its group were handed out; it is launched too early */
+	bool *fed;          /* per part of handed memory: it was written; verifying: since the last launch; owned */
+	bool asked; /* verifying: the engine has asked for it; and why a cold start would have refused it then: */
 	struct md_error too_late;
 	bool live; /* it has been asked for, and not labelled yet */
 };
@@ -154,10 +156,10 @@ struct md_scratch { /* reused from graph to graph */
 };
 
 struct md_heap {
-	void **blocks;               /* brought in; those from first on are held */
+	void **blocks;               /* blocks that were brought in; from `first` on they are held */
 	uint32_t first, count, room; /* room: of the array */
-	uint64_t loose;              /* bytes that were freed for the driver, and that no graph has taken yet */
-	bool full;                   /* there was no memory: it is not asked for again */
+	uint64_t loose;              /* bytes that were freed for the driver and that no graph has taken yet */
+	bool full;                   /* there was no memory, so no more is asked for */
 };
 
 enum md_phase { MD_PHASE_IDLE, MD_PHASE_OPENING, MD_PHASE_OPEN, MD_PHASE_FAILED };
@@ -166,17 +168,18 @@ struct md_restore {
 	pthread_mutex_t work; /* held while driver objects of a restore are made or taken apart; before lock */
 	pthread_mutex_t lock; /* everything below that more than one thread reads */
 	pthread_cond_t changed;
-	_Atomic(enum md_phase) phase; /* written under lock; hooks look at it without */
+	_Atomic(enum md_phase) phase; /* written under lock; hooks read it without */
 	bool verify, require_proof;
 	atomic_bool stop, off; /* off: child of a fork that came after a restore was begun */
-	unsigned live_graphs; /* verifying: asked for and not labelled yet, of those that a cold start would hand out */
-	bool released;        /* medusa_release: nothing is restored any more */
-	pid_t process;        /* that we are of; another one is a child that nobody told us of */
-	bool started;         /* a restore was begun in this process, ever */
-	bool sequence_bound;  /* what the artifact knows by sequence has been looked for */
-	bool missing_logged;  /* the engine asked for a graph that the artifact does not hold */
-	bool limits_logged;   /* and while a limit of its context was too low */
-	bool limits_fit;      /* none was, when they were compared last */
+	/* verifying: graphs that a cold start would hand out and that are asked for and not labelled yet */
+	unsigned live_graphs;
+	bool released;       /* medusa_release: nothing is restored any more */
+	pid_t process;       /* our process; in a child that was made without fork() it differs */
+	bool started;        /* a restore was begun in this process, ever */
+	bool sequence_bound; /* bindings by sequence have been looked for */
+	bool missing_logged; /* the engine asked for a graph that the artifact does not hold */
+	bool limits_logged;  /* the engine asked for a graph while a limit of its context was too low */
+	bool limits_fit;     /* no limit was too low when they were compared last */
 	const char *path, *report;
 	bool trust_asked;         /* MEDUSA_TRUSTED_KEYS is set */
 	const char *trusted_keys; /* its value; NULL also for want of memory */
@@ -188,21 +191,21 @@ struct md_restore {
 	pthread_t loaders[4];
 	unsigned loader_count;
 	uint32_t next_image; /* in image_order */
-	bool images_stop;    /* loaders end with the image they are at */
-	unsigned holds;      /* calls that want the driver for themselves for a moment */
+	bool images_stop;    /* loaders end after their current image */
+	unsigned holds;      /* calls that want the driver for themselves */
 	unsigned awaited;    /* calls of medusa_graph_get that wait */
 	struct md_pace_gate pace;
-	_Atomic(CUcontext) context; /* likewise */
+	_Atomic(CUcontext) context; /* written under lock; hooks read it without */
 	CUdevice device;
 	CUstream stream; /* non-blocking, ours */
 
-	struct md_error failure;    /* of the whole restore */
-	struct md_error refusal;    /* for good: the engine has said that it is another one */
-	struct md_fingerprint said; /* facts alone: what the engine said it is; outlives a context */
-	bool facts_known;           /* the artifact's facts are there to compare with */
+	struct md_error failure;    /* why the whole restore failed */
+	struct md_error refusal;    /* for good: the engine's facts differ from the artifact's */
+	struct md_fingerprint said; /* the facts that the engine stated; outlives a context */
+	bool facts_known;           /* the artifact's facts have been read */
 	struct md_artifact artifact;
-	struct md_artifact_file *file; /* where image bytes come from */
-	bool head_known;               /* fingerprint and KV capacity are there, and this machine is the right one */
+	struct md_artifact_file *file; /* the images are read from here */
+	bool head_known;               /* fingerprint and KV capacity have been read, and they fit this machine */
 	struct md_registry registry;
 	struct md_restore_image *images;
 	uint32_t *image_order; /* most wanted first */
@@ -212,8 +215,7 @@ struct md_restore {
 	uint32_t *order;      /* graph indices by rank */
 	uint32_t *binding_of; /* artifact binding -> index into bound, or MD_NONE */
 	uint64_t *addresses;  /* artifact binding -> address; set when a graph that uses it is built, under work */
-	uint64_t
-	    *variables; /* artifact allocation -> address of the variable that it is; 0: not known yet. Under work */
+	uint64_t *variables;  /* artifact allocation -> address of its variable; 0: not known yet. Under work */
 	struct md_map binding_names; /* checksum of the name -> artifact binding */
 	bool *content_placed;
 	uint8_t *constants; /* artifact binding -> enum md_constant_state */
@@ -227,7 +229,7 @@ struct md_restore {
 
 	struct md_want *wants;
 	uint32_t want_count, want_room;
-	struct md_want *lives; /* that the engine captured while the artifact was being opened */
+	struct md_want *lives; /* graphs that the engine captured while the artifact was being opened */
 	uint32_t live_count;
 
 	int (*trigger)(void *user);
@@ -235,12 +237,12 @@ struct md_restore {
 	bool trigger_done, trigger_running;
 
 	CUdeviceptr arena;
-	bool arena_tried;             /* ahead of the graphs */
-	struct md_error arena_failed; /* then; the first graph that needs it is refused */
+	bool arena_tried;             /* was to be reserved ahead of the graphs */
+	struct md_error arena_failed; /* why that failed; the first graph that needs it is refused */
 	struct md_scratch scratch;
 	struct md_heap heap;
 	struct medusa_stats stats;
-	unsigned busy; /* threads at work; their stages overlap, and the total counts the time once */
+	unsigned busy; /* threads at work: their stages overlap, and the total counts the time once */
 	uint64_t busy_since_ns, busy_ns;
 	uint64_t images_first_ns, images_last_ns;
 	atomic_uint captures; /* stream captures in progress */

@@ -40,7 +40,7 @@ MD_EXPORT const char *medusa_reason(void)
 	return md_api_reason();
 }
 
-/* The engine's context at hand: starts restoring there, if nothing has. */
+/* Starts restoring in the current context, if nothing has started it. */
 static enum md_status begin(struct md_error *err)
 {
 	struct md_restore *r = &md_restore;
@@ -54,7 +54,7 @@ static enum md_status begin(struct md_error *err)
 		return md_error_set(
 		    err, MD_ERR_INVALID,
 		    "no CUDA context is current in this thread: make the engine's context current before this call");
-	/* A process may touch another device first: what was begun there has no bindings yet and moves. */
+	/* A process may touch another device first: a restore that was begun there, and has no bindings yet, moves. */
 	if (r->context && r->context != context) {
 		if (r->bound_count)
 			return md_error_set(err, MD_ERR_MISMATCH,
@@ -106,7 +106,10 @@ static bool uses_binding(const struct md_restore_graph *graph, uint32_t binding)
 	return false;
 }
 
-/* The engine's buffer is elsewhere now, whatever it was told: nobody gets a graph of the old address any more. */
+/*
+ * The engine's buffer is elsewhere now, even though the call
+ * fails: no graph with the old address is handed out any more.
+ */
 static void leave_behind(struct md_restore *r, uint32_t binding)
 {
 	for (uint32_t i = 0; i < r->artifact.graph_count; i++)
@@ -114,7 +117,7 @@ static void leave_behind(struct md_restore *r, uint32_t binding)
 			md_restore_group_stale(r, &r->graphs[i]);
 }
 
-/* The graphs that hold the old address are made again; not one of them may be in the engine's hands. */
+/* Graphs with the old address are made again. None of them may have been handed out. */
 static enum md_status move_binding(struct md_restore *r, uint32_t binding, const char *name, struct md_error *err)
     MD_REQUIRES(r->lock)
 {
@@ -130,7 +133,7 @@ static enum md_status move_binding(struct md_restore *r, uint32_t binding, const
 		if (!uses_binding(graph, binding))
 			continue;
 		graph->bindings_done = 0;
-		if (graph->state != MD_GRAPH_REFUSED) /* half built ones too */
+		if (graph->state != MD_GRAPH_REFUSED) /* graphs that are half built, too */
 			md_restore_stages_undo(md_restore_graph_stages, md_restore_graph_stage_count, r, graph);
 		md_restore_graph_unmake(r, graph);
 	}
@@ -142,7 +145,7 @@ static enum md_status move_binding(struct md_restore *r, uint32_t binding, const
 	return MD_OK;
 }
 
-/* Under work, too, if the name is known: graphs that have its old address are taken apart. */
+/* Work is held, too, if the name is known: graphs with its old address are taken apart. */
 static enum md_status bind_locked(struct md_restore *r, const struct md_bound *what, struct md_error *err)
     MD_REQUIRES(r->lock)
 {
@@ -182,7 +185,7 @@ MD_EXPORT int medusa_bind(const char *name, medusa_deviceptr address, size_t byt
 	if (status != MD_OK)
 		return md_api_fail(&err);
 	struct md_bound what = {.name = (char *)name, .address = address, .size = bytes, .role = (uint32_t)role};
-	pthread_mutex_lock(&r->lock); /* the common case: a name that is new holds no graph up */
+	pthread_mutex_lock(&r->lock); /* the common case: a new name changes no graph */
 	uint64_t at;
 	bool known = md_map_get(&r->bound_names, md_hash_checksum(name, strlen(name)), &at);
 	if (!known)
@@ -233,7 +236,7 @@ void md_restore_trigger_pull(struct md_restore *r)
 	wake_triggered(r);
 }
 
-/* Everything is bound before graphs are asked for: what is missing now would be waited for in vain. */
+/* An engine binds everything before it asks for graphs, so waiting for a missing binding would be in vain. */
 static bool refuse_if_unbound(struct md_restore *r, struct md_restore_graph *graph) MD_REQUIRES(r->lock)
 {
 	struct md_error err = {0};
@@ -242,7 +245,7 @@ static bool refuse_if_unbound(struct md_restore *r, struct md_restore_graph *gra
 	if (err.status == MD_ERR_NOT_FOUND)
 		err.status = MD_ERR_MISMATCH;
 	md_restore_refuse(r, graph, &err);
-	pthread_cond_broadcast(&r->changed); /* once none is waited for any more, what was made for them goes */
+	pthread_cond_broadcast(&r->changed); /* with no graph left to wait for, the background settles */
 	return true;
 }
 
@@ -255,7 +258,7 @@ static const char *refusal_in_artifact(const struct md_restore *r, const char *l
 	return NULL;
 }
 
-/* An engine of another configuration asks for many; the first one tells. */
+/* An engine of another configuration asks for many missing graphs; the first one is logged. */
 static enum md_status not_there(struct md_restore *r, const char *label, unsigned batch, struct md_error *err)
     MD_REQUIRES(r->lock)
 {
@@ -270,7 +273,7 @@ static enum md_status not_there(struct md_restore *r, const char *label, unsigne
 	return err->status;
 }
 
-/* Whoever waits goes before other graphs, and before the engine's replays. */
+/* A graph that is awaited goes before other graphs, and before the engine's replays. */
 static bool wait_for(struct md_restore *r, struct md_restore_graph *graph, bool *told, uint64_t deadline)
     MD_REQUIRES(r->lock)
 {
@@ -281,7 +284,7 @@ static bool wait_for(struct md_restore *r, struct md_restore_graph *graph, bool 
 	*told = true;
 	struct md_restore_graph *graphs = r->graphs;
 	bool in_time = md_restore_wait(r, deadline);
-	if (r->graphs == graphs && graph->awaited) /* else it was all taken down meanwhile */
+	if (r->graphs == graphs && graph->awaited) /* otherwise everything was taken down meanwhile */
 		graph->awaited--;
 	r->awaited--;
 	return in_time;
@@ -313,7 +316,7 @@ static enum md_status take_graph(struct md_restore *r, const char *label, unsign
 	for (;;) {
 		if (r->refusal.status)
 			return md_error_set(err, r->refusal.status, "%s", r->refusal.message);
-		if (r->phase != MD_PHASE_OPEN) /* may end while we wait */
+		if (r->phase != MD_PHASE_OPEN) /* the restore may end while we wait */
 			return md_error_set(err, r->failure.status ? r->failure.status : MD_ERR_NOT_FOUND, "%s",
 					    r->failure.status ? r->failure.message : "nothing is being restored");
 		struct md_restore_graph *graph = md_restore_find(r, label, batch);
@@ -458,7 +461,7 @@ MD_EXPORT int medusa_stage(const char *name, uint64_t ns)
 
 /* ---- KV capacity and statistics ---- */
 
-/* Under lock: until the fingerprint was compared; graphs may still be read, and images loaded. */
+/* Under lock: waits until the fingerprint was compared; graphs may still be read, and images loaded. */
 static void wait_for_head(struct md_restore *r) MD_REQUIRES(r->lock)
 {
 	while (r->phase == MD_PHASE_OPENING && !r->head_known && !atomic_load(&r->stop))
@@ -471,9 +474,9 @@ static uint64_t less(uint64_t from, uint64_t bytes)
 }
 
 /*
- * What was measured then, as it looks to a process in which Medusa holds memory already that the profile has not seen,
- * or has counted to the graphs. Less may be free by what it holds at most; what must still fit is less by what it holds
- * at least.
+ * The measured capacity, corrected for memory that Medusa holds in this process: the
+ * profile has not seen it, or has counted it as memory of graphs. Free memory is reduced
+ * by the most that Medusa may hold; what must still fit is reduced by the least.
  */
 static struct md_kv kv_beside_ours(const struct md_restore *r) MD_REQUIRES(r->lock)
 {
@@ -513,7 +516,7 @@ static enum md_status stored_capacity(const struct medusa_kv_request *request, s
 	pthread_mutex_unlock(&r->lock);
 	if (status != MD_OK)
 		return status;
-	hold_driver(r, +1); /* each loader ends its image, no more: the question stands behind four of them at most */
+	hold_driver(r, +1); /* each loader ends its current image: the question waits for four images at most */
 	status = md_kvprofile_answer(&stored, request, out, err);
 	if (status == MD_OK) {
 		out->baseline_free = then.baseline_free;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the public functions offer to the rest of the library. */
+/* Parts of the public functions that the rest of the library uses. */
 #ifndef MD_RESTORE_RESTORE_API_H
 #define MD_RESTORE_RESTORE_API_H
 
@@ -7,7 +7,7 @@
 
 /* Runs the engine's trigger, if there is one. The lock is released while it runs. */
 void md_restore_trigger_pull(struct md_restore *r) MD_REQUIRES(r->lock);
-/* A name that was not bound before. */
+/* Binds a name that was not bound before. */
 enum md_status md_restore_bind_new(struct md_restore *r, const struct md_bound *what, struct md_error *err)
     MD_REQUIRES(r->lock);
 

@@ -16,7 +16,7 @@ enum md_status md_restore_arena_reserve(struct md_restore *r, struct md_error *e
 	CUdeviceptr arena = 0;
 	if (md_cuda_call(err, cuMemAlloc_v2, &arena, size) != MD_OK)
 		return md_error_prefix(err, "private memory of %llu bytes", (unsigned long long)size);
-	/* Known bytes, so that two starts never differ by what the memory held before. */
+	/* The memory gets known bytes, so that two starts never differ by its old contents. */
 	if (md_cuda_call(err, cuMemsetD8Async, arena, 0, size, r->stream) != MD_OK) {
 		md_cuda.cuMemFree_v2(arena);
 		return err ? err->status : MD_ERR_DRIVER;

@@ -22,7 +22,7 @@ static struct early {
     {"MEDUSA_TRUSTED_KEYS", O_RDONLY, R_OK, {.fd = -1}},
 };
 
-static unsigned few_files; /* as many may be open, and they are the engine's; 0: enough */
+static unsigned few_files; /* the limit of open files, if it leaves none for us; 0: it is high enough */
 
 __attribute__((constructor(MD_LOADED_SETTINGS))) static void open_early(void)
 {
@@ -34,7 +34,7 @@ __attribute__((constructor(MD_LOADED_SETTINGS))) static void open_early(void)
 			md_descriptor_keep(&early[i].file, md_descriptor_open(path, early[i].flags, 0));
 }
 
-/* What was opened is needed only if the path leads there no longer. */
+/* The opened file is needed only if the path no longer leads to it. */
 static char *reachable(struct early *file, const char *path)
 {
 	char *link = NULL;

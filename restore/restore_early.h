@@ -7,7 +7,7 @@
 
 /* The file that a variable names, by a path that leads there now; malloc'd, NULL: none, or no memory. */
 char *md_restore_path(const char *variable);
-/* The process may open enough files for itself and for us. */
+/* Checks that the process may open enough files for itself and for us. */
 enum md_status md_restore_files_check(struct md_error *err);
 
 #endif

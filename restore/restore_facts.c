@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the engine says it is, against what the artifact was made with; a difference refuses the whole artifact. */
+/*
+ * Compares the facts, arguments and limits of the engine with the artifact's; a difference refuses the whole artifact.
+ */
 #define MD_LOG_DOMAIN "restore"
 
 #include <string.h>
@@ -14,7 +16,7 @@
 #include "restore/restore_facts.h"
 #include "restore/stages.h"
 
-/* One fact alone: others may be said later. */
+/* Compares one fact alone: the engine may state others later. */
 static enum md_status compare_fact(const struct md_restore *r, struct md_fingerprint_fact *said, struct md_error *err)
     MD_REQUIRES(r->lock)
 {
@@ -51,14 +53,15 @@ enum md_status md_restore_facts_check(struct md_restore *r, struct md_error *err
 {
 	if (md_fingerprint_compare_facts(&r->artifact.fingerprint, &r->said, err) == MD_OK)
 		return MD_OK;
-	return md_error_prefix(err, "fingerprint"); /* the stage that would have found it earlier */
+	/* the name of the stage that would have found the difference earlier */
+	return md_error_prefix(err, "fingerprint");
 }
 
 /* ---- what the engine does to its context ---- */
 
 /*
- * A limit is not raised here: it takes memory that the engine counts on, may come too late (the heap, once a kernel has
- * used it), and the next start of the engine without Medusa would lack it all the same.
+ * Medusa does not raise a limit: that would take memory that the engine counts on, may come too late (the heap, once a
+ * kernel has used it), and a start of the engine without Medusa would lack it all the same.
  */
 static enum md_status compare_limits(struct md_restore *r, struct md_error *why)
 {
@@ -111,7 +114,10 @@ static bool refuse_quietly(struct md_restore *r, struct md_restore_graph *graph)
 	return true;
 }
 
-/* The engine may be launching what it was handed: that stays, with what it uses, until the engine releases it. */
+/*
+ * The engine may be launching graphs that were handed out: these stay,
+ * with everything that they use, until the engine releases them.
+ */
 static void drop_the_rest(struct md_restore *r)
 {
 	CUcontext popped;
@@ -180,7 +186,7 @@ MD_EXPORT int medusa_fingerprint_add(const char *name, const char *value)
 	else if (status == MD_OK && r->facts_known && compare_fact(r, &said, &err) != MD_OK)
 		status = md_error_prefix(&err, "fingerprint");
 	pthread_mutex_unlock(&r->lock);
-	if (status != MD_OK) /* also for want of memory: what was not kept would count as never said */
+	if (status != MD_OK) /* also when out of memory: a fact that was not kept would count as never stated */
 		md_restore_refuse_all(r, &err);
 	return md_api_answer(status, &err);
 }

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Outputs and notes of graphs: where restored ones lie, and what the engine says of its live ones (verify mode). */
+/*
+ * Outputs and notes of graphs: where those of restored graphs lie,
+ * and what the engine states about its live graphs (verify mode).
+ */
 #include <stdio.h>
 
 #include "api/api.h"
@@ -49,7 +52,7 @@ static enum md_status find_handed_out(struct md_restore *r, const char *label, u
 	return MD_OK;
 }
 
-/* What the graph uses stays in place for as long as it is in the engine's hands. */
+/* Finds an output. Its address holds for as long as the engine has the graph. */
 static enum md_status find_output(struct md_restore *r, const char *label, unsigned batch, unsigned index,
 				  medusa_deviceptr *address, size_t *bytes, struct md_error *err) MD_REQUIRES(r->lock)
 {
@@ -116,7 +119,7 @@ static int answer_verifying(enum md_status status, const struct md_error *err)
 	return md_api_answer(status, err);
 }
 
-/* In a restore: the engine goes its own way with this one. */
+/* In a restore: the engine captures this graph live. */
 static int captured(const char *label, unsigned batch)
 {
 	struct md_restore *r = &md_restore;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Binding by sequence: what the engine has allocated when it asks for its first graph, matched by order, size and
- * place. */
+/*
+ * Binding by sequence: the allocations that the engine has made when
+ * it asks for its first graph, matched by order, size and place.
+ */
 #define MD_LOG_DOMAIN "restore"
 
 #include <string.h>
@@ -69,7 +71,7 @@ static enum md_status check_all(const struct md_artifact *artifact, struct md_er
 	return md_sequence_compare(&then, &now, err);
 }
 
-/* While open. */
+/* Binds all of them. The artifact is open. */
 static enum md_status bind_all(struct md_restore *r, struct md_error *err) MD_REQUIRES(r->lock)
 {
 	size_t index;
@@ -101,7 +103,7 @@ void md_restore_sequence_bind(struct md_restore *r, uint64_t deadline_ns)
 	}
 	pthread_mutex_unlock(&r->lock);
 	if (due && !err.status && md_restore_constants_settle(r, &err) != MD_OK) {
-		md_info("%s", err.message); /* it is tried again, of memory that may be another by then */
+		md_info("%s", err.message); /* the next call tries again, with the memory of that time */
 		return;
 	}
 	if (err.status)

@@ -5,12 +5,12 @@
 
 #include "restore/restore.h"
 
-/* From hooks: an allocation of the engine's that kernels are handed by address; address ranges that go. */
+/* Called by hooks: the engine allocates memory that kernels get by address; address ranges are freed. */
 void md_restore_sequence_alloc(enum md_alloc_family family, uint64_t address, uint64_t size);
 void md_restore_sequence_free(uint64_t address, uint64_t size);
 /* +1, -1: around a profiling forward, which a restore mostly leaves out. */
 void md_restore_sequence_pause(int change);
-/* When the engine asks for a graph: binds what the artifact knows by sequence, or refuses everything. No lock held. */
+/* The engine asks for a graph: makes the bindings by sequence, or refuses everything. No lock held. */
 void md_restore_sequence_bind(struct md_restore *r, uint64_t deadline_ns);
 
 #endif

@@ -23,7 +23,7 @@
 
 /* ---- once ---- */
 
-/* The list is read with each artifact; without one that can be read nothing is trusted. */
+/* The list of trusted keys is read with each artifact; if it cannot be read, nothing is trusted. */
 static enum md_status open_artifact(struct md_restore *r, struct md_error *err)
 {
 	struct md_trust trust;
@@ -81,7 +81,7 @@ static enum md_status run_fingerprint(struct md_restore *r, struct md_restore_gr
 	MD_FORWARD(status);
 	MD_FORWARD(md_restore_facts_compare(r, err));
 	MD_FORWARD(md_restore_arguments_compare(r, err));
-	pthread_mutex_lock(&r->lock); /* KV capacity waits for no more than this */
+	pthread_mutex_lock(&r->lock); /* the KV capacity can be answered from here on */
 	r->head_known = true;
 	pthread_cond_broadcast(&r->changed);
 	pthread_mutex_unlock(&r->lock);
@@ -124,7 +124,7 @@ static enum md_status run_images(struct md_restore *r, struct md_restore_graph *
 	return MD_OK;
 }
 
-/* By then no graph is left: the private memory goes with the images whose kernels used it. */
+/* No graph is left by then: private memory is freed together with the images whose kernels used it. */
 static void undo_images(struct md_restore *r, struct md_restore_graph *graph)
 {
 	(void)graph;
@@ -146,7 +146,7 @@ static enum md_status run_plan(struct md_restore *r, struct md_restore_graph *gr
 	return md_restore_plan(r, err);
 }
 
-/* Images load from the moment when it is known which ones there are; the graphs are read meanwhile. */
+/* Images load as soon as the list of images is read; the graphs are read meanwhile. */
 const struct md_restore_stage md_restore_session_stages[] = {
     {.name = "open", .run = run_open, .undo = undo_open, .ns = offsetof(struct medusa_stats, open_ns)},
     {.name = "fingerprint", .run = run_fingerprint, .ns = offsetof(struct medusa_stats, open_ns)},

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Variables of modules: whether the engine's own copy of an image will do, and what is set in a copy of ours. */
+/*
+ * Variables of modules: whether the engine's own copy of an
+ * image can be used, and which values are set in a copy of ours.
+ */
 #define MD_LOG_DOMAIN "restore"
 
 #include <stdlib.h>
@@ -16,7 +19,7 @@
 
 /* ---- what the engine's own copy holds ---------------------------------------------------------------------------- */
 
-/* stream NULL: for the engine's thread, which may use no other one of ours yet. */
+/* stream NULL: called on the engine's thread, which may use no stream of ours yet. */
 static bool read_checksum(uint64_t address, uint64_t size, CUstream stream, uint64_t *sum)
 {
 	MD_AUTO_FREE uint8_t *bytes = malloc(CHUNK);
@@ -52,7 +55,7 @@ static bool find_global(const struct md_loaded *in, const char *name, CUdevicept
 			       : md_cuda.cuModuleGetGlobal_v2(address, size, in->handle, name)) == CUDA_SUCCESS;
 }
 
-/* Whoever writes a variable asks for its address first; what it held then, nobody has written. */
+/* An engine that writes a variable asks for its address first, so the value at that time is the image's own. */
 static bool is_written(struct md_restore *r, const struct md_loaded *in, const char *name)
 {
 	struct md_asked asked;
@@ -133,7 +136,7 @@ static enum md_status find_address(struct md_restore *r, uint32_t alloc, struct 
 	return MD_OK;
 }
 
-/* Kernels may have come from the engine's copies: then no other one is needed, but for what is pointed to. */
+/* If all kernels came from the engine's copies, only images whose variables are pointed to are loaded. */
 enum md_status md_restore_variables_load(struct md_restore *r, const struct md_restore_graph *graph,
 					 struct md_error *err)
 {

@@ -5,16 +5,22 @@
 
 #include "restore/restore.h"
 
-/* From hooks: the engine has been given the address of one. */
+/* Called by hooks: the engine has been given the address of a variable. */
 void md_restore_variable_asked(struct md_restore *r, void *handle, uint64_t address, uint64_t size);
-/* MD_ERR_MISMATCH: that copy of the image, which the engine has loaded, will not do now, and why. */
+/* MD_ERR_MISMATCH: the engine's copy of the image cannot be used at present, and why. */
 enum md_status md_restore_variables_usable(struct md_restore *r, const struct md_loaded *in, uint32_t image,
 					   struct md_error *err) MD_REQUIRES(r->work);
-/* A variable that holds addresses, or that others point to: only in a copy of ours they are right. NULL: none. */
+/*
+ * Names a variable of the image that holds addresses, or to which
+ * pointers lead: these are right in a copy of ours alone. NULL: none.
+ */
 const char *md_restore_variables_ours(const struct md_artifact *artifact, uint32_t image);
 /* True if a copy of the image that the engine has loaded can be used. */
 bool md_restore_variable_ready(struct md_restore *r, uint32_t image) MD_REQUIRES(r->work);
-/* Loads the images whose variables the graph needs, and finds their addresses; then sets them. Holds work. */
+/*
+ * Loads the images whose variables the graph needs, and finds
+ * the addresses of these; then sets their values. Work is held.
+ */
 enum md_status md_restore_variables_load(struct md_restore *r, const struct md_restore_graph *graph,
 					 struct md_error *err) MD_REQUIRES(r->work);
 enum md_status md_restore_variables_place(struct md_restore *r, const struct md_restore_graph *graph, bool again,

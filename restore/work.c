@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the background does next: awaited graphs first, then by the engine's wishes; kernels as their images come. */
+/*
+ * Chooses the next work of the background: awaited graphs first,
+ * then by the engine's wishes; kernels as their images come.
+ */
 #include "restore/background.h"
 #include "restore/bindings.h"
 #include "restore/heap.h"
@@ -10,7 +13,7 @@
 #include "restore/stages.h"
 #include "restore/work.h"
 
-/* 1: all there; 0: not yet; -1: never (and refused). */
+/* 1: all bound; 0: not yet; -1: one does not fit, and the graph is refused. */
 static int bindings_state(struct md_restore *r, struct md_restore_graph *graph) MD_REQUIRES(r->lock)
 {
 	struct md_error err = {0};
@@ -26,7 +29,7 @@ static int bindings_state(struct md_restore *r, struct md_restore_graph *graph) 
 	return 1;
 }
 
-/* Resolving it now would not wait for a loader. */
+/* Whether the kernel can be resolved now without waiting for a loader. */
 static bool resolvable(const struct md_restore *r, uint32_t kernel) MD_REQUIRES(r->lock)
 {
 	uint32_t image = r->artifact.kernels[kernel].image;
@@ -34,7 +37,7 @@ static bool resolvable(const struct md_restore *r, uint32_t kernel) MD_REQUIRES(
 	       (image == MD_NONE || !md_restore_image_coming(r, image));
 }
 
-/* 1: all resolved; 0: not yet, and *next may be one to resolve; -1: never (and refused). */
+/* 1: all resolved; 0: not yet, and *next may be a kernel to resolve; -1: one is refused, and so is the graph. */
 static int kernels_state(struct md_restore *r, struct md_restore_graph *graph, uint32_t *next) MD_REQUIRES(r->lock)
 {
 	for (; graph->kernels_done < graph->kernel_count; graph->kernels_done++) {
@@ -68,7 +71,10 @@ static struct md_work resolve(const struct md_restore *r, uint32_t kernel)
 	    .kind = MD_WORK_RESOLVE, .kernel = kernel, .pace = MD_PACE_FUNCTION, .units = 1, .awaited = r->awaited > 0};
 }
 
-/* A graph that can be built, or else the kernel that the first one lacks. *waiting: there are graphs to come. */
+/*
+ * A graph that can be built, or else the kernel that the first
+ * such graph lacks. *waiting: graphs are still to be built.
+ */
 static struct md_work next_graph(struct md_restore *r, bool awaited, uint32_t *kernel, bool *waiting)
     MD_REQUIRES(r->lock)
 {
@@ -87,7 +93,7 @@ static struct md_work next_graph(struct md_restore *r, bool awaited, uint32_t *k
 	return (struct md_work){.kind = MD_WORK_WAIT};
 }
 
-/* Some graph will need the private memory, and the engine has begun to bind what it made itself. */
+/* Some graph will need private memory, and the engine, which binds now, has made its own allocations. */
 static bool arena_due(const struct md_restore *r)
 {
 	bool wanted = false;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the background does next. */
+/* The next work of the background. */
 #ifndef MD_RESTORE_WORK_H
 #define MD_RESTORE_WORK_H
 
@@ -11,8 +11,8 @@ enum md_work_kind {
 	MD_WORK_RESOLVE, /* a kernel */
 	MD_WORK_ARENA,
 	MD_WORK_HEAP,   /* a slice of host memory */
-	MD_WORK_DROP,   /* what a ready graph was instantiated from */
-	MD_WORK_UNDO,   /* what was made of a graph whose group is refused */
+	MD_WORK_DROP,   /* destroys the graph that a ready executable was instantiated from */
+	MD_WORK_UNDO,   /* takes a graph apart whose group is refused */
 	MD_WORK_SETTLE, /* no graph waits any more */
 };
 
@@ -20,7 +20,7 @@ struct md_work {
 	enum md_work_kind kind;
 	struct md_restore_graph *graph;
 	uint32_t kernel;
-	enum md_pace_step pace; /* with units: what it asks of the driver; 0 units: nothing worth a turn */
+	enum md_pace_step pace; /* how it uses the driver, with units; 0 units: too little for a turn */
 	uint64_t units;
 	bool awaited;
 };

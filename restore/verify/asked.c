@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Verify mode: what a cold start would lack when the engine asks for a graph. A verification has more, for it captures
- * live. */
+/*
+ * Verify mode: refuses a graph that a cold start would lack something for when the engine asks for it. The process of a
+ * verify run has more, because it captures live.
+ */
 #include "restore/background.h"
 #include "restore/bindings.h"
 #include "restore/constants.h"
@@ -12,8 +14,8 @@
 #include "restore/verify/asked.h"
 
 /*
- * A graph that a cold start hands out is not captured live there: what the engine loads and writes from the
- * moment when it has asked for the graph until it labels it does not count for the graphs that it asks for then.
+ * A cold start does not capture live the graphs that it hands out. So what the engine loads and writes between asking
+ * for a graph and labelling it does not count for the graphs that it asks for meanwhile.
  */
 
 /* ---- under lock ---- */
@@ -25,7 +27,7 @@ static void set_live(struct md_restore *r)
 	pthread_mutex_unlock(&r->registry.lock);
 }
 
-/* The engine's own variables, as they are when its first live capture begins and when its last one has ended. */
+/* Looks at the engine's own variables when its first live capture begins and when its last one has ended. */
 static void look_at_own(struct md_restore *r, bool begins) MD_REQUIRES(r->work)
 {
 	for (uint32_t i = 0; i < r->artifact.image_count; i++) {
@@ -77,7 +79,10 @@ static enum md_status check_kernels(struct md_restore *r, const struct md_restor
 
 /* ---- no lock ---- */
 
-/* asked: to be captured live, unless a cold start would refuse it; labelled: it has been. Either may be NULL. */
+/*
+ * asked: the graph that is to be captured live, unless a cold start would
+ * refuse it; labelled: the graph that was captured. Either may be NULL.
+ */
 static enum md_status in_context(struct md_restore *r, struct md_restore_graph *asked,
 				 struct md_restore_graph *labelled, struct md_error *err)
 {
@@ -100,7 +105,10 @@ static enum md_status in_context(struct md_restore *r, struct md_restore_graph *
 	return status;
 }
 
-/* As a cold start would, but at once: a live capture may load what the trigger is for, and leave it nothing to do. */
+/*
+ * Pulls the trigger as a cold start would, but at once: otherwise
+ * a live capture would load what the trigger is there to load.
+ */
 static void pull_trigger(struct md_restore *r) MD_REQUIRES(r->lock)
 {
 	bool due = r->trigger && !r->trigger_done && !r->trigger_running && !r->live_graphs, lacks = false;
@@ -130,7 +138,8 @@ void md_verify_asked(struct md_restore *r, const char *label, unsigned batch)
 	if (!first)
 		return;
 	if (status == MD_OK)
-		md_restore_constants_settle(r, &unread); /* what they hold now; if not, they are hashed later */
+		/* of the bytes that they hold now; after an error they are hashed later */
+		md_restore_constants_settle(r, &unread);
 	if (status == MD_OK)
 		status = in_context(r, graph, NULL, &err);
 	if (status != MD_OK)

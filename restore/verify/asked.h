@@ -6,8 +6,8 @@
 #include "restore/restore.h"
 
 /*
- * The engine asks for a graph: what a cold start would lack at this moment fails it. What is loaded and written
- * from then on, until it labels the graph, counts as its live capture's, which a cold start leaves out. No lock.
+ * The engine asks for a graph: fails it if a cold start would lack something at this moment. What is loaded and written
+ * until the engine labels the graph counts as part of its live capture, which a cold start leaves out. No lock.
  */
 void md_verify_asked(struct md_restore *r, const char *label, unsigned batch);
 void md_verify_labelled(struct md_restore *r, const char *label, unsigned batch);

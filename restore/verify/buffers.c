@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine's buffers in verify mode: saved on the device, or to the host and there compared where a live replay
- * writes.
+/*
+ * The engine's buffers in verify mode: saved on the device, or on the
+ * host, where only the parts that a live replay writes are compared.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,8 +67,8 @@ static enum md_status list_buffers(struct md_verify_memory *m, struct md_restore
 }
 
 /*
- * Of what did not fit on the device, inputs and outputs are always saved; state is if it fits. Two copies of each at
- * most, when all of it is written.
+ * Of the buffers that did not fit on the device, inputs and outputs are always saved, and state if it fits. If all of a
+ * buffer is written, there are two copies of it.
  */
 static enum md_status choose_sampled(struct md_verify_memory *m, struct md_error *err)
 {
@@ -151,7 +152,7 @@ void md_verify_memory_name_sampled(const struct md_verify_memory *m, char *text,
 
 /* ---- before the live replay ---- */
 
-/* Into staging, synchronously. */
+/* Copies into staging, synchronously. */
 static enum md_status fetch(struct md_verify_memory *m, CUdeviceptr from, size_t size, CUstream stream,
 			    struct md_error *err)
 {
@@ -236,7 +237,7 @@ static enum md_status mismatch(const struct md_verify_buffer *b, uint64_t base, 
 			    (unsigned long long)(base + at), text[0], text[1]);
 }
 
-/* Live replays of sampled state do not start from the same bytes, and so explain nothing. */
+/* Live replays on sampled state start from different bytes, so they cannot explain a difference. */
 void md_verify_note_difference(struct md_verify_memory *m, uint32_t buffer, uint64_t offset, const uint8_t *live,
 			       const uint8_t *now, size_t size, struct md_error *differs)
 {
@@ -249,7 +250,10 @@ void md_verify_note_difference(struct md_verify_memory *m, uint32_t buffer, uint
 		md_verify_doubt_add(m->doubt, buffer, b->type, offset, live, now, size);
 }
 
-/* Puts a chunk back where it is not as it was; that is a span (live), or a difference: the live graph left it alone. */
+/*
+ * Puts back the parts of a chunk that changed. In a live replay they become spans; in a restored one they are
+ * differences, because the live graph left them alone.
+ */
 static enum md_status check_chunk(struct md_verify_memory *m, uint32_t buffer, size_t chunk, bool live, CUstream stream,
 				  struct md_error *differs, struct md_error *err)
 {
@@ -328,7 +332,7 @@ static enum md_status compare_some(struct md_verify_memory *m, size_t from, size
 	return md_cuda_call(err, cuStreamSynchronize, stream);
 }
 
-/* As many at a time as staging holds. */
+/* Compares as many spans at a time as staging holds. */
 static enum md_status compare_spans(struct md_verify_memory *m, CUstream stream, struct md_error *differs,
 				    struct md_error *err)
 {

@@ -22,7 +22,7 @@ struct md_verify_buffer {
 	uint8_t **chunks;       /* neither: contents before; NULL entry: zeros */
 };
 
-struct md_verify_span { /* what the live graph wrote, or a window; no longer than a chunk */
+struct md_verify_span { /* a part that the live graph wrote, or a window; no longer than a chunk */
 	uint32_t buffer, size;
 	uint64_t offset;
 	const uint8_t *before; /* not owned; NULL: sampled, not put back */
@@ -30,10 +30,11 @@ struct md_verify_span { /* what the live graph wrote, or a window; no longer tha
 };
 
 /*
- * The buffers that graphs may write: as they were, and what the live graph left. On the device whole, as far as there
- * is room; on the host where it wrote. State that does not fit what there is room for (a KV cache that takes 90 % of
- * the device) is sampled: it is taken to be written idempotently, is compared in windows, and is not put back. A second
- * live replay, after the restored ones, must leave the same, and overwrites what those have left.
+ * The buffers that graphs may write: their old bytes, and those that the live graph left. They are kept whole on the
+ * device as far as there is room, else on the host where the live graph wrote. State that does not fit (a KV cache that
+ * takes 90 % of the device) is sampled: it is taken to be written idempotently, is compared in windows, and is not put
+ * back. A second live replay after the restored ones must leave the same windows, and overwrites what the restored ones
+ * have left.
  */
 struct md_verify_memory {
 	struct md_verify_buffer *buffers;
@@ -44,7 +45,7 @@ struct md_verify_memory {
 	struct md_verify_buffer *constants;
 	uint32_t constant_count;
 	struct md_hash *constant_hashes;
-	struct md_verify_doubt *doubt; /* not owned; NULL, or where every difference is noted */
+	struct md_verify_doubt *doubt; /* not owned; notes every difference; may be NULL */
 };
 
 enum md_status md_verify_memory_init(struct md_verify_memory *memory, struct md_restore *r, struct md_error *err);
@@ -55,7 +56,7 @@ enum md_status md_verify_memory_save(struct md_verify_memory *memory, CUstream s
 enum md_status md_verify_memory_take_live(struct md_verify_memory *memory, CUstream stream, struct md_error *err);
 /*
  * After another replay: MD_ERR_MISMATCH names the buffer, the offset and both values of the first difference from what
- * the live graph left. Looks at what that wrote, and puts it back.
+ * the live graph left. Looks at the parts that the live graph wrote, and puts them back.
  */
 enum md_status md_verify_memory_compare(struct md_verify_memory *memory, CUstream stream, uint64_t *compared,
 					struct md_error *err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Samples of constant buffers in verify mode: no graph may have written them. */
+/* Samples of constant buffers in verify mode, because no graph may write these. */
 #include <stdlib.h>
 
 #include "restore/restore.h"

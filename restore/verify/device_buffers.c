@@ -7,10 +7,9 @@
 #include "restore/verify/buffers.h"
 #include "restore/verify/device_buffers.h"
 
-#define LEAST_BYTES 512u /* a comparison on the host is no worse for less */
+#define LEAST_BYTES 512u /* for fewer bytes a comparison on the host costs no more */
 
-/* Two copies: what is there now, and what the live graph will leave. A comparison on the host is no
- * worse for little. */
+/* Takes two copies: the bytes of now, and room for those that the live graph will leave. */
 bool md_verify_device_take(struct md_verify_memory *m, struct md_verify_buffer *b)
 {
 	if (b->size < LEAST_BYTES || !md_device_differ_can(&m->device, b->address, b->size))
@@ -46,7 +45,7 @@ enum md_status md_verify_device_put_back(struct md_verify_buffer *b, CUstream st
 	return copy_all(b, b->address, b->copy, stream, err);
 }
 
-/* Grains that differ, next to each other and no more than half of staging holds: the other half is for what was. */
+/* The next run of differing grains, no longer than half of staging: the other half is for the old bytes. */
 static bool next_stretch(const uint8_t *flags, size_t count, size_t *at, size_t *end)
 {
 	const size_t most = MD_DEVICE_CHUNK / 2 / MD_DEVICE_GRAIN;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Elements in which a restored graph differs from the live one, in verify mode: do live replays differ there, too? */
+/*
+ * Elements in which a restored graph differs from the live one, in
+ * verify mode: finds out whether live replays differ there, too.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +12,7 @@
 #include "restore/verify/buffers.h"
 #include "restore/verify/doubt.h"
 
-#define CELLS_MAX (1u << 21) /* more than these are nothing but wrong */
+#define CELLS_MAX (1u << 21) /* elements; more differences count as wrong */
 #define GAP_MAX 4096u        /* elements that lie no farther apart are fetched together */
 
 /* ---- what differs ---- */
@@ -21,7 +24,7 @@ static struct md_verify_cell *next_cell(struct md_verify_doubt *d)
 	return &d->cells[d->count++];
 }
 
-/* The last bytes of a buffer may be none of its elements: they are exact. */
+/* The last bytes of a buffer may be less than an element: these must be equal. */
 static void add_cell(struct md_verify_doubt *d, struct md_verify_cell at, const uint8_t *live, const uint8_t *restored)
 {
 	struct md_verify_cell *cell = next_cell(d);
@@ -67,7 +70,7 @@ static int compare_cells(const void *left, const void *right)
 	return (a->offset > b->offset) - (a->offset < b->offset);
 }
 
-/* Elements from `first` on that one copy brings; they are in order. */
+/* The end of the group of elements from `first` on that one copy fetches; they are in order. */
 static size_t group_end(const struct md_verify_doubt *d, size_t first)
 {
 	size_t end = first + 1;
@@ -78,7 +81,7 @@ static size_t group_end(const struct md_verify_doubt *d, size_t first)
 	return end;
 }
 
-/* The other kind's first value counts for more than its place in the order: it may have none. */
+/* The first value of the other kind counts for more than its place in the order, because it may never come again. */
 static void look_at(struct md_verify_cell *cell, bool restored, const uint8_t *now)
 {
 	uint8_t bytes[MD_ELEMENT_BYTES_MAX] = {0};
@@ -119,7 +122,7 @@ enum md_status md_verify_doubt_take(struct md_verify_doubt *d, const struct md_v
 
 /* ---- what follows from it ---- */
 
-/* What each side has left lies in, or near, what the other one spans. */
+/* Whether the values of each side lie in, or near, the span of the other side's. */
 static bool is_of_one_kind(const struct md_verify_cell *cell, uint64_t ulps)
 {
 	return md_element_span_holds(&cell->live, cell->type, cell->other, ulps) &&
@@ -127,9 +130,9 @@ static bool is_of_one_kind(const struct md_verify_cell *cell, uint64_t ulps)
 }
 
 /*
- * Graphs that are equal leave values of one kind. The restored one is replayed again, too: what it does not write stays
- * the same, however near; and what is rare happens to either, so that a value that one replay in fifty leaves may be
- * the very first restored one, and no live one for a long time.
+ * Equal graphs leave values of the same kind. The restored graph is replayed again, too: an element that it does not
+ * write keeps its value, however near that is. A rare value may come to either side: one that comes once in fifty
+ * replays may be the first restored value, and no live one for a long time.
  */
 static bool is_explained(const struct md_verify_doubt *d, const struct md_verify_cell *cell)
 {
@@ -138,7 +141,10 @@ static bool is_explained(const struct md_verify_doubt *d, const struct md_verify
 	return (cell->live.varied || cell->restored.varied) && (cell->came_back || is_of_one_kind(cell, 0));
 }
 
-/* Live replays must differ somewhere: that restored ones do could be their fault, an edge that is missing, say. */
+/*
+ * Live replays must differ somewhere. If only restored ones do, the
+ * restored graph may be at fault, by a missing edge for example.
+ */
 enum md_doubt_answer md_verify_doubt_ask(const struct md_verify_doubt *d)
 {
 	size_t explained = 0, varied = 0;
@@ -159,7 +165,7 @@ static void name_place(const struct md_verify_memory *m, uint32_t place, char te
 		snprintf(text, 160, "buffer \"%.128s\"", m->buffers[place].name);
 }
 
-/* Different elements, of the first place and of the others; both restored replays may have found one. */
+/* Counts different elements, in the first place and in others; both restored replays may have found the same one. */
 static void count_places(const struct md_verify_doubt *d, size_t *here, size_t *elsewhere)
 {
 	*here = *elsewhere = 0;
@@ -173,7 +179,7 @@ static void count_places(const struct md_verify_doubt *d, size_t *here, size_t *
 	}
 }
 
-/* The farthest from what live replays span, in units in the last place of its own type. */
+/* The greatest distance from the span of live replays, in units in the last place of the element's type. */
 static uint64_t farthest(const struct md_verify_doubt *d)
 {
 	uint64_t most = 0;

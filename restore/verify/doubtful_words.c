@@ -22,7 +22,10 @@ struct words {
 	uint64_t scratch_size;
 };
 
-/* As much as lies behind any of the words, so that a kernel that reads it all reads no foreign memory. */
+/*
+ * The size of the memory that the words point to instead: as much as lies behind any of them, so that a kernel that
+ * reads all of it reads no foreign memory.
+ */
 static uint64_t reach(const struct words *w)
 {
 	const struct md_artifact_graph *stored = w->graph->stored;
@@ -46,7 +49,7 @@ static enum md_status fill_scratch(struct words *w, struct md_error *err)
 	return md_cuda_call(err, cuMemsetD8Async, w->scratch, SCRATCH_BYTE, w->scratch_size, w->r->stream);
 }
 
-/* Who writes through a word uses it, whatever becomes of what was written. */
+/* A kernel that writes through a word uses it, even if the written bytes are never read. */
 static enum md_status check_scratch(struct words *w, struct md_error *err)
 {
 	struct md_device_session *device = w->replays->device;
@@ -60,7 +63,7 @@ static enum md_status check_scratch(struct words *w, struct md_error *err)
 	return MD_OK;
 }
 
-/* what: the words of this trial. The graph has no trial before and after. */
+/* Replays with one trial. The graph has no trial before and after. */
 static enum md_status try(struct words *w, const struct md_trial *trial, const char *what, struct md_error *err)
 {
 	char text[MD_DOUBTFUL_TEXT + 64];
@@ -79,7 +82,7 @@ static enum md_status try(struct words *w, const struct md_trial *trial, const c
 	return md_error_set(err, MD_ERR_UNPROVABLE, "not proven to be noise: %s: %s", text, why.message);
 }
 
-/* Scratch first: a pointer that is read faults with zero, which no context survives. */
+/* Scratch memory comes first: reading through a zero pointer would fault, which no context survives. */
 static enum md_status try_both(struct words *w, uint32_t index, bool all, const char *what, struct md_error *err)
 {
 	const struct md_trial scratch = {.set = true, .all = all, .index = index, .value = w->scratch};

@@ -8,15 +8,17 @@
 
 struct md_verify_replays {
 	struct md_device_session *device;
-	/* Builds and replays a restored graph, with its trial; MD_ERR_MISMATCH when it leaves what the live one did
-	 * not. */
+	/*
+	 * Builds and replays a restored graph with its trial;
+	 * MD_ERR_MISMATCH when it leaves other bytes than the live graph.
+	 */
 	enum md_status (*compare)(void *user, struct md_restore_graph *graph, bool other_noise, struct md_error *err);
 	void *user;
 };
 
 /*
- * After the graph was found equal with all of its doubtful words as the first capture had them. MD_ERR_UNPROVABLE names
- * the first word that matters. Holds work; a note is begun.
+ * Called after the graph was found equal with the first capture's values in its doubtful words. MD_ERR_UNPROVABLE names
+ * the first word that matters. Work is held, and a note is begun.
  */
 enum md_status md_verify_words_prove(struct md_restore *r, struct md_restore_graph *graph,
 				     const struct md_verify_replays *replays, struct md_error *err);

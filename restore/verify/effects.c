@@ -55,7 +55,7 @@ enum md_status md_verify_effects_seen(struct md_verify_memory *m, const struct m
 
 /* ---- what it writes although that was there already ---- */
 
-/* Bound as output: nothing else is filled, as a graph may well read it, and fault. */
+/* Only outputs are filled, because a graph may read other buffers, and fault. */
 static bool is_filled(const struct md_verify_buffer *b)
 {
 	return b->output && !b->sampled;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether a comparison shows anything. */
+/* Whether the live graph writes memory that is compared. */
 #ifndef MD_RESTORE_VERIFY_EFFECTS_H
 #define MD_RESTORE_VERIFY_EFFECTS_H
 
@@ -7,10 +7,10 @@
 
 struct md_verify_memory;
 
-/* After the live replay was taken: whether it changed what is bound, or has outputs of its own, which are compared. */
+/* After the live replay was taken: whether it changed bound memory, or has outputs of its own, which are compared. */
 enum md_status md_verify_effects_seen(struct md_verify_memory *memory, const struct md_restore *r,
 				      const struct md_artifact_graph *stored, bool *seen, struct md_error *err);
-/* Fills what is bound as output before one more live replay, and looks whether that left it so. */
+/* Fills the output bindings before one more live replay, and finds whether the replay changed them. */
 enum md_status md_verify_effects_fill(struct md_verify_memory *memory, uint8_t value, CUstream stream,
 				      struct md_error *err);
 enum md_status md_verify_effects_found(struct md_verify_memory *memory, uint8_t value, bool *seen,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory through which the graphs of a group hand values on, in verify mode. It is state that nobody bound: the engine
- * has one copy and Medusa another. Before each replay both hold what the engine's held when the comparison began; after
- * it they must hold the same. So each graph is shown to make of equal memory equal memory, whatever came before, and
- * any sequence of the group's graphs does, too.
+ * Memory through which the graphs of a group hand values on, in verify mode. It is unbound state: the engine has one
+ * copy and Medusa another. Before each replay both copies hold the bytes that the engine's held when the comparison
+ * began; after it they must be equal. So each graph is shown to make equal memory from equal memory, whatever came
+ * before, and so does any sequence of the group's graphs.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@
 
 /* ---- where it lies ---- */
 
-/* All graphs of the group have it at one place, as the restored ones do. */
+/* All graphs of the group must have the memory at one place, as the restored ones do. */
 static enum md_status check_others(const struct md_live_graph *live, struct md_restore *r,
 				   const struct md_restore_graph *graph, uint32_t alloc, uint64_t start,
 				   struct md_error *err) MD_REQUIRES(md_verify_table_lock)
@@ -123,8 +123,8 @@ bool md_verify_handed_changed(const struct md_verify_handed *handed, uint8_t *co
 /* ---- in which order the engine launches them ---- */
 
 /*
- * A cold start launches nothing to warm graphs up, so that what was there before is not what a live start has. It does
- * not matter if a graph is launched only after another one has written anew what it reads.
+ * A cold start launches nothing to warm graphs up, so this memory does not hold what a live start has left there. That
+ * does not matter if a graph is launched only after another graph has rewritten what it reads.
  */
 enum md_status md_verify_handed_launched(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
 {

@@ -10,7 +10,7 @@
 struct md_verify_part {
 	const struct md_artifact_handed *stored;
 	uint64_t live;   /* the engine's copy */
-	uint8_t *before; /* owned: what that held when the comparison began */
+	uint8_t *before; /* owned: its bytes when the comparison began */
 };
 
 struct md_verify_handed {
@@ -24,15 +24,15 @@ enum md_status md_verify_handed_init(struct md_verify_handed *handed, struct md_
 				     const struct md_restore_graph *graph, const struct md_live_graph *live,
 				     struct md_error *err) MD_REQUIRES(md_verify_table_lock);
 void md_verify_handed_finish(struct md_verify_handed *handed);
-/* Before the live replay; then, before any other and at the end, both copies are what that one began with. */
+/* Saves the bytes before the live replay; before any other replay, and at the end, gives both copies these bytes. */
 enum md_status md_verify_handed_load(struct md_verify_handed *handed, CUstream stream, struct md_error *err);
 enum md_status md_verify_handed_place(const struct md_verify_handed *handed, const struct md_restore *r,
 				      struct md_error *err);
 /* Medusa's copy. */
 uint64_t md_verify_part_address(const struct md_verify_part *part, const struct md_restore *r);
-/* after: what the live replay has left of each part. */
+/* after: the bytes that the live replay left, per part. */
 bool md_verify_handed_changed(const struct md_verify_handed *handed, uint8_t *const *after);
-/* The engine launches the graph: MD_ERR_UNPROVABLE when nobody has written anew what it reads. */
+/* The engine launches the graph: MD_ERR_UNPROVABLE when no graph has rewritten what it reads. */
 enum md_status md_verify_handed_launched(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
     MD_REQUIRES(r->lock);
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether a graph was compared on other inputs than at first: on inputs that are all zero nearly
- * everything is right. */
+/*
+ * Whether a graph was compared on inputs that differ from the first
+ * ones: with inputs that are all zero nearly every graph is right.
+ */
 #include <stdlib.h>
 
 #include "base/cleanup.h"
@@ -17,7 +19,7 @@ static bool is_given(const struct md_bound *bound, enum md_bind_role role)
 	return bound->role == (uint32_t)role && bound->size;
 }
 
-/* What the graph uses and the engine has bound in this role. */
+/* Memory that the graph uses and that is bound in this role. */
 static size_t list_ranges(const struct md_restore *r, const struct md_restore_graph *graph, enum md_bind_role role,
 			  struct md_hash_range *ranges) MD_REQUIRES(r->lock)
 {
@@ -34,7 +36,7 @@ static size_t list_ranges(const struct md_restore *r, const struct md_restore_gr
 	return count;
 }
 
-/* Inputs, or, of an engine that does not tell them from its state, all that graphs may write. */
+/* The graph's inputs. For an engine that binds inputs as state: everything that graphs may write. */
 static size_t choose_ranges(struct md_restore *r, const struct md_restore_graph *graph, struct md_hash_range *ranges)
 {
 	pthread_mutex_lock(&r->lock);
@@ -45,7 +47,7 @@ static size_t choose_ranges(struct md_restore *r, const struct md_restore_graph 
 	return count;
 }
 
-/* What other graphs hand it is an input, too. */
+/* Memory that other graphs hand to this graph is an input, too. */
 static size_t add_handed(const struct md_restore *r, const struct md_verify_handed *handed,
 			 struct md_hash_range *ranges)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the inputs of a graph held. */
+/* Hashes of the inputs of graphs. */
 #ifndef MD_RESTORE_VERIFY_INPUTS_H
 #define MD_RESTORE_VERIFY_INPUTS_H
 
@@ -10,17 +10,17 @@ struct md_verify_handed;
 
 /* The hash of a graph's inputs at one comparison. */
 struct md_verify_inputs {
-	bool known, none; /* none: it has none that could vary */
+	bool known, none; /* none: the graph has no inputs that could vary */
 	uint64_t sum;
 };
 
-/* Before a comparison, in the context that is current; waits for the hash. */
+/* Reads the hash before a comparison, in the current context; waits for it. */
 enum md_status md_verify_inputs_read(struct md_restore *r, const struct md_restore_graph *graph,
 				     const struct md_verify_handed *handed, struct md_verify_inputs *out,
 				     struct md_error *err);
-/* A comparison on these has passed. */
+/* A comparison on these inputs has passed. */
 void md_verify_inputs_note(struct md_live_graph *live, const struct md_verify_inputs *now);
-/* The user takes graphs that were always compared on the same inputs. */
+/* The user accepts graphs that were always compared on the same inputs. */
 bool md_verify_unvaried_accepted(void);
 
 #endif

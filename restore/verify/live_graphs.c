@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine's own graphs in verify mode: which were instantiated, and what the engine says of them. */
+/* The engine's own graphs in verify mode, and the engine's statements about them. */
 #define MD_LOG_DOMAIN "verify"
 
 #include <pthread.h>
@@ -23,7 +23,7 @@
 #include "restore/verify/verify.h"
 
 #define DEFAULT_LAUNCHES 3
-#define OTHERS_MOST 3 /* comparisons of a graph when others are launched */
+#define OTHERS_MOST 3 /* comparisons of a graph at launches of other graphs */
 
 pthread_mutex_t md_verify_table_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct md_live_graph *table MD_GUARDED_BY(md_verify_table_lock);
@@ -61,7 +61,7 @@ static void forget_said(struct md_live_graph *live)
 	live->refused = NULL;
 }
 
-/* exec NULL: what this thread has instantiated last, if it is still there. */
+/* exec NULL: the graph that this thread has instantiated last, if it still exists. */
 static enum md_status resolve(void *exec, struct md_live_graph **out, struct md_error *err)
     MD_REQUIRES(md_verify_table_lock)
 {
@@ -100,7 +100,7 @@ void md_verify_forget(CUgraphExec exec)
 	if (live) {
 		forget_said(live);
 		live->exec = NULL;
-		if (!live->label) /* nobody will ask for it again */
+		if (!live->label) /* the engine cannot ask for a graph without a label */
 			*live = table[--table_count];
 	}
 	pthread_mutex_unlock(&md_verify_table_lock);
@@ -129,7 +129,7 @@ static void report_refusal(struct md_live_graph *live)
 	live->compared++;
 }
 
-/* What was to be compared until then has been; what comes later is compared as well. */
+/* All graphs that were to be compared have been; later launches are compared as well. */
 static void end_if_all_compared(bool due) MD_REQUIRES(md_verify_table_lock)
 {
 	for (size_t i = 0; due && i < table_count; i++)
@@ -197,7 +197,7 @@ enum md_status md_verify_output(void *exec, unsigned index, uint64_t address, ui
 	return status;
 }
 
-/* Also after the label: what an engine finds by launching the graph itself fails it as well. */
+/* The engine may refuse a graph after labelling it, too: what it finds by launching the graph fails it. */
 enum md_status md_verify_refuse(void *exec, const char *why, struct md_error *err)
 {
 	struct md_live_graph *live = NULL;
@@ -230,9 +230,10 @@ static unsigned launches_wanted(void)
 }
 
 /*
- * An engine launches few of its graphs when it is verified; their inputs are those of the others, too. What it has put
- * there is compared with them as well, until each was seen on other inputs than at first. Not where state is too large
- * to be saved: the launched graph will write there again what its replays wrote, but nothing would undo the others'.
+ * An engine launches few of its graphs in a verify run, but the other graphs have the same inputs. So they are compared
+ * with these inputs, too, until each graph was seen on other inputs than at first. This is left out where state is too
+ * large to be saved: the launched graph rewrites what its own replays have written there, but nothing would undo the
+ * writes of the others.
  */
 static void compare_others(const struct md_live_graph *launched) MD_REQUIRES(md_verify_table_lock)
 {
@@ -246,7 +247,7 @@ static void compare_others(const struct md_live_graph *launched) MD_REQUIRES(md_
 	}
 }
 
-/* Every launch counts, also one that is not compared. */
+/* Every launch counts, including those that are not compared. */
 static void note_order(struct md_live_graph *live)
 {
 	struct md_restore *r = &md_restore;
@@ -281,7 +282,7 @@ void md_verify_launch(CUgraphExec exec)
 	pthread_mutex_unlock(&md_verify_table_lock);
 }
 
-/* Of a name that was captured more than once, any of them will do. */
+/* If a name was captured more than once, any of its graphs will do. */
 static bool shows_effects(const struct md_live_graph *live) MD_REQUIRES(md_verify_table_lock)
 {
 	for (size_t i = 0; i < table_count; i++)

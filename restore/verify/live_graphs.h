@@ -16,16 +16,16 @@ struct md_live_graph {
 	struct md_live_nodes nodes;                 /* as it was instantiated */
 	pthread_t maker;                            /* the thread that instantiated it */
 	char *label;                                /* owned; NULL until it has one */
-	unsigned batch, compared, launches, others; /* others: compared as another one was launched */
+	unsigned batch, compared, launches, others; /* others: comparisons at launches of other graphs */
 	struct md_live_output *outputs;             /* owned; by index */
 	uint32_t output_count;
-	char *refused;                  /* owned; why, in the engine's words */
-	bool passed;                    /* some comparison */
-	bool effects;                   /* it was seen to write what is compared */
-	struct md_verify_inputs inputs; /* at the first comparison that passed */
+	char *refused;                  /* owned; the engine's reason */
+	bool passed;                    /* some comparison has passed */
+	bool effects;                   /* it was seen to write memory that is compared */
+	struct md_verify_inputs inputs; /* of the first comparison that passed */
 	bool varied;                    /* a later one passed on other inputs */
-	bool unfed;                     /* it was reported that it is launched before what it reads is written */
-	bool sampled;                   /* state was too large to be saved when it was compared last */
+	bool unfed;                     /* reported: it is launched before the memory that it reads is written */
+	bool sampled;                   /* the last comparison had state that was too large to be saved */
 };
 
 /* exec NULL: the graph that this thread has instantiated last. */

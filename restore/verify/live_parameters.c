@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parameters of the engine's own graphs in verify mode: where its copy of memory lies that nobody bound. */
+/* Parameters of the engine's own graphs in verify mode: they tell where its copy of unbound memory lies. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ void md_verify_nodes_finish(struct md_live_nodes *nodes)
 	*nodes = (struct md_live_nodes){0};
 }
 
-/* The last one; NULL: out of memory. */
+/* Appends a node; NULL: out of memory. */
 static struct md_live_node *add_node(struct md_live_nodes *nodes)
 {
 	if (!MD_ARRAY_GROW(nodes->items, nodes->count, nodes->room))
@@ -105,7 +105,7 @@ static bool keep_set(CUgraphNode handle, struct md_live_node *node)
 
 static bool walk(struct md_live_nodes *nodes, CUgraph graph, unsigned depth);
 
-/* What comes after a child graph's node is what lies in it, as in an artifact. */
+/* The nodes of a child graph follow its node, as in an artifact. */
 static bool walk_node(struct md_live_nodes *nodes, CUgraphNode handle, unsigned depth)
 {
 	struct md_live_node *node = add_node(nodes);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The engine's own copy of private memory, in verify mode. A cold start leaves nothing there, so a restored graph must
- * do without it. But an address of it may lie in memory that is bound, as in a table of pointers: then the graph goes
- * there. So this memory holds other bytes while a restored graph is replayed.
+ * The engine's own copy of private memory, in verify mode. At a cold start it is empty, so a restored graph must do
+ * without it. But bound memory may hold an address of it, as in a table of pointers, and the graph may go there. So
+ * this memory holds other bytes while a restored graph is replayed.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -21,12 +21,12 @@
 
 /* ---- where it lies ---- */
 
-struct place { /* of a private allocation, in the engine */
+struct place { /* where the engine has a private allocation */
 	uint64_t start;
 	uint64_t low; /* least offset that a graph has */
 };
 
-/* How far the memory at an address reaches; 0: none is there. */
+/* The end of the memory at an address; 0: there is none. */
 static uint64_t end_of(uint64_t address)
 {
 	CUdeviceptr base;
@@ -36,7 +36,10 @@ static uint64_t end_of(uint64_t address)
 	return md_cuda.cuMemGetAddressRange_v2(&base, &size, address) == CUDA_SUCCESS ? base + size : 0;
 }
 
-/* Piece by piece: in this process it may be smaller, with others behind it, and no copy goes across two. */
+/*
+ * Adds the range in pieces: in this process the allocation may be
+ * smaller, with others behind it, and a copy must not go across two.
+ */
 static enum md_status add_part(struct md_verify_originals *o, uint32_t alloc, uint64_t from, uint64_t to,
 			       struct md_error *err)
 {
@@ -52,7 +55,7 @@ static enum md_status add_part(struct md_verify_originals *o, uint32_t alloc, ui
 	return MD_OK;
 }
 
-/* What nobody bound of it. */
+/* Adds the unbound parts of the range. */
 static enum md_status add_unbound(struct md_verify_originals *o, const struct md_restore *r, uint32_t alloc,
 				  const struct place *place, struct md_error *err)
 {
@@ -72,7 +75,7 @@ static enum md_status add_unbound(struct md_verify_originals *o, const struct md
 	return MD_OK;
 }
 
-/* Where a graph's parameters say that its private allocations lie. */
+/* Finds the private allocations of a live graph by its parameters. */
 static void find_places(const struct md_restore *r, const struct md_live_nodes *nodes,
 			const struct md_artifact_graph *stored, struct place *places)
 {
@@ -91,7 +94,7 @@ static void find_places(const struct md_restore *r, const struct md_live_nodes *
 	}
 }
 
-/* What a cold start may have from the artifact in its place; NULL: nothing. */
+/* The graph that a cold start may get from the artifact in its place; NULL: none. */
 static const struct md_artifact_graph *restorable(struct md_restore *r, const struct md_live_graph *live)
 {
 	const struct md_restore_graph *graph =
@@ -198,7 +201,10 @@ static bool has(const struct md_artifact_graph *stored, uint32_t alloc)
 	return false;
 }
 
-/* What these leave there at a cold start, the graph would not find either, whoever captures it. */
+/*
+ * Fails the other graphs that use this memory: at a cold start the graph that follows the address would not find what
+ * they leave, whether it is restored or captured live.
+ */
 static void fail_users(struct md_restore *r, const struct md_restore_graph *graph, uint32_t alloc, const char *reason)
     MD_REQUIRES(md_verify_table_lock)
 {

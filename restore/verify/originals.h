@@ -9,31 +9,31 @@
 
 struct md_verify_original {
 	uint64_t address, size;
-	uint32_t alloc;   /* index into the artifact's */
+	uint32_t alloc;   /* index into the artifact's allocations */
 	CUdeviceptr copy; /* in the session's slabs, or 0 */
 	uint8_t *bytes;   /* owned; else NULL */
 };
 
 struct md_verify_originals {
 	struct md_verify_original *parts; /* owned */
-	uint32_t count, begin, end;       /* begin, end: which of them are filled; all but in a trial */
-	bool filled;                      /* and not put back */
+	uint32_t count, begin, end;       /* begin, end: the parts that are filled; all of them, except in a trial */
+	bool filled;                      /* filled, and not yet put back */
 };
 
-/* What graphs of the artifact have of it, and nobody bound. Under the lock of the table of live graphs. */
+/* Lists the unbound memory that graphs of the artifact use. Under the lock of the table of live graphs. */
 enum md_status md_verify_originals_init(struct md_verify_originals *originals, struct md_restore *r,
 					struct md_device_session *device, struct md_error *err)
     MD_REQUIRES(md_verify_table_lock);
 void md_verify_originals_finish(struct md_verify_originals *originals);
-/* Before a restored replay: saves it, and fills it; after the replay, however that went, it is put back. */
+/* Before a restored replay: saves the memory, and fills it. After the replay, even a failed one, it is put back. */
 enum md_status md_verify_originals_fill(struct md_verify_originals *originals, uint8_t value, CUstream stream,
 					struct md_error *err);
 enum md_status md_verify_originals_put_back(struct md_verify_originals *originals, CUstream stream,
 					    struct md_error *err);
 
 /*
- * After a difference. If there is none without this, err is set anew: MD_ERR_UNPROVABLE names the memory. All other
- * graphs that have it fail, too.
+ * After a difference: if the replay is right without the filling, err is set anew: MD_ERR_UNPROVABLE names the memory.
+ * All other graphs that use it fail, too.
  */
 void md_verify_originals_suspect(struct md_verify_originals *originals, struct md_restore *r,
 				 struct md_restore_graph *graph,

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The report of a verify run: a line a comparison, appended at once, so that what was found outlives the engine. */
+/*
+ * The report of a verify run: one line for each comparison, written at once, so that the findings outlive the engine.
+ */
 #define MD_LOG_DOMAIN "verify"
 
 #include <errno.h>
@@ -16,7 +18,7 @@
 #include "restore/restore.h"
 #include "restore/verify/report_lines.h"
 
-static atomic_bool lost; /* a line: then the report gets no end, and nobody takes it for whole */
+static atomic_bool lost; /* a line was lost: the report gets no end, so that nobody takes it for whole */
 
 static enum md_status append(const char *path, const char *line, size_t size, struct md_error *err)
 {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One graph and its restored twin: replayed from one state, and again with other bytes where nothing may depend on them. */
+/*
+ * Compares a graph with its restored twin: both are replayed from one state,
+ * and the twin again with other bytes where nothing may depend on them.
+ */
 #define MD_LOG_DOMAIN "verify"
 
 #include <stdio.h>
@@ -22,9 +25,9 @@
 #include "restore/verify/unbound_outputs.h"
 
 /*
- * Live replays from one state when a restored one differs: at least, so many when they all agree, and at most. With the
- * first few, restored ones are replayed as well. Time counts only where evidence has been gathered enough: 16 replays
- * miss an outcome that comes every other time once in 65,536 times.
+ * How many live replays are made from one state when a restored one differs: at least so many when they all agree, and
+ * at most so many. With the first few of them, the restored graph is replayed as well. The time limit counts only once
+ * there is enough evidence: 16 replays miss an outcome that comes every other time once in 65,536 times.
  */
 #define LIVE_LEAST 3u
 #define LIVE_ALONE 8u
@@ -62,7 +65,10 @@ static enum md_status replay_live(CUgraphExec live, struct md_verify_subject *su
 	return replay(live, subject, stream, err);
 }
 
-/* With poison in the engine's own copy of private memory, of values that hardly make a kernel fault that goes there. */
+/*
+ * Replays with poison in the engine's own copy of private memory:
+ * values that hardly make a kernel fault which goes there.
+ */
 static enum md_status replay_restored(CUgraphExec exec, struct md_verify_subject *subject, uint8_t poison,
 				      CUstream stream, struct md_error *err)
 {
@@ -78,7 +84,7 @@ static enum md_status replay_restored(CUgraphExec exec, struct md_verify_subject
 	return status;
 }
 
-/* If it breaks the engine, this is all that is known of it. A trial has said which words it is about. */
+/* If the replay breaks the engine, the note is all that is left. A trial has noted its words before. */
 static void note_twin(const struct md_restore_graph *graph, uint8_t poison, uint64_t seed)
 {
 	const struct md_artifact_graph *stored = graph->stored;
@@ -99,7 +105,7 @@ static void note_twin(const struct md_restore_graph *graph, uint8_t poison, uint
 	md_note_phase(text);
 }
 
-/* Goes on after a difference, of which the first is kept; anything else ends it. */
+/* True after a difference; the first one is kept. Any other failure ends the comparison. */
 static bool goes_on(enum md_status status, struct md_error *now, struct md_error *first)
 {
 	if (status != MD_OK && (!first->status || (first->status == MD_ERR_MISMATCH && status != MD_ERR_MISMATCH)))
@@ -108,7 +114,7 @@ static bool goes_on(enum md_status status, struct md_error *now, struct md_error
 	return status == MD_OK || status == MD_ERR_MISMATCH;
 }
 
-/* All of it is looked at, whatever differs first: each difference is to be explained. */
+/* Compares everything, even after a difference, because each difference is to be explained. */
 static void compare_replayed(struct md_restore *r, const struct md_restore_graph *twin,
 			     struct md_verify_subject *subject, struct md_error *first)
 {
@@ -116,7 +122,7 @@ static void compare_replayed(struct md_restore *r, const struct md_restore_graph
 	struct md_error outside = {0};
 	enum md_status status =
 	    md_verify_outputs_compare(&subject->outputs, r, twin->stored, r->stream, &subject->bytes, &now);
-	if (!goes_on(status, &now, first)) /* outputs first: what is bound is put back when it is compared */
+	if (!goes_on(status, &now, first)) /* outputs come first, because the comparison puts bound memory back */
 		return;
 	status = md_verify_memory_compare(&subject->memory, r->stream, &subject->bytes, &now);
 	if (!goes_on(status, &now, first))
@@ -127,7 +133,10 @@ static void compare_replayed(struct md_restore *r, const struct md_restore_graph
 	goes_on(status, &now, first);
 }
 
-/* One restored replay with the private memory and the noise bytes at these values, against what the live graph left. */
+/*
+ * Makes one restored replay with the private memory and the noise bytes
+ * at these values, and compares it with what the live graph left.
+ */
 static enum md_status compare_twin(struct md_restore *r, struct md_restore_graph *graph, uint8_t poison, uint64_t seed,
 				   struct md_verify_subject *subject, struct md_error *err)
 {
@@ -150,7 +159,7 @@ static enum md_status compare_twin(struct md_restore *r, struct md_restore_graph
 	return first.status;
 }
 
-/* The likeliest reason by far, and one that its author can mend. */
+/* Names the likeliest reason by far, which the engine's author can mend. */
 static enum md_status suspect_contents(const struct md_restore *r, const struct md_restore_graph *graph,
 				       struct md_error *err)
 {
@@ -166,7 +175,7 @@ static enum md_status suspect_contents(const struct md_restore *r, const struct 
 			    first.message, (unsigned long long)bytes);
 }
 
-/* Both, also when the first one differs. */
+/* Makes both comparisons, even if the first one differs. */
 static enum md_status compare_twins(struct md_restore *r, struct md_restore_graph *graph,
 				    struct md_verify_subject *subject, struct md_error *err)
 {
@@ -183,8 +192,8 @@ static enum md_status compare_twins(struct md_restore *r, struct md_restore_grap
 }
 
 /*
- * However it went, everything is put back. What restored graphs left in sampled state is overwritten by a live replay,
- * which must leave what the first one left: else that state is not written idempotently, and nothing was shown.
+ * Puts everything back, whatever the result. A live replay overwrites what restored ones left in sampled state, and
+ * must leave what the first live one left: otherwise that state is not written idempotently, and nothing was shown.
  */
 static enum md_status put_back(struct md_restore *r, CUgraphExec live, struct md_verify_subject *subject,
 			       enum md_status status, struct md_error *err)
@@ -228,7 +237,7 @@ static enum md_status take_again(struct md_restore *r, CUgraphExec exec, struct 
 	return status;
 }
 
-/* From here on another restored replay, with private memory as it was for the first one. */
+/* Makes another restored replay, with private memory as it was for the first one. */
 static enum md_status restored_again(struct md_restore *r, struct md_restore_graph *twin,
 				     struct md_verify_subject *subject, const CUdeviceptr *outputs,
 				     struct md_error *err)
@@ -267,7 +276,7 @@ static bool list_outputs(const struct md_restore *r, const struct md_artifact_gr
 	return true;
 }
 
-/* Until there is evidence enough, or something fails: then the difference stands. */
+/* Replays until there is enough evidence. If something fails, the difference stands. */
 static void gather(struct md_restore *r, struct md_restore_graph *graph, CUgraphExec live,
 		   struct md_verify_subject *subject, CUdeviceptr *addresses[2])
 {
@@ -292,7 +301,7 @@ static void gather(struct md_restore *r, struct md_restore_graph *graph, CUgraph
 		md_restore_stages_undo(md_restore_graph_stages, md_restore_graph_stage_count, r, &twin);
 }
 
-/* A counter in private memory is not put back between live replays, as what is bound is. */
+/* Unlike bound memory, a counter in private memory is not put back between live replays. */
 static void suspect_state(struct md_error *err)
 {
 	struct md_error first = *err;
@@ -324,8 +333,8 @@ static enum md_status look_again(struct md_restore *r, struct md_restore_graph *
 }
 
 /*
- * A live replay that changes nothing may write what was there already: outputs are filled with two values before it is
- * replayed again. Everything is put back.
+ * A live replay that changes nothing may write the values that are there already: so the outputs are filled with two
+ * values, and it is replayed again each time. Everything is put back.
  */
 static enum md_status look_for_effects(struct md_restore *r, const struct md_restore_graph *graph, CUgraphExec live,
 				       struct md_verify_subject *subject, struct md_error *err)
@@ -377,7 +386,7 @@ static enum md_status compare_both(void *user, struct md_restore_graph *graph, s
 	return compare_trial(user, graph, true, err);
 }
 
-/* Where live replays do not differ: whether the graph goes to the engine's own copy of private memory. */
+/* If live replays agree: finds whether the graph goes to the engine's own copy of private memory. */
 static enum md_status suspect_originals(struct md_restore *r, struct md_restore_graph *graph, CUgraphExec live,
 					struct md_verify_subject *subject, struct md_error *err)
     MD_REQUIRES(md_verify_table_lock)
@@ -399,7 +408,7 @@ static enum md_status compare(struct md_restore *r, struct md_restore_graph *gra
 	MD_FORWARD(md_verify_memory_save(memory, r->stream, err));
 	MD_FORWARD(md_verify_handed_load(&subject->handed, r->stream, err));
 	enum md_status status = replay_live(live, subject, r->stream, err);
-	if (status == MD_OK) /* first: what is bound is put back when it was taken */
+	if (status == MD_OK) /* first, because taking bound memory puts it back */
 		status = md_verify_outputs_take(&subject->outputs, r->stream, err);
 	if (status == MD_OK)
 		status = md_verify_memory_take_live(memory, r->stream, err);

@@ -11,20 +11,20 @@
 #include "restore/verify/originals.h"
 #include "restore/verify/unbound_outputs.h"
 
-/* What is compared: everything bound, the graph's own outputs, and what it hands on. */
+/* What is compared: all bound memory, the graph's own outputs, and memory that it hands on. */
 struct md_verify_subject {
 	struct md_verify_memory memory;
 	struct md_verify_handed handed;
 	struct md_verify_outputs outputs;
 	struct md_verify_doubt doubt;
 	struct md_verify_originals originals;
-	uint64_t bytes, usual_ns; /* usual_ns: that a replay takes; see md_replay */
-	bool nondeterministic;    /* and nothing else is wrong */
+	uint64_t bytes, usual_ns; /* usual_ns: how long a replay takes; see md_replay */
+	bool nondeterministic;    /* the graph is nondeterministic, and nothing else is wrong */
 	struct md_verify_inputs inputs;
-	bool effects; /* the live graph writes what is compared */
+	bool effects; /* the live graph writes memory that is compared */
 };
 
-/* The kernels of the graph are resolved. Whatever comes of it, the engine's memory is as it was. Holds work. */
+/* The kernels of the graph are resolved. The engine's memory is put back, whatever the result. Work is held. */
 enum md_status md_verify_twins_compare(struct md_restore *r, struct md_restore_graph *graph, CUgraphExec live,
 				       struct md_verify_subject *subject, struct md_error *err)
     MD_REQUIRES(md_verify_table_lock);

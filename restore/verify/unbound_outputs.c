@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Outputs that lie where no binding does, in verify mode: the live graph's bytes against those of its restored twin. */
+/* Outputs in unbound memory, in verify mode: the live graph's bytes against those of its restored twin. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ static const char *binding_of(const struct md_restore *r, const struct md_artifa
 	return alloc->class == MD_CLASS_BOUND ? r->artifact.bindings[alloc->binding].name : NULL;
 }
 
-/* A bound output must be bound to the same bytes here, for it is the engine's own memory on both sides. */
+/* A bound output must be bound to the same bytes here, because both graphs write the engine's own memory. */
 static enum md_status match_bound(struct md_restore *r, uint32_t index, const struct md_artifact_output *stored,
 				  const struct md_live_output *live, struct md_error *err)
 {
@@ -165,7 +165,8 @@ enum md_status md_verify_outputs_compare(const struct md_verify_outputs *o, cons
 			continue;
 		CUdeviceptr restored = md_verify_output_address(o, r, stored, i);
 		MD_FORWARD(compare_output(o, i, restored, stream, &first, err));
-		*compared += is_bound(o, r, stored, i) ? 0 : o->live[i].size; /* bound: counted there */
+		/* a bound output is counted with its buffer */
+		*compared += is_bound(o, r, stored, i) ? 0 : o->live[i].size;
 	}
 	return first.status ? md_error_set(err, first.status, "%s", first.message) : MD_OK;
 }

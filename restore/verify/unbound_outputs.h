@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Outputs that no binding holds. */
+/* Outputs in unbound memory. */
 #ifndef MD_RESTORE_VERIFY_UNBOUND_OUTPUTS_H
 #define MD_RESTORE_VERIFY_UNBOUND_OUTPUTS_H
 
@@ -9,19 +9,19 @@
 struct md_verify_handed;
 
 struct md_live_output {
-	uint64_t address, size; /* size 0: not given */
+	uint64_t address, size; /* size 0: the engine did not declare it */
 	enum md_element_type type;
 };
 
 struct md_verify_outputs {
 	struct md_live_output *live;           /* owned; those of the graph, then the parts of handed memory */
-	uint32_t count, declared;              /* all; those of the graph */
+	uint32_t count, declared;              /* of all; of those that the graph declares */
 	const struct md_verify_handed *handed; /* not owned */
 	uint8_t **bytes, *scratch;             /* what the live graph left; one chunk */
 	struct md_verify_doubt *doubt;         /* not owned; where every difference is noted */
 };
 
-/* Outputs that the engine declared, and memory that is passed on. */
+/* Lists outputs that the engine declared, and memory that is handed on. */
 enum md_status md_verify_outputs_init(struct md_verify_outputs *outputs, const struct md_live_output *live,
 				      uint32_t count, const struct md_verify_handed *handed, struct md_error *err);
 /* The address of an output of the restored graph. */

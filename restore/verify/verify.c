@@ -39,7 +39,7 @@ static enum md_status resolve_all(struct md_restore *r, struct md_restore_graph 
 	return MD_OK;
 }
 
-/* What the user accepts of graphs that are not deterministic. Under work. */
+/* The tolerance that the user accepts for nondeterministic graphs. Under work. */
 static const struct md_tolerance *tolerance(void)
 {
 	static struct md_tolerance accepted = {.type = MD_ELEMENT_F32};
@@ -51,7 +51,7 @@ static const struct md_tolerance *tolerance(void)
 	return &accepted;
 }
 
-/* The restored graph, or NULL and why nothing can be said about it. */
+/* The restored graph, or NULL and the reason why it cannot be compared. */
 static struct md_restore_graph *find_restored(struct md_restore *r, const struct md_live_graph *live,
 					      struct md_error *err)
 {
@@ -75,7 +75,7 @@ static struct md_restore_graph *find_restored(struct md_restore *r, const struct
 	return err->status ? NULL : graph;
 }
 
-/* A cold start would not hand it out. */
+/* Refuses a graph that a cold start would not hand out. */
 static enum md_status check_constants(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
     MD_REQUIRES(r->work)
 {
@@ -90,7 +90,7 @@ static enum md_status check_constants(struct md_restore *r, struct md_restore_gr
 	return status;
 }
 
-/* What fails before anything is replayed says nothing about right or wrong: skipped. */
+/* A failure before the first replay shows nothing about the graph: it is skipped. */
 static enum md_verdict judge(struct md_restore *r, struct md_restore_graph *graph, const struct md_live_graph *live,
 			     struct md_verify_subject *subject, struct md_error *err) MD_REQUIRES(r->work)
     MD_REQUIRES(md_verify_table_lock)
@@ -124,7 +124,7 @@ static enum md_verdict judge(struct md_restore *r, struct md_restore_graph *grap
 	return MD_VERDICT_PASS;
 }
 
-/* What is about to be tried is noted, as whatever breaks may take the process along. */
+/* Notes what is about to be tried, because a replay that breaks may end the process. */
 static enum md_verdict judge_noted(struct md_restore *r, struct md_restore_graph *graph,
 				   const struct md_live_graph *live, struct md_verify_subject *subject,
 				   struct md_error *err) MD_REQUIRES(r->work) MD_REQUIRES(md_verify_table_lock)
