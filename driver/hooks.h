@@ -10,9 +10,9 @@
 
 /*
  * A file that defines hooks includes this header: cuda.h declares no per-thread-stream variants, and with the library
- * built hidden each hook must be exported. The one file that ends with MD_HOOK_TABLE defines which rows it takes:
+ * built hidden each hook must be exported. The one file that ends with MD_HOOK_COUNT defines which rows it takes:
  *
- *	#define MD_HOOK_LIBRARY_CAPTURE     rows CAPTURE and BOTH; without it, BOTH alone
+ *	#define MD_HOOK_LIBRARY_CAPTURE     rows CAPTURE and BOTH; without it, RESTORE and BOTH
  *	#include "driver/hooks.h"
  *
  *	const struct md_hook md_hooks[] = {
@@ -35,8 +35,10 @@
 #define MD_HOOK_ROW_BOTH(symbol) MD_HOOK_ROW(symbol)
 #ifdef MD_HOOK_LIBRARY_CAPTURE
 #define MD_HOOK_ROW_CAPTURE(symbol) MD_HOOK_ROW(symbol)
+#define MD_HOOK_ROW_RESTORE(symbol)
 #else
 #define MD_HOOK_ROW_CAPTURE(symbol)
+#define MD_HOOK_ROW_RESTORE(symbol) MD_HOOK_ROW(symbol)
 #endif
 
 #define MD_HOOK_ENTRY(symbol, base, version, need, hook, params, args) MD_HOOK_ROW_##hook(symbol)

@@ -359,7 +359,7 @@ static void executable_goes(CUgraphExec exec)
 #define hook_cuGraphLaunch_ptsz(exec, s) (replay_comes(exec), replay_launched(CALL(cuGraphLaunch_ptsz, exec, s)))
 #define hook_cuGraphExecDestroy(exec) (executable_goes(exec), CALL(cuGraphExecDestroy, exec))
 
-/* ---- the exported symbols and their table, for every row that says BOTH ---- */
+/* ---- the exported symbols and their table, for every row that says RESTORE or BOTH ---- */
 
 #define DEFINE_NONE(symbol, params, args)
 #define DEFINE_CORE(symbol, params, args)
@@ -369,6 +369,7 @@ static void executable_goes(CUgraphExec exec)
 	{                                                                                                              \
 		return hook_##symbol args;                                                                             \
 	}
+#define DEFINE_RESTORE(symbol, params, args) DEFINE_BOTH(symbol, params, args)
 #define CU_ENTRY(symbol, base, version, need, hook, params, args) DEFINE_##hook(symbol, params, args)
 #include "driver/cuda_api.def"
 

@@ -29,10 +29,6 @@ MD_HOOK(cuCtxSetCurrent, (ctx), MD_NOTHING, md_capture_context_seen())
 CUresult CUDAAPI cuCtxPushCurrent_v2(CUcontext ctx)
 MD_HOOK(cuCtxPushCurrent_v2, (ctx), MD_NOTHING, md_capture_context_seen())
 
-/* Limits are read when a graph is made. */
-CUresult CUDAAPI cuCtxSetLimit(CUlimit limit, size_t value)
-MD_HOOK(cuCtxSetLimit, (limit, value), MD_NOTHING, MD_NOTHING)
-
 CUresult CUDAAPI cuCtxDestroy_v2(CUcontext ctx)
 MD_HOOK(cuCtxDestroy_v2, (ctx), (md_capture_probe_context(ctx), md_capture_context_destroyed(ctx), md_capture_place_context_gone(ctx)), MD_NOTHING)
 

@@ -17,7 +17,7 @@
  * name. Prints each answer that is wrong; exits 1 then.
  */
 
-enum hook { NONE, CAPTURE, BOTH, CORE };
+enum hook { NONE, CAPTURE, RESTORE, BOTH, CORE };
 
 static const struct entry {
 	const char *symbol, *base;
@@ -37,7 +37,7 @@ typedef CUresult old_lookup_function(const char *, void **, int, cuuint64_t);
 
 static dlsym_function *under; /* the dlsym of the C library */
 static void *driver, *preloaded;
-static enum hook least; /* hooks of this kind and above are the preloaded library's */
+static enum hook own; /* hooks of this kind, of both libraries and of the core are the preloaded library's */
 static unsigned wrong, asked, swapped;
 
 /* The question in progress: a driver that crashes on one names it. */
@@ -51,7 +51,7 @@ static void on_crash(int number)
 
 static bool is_hooked(const struct entry *entry)
 {
-	return preloaded && (entry->hook == CORE || entry->hook == BOTH || entry->hook == least);
+	return preloaded && (entry->hook == CORE || entry->hook == BOTH || entry->hook == own);
 }
 
 /* An entry point has the address of its export, and the one that cuGetProcAddress gives for its first version. */
@@ -236,7 +236,7 @@ int main(int argc, char *argv[])
 	signal(SIGSEGV, on_crash);
 	if (strcmp(argv[1], "none")) {
 		preloaded = dlopen(argv[1], RTLD_NOW | RTLD_NOLOAD);
-		least = strstr(argv[1], "capture") ? CAPTURE : BOTH;
+		own = strstr(argv[1], "capture") ? CAPTURE : RESTORE;
 		check_same("preload", argv[1], preloaded != NULL, 1);
 		check_same("interposed dlsym", argv[1], (dlsym_function *)dlsym != under, 1);
 	}
