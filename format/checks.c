@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which checks an artifact has been through: names in a text, one blank behind another. */
+/* The checks that an artifact has passed: their names in a text, with one blank between them. */
 #include "format/checks.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The checks that were made of an artifact, and those that a restore demands (checks.def). */
+/* The checks that an artifact has passed, and those that a restore demands (checks.def). */
 #ifndef MD_FORMAT_CHECKS_H
 #define MD_FORMAT_CHECKS_H
 
@@ -13,7 +13,7 @@ struct md_check {
 extern const struct md_check md_checks[];
 extern const size_t md_check_count;
 
-/* Says of an artifact that all of them were made: for whoever makes them. MD_ERR_NO_MEMORY. */
+/* Notes in the artifact that all checks were made; called by whoever makes them. MD_ERR_NO_MEMORY. */
 enum md_status md_checks_state(struct md_artifact *artifact, struct md_error *err);
 /* MD_ERR_VERSION names the first check that the artifact lacks, and what to do. */
 enum md_status md_checks_require(const struct md_artifact *artifact, struct md_error *err);

@@ -73,7 +73,7 @@ enum md_status md_fingerprint_compare(const struct md_fingerprint *stored, const
 
 /* ---- what the engine says ---- */
 
-/* Where name is, or where it belongs. */
+/* The place of the fact with this name, or the place where it belongs. */
 static uint32_t fact_place(const struct md_fingerprint *fingerprint, const char *name)
 {
 	uint32_t low = 0, high = fingerprint->fact_count;

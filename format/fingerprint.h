@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What must be equal for restored state to be right: the device, the driver, and the libraries that
- * chose the kernels. */
+/*
+ * Facts that must be equal for restored state to be right: the
+ * device, the driver, and the libraries that chose the kernels.
+ */
 #ifndef MD_FORMAT_FINGERPRINT_H
 #define MD_FORMAT_FINGERPRINT_H
 
@@ -19,7 +21,7 @@ struct md_fingerprint_library {
 #define MD_FACT_VALUE_MAX 4096
 #define MD_FACTS_MAX 1024
 
-struct md_fingerprint_fact { /* what the engine says it is (medusa_fingerprint_add) */
+struct md_fingerprint_fact { /* a fact that the engine states (medusa_fingerprint_add) */
 	char *name, *value;  /* owned */
 };
 
@@ -36,10 +38,12 @@ struct md_fingerprint {
 	uint32_t library_count;
 	struct md_fingerprint_fact *facts; /* owned; ascending by name */
 	uint32_t fact_count;
-	/* How the engine was started (none: not known), and what of it may be otherwise; facts decide if
-	 * there are any. */
+	/*
+	 * The engine's command line (none: not known), and the
+	 * arguments that may differ; facts decide if there are any.
+	 */
 	struct md_argument_list arguments, vary;
-	uint64_t limits[MD_LIMITS]; /* bytes or numbers, the most that graphs were made with; 0: not known */
+	uint64_t limits[MD_LIMITS]; /* bytes or numbers, the highest with which graphs were made; 0: not known */
 };
 
 /* Reads device and driver facts of the current context's device. libraries stay empty. */
@@ -48,21 +52,21 @@ enum md_status md_fingerprint_read(struct md_fingerprint *out, struct md_error *
 enum md_status md_fingerprint_compare(const struct md_fingerprint *stored, const struct md_fingerprint *now,
 				      struct md_error *err);
 
-/* Keeps a copy of both; a name said again replaces its value. Facts stay ascending by name. */
+/* Keeps a copy of both. A name that is stated again gets the new value. Facts stay ascending by name. */
 enum md_status md_fingerprint_set_fact(struct md_fingerprint *fingerprint, const char *name, const char *value,
 				       struct md_error *err);
-/* MD_ERR_MISMATCH at the first fact, by name, that one side lacks or says otherwise; both ascending by name. */
+/* MD_ERR_MISMATCH at the first fact, by name, that one side lacks or that has another value; both ascend by name. */
 enum md_status md_fingerprint_compare_facts(const struct md_fingerprint *stored, const struct md_fingerprint *now,
 					    struct md_error *err);
 /* For engines that state no facts: MD_ERR_MISMATCH at the first argument that differs and may not. */
 enum md_status md_fingerprint_compare_arguments(const struct md_fingerprint *stored, const struct md_argument_list *now,
 						struct md_error *err);
 
-/* limits.c: of the current context; what the driver does not tell is 0. */
+/* limits.c: the limits of the current context; one that the driver does not tell is 0. */
 void md_limits_read(uint64_t limits[MD_LIMITS]);
-/* Each becomes the greater one of the two. */
+/* Raises each limit to the other one, if that is greater. */
 void md_limits_raise(uint64_t limits[MD_LIMITS], const uint64_t others[MD_LIMITS]);
-/* MD_ERR_MISMATCH at the first that is lower now, or not known, with what to do. */
+/* MD_ERR_MISMATCH at the first limit that is lower now, or not known, with a remedy. */
 enum md_status md_limits_compare(const uint64_t stored[MD_LIMITS], const uint64_t now[MD_LIMITS], struct md_error *err);
 /* "stack", and its key in files: "stack_limit". */
 const char *md_limit_name(unsigned limit);

@@ -5,7 +5,7 @@
 #include "driver/cuda_driver.h"
 #include "format/fingerprint.h"
 
-/* Limits of the second-level cache are left out: they change the speed of kernels, and nothing else. */
+/* Limits of the second-level cache are left out, because they only change the speed of kernels. */
 static const struct {
 	CUlimit limit;
 	const char *name, *key, *constant;

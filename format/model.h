@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The things that trace and artifact both speak of: nodes, edges, attributes, kernels, images, KV capacity. */
+/* Things that trace and artifact both hold: nodes, edges, attributes, kernels, images, KV capacity. */
 #ifndef MD_FORMAT_MODEL_H
 #define MD_FORMAT_MODEL_H
 
@@ -31,11 +31,11 @@ enum md_alloc_family {
 	MD_ALLOC_HOST = 5,    /* cuMemHostAlloc, cuMemAllocHost, cuMemHostRegister */
 	MD_ALLOC_VMM = 6,     /* cuMemMap of a cuMemCreate handle */
 	MD_ALLOC_GLOBAL = 7,  /* a module's global variable */
-	MD_ALLOC_SHARED = 8,  /* another process has it, too: imported from there, or exported from here */
-	MD_ALLOC_GRAPH = 9,   /* of a memory node: there while its graph has it */
+	MD_ALLOC_SHARED = 8,  /* shared with another process: imported or exported */
+	MD_ALLOC_GRAPH = 9,   /* of a memory node: live while its graph has it */
 };
 
-/* Memory that nobody can make anew for a graph: in words, or NULL for what one can. */
+/* Words for memory that a restore cannot make anew for a graph; NULL for memory that it can. */
 static inline const char *md_alloc_foreign(enum md_alloc_family family)
 {
 	return family == MD_ALLOC_HOST     ? "host memory"
@@ -87,8 +87,9 @@ struct md_memset {
 	uint32_t value, element_size;
 };
 
-struct md_memcpy {                   /* CUDA_MEMCPY3D, device or host pointers only (arrays are refused) */
-	uint64_t src, dst;           /* as above: pointer table offsets 0 (src) and 8 (dst) in an artifact */
+struct md_memcpy { /* CUDA_MEMCPY3D, device or host pointers only (arrays are refused) */
+	/* address in a trace; 0 in an artifact, whose pointer table has them at bytes 0 (src) and 8 (dst) */
+	uint64_t src, dst;
 	uint32_t src_type, dst_type; /* CUmemorytype */
 	uint64_t src_x, src_y, src_z, src_pitch, src_height;
 	uint64_t dst_x, dst_y, dst_z, dst_pitch, dst_height;
@@ -108,7 +109,7 @@ struct md_node {
 		struct md_memset memset;
 		struct md_memcpy memcpy;
 		uint32_t
-		    child_nodes; /* child graphs: so many nodes behind this one, inner child graphs' too, are its */
+		    child_nodes; /* child graphs: the number of nodes behind this one that lie in it, at any depth */
 		uint32_t event;  /* events: in a trace, a number of the process; in an artifact, of the graph */
 	};
 	uint64_t sequence; /* trace only: position of the launch that made the node, for liveness */
@@ -122,7 +123,10 @@ struct md_node {
  */
 bool md_nodes_parents(const struct md_node *nodes, uint32_t count, uint32_t *parents);
 
-/* A kernel node's bytes, as pointers have them: the parameter block, and from here on its attributes' values. */
+/*
+ * Pointers count a kernel node's bytes through its parameter
+ * block, and from here on through the values of its attributes.
+ */
 #define MD_ATTRIBUTES_AT 65536u
 /* The attribute whose value starts at this byte; NULL if none does. */
 struct md_attribute *md_node_attribute_at(const struct md_node *node, uint32_t at);
@@ -137,7 +141,7 @@ struct md_kernel {
 
 /* The kind of a parameter, by its kernel's name or, if the name says nothing, by its size. */
 enum md_param_kind {
-	MD_PARAM_STRUCT,  /* may have bytes that nobody sets; also whatever is not known */
+	MD_PARAM_STRUCT,  /* may have bytes that nobody sets; parameters of unknown kind, too */
 	MD_PARAM_SCALAR,  /* a number: all of its bytes are set */
 	MD_PARAM_ADDRESS, /* a pointer */
 	MD_PARAM_WORD,    /* 8 bytes of a kernel whose name has no types: a number or an address */
@@ -157,7 +161,7 @@ struct md_image_value {              /* of a variable that the engine writes bef
 	char *name;                  /* owned */
 	uint64_t size;               /* bytes, at most MD_IMAGE_VALUE_MAX */
 	uint8_t *data;               /* owned; pointer bytes are zero */
-	struct md_pointer *pointers; /* as those of contents, see artifact/artifact.h; owned */
+	struct md_pointer *pointers; /* like the pointers of contents, see artifact/artifact.h; owned */
 	uint32_t pointer_count;
 };
 
@@ -169,9 +173,10 @@ struct md_image {
 	uint64_t size;
 	char *path;     /* owned; NULL when it lies in no file */
 	char *build_id; /* owned, hex; NULL when none */
-	char *variable; /* owned; that the engine writes, so that only its own copy will do; NULL when none is known */
+	/* owned; a variable that the engine writes, so that only its own copy of the image will do; NULL: none is known */
+	char *variable;
 	uint64_t file_offset;
-	struct md_image_value *values; /* owned; to be set when the image was loaded */
+	struct md_image_value *values; /* owned; set after the image was loaded */
 	uint32_t value_count;
 	uint8_t *data; /* owned; NULL when not stored, or not read yet */
 	struct md_image_frame frame;
@@ -191,11 +196,11 @@ struct md_kv {
 	uint64_t kv_bytes;        /* the answer: bytes for the KV cache */
 	uint64_t block_bytes;     /* bytes of one KV block over all layers */
 	uint64_t blocks;          /* kv_bytes / block_bytes */
-	uint32_t utilization_ppm; /* of the device's memory, parts per million */
+	uint32_t utilization_ppm; /* share of the device's memory, in parts per million */
 	char key[256];            /* the engine's own fingerprint of its configuration */
 };
 
-/* Copies and sets outside of capture; those inside are nodes of a graph. */
+/* Copies and sets outside of stream captures; those inside are nodes. */
 enum md_transfer_kind {
 	MD_TRANSFER_TO_DEVICE = 0, /* from host memory */
 	MD_TRANSFER_TO_HOST = 1,

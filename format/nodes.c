@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Nodes in one list: which child graph each belongs to, and where a kernel node's attributes lie. */
+/* Nodes in one list: the child graph of each, and the attributes of kernel nodes. */
 #include "format/model.h"
 
 static uint32_t last_of(const struct md_node *nodes, uint32_t count, uint32_t child)

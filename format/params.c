@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parameters of kernels: which are numbers, which addresses, and which may have bytes that nobody sets. */
+/* The kind of each kernel parameter: a number, an address, or a struct, which may have bytes that nobody sets. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "base/mangled.h"
 #include "format/artifact/artifact.h"
 
-/* A name that tells other sizes than the driver is not understood. */
+/* A name whose types have other sizes than the driver's is not understood. */
 static bool agrees(const struct md_mangled_param *said, const struct md_param *param)
 {
 	return said->kind == MD_MANGLED_OBJECT || said->size == param->size;
@@ -57,7 +57,7 @@ static void count_span(const struct md_noise *noise, const struct md_kernel *ker
 		       uint8_t *seen, struct md_unset *out)
 {
 	uint64_t other = kernel->param_count ? noise->size : 0;
-	if (!kernel->param_count) /* nothing is known of the block */
+	if (!kernel->param_count) /* the layout of the block is not known */
 		out->struct_bytes += noise->size;
 	for (uint32_t i = 0; i < kernel->param_count; i++) {
 		uint64_t shared = shared_bytes(noise, &kernel->params[i]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sequences of allocations, as a trace records them and as an artifact must hold them. */
+/* Sequences of allocations: their records in a trace, and the checks of those in an artifact. */
 #include <inttypes.h>
 
 #include "format/artifact/sections.h"
@@ -17,7 +17,7 @@ void md_trace_put_request(struct md_trace_writer *w, uint64_t sequence, const st
 	md_trace_record_end(w);
 }
 
-/* What goes for an item wherever it stands: it refers to an earlier one, and is freed after it was made. */
+/* Rules for each request: it refers to an earlier one, and is freed after it was made. */
 static enum md_status check_request(const struct md_sequence_request *request, uint32_t index, struct md_error *err)
 {
 	if (index >= MD_SEQUENCE_MAX)
@@ -52,7 +52,7 @@ enum md_status md_trace_get_request(struct md_trace_build *build, uint64_t seque
 	return check_request(request, trace->request_count - 1, err);
 }
 
-/* A binding by sequence names one of the requests, of its size, that was there when the engine asked for a graph. */
+/* A binding by sequence names a request of the same size that was live when the engine asked for a graph. */
 static enum md_status check_named(const struct md_artifact *artifact, const struct md_binding *binding,
 				  struct md_error *err)
 {

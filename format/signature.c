@@ -14,8 +14,8 @@
 #include "base/file.h"
 
 /*
- * sodium_init() is called by nobody but who makes a key: it draws random numbers, and ends the process where it cannot.
- * What else is used here needs neither those nor an implementation picked for the processor.
+ * Only making a key calls sodium_init(): it draws random numbers, and ends the process where it cannot. The other
+ * functions used here need neither random numbers nor an implementation that is picked for the processor.
  */
 
 #define PUBLIC_PREFIX "ed25519:"
@@ -80,7 +80,7 @@ static bool parse_key(const char *text, size_t size, const char *prefix, uint8_t
 	       got == MD_KEY_BYTES;
 }
 
-/* A public key's text and nothing more, case of the digits apart; size is text's. */
+/* Exactly the text of a public key, in either case of the digits; size is that of text. */
 static bool parse_public_key(const char *text, size_t size, struct md_public_key *key)
 {
 	return parse_key(text, size, PUBLIC_PREFIX, key->bytes);

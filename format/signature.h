@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ed25519 signatures, the digests that they cover, and lists of keys that somebody trusts. Nothing here
- * ends a process. */
+/* Ed25519 signatures, the digests that they cover, and lists of trusted keys. Nothing here ends a process. */
 #ifndef MD_FORMAT_SIGNATURE_H
 #define MD_FORMAT_SIGNATURE_H
 
@@ -40,7 +39,7 @@ struct md_public_key md_secret_key_public(const struct md_secret_key *key);
 bool md_public_key_equal(const struct md_public_key *a, const struct md_public_key *b);
 void md_public_key_format(const struct md_public_key *key, char text[MD_KEY_TEXT_BYTES]); /* "ed25519:0a1b..." */
 
-/* Secret keys are lines "ed25519-secret:0a1b...", so that nobody takes one half for the other. */
+/* Secret keys are lines "ed25519-secret:0a1b...", so that neither half is taken for the other. */
 enum md_status md_secret_key_read(const char *path, struct md_secret_key *out, struct md_error *err);
 /* Makes a new key and writes it to path, for the owner alone. An existing file is never replaced (MD_ERR_INVALID). */
 enum md_status md_secret_key_create(const char *path, struct md_secret_key *out, struct md_error *err);
@@ -55,8 +54,8 @@ struct md_trust {
 };
 
 /*
- * A key a line, then what one likes behind a space; empty lines and lines that start with # are skipped. Errors name
- * file and line. Without keys in it nothing is trusted.
+ * One key a line, with any text behind a space. Empty lines and lines that start with # are skipped. Errors name file
+ * and line. A list without keys trusts nothing.
  */
 enum md_status md_trust_read(const char *path, struct md_trust *out, struct md_error *err);
 bool md_trust_holds(const struct md_trust *trust, const struct md_public_key *key);

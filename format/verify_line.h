@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A line of the report of a verify run: what one comparison found, from the restore library to the commands. */
+/*
+ * A line of the report of a verify run: the result of one comparison,
+ * which the restore library writes and the commands read.
+ */
 #ifndef MD_FORMAT_VERIFY_LINE_H
 #define MD_FORMAT_VERIFY_LINE_H
 
@@ -16,8 +19,9 @@ enum md_verdict {
 	MD_VERDICT_NONDETERMINISTIC = 3,
 	MD_VERDICT_BEGUN = 4, /* a comparison begins: one of the others follows, unless the engine ends in it */
 	MD_VERDICT_NOISE =
-	    6, /* no comparison either: of the doubtful word of index `bytes`, proven by the one that goes on */
-	MD_VERDICT_END = 5, /* no comparison: the process has said all */
+	    /* no comparison: the doubtful word of index `bytes` is proven to be noise by the comparison that goes on */
+	6,
+	MD_VERDICT_END = 5, /* no comparison: the report of this process is complete */
 };
 
 struct md_verify_line {
@@ -34,7 +38,10 @@ const char *md_verdict_name(enum md_verdict verdict);
 /* Makes one line, with its line end; the caller frees it. */
 enum md_status md_verify_line_write(const struct md_verify_line *line, char **text, size_t *size, struct md_error *err);
 
-/* Of a line without its end, behind which a NUL stands; the texts lie in it, and it is changed. MD_ERR_CORRUPT. */
+/*
+ * text: a line without its end, followed by NUL. It is changed,
+ * and the strings of the line point into it. MD_ERR_CORRUPT.
+ */
 enum md_status md_verify_line_read(char *text, size_t size, struct md_verify_line *line, struct md_error *err);
 
 #endif

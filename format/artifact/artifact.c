@@ -16,9 +16,9 @@
 #include "base/file.h"
 
 #define RAW_MAX (4ull << 30)    /* bytes of all sections, uncompressed */
-#define BUDGET_MAX (4ull << 30) /* bytes of what is made of them, a section's raw bytes among it while it is read */
+#define BUDGET_MAX (4ull << 30) /* bytes of all that is made from them, and of the section that is being read */
 #define BUDGET_FREE (768ull << 20)
-#define BUDGET_RATIO 8u /* beyond that, by the file's size */
+#define BUDGET_RATIO 8u /* a larger budget needs a larger file: so many times its size */
 #define RATIO_MAX 1000u /* a section's raw size to its stored size, beyond 64 MiB */
 #define RATIO_FREE (64u << 20)
 
@@ -33,7 +33,7 @@ static enum md_status check_versions(struct md_reader *in, struct md_artifact_he
 	head->version = md_reader_u32(in);
 	head->oldest_reader = md_reader_u32(in);
 	head->required = md_reader_u64(in);
-	head->optional = md_reader_u64(in); /* whatever they are, they may be ignored */
+	head->optional = md_reader_u64(in); /* a reader may ignore all of them */
 	if (!in->failed && head->oldest_reader > MD_ARTIFACT_VERSION)
 		return md_error_set(err, MD_ERR_VERSION,
 				    "header at offset 12: version %u needs a reader of version %u or newer, this one "
@@ -59,7 +59,9 @@ static enum md_status copy_bytes(const struct md_file_source *source, uint64_t o
 	return MD_OK;
 }
 
-/* What was looked at must be what is used, whoever writes to the file meanwhile: `copy` gets header and table. */
+/*
+ * The checked bytes must be the bytes that are used, even if the file changes meanwhile: `copy` gets header and table.
+ */
 static enum md_status check_header(const struct md_file_source *source, struct md_artifact_head *head,
 				   uint8_t copy[MD_HEAD_MAX_BYTES], struct md_error *err)
 {
@@ -110,7 +112,7 @@ static bool is_signature(const struct md_artifact_row *row)
 	return !strcmp(row->name, MD_SIGNATURE_SECTION);
 }
 
-/* Of a section that is not known, whatever it has is right, unless it must be known. */
+/* An unknown section may hold anything, unless its row says that a reader must know it. */
 static enum md_status check_kind(const struct md_artifact_row *row, uint32_t version, struct md_error *err)
 {
 	uint32_t codec = is_images(row) ? MD_CODEC_FRAMES : is_signature(row) ? MD_CODEC_PLAIN : MD_CODEC_ZSTD;
@@ -168,7 +170,7 @@ static enum md_status read_table(const uint8_t *table, size_t size, const struct
 	return MD_OK;
 }
 
-/* Stored bytes, each of them read once: what is checked is what is used, whoever writes to the file meanwhile. */
+/* Stored bytes, each read once: the checked bytes are used, even if the file changes meanwhile. */
 struct stored {
 	const void *bytes;
 	void *owned;
@@ -228,7 +230,7 @@ static enum md_status read_section(struct md_artifact_reading *in, const struct 
 	return status;
 }
 
-/* What is read in one go, and what a cold start reads while images load already. */
+/* Parts of the file: a cold start reads the graphs while images load already. */
 enum part { PART_HEAD = 1, PART_GRAPHS = 2 };
 
 static enum part part_of(const struct md_section_kind *kind)
@@ -269,7 +271,7 @@ static enum md_status read_seal(struct md_artifact_reading *in, const uint8_t *h
 	return locate(status, row, err);
 }
 
-/* A small file has no use for much memory, whatever it says. */
+/* A small file gets little memory, whatever sizes it states. */
 static uint64_t budget_of(uint64_t size)
 {
 	return size < (BUDGET_MAX - BUDGET_FREE) / BUDGET_RATIO ? BUDGET_FREE + BUDGET_RATIO * (uint64_t)size
@@ -293,7 +295,7 @@ void md_artifact_reading_finish(struct md_artifact_reading *in)
 	md_artifact_seal_finish(&in->seal);
 }
 
-/* In the order of md_section_kinds, whatever the order in the file. */
+/* Reads the sections in the order of md_section_kinds, which need not be their order in the file. */
 static enum md_status read_sections(struct md_artifact_reading *in, int parts, struct md_artifact *artifact,
 				    struct md_error *err)
 {
@@ -312,7 +314,7 @@ static enum md_status read_sections(struct md_artifact_reading *in, int parts, s
 	return MD_OK;
 }
 
-/* A failed check names its section; this adds where that lies. */
+/* A failed check names its section; this adds the section's place in the file. */
 static enum md_status locate_check(enum md_status status, const struct md_artifact_reading *in,
 				   const struct md_error *why, struct md_error *err)
 {
@@ -328,7 +330,7 @@ static enum md_status locate_check(enum md_status status, const struct md_artifa
 	return md_error_set(err, status, "%s", why->message);
 }
 
-/* Where the images' frames lie: row is NULL when none is stored. */
+/* Finds the frames of the images; row is NULL when no image is stored. */
 static enum md_status find_images(const struct md_artifact_reading *in, const struct md_artifact *artifact,
 				  const struct md_artifact_row **row, struct md_error *err)
 {
@@ -400,7 +402,9 @@ static enum md_status read_images(struct md_artifact_reading *in, const struct m
 	return locate_check(status, in, &why, err);
 }
 
-/* Sections that nobody here reads; but a signature covers them, and who reads the whole file looks at it all. */
+/*
+ * Checks sections that this reader does not know: a signature covers them, and reading a whole file checks all of it.
+ */
 static enum md_status check_strangers(struct md_artifact_reading *in, struct md_error *err)
 {
 	for (uint32_t i = 0; in->seal.signature.present && i < in->head.count; i++) {
@@ -474,8 +478,8 @@ struct md_artifact_file {
 };
 
 /*
- * The file to read, and *opened to close: an engine may have closed ours, and have one of its own under the number.
- * Another file of the same name is another artifact.
+ * The file to read, and *opened, which the caller closes. The engine may have closed our file, and may have one of its
+ * own under the number. Another file of the same name is another artifact.
  */
 static enum md_status find_file(const struct md_artifact_file *file, int *opened, int *fd, struct md_error *err)
 {
@@ -506,7 +510,7 @@ static enum md_status check_trust(const struct md_artifact_signature *signature,
 	return md_error_set(err, MD_ERR_MISMATCH, "signed by %s, which is not in %s", text, trust->path);
 }
 
-/* Whom to trust is asked before anything is expanded. */
+/* The signer is checked before anything is expanded. */
 static enum md_status read_trusted(struct md_artifact_file *file, uint64_t size, const struct md_trust *trust,
 				   struct md_artifact *artifact, struct md_error *err)
 {

@@ -44,13 +44,15 @@ struct md_binding {
 	char *name; /* owned */
 	uint64_t size;
 	enum md_bind_role role;
-	bool hashed; /* contents may have been made of it, and this is what it held then */
-	bool varied; /* it held something else in the second capture: contents that were compared are not made of it */
+	bool hashed; /* contents may have been made from it, and this is the hash of its bytes */
+	/* it had other bytes in the second capture, so contents that are equal in both do not depend on it */
+	bool varied;
 	struct md_hash hash;
-	bool adjoins;    /* a launch has an address in `before` and the one where that ends and this begins */
+	/* a launch has an address in `before` and the address at which `before` ends and this begins */
+	bool adjoins;
 	uint32_t before; /* index into bindings */
-	uint32_t align;  /* its address was a multiple of this in every capture; 1 if of nothing that matters */
-	bool overlaps; /* it lay `distance` bytes behind where binding `within` begins, and shares memory with it or */
+	uint32_t align;  /* its address was a multiple of this in every capture; 1: of nothing that matters */
+	bool overlaps; /* it lay `distance` bytes behind the start of binding `within`, and shares memory with it or */
 	uint32_t within; /* with another one that names it */
 	uint64_t distance;
 };
@@ -80,30 +82,31 @@ struct md_artifact_output { /* memory of a graph that the engine reads after a r
 };
 
 /*
- * A word that lies in memory which was live at its launch in both captures, but not at one place of it: a stale
- * pointer, or one into blocks that swapped places. Replay has to tell; an artifact with such words is not to be
- * published, and a restore refuses their graphs but to verify them.
+ * A word in memory that was live at the launch in both captures, but not at the same place: a stale pointer, or a
+ * pointer into blocks that swapped places. Replay must decide. An artifact with such words is not to be published, and
+ * a restore refuses their graphs, except to verify them.
  */
 struct md_doubtful {
-	uint32_t node, at; /* 8 bytes of a kernel's parameters */
-	uint32_t alloc; /* index into allocs, where the first capture has it; MD_NONE: in none of them, and then zero */
+	uint32_t node, at; /* place of the 8 bytes in the parameters of a kernel node */
+	/* index into allocs: the word's place in the first capture; MD_NONE: in none of them, and the word is zero */
+	uint32_t alloc;
 	int64_t offset;
-	uint32_t order[2]; /* its allocation in the sequence of either capture */
-	uint64_t place[2]; /* bytes from that one's start */
+	uint32_t order[2]; /* number of its allocation in the sequence of each capture */
+	uint64_t place[2]; /* bytes from the start of that allocation */
 };
 
 /*
- * Private memory through which a graph hands values on to others, or is handed them. Nobody bound it, so that all who
- * use it must have the same copy: such graphs are one group, restored together or not at all.
+ * Private memory through which a graph hands values on to other graphs, or gets them. Nobody has bound it, so all its
+ * users must have the same copy: they form one group, which is restored together or not at all.
  */
 struct md_artifact_handed {
 	uint32_t alloc; /* index into allocs, of class PRIVATE */
 	uint64_t offset, size;
-	bool reads, writes; /* the graph does */
+	bool reads, writes; /* whether the graph reads or writes it */
 };
 
 #define MD_HANDED_MAX 4096 /* parts, of a graph */
-#define MD_DOUBTFUL_MAX 64 /* of a graph: each takes two replays */
+#define MD_DOUBTFUL_MAX 64 /* words of a graph; each takes two replays */
 #define MD_OUTPUTS_MAX 4096
 #define MD_NOTE_MAX (64u << 10) /* bytes */
 
@@ -118,7 +121,10 @@ struct md_artifact_graph {
 	uint32_t edge_count;
 	struct md_pointer *pointers; /* ascending by (node, at) */
 	uint32_t pointer_count;
-	/* noise: bytes that differed for no reason; ascending (node, at); verify fills them at random */
+	/*
+	 * Bytes that differed between the captures and mean nothing;
+	 * ascending (node, at). A verify run fills them at random.
+	 */
 	struct md_noise {
 		uint32_t node, at, size;
 	} * noise;
@@ -132,12 +138,13 @@ struct md_artifact_graph {
 	uint32_t handed_count;
 	uint8_t *note; /* the engine's own; owned, NULL when there is none */
 	uint64_t note_size;
-	struct md_tolerance accepted; /* given: nondeterministic, and within what its engine's user accepted it */
+	/* if given: the graph is nondeterministic, within this tolerance, which the user accepted */
+	struct md_tolerance accepted;
 	uint64_t constant_words, pointer_words, noise_words; /* statistics, 8-byte words of all parameter blocks */
 	void *arena;                                         /* owns params and attributes of the nodes */
 };
 
-struct md_artifact_refusal { /* a graph that was captured but not materialized */
+struct md_artifact_refusal { /* a graph that was captured but refused */
 	char *label;         /* owned */
 	uint32_t batch;
 	char *why; /* owned */
@@ -146,7 +153,7 @@ struct md_artifact_refusal { /* a graph that was captured but not materialized *
 struct md_artifact_content {
 	uint32_t alloc; /* index into allocs, of class PRIVATE */
 	uint64_t offset, size;
-	bool compared;               /* both captures saved all of it, and the same */
+	bool compared;               /* both captures saved the same bytes */
 	uint8_t *data;               /* owned */
 	struct md_pointer *pointers; /* words inside that are pointers: node = MD_NONE, at = offset in data; owned */
 	uint32_t pointer_count;
@@ -154,10 +161,11 @@ struct md_artifact_content {
 
 struct md_provenance {
 	char *tool_version, *command, *created; /* owned; created is RFC 3339 UTC */
-	char *verification; /* owned; what the verification of medusa-capture was to let pass; NULL: there was none */
-	char *checks;       /* owned; names of format/checks.def with blanks between; NULL: of an older version */
-	uint64_t scratch_addresses;   /* that kernels outside of graphs were given, in memory of which the engine said
-				       * that only graphs use it: the artifact relies on that */
+	/* owned; what the user told the verification of medusa-capture to accept; NULL: there was none */
+	char *verification;
+	char *checks; /* owned; names of format/checks.def with blanks between; NULL: from an older version */
+	/* given to kernels outside of graphs, in memory that only graphs use, as the engine states: the artifact relies on that */
+	uint64_t scratch_addresses;
 	uint32_t capture_count;       /* 1 or 2 */
 	struct md_stage_time *stages; /* owned; of the (first) capture: "warmup", "capture", "instantiate" ... */
 	uint32_t stage_count;
@@ -177,7 +185,7 @@ struct md_artifact {
 	uint64_t arena_size; /* bytes of private memory */
 	struct md_binding *bindings;
 	uint32_t binding_count;
-	struct md_sequence_request *requests; /* all that the engine made, if it is bound by sequence */
+	struct md_sequence_request *requests; /* all allocations of the engine, if it binds nothing */
 	uint32_t request_count;
 	struct md_image *images;
 	uint32_t image_count;
@@ -212,8 +220,9 @@ enum md_status md_artifact_write(const struct md_artifact *artifact, const char 
 				 struct md_error *err);
 
 /*
- * Everything read is checked against what it points into (indices, offsets, sizes, edges acyclic by construction
- * checks, pointers inside parameter blocks); memory is bounded before it is taken. Errors name section and offset.
+ * Everything that is read is checked against the table that it refers to (indices,
+ * offsets, sizes, edges without cycles, pointers inside of parameter blocks), and
+ * memory is bounded before it is taken. Errors name section and offset.
  */
 enum md_status md_artifact_read(const char *path, struct md_artifact *out, struct md_artifact_sizes *sizes,
 				struct md_error *err);
@@ -222,10 +231,10 @@ enum md_status md_artifact_parse(const void *data, size_t size, struct md_artifa
 void md_artifact_finish(struct md_artifact *artifact);
 
 /*
- * The same in parts, for a cold start. Opening reads all sections but graphs, pointers and contents, and of stored
- * images where their bytes lie; graphs come next, while images load already; an image's bytes when they are wanted,
- * from any thread, out having room for the image's size. Each part is checked when it is read, as above; what an
- * image's hash says is the caller's to check. Close after the last image; the artifact stays, and has its own finish.
+ * The same in parts, for a cold start. Opening reads all sections except graphs, pointers and contents, and the places
+ * of stored images. The graphs come next, while images load already. The bytes of an image are read when they are
+ * wanted, from any thread; out must have room for the image's size. Each part is checked when it is read, as above; the
+ * caller checks the hash of an image. Close the file after the last image; the artifact stays, and has its own finish.
  */
 struct md_artifact_file;
 enum md_status md_artifact_open(const char *path, struct md_artifact_file **out, struct md_artifact *artifact,
@@ -237,14 +246,14 @@ enum md_status md_artifact_read_image(const struct md_artifact_file *file, const
 void md_artifact_close(struct md_artifact_file *file);
 
 /*
- * A signature in a file is checked whenever the file is read: of the parts that are read, when they are. With trust,
- * a file without one, or with that of a key that is not there, is MD_ERR_MISMATCH before anything of it is expanded.
+ * A signature is checked whenever its file is read, part by part. With trust, a file without a signature, or with that
+ * of a key that is not trusted, is MD_ERR_MISMATCH before anything of it is expanded.
  */
 enum md_status md_artifact_open_trusted(const char *path, const struct md_trust *trust, struct md_artifact_file **out,
 					struct md_artifact *artifact, struct md_error *err);
 /*
- * Writes the file again with a signature by key in place of the one it may have; all else stays as it is, bit for bit.
- * Everything in it is read first. out_path may be path.
+ * Writes the file again with a signature by key in place of its old one; all else stays bit for bit. The whole file is
+ * read and checked first. out_path may be path.
  */
 enum md_status md_artifact_sign(const char *path, const char *out_path, const struct md_secret_key *key,
 				struct md_error *err);
@@ -254,21 +263,22 @@ enum md_status md_artifact_sign(const char *path, const char *out_path, const st
 void md_doubtful_describe(const struct md_doubtful *doubtful, char text[MD_DOUBTFUL_TEXT]);
 /* The first graph with doubtful words; NULL: there is none. */
 const struct md_artifact_graph *md_artifact_doubtful(const struct md_artifact *artifact);
-/* Bytes of a graph's noise, by what they lie in. */
+/* Bytes of a graph's noise, by the kind of parameter that they lie in. */
 struct md_unset {
-	uint64_t struct_bytes; /* of parameters that are structs, or may be */
-	uint64_t other_bytes;  /* between parameters, of addresses */
-	uint32_t scalars;      /* parameters that are numbers: their values were accepted, or were addresses */
+	uint64_t struct_bytes; /* in parameters that are structs, or may be */
+	uint64_t other_bytes;  /* between parameters, or in addresses */
+	/* number of parameters that are numbers: the user accepted their values, or these were stale addresses */
+	uint32_t scalars;
 };
 enum md_status md_artifact_unset(const struct md_artifact *artifact, const struct md_artifact_graph *graph,
 				 struct md_unset *out, struct md_error *err);
-/* From now on the word is noise. */
+/* Turns the word into noise. */
 enum md_status md_doubtful_settle(struct md_artifact_graph *graph, uint32_t index, struct md_error *err);
 
 /* Checks that a KV profile agrees with itself and with the device; MD_ERR_CORRUPT names the numbers that do not. */
 enum md_status md_artifact_check_kv(const struct md_kv *kv, uint64_t device_memory, struct md_error *err);
 
-/* The same checks on a structure in memory; the writer calls it first, the text twin's reader too. */
+/* The same checks on an artifact in memory; the writer and the reader of the text twin make them, too. */
 enum md_status md_artifact_check(const struct md_artifact *artifact, struct md_error *err);
 
 /* Text twin, both directions (docs/format.md). */
@@ -278,7 +288,7 @@ enum md_status md_artifact_parse_text(FILE *in, struct md_artifact *out, struct 
 
 /* Memory that lives as long as its graph: nodes' params and attributes. NULL when out of memory. */
 void *md_arena_alloc(void **arena, size_t bytes);
-/* Bytes of memory that this will take: 0 when there is room yet. */
+/* The memory that the call will take, in bytes; 0: there is still room. */
 size_t md_arena_need(void *const *arena, size_t bytes);
 void md_arena_free(void **arena);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How the checks of an artifact say what is wrong with it. */
+/* Error messages of the checks of an artifact. */
 #include <stdarg.h>
 #include <stdio.h>
 

@@ -5,7 +5,7 @@
 
 #include "format/artifact/artifact.h"
 
-struct md_graph_check { /* of one graph; a message starts with what it belongs to */
+struct md_graph_check { /* the checks of one graph; each message starts with the graph's name */
 	const struct md_artifact *artifact;
 	const struct md_artifact_graph *graph;
 	struct md_error *err;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The checks that every artifact passes, read or about to be written: all it says points into what is there. */
+/*
+ * The checks that every artifact passes when it is read and before
+ * it is written: everything in it refers to something that exists.
+ */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +37,10 @@ static int by_text(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Where a binding lay: its alignment, and the one that it shares memory with, which is the first of all that do. */
+/*
+ * Checks the place of a binding: its alignment, and the binding that
+ * it shares memory with, which is the first of all that share it.
+ */
 static enum md_status check_place(const struct md_artifact *artifact, uint32_t index, struct md_error *err)
 {
 	const struct md_binding *binding = &artifact->bindings[index];
@@ -170,7 +176,7 @@ static uint32_t pointer_bytes(const struct md_pointer *pointer)
 	return pointer->kind == MD_POINTER_TENSOR_MAP ? 128 : 8;
 }
 
-/* Words inside of contents, or of a variable's value; index: of the first that breaks a rule. */
+/* Checks the pointers in contents, or in the value of a variable; index: the first that breaks a rule. */
 static bool words_ok(const struct md_artifact *artifact, const struct md_pointer *pointers, uint32_t count,
 		     uint64_t size, uint32_t *index)
 {
@@ -235,7 +241,7 @@ static enum md_status check_kernel_node(const struct md_graph_check *c, uint32_t
 	if (node->attribute_count > MD_ATTRIBUTES_MAX || (node->attribute_count && !node->attributes))
 		return md_bad_node(c, index, "%u attributes", node->attribute_count);
 	const struct md_kernel *kernel = &c->artifact->kernels[node->kernel];
-	if (kernel->param_count) { /* they ascend: the last one reaches farthest */
+	if (kernel->param_count) { /* parameters ascend, so the last one reaches farthest */
 		const struct md_param *last = &kernel->params[kernel->param_count - 1];
 		if (!inside(last->offset, last->size, node->params_size))
 			return md_bad_node(c, index, "parameter %u at %u of %u bytes, in a block of %u",
@@ -288,8 +294,10 @@ static int by_number(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Topological order by counting predecessors; what is never released lies on a cycle. keys are sorted from
- * << 32 | to. */
+/*
+ * Finds a topological order by counting predecessors; nodes that are
+ * never released lie on a cycle. keys are sorted from << 32 | to.
+ */
 static enum md_status check_acyclic(const struct md_graph_check *c, const uint64_t *keys)
 {
 	uint32_t nodes = c->graph->node_count, edges = c->graph->edge_count, released = 0;
@@ -427,7 +435,7 @@ static enum md_status check_noise(const struct md_graph_check *c)
 	return MD_OK;
 }
 
-/* An output that was not given has no bytes, and lies nowhere. */
+/* An output that was not declared has no bytes and no place. */
 static enum md_status check_outputs(const struct md_graph_check *c)
 {
 	const struct md_artifact_graph *graph = c->graph;

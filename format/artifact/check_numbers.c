@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers of an artifact that an engine acts on must agree with each other, not only with what they point into. */
+/*
+ * Checks numbers on which an engine acts: they must agree with each other, besides referring to something that exists.
+ */
 #include <inttypes.h>
 #include <string.h>
 
@@ -12,7 +14,7 @@
 
 typedef unsigned __int128 wide;
 
-/* A fingerprint without a device fits none, so nobody acts on what the rest says. */
+/* A fingerprint without a device fits no machine, so nobody acts on the other numbers. */
 static bool beyond(uint64_t bytes, uint64_t device_memory)
 {
 	return device_memory && bytes > device_memory;
@@ -64,7 +66,7 @@ static enum md_status check_bindings(const struct md_artifact *artifact, struct 
 	return MD_OK;
 }
 
-/* The arena is taken from the engine's device: no more of it than what lies in it. */
+/* The arena takes memory of the engine's device, so it must be no larger than the allocations in it. */
 static enum md_status check_arena(const struct md_artifact *artifact, struct md_error *err)
 {
 	uint64_t end = 0, device = artifact->fingerprint.device_memory;
@@ -140,7 +142,7 @@ static int by_place(const struct md_pointer *pointer, uint32_t node, uint32_t at
 	return (pointer->at > at) - (pointer->at < at);
 }
 
-/* Pointers ascend, which has been checked. */
+/* Pointers ascend, as an earlier check has shown. */
 static const struct md_pointer *find_pointer(const struct md_graph_check *c, uint32_t node, uint32_t at)
 {
 	uint32_t low = 0, high = c->graph->pointer_count;
@@ -158,8 +160,9 @@ static const struct md_pointer *find_pointer(const struct md_graph_check *c, uin
 }
 
 /*
- * The value of an attribute is handed to the driver as it is: those with an address or a handle in it (7 and 12 events,
- * 13 a node of the device) would have it follow a number out of a file, and so might those that are not known yet.
+ * The driver gets the value of an attribute as it is. An attribute with an address or
+ * a handle in it (7 and 12: events, 13: a node of the device) would make the driver
+ * follow a number from a file, and so might attributes that are not known yet.
  */
 static enum md_status check_attributes(const struct md_graph_check *c, uint32_t index)
 {
@@ -181,7 +184,7 @@ static enum md_status check_attributes(const struct md_graph_check *c, uint32_t 
 	return MD_OK;
 }
 
-/* Bytes from the address to the end of the last row. */
+/* The distance from the address to the end of the last row, in bytes. */
 static bool copy_end(const struct md_memcpy *copy, bool to, wide *end)
 {
 	wide pitch = to ? copy->dst_pitch : copy->src_pitch, rows = to ? copy->dst_height : copy->src_height;
@@ -193,7 +196,10 @@ static bool copy_end(const struct md_memcpy *copy, bool to, wide *end)
 	return true;
 }
 
-/* The host itself reads and writes host memory: only what the engine binds, and page-locks, and all of it inside. */
+/*
+ * The host reads and writes host memory itself: it must be bound,
+ * page-locked memory, and the whole operand must lie inside.
+ */
 static enum md_status check_host_operand(const struct md_graph_check *c, uint32_t index, bool to)
 {
 	const struct md_memcpy *copy = &c->graph->nodes[index].memcpy;
@@ -224,7 +230,7 @@ static enum md_status check_copy(const struct md_graph_check *c, uint32_t index)
 	return copy->dst_type == MD_MEMORY_HOST ? check_host_operand(c, index, true) : MD_OK;
 }
 
-/* Noise is replaced by random bytes in a verification: that of parameters. */
+/* A verify run replaces noise by random bytes, so noise must lie in parameters. */
 static enum md_status check_noise(const struct md_graph_check *c)
 {
 	for (uint32_t i = 0; i < c->graph->noise_count; i++) {

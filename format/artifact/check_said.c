@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an artifact has of what the engine said it is, its facts and arguments: names, lengths and order. */
+/* Checks the facts and arguments of the engine: names, lengths and order. */
 #include <string.h>
 
 #include "format/artifact/bad.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Doubtful words of an artifact's graphs: their record, what must hold for it, and what becomes of them. */
+/* Doubtful words of graphs: their record, their checks, and how they are settled. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +36,7 @@ static bool overlaps(const struct md_doubtful *word, uint32_t node, uint64_t at,
 	return word->node == node && at < word->at + (uint64_t)WORD_BYTES && word->at < at + size;
 }
 
-/* What is a pointer or noise already is in no doubt. */
+/* A word that is a pointer or noise already cannot be doubtful. */
 static bool is_settled(const struct md_artifact_graph *graph, const struct md_doubtful *word)
 {
 	bool settled = false;

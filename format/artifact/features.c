@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The required feature bits: what the writer sets, and a reader compares with what it has read. A list that is compared
- * at a cold start could else be left out of a file, and the comparison with it, without a word. */
+/*
+ * The required feature bits: the writer sets them, and a reader compares them with what it has read. Otherwise a list
+ * that a cold start compares could be left out of a file, and with it the comparison, unnoticed.
+ */
 #include <inttypes.h>
 
 #include "format/artifact/artifact.h"
 #include "format/artifact/layout.h"
 #include "format/artifact/sections.h"
 
-#define GRAPHS (MD_FEATURE_NODES | MD_FEATURE_DOUBTFUL | MD_FEATURE_GROUPS) /* what the section graphs brings */
+#define GRAPHS (MD_FEATURE_NODES | MD_FEATURE_DOUBTFUL | MD_FEATURE_GROUPS) /* bits that the section graphs needs */
 
 static bool has_later_nodes(const struct md_artifact_graph *graph)
 {

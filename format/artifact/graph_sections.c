@@ -6,11 +6,11 @@
 #include "format/artifact/sections.h"
 #include "format/codec/columns.h"
 
-struct row { /* of either section, beside what md_visit_graph_head knows */
+struct row { /* a graph's row in either section, besides the fields of md_visit_graph_head */
 	uint32_t node_count, edge_count, base;
 	uint32_t pointer_count, noise_count;
 	struct md_artifact_graph *graph; /* writing */
-	struct md_artifact_graph head;   /* reading: what is no column, until the graph has its place */
+	struct md_artifact_graph head;   /* reading: fields that are no columns, until the graph has its place */
 };
 
 static void visit_graph_row(struct md_archive *a, void *item, void *user)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Private memory through which graphs hand values on: its record, and what must hold for it and for groups. */
+/* Private memory through which graphs hand values on: its record, and the checks of it and of groups. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -24,7 +24,7 @@ static enum md_status bad(const struct md_artifact_graph *graph, uint32_t index,
 			    graph->label, graph->batch, what);
 }
 
-/* A verification finds the engine's copy by the graph's own pointers. */
+/* A verify run finds the engine's copy through a pointer of the graph. */
 static bool has_pointer(const struct md_artifact_graph *graph, uint32_t alloc)
 {
 	for (uint32_t i = 0; i < graph->pointer_count; i++)
@@ -78,7 +78,7 @@ static int by_place(const void *left, const void *right)
 	return (a->graph > b->graph) - (a->graph < b->graph);
 }
 
-/* Parts from `first` on that touch each other; *whole: one graph writes and another one reads there. */
+/* The end of the parts from `first` on that touch each other; *whole: one graph writes there, and another one reads. */
 static size_t cluster_end(const struct part *parts, size_t count, size_t first, bool *whole)
 {
 	uint64_t end = parts[first].handed->offset;

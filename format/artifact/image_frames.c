@@ -12,7 +12,7 @@
 #include "base/thread.h"
 #include "format/artifact/sections.h"
 
-#define LEVEL 9 /* of zstd: kernels shrink little further, and take long */
+#define LEVEL 9 /* of zstd: a higher level takes long, and kernels shrink little further */
 #define THREADS_MAX 8
 #define RATIO_MAX 1000u /* an image's size to its frame's, beyond 64 MiB */
 #define RATIO_FREE (64u << 20)
@@ -181,6 +181,6 @@ enum md_status md_image_frame_read(struct md_artifact *artifact, uint32_t index,
 		return name_image(artifact, index, err ? err->status : MD_ERR_NO_MEMORY, err);
 	}
 	MD_FORWARD(md_image_frame_expand(artifact, index, frame, image->data, err));
-	image->frame = (struct md_image_frame){0}; /* said where to read; what is written gets a new one */
+	image->frame = (struct md_image_frame){0}; /* the place in the old file; the writer makes a new one */
 	return MD_OK;
 }

@@ -28,7 +28,7 @@
 #define MD_CODEC_FRAMES 2u /* a zstd frame for each image, named by the section images */
 #define MD_CODEC_PLAIN 3u  /* as it is, and guarded by itself */
 
-#define MD_ROW_REQUIRED 1u /* flag: who does not know the section must not read the file */
+#define MD_ROW_REQUIRED 1u /* flag: a reader that does not know the section must not read the file */
 
 #define MD_FEATURE_FRAMES 1u       /* required by files that store images */
 #define MD_FEATURE_FACTS 2u        /* required by files with facts: they are compared, not skipped */
@@ -94,8 +94,8 @@ struct md_artifact_seal { /* of a file that was read; all zero when it is not si
 };
 
 /*
- * Adds the section to a layout that is complete otherwise; frames are the images' places in image_data. With a key it
- * is signed; else `given` must fit (MD_ERR_INVALID).
+ * Adds the section to a layout that is otherwise complete; frames are the images' places in image_data. The section is
+ * signed by key, if there is one; otherwise `given` must fit (MD_ERR_INVALID).
  */
 enum md_status md_artifact_layout_sign(struct md_artifact_layout *layout, const struct md_image_frame *frames,
 				       uint32_t image_count, const struct md_secret_key *key,

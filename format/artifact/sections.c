@@ -235,7 +235,7 @@ static void visit_images(struct md_archive *a, void *item, void *user)
 
 /* ---- graphs and pointers ---- */
 
-/* Of deterministic graphs there is nothing to say. */
+/* A deterministic graph has no tolerance. */
 static void visit_accepted(struct md_archive *a, struct md_tolerance *accepted)
 {
 	accepted->given = md_archive_has(a, "accepted_ulps", accepted->given);

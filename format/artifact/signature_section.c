@@ -24,7 +24,7 @@
 
 static const char purpose[] = "medusa artifact signature"; /* the NUL is signed too */
 
-/* Two that have no digest of their own: frames have one each, and the signature guards itself. */
+/* Two sections have no digest of their own: image frames have one each, and the signature guards itself. */
 static bool is_digested(const struct md_artifact_row *row)
 {
 	return strcmp(row->name, MD_IMAGE_SECTION) != 0 && strcmp(row->name, MD_SIGNATURE_SECTION) != 0;
@@ -116,7 +116,7 @@ enum md_status md_artifact_layout_sign(struct md_artifact_layout *layout, const 
 	md_buf_put_u32(&section, KIND);
 	md_buf_put_u32(&section, layout->head.count + image_count);
 	put_digests(&digests, layout, frames, image_count);
-	/* the head gives the file's size: with room for the section it is what it will be */
+	/* the head has the size of the file, which must be the final one */
 	bool grown = md_buf_extend(&layout->body, DIGESTS_AT + digests.size) != NULL;
 	md_artifact_layout_head(layout, head);
 	if (!section.failed && !digests.failed)
@@ -201,7 +201,7 @@ void md_artifact_seal_finish(struct md_artifact_seal *seal)
 
 /* ---- signing a file ---- */
 
-/* Sections as they are, also those that this program does not know; a signature that is there goes. */
+/* Copies the sections as they are, including unknown ones, but without an old signature. */
 static enum md_status copy_sections(const struct md_artifact_reading *in, struct md_artifact_layout *out,
 				    struct md_error *err)
 {
@@ -248,9 +248,10 @@ enum md_status md_artifact_sign(const char *path, const char *out_path, const st
 	struct md_file_bytes file;
 	struct md_artifact whole;
 	struct md_artifact_reading in = {0};
-	MD_AUTO_FREE char *target = realpath(out_path, NULL);   /* a link stays one: what it leads to is replaced */
-	MD_FORWARD(md_file_read(path, UINT64_MAX, &file, err)); /* into memory: what is looked at is what is signed */
-	/* nobody should vouch for what cannot be read: this looks at everything, images too */
+	MD_AUTO_FREE char *target = realpath(out_path, NULL); /* a link stays a link: its target is replaced */
+	/* read into memory, so that the checked bytes are signed */
+	MD_FORWARD(md_file_read(path, UINT64_MAX, &file, err));
+	/* nobody should sign a file that cannot be read: this checks all of it, with the images */
 	enum md_status status = md_artifact_parse(file.data, file.size, &whole, NULL, err);
 	if (status == MD_OK) {
 		md_artifact_finish(&whole);

@@ -11,7 +11,7 @@
 
 /* ---- header and table ---- */
 
-/* Each section's checksum is in the table, so header and table are what is left to guard. */
+/* The table has the checksum of each section, so header and table are left to guard. */
 uint64_t md_artifact_head_checksum(const uint8_t *head, uint32_t sections)
 {
 	uint8_t both[MD_HEAD_MAX_BYTES];
@@ -142,7 +142,9 @@ static enum md_status encode_section(const struct md_section_kind *kind, const s
 	return status;
 }
 
-/* Behind the sections that say where the frames lie. Its row has no checksum: each frame has one. */
+/*
+ * Appends the frames behind the sections that have their places. The row has no checksum, because each frame has one.
+ */
 static void append_images(const struct md_buf *images, uint64_t raw, struct md_artifact_layout *out)
 {
 	out->rows[out->head.count++] = (struct md_artifact_row){.name = MD_IMAGE_SECTION,

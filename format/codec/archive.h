@@ -27,7 +27,7 @@ struct md_archive_ops {
 	void (*blob)(struct md_archive *a, const char *name, uint8_t **data, uint64_t size); /* owned, large */
 	void (*begin)(struct md_archive *a, const char *keyword);
 	void (*end)(struct md_archive *a);
-	/* number of items, or of a text's items UINT32_MAX: then `more` says whether another one follows */
+	/* Number of items. For a text it is UINT32_MAX, and `more` tells whether another item follows. */
 	uint32_t (*list)(struct md_archive *a, const char *name, uint32_t count);
 	bool (*more)(struct md_archive *a, const char *keyword);
 	bool (*has)(struct md_archive *a, const char *name); /* reading: whether the record has such a field */
@@ -38,10 +38,10 @@ struct md_archive_ops {
 #define MD_ARCHIVE_KEYS 64
 
 struct md_archive_map {
-	size_t start;   /* writing: of its head */
+	size_t start;   /* writing: offset of its head */
 	uint32_t count; /* pairs */
-	uint32_t at;    /* reading: the pair that is asked for next, if all is in order */
-	uint32_t known; /* reading: of so many pairs is known where they begin; of one more than there are, the end */
+	uint32_t at;    /* reading: the pair that is expected next */
+	uint32_t known; /* reading: the places of so many pairs are known; of one more than there are, the end */
 	size_t begins[MD_ARCHIVE_KEYS + 1];
 };
 
@@ -77,9 +77,9 @@ void md_archive_list(struct md_archive *a, const char *name, const char *keyword
 		     size_t size, md_archive_visit *visit, void *user);
 
 /*
- * For a field that came with a later version of the format: whether it is to be visited. Older files have none, and
- * what is not `there` is not written. Of a text, only fields on the record's own line can be told; lists and blobs of
- * none take no lines anyway.
+ * Whether to visit a field that came with a later version of the format. Older files
+ * have no such field, and it is not written unless `there`. In a text, only fields
+ * on the record's own line can be told; empty lists and blobs take no lines anyway.
  */
 bool md_archive_has(struct md_archive *a, const char *name, bool there);
 

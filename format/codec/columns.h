@@ -8,9 +8,9 @@
 #include "format/codec/pack.h"
 
 /*
- * Prediction. The predictor of node i is node i of the base graph (an earlier graph, usually the neighbouring batch
+ * Prediction. The predictor of node i is node i of the base graph (an earlier graph, usually of the neighbouring batch
  * size) if that has the same type and kernel; else the last node before it, in this or an earlier graph, with the same
- * type and kernel; else a node of zeros. Writer and reader run the same code over what both know by then.
+ * type and kernel; else a node of zeros. Writer and reader run the same code over the nodes that both know by then.
  */
 struct md_columns_view {
 	struct md_node *nodes;
@@ -30,7 +30,7 @@ enum md_column {
 	MD_COLUMN_KERNEL,     /* zig-zag against the base graph's node */
 	MD_COLUMN_DIMS,       /* grid, block, shared bytes: seven zig-zags */
 	MD_COLUMN_RUNS,       /* parameter size; runs of bytes that differ from the predictor: (gap, length)... */
-	MD_COLUMN_PARAMS,     /* those bytes, minus the predictor's */
+	MD_COLUMN_PARAMS,     /* the differing bytes, minus the predictor's */
 	MD_COLUMN_ATTRIBUTES, /* count, then id, length and bytes without trailing zeros */
 	MD_COLUMN_COPIES,     /* fields of memset, memcpy, child graph and event nodes */
 	MD_COLUMN_SEQUENCES,  /* traces only */
@@ -54,7 +54,7 @@ enum md_column {
 struct md_columns {
 	struct md_columns_view *graphs; /* borrowed pointers, in order */
 	uint32_t count, capacity;
-	struct md_target_slot *targets; /* pointers only: what targets of the base graph became */
+	struct md_target_slot *targets; /* pointers only: the targets that replaced those of the base graph */
 	uint32_t generation;            /* of targets: slots of earlier graphs are stale */
 	struct md_map last;             /* type and kernel -> graph << 32 | node */
 	bool with_sequences;
@@ -71,8 +71,8 @@ bool md_columns_put_graph(struct md_columns *columns, const struct md_columns_vi
 bool md_columns_put_pointers(struct md_columns *columns, const struct md_columns_view *graph, uint32_t base);
 
 /*
- * Reading: graph->node_count and edge_count (pointer_count, noise_count) are as announced; arrays are taken from
- * budget. On failure what was taken is freed. Errors start with "node N: " or name the column.
+ * Reading: graph->node_count and edge_count (pointer_count, noise_count) are those that the file announced; arrays are
+ * taken from budget. On failure everything that was taken is freed. Errors start with "node N: " or name the column.
  */
 enum md_status md_columns_get_graph(struct md_columns *columns, struct md_columns_view *graph, uint32_t base,
 				    void **arena, struct md_budget *budget, struct md_error *err);

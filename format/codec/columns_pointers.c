@@ -6,10 +6,9 @@
 #include "format/codec/columns.h"
 
 /*
- * Where a node's pointers lie is taken from its predictor. What they point to is taken from the base graph: weights
- * stay where they are, and a temporary of the base graph became one temporary here, so each is spelled out once: a
- * table remembers what a target of the base has become. The table is direct-mapped; a collision costs bytes, nothing
- * else.
+ * The predictor of a node predicts the places of its pointers. The base graph predicts their targets: weights stay
+ * where they are, and each temporary of the base graph became one temporary here. So each target is spelled out once,
+ * and a table remembers what replaced it. The table is direct-mapped; a collision costs bytes, nothing else.
  */
 #define TARGET_SLOTS 8192u
 
@@ -128,7 +127,7 @@ static void get_target(struct md_columns *columns, struct md_pointer *pointer, c
 /* ---- a node's predictor, as spans ---- */
 
 struct similar {
-	const struct md_columns_view *graph; /* NULL: nothing to go by */
+	const struct md_columns_view *graph; /* NULL: there is no predictor */
 	struct span pointers, noise;
 };
 
@@ -248,7 +247,7 @@ static enum md_status bad(struct md_error *err, uint32_t node, const char *what)
 	return md_error_set(err, MD_ERR_CORRUPT, "node %u: %s", node, what);
 }
 
-/* How many the node has; *same says that the predictor's places hold. */
+/* The number of the node's items; *same: their places are the predictor's. */
 static uint64_t get_count(struct md_reader *in, uint32_t similar, bool *same)
 {
 	uint64_t code = md_columns_varint(in);

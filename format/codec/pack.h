@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* msgpack out of a buffer and, bounded, back in; budgets for memory that a file asks for; zstd with checked sizes. */
+/* Writing and bounded reading of msgpack; budgets for memory that a file asks for; zstd with checked sizes. */
 #ifndef MD_FORMAT_CODEC_PACK_H
 #define MD_FORMAT_CODEC_PACK_H
 
@@ -42,12 +42,12 @@ struct md_budget {
 	bool exhausted; /* a request was refused for size, not for want of memory */
 };
 
-#define MD_MAP_ENTRY_BYTES 96u /* at most, of a map while it grows; maps take from no budget themselves */
+#define MD_MAP_ENTRY_BYTES 96u /* bytes of an entry of a growing map at most; maps take no budget themselves */
 
 /* Zeroed and malloc'd, never NULL for count 0; NULL when refused. */
 void *md_budget_alloc(struct md_budget *budget, uint64_t count, size_t size);
 bool md_budget_take(struct md_budget *budget, uint64_t bytes);
-/* Gives back bytes that were taken for a while only. */
+/* Gives back bytes that were taken only for a while. */
 void md_budget_give(struct md_budget *budget, uint64_t bytes);
 /* Zeroed, from an arena (artifact/artifact.h). */
 void *md_budget_arena(struct md_budget *budget, void **arena, uint64_t count, size_t size);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The records of a trace that say which addresses in private memory of graphs a kernel was given outside of graphs, and
- * which memory only graphs use. */
+/*
+ * The records of a trace with addresses in private memory of graphs that
+ * kernels outside of graphs were given, and with memory that only graphs use.
+ */
 #include <inttypes.h>
 
 #include "format/trace/records.h"
 
-#define FIELDS 3      /* that every given record has */
-#define FIELDS_FULL 5 /* with the word's place, and whether the memory is the graphs' alone */
+#define FIELDS 3      /* fields that every record has */
+#define FIELDS_FULL 5 /* fields of a record with the word's place and the statement that only graphs use the memory */
 
 void md_trace_put_given(struct md_trace_writer *w, uint64_t sequence, const struct md_trace_given *given)
 {

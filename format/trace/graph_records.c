@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The records of a trace that say what ran: images, kernels, graphs, and what is said of a graph later. */
+/* The records of a trace with images, kernels and graphs, and with later statements about a graph. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -197,7 +197,7 @@ static enum md_status decode_columns(struct md_trace_build *build, struct md_tra
 	return status;
 }
 
-/* Child graphs hold what they say, and edges stay within one graph. */
+/* Child graphs have the nodes that they state, and edges stay within one graph. */
 static enum md_status check_nesting(const struct md_trace_graph *graph, struct md_error *err)
 {
 	MD_AUTO_FREE uint32_t *parents = calloc((size_t)graph->node_count + 1, sizeof(*parents));
@@ -234,8 +234,8 @@ static enum md_status check_graph(const struct md_trace *trace, const struct md_
 }
 
 /*
- * Its executable was changed: what is said of it stays, but not what a test found, for that was of another graph. The
- * budget is not given back what the nodes took.
+ * The executable was changed: statements about the graph stay, but the findings of a test belong to the graph before.
+ * The budget does not get back the memory of the old nodes.
  */
 static struct md_trace_graph *update_begin(struct md_trace *trace, uint64_t index)
 {
@@ -378,7 +378,7 @@ enum md_status md_trace_get_probe(struct md_trace_build *build, uint64_t sequenc
 
 void md_trace_attach_notes(struct md_trace_build *build)
 {
-	/* backwards, so that the last of several early labels is the one that stays; a label put later stays anyway */
+	/* backwards, so that the last of several early labels stays; a label behind the graph stays anyway */
 	for (uint32_t i = build->note_count; i-- > 0;) {
 		struct md_trace_note *note = &build->notes[i];
 		uint64_t index;

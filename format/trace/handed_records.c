@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The record of a trace that says who writes what others read in memory that nobody bound. */
+/* The record of a trace with unbound memory that one graph, or the engine, writes and another one reads. */
 #include <inttypes.h>
 
 #include "format/trace/records.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From a trace to places that compare as its addresses do, and the file that says them. */
+/* Makes places from a trace that compare as its addresses do, and reads and writes the file of places. */
 #include "format/trace/order.h"
 
 #include <inttypes.h>
@@ -18,17 +18,17 @@ static const char magic[8] = "MDORDER\1";
 
 /* ---- places ---- */
 
-struct piece { /* of the first capture's address space */
+struct piece { /* a range of addresses in the first capture */
 	uint64_t start, end;
 	size_t item;
-	bool reserved; /* addresses alone */
+	bool reserved; /* reserved addresses without memory */
 	bool whole;    /* has its blocks to itself */
 };
 
 struct layout {
-	uint64_t seed, count; /* of random numbers taken */
+	uint64_t seed, count; /* seed of the random numbers, and how many were taken */
 	uint64_t at;          /* the first offset that is free */
-	uint64_t last_block;  /* of the first capture, that the last small piece ended in */
+	uint64_t last_block;  /* the block of the first capture in which the last small piece ended */
 	uint64_t alignment;
 };
 
@@ -51,7 +51,7 @@ static int by_start(const void *left, const void *right)
 	return (a->item > b->item) - (a->item < b->item);
 }
 
-/* As well aligned as it was: libraries choose kernels by that. */
+/* The alignment of the piece in the first capture, by which libraries choose kernels. */
 static uint64_t alignment_of(uint64_t start, const struct piece *kind)
 {
 	uint64_t lowest = start & -start;
@@ -61,8 +61,9 @@ static uint64_t alignment_of(uint64_t start, const struct piece *kind)
 }
 
 /*
- * Small ones stay with those that were in their block, as no block can belong to two devices. Others begin a block of
- * their own; even such that touched the one before get a gap, so that an end is not taken for the next one's beginning.
+ * Small pieces stay with the others of their block, because no block can belong to two devices. All other pieces begin
+ * a block of their own. Even pieces that touched each other get a gap between them, so that the end of one is not taken
+ * for the beginning of the next.
  */
 static uint64_t place_atom(struct layout *layout, const struct piece *atom)
 {
@@ -99,7 +100,7 @@ static void place_all(struct layout *layout, const struct piece *pieces, size_t 
 
 /* ---- requests ---- */
 
-/* Exported memory cannot come from mappings; pools and managed memory are the driver's to place. */
+/* Exported memory cannot come from mappings, and the driver places pools and managed memory. */
 static bool can_be_placed(const struct md_trace_alloc *alloc)
 {
 	return alloc->size && (alloc->family == MD_ALLOC_DEVICE || alloc->family == MD_ALLOC_PITCH);

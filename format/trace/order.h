@@ -6,16 +6,15 @@
 #include "format/trace/trace.h"
 
 /*
- * A file of medusa-capture for the run that it starts next, and gone with that; no format to keep. Little-endian:
- * magic "MDORDER\1", alignment, span, count, then for each request of the first capture family, size and offset.
- *
- * The n-th request of a family and size is served at that offset in a range of `span` bytes of reserved addresses. What
- * overlapped in the first capture, at one time or another, moves together; all else is kept apart by gaps that differ,
- * so that no two allocations move equally far, and the end of one is not the beginning of the next.
+ * A file that medusa-capture makes for the next run and removes after it; no format to keep. Little-endian: magic
+ * "MDORDER\1", alignment, span, count, then for each request of the first capture family, size and offset. The n-th
+ * request of a family and size is served at that offset in a range of `span` bytes of reserved addresses. Allocations
+ * that overlapped in the first capture, at one time or another, move together. All others are kept apart by gaps of
+ * different sizes, so that no two allocations move equally far, and the end of one is not the beginning of the next.
  */
-#define MD_ORDER_NATURAL UINT64_MAX /* offset: wherever the driver puts it, as it has to stay as it is */
-#define MD_ORDER_RESERVATION 0x100u /* family: of addresses alone, by cuMemAddressReserve */
-#define MD_ORDER_BLOCK (2ull << 20) /* bytes; what the driver maps at least */
+#define MD_ORDER_NATURAL UINT64_MAX /* offset: the driver chooses the address, because Medusa cannot */
+#define MD_ORDER_RESERVATION 0x100u /* family: reserved addresses, by cuMemAddressReserve */
+#define MD_ORDER_BLOCK (2ull << 20) /* bytes; the least that the driver maps */
 #define MD_ORDER_SMALL (1ull << 20) /* smaller ones share blocks, as with the driver */
 
 struct md_order_item {

@@ -12,7 +12,7 @@
 
 #include "base/cleanup.h"
 
-/* A pipe would hold up whoever writes. */
+/* A pipe would block the writer. */
 static bool is_regular(struct md_descriptor *file)
 {
 	struct stat info;

@@ -22,16 +22,16 @@ struct md_trace_part {
  */
 enum md_status md_trace_part_open(const char *path, int flags, struct md_trace_part *out, struct md_error *err);
 /*
- * A lock of this process, not of its children, which ends with the process, or when anybody in it closes the file.
- * False when another process has it: *holder is its number, or 0 if it is on another machine. Where files cannot be
- * locked (devices, some network file systems) the answer is true.
+ * A lock of this process alone, not of its children. It ends with the process, or when anything in the process closes
+ * the file. False when another process has it: *holder is its number, or 0 if it is on another machine. True where
+ * files cannot be locked (devices, some network file systems).
  */
 bool md_trace_part_lock(const struct md_trace_part *part, pid_t *holder);
 /* True if another process has locked a file at this path. */
 bool md_trace_part_is_held(const char *path, pid_t *holder);
 /*
- * Before each batch of writes: is the descriptor still that of our file? If the engine has closed it, the file is
- * opened and locked again, and writing goes on at its end; if that cannot be done, MD_ERR_IO says why.
+ * Called before each batch of writes: checks that the descriptor is still that of our file. If the engine has closed
+ * it, the file is opened and locked again, and writing goes on at its end; if that cannot be done, MD_ERR_IO says why.
  */
 enum md_status md_trace_part_check(struct md_trace_part *part, struct md_error *err);
 /* Closes it, unless the descriptor is not ours any more. */

@@ -226,13 +226,13 @@ static enum md_status pair_event(struct md_trace_build *build, struct md_map *li
 {
 	struct md_trace *trace = build->trace;
 	uint64_t before;
-	/* exported to another process: the same memory, and shared from its beginning */
+	/* exported to another process: the same memory, which counts as shared from its allocation on */
 	if (event->family == MD_ALLOC_SHARED && md_map_get(live, event->address, &before) &&
 	    trace->allocs[before].size == event->size) {
 		trace->allocs[before].family = MD_ALLOC_SHARED;
 		return MD_OK;
 	}
-	/* an allocation where one is live ends it too: its free was not seen */
+	/* an allocation at the address of a live one ends that: its free was not recorded */
 	if (md_map_remove(live, event->address, &before))
 		trace->allocs[before].died = event->sequence;
 	if (!event->family)
@@ -248,7 +248,7 @@ static enum md_status pair_event(struct md_trace_build *build, struct md_map *li
 	return MD_OK;
 }
 
-/* Threads may put their records out of order: pairing goes by sequence. */
+/* Threads may put their records out of order, so pairing goes by sequence. */
 static enum md_status pair_allocations(struct md_trace_build *build, struct md_error *err)
 {
 	struct md_trace *trace = build->trace;
@@ -310,7 +310,7 @@ void md_trace_put_mark(struct md_trace_writer *w, uint64_t sequence, const char 
 	md_trace_record_end(w);
 }
 
-/* A mark is for people who look into the file; analysis has no use for it. */
+/* A mark is for people who read the file; the analysis does not use it. */
 static enum md_status get_mark(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
 			       struct md_error *err)
 {

@@ -10,7 +10,7 @@
 #define MD_TRACE_MAGIC "MDTRACE" /* and its NUL: 8 bytes */
 #define MD_TRACE_VERSION 7
 #define MD_TRACE_OLDEST_READER                                                                                         \
-	7 /* an older one would skip what refuses graphs, or belongs to them: what is handed on, what they write */
+	7 /* an older reader would skip records that refuse graphs, or belong to them: handed memory, written memory */
 #define MD_TRACE_HEADER_BYTES 32
 #define MD_TRACE_FRAME_BYTES 16
 #define MD_TRACE_FRAME_MAX (256u << 20)    /* bytes, uncompressed and compressed */
@@ -88,9 +88,8 @@ struct md_trace_build {
 	uint32_t event_count;
 	struct md_trace_note *notes;
 	uint32_t note_count;
-	uint32_t
-	    extra; /* fields of the record beyond those that each of its kind has; whoever reads one counts it down */
-	uint64_t records; /* read so far, without the end record */
+	uint32_t extra;   /* optional fields of the record that are left; reading one counts it down */
+	uint64_t records; /* records read so far, without the end record */
 };
 
 /* Room for one more item of a T ** array, zeroed; NULL when refused, then md_trace_no_room says why. */

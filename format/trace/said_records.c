@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The records of a trace that hold what the engine says: outputs, notes and refusals of graphs, facts about itself; and
- * with which arguments it was started. */
+/*
+ * The records of a trace with statements of the engine: outputs, notes and refusals of graphs, and facts; also the
+ * arguments with which it was started.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +12,7 @@
 #include "format/artifact/artifact.h"
 #include "format/trace/records.h"
 
-/* These follow their graph: the engine can only speak of a graph that it has. */
+/* These records follow their graph, because the engine can only mention a graph that it has. */
 static struct md_trace_graph *graph_of(struct md_trace_build *build, uint64_t id, struct md_error *err)
 {
 	uint64_t index;
@@ -110,7 +112,7 @@ void md_trace_put_refusal(struct md_trace_writer *w, uint64_t sequence, uint64_t
 	md_trace_record_end(w);
 }
 
-/* The first reason stays, whoever gave it. */
+/* The first reason stays. */
 enum md_status md_trace_get_refusal(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
 				    struct md_error *err)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The trace (.mtrace): what one warm start did, in order. Writer for capture, reader for analysis. */
+/* The trace (.mtrace): everything that one warm start did, in order. Writer for capture, reader for analysis. */
 #ifndef MD_FORMAT_TRACE_TRACE_H
 #define MD_FORMAT_TRACE_TRACE_H
 
@@ -31,7 +31,7 @@ enum md_status md_trace_writer_create_in(struct md_trace_part *part, const char 
 enum md_status md_trace_writer_close(struct md_trace_writer *writer, struct md_error *err);
 /* Frees without completing: the .part file stays for diagnosis. */
 void md_trace_writer_abandon(struct md_trace_writer *writer);
-/* Compresses and writes what is buffered. Called by the drain thread; also when the buffer exceeds 1 MiB. */
+/* Compresses and writes the buffer. Called by the drain thread; also when the buffer exceeds 1 MiB. */
 enum md_status md_trace_writer_flush(struct md_trace_writer *writer, struct md_error *err);
 /* First failure of any put (disk full ...), or MD_OK. After a failure puts do nothing. */
 enum md_status md_trace_writer_status(struct md_trace_writer *writer, struct md_error *err);
@@ -67,14 +67,16 @@ void md_trace_put_label(struct md_trace_writer *w, uint64_t sequence, uint64_t g
 			uint32_t batch);
 void md_trace_put_bind(struct md_trace_writer *w, uint64_t sequence, const char *name, uint64_t address, uint64_t size,
 		       enum md_bind_role role);
-/* An output of a graph, the engine's own data about it, and the engine's word that it must not be materialized. */
+/*
+ * An output of a graph, the engine's own data about the graph, and the engine's statement that it must not be restored.
+ */
 void md_trace_put_output(struct md_trace_writer *w, uint64_t sequence, uint64_t graph, uint32_t index, uint64_t address,
 			 uint64_t size);
 void md_trace_put_note(struct md_trace_writer *w, uint64_t sequence, uint64_t graph, const void *data, uint64_t size);
 void md_trace_put_refusal(struct md_trace_writer *w, uint64_t sequence, uint64_t graph, const char *why);
 /*
- * A graph writes, in memory that nobody bound, what another one reads; size 0: nothing is known of the bytes. Or the
- * engine does one of the two, by a call outside of graphs.
+ * A graph writes unbound memory that another graph reads; size 0: the bytes are not known. Or the engine does one of
+ * the two, by a call outside of graphs.
  */
 struct md_trace_handed {
 	uint64_t reader, writer; /* ids of graphs; 0: the engine */
@@ -83,8 +85,8 @@ struct md_trace_handed {
 };
 void md_trace_put_handed(struct md_trace_writer *w, uint64_t sequence, const struct md_trace_handed *handed);
 /*
- * What a graph writes in memory that nobody bound, as replays on poisoned memory show it; ascending and apart. Said of
- * a graph that has passed its poison test, before the outcome; of any other one it is not known.
+ * Unbound memory that a graph writes, as replays on poisoned memory show; ascending and apart. Recorded for a graph
+ * that has passed its poison test, before the outcome; for any other graph it is not known.
  */
 struct md_trace_range {
 	uint64_t address, size;
@@ -92,22 +94,22 @@ struct md_trace_range {
 void md_trace_put_written(struct md_trace_writer *w, uint64_t sequence, uint64_t graph,
 			  const struct md_trace_range *ranges, uint32_t count);
 /*
- * Outside of graphs and after their warm-ups, a kernel was launched with an address, in memory of graphs that nobody
- * bound, in a word of its parameters. With a size it is any address from there on, by a kernel that is not told.
+ * Outside of graphs and after their warm-ups, a kernel was launched with an address in unbound memory of graphs, in a
+ * word of its parameters. With a size: any address in that range, by a kernel that is not known.
  */
 struct md_trace_given {
 	uint32_t kernel; /* MD_NONE if there is a size */
 	uint64_t address, size, sequence;
-	uint32_t offset; /* of the word, in the parameters; MD_NONE: not told */
-	bool scratch;    /* the address lay in memory that the engine said only graphs use */
+	uint32_t offset; /* of the word, in the parameters; MD_NONE: not known */
+	bool scratch;    /* the address lay in memory that only graphs use, as the engine stated */
 };
 void md_trace_put_given(struct md_trace_writer *w, uint64_t sequence, const struct md_trace_given *given);
 /*
- * The engine says that only graphs use this memory, until the next of these records that has no size, or the memory is
- * freed.
+ * The engine states that only graphs use this memory. It holds until the
+ * next of these records that has no size, or until the memory is freed.
  */
 struct md_trace_scratch {
-	uint64_t address, size, sequence; /* size 0: what was said before does not hold any more */
+	uint64_t address, size, sequence; /* size 0: earlier statements no longer hold */
 };
 void md_trace_put_scratch(struct md_trace_writer *w, uint64_t sequence, uint64_t address, uint64_t size);
 /* The arguments of the process; an empty list writes no record. */
@@ -117,7 +119,7 @@ void md_trace_put_tolerance(struct md_trace_writer *writer, uint64_t sequence, u
 			    const struct md_tolerance *tolerance);
 /* A fact that the engine states; a name that is stated again gets the new value. */
 void md_trace_put_fact(struct md_trace_writer *w, uint64_t sequence, const char *name, const char *value);
-/* The engine uses, outside of graphs, an event that nodes of a graph record or wait for; call: how. */
+/* The engine uses an event outside of graphs that nodes of a graph record or wait for; call: the function. */
 void md_trace_put_event_use(struct md_trace_writer *w, uint64_t sequence, uint32_t event, const char *call);
 /* 128 bytes that were encoded as a tensor map. */
 void md_trace_put_tensor_map(struct md_trace_writer *w, uint64_t sequence, const void *map);
@@ -129,7 +131,7 @@ void md_trace_put_global(struct md_trace_writer *w, uint64_t sequence, uint32_t 
 /* A replay of the graph wrote such a variable. */
 void md_trace_put_replayed(struct md_trace_writer *w, uint64_t sequence, uint32_t image, const char *name,
 			   uint64_t graph);
-/* Addresses that were reserved, where the driver chose. */
+/* Addresses that were reserved at a place of the driver's choice. */
 void md_trace_put_reservation(struct md_trace_writer *w, uint64_t sequence, uint64_t address, uint64_t size);
 /* sequence.c: an allocation of an engine that binds nothing, in its order, all at once when it asks for a graph. */
 void md_trace_put_request(struct md_trace_writer *w, uint64_t sequence, const struct md_sequence_request *request);
@@ -142,13 +144,13 @@ void md_trace_put_constant(struct md_trace_writer *w, uint64_t sequence, const c
 void md_trace_put_mark(struct md_trace_writer *w, uint64_t sequence, const char *name);
 void md_trace_put_kv(struct md_trace_writer *w, uint64_t sequence, const struct md_kv *kv);
 void md_trace_put_stage(struct md_trace_writer *w, uint64_t sequence, const struct md_stage_time *stage);
-/* Permanent contents, found by poisoning: bytes that must be in [address, address + size) before a replay. */
+/* Permanent contents, found by poisoning: the bytes that must be in [address, address + size) before a replay. */
 void md_trace_put_content(struct md_trace_writer *w, uint64_t sequence, uint64_t address, uint64_t size,
 			  const void *data);
 /*
- * What lies beside permanent contents, up to where a graph writes or somebody has bound memory: no replay has read it,
- * and no graph writes it. data NULL: zeros. Of the same bytes put again the last holds. copied: the engine has copied
- * it there from the host, or set it; such memory need not lie beside contents, if a graph has its address.
+ * Memory beside permanent contents, up to the next place that a graph writes or that is bound: no replay has read it,
+ * and no graph writes it. data NULL: zeros. Of several records for the same bytes the last one holds. copied: the
+ * engine has filled it from the host; such memory need not lie beside contents, if a graph has its address.
  */
 #define MD_UNREAD_MAX (1u << 20) /* bytes of one record */
 void md_trace_put_unread(struct md_trace_writer *w, uint64_t sequence, uint64_t address, uint64_t size,
@@ -167,7 +169,7 @@ struct md_trace_alloc {
 	uint64_t born, died; /* sequences; died = UINT64_MAX while live at the end */
 };
 
-struct md_trace_reservation { /* of addresses alone, that the driver chose */
+struct md_trace_reservation { /* reserved addresses that the driver chose */
 	uint64_t address, size;
 };
 
@@ -192,13 +194,14 @@ struct md_trace_graph {
 	struct md_edge *edges;
 	uint32_t edge_count;
 	char *refused; /* owned; NULL, or why this graph cannot be materialized ("host node at index 12") */
-	enum md_probe_result probe;      /* 0: not tested */
-	uint64_t probe_sequence;         /* of the test's end */
-	char *probe_why;                 /* owned */
-	struct md_tolerance tolerance;   /* given: it is nondeterministic, and was judged within */
+	enum md_probe_result probe; /* 0: not tested */
+	uint64_t probe_sequence;    /* of the test's end */
+	char *probe_why;            /* owned */
+	/* if given: the graph is nondeterministic, and was judged within this tolerance */
+	struct md_tolerance tolerance;
 	struct md_trace_output *outputs; /* owned */
 	uint32_t output_count;
-	struct md_trace_range *written; /* in memory that nobody bound, ascending; owned */
+	struct md_trace_range *written; /* unbound memory that it writes, ascending; owned */
 	uint32_t written_count;
 	bool written_known; /* false: it may write anything that it reaches */
 	uint8_t *note;      /* owned; NULL when there is none */
@@ -234,7 +237,7 @@ struct md_trace_value { /* of a variable */
 	uint8_t *data; /* owned */
 };
 
-struct md_trace_global { /* one of a module's; each copy of an image has its own */
+struct md_trace_global { /* a variable of a module; each copy of an image has its own */
 	uint32_t image;
 	char *name; /* owned */
 	uint64_t sequence, address, size;
@@ -266,7 +269,7 @@ struct md_trace {
 	char *path, *command, *tool_version; /* owned */
 	uint32_t process_id;
 	uint64_t start_unix_ns, shift;
-	uint32_t version; /* of the file: an older recorder did not look for all that refuses graphs */
+	uint32_t version; /* of the file: an older recorder did not look for everything that refuses graphs */
 	bool complete;    /* false: the process was killed; everything up to there is here */
 	struct md_fingerprint fingerprint;
 	struct md_trace_alloc *allocs;
@@ -287,7 +290,7 @@ struct md_trace {
 	uint32_t unread_count;
 	struct md_trace_event_use *event_uses;
 	uint32_t event_use_count;
-	struct md_trace_variable *variables; /* that were written */
+	struct md_trace_variable *variables; /* variables that were written */
 	struct md_trace_value *values;
 	uint32_t value_count;
 	uint32_t variable_count;
@@ -295,7 +298,7 @@ struct md_trace {
 	uint32_t global_count;
 	struct md_trace_replayed *replayed;
 	uint32_t replayed_count;
-	struct md_trace_constant *constants; /* a binding may be there again: hashed later, once more */
+	struct md_trace_constant *constants; /* a binding may have several: it may be hashed more than once */
 	uint32_t constant_count;
 	struct md_trace_tensor_map *tensor_maps; /* each content once */
 	uint32_t tensor_map_count;
@@ -316,7 +319,10 @@ struct md_trace {
 
 /* Errors name the frame, its offset in the file and the record. A truncated tail is not an error (complete = false). */
 enum md_status md_trace_read(const char *path, struct md_trace *out, struct md_error *err);
-/* Two at the same time, on a thread each. If one fails, neither is kept, and *failed is its index: the first such. */
+/*
+ * Reads two traces at the same time, on a thread each. If one fails,
+ * neither is kept, and *failed is the index of the first that failed.
+ */
 enum md_status md_trace_read_two(const char *const paths[2], struct md_trace out[2], size_t *failed,
 				 struct md_error *err);
 /* The same over memory, for fuzzing; at most 1 GiB is taken whatever the bytes say. */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The records of a trace that hold what became of things that nodes refer to: events that the engine uses too, tensor
- * maps, variables of modules, and constant buffers. */
+/*
+ * The records of a trace about things that nodes refer to: events that the engine uses, too, tensor maps, variables of
+ * modules, and constant bindings.
+ */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The records of a trace that say where variables of modules lie, and which of them replays write. */
+/* The records of a trace with the places of variables of modules, and with those that replays write. */
 #include <inttypes.h>
 #include <stdlib.h>
 

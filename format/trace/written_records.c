@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The records of a trace that say which bytes of memory that nobody bound a graph writes, and what lies beside those
- * that graphs read. */
+/*
+ * The records of a trace with unbound memory that a graph writes, and with the memory beside contents that graphs read.
+ */
 #include <inttypes.h>
 #include <stdlib.h>
 
 #include "format/trace/records.h"
 
-/* Each range as the bytes between it and the one before, and its size: small numbers. */
+/* A range is stored as its distance from the range before, and its size: small numbers. */
 void md_trace_put_written(struct md_trace_writer *w, uint64_t sequence, uint64_t graph,
 			  const struct md_trace_range *ranges, uint32_t count)
 {
