@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "capture/probe/copies.h"
 #include "capture/probe/probe.h"
 #include "capture/record/tensor_maps.h"
 

@@ -10,8 +10,11 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/note.h"
+#include "capture/probe/copies.h"
 #include "capture/probe/handed.h"
 #include "capture/probe/handed_trial.h"
+#include "capture/probe/poison.h"
+#include "capture/probe/probe_replay.h"
 #include "capture/record/graphs.h"
 
 #define MOST_RUNS 64 /* runs of written bytes in one part; the rest of a more scattered part is told as one run */

@@ -7,6 +7,10 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "capture/probe/handed_trial.h"
+#include "capture/probe/poison.h"
+#include "capture/probe/probe_replay.h"
+#include "capture/probe/regions.h"
+#include "capture/probe/spans.h"
 #include "capture/record/graphs.h"
 
 #define CHECK_NS 30000000000ull

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "capture/probe/copies.h"
+#include "capture/probe/poison.h"
 #include "capture/probe/probe.h"
 
 #define MAX_SCRATCH (64ull << 20)

@@ -5,7 +5,11 @@
 
 #include "base/clock.h"
 #include "base/note.h"
+#include "capture/probe/poison.h"
 #include "capture/probe/probe.h"
+#include "capture/probe/probe_replay.h"
+#include "capture/probe/probe_variables.h"
+#include "capture/probe/spans.h"
 #include "driver/replay_watch.h"
 
 #define MAX_REPLAYS 4096

@@ -2,7 +2,9 @@
 /* Variables of modules in the poison test: which a graph can reach, put back for each replay, and which it writes. */
 #include <string.h>
 
+#include "capture/probe/copies.h"
 #include "capture/probe/probe.h"
+#include "capture/probe/probe_variables.h"
 #include "capture/record/graphs.h"
 #include "capture/record/kernels.h"
 #include "capture/record/module_variables.h"

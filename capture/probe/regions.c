@@ -8,7 +8,12 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "capture/probe/copies.h"
 #include "capture/probe/probe.h"
+#include "capture/probe/probe_variables.h"
+#include "capture/probe/regions.h"
+#include "capture/probe/spans.h"
+#include "capture/probe/written.h"
 #include "capture/record/graphs.h"
 #include "capture/record/module_variables.h"
 

@@ -6,7 +6,10 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "capture/probe/copies.h"
 #include "capture/probe/probe.h"
+#include "capture/probe/spans.h"
+#include "capture/probe/spread.h"
 #include "capture/record/graphs.h"
 
 /* Regions up to here are compared whole: the first replay may have written what was there already. */

@@ -8,6 +8,8 @@
 
 #include "base/environment.h"
 #include "capture/probe/probe.h"
+#include "capture/probe/probe_replay.h"
+#include "capture/probe/spread.h"
 
 #define CLEAN_REPLAYS 16
 

@@ -8,7 +8,10 @@
 
 #include "base/array.h"
 #include "base/map.h"
+#include "capture/probe/copies.h"
+#include "capture/probe/poison.h"
 #include "capture/probe/probe.h"
+#include "capture/probe/unread.h"
 #include "capture/record/constant_hashes.h"
 #include "capture/record/filled.h"
 #include "capture/record/graphs.h"

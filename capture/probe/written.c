@@ -4,7 +4,10 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "capture/probe/copies.h"
+#include "capture/probe/poison.h"
 #include "capture/probe/probe.h"
+#include "capture/probe/written.h"
 #include "capture/record/graphs.h"
 
 #define MOST_RANGES 65536 /* of one graph; more scattered ranges are joined with the bytes between them */
