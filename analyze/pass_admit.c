@@ -13,7 +13,8 @@ static void refuse_foreign_memory(const struct md_analysis *analysis, struct md_
 		const char *foreign = alloc->family == MD_ALLOC_GLOBAL
 					  ? md_variable_foreign(analysis, finding->target.alloc)
 					  : md_alloc_foreign(alloc->family);
-		bool can_bind = alloc->family == MD_ALLOC_HOST || alloc->family == MD_ALLOC_SHARED;
+		bool can_bind = alloc->family == MD_ALLOC_HOST || alloc->family == MD_ALLOC_SHARED ||
+				alloc->family == MD_ALLOC_MANAGED;
 		if (finding->target.binding != MD_NONE || !foreign)
 			continue;
 		md_pair_refuse(pair,

@@ -88,6 +88,7 @@ enum hc_kind {
 struct hc_pool {
 	int device;
 	bool exportable, imported;
+	bool on_host; /* as the engine wants it: here all memory is */
 };
 
 struct hc_device {

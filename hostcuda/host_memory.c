@@ -185,7 +185,8 @@ CUresult hc_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUd
 		*(CUcontext *)data = (CUcontext)memory->context;
 		return memory->context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-		*(unsigned *)data = host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+		*(unsigned *)data =
+		    host || (memory->pool && memory->pool->on_host) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
 		*(CUdeviceptr *)data = seen ? ptr : ptr + there;

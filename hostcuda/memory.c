@@ -249,8 +249,9 @@ CUresult hc_cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev)
 
 CUresult hc_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
 {
-	if (!pool || !poolProps || poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-	    !hc_device_at(poolProps->location.id))
+	if (!pool || !poolProps || !hc_device_at(poolProps->location.id) ||
+	    (poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE &&
+	     poolProps->location.type != CU_MEM_LOCATION_TYPE_HOST_NUMA))
 		return CUDA_ERROR_INVALID_VALUE;
 	struct hc_pool *made = calloc(1, sizeof(*made));
 	if (!made || !hc_handle_add(made, HC_POOL)) {
@@ -258,6 +259,7 @@ CUresult hc_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	made->device = poolProps->location.id;
+	made->on_host = poolProps->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
 	made->exportable = poolProps->handleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 	*pool = (CUmemoryPool)made;
 	return CUDA_SUCCESS;

@@ -63,7 +63,9 @@ static CUresult physical_make(int fd, size_t size, const CUmemAllocationProp *pr
 static CUresult check_prop(const CUmemAllocationProp *prop)
 {
 	const unsigned exportable = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-	if (!prop || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED || prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+	if (!prop || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED ||
+	    (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE &&
+	     prop->location.type != CU_MEM_LOCATION_TYPE_HOST_NUMA)) /* of one node, 0, which the device pays for */
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!hc_device_at(prop->location.id))
 		return CUDA_ERROR_INVALID_DEVICE;

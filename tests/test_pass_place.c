@@ -178,7 +178,7 @@ static const struct family_case {
     {MD_ALLOC_PITCH, NULL},
     {MD_ALLOC_ASYNC, NULL},
     {MD_ALLOC_VMM, NULL},
-    {MD_ALLOC_MANAGED, NULL},
+    {MD_ALLOC_MANAGED, "points to managed memory"},
     {MD_ALLOC_HOST, "points to host memory"},
     {MD_ALLOC_GLOBAL, "points to a module global"},
 };

@@ -150,7 +150,11 @@ MD_HOOK(cuMemMap, (ptr, size, offset, handle, flags), MD_NOTHING, md_capture_map
 
 CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
                              unsigned long long flags)
-MD_HOOK(cuMemCreate, (handle, size, prop, flags), MD_NOTHING, md_capture_handle_made(*handle))
+MD_HOOK(cuMemCreate, (handle, size, prop, flags), MD_NOTHING,
+        md_capture_handle_made(*handle, prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE))
+
+CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
+MD_HOOK(cuMemRetainAllocationHandle, (handle, addr), MD_NOTHING, md_capture_handle_retained(*handle, (uintptr_t)addr))
 
 /* ---- memory that other processes, or graphs, have too ---- */
 

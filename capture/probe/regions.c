@@ -57,7 +57,7 @@ static enum md_status add_gaps(struct md_capture_probe *probe, uint64_t start, u
 static bool is_untouchable(const struct md_interval *item)
 {
 	unsigned family = item->value & MD_FAMILY_MASK;
-	return family == MD_ALLOC_SHARED || family == MD_ALLOC_GRAPH;
+	return family == MD_ALLOC_SHARED || family == MD_ALLOC_MANAGED || family == MD_ALLOC_GRAPH;
 }
 
 static bool has_part(const struct md_capture_probe *probe, const struct md_interval *item)
@@ -143,9 +143,11 @@ static enum md_status add_candidate(struct md_capture_probe *probe, uint64_t sta
 	if (is_untouchable(item)) {
 		if (is_bound_somewhere(item)) /* a pointer beside the binding refuses the graph in the analysis */
 			return MD_OK;
-		return md_error_set(err, MD_ERR_UNPROVABLE, "%s (%llu bytes) cannot be changed for the poison test",
+		return md_error_set(err, MD_ERR_UNPROVABLE, "%s (%llu bytes) cannot be changed for the poison test%s",
 				    md_alloc_foreign((enum md_alloc_family)(item->value & MD_FAMILY_MASK)),
-				    (unsigned long long)item->size);
+				    (unsigned long long)item->size,
+				    (item->value & MD_FAMILY_MASK) == MD_ALLOC_GRAPH ? ""
+										     : ": the engine must bind it");
 	}
 	if (item->value == MD_ALLOC_HOST)
 		return has_region(probe, start) ? MD_OK

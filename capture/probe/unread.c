@@ -111,7 +111,8 @@ static bool is_ours(uint64_t address)
 {
 	const struct md_interval *item = md_interval_find(&md_capture.live, address);
 	unsigned family = item ? item->value & MD_FAMILY_MASK : 0;
-	return item && family != MD_ALLOC_SHARED && family != MD_ALLOC_GRAPH && family != MD_ALLOC_HOST;
+	return item && family != MD_ALLOC_SHARED && family != MD_ALLOC_MANAGED && family != MD_ALLOC_GRAPH &&
+	       family != MD_ALLOC_HOST;
 }
 
 static void find_gaps(struct lists *lists) MD_CAPTURE_HELD

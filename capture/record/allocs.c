@@ -14,7 +14,8 @@
 
 static bool takes_device_memory(uint64_t family)
 {
-	return (family & MD_FAMILY_COUNTED) || !md_alloc_foreign((enum md_alloc_family)family);
+	return (family & MD_FAMILY_COUNTED) || family == MD_ALLOC_MANAGED ||
+	       !md_alloc_foreign((enum md_alloc_family)family);
 }
 
 void md_capture_alloc_note(enum md_alloc_family family, uint64_t address, uint64_t bytes)
@@ -98,6 +99,17 @@ void md_capture_free_note(uint64_t address)
 	md_capture_unlock();
 }
 
+/* A pool may lie on the host, or be managed: the host reaches what is taken from there. */
+static bool is_of_host(uint64_t address)
+{
+	unsigned type = CU_MEMORYTYPE_DEVICE, managed = 0;
+	if (!md_cuda.cuPointerGetAttribute)
+		return false;
+	md_cuda.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address);
+	md_cuda.cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address);
+	return type == CU_MEMORYTYPE_HOST || managed;
+}
+
 void md_capture_alloc_note_on(CUstream stream, uint64_t address, uint64_t bytes)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -105,6 +117,8 @@ void md_capture_alloc_note_on(CUstream stream, uint64_t address, uint64_t bytes)
 		md_cuda.cuStreamIsCapturing(stream, &status);
 	md_capture_alloc_note(status == CU_STREAM_CAPTURE_STATUS_NONE ? MD_ALLOC_ASYNC : MD_ALLOC_GRAPH, address,
 			      bytes);
+	if (status == CU_STREAM_CAPTURE_STATUS_NONE && is_of_host(address))
+		md_capture_shared_exported(address);
 }
 
 void md_capture_unmap_note(uint64_t address, uint64_t bytes)

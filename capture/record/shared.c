@@ -93,24 +93,67 @@ void md_capture_shared_closed(uint64_t address)
 
 /* ---- handles ---- */
 
-void md_capture_handle_made(CUmemGenericAllocationHandle handle)
-{
-	md_capture_lock();
-	md_map_remove(&foreign, handle, NULL);
-	md_capture_unlock();
-}
-
-void md_capture_handle_foreign(CUmemGenericAllocationHandle handle)
+/* A handle that was released may come again for other memory, while the old one is still mapped. */
+static void forget_handle(CUmemGenericAllocationHandle handle) MD_CAPTURE_HELD
 {
 	uint64_t start, of;
 	size_t cursor = 0;
+	md_map_remove(&foreign, handle, NULL);
+	while (md_map_next(&mapped, &cursor, &start, &of))
+		if (of == handle)
+			put(&mapped, start, 0);
+}
+
+void md_capture_handle_made(CUmemGenericAllocationHandle handle, bool on_device)
+{
 	md_capture_lock();
+	forget_handle(handle);
+	if (!on_device)
+		put(&foreign, handle, 1);
+	md_capture_unlock();
+}
+
+void md_capture_handle_retained(CUmemGenericAllocationHandle handle, uint64_t address)
+{
+	const struct md_interval *item;
+	uint64_t before;
+	md_capture_lock();
+	item = md_interval_find(&md_capture.live, address);
+	if (item && md_map_get(&mapped, item->start, &before)) {
+		if (before != handle && md_map_get(&foreign, before, NULL))
+			put(&foreign, handle, 1);
+		put(&mapped, item->start, handle);
+	}
+	md_capture_unlock();
+}
+
+static void share_mappings(CUmemGenericAllocationHandle handle) MD_CAPTURE_HELD
+{
+	uint64_t start, of;
+	size_t cursor = 0;
 	put(&foreign, handle, 1);
 	while (md_map_next(&mapped, &cursor, &start, &of)) {
 		if (of == handle)
 			share(start);
 	}
+}
+
+void md_capture_handle_foreign(CUmemGenericAllocationHandle handle)
+{
+	md_capture_lock();
+	share_mappings(handle);
 	md_capture_unlock();
+}
+
+/* What is written by one address is read by the other one, and only one of them may be bound. */
+static bool is_mapped_elsewhere(CUmemGenericAllocationHandle handle, uint64_t address) MD_CAPTURE_HELD
+{
+	uint64_t start, of;
+	size_t cursor = 0;
+	while (md_map_next(&mapped, &cursor, &start, &of))
+		if (of == handle && start != address)
+			return true;
+	return false;
 }
 
 /* A binding is a range of addresses: memory that is mapped there anew is bound as well. */
@@ -130,12 +173,12 @@ void md_capture_mapped(uint64_t address, uint64_t bytes, CUmemGenericAllocationH
 	bool shared;
 	md_capture_lock();
 	put(&mapped, address, handle);
-	shared = md_map_get(&foreign, handle, NULL);
+	shared = md_map_get(&foreign, handle, NULL) || is_mapped_elsewhere(handle, address);
 	md_capture_unlock();
 	md_capture_alloc_note(MD_ALLOC_VMM, address, bytes);
 	md_capture_lock();
 	if (shared)
-		share(address);
+		share_mappings(handle);
 	bind_again(address, bytes);
 	md_capture_unlock();
 }

@@ -9,7 +9,10 @@ void md_capture_shared_exported(uint64_t address); /* of memory of this process,
 void md_capture_shared_imported(uint64_t address);
 void md_capture_shared_opened(uint64_t address); /* by an IPC handle, perhaps not for the first time */
 void md_capture_shared_closed(uint64_t address); /* gone when it was closed as often as it was opened */
-void md_capture_handle_made(CUmemGenericAllocationHandle handle);
+/* on_device: else the host reaches it, too. */
+void md_capture_handle_made(CUmemGenericAllocationHandle handle, bool on_device);
+/* Of the mapping that the address lies in; it may be another one than that which was mapped. */
+void md_capture_handle_retained(CUmemGenericAllocationHandle handle, uint64_t address);
 void md_capture_handle_foreign(CUmemGenericAllocationHandle handle); /* imported, exported, or of several devices */
 void md_capture_mapped(uint64_t address, uint64_t bytes, CUmemGenericAllocationHandle handle);
 bool md_capture_is_mapping(uint64_t start) MD_CAPTURE_HELD;

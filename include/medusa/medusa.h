@@ -74,8 +74,8 @@ const char *medusa_role_name(enum medusa_role role);
  * section 4.)
  *
  * A binding is a range of addresses: memory that is mapped there later (by an engine that suspends and resumes) is
- * bound, too; freed memory is not. Memory that is shared with another process is never private: it must be bound, or
- * graphs that use it are refused.
+ * bound, too; freed memory is not. Memory that others reach as well (another process, the host as in managed memory,
+ * the engine by a second address) is never private: it must be bound, or graphs that use it are refused.
  *
  * An engine that binds nothing is bound by sequence: in the capture and in every start, all memory that it has
  * allocated on the device before it first calls medusa_graph_get is matched by order, size, and how addresses compare

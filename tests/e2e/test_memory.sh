@@ -48,7 +48,7 @@ assert_contains "$work/captured.err" ", point to host memory"
 assert_contains "$work/captured.err" ", point to memory that is shared with another process"
 
 section "each by itself" # beside others it may be found by how far it lies from them
-for name in pitched async managed vmm pool; do
+for name in pitched async vmm pool; do
 	run "alone_$name" "${subject[@]}" ${name}_table
 	run "capture_$name" medusa-capture --vary '*' --no-verify -o "$work/$name.medusa" -- "${subject[@]}" ${name}_table
 	run "again_$name" medusa-restore "$work/$name.medusa" -- "${subject[@]}" ${name}_table
@@ -186,8 +186,19 @@ run forgotten env SUBJECT_FORGETS_INPUT=1 medusa-restore "$work/forgets.medusa" 
 run remembered "${subject[@]}" pitched vmm
 assert_same_file "$work/remembered.out" "$work/forgotten.out"
 
+section "memory on the host"
+run on_host_live "${subject[@]}" on_host on_host_unbound pool_on_host_unbound
+run on_host medusa-capture --vary '*' -o "$work/on_host.medusa" -- "${subject[@]}" on_host on_host_unbound pool_on_host_unbound
+assert_exit on_host 1
+for name in on_host_unbound pool_on_host_unbound; do
+	assert_contains "$work/on_host.err" "refused: ($name, 1): replay with changed private memory failed: memory that is shared with another process, the host or a second address ("
+done
+run on_host_restored medusa-restore "$work/on_host.medusa" -- "${subject[@]}" on_host on_host_unbound pool_on_host_unbound
+assert_same_file "$work/on_host_live.out" "$work/on_host_restored.out"
+assert_contains "$work/on_host_restored.err" "on_host restored"
+
 section "without the poison test"
-untested=(ipc_unbound exported_after imported_pool_unbound imported_vmm_unbound)
+untested=(ipc_unbound exported_after imported_pool_unbound imported_vmm_unbound aliased_unbound)
 of_graphs=(graph_memory_of_another graph_memory_of_any_node)
 run untested env MEDUSA_PROBE=0 medusa-capture --vary '*' --no-verify -o "$work/untested.medusa" -- "${subject[@]}" "${untested[@]}" "${of_graphs[@]}"
 for name in "${untested[@]}"; do

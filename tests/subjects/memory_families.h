@@ -156,7 +156,8 @@ static void managed(void)
 	use_bound("managed", memory, MEDUSA_BIND_INPUT);
 }
 
-static void managed_table(void)
+/* The same bytes in every replay of a capture; nobody sees when the host writes others. */
+static void managed_unbound(void)
 {
 	CUdeviceptr memory;
 	TRY(cuMemAllocManaged, &memory, MEMORY_BYTES, CU_MEM_ATTACH_GLOBAL);
@@ -268,6 +269,28 @@ static void vmm_table(void)
 	use_table(virtual_memory());
 }
 
+/* One memory at two addresses: the engine writes by the first one, the kernel reads by the second one. */
+static CUdeviceptr second_address(const char *bound)
+{
+	CUdeviceptr one = virtual_memory(), two = reserved(1);
+	CUmemGenericAllocationHandle handle;
+	fill(one, 13);
+	medusa_bind(bound, one, MEMORY_BYTES, MEDUSA_BIND_CONSTANT);
+	TRY(cuMemRetainAllocationHandle, &handle, (void *)one);
+	map(two, handle);
+	return two;
+}
+
+static void aliased(void)
+{
+	use_bound("aliased", second_address("aliased_first"), MEDUSA_BIND_CONSTANT);
+}
+
+static void aliased_unbound(void)
+{
+	use(second_address("aliased_unbound"));
+}
+
 /* Other memory at the address than when it was first used. */
 static void remap(CUdeviceptr at, float first)
 {
@@ -348,6 +371,39 @@ static void expandable_bound(void)
 	map(at + GRANULE, physical());
 	fill(memory, 12);
 	use_bound("expandable", memory, MEDUSA_BIND_CONSTANT);
+}
+
+/* On the host, whose threads reach it without a call. */
+static CUdeviceptr memory_on_host(void)
+{
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				    .location = {.type = CU_MEM_LOCATION_TYPE_HOST_NUMA, .id = 0}};
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr at = reserved(1);
+	TRY(cuMemCreate, &handle, GRANULE, &prop, 0);
+	map(at, handle);
+	made.host = (float *)at;
+	return at;
+}
+
+static void on_host(void)
+{
+	use_bound("on_host", memory_on_host(), MEDUSA_BIND_INPUT);
+}
+
+static void on_host_unbound(void)
+{
+	use(memory_on_host());
+}
+
+static void pool_on_host_unbound(void)
+{
+	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				.location = {.type = CU_MEM_LOCATION_TYPE_HOST_NUMA, .id = 0}};
+	CUmemoryPool pool;
+	TRY(cuMemPoolCreate, &pool, &props);
+	use(ordered(pool));
+	made.host = (float *)made.memory;
 }
 
 /* ---- memory of other processes ---- */

@@ -303,7 +303,7 @@ static const struct {
     CASE(pool_table),
     CASE(current_pool_table),
     CASE(managed),
-    CASE(managed_table),
+    CASE(managed_unbound),
     CASE(pinned),
     CASE(pinned_unbound),
     CASE(registered),
@@ -317,6 +317,8 @@ static const struct {
     CASE(remapped_bound_before),
     CASE(remapped_after),
     CASE(bound_then_mapped),
+    CASE(aliased),
+    CASE(aliased_unbound),
     CASE(expandable),
     CASE(expandable_bound),
     CASE(ipc),
@@ -343,9 +345,13 @@ static const struct {
     CASE(pointer_to_pinned),
     CASE(pointer_to_ipc),
     CASE(variable),
-    CASE(variable_of_kernel), /* only if it is named: nothing but a proof refuses it */
+    /* only if they are named: nothing but a proof refuses the first, and not every machine has the others */
+    CASE(variable_of_kernel),
+    CASE(on_host),
+    CASE(on_host_unbound),
+    CASE(pool_on_host_unbound),
 };
-enum { CASES = sizeof(cases) / sizeof(cases[0]), UNNAMED = CASES - 1 };
+enum { CASES = sizeof(cases) / sizeof(cases[0]), UNNAMED = CASES - 4 };
 
 /* ---- a life ---- */
 
