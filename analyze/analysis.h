@@ -125,6 +125,7 @@ enum md_status md_pass_content(struct md_analysis *analysis, struct md_error *er
 enum md_status md_pass_table(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_constant(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_given(struct md_analysis *analysis, struct md_error *err);
+enum md_status md_pass_untouched(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_tensor(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_event(struct md_analysis *analysis, struct md_error *err);
 enum md_status md_pass_admit(struct md_analysis *analysis, struct md_error *err);

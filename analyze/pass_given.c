@@ -8,19 +8,8 @@
 #include <stdlib.h>
 
 #include "analyze/analysis.h"
-#include "base/array.h"
+#include "analyze/spots.h"
 #include "base/cleanup.h"
-
-/* A byte of an allocation of the first capture. */
-struct spot {
-	uint32_t alloc;
-	uint64_t offset;
-};
-
-struct spots { /* ascending, each once */
-	struct spot *items;
-	size_t count, capacity;
-};
 
 /* A part of an allocation. */
 struct range {
@@ -30,7 +19,7 @@ struct range {
 
 /* What one launch was given; size 0: one address. */
 struct given {
-	struct spot spot;
+	struct md_spot spot;
 	const struct md_trace_given *record;
 	unsigned capture;
 	const struct md_kernel *kernel; /* NULL: unknown */
@@ -42,16 +31,16 @@ struct given {
 
 struct work {
 	struct md_analysis *analysis;
-	struct spots *of_pair; /* targets of each pair's words */
-	struct spots starts;   /* targets of all pairs' words */
-	struct spots asked;    /* addresses that kernels are given */
-	struct range *outputs; /* outputs that graphs have declared, ascending */
+	struct md_spots *of_pair; /* targets of each pair's words */
+	struct md_spots starts;   /* targets of all pairs' words */
+	struct md_spots asked;    /* addresses that kernels are given */
+	struct range *outputs;    /* outputs that graphs have declared, ascending */
 	size_t output_count;
 	struct given *given;
 	size_t given_count;
 	struct range *spared; /* of the launch that is judged: memory that only graphs use, as the engine states */
 	size_t spared_count;
-	struct spots passed; /* addresses that refused no graph for that reason */
+	struct md_spots passed; /* addresses that refused no graph for that reason */
 };
 
 static void work_finish(struct work *work)
@@ -67,90 +56,25 @@ static void work_finish(struct work *work)
 	free(work->passed.items);
 }
 
-/* ---- lists of places ---- */
-
-static int compare_spots(const void *left, const void *right)
-{
-	const struct spot *a = left, *b = right;
-	if (a->alloc != b->alloc)
-		return a->alloc < b->alloc ? -1 : 1;
-	return (a->offset > b->offset) - (a->offset < b->offset);
-}
-
-static bool add_spot(struct spots *spots, struct spot spot)
-{
-	if (!MD_ARRAY_GROW(spots->items, spots->count, spots->capacity))
-		return false;
-	spots->items[spots->count++] = spot;
-	return true;
-}
-
-static void sort_spots(struct spots *spots)
-{
-	size_t kept = 0;
-	if (spots->count)
-		qsort(spots->items, spots->count, sizeof(*spots->items), compare_spots);
-	for (size_t i = 0; i < spots->count; i++)
-		if (!kept || compare_spots(&spots->items[kept - 1], &spots->items[i]))
-			spots->items[kept++] = spots->items[i];
-	spots->count = kept;
-}
-
-/* The index of the first one behind a spot. */
-static size_t behind(const struct spots *spots, struct spot spot)
-{
-	size_t low = 0, high = spots->count;
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-		if (compare_spots(&spots->items[middle], &spot) <= 0)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
-}
-
-static uint64_t next_of(const struct spots *spots, struct spot spot, uint64_t otherwise)
-{
-	size_t at = behind(spots, spot);
-	return at < spots->count && spots->items[at].alloc == spot.alloc && spots->items[at].offset < otherwise
-		   ? spots->items[at].offset
-		   : otherwise;
-}
-
-/* The beginning of the allocation's next binding, or the allocation's end. */
-static uint64_t next_piece(const struct md_view *view, struct spot spot)
-{
-	uint32_t low = view->first_piece[spot.alloc], high = view->first_piece[spot.alloc + 1], end = high;
-	while (low < high) {
-		uint32_t middle = low + (high - low) / 2;
-		if (view->pieces[middle].start <= spot.offset)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low < end ? view->pieces[low].start : view->allocs[spot.alloc].size;
-}
-
 /* ---- what graphs have ---- */
 
 /* A virtual origin may lead anywhere in its allocation. */
-static bool add_target(struct work *work, struct spots *spots, const struct md_target *target)
+static bool add_target(struct work *work, struct md_spots *spots, const struct md_target *target)
 {
 	const struct md_view *view = &work->analysis->views[0];
-	struct spot spot = {target->alloc, (uint64_t)target->offset};
+	struct md_spot spot = {target->alloc, (uint64_t)target->offset};
 	if (target->binding != MD_NONE)
 		return true;
 	if (target->offset < 0 || spot.offset > view->allocs[target->alloc].size)
 		spot.offset = 0;
-	return add_spot(spots, spot) && add_spot(&work->starts, spot);
+	return md_spots_add(spots, spot) && md_spots_add(&work->starts, spot);
 }
 
 static bool list_pair(struct work *work, uint32_t index)
 {
 	const struct md_analysis *analysis = work->analysis;
 	const struct md_findings *findings = &analysis->pairs[index].findings;
-	struct spots *spots = &work->of_pair[index];
+	struct md_spots *spots = &work->of_pair[index];
 	for (uint32_t f = 0; f < findings->count; f++)
 		if (!add_target(work, spots, &findings->items[f].target))
 			return false;
@@ -158,14 +82,14 @@ static bool list_pair(struct work *work, uint32_t index)
 		for (uint32_t f = 0; f < analysis->held[h].findings.count; f++)
 			if (!add_target(work, spots, &analysis->held[h].findings.items[f].target))
 				return false;
-	sort_spots(spots);
+	md_spots_sort(spots);
 	return true;
 }
 
 static int compare_ranges(const void *left, const void *right)
 {
 	const struct range *a = left, *b = right;
-	return compare_spots(&(struct spot){a->alloc, a->start}, &(struct spot){b->alloc, b->start});
+	return md_spot_compare(&(struct md_spot){a->alloc, a->start}, &(struct md_spot){b->alloc, b->start});
 }
 
 static enum md_status list_outputs(struct work *work, struct md_error *err)
@@ -192,7 +116,7 @@ static enum md_status list_outputs(struct work *work, struct md_error *err)
 	return MD_OK;
 }
 
-static const struct range *range_at(const struct range *ranges, size_t count, struct spot spot)
+static const struct range *range_at(const struct range *ranges, size_t count, struct md_spot spot)
 {
 	for (size_t i = 0; i < count; i++)
 		if (ranges[i].alloc == spot.alloc && spot.offset >= ranges[i].start && spot.offset < ranges[i].end)
@@ -200,7 +124,7 @@ static const struct range *range_at(const struct range *ranges, size_t count, st
 	return NULL;
 }
 
-static const struct range *output_at(const struct work *work, struct spot spot)
+static const struct range *output_at(const struct work *work, struct md_spot spot)
 {
 	return range_at(work->outputs, work->output_count, spot);
 }
@@ -256,7 +180,7 @@ static enum md_status place_given(struct work *work, unsigned capture, const str
 		return MD_OK;
 	given->scratch = record->scratch && in_struct(given) && !output_at(work, given->spot);
 	work->given_count++;
-	return given->scratch || add_spot(&work->asked, given->spot) ? MD_OK : md_analysis_no_memory(err);
+	return given->scratch || md_spots_add(&work->asked, given->spot) ? MD_OK : md_analysis_no_memory(err);
 }
 
 static enum md_status list_given(struct work *work, struct md_error *err)
@@ -274,7 +198,7 @@ static enum md_status list_given(struct work *work, struct md_error *err)
 	for (unsigned c = 0; c < analysis->captures; c++)
 		for (uint32_t i = 0; i < analysis->traces[c]->given_count; i++)
 			MD_FORWARD(place_given(work, c, &analysis->traces[c]->given[i], err));
-	sort_spots(&work->asked);
+	md_spots_sort(&work->asked);
 	return MD_OK;
 }
 
@@ -303,7 +227,7 @@ static void list_spared(struct work *work, const struct given *given)
 static bool any_unspared(const struct work *work, uint32_t alloc, uint64_t at, uint64_t end)
 {
 	while (at < end) {
-		const struct range *spared = range_at(work->spared, work->spared_count, (struct spot){alloc, at});
+		const struct range *spared = range_at(work->spared, work->spared_count, (struct md_spot){alloc, at});
 		if (!spared)
 			return true;
 		at = spared->end;
@@ -315,7 +239,7 @@ static bool any_unspared(const struct work *work, uint32_t alloc, uint64_t at, u
 static bool any_undeclared(const struct work *work, uint32_t alloc, uint64_t at, uint64_t end)
 {
 	while (at < end) {
-		const struct spot spot = {alloc, at};
+		const struct md_spot spot = {alloc, at};
 		const struct range *range = output_at(work, spot);
 		range = range ? range : range_at(work->spared, work->spared_count, spot);
 		if (!range)
@@ -443,10 +367,10 @@ static uint64_t least(uint64_t a, uint64_t b)
 }
 
 /* From an address of the graph up to the next address of any graph, the next binding, or the allocation's end. */
-static struct range stretch(const struct work *work, struct spot start)
+static struct range stretch(const struct work *work, struct md_spot start)
 {
-	uint64_t end = next_piece(&work->analysis->views[0], start);
-	return (struct range){start.alloc, start.offset, next_of(&work->starts, start, end)};
+	uint64_t end = md_spot_piece_end(&work->analysis->views[0], start);
+	return (struct range){start.alloc, start.offset, md_spots_next(&work->starts, start, end)};
 }
 
 /*
@@ -456,17 +380,17 @@ static struct range stretch(const struct work *work, struct spot start)
 static void compare(const struct work *work, uint32_t index, const struct given *given)
 {
 	struct md_pair *pair = &work->analysis->pairs[index];
-	const struct spots *spots = &work->of_pair[index];
+	const struct md_spots *spots = &work->of_pair[index];
 	const struct range *output = given->record->size ? NULL : output_at(work, given->spot);
-	uint64_t reach = next_piece(&work->analysis->views[0], given->spot);
-	size_t at = behind(spots, given->spot);
+	uint64_t reach = md_spot_piece_end(&work->analysis->views[0], given->spot);
+	size_t at = md_spots_behind(spots, given->spot);
 	if (at && spots->items[at - 1].alloc == given->spot.alloc) {
 		struct range mine = stretch(work, spots->items[at - 1]);
 		if (mine.end > given->spot.offset)
 			judge(work, pair, given, mine, output);
 	}
-	reach =
-	    given->record->size ? given->spot.offset + given->record->size : next_of(&work->asked, given->spot, reach);
+	reach = given->record->size ? given->spot.offset + given->record->size
+				    : md_spots_next(&work->asked, given->spot, reach);
 	reach = output ? least(reach, output->end) : reach;
 	for (; !pair->why && at < spots->count && spots->items[at].alloc == given->spot.alloc &&
 	       spots->items[at].offset < reach;
@@ -490,7 +414,7 @@ static bool compare_all(struct work *work, const struct given *given)
 		compare(work, i, given);
 		compared = true;
 	}
-	return !compared || !work->spared_count || add_spot(&work->passed, given->spot);
+	return !compared || !work->spared_count || md_spots_add(&work->passed, given->spot);
 }
 
 enum md_status md_pass_given(struct md_analysis *analysis, struct md_error *err)
@@ -504,13 +428,13 @@ enum md_status md_pass_given(struct md_analysis *analysis, struct md_error *err)
 	for (uint32_t i = 0; i < analysis->pair_count; i++)
 		if (!list_pair(&work, i))
 			return md_analysis_no_memory(err);
-	sort_spots(&work.starts);
+	md_spots_sort(&work.starts);
 	MD_FORWARD(list_outputs(&work, err));
 	MD_FORWARD(list_given(&work, err));
 	for (size_t g = 0; g < work.given_count; g++)
 		if (!compare_all(&work, &work.given[g]))
 			return md_analysis_no_memory(err);
-	sort_spots(&work.passed);
+	md_spots_sort(&work.passed);
 	analysis->scratch_addresses = work.passed.count;
 	return MD_OK;
 }

@@ -29,6 +29,7 @@ static const struct pass passes[] = {
     {"table", md_pass_table},             /* memory beside contents, in tables that graphs only read */
     {"constant", md_pass_constant},       /* bindings from which contents may have been made */
     {"given", md_pass_given},             /* private memory that kernels outside of graphs are given */
+    {"untouched", md_pass_untouched},     /* private memory that the engine uses, and no replay of the graph */
     {"tensor", md_pass_tensor},           /* which pointers are those of tensor maps */
     {"event", md_pass_event},             /* events that a restore can make anew */
     {"admit", md_pass_admit},             /* refuses graphs that could not be restored */

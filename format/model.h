@@ -38,10 +38,10 @@ enum md_alloc_family {
 /* Words for memory that a restore cannot make anew for a graph; NULL for memory that it can. */
 static inline const char *md_alloc_foreign(enum md_alloc_family family)
 {
-	return family == MD_ALLOC_HOST     ? "host memory"
-	       : family == MD_ALLOC_GLOBAL ? "a module global"
-	       : family == MD_ALLOC_SHARED ? "memory that is shared with another process, the host or a second address"
-	       : family == MD_ALLOC_GRAPH  ? "memory of a graph's allocation node"
+	return family == MD_ALLOC_HOST      ? "host memory"
+	       : family == MD_ALLOC_GLOBAL  ? "a module global"
+	       : family == MD_ALLOC_SHARED  ? "memory that is shared with another process, the host or a second address"
+	       : family == MD_ALLOC_GRAPH   ? "memory of a graph's allocation node"
 	       : family == MD_ALLOC_MANAGED ? "managed memory, which the host reaches without a call"
 					    : NULL;
 }

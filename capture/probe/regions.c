@@ -14,6 +14,7 @@
 #include "capture/probe/regions.h"
 #include "capture/probe/spans.h"
 #include "capture/probe/written.h"
+#include "capture/record/given.h"
 #include "capture/record/graphs.h"
 #include "capture/record/module_variables.h"
 
@@ -222,9 +223,12 @@ static enum md_status follow_pointers(struct md_capture_probe *probe, uint32_t i
 {
 	struct md_probe_copy *copy = probe->regions[index].copy;
 	MD_FORWARD(md_capture_copy_follow(probe->session, copy, err));
-	for (size_t i = 0; i < copy->pointer_count; i++)
-		if (!copy->pointers[i].whole)
-			MD_FORWARD(add_allocation(probe, copy->pointers[i].value, err));
+	for (size_t i = 0; i < copy->pointer_count; i++) {
+		if (copy->pointers[i].whole)
+			continue;
+		MD_FORWARD(add_allocation(probe, copy->pointers[i].value, err));
+		md_capture_given_watch_words((const uint8_t *)&copy->pointers[i].value, sizeof(uint64_t));
+	}
 	return MD_OK;
 }
 

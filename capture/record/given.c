@@ -9,6 +9,7 @@
 #include "capture/record/given.h"
 #include "capture/record/graphs.h"
 #include "capture/record/launched.h"
+#include "capture/record/touched.h"
 
 #define MOST 65536 /* pairs of kernel and address; later ones count for a whole allocation */
 #define WORDS 64   /* words of one launch that are looked up under one lock */
@@ -66,8 +67,10 @@ void md_capture_given_watch_words(const uint8_t *bytes, size_t size)
 		uint64_t word;
 		memcpy(&word, bytes + at, 8);
 		const struct md_interval *item = md_interval_find(&md_capture.live, word);
-		if (item && !md_interval_find(&md_capture.binds, word))
-			md_capture_given_watch(item->start);
+		if (!item || md_interval_find(&md_capture.binds, word))
+			continue;
+		md_capture_given_watch(item->start);
+		md_capture_touched_watch(&item->start, 1);
 	}
 }
 
@@ -216,7 +219,7 @@ void md_capture_given(struct md_capture_layout layout, void **params, void **ext
  * Launches before this sequence are warm-up. A cold start makes no graph, so it does not launch what a live start
  * launches between the captures of its graphs, before any graph is launched.
  */
-static uint64_t warm_until(void) MD_CAPTURE_HELD
+uint64_t md_capture_warm_until(void)
 {
 	bool labelled = md_capture_graphs_labelled() > 0;
 	const struct md_capture_graph *graph;
@@ -233,7 +236,7 @@ static uint64_t warm_until(void) MD_CAPTURE_HELD
 
 void md_capture_given_put(void)
 {
-	uint64_t from = warm_until();
+	uint64_t from = md_capture_warm_until();
 	for (size_t i = 0; i < list_count; i++) {
 		const struct md_trace_given given = {.kernel = list[i].kernel,
 						     .address = list[i].address,

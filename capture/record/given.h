@@ -13,6 +13,8 @@ void md_capture_given_watch_words(const uint8_t *bytes,
 				  size_t size) MD_CAPTURE_HELD; /* contents, with addresses in them */
 void md_capture_given_freed(uint64_t start) MD_CAPTURE_HELD;    /* an allocation is gone, or another one is there */
 void md_capture_given_put(void) MD_CAPTURE_HELD;                /* to the trace */
+/* A cold start does not do what the engine did before that. */
+uint64_t md_capture_warm_until(void) MD_CAPTURE_HELD;
 /* The engine says that only graphs use it. */
 void md_capture_scratch(uint64_t address, uint64_t bytes) MD_CAPTURE_HELD;
 void md_capture_scratch_end(void) MD_CAPTURE_HELD; /* of all that was said so far */

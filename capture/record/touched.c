@@ -185,6 +185,20 @@ void md_capture_touched_operation(const char *call, const CUDA_MEMCPY3D_BATCH_OP
 	md_capture_touched_copy3d(call, &all);
 }
 
+void md_capture_touched_put(uint64_t from)
+{
+	for (size_t i = 0; i < touch_count; i++) {
+		const struct md_capture_touch *touch = &touches[i];
+		const struct md_trace_handed used = {.reader = touch->writes ? MD_ANY_GRAPH : 0,
+						     .writer = touch->writes ? 0 : MD_ANY_GRAPH,
+						     .call = (char *)touch->call,
+						     .address = touch->address,
+						     .size = touch->size};
+		if (touch->last > from)
+			md_trace_put_handed(md_capture.writer, touch->last, &used);
+	}
+}
+
 struct md_capture_touch *md_capture_touch_at(size_t index)
 {
 	return index < touch_count ? &touches[index] : NULL;

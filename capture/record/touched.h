@@ -14,5 +14,7 @@ void md_capture_touched_peer(const char *call, const CUDA_MEMCPY3D_PEER *copy);
 void md_capture_touched_operation(const char *call, const CUDA_MEMCPY3D_BATCH_OP *op);
 void md_capture_touched_watch(const uint64_t *candidates, size_t count) MD_CAPTURE_HELD;
 void md_capture_touched_declared(struct md_capture_output output) MD_CAPTURE_HELD;
+/* To the trace, what came after that moment: a graph may do there what no test has shown. */
+void md_capture_touched_put(uint64_t from) MD_CAPTURE_HELD;
 
 #endif

@@ -18,6 +18,7 @@
 #include "capture/record/allocs.h"
 #include "capture/record/constant_hashes.h"
 #include "capture/record/given.h"
+#include "capture/record/touched.h"
 #include "capture/record/graphs.h"
 #include "capture/record/launched.h"
 #include "capture/record/updates.h"
@@ -300,6 +301,7 @@ static void put_totals(void) MD_CAPTURE_HELD
 	md_capture_launches_put();
 	md_capture_transfers_put();
 	md_capture_given_put();
+	md_capture_touched_put(md_capture_warm_until());
 	put_kv_again();
 }
 

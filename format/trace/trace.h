@@ -78,6 +78,7 @@ void md_trace_put_refusal(struct md_trace_writer *w, uint64_t sequence, uint64_t
  * A graph writes unbound memory that another graph reads; size 0: the bytes are not known. Or the engine does one of
  * the two, by a call outside of graphs.
  */
+#define MD_ANY_GRAPH UINT64_MAX /* that has the address, whatever it does there: what the engine uses */
 struct md_trace_handed {
 	uint64_t reader, writer; /* ids of graphs; 0: the engine */
 	char *call;              /* the engine's; owned; NULL for two graphs */

@@ -117,6 +117,21 @@ assert_lacks "$work/stale_declared.captured.err" "were passed over"
 DECLARE=1 restored stale_declared 1
 unset SCRATCH
 
+section "memory that the graph uses only for inputs that the capture had not"
+untouched="unbound memory of which the graph has the address (allocation 2, byte 0): no replay has used that memory, but for other inputs the graph may: bind it"
+SUBJECT=flag
+refused flag "kernel given_copy is given, outside of graphs, $untouched"
+START=2000 restored flag 0
+BY=2d refused flag_copied "cuMemcpy2D_v2 reads $untouched"
+BIND=state captured flag_bound 0
+BIND=state START=2000 restored flag_bound 1
+SUBJECT=mask
+refused mask "kernel given_copy is given, outside of graphs, $untouched"
+VALUE=8 START=2000 restored mask 0
+BY=2d refused mask_copied "cuMemcpy2D_v2 writes $untouched"
+BIND=state captured mask_bound 0
+BIND=state VALUE=8 START=2000 restored mask_bound 1
+
 section "what warm-ups do between captures"
 SUBJECT=warm
 captured warm 0

@@ -58,4 +58,18 @@ LIST=private
 captured private 0
 cold private 1
 SMALLER=1 captured smaller 0
+
+section "the same, and the engine uses what the list leads to"
+LIST=filled
+captured filled 1
+assert_contains "$work/filled.captured.err" "refused: (both, 1): cuMemsetD32_v2 writes 4096 bytes of unbound memory that the graph reads: bind it"
+FILL=5 cold filled 0
+SCRATCH=bound captured bound_filled 0
+FILL=5 SCRATCH=bound cold bound_filled 1
+LIST=result
+captured result 1
+assert_contains "$work/result.captured.err" "refused: (both, 1): cuMemcpyDtoH_v2 reads 4 bytes of unbound memory that the graph writes: bind it, or declare it with medusa_graph_output"
+cold result 0
+SCRATCH=bound captured bound_result 0
+SCRATCH=bound cold bound_result 1
 finish

@@ -45,3 +45,24 @@ HOSTCUDA_KERNEL(given_packed, struct given_packed, HOSTCUDA_PARAM(struct given_p
 	for (int32_t i = p->first; i < p->all.n; i++)
 		p->all.out[i] = p->all.in[i];
 }
+
+struct given_rare {
+	int32_t *out;
+	const int32_t *in;
+	int32_t *rare;
+	int32_t n;
+};
+
+/* Only for large inputs does it read what rare holds, and write there. */
+HOSTCUDA_KERNEL(given_rare, struct given_rare, HOSTCUDA_PARAM(struct given_rare, out),
+		HOSTCUDA_PARAM(struct given_rare, in), HOSTCUDA_PARAM(struct given_rare, rare),
+		HOSTCUDA_PARAM(struct given_rare, n))
+{
+	for (int32_t i = 0; i < p->n; i++) {
+		p->out[i] = p->in[i];
+		if (p->in[i] > 1000) {
+			p->out[i] += p->rare[i];
+			p->rare[i] = 1;
+		}
+	}
+}

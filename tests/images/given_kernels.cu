@@ -26,4 +26,15 @@ __global__ void given_packed(int32_t first, given_all all)
 	for (int32_t i = first; i < all.n; i++)
 		all.out[i] = all.in[i];
 }
+
+__global__ void given_rare(int32_t *out, const int32_t *in, int32_t *rare, int32_t n)
+{
+	for (int32_t i = 0; i < n; i++) {
+		out[i] = in[i];
+		if (in[i] > 1000) {
+			out[i] += rare[i];
+			rare[i] = 1;
+		}
+	}
+}
 }

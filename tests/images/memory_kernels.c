@@ -53,3 +53,19 @@ HOSTCUDA_KERNEL(memory_blocks, struct memory_blocks, HOSTCUDA_PARAM(struct memor
 			p->out[i] += p->cache[at * p->block + i % p->block];
 	}
 }
+
+struct memory_through {
+	float *const *list;
+	const float *in;
+	float factor;
+	int32_t n;
+};
+
+/* what the second address of the list leads to = factor * in */
+HOSTCUDA_KERNEL(memory_through, struct memory_through, HOSTCUDA_PARAM(struct memory_through, list),
+		HOSTCUDA_PARAM(struct memory_through, in), HOSTCUDA_PARAM(struct memory_through, factor),
+		HOSTCUDA_PARAM(struct memory_through, n))
+{
+	for (int32_t i = 0; i < p->n; i++)
+		p->list[1][i] = p->factor * p->in[i];
+}

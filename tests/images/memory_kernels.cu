@@ -25,4 +25,10 @@ __global__ void memory_blocks(float *out, const float *cache, const int32_t *tab
 			out[i] += cache[at * block + i % block];
 	}
 }
+
+__global__ void memory_through(float *const *list, const float *in, float factor, int32_t n)
+{
+	for (int32_t i = 0; i < n; i++)
+		list[1][i] = factor * in[i];
+}
 }

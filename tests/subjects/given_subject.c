@@ -27,6 +27,9 @@
  *             late       all, but only after the kernel was launched once more; again: all, before another stream capture;
  *             grows      part, and all after the kernel was launched once more
  *     BY=NAME            the engine copies mid -> own then, one of `ways`
+ *   SUBJECT=flag         for inputs over 1000 the graph sets mid to 1, which a kernel of the engine's copies to own (BY)
+ *   SUBJECT=mask         for such inputs it adds mid to out, to which the engine has copied VALUE (7) before (BY)
+ *     START=N            the inputs begin behind that
  *   SUBJECT=many         one graph, and launches of a kernel that is not given anything of it: LAUNCHES, and their time on stderr
  *   BIND=constant, state mid is bound; DECLARE: it is an output of the graph
  */
@@ -35,7 +38,7 @@ enum { WORDS = 1024, BYTES = WORDS * 4, ROUNDS = 3 };
 
 static CUstream stream;
 static CUcontext context;
-static CUfunction copy, add, packed;
+static CUfunction copy, add, packed, rare;
 static CUdeviceptr in, mid, out, own, seven;
 
 static const char *setting(const char *name, const char *otherwise)
@@ -303,6 +306,13 @@ static void add_mid(void)
 	TRY(cuLaunchKernel, add, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
 }
 
+static void use_rarely(void)
+{
+	int32_t n = WORDS;
+	void *params[] = {&out, &in, &mid, &n};
+	TRY(cuLaunchKernel, rare, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
+}
+
 static CUgraphExec get(const char *label, void (*forward)(void))
 {
 	CUgraphExec exec;
@@ -382,6 +392,33 @@ static void scratch(void)
 		printf("out %u, wanted 7\n", first_word(own));
 		printf("out %u, wanted %u\n", first_word(out), value);
 	}
+}
+
+static void serve_rarely(const char *label, bool mask)
+{
+	unsigned start = (unsigned)atoi(setting("START", "0")), seen = mask ? (unsigned)atoi(setting("VALUE", "7")) : 0;
+	CUgraphExec exec = get(label, use_rarely);
+	for (unsigned value = start + 100; value <= start + 100 * ROUNDS; value += 100) {
+		set(in, value);
+		if (mask)
+			engine_copies(mid, seven);
+		launch(exec);
+		if (!mask)
+			engine_copies(own, mid);
+		printf("out %u, wanted %u\n", first_word(own), !mask && value > 1000);
+		printf("out %u, wanted %u\n", first_word(out), value + (value > 1000 ? seen : 0));
+		seen = mask ? seen : 1;
+	}
+}
+
+static void flag(void)
+{
+	serve_rarely("flag", false);
+}
+
+static void mask(void)
+{
+	serve_rarely("mask", true);
 }
 
 static void capture_nothing(void)
@@ -470,8 +507,8 @@ static void many(void)
 static const struct {
 	const char *name;
 	void (*run)(void);
-} subjects[] = {{"reads", reads}, {"writes", writes}, {"table", table}, {"scratch", scratch},
-		{"stale", stale}, {"warm", warm},     {"many", many}};
+} subjects[] = {{"reads", reads}, {"writes", writes}, {"table", table}, {"scratch", scratch}, {"stale", stale},
+		{"warm", warm},   {"flag", flag},     {"mask", mask},   {"many", many}};
 
 int main(void)
 {
@@ -483,6 +520,7 @@ int main(void)
 	TRY(cuModuleGetFunction, &copy, module, "given_copy");
 	TRY(cuModuleGetFunction, &add, module, "given_add");
 	TRY(cuModuleGetFunction, &packed, module, "given_packed");
+	TRY(cuModuleGetFunction, &rare, module, "given_rare");
 	take_all();
 	for (size_t i = 0; i < sizeof(subjects) / sizeof(*subjects); i++)
 		if (!strcmp(subjects[i].name, setting("SUBJECT", "reads")))

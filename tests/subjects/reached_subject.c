@@ -15,6 +15,8 @@
  *   LIST=state, constant, input    what the list is bound as
  *   LIST=host                      it lies in page-locked memory, bound as state
  *   LIST=private                   nobody binds it
+ *   LIST=filled                    nor the scratch memory, which the engine sets to FILL (2) before each replay
+ *   LIST=result                    nor that; the graph writes 2 * in there by the list, and the engine copies it
  *   LIST=arena                     all lies in one allocation, of which the scratch memory is not bound
  *   LIST=apart                     one graph has the scratch memory, and another one the list
  *   SCRATCH=bound                  the scratch memory is bound
@@ -26,7 +28,7 @@
 enum { WORDS = 1024, BYTES = WORDS * 4, ROUNDS = 4 };
 
 static CUstream stream;
-static CUfunction add, list_sum;
+static CUfunction add, list_sum, through;
 static CUdeviceptr in, out, also, weights, scratch, list;
 static const char *kind;
 
@@ -81,7 +83,7 @@ static void take_list(void)
 		list = take();
 		TRY(cuMemcpyHtoD_v2, list, addresses, sizeof(addresses));
 	}
-	if (!is("private"))
+	if (!is("private") && !is("filled") && !is("result"))
 		bind("list", list,
 		     is("constant") ? MEDUSA_BIND_CONSTANT
 		     : is("input")  ? MEDUSA_BIND_INPUT
@@ -128,9 +130,22 @@ static void launch_list(void)
 	TRY(cuLaunchKernel, list_sum, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
 }
 
+static void launch_through(void)
+{
+	float factor = 2;
+	int32_t n = WORDS;
+	void *params[] = {&list, &in, &factor, &n};
+	TRY(cuLaunchKernel, through, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
+}
+
 static void forward(const char *label)
 {
-	if (strcmp(label, "reads")) {
+	if (is("result")) {
+		launch_through();
+		TRY(cuMemcpyDtoDAsync_v2, out, in, BYTES, stream);
+		return;
+	}
+	if (strcmp(label, "reads") && !is("filled")) {
 		TRY(cuMemsetD32Async, scratch, 0, WORDS, stream);
 		launch_add(scratch, in, 2);
 	}
@@ -157,18 +172,32 @@ static CUgraphExec get(const char *label)
 	return exec;
 }
 
+static void set(CUdeviceptr to, float value)
+{
+	unsigned pattern;
+	memcpy(&pattern, &value, sizeof(pattern));
+	TRY(cuMemsetD32_v2, to, pattern, WORDS);
+	TRY(cuCtxSynchronize);
+}
+
+static int wanted(int value)
+{
+	int filled = getenv("FILL") ? atoi(getenv("FILL")) : 2;
+	if (is("filled"))
+		set(scratch, (float)filled);
+	return is("filled") ? 1 + value + filled : is("result") ? 2 * value : 1 + 3 * value;
+}
+
 static void serve(CUgraphExec *graphs, int count, int value)
 {
-	float input = (float)value, found;
-	unsigned pattern;
-	memcpy(&pattern, &input, sizeof(pattern));
-	TRY(cuMemsetD32_v2, in, pattern, WORDS);
-	TRY(cuCtxSynchronize);
+	int want = wanted(value);
+	float found;
+	set(in, (float)value);
 	for (int i = 0; i < count; i++)
 		TRY(cuGraphLaunch, graphs[i], stream);
 	TRY(cuStreamSynchronize, stream);
-	TRY(cuMemcpyDtoH_v2, &found, out + BYTES - 4, sizeof(found));
-	printf("out %d, wanted %d\n", (int)found, 1 + 3 * value);
+	TRY(cuMemcpyDtoH_v2, &found, (is("result") ? scratch : out) + BYTES - 4, sizeof(found));
+	printf("out %d, wanted %d\n", (int)found, want);
 }
 
 int main(void)
@@ -183,6 +212,7 @@ int main(void)
 	TRY(cuModuleLoadData, &module, read_file(getenv("IMAGE")));
 	TRY(cuModuleGetFunction, &add, module, "memory_add");
 	TRY(cuModuleGetFunction, &list_sum, module, "memory_list");
+	TRY(cuModuleGetFunction, &through, module, "memory_through");
 	take_all();
 	if (is("apart"))
 		graphs[count++] = get("writes");
