@@ -113,15 +113,15 @@ MD_TRACE_GET(tolerance);
 MD_TRACE_GET(fact);
 MD_TRACE_GET(event_use);
 MD_TRACE_GET(tensor_map);
-MD_TRACE_GET(variable);
 MD_TRACE_GET(request); /* sequence.c */
 MD_TRACE_GET(arguments);
 MD_TRACE_GET(constant);
-MD_TRACE_GET(value);
 MD_TRACE_GET(handed);  /* handed_records.c */
 MD_TRACE_GET(written); /* written_records.c */
 MD_TRACE_GET(unread);
-MD_TRACE_GET(global); /* variable_records.c */
+MD_TRACE_GET(variable); /* variable_records.c */
+MD_TRACE_GET(value);
+MD_TRACE_GET(global);
 MD_TRACE_GET(replayed);
 void md_trace_finish_globals(struct md_trace *trace);
 MD_TRACE_GET(given); /* given_records.c */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The records of a trace about things that nodes refer to: events that the engine uses, too, tensor maps, variables of
- * modules, and constant bindings.
+ * The records of a trace about things that nodes refer to: events
+ * that the engine uses, too, tensor maps, and constant bindings.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -62,32 +62,6 @@ enum md_status md_trace_get_tensor_map(struct md_trace_build *build, uint64_t se
 	return MD_OK;
 }
 
-void md_trace_put_variable(struct md_trace_writer *w, uint64_t sequence, uint32_t image, const char *name)
-{
-	msgpack_packer p;
-	if (!md_trace_record_begin(w, MD_RECORD_VARIABLE, sequence, 2, &p))
-		return;
-	msgpack_pack_uint32(&p, image);
-	md_pack_text(&p, name);
-	md_trace_record_end(w);
-}
-
-enum md_status md_trace_get_variable(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
-				     struct md_error *err)
-{
-	struct md_trace *trace = build->trace;
-	struct md_trace_variable *variable =
-	    md_trace_append(build, &trace->variables, &trace->variable_count, sizeof(*variable));
-	(void)sequence;
-	if (!variable)
-		return md_trace_no_room(build, err);
-	variable->image = (uint32_t)md_unpack_uint_max(in, UINT32_MAX);
-	variable->name = md_unpack_text(in, &build->budget, MD_TRACE_TEXT_MAX);
-	if (!variable->name || variable->image >= trace->image_count)
-		md_unpack_fail(in);
-	return MD_OK;
-}
-
 void md_trace_put_constant(struct md_trace_writer *w, uint64_t sequence, const char *name, uint64_t address,
 			   uint64_t size, const struct md_hash *hash, const char *why)
 {
@@ -126,34 +100,6 @@ enum md_status md_trace_get_constant(struct md_trace_build *build, uint64_t sequ
 		md_unpack_fail(in);
 	constant->why = md_unpack_text(in, &build->budget, MD_TRACE_TEXT_MAX);
 	if (!constant->name)
-		md_unpack_fail(in);
-	return MD_OK;
-}
-
-void md_trace_put_value(struct md_trace_writer *w, uint64_t sequence, uint32_t image, const char *name,
-			const void *data, uint64_t size)
-{
-	msgpack_packer p;
-	if (!md_trace_record_begin(w, MD_RECORD_VALUE, sequence, 3, &p))
-		return;
-	msgpack_pack_uint32(&p, image);
-	md_pack_text(&p, name);
-	md_pack_bytes(&p, data, size);
-	md_trace_record_end(w);
-}
-
-enum md_status md_trace_get_value(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
-				  struct md_error *err)
-{
-	struct md_trace *trace = build->trace;
-	struct md_trace_value *value = md_trace_append(build, &trace->values, &trace->value_count, sizeof(*value));
-	if (!value)
-		return md_trace_no_room(build, err);
-	value->sequence = sequence;
-	value->image = (uint32_t)md_unpack_uint_max(in, UINT32_MAX);
-	value->name = md_unpack_text(in, &build->budget, MD_TRACE_TEXT_MAX);
-	value->data = md_unpack_blob(in, &build->budget, &value->size);
-	if (!value->name || !value->data || value->image >= trace->image_count)
 		md_unpack_fail(in);
 	return MD_OK;
 }

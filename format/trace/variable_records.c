@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The records of a trace with the places of variables of modules, and with those that replays write. */
+/* The records of a trace about variables of modules: their places and values, and those that engine or replays write. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -63,6 +63,60 @@ enum md_status md_trace_get_replayed(struct md_trace_build *build, uint64_t sequ
 	replayed->name = md_unpack_text(in, &build->budget, MD_TRACE_TEXT_MAX);
 	replayed->graph = md_unpack_uint(in);
 	if (!replayed->name || replayed->image >= trace->image_count)
+		md_unpack_fail(in);
+	return MD_OK;
+}
+
+void md_trace_put_variable(struct md_trace_writer *w, uint64_t sequence, uint32_t image, const char *name)
+{
+	msgpack_packer p;
+	if (!md_trace_record_begin(w, MD_RECORD_VARIABLE, sequence, 2, &p))
+		return;
+	msgpack_pack_uint32(&p, image);
+	md_pack_text(&p, name);
+	md_trace_record_end(w);
+}
+
+enum md_status md_trace_get_variable(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
+				     struct md_error *err)
+{
+	struct md_trace *trace = build->trace;
+	struct md_trace_variable *variable =
+	    md_trace_append(build, &trace->variables, &trace->variable_count, sizeof(*variable));
+	(void)sequence;
+	if (!variable)
+		return md_trace_no_room(build, err);
+	variable->image = (uint32_t)md_unpack_uint_max(in, UINT32_MAX);
+	variable->name = md_unpack_text(in, &build->budget, MD_TRACE_TEXT_MAX);
+	if (!variable->name || variable->image >= trace->image_count)
+		md_unpack_fail(in);
+	return MD_OK;
+}
+
+void md_trace_put_value(struct md_trace_writer *w, uint64_t sequence, uint32_t image, const char *name,
+			const void *data, uint64_t size)
+{
+	msgpack_packer p;
+	if (!md_trace_record_begin(w, MD_RECORD_VALUE, sequence, 3, &p))
+		return;
+	msgpack_pack_uint32(&p, image);
+	md_pack_text(&p, name);
+	md_pack_bytes(&p, data, size);
+	md_trace_record_end(w);
+}
+
+enum md_status md_trace_get_value(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
+				  struct md_error *err)
+{
+	struct md_trace *trace = build->trace;
+	struct md_trace_value *value = md_trace_append(build, &trace->values, &trace->value_count, sizeof(*value));
+	if (!value)
+		return md_trace_no_room(build, err);
+	value->sequence = sequence;
+	value->image = (uint32_t)md_unpack_uint_max(in, UINT32_MAX);
+	value->name = md_unpack_text(in, &build->budget, MD_TRACE_TEXT_MAX);
+	value->data = md_unpack_blob(in, &build->budget, &value->size);
+	if (!value->name || !value->data || value->image >= trace->image_count)
 		md_unpack_fail(in);
 	return MD_OK;
 }
