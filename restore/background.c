@@ -17,10 +17,9 @@
 #include "base/thread.h"
 #include "driver/interpose.h"
 #include "restore/background.h"
-#include "restore/groups.h"
+#include "restore/graph_state.h"
 #include "restore/heap.h"
 #include "restore/image_load.h"
-#include "restore/image_registry.h"
 #include "restore/resolve.h"
 #include "restore/restore.h"
 #include "restore/restore_arena.h"
@@ -147,7 +146,7 @@ void md_restore_init(void)
 	notice_fork();
 }
 
-/* ---- waiting and refusing ---- */
+/* ---- waiting ---- */
 
 void md_restore_busy(struct md_restore *r, int change)
 {
@@ -175,61 +174,7 @@ bool md_restore_wait_open(struct md_restore *r, uint64_t deadline_ns)
 	return true;
 }
 
-void md_restore_graph_unmake(struct md_restore *r, struct md_restore_graph *graph)
-{
-	if (graph->state != MD_GRAPH_READY)
-		return;
-	graph->state = MD_GRAPH_WAITING;
-	r->stats.graphs_restored--;
-	r->stats.nodes -= graph->stored->node_count;
-	r->stats.pointers -= graph->stored->pointer_count;
-}
-
-static void refuse(struct md_restore *r, struct md_restore_graph *graph, const struct md_error *err,
-		   enum md_log_level level) MD_REQUIRES(r->lock)
-{
-	if (graph->state == MD_GRAPH_REFUSED)
-		return;
-	md_restore_graph_unmake(r, graph);
-	graph->state = MD_GRAPH_REFUSED;
-	graph->reason = *err;
-	r->stats.graphs_refused++;
-	md_log(level, MD_LOG_DOMAIN, "graph %s/%u is not restored: %s", graph->stored->label, graph->stored->batch,
-	       err->message);
-	md_restore_group_refuse(r, graph);
-}
-
-void md_restore_refuse(struct md_restore *r, struct md_restore_graph *graph, const struct md_error *err)
-{
-	refuse(r, graph, err, MD_LOG_WARN);
-}
-
-struct md_restore_graph *md_restore_find(struct md_restore *r, const char *label, unsigned batch)
-{
-	for (uint32_t i = 0; r->graphs && i < r->artifact.graph_count; i++)
-		if (r->artifact.graphs[i].batch == batch && !strcmp(r->artifact.graphs[i].label, label))
-			return &r->graphs[i];
-	return NULL;
-}
-
 /* ---- doing it; holds work ---- */
-
-static void note_first_ready(struct md_restore *r)
-{
-	uint64_t from = r->last_bind_ns > r->functions_done_ns ? r->last_bind_ns : r->functions_done_ns;
-	uint64_t now = md_clock_ns();
-	if (r->stats.graphs_restored == 1)
-		r->stats.first_ready_ns = now > from ? now - from : 0;
-}
-
-static void graph_ready(struct md_restore *r, struct md_restore_graph *graph)
-{
-	graph->state = MD_GRAPH_READY;
-	r->stats.graphs_restored++;
-	r->stats.nodes += graph->stored->node_count;
-	r->stats.pointers += graph->stored->pointer_count;
-	note_first_ready(r);
-}
 
 /* Runs one stage of a graph, or the slice of it that fits beside the engine's replays. */
 static void step_graph(struct md_restore *r, struct md_restore_graph *graph)
@@ -241,7 +186,7 @@ static void step_graph(struct md_restore *r, struct md_restore_graph *graph)
 	if (status != MD_OK)
 		md_restore_refuse(r, graph, &err);
 	else if (done && graph->state == MD_GRAPH_WAITING) /* its group may have been refused meanwhile */
-		graph_ready(r, graph);
+		md_restore_graph_ready(r, graph);
 	if (status != MD_OK || done)
 		pthread_cond_broadcast(&r->changed);
 	pthread_mutex_unlock(&r->lock);
@@ -523,79 +468,4 @@ void md_restore_stop(const char *reason)
 		pthread_mutex_unlock(&r->work);
 	}
 	atomic_store(&r->stop, false);
-}
-
-/* ---- a module of the process goes away ---- */
-
-#define EXIT_WATCHES 4096u
-
-static atomic_bool exiting;
-
-static void exit_begins(void)
-{
-	atomic_store(&exiting, true);
-}
-
-/* An exit handler that unloads modules was registered before they were loaded, so it runs after ours. */
-void md_restore_watch_exit(void)
-{
-	static atomic_uint asked;
-	if (atomic_fetch_add(&asked, 1) < EXIT_WATCHES)
-		atexit(exit_begins);
-}
-
-static void refuse_users(struct md_restore *r, uint32_t kernel, struct md_restore_graph *graph) MD_REQUIRES(r->lock)
-{
-	struct md_error err = {0};
-	for (uint32_t k = 0; k < graph->kernel_count; k++) {
-		if (graph->kernels[k] != kernel || graph->handed_out || graph->state == MD_GRAPH_REFUSED)
-			continue;
-		md_error_set(&err, MD_ERR_MISMATCH, "kernel %s: the engine unloaded the module that it was found in",
-			     r->artifact.kernels[kernel].name);
-		/*
-		 * At exit no engine asks for a graph any more. In a verify
-		 * run none is handed out, and the report has the reason.
-		 */
-		refuse(r, graph, &err, r->verify || atomic_load(&exiting) ? MD_LOG_INFO : MD_LOG_WARN);
-		md_restore_stages_undo(md_restore_graph_stages, md_restore_graph_stage_count, r, graph);
-	}
-}
-
-static void forget_kernels(struct md_restore *r, void *handle) MD_REQUIRES(r->lock)
-{
-	for (uint32_t i = 0; r->kernels && i < r->artifact.kernel_count; i++) {
-		struct md_restore_kernel *kernel = &r->kernels[i];
-		if (kernel->state != MD_KERNEL_RESOLVED || kernel->home != handle)
-			continue;
-		for (uint32_t g = 0; r->graphs && g < r->artifact.graph_count; g++) /* NULL: still being read */
-			refuse_users(r, i, &r->graphs[g]);
-		kernel->state = MD_KERNEL_REFUSED;
-		md_error_set(&kernel->reason, MD_ERR_MISMATCH, "kernel %s: the engine unloaded its module",
-			     r->artifact.kernels[i].name);
-	}
-}
-
-void md_restore_module_gone(void *handle)
-{
-	struct md_restore *r = &md_restore;
-	if (atomic_load(&r->off))
-		return;
-	pthread_mutex_lock(&r->work);
-	md_registry_remove(&r->registry, handle);
-	pthread_mutex_lock(&r->lock);
-	forget_kernels(r, handle);
-	pthread_cond_broadcast(&r->changed);
-	pthread_mutex_unlock(&r->lock);
-	pthread_mutex_unlock(&r->work);
-}
-
-/* The context's modules go with it, and the next context may get the same handle. */
-void md_restore_context_gone(CUcontext context)
-{
-	struct md_restore *r = &md_restore;
-	if (atomic_load(&r->off))
-		return;
-	pthread_mutex_lock(&r->work);
-	md_registry_remove_context(&r->registry, context);
-	pthread_mutex_unlock(&r->work);
 }

@@ -13,23 +13,12 @@ void md_restore_start(CUcontext context);
 void md_restore_stop(const char *reason);
 /* Gives back to the device what no ready graph uses. */
 void md_restore_settle(struct md_restore *r) MD_REQUIRES(r->work);
-/* Before a module or library of the process goes away. */
-void md_restore_module_gone(void *handle);
-void md_restore_context_gone(CUcontext context);
-/* After a module was loaded: exit() is noticed before it is unloaded there. */
-void md_restore_watch_exit(void);
-/* A graph that was ready waits again, and no longer counts as restored. */
-void md_restore_graph_unmake(struct md_restore *r, struct md_restore_graph *graph) MD_REQUIRES(r->lock);
-/* Sets REFUSED with the reason and logs it. The graph must not have been handed out. */
-void md_restore_refuse(struct md_restore *r, struct md_restore_graph *graph, const struct md_error *err)
-    MD_REQUIRES(r->lock);
 /* Waits until the artifact is open or failed; false when deadline_ns passed. */
 bool md_restore_wait_open(struct md_restore *r, uint64_t deadline_ns) MD_REQUIRES(r->lock);
 /* A thread begins (+1) or ends (-1) a piece of work. */
 void md_restore_busy(struct md_restore *r, int change) MD_REQUIRES(r->lock);
 /* Waits for a change; false when deadline_ns (CLOCK_MONOTONIC, UINT64_MAX never) passed. */
 bool md_restore_wait(struct md_restore *r, uint64_t deadline_ns) MD_REQUIRES(r->lock);
-struct md_restore_graph *md_restore_find(struct md_restore *r, const char *label, unsigned batch);
 
 /* On a thread of ours. False: it has no context, or would break captures of the engine; it must do nothing then. */
 bool md_restore_thread_enter(struct md_restore *r, const char *name);

@@ -15,6 +15,7 @@
 #include "restore/background.h"
 #include "restore/bindings.h"
 #include "restore/constants.h"
+#include "restore/graph_state.h"
 #include "restore/restore.h"
 #include "restore/stages.h"
 

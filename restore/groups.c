@@ -11,8 +11,8 @@
 
 #include "base/array.h"
 #include "base/log.h"
-#include "restore/background.h"
 #include "restore/constants.h"
+#include "restore/graph_state.h"
 #include "restore/groups.h"
 #include "restore/restore.h"
 

@@ -12,6 +12,7 @@
 #include "restore/restore.h"
 #include "restore/restore_facts.h"
 #include "restore/restore_sequence.h"
+#include "restore/unload.h"
 #include "restore/variables.h"
 #include "restore/verify/live_graphs.h"
 

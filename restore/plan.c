@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "restore/background.h"
+#include "restore/graph_state.h"
 #include "restore/groups.h"
 #include "restore/plan.h"
 #include "restore/restore.h"

@@ -16,6 +16,7 @@
 #include "restore/background.h"
 #include "restore/bindings.h"
 #include "restore/constants.h"
+#include "restore/graph_state.h"
 #include "restore/groups.h"
 #include "restore/image_load.h"
 #include "restore/plan.h"

@@ -11,6 +11,7 @@
 #include "base/uncancelled.h"
 #include "driver/process_arguments.h"
 #include "restore/background.h"
+#include "restore/graph_state.h"
 #include "restore/restore.h"
 #include "restore/restore_api.h"
 #include "restore/restore_facts.h"

@@ -10,6 +10,7 @@
 #include "driver/interpose.h"
 #include "restore/background.h"
 #include "restore/bindings.h"
+#include "restore/graph_state.h"
 #include "restore/groups.h"
 #include "restore/restore.h"
 #include "restore/restore_api.h"

@@ -3,8 +3,8 @@
  * Chooses the next work of the background: awaited graphs first,
  * then by the engine's wishes; kernels as their images come.
  */
-#include "restore/background.h"
 #include "restore/bindings.h"
+#include "restore/graph_state.h"
 #include "restore/heap.h"
 #include "restore/image_load.h"
 #include "restore/resolve.h"

@@ -6,6 +6,7 @@
 #include "restore/background.h"
 #include "restore/bindings.h"
 #include "restore/constants.h"
+#include "restore/graph_state.h"
 #include "restore/resolve.h"
 #include "restore/restore.h"
 #include "restore/restore_api.h"

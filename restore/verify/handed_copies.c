@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "restore/background.h"
 #include "restore/bindings.h"
+#include "restore/graph_state.h"
 #include "restore/groups.h"
 #include "restore/restore.h"
 #include "restore/verify/handed_copies.h"

@@ -11,7 +11,7 @@
 #include "base/cleanup.h"
 #include "base/environment.h"
 #include "base/log.h"
-#include "restore/background.h"
+#include "restore/graph_state.h"
 #include "restore/verify/asked.h"
 #include "restore/verify/handed_copies.h"
 #include "restore/verify/inputs.h"

@@ -11,7 +11,7 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "driver/device_session.h"
-#include "restore/background.h"
+#include "restore/graph_state.h"
 #include "restore/restore.h"
 #include "restore/verify/buffers.h"
 #include "restore/verify/live_graphs.h"

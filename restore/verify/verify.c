@@ -10,6 +10,7 @@
 #include "restore/background.h"
 #include "restore/bindings.h"
 #include "restore/constants.h"
+#include "restore/graph_state.h"
 #include "restore/patch.h"
 #include "restore/resolve.h"
 #include "restore/restore_facts.h"

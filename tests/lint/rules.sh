@@ -34,7 +34,7 @@ forbid 'arrays grow through base/array.h, which checks for overflow and leaves t
 	"$inside(realloc|reallocarray)\s*\(" '*.c' '*.h' ':!base/array.[ch]' ':!tests/faults/inject.c'
 forbid 'random numbers are those of base/splitmix.h' '94d049bb133111eb' '*.c' '*.h' '*.cu' ':!base/splitmix.h' ':!tests/test_splitmix.c'
 forbid 'a graph that is no longer ready leaves the statistics in md_restore_graph_unmake' \
-	'graphs_restored--' 'restore/*.c' ':!restore/background.c'
+	'graphs_restored--' 'restore/*.c' ':!restore/graph_state.c'
 forbid 'out of memory is said as "out of memory for ...", with what was to have it' \
 	'"([^";]*[^A-Za-z";])?(no memory (for|to) |[Oo]ut of memory(?! for ))' '*.c' ':!tests' ':!bench' ':!base/status.c' \
 	':!*names.c'
