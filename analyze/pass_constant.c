@@ -9,6 +9,7 @@
 /* What one capture says of a binding. */
 struct said {
 	const struct md_trace_constant *first; /* NULL: nothing */
+	bool late;                             /* it was written between asking for graphs and a label */
 	const char *why;                       /* why there is no hash; NULL: first->hash is the hash */
 };
 
@@ -23,9 +24,10 @@ static int compare_constants(const void *left, const void *right)
 /* A binding may be hashed more than once, for instance at the end of the recording, too. */
 static void add_said(struct said *said, const struct md_trace_constant *constant)
 {
-	if (!constant->known)
+	if (!constant->known) {
 		said->why = constant->why ? constant->why : "could not be read";
-	else if (said->first && !md_hash_equal(&said->first->hash, &constant->hash) && !said->why)
+		said->late |= said->first && said->first->known;
+	} else if (said->first && !md_hash_equal(&said->first->hash, &constant->hash) && !said->why)
 		said->why = "changed while it was recorded, so it is no constant";
 	if (!said->first)
 		said->first = constant;
@@ -149,6 +151,26 @@ static enum md_status refuse_users(struct md_analysis *analysis, struct md_error
 	return MD_OK;
 }
 
+static bool has_address_in(const struct md_pair *pair, uint32_t binding)
+{
+	bool has = false;
+	for (uint32_t i = 0; i < pair->findings.count && !has; i++)
+		has = pair->findings.items[i].target.binding == binding;
+	return has;
+}
+
+/* Whatever wrote the binding is not done by a cold start, which gets its graphs instead of making them. */
+static void refuse_late(struct md_analysis *analysis, const struct said *said)
+{
+	for (uint32_t b = 0; b < analysis->views[0].binding_count; b++)
+		for (uint32_t i = 0; said[b].late && i < analysis->pair_count; i++)
+			if (!analysis->pairs[i].why && has_address_in(&analysis->pairs[i], b))
+				md_pair_refuse(&analysis->pairs[i],
+					       "binding \"%.128s\" is constant and %s, which no start does that gets "
+					       "them restored: write it before the first medusa_graph_get",
+					       analysis->views[0].bindings[b].name, said[b].why);
+}
+
 enum md_status md_pass_constant(struct md_analysis *analysis, struct md_error *err)
 {
 	MD_AUTO_FREE struct said *one = list_said(&analysis->views[0]);
@@ -157,5 +179,6 @@ enum md_status md_pass_constant(struct md_analysis *analysis, struct md_error *e
 	if (!one || (analysis->captures == 2 && !two) || !analysis->constants)
 		return md_analysis_no_memory(err);
 	settle(analysis, one, two);
+	refuse_late(analysis, one);
 	return refuse_users(analysis, err);
 }

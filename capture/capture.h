@@ -40,6 +40,8 @@ struct md_capture_bind {
 	char *name; /* owned */
 	enum md_bind_role role;
 	uint64_t address, size;
+	struct md_hash hash; /* the first one, if `read` is set */
+	bool read;
 	bool hashed; /* the trace has a hash of it, or why it has none */
 };
 

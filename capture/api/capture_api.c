@@ -34,7 +34,8 @@ static bool remember_bind(const char *name, uint64_t address, uint64_t bytes, en
 		free(copy);
 		return false;
 	}
-	md_capture.bound[md_capture.bind_count] = (struct md_capture_bind){copy, role, address, bytes, false};
+	md_capture.bound[md_capture.bind_count] =
+	    (struct md_capture_bind){.name = copy, .role = role, .address = address, .size = bytes};
 	return md_interval_add(&md_capture.binds, address, bytes, md_capture.bind_count++);
 }
 
@@ -191,6 +192,9 @@ MD_EXPORT int medusa_graph_get(const char *label, unsigned batch, uint64_t timeo
 		return md_api_fail(&err);
 	if (md_capture_enter()) {
 		bind_by_sequence();
+		md_capture_lock();
+		md_capture_constants_put(MD_CONSTANTS_ASKED);
+		md_capture_unlock();
 		md_capture_leave();
 	}
 	return md_api_refuse(MD_ERR_NOT_FOUND, "graph (%s, %u): this run captures, nothing is restored", label, batch);

@@ -9,6 +9,7 @@
 #include "capture/api/early.h"
 #include "capture/capture.h"
 #include "capture/record/given.h"
+#include "capture/record/constant_hashes.h"
 #include "capture/record/graphs.h"
 
 static int not_found(const char *call, const void *exec)
@@ -30,6 +31,7 @@ MD_EXPORT int medusa_graph_label(void *exec, const char *label, unsigned batch)
 	graph = md_capture_graph_meant((CUgraphExec)exec);
 	if (graph && md_capture.writer)
 		md_capture_graph_label(graph, label, batch);
+	md_capture_constants_put(MD_CONSTANTS_LABELLED);
 	md_capture_unlock();
 	md_capture_check_until(NULL);
 	md_capture_leave();

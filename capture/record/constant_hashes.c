@@ -25,6 +25,7 @@ struct list {
 	struct md_hash_range *ranges;
 	size_t *bound; /* index in md_capture.bound of each */
 	size_t count;
+	enum md_capture_constants which;
 };
 
 static void list_finish(struct list *list)
@@ -60,17 +61,28 @@ static bool is_constant(const struct md_capture_bind *bound)
 
 static bool is_due(const struct md_capture_bind *bound, enum md_capture_constants which)
 {
+	bool again = which == MD_CONSTANTS_AGAIN || which == MD_CONSTANTS_LABELLED;
 	if (which == MD_CONSTANTS_SEQUENCE)
 		return *bound->name == '@';
-	return bound->role == MD_BIND_CONSTANT && bound->hashed == (which == MD_CONSTANTS_AGAIN);
+	return bound->role == MD_BIND_CONSTANT && bound->hashed == again;
 }
 
 /* A binding with a hash may be gone at the second look: an engine that ends frees its weights, or has put them away. */
-static void put(size_t index, const struct md_hash *hash, const char *why)
+static void put(enum md_capture_constants which, size_t index, const struct md_hash *hash, const char *why)
 {
 	struct md_capture_bind *bound = &md_capture.bound[index];
-	if (bound->hashed && !hash)
+	if (bound->hashed && !hash && which != MD_CONSTANTS_LABELLED)
 		return;
+	if (which == MD_CONSTANTS_LABELLED) { /* a cold start that gets its graphs does not do what has written it */
+		if (!bound->read || (hash && md_hash_equal(hash, &bound->hash)))
+			return;
+		why = hash ? "was written after the engine had asked for graphs" : why;
+		hash = NULL;
+		bound->read = false;
+	} else if (!bound->hashed && hash) {
+		bound->hash = *hash;
+		bound->read = true;
+	}
 	bound->hashed = true;
 	md_trace_put_constant(md_capture.writer, md_capture_next(), bound->name, bound->address, bound->size, hash,
 			      why);
@@ -81,6 +93,7 @@ static bool make_list(enum md_capture_constants which, struct list *list)
 {
 	struct md_map last;
 	bool made = note_last(&last);
+	list->which = which;
 	list->ranges = calloc(md_capture.bind_count + 1, sizeof(*list->ranges));
 	list->bound = calloc(md_capture.bind_count + 1, sizeof(*list->bound));
 	made = made && list->ranges && list->bound;
@@ -89,7 +102,7 @@ static bool make_list(enum md_capture_constants which, struct list *list)
 		if (!is_constant(bound) || !is_due(bound, which) || !is_last(&last, i))
 			continue;
 		if (!md_interval_find(&md_capture.binds, bound->address)) {
-			put(i, NULL, "was freed");
+			put(which, i, NULL, "was freed");
 			continue;
 		}
 		list->bound[list->count] = i;
@@ -108,9 +121,9 @@ static void put_each(const struct md_device_hasher *hasher, CUstream stream, str
 		struct md_error err = {0};
 		size_t failed;
 		if (md_device_hash(hasher, stream, &list->ranges[i], 1, &failed, &err) == MD_OK)
-			put(list->bound[i], &list->ranges[i].hash, NULL);
+			put(list->which, list->bound[i], &list->ranges[i].hash, NULL);
 		else
-			put(list->bound[i], NULL, err.message);
+			put(list->which, list->bound[i], NULL, err.message);
 	}
 }
 
@@ -123,7 +136,7 @@ static void put_all(struct list *list)
 	if (md_cuda_call(&err, cuCtxSynchronize) != MD_OK ||
 	    md_cuda_call(&err, cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING) != MD_OK) {
 		for (size_t i = 0; i < list->count; i++)
-			put(list->bound[i], NULL, err.message);
+			put(list->which, list->bound[i], NULL, err.message);
 		return;
 	}
 	md_device_hasher_open(&hasher, stream);
@@ -131,7 +144,7 @@ static void put_all(struct list *list)
 		put_each(&hasher, stream, list);
 	else
 		for (size_t i = 0; i < list->count; i++)
-			put(list->bound[i], &list->ranges[i].hash, NULL);
+			put(list->which, list->bound[i], &list->ranges[i].hash, NULL);
 	md_device_hasher_close(&hasher);
 	md_cuda.cuStreamDestroy_v2(stream);
 }
@@ -140,7 +153,8 @@ void md_capture_constants_put(enum md_capture_constants which)
 {
 	MD_CLEANUP(list_finish) struct list list = {0};
 	CUcontext home = md_capture_home(), popped;
-	if (!md_capture.writer || atomic_load(&md_capture.capturing) || (which != MD_CONSTANTS_SEQUENCE && !needed))
+	bool later = which == MD_CONSTANTS_NEW || which == MD_CONSTANTS_AGAIN;
+	if (!md_capture.writer || atomic_load(&md_capture.capturing) || (later && !needed))
 		return;
 	if (!make_list(which, &list)) {
 		md_capture_trouble("out of memory for the hashes of what is constant");

@@ -9,6 +9,8 @@
 void md_capture_constants_needed(void) MD_CAPTURE_HELD;
 enum md_capture_constants {
 	MD_CONSTANTS_NEW,      /* constants without a hash */
+	MD_CONSTANTS_ASKED,    /* the same, when the engine asks for a graph, also if no contents were saved */
+	MD_CONSTANTS_LABELLED, /* constants with a hash, which nobody should have written since the engine asked */
 	MD_CONSTANTS_AGAIN,    /* constants with a hash, which should not have changed */
 	MD_CONSTANTS_SEQUENCE, /* everything that was just bound by sequence */
 };

@@ -123,6 +123,13 @@ assert_contains "$work/changed.err" "refused: (packed, 1): contents of private m
 start changed_restored "$work/changed.medusa"
 restored changed_restored plain
 
+section "a constant that warm-up writes after graphs were asked for"
+run fills env FILLS=1 medusa-capture -o "$work/fills.medusa" --accept-unvaried -- "$subject"
+assert_exit fills 1
+assert_contains "$work/fills.err" 'refused: (plain, 1): binding "weights" is constant and was written after the engine had asked for graphs, which no start does that gets them restored: write it before the first medusa_graph_get'
+start fills_restored "$work/fills.medusa" FILLS=1
+restored fills_restored ""
+
 section "an artifact that has no hash of its constants"
 sed 's/ hash=[0-9a-f]* *$//; s/^\(binding .*\) hash=[0-9a-f]*/\1/' "$work/twin.out" >"$work/older.txt"
 run older medusa-inspect --from-text "$work/older.txt" -o "$work/older.medusa"

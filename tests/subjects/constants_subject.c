@@ -13,7 +13,8 @@
  * Its graphs copy to the output: "packed" what warm-up made of the weights, "table" what it always makes, "plain" the
  * weights themselves. W and E are the values of its two constants. Other variables, each set or not:
  * BINDS_NOTHING; LOADS_LATE: the weights are still on their way when it asks for graphs; CAPTURES: and a stream capture
- * is in progress; FREES: a third constant, when warm-up is over; CHANGES: the second constant, when it has replayed.
+ * is in progress; FREES: a third constant, when warm-up is over; CHANGES: the second constant, when it has replayed;
+ * FILLS: warm-up writes the weights, which are 0 until then.
  */
 enum { BYTES = 1 << 20, WORDS = BYTES / 4 };
 
@@ -57,7 +58,7 @@ static void load_late(void)
 
 static void set_up(void)
 {
-	weights = device(getenv("LOADS_LATE") ? 0 : value_of("W"));
+	weights = device(getenv("LOADS_LATE") || getenv("FILLS") ? 0 : value_of("W"));
 	embed = device(value_of("E"));
 	out = device(0);
 	if (getenv("FREES"))
@@ -76,6 +77,8 @@ static void warm_up(void)
 	if (packed)
 		return;
 	TRY(cuStreamSynchronize, side);
+	if (getenv("FILLS"))
+		TRY(cuMemsetD32_v2, weights, value_of("W"), WORDS);
 	packed = device(0);
 	table = device(77);
 	TRY(cuMemcpyDtoDAsync_v2, packed, weights, BYTES, stream);
