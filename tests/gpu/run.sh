@@ -46,7 +46,7 @@ try() { # name, command...
 }
 
 for suite in test_llama_kernels test_gemm test_hostcuda_entry test_hostcuda_memory test_hostcuda_vmm test_hostcuda_module \
-	test_hostcuda_stream test_hostcuda_capture test_hostcuda_graph test_interpose; do
+	test_hostcuda_stream test_hostcuda_stream_capture test_hostcuda_graph test_interpose; do
 	part suites || break
 	[ -x "$build/tests/$suite" ] || { echo "  skip  $suite: not built here"; continue; }
 	try "$suite" env LD_LIBRARY_PATH="${TEST_LIBS:-}" "$build/tests/$suite" --jobs 1

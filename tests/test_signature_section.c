@@ -31,7 +31,7 @@ static void teardown(void)
 	cr_assert(system(command) == 0, "clean up");
 }
 
-TestSuite(artifact_signature, .init = setup, .fini = teardown);
+TestSuite(signature_section, .init = setup, .fini = teardown);
 
 static void write_plain(void)
 {
@@ -113,7 +113,7 @@ static void assert_refused(const char *path, const struct md_trust *trust, enum 
 	cr_assert(strstr(err.message, path), "\"%s\" names no file", err.message);
 }
 
-Test(artifact_signature, a_signed_file_is_read_and_says_by_whom)
+Test(signature_section, a_signed_file_is_read_and_says_by_whom)
 {
 	struct md_artifact artifact;
 	struct md_error err = {0};
@@ -131,7 +131,7 @@ Test(artifact_signature, a_signed_file_is_read_and_says_by_whom)
 	md_trust_finish(&trust);
 }
 
-Test(artifact_signature, signing_changes_nothing_else)
+Test(signature_section, signing_changes_nothing_else)
 {
 	struct md_artifact artifact;
 	struct md_error err = {0};
@@ -150,7 +150,7 @@ Test(artifact_signature, signing_changes_nothing_else)
 	md_artifact_finish(&artifact);
 }
 
-Test(artifact_signature, should_fail_what_the_policy_does_not_allow)
+Test(signature_section, should_fail_what_the_policy_does_not_allow)
 {
 	struct md_trust trust, other, none = {.path = keys};
 	struct md_public_key public = md_secret_key_public(&ours);
@@ -169,7 +169,7 @@ Test(artifact_signature, should_fail_what_the_policy_does_not_allow)
 	md_trust_finish(&other);
 }
 
-Test(artifact_signature, should_fail_every_flipped_bit)
+Test(signature_section, should_fail_every_flipped_bit)
 {
 	size_t size;
 	struct md_trust trust;
@@ -240,7 +240,7 @@ static void write_other(const char *path, uint8_t content, uint8_t image)
 	md_artifact_finish(&artifact);
 }
 
-Test(artifact_signature, should_fail_a_forged_section)
+Test(signature_section, should_fail_a_forged_section)
 {
 	size_t size, other_size;
 	struct md_trust trust;
@@ -263,7 +263,7 @@ Test(artifact_signature, should_fail_a_forged_section)
 }
 
 /* Header and table are signed ones; XXH3 is no obstacle to who looks for other bytes of the same checksum. */
-Test(artifact_signature, should_fail_bytes_with_the_right_checksum)
+Test(signature_section, should_fail_bytes_with_the_right_checksum)
 {
 	size_t size;
 	struct md_error err = {0};
@@ -287,7 +287,7 @@ Test(artifact_signature, should_fail_bytes_with_the_right_checksum)
 }
 
 /* A frame of a forged image fits its size, its own checksum and the table; the section images is the signed one's. */
-Test(artifact_signature, should_fail_a_forged_image)
+Test(signature_section, should_fail_a_forged_image)
 {
 	size_t size;
 	struct md_artifact artifact;
@@ -325,7 +325,7 @@ static void assert_spoiled(size_t at, uint32_t value, const char *message)
 	free(data);
 }
 
-Test(artifact_signature, should_fail_a_bad_section)
+Test(signature_section, should_fail_a_bad_section)
 {
 	write_plain();
 	sign(plain, sealed, &ours);
@@ -337,7 +337,7 @@ Test(artifact_signature, should_fail_a_bad_section)
 	assert_spoiled(104, 7, "wrong:");
 }
 
-Test(artifact_signature, should_fail_to_write_another_artifact_with_it)
+Test(signature_section, should_fail_to_write_another_artifact_with_it)
 {
 	struct md_artifact artifact;
 	struct md_error err = {0};
@@ -351,7 +351,7 @@ Test(artifact_signature, should_fail_to_write_another_artifact_with_it)
 	md_artifact_finish(&artifact);
 }
 
-Test(artifact_signature, should_fail_to_sign_what_cannot_be_read)
+Test(signature_section, should_fail_to_sign_what_cannot_be_read)
 {
 	size_t size;
 	struct md_error err = {0};
@@ -365,7 +365,7 @@ Test(artifact_signature, should_fail_to_sign_what_cannot_be_read)
 	free(data);
 }
 
-Test(artifact_signature, without_images_too)
+Test(signature_section, without_images_too)
 {
 	struct md_artifact artifact = {0};
 	struct md_error err = {0};
@@ -391,7 +391,7 @@ static void assert_bad_keys(const char *text, const char *message)
 
 #define DIGITS "0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20"
 
-Test(artifact_signature, should_fail_bad_lists_of_keys)
+Test(signature_section, should_fail_bad_lists_of_keys)
 {
 	struct md_trust trust;
 	struct md_error err = {0};
@@ -407,7 +407,7 @@ Test(artifact_signature, should_fail_bad_lists_of_keys)
 	md_trust_finish(&trust);
 }
 
-Test(artifact_signature, secret_keys_are_for_their_owner_alone)
+Test(signature_section, secret_keys_are_for_their_owner_alone)
 {
 	struct md_secret_key made, read;
 	struct md_error err = {0};
@@ -423,7 +423,7 @@ Test(artifact_signature, secret_keys_are_for_their_owner_alone)
 }
 
 /* RFC 8032, section 7.1, test 2: what others sign and check is the same. */
-Test(artifact_signature, is_the_ed25519_of_the_standard)
+Test(signature_section, is_the_ed25519_of_the_standard)
 {
 	static const struct md_secret_key key = {{0x4c, 0xcd, 0x08, 0x9b, 0x28, 0xff, 0x96, 0xda, 0x9d, 0xb6, 0xc3,
 						  0x46, 0xec, 0x11, 0x4e, 0x0f, 0x5b, 0x8a, 0x31, 0x9f, 0x35, 0xab,
@@ -461,7 +461,7 @@ static double open_ms(const char *path, const struct md_trust *trust)
 }
 
 /* With 32 MiB of images that nobody loads. */
-Test(artifact_signature, costs_a_cold_start_little)
+Test(signature_section, costs_a_cold_start_little)
 {
 	struct md_artifact artifact;
 	struct md_error err = {0};

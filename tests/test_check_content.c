@@ -21,7 +21,7 @@ static void teardown(void)
 	rmdir(folder);
 }
 
-TestSuite(artifact_checks, .init = setup, .fini = teardown);
+TestSuite(check_content, .init = setup, .fini = teardown);
 
 struct spoil {
 	const char *message;
@@ -143,7 +143,7 @@ static const struct spoil spoils[] = {
     {"content 0: pointer 0 at 93 of 100", spoil_content_pointer},
 };
 
-Test(artifact_checks, refuse_what_points_nowhere)
+Test(check_content, refuse_what_points_nowhere)
 {
 	for (size_t i = 0; i < sizeof(spoils) / sizeof(*spoils); i++) {
 		struct md_artifact artifact;

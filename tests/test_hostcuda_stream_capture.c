@@ -28,7 +28,7 @@ static void close_with_streams(void)
 	device_close();
 }
 
-TestSuite(hostcuda_capture, .init = open_with_streams, .fini = close_with_streams);
+TestSuite(hostcuda_stream_capture, .init = open_with_streams, .fini = close_with_streams);
 
 static void begin(CUstreamCaptureMode mode)
 {
@@ -48,7 +48,7 @@ static void assert_invalidated(void)
 	cr_assert_eq(status, CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
-Test(hostcuda_capture, work_is_noted_and_not_done)
+Test(hostcuda_stream_capture, work_is_noted_and_not_done)
 {
 	CUstreamCaptureStatus status;
 	CUgraphNodeType type;
@@ -82,7 +82,7 @@ Test(hostcuda_capture, work_is_noted_and_not_done)
 	ok(md_cuda.cuGraphDestroy(graph));
 }
 
-Test(hostcuda_capture, events_fork_and_join)
+Test(hostcuda_stream_capture, events_fork_and_join)
 {
 	CUevent fork, join;
 	CUgraph graph;
@@ -118,7 +118,7 @@ Test(hostcuda_capture, events_fork_and_join)
 	ok(md_cuda.cuMemFree_v2(y));
 }
 
-Test(hostcuda_capture, should_fail_unjoined_work)
+Test(hostcuda_stream_capture, should_fail_unjoined_work)
 {
 	CUevent fork;
 	CUgraph graph;
@@ -136,7 +136,7 @@ Test(hostcuda_capture, should_fail_unjoined_work)
 	ok(md_cuda.cuEventDestroy_v2(fork));
 }
 
-Test(hostcuda_capture, unsafe_calls_break_it)
+Test(hostcuda_stream_capture, unsafe_calls_break_it)
 {
 	CUdeviceptr address;
 	int host;
@@ -154,7 +154,7 @@ Test(hostcuda_capture, unsafe_calls_break_it)
 	assert_invalidated();
 }
 
-Test(hostcuda_capture, relaxed_modes_allow_them)
+Test(hostcuda_stream_capture, relaxed_modes_allow_them)
 {
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	CUdeviceptr address;
@@ -198,7 +198,7 @@ static CUresult allocation_in_another_thread(void)
 	return result;
 }
 
-Test(hostcuda_capture, other_threads_break_global_captures_alone)
+Test(hostcuda_stream_capture, other_threads_break_global_captures_alone)
 {
 	CUgraph graph;
 	begin(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
@@ -210,7 +210,7 @@ Test(hostcuda_capture, other_threads_break_global_captures_alone)
 	assert_invalidated();
 }
 
-Test(hostcuda_capture, should_fail_wrong_begins_and_ends)
+Test(hostcuda_stream_capture, should_fail_wrong_begins_and_ends)
 {
 	CUgraph graph;
 	CUevent outside;
@@ -242,7 +242,7 @@ static CUresult launch_programmatic(CUstream on, CUlaunchAttribute *attributes, 
 	return md_cuda.cuLaunchKernelEx(&config, scale, params, NULL);
 }
 
-Test(hostcuda_capture, attributes_go_to_nodes_and_edges)
+Test(hostcuda_stream_capture, attributes_go_to_nodes_and_edges)
 {
 	CUlaunchAttribute attributes[] = {
 	    {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
@@ -273,7 +273,7 @@ Test(hostcuda_capture, attributes_go_to_nodes_and_edges)
 	ok(md_cuda.cuGraphDestroy(graph));
 }
 
-Test(hostcuda_capture, the_front_can_be_seen_and_set)
+Test(hostcuda_stream_capture, the_front_can_be_seen_and_set)
 {
 	CUstreamCaptureStatus status;
 	const CUgraphNode *front;
@@ -296,7 +296,7 @@ Test(hostcuda_capture, the_front_can_be_seen_and_set)
 	ok(md_cuda.cuGraphDestroy(graph));
 }
 
-Test(hostcuda_capture, into_a_graph_that_is_there)
+Test(hostcuda_stream_capture, into_a_graph_that_is_there)
 {
 	CUgraphNode first, root;
 	CUgraph graph, same;

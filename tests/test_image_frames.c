@@ -25,7 +25,7 @@ static void teardown(void)
 	cr_assert(system(command) == 0, "clean up");
 }
 
-TestSuite(artifact_images, .init = setup, .fini = teardown);
+TestSuite(image_frames, .init = setup, .fini = teardown);
 
 static const char *sample_path(const char *name)
 {
@@ -68,7 +68,7 @@ static const char *write_images(struct md_artifact_sizes *sizes)
 	return path;
 }
 
-Test(artifact_images, images_of_one_content_share_a_frame)
+Test(image_frames, images_of_one_content_share_a_frame)
 {
 	struct md_artifact_sizes sizes;
 	struct md_artifact artifact;
@@ -85,7 +85,7 @@ Test(artifact_images, images_of_one_content_share_a_frame)
 	md_artifact_close(file);
 }
 
-Test(artifact_images, without_stored_images_no_feature_is_required)
+Test(image_frames, without_stored_images_no_feature_is_required)
 {
 	struct md_artifact artifact, back;
 	struct md_artifact_sizes sizes;
@@ -106,7 +106,7 @@ Test(artifact_images, without_stored_images_no_feature_is_required)
 	md_artifact_finish(&back);
 }
 
-Test(artifact_images, read_in_parts)
+Test(image_frames, read_in_parts)
 {
 	struct md_artifact parts, whole;
 	struct md_artifact_file *file;
@@ -135,7 +135,7 @@ Test(artifact_images, read_in_parts)
 }
 
 /* The rest of the file is right: only who reads this image learns of it, and learns which one it is. */
-Test(artifact_images, should_fail_damaged_frame_is_named)
+Test(image_frames, should_fail_damaged_frame_is_named)
 {
 	struct md_artifact artifact;
 	struct md_artifact_file *file;
@@ -162,7 +162,7 @@ Test(artifact_images, should_fail_damaged_frame_is_named)
 	free(data);
 }
 
-Test(artifact_images, should_fail_image_of_a_hostile_size)
+Test(image_frames, should_fail_image_of_a_hostile_size)
 {
 	struct md_artifact artifact = {0};
 	struct md_image image = {.kind = MD_IMAGE_ELF, .size = 3ull << 30, .frame = {0, 1000, 1}};

@@ -116,7 +116,7 @@ static const struct spoil spoils[] = {
     {"beyond allocation 1, from offset 0 of 64", host_height},
 };
 
-Test(artifact_numbers, should_fail_what_does_not_fit_together)
+Test(check_numbers, should_fail_what_does_not_fit_together)
 {
 	for (size_t i = 0; i < sizeof(spoils) / sizeof(*spoils); i++) {
 		struct md_artifact artifact;
@@ -131,7 +131,7 @@ Test(artifact_numbers, should_fail_what_does_not_fit_together)
 	}
 }
 
-Test(artifact_numbers, a_copy_that_ends_with_its_host_memory_is_right)
+Test(check_numbers, a_copy_that_ends_with_its_host_memory_is_right)
 {
 	struct md_artifact artifact;
 	struct md_error err = {0};
@@ -143,7 +143,7 @@ Test(artifact_numbers, a_copy_that_ends_with_its_host_memory_is_right)
 	md_artifact_finish(&artifact);
 }
 
-Test(artifact_numbers, a_profile_that_is_not_there_says_nothing)
+Test(check_numbers, a_profile_that_is_not_there_says_nothing)
 {
 	struct md_artifact artifact;
 	struct md_error err = {0};

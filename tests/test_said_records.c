@@ -36,7 +36,7 @@ static enum md_status finish(struct md_trace_writer *w, struct md_trace *trace, 
 	return md_trace_read(path, trace, err);
 }
 
-Test(trace_said, outputs_and_notes_come_back, .fini = teardown)
+Test(said_records, outputs_and_notes_come_back, .fini = teardown)
 {
 	struct md_trace_writer *w = writer_with_graphs(2);
 	struct md_trace trace;
@@ -60,7 +60,7 @@ Test(trace_said, outputs_and_notes_come_back, .fini = teardown)
 	md_trace_finish(&trace);
 }
 
-Test(trace_said, a_refusal_is_the_engines_and_the_first_reason_stays, .fini = teardown)
+Test(said_records, a_refusal_is_the_engines_and_the_first_reason_stays, .fini = teardown)
 {
 	struct md_trace_writer *w = writer_with_graphs(1);
 	struct md_trace trace;
@@ -75,7 +75,7 @@ Test(trace_said, a_refusal_is_the_engines_and_the_first_reason_stays, .fini = te
 	md_trace_finish(&trace);
 }
 
-Test(trace_said, tolerances_come_back, .fini = teardown)
+Test(said_records, tolerances_come_back, .fini = teardown)
 {
 	struct md_trace_writer *w = writer_with_graphs(2);
 	struct md_trace trace;
@@ -89,7 +89,7 @@ Test(trace_said, tolerances_come_back, .fini = teardown)
 	md_trace_finish(&trace);
 }
 
-Test(trace_said, should_fail_tolerances_of_no_type, .fini = teardown)
+Test(said_records, should_fail_tolerances_of_no_type, .fini = teardown)
 {
 	const struct md_tolerance wrong[] = {{true, 64, MD_ELEMENT_UNKNOWN},
 					     {true, 64, (enum md_element_type)MD_ELEMENT_TYPES},
@@ -104,7 +104,7 @@ Test(trace_said, should_fail_tolerances_of_no_type, .fini = teardown)
 	}
 }
 
-Test(trace_said, what_graphs_write_comes_back, .fini = teardown)
+Test(said_records, what_graphs_write_comes_back, .fini = teardown)
 {
 	const struct md_trace_range ranges[] = {{0x5000, 16}, {0x5011, 1}, {UINT64_MAX - 1, 1}};
 	struct md_trace_writer *w = writer_with_graphs(3);
@@ -122,7 +122,7 @@ Test(trace_said, what_graphs_write_comes_back, .fini = teardown)
 	md_trace_finish(&trace);
 }
 
-Test(trace_said, should_fail_written_ranges_that_are_none, .fini = teardown)
+Test(said_records, should_fail_written_ranges_that_are_none, .fini = teardown)
 {
 	static const struct md_trace_range wrong[] = {{0x5000, 0}, {UINT64_MAX, 2}, {0x5000, UINT64_MAX}};
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
@@ -140,7 +140,7 @@ Test(trace_said, should_fail_written_ranges_that_are_none, .fini = teardown)
 	cr_assert_eq(finish(w, &trace, &err), MD_ERR_CORRUPT, "there is no graph 2");
 }
 
-Test(trace_said, what_lies_beside_contents_comes_back, .fini = teardown)
+Test(said_records, what_lies_beside_contents_comes_back, .fini = teardown)
 {
 	struct md_trace_writer *w = writer_with_graphs(0);
 	struct md_trace trace;
@@ -164,7 +164,7 @@ Test(trace_said, what_lies_beside_contents_comes_back, .fini = teardown)
 	cr_assert_eq(finish(w, &trace, &err), MD_ERR_CORRUPT, "more than a record says");
 }
 
-Test(trace_said, facts_come_back_by_name, .fini = teardown)
+Test(said_records, facts_come_back_by_name, .fini = teardown)
 {
 	struct md_trace_writer *w = writer_with_graphs(0);
 	struct md_trace trace;
@@ -183,7 +183,7 @@ Test(trace_said, facts_come_back_by_name, .fini = teardown)
 	md_trace_finish(&trace);
 }
 
-Test(trace_said, arguments_come_back_in_order, .fini = teardown)
+Test(said_records, arguments_come_back_in_order, .fini = teardown)
 {
 	struct md_text texts[] = {{(char *)"engine"}, {(char *)""}, {(char *)"--a=\"b\"\n"}};
 	struct md_trace_writer *w = writer_with_graphs(0);
@@ -209,7 +209,7 @@ static void assert_refused(struct md_trace_writer *w, const char *message)
 	unlink(path);
 }
 
-Test(trace_said, should_fail_records_are_named, .fini = teardown)
+Test(said_records, should_fail_records_are_named, .fini = teardown)
 {
 	static const uint8_t large[MD_NOTE_MAX + 1];
 	char name[MD_FACT_NAME_MAX + 2];
@@ -263,7 +263,7 @@ Test(trace_said, should_fail_records_are_named, .fini = teardown)
 
 /* ---- what nodes refer to ---- */
 
-Test(trace_said, child_graphs_events_and_tensor_maps_come_back, .fini = teardown)
+Test(said_records, child_graphs_events_and_tensor_maps_come_back, .fini = teardown)
 {
 	struct md_node nodes[] = {{.type = MD_NODE_CHILD, .kernel = MD_NONE, .child_nodes = 2},
 				  {.type = MD_NODE_EVENT_RECORD, .kernel = MD_NONE, .event = 7},
@@ -312,7 +312,7 @@ Test(trace_said, child_graphs_events_and_tensor_maps_come_back, .fini = teardown
 }
 
 /* The executable was changed: the last record describes it, and the engine's statements about it stay. */
-Test(trace_said, graph_that_is_recorded_again, .fini = teardown)
+Test(said_records, graph_that_is_recorded_again, .fini = teardown)
 {
 	struct md_node first[] = {{.type = MD_NODE_EMPTY, .kernel = MD_NONE},
 				  {.type = MD_NODE_EMPTY, .kernel = MD_NONE}};
@@ -338,7 +338,7 @@ Test(trace_said, graph_that_is_recorded_again, .fini = teardown)
 	md_trace_finish(&trace);
 }
 
-Test(trace_said, requests, .fini = teardown)
+Test(said_records, requests, .fini = teardown)
 {
 	struct md_sequence_request first = {MD_ALLOC_DEVICE, MD_SEQUENCE_NONE, 2, 64},
 				   second = {MD_ALLOC_VMM, 0, MD_SEQUENCE_NONE, 4096};
@@ -360,7 +360,7 @@ Test(trace_said, requests, .fini = teardown)
 	cr_assert(strstr(err.message, "request 0: lies above request 0, which is no earlier one"), "%s", err.message);
 }
 
-Test(trace_said, should_fail_edges_between_graphs_and_children_too_large, .fini = teardown)
+Test(said_records, should_fail_edges_between_graphs_and_children_too_large, .fini = teardown)
 {
 	struct md_node nodes[] = {{.type = MD_NODE_CHILD, .kernel = MD_NONE, .child_nodes = 1},
 				  {.type = MD_NODE_EMPTY, .kernel = MD_NONE},
@@ -382,7 +382,7 @@ Test(trace_said, should_fail_edges_between_graphs_and_children_too_large, .fini 
 	}
 }
 
-Test(trace_said, what_kernels_are_given, .fini = teardown)
+Test(said_records, what_kernels_are_given, .fini = teardown)
 {
 	static const struct md_trace_given wrong[] = {
 	    {.kernel = 0, .address = 0x5000, .offset = MD_NONE},
@@ -407,7 +407,7 @@ Test(trace_said, what_kernels_are_given, .fini = teardown)
 	}
 }
 
-Test(trace_said, which_memory_only_graphs_use, .fini = teardown)
+Test(said_records, which_memory_only_graphs_use, .fini = teardown)
 {
 	const struct md_kernel kernel = {.image = MD_NONE, .name = (char *)"own"};
 	struct md_trace trace;

@@ -75,7 +75,7 @@ static void assert_round_trip(struct md_artifact *artifact)
 	md_artifact_finish(&parsed);
 }
 
-Test(artifact_text, there_and_back_gives_the_same_file, .init = setup, .fini = teardown)
+Test(text_twin, there_and_back_gives_the_same_file, .init = setup, .fini = teardown)
 {
 	struct md_artifact artifact;
 	sample_artifact(&artifact);
@@ -88,7 +88,7 @@ Test(artifact_text, there_and_back_gives_the_same_file, .init = setup, .fini = t
 }
 
 /* A signature is the signed file's own: it fits after the way there and back, and nothing else. */
-Test(artifact_text, a_signed_one_comes_back_too, .init = setup, .fini = teardown)
+Test(text_twin, a_signed_one_comes_back_too, .init = setup, .fini = teardown)
 {
 	static const struct md_secret_key key = {{1, 2, 3}};
 	struct md_artifact read, parsed;
@@ -124,7 +124,7 @@ Test(artifact_text, a_signed_one_comes_back_too, .init = setup, .fini = teardown
 }
 
 /* Every part can be there alone, empty or at its bounds. */
-Test(artifact_text, facts_outputs_and_notes_at_their_bounds, .init = setup, .fini = teardown)
+Test(text_twin, facts_outputs_and_notes_at_their_bounds, .init = setup, .fini = teardown)
 {
 	struct md_artifact artifact;
 	char name[MD_FACT_NAME_MAX + 1], value[MD_FACT_VALUE_MAX + 1];
@@ -154,7 +154,7 @@ Test(artifact_text, facts_outputs_and_notes_at_their_bounds, .init = setup, .fin
 	md_artifact_finish(&artifact);
 }
 
-Test(artifact_text, it_can_be_read_by_people)
+Test(text_twin, it_can_be_read_by_people)
 {
 	struct md_artifact artifact;
 	size_t size;
@@ -190,7 +190,7 @@ static void assert_edit_refused(const char *from, const char *to, const char *me
 	md_artifact_finish(&artifact);
 }
 
-Test(artifact_text, refusals_name_the_line)
+Test(text_twin, refusals_name_the_line)
 {
 	assert_refused("", 0, "line 0: the text ends where medusa-artifact-text belongs");
 	assert_edit_refused("version=1", "version=2", "text of version 2");
@@ -210,7 +210,7 @@ Test(artifact_text, refusals_name_the_line)
 	assert_edit_refused("data hex=5a", "data hex=5g", "not hexadecimal");
 }
 
-Test(artifact_text, every_truncation_is_refused)
+Test(text_twin, every_truncation_is_refused)
 {
 	struct md_artifact artifact;
 	size_t size;
@@ -227,7 +227,7 @@ Test(artifact_text, every_truncation_is_refused)
 	md_artifact_finish(&artifact);
 }
 
-Test(artifact_text, mutations_never_crash)
+Test(text_twin, mutations_never_crash)
 {
 	struct md_artifact artifact;
 	size_t size;
@@ -252,7 +252,7 @@ Test(artifact_text, mutations_never_crash)
 	md_artifact_finish(&artifact);
 }
 
-Test(artifact_text, a_full_disk_is_an_error)
+Test(text_twin, a_full_disk_is_an_error)
 {
 	struct md_artifact artifact;
 	struct md_error err = {0};

@@ -23,7 +23,7 @@ static void teardown(void)
 	rmdir(folder);
 }
 
-TestSuite(artifact_doubtful, .init = setup, .fini = teardown);
+TestSuite(doubtful, .init = setup, .fini = teardown);
 
 static bool same_word(const struct md_doubtful *x, const struct md_doubtful *y)
 {
@@ -43,7 +43,7 @@ static void assert_same(const struct md_artifact *a, const struct md_artifact *b
 	}
 }
 
-Test(artifact_doubtful, written_and_read)
+Test(doubtful, written_and_read)
 {
 	struct md_artifact artifact, read;
 	struct md_error err;
@@ -62,7 +62,7 @@ Test(artifact_doubtful, written_and_read)
 	md_artifact_finish(&read);
 }
 
-Test(artifact_doubtful, printed_and_parsed)
+Test(doubtful, printed_and_parsed)
 {
 	struct md_artifact artifact, read;
 	struct md_error err;
@@ -122,7 +122,7 @@ static void spoil_count(struct md_artifact_graph *graph)
 	graph->doubtful_count = MD_DOUBTFUL_MAX + 1;
 }
 
-Test(artifact_doubtful, should_fail_words_that_cannot_be)
+Test(doubtful, should_fail_words_that_cannot_be)
 {
 	static const struct {
 		void (*spoil)(struct md_artifact_graph *graph);

@@ -67,7 +67,7 @@ static void assert_right(const struct gpu *gpu, uint64_t bytes, const bool *gone
 		     (unsigned long long)bytes);
 }
 
-Test(knapsack_offload, rules_hold)
+Test(offload, rules_hold)
 {
 	for (uint64_t seed = 0; seed < 20000 / PART; seed++) {
 		struct gpu gpu;
@@ -104,7 +104,7 @@ static double least_of_all(const struct gpu *gpu, uint64_t bytes)
 	return best;
 }
 
-Test(knapsack_offload, exact_is_the_least_of_all)
+Test(offload, exact_is_the_least_of_all)
 {
 	for (uint64_t seed = 0; seed < 400 / PART; seed++) {
 		struct gpu gpu;
@@ -120,7 +120,7 @@ Test(knapsack_offload, exact_is_the_least_of_all)
 	}
 }
 
-Test(knapsack_offload, ours_is_near_the_least)
+Test(offload, ours_is_near_the_least)
 {
 	double lost[3] = {0}, most = 0, sum = 0;
 	uint32_t solved = 0;
@@ -147,7 +147,7 @@ Test(knapsack_offload, ours_is_near_the_least)
 	cr_assert_lt(sum / solved, 0.01);
 }
 
-Test(knapsack_offload, bad_input_is_refused)
+Test(offload, bad_input_is_refused)
 {
 	struct md_knapsack_resident residents[] = {{.bytes = 1, .value = 1, .needs = 1},
 						   {.bytes = 1, .value = 1, .needs = 0}};

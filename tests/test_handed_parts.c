@@ -19,7 +19,7 @@ static void remove_file(void)
 	unlink(path);
 }
 
-TestSuite(artifact_handed, .init = name_file, .fini = remove_file);
+TestSuite(handed_parts, .init = name_file, .fini = remove_file);
 
 static void assert_same(const struct md_artifact *a, const struct md_artifact *b)
 {
@@ -36,7 +36,7 @@ static void assert_same(const struct md_artifact *a, const struct md_artifact *b
 	}
 }
 
-Test(artifact_handed, written_and_read)
+Test(handed_parts, written_and_read)
 {
 	struct md_artifact artifact, read;
 	struct md_error err;
@@ -54,7 +54,7 @@ Test(artifact_handed, written_and_read)
 	md_artifact_finish(&read);
 }
 
-Test(artifact_handed, printed_and_parsed)
+Test(handed_parts, printed_and_parsed)
 {
 	struct md_artifact artifact, read;
 	struct md_error err;
@@ -135,7 +135,7 @@ static const struct {
     {"handed memory 1 of graph decode/1 is not written by one graph of its group and read by another", spoil_place},
 };
 
-Test(artifact_handed, should_fail_what_makes_no_sense)
+Test(handed_parts, should_fail_what_makes_no_sense)
 {
 	for (size_t i = 0; i < sizeof(spoils) / sizeof(*spoils); i++) {
 		struct md_artifact artifact;
