@@ -5,12 +5,13 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "scheduler/core/action.h"
+#include "scheduler/core/batch.h"
 #include "scheduler/core/books.h"
 #include "scheduler/core/dispatch.h"
 #include "scheduler/core/evict.h"
 #include "scheduler/core/request.h"
 #include "scheduler/core/state.h"
-#include "scheduler/core/step.h"
 #include "scheduler/core/transfer.h"
 #include "scheduler/policy/cost.h"
 #include "scheduler/policy/policies.h"

@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "scheduler/core/dispatch.h"
 #include "scheduler/core/registry.h"
+#include "scheduler/core/request.h"
 #include "scheduler/core/state.h"
 #include "scheduler/policy/policies.h"
 
@@ -368,4 +370,21 @@ MD_EXPORT int medusa_sched_add_function(struct medusa_sched *s, const struct med
 		f->artifacts[MEDUSA_SCHED_CONTEXT] =
 		    artifact_add(s, MEDUSA_SCHED_CONTEXT, *index, spec.context_bytes, 0, false);
 	return MEDUSA_SCHED_OK;
+}
+
+void md_function_gone(struct medusa_sched *s, uint32_t function)
+{
+	struct md_function *f = &s->functions[function];
+	if (f->gone)
+		return;
+	f->gone = true;
+	if (f->home != NONE)
+		s->gpus[f->home].bound -= f->spec.weight_bytes + f->spec.context_bytes + f->spec.kv_bytes;
+	for (uint32_t r = md_first_waiting(s, function), last = NONE; r != NONE && r != last;
+	     r = md_first_waiting(s, function)) {
+		last = r;
+		md_request_reject(s, r, MEDUSA_SCHED_UNREGISTERED);
+	}
+	md_claim_drop(s, function);
+	md_function_changed(s, function);
 }

@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests in their function's queue and among all that wait; batches, and how both end. */
+/* Requests in their function's queue and among all that wait, and how they end. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "base/array.h"
-#include "scheduler/core/books.h"
+#include "scheduler/core/action.h"
 #include "scheduler/core/dispatch.h"
 #include "scheduler/core/request.h"
 #include "scheduler/core/state.h"
-#include "scheduler/core/step.h"
 #include "scheduler/policy/cost.h"
 
 #define RECENT_S 60.0 /* what a function's recent record forgets to 1/e in */
 
 /* ---- lists of requests ------------------------------------------------------------------------------------------- */
 
-static void list_append(struct medusa_sched *s, struct md_list *list, uint32_t request)
+void md_list_append(struct medusa_sched *s, struct md_list *list, uint32_t request)
 {
 	s->requests[request].next = NONE;
 	s->requests[request].previous = list->tail;
@@ -32,7 +31,7 @@ static void list_insert(struct medusa_sched *s, struct md_list *list, uint32_t r
 {
 	uint32_t before = list->head;
 	if (list->tail == NONE || s->requests[list->tail].arrived <= s->requests[request].arrived) {
-		list_append(s, list, request);
+		md_list_append(s, list, request);
 		return;
 	}
 	while (s->requests[before].arrived <= s->requests[request].arrived)
@@ -48,7 +47,7 @@ static void list_insert(struct medusa_sched *s, struct md_list *list, uint32_t r
 	list->count++;
 }
 
-static void list_remove(struct medusa_sched *s, struct md_list *list, uint32_t request)
+void md_list_remove(struct medusa_sched *s, struct md_list *list, uint32_t request)
 {
 	struct md_request *r = &s->requests[request];
 	if (r->previous != NONE)
@@ -134,11 +133,11 @@ void md_request_wait(struct medusa_sched *s, uint32_t request)
 	all_insert(s, request);
 }
 
-static void unwait(struct medusa_sched *s, uint32_t request)
+void md_request_unwait(struct medusa_sched *s, uint32_t request)
 {
 	struct md_request *r = &s->requests[request];
 	struct md_function *f = &s->functions[r->function];
-	list_remove(s, r->late ? &f->late : &f->waiting, request);
+	md_list_remove(s, r->late ? &f->late : &f->waiting, request);
 	count_for_backbone(s, r->function, -1);
 	all_remove(s, request);
 }
@@ -185,7 +184,7 @@ void md_request_reject(struct medusa_sched *s, uint32_t request, enum medusa_sch
 	action->request = r->id;
 	action->function = r->function;
 	action->reason = reason;
-	unwait(s, request);
+	md_request_unwait(s, request);
 	if (reason == MEDUSA_SCHED_CANCELLED) {
 		s->stats.cancelled++;
 	} else {
@@ -218,133 +217,8 @@ void md_sort_late(struct medusa_sched *s, uint32_t function)
 		uint64_t deadline = md_deadline(s, request);
 		if (deadline == UINT64_MAX || s->now + f->spec.t0_ns <= deadline)
 			return;
-		list_remove(s, &f->waiting, request);
+		md_list_remove(s, &f->waiting, request);
 		s->requests[request].late = true;
 		list_insert(s, &f->late, request);
 	}
-}
-
-/* ---- batches ---------------------------------------------------------------------------------------------------- */
-
-static uint32_t batch_slot(struct medusa_sched *s)
-{
-	if (s->free_batch == NONE) {
-		if (!MD_ARRAY_GROW(s->batches, s->batch_count, s->batch_capacity))
-			return NONE;
-		s->batches[s->batch_count] = (struct md_batch){.next_free = NONE};
-		s->free_batch = s->batch_count++;
-	}
-	uint32_t index = s->free_batch;
-	s->free_batch = s->batches[index].next_free;
-	return index;
-}
-
-uint32_t md_batch_create(struct medusa_sched *s, uint32_t function, uint32_t gpu)
-{
-	uint32_t index = batch_slot(s);
-	if (index == NONE)
-		return NONE;
-	struct md_gpu *g = &s->gpus[gpu];
-	s->batches[index] = (struct md_batch){
-	    .id = ++s->generation << 32 | index,
-	    .function = function,
-	    .gpu = gpu,
-	    .older = NONE,
-	    .newer = g->first_batch,
-	    .requests = {NONE, NONE, 0},
-	    .started = s->now,
-	    .live = true,
-	};
-	if (g->first_batch != NONE)
-		s->batches[g->first_batch].older = index;
-	g->first_batch = index;
-	g->running++;
-	g->prefilling++;
-	s->free_slots--;
-	s->functions[function].batches++;
-	md_pin(s, function, gpu);
-	return index;
-}
-
-uint32_t md_batch_find(const struct medusa_sched *s, uint64_t id, bool *never)
-{
-	uint32_t index = (uint32_t)id;
-	*never = index >= s->batch_count || (id >> 32) > s->generation;
-	if (*never || !s->batches[index].live || s->batches[index].id != id)
-		return NONE;
-	return index;
-}
-
-void md_batch_take(struct medusa_sched *s, uint32_t batch, uint32_t count)
-{
-	struct md_batch *b = &s->batches[batch];
-	while (count-- > 0 && md_waiting(s, b->function)) {
-		uint32_t request = md_first_waiting(s, b->function);
-		struct md_request *r = &s->requests[request];
-		unwait(s, request);
-		r->state = MD_RUNNING;
-		r->batch = batch;
-		list_append(s, &b->requests, request);
-		b->kv_bytes += r->kv_bytes;
-		s->gpus[b->gpu].kv += r->kv_bytes;
-		s->functions[b->function].running++;
-	}
-	s->gpus[b->gpu].changed = s->now;
-}
-
-void md_batch_end(struct medusa_sched *s, uint32_t batch)
-{
-	struct md_batch *b = &s->batches[batch];
-	struct md_gpu *g = &s->gpus[b->gpu];
-	if (b->older != NONE)
-		s->batches[b->older].newer = b->newer;
-	else
-		g->first_batch = b->newer;
-	if (b->newer != NONE)
-		s->batches[b->newer].older = b->older;
-	g->running--;
-	g->prefilling -= !b->first_token;
-	s->look_again |= !g->prefilling;
-	g->kv -= b->kv_bytes;
-	g->changed = s->now;
-	if (g->present)
-		s->free_slots++;
-	s->functions[b->function].batches--;
-	md_unpin(s, b->function, b->gpu);
-	b->live = false;
-	b->next_free = s->free_batch;
-	s->free_batch = batch;
-	md_function_changed(s, b->function);
-}
-
-/* Back into the queue, or refused. */
-static void give_back(struct medusa_sched *s, uint32_t request, enum medusa_sched_reason reason)
-{
-	struct md_request *r = &s->requests[request];
-	struct md_function *f = &s->functions[r->function];
-	f->running--;
-	bool again = r->tries < s->options.retries && !r->cancelled && !f->gone;
-	r->tries++;
-	md_request_wait(s, request);
-	if (r->cancelled)
-		reason = MEDUSA_SCHED_CANCELLED;
-	else if (f->gone)
-		reason = MEDUSA_SCHED_UNREGISTERED;
-	if (again)
-		s->stats.retried++;
-	else
-		md_request_reject(s, request, reason);
-}
-
-void md_batch_fail(struct medusa_sched *s, uint32_t batch, enum medusa_sched_reason reason)
-{
-	uint32_t next;
-	struct md_list requests = s->batches[batch].requests;
-	uint32_t function = s->batches[batch].function;
-	md_batch_end(s, batch);
-	for (uint32_t r = requests.head; r != NONE; r = next) {
-		next = s->requests[r].next;
-		give_back(s, r, reason);
-	}
-	md_function_changed(s, function);
 }

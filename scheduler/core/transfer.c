@@ -3,9 +3,9 @@
 #include <stdlib.h>
 
 #include "base/array.h"
+#include "scheduler/core/action.h"
 #include "scheduler/core/books.h"
 #include "scheduler/core/state.h"
-#include "scheduler/core/step.h"
 #include "scheduler/core/transfer.h"
 
 static uint32_t transfer_create(struct medusa_sched *s)

@@ -4,7 +4,6 @@
 #include "scheduler/core/dispatch.h"
 #include "scheduler/core/evict.h"
 #include "scheduler/core/state.h"
-#include "scheduler/core/step.h"
 #include "scheduler/policy/cost.h"
 #include "scheduler/policy/policies.h"
 
@@ -57,6 +56,15 @@ static struct md_choice xlora_choose(struct medusa_sched *s, uint32_t function)
 	return (struct md_choice){best, NONE};
 }
 
+/* A random number: a Weyl sequence through a mixing function. */
+static uint64_t random_number(struct medusa_sched *s)
+{
+	uint64_t x = s->random += 0x9e3779b97f4a7c15ull;
+	x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93ull;
+	x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93ull;
+	return x ^ (x >> 32);
+}
+
 static struct md_choice random_choose(struct medusa_sched *s, uint32_t function)
 {
 	uint32_t gpu = resident(s, function), count = 0;
@@ -64,7 +72,7 @@ static struct md_choice random_choose(struct medusa_sched *s, uint32_t function)
 		return (struct md_choice){gpu, NONE};
 	for (uint32_t g = 0; g < s->gpu_count; g++) {
 		/* Each of the count so far with the same chance. */
-		if (can(s, function, g) && md_draw(s) % ++count == 0)
+		if (can(s, function, g) && random_number(s) % ++count == 0)
 			gpu = g;
 	}
 	return (struct md_choice){gpu, NONE};

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Batches: requests that run together on a GPU, from their start to their end or failure. */
+#include "scheduler/core/batch.h"
+
+#include "base/array.h"
+#include "scheduler/core/books.h"
+#include "scheduler/core/dispatch.h"
+#include "scheduler/core/request.h"
+
+static uint32_t batch_slot(struct medusa_sched *s)
+{
+	if (s->free_batch == NONE) {
+		if (!MD_ARRAY_GROW(s->batches, s->batch_count, s->batch_capacity))
+			return NONE;
+		s->batches[s->batch_count] = (struct md_batch){.next_free = NONE};
+		s->free_batch = s->batch_count++;
+	}
+	uint32_t index = s->free_batch;
+	s->free_batch = s->batches[index].next_free;
+	return index;
+}
+
+uint32_t md_batch_create(struct medusa_sched *s, uint32_t function, uint32_t gpu)
+{
+	uint32_t index = batch_slot(s);
+	if (index == NONE)
+		return NONE;
+	struct md_gpu *g = &s->gpus[gpu];
+	s->batches[index] = (struct md_batch){
+	    .id = ++s->generation << 32 | index,
+	    .function = function,
+	    .gpu = gpu,
+	    .older = NONE,
+	    .newer = g->first_batch,
+	    .requests = {NONE, NONE, 0},
+	    .started = s->now,
+	    .live = true,
+	};
+	if (g->first_batch != NONE)
+		s->batches[g->first_batch].older = index;
+	g->first_batch = index;
+	g->running++;
+	g->prefilling++;
+	s->free_slots--;
+	s->functions[function].batches++;
+	md_pin(s, function, gpu);
+	return index;
+}
+
+uint32_t md_batch_find(const struct medusa_sched *s, uint64_t id, bool *never)
+{
+	uint32_t index = (uint32_t)id;
+	*never = index >= s->batch_count || (id >> 32) > s->generation;
+	if (*never || !s->batches[index].live || s->batches[index].id != id)
+		return NONE;
+	return index;
+}
+
+void md_batch_take(struct medusa_sched *s, uint32_t batch, uint32_t count)
+{
+	struct md_batch *b = &s->batches[batch];
+	while (count-- > 0 && md_waiting(s, b->function)) {
+		uint32_t request = md_first_waiting(s, b->function);
+		struct md_request *r = &s->requests[request];
+		md_request_unwait(s, request);
+		r->state = MD_RUNNING;
+		r->batch = batch;
+		md_list_append(s, &b->requests, request);
+		b->kv_bytes += r->kv_bytes;
+		s->gpus[b->gpu].kv += r->kv_bytes;
+		s->functions[b->function].running++;
+	}
+	s->gpus[b->gpu].changed = s->now;
+}
+
+void md_batch_leave(struct medusa_sched *s, uint32_t request)
+{
+	struct md_request *r = &s->requests[request];
+	struct md_batch *b = &s->batches[r->batch];
+	md_list_remove(s, &b->requests, request);
+	b->kv_bytes -= r->kv_bytes;
+	s->gpus[b->gpu].kv -= r->kv_bytes;
+	s->gpus[b->gpu].changed = s->now;
+}
+
+void md_batch_end(struct medusa_sched *s, uint32_t batch)
+{
+	struct md_batch *b = &s->batches[batch];
+	struct md_gpu *g = &s->gpus[b->gpu];
+	if (b->older != NONE)
+		s->batches[b->older].newer = b->newer;
+	else
+		g->first_batch = b->newer;
+	if (b->newer != NONE)
+		s->batches[b->newer].older = b->older;
+	g->running--;
+	g->prefilling -= !b->first_token;
+	s->look_again |= !g->prefilling;
+	g->kv -= b->kv_bytes;
+	g->changed = s->now;
+	if (g->present)
+		s->free_slots++;
+	s->functions[b->function].batches--;
+	md_unpin(s, b->function, b->gpu);
+	b->live = false;
+	b->next_free = s->free_batch;
+	s->free_batch = batch;
+	md_function_changed(s, b->function);
+}
+
+/* Back into the queue, or refused. */
+static void give_back(struct medusa_sched *s, uint32_t request, enum medusa_sched_reason reason)
+{
+	struct md_request *r = &s->requests[request];
+	struct md_function *f = &s->functions[r->function];
+	f->running--;
+	bool again = r->tries < s->options.retries && !r->cancelled && !f->gone;
+	r->tries++;
+	md_request_wait(s, request);
+	if (r->cancelled)
+		reason = MEDUSA_SCHED_CANCELLED;
+	else if (f->gone)
+		reason = MEDUSA_SCHED_UNREGISTERED;
+	if (again)
+		s->stats.retried++;
+	else
+		md_request_reject(s, request, reason);
+}
+
+void md_batch_fail(struct medusa_sched *s, uint32_t batch, enum medusa_sched_reason reason)
+{
+	uint32_t next;
+	struct md_list requests = s->batches[batch].requests;
+	uint32_t function = s->batches[batch].function;
+	md_batch_end(s, batch);
+	for (uint32_t r = requests.head; r != NONE; r = next) {
+		next = s->requests[r].next;
+		give_back(s, r, reason);
+	}
+	md_function_changed(s, function);
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Events of GPUs and transfers: what is lost, fails or arrives, and the batches that this concerns. */
+#include "scheduler/core/gpu_events.h"
+
+#include "scheduler/core/batch.h"
+#include "scheduler/core/books.h"
+#include "scheduler/core/dispatch.h"
+#include "scheduler/core/transfer.h"
+
+/* Batches of this GPU that use the artifact (NONE: all). */
+static void fail_batches(struct medusa_sched *s, uint32_t gpu, uint32_t artifact, enum medusa_sched_reason reason)
+{
+	for (uint32_t b = s->gpus[gpu].first_batch, next; b != NONE; b = next) {
+		next = s->batches[b].newer;
+		const uint32_t *artifacts = s->functions[s->batches[b].function].artifacts;
+		bool uses = artifact == NONE;
+		for (int kind = 0; kind < MD_FUNCTION_ARTIFACTS; kind++)
+			uses |= artifacts[kind] == artifact;
+		if (uses)
+			md_batch_fail(s, b, reason);
+	}
+}
+
+/* What comes for a function that is gone goes again; so does what could not go before. */
+static void ended_for(struct medusa_sched *s, uint32_t artifact)
+{
+	const struct md_sched_artifact *a = &s->artifacts[artifact];
+	if (a->kind != MEDUSA_SCHED_BACKBONE && s->functions[a->owner].gone)
+		md_function_changed(s, a->owner);
+}
+
+void md_transfer_arrives(struct medusa_sched *s, uint32_t transfer)
+{
+	uint32_t artifact = s->transfers[transfer].artifact;
+	md_transfer_done(s, transfer);
+	ended_for(s, artifact);
+}
+
+/* Copies of `artifact` on their way to the GPU, or reading from it, do not come. */
+void md_transfer_fails(struct medusa_sched *s, uint32_t transfer)
+{
+	struct md_transfer t = s->transfers[transfer];
+	md_transfer_drop(s, transfer);
+	ended_for(s, t.artifact);
+	if (t.direction == MD_OUT)
+		return;
+	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
+		if (t.gpu == gpu || t.gpu == NONE)
+			fail_batches(s, gpu, t.artifact, MEDUSA_SCHED_LOAD_FAILED);
+	}
+}
+
+static void lose_copy(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
+{
+	struct md_copy *copy = md_copy_at(s, artifact, gpu);
+	if (copy->state == MD_THERE)
+		s->artifacts[artifact].copies--;
+	if (copy->state == MD_THERE || copy->state == MD_SUSPENDED)
+		md_copy_leave(s, artifact, gpu);
+	*copy = (struct md_copy){.older = NONE, .newer = NONE};
+}
+
+void md_gpu_lost(struct medusa_sched *s, uint32_t gpu)
+{
+	struct md_gpu *g = &s->gpus[gpu];
+	if (!g->present)
+		return;
+	g->present = false;
+	s->free_slots -= g->slots - g->running;
+	for (uint32_t i = 0; i < s->transfer_count; i++) {
+		if (!s->transfers[i].live)
+			continue;
+		if (s->transfers[i].gpu == gpu)
+			md_transfer_drop(s, i);
+		else if (s->transfers[i].peer == gpu)
+			md_transfer_fails(s, i);
+	}
+	fail_batches(s, gpu, NONE, MEDUSA_SCHED_FAILED);
+	while (g->claim_count) {
+		uint32_t function = g->claims[0];
+		md_claim_drop(s, function);
+		md_function_changed(s, function);
+	}
+	for (uint32_t a = 0; a < s->artifact_count; a++)
+		lose_copy(s, a, gpu);
+	g->artifacts = g->residues = g->held = g->kv = g->foreign = 0;
+	g->changed = s->now;
+}
+
+void md_gpu_back(struct medusa_sched *s, uint32_t gpu)
+{
+	struct md_gpu *g = &s->gpus[gpu];
+	if (g->present)
+		return;
+	g->present = true;
+	g->changed = s->now;
+	s->free_slots += g->slots - g->running;
+}
+
+void md_backbone_failed(struct medusa_sched *s, uint32_t gpu, uint32_t backbone)
+{
+	uint32_t artifact = s->backbones[backbone].artifact;
+	for (uint32_t i = 0; i < s->transfer_count; i++) {
+		const struct md_transfer *t = &s->transfers[i];
+		if (t->live && t->artifact == artifact && (t->gpu == gpu || t->peer == gpu))
+			md_transfer_fails(s, i);
+	}
+	fail_batches(s, gpu, artifact, MEDUSA_SCHED_FAILED);
+	struct md_copy *copy = md_copy_at(s, artifact, gpu);
+	if (copy->state != MD_THERE)
+		return;
+	/* Adapters may still be on their way to it: it goes when they have come. */
+	copy->failed = copy->draining = true;
+	s->gpus[gpu].draining = true;
+}
+
+/*
+ * What the driver says is in use, and we don't know of, others have taken. A report that was taken before the last
+ * change, or so soon after that the driver may not have caught up with it, says nothing; one that is lower than the
+ * books never makes memory free.
+ */
+void md_memory_report(struct medusa_sched *s, const struct medusa_sched_event *e)
+{
+	struct md_gpu *g = &s->gpus[e->gpu];
+	uint64_t ours = g->artifacts + g->residues + g->kv;
+	if (e->as_of < g->changed + s->options.report_lag_ns || g->transfers || g->leaving) {
+		s->stats.reports_ignored++;
+		return;
+	}
+	g->foreign = e->bytes > ours ? e->bytes - ours : 0;
+}

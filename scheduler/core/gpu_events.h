@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Events of GPUs and transfers. */
+#ifndef MD_SCHEDULER_CORE_GPU_EVENTS_H
+#define MD_SCHEDULER_CORE_GPU_EVENTS_H
+
+#include "scheduler/core/state.h"
+
+void md_transfer_arrives(struct medusa_sched *s, uint32_t transfer); /* or what was to leave has left */
+void md_transfer_fails(struct medusa_sched *s, uint32_t transfer);
+void md_gpu_lost(struct medusa_sched *s, uint32_t gpu);
+void md_gpu_back(struct medusa_sched *s, uint32_t gpu);
+void md_backbone_failed(struct medusa_sched *s, uint32_t gpu, uint32_t backbone);
+void md_memory_report(struct medusa_sched *s, const struct medusa_sched_event *e);
+
+#endif

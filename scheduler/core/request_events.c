@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Events of requests: they arrive, are cancelled, have a first token, are done. */
+#include "scheduler/core/request_events.h"
+
+#include "scheduler/core/action.h"
+#include "scheduler/core/batch.h"
+#include "scheduler/core/books.h"
+#include "scheduler/core/dispatch.h"
+#include "scheduler/core/evict.h"
+#include "scheduler/core/registry.h"
+#include "scheduler/core/request.h"
+#include "scheduler/policy/policies.h"
+
+static int refuse_at_once(struct medusa_sched *s, const struct medusa_sched_event *e, enum medusa_sched_reason reason)
+{
+	struct medusa_sched_action *action = md_act(s, MEDUSA_SCHED_REJECT);
+	if (!action)
+		return md_fail(s, MEDUSA_SCHED_ERR_NO_MEMORY, "out of memory for an action");
+	action->request = e->request;
+	action->function = e->function;
+	action->reason = reason;
+	s->stats.arrivals++;
+	s->stats.rejected++;
+	if (e->function < s->function_count) {
+		struct md_function *f = &s->functions[e->function];
+		f->rejected++;
+		f->ended += f->spec.slo_ns != 0;
+	}
+	return MEDUSA_SCHED_OK;
+}
+
+/* On some GPU, were it empty; early binding has no choice. */
+static bool fits_at_all(const struct medusa_sched *s, uint32_t function, uint64_t kv_bytes)
+{
+	uint32_t home = s->functions[function].home;
+	if (s->placement->bound)
+		return home != NONE && md_fits_empty(s, function, home, kv_bytes);
+	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
+		if (md_fits_empty(s, function, gpu, kv_bytes))
+			return true;
+	}
+	return false;
+}
+
+int md_request_arrives(struct medusa_sched *s, const struct medusa_sched_event *e)
+{
+	if (md_map_get(&s->request_ids, e->request, NULL))
+		return md_fail(s, MEDUSA_SCHED_ERR_INVALID, "event->request is %llu, a number that is still in use",
+			       (unsigned long long)e->request);
+	if (e->function >= s->function_count || s->functions[e->function].gone)
+		return refuse_at_once(s, e, MEDUSA_SCHED_UNREGISTERED);
+	struct md_function *f = &s->functions[e->function];
+	uint64_t kv_bytes = e->kv_bytes ? e->kv_bytes : f->spec.kv_bytes;
+	md_rate_arrival(&f->rate, s->now);
+	if (!fits_at_all(s, e->function, kv_bytes))
+		return refuse_at_once(s, e, MEDUSA_SCHED_NEVER_FITS);
+	if (s->options.max_queue && md_waiting(s, e->function) >= s->options.max_queue)
+		return refuse_at_once(s, e, MEDUSA_SCHED_QUEUE_FULL);
+	uint32_t request = md_request_create(s, e->request, e->function);
+	if (request == NONE)
+		return md_fail(s, MEDUSA_SCHED_ERR_NO_MEMORY, "out of memory for request %llu",
+			       (unsigned long long)e->request);
+	s->stats.arrivals++;
+	s->requests[request].kv_bytes = kv_bytes;
+	s->requests[request].tokens = e->tokens;
+	md_request_wait(s, request);
+	md_function_changed(s, e->function);
+	return MEDUSA_SCHED_OK;
+}
+
+/* What now fits on no GPU, lost ones included, never will. */
+void md_requests_refuse_too_large(struct medusa_sched *s)
+{
+	for (uint32_t r = s->oldest_waiting, newer; r != NONE; r = newer) {
+		newer = s->requests[r].newer;
+		uint32_t function = s->requests[r].function;
+		if (!fits_at_all(s, function, s->requests[r].kv_bytes))
+			md_request_reject(s, r, MEDUSA_SCHED_NEVER_FITS);
+	}
+}
+
+/* The running or waiting request that an event names. */
+static uint32_t find_request(const struct medusa_sched *s, uint64_t id)
+{
+	uint64_t index;
+	return md_map_get(&s->request_ids, id, &index) ? (uint32_t)index : NONE;
+}
+
+/* The running one, unless the event is about an earlier try of it. */
+static uint32_t find_running(const struct medusa_sched *s, const struct medusa_sched_event *e)
+{
+	uint32_t request = find_request(s, e->request);
+	if (request == NONE || s->requests[request].state != MD_RUNNING)
+		return NONE;
+	return !e->batch || s->batches[s->requests[request].batch].id == e->batch ? request : NONE;
+}
+
+void md_request_cancelled(struct medusa_sched *s, const struct medusa_sched_event *e)
+{
+	uint32_t request = find_request(s, e->request);
+	if (request == NONE)
+		return;
+	s->requests[request].cancelled = true;
+	if (s->requests[request].state == MD_WAITING)
+		md_request_reject(s, request, MEDUSA_SCHED_CANCELLED);
+}
+
+static bool in_time(const struct medusa_sched *s, uint32_t request)
+{
+	const struct md_request *r = &s->requests[request];
+	return s->now - r->arrived <= s->functions[r->function].spec.slo_ns;
+}
+
+static void first_token(struct medusa_sched *s, uint32_t request)
+{
+	if (request == NONE || s->requests[request].first_token)
+		return;
+	bool met = in_time(s, request);
+	struct md_batch *batch = &s->batches[s->requests[request].batch];
+	s->gpus[batch->gpu].prefilling -= !batch->first_token;
+	s->look_again |= !s->gpus[batch->gpu].prefilling;
+	batch->first_token = true;
+	s->requests[request].first_token = true;
+	if (s->functions[s->requests[request].function].spec.slo_goal == MEDUSA_SCHED_GOAL_FIRST_TOKEN)
+		md_request_count(s, request, met);
+}
+
+void md_request_first_token(struct medusa_sched *s, const struct medusa_sched_event *e)
+{
+	first_token(s, find_running(s, e));
+}
+
+void md_request_done(struct medusa_sched *s, const struct medusa_sched_event *e)
+{
+	uint32_t request = find_running(s, e);
+	if (request == NONE)
+		return;
+	first_token(s, request);
+	struct md_request *r = &s->requests[request];
+	struct md_function *f = &s->functions[r->function];
+	uint32_t batch = r->batch;
+	if (f->spec.slo_goal == MEDUSA_SCHED_GOAL_COMPLETION)
+		md_request_count(s, request, in_time(s, request));
+	f->service_s += (double)(s->now - s->batches[batch].started) * 1e-9;
+	f->served++;
+	f->running--;
+	s->stats.served++;
+	md_batch_leave(s, request);
+	md_request_end(s, request);
+	if (!s->batches[batch].requests.count)
+		md_batch_end(s, batch);
+}
