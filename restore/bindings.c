@@ -116,6 +116,30 @@ enum md_status md_restore_bindings_take(struct md_restore *r, struct md_restore_
 	return check_host_memory(r, graph, err);
 }
 
+enum md_status md_restore_bindings_live(const struct md_restore *r, const struct md_restore_graph *graph,
+					struct md_error *err)
+{
+	for (uint32_t i = 0; i < graph->binding_count; i++) {
+		uint32_t at = r->binding_of[graph->bindings[i]];
+		if (at != MD_NONE && r->bound[at].freed)
+			return md_error_set(err, MD_ERR_MISMATCH,
+					    "the engine has freed binding \"%s\" and not bound it again: bind the "
+					    "memory that is there in its place",
+					    r->bound[at].name);
+	}
+	return MD_OK;
+}
+
+void md_restore_bindings_freed(struct md_restore *r, uint64_t address, uint64_t bytes)
+{
+	pthread_mutex_lock(&r->lock);
+	for (uint32_t i = 0; i < r->bound_count; i++) {
+		struct md_bound *bound = &r->bound[i];
+		bound->freed |= bound->address < address + bytes && address < bound->address + bound->size;
+	}
+	pthread_mutex_unlock(&r->lock);
+}
+
 uint64_t md_restore_alloc_address(const struct md_restore *r, uint32_t alloc)
 {
 	const struct md_artifact_alloc *a = &r->artifact.allocs[alloc];

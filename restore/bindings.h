@@ -13,6 +13,11 @@ enum md_status md_restore_bindings_check(struct md_restore *r, struct md_restore
     MD_REQUIRES(r->lock);
 /* The same check; then the addresses of the graph's bindings are noted. */
 enum md_status md_restore_bindings_take(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err);
+/* MD_ERR_MISMATCH if the engine has freed the memory of one of the graph's bindings. */
+enum md_status md_restore_bindings_live(const struct md_restore *r, const struct md_restore_graph *graph,
+					struct md_error *err) MD_REQUIRES(r->lock);
+/* The engine frees [address, address + bytes). Lock not held. */
+void md_restore_bindings_freed(struct md_restore *r, uint64_t address, uint64_t bytes);
 /*
  * The address in this process of an allocation of the artifact: bound,
  * private, or a variable. For a graph whose bindings were taken.

@@ -11,6 +11,7 @@
 
 #include "base/array.h"
 #include "base/log.h"
+#include "restore/bindings.h"
 #include "restore/constants.h"
 #include "restore/graph_state.h"
 #include "restore/groups.h"
@@ -121,6 +122,11 @@ static const struct md_restore_graph *find_given_up(const struct md_restore *r, 
 enum md_status md_restore_group_check(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
 {
 	struct md_restore_graph *other;
+	MD_FORWARD(md_restore_bindings_live(r, graph, err));
+	for (uint32_t at = 0; (other = next_of_group(r, graph, &at));)
+		if (md_restore_bindings_live(r, other, err) != MD_OK)
+			return md_error_prefix(err, "it is in one group with graph %s/%u", other->stored->label,
+					       other->stored->batch);
 	MD_FORWARD(md_restore_constants_check(r, graph, err));
 	if (md_restore_group_is_out(r, graph))
 		return MD_OK;
@@ -227,6 +233,15 @@ static struct md_restore_graph *find_exec(const struct md_restore *r, CUgraphExe
 		if (r->graphs[g].handed_out && r->graphs[g].exec == exec)
 			return &r->graphs[g];
 	return NULL;
+}
+
+void md_restore_graph_destroyed(struct md_restore *r, CUgraphExec exec)
+{
+	struct md_restore_graph *graph = r->phase == MD_PHASE_OPEN ? find_exec(r, exec) : NULL;
+	if (!graph)
+		return;
+	graph->exec = NULL;
+	graph->destroyed = true;
 }
 
 /*

@@ -25,6 +25,8 @@ enum md_status md_restore_group_captured(struct md_restore *r, const char *label
 void md_restore_group_apply_live(struct md_restore *r) MD_REQUIRES(r->lock);
 /* The graph is launched: the other graphs of its group may read what it writes. */
 void md_restore_group_feed(struct md_restore *r, const struct md_restore_graph *writer);
+/* The engine destroys an executable, which may be one that was handed out. */
+void md_restore_graph_destroyed(struct md_restore *r, CUgraphExec exec) MD_REQUIRES(r->lock);
 /* A restored graph is launched. Called while md_restore_watching is set. */
 void md_restore_group_launched(struct md_restore *r, CUgraphExec exec);
 extern atomic_bool md_restore_watching;

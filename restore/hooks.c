@@ -7,6 +7,7 @@
 #include "driver/jit_options.h"
 #include "kvprofile/kvprofile.h"
 #include "restore/background.h"
+#include "restore/bindings.h"
 #include "restore/groups.h"
 #include "restore/image_registry.h"
 #include "restore/restore.h"
@@ -246,6 +247,17 @@ static uint64_t memory_goes(uint64_t key)
 	return bytes;
 }
 
+/* Graphs may have its address, which is somebody else's soon. */
+static void memory_freed(uint64_t address)
+{
+	uint64_t bytes = memory_goes(address);
+	freed(address, 1);
+	if (atomic_load(&md_restore.off) || !md_guard_enter())
+		return;
+	md_restore_bindings_freed(&md_restore, address, bytes ? bytes : 1);
+	md_guard_leave();
+}
+
 #define hook_cuMemAlloc_v2(p, n) allocated(CALL(cuMemAlloc_v2, p, n), MD_ALLOC_DEVICE, p, NULL, n)
 #define hook_cuMemAllocPitch_v2(p, pitch, width, height, element)                                                      \
 	allocated(CALL(cuMemAllocPitch_v2, p, pitch, width, height, element), MD_ALLOC_PITCH, p, pitch, height)
@@ -258,11 +270,13 @@ static uint64_t memory_goes(uint64_t key)
 #define hook_cuMemAllocFromPoolAsync_ptsz(p, n, pool, s)                                                               \
 	allocated(CALL(cuMemAllocFromPoolAsync_ptsz, p, n, pool, s), MD_ALLOC_ASYNC, p, NULL, n)
 #define hook_cuMemCreate(h, n, prop, flags) memory_taken(CALL(cuMemCreate, h, n, prop, flags), h, NULL, n)
-#define hook_cuMemFree_v2(p) ((void)memory_goes(p), freed(p, 1), CALL(cuMemFree_v2, p))
-#define hook_cuMemFreeAsync(p, s) ((void)memory_goes(p), freed(p, 1), CALL(cuMemFreeAsync, p, s))
-#define hook_cuMemFreeAsync_ptsz(p, s) ((void)memory_goes(p), freed(p, 1), CALL(cuMemFreeAsync_ptsz, p, s))
+#define hook_cuMemFree_v2(p) (memory_freed(p), CALL(cuMemFree_v2, p))
+#define hook_cuMemFreeAsync(p, s) (memory_freed(p), CALL(cuMemFreeAsync, p, s))
+#define hook_cuMemFreeAsync_ptsz(p, s) (memory_freed(p), CALL(cuMemFreeAsync_ptsz, p, s))
 #define hook_cuMemRelease(h) ((void)memory_goes(h), CALL(cuMemRelease, h))
 #define hook_cuMemMap(p, n, offset, h, flags) mapped(CALL(cuMemMap, p, n, offset, h, flags), p, n)
+#define hook_cuMemFreeHost(p) (memory_freed((uintptr_t)(p)), CALL(cuMemFreeHost, p))
+#define hook_cuMemHostUnregister(p) (memory_freed((uintptr_t)(p)), CALL(cuMemHostUnregister, p))
 #define hook_cuMemUnmap(p, n) (freed(p, n), CALL(cuMemUnmap, p, n))
 
 /* ---- stream capture ---- */
@@ -350,10 +364,16 @@ static CUresult replay_launched(CUresult result)
 
 static void executable_goes(CUgraphExec exec)
 {
-	if (md_restore.verify && md_guard_enter()) {
+	if (atomic_load(&md_restore.off) || !md_guard_enter())
+		return;
+	if (md_restore.verify) {
 		md_verify_forget(exec);
-		md_guard_leave();
+	} else {
+		pthread_mutex_lock(&md_restore.lock);
+		md_restore_graph_destroyed(&md_restore, exec);
+		pthread_mutex_unlock(&md_restore.lock);
 	}
+	md_guard_leave();
 }
 
 #define hook_cuGraphLaunch(exec, s) (replay_comes(exec), replay_launched(CALL(cuGraphLaunch, exec, s)))

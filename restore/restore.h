@@ -89,6 +89,7 @@ struct md_bound {   /* a binding as the engine stated it */
 	char *name; /* owned */
 	uint64_t address, size;
 	uint32_t role;
+	bool freed; /* the engine has freed the memory since, and not bound the name again */
 };
 
 /* State of a binding from which contents may be made. */
@@ -115,6 +116,7 @@ struct md_restore_graph {
 	enum md_graph_state state;
 	bool handed_out;
 	bool stale;                              /* made for an address that the binding no longer has */
+	bool destroyed;                          /* by the engine, after it was handed out */
 	uint32_t rank;                           /* place in the order of building */
 	uint32_t *kernels, *bindings, *contents; /* distinct indices that it uses, one allocation, with: */
 	uint32_t *constants;                     /* bindings whose hashes must be right, which are among the others */

@@ -161,6 +161,7 @@ static enum md_status bind_locked(struct md_restore *r, const struct md_bound *w
 	r->bound[at].address = what->address;
 	r->bound[at].size = what->size;
 	r->bound[at].role = what->role;
+	r->bound[at].freed = false;
 	if (binding != MD_NONE) {
 		r->binding_of[binding] = at;
 		md_restore_constants_rebound(r, binding);
@@ -329,7 +330,12 @@ static enum md_status take_graph(struct md_restore *r, const char *label, unsign
 					    "graph %s/%u, or another graph of its group, uses a binding that was moved "
 					    "after a graph with that binding was handed out",
 					    label, batch);
+		if (graph->destroyed)
+			return md_error_set(err, MD_ERR_NOT_FOUND,
+					    "the engine has destroyed graph %s/%u, which belongs to Medusa", label,
+					    batch);
 		MD_FORWARD(md_restore_limits_check(r, err));
+		MD_FORWARD(md_restore_bindings_live(r, graph, err)); /* before constants in it are hashed */
 		struct md_restore_graph *waiting = md_restore_group_waiting(r, graph);
 		if (waiting && refuse_if_unbound(r, waiting))
 			continue;
@@ -396,8 +402,8 @@ MD_EXPORT int medusa_graph_ready(const char *label, unsigned batch)
 	pthread_mutex_lock(&r->lock);
 	struct md_restore_graph *graph = r->phase == MD_PHASE_OPEN ? md_restore_find(r, label, batch) : NULL;
 	int ready = graph && graph->state == MD_GRAPH_READY && !md_restore_group_waiting(r, graph) && !graph->stale &&
-		    !r->refusal.status && md_restore_facts_check(r, NULL) == MD_OK &&
-		    md_restore_limits_check(r, NULL) == MD_OK;
+		    !graph->destroyed && !r->refusal.status && md_restore_facts_check(r, NULL) == MD_OK &&
+		    md_restore_limits_check(r, NULL) == MD_OK && md_restore_bindings_live(r, graph, NULL) == MD_OK;
 	pthread_mutex_unlock(&r->lock);
 	return ready;
 }

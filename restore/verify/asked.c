@@ -135,6 +135,8 @@ void md_verify_asked(struct md_restore *r, const char *label, unsigned batch)
 		status = md_restore_limits_check(r, &err);
 	if (first && status == MD_OK)
 		status = md_restore_bindings_check(r, graph, &err);
+	if (first && status == MD_OK)
+		status = md_restore_bindings_live(r, graph, &err);
 	pthread_mutex_unlock(&r->lock);
 	if (!first)
 		return;

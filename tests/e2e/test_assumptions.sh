@@ -214,6 +214,23 @@ SUBJECT=moves restored moves.cold moves "$subject"
 assert_contains "$work/moves.cold.err" "moves restored"
 assert_contains "$work/moves.cold.err" "out is not bound: binding \"out\" is used by graph moves/1, which was handed out"
 assert_contains "$work/moves.cold.err" "moves live graph moves/1, or another graph of its group, uses a binding that was moved"
+
+section "memory of a binding that is freed, and a graph that the engine destroys"
+freed() { # how, what the binding is called, how often the graph is restored
+	SUBJECT=moves SUBJECT_HOW=$1 captured "$1" 0 --accept-unvaried -- "$subject"
+	SUBJECT=moves SUBJECT_HOW=$1 restored "$1.cold" "$1" "$subject"
+	assert_count "$work/$1.cold.err" "moves restored" "$3"
+	assert_contains "$work/$1.cold.err" "moves live the engine has freed binding \"$2\" and not bound it again: bind the memory that is there in its place"
+}
+freed frees out 1
+freed host out 1
+freed sequence @allocation.0 1
+freed early out 0
+SUBJECT=moves SUBJECT_HOW=destroys captured destroyed 0 -- "$subject"
+SUBJECT=moves SUBJECT_HOW=destroys restored destroyed.cold destroyed "$subject"
+assert_count "$work/destroyed.cold.err" "moves restored" 1
+assert_contains "$work/destroyed.cold.err" "moves live the engine has destroyed graph moves/1, which belongs to Medusa"
+
 section "inputs that are zero until a request comes"
 export SUBJECT=zeros IMAGE=$MEDUSA_BUILD/tests/images/memory_kernels.host.so SUBJECT_FACT=1
 same='not compared: its inputs held the same bytes in every comparison'

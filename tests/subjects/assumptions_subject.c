@@ -24,6 +24,10 @@
  *   SUBJECT=zeros        the inputs of two graphs are zero until REQUEST comes; they read them by a table that nobody bound.
  *                        IMAGE: memory_kernels of tests/images
  *   SUBJECT=moves        the engine binds "out" elsewhere once it has its graph, and asks for the graph again
+ *     SUBJECT_HOW=frees  it frees "out" and goes on with memory that it does not bind; sequence: nothing is bound
+ *                 host   the same with page-locked memory
+ *                 early  the same before it asks for its graph, in a cold start
+ *                 destroys  it does not move anything, and destroys the graph
  *   SUBJECT=span         the graph adds up what lies in "in", to its end; SUBJECT_IMAGE has the kernel, and with
  *                        SUBJECT_APART "behind" does not begin where "in" ends
  *   SUBJECT=shared       the graph copies "second" to "out"; "first" and "second" are two names of one buffer, but with
@@ -311,14 +315,50 @@ static void zeros(int argc, char **argv)
 
 /* ---- a binding that moves ---- */
 
+static bool moves_by(const char *how)
+{
+	return !strcmp(setting("SUBJECT_HOW", "binds"), how);
+}
+
+static CUdeviceptr take_locked(const char *name)
+{
+	CUdeviceptr address;
+	void *host;
+	TRY(cuMemHostAlloc, &host, BYTES, CU_MEMHOSTALLOC_DEVICEMAP);
+	TRY(cuMemHostGetDevicePointer_v2, &address, host, 0);
+	if (name)
+		medusa_bind(name, address, BYTES, MEDUSA_BIND_OUTPUT);
+	return address;
+}
+
+/* The old address is another buffer's from then on. */
+static CUdeviceptr moved(CUdeviceptr out)
+{
+	if (moves_by("binds"))
+		return take("out", MEDUSA_BIND_OUTPUT);
+	if (moves_by("destroys"))
+		return out;
+	CUdeviceptr elsewhere = moves_by("host") ? take_locked(NULL) : take(NULL, 0);
+	if (moves_by("host"))
+		TRY(cuMemFreeHost, (void *)(uintptr_t)out);
+	else
+		TRY(cuMemFree_v2, out);
+	TRY(cuMemsetD32_v2, moves_by("host") ? take_locked(NULL) : take(NULL, 0), 9, WORDS);
+	return elsewhere;
+}
+
 static void moves(int argc, char **argv)
 {
-	CUdeviceptr out = take("out", MEDUSA_BIND_OUTPUT);
+	CUdeviceptr out =
+	    moves_by("host") ? take_locked("out") : take(moves_by("sequence") ? NULL : "out", MEDUSA_BIND_OUTPUT);
+	bool early = moves_by("early") && medusa_mode() == MEDUSA_MODE_RESTORE;
 	CUgraphExec exec;
 	(void)argc, (void)argv;
 	for (int round = 0; round < 2; round++) {
-		if (round)
-			out = take("out", MEDUSA_BIND_OUTPUT);
+		if (round && moves_by("destroys"))
+			TRY(cuGraphExecDestroy, exec);
+		if (moves_by("early") ? early && !round : round)
+			out = moved(out);
 		if (!get("moves", &exec)) {
 			begin();
 			TRY(cuMemsetD32Async, out, 7, WORDS, stream);
