@@ -42,10 +42,9 @@ static enum md_status store_from_file(const struct md_image *image, struct md_im
 
 static void warn_unsettled(const struct md_analysis *analysis, const struct md_variable *variable)
 {
-	const char *why =
-	    variable->held == MD_NONE
-		? "its value changed, or was written again between replays, during the capture, or could not be read"
-		: analysis->broken[analysis->group[variable->alloc]];
+	const char *why = variable->held == MD_NONE ? "its value changed, or was written again or used between "
+						      "replays, during the capture, or could not be read"
+						    : analysis->broken[analysis->group[variable->alloc]];
 	md_warn(
 	    "an image is not stored: the engine writes its variable %s, so only the engine's own copy can be used (%s)",
 	    variable->name, why);

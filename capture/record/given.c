@@ -9,6 +9,7 @@
 #include "capture/record/given.h"
 #include "capture/record/graphs.h"
 #include "capture/record/launched.h"
+#include "capture/record/module_variables.h"
 #include "capture/record/touched.h"
 
 #define MOST 65536 /* pairs of kernel and address; later ones count for a whole allocation */
@@ -47,6 +48,15 @@ static bool scratch_met MD_CAPTURE_GUARDED; /* a launch was counted under that n
 
 /* ---- what is looked for ---- */
 
+void md_capture_given_watch_range(uint64_t start, uint64_t size)
+{
+	if (start < atomic_load(&lowest))
+		atomic_store(&lowest, start);
+	if (start + size > atomic_load(&highest))
+		atomic_store(&highest, start + size);
+	atomic_store(&watching, true);
+}
+
 void md_capture_given_watch(uint64_t start)
 {
 	const struct md_interval *item = md_interval_find(&md_capture.live, start);
@@ -54,11 +64,7 @@ void md_capture_given_watch(uint64_t start)
 		return;
 	if (!md_map_put(&watched, item->start, 1))
 		return md_capture_trouble("out of memory for the memory of graphs");
-	if (item->start < atomic_load(&lowest))
-		atomic_store(&lowest, item->start);
-	if (item->start + item->size > atomic_load(&highest))
-		atomic_store(&highest, item->start + item->size);
-	atomic_store(&watching, true);
+	md_capture_given_watch_range(item->start, item->size);
 }
 
 void md_capture_given_watch_words(const uint8_t *bytes, size_t size)
@@ -131,6 +137,8 @@ static void look_up(uint32_t kernel, struct word word) MD_CAPTURE_HELD
 {
 	const struct md_interval *item = md_interval_find(&md_capture.live, word.value);
 	bool said = md_interval_find(&scratch, word.value) != NULL;
+	if (item && item->value == MD_ALLOC_GLOBAL)
+		md_capture_variable_used(word.value);
 	if (!item || !md_map_get(&watched, item->start, NULL) || md_interval_find(&md_capture.binds, word.value))
 		return;
 	scratch_met |= said;

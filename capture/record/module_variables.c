@@ -11,6 +11,7 @@
 #include "capture/capture.h"
 #include "capture/record/allocs.h"
 #include "capture/record/constant_hashes.h"
+#include "capture/record/given.h"
 #include "capture/record/graphs.h"
 #include "capture/record/images.h"
 #include "capture/record/module_variables.h"
@@ -168,6 +169,7 @@ static void keep(struct variable variable, const char *name) MD_CAPTURE_HELD
 	variable.unread = !read_checksum(variable.is.address, variable.is.size, &variable.before);
 	variables.items[variables.count++] = variable;
 	atomic_store(&watching, true);
+	md_capture_given_watch_range(variable.is.address, variable.is.size);
 	md_trace_put_global(md_capture.writer, md_capture_next(), variable.is.image, name, variable.is.address,
 			    variable.is.size);
 }
@@ -210,16 +212,22 @@ bool md_capture_variables_watching(void)
 	return atomic_load_explicit(&watching, memory_order_relaxed);
 }
 
+void md_capture_variable_used(uint64_t address)
+{
+	for (size_t i = 0; i < variables.count; i++)
+		if (address - variables.items[i].is.address < variables.items[i].is.size && !variables.items[i].again &&
+		    is_serving())
+			say_again(&variables.items[i]);
+}
+
 /* A table that is filled as it is needed is written at one place after the other, and at each of them once. */
 void md_capture_variable_set(uint64_t address)
 {
 	bool known = md_map_get(&variables.places, address, NULL);
 	if (!known && !md_map_put(&variables.places, address, 1))
 		md_capture_trouble("out of memory for what the engine copies to variables");
-	for (size_t i = 0; known && i < variables.count; i++)
-		if (address - variables.items[i].is.address < variables.items[i].is.size && !variables.items[i].again &&
-		    is_serving())
-			say_again(&variables.items[i]);
+	if (known)
+		md_capture_variable_used(address);
 }
 
 bool md_capture_variable_at(size_t index, struct md_capture_variable *out)

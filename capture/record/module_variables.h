@@ -23,6 +23,8 @@ void md_capture_variables_check(void);
 bool md_capture_variables_watching(void);
 /* A call of the engine writes at this address, in a variable. */
 void md_capture_variable_set(uint64_t address) MD_CAPTURE_HELD;
+/* The engine reads it there, or passes the address to a kernel: once graphs are launched, it has no value to keep. */
+void md_capture_variable_used(uint64_t address) MD_CAPTURE_HELD;
 void md_capture_variables_gone(const void *owner) MD_CAPTURE_HELD; /* before that module or library is unloaded */
 
 #endif

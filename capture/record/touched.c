@@ -83,15 +83,17 @@ static void note(const char *call, const struct md_interval *item, uint64_t addr
 void md_capture_touched(const char *call, uint64_t address, uint64_t size, bool writes)
 {
 	const struct md_interval *item;
-	bool to_variable = writes && md_capture_variables_watching();
-	if ((!atomic_load_explicit(&watching, memory_order_relaxed) && !to_variable) || !size)
+	bool variables = md_capture_variables_watching();
+	if ((!atomic_load_explicit(&watching, memory_order_relaxed) && !variables) || !size)
 		return;
 	md_capture_lock();
 	while (md_capture.writer && size && (item = md_interval_find(&md_capture.live, address))) {
 		uint64_t left = item->start + item->size - address, part = size < left ? size : left;
 		note(call, item, address, part, writes);
-		if (to_variable && item->value == MD_ALLOC_GLOBAL)
+		if (item->value == MD_ALLOC_GLOBAL && writes)
 			md_capture_variable_set(address);
+		else if (item->value == MD_ALLOC_GLOBAL)
+			md_capture_variable_used(address);
 		address += part;
 		size -= part;
 	}

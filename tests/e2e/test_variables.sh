@@ -95,13 +95,23 @@ section "a variable that the engine sets before each replay, in the capture alwa
 run live_plain env SUBJECT_SETS_AGAIN=5 "${subject[@]}" plain
 take plain SUBJECT_IN_TIME=1 SUBJECT_SETS_AGAIN=1
 assert_exit captured_plain 0
-assert_contains "$work/captured_plain.err" "its variable lookup_own, so only the engine's own copy can be used (its value changed, or was written again between replays"
+assert_contains "$work/captured_plain.err" "its variable lookup_own, so only the engine's own copy can be used (its value changed, or was written again or used between replays"
 start plain loaded,stored,trigger restored SUBJECT_IN_TIME=1 SUBJECT_SETS_AGAIN=5
 start plain loaded,stored,trigger "live: kernel lookup_in_own: " SUBJECT_LOADS_LATE=1 SUBJECT_SETS_AGAIN=5
 take plain SUBJECT_SETS_LATE=1 SUBJECT_SETS_AGAIN=1
 assert_exit captured_plain 1
 assert_contains "$work/captured_plain.err" "refused: (plain, 1): verification failed: a cold start would refuse it: kernel lookup_in_own"
 start plain loaded,stored,trigger live: SUBJECT_LOADS_LATE=1 SUBJECT_SETS_AGAIN=5
+
+section "the same, by a kernel that is given its address, or read between replays"
+take plain SUBJECT_IN_TIME=1 SUBJECT_SETS_AGAIN=1 SUBJECT_BY_KERNEL=1
+assert_contains "$work/captured_plain.err" "its variable lookup_own, so only the engine's own copy can be used (its value changed, or was written again or used between replays"
+start plain loaded,stored,trigger "" SUBJECT_IN_TIME=1 SUBJECT_SETS_AGAIN=5 SUBJECT_BY_KERNEL=1
+start plain loaded,stored,trigger "live: kernel lookup_in_own: " SUBJECT_LOADS_LATE=1 SUBJECT_SETS_AGAIN=5 SUBJECT_BY_KERNEL=1
+run live_plain "${subject[@]}" plain
+take plain SUBJECT_IN_TIME=1 SUBJECT_READS_AGAIN=1
+assert_contains "$work/captured_plain.err" "its variable lookup_own, so only the engine's own copy can be used (its value changed, or was written again or used between replays"
+start plain loaded,stored,trigger "live: kernel lookup_in_own: " SUBJECT_LOADS_LATE=1 SUBJECT_READS_AGAIN=1
 
 section "a variable that a replay writes"
 take kernel_writes SUBJECT_IN_TIME=1

@@ -81,3 +81,15 @@ HOSTCUDA_KERNEL(lookup_by, struct lookup_given, HOSTCUDA_PARAM(struct lookup_giv
 	for (int32_t i = 0; i < p->n; i++)
 		p->out[i] += p->in[i] * p->table[i % 32];
 }
+
+struct lookup_set {
+	float *to;
+	float value;
+};
+
+/* *to = value, wherever that is */
+HOSTCUDA_KERNEL(lookup_set, struct lookup_set, HOSTCUDA_PARAM(struct lookup_set, to),
+		HOSTCUDA_PARAM(struct lookup_set, value))
+{
+	*p->to = p->value;
+}

@@ -57,4 +57,9 @@ __global__ void lookup_by(float *out, const float *in, const float *table, int32
 	for (int32_t i = 0; i < n; i++)
 		out[i] += in[i] * table[i % 32];
 }
+
+__global__ void lookup_set(float *to, float value)
+{
+	*to = value;
+}
 }
