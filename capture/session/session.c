@@ -89,10 +89,10 @@ static void read_options(struct md_capture_options *options)
 
 /* ---- drain ---- */
 
-static void *drain_main(void *unused)
+static void *drain_main(void *argument)
 {
-	(void)unused;
-	md_guard_enter(); /* all driver calls of this thread are ours */
+	struct md_trace_writer *writer = argument; /* lives until this thread has been joined */
+	md_guard_enter();                          /* all driver calls of this thread are ours */
 	pthread_mutex_lock(&drain.lock);
 	while (!drain.stop) {
 		struct timespec until;
@@ -105,8 +105,7 @@ static void *drain_main(void *unused)
 		if (drain.stop || !atomic_load(&md_capture.active))
 			continue;
 		pthread_mutex_unlock(&drain.lock);
-		/* The writer lives until this thread has been joined. */
-		if (md_trace_writer_flush(md_capture.writer, &err) != MD_OK)
+		if (md_trace_writer_flush(writer, &err) != MD_OK)
 			md_capture_trouble("%s", err.message);
 		pthread_mutex_lock(&drain.lock);
 	}
@@ -209,7 +208,7 @@ static void start_recording(void)
 	pthread_atfork(NULL, NULL, in_forked_child);
 	/* Registered after the driver was loaded, so it runs while the driver still works. */
 	atexit(at_exit);
-	drain.running = md_thread_start(&drain.thread, drain_main, NULL) == 0;
+	drain.running = md_thread_start(&drain.thread, drain_main, md_capture.writer) == 0;
 	atomic_store(&md_capture.active, true);
 	md_info("recording to %s", md_capture.options.trace);
 }

@@ -73,6 +73,15 @@ assert_exit analyzed 3 # what refuses a graph comes behind the graph
 assert_contains "$work/analyzed.err" "first trace is incomplete: what it lacks may be what refuses a graph; capture again"
 assert_no_file "$work/analyzed.medusa"
 
+section "an engine ends while its trace is being written to the file"
+run ending env "$(preload capture):$MEDUSA_BUILD/tests/faults/inject.so" INJECT=join:1 INJECT_FROM=libmedusa-capture.so \
+	MEDUSA_TRACE="$work/ending.mtrace" "${engine[@]}" --repeat 20 --report "$work/ending.json"
+assert_exit ending 0
+assert_same_output live ending
+assert_count "$work/ending.err" "inject: call 1 is pthread_mutex_unlock" 1
+run ending_trace medusa-inspect "$work/ending.mtrace"
+assert_exit ending_trace 0
+
 section "the engine is killed under medusa-capture"
 cat >"$work/dies.sh" <<'END'
 "$@" --repeat 100000 &

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,10 +30,12 @@
  *                     100 on are closed (below are hostcuda's), and every free number becomes one of INJECT_OWN, a
  *                     file of the engine's. Not before a write: between a look at a descriptor and that, nothing can
  *                     be done within a process.
+ *        join         No call fails. A thread that has waited for a time, and then unlocks its mutex, goes on only when
+ *                     another thread waits for its end.
  * INJECT_FROM=NAMES   file names of objects, with commas: calls from elsewhere are neither counted nor failed
  * INJECT_PROGRAM=NAME only in the program of that name, not in what it starts
  */
-enum what { NOTHING, MEMORY, FILES, SHORT, KILL, STOP, CLOSE };
+enum what { NOTHING, MEMORY, FILES, SHORT, KILL, STOP, CLOSE, JOIN };
 
 static enum what what;
 static unsigned long wanted, seen;
@@ -40,14 +43,14 @@ static char sources[512], program[4096];
 
 __attribute__((constructor)) static void read_settings(void)
 {
-	static const char *const names[] = {"", "memory:", "file:", "short:", "kill:", "stop:", "close:"};
+	static const char *const names[] = {"", "memory:", "file:", "short:", "kill:", "stop:", "close:", "join:"};
 	const char *setting = getenv("INJECT"), *from = getenv("INJECT_FROM"), *only = getenv("INJECT_PROGRAM");
 	ssize_t size = readlink("/proc/self/exe", program, sizeof(program) - 1);
 	const char *base = size > 0 ? strrchr(program, '/') + 1 : "";
 	if (!setting || !from || (only && strcmp(only, base)))
 		return;
 	snprintf(sources, sizeof(sources), ",%s,", from);
-	for (int i = MEMORY; i <= CLOSE; i++) {
+	for (int i = MEMORY; i <= JOIN; i++) {
 		size_t length = strlen(names[i]);
 		if (!strncmp(setting, names[i], length)) {
 			wanted = strtoul(setting + length, NULL, 10);
@@ -210,6 +213,36 @@ MD_EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attributes
 	REAL(int, "pthread_create", pthread_t *, const pthread_attr_t *, void *(*)(void *), void *)
 	FAIL_MEMORY("pthread_create", EAGAIN)
 	return real(thread, attributes, run, argument);
+}
+
+/* ---- threads ---- */
+
+static atomic_bool joining;
+static _Thread_local bool woken;
+
+MD_EXPORT int pthread_join(pthread_t thread, void **result)
+{
+	REAL(int, "pthread_join", pthread_t, void **)
+	if (what == JOIN && is_source(object_of(CALLER)))
+		atomic_store(&joining, true);
+	return real(thread, result);
+}
+
+MD_EXPORT int pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex, const struct timespec *until)
+{
+	REAL(int, "pthread_cond_timedwait", pthread_cond_t *, pthread_mutex_t *, const struct timespec *)
+	woken = what == JOIN && is_source(object_of(CALLER));
+	return real(condition, mutex, until);
+}
+
+MD_EXPORT int pthread_mutex_unlock(pthread_mutex_t *mutex)
+{
+	REAL(int, "pthread_mutex_unlock", pthread_mutex_t *)
+	int result = real(mutex);
+	if (woken && is_due(JOIN, "pthread_mutex_unlock", CALLER))
+		while (!atomic_load(&joining))
+			usleep(1000);
+	return result;
 }
 
 /* ---- files ---- */
