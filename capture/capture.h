@@ -45,9 +45,16 @@ struct md_capture_bind {
 	bool hashed; /* the trace has a hash of it, or why it has none */
 };
 
+/* No member of struct md_capture: in C, an attribute of a member cannot name another member. */
+extern pthread_mutex_t md_capture_mutex;
+
+/* Behind a variable, and behind the parameters of a function whose caller holds the lock. */
+#define MD_CAPTURE_GUARDED MD_GUARDED_BY(md_capture_mutex)
+#define MD_CAPTURE_HELD MD_REQUIRES(md_capture_mutex)
+
 /*
- * Once the recording has ended, a hook looks at `active` alone. Everything below `lock` is touched under it, and the
- * trace is written under it alone, so that closing the trace needs no further care.
+ * Once the recording has ended, a hook looks at `active` alone. The rest is touched under the lock, and the trace is
+ * written under it alone, so that closing the trace needs no further care.
  */
 struct md_capture {
 	atomic_bool active;
@@ -56,24 +63,20 @@ struct md_capture {
 	_Atomic uint64_t epoch; /* counts unloads: function handles of an older epoch may have been reused */
 	struct md_capture_options options;
 
-	pthread_mutex_t lock;
-	struct md_trace_writer *writer;
-	struct md_interval_index live;  /* allocations; value is the md_alloc_family, and MD_FAMILY_COUNTED */
-	struct md_interval_index binds; /* value is an index into bound */
-	struct md_capture_bind *bound;
-	size_t bind_count;
+	struct md_trace_writer *writer MD_CAPTURE_GUARDED;
+	/* allocations; value is the md_alloc_family, and MD_FAMILY_COUNTED */
+	struct md_interval_index live MD_CAPTURE_GUARDED;
+	struct md_interval_index binds MD_CAPTURE_GUARDED; /* value is an index into bound */
+	struct md_capture_bind *bound MD_CAPTURE_GUARDED;
+	size_t bind_count MD_CAPTURE_GUARDED;
 	/* device memory in the order of its allocation, until the engine asks for a graph */
-	struct md_alloc_sequence allocations;
-	struct md_kv kv;
-	uint64_t free_before_capture; /* bytes, before the first stream capture; 0: not yet */
-	uint64_t free_after_instantiate;
+	struct md_alloc_sequence allocations MD_CAPTURE_GUARDED;
+	struct md_kv kv MD_CAPTURE_GUARDED;
+	uint64_t free_before_capture MD_CAPTURE_GUARDED; /* bytes, before the first stream capture; 0: not yet */
+	uint64_t free_after_instantiate MD_CAPTURE_GUARDED;
 };
 
 extern struct md_capture md_capture;
-
-/* Behind a variable, and behind the parameters of a function whose caller holds the lock. */
-#define MD_CAPTURE_GUARDED MD_GUARDED_BY(md_capture.lock)
-#define MD_CAPTURE_HELD MD_REQUIRES(md_capture.lock)
 
 /* Memory that became shared after this process had allocated it: the KV profile has counted it. */
 #define MD_FAMILY_COUNTED 0x100u
@@ -97,13 +100,13 @@ static inline uint64_t md_capture_next(void)
 {
 	return atomic_fetch_add_explicit(&md_capture.sequence, 1, memory_order_relaxed) + 1;
 }
-static inline void md_capture_lock(void) MD_ACQUIRES(md_capture.lock)
+static inline void md_capture_lock(void) MD_ACQUIRES(md_capture_mutex)
 {
-	pthread_mutex_lock(&md_capture.lock);
+	pthread_mutex_lock(&md_capture_mutex);
 }
-static inline void md_capture_unlock(void) MD_RELEASES(md_capture.lock)
+static inline void md_capture_unlock(void) MD_RELEASES(md_capture_mutex)
 {
-	pthread_mutex_unlock(&md_capture.lock);
+	pthread_mutex_unlock(&md_capture_mutex);
 }
 
 #endif

@@ -36,7 +36,7 @@ bool md_capture_said_early(enum md_capture_early kind, const char *name, const c
 	return !over;
 }
 
-static void put_early(const struct early *said)
+static void put_early(const struct early *said) MD_CAPTURE_HELD
 {
 	struct md_stage_time stage = {.ns = said->ns};
 	switch (said->kind) {

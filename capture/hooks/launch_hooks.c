@@ -11,7 +11,10 @@
 static void before_first_capture(void)
 {
 	size_t free_bytes = 0, total;
-	if (md_capture.free_before_capture || md_cuda.cuMemGetInfo_v2(&free_bytes, &total))
+	md_capture_lock();
+	bool known = md_capture.free_before_capture != 0;
+	md_capture_unlock();
+	if (known || md_cuda.cuMemGetInfo_v2(&free_bytes, &total))
 		return;
 	md_capture_lock();
 	md_capture.free_before_capture = free_bytes;

@@ -145,7 +145,7 @@ static bool any_written(const struct md_handed_spot *spot)
 }
 
 /* The engine has copied from that memory after the graph was made. */
-static void put_read(const struct md_capture_graph *graph, const struct md_interest *by)
+static void put_read(const struct md_capture_graph *graph, const struct md_interest *by) MD_CAPTURE_HELD
 {
 	struct md_trace_handed handed = {0, graph->id, (char *)by->call, by->address, by->size, 0};
 	if (by->sequence >= graph->made)
@@ -162,7 +162,8 @@ static bool next_run(const struct md_handed_spot *spot, unsigned runs, uint64_t 
 	return *end > *at;
 }
 
-static void put_handed(const struct md_capture_graph *writer, uint64_t reader, const struct md_handed_spot *spot)
+static void put_handed(const struct md_capture_graph *writer, uint64_t reader,
+		       const struct md_handed_spot *spot) MD_CAPTURE_HELD
 {
 	struct md_trace_handed handed = {.reader = reader, .writer = writer->id};
 	uint64_t at = 0, end;

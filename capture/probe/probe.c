@@ -404,7 +404,7 @@ static void end_session(struct md_probe_session *session)
 		md_cuda.cuCtxPopCurrent_v2(&popped);
 }
 
-static bool is_due(const struct md_capture_graph *graph)
+static bool is_due(const struct md_capture_graph *graph) MD_CAPTURE_HELD
 {
 	return !graph->probed && !graph->refused && graph->exec && md_capture.options.probe && md_capture.writer &&
 	       !atomic_load(&md_capture.capturing);
@@ -423,7 +423,7 @@ static enum md_status test_graph(struct md_probe_session *session, struct md_cap
 }
 
 /* The command knows from an earlier run that this test breaks the engine. */
-static bool is_left_out(const struct md_capture_graph *graph, const struct md_note_of *of)
+static bool is_left_out(const struct md_capture_graph *graph, const struct md_note_of *of) MD_CAPTURE_HELD
 {
 	const char *why = md_note_left_out(of);
 	if (why)

@@ -39,7 +39,8 @@ static bool has_region(const struct md_capture_probe *probe, uint64_t address)
 }
 
 /* The parts of [start, end) that no binding covers are private. */
-static enum md_status add_gaps(struct md_capture_probe *probe, uint64_t start, uint64_t end, struct md_error *err)
+static enum md_status add_gaps(struct md_capture_probe *probe, uint64_t start, uint64_t end,
+			       struct md_error *err) MD_CAPTURE_HELD
 {
 	uint64_t at = start;
 	for (size_t i = 0; i < md_capture.binds.count; i++) {
@@ -76,7 +77,8 @@ static bool has_part(const struct md_capture_probe *probe, const struct md_inter
  * The private parts of an allocation, and of mappings side by side with it, because a buffer may lie across them. A
  * mapping that is bound as a whole, or shared with others, ends the row.
  */
-static enum md_status add_private(struct md_capture_probe *probe, const struct md_interval *item, struct md_error *err)
+static enum md_status add_private(struct md_capture_probe *probe, const struct md_interval *item,
+				  struct md_error *err) MD_CAPTURE_HELD
 {
 	const struct md_interval *first = md_capture.live.items, *end = first + md_capture.live.count;
 	if (!has_part(probe, item))
@@ -102,7 +104,8 @@ static enum md_status add_private(struct md_capture_probe *probe, const struct m
 }
 
 /* Adds the allocation at an address unless it is there already, is bound there, or is gone. */
-static enum md_status add_allocation(struct md_capture_probe *probe, uint64_t address, struct md_error *err)
+static enum md_status add_allocation(struct md_capture_probe *probe, uint64_t address,
+				     struct md_error *err) MD_CAPTURE_HELD
 {
 	const struct md_interval *item = md_interval_find(&md_capture.live, address);
 	if (!item || has_region(probe, address) || md_interval_find(&md_capture.binds, address) || is_untouchable(item))
@@ -125,7 +128,7 @@ static enum md_status add_variables(struct md_capture_probe *probe, const struct
 	return MD_OK;
 }
 
-static bool is_bound_somewhere(const struct md_interval *item)
+static bool is_bound_somewhere(const struct md_interval *item) MD_CAPTURE_HELD
 {
 	for (size_t i = 0; i < md_capture.binds.count; i++) {
 		const struct md_interval *bind = &md_capture.binds.items[i];
@@ -136,7 +139,8 @@ static bool is_bound_somewhere(const struct md_interval *item)
 }
 
 /* An allocation whose start is bound may still have private parts: a pool with tensors of both kinds in it. */
-static enum md_status add_candidate(struct md_capture_probe *probe, uint64_t start, struct md_error *err)
+static enum md_status add_candidate(struct md_capture_probe *probe, uint64_t start,
+				    struct md_error *err) MD_CAPTURE_HELD
 {
 	const struct md_interval *item = md_interval_find(&md_capture.live, start);
 	if (!item || item->start != start)
@@ -174,7 +178,7 @@ static enum md_status check_mapped(const struct md_interval *bind, const char *n
 	return MD_OK;
 }
 
-static enum md_status add_outputs(struct md_capture_probe *probe, struct md_error *err)
+static enum md_status add_outputs(struct md_capture_probe *probe, struct md_error *err) MD_CAPTURE_HELD
 {
 	for (size_t i = 0; i < md_capture.binds.count; i++) {
 		const struct md_interval *bind = &md_capture.binds.items[i];

@@ -65,7 +65,7 @@ static void add_gap(struct lists *lists, struct gap gap)
 /* ---- gaps ---- */
 
 /* Mappings side by side count as one, because a buffer may lie across them. */
-static void add_edges(struct lists *lists)
+static void add_edges(struct lists *lists) MD_CAPTURE_HELD
 {
 	const struct md_interval *items = md_capture.live.items;
 	for (size_t i = 0; i < md_capture.live.count; i++) {

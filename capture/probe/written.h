@@ -12,7 +12,7 @@
 enum md_status md_capture_written_look(struct md_capture_probe *probe, struct md_error *err);
 void md_capture_written_drop(struct md_capture_probe *probe); /* forgets the bytes that were noted so far */
 /* Writes the noted bytes to the trace, if they are known; the graph keeps them. */
-void md_capture_written_put(const struct md_capture_probe *probe, struct md_capture_graph *graph);
+void md_capture_written_put(const struct md_capture_probe *probe, struct md_capture_graph *graph) MD_CAPTURE_HELD;
 void md_capture_written_release(struct md_capture_probe *probe);
 
 #endif

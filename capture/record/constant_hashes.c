@@ -35,7 +35,7 @@ static void list_finish(struct list *list)
 }
 
 /* A name that was bound again stands for the last binding. */
-static bool is_last(const struct md_map *last, size_t index)
+static bool is_last(const struct md_map *last, size_t index) MD_CAPTURE_HELD
 {
 	const char *name = md_capture.bound[index].name;
 	uint64_t at = index;
@@ -43,7 +43,7 @@ static bool is_last(const struct md_map *last, size_t index)
 	return at == index;
 }
 
-static bool note_last(struct md_map *last)
+static bool note_last(struct md_map *last) MD_CAPTURE_HELD
 {
 	bool noted = true;
 	md_map_init(last);
@@ -68,7 +68,8 @@ static bool is_due(const struct md_capture_bind *bound, enum md_capture_constant
 }
 
 /* A binding with a hash may be gone at the second look: an engine that ends frees its weights, or has put them away. */
-static void put(enum md_capture_constants which, size_t index, const struct md_hash *hash, const char *why)
+static void put(enum md_capture_constants which, size_t index, const struct md_hash *hash,
+		const char *why) MD_CAPTURE_HELD
 {
 	struct md_capture_bind *bound = &md_capture.bound[index];
 	if (bound->hashed && !hash && which != MD_CONSTANTS_LABELLED)
@@ -89,7 +90,7 @@ static void put(enum md_capture_constants which, size_t index, const struct md_h
 }
 
 /* Lists the bindings to hash. Bindings that were freed, or that we may not read, get a reason instead of a hash. */
-static bool make_list(enum md_capture_constants which, struct list *list)
+static bool make_list(enum md_capture_constants which, struct list *list) MD_CAPTURE_HELD
 {
 	struct md_map last;
 	bool made = note_last(&last);
@@ -115,7 +116,7 @@ static bool make_list(enum md_capture_constants which, struct list *list)
 /* ---- hashing ---- */
 
 /* Hashes one binding after the other, so that each one that cannot be read gets its own reason. */
-static void put_each(const struct md_device_hasher *hasher, CUstream stream, struct list *list)
+static void put_each(const struct md_device_hasher *hasher, CUstream stream, struct list *list) MD_CAPTURE_HELD
 {
 	for (size_t i = 0; i < list->count; i++) {
 		struct md_error err = {0};
@@ -127,7 +128,7 @@ static void put_each(const struct md_device_hasher *hasher, CUstream stream, str
 	}
 }
 
-static void put_all(struct list *list)
+static void put_all(struct list *list) MD_CAPTURE_HELD
 {
 	struct md_device_hasher hasher;
 	struct md_error err = {0};

@@ -88,7 +88,7 @@ static void note_limits(void) MD_CAPTURE_HELD
 	md_trace_put_limits(md_capture.writer, md_capture_next(), now);
 }
 
-static void note_free_memory(void)
+static void note_free_memory(void) MD_CAPTURE_HELD
 {
 	size_t free_bytes, total;
 	if (md_cuda.cuMemGetInfo_v2(&free_bytes, &total) == CUDA_SUCCESS)
@@ -199,7 +199,7 @@ static void note_name(struct md_capture_graph *graph, const char *label, unsigne
 	}
 }
 
-static void refuse_namesake(struct md_capture_graph *later, const struct md_capture_graph *earlier)
+static void refuse_namesake(struct md_capture_graph *later, const struct md_capture_graph *earlier) MD_CAPTURE_HELD
 {
 	MD_AUTO_FREE char *why = NULL;
 	if (asprintf(

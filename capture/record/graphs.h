@@ -61,8 +61,8 @@ void md_capture_graph_label(struct md_capture_graph *graph, const char *label, u
 bool md_capture_graph_output(struct md_capture_graph *graph, struct md_capture_output output) MD_CAPTURE_HELD;
 /* The graph's outputs, and its memory that other graphs read; the caller owns the list. NULL: out of memory. */
 struct md_capture_output *md_capture_graph_all_outputs(const struct md_capture_graph *graph, size_t *count);
-void md_capture_graph_note(struct md_capture_graph *graph, const void *data, size_t bytes);
-void md_capture_graph_refuse(struct md_capture_graph *graph, const char *why);
+void md_capture_graph_note(struct md_capture_graph *graph, const void *data, size_t bytes) MD_CAPTURE_HELD;
+void md_capture_graph_refuse(struct md_capture_graph *graph, const char *why) MD_CAPTURE_HELD;
 struct md_capture_graph *md_capture_graph_at(size_t index) MD_CAPTURE_HELD; /* NULL past the end */
 size_t md_capture_graphs_labelled(void) MD_CAPTURE_HELD;
 size_t md_capture_graphs_recorded(void) MD_CAPTURE_HELD;

@@ -54,7 +54,7 @@ static bool read_checksum(uint64_t address, uint64_t size, uint64_t *sum)
 	return read;
 }
 
-static void say_written(struct variable *variable)
+static void say_written(struct variable *variable) MD_CAPTURE_HELD
 {
 	if (variable->written || !md_capture.writer)
 		return;
@@ -198,7 +198,7 @@ static bool is_serving(void) MD_CAPTURE_HELD
 	return false;
 }
 
-static void say_again(struct variable *variable)
+static void say_again(struct variable *variable) MD_CAPTURE_HELD
 {
 	variable->again = true;
 	say_written(variable);

@@ -20,7 +20,7 @@ static void put(struct md_map *map, uint64_t key, uint64_t value)
 }
 
 /* Graphs that were recorded earlier may use the memory, so it counts as shared from its allocation on. */
-static void share(uint64_t address)
+static void share(uint64_t address) MD_CAPTURE_HELD
 {
 	const struct md_interval *item = md_interval_find(&md_capture.live, address);
 	struct md_interval before;
@@ -157,7 +157,7 @@ static bool is_mapped_elsewhere(CUmemGenericAllocationHandle handle, uint64_t ad
 }
 
 /* A binding is a range of addresses: memory that is mapped there anew is bound as well. */
-static void bind_again(uint64_t address, uint64_t bytes)
+static void bind_again(uint64_t address, uint64_t bytes) MD_CAPTURE_HELD
 {
 	for (size_t i = 0; md_capture.writer && i < md_capture.binds.count; i++) {
 		const struct md_interval *item = &md_capture.binds.items[i];

@@ -65,7 +65,7 @@ static struct md_node *nodes_that_run(const struct md_capture_graph *graph)
 	return nodes;
 }
 
-static void put(struct md_capture_graph *graph, const char *refused)
+static void put(struct md_capture_graph *graph, const char *refused) MD_CAPTURE_HELD
 {
 	struct md_trace_graph out = graph->kept;
 	MD_AUTO_FREE struct md_node *nodes = nodes_that_run(graph);
@@ -166,7 +166,7 @@ static bool same_graph(const struct md_trace_graph *a, const struct md_trace_gra
 
 /* ---- changes ---- */
 
-static void refuse(struct md_capture_graph *graph, const char *call, const char *why)
+static void refuse(struct md_capture_graph *graph, const char *call, const char *why) MD_CAPTURE_HELD
 {
 	char text[128];
 	snprintf(text, sizeof(text), "%s (%s)", why, call);
@@ -175,7 +175,7 @@ static void refuse(struct md_capture_graph *graph, const char *call, const char 
 
 #define AFTER_NAME "updated again after it was labelled"
 
-static bool is_followed(const struct md_capture_graph *graph)
+static bool is_followed(const struct md_capture_graph *graph) MD_CAPTURE_HELD
 {
 	return graph && graph->exec && !graph->refused && md_capture.writer;
 }
@@ -221,7 +221,7 @@ void md_capture_exec_updated(CUgraphExec exec, CUgraph source, const char *call)
 }
 
 /* Which node of the graph the engine means; MD_NONE, and refused, when that is not known. */
-static uint32_t find_node(struct md_capture_graph *graph, CUgraphNode node, const char *call)
+static uint32_t find_node(struct md_capture_graph *graph, CUgraphNode node, const char *call) MD_CAPTURE_HELD
 {
 	for (uint32_t i = 0; graph->handles && i < graph->kept.node_count; i++)
 		if (graph->handles[i] == node)
@@ -279,7 +279,7 @@ static bool has_ports(const struct md_trace_graph *kept, uint32_t at)
 	return false;
 }
 
-static void switch_node(struct md_capture_graph *graph, uint32_t at, bool on, const char *call)
+static void switch_node(struct md_capture_graph *graph, uint32_t at, bool on, const char *call) MD_CAPTURE_HELD
 {
 	if (!graph->off)
 		graph->off = calloc(graph->kept.node_count + (size_t)1, sizeof(*graph->off));

@@ -27,7 +27,8 @@
 
 #define DRAIN_NS 50000000
 
-struct md_capture md_capture = {.lock = PTHREAD_MUTEX_INITIALIZER};
+struct md_capture md_capture;
+pthread_mutex_t md_capture_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static pthread_once_t start_once = PTHREAD_ONCE_INIT;
 static _Thread_local bool starting; /* the driver's own start-up may come through our hooks */
@@ -144,17 +145,17 @@ static char *command_line(void)
 	return text;
 }
 
-static void put_arguments(void)
+static void put_arguments(struct md_trace_writer *writer)
 {
 	struct md_argument_list arguments = {0};
 	if (md_process_arguments(&arguments))
-		md_trace_put_arguments(md_capture.writer, &arguments);
+		md_trace_put_arguments(writer, &arguments);
 	else
 		md_warn("out of memory for the arguments of this process: they are not recorded");
 	md_arguments_finish(&arguments);
 }
 
-static void put_meta(void)
+static void put_meta(struct md_trace_writer *writer)
 {
 	MD_AUTO_FREE char *command = command_line();
 	struct timespec now;
@@ -165,15 +166,18 @@ static void put_meta(void)
 	meta.shift = md_capture.options.shift;
 	meta.command = command ? command : "";
 	meta.tool_version = MD_VERSION;
-	md_trace_put_meta(md_capture.writer, &meta);
+	md_trace_put_meta(writer, &meta);
 }
 
-/* A forked child shares the file but not our threads: it records nothing, and never touches the writer. */
-static void in_forked_child(void)
+/*
+ * A forked child shares the file but not our threads: it records nothing, and never touches the writer. Nor does it
+ * wait for the lock, which a thread of the parent may hold.
+ */
+static void in_forked_child(void) MD_LOCKS_UNCHECKED
 {
 	pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
 	atomic_store(&md_capture.active, false);
-	md_capture.lock = fresh;
+	md_capture_mutex = fresh;
 	md_capture.writer = NULL;
 	drain.lock = fresh;
 	drain.running = false;
@@ -193,22 +197,26 @@ static void start_recording(void)
 {
 	struct md_error err = {0};
 	struct md_trace_part *part;
+	struct md_trace_writer *writer;
 	read_options(&md_capture.options);
 	part = md_capture_own(md_capture.options.trace);
 	if (!part)
 		return;
-	if (md_trace_writer_create_in(part, md_capture.options.trace, &md_capture.writer, &err) != MD_OK) {
+	if (md_trace_writer_create_in(part, md_capture.options.trace, &writer, &err) != MD_OK) {
 		md_error_log("nothing is recorded: %s", err.message);
 		return;
 	}
 	recorder = getpid();
-	put_meta();
-	put_arguments();
+	put_meta(writer);
+	put_arguments(writer);
+	md_capture_lock();
+	md_capture.writer = writer;
+	md_capture_unlock();
 	md_capture_place_open();
 	pthread_atfork(NULL, NULL, in_forked_child);
 	/* Registered after the driver was loaded, so it runs while the driver still works. */
 	atexit(at_exit);
-	drain.running = md_thread_start(&drain.thread, drain_main, md_capture.writer) == 0;
+	drain.running = md_thread_start(&drain.thread, drain_main, writer) == 0;
 	atomic_store(&md_capture.active, true);
 	md_info("recording to %s", md_capture.options.trace);
 }
@@ -271,7 +279,8 @@ void md_capture_context_seen(void)
 
 static _Atomic(struct md_trace_writer *) abandoned; /* freed at exit: the drain thread may be using it */
 
-void md_capture_trouble(const char *format, ...)
+/* Whoever ends the recording may read the writer, with the lock or without: nobody else changes it any more. */
+void md_capture_trouble(const char *format, ...) MD_LOCKS_UNCHECKED
 {
 	char why[512];
 	va_list args;
@@ -284,7 +293,7 @@ void md_capture_trouble(const char *format, ...)
 	atomic_store(&abandoned, md_capture.writer);
 }
 
-static void put_kv_again(void)
+static void put_kv_again(void) MD_CAPTURE_HELD
 {
 	struct md_kv *kv = &md_capture.kv;
 	if (!kv->present)
@@ -386,8 +395,11 @@ void md_capture_check_launch(void)
 		finish(true);
 }
 
-/* Serves a process that ends without exit handlers of its own: no driver call is safe any more. */
-__attribute__((destructor)) static void at_unload(void)
+/*
+ * Serves a process that ends without exit handlers of its own: no driver call is safe any more, and a thread that is
+ * gone may hold the lock.
+ */
+__attribute__((destructor)) static void at_unload(void) MD_LOCKS_UNCHECKED
 {
 	struct md_trace_writer *writer;
 	finish(false);
