@@ -73,13 +73,19 @@ static CUresult context_make(struct hc_device *device, unsigned flags, bool prim
 	return CUDA_SUCCESS;
 }
 
+static struct hc_stream *some_stream(const struct hc_context *context)
+{
+	HC_STATE_GUARD();
+	return context->streams;
+}
+
 /* Waits for the work, then takes everything down that lives in the context. No state lock held. */
 static void context_free(struct hc_context *context)
 {
 	hc_context_drain(context);
 	hc_handle_remove(context);
-	while (context->streams)
-		hc_stream_finish(context->streams);
+	for (struct hc_stream *stream; (stream = some_stream(context));)
+		hc_stream_finish(stream);
 	HC_STATE_GUARD();
 	hc_library_drop_context(context);
 	while (context->modules)
@@ -288,6 +294,7 @@ CUresult hc_cuCtxGetLimit(size_t *pvalue, CUlimit limit)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (limit >= sizeof(hc_context_current()->limits) / sizeof(size_t))
 		return CUDA_ERROR_UNSUPPORTED_LIMIT;
+	HC_STATE_GUARD();
 	*pvalue = hc_context_current()->limits[limit];
 	return CUDA_SUCCESS;
 }
@@ -296,6 +303,7 @@ CUresult hc_cuCtxSetLimit(CUlimit limit, size_t value)
 {
 	if (limit >= sizeof(hc_context_current()->limits) / sizeof(size_t))
 		return CUDA_ERROR_UNSUPPORTED_LIMIT;
+	HC_STATE_GUARD();
 	if (limit == CU_LIMIT_MALLOC_HEAP_SIZE && hc_context_current()->heap_fixed)
 		return CUDA_ERROR_INVALID_VALUE;
 	hc_context_current()->limits[limit] = value;

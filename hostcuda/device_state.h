@@ -4,6 +4,7 @@
 #define HOSTCUDA_DEVICE_STATE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -93,25 +94,26 @@ struct hc_pool {
 
 struct hc_device {
 	int ordinal;
-	size_t capacity, used;
-	struct hc_context *primary;
-	unsigned primary_refs, primary_flags;
+	size_t capacity, used HC_STATE_GUARDED;
+	struct hc_context *primary HC_STATE_GUARDED;
+	unsigned primary_refs HC_STATE_GUARDED, primary_flags HC_STATE_GUARDED;
 	struct hc_pool default_pool;
-	struct hc_pool *pool; /* that allocations without one come from; NULL: the default one */
+	struct hc_pool *pool HC_STATE_GUARDED; /* that allocations without one come from; NULL: the default one */
 };
 
 struct hc_context {
 	struct hc_device *device;
 	uint64_t id;
-	bool primary, dead;
-	struct hc_context *next_dead;
+	bool primary;
+	atomic_bool dead; /* written under the state lock; each call looks at it without */
+	struct hc_context *next_dead HC_STATE_GUARDED;
 	unsigned flags, api_version;
-	CUresult sticky;           /* atomic access */
-	struct hc_stream *streams; /* all, legacy first in time */
+	CUresult sticky;                            /* atomic access */
+	struct hc_stream *streams HC_STATE_GUARDED; /* all, legacy first in time */
 	struct hc_stream *legacy;
-	struct hc_module *modules;
-	size_t limits[16];
-	bool heap_fixed; /* code that uses the device heap was loaded */
+	struct hc_module *modules HC_STATE_GUARDED;
+	size_t limits[16] HC_STATE_GUARDED;
+	bool heap_fixed HC_STATE_GUARDED; /* code that uses the device heap was loaded */
 };
 
 struct hc_thread {

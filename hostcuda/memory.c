@@ -360,10 +360,15 @@ static CUresult alloc_ordered(CUdeviceptr *dptr, size_t bytesize, struct hc_pool
 	return CUDA_SUCCESS;
 }
 
+static struct hc_pool *pool_of(struct hc_device *device)
+{
+	HC_STATE_GUARD();
+	return device->pool ? device->pool : &device->default_pool;
+}
+
 CUresult hc_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
 {
-	struct hc_device *device = hc_context_current()->device;
-	return dptr ? alloc_ordered(dptr, bytesize, device->pool ? device->pool : &device->default_pool, hStream)
+	return dptr ? alloc_ordered(dptr, bytesize, pool_of(hc_context_current()->device), hStream)
 		    : CUDA_ERROR_INVALID_VALUE;
 }
 

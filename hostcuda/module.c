@@ -306,7 +306,8 @@ CUresult hc_cuLibraryLoadFromFile(CUlibrary *library, const char *fileName, CUji
 }
 
 /* The module that stands for a library in a context; made on first use. */
-static CUresult library_module(struct hc_library *library, struct hc_context *context, struct hc_module **module)
+static CUresult library_module(struct hc_library *library, struct hc_context *context,
+			       struct hc_module **module) HC_STATE_HELD
 {
 	for (*module = context->modules; *module; *module = (*module)->next)
 		if ((*module)->library == library)
@@ -315,7 +316,7 @@ static CUresult library_module(struct hc_library *library, struct hc_context *co
 }
 
 /* Takes the library's module out of every context that may have one. */
-static void drop_modules(struct hc_library *library, struct hc_context *context)
+static void drop_modules(struct hc_library *library, struct hc_context *context) HC_STATE_HELD
 {
 	for (struct hc_module *module = context->modules, *next; module; module = next) {
 		next = module->next;

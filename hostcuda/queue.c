@@ -112,7 +112,7 @@ static void *work(void *argument)
 }
 
 /* The legacy stream and the blocking streams of a context wait for each other. Both locks held. */
-static bool order_with_legacy(struct hc_stream *stream, struct hc_op *op)
+static bool order_with_legacy(struct hc_stream *stream, struct hc_op *op) HC_STATE_HELD
 {
 	struct hc_context *context = stream->context;
 	if (stream->flags & CU_STREAM_NON_BLOCKING)
@@ -125,7 +125,7 @@ static bool order_with_legacy(struct hc_stream *stream, struct hc_op *op)
 	return true;
 }
 
-static bool enqueue(struct hc_stream *stream, struct hc_op *op)
+static bool enqueue(struct hc_stream *stream, struct hc_op *op) HC_STATE_HELD
 {
 	if (!order_with_legacy(stream, op))
 		return false;

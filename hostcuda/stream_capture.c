@@ -61,7 +61,7 @@ CUresult hc_capture_unsafe(void)
 }
 
 /* Work for the legacy stream would order itself against every blocking stream: it breaks their captures. */
-static bool legacy_breaks_captures(struct hc_stream *legacy)
+static bool legacy_breaks_captures(struct hc_stream *legacy) HC_STATE_HELD
 {
 	bool broken = false;
 	for (struct hc_stream *stream = legacy->context->streams; stream; stream = stream->next) {
