@@ -10,7 +10,7 @@ import enum
 import functools
 import os
 import types
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
 MAX_DEPTH = 8
 MAX_ITEMS = 4096
@@ -68,8 +68,10 @@ def describe_settings(value: Any, depth: int = 0) -> str:
     return describe({name: item for name, item in attributes.items() if name not in NOT_SETTINGS}, depth)
 
 
-def _settings_of(module: Any, known: Dict[int, str]) -> Iterator[Tuple[str, str]]:
+def _settings_of(module: Any, known: Dict[int, str], is_setting: Callable[[str, Any], bool]) -> Iterator[Tuple[str, str]]:
     for name, value in vars(module).items():
+        if not is_setting(name, value):
+            continue
         if isinstance(value, SCALARS):
             if name not in NOT_SETTINGS:
                 yield name, describe(value)
@@ -83,12 +85,15 @@ def _settings_of(module: Any, known: Dict[int, str]) -> Iterator[Tuple[str, str]
             yield name, describe(value)
 
 
-def module_settings(modules: Iterable[Any]) -> Dict[str, List[str]]:
-    """Class name -> what each module of that class is set to, in order."""
+def module_settings(
+    modules: Iterable[Any], is_setting: Optional[Callable[[str, Any], bool]] = None
+) -> Dict[str, List[str]]:
+    """Class name -> what each module of that class is set to, in order. is_setting(name, value) leaves attributes out."""
     settings: Dict[str, List[str]] = {}
     known: Dict[int, str] = {}
     for module in modules:
-        text = ";".join(f"{name}={value}" for name, value in sorted(_settings_of(module, known)))
+        found = _settings_of(module, known, is_setting or (lambda name, value: True))
+        text = ";".join(f"{name}={value}" for name, value in sorted(found))
         settings.setdefault(_kind(module), []).append(text)
     return settings
 

@@ -94,6 +94,17 @@ class Configuration(unittest.TestCase):
             seen.add(subprocess.check_output([sys.executable, "-c", code], env=environment))
         self.assertEqual(len(seen), 1, seen)
 
+    def test_attributes_that_are_no_settings(self):
+        one, other = Module(compiled=False, eps=1), Module(compiled=True, eps=1)
+        third = Module(compiled=False, eps=2)
+
+        def is_setting(name, value):
+            return name != "compiled"
+
+        self.assertEqual(module_settings([one], is_setting), module_settings([other], is_setting))
+        self.assertNotEqual(module_settings([one], is_setting), module_settings([third], is_setting))
+        self.assertNotEqual(module_settings([one]), module_settings([other]))
+
     def test_recursion_ends(self):
         config = ModelConfig()
         config.self = config

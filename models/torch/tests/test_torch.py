@@ -104,7 +104,7 @@ class Binding(OnFakeDevice):
             self.assertEqual([(b.name, b.address, b.size) for b in found],
                              [("kv.0", keys.data_ptr(), 128), ("kv.1", values.data_ptr(), 160)])
             self.assertIsNone(found.holding(keys.data_ptr() + 120, 16))
-            before = Snapshot(found, 0).take()
+            before = Snapshot(verify._storages(found, 0), 0).take()
             keys.fill_(1)
             before.put_back()
             self.assertEqual((keys[:8].sum().item(), keys[8:].sum().item()), (0, 8))
@@ -758,6 +758,42 @@ class Logging(unittest.TestCase):
         self.assertEqual(logged.records[0].getMessage(), "graph \\x1b[31m\\u202ecaf\u00e9\\n\\udcff/8")
 
 
+class Recording(OnFakeDevice):
+    """What a capture does to a graph right after it was made."""
+
+    def record(self, **options):
+        with self.process("capture") as library:
+            graphs = self.engine(**options)
+            seen = []
+            forward = self.forward
+            step = graphs.get("decode", 4, forward, lambda: seen.append((len(self.cuda.graphs), self.inputs["x"].sum().item())))
+            return library, step, seen
+
+    def test_first_replay_is_on_valid_inputs(self):
+        """The C side tests a graph before its first launch, on what its inputs hold then."""
+        replayed = []
+
+        def randomize(kind, batch, generator):
+            replayed.append((kind, batch, self.cuda.graphs[-1].launches))
+            self.inputs["x"].copy_(torch.rand(4, 8, generator=generator))
+            self.kv[0].fill_(5)
+
+        self.record(randomize=randomize)
+        self.assertEqual(replayed, [("decode", 4, 0)])
+        self.assertEqual(self.cuda.graphs[-1].launches, 1)
+        self.assertEqual(self.inputs["x"].sum().item(), 0, "inputs are put back")
+        self.assertNotEqual(self.kv[0].max().item(), 5, "so is state")
+
+    def test_no_replay_without_values(self):
+        self.record()
+        self.assertEqual(self.cuda.graphs[-1].launches, 0)
+
+    def test_prepare_is_called_between_warm_up_and_capture(self):
+        _, _, seen = self.record()
+        self.assertEqual(len(seen), 1)
+        self.assertEqual(seen[0][0], 0, "before the graph")
+
+
 class Verifying(OnFakeDevice):
     """Eager against replays on random inputs; the fake graph computes by calling `again`."""
 
@@ -799,6 +835,13 @@ class Verifying(OnFakeDevice):
         library, rounds = self.run_verify(0)
         self.assertEqual((library.refused, len(rounds)), ({}, 3))
         self.assertEqual(self.kv_after, 9, "three forwards of warm-up and capture; all else was put back")
+
+    def test_all_snapshots_hold_the_same(self):
+        """However much memory is free when they are taken: eager runs take some."""
+        free = iter([1 << 30, *([64] * 100)])
+        with mock.patch("torch.cuda.mem_get_info", lambda device: (next(free, 64), 1 << 30)):
+            library, rounds = self.run_verify(0)
+        self.assertEqual((library.refused, len(rounds)), ({}, 3))
 
     def test_differs_from_eager(self):
         """Other kernels are chosen under capture: that is said, and no reason to refuse."""

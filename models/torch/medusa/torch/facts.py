@@ -125,9 +125,9 @@ def _module_files(modules: Iterable[Any]) -> Dict[str, str]:
     return hashes
 
 
-def _configuration(modules: Iterable[Any]) -> Dict[str, str]:
+def _configuration(modules: Iterable[Any], is_setting: Optional[Callable[[str, Any], bool]]) -> Dict[str, str]:
     """What the modules are set to: a fact for each class, so that a difference names it."""
-    by_class = module_settings(modules)
+    by_class = module_settings(modules, is_setting)
     classes = sorted(by_class, key=lambda name: (-len(by_class[name]), name))
     apart, rest = sorted(classes[:MAX_CLASSES]), sorted(classes[MAX_CLASSES:])
     facts = {f"configuration.{name}": f"{len(by_class[name])}, {_digest(by_class[name])}" for name in apart}
@@ -136,7 +136,11 @@ def _configuration(modules: Iterable[Any]) -> Dict[str, str]:
     return facts
 
 
-def engine_facts(bindings: Bindings, fingerprint: Optional[Mapping[str, str]]) -> Dict[str, str]:
+def engine_facts(
+    bindings: Bindings,
+    fingerprint: Optional[Mapping[str, str]],
+    is_setting: Optional[Callable[[str, Any], bool]] = None,
+) -> Dict[str, str]:
     """Facts of one engine; names are the same whether or not there are several."""
     files = _module_files(bindings.modules)
     layouts = [f"{bound.name}:{bound.layout}" for bound in bindings if bound.role == _api.CONSTANT]
@@ -145,7 +149,7 @@ def engine_facts(bindings: Bindings, fingerprint: Optional[Mapping[str, str]]) -
         "code": f"{len(files)} classes, {_digest(f'{name}={files[name]}' for name in sorted(files))}",
         "constants": f"{len(layouts)} tensors, {_digest(layouts)}",
     }
-    facts.update(_configuration(bindings.modules))
+    facts.update(_configuration(bindings.modules, is_setting))
     facts.update({f"engine.{name}": str(value) for name, value in (fingerprint or {}).items()})
     return facts
 

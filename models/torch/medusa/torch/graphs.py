@@ -41,9 +41,11 @@ class Graphs:
     warmup     forwards before a live capture.
     want       batch sizes in the order in which they are needed, of kind "decode"; or a dictionary by kind.
     trigger    runs the model's first layer once, for artifacts without images.
-    randomize  (kind, batch, generator): fills the inputs with valid random values; used by medusa-verify.
+    randomize  (kind, batch, generator): fills the inputs with valid random values; used while graphs are recorded and
+               verified, right after each one was made. State is put back, unless it is too large.
     eager_tolerance  how far live graphs may lie from eager in medusa-verify: 0.1, or "64ulp"; any distance by default.
     fingerprint  what else must be equal for a restored graph to be right, by name.
+    is_setting  (name, value): whether an attribute of a module decides what it computes; all plain ones by default.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Graphs:
         randomize: Optional[verify.Randomize] = None,
         fingerprint: Optional[Mapping[str, str]] = None,
         eager_tolerance: Union[float, str, None] = None,
+        is_setting: Optional[Callable[[str, Any], bool]] = None,
     ) -> None:
         self._eager_tolerance = difference.tolerance_of(eager_tolerance)
         self._device = torch.cuda.current_device()
@@ -74,7 +77,7 @@ class Graphs:
         self._owner: Optional[Owner] = None
         self._recorder = Recorder(self._device, pool, warmup, self._mode in ("capture", "verify"))
         self._bindings = Bindings(bind or {}, name, self._device)
-        self._facts = facts.engine_facts(self._bindings, fingerprint) if self._mode != "none" else {}
+        self._facts = facts.engine_facts(self._bindings, fingerprint, is_setting) if self._mode != "none" else {}
         if self._mode != "none" and not self._why_live and self._has_its_names():
             self._why_live = self._introduce(want, trigger)
 
@@ -138,8 +141,16 @@ class Graphs:
 
     # ---- graphs ----
 
-    def get(self, kind: str, batch: int, fn: Callable[[], Any]) -> Step:
-        """The graph of fn() at this batch size: restored if it can be, else warmed up and captured live, as before."""
+    @property
+    def why_live(self) -> str:
+        """Why no graph can be restored, known without asking for one; "" if none is known."""
+        return self._why_live
+
+    def get(self, kind: str, batch: int, fn: Callable[[], Any], prepare: Optional[Callable[[], None]] = None) -> Step:
+        """The graph of fn() at this batch size: restored if it can be, else warmed up and captured live, as before.
+
+        prepare() is called between the warm-up and a live capture, outside of the graph.
+        """
         with self._lock:
             if self._closed:
                 raise RuntimeError("medusa: these graphs have been closed")
@@ -148,11 +159,11 @@ class Graphs:
             known = self._steps.get((kind, batch))
             if known is not None:
                 return known
-            step = self._make(kind, batch, fn)
+            step = self._make(kind, batch, fn, prepare)
             self._steps[kind, batch] = step
             return step
 
-    def _make(self, kind: str, batch: int, fn: Callable[[], Any]) -> Step:
+    def _make(self, kind: str, batch: int, fn: Callable[[], Any], prepare: Optional[Callable[[], None]]) -> Step:
         why = self._why_live
         if self._mode == "restore" and not why:
             try:
@@ -162,7 +173,7 @@ class Graphs:
                 self._log_once(logging.INFO if isinstance(error, _api.Error) else logging.WARNING, kind, batch, why)
         elif self._mode == "restore":
             self._log_once(logging.WARNING, kind, batch, why)
-        return self._live(kind, batch, fn, why)
+        return self._live(kind, batch, fn, why, prepare)
 
     def _log_once(self, level: int, kind: str, batch: int, why: str) -> None:
         if why not in self._logged:
@@ -231,11 +242,15 @@ class Graphs:
 
     # ---- live ----
 
-    def _live(self, kind: str, batch: int, fn: Callable[[], Any], why: str) -> Step:
+    def _live(
+        self, kind: str, batch: int, fn: Callable[[], Any], why: str, prepare: Optional[Callable[[], None]] = None
+    ) -> Step:
         recording = self._mode in ("capture", "verify")
         refusals = []
 
         def before_capture(draws: bool) -> None:
+            if prepare is not None:
+                prepare()
             if recording:
                 self._tell_late()
             if recording and draws:
@@ -291,8 +306,11 @@ class Graphs:
             if refusal:
                 self._refuse(graph, label, batch, refusal)
             _api.graph_label(graph, label, batch)
-            if self._mode == "verify" and self._randomize is not None and not refusal:
-                self._verify(kind, batch, fn, step, graph)
+            if self._randomize is not None and not refusal:
+                if self._mode == "verify":
+                    self._verify(kind, batch, fn, step, graph)
+                else:
+                    self._replay_random(self._randomize, kind, batch, step)
         except _api.Error as error:
             log.warning("graph %s/%d is not recorded: %s", label, batch, error)
 
@@ -329,6 +347,12 @@ class Graphs:
                 self._refuse(graph, label, batch, "it draws random numbers (RNG), which its warm-up did not")
             except _api.Error as error:
                 log.warning("graph %s/%d: %s", label, batch, error)
+
+    def _replay_random(self, randomize: verify.Randomize, kind: str, batch: int, step: LiveStep) -> None:
+        """A capture tests a graph before its first launch, on what its inputs hold then: they must be valid for it."""
+        verify.replay(
+            step, lambda numbers: randomize(kind, batch, numbers), self._bindings, self._device, f"{self._label(kind)}/{batch}"
+        )
 
     def _verify(self, kind: str, batch: int, fn: Callable[[], Any], step: LiveStep, graph: int) -> None:
         randomize = self._randomize

@@ -20,18 +20,26 @@ ROUNDS = 3
 Randomize = Callable[[str, int, torch.Generator], None]
 
 
-class Snapshot:
-    """Copies of what graphs may write. State that is too large is left: it must be written idempotently."""
+COPIES = 8  # of what graphs may write: at most five at once, and eager runs need memory, too
 
-    def __init__(self, bindings: Bindings, device: int) -> None:
-        left = torch.cuda.mem_get_info(device)[0] // 4
-        self._storages: List[Tuple[str, torch.Tensor]] = []
-        for bound in sorted((b for b in bindings if b.role != _api.CONSTANT), key=lambda b: b.size):
-            if bound.size > left:
-                break
-            left -= bound.size
-            self._storages.append((bound.name, _bytes(bound)))
-        self._device = device
+
+def _storages(bindings: Bindings, device: int) -> List[Tuple[str, torch.Tensor]]:
+    """What graphs may write, the smallest first. What is too large is left out: it must be written idempotently."""
+    left = torch.cuda.mem_get_info(device)[0] // COPIES
+    found: List[Tuple[str, torch.Tensor]] = []
+    for bound in sorted((b for b in bindings if b.role != _api.CONSTANT), key=lambda b: b.size):
+        if bound.size > left:
+            break
+        left -= bound.size
+        found.append((bound.name, _bytes(bound)))
+    return found
+
+
+class Snapshot:
+    """Copies of storages. All snapshots of a comparison hold the same ones, however much memory is left by then."""
+
+    def __init__(self, storages: List[Tuple[str, torch.Tensor]], device: int) -> None:
+        self._storages, self._device = storages, device
         self.tensors: Dict[str, torch.Tensor] = {}
         self._random: Optional[torch.Tensor] = None
 
@@ -53,10 +61,10 @@ def _bytes(bound: Bound) -> torch.Tensor:
     return torch.empty(0, dtype=torch.uint8, device=bound.tensor.device).set_(storage, 0, (bound.size,), (1,))
 
 
-def _after(run: Callable[[], Any], bindings: Bindings, device: int) -> Dict[str, torch.Tensor]:
+def _after(run: Callable[[], Any], storages: List[Tuple[str, torch.Tensor]], device: int) -> Dict[str, torch.Tensor]:
     """Copies of everything that a run has returned and written."""
     left = {f"output{place}": tensor.clone() for place, tensor in tensors_of(run()).items()}
-    left.update(Snapshot(bindings, device).take().tensors)
+    left.update(Snapshot(storages, device).take().tensors)
     torch.cuda.synchronize(device)
     return left
 
@@ -88,6 +96,25 @@ def _judge(eager: Dict[str, torch.Tensor], replayed: Dict[str, torch.Tensor], ac
     return Verdict(different=str(difference))
 
 
+def _numbers(device: int, seed: str) -> torch.Generator:
+    numbers = torch.Generator(places.device_of(device))
+    numbers.manual_seed(zlib.crc32(seed.encode()))
+    return numbers
+
+
+def replay(
+    step: Step, randomize: Callable[[torch.Generator], None], bindings: Bindings, device: int, seed: str
+) -> None:
+    """One replay on random inputs; everything is put back."""
+    before = Snapshot(_storages(bindings, device), device).take()
+    try:
+        randomize(_numbers(device, seed))
+        step.replay()
+    finally:
+        before.put_back()
+        torch.cuda.synchronize(device)
+
+
 def compare(
     step: Step,
     forward: Callable[[], Any],
@@ -103,17 +130,16 @@ def compare(
     and counts as wrong beyond what the user accepts. Everything is put back.
     """
     verdict = Verdict()
-    before = Snapshot(bindings, device).take()
+    storages = _storages(bindings, device)
+    before = Snapshot(storages, device).take()
     try:
         for turn in range(ROUNDS):
-            numbers = torch.Generator(places.device_of(device))
-            numbers.manual_seed(zlib.crc32(f"{seed}/{turn}".encode()))
-            randomize(numbers)
-            start = Snapshot(bindings, device).take()
+            randomize(_numbers(device, f"{seed}/{turn}"))
+            start = Snapshot(storages, device).take()
 
             def again(run: Callable[[], Any], start: Snapshot = start) -> Dict[str, torch.Tensor]:
                 start.put_back()
-                return _after(run, bindings, device)
+                return _after(run, storages, device)
 
             eager, replayed = again(forward), again(step.replay)
             found = _judge(eager, replayed, accepted)

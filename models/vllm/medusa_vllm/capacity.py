@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much memory vLLM's KV cache may have: measured by vLLM's own profiling in a capture, answered by the artifact after it."""
+from __future__ import annotations
+
+import logging
+from typing import Any, Callable
+
+from medusa.torch import kv_capacity
+
+from . import facts
+
+log = logging.getLogger("vllm.medusa")
+
+GRAIN = 64 << 20  # bytes: two runs of a capture measure some MiB apart, and their KV caches must be equal
+
+
+def determine(takeover: Any, profile: Callable[[], int]) -> int:
+    """Stands in for Worker.determine_available_memory; bytes for the KV cache."""
+    worker = takeover.worker
+    measured = []
+
+    def run() -> None:
+        measured.append(profile())
+
+    utilization = worker.cache_config.gpu_memory_utilization
+    answer = kv_capacity(f"vllm {facts.configuration_hash(worker.vllm_config)}", GRAIN, utilization, run)
+    if answer.from_profile:
+        takeover.postpone_compiling()
+        log.info("medusa: %.2f GiB for the KV cache, from the artifact: no profiling", answer.bytes / (1 << 30))
+    worker.available_kv_cache_memory_bytes = min([answer.bytes, *(size // GRAIN * GRAIN for size in measured)])
+    return worker.available_kv_cache_memory_bytes

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What vLLM's graphs depend on and no tensor shows: its version, configuration, environment and attention backends."""
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Dict
+
+# Attributes of vLLM's modules that tell how far compiling has come, or where a cache lies; not what is computed.
+PROGRESS = frozenset((
+    "compiled", "do_not_compile", "first_compile", "evaluate_guards", "was_aot_compile_fn_loaded_from_disk", "aot_compiled_fn",
+    "_aot_compilation_path", "_aot_cache_dir", "_compile_prefix",
+))
+
+
+def is_setting(name: str, value: Any) -> bool:
+    """Whether an attribute of a module decides what it computes: vLLM's configuration objects are hashed by vLLM itself."""
+    return name not in PROGRESS and not type(value).__module__.startswith("vllm.config")
+
+
+def configuration_hash(config: Any) -> str:
+    """vLLM's own hash of all that decides the computation, without what the start itself writes there."""
+    return str(config.compute_hash())
+
+
+def _environment() -> str:
+    """vLLM's environment variables that go into its own key for compiled code."""
+    from vllm import envs
+
+    factors = json.dumps(envs.compile_factors(), sort_keys=True, default=str)
+    return hashlib.sha256(factors.encode()).hexdigest()[:32]
+
+
+def of(worker: Any, manager: Any) -> Dict[str, str]:
+    import vllm
+
+    config, runner = worker.vllm_config, worker.model_runner
+    scheduler, cache = config.scheduler_config, config.cache_config
+    backends = [group.backend.__qualname__ for groups in runner.attn_groups for group in groups]
+    return {
+        "vllm": str(vllm.__version__),
+        "vllm.config": configuration_hash(config),
+        "vllm.environment": _environment(),
+        "vllm.limits": f"max_num_seqs={scheduler.max_num_seqs} max_num_batched_tokens={scheduler.max_num_batched_tokens} "
+                       f"max_model_len={config.model_config.max_model_len}",
+        "vllm.kv": f"dtype={cache.cache_dtype} blocks={runner.kv_cache_config.num_blocks} "
+                   f"block_sizes={list(runner.kernel_block_sizes)}",
+        "vllm.graphs": f"{manager.cudagraph_mode} query_len={manager.decode_query_len}",
+        "vllm.attention": " ".join(backends),
+    }

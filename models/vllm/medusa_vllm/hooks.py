@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The methods of vLLM that are wrapped, and nothing else: two of the worker, one of the graph manager."""
+from __future__ import annotations
+
+import functools
+import logging
+from typing import Any, Callable
+
+from . import capacity, fit
+from .takeover import Takeover
+
+log = logging.getLogger("vllm.medusa")
+
+ATTRIBUTE = "_medusa_takeover"  # of a worker and of its graph manager
+
+
+def _wrap(owner: type, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    method = getattr(owner, name)
+    if not getattr(method, "_medusa", False):
+        wrapped = functools.wraps(method)(make(method))
+        wrapped._medusa = True  # type: ignore[attr-defined]
+        setattr(owner, name, wrapped)
+
+
+def hook_worker(module: Any) -> None:
+    """vllm.v1.worker.gpu_worker: KV capacity, and the take-over before graphs are captured."""
+    why = fit.unfit_module(module.Worker, fit.WORKER)
+    if why:
+        log.warning("medusa: vLLM is left as it is: %s", why)
+        return
+    _wrap(module.Worker, "determine_available_memory", _determine_available_memory)
+    _wrap(module.Worker, "compile_or_warm_up_model", _compile_or_warm_up_model)
+
+
+def hook_graphs(module: Any) -> None:
+    """vllm.v1.worker.gpu.cudagraph_utils: the loop over graphs to capture."""
+    why = fit.unfit_module(module.CudaGraphManager, fit.MANAGER)
+    if why:
+        log.warning("medusa: vLLM is left as it is: %s", why)
+        return
+    _wrap(module.CudaGraphManager, "capture", _capture)
+
+
+def takeover_of(worker: Any) -> Any:
+    """The worker's take-over; None where vLLM is left as it is, which is logged once, with the reason."""
+    if not hasattr(worker, ATTRIBUTE):
+        takeover = None
+        try:
+            why = fit.unfit(worker)
+            if why:
+                log.warning("medusa: all graphs are captured live: %s", why)
+            else:
+                takeover = Takeover(worker)
+        except Exception:  # pylint: disable=broad-except
+            log.exception("medusa: all graphs are captured live")
+        setattr(worker, ATTRIBUTE, takeover)
+    return getattr(worker, ATTRIBUTE)
+
+
+def _determine_available_memory(original: Callable[..., int]) -> Callable[..., int]:
+    def determine_available_memory(worker: Any) -> int:
+        takeover = takeover_of(worker)
+        if takeover is None or worker.cache_config.kv_cache_memory_bytes:
+            return original(worker)
+        return capacity.determine(takeover, lambda: original(worker))
+
+    return determine_available_memory
+
+
+def _compile_or_warm_up_model(original: Callable[..., Any]) -> Callable[..., Any]:
+    def compile_or_warm_up_model(worker: Any) -> Any:
+        takeover = takeover_of(worker)
+        manager = getattr(worker.model_runner, "cudagraph_manager", None)
+        if takeover is not None and manager is not None:
+            setattr(manager, ATTRIBUTE, takeover)
+        times = original(worker)
+        if takeover is not None:
+            takeover.ready()
+        return times
+
+    return compile_or_warm_up_model
+
+
+def _capture(original: Callable[..., None]) -> Callable[..., None]:
+    def capture(manager: Any, create_forward_fn: Callable[..., Any], *args: Any, **options: Any) -> None:
+        takeover = getattr(manager, ATTRIBUTE, None)
+        if takeover is None or not takeover.capture(manager, create_forward_fn):
+            original(manager, create_forward_fn, *args, **options)
+
+    return capture
