@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes the wheel of the PyTorch adapter: wheel.sh OUT, called by `make wheel`. Works on a copy, as setuptools leaves folders where it works.
+# Makes the wheels of the adapters for PyTorch and vLLM: wheel.sh OUT, called by `make wheel`. Works on a copy, as setuptools leaves folders where it works.
 set -eu
 cd "$(dirname "$0")/.."
 out=$1 python=${PYTHON:-python3}
@@ -15,14 +15,21 @@ isolation=
 
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
-cp -rL models/torch/pyproject.toml models/torch/README.md models/torch/medusa "$copy/"
-find "$copy" -name __pycache__ -prune -exec rm -rf {} +
-mkdir -p "$out"
-$python -W ignore -m pip wheel -q --disable-pip-version-check --no-deps $isolation -w "$copy/wheel" "$copy" >"$copy/log" 2>&1 || {
-	cat "$copy/log" >&2
-	[ -n "$isolation" ] || echo "wheel: without a network $python needs setuptools and wheel; on Debian: apt-get install python3-setuptools python3-wheel" >&2
-	exit 1
+make_wheel() { # folder of the project, its package
+	mkdir "$copy/$2"
+	cp -rL "$1/pyproject.toml" "$1/README.md" "$1/$2" "$copy/$2/"
+	find "$copy/$2" -name __pycache__ -prune -exec rm -rf {} +
+	$python -W ignore -m pip wheel -q --disable-pip-version-check --no-deps $isolation -w "$copy/wheels" "$copy/$2" >"$copy/log" 2>&1 || {
+		cat "$copy/log" >&2
+		[ -n "$isolation" ] ||
+			echo "wheel: without a network $python needs setuptools and wheel; on Debian: apt-get install python3-setuptools python3-wheel" >&2
+		exit 1
+	}
 }
-rm -f "$out"/medusa_torch-*.whl
-mv "$copy"/wheel/*.whl "$out/"
-(cd "$out" && printf '%s\n' medusa_torch-*.whl)
+
+make_wheel models/torch medusa
+make_wheel models/vllm medusa_vllm
+mkdir -p "$out"
+rm -f "$out"/medusa_torch-*.whl "$out"/medusa_vllm-*.whl
+mv "$copy"/wheels/*.whl "$out/"
+(cd "$out" && printf '%s\n' medusa_torch-*.whl medusa_vllm-*.whl)

@@ -17,7 +17,7 @@ for command in tools/medusa-*.c; do
 	assert_file "$root/usr/bin/$name"
 	assert_file "$root/usr/share/man/man1/$name.1"
 done
-for page in medusa medusa-torch; do assert_file "$root/usr/share/man/man7/$page.7"; done
+for page in medusa medusa-torch medusa-vllm; do assert_file "$root/usr/share/man/man7/$page.7"; done
 while read -r function; do # by a page or by a link that leads to one
 	page=$root/usr/share/man/man3/$function.3
 	[ "$(head -c 4 "$page")" = ".so " ] && page=$root/usr/share/man/$(sed 's/^\.so //' "$page")

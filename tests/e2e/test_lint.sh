@@ -4,10 +4,11 @@
 . "$(dirname "$0")/lib.sh"
 
 tree=$work/tree
-mkdir -p "$tree/tests" "$tree/docs/man" "$tree/models/torch/medusa" "$tree/bench/results"
+mkdir -p "$tree/tests" "$tree/docs/man" "$tree/models/torch/medusa" "$tree/models/vllm/medusa_vllm" "$tree/bench/results"
 cp -r tests/lint "$tree/tests/"
 cp .clang-format VERSION CHANGELOG.md "$tree/"
 ln -s ../../../VERSION "$tree/models/torch/medusa/VERSION"
+ln -s ../../../VERSION "$tree/models/vllm/medusa_vllm/VERSION"
 printf 'int good(void);\n' >"$tree/good.c"
 cp docs/man/medusa-sign.1 "$tree/docs/man/"
 # However the user has set up git, and without a repository around.

@@ -4,22 +4,28 @@
 . "$(dirname "$0")/lib.sh"
 version=$(cat VERSION)
 wheel=$work/wheels/medusa_torch-$version-py3-none-any.whl
+plugin=$work/wheels/medusa_vllm-$version-py3-none-any.whl
 unset PYTHONPATH
 export PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 [ -z "${SAN:-}" ] || export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 # Python never gives back all that it takes
 
 section "made"
-before=$(find models/torch | sort)
+before=$(find models/torch models/vllm | sort)
 run wheel make --no-print-directory wheel WHEELS="$work/wheels"
 assert_exit wheel 0
-assert_equal "what make wheel says" "${wheel##*/}" "$(cat "$work/wheel.out")"
+assert_equal "what make wheel says" "${wheel##*/}"$'\n'"${plugin##*/}" "$(cat "$work/wheel.out")"
 assert_file "$wheel"
-assert_equal "what it leaves in the tree" "" "$(diff <(echo "$before") <(find models/torch | sort))"
+assert_file "$plugin"
+assert_equal "what it leaves in the tree" "" "$(diff <(echo "$before") <(find models/torch models/vllm | sort))"
 run files python3 -m zipfile -l "$wheel"
 expected=$(cd models/torch && find medusa -name '*.py' -o -name VERSION | sort)
 assert_equal "files" "$expected" "$(awk '{ print $1 }' "$work/files.out" | grep '^medusa/' | sort)"
 run again make --no-print-directory wheel WHEELS="$work/again"
 assert_same_file "$wheel" "$work/again/${wheel##*/}"
+assert_same_file "$plugin" "$work/again/${plugin##*/}"
+run plugin_files python3 -m zipfile -l "$plugin"
+expected=$(cd models/vllm && find medusa_vllm -name '*.py' -o -name VERSION | sort)
+assert_equal "files of the plug-in" "$expected" "$(awk '{ print $1 }' "$work/plugin_files.out" | grep '^medusa_vllm/' | sort)"
 
 section "installed in a fresh environment, without a network"
 run venv python3 -m venv --without-pip "$work/venv"
@@ -53,8 +59,22 @@ grep -o '^.* \.\.\. skipped .*' "$work/unittest.err"
 assert_lacks "$work/unittest.err" "Ran 0 tests"
 [ $failures = 0 ] || grep -A 30 '^\(FAIL\|ERROR\): ' "$work/unittest.err"
 
+section "the plug-in for vLLM"
+run plugin env PIP_CONFIG_FILE=/dev/null PIP_NO_INDEX=1 python3 -m pip --python "$fresh" install --no-index "$plugin"
+assert_exit plugin 0
+run entry env -C "$work" "$fresh" -c 'from importlib.metadata import entry_points
+points = entry_points()
+points = points.select(group="vllm.general_plugins") if hasattr(points, "select") else points["vllm.general_plugins"]
+for point in points: print(point.name, point.value, point.load()())'
+assert_equal "vLLM finds it, and without a Medusa library it does nothing" "medusa medusa_vllm:register None" "$(cat "$work/entry.out")"
+cp -r models/vllm/tests "$work/plugin_tests"
+mkdir "$work/torch"
+ln -s "$work/tests" "$work/torch/tests"
+PYTHONPATH=$packages:$work/tests run plugin_unittest python3 -m unittest discover --verbose --start-directory "$work/plugin_tests"
+assert_exit plugin_unittest 0
+
 section "uninstalled"
-run uninstall python3 -m pip --python "$fresh" uninstall -y medusa-torch
+run uninstall python3 -m pip --python "$fresh" uninstall -y medusa-torch medusa-vllm
 assert_exit uninstall 0
 assert_equal "what is left" "" "$(find "$packages" -iname '*medusa*')"
 finish

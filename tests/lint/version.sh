@@ -26,6 +26,7 @@ released='^## \[?'${version//./\\.}'\]? - (unreleased|[0-9]{4}-[0-9]{2}-[0-9]{2}
 heading=$(grep -m 1 '^## ' CHANGELOG.md)
 [[ $heading =~ $released ]] || complain "CHANGELOG.md does not begin with the release of VERSION, \"## [$version] - unreleased\" or its date" \
 	"${heading:-no line begins with \"## \"}"
-[ "$(readlink models/torch/medusa/VERSION)" = ../../../VERSION ] ||
-	complain "models/torch/medusa/VERSION is no link to the tree's VERSION" "$(ls -l models/torch/medusa/VERSION 2>&1)"
+for link in models/torch/medusa/VERSION models/vllm/medusa_vllm/VERSION; do
+	[ "$(readlink $link)" = ../../../VERSION ] || complain "$link is no link to the tree's VERSION" "$(ls -l $link 2>&1)"
+done
 exit $failed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Callable
+from typing import Any, Callable, List
 
 from medusa.torch import kv_capacity
 
@@ -15,15 +15,26 @@ GRAIN = 64 << 20  # bytes: two runs of a capture measure some MiB apart, and the
 
 
 def determine(takeover: Any, profile: Callable[[], int]) -> int:
-    """Stands in for Worker.determine_available_memory; bytes for the KV cache."""
+    """Stands in for Worker.determine_available_memory; bytes for the KV cache. What profile() raises passes through."""
     worker = takeover.worker
-    measured = []
+    measured: List[int] = []
+    raised: List[BaseException] = []
 
     def run() -> None:
-        measured.append(profile())
+        try:
+            measured.append(profile())
+        except BaseException as error:
+            raised.append(error)
+            raise
 
     utilization = worker.cache_config.gpu_memory_utilization
-    answer = kv_capacity(f"vllm {facts.configuration_hash(worker.vllm_config)}", GRAIN, utilization, run)
+    try:
+        answer = kv_capacity(f"vllm {facts.configuration_hash(worker.vllm_config)}", GRAIN, utilization, run)
+    except Exception:  # pylint: disable=broad-except
+        if raised:
+            raise
+        log.exception("medusa: KV capacity is vLLM's own")
+        return measured[0] if measured else profile()
     if answer.from_profile:
         takeover.postpone_compiling()
         log.info("medusa: %.2f GiB for the KV cache, from the artifact: no profiling", answer.bytes / (1 << 30))

@@ -54,15 +54,17 @@ class Takeover:
             why = f"cudagraph_mode {manager.cudagraph_mode.name} has no full graphs"
         try:
             why = why or self._open(manager, descriptors)
-        except Exception as error:  # pylint: disable=broad-except
-            log.exception("medusa: all graphs are captured live")
+            if not why:
+                self._make_all(manager, descriptors, create_forward_fn)
+        except Exception as error:  # pylint: disable=broad-except  # of the engine's own errors vLLM's capture tells again
+            log.exception("medusa: a failure while graphs were made")
             why = repr(error)
         if why:
             log.warning("medusa: all graphs are captured live: %s", why)
+            manager.graphs.clear()
             self._close()
             self.compile_now()
             return False
-        self._make_all(manager, descriptors, create_forward_fn)
         # The others are pieces, which nobody made: batches with prefills run without graphs.
         manager._candidates = {
             key: [desc for desc in candidates if desc.cg_mode == CUDAGraphMode.FULL]
@@ -120,8 +122,11 @@ class Takeover:
 
     def ready(self) -> None:
         """Everything is captured or restored, and vLLM has warmed up."""
-        if self.graphs is not None:
-            self.graphs.ready()
+        try:
+            if self.graphs is not None:
+                self.graphs.ready()
+        except Exception:  # pylint: disable=broad-except
+            log.exception("medusa: the capture does not end here")
 
     def _close(self) -> None:
         if self.graphs is not None:
