@@ -57,8 +57,8 @@ static bool is_interpreter(const char *program)
 	return false;
 }
 
-/* The argument that names an interpreter's script; 0 for none, as with python3 -m module. */
-static uint32_t script_of(const struct md_argument_list *arguments)
+/* None with python3 -m module. */
+uint32_t md_arguments_script(const struct md_argument_list *arguments)
 {
 	if (!arguments->count || !is_interpreter(arguments->items[0].text))
 		return 0;
@@ -136,10 +136,11 @@ static enum md_status differs(const struct md_argument_list *now, uint32_t at, c
 			    at, is, stored_name, was, vary);
 }
 
-enum md_status md_arguments_compare(const struct md_argument_list *stored, const struct md_argument_list *now,
-				    const struct md_argument_list *vary, const char *stored_name, struct md_error *err)
+static enum md_status compare_arguments(const struct md_argument_list *stored, const struct md_argument_list *now,
+					const struct md_argument_list *vary, const char *stored_name,
+					struct md_error *err)
 {
-	uint32_t script[2] = {script_of(stored), script_of(now)};
+	uint32_t script[2] = {md_arguments_script(stored), md_arguments_script(now)};
 	for (uint32_t s = 0, n = 0;; s++, n++) {
 		const char *was = next(vary, stored, &s), *is = next(vary, now, &n);
 		if (!was && !is)
@@ -148,6 +149,30 @@ enum md_status md_arguments_compare(const struct md_argument_list *stored, const
 		if (!was || !is || strcmp(program ? file_name(was) : was, program ? file_name(is) : is) != 0)
 			return differs(now, n, was, is, stored_name, err);
 	}
+}
+
+/* What is said of the program's files, which is taken off the list; NULL: nothing. */
+static const char *take_program(struct md_argument_list *arguments)
+{
+	const char *last = arguments->count ? arguments->items[arguments->count - 1].text : "";
+	if (strncmp(last, MD_ARGUMENTS_PROGRAM, strlen(MD_ARGUMENTS_PROGRAM)) != 0)
+		return NULL;
+	arguments->count--;
+	return last;
+}
+
+enum md_status md_arguments_compare(const struct md_argument_list *stored, const struct md_argument_list *now,
+				    const struct md_argument_list *vary, const char *stored_name, struct md_error *err)
+{
+	struct md_argument_list then = *stored, here = *now; /* which own nothing */
+	const char *was = take_program(&then), *is = take_program(&here);
+	MD_FORWARD(compare_arguments(&then, &here, vary, stored_name, err));
+	if ((!was && !is) || (was && is && !strcmp(was, is)) || fits(vary, "program"))
+		return MD_OK;
+	return md_error_set(err, MD_ERR_MISMATCH,
+			    "the program, or the script that it runs, is another file than the one that %s: capture "
+			    "again, or capture with --vary program if its graphs do not depend on it",
+			    stored_name);
 }
 
 /* ---- one line ---- */

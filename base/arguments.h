@@ -25,6 +25,15 @@ bool md_arguments_add(struct md_argument_list *arguments, const char *text);
 bool md_arguments_copy(const struct md_argument_list *from, struct md_argument_list *out);
 void md_arguments_finish(struct md_argument_list *arguments);
 
+/* The argument that names the script of an interpreter; 0: none. */
+uint32_t md_arguments_script(const struct md_argument_list *arguments);
+
+/*
+ * A list may end with a text that begins so, and that says what the files of the program and its script hold. It is
+ * compared like an argument, which the pattern "program" lets vary.
+ */
+#define MD_ARGUMENTS_PROGRAM "(program: "
+
 /*
  * MD_ERR_MISMATCH at the first argument that differs, by its position in `now`; stored and now name the two sides in
  * the message ("the artifact was captured with"). The program may have another path as long as its file name is the

@@ -5,11 +5,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/file.h"
 #include "base/hash.h"
+#include "driver/image.h"
 
 #define HANDED_ON "MEDUSA_ARGUMENTS="
 
@@ -101,7 +104,57 @@ __attribute__((constructor)) static void keep_arguments(int argc, char **argv)
 		hand_on(joined);
 }
 
+/* ---- the program's files ---- */
+
+#define MOST (64u << 20) /* bytes of a file without a build-id, and of a script */
+
+static void put_file(struct md_buf *all, const char *path)
+{
+	struct md_file_bytes bytes = {0};
+	struct md_error err = {0};
+	if (md_file_read(path, MOST, &bytes, &err) == MD_OK)
+		md_buf_put(all, bytes.data, bytes.size);
+	md_file_release(&bytes);
+}
+
+/* A build-id needs no file; a program that has none is read. */
+static void put_program(struct md_buf *all)
+{
+	struct md_image_home home = {0};
+	struct md_error err = {0};
+	md_image_home((const void *)getauxval(AT_PHDR), &home, &err);
+	if (home.build_id_size)
+		md_buf_put(all, home.build_id, home.build_id_size);
+	else
+		put_file(all, "/proc/self/exe");
+}
+
+static bool add_program(struct md_argument_list *arguments)
+{
+	uint32_t script = md_arguments_script(arguments);
+	char hash[MD_HASH_TEXT_BYTES], text[sizeof(MD_ARGUMENTS_PROGRAM) + MD_HASH_TEXT_BYTES];
+	struct md_buf all;
+	md_buf_init(&all);
+	put_program(&all);
+	if (script)
+		put_file(&all, arguments->items[script].text);
+	bool done = !all.failed;
+	if (done) {
+		struct md_hash digest = md_hash_bytes(all.data, all.size);
+		md_hash_format(&digest, hash);
+		snprintf(text, sizeof(text), MD_ARGUMENTS_PROGRAM "%s)", hash);
+		done = md_arguments_add(arguments, text);
+	}
+	md_buf_finish(&all);
+	return done;
+}
+
 bool md_process_arguments(struct md_argument_list *out)
 {
-	return joined && md_arguments_split(joined, out);
+	if (!joined || !md_arguments_split(joined, out))
+		return false;
+	if (add_program(out))
+		return true;
+	md_arguments_finish(out);
+	return false;
 }

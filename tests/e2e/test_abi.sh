@@ -97,7 +97,7 @@ for program in versioned before; do
 	link "$engine" "$work/engine.c" "$folder" -L"$lib/hostcuda" -l:libcuda.so.1
 	run alone "$engine"
 	assert_same_file "$work/expected" "$work/alone.out"
-	run capture medusa-capture -o "$work/$program.medusa" -- "$engine"
+	run capture medusa-capture --vary program -o "$work/$program.medusa" -- "$engine"
 	assert_exit capture 0
 	for bind_now in "" 1; do
 		run restored env LD_BIND_NOW=$bind_now medusa-restore "$work/$program.medusa" -- "$engine"

@@ -59,6 +59,26 @@ restored path plain "$work/assumptions_subject" --value 5
 assert_contains "$work/path.err" "constant restored"
 refused program plain "argument 0 is \"$work/another\"" "$work/another" --value 5
 
+section "another build of the program, or another script"
+another_build="the program, or the script that it runs, is another file than the one that the artifact was captured with: capture again, or capture with --vary program if its graphs do not depend on it"
+rebuilt() { # file: with another build-id
+	python3 - "$subject" "$1" <<'END'
+import os, sys
+bytes_ = bytearray(open(sys.argv[1], "rb").read())
+at = bytes_.find(b"\4\0\0\0\24\0\0\0\3\0\0\0GNU\0")
+assert at >= 0, "no build-id"
+bytes_[at + 16] ^= 1
+open(sys.argv[2], "wb").write(bytes_)
+os.chmod(sys.argv[2], 0o755)
+END
+}
+mkdir "$work/rebuilt" && rebuilt "$work/rebuilt/assumptions_subject"
+export LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$MEDUSA_BUILD/lib # it lies elsewhere than its library
+refused rebuilt plain "$another_build" "$work/rebuilt/assumptions_subject" --value 5
+captured any_build 0 --vary program -- "$subject" --value 5
+restored rebuilt.any any_build "$work/rebuilt/assumptions_subject" --value 5
+assert_contains "$work/rebuilt.any.err" "constant restored"
+
 section "arguments that may vary"
 captured vary 0 --vary '--port=*' --vary '*.log' --vary -v -- "$subject" --port 8000 --value 5
 run vary.text medusa-inspect --text "$work/vary.medusa"
@@ -134,6 +154,8 @@ for how in alone spawn; do
 	captured $how 0 -- python3 "$work/worker.py" 5 $how
 	restored $how.same $how python3 "$work/elsewhere/worker.py" 5 $how
 	assert_contains "$work/$how.same.err" "g restored"
+	mkdir "$work/$how.edited" && { cat "$work/worker.py" && echo '# edited'; } >"$work/$how.edited/worker.py"
+	refused $how.edited $how "$another_build" python3 "$work/$how.edited/worker.py" 5 $how
 	refused $how.other $how 'argument 2 is "7", the artifact was captured with "5"' python3 "$work/worker.py" 7 $how
 done
 section "nothing that is compared"

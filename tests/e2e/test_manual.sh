@@ -34,7 +34,7 @@ for page in docs/man/*.3; do
 	case $how in
 	alone) ;;
 	captured)
-		run capture medusa-capture -o "$work/$name.medusa" -- "$work/$name"
+		run capture medusa-capture --vary program -o "$work/$name.medusa" -- "$work/$name" # below, another program has its name
 		assert_exit capture 0
 		assert_lacks "$work/capture.err" "will not be materialized"
 		run restored medusa-restore "$work/$name.medusa" -- "$work/$name"
