@@ -276,14 +276,28 @@ static void read_left_out(void)
 		md_warn("MEDUSA_LEAVE_OUT: %s", err.message);
 }
 
-const char *md_note_left_out(const struct md_note_of *of)
+static void know_left_out(void)
 {
 	static bool known;
 	if (!known)
 		read_left_out();
 	known = true;
+}
+
+const char *md_note_left_out(const struct md_note_of *of)
+{
+	know_left_out();
 	for (size_t i = 0; i < left_out_count; i++)
 		if (left_out[i].event == MD_NOTE_LEFT_OUT && md_note_same(&left_out[i].of, of))
 			return left_out[i].why;
 	return NULL;
+}
+
+unsigned md_note_left_out_count(const char *test)
+{
+	unsigned count = 0;
+	know_left_out();
+	for (size_t i = 0; i < left_out_count; i++)
+		count += left_out[i].event == MD_NOTE_LEFT_OUT && !strcmp(left_out[i].of.test, test);
+	return count;
 }

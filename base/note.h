@@ -30,6 +30,7 @@ enum md_note_event {
 
 #define MD_NOTE_POISON "poison test"
 #define MD_NOTE_PROOF "proof"
+#define MD_NOTE_BORDER "trial of an address between two bindings" /* its label names a parameter, not a graph */
 
 /* The subject of a note. A graph without a label (NULL) is identified by its number in the process. */
 struct md_note_of {
@@ -69,5 +70,7 @@ void md_note_end(void);
 void md_note_break(enum md_note_event event, const char *why);
 /* Why the command wants this left out; NULL: it does not. */
 const char *md_note_left_out(const struct md_note_of *of);
+/* How many of a test are left out. */
+unsigned md_note_left_out_count(const char *test);
 
 #endif

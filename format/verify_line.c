@@ -8,7 +8,8 @@
 
 #include "base/json.h"
 
-static const char *const verdicts[] = {"skipped", "pass", "fail", "nondeterministic", "begun", "end", "noise"};
+static const char *const verdicts[] = {"skipped", "pass", "fail",  "nondeterministic",
+				       "begun",   "end",  "noise", "begins"};
 
 #define VERDICTS (sizeof(verdicts) / sizeof(verdicts[0]))
 

@@ -22,6 +22,11 @@ enum md_verdict {
 	    /* no comparison: the doubtful word of index `bytes` is proven to be noise by the comparison that goes on */
 	6,
 	MD_VERDICT_END = 5, /* no comparison: the report of this process is complete */
+	/*
+	 * No comparison: each address of the graph that is the end of another binding and the beginning of the one of
+	 * index `bytes` was shown to be the beginning.
+	 */
+	MD_VERDICT_BEGINS = 7,
 };
 
 struct md_verify_line {

@@ -58,9 +58,11 @@ static void patch_doubtful(const struct md_restore *r, const struct md_restore_g
 enum md_status md_restore_patch(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
 {
 	struct md_artifact_graph *stored = graph->stored;
-	for (uint32_t i = 0; i < stored->pointer_count; i++) {
+	for (uint32_t i = 0, moved = 0; i < stored->pointer_count; i++) {
 		const struct md_pointer *pointer = &stored->pointers[i];
 		uint64_t address = md_restore_alloc_address(r, pointer->alloc) + (uint64_t)pointer->offset;
+		if (moved < graph->moved_count && graph->moved[moved].pointer == i)
+			address = graph->moved[moved++].address;
 		if (patch_word(&stored->nodes[pointer->node], pointer, address, err) != MD_OK)
 			return md_error_prefix(err, "node %u, byte %u", pointer->node, pointer->at);
 	}

@@ -110,9 +110,17 @@ struct md_trial { /* values of doubtful words in a trial of a verify run, in pla
 	uint64_t value;
 };
 
+struct md_moved { /* a pointer of the graph that has this address in place of its own, in verify mode */
+	uint32_t pointer;
+	uint64_t address;
+};
+
 struct md_restore_graph {
 	struct md_artifact_graph *stored;
 	struct md_trial trial;
+	const struct md_moved *moved; /* ascending; not owned */
+	uint32_t moved_count;
+	unsigned border_tries; /* verifying: to learn what addresses between bindings mean */
 	enum md_graph_state state;
 	bool handed_out;
 	bool stale;                              /* made for an address that the binding no longer has */

@@ -4,6 +4,7 @@
 #include "tools/verify_report.h"
 
 #include <criterion/criterion.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -171,6 +172,8 @@ Test(verify, should_fail_other_lines)
 	    "[]\n",
 	    OF("prefill", "pass", 1, 8, ""), /* of a graph that is not there */
 	    OF("decode", "begun", 2, 8, ""),
+	    OF("prefill", "begins", 1, 0, ""),
+	    LINE("begins", 1, 0, ""), /* of a binding that is not there */
 	};
 	struct md_artifact artifact = artifact_of(1, decode);
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
@@ -196,6 +199,63 @@ Test(verify, a_comparison_that_never_ended_failed)
 	cr_assert_eq(report.graphs[1].outcome, MD_VERIFY_PASSED);
 	md_verify_finish(&report);
 	md_artifact_finish(&artifact);
+}
+
+/*
+ * Three bindings, of which the second lay right behind the first one. Each graph has one launch with both, if `both`
+ * says so, else with the second and third ones.
+ */
+static struct md_artifact neighbours_of(uint32_t count, const bool *both)
+{
+	struct md_artifact artifact = artifact_of(count, decode);
+	artifact.binding_count = artifact.alloc_count = 3;
+	artifact.bindings = calloc(3, sizeof(*artifact.bindings));
+	artifact.allocs = calloc(3, sizeof(*artifact.allocs));
+	for (uint32_t i = 0; i < 3; i++)
+		artifact.allocs[i] = (struct md_artifact_alloc){.class = MD_CLASS_BOUND, .binding = i};
+	artifact.bindings[1].adjoins = true;
+	for (uint32_t i = 0; i < count; i++) {
+		struct md_artifact_graph *graph = &artifact.graphs[i];
+		graph->nodes = calloc(2, sizeof(*graph->nodes));
+		graph->pointers = calloc(2, sizeof(*graph->pointers));
+		graph->node_count = graph->pointer_count = 2;
+		graph->pointers[0] = (struct md_pointer){.node = 1, .at = 0, .alloc = both[i] ? 0 : 2, .offset = 16};
+		graph->pointers[1] = (struct md_pointer){.node = 1, .at = 8, .alloc = 1};
+	}
+	return artifact;
+}
+
+static const struct {
+	const char *name, *text;
+	bool both[3], apart;
+} neighbours[] = {
+    {"shown by each",
+     LINE("begins", 1, 1, "") LINE("begins", 2, 1, "") LINE("begins", 3, 1, ""),
+     {true, true, true},
+     true},
+    {"one has nothing to show", LINE("begins", 1, 1, "") LINE("begins", 3, 1, ""), {true, false, true}, true},
+    {"one does not show it", LINE("begins", 1, 1, "") LINE("begins", 2, 1, ""), {true, true, true}, false},
+    {"of another binding", LINE("begins", 1, 2, ""), {true, false, false}, false},
+    {"one that does not show it is refused",
+     LINE("begins", 1, 1, "") LINE("begins", 2, 1, "") LINE("fail", 3, 8, "wrong"),
+     {true, true, true},
+     true},
+};
+
+Test(verify, bindings_may_lie_apart_when_each_graph_has_shown_it)
+{
+	for (size_t i = 0; i < sizeof(neighbours) / sizeof(neighbours[0]); i++) {
+		struct md_artifact artifact = neighbours_of(3, neighbours[i].both);
+		char text[1024];
+		struct md_error err = {0};
+		snprintf(text, sizeof(text), "%s%s", neighbours[i].text,
+			 LINE("pass", 1, 8, "") LINE("pass", 2, 8, "") LINE("pass", 3, 8, "") END);
+		struct md_verify_report report = report_of(text, &artifact);
+		cr_assert_eq(md_verify_apply(&report, &artifact, &err), MD_OK);
+		cr_assert_eq(artifact.bindings[1].adjoins, !neighbours[i].apart, "%s", neighbours[i].name);
+		md_verify_finish(&report);
+		md_artifact_finish(&artifact);
+	}
 }
 
 static const char hostile[] = "tab\tnewline\nESC \x1b[31m \"quoted\" \\ \xc2\x9b ]]> a/1 \xff\xfe end";

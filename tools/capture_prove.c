@@ -96,9 +96,34 @@ static void say_outcomes(const struct md_job *job, const struct md_verify_report
 				   report->graphs[i].reason);
 }
 
+static uint32_t count_neighbours(const struct md_job *job)
+{
+	uint32_t count = 0;
+	for (uint32_t i = 0; i < job->artifact.binding_count; i++)
+		count += job->artifact.bindings[i].adjoins;
+	return count;
+}
+
+static int apply_to_artifact(struct md_job *job, const struct md_verify_report *report)
+{
+	uint32_t before = count_neighbours(job), after;
+	struct md_error err = {0};
+	if (md_verify_apply(report, &job->artifact, &err) != MD_OK)
+		return md_job_fail(job, &err, MD_EXIT_FAILED);
+	after = count_neighbours(job);
+	if (before > after)
+		md_job_say(job, "verification: %u bindings may lie apart from those that they lay right behind",
+			   before - after);
+	if (after)
+		md_job_say(
+		    job,
+		    "verification: %u bindings must lie right behind others again (medusa-inspect --json names them)",
+		    after);
+	return -1;
+}
+
 static int apply_report(struct md_job *job, struct md_verify_report *report)
 {
-	struct md_error err = {0};
 	if (report->exit_code && !(md_job_has_end(job) && report->complete)) {
 		md_job_say(job,
 			   "the command ended with %d in the verification run; nothing was written; " MD_REPEAT_OWN,
@@ -116,9 +141,7 @@ static int apply_report(struct md_job *job, struct md_verify_report *report)
 	/* An engine goes on after --until, and captures what was not to be recorded. */
 	report->allow_strangers = job->wish->allow_uncompared || md_job_has_end(job);
 	say_outcomes(job, report);
-	if (md_verify_apply(report, &job->artifact, &err) != MD_OK)
-		return md_job_fail(job, &err, MD_EXIT_FAILED);
-	return -1;
+	return apply_to_artifact(job, report);
 }
 
 /* Whoever reads the artifact is to know what was asked of it. */

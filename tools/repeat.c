@@ -75,9 +75,17 @@ static const struct md_note *find_culprit(const struct md_note *notes, size_t co
 	return NULL;
 }
 
+/* A trial of an address is one of a kernel's parameter, and costs no graph. */
+static bool is_trial(const struct md_note_of *of)
+{
+	return !strcmp(of->test, MD_NOTE_BORDER);
+}
+
 static void name_graph(const struct md_note_of *of, char text[160])
 {
-	if (of->label)
+	if (of->label && is_trial(of))
+		snprintf(text, 160, "%.158s", of->label);
+	else if (of->label)
 		snprintf(text, 160, "graph %.100s/%u", of->label, of->batch);
 	else
 		snprintf(text, 160, "graph number %llu, which has no label", (unsigned long long)of->graph);
@@ -147,7 +155,8 @@ static enum md_status take_culprit(struct md_repeat *repeat, const struct md_not
 		free(why);
 		return MD_OK;
 	}
-	md_options_say(repeat->command, "%s: %s; the run is repeated without it, and the graph is refused", graph, why);
+	md_options_say(repeat->command, "%s: %s; the run is repeated without it%s", graph, why,
+		       is_trial(&culprit->of) ? "" : ", and the graph is refused");
 	*outcome = MD_REPEAT_AGAIN;
 	return leave_out(repeat, &culprit->of, why, err);
 }

@@ -152,6 +152,33 @@ static enum md_status apply_each(const struct md_verify_report *report, struct m
 	return MD_OK;
 }
 
+static bool was_shown(const struct md_verify_report *report, const struct md_artifact_graph *graph, uint32_t binding)
+{
+	const struct md_verify_graph *found = md_verify_find(report, graph->label, graph->batch);
+	for (uint32_t i = 0; found && i < found->begins_count; i++)
+		if (found->begins[i] == binding)
+			return true;
+	return false;
+}
+
+/* Where each graph that is published has shown that the address is the beginning, the two may lie apart. */
+static void settle_neighbours(const struct md_verify_report *report, struct md_artifact *artifact)
+{
+	for (uint32_t b = 0; b < artifact->binding_count; b++) {
+		struct md_binding *binding = &artifact->bindings[b];
+		bool shown = binding->adjoins;
+		for (uint32_t i = 0; shown && i < artifact->graph_count; i++) {
+			const struct md_artifact_graph *graph = &artifact->graphs[i];
+			shown = !md_artifact_graph_adjoins(artifact, graph, binding->before, b) ||
+				was_shown(report, graph, b);
+		}
+		if (!shown)
+			continue;
+		binding->adjoins = false;
+		binding->before = 0;
+	}
+}
+
 enum md_status md_verify_apply(const struct md_verify_report *report, struct md_artifact *artifact,
 			       struct md_error *err)
 {
@@ -165,5 +192,7 @@ enum md_status md_verify_apply(const struct md_verify_report *report, struct md_
 	for (uint32_t i = 0; broken && i < count; i++)
 		free(broken[i]);
 	free(broken);
+	if (status == MD_OK)
+		settle_neighbours(report, artifact);
 	return status == MD_OK ? refuse_strangers(report, artifact, err) : status;
 }

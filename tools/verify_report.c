@@ -97,7 +97,19 @@ static bool was_left_out(const struct md_artifact *artifact, const char *label, 
 	return false;
 }
 
-static enum md_status count_line(const struct md_verify_line *line, struct md_verify_graph *graph, struct md_error *err)
+static enum md_status take_begins(const struct md_verify_line *line, const struct md_artifact *artifact,
+				  struct md_verify_graph *graph, struct md_error *err)
+{
+	if (line->bytes >= artifact->binding_count)
+		return md_error_set(err, MD_ERR_CORRUPT, "a binding has an index that is too large");
+	if (!MD_ARRAY_EXTEND(graph->begins, graph->begins_count))
+		return md_error_set(err, MD_ERR_NO_MEMORY, "verify report: out of memory for bindings");
+	graph->begins[graph->begins_count++] = (uint32_t)line->bytes;
+	return MD_OK;
+}
+
+static enum md_status count_line(const struct md_verify_line *line, const struct md_artifact *artifact,
+				 struct md_verify_graph *graph, struct md_error *err)
 {
 	enum md_verify_outcome outcome = outcome_of(line->verdict);
 	if (line->verdict == MD_VERDICT_BEGUN) {
@@ -110,6 +122,8 @@ static enum md_status count_line(const struct md_verify_line *line, struct md_ve
 		graph->noise |= UINT64_C(1) << line->bytes;
 		return MD_OK;
 	}
+	if (line->verdict == MD_VERDICT_BEGINS)
+		return take_begins(line, artifact, graph, err);
 	graph->begun -= graph->begun != 0;
 	if (!keep_reason(graph, outcome, line->reason))
 		return md_error_set(err, MD_ERR_NO_MEMORY, "verify report: out of memory for a reason");
@@ -135,15 +149,15 @@ static enum md_status take_line(char *text, size_t size, const struct md_artifac
 	graph = md_verify_find(report, line.label, line.batch);
 	if (!graph && was_left_out(artifact, line.label, line.batch))
 		return MD_OK;
-	if (!graph &&
-	    (line.verdict == MD_VERDICT_PASS || line.verdict == MD_VERDICT_BEGUN || line.verdict == MD_VERDICT_NOISE))
+	if (!graph && (line.verdict == MD_VERDICT_PASS || line.verdict == MD_VERDICT_BEGUN ||
+		       line.verdict == MD_VERDICT_NOISE || line.verdict == MD_VERDICT_BEGINS))
 		return md_error_set(err, MD_ERR_CORRUPT, "compares graph %.200s/%u, which the artifact does not hold",
 				    line.label, line.batch);
 	if (!graph) {
 		MD_FORWARD(add_graph(report, line.label, line.batch, true, err));
 		graph = &report->graphs[report->graph_count - 1];
 	}
-	return count_line(&line, graph, err);
+	return count_line(&line, artifact, graph, err);
 }
 
 static enum md_status take_lines(FILE *in, const struct md_artifact *artifact, struct md_verify_report *report,
@@ -214,6 +228,7 @@ void md_verify_finish(struct md_verify_report *report)
 	for (size_t i = 0; i < report->graph_count; i++) {
 		free(report->graphs[i].label);
 		free(report->graphs[i].reason);
+		free(report->graphs[i].begins);
 	}
 	free(report->graphs);
 	*report = (struct md_verify_report){0};

@@ -27,7 +27,9 @@ struct md_verify_graph {
 	uint64_t bytes; /* compared, in all comparisons */
 	char *reason;   /* owned; of the first failure, else skip, else nondeterministic one; "" when passed */
 	enum md_verify_outcome reason_of;
-	uint32_t begun; /* comparisons of which nothing more was said */
+	uint32_t begun;   /* comparisons of which nothing more was said */
+	uint32_t *begins; /* owned; bindings of which its addresses at the border are the beginning */
+	uint32_t begins_count;
 	uint64_t noise; /* a bit for each doubtful word that was proven to be noise */
 	bool stranger;  /* captured by the engine now, and not held by the artifact */
 };
@@ -67,7 +69,8 @@ struct md_verify_graph *md_verify_find(const struct md_verify_report *report, co
 /*
  * Graphs that passed get MD_PROOF_REPLAY; those that failed, or were not compared although they had to be, leave the
  * artifact and become refusals with the reason; strangers become refusals. Nondeterministic ones stay when the report's
- * tolerance was given, and have it from then on; else they are refused, too.
+ * tolerance was given, and have it from then on; else they are refused, too. Bindings need not lie right behind others
+ * any more where each graph that stays was shown not to need it.
  */
 enum md_status md_verify_apply(const struct md_verify_report *report, struct md_artifact *artifact,
 			       struct md_error *err);

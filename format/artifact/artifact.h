@@ -275,6 +275,10 @@ enum md_status md_artifact_unset(const struct md_artifact *artifact, const struc
 /* Turns the word into noise. */
 enum md_status md_doubtful_settle(struct md_artifact_graph *graph, uint32_t index, struct md_error *err);
 
+/* Whether a launch of the graph has the address where binding `behind` begins, and an address in `before`. */
+bool md_artifact_graph_adjoins(const struct md_artifact *artifact, const struct md_artifact_graph *graph,
+			       uint32_t before, uint32_t behind);
+
 /* Checks that a KV profile agrees with itself and with the device; MD_ERR_CORRUPT names the numbers that do not. */
 enum md_status md_artifact_check_kv(const struct md_kv *kv, uint64_t device_memory, struct md_error *err);
 

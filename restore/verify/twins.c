@@ -14,6 +14,7 @@
 #include "restore/patch.h"
 #include "restore/restore_arena.h"
 #include "restore/stages.h"
+#include "restore/verify/border_words.h"
 #include "restore/verify/buffers.h"
 #include "restore/verify/constant_samples.h"
 #include "restore/verify/doubt.h"
@@ -89,7 +90,7 @@ static void note_twin(const struct md_restore_graph *graph, uint8_t poison, uint
 {
 	const struct md_artifact_graph *stored = graph->stored;
 	char text[MD_DOUBTFUL_TEXT + 256], doubtful[MD_DOUBTFUL_TEXT];
-	if (graph->trial.set)
+	if (graph->trial.set || graph->moved_count)
 		return;
 	int at = snprintf(text, sizeof(text), "restored replay, private memory 0x%02x, noise %s", poison,
 			  seed ? "random" : "zero");
@@ -377,7 +378,8 @@ static enum md_status prove_words(struct md_restore *r, struct md_restore_graph 
 {
 	struct trial_user user = {r, subject};
 	const struct md_verify_replays replays = {&subject->memory.device, compare_trial, &user};
-	return md_verify_words_prove(r, graph, &replays, err);
+	MD_FORWARD(md_verify_words_prove(r, graph, &replays, err));
+	return md_verify_borders_prove(r, graph, &replays, err);
 }
 
 static enum md_status compare_both(void *user, struct md_restore_graph *graph, struct md_error *err)
