@@ -42,6 +42,7 @@ static const struct {
     {"the same, with another binding in between", {{0, D - 0x800, E}}, false, false, "a", "b", 0},
     {"one behind memory that nobody bound, and others before", {{0, C + 16, D}}, false, false, NULL, "b", 0},
     {"nothing from here to here", {{0, OUT, OUT}}, false, false, "a", "b", 0},
+    {"a beginning right behind another binding", {{0, C, E}}, false, false, "a", "b", 0},
     {"one capture alone", {{0, C, D}}, false, true, "a", "b", 0},
 };
 

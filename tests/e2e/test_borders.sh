@@ -79,7 +79,7 @@ demands lookup 1
 assert_count "$work/lookup.err" "kernel lookup, ${parameter}1, a copy with other bytes: " 1
 apart lookup 0 lookup
 
-section "a buffer that is written shows nothing"
+section "a buffer that may be written is not tried"
 SUBJECT_STATE=1 captured state 0 1 affine
 demands state 1
 SUBJECT_STATE=1 apart state 0 affine
