@@ -89,6 +89,16 @@ static void put(enum md_capture_constants which, size_t index, const struct md_h
 			      why);
 }
 
+/* Addresses may be bound that have no memory yet; a kernel that reads there breaks the context. */
+static bool has_memory(const struct md_capture_bind *bound)
+{
+	const struct md_interval *item;
+	for (uint64_t at = bound->address, end = at + bound->size; at < end; at = item->start + item->size)
+		if (!(item = md_interval_find(&md_capture.live, at)))
+			return false;
+	return true;
+}
+
 /* Lists the bindings to hash. Bindings that were freed, or that we may not read, get a reason instead of a hash. */
 static bool make_list(enum md_capture_constants which, struct list *list) MD_CAPTURE_HELD
 {
@@ -106,6 +116,8 @@ static bool make_list(enum md_capture_constants which, struct list *list) MD_CAP
 			put(which, i, NULL, "was freed");
 			continue;
 		}
+		if ((which == MD_CONSTANTS_ASKED || which == MD_CONSTANTS_LABELLED) && !has_memory(bound))
+			continue;
 		list->bound[list->count] = i;
 		list->ranges[list->count++] = (struct md_hash_range){.address = bound->address, .size = bound->size};
 	}

@@ -130,6 +130,14 @@ assert_contains "$work/fills.err" 'refused: (plain, 1): binding "weights" is con
 start fills_restored "$work/fills.medusa" FILLS=1
 restored fills_restored ""
 
+section "a constant that has no memory yet when graphs are asked for"
+run maps env MAPS_LATE=1 medusa-capture --no-verify -o "$work/maps.medusa" -- "$subject"
+assert_exit maps 0
+run maps_twin medusa-inspect --text "$work/maps.medusa"
+assert_count "$work/maps_twin.out" " hash=" 3
+start maps_restored "$work/maps.medusa" MAPS_LATE=1 # the constant cannot be hashed in time
+restored maps_restored plain
+
 section "an artifact that has no hash of its constants"
 sed 's/ hash=[0-9a-f]* *$//; s/^\(binding .*\) hash=[0-9a-f]*/\1/' "$work/twin.out" >"$work/older.txt"
 run older medusa-inspect --from-text "$work/older.txt" -o "$work/older.medusa"

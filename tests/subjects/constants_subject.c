@@ -14,11 +14,11 @@
  * weights themselves. W and E are the values of its two constants. Other variables, each set or not:
  * BINDS_NOTHING; LOADS_LATE: the weights are still on their way when it asks for graphs; CAPTURES: and a stream capture
  * is in progress; FREES: a third constant, when warm-up is over; CHANGES: the second constant, when it has replayed;
- * FILLS: warm-up writes the weights, which are 0 until then.
+ * FILLS: warm-up writes the weights, which are 0 until then. MAPS_LATE: a third constant has memory from warm-up on.
  */
-enum { BYTES = 1 << 20, WORDS = BYTES / 4 };
+enum { BYTES = 1 << 20, WORDS = BYTES / 4, GRANULE = 2 << 20 };
 
-static CUdeviceptr weights, embed, freed, out, packed, table;
+static CUdeviceptr weights, embed, freed, mapped, out, packed, table;
 static CUstream stream, side;
 
 static unsigned value_of(const char *name)
@@ -70,6 +70,22 @@ static void set_up(void)
 	bind("out", out, MEDUSA_BIND_OUTPUT);
 	if (freed)
 		bind("freed", freed, MEDUSA_BIND_CONSTANT);
+	if (getenv("MAPS_LATE")) {
+		TRY(cuMemAddressReserve, &mapped, GRANULE, 0, 0, 0);
+		bind("mapped", mapped, MEDUSA_BIND_CONSTANT);
+	}
+}
+
+static void map(CUdeviceptr address)
+{
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+	CUmemAccessDesc access = {.location = prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUmemGenericAllocationHandle handle;
+	TRY(cuMemCreate, &handle, GRANULE, &prop, 0);
+	TRY(cuMemMap, address, GRANULE, 0, handle, 0);
+	TRY(cuMemSetAccess, address, GRANULE, &access, 1);
+	TRY(cuMemsetD32_v2, address, 6, WORDS);
 }
 
 static void warm_up(void)
@@ -77,6 +93,8 @@ static void warm_up(void)
 	if (packed)
 		return;
 	TRY(cuStreamSynchronize, side);
+	if (mapped)
+		map(mapped);
 	if (getenv("FILLS"))
 		TRY(cuMemsetD32_v2, weights, value_of("W"), WORDS);
 	packed = device(0);
