@@ -21,7 +21,7 @@ struct md_job_wish { /* the command line */
 	const char *output, *until, *second, *nondeterministic;
 	struct md_tolerance tolerance;
 	bool single, keep_traces, store_images, no_images, no_verify, allow_uncompared, accept_unvaried;
-	bool accept_process_values, refuse_unset;
+	bool accept_process_values, refuse_unset, stop;
 };
 
 struct md_job {

@@ -29,14 +29,23 @@ static enum md_run_left recording_left(void *user, pid_t *pid)
 	return info.st_size ? MD_RUN_OVER : MD_RUN_UNKNOWN;
 }
 
+static bool is_recorded(void *user)
+{
+	return !access(user, F_OK);
+}
+
 static int run_under_capture(struct md_job *job, unsigned index, int *code)
 {
 	char trace[PATH_MAX + 32], when[512], images[64], kv[64], order[PATH_MAX + 64], shift[64];
 	const char *env[6] = {trace, when, images};
 	char *shell[] = {"sh", "-c", (char *)job->wish->second, NULL};
-	struct md_run run = {
-	    "libmedusa-capture.so", env, 3, index && job->wish->second ? shell : job->argv, recording_left,
-	    job->traces[index]};
+	struct md_run run = {.preload = "libmedusa-capture.so",
+			     .env = env,
+			     .env_count = 3,
+			     .argv = index && job->wish->second ? shell : job->argv,
+			     .left = recording_left,
+			     .done = job->wish->stop ? is_recorded : NULL,
+			     .user = job->traces[index]};
 	enum md_repeat_outcome outcome;
 	struct md_error err = {0};
 	char number[12];

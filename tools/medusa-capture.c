@@ -19,6 +19,7 @@ static const struct md_option options[] = {
      .argument = "WHEN",
      .value = &wish.until,
      .help = "When recording ends: exit (default), graphs=N or mark=NAME."},
+    {.name = "stop", .flag = &wish.stop, .help = MD_STOP_HELP},
     {.name = "vary",
      .argument = "PATTERN",
      .list = &wish.vary,
@@ -73,6 +74,7 @@ static int carry_out(struct md_job *job)
 	int result = -1;
 	if (md_repeat_init(&job->repeat, &command, &job->workplace, &err) != MD_OK)
 		result = md_job_fail(job, &err, MD_EXIT_COMMAND);
+	job->repeat.stop = wish.stop;
 	if (result < 0)
 		result = md_job_capture(job, 0);
 	if (result < 0 && !wish.single)
@@ -141,6 +143,8 @@ int main(int argc, char *argv[])
 	if (!valid_until() || (wish.until && strlen(wish.until) > 400))
 		return md_options_usage_error(&command, "--until: \"%s\" is none of exit, graphs=N, mark=NAME",
 					      wish.until);
+	if (wish.stop && (!wish.until || !strcmp(wish.until, "exit")))
+		return md_options_usage_error(&command, MD_STOP_USAGE);
 	if (wish.single && wish.second)
 		return md_options_usage_error(&command, "--single and --second exclude each other");
 	if (wish.store_images && wish.no_images)

@@ -16,7 +16,7 @@
 static const char *junit_path, *until;
 static const char *nondeterministic, *device;
 static struct md_tolerance tolerance;
-static bool as_json, allow_uncompared, accept_unvaried;
+static bool as_json, allow_uncompared, accept_unvaried, stop;
 
 static const struct md_option options[] = {
     {.name = "junit", .argument = "FILE", .help = "Write JUnit XML, one test case a graph.", .value = &junit_path},
@@ -32,6 +32,7 @@ static const struct md_option options[] = {
      .argument = "WHEN",
      .help = "When all is compared and the command may fail: graphs=N or mark=NAME.",
      .value = &until},
+    {.name = "stop", .help = MD_STOP_HELP, .flag = &stop},
     {.name = "json", .help = "Print the result as JSON.", .flag = &as_json},
 };
 
@@ -118,6 +119,7 @@ static int verify_in(const struct md_workplace *workplace, const char *path, cha
 	enum md_status status = md_repeat_init(&repeat, &command, workplace, &error);
 	int result;
 	md_verify_accept_unvaried(accept_unvaried);
+	repeat.stop = stop;
 	if (status == MD_OK)
 		status = md_verify_run(path, argv, &repeat, &report, &error);
 	md_repeat_finish(&repeat);
@@ -175,6 +177,8 @@ int main(int argc, char *argv[])
 		return md_options_usage_error(&command, "put the command that starts the engine after --");
 	if (until && strncmp(until, "graphs=", 7) && strncmp(until, "mark=", 5))
 		return md_options_usage_error(&command, "--until: \"%s\" is none of graphs=N, mark=NAME", until);
+	if (stop && !until)
+		return md_options_usage_error(&command, MD_STOP_USAGE);
 	result = md_tolerance_take(&command, nondeterministic, &tolerance);
 	if (result < 0)
 		result = check_artifact(arguments.files[0]);

@@ -19,6 +19,7 @@ struct md_repeat {
 	struct md_note *left; /* owned; what is left out by now */
 	size_t count;
 	unsigned most;
+	bool stop; /* set by the caller: the command is ended once it has done what --until names */
 };
 
 enum md_repeat_outcome {

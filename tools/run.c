@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +24,8 @@
 #include "tools/stop.h"
 
 #define UNKNOWN_TURNS 3000u /* of 20 ms */
+#define LOOK_MS 50
+#define STOP_MS 10000
 
 #ifdef __SANITIZE_THREAD__
 #define RUNTIME_INIT __tsan_init
@@ -120,14 +123,48 @@ static void be_child(const struct md_run *run, const char *library, int output, 
 	_exit(127);
 }
 
-static enum md_status wait_for(pid_t child, int *exit_code, struct md_error *err)
+static enum md_status take_status(pid_t child, int flags, bool *ended, int *exit_code, struct md_error *err)
 {
 	int status;
-	while (waitpid(child, &status, 0) < 0)
+	pid_t got;
+	while ((got = waitpid(child, &status, flags)) < 0)
 		if (errno != EINTR)
 			return md_error_set(err, MD_ERR_IO, "waiting for the command: %s", strerror(errno));
-	*exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+	*ended = got == child;
+	if (*ended)
+		*exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 	return MD_OK;
+}
+
+/* Asks the command to end once it has done what it was run for, and makes it end if it does not. */
+static enum md_status wait_until_done(const struct md_run *run, pid_t child, bool *stopped, int *exit_code,
+				      struct md_error *err)
+{
+	bool ended = false;
+	int waited = 0;
+	while (!ended) {
+		if (!*stopped && run->done(run->user)) {
+			*stopped = true;
+			kill(child, SIGTERM);
+		}
+		if (*stopped && waited == STOP_MS)
+			md_family_end(child, child);
+		MD_FORWARD(take_status(child, WNOHANG, &ended, exit_code, err));
+		if (!ended)
+			md_family_wait_ms(LOOK_MS);
+		waited += *stopped ? LOOK_MS : 0;
+	}
+	return MD_OK;
+}
+
+/* *stopped: the command was told to end. */
+static enum md_status wait_for(const struct md_run *run, pid_t child, bool *stopped, int *exit_code,
+			       struct md_error *err)
+{
+	bool ended;
+	*stopped = false;
+	return run->done ? wait_until_done(run, child, stopped, exit_code, err)
+			 : take_status(child, 0, &ended, exit_code, err);
 }
 
 /* True if the command has left processes behind: they became children of this process when their parent ended. */
@@ -201,11 +238,13 @@ static enum md_status run_watched(const struct md_run *run, const char *library,
 	md_stop_release();
 	if (status != MD_OK)
 		return status;
-	bool failed = failed_to_start(report, &why);
+	bool failed = failed_to_start(report, &why), stopped;
 	close(report);
-	status = wait_for(child, &code, err);
-	if (status == MD_OK && !code && !failed && run->left)
+	status = wait_for(run, child, &stopped, &code, err);
+	if (status == MD_OK && !code && !failed && !stopped && run->left)
 		wait_for_left(run);
+	if (stopped)
+		md_family_end_left(SIGTERM);
 	if (md_stop_signal())
 		md_family_end_left(md_stop_came_from_terminal() ? 0 : md_stop_signal());
 	md_stop_hold();

@@ -3,6 +3,7 @@
 #ifndef MD_TOOLS_RUN_H
 #define MD_TOOLS_RUN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -25,6 +26,11 @@ struct md_run {
 	 * NULL: nobody is waited for.
 	 */
 	enum md_run_left (*left)(void *user, pid_t *pid);
+	/*
+	 * Asked again and again while the command runs: true once it may be ended, by SIGTERM, and ten seconds later by
+	 * md_family_end(). NULL: the command runs to its end.
+	 */
+	bool (*done)(void *user);
 	void *user;
 };
 

@@ -264,14 +264,24 @@ static enum md_run_left comparing_left(void *user, pid_t *pid)
 	return info.st_size ? MD_RUN_AT_WORK : MD_RUN_UNKNOWN;
 }
 
+static bool is_compared(void *user)
+{
+	return has_end(user);
+}
+
 static enum md_status run_engine(const char *artifact_path, const char *report_path, char *const argv[],
 				 struct md_repeat *repeat, int *exit_code, struct md_error *err)
 {
 	enum md_repeat_outcome outcome = MD_REPEAT_AGAIN;
 	char artifact[PATH_MAX + 32], report[PATH_MAX + 32], absolute[PATH_MAX];
 	const char *const env[] = {artifact, report, "MEDUSA_VERIFY=1"};
-	struct md_run run = {"libmedusa-restore.so", env, sizeof(env) / sizeof(env[0]), argv, comparing_left,
-			     (void *)report_path};
+	struct md_run run = {.preload = "libmedusa-restore.so",
+			     .env = env,
+			     .env_count = sizeof(env) / sizeof(env[0]),
+			     .argv = argv,
+			     .left = comparing_left,
+			     .done = repeat->stop ? is_compared : NULL,
+			     .user = (void *)report_path};
 	if (!realpath(artifact_path, absolute))
 		return md_error_set(err, MD_ERR_IO, "%s: %s", artifact_path, strerror(errno));
 	snprintf(artifact, sizeof(artifact), "MEDUSA_ARTIFACT=%s", absolute);

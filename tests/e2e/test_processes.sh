@@ -33,6 +33,51 @@ for worker in fork spawn; do
 	assert_exit "verified_$worker" 0
 done
 
+# As vLLM's server and its engine core: the command never ends by itself, and the engine is a process that it has started.
+cat >"$work/server.sh" <<'END'
+[ -z "${STUBBORN:-}" ] || trap '' TERM
+"$@" &
+echo $$ $! >>"$SERVED"
+while :; do sleep 0.1; done
+END
+export SERVED=$work/served
+none_left() { # how many servers ran
+	assert_count "$SERVED" " " "$1"
+	for pid in $(cat "$SERVED"); do
+		! kill -0 "$pid" 2>/dev/null || fail "process $pid is left" "$(ps -o pid,ppid,stat,args -p "$pid")"
+	done
+	rm -f "$SERVED"
+}
+section "a server is ended when all is recorded"
+run stopped medusa-capture -o "$work/stopped.medusa" --until graphs=$graphs --stop -- bash "$work/server.sh" "${subject[@]}"
+assert_exit stopped 0
+assert_contains "$work/stopped.err" "verification: 3 passed, 0 failed, 0 not compared"
+none_left 3
+run stopped_verify medusa-verify "$work/stopped.medusa" --until graphs=$graphs --stop -- bash "$work/server.sh" "${subject[@]}"
+assert_exit stopped_verify 0
+none_left 1
+run restored_stopped medusa-restore "$work/stopped.medusa" -- "${subject[@]}"
+assert_same_file "$work/alone.out" "$work/restored_stopped.out"
+assert_all restored_stopped restored
+
+section "one that does not want to end"
+STUBBORN=1 run stubborn medusa-capture -o "$work/stubborn.medusa" --single --no-verify --until graphs=$graphs --stop -- \
+	bash "$work/server.sh" "${subject[@]}"
+assert_exit stubborn 0
+assert_contains "$work/stubborn.err" "the command ended with 137 after recording was complete"
+none_left 1
+
+section "one that ends by itself"
+run ends medusa-capture -o "$work/ends.medusa" --until graphs=$graphs --stop -- "${subject[@]}"
+assert_exit ends 0
+assert_contains "$work/ends.err" "verification: 3 passed, 0 failed, 0 not compared"
+for wrong in "medusa-capture -o $work/wrong.medusa --stop" "medusa-capture -o $work/wrong.medusa --until exit --stop" \
+	"medusa-verify $work/stopped.medusa --stop"; do
+	run wrong $wrong -- true
+	assert_exit wrong 2
+	assert_contains "$work/wrong.err" "--stop: --until mark=NAME or graphs=N says when the command may be ended"
+done
+
 section "two workers restore at the same time"
 SUBJECT_WORKER=twins run twins medusa-restore "$work/fork.medusa" -- "${subject[@]}"
 assert_exit twins 0

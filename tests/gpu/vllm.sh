@@ -1,0 +1,44 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# vLLM on a real GPU: captured, verified, restored in a fresh process; answers and times beside those of vLLM alone.
+#
+#	tests/gpu/vllm.sh [ARGUMENT of vllm_engine.py...]
+#
+# CACHE, a folder, holds the caches of vLLM, Inductor and Triton (default: one of its own, cold at first). OUT, a folder, gets
+# logs and reports. PYTHON names the interpreter, in which vLLM, models/torch and models/vllm are installed.
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+. tests/e2e/device.sh
+python=${PYTHON:-python3} out=$PWD/$build/tests/gpu/vllm failures=0
+if [ "$MEDUSA_DEVICE" != gpu ]; then
+	echo "tests/gpu/vllm: skipped: no NVIDIA GPU with a driver on this machine"
+	exit 77
+fi
+if ! "$python" -c 'import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ("vllm", "medusa_vllm", "medusa"))))'; then
+	echo "tests/gpu/vllm: skipped: vLLM, models/torch or models/vllm is not installed"
+	exit 77
+fi
+rm -rf "$out"
+mkdir -p "$out"
+PATH=$PWD/$build/bin:$PATH
+engine=("$python" tests/gpu/vllm_engine.py --cache "${CACHE:-$out/cache}" "$@")
+printf '%s; %s; %s; commit %s\n' "$(date -u +'%Y-%m-%d %H:%M UTC')" \
+	"$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -n 1)" \
+	"$("$python" -c 'import torch, importlib.metadata as m; print(f"PyTorch {torch.__version__}, vLLM {m.version(chr(118) + "llm")}")' 2>/dev/null)" \
+	"${COMMIT:-$(git rev-parse --short HEAD 2>/dev/null)}"
+
+step() { # name, seconds, command...
+	local name=$1 limit=$2 start=$SECONDS code=0
+	shift 2
+	timeout --kill-after=10 "$limit" "$@" >"$out/$name.log" 2>"$out/$name.err" || code=$?
+	[ $code = 0 ] || failures=$((failures + 1))
+	printf '  %s  %-10s %3d s  %s\n' "$([ $code = 0 ] && echo pass || echo FAIL)" "$name" $((SECONDS - start)) \
+		"exit $code; $(grep -hE 'medusa-(capture|verify): (verification|.* graphs, .* nodes)|[0-9]+ passed, ' "$out/$name.err" "$out/$name.log" | tail -n 1)"
+}
+step capture "${LIMIT:-500}" medusa-capture -o "$out/engine.medusa" -- "${engine[@]}"
+step live 200 "${engine[@]}" --out "$out/live.json"
+step restore 200 medusa-restore "$out/engine.medusa" -- "${engine[@]}" --out "$out/restore.json"
+MEDUSA_VLLM_PREFILL=compiled step compiled 200 medusa-restore "$out/engine.medusa" -- "${engine[@]}" --out "$out/compiled.json"
+"$python" tests/gpu/vllm_table.py "$out" || failures=$((failures + 1))
+[ -z "${OUT:-}" ] || (cd "$out" && cp ./*.json "$OUT/" && tar -czf "$OUT/vllm-logs.tar.gz" ./*.log ./*.err)
+exit $((failures > 0))
