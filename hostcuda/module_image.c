@@ -249,17 +249,36 @@ static CUresult refuse(const void *data, uint64_t size)
 	return CUDA_ERROR_INVALID_IMAGE;
 }
 
-CUresult hc_image_parse(const void *data, struct hc_image **image)
+/* The program headers must lie in the bytes before image_size may walk them. */
+static bool headers_lie_within(const void *data, uint64_t bytes)
+{
+	Elf64_Ehdr header;
+	if (bytes < sizeof(header))
+		return false;
+	memcpy(&header, data, sizeof(header));
+	return header.e_phoff <= bytes && (uint64_t)header.e_phnum * sizeof(Elf64_Phdr) <= bytes - header.e_phoff;
+}
+
+/* A PTX text brings its image along, of a known size. */
+static CUresult parse_ptx(const void *text, struct hc_image **image)
 {
 	MD_AUTO_FREE uint8_t *carried = NULL;
 	size_t bytes = 0;
-	if (hc_ptx_is(data)) {
-		HC_TRY(hc_ptx_image(data, &carried, &bytes));
-		data = carried;
-	}
-	uint64_t size = image_size(data);
-	if (carried && size > bytes)
+	HC_TRY(hc_ptx_image(text, &carried, &bytes));
+	if (!headers_lie_within(carried, bytes))
 		return CUDA_ERROR_INVALID_PTX;
+	uint64_t size = image_size(carried);
+	if (size > bytes)
+		return CUDA_ERROR_INVALID_PTX;
+	return size ? parse(carried, size, image) : refuse(carried, bytes);
+}
+
+/* The caller does not tell the size of an image: it is what the headers say. */
+CUresult hc_image_parse(const void *data, struct hc_image **image)
+{
+	if (hc_ptx_is(data))
+		return parse_ptx(data, image);
+	uint64_t size = image_size(data);
 	return size ? parse(data, size, image) : refuse(data, sizeof(Elf64_Ehdr));
 }
 
@@ -269,11 +288,7 @@ CUresult hc_image_parse_file(const char *path, struct hc_image **image)
 	struct md_error err = {0};
 	if (md_file_read(path, MAX_IMAGE_BYTES, &file, &err) != MD_OK)
 		return err.status == MD_ERR_NO_MEMORY ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_FILE_NOT_FOUND;
-	/* The program headers must lie in the file before image_size may walk them. */
-	const Elf64_Ehdr *header = (const void *)file.data;
-	bool whole = file.size >= sizeof(*header) && header->e_phoff <= file.size &&
-		     (uint64_t)header->e_phnum * sizeof(Elf64_Phdr) <= file.size - header->e_phoff;
-	uint64_t announced = whole ? image_size(file.data) : 0;
+	uint64_t announced = headers_lie_within(file.data, file.size) ? image_size(file.data) : 0;
 	CUresult result =
 	    announced && announced <= file.size ? parse(file.data, announced, image) : refuse(file.data, file.size);
 	md_file_release(&file);

@@ -14,6 +14,24 @@ static CUlibrary load_library(void)
 	return library;
 }
 
+/* A PTX text that carries the first bytes of an image, which says that its program headers lie far behind them. */
+Test(hostcuda_module, should_fail_an_image_that_reaches_behind_its_ptx)
+{
+	only_on_hostcuda("a real driver compiles PTX");
+	uint64_t far = (uint64_t)1 << 32;
+	size_t size, room = 4096, at;
+	char *data = image_read(&size), *text = malloc(room);
+	CUmodule module;
+	memcpy(data + 32, &far, sizeof(far)); /* e_phoff */
+	at = (size_t)snprintf(text, room, ".version 8.0\n.target sm_80\n.address_size 64\n.b8 hostcuda_image[64] = {");
+	for (int i = 0; i < 64; i++)
+		at += (size_t)snprintf(text + at, room - at, "%s%d", i ? "," : "", (unsigned char)data[i]);
+	snprintf(text + at, room - at, "};\n");
+	refused(CUDA_ERROR_INVALID_PTX, md_cuda.cuModuleLoadData(&module, text));
+	free(data);
+	free(text);
+}
+
 Test(hostcuda_module, hidden_kernels_are_listed_but_not_found)
 {
 	CUmodule module = load_module();
