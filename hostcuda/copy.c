@@ -213,8 +213,7 @@ CUresult hc_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream)
 	return pCopy ? hc_copy_submit(pCopy, hStream, false) : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* ---- sets
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- sets ---- */
 CUresult hc_fill_make(const CUDA_MEMSET_NODE_PARAMS *params, struct hc_fill *fill)
 {
 	unsigned element = params->elementSize;

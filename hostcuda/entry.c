@@ -174,8 +174,7 @@ static void *const implementations[HC_INDEX_COUNT] = {
 #include "driver/cuda_api.def"
 #pragma GCC diagnostic pop
 
-/* ---- cuGetProcAddress
- * ------------------------------------------------------------------------------------------------ */
+/* ---- cuGetProcAddress ---- */
 struct row {
 	const char *base;
 	int version;

@@ -13,8 +13,7 @@
 #include "hostcuda/device_state.h"
 #include "hostcuda/executor.h"
 
-/* ---- faults
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- faults ---- */
 static _Thread_local sigjmp_buf *fault_jump; /* set while this thread does device work */
 static struct sigaction before_segv, before_bus;
 
@@ -229,8 +228,7 @@ CUresult hc_execute_launch(const struct hc_launch *launch, const struct hc_conte
 	return job.faulted ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_SUCCESS;
 }
 
-/* ---- copies and fills
- * --------------------------------------------------------------------------------------------------- */
+/* ---- copies and fills ---- */
 static void run_copy(void *argument)
 {
 	const struct hc_copy *copy = argument;

@@ -108,8 +108,7 @@ static CUresult plan_make(const struct hc_graph *graph, struct hc_plan **made)
 	return CUDA_SUCCESS;
 }
 
-/* ---- running
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- running ---- */
 static void record_event(struct hc_event *event, struct hc_context *context)
 {
 	struct hc_op *marker = hc_op_new(NULL, NULL);
@@ -184,8 +183,7 @@ static void release_graph(struct hc_op *op)
 	plan_unref(op->plan);
 }
 
-/* ---- entry points
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- entry points ---- */
 static struct exec *exec_of(CUgraphExec handle)
 {
 	return hc_handle_kind(handle) == HC_EXEC ? (struct exec *)handle : NULL;
@@ -294,8 +292,7 @@ CUresult hc_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
 	return CUDA_SUCCESS;
 }
 
-/* ---- updates
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- updates ---- */
 /* Whether node i of both graphs has the same type and the same dependencies. */
 static CUgraphExecUpdateResult compare_node(const struct hc_graph *old, const struct hc_graph *new, size_t i)
 {

@@ -21,8 +21,7 @@ static struct hc_node *node_of(CUgraphNode handle, CUgraphNodeType type)
 	return node && node->type == type ? node : NULL;
 }
 
-/* ---- kernel nodes
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- kernel nodes ---- */
 /* Argument pointers (or the extra list) that lead into the node's own copy. */
 static CUresult point_arguments(struct hc_node_kernel *kernel)
 {
@@ -159,8 +158,7 @@ CUresult hc_cuGraphKernelNodeSetParams_v2(CUgraphNode hNode, const CUDA_KERNEL_N
 	return node && nodeParams ? hc_node_set_kernel(node, nodeParams) : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* ---- attributes
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- attributes ---- */
 static CUlaunchAttribute *find_attribute(const struct hc_node *node, CUlaunchAttributeID id)
 {
 	for (size_t i = 0; i < node->kernel.attribute_count; i++)
@@ -267,8 +265,7 @@ CUresult hc_cuGraphKernelNodeCopyAttributes(CUgraphNode dst, CUgraphNode src)
 	return CUDA_SUCCESS;
 }
 
-/* ---- adding nodes
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- adding nodes ---- */
 struct adding {
 	CUgraphNode *out;
 	struct hc_node *node;

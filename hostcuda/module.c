@@ -250,8 +250,7 @@ CUresult hc_cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod
 	return module ? get_global(module->image, module->context, name, dptr, bytes) : CUDA_ERROR_INVALID_HANDLE;
 }
 
-/* ---- libraries
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- libraries ---- */
 static CUresult library_from(CUresult parsed, struct hc_image *image, CUlibrary *handle)
 {
 	HC_STATE_GUARD();

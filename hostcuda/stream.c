@@ -139,8 +139,7 @@ CUresult hc_cuStreamGetGreenCtx(CUstream hStream, CUgreenCtx *phCtx)
 	return CUDA_SUCCESS;
 }
 
-/* ---- host functions
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- host functions ---- */
 static CUresult run_host(struct hc_op *op)
 {
 	op->host.call(op->host.data);
@@ -193,8 +192,7 @@ CUresult hc_cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, voi
 	return hc_op_submit(stream, op);
 }
 
-/* ---- events
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- events ---- */
 CUresult hc_cuEventCreate(CUevent *phEvent, unsigned int Flags)
 {
 	if (!phEvent || Flags > 7)

@@ -114,8 +114,7 @@ CUresult hc_cuMemRelease(CUmemGenericAllocationHandle handle)
 	return CUDA_SUCCESS;
 }
 
-/* ---- reservations and mappings
- * ------------------------------------------------------------------------------------------ */
+/* ---- reservations and mappings ---- */
 CUresult hc_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
 				unsigned long long flags)
 {
@@ -275,8 +274,7 @@ CUresult hc_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *locat
 	return CUDA_SUCCESS;
 }
 
-/* ---- sharing
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- sharing ---- */
 CUresult hc_cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle,
 					 CUmemAllocationHandleType handleType, unsigned long long flags)
 {

@@ -161,7 +161,9 @@ broken tools/one.c 'md_descriptor_open(path);' 'open files through base/file.h: 
 broken format/one.c 'mmap(NULL, n, PROT_READ, flags, fd, 0);' 'read files, do not map them: who'
 broken hostcuda/one.c 'mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0);' 'hostcuda maps only memory'
 broken docs/one.c '/* TO''DO */' 'unfinished work'
+broken capture/one.c 'pthread_create(&thread, NULL, run, NULL);' 'threads are started by base/thread.h'
 broken docs/one.c '/* ---- reading -------\n */' 'a banner is one line'
+broken docs/one.c '/* ---- reading\n * ---- */' 'a banner is one line'
 broken docs/one.c '/* see /ho''me/me */' 'paths of one machine'
 broken api/one.c "$(printf '\\n%.0s' {1..700})" '702 lines: divide it'
 mkdir -p "$tree/tools" "$tree/base"
