@@ -98,7 +98,8 @@ static void hand_on(const char *line)
 /* The dynamic linker hands every library's constructors what main gets. */
 __attribute__((constructor)) static void keep_arguments(int argc, char **argv)
 {
-	const char *parent = argv && argc > 0 && is_python(argv[0]) && is_worker(argc, argv) ? inherited() : NULL;
+	argc = argv ? argc : 0;
+	const char *parent = argc > 0 && is_python(argv[0]) && is_worker(argc, argv) ? inherited() : NULL;
 	joined = parent ? strdup(parent) : join(argc, argv);
 	if (!parent && joined && argc > 0 && is_python(argv[0]))
 		hand_on(joined);

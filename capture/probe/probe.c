@@ -523,7 +523,7 @@ void md_capture_probe_exec(CUgraphExec exec)
 		md_capture_graph_flush(graph);
 	if (graph)
 		probe_graph(&session, graph);
-	if (needed != md_capture_probe_needed()->count) /* the engine may free this memory before the end */
+	if (graph && needed != md_capture_probe_needed()->count) /* the engine may free this memory before the end */
 		save_unread(&session, graph);
 	end_session(&session);
 	md_capture_constants_put(MD_CONSTANTS_NEW);
