@@ -111,7 +111,7 @@ DOORS := $(patsubst %.c,$(BUILD)/%.so,$(wildcard tests/doors/*.c))
 FUZZ_BINS := $(addprefix $(BUILD)/tests/fuzz/,$(FUZZ_TARGETS) $(if $(FUZZ),,seeds craft))
 BENCH_BINS := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCHES))
 
-.PHONY: all libs hostcuda tools engine tests deps demo check check-gpu torture fuzz fuzz-targets lint tidy bench install uninstall deb wheel check-packages clean FORCE
+.PHONY: all libs hostcuda tools engine tests deps demo check check-gpu torture fuzz fuzz-targets lint tidy scan bench install uninstall deb wheel check-packages clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -334,6 +334,10 @@ lint:
 # clang's analyses, by .clang-tidy: minutes, so it is no part of check or lint. TIDY="a.c b.c" for these alone.
 tidy:
 	$(Q)CPPFLAGS='$(subst ','\'',$(CPPFLAGS))' tests/tidy/run.sh $(TIDY)
+
+# clang's static analyzer, with the checkers that tests/scan/run.sh names: minutes, as tidy. SCAN="a.c b.c" for these alone.
+scan:
+	$(Q)CPPFLAGS='$(subst ','\'',$(CPPFLAGS))' tests/scan/run.sh $(SCAN)
 
 bench: all $(BENCH_BINS)
 	$(Q)BUILD=$(BUILD) bench/run.sh

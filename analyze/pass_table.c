@@ -97,11 +97,9 @@ static enum md_status hold_part(struct md_tables *tables, struct table *table, s
 				struct md_error *err)
 {
 	MD_CLEANUP(md_counterpart_finish) struct md_counterpart two = {0};
-	MD_AUTO_FREE uint8_t *zeros = NULL;
-	const uint8_t *one = part.from->data ? part.from->data + (part.start - part.from->address) : NULL;
+	MD_AUTO_FREE uint8_t *zeros = part.from->data ? NULL : calloc(part.end - part.start, 1);
+	const uint8_t *one = part.from->data ? part.from->data + (part.start - part.from->address) : zeros;
 	uint64_t start = part.start;
-	if (!one)
-		one = zeros = calloc(part.end - part.start, 1);
 	if (!one || !fill_counterpart(tables, &part, one, &two))
 		return md_analysis_no_memory(err);
 	if (!trim(&part, one, two.data))

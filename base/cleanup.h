@@ -37,4 +37,12 @@ static inline void md_cleanup_file(FILE **file)
 		md_stolen_;                                                                                            \
 	})
 
+/* The same for a descriptor, leaving -1. */
+static inline int md_steal_fd(int *slot)
+{
+	int stolen = *slot;
+	*slot = -1;
+	return stolen;
+}
+
 #endif

@@ -86,7 +86,7 @@ FILE *md_descriptor_read_stream(const char *path)
 	MD_AUTO_FD int fd = md_descriptor_open(path, O_RDONLY, 0);
 	FILE *stream = fd < 0 ? NULL : fdopen(fd, "re");
 	if (stream)
-		fd = -1;
+		md_steal_fd(&fd); /* which is the stream's now */
 	return stream;
 }
 

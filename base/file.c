@@ -112,8 +112,7 @@ enum md_status md_file_open(const char *path, uint64_t most, int *fd, uint64_t *
 	MD_FORWARD(check_kind(path, &info, err));
 	MD_FORWARD(check_size(path, &info, most, err));
 	*size = (uint64_t)info.st_size;
-	*fd = opened;
-	opened = -1;
+	*fd = md_steal_fd(&opened);
 	return MD_OK;
 }
 

@@ -84,8 +84,7 @@ static enum md_status take_lock(struct md_workplace *w, bool *locked, struct md_
 			return say_held(w, fd, err);
 		if (!is_there(w->lock, fd))
 			continue; /* its holder has just removed it */
-		w->lock_fd = fd;
-		fd = -1;
+		w->lock_fd = md_steal_fd(&fd);
 		return MD_OK;
 	}
 }

@@ -80,7 +80,7 @@ static int audit_gpu(struct medusa_sched *s, uint32_t gpu)
 static int audit_pins(struct medusa_sched *s)
 {
 	size_t cells = (size_t)s->artifact_count * s->gpu_count;
-	__attribute__((cleanup(md_cleanup_free))) uint32_t *pins = calloc(cells + 1, sizeof(*pins));
+	MD_AUTO_FREE uint32_t *pins = calloc(cells + 1, sizeof(*pins));
 	if (!pins)
 		return md_fail(s, MEDUSA_SCHED_ERR_NO_MEMORY, "out of memory for the audit");
 	for (uint32_t b = 0; b < s->batch_count; b++) {

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # What clang sees and gcc does not: which lock guards what (base/guarded.h), and the mistakes that .clang-tidy lists.
-# run.sh [FILE...]: these files alone. CPPFLAGS as the Makefile has them. LOCKS_ONLY=1: the locks alone, which is quick.
+# run.sh [FILE...]: these files alone. CPPFLAGS as the Makefile has them. LOCKS_ONLY=1: the locks alone, which is quick. JOBS:
+# how many files at a time.
 set -u
 cd "$(dirname "$0")/../.."
 clang=$(command -v clang-14 || command -v clang) || { echo 'clang is not installed' && exit 1; }
@@ -55,7 +56,7 @@ found "mutex 'lock' is not held on every path" "$said"
 failed=0 running=0
 for file in "${files[@]}"; do
 	[ -e "$file" ] || { echo "$file: there is no such file" && failed=1 && continue; }
-	[ "$running" -lt "$(nproc)" ] || { wait -n || failed=1; running=$((running - 1)); }
+	[ "$running" -lt "${JOBS:-$(nproc)}" ] || { wait -n || failed=1; running=$((running - 1)); }
 	check "$file" &
 	running=$((running + 1))
 done
