@@ -29,8 +29,6 @@
 #include "restore/work.h"
 
 struct md_restore md_restore = {
-    .work = PTHREAD_MUTEX_INITIALIZER,
-    .lock = PTHREAD_MUTEX_INITIALIZER,
     .registry.lock = PTHREAD_MUTEX_INITIALIZER,
     .pace.lock = PTHREAD_MUTEX_INITIALIZER,
 };
@@ -78,7 +76,7 @@ static void init_condition(pthread_cond_t *condition)
  * The child of a process that uses CUDA cannot use it, and is left alone. A child that was forked before that is as
  * good as its parent: none of our threads existed yet, but a thread of the engine may have held a lock.
  */
-static void child_after_fork(void)
+static void child_after_fork(void) MD_LOCKS_UNCHECKED
 {
 	struct md_restore *r = &md_restore;
 	r->process = getpid();
@@ -87,8 +85,8 @@ static void child_after_fork(void)
 		atomic_store(&r->stop, true);
 		md_guard_close();
 	}
-	pthread_mutex_init(&r->work, NULL);
-	pthread_mutex_init(&r->lock, NULL);
+	pthread_mutex_init(&md_restore_work, NULL);
+	pthread_mutex_init(&md_restore_lock, NULL);
 	pthread_mutex_init(&r->registry.lock, NULL);
 	init_condition(&r->changed);
 }
@@ -109,15 +107,15 @@ static void at_exit(void)
 	if (r->verify)
 		md_verify_end();
 	atomic_store(&r->stop, true);
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	pthread_cond_broadcast(&r->changed);
 	uint64_t deadline = md_clock_ns() + 2000000000u; /* a driver call in progress ends first, or is left behind */
 	while (r->thread_started && !r->thread_done && md_restore_wait(r, deadline))
 		;
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 }
 
-static void init(void)
+static void init(void) MD_LOCKS_UNCHECKED /* no other thread knows of the restore yet */
 {
 	struct md_restore *r = &md_restore;
 	r->process = getpid();
@@ -161,9 +159,9 @@ void md_restore_busy(struct md_restore *r, int change)
 bool md_restore_wait(struct md_restore *r, uint64_t deadline_ns)
 {
 	if (deadline_ns == UINT64_MAX)
-		return pthread_cond_wait(&r->changed, &r->lock) == 0;
+		return pthread_cond_wait(&r->changed, &md_restore_lock) == 0;
 	struct timespec until = {(time_t)(deadline_ns / 1000000000u), (long)(deadline_ns % 1000000000u)};
-	return pthread_cond_timedwait(&r->changed, &r->lock, &until) != ETIMEDOUT;
+	return pthread_cond_timedwait(&r->changed, &md_restore_lock, &until) != ETIMEDOUT;
 }
 
 bool md_restore_wait_open(struct md_restore *r, uint64_t deadline_ns)
@@ -182,14 +180,14 @@ static void step_graph(struct md_restore *r, struct md_restore_graph *graph)
 	struct md_error err = {0};
 	bool done = false;
 	enum md_status status = md_restore_graph_step(r, graph, &done, &err);
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	if (status != MD_OK)
 		md_restore_refuse(r, graph, &err);
 	else if (done && graph->state == MD_GRAPH_WAITING) /* its group may have been refused meanwhile */
 		md_restore_graph_ready(r, graph);
 	if (status != MD_OK || done)
 		pthread_cond_broadcast(&r->changed);
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 }
 
 /*
@@ -205,16 +203,16 @@ static void drop_template(struct md_restore_graph *graph)
 /*
  * Reserves private memory while the engine binds its buffers. The first graph that needs the memory reports a failure.
  */
-static void reserve_arena(struct md_restore *r)
+static void reserve_arena(struct md_restore *r) MD_REQUIRES(md_restore_work)
 {
 	struct md_error err = {0};
 	uint64_t start = md_clock_ns();
 	r->arena_tried = true;
 	md_restore_arena_reserve(r, &err);
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	r->arena_failed = err;
 	r->stats.arena_ns += md_clock_ns() - start;
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 }
 
 void md_restore_settle(struct md_restore *r)
@@ -229,13 +227,15 @@ void md_restore_settle(struct md_restore *r)
 		md_restore_images_unload(r, true);
 	}
 	md_restore_heap_finish(&r->heap);
+	pthread_mutex_lock(&md_restore_lock);
 	md_info("%u of %u graphs restored, %u refused", r->stats.graphs_restored, r->stats.graphs_total,
 		r->stats.graphs_refused);
+	pthread_mutex_unlock(&md_restore_lock);
 }
 
 /* Whether the piece of work may use the driver now. If not, *wait_ns says when to ask again. */
 static bool has_turn(struct md_restore *r, const struct md_work *work, struct md_pace_turn *turn, uint64_t *wait_ns)
-    MD_REQUIRES(r->lock)
+    MD_REQUIRES(md_restore_lock)
 {
 	*turn = (struct md_pace_turn){0};
 	if (!work->units)
@@ -249,7 +249,7 @@ static bool has_turn(struct md_restore *r, const struct md_work *work, struct md
 }
 
 static void do_work(struct md_restore *r, const struct md_work *work, const struct md_pace_turn *turn)
-    MD_REQUIRES(r->work)
+    MD_REQUIRES(md_restore_work)
 {
 	switch (work->kind) {
 	case MD_WORK_BUILD:
@@ -286,16 +286,16 @@ static bool is_stage(enum md_work_kind kind)
 }
 
 static void work_in_turn(struct md_restore *r, const struct md_work *work, const struct md_pace_turn *turn)
-    MD_REQUIRES(r->work)
+    MD_REQUIRES(md_restore_work)
 {
 	do_work(r, work, turn);
 	if (work->units)
 		md_pace_end(&r->pace, turn);
 	if (!is_stage(work->kind))
 		return;
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	md_restore_busy(r, -1);
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 }
 
 /* The thread never sleeps while it holds work, because an engine that unloads a module waits for that lock. */
@@ -305,8 +305,8 @@ static void run_graphs(struct md_restore *r)
 	struct md_pace_turn turn;
 	while (!atomic_load(&r->stop)) {
 		uint64_t wait_ns = UINT64_MAX;
-		pthread_mutex_lock(&r->work);
-		pthread_mutex_lock(&r->lock);
+		pthread_mutex_lock(&md_restore_work);
+		pthread_mutex_lock(&md_restore_lock);
 		struct md_work work = md_restore_work_next(r, settled);
 		atomic_store_explicit(&md_pace_engine.watched, work.kind != MD_WORK_WAIT || !settled,
 				      memory_order_relaxed);
@@ -314,18 +314,18 @@ static void run_graphs(struct md_restore *r)
 		if (work.kind == MD_WORK_WAIT || work.kind == MD_WORK_SETTLE)
 			pthread_cond_broadcast(&r->changed); /* graphs may have been refused */
 		if (!go) {
-			pthread_mutex_unlock(&r->work);
+			pthread_mutex_unlock(&md_restore_work);
 			if (!atomic_load(&r->stop))
 				md_restore_wait(r, wait_ns == UINT64_MAX ? wait_ns : md_clock_ns() + wait_ns);
-			pthread_mutex_unlock(&r->lock);
+			pthread_mutex_unlock(&md_restore_lock);
 			continue;
 		}
 		if (is_stage(work.kind))
 			md_restore_busy(r, +1);
-		pthread_mutex_unlock(&r->lock);
+		pthread_mutex_unlock(&md_restore_lock);
 		work_in_turn(r, &work, &turn);
 		settled = work.kind == MD_WORK_SETTLE;
-		pthread_mutex_unlock(&r->work);
+		pthread_mutex_unlock(&md_restore_work);
 	}
 }
 
@@ -347,19 +347,19 @@ bool md_restore_thread_enter(struct md_restore *r, const char *name)
 static void open_session(struct md_restore *r)
 {
 	struct md_error err = {0};
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	md_restore_busy(r, +1);
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	enum md_status status =
 	    md_restore_stages_run(md_restore_session_stages, md_restore_session_stage_count, r, NULL, &err);
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	r->phase = status == MD_OK ? MD_PHASE_OPEN : MD_PHASE_FAILED;
 	r->failure = err;
 	md_restore_busy(r, -1);
 	if (status != MD_OK)
 		md_warn("nothing is restored: %s", err.message);
 	pthread_cond_broadcast(&r->changed);
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 }
 
 static void *thread_main(void *argument)
@@ -372,23 +372,23 @@ static void *thread_main(void *argument)
 			run_graphs(r);
 		md_cuda.cuCtxPopCurrent_v2(&popped);
 	} else {
-		pthread_mutex_lock(&r->lock);
+		pthread_mutex_lock(&md_restore_lock);
 		r->phase = MD_PHASE_FAILED;
 		md_error_set(&r->failure, MD_ERR_DRIVER, "the context cannot be used in another thread");
 		md_warn("nothing is restored: %s", r->failure.message);
-		pthread_mutex_unlock(&r->lock);
+		pthread_mutex_unlock(&md_restore_lock);
 	}
 	atomic_store(&md_pace_engine.watched, false);
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	r->thread_done = true;
 	pthread_cond_broadcast(&r->changed);
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	return NULL;
 }
 
 /* ---- start and stop ---- */
 
-static void spawn(struct md_restore *r)
+static void spawn(struct md_restore *r) MD_RESTORE_HELD
 {
 	r->thread_done = false;
 	r->thread_started = md_thread_start(&r->thread, thread_main, r) == 0;
@@ -405,7 +405,7 @@ void md_restore_start(CUcontext context)
 	md_restore_init();
 	if (!context || atomic_load(&r->off))
 		return;
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	if (r->phase == MD_PHASE_IDLE && !r->released && !r->refusal.status && !atomic_load(&r->stop)) {
 		r->started = true;
 		r->context = context;
@@ -413,7 +413,7 @@ void md_restore_start(CUcontext context)
 		atomic_store(&md_pace_engine.watched, true);
 		spawn(r);
 	}
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 }
 
 static void destroy_graphs(struct md_restore *r)
@@ -422,7 +422,7 @@ static void destroy_graphs(struct md_restore *r)
 		md_restore_stages_undo(md_restore_graph_stages, md_restore_graph_stage_count, r, &r->graphs[i]);
 }
 
-static void reset(struct md_restore *r, const char *reason)
+static void reset(struct md_restore *r, const char *reason) MD_REQUIRES(md_restore_work, md_restore_lock)
 {
 	for (uint32_t i = 0; i < r->bound_count; i++)
 		free(r->bound[i].name);
@@ -445,15 +445,15 @@ void md_restore_stop(const char *reason)
 {
 	struct md_restore *r = &md_restore;
 	CUcontext popped;
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	bool running = r->thread_started && !atomic_load(&r->off);
 	r->thread_started = false;
 	atomic_store(&r->stop, true);
 	pthread_cond_broadcast(&r->changed);
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	if (running) {
 		pthread_join(r->thread, NULL);
-		pthread_mutex_lock(&r->work);
+		pthread_mutex_lock(&md_restore_work);
 		bool current = md_cuda.cuCtxPushCurrent_v2(r->context) == CUDA_SUCCESS;
 		if (r->phase == MD_PHASE_OPEN) {
 			destroy_graphs(r);
@@ -461,11 +461,11 @@ void md_restore_stop(const char *reason)
 		}
 		if (current)
 			md_cuda.cuCtxPopCurrent_v2(&popped);
-		pthread_mutex_lock(&r->lock);
+		pthread_mutex_lock(&md_restore_lock);
 		reset(r, reason);
 		pthread_cond_broadcast(&r->changed);
-		pthread_mutex_unlock(&r->lock);
-		pthread_mutex_unlock(&r->work);
+		pthread_mutex_unlock(&md_restore_lock);
+		pthread_mutex_unlock(&md_restore_work);
 	}
 	atomic_store(&r->stop, false);
 }

@@ -7,7 +7,7 @@
 #include "restore/restore.h"
 
 /* A launch has the address at which one binding ends and the next begins: the two must lie side by side again. */
-static enum md_status check_neighbour(const struct md_restore *r, uint32_t index, struct md_error *err)
+static enum md_status check_neighbour(const struct md_restore *r, uint32_t index, struct md_error *err) MD_RESTORE_HELD
 {
 	const struct md_binding *binding = &r->artifact.bindings[index];
 	const char *before = r->artifact.bindings[binding->before].name;
@@ -28,7 +28,7 @@ static enum md_status check_neighbour(const struct md_restore *r, uint32_t index
  * Nothing tells to which of two names a pointer into shared
  * memory belongs, so both must lie as they did in the capture.
  */
-static enum md_status check_overlap(const struct md_restore *r, uint32_t index, struct md_error *err)
+static enum md_status check_overlap(const struct md_restore *r, uint32_t index, struct md_error *err) MD_RESTORE_HELD
 {
 	const struct md_binding *binding = &r->artifact.bindings[index];
 	const char *other = r->artifact.bindings[binding->within].name;
@@ -107,11 +107,11 @@ static enum md_status check_host_memory(const struct md_restore *r, const struct
 
 enum md_status md_restore_bindings_take(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
 {
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	enum md_status status = md_restore_bindings_check(r, graph, err);
 	for (uint32_t i = 0; status == MD_OK && i < graph->binding_count; i++)
 		r->addresses[graph->bindings[i]] = r->bound[r->binding_of[graph->bindings[i]]].address;
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	MD_FORWARD(status);
 	return check_host_memory(r, graph, err);
 }
@@ -132,12 +132,12 @@ enum md_status md_restore_bindings_live(const struct md_restore *r, const struct
 
 void md_restore_bindings_freed(struct md_restore *r, uint64_t address, uint64_t bytes)
 {
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	for (uint32_t i = 0; i < r->bound_count; i++) {
 		struct md_bound *bound = &r->bound[i];
 		bound->freed |= bound->address < address + bytes && address < bound->address + bound->size;
 	}
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 }
 
 uint64_t md_restore_alloc_address(const struct md_restore *r, uint32_t alloc)

@@ -29,11 +29,11 @@ static void open_hasher(struct md_restore *r)
 		md_device_hasher_open(&hasher, stream);
 		md_cuda.cuStreamDestroy_v2(stream);
 	}
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	r->hasher = hasher;
 	r->hasher_state = MD_HASHER_OPEN;
 	pthread_cond_broadcast(&r->changed);
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 }
 
 static bool has_hashes(const struct md_restore *r)
@@ -46,13 +46,13 @@ static bool has_hashes(const struct md_restore *r)
 
 void md_restore_constants_prepare(struct md_restore *r)
 {
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	bool ours = r->hasher_state == MD_HASHER_CLOSED && has_hashes(r);
 	if (ours)
 		r->hasher_state = MD_HASHER_OPENING;
 	while (!ours && r->hasher_state == MD_HASHER_OPENING)
 		md_restore_wait(r, UINT64_MAX);
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	if (ours)
 		open_hasher(r);
 }
@@ -123,7 +123,7 @@ static void batch_finish(struct batch *batch)
  * Lists all bindings at once, whichever graph is asked for: a
  * few large launches cost hardly more than one small launch.
  */
-static enum md_status list_unknown(struct md_restore *r, struct batch *batch, struct md_error *err)
+static enum md_status list_unknown(struct md_restore *r, struct batch *batch, struct md_error *err) MD_RESTORE_HELD
 {
 	uint32_t count = r->artifact.binding_count;
 	batch->ranges = calloc(count + 1u, sizeof(*batch->ranges));
@@ -160,14 +160,14 @@ static void hash_batch(struct md_restore *r, const struct batch *batch)
 		if (status != MD_OK)
 			md_warn("binding \"%s\" cannot be hashed: %s", r->artifact.bindings[batch->bindings[i]].name,
 				err.message);
-		pthread_mutex_lock(&r->lock);
+		pthread_mutex_lock(&md_restore_lock);
 		settle_one(r, batch, i, status);
-		pthread_mutex_unlock(&r->lock);
+		pthread_mutex_unlock(&md_restore_lock);
 	}
 }
 
 /* Refuses graphs of other constants that were not handed out. True: what was made for them may be freed now. */
-static bool refuse_others(struct md_restore *r) MD_REQUIRES(r->lock)
+static bool refuse_others(struct md_restore *r) MD_REQUIRES(md_restore_lock)
 {
 	bool refused = false, waiting = false;
 	for (uint32_t i = 0; i < r->artifact.graph_count; i++) {
@@ -200,16 +200,16 @@ static enum md_status hash_when_written(struct md_restore *r, const struct batch
 }
 
 static enum md_status hash_in_context(struct md_restore *r, const struct batch *batch, struct md_error *err)
-    MD_REQUIRES(r->work)
+    MD_REQUIRES(md_restore_work)
 {
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	CUcontext popped;
 	MD_FORWARD(md_cuda_call(err, cuCtxPushCurrent_v2, r->context));
 	md_cuda.cuThreadExchangeStreamCaptureMode(&mode);
 	enum md_status status = hash_when_written(r, batch, err);
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	bool over = refuse_others(r);
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	if (over)
 		md_restore_settle(r);
 	md_cuda.cuThreadExchangeStreamCaptureMode(&mode);
@@ -221,28 +221,28 @@ enum md_status md_restore_constants_hash(struct md_restore *r, struct md_error *
 {
 	struct batch batch MD_CLEANUP(batch_finish) = {0};
 	uint64_t start = md_clock_ns();
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	enum md_status status = MD_OK;
 	if (r->phase == MD_PHASE_OPEN) /* otherwise the caller looks at the phase again, and finds the reason */
 		status = list_unknown(r, &batch, err);
 	bool due = status == MD_OK && batch.count;
 	if (due)
 		md_restore_busy(r, +1);
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	if (!due)
 		return status;
 	status = hash_in_context(r, &batch, err);
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	md_restore_busy(r, -1);
 	r->stats.constants_ns += md_clock_ns() - start;
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	return status;
 }
 
 enum md_status md_restore_constants_settle(struct md_restore *r, struct md_error *err)
 {
-	pthread_mutex_lock(&r->work);
+	pthread_mutex_lock(&md_restore_work);
 	enum md_status status = md_restore_constants_hash(r, err);
-	pthread_mutex_unlock(&r->work);
+	pthread_mutex_unlock(&md_restore_work);
 	return status;
 }

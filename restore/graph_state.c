@@ -17,7 +17,7 @@ struct md_restore_graph *md_restore_find(struct md_restore *r, const char *label
 	return NULL;
 }
 
-static void note_first_ready(struct md_restore *r)
+static void note_first_ready(struct md_restore *r) MD_RESTORE_HELD
 {
 	uint64_t from = r->last_bind_ns > r->functions_done_ns ? r->last_bind_ns : r->functions_done_ns;
 	uint64_t now = md_clock_ns();

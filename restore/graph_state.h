@@ -9,13 +9,13 @@
 /* A graph of the artifact by its name; NULL: it has none of that name. */
 struct md_restore_graph *md_restore_find(struct md_restore *r, const char *label, unsigned batch);
 /* The graph can be handed out; it counts as restored. */
-void md_restore_graph_ready(struct md_restore *r, struct md_restore_graph *graph) MD_REQUIRES(r->lock);
+void md_restore_graph_ready(struct md_restore *r, struct md_restore_graph *graph) MD_REQUIRES(md_restore_lock);
 /* A graph that was ready waits again, and no longer counts as restored. */
-void md_restore_graph_unmake(struct md_restore *r, struct md_restore_graph *graph) MD_REQUIRES(r->lock);
+void md_restore_graph_unmake(struct md_restore *r, struct md_restore_graph *graph) MD_REQUIRES(md_restore_lock);
 /* Sets REFUSED with the reason and logs it, as a warning or as told. The graph must not have been handed out. */
 void md_restore_refuse(struct md_restore *r, struct md_restore_graph *graph, const struct md_error *err)
-    MD_REQUIRES(r->lock);
+    MD_REQUIRES(md_restore_lock);
 void md_restore_refuse_at(struct md_restore *r, struct md_restore_graph *graph, const struct md_error *err,
-			  enum md_log_level level) MD_REQUIRES(r->lock);
+			  enum md_log_level level) MD_REQUIRES(md_restore_lock);
 
 #endif

@@ -25,18 +25,18 @@ static void *reader_main(void *argument)
 	md_guard_enter();
 	prctl(PR_SET_NAME, "medusa-graphs");
 	reading->status = md_artifact_read_graphs(r->file, &r->artifact, &reading->err);
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	uint64_t ns = md_clock_ns() - start;
 	r->stats.open_ns += ns;
 	r->stats.own_ns += ns;
 	reading->done = true;
 	pthread_cond_broadcast(&r->changed);
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	return NULL;
 }
 
 /* The next kernel whose image a loader has loaded. Nothing else is known to be wanted while the graphs are read. */
-static uint32_t next_early(struct md_restore *r) MD_REQUIRES(r->lock)
+static uint32_t next_early(struct md_restore *r) MD_REQUIRES(md_restore_lock)
 {
 	if (!md_restore_limits_fit(r))
 		return MD_NONE;
@@ -52,7 +52,7 @@ static uint32_t next_early(struct md_restore *r) MD_REQUIRES(r->lock)
 static void resolve_early(struct md_restore *r, const struct reading *reading)
 {
 	struct md_pace_turn turn;
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	while (!reading->done) {
 		uint32_t kernel = next_early(r);
 		bool soon = kernel != MD_NONE && !r->holds && !atomic_load(&r->stop);
@@ -60,14 +60,14 @@ static void resolve_early(struct md_restore *r, const struct reading *reading)
 			md_restore_wait(r, soon ? md_clock_ns() + turn.wait_ns : UINT64_MAX);
 			continue;
 		}
-		pthread_mutex_unlock(&r->lock);
-		pthread_mutex_lock(&r->work);
+		pthread_mutex_unlock(&md_restore_lock);
+		pthread_mutex_lock(&md_restore_work);
 		md_restore_kernel_resolve(r, kernel);
-		pthread_mutex_unlock(&r->work);
+		pthread_mutex_unlock(&md_restore_work);
 		md_pace_end(&r->pace, &turn);
-		pthread_mutex_lock(&r->lock);
+		pthread_mutex_lock(&md_restore_lock);
 	}
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 }
 
 enum md_status md_restore_graphs_read(struct md_restore *r, struct md_error *err)

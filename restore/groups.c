@@ -159,7 +159,7 @@ bool md_restore_group_open(const struct md_restore *r, const struct md_restore_g
 /* ---- graphs that the engine has captured live in a restore ---- */
 
 static enum md_status apply_live(struct md_restore *r, const struct md_want *live, struct md_error *err)
-    MD_REQUIRES(r->lock)
+    MD_REQUIRES(md_restore_lock)
 {
 	struct md_restore_graph *graph = md_restore_find(r, live->label, live->batch);
 	if (!graph || !graph->stored->group || graph->state == MD_GRAPH_REFUSED)

@@ -89,9 +89,9 @@ void md_restore_heap_add(struct md_restore *r)
 	uint64_t start = md_clock_ns();
 	for (uint32_t i = 0; i < SLICE_BLOCKS && !r->heap.full; i++)
 		r->heap.full = !hold_block(&r->heap);
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	r->stats.heap_ns += md_clock_ns() - start;
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 }
 
 /* All blocks are allocated before the first one is freed: malloc would hand that one out again. */

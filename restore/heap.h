@@ -6,7 +6,7 @@
 #include "restore/restore.h"
 
 /* The graphs that are still to be made will take more memory than is held. */
-bool md_restore_heap_lacks(const struct md_restore *r) MD_REQUIRES(r->lock);
+bool md_restore_heap_lacks(const struct md_restore *r) MD_REQUIRES(md_restore_lock);
 /* Brings in some 4 MiB more. */
 void md_restore_heap_add(struct md_restore *r);
 /* Frees as much memory for the driver as this graph will take. A stage, which never fails. */

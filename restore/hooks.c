@@ -337,9 +337,9 @@ static void watched_launch(CUgraphExec exec)
 {
 	if (!md_guard_enter())
 		return;
-	pthread_mutex_lock(&md_restore.lock);
+	pthread_mutex_lock(&md_restore_lock);
 	md_restore_group_launched(&md_restore, exec);
-	pthread_mutex_unlock(&md_restore.lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	md_guard_leave();
 }
 
@@ -369,9 +369,9 @@ static void executable_goes(CUgraphExec exec)
 	if (md_restore.verify) {
 		md_verify_forget(exec);
 	} else {
-		pthread_mutex_lock(&md_restore.lock);
+		pthread_mutex_lock(&md_restore_lock);
 		md_restore_graph_destroyed(&md_restore, exec);
-		pthread_mutex_unlock(&md_restore.lock);
+		pthread_mutex_unlock(&md_restore_lock);
 	}
 	md_guard_leave();
 }

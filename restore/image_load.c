@@ -154,7 +154,7 @@ static enum md_status read_code(const struct md_restore *r, uint32_t index, stru
 static bool wait_for_turn(struct md_restore *r, uint64_t bytes, struct md_pace_turn *turn)
 {
 	bool go = false;
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	while (!r->images_stop && !atomic_load(&r->stop)) {
 		bool held = r->holds > 0;
 		go = !held && md_pace_begin(&r->pace, MD_PACE_IMAGE, bytes / 1024 + 1, r->awaited > 0, turn);
@@ -164,7 +164,7 @@ static bool wait_for_turn(struct md_restore *r, uint64_t bytes, struct md_pace_t
 		md_restore_wait(r, held ? UINT64_MAX : md_clock_ns() + turn->wait_ns);
 		md_restore_busy(r, +1);
 	}
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	return go;
 }
 
@@ -182,7 +182,7 @@ static enum md_status load(struct md_restore *r, uint32_t index, bool paced, CUl
 }
 
 static void publish(struct md_restore *r, uint32_t index, enum md_status status, CUlibrary library, uint64_t start,
-		    const struct md_error *reason) MD_REQUIRES(r->lock)
+		    const struct md_error *reason) MD_REQUIRES(md_restore_lock)
 {
 	struct md_restore_image *image = &r->images[index];
 	if (status == MD_ERR_BUSY) {
@@ -203,19 +203,19 @@ static void publish(struct md_restore *r, uint32_t index, enum md_status status,
 enum md_status md_restore_image_load(struct md_restore *r, uint32_t index, bool paced, struct md_error *err)
 {
 	struct md_restore_image *image = &r->images[index];
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	while (image->state == MD_IMAGE_LOADING)
-		pthread_cond_wait(&r->changed, &r->lock);
+		pthread_cond_wait(&r->changed, &md_restore_lock);
 	if (image->state == MD_IMAGE_IDLE) {
 		image->state = MD_IMAGE_LOADING;
 		image->queued = false;
 		md_restore_busy(r, +1);
-		pthread_mutex_unlock(&r->lock);
+		pthread_mutex_unlock(&md_restore_lock);
 		CUlibrary library = NULL;
 		struct md_error reason = {0};
 		uint64_t start = md_clock_ns();
 		enum md_status status = load(r, index, paced, &library, &reason);
-		pthread_mutex_lock(&r->lock);
+		pthread_mutex_lock(&md_restore_lock);
 		publish(r, index, status, library, start, &reason);
 		md_restore_busy(r, -1);
 		pthread_cond_broadcast(&r->changed);
@@ -225,7 +225,7 @@ enum md_status md_restore_image_load(struct md_restore *r, uint32_t index, bool 
 		status = md_error_set(err, MD_ERR_BUSY, "image %u was not loaded", index);
 	else if (image->state != MD_IMAGE_LOADED)
 		status = md_error_set(err, image->reason.status, "%s", image->reason.message);
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	return status;
 }
 
@@ -246,35 +246,35 @@ uint64_t md_restore_images_held(const struct md_restore *r, bool at_most)
 /* Empties the queue: from here on an image is loaded by the thread that wants it. */
 static void clear_queue(struct md_restore *r)
 {
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	r->images_stop = true;
 	r->image_order_count = r->next_image = 0;
 	for (uint32_t i = 0; r->images && i < r->artifact.image_count; i++)
 		r->images[i].queued = false;
 	pthread_cond_broadcast(&r->changed);
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 }
 
 /* The next image in the queue, or MD_NONE. */
 static uint32_t take_image(struct md_restore *r)
 {
 	uint32_t image = MD_NONE;
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	while (image == MD_NONE && r->next_image < r->image_order_count && !r->images_stop) {
 		image = r->image_order[r->next_image++];
 		if (!r->images[image].queued)
 			image = MD_NONE;
 	}
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	return image;
 }
 
 static void skip_image(struct md_restore *r, uint32_t image)
 {
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	r->images[image].queued = false;
 	pthread_cond_broadcast(&r->changed);
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 }
 
 static void *loader_main(void *argument)
@@ -311,7 +311,9 @@ static bool stored_comes_early(const struct md_restore *r)
 void md_restore_images_start(struct md_restore *r)
 {
 	r->loader_count = 0;
+	pthread_mutex_lock(&md_restore_lock);
 	r->images_stop = false;
+	pthread_mutex_unlock(&md_restore_lock);
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 	unsigned count = cpus < 2 ? 1 : cpus > 4 ? 4 : (unsigned)cpus;
 	if (!stored_comes_early(r) || r->verify)

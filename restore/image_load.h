@@ -11,8 +11,8 @@ void md_restore_images_unload(struct md_restore *r, bool only_unused);
 /* Loads the image now, or waits for the thread that does. paced: beside replays, when its turn comes. */
 enum md_status md_restore_image_load(struct md_restore *r, uint32_t image, bool paced, struct md_error *err);
 /* A loader is loading the image, or will. */
-bool md_restore_image_coming(const struct md_restore *r, uint32_t image) MD_REQUIRES(r->lock);
+bool md_restore_image_coming(const struct md_restore *r, uint32_t image) MD_REQUIRES(md_restore_lock);
 /* Device memory that images take, which the driver does not report: more than in their file, in pages. */
-uint64_t md_restore_images_held(const struct md_restore *r, bool at_most) MD_REQUIRES(r->lock);
+uint64_t md_restore_images_held(const struct md_restore *r, bool at_most) MD_REQUIRES(md_restore_lock);
 
 #endif

@@ -208,7 +208,7 @@ static void refuse_doubtful(const struct md_artifact_graph *stored, struct md_er
 }
 
 static enum md_status plan_graph(struct md_restore *r, struct md_restore_graph *graph, struct marks *marks,
-				 struct md_error *err) MD_REQUIRES(r->lock)
+				 struct md_error *err) MD_REQUIRES(md_restore_lock)
 {
 	const struct md_artifact *a = &r->artifact;
 	mark_graph(a, graph->stored, marks);
@@ -249,7 +249,7 @@ static enum md_status plan_graph(struct md_restore *r, struct md_restore_graph *
 	return MD_OK;
 }
 
-static uint32_t want_rank(const struct md_restore *r, const struct md_restore_graph *graph)
+static uint32_t want_rank(const struct md_restore *r, const struct md_restore_graph *graph) MD_RESTORE_HELD
 {
 	for (uint32_t i = 0; i < r->want_count; i++)
 		if (r->wants[i].batch == graph->stored->batch && !strcmp(r->wants[i].label, graph->stored->label))
@@ -311,7 +311,7 @@ static void queue_all_images(struct md_restore *r)
 }
 
 /* Under lock: sorts the waiting images by the wishes as they are now; an image that no graph uses leaves the queue. */
-static void requeue_images(struct md_restore *r)
+static void requeue_images(struct md_restore *r) MD_RESTORE_HELD
 {
 	const struct md_artifact *a = &r->artifact;
 	uint32_t kept = 0;
@@ -333,7 +333,7 @@ static void requeue_images(struct md_restore *r)
 	r->next_image = 0;
 }
 
-static bool match_bindings(struct md_restore *r)
+static bool match_bindings(struct md_restore *r) MD_RESTORE_HELD
 {
 	for (uint32_t i = 0; i < r->artifact.binding_count; i++) {
 		const char *name = r->artifact.bindings[i].name;
@@ -352,13 +352,13 @@ enum md_status md_restore_plan_tables(struct md_restore *r, struct md_error *err
 	struct md_restore_image *images = zeroed(a->image_count, sizeof(*images));
 	struct md_restore_kernel *kernels = zeroed(a->kernel_count, sizeof(*kernels));
 	uint32_t *order = zeroed(a->image_count, sizeof(*order));
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	r->images = images;
 	r->kernels = kernels;
 	r->image_order = order;
 	if (images && kernels && order)
 		queue_all_images(r);
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	return images && kernels && order
 		   ? MD_OK
 		   : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %u images and %u kernels", a->image_count,
@@ -396,7 +396,7 @@ enum md_status md_restore_plan(struct md_restore *r, struct md_error *err)
 	const struct md_artifact *a = &r->artifact;
 	struct marks marks = {0};
 	enum md_status status = MD_OK;
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	if (!plan_init(r) || !marks_init(a, &marks))
 		status = md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the plan of %u graphs", a->graph_count);
 	r->stats.graphs_total = a->graph_count;
@@ -409,7 +409,7 @@ enum md_status md_restore_plan(struct md_restore *r, struct md_error *err)
 		md_restore_plan_order(r);
 		requeue_images(r);
 	}
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	marks_finish(&marks);
 	return status;
 }
@@ -442,5 +442,8 @@ void md_restore_plan_finish(struct md_restore *r)
 	r->order = NULL;
 	r->binding_of = NULL;
 	r->content_placed = NULL;
-	r->image_order_count = r->next_image = 0;
+	r->image_order_count = 0;
+	pthread_mutex_lock(&md_restore_lock);
+	r->next_image = 0;
+	pthread_mutex_unlock(&md_restore_lock);
 }

@@ -10,6 +10,6 @@ enum md_status md_restore_plan_tables(struct md_restore *r, struct md_error *err
 enum md_status md_restore_plan(struct md_restore *r, struct md_error *err);
 void md_restore_plan_finish(struct md_restore *r);
 /* Orders graphs by what the engine wants. */
-void md_restore_plan_order(struct md_restore *r) MD_REQUIRES(r->lock);
+void md_restore_plan_order(struct md_restore *r) MD_REQUIRES(md_restore_lock);
 
 #endif

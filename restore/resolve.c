@@ -196,7 +196,7 @@ static enum md_status find_in(const struct place *place, const struct md_kernel 
  * takes the work lock, which we hold.
  */
 static enum md_status find_loaded(struct md_restore *r, uint32_t index, void **home, CUfunction *out,
-				  struct md_error *err) MD_REQUIRES(r->work)
+				  struct md_error *err) MD_REQUIRES(md_restore_work)
 {
 	const struct md_kernel *kernel = &r->artifact.kernels[index];
 	const struct md_image *image = kernel->image == MD_NONE ? NULL : &r->artifact.images[kernel->image];
@@ -282,7 +282,7 @@ static enum md_status find_stored(struct md_restore *r, uint32_t index, CUfuncti
 }
 
 static enum md_status take_step(struct md_restore *r, uint32_t index, enum md_step step, struct md_error *err)
-    MD_REQUIRES(r->work)
+    MD_REQUIRES(md_restore_work)
 {
 	const struct md_kernel *stored = &r->artifact.kernels[index];
 	CUfunction function = NULL;
@@ -294,17 +294,17 @@ static enum md_status take_step(struct md_restore *r, uint32_t index, enum md_st
 	else
 		MD_FORWARD(find_loaded(r, index, &home, &function, err));
 	MD_FORWARD(prepare_function(stored, function, err));
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	r->kernels[index].function = function;
 	r->kernels[index].home = home;
 	r->kernels[index].from = step;
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	return MD_OK;
 }
 
 static void publish(struct md_restore *r, struct md_restore_kernel *kernel, enum md_kernel_state state, uint64_t start)
 {
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	kernel->state = state;
 	if (state == MD_KERNEL_RESOLVED) {
 		r->stats.kernels_loaded_image += kernel->from == MD_STEP_LOADED;
@@ -314,7 +314,7 @@ static void publish(struct md_restore *r, struct md_restore_kernel *kernel, enum
 	r->functions_done_ns = md_clock_ns();
 	r->stats.functions_ns += r->functions_done_ns - start;
 	pthread_cond_broadcast(&r->changed);
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 }
 
 bool md_restore_has_step(const struct md_restore *r, enum md_step step)
@@ -325,6 +325,14 @@ bool md_restore_has_step(const struct md_restore *r, enum md_step step)
 	return false;
 }
 
+static bool trigger_done(struct md_restore *r)
+{
+	pthread_mutex_lock(&md_restore_lock);
+	bool done = r->trigger_done;
+	pthread_mutex_unlock(&md_restore_lock);
+	return done;
+}
+
 void md_restore_kernel_resolve(struct md_restore *r, uint32_t index)
 {
 	struct md_restore_kernel *kernel = &r->kernels[index];
@@ -333,7 +341,7 @@ void md_restore_kernel_resolve(struct md_restore *r, uint32_t index)
 	for (; kernel->step < r->step_count; kernel->step++) {
 		enum md_step step = r->steps[kernel->step];
 		struct md_error err = {0};
-		if (step == MD_STEP_TRIGGER && !r->trigger_done) {
+		if (step == MD_STEP_TRIGGER && !trigger_done(r)) {
 			publish(r, kernel, MD_KERNEL_TRIGGER, start);
 			return;
 		}
@@ -346,7 +354,7 @@ void md_restore_kernel_resolve(struct md_restore *r, uint32_t index)
 		if (!kernel->reason.status || err.status != MD_ERR_NOT_FOUND)
 			kernel->reason = err;
 	}
-	if (!r->trigger_done && md_restore_has_step(r, MD_STEP_LOADED)) {
+	if (!trigger_done(r) && md_restore_has_step(r, MD_STEP_LOADED)) {
 		/* The process may still load the image, until the engine asks for a graph. */
 		kernel->step = 0;
 		publish(r, kernel, MD_KERNEL_TRIGGER, start);

@@ -7,9 +7,9 @@
 
 bool md_restore_has_step(const struct md_restore *r, enum md_step step);
 /* Moves one kernel on: to RESOLVED, REFUSED or TRIGGER. */
-void md_restore_kernel_resolve(struct md_restore *r, uint32_t kernel) MD_REQUIRES(r->work);
+void md_restore_kernel_resolve(struct md_restore *r, uint32_t kernel) MD_REQUIRES(md_restore_work);
 /* Finds the kernel in an image that the engine has loaded and that may be used. */
 enum md_status md_restore_kernel_loaded(struct md_restore *r, uint32_t kernel, struct md_error *err)
-    MD_REQUIRES(r->work);
+    MD_REQUIRES(md_restore_work);
 
 #endif

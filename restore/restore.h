@@ -174,22 +174,31 @@ struct md_heap {
 
 enum md_phase { MD_PHASE_IDLE, MD_PHASE_OPENING, MD_PHASE_OPEN, MD_PHASE_FAILED };
 
+/*
+ * md_restore_work is held while driver objects of a restore are made or taken apart, and is taken before md_restore_lock,
+ * which guards all state that more than one thread reads. Neither is a member of struct md_restore: in C, an attribute of
+ * a member cannot name another member.
+ */
+extern pthread_mutex_t md_restore_work, md_restore_lock;
+/* Behind a variable, and behind the parameters of a function whose caller holds the lock. */
+#define MD_RESTORE_GUARDED MD_GUARDED_BY(md_restore_lock)
+#define MD_RESTORE_HELD MD_REQUIRES(md_restore_lock)
+
 struct md_restore {
-	pthread_mutex_t work; /* held while driver objects of a restore are made or taken apart; before lock */
-	pthread_mutex_t lock; /* everything below that more than one thread reads */
 	pthread_cond_t changed;
 	_Atomic(enum md_phase) phase; /* written under lock; hooks read it without */
 	bool verify, require_proof;
 	atomic_bool stop, off; /* off: child of a fork that came after a restore was begun */
 	/* verifying: graphs that a cold start would hand out and that are asked for and not labelled yet */
-	unsigned live_graphs;
-	bool released;       /* medusa_release: nothing is restored any more */
-	pid_t process;       /* our process; in a child that was made without fork() it differs */
-	bool started;        /* a restore was begun in this process, ever */
-	bool sequence_bound; /* bindings by sequence have been looked for */
-	bool missing_logged; /* the engine asked for a graph that the artifact does not hold */
-	bool limits_logged;  /* the engine asked for a graph while a limit of its context was too low */
-	bool limits_fit;     /* no limit was too low when they were compared last */
+	unsigned live_graphs;                   /* written under both locks */
+	bool released MD_RESTORE_GUARDED;       /* medusa_release: nothing is restored any more */
+	pid_t process;                          /* our process; in a child that was made without fork() it differs */
+	bool started MD_RESTORE_GUARDED;        /* a restore was begun in this process, ever */
+	bool sequence_bound MD_RESTORE_GUARDED; /* bindings by sequence have been looked for */
+	bool missing_logged MD_RESTORE_GUARDED; /* the engine asked for a graph that the artifact does not hold */
+	/* the engine asked for a graph while a limit of its context was too low */
+	bool limits_logged MD_RESTORE_GUARDED;
+	bool limits_fit; /* no limit was too low when they were compared last */
 	const char *path, *report;
 	bool trust_asked;         /* MEDUSA_TRUSTED_KEYS is set */
 	const char *trusted_keys; /* its value; NULL also for want of memory */
@@ -197,25 +206,25 @@ struct md_restore {
 	unsigned step_count;
 
 	pthread_t thread;
-	bool thread_started, thread_done;
+	bool thread_started MD_RESTORE_GUARDED, thread_done MD_RESTORE_GUARDED;
 	pthread_t loaders[4];
 	unsigned loader_count;
-	uint32_t next_image; /* in image_order */
-	bool images_stop;    /* loaders end after their current image */
-	unsigned holds;      /* calls that want the driver for themselves */
-	unsigned awaited;    /* calls of medusa_graph_get that wait */
+	uint32_t next_image MD_RESTORE_GUARDED; /* in image_order */
+	bool images_stop MD_RESTORE_GUARDED;    /* loaders end after their current image */
+	unsigned holds MD_RESTORE_GUARDED;      /* calls that want the driver for themselves */
+	unsigned awaited MD_RESTORE_GUARDED;    /* calls of medusa_graph_get that wait */
 	struct md_pace_gate pace;
 	_Atomic(CUcontext) context; /* written under lock; hooks read it without */
 	CUdevice device;
 	CUstream stream; /* non-blocking, ours */
 
-	struct md_error failure;    /* why the whole restore failed */
-	struct md_error refusal;    /* for good: the engine's facts differ from the artifact's */
-	struct md_fingerprint said; /* the facts that the engine stated; outlives a context */
-	bool facts_known;           /* the artifact's facts have been read */
+	struct md_error failure MD_RESTORE_GUARDED;    /* why the whole restore failed */
+	struct md_error refusal MD_RESTORE_GUARDED;    /* for good: the engine's facts differ from the artifact's */
+	struct md_fingerprint said MD_RESTORE_GUARDED; /* the facts that the engine stated; outlives a context */
+	bool facts_known MD_RESTORE_GUARDED;           /* the artifact's facts have been read */
 	struct md_artifact artifact;
-	struct md_artifact_file *file; /* the images are read from here */
-	bool head_known;               /* fingerprint and KV capacity have been read, and they fit this machine */
+	struct md_artifact_file *file;      /* the images are read from here */
+	bool head_known MD_RESTORE_GUARDED; /* fingerprint and KV capacity have been read, and they fit this machine */
 	struct md_registry registry;
 	struct md_restore_image *images;
 	uint32_t *image_order; /* most wanted first */
@@ -232,29 +241,32 @@ struct md_restore {
 	struct md_device_hasher hasher;
 	enum md_hasher_state hasher_state;
 
-	struct md_bound *bound;
-	uint32_t bound_count, bound_room;
+	struct md_bound *bound MD_RESTORE_GUARDED;
+	uint32_t bound_count MD_RESTORE_GUARDED, bound_room MD_RESTORE_GUARDED;
 	struct md_map bound_names; /* checksum of the name -> index into bound */
-	uint64_t last_bind_ns, functions_done_ns;
+	uint64_t last_bind_ns MD_RESTORE_GUARDED, functions_done_ns MD_RESTORE_GUARDED;
 
-	struct md_want *wants;
-	uint32_t want_count, want_room;
-	struct md_want *lives; /* graphs that the engine captured while the artifact was being opened */
-	uint32_t live_count;
+	struct md_want *wants MD_RESTORE_GUARDED;
+	uint32_t want_count MD_RESTORE_GUARDED, want_room MD_RESTORE_GUARDED;
+	/* graphs that the engine captured while the artifact was being opened */
+	struct md_want *lives MD_RESTORE_GUARDED;
+	uint32_t live_count MD_RESTORE_GUARDED;
 
 	int (*trigger)(void *user);
 	void *trigger_user;
-	bool trigger_done, trigger_running;
+	bool trigger_done MD_RESTORE_GUARDED, trigger_running MD_RESTORE_GUARDED;
 
 	CUdeviceptr arena;
-	bool arena_tried;             /* was to be reserved ahead of the graphs */
-	struct md_error arena_failed; /* why that failed; the first graph that needs it is refused */
+	bool arena_tried; /* was to be reserved ahead of the graphs */
+	/* why that failed; the first graph that needs it is refused */
+	struct md_error arena_failed MD_GUARDED_BY(md_restore_work);
 	struct md_scratch scratch;
 	struct md_heap heap;
-	struct medusa_stats stats;
-	unsigned busy; /* threads at work: their stages overlap, and the total counts the time once */
-	uint64_t busy_since_ns, busy_ns;
-	uint64_t images_first_ns, images_last_ns;
+	struct medusa_stats stats MD_RESTORE_GUARDED;
+	/* threads at work: their stages overlap, and the total counts the time once */
+	unsigned busy MD_RESTORE_GUARDED;
+	uint64_t busy_since_ns MD_RESTORE_GUARDED, busy_ns MD_RESTORE_GUARDED;
+	uint64_t images_first_ns MD_RESTORE_GUARDED, images_last_ns MD_RESTORE_GUARDED;
 	atomic_uint captures; /* stream captures in progress */
 };
 

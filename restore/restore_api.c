@@ -41,6 +41,14 @@ MD_EXPORT const char *medusa_reason(void)
 	return md_api_reason();
 }
 
+static bool has_bindings(struct md_restore *r)
+{
+	pthread_mutex_lock(&md_restore_lock);
+	bool any = r->bound_count > 0;
+	pthread_mutex_unlock(&md_restore_lock);
+	return any;
+}
+
 /* Starts restoring in the current context, if nothing has started it. */
 static enum md_status begin(struct md_error *err)
 {
@@ -57,7 +65,7 @@ static enum md_status begin(struct md_error *err)
 		    "no CUDA context is current in this thread: make the engine's context current before this call");
 	/* A process may touch another device first: a restore that was begun there, and has no bindings yet, moves. */
 	if (r->context && r->context != context) {
-		if (r->bound_count)
+		if (has_bindings(r))
 			return md_error_set(err, MD_ERR_MISMATCH,
 					    "the current context is not the one in which bindings were made; graphs "
 					    "are restored for that context only");
@@ -69,7 +77,8 @@ static enum md_status begin(struct md_error *err)
 
 /* ---- bindings ---- */
 
-static enum md_status find_or_add_bound(struct md_restore *r, const char *name, uint32_t *out, struct md_error *err)
+static enum md_status find_or_add_bound(struct md_restore *r, const char *name, uint32_t *out,
+					struct md_error *err) MD_RESTORE_HELD
 {
 	uint64_t key = md_hash_checksum(name, strlen(name)), at = 0;
 	if (md_map_get(&r->bound_names, key, &at)) {
@@ -120,7 +129,7 @@ static void leave_behind(struct md_restore *r, uint32_t binding)
 
 /* Graphs with the old address are made again. None of them may have been handed out. */
 static enum md_status move_binding(struct md_restore *r, uint32_t binding, const char *name, struct md_error *err)
-    MD_REQUIRES(r->lock)
+    MD_REQUIRES(md_restore_lock)
 {
 	for (uint32_t i = 0; i < r->artifact.graph_count; i++)
 		if (md_restore_group_is_out(r, &r->graphs[i]) && uses_binding(&r->graphs[i], binding))
@@ -148,7 +157,7 @@ static enum md_status move_binding(struct md_restore *r, uint32_t binding, const
 
 /* Work is held, too, if the name is known: graphs with its old address are taken apart. */
 static enum md_status bind_locked(struct md_restore *r, const struct md_bound *what, struct md_error *err)
-    MD_REQUIRES(r->lock)
+    MD_REQUIRES(md_restore_lock)
 {
 	uint32_t binding = artifact_binding(r, what->name), at = 0;
 	bool moves = binding != MD_NONE && r->binding_of[binding] != MD_NONE;
@@ -187,18 +196,18 @@ MD_EXPORT int medusa_bind(const char *name, medusa_deviceptr address, size_t byt
 	if (status != MD_OK)
 		return md_api_fail(&err);
 	struct md_bound what = {.name = (char *)name, .address = address, .size = bytes, .role = (uint32_t)role};
-	pthread_mutex_lock(&r->lock); /* the common case: a new name changes no graph */
+	pthread_mutex_lock(&md_restore_lock); /* the common case: a new name changes no graph */
 	uint64_t at;
 	bool known = md_map_get(&r->bound_names, md_hash_checksum(name, strlen(name)), &at);
 	if (!known)
 		status = bind_locked(r, &what, &err);
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	if (known) {
-		pthread_mutex_lock(&r->work);
-		pthread_mutex_lock(&r->lock);
+		pthread_mutex_lock(&md_restore_work);
+		pthread_mutex_lock(&md_restore_lock);
 		status = bind_locked(r, &what, &err);
-		pthread_mutex_unlock(&r->lock);
-		pthread_mutex_unlock(&r->work);
+		pthread_mutex_unlock(&md_restore_lock);
+		pthread_mutex_unlock(&md_restore_work);
 	}
 	return md_api_answer(status, &err);
 }
@@ -215,7 +224,7 @@ static bool waits_for_trigger(const struct md_restore *r, const struct md_restor
 	return false;
 }
 
-static void wake_triggered(struct md_restore *r)
+static void wake_triggered(struct md_restore *r) MD_RESTORE_HELD
 {
 	r->trigger_done = true;
 	r->trigger_running = false;
@@ -230,16 +239,16 @@ void md_restore_trigger_pull(struct md_restore *r)
 	int (*run)(void *user) = md_restore_has_step(r, MD_STEP_TRIGGER) ? r->trigger : NULL;
 	void *user = r->trigger_user;
 	r->trigger_running = true;
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	int failed = run ? run(user) : 0;
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	if (failed)
 		md_warn("the trigger failed with %d; what it loaded before is used", failed);
 	wake_triggered(r);
 }
 
 /* An engine binds everything before it asks for graphs, so waiting for a missing binding would be in vain. */
-static bool refuse_if_unbound(struct md_restore *r, struct md_restore_graph *graph) MD_REQUIRES(r->lock)
+static bool refuse_if_unbound(struct md_restore *r, struct md_restore_graph *graph) MD_REQUIRES(md_restore_lock)
 {
 	struct md_error err = {0};
 	if (md_restore_bindings_check(r, graph, &err) == MD_OK)
@@ -262,7 +271,7 @@ static const char *refusal_in_artifact(const struct md_restore *r, const char *l
 
 /* An engine of another configuration asks for many missing graphs; the first one is logged. */
 static enum md_status not_there(struct md_restore *r, const char *label, unsigned batch, struct md_error *err)
-    MD_REQUIRES(r->lock)
+    MD_REQUIRES(md_restore_lock)
 {
 	const char *why = refusal_in_artifact(r, label, batch);
 	if (why)
@@ -277,7 +286,7 @@ static enum md_status not_there(struct md_restore *r, const char *label, unsigne
 
 /* A graph that is awaited goes before other graphs, and before the engine's replays. */
 static bool wait_for(struct md_restore *r, struct md_restore_graph *graph, bool *told, uint64_t deadline)
-    MD_REQUIRES(r->lock)
+    MD_REQUIRES(md_restore_lock)
 {
 	graph->awaited++;
 	r->awaited++;
@@ -293,11 +302,11 @@ static bool wait_for(struct md_restore *r, struct md_restore_graph *graph, bool 
 }
 
 /* The lock is released meanwhile. */
-static enum md_status hash_constants(struct md_restore *r, struct md_error *err) MD_REQUIRES(r->lock)
+static enum md_status hash_constants(struct md_restore *r, struct md_error *err) MD_REQUIRES(md_restore_lock)
 {
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	enum md_status status = md_restore_constants_settle(r, err);
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	return status;
 }
 
@@ -310,7 +319,7 @@ static void hand_out(struct md_restore_graph *graph, CUgraphExec *out)
 }
 
 static enum md_status take_graph(struct md_restore *r, const char *label, unsigned batch, uint64_t deadline,
-				 CUgraphExec *out, struct md_error *err) MD_REQUIRES(r->lock)
+				 CUgraphExec *out, struct md_error *err) MD_REQUIRES(md_restore_lock)
 {
 	bool told = false;
 	if (!md_restore_wait_open(r, deadline))
@@ -382,12 +391,12 @@ MD_EXPORT int medusa_graph_get(const char *label, unsigned batch, uint64_t timeo
 		return md_api_refuse(MD_ERR_NOT_FOUND,
 				     "verifying: the engine captures, and restored graphs are compared");
 	md_restore_facts_settle(r, deadline);
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	status = r->released ? md_error_set(&err, MD_ERR_NOT_FOUND, "the engine has released its graphs")
 			     : take_graph(r, label, batch, deadline, &taken, &err);
 	if (status != MD_OK && status != MD_ERR_TIMEOUT)
 		md_restore_group_lost(r, label, batch, err.message);
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	if (status == MD_OK)
 		*exec = taken;
 	return md_api_answer(status, &err);
@@ -399,12 +408,12 @@ MD_EXPORT int medusa_graph_ready(const char *label, unsigned batch)
 	struct md_restore *r = &md_restore;
 	if (!label || atomic_load(&r->off) || r->verify)
 		return 0;
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	struct md_restore_graph *graph = r->phase == MD_PHASE_OPEN ? md_restore_find(r, label, batch) : NULL;
 	int ready = graph && graph->state == MD_GRAPH_READY && !md_restore_group_waiting(r, graph) && !graph->stale &&
 		    !graph->destroyed && !r->refusal.status && md_restore_facts_check(r, NULL) == MD_OK &&
 		    md_restore_limits_check(r, NULL) == MD_OK && md_restore_bindings_live(r, graph, NULL) == MD_OK;
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	return ready;
 }
 
@@ -417,7 +426,7 @@ MD_EXPORT int medusa_graph_want(const char *label, const unsigned *batches, size
 	if (md_api_check_want(label, batches, count, &err) != MD_OK)
 		return md_api_fail(&err);
 	md_restore_init();
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	for (size_t i = 0; i < count && result == MEDUSA_OK; i++) {
 		char *copy = MD_ARRAY_GROW(r->wants, r->want_count, r->want_room) ? strdup(label) : NULL;
 		if (copy)
@@ -428,7 +437,7 @@ MD_EXPORT int medusa_graph_want(const char *label, const unsigned *batches, size
 	}
 	if (r->phase == MD_PHASE_OPEN)
 		md_restore_plan_order(r);
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	return result == MEDUSA_OK ? md_api_ok() : result;
 }
 
@@ -440,10 +449,10 @@ MD_EXPORT int medusa_trigger(const char *name, int (*run)(void *user), void *use
 	if (md_api_check_trigger(name, run, &err) != MD_OK)
 		return md_api_fail(&err);
 	md_restore_init();
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	r->trigger = run;
 	r->trigger_user = user;
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	return md_api_ok();
 }
 
@@ -469,7 +478,7 @@ MD_EXPORT int medusa_stage(const char *name, uint64_t ns)
 /* ---- KV capacity and statistics ---- */
 
 /* Under lock: waits until the fingerprint was compared; graphs may still be read, and images loaded. */
-static void wait_for_head(struct md_restore *r) MD_REQUIRES(r->lock)
+static void wait_for_head(struct md_restore *r) MD_REQUIRES(md_restore_lock)
 {
 	while (r->phase == MD_PHASE_OPENING && !r->head_known && !atomic_load(&r->stop))
 		md_restore_wait(r, UINT64_MAX);
@@ -485,7 +494,7 @@ static uint64_t less(uint64_t from, uint64_t bytes)
  * profile has not seen it, or has counted it as memory of graphs. Free memory is reduced
  * by the most that Medusa may hold; what must still fit is reduced by the least.
  */
-static struct md_kv kv_beside_ours(const struct md_restore *r) MD_REQUIRES(r->lock)
+static struct md_kv kv_beside_ours(const struct md_restore *r) MD_REQUIRES(md_restore_lock)
 {
 	struct md_kv kv = r->artifact.kv;
 	uint64_t arena = r->stats.private_bytes;
@@ -496,10 +505,10 @@ static struct md_kv kv_beside_ours(const struct md_restore *r) MD_REQUIRES(r->lo
 
 static void hold_driver(struct md_restore *r, int change)
 {
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	r->holds += (unsigned)change;
 	pthread_cond_broadcast(&r->changed);
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 }
 
 /* The stored answer, provided that the artifact could be opened, which includes the fingerprint. */
@@ -508,7 +517,7 @@ static enum md_status stored_capacity(const struct medusa_kv_request *request, s
 	struct md_restore *r = &md_restore;
 	struct md_kv stored = {0}, then = {0};
 	MD_FORWARD(begin(err));
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	wait_for_head(r);
 	enum md_status status = MD_OK;
 	if (r->refusal.status) {
@@ -520,7 +529,7 @@ static enum md_status stored_capacity(const struct medusa_kv_request *request, s
 		status = md_error_set(err, MD_ERR_NOT_FOUND, "%s",
 				      r->failure.status ? r->failure.message : "nothing is being restored");
 	}
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	if (status != MD_OK)
 		return status;
 	hold_driver(r, +1); /* each loader ends its current image: the question waits for four images at most */
@@ -537,9 +546,9 @@ static enum md_status stored_capacity(const struct medusa_kv_request *request, s
 static void log_live_kv(const struct md_error *why)
 {
 	struct md_restore *r = &md_restore;
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	bool known = r->phase == MD_PHASE_FAILED || r->refusal.status;
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	md_log(known ? MD_LOG_INFO : MD_LOG_WARN, MD_LOG_DOMAIN, "KV capacity is measured live: %s", why->message);
 }
 
@@ -576,10 +585,10 @@ MD_EXPORT int medusa_stats_read(struct medusa_stats *out)
 	if (atomic_load(&r->off))
 		return md_api_refuse(MD_ERR_NOT_FOUND, "%s", MD_RESTORE_OFF);
 	md_restore_init();
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	struct medusa_stats now = r->stats;
 	now.total_ns = r->busy_ns + (r->busy ? md_clock_ns() - r->busy_since_ns : 0);
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	size_t size = out->size;
 	now.size = size < sizeof(now) ? size : sizeof(now);
 	if (size > sizeof(now))
@@ -595,8 +604,8 @@ MD_EXPORT void medusa_release(void)
 	md_restore_init();
 	if (atomic_load(&r->off))
 		return;
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	r->released = true;
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	md_restore_stop("the engine has released its graphs");
 }

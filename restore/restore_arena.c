@@ -21,10 +21,10 @@ enum md_status md_restore_arena_reserve(struct md_restore *r, struct md_error *e
 		md_cuda.cuMemFree_v2(arena);
 		return err ? err->status : MD_ERR_DRIVER;
 	}
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	r->arena = arena;
 	r->stats.private_bytes = size;
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	return MD_OK;
 }
 
@@ -35,10 +35,10 @@ void md_restore_arena_free(struct md_restore *r)
 	md_cuda.cuStreamSynchronize(r->stream);
 	md_cuda.cuMemFree_v2(r->arena);
 	memset(r->content_placed, 0, r->artifact.content_count * sizeof(*r->content_placed));
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	r->arena = 0;
 	r->stats.private_bytes = 0;
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 }
 
 enum md_status md_restore_relocate(struct md_restore *r, uint8_t *data, const struct md_pointer *pointers,

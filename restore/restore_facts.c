@@ -19,7 +19,7 @@
 
 /* Compares one fact alone: the engine may state others later. */
 static enum md_status compare_fact(const struct md_restore *r, struct md_fingerprint_fact *said, struct md_error *err)
-    MD_REQUIRES(r->lock)
+    MD_REQUIRES(md_restore_lock)
 {
 	const struct md_fingerprint *stored = &r->artifact.fingerprint;
 	struct md_fingerprint there = {0}, here = {.facts = said, .fact_count = 1};
@@ -32,11 +32,11 @@ static enum md_status compare_fact(const struct md_restore *r, struct md_fingerp
 enum md_status md_restore_facts_compare(struct md_restore *r, struct md_error *err)
 {
 	enum md_status status = MD_OK;
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	for (uint32_t i = 0; status == MD_OK && i < r->said.fact_count; i++)
 		status = compare_fact(r, &r->said.facts[i], err);
 	r->facts_known = status == MD_OK;
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	return status;
 }
 
@@ -84,10 +84,10 @@ bool md_restore_limits_fit(struct md_restore *r)
 
 void md_restore_limits_changed(struct md_restore *r)
 {
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	r->limits_fit = false;
 	pthread_cond_broadcast(&r->changed);
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 }
 
 enum md_status md_restore_limits_check(struct md_restore *r, struct md_error *err)
@@ -103,7 +103,7 @@ enum md_status md_restore_limits_check(struct md_restore *r, struct md_error *er
 
 /* ---- refusing everything ---- */
 
-static bool refuse_quietly(struct md_restore *r, struct md_restore_graph *graph) MD_REQUIRES(r->lock)
+static bool refuse_quietly(struct md_restore *r, struct md_restore_graph *graph) MD_REQUIRES(md_restore_lock)
 {
 	if (graph->handed_out)
 		return false;
@@ -122,25 +122,25 @@ static bool refuse_quietly(struct md_restore *r, struct md_restore_graph *graph)
 static void drop_the_rest(struct md_restore *r)
 {
 	CUcontext popped;
-	pthread_mutex_lock(&r->work);
+	pthread_mutex_lock(&md_restore_work);
 	bool current = md_cuda.cuCtxPushCurrent_v2(r->context) == CUDA_SUCCESS;
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	bool open = r->phase == MD_PHASE_OPEN;
 	for (uint32_t i = 0; open && i < r->artifact.graph_count; i++)
 		refuse_quietly(r, &r->graphs[i]);
 	pthread_cond_broadcast(&r->changed);
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	if (open)
 		md_restore_settle(r);
 	if (current)
 		md_cuda.cuCtxPopCurrent_v2(&popped);
-	pthread_mutex_unlock(&r->work);
+	pthread_mutex_unlock(&md_restore_work);
 }
 
 void md_restore_refuse_all(struct md_restore *r, const struct md_error *why)
 {
 	bool held = false;
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	bool first = !r->refusal.status;
 	for (uint32_t i = 0; r->graphs && i < r->artifact.graph_count; i++)
 		held |= r->graphs[i].handed_out;
@@ -149,7 +149,7 @@ void md_restore_refuse_all(struct md_restore *r, const struct md_error *why)
 		md_warn("nothing %sis restored: %s", held ? "more " : "", why->message);
 	}
 	pthread_cond_broadcast(&r->changed);
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	if (first && held)
 		drop_the_rest(r);
 	else if (first)
@@ -159,10 +159,10 @@ void md_restore_refuse_all(struct md_restore *r, const struct md_error *why)
 void md_restore_facts_settle(struct md_restore *r, uint64_t deadline_ns)
 {
 	struct md_error why = {0};
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	if (md_restore_wait_open(r, deadline_ns) && r->phase == MD_PHASE_OPEN && !r->refusal.status)
 		md_restore_facts_check(r, &why);
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	if (why.status)
 		md_restore_refuse_all(r, &why);
 }
@@ -179,14 +179,14 @@ MD_EXPORT int medusa_fingerprint_add(const char *name, const char *value)
 	md_restore_init();
 	if (atomic_load(&r->off))
 		return md_api_refuse(MD_ERR_NOT_FOUND, "%s", MD_RESTORE_OFF);
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	struct md_fingerprint_fact said = {(char *)name, (char *)value};
 	enum md_status status = md_fingerprint_set_fact(&r->said, name, value, &err);
 	if (status == MD_OK && r->refusal.status)
 		status = md_error_set(&err, r->refusal.status, "%s", r->refusal.message);
 	else if (status == MD_OK && r->facts_known && compare_fact(r, &said, &err) != MD_OK)
 		status = md_error_prefix(&err, "fingerprint");
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	if (status != MD_OK) /* also when out of memory: a fact that was not kept would count as never stated */
 		md_restore_refuse_all(r, &err);
 	return md_api_answer(status, &err);

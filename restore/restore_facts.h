@@ -10,12 +10,12 @@ enum md_status md_restore_facts_compare(struct md_restore *r, struct md_error *e
 /* Compares the arguments, for an engine that states no facts. */
 enum md_status md_restore_arguments_compare(const struct md_restore *r, struct md_error *err);
 /* Compares the limits of the context with those in which the graphs were made. */
-enum md_status md_restore_limits_check(struct md_restore *r, struct md_error *err) MD_REQUIRES(r->lock);
+enum md_status md_restore_limits_check(struct md_restore *r, struct md_error *err) MD_REQUIRES(md_restore_lock);
 /*
  * Whether code may be loaded: not while a limit is too low. The engine may still raise it, and the driver lets nobody
  * change the heap once code that uses it is loaded.
  */
-bool md_restore_limits_fit(struct md_restore *r) MD_REQUIRES(r->lock);
+bool md_restore_limits_fit(struct md_restore *r) MD_REQUIRES(md_restore_lock);
 /* The engine has set a limit. Takes lock. */
 void md_restore_limits_changed(struct md_restore *r);
 /*

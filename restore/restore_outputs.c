@@ -40,7 +40,8 @@ enum md_status md_restore_outputs_check(const struct md_artifact *a, const struc
 /* ---- restored graphs ---- */
 
 static enum md_status find_handed_out(struct md_restore *r, const char *label, unsigned batch,
-				      const struct md_restore_graph **out, struct md_error *err) MD_REQUIRES(r->lock)
+				      const struct md_restore_graph **out, struct md_error *err)
+    MD_REQUIRES(md_restore_lock)
 {
 	if (atomic_load(&r->off))
 		return md_error_set(err, MD_ERR_NOT_FOUND, "%s", MD_RESTORE_OFF);
@@ -55,7 +56,8 @@ static enum md_status find_handed_out(struct md_restore *r, const char *label, u
 
 /* Finds an output. Its address holds for as long as the engine has the graph. */
 static enum md_status find_output(struct md_restore *r, const char *label, unsigned batch, unsigned index,
-				  medusa_deviceptr *address, size_t *bytes, struct md_error *err) MD_REQUIRES(r->lock)
+				  medusa_deviceptr *address, size_t *bytes, struct md_error *err)
+    MD_REQUIRES(md_restore_lock)
 {
 	const struct md_restore_graph *graph;
 	MD_FORWARD(find_handed_out(r, label, batch, &graph, err));
@@ -81,9 +83,9 @@ MD_EXPORT int medusa_graph_output_get(const char *label, unsigned batch, unsigne
 	if (md_api_check_output_get(label, address, bytes, &err) != MD_OK)
 		return md_api_fail(&err);
 	md_restore_init();
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	enum md_status status = find_output(r, label, batch, index, address, bytes, &err);
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	return md_api_answer(status, &err);
 }
 
@@ -96,13 +98,13 @@ MD_EXPORT int medusa_graph_note_get(const char *label, unsigned batch, const voi
 	if (md_api_check_note_get(label, data, bytes, &err) != MD_OK)
 		return md_api_fail(&err);
 	md_restore_init();
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	enum md_status status = find_handed_out(r, label, batch, &graph, &err);
 	if (status == MD_OK) {
 		*data = graph->stored->note;
 		*bytes = graph->stored->note_size;
 	}
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	return md_api_answer(status, &err);
 }
 
@@ -127,10 +129,10 @@ static int captured(const char *label, unsigned batch)
 	struct md_error err = {0};
 	if (r->verify || atomic_load(&r->off))
 		return md_api_ok();
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	enum md_status status = md_restore_group_captured(r, label, batch, &err);
 	pthread_cond_broadcast(&r->changed);
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	return md_api_answer(status, &err);
 }
 

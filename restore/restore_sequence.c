@@ -72,7 +72,7 @@ static enum md_status check_all(const struct md_artifact *artifact, struct md_er
 }
 
 /* Binds all of them. The artifact is open. */
-static enum md_status bind_all(struct md_restore *r, struct md_error *err) MD_REQUIRES(r->lock)
+static enum md_status bind_all(struct md_restore *r, struct md_error *err) MD_REQUIRES(md_restore_lock)
 {
 	size_t index;
 	if (!bound_by_sequence(&r->artifact))
@@ -95,13 +95,13 @@ void md_restore_sequence_bind(struct md_restore *r, uint64_t deadline_ns)
 {
 	struct md_error err = {0};
 	close_sequence();
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	bool due = !r->sequence_bound && md_restore_wait_open(r, deadline_ns) && r->phase == MD_PHASE_OPEN;
 	if (due) {
 		r->sequence_bound = true;
 		bind_all(r, &err);
 	}
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	if (due && !err.status && md_restore_constants_settle(r, &err) != MD_OK) {
 		md_info("%s", err.message); /* the next call tries again, with the memory of that time */
 		return;

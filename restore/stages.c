@@ -51,9 +51,9 @@ static enum md_status run_open(struct md_restore *r, struct md_restore_graph *gr
 	MD_FORWARD(open_artifact(r, err));
 	MD_FORWARD(md_checks_require(&r->artifact, err));
 	md_registry_want(&r->registry, r->artifact.images, r->artifact.image_count);
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	r->stats.own_ns += md_clock_ns() - start;
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	return MD_OK;
 }
 
@@ -61,10 +61,10 @@ static void undo_open(struct md_restore *r, struct md_restore_graph *graph)
 {
 	(void)graph;
 	md_registry_want(&r->registry, NULL, 0);
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	r->facts_known = false;
 	r->head_known = false;
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	md_artifact_close(r->file);
 	r->file = NULL;
 	md_artifact_finish(&r->artifact);
@@ -81,10 +81,10 @@ static enum md_status run_fingerprint(struct md_restore *r, struct md_restore_gr
 	MD_FORWARD(status);
 	MD_FORWARD(md_restore_facts_compare(r, err));
 	MD_FORWARD(md_restore_arguments_compare(r, err));
-	pthread_mutex_lock(&r->lock); /* the KV capacity can be answered from here on */
+	pthread_mutex_lock(&md_restore_lock); /* the KV capacity can be answered from here on */
 	r->head_known = true;
 	pthread_cond_broadcast(&r->changed);
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	return MD_OK;
 }
 
@@ -161,7 +161,7 @@ const size_t md_restore_session_stage_count = sizeof(md_restore_session_stages) 
 /* ---- each graph ---- */
 
 static enum md_status run_arena(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
-    MD_REQUIRES(r->work)
+    MD_REQUIRES(md_restore_work)
 {
 	if (graph->uses_arena && r->arena_failed.status) {
 		md_error_set(err, r->arena_failed.status, "%s", r->arena_failed.message);
@@ -178,9 +178,9 @@ static enum md_status run_patch(struct md_restore *r, struct md_restore_graph *g
 {
 	uint64_t start = md_clock_ns();
 	MD_FORWARD(md_restore_patch(r, graph, err));
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	r->stats.own_ns += md_clock_ns() - start;
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	return MD_OK;
 }
 
@@ -257,9 +257,9 @@ static void count_time(struct md_restore *r, size_t slot, uint64_t ns)
 {
 	if (!slot)
 		return;
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	*(uint64_t *)((char *)&r->stats + slot) += ns;
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 }
 
 void md_restore_stages_undo(const struct md_restore_stage *stages, size_t count, struct md_restore *r,

@@ -28,7 +28,8 @@ void md_restore_watch_exit(void)
 		atexit(exit_begins);
 }
 
-static void refuse_users(struct md_restore *r, uint32_t kernel, struct md_restore_graph *graph) MD_REQUIRES(r->lock)
+static void refuse_users(struct md_restore *r, uint32_t kernel, struct md_restore_graph *graph)
+    MD_REQUIRES(md_restore_lock)
 {
 	struct md_error err = {0};
 	for (uint32_t k = 0; k < graph->kernel_count; k++) {
@@ -45,7 +46,7 @@ static void refuse_users(struct md_restore *r, uint32_t kernel, struct md_restor
 	}
 }
 
-static void forget_kernels(struct md_restore *r, void *handle) MD_REQUIRES(r->lock)
+static void forget_kernels(struct md_restore *r, void *handle) MD_REQUIRES(md_restore_lock)
 {
 	for (uint32_t i = 0; r->kernels && i < r->artifact.kernel_count; i++) {
 		struct md_restore_kernel *kernel = &r->kernels[i];
@@ -64,13 +65,13 @@ void md_restore_module_gone(void *handle)
 	struct md_restore *r = &md_restore;
 	if (atomic_load(&r->off))
 		return;
-	pthread_mutex_lock(&r->work);
+	pthread_mutex_lock(&md_restore_work);
 	md_registry_remove(&r->registry, handle);
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	forget_kernels(r, handle);
 	pthread_cond_broadcast(&r->changed);
-	pthread_mutex_unlock(&r->lock);
-	pthread_mutex_unlock(&r->work);
+	pthread_mutex_unlock(&md_restore_lock);
+	pthread_mutex_unlock(&md_restore_work);
 }
 
 /* The context's modules go with it, and the next context may get the same handle. */
@@ -79,7 +80,7 @@ void md_restore_context_gone(CUcontext context)
 	struct md_restore *r = &md_restore;
 	if (atomic_load(&r->off))
 		return;
-	pthread_mutex_lock(&r->work);
+	pthread_mutex_lock(&md_restore_work);
 	md_registry_remove_context(&r->registry, context);
-	pthread_mutex_unlock(&r->work);
+	pthread_mutex_unlock(&md_restore_work);
 }

@@ -14,7 +14,7 @@
 #include "restore/work.h"
 
 /* 1: all bound; 0: not yet; -1: one does not fit, and the graph is refused. */
-static int bindings_state(struct md_restore *r, struct md_restore_graph *graph) MD_REQUIRES(r->lock)
+static int bindings_state(struct md_restore *r, struct md_restore_graph *graph) MD_REQUIRES(md_restore_lock)
 {
 	struct md_error err = {0};
 	for (; graph->bindings_done < graph->binding_count; graph->bindings_done++) {
@@ -30,7 +30,7 @@ static int bindings_state(struct md_restore *r, struct md_restore_graph *graph) 
 }
 
 /* Whether the kernel can be resolved now without waiting for a loader. */
-static bool resolvable(const struct md_restore *r, uint32_t kernel) MD_REQUIRES(r->lock)
+static bool resolvable(const struct md_restore *r, uint32_t kernel) MD_REQUIRES(md_restore_lock)
 {
 	uint32_t image = r->artifact.kernels[kernel].image;
 	return r->kernels[kernel].state == MD_KERNEL_PENDING &&
@@ -38,7 +38,8 @@ static bool resolvable(const struct md_restore *r, uint32_t kernel) MD_REQUIRES(
 }
 
 /* 1: all resolved; 0: not yet, and *next may be a kernel to resolve; -1: one is refused, and so is the graph. */
-static int kernels_state(struct md_restore *r, struct md_restore_graph *graph, uint32_t *next) MD_REQUIRES(r->lock)
+static int kernels_state(struct md_restore *r, struct md_restore_graph *graph, uint32_t *next)
+    MD_REQUIRES(md_restore_lock)
 {
 	for (; graph->kernels_done < graph->kernel_count; graph->kernels_done++) {
 		const struct md_restore_kernel *kernel = &r->kernels[graph->kernels[graph->kernels_done]];
@@ -65,7 +66,7 @@ static struct md_work build(struct md_restore_graph *graph)
 				.awaited = graph->awaited > 0};
 }
 
-static struct md_work resolve(const struct md_restore *r, uint32_t kernel)
+static struct md_work resolve(const struct md_restore *r, uint32_t kernel) MD_RESTORE_HELD
 {
 	return (struct md_work){
 	    .kind = MD_WORK_RESOLVE, .kernel = kernel, .pace = MD_PACE_FUNCTION, .units = 1, .awaited = r->awaited > 0};
@@ -76,7 +77,7 @@ static struct md_work resolve(const struct md_restore *r, uint32_t kernel)
  * such graph lacks. *waiting: graphs are still to be built.
  */
 static struct md_work next_graph(struct md_restore *r, bool awaited, uint32_t *kernel, bool *waiting)
-    MD_REQUIRES(r->lock)
+    MD_REQUIRES(md_restore_lock)
 {
 	for (uint32_t i = 0; i < r->artifact.graph_count; i++) {
 		struct md_restore_graph *graph = &r->graphs[r->order[i]];
@@ -94,7 +95,7 @@ static struct md_work next_graph(struct md_restore *r, bool awaited, uint32_t *k
 }
 
 /* Some graph will need private memory, and the engine, which binds now, has made its own allocations. */
-static bool arena_due(const struct md_restore *r)
+static bool arena_due(const struct md_restore *r) MD_RESTORE_HELD
 {
 	bool wanted = false;
 	if (r->arena || r->arena_tried || !r->artifact.arena_size || !r->bound_count)
@@ -104,7 +105,7 @@ static bool arena_due(const struct md_restore *r)
 	return wanted;
 }
 
-static struct md_work next_drop(struct md_restore *r)
+static struct md_work next_drop(struct md_restore *r) MD_RESTORE_HELD
 {
 	for (uint32_t i = 0; i < r->artifact.graph_count; i++) {
 		struct md_restore_graph *graph = &r->graphs[i];

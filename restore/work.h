@@ -26,6 +26,6 @@ struct md_work {
 };
 
 /* Refuses graphs that can't be restored any more. */
-struct md_work md_restore_work_next(struct md_restore *r, bool settled) MD_REQUIRES(r->work, r->lock);
+struct md_work md_restore_work_next(struct md_restore *r, bool settled) MD_REQUIRES(md_restore_work, md_restore_lock);
 
 #endif

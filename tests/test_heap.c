@@ -30,7 +30,7 @@ static void *allocate(void *argument)
 {
 	static struct md_artifact_graph stored = {.node_count = NODES};
 	struct md_restore_graph graph = {.stored = &stored};
-	struct md_restore r = {.lock = PTHREAD_MUTEX_INITIALIZER};
+	struct md_restore r = {0};
 	struct result *result = argument;
 	void **objects = malloc(10 * NODES * sizeof(*objects));
 	memset(objects, 0, 10 * NODES * sizeof(*objects));
@@ -94,7 +94,7 @@ Test(heap, only_graphs_that_wait_are_reckoned_with)
 	struct md_artifact_graph stored[] = {{.node_count = 1000}, {.node_count = 10000}, {.node_count = 2000}};
 	struct md_restore_graph graphs[] = {
 	    {.stored = &stored[0]}, {.stored = &stored[1], .state = MD_GRAPH_READY}, {.stored = &stored[2]}};
-	struct md_restore r = {.artifact.graph_count = 3, .graphs = graphs, .lock = PTHREAD_MUTEX_INITIALIZER};
+	struct md_restore r = {.artifact.graph_count = 3, .graphs = graphs};
 	unsigned waiting = slices(&r);
 	cr_expect_gt(waiting, 0);
 	graphs[1].state = MD_GRAPH_REFUSED;
@@ -109,8 +109,7 @@ Test(heap, should_go_on_without_memory)
 {
 	struct md_artifact_graph stored = {.node_count = 1000};
 	struct md_restore_graph graph = {.stored = &stored};
-	struct md_restore r = {
-	    .artifact.graph_count = 1, .graphs = &graph, .lock = PTHREAD_MUTEX_INITIALIZER, .heap.full = true};
+	struct md_restore r = {.artifact.graph_count = 1, .graphs = &graph, .heap.full = true};
 	cr_expect_not(md_restore_heap_lacks(&r));
 	cr_expect_eq(md_restore_heap_take(&r, &graph, NULL), MD_OK);
 	cr_expect_eq(r.heap.count, 0);

@@ -29,7 +29,7 @@ static void set_live(struct md_restore *r)
 }
 
 /* Looks at the engine's own variables when its first live capture begins and when its last one has ended. */
-static void look_at_own(struct md_restore *r, bool begins) MD_REQUIRES(r->work)
+static void look_at_own(struct md_restore *r, bool begins) MD_REQUIRES(md_restore_work)
 {
 	for (uint32_t i = 0; i < r->artifact.image_count; i++) {
 		struct md_restore_image *image = &r->images[i];
@@ -43,7 +43,7 @@ static void look_at_own(struct md_restore *r, bool begins) MD_REQUIRES(r->work)
 	}
 }
 
-static void begin_live(struct md_restore *r, struct md_restore_graph *graph) MD_REQUIRES(r->work)
+static void begin_live(struct md_restore *r, struct md_restore_graph *graph) MD_REQUIRES(md_restore_work)
 {
 	if (!r->live_graphs)
 		look_at_own(r, true);
@@ -52,7 +52,7 @@ static void begin_live(struct md_restore *r, struct md_restore_graph *graph) MD_
 	set_live(r);
 }
 
-static void end_live(struct md_restore *r, struct md_restore_graph *graph) MD_REQUIRES(r->work)
+static void end_live(struct md_restore *r, struct md_restore_graph *graph) MD_REQUIRES(md_restore_work)
 {
 	graph->live = false;
 	r->live_graphs--;
@@ -70,7 +70,7 @@ static bool is_stored(const struct md_restore *r, const struct md_kernel *kernel
 }
 
 static enum md_status check_kernels(struct md_restore *r, const struct md_restore_graph *graph, struct md_error *err)
-    MD_REQUIRES(r->work)
+    MD_REQUIRES(md_restore_work)
 {
 	for (uint32_t i = 0; i < graph->kernel_count; i++)
 		if (!is_stored(r, &r->artifact.kernels[graph->kernels[i]]))
@@ -89,20 +89,20 @@ static enum md_status in_context(struct md_restore *r, struct md_restore_graph *
 {
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	CUcontext popped;
-	pthread_mutex_lock(&r->work);
+	pthread_mutex_lock(&md_restore_work);
 	bool pushed = r->context && md_cuda.cuCtxPushCurrent_v2(r->context) == CUDA_SUCCESS;
 	md_cuda.cuThreadExchangeStreamCaptureMode(&mode);
 	enum md_status status = asked ? check_kernels(r, asked, err) : MD_OK;
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	if (asked && status == MD_OK)
 		begin_live(r, asked);
 	if (labelled && labelled->live)
 		end_live(r, labelled);
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	md_cuda.cuThreadExchangeStreamCaptureMode(&mode);
 	if (pushed)
 		md_cuda.cuCtxPopCurrent_v2(&popped);
-	pthread_mutex_unlock(&r->work);
+	pthread_mutex_unlock(&md_restore_work);
 	return status;
 }
 
@@ -110,7 +110,7 @@ static enum md_status in_context(struct md_restore *r, struct md_restore_graph *
  * Pulls the trigger as a cold start would, but at once: otherwise
  * a live capture would load what the trigger is there to load.
  */
-static void pull_trigger(struct md_restore *r) MD_REQUIRES(r->lock)
+static void pull_trigger(struct md_restore *r) MD_REQUIRES(md_restore_lock)
 {
 	bool due = r->trigger && !r->trigger_done && !r->trigger_running && !r->live_graphs, lacks = false;
 	for (uint32_t k = 0; due && k < r->artifact.kernel_count; k++)
@@ -122,7 +122,7 @@ static void pull_trigger(struct md_restore *r) MD_REQUIRES(r->lock)
 void md_verify_asked(struct md_restore *r, const char *label, unsigned batch)
 {
 	struct md_error err = {0}, unread = {0};
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	bool open = md_restore_wait_open(r, UINT64_MAX) && r->phase == MD_PHASE_OPEN && !r->refusal.status;
 	struct md_restore_graph *graph = open ? md_restore_find(r, label, batch) : NULL;
 	if (graph)
@@ -137,7 +137,7 @@ void md_verify_asked(struct md_restore *r, const char *label, unsigned batch)
 		status = md_restore_bindings_check(r, graph, &err);
 	if (first && status == MD_OK)
 		status = md_restore_bindings_live(r, graph, &err);
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	if (!first)
 		return;
 	if (status == MD_OK)
@@ -152,10 +152,10 @@ void md_verify_asked(struct md_restore *r, const char *label, unsigned batch)
 void md_verify_labelled(struct md_restore *r, const char *label, unsigned batch)
 {
 	struct md_error unused = {0};
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	struct md_restore_graph *graph = r->phase == MD_PHASE_OPEN ? md_restore_find(r, label, batch) : NULL;
 	bool live = graph && graph->live;
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	if (live)
 		in_context(r, NULL, graph, &unused);
 }

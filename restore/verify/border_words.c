@@ -64,7 +64,7 @@ static uint32_t seen_count, seen_room;
 
 /* ---- which words ---- */
 
-static const struct md_bound *bound_of(const struct md_restore *r, uint32_t alloc, uint32_t *binding)
+static const struct md_bound *bound_of(const struct md_restore *r, uint32_t alloc, uint32_t *binding) MD_RESTORE_HELD
 {
 	const struct md_artifact_alloc *a = &r->artifact.allocs[alloc];
 	*binding = a->class == MD_CLASS_BOUND ? a->binding : MD_NONE;
@@ -87,7 +87,7 @@ static bool add_word(struct trial *t, uint32_t pointer, uint32_t behind, uint32_
 }
 
 /* The word begins one binding, and another word of the launch lies in one that ends there, in this process. */
-static bool look_at_pointer(struct trial *t, uint32_t pointer, uint32_t first, uint32_t end)
+static bool look_at_pointer(struct trial *t, uint32_t pointer, uint32_t first, uint32_t end) MD_RESTORE_HELD
 {
 	const struct md_pointer *pointers = t->graph->stored->pointers;
 	uint32_t behind, before;
@@ -106,7 +106,7 @@ static enum md_status find_words(struct trial *t, struct md_error *err)
 {
 	const struct md_artifact_graph *stored = t->graph->stored;
 	bool room = true;
-	pthread_mutex_lock(&t->r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	for (uint32_t first = 0, end; first < stored->pointer_count; first = end) {
 		for (end = first + 1;
 		     end < stored->pointer_count && stored->pointers[end].node == stored->pointers[first].node;)
@@ -115,7 +115,7 @@ static enum md_status find_words(struct trial *t, struct md_error *err)
 		for (uint32_t i = first; kernel && room && i < end; i++)
 			room = look_at_pointer(t, i, first, end);
 	}
-	pthread_mutex_unlock(&t->r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	return room ? MD_OK : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for addresses between bindings");
 }
 
@@ -143,7 +143,7 @@ static bool was_seen(const struct trial *t, uint32_t binding)
 }
 
 /* Only constants: other memory may be written in a replay, and by the engine. What has no room is not moved. */
-static bool add_copy(struct trial *t, uint32_t binding)
+static bool add_copy(struct trial *t, uint32_t binding) MD_RESTORE_HELD
 {
 	const struct md_bound *bound = &t->r->bound[t->r->binding_of[binding]];
 	if (bound->role != MD_BIND_CONSTANT || copy_of(t, binding) ||
@@ -183,10 +183,10 @@ static bool list_copies(struct trial *t)
 {
 	bool room = true;
 	t->memory_size = 0;
-	pthread_mutex_lock(&t->r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	for (uint32_t i = 0; room && i < t->count; i++)
 		room = !same_parameter(&t->words[i], t->of) || add_copy(t, t->words[i].behind);
-	pthread_mutex_unlock(&t->r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	return room;
 }
 

@@ -47,7 +47,7 @@ static enum md_status list_buffers(struct md_verify_memory *m, struct md_restore
 	if (!m->buffers || !m->constants)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a list of %u buffers",
 				    r->artifact.binding_count);
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	for (uint32_t i = 0; i < r->artifact.binding_count; i++) {
 		if (r->binding_of[i] == MD_NONE)
 			continue;
@@ -62,7 +62,7 @@ static enum md_status list_buffers(struct md_verify_memory *m, struct md_restore
 		else
 			m->buffers[m->count++] = buffer;
 	}
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	return MD_OK;
 }
 

@@ -34,6 +34,6 @@ uint64_t md_verify_part_address(const struct md_verify_part *part, const struct 
 bool md_verify_handed_changed(const struct md_verify_handed *handed, uint8_t *const *after);
 /* The engine launches the graph: MD_ERR_UNPROVABLE when no graph has rewritten what it reads. */
 enum md_status md_verify_handed_launched(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
-    MD_REQUIRES(r->lock);
+    MD_REQUIRES(md_restore_lock);
 
 #endif

@@ -21,7 +21,7 @@ static bool is_given(const struct md_bound *bound, enum md_bind_role role)
 
 /* Memory that the graph uses and that is bound in this role. */
 static size_t list_ranges(const struct md_restore *r, const struct md_restore_graph *graph, enum md_bind_role role,
-			  struct md_hash_range *ranges) MD_REQUIRES(r->lock)
+			  struct md_hash_range *ranges) MD_REQUIRES(md_restore_lock)
 {
 	size_t count = 0;
 	for (uint32_t i = 0; i < graph->binding_count; i++) {
@@ -39,11 +39,11 @@ static size_t list_ranges(const struct md_restore *r, const struct md_restore_gr
 /* The graph's inputs. For an engine that binds inputs as state: everything that graphs may write. */
 static size_t choose_ranges(struct md_restore *r, const struct md_restore_graph *graph, struct md_hash_range *ranges)
 {
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	size_t count = list_ranges(r, graph, MD_BIND_INPUT, ranges);
 	if (!count)
 		count = list_ranges(r, graph, MD_BIND_STATE, ranges);
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	return count;
 }
 

@@ -252,11 +252,11 @@ static void note_order(struct md_live_graph *live)
 {
 	struct md_restore *r = &md_restore;
 	struct md_error err = {0};
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	struct md_restore_graph *graph =
 	    r->phase == MD_PHASE_OPEN ? md_restore_find(r, live->label, live->batch) : NULL;
 	bool wrong = graph && md_verify_handed_launched(r, graph, &err) != MD_OK && !live->unfed;
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	live->unfed |= wrong;
 	if (wrong)
 		md_verify_report(live->label, live->batch, MD_VERDICT_FAIL, 0, err.message);

@@ -62,6 +62,7 @@ static enum md_status add_unbound(struct md_verify_originals *o, const struct md
 	uint64_t from = place->start + place->low, to = place->start + r->artifact.allocs[alloc].size;
 	while (from < to) {
 		uint64_t next = to, behind = to;
+		pthread_mutex_lock(&md_restore_lock);
 		for (uint32_t i = 0; i < r->bound_count; i++) {
 			uint64_t start = r->bound[i].address, end = start + r->bound[i].size;
 			if (end > from && start < next) {
@@ -69,6 +70,7 @@ static enum md_status add_unbound(struct md_verify_originals *o, const struct md
 				behind = end;
 			}
 		}
+		pthread_mutex_unlock(&md_restore_lock);
 		MD_FORWARD(add_part(o, alloc, from, next, err));
 		from = behind;
 	}

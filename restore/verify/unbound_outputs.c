@@ -22,12 +22,14 @@ static enum md_status match_bound(struct md_restore *r, uint32_t index, const st
 				  const struct md_live_output *live, struct md_error *err)
 {
 	uint32_t binding = r->artifact.allocs[stored->alloc].binding;
-	const struct md_bound *bound = &r->bound[r->binding_of[binding]];
-	if (bound->address + stored->offset == live->address)
+	pthread_mutex_lock(&md_restore_lock);
+	uint64_t address = r->bound[r->binding_of[binding]].address;
+	pthread_mutex_unlock(&md_restore_lock);
+	if (address + stored->offset == live->address)
 		return MD_OK;
 	return md_error_set(err, MD_ERR_MISMATCH,
 			    "output %u: artifact has it in binding \"%s\" at offset %llu, the live graph elsewhere",
-			    index, bound->name, (unsigned long long)stored->offset);
+			    index, r->artifact.bindings[binding].name, (unsigned long long)stored->offset);
 }
 
 enum md_status md_verify_outputs_match(struct md_restore *r, const struct md_artifact_graph *stored,

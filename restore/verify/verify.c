@@ -28,7 +28,7 @@
 #include "restore/verify/verify.h"
 
 static enum md_status resolve_all(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
-    MD_REQUIRES(r->work)
+    MD_REQUIRES(md_restore_work)
 {
 	for (uint32_t i = 0; i < graph->kernel_count; i++) {
 		struct md_restore_kernel *kernel = &r->kernels[graph->kernels[i]];
@@ -56,7 +56,7 @@ static const struct md_tolerance *tolerance(void)
 static struct md_restore_graph *find_restored(struct md_restore *r, const struct md_live_graph *live,
 					      struct md_error *err)
 {
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	md_restore_wait_open(r, UINT64_MAX);
 	r->trigger_done = true; /* the engine's own warm-up was the trigger */
 	bool open = r->phase == MD_PHASE_OPEN;
@@ -72,28 +72,28 @@ static struct md_restore_graph *find_restored(struct md_restore *r, const struct
 		*err = graph->reason;
 	else if (md_restore_facts_check(r, err) == MD_OK && md_restore_limits_check(r, err) == MD_OK)
 		md_restore_bindings_check(r, graph, err);
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	return err->status ? NULL : graph;
 }
 
 /* Refuses a graph that a cold start would not hand out. */
 static enum md_status check_constants(struct md_restore *r, struct md_restore_graph *graph, struct md_error *err)
-    MD_REQUIRES(r->work)
+    MD_REQUIRES(md_restore_work)
 {
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	bool open = md_restore_constants_open(r, graph);
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	if (open)
 		MD_FORWARD(md_restore_constants_hash(r, err));
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&md_restore_lock);
 	enum md_status status = md_restore_constants_check(r, graph, err);
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&md_restore_lock);
 	return status;
 }
 
 /* A failure before the first replay shows nothing about the graph: it is skipped. */
 static enum md_verdict judge(struct md_restore *r, struct md_restore_graph *graph, const struct md_live_graph *live,
-			     struct md_verify_subject *subject, struct md_error *err) MD_REQUIRES(r->work)
+			     struct md_verify_subject *subject, struct md_error *err) MD_REQUIRES(md_restore_work)
     MD_REQUIRES(md_verify_table_lock)
 {
 	if (!md_verify_report_begin(live->label, live->batch)) {
@@ -128,7 +128,7 @@ static enum md_verdict judge(struct md_restore *r, struct md_restore_graph *grap
 /* Notes what is about to be tried, because a replay that breaks may end the process. */
 static enum md_verdict judge_noted(struct md_restore *r, struct md_restore_graph *graph,
 				   const struct md_live_graph *live, struct md_verify_subject *subject,
-				   struct md_error *err) MD_REQUIRES(r->work) MD_REQUIRES(md_verify_table_lock)
+				   struct md_error *err) MD_REQUIRES(md_restore_work) MD_REQUIRES(md_verify_table_lock)
 {
 	const struct md_note_of of = {MD_NOTE_PROOF, live->label, live->batch, 0};
 	const char *left_out = md_note_left_out(&of);
@@ -145,7 +145,7 @@ static enum md_verdict judge_noted(struct md_restore *r, struct md_restore_graph
 	return verdict;
 }
 
-static void verify(struct md_restore *r, struct md_live_graph *live) MD_REQUIRES(r->work)
+static void verify(struct md_restore *r, struct md_live_graph *live) MD_REQUIRES(md_restore_work)
     MD_REQUIRES(md_verify_table_lock)
 {
 	struct md_error err = {0};
@@ -175,7 +175,7 @@ bool md_verify_compare(struct md_live_graph *live)
 	CUcontext popped;
 	if (!live->exec || atomic_load(&r->captures)) /* synchronizing would break it */
 		return false;
-	pthread_mutex_lock(&r->work);
+	pthread_mutex_lock(&md_restore_work);
 	bool pushed = r->context && md_cuda.cuCtxPushCurrent_v2(r->context) == CUDA_SUCCESS;
 	if (pushed)
 		md_cuda.cuThreadExchangeStreamCaptureMode(&mode);
@@ -186,6 +186,6 @@ bool md_verify_compare(struct md_live_graph *live)
 		md_cuda.cuCtxPopCurrent_v2(&popped);
 	}
 	bool compared = pushed || !r->context;
-	pthread_mutex_unlock(&r->work);
+	pthread_mutex_unlock(&md_restore_work);
 	return compared;
 }
