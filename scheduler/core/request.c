@@ -177,7 +177,7 @@ void md_request_count(struct medusa_sched *s, uint32_t request, bool met)
 void md_request_reject(struct medusa_sched *s, uint32_t request, enum medusa_sched_reason reason)
 {
 	struct md_request *r = &s->requests[request];
-	struct md_function *f = r->function == NONE ? NULL : &s->functions[r->function];
+	struct md_function *f = &s->functions[r->function];
 	struct medusa_sched_action *action = md_act(s, MEDUSA_SCHED_REJECT);
 	if (!action)
 		return; /* it goes on waiting, and is refused at the next event */
