@@ -274,10 +274,10 @@ static enum md_status run_engine(const char *artifact_path, const char *report_p
 {
 	enum md_repeat_outcome outcome = MD_REPEAT_AGAIN;
 	char artifact[PATH_MAX + 32], report[PATH_MAX + 32], absolute[PATH_MAX];
-	const char *const env[] = {artifact, report, "MEDUSA_VERIFY=1"};
+	const char *const env[] = {artifact, report, "MEDUSA_VERIFY=1", "MEDUSA_STOP=1"};
 	struct md_run run = {.preload = "libmedusa-restore.so",
 			     .env = env,
-			     .env_count = sizeof(env) / sizeof(env[0]),
+			     .env_count = sizeof(env) / sizeof(env[0]) - !repeat->stop,
 			     .argv = argv,
 			     .left = comparing_left,
 			     .done = repeat->stop ? is_compared : NULL,

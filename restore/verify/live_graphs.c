@@ -164,7 +164,7 @@ enum md_status md_verify_label(void *exec, const char *label, unsigned batch, st
 		md_verify_labelled(&md_restore, label, batch);
 	if (status == MD_OK && live->refused)
 		report_refusal(live);
-	else if (status == MD_OK && md_verify_compare(live))
+	else if (status == MD_OK && !md_verify_until_over() && md_verify_compare(live))
 		live->compared++;
 	end_if_all_compared(md_verify_until_graphs(labelled()));
 	pthread_mutex_unlock(&md_verify_table_lock);
@@ -273,7 +273,8 @@ void md_verify_launch(CUgraphExec exec)
 	struct md_live_graph *live = find(exec);
 	if (live && live->label)
 		note_order(live);
-	if (live && live->label && !live->refused && live->launches < wanted && md_verify_compare(live)) {
+	if (live && live->label && !live->refused && live->launches < wanted && !md_verify_until_over() &&
+	    md_verify_compare(live)) {
 		live->launches++;
 		live->compared++;
 		compare_others(live);

@@ -29,6 +29,11 @@ bool md_verify_until_graphs(size_t labelled)
 	return reached && !ended;
 }
 
+bool md_verify_until_over(void)
+{
+	return ended && md_environment_get("MEDUSA_STOP");
+}
+
 void md_verify_until_end(void)
 {
 	ended = true;

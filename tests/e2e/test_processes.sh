@@ -44,7 +44,7 @@ export SERVED=$work/served
 none_left() { # how many servers ran
 	assert_count "$SERVED" " " "$1"
 	for pid in $(cat "$SERVED"); do
-		! kill -0 "$pid" 2>/dev/null || fail "process $pid is left" "$(ps -o pid,ppid,stat,args -p "$pid")"
+		[[ $(ps -o stat= -p "$pid") == @(Z*|) ]] || fail "process $pid is left" "$(ps -o pid,ppid,stat,args -p "$pid")"
 	done
 	rm -f "$SERVED"
 }
