@@ -48,12 +48,13 @@ none_left() { # how many servers ran
 	done
 	rm -f "$SERVED"
 }
+# Of such an engine no input varies: it is ended when it has made its graphs, before it launches any.
 section "a server is ended when all is recorded"
-run stopped medusa-capture -o "$work/stopped.medusa" --until graphs=$graphs --stop -- bash "$work/server.sh" "${subject[@]}"
+run stopped medusa-capture -o "$work/stopped.medusa" --until graphs=$graphs --stop --accept-unvaried -- bash "$work/server.sh" "${subject[@]}"
 assert_exit stopped 0
 assert_contains "$work/stopped.err" "verification: 3 passed, 0 failed, 0 not compared"
 none_left 3
-run stopped_verify medusa-verify "$work/stopped.medusa" --until graphs=$graphs --stop -- bash "$work/server.sh" "${subject[@]}"
+run stopped_verify medusa-verify "$work/stopped.medusa" --until graphs=$graphs --stop --accept-unvaried -- bash "$work/server.sh" "${subject[@]}"
 assert_exit stopped_verify 0
 none_left 1
 run restored_stopped medusa-restore "$work/stopped.medusa" -- "${subject[@]}"
@@ -68,7 +69,7 @@ assert_contains "$work/stubborn.err" "the command ended with 137 after recording
 none_left 1
 
 section "one that ends by itself"
-run ends medusa-capture -o "$work/ends.medusa" --until graphs=$graphs --stop -- "${subject[@]}"
+run ends medusa-capture -o "$work/ends.medusa" --until graphs=$graphs --stop --accept-unvaried -- "${subject[@]}"
 assert_exit ends 0
 assert_contains "$work/ends.err" "verification: 3 passed, 0 failed, 0 not compared"
 for wrong in "medusa-capture -o $work/wrong.medusa --stop" "medusa-capture -o $work/wrong.medusa --until exit --stop" \
