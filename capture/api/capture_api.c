@@ -107,6 +107,7 @@ MD_EXPORT int medusa_mark(const char *name)
 		return md_api_ok();
 	md_capture_probe_context(NULL);
 	md_capture_lock();
+	md_capture_constants_last_look();
 	if (md_capture.writer)
 		md_trace_put_mark(md_capture.writer, md_capture_next(), name);
 	md_capture_unlock();

@@ -31,7 +31,7 @@ MD_EXPORT int medusa_graph_label(void *exec, const char *label, unsigned batch)
 	graph = md_capture_graph_meant((CUgraphExec)exec);
 	if (graph && md_capture.writer)
 		md_capture_graph_label(graph, label, batch);
-	md_capture_constants_put(MD_CONSTANTS_LABELLED);
+	md_capture_constants_labelled(graph ? graph->exec : NULL);
 	md_capture_unlock();
 	md_capture_check_until(NULL);
 	md_capture_leave();

@@ -3,6 +3,7 @@
 #include "capture/hooks/hook.h"
 #include "capture/probe/poison_test.h"
 #include "capture/record/allocs.h"
+#include "capture/record/constant_hashes.h"
 #include "capture/record/graphs.h"
 #include "capture/record/launched.h"
 
@@ -100,6 +101,9 @@ static void graph_launching(CUgraphExec exec, CUstream stream)
 	if (md_hook_in_capture(stream))
 		return;
 	md_capture_probe_exec(exec);
+	md_capture_lock();
+	md_capture_constants_launching(exec);
+	md_capture_unlock();
 	md_capture_check_launch();
 }
 

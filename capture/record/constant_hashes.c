@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/map.h"
 #include "capture/capture.h"
 #include "capture/record/constant_hashes.h"
@@ -59,9 +60,14 @@ static bool is_constant(const struct md_capture_bind *bound)
 	return bound->role == MD_BIND_CONSTANT || *bound->name == '@';
 }
 
+static bool is_look(enum md_capture_constants which)
+{
+	return which == MD_CONSTANTS_LABELLED || which == MD_CONSTANTS_LEFT;
+}
+
 static bool is_due(const struct md_capture_bind *bound, enum md_capture_constants which)
 {
-	bool again = which == MD_CONSTANTS_AGAIN || which == MD_CONSTANTS_LABELLED;
+	bool again = which == MD_CONSTANTS_AGAIN || is_look(which);
 	if (which == MD_CONSTANTS_SEQUENCE)
 		return *bound->name == '@';
 	return bound->role == MD_BIND_CONSTANT && bound->hashed == again;
@@ -74,7 +80,7 @@ static void put(enum md_capture_constants which, size_t index, const struct md_h
 	struct md_capture_bind *bound = &md_capture.bound[index];
 	if (bound->hashed && !hash && which != MD_CONSTANTS_LABELLED)
 		return;
-	if (which == MD_CONSTANTS_LABELLED) { /* a cold start that gets its graphs does not do what has written it */
+	if (is_look(which)) { /* a cold start that gets its graphs does not do what has written it */
 		if (!bound->read || (hash && md_hash_equal(hash, &bound->hash)))
 			return;
 		why = hash ? "was written after the engine had asked for graphs" : why;
@@ -116,7 +122,7 @@ static bool make_list(enum md_capture_constants which, struct list *list) MD_CAP
 			put(which, i, NULL, "was freed");
 			continue;
 		}
-		if ((which == MD_CONSTANTS_ASKED || which == MD_CONSTANTS_LABELLED) && !has_memory(bound))
+		if ((which == MD_CONSTANTS_ASKED || is_look(which)) && !has_memory(bound))
 			continue;
 		list->bound[list->count] = i;
 		list->ranges[list->count++] = (struct md_hash_range){.address = bound->address, .size = bound->size};
@@ -177,4 +183,47 @@ void md_capture_constants_put(enum md_capture_constants which)
 		return;
 	put_all(&list);
 	md_cuda.cuCtxPopCurrent_v2(&popped);
+}
+
+/* ---- when ---- */
+
+#define LOOK_SHARE 20u /* looks take at most this part of the time since the first one */
+
+static bool put_off MD_CAPTURE_GUARDED;
+static CUgraphExec labelled_last MD_CAPTURE_GUARDED;
+static uint64_t first_look_ns MD_CAPTURE_GUARDED, looked_ns MD_CAPTURE_GUARDED;
+
+static void look(enum md_capture_constants which) MD_CAPTURE_HELD
+{
+	uint64_t now = md_clock_ns();
+	if (!put_off || atomic_load(&md_capture.capturing))
+		return;
+	first_look_ns = first_look_ns ? first_look_ns : now;
+	put_off = false;
+	md_capture_constants_put(which);
+	looked_ns += md_clock_ns() - now;
+}
+
+static bool is_cheap(void) MD_CAPTURE_HELD
+{
+	return !looked_ns || looked_ns * LOOK_SHARE <= md_clock_ns() - first_look_ns;
+}
+
+void md_capture_constants_labelled(CUgraphExec exec)
+{
+	put_off = true;
+	labelled_last = exec;
+	if (is_cheap())
+		look(MD_CONSTANTS_LABELLED);
+}
+
+void md_capture_constants_launching(CUgraphExec exec)
+{
+	if (put_off && (exec != labelled_last || is_cheap()))
+		look(MD_CONSTANTS_LABELLED);
+}
+
+void md_capture_constants_last_look(void)
+{
+	look(MD_CONSTANTS_LEFT);
 }

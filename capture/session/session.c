@@ -353,8 +353,10 @@ static void finish(bool probe)
 		md_capture_shift_release();
 	}
 	md_capture_lock();
-	if (atomic_load(&md_capture.active) && probe)
+	if (atomic_load(&md_capture.active) && probe) {
+		md_capture_constants_last_look();
 		md_capture_constants_put(MD_CONSTANTS_AGAIN);
+	}
 	/* The thread that ends the recording reports it; complete() reports a failed write of the drain thread. */
 	if (atomic_exchange(&md_capture.active, false)) {
 		put_totals();

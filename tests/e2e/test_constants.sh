@@ -130,6 +130,11 @@ assert_contains "$work/fills.err" 'refused: (plain, 1): binding "weights" is con
 start fills_restored "$work/fills.medusa" FILLS=1
 restored fills_restored ""
 
+section "the same between later labels, where each look would take too long"
+run late env FILLS_LATE=1 medusa-capture -o "$work/late.medusa" --accept-unvaried -- "$subject"
+assert_exit late 1
+assert_contains "$work/late.err" 'refused: (plain, 1): binding "weights" is constant and was written after the engine had asked for graphs'
+
 section "a constant that has no memory yet when graphs are asked for"
 run maps env MAPS_LATE=1 medusa-capture --no-verify -o "$work/maps.medusa" -- "$subject"
 assert_exit maps 0

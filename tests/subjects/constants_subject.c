@@ -154,8 +154,11 @@ int main(void)
 	TRY(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
 	TRY(cuStreamCreate, &side, CU_STREAM_NON_BLOCKING);
 	set_up();
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < 3; i++) {
 		execs[i] = get(names[i]);
+		if (i == 1 && getenv("FILLS_LATE"))
+			TRY(cuMemsetD32_v2, weights, value_of("W") + 1, WORDS);
+	}
 	for (int i = 0; i < 3; i++)
 		replay(names[i], execs[i]);
 	if (getenv("CHANGES"))
