@@ -8,8 +8,8 @@
 
 #include "base/json.h"
 
-static const char *const verdicts[] = {"skipped", "pass", "fail",  "nondeterministic",
-				       "begun",   "end",  "noise", "begins"};
+static const char *const verdicts[] = {"skipped", "pass",  "fail",   "nondeterministic", "begun",
+				       "end",     "noise", "begins", "dropped"};
 
 #define VERDICTS (sizeof(verdicts) / sizeof(verdicts[0]))
 

@@ -27,6 +27,11 @@ enum md_verdict {
 	 * index `bytes` was shown to be the beginning.
 	 */
 	MD_VERDICT_BEGINS = 7,
+	/*
+	 * The comparison counts as nothing: it took place at the launch of another graph, and the graph's live replays
+	 * differ among themselves. Its inputs may not be valid for it then, such as rows of a larger batch.
+	 */
+	MD_VERDICT_DROPPED = 8,
 };
 
 struct md_verify_line {

@@ -87,6 +87,20 @@ Test(verify, failure_after_a_skip_wins)
 	md_artifact_finish(&artifact);
 }
 
+Test(verify, a_dropped_comparison_counts_as_nothing)
+{
+	struct md_artifact artifact = artifact_of(2, decode);
+	struct md_verify_report report =
+	    report_of(LINE("begun", 1, 0, "") LINE("pass", 1, 8, "") LINE("begun", 1, 0, "")
+			  LINE("dropped", 1, 0, "differs") LINE("begun", 2, 0, "") LINE("dropped", 2, 0, "differs") END,
+		      &artifact);
+	cr_assert_eq(report.graphs[0].outcome, MD_VERIFY_PASSED);
+	cr_assert_eq(report.graphs[0].comparisons, 1);
+	cr_assert_eq(report.graphs[1].outcome, MD_VERIFY_SKIPPED, "nor is it a pass");
+	md_verify_finish(&report);
+	md_artifact_finish(&artifact);
+}
+
 static const char doubtful[] = LINE("pass", 1, 8, "") LINE("nondeterministic", 1, 8, "3 bytes of buffer \\\"kv\\\"")
     LINE("nondeterministic", 1, 8, "later") LINE("nondeterministic", 2, 8, "5 bytes") LINE("skipped", 2, 0, "busy")
 	LINE("nondeterministic", 3, 8, "7 bytes") LINE("fail", 3, 8, "wrong") LINE("pass", 4, 8, "") END;

@@ -125,6 +125,8 @@ static enum md_status count_line(const struct md_verify_line *line, const struct
 	if (line->verdict == MD_VERDICT_BEGINS)
 		return take_begins(line, artifact, graph, err);
 	graph->begun -= graph->begun != 0;
+	if (line->verdict == MD_VERDICT_DROPPED)
+		return MD_OK;
 	if (!keep_reason(graph, outcome, line->reason))
 		return md_error_set(err, MD_ERR_NO_MEMORY, "verify report: out of memory for a reason");
 	graph->comparisons++;
@@ -149,8 +151,9 @@ static enum md_status take_line(char *text, size_t size, const struct md_artifac
 	graph = md_verify_find(report, line.label, line.batch);
 	if (!graph && was_left_out(artifact, line.label, line.batch))
 		return MD_OK;
-	if (!graph && (line.verdict == MD_VERDICT_PASS || line.verdict == MD_VERDICT_BEGUN ||
-		       line.verdict == MD_VERDICT_NOISE || line.verdict == MD_VERDICT_BEGINS))
+	if (!graph &&
+	    (line.verdict == MD_VERDICT_PASS || line.verdict == MD_VERDICT_BEGUN || line.verdict == MD_VERDICT_NOISE ||
+	     line.verdict == MD_VERDICT_BEGINS || line.verdict == MD_VERDICT_DROPPED))
 		return md_error_set(err, MD_ERR_CORRUPT, "compares graph %.200s/%u, which the artifact does not hold",
 				    line.label, line.batch);
 	if (!graph) {

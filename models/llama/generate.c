@@ -122,10 +122,15 @@ static enum md_status prefill(struct wave *wave, size_t slot, struct md_error *e
 	return MD_OK;
 }
 
-/* Rows beyond the live ones are idle: they write to the scratch block. */
+/*
+ * Rows beyond the live ones are idle: they write to the scratch block, all of them the same. When rows have moved, those
+ * of larger batches are made idle, too: no two rows may write another value to one place, whichever graph is replayed.
+ */
 static enum md_status upload_rows(struct wave *wave, size_t batch, bool moved, struct md_error *err)
 {
 	struct llama_engine *e = wave->engine;
+	if (moved)
+		batch = (size_t)e->limits.max_batch;
 	for (size_t row = 0; row < batch; row++) {
 		const struct llama_sequence *s =
 		    row < wave->live_count ? sequence_of(wave, (size_t)wave->live[row]) : NULL;

@@ -164,7 +164,7 @@ enum md_status md_verify_label(void *exec, const char *label, unsigned batch, st
 		md_verify_labelled(&md_restore, label, batch);
 	if (status == MD_OK && live->refused)
 		report_refusal(live);
-	else if (status == MD_OK && !md_verify_until_over() && md_verify_compare(live))
+	else if (status == MD_OK && !md_verify_until_over() && md_verify_compare(live, true))
 		live->compared++;
 	end_if_all_compared(md_verify_until_graphs(labelled()));
 	pthread_mutex_unlock(&md_verify_table_lock);
@@ -243,7 +243,7 @@ static void compare_others(const struct md_live_graph *launched) MD_REQUIRES(md_
 		    other->others == OTHERS_MOST)
 			continue;
 		other->others++;
-		other->compared += md_verify_compare(other);
+		other->compared += md_verify_compare(other, false);
 	}
 }
 
@@ -274,7 +274,7 @@ void md_verify_launch(CUgraphExec exec)
 	if (live && live->label)
 		note_order(live);
 	if (live && live->label && !live->refused && live->launches < wanted && !md_verify_until_over() &&
-	    md_verify_compare(live)) {
+	    md_verify_compare(live, true)) {
 		live->launches++;
 		live->compared++;
 		compare_others(live);

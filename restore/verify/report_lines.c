@@ -52,7 +52,8 @@ void md_verify_report(const char *label, unsigned batch, enum md_verdict verdict
 {
 	const struct md_verify_line line = {verdict, label, batch, bytes, reason};
 	write_line(&line);
-	bool right = verdict == MD_VERDICT_PASS || verdict == MD_VERDICT_SKIPPED || verdict == MD_VERDICT_BEGINS;
+	bool right = verdict == MD_VERDICT_PASS || verdict == MD_VERDICT_SKIPPED || verdict == MD_VERDICT_BEGINS ||
+		     verdict == MD_VERDICT_DROPPED;
 	md_log(right ? MD_LOG_INFO : MD_LOG_WARN, MD_LOG_DOMAIN, "graph %s/%u: %s %s", label, batch,
 	       md_verdict_name(verdict), reason);
 }

@@ -145,7 +145,15 @@ static enum md_verdict judge_noted(struct md_restore *r, struct md_restore_graph
 	return verdict;
 }
 
-static void verify(struct md_restore *r, struct md_live_graph *live) MD_REQUIRES(md_restore_work)
+/* Live replays differ among themselves in some of what differs. A tolerance that the user gives decides about that. */
+static bool scatters(const struct md_verify_subject *subject, enum md_verdict verdict)
+{
+	return !subject->doubt.tolerance.given &&
+	       (verdict == MD_VERDICT_NONDETERMINISTIC ||
+		(verdict == MD_VERDICT_FAIL && md_verify_doubt_ask(&subject->doubt) == MD_DOUBT_SOME));
+}
+
+static void verify(struct md_restore *r, struct md_live_graph *live, bool own) MD_REQUIRES(md_restore_work)
     MD_REQUIRES(md_verify_table_lock)
 {
 	struct md_error err = {0};
@@ -154,6 +162,8 @@ static void verify(struct md_restore *r, struct md_live_graph *live) MD_REQUIRES
 	enum md_verdict verdict = graph ? judge_noted(r, graph, live, &subject, &err) : MD_VERDICT_SKIPPED;
 	if (graph)
 		md_restore_patch_noise(graph, 0);
+	if (!own && scatters(&subject, verdict))
+		verdict = MD_VERDICT_DROPPED;
 	md_verify_doubt_finish(&subject.doubt);
 	md_verify_outputs_finish(&subject.outputs);
 	md_verify_handed_finish(&subject.handed);
@@ -168,7 +178,7 @@ static void verify(struct md_restore *r, struct md_live_graph *live) MD_REQUIRES
 	md_verify_report(live->label, live->batch, verdict, subject.bytes, err.message);
 }
 
-bool md_verify_compare(struct md_live_graph *live)
+bool md_verify_compare(struct md_live_graph *live, bool own)
 {
 	struct md_restore *r = &md_restore;
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -180,7 +190,7 @@ bool md_verify_compare(struct md_live_graph *live)
 	if (pushed)
 		md_cuda.cuThreadExchangeStreamCaptureMode(&mode);
 	if (pushed || !r->context) /* without one nothing is restored, and the report says why */
-		verify(r, live);
+		verify(r, live, own);
 	if (pushed) {
 		md_cuda.cuThreadExchangeStreamCaptureMode(&mode);
 		md_cuda.cuCtxPopCurrent_v2(&popped);

@@ -34,6 +34,13 @@ assert_exit sampled 0
 assert_contains "$work/sampled.err" "verification: $graphs passed, 0 failed, 0 not compared"
 assert_lacks "$work/sampled.err" "differ from eager"
 
+# A verification also compares graphs when others are launched: their inputs have to be valid then, idle rows included.
+section "larger batches than the engine serves"
+wide=("${engine[0]}" --recipe models/recipes/tiny.yaml --seed 3 --batches 1,2,4,32,64 --tokens 8 --quiet --kv-blocks 80)
+run wide medusa-capture -o "$work/wide.medusa" -- "${wide[@]}"
+assert_exit wide 0
+assert_contains "$work/wide.err" "verification: 5 passed, 0 failed, 0 not compared"
+
 section "graphs that several sequences use"
 run_live live4 --prompt a --prompt b --prompt c
 run_restored restored4 "$work/chain.medusa" --prompt a --prompt b --prompt c
