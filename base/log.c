@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/child.h"
 #include "base/descriptor.h"
 #include "base/environment.h"
 #include "base/plain.h"
@@ -30,7 +31,7 @@ static struct md_descriptor file = {.fd = -1};
 static struct md_descriptor standard_error = {.fd = -1}; /* as it was when we were loaded */
 static atomic_uint lost;                                 /* lines that nobody took since the last one that went out */
 
-static void in_forked_child(void)
+static void renew(void)
 {
 	pthread_mutex_init(&file_lock, NULL); /* a thread that is not there any more may have held it */
 }
@@ -39,7 +40,8 @@ static void in_forked_child(void)
 __attribute__((constructor(MD_LOADED_FIRST))) static void see_standard_error(void)
 {
 	md_descriptor_keep(&standard_error, STDERR_FILENO);
-	pthread_atfork(NULL, NULL, in_forked_child);
+	static struct md_child_renewal own = {.renew = renew};
+	md_child_register(&own);
 }
 
 static void read_environment(void)
@@ -63,6 +65,7 @@ int md_log_enabled(enum md_log_level level)
 static int file_descriptor(void)
 {
 	char path[PATH_MAX];
+	md_child_check();
 	pthread_mutex_lock(&file_lock);
 	if (!md_descriptor_is_ours(&file) && md_environment_path("MEDUSA_LOG_FILE", path, sizeof(path)))
 		md_descriptor_keep(&file, md_descriptor_open(path, O_WRONLY | O_CREAT | O_APPEND, 0644));

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "base/child.h"
 #include "base/interval.h"
 #include "driver/alloc_sequence.h"
 #include "driver/cuda_driver.h"
@@ -102,6 +103,7 @@ static inline uint64_t md_capture_next(void)
 }
 static inline void md_capture_lock(void) MD_ACQUIRES(md_capture_mutex)
 {
+	md_child_check();
 	pthread_mutex_lock(&md_capture_mutex);
 }
 static inline void md_capture_unlock(void) MD_RELEASES(md_capture_mutex)

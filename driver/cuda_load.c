@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/child.h"
 #include "base/environment.h"
 
 struct md_cuda md_cuda;
@@ -36,6 +37,17 @@ static const struct entry {
 static pthread_mutex_t publish_lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_bool published;
 static struct md_error outcome;
+
+static void renew(void)
+{
+	pthread_mutex_init(&publish_lock, NULL);
+}
+
+__attribute__((constructor(MD_LOADED_SETTINGS))) static void watch_children(void)
+{
+	static struct md_child_renewal own = {.renew = renew};
+	md_child_register(&own);
+}
 
 static const char *library_name(void)
 {
@@ -80,6 +92,7 @@ static void load(void)
 		md_error_set(&error, MD_ERR_DRIVER_MISSING, "cannot load the CUDA driver library: %s",
 			     reason ? reason : library_name());
 	}
+	md_child_check();
 	pthread_mutex_lock(&publish_lock);
 	if (!atomic_load_explicit(&published, memory_order_relaxed)) {
 		first = true;

@@ -10,6 +10,7 @@
 #include "driver/hooks.h"
 
 #define MD_LOG_DOMAIN "interpose"
+#include "base/child.h"
 #include "base/export.h"
 #include "base/log.h"
 #include "base/uncancelled.h"
@@ -370,6 +371,7 @@ static atomic_bool closed;
 
 bool md_guard_enter(void)
 {
+	md_child_check(); /* which may close it */
 	if (inside || atomic_load_explicit(&closed, memory_order_relaxed))
 		return false;
 	cancel_state = md_uncancelled_begin();
@@ -390,5 +392,6 @@ void md_guard_close(void)
 
 bool md_guard_is_closed(void)
 {
+	md_child_check();
 	return atomic_load_explicit(&closed, memory_order_relaxed);
 }

@@ -11,6 +11,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "base/child.h"
 #include "base/clock.h"
 #include "base/environment.h"
 #include "base/log.h"
@@ -24,6 +25,7 @@
 #include "restore/restore.h"
 #include "restore/restore_arena.h"
 #include "restore/restore_early.h"
+#include "restore/restore_sequence.h"
 #include "restore/stages.h"
 #include "restore/verify/live_graphs.h"
 #include "restore/work.h"
@@ -73,13 +75,12 @@ static void init_condition(pthread_cond_t *condition)
 }
 
 /*
- * The child of a process that uses CUDA cannot use it, and is left alone. A child that was forked before that is as
+ * The child of a process that uses CUDA cannot use it, and is left alone. A child that was made before that is as
  * good as its parent: none of our threads existed yet, but a thread of the engine may have held a lock.
  */
-static void child_after_fork(void) MD_LOCKS_UNCHECKED
+static void renew(void) MD_LOCKS_UNCHECKED
 {
 	struct md_restore *r = &md_restore;
-	r->process = getpid();
 	if (r->started) {
 		atomic_store(&r->off, true);
 		atomic_store(&r->stop, true);
@@ -88,20 +89,23 @@ static void child_after_fork(void) MD_LOCKS_UNCHECKED
 	pthread_mutex_init(&md_restore_work, NULL);
 	pthread_mutex_init(&md_restore_lock, NULL);
 	pthread_mutex_init(&r->registry.lock, NULL);
+	pthread_mutex_init(&r->pace.lock, NULL);
+	pthread_mutex_init(&md_verify_table_lock, NULL);
+	md_restore_hooks_renew();
+	md_restore_sequence_renew();
 	init_condition(&r->changed);
 }
 
-/* A child that the engine made by a system call, without fork(), runs no handler. */
-static void notice_fork(void)
+__attribute__((constructor(MD_LOADED_SETTINGS))) static void watch_children(void)
 {
-	if (md_restore.process != getpid())
-		child_after_fork();
+	static struct md_child_renewal own = {.renew = renew};
+	md_child_register(&own);
 }
 
 static void at_exit(void)
 {
 	struct md_restore *r = &md_restore;
-	notice_fork();
+	md_child_check();
 	if (atomic_load(&r->off))
 		return;
 	if (r->verify)
@@ -118,7 +122,6 @@ static void at_exit(void)
 static void init(void) MD_LOCKS_UNCHECKED /* no other thread knows of the restore yet */
 {
 	struct md_restore *r = &md_restore;
-	r->process = getpid();
 	init_condition(&r->changed);
 	md_map_init(&r->bound_names);
 	md_pace_init(&r->pace.pace);
@@ -134,14 +137,13 @@ static void init(void) MD_LOCKS_UNCHECKED /* no other thread knows of the restor
 	if (r->path && md_restore_files_check(&r->refusal) != MD_OK)
 		md_warn("nothing is restored: %s", r->refusal.message);
 	read_steps(r, md_environment_get("MEDUSA_RESOLVE"));
-	pthread_atfork(NULL, NULL, child_after_fork);
 	atexit(at_exit);
 }
 
 void md_restore_init(void)
 {
+	md_child_check();
 	pthread_once(&init_once, init);
-	notice_fork();
 }
 
 /* ---- waiting ---- */

@@ -7,6 +7,8 @@
 
 /* Reads the environment once. */
 void md_restore_init(void);
+/* In a child: the locks of the hooks, anew. */
+void md_restore_hooks_renew(void);
 /* Starts restoring in context (which exists); later calls do nothing. */
 void md_restore_start(CUcontext context);
 /* Stops the background and takes everything down; the context is still alive. reason says why graphs are gone. */

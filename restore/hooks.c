@@ -86,7 +86,7 @@ static CUresult hook_cuCtxSetLimit(CUlimit limit, size_t value)
 static CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
 	CUresult result = CALL(cuDevicePrimaryCtxRetain, context, device);
-	if (result == CUDA_SUCCESS && device >= 0 && device < DEVICES_MAX) {
+	if (result == CUDA_SUCCESS && device >= 0 && device < DEVICES_MAX && !md_guard_is_closed()) {
 		pthread_mutex_lock(&primaries_lock);
 		primaries[device].context = *context;
 		primaries[device].retained++;
@@ -99,7 +99,7 @@ static CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice devic
 static CUcontext primary_released(CUdevice device, bool at_once)
 {
 	CUcontext dies = NULL;
-	if (device < 0 || device >= DEVICES_MAX)
+	if (device < 0 || device >= DEVICES_MAX || md_guard_is_closed())
 		return NULL;
 	pthread_mutex_lock(&primaries_lock);
 	struct primary *primary = &primaries[device];
@@ -162,7 +162,7 @@ static CUresult image_loaded(CUresult result, const void *handle, bool is_librar
 
 static void image_goes(void *handle)
 {
-	if (!md_registry_holds(&md_restore.registry, handle) || !md_guard_enter())
+	if (md_guard_is_closed() || !md_registry_holds(&md_restore.registry, handle) || !md_guard_enter())
 		return;
 	md_restore_module_gone(handle);
 	md_guard_leave();
@@ -191,6 +191,12 @@ static void image_goes(void *handle)
 
 static pthread_mutex_t sizes_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct md_map sizes MD_GUARDED_BY(sizes_lock); /* address or handle -> bytes */
+
+void md_restore_hooks_renew(void)
+{
+	pthread_mutex_init(&primaries_lock, NULL);
+	pthread_mutex_init(&sizes_lock, NULL);
+}
 
 /* key: the address or handle; pitch: NULL, or what to multiply bytes (rows then) by. Both filled by now. */
 static CUresult memory_taken(CUresult result, const unsigned long long *key, const size_t *pitch, uint64_t bytes)

@@ -192,7 +192,6 @@ struct md_restore {
 	/* verifying: graphs that a cold start would hand out and that are asked for and not labelled yet */
 	unsigned live_graphs;                   /* written under both locks */
 	bool released MD_RESTORE_GUARDED;       /* medusa_release: nothing is restored any more */
-	pid_t process;                          /* our process; in a child that was made without fork() it differs */
 	bool started MD_RESTORE_GUARDED;        /* a restore was begun in this process, ever */
 	bool sequence_bound MD_RESTORE_GUARDED; /* bindings by sequence have been looked for */
 	bool missing_logged MD_RESTORE_GUARDED; /* the engine asked for a graph that the artifact does not hold */

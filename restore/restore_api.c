@@ -406,6 +406,7 @@ MD_EXPORT int medusa_graph_ready(const char *label, unsigned batch)
 {
 	MD_UNCANCELLED;
 	struct md_restore *r = &md_restore;
+	md_restore_init();
 	if (!label || atomic_load(&r->off) || r->verify)
 		return 0;
 	pthread_mutex_lock(&md_restore_lock);
@@ -426,6 +427,8 @@ MD_EXPORT int medusa_graph_want(const char *label, const unsigned *batches, size
 	if (md_api_check_want(label, batches, count, &err) != MD_OK)
 		return md_api_fail(&err);
 	md_restore_init();
+	if (atomic_load(&r->off))
+		return md_api_ok();
 	pthread_mutex_lock(&md_restore_lock);
 	for (size_t i = 0; i < count && result == MEDUSA_OK; i++) {
 		char *copy = MD_ARRAY_GROW(r->wants, r->want_count, r->want_room) ? strdup(label) : NULL;
@@ -463,7 +466,7 @@ MD_EXPORT int medusa_mark(const char *name)
 	if (md_api_check_mark(name, &err) != MD_OK)
 		return md_api_fail(&err);
 	md_restore_init();
-	if (md_restore.verify)
+	if (md_restore.verify && !atomic_load(&md_restore.off))
 		md_verify_mark(name);
 	return md_api_ok();
 }
@@ -582,9 +585,9 @@ MD_EXPORT int medusa_stats_read(struct medusa_stats *out)
 	struct md_error err = {0};
 	if (md_api_check_stats(out, &err) != MD_OK)
 		return md_api_fail(&err);
+	md_restore_init();
 	if (atomic_load(&r->off))
 		return md_api_refuse(MD_ERR_NOT_FOUND, "%s", MD_RESTORE_OFF);
-	md_restore_init();
 	pthread_mutex_lock(&md_restore_lock);
 	struct medusa_stats now = r->stats;
 	now.total_ns = r->busy_ns + (r->busy ? md_clock_ns() - r->busy_since_ns : 0);

@@ -40,6 +40,11 @@ void md_restore_sequence_pause(int change)
 	pthread_mutex_unlock(&sequence_lock);
 }
 
+void md_restore_sequence_renew(void)
+{
+	pthread_mutex_init(&sequence_lock, NULL);
+}
+
 static void close_sequence(void)
 {
 	pthread_mutex_lock(&sequence_lock);

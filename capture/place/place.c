@@ -72,6 +72,11 @@ static uint64_t take_next(uint64_t family, uint64_t size)
 	return place.order.items[at].offset;
 }
 
+void md_capture_place_renew(void)
+{
+	pthread_mutex_init(&place.lock, NULL);
+}
+
 void md_capture_place_failed(uint64_t family, uint64_t bytes)
 {
 	size_t first;

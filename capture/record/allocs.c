@@ -151,6 +151,11 @@ static struct {
 	} reserved[MAX_PADS];
 } shift = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+void md_capture_shift_renew(void)
+{
+	pthread_mutex_init(&shift.lock, NULL);
+}
+
 static uint64_t next_random(void)
 {
 	uint64_t in[2] = {md_capture.options.shift, shift.calls++};

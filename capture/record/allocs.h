@@ -14,6 +14,8 @@ void md_capture_unmap_note(uint64_t address, uint64_t bytes);
 void md_capture_shift_before_alloc(uint64_t bytes);
 void md_capture_shift_before_reserve(void);
 void md_capture_shift_start(void);
+/* In a child: the lock anew. */
+void md_capture_shift_renew(void);
 void md_capture_shift_release(void);
 
 /* Memory that is allocated on a stream under capture belongs to the captured graph. */

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/child.h"
 #include "base/cleanup.h"
 #include "base/descriptor.h"
 #include "base/environment.h"
@@ -31,6 +32,7 @@ struct md_capture md_capture;
 pthread_mutex_t md_capture_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static pthread_once_t start_once = PTHREAD_ONCE_INIT;
+static bool recording;              /* a recording has begun in this process, or in the one that it is a copy of */
 static _Thread_local bool starting; /* the driver's own start-up may come through our hooks */
 
 static struct {
@@ -170,21 +172,28 @@ static void put_meta(struct md_trace_writer *writer)
 }
 
 /*
- * A forked child shares the file but not our threads: it records nothing, and never touches the writer. Nor does it
- * wait for the lock, which a thread of the parent may hold.
+ * A child shares the file but not our threads: it records nothing, and never touches the writer. Nor does it wait for
+ * a lock, which a thread of the parent may hold.
  */
-static void in_forked_child(void) MD_LOCKS_UNCHECKED
+static void renew(void) MD_LOCKS_UNCHECKED
 {
-	pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
+	pthread_mutex_init(&md_capture_mutex, NULL);
+	pthread_mutex_init(&drain.lock, NULL);
+	md_capture_place_renew();
+	md_capture_shift_renew();
+	if (!recording)
+		return;
 	atomic_store(&md_capture.active, false);
-	md_capture_mutex = fresh;
 	md_capture.writer = NULL;
-	drain.lock = fresh;
 	drain.running = false;
 	md_capture_disown();
 }
 
-static pid_t recorder; /* the process that records; 0: none has begun */
+__attribute__((constructor(MD_LOADED_SETTINGS))) static void watch_children(void)
+{
+	static struct md_child_renewal own = {.renew = renew};
+	md_child_register(&own);
+}
 
 static void finish(bool probe);
 
@@ -206,14 +215,13 @@ static void start_recording(void)
 		md_error_log("nothing is recorded: %s", err.message);
 		return;
 	}
-	recorder = getpid();
+	recording = true;
 	put_meta(writer);
 	put_arguments(writer);
 	md_capture_lock();
 	md_capture.writer = writer;
 	md_capture_unlock();
 	md_capture_place_open();
-	pthread_atfork(NULL, NULL, in_forked_child);
 	/* Registered after the driver was loaded, so it runs while the driver still works. */
 	atexit(at_exit);
 	drain.running = md_thread_start(&drain.thread, drain_main, writer) == 0;
@@ -239,6 +247,7 @@ bool md_capture_enter(void)
 {
 	if (starting)
 		return false;
+	md_child_check(); /* which may end the recording */
 	pthread_once(&start_once, start);
 	if (!atomic_load_explicit(&md_capture.active, memory_order_acquire)) {
 		md_capture_disowned_warn();
@@ -346,8 +355,7 @@ static void finish(bool probe)
 	bool entered = md_guard_enter();
 	struct md_trace_writer *writer = NULL;
 	bool has_graphs;
-	if (recorder && recorder != getpid()) /* a child that was made without fork(), by a system call */
-		in_forked_child();
+	md_child_check();
 	if (atomic_load(&md_capture.active) && probe) {
 		md_capture_probe_context(NULL);
 		md_capture_shift_release();

@@ -239,7 +239,7 @@ section "children of every kind, and threads that are cancelled while they wait"
 # A child has none of its parent's threads, so what these hold would count as lost.
 leaks=${ASAN_OPTIONS-}
 [ -z "${SAN:-}" ] || export ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0
-for habit in child child=ends child=raw child=launches cancel; do
+for habit in child child=ends child=raw child=vfork child=launches cancel; do
 	[ $habit = child=launches ] && points="AFTER AT_END" || points="BOUND DURING AT_END"
 	for when in $points; do
 		for what in captured restored verified; do

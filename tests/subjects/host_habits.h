@@ -207,15 +207,41 @@ static void ask_medusa(void)
 	medusa_mark("asked");
 }
 
+static void check_child(pid_t child)
+{
+	int status = 0;
+	must(waitpid(child, &status, 0), "waitpid");
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 3)
+		return;
+	fprintf(stderr, "host_subject: the child ended with %#x\n", (unsigned)status);
+	exit(9);
+}
+
+static void have_vforked_child(void)
+{
+	pid_t child = vfork();
+	must(child, "vfork");
+	if (!child) {
+		medusa_graph_ready("host", 1);
+		medusa_mark("vforked");
+		_exit(3);
+	}
+	check_child(child);
+}
+
 /*
- * raw: made by a system call, so that nobody is told. launches: a graph, when no other thread is in the driver any
- * more, whose locks it would find taken for ever.
+ * raw: made by a system call, so that nobody is told, the C library neither: exit() would wait for ever for the lock of
+ * the dynamic linker, if another thread was loading an image. launches: a graph, when no other thread is in the driver
+ * any more, whose locks it would find taken for ever. vfork: in the memory of its parent.
  */
 static void have_child(const char *how)
 {
 	bool raw = !strcmp(how, "raw");
-	int status = 0;
 	fflush(stdout);
+	if (!strcmp(how, "vfork")) {
+		have_vforked_child();
+		return;
+	}
 	pid_t child = raw ? (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) : fork();
 	must(child, "fork");
 	if (!child) {
@@ -224,13 +250,9 @@ static void have_child(const char *how)
 			launch_a_graph();
 		if (strcmp(how, "ends"))
 			ask_medusa();
-		exit(3);
+		raw ? _exit(3) : exit(3);
 	}
-	must(waitpid(child, &status, 0), "waitpid");
-	if (WIFEXITED(status) && WEXITSTATUS(status) == 3)
-		return;
-	fprintf(stderr, "host_subject: the child ended with %#x\n", (unsigned)status);
-	exit(9);
+	check_child(child);
 }
 
 static void *ask_for_ever(void *unused)
