@@ -11,6 +11,7 @@
 #include "restore/image_registry.h"
 #include "restore/resolve.h"
 #include "restore/restore.h"
+#include "restore/trigger.h"
 #include "restore/variables.h"
 
 struct place { /* where to look: a module or library, and its names if they were read */
@@ -305,7 +306,7 @@ static enum md_status take_step(struct md_restore *r, uint32_t index, enum md_st
 static void publish(struct md_restore *r, struct md_restore_kernel *kernel, enum md_kernel_state state, uint64_t start)
 {
 	pthread_mutex_lock(&md_restore_lock);
-	kernel->state = state;
+	kernel->state = state == MD_KERNEL_TRIGGER ? md_restore_trigger_state(r) : state;
 	if (state == MD_KERNEL_RESOLVED) {
 		r->stats.kernels_loaded_image += kernel->from == MD_STEP_LOADED;
 		r->stats.kernels_stored_image += kernel->from == MD_STEP_STORED;
@@ -315,14 +316,6 @@ static void publish(struct md_restore *r, struct md_restore_kernel *kernel, enum
 	r->stats.functions_ns += r->functions_done_ns - start;
 	pthread_cond_broadcast(&r->changed);
 	pthread_mutex_unlock(&md_restore_lock);
-}
-
-bool md_restore_has_step(const struct md_restore *r, enum md_step step)
-{
-	for (unsigned i = 0; i < r->step_count; i++)
-		if (r->steps[i] == step)
-			return true;
-	return false;
 }
 
 static bool trigger_done(struct md_restore *r)

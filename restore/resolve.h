@@ -5,7 +5,6 @@
 
 #include "restore/restore.h"
 
-bool md_restore_has_step(const struct md_restore *r, enum md_step step);
 /* Moves one kernel on: to RESOLVED, REFUSED or TRIGGER. */
 void md_restore_kernel_resolve(struct md_restore *r, uint32_t kernel) MD_REQUIRES(md_restore_work);
 /* Finds the kernel in an image that the engine has loaded and that may be used. */

@@ -26,6 +26,7 @@
 #include "restore/restore_facts.h"
 #include "restore/restore_sequence.h"
 #include "restore/stages.h"
+#include "restore/trigger.h"
 #include "restore/variables.h"
 #include "restore/verify/asked.h"
 #include "restore/verify/live_graphs.h"
@@ -222,29 +223,6 @@ static bool waits_for_trigger(const struct md_restore *r, const struct md_restor
 		if (r->kernels[graph->kernels[i]].state == MD_KERNEL_TRIGGER)
 			return true;
 	return false;
-}
-
-static void wake_triggered(struct md_restore *r) MD_RESTORE_HELD
-{
-	r->trigger_done = true;
-	r->trigger_running = false;
-	for (uint32_t i = 0; r->kernels && i < r->artifact.kernel_count; i++)
-		if (r->kernels[i].state == MD_KERNEL_TRIGGER)
-			r->kernels[i].state = MD_KERNEL_PENDING;
-	pthread_cond_broadcast(&r->changed);
-}
-
-void md_restore_trigger_pull(struct md_restore *r)
-{
-	int (*run)(void *user) = md_restore_has_step(r, MD_STEP_TRIGGER) ? r->trigger : NULL;
-	void *user = r->trigger_user;
-	r->trigger_running = true;
-	pthread_mutex_unlock(&md_restore_lock);
-	int failed = run ? run(user) : 0;
-	pthread_mutex_lock(&md_restore_lock);
-	if (failed)
-		md_warn("the trigger failed with %d; what it loaded before is used", failed);
-	wake_triggered(r);
 }
 
 /* An engine binds everything before it asks for graphs, so waiting for a missing binding would be in vain. */

@@ -5,8 +5,6 @@
 
 #include "restore/restore.h"
 
-/* Runs the engine's trigger, if there is one. The lock is released while it runs. */
-void md_restore_trigger_pull(struct md_restore *r) MD_REQUIRES(md_restore_lock);
 /* Binds a name that was not bound before. */
 enum md_status md_restore_bind_new(struct md_restore *r, const struct md_bound *what, struct md_error *err)
     MD_REQUIRES(md_restore_lock);

@@ -10,6 +10,7 @@
 #include "restore/resolve.h"
 #include "restore/restore.h"
 #include "restore/restore_api.h"
+#include "restore/trigger.h"
 #include "restore/restore_facts.h"
 #include "restore/variables.h"
 #include "restore/verify/asked.h"
