@@ -8,7 +8,7 @@ right="twice 1 is 2 twice 2 is 4 twice 3 is 6 "
 captured() { # name, exit code, kernel, when, options of medusa-capture...
 	local name=$1 wanted=$2 kernel=$3 when=$4
 	shift 4
-	run "$name.captured" medusa-capture -o "$work/$name.medusa" --vary early --vary warm_up --vary never "$@" -- "${subject[@]}" "$kernel" "$when"
+	run "$name.captured" medusa-capture -o "$work/$name.medusa" --vary early --vary warm_up --vary never --vary bound --vary lowered "$@" -- "${subject[@]}" "$kernel" "$when"
 	assert_exit "$name.captured" "$wanted"
 }
 
@@ -37,6 +37,15 @@ for kernel in deep heap; do
 	restored "$kernel.late" "$kernel" "$kernel" warm_up "live ${low[$kernel]}"
 	right "$kernel.late"
 	assert_count "$work/$kernel.late.err" "no graph is handed out: ${low[$kernel]}" 1
+
+	section "$kernel: one that changes after the restore has begun, in an engine that asks whether the graph is ready"
+	# A heap that a loaded kernel uses stays as it is.
+	for when in bound $([ $kernel = heap ] || echo lowered); do
+		restored "$kernel.$when" "$kernel" "$kernel" $when restored
+		assert_contains "$work/$kernel.$when.err" "made with a low limit: 0"
+		assert_contains "$work/$kernel.$when.err" "graph is ready by itself"
+		right "$kernel.$when"
+	done
 
 	section "$kernel: one that is set in the warm-up of the capture"
 	captured "$kernel.warm_up" 1 "$kernel" warm_up

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An engine whose kernel needs more than a context has by default. argv: image, kernel (deep, heap), when it sets the
- * limit: "early" (before it asks for the graph), "warm_up" (when it captures the graph itself), "never". */
+ * limit: "early" (before it asks for the graph), "warm_up" (when it captures the graph itself), "never", "bound" (a
+ * while after all is bound, and it asks whether the graph is ready), "lowered" (before all is bound; it lowers the limit
+ * until a while after that, and asks likewise). */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +21,16 @@ static CUfunction kernel;
 static CUlimit limit;
 static size_t wanted;
 
-static void set_up(const char *image, const char *name)
+/* Until the artifact is open, and whatever works beside the engine has had its time. */
+static void wait_for_artifact(void)
+{
+	struct medusa_stats stats = {.size = sizeof(stats)};
+	for (int i = 0; i < 1000 && medusa_stats_read(&stats) == MEDUSA_OK && !stats.graphs_total; i++)
+		usleep(10000);
+	usleep(300000);
+}
+
+static void set_up(const char *image, const char *name, bool lowers)
 {
 	CUmodule module;
 	load_driver();
@@ -32,8 +44,30 @@ static void set_up(const char *image, const char *name)
 	TRY(cuMemAlloc_v2, &output, BYTES);
 	TRY(cuMemsetD8_v2, input, 0, BYTES);
 	TRY(cuMemsetD8_v2, output, 0, BYTES);
+	if (lowers) {
+		size_t lower;
+		TRY(cuCtxGetLimit, &lower, limit);
+		TRY(cuCtxSetLimit, limit, wanted);
+		wait_for_artifact();
+		TRY(cuCtxSetLimit, limit, lower);
+	}
 	medusa_bind("input", input, BYTES, MEDUSA_BIND_INPUT);
 	medusa_bind("output", output, BYTES, MEDUSA_BIND_OUTPUT);
+}
+
+static void set_and_poll(void)
+{
+	struct medusa_stats stats = {.size = sizeof(stats)};
+	int ready = 0;
+	wait_for_artifact();
+	if (medusa_stats_read(&stats) == MEDUSA_OK)
+		fprintf(stderr, "made with a low limit: %u\n", stats.graphs_restored);
+	TRY(cuCtxSetLimit, limit, wanted);
+	for (int i = 0; i < 1000 && medusa_mode() == MEDUSA_MODE_RESTORE && !ready; i++) {
+		usleep(10000);
+		ready = medusa_graph_ready("twice", 1);
+	}
+	fprintf(stderr, "graph is %s\n", ready ? "ready by itself" : "not ready");
 }
 
 static CUgraphExec make_graph(const char *when)
@@ -76,9 +110,12 @@ int main(int argc, char *argv[])
 		fprintf(stderr, "an image, a kernel and when are wanted\n");
 		return 1;
 	}
-	set_up(argv[1], argv[2]);
+	bool lowers = !strcmp(argv[3], "lowered");
+	set_up(argv[1], argv[2], lowers);
 	if (!strcmp(argv[3], "early"))
 		TRY(cuCtxSetLimit, limit, wanted);
+	if (lowers || !strcmp(argv[3], "bound"))
+		set_and_poll();
 	exec = make_graph(argv[3]);
 	for (int value = 1; value < 4; value++)
 		replay(exec, value);
