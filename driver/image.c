@@ -15,7 +15,7 @@
 #define IMAGE_MAX MD_IMAGE_BYTES_MAX
 #define PTX_MAX ((uint64_t)256 << 20)
 #define SECTIONS_MAX 1000000u
-#define PROBES_MAX 1024
+#define PROBES_MAX 256 /* a hook runs on the stack of a thread of the engine */
 
 struct fatbin_wrapper { /* __fatBinC_Wrapper_t */
 	uint32_t magic, version;

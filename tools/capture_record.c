@@ -36,7 +36,7 @@ static bool is_recorded(void *user)
 
 static int run_under_capture(struct md_job *job, unsigned index, int *code)
 {
-	char trace[PATH_MAX + 32], when[512], images[64], kv[64], order[PATH_MAX + 64], shift[64];
+	static char trace[PATH_MAX + 32], when[512], images[64], kv[64], order[PATH_MAX + 64], shift[64];
 	const char *env[6] = {trace, when, images};
 	char *shell[] = {"sh", "-c", (char *)job->wish->second, NULL};
 	struct md_run run = {.preload = "libmedusa-capture.so",

@@ -114,7 +114,7 @@ static int conclude(const struct md_verify_report *report)
 static int verify_in(const struct md_workplace *workplace, const char *path, char *const argv[])
 {
 	struct md_verify_report report;
-	struct md_repeat repeat;
+	static struct md_repeat repeat;
 	struct md_error error = {0};
 	enum md_status status = md_repeat_init(&repeat, &command, workplace, &error);
 	int result;
@@ -148,7 +148,7 @@ static int verify_in(const struct md_workplace *workplace, const char *path, cha
 /* What can be known before the engine runs is said before. */
 static int verify(const char *path, char *const argv[])
 {
-	struct md_workplace workplace;
+	static struct md_workplace workplace; /* large, as all that holds paths */
 	struct md_error error = {0};
 	md_stop_watch();
 	if (until)

@@ -38,7 +38,7 @@ static enum md_status beside(const char *program, const char *name, char tried[P
 
 enum md_status md_preload_locate(const char *name, char path[PATH_MAX], struct md_error *err)
 {
-	char program[PATH_MAX], tried[PATH_MAX + 256];
+	static char program[PATH_MAX], tried[PATH_MAX + 256];
 	ssize_t size = readlink("/proc/self/exe", program, sizeof(program) - 1);
 	program[size < 0 ? 0 : size] = '\0';
 	if (size < 0 && !realpath((const char *)getauxval(AT_EXECFN), program)) /* there is no /proc */

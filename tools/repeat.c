@@ -177,7 +177,7 @@ static enum md_status run_watched(struct md_repeat *repeat, const struct md_run 
 enum md_status md_repeat_run(struct md_repeat *repeat, const struct md_run *run, int output, int *exit_code,
 			     enum md_repeat_outcome *outcome, struct md_error *err)
 {
-	char notes[PATH_MAX + 32], left_out[PATH_MAX + 32];
+	static char notes[PATH_MAX + 32], left_out[PATH_MAX + 32];
 	const char *env[ENV_MOST] = {notes, left_out};
 	struct md_run noted = *run;
 	const struct md_note *culprit;

@@ -101,7 +101,7 @@ static enum md_status become(const struct md_run *run, const char *library, stru
 
 enum md_status md_run_exec(const struct md_run *run, struct md_error *err)
 {
-	struct md_preload preload = {0};
+	static struct md_preload preload; /* large, and finished at each return */
 	if (run->preload)
 		MD_FORWARD(md_preload_find(run->preload, false, &preload, err));
 	return become(run, run->preload ? preload.path : NULL, err);
@@ -259,7 +259,7 @@ static enum md_status run_watched(const struct md_run *run, const char *library,
 
 enum md_status md_run_child_output(const struct md_run *run, int output, int *exit_code, struct md_error *err)
 {
-	struct md_preload preload = {0};
+	static struct md_preload preload; /* large, and finished at each return */
 	unsigned limit;
 	if (run->preload && md_descriptor_scarce(&limit))
 		return md_error_set(err, MD_ERR_IO,

@@ -276,7 +276,7 @@ static enum md_status run_engine(const char *artifact_path, const char *report_p
 				 struct md_repeat *repeat, int *exit_code, struct md_error *err)
 {
 	enum md_repeat_outcome outcome = MD_REPEAT_AGAIN;
-	char artifact[PATH_MAX + 32], report[PATH_MAX + 32], absolute[PATH_MAX];
+	static char artifact[PATH_MAX + 32], report[PATH_MAX + 32], absolute[PATH_MAX];
 	const char *const env[] = {artifact, report, "MEDUSA_VERIFY=1", "MEDUSA_STOP=1"};
 	struct md_run run = {.preload = "libmedusa-restore.so",
 			     .env = env,
@@ -328,7 +328,7 @@ void md_verify_accept_unvaried(bool accept)
 enum md_status md_verify_run(const char *artifact_path, char *const argv[], struct md_repeat *repeat,
 			     struct md_verify_report *out, struct md_error *err)
 {
-	char report[PATH_MAX];
+	static char report[PATH_MAX];
 	MD_FORWARD(md_workplace_file(repeat->workplace, "report", ".jsonl", report, err));
 	return run_and_parse(artifact_path, argv, repeat, report, out, err);
 }

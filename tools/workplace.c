@@ -105,7 +105,7 @@ static bool is_folder_of(const char *output, const char *name)
 static void remove_leftover(const struct md_workplace *w)
 {
 	const char *output = base_name(w->output);
-	char text[PATH_MAX], path[2 * PATH_MAX], gone[2 * PATH_MAX + sizeof(MD_FOLDER_GONE)];
+	static char text[PATH_MAX], path[2 * PATH_MAX], gone[2 * PATH_MAX + sizeof(MD_FOLDER_GONE)];
 	read_lock(w->lock_fd, text, sizeof(text));
 	char *name = strchr(text, '\n'), *end = strrchr(text, '\n'); /* the name may hold some, too */
 	if (!name || name == end)

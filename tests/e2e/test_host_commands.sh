@@ -400,4 +400,19 @@ for name in "with space" "with:colon" 'with$LIB' 'with${ORIGIN}' 'a $PLATFORM:b'
 	assert_count "$work/odd.err" " restored" 2
 	assert_equal "what is left" "$nothing_left" "$(left)"
 done
+
+section "a small stack"
+stack=64
+[ -z "${SAN:-}" ] || stack=1024 # a sanitizer's frames are larger
+with_stack() { ulimit -s $stack && exec "$@"; }
+export -f with_stack
+export stack
+run small bash -c 'with_stack "$@"' with_stack medusa-capture -o "$work/small.medusa" -- "${subject[@]}"
+assert_exit small 0
+run small bash -c 'with_stack "$@"' with_stack medusa-verify "$work/small.medusa" -- "${subject[@]}"
+assert_exit small 0
+assert_contains "$work/small.out" "2 passed"
+run small bash -c 'with_stack "$@"' with_stack medusa-restore "$work/small.medusa" -- "${subject[@]}"
+assert_exit small 0
+assert_count "$work/small.err" " restored" 2
 finish
