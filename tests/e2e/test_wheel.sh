@@ -67,10 +67,10 @@ points = entry_points()
 points = points.select(group="vllm.general_plugins") if hasattr(points, "select") else points["vllm.general_plugins"]
 for point in points: print(point.name, point.value, point.load()())'
 assert_equal "vLLM finds it, and without a Medusa library it does nothing" "medusa medusa_vllm:register None" "$(cat "$work/entry.out")"
-cp -r models/vllm/tests "$work/plugin_tests"
-mkdir "$work/torch"
-ln -s "$work/tests" "$work/torch/tests"
-PYTHONPATH=$packages:$work/tests run plugin_unittest python3 -m unittest discover --verbose --start-directory "$work/plugin_tests"
+mkdir -p "$work/models/torch" "$work/models/vllm"
+cp -r models/vllm/tests "$work/models/vllm/"
+ln -s "$work/tests" "$work/models/torch/tests"
+PYTHONPATH=$packages run plugin_unittest python3 -m unittest discover --verbose --start-directory "$work/models/vllm/tests"
 assert_exit plugin_unittest 0
 
 section "uninstalled"
