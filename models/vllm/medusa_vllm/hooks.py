@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from typing import Any, Callable
+from typing import Any, Callable, Dict, List
 
 from . import capacity, fit
 from .takeover import Takeover
@@ -22,23 +22,24 @@ def _wrap(owner: type, name: str, make: Callable[[Callable[..., Any]], Callable[
         setattr(owner, name, wrapped)
 
 
-def hook_worker(module: Any) -> None:
-    """vllm.v1.worker.gpu_worker: KV capacity, and the take-over before graphs are captured."""
-    why = fit.unfit_module(module.Worker, fit.WORKER)
+def _fits(owner: type, needs: Dict[str, List[str]]) -> bool:
+    why = fit.unfit_module(owner, needs)
     if why:
         log.warning("medusa: vLLM is left as it is: %s", why)
-        return
-    _wrap(module.Worker, "determine_available_memory", _determine_available_memory)
-    _wrap(module.Worker, "compile_or_warm_up_model", _compile_or_warm_up_model)
+    return not why
+
+
+def hook_worker(module: Any) -> None:
+    """vllm.v1.worker.gpu_worker: KV capacity, and the take-over before graphs are captured."""
+    if _fits(module.Worker, fit.WORKER):
+        _wrap(module.Worker, "determine_available_memory", _determine_available_memory)
+        _wrap(module.Worker, "compile_or_warm_up_model", _compile_or_warm_up_model)
 
 
 def hook_graphs(module: Any) -> None:
     """vllm.v1.worker.gpu.cudagraph_utils: the loop over graphs to capture."""
-    why = fit.unfit_module(module.CudaGraphManager, fit.MANAGER)
-    if why:
-        log.warning("medusa: vLLM is left as it is: %s", why)
-        return
-    _wrap(module.CudaGraphManager, "capture", _capture)
+    if _fits(module.CudaGraphManager, fit.MANAGER):
+        _wrap(module.CudaGraphManager, "capture", _capture)
 
 
 def takeover_of(worker: Any) -> Any:
