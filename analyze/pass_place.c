@@ -7,8 +7,6 @@
 #include "analyze/analysis.h"
 #include "base/cleanup.h"
 
-#define ARENA_ALIGNMENT 512u
-
 struct marks {
 	uint8_t *alloc,
 	    *binding;   /* one byte for each of the first capture; of a group of mappings, that of the group */
@@ -274,7 +272,7 @@ static bool place_private(struct md_analysis *analysis, const struct marks *mark
 										     .order = i,
 										     .size = size,
 										     .arena_offset = out->arena_size};
-			out->arena_size += (size + ARENA_ALIGNMENT - 1) / ARENA_ALIGNMENT * ARENA_ALIGNMENT;
+			out->arena_size += (size + MD_ARENA_ALIGNMENT - 1) / MD_ARENA_ALIGNMENT * MD_ARENA_ALIGNMENT;
 		}
 		analysis->alloc_slot[i] = extent->slot - 1;
 		analysis->alloc_shift[i] = view->allocs[i].address - extent->start;

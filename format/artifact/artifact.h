@@ -26,6 +26,8 @@ enum md_binding_class {
 	MD_CLASS_VARIABLE = 4, /* a variable of an image that restore has loaded */
 };
 
+#define MD_ARENA_ALIGNMENT 512u /* bytes, of each private allocation in the arena */
+
 /* An allocation that some pointer refers to. The indirect index pointer is (index into this table, offset). */
 struct md_artifact_alloc {
 	enum md_binding_class class;
@@ -33,7 +35,7 @@ struct md_artifact_alloc {
 	uint32_t binding;      /* MD_CLASS_BOUND: index into bindings, else MD_NONE */
 	uint32_t order;        /* position in the allocation sequence of the capture */
 	uint64_t size;         /* bytes */
-	uint64_t arena_offset; /* MD_CLASS_PRIVATE: place in the arena, 512-byte aligned */
+	uint64_t arena_offset; /* MD_CLASS_PRIVATE: place in the arena, a multiple of MD_ARENA_ALIGNMENT */
 	uint32_t image;        /* MD_CLASS_VARIABLE: index into images; else 0 */
 	char *variable;        /* MD_CLASS_VARIABLE: its name, owned; else NULL */
 };

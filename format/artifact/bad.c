@@ -5,6 +5,11 @@
 
 #include "format/artifact/bad.h"
 
+enum md_status md_bad_memory(struct md_error *err, const char *section)
+{
+	return md_error_set(err, MD_ERR_NO_MEMORY, "section \"%s\": out of memory for its check", section);
+}
+
 enum md_status md_bad_section(struct md_error *err, const char *section, const char *format, ...)
 {
 	char what[MD_ERROR_MESSAGE_BYTES - 64];

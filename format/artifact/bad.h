@@ -11,6 +11,8 @@ struct md_graph_check { /* the checks of one graph; each message starts with the
 	struct md_error *err;
 };
 
+enum md_status md_bad_memory(struct md_error *err, const char *section); /* MD_ERR_NO_MEMORY */
+
 /* These two functions return MD_ERR_CORRUPT. */
 enum md_status md_bad_section(struct md_error *err, const char *section, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -8,7 +8,6 @@
 #include "format/artifact/bad.h"
 #include "format/artifact/sections.h"
 
-#define ARENA_ALIGNMENT 512u
 #define UTILIZATION_MAX 1000000u /* parts per million */
 #define CARVEOUT_MAX 100         /* percent; -1: no preference */
 
@@ -75,7 +74,7 @@ static enum md_status check_arena(const struct md_artifact *artifact, struct md_
 		if (alloc->class == MD_CLASS_PRIVATE && alloc->arena_offset + alloc->size > end)
 			end = alloc->arena_offset + alloc->size;
 	}
-	if (artifact->arena_size > end && artifact->arena_size - end >= ARENA_ALIGNMENT)
+	if (artifact->arena_size > end && artifact->arena_size - end >= MD_ARENA_ALIGNMENT)
 		return md_bad_section(err, "allocations",
 				      "an arena of %" PRIu64 " bytes, of which %" PRIu64 " are allocated",
 				      artifact->arena_size, end);

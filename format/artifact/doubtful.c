@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "format/artifact/check_values.h"
 #include "format/artifact/sections.h"
 
 #define WORD_BYTES 8u
@@ -42,7 +43,7 @@ static bool is_settled(const struct md_artifact_graph *graph, const struct md_do
 	bool settled = false;
 	for (uint32_t i = 0; i < graph->pointer_count; i++)
 		settled |= overlaps(word, graph->pointers[i].node, graph->pointers[i].at,
-				    graph->pointers[i].kind == MD_POINTER_TENSOR_MAP ? 128 : 8);
+				    md_pointer_bytes(&graph->pointers[i]));
 	for (uint32_t i = 0; i < graph->noise_count; i++)
 		settled |= overlaps(word, graph->noise[i].node, graph->noise[i].at, graph->noise[i].size);
 	return settled;
