@@ -28,6 +28,20 @@ traced() { # name of a trace: it is complete and holds both graphs
 	assert_no_file "$work/$1.mtrace.part"
 }
 
+# What the engine does at that time changes nothing of what it prints, under any of our libraries.
+run_doing() { # name, captured|restored|verified, when, what the engine does, for env...
+	local name=$1 what=$2 when=$3 habit=$4 library=restore verify=
+	shift 4
+	section "$what: $habit, $when"
+	rm -f "$work/$name".mtrace*
+	[ "$what" != captured ] || library=capture
+	[ "$what" != verified ] || verify=1
+	MEDUSA_TRACE=$work/$name.mtrace MEDUSA_ARTIFACT=$work/host.medusa MEDUSA_VERIFY=$verify \
+		run "$name" env "$@" "HOST_$when=$habit" "$(preload $library)" "${subject[@]}"
+	assert_exit "$name" 0
+	assert_same_file "$work/alone.out" "$work/$name.out"
+}
+
 section "the engine alone"
 run alone "${subject[@]}"
 assert_exit alone 0
@@ -82,15 +96,7 @@ done
 section "a signal that the engine blocks and waits for, after it has begun to use the device"
 for when in BOUND DURING AFTER; do
 	for what in captured restored verified; do
-		section "$what: send-itself, $when"
-		rm -f "$work"/signal.mtrace*
-		library=restore verify=
-		[ $what != captured ] || library=capture
-		[ $what != verified ] || verify=1
-		MEDUSA_TRACE=$work/signal.mtrace MEDUSA_ARTIFACT=$work/host.medusa MEDUSA_VERIFY=$verify \
-			run signal env "HOST_$when=send-itself" "$(preload $library)" "${subject[@]}"
-		assert_exit signal 0
-		assert_same_file "$work/alone.out" "$work/signal.out"
+		run_doing signal $what $when send-itself
 		[ $what != captured ] || traced signal
 	done
 done
@@ -154,17 +160,10 @@ for when in BEFORE DURING AFTER; do
 		habit="close=2"
 		[ $number = 2 ] || habit="close-above-two"
 		for what in captured restored verified logged; do
-			section "$what: $habit, $when"
-			rm -f "$work/mine" "$work/closed.mtrace" "$work/log"
-			library=restore verify= log=
-			[ $what != captured ] || library=capture
-			[ $what != verified ] || verify=1
+			rm -f "$work/mine" "$work/log"
+			log=
 			[ $what != logged ] || log=$work/log
-			HOST_QUIET=1 MEDUSA_LOG=debug MEDUSA_LOG_FILE=$log MEDUSA_TRACE=$work/closed.mtrace \
-				MEDUSA_ARTIFACT=$work/host.medusa MEDUSA_VERIFY=$verify \
-				run closed env "HOST_$when=$habit fill=$work/mine" "$(preload $library)" "${subject[@]}"
-			assert_exit closed 0
-			assert_same_file "$work/alone.out" "$work/closed.out"
+			run_doing closed $what $when "$habit fill=$work/mine" HOST_QUIET=1 MEDUSA_LOG=debug MEDUSA_LOG_FILE="$log"
 			assert_same_file "$work/own" "$work/mine"
 			[ $what != captured ] || traced closed
 		done
@@ -216,17 +215,9 @@ section "few descriptors, no rights on new files, a sandbox that refuses what is
 for habit in nofile=12 nofile=40 umask=0777 seccomp; do
 	for when in BEFORE DURING AFTER; do
 		for what in captured restored verified; do
-			section "$what: $habit, $when"
-			rm -f "$work"/odd.mtrace*
-			library=restore verify=
-			[ $what != captured ] || library=capture
-			[ $what != verified ] || verify=1
 			leak_check=
 			[ $habit != seccomp ] || leak_check=$no_leak_check
-			HOST_QUIET=1 MEDUSA_TRACE=$work/odd.mtrace MEDUSA_ARTIFACT=$work/host.medusa MEDUSA_VERIFY=$verify \
-				run odd env $leak_check "HOST_$when=$habit" "$(preload $library)" "${subject[@]}"
-			assert_exit odd 0
-			assert_same_file "$work/alone.out" "$work/odd.out"
+			run_doing odd $what $when $habit HOST_QUIET=1 $leak_check
 			case $what$habit in
 			capturedseccomp) assert_contains "$work/odd.err" "the trace could not be completed" ;;
 			captured*) traced odd ;;
@@ -243,15 +234,7 @@ for habit in child child=ends child=raw child=vfork child=launches cancel; do
 	[ $habit = child=launches ] && points="AFTER AT_END" || points="BOUND DURING AT_END"
 	for when in $points; do
 		for what in captured restored verified; do
-			section "$what: $habit, $when"
-			rm -f "$work"/kin.mtrace*
-			library=restore verify=
-			[ $what != captured ] || library=capture
-			[ $what != verified ] || verify=1
-			MEDUSA_TRACE=$work/kin.mtrace MEDUSA_ARTIFACT=$work/host.medusa MEDUSA_VERIFY=$verify \
-				run kin env "HOST_$when=$habit" "$(preload $library)" "${subject[@]}"
-			assert_exit kin 0
-			assert_same_file "$work/alone.out" "$work/kin.out"
+			run_doing kin $what $when $habit
 			[ $what != captured ] || traced kin
 			[ $what != restored ] || assert_count "$work/kin.err" " restored" 2
 		done
