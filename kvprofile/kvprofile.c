@@ -14,6 +14,7 @@
 
 /* The structs as of the first version: later ones only grow. */
 #define REQUEST_MIN (offsetof(struct medusa_kv_request, user) + sizeof(void *))
+#define REQUEST_MOST (offsetof(struct medusa_kv_request, most) + sizeof(const uint64_t *))
 #define OUT_MIN (offsetof(struct medusa_kv, ns) + sizeof(uint64_t))
 
 static _Atomic uint64_t held_now, held_peak;
@@ -119,6 +120,17 @@ static enum md_status run_profile(const struct medusa_kv_request *request, uint6
 	return MD_OK;
 }
 
+/* What the engine measured itself in its profiling forward; a request of an earlier version has no place for it. */
+static uint64_t most_of(const struct medusa_kv_request *request)
+{
+	return request->size >= REQUEST_MOST && request->most ? *request->most : UINT64_MAX;
+}
+
+static uint64_t lesser(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
 enum md_status md_kvprofile_measure(const struct medusa_kv_request *request, struct md_kv *out, struct md_error *err)
 {
 	struct md_kv kv = {.present = true};
@@ -133,15 +145,16 @@ enum md_status md_kvprofile_measure(const struct medusa_kv_request *request, str
 	memcpy(kv.key, key_of(request), strlen(key_of(request)));
 	allowed = (uint64_t)((unsigned __int128)total * kv.utilization_ppm / PPM);
 	taken = total - free_before + kv.peak;
-	kv.blocks = allowed > taken ? (allowed - taken) / kv.block_bytes : 0;
+	kv.blocks = allowed > taken ? lesser(allowed - taken, most_of(request)) / kv.block_bytes : 0;
 	kv.kv_bytes = kv.blocks * kv.block_bytes;
 	if (!kv.blocks)
 		return md_error_set(
 		    err, MD_ERR_DRIVER_MEMORY,
 		    "no room for a KV block of %llu bytes: of %llu bytes, %llu may be used (%.4g), %llu were in "
-		    "use and the profiling forward needed %llu",
+		    "use and the profiling forward needed %llu; the engine's own limit is %llu",
 		    (unsigned long long)kv.block_bytes, (unsigned long long)total, (unsigned long long)allowed,
-		    request->utilization, (unsigned long long)(total - free_before), (unsigned long long)kv.peak);
+		    request->utilization, (unsigned long long)(total - free_before), (unsigned long long)kv.peak,
+		    (unsigned long long)most_of(request));
 	*out = kv;
 	return MD_OK;
 }

@@ -24,7 +24,8 @@ enum md_status md_kvprofile_check(const struct medusa_kv_request *request, const
 
 /*
  * Runs request->profile once on the current context. The answer is
- *	total * utilization - (total - free before) - peak of the profiling forward, in whole blocks.
+ *	total * utilization - (total - free before) - peak of the profiling forward, in whole blocks,
+ * and no more than request->most says once the forward has run.
  * graph_bytes stays 0: graphs are captured later. MD_ERR_DRIVER_MEMORY, with the numbers, when not one block is left.
  */
 enum md_status md_kvprofile_measure(const struct medusa_kv_request *request, struct md_kv *out, struct md_error *err);

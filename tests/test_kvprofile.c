@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "driver/cuda_driver.h"
+#include "format/artifact/artifact.h"
 
 #define MIB ((uint64_t)1 << 20)
 
@@ -60,7 +61,7 @@ static void open_device(void)
 static struct medusa_kv_request request_for(struct forward *forward)
 {
 	return (struct medusa_kv_request){
-	    sizeof(struct medusa_kv_request), "model-1", 3 * MIB, 0.9, run_forward, forward};
+	    sizeof(struct medusa_kv_request), "model-1", 3 * MIB, 0.9, run_forward, forward, NULL};
 }
 
 static struct md_kv measured(struct forward *forward)
@@ -82,6 +83,55 @@ static void assert_adds_up(const struct md_kv *kv, uint64_t total)
 }
 
 TestSuite(kvprofile, .init = open_device);
+
+/* As an engine does that measures by itself, too: the number is there once the forward has run. */
+struct own {
+	struct forward forward;
+	uint64_t found, most;
+};
+
+static int run_own(void *user)
+{
+	struct own *own = user;
+	own->most = own->found;
+	return run_forward(&own->forward);
+}
+
+static uint64_t bytes_beside(uint64_t found, size_t request_size)
+{
+	struct own own = {.found = found, .most = 5};
+	struct medusa_kv_request request = request_for(&own.forward);
+	struct md_error err = {0};
+	struct md_kv kv;
+	request.profile = run_own;
+	request.most = &own.most;
+	request.size = request_size;
+	cr_assert_eq(md_kvprofile_measure(&request, &kv, &err), MD_OK, "%s", err.message);
+	cr_assert_eq(kv.kv_bytes, kv.blocks * 3 * MIB, "whole blocks");
+	cr_assert_eq(md_artifact_check_kv(&kv, 1024 * MIB, &err), MD_OK, "%s", err.message);
+	return kv.kv_bytes;
+}
+
+Test(kvprofile, no_more_than_the_engine_measures_itself)
+{
+	struct forward forward = {0};
+	uint64_t alone = measured(&forward).kv_bytes;
+	cr_assert_eq(bytes_beside(100 * MIB, sizeof(struct medusa_kv_request)), 99 * MIB);
+	cr_assert_eq(bytes_beside(UINT64_MAX, sizeof(struct medusa_kv_request)), alone);
+	cr_assert_eq(bytes_beside(100 * MIB, offsetof(struct medusa_kv_request, most)), alone, "an earlier version");
+}
+
+Test(kvprofile, the_engine_itself_has_no_room)
+{
+	struct own own = {.found = 3 * MIB - 1};
+	struct medusa_kv_request request = request_for(&own.forward);
+	struct md_error err = {0};
+	struct md_kv kv;
+	request.profile = run_own;
+	request.most = &own.most;
+	cr_assert_eq(md_kvprofile_measure(&request, &kv, &err), MD_ERR_DRIVER_MEMORY);
+	cr_assert_not_null(strstr(err.message, "the engine's own limit is 3145727"), "%s", err.message);
+}
 
 Test(kvprofile, counts_what_stays)
 {

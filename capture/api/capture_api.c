@@ -137,7 +137,8 @@ MD_EXPORT int medusa_stage(const char *name, uint64_t ns)
 
 /*
  * A second capture must repeat the first one, so it takes the KV bytes of the first. The forward is run all the same,
- * because it allocates and loads what the forward of the first capture did.
+ * because it allocates and loads what the forward of the first capture did. What the engine measures itself in this run
+ * does not count.
  */
 static enum md_status repeat(const struct medusa_kv_request *request, struct md_kv *kv, struct md_error *err)
 {

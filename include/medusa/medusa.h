@@ -210,6 +210,7 @@ struct medusa_kv_request {
 	double utilization;         /* part of the device's memory that the engine may use, 0..1 */
 	int (*profile)(void *user); /* runs one profiling forward at the largest shape; 0 on success */
 	void *user;
+	const uint64_t *most; /* NULL, or what the engine measures itself in profile(), bytes: the answer is no more */
 };
 
 struct medusa_kv {
@@ -225,6 +226,10 @@ struct medusa_kv {
  * stated so far and the key match, and at least as much memory is free as in the capture. Otherwise (medusa_reason()
  * says why), and without Medusa, the profiling forward is run. Call the function after the weights are loaded and
  * before the KV cache is allocated. (MEDUSA, section 6.)
+ *
+ * An engine must give its cache the size that it is answered: a restore refuses graphs whose bindings have other sizes.
+ * An engine that measures by itself, too, therefore says through request->most how much it would take. The number is
+ * read after profile() has run; what is answered and stored is the smaller one of the two, in whole blocks.
  */
 int medusa_kv_capacity(const struct medusa_kv_request *request, struct medusa_kv *out);
 

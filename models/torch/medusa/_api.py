@@ -30,6 +30,7 @@ class KvRequest(ctypes.Structure):
         ("utilization", ctypes.c_double),
         ("profile", ctypes.c_void_p),
         ("user", ctypes.c_void_p),
+        ("most", ctypes.POINTER(ctypes.c_uint64)),
     ]
 
 
@@ -254,12 +255,15 @@ def stage(name: str, ns: int) -> None:
         _check(_library.medusa_stage(_text(name), ns))
 
 
-def kv_capacity(key: str, block_bytes: int, utilization: float, callback: Optional[Callback]) -> Tuple[Kv, str]:
-    """The answer, and why it was measured although there is an artifact."""
+def kv_capacity(
+    key: str, block_bytes: int, utilization: float, callback: Optional[Callback], most: Optional[ctypes.c_uint64] = None
+) -> Tuple[Kv, str]:
+    """The answer, and why it was measured although there is an artifact. The callback may set `most`."""
     if not _library:
         raise Error(UNSUPPORTED, _NOT_PRELOADED)
     pointer = ctypes.cast(callback.pointer, ctypes.c_void_p) if callback else None
-    request = KvRequest(ctypes.sizeof(KvRequest), _text(key), block_bytes, utilization, pointer, None)
+    limit = ctypes.pointer(most) if most is not None else None
+    request = KvRequest(ctypes.sizeof(KvRequest), _text(key), block_bytes, utilization, pointer, None, limit)
     answer = Kv(size=ctypes.sizeof(Kv))
     _check(_library.medusa_kv_capacity(ctypes.byref(request), ctypes.byref(answer)))
     return answer, _reason()

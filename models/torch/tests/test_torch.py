@@ -929,6 +929,9 @@ class Capacity(OnFakeDevice):
         self.assertEqual(answer.blocks, (int((1 << 31) * 0.9) - (1 << 30)) // 1000)
         self.assertEqual((answer.bytes, answer.from_profile), (answer.blocks * 1000, False))
         self.assertEqual(answer.reason, "no Medusa library is preloaded")
+        measured = []
+        less = medusa.kv_capacity("key", 1000, 0.9, profile=lambda: measured.append(7500), most=lambda: measured[0])
+        self.assertEqual((less.bytes, less.blocks), (7000, 7))
 
     def ask(self, mode, from_profile, reason):
         """The answer of a C side, and how often the forward ran."""
@@ -936,7 +939,7 @@ class Capacity(OnFakeDevice):
 
         ran = []
 
-        def answer(key, block_bytes, utilization, callback):
+        def answer(key, block_bytes, utilization, callback, most=None):
             if not from_profile:
                 callback.pointer(None)
             return _api.Kv(bytes=5000, blocks=5, from_profile=from_profile), reason
@@ -956,6 +959,24 @@ class Capacity(OnFakeDevice):
             self.assertIn("KV capacity for key 'key' is measured: KV profile: none is stored", logged.output[0])
         answer, ran = self.ask("capture", 0, "stale")
         self.assertEqual(answer.reason, "nothing is restored in this process: its mode is capture")
+
+    def test_what_the_engine_measures_itself_is_told(self):
+        """The C side reads the number after the forward."""
+        from unittest import mock
+
+        measured, told = [], []
+
+        def answer(key, block_bytes, utilization, callback, most):
+            told.append(most.value)
+            callback.pointer(None)
+            told.append(most.value)
+            return _api.Kv(bytes=5000, blocks=5), ""
+
+        with self.process("capture"), mock.patch.object(_api, "present", lambda: True):
+            with mock.patch.object(_api, "kv_capacity", answer):
+                medusa.kv_capacity("key", 1000, profile=lambda: measured.append(5999), most=lambda: measured[0])
+                medusa.kv_capacity("key", 1000, profile=lambda: None, most=lambda: -1)
+        self.assertEqual(told, [2**64 - 1, 5999, 2**64 - 1, 0])
 
     def test_refusals(self):
         from unittest import mock

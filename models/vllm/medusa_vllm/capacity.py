@@ -11,7 +11,7 @@ from . import facts
 
 log = logging.getLogger("vllm.medusa")
 
-GRAIN = 64 << 20  # bytes: two runs of a capture measure some MiB apart, and their KV caches must be equal
+GRAIN = 64 << 20  # bytes: starts measure some MiB apart, and KV caches must be equal
 
 
 def determine(takeover: Any, profile: Callable[[], int]) -> int:
@@ -29,7 +29,7 @@ def determine(takeover: Any, profile: Callable[[], int]) -> int:
 
     utilization = worker.cache_config.gpu_memory_utilization
     try:
-        answer = kv_capacity(f"vllm {facts.configuration_hash(worker.vllm_config)}", GRAIN, utilization, run)
+        answer = kv_capacity(f"vllm {facts.configuration_hash(worker.vllm_config)}", GRAIN, utilization, run, lambda: measured[0])
     except Exception:  # pylint: disable=broad-except
         if raised:
             raise
@@ -38,5 +38,5 @@ def determine(takeover: Any, profile: Callable[[], int]) -> int:
     if answer.from_profile:
         takeover.postpone_compiling()
         log.info("medusa: %.2f GiB for the KV cache, from the artifact: no profiling", answer.bytes / (1 << 30))
-    worker.available_kv_cache_memory_bytes = min([answer.bytes, *(size // GRAIN * GRAIN for size in measured)])
-    return worker.available_kv_cache_memory_bytes
+    worker.available_kv_cache_memory_bytes = answer.bytes  # what is stored: a cache of another size would refuse all graphs
+    return answer.bytes

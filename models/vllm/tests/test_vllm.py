@@ -32,14 +32,15 @@ class CSide(Library):
     def present(self):
         return self.mode_name != "none"
 
-    def kv_capacity(self, key, block_bytes, utilization, callback):
-        known = self.mode_name == "restore" and self.artifact.get("kv") == key
+    def kv_capacity(self, key, block_bytes, utilization, callback, most=None):
+        known = self.mode_name == "restore" and self.artifact.get("kv", [None])[0] == key
         if not known:
             if callback.pointer(None):
                 raise _api.Error(_api.INVALID if hasattr(_api, "INVALID") else 1, "the profile failed")
+        blocks = self.artifact["kv"][1] if known else min(12, most.value // block_bytes)
         if self.mode_name == "capture":
-            self.artifact["kv"] = key
-        return types.SimpleNamespace(bytes=12 * block_bytes, blocks=12, from_profile=int(known)), ""
+            self.artifact["kv"] = key, blocks
+        return types.SimpleNamespace(bytes=blocks * block_bytes, blocks=blocks, from_profile=int(known)), ""
 
 
 class Plugin(unittest.TestCase):
@@ -250,6 +251,16 @@ class Plugin(unittest.TestCase):
         with self.assertRaisesRegex(MemoryError, "its own"):
             self.process("capture", change=broken)
         self.assertEqual(len(self.worker.calls), 1)
+
+    def test_the_kv_number_that_is_used_is_the_one_that_is_stored(self):
+        """vLLM measures less than Medusa: both starts have vLLM's number, in whole grains."""
+
+        def measures_less(worker):
+            worker.measures = (5 << 26) + 12345
+
+        captured, library = self.process("capture", change=measures_less)
+        restored, _ = self.process("restore", library.artifact)
+        self.assertEqual((captured.kv_bytes, restored.kv_bytes), (5 << 26, 5 << 26))
 
     def test_kv_memory_by_hand_is_vllms(self):
         def by_hand(worker):
