@@ -33,42 +33,52 @@ static void work_finish(struct work *work)
 
 /* ---- what the engine does ---- */
 
-static bool is_output(const struct md_analysis *analysis, struct md_spot spot)
+/* How many bytes from the spot on belong to an output that lies there; 0: none. */
+static uint64_t output_bytes(const struct md_analysis *analysis, struct md_spot spot)
 {
 	for (uint32_t i = 0; i < analysis->pair_count; i++) {
 		const struct md_pair *pair = &analysis->pairs[i];
-		for (uint32_t o = 0; pair->outputs && o < pair->graph[0]->output_count; o++)
+		for (uint32_t o = 0; pair->outputs && o < pair->graph[0]->output_count; o++) {
+			uint64_t into = spot.offset - (uint64_t)pair->outputs[o].offset;
 			if (pair->outputs[o].alloc == spot.alloc && pair->outputs[o].binding == MD_NONE &&
-			    spot.offset - (uint64_t)pair->outputs[o].offset < pair->graph[0]->outputs[o].size)
-				return true;
+			    into < pair->graph[0]->outputs[o].size)
+				return pair->graph[0]->outputs[o].size - into;
+		}
 	}
-	return false;
+	return 0;
 }
 
-/* False if no graph can have it, as it is bound, declared, or in no allocation that both captures have. */
+/* False if the address lies in no allocation that both captures have, so that no graph can have it. */
 static enum md_status locate(struct work *work, struct use *use, uint64_t address, bool *found, struct md_error *err)
 {
 	struct md_analysis *analysis = work->analysis;
+	struct md_view *view = &analysis->views[use->capture];
 	struct md_place place;
 	*found = false;
-	MD_FORWARD(md_view_seek(&analysis->views[use->capture], use->sequence, err));
-	if (!md_view_locate(&analysis->views[use->capture], address, &place) || place.binding != MD_NONE)
+	MD_FORWARD(md_view_seek(view, use->sequence, err));
+	if (!md_view_locate(view, address, &place))
 		return MD_OK;
 	use->spot =
 	    (struct md_spot){use->capture ? analysis->partner_back[place.alloc] : place.alloc, place.alloc_offset};
-	*found = use->spot.alloc != MD_NONE && !is_output(analysis, use->spot);
+	*found = use->spot.alloc != MD_NONE;
 	return MD_OK;
 }
 
+/* A call may begin in an output and reach beyond its end. */
 static enum md_status add_use(struct work *work, struct use use, uint64_t address, uint64_t size, struct md_error *err)
 {
+	uint64_t skip;
 	bool found;
 	MD_FORWARD(locate(work, &use, address, &found, err));
 	if (!found)
 		return MD_OK;
+	use.end = use.spot.offset + size;
+	while ((skip = output_bytes(work->analysis, use.spot)))
+		use.spot.offset += skip;
+	if (use.spot.offset >= use.end)
+		return MD_OK;
 	if (!MD_ARRAY_GROW(work->uses, work->use_count, work->use_room))
 		return md_analysis_no_memory(err);
-	use.end = use.spot.offset + size;
 	work->uses[work->use_count++] = use;
 	return MD_OK;
 }
@@ -171,7 +181,7 @@ static void compare_all(const struct work *work, struct md_pair *pair, const str
 static bool counts(const struct md_analysis *analysis, const struct md_finding *finding)
 {
 	const struct md_target *target = &finding->target;
-	return target->binding == MD_NONE && finding->kind == MD_POINTER_PLAIN && target->offset >= 0 &&
+	return target->binding == MD_NONE && target->offset >= 0 &&
 	       (uint64_t)target->offset < analysis->views[0].allocs[target->alloc].size;
 }
 
