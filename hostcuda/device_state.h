@@ -62,6 +62,7 @@ static inline void hc_state_leave(int *unused) MD_LOCKS_UNCHECKED
 
 /* The error of a fault that is due, or CUDA_SUCCESS; caller: the return address of the exported function (faults.c). */
 CUresult hc_fault_due(const char *symbol, const char *base, const void *caller);
+void hc_call_count(enum hc_index index); /* calls.c */
 
 /* ---- handles ----------------------------------------------------------------------------------------------------- */
 enum hc_kind {

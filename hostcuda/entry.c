@@ -128,6 +128,7 @@ static const char *const entry_names[HC_INDEX_COUNT] = {
 static CUresult pass_gate(enum hc_index index, const char *base, const void *caller)
 {
 	unsigned flags = gate_flags[index];
+	hc_call_count(index);
 	HC_TRY(hc_fault_due(entry_names[index], base, caller));
 	if (!(flags & NO_INIT) && !__atomic_load_n(&hc_initialised, __ATOMIC_ACQUIRE))
 		return CUDA_ERROR_NOT_INITIALIZED;

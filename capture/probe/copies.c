@@ -20,9 +20,20 @@ enum md_status md_capture_session_open(struct md_probe_session *session, struct 
 	return md_device_session_open(&session->device, md_capture.options.probe_device_limit, err);
 }
 
+static size_t chunk_count(uint64_t size)
+{
+	return (size_t)((size + MD_PROBE_CHUNK_BYTES - 1) / MD_PROBE_CHUNK_BYTES);
+}
+
+static size_t chunk_size(uint64_t size, size_t chunk)
+{
+	uint64_t left = size - (uint64_t)chunk * MD_PROBE_CHUNK_BYTES;
+	return left < MD_PROBE_CHUNK_BYTES ? (size_t)left : MD_PROBE_CHUNK_BYTES;
+}
+
 static void destroy_copy(struct md_probe_copy *copy)
 {
-	size_t count = copy->chunks ? md_capture_probe_chunk_count(copy->size) : 0;
+	size_t count = copy->chunks ? chunk_count(copy->size) : 0;
 	for (size_t i = 0; i < count; i++)
 		free(copy->chunks[i]);
 	free(copy->chunks);
@@ -54,17 +65,6 @@ struct md_probe_copy *md_capture_copy_find(const struct md_probe_session *sessio
 			return session->copies[i];
 	}
 	return NULL;
-}
-
-size_t md_capture_probe_chunk_count(uint64_t size)
-{
-	return (size_t)((size + MD_PROBE_CHUNK_BYTES - 1) / MD_PROBE_CHUNK_BYTES);
-}
-
-size_t md_capture_probe_chunk_size(uint64_t size, size_t chunk)
-{
-	uint64_t left = size - (uint64_t)chunk * MD_PROBE_CHUNK_BYTES;
-	return left < MD_PROBE_CHUNK_BYTES ? (size_t)left : MD_PROBE_CHUNK_BYTES;
 }
 
 /* ---- making them ---- */
@@ -107,12 +107,12 @@ static enum md_status allocate_host(struct md_probe_copy *copy, bool device, str
 
 static enum md_status keep_chunks(struct md_probe_session *session, struct md_probe_copy *copy, struct md_error *err)
 {
-	size_t count = md_capture_probe_chunk_count(copy->size);
+	size_t count = chunk_count(copy->size);
 	copy->chunks = calloc(count, sizeof(*copy->chunks));
 	if (!copy->chunks)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %zu chunks of a copy", count);
 	for (size_t i = 0; i < count; i++) {
-		size_t size = md_capture_probe_chunk_size(copy->size, i);
+		size_t size = chunk_size(copy->size, i);
 		MD_FORWARD(md_device_session_read(&session->device, session->device.now,
 						  copy->address + (uint64_t)i * MD_PROBE_CHUNK_BYTES, size, err));
 		if (!memcmp(session->device.now, session->device.zeros, size))

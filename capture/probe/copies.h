@@ -24,7 +24,5 @@ enum md_status md_capture_copy_read(struct md_probe_session *session, const stru
 /* Finds the pointers in private memory, once. */
 enum md_status md_capture_copy_follow(struct md_probe_session *session, struct md_probe_copy *copy,
 				      struct md_error *err) MD_CAPTURE_HELD;
-size_t md_capture_probe_chunk_count(uint64_t size);
-size_t md_capture_probe_chunk_size(uint64_t size, size_t chunk);
 
 #endif

@@ -343,7 +343,7 @@ static void check_unseen(struct md_probe_session *session, struct md_capture_gra
 static bool reaches_any(const struct md_capture_graph *graph) MD_CAPTURE_HELD
 {
 	for (size_t i = graph->handed_seen; i < interest_count; i++)
-		if (interests[i].size && interests[i].graph != graph->id)
+		if (md_handed_matters(&interests[i], graph))
 			return true;
 	return false;
 }

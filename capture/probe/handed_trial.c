@@ -6,6 +6,7 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/code.h"
 #include "capture/probe/handed_trial.h"
 #include "capture/probe/poison.h"
 #include "capture/probe/probe_replay.h"
@@ -17,7 +18,7 @@
 #define UNIT_BYTES 4096
 #define SMALL_BYTES 512
 #define MOST_ALL (16ull << 20) /* bytes of private memory up to which all of it is looked at */
-#define NO_CLUSTER SIZE_MAX
+#define NEAR 16384             /* bytes between two spots that are read with them: a copy of its own takes longer */
 
 void md_handed_trial_finish(struct md_handed_trial *trial)
 {
@@ -27,13 +28,13 @@ void md_handed_trial_finish(struct md_handed_trial *trial)
 	}
 	free(trial->spots);
 	free(trial->own);
-	free(trial->cluster);
+	free(trial->code);
 	md_capture_probe_release(&trial->probe);
 }
 
-static bool add_spot(struct md_handed_trial *trial, size_t interest, uint64_t address, uint64_t size)
+static bool add_spot(struct md_handed_trial *trial, size_t interest, uint32_t region, uint64_t address, uint64_t size)
 {
-	struct md_handed_spot spot = {interest, address, size, malloc(size), calloc(size, 1)};
+	struct md_handed_spot spot = {interest, region, 0, address, size, malloc(size), calloc(size, 1)};
 	if (!spot.before || !spot.written || !MD_ARRAY_EXTEND(trial->spots, trial->spot_count)) {
 		free(spot.before);
 		free(spot.written);
@@ -53,7 +54,7 @@ static bool add_spots(struct md_handed_trial *trial, size_t index) MD_CAPTURE_HE
 		uint64_t to = interest->address + interest->size < region->address + region->size
 				  ? interest->address + interest->size
 				  : region->address + region->size;
-		if (region->kind == MD_PROBE_REGION_PRIVATE && from < to && !add_spot(trial, index, from, to - from))
+		if (region->kind == MD_PROBE_REGION_PRIVATE && from < to && !add_spot(trial, index, i, from, to - from))
 			return false;
 	}
 	return true;
@@ -81,20 +82,71 @@ static enum md_status keep_own(struct md_capture_probe *probe, uint64_t graph, s
 	return MD_OK;
 }
 
-static enum md_status read_spots(struct md_handed_trial *trial, bool after, struct md_error *err)
+static void take_bytes(struct md_handed_spot *spot, uint64_t at, const uint8_t *now, uint64_t size, bool after)
+{
+	if (!after)
+		memcpy(spot->before + at, now, size);
+	else if (memcmp(spot->before + at, now, size))
+		for (uint64_t b = 0; b < size; b++)
+			spot->written[at + b] |= now[b] != spot->before[at + b];
+}
+
+/* A spot that does not fit in the staging memory. */
+static enum md_status read_long_spot(struct md_device_session *device, struct md_handed_spot *spot, bool after,
+				     struct md_error *err)
+{
+	for (uint64_t at = 0, size; at < spot->size; at += size) {
+		size = spot->size - at < MD_DEVICE_CHUNK ? spot->size - at : MD_DEVICE_CHUNK;
+		MD_FORWARD(md_device_session_read(device, device->now, spot->address + at, size, err));
+		take_bytes(spot, at, device->now, size, after);
+	}
+	return MD_OK;
+}
+
+/* From *at on, the spots that one copy to `staged` brings, with what lies between them: at most `room` bytes. */
+static uint64_t next_stretch(struct md_handed_spot *spots, size_t count, size_t *at, size_t staged, uint64_t room)
+{
+	const struct md_handed_spot *first = &spots[*at];
+	uint64_t size = 0;
+	for (; *at < count; ++*at) {
+		struct md_handed_spot *spot = &spots[*at];
+		uint64_t offset = spot->address - first->address;
+		if (spot->region != first->region || spot->address < first->address || offset > size + NEAR ||
+		    offset + spot->size > room)
+			break;
+		spot->staged = staged + offset;
+		size = offset + spot->size > size ? offset + spot->size : size;
+	}
+	return size;
+}
+
+/* As many spots as the staging memory holds: one wait for all of them. */
+static enum md_status read_batch(struct md_handed_trial *trial, size_t *at, bool after, struct md_error *err)
 {
 	struct md_device_session *device = &trial->probe.session->device;
-	for (size_t i = 0; i < trial->spot_count; i++) {
-		struct md_handed_spot *spot = &trial->spots[i];
-		for (uint64_t at = 0, size; at < spot->size; at += size) {
-			size = spot->size - at < MD_DEVICE_CHUNK ? spot->size - at : MD_DEVICE_CHUNK;
-			MD_FORWARD(md_device_session_read(device, device->now, spot->address + at, (size_t)size, err));
-			if (!after)
-				memcpy(spot->before + at, device->now, size);
-			for (uint64_t b = 0; after && b < size; b++)
-				spot->written[at + b] |= device->now[b] != spot->before[at + b];
-		}
+	size_t first = *at, staged = 0;
+	while (*at < trial->spot_count) {
+		uint64_t address = trial->spots[*at].address;
+		uint64_t size = next_stretch(trial->spots, trial->spot_count, at, staged, MD_DEVICE_CHUNK - staged);
+		if (!size)
+			break;
+		device->moved_bytes += size;
+		MD_FORWARD(
+		    md_cuda_call(err, cuMemcpyDtoHAsync_v2, device->now + staged, address, size, device->stream));
+		staged += size;
 	}
+	if (*at == first)
+		return read_long_spot(device, &trial->spots[(*at)++], after, err);
+	MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, device->stream));
+	for (size_t i = first; i < *at; i++)
+		take_bytes(&trial->spots[i], 0, device->now + trial->spots[i].staged, trial->spots[i].size, after);
+	return MD_OK;
+}
+
+static enum md_status read_spots(struct md_handed_trial *trial, bool after, struct md_error *err)
+{
+	for (size_t at = 0; at < trial->spot_count;)
+		MD_FORWARD(read_batch(trial, &at, after, err));
 	return MD_OK;
 }
 
@@ -143,6 +195,7 @@ static size_t merge_spots(struct md_handed_trial *trial, struct md_capture_outpu
 	return count;
 }
 
+/* The first cluster that overlaps the unit; count: none does. */
 static size_t cluster_of(const struct md_capture_output *clusters, size_t count, uint64_t address, uint64_t size)
 {
 	size_t low = 0, high = count; /* the first that ends behind address */
@@ -153,39 +206,56 @@ static size_t cluster_of(const struct md_capture_output *clusters, size_t count,
 		else
 			high = middle;
 	}
-	return low < count && clusters[low].address < address + size ? low : NO_CLUSTER;
+	return low < count && clusters[low].address < address + size ? low : count;
 }
 
-static enum md_status find_clusters(struct md_handed_trial *trial, struct md_error *err)
+/*
+ * A graph may write the very poison that it reads, by copying it. So each replay poisons some of the clusters, and
+ * leaves the others as they were: of any two clusters, some replay poisons the one and leaves the other (base/code.h).
+ * Units that no spot lies in are left by all of them.
+ */
+static void give_codes(struct md_handed_trial *trial, const struct md_capture_output *clusters, size_t count,
+		       size_t *codes)
 {
 	const struct md_capture_probe *probe = &trial->probe;
-	MD_AUTO_FREE struct md_capture_output *clusters = calloc(trial->spot_count + 1, sizeof(*clusters));
-	trial->own = calloc(probe->unit_count + 1, sizeof(*trial->own));
-	trial->cluster = calloc(probe->unit_count + 1, sizeof(*trial->cluster));
-	if (!clusters || !trial->own || !trial->cluster)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %zu places that a graph writes",
-				    trial->spot_count);
-	trial->cluster_count = merge_spots(trial, clusters);
+	size_t used = 0;
 	for (size_t u = 0; u < probe->unit_count; u++) {
 		const struct md_probe_unit *unit = &probe->units[u];
 		uint64_t address = probe->regions[unit->region].address + unit->offset;
 		trial->own[u] = unit->keep;
-		trial->cluster[u] = cluster_of(clusters, trial->cluster_count, address, unit->size);
+		trial->code[u] = cluster_of(clusters, count, address, unit->size);
+		used += trial->code[u] < count && !codes[trial->code[u]];
+		codes[trial->code[u]] = 1;
 	}
+	trial->code_bits = md_code_width(used);
+	for (size_t i = 0, code = md_code_first(trial->code_bits); i < count; i++) {
+		if (!codes[i])
+			continue;
+		codes[i] = code;
+		code = md_code_next(code);
+	}
+	codes[count] = 0;
+	for (size_t u = 0; u < probe->unit_count; u++)
+		trial->code[u] = codes[trial->code[u]];
+}
+
+static enum md_status find_clusters(struct md_handed_trial *trial, struct md_error *err)
+{
+	MD_AUTO_FREE struct md_capture_output *clusters = calloc(trial->spot_count + 1, sizeof(*clusters));
+	MD_AUTO_FREE size_t *codes = calloc(trial->spot_count + 1, sizeof(*codes));
+	trial->own = calloc(trial->probe.unit_count + 1, sizeof(*trial->own));
+	trial->code = calloc(trial->probe.unit_count + 1, sizeof(*trial->code));
+	if (!clusters || !codes || !trial->own || !trial->code)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %zu places that a graph writes",
+				    trial->spot_count);
+	give_codes(trial, clusters, merge_spots(trial, clusters), codes);
 	return MD_OK;
 }
 
-/*
- * A graph may write the very poison that it reads, by copying it. So half of the
- * clusters is poisoned, those whose number has this bit set to `set`, and the other
- * half is left as it was. The numbers of any two clusters differ in some bit.
- */
-static enum md_status replay_some(struct md_handed_trial *trial, unsigned bit, bool set, uint32_t word,
-				  struct md_error *err)
+static enum md_status replay_some(struct md_handed_trial *trial, unsigned bit, uint32_t word, struct md_error *err)
 {
 	for (size_t u = 0; u < trial->probe.unit_count; u++)
-		trial->probe.units[u].keep =
-		    trial->own[u] || trial->cluster[u] == NO_CLUSTER || (trial->cluster[u] >> bit & 1) != set;
+		trial->probe.units[u].keep = trial->own[u] || !(trial->code[u] >> bit & 1);
 	return replay_poisoned(trial, word, err);
 }
 
@@ -193,9 +263,10 @@ static enum md_status replay_all(struct md_handed_trial *trial, struct md_error 
 {
 	MD_FORWARD(replay_poisoned(trial, 0x00000000, err));
 	MD_FORWARD(replay_poisoned(trial, 0xffffffff, err));
-	for (unsigned bit = 0; !bit || (trial->cluster_count - 1) >> bit; bit++) /* there is one at least */
-		for (unsigned way = 0; way < 4; way++)
-			MD_FORWARD(replay_some(trial, bit, way & 1, way >> 1 ? 0xffffffff : 0, err));
+	for (unsigned bit = 0; bit < trial->code_bits; bit++) {
+		MD_FORWARD(replay_some(trial, bit, 0x00000000, err));
+		MD_FORWARD(replay_some(trial, bit, 0xffffffff, err));
+	}
 	return MD_OK;
 }
 
@@ -204,9 +275,10 @@ enum md_status md_handed_trial_find_written(struct md_handed_trial *trial, const
 {
 	size_t count;
 	const struct md_interest *interests = md_capture_interests(&count);
+	trial->probe.no_windows = true;
 	MD_FORWARD(md_handed_trial_collect(trial, graph, err));
 	for (size_t i = graph->handed_seen; i < count; i++)
-		if (interests[i].graph != graph->id && interests[i].size && !add_spots(trial, i))
+		if (md_handed_matters(&interests[i], graph) && !add_spots(trial, i))
 			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a place that a graph writes");
 	if (!trial->spot_count)
 		return MD_OK;
@@ -248,6 +320,7 @@ enum md_status md_handed_trial_find_all(struct md_handed_trial *trial, const str
 					struct md_error *err)
 {
 	uint64_t bytes = 0;
+	trial->probe.no_windows = true;
 	MD_FORWARD(md_cuda_call(err, cuCtxSynchronize));
 	MD_FORWARD(md_capture_probe_collect(&trial->probe, graph, err));
 	MD_FORWARD(md_capture_probe_cut(&trial->probe, SMALL_BYTES, err));
@@ -259,7 +332,7 @@ enum md_status md_handed_trial_find_all(struct md_handed_trial *trial, const str
 		if (bytes > MOST_ALL)
 			return md_error_set(err, MD_ERR_TOO_LARGE,
 					    "the graph reaches more than %llu bytes of private memory", MOST_ALL);
-		if (!add_spot(trial, 0, region->address, region->size))
+		if (!add_spot(trial, 0, i, region->address, region->size))
 			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a place that a graph writes");
 	}
 	if (!trial->spot_count)

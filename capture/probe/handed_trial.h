@@ -24,6 +24,8 @@ const struct md_interest *md_capture_interests(size_t *count) MD_CAPTURE_HELD;
 /* A part of an interest that lies in private memory of the graph. */
 struct md_handed_spot {
 	size_t interest;
+	uint32_t region;
+	size_t staged; /* while it is read: where its bytes are in the session's staging memory */
 	uint64_t address, size;
 	uint8_t *before, *written; /* owned; a byte of written for each byte */
 };
@@ -32,9 +34,9 @@ struct md_handed_trial {
 	struct md_capture_probe probe;
 	struct md_handed_spot *spots; /* owned */
 	size_t spot_count;
-	bool *own;       /* units that the graph itself needs; owned, with: */
-	size_t *cluster; /* per unit: the cluster of overlapping spots in which it lies, or NO_CLUSTER */
-	size_t cluster_count;
+	bool *own;    /* units that the graph itself needs; owned, with: */
+	size_t *code; /* per unit: the replays that poison it, a bit for each, by the cluster of spots it lies in */
+	unsigned code_bits;
 };
 
 struct md_handed_trial md_handed_trial_new(struct md_probe_session *session, const struct md_capture_graph *graph);
@@ -51,6 +53,12 @@ enum md_status md_handed_trial_find_written(struct md_handed_trial *trial, const
 /* The same for all private memory that the graph reaches; the graph need not have passed a test. */
 enum md_status md_handed_trial_find_all(struct md_handed_trial *trial, const struct md_capture_graph *graph,
 					struct md_error *err) MD_CAPTURE_HELD;
+
+/* What an engine copied before the graph was made is nothing that this graph has left there. */
+static inline bool md_handed_matters(const struct md_interest *interest, const struct md_capture_graph *graph)
+{
+	return interest->size && interest->graph != graph->id && (interest->graph || interest->sequence >= graph->made);
+}
 
 static inline bool md_handed_overlap(uint64_t a, uint64_t a_size, uint64_t b, uint64_t b_size)
 {

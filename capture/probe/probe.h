@@ -121,6 +121,7 @@ struct md_capture_probe {
 	unsigned written_seen;         /* patterns with which the regions' `written` was found */
 	bool written_lost;             /* some of the regions' `written` could not be kept */
 	bool any_output;               /* the test may run without an output that the engine reads */
+	bool no_windows;               /* sampled state is not looked at: no replay is compared with the first one */
 	bool changed;                  /* the first replay has changed bound memory */
 	bool spread;                   /* clean replays differ: outputs are judged by what several of them span */
 	bool learning;                 /* the replays that show the spread are being made */

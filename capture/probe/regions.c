@@ -310,7 +310,7 @@ static enum md_status load_state(struct md_capture_probe *probe, struct md_error
 			MD_FORWARD(load_or_sample(probe, &probe->regions[i], sampled[i], err));
 	}
 	for (uint32_t i = 0; i < probe->region_count; i++) {
-		if (probe->regions[i].kind == MD_PROBE_REGION_SAMPLED)
+		if (probe->regions[i].kind == MD_PROBE_REGION_SAMPLED && !probe->no_windows)
 			MD_FORWARD(load_windows(probe, &probe->regions[i], err));
 	}
 	return MD_OK;

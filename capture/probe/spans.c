@@ -101,21 +101,43 @@ static bool is_whole(const struct md_capture_probe *probe, const struct md_probe
 	return probe->thorough || region->size <= (region->state ? WHOLE_STATE : WHOLE_OUTPUT);
 }
 
+/* A part of a region that is compared with its copy; many of them wait for the device together. */
+struct part {
+	const struct md_probe_region *region;
+	uint64_t offset, size;
+	size_t staged; /* where its bytes are in the session's staging memory; on the device: its first flag */
+};
+
+#define MOST_PARTS 128
+
+struct parts {
+	size_t count, staged;
+	struct part items[MOST_PARTS];
+};
+
+static void add_part(struct parts *parts, const struct md_probe_region *region, uint64_t offset, uint64_t size,
+		     size_t takes)
+{
+	parts->items[parts->count++] = (struct part){region, offset, size, parts->staged};
+	parts->staged += takes;
+}
+
 /* Compares a chunk with its copy and puts back what differs; with `add`, the differences become spans. */
-static enum md_status check_chunk(struct md_capture_probe *probe, const struct md_probe_region *region, size_t chunk,
-				  bool add, struct md_error *err)
+static enum md_status take_chunk(struct md_capture_probe *probe, const struct part *part, bool add,
+				 struct md_error *err)
 {
 	struct md_probe_session *session = probe->session;
-	uint64_t address = region->address + (uint64_t)chunk * MD_PROBE_CHUNK_BYTES;
-	size_t size = md_capture_probe_chunk_size(region->size, chunk), at = 0, end = 0;
-	const uint8_t *before = chunk_before(probe, region, chunk);
+	const struct md_probe_region *region = part->region;
+	uint64_t address = region->address + part->offset;
+	size_t size = part->size, at = 0, end = 0;
+	const uint8_t *before = chunk_before(probe, region, (size_t)(part->offset / MD_PROBE_CHUNK_BYTES));
+	const uint8_t *now = session->device.now + part->staged;
 	bool whole = add && is_whole(probe, region);
-	MD_FORWARD(md_device_session_read(&session->device, session->device.now, address, size, err));
 	if (whole)
 		MD_FORWARD(add_span(
-		    probe, (struct md_probe_span){.address = address, .size = (uint32_t)size, .before = before},
-		    session->device.now, err));
-	for (; md_change_next(before, session->device.now, size, &at, &end); at = end) {
+		    probe, (struct md_probe_span){.address = address, .size = (uint32_t)size, .before = before}, now,
+		    err));
+	for (; md_change_next(before, now, size, &at, &end); at = end) {
 		probe->changed |= add;
 		if (!add)
 			stray(probe, address + at, end - at);
@@ -124,9 +146,25 @@ static enum md_status check_chunk(struct md_capture_probe *probe, const struct m
 					    (struct md_probe_span){.address = address + at,
 								   .size = (uint32_t)(end - at),
 								   .before = before + at},
-					    session->device.now + at, err));
+					    now + at, err));
 		MD_FORWARD(md_device_session_write(&session->device, address + at, before + at, end - at, err));
 	}
+	return MD_OK;
+}
+
+static enum md_status take_chunks(struct md_capture_probe *probe, struct parts *parts, bool add, struct md_error *err)
+{
+	struct md_device_session *device = &probe->session->device;
+	for (size_t i = 0; i < parts->count; i++) {
+		const struct part *part = &parts->items[i];
+		device->moved_bytes += part->size;
+		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, device->now + part->staged,
+					part->region->address + part->offset, part->size, device->stream));
+	}
+	MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, device->stream));
+	for (size_t i = 0; i < parts->count; i++)
+		MD_FORWARD(take_chunk(probe, &parts->items[i], add, err));
+	parts->count = parts->staged = 0;
 	return MD_OK;
 }
 
@@ -163,45 +201,82 @@ static bool next_stretch(const uint8_t *flags, size_t count, size_t *at, size_t 
 	return true;
 }
 
-static enum md_status check_slice(struct md_capture_probe *probe, const struct md_probe_region *region, uint64_t from,
-				  uint64_t size, bool add, struct md_error *err)
+static size_t grains_of(uint64_t size)
 {
-	struct md_probe_session *session = probe->session;
-	size_t grains = (size_t)((size + MD_DEVICE_GRAIN - 1) / MD_DEVICE_GRAIN), at = 0, end;
-	MD_FORWARD(md_device_differ_begin(&session->device, grains, err));
-	MD_FORWARD(md_device_differ_launch(&session->device, region->address + from, region->copy->device + from, size,
-					   0, err));
-	MD_FORWARD(md_device_differ_end(&session->device, grains, err));
-	probe->changed |= add && memchr(session->device.flag_bytes, 1, grains);
-	if (add && is_whole(probe, region))
-		memset(session->device.flag_bytes, 1, grains);
-	for (; next_stretch(session->device.flag_bytes, grains, &at, &end); at = end) {
+	return (size_t)((size + MD_DEVICE_GRAIN - 1) / MD_DEVICE_GRAIN);
+}
+
+static enum md_status take_slice(struct md_capture_probe *probe, const struct part *part, bool add,
+				 struct md_error *err)
+{
+	uint8_t *flags = probe->session->device.flag_bytes + part->staged;
+	size_t grains = grains_of(part->size), at = 0, end;
+	probe->changed |= add && memchr(flags, 1, grains);
+	if (add && is_whole(probe, part->region))
+		memset(flags, 1, grains);
+	for (; next_stretch(flags, grains, &at, &end); at = end) {
 		uint64_t start = (uint64_t)at * MD_DEVICE_GRAIN, stop = (uint64_t)end * MD_DEVICE_GRAIN;
-		MD_FORWARD(take_stretch(probe, region, from + start, (stop < size ? stop : size) - start, add, err));
+		MD_FORWARD(take_stretch(probe, part->region, part->offset + start,
+					(stop < part->size ? stop : part->size) - start, add, err));
 	}
 	return MD_OK;
 }
 
-static enum md_status check_output(struct md_capture_probe *probe, const struct md_probe_region *region, bool add,
-				   struct md_error *err)
+static enum md_status take_slices(struct md_capture_probe *probe, struct parts *parts, bool add, struct md_error *err)
+{
+	struct md_device_session *device = &probe->session->device;
+	MD_FORWARD(md_device_differ_begin(device, parts->staged, err));
+	for (size_t i = 0; i < parts->count; i++) {
+		const struct part *part = &parts->items[i];
+		MD_FORWARD(md_device_differ_launch(device, part->region->address + part->offset,
+						   part->region->copy->device + part->offset, part->size, part->staged,
+						   err));
+	}
+	MD_FORWARD(md_device_differ_end(device, parts->staged, err));
+	for (size_t i = 0; i < parts->count; i++)
+		MD_FORWARD(take_slice(probe, &parts->items[i], add, err));
+	parts->count = parts->staged = 0;
+	return MD_OK;
+}
+
+/* The regions whose copies are on the host. */
+static enum md_status check_on_host(struct md_capture_probe *probe, bool add, struct md_error *err)
+{
+	struct parts parts = {0};
+	for (uint32_t i = 0; i < probe->region_count; i++) {
+		const struct md_probe_region *region = &probe->regions[i];
+		bool chunks = region->kind == MD_PROBE_REGION_OUTPUT && region->copy->chunks;
+		for (uint64_t at = 0, size; chunks && at < region->size; at += size) {
+			size = region->size - at < MD_PROBE_CHUNK_BYTES ? region->size - at : MD_PROBE_CHUNK_BYTES;
+			if (parts.count == MOST_PARTS || parts.staged + size > MD_PROBE_CHUNK_BYTES)
+				MD_FORWARD(take_chunks(probe, &parts, add, err));
+			add_part(&parts, region, at, size, (size_t)size);
+		}
+	}
+	return parts.count ? take_chunks(probe, &parts, add, err) : MD_OK;
+}
+
+static enum md_status check_on_device(struct md_capture_probe *probe, bool add, struct md_error *err)
 {
 	const uint64_t slice = (uint64_t)MD_DEVICE_GRAINS * MD_DEVICE_GRAIN;
-	size_t count = region->copy->chunks ? md_capture_probe_chunk_count(region->size) : 0;
-	for (size_t chunk = 0; chunk < count; chunk++)
-		MD_FORWARD(check_chunk(probe, region, chunk, add, err));
-	for (uint64_t at = 0; region->copy->device && at < region->size; at += slice)
-		MD_FORWARD(
-		    check_slice(probe, region, at, region->size - at < slice ? region->size - at : slice, add, err));
-	return MD_OK;
+	struct parts parts = {0};
+	for (uint32_t i = 0; i < probe->region_count; i++) {
+		const struct md_probe_region *region = &probe->regions[i];
+		bool copied = region->kind == MD_PROBE_REGION_OUTPUT && region->copy->device;
+		for (uint64_t at = 0, size; copied && at < region->size; at += size) {
+			size = region->size - at < slice ? region->size - at : slice;
+			if (parts.count == MOST_PARTS || parts.staged + grains_of(size) > MD_DEVICE_GRAINS)
+				MD_FORWARD(take_slices(probe, &parts, add, err));
+			add_part(&parts, region, at, size, grains_of(size));
+		}
+	}
+	return parts.count ? take_slices(probe, &parts, add, err) : MD_OK;
 }
 
 static enum md_status check_outputs(struct md_capture_probe *probe, bool add, struct md_error *err)
 {
-	for (uint32_t i = 0; i < probe->region_count; i++) {
-		if (probe->regions[i].kind == MD_PROBE_REGION_OUTPUT)
-			MD_FORWARD(check_output(probe, &probe->regions[i], add, err));
-	}
-	return MD_OK;
+	MD_FORWARD(check_on_host(probe, add, err));
+	return check_on_device(probe, add, err);
 }
 
 static enum md_status read_windows(struct md_capture_probe *probe, const struct md_probe_region *region, uint32_t from,
