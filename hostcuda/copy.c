@@ -79,7 +79,8 @@ static CUresult run_copy(struct hc_op *op)
 	return hc_execute_copy(&op->copy);
 }
 
-static CUresult capture_copy(struct hc_stream *stream, const CUDA_MEMCPY3D *params, const struct hc_copy *copy)
+static CUresult capture_copy(struct hc_stream *stream, const CUDA_MEMCPY3D *params,
+			     const struct hc_copy *copy) HC_STATE_HELD
 {
 	struct hc_node *node;
 	HC_TRY(hc_node_new(stream->capture->graph, CU_GRAPH_NODE_TYPE_MEMCPY, &node));
@@ -122,19 +123,30 @@ static CUresult submit_copy(struct hc_stream *stream, const struct hc_copy *copy
 	return hc_context_sticky(stream->context);
 }
 
+/* False: the stream is not under capture. */
+static bool captured(struct hc_stream *stream, const CUDA_MEMCPY3D *params, CUresult *result)
+{
+	HC_STATE_GUARD();
+	struct hc_copy copy;
+	if (!hc_capture_active(stream, result))
+		return false;
+	if (*result == CUDA_SUCCESS)
+		*result = hc_copy_make(params, &copy);
+	if (*result == CUDA_SUCCESS)
+		*result = capture_copy(stream, params, &copy);
+	return true;
+}
+
 CUresult hc_copy_submit(const CUDA_MEMCPY3D *params, CUstream hStream, bool wait)
 {
 	struct hc_stream *stream;
 	struct hc_copy copy;
 	CUresult result;
 	HC_TRY(hc_stream_resolve(hStream, &stream));
-	bool captured = hc_capture_active(stream, &result);
-	if (captured)
-		HC_TRY(result);
+	if (captured(stream, params, &result))
+		return result;
 	HC_TRY(hc_copy_make(params, &copy));
-	if (!copy.width && !captured)
-		return CUDA_SUCCESS;
-	return captured ? capture_copy(stream, params, &copy) : submit_copy(stream, &copy, wait);
+	return copy.width ? submit_copy(stream, &copy, wait) : CUDA_SUCCESS;
 }
 
 static CUresult copy_flat(CUmemorytype to_type, uint64_t to, CUmemorytype from_type, uint64_t from, size_t bytes,
@@ -245,12 +257,13 @@ CUresult hc_fill_submit(uint64_t to, size_t pitch, unsigned value, unsigned elem
 	struct hc_stream *stream;
 	struct hc_fill fill;
 	CUresult result;
+	HC_STATE_GUARD();
 	HC_TRY(hc_stream_resolve(hStream, &stream));
-	bool captured = hc_capture_active(stream, &result);
-	if (captured)
+	bool capturing = hc_capture_active(stream, &result);
+	if (capturing)
 		HC_TRY(result);
 	HC_TRY(hc_fill_make(&params, &fill));
-	if (captured) {
+	if (capturing) {
 		struct hc_node *node;
 		HC_TRY(hc_node_new(stream->capture->graph, CU_GRAPH_NODE_TYPE_MEMSET, &node));
 		node->memset.params = params;

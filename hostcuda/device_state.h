@@ -18,8 +18,8 @@
  * Every exported function is made in entry.c from cuda_api.def: it passes the gate (initialised? context? sticky error?
  * named fault? capture?) and calls hc_<symbol>, which one of these files defines; stubs.c has a weak one for the rest.
  *
- * Locks: hc_state_lock guards objects and tables, hc_queue_lock the work queues. Take state before queue. Nobody waits
- * for work while holding the state lock, since work may need it to finish (stream-ordered frees).
+ * Locks: the state lock guards objects and tables, the queue lock the work of streams. Take state before queue. Nobody
+ * waits for work while holding the state lock, since work may need it to finish (stream-ordered frees).
  */
 #define CU_ENTRY(symbol, base, version, need, hook, params, args) CUresult hc_##symbol params;
 #define CU_ENTRY_TS(symbol, base, version, need, hook, params, args)
@@ -38,6 +38,10 @@ void hc_state_unlock(void) MD_RELEASES(hc_state_mutex);
 /* Behind a variable, and behind the parameters of a function whose caller holds the state lock. */
 #define HC_STATE_GUARDED MD_GUARDED_BY(hc_state_mutex)
 #define HC_STATE_HELD MD_REQUIRES(hc_state_mutex)
+
+extern pthread_mutex_t hc_queue_mutex; /* the queue lock */
+#define HC_QUEUE_GUARDED MD_GUARDED_BY(hc_queue_mutex)
+#define HC_QUEUE_HELD MD_REQUIRES(hc_queue_mutex)
 
 /* clang does not know what is done at the end of a scope. */
 static inline int hc_state_enter(void) MD_ASSERTS(hc_state_mutex) MD_LOCKS_UNCHECKED
@@ -155,14 +159,14 @@ struct hc_memory {
 	struct hc_pool *pool;
 	struct hc_physical *physical; /* HC_MEMORY_MAPPED */
 	size_t physical_offset;
-	int shared_fd;  /* HC_MEMORY_DEVICE that was exported: what it lies in; 0: nothing */
+	int shared_fd HC_STATE_GUARDED; /* HC_MEMORY_DEVICE that was exported: what it lies in; 0: nothing */
 	uint64_t other; /* host memory: where the device sees it, and the other way round; 0: at the same address */
 	bool of_graph;  /* an allocation node's */
 	struct {        /* by an IPC handle */
 		uint64_t inode; /* its owner's file; 0: by none */
 		unsigned times;
-	} opened;
-	unsigned access;
+	} opened HC_STATE_GUARDED;
+	unsigned access HC_STATE_GUARDED;
 	unsigned flags;
 };
 
@@ -179,9 +183,9 @@ struct hc_symbol {
 
 struct hc_image {
 	int refs;
-	struct md_descriptor file; /* of the code, in memory */
-	void *library;             /* dlopen handle once the code is mapped */
-	uintptr_t base;            /* load address then */
+	struct md_descriptor file;      /* of the code, in memory */
+	void *library HC_STATE_GUARDED; /* dlopen handle once the code is mapped */
+	uintptr_t base;                 /* load address then; set before there is a launch, and never again */
 	struct hc_symbol *kernels, *globals;
 	size_t kernel_count, global_count;
 };
@@ -195,13 +199,13 @@ struct hc_function {
 	const struct hc_symbol *symbol;
 	struct hc_module *module;
 	struct hc_kernel *kernel; /* the library's, or NULL */
-	struct hc_attributes attributes;
+	struct hc_attributes attributes HC_STATE_GUARDED;
 };
 
 struct hc_kernel {
 	struct hc_library *library;
 	const struct hc_symbol *symbol;
-	struct hc_attributes attributes;
+	struct hc_attributes attributes HC_STATE_GUARDED;
 };
 
 struct hc_module {
@@ -209,13 +213,13 @@ struct hc_module {
 	struct hc_context *context;
 	struct hc_library *library; /* that made it, or NULL */
 	struct hc_function *functions;
-	struct hc_module *next;
+	struct hc_module *next HC_STATE_GUARDED;
 };
 
 struct hc_library {
 	struct hc_image *image;
 	struct hc_kernel *kernels;
-	struct hc_library *next;
+	struct hc_library *next HC_STATE_GUARDED;
 };
 
 /* ---- work -------------------------------------------------------------------------------------------------------- */
@@ -279,28 +283,28 @@ struct hc_front { /* the nodes that the next captured node will depend on */
 
 struct hc_stream {
 	struct hc_context *context;
-	struct hc_stream *next;
+	struct hc_stream *next HC_STATE_GUARDED;
 	unsigned flags;
 	int priority;
 	pthread_t worker;
-	bool started, stopping;
+	bool started HC_QUEUE_GUARDED, stopping HC_QUEUE_GUARDED;
 	pthread_cond_t wake;
-	struct hc_op *head, *tail; /* queue; the head is being run */
-	struct hc_op *last;        /* a reference to the newest op, or NULL */
-	struct hc_capture *capture;
-	struct hc_stream *next_captured;
-	struct hc_front front;
-	CUgraphNode *told_nodes; /* arrays handed out by cuStreamGetCaptureInfo */
-	CUgraphEdgeData *told_data;
+	struct hc_op *head HC_QUEUE_GUARDED, *tail HC_QUEUE_GUARDED; /* queue; the head is being run */
+	struct hc_op *last HC_QUEUE_GUARDED;                         /* a reference to the newest op, or NULL */
+	struct hc_capture *capture HC_STATE_GUARDED;
+	struct hc_stream *next_captured HC_STATE_GUARDED;
+	struct hc_front front HC_STATE_GUARDED;
+	CUgraphNode *told_nodes HC_STATE_GUARDED; /* arrays handed out by cuStreamGetCaptureInfo */
+	CUgraphEdgeData *told_data HC_STATE_GUARDED;
 };
 
 struct hc_event {
 	struct hc_context *context;
 	unsigned flags;
-	struct hc_op *op; /* the record's marker, a reference */
-	struct hc_capture *capture;
-	uint64_t capture_id;
-	struct hc_front front;
+	struct hc_op *op HC_STATE_GUARDED; /* the record's marker, a reference */
+	struct hc_capture *capture HC_STATE_GUARDED;
+	uint64_t capture_id HC_STATE_GUARDED;
+	struct hc_front front HC_STATE_GUARDED;
 };
 
 /* ---- capture ----------------------------------------------------------------------------------------------------- */
@@ -310,10 +314,10 @@ struct hc_capture {
 	bool owns_graph;
 	CUstreamCaptureMode mode;
 	struct hc_stream *origin;
-	struct hc_stream *streams; /* all in it, of whatever context; by next_captured */
+	struct hc_stream *streams HC_STATE_GUARDED; /* all in it, of whatever context; by next_captured */
 	pthread_t thread;
-	bool invalid;
-	struct hc_capture *next;
+	bool invalid HC_STATE_GUARDED;
+	struct hc_capture *next HC_STATE_GUARDED;
 };
 
 /* ---- graphs ------------------------------------------------------------------------------------------------------ */

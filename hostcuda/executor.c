@@ -14,8 +14,8 @@
 #include "hostcuda/executor.h"
 
 /* ---- faults ---- */
-static _Thread_local sigjmp_buf *fault_jump; /* set while this thread does device work */
-static struct sigaction before_segv, before_bus;
+static _Thread_local sigjmp_buf *fault_jump;     /* set while this thread does device work */
+static struct sigaction before_segv, before_bus; /* written under the state lock, before there are workers */
 
 static void on_fault(int number, siginfo_t *info, void *machine)
 {
@@ -62,6 +62,8 @@ static bool guarded(void (*call)(void *), void *argument)
 }
 
 /* ---- blocks ---- */
+static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;
+
 struct job {
 	const struct hc_launch *launch;
 	const struct hostcuda_kernel *kernel;
@@ -69,11 +71,10 @@ struct job {
 	uint64_t blocks;
 	uint64_t next; /* atomic: the next block nobody has taken */
 	bool faulted;
-	unsigned helpers; /* pool lock */
-	struct job *next_job;
+	unsigned helpers MD_GUARDED_BY(pool_lock);
+	struct job *next_job MD_GUARDED_BY(pool_lock);
 };
 
-static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t pool_work = PTHREAD_COND_INITIALIZER, pool_left = PTHREAD_COND_INITIALIZER;
 static struct job *jobs MD_GUARDED_BY(pool_lock);
 static bool pool_started MD_GUARDED_BY(pool_lock);

@@ -25,8 +25,8 @@ struct hc_plan {
 };
 
 struct exec {
-	struct hc_plan *plan;
-	struct hc_op *last;
+	struct hc_plan *plan HC_STATE_GUARDED;
+	struct hc_op *last HC_STATE_GUARDED; /* of its launches; a reference, or NULL */
 	unsigned long long flags;
 };
 
@@ -253,7 +253,7 @@ CUresult hc_cuGraphUpload(CUgraphExec hGraph, CUstream hStream)
 	return hc_stream_resolve(hStream, &stream); /* the plan lies in host memory already */
 }
 
-static CUresult capture_graph(struct hc_stream *stream, const struct exec *exec)
+static CUresult capture_graph(struct hc_stream *stream, const struct exec *exec) HC_STATE_HELD
 {
 	struct hc_node *node;
 	HC_TRY(hc_node_new(stream->capture->graph, CU_GRAPH_NODE_TYPE_GRAPH, &node));
@@ -386,7 +386,8 @@ static struct hc_node *planned_node(struct hc_plan *plan, CUgraphNode source)
 }
 
 /* The plan's node, in a plan of its own if a launch still uses the one there is. */
-static CUresult begin_change(CUgraphExec handle, CUgraphNode source, CUgraphNodeType type, struct hc_node **node)
+static CUresult begin_change(CUgraphExec handle, CUgraphNode source, CUgraphNodeType type,
+			     struct hc_node **node) HC_STATE_HELD
 {
 	struct exec *exec = exec_of(handle);
 	struct hc_plan *plan;

@@ -318,10 +318,9 @@ static CUresult capture_alloc(struct hc_stream *stream, size_t bytesize, CUdevic
 	return CUDA_SUCCESS;
 }
 
-static CUresult capture_free(struct hc_stream *stream, CUdeviceptr dptr)
+static CUresult capture_free(struct hc_stream *stream, CUdeviceptr dptr) HC_STATE_HELD
 {
 	struct hc_node *node;
-	HC_STATE_GUARD();
 	HC_TRY(hc_node_new(stream->capture->graph, CU_GRAPH_NODE_TYPE_MEM_FREE, &node));
 	node->address = dptr;
 	return hc_capture_append(stream, node, false);
@@ -349,8 +348,9 @@ static bool is_of_graph(CUdeviceptr dptr)
 static CUresult alloc_ordered(CUdeviceptr *dptr, size_t bytesize, struct hc_pool *pool, CUstream hStream)
 {
 	struct hc_stream *stream;
-	HC_TRY(hc_stream_resolve(hStream, &stream));
 	CUresult result;
+	HC_STATE_GUARD();
+	HC_TRY(hc_stream_resolve(hStream, &stream));
 	if (hc_capture_active(stream, &result))
 		return result == CUDA_SUCCESS ? capture_alloc(stream, bytesize, dptr) : result;
 	struct hc_memory *memory;
@@ -387,11 +387,10 @@ static CUresult run_free(struct hc_op *op)
 CUresult hc_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 {
 	struct hc_stream *stream;
-	HC_TRY(hc_stream_resolve(hStream, &stream));
-	hc_state_lock();
-	bool good = freeable_at(dptr) != NULL;
-	hc_state_unlock();
 	CUresult result;
+	HC_STATE_GUARD();
+	HC_TRY(hc_stream_resolve(hStream, &stream));
+	bool good = freeable_at(dptr) != NULL;
 	if (is_of_graph(dptr)) {
 		if (!hc_capture_active(stream, &result))
 			return CUDA_SUCCESS;
@@ -400,6 +399,8 @@ CUresult hc_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 	if (!good)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (hc_capture_active(stream, &result)) { /* a free node is for what an allocation node has made */
+		if (!stream->capture)
+			return result;
 		hc_capture_invalidate(stream->capture);
 		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	}

@@ -16,10 +16,10 @@ static struct hc_library *libraries HC_STATE_GUARDED;
 static const struct hc_attributes fresh = {.max_dynamic = HC_DEFAULT_DYNAMIC_SHARED, .carveout = -1};
 
 /* Function handles of the module that went last: given out again at once, so that whoever still keeps them is found. */
-static struct hc_function *last_functions;
-static size_t last_count;
+static struct hc_function *last_functions HC_STATE_GUARDED;
+static size_t last_count HC_STATE_GUARDED;
 
-static struct hc_function *take_functions(size_t count)
+static struct hc_function *take_functions(size_t count) HC_STATE_HELD
 {
 	if (!last_functions || last_count != count)
 		return calloc(count, sizeof(struct hc_function));
@@ -29,7 +29,7 @@ static struct hc_function *take_functions(size_t count)
 	return functions;
 }
 
-static void give_functions(struct hc_function *functions, size_t count)
+static void give_functions(struct hc_function *functions, size_t count) HC_STATE_HELD
 {
 	free(last_functions);
 	last_functions = functions;

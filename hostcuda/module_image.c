@@ -188,7 +188,8 @@ static CUresult keep_copy(struct hc_image *image, const void *data, uint64_t siz
 	return md_descriptor_write(fd, data, size) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
-static void image_free(struct hc_image *image)
+/* Nobody else has the image any more. */
+static void image_free(struct hc_image *image) MD_LOCKS_UNCHECKED
 {
 	if (image->library)
 		dlclose(image->library);

@@ -12,7 +12,7 @@
 #include "hostcuda/queue.h"
 #include "hostcuda/stream_capture.h"
 
-static pthread_mutex_t queue_lock = PTHREAD_MUTEX_INITIALIZER;
+pthread_mutex_t hc_queue_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t some_done = PTHREAD_COND_INITIALIZER;
 
 struct hc_op *hc_op_new(CUresult (*run)(struct hc_op *), void (*release)(struct hc_op *))
@@ -85,19 +85,19 @@ static void run_op(struct hc_op *op)
 static void *work(void *argument)
 {
 	struct hc_stream *stream = argument;
-	pthread_mutex_lock(&queue_lock);
+	pthread_mutex_lock(&hc_queue_mutex);
 	while (stream->head || !stream->stopping) {
 		struct hc_op *op = stream->head;
 		if (!op) {
-			pthread_cond_wait(&stream->wake, &queue_lock);
+			pthread_cond_wait(&stream->wake, &hc_queue_mutex);
 			continue;
 		}
 		for (size_t i = 0; i < op->wait_count; i++)
 			while (!hc_op_done(op->waits[i]))
-				pthread_cond_wait(&some_done, &queue_lock);
-		pthread_mutex_unlock(&queue_lock);
+				pthread_cond_wait(&some_done, &hc_queue_mutex);
+		pthread_mutex_unlock(&hc_queue_mutex);
 		run_op(op);
-		pthread_mutex_lock(&queue_lock);
+		pthread_mutex_lock(&hc_queue_mutex);
 		stream->head = op->next;
 		if (!stream->head)
 			stream->tail = NULL;
@@ -106,13 +106,13 @@ static void *work(void *argument)
 		pthread_cond_broadcast(&some_done);
 		hc_op_unref(op);
 	}
-	pthread_mutex_unlock(&queue_lock);
+	pthread_mutex_unlock(&hc_queue_mutex);
 	hc_executor_leave();
 	return NULL;
 }
 
-/* The legacy stream and the blocking streams of a context wait for each other. Both locks held. */
-static bool order_with_legacy(struct hc_stream *stream, struct hc_op *op) HC_STATE_HELD
+/* The legacy stream and the blocking streams of a context wait for each other. */
+static bool order_with_legacy(struct hc_stream *stream, struct hc_op *op) HC_STATE_HELD HC_QUEUE_HELD
 {
 	struct hc_context *context = stream->context;
 	if (stream->flags & CU_STREAM_NON_BLOCKING)
@@ -125,7 +125,7 @@ static bool order_with_legacy(struct hc_stream *stream, struct hc_op *op) HC_STA
 	return true;
 }
 
-static bool enqueue(struct hc_stream *stream, struct hc_op *op) HC_STATE_HELD
+static bool enqueue(struct hc_stream *stream, struct hc_op *op) HC_STATE_HELD HC_QUEUE_HELD
 {
 	if (!order_with_legacy(stream, op))
 		return false;
@@ -150,11 +150,11 @@ CUresult hc_op_submit_keep(struct hc_stream *stream, struct hc_op *op, struct hc
 	if (!op)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	HC_STATE_GUARD();
-	pthread_mutex_lock(&queue_lock);
+	pthread_mutex_lock(&hc_queue_mutex);
 	if (kept)
 		*kept = op_ref(op);
 	bool queued = enqueue(stream, op);
-	pthread_mutex_unlock(&queue_lock);
+	pthread_mutex_unlock(&hc_queue_mutex);
 	if (!queued) {
 		if (kept)
 			hc_op_unref(*kept);
@@ -170,18 +170,18 @@ CUresult hc_op_submit(struct hc_stream *stream, struct hc_op *op)
 
 void hc_op_join(struct hc_op *op)
 {
-	pthread_mutex_lock(&queue_lock);
+	pthread_mutex_lock(&hc_queue_mutex);
 	while (!hc_op_done(op))
-		pthread_cond_wait(&some_done, &queue_lock);
-	pthread_mutex_unlock(&queue_lock);
+		pthread_cond_wait(&some_done, &hc_queue_mutex);
+	pthread_mutex_unlock(&hc_queue_mutex);
 	hc_op_unref(op);
 }
 
 struct hc_op *hc_stream_last(struct hc_stream *stream)
 {
-	pthread_mutex_lock(&queue_lock);
+	pthread_mutex_lock(&hc_queue_mutex);
 	struct hc_op *last = stream->last && !hc_op_done(stream->last) ? op_ref(stream->last) : NULL;
-	pthread_mutex_unlock(&queue_lock);
+	pthread_mutex_unlock(&hc_queue_mutex);
 	return last;
 }
 
@@ -203,6 +203,19 @@ CUresult hc_stream_make(struct hc_context *context, unsigned flags, int priority
 	return CUDA_SUCCESS;
 }
 
+/* No list and no handle leads to the stream any more, so that its worker alone still knows it. */
+static void stream_free(struct hc_stream *stream) MD_LOCKS_UNCHECKED
+{
+	if (stream->started)
+		pthread_join(stream->worker, NULL);
+	hc_op_unref(stream->last);
+	hc_front_clear(&stream->front);
+	pthread_cond_destroy(&stream->wake);
+	free(stream->told_nodes);
+	free(stream->told_data);
+	free(stream);
+}
+
 void hc_stream_finish(struct hc_stream *stream)
 {
 	hc_state_lock();
@@ -214,18 +227,11 @@ void hc_stream_finish(struct hc_stream *stream)
 	*link = stream->next;
 	hc_state_unlock();
 
-	pthread_mutex_lock(&queue_lock);
+	pthread_mutex_lock(&hc_queue_mutex);
 	stream->stopping = true;
 	pthread_cond_signal(&stream->wake);
-	pthread_mutex_unlock(&queue_lock);
-	if (stream->started)
-		pthread_join(stream->worker, NULL);
-	hc_op_unref(stream->last);
-	hc_front_clear(&stream->front);
-	pthread_cond_destroy(&stream->wake);
-	free(stream->told_nodes);
-	free(stream->told_data);
-	free(stream);
+	pthread_mutex_unlock(&hc_queue_mutex);
+	stream_free(stream);
 }
 
 /* For the legacy stream a marker is queued, which waits for the blocking streams too. */

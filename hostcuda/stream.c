@@ -64,9 +64,9 @@ CUresult hc_cuStreamDestroy_v2(CUstream hStream)
 static CUresult refuse_captured(struct hc_stream *stream)
 {
 	CUresult result;
+	HC_STATE_GUARD();
 	if (!hc_capture_active(stream, &result))
 		return CUDA_SUCCESS;
-	HC_STATE_GUARD();
 	if (stream->capture)
 		hc_capture_invalidate(stream->capture);
 	return result == CUDA_SUCCESS ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : result;
@@ -159,6 +159,7 @@ CUresult hc_cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
 	CUresult result;
 	if (!fn)
 		return CUDA_ERROR_INVALID_VALUE;
+	HC_STATE_GUARD();
 	HC_TRY(hc_stream_resolve(hStream, &stream));
 	if (hc_capture_active(stream, &result)) {
 		struct hc_node *node;
@@ -226,9 +227,8 @@ CUresult hc_cuEventDestroy_v2(CUevent hEvent)
 	return CUDA_SUCCESS;
 }
 
-static CUresult record_captured(struct hc_event *event, struct hc_stream *stream)
+static CUresult record_captured(struct hc_event *event, struct hc_stream *stream) HC_STATE_HELD
 {
-	HC_STATE_GUARD();
 	hc_front_clear(&event->front);
 	for (size_t i = 0; i < stream->front.count; i++)
 		if (!hc_front_add(&event->front, stream->front.items[i].node, NULL))
@@ -240,6 +240,7 @@ static CUresult record_captured(struct hc_event *event, struct hc_stream *stream
 
 CUresult hc_cuEventRecord(CUevent hEvent, CUstream hStream)
 {
+	HC_STATE_GUARD();
 	struct hc_event *event = event_of(hEvent);
 	struct hc_stream *stream;
 	CUresult result;
@@ -252,7 +253,6 @@ CUresult hc_cuEventRecord(CUevent hEvent, CUstream hStream)
 		return result == CUDA_SUCCESS ? record_captured(event, stream) : result;
 	struct hc_op *kept;
 	HC_TRY(hc_op_submit_keep(stream, hc_op_new(NULL, NULL), &kept));
-	HC_STATE_GUARD();
 	hc_op_unref(event->op);
 	event->op = kept;
 	event->capture = NULL;
@@ -263,6 +263,7 @@ CUresult hc_cuEventRecord(CUevent hEvent, CUstream hStream)
 /* An external record inside a capture becomes a node, and records for real when the graph runs. */
 CUresult hc_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags)
 {
+	HC_STATE_GUARD();
 	struct hc_event *event = event_of(hEvent);
 	struct hc_stream *stream;
 	CUresult result;
@@ -284,6 +285,7 @@ CUresult hc_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned in
 
 CUresult hc_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
 {
+	HC_STATE_GUARD();
 	struct hc_event *event = event_of(hEvent);
 	struct hc_stream *stream;
 	CUresult result;
@@ -304,7 +306,6 @@ CUresult hc_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Fla
 	if (captured || event->capture)
 		return hc_event_capture_wait(stream, event);
 	struct hc_op *op = hc_op_new(NULL, NULL);
-	HC_STATE_GUARD();
 	if (op && !hc_op_wait_for(op, event->op)) {
 		hc_op_unref(op);
 		op = NULL;

@@ -75,9 +75,8 @@ static bool legacy_breaks_captures(struct hc_stream *legacy) HC_STATE_HELD
 
 bool hc_capture_active(struct hc_stream *stream, CUresult *result)
 {
-	if (!__atomic_load_n(&captures, __ATOMIC_ACQUIRE))
+	if (!captures)
 		return false;
-	HC_STATE_GUARD();
 	*result = CUDA_SUCCESS;
 	if (stream->capture) {
 		if (stream->capture->invalid)
@@ -110,14 +109,14 @@ CUresult hc_capture_append(struct hc_stream *stream, struct hc_node *node, bool 
 	return hc_front_add(&stream->front, node, NULL) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static void enter(struct hc_stream *stream, struct hc_capture *capture)
+static void enter(struct hc_stream *stream, struct hc_capture *capture) HC_STATE_HELD
 {
 	stream->capture = capture;
 	stream->next_captured = capture->streams;
 	capture->streams = stream;
 }
 
-static void leave(struct hc_stream *stream)
+static void leave(struct hc_stream *stream) HC_STATE_HELD
 {
 	struct hc_stream **link = &stream->capture->streams;
 	while (*link != stream)
@@ -210,9 +209,9 @@ static bool mark_ancestors(const struct hc_front *front, size_t node_count, uint
 }
 
 /* Work that was forked to another stream must have come back to the first one. */
-static bool all_joined(const struct hc_capture *capture)
+static bool all_joined(const struct hc_capture *capture) HC_STATE_HELD
 {
-	static uint64_t last_mark = (uint64_t)1 << 32;
+	static uint64_t last_mark HC_STATE_GUARDED = (uint64_t)1 << 32;
 	uint64_t mark = ++last_mark;
 	if (!mark_ancestors(&capture->origin->front, capture->graph->count, mark))
 		return false;
@@ -224,7 +223,7 @@ static bool all_joined(const struct hc_capture *capture)
 }
 
 /* Takes the capture apart; the graph stays with the caller. */
-static struct hc_graph *capture_close(struct hc_capture *capture)
+static struct hc_graph *capture_close(struct hc_capture *capture) HC_STATE_HELD
 {
 	struct hc_graph *graph = capture->graph;
 	while (capture->streams)
@@ -337,7 +336,7 @@ CUresult hc_cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *capture
 }
 
 /* Copies the front into arrays that live with the stream until it is asked again. */
-static CUresult tell_front(struct hc_stream *stream)
+static CUresult tell_front(struct hc_stream *stream) HC_STATE_HELD
 {
 	size_t count = stream->front.count;
 	if (!MD_ARRAY_EXTEND(stream->told_nodes, count))

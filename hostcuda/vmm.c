@@ -14,8 +14,9 @@
 #include "hostcuda/memory.h"
 
 struct hc_physical {
-	int refs;    /* the handle's, one for each retain, and one for each mapping */
-	int handles; /* those of them that cuMemRelease gives back */
+	/* the handle's, one for each retain, and one for each mapping */
+	int refs HC_STATE_GUARDED;
+	int handles HC_STATE_GUARDED; /* those of them that cuMemRelease gives back */
 	int fd;
 	size_t size;
 	CUmemAllocationProp prop;
@@ -25,7 +26,7 @@ struct hc_physical {
 struct reservation {
 	uint64_t address;
 	size_t size;
-	struct reservation *next;
+	struct reservation *next HC_STATE_GUARDED;
 };
 
 static struct reservation *reservations HC_STATE_GUARDED;
@@ -36,7 +37,7 @@ static struct hc_physical *physical_of(CUmemGenericAllocationHandle handle)
 	return hc_handle_kind(object) == HC_PHYSICAL ? (struct hc_physical *)(uintptr_t)handle : NULL;
 }
 
-static void physical_unref(struct hc_physical *physical)
+static void physical_unref(struct hc_physical *physical) HC_STATE_HELD
 {
 	if (--physical->refs)
 		return;

@@ -152,6 +152,12 @@ Test(hostcuda_stream_capture, unsafe_calls_break_it)
 	begin(CU_STREAM_CAPTURE_MODE_RELAXED);
 	refused(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, launch_scale(scale, NULL, x, 2, 64));
 	assert_invalidated();
+	begin(CU_STREAM_CAPTURE_MODE_RELAXED);
+	refused(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, md_cuda.cuMemAllocAsync(&address, 64, NULL));
+	assert_invalidated();
+	begin(CU_STREAM_CAPTURE_MODE_RELAXED);
+	refused(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, md_cuda.cuMemFreeAsync(x, NULL));
+	assert_invalidated();
 }
 
 Test(hostcuda_stream_capture, relaxed_modes_allow_them)
