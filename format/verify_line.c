@@ -8,8 +8,15 @@
 
 #include "base/json.h"
 
-static const char *const verdicts[] = {"skipped", "pass",  "fail",   "nondeterministic", "begun",
-				       "end",     "noise", "begins", "dropped"};
+static const char *const verdicts[] = {"skipped", "pass",  "fail",  "nondeterministic",
+				       "begun",   "end",   "noise", "begins",
+				       "dropped", "until", "owed",  "settled"};
+
+/* Such verdicts are about a process, not about a graph. */
+static bool is_alone(enum md_verdict verdict)
+{
+	return verdict == MD_VERDICT_END || verdict == MD_VERDICT_UNTIL;
+}
 
 #define VERDICTS (sizeof(verdicts) / sizeof(verdicts[0]))
 
@@ -24,7 +31,7 @@ static void put_line(const struct md_verify_line *line, FILE *out)
 	md_json_init_line(&json, out);
 	md_json_object(&json, NULL);
 	md_json_text(&json, "verdict", md_verdict_name(line->verdict));
-	if (line->verdict != MD_VERDICT_END) {
+	if (!is_alone(line->verdict)) {
 		md_json_text(&json, "label", line->label);
 		md_json_number(&json, "batch", line->batch);
 		md_json_number(&json, "bytes", line->bytes);
@@ -85,10 +92,11 @@ enum md_status md_verify_line_read(char *text, size_t size, struct md_verify_lin
 				   *reason = find(fields, "reason", MD_JSON_TEXT);
 	if (!take_verdict(find(fields, "verdict", MD_JSON_TEXT), line))
 		return md_error_set(err, MD_ERR_CORRUPT, "the verdict is missing or unknown");
-	if (line->verdict == MD_VERDICT_END)
-		return count == 1
-			   ? MD_OK
-			   : md_error_set(err, MD_ERR_CORRUPT, "the line of the end has more fields than it may have");
+	if (is_alone(line->verdict))
+		return count == 1 ? MD_OK
+				  : md_error_set(err, MD_ERR_CORRUPT,
+						 "the line of the verdict \"%s\" has more fields than it may have",
+						 md_verdict_name(line->verdict));
 	if (!label || !batch || !bytes || !reason || batch->number > UINT32_MAX)
 		return md_error_set(err, MD_ERR_CORRUPT, "expected verdict, label, batch, bytes and reason");
 	line->label = label->text;

@@ -32,6 +32,11 @@ enum md_verdict {
 	 * differ among themselves. Its inputs may not be valid for it then, such as rows of a larger batch.
 	 */
 	MD_VERDICT_DROPPED = 8,
+	/* No comparison: what MEDUSA_UNTIL names has happened, and all that was due then is compared. */
+	MD_VERDICT_UNTIL = 9,
+	/* No comparison: the graph's comparisons do not count while what `reason` says is so. */
+	MD_VERDICT_OWED = 10,
+	MD_VERDICT_SETTLED = 11, /* no comparison: what was owed is there */
 };
 
 struct md_verify_line {

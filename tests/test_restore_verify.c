@@ -37,7 +37,8 @@ static const char *plain_report(const char *text)
 		cr_assert_eq(md_verify_line_read(copy, size, &line, &err), MD_OK, "%s: %s", err.message, text);
 		if (line.verdict == MD_VERDICT_END)
 			used += (size_t)snprintf(plain + used, sizeof(plain) - used, "end\n");
-		else if (line.verdict != MD_VERDICT_BEGUN)
+		else if (line.verdict != MD_VERDICT_BEGUN && line.verdict != MD_VERDICT_OWED &&
+			 line.verdict != MD_VERDICT_SETTLED && line.verdict != MD_VERDICT_UNTIL)
 			used += (size_t)snprintf(plain + used, sizeof(plain) - used, "%s\t%u\t%s\t%llu\t%s\n",
 						 line.label, line.batch, md_verdict_name(line.verdict),
 						 (unsigned long long)line.bytes, line.reason);

@@ -105,6 +105,28 @@ static const char doubtful[] = LINE("pass", 1, 8, "") LINE("nondeterministic", 1
     LINE("nondeterministic", 1, 8, "later") LINE("nondeterministic", 2, 8, "5 bytes") LINE("skipped", 2, 0, "busy")
 	LINE("nondeterministic", 3, 8, "7 bytes") LINE("fail", 3, 8, "wrong") LINE("pass", 4, 8, "") END;
 
+Test(verify, comparisons_do_not_count_while_something_is_owed)
+{
+	struct md_artifact artifact = artifact_of(4, decode);
+	struct md_verify_report report = report_of(
+	    LINE("owed", 1, 0, "always the same") LINE("pass", 1, 100, "") LINE("owed", 2, 0, "always the same")
+		LINE("pass", 2, 100, "") LINE("settled", 2, 0, "") LINE("owed", 3, 0, "always the same")
+		    LINE("fail", 3, 100, "wrong") OF("prefill", "owed", 9, 0, "always the same") END,
+	    &artifact);
+	cr_assert_eq(report.graphs[0].outcome, MD_VERIFY_SKIPPED, "whoever killed the engine then");
+	cr_assert_str_eq(report.graphs[0].reason, "always the same");
+	cr_assert_eq(report.graphs[1].outcome, MD_VERIFY_PASSED);
+	cr_assert_eq(report.graphs[2].outcome, MD_VERIFY_FAILED);
+	cr_assert_str_eq(report.graphs[2].reason, "wrong");
+	cr_assert_eq(report.graph_count, 4, "nothing is compared of one that the artifact does not hold");
+	cr_assert(report.complete && !report.reached);
+	md_verify_finish(&report);
+	report = report_of(LINE("pass", 1, 100, "") "{\"verdict\": \"until\"}\n" END, &artifact);
+	cr_assert(report.complete && report.reached);
+	md_verify_finish(&report);
+	md_artifact_finish(&artifact);
+}
+
 Test(verify, nondeterministic_is_neither_passed_nor_failed)
 {
 	struct md_artifact artifact = artifact_of(4, decode);

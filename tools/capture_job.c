@@ -17,8 +17,18 @@ bool md_job_has_end(const struct md_job *job)
 	return job->wish->until && strcmp(job->wish->until, "exit");
 }
 
-void md_job_forget_terminal(const struct md_job *job, bool done)
+bool md_job_asks_engine(const struct md_job *job)
 {
-	if (md_job_has_end(job) && done && md_stop_signal() == SIGINT && md_stop_came_from_terminal())
+	return !job->wish->until;
+}
+
+const char *md_job_until(const struct md_job *job)
+{
+	return md_job_asks_engine(job) ? MD_UNTIL_COMPLETE : job->wish->until;
+}
+
+void md_job_forget_terminal(bool done)
+{
+	if (done && md_stop_signal() == SIGINT && md_stop_came_from_terminal())
 		md_stop_forget();
 }

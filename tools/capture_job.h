@@ -61,7 +61,13 @@ void md_job_keep_traces(const struct md_job *job);
 int md_job_fail(const struct md_job *job, const struct md_error *err, int exit_code);
 /* True if recording ends before the engine does. */
 bool md_job_has_end(const struct md_job *job);
+/*
+ * MEDUSA_UNTIL of the runs: without --until, recording ends where the engine says that it is complete, if it says so, and
+ * the command is ended then.
+ */
+const char *md_job_until(const struct md_job *job);
+bool md_job_asks_engine(const struct md_job *job);
 /* A server that has done what --until names is ended by a terminal's Ctrl-C, which we get as well. */
-void md_job_forget_terminal(const struct md_job *job, bool done);
+void md_job_forget_terminal(bool done);
 
 #endif

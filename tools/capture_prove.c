@@ -122,9 +122,16 @@ static int apply_to_artifact(struct md_job *job, const struct md_verify_report *
 	return -1;
 }
 
+/* What the command does then, and how it ends, does not matter. */
+static bool has_ended(const struct md_job *job, const struct md_verify_report *report)
+{
+	return report->complete && (md_job_has_end(job) || (md_job_asks_engine(job) && report->reached));
+}
+
 static int apply_report(struct md_job *job, struct md_verify_report *report)
 {
-	if (report->exit_code && !(md_job_has_end(job) && report->complete)) {
+	bool ended = has_ended(job, report);
+	if (report->exit_code && !ended) {
 		md_job_say(job,
 			   "the command ended with %d in the verification run; nothing was written; " MD_REPEAT_OWN,
 			   report->exit_code);
@@ -139,7 +146,7 @@ static int apply_report(struct md_job *job, struct md_verify_report *report)
 	report->tolerance = job->wish->tolerance;
 	report->allow_uncompared = job->wish->allow_uncompared;
 	/* An engine goes on after --until, and captures what was not to be recorded. */
-	report->allow_strangers = job->wish->allow_uncompared || md_job_has_end(job);
+	report->allow_strangers = job->wish->allow_uncompared || md_job_has_end(job) || ended;
 	say_outcomes(job, report);
 	return apply_to_artifact(job, report);
 }
@@ -175,7 +182,7 @@ int md_job_verify(struct md_job *job)
 		return result;
 	md_job_say(job, "verification");
 	unsetenv("MEDUSA_TRUSTED_KEYS"); /* nobody can have signed what is made just now */
-	setenv("MEDUSA_UNTIL", job->wish->until ? job->wish->until : "exit", 1);
+	setenv("MEDUSA_UNTIL", md_job_until(job), 1);
 	if (md_workplace_file(&job->workplace, "unverified", ".medusa", unverified, &err) != MD_OK ||
 	    md_artifact_write(&job->artifact, unverified, NULL, &err) != MD_OK)
 		return md_job_fail(job, &err, MD_EXIT_COMMAND);
@@ -183,7 +190,7 @@ int md_job_verify(struct md_job *job)
 	md_verify_accept_unvaried(job->wish->accept_unvaried);
 	if (md_verify_run(unverified, job->argv, &job->repeat, &report, &err) != MD_OK)
 		return md_stop_signal() ? 128 + md_stop_signal() : md_job_fail(job, &err, MD_EXIT_COMMAND);
-	md_job_forget_terminal(job, report.complete);
+	md_job_forget_terminal(has_ended(job, &report));
 	result = md_stop_signal() ? 128 + md_stop_signal() : apply_report(job, &report);
 	job->traces_needed |= result >= 0;
 	md_verify_finish(&report);

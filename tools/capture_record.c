@@ -34,6 +34,23 @@ static bool is_recorded(void *user)
 	return !access(user, F_OK);
 }
 
+/* A trace is complete, too, when its process has ended; the command may go on then. It is read once. */
+static bool engine_is_complete(void *user)
+{
+	static struct stat seen;
+	struct md_trace trace;
+	struct stat info;
+	if (stat(user, &info) || (info.st_ino == seen.st_ino && info.st_mtim.tv_sec == seen.st_mtim.tv_sec &&
+				  info.st_mtim.tv_nsec == seen.st_mtim.tv_nsec))
+		return false;
+	seen = info;
+	if (md_trace_read(user, &trace, NULL) != MD_OK)
+		return false;
+	bool complete = trace.said_complete;
+	md_trace_finish(&trace);
+	return complete;
+}
+
 static int run_under_capture(struct md_job *job, unsigned index, int *code)
 {
 	static char trace[PATH_MAX + 32], when[512], images[64], kv[64], order[PATH_MAX + 64], shift[64];
@@ -44,7 +61,9 @@ static int run_under_capture(struct md_job *job, unsigned index, int *code)
 			     .env_count = 3,
 			     .argv = index && job->wish->second ? shell : job->argv,
 			     .left = recording_left,
-			     .done = job->wish->stop ? is_recorded : NULL,
+			     .done = md_job_asks_engine(job) ? engine_is_complete
+				     : job->wish->stop       ? is_recorded
+							     : NULL,
 			     .user = job->traces[index]};
 	enum md_repeat_outcome outcome;
 	struct md_error err = {0};
@@ -53,7 +72,7 @@ static int run_under_capture(struct md_job *job, unsigned index, int *code)
 	if (md_workplace_file(&job->workplace, number, ".mtrace", job->traces[index], &err) != MD_OK)
 		return md_options_report(job->command, &err);
 	snprintf(trace, sizeof(trace), "MEDUSA_TRACE=%s", job->traces[index]);
-	snprintf(when, sizeof(when), "MEDUSA_UNTIL=%s", job->wish->until ? job->wish->until : "exit");
+	snprintf(when, sizeof(when), "MEDUSA_UNTIL=%s", md_job_until(job));
 	/* Images that lie in files are taken from there by the analysis; see struct md_analyze_options. */
 	snprintf(images, sizeof(images), "MEDUSA_STORE_IMAGES=%s", job->wish->no_images ? "none" : "anonymous");
 	if (index) {
@@ -94,10 +113,10 @@ static enum md_status read_named_or_part(const char *path, struct md_trace *out,
 }
 
 /* A server is told to stop once what --until names has happened; its trace is complete by then. */
-static int judge_run(const struct md_job *job, int code, enum md_status trace)
+static int judge_run(const struct md_job *job, int code, enum md_status trace, bool said_complete)
 {
-	bool recorded = md_job_has_end(job) && trace == MD_OK;
-	md_job_forget_terminal(job, recorded);
+	bool recorded = trace == MD_OK && (md_job_has_end(job) || (md_job_asks_engine(job) && said_complete));
+	md_job_forget_terminal(recorded);
 	if (md_stop_signal())
 		return 128 + md_stop_signal();
 	if (code && !recorded) {
@@ -127,7 +146,7 @@ static int record(struct md_job *job, unsigned index)
 	enum md_status status = read_named_or_part(job->traces[index], trace, &err);
 	if (status == MD_OK)
 		job->run_count = index + 1;
-	result = judge_run(job, code, status);
+	result = judge_run(job, code, status, status == MD_OK && trace->said_complete);
 	if (result >= 0)
 		return result;
 	if (status != MD_OK)

@@ -18,7 +18,7 @@ static const struct md_option options[] = {
     {.name = "until",
      .argument = "WHEN",
      .value = &wish.until,
-     .help = "When recording ends: exit (default), graphs=N or mark=NAME."},
+     .help = "When recording ends: exit, graphs=N or mark=NAME; by default mark=complete, and with it CMD."},
     {.name = "stop", .flag = &wish.stop, .help = MD_STOP_HELP},
     {.name = "vary",
      .argument = "PATTERN",
@@ -74,7 +74,7 @@ static int carry_out(struct md_job *job)
 	int result = -1;
 	if (md_repeat_init(&job->repeat, &command, &job->workplace, &err) != MD_OK)
 		result = md_job_fail(job, &err, MD_EXIT_COMMAND);
-	job->repeat.stop = wish.stop;
+	job->repeat.stop = wish.stop || md_job_asks_engine(job);
 	if (result < 0)
 		result = md_job_capture(job, 0);
 	if (result < 0 && !wish.single)

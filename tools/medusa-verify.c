@@ -30,7 +30,8 @@ static const struct md_option options[] = {
      .flag = &allow_uncompared},
     {.name = "until",
      .argument = "WHEN",
-     .help = "When all is compared and the command may fail: graphs=N or mark=NAME.",
+     .help = "When all is compared and CMD may fail: exit, graphs=N or mark=NAME; by default mark=complete, which ends "
+	     "CMD.",
      .value = &until},
     {.name = "stop", .help = MD_STOP_HELP, .flag = &stop},
     {.name = "json", .help = "Print the result as JSON.", .flag = &as_json},
@@ -91,12 +92,17 @@ static int write_junit(const struct md_verify_report *report, const char *why)
 	return MD_EXIT_COMMAND;
 }
 
+static bool has_end(void)
+{
+	return until && strcmp(until, "exit");
+}
+
 static int conclude(const struct md_verify_report *report)
 {
 	bool missed = false;
 	if (md_verify_count(report, MD_VERIFY_FAILED))
 		return MD_EXIT_FAILED;
-	if (report->exit_code && !(until && report->complete)) {
+	if (report->exit_code && !(report->complete && (until ? has_end() : report->reached))) {
 		md_options_say(&command, "the command ended with %d; " MD_REPEAT_OWN, report->exit_code);
 		return MD_EXIT_COMMAND;
 	}
@@ -119,7 +125,7 @@ static int verify_in(const struct md_workplace *workplace, const char *path, cha
 	enum md_status status = md_repeat_init(&repeat, &command, workplace, &error);
 	int result;
 	md_verify_accept_unvaried(accept_unvaried);
-	repeat.stop = stop;
+	repeat.stop = stop || !until;
 	if (status == MD_OK)
 		status = md_verify_run(path, argv, &repeat, &report, &error);
 	md_repeat_finish(&repeat);
@@ -151,8 +157,7 @@ static int verify(const char *path, char *const argv[])
 	static struct md_workplace workplace; /* large, as all that holds paths */
 	struct md_error error = {0};
 	md_stop_watch();
-	if (until)
-		setenv("MEDUSA_UNTIL", until, 1);
+	setenv("MEDUSA_UNTIL", until ? until : MD_UNTIL_COMPLETE, 1);
 	if ((junit_path && md_output_check_report(junit_path, &error) != MD_OK) ||
 	    md_workplace_open_temporary(&workplace, &error) != MD_OK) {
 		md_options_say(&command, "%s", error.message);
@@ -175,9 +180,9 @@ int main(int argc, char *argv[])
 		return md_options_usage_error(&command, "name one artifact, not %zu", arguments.file_count);
 	if (!arguments.command)
 		return md_options_usage_error(&command, "put the command that starts the engine after --");
-	if (until && strncmp(until, "graphs=", 7) && strncmp(until, "mark=", 5))
-		return md_options_usage_error(&command, "--until: \"%s\" is none of graphs=N, mark=NAME", until);
-	if (stop && !until)
+	if (has_end() && strncmp(until, "graphs=", 7) && strncmp(until, "mark=", 5))
+		return md_options_usage_error(&command, "--until: \"%s\" is none of exit, graphs=N, mark=NAME", until);
+	if (stop && !has_end())
 		return md_options_usage_error(&command, MD_STOP_USAGE);
 	result = md_tolerance_take(&command, nondeterministic, &tolerance);
 	if (result < 0)

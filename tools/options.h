@@ -78,6 +78,8 @@ int md_options_report_file(const struct md_command *command, const char *path, c
 /* Options of the commands that analyze. */
 #define MD_PROCESS_VALUES_HELP "Also graphs with a number as parameter that differs between the captures."
 #define MD_STOP_HELP "End CMD, as a server must be, once what --until names has happened."
+/* MEDUSA_UNTIL where the user has not said when a run may end. */
+#define MD_UNTIL_COMPLETE "mark=complete"
 #define MD_STOP_USAGE "--stop: --until mark=NAME or graphs=N says when the command may be ended"
 #define MD_REFUSE_UNSET_HELP "Refuse graphs of which bytes inside of struct parameters differ."
 

@@ -108,6 +108,22 @@ static enum md_status take_begins(const struct md_verify_line *line, const struc
 	return MD_OK;
 }
 
+/* Two verdicts say what a graph needs beside comparisons. */
+static bool is_of_proof(enum md_verdict verdict)
+{
+	return verdict == MD_VERDICT_OWED || verdict == MD_VERDICT_SETTLED;
+}
+
+static enum md_status take_owed(const struct md_verify_line *line, struct md_verify_graph *graph, struct md_error *err)
+{
+	char *owed = line->verdict == MD_VERDICT_OWED ? strdup(line->reason) : NULL;
+	if (line->verdict == MD_VERDICT_OWED && !owed)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "verify report: out of memory for a reason");
+	free(graph->owed);
+	graph->owed = owed;
+	return MD_OK;
+}
+
 static enum md_status count_line(const struct md_verify_line *line, const struct md_artifact *artifact,
 				 struct md_verify_graph *graph, struct md_error *err)
 {
@@ -122,6 +138,8 @@ static enum md_status count_line(const struct md_verify_line *line, const struct
 		graph->noise |= UINT64_C(1) << line->bytes;
 		return MD_OK;
 	}
+	if (is_of_proof(line->verdict))
+		return take_owed(line, graph, err);
 	if (line->verdict == MD_VERDICT_BEGINS)
 		return take_begins(line, artifact, graph, err);
 	graph->begun -= graph->begun != 0;
@@ -144,12 +162,16 @@ static enum md_status take_line(char *text, size_t size, const struct md_artifac
 	struct md_verify_line line;
 	struct md_verify_graph *graph;
 	MD_FORWARD(md_verify_line_read(text, size, &line, err));
+	if (line.verdict == MD_VERDICT_UNTIL) {
+		report->reached = true;
+		return MD_OK;
+	}
 	if (line.verdict == MD_VERDICT_END) {
 		report->complete = true; /* a child process of the engine may have a report of its own */
 		return MD_OK;
 	}
 	graph = md_verify_find(report, line.label, line.batch);
-	if (!graph && was_left_out(artifact, line.label, line.batch))
+	if (!graph && (is_of_proof(line.verdict) || was_left_out(artifact, line.label, line.batch)))
 		return MD_OK;
 	if (!graph &&
 	    (line.verdict == MD_VERDICT_PASS || line.verdict == MD_VERDICT_BEGUN || line.verdict == MD_VERDICT_NOISE ||
@@ -196,7 +218,9 @@ static enum md_status conclude(struct md_verify_report *report, struct md_error 
 			if (!keep_reason(graph, MD_VERIFY_FAILED, never_ended))
 				return md_error_set(err, MD_ERR_NO_MEMORY, "verify report: out of memory for a reason");
 		}
-		if (graph->outcome != MD_VERIFY_FAILED && graph->comparisons &&
+		if (graph->owed && !keep_reason(graph, MD_VERIFY_SKIPPED, graph->owed))
+			return md_error_set(err, MD_ERR_NO_MEMORY, "verify report: out of memory for a reason");
+		if (graph->outcome != MD_VERIFY_FAILED && graph->comparisons && !graph->owed &&
 		    graph->passed + graph->nondeterministic == graph->comparisons)
 			graph->outcome = graph->nondeterministic ? MD_VERIFY_NONDETERMINISTIC : MD_VERIFY_PASSED;
 		if (!graph->reason)
@@ -231,6 +255,7 @@ void md_verify_finish(struct md_verify_report *report)
 	for (size_t i = 0; i < report->graph_count; i++) {
 		free(report->graphs[i].label);
 		free(report->graphs[i].reason);
+		free(report->graphs[i].owed);
 		free(report->graphs[i].begins);
 	}
 	free(report->graphs);
@@ -239,7 +264,7 @@ void md_verify_finish(struct md_verify_report *report)
 
 /* ---- running ---- */
 
-static bool has_end(const char *path)
+static bool has_verdict(const char *path, enum md_verdict verdict)
 {
 	MD_AUTO_FREE char *text = NULL;
 	MD_AUTO_FILE FILE *in = fopen(path, "re");
@@ -250,7 +275,7 @@ static bool has_end(const char *path)
 		if (text[size - 1] != '\n')
 			return false;
 		text[size - 1] = 0;
-		if (md_verify_line_read(text, (size_t)size - 1, &line, NULL) == MD_OK && line.verdict == MD_VERDICT_END)
+		if (md_verify_line_read(text, (size_t)size - 1, &line, NULL) == MD_OK && line.verdict == verdict)
 			return true;
 	}
 	return false;
@@ -262,14 +287,14 @@ static enum md_run_left comparing_left(void *user, pid_t *pid)
 	const char *report = user;
 	struct stat info;
 	*pid = 0;
-	if (stat(report, &info) || has_end(report))
+	if (stat(report, &info) || has_verdict(report, MD_VERDICT_END))
 		return MD_RUN_OVER;
 	return info.st_size ? MD_RUN_AT_WORK : MD_RUN_UNKNOWN;
 }
 
 static bool is_compared(void *user)
 {
-	return has_end(user);
+	return has_verdict(user, MD_VERDICT_UNTIL) && has_verdict(user, MD_VERDICT_END);
 }
 
 static enum md_status run_engine(const char *artifact_path, const char *report_path, char *const argv[],

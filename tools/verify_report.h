@@ -27,6 +27,7 @@ struct md_verify_graph {
 	uint64_t bytes; /* compared, in all comparisons */
 	char *reason;   /* owned; of the first failure, else skip, else nondeterministic one; "" when passed */
 	enum md_verify_outcome reason_of;
+	char *owed;       /* owned; what is missing for its comparisons to count, or NULL */
 	uint32_t begun;   /* comparisons of which nothing more was said */
 	uint32_t *begins; /* owned; bindings of which its addresses at the border are the beginning */
 	uint32_t begins_count;
@@ -38,6 +39,7 @@ struct md_verify_report {
 	struct md_verify_graph *graphs; /* owned; those of the artifact, in its order, and strangers */
 	size_t graph_count;
 	bool complete; /* the restore library ended its report */
+	bool reached;  /* what --until names has happened, or the engine has said that it is complete */
 	int exit_code; /* of the command, as in a shell */
 	/* Set by whoever ran it: what of these was not compared is to count as skipped, not as failed. */
 	struct md_tolerance tolerance; /* given: nondeterministic graphs were judged by it, and are accepted */

@@ -310,13 +310,15 @@ void md_trace_put_mark(struct md_trace_writer *w, uint64_t sequence, const char 
 	md_trace_record_end(w);
 }
 
-/* A mark is for people who read the file; the analysis does not use it. */
+/* Of other marks only people who read the file make use. */
 static enum md_status get_mark(struct md_trace_build *build, uint64_t sequence, struct md_reader *in,
 			       struct md_error *err)
 {
 	size_t size;
-	(void)build, (void)sequence, (void)err;
-	md_unpack_string(in, &size);
+	const char *name = md_unpack_string(in, &size);
+	(void)sequence, (void)err;
+	if (name && size == strlen(MD_MARK_COMPLETE) && !memcmp(name, MD_MARK_COMPLETE, size))
+		build->trace->said_complete = true;
 	return MD_OK;
 }
 

@@ -142,6 +142,8 @@ void md_trace_put_value(struct md_trace_writer *w, uint64_t sequence, uint32_t i
 /* The hash of a binding that counts as constant (driver/device_hash.h), or NULL and the reason why there is none. */
 void md_trace_put_constant(struct md_trace_writer *w, uint64_t sequence, const char *name, uint64_t address,
 			   uint64_t size, const struct md_hash *hash, const char *why);
+/* The mark by which an engine says that a capture, or a verification, need not see what it does from then on. */
+#define MD_MARK_COMPLETE "complete"
 void md_trace_put_mark(struct md_trace_writer *w, uint64_t sequence, const char *name);
 void md_trace_put_kv(struct md_trace_writer *w, uint64_t sequence, const struct md_kv *kv);
 void md_trace_put_stage(struct md_trace_writer *w, uint64_t sequence, const struct md_stage_time *stage);
@@ -316,6 +318,7 @@ struct md_trace {
 	struct md_kv kv;
 	struct md_stage_time *stages;
 	uint32_t stage_count;
+	bool said_complete; /* there is a mark MD_MARK_COMPLETE */
 };
 
 /* Errors name the frame, its offset in the file and the record. A truncated tail is not an error (complete = false). */

@@ -197,7 +197,12 @@ int medusa_graph_note_get(const char *label, unsigned batch, const void **data, 
  */
 int medusa_trigger(const char *name, int (*run)(void *user), void *user);
 
-/* Reports a named moment of the start ("ready"): medusa-capture --until mark=NAME ends recording there. */
+/*
+ * Reports a named moment of the start ("ready"): medusa-capture --until mark=NAME ends recording there. By the mark
+ * "complete" an engine says that it has made all its graphs and has launched them on inputs that vary, so that a capture
+ * or a verification need not see more: unless --until says otherwise, both end there and tell the command to end, which
+ * a server does not do by itself. Whatever kills the engine after that does no harm.
+ */
 int medusa_mark(const char *name);
 
 /* Reports the time of one stage of the start: "weights", "kv", "warmup", "capture" ... */

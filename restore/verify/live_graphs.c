@@ -129,6 +129,52 @@ static void report_refusal(struct md_live_graph *live)
 	live->compared++;
 }
 
+/* ---- what a graph needs beside comparisons that pass ---- */
+
+/* If a name was captured more than once, any of its graphs will do. */
+static bool shows_effects(const struct md_live_graph *live) MD_REQUIRES(md_verify_table_lock)
+{
+	for (size_t i = 0; i < table_count; i++)
+		if (table[i].effects && table[i].batch == live->batch && !strcmp(table[i].label, live->label))
+			return true;
+	return false;
+}
+
+static bool has_varied(const struct md_live_graph *live) MD_REQUIRES(md_verify_table_lock)
+{
+	for (size_t i = 0; i < table_count; i++)
+		if (table[i].varied && table[i].batch == live->batch && !strcmp(table[i].label, live->label))
+			return true;
+	return false;
+}
+
+static const char *what_is_missing(const struct md_live_graph *live) MD_REQUIRES(md_verify_table_lock)
+{
+	if (!md_verify_unvaried_accepted() && !has_varied(live))
+		return "its inputs held the same bytes in every comparison, so nothing is known of other inputs: "
+		       "launch it with other inputs while it is verified, or accept it with --accept-unvaried";
+	return shows_effects(live) ? NULL : "it writes only unbound memory, or writes the bytes that were there before";
+}
+
+static void say_what_is_missing(struct md_live_graph *live) MD_REQUIRES(md_verify_table_lock)
+{
+	const char *missing = what_is_missing(live);
+	if (missing && missing != live->owed)
+		md_verify_report(live->label, live->batch, MD_VERDICT_OWED, 0, missing);
+	else if (!missing && live->owed)
+		md_verify_report(live->label, live->batch, MD_VERDICT_SETTLED, 0, "");
+	live->owed = missing;
+}
+
+/* The engine may be killed at any time: what is missing is said before a comparison can pass. */
+static bool compare(struct md_live_graph *live, bool own) MD_REQUIRES(md_verify_table_lock)
+{
+	say_what_is_missing(live);
+	bool compared = md_verify_compare(live, own);
+	say_what_is_missing(live);
+	return compared;
+}
+
 /* All graphs that were to be compared have been; later launches are compared as well. */
 static void end_if_all_compared(bool due) MD_REQUIRES(md_verify_table_lock)
 {
@@ -164,7 +210,7 @@ enum md_status md_verify_label(void *exec, const char *label, unsigned batch, st
 		md_verify_labelled(&md_restore, label, batch);
 	if (status == MD_OK && live->refused)
 		report_refusal(live);
-	else if (status == MD_OK && !md_verify_until_over() && md_verify_compare(live, true))
+	else if (status == MD_OK && !md_verify_until_over() && compare(live, true))
 		live->compared++;
 	end_if_all_compared(md_verify_until_graphs(labelled()));
 	pthread_mutex_unlock(&md_verify_table_lock);
@@ -243,7 +289,7 @@ static void compare_others(const struct md_live_graph *launched) MD_REQUIRES(md_
 		    other->others == OTHERS_MOST)
 			continue;
 		other->others++;
-		other->compared += md_verify_compare(other, false);
+		other->compared += compare(other, false);
 	}
 }
 
@@ -274,7 +320,7 @@ void md_verify_launch(CUgraphExec exec)
 	if (live && live->label)
 		note_order(live);
 	if (live && live->label && !live->refused && live->launches < wanted && !md_verify_until_over() &&
-	    md_verify_compare(live, true)) {
+	    compare(live, true)) {
 		live->launches++;
 		live->compared++;
 		compare_others(live);
@@ -283,42 +329,9 @@ void md_verify_launch(CUgraphExec exec)
 	pthread_mutex_unlock(&md_verify_table_lock);
 }
 
-/* If a name was captured more than once, any of its graphs will do. */
-static bool shows_effects(const struct md_live_graph *live) MD_REQUIRES(md_verify_table_lock)
-{
-	for (size_t i = 0; i < table_count; i++)
-		if (table[i].effects && table[i].batch == live->batch && !strcmp(table[i].label, live->label))
-			return true;
-	return false;
-}
-
-static bool has_varied(const struct md_live_graph *live) MD_REQUIRES(md_verify_table_lock)
-{
-	for (size_t i = 0; i < table_count; i++)
-		if (table[i].varied && table[i].batch == live->batch && !strcmp(table[i].label, live->label))
-			return true;
-	return false;
-}
-
-static void report_unvaried(void) MD_REQUIRES(md_verify_table_lock)
-{
-	for (size_t i = 0; i < table_count; i++)
-		if (table[i].label && table[i].passed && !has_varied(&table[i]))
-			md_verify_report(
-			    table[i].label, table[i].batch, MD_VERDICT_SKIPPED, 0,
-			    "its inputs held the same bytes in every comparison, so nothing is known of other inputs: "
-			    "launch it with other inputs while it is verified, or accept it with --accept-unvaried");
-}
-
 void md_verify_end(void)
 {
 	pthread_mutex_lock(&md_verify_table_lock);
-	if (!md_verify_unvaried_accepted())
-		report_unvaried();
-	for (size_t i = 0; i < table_count; i++)
-		if (table[i].label && table[i].passed && !shows_effects(&table[i]))
-			md_verify_report(table[i].label, table[i].batch, MD_VERDICT_SKIPPED, 0,
-					 "it writes only unbound memory, or writes the bytes that were there before");
 	for (size_t i = 0; i < table_count; i++)
 		if (table[i].label && !table[i].compared)
 			md_verify_report(table[i].label, table[i].batch, MD_VERDICT_SKIPPED, 0,

@@ -23,6 +23,7 @@ struct md_live_graph {
 	bool passed;                    /* some comparison has passed */
 	bool effects;                   /* it was seen to write memory that is compared */
 	struct md_verify_inputs inputs; /* of the first comparison that passed */
+	const char *owed;               /* why its comparisons do not count yet, as it was reported; NULL: they do */
 	bool varied;                    /* a later one passed on other inputs */
 	bool unfed;                     /* reported: it is launched before the memory that it reads is written */
 	bool sampled;                   /* the last comparison had state that was too large to be saved */

@@ -53,14 +53,24 @@ void md_verify_report(const char *label, unsigned batch, enum md_verdict verdict
 	const struct md_verify_line line = {verdict, label, batch, bytes, reason};
 	write_line(&line);
 	bool right = verdict == MD_VERDICT_PASS || verdict == MD_VERDICT_SKIPPED || verdict == MD_VERDICT_BEGINS ||
-		     verdict == MD_VERDICT_DROPPED;
+		     verdict == MD_VERDICT_DROPPED || verdict == MD_VERDICT_OWED || verdict == MD_VERDICT_SETTLED;
 	md_log(right ? MD_LOG_INFO : MD_LOG_WARN, MD_LOG_DOMAIN, "graph %s/%u: %s %s", label, batch,
 	       md_verdict_name(verdict), reason);
 }
 
-void md_verify_report_end(void)
+static void report_alone(enum md_verdict verdict)
 {
-	const struct md_verify_line line = {.verdict = MD_VERDICT_END};
+	const struct md_verify_line line = {.verdict = verdict};
 	if (!atomic_load(&lost))
 		write_line(&line);
+}
+
+void md_verify_report_until(void)
+{
+	report_alone(MD_VERDICT_UNTIL);
+}
+
+void md_verify_report_end(void)
+{
+	report_alone(MD_VERDICT_END);
 }

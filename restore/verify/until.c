@@ -38,5 +38,6 @@ void md_verify_until_end(void)
 {
 	ended = true;
 	md_info("all graphs until %s are compared", md_environment_get("MEDUSA_UNTIL"));
+	md_verify_report_until();
 	md_verify_report_end();
 }

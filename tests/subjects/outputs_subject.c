@@ -2,6 +2,7 @@
 /* An engine whose outputs lie in memory of its graphs, with notes and facts, in one process or in workers. argv[1]:
  * image. */
 #include <inttypes.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +30,9 @@
  *   SUBJECT_LOOKS=1      it looks at the device and ends; SUBJECT_STARTS=1: it starts another one that does so
  *   SUBJECT_WAITS=FILE   it makes that file once it has its graphs, and waits until it is gone
  *   SUBJECT_WORKER=fork|spawn|twins   the work is done by a child; twins: by two at the same time
+ *   SUBJECT_KILLS=9|15   the child is complete after its replays, says so, and is killed by this signal once the parent
+ *                        has heard of it; SUBJECT_SERVES=1: the parent never ends by itself; SUBJECT_MARK=NAME
+ *                        SUBJECT_EARLY=1: it says so before its replays
  */
 enum { GRAPHS = 3, WIDTH = 64, FLOATS = GRAPHS * WIDTH, BYTES = FLOATS * 4, REPLAYS = 5 };
 /* Graph memory: what is computed in between, then two outputs. The third one is a view of bound memory. */
@@ -279,6 +283,17 @@ static void wait_while_there(const char *path)
 		usleep(10000);
 }
 
+/* As an engine core that serves from now on: somebody ends it. */
+static void say_ready(void)
+{
+	medusa_mark(setting("SUBJECT_MARK", "complete"));
+	fflush(NULL);
+	if (write(atoi(getenv("SUBJECT_READY")), "r", 1) != 1)
+		exit(9);
+	for (;;)
+		pause();
+}
+
 static int live(const char *path)
 {
 	struct graph graphs[GRAPHS + 1] = {0};
@@ -307,11 +322,15 @@ static int live(const char *path)
 		look();
 	if (getenv("SUBJECT_WAITS"))
 		wait_while_there(getenv("SUBJECT_WAITS"));
+	if (getenv("SUBJECT_EARLY"))
+		say_ready();
 	for (unsigned batch = 1; batch <= GRAPHS; batch++) {
 		replay(&graphs[batch], batch);
 		if (batch == 2 && getenv("SUBJECT_REFUSE_LATE"))
 			medusa_graph_refuse(graphs[batch].exec, getenv("SUBJECT_REFUSE_LATE"));
 	}
+	if (getenv("SUBJECT_READY"))
+		say_ready();
 	tear_down(graphs, free_before);
 	free(image);
 	return 0;
@@ -338,6 +357,25 @@ static int wait_for(pid_t child)
 	return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : 99;
 }
 
+/* As vLLM's server does with its engine core, which it starts before it uses the device itself. */
+static int kill_when_ready(char **argv, bool spawned, int number)
+{
+	int ends[2], status = 0;
+	char text[16], byte;
+	if (pipe(ends))
+		return 10;
+	snprintf(text, sizeof(text), "%d", ends[1]);
+	setenv("SUBJECT_READY", text, 1);
+	pid_t child = start_worker(argv, spawned);
+	close(ends[1]);
+	if (child <= 0 || read(ends[0], &byte, 1) != 1)
+		return 11;
+	while (getenv("SUBJECT_SERVES"))
+		pause();
+	kill(child, number);
+	return waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == number ? 0 : 12;
+}
+
 int main(int argc, char **argv)
 {
 	const char *worker = getenv("SUBJECT_WORKER");
@@ -350,6 +388,8 @@ int main(int argc, char **argv)
 	medusa_graph_want(label(), wanted, 2);
 	medusa_fingerprint_add("launcher", "a parent");
 	medusa_stage("launch", 1000000);
+	if (getenv("SUBJECT_KILLS"))
+		return kill_when_ready(argv, !strcmp(worker, "spawn"), atoi(getenv("SUBJECT_KILLS")));
 	pid_t first = start_worker(argv, !strcmp(worker, "spawn"));
 	int result = strcmp(worker, "twins") ? 0 : wait_for(start_worker(argv, false));
 	int other = wait_for(first);
