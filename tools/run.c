@@ -6,12 +6,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -136,6 +138,19 @@ static enum md_status take_status(pid_t child, int flags, bool *ended, int *exit
 	return MD_OK;
 }
 
+/* Until the child ends, but no longer than this; kernels before 5.3 are asked again and again. */
+static void wait_ms_for(pid_t child, int ms)
+{
+	int fd = (int)syscall(SYS_pidfd_open, child, 0);
+	struct pollfd end = {.fd = fd, .events = POLLIN};
+	if (fd < 0)
+		md_family_wait_ms(ms);
+	else
+		poll(&end, 1, ms);
+	if (fd >= 0)
+		close(fd);
+}
+
 /* Asks the command to end once it has done what it was run for, and makes it end if it does not. */
 static enum md_status wait_until_done(const struct md_run *run, pid_t child, bool *stopped, int *exit_code,
 				      struct md_error *err)
@@ -151,7 +166,7 @@ static enum md_status wait_until_done(const struct md_run *run, pid_t child, boo
 			md_family_end(child, child);
 		MD_FORWARD(take_status(child, WNOHANG, &ended, exit_code, err));
 		if (!ended)
-			md_family_wait_ms(LOOK_MS);
+			wait_ms_for(child, LOOK_MS);
 		waited += *stopped ? LOOK_MS : 0;
 	}
 	return MD_OK;
