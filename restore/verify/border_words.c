@@ -25,8 +25,17 @@
 #define BROKEN_MOST 4u /* trials that may break the engine; then there are no more */
 #define TRIES_MOST 4u  /* of a graph, of which some words stay undecided */
 
-/* Nearly nothing as a float, and a small number; then 0.7 or 1.8, if that made no difference. */
-static const uint8_t other_bytes[] = {0x01, 0x3f};
+#define ONES_MOST (UINT64_C(64) << 20) /* bytes at the begin of a copy that OTHER_ONES fills */
+
+#define SAMPLE_MOST (256u << 10)        /* bytes of a copy that are looked at */
+#define INTEGER_END (UINT32_C(1) << 24) /* as a float, anything below is nearly nothing */
+
+/*
+ * What a copy holds instead, until something makes a difference. An index that is a constant must stay one, or the
+ * replay faults: all zero at first, then 1 in each 64 bits (for what is zero), then 0.7 or 1.8 as floats, unless it
+ * holds integers.
+ */
+enum other { OTHER_ZERO, OTHER_ONES, OTHER_FLOATS, OTHER_COUNT };
 
 struct word {
 	uint32_t pointer;        /* of the graph's */
@@ -231,12 +240,44 @@ static enum md_status replay(struct trial *t, const char *what, unsigned step, s
 
 enum { STEP_COPIES = 0, STEP_OTHER_BYTES = 1 };
 
+static enum md_status fill_other(const struct trial *t, const struct copy *copy, enum other other, struct md_error *err)
+{
+	uint64_t words = (copy->size < ONES_MOST ? copy->size : ONES_MOST) / 8;
+	MD_FORWARD(md_cuda_call(err, cuMemsetD8Async, copy->address, other == OTHER_FLOATS ? 0x3f : 0x00, copy->size,
+				t->r->stream));
+	if (other != OTHER_ONES || !words)
+		return MD_OK;
+	return md_cuda_call(err, cuMemsetD2D32Async, copy->address, 8, 1, 1, words, t->r->stream);
+}
+
+static enum md_status find_integers(const struct trial *t, const struct copy *copy, bool *integers,
+				    struct md_error *err)
+{
+	size_t count = (copy->size < SAMPLE_MOST ? copy->size : SAMPLE_MOST) / 4, zeros = 0;
+	MD_AUTO_FREE uint32_t *words = calloc(count + 1, sizeof(*words));
+	if (!words)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a constant");
+	MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, words, copy->from, 4 * count, t->r->stream));
+	MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, t->r->stream));
+	*integers = true;
+	for (size_t i = 0; i < count; i++) {
+		zeros += !words[i];
+		*integers &= words[i] < INTEGER_END;
+	}
+	*integers &= zeros < count;
+	return MD_OK;
+}
+
 /* With other bytes in one copy. MD_OK: *read says whether the graph leaves other bytes, too. */
 static enum md_status replay_other_bytes(struct trial *t, struct copy *copy, struct md_error *err)
 {
-	for (size_t i = 0; i < sizeof(other_bytes) && !copy->read; i++) {
+	bool integers = false;
+	MD_FORWARD(find_integers(t, copy, &integers, err));
+	for (enum other other = OTHER_ZERO; other < OTHER_COUNT && !copy->read; other++) {
 		struct md_error now = {0};
-		MD_FORWARD(md_cuda_call(err, cuMemsetD8Async, copy->address, other_bytes[i], copy->size, t->r->stream));
+		if (other == OTHER_FLOATS && integers)
+			break;
+		MD_FORWARD(fill_other(t, copy, other, err));
 		enum md_status status = replay(t, "a copy with other bytes", STEP_OTHER_BYTES, &now);
 		if (status != MD_OK && status != MD_ERR_MISMATCH)
 			return md_error_set(err, status, "%s", now.message);

@@ -73,11 +73,17 @@ demands unread 1
 assert_lacks "$work/unread.err" "repeated"
 apart unread 0 unread
 
-section "a buffer whose bytes lead elsewhere"
+section "a buffer of indices"
 captured lookup 0 1 lookup
-demands lookup 1
-assert_count "$work/lookup.err" "kernel lookup, ${parameter}1, a copy with other bytes: " 1
-apart lookup 0 lookup
+demands lookup
+assert_lacks "$work/lookup.err" "repeated"
+apart lookup 1 lookup
+
+section "a buffer whose bytes lead elsewhere"
+captured far 0 1 far
+demands far 1
+assert_count "$work/far.err" "kernel far, ${parameter}1, a copy with other bytes: " 1
+apart far 0 far
 
 section "a buffer that may be written is not tried"
 SUBJECT_STATE=1 captured state 0 1 affine

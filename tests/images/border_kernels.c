@@ -2,6 +2,8 @@
 /* Kernels with a parameter that may be where one buffer ends and another one begins. */
 #include "hostcuda/kernel.h"
 
+#define FAR (1 << 28)
+
 struct affine {
 	int32_t *out;
 	const int32_t *in, *weight, *bias;
@@ -78,13 +80,22 @@ HOSTCUDA_KERNEL(unread, struct affine, HOSTCUDA_PARAM(struct affine, out), HOSTC
 		p->out[i] = p->in[i] * p->weight[i];
 }
 
-/* out = in * weight[bias[i] of two words]; a kernel that follows what is there, and faults where that is no index */
+/* out = in * weight[bias[i] of two words]: an index, and 0 is one, too */
 HOSTCUDA_KERNEL(lookup, struct affine, HOSTCUDA_PARAM(struct affine, out), HOSTCUDA_PARAM(struct affine, in),
 		HOSTCUDA_PARAM(struct affine, weight), HOSTCUDA_PARAM(struct affine, bias),
 		HOSTCUDA_PARAM(struct affine, n))
 {
 	for (int32_t i = 0; i < p->n; i++)
 		p->out[i] = p->in[i] * p->weight[p->bias[i]];
+}
+
+/* The same, but the index is so much larger: the kernel faults where that is not there. */
+HOSTCUDA_KERNEL(far, struct affine, HOSTCUDA_PARAM(struct affine, out), HOSTCUDA_PARAM(struct affine, in),
+		HOSTCUDA_PARAM(struct affine, weight), HOSTCUDA_PARAM(struct affine, bias),
+		HOSTCUDA_PARAM(struct affine, n))
+{
+	for (int32_t i = 0; i < p->n; i++)
+		p->out[i] = p->in[i] * p->weight[p->bias[i] - FAR];
 }
 
 /* out = in + what lies between the first buffer and the second one, in words; neither is followed */

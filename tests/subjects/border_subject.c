@@ -10,11 +10,11 @@
 #include "tests/subjects/subject.h"
 
 /*
- * argv: image, then for each graph KERNEL or KERNEL:apart. Kernels: affine, unread, lookup, either with the second
+ * argv: image, then for each graph KERNEL or KERNEL:apart. Kernels: affine, unread, lookup, far, either with the second
  * buffer; total, total1 to total4, length, endless, and range (which is either) with the first buffer's end. stdout: what the graphs computed, and what is right.
  * stderr: how it came by them. SUBJECT_APART: all buffers lie apart; SUBJECT_STATE: the second ones are state.
  */
-enum { WORDS = 1024, BYTES = WORDS * 4, PAD = 64 << 10, REPLAYS = 3 };
+enum { WORDS = 1024, BYTES = WORDS * 4, PAD = 64 << 10, REPLAYS = 3, FAR = 1 << 28 /* as in the kernel */ };
 
 static CUstream stream;
 static CUmodule module;
@@ -63,7 +63,7 @@ static void place(struct graph *g)
 	g->out = take_alone();
 	for (int i = 0; i < WORDS; i++) {
 		g->first_words[i] = (i + (int)g->number) % 7 + 1;
-		g->second_words[i] = is(g, "lookup") ? i % 2 : i % 5 + 1;
+		g->second_words[i] = is(g, "far") ? i % 2 + FAR : is(g, "lookup") ? i % 2 : i % 5 + 1;
 	}
 	TRY(cuMemcpyHtoD_v2, g->first, g->first_words, BYTES);
 	TRY(cuMemcpyHtoD_v2, g->second, g->second_words, BYTES);
@@ -106,6 +106,8 @@ static int32_t right(const struct graph *g, int i, int32_t in)
 		return in * g->first_words[i];
 	if (is(g, "lookup"))
 		return in * g->first_words[g->second_words[i]];
+	if (is(g, "far"))
+		return in * g->first_words[g->second_words[i] - FAR];
 	return in * g->first_words[i] + g->second_words[i];
 }
 
