@@ -2,6 +2,7 @@
 /* Hooks of memory: allocated, mapped, shared and freed. What may be placed looks as if the driver had served the call. */
 #include "capture/hooks/hook.h"
 #include "capture/place/place.h"
+#include "capture/place/reserve.h"
 #include "capture/record/allocs.h"
 #include "capture/record/shared.h"
 
@@ -64,7 +65,8 @@ CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *address, size_t bytes, size_t 
 	md_capture_context_seen();
 	if (wanted || flags || !md_capture_place_reserve(bytes, alignment, address)) {
 		md_capture_shift_before_reserve();
-		result = MD_REAL(cuMemAddressReserve, (address, bytes, alignment, wanted, flags));
+		result = wanted || flags ? MD_REAL(cuMemAddressReserve, (address, bytes, alignment, wanted, flags))
+					 : md_capture_reserve(address, bytes, alignment);
 		if (result && !wanted && !flags)
 			md_capture_place_failed(MD_ORDER_RESERVATION, bytes);
 	}

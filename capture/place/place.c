@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/environment.h"
+#include "capture/place/reserve.h"
 
 static struct {
 	pthread_mutex_t lock;
@@ -92,7 +93,7 @@ void md_capture_place_failed(uint64_t family, uint64_t bytes)
 static bool reserve_all(void)
 {
 	if (!place.base && !place.useless)
-		place.useless = md_cuda.cuMemAddressReserve(&place.base, place.order.span, place.order.alignment, 0, 0);
+		place.useless = md_capture_reserve(&place.base, place.order.span, place.order.alignment);
 	if (place.useless)
 		place.base = 0;
 	return place.base != 0;

@@ -53,6 +53,16 @@ done
 assert_at_least "starts that were refused by name" 40 \
 	"$(grep -lE 'nothing is restored: allocation [0-9]+ lies (above|below) allocation [0-9]+ in the artifact, (above|below) it here' "$work"/other*.err | wc -l)"
 
+section "reserved addresses look like no other numbers"
+reserving=("$MEDUSA_BUILD/tests/subjects/capture_subject" "${image%/*}/capture_kernels.host.so")
+run reserved medusa-capture --no-verify -o "$work/reserved.medusa" -- "${reserving[@]}"
+mapfile -t upper < <(sed -nE 's/^alloc [a-z]+ ([0-9a-f]+)[0-9a-f]{8} [0-9]+ 6$/\1/p' "$work/reserved.out") # of each run
+assert_equal "reservations of the two runs" 2 "${#upper[@]}"
+for half in "${upper[@]}"; do
+	assert_at_least "upper half of a reserved address, 0x$half" $((0x4000)) $((0x$half))
+done
+assert_equal "runs that have another upper half" 2 "$(printf '%s\n' "${upper[@]}" | sort -u | wc -l)"
+
 section "places that are of no use"
 for bad in /nowhere /dev/null "$image"; do
 	printf '#!/bin/bash\n[ -z "${MEDUSA_ORDER:-}" ] || export MEDUSA_ORDER=%s\nexec "$@"\n' "$bad" >"$work/bad"
