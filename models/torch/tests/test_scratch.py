@@ -56,6 +56,21 @@ class FreeBlocks(OnFakeDevice):
             graphs.get("decode", 2, self.forward)
             self.assertEqual(library.scratch, self.FREE[:1])
 
+    def test_those_of_every_engine_in_the_process(self):
+        """A capture of one ends what was stated for the other."""
+        with self.process("capture") as library:
+            self.cuda.pools, self.cuda.segments = 0, [self.segment()]
+            first = self.engine(name="first")
+            first.get("decode", 4, self.forward)
+            library.scratch = []
+            second = self.engine(name="second")
+            second.get("decode", 4, self.forward)
+            self.assertEqual(library.scratch, self.FREE)
+            first.close()
+            library.scratch = []
+            second.get("decode", 2, self.forward)
+            self.assertEqual(library.scratch, [])
+
     def test_of_a_broken_capture_the_pool_stays_ours(self):
         recorder = Recorder(0, None, 0)
 

@@ -759,39 +759,64 @@ class Logging(unittest.TestCase):
 
 
 class Recording(OnFakeDevice):
-    """What a capture does to a graph right after it was made."""
+    """What a capture does to graphs once all are made."""
 
-    def record(self, **options):
-        with self.process("capture") as library:
-            graphs = self.engine(**options)
-            seen = []
-            forward = self.forward
-            step = graphs.get("decode", 4, forward, lambda: seen.append((len(self.cuda.graphs), self.inputs["x"].sum().item())))
-            return library, step, seen
+    def setUp(self):
+        super().setUp()
+        self.replayed = []
+
+    def randomize(self, kind, batch, generator):
+        self.replayed.append((kind, batch, len(self.cuda.graphs)))
+        self.inputs["x"].copy_(torch.rand(4, 8, generator=generator))
+        self.kv[0].fill_(5)
+
+    def launches(self):
+        return [graph.launches for graph in self.cuda.graphs]
 
     def test_first_replay_is_on_valid_inputs(self):
         """The C side tests a graph before its first launch, on what its inputs hold then."""
-        replayed = []
-
-        def randomize(kind, batch, generator):
-            replayed.append((kind, batch, self.cuda.graphs[-1].launches))
-            self.inputs["x"].copy_(torch.rand(4, 8, generator=generator))
-            self.kv[0].fill_(5)
-
-        self.record(randomize=randomize)
-        self.assertEqual(replayed, [("decode", 4, 0)])
-        self.assertEqual(self.cuda.graphs[-1].launches, 1)
+        with self.process("capture") as library:
+            graphs = self.engine(randomize=self.randomize)
+            graphs.get("decode", 4, self.forward)
+            graphs.ready()
+            self.assertEqual((self.launches(), library.marks), ([1], ["ready"]))
+        self.assertEqual(self.replayed, [("decode", 4, 1)])
         self.assertEqual(self.inputs["x"].sum().item(), 0, "inputs are put back")
         self.assertNotEqual(self.kv[0].max().item(), 5, "so is state")
 
+    def test_no_replay_before_the_last_graph_is_made(self):
+        """Kernels between the first launch of a graph and the last capture count as the engine's own, for the C side."""
+        with self.process("capture"):
+            graphs = self.engine(randomize=self.randomize)
+            graphs.get("decode", 4, self.forward)
+            graphs.get("decode", 2, self.forward)
+            self.assertEqual((self.launches(), self.replayed), ([0, 0], []))
+            graphs.ready()
+            self.assertEqual(self.replayed, [("decode", 4, 2), ("decode", 2, 2)])
+            graphs.get("decode", 1, self.forward)
+            self.assertEqual(self.replayed[2:], [("decode", 1, 3)], "what is made on demand is tested at once")
+            graphs.ready()
+            self.assertEqual(self.launches(), [1, 1, 1])
+
+    def test_no_replay_of_what_the_engine_has_launched(self):
+        with self.process("capture"):
+            graphs = self.engine(randomize=self.randomize)
+            graphs.get("decode", 4, self.forward).replay()
+            graphs.ready()
+            self.assertEqual((self.launches(), self.replayed), ([1], []))
+
     def test_no_replay_without_values(self):
-        self.record()
-        self.assertEqual(self.cuda.graphs[-1].launches, 0)
+        with self.process("capture"):
+            graphs = self.engine()
+            graphs.get("decode", 4, self.forward)
+            graphs.ready()
+            self.assertEqual(self.launches(), [0])
 
     def test_prepare_is_called_between_warm_up_and_capture(self):
-        _, _, seen = self.record()
-        self.assertEqual(len(seen), 1)
-        self.assertEqual(seen[0][0], 0, "before the graph")
+        seen = []
+        with self.process("capture"):
+            self.engine().get("decode", 4, self.forward, lambda: seen.append(len(self.cuda.graphs)))
+        self.assertEqual(seen, [0], "before the graph")
 
 
 class Verifying(OnFakeDevice):

@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 import weakref
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 
@@ -41,8 +41,9 @@ class Graphs:
     warmup     forwards before a live capture.
     want       batch sizes in the order in which they are needed, of kind "decode"; or a dictionary by kind.
     trigger    runs the model's first layer once, for artifacts without images.
-    randomize  (kind, batch, generator): fills the inputs with valid random values; used while graphs are recorded and
-               verified, right after each one was made. State is put back, unless it is too large.
+    randomize  (kind, batch, generator): fills the inputs with valid random values; used while graphs are recorded (by
+               ready(), or where a graph is made after it) and verified (where a graph is made). State is put back,
+               unless it is too large.
     eager_tolerance  how far live graphs may lie from eager in medusa-verify: 0.1, or "64ulp"; any distance by default.
     fingerprint  what else must be equal for a restored graph to be right, by name.
     is_setting  (name, value): whether an attribute of a module decides what it computes; all plain ones by default.
@@ -69,7 +70,8 @@ class Graphs:
         self._name, self._randomize = name, randomize
         self._lock = threading.RLock()
         self._steps: Dict[Tuple[str, int], Step] = {}
-        self._closed = False
+        self._untested: Dict[Tuple[str, int], LiveStep] = {}  # of a capture, which tests them when all graphs are made
+        self._is_ready = self._closed = False
         self._logged: set = set()
         self._mode = _api.mode()
         self._why_live = self._check_path(path)
@@ -268,7 +270,12 @@ class Graphs:
 
     def _state_scratch(self) -> None:
         if self._mode == "capture":
-            scratch.state(self._device, self._recorder.own_pools)
+            scratch.state(self._device, self._all_pools())
+
+    def _all_pools(self) -> List[Any]:
+        """A capture ends what was stated of all memory, that of other engines in this process included."""
+        with _open_lock:
+            return [pool for graphs in _open if graphs._device == self._device for pool in graphs._recorder.own_pools]
 
     @staticmethod
     def _say_live(label: str, batch: int, captured: Captured) -> None:
@@ -310,7 +317,9 @@ class Graphs:
                 if self._mode == "verify":
                     self._verify(kind, batch, fn, step, graph)
                 else:
-                    self._replay_random(self._randomize, kind, batch, step)
+                    self._untested[kind, batch] = step
+                    if self._is_ready:
+                        self._test_all()
         except _api.Error as error:
             log.warning("graph %s/%d is not recorded: %s", label, batch, error)
 
@@ -348,8 +357,20 @@ class Graphs:
             except _api.Error as error:
                 log.warning("graph %s/%d: %s", label, batch, error)
 
-    def _replay_random(self, randomize: verify.Randomize, kind: str, batch: int, step: LiveStep) -> None:
-        """A capture tests a graph before its first launch, on what its inputs hold then: they must be valid for it."""
+    def _test_all(self) -> None:
+        """A capture tests a graph at its first launch, on what its inputs hold then: they must be valid for it.
+
+        What the engine has launched itself was tested then. No graph is launched before the last one is made: a cold
+        start makes no graphs, so that the kernels which run until then (warm-up forwards) are none that it runs.
+        """
+        untested, self._untested = self._untested, {}
+        for (kind, batch), step in untested.items():
+            if not step.replayed and self._steps.get((kind, batch), step) is step:
+                self._replay_random(kind, batch, step)
+
+    def _replay_random(self, kind: str, batch: int, step: LiveStep) -> None:
+        randomize = self._randomize
+        assert randomize is not None
         verify.replay(
             step, lambda numbers: randomize(kind, batch, numbers), self._bindings, self._device, f"{self._label(kind)}/{batch}"
         )
@@ -387,6 +408,8 @@ class Graphs:
         """Everything is captured or restored: a recording proves its graphs here, while their outputs are alive."""
         torch.cuda.current_stream(self._device).query()
         self._state_scratch()
+        self._is_ready = True
+        self._test_all()
         try:
             _api.mark("ready")
         except _api.Error as error:

@@ -44,6 +44,7 @@ class LiveStep(Step):
         self.warmup_ns, self.capture_ns = captured.warmup_ns, captured.capture_ns
         self.instantiate_ns = captured.instantiate_ns
         self._watch: Optional[Callable[[Callable[[], None]], None]] = None
+        self.replayed = False
 
     def watch_first(self, watch: Callable[[Callable[[], None]], None]) -> None:
         """The first replay goes through `watch`, which must launch it."""
@@ -52,6 +53,7 @@ class LiveStep(Step):
     def replay(self) -> Any:
         if self._graph is None:
             raise RuntimeError("medusa: this graph has been closed")
+        self.replayed = True
         if self._watch is not None:
             watch, self._watch = self._watch, None
             watch(self._graph.replay)
