@@ -5,7 +5,7 @@
 #
 #	tests/gpu/soak.sh [--hours H] [--captures N] [--jobs N] [--seed S] [--families NAME,...] [--first N]
 #
-# A failure is repeated with the seed that the run printed and --first NUMBER --captures 1. Logs and rows.jsonl lie in
+# A failure is repeated with the seed that the run printed and --numbers NUMBER. Logs and rows.jsonl lie in
 # build/tests/gpu/soak; OUT, a folder, gets them as one file. PYTHON names the interpreter. It needs transformers and torchvision.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
