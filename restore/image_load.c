@@ -102,31 +102,28 @@ static const char *base_name(const char *path)
 	return slash ? slash + 1 : path;
 }
 
-/* The file of the same name that this process has mapped from elsewhere, if any. */
-static bool find_mapped(const char *wanted, char *path, size_t room)
+/* The file of the same name that this process has mapped from elsewhere; NULL: there is none. The caller frees it. */
+static char *find_mapped(const char *wanted)
 {
 	MD_AUTO_FILE FILE *maps = md_descriptor_read_stream("/proc/self/maps");
-	char line[4352];
-	while (maps && fgets(line, sizeof(line), maps)) {
-		char *start = strchr(line, '/');
-		if (!start)
+	MD_AUTO_FREE char *line = NULL;
+	size_t room = 0;
+	while (maps && getline(&line, &room, maps) > 0) {
+		char *path = strchr(line, '/');
+		if (!path)
 			continue;
-		start[strcspn(start, "\n")] = '\0';
-		if (strcmp(base_name(start), base_name(wanted)) || strlen(start) >= room || !strcmp(start, wanted))
-			continue;
-		memcpy(path, start, strlen(start) + 1);
-		return true;
+		path[strcspn(path, "\n")] = '\0';
+		if (!strcmp(base_name(path), base_name(wanted)) && strcmp(path, wanted))
+			return strdup(path);
 	}
-	return false;
+	return NULL;
 }
 
 static enum md_status read_file_image(const struct md_image *image, struct code *code, struct md_error *err)
 {
-	char elsewhere[4096];
 	enum md_status status = read_region(image->path, image, code, err);
-	if (status != MD_OK && find_mapped(image->path, elsewhere, sizeof(elsewhere)))
-		status = read_region(elsewhere, image, code, NULL);
-	return status;
+	MD_AUTO_FREE char *elsewhere = status == MD_OK ? NULL : find_mapped(image->path);
+	return elsewhere ? read_region(elsewhere, image, code, NULL) : status;
 }
 
 static enum md_status read_stored(const struct md_restore *r, uint32_t index, struct code *code, struct md_error *err)

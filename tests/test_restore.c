@@ -62,6 +62,22 @@ Test(restore, image_in_a_file)
 	assert_restored(&run, "loaded=0 stored=4 triggered=0");
 }
 
+static void other_folder(struct md_artifact *a)
+{
+	free(a->images[0].path);
+	a->images[0].path = strdup("/nowhere/restore_kernels.host.so");
+}
+
+Test(restore, image_in_a_file_that_the_process_has_mapped_from_another_folder)
+{
+	char preload[9000];
+	snprintf(preload, sizeof(preload), "LD_PRELOAD=%s:%s", built("lib/libmedusa-restore.so"), image_path());
+	struct run run = restore(false, other_folder, (const char *[]){preload, NULL});
+	assert_restored(&run, "loaded=0 stored=4 triggered=0");
+	run = restore(false, other_folder, NULL);
+	assert_refused(&run, GRAPHS, "image file /nowhere/restore_kernels.host.so: No such file or directory");
+}
+
 Test(restore, image_loaded_by_the_process)
 {
 	struct run run = restore(false, NULL, (const char *[]){"MEDUSA_RESOLVE=loaded", "SUBJECT_LOADS_FIRST=1", NULL});
