@@ -130,6 +130,11 @@ $(BUILD)/obj/%.o: %.c VERSION
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
 
+# What is preloaded runs on threads of the engine, whose stacks may be small.
+ifeq ($(SANITIZE)$(COVERAGE),)
+$(call objects,$(CORE) $(CAPTURE) $(RESTORE)): CFLAGS += -Werror=frame-larger-than=16384
+endif
+
 # What an engine or a test subject may link: the typed driver table and the formats, but no hook.
 CORE_LIB := $(BUILD)/obj/libmedusa-core.a
 $(CORE_LIB): $(call objects,$(CORE))

@@ -29,10 +29,10 @@ static unsigned few_files; /* the limit of open files, if it leaves none for us;
 
 __attribute__((constructor(MD_LOADED_SETTINGS))) static void open_early(void)
 {
-	char path[MD_TRACE_PATH_BYTES], part[MD_TRACE_PATH_BYTES + 8];
-	if (md_descriptor_scarce(&few_files) || !md_environment_path("MEDUSA_TRACE", path, sizeof(path)))
+	char part[MD_TRACE_PATH_BYTES + 8];
+	if (md_descriptor_scarce(&few_files) || !md_environment_path("MEDUSA_TRACE", part, MD_TRACE_PATH_BYTES))
 		return;
-	snprintf(part, sizeof(part), "%s.part", path);
+	memcpy(part + strlen(part), ".part", sizeof(".part"));
 	md_descriptor_keep(&early, md_descriptor_open(part, O_RDWR | O_NOFOLLOW, 0));
 }
 
