@@ -2,10 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # vLLM on a real GPU: captured, verified, restored in a fresh process; answers and times beside those of vLLM alone.
 #
-#	tests/gpu/vllm.sh [ARGUMENT of vllm_engine.py...]
+#	[STEPS="capture live restore ..."] tests/gpu/vllm.sh [ARGUMENT of vllm_engine.py...]
 #
-# CACHE, a folder, holds the caches of vLLM, Inductor and Triton (default: one of its own, cold at first). OUT, a folder, gets
-# logs and reports. PYTHON names the interpreter, in which vLLM, models/torch and models/vllm are installed.
+# STEPS: capture, live, restore, compiled (prefills by the compiled model), verify, multiprocess (an engine core that is spawned,
+# captured and restored, and one in the process of its caller), serve (vllm serve). The first four by default; those that restore
+# need the artifact of capture, which KEEP=1 keeps from an earlier call. CACHE, a folder, holds the caches of vLLM, Inductor and
+# Triton (default: one of its own, cold at first). OUT, a folder, gets logs and reports. PYTHON names the interpreter, in which
+# vLLM, models/torch and models/vllm are installed. LIMIT: seconds that a capture may take.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 . tests/e2e/device.sh
@@ -18,8 +21,9 @@ if ! "$python" -c 'import importlib.util as u, sys; sys.exit(not all(map(u.find_
 	echo "tests/gpu/vllm: skipped: vLLM, models/torch or models/vllm is not installed"
 	exit 77
 fi
-rm -rf "$out"
+[ -n "${KEEP:-}" ] || rm -rf "$out"
 mkdir -p "$out"
+rm -f "$out"/*.json "$out"/*.log "$out"/*.err
 PATH=$PWD/$build/bin:$PATH
 engine=("$python" tests/gpu/vllm_engine.py --cache "${CACHE:-$out/cache}" "$@")
 printf '%s; %s; %s; commit %s\n' "$(date -u +'%Y-%m-%d %H:%M UTC')" \
@@ -27,18 +31,40 @@ printf '%s; %s; %s; commit %s\n' "$(date -u +'%Y-%m-%d %H:%M UTC')" \
 	"$("$python" -c 'import torch, importlib.metadata as m; print(f"PyTorch {torch.__version__}, vLLM {m.version(chr(118) + "llm")}")' 2>/dev/null)" \
 	"${COMMIT:-$(git rev-parse --short HEAD 2>/dev/null)}"
 
-step() { # name, seconds, command...
+run() { # name, seconds, command...
 	local name=$1 limit=$2 start=$SECONDS code=0
 	shift 2
 	timeout --kill-after=10 "$limit" "$@" >"$out/$name.log" 2>"$out/$name.err" || code=$?
 	[ $code = 0 ] || failures=$((failures + 1))
-	printf '  %s  %-10s %3d s  %s\n' "$([ $code = 0 ] && echo pass || echo FAIL)" "$name" $((SECONDS - start)) \
-		"exit $code; $(grep -hE 'medusa-(capture|verify): (verification|.* graphs, .* nodes)|[0-9]+ passed, ' "$out/$name.err" "$out/$name.log" | tail -n 1)"
+	printf '  %s  %-13s %3d s  %s\n' "$([ $code = 0 ] && echo pass || echo FAIL)" "$name" $((SECONDS - start)) \
+		"exit $code; $(grep -hE 'medusa-(capture|verify): (verification|.* graphs, .* nodes)|[0-9]+ passed, |full graphs restored' "$out/$name.err" "$out/$name.log" | tail -n 1)"
 }
-step capture "${LIMIT:-500}" medusa-capture -o "$out/engine.medusa" -- "${engine[@]}"
-step live 200 "${engine[@]}" --out "$out/live.json"
-step restore 200 medusa-restore "$out/engine.medusa" -- "${engine[@]}" --out "$out/restore.json"
-MEDUSA_VLLM_PREFILL=compiled step compiled 200 medusa-restore "$out/engine.medusa" -- "${engine[@]}" --out "$out/compiled.json"
+restore() { # name, artifact, arguments of the engine...
+	run "$1" 300 medusa-restore "$2" -- "${engine[@]}" --out "$out/$1.json" "${@:3}"
+}
+for step in ${STEPS:-capture live restore compiled}; do
+	case $step in
+	capture) run capture "${LIMIT:-500}" medusa-capture -o "$out/engine.medusa" -- "${engine[@]}" ;;
+	live) run live 300 "${engine[@]}" --out "$out/live.json" ;;
+	restore) restore restore "$out/engine.medusa" ;;
+	compiled) MEDUSA_VLLM_PREFILL=compiled restore compiled "$out/engine.medusa" ;;
+	verify) run verify 300 medusa-verify "$out/engine.medusa" -- "${engine[@]}" ;;
+	multiprocess)
+		VLLM_WORKER_MULTIPROC_METHOD=spawn run spawn_capture "${LIMIT:-500}" medusa-capture -o "$out/spawn.medusa" -- "${engine[@]}"
+		VLLM_WORKER_MULTIPROC_METHOD=spawn restore spawn "$out/spawn.medusa"
+		restore in_process "$out/engine.medusa" --in-process
+		;;
+	serve)
+		run serve_capture "${LIMIT:-500}" medusa-capture -o "$out/serve.medusa" -- "${engine[@]}" --serve
+		run serve_live 300 "${engine[@]}" --serve --out "$out/serve_live.json"
+		restore serve "$out/serve.medusa" --serve
+		;;
+	*)
+		echo "tests/gpu/vllm: there is no step $step"
+		failures=$((failures + 1))
+		;;
+	esac
+done
 "$python" tests/gpu/vllm_table.py "$out" || failures=$((failures + 1))
 [ -z "${OUT:-}" ] || (cd "$out" && cp ./*.json "$OUT/" && tar -czf "$OUT/vllm-logs.tar.gz" ./*.log ./*.err)
 exit $((failures > 0))

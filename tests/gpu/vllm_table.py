@@ -1,19 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reports of vllm_engine.py in one folder as a table, and whether restored engines answer as the live one does."""
+"""The reports of vllm_engine.py in one folder as a table, and whether restored engines answer as the live one does.
+
+    python3 tests/gpu/vllm_table.py FOLDER [FOLDER...]
+
+Each FOLDER is what one call of vllm.sh left: NAME.json of each start, and NAME.log and NAME.err.
+"""
 import json
 import os
+import re
 import sys
 
-STAGES = ("import_torch", "import_vllm", "init_device", "load_model", "determine_available_memory", "capture_model",
-          "compile_or_warm_up_model", "engine", "first_token", "all_answers")
+STAGES = ("import_torch", "import_vllm", "init_device", "load_model", "determine_available_memory", "profile_run",
+          "profile_cudagraph_memory", "initialize_from_config", "compile_or_warm_up_model", "capture_model", "engine",
+          "first_token", "all_answers")
+LIVE = {"serve": "serve_live"}  # what a start is compared with, if not with "live"
+ORDER = ("live", "restore", "compiled", "spawn", "in_process", "serve_live", "serve")
 
 
-def load(folder, name):
-    path = os.path.join(folder, name + ".json")
-    if not os.path.exists(path):
-        return None
-    with open(path, encoding="utf-8") as file:
-        return json.load(file)
+def load(folder):
+    found = {}
+    for name in ORDER:
+        path = os.path.join(folder, name + ".json")
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                found[name] = json.load(file)
+    return found
+
+
+def restored(folder, name):
+    """(restored, all) as the plug-in logged it, in whichever process it was."""
+    for ending in (".err", ".log"):
+        path = os.path.join(folder, name + ending)
+        if os.path.exists(path):
+            with open(path, encoding="utf-8", errors="replace") as file:
+                found = re.findall(r"medusa: (\d+) of (\d+) full graphs restored", file.read())
+            if found:
+                return tuple(map(int, found[-1]))
+    return 0, 0
 
 
 def common(one, other):
@@ -21,29 +44,46 @@ def common(one, other):
     return next((at for at, (left, right) in enumerate(zip(one, other)) if left != right), min(len(one), len(other)))
 
 
-def main():
-    folder = sys.argv[1]
-    reports = {name: load(folder, name) for name in ("live", "restore", "compiled")}
-    missing = [name for name, report in reports.items() if report is None]
-    reports = {name: report for name, report in reports.items() if report}
-    print(f"{'seconds':28}" + "".join(f"{name:>12}" for name in reports))
+def line(name, values, form):
+    print(f"{name:28}" + "".join(form.format(value) if value is not None else f"{'-':>12}" for value in values))
+
+
+def compare(folder, name, report, live):
+    """Prints one line; True if it is not as it must be."""
+    pairs = list(zip(live["tokens"], report["tokens"]))
+    same = sum(one == other for one, other in pairs)
+    alike, everything = sum(common(one, other) for one, other in pairs), sum(len(one) for one, _ in pairs)
+    got, of = restored(folder, name)
+    print(f"{name}: {got} of {of} graphs restored; {same} of {len(pairs)} answers as live, {alike} of {everything} tokens before the "
+          "first difference")
+    # With compiled prefills the same kernels run, so the answers must be the same.
+    return not got or got < of or (name == "compiled" and same < len(pairs))
+
+
+def table(folder):
+    reports = load(folder)
+    if not reports:
+        print(f"{folder}: no reports")
+        return True
+    first = next(iter(reports.values()))
+    print(f"{first['shape']}, runner {first['runner']}{', LoRA' if first['lora'] else ''}; seconds, ms and tokens a second")
+    line("", reports, "{:>12}")
     for stage in STAGES:
-        print(f"{stage:28}" + "".join(f"{report['seconds'].get(stage, 0):12.3f}" for report in reports.values()))
-    bad = bool(missing)
+        values = [report["seconds"].get(stage) for report in reports.values()]
+        if any(value is not None for value in values):
+            line(stage, values, "{:12.3f}")
+    for rate in first["rates"]:
+        line(rate, [report["rates"].get(rate) for report in reports.values()], "{:12.3f}")
+    bad = False
     for name, report in reports.items():
-        if name == "live" or "live" not in reports:
-            continue
-        pairs = list(zip(reports["live"]["tokens"], report["tokens"]))
-        same = sum(one == other for one, other in pairs)
-        stats = report.get("medusa", {})
-        print(f"{name}: {stats.get('graphs_restored', 0)} of {stats.get('graphs_total', 0)} graphs restored; {same} of {len(pairs)} "
-              f"answers as live, {sum(common(one, other) for one, other in pairs)} of {sum(len(one) for one, _ in pairs)} tokens before "
-              "the first difference")
-        # With compiled prefills the same kernels run, so the answers must be the same.
-        bad |= not stats.get("graphs_restored") or (name == "compiled" and same < len(pairs))
-    if missing:
-        print(f"no report of: {', '.join(missing)}")
-    return int(bad)
+        live = reports.get(LIVE.get(name, "live"))
+        if live is not None and live is not report and name not in LIVE.values():
+            bad |= compare(folder, name, report, live)
+    return bad
+
+
+def main():
+    return int(any([table(folder) for folder in sys.argv[1:]]))
 
 
 if __name__ == "__main__":

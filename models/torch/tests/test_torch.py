@@ -459,6 +459,14 @@ class Chain(OnFakeDevice):
         bind = {"model": self.model, "kv": self.kv, "inputs": self.inputs}
         return {"bind": bind, **options}
 
+    def test_complete_takes_random_inputs(self):
+        for randomize, marks in ((None, ["ready"]), (lambda kind, batch, numbers: None, ["ready", "complete"])):
+            with self.process("capture") as library:
+                graphs = self.engine(randomize=randomize)
+                graphs.complete()
+                graphs.close()
+            self.assertEqual(library.marks, marks)
+
     def test_record(self):
         library = self.capture(want=[2, 4])
         self.assertEqual(library.labels, [("decode", 4), ("decode", 2)])

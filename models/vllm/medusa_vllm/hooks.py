@@ -7,7 +7,7 @@ import logging
 from typing import Any, Callable, Dict, List
 
 from . import capacity, fit
-from .takeover import Takeover
+from .takeover import Takeover, nothing_to_come
 
 log = logging.getLogger("vllm.medusa")
 
@@ -68,6 +68,13 @@ def _determine_available_memory(original: Callable[..., int]) -> Callable[..., i
     return determine_available_memory
 
 
+def _end_capture() -> None:
+    try:
+        nothing_to_come()
+    except Exception:  # pylint: disable=broad-except
+        log.exception("medusa: the capture does not end here")
+
+
 def _compile_or_warm_up_model(original: Callable[..., Any]) -> Callable[..., Any]:
     def compile_or_warm_up_model(worker: Any) -> Any:
         takeover = takeover_of(worker)
@@ -77,6 +84,8 @@ def _compile_or_warm_up_model(original: Callable[..., Any]) -> Callable[..., Any
         times = original(worker)
         if takeover is not None:
             takeover.ready()
+        else:
+            _end_capture()
         return times
 
     return compile_or_warm_up_model

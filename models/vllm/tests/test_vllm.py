@@ -92,7 +92,7 @@ class Plugin(unittest.TestCase):
                          "attention.0.scheduler_metadata", "hidden_states", "model.layers.0.up.weight"}, set(library.bound))
         self.assertEqual(library.bound["kv.0"][2], _api.STATE)
         self.assertEqual(library.bound["model.layers.0.up.weight"][2], _api.CONSTANT)
-        self.assertEqual(library.marks, ["ready"])
+        self.assertEqual(library.marks, ["ready", "complete"])
         self.assertEqual(library.facts["engine.vllm.config"], "c0ffee")
 
     def test_attention_is_made_anew_between_warm_up_and_capture(self):
@@ -175,6 +175,7 @@ class Plugin(unittest.TestCase):
         worker, library = self.process(mode, **options)
         self.assertEqual(worker.model_runner.cudagraph_manager.own_captures, 1)
         self.assertEqual(library.bound, {})
+        self.assertEqual(library.marks, ["complete"], "a capture of a server would never end")
         self.assertTrue(any(reason in text for text in self.said), self.said)
 
     def test_without_a_library_nothing_is_touched(self):
@@ -229,7 +230,7 @@ class Plugin(unittest.TestCase):
         manager = worker.model_runner.cudagraph_manager
         self.assertEqual((manager.own_captures, len(manager.graphs)), (1, 3))
         self.assertTrue(manager._candidates[4, 0][1].cg_mode, standin.CUDAGraphMode.PIECEWISE)
-        with mock.patch.object(takeover.Graphs, "ready", side_effect=RuntimeError("gone")):
+        with mock.patch.object(takeover.Graphs, "complete", side_effect=RuntimeError("gone")):
             self.process("capture")
 
     def test_a_failure_of_kv_capacity(self):

@@ -415,6 +415,20 @@ class Graphs:
         except _api.Error as error:
             log.warning("ready: %s", error)
 
+    def complete(self) -> None:
+        """ready(), and a capture or a verification need not see more: it ends here, and with it the program.
+
+        Every graph has been replayed on random inputs by then, which takes `randomize`.
+        """
+        self.ready()
+        if self._randomize is None:
+            log.warning("complete: without randomize= nothing is known of other inputs; the recording goes on")
+            return
+        try:
+            _api.mark("complete")
+        except _api.Error as error:
+            log.warning("complete: %s", error)
+
     def stats(self) -> Dict[str, int]:
         """What has been restored and what it took (struct medusa_stats); {} outside of a restore."""
         return _api.stats()
