@@ -32,8 +32,8 @@ struct md_sample md_sample_plan(uint64_t size, uint32_t among)
 uint64_t md_sample_offset(const struct md_sample *sample, uint32_t window)
 {
 	uint64_t room = sample->of - sample->bytes;
-	return window + 1 == sample->windows ? room
-					     : room / (sample->windows - 1) * window & ~(uint64_t)(ALIGNMENT - 1);
+	uint64_t distance = room / (sample->windows - 1) / ALIGNMENT * ALIGNMENT;
+	return window + 1 == sample->windows ? room : window * distance;
 }
 
 bool md_sample_stays(const struct md_sample *sample, uint32_t window, uint32_t among)

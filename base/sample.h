@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Windows of equal size at even distances: the first begins where the memory does, the last ends where it does. */
+/* Windows of equal size at even distances; the first begins where the memory does, and the last ends where it does, a little further from the one before it. */
 struct md_sample {
 	uint64_t of;             /* bytes that are sampled */
 	uint32_t windows, bytes; /* bytes of one window; never 0, together at most half of what is sampled */

@@ -51,6 +51,9 @@ struct md_probe_session {
 	struct md_probe_copy **copies;
 	size_t copy_count;
 	uint64_t host_left; /* bytes that copies may still take there */
+	/* room on the device for windows of sampled state, twice so many bytes: before and after a replay */
+	CUdeviceptr windows;
+	uint64_t windows_room;
 };
 
 /*
@@ -70,6 +73,8 @@ struct md_probe_region {
 	struct md_probe_copy *copy; /* not owned */
 	struct md_sample sample;    /* SAMPLED */
 	uint8_t *windows;           /* SAMPLED: contents when the test began, one after the other */
+	bool gathered;              /* SAMPLED: ... or they are on the device, in the session's room */
+	uint64_t windows_at;        /* from there on */
 	uint8_t *written;           /* PRIVATE: a bit for each byte that the graph writes; NULL: none */
 };
 
@@ -105,6 +110,7 @@ struct md_capture_probe {
 	uint64_t scratch_size;
 	struct md_probe_region *regions;
 	uint32_t region_count, sampled_count;
+	uint64_t gathered_bytes; /* of windows on the device */
 	struct md_probe_span *spans;
 	size_t span_count, span_room;
 	struct md_probe_unit *units; /* units of small regions come first */

@@ -13,6 +13,7 @@
 #include "capture/probe/probe_variables.h"
 #include "capture/probe/regions.h"
 #include "capture/probe/spans.h"
+#include "capture/probe/windows.h"
 #include "capture/probe/written.h"
 #include "capture/record/given.h"
 #include "capture/record/graphs.h"
@@ -238,25 +239,6 @@ static enum md_status follow_pointers(struct md_capture_probe *probe, uint32_t i
 
 /* ---- state ---- */
 
-static enum md_status load_windows(struct md_capture_probe *probe, struct md_probe_region *region, struct md_error *err)
-{
-	struct md_probe_session *session = probe->session;
-	const struct md_sample *sample = &region->sample;
-	uint64_t bytes;
-	region->sample = md_sample_plan(region->size, probe->sampled_count);
-	bytes = (uint64_t)sample->windows * sample->bytes;
-	region->windows = malloc((size_t)bytes);
-	if (!region->windows)
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %llu bytes of samples",
-				    (unsigned long long)bytes);
-	session->device.moved_bytes += bytes;
-	for (uint32_t i = 0; i < sample->windows; i++)
-		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, region->windows + (size_t)i * sample->bytes,
-					region->address + md_sample_offset(sample, i), sample->bytes,
-					session->device.stream));
-	return md_cuda_call(err, cuStreamSynchronize, session->device.stream);
-}
-
 /* Regions that no graph of this session has copied or sampled yet are sampled from here on if they do not fit. */
 static enum md_status choose_sampled(struct md_capture_probe *probe, bool *sampled, struct md_error *err)
 {
@@ -309,11 +291,7 @@ static enum md_status load_state(struct md_capture_probe *probe, struct md_error
 		if (probe->regions[i].state)
 			MD_FORWARD(load_or_sample(probe, &probe->regions[i], sampled[i], err));
 	}
-	for (uint32_t i = 0; i < probe->region_count; i++) {
-		if (probe->regions[i].kind == MD_PROBE_REGION_SAMPLED && !probe->no_windows)
-			MD_FORWARD(load_windows(probe, &probe->regions[i], err));
-	}
-	return MD_OK;
+	return probe->no_windows ? MD_OK : md_capture_windows_keep(probe, err);
 }
 
 /* Memory that matters is mostly small: semaphores, tables. */
@@ -363,8 +341,7 @@ enum md_status md_capture_probe_collect(struct md_capture_probe *probe, const st
 
 void md_capture_probe_release(struct md_capture_probe *probe)
 {
-	for (uint32_t i = 0; i < probe->region_count; i++)
-		free(probe->regions[i].windows);
+	md_capture_windows_release(probe);
 	md_capture_written_release(probe);
 	md_capture_probe_drop_spans(probe);
 	free(probe->spans);

@@ -10,6 +10,7 @@
 #include "capture/probe/probe.h"
 #include "capture/probe/spans.h"
 #include "capture/probe/spread.h"
+#include "capture/probe/windows.h"
 #include "capture/record/graphs.h"
 
 /* Regions up to here are compared whole: the first replay may have written what was there already. */
@@ -48,8 +49,8 @@ static enum md_status keep_after(struct md_capture_probe *probe, struct md_probe
 	return MD_OK;
 }
 
-static enum md_status add_span(struct md_capture_probe *probe, struct md_probe_span new, const uint8_t *after,
-			       struct md_error *err)
+enum md_status md_capture_probe_add_span(struct md_capture_probe *probe, struct md_probe_span new, const uint8_t *after,
+					 struct md_error *err)
 {
 	struct md_probe_span *span = next_span(probe);
 	if (!span)
@@ -134,7 +135,7 @@ static enum md_status take_chunk(struct md_capture_probe *probe, const struct pa
 	const uint8_t *now = session->device.now + part->staged;
 	bool whole = add && is_whole(probe, region);
 	if (whole)
-		MD_FORWARD(add_span(
+		MD_FORWARD(md_capture_probe_add_span(
 		    probe, (struct md_probe_span){.address = address, .size = (uint32_t)size, .before = before}, now,
 		    err));
 	for (; md_change_next(before, now, size, &at, &end); at = end) {
@@ -142,11 +143,11 @@ static enum md_status take_chunk(struct md_capture_probe *probe, const struct pa
 		if (!add)
 			stray(probe, address + at, end - at);
 		else if (!whole)
-			MD_FORWARD(add_span(probe,
-					    (struct md_probe_span){.address = address + at,
-								   .size = (uint32_t)(end - at),
-								   .before = before + at},
-					    now + at, err));
+			MD_FORWARD(md_capture_probe_add_span(probe,
+							     (struct md_probe_span){.address = address + at,
+										    .size = (uint32_t)(end - at),
+										    .before = before + at},
+							     now + at, err));
 		MD_FORWARD(md_device_session_write(&session->device, address + at, before + at, end - at, err));
 	}
 	return MD_OK;
@@ -177,11 +178,11 @@ static enum md_status take_stretch(struct md_capture_probe *probe, const struct 
 {
 	uint64_t address = region->address + offset;
 	if (add)
-		MD_FORWARD(add_span(probe,
-				    (struct md_probe_span){.address = address,
-							   .size = (uint32_t)size,
-							   .device_before = region->copy->device + offset},
-				    NULL, err));
+		MD_FORWARD(md_capture_probe_add_span(
+		    probe,
+		    (struct md_probe_span){
+			.address = address, .size = (uint32_t)size, .device_before = region->copy->device + offset},
+		    NULL, err));
 	else
 		stray(probe, address, size);
 	return md_capture_copy_put_back(probe->session, region->copy, offset, size, err);
@@ -279,43 +280,6 @@ static enum md_status check_outputs(struct md_capture_probe *probe, bool add, st
 	return check_on_device(probe, add, err);
 }
 
-static enum md_status read_windows(struct md_capture_probe *probe, const struct md_probe_region *region, uint32_t from,
-				   uint32_t to, struct md_error *err)
-{
-	struct md_probe_session *session = probe->session;
-	const struct md_sample *sample = &region->sample;
-	session->device.moved_bytes += (uint64_t)(to - from) * sample->bytes;
-	for (uint32_t i = from; i < to; i++)
-		MD_FORWARD(
-		    md_cuda_call(err, cuMemcpyDtoHAsync_v2, session->device.now + (size_t)(i - from) * sample->bytes,
-				 region->address + md_sample_offset(sample, i), sample->bytes, session->device.stream));
-	return md_cuda_call(err, cuStreamSynchronize, session->device.stream);
-}
-
-/* Watches the windows that the replay changed, the first one, the last one, and some between. */
-static enum md_status watch_windows(struct md_capture_probe *probe, const struct md_probe_region *region,
-				    struct md_error *err)
-{
-	const struct md_sample *sample = &region->sample;
-	uint32_t batch = MD_PROBE_CHUNK_BYTES / sample->bytes;
-	for (uint32_t from = 0; from < sample->windows; from += batch) {
-		uint32_t to = sample->windows - from < batch ? sample->windows : from + batch;
-		MD_FORWARD(read_windows(probe, region, from, to, err));
-		for (uint32_t i = from; i < to; i++) {
-			const uint8_t *now = probe->session->device.now + (size_t)(i - from) * sample->bytes;
-			const uint8_t *before = region->windows + (size_t)i * sample->bytes;
-			probe->changed |= memcmp(now, before, sample->bytes) != 0;
-			if (md_sample_stays(sample, i, probe->sampled_count) || memcmp(now, before, sample->bytes))
-				MD_FORWARD(add_span(
-				    probe,
-				    (struct md_probe_span){.address = region->address + md_sample_offset(sample, i),
-							   .size = sample->bytes},
-				    now, err));
-		}
-	}
-	return MD_OK;
-}
-
 /* Makes the spans of the graph's outputs, before bound memory, which they may be part of, is put back. */
 static enum md_status watch_outputs(struct md_capture_probe *probe, struct md_error *err)
 {
@@ -323,7 +287,7 @@ static enum md_status watch_outputs(struct md_capture_probe *probe, struct md_er
 		const struct md_capture_output *output = &probe->outputs[i];
 		for (uint64_t at = 0, size; at < output->size; at += size) {
 			size = output->size - at < MD_PROBE_CHUNK_BYTES ? output->size - at : MD_PROBE_CHUNK_BYTES;
-			MD_FORWARD(add_span(
+			MD_FORWARD(md_capture_probe_add_span(
 			    probe, (struct md_probe_span){.address = output->address + at, .size = (uint32_t)size},
 			    NULL, err));
 		}
@@ -337,11 +301,7 @@ enum md_status md_capture_probe_find_spans(struct md_capture_probe *probe, struc
 	md_capture_probe_drop_spans(probe);
 	MD_FORWARD(watch_outputs(probe, err));
 	MD_FORWARD(check_outputs(probe, true, err));
-	for (uint32_t i = 0; i < probe->region_count; i++) {
-		if (probe->regions[i].kind == MD_PROBE_REGION_SAMPLED)
-			MD_FORWARD(watch_windows(probe, &probe->regions[i], err));
-	}
-	return MD_OK;
+	return md_capture_windows_watch(probe, err);
 }
 
 enum md_status md_capture_probe_check_outputs(struct md_capture_probe *probe, struct md_error *err)
