@@ -100,6 +100,8 @@ enum md_status md_device_forget_maps(struct md_device_session *session, CUstream
 /* ---- trying it out ---- */
 
 #define TRIED (3 * MD_DEVICE_GRAIN + 48) /* bytes: the last grain is not whole */
+#define OWN_TRIED (2 * MD_DEVICE_GRAIN * 4)
+#define OWN_SPOT 512
 
 /* Equal but for one bit at `at`, or wholly if that is TRIED: the kernel must say so. */
 static bool says(struct md_device_session *session, CUdeviceptr one, CUdeviceptr two, size_t at)
@@ -126,7 +128,7 @@ static bool says(struct md_device_session *session, CUdeviceptr one, CUdeviceptr
 static bool is_right(struct md_device_session *session)
 {
 	static const size_t places[] = {TRIED, 0, 15, 4095, 4096, 8191, 3 * MD_DEVICE_GRAIN, TRIED - 1};
-	CUdeviceptr memory = md_device_session_take(session, 2 * MD_DEVICE_GRAIN * 4);
+	CUdeviceptr memory = md_device_session_take(session, OWN_TRIED);
 	bool right = memory != 0;
 	for (size_t i = 0; right && i < sizeof(places) / sizeof(places[0]); i++)
 		right = says(session, memory, memory + 4 * MD_DEVICE_GRAIN, places[i]);
@@ -169,6 +171,7 @@ void md_device_differ_load(struct md_device_session *session)
 	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 	if (session->device_left)
 		result = md_device_kernel_load(kernel_text, "md_probe_differ", &session->module, &session->differ);
+	md_device_session_reserve(session, result ? OWN_SPOT : MD_DEVICE_GRAINS + OWN_TRIED + OWN_SPOT);
 	session->flags = result ? 0 : md_device_session_take(session, MD_DEVICE_GRAINS);
 	session->flag_bytes = session->flags ? malloc(MD_DEVICE_GRAINS) : NULL;
 	if (!session->flag_bytes || !is_right(session)) {
@@ -176,7 +179,7 @@ void md_device_differ_load(struct md_device_session *session)
 			 result ? md_cuda_error_name(result)
 				: "no device memory is left for the kernel, or the kernel failed its own test");
 		session->differ = NULL;
-		session->spot = md_device_session_take(session, 512);
+		session->spot = md_device_session_take(session, OWN_SPOT);
 	}
 }
 

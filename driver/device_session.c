@@ -24,9 +24,9 @@ static uint64_t spare_device_memory(uint64_t limit)
 	return spare < limit ? spare : limit;
 }
 
-static bool add_slab(struct md_device_session *session, uint64_t size)
+static bool add_slab(struct md_device_session *session, uint64_t size, uint64_t least)
 {
-	struct md_device_slab slab = {.size = size < SLAB_BYTES ? SLAB_BYTES : size};
+	struct md_device_slab slab = {.size = size < least ? least : size};
 	if (slab.size > session->device_left)
 		slab.size = size;
 	if (slab.size > session->device_left || !MD_ARRAY_EXTEND(session->slabs, session->slab_count) ||
@@ -46,13 +46,20 @@ CUdeviceptr md_device_session_take(struct md_device_session *session, uint64_t s
 	size = (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 	slab = session->slab_count ? &session->slabs[session->slab_count - 1] : NULL;
 	if (!slab || slab->size - slab->used < size) {
-		if (!add_slab(session, size))
+		if (!add_slab(session, size, SLAB_BYTES))
 			return 0;
 		slab = &session->slabs[session->slab_count - 1];
 	}
 	address = slab->base + slab->used;
 	slab->used += size;
 	return address;
+}
+
+bool md_device_session_reserve(struct md_device_session *session, uint64_t size)
+{
+	bool reserved = add_slab(session, size, 0);
+	session->own_slabs += reserved;
+	return reserved;
 }
 
 void md_device_session_cut_back(struct md_device_session *session, size_t slab_count, uint64_t used)
@@ -110,6 +117,21 @@ enum md_status md_device_session_open(struct md_device_session *session, uint64_
 	}
 	md_device_differ_load(session);
 	return MD_OK;
+}
+
+bool md_device_session_rest(struct md_device_session *session)
+{
+	if (md_cuda.cuStreamSynchronize(session->stream) != CUDA_SUCCESS)
+		return false;
+	session->moved_bytes = 0;
+	md_device_session_cut_back(session, session->own_slabs,
+				   session->own_slabs ? session->slabs[session->own_slabs - 1].used : 0);
+	return true;
+}
+
+void md_device_session_wake(struct md_device_session *session, uint64_t device_limit)
+{
+	session->device_left = spare_device_memory(device_limit);
 }
 
 void md_device_session_close(struct md_device_session *session)

@@ -27,8 +27,8 @@ struct md_device_session {
 	CUstream stream;
 	uint64_t device_left; /* bytes that slabs may still take */
 	struct md_device_slab *slabs;
-	size_t slab_count;
-	uint8_t *now; /* one chunk, page-locked if possible */
+	size_t slab_count, own_slabs; /* own: of the session itself, the first ones */
+	uint8_t *now;                 /* one chunk, page-locked if possible */
 	bool now_locked;
 	uint8_t *zeros; /* one chunk */
 	CUmodule module;
@@ -44,6 +44,14 @@ struct md_device_session {
 /* Opens a session in the current context. It takes at most device_limit, and leaves memory that others may need. */
 enum md_status md_device_session_open(struct md_device_session *session, uint64_t device_limit, struct md_error *err);
 void md_device_session_close(struct md_device_session *session);
+/*
+ * A session rests between uses: all device memory goes back but for what the session itself needs, some hundred KiB.
+ * False: the context is broken; close the session.
+ */
+bool md_device_session_rest(struct md_device_session *session);
+void md_device_session_wake(struct md_device_session *session, uint64_t device_limit);
+/* Takes a slab of this size for the session itself, when the session has no other slab yet. */
+bool md_device_session_reserve(struct md_device_session *session, uint64_t size);
 /* Device memory until the session closes or its slabs are cut back; 0 when there is no room. Aligned to 512. */
 CUdeviceptr md_device_session_take(struct md_device_session *session, uint64_t size);
 void md_device_session_cut_back(struct md_device_session *session, size_t slab_count, uint64_t used);

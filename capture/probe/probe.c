@@ -395,7 +395,7 @@ static void put_outcome(const struct md_capture_probe *probe, struct md_capture_
 	md_trace_put_probe(md_capture.writer, md_capture_next(), graph->id, result, why);
 }
 
-static void end_session(struct md_probe_session *session)
+static void end_session(struct md_probe_session *session) MD_CAPTURE_HELD
 {
 	CUcontext popped;
 	bool pushed = session->device.open && md_cuda.cuCtxPushCurrent_v2(session->device.context) == CUDA_SUCCESS;
@@ -563,6 +563,7 @@ void md_capture_probe_context(CUcontext context)
 	}
 	check_handed(&session, context);
 	end_session(&session);
+	md_capture_session_drop(context);
 	md_capture_constants_put(MD_CONSTANTS_NEW);
 	md_capture_unlock();
 	md_capture_variables_check(); /* a kernel that writes one shows by what its replays have left */

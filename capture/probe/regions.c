@@ -222,18 +222,49 @@ static enum md_status load(struct md_capture_probe *probe, struct md_probe_regio
 	return md_capture_copy_make(probe->session, region->kind, region->address, region->size, &region->copy, err);
 }
 
+static bool is_followed(const struct md_probe_region *region)
+{
+	return region->kind == MD_PROBE_REGION_PRIVATE || region->kind == MD_PROBE_REGION_VARIABLE;
+}
+
+/* Finds the pointers in regions [from, to), as far as no earlier graph's test has. */
+static enum md_status find_pointers(struct md_capture_probe *probe, uint32_t from, uint32_t to,
+				    struct md_error *err) MD_CAPTURE_HELD
+{
+	MD_AUTO_FREE struct md_probe_copy **copies = calloc(to - from + 1, sizeof(struct md_probe_copy *));
+	size_t count = 0;
+	if (!copies)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %u regions of memory", to - from);
+	for (uint32_t i = from; i < to; i++)
+		if (is_followed(&probe->regions[i]) && !probe->regions[i].copy->followed)
+			copies[count++] = probe->regions[i].copy;
+	return md_capture_copies_follow(probe->session, copies, count, err);
+}
+
 /* Private memory and variables may hold pointers to more private memory, which must be put back, too. */
 static enum md_status follow_pointers(struct md_capture_probe *probe, uint32_t index,
 				      struct md_error *err) MD_CAPTURE_HELD
 {
-	struct md_probe_copy *copy = probe->regions[index].copy;
-	MD_FORWARD(md_capture_copy_follow(probe->session, copy, err));
-	for (size_t i = 0; i < copy->pointer_count; i++) {
+	const struct md_probe_copy *copy = probe->regions[index].copy;
+	for (size_t i = 0; is_followed(&probe->regions[index]) && i < copy->pointer_count; i++) {
 		if (copy->pointers[i].whole)
 			continue;
 		MD_FORWARD(add_allocation(probe, copy->pointers[i].value, err));
 		md_capture_given_watch_words((const uint8_t *)&copy->pointers[i].value, sizeof(uint64_t));
 	}
+	return MD_OK;
+}
+
+/* Copies the regions [from, to), and adds those that they point to. */
+static enum md_status load_regions(struct md_capture_probe *probe, uint32_t from, uint32_t to,
+				   struct md_error *err) MD_CAPTURE_HELD
+{
+	for (uint32_t i = from; i < to; i++)
+		if (!probe->regions[i].state)
+			MD_FORWARD(load(probe, &probe->regions[i], err));
+	MD_FORWARD(find_pointers(probe, from, to, err));
+	for (uint32_t i = from; i < to; i++)
+		MD_FORWARD(follow_pointers(probe, i, err));
 	return MD_OK;
 }
 
@@ -324,13 +355,9 @@ enum md_status md_capture_probe_collect(struct md_capture_probe *probe, const st
 	for (size_t i = 0; i < graph->candidate_count; i++)
 		MD_FORWARD(add_candidate(probe, graph->candidates[i], err));
 	MD_FORWARD(add_variables(probe, graph, err));
-	for (uint32_t i = 0; i < probe->region_count; i++) { /* grows while it runs */
-		if (probe->regions[i].state)
-			continue;
-		MD_FORWARD(load(probe, &probe->regions[i], err));
-		if (probe->regions[i].kind == MD_PROBE_REGION_PRIVATE ||
-		    probe->regions[i].kind == MD_PROBE_REGION_VARIABLE)
-			MD_FORWARD(follow_pointers(probe, i, err));
+	for (uint32_t from = 0, to; from < probe->region_count; from = to) {
+		to = probe->region_count;
+		MD_FORWARD(load_regions(probe, from, to, err));
 	}
 	MD_FORWARD(load_state(probe, err));
 	if (probe->region_count)

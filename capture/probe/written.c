@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/cleanup.h"
 #include "capture/probe/copies.h"
 #include "capture/probe/poison.h"
 #include "capture/probe/probe.h"
@@ -100,32 +101,26 @@ static enum md_status look_on_host(struct md_capture_probe *probe, const struct 
 	return MD_OK;
 }
 
-/* Device memory with the piece's bytes from before the replay; 0: there is no such memory. */
-static enum md_status expect_on_device(struct md_capture_probe *probe, const struct piece *piece, uint64_t *out,
-				       struct md_error *err)
+/* Pieces that the device compares together, so that nobody waits for each of them. */
+#define MOST_PIECES 512
+
+struct batch {
+	size_t count, flags;
+	uint64_t expected; /* bytes in use of the device's expected chunk */
+	size_t first_flag[MOST_PIECES];
+	struct piece pieces[MOST_PIECES];
+};
+
+static size_t grains_of(const struct piece *piece)
 {
-	bool done = false;
-	*out = 0;
-	if (!probe->session->device.differ)
-		return MD_OK;
-	if (!piece->poisoned) {
-		*out = piece->region->copy->device ? piece->region->copy->device + piece->offset : 0;
-		return MD_OK;
-	}
-	if (!probe->device_expected && md_cuda.cuMemAlloc_v2(&probe->device_expected, MD_PROBE_CHUNK_BYTES))
-		probe->device_expected = 0;
-	if (probe->device_expected)
-		MD_FORWARD(md_capture_probe_expect_on_device(probe, piece->region, piece->offset, piece->size,
-							     probe->device_expected, &done, err));
-	*out = done ? probe->device_expected : 0;
-	return MD_OK;
+	return (size_t)((piece->size + MD_DEVICE_GRAIN - 1) / MD_DEVICE_GRAIN);
 }
 
 /* Looks at the bytes of grains that differ. */
-static enum md_status look_at_grains(struct md_capture_probe *probe, const struct piece *piece, size_t grains,
+static enum md_status look_at_grains(struct md_capture_probe *probe, const struct piece *piece, const uint8_t *flags,
 				     struct md_error *err)
 {
-	const uint8_t *flags = probe->session->device.flag_bytes;
+	size_t grains = grains_of(piece);
 	for (size_t at = 0, end; at < grains && !probe->written_lost; at = end) {
 		struct piece part = *piece;
 		for (; at < grains && !flags[at]; at++)
@@ -142,30 +137,75 @@ static enum md_status look_at_grains(struct md_capture_probe *probe, const struc
 	return MD_OK;
 }
 
+static enum md_status look_at_batch(struct md_capture_probe *probe, struct batch *batch, struct md_error *err)
+{
+	struct md_device_session *device = &probe->session->device;
+	if (!batch->count)
+		return MD_OK;
+	MD_FORWARD(md_device_differ_end(device, batch->flags, err));
+	for (size_t i = 0; i < batch->count; i++)
+		MD_FORWARD(look_at_grains(probe, &batch->pieces[i], device->flag_bytes + batch->first_flag[i], err));
+	batch->count = batch->flags = batch->expected = 0;
+	return MD_OK;
+}
+
+static bool has_room(const struct batch *batch, const struct piece *piece)
+{
+	return batch->count < MOST_PIECES && batch->flags + grains_of(piece) <= MD_DEVICE_GRAINS &&
+	       (!piece->poisoned || batch->expected + piece->size <= MD_PROBE_CHUNK_BYTES);
+}
+
+/* Device memory with the piece's bytes from before the replay; 0: there is no such memory. */
+static enum md_status expect_on_device(struct md_capture_probe *probe, struct batch *batch, const struct piece *piece,
+				       uint64_t *out, struct md_error *err)
+{
+	bool done = false;
+	*out = 0;
+	if (!piece->poisoned) {
+		*out = piece->region->copy->device ? piece->region->copy->device + piece->offset : 0;
+		return MD_OK;
+	}
+	if (!probe->device_expected && md_cuda.cuMemAlloc_v2(&probe->device_expected, MD_PROBE_CHUNK_BYTES))
+		probe->device_expected = 0;
+	if (probe->device_expected)
+		MD_FORWARD(md_capture_probe_expect_on_device(probe, piece->region, piece->offset, piece->size,
+							     probe->device_expected + batch->expected, &done, err));
+	*out = done ? probe->device_expected + batch->expected : 0;
+	batch->expected += done ? piece->size : 0;
+	return MD_OK;
+}
+
 /* The device finds the grains that differ, if it can. */
-static enum md_status look_at_piece(struct md_capture_probe *probe, const struct piece *piece, struct md_error *err)
+static enum md_status look_at_piece(struct md_capture_probe *probe, struct batch *batch, const struct piece *piece,
+				    struct md_error *err)
 {
 	struct md_device_session *device = &probe->session->device;
 	uint64_t address = piece->region->address + piece->offset, expected = 0;
-	size_t grains = (size_t)((piece->size + MD_DEVICE_GRAIN - 1) / MD_DEVICE_GRAIN);
-	if (md_device_differ_can(device, address, piece->size))
-		MD_FORWARD(expect_on_device(probe, piece, &expected, err));
+	if (!md_device_differ_can(device, address, piece->size))
+		return look_on_host(probe, piece, err);
+	if (!has_room(batch, piece))
+		MD_FORWARD(look_at_batch(probe, batch, err));
+	MD_FORWARD(expect_on_device(probe, batch, piece, &expected, err));
 	if (!expected || !md_device_differ_can(device, expected, piece->size))
 		return look_on_host(probe, piece, err);
-	MD_FORWARD(md_device_differ_begin(device, grains, err));
-	MD_FORWARD(md_device_differ_launch(device, address, expected, piece->size, 0, err));
-	MD_FORWARD(md_device_differ_end(device, grains, err));
-	return look_at_grains(probe, piece, grains, err);
+	if (!batch->count)
+		MD_FORWARD(md_device_differ_begin(device, MD_DEVICE_GRAINS, err));
+	MD_FORWARD(md_device_differ_launch(device, address, expected, piece->size, batch->flags, err));
+	batch->pieces[batch->count] = *piece;
+	batch->first_flag[batch->count++] = batch->flags;
+	batch->flags += grains_of(piece);
+	return MD_OK;
 }
 
 /* ---- all of private memory ---- */
 
-static enum md_status look_at_run(struct md_capture_probe *probe, const struct md_probe_run *run, struct md_error *err)
+static enum md_status look_at_run(struct md_capture_probe *probe, struct batch *batch, const struct md_probe_run *run,
+				  struct md_error *err)
 {
 	for (uint64_t at = 0, size; at < run->size && !probe->written_lost; at += size) {
 		struct piece piece = {&probe->regions[run->region], run->offset + at, 0, run->poisoned};
 		piece.size = size = run->size - at < MD_PROBE_CHUNK_BYTES ? run->size - at : MD_PROBE_CHUNK_BYTES;
-		MD_FORWARD(look_at_piece(probe, &piece, err));
+		MD_FORWARD(look_at_piece(probe, batch, &piece, err));
 	}
 	return MD_OK;
 }
@@ -173,10 +213,16 @@ static enum md_status look_at_run(struct md_capture_probe *probe, const struct m
 enum md_status md_capture_written_look(struct md_capture_probe *probe, struct md_error *err)
 {
 	unsigned seen = probe->word == 0 ? SEEN_ZERO : probe->word == UINT32_MAX ? SEEN_ONES : 0;
+	MD_AUTO_FREE struct batch *batch = calloc(1, sizeof(*batch));
+	if (!batch) {
+		probe->written_lost = true;
+		return MD_OK;
+	}
 	for (size_t at = 0; seen && at < probe->unit_count;) {
 		struct md_probe_run run = md_capture_probe_next_run(probe, &at, 0, probe->unit_count);
-		MD_FORWARD(look_at_run(probe, &run, err));
+		MD_FORWARD(look_at_run(probe, batch, &run, err));
 	}
+	MD_FORWARD(look_at_batch(probe, batch, err));
 	probe->written_seen |= seen;
 	return MD_OK;
 }

@@ -7,6 +7,7 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/map.h"
+#include "capture/probe/copies.h"
 #include "capture/record/given.h"
 #include "capture/record/graphs.h"
 #include "capture/record/touched.h"
@@ -92,7 +93,7 @@ static void note_free_memory(void) MD_CAPTURE_HELD
 {
 	size_t free_bytes, total;
 	if (md_cuda.cuMemGetInfo_v2(&free_bytes, &total) == CUDA_SUCCESS)
-		md_capture.free_after_instantiate = free_bytes;
+		md_capture.free_after_instantiate = free_bytes + md_capture_session_held();
 }
 
 void md_capture_graph_instantiated(CUgraph graph, CUgraphExec exec, uint64_t flags)
