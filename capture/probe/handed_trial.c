@@ -18,7 +18,7 @@
 #define UNIT_BYTES 4096
 #define SMALL_BYTES 512
 #define MOST_ALL (16ull << 20) /* bytes of private memory up to which all of it is looked at */
-#define NEAR 16384             /* bytes between two spots that are read with them: a copy of its own takes longer */
+#define NEAR (64u << 10)       /* bytes between two spots that are read with them: a copy of its own takes longer */
 
 void md_handed_trial_finish(struct md_handed_trial *trial)
 {

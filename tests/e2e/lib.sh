@@ -117,6 +117,11 @@ assert_equal() { # what, expected, got
 	[ "$2" = "$3" ] || fail "$1 to be '$2'" "'$3'"
 }
 
+assert_at_most() { # what, most, got; nothing is not little
+	checks=$((checks + 1))
+	[ "${3:-$(($2 + 1))}" -le "$2" ] || fail "$1 to be at most $2" "'${3:-}'"
+}
+
 assert_at_least() { # what, least, got
 	checks=$((checks + 1))
 	[ "${3:-0}" -ge "$2" ] || fail "$1 to be at least $2" "'$3'"

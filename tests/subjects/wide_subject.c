@@ -20,6 +20,7 @@
  *   KV_MIB=4650   of each layer
  *   POOL_MIB=48   private memory of graphs
  *   COPIES=100    different places that the engine copies from, unbound, in a segment that graphs use
+ *   HANDS=1       a node of each graph copies one of these places to another one
  * stdout: a hash of the outputs. stderr: seconds until all graphs are there, and until "ready" is over.
  */
 enum { MOST_LAYERS = 256, ROW = 32, GAP = 512, TENSOR = 256 << 10, SMALL = 2 << 20, SPOT = 4096 };
@@ -90,9 +91,20 @@ static void make_buffers(void)
 	bind("out", 0, out, row, MEDUSA_BIND_OUTPUT);
 }
 
-static void add_node(CUdeviceptr to, CUdeviceptr weight, CUdeviceptr from, int n)
+static CUdeviceptr place(int index)
 {
-	float bias = 0.5f;
+	return small + (size_t)index * SMALL / 2 / (size_t)copies / 512 * 512;
+}
+
+static void copy_small_things(void)
+{
+	static unsigned char bytes[SPOT];
+	for (int i = 0; i < copies; i++)
+		TRY(cuMemcpyDtoH_v2, bytes, place(i), 64 + (size_t)i % 512);
+}
+
+static void add_node(CUdeviceptr to, CUdeviceptr weight, CUdeviceptr from, int n, float bias)
+{
 	void *params[] = {&to, &weight, &from, &n, &bias};
 	TRY(cuLaunchKernel, scale_add, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
 }
@@ -111,18 +123,12 @@ static CUgraphExec capture(int graph)
 				 : i % 50 == 25  ? kv[layer] + ((size_t)graph << 20)
 				 : i % 600 == 37 ? small + SMALL / 2
 						 : pool + (size_t)i % room * row;
-		add_node(to, weight, from, n);
+		add_node(to, weight, from, n, 0.5f);
 		from = to;
 	}
+	if (number("SUBJECT_HANDS", 0))
+		add_node(place(copies - 1), weights[0], place(0), 8, 0);
 	return end_capture(stream);
-}
-
-static void copy_small_things(void)
-{
-	static unsigned char bytes[SPOT];
-	for (int i = 0; i < copies; i++)
-		TRY(cuMemcpyDtoH_v2, bytes, small + (size_t)i * SMALL / 2 / (size_t)copies / 512 * 512,
-		    64 + (size_t)i % 512);
 }
 
 static void set_input(int graph, float value)
