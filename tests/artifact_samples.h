@@ -251,6 +251,44 @@ static inline void sample_artifact(struct md_artifact *artifact)
 	artifact->graphs[3].nodes[0].params = md_arena_alloc(&artifact->graphs[3].arena, 256);
 }
 
+static inline void sample_cache_file(struct md_cache_folder *folder, const char *path, uint64_t size, bool noise)
+{
+	struct md_cache_file *file = &folder->files[folder->file_count++];
+	uint32_t random = (uint32_t)size | 1;
+	*file = (struct md_cache_file){.path = strdup(path), .size = size};
+	file->data = size ? sample_array((uint32_t)size, 1) : NULL;
+	for (uint64_t i = 0; i < size; i++) {
+		random = random * 1664525 + 1013904223;
+		file->data[i] = noise ? (uint8_t)(random >> 24) : (uint8_t)(i / 16);
+	}
+	file->hash = md_hash_bytes(size ? (const void *)file->data : "", size);
+}
+
+/* Two folders of caches: files without bytes, some that share a block, and one of `large` bytes, which has several. */
+static inline void sample_caches(struct md_artifact *artifact, uint64_t large)
+{
+	static const struct md_cache_folder folders[] = {
+	    {"VLLM_CACHE_ROOT", true, "torch_compile_cache", "/c/vllm", NULL, 0},
+	    {"triton", false, "", "/c/triton", NULL, 0}};
+	artifact->caches.folder_count = 2;
+	artifact->caches.folders = sample_array(2, sizeof(*artifact->caches.folders));
+	for (uint32_t i = 0; i < 2; i++) {
+		struct md_cache_folder *folder = &artifact->caches.folders[i];
+		folder->name = strdup(folders[i].name);
+		folder->variable = folders[i].variable;
+		folder->inside = strdup(folders[i].inside);
+		folder->path = strdup(folders[i].path);
+		folder->files = sample_array(6, sizeof(*folder->files));
+	}
+	sample_cache_file(&artifact->caches.folders[0], "a", 0, false);
+	sample_cache_file(&artifact->caches.folders[0], "b/c.py", 700, false);
+	sample_cache_file(&artifact->caches.folders[0], "b/d.so", large, true);
+	sample_cache_file(&artifact->caches.folders[0], "b-c", 33, false);
+	sample_cache_file(&artifact->caches.folders[0], "e", 0, false);
+	sample_cache_file(&artifact->caches.folders[1], "k.cubin", 5000, true);
+	artifact->caches.folders[0].files[2].executable = true;
+}
+
 /* A decode step: layers of 18 nodes, sizes, temporaries and some kernels depending on the batch. */
 enum { LARGE_GRAPHS = 35, LARGE_NODES = 450, LARGE_PERIOD = 18, LARGE_KERNELS = 40 };
 

@@ -414,7 +414,7 @@ Test(artifact, versions_and_features, .init = setup, .fini = teardown)
 	md_buf_init(&file);
 	md_buf_put(&file, data, size);
 	file.data[8] = 7;  /* a newer version that this reader may still read */
-	file.data[24] = 1; /* with an optional feature */
+	file.data[26] = 1; /* with an optional feature that nobody knows */
 	seal(&file, SECTIONS);
 	cr_assert(parse_copy(file.data, file.size, &err) == MD_OK, "%s", err.message);
 	md_buf_finish(&file);

@@ -204,7 +204,8 @@ static enum md_status check_stored(const struct md_artifact_reading *in, const s
 }
 
 static enum md_status expand_section(struct md_artifact_reading *in, const struct md_artifact_row *row,
-				     const void *stored, struct md_artifact *artifact, struct md_error *err)
+				     const struct md_section_kind *kind, const void *stored,
+				     struct md_artifact *artifact, struct md_error *err)
 {
 	MD_AUTO_FREE void *raw = md_budget_alloc(&in->budget, row->raw, 1);
 	if (!raw)
@@ -212,22 +213,23 @@ static enum md_status expand_section(struct md_artifact_reading *in, const struc
 	MD_FORWARD(md_zip_expand(stored, row->stored, raw, row->raw, err));
 	struct md_archive a;
 	md_archive_open_unpack(&a, raw, row->raw, &in->budget, err);
-	md_archive_record(&a, row->name, row->kind->visit, artifact, &in->state);
+	md_archive_record(&a, row->name, kind->visit, artifact, &in->state);
 	md_budget_give(&in->budget, row->raw);
 	return a.status;
 }
 
-static enum md_status read_section(struct md_artifact_reading *in, const struct md_artifact_row *row,
-				   struct md_artifact *artifact, struct md_error *err)
+enum md_status md_artifact_read_section(struct md_artifact_reading *in, const struct md_artifact_row *row,
+					const struct md_section_kind *kind, struct md_artifact *artifact,
+					struct md_error *err)
 {
 	struct stored stored;
 	enum md_status status = take_stored(in, row->offset, row->stored, &stored, err);
 	if (status == MD_OK)
 		status = check_stored(in, row, stored.bytes, err);
 	if (status == MD_OK)
-		status = expand_section(in, row, stored.bytes, artifact, err);
+		status = expand_section(in, row, kind, stored.bytes, artifact, err);
 	give_stored(in, &stored);
-	return status;
+	return locate(status, row, err);
 }
 
 /* Parts of the file: a cold start reads the graphs while images load already. */
@@ -242,9 +244,8 @@ static enum part part_of(const struct md_section_kind *kind)
 	return PART_HEAD;
 }
 
-/* NULL and MD_OK when there is no such section. */
-static enum md_status find_row(const struct md_artifact_reading *in, const char *name,
-			       const struct md_artifact_row **out, struct md_error *err)
+enum md_status md_artifact_find_row(const struct md_artifact_reading *in, const char *name,
+				    const struct md_artifact_row **out, struct md_error *err)
 {
 	*out = NULL;
 	for (uint32_t i = 0; i < in->head.count; i++) {
@@ -260,7 +261,7 @@ static enum md_status find_row(const struct md_artifact_reading *in, const char 
 static enum md_status read_seal(struct md_artifact_reading *in, const uint8_t *head, struct md_error *err)
 {
 	const struct md_artifact_row *row;
-	MD_FORWARD(find_row(in, MD_SIGNATURE_SECTION, &row, err));
+	MD_FORWARD(md_artifact_find_row(in, MD_SIGNATURE_SECTION, &row, err));
 	if (!row)
 		return MD_OK;
 	struct stored stored;
@@ -304,12 +305,12 @@ static enum md_status read_sections(struct md_artifact_reading *in, int parts, s
 		const struct md_artifact_row *found = NULL;
 		if (!(part_of(kind) & parts))
 			continue;
-		MD_FORWARD(find_row(in, kind->name, &found, err));
+		MD_FORWARD(md_artifact_find_row(in, kind->name, &found, err));
 		if (!found)
 			return md_error_set(err, MD_ERR_CORRUPT,
 					    "section \"%s\" is missing from the table at offset %" PRIu64, kind->name,
 					    in->head.table_offset);
-		MD_FORWARD(locate(read_section(in, found, artifact, err), found, err));
+		MD_FORWARD(md_artifact_read_section(in, found, kind, artifact, err));
 	}
 	return MD_OK;
 }
@@ -335,7 +336,7 @@ static enum md_status find_images(const struct md_artifact_reading *in, const st
 				  const struct md_artifact_row **row, struct md_error *err)
 {
 	struct md_error why = {0};
-	MD_FORWARD(find_row(in, MD_IMAGE_SECTION, row, err));
+	MD_FORWARD(md_artifact_find_row(in, MD_IMAGE_SECTION, row, err));
 	return locate_check(md_image_frames_check(artifact, *row ? (*row)->stored : 0, &why), in, &why, err);
 }
 
@@ -429,7 +430,8 @@ static enum md_status read_all(struct md_artifact_reading *in, const struct md_f
 	MD_FORWARD(check_strangers(in, err));
 	MD_FORWARD(md_artifact_reading_head(in, artifact, &images, err));
 	MD_FORWARD(read_graphs(in, artifact, err));
-	return read_images(in, images, artifact, err);
+	MD_FORWARD(read_images(in, images, artifact, err));
+	return md_caches_read(in, artifact, err);
 }
 
 static enum md_status read_source(const struct md_file_source *source, struct md_artifact *out,
@@ -496,8 +498,8 @@ static enum md_status find_file(const struct md_artifact_file *file, int *opened
 	return MD_OK;
 }
 
-static enum md_status check_trust(const struct md_artifact_signature *signature, const struct md_trust *trust,
-				  struct md_error *err)
+enum md_status md_artifact_check_trust(const struct md_artifact_signature *signature, const struct md_trust *trust,
+				       struct md_error *err)
 {
 	char text[MD_KEY_TEXT_BYTES];
 	if (!trust)
@@ -516,7 +518,7 @@ static enum md_status read_trusted(struct md_artifact_file *file, uint64_t size,
 {
 	const struct md_artifact_row *images = NULL;
 	MD_FORWARD(md_artifact_reading_begin(&(struct md_file_source){NULL, file->file.fd, size}, &file->in, err));
-	MD_FORWARD(check_trust(&file->in.seal.signature, trust, err));
+	MD_FORWARD(md_artifact_check_trust(&file->in.seal.signature, trust, err));
 	MD_FORWARD(md_artifact_reading_head(&file->in, artifact, &images, err));
 	file->images_offset = images ? images->offset : 0;
 	return MD_OK;

@@ -5,6 +5,7 @@
 
 #include "driver/alloc_sequence.h"
 #include "base/element.h"
+#include "format/artifact/caches.h"
 #include "format/fingerprint.h"
 #include "format/model.h"
 #include "format/signature.h"
@@ -16,7 +17,8 @@
 /*
  * File: header | section table | sections. Each section is msgpack in a zstd frame with an XXH3-64 checksum; the
  * section table and header have one of their own. Sections: fingerprint, allocations, bindings, kernels, images,
- * graphs, pointers, contents, kv, provenance. docs/format.md is normative.
+ * graphs, pointers, contents, kv, provenance; and image_data, caches, cache_data and signature, which may be missing.
+ * docs/format.md is normative.
  */
 
 enum md_binding_class {
@@ -201,6 +203,7 @@ struct md_artifact {
 	uint32_t content_count;
 	struct md_kv kv;
 	struct md_provenance provenance;
+	struct md_caches caches; /* empty in what a cold start opens: see md_cache_source_open */
 	struct md_artifact_signature signature;
 };
 

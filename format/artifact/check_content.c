@@ -304,5 +304,6 @@ enum md_status md_artifact_check_graphs(const struct md_artifact *artifact, stru
 enum md_status md_artifact_check(const struct md_artifact *artifact, struct md_error *err)
 {
 	MD_FORWARD(md_artifact_check_head(artifact, err));
-	return md_artifact_check_graphs(artifact, err);
+	MD_FORWARD(md_artifact_check_graphs(artifact, err));
+	return md_caches_check(&artifact->caches, err);
 }

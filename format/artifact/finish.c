@@ -61,6 +61,7 @@ void md_artifact_finish(struct md_artifact *artifact)
 	}
 	for (uint32_t i = 0; i < artifact->alloc_count; i++)
 		free(artifact->allocs[i].variable);
+	md_caches_finish(&artifact->caches);
 	md_fingerprint_finish(&artifact->fingerprint);
 	free(artifact->allocs);
 	free(artifact->bindings);

@@ -51,6 +51,8 @@
 	 MD_FEATURE_NEIGHBOURS | MD_FEATURE_ADDRESSES | MD_FEATURE_GROUPS | MD_FEATURE_LIMITS |                        \
 	 MD_FEATURE_PLACES) /* required bits that this reader knows */
 
+#define MD_OPTION_CACHES 1u /* optional: the file has files of caches, which a reader may leave alone */
+
 #define MD_SIGNATURE_SECTION "signature"
 
 struct md_artifact_row {
@@ -127,5 +129,17 @@ enum md_status md_artifact_reading_begin(const struct md_file_source *source, st
 enum md_status md_artifact_reading_head(struct md_artifact_reading *in, struct md_artifact *artifact,
 					const struct md_artifact_row **images, struct md_error *err);
 void md_artifact_reading_finish(struct md_artifact_reading *in);
+/* NULL and MD_OK when there is no such section. */
+enum md_status md_artifact_find_row(const struct md_artifact_reading *in, const char *name,
+				    const struct md_artifact_row **out, struct md_error *err);
+/* Checks and reads one section; the error names it. */
+enum md_status md_artifact_read_section(struct md_artifact_reading *in, const struct md_artifact_row *row,
+					const struct md_section_kind *kind, struct md_artifact *artifact,
+					struct md_error *err);
+/* MD_ERR_MISMATCH if there is a list of trusted keys, and the file is not signed by one of them. */
+enum md_status md_artifact_check_trust(const struct md_artifact_signature *signature, const struct md_trust *trust,
+				       struct md_error *err);
+/* cache_sections.c: files of caches, with their bytes. */
+enum md_status md_caches_read(struct md_artifact_reading *in, struct md_artifact *artifact, struct md_error *err);
 
 #endif

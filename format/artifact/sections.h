@@ -22,6 +22,7 @@ extern const struct md_section_kind md_section_kinds[MD_SECTION_COUNT];
 struct md_section_state {
 	uint32_t *bases; /* by graph: the base graph or MD_NO_BASE */
 	uint32_t base_count;
+	struct md_caches *caches;      /* whose blocks were made; writing only */
 	struct md_image_frame *frames; /* by image; writing only */
 	uint32_t image_at;             /* the image whose turn it is; writing only */
 };
@@ -44,6 +45,16 @@ enum md_status md_image_frame_read(struct md_artifact *artifact, uint32_t index,
 				   struct md_budget *budget, struct md_error *err);
 /* Fails when an image is stored but was not read: such an artifact cannot be written or printed. */
 enum md_status md_image_frames_complete(const struct md_artifact *artifact, struct md_error *err);
+
+/*
+ * cache_sections.c: files of caches, in two sections that are there together or not at all. Writing appends the bytes of
+ * cache_data to body and makes the blocks, which the caller finishes.
+ */
+#define MD_CACHE_SECTION "caches"
+#define MD_CACHE_DATA_SECTION "cache_data"
+extern const struct md_section_kind md_cache_section_kind;
+enum md_status md_caches_write(const struct md_caches *caches, struct md_caches *made, struct md_buf *body,
+			       struct md_error *err);
 
 /* check_content.c: md_artifact_check in two parts, of what is read first and of graphs and contents. */
 enum md_status md_artifact_check_head(const struct md_artifact *artifact, struct md_error *err);

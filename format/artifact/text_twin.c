@@ -7,8 +7,9 @@
 #include "format/codec/columns.h"
 
 #define TEXT_VERSION 1
-#define SIGNATURE "[signature]" /* the last section, of signed artifacts */
-#define BUDGET_MAX (4ull << 30) /* bytes */
+#define CACHES "[" MD_CACHE_SECTION "]" /* behind the others, of artifacts with caches */
+#define SIGNATURE "[signature]"         /* the last section, of signed artifacts */
+#define BUDGET_MAX (4ull << 30)         /* bytes */
 
 /* ---- nodes ---- */
 
@@ -238,6 +239,10 @@ static void visit_sections(struct md_archive *a, struct md_artifact *artifact)
 		if (kind->text)
 			md_archive_record(a, keyword, kind->visit, artifact, NULL);
 	}
+	if (a->status != MD_OK)
+		return;
+	if (a->ops->reading ? md_archive_text_next(a, CACHES) : artifact->caches.folder_count != 0)
+		md_archive_record(a, CACHES, md_cache_section_kind.visit, artifact, NULL);
 	if (a->status != MD_OK)
 		return;
 	if (a->ops->reading ? md_archive_text_next(a, SIGNATURE) : artifact->signature.present)

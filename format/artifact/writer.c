@@ -143,16 +143,34 @@ static enum md_status encode_section(const struct md_section_kind *kind, const s
 }
 
 /*
- * Appends the frames behind the sections that have their places. The row has no checksum, because each frame has one.
+ * Appends frames behind the section that has their places. The row has no checksum, because each frame has one.
  */
-static void append_images(const struct md_buf *images, uint64_t raw, struct md_artifact_layout *out)
+static void append_frames(const char *name, const struct md_buf *frames, uint64_t raw, struct md_artifact_layout *out)
 {
-	out->rows[out->head.count++] = (struct md_artifact_row){.name = MD_IMAGE_SECTION,
-								.offset = out->body.size,
-								.stored = images->size,
-								.raw = raw,
-								.codec = MD_CODEC_FRAMES};
-	md_buf_put(&out->body, images->data, images->size);
+	struct md_artifact_row *row = &out->rows[out->head.count++];
+	*row = (struct md_artifact_row){
+	    .offset = out->body.size, .stored = frames->size, .raw = raw, .codec = MD_CODEC_FRAMES};
+	strncpy(row->name, name, MD_ROW_NAME_BYTES);
+	md_buf_put(&out->body, frames->data, frames->size);
+}
+
+static enum md_status encode_caches(const struct md_artifact *artifact, struct md_artifact_layout *out,
+				    struct md_error *err)
+{
+	struct md_caches made = {0};
+	struct md_section_state state = {.caches = &made};
+	struct md_buf blocks;
+	if (!artifact->caches.folder_count)
+		return MD_OK;
+	md_buf_init(&blocks);
+	enum md_status status = md_caches_write(&artifact->caches, &made, &blocks, err);
+	if (status == MD_OK)
+		status = encode_section(&md_cache_section_kind, artifact, &state, out, err);
+	if (status == MD_OK)
+		append_frames(MD_CACHE_DATA_SECTION, &blocks, md_caches_bytes(&artifact->caches), out);
+	md_buf_finish(&blocks);
+	md_caches_finish(&made);
+	return status;
 }
 
 static enum md_status encode_sections(const struct md_artifact *artifact, struct md_image_frame *frames,
@@ -166,7 +184,9 @@ static enum md_status encode_sections(const struct md_artifact *artifact, struct
 	for (int i = 0; i < MD_SECTION_COUNT && status == MD_OK; i++)
 		status = encode_section(&md_section_kinds[i], artifact, &state, out, err);
 	if (status == MD_OK && md_artifact_features(artifact) & MD_FEATURE_FRAMES)
-		append_images(&images, raw, out);
+		append_frames(MD_IMAGE_SECTION, &images, raw, out);
+	if (status == MD_OK)
+		status = encode_caches(artifact, out, err);
 	if (status == MD_OK && out->body.failed)
 		status = md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the sections");
 	md_buf_finish(&images);
@@ -179,7 +199,8 @@ enum md_status md_artifact_write(const struct md_artifact *artifact, const char 
 {
 	struct md_artifact_layout layout = {.head = {.version = MD_ARTIFACT_VERSION,
 						     .oldest_reader = MD_ARTIFACT_OLDEST_READER,
-						     .required = md_artifact_features(artifact)}};
+						     .required = md_artifact_features(artifact),
+						     .optional = artifact->caches.folder_count ? MD_OPTION_CACHES : 0}};
 	MD_FORWARD(md_artifact_check(artifact, err));
 	MD_AUTO_FREE struct md_image_frame *frames = calloc((size_t)artifact->image_count + 1, sizeof(*frames));
 	if (!frames)

@@ -10,7 +10,7 @@
 
 /*
  * craft list IN                                      every key of the sections, once: SECTION KEY number|text|other
- * craft IN OUT SECTION KEY NUMBER|nil|absent [N|all] the N-th one of that key (from 0), or each of them
+ * craft IN OUT SECTION KEY NUMBER|nil|absent|text=TEXT [N|all] the N-th one of that key (from 0), or each of them
  */
 
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size)
@@ -126,6 +126,15 @@ static bool change(struct md_buf *buf, const struct spot *spot, const char *valu
 		return leave_out(buf, spot);
 	if (!strcmp(value, "nil")) {
 		splice(buf, spot->value, spot->end, "\xc0", 1);
+		return true;
+	}
+	if (!strncmp(value, "text=", 5)) {
+		size_t size = strlen(value + 5);
+		uint8_t text[3 + 4096] = {0xda, (uint8_t)(size >> 8), (uint8_t)size};
+		if (size > 4096)
+			return false;
+		memcpy(text + 3, value + 5, size);
+		splice(buf, spot->value, spot->end, text, 3 + size);
 		return true;
 	}
 	uint64_t number = *value == '-' ? (uint64_t)strtoll(value, NULL, 0) : strtoull(value, NULL, 0);

@@ -112,6 +112,12 @@ static void write_artifacts(void)
 	artifact.provenance.verification = strdup("graphs that were not compared were allowed");
 	write_artifact("ok-uncompared", "ok-uncompared", &artifact);
 	md_artifact_finish(&artifact);
+	sample_artifact(&artifact);
+	sample_caches(&artifact, 900);
+	write_artifact("ok-caches", "ok-caches", &artifact);
+	md_artifact_finish(&artifact);
+	snprintf(path, sizeof(path), "%s", name("artifact", "ok-caches"));
+	check(md_artifact_sign(path, name("artifact", "ok-caches-signed"), &key, &err), &err);
 	artifact = (struct md_artifact){0};
 	write_artifact("ok-empty", "ok-empty", &artifact);
 	md_artifact_finish(&artifact);

@@ -32,6 +32,26 @@ static bool read_images(const struct md_artifact_file *file, const struct md_art
 	return all;
 }
 
+/* Caches are read by themselves, too, block by block. */
+static bool read_caches(const char *path)
+{
+	struct md_cache_source *source = NULL;
+	struct md_error err = {0};
+	const struct md_caches none = {0}, *caches = &none;
+	bool all = md_cache_source_open(path, &source, &err) == MD_OK;
+	all = all && (!source || md_cache_source_index(source, NULL, &caches, &err) == MD_OK);
+	FUZZ_REQUIRE(all || (err.status && *err.message), "the caches were refused without saying why");
+	for (uint32_t i = 0; i < caches->block_count && all; i++) {
+		uint8_t *stored = malloc(caches->blocks[i].stored + 1), *raw = malloc(caches->blocks[i].raw);
+		all = stored && raw && md_cache_source_read(source, i, stored, raw, &err) == MD_OK;
+		FUZZ_REQUIRE(all || *err.message, "a block was refused without saying why");
+		free(stored);
+		free(raw);
+	}
+	md_cache_source_close(source);
+	return all;
+}
+
 static bool read_in_parts(const char *path)
 {
 	struct md_artifact_file *file;
@@ -45,7 +65,7 @@ static bool read_in_parts(const char *path)
 	good = good && read_images(file, &artifact);
 	md_artifact_close(file);
 	md_artifact_finish(&artifact);
-	return good;
+	return good && read_caches(path);
 }
 
 /* The lazy reader reads a file: one in memory, which is emptied and filled for each input. */
