@@ -5,15 +5,45 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <stdlib.h>
 #include <string.h>
 
-struct md_hash md_hash_bytes(const void *data, size_t size)
+static struct md_hash in_order(XXH128_hash_t value)
 {
 	struct md_hash hash;
 	XXH128_canonical_t canonical;
-	XXH128_canonicalFromHash(&canonical, XXH3_128bits(data, size));
+	XXH128_canonicalFromHash(&canonical, value);
 	memcpy(hash.bytes, canonical.digest, sizeof(hash.bytes));
 	return hash;
+}
+
+struct md_hash md_hash_bytes(const void *data, size_t size)
+{
+	return in_order(XXH3_128bits(data, size));
+}
+
+struct md_hash_stream {
+	XXH3_state_t xxh;
+};
+
+struct md_hash_stream *md_hash_stream_begin(void)
+{
+	struct md_hash_stream *state = aligned_alloc(_Alignof(struct md_hash_stream), sizeof(*state));
+	if (state)
+		XXH3_128bits_reset(&state->xxh);
+	return state;
+}
+
+void md_hash_stream_add(struct md_hash_stream *state, const void *data, size_t size)
+{
+	XXH3_128bits_update(&state->xxh, data, size);
+}
+
+void md_hash_stream_finish(struct md_hash_stream *state, struct md_hash *hash)
+{
+	if (state && hash)
+		*hash = in_order(XXH3_128bits_digest(&state->xxh));
+	free(state);
 }
 
 uint64_t md_hash_checksum(const void *data, size_t size)

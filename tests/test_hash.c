@@ -52,3 +52,23 @@ Test(hash, refuses_other_text)
 		cr_assert_not(md_hash_parse(texts[i], &parsed), "\"%s\"", texts[i]);
 	cr_assert_eq(parsed.bytes[0], 5, "outputs are set on success alone");
 }
+
+Test(hash, of_pieces_is_that_of_the_whole)
+{
+	uint8_t bytes[5000];
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		bytes[i] = (uint8_t)(i * 7);
+	struct md_hash whole = md_hash_bytes(bytes, sizeof(bytes)), pieces;
+	for (size_t piece = 1; piece <= sizeof(bytes); piece += 333) {
+		struct md_hash_stream *state = md_hash_stream_begin();
+		cr_assert(state, "a state");
+		for (size_t at = 0; at < sizeof(bytes); at += piece)
+			md_hash_stream_add(state, bytes + at, sizeof(bytes) - at < piece ? sizeof(bytes) - at : piece);
+		md_hash_stream_finish(state, &pieces);
+		cr_assert(md_hash_equal(&whole, &pieces), "in pieces of %zu bytes", piece);
+	}
+	md_hash_stream_finish(md_hash_stream_begin(), &pieces);
+	whole = md_hash_bytes("", 0);
+	cr_assert(md_hash_equal(&whole, &pieces), "no bytes");
+	md_hash_stream_finish(NULL, &pieces);
+}

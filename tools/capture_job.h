@@ -17,7 +17,8 @@
 #include "tools/workplace.h"
 
 struct md_job_wish { /* the command line */
-	struct md_argument_list vary;
+	struct md_argument_list vary, with_cache;
+	uint64_t cache_limit; /* bytes */
 	const char *output, *until, *second, *nondeterministic;
 	struct md_tolerance tolerance;
 	bool single, keep_traces, store_images, no_images, no_verify, allow_uncompared, accept_unvaried;
@@ -49,6 +50,10 @@ int md_job_capture(struct md_job *job, unsigned index);
 int md_job_analyze(struct md_job *job);
 /* The restored graphs against live ones, from a file that does not have the final name yet. */
 int md_job_verify(struct md_job *job);
+/* Whether the caches can be packed, as far as they are there (capture_caches.c). */
+int md_job_check_caches(struct md_job *job);
+/* Reads them into the artifact. */
+enum md_status md_job_pack_caches(struct md_job *job, struct md_error *err);
 /* The artifact gets its name; an exit code in any case (capture_publish.c). */
 int md_job_publish(struct md_job *job);
 /* Traces that the user wants, or that explain a failure, come out of the workplace. */

@@ -109,6 +109,7 @@ static enum md_status write_artifact(struct md_job *job, struct md_error *err)
 {
 	char path[PATH_MAX + 32];
 	snprintf(path, sizeof(path), "%s/artifact.medusa", job->workplace.folder);
+	MD_FORWARD(md_job_pack_caches(job, err));
 	if (md_artifact_write(&job->artifact, path, &job->sizes, err) != MD_OK)
 		return md_error_prefix(err, "%s", job->wish->output);
 	MD_FORWARD(md_file_check_output(job->workplace.output, err));

@@ -464,6 +464,7 @@ bool md_diff_artifacts(const struct md_artifact *a, const struct md_artifact *b,
 	if (!out->failed)
 		md_diff_contents(out);
 	diff_kv(out);
+	md_diff_caches(out);
 	for (size_t i = 0; i < out->count; i++)
 		out->real += !out->list[i].chance;
 	return !out->failed;

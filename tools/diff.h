@@ -80,5 +80,6 @@ void md_diff_place_text(const struct md_artifact *artifact, uint32_t alloc, int6
 void md_diff_graphs(struct md_diff *diff);
 /* Compares left-out graphs and contents; call it after the graphs, whose pointers have shown the places. */
 void md_diff_contents(struct md_diff *diff);
+void md_diff_caches(struct md_diff *diff);
 
 #endif

@@ -195,6 +195,23 @@ static void put_kv(struct md_json *json, const struct md_kv *kv)
 	md_json_end(json);
 }
 
+static void put_caches(struct md_json *json, const struct md_caches *caches)
+{
+	md_json_list(json, "caches");
+	for (uint32_t i = 0; i < caches->folder_count; i++) {
+		const struct md_cache_folder *folder = &caches->folders[i];
+		md_json_object(json, NULL);
+		md_json_text(json, "name", folder->name);
+		md_json_bool(json, "variable", folder->variable);
+		md_json_text(json, "inside", folder->inside);
+		md_json_text(json, "path", folder->path);
+		md_json_number(json, "files", folder->file_count);
+		md_json_number(json, "bytes", md_cache_folder_bytes(folder));
+		md_json_end(json);
+	}
+	md_json_end(json);
+}
+
 void md_inspect_json(const char *path, const struct md_artifact *artifact, const struct md_artifact_sizes *sizes,
 		     FILE *out)
 {
@@ -210,6 +227,7 @@ void md_inspect_json(const char *path, const struct md_artifact *artifact, const
 	put_kernels(&json, artifact);
 	put_memory(&json, artifact);
 	put_kv(&json, &artifact->kv);
+	put_caches(&json, &artifact->caches);
 	md_json_number(&json, "file_bytes", sizes->file);
 	md_json_real(&json, "bytes_per_node", md_inspect_bytes_per_node(artifact, sizes));
 	md_json_list(&json, "sections");

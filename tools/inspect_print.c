@@ -241,6 +241,24 @@ static void print_kv(const struct md_kv *kv, FILE *out)
 	    md_table_format_bytes(kv->graph_bytes, text[3]));
 }
 
+static void print_caches(const struct md_caches *caches, FILE *out)
+{
+	struct md_table table;
+	if (!caches->folder_count)
+		return;
+	fprintf(out, "\ncaches\n");
+	md_table_init(&table, "NAME|INSIDE|>FILES|>SIZE|CAPTURED IN");
+	for (uint32_t i = 0; i < caches->folder_count; i++) {
+		const struct md_cache_folder *folder = &caches->folders[i];
+		md_table_cell(&table, "%s", folder->name);
+		md_table_cell(&table, "%s", folder->inside);
+		md_table_cell(&table, "%" PRIu32, folder->file_count);
+		md_table_bytes(&table, md_cache_folder_bytes(folder));
+		md_table_cell(&table, "%s", folder->path);
+	}
+	md_table_print(&table, 2, out);
+}
+
 static void print_sections(const struct md_artifact *artifact, const struct md_artifact_sizes *sizes, FILE *out)
 {
 	struct md_table table;
@@ -277,6 +295,7 @@ void md_inspect_print(const char *path, const struct md_artifact *artifact, cons
 	print_images(artifact, out);
 	print_memory(artifact, out);
 	print_kv(&artifact->kv, out);
+	print_caches(&artifact->caches, out);
 	print_sections(artifact, sizes, out);
 	print_stages(&artifact->provenance, out);
 }

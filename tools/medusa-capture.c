@@ -6,12 +6,13 @@
 #include <string.h>
 
 #include "analyze/analyze.h"
+#include "tools/cache_pack.h"
 #include "tools/capture_job.h"
 #include "tools/engine_device.h"
 #include "tools/stop.h"
 
 static struct md_job_wish wish;
-static const char *device;
+static const char *device, *cache_limit;
 
 static const struct md_option options[] = {
     {.name = "output", .letter = 'o', .argument = "FILE", .value = &wish.output, .help = "The artifact to write."},
@@ -24,6 +25,14 @@ static const struct md_option options[] = {
      .argument = "PATTERN",
      .list = &wish.vary,
      .help = "Arguments (--port=*) that may differ at a cold start; may be repeated."},
+    {.name = "with-cache",
+     .argument = "DIR",
+     .list = &wish.with_cache,
+     .help = "Pack this folder of a compiler's cache; VARIABLE=DIR names it; may be repeated."},
+    {.name = "cache-limit",
+     .argument = "BYTES",
+     .value = &cache_limit,
+     .help = "The most bytes of such folders (300M, 2G; default 1G)."},
     {.name = "second",
      .argument = "COMMAND",
      .value = &wish.second,
@@ -77,8 +86,12 @@ static int carry_out(struct md_job *job)
 	job->repeat.stop = wish.stop || md_job_asks_engine(job);
 	if (result < 0)
 		result = md_job_capture(job, 0);
+	if (result < 0)
+		result = md_job_check_caches(job);
 	if (result < 0 && !wish.single)
 		result = md_job_capture(job, 1);
+	if (result < 0)
+		result = md_job_check_caches(job);
 	if (result < 0)
 		result = md_job_analyze(job);
 	if (result < 0)
@@ -160,6 +173,9 @@ int main(int argc, char *argv[])
 					      "--allow-uncompared: with --no-verify or --single nothing is compared");
 	if (md_analyze_time(created, &err) != MD_OK)
 		return md_options_usage_error(&command, "%s", err.message);
+	wish.cache_limit = MD_CACHE_LIMIT;
+	if (cache_limit && md_cache_limit_parse(cache_limit, &wish.cache_limit, &err) != MD_OK)
+		return md_options_usage_error(&command, "--cache-limit: %s", err.message);
 	result = md_tolerance_take(&command, wish.nondeterministic, &wish.tolerance);
 	if (result < 0)
 		result = md_device_choose(&command, device);

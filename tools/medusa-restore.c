@@ -8,17 +8,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tools/cache_unpack.h"
 #include "tools/engine_device.h"
 #include "tools/options.h"
 #include "tools/run.h"
 
 static const char *resolve_order, *device;
+static struct md_cache_wish caches;
 
 static const struct md_option options[] = {
     {.name = "resolve",
      .argument = "ORDER",
      .value = &resolve_order,
      .help = "Where kernels may come from: a list of loaded, stored, trigger."},
+    MD_CACHE_OPTIONS(caches),
     MD_DEVICE_OPTION(device),
 };
 
@@ -94,9 +97,15 @@ int main(int argc, char *argv[])
 		return md_options_usage_error(&command, "put the command that starts the engine after --");
 	if (resolve_order && bad_order(resolve_order))
 		return MD_EXIT_USAGE;
+	result = md_cache_wish_check(&command, &caches);
+	if (result >= 0)
+		return result;
 	result = find_artifact(arguments.files[0], artifact);
 	if (result)
 		return result;
 	result = md_device_choose(&command, device);
-	return result >= 0 ? result : become(artifact, arguments.command);
+	if (result >= 0)
+		return result;
+	md_cache_unpack(&command, artifact, &caches);
+	return become(artifact, arguments.command);
 }

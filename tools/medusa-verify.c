@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "format/artifact/artifact.h"
+#include "tools/cache_unpack.h"
 #include "tools/engine_device.h"
 #include "tools/options.h"
 #include "tools/stop.h"
@@ -16,11 +17,13 @@
 static const char *junit_path, *until;
 static const char *nondeterministic, *device;
 static struct md_tolerance tolerance;
+static struct md_cache_wish caches;
 static bool as_json, allow_uncompared, accept_unvaried, stop;
 
 static const struct md_option options[] = {
     {.name = "junit", .argument = "FILE", .help = "Write JUnit XML, one test case a graph.", .value = &junit_path},
     {.name = "nondeterministic", .argument = "ULPS", .help = MD_TOLERANCE_HELP, .value = &nondeterministic},
+    MD_CACHE_OPTIONS(caches),
     MD_DEVICE_OPTION(device),
     {.name = "accept-unvaried",
      .help = "Accept graphs whose inputs held the same bytes in every comparison.",
@@ -186,8 +189,13 @@ int main(int argc, char *argv[])
 		return md_options_usage_error(&command, MD_STOP_USAGE);
 	result = md_tolerance_take(&command, nondeterministic, &tolerance);
 	if (result < 0)
+		result = md_cache_wish_check(&command, &caches);
+	if (result < 0)
 		result = check_artifact(arguments.files[0]);
 	if (result < 0)
 		result = md_device_choose(&command, device);
-	return result >= 0 ? result : verify(arguments.files[0], arguments.command);
+	if (result >= 0)
+		return result;
+	md_cache_unpack(&command, arguments.files[0], &caches); /* as a cold start does */
+	return verify(arguments.files[0], arguments.command);
 }

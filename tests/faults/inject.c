@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Preloaded into a process under test: the n-th allocation, or the n-th use of a file, of named objects fails. */
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -257,6 +259,52 @@ MD_EXPORT int open(const char *path, int flags, ...)
 	TAKE("open")
 	FAIL_FILE("open", EMFILE, -1)
 	return real(path, flags, mode);
+}
+
+MD_EXPORT int openat(int at, const char *path, int flags, ...)
+{
+	REAL(int, "openat", int, const char *, int, ...)
+	va_list args;
+	va_start(args, flags);
+	unsigned mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(args, unsigned) : 0;
+	va_end(args);
+	FAIL_FILE("openat", EMFILE, -1)
+	return real(at, path, flags, mode);
+}
+
+MD_EXPORT DIR *fdopendir(int fd)
+{
+	REAL(DIR *, "fdopendir", int)
+	FAIL_FILE("fdopendir", ENOMEM, NULL)
+	return real(fd);
+}
+
+MD_EXPORT int mkdirat(int at, const char *path, mode_t mode)
+{
+	REAL(int, "mkdirat", int, const char *, mode_t)
+	FAIL_FILE("mkdirat", ENOSPC, -1)
+	return real(at, path, mode);
+}
+
+MD_EXPORT int renameat2(int from_at, const char *from, int to_at, const char *to, unsigned flags)
+{
+	REAL(int, "renameat2", int, const char *, int, const char *, unsigned)
+	FAIL_FILE("renameat2", ENOSPC, -1)
+	return real(from_at, from, to_at, to, flags);
+}
+
+MD_EXPORT int unlinkat(int at, const char *path, int flags)
+{
+	REAL(int, "unlinkat", int, const char *, int)
+	FAIL_FILE("unlinkat", EIO, -1)
+	return real(at, path, flags);
+}
+
+MD_EXPORT int flock(int fd, int operation)
+{
+	REAL(int, "flock", int, int)
+	FAIL_FILE("flock", ENOLCK, -1)
+	return real(fd, operation);
 }
 
 MD_EXPORT int mkostemp(char *path, int flags)

@@ -11,6 +11,7 @@ own_opens=(':!hostcuda/ipc.c' # /proc/PID/fd/N
 	':!tools/family.c'          # /proc/PID/stat
 	':!tools/verify_report.c'   # a report of its own
 	':!tools/workplace.c' ':!tools/preload.c' ':!tools/folder.c' # folders of their own, and a lock
+	':!tools/cache_pack.c' ':!tools/cache_tree.c' ':!tools/cache_write.c' # files below a folder, which no link leads out of
 	':!tools/options.c')        # standard descriptors that the caller has closed
 own_maps=(':!models/llama/gguf.c') # the reference engine's weights: gigabytes, and its own
 

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Unpacks the caches of an artifact before an engine starts. */
+#ifndef MD_TOOLS_CACHE_UNPACK_H
+#define MD_TOOLS_CACHE_UNPACK_H
+
+#include "base/arguments.h"
+#include "tools/options.h"
+
+struct md_cache_wish { /* the command line */
+	struct md_argument_list folders;
+	bool none;
+};
+
+#define MD_CACHE_OPTIONS(wish)                                                                                         \
+	{.name = "cache-dir",                                                                                          \
+	 .argument = "NAME=DIR",                                                                                       \
+	 .list = &(wish).folders,                                                                                      \
+	 .help = "Unpack the artifact's cache NAME there, and have the engine look there; may be repeated."},          \
+	{                                                                                                              \
+		.name = "no-caches", .flag = &(wish).none, .help = "Unpack no caches."                                 \
+	}
+
+/* -1, or MD_EXIT_USAGE when a folder is not given as NAME=DIR, which is said. */
+int md_cache_wish_check(const struct md_command *command, const struct md_cache_wish *wish);
+
+/*
+ * Unpacks into the folders that the wish, the environment or the compilers' own rules name, and sets variables of the
+ * environment for folders that the wish names. Whatever goes wrong is said, and the engine starts cold. An artifact
+ * without caches, or one that cannot be read at all, is passed over in silence: the restore library judges it.
+ */
+void md_cache_unpack(const struct md_command *command, const char *artifact, const struct md_cache_wish *wish);
+
+#endif
