@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lists of arguments: kept, compared but for what may vary, and joined to a line. */
+/* Lists of arguments: they are kept, compared except for what may vary, and joined to a line. */
 #include "base/arguments.h"
 
 #include <fnmatch.h>
@@ -57,7 +57,7 @@ static bool is_interpreter(const char *program)
 	return false;
 }
 
-/* None with python3 -m module. */
+/* `python3 -m module` names no script. */
 uint32_t md_arguments_script(const struct md_argument_list *arguments)
 {
 	if (!arguments->count || !is_interpreter(arguments->items[0].text))
@@ -68,7 +68,8 @@ uint32_t md_arguments_script(const struct md_argument_list *arguments)
 			i++;
 		else if (*text != '-')
 			return i;
-		else if (!strncmp(text, "--", 2) || strpbrk(text + 1, "cmeo")) /* what follows is none, or may be */
+		else if (!strncmp(text, "--", 2) ||
+			 strpbrk(text + 1, "cmeo")) /* after -c, -m, -e and -o comes no script */
 			return 0;
 	}
 	return 0;
@@ -84,7 +85,7 @@ static bool fits(const struct md_argument_list *vary, const char *text)
 	return false;
 }
 
-/* How many arguments from here on are left out: 0, the argument alone, or an option with its value. */
+/* How many arguments from here on are not compared: 0, the argument alone (1), or an option with its value (2). */
 static uint32_t left_out(const struct md_argument_list *vary, const struct md_argument_list *arguments, uint32_t at)
 {
 	const char *text = arguments->items[at].text;
@@ -94,11 +95,11 @@ static uint32_t left_out(const struct md_argument_list *vary, const struct md_ar
 		return 0;
 	MD_AUTO_FREE char *pair = NULL;
 	if (asprintf(&pair, "%s=%s", text, arguments->items[at + 1].text) < 0)
-		pair = NULL; /* for want of memory it is compared */
+		pair = NULL; /* out of memory: the argument is compared */
 	return pair && fits(vary, pair) ? 2 : 0;
 }
 
-/* The next argument that counts, from *at on; NULL at the end. */
+/* The next argument that is compared, from *at on; NULL at the end. */
 static const char *next(const struct md_argument_list *vary, const struct md_argument_list *arguments, uint32_t *at)
 {
 	uint32_t skip;
@@ -151,7 +152,7 @@ static enum md_status compare_arguments(const struct md_argument_list *stored, c
 	}
 }
 
-/* What is said of the program's files, which is taken off the list; NULL: nothing. */
+/* Takes the text about the program's files (MD_ARGUMENTS_PROGRAM) off the list and returns it; NULL: there is none. */
 static const char *take_program(struct md_argument_list *arguments)
 {
 	const char *last = arguments->count ? arguments->items[arguments->count - 1].text : "";
@@ -164,7 +165,7 @@ static const char *take_program(struct md_argument_list *arguments)
 enum md_status md_arguments_compare(const struct md_argument_list *stored, const struct md_argument_list *now,
 				    const struct md_argument_list *vary, const char *stored_name, struct md_error *err)
 {
-	struct md_argument_list then = *stored, here = *now; /* which own nothing */
+	struct md_argument_list then = *stored, here = *now; /* shallow copies, which are not freed */
 	const char *was = take_program(&then), *is = take_program(&here);
 	MD_FORWARD(compare_arguments(&then, &here, vary, stored_name, err));
 	if ((!was && !is) || (was && is && !strcmp(was, is)) || fits(vary, "program"))

@@ -29,16 +29,17 @@ void md_arguments_finish(struct md_argument_list *arguments);
 uint32_t md_arguments_script(const struct md_argument_list *arguments);
 
 /*
- * A list may end with a text that begins so, and that says what the files of the program and its script hold. It is
- * compared like an argument, which the pattern "program" lets vary.
+ * The last text of a list may begin like this; it says what the files of the program and of its script hold. It is
+ * compared like an argument; the pattern "program" lets it vary.
  */
 #define MD_ARGUMENTS_PROGRAM "(program: "
 
 /*
- * MD_ERR_MISMATCH at the first argument that differs, by its position in `now`; stored and now name the two sides in
- * the message ("the artifact was captured with"). The program may have another path as long as its file name is the
- * same, and so may the script of an interpreter. vary: patterns as fnmatch(3) has them. An argument that one of them
- * fits is left out on both sides, and so are an option and the argument behind it that it fits as "OPTION=VALUE".
+ * Compares two lists, and returns MD_ERR_MISMATCH at the first argument that differs, named by its position in `now`.
+ * The message names the two sides by the texts stored and now ("the artifact was captured with"). The program may have
+ * another path as long as its file name is the same, and so may the script of an interpreter. vary: patterns of
+ * fnmatch(3). An argument that matches a pattern is not compared, nor is an option with the argument behind it that
+ * match as "OPTION=VALUE".
  */
 enum md_status md_arguments_compare(const struct md_argument_list *stored, const struct md_argument_list *now,
 				    const struct md_argument_list *vary, const char *stored_name, struct md_error *err);

@@ -16,7 +16,7 @@ void *md_array_resize(void *array, uint64_t count, size_t item)
 
 void *md_array_enlarge(void *array, uint64_t wanted, uint64_t *room, uint64_t most, size_t item)
 {
-	uint64_t more = *room ? *room : FIRST_ROOM / 2; /* what is doubled */
+	uint64_t more = *room ? *room : FIRST_ROOM / 2; /* so that twice this is FIRST_ROOM */
 	void *grown;
 	if (!wanted || wanted > most)
 		return NULL;

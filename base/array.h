@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Arrays that grow. Where there is no memory, or more is wanted than can be counted, the array and its room stay. */
+/*
+ * Growing arrays. On failure (no memory, or a size that does not fit size_t) the array and its room stay as they were.
+ */
 #ifndef MD_BASE_ARRAY_H
 #define MD_BASE_ARRAY_H
 
@@ -7,15 +9,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* realloc for `count` items of `item` bytes (for one byte at least). NULL: out of memory, or no size_t
- * holds the bytes. */
+/*
+ * realloc for `count` items of `item` bytes, and for at least one byte. NULL: out of memory, or the bytes do not fit
+ * size_t.
+ */
 void *md_array_resize(void *array, uint64_t count, size_t item);
 
-/* Room for `wanted` items at least, for twice *room if that is more, and never for more than `most`. *room is set on
- * success. NULL as above, or if `wanted` is 0 or above `most`. */
+/*
+ * Makes room for at least `wanted` items: for twice *room if that is more, and never for more than `most`. *room is set
+ * on success. NULL: as above, or `wanted` is 0 or above `most`.
+ */
 void *md_array_enlarge(void *array, uint64_t wanted, uint64_t *room, uint64_t most, size_t item);
 
-/* True: `array` has room for `wanted` items; `room`, of any unsigned type, is what it has room for. */
+/*
+ * True: `array` has room for `wanted` items; `room`, of any unsigned type, holds the number of items there is room for.
+ */
 #define MD_ARRAY_RESERVE(array, wanted, room)                                                                          \
 	((uint64_t)(wanted) <= (uint64_t)(room) || MD_ARRAY_ENLARGE_((array), (uint64_t)(wanted), (room)))
 
@@ -23,7 +31,7 @@ void *md_array_enlarge(void *array, uint64_t wanted, uint64_t *room, uint64_t mo
 #define MD_ARRAY_GROW(array, count, room)                                                                              \
 	((uint64_t)(count) < (uint64_t)(room) || MD_ARRAY_ENLARGE_((array), (uint64_t)(count) + 1, (room)))
 
-/* The same for arrays that are as long as their count says, and seldom grow. */
+/* The same for arrays that seldom grow, and whose room is their count. */
 #define MD_ARRAY_EXTEND(array, count)                                                                                  \
 	({                                                                                                             \
 		uint64_t md_count_ = (count);                                                                          \

@@ -161,7 +161,7 @@ uint64_t md_reader_varint(struct md_reader *reader)
 		uint8_t byte = md_reader_u8(reader);
 		if (reader->failed)
 			return 0;
-		/* The tenth byte has room for one bit; anything more does not fit 64 bits. */
+		/* The tenth byte holds one bit; more would not fit into 64 bits. */
 		if (i == VARINT_MAX_BYTES - 1 && byte > 1)
 			break;
 		value |= (uint64_t)(byte & 0x7f) << (7 * i);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Notices that this process is a copy, however it was made: the kernel clears a page of ours in every copy. */
+/*
+ * Notices that this process is a copy, whichever way it was made: the kernel clears one page in every copy
+ * (MADV_WIPEONFORK).
+ */
 #include "base/child.h"
 
 #include <pthread.h>
@@ -10,10 +13,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { COPY = 0, RENEWING, KNOWN }; /* COPY is what the kernel leaves */
+enum { COPY = 0, RENEWING, KNOWN }; /* COPY: the kernel has cleared the page */
 
-static atomic_uint *page;  /* cleared in every copy; NULL: this kernel cannot, and the process is compared */
-static atomic_int process; /* the one that is known, without a page */
+static atomic_uint *page;  /* cleared in every copy; NULL: not supported, process ids are compared */
+static atomic_int process; /* the id of the process that is known, where there is no page */
 static struct md_child_renewal *renewals;
 
 static void renew_all(void)
@@ -37,7 +40,7 @@ static void check_page(void)
 		atomic_store_explicit(page, KNOWN, memory_order_release);
 	}
 	while (atomic_load_explicit(page, memory_order_acquire) != KNOWN)
-		sched_yield(); /* another thread of the child renews */
+		sched_yield(); /* another thread of the child runs the renewals */
 }
 
 void md_child_check(void)

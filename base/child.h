@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A process that the engine makes as a copy of this one: it has our memory, and none of the threads that hold our locks. */
+/* A child that the engine forks: it has this process's memory, and none of the threads that hold Medusa's locks. */
 #ifndef MD_BASE_CHILD_H
 #define MD_BASE_CHILD_H
 
 struct md_child_renewal {
 	void (*renew)(void);
-	struct md_child_renewal *next; /* the registry's */
+	struct md_child_renewal *next; /* next in the list of registered renewals */
 };
 
 /*
- * Said when a library is loaded: renew is called in each child before a lock of ours is taken there, to make the locks
- * anew and to end what the child cannot go on with. It takes no lock and no memory, and logs nothing. The renewal stays
- * where it is.
+ * Registers a renewal; called when a library is loaded. In each child, renew is called before the child takes one of
+ * Medusa's locks; it makes the locks anew and ends what the child cannot continue. renew takes no lock, allocates no
+ * memory and logs nothing. The struct must outlive the process.
  */
 void md_child_register(struct md_child_renewal *renewal);
 
 /*
- * fork() tells by itself; a child that was made by a system call is noticed here, in a few instructions. Called before
- * a lock is taken. A child of vfork() shares our memory, where the holder of a lock is still at work: it is no copy.
+ * Called before a lock is taken. After fork() the renewals have run already; a child that was made by a system call
+ * (clone) is noticed here, at the cost of a few instructions. A child of vfork() shares its parent's memory, where the
+ * holder of a lock still runs, so it does not count as a copy.
  */
 void md_child_check(void);
 

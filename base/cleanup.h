@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cleanup attributes: what a scope owns is released when the scope ends, unless it is stolen. */
+/* Cleanup attributes: what a scope owns is released when the scope ends, unless it was moved out (md_steal_ptr). */
 #ifndef MD_BASE_CLEANUP_H
 #define MD_BASE_CLEANUP_H
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers with equally many bits set, in ascending order. */
+/* Numbers with the same count of set bits, in ascending order. */
 #include "base/code.h"
 
 unsigned md_code_width(size_t count)
 {
 	unsigned bits = 1;
-	for (size_t codes = 1; codes < count; bits++) /* codes: bits over bits / 2 */
+	for (size_t codes = 1; codes < count; bits++) /* codes: the binomial coefficient of bits over bits / 2 */
 		codes = bits % 2 ? codes * 2 : codes * (bits + 1) / (bits / 2 + 1);
 	return bits;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Descriptors and writes of ours in somebody else's process: out of its way, checked before use, without a signal. */
+/* Descriptors that Medusa opens in the engine's process: high numbers, checked before use, writes without a signal. */
 #include "base/descriptor.h"
 
 #include <errno.h>
@@ -15,10 +15,10 @@
 
 /* ---- numbers ---- */
 
-/* Below 1024, so that the table of descriptors does not grow for us, and lower when the limit is low. */
+/* Below 1024, so that the kernel need not enlarge the descriptor table; lower ones serve when the limit is low. */
 static const int floors[] = {960, 448, 192, 96, 48, 24, 3};
 
-/* A duplicate there, or -1. */
+/* Duplicates fd to the first number that is free from a floor on, the highest floor that is possible; -1: none is. */
 static int high_copy(int fd)
 {
 	int high = -1;
@@ -34,15 +34,16 @@ static bool is_another(int fd, const struct stat *file)
 }
 
 /*
- * The kernel gives the lowest number, for a moment. An engine that closes every descriptor just then, and opens a file
- * of its own, has that number from there on: so it counts as ours only while it stands for the file at the path.
- * False: it did not, and is left alone. Where that cannot be told (unsure), it is ours.
+ * open(2) returns the lowest free number, which Medusa has only until it is moved up. If the engine closes every
+ * descriptor at that very time and opens a file of its own, the engine has that number from then on. So the number is
+ * ours only while it stands for the file at the path; otherwise it is left alone, and the result is false. unsure: what
+ * to assume where this cannot be determined.
  */
 static bool move_up(const char *path, int *fd, bool unsure)
 {
 	struct stat file;
 	int high = high_copy(*fd), saved = errno;
-	if (high < 0 && saved == EBADF) { /* closed, just now */
+	if (high < 0 && saved == EBADF) { /* the engine closed it in between */
 		*fd = -1;
 		return unsure;
 	}
@@ -52,7 +53,7 @@ static bool move_up(const char *path, int *fd, bool unsure)
 			close(high);
 		return false;
 	}
-	if (high < 0 && *fd > STDERR_FILENO) /* no room for two: better there than not at all */
+	if (high < 0 && *fd > STDERR_FILENO) /* no room for two: the low number stays */
 		return true;
 	if (unsure || !is_another(*fd, &file))
 		close(*fd);
@@ -61,9 +62,9 @@ static bool move_up(const char *path, int *fd, bool unsure)
 	return true;
 }
 
-#define TRIES 4 /* the path may have been given to another file meanwhile; not so often */
+#define TRIES 4 /* the path may name another file in between; that does not happen so many times in a row */
 
-/* O_NONBLOCK is for the opening alone: on regular files it means nothing, on others a write would fail. */
+/* O_NONBLOCK is for open(2) alone: on regular files it means nothing; on others a write would fail. */
 int md_descriptor_open(const char *path, int flags, mode_t mode)
 {
 	int fd = -1;
@@ -86,7 +87,7 @@ FILE *md_descriptor_read_stream(const char *path)
 	MD_AUTO_FD int fd = md_descriptor_open(path, O_RDONLY, 0);
 	FILE *stream = fd < 0 ? NULL : fdopen(fd, "re");
 	if (stream)
-		md_steal_fd(&fd); /* which is the stream's now */
+		md_steal_fd(&fd); /* the stream owns it now */
 	return stream;
 }
 
@@ -156,7 +157,7 @@ static void *write_job(void *argument)
 	return NULL;
 }
 
-/* A signal that a write causes goes to the thread that wrote, and ends with it. */
+/* Writes from a thread of its own: a signal that the write causes goes to that thread and ends with it. */
 static int write_in_thread(int fd, const void *data, size_t size)
 {
 	struct job job = {.fd = fd, .data = data, .size = size};
@@ -176,11 +177,11 @@ int md_descriptor_write(int fd, const void *data, size_t size)
 	sigaddset(&ours, SIGPIPE);
 	sigaddset(&ours, SIGXFSZ);
 	held = ours;
-	sigaddset(&held, SIGTTOU); /* is not even sent then */
+	sigaddset(&held, SIGTTOU); /* while SIGTTOU is blocked, the kernel does not even send it */
 	pthread_sigmask(SIG_BLOCK, &held, &before);
 	sigemptyset(&pending);
 	sigpending(&pending);
-	/* Ours and one that waits already could not be told apart. */
+	/* A signal that the write causes could not be told from one that is pending already. */
 	if (sigismember(&pending, SIGPIPE) || sigismember(&pending, SIGXFSZ)) {
 		failure = write_in_thread(fd, data, size);
 	} else {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Descriptors and writes of ours in somebody else's process: out of its way, checked before use, without a signal. */
+/* Descriptors that Medusa opens in the engine's process: high numbers, checked before use, writes without a signal. */
 #ifndef MD_BASE_DESCRIPTOR_H
 #define MD_BASE_DESCRIPTOR_H
 
@@ -9,8 +9,9 @@
 #include <sys/types.h>
 
 /*
- * A descriptor that we keep while the engine runs, with the file it stands for: an engine may close every descriptor
- * above 2 and get the same number for a file of its own, which we must neither write, read nor close then.
+ * A descriptor that Medusa keeps while the engine runs, with the file it stands for. An engine may close every
+ * descriptor above 2 and get the same number for a file of its own, which Medusa must then neither write, read nor
+ * close.
  */
 struct md_descriptor {
 	int fd; /* -1: none */
@@ -21,16 +22,16 @@ struct md_descriptor {
 #define MD_DESCRIPTOR_NONE ((struct md_descriptor){.fd = -1})
 
 /*
- * open(2) with a number far above those that the engine counts on (0, 1, 2, the lowest free one), closed by execve.
- * Never waits for the other end of a FIFO. -1 and errno on failure.
+ * open(2) with a number far above those that engines rely on (0, 1, 2 and the lowest free one), and with O_CLOEXEC.
+ * Never waits for the other end of a FIFO. Returns -1 and sets errno on failure.
  */
 int md_descriptor_open(const char *path, int flags, mode_t mode);
 /* fopen(3) for reading, in the same manner; NULL and errno on failure. */
 FILE *md_descriptor_read_stream(const char *path);
 
 /*
- * A process that may open fewer files than this has none to spare: the engine comes first. From its limit, *limit
- * (RLIMIT_NOFILE), and not from what is open: what the engine will open is not known.
+ * A process whose limit of open files (RLIMIT_NOFILE) is below this has none to spare for Medusa. The limit counts, not
+ * what is open, because nobody knows what the engine will open. *limit is set to the limit if it is too low.
  */
 #define MD_DESCRIPTORS_LEAST 16
 bool md_descriptor_scarce(unsigned *limit);

@@ -28,7 +28,7 @@ const char *md_element_name(enum md_element_type type)
 
 /* ---- order ---- */
 
-/* The first bits of infinity: everything from there on has no place in the order. */
+/* The bits of infinity; values from there on (infinity, NaN) have no place in the order. */
 static uint64_t infinity_of(const struct layout *layout)
 {
 	unsigned bits = 8u * layout->size - 1;
@@ -60,7 +60,7 @@ static double real_of(enum md_element_type type, int64_t order)
 	return order < 0 ? -value : value;
 }
 
-/* Or zero. */
+/* True for zero, too. */
 static bool is_normal(enum md_element_type type, int64_t order)
 {
 	uint64_t size = order < 0 ? (uint64_t)-order : (uint64_t)order;
@@ -130,7 +130,7 @@ bool md_tolerance_parse(const char *text, struct md_tolerance *out)
 	char *end;
 	if (*text < '0' || *text > '9')
 		return false;
-	tolerance.ulps = strtoull(text, &end, 10); /* what is too large becomes the largest number */
+	tolerance.ulps = strtoull(text, &end, 10); /* strtoull turns what is too large into the largest number */
 	if (tolerance.ulps > MD_TOLERANCE_ULPS_MAX || (*end && *end != ':'))
 		return false;
 	if (*end && !parse_type(end + 1, &tolerance.type))

@@ -14,25 +14,25 @@ enum md_element_type {
 	MD_ELEMENT_F16 = 2,
 	MD_ELEMENT_BF16 = 3,
 	MD_ELEMENT_F64 = 4,
-	MD_ELEMENT_EXACT = 5, /* integers, flags: a value is right or wrong, and never near */
+	MD_ELEMENT_EXACT = 5, /* integers, flags: a value is right or wrong, never near */
 };
 #define MD_ELEMENT_TYPES 6u
 #define MD_ELEMENT_BYTES_MAX 8u
 
-/* Bytes of an element; what is not known counts as f32, and what is exact is looked at in pieces of 4. */
+/* Bytes of an element. An unknown type counts as f32; exact elements are compared 4 bytes at a time. */
 size_t md_element_size(enum md_element_type type);
 const char *md_element_name(enum md_element_type type); /* "f32" ... */
 
 /*
- * The place of a value in the order of all values of its type, whose neighbours differ by 1. False: it is none that
- * can be compared (exact, infinite, not a number).
+ * The position of a value among all values of its type, where neighbours differ by 1. False: the value cannot be
+ * ordered (the type is exact, or the value is infinite or not a number).
  */
 bool md_element_order(enum md_element_type type, const uint8_t *bytes, int64_t *order);
 
 /* The values of one element after several replays. */
 struct md_element_span {
 	int64_t low, high; /* orders */
-	bool any, varied;  /* any: low and high mean something. varied: in any way, so two NaNs count too */
+	bool any, varied;  /* any: low and high are set. varied: values differed, so two NaNs count too */
 	bool odd;          /* some value had no order */
 };
 
@@ -41,9 +41,8 @@ void md_element_span_add(struct md_element_span *span, enum md_element_type type
 			 const uint8_t *bytes);
 
 /*
- * Whether a value is one that more replays could leave: inside of the span when that is widened by its own width on
- * either side, or no more than ulps from it. Units in the last place say nothing of what is subnormal, as small
- * integers are if their type is not known: there, ulps are not taken into account.
+ * Whether more replays could leave this value: it lies inside the span widened by its own width on either side, or at
+ * most ulps from it. Subnormal values get no ulps, because small integers of unknown type look like subnormal floats.
  */
 bool md_element_span_holds(const struct md_element_span *span, enum md_element_type type, const uint8_t *bytes,
 			   uint64_t ulps);
@@ -55,7 +54,8 @@ uint64_t md_element_span_distance(const struct md_element_span *span, enum md_el
 struct md_tolerance {
 	bool given;
 	uint64_t ulps;
-	enum md_element_type type; /* of buffers whose type the engine did not say; F32 if the user did not, either */
+	/* counts for buffers whose type the engine does not state; F32 unless the user names another */
+	enum md_element_type type;
 };
 
 #define MD_TOLERANCE_ULPS_MAX (UINT64_C(1) << 62)

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The order of what is done when a library is loaded: the environment is looked at first. */
+/* Priorities of constructors: the environment is read first. */
 #define MD_LOADED_FIRST 110
 #define MD_LOADED_SETTINGS 120
 

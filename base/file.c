@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one door to files: bounded reads that neither wait nor fault, writes that notice a full disk, publication. */
+/*
+ * All files are opened here: bounded reads that neither wait nor fault, writes that notice a full disk, atomic
+ * publication.
+ */
 #include "base/file.h"
 
 #include <errno.h>
@@ -29,7 +32,7 @@ enum md_status md_file_write(int fd, const void *data, size_t size, const char *
 	return failure ? md_error_set(err, MD_ERR_OUTPUT, "%s: %s", path, strerror(failure)) : MD_OK;
 }
 
-/* A rename lasts only when its folder is on the disk too; some file systems can't do that, and need not. */
+/* A rename is durable only when its folder is on the disk, too; some file systems cannot sync a folder and need not. */
 static void sync_folder(const char *path)
 {
 	MD_AUTO_FREE char *folder = strdup(path);
@@ -45,7 +48,7 @@ static void sync_folder(const char *path)
 
 enum md_status md_file_publish(int fd, const char *temporary, const char *path, struct md_error *err)
 {
-	if (fsync(fd) != 0 && errno != EINVAL && errno != EROFS) /* pipes and devices can't */
+	if (fsync(fd) != 0 && errno != EINVAL && errno != EROFS) /* pipes and devices cannot be synced */
 		return md_error_set(err, MD_ERR_OUTPUT, "%s: %s", temporary, strerror(errno));
 	return md_file_rename(temporary, path, err);
 }
@@ -97,8 +100,8 @@ static enum md_status check_size(const char *path, const struct stat *info, uint
 }
 
 /*
- * Looked at before it is opened, since to open a device may already do something, and to open a pipe lets its writer go
- * on; and again afterwards, since it may be another one by then.
+ * The type is checked before the file is opened, because opening a device may already have an effect and opening a pipe
+ * lets its writer go on; and once more afterwards, because the name may lead to another file by then.
  */
 enum md_status md_file_open(const char *path, uint64_t most, int *fd, uint64_t *size, struct md_error *err)
 {
@@ -133,7 +136,7 @@ enum md_status md_file_read(const char *path, uint64_t most, struct md_file_byte
 	return MD_OK;
 }
 
-/* Room for one byte more than there may be shows whether there are more. */
+/* Room for one byte more than allowed shows whether there are more. */
 static enum md_status read_to_end(int fd, const char *path, uint64_t most, uint8_t *data, size_t *size,
 				  struct md_error *err)
 {
@@ -195,7 +198,7 @@ enum md_status md_file_source_take(const struct md_file_source *source, uint64_t
 
 #define NAMES_TRIED 100
 
-/* Not to be guessed, nor to be met by another process that happens to have our number, in another container say. */
+/* A number that nobody can guess, and that another process does not get, even of the same id in another container. */
 static uint64_t random_number(const void *of, unsigned time)
 {
 	uint64_t number = 0;

@@ -7,14 +7,14 @@
 
 #ifdef MD_CHECK_LOCKS
 #define MD_LOCKS(attribute) __attribute__((attribute))
-/* The C library does not say what its functions do. */
+/* The headers of the C library carry no annotations. */
 int pthread_mutex_lock(pthread_mutex_t *mutex) MD_LOCKS(acquire_capability(*mutex));
 int pthread_mutex_unlock(pthread_mutex_t *mutex) MD_LOCKS(release_capability(*mutex));
 #else
 #define MD_LOCKS(attribute)
 #endif
 
-/* Behind a variable: only whoever holds the lock touches it. */
+/* Behind a variable: it is read and written only while the lock is held. */
 #define MD_GUARDED_BY(lock) MD_LOCKS(guarded_by(lock))
 /* Behind a function's parameters: its caller holds the lock. */
 #define MD_REQUIRES(...) MD_LOCKS(requires_capability(__VA_ARGS__))
@@ -23,7 +23,7 @@ int pthread_mutex_unlock(pthread_mutex_t *mutex) MD_LOCKS(release_capability(*mu
 #define MD_RELEASES(lock) MD_LOCKS(release_capability(lock))
 /* From here to the end of the function the lock is held, by means that clang does not see. */
 #define MD_ASSERTS(lock) MD_LOCKS(assert_capability(lock))
-/* What is done with locks here is more than clang follows; says why. */
+/* On a function whose locking clang cannot follow; a comment says why. */
 #define MD_LOCKS_UNCHECKED MD_LOCKS(no_thread_safety_analysis)
 
 #endif

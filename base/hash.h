@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Content hashes: XXH3-128 identifies an image, XXH3-64 guards a section against damage (not against an attacker). */
+/* Content hashes: XXH3-128 identifies an image; XXH3-64 detects damage to a section, but no attacker. */
 #ifndef MD_BASE_HASH_H
 #define MD_BASE_HASH_H
 

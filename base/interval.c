@@ -18,7 +18,10 @@ void md_interval_finish(struct md_interval_index *index)
 	*index = (struct md_interval_index){0};
 }
 
-/* Last byte of an interval; an empty one holds no address, but keeps its start for itself. A wrapped end is clipped. */
+/*
+ * The last byte of an interval; an empty interval holds no address, but its start counts as taken. An end that wraps is
+ * clipped.
+ */
 static uint64_t last_of(uint64_t start, uint64_t size)
 {
 	uint64_t reach = size ? size - 1 : 0;

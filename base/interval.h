@@ -23,13 +23,13 @@ void md_interval_init(struct md_interval_index *index);
 void md_interval_finish(struct md_interval_index *index);
 /* Intervals that overlap the new one are dropped first (an address was reused); false when out of memory. */
 bool md_interval_add(struct md_interval_index *index, uint64_t start, uint64_t size, uint64_t value);
-/* Adds a range to those that the index holds: what it overlaps or touches becomes one with it. */
+/* Adds a range; intervals that it overlaps or touches are merged with it. */
 bool md_interval_merge(struct md_interval_index *index, uint64_t start, uint64_t size);
 /* Removes the interval that starts at start; false if there is none. */
 bool md_interval_remove(struct md_interval_index *index, uint64_t start);
 /* The interval holding address, or NULL. Valid until the next change. */
 const struct md_interval *md_interval_find(const struct md_interval_index *index, uint64_t address);
-/* The interval with the greatest start <= address, or NULL: for one-past-the-end questions. */
+/* The interval with the greatest start <= address, or NULL; for addresses one past the end of an interval. */
 const struct md_interval *md_interval_floor(const struct md_interval_index *index, uint64_t address);
 /* The interval with the least start > address, or NULL. */
 const struct md_interval *md_interval_after(const struct md_interval_index *index, uint64_t address);

@@ -18,7 +18,7 @@ void md_json_init_line(struct md_json *json, FILE *out)
 	*json = (struct md_json){.out = out, .one_line = true};
 }
 
-/* Nothing that a terminal would act upon is written as it is; all of that lies below U+10000. */
+/* Characters that a terminal would act upon are escaped; all of them lie below U+10000. */
 static void write_text(FILE *out, const char *value)
 {
 	fputc('"', out);
@@ -40,7 +40,7 @@ static void write_text(FILE *out, const char *value)
 	fputc('"', out);
 }
 
-/* What stands before a value: the comma, the line, the key. */
+/* Writes what precedes a value: the comma, the line break, the key. */
 static void lead_named(struct md_json *json, const char *key, const char *suffix)
 {
 	if (json->depth) {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes JSON: commas, indentation and escapes are its business, keys and nesting the caller's. Reads lines of it. */
+/*
+ * Writes JSON: commas, indentation and escapes are done here, keys and nesting are the caller's. Reads lines of JSON.
+ */
 #ifndef MD_BASE_JSON_H
 #define MD_BASE_JSON_H
 
@@ -16,19 +18,19 @@ struct md_json {
 	FILE *out;
 	bool one_line;
 	unsigned depth;
-	bool filled[MD_JSON_DEPTH_MAX]; /* something stands in the container already */
-	bool list[MD_JSON_DEPTH_MAX];   /* it is a list */
+	bool filled[MD_JSON_DEPTH_MAX]; /* the container has an item already */
+	bool list[MD_JSON_DEPTH_MAX];   /* the container is a list */
 };
 
 void md_json_init(struct md_json *json, FILE *out);
-void md_json_init_line(struct md_json *json, FILE *out); /* the same without line breaks but the last */
-/* key is NULL inside lists and at the top; keys are the programmer's own words and are not escaped. */
+void md_json_init_line(struct md_json *json, FILE *out); /* without line breaks, except at the end */
+/* key is NULL inside lists and at the top level; keys are literals of the caller and are not escaped. */
 void md_json_object(struct md_json *json, const char *key);
 void md_json_list(struct md_json *json, const char *key);
-void md_json_end(struct md_json *json); /* closes the innermost; a newline follows the outermost */
+void md_json_end(struct md_json *json); /* closes the innermost container; a newline follows the outermost */
 /*
- * value NULL is null. Bytes that are no UTF-8 come out as U+FFFD, and a key more, KEY_hex, holds all bytes of such a
- * value as hexadecimal digits (not in lists).
+ * A NULL value is written as null. Bytes that are not UTF-8 become U+FFFD, and an additional key, KEY_hex, holds all
+ * bytes of the value as hexadecimal digits (not in lists).
  */
 void md_json_text(struct md_json *json, const char *key, const char *value);
 void md_json_number(struct md_json *json, const char *key, uint64_t value);
@@ -51,11 +53,11 @@ struct md_json_field {
 };
 
 /*
- * Reads one object of texts, whole numbers from 0 and truth values from a line without its end (a NUL stands behind its
- * size bytes), and nothing else: no
- * other values, no key twice, no text that is not UTF-8 or holds U+0000, nothing behind the object. Fields point
- * into line, which is changed. What was written with KEY_hex comes back as KEY alone, with its bytes.
- * MD_ERR_CORRUPT names the byte; MD_ERR_TOO_LARGE: more than room fields.
+ * Reads one object from a line without its line break (a NUL follows its size bytes). Values are texts, whole numbers
+ * from 0, true and false. Everything else is refused: other values, a key twice, a text that is not UTF-8 or holds
+ * U+0000, anything behind the object. Fields point into line, which is changed. A value that was written with KEY_hex
+ * comes back under KEY alone, with its exact bytes. MD_ERR_CORRUPT names the byte; MD_ERR_TOO_LARGE: more than room
+ * fields.
  */
 enum md_status md_json_read_line(char *line, size_t size, struct md_json_field *fields, size_t room, size_t *count,
 				 struct md_error *err);

@@ -73,7 +73,7 @@ static char *put_point(char *out, uint32_t point)
 	return out;
 }
 
-/* Behind the backslash. What comes out is never longer than what stands there. */
+/* Called behind the backslash. The result is never longer than the escape sequence. */
 static enum md_status unescape(struct scan *s, char **out)
 {
 	static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
@@ -121,7 +121,7 @@ static enum md_status read_text(struct scan *s, const char **text)
 		s->at += length;
 	}
 	s->at++;
-	*out = '\0'; /* at the closing quote at the latest */
+	*out = '\0'; /* not beyond the closing quote */
 	return MD_OK;
 }
 
@@ -164,7 +164,7 @@ static enum md_status read_value(struct scan *s, struct md_json_field *field)
 
 /* ---- KEY_hex ---- */
 
-/* Of the text behind KEY_hex the bytes, in place. */
+/* Decodes the hexadecimal digits of a KEY_hex value in place. */
 static bool decode(char *text)
 {
 	char *out = text;
@@ -178,7 +178,7 @@ static bool decode(char *text)
 	return true;
 }
 
-/* KEY_hex comes directly after KEY and replaces its value. False: it is a field of its own. */
+/* KEY_hex comes directly after KEY and replaces its value. False: it is an ordinary field. */
 static bool replaces(const struct md_json_field *hex, const struct md_json_field *before)
 {
 	size_t length = before ? strlen(before->key) : 0;

@@ -21,22 +21,22 @@
 #include "base/environment.h"
 #include "base/plain.h"
 
-#define LINE_BYTES 1024 /* a pipe with any room takes it whole */
-#define WAIT_MS 100     /* for a reader that is behind; the engine waits so long with us, once */
+#define LINE_BYTES 1024 /* a pipe with any room takes a line of this size whole */
+#define WAIT_MS 100     /* how long the engine waits for a reader that is behind, once */
 
 static pthread_once_t log_once = PTHREAD_ONCE_INIT;
 static enum md_log_level log_level = MD_LOG_WARN;
 static pthread_mutex_t file_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct md_descriptor file = {.fd = -1};
-static struct md_descriptor standard_error = {.fd = -1}; /* as it was when we were loaded */
-static atomic_uint lost;                                 /* lines that nobody took since the last one that went out */
+static struct md_descriptor standard_error = {.fd = -1}; /* the file that it was when we were loaded */
+static atomic_uint lost;                                 /* lines that could not be written since the last one */
 
 static void renew(void)
 {
-	pthread_mutex_init(&file_lock, NULL); /* a thread that is not there any more may have held it */
+	pthread_mutex_init(&file_lock, NULL); /* the lock may have been held by a thread that the child does not have */
 }
 
-/* An engine may close it later, and what it opens next gets the number. */
+/* The engine may close standard error later; a file that it opens next gets number 2. */
 __attribute__((constructor(MD_LOADED_FIRST))) static void see_standard_error(void)
 {
 	md_descriptor_keep(&standard_error, STDERR_FILENO);
@@ -61,7 +61,7 @@ int md_log_enabled(enum md_log_level level)
 
 /* ---- where a line goes ---- */
 
-/* What MEDUSA_LOG_FILE names, opened when the first line comes, and again when the engine has closed it. -1: none. */
+/* The file that MEDUSA_LOG_FILE names: opened for the first line, and again if the engine has closed it. -1: none. */
 static int file_descriptor(void)
 {
 	char path[PATH_MAX];
@@ -75,9 +75,9 @@ static int file_descriptor(void)
 }
 
 /*
- * Number 2, as long as that is where the process was told to complain: the file that it was when we came, or, in a
- * process that had one and has redirected its output since, the one that its standard output is now. Anything else may
- * be a file or a connection of the engine's that happened to get the number.
+ * Descriptor 2, as long as it is standard error: the file that it was when this library was loaded, or the file that
+ * standard output is now, if the process had a standard error and has redirected its output since. Anything else may be
+ * a file or a connection of the engine that happened to get number 2.
  */
 static int standard_error_descriptor(void)
 {
@@ -90,13 +90,13 @@ static int standard_error_descriptor(void)
 	return now.st_dev == output.st_dev && now.st_ino == output.st_ino ? STDERR_FILENO : -1;
 }
 
-/* A reader that has stopped reading must not stop the engine. */
+/* False when the reader has stopped reading: that must not stop the engine. */
 static bool takes_more(int fd)
 {
 	struct pollfd asked = {.fd = fd, .events = POLLOUT};
 	int wait = atomic_load(&lost) ? 0 : WAIT_MS;
 	int ready = poll(&asked, 1, wait);
-	return ready < 0 || (ready == 1 && asked.revents == POLLOUT); /* below 0: a sandbox does not let us ask */
+	return ready < 0 || (ready == 1 && asked.revents == POLLOUT); /* below 0: a sandbox forbids poll(2) */
 }
 
 static void say_lost(int fd, unsigned count)
@@ -126,7 +126,7 @@ static void write_line(const char *line, size_t size)
 void md_log(enum md_log_level level, const char *domain, const char *format, ...)
 {
 	char message[LINE_BYTES], line[LINE_BYTES];
-	int saved = errno; /* logging must not change what the caller is about to report */
+	int saved = errno; /* the caller may be about to report errno */
 	size_t size;
 	va_list args;
 	if (!md_log_enabled(level))

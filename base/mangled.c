@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parameters out of mangled names: types are skipped over, and only those at the top of the list are looked at. */
+/*
+ * Reads parameters from mangled C++ names: only the types at the top level of the list count, what is inside them is
+ * skipped.
+ */
 #include "base/mangled.h"
 
 #include <ctype.h>
@@ -17,7 +20,7 @@ struct span {
 struct reader {
 	const char *at;
 	unsigned depth;
-	bool bad; /* from here on nothing is read */
+	bool bad; /* set at the first thing that is not understood; nothing is read from there on */
 };
 
 static void read_type(struct reader *r);
@@ -62,7 +65,7 @@ static uint64_t read_number(struct reader *r)
 	return number;
 }
 
-/* The number of something, and "_": of substitutions and template parameters, in base 36. */
+/* A number in base 36 and "_", as substitutions and template parameters have it. */
 static void read_index(struct reader *r)
 {
 	while (isdigit((unsigned char)*r->at) || isupper((unsigned char)*r->at))
@@ -98,7 +101,7 @@ static void read_encoding(struct reader *r)
 	read_types_until_end(r);
 }
 
-/* A value, or what was made of a function; no expression beyond the address of one. */
+/* A literal value, or the address of a function; no other expression. */
 static void read_literal(struct reader *r)
 {
 	if (take(r, "_Z")) {
@@ -140,7 +143,7 @@ static bool read_args(struct reader *r)
 
 /* ---- names ---- */
 
-/* nvcc's own, of a lambda in a template argument: captures and the function that it stands in. */
+/* nvcc's own encoding of a lambda in a template argument: its captures and the function that it is in. */
 static void read_device_lambda(struct reader *r, bool has_host)
 {
 	uint64_t captures = 0;
@@ -202,7 +205,7 @@ static void read_substitution(struct reader *r)
 		read_index(r);
 }
 
-/* False: there are no template arguments at its end; else they begin at *args. */
+/* False: the name does not end with template arguments; otherwise they begin at *args. */
 static bool read_nested(struct reader *r, const char **args)
 {
 	bool has_args = false;
@@ -235,7 +238,7 @@ static void read_discriminator(struct reader *r)
 	}
 }
 
-/* What is declared in a function. */
+/* A name that is declared inside of a function. */
 static bool read_local(struct reader *r, const char **args)
 {
 	bool has_args = false;
@@ -355,7 +358,7 @@ static bool equals(struct span span, const char *text)
 	return (size_t)(span.to - span.from) == strlen(text) && !memcmp(span.from, text, strlen(text));
 }
 
-/* CUDA's own, of which no byte is left out. */
+/* Types of CUDA, PyTorch and CUTLASS whose bytes are all value, with their sizes; 0: another type. */
 static uint8_t size_of_named(struct span span)
 {
 	static const struct {
@@ -402,7 +405,7 @@ static struct md_mangled_param judge(struct span type)
 
 /* ---- the list ---- */
 
-struct args { /* of the function's own template, types and packs of types alone are of interest */
+struct args { /* the template arguments of the function itself; only types and packs of types matter */
 	struct span items[ARGS_MAX];
 	uint32_t count;
 };
@@ -421,7 +424,7 @@ static bool list_args(const char *from, struct args *args)
 	return !r.bad;
 }
 
-/* The argument that all of the type is: T_ the first, T0_ the second. */
+/* The template argument that the whole type is: T_ is the first, T0_ the second. */
 static const struct span *find_arg(const struct args *args, struct span type)
 {
 	uint64_t index = 0;
@@ -431,7 +434,7 @@ static const struct span *find_arg(const struct args *args, struct span type)
 	if (size < 2 || type.from[0] != 'T' || type.from[size - 1] != '_')
 		return NULL;
 	for (const char *at = type.from + 1; at < type.from + size - 1; at++) {
-		if (!isdigit((unsigned char)*at)) /* more than ten are read as an object */
+		if (!isdigit((unsigned char)*at)) /* an index with a letter: read as an object */
 			return NULL;
 		index = index * 10 + (uint64_t)(*at - '0');
 	}
@@ -454,7 +457,7 @@ static void add(struct list *list, struct span type)
 	list->found++;
 }
 
-/* Dp: as many parameters as the pack has types. False: it is not known which pack. */
+/* Dp expands to as many parameters as the pack has types. False: it is not known which pack. */
 static bool add_pack(struct list *list, struct span type)
 {
 	const struct span *arg = find_arg(list->args, type);
@@ -464,7 +467,7 @@ static bool add_pack(struct list *list, struct span type)
 	while (!r.bad && !take(&r, "E")) {
 		const char *start = r.at;
 		read_arg(&r);
-		if (!r.bad) /* else r.at is not in the name */
+		if (!r.bad) /* if reading failed, r.at does not point into the name */
 			add(list, (struct span){start, r.at});
 	}
 	return !r.bad;

@@ -7,8 +7,8 @@
 #include <stdint.h>
 
 enum md_mangled_kind {
-	MD_MANGLED_OBJECT, /* a class, union or enumeration by value, or a type that its name does not settle */
-	MD_MANGLED_NUMBER, /* every bit of it is value: arithmetic types, CUDA's vectors of them, halves */
+	MD_MANGLED_OBJECT, /* a class, union or enumeration by value, or a type whose kind the name does not tell */
+	MD_MANGLED_NUMBER, /* every bit is value: arithmetic types, CUDA's vectors of them, halves */
 	MD_MANGLED_ADDRESS,
 };
 
@@ -18,9 +18,9 @@ struct md_mangled_param {
 };
 
 /*
- * Reads a name as the Itanium C++ ABI (section 5.1) and nvcc mangle it. True: the function has `count` parameters, and
- * params says what each is. False: it has another number, the name is none of a C++ function, or it is written in a way
- * that is not known here. Names may come from a file: any text is safe.
+ * Reads a name mangled by the Itanium C++ ABI (section 5.1) or by nvcc. True: the function has `count` parameters, and
+ * params says what each is. False: it has another number of parameters, it is not the name of a C++ function, or this
+ * reader does not know how it is encoded. Names may come from a file: any text is safe.
  */
 bool md_mangled_params(const char *name, struct md_mangled_param *params, uint32_t count);
 

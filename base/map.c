@@ -27,7 +27,7 @@ void md_map_finish(struct md_map *map)
 	*map = (struct md_map){0};
 }
 
-/* Handles and addresses differ in their middle bits: mix them all into the low ones. */
+/* Handles and addresses differ mostly in their middle bits: mix these into the low ones. */
 static size_t home_of(const struct md_map *map, uint64_t key)
 {
 	return (size_t)md_random_mix(key) & (map->capacity - 1);
@@ -80,7 +80,7 @@ bool md_map_put(struct md_map *map, uint64_t key, uint64_t value)
 	}
 	if (map->filled + 1 > map->capacity / 4 * 3) {
 		size_t capacity = map->capacity ? map->capacity : FIRST_CAPACITY;
-		/* Mostly tombstones: cleaning up at the same size is enough. */
+		/* Most filled slots are tombstones: a rehash of the same size is enough. */
 		if (map->used + 1 > capacity / 2)
 			capacity *= 2;
 		if (!rehash(map, capacity))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Notes as lines: written with one call each, so that whatever ends the process leaves whole ones. */
+/* Notes as lines, each written by one call, so that only whole lines remain however the process ends. */
 #define MD_LOG_DOMAIN "note"
 #include "base/note.h"
 
@@ -37,7 +37,7 @@ static void print_field(FILE *out, const char *text)
 			fprintf(out, "%%%02x", *c);
 	}
 	if (!text || !*text)
-		putc('%', out); /* nothing: a single % is none of the above */
+		putc('%', out); /* an empty text */
 	putc('\t', out);
 }
 
@@ -52,7 +52,7 @@ bool md_note_write(FILE *out, const struct md_note *note)
 	return !ferror(out);
 }
 
-/* In place. False when it is no field. */
+/* Decodes %XX in place. False: the text is not a valid field. */
 static bool unescape(char *text)
 {
 	char *to = text, digits[3] = "";
@@ -175,11 +175,11 @@ static struct md_descriptor kept = {.fd = -1};
 static char path[PATH_MAX];
 static struct md_note *left_out; /* owned until the process ends; read once */
 static size_t left_out_count;
-static struct md_note_of begun; /* test NULL: nothing was */
+static struct md_note_of begun; /* test NULL: no test is under way */
 static char *begun_label;       /* owned */
-static char *begun_what;        /* owned; NULL: all of it */
+static char *begun_what;        /* owned; NULL: the whole test */
 
-/* Before the engine has its own rights or its own folder. */
+/* Runs before the engine changes its rights or its folder. */
 __attribute__((constructor(MD_LOADED_SETTINGS))) static void open_notes(void)
 {
 	unsigned limit;
@@ -192,7 +192,7 @@ bool md_note_is_read(void)
 	return *path != 0;
 }
 
-/* Engines close what they do not know. */
+/* Opens the file again if the engine has closed its descriptor. */
 static bool reopen(void)
 {
 	return md_descriptor_is_ours(&kept) ||
@@ -212,7 +212,7 @@ static void put(const struct md_note *note)
 		md_descriptor_write(kept.fd, line, size);
 }
 
-/* The test may end when the graph and its label are gone. */
+/* Copies the subject: when the test ends, the graph and its label may be gone. */
 static bool keep_begun(const struct md_note_of *of)
 {
 	char *label = of->label ? strdup(of->label) : NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text from elsewhere made plain. */
+/* Escapes bytes of foreign text that a terminal would act upon. */
 #include "base/plain.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #include "base/utf8.h"
 
-#define PIECE 5 /* room for one character or escape, and its end */
+#define PIECE 5 /* bytes for one character or escape, and the NUL */
 
 /* The first character as it is to be shown; returns how many bytes of text that is. */
 static size_t next_piece(const char *text, char piece[PIECE])
@@ -20,7 +20,7 @@ static size_t next_piece(const char *text, char piece[PIECE])
 		return length;
 	}
 	snprintf(piece, PIECE, "\\x%02x", (unsigned char)*text);
-	return 1; /* the other bytes of a character that is not shown are none by themselves, and come next */
+	return 1; /* its other bytes are not valid by themselves, and follow as escapes */
 }
 
 size_t md_plain_copy(char *out, size_t room, const char *text)
@@ -56,7 +56,7 @@ void md_plain_vprint(FILE *out, const char *format, va_list args)
 	va_copy(again, args);
 	int size = vsnprintf(short_text, sizeof(short_text), format, args);
 	if (size >= (int)sizeof(short_text) && vasprintf(&text, format, again) < 0)
-		text = short_text; /* no memory: cut, but said */
+		text = short_text; /* out of memory: the line is printed, though cut */
 	va_end(again);
 	if (size >= 0)
 		put(out, text);

@@ -11,8 +11,8 @@
 #define WINDOW_LEAST 64u
 #define ALIGNMENT 16u
 
-#define GRAIN 1024u       /* bytes that are changed or not as one */
-#define MERGE (32u << 10) /* changes nearer than this are one: a copy costs more than its bytes */
+#define GRAIN 1024u       /* a change is noticed for this many bytes at a time */
+#define MERGE (32u << 10) /* changes nearer to each other than this are merged: a copy costs more than its bytes */
 
 struct md_sample md_sample_plan(uint64_t size, uint32_t among)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Random numbers that are the same everywhere for a seed (SplitMix64); device code includes this file, too. */
+/* Random numbers that depend on the seed alone (SplitMix64); device code includes this file, too. */
 #ifndef MD_BASE_SPLITMIX_H
 #define MD_BASE_SPLITMIX_H
 

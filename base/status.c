@@ -12,7 +12,7 @@ enum md_status(md_error_set)(struct md_error *err, enum md_status status, const 
 	va_list args;
 	if (!err)
 		return status;
-	/* By way of a copy: arguments may point into the message that is being replaced. */
+	/* Formatted into a copy first: arguments may point into the message that is being replaced. */
 	va_start(args, format);
 	vsnprintf(message, sizeof(message), format, args);
 	va_end(args);

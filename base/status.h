@@ -6,7 +6,7 @@
 enum md_status {
 	MD_OK = 0,
 
-	/* the caller or the machine */
+	/* errors of the caller or the machine */
 	MD_ERR_INVALID = 1,
 	MD_ERR_NO_MEMORY = 2,
 	MD_ERR_IO = 3,
@@ -14,20 +14,20 @@ enum md_status {
 	MD_ERR_UNSUPPORTED = 5,
 	MD_ERR_TIMEOUT = 6,
 	MD_ERR_BUSY = 7,
-	MD_ERR_OUTPUT = 8, /* what was to be written could not be: a full disk, a folder without permission */
+	MD_ERR_OUTPUT = 8, /* output could not be written: a full disk, a folder without permission */
 
-	/* what a file or a peer sent */
+	/* errors in what a file or a peer sent */
 	MD_ERR_TRUNCATED = 20,
 	MD_ERR_CORRUPT = 21,
 	MD_ERR_VERSION = 22,
 	MD_ERR_TOO_LARGE = 23,
 
-	/* the CUDA driver */
+	/* errors of the CUDA driver */
 	MD_ERR_DRIVER = 40,
 	MD_ERR_DRIVER_MEMORY = 41,
 	MD_ERR_DRIVER_MISSING = 42,
 
-	/* refusals: everything works, but restoring would not be proven right */
+	/* refusals: nothing failed, but a restore would not be proven right */
 	MD_ERR_MISMATCH = 60,
 	MD_ERR_UNPROVABLE = 61,
 	MD_ERR_AMBIGUOUS = 62,
@@ -41,17 +41,17 @@ struct md_error {
 };
 
 /*
- * Whoever first knows what went wrong sets the message, with the values; callers only forward.
- * Returns status, so that `return md_error_set(err, ...)` works. err may be NULL.
+ * Sets the status and the message. Whoever first knows what went wrong sets the message, with the values; callers only
+ * forward it. Returns status, so that `return md_error_set(err, ...)` works. err may be NULL.
  */
 enum md_status md_error_set(struct md_error *err, enum md_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-#ifdef __clang_analyzer__ /* it looks into no other file, and would think of MD_OK, too */
+#ifdef __clang_analyzer__ /* the analyzer looks into no other file, and would consider MD_OK possible, too */
 #define md_error_set(err, status, ...) ((md_error_set)((err), (status), __VA_ARGS__), (status))
 #endif
 
-/* Puts "context: " before the message that is already there; for callers that know where. Returns err->status. */
+/* Puts "context: " before the message; for callers that know where the error happened. Returns err->status. */
 enum md_status md_error_prefix(struct md_error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* "truncated", "driver error" ...; never NULL. */

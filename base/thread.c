@@ -12,7 +12,7 @@ int md_thread_start(pthread_t *thread, void *(*run)(void *argument), void *argum
 	sigfillset(&blocked);
 	for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
 		sigdelset(&blocked, own[i]);
-	pthread_sigmask(SIG_SETMASK, &blocked, &before); /* which the new thread inherits */
+	pthread_sigmask(SIG_SETMASK, &blocked, &before); /* the new thread inherits the mask */
 	int failure = pthread_create(thread, NULL, run, argument);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return failure;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Until the scope ends pthread_cancel does not reach this thread: it would leave with our locks held. */
+/* Until the scope ends, pthread_cancel does not end this thread: it would end while it holds Medusa's locks. */
 #ifndef MD_BASE_UNCANCELLED_H
 #define MD_BASE_UNCANCELLED_H
 

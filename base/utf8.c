@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* UTF-8 sequences: overlong forms, surrogates and what lies beyond U+10FFFF are none. */
+/* UTF-8 sequences: overlong forms, surrogates and characters beyond U+10FFFF are invalid. */
 #include "base/utf8.h"
 
 size_t md_utf8_length(const char *bytes, uint32_t *point)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Counts device allocations until the engine asks for its first graph, and notes how their addresses compare. */
+/* Counts device allocations until the engine asks for its first graph, and notes the order of their addresses. */
 #include "driver/alloc_sequence.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 #include "base/array.h"
 
-/* Pitched memory comes from where plain memory comes from. */
+/* Pitched memory is allocated in the same address range as plain memory. */
 static struct md_interval_index *kind_of(struct md_alloc_sequence *sequence, uint32_t family)
 {
 	return &sequence->live[family == 2 || family >= MD_SEQUENCE_FAMILIES ? 1 : family];
@@ -31,7 +31,7 @@ void md_sequence_add(struct md_alloc_sequence *sequence, uint32_t family, uint64
 	uint32_t index = (uint32_t)sequence->count;
 	if (sequence->closed || sequence->paused || sequence->broken)
 		return;
-	md_sequence_remove(sequence, address, size); /* whose free was not seen */
+	md_sequence_remove(sequence, address, size); /* an allocation there was freed unseen */
 	below = md_interval_floor(live, address);
 	struct md_sequence_request item = {family, below ? (uint32_t)below->value : MD_SEQUENCE_NONE, MD_SEQUENCE_NONE,
 					   size};

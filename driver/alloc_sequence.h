@@ -11,13 +11,15 @@
 #include "base/status.h"
 
 /*
- * What an engine has allocated when it asks for its first graph is its own: weights, caches, inputs. The n-th of these
- * is bound as "@allocation.N", in a capture and in a restore alike; counted from 0, freed ones included. Names that
- * begin so are nobody else's. A profiling forward, which a restore leaves out, does not count.
+ * What an engine has allocated when it asks for its first graph belongs to the engine: weights, caches, inputs. The
+ * n-th of these allocations is bound as "@allocation.N", in a capture and in a restore alike; N counts from 0 and
+ * includes freed ones. Nobody else may use names that begin so. Allocations of a profiling forward, which a restore
+ * leaves out, do not count.
  *
- * A caching allocator takes the lowest of the free blocks that fit, so the order of addresses decides what the engine
- * puts where. Equal requests alone do not make two processes alike: each allocation must also find the same neighbour
- * below it, among those that were live when it was made. If all do, any two compare as they did.
+ * A caching allocator takes the lowest free block that fits, so the order of addresses decides what the engine puts
+ * where. So it is not enough that two processes make equal requests: each allocation must also have the same next lower
+ * neighbour among those that were live when it was made. If all have, any two addresses compare as they did in the
+ * capture.
  */
 #define MD_SEQUENCE_PREFIX "@allocation."
 #define MD_SEQUENCE_NAME_BYTES 40
@@ -27,31 +29,30 @@
 
 struct md_sequence_request {
 	uint32_t family;
-	uint32_t
-	    below; /* the nearest lower one that was live then and is of its kind; MD_SEQUENCE_NONE: there is none */
-	uint32_t freed; /* how many had been made when it was freed; MD_SEQUENCE_NONE: it was not */
+	uint32_t below; /* the nearest lower one of its kind that was live then; MD_SEQUENCE_NONE: none */
+	uint32_t freed; /* how many had been made when it was freed; MD_SEQUENCE_NONE: it was not freed */
 	uint64_t size;
 };
 
 struct md_alloc_sequence {
 	struct md_sequence_request *items; /* owned */
-	uint64_t *addresses;               /* of the items; owned */
+	uint64_t *addresses;               /* by index; owned */
 	size_t count, room;
-	/* Live allocations of each kind: addresses of different kinds are not comparable. Value: the index. */
+	/* Live allocations of each kind, because addresses of different kinds are not comparable. Value: the index. */
 	struct md_interval_index live[MD_SEQUENCE_FAMILIES];
 	unsigned paused;
-	bool closed; /* the engine has asked for a graph: what comes now is not counted */
+	bool closed; /* the engine has asked for a graph: later allocations do not count */
 	bool broken; /* too many, or no memory for them: nothing is bound by sequence */
 };
 
 /* These functions take no lock. */
 void md_sequence_add(struct md_alloc_sequence *sequence, uint32_t family, uint64_t address, uint64_t size);
-/* Everything live that begins in [address, address + size). Once closed, nothing changes any more. */
+/* Removes all live allocations that begin in [address, address + size). Does nothing once the sequence is closed. */
 void md_sequence_remove(struct md_alloc_sequence *sequence, uint64_t address, uint64_t size);
 void md_sequence_finish(struct md_alloc_sequence *sequence);
 
 void md_sequence_name(size_t index, char name[MD_SEQUENCE_NAME_BYTES]);
-/* False: it is no such name. */
+/* Reads N from "@allocation.N". False: it is another name. */
 bool md_sequence_index(const char *name, size_t *index);
 
 /* ---- alloc_sequence_compare.c ---- */

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where two sequences of allocations part, in words. */
+/* Finds where two sequences of allocations begin to differ, and says so. */
 #include <stdlib.h>
 
 #include "base/cleanup.h"
 #include "driver/alloc_sequence.h"
 
 /*
- * Which of two earlier allocations lies lower. Both sequences agree up to here, so each item goes right behind the one
- * below it; what was freed may stay in the line, for nobody compares with it.
+ * Which of two earlier allocations lies lower. Both sequences agree up to here, so each item is inserted right behind
+ * the one below it. Freed items may stay in the list, because nothing is compared with them.
  */
 static bool lies_lower(const struct md_sequence_request *items, size_t count, uint32_t one, uint32_t two)
 {
 	MD_AUTO_FREE uint32_t *next = malloc((count + 1) * sizeof(*next));
 	uint32_t at;
 	if (!next)
-		return true;            /* the message names another of the two, no more */
+		return true;            /* out of memory: only the wording of the message depends on it */
 	next[count] = MD_SEQUENCE_NONE; /* before the first */
 	for (uint32_t i = 0; i < count; i++) {
 		size_t after = items[i].below == MD_SEQUENCE_NONE ? count : items[i].below;

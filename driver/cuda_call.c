@@ -7,7 +7,7 @@ const char *md_cuda_error_name(CUresult result)
 	const char *name = NULL;
 	if (result == CUDA_SUCCESS)
 		return "CUDA_SUCCESS";
-	/* The strings are the driver's own constants: it knows results that are newer than our headers. */
+	/* The driver's own strings, because it knows results that are newer than our headers. */
 	if (md_cuda.cuGetErrorName && md_cuda.cuGetErrorName(result, &name) == CUDA_SUCCESS && name)
 		return name;
 	return "CUDA_ERROR_UNKNOWN";

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The only door to the CUDA driver: a typed table of real entry points, loaded at run time, and the CU_CALL gate. */
+/* The typed table of the CUDA driver's real entry points, which is loaded at run time, and calls through it. */
 #ifndef MD_DRIVER_CUDA_DRIVER_H
 #define MD_DRIVER_CUDA_DRIVER_H
 
-/* Symbols are named with their version suffix; cuda.h must not rename them behind our back. */
+/* Symbols are named with their version suffix, so cuda.h must not rename them. */
 #ifndef __CUDA_API_VERSION_INTERNAL
 #define __CUDA_API_VERSION_INTERNAL 1
 #endif
@@ -35,13 +35,13 @@ enum md_status md_cuda_load(struct md_error *err);
 
 enum md_status md_cuda_status(CUresult result, const char *entry, struct md_error *err);
 enum md_status md_cuda_absent(const char *entry, struct md_error *err);
-#ifdef __clang_analyzer__ /* as of md_error_set */
+#ifdef __clang_analyzer__ /* see md_error_set */
 #define md_cuda_absent(entry, err) ((md_cuda_absent)((entry), (err)), MD_ERR_UNSUPPORTED)
 #endif
 const char *md_cuda_error_name(CUresult result); /* "CUDA_ERROR_..."; never NULL */
 /* The parameter block that a launch hands over in `extra`, and its size; NULL if it names none. Not owned. */
 const void *md_cuda_extra_block(void **extra, size_t *size);
-/* The node of the last call that a stream in capture has taken, or NULL if that cannot be told. */
+/* The node that the last call on a capturing stream made, or NULL if that cannot be determined. */
 CUgraphNode md_cuda_captured_node(CUstream stream);
 
 #endif

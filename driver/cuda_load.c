@@ -16,9 +16,9 @@
 struct md_cuda md_cuda;
 
 /*
- * driver/interpose.c has it, and is linked into preloaded libraries only: those export the very names that are looked
- * up here, and must not find themselves. Everywhere else it is NULL, and the plain dlsym finds the hooks of whoever is
- * preloaded.
+ * driver/interpose.c defines it; it is linked into preloaded libraries only. These export the very names that are
+ * looked up here, and must not find themselves. Elsewhere it is NULL, and plain dlsym is right, because it finds the
+ * hooks of a preloaded library.
  */
 extern void *md_interpose_real_dlsym(void *handle, const char *name) __attribute__((weak));
 extern void md_interpose_check_order(void) __attribute__((weak));
@@ -60,7 +60,7 @@ static void *look_up(void *library, const char *symbol)
 	return md_interpose_real_dlsym ? md_interpose_real_dlsym(library, symbol) : dlsym(library, symbol);
 }
 
-/* Keeps what it finds even when something required is missing: hooks must still be able to pass calls on. */
+/* Fills the table even when something required is missing, because hooks must still pass calls on. */
 static void fill(void *library, struct md_cuda *table, struct md_error *error)
 {
 	for (size_t i = 0; i < sizeof(entries) / sizeof(entries[0]); i++) {
@@ -74,8 +74,9 @@ static void fill(void *library, struct md_cuda *table, struct md_error *error)
 }
 
 /*
- * Nothing is held while the dynamic linker works: a constructor that runs under its lock may be waiting for this very
- * table. Threads that come at the same time each look up the same addresses, and the first one to finish publishes.
+ * Takes no lock while the dynamic linker works: a constructor that runs under the linker's lock may be waiting for this
+ * very table. Threads that come at the same time each look up the same addresses, and the first one to finish publishes
+ * them.
  */
 static void load(void)
 {
@@ -86,7 +87,7 @@ static void load(void)
 	memset(&table, 0, sizeof(table));
 	if (library) {
 		fill(library, &table, &error);
-		dlerror(); /* the absence of optional entry points is no news for the program around us */
+		dlerror(); /* the program need not hear of missing optional entry points */
 	} else {
 		const char *reason = dlerror();
 		md_error_set(&error, MD_ERR_DRIVER_MISSING, "cannot load the CUDA driver library: %s",

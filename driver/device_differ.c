@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Comparing on the device: a kernel of our own says which grains of two places differ, and only that comes back. */
+/*
+ * Compares memory on the device: a kernel of ours flags the grains (blocks of 4 KiB) that differ, and only the flags
+ * are copied back.
+ */
 #define MD_LOG_DOMAIN "driver"
 
 #include <limits.h>
@@ -11,11 +14,11 @@
 #include "base/log.h"
 #include "driver/device_session.h"
 
-#define THREADS (MD_DEVICE_GRAIN / 16) /* each compares 16 bytes; a block compares a grain */
+#define THREADS (MD_DEVICE_GRAIN / 16) /* each thread compares 16 bytes; a block compares a grain */
 
 /*
- * (one, two, words of 16 bytes, flags): a thread whose words differ sets its block's flag. PTX, for the driver of
- * whatever device this is translates it; where it cannot, memory is compared on the host.
+ * Parameters: one, two, number of 16-byte words, flags. A thread whose words differ sets the flag of its block. It is
+ * PTX, which the driver translates for any device; where that fails, memory is compared on the host.
  */
 static const char kernel_text[] = ".version 7.0\n"
 				  ".target sm_70\n"
@@ -85,7 +88,7 @@ enum md_status md_device_differ_end(struct md_device_session *session, size_t fl
 	return md_device_session_read(session, session->flag_bytes, session->flags, flags, err);
 }
 
-/* Any launch by itself does it, and so does a copy on the device, which is a kernel, too. */
+/* Any launch outside of a graph has this effect, and so has a copy on the device, which is a kernel, too. */
 enum md_status md_device_forget_maps(struct md_device_session *session, CUstream stream, struct md_error *err)
 {
 	uint64_t none = 0;
@@ -99,11 +102,11 @@ enum md_status md_device_forget_maps(struct md_device_session *session, CUstream
 
 /* ---- trying it out ---- */
 
-#define TRIED (3 * MD_DEVICE_GRAIN + 48) /* bytes: the last grain is not whole */
+#define TRIED (3 * MD_DEVICE_GRAIN + 48) /* bytes; the last grain is a partial one */
 #define OWN_TRIED (2 * MD_DEVICE_GRAIN * 4)
 #define OWN_SPOT 512
 
-/* Equal but for one bit at `at`, or wholly if that is TRIED: the kernel must say so. */
+/* Compares memory that is equal except for one bit at `at` (no bit, if that is TRIED): the kernel must find it. */
 static bool says(struct md_device_session *session, CUdeviceptr one, CUdeviceptr two, size_t at)
 {
 	struct md_error err = {0};
@@ -137,7 +140,7 @@ static bool is_right(struct md_device_session *session)
 
 #define PROBE_KERNEL_MAX (64ull << 20) /* bytes */
 
-/* By us and not by the driver, who would wait for a pipe for ever. */
+/* Reads the file here, because the driver would wait for ever for the writer of a pipe. */
 static CUresult load_file(const char *path, CUmodule *module)
 {
 	struct md_file_bytes file;
@@ -151,7 +154,7 @@ static CUresult load_file(const char *path, CUmodule *module)
 	return result;
 }
 
-/* A device that knows no PTX is given an image that holds kernels of the same names. */
+/* A device that cannot translate PTX is given an image that holds kernels of the same names. */
 CUresult md_device_kernel_load(const char *text, const char *name, CUmodule *module, CUfunction *function)
 {
 	const char *kernel = md_environment_get("MEDUSA_PROBE_KERNEL");

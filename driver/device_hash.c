@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hashes ranges of device memory: cuts them into pieces for the kernel, or reads them chunk by chunk where that won't
- * do. */
+/*
+ * Hashes ranges of device memory: divides them into pieces for the kernel, or reads them in chunks where the kernel
+ * cannot be used.
+ */
 #include "driver/device_hash.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define MAPPED_STEP (2ull << 20) /* no memory is mapped in less */
+#define MAPPED_STEP (2ull << 20) /* the driver maps no less at a time */
 
 /* ---- the value ---- */
 
-/* A bijection of 64 bits, in which each bit of the input moves half of the output. */
+/* A bijection of 64-bit words in which each input bit changes about half of the output bits. */
 static uint64_t mix(uint64_t z)
 {
 	const uint64_t odd = 0xd6e8feb86659fd93u;
@@ -20,9 +22,9 @@ static uint64_t mix(uint64_t z)
 }
 
 /*
- * Each lane of 16 bytes goes through a bijection of its own, which its place in the range chooses, and the sums of what
- * comes out are the hash. So one lane that changed always shows, several escape with a chance of 2^-128, and the order
- * in which blocks of the kernel add does not matter.
+ * Each lane of 16 bytes passes through a bijection that depends on its place in the range; the sums of the results are
+ * the hash. So a single changed lane always changes the hash, several changed lanes go unnoticed with probability
+ * 2^-128, and the order in which the kernel's blocks add does not matter.
  */
 static void add_lane(struct md_hash_sums *sums, uint64_t lane, uint64_t first, uint64_t second)
 {
@@ -74,8 +76,8 @@ struct hashing {
 };
 
 /*
- * A kernel that reads what is not mapped breaks the engine's context, and a copy of it fails and no more. So the kernel
- * reads what the driver says is mapped.
+ * A kernel that reads unmapped memory breaks the engine's context, while a copy only fails. So the kernel reads only
+ * what the driver reports as mapped.
  */
 static bool is_for_kernel(const struct hashing *h, const struct md_hash_range *range)
 {
@@ -117,7 +119,7 @@ static enum md_status launch(struct hashing *h, size_t next, struct md_error *er
 	return status;
 }
 
-/* A range may lie across launches: then it keeps what the first one added. */
+/* A range may be divided among launches: then it keeps what the earlier ones added. */
 static enum md_status add_pieces(struct hashing *h, size_t index, struct md_error *err)
 {
 	const struct md_hash_range *range = &h->ranges[index];

@@ -10,13 +10,13 @@
 #include "driver/device_session.h"
 
 #define THREADS 256
-#define BLOCKS 4096u /* at most: each takes piece after piece */
+#define BLOCKS 4096u /* at most; a block takes one piece after another */
 
 /*
- * (pieces, count). A block takes a piece, its threads every 256th lane, four at a time so that loads overlap; a warp
- * adds up, and its first thread adds to the range's sums. What is not aligned, and a last lane that is not whole, is
- * read byte by byte. PTX, for the driver of whatever device this is translates it. A register is called by a string;
- * "w" is for the time being.
+ * Parameters: pieces, count. A block takes a piece, its threads every 256th lane, four at a time so that loads overlap;
+ * a warp adds up, and its first thread adds to the sums of the range. An unaligned piece, and a partial last lane, are
+ * read byte by byte. It is PTX, which the driver translates for any device. The macros take names of registers as
+ * strings; "w" is a scratch register.
  */
 /* clang-format off */ /* one instruction a line */
 #define SHIFT_XOR(z, w) \
@@ -28,7 +28,7 @@
 	SHIFT_XOR(z, w) \
 	"	mul.lo.u64 " z ", " z ", %odd;\n" \
 	SHIFT_XOR(z, w)
-/* a, b: the words of a lane, lost thereby */
+/* a, b: the words of a lane; both are overwritten */
 #define LANE(a, b, key, w) \
 	"	add.u64 " a ", " a ", " key ";\n" \
 	MIX(a, w) \
@@ -39,7 +39,7 @@
 	MIX(a, w) \
 	"	add.u64 %one, %one, " a ";\n" \
 	"	add.u64 %two, %two, " b ";\n"
-/* Each thread of a warp adds the sum of the one that is `away`. */
+/* Each thread of a warp adds the sum of the thread that is `away` lanes away. */
 #define FOLD(sum, away) \
 	"	mov.b64 {%r8, %r9}, " sum ";\n" \
 	"	shfl.sync.bfly.b32 %r10, %r8, " away ", 31, 0xffffffff;\n" \
@@ -72,7 +72,7 @@ static const char kernel_text[] =
 	"	and.b32 %r4, %r3, 31;\n"
 	"	cvt.u64.u32 %piece, %r1;\n"
 	"	ld.param.u64 %count, [count];\n"
-	/* the keys of the lanes 256, 512, 768 and 1024 on are as much greater everywhere */
+	/* how much greater the keys of the lanes 256, 512, 768 and 1024 further on are */
 	"	shl.b64 %d5, %golden, 8;\n"
 	"	shl.b64 %d6, %golden, 9;\n"
 	"	add.u64 %d7, %d5, %d6;\n"
@@ -196,7 +196,7 @@ void md_hash_room_give(struct md_hash_room *room)
 		free(room->staging);
 }
 
-/* Pieces come with indices of sums, and go with their addresses. */
+/* Pieces come with indices of sums; the kernel gets addresses. */
 static void give_addresses(const struct md_hash_room *room, const struct md_hash_piece *pieces, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
@@ -239,7 +239,7 @@ enum md_status md_hash_kernel_run(const struct md_device_hasher *hasher, CUstrea
 
 /* ---- trying it out ---- */
 
-/* A piece with a lane that is not whole, one at an odd place, and one that goes on with the first. */
+/* A piece with a partial lane, an unaligned one, and one that continues the first. */
 #define TRIED (8 * THREADS * 16 + 2 * 4096)
 static const struct {
 	uint64_t at, size, lane;

@@ -9,7 +9,8 @@
 
 #define SLAB_BYTES (32ull << 20)
 #define ALIGNMENT 512u
-#define RESERVE (256ull << 20) /* of device memory, at most a sixteenth of it: others may allocate while tests run */
+/* Of device memory this much stays free, but at most a sixteenth: others may allocate while tests run. */
+#define RESERVE (256ull << 20)
 
 /* ---- device memory ---- */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prototypes of every hook, and the table md_hooks made from cuda_api.def, one line for each preloaded library. */
+/* Prototypes of all hooks, and macros that make the table md_hooks of a preloaded library from cuda_api.def. */
 #ifndef MD_DRIVER_HOOKS_H
 #define MD_DRIVER_HOOKS_H
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Measures CUDA images by their own headers; memory that is announced but not there is an error, never a fault. */
+/*
+ * Measures CUDA images by their own headers; memory that a header announces but that is not mapped is an error, never a
+ * fault.
+ */
 #include "driver/image.h"
 
 #include <elf.h>
@@ -29,7 +32,7 @@ struct fatbin_header {
 	uint64_t fat_size; /* bytes after the header */
 };
 
-/* What of memory is the image's, when that is known: nothing else is looked at then. */
+/* The readable memory that holds the image, when that is known; nothing outside of it is read then. */
 static _Thread_local struct {
 	uintptr_t start, end; /* end 0: not known */
 } bounds;
@@ -41,9 +44,8 @@ static bool within_bounds(const void *address, uint64_t size)
 }
 
 /*
- * The caller's memory, read by the kernel, which answers EFAULT where a load would fault. Where the call is forbidden
- * (old container profiles), reading goes on as it would have without it: the driver itself reads the image the same
- * way.
+ * Reads the caller's memory through the kernel, which answers EFAULT where a load would fault. Where that call is
+ * forbidden (old container profiles), memory is read directly: the driver itself reads the image the same way.
  */
 static bool peek(const void *address, void *out, size_t size)
 {
@@ -59,7 +61,7 @@ static bool peek(const void *address, void *out, size_t size)
 	return got >= 0 && (size_t)got == size;
 }
 
-/* Touches one byte of each page, many pages a call. */
+/* Reads one byte of each page, many pages in one call. */
 static bool readable(const void *address, uint64_t size)
 {
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)address, end = at + size;
@@ -81,7 +83,7 @@ static bool readable(const void *address, uint64_t size)
 	return true;
 }
 
-/* Keeps the greatest end seen; false when an end lies beyond what any image has. */
+/* Keeps the greatest end so far; false when an end lies beyond the size limit of images. */
 static bool reach(uint64_t *end, uint64_t offset, uint64_t size)
 {
 	if (offset > IMAGE_MAX || size > IMAGE_MAX || offset + size > IMAGE_MAX)
@@ -112,7 +114,7 @@ static enum md_status measure_sections(const char *image, const Elf64_Ehdr *head
 	if (header->e_shentsize != sizeof(section) || !reach(end, header->e_shoff, sizeof(section)))
 		return md_error_set(err, MD_ERR_CORRUPT, "image: ELF section table at %llu with entries of %u bytes",
 				    (unsigned long long)header->e_shoff, header->e_shentsize);
-	if (!count) { /* 65,280 sections and more: the number is in section 0 */
+	if (!count) { /* for 65,280 sections and more the number is in section 0 */
 		if (!peek(image + header->e_shoff, &section, sizeof(section)))
 			return unreadable(err, "ELF section 0", header->e_shoff);
 		count = section.sh_size;
@@ -202,14 +204,17 @@ static enum md_status measure_wrapper(const void *image, struct md_image_span *s
 	return measure_fatbin(wrapper.data, span, err);
 }
 
-/* A text has no header: it ends at its NUL, which belongs to it, so that stored bytes can be loaded as they are. */
+/*
+ * PTX text has no header: it ends with its NUL, which counts as part of it, so that stored bytes can be loaded as they
+ * are.
+ */
 static enum md_status measure_text(const void *image, struct md_image_span *span, struct md_error *err)
 {
 	char chunk[4096];
 	for (uint64_t at = 0; at < PTX_MAX;) {
 		const char *from = (const char *)image + at, *nul;
-		size_t size =
-		    sizeof(chunk) - (uintptr_t)from % sizeof(chunk); /* never into a page that may not be there */
+		/* never into the next page, which may not be mapped */
+		size_t size = sizeof(chunk) - (uintptr_t)from % sizeof(chunk);
 		if (bounds.end && (uintptr_t)from < bounds.end && size > bounds.end - (uintptr_t)from)
 			size = bounds.end - (uintptr_t)from;
 		if (!peek(from, chunk, size))
@@ -224,7 +229,7 @@ static enum md_status measure_text(const void *image, struct md_image_span *span
 	return md_error_set(err, MD_ERR_TOO_LARGE, "image: PTX text of more than 256 MiB");
 }
 
-/* PTX starts with white space and comments, then ".version". Reads byte by byte: the text may end anywhere. */
+/* PTX starts with white space and comments, then ".version". Read byte by byte, because the text may end anywhere. */
 static bool is_ptx(const void *image)
 {
 	static const char directive[] = ".version";

@@ -17,11 +17,11 @@
 struct search {
 	uintptr_t address;
 	struct md_image_home *home;
-	bool found; /* in a loaded object, whether or not its file holds the byte */
+	bool found; /* the address lies in a loaded object, whether or not its file holds the byte */
 	bool main_program;
 };
 
-/* Notes are parts of loaded segments, if the file is as it should be: a header may say anything. */
+/* Notes lie in loaded segments in a valid file, but a header may say anything. */
 static bool is_loaded(const struct dl_phdr_info *object, const ElfW(Phdr) * part)
 {
 	for (size_t i = 0; i < object->dlpi_phnum; i++) {
@@ -73,7 +73,7 @@ static int visit_object(struct dl_phdr_info *object, size_t size, void *user)
 	}
 	if (!search->found)
 		return 0;
-	if (!in_file) /* zero-initialised data: in the object's memory, but in no file */
+	if (!in_file) /* zero-initialized data lies in the object's memory, but in no file */
 		return 1;
 	search->main_program = !object->dlpi_name || !*object->dlpi_name;
 	if (!search->main_program)
@@ -95,7 +95,10 @@ static enum md_status name_program(struct md_image_home *home, struct md_error *
 	return MD_OK;
 }
 
-/* "start-end perms offset device inode    path": the part of a file that somebody mapped on his own. */
+/*
+ * Parses "start-end perms offset device inode    path" of /proc/self/maps: a part of a file that the program has mapped
+ * itself.
+ */
 static bool parse_mapping(const char *line, uintptr_t address, struct md_image_home *home)
 {
 	unsigned long long start, end, offset, inode;
@@ -106,7 +109,7 @@ static bool parse_mapping(const char *line, uintptr_t address, struct md_image_h
 	if (address < start || address >= end)
 		return false;
 	path = line + used;
-	/* A file that is gone, a memfd or shared memory can't be found again by its name. */
+	/* A deleted file, a memfd or shared memory cannot be found again by its name. */
 	if (inode && *path == '/' && !strstr(path, " (deleted)") && strncmp(path, "/memfd:", 7)) {
 		snprintf(home->path, sizeof(home->path), "%.*s", (int)strcspn(path, "\n"), path);
 		home->offset = offset + (address - start);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Interposition: dlsym and cuGetProcAddress answer what they would answer without us, with hooked addresses swapped. */
+/*
+ * Interposition: dlsym and cuGetProcAddress return what they would return without Medusa, except that addresses of
+ * hooked entry points are replaced by the hooks.
+ */
 #include "driver/interpose.h"
 
 #include <dlfcn.h>
@@ -15,7 +18,7 @@
 #include "base/log.h"
 #include "base/uncancelled.h"
 
-/* The way of a non-CUDA name runs before constructors, and before a sanitizer's runtime is ready. */
+/* The path for names that are not CUDA's runs before constructors, and before a sanitizer's runtime is ready. */
 #define EARLY __attribute__((no_sanitize_address, no_sanitize_undefined, no_sanitize_thread))
 
 typedef void *dlsym_function(void *handle, const char *name);
@@ -26,7 +29,7 @@ static _Atomic(dlsym_function *) real_dlsym;
 
 EARLY static dlsym_function *find_real_dlsym(void)
 {
-	/* Since glibc 2.34 it lives in libc; before that in libdl, with the first version tag of the platform. */
+	/* Since glibc 2.34 dlsym is in libc; before that it is in libdl, with the platform's first version tag. */
 	static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
 	dlsym_function *found = atomic_load_explicit(&real_dlsym, memory_order_relaxed);
 	for (size_t i = 0; !found && i < sizeof(versions) / sizeof(versions[0]); i++)
@@ -50,7 +53,7 @@ static void *real_entry(size_t slot)
 	return address;
 }
 
-/* The two entry points hooked here, in every library. */
+/* The entry points that are hooked in this file, for every library. */
 static const struct md_hook core_hooks[] = {
     {"cuGetProcAddress", (void *)cuGetProcAddress, offsetof(struct md_cuda, cuGetProcAddress)},
     {"cuGetProcAddress_v2", (void *)cuGetProcAddress_v2, offsetof(struct md_cuda, cuGetProcAddress_v2)},
@@ -71,8 +74,8 @@ static const struct md_hook *find_named(const char *symbol)
 }
 
 /*
- * Nothing promises that cuGetProcAddress answers with the address of an export. What it answers for the very version in
- * which an entry point came is that entry point; where this is another address than any export's, it is kept here.
+ * cuGetProcAddress need not return the address of an export. What it returns for the version in which an entry point
+ * was introduced is that entry point; if that address differs from the export's, it is kept here.
  */
 static const struct query {
 	size_t slot;
@@ -148,13 +151,13 @@ static void *swap(void *real)
 
 /* ---- dlsym ---- */
 
-/* "cuMemAlloc", but not "cudaMalloc", "cublasCreate" or "curl_easy_init". */
+/* True for "cuMemAlloc", but not for "cudaMalloc", "cublasCreate" or "curl_easy_init". */
 EARLY static bool is_driver_name(const char *name)
 {
 	return name && name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
 }
 
-/* A function of medusa.h or scheduler.h. */
+/* True for functions of medusa.h and scheduler.h. */
 EARLY static bool is_medusa_name(const char *name)
 {
 	static const char prefix[] = "medusa_";
@@ -171,8 +174,8 @@ static bool is_in_this_library(const void *address)
 }
 
 /*
- * A program that opens libmedusa.so itself would find the null library's functions by that handle. It is given this
- * library's, which the dynamic linker gives to a program that is linked with libmedusa.so.
+ * A program that opens libmedusa.so itself would find the null library's functions through that handle. It is given
+ * this library's functions, as the dynamic linker does for a program that is linked with libmedusa.so.
  */
 static void *answer_for_medusa(void *handle, const char *name)
 {
@@ -181,7 +184,7 @@ static void *answer_for_medusa(void *handle, const char *name)
 	return own && is_in_this_library(own) ? own : answer;
 }
 
-/* The program asked the global scope, where our own export stands first: is there a driver behind it? */
+/* The program searched the global scope, where our own export comes first: is there a driver behind it? */
 static void *answer_for_export(const struct md_hook *hook)
 {
 	if (md_cuda_present()) {
@@ -189,7 +192,8 @@ static void *answer_for_export(const struct md_hook *hook)
 		if (real_entry(hook->slot))
 			return hook->hook;
 	}
-	return md_interpose_real_dlsym(RTLD_NEXT, hook->symbol); /* NULL mostly, and sets dlerror as it should be */
+	/* mostly NULL, and sets dlerror as the caller expects */
+	return md_interpose_real_dlsym(RTLD_NEXT, hook->symbol);
 }
 
 static void *answer_for(void *handle, const char *name, const struct md_hook *named)
@@ -200,7 +204,7 @@ static void *answer_for(void *handle, const char *name, const struct md_hook *na
 		return NULL;
 	if (named && answer == named->hook)
 		return answer_for_export(named);
-	/* Some other library's cuSomething must not make this process load the driver. */
+	/* A function of some other library whose name begins with "cu" must not make this process load the driver. */
 	if (!md_cuda_present())
 		return answer;
 	md_cuda_load(NULL);
@@ -208,7 +212,7 @@ static void *answer_for(void *handle, const char *name, const struct md_hook *na
 	return hook ? hook : answer;
 }
 
-/* What dlsym does with a call: jump to target with the same arguments, or, if target is NULL, return answer. */
+/* How a call of dlsym goes on: it jumps to target with the same arguments or, if target is NULL, returns answer. */
 struct route {
 	dlsym_function *target;
 	void *answer;
@@ -216,9 +220,10 @@ struct route {
 struct route md_interpose_route(void *handle, const char *name);
 
 /*
- * Jumping keeps the return address, by which the real dlsym knows whose RTLD_NEXT and RTLD_DEFAULT is meant. RTLD_NEXT
- * is never swapped: who asks for what comes after him wants what lies below. For RTLD_DEFAULT only names that we export
- * are looked at, because the global scope, with us in front, comes before the caller's own.
+ * Jumping keeps the return address, by which the real dlsym determines the caller whose RTLD_NEXT or RTLD_DEFAULT is
+ * meant. Answers for RTLD_NEXT are never replaced: the caller wants the definition behind its own. For RTLD_DEFAULT
+ * only names that we export are looked at, because the global scope, with our library in front, precedes the caller's
+ * own.
  */
 EARLY __attribute__((used)) struct route md_interpose_route(void *handle, const char *name)
 {
@@ -332,14 +337,17 @@ CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **function, int ve
 
 /* ---- who stands in front ---- */
 
-/* Our own dlsym, whoever has the name. */
+/* Our own dlsym, also when a library in front of this one defines the name. */
 dlsym_function md_interpose_dlsym;
 
 void md_interpose_check_order(void)
 {
 	dlsym_function *first = (dlsym_function *)dlsym;
 	Dl_info who;
-	/* Where it asks for the C library's dlsym by version it is led past ours, and so is the program behind it. */
+	/*
+	 * If that library looks the C library's dlsym up by version, it bypasses ours, and so does the program that
+	 * calls it.
+	 */
 	if (first == md_interpose_dlsym || first == find_real_dlsym())
 		return;
 	md_warn("%s was preloaded before this library and defines dlsym: lookups through its dlsym may bypass Medusa; "
@@ -352,8 +360,9 @@ void md_interpose_check_order(void)
 MD_EXPORT int InitializeInjection(void);
 
 /*
- * The driver calls this inside cuInit. A library loaded so late and locally comes before nobody: the CUDA runtime has
- * its entry points by then, and everybody else's dlsym is the C library's. Without the preload it can only say so.
+ * The driver calls this inside cuInit (CUDA_INJECTION64_PATH). A library that is loaded so late, into a local scope,
+ * intercepts nothing: the CUDA runtime has its entry points by then, and everybody else's dlsym is the C library's.
+ * Without the preload it can only report that.
  */
 int InitializeInjection(void)
 {
@@ -371,7 +380,7 @@ static atomic_bool closed;
 
 bool md_guard_enter(void)
 {
-	md_child_check(); /* which may close it */
+	md_child_check(); /* a child's renewal may close the guard */
 	if (inside || atomic_load_explicit(&closed, memory_order_relaxed))
 		return false;
 	cancel_state = md_uncancelled_begin();

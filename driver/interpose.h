@@ -36,13 +36,13 @@ void *md_interpose_real_dlsym(void *handle, const char *name);
 void md_interpose_check_order(void);
 
 /*
- * Per-thread guard: a hook acts only at depth 0, so calls that the driver or we make inside a hook pass through.
- * md_guard_enter returns false (and does not count) if this thread is inside already.
+ * Per-thread guard: a hook acts only at depth 0, so that calls that the driver or Medusa makes inside a hook pass
+ * through. md_guard_enter returns false (and does not count) if this thread is inside a hook already.
  */
 bool md_guard_enter(void);
 void md_guard_leave(void);
 
-/* From now on nobody enters: in a forked child, which has none of our threads and not the device. */
+/* From now on md_guard_enter always fails: for a forked child, which has neither our threads nor the device. */
 void md_guard_close(void);
 bool md_guard_is_closed(void);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Options of a JIT compiler that change the code which it makes of PTX. */
+/* Options of the JIT compiler that change the code which it makes from PTX. */
 #include "driver/jit_options.h"
 
 #include <stdbool.h>

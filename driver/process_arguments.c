@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Arguments are kept when the library is loaded, and handed on to workers that have none of their own. */
+/* Keeps the arguments when the library is loaded, and passes them on to workers that have none of their own. */
 #include "driver/process_arguments.h"
 
 #include <stdio.h>
@@ -20,7 +20,7 @@ static char *joined; /* of this process; NULL: out of memory */
 
 static const char *inherited(void)
 {
-	for (char **at = environ; at && *at; at++) /* not getenv: a shell has one of its own, which is not ready yet */
+	for (char **at = environ; at && *at; at++) /* not getenv: a shell defines its own, which is not ready yet */
 		if (!strncmp(*at, HANDED_ON, strlen(HANDED_ON)))
 			return *at + strlen(HANDED_ON);
 	return NULL;
@@ -42,7 +42,7 @@ static bool is_worker(int argc, char **argv)
 	return false;
 }
 
-/* Too many to keep: any difference still changes this. */
+/* For arguments that are too many to keep: any difference still changes this text. */
 static bool add_summary(struct md_argument_list *list, int argc, char **argv, size_t bytes)
 {
 	struct md_buf all;
@@ -78,7 +78,7 @@ static char *join(int argc, char **argv)
 	return line;
 }
 
-/* The list itself is replaced: setenv may be the program's own, and not be ready yet. */
+/* Replaces environ itself: setenv may be the program's own function, and not be ready yet. */
 static void hand_on(const char *line)
 {
 	char *entry = NULL;
@@ -92,10 +92,10 @@ static void hand_on(const char *line)
 		if (strncmp(environ[i], HANDED_ON, strlen(HANDED_ON)) != 0)
 			grown[kept++] = environ[i];
 	grown[kept] = entry;
-	environ = grown; /* until the process ends, as the strings in it */
+	environ = grown; /* never freed, because the program uses it */
 }
 
-/* The dynamic linker hands every library's constructors what main gets. */
+/* The dynamic linker passes main's arguments to the constructors of every library. */
 __attribute__((constructor)) static void keep_arguments(int argc, char **argv)
 {
 	argc = argv ? argc : 0;
@@ -107,7 +107,7 @@ __attribute__((constructor)) static void keep_arguments(int argc, char **argv)
 
 /* ---- the program's files ---- */
 
-#define MOST (64u << 20) /* bytes of a file without a build-id, and of a script */
+#define MOST (64u << 20) /* bytes; a larger program or script is not hashed */
 
 static void put_file(struct md_buf *all, const char *path)
 {
@@ -118,7 +118,7 @@ static void put_file(struct md_buf *all, const char *path)
 	md_file_release(&bytes);
 }
 
-/* A build-id needs no file; a program that has none is read. */
+/* A program with a build-id is not read; another one is hashed. */
 static void put_program(struct md_buf *all)
 {
 	struct md_image_home home = {0};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Waits for a replay by asking, as nothing else can be given up; kernels that never end are noted, not waited for. */
+/* Waits for a replay by polling, because no other wait can be given up; kernels that never end are noted. */
 #include "driver/replay_watch.h"
 
 #include <sched.h>
@@ -30,7 +30,10 @@ static uint64_t deadline_ns(void)
 	return DEADLINE_SECONDS * SECOND_NS;
 }
 
-/* Short at first, then a small part of what has passed: nothing is made noticeably longer. */
+/*
+ * Sleeps briefly at first, then for a small part of the time that has passed, so that no replay takes noticeably
+ * longer.
+ */
 static void nap(uint64_t passed)
 {
 	uint64_t ns = passed / 16 < NAP_MOST_NS ? passed / 16 : NAP_MOST_NS;
@@ -53,7 +56,7 @@ static void say_hung(uint64_t passed, uint64_t usual)
 	md_note_break(MD_NOTE_HUNG, why.message);
 }
 
-/* Until the stream is done or has failed, or somebody should have ended this process long ago. */
+/* Polls until the stream is done or has failed, or until the command should have ended this process long ago. */
 static void watch(CUstream stream, uint64_t usual)
 {
 	uint64_t start = md_clock_ns(), passed = 0, limit = deadline_ns();

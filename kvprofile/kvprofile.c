@@ -12,7 +12,7 @@
 #define PPM 1000000u
 #define STRUCT_MAX 65536u
 
-/* The structs as of the first version: later ones only grow. */
+/* The size of the first version's struct: later versions only append fields. */
 #define REQUEST_MIN (offsetof(struct medusa_kv_request, user) + sizeof(void *))
 #define REQUEST_MOST (offsetof(struct medusa_kv_request, most) + sizeof(const uint64_t *))
 #define OUT_MIN (offsetof(struct medusa_kv, ns) + sizeof(uint64_t))
@@ -31,7 +31,7 @@ void md_kvprofile_note_alloc(uint64_t bytes)
 void md_kvprofile_note_free(uint64_t bytes)
 {
 	uint64_t now = atomic_load_explicit(&held_now, memory_order_relaxed);
-	/* Memory from before the hooks may be freed: never below nothing. */
+	/* Memory that was allocated before the hooks were in place may be freed, so the sum stops at 0. */
 	while (!atomic_compare_exchange_weak_explicit(&held_now, &now, now > bytes ? now - bytes : 0,
 						      memory_order_relaxed, memory_order_relaxed))
 		;
@@ -100,7 +100,7 @@ static uint64_t greater(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
-/* Runs the profiling forward; *peak is what it needed on top of what was held. */
+/* Runs the profiling forward; *peak is what it needed beyond what was held before. */
 static enum md_status run_profile(const struct medusa_kv_request *request, uint64_t free_before, uint64_t *peak,
 				  struct md_error *err)
 {
@@ -120,7 +120,7 @@ static enum md_status run_profile(const struct medusa_kv_request *request, uint6
 	return MD_OK;
 }
 
-/* What the engine measured itself in its profiling forward; a request of an earlier version has no place for it. */
+/* What the engine itself measured in its profiling forward; a request of an earlier version has no field for it. */
 static uint64_t most_of(const struct medusa_kv_request *request)
 {
 	return request->size >= REQUEST_MOST && request->most ? *request->most : UINT64_MAX;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The KV cache's share of memory: measured once, offline, and answered at once from then on. */
+/* KV capacity: measured once, offline, and answered from the artifact from then on. */
 #ifndef MD_KVPROFILE_KVPROFILE_H
 #define MD_KVPROFILE_KVPROFILE_H
 
@@ -10,9 +10,9 @@
 #include "medusa/medusa.h"
 
 /*
- * Device memory that the process holds, in bytes, as the allocation hooks see it: an allocator that gives memory back
- * before the profiling forward ends is seen only so. Lock-free, for hooks. Without hooks nothing is noted, and the
- * profile rests on free memory before and after alone.
+ * Device memory that the process holds, in bytes, as the allocation hooks see it. It is how the peak of an allocator is
+ * seen that gives memory back before the profiling forward ends. Lock-free, for hooks. Without hooks nothing is noted,
+ * and the profile is computed from free memory before and after alone.
  */
 void md_kvprofile_note_alloc(uint64_t bytes);
 void md_kvprofile_note_free(uint64_t bytes);
