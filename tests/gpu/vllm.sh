@@ -25,6 +25,9 @@ fi
 mkdir -p "$out"
 rm -f "$out"/*.json "$out"/*.log "$out"/*.err
 PATH=$PWD/$build/bin:$PATH
+# Else a Python whose packages' folders cannot be written compiles all of them in each start.
+export PYTHONPYCACHEPREFIX=${CACHE:-$out/cache}/python
+unset PYTHONDONTWRITEBYTECODE
 engine=("$python" tests/gpu/vllm_engine.py --cache "${CACHE:-$out/cache}" "$@")
 printf '%s; %s; %s; commit %s\n' "$(date -u +'%Y-%m-%d %H:%M UTC')" \
 	"$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -n 1)" \

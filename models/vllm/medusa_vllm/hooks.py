@@ -6,7 +6,9 @@ import functools
 import logging
 from typing import Any, Callable, Dict, List
 
-from . import capacity, fit
+from medusa import _api
+
+from . import capacity, fit, interim
 from .takeover import Takeover, nothing_to_come
 
 log = logging.getLogger("vllm.medusa")
@@ -34,6 +36,8 @@ def hook_worker(module: Any) -> None:
     if _fits(module.Worker, fit.WORKER):
         _wrap(module.Worker, "determine_available_memory", _determine_available_memory)
         _wrap(module.Worker, "compile_or_warm_up_model", _compile_or_warm_up_model)
+        if _api.mode() == "restore":
+            interim.spare_imports()
 
 
 def hook_graphs(module: Any) -> None:

@@ -10,6 +10,7 @@ from medusa import _api
 from medusa.torch import Graphs
 
 from . import facts, fit, inputs
+from .interim import Interim
 
 log = logging.getLogger("vllm.medusa")
 
@@ -19,7 +20,7 @@ class Takeover:
 
     def __init__(self, worker: Any) -> None:
         self.worker, self.graphs = worker, None  # type: Any, Optional[Graphs]
-        self._postponed: List[Any] = []  # modules that compile at their first forward, and were told not to
+        self._interim = Interim()
 
     # ---- compiling ----
 
@@ -28,17 +29,11 @@ class Takeover:
         if os.environ.get("MEDUSA_VLLM_PREFILL", "eager") != "eager":
             self.worker.model_runner.profile_run()
             return
-        for module in self.worker.model_runner.model.modules():
-            if getattr(module, "do_not_compile", None) is False:
-                module.do_not_compile = True
-                self._postponed.append(module)
+        self._interim.begin(self.worker.model_runner.model)
 
     def compile_now(self) -> None:
         """As vLLM's profiling does it: at the largest batch."""
-        postponed, self._postponed = self._postponed, []
-        for module in postponed:
-            module.do_not_compile = False
-        if postponed:
+        if self._interim.end():
             log.info("medusa: the model is compiled after all")
             self.worker.model_runner.profile_run()
 
