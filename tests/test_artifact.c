@@ -223,6 +223,9 @@ Test(artifact, a_decode_step_takes_few_bytes_and_little_time, .init = setup, .fi
 	cr_assert(per_node <= 20, "%.2f bytes a node", per_node);
 	for (uint32_t i = 0; i < before.graph_count; i++)
 		assert_same_graph(&before.graphs[i], &after.graphs[i]);
+#ifndef __SANITIZE_ADDRESS__
+	cr_assert(after.pool && after.graphs[0].pooled, "many nodes are read into a pool");
+#endif
 	md_artifact_finish(&before);
 	md_artifact_finish(&after);
 }

@@ -146,6 +146,7 @@ struct md_artifact_graph {
 	struct md_tolerance accepted;
 	uint64_t constant_words, pointer_words, noise_words; /* statistics, 8-byte words of all parameter blocks */
 	void *arena;                                         /* owns params and attributes of the nodes */
+	bool pooled; /* the artifact's pool owns them, and nodes, edges, pointers and noise */
 };
 
 struct md_artifact_refusal { /* a graph that was captured but refused */
@@ -205,6 +206,7 @@ struct md_artifact {
 	struct md_provenance provenance;
 	struct md_caches caches; /* empty in what a cold start opens: see md_cache_source_open */
 	struct md_artifact_signature signature;
+	void *pool; /* an arena for graphs; NULL: each graph has its own memory */
 };
 
 struct md_artifact_section_size { /* for medusa-inspect and the benchmarks */
@@ -297,6 +299,8 @@ enum md_status md_artifact_parse_text(FILE *in, struct md_artifact *out, struct 
 
 /* Memory that lives as long as its graph: nodes' params and attributes. NULL when out of memory. */
 void *md_arena_alloc(void **arena, size_t bytes);
+/* For many graphs at once, some MiB: memory by the huge page. False: there is none, and the arena is an ordinary one. */
+bool md_arena_open_pool(void **arena);
 /* The memory that the call will take, in bytes; 0: there is still room. */
 size_t md_arena_need(void *const *arena, size_t bytes);
 void md_arena_free(void **arena);

@@ -9,10 +9,12 @@ static void finish_graphs(struct md_artifact *artifact)
 	for (uint32_t i = 0; i < artifact->graph_count; i++) {
 		struct md_artifact_graph *graph = &artifact->graphs[i];
 		free(graph->label);
-		free(graph->nodes);
-		free(graph->edges);
-		free(graph->pointers);
-		free(graph->noise);
+		if (!graph->pooled) {
+			free(graph->nodes);
+			free(graph->edges);
+			free(graph->pointers);
+			free(graph->noise);
+		}
 		free(graph->doubtful);
 		free(graph->outputs);
 		free(graph->handed);
@@ -73,5 +75,6 @@ void md_artifact_finish(struct md_artifact *artifact)
 	free(artifact->provenance.verification);
 	free(artifact->provenance.checks);
 	free(artifact->provenance.stages);
+	md_arena_free(&artifact->pool);
 	*artifact = (struct md_artifact){0};
 }

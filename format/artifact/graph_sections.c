@@ -6,6 +6,8 @@
 #include "format/artifact/sections.h"
 #include "format/codec/columns.h"
 
+#define POOL_NODES 2048u
+
 struct row { /* a graph's row in either section, besides the fields of md_visit_graph_head */
 	uint32_t node_count, edge_count, base;
 	uint32_t pointer_count, noise_count;
@@ -119,6 +121,16 @@ static void read_columns(struct md_archive *a, struct md_columns *columns, int f
 	md_archive_key_done(a);
 }
 
+/* Few nodes are not worth a huge page. */
+static void open_pool(struct md_artifact *artifact, const struct row *rows, uint32_t count)
+{
+	uint64_t nodes = 0;
+	for (uint32_t i = 0; i < count; i++)
+		nodes += rows[i].node_count;
+	if (nodes >= POOL_NODES)
+		md_arena_open_pool(&artifact->pool);
+}
+
 static bool take_graphs(struct md_archive *a, struct md_artifact *artifact, struct md_section_state *state,
 			struct row *rows, uint32_t count)
 {
@@ -129,8 +141,10 @@ static bool take_graphs(struct md_archive *a, struct md_artifact *artifact, stru
 		return false;
 	}
 	artifact->graph_count = state->base_count = count;
+	open_pool(artifact, rows, count);
 	for (uint32_t i = 0; i < count; i++) {
 		artifact->graphs[i] = rows[i].head;
+		artifact->graphs[i].pooled = artifact->pool != NULL;
 		rows[i].head = (struct md_artifact_graph){0};
 		state->bases[i] = rows[i].base;
 	}
@@ -146,6 +160,7 @@ static void fail_graph(struct md_archive *a, enum md_status status, const struct
 static void read_graph_columns(struct md_archive *a, struct md_artifact *artifact, const struct row *rows,
 			       struct md_columns *columns)
 {
+	columns->pool = artifact->pool ? &artifact->pool : NULL;
 	for (uint32_t i = 0; i < artifact->graph_count && a->status == MD_OK; i++) {
 		struct md_artifact_graph *graph = &artifact->graphs[i];
 		struct md_columns_view view = {.node_count = rows[i].node_count, .edge_count = rows[i].edge_count};
@@ -192,6 +207,7 @@ static void read_pointers(struct md_archive *a, struct md_artifact *artifact, st
 	if (a->status == MD_OK && (count != artifact->graph_count || count != state->base_count))
 		md_archive_fail(a, MD_ERR_CORRUPT, "pointers of %u graphs, of %u there are", count,
 				artifact->graph_count);
+	columns->pool = artifact->pool ? &artifact->pool : NULL;
 	for (uint32_t i = 0; i < count && a->status == MD_OK; i++) {
 		struct md_artifact_graph *graph = &artifact->graphs[i];
 		struct md_columns_view view = view_of(graph);

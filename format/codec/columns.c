@@ -43,6 +43,18 @@ bool md_columns_add(struct md_columns *columns, const struct md_columns_view *gr
 	return true;
 }
 
+void *md_columns_take_array(const struct md_columns *columns, struct md_budget *budget, uint64_t count, size_t size)
+{
+	return columns->pool ? md_budget_arena(budget, columns->pool, count, size)
+			     : md_budget_alloc(budget, count, size);
+}
+
+void md_columns_give_array(const struct md_columns *columns, void *array)
+{
+	if (!columns->pool)
+		free(array);
+}
+
 /* ---- prediction ---- */
 
 static uint64_t key_of(const struct md_node *node)
@@ -499,7 +511,7 @@ static enum md_status get_edges(struct md_columns *columns, struct md_columns_vi
 	if (!same && graph->edge_count > md_reader_left(in) / 2)
 		return md_error_set(err, MD_ERR_CORRUPT, "%u edges announced in %zu bytes", graph->edge_count,
 				    md_reader_left(in));
-	graph->edges = md_budget_alloc(budget, graph->edge_count, sizeof(*graph->edges));
+	graph->edges = md_columns_take_array(columns, budget, graph->edge_count, sizeof(*graph->edges));
 	if (!graph->edges)
 		return md_budget_error(budget, err);
 	if (same && graph->edge_count)
@@ -574,18 +586,19 @@ enum md_status md_columns_get_graph(struct md_columns *columns, struct md_column
 	graph->edges = NULL;
 	graph->nodes = NULL;
 	if (md_budget_take(budget, graph->node_count * (uint64_t)MD_MAP_ENTRY_BYTES)) /* of the map of last nodes */
-		graph->nodes = md_budget_alloc(budget, graph->node_count, sizeof(*graph->nodes));
+		graph->nodes = md_columns_take_array(columns, budget, graph->node_count, sizeof(*graph->nodes));
 	if (!graph->nodes)
 		return md_budget_error(budget, err);
-	enum md_status status = get_nodes(columns, graph, base, arena, budget, err);
+	enum md_status status = get_nodes(columns, graph, base, columns->pool ? columns->pool : arena, budget, err);
 	if (status == MD_OK)
 		status = get_edges(columns, graph, base == MD_NO_BASE ? NULL : &columns->graphs[base], budget, err);
 	if (status == MD_OK && !md_columns_add(columns, graph))
 		status = md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a graph");
 	if (status != MD_OK) {
-		free(graph->nodes);
-		free(graph->edges);
-		md_arena_free(arena);
+		md_columns_give_array(columns, graph->nodes);
+		md_columns_give_array(columns, graph->edges);
+		if (!columns->pool)
+			md_arena_free(arena);
 		graph->nodes = NULL;
 		graph->edges = NULL;
 	}

@@ -58,6 +58,7 @@ struct md_columns {
 	uint32_t generation;            /* of targets: slots of earlier graphs are stale */
 	struct md_map last;             /* type and kernel -> graph << 32 | node */
 	bool with_sequences;
+	void **pool; /* reading: the arena that all memory of the graphs is taken from; NULL: they have their own */
 	struct md_buf out[MD_COLUMN_COUNT];   /* writing */
 	struct md_reader in[MD_COLUMN_COUNT]; /* reading */
 };
@@ -82,6 +83,9 @@ enum md_status md_columns_get_pointers(struct md_columns *columns, struct md_col
 
 /* ---- shared by the two codecs ---- */
 
+/* Memory for an array of the graph that is being read, zero; md_columns_give_array frees it again. */
+void *md_columns_take_array(const struct md_columns *columns, struct md_budget *budget, uint64_t count, size_t size);
+void md_columns_give_array(const struct md_columns *columns, void *array);
 bool md_columns_wrote_all(const struct md_columns *columns);
 bool md_columns_add(struct md_columns *columns, const struct md_columns_view *graph);
 /* The predictor of a node of the graph being coded, as graph << 32 | node; false: a node of zeros. */

@@ -348,8 +348,9 @@ enum md_status md_columns_get_pointers(struct md_columns *columns, struct md_col
 				       struct md_budget *budget, struct md_error *err)
 {
 	struct context c = {0};
-	graph->pointers = md_budget_alloc(budget, graph->pointer_count, sizeof(*graph->pointers));
-	graph->noise = graph->pointers ? md_budget_alloc(budget, graph->noise_count, sizeof(*graph->noise)) : NULL;
+	graph->pointers = md_columns_take_array(columns, budget, graph->pointer_count, sizeof(*graph->pointers));
+	graph->noise =
+	    graph->pointers ? md_columns_take_array(columns, budget, graph->noise_count, sizeof(*graph->noise)) : NULL;
 	enum md_status status = MD_OK;
 	if (!graph->noise)
 		status = md_budget_error(budget, err);
@@ -362,8 +363,8 @@ enum md_status md_columns_get_pointers(struct md_columns *columns, struct md_col
 	if (status != MD_OK) {
 		free(graph->pointer_start);
 		free(graph->noise_start);
-		free(graph->pointers);
-		free(graph->noise);
+		md_columns_give_array(columns, graph->pointers);
+		md_columns_give_array(columns, graph->noise);
 		graph->pointer_start = graph->noise_start = NULL;
 		graph->pointers = NULL;
 		graph->noise = NULL;
