@@ -104,7 +104,7 @@ enum md_status md_cache_walk_to(struct md_cache_walk *walk, const char *path, bo
 		md_cache_walk_finish(walk);
 		memcpy(folder, path, size);
 		folder[size] = 0;
-		for (; at; at = end ? end + 1 : NULL) {
+		for (; size && at; at = end ? end + 1 : NULL) {
 			if ((end = strchr(at, '/')))
 				*end = 0;
 			enum md_status status = step(walk, at, folder, make, err);

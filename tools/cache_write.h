@@ -17,8 +17,8 @@ struct md_cache_written {
 /*
  * Fills the open folder `root`. Files are written into a folder of their own inside, compared with their hashes, and
  * moved when all of them are whole; a start that is killed leaves that folder, which the next one removes. Starts at
- * the same time wait for each other, and then find the files there. An error names the file, and then no file was
- * moved; MD_ERR_OUTPUT: there is no room, say.
+ * the same time wait for each other, and then find the files there. An error names the file, and then no file
+ * was moved, unless moving it was what failed; MD_ERR_OUTPUT: there is no room, say.
  */
 enum md_status md_cache_write(const struct md_cache_source *source, const struct md_caches *caches, uint32_t folder,
 			      int root, struct md_cache_written *out, struct md_error *err);

@@ -20,12 +20,13 @@ else
 	head -c 1000000 "$1" >"$cache/one/launcher.so" && chmod 755 "$cache/one/launcher.so"
 	: >"$cache/two/deep/lock"
 	echo "a b" >"$cache/two/deep/na me"
+	echo last >"$cache/zero"
 fi
 exec "$@"
 END
 chmod +x "$work/compiles"
 compiling=("$work/compiles" "${engine[@]}")
-files=5
+files=6
 
 run_cold() { # name, artifact, options of medusa-restore...
 	local name=$1 artifact=$2
@@ -65,7 +66,7 @@ echo half >"$captured/.medusa-unpack.0123456789abcdef/0"
 run packed medusa-capture -o "$work/packed.medusa" --with-cache "$captured" -- "${compiling[@]}"
 assert_exit packed 0
 assert_equal "starts" "compiler: cold compiler: warm compiler: warm" "$(grep compiler: "$work/packed.err" | paste -sd" ")"
-bytes=$(cat "$captured"/one/* "$captured"/two/deep/* | wc -c)
+bytes=$(cat "$captured"/one/* "$captured"/two/deep/* "$captured/zero" | wc -c)
 assert_contains "$work/packed.err" "$captured/link: a symbolic link, left out"
 assert_contains "$work/packed.err" "$captured/folder-link: a symbolic link, left out"
 assert_contains "$work/packed.err" "$captured/pipe: a pipe, left out"

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "format/artifact/sections.h"
 #include "format/codec/pack.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -157,6 +158,45 @@ static void close_artifact(struct mend_file *file, struct md_buf *out)
 const struct mend_format mend_trace = {open_trace, close_trace, TRACE_HEAD};
 const struct mend_format mend_artifact = {open_artifact, close_artifact, ARTIFACT_HEAD};
 
+/* ---- blocks of caches: the index has a digest of each ---- */
+
+static struct mend_part *find(struct mend_file *file, const char *section, bool packed)
+{
+	for (uint32_t i = 0; i < file->count; i++)
+		if (!strncmp((const char *)file->parts[i].row, section, 16) && file->parts[i].packed == packed)
+			return &file->parts[i];
+	return NULL;
+}
+
+static void replace_digest(struct md_buf *index, const struct md_digest *by, const struct md_digest *old)
+{
+	uint8_t *at = memmem(index->data, index->size, old->bytes, sizeof(old->bytes));
+	if (at)
+		memcpy(at, by->bytes, sizeof(by->bytes));
+}
+
+void mend_blocks(struct mend_file *file)
+{
+	struct mend_part *index = find(file, MD_CACHE_SECTION, true), *data = find(file, MD_CACHE_DATA_SECTION, false);
+	struct md_budget budget = {.left = 64u << 20};
+	struct md_artifact artifact = {0};
+	struct md_archive archive;
+	uint64_t at = 0;
+	if (!index || !data)
+		return;
+	md_archive_open_unpack(&archive, index->raw.data, index->raw.size, &budget, NULL);
+	md_archive_record(&archive, MD_CACHE_SECTION, md_cache_section_kind.visit, &artifact, NULL);
+	for (uint32_t i = 0; i < artifact.caches.block_count; i++) {
+		const struct md_cache_block *block = &artifact.caches.blocks[i];
+		if (block->stored > data->raw.size - at)
+			break;
+		struct md_digest digest = md_digest_bytes(data->raw.data + at, block->stored);
+		replace_digest(&index->raw, &digest, &block->digest);
+		at += block->stored;
+	}
+	md_artifact_finish(&artifact);
+}
+
 /* ---- mutation ---- */
 
 static void mutate_bytes(struct md_buf *buf)
@@ -200,6 +240,8 @@ static void mutate_file(const struct mend_format *format, struct mend_file *file
 		drop_part(file, which);
 	else if (what < 24 || !part->packed || !mend_items(&part->raw, random))
 		mutate_bytes(&part->raw);
+	if (fuzz_random(random, 2))
+		mend_blocks(file);
 }
 
 size_t mend_mutate(const struct mend_format *format, uint8_t *data, size_t size, size_t max_size, uint32_t seed)

@@ -38,4 +38,7 @@ size_t mend_mutate(const struct mend_format *format, uint8_t *data, size_t size,
 /* Changes something in a buffer of msgpack items and leaves all of them well-formed; false when there is nothing. */
 bool mend_items(struct md_buf *buf, uint32_t *random);
 
+/* Writes the digests of the blocks of caches anew, so that what was done to them is not noticed at once. */
+void mend_blocks(struct mend_file *file);
+
 #endif

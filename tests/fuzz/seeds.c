@@ -4,10 +4,12 @@
 #include <sys/stat.h>
 
 #include "base/buf.h"
+#include "base/file.h"
 #include "format/trace/trace.h"
 #include "models/llama/gguf.h"
 #include "tests/artifact_samples.h"
 #include "tests/fuzz/bombs.h"
+#include "tests/fuzz/mend.h"
 
 static const char *root;
 
@@ -120,6 +122,51 @@ static void write_artifacts(void)
 	check(md_artifact_sign(path, name("artifact", "ok-caches-signed"), &key, &err), &err);
 	artifact = (struct md_artifact){0};
 	write_artifact("ok-empty", "ok-empty", &artifact);
+	md_artifact_finish(&artifact);
+}
+
+/* ---- caches ---- */
+
+/* Bytes of the last block are others, and its digest is right. */
+static void write_broken_block(const char *from, const char *to)
+{
+	static struct mend_file file;
+	struct md_file_bytes in;
+	struct md_error err = {0};
+	struct md_buf out;
+	check(md_file_read(from, 1 << 20, &in, &err), &err);
+	if (!mend_artifact.open(in.data, in.size, &file))
+		exit(1);
+	for (uint32_t i = 0; i < file.count; i++)
+		if (!strncmp((const char *)file.parts[i].row, "cache_data", 16))
+			file.parts[i].raw.data[file.parts[i].raw.size - 40] ^= 0x55;
+	mend_blocks(&file);
+	md_buf_init(&out);
+	mend_artifact.close(&file, &out);
+	write_file(to, out.data, out.size);
+	md_buf_finish(&out);
+	for (uint32_t i = 0; i < file.count; i++)
+		md_buf_finish(&file.parts[i].raw);
+	md_file_release(&in);
+}
+
+static void write_caches(void)
+{
+	struct md_artifact artifact;
+	struct md_error err = {0};
+	char path[4096];
+	sample_artifact(&artifact);
+	sample_caches(&artifact, 900);
+	check(md_artifact_write(&artifact, name("caches", "ok-caches"), NULL, &err), &err);
+	md_artifact_finish(&artifact);
+	snprintf(path, sizeof(path), "%s", name("caches", "ok-caches"));
+	write_broken_block(path, name("caches", "should-fail-block-of-other-bytes"));
+	sample_artifact(&artifact);
+	sample_caches(&artifact, 5u << 20); /* two blocks of one file, which compress well */
+	free(artifact.caches.folders[0].files[2].data);
+	artifact.caches.folders[0].files[2].data = sample_array(5u << 20, 1);
+	artifact.caches.folders[0].files[2].hash = md_hash_bytes(artifact.caches.folders[0].files[2].data, 5u << 20);
+	check(md_artifact_write(&artifact, name("caches", "ok-blocks"), NULL, &err), &err);
 	md_artifact_finish(&artifact);
 }
 
@@ -394,6 +441,7 @@ int main(int argc, char **argv)
 		return 2;
 	root = argv[1];
 	write_artifacts();
+	write_caches();
 	write_trace("trace");
 	write_trace("analysis");
 	write_gguf();
