@@ -17,6 +17,7 @@ log = logging.getLogger("vllm.medusa")
 
 WORKER = "vllm.v1.worker.gpu_worker"
 GRAPHS = "vllm.v1.worker.gpu.cudagraph_utils"
+FIRST = "vllm.v1.worker.gpu_model_runner"
 
 
 def register() -> None:
@@ -30,6 +31,7 @@ def register() -> None:
 
         after_import(WORKER, hooks.hook_worker)
         after_import(GRAPHS, hooks.hook_graphs)
+        after_import(FIRST, hooks.hook_first)
     except Exception:  # pylint: disable=broad-except  # a plug-in's failure is not the engine's
         log.exception("medusa: vLLM is left as it is")
 

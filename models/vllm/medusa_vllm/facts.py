@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 # Attributes of vLLM's modules that tell how far compiling has come, or where a cache lies; not what is computed.
 PROGRESS = frozenset((
@@ -31,7 +31,7 @@ def _environment() -> str:
     return hashlib.sha256(factors.encode()).hexdigest()[:32]
 
 
-def of(worker: Any, manager: Any) -> Dict[str, str]:
+def of(worker: Any, block_sizes: List[int], graphs: str) -> Dict[str, str]:
     import vllm
 
     config, runner = worker.vllm_config, worker.model_runner
@@ -44,7 +44,8 @@ def of(worker: Any, manager: Any) -> Dict[str, str]:
         "vllm.limits": f"max_num_seqs={scheduler.max_num_seqs} max_num_batched_tokens={scheduler.max_num_batched_tokens} "
                        f"max_model_len={config.model_config.max_model_len}",
         "vllm.kv": f"dtype={cache.cache_dtype} blocks={runner.kv_cache_config.num_blocks} "
-                   f"block_sizes={list(runner.kernel_block_sizes)}",
-        "vllm.graphs": f"{manager.cudagraph_mode} query_len={manager.decode_query_len}",
+                   f"block_sizes={block_sizes}",
+        "vllm.graphs": graphs,
         "vllm.attention": " ".join(backends),
+        "vllm.runner": "second" if worker.use_v2_model_runner else "first",
     }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The methods of vLLM that are wrapped, and nothing else: two of the worker, one of the graph manager."""
+"""The methods of vLLM that are wrapped, and nothing else: two of the worker, one of each model runner's graphs."""
 from __future__ import annotations
 
 import functools
@@ -9,11 +9,13 @@ from typing import Any, Callable, Dict, List
 from medusa import _api
 
 from . import capacity, fit, interim
-from .takeover import Takeover, nothing_to_come
+from .first import First
+from .second import Second
+from .takeover import nothing_to_come
 
 log = logging.getLogger("vllm.medusa")
 
-ATTRIBUTE = "_medusa_takeover"  # of a worker and of its graph manager
+ATTRIBUTE = "_medusa_takeover"  # of a worker, and of its graph manager or model runner
 
 
 def _wrap(owner: type, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -41,9 +43,15 @@ def hook_worker(module: Any) -> None:
 
 
 def hook_graphs(module: Any) -> None:
-    """vllm.v1.worker.gpu.cudagraph_utils: the loop over graphs to capture."""
+    """vllm.v1.worker.gpu.cudagraph_utils, of the second runner: the loop over graphs to capture."""
     if _fits(module.CudaGraphManager, fit.MANAGER):
         _wrap(module.CudaGraphManager, "capture", _capture)
+
+
+def hook_first(module: Any) -> None:
+    """vllm.v1.worker.gpu_model_runner, the first runner: the same loop."""
+    if _fits(module.GPUModelRunner, fit.FIRST):
+        _wrap(module.GPUModelRunner, "_capture_cudagraphs", _capture_cudagraphs)
 
 
 def takeover_of(worker: Any) -> Any:
@@ -55,7 +63,7 @@ def takeover_of(worker: Any) -> Any:
             if why:
                 log.warning("medusa: all graphs are captured live: %s", why)
             else:
-                takeover = Takeover(worker)
+                takeover = (Second if worker.use_v2_model_runner else First)(worker)
         except Exception:  # pylint: disable=broad-except
             log.exception("medusa: all graphs are captured live")
         setattr(worker, ATTRIBUTE, takeover)
@@ -82,7 +90,7 @@ def _end_capture() -> None:
 def _compile_or_warm_up_model(original: Callable[..., Any]) -> Callable[..., Any]:
     def compile_or_warm_up_model(worker: Any) -> Any:
         takeover = takeover_of(worker)
-        manager = getattr(worker.model_runner, "cudagraph_manager", None)
+        manager = getattr(worker.model_runner, "cudagraph_manager", worker.model_runner)
         if takeover is not None and manager is not None:
             setattr(manager, ATTRIBUTE, takeover)
         times = original(worker)
@@ -102,3 +110,14 @@ def _capture(original: Callable[..., None]) -> Callable[..., None]:
             original(manager, create_forward_fn, *args, **options)
 
     return capture
+
+
+def _capture_cudagraphs(original: Callable[..., None]) -> Callable[..., None]:
+    def capture_cudagraphs(runner: Any, batch_descriptors: List[Any], cudagraph_runtime_mode: Any, *args: Any, **options: Any) -> None:
+        takeover = getattr(runner, ATTRIBUTE, None)
+        if takeover is None or args:
+            original(runner, batch_descriptors, cudagraph_runtime_mode, *args, **options)
+        else:
+            takeover.capture(functools.partial(original, runner), batch_descriptors, cudagraph_runtime_mode, options)
+
+    return capture_cudagraphs

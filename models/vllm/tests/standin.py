@@ -15,7 +15,9 @@ import torch
 NAMES = ("vllm", "vllm.config", "vllm.config.compilation", "vllm.envs", "vllm.distributed", "vllm.distributed.parallel_state",
          "vllm.model_executor", "vllm.model_executor.offloader", "vllm.model_executor.offloader.base", "vllm.v1",
          "vllm.v1.worker", "vllm.v1.worker.gpu_worker", "vllm.v1.worker.gpu", "vllm.v1.worker.gpu.cudagraph_utils",
-         "vllm.v1.worker.gpu.input_batch")
+         "vllm.v1.worker.gpu.input_batch", "vllm.v1.worker.workspace", "vllm.v1.worker.gpu_model_runner", "vllm.compilation",
+         "vllm.compilation.cuda_graph", "vllm.forward_context", "vllm.lora", "vllm.lora.layers", "vllm.lora.ops",
+         "vllm.lora.ops.triton_ops", "vllm.lora.ops.triton_ops.utils")
 WIDTH, VOCABULARY, BLOCK, BLOCKS, MOST_REQUESTS, MOST_TOKENS = 8, 50, 4, 33, 8, 16
 
 
@@ -97,15 +99,17 @@ class BlockTables:
 
 
 class CudaGraphManager:
-    def __init__(self, device, sizes):
+    def __init__(self, device, sizes, adapters=(0,)):
         self.device, self.graphs, self._graphs_captured, self.use_breakable_cg = device, {}, False, False
         self.cudagraph_mode, self.decode_query_len, self.hidden_states = CUDAGraphMode.FULL, 1, None
-        full = [Descriptor(CUDAGraphMode.FULL, size, size, 1) for size in sorted(sizes, reverse=True)]
-        pieces = [Descriptor(CUDAGraphMode.PIECEWISE, size) for size in sorted(sizes, reverse=True)]
+        cases = [(size, number) for size in sorted(sizes, reverse=True) for number in adapters]
+        full = [Descriptor(CUDAGraphMode.FULL, size, size, 1, number) for size, number in cases]
+        pieces = [Descriptor(CUDAGraphMode.PIECEWISE, size, num_active_loras=number) for size, number in cases]
         self._capture_descs = {CUDAGraphMode.PIECEWISE: pieces, CUDAGraphMode.FULL: full} if sizes else {}
-        self._candidates = {(desc.num_tokens, 0): [desc, piece] for desc, piece in zip(full, pieces)}
+        self._candidates = {(desc.num_tokens, desc.num_active_loras): [desc, piece] for desc, piece in zip(full, pieces)}
         self.own_captures = 0
 
+    @torch.inference_mode()
     def capture(self, create_forward_fn, progress_bar_desc="Capturing CUDA graphs"):
         self.own_captures += 1
         for desc in self._capture_descs.get(CUDAGraphMode.FULL, []):
@@ -136,6 +140,7 @@ class Runner:
             is_padding=torch.zeros(MOST_TOKENS, dtype=torch.bool), query_start_loc=torch.zeros(MOST_REQUESTS + 1, dtype=torch.int32),
             seq_lens=torch.zeros(MOST_REQUESTS, dtype=torch.int32), max_num_reqs=MOST_REQUESTS)
         self.sizes, self.cudagraph_manager, self.supports_mm_inputs, self.is_encoder_decoder = sizes, None, False, False
+        self.lora_cases = (0,)
 
     def initialize_kv_cache(self):
         self.kv_caches = [torch.zeros(BLOCKS, BLOCK, WIDTH) for _ in range(2)]
@@ -143,7 +148,11 @@ class Runner:
         self.kv_cache_config = types.SimpleNamespace(num_blocks=BLOCKS)
         backend = type("FlashAttentionBackend", (), {})
         self.attn_groups = [[types.SimpleNamespace(backend=backend, metadata_builders=[Builder()])]]
-        self.cudagraph_manager = sys.modules["vllm.v1.worker.gpu.cudagraph_utils"].CudaGraphManager(self.device, self.sizes)
+        self.cudagraph_manager = sys.modules["vllm.v1.worker.gpu.cudagraph_utils"].CudaGraphManager(
+            self.device, self.sizes, self.lora_cases)
+
+    def get_model(self):
+        return self.model
 
     def profile_run(self):
         self.log.append("profile")
@@ -198,8 +207,8 @@ class Worker:
     def start(self):
         with torch.inference_mode():
             self.kv_bytes = self.determine_available_memory()
-            self.model_runner.initialize_kv_cache()
-            return self.compile_or_warm_up_model()
+            self.model_runner.initialize_kv_cache()  # its buffers may be changed in inference mode alone
+        return self.compile_or_warm_up_model()
 
 
 def installed(version="0.26.0"):
@@ -217,6 +226,9 @@ def installed(version="0.26.0"):
     noop = type("NoopOffloader", (), {})
     modules["vllm.model_executor.offloader.base"].get_offloader = noop
     modules["vllm.v1.worker.gpu.input_batch"].InputBatch = InputBatch
+    modules["vllm.v1.worker.workspace"].is_workspace_manager_initialized = lambda: True
+    manager = types.SimpleNamespace(_current_workspaces=[None])
+    modules["vllm.v1.worker.workspace"].current_workspace_manager = lambda: manager
     modules["vllm.v1.worker.gpu_worker"].Worker = type("Worker", (Worker,), dict(vars(Worker)))
     modules["vllm.v1.worker.gpu.cudagraph_utils"].CudaGraphManager = type(
         "CudaGraphManager", (CudaGraphManager,), dict(vars(CudaGraphManager)))

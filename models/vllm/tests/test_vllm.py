@@ -1,82 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plug-in's decisions on a stand-in for vLLM, a stand-in for the device and one for the C side; what a GPU does, tests/gpu shows."""
-import contextlib
-import logging
 import os
 import sys
 import types
 import unittest
 from unittest import mock
 
-try:
-    import torch
-except ImportError:
-    raise unittest.SkipTest("PyTorch is not installed") from None
-
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [HERE, os.path.dirname(HERE), os.path.join(HERE, "../../torch"), os.path.join(HERE, "../../torch/tests")]
+sys.path.insert(0, HERE)
 
+import starts  # noqa: E402  # skips without PyTorch
 import standin  # noqa: E402
-from fakes import Cuda, Library  # noqa: E402
 from medusa import _api  # noqa: E402
-import medusa_vllm  # noqa: E402
-from medusa_vllm import fit, hooks, takeover  # noqa: E402,F401  # hooks: else each process would import it anew
+from medusa_vllm import fit, second, takeover  # noqa: E402
 
-logging.getLogger("medusa").propagate = False
 GRAPHS = [("decode.1", 1), ("decode.1", 2), ("decode.1", 4)]
 
 
-class CSide(Library):
-    """Answers for KV capacity, too: measured in a capture, from the artifact in a restore."""
-
-    def present(self):
-        return self.mode_name != "none"
-
-    def kv_capacity(self, key, block_bytes, utilization, callback, most=None):
-        known = self.mode_name == "restore" and self.artifact.get("kv", [None])[0] == key
-        if not known:
-            if callback.pointer(None):
-                raise _api.Error(_api.INVALID if hasattr(_api, "INVALID") else 1, "the profile failed")
-        blocks = self.artifact["kv"][1] if known else min(12, most.value // block_bytes)
-        if self.mode_name == "capture":
-            self.artifact["kv"] = key, blocks
-        return types.SimpleNamespace(bytes=blocks * block_bytes, blocks=blocks, from_profile=int(known)), ""
-
-
-class Plugin(unittest.TestCase):
-    def setUp(self):
-        torch.manual_seed(3)
-        logger = logging.getLogger("vllm.medusa")
-        logger.propagate = False
-        self.said = []
-        handler = logging.Handler()
-        handler.emit = lambda record: self.said.append(record.getMessage())
-        logger.handlers, logger.level = [handler], logging.INFO
-
-    def process(self, mode, artifact=None, version="0.26.0", sizes=(1, 2, 4), change=None, **config):
-        """One start of the engine; the worker and the C side as it left them."""
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(standin.installed(version))
-            cuda = Cuda()
-            stack.enter_context(cuda.patch())
-            library = CSide(mode, artifact)
-            stack.enter_context(library.patch())
-            for name in ("empty_cache",):
-                stack.enter_context(mock.patch.object(torch.cuda, name, lambda: None))
-            stack.enter_context(mock.patch("medusa.torch.kv._run", lambda profile: profile()))
-            medusa_vllm.register()
-            worker = sys.modules["vllm.v1.worker.gpu_worker"].Worker(sizes, **config)
-            if change:
-                change(worker)
-            self.assertEqual(worker.start(), "times")
-            self.cuda = cuda
-            return worker, library
-
-    def record(self, **config):
-        worker, library = self.process("capture", **config)
-        self.assertEqual(library.refused, {})
-        return worker, library.artifact
-
+class Plugin(starts.Starts):
     # ---- capture ----
 
     def test_capture_names_all_full_graphs(self):
@@ -190,7 +131,6 @@ class Plugin(unittest.TestCase):
             self.process("capture", version="0.27.1")
 
     def test_what_is_not_restored_yet(self):
-        self.left_alone("LoRA", lora_config=object())
         self.left_alone("speculative decoding", speculative_config=object())
         several = types.SimpleNamespace(tensor_parallel_size=2)
         self.left_alone("tensor_parallel_size is 2", parallel_config=several)
@@ -216,7 +156,7 @@ class Plugin(unittest.TestCase):
         self.assertIn("has no run_fullgraph", fit.unfit_module(Other, {"run_fullgraph": ["self"]}))
 
     def test_a_failure_of_the_plug_in_is_not_the_engines(self):
-        with mock.patch.object(takeover.inputs, "bindings", side_effect=KeyError("gone")):
+        with mock.patch.object(second.Second, "bindings", side_effect=KeyError("gone")):
             worker, _ = self.process("capture")
         self.assertEqual(worker.model_runner.cudagraph_manager.own_captures, 1)
         with mock.patch.object(fit, "unfit", side_effect=AttributeError("gone")):

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vLLM's first model runner (mixtures of experts and others): the wrapper of its full graphs, its static buffers, random batches."""
+from __future__ import annotations
+
+import logging
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+import torch
+
+from medusa import _api
+from medusa.torch import Constant, State
+
+from . import facts, fit, random_batch, workspace
+from .buffers import builders, own_tensors, pairs
+from .takeover import Takeover, label_of
+
+log = logging.getLogger("vllm.medusa")
+
+
+class _NotHere(Exception):
+    """A live graph is made after all, by a dummy run of vLLM's."""
+
+
+class First(Takeover):
+    """vLLM captures pieces first: they wait until it is known what becomes of the full graphs."""
+
+    def __init__(self, worker: Any) -> None:
+        super().__init__(worker)
+        self._forward: Optional[Callable[[], Any]] = None  # while vLLM's dummy run calls the model
+        self._left_out: List[Tuple[Any, Dict[str, Any]]] = []
+
+    def capture(self, original: Callable[..., None], descriptors: List[Any], mode: Any, options: Dict[str, Any]) -> None:
+        """Stands in for GPUModelRunner._capture_cudagraphs, which is called once for pieces and once for full graphs."""
+        from vllm.config.compilation import CUDAGraphMode
+
+        full = self.runner.cudagraph_dispatcher.cudagraph_keys[CUDAGraphMode.FULL]
+        if mode != CUDAGraphMode.FULL and full:
+            self._left_out.append((descriptors, {"cudagraph_runtime_mode": mode, **options}))
+            return
+        why = fit.unfit_first(self.runner)
+        if not why and not full:
+            why = f"cudagraph_mode {self.runner.compilation_config.cudagraph_mode.name} has no full graphs"
+        by_label = {self._label(desc): desc for desc in descriptors}
+        if self.attempt(by_label, why, lambda: self._make_all(descriptors)):
+            # Nobody made the pieces: batches with prefills run without graphs.
+            self.runner.cudagraph_dispatcher.cudagraph_keys[CUDAGraphMode.PIECEWISE].clear()
+            return
+        getattr(self.runner.model, "concrete_cudagraph_entries", {}).clear()
+        for earlier, earlier_options in self._left_out:
+            original(earlier, **earlier_options)
+        original(descriptors, cudagraph_runtime_mode=mode, **options)
+
+    def _label(self, desc: Any) -> Tuple[str, int]:
+        queries = self.runner.uniform_decode_query_len if desc.uniform else None
+        return label_of(queries, desc.num_tokens, desc.num_active_loras)
+
+    # ---- what graphs use ----
+
+    def bindings(self) -> Dict[str, Any]:
+        runner = self.runner
+        tables = runner.input_batch.block_table.block_tables
+        return {
+            "kv": State(list(runner.kv_caches)),
+            "inputs": State({**own_tensors(runner), **pairs(runner), "kv_caches": None}),
+            "tables": State([pairs(table) for table in tables]),
+            "attention": State([{**own_tensors(builder), **pairs(builder)} for builder in builders(runner)]),
+            "workspace": State(workspace.tensors()),
+            "model": Constant(runner.get_model()),
+        }
+
+    def facts(self) -> Dict[str, str]:
+        runner = self.runner
+        return facts.of(self.worker, [table.block_size for table in runner.input_batch.block_table.block_tables],
+                        f"{runner.cudagraph_dispatcher.cudagraph_mode} query_len={runner.uniform_decode_query_len}")
+
+    def randomizer(self, by_label: Dict[Tuple[str, int], Any]) -> Callable[..., None]:
+        return Randomizer(self.runner, by_label)
+
+    # ---- graphs ----
+
+    def _make_all(self, descriptors: List[Any]) -> None:
+        from vllm.compilation.cuda_graph import CUDAGraphEntry
+
+        entries, restored = self.runner.model.concrete_cudagraph_entries, 0
+        for desc in descriptors:
+            step = self._make(desc)
+            entries[desc] = CUDAGraphEntry(batch_descriptor=desc, cudagraph=step, output=step.outputs, input_addresses=[])
+            restored += step.restored
+        log.info("medusa: %d of %d full graphs restored", restored, len(descriptors))
+
+    def _make(self, desc: Any) -> Any:
+        assert self.graphs is not None
+        graphs, (kind, batch) = self.graphs, self._label(desc)
+
+        def run() -> Any:
+            if self._forward is None:
+                raise _NotHere
+            return self._forward()
+
+        if _api.mode() == "restore":
+            try:
+                return graphs.get(kind, batch, run)
+            except _NotHere:
+                self.compile_now()
+        made: List[Any] = []
+
+        def call(forward: Callable[[], Any]) -> Any:
+            self._forward = forward
+            made.append(graphs.get(kind, batch, run))
+            return made[0].outputs
+
+        self._dummy_run(desc, call)
+        return made[0]
+
+    def _dummy_run(self, desc: Any, call: Callable[[Callable[[], Any]], Any]) -> None:
+        """As vLLM warms up and captures, with call(forward) where it would capture forward()."""
+        from vllm.config.compilation import CUDAGraphMode
+
+        runner, model = self.runner, self.runner.model
+        runner.model = _Caller(model, call)
+        try:
+            runner._warmup_and_capture(desc, cudagraph_runtime_mode=CUDAGraphMode.FULL)
+        finally:
+            runner.model, self._forward = model, None
+
+
+class _Caller:
+    """Stands before vLLM's CUDAGraphWrapper while a graph is captured, and is in all else what it stands before."""
+
+    def __init__(self, wrapper: Any, call: Callable[[Callable[[], Any]], Any]) -> None:
+        self._wrapper, self._call = wrapper, call
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._wrapper, name)
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        from vllm.config.compilation import CUDAGraphMode
+        from vllm.forward_context import get_forward_context
+
+        if get_forward_context().cudagraph_runtime_mode != CUDAGraphMode.FULL:  # vLLM's own warm-up
+            return self._wrapper(*arguments, **options)
+        return self._call(lambda: self._wrapper.runnable(*arguments, **options))
+
+
+class Randomizer:
+    """Fills the static buffers as a decoding batch would, with random requests; the KV cache may hold anything."""
+
+    def __init__(self, runner: Any, descriptors: Dict[Any, Any]) -> None:
+        self._runner, self._descriptors = runner, descriptors
+
+    def __call__(self, kind: str, batch: int, numbers: torch.Generator) -> None:
+        runner, desc = self._runner, self._descriptors[kind, batch]
+        tokens, requests = desc.num_tokens, desc.num_reqs or desc.num_tokens
+        each = random_batch.counts(requests, tokens, numbers.device)
+        tables = runner.input_batch.block_table.block_tables
+        blocks = runner.kv_cache_config.num_blocks
+        long = random_batch.lengths(each, blocks, min(table.block_size for table in tables), runner.max_model_len, numbers)
+        where = random_batch.positions(long, each)
+        runner.input_ids.gpu[:tokens] = random_batch.token_ids(tokens, runner.model_config.get_vocab_size(), numbers)
+        runner.positions[:tokens] = where.to(runner.positions.dtype)
+        for table in tables:
+            random_batch.places(table.block_table.gpu[:requests], table.slot_mapping.gpu, where, each, table.block_size, blocks, numbers)
+        self._lengths(long, each)
+        self._attention(desc, requests, tokens, int(each.max()))
+
+    def _lengths(self, long: torch.Tensor, each: torch.Tensor) -> None:
+        """On both sides: vLLM's builders of attention metadata read the host's."""
+        runner, requests = self._runner, len(long)
+        runner.optimistic_seq_lens_cpu[:requests] = long.cpu()
+        runner.optimistic_seq_lens_cpu[requests:].fill_(0)
+        runner.seq_lens.copy_(runner.optimistic_seq_lens_cpu)
+        ends = torch.cumsum(each, 0).to(torch.int32).cpu()
+        runner.query_start_loc.cpu[0] = 0
+        runner.query_start_loc.cpu[1 : requests + 1] = ends
+        runner.query_start_loc.cpu[requests + 1 :].fill_(int(ends[-1]))
+        runner.query_start_loc.gpu.copy_(runner.query_start_loc.cpu)
+
+    def _attention(self, desc: Any, requests: int, tokens: int, queries: int) -> None:
+        runner = self._runner
+        slots, _ = runner._get_slot_mappings(num_tokens_padded=tokens, num_reqs_padded=requests, num_tokens_unpadded=tokens,
+                                             ubatch_slices=None)
+        longest = runner.uniform_decode_query_len if desc.uniform else queries
+        runner._build_attention_metadata(num_tokens=tokens, num_reqs=requests, max_query_len=longest, num_tokens_padded=tokens,
+                                         slot_mappings=slots)

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Adapters: their stacked weights, the tables of pointers to them, and which token has which adapter.
+
+Adapters are loaded and unloaded while vLLM serves, so all of this is state of the engine.
+"""
+from __future__ import annotations
+
+from typing import Any, Dict, Iterator, List, Tuple
+
+import torch
+
+from medusa.torch import State
+
+from .buffers import own_tensors
+
+WEIGHTS = ("lora_a_stacked", "lora_b_stacked")
+SCALE = 0.02  # of random weights: they must change a sum, and not drown it
+
+
+def _manager(runner: Any) -> Any:
+    """vLLM's LoRAModelManager; None without LoRA."""
+    return getattr(getattr(runner, "lora_manager", None), "_adapter_manager", None)
+
+
+def _stacked(value: Any) -> List[torch.Tensor]:
+    return [value] if isinstance(value, torch.Tensor) else [part for part in value if isinstance(part, torch.Tensor)]
+
+
+def _layers(runner: Any) -> Iterator[Tuple[str, Any]]:
+    for name, module in runner.get_model().named_modules():
+        if all(isinstance(getattr(module, weights, None), (torch.Tensor, tuple, list)) for weights in WEIGHTS):
+            yield name, module
+
+
+def _tables(module: Any) -> List[torch.Tensor]:
+    """Where a layer has several slices, kernels read the addresses of their weights from tables, which vLLM makes once."""
+    from vllm.lora.ops.triton_ops import utils
+
+    first, second = (_stacked(getattr(module, weights)) for weights in WEIGHTS)
+    if not isinstance(module.lora_a_stacked, (tuple, list)) or len(first) < 2:
+        return []
+    device = first[0].device
+    made = (*utils._get_lora_a_ptr(first, device), *utils._get_lora_b_ptr(second, 0, device))
+    return [part for part in made if isinstance(part, torch.Tensor)]
+
+
+def bindings(runner: Any) -> Dict[str, Any]:
+    """All that graphs read of adapters; {} without LoRA."""
+    manager = _manager(runner)
+    if manager is None:
+        return {}
+    layers = dict(_layers(runner))
+    return {
+        "lora": State({name: [_stacked(getattr(module, weights)) for weights in WEIGHTS] for name, module in layers.items()}),
+        "lora_tables": State({name: _tables(module) for name, module in layers.items()}),
+        "lora_tokens": State({
+            name: [own_tensors(holder) for holder in (wrapper, wrapper.token_mapping_meta, wrapper.prompt_mapping_meta)]
+            for name, wrapper in manager.punica_wrapper_mapping.items()
+        }),
+    }
+
+
+def randomize(runner: Any, adapters: int, each: torch.Tensor, numbers: torch.Generator) -> None:
+    """Random weights in all places for adapters, and a random one for each request: at most `adapters`, "none" included."""
+    manager = _manager(runner)
+    if manager is None or not adapters:
+        return
+    for _, module in _layers(runner):
+        for weights in WEIGHTS:
+            for tensor in _stacked(getattr(module, weights)):
+                tensor.copy_(torch.randn(tensor.shape, generator=numbers, device=numbers.device) * SCALE)
+    slots = manager.lora_slots
+    lowest, highest = (0, slots) if adapters > slots else (1, adapters)
+    chosen = torch.randint(lowest, highest + 1, (len(each),), generator=numbers, device=numbers.device)
+    _tell(manager, chosen, each)
+
+
+def _tell(manager: Any, chosen: torch.Tensor, each: torch.Tensor) -> None:
+    """As vLLM's manager does, for adapters that nobody has loaded; the next request's mapping is told in any case."""
+    from vllm.lora.layers import LoRAMapping
+
+    mapping = LoRAMapping(tuple(chosen.repeat_interleave(each).tolist()), tuple(chosen.tolist()), is_prefill=True)
+    for wrapper in manager.punica_wrapper_mapping.values():
+        wrapper.update_metadata(mapping, list(range(1, manager.lora_slots + 1)), manager.lora_slots + 1, manager.vocab_size)
+    manager._last_mapping = None

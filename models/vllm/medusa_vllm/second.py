@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vLLM's second model runner (dense models): its graph manager, its static buffers, and random batches in them."""
+from __future__ import annotations
+
+import logging
+from typing import Any, Callable, Dict, List, Tuple
+
+import torch
+
+from medusa.torch import Constant, Output, State
+
+from . import facts, fit, lora, random_batch, workspace
+from .buffers import builders, own_tensors
+from .takeover import Takeover, label_of
+
+log = logging.getLogger("vllm.medusa")
+
+
+class Second(Takeover):
+    """`manager` is vLLM's CudaGraphManager, from the capture on."""
+
+    manager: Any = None
+
+    def capture(self, manager: Any, create_forward_fn: Callable[..., Any]) -> bool:
+        """Stands in for CudaGraphManager.capture."""
+        from vllm.config.compilation import CUDAGraphMode
+
+        self.manager = manager
+        descriptors = manager._capture_descs.get(CUDAGraphMode.FULL, [])
+        why = fit.unfit_second(self.runner, manager)
+        if not why and not descriptors:
+            why = f"cudagraph_mode {manager.cudagraph_mode.name} has no full graphs"
+        by_label = {_label(desc): desc for desc in descriptors}
+        if not self.attempt(by_label, why, lambda: self._make_all(descriptors, create_forward_fn)):
+            manager.graphs.clear()
+            return False
+        # The others are pieces, which nobody made: batches with prefills run without graphs.
+        manager._candidates = {
+            key: [desc for desc in candidates if desc.cg_mode == CUDAGraphMode.FULL]
+            for key, candidates in manager._candidates.items()
+        }
+        manager._graphs_captured = True
+        return True
+
+    def bindings(self) -> Dict[str, Any]:
+        """All that the engine owns and that full graphs use."""
+        runner, tables = self.runner, self.runner.block_tables
+        self._make_hidden_states()
+        return {
+            "kv": State(list(runner.kv_caches)),
+            "inputs": State(own_tensors(runner.input_buffers)),
+            "tables": State({"block_tables": list(tables.input_block_tables), "slot_mappings": tables.slot_mappings}),
+            "attention": State([own_tensors(builder) for builder in builders(runner)]),
+            "state": State(own_tensors(runner.model_state)),
+            "workspace": State(workspace.tensors()),
+            "hidden_states": Output(self.manager.hidden_states),
+            **lora.bindings(runner),
+            "model": Constant(runner.get_model()),
+        }
+
+    def _make_hidden_states(self) -> None:
+        """vLLM makes this buffer in the warm-up of its largest graph, which a restore does not run."""
+        from vllm.config.compilation import CUDAGraphMode
+
+        manager, config = self.manager, self.runner.model_config
+        if manager.hidden_states is None:
+            most = max(desc.num_tokens for desc in manager._capture_descs[CUDAGraphMode.FULL])
+            manager.hidden_states = torch.empty(most, config.get_hidden_size(), dtype=config.dtype, device=self.runner.device)
+
+    def facts(self) -> Dict[str, str]:
+        manager = self.manager
+        return facts.of(self.worker, list(self.runner.kernel_block_sizes), f"{manager.cudagraph_mode} query_len={manager.decode_query_len}")
+
+    def randomizer(self, by_label: Dict[Tuple[str, int], Any]) -> Callable[..., None]:
+        return Randomizer(self.runner, by_label)
+
+    def _make_all(self, descriptors: List[Any], create_forward_fn: Callable[..., Any]) -> None:
+        from vllm.distributed.parallel_state import graph_capture
+
+        restored = 0
+        with graph_capture(device=self.manager.device):
+            for desc in descriptors:
+                step = self.manager.graphs[desc] = self._make(desc, create_forward_fn)
+                restored += step.restored
+        log.info("medusa: %d of %d full graphs restored", restored, len(descriptors))
+
+    def _make(self, desc: Any, create_forward_fn: Callable[..., Any]) -> Any:
+        """As vLLM does: attention state is made anew between warm-up and capture."""
+        from vllm.config.compilation import CUDAGraphMode
+
+        assert self.graphs is not None
+        forward: List[Any] = []
+
+        def prepare() -> None:
+            forward[:] = [create_forward_fn(desc, warmup=False)]
+
+        def run() -> None:
+            if not forward:  # the warm-up: a live graph is made after all
+                self.compile_now()
+                forward.append(create_forward_fn(desc, warmup=True))
+            forward[0](CUDAGraphMode.NONE)
+
+        kind, batch = _label(desc)
+        return self.graphs.get(kind, batch, run, prepare)
+
+
+def _label(desc: Any) -> Tuple[str, int]:
+    return label_of(desc.uniform_token_count, desc.num_tokens, desc.num_active_loras)
+
+
+class Randomizer:
+    """Fills the static buffers as a decoding batch would, with random requests; the KV cache may hold anything."""
+
+    def __init__(self, runner: Any, descriptors: Dict[Any, Any]) -> None:
+        self._runner, self._descriptors = runner, descriptors
+
+    def __call__(self, kind: str, batch: int, numbers: torch.Generator) -> None:
+        from vllm.config.compilation import CUDAGraphMode
+        from vllm.v1.worker.gpu.input_batch import InputBatch
+
+        runner, desc = self._runner, self._descriptors[kind, batch]
+        buffers, tokens, blocks = runner.input_buffers, desc.num_tokens, runner.kv_cache_config.num_blocks
+        requests = desc.num_reqs or min(tokens, runner.max_num_reqs)
+        made = InputBatch.make_dummy(requests, tokens, buffers)
+        each = random_batch.counts(requests, tokens, numbers.device)
+        long = random_batch.lengths(each, blocks, min(runner.kernel_block_sizes), runner.max_model_len, numbers)
+        where = random_batch.positions(long, each)
+        buffers.seq_lens[:requests] = long
+        made.seq_lens_cpu_upper_bound = long.cpu()
+        buffers.input_ids[:tokens] = random_batch.token_ids(tokens, runner.model_config.get_vocab_size(), numbers)
+        buffers.positions[:tokens] = where.to(buffers.positions.dtype)
+        buffers.is_padding[:tokens] = False
+        tables = runner.block_tables.get_dummy_block_tables(requests)
+        slots = runner.block_tables.slot_mappings
+        slots.fill_(-1)
+        for group, table in enumerate(tables):
+            random_batch.places(table, slots[group], where, each, runner.kernel_block_sizes[group], blocks, numbers)
+        runner.model_state.prepare_attn(
+            made, CUDAGraphMode.FULL, tables, slots[:, :tokens], runner.attn_groups, runner.kv_cache_config
+        )
+        lora.randomize(runner, desc.num_active_loras, each, numbers)

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Adapters in the second model runner: a graph for each case, all that graphs read of them by name, and random ones in tests."""
+import dataclasses
+import os
+import sys
+import types
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+
+import starts  # noqa: E402  # skips without PyTorch
+import torch  # noqa: E402
+from medusa import _api  # noqa: E402
+from medusa_vllm import lora, second  # noqa: E402
+from standin import MOST_TOKENS, VOCABULARY, WIDTH  # noqa: E402
+
+SLOTS, RANK = 2, 4
+CASES = (0, SLOTS + 1)
+
+
+@dataclasses.dataclass
+class LoRAMapping:
+    index_mapping: tuple
+    prompt_mapping: tuple
+    is_prefill: bool = False
+
+
+class Adapted(torch.nn.Module):
+    """A layer of two slices, as vLLM's for packed projections; its weights hang in tuples."""
+
+    def __init__(self, base):
+        super().__init__()
+        self.base_layer = base
+        self.lora_a_stacked = tuple(torch.zeros(SLOTS, 1, RANK, WIDTH) for _ in range(2))
+        self.lora_b_stacked = tuple(torch.zeros(SLOTS, 1, WIDTH, RANK) for _ in range(2))
+
+    def forward(self, *args):
+        return self.base_layer(*args)
+
+
+class Meta:
+    def __init__(self):
+        self.token_lora_mapping, self.no_lora_flag_cpu = torch.zeros(MOST_TOKENS, dtype=torch.int32), False
+
+
+class Wrapper:
+    """Which token has which adapter."""
+
+    def __init__(self):
+        self._token_lora_indices = torch.zeros(MOST_TOKENS, dtype=torch.long)
+        self.token_mapping_meta, self.prompt_mapping_meta, self.told = Meta(), Meta(), []
+
+    def update_metadata(self, mapping, lora_index_to_id, max_loras, vocab_size):
+        assert (lora_index_to_id, max_loras, vocab_size) == ([1, 2], SLOTS + 1, VOCABULARY)
+        self.told.append(mapping)
+        places = [number - 1 for number in mapping.index_mapping]
+        self.token_mapping_meta.token_lora_mapping[: len(places)] = torch.tensor(places, dtype=torch.int32)
+
+
+def pointers(weights, *_):
+    """vLLM's table: addresses as numbers, made once for the same weights."""
+    made = sys.modules["vllm.lora.ops.triton_ops.utils"].made
+    key = tuple(tensor.data_ptr() for tensor in weights)
+    return made.setdefault(key, (torch.tensor(key), 1, 2))
+
+
+def adapt(worker):
+    """What vLLM's loading does with LoRA."""
+    runner, modules = worker.model_runner, sys.modules
+    runner.model.layers[0] = Adapted(runner.model.layers[0])
+    runner.lora_cases = CASES
+    manager = types.SimpleNamespace(punica_wrapper_mapping={"language": Wrapper()}, lora_slots=SLOTS, vocab_size=VOCABULARY,
+                                    _last_mapping="of the last request")
+    runner.lora_manager = types.SimpleNamespace(_adapter_manager=manager)
+    utils = modules["vllm.lora.ops.triton_ops.utils"]
+    utils.made, utils._get_lora_a_ptr, utils._get_lora_b_ptr = {}, pointers, pointers
+    modules["vllm.lora.ops.triton_ops"].utils = utils
+    modules["vllm.lora.layers"].LoRAMapping = LoRAMapping
+
+
+class Lora(starts.Starts):
+    def start(self, mode, artifact=None, **options):
+        return self.process(mode, artifact, change=adapt, lora_config=types.SimpleNamespace(max_loras=SLOTS), **options)
+
+    def test_a_graph_for_each_case(self):
+        _, library = self.start("capture")
+        self.assertEqual(library.refused, {})
+        self.assertEqual(sorted(key for key in library.artifact if key != "kv"),
+                         [(kind, size) for kind in ("decode.1", "decode.1.lora3") for size in (1, 2, 4)])
+
+    def test_all_that_graphs_read_of_adapters_is_state(self):
+        _, library = self.start("capture")
+        names = ["lora.layers.0.0.0", "lora.layers.0.0.1", "lora.layers.0.1.1", "lora_tables.layers.0.0", "lora_tables.layers.0.1",
+                 "lora_tokens.language.0.token_lora_indices", "lora_tokens.language.1.token_lora_mapping"]
+        self.assertLess(set(names), set(library.bound))
+        self.assertEqual({library.bound[name][2] for name in names}, {_api.STATE})
+        self.assertEqual(library.bound["model.layers.0.base_layer.up.weight"][2], _api.CONSTANT)
+
+    def test_restore_makes_the_tables_and_all_graphs(self):
+        _, library = self.start("capture")
+        worker, restore = self.start("restore", library.artifact)
+        steps = worker.model_runner.cudagraph_manager.graphs
+        self.assertEqual([step.restored for step in steps.values()], [True] * 6)
+        self.assertIn("lora_tables.layers.0.0", restore.bound)
+        manager = worker.model_runner.cudagraph_manager
+        self.assertEqual(manager.dispatch(2, 2, 1, 3).num_active_loras, 3)
+        self.assertEqual(manager.dispatch(2, 2, 1, 0).num_active_loras, 0)
+
+    def test_random_adapters(self):
+        def look(worker):
+            runner = worker.model_runner
+            manager = runner.lora_manager._adapter_manager
+            wrapper = manager.punica_wrapper_mapping["language"]
+            self.assertEqual(len(wrapper.told), 3, "each graph with adapters was tested on some, the others on none")
+            self.assertIsNone(manager._last_mapping, "the next request's mapping must be told")
+            numbers = torch.Generator().manual_seed(1)
+            lora.randomize(runner, 3, torch.tensor([2, 1, 1, 1, 1, 1, 1, 1]), numbers)
+            mapping = wrapper.told[-1]
+            self.assertEqual(mapping.index_mapping[:3], (mapping.prompt_mapping[0],) * 2 + mapping.prompt_mapping[1:2])
+            self.assertEqual(set(mapping.prompt_mapping), {0, 1, 2}, "none, and both")
+            layer = runner.model.layers[0]
+            self.assertTrue(all(tensor.count_nonzero() > 0 for tensor in layer.lora_a_stacked + layer.lora_b_stacked))
+            lora.randomize(runner, 1, torch.tensor([1, 1, 1, 1]), numbers)
+            self.assertEqual(set(wrapper.told[-1].prompt_mapping), {1}, "no more than the graph has places for")
+
+        self.start("capture", after=look)
+
+    def test_tests_leave_adapters_as_they_were(self):
+        def look(worker):
+            layer = worker.model_runner.model.layers[0]
+            self.assertTrue(all(tensor.count_nonzero() == 0 for tensor in layer.lora_a_stacked + layer.lora_b_stacked))
+
+        self.start("capture", after=look)
+
+    def test_experts_with_adapters_are_left_to_vllm(self):
+        def experts(worker):
+            adapt(worker)
+            worker.vllm_config.model_config.is_moe = True
+
+        worker, _ = self.process("capture", change=experts, lora_config=types.SimpleNamespace(max_loras=SLOTS))
+        self.assertEqual(worker.model_runner.cudagraph_manager.own_captures, 1)
+        self.assertTrue(any("LoRA for a mixture of experts" in text for text in self.said), self.said)
+
+    def test_without_lora_nothing_is_bound(self):
+        worker, _ = self.process("capture")
+        self.assertEqual(lora.bindings(worker.model_runner), {})
+        self.assertEqual(second.label_of(None, 4, 0), ("full", 4))
+
+
+if __name__ == "__main__":
+    unittest.main()
