@@ -37,6 +37,15 @@ for i in $(seq "$rounds"); do
 	"$build/bench/floor" "$work/bench.medusa" >"$work/floor.$i.json"
 	medusa-restore "$work/bench.medusa" -- "${engine[@]}" --check ${TIMED_ARGS:-} --report "$work/restored.$i.json" >/dev/null
 done
+if [ "$MEDUSA_DEVICE" = host ]; then
+	echo "an engine with vLLM's proportions" >&2
+	wide=(env SUBJECT_IMAGE="$build/tests/images/restore_kernels.host.so" HOSTCUDA_MEM=140G "$build/tests/subjects/wide_subject")
+	rm -f "$work/wide.calls" "$work/wide.live.calls"
+	"${wide[@]}" >"$work/wide.live.out"
+	env MEDUSA_PROBE_KERNEL="$build/tests/images/probe_kernels.host.so" HOSTCUDA_CALLS="$work/wide.calls" MEDUSA_LOG=debug \
+		MEDUSA_TRACE="$work/wide.mtrace" LD_PRELOAD="$build/lib/libmedusa-capture.so" "${wide[@]}" >"$work/wide.out" 2>"$work/wide.err"
+	cmp "$work/wide.live.out" "$work/wide.out"
+fi
 python3 bench/table.py "$work" "$results" "${NAME:-hostcuda}" "$rounds"
 
 # The scheduler's parts need no device.

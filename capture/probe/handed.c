@@ -384,6 +384,9 @@ static void find_writes(struct md_probe_session *session, struct md_capture_grap
 			 err.message);
 		assume_written(graph);
 	}
+	md_debug("graph %llu: asked for %zu places that others read in %u replays, %.3f s",
+		 (unsigned long long)graph->id, trial.spot_count, trial.probe.replays,
+		 (double)(md_clock_ns() - trial.probe.started_ns) / 1e9);
 	md_handed_trial_finish(&trial);
 }
 
