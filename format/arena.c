@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Arenas: many small blocks that live and die together, as the parameters and attributes of one graph's nodes. */
+/* Arenas: many small blocks that are freed together, such as the parameters and attributes of one graph's nodes. */
 #include <stdalign.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ struct chunk {
 	alignas(16) uint8_t bytes[];
 };
 
-/* Chunks grow: a file may have very many graphs with very few bytes each. */
+/* Chunks grow in size, because a file may have very many graphs with very few bytes each. */
 static size_t chunk_capacity(const struct chunk *newest, size_t bytes)
 {
 	size_t usual = newest ? newest->capacity * 2 : FIRST_BYTES;

@@ -13,7 +13,7 @@ struct md_check {
 extern const struct md_check md_checks[];
 extern const size_t md_check_count;
 
-/* Notes in the artifact that all checks were made; called by whoever makes them. MD_ERR_NO_MEMORY. */
+/* Records in the artifact that all checks were made; whoever makes them calls this. MD_ERR_NO_MEMORY. */
 enum md_status md_checks_state(struct md_artifact *artifact, struct md_error *err);
 /* MD_ERR_VERSION names the first check that the artifact lacks, and what to do. */
 enum md_status md_checks_require(const struct md_artifact *artifact, struct md_error *err);

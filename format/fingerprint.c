@@ -35,7 +35,7 @@ enum md_status md_fingerprint_read(struct md_fingerprint *out, struct md_error *
 	MD_FORWARD(md_cuda_call(err, cuDriverGetVersion, &version));
 	now.device_memory = memory;
 	now.driver_version = version;
-	/* the driver may leave anything behind the NUL; the text twin and comparisons want zeros */
+	/* the driver may leave anything behind the NUL; text twin and comparisons need zeros */
 	size_t length = strnlen(now.device_name, sizeof(now.device_name));
 	memset(now.device_name + length, 0, sizeof(now.device_name) - length);
 	*out = now;
@@ -73,7 +73,7 @@ enum md_status md_fingerprint_compare(const struct md_fingerprint *stored, const
 
 /* ---- what the engine says ---- */
 
-/* The place of the fact with this name, or the place where it belongs. */
+/* The index of the fact with this name, or the index where it would be inserted. */
 static uint32_t fact_place(const struct md_fingerprint *fingerprint, const char *name)
 {
 	uint32_t low = 0, high = fingerprint->fact_count;

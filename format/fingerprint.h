@@ -39,11 +39,11 @@ struct md_fingerprint {
 	struct md_fingerprint_fact *facts; /* owned; ascending by name */
 	uint32_t fact_count;
 	/*
-	 * The engine's command line (none: not known), and the
-	 * arguments that may differ; facts decide if there are any.
+	 * The engine's command line (empty: not known), and patterns of arguments that may differ. Used only if the
+	 * engine states no facts.
 	 */
 	struct md_argument_list arguments, vary;
-	uint64_t limits[MD_LIMITS]; /* bytes or numbers, the highest with which graphs were made; 0: not known */
+	uint64_t limits[MD_LIMITS]; /* bytes or numbers: the highest limits with which graphs were made; 0: not known */
 };
 
 /* Reads device and driver facts of the current context's device. libraries stay empty. */
@@ -62,7 +62,7 @@ enum md_status md_fingerprint_compare_facts(const struct md_fingerprint *stored,
 enum md_status md_fingerprint_compare_arguments(const struct md_fingerprint *stored, const struct md_argument_list *now,
 						struct md_error *err);
 
-/* limits.c: the limits of the current context; one that the driver does not tell is 0. */
+/* limits.c: reads the limits of the current context; a limit that the driver does not tell is 0. */
 void md_limits_read(uint64_t limits[MD_LIMITS]);
 /* Raises each limit to the other one, if that is greater. */
 void md_limits_raise(uint64_t limits[MD_LIMITS], const uint64_t others[MD_LIMITS]);

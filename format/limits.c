@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Limits of a context that decide whether a kernel has the memory it needs: read, and compared. */
+/* Limits of a context that decide how much memory a kernel has (stack, heap): they are read and compared. */
 #include <inttypes.h>
 
 #include "driver/cuda_driver.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Things that trace and artifact both hold: nodes, edges, attributes, kernels, images, KV capacity. */
+/* What trace and artifact both hold: nodes, edges, attributes, kernels, images, KV capacity. */
 #ifndef MD_FORMAT_MODEL_H
 #define MD_FORMAT_MODEL_H
 
@@ -12,7 +12,7 @@
 
 #define MD_NONE UINT32_MAX /* "no index" */
 
-/* Values are those of CUgraphNodeType. Others than these are refused by name. */
+/* Values are those of CUgraphNodeType. Graphs with nodes of other types are refused by name. */
 enum md_node_type {
 	MD_NODE_KERNEL = 0,
 	MD_NODE_MEMCPY = 1,
@@ -35,7 +35,7 @@ enum md_alloc_family {
 	MD_ALLOC_GRAPH = 9,   /* of a memory node: live while its graph has it */
 };
 
-/* Words for memory that a restore cannot make anew for a graph; NULL for memory that it can. */
+/* A description of memory that a restore cannot make anew for a graph; NULL for memory that it can. */
 static inline const char *md_alloc_foreign(enum md_alloc_family family)
 {
 	return family == MD_ALLOC_HOST      ? "host memory"
@@ -61,7 +61,7 @@ struct md_attribute {      /* of a kernel node */
 
 #define MD_ATTRIBUTE_WINDOW 1u     /* access policy window: 8 bytes of address, 8 of size (0: none), plain values */
 #define MD_ATTRIBUTE_UPDATABLE 13u /* the node can be changed from the device */
-#define MD_ATTRIBUTE_LAST 16u      /* the last one whose value is known */
+#define MD_ATTRIBUTE_LAST 16u      /* the last attribute whose value has a known layout */
 
 #define MD_MEMORY_HOST 1u /* CU_MEMORYTYPE_HOST */
 
@@ -74,12 +74,12 @@ struct md_param {              /* one kernel parameter, from cuFuncGetParamInfo 
 	uint32_t offset, size; /* bytes in the parameter block */
 };
 
-/* State of a function that graph nodes don't carry; set again on the resolved function. */
+/* State of a function that graph nodes do not carry; it is set again on the resolved function. */
 struct md_func_state {
 	int32_t max_dynamic_shared_bytes;       /* CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES */
 	int32_t preferred_carveout;             /* CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, -1 default */
 	int32_t non_portable_cluster;           /* CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 0 or 1 */
-	int32_t registers, static_shared_bytes; /* identity checks only, not set */
+	int32_t registers, static_shared_bytes; /* compared to identify the kernel, not set */
 };
 
 struct md_memset {
@@ -111,9 +111,10 @@ struct md_node {
 		struct md_memcpy memcpy;
 		uint32_t
 		    child_nodes; /* child graphs: the number of nodes behind this one that lie in it, at any depth */
-		uint32_t event;  /* events: in a trace, a number of the process; in an artifact, of the graph */
+		/* event nodes: in a trace, a number that is unique in the process; in an artifact, in the graph */
+		uint32_t event;
 	};
-	uint64_t sequence; /* trace only: position of the launch that made the node, for liveness */
+	uint64_t sequence; /* trace only: position of the launch that made the node, which says what was live then */
 };
 
 #define MD_CHILD_DEPTH_MAX 16u /* child graphs inside one another */
@@ -125,8 +126,8 @@ struct md_node {
 bool md_nodes_parents(const struct md_node *nodes, uint32_t count, uint32_t *parents);
 
 /*
- * Pointers count a kernel node's bytes through its parameter
- * block, and from here on through the values of its attributes.
+ * In pointers, bytes below this are in a kernel node's parameter block; from here on they are in the values of its
+ * attributes.
  */
 #define MD_ATTRIBUTES_AT 65536u
 /* The attribute whose value starts at this byte; NULL if none does. */
@@ -140,9 +141,9 @@ struct md_kernel {
 	struct md_func_state state;
 };
 
-/* The kind of a parameter, by its kernel's name or, if the name says nothing, by its size. */
+/* The kind of a parameter: from the kernel's mangled name or, if the name says nothing, from the parameter's size. */
 enum md_param_kind {
-	MD_PARAM_STRUCT,  /* may have bytes that nobody sets; parameters of unknown kind, too */
+	MD_PARAM_STRUCT,  /* may have bytes that nobody sets (padding); also parameters of unknown kind */
 	MD_PARAM_SCALAR,  /* a number: all of its bytes are set */
 	MD_PARAM_ADDRESS, /* a pointer */
 	MD_PARAM_WORD,    /* 8 bytes of a kernel whose name has no types: a number or an address */
@@ -174,7 +175,10 @@ struct md_image {
 	uint64_t size;
 	char *path;     /* owned; NULL when it lies in no file */
 	char *build_id; /* owned, hex; NULL when none */
-	/* owned; a variable that the engine writes, so that only its own copy of the image will do; NULL: none is known */
+	/*
+	 * owned; a variable that the engine writes without a provable value, so only its own copy of the image is
+	 * right; NULL: none
+	 */
 	char *variable;
 	uint64_t file_offset;
 	struct md_image_value *values; /* owned; set after the image was loaded */
@@ -206,7 +210,7 @@ enum md_transfer_kind {
 	MD_TRANSFER_TO_DEVICE = 0, /* from host memory */
 	MD_TRANSFER_TO_HOST = 1,
 	MD_TRANSFER_WITHIN_DEVICE = 2,
-	MD_TRANSFER_ANY = 3, /* the addresses say which (cuMemcpy) */
+	MD_TRANSFER_ANY = 3, /* the addresses decide (cuMemcpy) */
 	MD_TRANSFER_SET = 4,
 };
 #define MD_TRANSFER_KINDS 5

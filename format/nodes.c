@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Nodes in one list: the child graph of each, and the attributes of kernel nodes. */
+/* The nodes of a graph and of its child graphs in one list, and the attributes of kernel nodes. */
 #include "format/model.h"
 
 static uint32_t last_of(const struct md_node *nodes, uint32_t count, uint32_t child)

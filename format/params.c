@@ -8,7 +8,7 @@
 #include "base/mangled.h"
 #include "format/artifact/artifact.h"
 
-/* A name whose types have other sizes than the driver's is not understood. */
+/* A name is not relied on if its types have other sizes than the driver reports. */
 static bool agrees(const struct md_mangled_param *said, const struct md_param *param)
 {
 	return said->kind == MD_MANGLED_OBJECT || said->size == param->size;

@@ -14,8 +14,8 @@
 #include "base/file.h"
 
 /*
- * Only making a key calls sodium_init(): it draws random numbers, and ends the process where it cannot. The other
- * functions used here need neither random numbers nor an implementation that is picked for the processor.
+ * Only md_secret_key_create calls sodium_init(): it draws random numbers, and ends the process where it cannot. The
+ * other functions used here need neither random numbers nor an implementation that is chosen for the processor.
  */
 
 #define PUBLIC_PREFIX "ed25519:"
@@ -90,7 +90,8 @@ enum md_status md_secret_key_read(const char *path, struct md_secret_key *out, s
 {
 	struct md_public_key public;
 	struct md_file_bytes file;
-	MD_FORWARD(md_file_read_stream(path, SECRET_FILE_MAX, &file, err)); /* a pipe: keys need not lie on a disk */
+	/* may be a pipe: keys need not lie on a disk */
+	MD_FORWARD(md_file_read_stream(path, SECRET_FILE_MAX, &file, err));
 	const char *text = (const char *)file.data;
 	size_t size = file.size;
 	while (size && (text[size - 1] == '\n' || text[size - 1] == '\r'))

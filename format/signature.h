@@ -39,7 +39,7 @@ struct md_public_key md_secret_key_public(const struct md_secret_key *key);
 bool md_public_key_equal(const struct md_public_key *a, const struct md_public_key *b);
 void md_public_key_format(const struct md_public_key *key, char text[MD_KEY_TEXT_BYTES]); /* "ed25519:0a1b..." */
 
-/* Secret keys are lines "ed25519-secret:0a1b...", so that neither half is taken for the other. */
+/* Secret keys are lines "ed25519-secret:0a1b...", so that a secret key is not taken for a public one. */
 enum md_status md_secret_key_read(const char *path, struct md_secret_key *out, struct md_error *err);
 /* Makes a new key and writes it to path, for the owner alone. An existing file is never replaced (MD_ERR_INVALID). */
 enum md_status md_secret_key_create(const char *path, struct md_secret_key *out, struct md_error *err);
@@ -54,8 +54,8 @@ struct md_trust {
 };
 
 /*
- * One key a line, with any text behind a space. Empty lines and lines that start with # are skipped. Errors name file
- * and line. A list without keys trusts nothing.
+ * One key a line; text behind a space is ignored, and so are empty lines and lines that start with #. Errors name file
+ * and line. A list without keys trusts nobody.
  */
 enum md_status md_trust_read(const char *path, struct md_trust *out, struct md_error *err);
 bool md_trust_holds(const struct md_trust *trust, const struct md_public_key *key);

@@ -12,7 +12,7 @@ static const char *const verdicts[] = {"skipped", "pass",  "fail",  "nondetermin
 				       "begun",   "end",   "noise", "begins",
 				       "dropped", "until", "owed",  "settled"};
 
-/* Such verdicts are about a process, not about a graph. */
+/* Verdicts about a process and not about a graph. */
 static bool is_alone(enum md_verdict verdict)
 {
 	return verdict == MD_VERDICT_END || verdict == MD_VERDICT_UNTIL;

@@ -19,24 +19,26 @@ enum md_verdict {
 	MD_VERDICT_NONDETERMINISTIC = 3,
 	MD_VERDICT_BEGUN = 4, /* a comparison begins: one of the others follows, unless the engine ends in it */
 	MD_VERDICT_NOISE =
-	    /* no comparison: the doubtful word of index `bytes` is proven to be noise by the comparison that goes on */
+	    /* no comparison: the comparison under way proves that the doubtful word with the index `bytes` is noise */
 	6,
 	MD_VERDICT_END = 5, /* no comparison: the report of this process is complete */
 	/*
-	 * No comparison: each address of the graph that is the end of another binding and the beginning of the one of
-	 * index `bytes` was shown to be the beginning.
+	 * No comparison: some addresses of the graph are both the end of another binding and the beginning of the
+	 * binding with the index `bytes`; each of them was shown to mean the beginning.
 	 */
 	MD_VERDICT_BEGINS = 7,
 	/*
-	 * The comparison counts as nothing: it took place at the launch of another graph, and the graph's live replays
-	 * differ among themselves. Its inputs may not be valid for it then, such as rows of a larger batch.
+	 * The comparison does not count: it took place at the launch of another graph, and live replays of this graph
+	 * differ among themselves. Its inputs may not have been valid for it then, such as idle rows of a larger batch.
 	 */
 	MD_VERDICT_DROPPED = 8,
-	/* No comparison: what MEDUSA_UNTIL names has happened, and all that was due then is compared. */
+	/*
+	 * No comparison: what MEDUSA_UNTIL names has happened, and everything that was due by then has been compared.
+	 */
 	MD_VERDICT_UNTIL = 9,
-	/* No comparison: the graph's comparisons do not count while what `reason` says is so. */
+	/* No comparison: the graph's comparisons do not count while the condition in `reason` holds. */
 	MD_VERDICT_OWED = 10,
-	MD_VERDICT_SETTLED = 11, /* no comparison: what was owed is there */
+	MD_VERDICT_SETTLED = 11, /* no comparison: the condition of MD_VERDICT_OWED no longer holds */
 };
 
 struct md_verify_line {

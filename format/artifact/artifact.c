@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads an artifact's file, whole or in parts, with every size, checksum and signature looked at before use. */
+/* Reads an artifact's file, whole or in parts; every size, checksum and signature is checked before use. */
 #include "format/artifact/artifact.h"
 
 #include <errno.h>
@@ -16,10 +16,10 @@
 #include "base/file.h"
 
 #define RAW_MAX (4ull << 30)    /* bytes of all sections, uncompressed */
-#define BUDGET_MAX (4ull << 30) /* bytes of all that is made from them, and of the section that is being read */
+#define BUDGET_MAX (4ull << 30) /* bytes of everything that is made from them, and of the section that is being read */
 #define BUDGET_FREE (768ull << 20)
-#define BUDGET_RATIO 8u /* a larger budget needs a larger file: so many times its size */
-#define RATIO_MAX 1000u /* a section's raw size to its stored size, beyond 64 MiB */
+#define BUDGET_RATIO 8u /* the budget is BUDGET_FREE and so many times the size of the file */
+#define RATIO_MAX 1000u /* raw bytes of a section for each stored byte, beyond RATIO_FREE */
 #define RATIO_FREE (64u << 20)
 
 /* ---- header and table ---- */
@@ -112,7 +112,7 @@ static bool is_signature(const struct md_artifact_row *row)
 	return !strcmp(row->name, MD_SIGNATURE_SECTION);
 }
 
-/* An unknown section may hold anything, unless its row says that a reader must know it. */
+/* An unknown section may hold anything, unless its row says that a reader must know the section. */
 static enum md_status check_kind(const struct md_artifact_row *row, uint32_t version, struct md_error *err)
 {
 	uint32_t codec = is_images(row) ? MD_CODEC_FRAMES : is_signature(row) ? MD_CODEC_PLAIN : MD_CODEC_ZSTD;
@@ -174,7 +174,7 @@ static enum md_status read_table(const uint8_t *table, size_t size, const struct
 struct stored {
 	const void *bytes;
 	void *owned;
-	uint64_t taken; /* from the budget */
+	uint64_t taken; /* bytes taken from the budget */
 };
 
 static enum md_status take_stored(struct md_artifact_reading *in, uint64_t offset, uint64_t size, struct stored *out,
@@ -232,7 +232,7 @@ enum md_status md_artifact_read_section(struct md_artifact_reading *in, const st
 	return locate(status, row, err);
 }
 
-/* Parts of the file: a cold start reads the graphs while images load already. */
+/* The parts of a file: a cold start reads the graphs while images are being loaded. */
 enum part { PART_HEAD = 1, PART_GRAPHS = 2 };
 
 static enum part part_of(const struct md_section_kind *kind)
@@ -272,7 +272,7 @@ static enum md_status read_seal(struct md_artifact_reading *in, const uint8_t *h
 	return locate(status, row, err);
 }
 
-/* A small file gets little memory, whatever sizes it states. */
+/* The size of the file limits the memory, whatever sizes the file states. */
 static uint64_t budget_of(uint64_t size)
 {
 	return size < (BUDGET_MAX - BUDGET_FREE) / BUDGET_RATIO ? BUDGET_FREE + BUDGET_RATIO * (uint64_t)size
@@ -315,7 +315,7 @@ static enum md_status read_sections(struct md_artifact_reading *in, int parts, s
 	return MD_OK;
 }
 
-/* A failed check names its section; this adds the section's place in the file. */
+/* A failed check names its section; this adds where the section lies in the file. */
 static enum md_status locate_check(enum md_status status, const struct md_artifact_reading *in,
 				   const struct md_error *why, struct md_error *err)
 {
@@ -368,7 +368,7 @@ static enum md_status read_graphs(struct md_artifact_reading *in, struct md_arti
 	return md_artifact_check_graph_features(artifact, in->head.required, err);
 }
 
-/* A frame's digest stands behind those of the sections. */
+/* The digests of the frames follow those of the sections. */
 static enum md_status check_frame(const struct md_artifact_reading *in, uint32_t image, const uint8_t *stored,
 				  uint64_t size, struct md_error *err)
 {
@@ -480,8 +480,8 @@ struct md_artifact_file {
 };
 
 /*
- * The file to read, and *opened, which the caller closes. The engine may have closed our file, and may have one of its
- * own under the number. Another file of the same name is another artifact.
+ * Finds the file; the caller closes *opened. The engine may have closed our descriptor, and may have a file of its own
+ * under that number. If the path leads to another file by now, that is another artifact.
  */
 static enum md_status find_file(const struct md_artifact_file *file, int *opened, int *fd, struct md_error *err)
 {
@@ -512,7 +512,7 @@ enum md_status md_artifact_check_trust(const struct md_artifact_signature *signa
 	return md_error_set(err, MD_ERR_MISMATCH, "signed by %s, which is not in %s", text, trust->path);
 }
 
-/* The signer is checked before anything is expanded. */
+/* The signer is checked before anything is decompressed. */
 static enum md_status read_trusted(struct md_artifact_file *file, uint64_t size, const struct md_trust *trust,
 				   struct md_artifact *artifact, struct md_error *err)
 {

@@ -42,20 +42,20 @@ struct md_artifact_alloc {
 	char *variable;        /* MD_CLASS_VARIABLE: its name, owned; else NULL */
 };
 
-#define MD_BINDING_ALIGN_MAX 32u /* the widest access of a kernel to memory, in bytes */
+#define MD_BINDING_ALIGN_MAX 32u /* bytes of a kernel's widest access to memory; a greater alignment has no effect */
 
 struct md_binding {
 	char *name; /* owned */
 	uint64_t size;
 	enum md_bind_role role;
-	bool hashed; /* contents may have been made from it, and this is the hash of its bytes */
+	bool hashed; /* contents may have been made from it; `hash` is the hash of its bytes */
 	/* it had other bytes in the second capture, so contents that are equal in both do not depend on it */
 	bool varied;
 	struct md_hash hash;
-	/* a launch has an address in `before` and the address at which `before` ends and this begins */
+	/* some launch has both an address in binding `before` and the address where `before` ends and this begins */
 	bool adjoins;
 	uint32_t before; /* index into bindings */
-	uint32_t align;  /* its address was a multiple of this in every capture; 1: of nothing that matters */
+	uint32_t align;  /* its address was a multiple of this in every capture; 1: alignment does not matter */
 	bool overlaps; /* it lay `distance` bytes behind the start of binding `within`, and shares memory with it or */
 	uint32_t within; /* with another one that names it */
 	uint64_t distance;
@@ -75,9 +75,9 @@ struct md_pointer {
 };
 
 enum md_proof {
-	MD_PROOF_NONE = 0,   /* one capture alone (--single) */
-	MD_PROOF_TWO = 1,    /* settled by two captures */
-	MD_PROOF_REPLAY = 2, /* and by replay with noise and private memory changed (medusa-verify) */
+	MD_PROOF_NONE = 0,   /* one capture (--single) */
+	MD_PROOF_TWO = 1,    /* pointers are settled by two captures */
+	MD_PROOF_REPLAY = 2, /* and tested by replay with noise and private memory changed (medusa-verify) */
 };
 
 struct md_artifact_output { /* memory of a graph that the engine reads after a replay */
@@ -86,22 +86,25 @@ struct md_artifact_output { /* memory of a graph that the engine reads after a r
 };
 
 /*
- * A word in memory that was live at the launch in both captures, but not at the same place: a stale pointer, or a
- * pointer into blocks that swapped places. Replay must decide. An artifact with such words is not to be published, and
- * a restore refuses their graphs, except to verify them.
+ * A word that points into live memory in both captures, but not to the same place: a stale pointer, or a pointer into
+ * blocks that swapped places. Only a replay can tell which. An artifact with such words must not be published; a
+ * restore refuses their graphs, except in a verification.
  */
 struct md_doubtful {
-	uint32_t node, at; /* place of the 8 bytes in the parameters of a kernel node */
-	/* index into allocs: the word's place in the first capture; MD_NONE: in none of them, and the word is zero */
+	uint32_t node, at; /* the 8 bytes at `at` in the parameters of kernel node `node` */
+	/*
+	 * index into allocs: where the word points in the first capture; MD_NONE: nowhere, and the word is restored as
+	 * zero
+	 */
 	uint32_t alloc;
 	int64_t offset;
-	uint32_t order[2]; /* number of its allocation in the sequence of each capture */
+	uint32_t order[2]; /* index of the allocation in the sequence of each capture */
 	uint64_t place[2]; /* bytes from the start of that allocation */
 };
 
 /*
- * Private memory through which a graph hands values on to other graphs, or gets them. Nobody has bound it, so all its
- * users must have the same copy: they form one group, which is restored together or not at all.
+ * Private memory through which a graph hands values on to other graphs, or receives them. The engine has not bound it,
+ * so all graphs that use it must use the same copy: they form one group, which is restored together or not at all.
  */
 struct md_artifact_handed {
 	uint32_t alloc; /* index into allocs, of class PRIVATE */
@@ -109,8 +112,8 @@ struct md_artifact_handed {
 	bool reads, writes; /* whether the graph reads or writes it */
 };
 
-#define MD_HANDED_MAX 4096 /* parts, of a graph */
-#define MD_DOUBTFUL_MAX 64 /* words of a graph; each takes two replays */
+#define MD_HANDED_MAX 4096 /* of a graph */
+#define MD_DOUBTFUL_MAX 64 /* of a graph; each word takes two replays */
 #define MD_OUTPUTS_MAX 4096
 #define MD_NOTE_MAX (64u << 10) /* bytes */
 
@@ -126,8 +129,8 @@ struct md_artifact_graph {
 	struct md_pointer *pointers; /* ascending by (node, at) */
 	uint32_t pointer_count;
 	/*
-	 * Bytes that differed between the captures and mean nothing;
-	 * ascending (node, at). A verify run fills them at random.
+	 * Bytes that differed between the captures and have no meaning; ascending (node, at). A verify run fills them
+	 * with random values.
 	 */
 	struct md_noise {
 		uint32_t node, at, size;
@@ -142,7 +145,7 @@ struct md_artifact_graph {
 	uint32_t handed_count;
 	uint8_t *note; /* the engine's own; owned, NULL when there is none */
 	uint64_t note_size;
-	/* if given: the graph is nondeterministic, within this tolerance, which the user accepted */
+	/* if given: the graph is nondeterministic, and the user accepted this tolerance */
 	struct md_tolerance accepted;
 	uint64_t constant_words, pointer_words, noise_words; /* statistics, 8-byte words of all parameter blocks */
 	void *arena;                                         /* owns params and attributes of the nodes */
@@ -166,10 +169,13 @@ struct md_artifact_content {
 
 struct md_provenance {
 	char *tool_version, *command, *created; /* owned; created is RFC 3339 UTC */
-	/* owned; what the user told the verification of medusa-capture to accept; NULL: there was none */
+	/* owned; which weaker checks the user accepted for the verification of medusa-capture; NULL: none */
 	char *verification;
-	char *checks; /* owned; names of format/checks.def with blanks between; NULL: from an older version */
-	/* given to kernels outside of graphs, in memory that only graphs use, as the engine states: the artifact relies on that */
+	char *checks; /* owned; names from format/checks.def, separated by blanks; NULL: from an older version */
+	/*
+	 * number of addresses that kernels outside of graphs were given in memory that only graphs use, as the engine
+	 * states; the artifact relies on that statement
+	 */
 	uint64_t scratch_addresses;
 	uint32_t capture_count;       /* 1 or 2 */
 	struct md_stage_time *stages; /* owned; of the (first) capture: "warmup", "capture", "instantiate" ... */
@@ -222,14 +228,13 @@ struct md_artifact_sizes {
 	struct md_artifact_section_size sections[MD_ARTIFACT_SECTIONS_MAX];
 };
 
-/* Atomic: written beside path and renamed; an existing artifact stays until then. sizes may be NULL. */
+/* Atomic: the file is written beside path and renamed; an existing artifact stays until then. sizes may be NULL. */
 enum md_status md_artifact_write(const struct md_artifact *artifact, const char *path, struct md_artifact_sizes *sizes,
 				 struct md_error *err);
 
 /*
- * Everything that is read is checked against the table that it refers to (indices,
- * offsets, sizes, edges without cycles, pointers inside of parameter blocks), and
- * memory is bounded before it is taken. Errors name section and offset.
+ * Everything that is read is checked (indices against their tables, offsets, sizes, edges without cycles, pointers
+ * inside of parameter blocks), and memory is limited before it is allocated. Errors name section and offset.
  */
 enum md_status md_artifact_read(const char *path, struct md_artifact *out, struct md_artifact_sizes *sizes,
 				struct md_error *err);
@@ -253,14 +258,14 @@ enum md_status md_artifact_read_image(const struct md_artifact_file *file, const
 void md_artifact_close(struct md_artifact_file *file);
 
 /*
- * A signature is checked whenever its file is read, part by part. With trust, a file without a signature, or with that
- * of a key that is not trusted, is MD_ERR_MISMATCH before anything of it is expanded.
+ * A signature is checked whenever its file is read, part by part. With a list of trusted keys, a file that has no
+ * signature, or one by a key that is not trusted, is MD_ERR_MISMATCH before anything in it is decompressed.
  */
 enum md_status md_artifact_open_trusted(const char *path, const struct md_trust *trust, struct md_artifact_file **out,
 					struct md_artifact *artifact, struct md_error *err);
 /*
- * Writes the file again with a signature by key in place of its old one; all else stays bit for bit. The whole file is
- * read and checked first. out_path may be path.
+ * Writes the file again, with a signature by key in place of an old one; everything else stays bit for bit. The whole
+ * file is read and checked first. out_path may be path.
  */
 enum md_status md_artifact_sign(const char *path, const char *out_path, const struct md_secret_key *key,
 				struct md_error *err);
@@ -270,23 +275,25 @@ enum md_status md_artifact_sign(const char *path, const char *out_path, const st
 void md_doubtful_describe(const struct md_doubtful *doubtful, char text[MD_DOUBTFUL_TEXT]);
 /* The first graph with doubtful words; NULL: there is none. */
 const struct md_artifact_graph *md_artifact_doubtful(const struct md_artifact *artifact);
-/* Bytes of a graph's noise, by the kind of parameter that they lie in. */
+/* How many bytes of a graph's noise lie in which kind of parameter. */
 struct md_unset {
-	uint64_t struct_bytes; /* in parameters that are structs, or may be */
-	uint64_t other_bytes;  /* between parameters, or in addresses */
-	/* number of parameters that are numbers: the user accepted their values, or these were stale addresses */
+	uint64_t struct_bytes; /* in parameters that are structs, or whose kind is not known */
+	uint64_t other_bytes;  /* in the gaps between parameters, or in addresses */
+	/* number of parameters that are plain numbers: the user accepted their values, or they were stale addresses */
 	uint32_t scalars;
 };
 enum md_status md_artifact_unset(const struct md_artifact *artifact, const struct md_artifact_graph *graph,
 				 struct md_unset *out, struct md_error *err);
-/* Turns the word into noise. */
+/* Turns the doubtful word into noise. */
 enum md_status md_doubtful_settle(struct md_artifact_graph *graph, uint32_t index, struct md_error *err);
 
 /* Whether a launch of the graph has the address where binding `behind` begins, and an address in `before`. */
 bool md_artifact_graph_adjoins(const struct md_artifact *artifact, const struct md_artifact_graph *graph,
 			       uint32_t before, uint32_t behind);
 
-/* Checks that a KV profile agrees with itself and with the device; MD_ERR_CORRUPT names the numbers that do not. */
+/*
+ * Checks that a KV profile is consistent in itself and with the device; MD_ERR_CORRUPT names the numbers that are not.
+ */
 enum md_status md_artifact_check_kv(const struct md_kv *kv, uint64_t device_memory, struct md_error *err);
 
 /* The same checks on an artifact in memory; the writer and the reader of the text twin make them, too. */
@@ -301,7 +308,7 @@ enum md_status md_artifact_parse_text(FILE *in, struct md_artifact *out, struct 
 void *md_arena_alloc(void **arena, size_t bytes);
 /* For many graphs at once, some MiB: memory by the huge page. False: there is none, and the arena is an ordinary one. */
 bool md_arena_open_pool(void **arena);
-/* The memory that the call will take, in bytes; 0: there is still room. */
+/* How many bytes md_arena_alloc would take from the heap; 0: none, the arena has room. */
 size_t md_arena_need(void *const *arena, size_t bytes);
 void md_arena_free(void **arena);
 

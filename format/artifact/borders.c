@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Addresses between two bindings that lay side by side. */
+/* Finds launches with an address between two bindings that lay side by side. */
 #include "format/artifact/artifact.h"
 
 static bool lies_in(const struct md_artifact *artifact, const struct md_pointer *pointer, uint32_t binding)

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The checks that every artifact passes when it is read and before
- * it is written: everything in it refers to something that exists.
- */
+/* The checks that every artifact passes when it is read and before it is written: whatever is referred to exists. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

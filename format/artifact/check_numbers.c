@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Checks numbers on which an engine acts: they must agree with each other, besides referring to something that exists.
- */
+/* Checks numbers that an engine acts upon: besides referring to something that exists, they must be consistent. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -13,7 +11,10 @@
 
 typedef unsigned __int128 wide;
 
-/* A fingerprint without a device fits no machine, so nobody acts on the other numbers. */
+/*
+ * Without a device memory size (0) nothing exceeds it: such a fingerprint fits no machine, so nobody acts on these
+ * numbers.
+ */
 static bool beyond(uint64_t bytes, uint64_t device_memory)
 {
 	return device_memory && bytes > device_memory;
@@ -65,7 +66,7 @@ static enum md_status check_bindings(const struct md_artifact *artifact, struct 
 	return MD_OK;
 }
 
-/* The arena takes memory of the engine's device, so it must be no larger than the allocations in it. */
+/* The arena takes memory of the engine's device, so it must not be larger than what is allocated in it. */
 static enum md_status check_arena(const struct md_artifact *artifact, struct md_error *err)
 {
 	uint64_t end = 0, device = artifact->fingerprint.device_memory;
@@ -141,7 +142,7 @@ static int by_place(const struct md_pointer *pointer, uint32_t node, uint32_t at
 	return (pointer->at > at) - (pointer->at < at);
 }
 
-/* Pointers ascend, as an earlier check has shown. */
+/* Pointers are in ascending order, which an earlier check has made sure of. */
 static const struct md_pointer *find_pointer(const struct md_graph_check *c, uint32_t node, uint32_t at)
 {
 	uint32_t low = 0, high = c->graph->pointer_count;
@@ -159,9 +160,9 @@ static const struct md_pointer *find_pointer(const struct md_graph_check *c, uin
 }
 
 /*
- * The driver gets the value of an attribute as it is. An attribute with an address or
- * a handle in it (7 and 12: events, 13: a node of the device) would make the driver
- * follow a number from a file, and so might attributes that are not known yet.
+ * The driver is given the value of an attribute as stored. An attribute that holds an address or a handle (7 and 12:
+ * events, 13: a device-updatable node) would make the driver follow a number from a file, and so might attributes that
+ * are not known yet.
  */
 static enum md_status check_attributes(const struct md_graph_check *c, uint32_t index)
 {
@@ -196,8 +197,8 @@ static bool copy_end(const struct md_memcpy *copy, bool to, wide *end)
 }
 
 /*
- * The host reads and writes host memory itself: it must be bound,
- * page-locked memory, and the whole operand must lie inside.
+ * Host memory is read and written by its address: it must be bound, page-locked memory, and the whole operand must lie
+ * inside.
  */
 static enum md_status check_host_operand(const struct md_graph_check *c, uint32_t index, bool to)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Doubtful words of graphs: their record, their checks, and how they are settled. */
+/* Doubtful words of graphs: their record, their checks, and how a word is settled as noise. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

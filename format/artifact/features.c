@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The required feature bits: the writer sets them, and a reader compares them with what it has read. Otherwise a list
- * that a cold start compares could be left out of a file, and with it the comparison, unnoticed.
+ * The required feature bits: the writer sets them, and a reader compares them with what it has read. Without them, a
+ * list that a cold start compares could be removed from a file, and the comparison with it, unnoticed.
  */
 #include <inttypes.h>
 

@@ -12,7 +12,7 @@ struct row { /* a graph's row in either section, besides the fields of md_visit_
 	uint32_t node_count, edge_count, base;
 	uint32_t pointer_count, noise_count;
 	struct md_artifact_graph *graph; /* writing */
-	struct md_artifact_graph head;   /* reading: fields that are no columns, until the graph has its place */
+	struct md_artifact_graph head;   /* reading: the fields that are not columns, until the graph is made */
 };
 
 static void visit_graph_row(struct md_archive *a, void *item, void *user)

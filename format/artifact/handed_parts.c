@@ -24,7 +24,7 @@ static enum md_status bad(const struct md_artifact_graph *graph, uint32_t index,
 			    graph->label, graph->batch, what);
 }
 
-/* A verify run finds the engine's copy through a pointer of the graph. */
+/* A verify run needs a pointer of the graph to find the engine's copy. */
 static bool has_pointer(const struct md_artifact_graph *graph, uint32_t alloc)
 {
 	for (uint32_t i = 0; i < graph->pointer_count; i++)
@@ -78,7 +78,10 @@ static int by_place(const void *left, const void *right)
 	return (a->graph > b->graph) - (a->graph < b->graph);
 }
 
-/* The end of the parts from `first` on that touch each other; *whole: one graph writes there, and another one reads. */
+/*
+ * Returns the end of the parts from `first` on that touch each other; *whole: one graph writes there, and another
+ * reads.
+ */
 static size_t cluster_end(const struct part *parts, size_t count, size_t first, bool *whole)
 {
 	uint64_t end = parts[first].handed->offset;
@@ -110,7 +113,7 @@ static size_t list_parts(const struct md_artifact *artifact, struct part *parts)
 	return count;
 }
 
-/* A group that lacks one of its graphs would be restored in part. */
+/* Refuses a group that lacks one of its graphs, because it would be restored in part. */
 enum md_status md_artifact_check_groups(const struct md_artifact *artifact, struct md_error *err)
 {
 	size_t count = list_parts(artifact, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bytes of an artifact's images: a zstd frame each with a checksum of its own, compressed on a few threads. */
+/* The bytes of an artifact's images: one zstd frame each, with its own checksum, compressed on a few threads. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -12,9 +12,9 @@
 #include "base/thread.h"
 #include "format/artifact/sections.h"
 
-#define LEVEL 9 /* of zstd: a higher level takes long, and kernels shrink little further */
+#define LEVEL 9 /* zstd level: a higher one takes long, and kernels shrink little further */
 #define THREADS_MAX 8
-#define RATIO_MAX 1000u /* an image's size to its frame's, beyond 64 MiB */
+#define RATIO_MAX 1000u /* raw bytes of an image for each stored byte, beyond 64 MiB */
 #define RATIO_FREE (64u << 20)
 
 static enum md_status name_image(const struct md_artifact *artifact, uint32_t image, enum md_status status,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The artifact's file around its sections: header, section table, signature; shared by what writes, reads and signs. */
+/* The artifact's file around its sections: header, section table, signature; shared by writer, reader and signer. */
 #ifndef MD_FORMAT_ARTIFACT_LAYOUT_H
 #define MD_FORMAT_ARTIFACT_LAYOUT_H
 
@@ -26,9 +26,9 @@
 
 #define MD_CODEC_ZSTD 1u
 #define MD_CODEC_FRAMES 2u /* a zstd frame for each image, named by the section images */
-#define MD_CODEC_PLAIN 3u  /* as it is, and guarded by itself */
+#define MD_CODEC_PLAIN 3u  /* as it is; the section has its own protection */
 
-#define MD_ROW_REQUIRED 1u /* flag: a reader that does not know the section must not read the file */
+#define MD_ROW_REQUIRED 1u /* flag: a reader that does not know the section must refuse the file */
 
 #define MD_FEATURE_FRAMES 1u       /* required by files that store images */
 #define MD_FEATURE_FACTS 2u        /* required by files with facts: they are compared, not skipped */
@@ -77,7 +77,7 @@ struct md_artifact_layout { /* a file about to be written */
 	struct md_buf body;
 };
 
-/* XXH3-64 over header and table; head holds both, one behind the other. */
+/* XXH3-64 over header and table; head holds both, the table behind the header. */
 uint64_t md_artifact_head_checksum(const uint8_t *head, uint32_t sections);
 /* Header and table as they will be in the file, MD_HEADER_BYTES + count * MD_ROW_BYTES of them. */
 void md_artifact_layout_head(const struct md_artifact_layout *layout, uint8_t head[MD_HEAD_MAX_BYTES]);
@@ -103,10 +103,13 @@ enum md_status md_artifact_layout_sign(struct md_artifact_layout *layout, const 
 				       uint32_t image_count, const struct md_secret_key *key,
 				       const struct md_artifact_signature *given, struct md_error *err);
 
-/* Checks a section's bytes against head (header and table); the digests are then true. MD_ERR_CORRUPT names the key. */
+/*
+ * Checks the bytes of the signature section against head (header and table); if it succeeds, the digests can be relied
+ * on. MD_ERR_CORRUPT names the key.
+ */
 enum md_status md_artifact_seal_read(const uint8_t *head, uint32_t sections, const uint8_t *stored, uint64_t size,
 				     struct md_artifact_seal *out, struct md_error *err);
-/* MD_OK without a signature. index: a row of the table; or the number of rows + an image. */
+/* MD_OK if there is no signature. index: a row of the table, or the number of rows + the index of an image. */
 enum md_status md_artifact_seal_check(const struct md_artifact_seal *seal, uint32_t index, const void *data,
 				      uint64_t size, struct md_error *err);
 void md_artifact_seal_finish(struct md_artifact_seal *seal);
@@ -122,7 +125,7 @@ struct md_artifact_reading {
 	struct md_budget budget;
 };
 
-/* Header, table and signature. Finish in any case. */
+/* Reads header, table and signature. Call finish in any case, also after a failure. */
 enum md_status md_artifact_reading_begin(const struct md_file_source *source, struct md_artifact_reading *in,
 					 struct md_error *err);
 /* Reads all sections except for graphs, pointers and contents; images is the row of their frames, or NULL. */

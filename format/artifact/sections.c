@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The small sections of an artifact, each described once for msgpack and text, out and in. */
+/* The small sections of an artifact; each is described once, for msgpack and text, writing and reading. */
 #include "format/artifact/sections.h"
 
 #include <inttypes.h>
@@ -7,7 +7,7 @@
 
 static void visit_enum(struct md_archive *a, const char *name, void *value)
 {
-	uint32_t number; /* C enums of small positive values are unsigned ints here; the cast is checked by size */
+	uint32_t number; /* enums of small positive values are read through a uint32_t; the size is checked */
 	_Static_assert(sizeof(enum md_alloc_family) == sizeof(uint32_t), "enums have 32 bits");
 	memcpy(&number, value, sizeof(number));
 	md_archive_u32(a, name, &number);
@@ -202,7 +202,7 @@ static void visit_value(struct md_archive *a, void *item, void *user)
 static void visit_image(struct md_archive *a, void *item, void *user)
 {
 	struct md_image *image = item;
-	struct md_section_state *state = user; /* none in a text */
+	struct md_section_state *state = user; /* NULL in the text twin */
 	bool stored = image->data != NULL;
 	md_archive_bytes(a, "hash", image->hash.bytes, sizeof(image->hash.bytes));
 	visit_enum(a, "kind", &image->kind);
@@ -388,7 +388,7 @@ static void visit_provenance(struct md_archive *a, void *item, void *user)
 			sizeof(*provenance->stages), visit_stage, user);
 }
 
-/* Graphs are read before pointers, which are coded over their nodes. */
+/* Graphs come before pointers, because pointers are coded relative to the graphs' nodes. */
 const struct md_section_kind md_section_kinds[MD_SECTION_COUNT] = {
     {"fingerprint", 9, false, visit_fingerprint, true},
     {"provenance", 9, false, visit_provenance, true},

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between the artifact's file (artifact.c), its sections, and its text twin. */
+/* Shared by the artifact's file (artifact.c), its sections, and its text twin. */
 #ifndef MD_FORMAT_ARTIFACT_SECTIONS_H
 #define MD_FORMAT_ARTIFACT_SECTIONS_H
 
@@ -18,7 +18,7 @@ struct md_section_kind {
 #define MD_SECTION_COUNT 10
 extern const struct md_section_kind md_section_kinds[MD_SECTION_COUNT];
 
-/* State that sections share: pointers are coded over the graphs' nodes. */
+/* State that sections share: pointers are coded relative to the graphs' nodes. */
 struct md_section_state {
 	uint32_t *bases; /* by graph: the base graph or MD_NO_BASE */
 	uint32_t base_count;
@@ -35,12 +35,15 @@ struct md_section_state {
 #define MD_IMAGE_SECTION "image_data"
 enum md_status md_image_frames_write(const struct md_artifact *artifact, struct md_image_frame *frames,
 				     struct md_buf *body, uint64_t *raw, struct md_error *err);
-/* Every frame lies inside the section's stored bytes and announces what it may; before anything is expanded. */
+/*
+ * Checks that every frame lies inside the section's stored bytes, and that its size is allowed, before any is
+ * decompressed.
+ */
 enum md_status md_image_frames_check(const struct md_artifact *artifact, uint64_t stored, struct md_error *err);
 /* frame: the stored bytes, image->frame.stored of them. out has room for image->size. The error names the image. */
 enum md_status md_image_frame_expand(const struct md_artifact *artifact, uint32_t image, const uint8_t *frame,
 				     void *out, struct md_error *err);
-/* Expands it into the image. */
+/* Decompresses the frame into the image. */
 enum md_status md_image_frame_read(struct md_artifact *artifact, uint32_t index, const uint8_t *frame,
 				   struct md_budget *budget, struct md_error *err);
 /* Fails when an image is stored but was not read: such an artifact cannot be written or printed. */
@@ -56,17 +59,17 @@ extern const struct md_section_kind md_cache_section_kind;
 enum md_status md_caches_write(const struct md_caches *caches, struct md_caches *made, struct md_buf *body,
 			       struct md_error *err);
 
-/* check_content.c: md_artifact_check in two parts, of what is read first and of graphs and contents. */
+/* check_content.c: md_artifact_check in two parts: what is read first; then graphs and contents. */
 enum md_status md_artifact_check_head(const struct md_artifact *artifact, struct md_error *err);
 enum md_status md_artifact_check_graphs(const struct md_artifact *artifact, struct md_error *err);
 
-/* features.c: the header's required bits; said: as the file has them, of which the reader knows all. */
+/* features.c: the header's required bits; said: the bits in the file, all of which the reader knows. */
 uint64_t md_artifact_features(const struct md_artifact *artifact);
 enum md_status md_artifact_check_head_features(const struct md_artifact *artifact, uint64_t said, struct md_error *err);
 enum md_status md_artifact_check_graph_features(const struct md_artifact *artifact, uint64_t said,
 						struct md_error *err);
 
-/* sequence.c: requests refer to earlier ones, bindings by sequence to requests. */
+/* sequence.c: requests must refer to earlier ones, and bindings by sequence to requests. */
 enum md_status md_sequence_check(const struct md_artifact *artifact, struct md_error *err);
 
 /* doubtful.c: of one graph, whose nodes, pointers and noise have been checked */
@@ -77,7 +80,7 @@ enum md_status md_artifact_check_groups(const struct md_artifact *artifact, stru
 enum md_status md_artifact_check_doubtful(const struct md_artifact *artifact, const struct md_artifact_graph *graph,
 					  struct md_error *err);
 
-/* check_numbers.c: what numbers must be beside each other; of a KV profile also for whoever makes one. */
+/* check_numbers.c: numbers must be consistent. The check of a KV profile is used by whoever makes a profile, too. */
 enum md_status md_artifact_check_said(const struct md_fingerprint *fingerprint, struct md_error *err);
 enum md_status md_artifact_check_numbers(const struct md_artifact *artifact, struct md_error *err);
 enum md_status md_artifact_check_graph_numbers(const struct md_artifact *artifact,

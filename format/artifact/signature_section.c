@@ -24,7 +24,7 @@
 
 static const char purpose[] = "medusa artifact signature"; /* the NUL is signed too */
 
-/* Two sections have no digest of their own: image frames have one each, and the signature guards itself. */
+/* Two sections have no digest: each image frame has its own, and the signature protects itself. */
 static bool is_digested(const struct md_artifact_row *row)
 {
 	return strcmp(row->name, MD_IMAGE_SECTION) != 0 && strcmp(row->name, MD_SIGNATURE_SECTION) != 0;
@@ -116,7 +116,7 @@ enum md_status md_artifact_layout_sign(struct md_artifact_layout *layout, const 
 	md_buf_put_u32(&section, KIND);
 	md_buf_put_u32(&section, layout->head.count + image_count);
 	put_digests(&digests, layout, frames, image_count);
-	/* the head has the size of the file, which must be the final one */
+	/* the header holds the file's size, so the body must have its final size first */
 	bool grown = md_buf_extend(&layout->body, DIGESTS_AT + digests.size) != NULL;
 	md_artifact_layout_head(layout, head);
 	if (!section.failed && !digests.failed)
@@ -251,7 +251,7 @@ enum md_status md_artifact_sign(const char *path, const char *out_path, const st
 	MD_AUTO_FREE char *target = realpath(out_path, NULL); /* a link stays a link: its target is replaced */
 	/* read into memory, so that the checked bytes are signed */
 	MD_FORWARD(md_file_read(path, UINT64_MAX, &file, err));
-	/* nobody should sign a file that cannot be read: this checks all of it, with the images */
+	/* refuse to sign a file that cannot be read: this checks all of it, with the images */
 	enum md_status status = md_artifact_parse(file.data, file.size, &whole, NULL, err);
 	if (status == MD_OK) {
 		md_artifact_finish(&whole);

@@ -34,7 +34,7 @@ static void visit_attribute(struct md_archive *a, void *item, void *user)
 	md_archive_bytes(a, "value", attribute->value, sizeof(attribute->value));
 }
 
-/* Attributes belong to the graph's arena, so the list is not md_archive_list's, which is for the heap. */
+/* Attributes belong to the graph's arena, so md_archive_list, which allocates from the heap, cannot be used. */
 static void visit_attributes(struct md_archive *a, struct md_node *node, struct md_artifact_graph *graph)
 {
 	if (a->ops->reading && node->attribute_count) {

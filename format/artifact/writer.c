@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes an artifact's file: sections, header and table, published whole. */
+/* Writes an artifact's file (sections, header and table), and publishes it as a whole. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 
 /* ---- header and table ---- */
 
-/* The table has the checksum of each section, so header and table are left to guard. */
+/* The table holds the checksums of the sections; this one protects header and table. */
 uint64_t md_artifact_head_checksum(const uint8_t *head, uint32_t sections)
 {
 	uint8_t both[MD_HEAD_MAX_BYTES];
@@ -143,7 +143,7 @@ static enum md_status encode_section(const struct md_section_kind *kind, const s
 }
 
 /*
- * Appends frames behind the section that has their places. The row has no checksum, because each frame has one.
+ * Appends the frames behind the sections that say where they lie. The row has no checksum, because each frame has one.
  */
 static void append_frames(const char *name, const struct md_buf *frames, uint64_t raw, struct md_artifact_layout *out)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Records by visitor: the common part of all four uses, and the two msgpack ones. */
+/* Records by visitor: what all four uses share, and the two msgpack uses. */
 #include "format/codec/archive.h"
 
 #include <inttypes.h>
@@ -86,7 +86,7 @@ static void list_read(struct md_archive *a, const char *keyword, void *slot, uin
 			md_archive_fail_memory(a);
 			break;
 		}
-		/* a visit may fail: its memory belongs to the item, which is counted already */
+		/* a failed visit may leave memory: the item owns it, and is counted already */
 		md_archive_record(a, keyword, visit, items + (size_t)(*count)++ * size, user);
 	}
 	memcpy(slot, &items, sizeof(items));
@@ -218,7 +218,7 @@ static void pack_begin(struct md_archive *a, const char *keyword)
 		md_archive_fail(a, MD_ERR_INVALID, "records nest too deep");
 		return;
 	}
-	/* the number of pairs is known only at the end, so the map gets the widest head, which is patched then */
+	/* the number of pairs is known only at the end, so the widest map head is written, and patched then */
 	struct md_archive_map *map = &a->maps[a->depth++];
 	map->start = a->out->size;
 	map->count = 0;
@@ -324,7 +324,7 @@ static void unpack_begin(struct md_archive *a, const char *keyword)
 	map->begins[0] = a->in.offset;
 }
 
-/* Each value is skipped once, however often its map is searched: it may be most of a large file. */
+/* Each value is skipped once, however often its map is searched, because it may be most of a large file. */
 static bool go_to_pair(struct md_archive *a, struct md_archive_map *map, uint32_t pair)
 {
 	for (; map->known <= pair && !a->in.failed; map->known++) {

@@ -13,9 +13,8 @@
 struct md_archive;
 
 /*
- * A visitor function calls these on every field of a record, numbers first, lists and blobs last. When writing, fields
- * are only read; when reading, they are filled. The first failure is kept in archive->status and later calls do
- * nothing.
+ * A visitor function calls these for every field of a record, numbers first, lists and blobs last. Writing only reads
+ * the fields; reading fills them. The first failure is kept in archive->status, and later calls do nothing.
  */
 struct md_archive_ops {
 	bool reading;
@@ -41,7 +40,8 @@ struct md_archive_map {
 	size_t start;   /* writing: offset of its head */
 	uint32_t count; /* pairs */
 	uint32_t at;    /* reading: the pair that is expected next */
-	uint32_t known; /* reading: the places of so many pairs are known; of one more than there are, the end */
+	/* reading: how many pairs have known places; one more than there are pairs: the end is known, too */
+	uint32_t known;
 	size_t begins[MD_ARCHIVE_KEYS + 1];
 };
 
@@ -77,9 +77,9 @@ void md_archive_list(struct md_archive *a, const char *name, const char *keyword
 		     size_t size, md_archive_visit *visit, void *user);
 
 /*
- * Whether to visit a field that came with a later version of the format. Older files
- * have no such field, and it is not written unless `there`. In a text, only fields
- * on the record's own line can be told; empty lists and blobs take no lines anyway.
+ * Whether to visit a field that a later version of the format added. Older files do not have it, and it is not written
+ * unless `there`. In a text this works only for fields on the record's own line; empty lists and blobs take no lines
+ * anyway.
  */
 bool md_archive_has(struct md_archive *a, const char *name, bool there);
 
@@ -105,7 +105,7 @@ enum md_status md_archive_open_print(struct md_archive *a, FILE *out, struct md_
 enum md_status md_archive_open_parse(struct md_archive *a, FILE *in, struct md_budget *budget, struct md_error *err);
 /* Ends the last line or finds that nothing more follows; frees. Returns the archive's status. */
 enum md_status md_archive_close_text(struct md_archive *a);
-/* The next line is of this keyword; only when reading a text. */
+/* Reading a text: whether the next line begins with this keyword. */
 bool md_archive_text_next(struct md_archive *a, const char *keyword);
 
 #endif

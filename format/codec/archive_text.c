@@ -404,7 +404,7 @@ static void parse_bytes(struct md_archive *a, const char *name, uint8_t *data, s
 		parse_hex(a, token, name, data, size);
 }
 
-/* Grows with the lines that are there, whatever size the record announced. */
+/* Grows as lines are read, whatever size the record announced. */
 static void parse_blob(struct md_archive *a, const char *name, uint8_t **data, uint64_t size)
 {
 	struct md_buf bytes;

@@ -78,7 +78,7 @@ bool md_columns_note(struct md_columns *columns, const struct md_node *node, uin
 	return md_map_put(&columns->last, key_of(node), (uint64_t)graph << 32 | index);
 }
 
-/* The graph that is being coded is not in columns->graphs yet, but its own nodes may predict, too. */
+/* The graph that is being coded is not in columns->graphs yet, but its own earlier nodes may predict, too. */
 static const struct md_node *predictor_of(const struct md_columns *columns, const struct md_columns_view *self,
 					  uint32_t base, const struct md_node *node, uint32_t index)
 {
@@ -306,7 +306,9 @@ static bool is_event(const struct md_node *node)
 	return node->type == MD_NODE_EVENT_WAIT || node->type == MD_NODE_EVENT_RECORD;
 }
 
-/* The fields of such a node as a list of numbers, in the order of their declaration; returns how many. */
+/*
+ * Lists the fields of a memset, memcpy, child or event node as numbers, in the order of declaration; returns how many.
+ */
 static int copy_fields(const struct md_node *node, uint64_t fields[COPY_FIELDS])
 {
 	if (node->type == MD_NODE_MEMSET) {

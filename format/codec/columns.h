@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Graphs as columns: one byte stream a field, each value as a difference from the node that predicts it. */
+/* Graphs as columns: one byte stream for each field, with each value as its difference from the predicting node's. */
 #ifndef MD_FORMAT_CODEC_COLUMNS_H
 #define MD_FORMAT_CODEC_COLUMNS_H
 
@@ -55,7 +55,7 @@ struct md_columns {
 	struct md_columns_view *graphs; /* borrowed pointers, in order */
 	uint32_t count, capacity;
 	struct md_target_slot *targets; /* pointers only: the targets that replaced those of the base graph */
-	uint32_t generation;            /* of targets: slots of earlier graphs are stale */
+	uint32_t generation;            /* of targets: slots with an older number are of earlier graphs, and stale */
 	struct md_map last;             /* type and kernel -> graph << 32 | node */
 	bool with_sequences;
 	void **pool; /* reading: the arena that all memory of the graphs is taken from; NULL: they have their own */

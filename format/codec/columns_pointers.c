@@ -7,8 +7,9 @@
 
 /*
  * The predictor of a node predicts the places of its pointers. The base graph predicts their targets: weights stay
- * where they are, and each temporary of the base graph became one temporary here. So each target is spelled out once,
- * and a table remembers what replaced it. The table is direct-mapped; a collision costs bytes, nothing else.
+ * where they are, and each temporary buffer of the base graph became one temporary buffer here. So each target is
+ * written in full once, and a table remembers which target replaced which. The table is direct-mapped; a collision
+ * costs bytes and nothing else.
  */
 #define TARGET_SLOTS 8192u
 
@@ -29,7 +30,7 @@ static struct span span_of(const uint32_t *start, uint32_t node)
 
 struct context {
 	struct md_columns *columns;
-	struct md_columns_view *graph; /* the one being coded; its starts are known up to the current node */
+	struct md_columns_view *graph; /* the graph that is being coded; its starts are known up to the current node */
 	const struct md_columns_view *base;
 	uint32_t base_index;
 };
@@ -247,7 +248,7 @@ static enum md_status bad(struct md_error *err, uint32_t node, const char *what)
 	return md_error_set(err, MD_ERR_CORRUPT, "node %u: %s", node, what);
 }
 
-/* The number of the node's items; *same: their places are the predictor's. */
+/* Reads the number of the node's items; *same: their places are the predictor's. */
 static uint64_t get_count(struct md_reader *in, uint32_t similar, bool *same)
 {
 	uint64_t code = md_columns_varint(in);

@@ -125,7 +125,7 @@ static uint32_t container(struct md_reader *reader, uint8_t fix, uint8_t wide, s
 		count = big_endian(reader, 4);
 	else
 		md_unpack_fail(reader);
-	/* every item takes at least a byte, so a larger count is false */
+	/* every item takes at least a byte, so a larger count is wrong */
 	if (!reader->failed && count * bytes_each > md_reader_left(reader))
 		md_unpack_fail(reader);
 	return reader->failed ? 0 : (uint32_t)count;
@@ -218,7 +218,7 @@ static uint64_t skip_head(struct md_reader *reader)
 
 void md_unpack_skip(struct md_reader *reader)
 {
-	/* a count instead of recursion: nesting costs no stack */
+	/* counted, not recursive: nesting takes no stack */
 	for (uint64_t items = 1; items > 0 && !reader->failed; items--)
 		items += skip_head(reader);
 }
@@ -244,7 +244,7 @@ static uint64_t item_bytes(uint64_t count, size_t size)
 	return __builtin_mul_overflow(count, (uint64_t)size, &bytes) || bytes > SIZE_MAX / 2 ? UINT64_MAX : bytes;
 }
 
-/* The bytes that malloc takes for it: a file of short strings alone takes several times its size. */
+/* The bytes that malloc takes for a block: a file of short strings needs several times its own size. */
 static uint64_t block_bytes(uint64_t bytes)
 {
 	if (bytes == UINT64_MAX)

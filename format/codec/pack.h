@@ -39,10 +39,11 @@ void md_unpack_skip(struct md_reader *reader);
 
 struct md_budget {
 	uint64_t left;  /* bytes */
-	bool exhausted; /* a request was refused for size, not for want of memory */
+	bool exhausted; /* the last request was refused for its size, not because memory ran out */
 };
 
-#define MD_MAP_ENTRY_BYTES 96u /* bytes of an entry of a growing map at most; maps take no budget themselves */
+/* most bytes that an entry of a growing map takes; maps do not use a budget themselves */
+#define MD_MAP_ENTRY_BYTES 96u
 
 /* Zeroed and malloc'd, never NULL for count 0; NULL when refused. */
 void *md_budget_alloc(struct md_budget *budget, uint64_t count, size_t size);
@@ -65,7 +66,7 @@ enum md_status md_budget_error(const struct md_budget *budget, struct md_error *
 /* Appends one frame. long_range looks for matches far back: for kernel images and columns of many graphs. */
 enum md_status md_zip_append(struct md_buf *out, const void *data, size_t size, int level, bool long_range,
 			     struct md_error *err);
-/* Exactly raw bytes must come out; out has room for them. */
+/* out has room for `raw` bytes; fails unless exactly so many come out. */
 enum md_status md_zip_expand(const void *stored, size_t stored_size, void *out, size_t raw, struct md_error *err);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The records of a trace with addresses in private memory of graphs that
- * kernels outside of graphs were given, and with memory that only graphs use.
+ * The records of a trace with addresses in private memory of graphs that kernels outside of graphs are given, and with
+ * memory that only graphs use.
  */
 #include <inttypes.h>
 

@@ -234,8 +234,8 @@ static enum md_status check_graph(const struct md_trace *trace, const struct md_
 }
 
 /*
- * The executable was changed: statements about the graph stay, but the findings of a test belong to the graph before.
- * The budget does not get back the memory of the old nodes.
+ * The executable was updated: what the engine stated of the graph stays, but findings of its test belong to the graph
+ * before the update. The memory of the old nodes is not returned to the budget.
  */
 static struct md_trace_graph *update_begin(struct md_trace *trace, uint64_t index)
 {

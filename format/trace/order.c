@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes places from a trace that compare as its addresses do, and reads and writes the file of places. */
+/*
+ * Makes a placement from a trace, whose addresses compare as those in the trace do, and reads and writes the
+ * placement's file.
+ */
 #include "format/trace/order.h"
 
 #include <inttypes.h>
@@ -22,7 +25,7 @@ struct piece { /* a range of addresses in the first capture */
 	uint64_t start, end;
 	size_t item;
 	bool reserved; /* reserved addresses without memory */
-	bool whole;    /* has its blocks to itself */
+	bool whole;    /* gets blocks of its own */
 };
 
 struct layout {
@@ -61,9 +64,9 @@ static uint64_t alignment_of(uint64_t start, const struct piece *kind)
 }
 
 /*
- * Small pieces stay with the others of their block, because no block can belong to two devices. All other pieces begin
- * a block of their own. Even pieces that touched each other get a gap between them, so that the end of one is not taken
- * for the beginning of the next.
+ * Small pieces stay with the other pieces of their block, because a block cannot belong to two devices. All other
+ * pieces begin a block of their own. Even pieces that touched each other are moved apart, so that the end of one cannot
+ * be taken for the beginning of the next.
  */
 static uint64_t place_atom(struct layout *layout, const struct piece *atom)
 {
@@ -100,7 +103,7 @@ static void place_all(struct layout *layout, const struct piece *pieces, size_t 
 
 /* ---- requests ---- */
 
-/* Exported memory cannot come from mappings, and the driver places pools and managed memory. */
+/* Memory that is exported cannot be made by mapping, and the driver itself places pools and managed memory. */
 static bool can_be_placed(const struct md_trace_alloc *alloc)
 {
 	return alloc->size && (alloc->family == MD_ALLOC_DEVICE || alloc->family == MD_ALLOC_PITCH);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Places for a second capture's allocations: other addresses than in the first, which compare as they did there. */
+/* The placement of a second capture's allocations: addresses differ from the first capture's, but compare alike. */
 #ifndef MD_FORMAT_TRACE_ORDER_H
 #define MD_FORMAT_TRACE_ORDER_H
 
@@ -12,10 +12,10 @@
  * that overlapped in the first capture, at one time or another, move together. All others are kept apart by gaps of
  * different sizes, so that no two allocations move equally far, and the end of one is not the beginning of the next.
  */
-#define MD_ORDER_NATURAL UINT64_MAX /* offset: the driver chooses the address, because Medusa cannot */
+#define MD_ORDER_NATURAL UINT64_MAX /* as offset: the driver chooses the address, because Medusa cannot */
 #define MD_ORDER_RESERVATION 0x100u /* family: reserved addresses, by cuMemAddressReserve */
 #define MD_ORDER_BLOCK (2ull << 20) /* bytes; the least that the driver maps */
-#define MD_ORDER_SMALL (1ull << 20) /* smaller ones share blocks, as with the driver */
+#define MD_ORDER_SMALL (1ull << 20) /* smaller allocations share blocks, as they do with the driver */
 
 struct md_order_item {
 	uint64_t family, size, offset;
@@ -27,7 +27,7 @@ struct md_order {
 	size_t count;
 };
 
-/* Any seed makes other gaps. */
+/* Each seed gives other gaps. */
 enum md_status md_order_make(const struct md_trace *trace, uint64_t seed, struct md_order *out, struct md_error *err);
 void md_order_finish(struct md_order *order);
 

@@ -48,8 +48,8 @@ static pid_t holder_of(int fd)
 }
 
 /*
- * Not flock(2): a descriptor that was opened before a fork is one file for parent and child, and each would believe
- * that the lock is its own.
+ * fcntl locks, not flock(2): after a fork, parent and child share a descriptor, and with flock each would believe that
+ * the lock is its own.
  */
 bool md_trace_part_lock(const struct md_trace_part *part, pid_t *holder)
 {
@@ -71,7 +71,7 @@ bool md_trace_part_is_held(const char *path, pid_t *holder)
 
 /* ---- while it is written ---- */
 
-/* The same file, and still nobody else's. */
+/* Opens the file again, if it is still the same file and nobody else has locked it. */
 static bool open_again(const struct md_trace_part *part, struct md_descriptor *file)
 {
 	pid_t holder;

@@ -17,8 +17,8 @@ struct md_trace_part {
 #define MD_TRACE_PART_NONE ((struct md_trace_part){.file = MD_DESCRIPTOR_NONE})
 
 /*
- * Opens PATH.part, which need not be there when flags have O_CREAT; it is neither locked nor emptied. A link
- * is not followed, whoever has prepared it. MD_ERR_IO says why it cannot be opened.
+ * Opens PATH.part (O_CREAT in flags makes it if it is not there); it is neither locked nor emptied. A symbolic link is
+ * not followed. MD_ERR_IO says why it cannot be opened.
  */
 enum md_status md_trace_part_open(const char *path, int flags, struct md_trace_part *out, struct md_error *err);
 /*
@@ -30,8 +30,8 @@ bool md_trace_part_lock(const struct md_trace_part *part, pid_t *holder);
 /* True if another process has locked a file at this path. */
 bool md_trace_part_is_held(const char *path, pid_t *holder);
 /*
- * Called before each batch of writes: checks that the descriptor is still that of our file. If the engine has closed
- * it, the file is opened and locked again, and writing goes on at its end; if that cannot be done, MD_ERR_IO says why.
+ * Called before each batch of writes: checks that the descriptor still stands for our file. If the engine has closed
+ * it, the file is opened and locked again, and writing goes on at its end; if that fails, MD_ERR_IO says why.
  */
 enum md_status md_trace_part_check(struct md_trace_part *part, struct md_error *err);
 /* Closes it, unless the descriptor is not ours any more. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The records of a trace: each one's writer and reader side by side. */
+/* The records of a trace: the writer and the reader of each record stand side by side. */
 #include "format/trace/records.h"
 
 #include <inttypes.h>
@@ -10,7 +10,7 @@
 
 #define CONTENT_PIECE (64u << 20) /* a larger content becomes several records */
 
-/* Room for one more item; arrays grow at powers of two, so no capacity is kept. NULL when refused. */
+/* Makes room for one more item; arrays grow at powers of two, so no capacity is stored. NULL when refused. */
 void *md_trace_append(struct md_trace_build *build, void *array, uint32_t *count, size_t size)
 {
 	char *items; /* through memcpy: a T * may not be written as a void * */
@@ -232,7 +232,7 @@ static enum md_status pair_event(struct md_trace_build *build, struct md_map *li
 		trace->allocs[before].family = MD_ALLOC_SHARED;
 		return MD_OK;
 	}
-	/* an allocation at the address of a live one ends that: its free was not recorded */
+	/* an allocation at the address of a live one ends that one, whose free was not recorded */
 	if (md_map_remove(live, event->address, &before))
 		trace->allocs[before].died = event->sequence;
 	if (!event->family)
@@ -248,7 +248,7 @@ static enum md_status pair_event(struct md_trace_build *build, struct md_map *li
 	return MD_OK;
 }
 
-/* Threads may put their records out of order, so pairing goes by sequence. */
+/* Threads may write their records out of order, so allocations and frees are paired in the order of their sequences. */
 static enum md_status pair_allocations(struct md_trace_build *build, struct md_error *err)
 {
 	struct md_trace *trace = build->trace;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between the trace's frames (trace.c) and its records (records.c). */
+/* Shared by the trace's frames (trace.c) and its records (records.c). */
 #ifndef MD_FORMAT_TRACE_RECORDS_H
 #define MD_FORMAT_TRACE_RECORDS_H
 
@@ -15,10 +15,11 @@
 #define MD_TRACE_FRAME_BYTES 16
 #define MD_TRACE_FRAME_MAX (256u << 20)    /* bytes, uncompressed and compressed */
 #define MD_TRACE_MEMORY_MAX (960ull << 20) /* bytes: a process that reads one stays below 1 GiB */
-#define MD_TRACE_RATIO_MAX 1000u           /* of all frames, uncompressed, to the file, beyond 1 GiB */
-#define MD_TRACE_TEXT_MAX (1u << 20)       /* bytes of a string */
+/* uncompressed bytes of all frames for each byte of the file, beyond 1 GiB */
+#define MD_TRACE_RATIO_MAX 1000u
+#define MD_TRACE_TEXT_MAX (1u << 20) /* bytes of a string */
 
-/* First item of a record. Numbers are never used again; a reader skips those it does not know. */
+/* The first item of a record. A number is never reused; a reader skips records that it does not know. */
 enum md_trace_record {
 	MD_RECORD_META = 1,
 	MD_RECORD_FINGERPRINT = 2,

@@ -12,7 +12,7 @@
 #include "format/artifact/artifact.h"
 #include "format/trace/records.h"
 
-/* These records follow their graph, because the engine can only mention a graph that it has. */
+/* These records come behind their graph, because the engine can only speak of a graph that it has made. */
 static struct md_trace_graph *graph_of(struct md_trace_build *build, uint64_t id, struct md_error *err)
 {
 	uint64_t index;

@@ -18,7 +18,7 @@
 #include "format/trace/records.h"
 
 #define FLUSH_BYTES (1u << 20)
-#define FRAME_LEVEL 1 /* of zstd: the traced program is waiting */
+#define FRAME_LEVEL 1 /* zstd level: the traced program waits for it */
 
 /* ---- writer ---- */
 

@@ -23,17 +23,17 @@ struct md_trace_writer;
 
 /* Writes to path + ".part" until md_trace_writer_close renames it; a killed process leaves the .part file. */
 enum md_status md_trace_writer_create(const char *path, struct md_trace_writer **out, struct md_error *err);
-/* The same into a file that the caller has opened, holds and closes later than the writer. It is emptied. */
+/* The same, into a file that the caller has opened, and closes after the writer. The file is emptied. */
 struct md_trace_part;
 enum md_status md_trace_writer_create_in(struct md_trace_part *part, const char *path, struct md_trace_writer **out,
 					 struct md_error *err);
 /* Ends the trace ("complete") and renames it. Frees the writer either way. NULL is allowed. */
 enum md_status md_trace_writer_close(struct md_trace_writer *writer, struct md_error *err);
-/* Frees without completing: the .part file stays for diagnosis. */
+/* Frees the writer without completing the trace: the .part file stays for diagnosis. */
 void md_trace_writer_abandon(struct md_trace_writer *writer);
-/* Compresses and writes the buffer. Called by the drain thread; also when the buffer exceeds 1 MiB. */
+/* Compresses and writes the buffer. Called by the drain thread, and when the buffer exceeds 1 MiB. */
 enum md_status md_trace_writer_flush(struct md_trace_writer *writer, struct md_error *err);
-/* First failure of any put (disk full ...), or MD_OK. After a failure puts do nothing. */
+/* The first failure of any put (a full disk, say), or MD_OK. After a failure, puts do nothing. */
 enum md_status md_trace_writer_status(struct md_trace_writer *writer, struct md_error *err);
 
 struct md_trace_meta {
@@ -51,9 +51,12 @@ void md_trace_put_limits(struct md_trace_writer *w, uint64_t sequence, const uin
 void md_trace_put_alloc(struct md_trace_writer *w, uint64_t sequence, enum md_alloc_family family, uint64_t address,
 			uint64_t size);
 void md_trace_put_free(struct md_trace_writer *w, uint64_t sequence, uint64_t address);
-/* Images are put once a content hash; index is the order of the puts, from 0. data NULL: referenced, not stored. */
+/*
+ * Each image is put once for each content hash; its index is the order of the puts, from 0. data NULL: referenced, not
+ * stored.
+ */
 void md_trace_put_image(struct md_trace_writer *w, uint64_t sequence, const struct md_image *image);
-/* Kernels likewise, index in the order of the puts. kernel->image is an image index of this trace. */
+/* The same for kernels. kernel->image is the index of an image in this trace. */
 void md_trace_put_kernel(struct md_trace_writer *w, uint64_t sequence, const struct md_kernel *kernel);
 /* Launches outside of capture are counted per kernel: one record at the first, then totals at the end. */
 void md_trace_put_launches(struct md_trace_writer *w, uint64_t sequence, uint32_t kernel, uint64_t count);
@@ -75,19 +78,20 @@ void md_trace_put_output(struct md_trace_writer *w, uint64_t sequence, uint64_t 
 void md_trace_put_note(struct md_trace_writer *w, uint64_t sequence, uint64_t graph, const void *data, uint64_t size);
 void md_trace_put_refusal(struct md_trace_writer *w, uint64_t sequence, uint64_t graph, const char *why);
 /*
- * A graph writes unbound memory that another graph reads; size 0: the bytes are not known. Or the engine does one of
- * the two, by a call outside of graphs.
+ * A graph writes unbound memory that another graph reads; size 0: it is not known which bytes. Or the engine writes or
+ * reads it, by a call outside of graphs.
  */
-#define MD_ANY_GRAPH UINT64_MAX /* that has the address, whatever it does there: what the engine uses */
+/* as reader or writer: any graph that has the address; it is not known what the graph does there */
+#define MD_ANY_GRAPH UINT64_MAX
 struct md_trace_handed {
 	uint64_t reader, writer; /* ids of graphs; 0: the engine */
-	char *call;              /* the engine's; owned; NULL for two graphs */
+	char *call;              /* the driver call of the engine; owned; NULL for two graphs */
 	uint64_t address, size, sequence;
 };
 void md_trace_put_handed(struct md_trace_writer *w, uint64_t sequence, const struct md_trace_handed *handed);
 /*
- * Unbound memory that a graph writes, as replays on poisoned memory show; ascending and apart. Recorded for a graph
- * that has passed its poison test, before the outcome; for any other graph it is not known.
+ * Unbound memory that a graph writes, as replays on poisoned memory show; ascending, without overlaps. Recorded for a
+ * graph that has passed its poison test, before the result; for other graphs it is not known.
  */
 struct md_trace_range {
 	uint64_t address, size;
@@ -95,8 +99,8 @@ struct md_trace_range {
 void md_trace_put_written(struct md_trace_writer *w, uint64_t sequence, uint64_t graph,
 			  const struct md_trace_range *ranges, uint32_t count);
 /*
- * Outside of graphs and after their warm-ups, a kernel was launched with an address in unbound memory of graphs, in a
- * word of its parameters. With a size: any address in that range, by a kernel that is not known.
+ * Outside of graphs and after the graphs' warm-ups, a kernel was launched with an address in unbound memory of graphs
+ * in its parameters. With a size: a kernel that is not known may have been given any address in that range.
  */
 struct md_trace_given {
 	uint32_t kernel; /* MD_NONE if there is a size */
@@ -132,9 +136,12 @@ void md_trace_put_global(struct md_trace_writer *w, uint64_t sequence, uint32_t 
 /* A replay of the graph wrote such a variable. */
 void md_trace_put_replayed(struct md_trace_writer *w, uint64_t sequence, uint32_t image, const char *name,
 			   uint64_t graph);
-/* Addresses that were reserved at a place of the driver's choice. */
+/* Addresses that were reserved where the driver chose. */
 void md_trace_put_reservation(struct md_trace_writer *w, uint64_t sequence, uint64_t address, uint64_t size);
-/* sequence.c: an allocation of an engine that binds nothing, in its order, all at once when it asks for a graph. */
+/*
+ * sequence.c: the allocations of an engine that binds nothing, in their order, all at once when the engine asks for a
+ * graph.
+ */
 void md_trace_put_request(struct md_trace_writer *w, uint64_t sequence, const struct md_sequence_request *request);
 /* The value of such a variable; written again when it has changed. */
 void md_trace_put_value(struct md_trace_writer *w, uint64_t sequence, uint32_t image, const char *name,
@@ -142,23 +149,25 @@ void md_trace_put_value(struct md_trace_writer *w, uint64_t sequence, uint32_t i
 /* The hash of a binding that counts as constant (driver/device_hash.h), or NULL and the reason why there is none. */
 void md_trace_put_constant(struct md_trace_writer *w, uint64_t sequence, const char *name, uint64_t address,
 			   uint64_t size, const struct md_hash *hash, const char *why);
-/* The mark by which an engine says that a capture, or a verification, need not see what it does from then on. */
+/*
+ * The engine sets this mark to say that a capture or a verification may end: what it does from then on does not matter.
+ */
 #define MD_MARK_COMPLETE "complete"
 void md_trace_put_mark(struct md_trace_writer *w, uint64_t sequence, const char *name);
 void md_trace_put_kv(struct md_trace_writer *w, uint64_t sequence, const struct md_kv *kv);
 void md_trace_put_stage(struct md_trace_writer *w, uint64_t sequence, const struct md_stage_time *stage);
-/* Permanent contents, found by poisoning: the bytes that must be in [address, address + size) before a replay. */
+/* Permanent contents, found by poisoning: bytes that must be in [address, address + size) before a replay. */
 void md_trace_put_content(struct md_trace_writer *w, uint64_t sequence, uint64_t address, uint64_t size,
 			  const void *data);
 /*
  * Memory beside permanent contents, up to the next place that a graph writes or that is bound: no replay has read it,
- * and no graph writes it. data NULL: zeros. Of several records for the same bytes the last one holds. copied: the
+ * and no graph writes it. data NULL: zeros. If several records cover the same bytes, the last one counts. copied: the
  * engine has filled it from the host; such memory need not lie beside contents, if a graph has its address.
  */
 #define MD_UNREAD_MAX (1u << 20) /* bytes of one record */
 void md_trace_put_unread(struct md_trace_writer *w, uint64_t sequence, uint64_t address, uint64_t size,
 			 const void *data, bool copied);
-/* Outcome of the poison test of a graph: which of the md_probe_result it was, and why. */
+/* The result of the poison test of a graph, and the reason for it. */
 enum md_probe_result { MD_PROBE_CLEAN = 1, MD_PROBE_CONTENT_SAVED = 2, MD_PROBE_FAILED = 3 };
 void md_trace_put_probe(struct md_trace_writer *w, uint64_t sequence, uint64_t graph, enum md_probe_result result,
 			const char *why);
@@ -183,7 +192,7 @@ struct md_trace_bind {
 };
 
 struct md_trace_output {        /* of a graph, by index */
-	uint64_t address, size; /* size 0: this index was not given */
+	uint64_t address, size; /* size 0: no output with this index was declared */
 };
 
 struct md_trace_graph {
@@ -206,7 +215,7 @@ struct md_trace_graph {
 	uint32_t output_count;
 	struct md_trace_range *written; /* unbound memory that it writes, ascending; owned */
 	uint32_t written_count;
-	bool written_known; /* false: it may write anything that it reaches */
+	bool written_known; /* false: the graph may write anything that it has the address of */
 	uint8_t *note;      /* owned; NULL when there is none */
 	uint64_t note_size;
 	void *arena; /* owns params and attributes of the nodes */
@@ -256,7 +265,7 @@ struct md_trace_constant {
 	char *name; /* owned; of the binding */
 	uint64_t sequence, address, size;
 	bool known;
-	struct md_hash hash; /* if known, else */
+	struct md_hash hash; /* if known, else `why` */
 	char *why;           /* owned */
 };
 
@@ -321,7 +330,10 @@ struct md_trace {
 	bool said_complete; /* there is a mark MD_MARK_COMPLETE */
 };
 
-/* Errors name the frame, its offset in the file and the record. A truncated tail is not an error (complete = false). */
+/*
+ * Errors name the frame, its offset in the file and the record. A truncated file is not an error: complete is false
+ * then.
+ */
 enum md_status md_trace_read(const char *path, struct md_trace *out, struct md_error *err);
 /*
  * Reads two traces at the same time, on a thread each. If one fails,
@@ -329,7 +341,7 @@ enum md_status md_trace_read(const char *path, struct md_trace *out, struct md_e
  */
 enum md_status md_trace_read_two(const char *const paths[2], struct md_trace out[2], size_t *failed,
 				 struct md_error *err);
-/* The same over memory, for fuzzing; at most 1 GiB is taken whatever the bytes say. */
+/* The same for a file in memory, for fuzzing; at most 1 GiB is allocated, whatever the bytes say. */
 enum md_status md_trace_parse(const void *data, size_t size, struct md_trace *out, struct md_error *err);
 void md_trace_finish(struct md_trace *trace);
 /* The number of labelled graphs. If there are any, the others are helpers and are left out of the artifact. */
