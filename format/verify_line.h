@@ -18,9 +18,8 @@ enum md_verdict {
 	MD_VERDICT_FAIL = 2,
 	MD_VERDICT_NONDETERMINISTIC = 3,
 	MD_VERDICT_BEGUN = 4, /* a comparison begins: one of the others follows, unless the engine ends in it */
-	MD_VERDICT_NOISE =
-	    /* no comparison: the comparison under way proves that the doubtful word with the index `bytes` is noise */
-	6,
+	/* no comparison: the comparison under way proves that the doubtful word with the index `bytes` is noise */
+	MD_VERDICT_NOISE = 6,
 	MD_VERDICT_END = 5, /* no comparison: the report of this process is complete */
 	/*
 	 * No comparison: some addresses of the graph are both the end of another binding and the beginning of the

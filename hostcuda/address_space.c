@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The device's address space: one large reservation at an address of its own in every process, handed out first fit,
- * or, with HOSTCUDA_SCATTER, in an order that no two processes share. */
+/*
+ * The device's address space: one large reservation, at another address in every process. Addresses are given out first
+ * fit or, with HOSTCUDA_SCATTER, in an order that depends on a seed.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +13,11 @@
 #include "hostcuda/address_space.h"
 #include "hostcuda/device_state.h"
 
-/* Somewhere in these, 2 MiB aligned: far from the program, its heap and any sanitizer's shadow. */
-#ifdef __SANITIZE_THREAD__ /* which knows a few ranges only */
+/*
+ * The reservation lies in this range, aligned to 2 MiB: far from the program, its heap and any sanitizer's shadow
+ * memory.
+ */
+#ifdef __SANITIZE_THREAD__ /* the thread sanitizer supports only a few ranges */
 #define SPACE_BYTES ((uint64_t)128 << 30)
 #define SPACE_FROM ((uint64_t)64 << 30)
 #define SPACE_TO ((uint64_t)256 << 30)
@@ -44,7 +49,7 @@ static void *reserve_at(uint64_t address, uint64_t bytes)
 {
 	void *got = mmap((void *)address, bytes, PROT_NONE,
 			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
-	if (got != MAP_FAILED && got != (void *)address) { /* a kernel that doesn't know NOREPLACE took it for a hint */
+	if (got != MAP_FAILED && got != (void *)address) { /* an old kernel takes the address as a hint */
 		munmap(got, bytes);
 		return MAP_FAILED;
 	}
@@ -76,7 +81,7 @@ static bool insert_at(size_t at, uint64_t start, uint64_t end) HC_STATE_HELD
 	return true;
 }
 
-/* HOSTCUDA_SCATTER: a seed, or "random"; unset or 0: addresses ascend. Where to look first; state lock held. */
+/* Where to begin the search. HOSTCUDA_SCATTER is a seed, or "random"; unset or 0: at the lowest address. */
 static uint64_t first_place(void) HC_STATE_HELD
 {
 	static uint64_t state;
@@ -93,7 +98,7 @@ static uint64_t first_place(void) HC_STATE_HELD
 	return space.start + (state >> 8) % (space.end - space.start) / HC_GRANULARITY * HC_GRANULARITY;
 }
 
-/* The first gap at or after a place that fits; where it goes in the table. */
+/* The first gap at or after `from` that fits; *at: its index in the table. */
 static bool fit_from(uint64_t from, size_t size, size_t alignment, uint64_t *address, size_t *at) HC_STATE_HELD
 {
 	size_t i = 0;
@@ -127,7 +132,7 @@ static bool inside_space(uint64_t start, uint64_t end) HC_STATE_HELD
 	return start >= space.start && end <= space.end;
 }
 
-/* The wanted address is a wish: when it isn't free, any other does. */
+/* The wanted address is a hint: if it is not free, another one is used. */
 static bool take_wanted(uint64_t wanted, size_t size, size_t alignment) HC_STATE_HELD
 {
 	size_t at;

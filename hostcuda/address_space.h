@@ -7,6 +7,6 @@
 
 CUresult hc_space_take(uint64_t *address, size_t size, size_t alignment, uint64_t wanted);
 void hc_space_give(uint64_t address, size_t size);
-CUresult hc_space_blank(uint64_t address, size_t size); /* no access, contents gone */
+CUresult hc_space_blank(uint64_t address, size_t size); /* removes access and contents */
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HOSTCUDA_CALLS=FILE: how often each entry point was called, a line for each, when the process ends. */
+/* HOSTCUDA_CALLS=FILE: when the process ends, writes how often each entry point was called, one line each. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -12,7 +12,7 @@
 _Thread_local struct hc_thread hc_thread;
 static uint64_t next_context_id HC_STATE_GUARDED;
 static struct hc_context *graveyard
-    HC_STATE_GUARDED; /* other threads' stacks may still name a dead context: it is never freed */
+    HC_STATE_GUARDED; /* a dead context is never freed, because other threads' stacks may still name it */
 
 struct hc_context *hc_context_current(void)
 {
@@ -30,7 +30,7 @@ CUresult hc_context_sticky(const struct hc_context *context)
 	return __atomic_load_n(&context->sticky, __ATOMIC_ACQUIRE);
 }
 
-/* Waits for what was queued when it was called; later work of other threads is theirs to wait for. */
+/* Waits for what is queued at the time of the call, not for what other threads queue later. */
 CUresult hc_context_drain(struct hc_context *context)
 {
 	size_t count = 0, room = 0;
@@ -79,7 +79,7 @@ static struct hc_stream *some_stream(const struct hc_context *context)
 	return context->streams;
 }
 
-/* Waits for the work, then takes everything down that lives in the context. No state lock held. */
+/* Waits for the work, then destroys everything that lives in the context. The caller does not hold the state lock. */
 static void context_free(struct hc_context *context)
 {
 	hc_context_drain(context);

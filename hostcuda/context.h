@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Contexts: the current one, and errors that stay. */
+/* The current context, and the sticky errors of contexts. */
 #ifndef HOSTCUDA_CONTEXT_H
 #define HOSTCUDA_CONTEXT_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies and sets: every variant becomes one description, which is checked, then queued, captured or waited for. */
+/* Copies and sets: every variant becomes one description, which is checked, and then queued or captured. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,7 +28,7 @@ struct end {
 	size_t x, y, z, pitch, height;
 };
 
-/* Where an end of the copy starts, its strides, and that device memory is there all along. */
+/* Finds where one end of the copy starts, and its strides, and checks that device memory covers all of it. */
 static CUresult place_end(const struct end *end, const CUDA_MEMCPY3D *params, uint64_t *start, size_t *pitch,
 			  size_t *slice)
 {
@@ -95,8 +95,8 @@ static bool is_pageable(uint64_t address)
 }
 
 /*
- * As the driver does it: copies between device and pinned memory return at once; a small pageable source is read before
- * the call returns, and every other copy with pageable memory is waited for.
+ * As in the real driver, copies between device and pinned memory return at once; a small pageable source is read before
+ * the call returns; every other copy with pageable memory is waited for.
  */
 static CUresult submit_copy(struct hc_stream *stream, const struct hc_copy *copy, bool wait)
 {
@@ -199,7 +199,7 @@ CUresult hc_cuMemcpyDtoH_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCou
 	return copy_flat(HOST, (uint64_t)(uintptr_t)dstHost, DEVICE, srcDevice, ByteCount, NULL, true);
 }
 
-/* Between device addresses the driver does not wait, not even here. */
+/* The driver does not wait for copies between device addresses, not even in this call. */
 CUresult hc_cuMemcpyDtoD_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount)
 {
 	return copy_flat(DEVICE, dstDevice, DEVICE, srcDevice, ByteCount, NULL, false);

@@ -7,7 +7,7 @@
 
 CUresult hc_copy_make(const CUDA_MEMCPY3D *params, struct hc_copy *copy);
 CUresult hc_fill_make(const CUDA_MEMSET_NODE_PARAMS *params, struct hc_fill *fill);
-/* Queued, or captured; wait: until it is done. */
+/* Queues or captures the copy; wait: returns when it is done. */
 CUresult hc_copy_submit(const CUDA_MEMCPY3D *params, CUstream stream, bool wait);
 CUresult hc_fill_submit(uint64_t to, size_t pitch, unsigned value, unsigned element, size_t width, size_t height,
 			CUstream stream);

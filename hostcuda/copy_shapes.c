@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies and sets of other shapes: rows, between contexts, many at once, and words that a stream writes. */
+/* Other copies and sets: rows, between contexts, many at once, and words that a stream writes. */
 #include "hostcuda/copy.h"
 #include "hostcuda/device_state.h"
 

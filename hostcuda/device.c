@@ -92,7 +92,7 @@ static CUresult initialise(void)
 		if (!hc_handle_add(&hc_devices[i].default_pool, HC_POOL))
 			return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	/* Workers run code of this library to the end of the process: it must never be unmapped. */
+	/* Threads run code of this library until the process ends, so it must never be unmapped. */
 	Dl_info self;
 	void *handle =
 	    dladdr((void *)initialise, &self) ? dlopen(self.dli_fname, RTLD_NOW | RTLD_NODELETE | RTLD_NOLOAD) : NULL;
@@ -113,7 +113,7 @@ static CUresult initialise_once(bool *first)
 	return CUDA_SUCCESS;
 }
 
-/* The first cuInit loads CUDA_INJECTION64_PATH; no lock is held, for what is loaded may call the driver. */
+/* The first cuInit loads CUDA_INJECTION64_PATH. No lock is held, because the loaded library may call the driver. */
 static void inject(void)
 {
 	const char *path = secure_getenv("CUDA_INJECTION64_PATH");
@@ -197,7 +197,7 @@ static int processors(void)
 	return count > 0 ? (int)count : 1;
 }
 
-/* What is not listed is a feature this device lacks: 0. */
+/* An attribute that is not listed is 0: this device lacks the feature. */
 static const struct {
 	CUdevice_attribute attribute;
 	int value;

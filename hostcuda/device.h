@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Devices, what is left of their memory, and the table of handles. */
+/* Devices, their free memory, and the table of handles. */
 #ifndef HOSTCUDA_DEVICE_H
 #define HOSTCUDA_DEVICE_H
 
@@ -7,7 +7,7 @@
 
 bool hc_handle_add(const void *object, enum hc_kind kind); /* false when out of memory */
 void hc_handle_remove(const void *object);
-enum hc_kind hc_handle_kind(const void *object); /* 0 for what is no live handle */
+enum hc_kind hc_handle_kind(const void *object); /* 0: not a live handle */
 
 struct hc_device *hc_device_at(CUdevice device); /* NULL for a bad ordinal */
 

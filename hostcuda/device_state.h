@@ -15,8 +15,9 @@
 #include "hostcuda/kernel.h"
 
 /*
- * Every exported function is made in entry.c from cuda_api.def: it passes the gate (initialised? context? sticky error?
- * named fault? capture?) and calls hc_<symbol>, which one of these files defines; stubs.c has a weak one for the rest.
+ * entry.c makes every exported function from cuda_api.def. The function checks the preconditions (initialized, context,
+ * sticky error, injected fault, capture) and calls hc_SYMBOL. One of these files defines it; stubs.c has a weak
+ * definition for all others.
  *
  * Locks: the state lock guards objects and tables, the queue lock the work of streams. Take state before queue. Nobody
  * waits for work while holding the state lock, since work may need it to finish (stream-ordered frees).
@@ -43,7 +44,7 @@ extern pthread_mutex_t hc_queue_mutex; /* the queue lock */
 #define HC_QUEUE_GUARDED MD_GUARDED_BY(hc_queue_mutex)
 #define HC_QUEUE_HELD MD_REQUIRES(hc_queue_mutex)
 
-/* clang does not know what is done at the end of a scope. */
+/* clang does not know that the lock is released at the end of the scope. */
 static inline int hc_state_enter(void) MD_ASSERTS(hc_state_mutex) MD_LOCKS_UNCHECKED
 {
 	hc_state_lock();
@@ -64,7 +65,10 @@ static inline void hc_state_leave(int *unused) MD_LOCKS_UNCHECKED
 			return hc_tried_;                                                                              \
 	} while (0)
 
-/* The error of a fault that is due, or CUDA_SUCCESS; caller: the return address of the exported function (faults.c). */
+/*
+ * The error of an injected fault that is due, or CUDA_SUCCESS; caller: the return address of the exported function
+ * (faults.c).
+ */
 CUresult hc_fault_due(const char *symbol, const char *base, const void *caller);
 void hc_call_count(enum hc_index index); /* calls.c */
 
@@ -94,7 +98,7 @@ enum hc_kind {
 struct hc_pool {
 	int device;
 	bool exportable, imported;
-	bool on_host; /* as the engine wants it: here all memory is */
+	bool on_host; /* the engine asked for host memory; hostcuda's memory is all of one kind */
 };
 
 struct hc_device {
@@ -103,18 +107,18 @@ struct hc_device {
 	struct hc_context *primary HC_STATE_GUARDED;
 	unsigned primary_refs HC_STATE_GUARDED, primary_flags HC_STATE_GUARDED;
 	struct hc_pool default_pool;
-	struct hc_pool *pool HC_STATE_GUARDED; /* that allocations without one come from; NULL: the default one */
+	struct hc_pool *pool HC_STATE_GUARDED; /* for allocations that name no pool; NULL: the default pool */
 };
 
 struct hc_context {
 	struct hc_device *device;
 	uint64_t id;
 	bool primary;
-	atomic_bool dead; /* written under the state lock; each call looks at it without */
+	atomic_bool dead; /* written under the state lock, read without it by each call */
 	struct hc_context *next_dead HC_STATE_GUARDED;
 	unsigned flags, api_version;
 	CUresult sticky;                            /* atomic access */
-	struct hc_stream *streams HC_STATE_GUARDED; /* all, legacy first in time */
+	struct hc_stream *streams HC_STATE_GUARDED; /* all streams; the legacy stream was made first */
 	struct hc_stream *legacy;
 	struct hc_module *modules HC_STATE_GUARDED;
 	size_t limits[16] HC_STATE_GUARDED;
@@ -144,7 +148,7 @@ enum hc_memory_kind {
 	HC_MEMORY_MAPPED,
 	HC_MEMORY_GLOBAL,
 	HC_MEMORY_IMPORTED, /* of another process */
-	HC_MEMORY_SEEN,     /* host memory at the device's own address for it */
+	HC_MEMORY_SEEN,     /* the alias by which the device sees host memory */
 };
 
 struct hc_memory {
@@ -160,10 +164,10 @@ struct hc_memory {
 	struct hc_physical *physical; /* HC_MEMORY_MAPPED */
 	size_t physical_offset;
 	int shared_fd HC_STATE_GUARDED; /* HC_MEMORY_DEVICE that was exported: what it lies in; 0: nothing */
-	uint64_t other; /* host memory: where the device sees it, and the other way round; 0: at the same address */
-	bool of_graph;  /* an allocation node's */
-	struct {        /* by an IPC handle */
-		uint64_t inode; /* its owner's file; 0: by none */
+	uint64_t other;                 /* host memory: the device's address for it, and vice versa; 0: the same */
+	bool of_graph;                  /* an allocation node's */
+	struct {                        /* opened from an IPC handle */
+		uint64_t inode;         /* of the exporting process's file; 0: not opened */
 		unsigned times;
 	} opened HC_STATE_GUARDED;
 	unsigned access HC_STATE_GUARDED;
@@ -183,7 +187,7 @@ struct hc_symbol {
 
 struct hc_image {
 	int refs;
-	struct md_descriptor file;      /* of the code, in memory */
+	struct md_descriptor file;      /* a copy of the code, in a memfd */
 	void *library HC_STATE_GUARDED; /* dlopen handle once the code is mapped */
 	uintptr_t base;                 /* load address then; set before there is a launch, and never again */
 	struct hc_symbol *kernels, *globals;
@@ -250,7 +254,7 @@ struct hc_op {
 	uint64_t done_ns;
 	struct hc_op *next;
 	struct hc_context *context;
-	CUresult (*run)(struct hc_op *op); /* NULL for a mere marker */
+	CUresult (*run)(struct hc_op *op); /* NULL for a marker, which does nothing */
 	void (*release)(struct hc_op *op); /* frees the payload, also when the run was skipped */
 	bool always;                       /* runs after a sticky error too */
 	void *owned;                       /* freed with the operation */
@@ -314,7 +318,8 @@ struct hc_capture {
 	bool owns_graph;
 	CUstreamCaptureMode mode;
 	struct hc_stream *origin;
-	struct hc_stream *streams HC_STATE_GUARDED; /* all in it, of whatever context; by next_captured */
+	/* all streams in the capture, of any context; linked by next_captured */
+	struct hc_stream *streams HC_STATE_GUARDED;
 	pthread_t thread;
 	bool invalid HC_STATE_GUARDED;
 	struct hc_capture *next HC_STATE_GUARDED;
@@ -339,7 +344,7 @@ struct hc_node {
 	struct hc_graph *graph;
 	uint64_t id;          /* position of creation, for matching and cycle checks */
 	struct hc_front from; /* incoming edges */
-	uint64_t mark;        /* scratch of walks */
+	uint64_t mark;        /* used while walking graphs */
 	union {
 		struct hc_node_kernel kernel;
 		struct {

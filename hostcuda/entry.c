@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The exported functions: each one passes the gate (initialised, context, sticky error, named fault, capture) and goes
- * on. */
+/*
+ * The exported functions: each checks the preconditions (initialized, context, sticky error, injected fault, capture)
+ * and calls hc_SYMBOL.
+ */
 #include <string.h>
 
 #include "base/export.h"
@@ -8,7 +10,7 @@
 #include "hostcuda/device_state.h"
 #include "hostcuda/stream_capture.h"
 
-/* What an entry point does without; the default is: cuInit, a current context, and no sticky error. */
+/* Which preconditions an entry point lacks. By default it needs cuInit, a current context, and no sticky error. */
 enum {
 	NO_INIT = 1,    /* works before cuInit */
 	NO_CONTEXT = 2, /* works without a current context */
@@ -144,7 +146,7 @@ static CUresult pass_gate(enum hc_index index, const char *base, const void *cal
 
 /* ---- the exports ------------------------------------------------------------------------------------------------- */
 
-/* A row without an implementation of its own (the per-thread variants) stands after the one it varies. */
+/* A row without its own implementation (the per-thread variants) follows the row whose implementation it shares. */
 static void *const implementations[HC_INDEX_COUNT] = {
 #define CU_ENTRY(symbol, base, version, need, hook, params, args) (void *)hc_##symbol,
 #define CU_ENTRY_TS(symbol, base, version, need, hook, params, args) NULL,
@@ -220,7 +222,7 @@ CUresult hc_cuGetProcAddress_v2(const char *symbol, void **pfn, int driverVersio
 		*symbolFound = row     ? CU_GET_PROC_ADDRESS_SUCCESS
 			       : known ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
 				       : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-	return CUDA_SUCCESS; /* cuda.h: also when there is no such function; then *pfn is NULL */
+	return CUDA_SUCCESS; /* as cuda.h says, this succeeds when there is no such function, too, with *pfn NULL */
 }
 
 CUresult hc_cuGetProcAddress(const char *symbol, void **pfn, int driverVersion, cuuint64_t flags)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs kernels block by block on a shared pool of threads, and copies and fills; a memory fault is
- * caught and reported. */
+/* Runs kernels block by block on a shared pool of threads, runs copies and fills, and catches memory faults. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -15,7 +14,7 @@
 
 /* ---- faults ---- */
 static _Thread_local sigjmp_buf *fault_jump;     /* set while this thread does device work */
-static struct sigaction before_segv, before_bus; /* written under the state lock, before there are workers */
+static struct sigaction before_segv, before_bus; /* written under the state lock before any worker runs */
 
 static void on_fault(int number, siginfo_t *info, void *machine)
 {
@@ -26,8 +25,8 @@ static void on_fault(int number, siginfo_t *info, void *machine)
 		before->sa_sigaction(number, info, machine);
 	else if (before->sa_handler != SIG_DFL && before->sa_handler != SIG_IGN)
 		before->sa_handler(number);
-	else
-		sigaction(number, before, NULL); /* the access faults again, now as it would have without us */
+	else /* the access faults again, as it would without this handler */
+		sigaction(number, before, NULL);
 }
 
 static void take_signal(int number, struct sigaction *before)
@@ -46,7 +45,7 @@ void hc_executor_start(void)
 	take_signal(SIGBUS, &before_bus);
 }
 
-/* Runs call(argument) with faults caught; false when one came. Its jump target must be in this very frame. */
+/* Runs call(argument), catching faults; false when there was one. The jump target must be in this stack frame. */
 static bool guarded(void (*call)(void *), void *argument)
 {
 	sigjmp_buf here;
@@ -168,7 +167,7 @@ static void *help(void *unused)
 	return NULL;
 }
 
-/* HOSTCUDA_THREADS, or one a processor. */
+/* HOSTCUDA_THREADS, or one for each processor. */
 static long threads_wanted(void)
 {
 	const char *text = secure_getenv("HOSTCUDA_THREADS");
@@ -176,7 +175,7 @@ static long threads_wanted(void)
 	return count > 0 ? count : sysconf(_SC_NPROCESSORS_ONLN);
 }
 
-/* The stream's own thread works too, so the pool is one thread short. */
+/* The stream's own thread works, too, so the pool has one thread less than wanted. */
 static void start_pool(void) MD_REQUIRES(pool_lock)
 {
 	long wanted = threads_wanted();
@@ -246,7 +245,7 @@ static double link_speed(void)
 	return speed > 0 ? speed : 0;
 }
 
-/* A slow link: the copy takes at least as long as its bytes need. */
+/* Simulates a slow link: the copy takes at least as long as its bytes need. */
 static void wait_for_link(const struct hc_copy *copy, uint64_t started)
 {
 	double speed = copy->over_link ? link_speed() : 0;

@@ -9,8 +9,8 @@
 CUresult hc_execute_launch(const struct hc_launch *launch, const struct hc_context *context);
 CUresult hc_execute_copy(const struct hc_copy *copy);
 CUresult hc_execute_fill(const struct hc_fill *fill);
-void hc_executor_lone_op(void); /* a launch or a copy on the device, by itself, is about to run */
-void hc_executor_start(void);   /* takes the fault signals, unless it has them already */
-void hc_executor_leave(void);   /* what this thread held for running kernels is freed */
+void hc_executor_lone_op(void); /* called before a kernel or a copy on the device that is not part of a graph */
+void hc_executor_start(void);   /* installs the fault handlers, unless they are installed */
+void hc_executor_leave(void);   /* frees what this thread allocated for running kernels */
 
 #endif

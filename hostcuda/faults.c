@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Named faults: HOSTCUDA_FAULT=cuMemCreate:3:OUT_OF_MEMORY,cuX:*:ERR,@libfoo.so:17:ERR makes calls fail. */
+/* Injected faults: HOSTCUDA_FAULT=cuMemCreate:3:OUT_OF_MEMORY,cuX:*:ERR,@libfoo.so:17:ERR makes calls fail. */
 #include <dlfcn.h>
 #include <link.h>
 #include <stdio.h>
@@ -10,9 +10,9 @@
 #include "hostcuda/device_state.h"
 
 /*
- * A fault is named by the symbol, its version suffix, or by the name that cuGetProcAddress knows. With @ it is named by
- * the object that calls, and counts all that this object calls, but for what it hands on: an export of its own that is
- * named like the entry point calls on somebody else's behalf.
+ * A fault names the entry point: by symbol, with its version suffix, or by the name that cuGetProcAddress is asked for.
+ * With @ it names the calling object instead, and counts all calls of that object, except those that it only forwards:
+ * an export of the object with the entry point's name calls for somebody else.
  */
 struct fault {
 	char name[96];
@@ -73,7 +73,7 @@ static void parse_faults(void)
 	free(copy);
 }
 
-/* The file name of the object that calls on its own behalf, or NULL. */
+/* The file name of the calling object, or NULL if it only forwards the call. */
 static const char *calling_object(const char *symbol, const void *caller)
 {
 	Dl_info info;
@@ -93,7 +93,7 @@ static bool is_meant(const struct fault *fault, const char *symbol, const char *
 	return !strcmp(fault->name, symbol) || !strcmp(fault->name, base);
 }
 
-/* Who makes calls fail by number wants to know which one that was, and that there were as many. */
+/* Says which call failed: a user who makes calls fail by number needs to know which call that was, and that it came. */
 static void say(const struct fault *fault, const char *symbol)
 {
 	const char *name = "";

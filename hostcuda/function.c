@@ -16,7 +16,7 @@ static struct hc_kernel *kernel_of(CUkernel handle)
 	return hc_handle_kind(handle) == HC_KERNEL ? (struct hc_kernel *)handle : NULL;
 }
 
-/* Either kind of handle, as the driver takes it where a CUfunction is asked for. */
+/* For either kind of handle, because the driver accepts a CUkernel where a CUfunction is expected. */
 static const struct hc_symbol *symbol_of(CUfunction handle)
 {
 	struct hc_function *function = function_of(handle);
@@ -199,7 +199,7 @@ CUresult hc_cuKernelGetAttribute(int *pi, CUfunction_attribute attrib, CUkernel 
 	return attribute_get(&kernel_of(kernel)->attributes, attrib, pi);
 }
 
-/* Holds for the functions that are there already as well as for those made later. */
+/* Applies to functions that exist already, and to those that are made later. */
 CUresult hc_cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel handle, CUdevice dev)
 {
 	HC_STATE_GUARD();

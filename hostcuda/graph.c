@@ -94,7 +94,7 @@ CUresult hc_cuGraphDestroy(CUgraph hGraph)
 	return CUDA_SUCCESS;
 }
 
-/* Node i of the copy is node i of the graph; ids are positions, so edges translate by id. */
+/* Node i of the copy is a copy of node i. Ids are positions, so edges are translated by id. */
 CUresult hc_graph_copy(const struct hc_graph *graph, struct hc_graph **made)
 {
 	HC_STATE_GUARD();
@@ -137,7 +137,7 @@ CUresult hc_cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
 	return CUDA_SUCCESS;
 }
 
-/* Fills *count entries when there is an array, NULL past the end; else tells how many there are. */
+/* With an array, fills *count entries, with NULL beyond the last node; without one, returns the number of nodes. */
 CUresult hc_cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes)
 {
 	HC_STATE_GUARD();
@@ -231,7 +231,7 @@ CUresult hc_cuGraphNodeGetDependencies(CUgraphNode hNode, CUgraphNode *dependenc
 	return hc_cuGraphNodeGetDependencies_v2(hNode, dependencies, NULL, numDependencies);
 }
 
-/* Programmatic edges start at a kernel's own ports and end at a kernel; nothing else has ports. */
+/* Programmatic edges lead from a kernel's port to a kernel; other nodes have no ports. */
 static bool edge_allowed(const struct hc_node *from, const struct hc_node *to, const CUgraphEdgeData *data)
 {
 	static const unsigned char none[sizeof(data->reserved)];
@@ -280,7 +280,7 @@ CUresult hc_cuGraphAddDependencies(CUgraph hGraph, const CUgraphNode *from, cons
 	return hc_cuGraphAddDependencies_v2(hGraph, from, to, NULL, numDependencies);
 }
 
-/* HOSTCUDA_EMPTY_TYPE=N: as whoever walks a graph would see nodes of a type that this device has not. */
+/* HOSTCUDA_EMPTY_TYPE=N: empty nodes report type N, for tests of node types that this device does not have. */
 CUresult hc_cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type)
 {
 	HC_STATE_GUARD();

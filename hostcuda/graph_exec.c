@@ -330,7 +330,7 @@ static CUgraphExecUpdateResult compare_graphs(const struct hc_graph *old, const 
 	return CU_GRAPH_EXEC_UPDATE_SUCCESS;
 }
 
-/* Nodes stay known by those of the graph that the executable was first made from. */
+/* Callers name nodes by those of the graph that the executable was first made from, so these names are kept. */
 static void keep_sources(struct hc_plan *to, struct hc_plan *from)
 {
 	CUgraphNode *sources = to->sources;
@@ -372,7 +372,7 @@ CUresult hc_cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNod
 	return result;
 }
 
-/* The plan's own node for a node of the graph it came from, child graphs included. */
+/* The plan's copy of a node of the source graph, child graphs included. */
 static struct hc_node *planned_node(struct hc_plan *plan, CUgraphNode source)
 {
 	for (size_t i = 0; i < plan->graph->count; i++) {
@@ -385,7 +385,7 @@ static struct hc_node *planned_node(struct hc_plan *plan, CUgraphNode source)
 	return NULL;
 }
 
-/* The plan's node, in a plan of its own if a launch still uses the one there is. */
+/* The plan's copy of a node, ready to be changed: the plan is copied first if a launch still uses it. */
 static CUresult begin_change(CUgraphExec handle, CUgraphNode source, CUgraphNodeType type,
 			     struct hc_node **node) HC_STATE_HELD
 {
@@ -439,7 +439,7 @@ CUresult hc_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode h
 	return hc_fill_make(memsetParams, &node->memset.fill);
 }
 
-/* Kernel nodes by the newer call alone; of the others nobody here has asked for it. */
+/* This call changes kernel nodes only; no caller here has needed it for other types. */
 CUresult hc_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraphNodeParams *nodeParams)
 {
 	CUDA_KERNEL_NODE_PARAMS params;
@@ -470,7 +470,7 @@ CUresult hc_cuGraphExecEventWaitNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode
 	return change_event(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_WAIT_EVENT, event);
 }
 
-/* Nodes of child graphs stay as they are. */
+/* Nodes of child graphs are not affected. */
 CUresult hc_cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int isEnabled)
 {
 	HC_STATE_GUARD();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What graph nodes hold: parameters of each type, added, read back, changed and copied; attributes of kernel nodes. */
+/* The contents of graph nodes: parameters of each type (set, read, changed, copied), and attributes of kernel nodes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@ static struct hc_node *node_of(CUgraphNode handle, CUgraphNodeType type)
 }
 
 /* ---- kernel nodes ---- */
-/* Argument pointers (or the extra list) that lead into the node's own copy. */
+/* Makes the argument pointers (or the `extra` list) point into the node's own copy. */
 static CUresult point_arguments(struct hc_node_kernel *kernel)
 {
 	const struct hc_symbol *symbol = kernel->launch.symbol;
@@ -55,7 +55,7 @@ CUresult hc_node_set_kernel(struct hc_node *node, const CUDA_KERNEL_NODE_PARAMS 
 	struct hc_node_kernel *kernel = &node->kernel;
 	hc_launch_finish(&kernel->launch);
 	kernel->launch = launch;
-	kernel->func = handle; /* as it was given, for it may be a kernel's */
+	kernel->func = handle; /* the handle as it was given, which may be a CUkernel */
 	kernel->kern = (CUkernel)function->kernel;
 	kernel->ctx = (CUcontext)function->module->context;
 	kernel->from_extra = params->extra != NULL;
@@ -202,7 +202,7 @@ static bool is_node_attribute(CUlaunchAttributeID id)
 	}
 }
 
-/* Two are not zero unless they are set. */
+/* Two attributes have a default that is not zero. */
 bool hc_node_tell_attribute(const struct hc_node *node, CUlaunchAttributeID id, CUlaunchAttributeValue *value)
 {
 	const CUlaunchAttribute *set = find_attribute(node, id);
@@ -218,7 +218,9 @@ bool hc_node_tell_attribute(const struct hc_node *node, CUlaunchAttributeID id, 
 	return true;
 }
 
-/* A launch alone gives it to a node: it can neither be told nor be set, as with a real driver. */
+/*
+ * An attribute that a node can only get from a captured launch: it can be neither read nor set, as with a real driver.
+ */
 static bool is_launchs_alone(CUlaunchAttributeID id)
 {
 	return id == CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION;
@@ -230,7 +232,7 @@ static bool is_named(const char *variable, CUlaunchAttributeID id)
 	return named && (int)id == atoi(named);
 }
 
-/* HOSTCUDA_UNREADABLE=ID: as a driver that takes an attribute and does not tell it again. */
+/* HOSTCUDA_UNREADABLE=ID: like a driver that accepts this attribute and cannot report it. */
 CUresult hc_cuGraphKernelNodeGetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr, CUkernelNodeAttrValue *value_out)
 {
 	HC_STATE_GUARD();
@@ -240,7 +242,7 @@ CUresult hc_cuGraphKernelNodeGetAttribute(CUgraphNode hNode, CUkernelNodeAttrID 
 	return hc_node_tell_attribute(node, attr, value_out) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* HOSTCUDA_SETTABLE=ID: as a driver that lets an attribute be set which others take from launches alone. */
+/* HOSTCUDA_SETTABLE=ID: like a driver that lets this attribute be set, which others take from launches only. */
 CUresult hc_cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr,
 					  const CUkernelNodeAttrValue *value)
 {
@@ -291,7 +293,7 @@ static CUresult add_begin(struct adding *adding, CUgraphNode *out, CUgraph hGrap
 	return CUDA_SUCCESS;
 }
 
-/* The node joins its graph if its content was good, and is freed if not. */
+/* Adds the node to its graph if its contents were valid; otherwise frees it. */
 static CUresult add_end(struct adding *adding, CUresult filled)
 {
 	if (filled != CUDA_SUCCESS) {
@@ -405,7 +407,7 @@ CUresult hc_cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph, const C
 	return add_end(&adding, CUDA_SUCCESS);
 }
 
-/* The node's memory exists at once, and stays until the context goes. */
+/* The node's memory exists from now on until the context is destroyed. */
 CUresult hc_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
 				   size_t numDependencies, CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams)
 {
@@ -514,7 +516,7 @@ CUresult hc_cuGraphEventWaitNodeGetEvent(CUgraphNode hNode, CUevent *event_out)
 	return tell_event(hNode, CU_GRAPH_NODE_TYPE_WAIT_EVENT, event_out);
 }
 
-/* Kernels, child graphs and empty nodes; whoever needs more adds it. */
+/* Supports kernel, child graph and empty nodes. */
 CUresult hc_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
 			      const CUgraphEdgeData *dependencyData, size_t numDependencies,
 			      CUgraphNodeParams *nodeParams)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What nodes of graphs hold. */
+/* The contents of graph nodes. */
 #ifndef HOSTCUDA_GRAPH_NODE_H
 #define HOSTCUDA_GRAPH_NODE_H
 
 #include "hostcuda/device_state.h"
 
 bool hc_node_set_attribute(struct hc_node *node, const CUlaunchAttribute *attribute);
-/* As it was set, or its default; false for what is no attribute of a node. */
+/* The value as it was set, or its default; false: not an attribute of a node. */
 bool hc_node_tell_attribute(const struct hc_node *node, CUlaunchAttributeID id, CUlaunchAttributeValue *value);
 
 CUresult hc_node_set_kernel(struct hc_node *node, const CUDA_KERNEL_NODE_PARAMS *params) HC_STATE_HELD;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HOSTCUDA_GRAPHS=FILE: a line for each graph that is instantiated, in which equal graphs of two
- * processes are equal. */
+/*
+ * HOSTCUDA_GRAPHS=FILE: prints a line for each graph that is instantiated; equal graphs of two processes have equal
+ * lines.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +31,7 @@ static unsigned event_number(struct print *print, const struct hc_event *event)
 	return i;
 }
 
-/* Addresses differ between processes; a place in an allocation does not. */
+/* Addresses differ between processes; an offset in an allocation does not. */
 static void print_place(struct print *print, uint64_t address) HC_STATE_HELD
 {
 	const struct hc_memory *memory = hc_memory_at(address);
@@ -55,7 +57,7 @@ static void print_attribute(struct print *print, CUlaunchAttributeID id,
 		fprintf(print->out, "%02x", bytes[i]);
 }
 
-/* What the function was told, for nodes do not carry it. */
+/* The attributes that were set on the function, because nodes do not carry them. */
 static void print_function(struct print *print, const struct hc_function *function)
 {
 	const struct hc_attributes *told = &function->attributes;

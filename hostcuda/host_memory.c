@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pinned and registered host memory, and what can be asked about a pointer. */
+/* Pinned and registered host memory, and attributes of pointers. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -11,7 +11,7 @@
 
 #define PAGE ((size_t)4096)
 
-/* Write-combined memory has another address on the device: the same pages, mapped there too. */
+/* Write-combined memory has another address on the device: the same pages are mapped there, too. */
 static CUresult see_elsewhere(struct hc_memory *host) HC_STATE_HELD
 {
 	struct hc_memory *seen = calloc(1, sizeof(*seen));
@@ -179,7 +179,7 @@ CUresult hc_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUd
 		return CUDA_ERROR_INVALID_VALUE;
 	bool seen = memory->kind == HC_MEMORY_SEEN;
 	bool host = seen || memory->kind == HC_MEMORY_HOST || memory->kind == HC_MEMORY_REGISTERED;
-	uint64_t there = memory->other ? memory->other - memory->address : 0; /* the other of its two addresses */
+	uint64_t there = memory->other ? memory->other - memory->address : 0; /* the other of the two addresses */
 	switch (attribute) {
 	case CU_POINTER_ATTRIBUTE_CONTEXT:
 		*(CUcontext *)data = (CUcontext)memory->context;
@@ -222,7 +222,7 @@ CUresult hc_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUd
 	}
 }
 
-/* What does not go for this memory is 0 and no error. */
+/* An attribute that does not apply to this memory is 0, and no error. */
 CUresult hc_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes, void **data,
 				   CUdeviceptr ptr)
 {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of other processes: legacy IPC handles, and pointers into exported pools; both are a file of its owner's. */
+/*
+ * Memory of other processes: legacy IPC handles, and pointers into exported pools; both are files of the exporting
+ * process.
+ */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +19,7 @@
 
 #define TOKEN_MAGIC UINT64_C(0x6563656970637468)
 
-/* What a handle of 64 bytes says. */
+/* The contents of a handle of 64 bytes. */
 struct token {
 	uint64_t magic, inode, size, extent;
 	int64_t process;
@@ -25,7 +28,7 @@ struct token {
 };
 _Static_assert(sizeof(struct token) <= CU_IPC_HANDLE_SIZE, "a token must fit a handle");
 
-/* From anonymous memory into a file, at the same addresses. Nothing is running. */
+/* Moves anonymous memory into a file, at the same addresses. No work is running. */
 static CUresult back_by_file(struct hc_memory *memory) HC_STATE_HELD
 {
 	if (memory->shared_fd)
@@ -168,7 +171,7 @@ static struct hc_pool *pool_of(CUmemoryPool pool)
 	return hc_handle_kind(pool) == HC_POOL ? (struct hc_pool *)pool : NULL;
 }
 
-/* The file says nothing but that its holder was given the pool: each pointer is exported by itself. */
+/* The file only proves that its holder was given the pool; each pointer is exported by itself. */
 CUresult hc_cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryPool pool, CUmemAllocationHandleType handleType,
 					     unsigned long long flags)
 {

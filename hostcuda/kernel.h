@@ -27,9 +27,12 @@ struct hostcuda_block {
 	uint32_t grid_dim[3], block_dim[3], block_idx[3];
 	uint32_t shared_bytes; /* static + dynamic */
 	void *shared;          /* zeroed before each block, 64-byte aligned */
-	const size_t *limits;  /* of the context, by CUlimit: a kernel that needs more faults, or loses something */
-	uint64_t lone_ops; /* kernels launched by themselves, and copies on the device, so far: those of graphs do not
-			    * count. Until the next, tensor maps in memory may be read from a cache. */
+	const size_t *limits;  /* of the context, by CUlimit; a kernel that needs more faults, or loses output */
+	/*
+	 * How many kernels and device copies have run outside of graphs so far. Until the next one, a kernel may read
+	 * tensor maps from a cache.
+	 */
+	uint64_t lone_ops;
 };
 
 struct hostcuda_param {
@@ -46,7 +49,7 @@ struct hostcuda_kernel {
 	uint32_t params_size, reserved;
 };
 
-/* Once in an image whose kernels use the device heap: its size is fixed once their code is loaded. */
+/* Used once in an image whose kernels use the device heap; the heap's size is fixed once such code is loaded. */
 #define HOSTCUDA_USES_HEAP                                                                                             \
 	extern MD_EXPORT const uint8_t hostcuda_uses_heap;                                                             \
 	MD_EXPORT const uint8_t hostcuda_uses_heap = 1

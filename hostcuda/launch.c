@@ -25,7 +25,7 @@ static CUresult check_shape(const unsigned grid[3], const unsigned block[3])
 	return (uint64_t)block[0] * block[1] * block[2] <= 1024 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* The list that `extra` is: BUFFER_POINTER p, BUFFER_SIZE &n, END. */
+/* `extra` is a list: BUFFER_POINTER p, BUFFER_SIZE &n, END. */
 static CUresult read_extra(void **extra, const void **buffer, size_t *size)
 {
 	*buffer = NULL;
@@ -117,7 +117,7 @@ static void release_launch(struct hc_op *op)
 	hc_launch_finish(&op->launch);
 }
 
-/* Attributes that a captured launch hands on to its node; the others shape edges or events. */
+/* Attributes that a captured launch passes on to its node; the others shape edges or events. */
 static bool is_node_attribute(CUlaunchAttributeID id)
 {
 	return id != CU_LAUNCH_ATTRIBUTE_IGNORE && id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION &&

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Launches, from the parameters that the engine gives. */
+/* Kernel launches, made from the parameters of a call. */
 #ifndef HOSTCUDA_LAUNCH_H
 #define HOSTCUDA_LAUNCH_H
 

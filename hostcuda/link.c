@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a real driver compiles and links: a PTX text that carries an image, and the linker, which takes one input. */
+/* PTX that carries an image, and the linker, which takes one input; a real driver compiles and links here. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +57,7 @@ CUresult hc_ptx_image(const char *text, uint8_t **image, size_t *size)
 /* ---- the linker ---- */
 
 struct link {
-	uint8_t *image; /* what the one input is or carries; owned */
+	uint8_t *image; /* the image that the one input is or carries; owned */
 	size_t size;
 };
 
@@ -121,7 +121,7 @@ CUresult hc_cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char 
 	return result;
 }
 
-/* As on a real driver, the image belongs to the linker and goes with it. */
+/* As in a real driver, the linker owns the image, and destroys it with itself. */
 CUresult hc_cuLinkComplete(CUlinkState state, void **cubinOut, size_t *sizeOut)
 {
 	struct link *link = link_of(state);

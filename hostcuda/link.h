@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* PTX: what carries an image. */
+/* PTX texts that carry an image. */
 #ifndef HOSTCUDA_LINK_H
 #define HOSTCUDA_LINK_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Device, managed and host memory: who owns which addresses, and how much of the device's capacity is taken. */
+/* Device, managed and host memory: which addresses belong to what, and how much of the device's capacity is used. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -61,7 +61,7 @@ void hc_memory_forget(struct hc_memory *memory)
 	free(memory);
 }
 
-/* As on a real device, neighbouring mappings count as one range, and neighbouring allocations do not. */
+/* As on a real device, adjacent mappings count as one range, and adjacent allocations do not. */
 bool hc_memory_covers(uint64_t address, size_t bytes)
 {
 	HC_STATE_GUARD();
@@ -84,7 +84,7 @@ bool hc_memory_is_pinned(uint64_t address)
 	return hc_memory_at(address) != NULL;
 }
 
-/* Takes size bytes (accounted by whole pages) of the current device, readable and writable, contents zero. */
+/* Allocates size bytes of the current device (charged in whole pages), readable and writable, filled with zeros. */
 static CUresult device_memory_make(size_t size, enum hc_memory_kind kind, struct hc_memory **made)
 {
 	if (!size)
@@ -97,7 +97,7 @@ static CUresult device_memory_make(size_t size, enum hc_memory_kind kind, struct
 	HC_TRY(hc_device_charge(context->device, charged));
 	struct hc_memory *memory = calloc(1, sizeof(*memory));
 	bool large = size >= LARGE;
-	/* A small one has an inaccessible page behind it; large ones may lie back to back. */
+	/* An inaccessible page follows a small allocation; large ones may be adjacent. */
 	size_t extent = large ? round_up(size, HC_GRANULARITY) : charged + PAGE;
 	CUresult result = memory ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 	if (result == CUDA_SUCCESS)
@@ -167,7 +167,7 @@ CUresult hc_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 	return CUDA_SUCCESS;
 }
 
-/* HOSTCUDA_NESTED=1: as a driver does that calls itself by an exported name, at which whoever is preloaded stands. */
+/* HOSTCUDA_NESTED=1: like a driver that calls itself through an exported name, which a preloaded library may define. */
 static CUresult allocate_nested(CUdeviceptr *dptr, size_t bytes)
 {
 	__typeof__(hc_cuMemAlloc_v2) *exported = NULL;
@@ -304,7 +304,7 @@ CUresult hc_cuMemPoolDestroy(CUmemoryPool pool)
 	return CUDA_SUCCESS;
 }
 
-/* In a capture it is a node; its memory is there at once, and stays until the context goes. */
+/* In a capture this becomes a node; its memory exists at once, until the context is destroyed. */
 static CUresult capture_alloc(struct hc_stream *stream, size_t bytesize, CUdeviceptr *dptr)
 {
 	struct hc_node *node;
@@ -344,7 +344,7 @@ static bool is_of_graph(CUdeviceptr dptr)
 	return memory && memory->address == dptr && memory->of_graph;
 }
 
-/* The memory is there at once; only frees wait for their turn. */
+/* The memory exists at once; only frees are ordered with the stream. */
 static CUresult alloc_ordered(CUdeviceptr *dptr, size_t bytesize, struct hc_pool *pool, CUstream hStream)
 {
 	struct hc_stream *stream;
@@ -398,7 +398,7 @@ CUresult hc_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 	}
 	if (!good)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (hc_capture_active(stream, &result)) { /* a free node is for what an allocation node has made */
+	if (hc_capture_active(stream, &result)) { /* only memory of an allocation node can be freed by a node */
 		if (!stream->capture)
 			return result;
 		hc_capture_invalidate(stream->capture);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory, by address: the table of all that is allocated, imported or mapped. */
+/* Memory by address: the table of everything that is allocated, imported or mapped. */
 #ifndef HOSTCUDA_MEMORY_H
 #define HOSTCUDA_MEMORY_H
 
@@ -7,13 +7,13 @@
 
 CUresult hc_memory_add(struct hc_memory *memory);               /* takes ownership of memory on success */
 struct hc_memory *hc_memory_at(uint64_t address) HC_STATE_HELD; /* NULL when no live memory holds it */
-void hc_memory_forget(struct hc_memory *memory);                /* out of the table, and freed */
-/* What an IPC handle has opened in the context. */
+void hc_memory_forget(struct hc_memory *memory);                /* removes it from the table, and frees the entry */
+/* The memory that an IPC handle was opened as in the context. */
 struct hc_memory *hc_memory_opened(uint64_t inode, const struct hc_context *context) HC_STATE_HELD;
-void hc_memory_release(struct hc_memory *memory) HC_STATE_HELD; /* gives back any kind but mapped memory */
-/* Device memory for an allocation node, there as long as the context is. */
+void hc_memory_release(struct hc_memory *memory) HC_STATE_HELD; /* releases memory of any kind except mapped memory */
+/* Device memory for an allocation node; it exists as long as the context. */
 CUresult hc_memory_of_graph(struct hc_context *context, size_t size, uint64_t *address);
-bool hc_memory_covers(uint64_t address, size_t bytes); /* live memory all along; takes the state lock */
+bool hc_memory_covers(uint64_t address, size_t bytes); /* live memory covers the whole range; takes the state lock */
 bool hc_memory_is_pinned(uint64_t address);            /* host memory that the device may read later */
 void hc_memory_drop_context(struct hc_context *context);
 

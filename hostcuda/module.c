@@ -15,7 +15,10 @@ static struct hc_library *libraries HC_STATE_GUARDED;
 
 static const struct hc_attributes fresh = {.max_dynamic = HC_DEFAULT_DYNAMIC_SHARED, .carveout = -1};
 
-/* Function handles of the module that went last: given out again at once, so that whoever still keeps them is found. */
+/*
+ * Function handles of the module that was destroyed last: they are given out again at once, so that tests find whoever
+ * still uses old ones.
+ */
 static struct hc_function *last_functions HC_STATE_GUARDED;
 static size_t last_count HC_STATE_GUARDED;
 
@@ -63,7 +66,7 @@ static CUresult make_module(struct hc_image *image, struct hc_context *context, 
 	return CUDA_SUCCESS;
 }
 
-/* Forgets the addresses of globals that were handed out: another image may be mapped there next. */
+/* Forgets the addresses of globals that were given out, because another image may be mapped there next. */
 static void forget_globals(struct hc_image *image) HC_STATE_HELD
 {
 	for (size_t i = 0; image->library && i < image->global_count; i++) {
@@ -160,7 +163,7 @@ CUresult hc_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
 	return CUDA_SUCCESS;
 }
 
-/* The image's exported kernel of that name: hidden ones are found by enumeration alone. */
+/* Finds an exported kernel by name; hidden kernels are found by enumeration only. */
 static CUresult find_kernel(const struct hc_image *image, const char *name, size_t *at)
 {
 	for (size_t i = 0; i < image->kernel_count; i++) {
@@ -211,7 +214,7 @@ CUresult hc_cuModuleEnumerateFunctions(CUfunction *functions, unsigned int numFu
 	return CUDA_SUCCESS;
 }
 
-/* A global lies in the mapped image: asking for its address maps it. */
+/* A global lies in the mapped image, so asking for its address maps the image. */
 static CUresult get_global(struct hc_image *image, struct hc_context *context, const char *name, CUdeviceptr *dptr,
 			   size_t *bytes)
 {
@@ -304,7 +307,7 @@ CUresult hc_cuLibraryLoadFromFile(CUlibrary *library, const char *fileName, CUji
 	return library_from(result, image, library);
 }
 
-/* The module that stands for a library in a context; made on first use. */
+/* The module that represents a library in a context; it is made on first use. */
 static CUresult library_module(struct hc_library *library, struct hc_context *context,
 			       struct hc_module **module) HC_STATE_HELD
 {
@@ -314,7 +317,7 @@ static CUresult library_module(struct hc_library *library, struct hc_context *co
 	return make_module(library->image, context, library, module);
 }
 
-/* Takes the library's module out of every context that may have one. */
+/* Destroys the library's module in a context that may have one. */
 static void drop_modules(struct hc_library *library, struct hc_context *context) HC_STATE_HELD
 {
 	for (struct hc_module *module = context->modules, *next; module; module = next) {

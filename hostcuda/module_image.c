@@ -32,8 +32,10 @@
 #error "hostcuda knows no kernel images for this machine"
 #endif
 
-/* How long an image is, from its headers: the end of its last segment or of the section table. 0 if it is no such
- * image. */
+/*
+ * The length of an image according to its headers: the end of its last segment or of the section table. 0: not such an
+ * image.
+ */
 static uint64_t image_size(const uint8_t *data)
 {
 	Elf64_Ehdr header;
@@ -76,7 +78,7 @@ static const uint8_t *bytes_at(const uint8_t *data, uint64_t size, uint64_t addr
 	return NULL;
 }
 
-/* What the loader will store at an address: the addend of the relative relocation there. */
+/* What the dynamic loader will store at an address: the addend of the relative relocation there. */
 static bool relocated_word(Elf *elf, uint64_t address, uint64_t *word)
 {
 	for (Elf_Scn *section = elf_nextscn(elf, NULL); section; section = elf_nextscn(elf, section)) {
@@ -179,7 +181,7 @@ static CUresult read_symbols(struct hc_image *image, Elf *elf, const uint8_t *da
 	return image->kernel_count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
 }
 
-/* The code will be mapped from this copy: the caller may free its own. */
+/* The code is mapped from this copy, because the caller may free its own. */
 static CUresult keep_copy(struct hc_image *image, const void *data, uint64_t size)
 {
 	int fd = memfd_create("hostcuda-image", MFD_CLOEXEC);
@@ -188,7 +190,7 @@ static CUresult keep_copy(struct hc_image *image, const void *data, uint64_t siz
 	return md_descriptor_write(fd, data, size) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
-/* Nobody else has the image any more. */
+/* Called when nobody else has the image any more. */
 static void image_free(struct hc_image *image) MD_LOCKS_UNCHECKED
 {
 	if (image->library)
@@ -229,7 +231,7 @@ static CUresult parse(const void *data, uint64_t size, struct hc_image **parsed)
 	return CUDA_SUCCESS;
 }
 
-/* Whoever brings an engine that was built for a GPU learns more than an error code. */
+/* Tells a user who runs an engine that was built for a GPU more than an error code does. */
 static CUresult refuse(const void *data, uint64_t size)
 {
 	static const uint32_t fat_magic[] = {0xba55ed50u, 0x466243b1u};
@@ -260,7 +262,7 @@ static bool headers_lie_within(const void *data, uint64_t bytes)
 	return header.e_phoff <= bytes && (uint64_t)header.e_phnum * sizeof(Elf64_Phdr) <= bytes - header.e_phoff;
 }
 
-/* A PTX text brings its image along, of a known size. */
+/* A PTX text carries an image of known size. */
 static CUresult parse_ptx(const void *text, struct hc_image **image)
 {
 	MD_AUTO_FREE uint8_t *carried = NULL;
@@ -274,7 +276,7 @@ static CUresult parse_ptx(const void *text, struct hc_image **image)
 	return size ? parse(carried, size, image) : refuse(carried, bytes);
 }
 
-/* The caller does not tell the size of an image: it is what the headers say. */
+/* The caller does not pass the size of an image; the headers say it. */
 CUresult hc_image_parse(const void *data, struct hc_image **image)
 {
 	if (hc_ptx_is(data))
@@ -301,8 +303,10 @@ CUresult hc_image_load(struct hc_image *image)
 	HC_STATE_GUARD();
 	if (image->library)
 		return CUDA_SUCCESS;
-	/* The descriptor stays open while mapped, so that no other image gets the same path: the loader knows it by
-	 * path. */
+	/*
+	 * The descriptor stays open while the image is mapped, so that no other image gets the same path, by which the
+	 * loader identifies it.
+	 */
 	char path[64];
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", image->file.fd);
 	void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);

@@ -203,7 +203,7 @@ CUresult hc_stream_make(struct hc_context *context, unsigned flags, int priority
 	return CUDA_SUCCESS;
 }
 
-/* No list and no handle leads to the stream any more, so that its worker alone still knows it. */
+/* Called when no list and no handle leads to the stream any more; only its worker still uses it. */
 static void stream_free(struct hc_stream *stream) MD_LOCKS_UNCHECKED
 {
 	if (stream->started)
@@ -234,7 +234,7 @@ void hc_stream_finish(struct hc_stream *stream)
 	stream_free(stream);
 }
 
-/* For the legacy stream a marker is queued, which waits for the blocking streams too. */
+/* For the legacy stream, a marker is queued, which waits for the blocking streams, too. */
 CUresult hc_stream_join(struct hc_stream *stream)
 {
 	struct hc_context *context = stream->context;

@@ -9,9 +9,9 @@ struct hc_op *hc_op_new(CUresult (*run)(struct hc_op *), void (*release)(struct 
 void hc_op_unref(struct hc_op *op);
 bool hc_op_wait_for(struct hc_op *op, struct hc_op *other);        /* op runs after other */
 CUresult hc_op_submit(struct hc_stream *stream, struct hc_op *op); /* takes over op, also on failure */
-/* As submit, but hands back a reference for hc_op_join. */
+/* The same, but returns a reference for hc_op_join. */
 CUresult hc_op_submit_keep(struct hc_stream *stream, struct hc_op *op, struct hc_op **kept);
-void hc_op_join(struct hc_op *op); /* waits, and drops the reference */
+void hc_op_join(struct hc_op *op); /* waits, and releases the reference */
 bool hc_op_done(struct hc_op *op);
 
 CUresult hc_stream_make(struct hc_context *context, unsigned flags, int priority, struct hc_stream **stream);

@@ -128,7 +128,7 @@ CUresult hc_cuStreamGetCtx(CUstream hStream, CUcontext *pctx)
 	return CUDA_SUCCESS;
 }
 
-/* There are no parts of a device here. */
+/* This device has no green contexts. */
 CUresult hc_cuStreamGetGreenCtx(CUstream hStream, CUgreenCtx *phCtx)
 {
 	struct hc_stream *stream;
@@ -146,7 +146,7 @@ static CUresult run_host(struct hc_op *op)
 	return CUDA_SUCCESS;
 }
 
-/* Callbacks run after an error too, and are told about it. */
+/* Callbacks run after an error, too, and receive it. */
 static CUresult run_callback(struct hc_op *op)
 {
 	op->host.callback(op->host.stream, hc_context_sticky(op->context), op->host.data);
@@ -260,7 +260,7 @@ CUresult hc_cuEventRecord(CUevent hEvent, CUstream hStream)
 	return CUDA_SUCCESS;
 }
 
-/* An external record inside a capture becomes a node, and records for real when the graph runs. */
+/* An external record inside a capture becomes a node, which records the event when the graph runs. */
 CUresult hc_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags)
 {
 	HC_STATE_GUARD();
@@ -313,7 +313,7 @@ CUresult hc_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Fla
 	return hc_op_submit(stream, op);
 }
 
-/* The record's marker (a reference) or NULL; an event that belongs to a capture can't be waited for. */
+/* The marker of the last record (a reference), or NULL; an event that belongs to a capture cannot be waited for. */
 static CUresult event_op(CUevent handle, struct hc_op **op)
 {
 	HC_STATE_GUARD();

@@ -38,7 +38,7 @@ void hc_capture_invalidate(struct hc_capture *capture)
 }
 
 /*
- * A thread may make unsafe calls unless it captures in a mode other than relaxed, or is in global mode itself while
+ * A thread may make unsafe calls, unless it captures in a mode other than relaxed, or is itself in global mode while
  * another thread captures in global mode.
  */
 CUresult hc_capture_unsafe(void)
@@ -89,8 +89,7 @@ bool hc_capture_active(struct hc_stream *stream, CUresult *result)
 	return true;
 }
 
-/* Node is filled but not in the graph; it comes after the stream's front and is the new front. Frees the node on
- * failure. */
+/* Adds a filled node to the graph, behind the stream's front, as the new front. Frees the node on failure. */
 CUresult hc_capture_append(struct hc_stream *stream, struct hc_node *node, bool programmatic)
 {
 	HC_STATE_GUARD();
@@ -185,7 +184,7 @@ CUresult hc_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, const 
 	return CUDA_SUCCESS;
 }
 
-/* Marks every node that the front depends on, itself included. */
+/* Marks every node that the front depends on, and the front itself. */
 static bool mark_ancestors(const struct hc_front *front, size_t node_count, uint64_t mark)
 {
 	struct hc_node **stack = malloc((node_count + 1) * sizeof(*stack));
@@ -208,7 +207,7 @@ static bool mark_ancestors(const struct hc_front *front, size_t node_count, uint
 	return true;
 }
 
-/* Work that was forked to another stream must have come back to the first one. */
+/* Work that was forked to another stream must have joined the first stream again. */
 static bool all_joined(const struct hc_capture *capture) HC_STATE_HELD
 {
 	static uint64_t last_mark HC_STATE_GUARDED = (uint64_t)1 << 32;
@@ -335,7 +334,7 @@ CUresult hc_cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *capture
 	return CUDA_SUCCESS;
 }
 
-/* Copies the front into arrays that live with the stream until it is asked again. */
+/* Copies the front into arrays of the stream, which are valid until the next such call. */
 static CUresult tell_front(struct hc_stream *stream) HC_STATE_HELD
 {
 	size_t count = stream->front.count;

@@ -5,7 +5,7 @@
 
 #include "hostcuda/device_state.h"
 
-/* What an unsafe call does to captures; CUDA_SUCCESS when it may go on. */
+/* Makes an unsafe call invalidate captures; CUDA_SUCCESS: the call may go on. */
 CUresult hc_capture_unsafe(void);
 /*
  * Whether work for the stream must not run: with CUDA_SUCCESS in *result it goes into the stream's capture, else it is

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A weak implementation of every entry point: what no other file implements says its name once and is not supported. */
+/*
+ * Weak implementations of all entry points: one that no other file implements prints its name once and returns "not
+ * supported".
+ */
 #include <stdio.h>
 
 #include "hostcuda/device_state.h"

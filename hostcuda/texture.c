@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Texture and surface objects as numbers, which no kernel here can read through. */
+/* Texture and surface objects are plain numbers; kernels cannot read through them. */
 #include "hostcuda/device_state.h"
 
 static uint64_t last_object HC_STATE_GUARDED;

@@ -14,9 +14,9 @@
 #include "hostcuda/memory.h"
 
 struct hc_physical {
-	/* the handle's, one for each retain, and one for each mapping */
+	/* one for the handle, one for each retain, and one for each mapping */
 	int refs HC_STATE_GUARDED;
-	int handles HC_STATE_GUARDED; /* those of them that cuMemRelease gives back */
+	int handles HC_STATE_GUARDED; /* how many of refs cuMemRelease gives back */
 	int fd;
 	size_t size;
 	CUmemAllocationProp prop;
@@ -61,12 +61,13 @@ static CUresult physical_make(int fd, size_t size, const CUmemAllocationProp *pr
 	return CUDA_SUCCESS;
 }
 
+/* Host memory may be on NUMA node 0 only, and the device is charged for it. */
 static CUresult check_prop(const CUmemAllocationProp *prop)
 {
 	const unsigned exportable = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 	if (!prop || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED ||
 	    (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE &&
-	     prop->location.type != CU_MEM_LOCATION_TYPE_HOST_NUMA)) /* of one node, 0, which the device pays for */
+	     prop->location.type != CU_MEM_LOCATION_TYPE_HOST_NUMA))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!hc_device_at(prop->location.id))
 		return CUDA_ERROR_INVALID_DEVICE;
@@ -76,7 +77,7 @@ static CUresult check_prop(const CUmemAllocationProp *prop)
 CUresult hc_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
 					  CUmemAllocationGranularity_flags option)
 {
-	(void)option; /* the least and the recommended one are the same */
+	(void)option; /* minimum and recommended granularity are the same */
 	if (!granularity)
 		return CUDA_ERROR_INVALID_VALUE;
 	HC_TRY(check_prop(prop));
@@ -184,7 +185,7 @@ CUresult hc_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAl
 	    offset % HC_GRANULARITY)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (offset > physical->size || size > physical->size - offset)
-		return CUDA_ERROR_NOT_SUPPORTED; /* the word of NVIDIA's driver */
+		return CUDA_ERROR_NOT_SUPPORTED; /* what NVIDIA's driver returns */
 	if (!is_reserved(ptr, size) || next_mapping(ptr, ptr + size))
 		return CUDA_ERROR_INVALID_VALUE;
 	struct hc_memory *memory = calloc(1, sizeof(*memory));
@@ -242,7 +243,7 @@ static int protection_of(CUmemAccess_flags flags)
 							   : PROT_NONE;
 }
 
-/* Devices share the host's memory and its page tables: the last description decides for all of them. */
+/* Devices share the host's memory and page tables, so the last access description applies to all of them. */
 CUresult hc_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
 {
 	HC_STATE_GUARD();

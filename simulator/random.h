@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Random numbers of the simulation: those of base/splitmix.h, divided among many, and as times. */
+/* Random numbers of the simulation: many generators over base/splitmix.h, and random times. */
 #ifndef MD_SIMULATOR_RANDOM_H
 #define MD_SIMULATOR_RANDOM_H
 
@@ -17,7 +17,7 @@ static inline uint64_t md_sim_random_next(struct md_sim_random *random)
 	return md_random_next(&random->state);
 }
 
-/* One of many generators: its numbers do not depend on the number of the others. */
+/* One of many generators; its numbers do not depend on how many others there are. */
 static inline struct md_sim_random md_sim_random_of(uint64_t seed, uint64_t index)
 {
 	struct md_sim_random outer = {seed}, inner = {md_sim_random_next(&outer) ^ index};

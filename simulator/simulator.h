@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Data that the simulator's parts share: a node, functions, requests, a policy, and the results. */
+/* Data that the parts of the simulator share: a node, functions, requests, a policy, and results. */
 #ifndef MD_SIMULATOR_SIMULATOR_H
 #define MD_SIMULATOR_SIMULATOR_H
 
@@ -28,21 +28,24 @@ struct md_sim_node {
 	struct medusa_sched_gpu *gpus;
 	char **gpu_names;
 	uint32_t gpu_count;
-	uint64_t host_bytes;       /* 0: without bound */
-	double host_bytes_per_s;   /* one GPU's own link */
-	double switch_bytes_per_s; /* one PCIe switch's link to the host, shared by its GPUs' copies in equal parts; 0:
-				      not shared */
-	double cold_bytes_per_s;   /* disk, shared by all */
-	double *peer_bytes_per_s;  /* gpu_count x gpu_count, or NULL */
-	double prefill_share; /* M batches in their first token on one GPU: each takes 1 + prefill_share (M - 1) times
-				 as long (xLoRA, eq. 5: 1.0) */
-	double decode_share;  /* the same of further tokens */
-	uint64_t
-	    native_instance_bytes; /* what a process of its own takes beside its model, for early binding; 0: nothing */
+	uint64_t host_bytes;     /* 0: unlimited */
+	double host_bytes_per_s; /* speed of one GPU's own link */
+	/* speed of one PCIe switch's link to the host, which its GPUs share in equal parts; 0: no limit beside theirs */
+	double switch_bytes_per_s;
+	double cold_bytes_per_s;  /* disk, shared by all GPUs */
+	double *peer_bytes_per_s; /* gpu_count x gpu_count, or NULL */
+	/*
+	 * M batches that compute their first token on one GPU each take 1 + prefill_share (M - 1) times as long (xLoRA,
+	 * equation 5: 1.0)
+	 */
+	double prefill_share;
+	double decode_share; /* the same for further tokens */
+	/* what a process of its own takes besides its model, for early binding; 0: nothing */
+	uint64_t native_instance_bytes;
 	double gpu_price_per_h, host_gb_price_per_h; /* for cost; 0: not counted */
-	uint64_t allocation_ns; /* one driver allocation or free, for the ablation without block management */
+	uint64_t allocation_ns; /* time of one driver allocation or free, for the variant without block management */
 	uint64_t allocation_block_bytes;
-	uint64_t report_every_ns; /* memory reports to the scheduler; 0: none */
+	uint64_t report_every_ns; /* interval of memory reports to the scheduler; 0: none */
 	uint64_t report_lag_ns;   /* how old they are when they arrive */
 };
 
@@ -54,17 +57,19 @@ struct md_sim_backbone {
 struct md_sim_function {
 	char *name;
 	struct medusa_sched_function spec; /* .backbone: index in md_sim_functions.backbones, or MEDUSA_SCHED_NONE */
-	double tail; /* part of T(1) that cannot overlap with the copy of its weights (the pipeline's end), 0..1 */
-	uint64_t transfer_bytes;     /* that a swap copies; 0: weight_bytes */
-	uint64_t native_bytes;       /* GPU memory of an instance of its own, early bound; 0: weights + context +
-					native_instance_bytes */
-	uint64_t native_ns;          /* T(1) there; 0: t0 */
+	/* share of T(1) that cannot overlap with the copy of its weights (the end of the pipeline), 0..1 */
+	double tail;
+	uint64_t transfer_bytes; /* bytes that a swap copies; 0: weight_bytes */
+	/* GPU memory of a process of its own, for early binding; 0: weights + context + native_instance_bytes */
+	uint64_t native_bytes;
+	uint64_t native_ns;          /* T(1) in such a process; 0: t0 */
 	uint64_t capture_ns;         /* context_ns without a Medusa artifact; 0: context_ns */
 	uint64_t kv_bytes_per_token; /* 0: spec.kv_bytes per sequence, whatever its length */
-	double rate_per_min;         /* for arrivals by a law; 0: none */
-	double rate_low, rate_high;  /* what it was drawn from, evenly, or (rate_log) so that its logarithm is even */
+	double rate_per_min;         /* for generated arrivals; 0: none */
+	/* the range that it was drawn from: uniformly or, with rate_log, uniformly in its logarithm */
+	double rate_low, rate_high;
 	int rate_log;
-	uint32_t model; /* which entry of functions.yaml it came from: for tables by model */
+	uint32_t model; /* the entry of functions.yaml that it came from, for tables by model */
 };
 
 struct md_sim_functions {
@@ -74,7 +79,8 @@ struct md_sim_functions {
 	struct md_sim_function *functions;
 	uint32_t count;
 	char **models;
-	struct md_sim_function *templates; /* model_count; what a model's functions are copies of, without a name */
+	/* model_count of them: functions of a model are copies of its template, which has no name */
+	struct md_sim_function *templates;
 	uint32_t model_count;
 };
 
@@ -88,26 +94,30 @@ struct md_sim_workload {
 	char *source;
 	struct md_sim_request *requests; /* by time */
 	size_t count;
-	uint64_t end; /* ns; requests that arrive later are not there */
+	uint64_t end; /* ns; later requests are dropped */
 };
 
-/* One column of the tables. */
+/* A combination of policies: one column of the tables. */
 struct md_sim_policy {
 	const char *name, *summary;                                          /* summary names the paper */
-	const char *queueing, *placement, *eviction, *batching, *preloading; /* of medusa_sched_options */
+	const char *queueing, *placement, *eviction, *batching, *preloading; /* names for medusa_sched_options */
 	uint32_t fixed_batch;
 	uint64_t fixed_delay_ns;
-	bool early_binding; /* one process per function for ever, the first that fit; the rest never runs (Torpor's
-			       Native) */
-	bool no_peers;      /* GPUs do not copy from each other */
-	bool no_blocks;     /* GPU memory is allocated and freed by the driver at each swap (Torpor-Block) */
-	bool no_sharing;    /* each function has a backbone of its own (xLoRA-NBS) */
-	bool no_artifacts;  /* cold starts without Medusa: context_ns of a capture (functions.yaml: capture_ns) */
+	/*
+	 * one process per function for ever, on the first GPU that has room; functions without room never run (Torpor's
+	 * Native)
+	 */
+	bool early_binding;
+	bool no_peers;   /* GPUs do not copy from each other */
+	bool no_blocks;  /* GPU memory is allocated and freed by the driver at each swap (Torpor-Block) */
+	bool no_sharing; /* each function has its own backbone (xLoRA-NBS) */
+	/* cold starts without Medusa: creating a context takes as long as a capture (functions.yaml: capture_ns) */
+	bool no_artifacts;
 };
 
 /* ---- what came out ---------------------------------------------------------------------------------------------- */
 
-/* A distribution: every value is kept. */
+/* A distribution; every value is kept. */
 struct md_sim_samples {
 	double *values;
 	size_t count, capacity;
@@ -122,8 +132,8 @@ void md_sim_samples_finish(struct md_sim_samples *samples);
 struct md_sim_function_result {
 	uint64_t requests, served, met, rejected;
 	bool compliant; /* met the SLO for at least slo_percentile of its requests; false if none was served */
-	bool counted;   /* had a request and has an SLO */
-	double gpu_s;   /* billed: time that its batches held a GPU, shared among those that ran beside it */
+	bool counted;   /* had a request, and has an SLO */
+	double gpu_s;   /* billed: time that its batches held a GPU, divided among batches that ran beside them */
 	double cost;    /* gpu_s and host memory, at the node's prices */
 	struct md_sim_samples latency_ms, ttft_ms; /* latency: of the goal that the SLO names */
 };
@@ -134,19 +144,19 @@ struct md_sim_result {
 	const struct md_sim_policy *policy;
 	struct md_sim_function_result *functions;
 	uint32_t function_count;
-	uint32_t running_functions;        /* that were ever served: early binding leaves some out */
+	uint32_t running_functions;        /* that were ever served; early binding leaves some out */
 	uint64_t rejected[MD_SIM_REASONS]; /* by enum medusa_sched_reason */
 	uint64_t requests, served, met;
 	struct md_sim_samples latency_ms, ttft_ms, end_ms, wait_ms, batch; /* end: of completion */
-	double *gpu_busy_s; /* per GPU: time in which at least one batch computed or was copied for */
+	double *gpu_busy_s; /* by GPU: time in which at least one batch computed or waited for its copies */
 	uint32_t gpu_count;
 	double end_s;                        /* simulated */
 	double wall_s;                       /* real */
 	double decide_us_p50, decide_us_p99; /* real time of one medusa_sched_step */
 	struct medusa_sched_stats stats;
-	uint64_t contradictions; /* actions that the node could not carry out as they were: always 0, or a bug */
-	uint64_t unfinished; /* requests that had not ended when nothing was left to happen: always 0, or the scheduler
-				jams */
+	uint64_t contradictions; /* actions that the node could not carry out as given: more than 0 is a bug */
+	/* requests that had not ended when no event was left: more than 0 means that the scheduler got stuck */
+	uint64_t unfinished;
 };
 
 void md_sim_result_finish(struct md_sim_result *result);
@@ -164,8 +174,9 @@ enum md_status md_sim_functions_parse(const char *name, const char *text, size_t
 void md_sim_node_finish(struct md_sim_node *node);
 void md_sim_functions_finish(struct md_sim_functions *functions);
 /*
- * Exactly count functions, the models of functions.yaml in turn (round-robin); as many as there are stay what they are.
- * Rates are drawn anew by the same law; that of a function does not depend on how many others there are.
+ * Makes exactly count functions, from the models of functions.yaml in turn (round-robin); existing functions stay as
+ * they are. Rates are drawn anew from the same distribution; the rate of a function does not depend on how many others
+ * there are.
  */
 enum md_status md_sim_functions_resize(struct md_sim_functions *functions, uint32_t count, uint64_t seed,
 				       struct md_error *err);
@@ -173,17 +184,17 @@ enum md_status md_sim_functions_resize(struct md_sim_functions *functions, uint3
 enum md_sim_mapping { MD_SIM_ROUND_ROBIN, MD_SIM_ZIPF };
 
 struct md_sim_workload_options {
-	enum md_sim_mapping mapping; /* of a trace that names no function */
-	double zipf;                 /* its exponent; 1.0 is usual */
+	enum md_sim_mapping mapping; /* for a trace that names no functions */
+	double zipf;                 /* exponent of Zipf's law; 1.0 is usual */
 	uint64_t seed;
 	double speed;         /* 2: the trace in half the time; 0: 1 */
-	uint64_t duration_ns; /* 0: the whole trace; 10 minutes of a law */
+	uint64_t duration_ns; /* 0: the whole trace, or 10 minutes of generated arrivals */
 };
 
 /*
  * spec is a file (CSV of Azure's LLM traces, Mooncake's JSON lines, or CSV with the columns seconds,function,context,
- * generated), or a law: "poisson" (each function's rate_per_min), "mmpp" (the same with bursts), "torpor" (the same
- * rates, and the node's gaps as the sender that Torpor's authors published draws them).
+ * generated), or the name of a generator: "poisson" (each function's rate_per_min), "mmpp" (the same, with bursts),
+ * "torpor" (the same rates, with gaps drawn as by the load generator that Torpor's authors published).
  */
 enum md_status md_sim_workload_read(const char *spec, const struct md_sim_functions *functions,
 				    const struct md_sim_workload_options *options, struct md_sim_workload *workload,
@@ -210,14 +221,14 @@ struct md_sim_report {
 	const struct md_sim_node *node;
 	const struct md_sim_functions *functions;
 	const struct md_sim_workload *workload;
-	uint64_t seed;                 /* that all of them ran with */
-	struct md_sim_result *results; /* samples get sorted */
+	uint64_t seed;                 /* the seed of all runs */
+	struct md_sim_result *results; /* the samples are sorted in place */
 	size_t count;
 };
 
 void md_sim_report_text(struct md_sim_report *report, FILE *out);
 enum md_status md_sim_report_json(struct md_sim_report *report, const char *path, struct md_error *err);
 enum md_status md_sim_report_html(struct md_sim_report *report, const char *path,
-				  struct md_error *err); /* one file, nothing loaded */
+				  struct md_error *err); /* one file, which loads no others */
 
 #endif

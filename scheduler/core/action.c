@@ -21,7 +21,7 @@ struct medusa_sched_action *md_act(struct medusa_sched *s, enum medusa_sched_act
 	return action;
 }
 
-/* Nothing points into the arrays while they may still move. */
+/* Sets the pointers last, because the arrays may move while they grow. */
 void md_actions_list(struct medusa_sched *s)
 {
 	size_t offset = 0;

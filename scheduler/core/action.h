@@ -5,11 +5,11 @@
 
 #include "scheduler/core/state.h"
 
-/* Makes sure that the next md_act calls and request numbers find room; false: out of memory. */
+/* Makes room for so many md_act calls and request numbers; false: out of memory. */
 bool md_action_room(struct medusa_sched *s, size_t actions, size_t requests);
-/* A new action, without its fields; NULL: out of memory. */
+/* Adds an action of that kind, whose other fields are not set; NULL: out of memory. */
 struct medusa_sched_action *md_act(struct medusa_sched *s, enum medusa_sched_action_type type);
-/* The step is over: fills action_list and the requests of its actions. */
+/* Ends the step: fills action_list and the requests of its actions. */
 void md_actions_list(struct medusa_sched *s);
 
 #endif

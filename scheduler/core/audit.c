@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The books counted anew, for tests. */
+/* Recounts the books, for tests. */
 #include <stdlib.h>
 
 #include "base/cleanup.h"

@@ -108,7 +108,7 @@ void md_batch_end(struct medusa_sched *s, uint32_t batch)
 	md_function_changed(s, b->function);
 }
 
-/* Back into the queue, or refused. */
+/* Puts the request back into the queue, or rejects it. */
 static void give_back(struct medusa_sched *s, uint32_t request, enum medusa_sched_reason reason)
 {
 	struct md_request *r = &s->requests[request];

@@ -6,9 +6,9 @@
 #include "scheduler/core/state.h"
 
 uint32_t md_batch_create(struct medusa_sched *s, uint32_t function, uint32_t gpu); /* NONE: out of memory */
-/* The live batch of this number, or NONE; *never: no action has named it. */
+/* The live batch of this number, or NONE; *never: no action has ever named it. */
 uint32_t md_batch_find(const struct medusa_sched *s, uint64_t id, bool *never);
-/* Moves up to count waiting requests into the batch, in time before late; their KV memory must be free. */
+/* Moves up to count waiting requests into the batch, those in time before late ones; their KV memory must be free. */
 void md_batch_take(struct medusa_sched *s, uint32_t batch, uint32_t count);
 /* The running request leaves its batch, and its KV memory is free. */
 void md_batch_leave(struct medusa_sched *s, uint32_t request);

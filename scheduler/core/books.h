@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The books of memory: what is free, who holds what, and in which order copies were last used. */
+/* Accounts for memory: what is free, who holds what, and in which order copies were last used. */
 #ifndef MD_SCHEDULER_CORE_BOOKS_H
 #define MD_SCHEDULER_CORE_BOOKS_H
 
 #include "scheduler/core/state.h"
 
-int64_t md_free_bytes(const struct medusa_sched *s, uint32_t gpu);           /* < 0: others have taken what was ours */
-void md_copy_enter(struct medusa_sched *s, uint32_t artifact, uint32_t gpu); /* into the list of its GPU */
+/* < 0: other processes use memory that the books count as ours */
+int64_t md_free_bytes(const struct medusa_sched *s, uint32_t gpu);
+void md_copy_enter(struct medusa_sched *s, uint32_t artifact, uint32_t gpu); /* enters the list of its GPU */
 void md_copy_leave(struct medusa_sched *s, uint32_t artifact, uint32_t gpu);
 void md_pin(struct medusa_sched *s, uint32_t function, uint32_t gpu);
 void md_unpin(struct medusa_sched *s, uint32_t function, uint32_t gpu);
-/* Code that changes a copy's state or pins calls md_held before, and md_held_changed after. */
+/* Code that changes a copy's state or pins calls md_held before the change and md_held_changed after it. */
 bool md_held(const struct md_copy *copy);
 void md_held_changed(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, bool was);
 void md_host_enter(struct medusa_sched *s, uint32_t artifact);

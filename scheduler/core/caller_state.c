@@ -5,7 +5,7 @@
 #include "scheduler/core/request.h"
 #include "scheduler/core/state.h"
 
-/* Fills as much as the caller's struct has; what an older caller doesn't know is left out. */
+/* Fills as much as the caller's struct holds; fields that an older caller does not know are left out. */
 static int give(void *out, const void *known, size_t bytes)
 {
 	size_t size;

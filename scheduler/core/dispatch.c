@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which function runs next, where, and how many of its requests: asks the policies, and keeps what
- * waits from jamming. */
+/*
+ * Decides which function runs next, where, and how many of its requests: asks the policies, and lets no waiting
+ * function block the others for ever.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,8 +18,8 @@
 #include "scheduler/policy/cost.h"
 #include "scheduler/policy/policies.h"
 
-#define SKIP 16              /* functions that cannot start now are passed over, so many in one step */
-#define STUCK_RETRY 5000000u /* ns until one that fits nowhere at the moment is looked at again */
+#define SKIP 16              /* at most this many functions that cannot start now are passed over in one step */
+#define STUCK_RETRY 5000000u /* ns until a function that fits nowhere at the moment is tried again */
 
 /* ---- who may run ------------------------------------------------------------------------------------------------ */
 
@@ -63,7 +65,7 @@ static bool could_fit(const struct medusa_sched *s, uint32_t function, uint32_t 
 	       md_fits_empty(s, function, gpu, kv + g->foreign);
 }
 
-/* The older its first request, the earlier its turn. */
+/* Lets the function claim memory on the GPU: the older its first request, the earlier its turn. */
 static bool claim(struct medusa_sched *s, uint32_t function, uint32_t gpu)
 {
 	struct md_gpu *g = &s->gpus[gpu];
@@ -128,8 +130,10 @@ static bool library_ready(struct medusa_sched *s, uint32_t function)
 	       md_host_room(s, s->artifacts[library].bytes, function);
 }
 
-/* Sends for what is not there. A weight that is cold gets a place in host memory too, if idle ones can
- * go from there. */
+/*
+ * Sends for the artifacts that are missing. A cold weight is also given a place in host memory, if idle ones can be
+ * evicted there.
+ */
 static bool send_for_missing(struct medusa_sched *s, uint32_t function, uint32_t gpu, uint32_t peer)
 {
 	const struct md_function *f = &s->functions[function];
@@ -195,7 +199,7 @@ static enum outcome start(struct medusa_sched *s, uint32_t function, struct md_c
 	return claim(s, function, choice.gpu) ? CLAIMED : STUCK;
 }
 
-/* No GPU with a free slot can take it. Is it only the slot, or the memory? */
+/* No GPU with a free slot can take the function: finds out whether a slot or memory is missing. */
 static enum outcome wait_for_memory(struct medusa_sched *s, uint32_t function)
 {
 	uint32_t best = NONE;
@@ -242,7 +246,10 @@ static void serve_claims(struct medusa_sched *s, uint32_t gpu)
 	}
 }
 
-/* Keys may change with time alone: the first one is asked again until it stays first, and whoever waits longest too. */
+/*
+ * Keys may change as time passes: the key of the first one is computed again until it stays first, and so is that of
+ * the one that has waited longest.
+ */
 static uint32_t first_ready(struct medusa_sched *s)
 {
 	uint32_t oldest = s->oldest_waiting == NONE ? NONE : s->requests[s->oldest_waiting].function;
@@ -261,7 +268,7 @@ static uint32_t first_ready(struct medusa_sched *s)
 	}
 }
 
-/* Not again in this step, even if what failed has put it back already. */
+/* Excludes the function for the rest of this step, even if a failure has put it back into the queue. */
 static void set_aside(struct medusa_sched *s, uint32_t function)
 {
 	md_priority_remove(&s->ready, function);
@@ -289,7 +296,7 @@ static void serve_ready(struct medusa_sched *s)
 	}
 }
 
-/* Batches that fill while others compute may start now. */
+/* Batches that fill while another batch computes may start now. */
 static void look_at_holding(struct medusa_sched *s)
 {
 	uint32_t count = 0;
@@ -316,6 +323,6 @@ void md_dispatch(struct medusa_sched *s)
 	serve_ready(s);
 	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++)
 		waits |= s->gpus[gpu].claim_count > 0;
-	/* An idle copy may be free to go later, and claims grow impatient. */
+	/* idle copies may become evictable later, and claims that wait long block others */
 	s->retry_at = waits ? s->now + 1000000000u : 0;
 }

@@ -5,7 +5,8 @@
 
 #include "scheduler/core/state.h"
 
-void md_function_changed(struct medusa_sched *s, uint32_t function); /* its place among those that may run */
+/* puts it where it belongs among those that may run */
+void md_function_changed(struct medusa_sched *s, uint32_t function);
 void md_dispatch(struct medusa_sched *s);
 void md_claim_drop(struct medusa_sched *s, uint32_t function);
 static inline bool md_slot_free(const struct medusa_sched *s, uint32_t gpu)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes room on a GPU or in host memory by evicting what is idle, and says whether that would be enough. */
+/* Makes room on a GPU or in host memory by evicting idle artifacts, and determines whether that would be enough. */
 #include "scheduler/core/books.h"
 #include "scheduler/core/evict.h"
 #include "scheduler/core/request.h"
@@ -34,7 +34,7 @@ static bool is_of(const struct medusa_sched *s, uint32_t artifact, uint32_t func
 	return false;
 }
 
-/* What the keeper has on this GPU, idle: it is needed, and does not make room. */
+/* Idle bytes of the keeper on this GPU: they are needed, and do not count as room. */
 static uint64_t kept_bytes(const struct medusa_sched *s, uint32_t gpu, uint32_t keeper)
 {
 	uint64_t bytes = 0;
@@ -62,8 +62,10 @@ static bool usable(const struct medusa_sched *s, uint32_t function, uint32_t gpu
 	return true;
 }
 
-/* Functions that wait for memory here come first; after a while nothing else starts, so that what they
- * need gets idle. */
+/*
+ * Functions that claim memory here come first. After a while nothing else starts, so that the memory they need becomes
+ * idle.
+ */
 static bool claims_allow(const struct medusa_sched *s, uint32_t function, uint32_t gpu, bool more_memory)
 {
 	const struct md_gpu *g = &s->gpus[gpu];
@@ -97,7 +99,7 @@ static bool evictable(const struct medusa_sched *s, uint32_t artifact, uint32_t 
 	return copy->state == MD_THERE && !copy->pins;
 }
 
-/* The GPU no longer has it: at once, or when the transfer out has ended. */
+/* The GPU loses the copy: at once, or when the transfer out has ended. */
 static bool evict_one(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, bool offload)
 {
 	const struct md_sched_artifact *a = &s->artifacts[artifact];
@@ -116,12 +118,12 @@ static void evict_if_there(struct medusa_sched *s, uint32_t artifact, uint32_t g
 		evict_one(s, artifact, gpu, offload);
 }
 
-/* And what is of no use without it. */
+/* Evicts a copy, and what is of no use without it. */
 static bool evict(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, bool offload)
 {
 	const struct md_sched_artifact *a = &s->artifacts[artifact];
 	if (!s->gpus[gpu].present)
-		return false; /* all that is there goes with it */
+		return false; /* everything in it goes with it */
 	if (a->kind == MEDUSA_SCHED_BACKBONE) {
 		for (uint32_t f = s->backbones[a->owner].first_user; f != NONE; f = s->functions[f].next_user) {
 			evict_if_there(s, s->functions[f].artifacts[MEDUSA_SCHED_CONTEXT], gpu, offload);
@@ -133,7 +135,7 @@ static bool evict(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, bool 
 	return evict_one(s, artifact, gpu, offload);
 }
 
-/* The idle copy of least rank; busy: of those in use that do not drain yet. NONE: there is none. */
+/* The idle copy with the least rank. busy: instead, one in use that is not draining yet. NONE: there is none. */
 static uint32_t choose_victim(struct medusa_sched *s, uint32_t gpu, uint32_t keeper, bool busy)
 {
 	uint32_t best = NONE;
@@ -188,7 +190,7 @@ bool md_make_room(struct medusa_sched *s, uint32_t gpu, uint64_t bytes, uint32_t
 void md_drain_for(struct medusa_sched *s, uint32_t gpu, uint64_t bytes, uint32_t keeper)
 {
 	const struct md_gpu *g = &s->gpus[gpu];
-	/* KV caches come free with the batches that run: to keep others from starting would gain nothing. */
+	/* running batches will free their KV memory: keeping others from starting would gain nothing */
 	int64_t soon = md_free_bytes(s, gpu) + (int64_t)(g->artifacts - g->held + g->residues + g->kv);
 	for (uint32_t a = g->oldest; a != NONE; a = md_copy_at(s, a, gpu)->newer) {
 		const struct md_copy *copy = md_copy_at(s, a, gpu);
@@ -213,7 +215,7 @@ void md_drained(struct medusa_sched *s, uint32_t gpu)
 		newer = copy->newer;
 		if (!copy->draining)
 			continue;
-		/* With a backbone others go, and the list changes: the rest is seen to next time. */
+		/* evicting a backbone evicts others and changes the list: the rest is done next time */
 		left = true;
 		if (evictable(s, a, gpu) && evict(s, a, gpu, copy->failed))
 			return;
@@ -240,7 +242,7 @@ void md_shrink(struct medusa_sched *s, uint32_t gpu)
 	}
 }
 
-/* A process whose context is on a GPU cannot go. */
+/* A process whose context is on a GPU cannot be evicted. */
 static bool host_evictable(const struct medusa_sched *s, uint32_t artifact)
 {
 	const struct md_sched_artifact *a = &s->artifacts[artifact];
@@ -262,7 +264,7 @@ static void sweep_gpu(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
 		evict(s, artifact, gpu, true);
 }
 
-/* Ends the stay of an artifact that lay in host memory as long as its function was registered. */
+/* Releases an artifact that was kept in host memory as long as its function was registered. */
 static void host_unfix(struct medusa_sched *s, uint32_t artifact)
 {
 	struct md_sched_artifact *a = &s->artifacts[artifact];
@@ -293,7 +295,7 @@ void md_sweep(struct medusa_sched *s, uint32_t function)
 
 /* ---- host memory ---- */
 
-/* A process that nobody uses, though its context may still lie on GPUs. */
+/* A process that nobody uses, even if its context is still on GPUs. */
 static bool process_idle(struct medusa_sched *s, uint32_t artifact)
 {
 	const struct md_sched_artifact *a = &s->artifacts[artifact];
@@ -309,7 +311,7 @@ static bool process_idle(struct medusa_sched *s, uint32_t artifact)
 	return true;
 }
 
-/* Takes its context off the GPUs; it can go itself when that has ended. */
+/* Evicts its context from the GPUs; the process itself can go after that. */
 static void process_leave(struct medusa_sched *s, uint32_t artifact)
 {
 	uint32_t context = s->functions[s->artifacts[artifact].owner].artifacts[MEDUSA_SCHED_CONTEXT];
@@ -330,7 +332,7 @@ bool md_host_room(struct medusa_sched *s, uint64_t bytes, uint32_t keeper)
 		idle += may ? s->artifacts[a].bytes : 0;
 	}
 	if (s->host_used - idle + bytes > s->host_limit)
-		return false; /* nobody goes for nothing */
+		return false; /* evict nothing if it would not be enough */
 	for (uint32_t a = s->host_oldest; a != NONE && s->host_used + bytes > s->host_limit; a = next) {
 		next = s->artifacts[a].host_newer;
 		if (!is_of(s, a, keeper) && host_evictable(s, a))

@@ -7,17 +7,17 @@
 
 /* True if the function could have memory on the GPU, now or after evictions. */
 bool md_fits(struct medusa_sched *s, uint32_t function, uint32_t gpu);
-/* True if it could, were the GPU empty. */
+/* True if it could on an empty GPU. */
 bool md_fits_empty(const struct medusa_sched *s, uint32_t function, uint32_t gpu, uint64_t kv_bytes);
-void md_shrink(struct medusa_sched *s, uint32_t gpu);  /* others took memory: gives up what is idle */
-void md_drained(struct medusa_sched *s, uint32_t gpu); /* lets go what drains and is idle by now */
+void md_shrink(struct medusa_sched *s, uint32_t gpu);  /* other processes took memory: evicts what is idle */
+void md_drained(struct medusa_sched *s, uint32_t gpu); /* evicts draining copies that have become idle */
 void md_undrain(struct medusa_sched *s, uint32_t gpu);
-/* Evicts what belongs to the function alone, which is gone or which nobody calls. */
+/* Evicts what belongs only to this function, which is unregistered or not called. */
 void md_sweep(struct medusa_sched *s, uint32_t function);
-/* Frees until `bytes` are free, by evicting idle copies that `keeper` does not need. True: they are free now. */
+/* Evicts idle copies that `keeper` does not need until `bytes` are free. True: they are free now. */
 bool md_make_room(struct medusa_sched *s, uint32_t gpu, uint64_t bytes, uint32_t keeper);
 void md_drain_for(struct medusa_sched *s, uint32_t gpu, uint64_t bytes, uint32_t keeper);
-/* Frees host memory of idle artifacts, except for keeper's. True: `bytes` are free. */
+/* Evicts idle artifacts, except keeper's, from host memory. True: `bytes` are free. */
 bool md_host_room(struct medusa_sched *s, uint64_t bytes, uint32_t keeper);
 
 #endif

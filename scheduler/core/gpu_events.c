@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Events of GPUs and transfers: what is lost, fails or arrives, and the batches that this concerns. */
+/* Events of GPUs and transfers: what is lost, has failed or arrived, and the batches that are affected. */
 #include "scheduler/core/gpu_events.h"
 
 #include "scheduler/core/batch.h"
@@ -7,7 +7,7 @@
 #include "scheduler/core/dispatch.h"
 #include "scheduler/core/transfer.h"
 
-/* Batches of this GPU that use the artifact (NONE: all). */
+/* Fails the batches of this GPU that use the artifact (NONE: all batches). */
 static void fail_batches(struct medusa_sched *s, uint32_t gpu, uint32_t artifact, enum medusa_sched_reason reason)
 {
 	for (uint32_t b = s->gpus[gpu].first_batch, next; b != NONE; b = next) {
@@ -21,7 +21,7 @@ static void fail_batches(struct medusa_sched *s, uint32_t gpu, uint32_t artifact
 	}
 }
 
-/* What comes for a function that is gone goes again; so does what could not go before. */
+/* Evicts what arrived for a function that is unregistered by now, and what could not be evicted before. */
 static void ended_for(struct medusa_sched *s, uint32_t artifact)
 {
 	const struct md_sched_artifact *a = &s->artifacts[artifact];
@@ -36,7 +36,7 @@ void md_transfer_arrives(struct medusa_sched *s, uint32_t transfer)
 	ended_for(s, artifact);
 }
 
-/* Copies of `artifact` on their way to the GPU, or reading from it, do not come. */
+/* The artifact will not arrive: fails the batches that need it there (gpu NONE: on all GPUs). */
 void md_transfer_fails(struct medusa_sched *s, uint32_t transfer)
 {
 	struct md_transfer t = s->transfers[transfer];
@@ -109,15 +109,15 @@ void md_backbone_failed(struct medusa_sched *s, uint32_t gpu, uint32_t backbone)
 	struct md_copy *copy = md_copy_at(s, artifact, gpu);
 	if (copy->state != MD_THERE)
 		return;
-	/* Adapters may still be on their way to it: it goes when they have come. */
+	/* adapters may still be on their way to it: it is evicted when they have arrived */
 	copy->failed = copy->draining = true;
 	s->gpus[gpu].draining = true;
 }
 
 /*
- * What the driver says is in use, and we don't know of, others have taken. A report that was taken before the last
- * change, or so soon after that the driver may not have caught up with it, says nothing; one that is lower than the
- * books never makes memory free.
+ * Memory that the driver reports as used, beyond what the books know, is used by other processes. A report is ignored
+ * if it was taken before the last change of the books, or so soon after it that the driver may not have caught up. A
+ * report that is lower than the books never makes memory free.
  */
 void md_memory_report(struct medusa_sched *s, const struct medusa_sched_event *e)
 {

@@ -5,7 +5,7 @@
 
 #include "scheduler/core/state.h"
 
-void md_transfer_arrives(struct medusa_sched *s, uint32_t transfer); /* or what was to leave has left */
+void md_transfer_arrives(struct medusa_sched *s, uint32_t transfer); /* or an eviction has ended */
 void md_transfer_fails(struct medusa_sched *s, uint32_t transfer);
 void md_gpu_lost(struct medusa_sched *s, uint32_t gpu);
 void md_gpu_back(struct medusa_sched *s, uint32_t gpu);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A binary heap; every move writes the places of what it moved. */
+/* A binary heap that records where each item is. */
 #include "scheduler/core/priority.h"
 
 #include <stdlib.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A priority queue of small indices that can be moved and removed: a binary heap that knows where each one stands. */
+/* A priority queue of small indices, which can be moved and removed: a binary heap that knows where each one is. */
 #ifndef MD_SCHEDULER_CORE_PRIORITY_H
 #define MD_SCHEDULER_CORE_PRIORITY_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-struct md_key { /* the least is first: by major, then by minor, then by index */
+struct md_key { /* order: by major, then by minor, then by index; the least is first */
 	double major;
 	uint64_t minor;
 };
@@ -27,7 +27,8 @@ void md_priority_init(struct md_priority *queue);
 void md_priority_finish(struct md_priority *queue);
 bool md_priority_reserve(struct md_priority *queue, uint32_t capacity); /* for indices < capacity; false: no memory */
 void md_priority_put(struct md_priority *queue, uint32_t index, struct md_key key); /* adds, or moves */
-void md_priority_remove(struct md_priority *queue, uint32_t index);                 /* fine if it is not there */
+/* does nothing if it is not in the queue */
+void md_priority_remove(struct md_priority *queue, uint32_t index);
 bool md_priority_has(const struct md_priority *queue, uint32_t index);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Arrival rates: weighted gaps, and silence that counts. */
+/* Arrival rates, from weighted gaps between arrivals and from silence. */
 #include "scheduler/core/rate.h"
 
 void md_rate_arrival(struct md_rate *rate, uint64_t now)

@@ -15,8 +15,8 @@
 #define DEFAULT_MAX_WAIT 600000000000ull
 #define DEFAULT_PRELOAD_PERIOD 1000000000ull
 #define DEFAULT_REPORT_LAG 1500000000ull
-#define MOST_BYTES (1ull << 60) /* of one thing: sums of them stay far from the end of their type */
-#define HEAVY 1.3 /* a copy from the host makes the first token take so many times as long (Torpor, table 4) */
+#define MOST_BYTES (1ull << 60) /* largest size that is accepted, so that sums cannot overflow */
+#define HEAVY 1.3 /* a copy from the host makes the first token take this many times as long (Torpor, table 4) */
 
 static _Thread_local char create_error[256];
 
@@ -67,7 +67,7 @@ static bool artifacts_reserve(struct medusa_sched *s, uint32_t more)
 	return true;
 }
 
-/* There must be room. */
+/* The caller has made room. */
 static uint32_t artifact_add(struct medusa_sched *s, enum medusa_sched_class kind, uint32_t owner, uint64_t bytes,
 			     uint64_t cold_ns, bool in_host)
 {
@@ -245,7 +245,7 @@ MD_EXPORT int medusa_sched_add_backbone(struct medusa_sched *s, const struct med
 	return MEDUSA_SCHED_OK;
 }
 
-/* Or the most there is: what a caller gives may overflow. */
+/* Saturates, because a caller's values may overflow. */
 static uint64_t add_up(uint64_t a, uint64_t b)
 {
 	return a + b < a ? UINT64_MAX : a + b;
@@ -294,7 +294,7 @@ static bool function_reserve(struct medusa_sched *s)
 	return true;
 }
 
-/* Early binding: the GPU on which the least is bound so far, of those with room; and for its backbone, once. */
+/* Early binding: among GPUs with room, the one to which the least is bound so far; a backbone counts once. */
 static uint32_t choose_home(const struct medusa_sched *s, const struct medusa_sched_function *spec)
 {
 	uint32_t best = NONE;
@@ -357,7 +357,7 @@ MD_EXPORT int medusa_sched_add_function(struct medusa_sched *s, const struct med
 		backbone->first_user = *index;
 		backbone->users++;
 	}
-	/* Whichever is there first bears the cold start; both come with it. */
+	/* the first of the two that is loaded takes the cold start, which loads both */
 	uint64_t cold = cold_time(s, spec.weight_bytes + spec.library_bytes, spec.cold_ns);
 	if (spec.library_bytes)
 		f->artifacts[MEDUSA_SCHED_LIBRARY] =

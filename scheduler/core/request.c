@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests in their function's queue and among all that wait, and how they end. */
+/* Requests in their function's queue and among all that wait, and how requests end. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -10,7 +10,7 @@
 #include "scheduler/core/state.h"
 #include "scheduler/policy/cost.h"
 
-#define RECENT_S 60.0 /* what a function's recent record forgets to 1/e in */
+#define RECENT_S 60.0 /* time constant (1/e) with which a function's recent results fade */
 
 /* ---- lists of requests ------------------------------------------------------------------------------------------- */
 
@@ -26,7 +26,7 @@ void md_list_append(struct medusa_sched *s, struct md_list *list, uint32_t reque
 	list->count++;
 }
 
-/* By arrival: one that comes back after a failure goes before those that came later. */
+/* Inserts by arrival: a request that comes back after a failure goes before those that arrived later. */
 static void list_insert(struct medusa_sched *s, struct md_list *list, uint32_t request)
 {
 	uint32_t before = list->head;
@@ -180,7 +180,7 @@ void md_request_reject(struct medusa_sched *s, uint32_t request, enum medusa_sch
 	struct md_function *f = &s->functions[r->function];
 	struct medusa_sched_action *action = md_act(s, MEDUSA_SCHED_REJECT);
 	if (!action)
-		return; /* it goes on waiting, and is refused at the next event */
+		return; /* out of memory: it goes on waiting, and is rejected at the next event */
 	action->request = r->id;
 	action->function = r->function;
 	action->reason = reason;

@@ -10,12 +10,13 @@ void md_list_remove(struct medusa_sched *s, struct md_list *list, uint32_t reque
 
 uint32_t md_request_create(struct medusa_sched *s, uint64_t id, uint32_t function);
 void md_request_wait(struct medusa_sched *s, uint32_t request);
-void md_request_unwait(struct medusa_sched *s, uint32_t request); /* it does not wait any more */
-void md_request_reject(struct medusa_sched *s, uint32_t request, enum medusa_sched_reason reason); /* one that waits */
+void md_request_unwait(struct medusa_sched *s, uint32_t request); /* removes it from the lists of waiting requests */
+/* rejects a waiting request */
+void md_request_reject(struct medusa_sched *s, uint32_t request, enum medusa_sched_reason reason);
 void md_request_end(struct medusa_sched *s, uint32_t request);
-void md_request_count(struct medusa_sched *s, uint32_t request, bool met); /* for the SLO */
+void md_request_count(struct medusa_sched *s, uint32_t request, bool met); /* counts it for the SLO */
 uint32_t md_waiting(const struct medusa_sched *s, uint32_t function);
-uint32_t md_first_waiting(const struct medusa_sched *s, uint32_t function); /* in time before late; NONE: none */
+uint32_t md_first_waiting(const struct medusa_sched *s, uint32_t function); /* in time before late; NONE: none waits */
 void md_sort_late(struct medusa_sched *s, uint32_t function);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Events of requests: they arrive, are cancelled, have a first token, are done. */
+/* Events of requests: arrival, cancellation, first token, end. */
 #include "scheduler/core/request_events.h"
 
 #include "scheduler/core/action.h"
@@ -29,7 +29,7 @@ static int refuse_at_once(struct medusa_sched *s, const struct medusa_sched_even
 	return MEDUSA_SCHED_OK;
 }
 
-/* On some GPU, were it empty; early binding has no choice. */
+/* Whether it fits on some empty GPU; with early binding, on its home. */
 static bool fits_at_all(const struct medusa_sched *s, uint32_t function, uint64_t kv_bytes)
 {
 	uint32_t home = s->functions[function].home;
@@ -68,7 +68,7 @@ int md_request_arrives(struct medusa_sched *s, const struct medusa_sched_event *
 	return MEDUSA_SCHED_OK;
 }
 
-/* What now fits on no GPU, lost ones included, never will. */
+/* Rejects requests that would fit on no empty GPU, not even on a lost one: they never will. */
 void md_requests_refuse_too_large(struct medusa_sched *s)
 {
 	for (uint32_t r = s->oldest_waiting, newer; r != NONE; r = newer) {
@@ -86,7 +86,7 @@ static uint32_t find_request(const struct medusa_sched *s, uint64_t id)
 	return md_map_get(&s->request_ids, id, &index) ? (uint32_t)index : NONE;
 }
 
-/* The running one, unless the event is about an earlier try of it. */
+/* The running request, unless the event is about an earlier attempt. */
 static uint32_t find_running(const struct medusa_sched *s, const struct medusa_sched_event *e)
 {
 	uint32_t request = find_request(s, e->request);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The scheduler's inside: artifacts and where they lie, functions and their requests, batches, transfers, policies. */
+/* The scheduler's state: artifacts and where they are, functions and their requests, batches, transfers, policies. */
 #ifndef MD_SCHEDULER_CORE_STATE_H
 #define MD_SCHEDULER_CORE_STATE_H
 
@@ -30,10 +30,10 @@ enum md_copy_state { MD_ABSENT = 0, MD_LOADING, MD_THERE, MD_LEAVING, MD_SUSPEND
 struct md_copy {
 	uint8_t state;
 	bool draining;         /* chosen as a victim: no new batch may use it here */
-	bool failed;           /* its owner died: it goes, and drains meanwhile */
+	bool failed;           /* its owner failed: the copy drains, and is evicted then */
 	uint32_t pins;         /* batches that use it, transfers that read from it */
-	uint32_t older, newer; /* on its GPU, by last use: artifacts THERE or SUSPENDED */
-	uint64_t since, used;  /* ns: sent for, last used */
+	uint32_t older, newer; /* list of its GPU by last use, of artifacts that are THERE or SUSPENDED */
+	uint64_t since, used;  /* ns: when it was sent for, when it was last used */
 };
 
 struct md_sched_artifact {
@@ -43,8 +43,8 @@ struct md_sched_artifact {
 	uint32_t owner;     /* function, or backbone */
 	uint32_t copies;    /* GPUs on which it is THERE */
 	uint32_t host_pins; /* batches that need it there, transfers that read it */
-	uint64_t bytes;     /* on a GPU; of a library: in host memory */
-	uint64_t cold_ns;   /* until it is in host memory, all in all */
+	uint64_t bytes;     /* its size on a GPU; of a library: its size in host memory */
+	uint64_t cold_ns;   /* cold start: total time until it is in host memory */
 	uint32_t host_older, host_newer;
 };
 
@@ -66,7 +66,7 @@ struct md_request {
 	uint32_t older, newer;    /* among all that wait, by arrival */
 	uint32_t tries;
 	uint8_t state;
-	bool late; /* in the function's queue of those that missed their SLO already */
+	bool late; /* it is in the function's queue of requests that have already missed their SLO */
 	bool first_token, cancelled;
 };
 
@@ -82,14 +82,14 @@ struct md_function {
 	uint32_t next_user;                        /* of its backbone */
 	struct md_list waiting, late;
 	uint32_t running, batches;
-	uint32_t claim; /* GPU on which it waits for memory, or NONE */
+	uint32_t claim; /* GPU on which it claims memory, or NONE */
 	uint64_t claimed_at;
-	uint32_t home; /* placement "early" */
+	uint32_t home; /* of placement "early": its GPU */
 	bool gone, heavy;
-	uint64_t ended, met, rejected; /* of requests with an SLO: served in time or not, refused */
+	uint64_t ended, met, rejected; /* requests with an SLO: all that ended, those served in time, those rejected */
 	uint64_t served;
-	double service_s;            /* sum of the time from start to end of those that were served */
-	double recent_n, recent_met; /* the same two, forgetting (queueing "medusa") */
+	double service_s;            /* sum of the times from start to end of served requests */
+	double recent_n, recent_met; /* ended and met, fading with time (queueing "medusa") */
 	uint64_t recent_at;
 	bool high; /* queueing "torpor": in the high group */
 	struct md_rate rate;
@@ -102,7 +102,7 @@ struct md_batch {
 	uint32_t older, newer; /* on its GPU */
 	struct md_list requests;
 	uint64_t kv_bytes, started;
-	bool live, first_token; /* first_token: of some request */
+	bool live, first_token; /* first_token: some request has its first token */
 };
 
 enum md_direction { MD_IN, MD_OUT };
@@ -119,10 +119,10 @@ struct md_transfer {
 
 struct md_gpu {
 	uint64_t limit, artifacts, residues, kv, foreign;
-	uint64_t leaving; /* that evictions under way will free */
-	uint64_t bound;   /* of the functions whose home it is */
-	uint64_t held;    /* of the artifacts: in use, or on their way */
-	bool draining;    /* some of its copies are */
+	uint64_t leaving; /* bytes that evictions under way will free */
+	uint64_t bound;   /* bytes of the functions whose home it is */
+	uint64_t held;    /* bytes of artifacts that are in use, or on their way */
+	bool draining;    /* some of its copies are draining */
 	uint64_t changed; /* ns: when the books last changed */
 	uint32_t pcie_switch, slots, running, transfers;
 	uint32_t prefilling;             /* batches without a first token */
@@ -165,11 +165,11 @@ struct medusa_sched {
 	uint64_t generation;
 
 	struct md_priority ready;   /* functions that may run now */
-	struct md_priority holding; /* functions whose batch still fills, by when it has to start */
-	struct md_priority idle;    /* functions that nobody calls, by when their time is over */
-	uint32_t *blocked;          /* scratch of a dispatch */
+	struct md_priority holding; /* functions whose batch still fills, by the time when it must start */
+	struct md_priority idle;    /* functions that are not called, by the time when they are unloaded */
+	uint32_t *blocked;          /* used during a dispatch */
 	uint32_t free_slots;
-	bool look_again; /* a GPU computes no first token any more: batches that fill may start */
+	bool look_again; /* a GPU no longer computes a first token: batches that fill may start */
 
 	const struct md_queueing *queueing;
 	const struct md_placement *placement;
@@ -179,21 +179,22 @@ struct medusa_sched {
 	struct medusa_sched_options options;
 	uint64_t random;
 	uint64_t next_tick, next_preload, timer; /* timer 0: none is set */
-	uint64_t retry_at;                       /* something that waits may go on then; 0: nothing */
+	uint64_t retry_at;                       /* when something that waits may go on; 0: nothing waits */
 	uint64_t dispatches;
 	struct { /* queueing "torpor" */
 		double alpha, ratio;
 		uint64_t ended, met;
 		uint32_t updates;
 	} torpor;
-	struct { /* queueing "medusa": requests of functions that are not given up, fading */
+	struct { /* queueing "medusa": recent requests of functions that are not given up */
 		double ended, missed;
-		uint32_t calm; /* seconds */
+		uint32_t calm; /* seconds in a row with few misses */
 	} first_class;
-	void *preload_memory; /* of the preloading policy */
+	void *preload_memory; /* owned by the preloading policy */
 
 	struct medusa_sched_action *actions;
-	const struct medusa_sched_action **action_list; /* of the step that has ended: what its caller sees */
+	/* the actions of the step that has ended, as its caller sees them */
+	const struct medusa_sched_action **action_list;
 	size_t action_count, action_capacity, action_list_capacity;
 	uint64_t *run_requests; /* request numbers of this step's runs; actions hold offsets until the step ends */
 	size_t run_request_count, run_request_capacity;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One step: an event enters the books, then what can start is started, and the next timer is set. */
+/* One step: an event changes the books, then what can start is started, and the next timer is set. */
 #include "scheduler/core/action.h"
 #include "scheduler/core/batch.h"
 #include "scheduler/core/dispatch.h"
@@ -113,7 +113,7 @@ static uint64_t expiry(const struct medusa_sched *s, uint32_t request)
 	return arrived + s->options.max_wait_ns < arrived ? UINT64_MAX : arrived + s->options.max_wait_ns;
 }
 
-/* Requests whose time is over. */
+/* Rejects requests whose time is over. */
 static void expire(struct medusa_sched *s)
 {
 	uint32_t last = NONE;

@@ -64,7 +64,7 @@ static enum medusa_sched_source choose_source(const struct medusa_sched *s, uint
 	return a->host == MD_THERE ? MEDUSA_SCHED_FROM_HOST : MEDUSA_SCHED_FROM_COLD;
 }
 
-/* What a transfer reads from must stay, and what it would be of no use without. */
+/* Pins what a transfer reads from, and what it would be of no use without. */
 static void pin_copy(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, int by)
 {
 	struct md_copy *copy = md_copy_at(s, artifact, gpu);
@@ -127,7 +127,7 @@ static void enter_books(struct medusa_sched *s, struct md_transfer *t)
 		pin_copy(s, s->functions[a->owner].artifacts[MEDUSA_SCHED_BACKBONE], t->gpu, 1);
 }
 
-/* Ends what enter_books began, but for the copy itself. */
+/* Undoes what enter_books did, except for the copy itself. */
 static void leave_books(struct medusa_sched *s, const struct md_transfer *t)
 {
 	struct md_sched_artifact *a = &s->artifacts[t->artifact];
@@ -217,7 +217,7 @@ static void miss(struct medusa_sched *s, const struct md_transfer *t)
 
 /* ---- out -------------------------------------------------------------------------------------------------------- */
 
-/* A copy that was THERE or LEAVING and is in no list any more: what remains is its residue, or nothing. */
+/* Ends a copy that was THERE or LEAVING and is in no list any more: its residue remains, or nothing. */
 static void gone(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, uint64_t freed)
 {
 	struct md_gpu *g = &s->gpus[gpu];
@@ -297,7 +297,7 @@ bool md_transfer_out(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, ui
 	return true;
 }
 
-/* The eviction failed: it is still there. */
+/* The eviction failed: the copy is still there. */
 static void stays(struct medusa_sched *s, const struct md_transfer *t)
 {
 	struct md_copy *copy = md_copy_at(s, t->artifact, t->gpu);

@@ -5,12 +5,15 @@
 
 #include "scheduler/core/state.h"
 
-/* Sends for an artifact whose bytes are free. gpu NONE: into host memory. False: out of memory, nothing has changed. */
+/*
+ * Sends for an artifact; room for its bytes must be free. gpu NONE: into host memory. False: out of memory, and nothing
+ * has changed.
+ */
 bool md_send_for(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, uint32_t peer, bool preload);
 bool md_transfer_out(struct medusa_sched *s, uint32_t artifact, uint32_t gpu, uint64_t freed, bool offload,
 		     bool at_once);
 void md_transfer_done(struct medusa_sched *s, uint32_t transfer);
-void md_transfer_drop(struct medusa_sched *s, uint32_t transfer); /* it will not come; its bytes leave the books */
+void md_transfer_drop(struct medusa_sched *s, uint32_t transfer); /* it will not arrive; its bytes leave the books */
 uint32_t md_transfer_find(const struct medusa_sched *s, uint64_t id, bool *never);
 
 #endif

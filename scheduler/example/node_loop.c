@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A node loop around libmedusa-sched: two functions take turns on a GPU that holds one of them. The
- * GPU is pretended. */
+/*
+ * A node loop around libmedusa-sched: two functions take turns on a GPU that has room for one of them. The GPU is
+ * simulated.
+ */
 #include <inttypes.h>
 #include <medusa/scheduler.h>
 #include <stdio.h>
@@ -18,7 +20,7 @@ static const char *const artifacts[] = {"backbone", "weights", "context", "libra
 static struct medusa_sched_event queue[64];
 static size_t queued;
 static uint64_t timer_at = UINT64_MAX;
-static uint64_t copies_end; /* of those under way to the GPU */
+static uint64_t copies_end; /* when the copies to the GPU that are under way end */
 
 static void will_happen(uint64_t at, struct medusa_sched_event event)
 {
@@ -59,7 +61,7 @@ static void carry_out(const struct medusa_sched_action *action, uint64_t now)
 								    .transfer = action->transfer});
 		/* fall through */
 	case MEDUSA_SCHED_EVICT:
-	case MEDUSA_SCHED_OFFLOAD: /* transfer 0 here: it is done when this function returns */
+	case MEDUSA_SCHED_OFFLOAD: /* its transfer is 0: it is done when this function returns */
 		printf(" %s of %s, %" PRIu64 " MB%s", artifacts[action->artifact], functions[action->function],
 		       action->bytes / 1000000, action->gpu == MEDUSA_SCHED_NONE ? ", host memory" : "");
 		break;

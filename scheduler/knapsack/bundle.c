@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What one function lacks as a bundle: its prerequisites with it, each where it costs least. */
+/* The artifacts that a function lacks, as a bundle: prerequisites included, each at its cheapest place. */
 #include <math.h>
 
 #include "scheduler/knapsack/packing.h"
@@ -8,12 +8,12 @@
 
 enum { BACKBONE = 1, ADAPTER = 2, KERNELS = 4, SETS = 8 };
 
-/* What a function has, wants and would pay. */
+/* What a function has, and what it lacks. */
 struct wanting {
 	const struct md_knap_packer *packer;
 	uint32_t function, group, library, backbone, adapter, kernels; /* NONE: no such artifact */
 	bool library_missing;
-	unsigned missing; /* sets of BACKBONE, ADAPTER, KERNELS: in no place */
+	unsigned missing; /* sets of BACKBONE, ADAPTER, KERNELS; missing: at no place */
 	unsigned no_container, no_gpu;
 };
 
@@ -57,7 +57,7 @@ static uint64_t bytes_of(const struct wanting *want, unsigned set)
 
 /* ---- containers ---- */
 
-/* The container with the least room that suffices, what the bundle puts there already counted. */
+/* The container with the least room that is enough, counting what the bundle has put there already. */
 static bool put_in_container(const struct md_knap_packer *packer, uint32_t artifact, struct md_knap_bundle *bundle)
 {
 	const struct md_knap *knap = packer->knap;
@@ -86,7 +86,7 @@ static bool put_in_container(const struct md_knap_packer *packer, uint32_t artif
 	return true;
 }
 
-/* The library, if it is missing, and the models of `set`. */
+/* Puts the library, if it is missing, and the models of `set` into containers. */
 static bool put_in_containers(const struct wanting *want, unsigned set, struct md_knap_bundle *bundle)
 {
 	*bundle = (struct md_knap_bundle){.function = want->function};
@@ -99,7 +99,10 @@ static bool put_in_containers(const struct wanting *want, unsigned set, struct m
 
 /* ---- GPUs ---- */
 
-/* Which GPUs will do, once the models of `in_containers` are there: those with a copy of the backbone, or without. */
+/*
+ * Which GPUs are possible once the models of `in_containers` are there: those with a copy of the backbone, or those
+ * without.
+ */
 static bool set_is_possible(const struct wanting *want, unsigned in_containers, unsigned set, bool copy)
 {
 	unsigned in_container = ~want->no_container | in_containers;
@@ -116,7 +119,7 @@ static bool set_is_possible(const struct wanting *want, unsigned in_containers, 
 	return want->adapter == NONE || (set & ADAPTER) || !(want->no_gpu & ADAPTER) || (in_container & ADAPTER);
 }
 
-/* Adapter and kernels keep together. */
+/* The GPU that adapter and kernels must share, if one of them is on a GPU already. */
 static uint32_t bound_to(const struct wanting *want, unsigned set)
 {
 	const struct md_knap_state *state = want->packer->state;
@@ -127,7 +130,10 @@ static uint32_t bound_to(const struct wanting *want, unsigned set)
 	return NONE;
 }
 
-/* Least room that suffices; beside a new backbone, for all its adapters and kernels too if that can be had. */
+/*
+ * The GPU with the least room that is enough; for a new backbone, with room for all its adapters and kernels, too, if
+ * possible.
+ */
 static uint32_t choose_gpu(const struct wanting *want, unsigned set, bool copy)
 {
 	const struct md_knap *knap = want->packer->knap;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An indexed heap of candidates: the greatest key first. */
+/* An indexed heap of candidates: the greatest key is first. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,7 +33,7 @@ static void set(struct md_knap_queue *queue, uint32_t at, uint32_t number)
 	queue->where[number] = at;
 }
 
-/* Moves the number at `at`, whose key is new, to where it belongs. */
+/* Moves the number at `at`, whose key has changed, to its place. */
 static void settle(struct md_knap_queue *queue, uint32_t at)
 {
 	uint32_t number = queue->heap[at];

@@ -13,8 +13,8 @@ struct exact {
 	struct md_knap_state *best;
 	struct md_knap_prices prices;
 	double room[MD_KNAP_KINDS];
-	double *later;  /* per group: the most that this one and those after it add */
-	double *within; /* [member * MD_KNAP_BACKBONES + backbone]: the same of functions within their group */
+	double *later;  /* per group: the most that this group and later ones can add */
+	double *within; /* [member * MD_KNAP_BACKBONES + backbone]: the same for functions within their group */
 	uint64_t nodes, limit;
 };
 
@@ -41,7 +41,7 @@ static void fill_tables(struct exact *exact)
 	}
 }
 
-/* True: no plan from here on is worth more than the best one known, by more than a billionth. */
+/* True: no plan below this node is worth more (by over a billionth) than the best one known. */
 static bool hopeless(struct exact *exact, double rest)
 {
 	double bound = exact->state.value + rest;
@@ -61,7 +61,10 @@ static void put(struct exact *exact, uint32_t artifact, uint32_t place, int sign
 		md_knap_remove(exact->knap, &exact->state, artifact, place);
 }
 
-/* An earlier place of the kind does as well: as much room, and the same of this function and its backbone there. */
+/*
+ * True if an earlier place of the kind is equivalent: equal room, and the same artifacts of this function and its
+ * backbone.
+ */
 static bool repeats(const struct exact *exact, uint32_t k, uint32_t from, uint32_t group, uint32_t function)
 {
 	const struct md_knap *knap = exact->knap;
@@ -109,7 +112,7 @@ static void search_adapter(struct exact *exact, uint32_t group, uint32_t member,
 	uint32_t function = knap->members[member], adapter = knap->adapter[function];
 	for (uint32_t k = 0; adapter != NONE && k < knap->in->place_count; k++) {
 		uint32_t place = knap->places[k];
-		/* On a GPU already, a second one in a container brings nothing. */
+		/* if it is on a GPU already, a second copy in a container adds nothing */
 		if ((k < knap->containers && exact->state.copies[adapter]) ||
 		    !md_knap_may_add(knap, &exact->state, adapter, place) ||
 		    repeats(exact, k, k < knap->containers ? 0 : knap->containers, group, function))
@@ -129,7 +132,7 @@ static void search_member(struct exact *exact, uint32_t group, uint32_t member, 
 		if (artifact != NONE && !md_knap_supported(knap, &exact->state, artifact, 0) &&
 		    (exact->state.copies[artifact] != exact->start->copies[artifact] ||
 		     exact->state.container[artifact] != exact->start->container[artifact]))
-			return; /* a new backbone without any library */
+			return; /* a new backbone needs a library */
 		search_group(exact, group + 1);
 		return;
 	}
@@ -152,7 +155,7 @@ static void search_member(struct exact *exact, uint32_t group, uint32_t member, 
 
 /* ---- one group: copies of its backbone, then its functions ---- */
 
-/* GPUs from the k-th on. */
+/* Searches the GPUs from the k-th on. */
 static void search_copies(struct exact *exact, uint32_t group, uint32_t k, bool skipped)
 {
 	const struct md_knap *knap = exact->knap;
@@ -164,7 +167,7 @@ static void search_copies(struct exact *exact, uint32_t group, uint32_t k, bool 
 		return;
 	}
 	uint32_t place = knap->places[k];
-	/* Of neighbours that are alike, the first are taken first. */
+	/* of equivalent neighbours, the first ones are used first */
 	bool alike = k > knap->containers && !knap->in->held_count &&
 		     exact->state.room[place] == exact->state.room[knap->places[k - 1]];
 	if (!(alike && skipped) && !md_knap_has(knap, &exact->state, artifact, place) &&

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Preloading by the paper's greedy, by ours, and the bound that judges both. */
+/* Preloading by the paper's greedy algorithm, by ours, and the bound by which both are judged. */
 #include "scheduler/knapsack/knapsack_state.h"
 
 #define NONE MD_KNAPSACK_NONE
@@ -12,7 +12,7 @@ struct greedy {
 	struct md_knap_queue queue;
 };
 
-/* The densest place for an artifact as things stand, GPUs first; 0: none. */
+/* The greatest value / bytes of an artifact over all places that may take it now, GPUs first; 0: none. */
 static double densest_place(const struct greedy *greedy, uint32_t artifact, uint32_t *place)
 {
 	const struct md_knap *knap = greedy->knap;
@@ -43,7 +43,7 @@ static void look_at_function(struct greedy *greedy, uint32_t function)
 	look_at(greedy, greedy->knap->kernels[function]);
 }
 
-/* What a placement makes possible, or takes away: room apart, that stays within its group. */
+/* Updates what a placement makes possible or impossible; apart from room, that concerns its group only. */
 static void look_again(struct greedy *greedy, uint32_t artifact)
 {
 	const struct md_knap *knap = greedy->knap;
@@ -58,7 +58,10 @@ static void look_again(struct greedy *greedy, uint32_t artifact)
 		look_at_function(greedy, knap->members[m]);
 }
 
-/* A key in the queue is never too small: room only becomes less. So the first one that is still right is the best. */
+/*
+ * Keys in the queue never are too small, because room only shrinks. So the first candidate whose key is still right is
+ * the best.
+ */
 static enum md_status run_greedy(const struct md_knap *knap, struct md_knap_state *state)
 {
 	struct greedy greedy = {.knap = knap, .state = state};

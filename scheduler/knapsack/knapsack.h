@@ -13,15 +13,15 @@
 
 /*
  * Rules. A library goes into a container only, kernels (a context) onto a GPU only, a model (backbone, adapter) into
- * either; each lies in one container at most and on one GPU at most, a backbone on each GPU once at most.
- * Libraries come before models: an adapter needs its function's library, a backbone the library of one function that
- * uses it. Models come before kernels: each model of the function must lie on that GPU or in a container.
- * An adapter on a GPU needs its backbone on the same GPU, and a function's kernels are on the GPU of its adapter.
- * What the arrays don't list needs no room and is always at hand: a function of its own weights has an adapter and no
- * backbone, a plain backbone a function without an adapter.
+ * either. Each artifact is in at most one container and on at most one GPU; a backbone may be on several GPUs, once on
+ * each. Libraries come before models: an adapter needs its function's library, a backbone the library of one function
+ * that uses it. Models come before kernels: each model of the function must be on that GPU or in a container. An
+ * adapter on a GPU needs its backbone on the same GPU, and a function's kernels are on the GPU of its adapter.
+ * Artifacts that the arrays do not list need no room and are always there: a function with weights of its own has an
+ * adapter and no backbone, a plain backbone is a function without an adapter.
  *
- * Value of an artifact: seconds of loading that it spares, times the requests a second that need it (of a backbone: of
- * all functions that use it); counted once, where it spares most, however many copies there are.
+ * Value of an artifact: the seconds of loading that it saves, times the requests per second that need it (of a
+ * backbone: of all functions that use it). It counts once, where it saves most, however many copies there are.
  */
 enum md_knapsack_class {
 	MD_KNAPSACK_LIBRARY,
@@ -31,21 +31,24 @@ enum md_knapsack_class {
 };
 
 struct md_knapsack_place {
-	uint64_t bytes; /* what lies there already included */
-	bool gpu;       /* or else a container */
+	uint64_t bytes; /* including what lies there already */
+	bool gpu;       /* false: a container */
 };
 
 struct md_knapsack_function {
 	uint32_t backbone; /* MD_KNAPSACK_NONE: none */
-	double rate;       /* requests a second, predicted */
+	double rate;       /* requests per second, predicted */
 };
 
 struct md_knapsack_artifact {
 	enum md_knapsack_class class;
 	uint32_t owner; /* a function, or of MD_KNAPSACK_BACKBONE a backbone; one artifact of each class */
 	uint64_t bytes;
-	double container_s, gpu_s; /* loading that it spares there; a GPU never less than a container. The paper has one
-				      number for both */
+	/*
+	 * seconds of loading saved there; on a GPU at least as many as in a container. The paper has one number for
+	 * both
+	 */
+	double container_s, gpu_s;
 };
 
 struct md_knapsack_placement {
@@ -63,35 +66,35 @@ struct md_knapsack {
 struct md_knapsack_plan {
 	struct md_knapsack_placement *placements; /* new ones, in the order of loading; freed by plan_finish */
 	uint32_t count;
-	double value;   /* of all that lies there then */
+	double value;   /* of everything that lies there then */
 	double added;   /* of the new ones alone */
-	bool proven;    /* md_knapsack_exact: nothing is better; else always false */
-	uint64_t nodes; /* md_knapsack_exact: looked at */
+	bool proven;    /* md_knapsack_exact: no plan is better; otherwise always false */
+	uint64_t nodes; /* md_knapsack_exact: nodes of the search that were visited */
 };
 
 /*
- * All of these: MD_OK, MD_ERR_INVALID (an index, a second artifact of one class, or held twice) or MD_ERR_NO_MEMORY;
- * the plan is set on success alone. Held artifacts may break the rules or overfill a place; new ones never do.
- * The same input gives the same plan, bit for bit.
+ * These functions return MD_OK, MD_ERR_INVALID (an index out of range, a second artifact of one class, or one that is
+ * held twice) or MD_ERR_NO_MEMORY; the plan is set on success alone. Held artifacts may break the rules or overfill a
+ * place; new ones never do. Equal input gives equal plans, bit for bit.
  */
 
 /*
- * The paper's greedy, equation 2: again and again the one artifact of greatest value / bytes that may be placed as
- * things stand, in the first place that has room; where a GPU and a container spare equally much, the GPU.
+ * The paper's greedy algorithm, equation 2: repeatedly places the artifact with the greatest value / bytes among those
+ * that may be placed now, in the first place that has room; if a GPU and a container save equally much, on the GPU.
  */
 enum md_status md_knapsack_greedy(const struct md_knapsack *problem, struct md_knapsack_plan *plan);
 
 /*
- * Ours: bundles (what a function lacks, prerequisites included) by value over price, where a byte in a container and a
- * byte on a GPU have the prices of the Lagrangian dual; then parts of the plan are taken out and packed anew, a bounded
- * number of times. Never worse than md_knapsack_greedy.
+ * Our algorithm: places bundles (what a function lacks, prerequisites included) by value over price, where the prices
+ * of a byte in a container and on a GPU come from the Lagrangian dual; then takes parts of the plan out and packs them
+ * anew, a bounded number of times. Never worse than md_knapsack_greedy.
  */
 enum md_status md_knapsack_bundles(const struct md_knapsack *problem, struct md_knapsack_plan *plan);
 
-/* The best plan by branch and bound, to judge the others by; the best one found where `limit` nodes don't suffice. */
+/* The best plan, by branch and bound, to judge the others by; the best one found, if `limit` nodes are not enough. */
 enum md_status md_knapsack_exact(const struct md_knapsack *problem, uint64_t limit, struct md_knapsack_plan *plan);
 
-/* No plan has more value than this (Lagrangian dual, all containers and all GPUs as one each). */
+/* A value that no plan exceeds (Lagrangian dual; all containers are treated as one, and all GPUs as one). */
 enum md_status md_knapsack_bound(const struct md_knapsack *problem, double *value);
 
 void md_knapsack_plan_finish(struct md_knapsack_plan *plan);
@@ -101,24 +104,25 @@ void md_knapsack_plan_finish(struct md_knapsack_plan *plan);
 /* The contents of one GPU. */
 struct md_knapsack_resident {
 	uint64_t bytes;
-	double value;   /* lost when it goes */
+	double value;   /* value that is lost when it is evicted */
 	uint32_t needs; /* another resident: kernels their adapter, an adapter its backbone; MD_KNAPSACK_NONE: none */
-	bool pinned;    /* in use: it stays, and what it needs */
+	bool pinned;    /* in use: it stays, and so does what it needs */
 };
 
 struct md_knapsack_loss {
 	uint64_t bytes; /* freed */
 	double value;   /* lost */
-	bool enough;    /* as many bytes as asked for; false: all that may go, goes */
-	bool proven;    /* md_knapsack_offload_exact: nothing loses less */
+	bool enough;    /* as many bytes as asked for are freed; false: everything evictable is evicted */
+	bool proven;    /* md_knapsack_offload_exact: no choice loses less */
 };
 
 /*
- * Which residents to take off to free at least `bytes` (equations 7 and 8): gone[i] is set for those. Nothing that
- * stays needs something that goes. `needs` must not go in circles: MD_ERR_INVALID.
+ * Which residents to evict to free at least `bytes` (equations 7 and 8): gone[i] is set for those. What stays never
+ * needs what goes. A cycle of `needs` is MD_ERR_INVALID.
  *
- * greedy is the paper's: by least value / bytes among those that nothing needs any more, until enough is free.
- * offload is ours: whole bundles count, what turns out too much is put back, and one that does it alone is compared.
+ * greedy is the paper's algorithm: by least value / bytes among residents that nothing remaining needs, until enough is
+ * free. offload is ours: it weighs whole bundles, puts back what turns out unnecessary, and compares with a single
+ * resident that is enough by itself.
  */
 enum md_status md_knapsack_offload_greedy(const struct md_knapsack_resident *residents, uint32_t count, uint64_t bytes,
 					  bool *gone, struct md_knapsack_loss *loss);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which artifact lies where, what the rules allow next, and the order in which a plan is loaded. */
+/* Which artifact is where, what the rules allow next, and the order in which a plan is loaded. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,7 +57,7 @@ static void index_groups(struct md_knap *knap)
 		knap->first[g + 1] += knap->first[g];
 	for (uint32_t f = in->function_count; f-- > 0;)
 		knap->members[--knap->first[knap->group[f] + 1]] = f;
-	/* Filling has moved each group's end to its start, one place too far to the right. */
+	/* filling has moved each group's start to its end, so all are shifted back by one */
 	for (uint32_t g = 0; g < knap->groups; g++)
 		knap->first[g] = knap->first[g + 1];
 	knap->first[knap->groups] = in->function_count;

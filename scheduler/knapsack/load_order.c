@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From where everything lies at the end to the order in which it is loaded. */
+/* Makes the loading order of a plan from the final places of all artifacts. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,7 +52,7 @@ static void write_library(struct writer *writer, uint32_t function)
 		write_one(writer, library, writer->end->container[library]);
 }
 
-/* The densest library of the group, unless one is there already. */
+/* Adds the library of the group with the greatest value / bytes, unless one is there already. */
 static void write_any_library(struct writer *writer, uint32_t group)
 {
 	const struct md_knap *knap = writer->knap;
@@ -128,7 +128,7 @@ static void write_with_prerequisites(struct writer *writer, const struct md_knap
 	}
 }
 
-/* Calls with candidates NULL count only. */
+/* With candidates NULL, only counts. */
 static uint32_t list_new(const struct md_knap *knap, const struct md_knap_state *start, const struct md_knap_state *end,
 			 struct candidate *candidates)
 {

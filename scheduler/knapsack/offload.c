@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which artifacts leave a GPU when others need its memory: by the paper's greedy, by ours, and exactly. */
+/*
+ * Which artifacts are evicted from a GPU when others need its memory: by the paper's greedy algorithm, by ours, and
+ * exactly.
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +12,7 @@
 #define NONE MD_KNAPSACK_NONE
 #define TRIES 32
 
-/* What goes with a resident: itself and what needs it and has not gone yet. */
+/* What is evicted with a resident: itself, and what needs it and is not evicted yet. */
 struct bundle {
 	uint64_t bytes;
 	double value;
@@ -22,8 +25,8 @@ struct offload {
 	uint64_t bytes; /* asked for */
 	bool *gone, *best_gone;
 	struct bundle *bundles;
-	uint32_t *order; /* what is needed stands before what needs it */
-	uint32_t *dense; /* the exact search: by value / bytes */
+	uint32_t *order; /* a resident stands before those that need it */
+	uint32_t *dense; /* for the exact search: by value / bytes */
 	uint64_t freed;
 	double lost, best_lost;
 	bool found;
@@ -37,7 +40,7 @@ static double density(double value, uint64_t bytes)
 	return value / (double)(bytes ? bytes : 1);
 }
 
-/* Level by level; false where `needs` goes in circles. */
+/* Orders level by level; false if `needs` has a cycle. */
 static bool put_in_order(struct offload *offload)
 {
 	uint32_t placed = 0, before;
@@ -125,7 +128,7 @@ static void leave(struct offload *offload, uint32_t first)
 	offload->lost += bundle.value;
 }
 
-/* The one to go next; whole: with all that needs it, and bytes beyond what is asked for don't count. */
+/* The next resident to evict; whole: with all that needs it, where bytes beyond what is asked for do not count. */
 static uint32_t next_to_leave(const struct offload *offload, bool whole)
 {
 	uint64_t still = offload->bytes - offload->freed;
@@ -154,7 +157,7 @@ static void leave_until_enough(struct offload *offload, bool whole)
 	}
 }
 
-/* Puts back what has turned out too much, the most valuable first. */
+/* Puts back what turned out unnecessary, the most valuable first. */
 static void put_back(struct offload *offload)
 {
 	for (;;) {
@@ -184,7 +187,7 @@ static void keep_better(struct offload *offload)
 	memcpy(offload->best_gone, offload->gone, offload->count);
 }
 
-/* Counted anew in the residents' order, so that the figures do not depend on the way there. */
+/* Sums are computed in the order of the residents, so that they do not depend on the order of eviction. */
 static void finish(struct offload *offload, bool proven, struct md_knapsack_loss *loss)
 {
 	*loss = (struct md_knapsack_loss){.proven = proven};
@@ -210,7 +213,7 @@ enum md_status md_knapsack_offload_greedy(const struct md_knapsack_resident *res
 	return MD_OK;
 }
 
-/* The plan that begins with `first`, if that may go. */
+/* Tries the plan that begins with `first`, if `first` may be evicted. */
 static void try_first(struct offload *offload, uint32_t first)
 {
 	start(offload);
@@ -224,7 +227,7 @@ static void try_first(struct offload *offload, uint32_t first)
 	keep_better(offload);
 }
 
-/* The bundles to begin with: those that lose least for what they free of what is asked for. */
+/* The bundles to begin with: those that lose the least value for each byte of what is asked for. */
 static uint32_t choose_firsts(struct offload *offload, uint32_t *firsts)
 {
 	uint32_t limit = 65536 / (offload->count * 8 + 1) + 1, chosen = 0;
@@ -271,7 +274,10 @@ enum md_status md_knapsack_offload(const struct md_knapsack_resident *residents,
 
 /* ---- exact ------------------------------------------------------------------------------------------------------ */
 
-/* The least that the still missing bytes cost if residents could go in part and alone, those from the k-th on. */
+/*
+ * A lower bound of what freeing the missing bytes costs: as if residents from the k-th on could be evicted in part and
+ * alone.
+ */
 static double least_loss(const struct offload *offload, const uint32_t *rank, uint32_t k)
 {
 	uint64_t missing = offload->freed < offload->bytes ? offload->bytes - offload->freed : 0;
@@ -301,7 +307,7 @@ static void search(struct offload *offload, const uint32_t *rank, uint32_t k)
 		return;
 	uint32_t i = offload->order[k], needs = offload->residents[i].needs;
 	bool forced = needs != NONE && offload->gone[needs];
-	/* Bundles as they are at the start: who goes takes along only those that stand later. */
+	/* Bundles as they are at the start: an evicted resident takes along only those that stand later. */
 	if (forced || !offload->bundles[i].pinned) {
 		offload->gone[i] = true;
 		offload->freed += offload->residents[i].bytes;
@@ -349,14 +355,17 @@ enum md_status md_knapsack_offload_exact(const struct md_knapsack_resident *resi
 			rank[offload.order[k]] = k;
 		sort_by_density(&offload);
 		search(&offload, rank, 0);
-		/* Ours stands in only where the search gave up: it is there to be judged. */
+		/*
+		 * our result replaces the exact one only if the search gave up, because the exact one is there to judge
+		 * ours
+		 */
 		if (offload.nodes > limit && loss->value < offload.best_lost) {
 			memcpy(offload.best_gone, ours, count);
 			offload.found = true;
 		}
 		finish(&offload, offload.nodes <= limit, loss);
 	} else if (!status) {
-		loss->proven = true; /* all that may go has gone */
+		loss->proven = true; /* everything evictable is evicted */
 	}
 	free(rank);
 	return status;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Our preloading: bundles by density at the dual's prices, then parts of the plan taken out and packed anew. */
+/*
+ * Our preloading: bundles by value over price, at the dual's prices; then parts of the plan are taken out and packed
+ * anew.
+ */
 #include <stdlib.h>
 
 #include "base/splitmix.h"
@@ -8,7 +11,7 @@
 
 #define NONE MD_KNAPSACK_NONE
 #define PRICE_ROUNDS 40
-/* Looks at a place, about: what keeps 50 adapters on 20 containers and 20 GPUs well within 4 ms. */
+/* roughly the number of places that are examined: keeps 50 adapters on 20 containers and 20 GPUs well within 4 ms */
 #define WORK_LIMIT 300000
 
 struct packing {
@@ -26,7 +29,7 @@ static uint32_t draw_below(struct packing *packing, uint32_t limit)
 	return (uint32_t)(md_random_next(&packing->random) % limit);
 }
 
-/* 1 / (1 + by) ... 1 + by */
+/* A random factor between 1 / (1 + by) and 1 + by. */
 static double draw_around(struct packing *packing, double by)
 {
 	double up = 1 + by * ((double)(md_random_next(&packing->random) >> 11) / (1ull << 53));
@@ -51,7 +54,10 @@ static bool has_backbone_placement(const struct md_knap *knap, const struct md_k
 	return false;
 }
 
-/* Adds bundles until none fits; each may only become less dense, except by a backbone that its group shares. */
+/*
+ * Adds bundles until none fits. The density of a bundle can only fall, except when its group gets a backbone that it
+ * shares.
+ */
 static void add_bundles(struct packing *packing)
 {
 	const struct md_knap *knap = packing->packer.knap;
@@ -112,7 +118,7 @@ static void take_out_unsupported(struct packing *packing, uint32_t artifact)
 			take_out(packing, artifact, places[i]);
 }
 
-/* After something of the group was taken out: what needed it goes too. */
+/* Something of the group was taken out: takes out what needs it, too. */
 static void mend_group(struct packing *packing, uint32_t group)
 {
 	const struct md_knap *knap = packing->packer.knap;
@@ -126,7 +132,7 @@ static void mend_group(struct packing *packing, uint32_t group)
 	packing->work += knap->first[group + 1] - knap->first[group];
 }
 
-/* Copies in containers of what is on a GPU too, unless kernels elsewhere need them. */
+/* Takes out copies in containers of what is on a GPU, too, unless kernels elsewhere need them. */
 static bool take_out_redundant(struct packing *packing)
 {
 	const struct md_knap *knap = packing->packer.knap;
@@ -218,7 +224,7 @@ static void take_out_some(struct packing *packing)
 static void set_prices(struct packing *packing, const struct md_knap_prices *prices, double by)
 {
 	double floor[MD_KNAP_KINDS], all = prices->bound > 0 ? prices->bound : 1;
-	/* Room that the dual gives away costs a little all the same, or bundles there would be dense without limit. */
+	/* room that the dual gives away still costs a little, otherwise bundles there would have unlimited density */
 	for (int kind = 0; kind < MD_KNAP_KINDS; kind++) {
 		floor[kind] = 0.02 * all / (prices->room[kind] + 1);
 		double price = prices->price[kind] > floor[kind] ? prices->price[kind] : floor[kind];
@@ -244,7 +250,7 @@ static void search(struct packing *packing, struct md_knap_state *best)
 	fill(packing);
 	if (packing->state.value > best->value)
 		md_knap_state_copy(best, &packing->state);
-	/* Within a billionth of what is possible there is nothing to look for. */
+	/* a plan within a billionth of the bound cannot be improved */
 	while (packing->work < WORK_LIMIT && best->value < prices.bound * (1 - 1e-9)) {
 		md_knap_state_copy(&packing->state, best);
 		take_out_some(packing);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between the search for bundles and the packing of them. */
+/* Shared by the search for bundles and the packing of them. */
 #ifndef MD_SCHEDULER_KNAPSACK_PACKING_H
 #define MD_SCHEDULER_KNAPSACK_PACKING_H
 
@@ -9,19 +9,19 @@ struct md_knap_packer {
 	const struct md_knap *knap;
 	struct md_knap_state *state;
 	double price[MD_KNAP_KINDS]; /* above 0 */
-	const double *bias;          /* per place: 1, or what makes its room look larger or smaller */
-	const uint64_t *reserve;     /* per group: adapters and kernels of all its functions */
-	bool keep_reserve;           /* beside a new backbone, if there is room */
+	const double *bias;          /* per place: 1, or a factor that makes its room look larger or smaller */
+	const uint64_t *reserve;     /* per group: bytes of the adapters and kernels of all its functions */
+	bool keep_reserve;           /* keep the reserve free beside a new backbone, if possible */
 };
 
-/* Artifacts that are put in place together for one function. */
+/* Artifacts that are placed together for one function. */
 struct md_knap_bundle {
 	uint32_t function, count;
 	struct md_knapsack_placement placements[4];
 	double gain, cost, density;
 };
 
-/* The densest bundle of a function that has room as things stand; false: none that gains anything. */
+/* The bundle of a function with the greatest value over price that has room now; false: none adds value. */
 bool md_knap_bundle_find(const struct md_knap_packer *packer, uint32_t function, struct md_knap_bundle *best);
 void md_knap_bundle_add(const struct md_knap *knap, struct md_knap_state *state, const struct md_knap_bundle *bundle);
 

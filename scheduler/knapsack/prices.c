@@ -30,7 +30,7 @@ static void keep_better(struct offer *best, const struct offer *offer)
 		*best = *offer;
 }
 
-/* To an offer with the library; possible: with the models too. */
+/* Adds kernels to an offer that has the library; possible: and the models. */
 static void add_kernels(const struct md_knap *knap, const struct md_knap_state *state,
 			const struct md_knap_prices *prices, uint32_t function, bool possible, struct offer *with)
 {
@@ -88,7 +88,7 @@ double md_knap_function_profit(const struct md_knap *knap, const struct md_knap_
 	return best.profit;
 }
 
-/* The group's functions, and at least one of them with its library if the backbone is new. */
+/* The group's functions; at least one of them has its library if the backbone is new. */
 static double functions_profit(const struct md_knap *knap, const struct md_knap_state *state,
 			       const struct md_knap_prices *prices, uint32_t group, unsigned backbone, bool library,
 			       double *used)
@@ -169,7 +169,7 @@ static double dual(const struct md_knap *knap, const struct md_knap_state *state
 	return bound;
 }
 
-/* A cut through the middle of the ellipse {center, shape} that keeps the side against the gradient. */
+/* Cuts the ellipse {center, shape} through its middle, and keeps the half against the gradient. */
 static void cut(double center[2], double shape[2][2], const double gradient[2])
 {
 	double along[2] = {shape[0][0] * gradient[0] + shape[0][1] * gradient[1],
@@ -197,7 +197,10 @@ static void measure_room(const struct md_knap *knap, const struct md_knap_state 
 	}
 }
 
-/* The ellipsoid method in two dimensions: the value of all room of a kind, at most that of everything. */
+/*
+ * The ellipsoid method in two dimensions. A variable is the price of all room of one kind, at most the value of
+ * everything.
+ */
 void md_knap_prices(const struct md_knap *knap, const struct md_knap_state *state, uint32_t rounds,
 		    struct md_knap_prices *prices)
 {
@@ -222,7 +225,7 @@ void md_knap_prices(const struct md_knap *knap, const struct md_knap_state *stat
 		}
 		cut(center, shape, gradient);
 	}
-	/* Room that costs nothing: the best guess where there is plenty, which the ellipse only comes near. */
+	/* prices of 0: right where there is plenty of room, which the ellipse only approaches */
 	now.price[0] = now.price[1] = 0;
 	now.bound = dual(knap, state, &now, NULL);
 	if (now.bound < prices->bound)

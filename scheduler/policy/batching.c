@@ -19,8 +19,9 @@ static uint32_t none_size(struct medusa_sched *s, uint32_t function, uint64_t *u
 }
 
 /*
- * Waiting for more pays where another batch computes its first token anyway (M in equation 5); else the function starts
- * at once. xLoRA's latencies say so: the mean time to the first token is below its own delay, and that of fixed delays.
+ * Waiting for more requests pays only where another batch computes its first token anyway (M in equation 5); otherwise
+ * the function starts at once. xLoRA's measured latencies imply this: its mean time to the first token is below its own
+ * batching delay, and below that of fixed delays.
  */
 static bool may_start_alone(const struct medusa_sched *s, uint32_t function)
 {
@@ -42,7 +43,7 @@ static uint32_t fixed_size(struct medusa_sched *s, uint32_t function, uint64_t *
 	return 0;
 }
 
-/* The largest batch whose first token meets the SLO; xLoRA's B_i. */
+/* The largest batch whose first token meets the SLO (B_i in xLoRA). */
 static uint32_t largest_in_time(const struct medusa_sched_function *spec)
 {
 	if (!spec->slo_ns || !spec->alpha_ns)
@@ -53,7 +54,7 @@ static uint32_t largest_in_time(const struct medusa_sched_function *spec)
 	return more + 1 < spec->max_batch ? (uint32_t)more + 1 : spec->max_batch;
 }
 
-/* Fill or expire: d = SLO - T(N), for the N that are there. */
+/* Fill or expire: the batch waits for d = SLO - T(N), where N requests are there. */
 static uint32_t xlora_size(struct medusa_sched *s, uint32_t function, uint64_t *until)
 {
 	const struct medusa_sched_function *spec = &s->functions[function].spec;
@@ -67,8 +68,10 @@ static uint32_t xlora_size(struct medusa_sched *s, uint32_t function, uint64_t *
 	return 0;
 }
 
-/* Nobody waits for others while a slot is free; those who came meanwhile run together, as long as the first
- * is in time. */
+/*
+ * Nobody waits for others while a slot is free; requests that arrived meanwhile run together, as long as the first one
+ * is in time.
+ */
 static uint32_t medusa_size(struct medusa_sched *s, uint32_t function, uint64_t *until)
 {
 	(void)until;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What starting a function somewhere would take: estimates that placement, eviction and queueing share. */
+/* Estimates of what starting a function somewhere takes; placement, eviction and queueing share them. */
 #include "scheduler/core/state.h"
 #include "scheduler/policy/cost.h"
 
@@ -55,7 +55,7 @@ uint64_t md_missing_bytes(const struct medusa_sched *s, uint32_t function, uint3
 	return bytes;
 }
 
-/* Of the weights that function lacks on gpu, those that peer could give. */
+/* Bytes of the weights that function lacks on gpu, and that peer holds. */
 static uint64_t held_for(const struct medusa_sched *s, uint32_t function, uint32_t gpu, uint32_t peer)
 {
 	const uint32_t *artifacts = s->functions[function].artifacts;
@@ -82,7 +82,7 @@ uint32_t md_best_peer(const struct medusa_sched *s, uint32_t function, uint32_t 
 	return best;
 }
 
-/* Time until one artifact is on gpu: from the peer if it has it, else from the host, else cold. */
+/* Time to bring one artifact to gpu: from the peer if it holds it, else from the host, else from cold. */
 static uint64_t fetch_ns(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu, uint32_t peer)
 {
 	const struct md_sched_artifact *a = &s->artifacts[artifact];
@@ -144,7 +144,7 @@ double md_artifact_rate(struct medusa_sched *s, uint32_t artifact)
 	const struct md_sched_artifact *a = &s->artifacts[artifact];
 	if (a->kind != MEDUSA_SCHED_BACKBONE)
 		return md_rate_per_s(&s->functions[a->owner].rate, s->now);
-	/* A backbone may have thousands of users; a sum that is a little old is good enough. */
+	/* a backbone may have thousands of users, so the sum is kept, and may be a little old */
 	struct md_backbone *backbone = &s->backbones[a->owner];
 	if (backbone->rated_at && s->now - backbone->rated_at < RATE_AGE)
 		return backbone->rate;

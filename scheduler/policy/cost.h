@@ -6,14 +6,21 @@
 #include "scheduler/core/state.h"
 
 uint64_t md_first_token_ns(const struct medusa_sched *s, uint32_t function, uint32_t batch);
-/* The start time of a batch of one on gpu, with artifacts where they are, copied from peer (or NONE); links idle. */
+/*
+ * The start time of a batch of one on gpu, with artifacts where they are now and idle links; copies come from peer (or
+ * NONE).
+ */
 uint64_t md_start_ns(const struct medusa_sched *s, uint32_t function, uint32_t gpu, uint32_t peer);
-/* The time to bring one artifact to gpu from the nearest other place, if it were not there. */
+/* The time to bring one artifact to gpu from the nearest other place, as if it were not on gpu. */
 uint64_t md_reload_ns(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu);
-double md_artifact_rate(struct medusa_sched *s, uint32_t artifact); /* requests/s of all who need it */
-/* The GPU with a link to gpu that holds most of the weights that function lacks there, the fastest such; or NONE. */
+/* requests per second of all functions that need it */
+double md_artifact_rate(struct medusa_sched *s, uint32_t artifact);
+/*
+ * Of the GPUs that are linked to gpu, the one that holds most of the weights that function lacks there (of equals, the
+ * one with the fastest link); or NONE.
+ */
 uint32_t md_best_peer(const struct medusa_sched *s, uint32_t function, uint32_t gpu);
-bool md_all_there(const struct medusa_sched *s, uint32_t function, uint32_t gpu); /* or loading; on a GPU */
+bool md_all_there(const struct medusa_sched *s, uint32_t function, uint32_t gpu); /* on the GPU, or being loaded */
 uint64_t md_missing_bytes(const struct medusa_sched *s, uint32_t function, uint32_t gpu);
 uint64_t md_deadline(const struct medusa_sched *s, uint32_t request); /* UINT64_MAX: none */
 

@@ -27,7 +27,10 @@ static struct md_key lru_rank(struct medusa_sched *s, uint32_t artifact, uint32_
 	return (struct md_key){0, md_copy_at(s, artifact, gpu)->used};
 }
 
-/* Light ones, and those that another GPU has too, before heavy ones that are the only copy; each by last use. */
+/*
+ * Light models, and those that another GPU has, too, go before heavy ones that are the only copy; within each group by
+ * last use.
+ */
 static struct md_key torpor_rank(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
 {
 	const struct md_function *f = owner(s, artifact);
@@ -40,7 +43,7 @@ static struct md_key swapserve_rank(struct medusa_sched *s, uint32_t artifact, u
 	return (struct md_key){queue_length(s, artifact), md_copy_at(s, artifact, gpu)->used};
 }
 
-/* Value of a byte: seconds that loading it again takes, times how often it is needed. */
+/* Value of a byte: the seconds that loading it again takes, times how often it is needed. */
 static double density(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
 {
 	const struct md_sched_artifact *a = &s->artifacts[artifact];
@@ -53,7 +56,10 @@ static struct md_key density_rank(struct medusa_sched *s, uint32_t artifact, uin
 	return (struct md_key){density(s, artifact, gpu), md_copy_at(s, artifact, gpu)->used};
 }
 
-/* The part of the time that its SLO leaves which loading it would take: the more, the likelier it is late then. */
+/*
+ * The share of the time allowed by its SLO that loading it would take: the greater it is, the likelier the request is
+ * late.
+ */
 static double urgency(const struct medusa_sched *s, uint32_t artifact, double takes)
 {
 	const struct md_function *f = owner(s, artifact);
@@ -63,8 +69,10 @@ static double urgency(const struct medusa_sched *s, uint32_t artifact, double ta
 	return part < 1 ? part : 1;
 }
 
-/* Ours: what just came is worth more for a time in proportion to what bringing it took, and so is what
- * is waited for. */
+/*
+ * Our policy: what has just arrived is worth more for a time in proportion to its loading time, and so is what requests
+ * wait for.
+ */
 #define FRESH 16
 #define AWAITED 4
 
@@ -72,17 +80,22 @@ static struct md_key medusa_rank(struct medusa_sched *s, uint32_t artifact, uint
 {
 	const struct md_copy *copy = md_copy_at(s, artifact, gpu);
 	double stayed = (double)(s->now - copy->since), takes = (double)md_reload_ns(s, artifact, gpu);
-	/* The root of the rate: a function is as unhappy with one late request of fifty, however often it is called. */
+	/* the root of the rate: one late request of fifty makes a function miss its goal, however often it is called */
 	double rate = md_artifact_rate(s, artifact);
 	double value = takes * sqrt(rate) / (double)(s->artifacts[artifact].bytes + 1) * urgency(s, artifact, takes);
 	bool fresh = stayed < s->options.residency_per_switch * takes;
 	bool awaited = queue_length(s, artifact) > 0;
-	/* Weights, not walls: a small one that is awaited must not push out a large one that would take long to come
-	 * back. */
+	/*
+	 * factors, not absolute classes: a small artifact that is awaited must not push out a large one that takes long
+	 * to load
+	 */
 	return (struct md_key){value * (fresh ? FRESH : 1) * (awaited ? AWAITED : 1), copy->used};
 }
 
-/* Ablation: what serves nobody goes when its time is over, and never because another needs room. */
+/*
+ * For comparison: an artifact that serves nobody is evicted when its time is over, and never because another needs
+ * room.
+ */
 #define KEEP_ALIVE 20000000000ull
 
 static bool timeout_may(struct medusa_sched *s, uint32_t artifact, uint32_t gpu)

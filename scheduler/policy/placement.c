@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Placement: on which GPU a function runs, and from where what it lacks there is copied. */
+/* Placement: on which GPU a function runs, and from where the artifacts that it lacks there are copied. */
 #include "scheduler/core/books.h"
 #include "scheduler/core/dispatch.h"
 #include "scheduler/core/evict.h"
@@ -12,7 +12,7 @@ static bool can(struct medusa_sched *s, uint32_t function, uint32_t gpu)
 	return md_slot_free(s, gpu) && md_fits(s, function, gpu);
 }
 
-/* Some GPU where all of it is, with a free slot; the one with the fewest batches. */
+/* A GPU with a free slot where all of it is; of several, the one with the fewest batches. */
 static uint32_t resident(struct medusa_sched *s, uint32_t function)
 {
 	uint32_t best = NONE;
@@ -56,7 +56,7 @@ static struct md_choice xlora_choose(struct medusa_sched *s, uint32_t function)
 	return (struct md_choice){best, NONE};
 }
 
-/* A random number: a Weyl sequence through a mixing function. */
+/* A random number: a Weyl sequence, passed through a mixing function. */
 static uint64_t random_number(struct medusa_sched *s)
 {
 	uint64_t x = s->random += 0x9e3779b97f4a7c15ull;
@@ -71,7 +71,7 @@ static struct md_choice random_choose(struct medusa_sched *s, uint32_t function)
 	if (gpu != NONE)
 		return (struct md_choice){gpu, NONE};
 	for (uint32_t g = 0; g < s->gpu_count; g++) {
-		/* Each of the count so far with the same chance. */
+		/* each of the GPUs so far is chosen with equal probability */
 		if (can(s, function, g) && random_number(s) % ++count == 0)
 			gpu = g;
 	}
@@ -88,7 +88,7 @@ static struct md_choice early_choose(struct medusa_sched *s, uint32_t function)
 
 enum { IDLE, LIGHT, HEAVY };
 
-/* What the GPUs behind the same PCIe switch load from the host. */
+/* The number of loads from the host to GPUs behind the same PCIe switch. */
 static int neighbours(const struct medusa_sched *s, uint32_t gpu)
 {
 	int loading = IDLE;
@@ -126,13 +126,16 @@ static struct md_choice torpor_choose(struct medusa_sched *s, uint32_t function)
 /* ---- medusa ------------------------------------------------------------------------------------------------------ */
 
 /*
- * Where the first token is expected first. M batches that compute theirs on one GPU take M times as long (xLoRA,
- * equation 5), so that in a burst all are late of which some, one after the other, were in time. Hence they take turns.
+ * Chooses the GPU where the first token is expected earliest. M batches that compute their first token on one GPU take
+ * M times as long (xLoRA, equation 5), so that in a burst all are late, where some would be in time if they ran one
+ * after the other. Hence batches take turns.
  */
 
-/* Of its own time, for each batch beside it that has its first token: those slow it less. */
+/* A batch beside it that has its first token slows it by this share of its own time. */
 #define BESIDE_TOKENS 0.25
-/* Times the time that it takes alone; then a batch is no reason to wait any more: a node may report no first tokens. */
+/*
+ * A batch is waited for at most so many times the time that it takes alone, because a node may report no first tokens.
+ */
 #define TURN 4
 
 static bool ready_at(const struct medusa_sched *s, uint32_t function, uint32_t gpu)
@@ -145,7 +148,7 @@ static bool ready_at(const struct medusa_sched *s, uint32_t function, uint32_t g
 	return true;
 }
 
-/* Batches that compute their first token there, without those that still wait for copies. */
+/* Batches that compute their first token there, except those that still wait for copies. */
 static uint32_t computing(const struct medusa_sched *s, uint32_t gpu)
 {
 	const struct md_gpu *g = &s->gpus[gpu];
@@ -161,7 +164,10 @@ static uint32_t computing(const struct medusa_sched *s, uint32_t gpu)
 	return count;
 }
 
-/* Copies that share the switch's link take the longer for it; so do batches that run beside this one. */
+/*
+ * Copies that share the switch's link make loading take longer; batches that run beside this one make computing take
+ * longer.
+ */
 static double expected_ns(struct medusa_sched *s, uint32_t function, uint32_t gpu, uint32_t peer, uint32_t ahead)
 {
 	double takes = (double)md_start_ns(s, function, gpu, peer),
@@ -175,7 +181,7 @@ static double expected_ns(struct medusa_sched *s, uint32_t function, uint32_t gp
 	return takes + computes * (ahead + BESIDE_TOKENS * (s->gpus[gpu].running - ahead));
 }
 
-/* What evicting for it would cost: bytes that are not free, at the GPU's mean value of a byte; in ns of loading. */
+/* What evictions for it would cost: bytes that are not free, at the GPU's mean value of a byte; in ns of loading. */
 static double displaced_ns(const struct medusa_sched *s, uint32_t function, uint32_t gpu)
 {
 	int64_t lacking = (int64_t)md_missing_bytes(s, function, gpu) - md_free_bytes(s, gpu);

@@ -39,7 +39,7 @@ static const void *const *tables(enum medusa_sched_kind kind)
 
 MD_EXPORT const struct medusa_sched_policy *medusa_sched_policies(enum medusa_sched_kind kind, size_t *count)
 {
-	/* One per thread, so that nothing is shared. */
+	/* one per thread, so that threads share nothing */
 	static _Thread_local struct described known[MEDUSA_SCHED_KINDS];
 	*count = 0;
 	if ((unsigned)kind >= MEDUSA_SCHED_KINDS)

@@ -7,13 +7,15 @@
 
 struct md_queueing {
 	const char *name, *summary;
-	/* Functions with the least key are served first; only a function that changed is asked again, and the first
-	 * one. */
+	/*
+	 * Functions with the least key are served first. The key of a function is computed again only when the function
+	 * has changed, or when it is first.
+	 */
 	struct md_key (*key)(struct medusa_sched *s, uint32_t function);
-	/* Called every period ns while requests wait; keys are then asked for anew. NULL, 0: never. */
+	/* Called every period ns while requests wait; all keys are then computed again. NULL, 0: never. */
 	void (*tick)(struct medusa_sched *s);
 	uint64_t period;
-	bool separates_late; /* requests that can't meet their SLO any more go to the function's second queue */
+	bool separates_late; /* requests that can no longer meet their SLO go to the function's second queue */
 };
 
 struct md_choice {
@@ -24,30 +26,33 @@ struct md_choice {
 struct md_placement {
 	const char *name, *summary;
 	bool bound; /* only on the function's home */
-	/* Among GPUs with a free slot where md_fits() holds. */
+	/* Chooses among GPUs with a free slot where md_fits() holds. */
 	struct md_choice (*choose)(struct medusa_sched *s, uint32_t function);
 };
 
 struct md_eviction {
 	const char *name, *summary;
-	/* The copy with the least rank goes first. NULL: nothing is ever evicted for another. */
+	/* The copy with the least rank is evicted first. NULL: nothing is ever evicted to make room. */
 	struct md_key (*rank)(struct medusa_sched *s, uint32_t artifact, uint32_t gpu);
 	/* True if this idle copy may be evicted now. NULL: always. */
 	bool (*may)(struct medusa_sched *s, uint32_t artifact, uint32_t gpu);
-	/* Busy copies are evicted, too: they get no new batches, and leave when the last one has ended. */
+	/* Busy copies are evicted, too: they get no new batches, and are evicted when the last one has ended. */
 	bool drains;
 };
 
 struct md_batching {
 	const char *name, *summary;
-	/* How many of the waiting requests run together, at least 1; or 0 and *until: not before then, or the next
-	 * arrival. */
+	/*
+	 * How many of the waiting requests run together, at least 1; or 0, and *until: not before that time, unless a
+	 * request arrives.
+	 */
 	uint32_t (*size)(struct medusa_sched *s, uint32_t function, uint64_t *until);
 };
 
 struct md_preloading {
 	const char *name, *summary;
-	void (*plan)(struct medusa_sched *s); /* every preload_period_ns; sends for what it wants. NULL: nothing */
+	/* called every preload_period_ns; sends for what it wants. NULL: preloads nothing */
+	void (*plan)(struct medusa_sched *s);
 };
 
 extern const struct md_queueing *const md_queueings[];

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Preloading: a plan of what to bring in ahead of requests, by the knapsack of knapsack.h; carried out
- * piece by piece. */
+/* Preloading: plans what to load ahead of requests, by the knapsack of knapsack.h, and loads it piece by piece. */
 #include <stdlib.h>
 
 #include "base/cleanup.h"
@@ -11,7 +10,7 @@
 #include "scheduler/policy/preloading.h"
 #include "scheduler/knapsack/knapsack.h"
 
-#define MOST_FUNCTIONS 256 /* the most called ones are planned for; the rest comes when it is asked for */
+#define MOST_FUNCTIONS 256 /* the functions that are called most are planned for; the others load on demand */
 
 /* ---- the problem, as the knapsack knows it ----------------------------------------------------------------------- */
 
@@ -94,7 +93,7 @@ static void hold(const struct medusa_sched *s, struct problem *p, uint32_t numbe
 		int state = md_copy_at(s, artifact, gpu)->state;
 		if (state != MD_THERE && state != MD_LOADING)
 			continue;
-		/* A second copy is no part of a plan: its room is taken, that is all. */
+		/* a second copy is not part of the plan: it only takes room */
 		if (once && counted)
 			p->places[gpu].bytes -= a->bytes < p->places[gpu].bytes ? a->bytes : p->places[gpu].bytes;
 		else
@@ -154,7 +153,7 @@ static void add_artifacts(struct medusa_sched *s, struct problem *p)
 	}
 }
 
-/* Room is what is free, and what the problem's own artifacts hold. */
+/* Room is what is free, and what the artifacts of the problem themselves occupy. */
 static void measure_places(const struct medusa_sched *s, struct problem *p)
 {
 	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
@@ -199,7 +198,7 @@ static void keep_plan(struct medusa_sched *s, const struct problem *p, const str
 static bool any_room(const struct medusa_sched *s)
 {
 	for (uint32_t gpu = 0; gpu < s->gpu_count; gpu++) {
-		/* What swapping leaves over is no idle memory: to fill it would only cost copies. */
+		/* memory that swapping leaves free is not idle: filling it would only cost copies */
 		if (s->gpus[gpu].present && md_free_bytes(s, gpu) > (int64_t)(s->gpus[gpu].limit / 10))
 			return true;
 	}
@@ -244,7 +243,7 @@ static void medusa_plan(struct medusa_sched *s)
 
 /* ---- piece by piece ---------------------------------------------------------------------------------------------- */
 
-/* Whether it still makes sense, things having moved since. */
+/* Whether the placement still makes sense, because the state has changed since the plan was made. */
 static bool still_wanted(const struct medusa_sched *s, uint32_t artifact, uint32_t gpu)
 {
 	const struct md_sched_artifact *a = &s->artifacts[artifact];
@@ -267,7 +266,7 @@ void md_preload_next(struct medusa_sched *s)
 	struct plan *plan = s->preload_memory;
 	while (!s->waiting && plan && plan->next < plan->count) {
 		struct md_knapsack_placement next = plan->placements[plan->next];
-		/* Requests come first: nothing is preloaded where something is on its way, or waits. */
+		/* requests come first: nothing is preloaded where something is on its way, or waits */
 		if (next.place != NONE && s->gpus[next.place].transfers)
 			return;
 		plan->next++;

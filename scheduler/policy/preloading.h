@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What preloading still has to send for. */
+/* Carries out the preloading plan. */
 #ifndef MD_SCHEDULER_POLICY_PRELOADING_H
 #define MD_SCHEDULER_POLICY_PRELOADING_H
 
 #include "scheduler/core/state.h"
 
-void md_preload_next(struct medusa_sched *s); /* sends for what the plan has next, where nothing is in its way */
+/* sends for the next artifacts of the plan, where nothing is in their way */
+void md_preload_next(struct medusa_sched *s);
 
 #endif

@@ -19,8 +19,9 @@ static struct md_key fifo_key(struct medusa_sched *s, uint32_t function)
 /* ---- torpor ------------------------------------------------------------------------------------------------------ */
 
 /*
- * Required request count (section 5.2), with what the authors' code adds: weighted by the mean latency; a threshold by
- * the cumulative sum, adapted every 20 updates; the largest first within the high group, the smallest within the low.
+ * Required request count (section 5.2), with what the authors' code adds: it is weighted by the mean latency; the
+ * threshold comes from the cumulative sum and is adapted every 20 updates; the largest is served first in the high
+ * group, the smallest in the low group.
  */
 
 #define TORPOR_PERIOD 2000000000ull
@@ -41,7 +42,7 @@ static struct md_key torpor_key(struct medusa_sched *s, uint32_t function)
 	const struct md_function *f = &s->functions[function];
 	double metric = torpor_metric(s, function);
 	uint64_t arrived = s->requests[md_first_waiting(s, function)].arrived;
-	/* The high group lies below all of the low one: 1 / (1 + x) and such keep the order and the bounds. */
+	/* Keys of the high group are all below those of the low group: x / (1 + |x|) keeps the order and is bounded. */
 	double squeezed = metric / (1 + fabs(metric)); /* -1 .. 1 */
 	squeezed = isnan(squeezed) ? 1 : squeezed;
 	return (struct md_key){f->high ? -2 - squeezed : 2 + squeezed, arrived};
@@ -82,7 +83,10 @@ static void torpor_tick(struct medusa_sched *s)
 		ranked[f] = (struct ranked){torpor_metric(s, f), f};
 	torpor_adapt(s);
 	qsort(ranked, s->function_count, sizeof(*ranked), by_metric);
-	/* In the order in which it is added up below: else rounding makes the last one more than all. */
+	/*
+	 * summed in the same order as below, because rounding could otherwise make the last cumulative sum exceed the
+	 * total
+	 */
 	for (uint32_t i = 0; i < s->function_count; i++)
 		positive += ranked[i].metric > 0 && isfinite(ranked[i].metric) ? ranked[i].metric : 0;
 	for (uint32_t i = 0; i < s->function_count; i++) {
@@ -98,7 +102,7 @@ static void torpor_tick(struct medusa_sched *s)
 
 /* ---- margin: xLoRA's deadline margin under contention ----------------------------------------------------------- */
 
-/* SLO - (w + M T(b)): as w grows for all alike, the order is that of arrival + SLO - M T(b). */
+/* SLO - (w + M T(b)): the waiting time w grows equally for all, so the order is that of arrival + SLO - M T(b). */
 static struct md_key margin_key(struct medusa_sched *s, uint32_t function)
 {
 	const struct medusa_sched_function *spec = &s->functions[function].spec;
@@ -118,20 +122,20 @@ static struct md_key margin_key(struct medusa_sched *s, uint32_t function)
 /* ---- medusa ------------------------------------------------------------------------------------------------------ */
 
 /*
- * By the latest start that is still in time, in three classes: requests of functions that are to reach their
+ * Orders by the latest start that is still in time, in three classes: requests of functions that shall reach their
  * percentile; of functions that are given up for now; requests that are late, by arrival. Earliest deadline first is
- * the best there is until it is too much, and the worst from then on; so when the first class misses more than it may,
- * the functions go from it that take most of the GPUs' time, those first that have recently missed too much anyway: so
- * the most functions stay. When it is calm they come back one by one. What happened fades, within a minute or so. Every
- * OLDEST-th start takes the request that waits longest, if that is long, so that waiting stays bounded.
+ * optimal until there is overload, and the worst order from then on. So when the first class misses more than it may,
+ * functions leave it that take most of the GPUs' time, first those that have recently missed too much anyway; so that
+ * most functions stay. When there is no overload, they come back one by one. Past results fade within about a minute.
+ * Every OLDEST-th start takes the request that has waited longest, if that is long, so that waiting times are bounded.
  */
 
 #define MEDUSA_PERIOD 1000000000ull
 #define OLDEST 16
 #define LONG_WAIT 5000000000ull
-#define KEEP 0.9 /* of what is known of the first class, each second */
+#define KEEP 0.9 /* how much of the results of the first class is kept each second */
 
-/* Time on a GPU until the first token, with the copy if no GPU has the weights. */
+/* GPU time until the first token, including the copy if no GPU has the weights. */
 static uint64_t takes_ns(const struct medusa_sched *s, uint32_t function)
 {
 	const struct md_function *f = &s->functions[function];
@@ -157,7 +161,7 @@ static struct md_key medusa_key(struct medusa_sched *s, uint32_t function)
 	return (struct md_key){f->high ? 1 : 2, deadline > takes ? deadline - takes : 0};
 }
 
-/* What giving it up would spare, in GPU seconds a second; twice that if it has missed too much as it is. */
+/* GPU seconds per second that giving the function up would save; twice that if it misses too much already. */
 static double burden(const struct medusa_sched *s, uint32_t function)
 {
 	const struct md_function *f = &s->functions[function];
@@ -165,7 +169,10 @@ static double burden(const struct medusa_sched *s, uint32_t function)
 	return md_rate_per_s(&f->rate, s->now) * (double)takes_ns(s, function) * 1e-9 * (misses ? 2 : 1);
 }
 
-/* The function of greatest burden among the high, or of least among the low. NONE: there is none that is called. */
+/*
+ * The function with the greatest burden in the high group, or with the least in the low group. NONE: none of them is
+ * called.
+ */
 static uint32_t choose_moved(const struct medusa_sched *s, bool high)
 {
 	uint32_t best = NONE;
@@ -194,7 +201,7 @@ static void move(struct medusa_sched *s, bool high)
 
 static void medusa_tick(struct medusa_sched *s)
 {
-	/* Both fade alike: when nobody of the first class was served for long, nothing is known of it any more. */
+	/* both numbers fade alike: if no request of the first class ended for long, nothing is known about it */
 	double missed = s->first_class.ended > 1 ? s->first_class.missed / s->first_class.ended : 0;
 	bool known = s->first_class.ended > 20;
 	if (known && missed > 0.01) {

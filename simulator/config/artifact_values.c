@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an artifact knows of the model that it was made for. */
+/* Reads values of a model from the artifact that was made for it. */
 #include "simulator/config/artifact_values.h"
 
 #include <stdio.h>
@@ -18,7 +18,7 @@ static uint64_t bound_constants(const struct md_artifact *artifact)
 	return bytes;
 }
 
-/* What a cold start without the artifact would do again. */
+/* Time that a cold start without the artifact would spend on warm-up, capture and instantiation. */
 static uint64_t capture_ns(const struct md_provenance *provenance)
 {
 	static const char *const stages[] = {"warmup", "capture", "instantiate"};

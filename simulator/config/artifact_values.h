@@ -7,15 +7,15 @@
 
 #include "base/status.h"
 
-/* 0: the artifact does not say. */
+/* A value is 0 if the artifact does not contain it. */
 struct md_sim_artifact_facts {
 	uint64_t weight_bytes;   /* buffers that the engine bound as constants */
 	uint64_t context_bytes;  /* graphs and their private memory */
 	uint64_t kv_block_bytes; /* of one KV block over all layers */
-	uint64_t capture_ns;     /* warm-up, capture and instantiation, when it was made */
+	uint64_t capture_ns;     /* warm-up, capture and instantiation at build time */
 };
 
-/* file, a path, is relative to the folder of the file `beside`. */
+/* file: a path, relative to the folder of the file `beside`. */
 enum md_status md_sim_artifact_facts(const char *beside, const char *file, struct md_sim_artifact_facts *facts,
 				     struct md_error *err);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fields of a configuration by a table. */
+/* Reads the fields of a configuration as a table describes them. */
 #include "simulator/config/fields.h"
 
 #include <assert.h>

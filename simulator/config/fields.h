@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fields of a configuration by a table: which names, of which unit, where they go, within which bounds. */
+/* Fields of a configuration, described by a table: names, units, bounds, and where values are stored. */
 #ifndef MD_SIMULATOR_CONFIG_FIELDS_H
 #define MD_SIMULATOR_CONFIG_FIELDS_H
 
@@ -15,14 +15,17 @@ enum md_sim_field_type {
 	MD_SIM_RATE,   /* struct md_sim_range, a minute; "12/min", "5..30/min", "0.2/s" */
 	MD_SIM_FLAG,   /* int; "true", "false" */
 	MD_SIM_CHOICE, /* int: the index in choices */
-	MD_SIM_NESTED, /* uint32_t: the node, for whoever reads it */
+	MD_SIM_NESTED, /* uint32_t: index of the YAML node, which the caller reads */
 };
 
 struct md_sim_range {
 	double low, high;
 };
 
-/* low and high bound a NUMBER or COUNT; both 0: any that is not negative. Of others, high bounds the value, 0: not. */
+/*
+ * low and high bound a NUMBER or COUNT; if both are 0, any value from 0 on is allowed. For other kinds high is the
+ * maximum; 0: none.
+ */
 struct md_sim_field {
 	const char *name;
 	enum md_sim_field_type type;
@@ -49,9 +52,9 @@ struct md_sim_fields {
 	((struct md_sim_fields){.yaml = (file), .fields = (table), .count = sizeof(table) / sizeof((table)[0])})
 
 /*
- * Fills *out from a mapping; fields that are not there are left alone, and bits of *seen (by place in the table) say
- * which were. A text that is there already is freed. path ("gpus[0]", or "") stands in messages. Unknown fields, double
- * ones, and values without their unit are errors.
+ * Fills *out from a mapping. Fields that are missing are left unchanged; bits of *seen (by index in the table) say
+ * which were there. A text that *out has already is freed. path ("gpus[0]", or "") appears in messages. Unknown fields,
+ * duplicate fields, and values without their unit are errors.
  */
 enum md_status md_sim_fields_read(const struct md_sim_fields *fields, uint32_t node, const char *path, void *out,
 				  uint64_t *seen, struct md_error *err);

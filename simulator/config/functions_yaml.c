@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* functions.yaml: the functions that are made of models, so many of each, in turn, or one by one. */
+/* functions.yaml: functions that are made from models: a number of each, in turn, or listed one by one. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -35,7 +35,7 @@ static void draw_rate(struct md_sim_function *function, uint64_t seed, uint32_t 
 		function->rate_per_min = function->rate_low * pow(function->rate_high / function->rate_low, part);
 }
 
-/* A function of a model, its first as 0; false when out of memory. */
+/* Adds function number `ordinal` (from 0) of a model; false when out of memory. */
 static bool add_function(struct md_sim_functions *out, uint32_t model, uint32_t ordinal)
 {
 	struct md_sim_function *function = &out->functions[out->count];
@@ -48,7 +48,7 @@ static bool add_function(struct md_sim_functions *out, uint32_t model, uint32_t 
 	return true;
 }
 
-/* The models in turn: functions k, k + models, k + 2 models ... are of model k. */
+/* In turn: functions k, k + models, k + 2 models ... are of model k. */
 static bool add_in_turn(struct md_sim_functions *out, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++)
@@ -57,7 +57,7 @@ static bool add_in_turn(struct md_sim_functions *out, uint32_t count)
 	return true;
 }
 
-/* Each model's, one model after the other. */
+/* The given number of functions of each model, one model after another. */
 static bool add_counted(struct md_sim_functions *out, const uint32_t *counts)
 {
 	for (uint32_t model = 0; model < out->model_count; model++)
@@ -78,7 +78,7 @@ static const struct md_sim_field functions_fields[] = {
     MD_SIM_FIELD("round_robin", MD_SIM_FLAG, offsetof(struct functions, round_robin)),
 };
 
-/* "functions: {count: 480}": in turn, or as even blocks. */
+/* "functions: {count: 480}": in turn, or as blocks of equal size. */
 static enum md_status make_functions(struct md_sim_functions_config *config, struct md_error *err)
 {
 	struct md_sim_fields fields = MD_SIM_FIELDS(config->yaml, functions_fields);
@@ -117,7 +117,7 @@ static enum md_status count_functions(struct md_sim_functions_config *config, st
 	return MD_OK;
 }
 
-/* An entry of a list of functions: one of a model, with what is its own. */
+/* An entry of a list of functions: the model, and fields that override the model's. */
 struct entry {
 	char *name, *model;
 	struct md_sim_range rate;

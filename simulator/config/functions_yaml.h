@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* functions.yaml while it is read: what its two parts, models and functions, share. */
+/* What the two parts that read functions.yaml share: models and functions. */
 #ifndef MD_SIMULATOR_CONFIG_FUNCTIONS_YAML_H
 #define MD_SIMULATOR_CONFIG_FUNCTIONS_YAML_H
 
@@ -11,7 +11,7 @@
 #define MD_SIM_BYTES_MOST 1e15
 #define MD_SIM_TIME_MOST (3600 * 1e9)
 
-/* An entry of models:, before it is a template. Copied by value where defaults are taken over, but for its texts. */
+/* An entry of models:, before it becomes a template. Defaults are copied by value, except for texts. */
 struct md_sim_model_entry {
 	struct md_sim_function function;
 	char *name, *backbone, *artifact;
@@ -24,24 +24,25 @@ struct md_sim_model_entry {
 struct md_sim_functions_config {
 	const struct md_sim_yaml *yaml;
 	struct md_sim_functions out;
-	uint32_t backbones, defaults, models, functions; /* where they stand */
+	uint32_t backbones, defaults, models, functions; /* indices of their YAML nodes */
 	struct md_sim_model_entry shared;                /* defaults: */
 	uint64_t shared_seen;
 	uint32_t *counts; /* by model */
 };
 
-/* Two of a name cannot be told apart, in a trace or in a table. */
+/* Names must be unique, in a trace and in a table. */
 struct md_sim_named {
 	const char *name;
 	uint32_t at;
 };
-/* The second of two with one name, or NULL. Sorts. */
+/* The second one of two equal names, or NULL. Sorts the list. */
 const struct md_sim_named *md_sim_config_double(struct md_sim_named *names, uint32_t count);
 
 /* Checks that the YAML node is a list of 1 to `most` items. */
 enum md_status md_sim_config_list(const struct md_sim_yaml *yaml, uint32_t list, const char *name, uint32_t most,
 				  struct md_error *err);
-enum md_status md_sim_config_memory(const struct md_sim_yaml *yaml, struct md_error *err); /* there is no more */
+/* fails with "out of memory" */
+enum md_status md_sim_config_memory(const struct md_sim_yaml *yaml, struct md_error *err);
 
 /* Fill out.backbones, out.templates, out.models and counts. */
 enum md_status md_sim_config_backbones(struct md_sim_functions_config *config, struct md_error *err);

@@ -138,7 +138,7 @@ void md_sim_config_model_finish(struct md_sim_model_entry *model)
 	free(model->artifact);
 }
 
-/* Defaults first; texts are copies of their own. */
+/* Begins with the defaults; texts are copied. */
 static enum md_status start_model(const struct md_sim_functions_config *config, struct md_sim_model_entry *model,
 				  struct md_error *err)
 {
@@ -159,7 +159,7 @@ static bool was_seen(uint64_t seen, const char *name)
 	return seen >> i & 1;
 }
 
-/* What the artifact says where the file says nothing. */
+/* Takes values from the artifact where the file has none. */
 static enum md_status take_artifact(const struct md_sim_functions_config *config, uint32_t at, const char *path,
 				    struct md_sim_model_entry *model, uint64_t seen, struct md_error *err)
 {

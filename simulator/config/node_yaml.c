@@ -9,11 +9,11 @@
 #include "simulator/simulator.h"
 
 #define GPUS_MAX 256u
-#define SPEED_LEAST 1e3 /* bytes a second: time must not stand still */
+#define SPEED_LEAST 1e3 /* bytes per second; a lower speed would stop time */
 
 struct config {
 	struct md_sim_node node;
-	uint32_t gpus, peers; /* where they stand */
+	uint32_t gpus, peers; /* indices of their YAML nodes */
 	double peer_speed;
 };
 

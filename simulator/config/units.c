@@ -23,7 +23,7 @@ static const struct unit time_units[] = {{"ns", 1},     {"us", 1e3},   {"ms", 1e
 					 {"min", 6e10}, {"h", 3.6e12}, {NULL, 0}};
 static const struct unit rate_units[] = {{"/s", 60}, {"/min", 1}, {"/h", 1.0 / 60}, {NULL, 0}};
 
-/* A plain decimal number: no sign, no "inf", no hexadecimal. *end is what follows it and blanks. */
+/* A plain decimal number: no sign, no "inf", no hexadecimal. *end points behind it and behind blanks. */
 static bool take_number(const char *text, double *number, const char **end)
 {
 	char digits[NUMBER_BYTES_MAX + 1];

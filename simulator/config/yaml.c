@@ -12,7 +12,7 @@
 struct reader {
 	yaml_parser_t parser;
 	yaml_event_t event;
-	bool held; /* event is to be deleted */
+	bool held; /* event must be deleted */
 	struct md_sim_yaml *yaml;
 	struct md_error *err;
 };
@@ -44,7 +44,7 @@ static enum md_status read_event(struct reader *reader)
 	}
 	if (parser->error == YAML_MEMORY_ERROR)
 		return out_of_memory(reader);
-	/* Bytes that are no text have an offset, and no line. */
+	/* for bytes that are not text, libyaml reports an offset and no line */
 	if (parser->error == YAML_READER_ERROR)
 		return md_error_set(reader->err, MD_ERR_CORRUPT, "%s: byte %zu: %s", reader->yaml->name,
 				    parser->problem_offset, parser->problem ? parser->problem : "not text");
@@ -88,7 +88,7 @@ static void link_child(struct md_sim_yaml *yaml, uint32_t parent, uint32_t last,
 
 static enum md_status read_node(struct reader *reader, uint32_t depth, uint32_t *out);
 
-/* "key: value"; the event is the key's. */
+/* Reads "key: value"; the current event is the key. */
 static enum md_status read_pair(struct reader *reader, uint32_t depth, uint32_t *child)
 {
 	uint32_t key, line = line_of(reader);
@@ -121,7 +121,7 @@ static enum md_status read_children(struct reader *reader, uint32_t depth, uint3
 	}
 }
 
-/* The event at hand begins it, and the last event read is its end. */
+/* Reads a node from the current event to the event that ends it. */
 static enum md_status read_node(struct reader *reader, uint32_t depth, uint32_t *out)
 {
 	const yaml_event_t *event = &reader->event;

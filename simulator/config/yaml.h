@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A small YAML document as a tree with line numbers; bounded, since whoever wrote the file may mean harm. */
+/* A small YAML document as a tree with line numbers; sizes are limited, because the file may be hostile. */
 #ifndef MD_SIMULATOR_CONFIG_YAML_H
 #define MD_SIMULATOR_CONFIG_YAML_H
 
@@ -12,7 +12,7 @@
 
 enum md_sim_yaml_kind { MD_SIM_SCALAR, MD_SIM_SEQUENCE, MD_SIM_MAPPING };
 
-/* Nodes are named by their index; 0 is the root, which is nobody's child or sibling, so that 0 also means none. */
+/* Nodes are named by their index. 0 is the root, which is never a child or sibling, so 0 also means "none". */
 struct md_sim_yaml_node {
 	enum md_sim_yaml_kind kind;
 	uint32_t line;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The heap behind the simulator's clock. */
+/* The heap of future events. */
 #include "simulator/model/agenda.h"
 
 #include <stdlib.h>

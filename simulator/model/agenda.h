@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Future events: a heap by time, and by the order of entry among equal times. */
+/* Future events: a heap by time; events of equal time keep their order of insertion. */
 #ifndef MD_SIMULATOR_MODEL_AGENDA_H
 #define MD_SIMULATOR_MODEL_AGENDA_H
 
@@ -10,7 +10,8 @@
 struct md_sim_entry {
 	uint64_t at, order;
 	uint32_t kind, index;
-	uint32_t generation; /* of what the entry is about: it is stale when that has moved on */
+	/* of the object that the entry is about; the entry is stale if the object has another generation now */
+	uint32_t generation;
 };
 
 struct md_sim_agenda {
@@ -22,7 +23,7 @@ struct md_sim_agenda {
 bool md_sim_agenda_add(struct md_sim_agenda *agenda, uint64_t at, uint32_t kind, uint32_t index,
 		       uint32_t generation);                                        /* false: out of memory */
 const struct md_sim_entry *md_sim_agenda_first(const struct md_sim_agenda *agenda); /* NULL: empty */
-void md_sim_agenda_pop(struct md_sim_agenda *agenda);                               /* not when empty */
+void md_sim_agenda_pop(struct md_sim_agenda *agenda);                               /* must not be called when empty */
 void md_sim_agenda_finish(struct md_sim_agenda *agenda);
 
 #endif

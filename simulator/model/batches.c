@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Batches: what they wait for, how fast they compute beside others, when their requests end, who pays. */
+/*
+ * Batches: what they wait for, how fast they compute beside others, when their requests end, which function is billed.
+ */
 #include <math.h>
 #include <stdlib.h>
 
@@ -22,7 +24,7 @@ static uint32_t batch_new(struct md_sim_model *model)
 	return index;
 }
 
-/* Each batch on a GPU pays 1 / count of its time. */
+/* Each of the `count` batches on a GPU is billed 1 / count of its time. */
 static void bill(struct md_sim_model *model, uint32_t gpu)
 {
 	struct gpu *place = &model->gpus[gpu];
@@ -64,7 +66,7 @@ static uint64_t kv_of(const struct md_sim_model *model, const struct batch *batc
 {
 	const struct md_sim_workload *workload = model->options.workload;
 	const struct md_sim_function *function = &model->functions->functions[batch->function];
-	/* A process of its own has it from the beginning. */
+	/* with early binding, a process has its artifacts from the start */
 	if (model->options.bound)
 		return 0;
 	return md_sim_model_kv_bytes(function,
@@ -78,7 +80,7 @@ static bool take_requests(struct md_sim_model *model, struct batch *batch, const
 	    !MD_ARRAY_RESERVE(batch->tokens, room, token_room))
 		return false;
 	batch->capacity = room;
-	/* By tokens, and in the given order among equals: they end in this order. */
+	/* by tokens, and in the given order among equals, because they end in this order */
 	for (uint32_t i = 0; i < action->request_count; i++) {
 		uint32_t tokens = tokens_of(model, action->requests[i]), at = i;
 		for (; at && batch->tokens[at - 1] > tokens; at--) {
@@ -120,7 +122,7 @@ static void set_rate(struct md_sim_model *model, uint32_t index, double rate, bo
 	md_sim_model_plan(model, at, AGENDA_COMPUTED, index, ++batch->generation);
 }
 
-/* Speeds of all that compute on a GPU, after one of them (`changed`, or NONE) got new work, began or stopped. */
+/* Updates the speeds of all batches that compute on a GPU, after `changed` (or NONE) got work, began or stopped. */
 static void share(struct md_sim_model *model, uint32_t gpu, uint32_t changed)
 {
 	const struct gpu *place = &model->gpus[gpu];
@@ -141,7 +143,7 @@ static void share(struct md_sim_model *model, uint32_t gpu, uint32_t changed)
 	}
 }
 
-/* True if only copies are missing, or nothing: node_model.h says how copies and execution overlap. */
+/* True if nothing is missing but copies, which overlap with execution as node_model.h says. */
 static bool copies_missing(const struct batch *batch)
 {
 	return batch->coming[MEDUSA_SCHED_BACKBONE] || batch->coming[MEDUSA_SCHED_WEIGHTS];
@@ -263,7 +265,7 @@ void md_sim_model_arrived(struct md_sim_model *model, uint32_t place, uint32_t a
 			if (batch->phase == PHASE_GATED) {
 				md_sim_model_begin(model, index);
 			} else if (waited && !copies_missing(batch)) {
-				/* STALLED or not: all that is left can be computed now. */
+				/* whether STALLED or not: everything that remains can be computed now */
 				settle(model, batch);
 				batch->hold = 0;
 				batch->phase = PHASE_FIRST;
@@ -317,7 +319,7 @@ static void emit_request(struct md_sim_model *model, enum medusa_sched_event_typ
 	event->request = batch->requests[i];
 }
 
-/* Requests that have all their tokens end, and their KV cache is freed. */
+/* Ends requests that have all their tokens, and frees their KV cache. */
 static void end_requests(struct md_sim_model *model, uint32_t index)
 {
 	struct batch *batch = &model->batches[index];

@@ -30,7 +30,7 @@ static uint64_t blocks_of(const struct md_sim_model *model, uint64_t bytes)
 	return (bytes + block - 1) / block;
 }
 
-/* Frees a cached block of the model that has most of them; false: none is cached. */
+/* Frees a cached block of the model that has the most; false: none is cached. */
 static bool free_one(struct md_sim_model *model, struct gpu *gpu)
 {
 	uint32_t most = 0;

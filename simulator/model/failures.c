@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes wrong on a node, and what its driver reports late. */
+/* Injected failures of a node, and memory reports of its driver, which arrive late. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ static void transfer_failed(struct md_sim_model *model, uint32_t index)
 	struct medusa_sched_event *event = md_sim_model_emit(model, MEDUSA_SCHED_TRANSFER_FAILED);
 	if (event)
 		event->transfer = transfer->id;
-	/* The scheduler knows which batches waited for it: they end unreported. */
+	/* the scheduler knows which batches waited for it, so these end without a report */
 	for (uint32_t i = 0; i < model->batch_count; i++) {
 		const struct batch *batch = &model->batches[i];
 		bool waits = false;
@@ -25,7 +25,7 @@ static void transfer_failed(struct md_sim_model *model, uint32_t index)
 	md_sim_model_transfer_drop(model, index);
 }
 
-/* Transfers that read a copy which is no more; the copy itself is gone afterwards. artifact NONE: any. */
+/* Fails transfers that read a copy that is lost; the caller then removes the copy. artifact NONE: any. */
 static void readers_fail(struct md_sim_model *model, uint32_t gpu, uint32_t artifact)
 {
 	for (uint32_t i = 0; i < model->transfer_count; i++) {
@@ -62,7 +62,7 @@ static void backbone_failed(struct md_sim_model *model, uint32_t gpu, uint32_t b
 			md_sim_model_batch_drop(model, batch);
 	}
 	readers_fail(model, gpu, artifact);
-	/* What lies there is of no use any more, and goes when the scheduler offloads it. */
+	/* what is there is useless, and is removed when the scheduler offloads it */
 	if (copy->state == COPY_COMING)
 		md_sim_model_transfer_drop(model, copy->transfer);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Flows over shared links: whenever one starts or ends, all get the max-min fair share of their paths anew. */
+/* Flows over shared links: whenever one starts or ends, all get new max-min fair shares of their paths. */
 #include "simulator/model/links.h"
 
 #include <math.h>
@@ -35,7 +35,7 @@ static double share_of(const struct md_sim_link *link)
 	return link && link->speed > 0 ? link->left / link->open : INFINITY;
 }
 
-/* The least share that a link on an open flow's path gives; that flow's speed is known with it. */
+/* The least share that any link on an open flow's path gives; it determines that flow's speed. */
 static double tightest(const struct md_sim_links *links)
 {
 	double least = INFINITY;
@@ -58,7 +58,7 @@ static void settle(struct md_sim_flow *flow, uint64_t now)
 	flow->since = now;
 }
 
-/* A flow whose speed stays keeps its end: settling it anew would only add rounding. */
+/* A flow whose speed does not change keeps its end time: computing it anew would only add rounding errors. */
 static void set_speed(struct md_sim_flow *flow, uint64_t now, double speed)
 {
 	if (speed == flow->speed && flow->end != NEVER)
@@ -97,7 +97,7 @@ static void open_all(struct md_sim_links *links)
 	}
 }
 
-/* Progressive filling: the flows over the tightest link get their share of it, then the next tightest. */
+/* Progressive filling: flows over the link with the least share get that share, then those of the next link. */
 static void share(struct md_sim_links *links, uint64_t now)
 {
 	size_t open = links->count;
@@ -110,7 +110,7 @@ static void share(struct md_sim_links *links, uint64_t now)
 			if (!flow->open)
 				continue;
 			double own = fmin(share_of(link_of(links, flow, 0)), share_of(link_of(links, flow, 1)));
-			/* What is taken out of a link leaves rounding behind. */
+			/* subtracting shares from a link leaves rounding errors */
 			if (own <= least * (1 + 1e-12)) {
 				fix(links, flow, now, own);
 				open--;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The model's inside: what lies where, transfers, batches, GPUs. */
+/* The model's state: what is where, transfers, batches, GPUs. */
 #ifndef MD_SIMULATOR_MODEL_MODEL_STATE_H
 #define MD_SIMULATOR_MODEL_MODEL_STATE_H
 
@@ -17,7 +17,7 @@ struct copy {
 	uint8_t state;
 	uint32_t transfer; /* COMING, LEAVING */
 	uint32_t pins;     /* batches that use it, transfers that read it */
-	uint64_t residue;  /* that an evicted context left */
+	uint64_t residue;  /* bytes that an evicted context has left */
 };
 
 enum stage { STAGE_LIBRARY, STAGE_DELAY, STAGE_DISK, STAGE_LINK, STAGE_LEAVING };
@@ -28,9 +28,9 @@ struct transfer {
 	uint32_t function, backbone;
 	uint8_t kind, source, stage; /* enum medusa_sched_class, ... */
 	bool live;
-	uint64_t bytes;    /* in the books */
+	uint64_t bytes;    /* accounted for */
 	double copied;     /* to be moved */
-	uint64_t ready_at; /* before then, no batch that waits for it begins */
+	uint64_t ready_at; /* no batch that waits for it begins before this time */
 	uint32_t generation, next_free;
 };
 
@@ -43,10 +43,10 @@ struct batch {
 	uint32_t function, gpu;
 	uint8_t phase;
 	bool live, began;
-	double left, hold; /* ns of work until the next thing happens; of which `hold` waits for copies */
+	double left, hold; /* ns of work until the next event; `hold` of them wait for copies */
 	double tail;       /* ns */
 	double rate;       /* of work */
-	uint64_t since;    /* left is of then */
+	uint64_t since;    /* the time at which `left` was computed */
 	uint64_t ready_at;
 	uint32_t needs[BATCH_NEEDS]; /* artifacts, NONE: none */
 	bool coming[BATCH_NEEDS];
@@ -54,7 +54,7 @@ struct batch {
 	uint32_t *tokens;
 	uint32_t count, ended, capacity;
 	uint32_t tokens_done;
-	uint64_t kv_bytes;  /* of those that have not ended */
+	uint64_t kv_bytes;  /* of requests that have not ended */
 	double billed_from; /* of the GPU's share */
 	uint32_t generation, next_free;
 };
@@ -64,11 +64,11 @@ struct gpu {
 	uint64_t used, limit;
 	uint32_t *batches; /* in the order of their start */
 	uint32_t count, capacity;
-	double busy, share; /* ns with a batch; ns that each batch there has paid for */
+	double busy, share; /* busy: ns with at least one batch; share: ns that each batch there has been billed */
 	uint64_t since;
 	uint32_t link, uplink;
-	uint32_t *blocks;     /* cached ones, by model; NULL: blocks are managed */
-	uint64_t block_bytes; /* that the driver has handed out */
+	uint32_t *blocks;     /* cached blocks, by model; NULL: with block management */
+	uint64_t block_bytes; /* bytes that the driver has allocated */
 };
 
 struct timing { /* of a function's swaps */
@@ -116,7 +116,7 @@ static inline struct copy *md_sim_model_copy(struct md_sim_model *model, uint32_
 {
 	return &model->copies[(size_t)place * model->artifact_count + artifact];
 }
-void md_sim_model_use(struct md_sim_model *model, uint32_t place, uint64_t bytes); /* more memory, ... */
+void md_sim_model_use(struct md_sim_model *model, uint32_t place, uint64_t bytes);
 void md_sim_model_free(struct md_sim_model *model, uint32_t place, uint64_t bytes);
 
 /* ---- timing.c ---- */
@@ -126,20 +126,22 @@ void md_sim_model_time(struct md_sim_model *model);
 bool md_sim_model_links(struct md_sim_model *model); /* false: out of memory */
 void md_sim_model_bring(struct md_sim_model *model, const struct medusa_sched_action *action);
 void md_sim_model_remove(struct md_sim_model *model, const struct medusa_sched_action *action);
-void md_sim_model_transfer_next(struct md_sim_model *model, uint32_t transfer); /* its stage has ended */
-/* The transfer ends here, unreported, without its artifact. */
+void md_sim_model_transfer_next(struct md_sim_model *model, uint32_t transfer); /* one of its stages has ended */
+/* Ends the transfer without a report; its artifact does not arrive. */
 void md_sim_model_transfer_drop(struct md_sim_model *model, uint32_t transfer);
 
 /* ---- batches.c ---- */
 void md_sim_model_run(struct md_sim_model *model, const struct medusa_sched_action *action);
-void md_sim_model_begin(struct md_sim_model *model, uint32_t batch);    /* what gated it has passed */
-void md_sim_model_computed(struct md_sim_model *model, uint32_t batch); /* its work has come to `hold` or 0 */
+/* called when what it waited for has happened */
+void md_sim_model_begin(struct md_sim_model *model, uint32_t batch);
+/* called when its remaining work has reached `hold` or 0 */
+void md_sim_model_computed(struct md_sim_model *model, uint32_t batch);
 void md_sim_model_arrived(struct md_sim_model *model, uint32_t place, uint32_t artifact);
 void md_sim_model_batch_drop(struct md_sim_model *model, uint32_t batch);
 
 /* ---- block_cache.c: Torpor-Block ---- */
 bool md_sim_model_blocks(struct md_sim_model *model); /* false: out of memory */
-/* What the driver takes to make room for a function's bytes, ns. */
+/* How long the driver takes to make room for a function's bytes, ns. */
 uint64_t md_sim_model_allocate(struct md_sim_model *model, uint32_t gpu, uint32_t function, uint64_t bytes);
 void md_sim_model_release(struct md_sim_model *model, uint32_t gpu, uint32_t function, uint64_t bytes);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The node model's clock: what is due, what it leads to, and the books of memory. */
+/* The clock of the node model: what is due, what follows from it, and how memory is accounted for. */
 #include <stdarg.h>
 #include <stdlib.h>
 
@@ -83,7 +83,7 @@ static void in_host(struct md_sim_model *model, int kind, uint32_t function, uin
 	md_sim_model_copy(model, model->node->gpu_count, artifact)->state = COPY_THERE;
 }
 
-/* "All functions are warmed up": what is said to lie in host memory does, GPUs are empty. */
+/* "All functions are warmed up": what is configured as in host memory is there; GPUs are empty. */
 static void warm_start(struct md_sim_model *model)
 {
 	for (uint32_t gpu = 0; gpu < model->node->gpu_count; gpu++) {
@@ -170,7 +170,7 @@ void md_sim_model_apply(struct md_sim_model *model, uint64_t now, const struct m
 			break;
 		}
 	}
-	/* A batch finds out what it waits for when all of that has been sent for. */
+	/* a batch can determine what it waits for only when all of that has been sent for */
 	for (size_t i = 0; i < count && !model->failed; i++)
 		if (actions[i]->type == MEDUSA_SCHED_RUN)
 			md_sim_model_run(model, actions[i]);
@@ -239,13 +239,13 @@ static void happen(struct md_sim_model *model, struct md_sim_entry entry)
 	}
 }
 
-/* Copies end before anything else that happens at the same time: what waits for them sees them there. */
+/* Copies end before other events of the same time, so that what waits for them finds them. */
 void md_sim_model_advance(struct md_sim_model *model)
 {
 	const struct md_sim_entry *entry = first_entry(model);
 	uint64_t end = UINT64_MAX;
 	uint32_t transfer;
-	/* What actions led to at once is taken before time passes. */
+	/* events that follow from actions at once are taken before time passes */
 	if (model->event_head < model->event_count)
 		return;
 	if (md_sim_links_next(&model->links, &end, &transfer) && end != UINT64_MAX && (!entry || end <= entry->at)) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker node as a discrete-event model: takes the scheduler's actions, gives the events that they lead to. */
+/* A worker node as a discrete-event model: takes the scheduler's actions, and returns the events that follow. */
 #ifndef MD_SIMULATOR_MODEL_NODE_MODEL_H
 #define MD_SIMULATOR_MODEL_NODE_MODEL_H
 
@@ -43,15 +43,18 @@
  */
 struct md_sim_model;
 
-/* KV cache of one sequence: by its tokens where the function says how much each takes, else what the function says. */
+/*
+ * KV cache of one sequence: by its number of tokens if the function states bytes per token, else as the function states
+ * it.
+ */
 uint64_t md_sim_model_kv_bytes(const struct md_sim_function *function, const struct md_sim_request *request);
 
 struct md_sim_model_options {
 	const struct md_sim_node *node;           /* all of these are borrowed */
-	const struct md_sim_functions *functions; /* as the scheduler was told: names are not read */
+	const struct md_sim_functions *functions; /* as the scheduler was told; names are not used */
 	const struct md_sim_workload *workload;   /* request numbers are indices in it; NULL: one token each */
 	bool no_blocks;
-	bool bound; /* early binding: everything is in place, and batches beyond a GPU's slots may run */
+	bool bound; /* early binding: everything is in place, and more batches may run than the GPU has slots */
 	/*
 	 * What goes wrong, by time (.now). GPU_LOST, GPU_BACK, BACKBONE_FAILED happen; TRANSFER_FAILED and BATCH_FAILED
 	 * (.gpu) hit the oldest one there, if any; the others are handed on as they are.
@@ -64,22 +67,25 @@ enum md_status md_sim_model_create(const struct md_sim_model_options *options, s
 				   struct md_error *err);
 void md_sim_model_destroy(struct md_sim_model *model); /* NULL is fine */
 
-/* Actions of one step, together, at a time that never goes back. Rejections and timers are not for the model. */
+/*
+ * Carries out the actions of one step, all at the same time; times never decrease. Rejections and timers do not concern
+ * the model.
+ */
 void md_sim_model_apply(struct md_sim_model *model, uint64_t now, const struct medusa_sched_action *const *actions,
 			size_t count);
-/* When something happens next; false: never again. Memory reports go on for ever. */
+/* When the next event happens; false: never. Memory reports go on for ever. */
 bool md_sim_model_due(struct md_sim_model *model, uint64_t *at);
-/* Lets it happen. Events that it leads to, if any, are then taken one by one. */
+/* Moves to that time. Events that follow, if any, are then taken one by one. */
 void md_sim_model_advance(struct md_sim_model *model);
 bool md_sim_model_event(struct md_sim_model *model, struct medusa_sched_event *event);
-bool md_sim_model_failed(const struct md_sim_model *model); /* out of memory: it stands still */
+bool md_sim_model_failed(const struct md_sim_model *model); /* out of memory: the model stops */
 
-/* The first contradiction in one sentence, or NULL; *count says how many there were. count may be NULL. */
+/* The first contradiction, as a sentence, or NULL; *count is the number of contradictions. count may be NULL. */
 const char *md_sim_model_complaint(const struct md_sim_model *model, uint64_t *count);
 uint64_t md_sim_model_used_bytes(const struct md_sim_model *model, uint32_t gpu);
 /* Time in which a batch held the GPU, computing or waiting for its copies; up to the last event or action. */
 double md_sim_model_busy_s(const struct md_sim_model *model, uint32_t gpu);
-/* Time that a function's batches held GPUs, shared in equal parts with those beside them. */
+/* Time that a function's batches held GPUs, divided equally among batches that ran beside each other. */
 double md_sim_model_billed_s(const struct md_sim_model *model, uint32_t function);
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Transfers: copies over links in stages, contexts that are made, evictions that take time. */
+/* Transfers: copies over links in stages, contexts that are created, evictions that take time. */
 #include <stdlib.h>
 
 #include "base/array.h"
 #include "simulator/model/model_state.h"
 
-/* One link for each PCIe switch: the first GPU that names it makes it. */
+/* One link for each PCIe switch, which the first GPU on that switch adds. */
 static bool uplink_of(struct md_sim_model *model, uint32_t gpu)
 {
 	const struct md_sim_node *node = model->node;
@@ -93,7 +93,7 @@ static void delay(struct md_sim_model *model, uint32_t index, uint64_t ns)
 	md_sim_model_plan(model, model->now + ns, AGENDA_TRANSFER, index, ++transfer->generation);
 }
 
-/* The library is loaded before the context is made with it. */
+/* The library is loaded before the context is created with it. */
 static void make(struct md_sim_model *model, uint32_t index)
 {
 	struct transfer *transfer = &model->transfers[index];
@@ -109,7 +109,7 @@ static uint64_t cold_ns(const struct md_sim_model *model, const struct transfer 
 	if (transfer->kind == MEDUSA_SCHED_BACKBONE)
 		return model->functions->backbones[transfer->backbone].spec.cold_ns;
 	const struct medusa_sched_function *spec = &model->functions->functions[transfer->function].spec;
-	/* One time for library and weights together: the library bears it where there is one. */
+	/* library and weights have one cold start time together: it belongs to the library if there is one */
 	return transfer->kind == MEDUSA_SCHED_LIBRARY || !spec->library_bytes ? spec->cold_ns : 0;
 }
 
@@ -121,7 +121,7 @@ static double copied_bytes(const struct md_sim_model *model, const struct transf
 	return transfer->source == MEDUSA_SCHED_FROM_PEER ? timing->peer_bytes : timing->host_bytes;
 }
 
-/* Before anything is copied: the driver's allocations, the cold start's own time. */
+/* The delay before anything is copied: the driver's allocations, and the fixed time of a cold start. */
 static uint64_t first_delay(struct md_sim_model *model, const struct transfer *transfer)
 {
 	uint64_t ns = transfer->source == MEDUSA_SCHED_FROM_COLD ? cold_ns(model, transfer) : 0;
@@ -159,7 +159,7 @@ void md_sim_model_bring(struct md_sim_model *model, const struct medusa_sched_ac
 	if (copy->state != COPY_ABSENT)
 		md_sim_model_complain(model, "transfer %llu brings what is there, or on its way",
 				      (unsigned long long)transfer->id);
-	/* What an evicted context left behind becomes part of the new one. */
+	/* the residue of an evicted context becomes part of the new one */
 	md_sim_model_free(model, transfer->place, copy->residue);
 	*copy = (struct copy){.state = COPY_COMING, .transfer = index};
 	md_sim_model_use(model, transfer->place, transfer->bytes);
@@ -209,7 +209,7 @@ static void transfer_done(struct md_sim_model *model, uint32_t index)
 	if (event)
 		event->transfer = transfer->id;
 	md_sim_model_copy(model, place, artifact)->state = COPY_THERE;
-	/* What came from the disk went through host memory. */
+	/* what came from the disk has passed through host memory */
 	struct copy *host = md_sim_model_copy(model, model->node->gpu_count, artifact);
 	if (transfer->source == MEDUSA_SCHED_FROM_COLD && host->state == COPY_ABSENT)
 		host->state = COPY_THERE;
@@ -237,7 +237,7 @@ static void transfer_left(struct md_sim_model *model, uint32_t index)
 	transfer_free(model, index);
 }
 
-/* Delay, then disk if cold, then the link to the GPU if it is meant for one. */
+/* The stages: delay; disk, if it is cold; then the link to the GPU, if a GPU is the destination. */
 void md_sim_model_transfer_next(struct md_sim_model *model, uint32_t index)
 {
 	struct transfer *transfer = &model->transfers[index];

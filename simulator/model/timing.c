@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Turns a swap's undisturbed time into bytes, head and tail, so that the undisturbed case comes out as given. */
+/* Turns the measured time of an undisturbed swap into bytes, head and tail, so that the model reproduces that time. */
 #include <math.h>
 
 #include "simulator/model/model_state.h"
 
 struct path {
-	double speed; /* bytes a ns, undisturbed; 0: without bound */
+	double speed; /* bytes per ns, undisturbed; 0: unlimited */
 	uint64_t swap;
 };
 
@@ -25,7 +25,7 @@ static void fit(const struct path *path, double work, double tail, double bytes,
 		*head = (uint64_t)(swap - work);
 }
 
-/* A heavy model without a tail of its own: all that the copies leave over is its tail. */
+/* For a heavy model without a stated tail, the tail is everything that the copies do not cover. */
 static double tail_of(const struct path *path, double work, double bytes)
 {
 	double copies = path->speed > 0 ? bytes / path->speed : 0;
@@ -63,7 +63,9 @@ static void time_function(const struct md_sim_node *node, const struct md_sim_fu
 		heavy = timing->tail > 0;
 	}
 	fit(&host, work, timing->tail, bytes, &timing->host_bytes, &timing->host_head);
-	/* The tail cannot be more than all of T: what is left over then is a slower copy, as of pageable memory. */
+	/*
+	 * the tail cannot be more than all of T: the rest is explained by a slower copy, such as from pageable memory
+	 */
 	if (heavy && timing->host_head) {
 		timing->host_bytes = ((double)spec->swap_ns - round(timing->tail * work)) * host.speed;
 		timing->host_head = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The figures of a report: one table of rows, whatever form it is printed in. */
+/* The figures of a report: one table of rows for all output formats. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -89,7 +89,7 @@ static __attribute__((format(printf, 2, 3))) void title(struct md_sim_figures *f
 	va_end(arguments);
 }
 
-/* The cells of a new row, or NULL. */
+/* Adds a row and returns its cells, or NULL. */
 static __attribute__((format(printf, 2, 3))) char (*row(struct md_sim_figures *figures, const char *format,
 							...))[MD_SIM_CELL_TEXT]
 {
@@ -119,14 +119,14 @@ static void share_cell(char cell[MD_SIM_CELL_TEXT], uint64_t part, uint64_t whol
 		snprintf(cell, MD_SIM_CELL_TEXT, "-");
 }
 
-/* Rows that are a field of struct md_sim_result each. */
+/* Rows that each show one field of struct md_sim_result. */
 enum kind { NUMBER, REAL, MEAN, PERCENTILE };
 
 struct field {
 	const char *label;
 	enum kind kind;
 	size_t offset;
-	double argument; /* a factor; of PERCENTILE: which */
+	double argument; /* a factor; for PERCENTILE: which one */
 	int decimals;
 };
 
@@ -240,7 +240,7 @@ static void number_row(struct md_sim_report *report, struct md_sim_figures *figu
 		}
 }
 
-/* Reasons, and what must not be, have a row if they occur. */
+/* Reasons, and results that indicate a bug, get a row only if they occur. */
 static void trouble_rows(struct md_sim_report *report, struct md_sim_figures *figures)
 {
 	for (size_t reason = 0; reason < MD_SIM_REASONS; reason++) {

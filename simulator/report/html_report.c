@@ -142,7 +142,7 @@ static void write_table(struct md_sim_report *report, FILE *out)
 
 struct plots {
 	struct md_sim_report *report;
-	const char **names; /* of policies */
+	const char **names; /* one per policy */
 	FILE *out;
 };
 
@@ -166,7 +166,7 @@ static void begin_figure(const struct plots *plots, const char *title)
 	element("figcaption", title, plots->out);
 }
 
-/* What a curve is made of; false: out of memory. */
+/* The values that a curve is made from; false: out of memory. */
 typedef bool (*samples_getter)(struct md_sim_report *report, struct md_sim_result *result, struct md_sim_cdf *cdf);
 
 static bool latency_of_slo(struct md_sim_report *report, struct md_sim_result *result, struct md_sim_cdf *cdf)
@@ -282,7 +282,7 @@ static void plot_models(const struct plots *plots)
 		  compliance);
 }
 
-/* Only reasons that occurred; in the order of their numbers. */
+/* Only reasons that occurred, in the order of their numbers. */
 static size_t reasons_of(const struct md_sim_report *report, size_t reasons[MD_SIM_REASONS])
 {
 	size_t count = 0;

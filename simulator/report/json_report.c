@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A report as JSON: all that is known, per function too, always in the same order. */
+/* A report as JSON: all results, also by function, always in the same order. */
 #include <stdlib.h>
 
 #include "base/json.h"
 #include "simulator/report/report.h"
 
-#define SCHEMA 1 /* a new number when a key changes its meaning or goes */
+#define SCHEMA 1 /* increased when a key changes its meaning or is removed */
 
 /* ---- what was simulated ----------------------------------------------------------------------------------------- */
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plots as SVG inside of HTML: distributions as curves, and horizontal bars; well-formed, with titles for readers. */
+/*
+ * Plots as SVG inside of HTML: distributions as curves, and horizontal bars; well-formed, with titles for screen
+ * readers.
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +10,7 @@
 #include "base/utf8.h"
 #include "simulator/report/report.h"
 
-/* Narrow enough that its letters can be read on a phone. */
+/* Narrow enough that its text can be read on a phone. */
 #define WIDTH 420
 #define LETTER 6.2 /* roughly, at 11 px */
 

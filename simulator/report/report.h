@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parts that the forms of a report share: figures as rows of text, distributions as points, plots. */
+/* Parts that the formats of a report share: figures as rows of text, distributions as points, plots. */
 #ifndef MD_SIMULATOR_REPORT_REPORT_H
 #define MD_SIMULATOR_REPORT_REPORT_H
 
@@ -8,9 +8,9 @@
 /* ---- figures (figures.c) ---------------------------------------------------------------------------------------- */
 
 #define MD_SIM_CELL_TEXT 40
-#define MD_SIM_MODELS_SHOWN 64 /* more are in the JSON only */
+#define MD_SIM_MODELS_SHOWN 64 /* further models are only in the JSON */
 
-/* A row of the table; or, without cells, the title of the rows that follow. */
+/* A row of the table; without cells, the title of the rows below it. */
 struct md_sim_figure {
 	char *label;
 	char (*cells)[MD_SIM_CELL_TEXT]; /* one per policy */
@@ -31,12 +31,12 @@ struct md_sim_share {
 };
 
 struct md_sim_share md_sim_report_share(const struct md_sim_result *result);
-/* The same of each model; shares has functions->model_count entries. */
+/* The same for each model; shares has functions->model_count entries. */
 void md_sim_report_shares(const struct md_sim_report *report, const struct md_sim_result *result,
 			  struct md_sim_share *shares);
 uint64_t md_sim_report_rejected(const struct md_sim_result *result);
-double md_sim_report_percent(double part, double whole); /* 0 of nothing */
-/* Of the GPUs' loads, each divided by the greatest of them (Torpor, figures 9 and 14). */
+double md_sim_report_percent(double part, double whole); /* 0 if whole is 0 */
+/* The variance of the GPUs' loads, each divided by the greatest load (Torpor, figures 9 and 14). */
 double md_sim_report_load_variance(const struct md_sim_result *result);
 const char *md_sim_report_reason(size_t reason); /* "never fits"; never NULL */
 
@@ -46,7 +46,8 @@ const char *md_sim_report_reason(size_t reason); /* "never fits"; never NULL */
 
 struct md_sim_cdf {
 	double values[MD_SIM_CDF_MAX]; /* strictly rising */
-	double parts[MD_SIM_CDF_MAX];  /* of all values, at most this one; 0..1. Fine steps beyond 0.98 */
+	/* share of all values that are at most this one; 0..1, in fine steps beyond 0.98 */
+	double parts[MD_SIM_CDF_MAX];
 	size_t count;
 };
 
@@ -59,7 +60,7 @@ bool md_sim_report_normalize(const struct md_sim_report *report, const struct md
 
 typedef void (*md_sim_report_writer)(struct md_sim_report *report, FILE *out);
 
-/* Written beside path and renamed: there is a whole file or none. */
+/* The file is written beside path and renamed, so that there is a whole file or none. */
 enum md_status md_sim_report_publish(struct md_sim_report *report, md_sim_report_writer writer, const char *path,
 				     struct md_error *err);
 
@@ -68,7 +69,7 @@ enum md_status md_sim_report_publish(struct md_sim_report *report, md_sim_report
 struct md_sim_curves {
 	const char *id; /* unique in the file */
 	const char *title, *x_label;
-	const char *mark; /* what the line at x = 1 stands for; NULL: no line */
+	const char *mark; /* meaning of the line at x = 1; NULL: no line */
 	const char *const *names;
 	struct md_sim_cdf *curves; /* one per name */
 	size_t count;
@@ -79,7 +80,7 @@ struct md_sim_bars {
 	const char *title;
 	const char *unit; /* " %" */
 	int decimals;
-	double full; /* value of the longest possible bar; 0: the greatest there is */
+	double full; /* value of a bar of full length; 0: the greatest value */
 	const char *const *groups;
 	size_t group_count;
 	const char *const *names;
@@ -92,7 +93,7 @@ struct md_sim_bars {
 void md_sim_plot_curves(const struct md_sim_curves *plot, FILE *out);
 void md_sim_plot_bars(const struct md_sim_bars *plot, FILE *out);
 
-/* Text for HTML and XML: escaped; what neither may hold becomes U+FFFD. */
+/* Escapes text for HTML and XML; characters that neither allows become U+FFFD. */
 void md_sim_plot_escape(const char *text, FILE *out);
 
 #endif

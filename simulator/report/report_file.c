@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Distributions as points, and reports as files that are there whole or not at all. */
+/* Distributions as points, and reports as files that are written whole or not at all. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "simulator/report/report.h"
 
-/* 0, 1 ... 98 per cent, then steps of 0.02 up to 99.9, then 100: where the promises are made, the curve is fine. */
+/* 0, 1 ... 98 per cent, then steps of 0.02 up to 99.9, then 100: the curve is fine where SLO percentiles lie. */
 #define COARSE 99
 #define FINE 95
 #define STEPS (COARSE + FINE + 1)
@@ -71,7 +71,7 @@ enum md_status md_sim_report_publish(struct md_sim_report *report, md_sim_report
 {
 	MD_AUTO_FREE char *temporary = NULL;
 	struct stat there;
-	/* Publishing renames: a device or a link, /dev/stdout say, would be gone. */
+	/* publishing renames a file over the path, which would replace a device or a link such as /dev/stdout */
 	if (lstat(path, &there) == 0 && !S_ISREG(there.st_mode))
 		return md_error_set(err, MD_ERR_OUTPUT, "%s: exists and is not a regular file", path);
 	MD_AUTO_FD int fd = -1;

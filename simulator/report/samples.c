@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Distributions of which every value is kept: percentiles by nearest rank. */
+/* Distributions that keep every value; percentiles by nearest rank. */
 #include <math.h>
 #include <stdlib.h>
 

@@ -20,7 +20,7 @@ static void add(struct md_table *table, char *text)
 	table->cells[table->count++] = text;
 }
 
-/* Cells are of one line, whatever the text is made of. */
+/* Cells are single lines, whatever the text contains. */
 static char *plain(char *text)
 {
 	size_t room = text ? 4 * strlen(text) + 1 : 0;

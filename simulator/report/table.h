@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Aligned tables for people: cells are collected, then printed in columns as wide as they need. */
+/* Aligned tables: cells are collected, and then printed in columns of the width that they need. */
 #ifndef MD_SIMULATOR_REPORT_TABLE_H
 #define MD_SIMULATOR_REPORT_TABLE_H
 
@@ -12,14 +12,14 @@
 struct md_table {
 	unsigned columns;
 	bool right[MD_TABLE_COLUMNS_MAX];
-	char **cells; /* row by row, the titles first; owned */
+	char **cells; /* row by row, column titles first; owned */
 	size_t count, capacity;
-	bool failed; /* out of memory: what was collected is printed, and a line says so */
+	bool failed; /* out of memory: what was collected is printed, with a line that says so */
 };
 
 /* titles: "LABEL|>BATCH|>NODES"; a '>' aligns the column to the right. */
 void md_table_init(struct md_table *table, const char *titles);
-/* The text is made plain (base/plain.h). */
+/* Escapes the text (base/plain.h). */
 void md_table_cell(struct md_table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void md_table_bytes(struct md_table *table, uint64_t bytes); /* a cell like "1.5 MiB" */
 /* Prints each row after indent spaces, and releases the table. Prints nothing but a dash when there are no rows. */

@@ -10,9 +10,9 @@
 
 #define LINE_WIDTH 110
 #define INDENT 13
-#define POLICIES_ABREAST 6 /* more stand below, with the labels again */
+#define POLICIES_ABREAST 6 /* further policies follow below, with the labels repeated */
 
-/* "  term       text", broken at spaces; lines go on below the text. */
+/* Prints "  term       text", broken at blanks; further lines are aligned with the text. */
 static __attribute__((format(printf, 3, 4))) void explain(FILE *out, const char *term, const char *format, ...)
 {
 	MD_AUTO_FREE char *text = NULL;
@@ -60,7 +60,7 @@ static void print_about(const struct md_sim_report *report, FILE *out)
 			report->results[p].policy->summary);
 }
 
-/* Columns are as wide as the widest cell of the whole report, so that tables stand below each other. */
+/* Columns are as wide as the widest cell of the whole report, so that all tables are aligned. */
 struct widths {
 	int label, cell;
 };
@@ -103,7 +103,7 @@ static void begin_table(struct md_table *table, const struct md_sim_report *repo
 	md_table_init(table, titles ? titles : "");
 }
 
-/* The section that begins at row *at; moves on to the next. */
+/* Prints the section that begins at row *at, and moves *at to the next. */
 static void print_section(const struct md_sim_report *report, const struct md_sim_figures *figures, size_t *at,
 			  struct abreast policies, struct widths widths, FILE *out)
 {

@@ -100,7 +100,7 @@ bool md_sim_measure_actions(struct md_sim_measure *measure, uint64_t now,
 			continue;
 		for (uint32_t r = 0; r < actions[i]->request_count; r++) {
 			measure->started[actions[i]->requests[r]] = now;
-			measure->first[actions[i]->requests[r]] = 0; /* of a batch that failed */
+			measure->first[actions[i]->requests[r]] = 0; /* of a batch that has failed */
 		}
 		if (!md_sim_samples_add(&measure->result->batch, actions[i]->request_count))
 			return false;
@@ -115,7 +115,7 @@ void md_sim_measure_comply(struct md_sim_measure *measure)
 		struct md_sim_function_result *function = &measure->result->functions[i];
 		double part = spec->slo_percentile > 0 ? spec->slo_percentile : 0.98;
 		function->counted = function->requests && spec->slo_ns;
-		/* What was refused was not served in time. The margin is for the product's rounding. */
+		/* rejected requests count as not served in time; the margin covers rounding of the product */
 		function->compliant = function->counted && function->served &&
 				      (double)function->met >= part * (double)function->requests - 1e-9;
 		measure->result->running_functions += function->served > 0;

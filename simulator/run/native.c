@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Early binding (Torpor, section 7, Native): a process per function, put on a GPU once and never moved. */
+/* Early binding (Torpor, section 7, Native): one process per function, placed on a GPU once and never moved. */
 #include <stdlib.h>
 
 #include "simulator/run/run_state.h"
@@ -7,19 +7,19 @@
 #define NONE MEDUSA_SCHED_NONE
 
 struct process {
-	uint32_t gpu; /* NONE: it fits nowhere */
+	uint32_t gpu; /* NONE: fits on no GPU */
 	double part;
-	uint32_t first, last; /* requests that wait, NONE: none */
+	uint32_t first, last; /* list of waiting requests; NONE: empty */
 	bool busy;
 };
 
 struct md_sim_native {
 	const struct md_sim_workload *workload;
 	struct process *processes;
-	uint32_t *next; /* by request: behind it in its function's queue */
+	uint32_t *next; /* by request: the next one in its function's queue */
 	uint64_t batches;
 	struct medusa_sched_stats stats;
-	struct medusa_sched_action action; /* of this step, if any */
+	struct medusa_sched_action action; /* the action of this step, if any */
 	const struct medusa_sched_action *actions[1];
 	uint64_t request;
 	size_t count;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One policy plays one workload: the scheduler decides, the model lets time pass, until nothing is left. */
+/* One policy runs one workload: the scheduler decides, the model advances time, until nothing is left. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,15 +11,15 @@
 
 #define NEVER UINT64_MAX
 #define PROGRESS_NS UINT64_C(100000000)
-/* Longer than any wait that the scheduler grants: when no request has ended for so long, none will. */
+/* Longer than any wait that the scheduler allows: if no request has ended for so long, none will. */
 #define PATIENCE_NS (UINT64_C(1800) * 1000000000)
 
 struct run {
 	const struct md_sim_node *node;
-	struct md_sim_functions functions; /* as the policy sees them */
+	struct md_sim_functions functions; /* as modified by the policy */
 	const struct md_sim_workload *workload;
 	const struct md_sim_policy *policy;
-	struct medusa_sched *sched;   /* one of these two */
+	struct medusa_sched *sched;   /* one of these two decides */
 	struct md_sim_native *native; /* decides */
 	struct md_sim_model *model;
 	struct md_sim_measure measure;
@@ -29,7 +29,7 @@ struct run {
 	size_t fault_count;
 	size_t arrived;
 	uint64_t now, timer;
-	uint64_t began, reported; /* real */
+	uint64_t began, reported; /* real time */
 };
 
 /* ---- who decides ------------------------------------------------------------------------------------------------- */
@@ -198,7 +198,7 @@ static uint64_t least(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* What ends is known before what arrives at the same time, and that before a timer. */
+/* At equal times, ends come before arrivals, and arrivals before timers. */
 static enum md_status play(struct run *run, const struct md_sim_progress *progress, struct md_error *err)
 {
 	const struct md_sim_workload *workload = run->workload;
@@ -225,7 +225,7 @@ static enum md_status play(struct run *run, const struct md_sim_progress *progre
 
 /* ---- what came out ---------------------------------------------------------------------------------------------- */
 
-/* A process that is bound to a GPU pays for its part of it, all the time. */
+/* A process that is bound to a GPU is billed for its part of the GPU all the time. */
 static double gpu_s_of(const struct run *run, uint32_t function)
 {
 	if (run->native)

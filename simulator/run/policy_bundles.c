@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bundles of the scheduler's policies by name: one column of the simulator's tables each. */
+/* Combinations of the scheduler's policies by name: each is one column of the simulator's tables. */
 #include <string.h>
 
 #include "simulator/simulator.h"
@@ -15,7 +15,7 @@
 	.preloading = "medusa", __VA_ARGS__
 
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Woverride-init" /* an ablation is the full one with a field changed */
+#pragma GCC diagnostic ignored "-Woverride-init" /* a variant is the full combination with one field changed */
 static const struct md_sim_policy policies[] = {
     {TORPOR(.name = "torpor", .summary = "Late binding with required request counts, Algorithm 1 and model heaviness "
 					 "(Torpor, ATC'25, section 5).")},
@@ -66,7 +66,7 @@ static const struct md_sim_policy policies[] = {
      .placement = "first",
      .eviction = "lru",
      .batching = "fixed",
-     .fixed_batch = 256, /* as many as wait, at most the function's own bound */
+     .fixed_batch = 256, /* as many as wait; the function's own limit applies */
      .preloading = "none",
      .no_peers = true},
     {MEDUSA(.name = "medusa", .summary = "Ours: windowed effort, margins under contention, value density with a least "

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Functions as a policy sees them: its ablations change what they cost. */
+/* Functions as modified by a policy: variants change what the functions cost. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts of a run: functions as a policy sees them, who decides, what is measured. */
+/* The parts of a run: functions as modified by a policy, the scheduler or early binding, and measurements. */
 #ifndef MD_SIMULATOR_RUN_RUN_STATE_H
 #define MD_SIMULATOR_RUN_RUN_STATE_H
 
@@ -20,8 +20,9 @@ void md_sim_run_unprepare(struct md_sim_functions *prepared);
 struct md_sim_native;
 
 /*
- * One process per function, on the first GPU with room for it from the one after its predecessor's on; it serves its
- * requests one by one, however long they wait, beside the others on its GPU. Functions that fit nowhere never run.
+ * Creates one process per function, on the first GPU that has room, beginning with the GPU after its predecessor's. The
+ * process serves its requests one by one, however long they wait, beside the others on its GPU. Functions that fit
+ * nowhere never run.
  */
 enum md_status md_sim_native_create(const struct md_sim_node *node, const struct md_sim_functions *functions,
 				    const struct md_sim_workload *workload, struct md_sim_native **native,
@@ -31,7 +32,7 @@ void md_sim_native_destroy(struct md_sim_native *native);
 void md_sim_native_step(struct md_sim_native *native, const struct medusa_sched_event *event,
 			const struct medusa_sched_action *const **actions, size_t *count);
 void md_sim_native_stats(const struct md_sim_native *native, struct medusa_sched_stats *stats);
-/* Part of a GPU's memory that the function's process holds; 0: it does not run. */
+/* Share of a GPU's memory that the function's process holds; 0: the function does not run. */
 double md_sim_native_part(const struct md_sim_native *native, uint32_t function);
 
 /* ---- measure.c: requests on their way into a result ---- */
@@ -53,6 +54,6 @@ bool md_sim_measure_event(struct md_sim_measure *measure, const struct medusa_sc
 /* These two functions return false when out of memory. */
 bool md_sim_measure_actions(struct md_sim_measure *measure, uint64_t now,
 			    const struct medusa_sched_action *const *actions, size_t count);
-void md_sim_measure_comply(struct md_sim_measure *measure); /* at the end */
+void md_sim_measure_comply(struct md_sim_measure *measure); /* called at the end */
 
 #endif

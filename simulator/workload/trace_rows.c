@@ -26,7 +26,7 @@ static bool take_byte(struct text *text, char byte)
 	return true;
 }
 
-/* At least one digit; false when there is none, or more than max. */
+/* Reads at least one digit; false if there is none, or if the number exceeds max. */
 static bool take_digits(struct text *text, uint64_t max, uint64_t *value)
 {
 	const char *start = text->at;
@@ -39,7 +39,7 @@ static bool take_digits(struct text *text, uint64_t max, uint64_t *value)
 	return text->at > start;
 }
 
-/* ".5" behind whole units, in 1/scale; more digits than that are dropped. */
+/* Reads ".5" behind whole units, in units of 1/scale; further digits are dropped. */
 static bool take_fraction(struct text *text, uint64_t scale, uint64_t *value)
 {
 	const char *start;
@@ -54,7 +54,7 @@ static bool take_fraction(struct text *text, uint64_t scale, uint64_t *value)
 	return text->at > start;
 }
 
-/* The text up to the next comma, which is taken. */
+/* Takes the text up to the next comma, and the comma. */
 static struct text take_column(struct text *line)
 {
 	struct text column = {line->at, memchr(line->at, ',', (size_t)(line->end - line->at))};
@@ -173,7 +173,7 @@ static bool take_string(struct text *text, struct text *string)
 	return take_byte(text, '"');
 }
 
-/* Any value that holds no object: a string, a word, a number, or a list of such. */
+/* Skips a value that contains no object: a string, a word, a number, or a list of these. */
 static bool skip_value(struct text *text)
 {
 	struct text string;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One line of a trace, in each of the forms that traces are published in. */
+/* One line of a trace, in each of the formats in which traces are published. */
 #ifndef MD_SIMULATOR_WORKLOAD_TRACE_ROWS_H
 #define MD_SIMULATOR_WORKLOAD_TRACE_ROWS_H
 
@@ -8,26 +8,26 @@
 #include <stdint.h>
 
 struct md_sim_row {
-	uint64_t at;          /* ns since whenever the form counts from */
+	uint64_t at;          /* ns since the start of the format's time */
 	const char *function; /* borrowed from the line; function_bytes 0: the trace does not say */
 	size_t function_bytes;
 	uint32_t context, generated;
 };
 
-/* The fault of a line: a column, and a sentence. */
+/* An error in a line: its column, and a sentence. */
 struct md_sim_row_error {
 	const char *field, *what;
 };
 
 struct md_sim_row_form {
 	const char *name;
-	const char *head; /* a file of this form begins so */
-	bool header;      /* its first line is a header, and exactly head */
-	bool from_first;  /* time counts from the first request, not from the start */
+	const char *head; /* a file of this format begins like this */
+	bool header;      /* the first line is a header, exactly `head` */
+	bool from_first;  /* times count from the first request, not from the start */
 	bool (*parse)(const char *line, size_t bytes, struct md_sim_row *row, struct md_sim_row_error *error);
 };
 
-/* The form of a file by its first line, NULL for none of them. */
+/* Recognizes the format of a file by its first line; NULL: none of them. */
 const struct md_sim_row_form *md_sim_row_form(const char *line, size_t bytes);
 
 #endif

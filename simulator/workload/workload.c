@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests of a trace, mapped to functions, or drawn by a law of arrivals. */
+/* Requests of a trace, assigned to functions, or generated arrivals. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -16,24 +16,27 @@
 #define TRACE_BYTES_MAX (256u << 20)
 #define REQUESTS_MAX 20000000u
 #define LAW_NS_DEFAULT (600 * UINT64_C(1000000000))
-#define ZIPF_STREAM 0x5a697066u /* of random numbers */
+#define ZIPF_STREAM 0x5a697066u /* stream of random numbers */
 
-/* Bursts: a tenth of the time at `factor` times the mean, 10 s long in the mean, and the rest so much slower. */
+/*
+ * Bursts: a tenth of the time, 10 s each on average, at `factor` times the mean rate; the remaining time is slower
+ * accordingly.
+ */
 #define BURST_PART 0.1
 #define BURST_S 10.0
 #define BURST_FACTOR 5.0
 
 struct builder {
-	const char *name; /* of the file */
+	const char *name; /* name of the file */
 	const struct md_sim_functions *functions;
 	const struct md_sim_workload_options *options;
 	struct md_error *err;
 	struct md_sim_workload out;
 	size_t capacity;
-	double *cumulated; /* weights of functions; NULL: round-robin */
+	double *cumulated; /* cumulative weights of functions; NULL: round-robin */
 	uint32_t *by_name; /* functions, sorted */
 	struct md_sim_random random;
-	uint64_t mapped; /* requests that named no function */
+	uint64_t mapped; /* number of requests that named no function */
 	bool sorted;
 };
 
@@ -94,7 +97,7 @@ static enum md_status start_names(struct builder *builder)
 	return MD_OK;
 }
 
-/* strcmp of a name with a text that has no NUL behind it, but may have one inside. */
+/* Like strcmp, for a name and a text that has no NUL behind it but may contain one. */
 static int compare_text(const char *name, const char *text, size_t bytes)
 {
 	size_t length = strlen(name);
@@ -156,7 +159,7 @@ static int compare_requests(const void *a, const void *b)
 	return (left->generated_tokens > right->generated_tokens) - (left->generated_tokens < right->generated_tokens);
 }
 
-/* In order, from `base` on, at the wanted speed, up to the wanted end. */
+/* Sorts the requests, and moves them to time 0, to the wanted speed and to the wanted end. */
 static void finish_requests(struct builder *builder, uint64_t base)
 {
 	struct md_sim_workload *out = &builder->out;
@@ -277,7 +280,10 @@ static enum md_status add_arrival(struct builder *builder, uint32_t function, do
 	return add_request(builder, &(struct md_sim_request){.at = (uint64_t)(seconds * 1e9), .function = function});
 }
 
-/* At a rate a second, from `from` to `to`. A Poisson process has no memory, so each stretch begins anew. */
+/*
+ * Draws arrivals at a rate per second, from `from` to `to`. A Poisson process has no memory, so each stretch begins
+ * anew.
+ */
 static enum md_status draw_stretch(struct builder *builder, uint32_t function, struct md_sim_random *random,
 				   double per_s, double from, double to)
 {
@@ -307,7 +313,7 @@ static enum md_status draw_bursts(struct builder *builder, uint32_t function, st
 	return MD_OK;
 }
 
-/* Poisson-distributed with a mean, in parts whose exponential is not 0. */
+/* Draws from a Poisson distribution, in parts whose exponential is not 0. */
 static double draw_poisson(struct md_sim_random *random, double mean)
 {
 	double count = 0;
@@ -323,9 +329,9 @@ static double draw_poisson(struct md_sim_random *random, double mean)
 }
 
 /*
- * As the sender that Torpor's authors published: gaps between any two requests of the node are whole milliseconds,
- * drawn from a Poisson distribution (so more even than a Poisson process), and whose request it is, is drawn by the
- * rates.
+ * As the load generator that Torpor's authors published: gaps between any two requests of the node are whole
+ * milliseconds, drawn from a Poisson distribution (so arrivals are more regular than a Poisson process); the function
+ * of each request is drawn in proportion to the rates.
  */
 static enum md_status draw_even(struct builder *builder, double per_s, double end)
 {
