@@ -215,7 +215,7 @@ section "files that are there"
 at_home others
 mkdir -p "$HOME/.triton/cache/one" "$HOME/.triton/cache/two"
 cp "$captured/one/kernel.ptx" "$HOME/.triton/cache/one/kernel.ptx"
-echo '{other}' >"$HOME/.triton/cache/one/kernel.json"
+printf '[]' >"$HOME/.triton/cache/one/kernel.json" # as many bytes as the other has
 echo mine >"$HOME/.triton/cache/two/mine"
 run_cold others "$work/packed.medusa"
 assert_exit others 0
@@ -412,6 +412,36 @@ done
 assert_at_least "starts that were killed at work" 1 $seen
 run after medusa-restore "$work/large.medusa" -- true
 assert_exit after 0
+assert_same_tree "$large" "$HOME/.triton/cache"
+assert_equal "folders of unpacking" "" "$(find "$HOME" -name '.medusa-unpack*')"
+
+section "a file that somebody else makes while files are unpacked"
+made=
+for _ in $(seq 50); do # until the start was stopped before it moved anything
+	rm -rf "$HOME/.triton"
+	medusa-restore "$work/large.medusa" -- true >"$work/meanwhile.out" 2>"$work/meanwhile.err" &
+	victim=$!
+	for _ in $(seq 1000); do
+		[ -z "$(find "$HOME/.triton/cache" -path '*medusa-unpack*/*' 2>/dev/null | head -n 1)" ] || break
+		kill -0 $victim 2>/dev/null || break
+	done
+	kill -STOP $victim 2>/dev/null
+	if [ -d "$HOME/.triton/cache" ] && [ ! -d "$HOME/.triton/cache/k000" ]; then
+		made=1
+		mkdir "$HOME/.triton/cache/k000"
+		echo mine >"$HOME/.triton/cache/k000/0.cubin"
+		cp "$large/k000/40.cubin" "$HOME/.triton/cache/k000/40.cubin"
+	fi
+	kill -CONT $victim 2>/dev/null
+	wait $victim
+	[ -z "$made" ] || break
+done
+assert_equal "a start that was stopped in time" 1 "$made"
+assert_equal "my file" mine "$(cat "$HOME/.triton/cache/k000/0.cubin")"
+assert_contains "$work/meanwhile.err" "TRITON_CACHE_DIR: 298 files with "
+assert_contains "$work/meanwhile.err" "1 were there already"
+assert_contains "$work/meanwhile.err" "1 files are there with other bytes, and stay: k000/0.cubin"
+cp "$large/k000/0.cubin" "$HOME/.triton/cache/k000/0.cubin"
 assert_same_tree "$large" "$HOME/.triton/cache"
 assert_equal "folders of unpacking" "" "$(find "$HOME" -name '.medusa-unpack*')"
 
