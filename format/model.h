@@ -192,6 +192,11 @@ static inline bool md_image_is_stored(const struct md_image *image)
 	return image->data || image->frame.stored;
 }
 
+/*
+ * The engine sets this mark to say that a capture or a verification may end: what it does from then on does not matter.
+ */
+#define MD_MARK_COMPLETE "complete"
+
 /* KV capacity, measured once offline; see kvprofile/. */
 struct md_kv {
 	bool present;

@@ -149,10 +149,6 @@ void md_trace_put_value(struct md_trace_writer *w, uint64_t sequence, uint32_t i
 /* The hash of a binding that counts as constant (driver/device_hash.h), or NULL and the reason why there is none. */
 void md_trace_put_constant(struct md_trace_writer *w, uint64_t sequence, const char *name, uint64_t address,
 			   uint64_t size, const struct md_hash *hash, const char *why);
-/*
- * The engine sets this mark to say that a capture or a verification may end: what it does from then on does not matter.
- */
-#define MD_MARK_COMPLETE "complete"
 void md_trace_put_mark(struct md_trace_writer *w, uint64_t sequence, const char *name);
 void md_trace_put_kv(struct md_trace_writer *w, uint64_t sequence, const struct md_kv *kv);
 void md_trace_put_stage(struct md_trace_writer *w, uint64_t sequence, const struct md_stage_time *stage);

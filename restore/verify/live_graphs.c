@@ -192,10 +192,25 @@ static size_t labelled(void) MD_REQUIRES(md_verify_table_lock)
 	return count;
 }
 
+static void report_uncompared(void) MD_REQUIRES(md_verify_table_lock)
+{
+	for (size_t i = 0; i < table_count; i++)
+		if (table[i].label && !table[i].compared)
+			md_verify_report(table[i].label, table[i].batch, MD_VERDICT_SKIPPED, 0,
+					 "a stream capture was always in progress");
+}
+
+/* An engine that is complete may launch nothing more, and would be waited for without an end. */
 void md_verify_mark(const char *name)
 {
 	pthread_mutex_lock(&md_verify_table_lock);
-	end_if_all_compared(md_verify_until_mark(name));
+	bool due = md_verify_until_mark(name);
+	if (due && !strcmp(name, MD_MARK_COMPLETE)) {
+		report_uncompared();
+		md_verify_until_end();
+	} else {
+		end_if_all_compared(due);
+	}
 	pthread_mutex_unlock(&md_verify_table_lock);
 }
 
@@ -332,10 +347,7 @@ void md_verify_launch(CUgraphExec exec)
 void md_verify_end(void)
 {
 	pthread_mutex_lock(&md_verify_table_lock);
-	for (size_t i = 0; i < table_count; i++)
-		if (table[i].label && !table[i].compared)
-			md_verify_report(table[i].label, table[i].batch, MD_VERDICT_SKIPPED, 0,
-					 "a stream capture was always in progress");
+	report_uncompared();
 	md_verify_report_end();
 	pthread_mutex_unlock(&md_verify_table_lock);
 }

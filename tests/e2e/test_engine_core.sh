@@ -54,6 +54,12 @@ assert_exit unvaried.exit 1
 SUBJECT_EARLY=1 run accepted medusa-capture -o "$work/accepted.medusa" --accept-unvaried -- "${subject[@]}"
 assert_exit accepted 0
 
+section "complete, and one of its graphs could not be compared: nobody waits for it"
+SUBJECT_OPEN=1 SUBJECT_EARLY=1 SUBJECT_SERVES=1 run_limit=20 run open medusa-capture -o "$work/open.medusa" --accept-unvaried -- "${subject[@]}"
+assert_exit open 1
+assert_contains "$work/open.err" "refused: (step, 3): not compared: a stream capture was always in progress"
+assert_contains "$work/open.err" "verification: 2 passed, 0 failed, 1 not compared"
+
 section "killed before it says that it is complete"
 SUBJECT_MARK=ready run early medusa-capture -o "$work/early.medusa" -- "${subject[@]}"
 assert_exit early 4

@@ -33,6 +33,7 @@
  *   SUBJECT_KILLS=9|15   the child is complete after its replays, says so, and is killed by this signal once the parent
  *                        has heard of it; SUBJECT_SERVES=1: the parent never ends by itself; SUBJECT_MARK=NAME
  *                        SUBJECT_EARLY=1: it says so before its replays
+ *   SUBJECT_OPEN=1       in a verification, another stream captures while the graph of batch 3 is labelled, and from then on
  */
 enum { GRAPHS = 3, WIDTH = 64, FLOATS = GRAPHS * WIDTH, BYTES = FLOATS * 4, REPLAYS = 5 };
 /* Graph memory: what is computed in between, then two outputs. The third one is a view of bound memory. */
@@ -130,6 +131,13 @@ static void capture_helper(void)
 	TRY(cuStreamSynchronize, stream);
 }
 
+static void leave_a_capture_open(void)
+{
+	CUstream other;
+	TRY(cuStreamCreate, &other, CU_STREAM_NON_BLOCKING);
+	TRY(cuStreamBeginCapture_v2, other, CU_STREAM_CAPTURE_MODE_RELAXED);
+}
+
 static void capture(struct graph *graph, unsigned batch)
 {
 	warm_up();
@@ -141,6 +149,8 @@ static void capture(struct graph *graph, unsigned batch)
 	say_outputs(graph, batch);
 	if (batch == 2 && getenv("SUBJECT_REFUSE"))
 		taken(medusa_graph_refuse(NULL, getenv("SUBJECT_REFUSE")));
+	if (batch == GRAPHS && getenv("SUBJECT_OPEN") && medusa_mode() == MEDUSA_MODE_VERIFY)
+		leave_a_capture_open();
 	taken(medusa_graph_label(NULL, label(), batch));
 }
 
