@@ -31,7 +31,7 @@ struct md_job {
 	char **argv;
 	struct md_workplace workplace;
 	char traces[MD_CAPTURES_MOST][PATH_MAX]; /* in the workplace; "" before the run */
-	char order[PATH_MAX + 24];               /* where a later run's allocations go */
+	char order[PATH_MAX + 24];               /* file that says where a later run's allocations go */
 	struct md_trace runs[MD_CAPTURES_MOST];
 	unsigned run_count;
 	struct md_artifact artifact;
@@ -39,24 +39,24 @@ struct md_job {
 	bool analyzed;
 	struct md_artifact_sizes sizes;
 	struct md_repeat repeat;
-	bool traces_needed; /* something went wrong that they may explain */
+	bool traces_needed; /* something failed that the traces may explain */
 };
 
 /* ---- steps, in their order: -1, or the exit code with which the command ends; why was said ---- */
 
 /* One run of the engine: its trace (capture_record.c). */
 int md_job_capture(struct md_job *job, unsigned index);
-/* The artifact; where the captures disagree, after a third one (capture_prove.c). */
+/* Makes the artifact; where two captures disagree, after a third one (capture_prove.c). */
 int md_job_analyze(struct md_job *job);
-/* The restored graphs against live ones, from a file that does not have the final name yet. */
+/* Compares restored graphs with live ones, from a file that does not have its final name yet. */
 int md_job_verify(struct md_job *job);
 /* Whether the caches can be packed, as far as they are there (capture_caches.c). */
 int md_job_check_caches(struct md_job *job);
 /* Reads them into the artifact. */
 enum md_status md_job_pack_caches(struct md_job *job, struct md_error *err);
-/* The artifact gets its name; an exit code in any case (capture_publish.c). */
+/* Gives the artifact its name; returns an exit code in any case (capture_publish.c). */
 int md_job_publish(struct md_job *job);
-/* Traces that the user wants, or that explain a failure, come out of the workplace. */
+/* Moves traces that the user wants, or that explain a failure, out of the workplace. */
 void md_job_keep_traces(const struct md_job *job);
 
 /* ---- what steps share (capture_job.c) ---- */
@@ -72,7 +72,7 @@ bool md_job_has_end(const struct md_job *job);
  */
 const char *md_job_until(const struct md_job *job);
 bool md_job_asks_engine(const struct md_job *job);
-/* A server that has done what --until names is ended by a terminal's Ctrl-C, which we get as well. */
+/* Ends a server that has done what --until names: a terminal's Ctrl-C reaches this process, too. */
 void md_job_forget_terminal(bool done);
 
 #endif

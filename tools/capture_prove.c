@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From traces to an artifact whose graphs were compared with live ones. */
+/* Makes an artifact from traces, and has its graphs compared with live ones. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "tools/stop.h"
 #include "tools/verify_report.h"
 
-/* What an engine did not label although it labels others, it has no way to ask for. */
+/* Says which graphs were left out: an engine that labels some graphs cannot ask for those without a label. */
 static void say_helpers(const struct md_job *job, const struct md_trace *trace)
 {
 	uint32_t labelled = md_trace_labelled(trace);
@@ -23,7 +23,7 @@ static const char hint[] =
     "an engine that chooses kernels by measuring them (max-autotune) chooses the same ones again when its starts share "
     "the compiler's cache: set TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR, here and at a cold start";
 
-/* Two captures disagree about kernels: a third capture may agree with one of them, and then about all graphs. */
+/* Two captures disagree about kernels: makes a third one, which may agree with one of them about all graphs. */
 static int capture_third(struct md_job *job, const struct md_analyze_options *wanted, uint32_t disagreed)
 {
 	struct md_third what = {0, 1, disagreed};
@@ -40,7 +40,7 @@ static int capture_third(struct md_job *job, const struct md_analyze_options *wa
 		job->traces_needed = true;
 		return md_job_fail(job, &err, MD_EXIT_FAILED);
 	}
-	job->artifact.kv = job->runs[0].kv; /* later runs were told, and measured nothing */
+	job->artifact.kv = job->runs[0].kv; /* later runs were told the capacity, and measured nothing */
 	md_job_say(job, "using captures %u and %u: %u graphs, %u refused", what.first + 1, what.second + 1,
 		   job->artifact.graph_count, job->artifact.refusal_count);
 	if (what.disagreed)
@@ -122,7 +122,7 @@ static int apply_to_artifact(struct md_job *job, const struct md_verify_report *
 	return -1;
 }
 
-/* What the command does then, and how it ends, does not matter. */
+/* True if it does not matter what the command does after that, and how it ends. */
 static bool has_ended(const struct md_job *job, const struct md_verify_report *report)
 {
 	return report->complete && (md_job_has_end(job) || (md_job_asks_engine(job) && report->reached));
@@ -151,7 +151,7 @@ static int apply_report(struct md_job *job, struct md_verify_report *report)
 	return apply_to_artifact(job, report);
 }
 
-/* Whoever reads the artifact is to know what was asked of it. */
+/* Records in the artifact which weaker checks the user accepted. */
 static int state_verification(struct md_job *job)
 {
 	struct md_provenance *from = &job->artifact.provenance;
@@ -181,7 +181,7 @@ int md_job_verify(struct md_job *job)
 	if (result >= 0)
 		return result;
 	md_job_say(job, "verification");
-	unsetenv("MEDUSA_TRUSTED_KEYS"); /* nobody can have signed what is made just now */
+	unsetenv("MEDUSA_TRUSTED_KEYS"); /* the file is new, so nobody can have signed it */
 	setenv("MEDUSA_UNTIL", md_job_until(job), 1);
 	if (md_workplace_file(&job->workplace, "unverified", ".medusa", unverified, &err) != MD_OK ||
 	    md_artifact_write(&job->artifact, unverified, NULL, &err) != MD_OK)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The artifact and the traces get the names under which the user finds them. */
+/* Gives the artifact and the traces the names under which the user finds them. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -8,7 +8,7 @@
 #include "tools/capture_job.h"
 #include "tools/stop.h"
 
-/* What is saved of private memory may be made of the weights: then the graphs serve no others. */
+/* Saved private memory may have been made from the weights; then the graphs serve no other weights. */
 static void say_constants(const struct md_job *job)
 {
 	const struct md_artifact *artifact = &job->artifact;
@@ -29,7 +29,7 @@ static void say_constants(const struct md_job *job)
 		    same, hashed, uncompared, artifact->content_count);
 }
 
-/* Nobody can tell padding from a member that differs: its user knows what the structs are. */
+/* Padding cannot be told from a member that differs; only the user knows what the structs are. */
 static void say_unset(const struct md_job *job)
 {
 	uint64_t bytes = 0;
@@ -49,7 +49,7 @@ static void say_unset(const struct md_job *job)
 			   (unsigned long long)bytes, graphs);
 }
 
-/* Workspaces, mostly; but it may be a table that no input has asked for. */
+/* Such memory is mostly workspace, but it may be a table that no input has needed so far. */
 static void say_untouched(const struct md_job *job)
 {
 	if (job->untouched.places)
@@ -93,7 +93,7 @@ static void summarize(const struct md_job *job)
 	}
 }
 
-/* An older artifact that holds graphs is of more use than a new one that holds none. */
+/* An older artifact with graphs is of more use than a new one without any. */
 static bool keeps_older(const struct md_job *job)
 {
 	struct md_artifact older;
@@ -104,7 +104,7 @@ static bool keeps_older(const struct md_job *job)
 	return keeps;
 }
 
-/* Written where whatever ends us removes it, us or the next run; then a signal waits until it has its name. */
+/* Written into the workplace, which is removed if this process is ended; a signal waits until the file has its name. */
 static enum md_status write_artifact(struct md_job *job, struct md_error *err)
 {
 	char path[PATH_MAX + 32];
@@ -139,7 +139,7 @@ int md_job_publish(struct md_job *job)
 	return job->artifact.refusal_count || !job->artifact.graph_count ? MD_EXIT_FAILED : MD_EXIT_OK;
 }
 
-/* A trace holds the engine's memory: once nobody else has to write it, it is its owner's alone. */
+/* A trace holds the engine's memory, so once nobody else has to write it, only its owner may read it. */
 static bool keep_as(const char *trace, const char *kept)
 {
 	return !chmod(trace, 0600) && !rename(trace, kept);

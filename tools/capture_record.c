@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One warm start under capture, and what its trace is worth. */
+/* One warm start under capture, and whether its trace can be used. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,10 +12,10 @@
 #include "tools/capture_job.h"
 #include "tools/stop.h"
 
-/* Any number but 0 moves a run's addresses; a third run's are those of neither of the others. */
+/* Any seed but 0 moves a run's addresses; all three runs have different ones. */
 static const char *const shift_seeds[MD_CAPTURES_MOST] = {NULL, "20240915", "20240916"};
 
-/* An engine that becomes a daemon is recorded on after the command has ended. */
+/* An engine that becomes a daemon is recorded further after the command has ended. */
 static enum md_run_left recording_left(void *user, pid_t *pid)
 {
 	const char *path = user;
@@ -93,7 +93,7 @@ static int run_under_capture(struct md_job *job, unsigned index, int *code)
 	return outcome == MD_REPEAT_GIVEN_UP ? MD_EXIT_COMMAND : -1;
 }
 
-/* An engine that has given up its rights completes a trace, but cannot give it its name. */
+/* An engine that has given up its rights can complete a trace, but not rename it. */
 static enum md_status read_named_or_part(const char *path, struct md_trace *out, struct md_error *err)
 {
 	char part[PATH_MAX + 8];
@@ -158,8 +158,8 @@ static int record(struct md_job *job, unsigned index)
 }
 
 /*
- * Caching allocators decide by size and address: only where addresses compare as in the first run does the second one
- * put the same things into the same places.
+ * Caching allocators decide by size and address, so the second run puts the same things into the same places only if
+ * addresses compare as in the first run.
  */
 static int write_order(struct md_job *job, unsigned index)
 {

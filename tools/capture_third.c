@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Three captures of one engine: which two of them agree about most graphs. */
+/* Of three captures of one engine, finds the two that agree about most graphs. */
 #include "tools/capture_third.h"
 
 static enum md_status try_pair(const struct md_trace runs[MD_CAPTURES_MOST], unsigned with,

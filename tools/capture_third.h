@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A third capture, where two disagree about kernels: an engine may choose them anew at each start. */
+/* A third capture, for engines that choose kernels anew at each start, so that two captures disagree about kernels. */
 #ifndef MD_TOOLS_CAPTURE_THIRD_H
 #define MD_TOOLS_CAPTURE_THIRD_H
 
@@ -9,7 +9,7 @@
 
 struct md_third {
 	unsigned first, second; /* which captures the artifact is of, from 0 */
-	uint32_t disagreed;     /* graphs that these disagree about */
+	uint32_t disagreed;     /* graphs about which these two disagree */
 };
 
 /*

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* What is behind -- is another command's line. */
+/* True if another command's line follows "--". */
 static bool takes_command(const struct md_command *command)
 {
 	return strstr(command->usage, "-- CMD") != NULL;
@@ -19,7 +19,7 @@ static bool takes_file(const struct md_option *option)
 	return false;
 }
 
-/* Between single quotes; before each of `special` stands a backslash. */
+/* Prints in single quotes, with a backslash before each character of `special`. */
 static void put_quoted(FILE *out, const char *text, const char *special, const char *quote)
 {
 	for (; *text; text++) {

@@ -110,7 +110,7 @@ static bool index_names(const struct md_diff_table *table, struct md_names *name
 	return whole;
 }
 
-/* Each name of `from` once; those of both sides are a's. */
+/* Calls back for each name of `from` once; names on both sides are left to a's turn. */
 static void for_each_of(struct md_diff *diff, const struct md_diff_table *from, const struct md_names *own,
 			const struct md_names *others, bool in_a, md_diff_compare *compare)
 {
@@ -167,7 +167,7 @@ static void compare_library(struct md_diff *diff, const char *name, uint32_t a, 
 		     b == MD_NONE ? NULL : diff->b->fingerprint.libraries[b].build_id);
 }
 
-/* One by one: a position that only one side has counts as other. */
+/* One by one: text at a position that only one side has counts as different. */
 static void diff_texts(struct md_diff *diff, const char *what, const struct md_argument_list *a,
 		       const struct md_argument_list *b)
 {
@@ -196,7 +196,7 @@ static void diff_fingerprint(struct md_diff *diff)
 	md_diff_tables(diff, &(struct md_diff_table){a->fact_count, diff->a, name_fact},
 		       &(struct md_diff_table){b->fact_count, diff->b, name_fact}, compare_fact);
 	if (a->fact_count && b->fact_count)
-		return; /* they decide alone */
+		return; /* facts decide alone */
 	diff_texts(diff, "argument", &a->arguments, &b->arguments);
 	diff_texts(diff, "pattern of --vary", &a->vary, &b->vary);
 }
@@ -247,7 +247,7 @@ static void compare_binding(struct md_diff *diff, const char *name, uint32_t a, 
 	md_diff_text(diff, "bindings", name, NULL, x ? text : NULL, y ? text : NULL);
 }
 
-/* What an engine that binds nothing allocated, and how it lay. */
+/* The allocations of an engine that binds nothing, and the order of their addresses. */
 static void compare_requests(struct md_diff *diff)
 {
 	const struct md_sequence_side a = {diff->a->requests, diff->a->request_count, "the first", "in the first"};
@@ -273,7 +273,7 @@ static const struct md_image_value *find_value(const struct md_image *image, con
 	return NULL;
 }
 
-/* Where their words point to may be other places of the artifacts: that is what the graphs' differences tell. */
+/* Pointers in values may point to other places of the two artifacts; the differences of graphs show those. */
 static void diff_values(struct md_diff *diff, const char *item, const struct md_image *a, const struct md_image *b)
 {
 	for (uint32_t i = 0; i < a->value_count; i++) {
@@ -366,7 +366,7 @@ static void one_kernel(struct md_diff *diff, const struct md_kernel *kernel, boo
 	md_diff_text(diff, "kernels", kernel->name, NULL, in_a ? text : NULL, in_a ? NULL : text);
 }
 
-/* image_too: kernels are the same only if they are of the same image. */
+/* image_too: kernels are the same only if their images are. */
 static char *name_kernel(const struct md_artifact *artifact, uint32_t index, bool image_too)
 {
 	char image[MD_HASH_TEXT_BYTES] = "";
@@ -375,7 +375,7 @@ static char *name_kernel(const struct md_artifact *artifact, uint32_t index, boo
 	return md_diff_name("%s %s", image, artifact->kernels[index].name);
 }
 
-/* Pairs kernels of both sides that have no partner yet: the n-th of a name here with the n-th there. */
+/* Pairs kernels that have no partner yet: the n-th of a name in a with the n-th of that name in b. */
 static bool pair_kernels(struct md_diff *diff, bool *taken, bool image_too)
 {
 	struct md_names of_a;
@@ -398,7 +398,7 @@ static bool pair_kernels(struct md_diff *diff, bool *taken, bool image_too)
 	return whole;
 }
 
-/* Partners are of the same image if there is one, else of the same name alone. */
+/* A kernel's partner has the same image, if there is such a kernel, otherwise only the same name. */
 static void diff_kernels(struct md_diff *diff)
 {
 	bool *taken = calloc((size_t)diff->a->kernel_count + 1, sizeof(*taken));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Differences between what two artifacts leave out, and between the contents of their private memory. */
+/* Differences between the refusals of two artifacts, and between the contents of their private memory. */
 #include <inttypes.h>
 #include <string.h>
 

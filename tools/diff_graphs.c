@@ -13,8 +13,9 @@
 /* ---- places in memory ---- */
 
 /*
- * Allocations are the same when the engine gives them one name or one place in its sequence. Private ones have neither:
- * the first pointers that meet pair theirs, if these are equally large, and from then on each stands for the other.
+ * Allocations correspond if the engine gives them the same name, or the same place in its sequence. Private allocations
+ * have neither: the first two pointers that correspond pair their allocations, if the sizes are equal, and the pair
+ * stays.
  */
 bool md_diff_same_alloc(struct md_diff *diff, uint32_t a, uint32_t b)
 {
@@ -65,7 +66,7 @@ struct pair {
 	struct md_diff_tally geometry, attributes, copies, sizes, constants, pointers, noise;
 };
 
-/* Counts one; true for the first, whose place and values the caller then tells. */
+/* Counts a difference; true for the first, of which the caller then gives place and values. */
 static bool tally(const struct pair *p, struct md_diff_tally *into, uint32_t node, int64_t byte)
 {
 	if (into->count++)
@@ -104,11 +105,11 @@ static void compare_geometry(struct pair *p, uint32_t node, const struct md_node
 	}
 }
 
-/* Of the noise in the word at `at`, the first byte's place in it; WORD when there is none. */
+/* The position of the first noise byte in the word at `at`; WORD when there is none. */
 static uint32_t noise_in_word(const struct md_artifact_graph *graph, uint32_t node, uint32_t at)
 {
 	uint32_t low = 0, high = graph->noise_count;
-	while (low < high) { /* the first span that ends behind the word's begin */
+	while (low < high) { /* the first span that ends behind the beginning of the word */
 		uint32_t middle = low + (high - low) / 2;
 		const struct md_noise *noise = &graph->noise[middle];
 		if (noise->node < node || (noise->node == node && noise->at + noise->size <= at))
@@ -129,8 +130,8 @@ static uint64_t word_at(const struct md_node *node, uint32_t at)
 }
 
 /*
- * Which bytes of a stale value happened to be equal in two captures is chance, and the upper ones often are: behind the
- * first byte of noise that either side has in a word nothing of it is compared.
+ * Which bytes of a stale value are equal in two captures is chance, and the upper ones often are equal. So nothing is
+ * compared from the first noise byte on that either side has in a word.
  */
 static uint64_t mask_of(const struct pair *p, uint32_t node, uint32_t other, uint32_t at)
 {
@@ -138,7 +139,7 @@ static uint64_t mask_of(const struct pair *p, uint32_t node, uint32_t other, uin
 	return bytes == WORD ? UINT64_MAX : (1ull << 8 * bytes) - 1;
 }
 
-/* Pointers are zero in the block, so that what differs here is constant on one side at least. */
+/* Pointers are zero in the parameter block, so what differs here is constant on at least one side. */
 static void compare_params(struct pair *p, uint32_t node, uint32_t other, const struct md_node *x,
 			   const struct md_node *y)
 {
@@ -224,7 +225,7 @@ static void compare_pointers(struct pair *p, uint32_t node, uint32_t other)
 	}
 }
 
-/* Words with noise in a node, and which ones, as a number that differs when these do. */
+/* The number of words with noise in a node, and a mix of their positions, which differs when these do. */
 static uint64_t noise_of(const struct md_artifact_graph *graph, uint32_t node, uint32_t *cursor, uint64_t *words)
 {
 	uint64_t mixed = 0, behind = 0; /* the first word that was not counted yet */
@@ -265,7 +266,7 @@ static bool compare_noise(struct pair *p)
 
 /* ---- which node is which ---- */
 
-/* A number for each kernel of either side, the same for those that correspond, and for each other type of node. */
+/* A number for each kernel (the same for kernels of both sides that correspond), and for each other type of node. */
 static uint32_t key_of(const struct md_diff *diff, const struct md_node *node, bool in_b)
 {
 	uint32_t kernels = diff->a->kernel_count + diff->b->kernel_count;
@@ -282,7 +283,9 @@ static uint32_t key_count(const struct md_diff *diff)
 	return diff->a->kernel_count + diff->b->kernel_count + 256;
 }
 
-/* The n-th node of a kernel stands for the n-th one of the same kernel: what was put in between moves nothing. */
+/*
+ * The n-th node of a kernel corresponds to the n-th node of the same kernel, so that an inserted node shifts nothing.
+ */
 static bool match_nodes(struct pair *p)
 {
 	uint32_t *head = p->diff->node_of_key; /* MD_NONE for each key, before and after */
@@ -340,7 +343,7 @@ static const char *key_name(const struct md_diff *diff, uint32_t key)
 					      : md_inspect_node((uint8_t)type);
 }
 
-/* Nodes without a counterpart, a line a kernel. */
+/* Reports nodes without a counterpart, one line per kernel. */
 static bool count_kernels(struct pair *p)
 {
 	MD_AUTO_FREE uint32_t *keys = malloc(((size_t)p->a->node_count + p->b->node_count + 1) * sizeof(*keys));
@@ -365,7 +368,7 @@ static int by_edge(const void *a, const void *b)
 	return memcmp(a, b, sizeof(struct md_edge));
 }
 
-/* With the nodes' numbers of a; sorted. Those of nodes that only b has keep theirs, beyond a's. */
+/* Edges with a's numbers of the nodes, sorted. Nodes that only b has get numbers beyond a's. */
 static struct md_edge *edges_of(const struct pair *p, bool in_b)
 {
 	const struct md_artifact_graph *graph = in_b ? p->b : p->a;
@@ -424,7 +427,7 @@ static void compare_head(struct pair *p)
 	md_diff_number(diff, "graphs", p->item, "pointer words", (int64_t)a->pointer_words, (int64_t)b->pointer_words);
 	md_diff_number(diff, "graphs", p->item, "constant and noise words",
 		       (int64_t)(a->constant_words + a->noise_words), (int64_t)(b->constant_words + b->noise_words));
-	size_t before = diff->count; /* a stale word that was the same twice passes for a constant */
+	size_t before = diff->count; /* a stale word that was equal twice counts as a constant */
 	md_diff_number(diff, "graphs", p->item, "noise words", (int64_t)a->noise_words, (int64_t)b->noise_words);
 	md_diff_chance(diff, before);
 }

@@ -14,7 +14,7 @@
 #include "tools/preload.h"
 #include "tools/run.h"
 
-/* In a child: a driver that was initialized does not survive the fork that starts an engine. */
+/* Called in a child process, because a driver that was initialized does not survive the fork that starts an engine. */
 static int initialize_driver(void)
 {
 	void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -22,7 +22,7 @@ static int initialize_driver(void)
 	return !init || init(0);
 }
 
-/* Device files tell at once; where they have other names, the driver is asked. */
+/* Looks at device files first, which is quick; if they have other names, asks the driver. */
 static bool has_gpu(void)
 {
 	int status;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Processes of a command, by /proc: who started whom, and how to end them all. */
+/* Processes of a command, from /proc: who started whom, and how to end them all. */
 #include "tools/family.h"
 
 #include <ctype.h>
@@ -22,7 +22,7 @@
 struct process {
 	pid_t pid, parent, session;
 	char state;
-	unsigned long long started; /* tells it from a later one of its number */
+	unsigned long long started; /* distinguishes it from a later process with the same id */
 };
 
 /* ---- who is there ---- */
@@ -82,7 +82,7 @@ pid_t md_family_command_of(pid_t pid)
 	return pid;
 }
 
-/* What a process has started, and what these have, moved to the front. */
+/* Moves the descendants of the process to the front, and returns how many there are. */
 static size_t keep_family(struct process *list, size_t count, pid_t first, pid_t other)
 {
 	size_t kept = 0;
@@ -95,7 +95,7 @@ static size_t keep_family(struct process *list, size_t count, pid_t first, pid_t
 		struct process found = list[i];
 		list[i] = list[kept];
 		list[kept++] = found;
-		i = kept - 1; /* whoever it has started may stand before it */
+		i = kept - 1; /* a child may stand before its parent in the list */
 	}
 	return kept;
 }
@@ -134,7 +134,7 @@ static void wait_and_kill(const struct process *list, size_t count)
 	for (size_t i = 0; i < count; i++)
 		if (is_alive(&list[i]))
 			kill(list[i].pid, SIGKILL);
-	wait_for_all(list, count); /* a device may hold one up */
+	wait_for_all(list, count); /* a device driver may hold a process up */
 }
 
 void md_family_end(pid_t command, pid_t other)

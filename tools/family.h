@@ -5,17 +5,17 @@
 
 #include <sys/types.h>
 
-/* The command that we started, of which this process is a part; itself, if it has left us. */
+/* The command that this program started and that the process belongs to; the process itself, if it has detached. */
 pid_t md_family_command_of(pid_t pid);
-/* SIGTERM for both; what they and all they have started make of it in three seconds, then SIGKILL. */
+/* Sends SIGTERM to both and to everything they have started, and SIGKILL after three seconds. */
 void md_family_end(pid_t command, pid_t other);
 /*
- * The command was told to end, and has: what it left behind gets the same signal (0: it has it already, of a
- * terminal), and SIGKILL three seconds later. Daemons, which have made a session of their own, go on.
+ * The command was told to end, and has ended: what it left behind gets the same signal (0: a terminal has sent it
+ * already), and SIGKILL three seconds later. Daemons, which have a session of their own, go on.
  */
 void md_family_end_left(int number);
 
-/* Sleeps between two looks at a process. */
+/* Sleeps between two checks of a process. */
 void md_family_wait_ms(long ms);
 
 #endif

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Folders of ours go for certain, whoever still makes files in them. Nothing here but what a signal
- * handler may call. */
+/*
+ * Removes folders of ours, even while other processes still create files in them. Uses only what a signal handler may
+ * call.
+ */
 #include "tools/folder.h"
 
 #include <errno.h>
@@ -13,8 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define TURNS                                                                                                          \
-	200 /* of a millisecond: whoever has looked the folder up before it was renamed has made its file by then */
+#define TURNS 200 /* in ms: a process that looked the folder up before it was renamed has created its file by then */
 
 struct entry { /* as the system writes it */
 	uint64_t inode, offset;
@@ -60,7 +61,8 @@ bool md_folder_remove(const char *path)
 		return false;
 	memcpy(gone, path, length);
 	memcpy(gone + length, MD_FOLDER_GONE, sizeof(MD_FOLDER_GONE));
-	bool removed = remove_named(gone); /* an empty one would be replaced, another would be in the way */
+	/* an empty one would be replaced by the rename, another one would prevent it */
+	bool removed = remove_named(gone);
 	if (rename(path, gone))
 		return errno == ENOENT ? removed : remove_named(path) && removed;
 	return remove_named(gone);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Folders of ours go for certain, whoever still makes files in them. */
+/* Removes folders of ours, even while other processes still create files in them. */
 #ifndef MD_TOOLS_FOLDER_H
 #define MD_TOOLS_FOLDER_H
 
 #include <stdbool.h>
 
-#define MD_FOLDER_GONE ".gone" /* behind the name of a folder that is being removed */
+#define MD_FOLDER_GONE ".gone" /* appended to the name of a folder that is being removed */
 
 /*
  * Removes the folder with the files in it. It is renamed first (PATH.gone): a process of an engine that is still there

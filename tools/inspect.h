@@ -26,9 +26,9 @@ void md_inspect_json_facts(struct md_json *json, const struct md_fingerprint *ma
 /* "LABEL/BATCH", split at the last slash; NULL when the artifact has no such graph. */
 const struct md_artifact_graph *md_inspect_find(const struct md_artifact *artifact, const char *name);
 
-/* Words for the numbers of the formats; "unknown" for others. */
+/* Words for the numbers of the formats; "unknown" for numbers without a word. */
 #define MD_PROOF_TEXT 96
-/* And, of a nondeterministic graph, within what it was accepted. */
+/* For a nondeterministic graph, with the accepted tolerance. */
 const char *md_inspect_proof(const struct md_artifact_graph *graph, char text[MD_PROOF_TEXT]);
 const char *md_inspect_role(enum md_bind_role role);
 const char *md_inspect_family(enum md_alloc_family family);

@@ -153,7 +153,7 @@ static int inspect_trace(const char *path)
 	return MD_EXIT_OK;
 }
 
-/* By its magic; anything else is left to the artifact's reader, which says what is wrong with it. */
+/* Recognized by its magic; anything else is left to the artifact's reader, which says what is wrong. */
 static bool is_trace(const char *path)
 {
 	MD_AUTO_FD int fd = -1;

@@ -35,7 +35,7 @@ static const struct md_command command = {
 	"Once CMD has been started, the exit code is its own. It is started even if the artifact is damaged.\n",
 };
 
-/* The first word of the list that is no place a kernel may come from; 0 when all are. */
+/* The first word of the list that is not a source of kernels; 0 when all are. */
 static int bad_order(const char *order)
 {
 	static const char *const places[] = {"loaded", "stored", "trigger"};
@@ -54,8 +54,8 @@ static int bad_order(const char *order)
 }
 
 /*
- * A path that names no readable file is a slip in the command line. What is in the file is the restore library's to
- * judge, once and inside the engine: a damaged artifact makes a start slow, it does not prevent it.
+ * A path that names no readable file is an error in the command line. The contents are checked by the restore library
+ * alone, inside the engine: a damaged artifact makes a start slow, but does not prevent it.
  */
 static int find_artifact(const char *path, char absolute[PATH_MAX])
 {

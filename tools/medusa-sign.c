@@ -46,12 +46,12 @@ static enum md_status write_public(const struct md_secret_key *key, const char *
 	MD_AUTO_FD int fd = -1;
 	MD_FORWARD(md_file_create(path, 0644, &fd, err));
 	md_public_key_format(&public, text);
-	puts(text); /* whether that arrives is looked at when the keys are whole */
+	puts(text); /* whether the text was written is checked when the keys are complete */
 	text[MD_KEY_TEXT_BYTES - 1] = '\n';
 	return md_file_write(fd, text, MD_KEY_TEXT_BYTES, path, err);
 }
 
-/* A signal waits: half a pair is of no use. */
+/* Signals wait, because one key of a pair is of no use. */
 static enum md_status write_pair(const char *public_path, struct md_error *err)
 {
 	struct md_secret_key key;
@@ -112,7 +112,7 @@ static int judge(const char *path, const struct md_artifact_signature *signature
 	return MD_EXIT_FAILED;
 }
 
-/* Everything in the file is read, images too. */
+/* Reads everything in the file, images too. */
 static int check(const char *path)
 {
 	struct md_artifact artifact;

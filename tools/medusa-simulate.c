@@ -65,7 +65,7 @@ struct run {
 	const struct md_sim_policy *policies[POLICIES_MAX];
 	struct md_sim_result results[POLICIES_MAX];
 	size_t policy_count, result_count;
-	uint32_t count; /* of functions; 0: as the file has it */
+	uint32_t count; /* number of functions; 0: as the file has it */
 };
 
 /* ---- options ---- */

@@ -154,7 +154,7 @@ static int verify_in(const struct md_workplace *workplace, const char *path, cha
 	return verdict == MD_EXIT_FAILED ? verdict : result ? result : junit ? junit : verdict;
 }
 
-/* What can be known before the engine runs is said before. */
+/* Errors that can be found before the engine runs are reported before. */
 static int verify(const char *path, char *const argv[])
 {
 	static struct md_workplace workplace; /* large, as all that holds paths */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers by text: a hash table of fixed size, whose entries know the first and the last of their text. */
+/* Finds numbers by text: a hash table of fixed size, whose entries know the first and the last of each text. */
 #include "tools/name_index.h"
 
 #include <stdlib.h>
@@ -11,9 +11,13 @@ struct md_name {
 	char *text; /* owned */
 	uint64_t hash;
 	uint32_t number;
-	uint32_t next;        /* name of another text in the bucket */
-	uint32_t later;       /* name of the same text that came behind this one */
-	uint32_t first, last; /* of the text's first name: those that are left, and where the next one is joined */
+	uint32_t next;  /* the next name in the bucket, of another text */
+	uint32_t later; /* the next name of the same text */
+	/*
+	 * in the first name of a text: the first that has not been taken, and the last, to which the next one is
+	 * appended
+	 */
+	uint32_t first, last;
 };
 
 bool md_names_init(struct md_names *names, uint32_t room)
@@ -35,7 +39,7 @@ void md_names_finish(struct md_names *names)
 	*names = (struct md_names){0};
 }
 
-/* The text's first name ever, which stands for all of it. */
+/* The first name of the text, which holds its list. */
 static struct md_name *find(const struct md_names *names, const char *text, uint64_t hash)
 {
 	uint32_t at = names->heads[hash % ((size_t)names->room + 1)];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers by text, for items that are told apart by their names: the same time for each, however many there are. */
+/* Finds numbers by text, for items that are identified by names, in constant time however many there are. */
 #ifndef MD_TOOLS_NAME_INDEX_H
 #define MD_TOOLS_NAME_INDEX_H
 
@@ -23,7 +23,7 @@ void md_names_finish(struct md_names *names);
 bool md_names_add(struct md_names *names, char *text, uint32_t number);
 /* The first number of the text, or MD_NAMES_NONE. */
 uint32_t md_names_first(const struct md_names *names, const char *text);
-/* The same, and the next call finds the one behind it. */
+/* The same, and removes it: the next call finds the next number. */
 uint32_t md_names_take(struct md_names *names, const char *text);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Command-line options by getopt_long, from one table that the help text is made of too. */
+/* Command-line options by getopt_long, from one table, from which the help text is made, too. */
 #include "tools/options.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include "tools/completion.h"
 
 #define OPTIONS_MAX 32
-#define FIRST_CODE 1000 /* beyond every letter */
+#define FIRST_CODE 1000 /* beyond every letter's code */
 #define CODE_HELP (FIRST_CODE + OPTIONS_MAX)
 #define CODE_VERSION (CODE_HELP + 1)
 #define CODE_COMPLETION (CODE_HELP + 2)
@@ -67,7 +67,7 @@ static bool output_lost_said;
 
 int md_options_flush(const struct md_command *command)
 {
-	int before = ferror(stdout) ? errno : 0; /* a flush that has nothing left to write would forget it */
+	int before = ferror(stdout) ? errno : 0; /* a flush that has nothing left to write would reset errno */
 	if (fflush(stdout) == 0 && !ferror(stdout))
 		return MD_EXIT_OK;
 	before = before ? before : errno;
@@ -76,7 +76,7 @@ int md_options_flush(const struct md_command *command)
 	return MD_EXIT_COMMAND;
 }
 
-/* Whatever way a command ends: that it could not say what it had to say is a failure. */
+/* However a command ends, output that could not be written makes it fail. */
 static void look_at_output(void)
 {
 	if (!output_lost_said && md_options_flush(begun) != MD_EXIT_OK)
@@ -136,7 +136,7 @@ static void fill_tables(const struct md_command *command, struct option longs[OP
 {
 	size_t count = command->option_count < OPTIONS_MAX ? command->option_count : OPTIONS_MAX;
 	char *letter = letters;
-	*letter++ = ':'; /* tells a missing value from an unknown option */
+	*letter++ = ':'; /* makes getopt tell a missing value from an unknown option */
 	*letter++ = 'h';
 	for (size_t i = 0; i < count; i++) {
 		const struct md_option *option = &command->options[i];
@@ -198,9 +198,9 @@ static int take_option(const struct md_command *command, int code, char *argv[])
 }
 
 /*
- * A number that the caller has closed would be that of the next file we open, and what is printed would go there. So
- * something is put there that can be neither read nor written: whoever prints is told (EBADF). The engine finds the
- * number closed, as the caller has left it.
+ * If the caller has closed a standard descriptor, the next file that is opened would get its number, and whatever is
+ * printed would go into that file. So something that can be neither read nor written is opened there, and printing
+ * fails (EBADF). The engine finds the descriptor closed, as the caller has left it.
  */
 static void fill_standard(void)
 {
@@ -224,7 +224,7 @@ int md_options_parse(const struct md_command *command, int argc, char *argv[], s
 	while (end < argc && strcmp(argv[end], "--"))
 		end++;
 	*out = (struct md_arguments){.command = end < argc ? argv + end + 1 : NULL};
-	argv[end] = NULL; /* files end here; the command's own options are not ours to read */
+	argv[end] = NULL; /* files end here; options of the engine's command are not read */
 	fill_tables(command, longs, letters);
 	optind = 0; /* glibc: start anew, with permutation */
 	opterr = 0;

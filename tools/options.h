@@ -55,14 +55,15 @@ struct md_arguments {
 int md_options_parse(const struct md_command *command, int argc, char *argv[], struct md_arguments *out);
 
 /*
- * Prints "NAME: message" to stderr. In it, and in all that follows here, what a terminal would act upon is shown as
- * \xHH: labels, reasons and paths are others' words.
+ * Prints "NAME: message" to stderr. In this function and those below, bytes that a terminal would act upon are shown as
+ * \xHH, because labels, reasons and paths are foreign text.
  */
 void md_options_say(const struct md_command *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /*
- * What was printed to stdout has to arrive: 0, or MD_EXIT_COMMAND when it did not (a full disk, a closed descriptor),
- * which is said. After md_options_parse this is looked at once more when the process exits, which ends with that code.
+ * Checks that everything printed to stdout was written: 0, or MD_EXIT_COMMAND (with a message) if not, because of a
+ * full disk or a closed descriptor. After md_options_parse this is also checked when the process exits, which then ends
+ * with that code.
  */
 int md_options_flush(const struct md_command *command);
 

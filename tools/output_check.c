@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether an output can be written, asked before an engine runs for minutes. */
+/* Checks that an output can be written, before an engine runs for minutes. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -13,7 +13,7 @@
 
 #include "tools/workplace.h"
 
-#define SPACE_LEAST (16u << 10) /* with less, not even the smallest trace can be written */
+#define SPACE_LEAST (16u << 10) /* bytes that even the smallest trace needs */
 
 static const char *kind_of(mode_t mode)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which path of a library of ours LD_PRELOAD can hold, whatever the folders are called that it lies in. */
+/* Finds a path of a library of ours that LD_PRELOAD can hold, whatever the names of its folders. */
 #include "tools/preload.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@ static bool can_be_preloaded(const char *path)
 	return !strpbrk(path, " :$\t\n");
 }
 
-/* The build puts another definition into the commands when LIBDIR is another one. */
+/* the build links another definition into the commands if LIBDIR is another one */
 __attribute__((weak)) const char md_run_libdir[] = "../lib";
 
 /* Where it is installed, or in the build folder. */
@@ -51,7 +51,7 @@ enum md_status md_preload_locate(const char *name, char path[PATH_MAX], struct m
 	return MD_OK;
 }
 
-/* The program may have been started through a link whose path is better. */
+/* The program may have been started through a link, whose path may be usable. */
 static bool path_as_started(const char *name, const char *real, char path[PATH_MAX])
 {
 	const char *program = (const char *)getauxval(AT_EXECFN);
@@ -74,7 +74,7 @@ void md_preload_finish(struct md_preload *preload)
 	*preload->folder = *preload->link = 0;
 }
 
-/* A folder of our own that every user's engine can reach, since one may give up its rights. */
+/* A folder of our own that every user can reach, because an engine may give up its rights. */
 static bool make_folder(char folder[PATH_MAX])
 {
 	const char *const places[] = {secure_getenv("TMPDIR"), "/tmp", "/var/tmp", "/dev/shm"};

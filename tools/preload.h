@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds a path of a library that LD_PRELOAD can hold, whatever the library's folders are called. */
+/* Finds a path of a library that LD_PRELOAD can hold, whatever the names of the library's folders. */
 #ifndef MD_TOOLS_PRELOAD_H
 #define MD_TOOLS_PRELOAD_H
 
@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 
-/* The link that had to be made, and goes when the command has ended. */
+/* A link that had to be created; it is removed when the command has ended. */
 struct md_preload {
 	char path[PATH_MAX];                         /* for LD_PRELOAD */
 	char folder[PATH_MAX], link[PATH_MAX + 256]; /* "" when there is none */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads what an engine noted before it broke, and keeps the list of what is left out. */
+/* Reads what an engine noted before it broke, and keeps the list of tests that are left out. */
 #include "tools/repeat.h"
 
 #include <errno.h>
@@ -48,7 +48,7 @@ static enum md_status write_left_out(const struct md_repeat *repeat, struct md_e
 
 /* ---- who broke it ---- */
 
-/* The last word of its process: nobody said how the test went on. */
+/* True if no later note of that process says how the test went on. */
 static bool stayed_open(const struct md_note *notes, size_t at, size_t count)
 {
 	for (size_t i = at + 1; i < count; i++)
@@ -57,13 +57,16 @@ static bool stayed_open(const struct md_note *notes, size_t at, size_t count)
 	return notes[at].event == MD_NOTE_BEGUN;
 }
 
-/* Signals that ask a command to end: nobody broke it. */
+/* Signals that ask a command to end: no test has broken it. */
 static bool was_asked_to_end(int exit_code)
 {
 	return exit_code == 128 + SIGINT || exit_code == 128 + SIGTERM || exit_code == 128 + SIGHUP;
 }
 
-/* A test that says so itself, else one that was under way when the command failed. NULL: none. */
+/*
+ * The note of a test that reports the break itself, otherwise of a test that was under way when the command failed.
+ * NULL: none.
+ */
 static const struct md_note *find_culprit(const struct md_note *notes, size_t count, int exit_code)
 {
 	for (size_t i = 0; i < count; i++)
@@ -75,7 +78,7 @@ static const struct md_note *find_culprit(const struct md_note *notes, size_t co
 	return NULL;
 }
 
-/* A trial of an address is one of a kernel's parameter, and costs no graph. */
+/* A trial of an address concerns a parameter of a kernel, and costs no graph. */
 static bool is_trial(const struct md_note_of *of)
 {
 	return !strcmp(of->test, MD_NOTE_BORDER);
@@ -104,13 +107,13 @@ static bool describe(const struct md_note *culprit, int exit_code, char **text)
 	return size >= 0;
 }
 
-/* text: owned, in either case. */
+/* text: owned, whether this succeeds or not. */
 static enum md_status leave_out(struct md_repeat *repeat, const struct md_note_of *of, char *text, struct md_error *err)
 {
 	bool room = MD_ARRAY_EXTEND(repeat->left, repeat->count);
 	char *label = of->label ? strdup(of->label) : NULL, *all = NULL;
 	MD_AUTO_FREE char *why = text;
-	/* One piece of memory holds all strings, as those of a note that was read. */
+	/* one block holds all strings, as in a note that was read */
 	if (room && asprintf(&all, "%s%c%s%c%s", of->test, 0, label ? label : "", 0, why) < 0)
 		all = NULL;
 	if (!all || (of->label && !label)) {
@@ -195,7 +198,7 @@ enum md_status md_repeat_run(struct md_repeat *repeat, const struct md_run *run,
 	*outcome = MD_REPEAT_DONE;
 	MD_FORWARD(write_left_out(repeat, err));
 	MD_FORWARD(run_watched(repeat, &noted, output, exit_code, err));
-	if (md_stop_signal()) /* both were told to end */
+	if (md_stop_signal()) /* command and engine were told to end */
 		return MD_OK;
 	MD_FORWARD(md_note_list(repeat->notes, &list, &count, err));
 	culprit = find_culprit(list, count, *exit_code);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Starts an engine again without the test that has broken it: one faulting graph must not cost the others. */
+/* Starts an engine again without the test that has broken it, so that one faulting graph does not cost the others. */
 #ifndef MD_TOOLS_REPEAT_H
 #define MD_TOOLS_REPEAT_H
 
@@ -10,22 +10,22 @@
 #include "tools/run.h"
 #include "tools/workplace.h"
 
-#define MD_REPEAT_MOST 16 /* tests that may break an engine, over all runs of one call of a command */
+#define MD_REPEAT_MOST 16 /* most tests that may break an engine, over all runs of one call of a command */
 
 struct md_repeat {
-	const struct md_command *command;     /* who says what is done */
-	const struct md_workplace *workplace; /* not owned; where these lie: */
+	const struct md_command *command;     /* for messages */
+	const struct md_workplace *workplace; /* not owned; holds the notes: */
 	char notes[PATH_MAX], left_out[PATH_MAX];
-	struct md_note *left; /* owned; what is left out by now */
+	struct md_note *left; /* owned; the tests that are left out so far */
 	size_t count;
 	unsigned most;
 	bool stop; /* set by the caller: the command is ended once it has done what --until names */
 };
 
 enum md_repeat_outcome {
-	MD_REPEAT_DONE,     /* no test of ours broke it, whatever it ended with */
-	MD_REPEAT_AGAIN,    /* one did, which is left out from now on: to be run once more */
-	MD_REPEAT_GIVEN_UP, /* one did, and was the last that is borne; why was said */
+	MD_REPEAT_DONE,     /* no test of ours broke the engine, whatever its exit code */
+	MD_REPEAT_AGAIN,    /* a test did, which is left out from now on: run again */
+	MD_REPEAT_GIVEN_UP, /* a test did, and it was the last one allowed; the reason was printed */
 };
 
 enum md_status md_repeat_init(struct md_repeat *repeat, const struct md_command *command,
@@ -33,13 +33,13 @@ enum md_status md_repeat_init(struct md_repeat *repeat, const struct md_command 
 void md_repeat_finish(struct md_repeat *repeat);
 
 /*
- * Runs the command once, as md_run_child does (output: -1), or md_run_child_output. A process of it that notes that it
- * is broken or hangs is ended, with the command itself and all it started.
+ * Runs the command once, as md_run_child does (output: -1), or md_run_child_output. If a process of the command notes
+ * that it is broken or hangs, the process is ended, with the command and everything that the command has started.
  */
 enum md_status md_repeat_run(struct md_repeat *repeat, const struct md_run *run, int output, int *exit_code,
 			     enum md_repeat_outcome *outcome, struct md_error *err);
 
-/* The explanation of a failure that is the command's own. */
+/* Explains a failure that the command itself caused. */
 #define MD_REPEAT_OWN "no replay of Medusa's was under way, so this is the command's own failure"
 
 #endif

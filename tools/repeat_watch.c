@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A thread that reads notes as they come; a process that is broken, and the command it belongs to, get SIGTERM, then
- * SIGKILL. */
+/*
+ * A thread that reads notes as they come. A process that is broken, and the command it belongs to, get SIGTERM, then
+ * SIGKILL.
+ */
 #include "tools/repeat_watch.h"
 
 #include <string.h>

@@ -15,7 +15,7 @@ struct md_repeat_watch {
 };
 
 enum md_status md_repeat_watch_start(struct md_repeat_watch *watch, const char *notes, struct md_error *err);
-/* Once the command has ended: what is left of it is ended, too, if it was to be. */
+/* Call this when the command has ended: what is left of it is ended, too, if it was to be ended. */
 void md_repeat_watch_stop(struct md_repeat_watch *watch);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Starting a command under a preloaded library, and waiting for it as a shell does. */
+/* Starts a command under a preloaded library, and waits for it as a shell does. */
 #include "tools/run.h"
 
 #include <dlfcn.h>
@@ -77,11 +77,14 @@ static enum md_status set_variable(const char *assignment, struct md_error *err)
 	return MD_OK;
 }
 
-/* The command may be a script that goes to another folder before it starts the engine. */
+/*
+ * Makes the path in a variable absolute, because the command may be a script that changes its folder before it starts
+ * the engine.
+ */
 static void make_absolute(const char *name)
 {
 	char path[PATH_MAX];
-	/* The variable may have been removed from the environment since. */
+	/* the variable may have been removed from the environment since this process started */
 	if (secure_getenv(name) && md_environment_path(name, path, sizeof(path)))
 		setenv(name, path, 1);
 }

@@ -10,9 +10,9 @@
 #include "base/status.h"
 
 enum md_run_left {
-	MD_RUN_OVER,    /* what the run was for has been done, or cannot be any more */
-	MD_RUN_AT_WORK, /* somebody is at it */
-	MD_RUN_UNKNOWN, /* nobody has begun: waited for at most a minute */
+	MD_RUN_OVER,    /* what the run was for has happened, or can no longer happen */
+	MD_RUN_AT_WORK, /* a process is working on it */
+	MD_RUN_UNKNOWN, /* no process has begun: it is waited for at most a minute */
 };
 
 struct md_run {
@@ -47,7 +47,7 @@ enum md_status md_run_child(const struct md_run *run, int *exit_code, struct md_
 /* The same with the command's stdout going to output, so that our own stdout holds nothing but our report. */
 enum md_status md_run_child_output(const struct md_run *run, int output, int *exit_code, struct md_error *err);
 
-/* The same in place of this process; returns only on failure. */
+/* The same in place of this process (execve); returns only on failure. */
 enum md_status md_run_exec(const struct md_run *run, struct md_error *err);
 
 #endif

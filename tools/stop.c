@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SIGINT, SIGTERM and SIGHUP: passed on to the engine while one runs; what was made on the way is removed
- * at the end. */
+/* SIGINT, SIGTERM and SIGHUP: passed on to the engine while one runs; temporary files are removed at the end. */
 #include "tools/stop.h"
 
 #include <errno.h>
@@ -25,7 +24,7 @@ static volatile sig_atomic_t removed_count, child_pid, stopped, by_terminal;
 static void end_now(int number)
 {
 	bool all = true;
-	/* What was told of first goes last: a lock, and only when nothing is left that it says who has left. */
+	/* In reverse order: the first one, a lock, is removed only if nothing is left that it describes. */
 	for (int i = removed_count - 1; i >= 0; i--) {
 		if (i == 0 && !all)
 			break;
@@ -35,7 +34,10 @@ static void end_now(int number)
 	_exit(128 + number);
 }
 
-/* A terminal sends its signals to the child as well; only those that somebody sent to us alone are passed on. */
+/*
+ * A terminal sends its signals to the child as well, so only signals that were sent to this process alone are passed
+ * on.
+ */
 static void take(int number, siginfo_t *info, void *context)
 {
 	(void)context;
@@ -100,7 +102,7 @@ void md_stop_forget(void)
 	stopped = 0;
 }
 
-/* The handler sees a path only when it is whole. */
+/* The handler sees a path only when it is complete. */
 void md_stop_remove(const char *path)
 {
 	if (removed_count == REMOVED)

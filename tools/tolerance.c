@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a user accepts of graphs that are not deterministic: from the command line to the engine's environment. */
+/*
+ * Passes the tolerance that a user accepts for nondeterministic graphs from the command line to the engine's
+ * environment.
+ */
 #include "tools/tolerance.h"
 
 #include <stdlib.h>

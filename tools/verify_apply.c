@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a verify report does to the artifact: proofs, and refusals of what failed or was not compared. */
+/* Applies a verify report to an artifact: proofs, and refusals of graphs that failed or were not compared. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "tools/verify_report.h"
 
-/* Frees one graph with the format's own code, by way of an artifact that holds nothing else. */
+/* Frees one graph by the format's own code: in an artifact that holds nothing else. */
 static void free_graph(const struct md_artifact_graph *graph)
 {
 	struct md_artifact only = {.graph_count = 1};
@@ -44,7 +44,7 @@ static enum md_status refuse_graph(struct md_artifact *artifact, uint32_t index,
 	return MD_OK;
 }
 
-/* What must not be published, as the beginning of its refusal; NULL: it may be. */
+/* Why a graph must not be published, as the beginning of its refusal; NULL: it may be. */
 static const char *objection(const struct md_verify_report *report, const struct md_verify_graph *found)
 {
 	if (!found)
@@ -68,7 +68,7 @@ static enum md_status refuse_strangers(const struct md_verify_report *report, st
 	return MD_OK;
 }
 
-/* Words in doubt that no replay has proven to be noise: nothing that has one may be published. */
+/* A doubtful word that no replay has proven to be noise; a graph that has one must not be published. */
 static const struct md_doubtful *find_unproven(const struct md_verify_graph *found,
 					       const struct md_artifact_graph *graph)
 {
@@ -85,7 +85,7 @@ static enum md_status settle_words(struct md_artifact_graph *graph, struct md_er
 	return MD_OK;
 }
 
-/* Why a graph is not published, looking at it alone; NULL: it may be. text: in place of the reason, unless empty. */
+/* Why a graph alone must not be published; NULL: it may be. text, unless empty, replaces the reason. */
 static const char *object(const struct md_verify_report *report, const struct md_artifact_graph *graph,
 			  char text[MD_DOUBTFUL_TEXT], const char **reason)
 {
@@ -100,7 +100,7 @@ static const char *object(const struct md_verify_report *report, const struct md
 	return "unprovable, for no replay has shown it to be noise";
 }
 
-/* Of those that hand values on to each other none is published without the others. Indices of graphs move: by label. */
+/* Graphs of a group are published together or not at all. Found by label, because indices of graphs change. */
 static enum md_status find_broken_groups(const struct md_verify_report *report, const struct md_artifact *artifact,
 					 char **broken, struct md_error *err)
 {
@@ -161,7 +161,7 @@ static bool was_shown(const struct md_verify_report *report, const struct md_art
 	return false;
 }
 
-/* Where each graph that is published has shown that the address is the beginning, the two may lie apart. */
+/* If every graph that is published has shown that the address means the beginning, the two bindings may lie apart. */
 static void settle_neighbours(const struct md_verify_report *report, struct md_artifact *artifact)
 {
 	for (uint32_t b = 0; b < artifact->binding_count; b++) {

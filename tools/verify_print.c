@@ -96,8 +96,8 @@ void md_verify_print_json(const struct md_verify_report *report, FILE *out)
 /* ---- JUnit XML ---- */
 
 /*
- * XML has no way to hold control characters or bytes that are no UTF-8, nor U+FFFE and U+FFFF: they are written \xHH,
- * and a backslash as two, so that two texts never look the same.
+ * XML cannot hold control characters, bytes that are not UTF-8, U+FFFE and U+FFFF: they are written as \xHH, and a
+ * backslash as two, so that two different texts never look the same.
  */
 static void put_xml(FILE *out, const char *text)
 {

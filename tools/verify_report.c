@@ -15,7 +15,7 @@
 #include "format/verify_line.h"
 #include "tools/run.h"
 
-#define LINE_MAX_BYTES (32u << 20) /* a label of the most bytes that a file may hold, each of them escaped */
+#define LINE_MAX_BYTES (32u << 20) /* a label of the greatest length that a file may hold, with each byte escaped */
 
 static const char never_compared[] = "the engine never instantiated a graph of this label and batch size";
 static const char cut_short[] = "the verify run ended early";
@@ -71,7 +71,7 @@ static unsigned weight_of(enum md_verify_outcome outcome)
 	return weights[outcome];
 }
 
-/* The first reason of those that weigh most. */
+/* Keeps the first reason of those with the greatest weight. */
 static bool keep_reason(struct md_verify_graph *graph, enum md_verify_outcome outcome, const char *reason)
 {
 	char *copy;
@@ -86,7 +86,7 @@ static bool keep_reason(struct md_verify_graph *graph, enum md_verify_outcome ou
 	return true;
 }
 
-/* Of these nothing was expected: they were left out, for a reason that the artifact holds. */
+/* No comparison was expected of these graphs: they were left out, for a reason that the artifact holds. */
 static bool was_left_out(const struct md_artifact *artifact, const char *label, uint32_t batch)
 {
 	for (uint32_t i = 0; i < artifact->refusal_count; i++) {
@@ -108,7 +108,7 @@ static enum md_status take_begins(const struct md_verify_line *line, const struc
 	return MD_OK;
 }
 
-/* Two verdicts say what a graph needs beside comparisons. */
+/* Verdicts that say what a graph needs besides comparisons. */
 static bool is_of_proof(enum md_verdict verdict)
 {
 	return verdict == MD_VERDICT_OWED || verdict == MD_VERDICT_SETTLED;
@@ -196,7 +196,7 @@ static enum md_status take_lines(FILE *in, const struct md_artifact *artifact, s
 		if (size > (ssize_t)LINE_MAX_BYTES)
 			return md_error_set(err, MD_ERR_TOO_LARGE, "verify report, line %zu: longer than %u bytes",
 					    number, LINE_MAX_BYTES);
-		whole = size && line[size - 1] == '\n'; /* else the writer was killed within a line */
+		whole = size && line[size - 1] == '\n'; /* otherwise the writer was killed while it wrote the line */
 		if (!whole)
 			break;
 		line[size - 1] = '\0';
@@ -347,7 +347,7 @@ void md_verify_accept_unvaried(bool accept)
 	if (accept)
 		setenv("MEDUSA_ACCEPT_UNVARIED", "1", 1);
 	else
-		unsetenv("MEDUSA_ACCEPT_UNVARIED"); /* one that was left over is nobody's word */
+		unsetenv("MEDUSA_ACCEPT_UNVARIED"); /* a setting left in the environment does not count */
 }
 
 enum md_status md_verify_run(const char *artifact_path, char *const argv[], struct md_repeat *repeat,

@@ -12,10 +12,12 @@
 #include "tools/repeat.h"
 
 enum md_verify_outcome {
-	MD_VERIFY_SKIPPED = 0, /* some comparison, or all of them, did not take place */
+	MD_VERIFY_SKIPPED = 0, /* some comparison, or every one, did not take place */
 	MD_VERIFY_PASSED = 1,  /* every comparison passed, and there was at least one */
 	MD_VERIFY_FAILED = 2,  /* at least one comparison failed, or never ended */
-	/* Every comparison took place and none failed, but some differed where live replays differ, too. */
+	/*
+	 * Every comparison took place and none failed, but some values differed that differ between live replays, too.
+	 */
 	MD_VERIFY_NONDETERMINISTIC = 3,
 };
 
@@ -25,14 +27,18 @@ struct md_verify_graph {
 	enum md_verify_outcome outcome;
 	uint32_t comparisons, passed, nondeterministic;
 	uint64_t bytes; /* compared, in all comparisons */
-	char *reason;   /* owned; of the first failure, else skip, else nondeterministic one; "" when passed */
+	/*
+	 * owned; of the first failure, else of the first skip, else of the first nondeterministic comparison; "" when
+	 * passed
+	 */
+	char *reason;
 	enum md_verify_outcome reason_of;
 	char *owed;       /* owned; what is missing for its comparisons to count, or NULL */
-	uint32_t begun;   /* comparisons of which nothing more was said */
-	uint32_t *begins; /* owned; bindings of which its addresses at the border are the beginning */
+	uint32_t begun;   /* comparisons that began and have no result */
+	uint32_t *begins; /* owned; bindings whose beginning an address at a border was shown to be */
 	uint32_t begins_count;
 	uint64_t noise; /* a bit for each doubtful word that was proven to be noise */
-	bool stranger;  /* captured by the engine now, and not held by the artifact */
+	bool stranger;  /* the engine captured it now, and the artifact does not hold it */
 };
 
 struct md_verify_report {
@@ -40,13 +46,13 @@ struct md_verify_report {
 	size_t graph_count;
 	bool complete; /* the restore library ended its report */
 	bool reached;  /* what --until names has happened, or the engine has said that it is complete */
-	int exit_code; /* of the command, as in a shell */
-	/* Set by whoever ran it: what of these was not compared is to count as skipped, not as failed. */
+	int exit_code; /* of the command, as a shell reports it */
+	/* Set by the caller that ran it: missing comparisons of these graphs count as skipped, not as failed. */
 	struct md_tolerance tolerance; /* given: nondeterministic graphs were judged by it, and are accepted */
 	bool allow_uncompared, allow_strangers;
 };
 
-/* For later runs: graphs that were always compared on the same inputs pass. */
+/* For later runs: graphs that were always compared on equal inputs pass. */
 void md_verify_accept_unvaried(bool accept);
 
 /*
@@ -65,7 +71,7 @@ enum md_status md_verify_run(const char *artifact_path, char *const argv[], stru
 enum md_status md_verify_parse(FILE *in, const struct md_artifact *artifact, struct md_verify_report *out,
 			       struct md_error *err);
 
-/* NULL: the report knows no such graph. */
+/* NULL: the report does not mention the graph. */
 struct md_verify_graph *md_verify_find(const struct md_verify_report *report, const char *label, uint32_t batch);
 
 /*
@@ -77,15 +83,15 @@ struct md_verify_graph *md_verify_find(const struct md_verify_report *report, co
 enum md_status md_verify_apply(const struct md_verify_report *report, struct md_artifact *artifact,
 			       struct md_error *err);
 
-/* Not compared, and not allowed to be. */
+/* The graph was not compared, although it had to be. */
 bool md_verify_missed(const struct md_verify_report *report, const struct md_verify_graph *graph);
-/* NULL: the run says all there was to say; else why it may not. */
+/* NULL: the run's result can be relied on; otherwise why it cannot. */
 const char *md_verify_doubtful(const struct md_verify_report *report);
 size_t md_verify_count(const struct md_verify_report *report, enum md_verify_outcome outcome);
 void md_verify_print_table(const struct md_verify_report *report, FILE *out);
 void md_verify_print_json(const struct md_verify_report *report, FILE *out);
 void md_verify_print_junit(const struct md_verify_report *report, FILE *out);
-/* For a run that gave no report. */
+/* For a run without a report. */
 void md_verify_print_junit_error(const char *why, FILE *out);
 void md_verify_finish(struct md_verify_report *report);
 

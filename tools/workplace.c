@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where a command works on an output: looked at before anything runs, locked, with a private folder that goes again. */
+/* Where a command works on an output: checked before anything runs, locked, with a private folder that is removed. */
 #include "tools/workplace.h"
 
 #include <errno.h>
@@ -31,7 +31,7 @@ static const char *base_name(const char *path)
 	return slash ? slash + 1 : path;
 }
 
-/* Who works on the output, as that process wrote it; "" when it has not come to that. */
+/* Which process works on the output, as it wrote it; "" if it has not written yet. */
 static void read_lock(int fd, char *text, size_t room)
 {
 	ssize_t size = pread(fd, text, room - 1, 0);
@@ -49,7 +49,7 @@ static void write_lock(const struct md_workplace *w)
 	int size = snprintf(text, sizeof(text), "process %d on %s, since %s\n%s\n", (int)getpid(), host, when,
 			    base_name(w->folder));
 	if (ftruncate(w->lock_fd, 0) || pwrite(w->lock_fd, text, (size_t)size, 0) != size)
-		return; /* the lock is there all the same, it only says less */
+		return; /* the lock holds without its text */
 }
 
 static enum md_status say_held(const struct md_workplace *w, int fd, struct md_error *err)
@@ -71,7 +71,7 @@ static bool is_there(const char *path, int fd)
 	return !fstat(fd, &mine) && !stat(path, &there) && mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
 }
 
-/* Where files cannot be locked (*locked: false), names that nobody else has must do. */
+/* Where files cannot be locked (*locked: false), names that nobody else has must be enough. */
 static enum md_status take_lock(struct md_workplace *w, bool *locked, struct md_error *err)
 {
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -83,7 +83,7 @@ static enum md_status take_lock(struct md_workplace *w, bool *locked, struct md_
 		if (!*locked && (errno == EACCES || errno == EAGAIN))
 			return say_held(w, fd, err);
 		if (!is_there(w->lock, fd))
-			continue; /* its holder has just removed it */
+			continue; /* its holder has just removed the file */
 		w->lock_fd = md_steal_fd(&fd);
 		return MD_OK;
 	}
@@ -101,13 +101,16 @@ static bool is_folder_of(const char *output, const char *name)
 	return strlen(name) == 6 && strspn(name, LETTERS) == 6;
 }
 
-/* What the lock's last holder has named, if it is a name that only we give. Nobody holds that lock any more. */
+/*
+ * Removes what the lock's last holder named, if it is a name that only this program makes. Nobody holds that lock now.
+ */
 static void remove_leftover(const struct md_workplace *w)
 {
 	const char *output = base_name(w->output);
 	static char text[PATH_MAX], path[2 * PATH_MAX], gone[2 * PATH_MAX + sizeof(MD_FOLDER_GONE)];
 	read_lock(w->lock_fd, text, sizeof(text));
-	char *name = strchr(text, '\n'), *end = strrchr(text, '\n'); /* the name may hold some, too */
+	/* the name of the output may contain line breaks, too */
+	char *name = strchr(text, '\n'), *end = strrchr(text, '\n');
 	if (!name || name == end)
 		return;
 	*name++ = *end = 0;
@@ -147,7 +150,10 @@ static void draw_name(struct md_workplace *w)
 		letters[i] = LETTERS[number % strlen(LETTERS)];
 }
 
-/* The lock names the folder before it is there: whoever is killed in between leaves nothing that nobody knows of. */
+/*
+ * The lock names the folder before the folder exists, so that a process that is killed in between leaves nothing
+ * unknown.
+ */
 static bool make_named(struct md_workplace *w)
 {
 	for (int turn = 0; turn < TURNS; turn++) {
@@ -162,7 +168,7 @@ static bool make_named(struct md_workplace *w)
 	return false;
 }
 
-/* Whose mode is what we say, whatever the umask is. */
+/* Makes a folder with exactly this mode, whatever the umask is. */
 static enum md_status make_folder(struct md_workplace *w, struct md_error *err)
 {
 	if (!make_named(w) || chmod(w->folder, is_root() ? 0711 : 0700)) {
@@ -233,7 +239,7 @@ enum md_status md_workplace_open_temporary(struct md_workplace *out, struct md_e
 void md_workplace_share(const char *path)
 {
 	if (chmod(path, is_root() ? 0644 : 0600))
-		return; /* whoever cannot read it will say so */
+		return; /* a process that cannot read it will say so */
 }
 
 static void name_made(const char *path, const char *suffix, char made[PATH_MAX + 64])
@@ -274,8 +280,9 @@ void md_workplace_close(struct md_workplace *w)
 	bool removed = !*w->folder || md_folder_remove(w->folder);
 	if (!removed)
 		md_plain_line(stderr, "%s: cannot be removed: %s", w->folder, strerror(errno));
-	if (*w->lock && w->lock_fd >= 0 && removed) /* else the next run learns from it what is left */
-		unlink(w->lock); /* before the lock goes: whoever waits looks whether it is still there */
+	if (*w->lock && w->lock_fd >= 0 && removed) /* otherwise the next run learns from it what is left */
+		/* before the lock is released: a process that waits for it checks whether the file is still there */
+		unlink(w->lock);
 	if (w->lock_fd >= 0)
 		close(w->lock_fd);
 	md_stop_remove_nothing();

@@ -33,15 +33,16 @@ enum md_status md_workplace_open(const char *output, struct md_workplace *out, s
 /* A private folder in TMPDIR (or /tmp), without output or lock. */
 enum md_status md_workplace_open_temporary(struct md_workplace *out, struct md_error *err);
 /*
- * The path of a file in the folder. It is made, empty, so that an engine which has given up its rights can still open
- * it: for everybody who knows its name if this process is root's, for this user alone if not. A trace (.mtrace) is made
- * under the name that it has while it is written. It goes when the process is told to end, and with md_workplace_close.
+ * Creates an empty file in the folder, and returns its path, so that an engine that has given up its rights can still
+ * open it: for everybody who knows its name if this process is root's, otherwise for this user alone. A trace (.mtrace)
+ * is created under the name that it has while it is written. The file is removed when the process is told to end, and
+ * by md_workplace_close.
  */
 enum md_status md_workplace_file(const struct md_workplace *workplace, const char *name, const char *suffix,
 				 char path[PATH_MAX], struct md_error *err);
-/* The same file once more, empty, for another run. */
+/* Empties the same file for another run. */
 enum md_status md_workplace_renew(const char *path, const char *suffix, struct md_error *err);
-/* The same rights, for reading alone, for a file of the folder that was written in another way. */
+/* Gives the same rights, for reading only, to a file of the folder that was written in another way. */
 void md_workplace_share(const char *path);
 /* Removes the folder with all that is in it, and the lock. */
 void md_workplace_close(struct md_workplace *workplace);
