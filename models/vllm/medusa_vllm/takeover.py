@@ -50,6 +50,7 @@ class Takeover:
         if workspace.is_needed(self.runner):
             log.info("medusa: one eager forward, which gives vLLM's workspace its size")
             self.runner.profile_run()
+            torch.cuda.empty_cache()  # the KV cache comes next, and takes most of what is free
 
     def compile_now(self) -> None:
         """As vLLM's profiling does it: at the largest batch."""
