@@ -6,6 +6,7 @@
 #include "analyze/tables.h"
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "base/splitmix.h"
 
 void md_tables_finish(struct md_tables *tables)
 {
@@ -40,8 +41,7 @@ uint64_t md_tables_address(const struct md_analysis *analysis, const struct md_t
 
 uint64_t md_tables_key(const struct md_tables *tables, const struct md_target *target)
 {
-	return md_tables_address(tables->analysis, target) +
-	       tables->analysis->group[target->alloc] * 0x9e3779b97f4a7c15ull;
+	return md_tables_address(tables->analysis, target) + tables->analysis->group[target->alloc] * MD_RANDOM_STEP;
 }
 
 static bool add_cut(struct md_tables *tables, const struct md_target *target)

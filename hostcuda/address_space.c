@@ -10,6 +10,7 @@
 #include <sys/random.h>
 
 #include "base/array.h"
+#include "base/splitmix.h"
 #include "hostcuda/address_space.h"
 #include "hostcuda/device_state.h"
 
@@ -88,7 +89,7 @@ static uint64_t first_place(void) HC_STATE_HELD
 	static bool known;
 	const char *seed = secure_getenv("HOSTCUDA_SCATTER");
 	if (!known && seed)
-		state = strcmp(seed, "random") ? strtoull(seed, NULL, 0) * 0x9e3779b97f4a7c15u : random_place();
+		state = strcmp(seed, "random") ? strtoull(seed, NULL, 0) * MD_RANDOM_STEP : random_place();
 	known = true;
 	if (!state)
 		return space.start;

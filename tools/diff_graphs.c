@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/splitmix.h"
 #include "tools/diff.h"
 #include "tools/inspect.h"
 
@@ -236,7 +237,7 @@ static uint64_t noise_of(const struct md_artifact_graph *graph, uint32_t node, u
 		const struct md_noise *noise = &graph->noise[*cursor];
 		uint64_t word = noise->at / WORD, end = ((uint64_t)noise->at + noise->size + WORD - 1) / WORD;
 		for (word = word > behind ? word : behind; word < end; word++) {
-			mixed = (mixed ^ (word + 1)) * 0x9e3779b97f4a7c15u;
+			mixed = (mixed ^ (word + 1)) * MD_RANDOM_STEP;
 			(*words)++;
 		}
 		behind = end > behind ? end : behind;

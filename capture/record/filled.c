@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "base/splitmix.h"
 #include "capture/capture.h"
 #include "capture/record/filled.h"
 
@@ -51,7 +52,7 @@ uint64_t md_capture_filled_window(uint64_t size, unsigned window, uint64_t *byte
 /* Windows are hashed one after the other. */
 uint64_t md_capture_filled_hash(uint64_t hash, const void *bytes, uint64_t size)
 {
-	return md_hash_checksum(bytes, size) + hash * 0x9e3779b97f4a7c15ull;
+	return md_hash_checksum(bytes, size) + hash * MD_RANDOM_STEP;
 }
 
 static uint64_t tell(const uint8_t *bytes, uint64_t size)

@@ -6,6 +6,7 @@
 
 #include "base/array.h"
 #include "base/map.h"
+#include "base/splitmix.h"
 #include "capture/capture.h"
 #include "capture/record/given.h"
 #include "capture/record/graphs.h"
@@ -58,7 +59,7 @@ static struct table *make_table(void)
 
 static struct slot *find_slot(struct table *table, uint64_t func)
 {
-	uint64_t hash = (func >> 4) * 0x9e3779b97f4a7c15ull >> 40;
+	uint64_t hash = (func >> 4) * MD_RANDOM_STEP >> 40;
 	for (unsigned i = 0; i < PROBES; i++) {
 		struct slot *slot = &table->slots[(hash + i) % SLOTS];
 		if (slot->func == func || !slot->func)

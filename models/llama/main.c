@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/splitmix.h"
 #include "models/llama/integration.h"
 #include "models/llama/options.h"
 #include "models/llama/report.h"
@@ -253,7 +254,7 @@ static enum md_status make_prompt(struct program *p, size_t i, struct token_list
 	if (p->options.model)
 		return tokenizer_encode_chat(&p->tokenizer, text, out, err);
 	/* a recipe has no tokenizer: 4 to 11 tokens drawn from the seed */
-	uint64_t state = p->options.seed * 0x9e3779b97f4a7c15u + i + 1;
+	uint64_t state = p->options.seed * MD_RANDOM_STEP + i + 1;
 	for (unsigned k = 0; k < 4 + i % 8; k++) {
 		state = (state ^ state >> 29) * 0xbf58476d1ce4e5b9u + k;
 		if (!token_list_push(out, (int32_t)((state >> 20) % (uint64_t)p->shape.vocabulary)))

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Weights: one list of tensors gives the layout, the loader and the seeded fill. */
+#include "base/splitmix.h"
 #include "models/llama/model.h"
 
 #include <stdio.h>
@@ -212,7 +213,7 @@ static enum md_status visit_fill(struct visitor *visitor, const char *name, CUde
 				 uint64_t columns, struct md_error *err)
 {
 	(void)name;
-	uint64_t n = rows * columns, seed = visitor->seed + 0x9e3779b97f4a7c15u * ++visitor->index;
+	uint64_t n = rows * columns, seed = visitor->seed + MD_RANDOM_STEP * ++visitor->index;
 	float scale = (float)visitor->model->shape.scale, offset = rows == 1 ? 1.0f : 0.0f; /* norms lie around 1 */
 	void *parameters[] = {slot, &n, &seed, &scale, &offset};
 	struct llama_grid grid = {(unsigned)((n + 1023) / 1024), 1, 256, 0};

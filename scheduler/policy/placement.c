@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Placement: on which GPU a function runs, and from where the artifacts that it lacks there are copied. */
+#include "base/splitmix.h"
 #include "scheduler/core/books.h"
 #include "scheduler/core/dispatch.h"
 #include "scheduler/core/evict.h"
@@ -59,7 +60,7 @@ static struct md_choice xlora_choose(struct medusa_sched *s, uint32_t function)
 /* A random number: a Weyl sequence, passed through a mixing function. */
 static uint64_t random_number(struct medusa_sched *s)
 {
-	uint64_t x = s->random += 0x9e3779b97f4a7c15ull;
+	uint64_t x = s->random += MD_RANDOM_STEP;
 	x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93ull;
 	x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93ull;
 	return x ^ (x >> 32);

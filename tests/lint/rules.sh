@@ -34,6 +34,8 @@ forbid 'unbounded string functions' "$inside(strcpy|strcat|sprintf|vsprintf|gets
 forbid 'arrays grow through base/array.h, which checks for overflow and leaves the old one valid' \
 	"$inside(realloc|reallocarray)\s*\(" '*.c' '*.h' ':!base/array.[ch]' ':!tests/faults/inject.c'
 forbid 'random numbers are those of base/splitmix.h' '94d049bb133111eb' '*.c' '*.h' '*.cu' ':!base/splitmix.h' ':!tests/test_splitmix.c'
+forbid 'the golden ratio of 64 bits is MD_RANDOM_STEP (base/splitmix.h)' '9e3779b97f4a7c15' '*.c' '*.h' ':!base/splitmix.h' ':!tests' \
+	':!driver/device_hash*.c' ':!format/codec/columns_pointers.c' # docs/format.md has it there
 forbid 'a graph that is no longer ready leaves the statistics in md_restore_graph_unmake' \
 	'graphs_restored--' 'restore/*.c' ':!restore/graph_state.c'
 forbid 'out of memory is said as "out of memory for ...", with what was to have it' \
