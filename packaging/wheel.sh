@@ -18,6 +18,7 @@ trap 'rm -rf "$copy"' EXIT
 make_wheel() { # folder of the project, its package
 	mkdir "$copy/$2"
 	cp -rL "$1/pyproject.toml" "$1/README.md" "$1/$2" "$copy/$2/"
+	! [ -e "$1/setup.py" ] || cp "$1/setup.py" "$1"/*.pth "$copy/$2/"
 	find "$copy/$2" -name __pycache__ -prune -exec rm -rf {} +
 	$python -W ignore -m pip wheel -q --disable-pip-version-check --no-deps $isolation -w "$copy/wheels" "$copy/$2" >"$copy/log" 2>&1 || {
 		cat "$copy/log" >&2

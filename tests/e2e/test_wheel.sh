@@ -20,6 +20,7 @@ assert_equal "what it leaves in the tree" "" "$(diff <(echo "$before") <(find mo
 run files python3 -m zipfile -l "$wheel"
 expected=$(cd models/torch && find medusa -name '*.py' -o -name VERSION | sort)
 assert_equal "files" "$expected" "$(awk '{ print $1 }' "$work/files.out" | grep '^medusa/' | sort)"
+assert_equal "what Python reads at its start, beside the package" medusa-torch.pth "$(awk '{ print $1 }' "$work/files.out" | grep '\.pth$')"
 run again make --no-print-directory wheel WHEELS="$work/again"
 assert_same_file "$wheel" "$work/again/${wheel##*/}"
 assert_same_file "$plugin" "$work/again/${plugin##*/}"
@@ -37,6 +38,13 @@ run version env -C "$work" "$fresh" -c 'import importlib.metadata, medusa; print
 assert_exit version 0
 packages=$("$fresh" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 assert_equal "version, twice, and place" "$version $version $packages/medusa/__init__.py" "$(cat "$work/version.out")"
+
+section "what Python reads at its start"
+hooks='import sys; print(sorted({type(finder).__module__ for finder in sys.meta_path} & {"medusa._imports"}), "medusa" in sys.modules)'
+run plain env -C "$work" "$fresh" -c "$hooks"
+assert_equal "without a Medusa library nothing is loaded" "[] False" "$(cat "$work/plain.out")"
+run preloaded env -C "$work" LD_PRELOAD=libmedusa-restore.so "$fresh" -c "$hooks"
+assert_equal "with one it waits for transformers' server" "['medusa._imports'] True" "$(cat "$work/preloaded.out")"
 
 section "without PyTorch"
 run no_torch env -C "$work" "$fresh" -c 'import medusa.torch'

@@ -44,7 +44,7 @@ class Output(Role):
 
 
 class Scratch(Role):
-    """Written and never read, as a place that padding is written to; the end of a storage of which the rest is state."""
+    """Written and never read, as a place that padding is written to; a part of a storage of which the rest is state."""
 
 
 class Found(NamedTuple):

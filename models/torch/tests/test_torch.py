@@ -109,6 +109,24 @@ class Binding(OnFakeDevice):
             before.put_back()
             self.assertEqual((keys[:8].sum().item(), keys[8:].sum().item()), (0, 8))
 
+    def test_scratch_in_the_middle_leaves_two_bindings(self):
+        cache = torch.zeros(40)
+        found = self.bind(trash=medusa.Scratch(cache[8:16]), cache=cache, view=cache[20:])
+        address = cache.data_ptr()
+        self.assertEqual([(b.name, b.address - address, b.size) for b in found], [("cache", 0, 32), ("cache.rest", 64, 96)])
+        self.assertEqual(found.holding(address + 64, 8).name, "cache.rest")
+        self.assertIsNone(found.holding(address + 40, 8))
+        before = Snapshot(verify._storages(found, 0), 0).take()
+        cache.fill_(1)
+        before.put_back()
+        self.assertEqual((cache[:8].sum().item(), cache[8:16].sum().item(), cache[16:].sum().item()), (0, 8, 0))
+
+    def test_an_output_behind_scratch_comes_back_as_that_view(self):
+        cache = torch.arange(40.0)
+        found = self.bind(trash=medusa.Scratch(cache[8:16]), cache=cache)
+        packed = Outputs({"tokens": cache[20:24]}, found).packed
+        self.assertEqual(rebuild(packed, found, None, None)["tokens"].tolist(), [20, 21, 22, 23])
+
     def test_what_is_no_memory_is_left_out(self):
         found = self.bind(kv=[torch.zeros(0), torch.zeros(2, device="meta"), torch.zeros(2).to_sparse(), None, 3])
         self.assertEqual(list(found.names), [])

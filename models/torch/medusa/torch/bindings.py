@@ -49,14 +49,35 @@ def describe(tensor: torch.Tensor) -> str:
     return _layout(tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
+def _outside(address: int, size: int, hole: Optional[Tuple[int, int]]) -> List[Tuple[int, int]]:
+    """Address and bytes of what is left of a storage, before and behind its scratch."""
+    if hole is None:
+        return [(address, size)]
+    pieces = [(address, hole[0] - address), (hole[1], address + size - hole[1])]
+    return [piece for piece in pieces if piece[1] > 0]
+
+
+def _hole(scratch: torch.Tensor) -> Tuple[int, int]:
+    """From where to where scratch lies. A view with gaps counts to the end of its storage."""
+    storage = scratch.untyped_storage()
+    end = storage.data_ptr() + storage.nbytes()
+    begin = scratch.data_ptr()
+    return begin, min(end, begin + scratch.numel() * scratch.element_size()) if scratch.is_contiguous() else end
+
+
 class Bound:
-    """One storage of the engine, but for scratch at its end; the tensor keeps it alive."""
+    """One storage of the engine, or a piece of it before or behind scratch; the tensor keeps it alive."""
 
     __slots__ = ("name", "role", "tensor", "address", "size", "layout")
 
     def __init__(self, name: str, role: int, tensor: torch.Tensor, address: int, size: int) -> None:
         self.name, self.role, self.tensor, self.address, self.size = name, role, tensor, address, size
         self.layout = describe(tensor)
+
+    @property
+    def start(self) -> int:
+        """Where it begins in the storage, in bytes."""
+        return self.address - self.tensor.untyped_storage().data_ptr()
 
 
 class Bindings:
@@ -78,24 +99,31 @@ class Bindings:
         self._pointers = []
         new: List[Bound] = []
         scratch = [tensor for _, tensor, role in self._walk.tensors if role is Scratch]
-        ends = {tensor.untyped_storage().data_ptr(): tensor.data_ptr() for tensor in scratch}
+        holes = {tensor.untyped_storage().data_ptr(): _hole(tensor) for tensor in scratch}
         for name, tensor, role in self._walk.tensors:
             if role is Scratch:
                 continue
             parts = _plain(tensor)
             for at, part in enumerate(parts):
-                self._take(name if len(parts) == 1 else f"{name}.{at}", ROLES[role], part, ends, new)
+                self._take(name if len(parts) == 1 else f"{name}.{at}", ROLES[role], part, holes, new)
         return new
 
-    def _take(self, name: str, role: int, tensor: torch.Tensor, ends: Dict[int, int], new: List[Bound]) -> None:
+    def _take(
+        self, name: str, role: int, tensor: torch.Tensor, holes: Dict[int, Tuple[int, int]], new: List[Bound]
+    ) -> None:
         if tensor.layout is not torch.strided or not is_on(tensor, self.device):
             return
         self._pointers.append((tensor, tensor.data_ptr(), name))
         storage = tensor.untyped_storage()
         address, size = storage.data_ptr(), storage.nbytes()
-        size = ends.get(address, address + size) - address
+        if not address or not size:
+            return
+        for number, (begin, bytes_) in enumerate(_outside(address, size, holes.get(address))):
+            self._add(name if number == 0 else f"{name}.rest", role, tensor, begin, bytes_, new)
+
+    def _add(self, name: str, role: int, tensor: torch.Tensor, address: int, size: int, new: List[Bound]) -> None:
         at = bisect.bisect_right(self._addresses, address)
-        if not address or not size or self._overlaps(at, address, size):
+        if self._overlaps(at, address, size):
             return
         bound = Bound(self._unique(name) if name in self.names else name, role, tensor, address, size)
         self._addresses.insert(at, address)

@@ -11,8 +11,9 @@ from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 import torch
 
-from .._api import mode
-from .bindings import Constant, Scratch, State
+from .. import _api
+from . import paged
+from .bindings import Constant, State
 from .graphs import Graphs
 from .steps import Step
 
@@ -22,6 +23,7 @@ log = logging.getLogger("medusa.torch")
 RUNNER_NEEDS = ("_capture_graph", "inputs_and_outputs", "cache", "logit_processor")
 IO_NEEDS = ("_get_graph_key", "set_graph", "get_graph", "use_block_table", "input_ids")
 CAPTURE_PARAMETERS = ["forward_fn", "compute_stream", "args"]
+MOST_KEPT = 64 << 20  # bytes: masks are larger, and no address comes from them
 
 
 def attach(
@@ -31,30 +33,29 @@ def attach(
 
     path, name and options are those of medusa.torch.Graphs, `bind` excepted: model, paged cache and the static tensors
     of all IO pairs are bound here. Nothing of transformers is changed but an attribute of this manager's runner. The
-    sizes of the cache must be the same in every start: set num_blocks and max_batch_tokens in ContinuousBatchingConfig.
+    cache has the same size in every start: where num_blocks is not set in ContinuousBatchingConfig, the artifact says
+    how much memory transformers may divide.
     """
     if manager.batch_processor is None:
-        manager.batch_processor = manager._create_batch_processor()
+        with paged.same_size(manager):
+            manager.batch_processor = manager._create_batch_processor()
     runner = manager.batch_processor.model_runner
     reason = _unfit(runner)
     if reason:
         log.warning("continuous batching is left unchanged: %s", reason)
         return ContinuousBatching(runner, None, reason)
     ios = _pairs(runner)
-    caches = {"keys": runner.cache.key_cache, "values": runner.cache.value_cache}
-    bind = {"model": manager.model, **{name: State(cache) for name, cache in caches.items()}}
-    trash = getattr(runner.cache, "write_trash_index", None)
-    if trash is not None:  # rows of padding race for it, and what they leave there is never read
-        bind["trash"] = Scratch([layer[trash:] for cache in caches.values() for layer in cache])
+    bind = {"model": manager.model, **paged.bindings(runner.cache)}
     for index, io in enumerate(ios):
         bind[f"io{index}"] = State(_tensors(io))
     processors = list(runner.logit_processor.logits_processor)
     if processors:
         bind["processors"] = Constant(processors)
     options.setdefault("warmup", 1)  # as often as transformers: sampling draws the same numbers
-    options.setdefault("randomize", _randomizer(ios, manager.model.config.get_text_config().vocab_size))
+    inputs = _Inputs(ios, manager.model.config.get_text_config().vocab_size)
+    options.setdefault("randomize", inputs.randomize)
     options["fingerprint"] = {**_facts(manager, runner, processors), **(options.get("fingerprint") or {})}
-    attached = ContinuousBatching(runner, Graphs(path, bind=bind, name=name, **options), "")
+    attached = ContinuousBatching(runner, Graphs(path, bind=bind, name=name, **options), "", inputs)
     runner._capture_graph = attached.capture
     return attached
 
@@ -62,27 +63,46 @@ def attach(
 class ContinuousBatching:
     """What attach() returns. `steps` lists the graphs made so far; `reason` says why nothing was taken over, or ""."""
 
-    def __init__(self, runner: Any, graphs: Optional[Graphs], reason: str) -> None:
-        self.runner, self.graphs, self.reason = runner, graphs, reason
+    def __init__(self, runner: Any, graphs: Optional[Graphs], reason: str, inputs: Optional["_Inputs"] = None) -> None:
+        self.runner, self.graphs, self.reason, self._inputs = runner, graphs, reason, inputs
         self.steps: List[Step] = []
+        self._is_ready = False
+        self._own_capture = runner._capture_graph
 
     def capture(self, forward_fn: Callable[..., None], compute_stream: Any, *args: Any) -> None:
         """Stands in for ModelRunner._capture_graph: a graph for the batch at hand, and that batch computed."""
-        assert self.graphs is not None
-        ios = self.runner.inputs_and_outputs
-        kind, batch = _label(ios)
-        with torch.cuda.stream(compute_stream):
-            step = self.graphs.get(kind, batch, lambda: forward_fn(*args))
-            # A live graph's warm-up has computed this batch, as transformers' own does.
-            if step.restored or mode() == "verify":
-                step.replay()
+        try:
+            with torch.cuda.stream(compute_stream):
+                step = self._make(lambda: forward_fn(*args))
+        except Exception:  # pylint: disable=broad-except  # of the engine's own errors its own capture tells again
+            log.exception("continuous batching: transformers makes this graph itself")
+            self._own_capture(forward_fn, compute_stream, *args)
+            return
         self.steps.append(step)
-        ios.set_graph(_Graph(step))
+        self.runner.inputs_and_outputs.set_graph(_Graph(step))
+
+    def _make(self, forward: Callable[[], None]) -> Step:
+        assert self.graphs is not None
+        kind, batch = _label(self.runner.inputs_and_outputs)
+        if self._inputs is not None and _api.mode() in ("capture", "verify"):
+            self._inputs.keep(kind, batch)
+        step = self.graphs.get(kind, batch, forward)
+        # A live graph's warm-up has computed this batch, as transformers' own does; a test may have overwritten that.
+        if step.restored or _api.mode() == "verify" or (_api.mode() == "capture" and self._is_ready):
+            step.replay()
+        return step
 
     def ready(self) -> None:
         """Everything is captured or restored; see Graphs.ready()."""
         if self.graphs is not None:
             self.graphs.ready()
+            self._is_ready = True
+
+    def complete(self) -> None:
+        """ready(), and a capture need not see more; see Graphs.complete()."""
+        if self.graphs is not None:
+            self.graphs.complete()
+            self._is_ready = True
 
     def close(self) -> None:
         """Hands the runner back and drops the graphs. Call it when the manager has stopped."""
@@ -124,7 +144,9 @@ def _unfit(runner: Any) -> str:
             if not hasattr(io, need):
                 return f"this transformers' inputs and outputs have no {need}"
     parameters = list(inspect.signature(runner._capture_graph).parameters)
-    return "" if parameters == CAPTURE_PARAMETERS else f"_capture_graph takes {parameters}, not {CAPTURE_PARAMETERS}"
+    if parameters != CAPTURE_PARAMETERS:
+        return f"_capture_graph takes {parameters}, not {CAPTURE_PARAMETERS}"
+    return paged.unfit(runner.cache)
 
 
 def _tensors(io: Any) -> Dict[str, Any]:
@@ -147,14 +169,29 @@ def _label(ios: Any) -> Tuple[str, int]:
     return ".".join([path, str(pair), *(str(size) for size in sizes)]), batch
 
 
-def _randomizer(ios: List[Any], vocabulary: int) -> Callable[[str, int, torch.Generator], None]:
-    """Other tokens for a verification; places and lengths stay, since only some of them are valid."""
+class _Inputs:
+    """Random inputs that are valid for a graph: places and lengths of the batch that it was made with, and other tokens."""
 
-    def randomize(kind: str, batch: int, generator: torch.Generator) -> None:
-        ids = ios[int(kind.split(".")[1])].input_ids[:batch]
-        ids.copy_(torch.randint(vocabulary, ids.shape, generator=generator, device=generator.device))
+    def __init__(self, ios: List[Any], vocabulary: int) -> None:
+        self._ios, self._vocabulary = ios, vocabulary
+        self._kept: Dict[Tuple[str, int], Dict[str, torch.Tensor]] = {}  # on the host
 
-    return randomize
+    def _io(self, kind: str) -> Any:
+        return self._ios[int(kind.split(".")[1])]
+
+    def keep(self, kind: str, batch: int) -> None:
+        """What the static tensors hold now is valid for this graph: later they hold another batch, of other sizes."""
+        whole = {name: tensor for name, tensor in _tensors(self._io(kind)).items()
+                 if isinstance(tensor, torch.Tensor) and tensor.nbytes == tensor.untyped_storage().nbytes() <= MOST_KEPT}
+        self._kept[kind, batch] = {name: tensor.detach().to("cpu", copy=True) for name, tensor in whole.items()}
+
+    def randomize(self, kind: str, batch: int, generator: torch.Generator) -> None:
+        io = self._io(kind)
+        tensors = _tensors(io)
+        for name, kept in self._kept.get((kind, batch), {}).items():
+            tensors[name].copy_(kept)
+        ids = io.input_ids[:batch]
+        ids.copy_(torch.randint(self._vocabulary, ids.shape, generator=generator, device=generator.device))
 
 
 def _facts(manager: Any, runner: Any, processors: List[Any]) -> Dict[str, str]:

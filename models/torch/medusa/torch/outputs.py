@@ -131,7 +131,7 @@ class _Rebuild:
             raise Unsupported(f"an output lies in binding {packed['name']}, which does not exist in this process")
         dtype, shape, stride = _layout(packed["bound"])
         empty = torch.empty(0, dtype=dtype, device=bound.tensor.device)
-        return empty.set_(bound.tensor.untyped_storage(), packed["offset"] // dtype.itemsize, shape, stride)
+        return empty.set_(bound.tensor.untyped_storage(), (bound.start + packed["offset"]) // dtype.itemsize, shape, stride)
 
 
 def rebuild(packed: dict, bindings: Bindings, region: Callable[[int], Tuple[int, int]], owner: Any) -> Any:

@@ -58,7 +58,7 @@ class Snapshot:
 def _bytes(bound: Bound) -> torch.Tensor:
     """All that is bound of a tensor's storage."""
     storage = bound.tensor.untyped_storage()
-    return torch.empty(0, dtype=torch.uint8, device=bound.tensor.device).set_(storage, 0, (bound.size,), (1,))
+    return torch.empty(0, dtype=torch.uint8, device=bound.tensor.device).set_(storage, bound.start, (bound.size,), (1,))
 
 
 def _after(run: Callable[[], Any], storages: List[Tuple[str, torch.Tensor]], device: int) -> Dict[str, torch.Tensor]:
