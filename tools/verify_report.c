@@ -18,6 +18,10 @@
 #define LINE_MAX_BYTES (32u << 20) /* a label of the greatest length that a file may hold, with each byte escaped */
 
 static const char never_compared[] = "the engine never instantiated a graph of this label and batch size";
+static const char unlabelled[] =
+    "it carries no label, by which a cold start asks for it: take it through medusa.torch.Graphs, or label it "
+    "(medusa_graph_label); graphs of torch.compile's mode reduce-overhead never have one (medusa-torch(7), "
+    "TORCH.COMPILE)";
 static const char cut_short[] = "the verify run ended early";
 static const char never_ended[] = "the engine ended while this graph was being compared";
 
@@ -209,6 +213,15 @@ static enum md_status take_lines(FILE *in, const struct md_artifact *artifact, s
 	return MD_OK;
 }
 
+/* The analysis names the graphs of an engine that labels none by their number; no batch size is 0 otherwise. */
+static bool has_made_up_name(const struct md_verify_graph *graph)
+{
+	static const char prefix[] = "graph/";
+	const char *number = graph->label + sizeof(prefix) - 1;
+	return !graph->batch && !strncmp(graph->label, prefix, sizeof(prefix) - 1) && *number &&
+	       strspn(number, "0123456789") == strlen(number);
+}
+
 static enum md_status conclude(struct md_verify_report *report, struct md_error *err)
 {
 	for (size_t i = 0; i < report->graph_count; i++) {
@@ -225,8 +238,9 @@ static enum md_status conclude(struct md_verify_report *report, struct md_error 
 			graph->outcome = graph->nondeterministic ? MD_VERIFY_NONDETERMINISTIC : MD_VERIFY_PASSED;
 		if (!graph->reason)
 			graph->reason = strdup(graph->outcome == MD_VERIFY_PASSED ? ""
-					       : report->complete                 ? never_compared
-										  : cut_short);
+					       : !report->complete                ? cut_short
+					       : has_made_up_name(graph)          ? unlabelled
+										  : never_compared);
 		if (!graph->reason)
 			return md_error_set(err, MD_ERR_NO_MEMORY, "verify report: out of memory for a reason");
 	}

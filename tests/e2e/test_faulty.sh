@@ -40,6 +40,15 @@ assert_contains "$work/many.err" "graph number 5, which has no label: the poison
 assert_count "$work/many.err" "refused: " 3
 subject_restored many 2 fault plain hang die -fault plain
 
+section "an engine that labels none of its graphs"
+subject_live unnamed -plain -plain
+run unnamed medusa-capture -o "$work/unnamed.medusa" -- "${subject[@]}" -plain -plain
+assert_exit unnamed 1
+assert_count "$work/unnamed.err" ", 0): not compared: it carries no label, by which a cold start asks for it: take it through medusa.torch.Graphs" 2
+run unnamed_restored medusa-restore "$work/unnamed.medusa" -- "${subject[@]}" -plain -plain
+assert_exit unnamed_restored 0
+assert_same_file "$work/unnamed.live.out" "$work/unnamed_restored.out"
+
 section "what one capture left out the other leaves out too"
 run keep medusa-capture --keep-traces --no-verify -o "$work/keep.medusa" -- "${subject[@]}" plain fault
 assert_count "$work/keep.err" "the run is repeated" 1

@@ -128,6 +128,38 @@ scatter() {
 	try scatter-verify medusa-verify --nondeterministic 256 "$artifact" -- "${run[@]}"
 }
 
+# PyTorch's own graphs have no label: they run as ever, and the capture says by name that none can be restored.
+graph_trees() {
+	local run=("$python" tests/gpu/torch_graph_trees.py) artifact=$out/graph_trees.medusa
+	try graph_trees-live "${run[@]}" --out "$out/graph_trees.live.json" || return
+	CAPTURE="" try graph_trees-capture capture "$artifact" . "${run[@]}" --out "$out/graph_trees.captured.json"
+	try graph_trees-said grep -c "refused: (graph/.*it carries no label" "$artifact.log"
+	try graph_trees-captured "${compare[@]}" "$out/graph_trees.live.json" "$out/graph_trees.captured.json" --restored none
+	try graph_trees-restore medusa-restore "$artifact" -- "${run[@]}" --out "$out/graph_trees.restored.json" &&
+		try graph_trees-same "${compare[@]}" "$out/graph_trees.live.json" "$out/graph_trees.restored.json" --restored none
+}
+
+# transformers' server as a user starts it: what Python reads at its start (medusa-torch.pth) is all that is added.
+serve_needs() {
+	"$python" -c 'import transformers, fastapi, uvicorn, openai, accelerate' 2>&1 | tail -n 1 | sed 's/^/skipped: transformers serve: /'
+	return "$((PIPESTATUS[0] ? 77 : 0))"
+}
+
+serve() {
+	local artifact=$out/serve.medusa site=$out/serve_site run=("$python" tests/gpu/torch_serve.py --model "$out/serve_model") command
+	try serve-needs serve_needs || return
+	mkdir -p "$site"
+	printf 'import logging, site\nlogging.basicConfig()\nlogging.getLogger("medusa.torch").setLevel("INFO")\nsite.addsitedir(%s)\n' \
+		"'$PWD/models/torch'" >"$site/sitecustomize.py"
+	export PYTHONPATH=$site${PYTHONPATH:+:$PYTHONPATH} HF_HUB_OFFLINE=1
+	mapfile -t command < <("${run[@]}" --make 2>/dev/null)
+	try serve-live "${run[@]}" --out "$out/serve.live.json" || return
+	CAPTURE="" try serve-capture capture "$artifact" "" "${command[@]}" || return
+	try serve-restore "${run[@]}" --out "$out/serve.restored.json" -- medusa-restore "$artifact" -- &&
+		try serve-same "${compare[@]}" "$out/serve.live.json" "$out/serve.restored.json" --restored all
+	try serve-verify verified serve "$artifact" "${command[@]}"
+}
+
 # ---- what must never hurt --------------------------------------------------------------------------------------------
 hurt() { # case, environment...: on the artifact of the case `base`
 	local case=$1 artifact=$out/base.medusa
@@ -164,6 +196,8 @@ wanted batching && pool chain batching "" all torch_continuous_batching
 wanted streams && pool streams
 wanted eager && pool eager
 wanted scatter && pool scatter
+wanted graph_trees && pool graph_trees
+wanted serve && pool serve
 wanted cudnn && pool chain cudnn "" all torch_cudnn
 wanted rng && pool chain rng 'rng|random|philox|generator|seed' any torch_rng
 if [ -n "$base" ]; then

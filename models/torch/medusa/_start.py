@@ -2,6 +2,7 @@
 """What medusa-torch.pth calls when Python starts with a Medusa library preloaded: waits for what imports transformers' server."""
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from ._imports import after_import
@@ -11,8 +12,9 @@ UTILS, SERVER = "transformers.cli.serving.utils", "transformers.cli.serving.serv
 
 def begin() -> None:
     """Loads neither PyTorch nor transformers; a program that never imports the server never hears of this."""
-    after_import(UTILS, _hook_utils, "medusa.torch")
-    after_import(SERVER, _hook_server, "medusa.torch")
+    if os.environ.get("MEDUSA_TRANSFORMERS") != "0":
+        after_import(UTILS, _hook_utils, "medusa.torch")
+        after_import(SERVER, _hook_server, "medusa.torch")
 
 
 def _hook_utils(module: Any) -> None:

@@ -35,7 +35,8 @@ class Start(unittest.TestCase):
                          ("['medusa', 'medusa._imports', 'medusa._start'] ['server', 'utils']", []))
 
     def test_it_can_be_switched_off(self):
-        self.assertEqual(start(LOADED, LD_PRELOAD="/usr/lib/libmedusa-restore.so", MEDUSA_TRANSFORMERS="0"), ("[] []", []))
+        self.assertEqual(start(LOADED, LD_PRELOAD="/usr/lib/libmedusa-restore.so", MEDUSA_TRANSFORMERS="0"),
+                         ("['medusa', 'medusa._imports', 'medusa._start'] []", []))
 
     def test_a_damaged_installation_raises_and_prints_nothing(self):
         with tempfile.TemporaryDirectory() as place:

@@ -90,6 +90,7 @@ class ContinuousBatching:
         # A live graph's warm-up has computed this batch, as transformers' own does; a test may have overwritten that.
         if step.restored or _api.mode() == "verify" or (_api.mode() == "capture" and self._is_ready):
             step.replay()
+        log.info("graph %s/%d: %s", kind, batch, "restored" if step.restored else f"live, {step.reason}")
         return step
 
     def ready(self) -> None:
