@@ -51,13 +51,13 @@ class ModelRunner:
         self.use_cuda_graph_varlen = settings.cuda_graph_booleans[0]
 
     def compute_batch(self, model):
-        graph = self.inputs_and_outputs.get_graph()
+        graph, size = self.inputs_and_outputs.get_graph(), self.inputs_and_outputs.num_q_tokens
         if not self.use_cuda_graph_varlen:
-            self._forward(model)
+            self._forward(model, size)
         elif graph is not None:
             graph.replay()
         else:
-            self._capture_graph(self._forward, None, model)
+            self._capture_graph(self._forward, None, model, size)
 
     def _capture_graph(self, forward_fn, compute_stream, *args):
         forward_fn(*args)
@@ -66,10 +66,10 @@ class ModelRunner:
         self.inputs_and_outputs.set_graph(graph)
 
     @torch.no_grad()
-    def _forward(self, model):
+    def _forward(self, model, size):
         ios, tokens = self.inputs_and_outputs, self.cache.tokens
-        new = model.embed(ios.input_ids[: ios.num_q_tokens])
-        tokens.index_copy_(0, ios.write_index[: ios.num_q_tokens], new)
+        new = model.embed(ios.input_ids[:size])
+        tokens.index_copy_(0, ios.write_index[:size], new)
         # As on a device, an index that is valid for a larger batch alone ends everything.
         last = new[int(ios.logits_indices[0])]
         past = tokens[ios.read_index].sum(0)
