@@ -6,9 +6,9 @@
 #
 # STEPS: capture, live, restore, compiled (prefills by the compiled model), verify, multiprocess (an engine core that is spawned,
 # captured and restored, and one in the process of its caller), serve (vllm serve). The first four by default; those that restore
-# need the artifact of capture, which KEEP=1 keeps from an earlier call. CACHE, a folder, holds the caches of vLLM, Inductor and
-# Triton (default: one of its own, cold at first). OUT, a folder, gets logs and reports. PYTHON names the interpreter, in which
-# vLLM, models/torch and models/vllm are installed. LIMIT: seconds that a capture may take.
+# need the artifact of capture, which KEEP=1 keeps from an earlier call, with its reports. CACHE, a folder, holds the caches of
+# vLLM, Inductor and Triton (default: one of its own, cold at first). OUT, a folder, gets logs and reports. PYTHON names the
+# interpreter, in which vLLM, models/torch and models/vllm are installed. LIMIT: seconds that a capture may take.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 . tests/e2e/device.sh
@@ -23,7 +23,6 @@ if ! "$python" -c 'import importlib.util as u, sys; sys.exit(not all(map(u.find_
 fi
 [ -n "${KEEP:-}" ] || rm -rf "$out"
 mkdir -p "$out"
-rm -f "$out"/*.json "$out"/*.log "$out"/*.err
 PATH=$PWD/$build/bin:$PATH
 # Else a Python whose packages' folders cannot be written compiles all of them in each start.
 export PYTHONPYCACHEPREFIX=${CACHE:-$out/cache}/python
@@ -37,6 +36,7 @@ printf '%s; %s; %s; commit %s\n' "$(date -u +'%Y-%m-%d %H:%M UTC')" \
 run() { # name, seconds, command...
 	local name=$1 limit=$2 start=$SECONDS code=0
 	shift 2
+	rm -f "$out/$name.json"
 	timeout --kill-after=10 "$limit" "$@" >"$out/$name.log" 2>"$out/$name.err" || code=$?
 	[ $code = 0 ] || failures=$((failures + 1))
 	printf '  %s  %-13s %3d s  %s\n' "$([ $code = 0 ] && echo pass || echo FAIL)" "$name" $((SECONDS - start)) \
