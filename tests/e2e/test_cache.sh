@@ -473,6 +473,18 @@ for kind in kill file short memory; do
 	assert_same_tree "$captured" "$HOME/.triton/cache"
 done
 
+section "a start waits for the one that is at work"
+at_home waits
+mkdir -p "$HOME/.triton/cache"
+mkfifo "$work/holds"
+flock "$HOME/.triton/cache" sh -c 'echo held >"$1"; sleep 1; echo done >"$2"' sh "$work/holds" "$work/held" &
+victim=$!
+assert_equal "who holds the lock" held "$(cat "$work/holds")"
+run waits medusa-restore "$work/packed.medusa" -- cat "$work/held"
+assert_exit waits 0 # it began after that: the file is there
+assert_contains "$work/waits.err" "TRITON_CACHE_DIR: $files files with "
+wait $victim
+
 section "eight starts at once"
 for round in 1 2 3; do
 	at_home "eight$round"
