@@ -107,6 +107,8 @@ def main():
             print(said)
     with open(options.out, "w", encoding="utf-8") as out:
         json.dump({"steps": steps_in(said), "outputs": answers}, out)
+    if before and not any(step["restored"] for step in steps_in(said)):
+        failures.append(f"{before[0]}: no graph was restored")
     for failure in failures:
         print(f"failure: {failure}")
     print(f"torch_serve: healthy after {seconds:.1f} s, {len(answers)} answers in {first:.2f} s")
