@@ -235,31 +235,33 @@ static bool any_unspared(const struct work *work, uint32_t alloc, uint64_t at, u
 	return false;
 }
 
-/* Whether some byte of [at, end) is neither an output nor spared. */
-static bool any_undeclared(const struct work *work, uint32_t alloc, uint64_t at, uint64_t end)
+/* Whether some byte of [at, end) is neither an output nor spared; *where is the first one. */
+static bool any_undeclared(const struct work *work, uint32_t alloc, uint64_t at, uint64_t end, uint64_t *where)
 {
 	while (at < end) {
 		const struct md_spot spot = {alloc, at};
 		const struct range *range = output_at(work, spot);
 		range = range ? range : range_at(work->spared, work->spared_count, spot);
-		if (!range)
+		if (!range) {
+			*where = at;
 			return true;
+		}
 		at = range->end;
 	}
 	return false;
 }
 
 /*
- * Whether the graph writes in the range, outside of declared outputs. A graph whose writes are not known counts as one
- * that writes.
+ * Whether the graph writes in the range, outside of declared outputs; *where is the first such byte. A graph whose
+ * writes are not known counts as one that writes.
  */
-static bool writes(const struct work *work, const struct md_pair *pair, const struct range *range)
+static bool writes(const struct work *work, const struct md_pair *pair, const struct range *range, uint64_t *where)
 {
 	const struct md_trace_graph *graph = pair->graph[0];
 	uint64_t base = work->analysis->views[0].allocs[range->alloc].address;
 	uint32_t low = 0, high = graph->written_count;
 	if (!graph->written_known)
-		return any_undeclared(work, range->alloc, range->start, range->end);
+		return any_undeclared(work, range->alloc, range->start, range->end, where);
 	while (low < high) {
 		uint32_t middle = low + (high - low) / 2;
 		if (graph->written[middle].address + graph->written[middle].size <= base + range->start)
@@ -271,7 +273,7 @@ static bool writes(const struct work *work, const struct md_pair *pair, const st
 		uint64_t from = graph->written[low].address, to = from + graph->written[low].size;
 		from = from > base + range->start ? from - base : range->start;
 		to = to < base + range->end ? to - base : range->end;
-		if (any_undeclared(work, range->alloc, from, to))
+		if (any_undeclared(work, range->alloc, from, to, where))
 			return true;
 	}
 	return false;
@@ -324,14 +326,17 @@ static const char *hint(const struct given *given)
 	return "";
 }
 
-static void refuse_written(struct md_pair *pair, const struct given *given, uint64_t offset)
+/* written: a byte which the graph writes there, and which nobody has declared or stated to be scratch memory. */
+static void refuse_written(struct md_pair *pair, const struct given *given, uint64_t offset, uint64_t written)
 {
-	char where[WHERE_TEXT];
+	char where[WHERE_TEXT], which[48] = "";
+	if (written > offset)
+		snprintf(which, sizeof(which), "; it writes byte %" PRIu64, written);
 	md_pair_refuse(pair,
 		       "%s%s, used outside of graphs, is given memory that the graph writes (allocation %" PRIu32
-		       ", byte %" PRIu64 ")%s: bind it, or declare it with medusa_graph_output%s",
+		       ", byte %" PRIu64 ")%s: bind it, or declare it with medusa_graph_output%s%s",
 		       given->kernel ? "kernel " : "a kernel", kernel_name(given), given->spot.alloc, offset,
-		       print_where(given, where), hint(given));
+		       print_where(given, where), hint(given), which);
 }
 
 static void refuse_needed(struct md_pair *pair, const struct given *given, uint64_t offset)
@@ -350,12 +355,12 @@ static void refuse_needed(struct md_pair *pair, const struct given *given, uint6
 static void judge(const struct work *work, struct md_pair *pair, const struct given *given, struct range range,
 		  const struct range *of_output)
 {
-	uint64_t at = given->spot.offset > range.start ? given->spot.offset : range.start;
+	uint64_t at = given->spot.offset > range.start ? given->spot.offset : range.start, written = at;
 	if (of_output) {
 		range.start = of_output->start > range.start ? of_output->start : range.start;
 		range.end = of_output->end < range.end ? of_output->end : range.end;
-	} else if (writes(work, pair, &range)) {
-		refuse_written(pair, given, at);
+	} else if (writes(work, pair, &range, &written)) {
+		refuse_written(pair, given, at, written);
 	}
 	if (!work->analysis->options.accept_unvaried && needs(work, &range))
 		refuse_needed(pair, given, at);

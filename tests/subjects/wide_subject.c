@@ -191,5 +191,6 @@ int main(void)
 		serve(execs[i], i, 100);
 		serve(execs[i], i, 200);
 	}
+	free(execs);
 	return 0;
 }
