@@ -5,10 +5,11 @@
 #	[STEPS="capture live restore ..."] tests/gpu/vllm.sh [ARGUMENT of vllm_engine.py...]
 #
 # STEPS: capture, live, restore, compiled (prefills by the compiled model), verify, multiprocess (an engine core that is spawned,
-# captured and restored, and one in the process of its caller), serve (vllm serve). The first four by default; those that restore
-# need the artifact of capture, which KEEP=1 keeps from an earlier call, with its reports. CACHE, a folder, holds the caches of
-# vLLM, Inductor and Triton (default: one of its own, cold at first). OUT, a folder, gets logs and reports. PYTHON names the
-# interpreter, in which vLLM, models/torch and models/vllm are installed. LIMIT: seconds that a capture may take.
+# captured and restored, and one in the process of its caller), travel (caches in the artifact, restored where there are none),
+# serve (vllm serve). The first four by default; those that restore need the artifact of capture, which KEEP=1 keeps from an
+# earlier call, with its reports. CACHE, a folder, holds the caches of vLLM, Inductor and Triton (default: one of its own, cold at
+# first). OUT, a folder, gets logs and reports. PYTHON names the interpreter, in which vLLM, models/torch and models/vllm are
+# installed. LIMIT: seconds that a capture may take.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 . tests/e2e/device.sh
@@ -56,6 +57,15 @@ for step in ${STEPS:-capture live restore compiled}; do
 		VLLM_WORKER_MULTIPROC_METHOD=spawn run spawn_capture "${LIMIT:-500}" medusa-capture -o "$out/spawn.medusa" -- "${engine[@]}"
 		VLLM_WORKER_MULTIPROC_METHOD=spawn restore spawn "$out/spawn.medusa"
 		restore in_process "$out/engine.medusa" --in-process
+		;;
+	travel) # the caches of a warm start reach a place that has none
+		local_cache=${CACHE:-$out/cache} fresh=$out/fresh-cache
+		rm -rf "$fresh"
+		run travel_capture "${LIMIT:-500}" medusa-capture -o "$out/travel.medusa" --with-cache "VLLM_CACHE_ROOT=$local_cache/vllm" \
+			--with-cache "TRITON_CACHE_DIR=$local_cache/triton" --with-cache "TORCHINDUCTOR_CACHE_DIR=$local_cache/inductor" -- "${engine[@]}"
+		ls -l "$out/travel.medusa"
+		VLLM_CACHE_ROOT=$fresh/vllm TRITON_CACHE_DIR=$fresh/triton TORCHINDUCTOR_CACHE_DIR=$fresh/inductor \
+			MEDUSA_VLLM_PREFILL=compiled restore travel "$out/travel.medusa"
 		;;
 	serve)
 		run serve_capture "${LIMIT:-500}" medusa-capture -o "$out/serve.medusa" -- "${engine[@]}" --serve

@@ -14,7 +14,7 @@ STAGES = ("import_torch", "import_vllm", "init_device", "load_model", "determine
           "profile_cudagraph_memory", "initialize_from_config", "compile_or_warm_up_model", "capture_model", "engine",
           "first_token", "all_answers")
 LIVE = {"serve": "serve_live"}  # what a start is compared with, if not with "live"
-ORDER = ("live", "restore", "compiled", "spawn", "in_process", "serve_live", "serve")
+ORDER = ("live", "restore", "compiled", "spawn", "in_process", "travel", "serve_live", "serve")
 
 
 def load(folder):
