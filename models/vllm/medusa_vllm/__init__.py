@@ -6,12 +6,8 @@ library register() does nothing. A failure of the plug-in leaves vLLM as it is, 
 """
 from __future__ import annotations
 
-import importlib.abc
-import importlib.util
 import logging
 import os
-import sys
-from typing import Any, Callable, Optional, Sequence
 
 log = logging.getLogger("vllm.medusa")
 
@@ -27,45 +23,12 @@ def register() -> None:
 
         if _api.mode() == "none" or os.environ.get("MEDUSA_VLLM") == "0":
             return
+        from medusa._imports import after_import
+
         from . import hooks
 
-        after_import(WORKER, hooks.hook_worker)
-        after_import(GRAPHS, hooks.hook_graphs)
-        after_import(FIRST, hooks.hook_first)
+        # The API server never imports a worker.
+        for name, hook in ((WORKER, hooks.hook_worker), (GRAPHS, hooks.hook_graphs), (FIRST, hooks.hook_first)):
+            after_import(name, hook, log.name)
     except Exception:  # pylint: disable=broad-except  # a plug-in's failure is not the engine's
         log.exception("medusa: vLLM is left as it is")
-
-
-def after_import(name: str, act: Callable[[Any], None]) -> None:
-    """act(module) now if the module is there, else right after its import: the API server never imports a worker."""
-    module = sys.modules.get(name)
-    if module is not None:
-        act(module)
-    elif not any(isinstance(finder, _Finder) and finder.name == name for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder(name, act))
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    """Stands before the other finders until its module is asked for, once."""
-
-    def __init__(self, name: str, act: Callable[[Any], None]) -> None:
-        self.name, self._act = name, act
-
-    def find_spec(self, name: str, path: Optional[Sequence[str]], target: Any = None) -> Any:
-        if name != self.name:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.loader is None:
-            return None
-        load, act = spec.loader.exec_module, self._act
-
-        def exec_module(module: Any) -> None:
-            load(module)
-            try:
-                act(module)
-            except Exception:  # pylint: disable=broad-except
-                log.exception("medusa: %s is left as it is", name)
-
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The entry point: what waits for an import, and that it harms nothing. Needs neither PyTorch nor vLLM."""
-import contextlib
-import importlib
+"""The entry point: what register() waits for, and that it never raises. Needs neither PyTorch nor vLLM."""
 import os
 import sys
-import tempfile
+import types
 import unittest
 from unittest import mock
 
@@ -12,43 +10,57 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.dirname(HERE), os.path.join(HERE, "../../torch")]
 
 import medusa_vllm  # noqa: E402
+from medusa import _api, _imports  # noqa: E402
+
+NAMES = [medusa_vllm.WORKER, medusa_vllm.GRAPHS, medusa_vllm.FIRST]
 
 
-class Import(unittest.TestCase):
-    def test_act_after_import_once(self):
-        with self.folder("late_module", "value = 1\n"):
-            seen = []
-            medusa_vllm.after_import("late_module", lambda module: seen.append(module.value))
-            medusa_vllm.after_import("late_module", lambda module: seen.append("twice"))
-            self.assertEqual(seen, [])
-            importlib.import_module("late_module")
-            importlib.import_module("late_module")
-            self.assertEqual(seen, [1])
-            medusa_vllm.after_import("late_module", lambda module: seen.append("at once"))
-            self.assertEqual(seen, [1, "at once"])
-        self.assertFalse(any(isinstance(finder, medusa_vllm._Finder) for finder in sys.meta_path))
+class Register(unittest.TestCase):
+    def setUp(self):
+        def fail(module):
+            raise RuntimeError("the hook fails")
 
-    def test_a_module_that_fails_fails_as_ever(self):
-        with self.folder("broken_module", "raise ValueError('its own')\n"):
-            medusa_vllm.after_import("broken_module", lambda module: self.fail("called"))
-            with self.assertRaisesRegex(ValueError, "its own"):
-                importlib.import_module("broken_module")
+        hooks = types.SimpleNamespace(hook_worker=fail, hook_graphs=fail, hook_first=fail)
+        for patch in (mock.patch.dict(sys.modules, {"medusa_vllm.hooks": hooks}), mock.patch.object(medusa_vllm, "hooks", hooks, create=True),
+                      mock.patch.object(sys, "meta_path", list(sys.meta_path)), mock.patch.dict(os.environ)):
+            patch.start()
+            self.addCleanup(patch.stop)
+        os.environ.pop("MEDUSA_VLLM", None)
 
-    def test_a_failing_act_leaves_the_module(self):
-        with self.folder("plain_module", "value = 1\n"):
-            medusa_vllm.after_import("plain_module", lambda module: 1 / 0)
-            with self.assertLogs("vllm.medusa", "ERROR"):
-                self.assertEqual(importlib.import_module("plain_module").value, 1)
+    def waits(self, mode):
+        """The modules that a register() waits for in this mode."""
+        with mock.patch.object(_api, "mode", lambda: mode):
+            medusa_vllm.register()
+        return sorted(finder.name for finder in sys.meta_path if isinstance(finder, _imports.Finder))
 
-    @contextlib.contextmanager
-    def folder(self, name, text):
-        with tempfile.TemporaryDirectory() as folder:
-            with open(os.path.join(folder, name + ".py"), "w", encoding="utf-8") as file:
-                file.write(text)
-            with mock.patch.object(sys, "path", [folder, *sys.path]):
-                importlib.invalidate_caches()
-                yield
-            sys.modules.pop(name, None)
+    def test_without_a_library_nothing_waits_and_nothing_is_loaded(self):
+        with mock.patch.dict(sys.modules, {"medusa._imports": None, "medusa_vllm.hooks": None}), self.assertNoLogs("vllm.medusa"):
+            self.assertEqual(self.waits("none"), [])
+
+    def test_with_one_it_waits_for_the_workers_modules_once(self):
+        self.assertEqual(self.waits("restore"), sorted(NAMES))
+        self.assertEqual(self.waits("restore"), sorted(NAMES))
+
+    def test_it_can_be_switched_off(self):
+        os.environ["MEDUSA_VLLM"] = "0"
+        self.assertEqual(self.waits("restore"), [])
+
+    def test_an_adapter_that_is_missing_or_older_is_logged_and_not_raised(self):
+        for name in ("medusa", "medusa._imports"):
+            with self.subTest(name), mock.patch.dict(sys.modules, {name: None}), self.assertLogs("vllm.medusa", "ERROR") as said:
+                self.assertEqual(self.waits("restore"), [])
+            self.assertIn("medusa: vLLM is left as it is", said.output[0])
+
+    def test_a_failing_hook_is_logged_and_not_raised(self):
+        worker = types.ModuleType(medusa_vllm.WORKER)
+        with mock.patch.dict(sys.modules, {medusa_vllm.WORKER: worker}), self.assertLogs("vllm.medusa", "ERROR") as said:
+            self.waits("restore")
+        self.assertIn("the hook fails", said.output[0])
+
+    def test_what_a_hook_raises_after_its_import_goes_to_the_logger_of_vllm(self):
+        self.waits("restore")
+        finder = next(finder for finder in sys.meta_path if isinstance(finder, _imports.Finder))
+        self.assertEqual(finder._log, "vllm.medusa")
 
 
 if __name__ == "__main__":
