@@ -2,6 +2,7 @@
 """`transformers serve` in processes of its own, over HTTP: a stand-in of its call structure, with a device and a C side that are fakes."""
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -18,65 +19,72 @@ import medusa
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PLACE = os.path.dirname(os.path.dirname(os.path.abspath(medusa.__file__)))
+LIMIT = 60  # seconds: whatever a server does, it has ended then
 PROMPTS = [[3, 4, 5], [9, 8, 7, 6, 5, 4], [11] * 13]
-
-
-def free_port():
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return listening.getsockname()[1]
 
 
 class Server:
     """One start of the server; what it said is in .said once it has ended."""
 
     def __init__(self, mode, artifact, *options, **environment):
-        self.port, self.said = free_port(), ""
+        self.said, self.until = "", time.monotonic() + LIMIT
         self.folder = tempfile.TemporaryDirectory()
         with open(os.path.join(self.folder.name, "sitecustomize.py"), "w", encoding="utf-8") as file:
             file.write(f"import site\nsite.addsitedir({PLACE!r})\n")
         environment = {**os.environ, "PYTHONPATH": self.folder.name, "PYTHONDONTWRITEBYTECODE": "1",
                        "LD_PRELOAD": "" if mode == "none" else f"libmedusa-{mode}.so", **environment}
-        command = [sys.executable, os.path.join(HERE, "served", "program.py"), mode, artifact, str(self.port), *options]
         self.log = open(os.path.join(self.folder.name, "log"), "w+", encoding="utf-8")
-        self.process = subprocess.Popen(command, env=environment, stdout=self.log, stderr=self.log)
+        # The server inherits the socket: a number of a port alone could be another program's by then.
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            self.port, inherited = listening.getsockname()[1], listening.fileno()
+            command = [sys.executable, os.path.join(HERE, "served", "program.py"), mode, artifact, str(inherited), *options]
+            self.process = subprocess.Popen(command, env=environment, stdout=self.log, stderr=self.log, pass_fds=[inherited])
 
     def __enter__(self):
-        for _ in range(600):
-            try:
-                self.own_graphs()
-                return self
-            except OSError:
-                if self.process.poll() is not None:
-                    break
-                time.sleep(0.1)
-        self.end()
-        raise AssertionError(f"the server does not answer: {self.said}")
+        try:
+            self.own_graphs()
+            return self
+        except OSError:
+            self.end()
+            raise AssertionError(f"the server does not answer: {self.said}") from None
 
     def __exit__(self, *what):
         self.end()
 
+    def left(self):
+        return max(1, self.until - time.monotonic())
+
     def end(self):
+        if self.log.closed:
+            return
         if self.process.poll() is None:
-            self.process.terminate()
-        self.process.wait(60)
+            self.process.kill()
+        self.process.wait()
         self.log.seek(0)
         self.said = "".join(line for line in self.log if "ld.so" not in line)
         self.log.close()
         self.folder.cleanup()
 
     def ended_itself(self):
-        self.process.wait(120)
-        self.end()
-        return self.process.returncode
+        try:
+            return self.process.wait(self.left())
+        except subprocess.TimeoutExpired:
+            raise AssertionError("the server did not end") from None
+        finally:
+            self.end()
+
+    def interrupted(self):
+        """The exit status after one Ctrl-C."""
+        self.process.send_signal(signal.SIGINT)
+        return self.ended_itself()
 
     def ask(self, **body):
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}", json.dumps(body).encode())
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=self.left()) as answer:
             return json.load(answer)
 
     def own_graphs(self):
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}", timeout=60) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}", timeout=self.left()) as answer:
             return json.load(answer)["own_graphs"]
 
 
@@ -159,6 +167,8 @@ class Serve(unittest.TestCase):
         with Server("restore", self.artifact, "model=") as restored:
             answer = restored.ask(ids=PROMPTS[0])
             self.assertEqual((answer["tokens"], restored.own_graphs()), (self.live[0], 0))
+            self.assertFalse(answer["early"], "no request had named a model")
+        self.assertIn("transformers serve names no model: graphs are made when the first request does", restored.said)
 
     def test_it_can_be_switched_off(self):
         with Server("restore", self.artifact, MEDUSA_TRANSFORMERS="0") as restored:
@@ -167,10 +177,26 @@ class Serve(unittest.TestCase):
         self.assertEqual(restored.said, "serving\n")
 
     def test_a_graph_that_cannot_be_taken_over_is_made_by_transformers(self):
-        with Server("restore", self.artifact, "fail=1") as restored:
-            self.assertEqual(restored.ask(ids=PROMPTS[0])["tokens"], self.live[0])
-            self.assertGreater(restored.own_graphs(), 0)
+        with Server("restore", self.artifact, "fail=graph") as restored:
+            self.assertEqual([restored.ask(ids=ids)["tokens"] for ids in PROMPTS], self.live)
+            self.assertEqual(restored.own_graphs(), self.live_graphs)
         self.assertIn("continuous batching: transformers makes this graph itself", restored.said)
+        self.assertNotIn("restored varlen", restored.said)
+
+    def test_a_manager_that_cannot_be_taken_over_is_transformers_own(self):
+        with Server("restore", self.artifact, "fail=ready") as restored:
+            self.assertEqual([restored.ask(ids=ids)["tokens"] for ids in PROMPTS], self.live)
+            self.assertEqual(restored.own_graphs(), self.live_graphs)
+        self.assertIn("medusa: a failure while graphs were made", restored.said)
+        self.assertIn("transformers serve is left as it is: ZeroDivisionError('division by zero')", restored.said)
+        self.assertEqual(restored.said.splitlines().count("closed"), 1)
+        self.assertNotIn("nothing is prepared", restored.said)
+
+    def test_one_ctrl_c_ends_a_server_that_was_asked_nothing(self):
+        for mode, artifact in (("none", "-"), ("restore", self.artifact)):
+            with self.subTest(mode), Server(mode, artifact) as idle:
+                self.assertEqual(idle.interrupted(), -signal.SIGINT)
+                self.assertIn("KeyboardInterrupt", idle.said)
 
 
 if __name__ == "__main__":

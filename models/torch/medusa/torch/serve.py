@@ -111,18 +111,25 @@ def _init_cb(original: Callable[..., Any]) -> Callable[..., Any]:
             served.first_request(gen_config)
         if generator._cb is not None or _taken or not hasattr(model, "init_continuous_batching"):
             return original(generator, model, gen_config)
-        served = Served(generator, gen_config)
-        _taken.append(served)
-        setattr(generator, ATTRIBUTE, served)
-        return original(generator, _Model(model, served), gen_config)
+        return _manage(original, generator, model, gen_config, asked=True)
 
     return init_cb
 
 
+def _manage(original: Callable[..., Any], generator: Any, model: Any, gen_config: Any, asked: bool) -> Any:
+    """The original init_cb, with graphs that are Medusa's."""
+    served = Served(generator, gen_config, asked)
+    _taken.append(served)
+    setattr(generator, ATTRIBUTE, served)
+    return original(generator, _Model(model, served), gen_config)
+
+
 def _stop(original: Callable[..., Any]) -> Callable[..., Any]:
     def stop(generator: Any) -> Any:
-        result = original(generator)
         served = getattr(generator, ATTRIBUTE, None)
+        if served is not None:
+            served.start()  # transformers leaves a manager that never started as it is, and the model with it
+        result = original(generator)
         if served is not None and not (generator._cb is not None and generator._cb.is_running()):
             served.close()
         return result
@@ -151,11 +158,9 @@ def prepare(model_manager: Any, chat_handler: Any, state: Any) -> None:
         return
     configuration = chat_handler._build_generation_config(_request(), model.generation_config, use_cb=True)
     generator = state.get_manager(model_id, use_cb=True)
-    if not getattr(type(generator).init_cb, "_medusa", False):
-        return  # the hook has said why
-    generator.init_cb(model, configuration)
-    if getattr(generator, ATTRIBUTE, None) is not None:
-        getattr(generator, ATTRIBUTE).asked = False
+    init_cb = type(generator).init_cb
+    if getattr(init_cb, "_medusa", False) and not _taken:  # else the hook has said why
+        _manage(init_cb.__wrapped__, generator, model, configuration, asked=False)
 
 
 def _request() -> Dict[str, Any]:
@@ -195,15 +200,17 @@ class _Model:
     def init_continuous_batching(self, *args: Any, **options: Any) -> Any:
         manager = self._model.init_continuous_batching(*args, **options)
         self._served.take_over(manager)
+        self._served.hold(manager)
         return manager
 
 
 class Served:
     """The server's manager, whose graphs are Medusa's."""
 
-    def __init__(self, generator: Any, configuration: Any) -> None:
+    def __init__(self, generator: Any, configuration: Any, asked: bool) -> None:
         self.generator, self.attached = generator, None  # type: Any, Any
-        self.asked = True  # a request has decided the sampling
+        self._asked = asked  # a request has decided the sampling
+        self._held: Any = None  # the manager, if its thread waits for the first request
         self._sampling = _sampling(configuration)
 
     def take_over(self, manager: Any) -> None:
@@ -236,11 +243,24 @@ class Served:
         log.info("medusa: %d graphs of the server are recorded", len(attached.steps))
         return ""
 
+    def hold(self, manager: Any) -> None:
+        """Before the first request the manager has no thread, as without Medusa: Python's end would wait for the thread."""
+        if not self._asked:
+            self._held, manager.start = manager, lambda: None
+
+    def start(self) -> None:
+        """The thread of a manager that was held."""
+        manager, self._held = self._held, None
+        if manager is not None:
+            del manager.start
+            manager.start()
+
     def first_request(self, configuration: Any) -> None:
         """The first request decides the sampling, in transformers: if it is another one, all is made anew, live."""
-        if self.asked:
+        if self._asked:
             return
-        self.asked = True
+        self._asked = True
+        self.start()
         now = _sampling(configuration)
         differing = sorted(key for key in now.keys() | self._sampling.keys() if now.get(key) != self._sampling.get(key))
         if not differing or self.generator._cb is None:

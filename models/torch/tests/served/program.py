@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stand-in's `transformers serve`: program.py MODE ARTIFACT PORT [NAME=VALUE...]; device and C side are fakes."""
+"""The stand-in's `transformers serve`: program.py MODE ARTIFACT SOCKET [NAME=VALUE...]; device and C side are fakes."""
 import http.server
 import os
 import pickle
+import signal
+import socket
 import sys
 import types
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.dirname(HERE)]
-mode, path, port = sys.argv[1:4]
+mode, path, listening = sys.argv[1:4]
 settings = types.SimpleNamespace(**{"num_blocks": None, "max_batch_tokens": 16, "q_padding_interval_size": 4,
                                     "varlen_compile_config": None, "decode_compile_config": None})
 options = dict(word.split("=") for word in sys.argv[4:])
@@ -58,13 +60,16 @@ def run(recorder, forward, before_capture, original=live.Recorder.run):
 
 def make(attached, forward, original=continuous_batching.ContinuousBatching._make):
     asked.append(forward)
-    if options.get("fail"):
+    if options.get("fail") == "graph":
         raise RuntimeError("the adapter fails")
     return original(attached, forward)
 
 
 asked = []
 live.Recorder.run, continuous_batching.ContinuousBatching._make = run, make
+if options.get("fail") == "ready":
+    continuous_batching.ContinuousBatching.ready = lambda attached: 1 / 0
+    continuous_batching.ContinuousBatching.close = lambda attached: print("closed", flush=True)
 device.launch = lambda graph, stream: computes[graph.value]() or 0
 device.patch().__enter__()
 stream_of = torch.cuda.stream
@@ -112,15 +117,19 @@ class ChatHandler:
 
     def handle_request(self, body):
         manager = state.get_manager("model@main", use_cb=True)
+        early = manager._cb is not None
         manager.init_cb(model, self._build_generation_config(body, None, use_cb=True))
-        cache = manager._cb.batch_processor
         tokens = manager.generate(body["ids"], body.get("max_tokens", 6))
-        return {"tokens": tokens, "blocks": manager._cb.batch_processor.model_runner.cache.num_blocks, "early": cache is not None}
+        return {"tokens": tokens, "blocks": manager._cb.batch_processor.model_runner.cache.num_blocks, "early": early}
 
 
 model = Model().eval()
 state = utils.GenerationState(options.get("batching") != "0", settings)
 models = types.SimpleNamespace(force_model=options.get("model", "model") or None, get_model_modality=lambda model, processor=None: "LLM")
 handler = server.build_server(models, ChatHandler(), generation_state=state)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a parent in the background has it ignored
 print("serving", flush=True)
-http.server.HTTPServer(("127.0.0.1", int(port)), handler).serve_forever()
+answering = http.server.HTTPServer(("127.0.0.1", 0), handler)
+answering.socket.close()
+answering.socket = socket.socket(fileno=int(listening))
+answering.serve_forever()

@@ -19,7 +19,10 @@ class CBGenerateManager:
     def generate(self, ids, count):
         answer = queue.Queue()
         self._cb.requests.put((ids, count, answer))
-        return answer.get(timeout=60)
+        tokens = answer.get(timeout=20)
+        if isinstance(tokens, Exception):
+            raise tokens
+        return tokens
 
     def stop(self):
         if self._cb is not None:

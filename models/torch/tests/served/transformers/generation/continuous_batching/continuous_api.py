@@ -32,10 +32,12 @@ class ContinuousBatchingManager:
         return self._generation_thread is not None and self._generation_thread.is_alive()
 
     def start(self):
-        self._generation_thread = threading.Thread(target=self._run_generation_loop, daemon=True)
+        self._generation_thread = threading.Thread(target=self._run_generation_loop)  # Python's end waits for it
         self._generation_thread.start()
 
     def stop(self, block=True, timeout=None):
+        if self._generation_thread is None:
+            return
         self.requests.put(None)
         self._generation_thread.join()
         self.batch_processor = None
@@ -48,12 +50,19 @@ class ContinuousBatchingManager:
 
     def _run_generation_loop(self):
         self.batch_processor = self._create_batch_processor()
-        runner = self.batch_processor.model_runner
         for ids, count, answer in iter(self.requests.get, None):
-            made, new = [], ids
-            while len(made) < count:
-                runner.inputs_and_outputs.prepare(new, len(ids) + len(made) - len(new), -(-len(new) // INTERVAL) * INTERVAL)
-                runner.compute_batch(self.model)
-                new = [int(runner.inputs_and_outputs.output_ids[0])]
-                made += new
-            answer.put(made)
+            try:
+                answer.put(self._generate(ids, count))
+            except Exception as error:
+                answer.put(error)
+                raise  # and there are no more answers
+
+    def _generate(self, ids, count):
+        runner = self.batch_processor.model_runner
+        made, new = [], ids
+        while len(made) < count:
+            runner.inputs_and_outputs.prepare(new, len(ids) + len(made) - len(new), -(-len(new) // INTERVAL) * INTERVAL)
+            runner.compute_batch(self.model)
+            new = [int(runner.inputs_and_outputs.output_ids[0])]
+            made += new
+        return made
