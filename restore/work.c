@@ -132,7 +132,8 @@ struct md_work md_restore_work_next(struct md_restore *r, bool settled)
 	if (r->verify)
 		return (struct md_work){.kind = settled ? MD_WORK_WAIT : MD_WORK_SETTLE};
 	struct md_work work = next_drop(r);
-	if (work.kind == MD_WORK_WAIT && !md_restore_limits_fit(r))
+	/* Whoever waits for a graph has found the limits right; if they could not be read here, nobody would try again. */
+	if (work.kind == MD_WORK_WAIT && !r->awaited && !md_restore_limits_fit(r))
 		return work;
 	if (work.kind == MD_WORK_WAIT && r->awaited)
 		work = next_graph(r, true, &kernel, &waiting);
