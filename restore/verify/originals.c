@@ -179,18 +179,24 @@ enum md_status md_verify_originals_fill(struct md_verify_originals *o, uint8_t v
 	return MD_OK;
 }
 
+static enum md_status put_part_back(const struct md_verify_original *part, CUstream stream, struct md_error *err)
+{
+	return part->copy ? md_cuda_call(err, cuMemcpyDtoDAsync_v2, part->address, part->copy, part->size, stream)
+			  : md_cuda_call(err, cuMemcpyHtoDAsync_v2, part->address, part->bytes, part->size, stream);
+}
+
+/* The engine follows addresses that lie there: no failure keeps the other parts from it, and each is tried again. */
 enum md_status md_verify_originals_put_back(struct md_verify_originals *o, CUstream stream, struct md_error *err)
 {
+	struct md_error none = {0};
 	bool filled = o->filled;
 	o->filled = false;
-	for (uint32_t i = 0; filled && i < o->count; i++) {
-		const struct md_verify_original *part = &o->parts[i];
-		MD_FORWARD(
-		    part->copy
-			? md_cuda_call(err, cuMemcpyDtoDAsync_v2, part->address, part->copy, part->size, stream)
-			: md_cuda_call(err, cuMemcpyHtoDAsync_v2, part->address, part->bytes, part->size, stream));
-	}
-	return filled ? md_cuda_call(err, cuStreamSynchronize, stream) : MD_OK;
+	for (uint32_t i = 0; filled && i < o->count; i++)
+		if (put_part_back(&o->parts[i], stream, &none) != MD_OK)
+			put_part_back(&o->parts[i], stream, err);
+	if (filled && md_cuda_call(&none, cuStreamSynchronize, stream) != MD_OK)
+		md_cuda_call(err, cuStreamSynchronize, stream);
+	return err->status;
 }
 
 /* ---- which of it matters ---- */
