@@ -2,12 +2,12 @@
 /* Fuzz target: any bytes as an artifact, whole and in parts as a cold start reads it; both agree, and so
  * does the text. */
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "format/artifact/artifact.h"
 #include "tests/fuzz/consumers.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/mend.h"
 #include "tests/fuzz/twin.h"
 
@@ -68,20 +68,6 @@ static bool read_in_parts(const char *path)
 	return good && read_caches(path);
 }
 
-/* The lazy reader reads a file: one in memory, which is emptied and filled for each input. */
-static const char *as_file(const uint8_t *data, size_t size)
-{
-	static char path[32];
-	static int fd = -1;
-	if (fd < 0) {
-		fd = memfd_create("artifact", MFD_CLOEXEC);
-		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	}
-	FUZZ_REQUIRE(fd >= 0 && ftruncate(fd, 0) == 0 && pwrite(fd, data, size, 0) == (ssize_t)size,
-		     "no file in memory for the input");
-	return path;
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct md_artifact artifact;
@@ -89,8 +75,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct md_error err = {0};
 	fuzz_accepted = md_artifact_parse(data, size, &artifact, &sizes, &err) == MD_OK;
 	FUZZ_REQUIRE(fuzz_accepted || (err.status && *err.message), "refused without saying why");
-	FUZZ_REQUIRE(read_in_parts(as_file(data, size)) == fuzz_accepted, "read in parts it is %s, as a whole %s: %s",
-		     fuzz_accepted ? "bad" : "good", fuzz_accepted ? "good" : "bad", err.message);
+	FUZZ_REQUIRE(read_in_parts(fuzz_as_file(data, size)) == fuzz_accepted,
+		     "read in parts it is %s, as a whole %s: %s", fuzz_accepted ? "bad" : "good",
+		     fuzz_accepted ? "good" : "bad", err.message);
 	if (!fuzz_accepted)
 		return 0;
 	FUZZ_REQUIRE(md_artifact_check(&artifact, &err) == MD_OK, "read, but bad: %s", err.message);

@@ -2,12 +2,12 @@
 /* Fuzz target: any bytes as an artifact whose caches are unpacked: every file of a folder is there, whole, or none is. */
 #include <ftw.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/mend.h"
 #include "tools/cache_tree.h"
 #include "tools/cache_write.h"
@@ -15,19 +15,6 @@
 #define BYTES_MAX (32u << 20) /* that are unpacked: more would only take longer */
 
 bool fuzz_accepted;
-
-static const char *as_file(const uint8_t *data, size_t size)
-{
-	static char path[32];
-	static int fd = -1;
-	if (fd < 0) {
-		fd = memfd_create("artifact", MFD_CLOEXEC);
-		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	}
-	FUZZ_REQUIRE(fd >= 0 && ftruncate(fd, 0) == 0 && pwrite(fd, data, size, 0) == (ssize_t)size,
-		     "no file in memory for the input");
-	return path;
-}
 
 /* ---- what there is on the disk ---- */
 
@@ -105,7 +92,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	const struct md_caches *caches;
 	struct md_error err = {0};
 	fuzz_accepted = false;
-	if (md_cache_source_open(as_file(data, size), &source, &err) != MD_OK || !source) {
+	if (md_cache_source_open(fuzz_as_file(data, size), &source, &err) != MD_OK || !source) {
 		FUZZ_REQUIRE(!err.status || *err.message, "refused without saying why");
 		return 0;
 	}

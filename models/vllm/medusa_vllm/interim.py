@@ -12,7 +12,7 @@ import importlib
 import inspect
 import logging
 import sys
-from typing import Any, List, Tuple
+from typing import Any, Dict, List, Tuple
 
 log = logging.getLogger("vllm.medusa")
 
@@ -34,7 +34,7 @@ class Interim:
         self._modules: List[Any] = []  # that compile at their first forward, and were told not to
         self._operations: List[Tuple[Any, Any]] = []  # with the method that they had
         self._lazy_init: Any = None  # vLLM's function, while another one stands in its place
-        self._skipped: List[Tuple[Any, ...]] = []  # what the lazy initialization was called with meanwhile
+        self._skipped: List[Tuple[Tuple[Any, ...], Dict[str, Any]]] = []  # what it was called with meanwhile
 
     def begin(self, model: Any) -> None:
         for module in model.modules():
@@ -69,8 +69,8 @@ class Interim:
             log.debug("medusa: Inductor is initialized as ever: %s", error)
             return
 
-        def later(*arguments: Any) -> None:
-            self._skipped.append(arguments)
+        def later(*arguments: Any, **options: Any) -> None:
+            self._skipped.append((arguments, options))
 
         self._lazy_init = original
         setattr(interface, LAZY_INIT, later)
@@ -80,8 +80,8 @@ class Interim:
         skipped, self._skipped = self._skipped, []
         if original is not None:
             setattr(sys.modules[COMPILER], LAZY_INIT, original)
-        for arguments in skipped:
-            original(*arguments)
+        for arguments, options in skipped:
+            original(*arguments, **options)
 
 
 def _eager_method(module: Any) -> Any:

@@ -93,12 +93,13 @@ class Waiting(unittest.TestCase):
         waiting.begin(Compiling())
         self.compiler.trigger_inductor_lazy_init("cuda:0")
         self.assertEqual(self.calls, [])
+        self.compiler.trigger_inductor_lazy_init(device="cuda:2")
         waiting.end()
-        self.assertEqual(self.calls, ["cuda:0"])
+        self.assertEqual(self.calls, ["cuda:0", "cuda:2"])
         self.compiler.trigger_inductor_lazy_init("cuda:1")
-        self.assertEqual(self.calls, ["cuda:0", "cuda:1"])
+        self.assertEqual(self.calls, ["cuda:0", "cuda:2", "cuda:1"])
         waiting.end()
-        self.assertEqual(self.calls, ["cuda:0", "cuda:1"])
+        self.assertEqual(self.calls, ["cuda:0", "cuda:2", "cuda:1"])
 
     def test_as_ever_where_nothing_compiles_or_vllm_is_another(self):
         model = Compiling()
