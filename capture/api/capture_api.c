@@ -176,6 +176,8 @@ MD_EXPORT int medusa_kv_capacity(const struct medusa_kv_request *request, struct
 	if (recording && md_capture_enter()) {
 		md_capture_lock();
 		md_capture.kv = kv;
+		/* What the engine captured while it measured is thrown away; the cache comes next, and is no graph's. */
+		md_capture.free_before_capture = md_capture.free_after_instantiate = 0;
 		if (md_capture.writer)
 			md_trace_put_kv(md_capture.writer, md_capture_next(), &kv);
 		md_capture_unlock();

@@ -5,6 +5,7 @@ Adapters are loaded and unloaded while vLLM serves, so all of this is state of t
 """
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, Tuple
 
 import torch
@@ -58,6 +59,17 @@ def bindings(runner: Any) -> Dict[str, Any]:
             for name, wrapper in manager.punica_wrapper_mapping.items()
         }),
     }
+
+
+@contextmanager
+def dummies_kept(runner: Any) -> Iterator[None]:
+    """vLLM's profiling removes all adapters at its end; graphs that are captured after it need vLLM's dummies again."""
+    manager = getattr(runner, "lora_manager", None)
+    were_there = manager is not None and bool(manager.list_adapters())
+    yield
+    if were_there:
+        with runner.maybe_setup_dummy_loras(runner.lora_config, remove_lora=False):
+            pass
 
 
 def randomize(runner: Any, adapters: int, each: torch.Tensor, numbers: torch.Generator) -> None:

@@ -11,7 +11,7 @@ import torch
 from medusa import _api
 from medusa.torch import Graphs
 
-from . import facts, workspace
+from . import facts, lora, workspace
 from .interim import Interim
 
 log = logging.getLogger("vllm.medusa")
@@ -56,7 +56,8 @@ class Takeover:
         """As vLLM's profiling does it: at the largest batch."""
         if self._interim.end():
             log.info("medusa: the model is compiled after all")
-            self.runner.profile_run()
+            with lora.dummies_kept(self.runner):
+                self.runner.profile_run()
 
     # ---- graphs ----
 

@@ -154,6 +154,9 @@ class Runner:
     def get_model(self):
         return self.model
 
+    def select_adapters(self, number):
+        pass
+
     def profile_run(self):
         self.log.append("profile")
         self.model(torch.zeros(4), [torch.zeros(BLOCKS, BLOCK, WIDTH)] * 2, torch.zeros(4, dtype=torch.int64))
@@ -163,6 +166,7 @@ class Runner:
 
         def create_forward_fn(desc, warmup):
             self.log.append(("inputs", desc.num_tokens, warmup))
+            self.select_adapters(desc.num_active_loras)
             batch = InputBatch.make_dummy(desc.num_reqs, desc.num_tokens, buffers)
             self.model_state.prepare_attn(batch, CUDAGraphMode.NONE, None, None, self.attn_groups, None, for_capture=True)
 

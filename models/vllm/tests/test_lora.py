@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adapters in the second model runner: a graph for each case, all that graphs read of them by name, and random ones in tests."""
+import contextlib
 import dataclasses
 import os
 import sys
@@ -65,6 +66,38 @@ def pointers(weights, *_):
     return made.setdefault(key, (torch.tensor(key), 1, 2))
 
 
+class Loaded:
+    """vLLM's worker-side manager: profiling and the capture of graphs run with dummies, and remove all adapters after it."""
+
+    def __init__(self, runner, manager):
+        self._adapter_manager, self.adapters, self.most = manager, set(), 0
+        for name in ("profile_run", "capture_model"):
+            setattr(runner, name, self.with_dummies(runner, getattr(runner, name)))
+        runner.lora_manager, runner.lora_config = self, types.SimpleNamespace(max_loras=SLOTS)
+        runner.maybe_setup_dummy_loras, runner.select_adapters = self.dummies, self.select
+
+    def list_adapters(self):
+        return set(self.adapters)
+
+    @contextlib.contextmanager
+    def dummies(self, config, remove_lora=True):
+        self.adapters |= set(range(1, config.max_loras + 1))
+        yield
+        if remove_lora:
+            self.adapters.clear()
+
+    def with_dummies(self, runner, method):
+        def run():
+            with runner.maybe_setup_dummy_loras(runner.lora_config):
+                return method()
+
+        return run
+
+    def select(self, number):
+        if not set(range(1, min(number, SLOTS) + 1)) <= self.adapters:
+            raise FileNotFoundError("/not/a/real/path")
+
+
 def adapt(worker):
     """What vLLM's loading does with LoRA."""
     runner, modules = worker.model_runner, sys.modules
@@ -72,7 +105,7 @@ def adapt(worker):
     runner.lora_cases = CASES
     manager = types.SimpleNamespace(punica_wrapper_mapping={"language": Wrapper()}, lora_slots=SLOTS, vocab_size=VOCABULARY,
                                     _last_mapping="of the last request")
-    runner.lora_manager = types.SimpleNamespace(_adapter_manager=manager)
+    Loaded(runner, manager)
     utils = modules["vllm.lora.ops.triton_ops.utils"]
     utils.made, utils._get_lora_a_ptr, utils._get_lora_b_ptr = {}, pointers, pointers
     modules["vllm.lora.ops.triton_ops"].utils = utils
@@ -106,6 +139,14 @@ class Lora(starts.Starts):
         manager = worker.model_runner.cudagraph_manager
         self.assertEqual(manager.dispatch(2, 2, 1, 3).num_active_loras, 3)
         self.assertEqual(manager.dispatch(2, 2, 1, 0).num_active_loras, 0)
+
+    def test_a_graph_that_is_captured_after_all_finds_the_dummies(self):
+        _, library = self.start("capture")
+        del library.artifact["decode.1.lora3", 2]
+        worker, _ = self.start("restore", library.artifact)
+        steps = worker.model_runner.cudagraph_manager.graphs
+        self.assertEqual(sorted(step.restored for step in steps.values()), [False] + [True] * 5)
+        self.assertEqual(worker.model_runner.lora_manager.list_adapters(), set(), "an engine begins without adapters")
 
     def test_random_adapters(self):
         def look(worker):
