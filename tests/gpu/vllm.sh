@@ -4,9 +4,10 @@
 #
 #	[STEPS="capture live restore ..."] tests/gpu/vllm.sh [ARGUMENT of vllm_engine.py...]
 #
-# STEPS: capture, live, restore, compiled (prefills by the compiled model), verify, multiprocess (an engine core that is spawned,
-# captured and restored, and one in the process of its caller), travel (caches in the artifact, restored where there are none),
-# serve (vllm serve). The first four by default; those that restore need the artifact of capture, which KEEP=1 keeps from an
+# STEPS: capture, live, restore, takeover (asked when the compiled model has taken over), compiled (prefills by it from the start),
+# verify, multiprocess (an engine core that is spawned, captured and restored, and one in the process of its caller), travel (caches
+# in the artifact, restored where there are none),
+# serve (vllm serve). The first five by default; those that restore need the artifact of capture, which KEEP=1 keeps from an
 # earlier call, with its reports. CACHE, a folder, holds the caches of vLLM, Inductor and Triton (default: one of its own, cold at
 # first). OUT, a folder, gets logs and reports. PYTHON names the interpreter, in which vLLM, models/torch and models/vllm are
 # installed. LIMIT: seconds that a capture may take.
@@ -46,11 +47,15 @@ run() { # name, seconds, command...
 restore() { # name, artifact, arguments of the engine...
 	run "$1" 300 medusa-restore "$2" -- "${engine[@]}" --out "$out/$1.json" "${@:3}"
 }
-for step in ${STEPS:-capture live restore compiled}; do
+for step in ${STEPS:-capture live restore takeover compiled}; do
 	case $step in
 	capture) run capture "${LIMIT:-500}" medusa-capture -o "$out/engine.medusa" -- "${engine[@]}" ;;
 	live) run live 300 "${engine[@]}" --out "$out/live.json" ;;
 	restore) restore restore "$out/engine.medusa" ;;
+	takeover)
+		restore takeover "$out/engine.medusa" --wait 60
+		grep -h "medusa: .*\(taken over\|prefills stay\)" "$out/takeover.log" "$out/takeover.err" | sed 's/^.*medusa: /    /'
+		;;
 	compiled) MEDUSA_VLLM_PREFILL=compiled restore compiled "$out/engine.medusa" ;;
 	verify) run verify 300 medusa-verify "$out/engine.medusa" -- "${engine[@]}" ;;
 	multiprocess)

@@ -37,6 +37,7 @@ SHAPES = {
             "sliding_window": None},
 }
 WORKER = ("init_device", "load_model", "determine_available_memory", "initialize_from_config", "compile_or_warm_up_model")
+TAKEOVER = "takeover"
 RUNNER = ("profile_run", "profile_cudagraph_memory", "capture_model")
 ADAPTERS, RANK, PORT = 2, 16, 8123
 
@@ -54,6 +55,8 @@ def parse():
     parser.add_argument("--tokens", type=int, default=32, help="of each answer")
     parser.add_argument("--longest", type=int, default=2000, help="tokens of the longest prompt; the shortest one has 8")
     parser.add_argument("--batch", type=int, default=64, help="prompts that are asked at once, at most")
+    parser.add_argument("--wait", type=float, default=0, help="seconds, at most, to wait after the first token until the compiled model "
+                        "has taken over from eager prefills")
     parser.add_argument("--extra", default="{}", help="more arguments of LLM(), as JSON")
     return parser.parse_args()
 
@@ -123,7 +126,7 @@ def write_adapter(cache, shape, number):
 # ---- stages, in whichever process they are ----
 
 
-def watch(owner, name):
+def watch(owner, name, stage=None):
     """Notes how long a method takes, the device's work included; it is called as it is."""
     method = owner.__dict__.get(name)
     if method is None:
@@ -137,7 +140,7 @@ def watch(owner, name):
             return method(*arguments, **options)
         finally:
             torch.cuda.synchronize()
-            note({"stage": name, "seconds": round(time.perf_counter() - began, 3)})
+            note({"stage": stage or name, "seconds": round(time.perf_counter() - began, 3)})
             if name == WORKER[-1]:
                 note({"medusa": medusa_stats()})
 
@@ -173,6 +176,21 @@ def watch_stages():
     for runner in (first, second):
         for name in RUNNER:
             watch(runner, name)
+    try:
+        from medusa_vllm.background import Background
+
+        watch(Background, "_run", TAKEOVER)
+    except ImportError:  # of vLLM alone
+        pass
+
+
+def wait_for_takeover(seconds):
+    """Until the plug-in's work beside the engine has ended, however it ended."""
+    end = time.monotonic() + seconds
+    while TAKEOVER not in read_stages()[0]:
+        if time.monotonic() > end:
+            raise TimeoutError(f"nothing has taken over in {seconds} s")
+        time.sleep(0.05)
 
 
 def read_stages():
@@ -313,6 +331,8 @@ def main():
     prompt = ([choose.randrange(1000, 30000) for _ in range(512)], 0)
     first, took = timed(lambda: engine.ask([prompt], 1))
     seconds["first_token"] = round(took, 3)
+    if options.wait:
+        wait_for_takeover(options.wait)
     groups = make_prompts(options)
     tokens, took = timed(lambda: [answer for group in groups for answer in engine.ask(group, options.tokens)])
     seconds["all_answers"] = round(took, 3)

@@ -50,11 +50,41 @@ class First(Takeover):
             original(earlier, **earlier_options)
         original(descriptors, cudagraph_runtime_mode=mode, **options)
 
+    # ---- pieces ----
+
+    def pieces(self) -> List[Any]:
+        return [desc for descriptors, _ in self._left_out for desc in descriptors]
+
+    def warm_up(self) -> None:
+        from vllm.config.compilation import CUDAGraphMode
+
+        most = max((desc.num_tokens for desc in self.pieces()), default=1)
+        self.runner._dummy_run(most, cudagraph_runtime_mode=CUDAGraphMode.NONE, skip_eplb=True, remove_lora=False)
+
+    def make_piece(self, desc: Any) -> None:
+        """vLLM's dummy run looks for the batch size among those that are published."""
+        from vllm.config.compilation import CUDAGraphMode
+
+        self.publish_piece(desc)
+        try:
+            self.runner._warmup_and_capture(desc, cudagraph_runtime_mode=CUDAGraphMode.PIECEWISE)
+        except BaseException:
+            self._published().discard(desc)
+            raise
+
+    def publish_piece(self, desc: Any) -> None:
+        self._published().add(desc)
+
+    def _published(self) -> Any:
+        from vllm.config.compilation import CUDAGraphMode
+
+        return self.runner.cudagraph_dispatcher.cudagraph_keys[CUDAGraphMode.PIECEWISE]
+
+    # ---- what graphs use ----
+
     def _label(self, desc: Any) -> Tuple[str, int]:
         queries = self.runner.uniform_decode_query_len if desc.uniform else None
         return label_of(queries, desc.num_tokens, desc.num_active_loras)
-
-    # ---- what graphs use ----
 
     def bindings(self) -> Dict[str, Any]:
         runner = self.runner

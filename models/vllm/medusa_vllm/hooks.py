@@ -96,6 +96,7 @@ def _compile_or_warm_up_model(original: Callable[..., Any]) -> Callable[..., Any
         times = original(worker)
         if takeover is not None:
             takeover.ready()
+            takeover.serve()
         else:
             _end_capture()
         return times

@@ -48,15 +48,20 @@ class Interim:
         if self._modules and self._lazy_init is None:
             self._postpone_lazy_init()
 
-    def end(self) -> bool:
-        """Whether something was postponed, which the next forward compiles."""
+    @property
+    def waiting(self) -> List[Any]:
+        """Modules whose compiling was postponed."""
+        return list(self._modules)
+
+    def end(self, inductor: bool = True) -> bool:
+        """Whether something was postponed, which the next forward compiles; inductor: Inductor is initialized for that."""
         modules, self._modules = self._modules, []
         operations, self._operations = self._operations, []
         for module in modules:
             module.do_not_compile = False
         for module, method in operations:
             module._forward_method = method
-        self._make_up_lazy_init()
+        self._make_up_lazy_init(inductor)
         return bool(modules)
 
     def _postpone_lazy_init(self) -> None:
@@ -75,12 +80,12 @@ class Interim:
         self._lazy_init = original
         setattr(interface, LAZY_INIT, later)
 
-    def _make_up_lazy_init(self) -> None:
+    def _make_up_lazy_init(self, call: bool) -> None:
         original, self._lazy_init = self._lazy_init, None
         skipped, self._skipped = self._skipped, []
         if original is not None:
             setattr(sys.modules[COMPILER], LAZY_INIT, original)
-        for arguments, options in skipped:
+        for arguments, options in skipped if call else ():
             original(*arguments, **options)
 
 

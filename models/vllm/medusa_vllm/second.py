@@ -20,6 +20,9 @@ class Second(Takeover):
     """`manager` is vLLM's CudaGraphManager, from the capture on."""
 
     manager: Any = None
+    pieces_between_steps = True  # each step fills all static buffers anew
+    _create_forward_fn: Any = None
+    _candidates: Dict[Any, List[Any]] = {}  # vLLM's own, of which those with a graph are in use
 
     def capture(self, manager: Any, create_forward_fn: Callable[..., Any]) -> bool:
         """Stands in for CudaGraphManager.capture."""
@@ -35,12 +38,41 @@ class Second(Takeover):
             manager.graphs.clear()
             return False
         # The others are pieces, which nobody made: batches with prefills run without graphs.
-        manager._candidates = {
-            key: [desc for desc in candidates if desc.cg_mode == CUDAGraphMode.FULL]
-            for key, candidates in manager._candidates.items()
-        }
+        self._create_forward_fn, self._candidates, self._published = create_forward_fn, manager._candidates, set(descriptors)
+        self._publish()
         manager._graphs_captured = True
         return True
+
+    def _publish(self) -> None:
+        self.manager._candidates = {
+            key: [desc for desc in candidates if desc in self._published] for key, candidates in self._candidates.items()
+        }
+
+    # ---- pieces ----
+
+    def pieces(self) -> List[Any]:
+        from vllm.config.compilation import CUDAGraphMode
+
+        return list(self.manager._capture_descs.get(CUDAGraphMode.PIECEWISE, []))
+
+    def warm_up(self) -> None:
+        from vllm.config.compilation import CUDAGraphMode
+
+        desc = (self.pieces() or self.manager._capture_descs[CUDAGraphMode.FULL])[0]
+        self._create_forward_fn(desc, warmup=True)(CUDAGraphMode.NONE)
+
+    def make_piece(self, desc: Any) -> None:
+        from vllm.config.compilation import CUDAGraphMode
+
+        forward = self._create_forward_fn(desc, warmup=True)
+        forward(CUDAGraphMode.NONE)
+        forward(CUDAGraphMode.PIECEWISE)
+
+    def publish_piece(self, desc: Any) -> None:
+        self._published.add(desc)
+        self._publish()
+
+    # ---- what graphs use ----
 
     def bindings(self) -> Dict[str, Any]:
         """All that the engine owns and that full graphs use."""

@@ -11,7 +11,7 @@ import torch
 from medusa import _api
 from medusa.torch import Graphs
 
-from . import facts, lora, workspace
+from . import background, facts, lora, workspace
 from .interim import Interim
 
 log = logging.getLogger("vllm.medusa")
@@ -22,7 +22,8 @@ class Takeover:
 
     def __init__(self, worker: Any) -> None:
         self.worker, self.graphs = worker, None  # type: Any, Optional[Graphs]
-        self._interim = Interim()
+        self.interim = Interim()
+        self.background: Optional[background.Background] = None
 
     @property
     def runner(self) -> Any:
@@ -39,6 +40,26 @@ class Takeover:
     def randomizer(self, by_label: Dict[Tuple[str, int], Any]) -> Callable[..., None]:
         raise NotImplementedError
 
+    # ---- pieces, which are made when vLLM's compiled model is there ----
+
+    pieces_between_steps = False  # else while no request is there
+
+    def pieces(self) -> List[Any]:
+        """Descriptors of the piecewise graphs that a start has left out, the largest first."""
+        raise NotImplementedError
+
+    def warm_up(self) -> None:
+        """One forward of the model outside of graphs, on the static buffers."""
+        raise NotImplementedError
+
+    def make_piece(self, desc: Any) -> None:
+        """vLLM captures the pieces of one batch size."""
+        raise NotImplementedError
+
+    def publish_piece(self, desc: Any) -> None:
+        """Batches of this size run on their pieces from now on."""
+        raise NotImplementedError
+
     # ---- compiling ----
 
     def postpone_compiling(self) -> None:
@@ -46,7 +67,7 @@ class Takeover:
         if os.environ.get("MEDUSA_VLLM_PREFILL", "eager") != "eager":
             self.runner.profile_run()
             return
-        self._interim.begin(self.runner.get_model())
+        self.interim.begin(self.runner.get_model())
         if workspace.is_needed(self.runner):
             log.info("medusa: one eager forward, which gives vLLM's workspace its size")
             self.runner.profile_run()
@@ -54,7 +75,7 @@ class Takeover:
 
     def compile_now(self) -> None:
         """As vLLM's profiling does it: at the largest batch."""
-        if self._interim.end():
+        if self.interim.end():
             log.info("medusa: the model is compiled after all")
             with lora.dummies_kept(self.runner):
                 self.runner.profile_run()
@@ -107,6 +128,14 @@ class Takeover:
                 nothing_to_come()
         except Exception:  # pylint: disable=broad-except
             log.exception("medusa: the capture does not end here")
+
+    def serve(self) -> None:
+        """The engine is ready, and what was left out of its start can begin beside it."""
+        try:
+            if self.graphs is not None and _api.mode() == "restore":
+                self.background = background.start(self)
+        except Exception:  # pylint: disable=broad-except
+            log.exception("medusa: batches with prefills stay as they are")
 
     def _close(self) -> None:
         if self.graphs is not None:

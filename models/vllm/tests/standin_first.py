@@ -157,7 +157,7 @@ class GPUModelRunner:
         return {}, None
 
     @torch.inference_mode()
-    def _dummy_run(self, num_tokens, cudagraph_runtime_mode=None, desc=None, is_graph_capturing=False):
+    def _dummy_run(self, num_tokens, cudagraph_runtime_mode=None, desc=None, is_graph_capturing=False, skip_eplb=False, remove_lora=True):
         kv, slots = torch.zeros(BLOCKS, BLOCK, WIDTH), torch.zeros(num_tokens, dtype=torch.int64)
         if desc is not None:
             found, _ = self._get_slot_mappings(num_tokens, desc.num_reqs, num_tokens)

@@ -49,6 +49,9 @@ class Starts(unittest.TestCase):
 
     def setUp(self):
         torch.manual_seed(3)
+        patch = mock.patch.dict(os.environ, MEDUSA_VLLM_TAKEOVER="0")  # a test that wants it takes this away
+        patch.start()
+        self.addCleanup(patch.stop)
         logger = logging.getLogger("vllm.medusa")
         logger.propagate = False
         self.said = []

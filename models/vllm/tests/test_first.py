@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plug-in's decisions for vLLM's first model runner, on the same stand-ins; what a GPU does, tests/gpu shows."""
+import contextlib
 import os
 import sys
+import types
 import unittest
 from unittest import mock
 
@@ -12,7 +14,7 @@ import starts  # noqa: E402  # skips without PyTorch
 import standin_first  # noqa: E402
 import torch  # noqa: E402
 from medusa import _api  # noqa: E402
-from medusa_vllm import first, fit, takeover  # noqa: E402
+from medusa_vllm import compiled, first, fit, hooks, takeover  # noqa: E402
 from standin import CUDAGraphMode  # noqa: E402
 
 GRAPHS = [("decode.1", 1), ("decode.1", 2), ("decode.1", 4)]
@@ -116,6 +118,43 @@ class FirstRunner(starts.Starts):
         worker, _ = self.process("restore", artifact, hash="decade")
         self.assertEqual(self.restored(worker), {4: False, 2: False, 1: False})
         self.assertIn("graphs are estimated", worker.log)
+
+    # ---- pieces ----
+
+    def test_pieces_are_captured_when_the_engine_is_idle(self):
+        """Of the compiled model, which is loaded elsewhere; vLLM's dummy run captures only sizes that are dispatched."""
+        parallel = types.SimpleNamespace(GraphCaptureContext=mock.Mock(), graph_capture=lambda *_: contextlib.nullcontext())
+        monitor = mock.Mock()
+        counter = types.SimpleNamespace(num_cudagraph_captured=0)
+        modules = {"vllm.compilation.counter": types.SimpleNamespace(compilation_counter=counter), "vllm.compilation.monitor": monitor,
+                   "vllm.distributed.parallel_state": parallel, "vllm.platforms": mock.Mock()}
+        _, artifact = self.record()
+
+        def after(worker):
+            taking = getattr(worker, hooks.ATTRIBUTE)
+            keys, runner = worker.model_runner.cudagraph_dispatcher.cudagraph_keys[CUDAGraphMode.PIECEWISE], worker.model_runner
+            runner.device = torch.device("cpu")
+            self.assertFalse(taking.pieces_between_steps)
+            self.assertEqual([desc.num_tokens for desc in taking.pieces()], [4, 2, 1])
+            captured = []
+
+            def capture(desc, cudagraph_runtime_mode):
+                self.assertIn(desc, keys)
+                if desc.num_tokens == 1:
+                    raise MemoryError("out of memory")
+                captured.append((desc.num_tokens, cudagraph_runtime_mode))
+
+            runner._warmup_and_capture = capture
+            worker.log.clear()
+            with mock.patch.dict(sys.modules, modules), mock.patch.object(compiled, "load", return_value=None):
+                with mock.patch.dict(os.environ, MEDUSA_VLLM_TAKEOVER="load"):
+                    taking.serve()
+                self.assertTrue(taking.background.join(20))
+            self.assertEqual(captured, [(4, CUDAGraphMode.PIECEWISE), (2, CUDAGraphMode.PIECEWISE)])
+            self.assertEqual({desc.num_tokens for desc in keys}, {4, 2}, "a size whose capture failed is not dispatched")
+
+        self.process("restore", artifact, after=after)
+        self.assertTrue(any("stay as they are" in text for text in self.said), self.said)
 
     # ---- left to vLLM ----
 

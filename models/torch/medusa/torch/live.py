@@ -145,17 +145,22 @@ class Recorder:
             log.debug("after a broken capture: %s", error)
 
     def _mend(self) -> None:
-        """After a capture that could not be ended: gives its pool up; an empty capture resets the generator."""
-        stop = getattr(torch._C, "_cuda_endAllocateToPool", None)
-        try:
-            if stop:
-                stop(self._device, self._pool)
-        except Exception as error:  # pylint: disable=broad-except  # ended after all
-            log.debug("the pool of a broken capture: %s", error)
+        """The pool of a capture that could not be ended is given up."""
+        mend(self._device, self._pool, self._stream)
         self._pool = None
-        empty = torch.cuda.CUDAGraph()
-        with warnings.catch_warnings(), torch.cuda.stream(self._stream):
-            warnings.simplefilter("ignore")  # PyTorch remarks that it is empty
-            empty.capture_begin(capture_error_mode="thread_local")
-            empty.capture_end()
-        empty.reset()
+
+
+def mend(device: int, pool: Any, stream: Any) -> None:
+    """After a capture that could not be ended: ends what it allocates; an empty capture resets the generator."""
+    stop = getattr(torch._C, "_cuda_endAllocateToPool", None)
+    try:
+        if stop:
+            stop(device, pool)
+    except Exception as error:  # pylint: disable=broad-except  # ended after all
+        log.debug("the pool of a broken capture: %s", error)
+    empty = torch.cuda.CUDAGraph()
+    with warnings.catch_warnings(), torch.cuda.stream(stream):
+        warnings.simplefilter("ignore")  # PyTorch remarks that it is empty
+        empty.capture_begin(capture_error_mode="thread_local")
+        empty.capture_end()
+    empty.reset()

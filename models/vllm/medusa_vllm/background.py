@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""After a restored start: vLLM's own compiled model and piecewise graphs, made while the engine serves, take over from eager layers."""
+from __future__ import annotations
+
+import atexit
+import functools
+import logging
+import os
+import threading
+import time
+from typing import Any, Callable, List, Optional, Tuple
+
+import torch
+
+from medusa.torch import rng
+
+from . import compiled, interim
+from .pieces import Capturing
+from .turns import LIMIT_S, Stopped, Turns
+
+log = logging.getLogger("vllm.medusa")
+
+SWITCH = "MEDUSA_VLLM_TAKEOVER"
+GUARDED = ("execute_model", "sample_tokens", "execute_dummy_batch", "add_lora", "remove_lora", "reload_weights", "update_weights")
+LEAST_FREE = 256 << 20  # bytes of device memory, below which no further graph is captured
+JOIN_S = 5.0
+
+
+def _wish() -> str:
+    return os.environ.get(SWITCH, "load")
+
+
+def unfit(takeover: Any) -> str:
+    """Why vLLM's compiled model is not put in place of eager layers; "" if it can be."""
+    config = takeover.worker.vllm_config
+    if config.lora_config:
+        return "adapters (LoRA)"
+    if getattr(config, "kv_transfer_config", None):
+        return "a KV connector"
+    if getattr(config.model_config, "enable_sleep_mode", False):
+        return "sleep mode"
+    return ""
+
+
+def start(takeover: Any) -> Optional["Background"]:
+    """Called when a restored engine is ready; None if there is nothing to do, or if it can't be done."""
+    if _wish() == "0" or not (takeover.interim.waiting or takeover.pieces()):
+        return None
+    why = unfit(takeover)
+    if why:
+        log.warning("medusa: batches with prefills stay eager and without graphs: %s: not taken over yet", why)
+        return None
+    background = Background(takeover)
+    background.start()
+    return background
+
+
+class Background:
+    """One thread, and the engine's steps, in turns."""
+
+    def __init__(self, takeover: Any) -> None:
+        self._takeover, self._worker = takeover, takeover.worker
+        self.turns = Turns(None if _wish() == "compile" else LIMIT_S)
+        self._thread = threading.Thread(target=self._run, name="medusa-takeover", daemon=True)
+
+    def start(self) -> None:
+        self._guard()
+        atexit.register(self.stop)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """The engine ends, and the work before it."""
+        self.turns.stop()
+        self.join(JOIN_S)
+
+    def join(self, seconds: float) -> bool:
+        """Whether the work has ended."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    # ---- steps of the engine ----
+
+    def _guard(self) -> None:
+        for name in GUARDED:
+            method = getattr(self._worker, name, None)
+            if callable(method):
+                setattr(self._worker, name, self._in_turn(method))
+        shutdown = getattr(self._worker, "shutdown", None)
+        if callable(shutdown):
+            self._worker.shutdown = self._stop_before(shutdown)
+
+    def _unguard(self) -> None:
+        for name in (*GUARDED, "shutdown"):
+            vars(self._worker).pop(name, None)
+
+    def _in_turn(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        turns, worker = self.turns, self._worker
+
+        @functools.wraps(method)
+        def call(*arguments: Any, **options: Any) -> Any:
+            turns.enter()
+            try:
+                return method(*arguments, **options)
+            finally:
+                # Between execute_model and sample_tokens the model runner keeps the step's state.
+                if getattr(worker.model_runner, "execute_model_state", None) is None:
+                    turns.leave()
+
+        return call
+
+    def _stop_before(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def call(*arguments: Any, **options: Any) -> Any:
+            self.stop()
+            return method(*arguments, **options)
+
+        return call
+
+    # ---- the work ----
+
+    def _run(self) -> None:
+        began = time.monotonic()
+        try:
+            with torch.cuda.device(self._takeover.runner.device), torch.inference_mode():
+                graphs = self._work()
+            log.info("medusa: the compiled model has taken over after %.1f s, %d piecewise graphs; %s",
+                     time.monotonic() - began, graphs, self._waits())
+        except Stopped:
+            log.info("medusa: the take-over by the compiled model was ended; %s", self._waits())
+        except compiled.Missing as error:
+            log.warning("medusa: batches with prefills stay eager and without graphs: %s; %s=compile compiles it in the first idle "
+                        "moment, and requests wait for that", error, SWITCH)
+        except BaseException:  # pylint: disable=broad-except  # of a thread nobody else hears
+            log.exception("medusa: batches with prefills stay as they are; %s", self._waits())
+        finally:
+            self.turns.give()
+            self._unguard()
+            atexit.unregister(self.stop)
+
+    def _waits(self) -> str:
+        turns = self.turns
+        return (f"{turns.waits} steps have waited for it, the longest {turns.longest_wait * 1000:.0f} ms, all of them "
+                f"{turns.waited * 1000:.0f} ms")
+
+    def _work(self) -> int:
+        self._compiled()
+        return self._graphs()
+
+    def _compiled(self) -> None:
+        takeover, turns = self._takeover, self.turns
+        modules = compiled.outermost(takeover.interim.waiting)
+        turns.take()
+        try:
+            loaded = [(module, compiled.load(module, turns.point)) for module in modules]
+        except compiled.Missing:
+            if _wish() != "compile":
+                raise
+            turns.give()
+            turns.take(may_interrupt=False)
+            self._compile()
+        else:
+            turns.point()
+            self._use(loaded)
+        interim.spare_imports()  # what was loaded stays, too
+        turns.give()
+
+    def _use(self, loaded: List[Tuple[Any, Any]]) -> None:
+        """The compiled model from the next step on, if one forward of it runs."""
+        takeover = self._takeover
+        torch.cuda.synchronize()
+        compiled.use(loaded)
+        was_waiting = takeover.interim.end(inductor=False)
+        try:
+            takeover.warm_up()
+            torch.cuda.synchronize()
+        except BaseException:
+            compiled.drop(loaded)
+            if was_waiting:
+                takeover.interim.begin(takeover.runner.get_model())
+            raise
+
+    def _compile(self) -> None:
+        generator = rng.generator(torch.cuda.current_device())
+        torch.cuda.synchronize()
+        state, host_state = generator.get_state(), torch.get_rng_state()
+        try:
+            self._takeover.compile_now()  # vLLM's profile draws samples
+            torch.cuda.synchronize()
+        finally:
+            generator.set_state(state)
+            torch.set_rng_state(host_state)
+
+    def _graphs(self) -> int:
+        """vLLM's piecewise graphs, one batch size in each turn."""
+        takeover, turns, made = self._takeover, self.turns, 0
+        pieces = takeover.pieces()
+        capturing = Capturing(takeover.runner.device) if pieces else None
+        for desc in pieces:
+            turns.take(takeover.pieces_between_steps)
+            torch.cuda.synchronize()
+            free, _ = torch.cuda.mem_get_info()
+            if free < LEAST_FREE:
+                log.warning("medusa: %d MiB of device memory are free: no further piecewise graphs", free >> 20)
+                break
+            made += capturing.count(functools.partial(takeover.make_piece, desc))
+            torch.cuda.synchronize()
+            takeover.publish_piece(desc)
+            turns.give()
+        return made
+

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vLLM's compiled model from vLLM's own cache, loaded without being run: vLLM itself does both in the model's first forward."""
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import importlib
+import inspect
+from typing import Any, Callable, Iterator, List, Tuple
+from unittest import mock
+
+DECORATORS = "vllm.compilation.decorators"
+LOAD, PARAMETERS = "_try_load_aot_compiled_fn", ["model", "aot_compilation_path"]
+COMPILE = ("torch._inductor.compile_fx", "fx_codegen_and_compile")  # called for what is in no cache, Inductor's own included
+# Called again and again while a compiled model is loaded: where the work can be interrupted. One that is missing costs nothing else.
+POINTS: Tuple[Tuple[str, str], ...] = (
+    (DECORATORS, "_verify_source_unchanged"),
+    ("vllm.compilation.caching", "VllmSerializableFunction.finalize_loading"),
+    ("vllm.compilation.backends", "VllmBackend.configure_post_pass"),
+    ("vllm.compilation.backends", "split_graph"),
+    ("vllm.compilation.backends", "generate_execution_code"),
+    ("vllm.compilation.backends", "CompilerManager.load"),
+    ("vllm.compilation.backends", "CompilerManager.compile"),
+)
+
+
+class Missing(Exception):
+    """There is nothing to load; str() says why."""
+
+
+class _Loaded(BaseException):
+    """Ends vLLM's call between loading and running; no handler of Exception may catch it."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+
+class _Incomplete(BaseException):
+    """A piece is in no cache: vLLM would compile it now."""
+
+
+def load(module: Any, point: Callable[[], None]) -> Any:
+    """What vLLM would call in place of module.forward(); calls point() now and then. The module stays as it is."""
+    from vllm import envs
+
+    if not envs.VLLM_USE_AOT_COMPILE or envs.VLLM_DISABLE_COMPILE_CACHE:
+        raise Missing("vLLM keeps no compiled model (VLLM_USE_AOT_COMPILE, VLLM_DISABLE_COMPILE_CACHE)")
+    decorators = importlib.import_module(DECORATORS)
+    original = getattr(decorators, LOAD, None)
+    if original is None or list(inspect.signature(original).parameters) != PARAMETERS:
+        raise Missing(f"{DECORATORS} has no {LOAD}({', '.join(PARAMETERS)})")
+
+    def load_alone(model: Any, path: str) -> Any:
+        raise _Loaded(original(model, path))
+
+    twin = copy.copy(module)  # shares everything, and is compiled
+    twin.do_not_compile = False
+    try:
+        with mock.patch.object(decorators, LOAD, load_alone), _points(point):
+            twin()
+    except _Loaded as loaded:
+        if loaded.function is None:
+            raise Missing("vLLM's cache (VLLM_CACHE_ROOT) has no compiled model for this configuration") from None
+        return loaded.function
+    except _Incomplete:
+        raise Missing("a piece of the compiled model is in none of vLLM's caches") from None
+    raise Missing("vLLM did not look for a compiled model")
+
+
+def outermost(modules: List[Any]) -> List[Any]:
+    """Without those inside of another one, which are compiled as parts of it."""
+    parts = {id(part) for module in modules for part in module.modules() if part is not module}
+    return [module for module in modules if id(module) not in parts]
+
+
+@contextlib.contextmanager
+def _points(point: Callable[[], None]) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for name in POINTS:
+            _wrap(stack, name, point)
+        _wrap(stack, COMPILE, _refuse)
+        yield
+
+
+def _refuse() -> None:
+    raise _Incomplete
+
+
+def _wrap(stack: contextlib.ExitStack, name: Tuple[str, str], before: Callable[[], None]) -> None:
+    """before() is called before each call of a function, if this vLLM has the function."""
+    owner, last = _find(*name)
+    if owner is None:
+        return
+    original = getattr(owner, last)
+
+    @functools.wraps(original)
+    def call(*arguments: Any, **options: Any) -> Any:
+        before()
+        return original(*arguments, **options)
+
+    stack.enter_context(mock.patch.object(owner, last, call))
+
+
+def _find(module: str, path: str) -> Tuple[Any, str]:
+    """The object that holds a function, and the function's name there; (None, "") if this vLLM has none."""
+    *owners, last = path.split(".")
+    try:
+        owner = importlib.import_module(module)
+        for name in owners:
+            owner = getattr(owner, name)
+        return (owner, last) if callable(getattr(owner, last)) else (None, "")
+    except (ImportError, AttributeError):
+        return None, ""
+
+
+def use(loaded: List[Tuple[Any, Any]]) -> None:
+    """From the next forward on; what vLLM notes beside its own loading."""
+    for module, function in loaded:
+        module.aot_compiled_fn, module.was_aot_compile_fn_loaded_from_disk = function, True
+
+
+def drop(loaded: List[Tuple[Any, Any]]) -> None:
+    for module, _ in loaded:
+        module.aot_compiled_fn, module.was_aot_compile_fn_loaded_from_disk = None, False

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vLLM's piecewise graphs, captured live beside a serving engine, by vLLM's own wrappers."""
+from __future__ import annotations
+
+import contextlib
+import functools
+from typing import Any, Callable, Iterator
+from unittest import mock
+
+import torch
+
+from medusa.torch import live
+
+
+class Capturing:
+    """All captures of a take-over go to one stream, so that they share the allocator's memory."""
+
+    def __init__(self, device: torch.device) -> None:
+        from vllm.distributed.parallel_state import GraphCaptureContext
+
+        self._device = device
+        self._context = GraphCaptureContext(torch.cuda.Stream(device))
+
+    def count(self, capture: Callable[[], None]) -> int:
+        """How many graphs vLLM's wrappers have captured in capture()."""
+        from vllm.compilation.counter import compilation_counter
+
+        before = compilation_counter.num_cudagraph_captured
+        with self._allowed():
+            capture()
+        return compilation_counter.num_cudagraph_captured - before
+
+    @contextlib.contextmanager
+    def _allowed(self) -> Iterator[None]:
+        """As vLLM prepares a capture; calls of other threads do not break it, and what the engine's allocator keeps is kept."""
+        from vllm.compilation import monitor
+        from vllm.distributed.parallel_state import graph_capture
+        from vllm.platforms import current_platform
+
+        graph = functools.partial(torch.cuda.graph, capture_error_mode="thread_local")
+        allowed = monitor.cudagraph_capturing_enabled
+        monitor.set_cudagraph_capturing_enabled(True)
+        try:
+            with graph_capture(self._device, self._context), _replaced("graph", graph), _replaced("empty_cache", lambda: None):
+                yield
+        except BaseException:
+            live.mend(torch.cuda.current_device(), current_platform.get_global_graph_pool(), self._context.stream)
+            raise
+        finally:
+            monitor.set_cudagraph_capturing_enabled(allowed)
+
+
+def _replaced(name: str, value: Any) -> Any:
+    return mock.patch.object(torch.cuda, name, value)

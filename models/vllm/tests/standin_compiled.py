@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The stand-in with vLLM's compile wrappers: a model that its first forward loads from a cache, in pieces with graphs of their own."""
+import contextlib
+import sys
+import time
+import types
+from unittest import mock
+
+import torch
+from torch._inductor import compile_fx
+
+import standin
+from standin import CUDAGraphMode, Descriptor
+from standin_first import Context, CUDAGraphEntry
+
+PIECES = 3  # of two layers
+
+
+class CUDAGraphWrapper:
+    """Of a piece: captures at the first call with a batch of its mode, replays at all others."""
+
+    def __init__(self, runnable):
+        self.runnable, self.concrete_cudagraph_entries = runnable, {}
+
+    def __call__(self, *args):
+        now, counter = sys.modules["vllm.forward_context"].context.now, sys.modules["vllm.compilation.counter"].compilation_counter
+        if now.mode != CUDAGraphMode.PIECEWISE:
+            return self.runnable(*args)
+        entry = self.concrete_cudagraph_entries.setdefault(now.descriptor, CUDAGraphEntry(now.descriptor))
+        if entry.cudagraph is None:
+            sys.modules["vllm.compilation.monitor"].validate_cudagraph_capturing_enabled()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=1, stream=torch.cuda.current_stream()):
+                torch.cuda.empty_cache()
+                entry.output = self.runnable(*args)
+            entry.cudagraph, entry.input_addresses = graph, [arg.data_ptr() for arg in args]
+            graph.again = lambda: entry.output.copy_(self.runnable(*args))
+            counter.num_cudagraph_captured += 1
+            return entry.output
+        assert [arg.data_ptr() for arg in args] == entry.input_addresses, "a piece replays where it was captured"
+        entry.cudagraph.replay()
+        return entry.output
+
+
+class Compiled:
+    """What vLLM keeps in aot_compiled_fn."""
+
+    def __init__(self, model):
+        first, second = model.layers
+        self.pieces = [CUDAGraphWrapper(piece) for piece in (
+            lambda ids: model.embed(ids.long()), lambda x: first.up(x), lambda x: second.up(x))]
+        self.log = model._log
+
+    def __call__(self, model, ids, kv, slots):
+        self.log.append(("compiled", sys.modules["vllm.forward_context"].context.now.mode, len(ids)))
+        x = self.pieces[0](ids)
+        for piece, cache in zip(self.pieces[1:], kv):
+            cache.view(-1, standin.WIDTH)[slots.clamp(min=0)] += x
+            x = piece(x)
+        return x
+
+
+class CompilerManager:
+    """Of equal pieces only the first one has an entry of its own; vLLM finds the others when it is about to compile them."""
+
+    def load(self, graph, example_inputs, graph_index, compile_range):
+        cache = sys.modules["vllm.compilation.decorators"].cache
+        time.sleep(cache.delay)
+        return (lambda: None) if graph_index == 0 and 0 not in cache.lost else None
+
+
+def _try_load_aot_compiled_fn(model, aot_compilation_path):
+    cache, manager = sys.modules["vllm.compilation.decorators"].cache, sys.modules["vllm.compilation.backends"].CompilerManager()
+    try:
+        if cache.broken:
+            raise RuntimeError("the cache is broken")
+        if not cache.stored:
+            return None
+        for at in range(PIECES):
+            if manager.load(None, [], at, None) is None and at in cache.lost:
+                compile_fx.fx_codegen_and_compile()
+                model._log.append("a piece is compiled")
+        model._log.append("loaded")
+        return Compiled(model)
+    except Exception:
+        return None
+
+
+class Model(standin.Model):
+    """Decorated with support_torch_compile."""
+
+    def __init__(self, log):
+        super().__init__()
+        self.do_not_compile, self.compiled, self.was_aot_compile_fn_loaded_from_disk = False, False, False
+        self.aot_compiled_fn = None
+        self._log = log
+
+    def forward(self, ids, kv, slots):
+        self._log.append(("eager", len(ids)))
+        return super().forward(ids, kv, slots)
+
+    def __call__(self, *args):
+        if self.do_not_compile:
+            return self.forward(*args)
+        if self.aot_compiled_fn is not None:
+            return self.aot_compiled_fn(self, *args)
+        loaded = sys.modules["vllm.compilation.decorators"]._try_load_aot_compiled_fn(self, "/cache/model")
+        if loaded is not None:
+            self.aot_compiled_fn, self.was_aot_compile_fn_loaded_from_disk = loaded, True
+            return loaded(self, *args)
+        self._log.append(("compiles", len(args[0])))
+        self.aot_compiled_fn = Compiled(self)
+        return self.aot_compiled_fn(self, *args)
+
+
+class Runner(standin.Runner):
+    def __init__(self, sizes, log):
+        super().__init__(sizes, log)
+        self.model, self.execute_model_state = Model(log), None
+        self.context = sys.modules["vllm.forward_context"].context
+
+    def profile_run(self):
+        self.log.append("profile")
+        with self.context.set(mode=CUDAGraphMode.NONE, descriptor=None):
+            self.model(torch.zeros(4), [torch.zeros(standin.BLOCKS, standin.BLOCK, standin.WIDTH)] * 2, torch.zeros(4, dtype=torch.int64))
+
+    def call_model(self, mode, desc):
+        buffers, tokens = self.input_buffers, desc.num_tokens
+        with self.context.set(mode=mode, descriptor=desc):
+            return self.model(buffers.input_ids[:tokens], self.kv_caches, self.block_tables.slot_mappings[0, :tokens])
+
+    def capture_model(self):
+        manager = self.cudagraph_manager
+
+        def create_forward_fn(desc, warmup):
+            requests = desc.num_reqs or min(desc.num_tokens, self.max_num_reqs)
+            batch = standin.InputBatch.make_dummy(requests, desc.num_tokens, self.input_buffers)
+            self.block_tables.slot_mappings.fill_(-1)
+            if desc.cg_mode == CUDAGraphMode.FULL:
+                self.model_state.prepare_attn(batch, CUDAGraphMode.NONE, None, None, self.attn_groups, None, for_capture=True)
+
+            def forward(mode):
+                out = self.call_model(mode, desc)
+                if mode != CUDAGraphMode.PIECEWISE:
+                    if manager.hidden_states is None:
+                        manager.hidden_states = torch.empty_like(out)
+                    manager.hidden_states[: desc.num_tokens] = out
+
+            return forward
+
+        manager.capture(create_forward_fn, "capturing")
+
+    def execute_model(self, ids, uniform):
+        """A batch of these tokens, each of which is written to a place of its own."""
+        desc = self.cudagraph_manager.dispatch(len(ids), len(ids), uniform, 0)
+        buffers, slots = self.input_buffers, self.block_tables.slot_mappings
+        buffers.input_ids[: len(ids)] = torch.tensor(ids)
+        slots.fill_(-1)
+        slots[0, : len(ids)] = torch.arange(len(ids)) + standin.BLOCK
+        if desc.cg_mode == CUDAGraphMode.FULL:
+            out = self.cudagraph_manager.run_fullgraph(desc)
+        else:
+            out = self.call_model(desc.cg_mode, desc)
+        self.execute_model_state = desc.cg_mode, out.clone()
+
+
+class Worker(standin.Worker):
+    def __init__(self, sizes=(1, 2, 4), **config):
+        super().__init__(sizes, **config)
+        self.model_runner = Runner(sizes, self.log)
+
+    def execute_model(self, ids, uniform=None):
+        self.model_runner.execute_model(ids, uniform)
+
+    def sample_tokens(self):
+        (mode, out), self.model_runner.execute_model_state = self.model_runner.execute_model_state, None
+        return mode, out
+
+    def shutdown(self):
+        self.log.append("shut down")
+
+
+def step(worker, ids, uniform=None):
+    """One step of the engine: how it was dispatched, and its hidden states."""
+    worker.execute_model(ids, uniform)
+    return worker.sample_tokens()
+
+
+@contextlib.contextmanager
+def installed(version="0.26.0"):
+    names = ("vllm.compilation.decorators", "vllm.compilation.backends", "vllm.compilation.counter", "vllm.compilation.monitor",
+             "vllm.platforms")
+    with standin.installed(version), mock.patch.dict(sys.modules, {name: types.ModuleType(name) for name in names}):
+        modules = sys.modules
+        for name in names:
+            parent, _, last = name.rpartition(".")
+            setattr(modules[parent], last, modules[name])
+        modules["vllm.envs"].VLLM_USE_AOT_COMPILE, modules["vllm.envs"].VLLM_DISABLE_COMPILE_CACHE = True, False
+        modules["vllm.forward_context"].context = Context()
+        modules["vllm.compilation.decorators"].cache = types.SimpleNamespace(stored=True, broken=False, lost=(), delay=0)
+        modules["vllm.compilation.decorators"]._try_load_aot_compiled_fn = _try_load_aot_compiled_fn
+        modules["vllm.compilation.backends"].CompilerManager = type("CompilerManager", (CompilerManager,), dict(vars(CompilerManager)))
+        modules["vllm.compilation.counter"].compilation_counter = types.SimpleNamespace(num_cudagraph_captured=0)
+        monitor = modules["vllm.compilation.monitor"]
+        monitor.cudagraph_capturing_enabled = False
+
+        def validate():
+            assert monitor.cudagraph_capturing_enabled, "CUDA graph capturing detected at an inappropriate time"
+
+        monitor.validate_cudagraph_capturing_enabled = validate
+        monitor.set_cudagraph_capturing_enabled = lambda enabled: setattr(monitor, "cudagraph_capturing_enabled", enabled)
+        modules["vllm.platforms"].current_platform = types.SimpleNamespace(get_global_graph_pool=lambda: 1)
+        state = modules["vllm.distributed.parallel_state"]
+        state.GraphCaptureContext = lambda stream: types.SimpleNamespace(stream=stream)
+        state.graph_capture = lambda device, context=None: contextlib.nullcontext()
+        modules["vllm.v1.worker.gpu_worker"].Worker = type("Worker", (Worker,), {
+            name: vars(standin.Worker)[name] for name in ("determine_available_memory", "compile_or_warm_up_model")})
+        yield
+
+
+__all__ = ["Descriptor", "Worker", "installed", "step"]
