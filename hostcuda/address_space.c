@@ -22,10 +22,12 @@
 #define SPACE_BYTES ((uint64_t)128 << 30)
 #define SPACE_FROM ((uint64_t)64 << 30)
 #define SPACE_TO ((uint64_t)256 << 30)
+#define ANY_ADDRESS false /* it turns a wanted address that it does not support into 0, which root may map */
 #else
 #define SPACE_BYTES ((uint64_t)512 << 30)
 #define SPACE_FROM ((uint64_t)32 << 40)
 #define SPACE_TO ((uint64_t)96 << 40)
+#define ANY_ADDRESS true
 #endif
 #define SPACE_LEAST ((uint64_t)16 << 30)
 
@@ -140,7 +142,7 @@ static bool take_wanted(uint64_t wanted, size_t size, size_t alignment) HC_STATE
 	uint64_t end = wanted + size;
 	if (!wanted || wanted % alignment || end < wanted || !place_free(wanted, end, &at))
 		return false;
-	if (!inside_space(wanted, end) && reserve_at(wanted, size) == MAP_FAILED)
+	if (!inside_space(wanted, end) && (!ANY_ADDRESS || reserve_at(wanted, size) == MAP_FAILED))
 		return false;
 	return insert_at(at, wanted, end);
 }
