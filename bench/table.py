@@ -29,6 +29,8 @@ ready_ratio = lambda runs: median(c["stages_ms"]["ready"] / l["stages_ms"]["read
 wall_ratio = lambda kind: median(c / l for l, c in zip(walls["live_wall"], walls[kind]))
 capture_ratio = ready_ratio(captured)
 floor_ratio = median((r["medusa"]["total_ns"] / 1e6) / f["total_ms"] for r, f in zip(restored, floor))
+# Host memory is brought in while the restore waits for buffers. What that takes is the machine's affair (docs/results.md).
+rest_ratio = median((r["medusa"]["total_ns"] - r["medusa"]["heap_ns"]) / 1e6 / f["total_ms"] for r, f in zip(restored, floor))
 
 rows = [
     ("device", restored[0]["device"], ""),
@@ -43,6 +45,7 @@ rows = [
                                               f"{stat('instantiate_ns') / 1e6:.2f} / {stat('upload_ns') / 1e6:.2f} ms", ""),
     ("floor of the same run", f"{floor_ms:.1f} ms", ""),
     ("restore / floor", f"{floor_ratio:.2f} x", "<= 1.4 (H200)"),
+    ("  the restore without host memory ahead of the driver / floor", f"{rest_ratio:.2f} x", ""),
     ("live / restore", f"{stage(live, warm) / restore_ms:.1f} x", ""),
     ("own work a node, driver calls excluded", f"{stat('own_ns') / nodes / 1e3:.3f} us", "< 2 us (MEDUSA 9.3)"),
     ("artifact: open, check, read graphs", f"{stat('open_ns') / 1e6:.2f} ms", "<= 10 ms"),
