@@ -310,9 +310,9 @@ demo:
 
 check:
 	$(NEED_DEPS)
-	$(Q)$(MAKE) $(if $(V),,-s) --no-print-directory all tests SAN=$(SAN)
+	$(Q)$(MAKE) $(if $(V),,-s) --no-print-directory all tests SAN=$(SAN) TSAN=$(TSAN)
 	$(if $(COVERAGE),$(Q)BUILD=$(BUILD) tests/coverage.sh --forget)
-	$(Q)BUILD=$(BUILD) SAN=$(SAN) tests/run.sh$(if $(COVERAGE),; code=$$?; BUILD=$(BUILD) tests/coverage.sh && exit $$code)
+	$(Q)BUILD=$(BUILD) SAN=$(SAN) TSAN=$(TSAN) tests/run.sh$(if $(COVERAGE),; code=$$?; BUILD=$(BUILD) tests/coverage.sh && exit $$code)
 
 # Every injection point, kill and cycle; `make check` takes a sample of each.
 torture:

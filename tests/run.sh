@@ -11,7 +11,7 @@ if [ -n "${SAN:-}" ]; then
 	export ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=1:handle_segv=1:allow_user_segv_handler=1${ASAN_OPTIONS:+:$ASAN_OPTIONS}
 	export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 LSAN_OPTIONS=suppressions=$PWD/tests/lsan.supp:print_suppressions=0
 fi
-logs=$build/tests/logs
+logs=$PWD/$build/tests/logs
 mkdir -p "$logs"
 passed=0 failed=0 skipped=0
 read -ra only <<<"${ONLY:-}"
@@ -31,8 +31,26 @@ finished() { # log
 	tail -n 1 "$1" | grep -qE '^[1-9][0-9]* (checks, 0 failures|points, 0 wrong)'
 }
 
-# A sanitizer's finding in a test's own process leaves the suite's exit code at 0, so the log decides.
+# Whether the thread sanitizer cannot run the suite; the log says why (tests/tsan.skip).
+unfit() { # name, what it is
+	[ -n "${TSAN:-}" ] || return 1
+	rm -f "$logs/$1".tsan.*
+	export TSAN_OPTIONS=suppressions=$PWD/tests/tsan.supp:log_path=$logs/$1.tsan
+	local suite reason
+	while IFS=: read -r suite reason; do
+		[ "$suite" = "$1" ] || [ "$suite" = "$2" ] || continue
+		echo "${reason# }" >"$logs/$1.log"
+		return 0
+	done <tests/tsan.skip
+	return 1
+}
+
+# A sanitizer's finding in a test's own process leaves the suite's exit code at 0, so the log decides. Those of the thread
+# sanitizer are in files, whichever process of the suite they are about.
 report() { # name, exit code, log, seconds
+	if [ -n "${TSAN:-}" ] && cat "$logs/$1".tsan.* >>"$3" 2>/dev/null; then
+		set -- "$1" "$2, but the thread sanitizer reported" "$3" "$4"
+	fi
 	if [ "$2" = 0 ] && [ -n "${SAN:-}" ] && grep -qE 'ERROR: (Leak|Address)Sanitizer|runtime error: ' "$3"; then
 		set -- "$1" "0, but a sanitizer reported" "$3" "$4"
 	fi
@@ -47,6 +65,10 @@ for suite in "$build"/tests/test_*; do
 	[ -x "$suite" ] || continue
 	name=$(basename "$suite")
 	wanted "$name" || continue
+	if unfit "$name" "unit tests"; then
+		report "$name" 77 "$logs/$name.log"
+		continue
+	fi
 	began=$SECONDS
 	timeout 1800 "$suite" --jobs 2 >"$logs/$name.log" 2>&1
 	report "$name" $? "$logs/$name.log" $((SECONDS - began))
@@ -55,6 +77,10 @@ for script in tests/e2e/test_*.sh; do
 	[ -e "$script" ] || continue
 	name=$(basename "$script" .sh)
 	wanted "$name" || continue
+	if unfit "$name" "a script"; then
+		report "$name" 77 "$logs/$name.log"
+		continue
+	fi
 	began=$SECONDS
 	timeout 3600 bash "$script" >"$logs/$name.log" 2>&1
 	code=$?

@@ -35,6 +35,21 @@ script skipped 'echo "nothing to test here"' 'exit 77'
 verdict skipped "  skip  test_skipped: nothing to test here" 0
 verdict unknown "  FAIL  ONLY=test_unknown: no suite has this name" 1
 
+section "the thread sanitizer"
+mkdir -p "$tree/build/tests"
+printf '%s\n' '#!/bin/sh' 'exit 1' >"$tree/build/tests/test_program"
+chmod +x "$tree/build/tests/test_program"
+printf '%s\n' '# a list' 'unit tests: no memory for them' 'test_wrong: a reason' >"$tree/tests/tsan.skip"
+script found 'echo WARNING >"${TSAN_OPTIONS##*log_path=}.1"' 'assert_equal one 1 1' finish
+verdict found "  FAIL  test_found (exit 1" 1 # no path without the sanitizer, so this file cannot be written
+verdict program "  FAIL  test_program (exit 1" 1
+export TSAN=1
+verdict whole "  pass  test_whole" 0
+verdict found "  FAIL  test_found (exit 0, but the thread sanitizer reported" 1
+verdict wrong "  skip  test_wrong: a reason" 0
+verdict program "  skip  test_program: no memory for them" 0
+unset TSAN
+
 section "scripts for a GPU"
 gpu() { # name, exit code, lines after begin...
 	local name=$1 wanted=$2
