@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes things fail one at a time and looks at what is left: driver calls, allocations, files, descriptors, signals, kills, crowds, cycles.
 
-torture.py [--sample N] [--seed N] [PART...]: every point of injection, or N of each kind, chosen by the seed.
-Called by run.sh; tests/faults/inject.c and HOSTCUDA_FAULT do the injecting. Prints a table and what went wrong.
+torture.py [--sample N] [--seed N] [--row TEXT] [--point N] [PART...]: every point of injection, or N of each kind, chosen by the
+seed; with --row only the kind of this name, with --point this one of its points. Called by run.sh; tests/faults/inject.c and
+HOSTCUDA_FAULT do the injecting. Prints a table, what went wrong, and the commands that try it again.
 """
 import argparse
 import collections
@@ -55,16 +56,18 @@ class Run:
 
 
 class Row:
-    """What came of one kind of injection."""
+    """What came of one kind of injection. Its random numbers depend on the seed and its name, not on the rows before it."""
 
-    def __init__(self, what):
-        self.what, self.points, self.outcomes, self.wrong = what, 0, collections.Counter(), []
+    def __init__(self, what, part, seed):
+        self.what, self.part, self.points, self.outcomes = what, part, 0, collections.Counter()
+        self.random = random.Random(f"{seed} {what}")
+        self.wrong = [] # (point, text); the point is 0 where no number chooses it
 
-    def note(self, outcome, wrong=None):
+    def note(self, outcome, wrong=None, point=0):
         self.points += 1
         self.outcomes[outcome] += 1
         if wrong:
-            self.wrong.append(wrong)
+            self.wrong.append((point, wrong))
 
     def text(self):
         outcomes = ", ".join(f"{count} {name}" for name, count in sorted(self.outcomes.items()))
@@ -72,8 +75,9 @@ class Row:
 
 
 class Torture:
-    def __init__(self, work, sample, seed):
-        self.work, self.sample, self.random, self.rows = work, sample, random.Random(seed), []
+    def __init__(self, work, options):
+        self.work, self.sample, self.seed, self.rows = work, options.sample, options.seed, []
+        self.only, self.point, self.part = options.row, options.point, None
         self.subject = [path("tests/subjects/restore_subject"), path("tests/images/restore_kernels.host.so")]
         self.engine = [path("models/llama/llama-engine"), "--recipe", "models/recipes/tiny.yaml", "--batches", "1,2,4",
                        "--max-kv-bytes", "1000000", "--tokens", "6", "--quiet"]
@@ -96,7 +100,10 @@ class Torture:
         return run
 
     def row(self, what):
-        self.rows.append(Row(what))
+        """None: another row is asked for."""
+        if self.only and self.only != what:
+            return None
+        self.rows.append(Row(what, self.part, self.seed))
         return self.rows[-1]
 
     # ---- every call once --------------------------------------------------------------------------------------------
@@ -104,17 +111,22 @@ class Torture:
     def sweep(self, what, once):
         """once(n) runs with the n-th call failing and says (run, outcome, wrong). Goes on until no call is left."""
         row, quiet, n = self.row(what), 0, 0
+        if not row:
+            return
+        if self.point:
+            self.take(row, self.point, once(self.point))
+            return
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             if self.sample:
                 last = self.count(once)
-                chosen = sorted(self.random.sample(range(1, last + 1), min(self.sample, last)))
-                for result in pool.map(once, chosen):
-                    self.take(row, result)
+                chosen = sorted(row.random.sample(range(1, last + 1), min(self.sample, last)))
+                for point, result in zip(chosen, pool.map(once, chosen)):
+                    self.take(row, point, result)
                 return
             while quiet < 8: # threads make one more call or one less: the end is where several in a row find none
-                for result in pool.map(once, range(n + 1, n + 9)):
+                for point, result in enumerate(pool.map(once, range(n + 1, n + 9)), n + 1):
                     quiet = 0 if result[0].fired else quiet + 1
-                    self.take(row, result)
+                    self.take(row, point, result)
                 n += 8
 
     def count(self, once):
@@ -128,12 +140,12 @@ class Torture:
         return max(1, low)
 
     @staticmethod
-    def take(row, result):
+    def take(row, point, result):
         run, outcome, wrong = result
         if run.fired:
-            row.note(outcome, wrong)
+            row.note(outcome, wrong, point)
         elif wrong: # without an injection nothing may be wrong either
-            row.wrong.append(wrong)
+            row.wrong.append((point, wrong))
 
     def judge_restore(self, run, live):
         """The engine's output is what it is without us, and nothing stays allocated."""
@@ -287,32 +299,42 @@ class Torture:
 
     def part_kill(self):
         kills = self.sample or 70
-        trace, artifact = self.file("killed.mtrace"), self.file("killed.medusa")
-        preload = dict(LD_PRELOAD=path("lib/" + CAPTURE), MEDUSA_TRACE=trace)
-        lasts = self.duration(self.engine, preload=["lib/" + CAPTURE], MEDUSA_TRACE=trace)
-        row = self.row("SIGKILL of the engine under capture, random moment")
-        while row.outcomes["killed"] < kills:
-            self.remove(trace, trace + ".part")
-            killed = self.kill_at(self.engine, self.random.uniform(0, lasts), **preload)
-            whole = os.path.exists(trace)
-            self.note_kill(row, killed, self.unreadable(trace if whole else trace + ".part", whole), whole)
-        analyze = [path("bin/medusa-analyze"), "-o", artifact, *self.traces]
-        capture = [path("bin/medusa-capture"), "-o", artifact, "--", *self.engine]
-        for name, argv, count in (("medusa-analyze", analyze, kills), ("medusa-capture", capture, kills * 6 // 7)):
-            lasts = self.duration(argv)
-            row = self.row(f"SIGKILL of {name}, random moment")
-            while row.outcomes["killed"] < count:
-                self.remove(artifact)
-                i = row.points
-                if i % 2:
-                    shutil.copyfile(self.stored, artifact)
-                killed = self.kill_at(argv, self.random.uniform(0, lasts))
-                wrong = self.half_written(artifact)
-                if i % 2 and not os.path.exists(artifact):
-                    wrong.append("the older artifact is gone")
-                self.note_kill(row, killed, wrong, os.path.exists(artifact))
+        self.engine_killed(kills)
+        artifact = self.file("killed.medusa")
+        self.command_killed("medusa-analyze", ["-o", artifact, *self.traces], artifact, kills)
+        self.command_killed("medusa-capture", ["-o", artifact, "--", *self.engine], artifact, kills * 6 // 7)
         self.sweep("SIGKILL of the engine before each file call of capture", lambda n: self.captured_killed(n))
         self.sweep("SIGKILL of medusa-analyze before each of its file calls", lambda n: self.analyzed_killed(n))
+
+    def engine_killed(self, kills):
+        row = self.row("SIGKILL of the engine under capture, random moment")
+        if not row:
+            return
+        trace = self.file("killed.mtrace")
+        preload = dict(LD_PRELOAD=path("lib/" + CAPTURE), MEDUSA_TRACE=trace)
+        lasts = self.duration(self.engine, preload=["lib/" + CAPTURE], MEDUSA_TRACE=trace)
+        while row.outcomes["killed"] < kills:
+            self.remove(trace, trace + ".part")
+            killed = self.kill_at(self.engine, row.random.uniform(0, lasts), **preload)
+            whole = os.path.exists(trace)
+            self.note_kill(row, killed, self.unreadable(trace if whole else trace + ".part", whole), whole)
+
+    def command_killed(self, name, arguments, artifact, kills):
+        row = self.row(f"SIGKILL of {name}, random moment")
+        if not row:
+            return
+        argv = [path("bin/" + name), *arguments]
+        lasts = self.duration(argv)
+        while row.outcomes["killed"] < kills:
+            self.remove(artifact)
+            older = row.points % 2
+            if older:
+                shutil.copyfile(self.stored, artifact)
+            killed = self.kill_at(argv, row.random.uniform(0, lasts))
+            wrong = self.half_written(artifact)
+            if older and not os.path.exists(artifact):
+                wrong.append("the older artifact is gone")
+            self.note_kill(row, killed, wrong, os.path.exists(artifact))
 
     def captured_killed(self, n):
         trace = self.file(f"dies-{n}.mtrace")
@@ -343,6 +365,8 @@ class Torture:
         for what, argv, live, artifact in (("subject", self.subject, self.live, self.stored),
                                            ("engine", self.engine, self.engine_live, self.file("engine.medusa"))):
             row = self.row(f"{crowd} processes restore one artifact at once, {what}")
+            if not row:
+                continue
             with concurrent.futures.ThreadPoolExecutor(crowd) as pool:
                 runs = list(pool.map(lambda _: Run(argv, preload=["lib/" + RESTORE], MEDUSA_ARTIFACT=artifact),
                                      range(crowd)))
@@ -362,6 +386,8 @@ class Torture:
         go by a megabyte."""
         cycles = 500 if self.sample else 1000
         row = self.row(f"{cycles} restores and releases in one process")
+        if not row:
+            return
         argv = [path("tests/subjects/cycle_subject"), str(cycles)]
         settings = dict(GLIBC_TUNABLES="glibc.malloc.tcache_count=0:glibc.malloc.arena_max=1", limit=900)
         artifact = self.file("cycles.medusa") # for another program than the one that was captured
@@ -441,8 +467,10 @@ class Torture:
         """No file may grow beyond a limit from the first graph on: SIGXFSZ must not reach the engine."""
         for name, library in (("capture", CAPTURE), ("verify", RESTORE)):
             row = self.row(f"files are limited in size under {name}")
+            if not row:
+                continue
             limits = range(0, 1200, 40)
-            for limit in self.random.sample(limits, min(self.sample, len(limits))) if self.sample else limits:
+            for limit in row.random.sample(limits, min(self.sample, len(limits))) if self.sample else limits:
                 settings, trace = self.host_settings(name, limit)
                 run = self.host(preload=["lib/" + library], HOST_DURING=f"fsize={limit}", **settings)
                 wrong = self.judge_host(run)
@@ -457,14 +485,16 @@ class Torture:
         capture = [path("bin/medusa-capture"), "-o", os.path.join(folder, "x.medusa"), "--", *self.engine]
         verify = [path("bin/medusa-verify"), self.file("engine.medusa"), "--", *self.engine]
         for name, argv in (("medusa-capture", capture), ("medusa-verify", verify)):
+            row = self.row(f"{name} is told to end at a random moment")
+            if not row:
+                continue
             os.makedirs(folder, exist_ok=True)
             lasts = self.duration(argv, TMPDIR=folder)
-            row = self.row(f"{name} is told to end at a random moment")
             for _ in range(self.sample or 60):
                 shutil.rmtree(folder)
                 os.makedirs(folder)
-                number = self.random.choice((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
-                code, left = self.tell(argv, self.random.uniform(0.05, lasts), number, folder)
+                number = row.random.choice((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
+                code, left = self.tell(argv, row.random.uniform(0.05, lasts), number, folder)
                 whole = "x.medusa" in left
                 left = [file for file in left if file != "x.medusa"]
                 wrong = [f"left behind: {left}"] if left else []
@@ -495,26 +525,41 @@ class Torture:
         for row in self.rows:
             print(row.text())
         for row in self.rows:
-            for wrong in row.wrong[:20]:
-                print(f"\nWRONG {row.what}: {wrong}")
+            for point, wrong in row.wrong[:20]:
+                print(f"\nWRONG {row.what}{f', point {point}' if point else ''}: {wrong}")
+        self.tell_again()
         points, wrong = sum(row.points for row in self.rows), sum(len(row.wrong) for row in self.rows)
         print(f"\n{points} points, {wrong} wrong")
         return 1 if wrong or not points else 0
+
+    def tell_again(self):
+        """The commands that try again what went wrong; at the end, where whoever sees only the last lines finds them."""
+        settings = "".join(f"{name}=1 " for name in ("SAN", "TSAN") if os.environ.get(name))
+        for row in self.rows:
+            for point in sorted({point for point, _ in row.wrong})[:20]:
+                sample = f" --sample {self.sample}" if self.sample and not point else ""
+                print(f"again: {settings}BUILD={os.path.relpath(build)} tests/faults/run.sh --seed {self.seed}{sample}"
+                      f" --row '{row.what}'{f' --point {point}' if point else ''} {row.part}")
 
 
 def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--sample", type=int, default=0)
     arguments.add_argument("--seed", type=int, default=1)
+    arguments.add_argument("--row", help="the kind of injection, as in the table")
+    arguments.add_argument("--point", type=int, default=0, help="one point of that row")
     arguments.add_argument("parts", nargs="*", default=[])
     options = arguments.parse_args()
     with tempfile.TemporaryDirectory(prefix="medusa-torture.") as work:
-        torture = Torture(work, options.sample, options.seed)
+        torture = Torture(work, options)
+        if options.sample:
+            print(f"  {options.sample} points of each kind, seed {options.seed}")
         for part in options.parts or ["driver", "memory", "files", "host", "kill", "crowd", "cycles"]:
-            start = time.monotonic()
+            start, torture.part = time.monotonic(), part
             getattr(torture, "part_" + part)()
             print(f"  {part}: {time.monotonic() - start:.1f} s", flush=True)
         sys.exit(torture.report())
 
 
-main()
+if __name__ == "__main__":
+    main()
