@@ -21,7 +21,8 @@ from .turns import LIMIT_S, Stopped, Turns
 log = logging.getLogger("vllm.medusa")
 
 SWITCH = "MEDUSA_VLLM_TAKEOVER"
-GUARDED = ("execute_model", "sample_tokens", "execute_dummy_batch", "add_lora", "remove_lora", "reload_weights", "update_weights")
+GUARDED = ("execute_model", "sample_tokens", "execute_dummy_batch", "add_lora", "remove_lora", "pin_lora",
+           "reload_weights", "update_weights")
 LEAST_FREE = 256 << 20  # bytes of device memory, below which no further graph is captured
 JOIN_S = 5.0
 
@@ -33,8 +34,6 @@ def _wish() -> str:
 def unfit(takeover: Any) -> str:
     """Why vLLM's compiled model is not put in place of eager layers; "" if it can be."""
     config = takeover.worker.vllm_config
-    if config.lora_config:
-        return "adapters (LoRA)"
     if getattr(config, "kv_transfer_config", None):
         return "a KV connector"
     if getattr(config.model_config, "enable_sleep_mode", False):
@@ -153,7 +152,7 @@ class Background:
         try:
             loaded = [(module, compiled.load(module, turns.point)) for module in modules]
         except compiled.Missing:
-            if _wish() != "compile":
+            if _wish() != "compile" or self._worker.vllm_config.lora_config:  # vLLM's profiling removes all adapters
                 raise
             turns.give()
             turns.take(may_interrupt=False)

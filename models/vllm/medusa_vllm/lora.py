@@ -72,6 +72,29 @@ def dummies_kept(runner: Any) -> Iterator[None]:
             pass
 
 
+@contextmanager
+def selected_by_number(runner: Any) -> Iterator[None]:
+    """While vLLM captures beside a serving engine, whose adapters stay: a graph depends on how many there are in a batch, not on which."""
+    manager = _manager(runner)
+    if manager is None:
+        yield
+        return
+
+    @contextmanager
+    def select(_config: Any, num_scheduled_tokens: Any, *_: Any, num_active_loras: int = 0, **_more: Any) -> Iterator[None]:
+        each = torch.as_tensor(num_scheduled_tokens, dtype=torch.int64)
+        most = min(num_active_loras, manager.lora_slots)
+        chosen = torch.arange(len(each)) % most + 1 if most else torch.zeros(len(each), dtype=torch.int64)
+        _tell(manager, chosen, each)
+        yield
+
+    runner.maybe_select_dummy_loras = select
+    try:
+        yield
+    finally:
+        del runner.maybe_select_dummy_loras
+
+
 def randomize(runner: Any, adapters: int, each: torch.Tensor, numbers: torch.Generator) -> None:
     """Random weights in all places for adapters, and a random one for each request: at most `adapters`, "none" included."""
     manager = _manager(runner)

@@ -59,14 +59,16 @@ class Second(Takeover):
         from vllm.config.compilation import CUDAGraphMode
 
         desc = (self.pieces() or self.manager._capture_descs[CUDAGraphMode.FULL])[0]
-        self._create_forward_fn(desc, warmup=True)(CUDAGraphMode.NONE)
+        with lora.selected_by_number(self.runner):
+            self._create_forward_fn(desc, warmup=True)(CUDAGraphMode.NONE)
 
     def make_piece(self, desc: Any) -> None:
         from vllm.config.compilation import CUDAGraphMode
 
-        forward = self._create_forward_fn(desc, warmup=True)
-        forward(CUDAGraphMode.NONE)
-        forward(CUDAGraphMode.PIECEWISE)
+        with lora.selected_by_number(self.runner):
+            forward = self._create_forward_fn(desc, warmup=True)
+            forward(CUDAGraphMode.NONE)
+            forward(CUDAGraphMode.PIECEWISE)
 
     def publish_piece(self, desc: Any) -> None:
         self._published.add(desc)

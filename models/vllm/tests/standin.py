@@ -154,8 +154,14 @@ class Runner:
     def get_model(self):
         return self.model
 
-    def select_adapters(self, number):
-        pass
+    @contextlib.contextmanager
+    def maybe_select_dummy_loras(self, lora_config, num_scheduled_tokens, mapping_type=None, num_sampled_tokens=None, num_active_loras=0):
+        yield
+
+    def select_adapters(self, desc):
+        """The hook that vLLM gives its captures."""
+        with self.maybe_select_dummy_loras(None, [1] * desc.num_tokens, num_active_loras=desc.num_active_loras):
+            pass
 
     def profile_run(self):
         self.log.append("profile")
@@ -166,7 +172,7 @@ class Runner:
 
         def create_forward_fn(desc, warmup):
             self.log.append(("inputs", desc.num_tokens, warmup))
-            self.select_adapters(desc.num_active_loras)
+            self.select_adapters(desc)
             batch = InputBatch.make_dummy(desc.num_reqs, desc.num_tokens, buffers)
             self.model_state.prepare_attn(batch, CUDAGraphMode.NONE, None, None, self.attn_groups, None, for_capture=True)
 

@@ -46,7 +46,7 @@ class Compiled:
     """What vLLM keeps in aot_compiled_fn."""
 
     def __init__(self, model):
-        first, second = model.layers
+        first, second = (getattr(layer, "base_layer", layer) for layer in model.layers)
         self.pieces = [CUDAGraphWrapper(piece) for piece in (
             lambda ids: model.embed(ids.long()), lambda x: first.up(x), lambda x: second.up(x))]
         self.log = model._log
@@ -136,6 +136,7 @@ class Runner(standin.Runner):
             requests = desc.num_reqs or min(desc.num_tokens, self.max_num_reqs)
             batch = standin.InputBatch.make_dummy(requests, desc.num_tokens, self.input_buffers)
             self.block_tables.slot_mappings.fill_(-1)
+            self.select_adapters(desc)
             if desc.cg_mode == CUDAGraphMode.FULL:
                 self.model_state.prepare_attn(batch, CUDAGraphMode.NONE, None, None, self.attn_groups, None, for_capture=True)
 
@@ -150,9 +151,9 @@ class Runner(standin.Runner):
 
         manager.capture(create_forward_fn, "capturing")
 
-    def execute_model(self, ids, uniform):
+    def execute_model(self, ids, uniform, adapters=0):
         """A batch of these tokens, each of which is written to a place of its own."""
-        desc = self.cudagraph_manager.dispatch(len(ids), len(ids), uniform, 0)
+        desc = self.cudagraph_manager.dispatch(len(ids), len(ids), uniform, adapters)
         buffers, slots = self.input_buffers, self.block_tables.slot_mappings
         buffers.input_ids[: len(ids)] = torch.tensor(ids)
         slots.fill_(-1)
@@ -169,8 +170,8 @@ class Worker(standin.Worker):
         super().__init__(sizes, **config)
         self.model_runner = Runner(sizes, self.log)
 
-    def execute_model(self, ids, uniform=None):
-        self.model_runner.execute_model(ids, uniform)
+    def execute_model(self, ids, uniform=None, adapters=0):
+        self.model_runner.execute_model(ids, uniform, adapters)
 
     def sample_tokens(self):
         (mode, out), self.model_runner.execute_model_state = self.model_runner.execute_model_state, None
@@ -180,9 +181,9 @@ class Worker(standin.Worker):
         self.log.append("shut down")
 
 
-def step(worker, ids, uniform=None):
+def step(worker, ids, uniform=None, adapters=0):
     """One step of the engine: how it was dispatched, and its hidden states."""
-    worker.execute_model(ids, uniform)
+    worker.execute_model(ids, uniform, adapters)
     return worker.sample_tokens()
 
 

@@ -6,6 +6,7 @@ import os
 import sys
 import types
 import unittest
+from unittest import mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
@@ -13,8 +14,9 @@ sys.path.insert(0, HERE)
 import starts  # noqa: E402  # skips without PyTorch
 import torch  # noqa: E402
 from medusa import _api  # noqa: E402
-from medusa_vllm import lora, second  # noqa: E402
-from standin import MOST_TOKENS, VOCABULARY, WIDTH  # noqa: E402
+import standin_compiled  # noqa: E402
+from medusa_vllm import background, hooks, lora, second, turns  # noqa: E402
+from standin import CUDAGraphMode, MOST_TOKENS, VOCABULARY, WIDTH  # noqa: E402
 
 SLOTS, RANK = 2, 4
 CASES = (0, SLOTS + 1)
@@ -74,7 +76,9 @@ class Loaded:
         for name in ("profile_run", "capture_model"):
             setattr(runner, name, self.with_dummies(runner, getattr(runner, name)))
         runner.lora_manager, runner.lora_config = self, types.SimpleNamespace(max_loras=SLOTS)
-        runner.maybe_setup_dummy_loras, runner.select_adapters = self.dummies, self.select
+        runner.maybe_setup_dummy_loras = self.dummies
+        select = {"maybe_select_dummy_loras": lambda _runner, *given, **options: self.select(*given, **options)}
+        runner.__class__ = type("Runner", (type(runner),), select)
 
     def list_adapters(self):
         return set(self.adapters)
@@ -93,9 +97,11 @@ class Loaded:
 
         return run
 
-    def select(self, number):
-        if not set(range(1, min(number, SLOTS) + 1)) <= self.adapters:
+    @contextlib.contextmanager
+    def select(self, lora_config, num_scheduled_tokens, mapping_type=None, num_sampled_tokens=None, num_active_loras=0):
+        if not set(range(1, min(num_active_loras, SLOTS) + 1)) <= self.adapters:
             raise FileNotFoundError("/not/a/real/path")
+        yield
 
 
 def adapt(worker):
@@ -173,6 +179,30 @@ class Lora(starts.Starts):
             self.assertTrue(all(tensor.count_nonzero() == 0 for tensor in layer.lora_a_stacked + layer.lora_b_stacked))
 
         self.start("capture", after=look)
+
+    def test_pieces_are_captured_beside_the_adapters_of_a_serving_engine(self):
+        """vLLM's dummies would need their places, and removing the dummies would remove all."""
+
+        def serve(worker):
+            taking, runner = getattr(worker, hooks.ATTRIBUTE), worker.model_runner
+            runner.lora_manager.adapters = {7}
+            wrapper = runner.lora_manager._adapter_manager.punica_wrapper_mapping["language"]
+            wrapper.told.clear()
+            with mock.patch.dict(os.environ, {background.SWITCH: "load"}):
+                taking.serve()
+            self.assertTrue(taking.background.join(20))
+            self.assertEqual(runner.lora_manager.adapters, {7})
+            self.assertIsNone(runner.lora_manager._adapter_manager._last_mapping, "the next request's is told")
+            self.assertEqual({mapping.prompt_mapping for mapping in wrapper.told if len(mapping.prompt_mapping) == 4},
+                             {(0,) * 4, (1, 2, 1, 2)})
+            self.assertNotIn("maybe_select_dummy_loras", vars(runner), "the capture's selection is vLLM's own again")
+            for number in CASES:
+                self.assertEqual(standin_compiled.step(worker, [1, 2], adapters=number)[0], CUDAGraphMode.PIECEWISE)
+
+        with mock.patch.object(Lora, "standin", standin_compiled), mock.patch.object(turns, "START_S", 0.0):
+            _, library = self.start("capture")
+            self.start("restore", library.artifact, after=serve)
+        self.assertTrue(any("18 piecewise graphs" in text for text in self.said), self.said)
 
     def test_experts_with_adapters_are_left_to_vllm(self):
         def experts(worker):

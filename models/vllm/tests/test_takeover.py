@@ -286,7 +286,10 @@ class TakeOver(starts.Starts):
 
 class TurnTaking(unittest.TestCase):
     def setUp(self):
-        for name, value in (("START_S", 0.0), ("IDLE_S", 0.01), ("PATIENCE_S", 0.05)):
+        self.set_times(START_S=0.0, IDLE_S=0.01, PATIENCE_S=0.05)
+
+    def set_times(self, **values):
+        for name, value in values.items():
             patch = mock.patch.object(turns, name, value)
             patch.start()
             self.addCleanup(patch.stop)
@@ -308,6 +311,7 @@ class TurnTaking(unittest.TestCase):
         return thread, raised
 
     def test_a_busy_engine_keeps_most_of_the_time(self):
+        self.set_times(IDLE_S=2.0)  # no pause between two steps is that long
         turn, worked = turns.Turns(), []
 
         def run():
@@ -333,6 +337,7 @@ class TurnTaking(unittest.TestCase):
         self.assertGreaterEqual(turn.longest_wait, 0.009)
 
     def test_idle_only_work_waits_for_an_idle_engine(self):
+        self.set_times(IDLE_S=2.0)
         turn = turns.Turns()
         thread, _ = self.work(turn, lambda: turn.take(may_interrupt=False))
         until = time.monotonic() + 0.2
