@@ -44,7 +44,7 @@ void md_hash_add(struct md_hash_sums *sums, uint64_t lane, const void *data, uin
 	}
 }
 
-static struct md_hash end_hash(const struct md_hash_sums *sums, uint64_t size)
+struct md_hash md_hash_end(const struct md_hash_sums *sums, uint64_t size)
 {
 	uint64_t one = mix(sums->one + size), two = mix(sums->two ^ one);
 	struct md_hash hash;
@@ -59,7 +59,7 @@ struct md_hash md_device_hash_bytes(const void *data, uint64_t size)
 {
 	struct md_hash_sums sums = {0, 0};
 	md_hash_add(&sums, 0, data, size);
-	return end_hash(&sums, size);
+	return md_hash_end(&sums, size);
 }
 
 /* ---- one call ---- */
@@ -69,11 +69,24 @@ struct hashing {
 	CUstream stream;
 	struct md_hash_range *ranges;
 	size_t count;
-	struct md_hash_room room;
+	const struct md_hash_room *room;
 	struct md_hash_sums *sums;    /* of each range */
 	struct md_hash_piece *pieces; /* of one launch */
 	size_t piece_count, first;    /* the range of sum 0 in this launch */
 };
+
+bool md_device_is_mapped(uint64_t address, uint64_t size)
+{
+	uint64_t end = address + size;
+	if (!md_cuda.cuPointerGetAttribute)
+		return false;
+	for (uint64_t at = address; at < end; at = (at / MAPPED_STEP + 1) * MAPPED_STEP) {
+		int mapped = 0;
+		if (md_cuda.cuPointerGetAttribute(&mapped, CU_POINTER_ATTRIBUTE_MAPPED, at) || !mapped)
+			return false;
+	}
+	return true;
+}
 
 /*
  * A kernel that reads unmapped memory breaks the engine's context, while a copy only fails. So the kernel reads only
@@ -82,17 +95,9 @@ struct hashing {
 static bool is_for_kernel(const struct hashing *h, const struct md_hash_range *range)
 {
 	unsigned type = 0;
-	uint64_t end = range->address + range->size;
-	if (!h->room.room || !md_cuda.cuPointerGetAttribute ||
-	    md_cuda.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, range->address) ||
-	    type != CU_MEMORYTYPE_DEVICE)
-		return false;
-	for (uint64_t at = range->address; at < end; at = (at / MAPPED_STEP + 1) * MAPPED_STEP) {
-		int mapped = 0;
-		if (md_cuda.cuPointerGetAttribute(&mapped, CU_POINTER_ATTRIBUTE_MAPPED, at) || !mapped)
-			return false;
-	}
-	return true;
+	return h->room->room && md_cuda.cuPointerGetAttribute &&
+	       !md_cuda.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, range->address) &&
+	       type == CU_MEMORYTYPE_DEVICE && md_device_is_mapped(range->address, range->size);
 }
 
 static enum md_status through_host(struct hashing *h, size_t index, struct md_error *err)
@@ -101,9 +106,9 @@ static enum md_status through_host(struct hashing *h, size_t index, struct md_er
 	for (uint64_t at = 0, size; at < range->size; at += size) {
 		size = range->size - at < MD_HASH_STAGING ? range->size - at : MD_HASH_STAGING;
 		MD_FORWARD(
-		    md_cuda_call(err, cuMemcpyDtoHAsync_v2, h->room.staging, range->address + at, size, h->stream));
+		    md_cuda_call(err, cuMemcpyDtoHAsync_v2, h->room->staging, range->address + at, size, h->stream));
 		MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, h->stream));
-		md_hash_add(&h->sums[index], at / 16, h->room.staging, size);
+		md_hash_add(&h->sums[index], at / 16, h->room->staging, size);
 	}
 	return MD_OK;
 }
@@ -112,7 +117,7 @@ static enum md_status launch(struct hashing *h, size_t next, struct md_error *er
 {
 	enum md_status status = MD_OK;
 	if (h->piece_count)
-		status = md_hash_kernel_run(h->hasher, h->stream, &h->room, h->pieces, h->piece_count,
+		status = md_hash_kernel_run(h->hasher, h->stream, h->room, h->pieces, h->piece_count,
 					    h->sums + h->first, next - h->first, err);
 	h->piece_count = 0;
 	h->first = next;
@@ -160,18 +165,21 @@ static enum md_status hash_all(struct hashing *h, size_t *failed, struct md_erro
 enum md_status md_device_hash(const struct md_device_hasher *hasher, CUstream stream, struct md_hash_range *ranges,
 			      size_t count, size_t *failed, struct md_error *err)
 {
+	struct md_hash_room own = {0};
 	struct hashing h = {.hasher = hasher, .stream = stream, .ranges = ranges, .count = count};
 	enum md_status status = MD_ERR_NO_MEMORY;
 	*failed = count;
 	h.sums = calloc(count + 1, sizeof(*h.sums));
 	h.pieces = calloc(MD_HASH_PIECES, sizeof(*h.pieces));
-	if (md_hash_room_take(&h.room, hasher->function != NULL) && h.sums && h.pieces)
+	h.room = hasher->room ? hasher->room : &own;
+	if ((hasher->room || md_hash_room_take(&own, hasher->function != NULL)) && h.sums && h.pieces)
 		status = hash_all(&h, failed, err);
 	else
 		md_error_set(err, status, "out of memory for the pieces of a hash");
 	for (size_t i = 0; status == MD_OK && i < count; i++)
-		ranges[i].hash = end_hash(&h.sums[i], ranges[i].size);
-	md_hash_room_give(&h.room);
+		ranges[i].hash = md_hash_end(&h.sums[i], ranges[i].size);
+	if (!hasher->room)
+		md_hash_room_give(&own);
 	free(h.sums);
 	free(h.pieces);
 	return status;

@@ -13,6 +13,8 @@
 #include "base/status.h"
 #include "driver/cuda_driver.h"
 
+struct md_hash_room;
+
 struct md_hash_range {
 	uint64_t address, size; /* in device memory, or in page-locked memory */
 	struct md_hash hash;    /* output */
@@ -24,7 +26,8 @@ struct md_hash_range {
  */
 struct md_device_hasher {
 	CUmodule module;
-	CUfunction function; /* NULL: memory is hashed on the host */
+	CUfunction function;             /* NULL: memory is hashed on the host */
+	const struct md_hash_room *room; /* not owned; NULL: each call takes buffers and gives them back */
 };
 
 /* Opens the hasher in the current context, and tests the kernel on a sample, on the stream. */
@@ -41,10 +44,12 @@ void md_device_hasher_close(struct md_device_hasher *hasher);
  */
 enum md_status md_device_hash(const struct md_device_hasher *hasher, CUstream stream, struct md_hash_range *ranges,
 			      size_t count, size_t *failed, struct md_error *err);
+/* Whether the driver has memory at all these addresses. */
+bool md_device_is_mapped(uint64_t address, uint64_t size);
 /* The same for memory of this process. */
 struct md_hash md_device_hash_bytes(const void *data, uint64_t size);
 
-/* ---- for the two files of it: device_hash.c, device_hash_kernel.c ---- */
+/* ---- for who hashes pieces of many ranges in one launch; and for device_hash.c, device_hash_kernel.c ---- */
 
 struct md_hash_sums {
 	uint64_t one, two;
@@ -60,6 +65,8 @@ struct md_hash_piece { /* layout that the kernel reads; size at most MD_HASH_PIE
 
 /* Adds the lanes of data, the first of which is lane `lane`. size must be a multiple of 16, except in the last call. */
 void md_hash_add(struct md_hash_sums *sums, uint64_t lane, const void *data, uint64_t size);
+
+struct md_hash md_hash_end(const struct md_hash_sums *sums, uint64_t size);
 
 #define MD_HASH_STAGING (4u << 20) /* bytes of host memory */
 #define MD_HASH_PIECES 32768u      /* in one launch */

@@ -5,6 +5,7 @@
 
 #include "base/array.h"
 
+#include "driver/device_pieces.h"
 #include "driver/device_session.h"
 
 #define SLAB_BYTES (32ull << 20)
@@ -81,7 +82,16 @@ enum md_status md_device_session_read(struct md_device_session *session, void *t
 {
 	session->moved_bytes += size;
 	MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, to, from, size, session->stream));
-	return md_cuda_call(err, cuStreamSynchronize, session->stream);
+	return md_device_session_wait(session, err);
+}
+
+/* Nothing reads the table of a batch any more, unless some of it was not launched yet. */
+enum md_status md_device_session_wait(struct md_device_session *session, struct md_error *err)
+{
+	MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, session->stream));
+	if (session->piece_count == session->pieces_launched)
+		session->piece_count = session->pieces_launched = 0;
+	return MD_OK;
 }
 
 enum md_status md_device_session_write(struct md_device_session *session, uint64_t to, const void *from, uint64_t size,
@@ -117,6 +127,7 @@ enum md_status md_device_session_open(struct md_device_session *session, uint64_
 		return status;
 	}
 	md_device_differ_load(session);
+	md_device_pieces_load(session);
 	return MD_OK;
 }
 
@@ -140,6 +151,7 @@ void md_device_session_close(struct md_device_session *session)
 	if (!session->open)
 		return;
 	md_device_differ_unload(session);
+	md_device_pieces_unload(session);
 	md_device_session_cut_back(session, 0, 0);
 	free(session->slabs);
 	free(session->zeros);

@@ -18,6 +18,8 @@
 #define MD_DEVICE_GRAINS (256u << 10)  /* most grains that are compared at a time */
 #define MD_DEVICE_COMPARED (64u << 10) /* smaller memory is compared on the host */
 
+struct md_device_piece; /* of driver/device_pieces.c */
+
 struct md_device_slab {
 	CUdeviceptr base;
 	uint64_t size, used;
@@ -34,11 +36,18 @@ struct md_device_session {
 	bool now_locked;
 	uint8_t *zeros; /* one chunk */
 	CUmodule module;
-	CUfunction differ;    /* NULL: memory can only be compared on the host */
-	CUdeviceptr spot;     /* 512 bytes to copy back and forth where that kernel is missing; or 0 */
-	CUdeviceptr flags;    /* a byte for each grain that is compared */
-	uint8_t *flag_bytes;  /* the same on the host */
-	uint64_t moved_bytes; /* between host and device */
+	CUfunction differ;   /* NULL: memory can only be compared on the host */
+	CUdeviceptr spot;    /* 512 bytes to copy back and forth where that kernel is missing; or 0 */
+	CUdeviceptr flags;   /* a byte for each grain that is compared */
+	uint8_t *flag_bytes; /* the same on the host */
+	/* a batch of copies and comparisons; see driver/device_pieces.h */
+	CUmodule pieces_module;
+	CUfunction pieces; /* NULL: pieces are copied one by one, and cannot be compared */
+	CUdeviceptr table;
+	struct md_device_piece *table_bytes; /* the same on the host, page-locked if possible */
+	bool table_locked;
+	size_t piece_count, pieces_launched; /* since the last wait */
+	uint64_t moved_bytes;                /* between host and device */
 };
 
 /* ---- device_session.c ---- */
@@ -64,6 +73,7 @@ enum md_status md_device_session_read(struct md_device_session *session, void *t
 				      struct md_error *err);
 enum md_status md_device_session_write(struct md_device_session *session, uint64_t to, const void *from, uint64_t size,
 				       struct md_error *err);
+enum md_status md_device_session_wait(struct md_device_session *session, struct md_error *err);
 
 /* ---- device_differ.c ---- */
 

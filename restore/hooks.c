@@ -241,6 +241,12 @@ static void freed(uint64_t address, uint64_t bytes)
 	md_guard_leave();
 }
 
+static void unmapped(uint64_t address, uint64_t bytes)
+{
+	atomic_fetch_add(&md_restore.unmaps, 1);
+	freed(address, bytes);
+}
+
 static uint64_t memory_goes(uint64_t key)
 {
 	uint64_t bytes = 0;
@@ -283,7 +289,7 @@ static void memory_freed(uint64_t address)
 #define hook_cuMemMap(p, n, offset, h, flags) mapped(CALL(cuMemMap, p, n, offset, h, flags), p, n)
 #define hook_cuMemFreeHost(p) (memory_freed((uintptr_t)(p)), CALL(cuMemFreeHost, p))
 #define hook_cuMemHostUnregister(p) (memory_freed((uintptr_t)(p)), CALL(cuMemHostUnregister, p))
-#define hook_cuMemUnmap(p, n) (freed(p, n), CALL(cuMemUnmap, p, n))
+#define hook_cuMemUnmap(p, n) (unmapped(p, n), CALL(cuMemUnmap, p, n))
 
 /* ---- stream capture ---- */
 

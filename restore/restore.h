@@ -267,6 +267,7 @@ struct md_restore {
 	uint64_t busy_since_ns MD_RESTORE_GUARDED, busy_ns MD_RESTORE_GUARDED;
 	uint64_t images_first_ns MD_RESTORE_GUARDED, images_last_ns MD_RESTORE_GUARDED;
 	atomic_uint captures; /* stream captures in progress */
+	atomic_uint unmaps;   /* how often the engine has unmapped memory */
 };
 
 extern struct md_restore md_restore;

@@ -20,6 +20,7 @@
 #include "restore/restore_facts.h"
 #include "restore/stages.h"
 #include "restore/variables.h"
+#include "restore/verify/kept_session.h"
 
 /* ---- once ---- */
 
@@ -111,6 +112,7 @@ static enum md_status run_stream(struct md_restore *r, struct md_restore_graph *
 static void undo_stream(struct md_restore *r, struct md_restore_graph *graph)
 {
 	(void)graph;
+	md_verify_session_drop();
 	if (r->stream)
 		md_cuda.cuStreamDestroy_v2(r->stream);
 	r->stream = NULL;

@@ -41,7 +41,7 @@ struct look {
 static void look_init(struct look *look)
 {
 	*look = (struct look){.buffer = {.name = "values", .address = (uintptr_t)now, .size = SIZE},
-			      .memory = {.count = 1, .device.now = staging},
+			      .memory = {.count = 1, .session.device.now = staging},
 			      .output = (uintptr_t)now,
 			      .doubt.tolerance.type = MD_ELEMENT_F32};
 	look->memory.buffers = &look->buffer;

@@ -41,6 +41,7 @@ uint64_t md_verify_memory_room(void)
 }
 
 static enum md_status list_buffers(struct md_verify_memory *m, struct md_restore *r, struct md_error *err)
+    MD_REQUIRES(md_restore_work)
 {
 	m->buffers = calloc(r->artifact.binding_count + 1u, sizeof(*m->buffers));
 	m->constants = calloc(r->artifact.binding_count + 1u, sizeof(*m->constants));
@@ -52,11 +53,14 @@ static enum md_status list_buffers(struct md_verify_memory *m, struct md_restore
 		if (r->binding_of[i] == MD_NONE)
 			continue;
 		const struct md_bound *bound = &r->bound[r->binding_of[i]];
-		struct md_verify_buffer buffer = {.name = r->artifact.bindings[i].name,
-						  .address = bound->address,
-						  .size = bound->size,
-						  .state = bound->role == MD_BIND_STATE,
-						  .output = bound->role == MD_BIND_OUTPUT};
+		struct md_verify_buffer buffer = {
+		    .name = r->artifact.bindings[i].name,
+		    .address = bound->address,
+		    .size = bound->size,
+		    .state = bound->role == MD_BIND_STATE,
+		    .output = bound->role == MD_BIND_OUTPUT,
+		    .mapped =
+			m->session.device.pieces && md_verify_is_mapped(r, bound->address, bound->size, bound->freed)};
 		if (bound->role == MD_BIND_CONSTANT)
 			m->constants[m->constant_count++] = buffer;
 		else
@@ -74,33 +78,43 @@ static enum md_status choose_sampled(struct md_verify_memory *m, struct md_error
 {
 	MD_AUTO_FREE uint64_t *sizes = calloc(m->count + 1u, sizeof(*sizes));
 	MD_AUTO_FREE bool *sampled = calloc(m->count + 1u, sizeof(*sampled));
-	uint64_t left = md_verify_memory_room() / 2, fixed = 0;
+	uint64_t left, fixed = 0;
+	bool all = true;
 	if (!sizes || !sampled)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a list of %u buffers", m->count);
 	for (uint32_t i = 0; i < m->count; i++) {
 		if (m->buffers[i].copy)
 			continue;
+		all = false;
 		sizes[i] = m->buffers[i].state ? m->buffers[i].size : 0;
 		fixed += m->buffers[i].state ? 0 : m->buffers[i].size;
 	}
+	if (all)
+		return MD_OK;
+	left = md_verify_memory_room() / 2;
 	if (fixed > left)
 		return md_error_set(err, MD_ERR_NO_MEMORY,
 				    "no room for two copies of %llu bytes of inputs and outputs (MEDUSA_PROBE_LIMIT)",
 				    (unsigned long long)fixed);
 	m->sampled_count = md_sample_choose(sizes, m->count, left - fixed, sampled);
-	for (uint32_t i = 0; i < m->count; i++)
+	for (uint32_t i = 0; i < m->count; i++) {
 		m->buffers[i].sampled = sampled[i];
+		if (sampled[i])
+			m->buffers[i].sample = md_sample_plan(m->buffers[i].size, m->sampled_count);
+	}
 	return MD_OK;
 }
 
 enum md_status md_verify_memory_init(struct md_verify_memory *m, struct md_restore *r, struct md_error *err)
 {
 	*m = (struct md_verify_memory){0};
-	MD_FORWARD(md_device_session_open(&m->device, limit_of("MEDUSA_PROBE_DEVICE_LIMIT", UINT64_MAX), err));
+	MD_FORWARD(md_verify_session_open(&m->session, r, limit_of("MEDUSA_PROBE_DEVICE_LIMIT", UINT64_MAX), err));
 	MD_FORWARD(list_buffers(m, r, err));
 	for (uint32_t i = 0; i < m->count; i++)
 		md_verify_device_take(m, &m->buffers[i]);
-	return choose_sampled(m, err);
+	MD_FORWARD(choose_sampled(m, err));
+	md_verify_device_take_room(m);
+	return MD_OK;
 }
 
 static size_t chunk_count(const struct md_verify_buffer *b)
@@ -128,7 +142,8 @@ void md_verify_memory_finish(struct md_verify_memory *m)
 	free(m->buffers);
 	free(m->constants);
 	free(m->constant_hashes);
-	md_device_session_close(&m->device);
+	free(m->ranges);
+	md_verify_session_close(&m->session);
 	*m = (struct md_verify_memory){0};
 }
 
@@ -156,7 +171,8 @@ void md_verify_memory_name_sampled(const struct md_verify_memory *m, char *text,
 static enum md_status fetch(struct md_verify_memory *m, CUdeviceptr from, size_t size, CUstream stream,
 			    struct md_error *err)
 {
-	MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, m->device.now, from, size, stream));
+	m->session.device.moved_bytes += size;
+	MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, m->session.device.now, from, size, stream));
 	return md_cuda_call(err, cuStreamSynchronize, stream);
 }
 
@@ -169,20 +185,21 @@ static enum md_status save_chunks(struct md_verify_memory *m, struct md_verify_b
 	for (size_t c = 0; c < chunk_count(b); c++) {
 		size_t size = chunk_size(b, c);
 		MD_FORWARD(fetch(m, b->address + (uint64_t)c * MD_VERIFY_CHUNK, size, stream, err));
-		if (!memcmp(m->device.now, m->device.zeros, size))
+		if (!memcmp(m->session.device.now, m->session.device.zeros, size))
 			continue;
 		b->chunks[c] = malloc(size);
 		if (!b->chunks[c])
 			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a copy of buffer \"%s\"",
 					    b->name);
-		memcpy(b->chunks[c], m->device.now, size);
+		memcpy(b->chunks[c], m->session.device.now, size);
 	}
 	return MD_OK;
 }
 
-static enum md_status save_windows(struct md_verify_buffer *b, uint32_t among, CUstream stream, struct md_error *err)
+static enum md_status save_windows(struct md_verify_memory *m, struct md_verify_buffer *b, CUstream stream,
+				   struct md_error *err)
 {
-	b->sample = md_sample_plan(b->size, among);
+	m->session.device.moved_bytes += (uint64_t)b->sample.windows * b->sample.bytes;
 	b->windows = malloc((size_t)b->sample.windows * b->sample.bytes);
 	if (!b->windows)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a sample of buffer \"%s\"", b->name);
@@ -196,14 +213,11 @@ enum md_status md_verify_memory_save(struct md_verify_memory *m, CUstream stream
 {
 	for (uint32_t i = 0; i < m->count; i++) {
 		struct md_verify_buffer *b = &m->buffers[i];
-		if (b->copy)
-			MD_FORWARD(md_verify_device_save(b, stream, err));
-		else if (b->sampled)
-			MD_FORWARD(save_windows(b, m->sampled_count, stream, err));
-		else
-			MD_FORWARD(save_chunks(m, b, stream, err));
+		if (b->copy || b->gathered)
+			continue;
+		MD_FORWARD(b->sampled ? save_windows(m, b, stream, err) : save_chunks(m, b, stream, err));
 	}
-	return MD_OK;
+	return md_verify_device_save(m, err);
 }
 
 /* ---- after the live replay ---- */
@@ -217,7 +231,7 @@ static enum md_status add_span(struct md_verify_memory *m, uint32_t buffer, uint
 	if (!copy)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for what the live graph wrote");
 	memcpy(copy, live, size);
-	m->spans[m->span_count++] = (struct md_verify_span){buffer, (uint32_t)size, offset, before, copy};
+	m->spans[m->span_count++] = (struct md_verify_span){buffer, (uint32_t)size, offset, before, copy, 0};
 	return MD_OK;
 }
 
@@ -258,18 +272,19 @@ static enum md_status check_chunk(struct md_verify_memory *m, uint32_t buffer, s
 				  struct md_error *differs, struct md_error *err)
 {
 	const struct md_verify_buffer *b = &m->buffers[buffer];
-	const uint8_t *before = b->chunks[chunk] ? b->chunks[chunk] : m->device.zeros;
+	const uint8_t *before = b->chunks[chunk] ? b->chunks[chunk] : m->session.device.zeros;
 	uint64_t offset = (uint64_t)chunk * MD_VERIFY_CHUNK;
 	size_t size = chunk_size(b, chunk), at = 0, end = 0;
 	MD_FORWARD(fetch(m, b->address + offset, size, stream, err));
-	for (; md_change_next(before, m->device.now, size, &at, &end); at = end) {
+	for (; md_change_next(before, m->session.device.now, size, &at, &end); at = end) {
 		MD_FORWARD(
 		    md_cuda_call(err, cuMemcpyHtoDAsync_v2, b->address + offset + at, before + at, end - at, stream));
 		if (live)
-			MD_FORWARD(add_span(m, buffer, offset + at, end - at, before + at, m->device.now + at, err));
+			MD_FORWARD(
+			    add_span(m, buffer, offset + at, end - at, before + at, m->session.device.now + at, err));
 		else
-			md_verify_note_difference(m, buffer, offset + at, before + at, m->device.now + at, end - at,
-						  differs);
+			md_verify_note_difference(m, buffer, offset + at, before + at, m->session.device.now + at,
+						  end - at, differs);
 	}
 	return MD_OK;
 }
@@ -277,15 +292,14 @@ static enum md_status check_chunk(struct md_verify_memory *m, uint32_t buffer, s
 static enum md_status check_buffers(struct md_verify_memory *m, bool live, CUstream stream, struct md_error *differs,
 				    struct md_error *err)
 {
+	if (!live)
+		MD_FORWARD(md_verify_device_put_back(m, err));
 	for (uint32_t i = 0; i < m->count; i++) {
 		struct md_verify_buffer *b = &m->buffers[i];
-		if (b->copy)
-			MD_FORWARD(live ? md_verify_device_take_live(b, stream, err)
-					: md_verify_device_put_back(b, stream, err));
 		for (size_t c = 0; b->chunks && c < chunk_count(b); c++)
 			MD_FORWARD(check_chunk(m, i, c, live, stream, differs, err));
 	}
-	return md_cuda_call(err, cuStreamSynchronize, stream);
+	return md_device_session_wait(&m->session.device, err);
 }
 
 /* Windows that the live graph changed, the first, the last, and some between. */
@@ -296,18 +310,22 @@ static enum md_status watch_windows(struct md_verify_memory *m, uint32_t buffer,
 	for (uint32_t i = 0; i < sample->windows; i++) {
 		uint64_t offset = md_sample_offset(sample, i);
 		MD_FORWARD(fetch(m, b->address + offset, sample->bytes, stream, err));
-		if (md_sample_stays(sample, i, m->sampled_count) ||
-		    memcmp(m->device.now, b->windows + (size_t)i * sample->bytes, sample->bytes))
-			MD_FORWARD(add_span(m, buffer, offset, sample->bytes, NULL, m->device.now, err));
+		bool changed =
+		    memcmp(m->session.device.now, b->windows + (size_t)i * sample->bytes, sample->bytes) != 0;
+		m->changed |= changed;
+		if (changed || md_sample_stays(sample, i, m->sampled_count))
+			MD_FORWARD(add_span(m, buffer, offset, sample->bytes, NULL, m->session.device.now, err));
 	}
 	return MD_OK;
 }
 
 enum md_status md_verify_memory_take_live(struct md_verify_memory *m, CUstream stream, struct md_error *err)
 {
+	MD_FORWARD(md_verify_device_take_live(m, err));
 	MD_FORWARD(check_buffers(m, true, stream, NULL, err));
+	m->changed |= m->span_count > 0 && m->spans[m->span_count - 1].before;
 	for (uint32_t i = 0; i < m->count; i++)
-		if (m->buffers[i].sampled)
+		if (m->buffers[i].windows)
 			MD_FORWARD(watch_windows(m, i, stream, err));
 	return MD_OK;
 }
@@ -319,15 +337,18 @@ static enum md_status compare_some(struct md_verify_memory *m, size_t from, size
 {
 	size_t at = 0;
 	MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, stream));
-	for (size_t i = from; i < to; at += m->spans[i++].size) {
+	for (size_t i = from; i < to; i++) {
 		const struct md_verify_span *span = &m->spans[i];
 		const struct md_verify_buffer *b = &m->buffers[span->buffer];
-		if (memcmp(m->device.now + at, span->live, span->size))
-			md_verify_note_difference(m, span->buffer, span->offset, span->live, m->device.now + at,
+		if (!span->live)
+			continue;
+		if (memcmp(m->session.device.now + at, span->live, span->size))
+			md_verify_note_difference(m, span->buffer, span->offset, span->live, m->session.device.now + at,
 						  span->size, differs);
 		if (span->before)
 			MD_FORWARD(md_cuda_call(err, cuMemcpyHtoDAsync_v2, b->address + span->offset, span->before,
 						span->size, stream));
+		at += span->size;
 	}
 	return md_cuda_call(err, cuStreamSynchronize, stream);
 }
@@ -339,16 +360,19 @@ static enum md_status compare_spans(struct md_verify_memory *m, CUstream stream,
 	size_t first = 0, at = 0;
 	for (size_t i = 0; i < m->span_count; i++) {
 		const struct md_verify_span *span = &m->spans[i];
+		if (!span->live)
+			continue;
+		m->session.device.moved_bytes += span->size;
 		if (at + span->size > MD_VERIFY_CHUNK) {
 			MD_FORWARD(compare_some(m, first, i, stream, differs, err));
 			first = i;
 			at = 0;
 		}
-		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, m->device.now + at,
+		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, m->session.device.now + at,
 					m->buffers[span->buffer].address + span->offset, span->size, stream));
 		at += span->size;
 	}
-	return compare_some(m, first, m->span_count, stream, differs, err);
+	return at ? compare_some(m, first, m->span_count, stream, differs, err) : MD_OK;
 }
 
 enum md_status md_verify_memory_compare(struct md_verify_memory *m, CUstream stream, uint64_t *compared,
@@ -356,13 +380,7 @@ enum md_status md_verify_memory_compare(struct md_verify_memory *m, CUstream str
 {
 	struct md_error differs = {0};
 	MD_FORWARD(compare_spans(m, stream, &differs, err));
-	for (uint32_t i = 0; i < m->count; i++) {
-		if (!m->buffers[i].copy)
-			continue;
-		MD_FORWARD(md_verify_device_compare(m, i, &differs, err));
-		MD_FORWARD(md_verify_device_put_back(&m->buffers[i], stream, err));
-	}
-	MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, stream));
+	MD_FORWARD(md_verify_device_compare(m, &differs, err));
 	for (uint32_t i = 0; i < m->count; i++)
 		*compared += m->buffers[i].sampled ? 0 : m->buffers[i].size;
 	for (size_t i = 0; i < m->span_count; i++)

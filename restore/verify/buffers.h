@@ -7,6 +7,7 @@
 #include "driver/device_session.h"
 #include "restore/restore.h"
 #include "restore/verify/doubt.h"
+#include "restore/verify/kept_session.h"
 
 #define MD_VERIFY_CHUNK MD_DEVICE_CHUNK
 
@@ -15,10 +16,13 @@ struct md_verify_buffer {
 	CUdeviceptr address;
 	uint64_t size;
 	bool state, output, sampled;
+	bool mapped; /* a kernel may go there */
 	enum md_element_type type;
 	struct md_sample sample;
 	CUdeviceptr copy, live; /* in the session's slabs: contents before, and what the live graph left; or 0 */
-	uint8_t *windows;       /* sampled: as they were before the live replay */
+	bool gathered;          /* sampled: the windows are in the memory's room on the device, */
+	uint64_t windows_at;    /* from there on; */
+	uint8_t *windows;       /* or here, as they were before the live replay */
 	uint8_t **chunks;       /* neither: contents before; NULL entry: zeros */
 };
 
@@ -27,6 +31,15 @@ struct md_verify_span { /* a part that the live graph wrote, or a window; no lon
 	uint64_t offset;
 	const uint8_t *before; /* not owned; NULL: sampled, not put back */
 	uint8_t *live;
+	CUdeviceptr device_live; /* instead of `live`: in the room for windows */
+};
+
+/* A part that is compared on the device, many of them in one launch. */
+struct md_verify_range {
+	uint32_t buffer;
+	uint64_t offset, size; /* in the buffer */
+	CUdeviceptr now, live;
+	size_t flag; /* of its first grain */
 };
 
 /*
@@ -41,15 +54,21 @@ struct md_verify_memory {
 	uint32_t count, sampled_count;
 	struct md_verify_span *spans;
 	size_t span_count, span_room;
-	struct md_device_session device;
+	struct md_verify_session session;
+	CUdeviceptr room; /* for windows: as they were before the live replay, then as that left them */
+	uint64_t room_bytes;
+	struct md_verify_range *ranges; /* of the next launch */
+	size_t range_count, range_room, flags;
+	bool changed; /* the live replay has changed bound memory */
 	struct md_verify_buffer *constants;
 	uint32_t constant_count;
 	struct md_hash *constant_hashes;
 	struct md_verify_doubt *doubt; /* not owned; notes every difference; may be NULL */
 };
 
-enum md_status md_verify_memory_init(struct md_verify_memory *memory, struct md_restore *r, struct md_error *err);
-void md_verify_memory_finish(struct md_verify_memory *memory);
+enum md_status md_verify_memory_init(struct md_verify_memory *memory, struct md_restore *r, struct md_error *err)
+    MD_REQUIRES(md_restore_work);
+void md_verify_memory_finish(struct md_verify_memory *memory) MD_REQUIRES(md_restore_work);
 /* Before the live replay. */
 enum md_status md_verify_memory_save(struct md_verify_memory *memory, CUstream stream, struct md_error *err);
 /* After the live replay: keeps what it wrote, and puts everything back. */

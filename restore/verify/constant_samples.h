@@ -8,6 +8,6 @@
 struct md_verify_memory;
 
 /* Samples of the constant buffers: kept the first time, compared from then on. */
-enum md_status md_verify_constants_check(struct md_verify_memory *memory, CUstream stream, struct md_error *err);
+enum md_status md_verify_constants_check(struct md_verify_memory *memory, struct md_error *err);
 
 #endif

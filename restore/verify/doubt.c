@@ -108,10 +108,10 @@ enum md_status md_verify_doubt_take(struct md_verify_doubt *d, const struct md_v
 		CUdeviceptr from =
 		    place & MD_VERIFY_OUTPUT ? outputs[place & ~MD_VERIFY_OUTPUT] : m->buffers[place].address;
 		size_t size = (size_t)(d->cells[end - 1].offset - base) + d->cells[end - 1].size;
-		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, m->device.now, from + base, size, stream));
+		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, m->session.device.now, from + base, size, stream));
 		MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, stream));
 		for (size_t i = first; i < end; i++)
-			look_at(&d->cells[i], restored, m->device.now + (d->cells[i].offset - base));
+			look_at(&d->cells[i], restored, m->session.device.now + (d->cells[i].offset - base));
 	}
 	if (restored)
 		d->restored_runs++;

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "driver/device_hash.h"
+#include "driver/device_pieces.h"
 #include "restore/bindings.h"
 #include "restore/graph_state.h"
 #include "restore/groups.h"
@@ -51,11 +53,7 @@ static enum md_status find_part(const struct md_live_graph *live, struct md_rest
 	MD_FORWARD(md_verify_nodes_find(&live->nodes, graph->stored, part->stored->alloc, &start, err));
 	MD_FORWARD(check_others(live, r, graph, part->stored->alloc, start, err));
 	part->live = start + part->stored->offset;
-	part->before = malloc(part->stored->size);
-	return part->before
-		   ? MD_OK
-		   : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %" PRIu64 " bytes that are handed on",
-				  part->stored->size);
+	return MD_OK;
 }
 
 enum md_status md_verify_handed_init(struct md_verify_handed *handed, struct md_restore *r,
@@ -84,27 +82,85 @@ void md_verify_handed_finish(struct md_verify_handed *handed)
 
 /* ---- what it holds ---- */
 
-enum md_status md_verify_handed_load(struct md_verify_handed *handed, CUstream stream, struct md_error *err)
+static uint64_t grains_of(const struct md_verify_part *part)
 {
+	return part->stored->size / MD_DEVICE_GRAIN + (part->stored->size % MD_DEVICE_GRAIN != 0);
+}
+
+/* All copies on the device are compared in one launch, so there are at most so many grains of them. */
+static enum md_status load(struct md_verify_handed *handed, struct md_verify_part *part,
+			   struct md_device_session *device, struct md_error *err)
+{
+	const uint64_t size = part->stored->size;
+	if (device->pieces && grains_of(part) <= MD_DEVICE_GRAINS - handed->grains &&
+	    md_device_is_mapped(part->live, size)) {
+		part->copy = md_device_session_take(device, size);
+		part->after = part->copy ? md_device_session_take(device, size) : 0;
+	}
+	handed->grains += part->after ? grains_of(part) : 0;
+	if (part->after)
+		return md_device_batch_copy(device, part->copy, part->live, size, err);
+	part->before = malloc(size);
+	if (!part->before)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %" PRIu64 " bytes that are handed on",
+				    size);
+	return md_device_session_read(device, part->before, part->live, size, err);
+}
+
+enum md_status md_verify_handed_load(struct md_verify_handed *handed, struct md_device_session *device,
+				     struct md_error *err)
+{
+	handed->device = device;
+	md_device_batch_begin(device);
 	for (uint32_t i = 0; i < handed->count; i++)
-		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, handed->parts[i].before, handed->parts[i].live,
-					handed->parts[i].stored->size, stream));
+		MD_FORWARD(load(handed, &handed->parts[i], device, err));
 	handed->loaded = true;
-	return md_cuda_call(err, cuStreamSynchronize, stream);
+	return md_device_batch_launch(device, err);
+}
+
+static enum md_status place(const struct md_verify_handed *handed, const struct md_verify_part *part, uint64_t to,
+			    struct md_error *err)
+{
+	if (part->after)
+		return md_device_batch_copy(handed->device, to, part->copy, part->stored->size, err);
+	return md_device_session_write(handed->device, to, part->before, part->stored->size, err);
 }
 
 enum md_status md_verify_handed_place(const struct md_verify_handed *handed, const struct md_restore *r,
 				      struct md_error *err)
 {
-	for (uint32_t i = 0; handed->loaded && i < handed->count; i++) {
+	if (!handed->loaded || !handed->count)
+		return MD_OK;
+	md_device_batch_begin(handed->device);
+	for (uint32_t i = 0; i < handed->count; i++) {
 		const struct md_verify_part *part = &handed->parts[i];
-		MD_FORWARD(
-		    md_cuda_call(err, cuMemcpyHtoDAsync_v2, part->live, part->before, part->stored->size, r->stream));
+		MD_FORWARD(place(handed, part, part->live, err));
 		if (r->arena)
-			MD_FORWARD(md_cuda_call(err, cuMemcpyHtoDAsync_v2, md_verify_part_address(part, r),
-						part->before, part->stored->size, r->stream));
+			MD_FORWARD(place(handed, part, md_verify_part_address(part, r), err));
 	}
-	return handed->loaded ? md_cuda_call(err, cuStreamSynchronize, r->stream) : MD_OK;
+	return md_device_batch_launch(handed->device, err);
+}
+
+/* No failure keeps a part from the engine: after one, each part is copied by the driver. */
+enum md_status md_verify_handed_put_back(const struct md_verify_handed *handed, const struct md_restore *r,
+					 struct md_error *err)
+{
+	struct md_error none = {0};
+	if (!handed->loaded || !handed->count)
+		return MD_OK;
+	if (md_verify_handed_place(handed, r, &none) == MD_OK && md_device_batch_wait(handed->device, &none) == MD_OK)
+		return MD_OK;
+	for (uint32_t i = 0; i < handed->count; i++) {
+		const struct md_verify_part *part = &handed->parts[i];
+		const uint64_t size = part->stored->size;
+		if (part->after)
+			md_cuda_call(err, cuMemcpyDtoDAsync_v2, part->live, part->copy, size, handed->device->stream);
+		else
+			md_device_session_write(handed->device, part->live, part->before, size, err);
+	}
+	if (md_cuda_call(&none, cuStreamSynchronize, handed->device->stream) != MD_OK)
+		md_cuda_call(err, cuStreamSynchronize, handed->device->stream);
+	return err->status;
 }
 
 uint64_t md_verify_part_address(const struct md_verify_part *part, const struct md_restore *r)
@@ -112,12 +168,37 @@ uint64_t md_verify_part_address(const struct md_verify_part *part, const struct 
 	return md_restore_alloc_address(r, part->stored->alloc) + part->stored->offset;
 }
 
-bool md_verify_handed_changed(const struct md_verify_handed *handed, uint8_t *const *after)
+/* The parts on the device. */
+static enum md_status compare_copies(const struct md_verify_handed *handed, bool *changed, struct md_error *err)
 {
+	struct md_device_session *device = handed->device;
+	size_t flags = 1; /* of all parts: one of them that differs is enough */
+	md_device_batch_begin(device);
 	for (uint32_t i = 0; i < handed->count; i++)
-		if (memcmp(handed->parts[i].before, after[i], handed->parts[i].stored->size))
-			return true;
-	return false;
+		if (handed->parts[i].after && grains_of(&handed->parts[i]) > flags)
+			flags = (size_t)grains_of(&handed->parts[i]);
+	MD_FORWARD(md_device_differ_begin(device, flags, err));
+	for (uint32_t i = 0; i < handed->count; i++)
+		if (handed->parts[i].after)
+			MD_FORWARD(md_device_batch_differ(device, handed->parts[i].copy, handed->parts[i].after,
+							  handed->parts[i].stored->size, 0, err));
+	MD_FORWARD(md_device_batch_launch(device, err));
+	MD_FORWARD(md_device_differ_end(device, flags, err));
+	*changed |= memchr(device->flag_bytes, 1, flags) != NULL;
+	return MD_OK;
+}
+
+enum md_status md_verify_handed_changed(const struct md_verify_handed *handed, uint8_t *const *after, bool *changed,
+					struct md_error *err)
+{
+	bool copies = false;
+	*changed = false;
+	for (uint32_t i = 0; i < handed->count; i++) {
+		const struct md_verify_part *part = &handed->parts[i];
+		copies |= part->after != 0;
+		*changed |= !part->after && memcmp(part->before, after[i], part->stored->size) != 0;
+	}
+	return copies && !*changed ? compare_copies(handed, changed, err) : MD_OK;
 }
 
 /* ---- in which order the engine launches them ---- */

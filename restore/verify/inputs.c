@@ -21,7 +21,7 @@ static bool is_given(const struct md_bound *bound, enum md_bind_role role)
 
 /* Memory that the graph uses and that is bound in this role. */
 static size_t list_ranges(const struct md_restore *r, const struct md_restore_graph *graph, enum md_bind_role role,
-			  struct md_hash_range *ranges) MD_REQUIRES(md_restore_lock)
+			  bool on_device, struct md_hash_range *ranges) MD_REQUIRES(md_restore_lock)
 {
 	size_t count = 0;
 	for (uint32_t i = 0; i < graph->binding_count; i++) {
@@ -29,7 +29,7 @@ static size_t list_ranges(const struct md_restore *r, const struct md_restore_gr
 		if (index == MD_NONE || !is_given(&r->bound[index], role))
 			continue;
 		uint64_t size = r->bound[index].size;
-		if (!r->hasher.function && size > HOST_MOST)
+		if (!on_device && size > HOST_MOST)
 			size = HOST_MOST;
 		ranges[count++] = (struct md_hash_range){.address = r->bound[index].address, .size = size};
 	}
@@ -37,43 +37,44 @@ static size_t list_ranges(const struct md_restore *r, const struct md_restore_gr
 }
 
 /* The graph's inputs. For an engine that binds inputs as state: everything that graphs may write. */
-static size_t choose_ranges(struct md_restore *r, const struct md_restore_graph *graph, struct md_hash_range *ranges)
+static size_t choose_ranges(struct md_restore *r, const struct md_restore_graph *graph, bool on_device,
+			    struct md_hash_range *ranges)
 {
 	pthread_mutex_lock(&md_restore_lock);
-	size_t count = list_ranges(r, graph, MD_BIND_INPUT, ranges);
+	size_t count = list_ranges(r, graph, MD_BIND_INPUT, on_device, ranges);
 	if (!count)
-		count = list_ranges(r, graph, MD_BIND_STATE, ranges);
+		count = list_ranges(r, graph, MD_BIND_STATE, on_device, ranges);
 	pthread_mutex_unlock(&md_restore_lock);
 	return count;
 }
 
 /* Memory that other graphs hand to this graph is an input, too. */
-static size_t add_handed(const struct md_restore *r, const struct md_verify_handed *handed,
-			 struct md_hash_range *ranges)
+static size_t add_handed(const struct md_verify_handed *handed, bool on_device, struct md_hash_range *ranges)
 {
 	size_t count = 0;
 	for (uint32_t i = 0; i < handed->count; i++) {
 		uint64_t size = handed->parts[i].stored->size;
 		if (!handed->parts[i].stored->reads)
 			continue;
-		size = !r->hasher.function && size > HOST_MOST ? HOST_MOST : size;
+		size = !on_device && size > HOST_MOST ? HOST_MOST : size;
 		ranges[count++] = (struct md_hash_range){.address = handed->parts[i].live, .size = size};
 	}
 	return count;
 }
 
 enum md_status md_verify_inputs_read(struct md_restore *r, const struct md_restore_graph *graph,
-				     const struct md_verify_handed *handed, struct md_verify_inputs *out,
-				     struct md_error *err)
+				     const struct md_verify_handed *handed, const struct md_device_hasher *hasher,
+				     struct md_verify_inputs *out, struct md_error *err)
 {
+	const bool on_device = hasher->function != NULL;
 	MD_AUTO_FREE struct md_hash_range *ranges =
 	    calloc(graph->binding_count + handed->count + (size_t)1, sizeof(*ranges));
 	size_t failed, count;
 	if (!ranges)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %u inputs", graph->binding_count);
-	count = add_handed(r, handed, ranges);
-	count += choose_ranges(r, graph, ranges + count);
-	MD_FORWARD(md_device_hash(&r->hasher, r->stream, ranges, count, &failed, err));
+	count = add_handed(handed, on_device, ranges);
+	count += choose_ranges(r, graph, on_device, ranges + count);
+	MD_FORWARD(md_device_hash(hasher, r->stream, ranges, count, &failed, err));
 	*out = (struct md_verify_inputs){.known = true, .none = !count};
 	for (size_t i = 0; i < count; i++) {
 		const uint64_t both[2] = {out->sum, md_hash_checksum(&ranges[i].hash, sizeof(ranges[i].hash))};

@@ -16,8 +16,8 @@ struct md_verify_inputs {
 
 /* Reads the hash before a comparison, in the current context; waits for it. */
 enum md_status md_verify_inputs_read(struct md_restore *r, const struct md_restore_graph *graph,
-				     const struct md_verify_handed *handed, struct md_verify_inputs *out,
-				     struct md_error *err);
+				     const struct md_verify_handed *handed, const struct md_device_hasher *hasher,
+				     struct md_verify_inputs *out, struct md_error *err);
 /* A comparison on these inputs has passed. */
 void md_verify_inputs_note(struct md_live_graph *live, const struct md_verify_inputs *now);
 /* The user accepts graphs that were always compared on the same inputs. */

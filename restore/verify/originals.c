@@ -10,7 +10,7 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
-#include "driver/device_session.h"
+#include "driver/device_pieces.h"
 #include "restore/graph_state.h"
 #include "restore/restore.h"
 #include "restore/verify/buffers.h"
@@ -118,12 +118,14 @@ static void find_all_places(struct md_restore *r, struct place *places) MD_REQUI
 
 static enum md_status take_copies(struct md_verify_originals *o, struct md_device_session *device, struct md_error *err)
 {
-	uint64_t left = md_verify_memory_room();
+	uint64_t left = UINT64_MAX;
+	o->device = device;
 	for (uint32_t i = 0; i < o->count; i++) {
 		struct md_verify_original *part = &o->parts[i];
 		part->copy = md_device_session_take(device, part->size);
 		if (part->copy)
 			continue;
+		left = left == UINT64_MAX ? md_verify_memory_room() : left;
 		part->bytes = part->size <= left ? malloc(part->size) : NULL;
 		if (!part->bytes)
 			return md_error_set(err, MD_ERR_NO_MEMORY,
@@ -162,20 +164,27 @@ void md_verify_originals_finish(struct md_verify_originals *o)
 /* ---- around a replay ---- */
 
 /* Parts may overlap: all are saved before any is filled. */
-enum md_status md_verify_originals_fill(struct md_verify_originals *o, uint8_t value, CUstream stream,
-					struct md_error *err)
+static enum md_status save(const struct md_verify_originals *o, struct md_error *err)
 {
+	bool on_host = false;
+	md_device_batch_begin(o->device);
 	for (uint32_t i = 0; i < o->count; i++) {
 		const struct md_verify_original *part = &o->parts[i];
-		MD_FORWARD(
-		    part->copy
-			? md_cuda_call(err, cuMemcpyDtoDAsync_v2, part->copy, part->address, part->size, stream)
-			: md_cuda_call(err, cuMemcpyDtoHAsync_v2, part->bytes, part->address, part->size, stream));
+		on_host |= !part->copy;
+		MD_FORWARD(part->copy ? md_device_batch_copy(o->device, part->copy, part->address, part->size, err)
+				      : md_cuda_call(err, cuMemcpyDtoHAsync_v2, part->bytes, part->address, part->size,
+						     o->device->stream));
 	}
-	MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, stream));
+	return on_host ? md_device_batch_wait(o->device, err) : md_device_batch_launch(o->device, err);
+}
+
+enum md_status md_verify_originals_fill(struct md_verify_originals *o, uint8_t value, struct md_error *err)
+{
+	MD_FORWARD(save(o, err));
 	o->filled = true;
 	for (uint32_t i = o->begin; i < o->end; i++)
-		MD_FORWARD(md_cuda_call(err, cuMemsetD8Async, o->parts[i].address, value, o->parts[i].size, stream));
+		MD_FORWARD(md_cuda_call(err, cuMemsetD8Async, o->parts[i].address, value, o->parts[i].size,
+					o->device->stream));
 	return MD_OK;
 }
 
@@ -185,17 +194,34 @@ static enum md_status put_part_back(const struct md_verify_original *part, CUstr
 			  : md_cuda_call(err, cuMemcpyHtoDAsync_v2, part->address, part->bytes, part->size, stream);
 }
 
-/* The engine follows addresses that lie there: no failure keeps the other parts from it, and each is tried again. */
-enum md_status md_verify_originals_put_back(struct md_verify_originals *o, CUstream stream, struct md_error *err)
+/* All parts together. */
+static enum md_status put_all_back(const struct md_verify_originals *o, struct md_error *err)
+{
+	md_device_batch_begin(o->device);
+	for (uint32_t i = 0; i < o->count; i++) {
+		const struct md_verify_original *part = &o->parts[i];
+		MD_FORWARD(part->copy ? md_device_batch_copy(o->device, part->address, part->copy, part->size, err)
+				      : put_part_back(part, o->device->stream, err));
+	}
+	return md_device_batch_wait(o->device, err);
+}
+
+/*
+ * The engine follows addresses that lie there. So after a failure each part is put back by itself, and tried again; none
+ * keeps the others from it.
+ */
+enum md_status md_verify_originals_put_back(struct md_verify_originals *o, struct md_error *err)
 {
 	struct md_error none = {0};
 	bool filled = o->filled;
 	o->filled = false;
-	for (uint32_t i = 0; filled && i < o->count; i++)
-		if (put_part_back(&o->parts[i], stream, &none) != MD_OK)
-			put_part_back(&o->parts[i], stream, err);
-	if (filled && md_cuda_call(&none, cuStreamSynchronize, stream) != MD_OK)
-		md_cuda_call(err, cuStreamSynchronize, stream);
+	if (!filled || put_all_back(o, &none) == MD_OK)
+		return MD_OK;
+	for (uint32_t i = 0; i < o->count; i++)
+		if (put_part_back(&o->parts[i], o->device->stream, &none) != MD_OK)
+			put_part_back(&o->parts[i], o->device->stream, err);
+	if (md_cuda_call(&none, cuStreamSynchronize, o->device->stream) != MD_OK)
+		md_cuda_call(err, cuStreamSynchronize, o->device->stream);
 	return err->status;
 }
 

@@ -18,6 +18,7 @@ struct md_verify_originals {
 	struct md_verify_original *parts; /* owned */
 	uint32_t count, begin, end;       /* begin, end: the parts that are filled; all of them, except in a trial */
 	bool filled;                      /* filled, and not yet put back */
+	struct md_device_session *device; /* not owned */
 };
 
 /* Lists the unbound memory that graphs of the artifact use. Under the lock of the table of live graphs. */
@@ -26,10 +27,8 @@ enum md_status md_verify_originals_init(struct md_verify_originals *originals, s
     MD_REQUIRES(md_verify_table_lock);
 void md_verify_originals_finish(struct md_verify_originals *originals);
 /* Before a restored replay: saves the memory, and fills it. After the replay, even a failed one, it is put back. */
-enum md_status md_verify_originals_fill(struct md_verify_originals *originals, uint8_t value, CUstream stream,
-					struct md_error *err);
-enum md_status md_verify_originals_put_back(struct md_verify_originals *originals, CUstream stream,
-					    struct md_error *err);
+enum md_status md_verify_originals_fill(struct md_verify_originals *originals, uint8_t value, struct md_error *err);
+enum md_status md_verify_originals_put_back(struct md_verify_originals *originals, struct md_error *err);
 
 /*
  * After a difference: if the replay is right without the filling, err is set anew: MD_ERR_UNPROVABLE names the memory.

@@ -55,7 +55,7 @@ static enum md_status make_twin(struct md_restore *r, struct md_restore_graph *g
 static enum md_status replay(CUgraphExec exec, struct md_verify_subject *subject, CUstream stream, struct md_error *err)
 {
 	MD_FORWARD(md_verify_handed_place(&subject->handed, &md_restore, err));
-	MD_FORWARD(md_device_forget_maps(&subject->memory.device, stream, err));
+	MD_FORWARD(md_device_forget_maps(&subject->memory.session.device, stream, err));
 	return md_replay(exec, stream, &subject->usual_ns, err);
 }
 
@@ -75,12 +75,12 @@ static enum md_status replay_restored(CUgraphExec exec, struct md_verify_subject
 {
 	struct md_error lost = {0};
 	MD_FORWARD(md_verify_handed_place(&subject->handed, &md_restore, err));
-	enum md_status status = md_verify_originals_fill(&subject->originals, poison ? 0x01 : 0x00, stream, err);
+	enum md_status status = md_verify_originals_fill(&subject->originals, poison ? 0x01 : 0x00, err);
 	if (status == MD_OK)
-		status = md_device_forget_maps(&subject->memory.device, stream, err);
+		status = md_device_forget_maps(&subject->memory.session.device, stream, err);
 	if (status == MD_OK)
 		status = md_replay(exec, stream, &subject->usual_ns, err);
-	if (md_verify_originals_put_back(&subject->originals, stream, &lost) != MD_OK && status == MD_OK)
+	if (md_verify_originals_put_back(&subject->originals, &lost) != MD_OK && status == MD_OK)
 		status = md_error_set(err, lost.status, "%s", lost.message);
 	return status;
 }
@@ -121,8 +121,7 @@ static void compare_replayed(struct md_restore *r, const struct md_restore_graph
 {
 	struct md_error now = {0};
 	struct md_error outside = {0};
-	enum md_status status =
-	    md_verify_outputs_compare(&subject->outputs, r, twin->stored, r->stream, &subject->bytes, &now);
+	enum md_status status = md_verify_outputs_compare(&subject->outputs, r, twin->stored, &subject->bytes, &now);
 	if (!goes_on(status, &now, first)) /* outputs come first, because the comparison puts bound memory back */
 		return;
 	status = md_verify_memory_compare(&subject->memory, r->stream, &subject->bytes, &now);
@@ -183,7 +182,7 @@ static enum md_status compare_twins(struct md_restore *r, struct md_restore_grap
 	struct md_error now = {0}, first = {0};
 	if (goes_on(compare_twin(r, graph, 0x00, 0, subject, &now), &now, &first))
 		goes_on(compare_twin(r, graph, 0xff, noise_seed++, subject, &now), &now, &first);
-	enum md_status status = md_verify_constants_check(&subject->memory, r->stream, &now);
+	enum md_status status = md_verify_constants_check(&subject->memory, &now);
 	subject->doubt.beyond |= status != MD_OK;
 	goes_on(status, &now, &first);
 	if (!first.status)
@@ -342,9 +341,11 @@ static enum md_status look_for_effects(struct md_restore *r, const struct md_res
 {
 	static const uint8_t values[] = {0x00, 0x01};
 	struct md_verify_memory *memory = &subject->memory;
-	MD_FORWARD(md_verify_effects_seen(memory, r, graph->stored, &subject->effects, err));
-	subject->effects |=
-	    md_verify_handed_changed(&subject->handed, subject->outputs.bytes + subject->outputs.declared);
+	bool handed = false;
+	subject->effects |= md_verify_effects_seen(memory, r, graph->stored);
+	MD_FORWARD(md_verify_handed_changed(&subject->handed, subject->outputs.bytes + subject->outputs.declared,
+					    &handed, err));
+	subject->effects |= handed;
 	for (size_t i = 0; i < sizeof(values) && !subject->effects; i++) {
 		struct md_error changed = {0};
 		enum md_status status = md_verify_effects_fill(memory, values[i], r->stream, err);
@@ -370,14 +371,14 @@ static enum md_status compare_trial(void *user, struct md_restore_graph *graph, 
 	const struct trial_user *trial = user;
 	MD_FORWARD(compare_twin(trial->r, graph, other_noise ? 0xff : 0x00, other_noise ? noise_seed++ : 0,
 				trial->subject, err));
-	return md_verify_constants_check(&trial->subject->memory, trial->r->stream, err);
+	return md_verify_constants_check(&trial->subject->memory, err);
 }
 
 static enum md_status prove_words(struct md_restore *r, struct md_restore_graph *graph,
 				  struct md_verify_subject *subject, struct md_error *err)
 {
 	struct trial_user user = {r, subject};
-	const struct md_verify_replays replays = {&subject->memory.device, compare_trial, &user};
+	const struct md_verify_replays replays = {&subject->memory.session.device, compare_trial, &user};
 	MD_FORWARD(md_verify_words_prove(r, graph, &replays, err));
 	return md_verify_borders_prove(r, graph, &replays, err);
 }
@@ -406,12 +407,12 @@ static enum md_status compare(struct md_restore *r, struct md_restore_graph *gra
 			      struct md_verify_subject *subject, struct md_error *err) MD_REQUIRES(md_verify_table_lock)
 {
 	struct md_verify_memory *memory = &subject->memory;
-	MD_FORWARD(md_verify_constants_check(memory, r->stream, err));
+	MD_FORWARD(md_verify_constants_check(memory, err));
 	MD_FORWARD(md_verify_memory_save(memory, r->stream, err));
-	MD_FORWARD(md_verify_handed_load(&subject->handed, r->stream, err));
+	MD_FORWARD(md_verify_handed_load(&subject->handed, &memory->session.device, err));
 	enum md_status status = replay_live(live, subject, r->stream, err);
 	if (status == MD_OK) /* first, because taking bound memory puts it back */
-		status = md_verify_outputs_take(&subject->outputs, r->stream, err);
+		status = md_verify_outputs_take(&subject->outputs, &memory->session.device, err);
 	if (status == MD_OK)
 		status = md_verify_memory_take_live(memory, r->stream, err);
 	if (status == MD_OK)
@@ -435,7 +436,7 @@ enum md_status md_verify_twins_compare(struct md_restore *r, struct md_restore_g
 {
 	struct md_error lost = {0};
 	enum md_status status = compare(r, graph, live, subject, err);
-	if (md_verify_handed_place(&subject->handed, r, &lost) == MD_OK || status != MD_OK)
+	if (md_verify_handed_put_back(&subject->handed, r, &lost) == MD_OK || status != MD_OK)
 		return status;
 	return md_error_set(err, lost.status, "%s", lost.message);
 }

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "driver/device_hash.h"
+#include "driver/device_pieces.h"
 #include "restore/restore.h"
 #include "restore/restore_outputs.h"
 #include "restore/verify/buffers.h"
@@ -88,21 +90,55 @@ static bool is_bound(const struct md_verify_outputs *o, const struct md_restore 
 
 /* ---- bytes ---- */
 
-enum md_status md_verify_outputs_take(struct md_verify_outputs *o, CUstream stream, struct md_error *err)
+static size_t grains_of(uint64_t size)
+{
+	return (size_t)((size + MD_DEVICE_GRAIN - 1) / MD_DEVICE_GRAIN);
+}
+
+/* All copies on the device are compared in one launch, so there are at most so many grains of them. */
+static void choose_copies(struct md_verify_outputs *o)
+{
+	uint64_t left = MD_DEVICE_GRAINS - o->handed->grains;
+	for (uint32_t i = o->declared; i < o->count; i++)
+		o->copies[i] = o->handed->parts[i - o->declared].after;
+	for (uint32_t i = 0; o->device->pieces && i < o->declared; i++) {
+		const struct md_live_output *output = &o->live[i];
+		if (!output->size || output->size > left * MD_DEVICE_GRAIN ||
+		    !md_device_is_mapped(output->address, output->size))
+			continue;
+		o->copies[i] = md_device_session_take(o->device, output->size);
+		left -= o->copies[i] ? grains_of(output->size) : 0;
+	}
+}
+
+static enum md_status take_on_host(struct md_verify_outputs *o, uint32_t index, struct md_error *err)
+{
+	const struct md_live_output *output = &o->live[index];
+	o->bytes[index] = malloc(output->size);
+	if (!o->bytes[index])
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a copy of output %u", index);
+	return md_device_session_read(o->device, o->bytes[index], output->address, output->size, err);
+}
+
+enum md_status md_verify_outputs_take(struct md_verify_outputs *o, struct md_device_session *device,
+				      struct md_error *err)
 {
 	o->bytes = calloc(o->count + 1u, sizeof(*o->bytes));
+	o->copies = calloc(o->count + 1u, sizeof(*o->copies));
 	o->scratch = malloc(MD_VERIFY_CHUNK);
-	bool room = o->bytes && o->scratch;
-	for (uint32_t i = 0; room && i < o->count; i++) {
-		if (!o->live[i].size)
-			continue;
-		room = (o->bytes[i] = malloc(o->live[i].size)) != NULL;
-		if (room)
-			MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, o->bytes[i], o->live[i].address,
-						o->live[i].size, stream));
+	o->device = device;
+	if (!o->bytes || !o->copies || !o->scratch)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a copy of %u outputs", o->count);
+	choose_copies(o);
+	md_device_batch_begin(device);
+	for (uint32_t i = 0; i < o->count; i++) {
+		const struct md_live_output *output = &o->live[i];
+		if (o->copies[i])
+			MD_FORWARD(md_device_batch_copy(device, o->copies[i], output->address, output->size, err));
+		else if (output->size)
+			MD_FORWARD(take_on_host(o, i, err));
 	}
-	MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, stream));
-	return room ? MD_OK : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a copy of %u outputs", o->count);
+	return md_device_batch_launch(device, err);
 }
 
 void md_verify_outputs_finish(struct md_verify_outputs *o)
@@ -110,11 +146,13 @@ void md_verify_outputs_finish(struct md_verify_outputs *o)
 	for (uint32_t i = 0; o->bytes && i < o->count; i++)
 		free(o->bytes[i]);
 	free(o->bytes);
+	free(o->copies);
 	free(o->scratch);
 	free(o->live);
 	o->live = NULL;
 	o->count = o->declared = 0;
 	o->bytes = NULL;
+	o->copies = NULL;
 	o->scratch = NULL;
 }
 
@@ -138,37 +176,93 @@ static void differs(const struct md_verify_outputs *o, uint32_t index, uint64_t 
 		     (unsigned long long)(base + at), here, there);
 }
 
-static enum md_status compare_output(const struct md_verify_outputs *o, uint32_t index, CUdeviceptr restored,
-				     CUstream stream, struct md_error *first, struct md_error *err)
+static void note(const struct md_verify_outputs *o, uint32_t index, uint64_t offset, const uint8_t *live,
+		 const uint8_t *now, size_t size, struct md_error *first)
+{
+	if (!first->status && memcmp(now, live, size))
+		differs(o, index, offset, live, now, size, first);
+	if (o->doubt)
+		md_verify_doubt_add(o->doubt, index | MD_VERIFY_OUTPUT, o->live[index].type, offset, live, now, size);
+}
+
+static enum md_status compare_on_host(const struct md_verify_outputs *o, uint32_t index, CUdeviceptr restored,
+				      struct md_error *first, struct md_error *err)
 {
 	uint64_t size = o->live[index].size;
-	for (uint64_t at = 0; at < size;) {
-		size_t part = size - at < MD_VERIFY_CHUNK ? (size_t)(size - at) : MD_VERIFY_CHUNK;
-		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, o->scratch, restored + at, part, stream));
-		MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, stream));
-		const uint8_t *live = o->bytes[index] + at;
-		if (!first->status && memcmp(o->scratch, live, part))
-			differs(o, index, at, live, o->scratch, part, first);
-		if (o->doubt)
-			md_verify_doubt_add(o->doubt, index | MD_VERIFY_OUTPUT, o->live[index].type, at, live,
-					    o->scratch, part);
-		at += part;
+	for (uint64_t at = 0, part; at < size; at += part) {
+		part = size - at < MD_VERIFY_CHUNK ? size - at : MD_VERIFY_CHUNK;
+		MD_FORWARD(md_device_session_read(o->device, o->scratch, restored + at, part, err));
+		note(o, index, at, o->bytes[index] + at, o->scratch, (size_t)part, first);
+	}
+	return MD_OK;
+}
+
+/* What differs is looked at in parts of half the staging memory. */
+static enum md_status explain(const struct md_verify_outputs *o, uint32_t index, CUdeviceptr restored,
+			      const uint8_t *flags, struct md_error *first, struct md_error *err)
+{
+	const uint64_t size = o->live[index].size, most = MD_DEVICE_CHUNK / 2;
+	uint8_t *now = o->device->now, *live = now + most;
+	for (uint64_t at = 0, part; at < size; at += part) {
+		part = size - at < most ? size - at : most;
+		if (!memchr(flags + at / MD_DEVICE_GRAIN, 1, grains_of(part)))
+			continue;
+		MD_FORWARD(md_device_session_read(o->device, now, restored + at, part, err));
+		MD_FORWARD(md_device_session_read(o->device, live, o->copies[index] + at, part, err));
+		note(o, index, at, live, now, (size_t)part, first);
+	}
+	return MD_OK;
+}
+
+static enum md_status begin_compare(const struct md_verify_outputs *o, const CUdeviceptr *restored, size_t *flags,
+				    struct md_error *err)
+{
+	*flags = 0;
+	md_device_batch_begin(o->device);
+	for (uint32_t i = 0; i < o->count; i++)
+		*flags += o->copies[i] ? grains_of(o->live[i].size) : 0;
+	if (*flags)
+		MD_FORWARD(md_device_differ_begin(o->device, *flags, err));
+	for (uint32_t i = 0, flag = 0; i < o->count; i++) {
+		if (!o->copies[i])
+			continue;
+		MD_FORWARD(md_device_batch_differ(o->device, restored[i], o->copies[i], o->live[i].size, flag, err));
+		flag += (uint32_t)grains_of(o->live[i].size);
+	}
+	return md_device_batch_launch(o->device, err);
+}
+
+static enum md_status compare_all(const struct md_verify_outputs *o, const CUdeviceptr *restored,
+				  struct md_error *first, struct md_error *err)
+{
+	size_t flags = 0, flag = 0;
+	MD_FORWARD(begin_compare(o, restored, &flags, err));
+	if (flags)
+		MD_FORWARD(md_device_differ_end(o->device, flags, err));
+	for (uint32_t i = 0; i < o->count; i++) {
+		size_t grains = o->copies[i] ? grains_of(o->live[i].size) : 0;
+		const uint8_t *own = o->device->flag_bytes + flag;
+		flag += grains;
+		if (grains && memchr(own, 1, grains))
+			MD_FORWARD(explain(o, i, restored[i], own, first, err));
+		else if (!grains && o->live[i].size)
+			MD_FORWARD(compare_on_host(o, i, restored[i], first, err));
 	}
 	return MD_OK;
 }
 
 enum md_status md_verify_outputs_compare(const struct md_verify_outputs *o, const struct md_restore *r,
-					 const struct md_artifact_graph *stored, CUstream stream, uint64_t *compared,
+					 const struct md_artifact_graph *stored, uint64_t *compared,
 					 struct md_error *err)
 {
+	MD_AUTO_FREE CUdeviceptr *restored = calloc(o->count + 1u, sizeof(*restored));
 	struct md_error first = {0};
-	for (uint32_t i = 0; i < o->count; i++) {
-		if (!o->live[i].size)
-			continue;
-		CUdeviceptr restored = md_verify_output_address(o, r, stored, i);
-		MD_FORWARD(compare_output(o, i, restored, stream, &first, err));
-		/* a bound output is counted with its buffer */
-		*compared += is_bound(o, r, stored, i) ? 0 : o->live[i].size;
-	}
+	if (!restored)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the addresses of %u outputs", o->count);
+	for (uint32_t i = 0; i < o->count; i++)
+		restored[i] = o->live[i].size ? md_verify_output_address(o, r, stored, i) : 0;
+	MD_FORWARD(compare_all(o, restored, &first, err));
+	for (uint32_t i = 0; i < o->count; i++) /* a bound output is counted with its buffer */
+		*compared += o->live[i].size && !is_bound(o, r, stored, i) ? o->live[i].size : 0;
 	return first.status ? md_error_set(err, first.status, "%s", first.message) : MD_OK;
 }

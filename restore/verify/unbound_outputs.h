@@ -18,6 +18,8 @@ struct md_verify_outputs {
 	uint32_t count, declared;              /* of all; of those that the graph declares */
 	const struct md_verify_handed *handed; /* not owned */
 	uint8_t **bytes, *scratch;             /* what the live graph left; one chunk */
+	CUdeviceptr *copies;                   /* instead of bytes: in the session's slabs; 0: none */
+	struct md_device_session *device;      /* not owned */
 	struct md_verify_doubt *doubt;         /* not owned; where every difference is noted */
 };
 
@@ -30,11 +32,12 @@ uint64_t md_verify_output_address(const struct md_verify_outputs *outputs, const
 /* MD_ERR_MISMATCH: an output that only one side has, or another size or binding. Bindings have been checked. */
 enum md_status md_verify_outputs_match(struct md_restore *r, const struct md_artifact_graph *stored,
 				       const struct md_live_output *live, uint32_t count, struct md_error *err);
-/* After the live replay. */
-enum md_status md_verify_outputs_take(struct md_verify_outputs *outputs, CUstream stream, struct md_error *err);
+/* After the live replay. What has no room on the device is kept on the host. */
+enum md_status md_verify_outputs_take(struct md_verify_outputs *outputs, struct md_device_session *device,
+				      struct md_error *err);
 /* After a restored replay: MD_ERR_MISMATCH names the first difference. */
 enum md_status md_verify_outputs_compare(const struct md_verify_outputs *outputs, const struct md_restore *r,
-					 const struct md_artifact_graph *stored, CUstream stream, uint64_t *compared,
+					 const struct md_artifact_graph *stored, uint64_t *compared,
 					 struct md_error *err);
 void md_verify_outputs_finish(struct md_verify_outputs *outputs);
 

@@ -2,6 +2,7 @@
 /* Verify mode: the engine captures live, and each labelled graph's outputs are compared with its restored twin's. */
 #define MD_LOG_DOMAIN "verify"
 
+#include "base/clock.h"
 #include "base/environment.h"
 #include "base/log.h"
 #include "base/note.h"
@@ -113,9 +114,11 @@ static enum md_verdict judge(struct md_restore *r, struct md_restore_graph *grap
 	if (check_constants(r, graph, err) != MD_OK || resolve_all(r, graph, err) != MD_OK ||
 	    md_cuda_call(err, cuCtxSynchronize) != MD_OK || md_verify_memory_init(&subject->memory, r, err) != MD_OK)
 		return MD_VERDICT_SKIPPED;
-	if (md_verify_inputs_read(r, graph, &subject->handed, &subject->inputs, err) != MD_OK)
+	const struct md_device_hasher *hasher =
+	    subject->memory.session.hasher.function ? &subject->memory.session.hasher : &r->hasher;
+	if (md_verify_inputs_read(r, graph, &subject->handed, hasher, &subject->inputs, err) != MD_OK)
 		return MD_VERDICT_SKIPPED;
-	if (md_verify_originals_init(&subject->originals, r, &subject->memory.device, err) != MD_OK)
+	if (md_verify_originals_init(&subject->originals, r, &subject->memory.session.device, err) != MD_OK)
 		return MD_VERDICT_SKIPPED;
 	if (md_verify_twins_compare(r, graph, live->exec, subject, err) != MD_OK)
 		return MD_VERDICT_FAIL;
@@ -158,6 +161,7 @@ static void verify(struct md_restore *r, struct md_live_graph *live, bool own) M
 {
 	struct md_error err = {0};
 	struct md_verify_subject subject = {.doubt.tolerance = *tolerance()};
+	uint64_t started = md_clock_ns();
 	struct md_restore_graph *graph = find_restored(r, live, &err);
 	enum md_verdict verdict = graph ? judge_noted(r, graph, live, &subject, &err) : MD_VERDICT_SKIPPED;
 	if (graph)
@@ -169,6 +173,9 @@ static void verify(struct md_restore *r, struct md_live_graph *live, bool own) M
 	md_verify_handed_finish(&subject.handed);
 	md_verify_originals_finish(&subject.originals);
 	live->sampled = subject.memory.sampled_count > 0;
+	md_debug("graph %s/%u: compared in %.6f s, moved %llu bytes between host and device", live->label, live->batch,
+		 (double)(md_clock_ns() - started) / 1e9,
+		 (unsigned long long)subject.memory.session.device.moved_bytes);
 	md_verify_memory_finish(&subject.memory);
 	bool passed = verdict == MD_VERDICT_PASS || verdict == MD_VERDICT_NONDETERMINISTIC;
 	if (passed)

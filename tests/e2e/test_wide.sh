@@ -37,6 +37,39 @@ assert_at_most "copies to the host" 500 "$(calls "$device" cuMemcpyDtoHAsync_v2)
 moved=$(sed -n 's/.*poison tests moved \([0-9]*\) bytes.*/\1/p' "$work/$device.err" | paste -sd+ | bc)
 assert_at_most "bytes that are moved, of all graphs" 400000000 "$moved"
 
+section "how much a comparison does"
+compared() { # name, settings...
+	run "$1" env "$(preload restore)" "${@:2}" MEDUSA_ARTIFACT="$work/wide.medusa" MEDUSA_VERIFY=1 MEDUSA_VERIFY_REPORT="$work/$1.report" \
+		MEDUSA_LOG=debug HOSTCUDA_CALLS="$work/$1.calls" "$subject"
+	assert_exit "$1" 0
+	assert_same_file "$work/live.out" "$work/$1.out"
+	assert_count "$work/$1.report" '"verdict": "pass"' $((4 * SUBJECT_GRAPHS))
+}
+of_each() { echo $(($(calls "$1" "$2") / 4)); } # each graph is compared four times
+moved_by() { sed -n 's/.*compared in .* s, moved \([0-9]*\) bytes.*/\1/p' "$work/$1.err" | paste -sd+ | bc; }
+compared verified
+assert_at_most "waits for the device" 24 "$(of_each verified cuStreamSynchronize)"
+assert_at_most "copies to the host" 16 "$(of_each verified cuMemcpyDtoHAsync_v2)"
+assert_at_most "copies to the device" 30 "$(of_each verified cuMemcpyHtoDAsync_v2)"
+assert_at_most "kernels outside of the graph" 120 "$(of_each verified cuLaunchKernel)"
+assert_at_most "bytes that are moved, of all comparisons" 20000000 "$(moved_by verified)"
+# on a device that is full, the same is compared on the host
+compared full MEDUSA_PROBE_DEVICE_LIMIT=1
+assert_at_least "bytes that are moved, of all comparisons" 1000000000 "$(moved_by full)"
+bytes() { sed -n 's/.*"verdict": "pass".*"bytes": \([0-9]*\).*/\1/p' "$work/$1.report"; }
+assert_equal "compared bytes" "$(bytes full)" "$(bytes verified)"
+
+section "a live graph writes another value to the cache than the restored one, in a window"
+export SUBJECT_GRAPHS=2 SUBJECT_NODES=60
+SUBJECT_KV_VALUE=1 run windows medusa-capture -o "$work/windows.medusa" -- "$subject"
+assert_exit windows 0
+for limit in "" 1; do
+	run "windows$limit" env SUBJECT_KV_VALUE=2 ${limit:+MEDUSA_PROBE_DEVICE_LIMIT=$limit} medusa-verify "$work/windows.medusa" -- "$subject"
+	assert_exit "windows$limit" 1
+	assert_contains "$work/windows$limit.err" 'graph decode/2: fail private memory 0x00, noise zero: buffer "kv.0" differs at offset 32768'
+done
+export SUBJECT_GRAPHS=6 SUBJECT_NODES=120
+
 section "a graph copies one of 40 places that the engine reads to another one"
 run hands env SUBJECT_HANDS=1 medusa-capture -o "$work/hands.medusa" -- "$subject"
 assert_exit hands 1

@@ -84,6 +84,7 @@ class Torture:
         self.live = self.must(self.subject).out
         self.engine_live = self.must(self.engine).out
         self.stored, self.by_file = self.file("stored.medusa"), self.file("file.medusa")
+        self.kernels = path("tests/images/probe_kernels.host.so")
         capture = path("bin/medusa-capture")
         self.must([capture, "--keep-traces", "-o", self.by_file, "--", *self.subject])
         self.must([capture, "--store-images", "-o", self.stored, "--", *self.subject])
@@ -174,7 +175,9 @@ class Torture:
                                                     SUBJECT_LOADS_FIRST="1")),
                 ("triggering kernels", dict(MEDUSA_ARTIFACT=self.by_file, MEDUSA_RESOLVE="trigger",
                                             SUBJECT_TRIGGER="1")),
-                ("verify run", dict(MEDUSA_ARTIFACT=self.stored, MEDUSA_VERIFY="1"))]
+                ("verify run", dict(MEDUSA_ARTIFACT=self.stored, MEDUSA_VERIFY="1")),
+                ("verify run on the device", dict(MEDUSA_ARTIFACT=self.stored, MEDUSA_VERIFY="1",
+                                                  MEDUSA_PROBE_KERNEL=self.kernels))]
 
     def restored(self, settings, inject=True):
         preload = (["tests/faults/inject.so"] if inject else []) + ["lib/" + RESTORE]
@@ -188,8 +191,10 @@ class Torture:
                     return self.judge_restore(self.restored(fault, inject=False), self.live)
                 self.sweep(f"driver calls of restore, {name}, {error}", once)
         for error in ("OUT_OF_MEMORY", "INVALID_VALUE"):
-            self.sweep(f"driver calls of capture, {error}",
-                       lambda n, error=error: self.captured(n, HOSTCUDA_FAULT=f"@{CAPTURE}:{n}:{error}"))
+            for name, settings in (("capture", {}), ("capture on the device", dict(MEDUSA_PROBE_KERNEL=self.kernels))):
+                def once(n, settings=settings, error=error):
+                    return self.captured(n, HOSTCUDA_FAULT=f"@{CAPTURE}:{n}:{error}", **settings)
+                self.sweep(f"driver calls of {name}, {error}", once)
 
     # ---- capture and analysis: the engine is right, and a file is whole or not there -----------------------------
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For hostcuda, which knows no PTX: the kernels that compare and hash memory. */
+/* For hostcuda, which knows no PTX: the kernels that compare, copy, fill and hash memory. */
 #include <string.h>
 
 #include "hostcuda/kernel.h"
@@ -19,6 +19,41 @@ HOSTCUDA_KERNEL(md_probe_differ, struct md_probe_differ_params, HOSTCUDA_PARAM(s
 		uint64_t at = (uint64_t)block->block_idx[0] * block->block_dim[0] + thread;
 		if (at < p->words && (p->one[2 * at] != p->two[2 * at] || p->one[2 * at + 1] != p->two[2 * at + 1]))
 			p->flags[block->block_idx[0]] = 1;
+	}
+}
+
+struct md_probe_part {
+	uint8_t *to;
+	const uint8_t *from;
+	uint64_t bytes, what;
+};
+
+struct md_probe_pieces_params {
+	const struct md_probe_part *pieces;
+	uint64_t count;
+};
+
+static void differ(const struct md_probe_part *part)
+{
+	uint8_t *flags = (uint8_t *)(uintptr_t)part->what;
+	for (uint64_t at = 0; at < part->bytes; at += 4096) {
+		uint64_t size = part->bytes - at < 4096 ? part->bytes - at : 4096;
+		if (memcmp(part->to + at, part->from + at, size))
+			flags[at / 4096] = 1;
+	}
+}
+
+HOSTCUDA_KERNEL(md_probe_pieces, struct md_probe_pieces_params, HOSTCUDA_PARAM(struct md_probe_pieces_params, pieces),
+		HOSTCUDA_PARAM(struct md_probe_pieces_params, count))
+{
+	for (uint64_t at = block->block_idx[0]; at < p->count; at += block->grid_dim[0]) {
+		const struct md_probe_part *part = &p->pieces[at];
+		if (part->from && part->what)
+			differ(part);
+		else if (part->from)
+			memcpy(part->to, part->from, part->bytes);
+		for (uint64_t i = 0; !part->from && i < part->bytes; i++)
+			part->to[i] = (uint8_t)(part->what >> 8 * (i % 8));
 	}
 }
 

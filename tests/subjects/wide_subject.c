@@ -21,6 +21,7 @@
  *   POOL_MIB=48   private memory of graphs
  *   COPIES=100    different places that the engine copies from, unbound, in a segment that graphs use
  *   HANDS=1       a node of each graph copies one of these places to another one
+ *   KV_VALUE=0    another value: a node of each graph writes it to the first layer of the KV cache, where nobody reads it
  * stdout: a hash of the outputs. stderr: seconds until all graphs are there, and until "ready" is over.
  */
 enum { MOST_LAYERS = 256, ROW = 32, GAP = 512, TENSOR = 256 << 10, SMALL = 2 << 20, SPOT = 4096 };
@@ -128,6 +129,9 @@ static CUgraphExec capture(int graph)
 	}
 	if (number("SUBJECT_HANDS", 0))
 		add_node(place(copies - 1), weights[0], place(0), 8, 0);
+	if (number("SUBJECT_KV_VALUE", 0))
+		add_node(kv[0] + (32 << 10) + (size_t)graph * 256, weights[0], in, 8,
+			 (float)number("SUBJECT_KV_VALUE", 0));
 	return end_capture(stream);
 }
 
