@@ -20,16 +20,18 @@
  *   KV_MIB=4650   of each layer
  *   POOL_MIB=48   private memory of graphs
  *   COPIES=100    different places that the engine copies from, unbound, in a segment that graphs use
+ *   PIECES=1      each forward is cut into so many graphs, with NODES nodes each; a graph hands its result on to the next one
+ *                 in memory that is bound, or, with UNBOUND=1, in the pool
  *   HANDS=1       a node of each graph copies one of these places to another one
  *   KV_VALUE=0    another value: a node of each graph writes it to the first layer of the KV cache, where nobody reads it
  * stdout: a hash of the outputs. stderr: seconds until all graphs are there, and until "ready" is over.
  */
 enum { MOST_LAYERS = 256, ROW = 32, GAP = 512, TENSOR = 256 << 10, SMALL = 2 << 20, SPOT = 4096 };
 
-static int graphs, nodes, layers, tensors, kv_mib, pool_mib, copies, most_batch;
+static int graphs, nodes, layers, tensors, kv_mib, pool_mib, copies, pieces, unbound, most_batch;
 static CUstream stream;
 static CUfunction scale_add;
-static CUdeviceptr weights[MOST_LAYERS], kv[MOST_LAYERS], pool, small, in, out, tables[8];
+static CUdeviceptr weights[MOST_LAYERS], kv[MOST_LAYERS], pool, small, in, out, tables[8], hidden;
 
 static int number(const char *name, int otherwise)
 {
@@ -46,6 +48,8 @@ static void read_settings(void)
 	kv_mib = number("SUBJECT_KV_MIB", 4650);
 	pool_mib = number("SUBJECT_POOL_MIB", 48);
 	copies = number("SUBJECT_COPIES", 100);
+	pieces = number("SUBJECT_PIECES", 1);
+	unbound = number("SUBJECT_UNBOUND", 0);
 	layers = layers < MOST_LAYERS ? layers : MOST_LAYERS;
 	most_batch = graphs > 3 ? 8 * (graphs - 3) : 4;
 }
@@ -84,12 +88,15 @@ static void make_buffers(void)
 	}
 	TRY(cuMemAlloc_v2, &pool, (size_t)pool_mib << 20);
 	TRY(cuMemAlloc_v2, &small, SMALL);
+	TRY(cuMemAlloc_v2, &hidden, (size_t)pieces * row);
 	TRY(cuMemAlloc_v2, &in, row);
 	TRY(cuMemAlloc_v2, &out, row);
 	TRY(cuMemsetD32_v2, in, 0x3f800000, row / 4);
 	TRY(cuCtxSynchronize);
 	bind("in", 0, in, row, MEDUSA_BIND_INPUT);
 	bind("out", 0, out, row, MEDUSA_BIND_OUTPUT);
+	for (int p = 1; !unbound && p < pieces; p++)
+		bind("hidden", p, hidden + (size_t)p * row, row, MEDUSA_BIND_STATE);
 }
 
 static CUdeviceptr place(int index)
@@ -111,19 +118,26 @@ static void add_node(CUdeviceptr to, CUdeviceptr weight, CUdeviceptr from, int n
 }
 
 /* Each node reads what the one before has left; every 50th one goes through the KV cache or the small segment. */
-static CUgraphExec capture(int graph)
+static CUdeviceptr result_of(int piece)
 {
-	size_t row = (size_t)batch_of(graph) * ROW * 4, room = ((size_t)pool_mib << 20) / row;
+	size_t row = (size_t)most_batch * ROW * 4;
+	return piece < 0 ? in : piece == pieces - 1 ? out : (unbound ? pool : hidden) + (size_t)(piece + 1) * row;
+}
+
+static CUgraphExec capture(int graph, int piece)
+{
+	size_t row = (size_t)batch_of(graph) * ROW * 4, handed = pieces > 1 ? (size_t)pieces * most_batch * ROW * 4 : 0;
+	size_t room = (((size_t)pool_mib << 20) - handed) / row;
 	int n = batch_of(graph) * ROW;
-	CUdeviceptr from = in;
+	CUdeviceptr from = result_of(piece - 1);
 	TRY(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_RELAXED);
 	for (int i = 0; i < nodes; i++) {
-		int layer = (int)((long)i * layers / nodes);
+		int layer = (int)(((long)piece * nodes + i) * layers / ((long)pieces * nodes));
 		CUdeviceptr weight = weights[layer] + (size_t)(i % tensors) * (TENSOR + GAP);
-		CUdeviceptr to = i == nodes - 1  ? out
+		CUdeviceptr to = i == nodes - 1  ? result_of(piece)
 				 : i % 50 == 25  ? kv[layer] + ((size_t)graph << 20)
 				 : i % 600 == 37 ? small + SMALL / 2
-						 : pool + (size_t)i % room * row;
+						 : pool + handed + (size_t)i % room * row;
 		add_node(to, weight, from, n, 0.5f);
 		from = to;
 	}
@@ -143,27 +157,32 @@ static void set_input(int graph, float value)
 	TRY(cuCtxSynchronize);
 }
 
-static CUgraphExec get(int graph)
+static CUgraphExec get(int graph, int piece)
 {
 	CUgraphExec exec;
-	if (medusa_graph_get("decode", (unsigned)batch_of(graph), UINT64_MAX, (void **)&exec) == MEDUSA_OK)
+	char label[32] = "decode";
+	if (pieces > 1)
+		snprintf(label, sizeof(label), "piece%d", piece);
+	if (medusa_graph_get(label, (unsigned)batch_of(graph), UINT64_MAX, (void **)&exec) == MEDUSA_OK)
 		return exec;
-	copy_small_things();
+	if (!piece)
+		copy_small_things();
 	set_input(graph, (float)graph);
-	exec = capture(graph);
-	medusa_graph_label(exec, "decode", (unsigned)batch_of(graph));
+	exec = capture(graph, piece);
+	medusa_graph_label(exec, label, (unsigned)batch_of(graph));
 	TRY(cuGraphLaunch, exec, stream);
 	TRY(cuStreamSynchronize, stream);
 	return exec;
 }
 
-static void serve(CUgraphExec exec, int graph, float value)
+static void serve(const CUgraphExec *execs, int graph, float value)
 {
 	static float values[1 << 16];
 	size_t bytes = (size_t)batch_of(graph) * ROW * 4;
 	float sum = 0;
 	set_input(graph, value);
-	TRY(cuGraphLaunch, exec, stream);
+	for (int p = 0; p < pieces; p++)
+		TRY(cuGraphLaunch, execs[p], stream);
 	TRY(cuStreamSynchronize, stream);
 	TRY(cuMemcpyDtoH_v2, values, out, bytes < sizeof(values) ? bytes : sizeof(values));
 	for (size_t i = 0; i < bytes / 4 && i < 1 << 16; i++)
@@ -179,21 +198,21 @@ int main(void)
 	read_settings();
 	load_driver();
 	open_context();
-	execs = calloc((size_t)graphs, sizeof(*execs));
+	execs = calloc((size_t)graphs * (size_t)pieces, sizeof(*execs));
 	TRY(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
 	TRY(cuModuleLoadData, &module, read_file(getenv("SUBJECT_IMAGE")));
 	TRY(cuModuleGetFunction, &scale_add, module, "scale_add");
 	medusa_fingerprint_add("subject", "wide");
 	make_buffers();
-	for (int i = 0; i < graphs; i++)
-		execs[i] = get(i);
+	for (int i = 0; i < graphs * pieces; i++)
+		execs[i] = get(i / pieces, i % pieces);
 	made = md_clock_ns();
 	medusa_mark("ready");
 	fprintf(stderr, "graphs %.3f s, ready %.3f s\n", (double)(made - start) / 1e9,
 		(double)(md_clock_ns() - made) / 1e9);
 	for (int i = 0; i < graphs; i++) {
-		serve(execs[i], i, 100);
-		serve(execs[i], i, 200);
+		serve(&execs[i * pieces], i, 100);
+		serve(&execs[i * pieces], i, 200);
 	}
 	free(execs);
 	return 0;
