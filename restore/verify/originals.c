@@ -194,34 +194,45 @@ static enum md_status put_part_back(const struct md_verify_original *part, CUstr
 			  : md_cuda_call(err, cuMemcpyHtoDAsync_v2, part->address, part->bytes, part->size, stream);
 }
 
-/* All parts together. */
-static enum md_status put_all_back(const struct md_verify_originals *o, struct md_error *err)
+/* The parts whose copies are on the device, in one launch. */
+static enum md_status put_copies_back(const struct md_verify_originals *o, struct md_error *err)
 {
 	md_device_batch_begin(o->device);
+	for (uint32_t i = 0; i < o->count; i++)
+		if (o->parts[i].copy)
+			MD_FORWARD(md_device_batch_copy(o->device, o->parts[i].address, o->parts[i].copy,
+							o->parts[i].size, err));
+	return md_device_batch_launch(o->device, err);
+}
+
+static void put_each_back(const struct md_verify_originals *o, bool copies, struct md_error *err)
+{
+	struct md_error none = {0};
 	for (uint32_t i = 0; i < o->count; i++) {
 		const struct md_verify_original *part = &o->parts[i];
-		MD_FORWARD(part->copy ? md_device_batch_copy(o->device, part->address, part->copy, part->size, err)
-				      : put_part_back(part, o->device->stream, err));
+		if ((copies || !part->copy) && put_part_back(part, o->device->stream, &none) != MD_OK)
+			put_part_back(part, o->device->stream, err);
 	}
-	return md_device_batch_wait(o->device, err);
 }
 
 /*
- * The engine follows addresses that lie there. So after a failure each part is put back by itself, and tried again; none
- * keeps the others from it.
+ * The engine follows addresses that lie there: no failure keeps the other parts from it, and each is tried again. The
+ * launch for all of them is tried once, and then each is copied by itself.
  */
 enum md_status md_verify_originals_put_back(struct md_verify_originals *o, struct md_error *err)
 {
 	struct md_error none = {0};
-	bool filled = o->filled;
+	bool filled = o->filled, together;
 	o->filled = false;
-	if (!filled || put_all_back(o, &none) == MD_OK)
+	if (!filled || !o->count)
 		return MD_OK;
-	for (uint32_t i = 0; i < o->count; i++)
-		if (put_part_back(&o->parts[i], o->device->stream, &none) != MD_OK)
-			put_part_back(&o->parts[i], o->device->stream, err);
-	if (md_cuda_call(&none, cuStreamSynchronize, o->device->stream) != MD_OK)
-		md_cuda_call(err, cuStreamSynchronize, o->device->stream);
+	together = o->device->pieces && put_copies_back(o, &none) == MD_OK;
+	put_each_back(o, !together, err);
+	if (md_device_session_wait(o->device, &none) == MD_OK)
+		return err->status;
+	if (together)
+		put_each_back(o, true, err);
+	md_device_session_wait(o->device, err);
 	return err->status;
 }
 
