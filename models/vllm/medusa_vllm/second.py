@@ -2,8 +2,9 @@
 """vLLM's second model runner (dense models): its graph manager, its static buffers, and random batches in them."""
 from __future__ import annotations
 
+import contextlib
 import logging
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import torch
 
@@ -59,16 +60,26 @@ class Second(Takeover):
         from vllm.config.compilation import CUDAGraphMode
 
         desc = (self.pieces() or self.manager._capture_descs[CUDAGraphMode.FULL])[0]
-        with lora.selected_by_number(self.runner):
+        with self._beside_the_engine():
             self._create_forward_fn(desc, warmup=True)(CUDAGraphMode.NONE)
 
     def make_piece(self, desc: Any) -> None:
         from vllm.config.compilation import CUDAGraphMode
 
-        with lora.selected_by_number(self.runner):
+        with self._beside_the_engine():
             forward = self._create_forward_fn(desc, warmup=True)
             forward(CUDAGraphMode.NONE)
             forward(CUDAGraphMode.PIECEWISE)
+
+    @contextlib.contextmanager
+    def _beside_the_engine(self) -> Iterator[None]:
+        """vLLM's warm-ups write their result into the full graphs' output, which has no room for the largest pieces."""
+        outputs, self.manager.hidden_states = self.manager.hidden_states, None
+        try:
+            with lora.selected_by_number(self.runner):
+                yield
+        finally:
+            self.manager.hidden_states = outputs
 
     def publish_piece(self, desc: Any) -> None:
         self._published.add(desc)

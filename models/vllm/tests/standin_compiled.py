@@ -13,7 +13,7 @@ import standin
 from standin import CUDAGraphMode, Descriptor
 from standin_first import Context, CUDAGraphEntry
 
-PIECES = 3  # of two layers
+PIECES, LARGEST = 3, 8  # pieces of two layers; tokens
 
 
 class CUDAGraphWrapper:
@@ -118,6 +118,15 @@ class Runner(standin.Runner):
         super().__init__(sizes, log)
         self.model, self.execute_model_state = Model(log), None
         self.context = sys.modules["vllm.forward_context"].context
+
+    def initialize_kv_cache(self):
+        """Pieces go up to larger batches than full graphs, whose output vLLM's largest warm-up makes."""
+        super().initialize_kv_cache()
+        manager = self.cudagraph_manager
+        if manager._capture_descs:
+            largest = [Descriptor(CUDAGraphMode.PIECEWISE, LARGEST, num_active_loras=number) for number in self.lora_cases]
+            manager._capture_descs[CUDAGraphMode.PIECEWISE][:0] = largest
+            manager._candidates.update({(LARGEST, desc.num_active_loras): [desc] for desc in largest})
 
     def profile_run(self):
         self.log.append("profile")

@@ -75,7 +75,7 @@ class Starts(unittest.TestCase):
             if change:
                 change(worker)
             self.assertEqual(worker.start(), "times")
-            self.cuda = cuda
+            self.cuda, self.bound = cuda, library.bound
             if after:
                 with torch.inference_mode():
                     after(worker)

@@ -202,7 +202,7 @@ class Lora(starts.Starts):
         with mock.patch.object(Lora, "standin", standin_compiled), mock.patch.object(turns, "START_S", 0.0):
             _, library = self.start("capture")
             self.start("restore", library.artifact, after=serve)
-        self.assertTrue(any("18 piecewise graphs" in text for text in self.said), self.said)
+        self.assertTrue(any("24 piecewise graphs" in text for text in self.said), self.said)
 
     def test_experts_with_adapters_are_left_to_vllm(self):
         def experts(worker):

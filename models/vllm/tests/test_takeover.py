@@ -66,11 +66,12 @@ class TakeOver(starts.Starts):
             self.assertEqual(worker.log, [("compiled", PIECEWISE, 4)])
             self.assertEqual(sum(graph.launches for graph in self.cuda.graphs), sum(launches) + standin_compiled.PIECES)
             self.assertTrue(torch.equal(before, after))
+            self.assertEqual(step(worker, TOKENS + TOKENS)[0], PIECEWISE, "larger than any full graph")
 
         worker = self.restore(serve)
         self.assertEqual(worker.log.count("loaded"), 0, "it was loaded before")
         self.assert_said("has taken over after")
-        self.assert_said("9 piecewise graphs")
+        self.assert_said("12 piecewise graphs")
 
     def test_full_graphs_stay_the_restored_ones(self):
         def serve(worker):
@@ -78,6 +79,8 @@ class TakeOver(starts.Starts):
             steps = worker.model_runner.cudagraph_manager.graphs
             self.assertEqual([made.restored for made in steps.values()], [True] * 3)
             del self.cuda.launched[:]
+            outputs = worker.model_runner.cudagraph_manager.hidden_states
+            self.assertEqual(outputs.data_ptr(), self.bound["hidden_states"][0])
             self.assertEqual(step(worker, TOKENS, uniform=1)[0], FULL)
             self.assertEqual([graph for graph, _ in self.cuda.launched], [0xE0 + 4])
 
@@ -87,7 +90,7 @@ class TakeOver(starts.Starts):
         def serve(worker):
             self.wait(worker)
             captured = [graph for graph in self.cuda.graphs if graph.ended]
-            self.assertEqual(len(captured), 9)
+            self.assertEqual(len(captured), 12)
             self.assertFalse(sys.modules["vllm.compilation.monitor"].cudagraph_capturing_enabled)
             self.assertIs(sys.modules["vllm.compilation.decorators"]._try_load_aot_compiled_fn, standin_compiled._try_load_aot_compiled_fn)
             self.assertEqual(set(vars(worker)) & set((*background.GUARDED, "shutdown")), set(), "steps are vLLM's own again")
