@@ -67,12 +67,14 @@ static bool output_lost_said;
 
 int md_options_flush(const struct md_command *command)
 {
-	int before = ferror(stdout) ? errno : 0; /* a flush that has nothing left to write would reset errno */
-	if (fflush(stdout) == 0 && !ferror(stdout))
+	int why =
+	    errno; /* of the write that failed, unless another call has failed since: a flush that fails knows better */
+	bool flushed = fflush(stdout) == 0;
+	if (flushed && !ferror(stdout))
 		return MD_EXIT_OK;
-	before = before ? before : errno;
+	why = flushed ? why : errno;
 	output_lost_said = true;
-	md_options_say(command, "writing the output: %s", before == EBADF ? "stdout is closed" : strerror(before));
+	md_options_say(command, "writing the output: %s", why == EBADF ? "stdout is closed" : strerror(why));
 	return MD_EXIT_COMMAND;
 }
 
