@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads an artifact's file, whole or in parts; every size, checksum and signature is checked before use. */
+/* Reads an artifact's sections, one by one or all of them; every size, checksum and signature is checked before use. */
 #include "format/artifact/artifact.h"
 
 #include <errno.h>
@@ -357,7 +357,8 @@ enum md_status md_artifact_reading_head(struct md_artifact_reading *in, struct m
 	return find_images(in, artifact, images, err);
 }
 
-static enum md_status read_graphs(struct md_artifact_reading *in, struct md_artifact *artifact, struct md_error *err)
+enum md_status md_artifact_reading_graphs(struct md_artifact_reading *in, struct md_artifact *artifact,
+					  struct md_error *err)
 {
 	struct md_error why = {0};
 	enum md_status status = read_sections(in, PART_GRAPHS, artifact, err);
@@ -369,8 +370,8 @@ static enum md_status read_graphs(struct md_artifact_reading *in, struct md_arti
 }
 
 /* The digests of the frames follow those of the sections. */
-static enum md_status check_frame(const struct md_artifact_reading *in, uint32_t image, const uint8_t *stored,
-				  uint64_t size, struct md_error *err)
+enum md_status md_artifact_check_frame(const struct md_artifact_reading *in, uint32_t image, const uint8_t *stored,
+				       uint64_t size, struct md_error *err)
 {
 	enum md_status status = md_artifact_seal_check(&in->seal, in->head.count + image, stored, size, err);
 	if (status != MD_OK)
@@ -385,7 +386,7 @@ static enum md_status read_image(struct md_artifact_reading *in, const struct md
 	struct stored stored;
 	enum md_status status = take_stored(in, row->offset + frame->offset, frame->stored, &stored, err);
 	if (status == MD_OK)
-		status = check_frame(in, image, stored.bytes, frame->stored, err);
+		status = md_artifact_check_frame(in, image, stored.bytes, frame->stored, err);
 	if (status == MD_OK)
 		status = md_image_frame_read(artifact, image, stored.bytes, &in->budget, err);
 	give_stored(in, &stored);
@@ -429,7 +430,7 @@ static enum md_status read_all(struct md_artifact_reading *in, const struct md_f
 	MD_FORWARD(md_artifact_reading_begin(source, in, err));
 	MD_FORWARD(check_strangers(in, err));
 	MD_FORWARD(md_artifact_reading_head(in, artifact, &images, err));
-	MD_FORWARD(read_graphs(in, artifact, err));
+	MD_FORWARD(md_artifact_reading_graphs(in, artifact, err));
 	MD_FORWARD(read_images(in, images, artifact, err));
 	return md_caches_read(in, artifact, err);
 }
@@ -467,136 +468,4 @@ enum md_status md_artifact_read(const char *path, struct md_artifact *out, struc
 	if (status != MD_OK)
 		md_error_prefix(err, "%s", path);
 	return status;
-}
-
-/* ---- reading in parts ---- */
-
-struct md_artifact_file {
-	struct md_descriptor file; /* kept open for images, which may be wanted much later */
-	char *path;
-	bool graphs_read;
-	struct md_artifact_reading in;
-	uint64_t images_offset;
-};
-
-/*
- * Finds the file; the caller closes *opened. The engine may have closed our descriptor, and may have a file of its own
- * under that number. If the path leads to another file by now, that is another artifact.
- */
-static enum md_status find_file(const struct md_artifact_file *file, int *opened, int *fd, struct md_error *err)
-{
-	struct md_descriptor again = MD_DESCRIPTOR_NONE;
-	uint64_t size;
-	*fd = file->file.fd;
-	if (md_descriptor_is_ours(&file->file))
-		return MD_OK;
-	MD_FORWARD(md_file_open(file->path, UINT64_MAX, opened, &size, err));
-	if (!md_descriptor_keep(&again, *opened) || again.device != file->file.device ||
-	    again.inode != file->file.inode)
-		return md_error_set(err, MD_ERR_IO, "the program closed it, and it is another file now");
-	*fd = *opened;
-	return MD_OK;
-}
-
-enum md_status md_artifact_check_trust(const struct md_artifact_signature *signature, const struct md_trust *trust,
-				       struct md_error *err)
-{
-	char text[MD_KEY_TEXT_BYTES];
-	if (!trust)
-		return MD_OK;
-	if (!signature->present)
-		return md_error_set(err, MD_ERR_MISMATCH, "not signed, and only keys in %s are trusted", trust->path);
-	if (md_trust_holds(trust, &signature->key))
-		return MD_OK;
-	md_public_key_format(&signature->key, text);
-	return md_error_set(err, MD_ERR_MISMATCH, "signed by %s, which is not in %s", text, trust->path);
-}
-
-/* The signer is checked before anything is decompressed. */
-static enum md_status read_trusted(struct md_artifact_file *file, uint64_t size, const struct md_trust *trust,
-				   struct md_artifact *artifact, struct md_error *err)
-{
-	const struct md_artifact_row *images = NULL;
-	MD_FORWARD(md_artifact_reading_begin(&(struct md_file_source){NULL, file->file.fd, size}, &file->in, err));
-	MD_FORWARD(md_artifact_check_trust(&file->in.seal.signature, trust, err));
-	MD_FORWARD(md_artifact_reading_head(&file->in, artifact, &images, err));
-	file->images_offset = images ? images->offset : 0;
-	return MD_OK;
-}
-
-enum md_status md_artifact_open_trusted(const char *path, const struct md_trust *trust, struct md_artifact_file **out,
-					struct md_artifact *artifact, struct md_error *err)
-{
-	struct md_artifact_file *file = calloc(1, sizeof(*file));
-	struct md_artifact head = {0};
-	if (!file || !(file->path = strdup(path))) {
-		free(file);
-		return md_error_set(err, MD_ERR_NO_MEMORY, "%s: out of memory for its path", path);
-	}
-	uint64_t size = 0;
-	int fd = -1;
-	file->file = MD_DESCRIPTOR_NONE;
-	enum md_status status = md_file_open(path, UINT64_MAX, &fd, &size, err);
-	if (status == MD_OK && !md_descriptor_keep(&file->file, fd))
-		status = md_error_set(err, MD_ERR_IO, "%s: %s", path, strerror(errno));
-	if (status == MD_OK) {
-		status = read_trusted(file, size, trust, &head, err);
-		if (status != MD_OK)
-			md_error_prefix(err, "%s", path);
-	}
-	if (status != MD_OK) {
-		md_artifact_finish(&head);
-		md_artifact_close(file);
-		return status;
-	}
-	*out = file;
-	*artifact = head;
-	return MD_OK;
-}
-
-enum md_status md_artifact_open(const char *path, struct md_artifact_file **out, struct md_artifact *artifact,
-				struct md_error *err)
-{
-	return md_artifact_open_trusted(path, NULL, out, artifact, err);
-}
-
-enum md_status md_artifact_read_graphs(struct md_artifact_file *file, struct md_artifact *artifact,
-				       struct md_error *err)
-{
-	MD_AUTO_FD int opened = -1;
-	enum md_status status = file->graphs_read ? md_error_set(err, MD_ERR_INVALID, "the graphs were read before")
-						  : find_file(file, &opened, &file->in.source.fd, err);
-	if (status == MD_OK)
-		status = read_graphs(&file->in, artifact, err);
-	file->in.source.fd = file->file.fd;
-	file->graphs_read = true;
-	return status == MD_OK ? MD_OK : md_error_prefix(err, "%s", file->path);
-}
-
-enum md_status md_artifact_read_image(const struct md_artifact_file *file, const struct md_artifact *artifact,
-				      uint32_t image, void *out, struct md_error *err)
-{
-	const struct md_image_frame *frame = &artifact->images[image].frame;
-	MD_AUTO_FREE uint8_t *stored = malloc(frame->stored ? frame->stored : 1);
-	MD_AUTO_FD int opened = -1;
-	int fd = -1;
-	enum md_status status = stored ? find_file(file, &opened, &fd, err)
-				       : md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for an image");
-	if (status == MD_OK)
-		status = md_file_read_at(fd, file->images_offset + frame->offset, stored, frame->stored, err);
-	if (status == MD_OK)
-		status = check_frame(&file->in, image, stored, frame->stored, err);
-	if (status == MD_OK)
-		status = md_image_frame_expand(artifact, image, stored, out, err);
-	return status == MD_OK ? MD_OK : md_error_prefix(err, "%s", file->path);
-}
-
-void md_artifact_close(struct md_artifact_file *file)
-{
-	if (!file)
-		return;
-	md_artifact_reading_finish(&file->in);
-	md_descriptor_drop(&file->file);
-	free(file->path);
-	free(file);
 }

@@ -114,7 +114,7 @@ enum md_status md_artifact_seal_check(const struct md_artifact_seal *seal, uint3
 				      uint64_t size, struct md_error *err);
 void md_artifact_seal_finish(struct md_artifact_seal *seal);
 
-/* ---- reading, see artifact.c ---- */
+/* ---- reading, see artifact.c; artifact_file.c has what keeps the file open ---- */
 
 struct md_artifact_reading {
 	struct md_file_source source; /* the whole file */
@@ -131,6 +131,12 @@ enum md_status md_artifact_reading_begin(const struct md_file_source *source, st
 /* Reads all sections except for graphs, pointers and contents; images is the row of their frames, or NULL. */
 enum md_status md_artifact_reading_head(struct md_artifact_reading *in, struct md_artifact *artifact,
 					const struct md_artifact_row **images, struct md_error *err);
+/* After the head: graphs, pointers and contents. */
+enum md_status md_artifact_reading_graphs(struct md_artifact_reading *in, struct md_artifact *artifact,
+					  struct md_error *err);
+/* As md_artifact_seal_check, for the stored bytes of an image. */
+enum md_status md_artifact_check_frame(const struct md_artifact_reading *in, uint32_t image, const uint8_t *stored,
+				       uint64_t size, struct md_error *err);
 void md_artifact_reading_finish(struct md_artifact_reading *in);
 /* NULL and MD_OK when there is no such section. */
 enum md_status md_artifact_find_row(const struct md_artifact_reading *in, const char *name,

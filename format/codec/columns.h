@@ -81,7 +81,7 @@ enum md_status md_columns_get_graph(struct md_columns *columns, struct md_column
 enum md_status md_columns_get_pointers(struct md_columns *columns, struct md_columns_view *graph, uint32_t base,
 				       struct md_budget *budget, struct md_error *err);
 
-/* ---- shared by the two codecs ---- */
+/* ---- shared by the codecs ---- */
 
 /* Memory for an array of the graph that is being read, zero; md_columns_give_array frees it again. */
 void *md_columns_take_array(const struct md_columns *columns, struct md_budget *budget, uint64_t count, size_t size);
@@ -92,6 +92,10 @@ bool md_columns_add(struct md_columns *columns, const struct md_columns_view *gr
 bool md_columns_predict(const struct md_columns *columns, const struct md_columns_view *base, uint32_t base_index,
 			const struct md_node *node, uint32_t index, uint64_t *predictor);
 bool md_columns_note(struct md_columns *columns, const struct md_node *node, uint32_t graph, uint32_t index);
+/* columns_copies.c: memset, memcpy, child graph and event nodes, against a node of the same type. */
+bool md_columns_has_copy(const struct md_node *node);
+void md_columns_put_copy(struct md_buf *out, const struct md_node *node, const struct md_node *predictor);
+void md_columns_get_copy(struct md_reader *in, struct md_node *node, const struct md_node *predictor);
 
 static inline uint64_t md_columns_varint(struct md_reader *in)
 {
