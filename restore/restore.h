@@ -14,76 +14,9 @@
 #include "driver/device_hash.h"
 #include "format/artifact/artifact.h"
 #include "medusa/medusa.h"
+#include "restore/restore_graph.h"
+#include "restore/kernel_sources.h"
 #include "restore/pace.h"
-
-/* ---- where kernels come from ---- */
-
-enum md_step { MD_STEP_LOADED = 1, MD_STEP_STORED = 2, MD_STEP_TRIGGER = 3 };
-#define MD_STEPS 3
-
-/* Names of all kernels of a module or library, read when a kernel is found by enumeration only. */
-struct md_kernel_names {
-	void **handles;     /* CUkernel of a library, CUfunction of a module */
-	const char **names; /* the driver's */
-	unsigned count;
-	bool read;
-};
-
-/* A module or library that this process has loaded by itself. */
-struct md_loaded {
-	void *handle;      /* CUmodule or CUlibrary */
-	CUcontext context; /* a module lives in one; a library in all (NULL) */
-	bool is_library, hashed;
-	bool live; /* verifying: loaded while a graph was captured live */
-	struct md_hash hash;
-	uint64_t size;
-	struct md_kernel_names names;
-};
-
-struct md_asked {           /* the process has the address of a variable, which it needs to write it */
-	const void *handle; /* of its module or library */
-	uint64_t address;
-	uint64_t before; /* checksum of its value at that time */
-	bool read;
-};
-
-struct md_registry {
-	pthread_mutex_t lock;
-	struct md_loaded *items;
-	size_t count, capacity;
-	/* Sizes worth hashing; NULL until the artifact is open: then every image is hashed. */
-	const struct md_image *wanted;
-	uint32_t wanted_count;
-	struct md_asked *asked;
-	size_t asked_count;
-	bool live; /* verifying: images that are loaded now are loaded by a live capture */
-};
-
-enum md_image_state { MD_IMAGE_IDLE, MD_IMAGE_LOADING, MD_IMAGE_LOADED, MD_IMAGE_FAILED };
-
-struct md_restore_image { /* one of the artifact's images, loaded by us */
-	enum md_image_state state;
-	bool queued; /* a loader will take it */
-	bool values_placed;
-	/* verifying: the engine's own copy could be used before its live captures; only since them */
-	bool own, own_is_live;
-	CUlibrary library;
-	struct md_kernel_names names;
-	struct md_error reason;
-};
-
-enum md_kernel_state { MD_KERNEL_PENDING, MD_KERNEL_TRIGGER, MD_KERNEL_RESOLVED, MD_KERNEL_REFUSED };
-
-struct md_restore_kernel {
-	enum md_kernel_state state; /* TRIGGER: waits until the engine asks for a graph, which runs the trigger */
-	unsigned step;              /* position in the order of steps */
-	enum md_step from;
-	CUfunction function;
-	void *home; /* module or library of the process in which it was found; NULL: in ours */
-	struct md_error reason;
-};
-
-/* ---- bindings and graphs ---- */
 
 struct md_bound {   /* a binding as the engine stated it */
 	char *name; /* owned */
@@ -101,57 +34,6 @@ enum md_constant_state {
 	MD_CONSTANT_UNREAD,
 };
 enum md_hasher_state { MD_HASHER_CLOSED, MD_HASHER_OPENING, MD_HASHER_OPEN };
-
-enum md_graph_state { MD_GRAPH_WAITING, MD_GRAPH_READY, MD_GRAPH_REFUSED };
-
-struct md_trial { /* values of doubtful words in a trial of a verify run, in place of those of the first capture */
-	bool set, all;
-	uint32_t index; /* of the only one, unless all */
-	uint64_t value;
-};
-
-struct md_moved { /* a pointer of the graph that has this address in place of its own, in verify mode */
-	uint32_t pointer;
-	uint64_t address;
-};
-
-struct md_restore_graph {
-	struct md_artifact_graph *stored;
-	struct md_trial trial;
-	const struct md_moved *moved; /* ascending; not owned */
-	uint32_t moved_count;
-	unsigned border_tries; /* verifying: to learn what addresses between bindings mean */
-	enum md_graph_state state;
-	bool handed_out;
-	bool stale;                              /* made for an address that the binding no longer has */
-	bool destroyed;                          /* by the engine, after it was handed out */
-	uint32_t rank;                           /* place in the order of building */
-	uint32_t *kernels, *bindings, *contents; /* distinct indices that it uses, one allocation, with: */
-	uint32_t *constants;                     /* bindings whose hashes must be right, which are among the others */
-	uint32_t *images;                        /* images with variables that are set, or pointed to */
-	uint32_t kernel_count, binding_count, content_count, constant_count, image_count;
-	uint32_t kernels_done, bindings_done; /* cursors: everything before them is resolved, bound */
-	bool uses_arena, has_noise_now;
-	unsigned awaited; /* calls of medusa_graph_get that wait for it */
-	uint32_t stage;   /* the next stage of md_restore_graph_stages */
-	uint32_t slice;   /* how many nodes the stage may add now */
-	uint32_t nodes_added;
-	CUgraphNode *nodes; /* owned, until the edges are there; with it: */
-	/* per node: the child graph node that it lies in, or MD_NONE; NULL: there are no child graphs */
-	uint32_t *parents;
-	CUgraph *children; /* per node: the graph that it embeds, which is the driver's */
-	CUevent *events;   /* owned, as long as exec */
-	uint32_t event_count;
-	CUgraph graph;
-	CUgraphExec exec;
-	struct md_error reason;
-	bool given_up;      /* the engine asked for it, and did not wait */
-	bool split, warned; /* logged: others of its group were handed out; it is launched too early */
-	bool *fed;          /* per part of handed memory: it was written; verifying: since the last launch; owned */
-	bool asked; /* verifying: the engine has asked for it; and why a cold start would have refused it then: */
-	struct md_error too_late;
-	bool live; /* it has been asked for, and not labelled yet */
-};
 
 struct md_want {
 	char *label; /* owned */
