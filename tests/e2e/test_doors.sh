@@ -82,7 +82,7 @@ done
 
 # A sanitizer's runtime must come before everything else, and asks for dlsym before it can do with another's.
 others="static shared both old"
-[ -z "${SAN:-}" ] || { others=; echo "skipped with sanitizers: another library is preloaded, too"; }
+[ -z "${SAN:-}${TSAN:-}" ] || { others=; echo "skipped with sanitizers: another library is preloaded, too"; }
 for door in $others; do
 	section "another library is preloaded, too, and stands behind: $door"
 	run $door.behind.captured env LD_PRELOAD="$other" medusa-capture --no-verify -o "$work/$door.behind.medusa" -- "${subject[@]}" $door
