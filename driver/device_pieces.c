@@ -16,7 +16,9 @@
 #define PIECE (256u << 10)    /* bytes that a block takes at a time; a multiple of the grain */
 #define ALONE (16ull << 20)   /* bytes from which on a copy by the driver costs no more */
 #define TABLE 8192u           /* pieces */
+#define SHARE 16u             /* of the free memory at most this part; the rest is for copies */
 #define OWN_TRIED (64u << 10) /* bytes of device memory for the kernel's test */
+#define STAGE (1u << 20)      /* bytes that are brought together */
 
 struct md_device_piece {   /* layout that the kernel reads */
 	uint64_t to, from; /* from 0: `what` is written to each 8 bytes */
@@ -178,6 +180,7 @@ static enum md_status launch(struct md_device_session *session, struct md_error 
 void md_device_batch_begin(struct md_device_session *session)
 {
 	session->piece_count = session->pieces_launched;
+	session->staged = 0;
 }
 
 enum md_status md_device_batch_launch(struct md_device_session *session, struct md_error *err)
@@ -217,7 +220,7 @@ enum md_status md_device_batch_copy(struct md_device_session *session, uint64_t 
 enum md_status md_device_batch_differ(struct md_device_session *session, uint64_t one, uint64_t two, uint64_t size,
 				      size_t flag, struct md_error *err)
 {
-	if (size >= ALONE && md_device_differ_can(session, one | two, size))
+	if (!session->pieces || (size >= ALONE && md_device_differ_can(session, one | two, size)))
 		return md_device_differ_launch(session, one, two, size, flag, err);
 	return add(session, (struct md_device_piece){one, two, size, session->flags + flag}, err);
 }
@@ -226,6 +229,32 @@ enum md_status md_device_batch_fill(struct md_device_session *session, uint64_t 
 				    struct md_error *err)
 {
 	return add(session, (struct md_device_piece){to, 0, size, (uint64_t)word << 32 | word}, err);
+}
+
+enum md_status md_device_batch_set(struct md_device_session *session, uint64_t to, uint64_t value, struct md_error *err)
+{
+	return add(session, (struct md_device_piece){to, 0, sizeof(value), value}, err);
+}
+
+enum md_status md_device_batch_read(struct md_device_session *session, size_t at, uint64_t from, uint64_t size,
+				    struct md_error *err)
+{
+	session->moved_bytes += size;
+	if (!session->pieces || at + size > STAGE)
+		return md_cuda_call(err, cuMemcpyDtoHAsync_v2, session->now + at, from, size, session->stream);
+	session->staged = at + size;
+	return md_device_batch_copy(session, session->stage + at, from, size, err);
+}
+
+enum md_status md_device_batch_read_wait(struct md_device_session *session, struct md_error *err)
+{
+	size_t staged = session->staged;
+	session->staged = 0;
+	MD_FORWARD(md_device_batch_launch(session, err));
+	if (staged)
+		MD_FORWARD(
+		    md_cuda_call(err, cuMemcpyDtoHAsync_v2, session->now, session->stage, staged, session->stream));
+	return md_device_session_wait(session, err);
 }
 
 /* ---- trying it out ---- */
@@ -302,12 +331,14 @@ static bool take_table(struct md_device_session *session)
 {
 	const size_t bytes = TABLE * sizeof(struct md_device_piece);
 	void *locked = NULL;
-	if (!md_device_session_reserve(session, bytes + OWN_TRIED))
+	if (bytes + OWN_TRIED + STAGE > session->device_left / SHARE ||
+	    !md_device_session_reserve(session, bytes + OWN_TRIED + STAGE))
 		return false;
 	session->table = md_device_session_take(session, bytes);
+	session->stage = md_device_session_take(session, STAGE);
 	session->table_locked = md_cuda.cuMemHostAlloc(&locked, bytes, 0) == CUDA_SUCCESS;
 	session->table_bytes = session->table_locked ? locked : malloc(bytes);
-	return session->table && session->table_bytes;
+	return session->table && session->stage && session->table_bytes;
 }
 
 void md_device_pieces_load(struct md_device_session *session)

@@ -47,6 +47,8 @@ struct md_device_session {
 	struct md_device_piece *table_bytes; /* the same on the host, page-locked if possible */
 	bool table_locked;
 	size_t piece_count, pieces_launched; /* since the last wait */
+	CUdeviceptr stage;                   /* where bytes are brought together that `now` is to hold */
+	size_t staged;                       /* so many of them */
 	uint64_t moved_bytes;                /* between host and device */
 };
 

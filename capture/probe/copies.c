@@ -10,6 +10,7 @@
 #include "capture/probe/copies.h"
 #include "capture/probe/probe.h"
 #include "capture/record/tensor_maps.h"
+#include "driver/device_pieces.h"
 
 #define MAP_ALIGNMENT 64        /* of tensor maps, by the driver */
 #define LOCKED_LEAST (1u << 20) /* bytes; page-locking less costs more than it gives */
@@ -211,8 +212,7 @@ enum md_status md_capture_copy_put_back(struct md_probe_session *session, const 
 					uint64_t offset, uint64_t size, struct md_error *err)
 {
 	if (copy->device)
-		return md_cuda_call(err, cuMemcpyDtoDAsync_v2, copy->address + offset, copy->device + offset, size,
-				    session->device.stream);
+		return md_device_batch_copy(&session->device, copy->address + offset, copy->device + offset, size, err);
 	return md_device_session_write(&session->device, copy->address + offset, copy->host + offset, size, err);
 }
 
@@ -301,18 +301,17 @@ static enum md_status follow_together(struct md_probe_session *session, struct m
 				      size_t count, struct md_error *err) MD_CAPTURE_HELD
 {
 	struct md_device_session *device = &session->device;
-	uint8_t *to = device->now;
-	for (size_t i = 0; i < count; to += copies[i++]->size) {
-		if (!copies[i]->device) {
-			memcpy(to, copies[i]->host, copies[i]->size);
-			continue;
-		}
-		device->moved_bytes += copies[i]->size;
-		MD_FORWARD(
-		    md_cuda_call(err, cuMemcpyDtoHAsync_v2, to, copies[i]->device, copies[i]->size, device->stream));
-	}
-	MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, device->stream));
-	to = device->now;
+	const uint8_t *to = device->now;
+	size_t staged = 0;
+	md_device_batch_begin(device);
+	for (size_t i = 0; i < count; staged += copies[i++]->size)
+		if (copies[i]->device)
+			MD_FORWARD(md_device_batch_read(device, staged, copies[i]->device, copies[i]->size, err));
+	MD_FORWARD(md_device_batch_read_wait(device, err));
+	staged = 0;
+	for (size_t i = 0; i < count; staged += copies[i++]->size)
+		if (!copies[i]->device)
+			memcpy(device->now + staged, copies[i]->host, copies[i]->size);
 	for (size_t i = 0; i < count; to += copies[i++]->size) {
 		uint64_t first = (8 - copies[i]->address % 8) % 8;
 		size_t room = 0;

@@ -13,6 +13,7 @@
 #include "capture/probe/regions.h"
 #include "capture/probe/spans.h"
 #include "capture/record/graphs.h"
+#include "driver/device_pieces.h"
 
 #define CHECK_NS 30000000000ull
 #define UNIT_BYTES 4096
@@ -125,19 +126,18 @@ static enum md_status read_batch(struct md_handed_trial *trial, size_t *at, bool
 {
 	struct md_device_session *device = &trial->probe.session->device;
 	size_t first = *at, staged = 0;
+	md_device_batch_begin(device);
 	while (*at < trial->spot_count) {
 		uint64_t address = trial->spots[*at].address;
 		uint64_t size = next_stretch(trial->spots, trial->spot_count, at, staged, MD_DEVICE_CHUNK - staged);
 		if (!size)
 			break;
-		device->moved_bytes += size;
-		MD_FORWARD(
-		    md_cuda_call(err, cuMemcpyDtoHAsync_v2, device->now + staged, address, size, device->stream));
+		MD_FORWARD(md_device_batch_read(device, staged, address, size, err));
 		staged += size;
 	}
 	if (*at == first)
 		return read_long_spot(device, &trial->spots[(*at)++], after, err);
-	MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, device->stream));
+	MD_FORWARD(md_device_batch_read_wait(device, err));
 	for (size_t i = first; i < *at; i++)
 		take_bytes(&trial->spots[i], 0, device->now + trial->spots[i].staged, trial->spots[i].size, after);
 	return MD_OK;

@@ -6,6 +6,7 @@
 #include "capture/probe/copies.h"
 #include "capture/probe/poison.h"
 #include "capture/probe/probe.h"
+#include "driver/device_pieces.h"
 
 #define MAX_SCRATCH (64ull << 20)
 #define MIN_SCRATCH (1ull << 20)
@@ -48,6 +49,19 @@ enum md_status md_capture_probe_prepare_poison(struct md_capture_probe *probe, u
 		return MD_OK;
 	return md_cuda_call(err, cuMemsetD8Async, probe->scratch, (unsigned char)word, probe->scratch_size,
 			    probe->session->device.stream);
+}
+
+/* In a batch, the fills of one part lie between its pointers. */
+static enum md_status fill_piece(struct md_capture_probe *probe, uint64_t address, uint64_t size, bool by_word,
+				 struct md_error *err)
+{
+	uint64_t words = by_word ? size / 4 * 4 : 0;
+	if (words)
+		MD_FORWARD(md_device_batch_fill(&probe->session->device, address, probe->word, words, err));
+	if (size > words)
+		MD_FORWARD(md_device_batch_fill(&probe->session->device, address + words,
+						0x01010101u * (probe->word & 0xff), size - words, err));
+	return MD_OK;
 }
 
 /* Memory that does not begin at a word is filled with the word's lowest byte. */
@@ -114,11 +128,31 @@ static size_t count_pointers(const struct md_probe_copy *copy, size_t first, uin
 	return count;
 }
 
+static enum md_status poison_in_batch(struct md_capture_probe *probe, const struct md_probe_region *region,
+				      size_t first, size_t pointers, uint64_t offset, uint64_t size, uint64_t to,
+				      struct md_error *err)
+{
+	uint64_t at = 0;
+	for (size_t i = first; i < first + pointers; i++) {
+		const struct md_probe_pointer *pointer = &region->copy->pointers[i];
+		uint64_t next = pointer->offset - offset;
+		if (is_plain_word(probe, pointer))
+			continue;
+		MD_FORWARD(fill_piece(probe, to + at, next - at, to % 4 == 0, err));
+		MD_FORWARD(
+		    md_device_batch_set(&probe->session->device, to + next, poisoned_pointer(probe, pointer), err));
+		at = next + 8;
+	}
+	return fill_piece(probe, to + at, size - at, to % 4 == 0, err);
+}
+
 /* Poisons a part on the device, together with its few pointers; `to` is where the part goes. */
 static enum md_status poison_on_device(struct md_capture_probe *probe, const struct md_probe_region *region,
 				       size_t first, size_t pointers, uint64_t offset, uint64_t size, uint64_t to,
 				       struct md_error *err)
 {
+	if (probe->session->device.pieces)
+		return poison_in_batch(probe, region, first, pointers, offset, size, to, err);
 	MD_FORWARD(fill(probe, to, size, err));
 	for (size_t i = first; i < first + pointers; i++) {
 		const struct md_probe_pointer *pointer = &region->copy->pointers[i];
@@ -174,6 +208,7 @@ struct md_probe_run md_capture_probe_next_run(const struct md_capture_probe *pro
 enum md_status md_capture_probe_place_private(struct md_capture_probe *probe, size_t from, size_t to,
 					      struct md_error *err)
 {
+	md_device_batch_begin(&probe->session->device);
 	for (size_t i = 0; i < probe->unit_count;) {
 		struct md_probe_run run = md_capture_probe_next_run(probe, &i, from, to);
 		const struct md_probe_region *region = &probe->regions[run.region];
@@ -182,7 +217,7 @@ enum md_status md_capture_probe_place_private(struct md_capture_probe *probe, si
 		else
 			MD_FORWARD(md_capture_copy_put_back(probe->session, region->copy, run.offset, run.size, err));
 	}
-	return MD_OK;
+	return md_device_batch_launch(&probe->session->device, err);
 }
 
 void md_capture_probe_expect(const struct md_capture_probe *probe, const struct md_probe_region *region,

@@ -91,7 +91,7 @@ struct md_probe_span {
 	CUdeviceptr device_before; /* ... or from here; both 0: not put back by itself */
 	uint8_t *after;            /* what the first replay left, here ... */
 	uint8_t *low, *high;       /* spread: the least and the most that clean replays left, element by element */
-	CUdeviceptr device_after;  /* ... or here; in the session's slabs */
+	CUdeviceptr device_after;  /* ... or here; in the session's slabs, or its room for windows */
 };
 
 /* Smallest part of private memory that is poisoned or kept as one. */

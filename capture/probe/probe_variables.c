@@ -5,6 +5,7 @@
 #include "capture/probe/copies.h"
 #include "capture/probe/probe.h"
 #include "capture/probe/probe_variables.h"
+#include "driver/device_pieces.h"
 #include "capture/record/graphs.h"
 #include "capture/record/kernels.h"
 #include "capture/record/module_variables.h"
@@ -23,12 +24,13 @@ bool md_capture_probe_reads_image(const struct md_capture_graph *graph, uint32_t
 
 enum md_status md_capture_probe_put_variables(struct md_capture_probe *probe, struct md_error *err)
 {
+	md_device_batch_begin(&probe->session->device);
 	for (uint32_t i = 0; i < probe->region_count; i++) {
 		const struct md_probe_region *region = &probe->regions[i];
 		if (region->kind == MD_PROBE_REGION_VARIABLE)
 			MD_FORWARD(md_capture_copy_put_back(probe->session, region->copy, 0, region->size, err));
 	}
-	return MD_OK;
+	return md_device_batch_launch(&probe->session->device, err);
 }
 
 /* Half of the session's staging holds what was there, the other half what is there now. */

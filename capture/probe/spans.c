@@ -12,6 +12,7 @@
 #include "capture/probe/spread.h"
 #include "capture/probe/windows.h"
 #include "capture/record/graphs.h"
+#include "driver/device_pieces.h"
 
 /* Regions up to here are compared whole: the first replay may have written what was there already. */
 #define WHOLE_OUTPUT MD_PROBE_CHUNK_BYTES
@@ -33,6 +34,8 @@ static enum md_status keep_after(struct md_capture_probe *probe, struct md_probe
 				 struct md_error *err)
 {
 	struct md_probe_session *session = probe->session;
+	if (span->device_after) /* a window, which is in the session's room */
+		return MD_OK;
 	if (!probe->spread && span->size >= MD_DEVICE_COMPARED &&
 	    md_device_differ_can(&session->device, span->address, span->size))
 		span->device_after = md_device_session_take(&session->device, span->size);
@@ -156,13 +159,13 @@ static enum md_status take_chunk(struct md_capture_probe *probe, const struct pa
 static enum md_status take_chunks(struct md_capture_probe *probe, struct parts *parts, bool add, struct md_error *err)
 {
 	struct md_device_session *device = &probe->session->device;
+	md_device_batch_begin(device);
 	for (size_t i = 0; i < parts->count; i++) {
 		const struct part *part = &parts->items[i];
-		device->moved_bytes += part->size;
-		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, device->now + part->staged,
-					part->region->address + part->offset, part->size, device->stream));
+		MD_FORWARD(
+		    md_device_batch_read(device, part->staged, part->region->address + part->offset, part->size, err));
 	}
-	MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, device->stream));
+	MD_FORWARD(md_device_batch_read_wait(device, err));
 	for (size_t i = 0; i < parts->count; i++)
 		MD_FORWARD(take_chunk(probe, &parts->items[i], add, err));
 	parts->count = parts->staged = 0;
@@ -226,18 +229,20 @@ static enum md_status take_slice(struct md_capture_probe *probe, const struct pa
 static enum md_status take_slices(struct md_capture_probe *probe, struct parts *parts, bool add, struct md_error *err)
 {
 	struct md_device_session *device = &probe->session->device;
+	md_device_batch_begin(device);
 	MD_FORWARD(md_device_differ_begin(device, parts->staged, err));
 	for (size_t i = 0; i < parts->count; i++) {
 		const struct part *part = &parts->items[i];
-		MD_FORWARD(md_device_differ_launch(device, part->region->address + part->offset,
-						   part->region->copy->device + part->offset, part->size, part->staged,
-						   err));
+		MD_FORWARD(md_device_batch_differ(device, part->region->address + part->offset,
+						  part->region->copy->device + part->offset, part->size, part->staged,
+						  err));
 	}
+	MD_FORWARD(md_device_batch_launch(device, err));
 	MD_FORWARD(md_device_differ_end(device, parts->staged, err));
 	for (size_t i = 0; i < parts->count; i++)
 		MD_FORWARD(take_slice(probe, &parts->items[i], add, err));
 	parts->count = parts->staged = 0;
-	return MD_OK;
+	return md_device_batch_launch(device, err);
 }
 
 /* The regions whose copies are on the host. */
@@ -317,7 +322,8 @@ static enum md_status compare_some(struct md_capture_probe *probe, size_t from, 
 {
 	struct md_probe_session *session = probe->session;
 	size_t at = 0;
-	MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, session->device.stream));
+	MD_FORWARD(md_device_batch_read_wait(&session->device, err));
+	md_device_batch_begin(&session->device);
 	for (size_t i = from; i < to; i++) {
 		struct md_probe_span *span = &probe->spans[i];
 		if (!span->after)
@@ -328,11 +334,11 @@ static enum md_status compare_some(struct md_capture_probe *probe, size_t from, 
 			MD_FORWARD(
 			    md_device_session_write(&session->device, span->address, span->before, span->size, err));
 		if (span->device_before)
-			MD_FORWARD(md_cuda_call(err, cuMemcpyDtoDAsync_v2, span->address, span->device_before,
-						span->size, session->device.stream));
+			MD_FORWARD(md_device_batch_copy(&session->device, span->address, span->device_before,
+							span->size, err));
 		at += span->size;
 	}
-	return MD_OK;
+	return md_device_batch_launch(&session->device, err);
 }
 
 /* Takes as many spans at a time as one chunk holds. */
@@ -340,6 +346,7 @@ static enum md_status compare_on_host(struct md_capture_probe *probe, bool *equa
 {
 	struct md_probe_session *session = probe->session;
 	size_t first = 0, at = 0;
+	md_device_batch_begin(&session->device);
 	for (size_t i = 0; i < probe->span_count; i++) {
 		const struct md_probe_span *span = &probe->spans[i];
 		if (!span->after)
@@ -349,9 +356,7 @@ static enum md_status compare_on_host(struct md_capture_probe *probe, bool *equa
 			first = i;
 			at = 0;
 		}
-		session->device.moved_bytes += span->size;
-		MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, session->device.now + at, span->address, span->size,
-					session->device.stream));
+		MD_FORWARD(md_device_batch_read(&session->device, at, span->address, span->size, err));
 		at += span->size;
 	}
 	return compare_some(probe, first, probe->span_count, equal, err);
@@ -359,6 +364,7 @@ static enum md_status compare_on_host(struct md_capture_probe *probe, bool *equa
 
 static enum md_status end_batch(struct md_capture_probe *probe, size_t flags, bool *equal, struct md_error *err)
 {
+	MD_FORWARD(md_device_batch_launch(&probe->session->device, err));
 	MD_FORWARD(md_device_differ_end(&probe->session->device, flags, err));
 	*equal = *equal && !memchr(probe->session->device.flag_bytes, 1, flags);
 	return MD_OK;
@@ -368,6 +374,7 @@ static enum md_status compare_on_device(struct md_capture_probe *probe, bool *eq
 {
 	struct md_probe_session *session = probe->session;
 	size_t flags = 0;
+	md_device_batch_begin(&session->device);
 	for (size_t i = 0; i < probe->span_count; i++) {
 		const struct md_probe_span *span = &probe->spans[i];
 		size_t grains = (span->size + MD_DEVICE_GRAIN - 1) / MD_DEVICE_GRAIN;
@@ -379,8 +386,8 @@ static enum md_status compare_on_device(struct md_capture_probe *probe, bool *eq
 		}
 		if (!flags)
 			MD_FORWARD(md_device_differ_begin(&session->device, MD_DEVICE_GRAINS, err));
-		MD_FORWARD(md_device_differ_launch(&session->device, span->address, span->device_after, span->size,
-						   flags, err));
+		MD_FORWARD(md_device_batch_differ(&session->device, span->address, span->device_after, span->size,
+						  flags, err));
 		flags += grains;
 	}
 	return flags ? end_batch(probe, flags, equal, err) : MD_OK;
@@ -388,16 +395,17 @@ static enum md_status compare_on_device(struct md_capture_probe *probe, bool *eq
 
 static enum md_status put_back_spans(struct md_capture_probe *probe, struct md_error *err)
 {
+	md_device_batch_begin(&probe->session->device);
 	for (size_t i = 0; i < probe->span_count; i++) {
 		const struct md_probe_span *span = &probe->spans[i];
 		if (span->device_after && span->device_before)
-			MD_FORWARD(md_cuda_call(err, cuMemcpyDtoDAsync_v2, span->address, span->device_before,
-						span->size, probe->session->device.stream));
+			MD_FORWARD(md_device_batch_copy(&probe->session->device, span->address, span->device_before,
+							span->size, err));
 		else if (span->device_after && span->before)
 			MD_FORWARD(md_device_session_write(&probe->session->device, span->address, span->before,
 							   span->size, err));
 	}
-	return md_cuda_call(err, cuStreamSynchronize, probe->session->device.stream);
+	return md_device_batch_wait(&probe->session->device, err);
 }
 
 /* The device looks first: outputs may be part of what the host then puts back. */

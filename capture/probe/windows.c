@@ -10,6 +10,7 @@
 #include "capture/probe/probe.h"
 #include "capture/probe/spans.h"
 #include "capture/probe/windows.h"
+#include "driver/device_pieces.h"
 
 static uint64_t bytes_of(const struct md_sample *sample)
 {
@@ -30,6 +31,11 @@ static enum md_status gather(struct md_capture_probe *probe, const struct md_pro
 	const struct md_sample *sample = &region->sample;
 	CUstream stream = probe->session->device.stream;
 	uint64_t distance = md_sample_offset(sample, 1), last = sample->windows - 1;
+	for (uint32_t i = 0; probe->session->device.pieces && i < sample->windows; i++)
+		MD_FORWARD(md_device_batch_copy(&probe->session->device, to + (uint64_t)i * sample->bytes,
+						region->address + md_sample_offset(sample, i), sample->bytes, err));
+	if (probe->session->device.pieces)
+		return MD_OK;
 	CUDA_MEMCPY2D rows = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
 			      .srcDevice = region->address,
 			      .srcPitch = distance,
@@ -82,10 +88,11 @@ static uint64_t place(struct md_capture_probe *probe)
 /* room: before the replay, or after. */
 static enum md_status gather_all(struct md_capture_probe *probe, CUdeviceptr room, struct md_error *err)
 {
+	md_device_batch_begin(&probe->session->device);
 	for (uint32_t i = 0; i < probe->region_count; i++)
 		if (probe->regions[i].gathered)
 			MD_FORWARD(gather(probe, &probe->regions[i], room + probe->regions[i].windows_at, err));
-	return MD_OK;
+	return md_device_batch_launch(&probe->session->device, err);
 }
 
 static enum md_status compare_on_device(struct md_capture_probe *probe, struct md_error *err)
@@ -145,13 +152,14 @@ enum md_status md_capture_windows_keep(struct md_capture_probe *probe, struct md
 	return MD_OK;
 }
 
-/* now: what the window holds; NULL: that is on the device. */
+/* now: what the window holds; NULL: that is on the device, from device_now on. */
 static enum md_status watch(struct md_capture_probe *probe, const struct md_probe_region *region, uint32_t window,
-			    bool changed, const uint8_t *now, struct md_error *err)
+			    bool changed, const uint8_t *now, CUdeviceptr device_now, struct md_error *err)
 {
 	const struct md_sample *sample = &region->sample;
 	struct md_probe_span span = {.address = region->address + md_sample_offset(sample, window),
-				     .size = sample->bytes};
+				     .size = sample->bytes,
+				     .device_after = probe->spread ? 0 : device_now};
 	probe->changed |= changed;
 	if (!changed && !md_sample_stays(sample, window, probe->sampled_count))
 		return MD_OK;
@@ -163,8 +171,10 @@ static enum md_status watch_gathered(struct md_capture_probe *probe, const struc
 {
 	size_t each = region->sample.bytes / MD_DEVICE_GRAIN;
 	const uint8_t *flags = probe->session->device.flag_bytes + region->windows_at / MD_DEVICE_GRAIN;
+	CUdeviceptr after = probe->session->windows + probe->session->windows_room + region->windows_at;
 	for (uint32_t i = 0; i < region->sample.windows; i++)
-		MD_FORWARD(watch(probe, region, i, memchr(flags + i * each, 1, each) != NULL, NULL, err));
+		MD_FORWARD(watch(probe, region, i, memchr(flags + i * each, 1, each) != NULL, NULL,
+				 after + (uint64_t)i * region->sample.bytes, err));
 	return MD_OK;
 }
 
@@ -180,7 +190,7 @@ static enum md_status watch_on_host(struct md_capture_probe *probe, const struct
 		for (uint32_t i = from; i < to; i++) {
 			const uint8_t *now = staging + (size_t)(i - from) * sample->bytes;
 			const uint8_t *before = region->windows + (size_t)i * sample->bytes;
-			MD_FORWARD(watch(probe, region, i, memcmp(now, before, sample->bytes) != 0, now, err));
+			MD_FORWARD(watch(probe, region, i, memcmp(now, before, sample->bytes) != 0, now, 0, err));
 		}
 	}
 	return MD_OK;

@@ -10,6 +10,7 @@
 #include "capture/probe/probe.h"
 #include "capture/probe/written.h"
 #include "capture/record/graphs.h"
+#include "driver/device_pieces.h"
 
 #define MOST_RANGES 65536 /* of one graph; more scattered ranges are joined with the bytes between them */
 
@@ -108,6 +109,7 @@ struct batch {
 	size_t count, flags;
 	uint64_t expected; /* bytes in use of the device's expected chunk */
 	size_t first_flag[MOST_PIECES];
+	uint64_t expected_at[MOST_PIECES]; /* on the device */
 	struct piece pieces[MOST_PIECES];
 };
 
@@ -137,11 +139,26 @@ static enum md_status look_at_grains(struct md_capture_probe *probe, const struc
 	return MD_OK;
 }
 
+/* What is expected is made by an earlier launch. */
+static enum md_status compare_batch(struct md_capture_probe *probe, const struct batch *batch, struct md_error *err)
+{
+	struct md_device_session *device = &probe->session->device;
+	MD_FORWARD(md_device_batch_launch(device, err));
+	MD_FORWARD(md_device_differ_begin(device, batch->flags, err));
+	for (size_t i = 0; i < batch->count; i++) {
+		const struct piece *piece = &batch->pieces[i];
+		MD_FORWARD(md_device_batch_differ(device, piece->region->address + piece->offset, batch->expected_at[i],
+						  piece->size, batch->first_flag[i], err));
+	}
+	return md_device_batch_launch(device, err);
+}
+
 static enum md_status look_at_batch(struct md_capture_probe *probe, struct batch *batch, struct md_error *err)
 {
 	struct md_device_session *device = &probe->session->device;
 	if (!batch->count)
 		return MD_OK;
+	MD_FORWARD(compare_batch(probe, batch, err));
 	MD_FORWARD(md_device_differ_end(device, batch->flags, err));
 	for (size_t i = 0; i < batch->count; i++)
 		MD_FORWARD(look_at_grains(probe, &batch->pieces[i], device->flag_bytes + batch->first_flag[i], err));
@@ -188,10 +205,8 @@ static enum md_status look_at_piece(struct md_capture_probe *probe, struct batch
 	MD_FORWARD(expect_on_device(probe, batch, piece, &expected, err));
 	if (!expected || !md_device_differ_can(device, expected, piece->size))
 		return look_on_host(probe, piece, err);
-	if (!batch->count)
-		MD_FORWARD(md_device_differ_begin(device, MD_DEVICE_GRAINS, err));
-	MD_FORWARD(md_device_differ_launch(device, address, expected, piece->size, batch->flags, err));
 	batch->pieces[batch->count] = *piece;
+	batch->expected_at[batch->count] = expected;
 	batch->first_flag[batch->count++] = batch->flags;
 	batch->flags += grains_of(piece);
 	return MD_OK;
@@ -218,6 +233,7 @@ enum md_status md_capture_written_look(struct md_capture_probe *probe, struct md
 		probe->written_lost = true;
 		return MD_OK;
 	}
+	md_device_batch_begin(&probe->session->device);
 	for (size_t at = 0; seen && at < probe->unit_count;) {
 		struct md_probe_run run = md_capture_probe_next_run(probe, &at, 0, probe->unit_count);
 		MD_FORWARD(look_at_run(probe, batch, &run, err));

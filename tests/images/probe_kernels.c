@@ -52,8 +52,8 @@ HOSTCUDA_KERNEL(md_probe_pieces, struct md_probe_pieces_params, HOSTCUDA_PARAM(s
 			differ(part);
 		else if (part->from)
 			memcpy(part->to, part->from, part->bytes);
-		for (uint64_t i = 0; !part->from && i < part->bytes; i++)
-			part->to[i] = (uint8_t)(part->what >> 8 * (i % 8));
+		for (uint64_t i = 0; !part->from && i < part->bytes; i += 8)
+			memcpy(part->to + i, &part->what, part->bytes - i < 8 ? part->bytes - i : 8);
 	}
 }
 

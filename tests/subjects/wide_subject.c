@@ -21,7 +21,7 @@
  *   POOL_MIB=48   private memory of graphs
  *   COPIES=100    different places that the engine copies from, unbound, in a segment that graphs use
  *   PIECES=1      each forward is cut into so many graphs, with NODES nodes each; a graph hands its result on to the next one
- *                 in memory that is bound, or, with UNBOUND=1, in the pool
+ *                 in memory that is bound, or, with UNBOUND=1, in the pool. No graph is launched before all are there
  *   HANDS=1       a node of each graph copies one of these places to another one
  *   KV_VALUE=0    another value: a node of each graph writes it to the first layer of the KV cache, where nobody reads it
  * stdout: a hash of the outputs. stderr: seconds until all graphs are there, and until "ready" is over.
@@ -170,6 +170,8 @@ static CUgraphExec get(int graph, int piece)
 	set_input(graph, (float)graph);
 	exec = capture(graph, piece);
 	medusa_graph_label(exec, label, (unsigned)batch_of(graph));
+	if (pieces > 1)
+		return exec;
 	TRY(cuGraphLaunch, exec, stream);
 	TRY(cuStreamSynchronize, stream);
 	return exec;
