@@ -35,7 +35,7 @@ finished() { # log
 unfit() { # name, what it is
 	[ -n "${TSAN:-}" ] || return 1
 	rm -f "$logs/$1".tsan.*
-	export TSAN_OPTIONS=suppressions=$PWD/tests/tsan.supp:log_path=$logs/$1.tsan
+	export TSAN_OPTIONS=suppressions=$PWD/tests/tsan.supp:die_after_fork=0:log_path=$logs/$1.tsan
 	local suite reason
 	while IFS=: read -r suite reason; do
 		[ "$suite" = "$1" ] || [ "$suite" = "$2" ] || continue
