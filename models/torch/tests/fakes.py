@@ -68,7 +68,7 @@ class Graph:
         assert Cuda.now.current.capturing is None
         if pool in Cuda.now.recording_pools:
             raise RuntimeError("beginAllocateToPool: already recording to mempool_id")
-        self.pool = pool
+        self.pool, self.mode = pool, capture_error_mode
         Cuda.now.recording_pools.append(pool)
         Cuda.now.current.capturing, Cuda.now.generator.capturing = self, True
 

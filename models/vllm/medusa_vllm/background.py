@@ -20,7 +20,7 @@ from .turns import LIMIT_S, Stopped, Turns
 
 log = logging.getLogger("vllm.medusa")
 
-SWITCH = "MEDUSA_VLLM_TAKEOVER"
+SWITCH, AFTER, AFTER_S = "MEDUSA_VLLM_TAKEOVER", "MEDUSA_VLLM_TAKEOVER_AFTER", 1.0
 GUARDED = ("execute_model", "sample_tokens", "execute_dummy_batch", "add_lora", "remove_lora", "pin_lora",
            "reload_weights", "update_weights")
 LEAST_FREE = 256 << 20  # bytes of device memory, below which no further graph is captured
@@ -29,6 +29,14 @@ JOIN_S = 5.0
 
 def _wish() -> str:
     return os.environ.get(SWITCH, "load")
+
+
+def _begin_after() -> float:
+    """Seconds without a step, after the first one, until what may make a request wait begins."""
+    try:
+        return max(float(os.environ[AFTER]), 0.0)
+    except (KeyError, ValueError):
+        return AFTER_S
 
 
 def unfit(takeover: Any) -> str:
@@ -123,23 +131,18 @@ class Background:
             with torch.cuda.device(self._takeover.runner.device), torch.inference_mode():
                 graphs = self._work()
             log.info("medusa: the compiled model has taken over after %.1f s, %d piecewise graphs; %s",
-                     time.monotonic() - began, graphs, self._waits())
+                     time.monotonic() - began, graphs, self.turns.told())
         except Stopped:
-            log.info("medusa: the take-over by the compiled model was ended; %s", self._waits())
+            log.info("medusa: the take-over by the compiled model was ended; %s", self.turns.told())
         except compiled.Missing as error:
             log.warning("medusa: batches with prefills stay eager and without graphs: %s; %s=compile compiles it in the first idle "
                         "moment, and requests wait for that", error, SWITCH)
         except BaseException:  # pylint: disable=broad-except  # of a thread nobody else hears
-            log.exception("medusa: batches with prefills stay as they are; %s", self._waits())
+            log.exception("medusa: batches with prefills stay as they are; %s", self.turns.told())
         finally:
             self.turns.give()
             self._unguard()
             atexit.unregister(self.stop)
-
-    def _waits(self) -> str:
-        turns = self.turns
-        return (f"{turns.waits} steps have waited for it, the longest {turns.longest_wait * 1000:.0f} ms, all of them "
-                f"{turns.waited * 1000:.0f} ms")
 
     def _work(self) -> int:
         self._compiled()
@@ -147,21 +150,24 @@ class Background:
 
     def _compiled(self) -> None:
         takeover, turns = self._takeover, self.turns
-        modules = compiled.outermost(takeover.interim.waiting)
-        turns.take()
+        turns.take(idle_s=_begin_after())
         try:
-            loaded = [(module, compiled.load(module, turns.point)) for module in modules]
+            loaded = [(module, compiled.load(module, self._point)) for module in compiled.outermost(takeover.interim.waiting)]
         except compiled.Missing:
             if _wish() != "compile" or self._worker.vllm_config.lora_config:  # vLLM's profiling removes all adapters
                 raise
-            turns.give()
-            turns.take(may_interrupt=False)
+            loaded = None
+        turns.give("the compiled model is loaded")
+        turns.take(may_interrupt=loaded is not None, idle_s=_begin_after())
+        if loaded is None:
             self._compile()
         else:
-            turns.point()
             self._use(loaded)
         interim.spare_imports()  # what was loaded stays, too
-        turns.give()
+        turns.give("the first forward")
+
+    def _point(self, frame: Any) -> None:
+        self.turns.point(frame.f_code, functools.partial(compiled.may_pause, frame))
 
     def _use(self, loaded: List[Tuple[Any, Any]]) -> None:
         """The compiled model from the next step on, if one forward of it runs."""
@@ -204,6 +210,6 @@ class Background:
             made += capturing.count(functools.partial(takeover.make_piece, desc))
             torch.cuda.synchronize()
             takeover.publish_piece(desc)
-            turns.give()
+            turns.give(f"the pieces of {desc.num_tokens} tokens")
         return made
 

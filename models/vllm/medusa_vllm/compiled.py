@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
 import importlib
 import inspect
+import sys
 from typing import Any, Callable, Iterator, List, Tuple
 from unittest import mock
 
 DECORATORS = "vllm.compilation.decorators"
 LOAD, PARAMETERS = "_try_load_aot_compiled_fn", ["model", "aot_compilation_path"]
 COMPILE = ("torch._inductor.compile_fx", "fx_codegen_and_compile")  # called for what is in no cache, Inductor's own included
-# Called again and again while a compiled model is loaded: where the work can be interrupted. One that is missing costs nothing else.
-POINTS: Tuple[Tuple[str, str], ...] = (
-    (DECORATORS, "_verify_source_unchanged"),
-    ("vllm.compilation.caching", "VllmSerializableFunction.finalize_loading"),
-    ("vllm.compilation.backends", "VllmBackend.configure_post_pass"),
-    ("vllm.compilation.backends", "split_graph"),
-    ("vllm.compilation.backends", "generate_execution_code"),
-    ("vllm.compilation.backends", "CompilerManager.load"),
-    ("vllm.compilation.backends", "CompilerManager.compile"),
-)
+LOCKING = ("<frozen importlib", "/logging/__init__.py")  # functions of these hold locks that a step may wait for
 
 
 class Missing(Exception):
@@ -41,8 +32,11 @@ class _Incomplete(BaseException):
     """A piece is in no cache: vLLM would compile it now."""
 
 
-def load(module: Any, point: Callable[[], None]) -> Any:
-    """What vLLM would call in place of module.forward(); calls point() now and then. The module stays as it is."""
+def load(module: Any, point: Callable[[Any], None]) -> Any:
+    """What vLLM would call in place of module.forward(). The module stays as it is.
+
+    point(frame) is called at every call of a Python function: there the work can be interrupted.
+    """
     from vllm import envs
 
     if not envs.VLLM_USE_AOT_COMPILE or envs.VLLM_DISABLE_COMPILE_CACHE:
@@ -58,7 +52,7 @@ def load(module: Any, point: Callable[[], None]) -> Any:
     twin = copy.copy(module)  # shares everything, and is compiled
     twin.do_not_compile = False
     try:
-        with mock.patch.object(decorators, LOAD, load_alone), _points(point):
+        with mock.patch.object(decorators, LOAD, load_alone), _nothing_compiled(), _interrupted(point):
             twin()
     except _Loaded as loaded:
         if loaded.function is None:
@@ -76,31 +70,38 @@ def outermost(modules: List[Any]) -> List[Any]:
 
 
 @contextlib.contextmanager
-def _points(point: Callable[[], None]) -> Iterator[None]:
-    with contextlib.ExitStack() as stack:
-        for name in POINTS:
-            _wrap(stack, name, point)
-        _wrap(stack, COMPILE, _refuse)
+def _interrupted(point: Callable[[Any], None]) -> Iterator[None]:
+    """point(frame) is called at every call of a Python function in this thread."""
+
+    def at_event(frame: Any, event: str, _: Any) -> None:
+        if event == "call":
+            point(frame)
+
+    before = sys.getprofile()
+    sys.setprofile(at_event)
+    try:
         yield
+    finally:
+        sys.setprofile(before)
 
 
-def _refuse() -> None:
-    raise _Incomplete
+def may_pause(frame: Any) -> bool:
+    """Whether neither the function nor its callers hold a lock that a step is likely to wait for."""
+    while frame is not None:
+        if any(name in frame.f_code.co_filename for name in LOCKING):
+            return False
+        frame = frame.f_back
+    return True
 
 
-def _wrap(stack: contextlib.ExitStack, name: Tuple[str, str], before: Callable[[], None]) -> None:
-    """before() is called before each call of a function, if this vLLM has the function."""
-    owner, last = _find(*name)
-    if owner is None:
-        return
-    original = getattr(owner, last)
+@contextlib.contextmanager
+def _nothing_compiled() -> Iterator[None]:
+    def refuse(*_: Any, **_more: Any) -> None:
+        raise _Incomplete
 
-    @functools.wraps(original)
-    def call(*arguments: Any, **options: Any) -> Any:
-        before()
-        return original(*arguments, **options)
-
-    stack.enter_context(mock.patch.object(owner, last, call))
+    owner, last = _find(*COMPILE)
+    with mock.patch.object(owner, last, refuse) if owner is not None else contextlib.nullcontext():
+        yield
 
 
 def _find(module: str, path: str) -> Tuple[Any, str]:

@@ -11,7 +11,7 @@ import torch
 from medusa import _api
 from medusa.torch import Graphs
 
-from . import background, facts, lora, workspace
+from . import facts, lora, workspace
 from .interim import Interim
 
 log = logging.getLogger("vllm.medusa")
@@ -23,7 +23,7 @@ class Takeover:
     def __init__(self, worker: Any) -> None:
         self.worker, self.graphs = worker, None  # type: Any, Optional[Graphs]
         self.interim = Interim()
-        self.background: Optional[background.Background] = None
+        self.background: Any = None  # from the end of a restored start on
 
     @property
     def runner(self) -> Any:
@@ -133,6 +133,8 @@ class Takeover:
         """The engine is ready, and what was left out of its start can begin beside it."""
         try:
             if self.graphs is not None and _api.mode() == "restore":
+                from . import background
+
                 self.background = background.start(self)
         except Exception:  # pylint: disable=broad-except
             log.exception("medusa: batches with prefills stay as they are")

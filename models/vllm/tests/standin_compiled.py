@@ -60,12 +60,19 @@ class Compiled:
         return x
 
 
+def unpickle():
+    """One of very many calls."""
+
+
 class CompilerManager:
     """Of equal pieces only the first one has an entry of its own; vLLM finds the others when it is about to compile them."""
 
     def load(self, graph, example_inputs, graph_index, compile_range):
         cache = sys.modules["vllm.compilation.decorators"].cache
         time.sleep(cache.delay)
+        until = time.monotonic() + cache.busy
+        while time.monotonic() < until:
+            unpickle()
         return (lambda: None) if graph_index == 0 and 0 not in cache.lost else None
 
 
@@ -132,6 +139,7 @@ class Runner(standin.Runner):
         self.log.append("profile")
         with self.context.set(mode=CUDAGraphMode.NONE, descriptor=None):
             self.model(torch.zeros(4), [torch.zeros(standin.BLOCKS, standin.BLOCK, standin.WIDTH)] * 2, torch.zeros(4, dtype=torch.int64))
+        torch.rand(1)  # the sampler
 
     def call_model(self, mode, desc):
         buffers, tokens = self.input_buffers, desc.num_tokens
@@ -207,7 +215,7 @@ def installed(version="0.26.0"):
             setattr(modules[parent], last, modules[name])
         modules["vllm.envs"].VLLM_USE_AOT_COMPILE, modules["vllm.envs"].VLLM_DISABLE_COMPILE_CACHE = True, False
         modules["vllm.forward_context"].context = Context()
-        modules["vllm.compilation.decorators"].cache = types.SimpleNamespace(stored=True, broken=False, lost=(), delay=0)
+        modules["vllm.compilation.decorators"].cache = types.SimpleNamespace(stored=True, broken=False, lost=(), delay=0, busy=0)
         modules["vllm.compilation.decorators"]._try_load_aot_compiled_fn = _try_load_aot_compiled_fn
         modules["vllm.compilation.backends"].CompilerManager = type("CompilerManager", (CompilerManager,), dict(vars(CompilerManager)))
         modules["vllm.compilation.counter"].compilation_counter = types.SimpleNamespace(num_cudagraph_captured=0)

@@ -14,7 +14,7 @@ import starts  # noqa: E402  # skips without PyTorch
 import standin_first  # noqa: E402
 import torch  # noqa: E402
 from medusa import _api  # noqa: E402
-from medusa_vllm import compiled, first, fit, hooks, takeover  # noqa: E402
+from medusa_vllm import compiled, first, fit, hooks, takeover, turns  # noqa: E402
 from standin import CUDAGraphMode  # noqa: E402
 
 GRAPHS = [("decode.1", 1), ("decode.1", 2), ("decode.1", 4)]
@@ -147,7 +147,7 @@ class FirstRunner(starts.Starts):
             runner._warmup_and_capture = capture
             worker.log.clear()
             with mock.patch.dict(sys.modules, modules), mock.patch.object(compiled, "load", return_value=None):
-                with mock.patch.dict(os.environ, MEDUSA_VLLM_TAKEOVER="load"):
+                with mock.patch.dict(os.environ, MEDUSA_VLLM_TAKEOVER="load", MEDUSA_VLLM_TAKEOVER_AFTER="0"), mock.patch.object(turns, "LATE_S", 0.0):
                     taking.serve()
                 self.assertTrue(taking.background.join(20))
             self.assertEqual(captured, [(4, CUDAGraphMode.PIECEWISE), (2, CUDAGraphMode.PIECEWISE)])

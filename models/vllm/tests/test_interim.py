@@ -101,6 +101,16 @@ class Waiting(unittest.TestCase):
         waiting.end()
         self.assertEqual(self.calls, ["cuda:0", "cuda:2", "cuda:1"])
 
+    def test_what_is_loaded_needs_no_inductor(self):
+        original = self.compiler.trigger_inductor_lazy_init
+        waiting, model = interim.Interim(), Compiling()
+        waiting.begin(model)
+        self.assertEqual(waiting.waiting, [model])
+        self.compiler.trigger_inductor_lazy_init("cuda:0")
+        self.assertTrue(waiting.end(inductor=False))
+        self.assertEqual((self.calls, waiting.waiting), ([], []))
+        self.assertIs(self.compiler.trigger_inductor_lazy_init, original)
+
     def test_as_ever_where_nothing_compiles_or_vllm_is_another(self):
         model = Compiling()
         model.do_not_compile = True  # --enforce-eager

@@ -188,7 +188,7 @@ class Lora(starts.Starts):
             runner.lora_manager.adapters = {7}
             wrapper = runner.lora_manager._adapter_manager.punica_wrapper_mapping["language"]
             wrapper.told.clear()
-            with mock.patch.dict(os.environ, {background.SWITCH: "load"}):
+            with mock.patch.dict(os.environ, {background.SWITCH: "load", background.AFTER: "0"}):
                 taking.serve()
             self.assertTrue(taking.background.join(20))
             self.assertEqual(runner.lora_manager.adapters, {7})
@@ -199,7 +199,7 @@ class Lora(starts.Starts):
             for number in CASES:
                 self.assertEqual(standin_compiled.step(worker, [1, 2], adapters=number)[0], CUDAGraphMode.PIECEWISE)
 
-        with mock.patch.object(Lora, "standin", standin_compiled), mock.patch.object(turns, "START_S", 0.0):
+        with mock.patch.object(Lora, "standin", standin_compiled), mock.patch.object(turns, "LATE_S", 0.0):
             _, library = self.start("capture")
             self.start("restore", library.artifact, after=serve)
         self.assertTrue(any("24 piecewise graphs" in text for text in self.said), self.said)

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The compiled model and its pieces take over from a restored start's eager layers, on the stand-ins; what a GPU does, tests/gpu shows."""
+import importlib
+import logging
 import os
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -27,10 +30,11 @@ class TakeOver(starts.Starts):
     def setUp(self):
         super().setUp()
         os.environ.pop(background.SWITCH, None)
-        for name, value in (("START_S", 0.0), ("IDLE_S", 0.01), ("PATIENCE_S", 0.2)):
+        for name, value in (("LATE_S", 0.0), ("IDLE_S", 0.01), ("PATIENCE_S", 0.2)):
             patch = mock.patch.object(turns, name, value)
             patch.start()
             self.addCleanup(patch.stop)
+        os.environ[background.AFTER] = "0"
         _, self.artifact = self.record()
         self.said.clear()
 
@@ -87,18 +91,20 @@ class TakeOver(starts.Starts):
         self.restore(serve)
 
     def test_it_captures_as_vllm_does_and_leaves_vllm_as_it_was(self):
+        empty = mock.Mock()
+
         def serve(worker):
-            self.wait(worker)
+            with mock.patch.object(torch.cuda, "empty_cache", empty):
+                self.wait(worker)
             captured = [graph for graph in self.cuda.graphs if graph.ended]
-            self.assertEqual(len(captured), 12)
+            self.assertEqual([graph.mode for graph in captured], ["thread_local"] * 12, "other threads go on")
             self.assertFalse(sys.modules["vllm.compilation.monitor"].cudagraph_capturing_enabled)
             self.assertIs(sys.modules["vllm.compilation.decorators"]._try_load_aot_compiled_fn, standin_compiled._try_load_aot_compiled_fn)
             self.assertEqual(set(vars(worker)) & set((*background.GUARDED, "shutdown")), set(), "steps are vLLM's own again")
             self.assertTrue(worker.model_runner.model.was_aot_compile_fn_loaded_from_disk)
             self.assertFalse(worker.model_runner.model.do_not_compile)
 
-        empty = mock.Mock()
-        with mock.patch.object(torch.cuda, "empty_cache", empty):
+        with mock.patch.object(turns, "LATE_S", 0.1):
             self.restore(serve)
         self.assertFalse(empty.called, "what the engine's allocator keeps is kept")
 
@@ -161,7 +167,7 @@ class TakeOver(starts.Starts):
             self.assertEqual(step(worker, TOKENS)[0], NONE)
             self.assertEqual(worker.log, [("eager", 4)])
 
-        with mock.patch.object(turns, "START_S", 0.1):
+        with mock.patch.object(turns, "LATE_S", 0.1):
             self.restore(serve)
         self.assert_said(reason)
 
@@ -181,11 +187,13 @@ class TakeOver(starts.Starts):
     def test_it_compiles_by_wish(self):
         def serve(worker):
             sys.modules["vllm.compilation.decorators"].cache.stored = False
+            numbers = torch.get_rng_state()
             self.wait(worker)
+            self.assertTrue(torch.equal(torch.get_rng_state(), numbers), "samples are those of an engine that has not compiled")
             self.assertIn(("compiles", 4), worker.log)
             self.assertEqual(step(worker, TOKENS)[0], PIECEWISE)
 
-        with mock.patch.dict(os.environ, {background.SWITCH: "compile"}), mock.patch.object(turns, "START_S", 0.1):
+        with mock.patch.dict(os.environ, {background.SWITCH: "compile"}), mock.patch.object(turns, "LATE_S", 0.1):
             self.restore(serve)
 
     def test_it_can_be_switched_off(self):
@@ -243,7 +251,7 @@ class TakeOver(starts.Starts):
             self.assertEqual(modes & {NONE}, {NONE})
             self.assertGreater(taking.turns.waits, 1, "steps have waited, one after the other")
 
-        with mock.patch.object(turns, "START_S", 0.3):
+        with mock.patch.object(turns, "LATE_S", 0.3):
             self.restore(serve)
         self.assert_said("steps have waited for it")
 
@@ -259,8 +267,44 @@ class TakeOver(starts.Starts):
             self.assertEqual(mode, NONE)
             self.assertLess(took, 0.5, "one piece, not all of them")
 
-        with mock.patch.object(turns, "START_S", 0.1), mock.patch.object(turns, "PATIENCE_S", 100):
+        with mock.patch.object(turns, "LATE_S", 0.1), mock.patch.object(turns, "PATIENCE_S", 100):
             self.restore(serve)
+
+    def test_nothing_begins_before_the_first_step_and_a_pause(self):
+        def serve(worker):
+            taking = getattr(worker, hooks.ATTRIBUTE).background
+            self.assertFalse(taking.join(0.3))
+            self.assertFalse(taking.turns._working)
+            self.assertEqual(step(worker, TOKENS)[0], NONE)
+            served = time.monotonic()
+            while not taking.turns._working:
+                time.sleep(0.001)
+            self.assertGreater(time.monotonic() - served, 0.25)
+            self.wait(worker)
+            self.assertEqual(taking.turns.waits, 0)
+
+        os.environ[background.AFTER] = "0.3"
+        with mock.patch.object(turns, "LATE_S", 100):
+            self.restore(serve)
+        for text, seconds in (("1.5", 1.5), ("soon", background.AFTER_S), ("-3", 0)):
+            os.environ[background.AFTER] = text
+            self.assertEqual(background._begin_after(), seconds)
+
+    def test_work_is_interrupted_in_the_middle_of_a_piece(self):
+        def serve(worker):
+            sys.modules["vllm.compilation.decorators"].cache.busy = 1.0
+            taking = getattr(worker, hooks.ATTRIBUTE).background
+            while not taking.turns._working:
+                time.sleep(0.001)
+            for _ in range(3):
+                time.sleep(0.05)
+                began = time.monotonic()
+                self.assertEqual(step(worker, TOKENS)[0], NONE)
+                self.assertLess(time.monotonic() - began, 0.4)
+
+        with mock.patch.object(turns, "LATE_S", 0.1), mock.patch.object(turns, "PATIENCE_S", 100):
+            self.restore(serve)
+        self.assert_said("its longest part took")
 
     def test_a_step_is_not_interrupted_before_its_tokens_are_sampled(self):
         def serve(worker):
@@ -270,7 +314,7 @@ class TakeOver(starts.Starts):
             self.assertNotIn("loaded", worker.log)
             self.assertEqual(worker.sample_tokens()[0], NONE)
 
-        with mock.patch.object(turns, "START_S", 0.1):
+        with mock.patch.object(turns, "LATE_S", 0.1):
             self.restore(serve)
         self.assert_said("has taken over")
 
@@ -282,14 +326,14 @@ class TakeOver(starts.Starts):
             self.assertTrue(getattr(worker, hooks.ATTRIBUTE).background.join(0))
             self.assertEqual(worker.log[-1], "shut down")
 
-        with mock.patch.object(turns, "START_S", 0.1):
+        with mock.patch.object(turns, "LATE_S", 0.1):
             self.restore(serve)
         self.assert_said("was ended")
 
 
 class TurnTaking(unittest.TestCase):
     def setUp(self):
-        self.set_times(START_S=0.0, IDLE_S=0.01, PATIENCE_S=0.05)
+        self.set_times(LATE_S=0.0, IDLE_S=0.01, PATIENCE_S=0.05)
 
     def set_times(self, **values):
         for name, value in values.items():
@@ -339,6 +383,19 @@ class TurnTaking(unittest.TestCase):
         self.assertGreater(whole, 4 * 0.01 / turns.SHARE * 0.9)
         self.assertGreaterEqual(turn.longest_wait, 0.009)
 
+    def test_the_longest_part_without_a_point_is_what_a_step_may_wait(self):
+        now = [0.0]
+        turn = turns.Turns(clock=lambda: now[0])
+        for step_s in (1, 0.3):  # after a pause
+            now[0] += step_s
+            turn.take()
+            for part in (0.1, 0.2, 0.05):
+                now[0] += part
+                turn.point("here")
+            now[0] += step_s / 10
+            turn.give()
+        self.assertAlmostEqual(turn.longest_part, 0.2)
+
     def test_idle_only_work_waits_for_an_idle_engine(self):
         self.set_times(IDLE_S=2.0)
         turn = turns.Turns()
@@ -358,7 +415,7 @@ class TurnTaking(unittest.TestCase):
         def run():
             turn.take()
             end.wait(10)
-            turn.point()
+            turn.point("here")
 
         with self.assertLogs("vllm.medusa", "ERROR") as said:
             thread, raised = self.work(turn, run)
@@ -372,6 +429,32 @@ class TurnTaking(unittest.TestCase):
         end.set()
         thread.join(5)
         self.assertIsInstance(raised[0], turns.Stopped)
+
+    def test_a_step_that_waits_for_what_interrupted_work_holds(self):
+        """The work goes on beside the step, and shares again when the step is over."""
+        self.set_times(STUCK_S=0.1, FREE_S=0.05)
+        turn, held = turns.Turns(), threading.Lock()
+
+        def run():
+            turn.take()
+            with held:
+                while not turn.engine_waits:
+                    time.sleep(0.001)
+                turn.point("holding it")
+                turn.point("still free")
+            while turn._stepping:
+                turn.point("waiting")
+                time.sleep(0.01)
+            turn.take()
+
+        thread, raised = self.work(turn, run)
+        while not turn._working:
+            time.sleep(0.001)
+        turn.enter()
+        self.assertTrue(held.acquire(timeout=5), "the work has gone on")
+        turn.leave()
+        thread.join(5)
+        self.assertEqual((thread.is_alive(), raised), (False, []))
 
     def test_stopping_frees_a_step_that_lets_work_go_first(self):
         turn = turns.Turns()
@@ -389,7 +472,24 @@ class TurnTaking(unittest.TestCase):
 
 
 class Loading(unittest.TestCase):
-    def test_points_that_this_vllm_has_not_are_left_out(self):
+    def test_nothing_pauses_while_it_imports_or_logs(self):
+        found = []
+
+        class Handler(logging.Handler):
+            def emit(self, record):
+                found.append(compiled.may_pause(sys._getframe()))
+
+        logger = logging.Logger("of this test")
+        logger.addHandler(Handler())
+        logger.warning("once")
+        self.assertEqual(found, [False])
+        self.assertTrue(compiled.may_pause(sys._getframe()))
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(sys, "path", [folder, *sys.path]):
+            with open(os.path.join(folder, "medusa_pause.py"), "w", encoding="utf-8") as file:
+                file.write("import sys\nfrom medusa_vllm import compiled\nfound = compiled.may_pause(sys._getframe())\n")
+            self.assertFalse(importlib.import_module("medusa_pause").found)
+
+    def test_what_this_vllm_has_not_is_left_out(self):
         self.assertEqual(compiled._find("no.such.module", "f"), (None, ""))
         self.assertEqual(compiled._find("os", "path.nothing"), (None, ""))
         self.assertEqual(compiled._find("os", "path.join"), (os.path, "join"))
