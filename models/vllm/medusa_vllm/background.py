@@ -167,7 +167,13 @@ class Background:
         turns.give("the first forward")
 
     def _point(self, frame: Any) -> None:
-        self.turns.point(frame.f_code, functools.partial(compiled.may_pause, frame))
+        def pauses() -> bool:
+            if not compiled.may_pause(frame):
+                return False
+            compiled.pause()
+            return True
+
+        self.turns.point(frame.f_code, pauses)
 
     def _use(self, loaded: List[Tuple[Any, Any]]) -> None:
         """The compiled model from the next step on, if one forward of it runs."""

@@ -71,11 +71,16 @@ def outermost(modules: List[Any]) -> List[Any]:
 
 @contextlib.contextmanager
 def _interrupted(point: Callable[[Any], None]) -> Iterator[None]:
-    """point(frame) is called at every call of a Python function in this thread."""
+    """point(frame) is called at every call of a Python function in this thread.
+
+    It may call pause() before it waits: with a profile function anywhere, Python 3.12 makes calls in all threads slower.
+    """
 
     def at_event(frame: Any, event: str, _: Any) -> None:
         if event == "call":
             point(frame)
+            if sys.getprofile() is None:
+                sys.setprofile(at_event)
 
     before = sys.getprofile()
     sys.setprofile(at_event)
@@ -83,6 +88,10 @@ def _interrupted(point: Callable[[Any], None]) -> Iterator[None]:
         yield
     finally:
         sys.setprofile(before)
+
+
+def pause() -> None:
+    sys.setprofile(None)
 
 
 def may_pause(frame: Any) -> bool:

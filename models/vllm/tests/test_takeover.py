@@ -472,6 +472,21 @@ class TurnTaking(unittest.TestCase):
 
 
 class Loading(unittest.TestCase):
+    def test_while_it_pauses_no_call_is_watched_and_then_all_are_again(self):
+        seen = []
+
+        def point(frame):
+            if frame.f_code is standin_compiled.unpickle.__code__:
+                if len(seen) == 1:
+                    compiled.pause()
+                seen.append(sys.getprofile() is not None)
+
+        with compiled._interrupted(point):
+            for _ in range(3):
+                standin_compiled.unpickle()
+        self.assertEqual(seen, [True, False, True])
+        self.assertIsNone(sys.getprofile())
+
     def test_nothing_pauses_while_it_imports_or_logs(self):
         found = []
 
