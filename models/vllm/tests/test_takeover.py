@@ -30,7 +30,7 @@ class TakeOver(starts.Starts):
     def setUp(self):
         super().setUp()
         os.environ.pop(background.SWITCH, None)
-        for name, value in (("LATE_S", 0.0), ("IDLE_S", 0.01), ("PATIENCE_S", 0.2)):
+        for name, value in (("LATE_S", 100), ("IDLE_S", 0.01), ("PATIENCE_S", 0.2)):
             patch = mock.patch.object(turns, name, value)
             patch.start()
             self.addCleanup(patch.stop)
@@ -45,12 +45,16 @@ class TakeOver(starts.Starts):
             taking = getattr(worker, hooks.ATTRIBUTE).background
             serve(worker)
             if taking is not None:
-                self.assertTrue(taking.join(20), "the take-over ends")
+                self.wait(worker)
 
         return self.process("restore", self.artifact, change=change, after=after, **options)[0]
 
     def wait(self, worker):
-        self.assertTrue(getattr(worker, hooks.ATTRIBUTE).background.join(20), self.said)
+        """Nothing begins before the first step."""
+        taking = getattr(worker, hooks.ATTRIBUTE).background
+        if taking.turns._first and not taking.turns._stopped:
+            step(worker, TOKENS)
+        self.assertTrue(taking.join(60), self.said)
 
     def assert_said(self, text):
         self.assertTrue(any(text in line for line in self.said), self.said)
@@ -58,6 +62,8 @@ class TakeOver(starts.Starts):
     # ---- what it does ----
 
     def test_the_compiled_model_and_its_pieces_take_over(self):
+        os.environ[background.AFTER] = "0.3"
+
         def serve(worker):
             worker.log.clear()
             mode, before = step(worker, TOKENS)
@@ -104,8 +110,7 @@ class TakeOver(starts.Starts):
             self.assertTrue(worker.model_runner.model.was_aot_compile_fn_loaded_from_disk)
             self.assertFalse(worker.model_runner.model.do_not_compile)
 
-        with mock.patch.object(turns, "LATE_S", 0.1):
-            self.restore(serve)
+        self.restore(serve)
         self.assertFalse(empty.called, "what the engine's allocator keeps is kept")
 
     def test_a_failing_first_forward_leaves_eager_layers(self):
@@ -167,8 +172,7 @@ class TakeOver(starts.Starts):
             self.assertEqual(step(worker, TOKENS)[0], NONE)
             self.assertEqual(worker.log, [("eager", 4)])
 
-        with mock.patch.object(turns, "LATE_S", 0.1):
-            self.restore(serve)
+        self.restore(serve)
         self.assert_said(reason)
 
     def test_without_a_cache_nothing_is_compiled(self):
@@ -193,7 +197,7 @@ class TakeOver(starts.Starts):
             self.assertIn(("compiles", 4), worker.log)
             self.assertEqual(step(worker, TOKENS)[0], PIECEWISE)
 
-        with mock.patch.dict(os.environ, {background.SWITCH: "compile"}), mock.patch.object(turns, "LATE_S", 0.1):
+        with mock.patch.dict(os.environ, {background.SWITCH: "compile"}):
             self.restore(serve)
 
     def test_it_can_be_switched_off(self):
@@ -251,14 +255,14 @@ class TakeOver(starts.Starts):
             self.assertEqual(modes & {NONE}, {NONE})
             self.assertGreater(taking.turns.waits, 1, "steps have waited, one after the other")
 
-        with mock.patch.object(turns, "LATE_S", 0.3):
-            self.restore(serve)
+        self.restore(serve)
         self.assert_said("steps have waited for it")
 
     def test_work_is_interrupted_when_a_request_comes(self):
         def serve(worker):
             self.slow(worker, 0.2)
             taking = getattr(worker, hooks.ATTRIBUTE).background
+            step(worker, TOKENS)
             while not taking.turns._working:
                 time.sleep(0.001)
             began = time.monotonic()
@@ -267,7 +271,7 @@ class TakeOver(starts.Starts):
             self.assertEqual(mode, NONE)
             self.assertLess(took, 0.5, "one piece, not all of them")
 
-        with mock.patch.object(turns, "LATE_S", 0.1), mock.patch.object(turns, "PATIENCE_S", 100):
+        with mock.patch.object(turns, "PATIENCE_S", 100):
             self.restore(serve)
 
     def test_nothing_begins_before_the_first_step_and_a_pause(self):
@@ -284,8 +288,7 @@ class TakeOver(starts.Starts):
             self.assertEqual(taking.turns.waits, 0)
 
         os.environ[background.AFTER] = "0.3"
-        with mock.patch.object(turns, "LATE_S", 100):
-            self.restore(serve)
+        self.restore(serve)
         for text, seconds in (("1.5", 1.5), ("soon", background.AFTER_S), ("-3", 0)):
             os.environ[background.AFTER] = text
             self.assertEqual(background._begin_after(), seconds)
@@ -294,6 +297,7 @@ class TakeOver(starts.Starts):
         def serve(worker):
             sys.modules["vllm.compilation.decorators"].cache.busy = 1.0
             taking = getattr(worker, hooks.ATTRIBUTE).background
+            step(worker, TOKENS)
             while not taking.turns._working:
                 time.sleep(0.001)
             for _ in range(3):
@@ -302,7 +306,7 @@ class TakeOver(starts.Starts):
                 self.assertEqual(step(worker, TOKENS)[0], NONE)
                 self.assertLess(time.monotonic() - began, 0.4)
 
-        with mock.patch.object(turns, "LATE_S", 0.1), mock.patch.object(turns, "PATIENCE_S", 100):
+        with mock.patch.object(turns, "PATIENCE_S", 100):
             self.restore(serve)
         self.assert_said("its longest part took")
 
@@ -314,20 +318,21 @@ class TakeOver(starts.Starts):
             self.assertNotIn("loaded", worker.log)
             self.assertEqual(worker.sample_tokens()[0], NONE)
 
-        with mock.patch.object(turns, "LATE_S", 0.1):
-            self.restore(serve)
+        self.restore(serve)
         self.assert_said("has taken over")
 
     def test_shutting_down_ends_it(self):
         def serve(worker):
-            self.slow(worker, 0.1)
-            time.sleep(0.15)
+            self.slow(worker, 0.3)
+            step(worker, TOKENS)
+            taking = getattr(worker, hooks.ATTRIBUTE).background
+            while not taking.turns._working:
+                time.sleep(0.001)
             worker.shutdown()
-            self.assertTrue(getattr(worker, hooks.ATTRIBUTE).background.join(0))
+            self.assertTrue(taking.join(0))
             self.assertEqual(worker.log[-1], "shut down")
 
-        with mock.patch.object(turns, "LATE_S", 0.1):
-            self.restore(serve)
+        self.restore(serve)
         self.assert_said("was ended")
 
 
