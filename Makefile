@@ -75,6 +75,7 @@ layers = $(sort $(wildcard $(addsuffix /*.c,$(1)) $(addsuffix /*/*.c,$(1))))
 CORE := $(filter-out driver/interpose.c api/null_api.c api/api_names.c,$(call layers,base driver format kvprofile api))
 CAPTURE := $(call layers,capture) driver/interpose.c api/api_names.c
 RESTORE := $(call layers,restore) driver/interpose.c api/api_names.c
+SWAP := $(call layers,swap)
 NULL_API := api/null_api.c api/api_names.c
 ANALYZE := $(call sources,analyze)
 HOSTCUDA := $(call sources,hostcuda)
@@ -92,7 +93,7 @@ FUZZ_TARGETS := $(patsubst tests/fuzz/target_%.c,%,$(wildcard tests/fuzz/target_
 
 # What users link with has a version in its name, and these names as links to it. What is preloaded is found by file name.
 LINKED := $(BUILD)/lib/libmedusa.so $(BUILD)/lib/libmedusa-sched.so
-PRELOADED := $(BUILD)/lib/libmedusa-capture.so $(BUILD)/lib/libmedusa-restore.so
+PRELOADED := $(BUILD)/lib/libmedusa-capture.so $(BUILD)/lib/libmedusa-restore.so $(BUILD)/lib/libmedusa-swap.so
 LIBS := $(LINKED) $(PRELOADED)
 HOSTCUDA_LIB := $(BUILD)/lib/hostcuda/libcuda.so.1
 BINS := $(patsubst tools/%.c,$(BUILD)/bin/%,$(TOOL_MAINS))
@@ -132,7 +133,7 @@ $(BUILD)/obj/%.o: %.c VERSION
 
 # What is preloaded runs on threads of the engine, whose stacks may be small.
 ifeq ($(SANITIZE)$(COVERAGE),)
-$(call objects,$(CORE) $(CAPTURE) $(RESTORE)): CFLAGS += -Werror=frame-larger-than=16384
+$(call objects,$(CORE) $(CAPTURE) $(RESTORE) $(SWAP)): CFLAGS += -Werror=frame-larger-than=16384
 endif
 
 # What an engine or a test subject may link: the typed driver table and the formats, but no hook.
@@ -143,7 +144,7 @@ $(CORE_LIB): $(call objects,$(CORE))
 
 # Everything internal, for tools, tests and benchmarks; hooks are pulled in by nobody there.
 INTERNAL := $(BUILD)/obj/libmedusa-internal.a
-$(INTERNAL): $(call objects,$(CORE) $(ANALYZE) $(filter-out driver/interpose.c,$(CAPTURE) $(RESTORE)) $(SCHEDULER) $(SIMULATOR) $(TOOL_SHARED))
+$(INTERNAL): $(call objects,$(CORE) $(ANALYZE) $(filter-out driver/interpose.c,$(CAPTURE) $(RESTORE) $(SWAP)) $(SCHEDULER) $(SIMULATOR) $(TOOL_SHARED))
 	$(call say,AR)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
@@ -160,6 +161,9 @@ $(BUILD)/lib/libmedusa.so.$(VERSION): $(call objects,$(NULL_API) $(CORE)) api/li
 $(BUILD)/lib/libmedusa-capture.so: $(call objects,$(CAPTURE) $(CORE)) api/libmedusa.map
 	$(link_shared)
 $(BUILD)/lib/libmedusa-restore.so: $(call objects,$(RESTORE) $(CORE)) api/libmedusa.map
+	$(link_shared)
+# Swapping stands below restore, in one library: an engine has one of ours.
+$(BUILD)/lib/libmedusa-swap.so: $(call objects,$(SWAP) $(RESTORE) $(CORE)) api/libmedusa.map
 	$(link_shared)
 # A worker node needs none of the packages that engines and artifacts need.
 $(BUILD)/lib/libmedusa-sched.so.$(VERSION): LDLIBS := -lm

@@ -12,7 +12,7 @@
 #include "base/status.h"
 
 struct md_cuda {
-#define CU_ENTRY(symbol, base, version, need, hook, params, args) CUresult(CUDAAPI *symbol) params;
+#define CU_ENTRY(symbol, base, version, need, hook, swap, params, args) CUresult(CUDAAPI *symbol) params;
 #include "driver/cuda_api.def"
 };
 
@@ -23,6 +23,8 @@ struct md_cuda {
  * MEDUSA_LIBCUDA=path overrides "libcuda.so.1".
  */
 extern struct md_cuda md_cuda;
+/* The driver's own entry points. md_cuda holds others for those that swapping handles, where it stands between. */
+extern struct md_cuda md_cuda_real;
 enum md_status md_cuda_load(struct md_error *err);
 
 /*

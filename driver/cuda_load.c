@@ -14,6 +14,7 @@
 #include "base/environment.h"
 
 struct md_cuda md_cuda;
+struct md_cuda md_cuda_real;
 
 /*
  * driver/interpose.c defines it; it is linked into preloaded libraries only. These export the very names that are
@@ -30,7 +31,8 @@ static const struct entry {
 	size_t slot;
 	enum need need;
 } entries[] = {
-#define CU_ENTRY(symbol, base, version, need, hook, params, args) {#symbol, offsetof(struct md_cuda, symbol), need},
+#define CU_ENTRY(symbol, base, version, need, hook, swap, params, args)                                                \
+	{#symbol, offsetof(struct md_cuda, symbol), need},
 #include "driver/cuda_api.def"
 };
 
@@ -97,6 +99,9 @@ static void load(void)
 	pthread_mutex_lock(&publish_lock);
 	if (!atomic_load_explicit(&published, memory_order_relaxed)) {
 		first = true;
+		md_cuda_real = table;
+		if (md_cuda_layer)
+			md_cuda_layer(&table);
 		md_cuda = table;
 		outcome = error;
 		atomic_store_explicit(&published, true, memory_order_release);

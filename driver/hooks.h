@@ -24,7 +24,7 @@
  * A hook begins with the real entry point: MD_HOOK_REAL(cuMemAlloc_v2) loads the table if nobody has, and is NULL when
  * this driver does not have it. A program that is linked with libcuda reaches a hook before anybody loaded the table.
  */
-#define CU_ENTRY(symbol, base, version, need, hook, params, args) MD_EXPORT CUresult CUDAAPI symbol params;
+#define CU_ENTRY(symbol, base, version, need, hook, swap, params, args) MD_EXPORT CUresult CUDAAPI symbol params;
 #include "driver/cuda_api.def"
 
 #define MD_HOOK_REAL(entry) ((void)md_cuda_load(NULL), md_cuda.entry)
@@ -41,7 +41,7 @@
 #define MD_HOOK_ROW_RESTORE(symbol) MD_HOOK_ROW(symbol)
 #endif
 
-#define MD_HOOK_ENTRY(symbol, base, version, need, hook, params, args) MD_HOOK_ROW_##hook(symbol)
+#define MD_HOOK_ENTRY(symbol, base, version, need, hook, swap, params, args) MD_HOOK_ROW_##hook(symbol)
 #define MD_HOOK_COUNT const size_t md_hook_count = sizeof(md_hooks) / sizeof(md_hooks[0])
 
 #endif

@@ -49,7 +49,7 @@ void *md_interpose_real_dlsym(void *handle, const char *name)
 static void *real_entry(size_t slot)
 {
 	void *address;
-	memcpy(&address, (const char *)&md_cuda + slot, sizeof(address));
+	memcpy(&address, (const char *)&md_cuda_real + slot, sizeof(address));
 	return address;
 }
 
@@ -60,14 +60,26 @@ static const struct md_hook core_hooks[] = {
 };
 #define CORE_COUNT (sizeof(core_hooks) / sizeof(core_hooks[0]))
 
+/* The hooks of a library with two tables. */
+extern const struct md_hook md_more_hooks[] __attribute__((weak));
+extern const size_t md_more_hook_count __attribute__((weak));
+
+static size_t hooks_known(void)
+{
+	return CORE_COUNT + md_hook_count + (&md_more_hook_count ? md_more_hook_count : 0);
+}
+
 static const struct md_hook *hook_at(size_t i)
 {
-	return i < CORE_COUNT ? &core_hooks[i] : &md_hooks[i - CORE_COUNT];
+	if (i < CORE_COUNT)
+		return &core_hooks[i];
+	i -= CORE_COUNT;
+	return i < md_hook_count ? &md_hooks[i] : &md_more_hooks[i - md_hook_count];
 }
 
 static const struct md_hook *find_named(const char *symbol)
 {
-	for (size_t i = 0; i < CORE_COUNT + md_hook_count; i++)
+	for (size_t i = 0; i < hooks_known(); i++)
 		if (!strcmp(hook_at(i)->symbol, symbol))
 			return hook_at(i);
 	return NULL;
@@ -83,9 +95,9 @@ static const struct query {
 	int version;
 	cuuint64_t flags;
 } queries[] = {
-#define CU_ENTRY(symbol, base, version, need, hook, params, args)                                                      \
+#define CU_ENTRY(symbol, base, version, need, hook, swap, params, args)                                                \
 	{offsetof(struct md_cuda, symbol), #base, version, CU_GET_PROC_ADDRESS_LEGACY_STREAM},
-#define CU_ENTRY_TS(symbol, base, version, need, hook, params, args)                                                   \
+#define CU_ENTRY_TS(symbol, base, version, need, hook, swap, params, args)                                             \
 	{offsetof(struct md_cuda, symbol), #base, version, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM},
 #include "driver/cuda_api.def"
 };
@@ -129,7 +141,7 @@ static void learn_other_addresses(void)
 
 static void *hook_of_slot(size_t slot)
 {
-	for (size_t i = 0; i < CORE_COUNT + md_hook_count; i++)
+	for (size_t i = 0; i < hooks_known(); i++)
 		if (hook_at(i)->slot == slot)
 			return hook_at(i)->hook;
 	return NULL;
@@ -140,7 +152,7 @@ static void *swap(void *real)
 {
 	if (!real)
 		return NULL;
-	for (size_t i = 0; i < CORE_COUNT + md_hook_count; i++)
+	for (size_t i = 0; i < hooks_known(); i++)
 		if (real_entry(hook_at(i)->slot) == real)
 			return hook_at(i)->hook;
 	for (size_t i = 0; i < QUERY_COUNT; i++)

@@ -17,6 +17,8 @@
  *	};
  *	const size_t md_hook_count;
  *
+ * A library of two parts has a second table, md_more_hooks with md_more_hook_count.
+ *
  * driver/interpose.c (linked into preloaded libraries only) defines dlsym, cuGetProcAddress and cuGetProcAddress_v2:
  * they ask the real one first and swap the answer only if it is the real address of a hooked entry point.
  */

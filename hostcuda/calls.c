@@ -12,7 +12,7 @@ static unsigned long counts[HC_INDEX_COUNT];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static const char *const names[HC_INDEX_COUNT] = {
-#define CU_ENTRY(symbol, base, version, need, hook, params, args) #symbol,
+#define CU_ENTRY(symbol, base, version, need, hook, swap, params, args) #symbol,
 #include "driver/cuda_api.def"
 };
 

@@ -22,12 +22,12 @@
  * Locks: the state lock guards objects and tables, the queue lock the work of streams. Take state before queue. Nobody
  * waits for work while holding the state lock, since work may need it to finish (stream-ordered frees).
  */
-#define CU_ENTRY(symbol, base, version, need, hook, params, args) CUresult hc_##symbol params;
-#define CU_ENTRY_TS(symbol, base, version, need, hook, params, args)
+#define CU_ENTRY(symbol, base, version, need, hook, swap, params, args) CUresult hc_##symbol params;
+#define CU_ENTRY_TS(symbol, base, version, need, hook, swap, params, args)
 #include "driver/cuda_api.def"
 
 enum hc_index {
-#define CU_ENTRY(symbol, base, version, need, hook, params, args) HC_INDEX_##symbol,
+#define CU_ENTRY(symbol, base, version, need, hook, swap, params, args) HC_INDEX_##symbol,
 #include "driver/cuda_api.def"
 	HC_INDEX_COUNT
 };

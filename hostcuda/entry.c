@@ -123,7 +123,7 @@ static const uint8_t gate_flags[HC_INDEX_COUNT] = {
 };
 
 static const char *const entry_names[HC_INDEX_COUNT] = {
-#define CU_ENTRY(symbol, base, version, need, hook, params, args) #symbol,
+#define CU_ENTRY(symbol, base, version, need, hook, swap, params, args) #symbol,
 #include "driver/cuda_api.def"
 };
 
@@ -148,19 +148,19 @@ static CUresult pass_gate(enum hc_index index, const char *base, const void *cal
 
 /* A row without its own implementation (the per-thread variants) follows the row whose implementation it shares. */
 static void *const implementations[HC_INDEX_COUNT] = {
-#define CU_ENTRY(symbol, base, version, need, hook, params, args) (void *)hc_##symbol,
-#define CU_ENTRY_TS(symbol, base, version, need, hook, params, args) NULL,
+#define CU_ENTRY(symbol, base, version, need, hook, swap, params, args) (void *)hc_##symbol,
+#define CU_ENTRY_TS(symbol, base, version, need, hook, swap, params, args) NULL,
 #include "driver/cuda_api.def"
 };
 
-#define CU_ENTRY(symbol, base, version, need, hook, params, args)                                                      \
+#define CU_ENTRY(symbol, base, version, need, hook, swap, params, args)                                                \
 	MD_EXPORT CUresult CUDAAPI symbol params;                                                                      \
 	MD_EXPORT CUresult CUDAAPI symbol params                                                                       \
 	{                                                                                                              \
 		HC_TRY(pass_gate(HC_INDEX_##symbol, #base, __builtin_return_address(0)));                              \
 		return hc_##symbol args;                                                                               \
 	}
-#define CU_ENTRY_TS(symbol, base, version, need, hook, params, args)                                                   \
+#define CU_ENTRY_TS(symbol, base, version, need, hook, swap, params, args)                                             \
 	MD_EXPORT CUresult CUDAAPI symbol params;                                                                      \
 	MD_EXPORT CUresult CUDAAPI symbol params                                                                       \
 	{                                                                                                              \
@@ -186,8 +186,8 @@ struct row {
 };
 
 static const struct row rows[] = {
-#define CU_ENTRY(symbol, base, version, need, hook, params, args) {#base, version, false, (void *)symbol},
-#define CU_ENTRY_TS(symbol, base, version, need, hook, params, args) {#base, version, true, (void *)symbol},
+#define CU_ENTRY(symbol, base, version, need, hook, swap, params, args) {#base, version, false, (void *)symbol},
+#define CU_ENTRY_TS(symbol, base, version, need, hook, swap, params, args) {#base, version, true, (void *)symbol},
 #include "driver/cuda_api.def"
 };
 

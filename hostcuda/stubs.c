@@ -15,11 +15,11 @@ static CUresult not_supported(const char *symbol, bool *said)
 }
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
-#define CU_ENTRY(symbol, base, version, need, hook, params, args)                                                      \
+#define CU_ENTRY(symbol, base, version, need, hook, swap, params, args)                                                \
 	__attribute__((weak)) CUresult hc_##symbol params                                                              \
 	{                                                                                                              \
 		static bool said;                                                                                      \
 		return not_supported(#symbol, &said);                                                                  \
 	}
-#define CU_ENTRY_TS(symbol, base, version, need, hook, params, args)
+#define CU_ENTRY_TS(symbol, base, version, need, hook, swap, params, args)
 #include "driver/cuda_api.def"

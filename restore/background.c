@@ -16,6 +16,7 @@
 #include "base/environment.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "driver/cuda_load.h"
 #include "driver/interpose.h"
 #include "restore/background.h"
 #include "restore/graph_state.h"
@@ -137,6 +138,10 @@ static void init(void) MD_LOCKS_UNCHECKED /* no other thread knows of the restor
 	if (r->path && md_restore_files_check(&r->refusal) != MD_OK)
 		md_warn("nothing is restored: %s", r->refusal.message);
 	read_steps(r, md_environment_get("MEDUSA_RESOLVE"));
+	if (!r->path && md_cuda_layer) { /* an engine that is swapped need not be one that is restored */
+		r->phase = MD_PHASE_FAILED;
+		md_error_set(&r->failure, MD_ERR_NOT_FOUND, "medusa-swap was given no artifact");
+	}
 	atexit(at_exit);
 }
 

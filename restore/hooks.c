@@ -403,7 +403,7 @@ static void executable_goes(CUgraphExec exec)
 		return hook_##symbol args;                                                                             \
 	}
 #define DEFINE_RESTORE(symbol, params, args) DEFINE_BOTH(symbol, params, args)
-#define CU_ENTRY(symbol, base, version, need, hook, params, args) DEFINE_##hook(symbol, params, args)
+#define CU_ENTRY(symbol, base, version, need, hook, swap, params, args) DEFINE_##hook(symbol, params, args)
 #include "driver/cuda_api.def"
 
 const struct md_hook md_hooks[] = {

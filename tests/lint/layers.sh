@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Each folder includes only itself and what stands before it: base < driver < format < kvprofile < api < {capture, analyze,
-# restore} < tools; base < scheduler < simulator < tools. hostcuda and models stand outside; tests and bench may include everything.
+# restore, swap} < tools; base < scheduler < simulator < tools. hostcuda and models stand outside; tests and bench may include everything.
 set -u
 cd "$(dirname "$0")/../.."
 failed=0
@@ -29,12 +29,12 @@ check driver base
 check format base driver
 check kvprofile base driver format medusa
 check api base driver format kvprofile medusa
-for engine_side in capture analyze restore; do
+for engine_side in capture analyze restore swap; do
 	check $engine_side base driver format kvprofile api medusa
 done
 check scheduler base medusa
 check simulator base driver format kvprofile scheduler medusa
-check tools base scheduler simulator driver format kvprofile api capture analyze restore medusa
+check tools base scheduler simulator driver format kvprofile api capture analyze restore swap medusa
 check include medusa
 check hostcuda base driver
 check models base driver format medusa hostcuda

@@ -27,9 +27,9 @@ forbid() { # why, pattern, paths...
 
 inside='(^|[^A-Za-z0-9_."])'
 forbid 'inside another process nothing may end it' \
-	"$inside(exit|abort|_exit|_Exit|quick_exit|assert)\s*\(" 'capture/*.c' 'restore/*.c' 'driver/*.c' 'kvprofile/*.c' 'api/*.c' 'base/*.c' 'format/*.c'
+	"$inside(exit|abort|_exit|_Exit|quick_exit|assert)\s*\(" 'capture/*.c' 'restore/*.c' 'swap/*.c' 'driver/*.c' 'kvprofile/*.c' 'api/*.c' 'base/*.c' 'format/*.c'
 forbid 'inside another process nothing may write to its stdout' \
-	"$inside(printf|puts|putchar|vprintf)\s*\(|[^A-Za-z0-9_]stdout[^A-Za-z0-9_.]" 'capture/*.c' 'restore/*.c' 'driver/*.c' 'kvprofile/*.c' 'api/*.c'
+	"$inside(printf|puts|putchar|vprintf)\s*\(|[^A-Za-z0-9_]stdout[^A-Za-z0-9_.]" 'capture/*.c' 'restore/*.c' 'swap/*.c' 'driver/*.c' 'kvprofile/*.c' 'api/*.c'
 forbid 'unbounded string functions' "$inside(strcpy|strcat|sprintf|vsprintf|gets)\s*\(" '*.c' '*.h' ':!tests' ':!bench'
 forbid 'arrays grow through base/array.h, which checks for overflow and leaves the old one valid' \
 	"$inside(realloc|reallocarray)\s*\(" '*.c' '*.h' ':!base/array.[ch]' ':!tests/faults/inject.c'

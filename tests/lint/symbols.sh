@@ -6,7 +6,7 @@ cd "$(dirname "$0")/../.."
 build=${BUILD:-build}
 failed=0
 
-for library in libmedusa.so libmedusa-capture.so libmedusa-restore.so libmedusa-sched.so hostcuda/libcuda.so.1; do
+for library in libmedusa.so libmedusa-capture.so libmedusa-restore.so libmedusa-swap.so libmedusa-sched.so hostcuda/libcuda.so.1; do
 	name=$(basename "$library")
 	list=tests/lint/exports-${name%%.so*}.txt
 	if [ ! -e "$build/lib/$library" ]; then

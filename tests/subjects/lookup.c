@@ -25,8 +25,8 @@ static const struct entry {
 	unsigned flags; /* for cuGetProcAddress */
 	enum hook hook;
 } entries[] = {
-#define CU_ENTRY(symbol, base, version, need, hook, params, args) {#symbol, #base, version, 1, hook},
-#define CU_ENTRY_TS(symbol, base, version, need, hook, params, args) {#symbol, #base, version, 2, hook},
+#define CU_ENTRY(symbol, base, version, need, hook, swap, params, args) {#symbol, #base, version, 1, hook},
+#define CU_ENTRY_TS(symbol, base, version, need, hook, swap, params, args) {#symbol, #base, version, 2, hook},
 #include "driver/cuda_api.def"
 };
 #define ENTRY_COUNT (sizeof(entries) / sizeof(entries[0]))

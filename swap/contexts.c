@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The CUDA contexts of this process, as its calls make and destroy them. */
+#include "swap/contexts.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "base/child.h"
+#include "base/environment.h"
+#include "base/guarded.h"
+#include "swap/gate.h"
+#include "swap/layer.h"
+#include "swap/memory_own.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct md_swap_context known[MD_SWAP_CONTEXTS_MOST] MD_GUARDED_BY(lock);
+static size_t known_count MD_GUARDED_BY(lock);
+
+/* The context that this thread found current last, so that an allocation need not look it up. */
+static _Thread_local struct md_swap_context last __attribute__((tls_model("initial-exec")));
+static _Thread_local unsigned last_age __attribute__((tls_model("initial-exec")));
+static atomic_uint age = 1; /* changes when a context goes */
+
+static struct md_swap_context *find(CUcontext context) MD_REQUIRES(lock)
+{
+	for (size_t i = 0; i < known_count; i++)
+		if (known[i].context == context)
+			return &known[i];
+	return NULL;
+}
+
+void md_swap_context_add(CUcontext context, CUdevice device, bool primary)
+{
+	pthread_mutex_lock(&lock);
+	struct md_swap_context *old = find(context);
+	if (old)
+		old->primary = old->primary || primary;
+	else if (known_count < MD_SWAP_CONTEXTS_MOST)
+		known[known_count++] = (struct md_swap_context){context, device, primary};
+	pthread_mutex_unlock(&lock);
+}
+
+void md_swap_context_gone(CUcontext context)
+{
+	pthread_mutex_lock(&lock);
+	struct md_swap_context *old = find(context);
+	if (old)
+		*old = known[--known_count];
+	atomic_fetch_add(&age, 1);
+	pthread_mutex_unlock(&lock);
+}
+
+CUcontext md_swap_context_primary(CUdevice device)
+{
+	CUcontext found = NULL;
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < known_count; i++)
+		if (known[i].primary && known[i].device == device)
+			found = known[i].context;
+	pthread_mutex_unlock(&lock);
+	return found;
+}
+
+CUcontext md_swap_context_on(CUdevice device)
+{
+	CUcontext found = md_swap_context_primary(device);
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < known_count && !found; i++)
+		if (known[i].device == device)
+			found = known[i].context;
+	pthread_mutex_unlock(&lock);
+	return found;
+}
+
+size_t md_swap_contexts_list(struct md_swap_context *contexts, size_t room)
+{
+	pthread_mutex_lock(&lock);
+	size_t count = known_count < room ? known_count : room;
+	memcpy(contexts, known, count * sizeof(*contexts));
+	pthread_mutex_unlock(&lock);
+	return count;
+}
+
+CUresult md_swap_context_current(CUcontext *context, CUdevice *device)
+{
+	CUcontext current = NULL;
+	CUresult result = md_swap_real.cuCtxGetCurrent(&current);
+	if (result == CUDA_SUCCESS && !current)
+		result = CUDA_ERROR_INVALID_CONTEXT;
+	if (result != CUDA_SUCCESS)
+		return result;
+	unsigned now = atomic_load_explicit(&age, memory_order_relaxed);
+	if (last.context != current || last_age != now) {
+		CUdevice its;
+		result = md_swap_real.cuCtxGetDevice(&its);
+		if (result != CUDA_SUCCESS)
+			return result;
+		md_swap_context_add(current, its, false);
+		last = (struct md_swap_context){current, its, false};
+		last_age = now;
+	}
+	*context = current;
+	*device = last.device;
+	return CUDA_SUCCESS;
+}
+
+CUresult md_swap_context_drain(CUcontext context)
+{
+	CUcontext ignored;
+	CUresult result = md_swap_real.cuCtxPushCurrent_v2(context);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = md_swap_real.cuCtxSynchronize();
+	md_swap_real.cuCtxPopCurrent_v2(&ignored);
+	return result;
+}
+
+/* ---- contexts come ---- */
+
+static CUresult made(CUresult result, const CUcontext *context, CUdevice device, bool primary)
+{
+	if (result == CUDA_SUCCESS && context && *context)
+		md_swap_context_add(*context, device, primary);
+	return result;
+}
+
+CUresult md_swap_own_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
+{
+	CUresult result = md_swap_real.cuDevicePrimaryCtxRetain(pctx, dev);
+	return made(result, pctx, dev, true);
+}
+
+CUresult md_swap_own_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
+{
+	CUresult result = md_swap_real.cuCtxCreate_v2(pctx, flags, dev);
+	return made(result, pctx, dev, false);
+}
+
+CUresult md_swap_own_cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams,
+				    unsigned int flags, CUdevice dev)
+{
+	CUresult result = md_swap_real.cuCtxCreate_v3(pctx, paramsArray, numParams, flags, dev);
+	return made(result, pctx, dev, false);
+}
+
+CUresult md_swap_own_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags,
+				    CUdevice dev)
+{
+	CUresult result = md_swap_real.cuCtxCreate_v4(pctx, ctxCreateParams, flags, dev);
+	return made(result, pctx, dev, false);
+}
+
+/* ---- contexts go, and the driver frees what was allocated in them ---- */
+
+static void gone(CUcontext context)
+{
+	md_swap_context_gone(context);
+	md_swap_own_context_gone(context);
+}
+
+CUresult md_swap_own_cuCtxDestroy_v2(CUcontext ctx)
+{
+	CUresult result = md_swap_real.cuCtxDestroy_v2(ctx);
+	if (result == CUDA_SUCCESS)
+		gone(ctx);
+	return result;
+}
+
+static void primary_released(CUdevice device)
+{
+	unsigned flags;
+	int active = 1;
+	CUcontext context = md_swap_context_primary(device);
+	if (context && md_swap_real.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && !active)
+		gone(context);
+}
+
+CUresult md_swap_own_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
+{
+	CUresult result = md_swap_real.cuDevicePrimaryCtxRelease_v2(dev);
+	primary_released(dev);
+	return result;
+}
+
+CUresult md_swap_own_cuDevicePrimaryCtxReset_v2(CUdevice dev)
+{
+	CUresult result = md_swap_real.cuDevicePrimaryCtxReset_v2(dev);
+	primary_released(dev);
+	return result;
+}
+
+static void renew(void)
+{
+	pthread_mutex_init(&lock, NULL);
+	known_count = 0;
+}
+
+__attribute__((constructor(MD_LOADED_SETTINGS))) static void watch_children(void)
+{
+	static struct md_child_renewal own = {.renew = renew};
+	md_child_register(&own);
+}

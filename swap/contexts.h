@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The CUDA contexts of this process, and which of them may reach each other's memory. */
+#ifndef MD_SWAP_CONTEXTS_H
+#define MD_SWAP_CONTEXTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "driver/cuda_driver.h"
+
+#define MD_SWAP_CONTEXTS_MOST 256
+
+struct md_swap_context {
+	CUcontext context;
+	CUdevice device;
+	bool primary;
+};
+
+/* Remembers a context; a known one stays as it is. */
+void md_swap_context_add(CUcontext context, CUdevice device, bool primary);
+/* The context that is current, which is remembered; CUDA_ERROR_INVALID_CONTEXT if there is none. */
+CUresult md_swap_context_current(CUcontext *context, CUdevice *device);
+void md_swap_context_gone(CUcontext context);
+/* The primary context of a device, or NULL. */
+CUcontext md_swap_context_primary(CUdevice device);
+/* Any context on a device, its primary one if that is known, or NULL. */
+CUcontext md_swap_context_on(CUdevice device);
+/* Copies what is known; the number of contexts, at most `room`. */
+size_t md_swap_contexts_list(struct md_swap_context *contexts, size_t room);
+/* Waits for all work of a context of this process, whichever is current. */
+CUresult md_swap_context_drain(CUcontext context);
+
+#endif

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Puts the gate, and the functions of swap/, between everybody's calls and the driver. */
+#include "swap/layer.h"
+
+#include "driver/cuda_load.h"
+#include "swap/gate.h"
+
+#define DEFINE_PASS(symbol, params, args)
+#define DEFINE_GATE(symbol, params, args)                                                                              \
+	static CUresult CUDAAPI layer_##symbol params                                                                  \
+	{                                                                                                              \
+		return MD_SWAP_GATED(symbol, md_swap_real.symbol args);                                                \
+	}
+#define DEFINE_OWN(symbol, params, args)                                                                               \
+	static CUresult CUDAAPI layer_##symbol params                                                                  \
+	{                                                                                                              \
+		return MD_SWAP_GATED(symbol, md_swap_own_##symbol args);                                               \
+	}
+#define CU_ENTRY(symbol, base, version, need, hook, swap, params, args) DEFINE_##swap(symbol, params, args)
+#include "driver/cuda_api.def"
+
+/* What this driver does not have stays NULL. */
+#define TAKE_PASS(symbol)
+#define TAKE_GATE(symbol)                                                                                              \
+	if (table->symbol)                                                                                             \
+		table->symbol = layer_##symbol;
+#define TAKE_OWN(symbol) TAKE_GATE(symbol)
+
+void md_cuda_layer(struct md_cuda *table)
+{
+#define CU_ENTRY(symbol, base, version, need, hook, swap, params, args) TAKE_##swap(symbol)
+#include "driver/cuda_api.def"
+}

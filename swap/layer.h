@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The layer between everybody's calls and the driver: the driver's own table, and the functions that stand for it. */
+#ifndef MD_SWAP_LAYER_H
+#define MD_SWAP_LAYER_H
+
+#include "driver/cuda_driver.h"
+
+/* The driver itself. Everything in swap/ calls it, and nothing else: md_cuda leads through the gate. */
+#define md_swap_real md_cuda_real
+
+/* md_swap_call(err, cuMemUnmap, address, bytes): md_cuda_call for the driver itself. */
+#define md_swap_call(err, entry, ...)                                                                                  \
+	(md_swap_real.entry ? md_cuda_status(md_swap_real.entry(__VA_ARGS__), #entry, (err))                           \
+			    : md_cuda_absent(#entry, (err)))
+
+/* The functions that stand for the driver's in the rows with OWN; they run inside the gate. */
+#define MD_SWAP_DECLARE_PASS(symbol, params)
+#define MD_SWAP_DECLARE_GATE(symbol, params)
+#define MD_SWAP_DECLARE_OWN(symbol, params) CUresult md_swap_own_##symbol params;
+#define CU_ENTRY(symbol, base, version, need, hook, swap, params, args) MD_SWAP_DECLARE_##swap(symbol, params)
+#include "driver/cuda_api.def"
+
+#endif

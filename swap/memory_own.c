@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuMemAlloc and cuMemFree on memory that can go: small allocations share pieces of 2 MB, others have their own. */
+#include "swap/memory_own.h"
+
+#include <stdlib.h>
+
+#include "base/array.h"
+#include "base/child.h"
+#include "base/environment.h"
+#include "swap/contexts.h"
+#include "swap/gate.h"
+#include "swap/layer.h"
+
+#define GRANULARITY MD_SWAP_SLAB_BYTES
+#define SMALL ((uint64_t)1 << 20)
+/* What a process keeps mapped for its next allocations: freeing and allocating again need no call of the driver. */
+#define KEPT_MOST ((uint64_t)64 << 20)
+#define PITCH 512u
+
+static uint64_t kept MD_GUARDED_BY(md_swap_memory_lock); /* bytes, of all devices */
+static uint64_t last_id MD_GUARDED_BY(md_swap_memory_lock);
+
+/* Freed while a stream was being captured, when nobody may wait for the device. */
+static CUdeviceptr *waiting MD_GUARDED_BY(md_swap_memory_lock);
+static size_t waiting_count MD_GUARDED_BY(md_swap_memory_lock), waiting_room MD_GUARDED_BY(md_swap_memory_lock);
+
+/* ---- pieces: physical memory with one mapping, for one context ---- */
+
+static CUresult place(struct md_swap_physical *piece, CUdevice device) MD_REQUIRES(md_swap_memory_lock)
+{
+	const CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, device}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUdeviceptr address;
+	CUresult result = md_swap_real.cuMemAddressReserve(&address, piece->bytes, 0, 0, 0);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = md_swap_physical_map(piece, address, piece->bytes, 0, 0);
+	if (result == CUDA_SUCCESS) {
+		result = md_swap_mapping_allow(piece->mappings, &access, 1);
+		if (result != CUDA_SUCCESS)
+			md_swap_mapping_unmap(piece->mappings);
+	}
+	if (result != CUDA_SUCCESS)
+		md_swap_real.cuMemAddressFree(address, piece->bytes);
+	return result;
+}
+
+static CUresult make_piece(CUdevice device, uint64_t bytes, struct md_swap_physical **made)
+    MD_REQUIRES(md_swap_memory_lock)
+{
+	const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+					  .location = {CU_MEM_LOCATION_TYPE_DEVICE, device}};
+	struct md_swap_physical *piece;
+	CUresult result = md_swap_physical_create(bytes, &prop, 0, &piece);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && md_swap_own_trim())
+		result = md_swap_physical_create(bytes, &prop, 0, &piece);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = place(piece, device);
+	if (result == CUDA_SUCCESS)
+		*made = piece;
+	else
+		md_swap_physical_drop(piece);
+	return result;
+}
+
+static void release_piece(struct md_swap_physical *piece) MD_REQUIRES(md_swap_memory_lock)
+{
+	CUdeviceptr address = piece->mappings->address;
+	uint64_t bytes = piece->bytes;
+	piece->holds = 0;
+	if (md_swap_mapping_unmap(piece->mappings) == CUDA_SUCCESS)
+		md_swap_real.cuMemAddressFree(address, bytes);
+	else
+		piece->holds = 1;
+}
+
+static bool is_piece(const struct md_swap_physical *physical)
+{
+	return physical->context != NULL;
+}
+
+static bool is_kept(const struct md_swap_physical *piece)
+{
+	return is_piece(piece) && (piece->slab ? !piece->slab->units : !piece->asked);
+}
+
+uint64_t md_swap_own_trim(void)
+{
+	uint64_t before = kept;
+	struct md_swap_physical *next;
+	for (struct md_swap_physical *at = md_swap_physicals; at && kept; at = next) {
+		next = at->next;
+		if (is_kept(at)) {
+			kept -= at->bytes;
+			release_piece(at);
+		}
+	}
+	return before - kept;
+}
+
+uint64_t md_swap_own_kept(CUdevice device)
+{
+	uint64_t bytes = 0;
+	for (const struct md_swap_physical *at = md_swap_physicals; at && kept; at = at->next)
+		if (is_kept(at) && at->prop.location.id == device)
+			bytes += at->bytes;
+	return bytes;
+}
+
+uint64_t md_swap_own_kept_all(void)
+{
+	return kept;
+}
+
+static void keep_or_release(struct md_swap_physical *piece) MD_REQUIRES(md_swap_memory_lock)
+{
+	kept += piece->bytes;
+	if (kept <= KEPT_MOST && !piece->resident)
+		return;
+	kept -= piece->bytes;
+	release_piece(piece);
+}
+
+static struct md_swap_physical *find_kept(CUcontext context, uint64_t bytes) MD_REQUIRES(md_swap_memory_lock)
+{
+	for (struct md_swap_physical *at = md_swap_physicals; at && kept; at = at->next)
+		if (!at->slab && is_kept(at) && at->context == context && at->bytes == bytes)
+			return at;
+	return NULL;
+}
+
+/* ---- taking ---- */
+
+static CUresult take_piece(CUcontext context, CUdevice device, uint64_t bytes, struct md_swap_physical **taken)
+    MD_REQUIRES(md_swap_memory_lock)
+{
+	struct md_swap_physical *piece = find_kept(context, bytes);
+	if (piece) {
+		kept -= piece->bytes;
+	} else {
+		CUresult result = make_piece(device, bytes, &piece);
+		if (result != CUDA_SUCCESS)
+			return result;
+	}
+	piece->context = context;
+	*taken = piece;
+	return CUDA_SUCCESS;
+}
+
+static CUresult take_large(CUcontext context, CUdevice device, uint64_t bytes, CUdeviceptr *address)
+    MD_REQUIRES(md_swap_memory_lock)
+{
+	struct md_swap_physical *piece;
+	if (bytes > UINT64_MAX - GRANULARITY)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	CUresult result = take_piece(context, device, (bytes + GRANULARITY - 1) / GRANULARITY * GRANULARITY, &piece);
+	if (result != CUDA_SUCCESS)
+		return result;
+	piece->asked = bytes;
+	piece->id = ++last_id;
+	*address = piece->mappings->address;
+	return CUDA_SUCCESS;
+}
+
+static bool take_in(struct md_swap_physical *piece, uint64_t bytes, CUdeviceptr *address)
+    MD_REQUIRES(md_swap_memory_lock)
+{
+	uint64_t offset;
+	bool empty = !piece->slab->units;
+	if (!md_swap_slab_take(piece->slab, bytes, &offset))
+		return false;
+	if (empty)
+		kept -= piece->bytes;
+	*address = piece->mappings->address + offset;
+	return true;
+}
+
+static CUresult take_small(CUcontext context, CUdevice device, uint64_t bytes, CUdeviceptr *address)
+    MD_REQUIRES(md_swap_memory_lock)
+{
+	struct md_swap_physical *piece;
+	for (piece = md_swap_physicals; piece; piece = piece->next)
+		if (piece->slab && piece->context == context && take_in(piece, bytes, address))
+			return CUDA_SUCCESS;
+	struct md_swap_slab *slab = malloc(sizeof(*slab));
+	CUresult result = slab ? take_piece(context, device, GRANULARITY, &piece) : CUDA_ERROR_OUT_OF_MEMORY;
+	if (result != CUDA_SUCCESS) {
+		free(slab);
+		return result;
+	}
+	md_swap_slab_init(slab);
+	piece->slab = slab;
+	kept += piece->bytes; /* it is empty yet */
+	take_in(piece, bytes, address);
+	return CUDA_SUCCESS;
+}
+
+static void give_waiting(void) MD_REQUIRES(md_swap_memory_lock)
+{
+	for (size_t i = 0; i < waiting_count; i++)
+		md_swap_own_give(waiting[i]);
+	waiting_count = 0;
+}
+
+/* What the driver says of a call that may not be made while a stream is being captured. */
+static CUresult ask_capture(void)
+{
+	return md_swap_gate_captures() ? md_swap_real.cuMemFree_v2(0) : CUDA_SUCCESS;
+}
+
+CUresult md_swap_own_take(uint64_t bytes, CUdeviceptr *address)
+{
+	CUcontext context;
+	CUdevice device;
+	CUresult result = md_swap_context_current(&context, &device);
+	if (result == CUDA_SUCCESS)
+		result = ask_capture();
+	if (result != CUDA_SUCCESS)
+		return result;
+	pthread_mutex_lock(&md_swap_memory_lock);
+	if (waiting_count && !md_swap_gate_captures() && md_swap_context_drain(context) == CUDA_SUCCESS)
+		give_waiting();
+	result =
+	    bytes <= SMALL ? take_small(context, device, bytes, address) : take_large(context, device, bytes, address);
+	pthread_mutex_unlock(&md_swap_memory_lock);
+	return result;
+}
+
+CUresult md_swap_own_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
+{
+	if (!dptr || !bytesize)
+		return md_swap_real.cuMemAlloc_v2(dptr, bytesize);
+	return md_swap_own_take(bytesize, dptr);
+}
+
+CUresult md_swap_own_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
+					unsigned int ElementSizeBytes)
+{
+	uint64_t bytes, pitch;
+	bool element = ElementSizeBytes == 4 || ElementSizeBytes == 8 || ElementSizeBytes == 16;
+	if (!dptr || !pPitch || !WidthInBytes || !Height || !element || WidthInBytes > SIZE_MAX - PITCH)
+		return md_swap_real.cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+	pitch = (WidthInBytes + PITCH - 1) / PITCH * PITCH;
+	if (__builtin_mul_overflow(pitch, (uint64_t)Height, &bytes))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	CUresult result = md_swap_own_take(bytes, dptr);
+	if (result == CUDA_SUCCESS)
+		*pPitch = pitch;
+	return result;
+}
+
+/* ---- giving ---- */
+
+bool md_swap_own_find(CUdeviceptr address, struct md_swap_allocation *found)
+{
+	struct md_swap_mapping *mapping = md_swap_mapping_at(address);
+	const struct md_swap_physical *piece = mapping ? mapping->physical : NULL;
+	uint64_t start = 0, bytes;
+	if (!piece || !is_piece(piece))
+		return false;
+	if (!piece->slab)
+		bytes = piece->asked;
+	else if (!md_swap_slab_find(piece->slab, address - mapping->address, &start, &bytes))
+		return false;
+	if (address - mapping->address - start >= bytes)
+		return false;
+	*found = (struct md_swap_allocation){mapping->address + start, bytes, piece->slab ? 0 : piece->id,
+					     piece->context, mapping};
+	return true;
+}
+
+bool md_swap_own_give(CUdeviceptr address)
+{
+	struct md_swap_allocation found;
+	if (!md_swap_own_find(address, &found) || found.address != address)
+		return false;
+	struct md_swap_physical *piece = found.mapping->physical;
+	if (piece->slab) {
+		md_swap_slab_give(piece->slab, address - found.mapping->address);
+		if (piece->slab->units)
+			return true;
+	}
+	piece->asked = 0;
+	keep_or_release(piece);
+	return true;
+}
+
+static CUresult give_later(CUdeviceptr address) MD_REQUIRES(md_swap_memory_lock)
+{
+	for (size_t i = 0; i < waiting_count; i++)
+		if (waiting[i] == address)
+			return CUDA_ERROR_INVALID_VALUE;
+	if (!MD_ARRAY_GROW(waiting, waiting_count, waiting_room))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	waiting[waiting_count++] = address;
+	return CUDA_SUCCESS;
+}
+
+static CUresult give_now(const struct md_swap_allocation *found)
+{
+	/* The driver waits for the work of the device, too, before memory is somebody else's. */
+	CUresult result = md_swap_context_drain(found->context);
+	pthread_mutex_lock(&md_swap_memory_lock);
+	if (!md_swap_own_give(found->address))
+		result = CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_unlock(&md_swap_memory_lock);
+	return result;
+}
+
+CUresult md_swap_own_cuMemFree_v2(CUdeviceptr dptr)
+{
+	struct md_swap_allocation found;
+	pthread_mutex_lock(&md_swap_memory_lock);
+	bool ours = dptr && md_swap_own_find(dptr, &found);
+	pthread_mutex_unlock(&md_swap_memory_lock);
+	if (!ours)
+		return md_swap_real.cuMemFree_v2(dptr);
+	if (found.address != dptr)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!md_swap_gate_captures())
+		return give_now(&found);
+	CUresult result = ask_capture();
+	if (result != CUDA_SUCCESS)
+		return result;
+	pthread_mutex_lock(&md_swap_memory_lock);
+	result = give_later(dptr);
+	pthread_mutex_unlock(&md_swap_memory_lock);
+	return result;
+}
+
+void md_swap_own_context_gone(CUcontext context)
+{
+	struct md_swap_physical *next;
+	pthread_mutex_lock(&md_swap_memory_lock);
+	for (struct md_swap_physical *at = md_swap_physicals; at; at = next) {
+		next = at->next;
+		if (at->context != context)
+			continue;
+		if (is_kept(at))
+			kept -= at->bytes;
+		release_piece(at);
+	}
+	pthread_mutex_unlock(&md_swap_memory_lock);
+}

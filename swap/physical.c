@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Physical memory and its mappings: the driver's calls, and what is known of both. */
+#include "swap/physical.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/child.h"
+#include "base/environment.h"
+#include "base/interval.h"
+#include "swap/layer.h"
+
+pthread_mutex_t md_swap_memory_lock = PTHREAD_MUTEX_INITIALIZER;
+struct md_swap_physical *md_swap_physicals;
+
+static struct md_interval_index mappings MD_GUARDED_BY(md_swap_memory_lock); /* value: struct md_swap_mapping * */
+
+/* ---- physical memory ---- */
+
+CUresult md_swap_physical_create(uint64_t bytes, const CUmemAllocationProp *prop, unsigned long long flags,
+				 struct md_swap_physical **physical)
+{
+	struct md_swap_physical *made = calloc(1, sizeof(*made));
+	if (!made)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	CUresult result = md_swap_real.cuMemCreate(&made->handle, bytes, prop, flags);
+	if (result != CUDA_SUCCESS) {
+		free(made);
+		return result;
+	}
+	made->bytes = bytes;
+	made->prop = *prop;
+	made->holds = 1;
+	made->next = md_swap_physicals;
+	if (made->next)
+		made->next->previous = made;
+	md_swap_physicals = made;
+	*physical = made;
+	return CUDA_SUCCESS;
+}
+
+static CUresult forget(struct md_swap_physical *physical) MD_REQUIRES(md_swap_memory_lock)
+{
+	CUresult result = physical->handle ? md_swap_real.cuMemRelease(physical->handle) : CUDA_SUCCESS;
+	if (physical->previous)
+		physical->previous->next = physical->next;
+	else
+		md_swap_physicals = physical->next;
+	if (physical->next)
+		physical->next->previous = physical->previous;
+	free(physical->slab);
+	free(physical);
+	return result;
+}
+
+CUresult md_swap_physical_drop(struct md_swap_physical *physical)
+{
+	physical->holds--;
+	return physical->holds || physical->mappings ? CUDA_SUCCESS : forget(physical);
+}
+
+/* ---- mappings ---- */
+
+struct md_swap_mapping *md_swap_mapping_at(CUdeviceptr address)
+{
+	const struct md_interval *found = md_interval_find(&mappings, address);
+	return found ? (struct md_swap_mapping *)(uintptr_t)found->value : NULL;
+}
+
+CUresult md_swap_physical_map(struct md_swap_physical *physical, CUdeviceptr address, uint64_t bytes, uint64_t offset,
+			      unsigned long long flags)
+{
+	struct md_swap_mapping *mapping = calloc(1, sizeof(*mapping));
+	if (!mapping)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	CUresult result = md_swap_real.cuMemMap(address, bytes, offset, physical->handle, flags);
+	if (result == CUDA_SUCCESS && !md_interval_add(&mappings, address, bytes, (uint64_t)(uintptr_t)mapping)) {
+		md_swap_real.cuMemUnmap(address, bytes);
+		result = CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	if (result != CUDA_SUCCESS) {
+		free(mapping);
+		return result;
+	}
+	*mapping = (struct md_swap_mapping){
+	    .address = address, .bytes = bytes, .offset = offset, .physical = physical, .next = physical->mappings};
+	physical->mappings = mapping;
+	return CUDA_SUCCESS;
+}
+
+CUresult md_swap_mapping_unmap(struct md_swap_mapping *mapping)
+{
+	struct md_swap_physical *physical = mapping->physical;
+	CUresult result = md_swap_real.cuMemUnmap(mapping->address, mapping->bytes);
+	if (result != CUDA_SUCCESS)
+		return result;
+	for (struct md_swap_mapping **link = &physical->mappings; *link; link = &(*link)->next)
+		if (*link == mapping) {
+			*link = mapping->next;
+			break;
+		}
+	md_interval_remove(&mappings, mapping->address);
+	free(mapping->access);
+	free(mapping);
+	return physical->holds || physical->mappings ? CUDA_SUCCESS : forget(physical);
+}
+
+static bool same_location(const CUmemLocation *one, const CUmemLocation *other)
+{
+	return one->type == other->type && one->id == other->id;
+}
+
+static bool note_access(struct md_swap_mapping *mapping, const CUmemAccessDesc *wanted)
+{
+	for (uint32_t i = 0; i < mapping->access_count; i++)
+		if (same_location(&mapping->access[i].location, &wanted->location)) {
+			mapping->access[i].flags = wanted->flags;
+			return true;
+		}
+	if (!MD_ARRAY_EXTEND(mapping->access, mapping->access_count))
+		return false;
+	mapping->access[mapping->access_count++] = *wanted;
+	return true;
+}
+
+CUresult md_swap_mapping_allow(struct md_swap_mapping *mapping, const CUmemAccessDesc *access, size_t count)
+{
+	CUresult result = md_swap_real.cuMemSetAccess(mapping->address, mapping->bytes, access, count);
+	for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
+		if (!note_access(mapping, &access[i]))
+			result = CUDA_ERROR_OUT_OF_MEMORY;
+	return result;
+}
+
+/* ---- away and back ---- */
+
+/* Maps the first mappings, up to `end`. */
+static CUresult map_again(const struct md_swap_physical *physical, CUmemGenericAllocationHandle handle,
+			  const struct md_swap_mapping *end)
+{
+	for (const struct md_swap_mapping *at = physical->mappings; at != end; at = at->next) {
+		CUresult result = md_swap_real.cuMemMap(at->address, at->bytes, at->offset, handle, 0);
+		if (result == CUDA_SUCCESS && at->access_count) {
+			result = md_swap_real.cuMemSetAccess(at->address, at->bytes, at->access, at->access_count);
+			if (result != CUDA_SUCCESS)
+				md_swap_real.cuMemUnmap(at->address, at->bytes);
+		}
+		if (result == CUDA_SUCCESS)
+			continue;
+		for (const struct md_swap_mapping *back = physical->mappings; back != at; back = back->next)
+			md_swap_real.cuMemUnmap(back->address, back->bytes);
+		return result;
+	}
+	return CUDA_SUCCESS;
+}
+
+CUresult md_swap_physical_out(struct md_swap_physical *physical)
+{
+	CUresult result = CUDA_SUCCESS;
+	const struct md_swap_mapping *at = physical->mappings;
+	for (; at; at = at->next) {
+		result = md_swap_real.cuMemUnmap(at->address, at->bytes);
+		if (result != CUDA_SUCCESS)
+			break;
+	}
+	if (result == CUDA_SUCCESS)
+		result = md_swap_real.cuMemRelease(physical->handle);
+	if (result == CUDA_SUCCESS)
+		physical->handle = 0;
+	else
+		map_again(physical, physical->handle, at);
+	return result;
+}
+
+CUresult md_swap_physical_in(struct md_swap_physical *physical)
+{
+	CUmemGenericAllocationHandle handle;
+	CUresult result = md_swap_real.cuMemCreate(&handle, physical->bytes, &physical->prop, 0);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = map_again(physical, handle, NULL);
+	if (result == CUDA_SUCCESS)
+		physical->handle = handle;
+	else
+		md_swap_real.cuMemRelease(handle);
+	return result;
+}
+
+static void renew(void)
+{
+	pthread_mutex_init(&md_swap_memory_lock, NULL);
+}
+
+__attribute__((constructor(MD_LOADED_SETTINGS))) static void watch_children(void)
+{
+	static struct md_child_renewal own = {.renew = renew};
+	md_child_register(&own);
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Physical memory, and where it is mapped: what goes away and comes back, whoever allocated it. */
+#ifndef MD_SWAP_PHYSICAL_H
+#define MD_SWAP_PHYSICAL_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/guarded.h"
+#include "driver/cuda_driver.h"
+#include "swap/slab.h"
+
+/* Everything below is under this lock. Calls of the driver are made under it; waits for the device are not. */
+extern pthread_mutex_t md_swap_memory_lock;
+
+struct md_swap_mapping {
+	CUdeviceptr address;
+	uint64_t bytes, offset; /* offset: in the physical memory */
+	struct md_swap_physical *physical;
+	CUmemAccessDesc *access; /* as set; each location once */
+	uint32_t access_count;
+	struct md_swap_mapping *next; /* of the same physical memory */
+};
+
+struct md_swap_physical {
+	CUmemGenericAllocationHandle handle; /* the driver's; 0: the memory is away */
+	CUmemGenericAllocationHandle
+	    name; /* what the engine holds for it; 0: the engine did not make it with cuMemCreate */
+	uint64_t bytes;
+	CUmemAllocationProp prop;
+	uint32_t holds;       /* by the engine's handles, and 1 for an allocation that stands on it */
+	const char *resident; /* why it must stay; NULL: it may go */
+	struct md_swap_mapping *mappings;
+	/* For allocations that we answer with it: */
+	CUcontext context;
+	struct md_swap_slab *slab;                /* of small allocations; NULL: one allocation */
+	uint64_t asked;                           /* bytes, of one allocation; 0: none, it is kept for the next one */
+	uint64_t id;                              /* of that allocation */
+	struct md_swap_physical *previous, *next; /* of all */
+};
+
+extern struct md_swap_physical *md_swap_physicals MD_GUARDED_BY(md_swap_memory_lock);
+
+/* New physical memory with one hold. */
+CUresult md_swap_physical_create(uint64_t bytes, const CUmemAllocationProp *prop, unsigned long long flags,
+				 struct md_swap_physical **physical) MD_REQUIRES(md_swap_memory_lock);
+/* One hold less; memory with neither hold nor mapping is released. */
+CUresult md_swap_physical_drop(struct md_swap_physical *physical) MD_REQUIRES(md_swap_memory_lock);
+CUresult md_swap_physical_map(struct md_swap_physical *physical, CUdeviceptr address, uint64_t bytes, uint64_t offset,
+			      unsigned long long flags) MD_REQUIRES(md_swap_memory_lock);
+/* The mapping ends; its physical memory is released if nothing holds it. */
+CUresult md_swap_mapping_unmap(struct md_swap_mapping *mapping) MD_REQUIRES(md_swap_memory_lock);
+/* Who may reach it: locations that are set already change, others are added. */
+CUresult md_swap_mapping_allow(struct md_swap_mapping *mapping, const CUmemAccessDesc *access, size_t count)
+    MD_REQUIRES(md_swap_memory_lock);
+/* The mapping that holds the address, or NULL. */
+struct md_swap_mapping *md_swap_mapping_at(CUdeviceptr address) MD_REQUIRES(md_swap_memory_lock);
+
+/* Away, and back at the same addresses. When either fails, everything is as it was. */
+CUresult md_swap_physical_out(struct md_swap_physical *physical) MD_REQUIRES(md_swap_memory_lock);
+CUresult md_swap_physical_in(struct md_swap_physical *physical) MD_REQUIRES(md_swap_memory_lock);
+
+#endif

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The list of what can be taken away, and taking it: over all families of allocations. */
+#include "swap/swap_memory.h"
+
+#include <stdlib.h>
+
+#include "base/array.h"
+#include "swap/contexts.h"
+#include "swap/layer.h"
+#include "swap/memory_own.h"
+#include "swap/physical.h"
+
+struct list {
+	struct md_swap_range *ranges;
+	size_t count, room;
+};
+
+static bool add(struct list *list, const struct md_swap_range *range)
+{
+	if (!MD_ARRAY_GROW(list->ranges, list->count, list->room))
+		return false;
+	list->ranges[list->count++] = *range;
+	return true;
+}
+
+/* The mapping through which the whole of it can be read and written, or NULL. */
+static const struct md_swap_mapping *whole_mapping(const struct md_swap_physical *physical)
+{
+	for (const struct md_swap_mapping *at = physical->mappings; at; at = at->next)
+		if (!at->offset && at->bytes == physical->bytes)
+			for (uint32_t i = 0; i < at->access_count; i++)
+				if (at->access[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+				    at->access[i].location.id == physical->prop.location.id &&
+				    at->access[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+					return at;
+	return NULL;
+}
+
+static const char *why_resident(const struct md_swap_physical *physical)
+{
+	if (physical->resident)
+		return physical->resident;
+	if (!physical->mappings)
+		return "not mapped";
+	return whole_mapping(physical) ? NULL : "mapped in part, or without the right to write";
+}
+
+static struct md_swap_range range_of(struct md_swap_physical *physical)
+{
+	const struct md_swap_mapping *mapping = whole_mapping(physical);
+	struct md_swap_range range = {.bytes = physical->bytes,
+				      .device = physical->prop.location.id,
+				      .why = why_resident(physical),
+				      .context = physical->context,
+				      .owner = physical};
+	if (mapping || physical->mappings)
+		range.address = (mapping ? mapping : physical->mappings)->address;
+	if (range.why)
+		range.flags |= MD_SWAP_RESIDENT;
+	if (!range.context)
+		range.context = md_swap_context_on(range.device);
+	return range;
+}
+
+static int by_address(const void *one, const void *other)
+{
+	CUdeviceptr a = ((const struct md_swap_range *)one)->address,
+		    b = ((const struct md_swap_range *)other)->address;
+	return a < b ? -1 : a > b;
+}
+
+enum md_status md_swap_memory_list(struct md_swap_range **ranges, size_t *count, struct md_error *err)
+{
+	struct list list = {0};
+	bool whole = true;
+	pthread_mutex_lock(&md_swap_memory_lock);
+	md_swap_own_trim();
+	for (struct md_swap_physical *at = md_swap_physicals; at && whole; at = at->next) {
+		struct md_swap_range range = range_of(at);
+		whole = add(&list, &range);
+	}
+	pthread_mutex_unlock(&md_swap_memory_lock);
+	if (!whole) {
+		free(list.ranges);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a list of %zu ranges of device memory",
+				    list.count + 1);
+	}
+	if (list.count)
+		qsort(list.ranges, list.count, sizeof(*list.ranges), by_address);
+	*ranges = list.ranges;
+	*count = list.count;
+	return MD_OK;
+}
+
+static enum md_status say(CUresult result, const char *what, const struct md_swap_range *range, struct md_error *err)
+{
+	enum md_status status = md_cuda_status(result, what, err);
+	if (status == MD_OK)
+		return MD_OK;
+	md_error_prefix(err, "%llu bytes at 0x%llx on device %d", (unsigned long long)range->bytes,
+			(unsigned long long)range->address, range->device);
+	return status;
+}
+
+enum md_status md_swap_memory_unmap(const struct md_swap_range *range, struct md_error *err)
+{
+	struct md_swap_physical *physical = range->owner;
+	CUresult result = CUDA_SUCCESS;
+	if (range->flags & MD_SWAP_RESIDENT)
+		return md_error_set(err, MD_ERR_UNSUPPORTED, "%llu bytes at 0x%llx stay on the device: %s",
+				    (unsigned long long)range->bytes, (unsigned long long)range->address, range->why);
+	pthread_mutex_lock(&md_swap_memory_lock);
+	if (physical->handle)
+		result = md_swap_physical_out(physical);
+	pthread_mutex_unlock(&md_swap_memory_lock);
+	return say(result, "taking memory away", range, err);
+}
+
+enum md_status md_swap_memory_map(const struct md_swap_range *range, struct md_error *err)
+{
+	struct md_swap_physical *physical = range->owner;
+	CUresult result = CUDA_SUCCESS;
+	pthread_mutex_lock(&md_swap_memory_lock);
+	if (!physical->handle)
+		result = md_swap_physical_in(physical);
+	pthread_mutex_unlock(&md_swap_memory_lock);
+	return say(result, "giving memory back", range, err);
+}
+
+void md_swap_memory_totals(struct md_swap_totals *totals)
+{
+	struct md_swap_context contexts[MD_SWAP_CONTEXTS_MOST];
+	*totals = (struct md_swap_totals){0};
+	totals->contexts = (unsigned)md_swap_contexts_list(contexts, MD_SWAP_CONTEXTS_MOST);
+	pthread_mutex_lock(&md_swap_memory_lock);
+	for (const struct md_swap_physical *at = md_swap_physicals; at; at = at->next) {
+		if (why_resident(at))
+			totals->resident += at->bytes;
+		else
+			totals->swappable += at->bytes;
+		if (!at->handle)
+			totals->out += at->bytes;
+	}
+	totals->kept = md_swap_own_kept_all();
+	pthread_mutex_unlock(&md_swap_memory_lock);
+}

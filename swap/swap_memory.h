@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every device allocation of this process that can be taken away; stable while the gate is closed. */
+#ifndef MD_SWAP_SWAP_MEMORY_H
+#define MD_SWAP_SWAP_MEMORY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "driver/cuda_driver.h"
+
+/* What is in the range need not come back. */
+#define MD_SWAP_DISCARDABLE 1u
+/* The range stays where it is, and md_swap_memory_unmap refuses it; `why` says why. */
+#define MD_SWAP_RESIDENT 2u
+/* The driver moves what is in the range (managed memory): unmap and map it, but neither hash nor copy it. */
+#define MD_SWAP_MOVES 4u
+
+struct md_swap_range {
+	CUdeviceptr address; /* 0: resident memory that has no address */
+	uint64_t bytes; /* what is mapped there: multiples of the granularity, 2 MB; managed memory: as asked for */
+	int device;
+	uint32_t flags;
+	const char *why;   /* "exported to another process", say; NULL where nothing is to be said */
+	CUcontext context; /* one in which the address can be read and written */
+	void *owner;       /* of swap_memory.c */
+};
+
+/* While the gate is closed; sorted by address. The caller frees *ranges. Memory that is kept for later goes first. */
+enum md_status md_swap_memory_list(struct md_swap_range **ranges, size_t *count, struct md_error *err);
+/* Physical memory is released, the address stays reserved. What is unmapped already is left alone. */
+enum md_status md_swap_memory_unmap(const struct md_swap_range *range, struct md_error *err);
+/* New physical memory at the same address, with the same access rights. What is mapped already is left alone. */
+enum md_status md_swap_memory_map(const struct md_swap_range *range, struct md_error *err);
+
+struct md_swap_totals {
+	uint64_t swappable; /* bytes that md_swap_memory_unmap would release, or has released */
+	uint64_t out;       /* of these, bytes that are unmapped now */
+	uint64_t resident;  /* bytes of device memory that stay, as far as they are known */
+	uint64_t kept;      /* bytes that this process holds and uses for nothing */
+	unsigned contexts;
+};
+void md_swap_memory_totals(struct md_swap_totals *totals);
+
+#endif
