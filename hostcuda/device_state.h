@@ -98,6 +98,7 @@ enum hc_kind {
 struct hc_pool {
 	int device;
 	bool exportable, imported;
+	cuuint64_t threshold HC_STATE_GUARDED;
 	bool on_host; /* the engine asked for host memory; hostcuda's memory is all of one kind */
 };
 

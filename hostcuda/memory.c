@@ -304,6 +304,50 @@ CUresult hc_cuMemPoolDestroy(CUmemoryPool pool)
 	return CUDA_SUCCESS;
 }
 
+static struct hc_pool *any_pool(CUmemoryPool handle)
+{
+	for (int i = 0; i < hc_device_count; i++)
+		if ((struct hc_pool *)handle == &hc_devices[i].default_pool)
+			return &hc_devices[i].default_pool;
+	return hc_handle_kind(handle) == HC_POOL ? (struct hc_pool *)handle : NULL;
+}
+
+/* Pools keep nothing that was freed: only the threshold is remembered, and what is used is not counted. */
+CUresult hc_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
+{
+	struct hc_pool *wanted = any_pool(pool);
+	if (!wanted || !value)
+		return CUDA_ERROR_INVALID_VALUE;
+	HC_STATE_GUARD();
+	if (attr == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
+		wanted->threshold = *(cuuint64_t *)value;
+	return CUDA_SUCCESS;
+}
+
+CUresult hc_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
+{
+	struct hc_pool *wanted = any_pool(pool);
+	if (!wanted || !value)
+		return CUDA_ERROR_INVALID_VALUE;
+	HC_STATE_GUARD();
+	if (attr <= CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES)
+		*(int *)value = 1;
+	else
+		*(cuuint64_t *)value = attr == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD ? wanted->threshold : 0;
+	return CUDA_SUCCESS;
+}
+
+CUresult hc_cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
+{
+	(void)minBytesToKeep;
+	return any_pool(pool) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult hc_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)
+{
+	return any_pool(pool) && map && count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 /* In a capture this becomes a node; its memory exists at once, until the context is destroyed. */
 static CUresult capture_alloc(struct hc_stream *stream, size_t bytesize, CUdeviceptr *dptr)
 {

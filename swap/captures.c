@@ -2,6 +2,7 @@
 /* Tells the gate which streams are being captured: nobody may wait for the device meanwhile. */
 #include "swap/gate.h"
 #include "swap/layer.h"
+#include "swap/memory_ordered.h"
 
 /* Without a handle, the variants for the per-thread default stream mean that one. */
 static CUstream own_default(CUstream stream)
@@ -64,6 +65,7 @@ CUresult md_swap_own_cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
 
 CUresult md_swap_own_cuStreamDestroy_v2(CUstream hStream)
 {
+	md_swap_ordered_stream_gone(hStream);
 	CUresult result = md_swap_real.cuStreamDestroy_v2(hStream);
 	if (result == CUDA_SUCCESS)
 		md_swap_gate_capture_ends(hStream);

@@ -104,6 +104,17 @@ CUresult md_swap_context_current(CUcontext *context, CUdevice *device)
 	return CUDA_SUCCESS;
 }
 
+CUresult md_swap_context_device(CUcontext context, CUdevice *device)
+{
+	CUcontext ignored;
+	CUresult result = md_swap_real.cuCtxPushCurrent_v2(context);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = md_swap_real.cuCtxGetDevice(device);
+	md_swap_real.cuCtxPopCurrent_v2(&ignored);
+	return result;
+}
+
 CUresult md_swap_context_drain(CUcontext context)
 {
 	CUcontext ignored;
@@ -148,6 +159,15 @@ CUresult md_swap_own_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreat
 {
 	CUresult result = md_swap_real.cuCtxCreate_v4(pctx, ctxCreateParams, flags, dev);
 	return made(result, pctx, dev, false);
+}
+
+CUresult md_swap_own_cuCtxFromGreenCtx(CUcontext *pContext, CUgreenCtx hCtx)
+{
+	CUdevice device;
+	CUresult result = md_swap_real.cuCtxFromGreenCtx(pContext, hCtx);
+	if (result == CUDA_SUCCESS && md_swap_context_device(*pContext, &device) == CUDA_SUCCESS)
+		md_swap_context_add(*pContext, device, false);
+	return result;
 }
 
 /* ---- contexts go, and the driver frees what was allocated in them ---- */

@@ -27,6 +27,7 @@ CUcontext md_swap_context_primary(CUdevice device);
 CUcontext md_swap_context_on(CUdevice device);
 /* Copies what is known; the number of contexts, at most `room`. */
 size_t md_swap_contexts_list(struct md_swap_context *contexts, size_t room);
+CUresult md_swap_context_device(CUcontext context, CUdevice *device);
 /* Waits for all work of a context of this process, whichever is current. */
 CUresult md_swap_context_drain(CUcontext context);
 

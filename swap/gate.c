@@ -69,9 +69,11 @@ static struct md_swap_slot *take_slot(void)
 
 CUresult md_swap_gate_enter_first(enum md_swap_index index)
 {
+	static _Atomic(uint64_t) last_serial;
 	struct md_swap_slot *slot = take_slot();
 	if (!slot)
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	slot->serial = atomic_fetch_add(&last_serial, 1) + 1;
 	slot->thread = (int)syscall(SYS_gettid);
 	pthread_once(&slot_key_once, make_key);
 	pthread_setspecific(slot_key, slot);

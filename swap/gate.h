@@ -43,6 +43,7 @@ struct md_swap_slot {
 	uint32_t depth;           /* a call inside a call passes */
 	atomic_bool taken;
 	int thread;
+	uint64_t serial; /* of the thread, among all that ever came */
 	struct md_swap_slot *next;
 };
 

@@ -26,8 +26,13 @@
 		table->symbol = layer_##symbol;
 #define TAKE_OWN(symbol) TAKE_GATE(symbol)
 
-void md_cuda_layer(struct md_cuda *table)
+void md_swap_layer(struct md_cuda *table)
 {
 #define CU_ENTRY(symbol, base, version, need, hook, swap, params, args) TAKE_##swap(symbol)
 #include "driver/cuda_api.def"
+}
+
+void md_cuda_layer(struct md_cuda *table)
+{
+	md_swap_layer(table);
 }

@@ -13,6 +13,9 @@
 	(md_swap_real.entry ? md_cuda_status(md_swap_real.entry(__VA_ARGS__), #entry, (err))                           \
 			    : md_cuda_absent(#entry, (err)))
 
+/* Puts our functions into a table of the driver's. A program that refers to it has the layer in md_cuda. */
+void md_swap_layer(struct md_cuda *table);
+
 /* The functions that stand for the driver's in the rows with OWN; they run inside the gate. */
 #define MD_SWAP_DECLARE_PASS(symbol, params)
 #define MD_SWAP_DECLARE_GATE(symbol, params)

@@ -3,6 +3,7 @@
 #include "swap/memory_own.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/array.h"
 #include "base/child.h"
@@ -10,6 +11,8 @@
 #include "swap/contexts.h"
 #include "swap/gate.h"
 #include "swap/layer.h"
+#include "swap/memory_ordered.h"
+#include "swap/peers.h"
 
 #define GRANULARITY MD_SWAP_SLAB_BYTES
 #define SMALL ((uint64_t)1 << 20)
@@ -28,14 +31,14 @@ static size_t waiting_count MD_GUARDED_BY(md_swap_memory_lock), waiting_room MD_
 
 static CUresult place(struct md_swap_physical *piece, CUdevice device) MD_REQUIRES(md_swap_memory_lock)
 {
-	const CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, device}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUmemAccessDesc access[MD_SWAP_DEVICES_MOST];
 	CUdeviceptr address;
 	CUresult result = md_swap_real.cuMemAddressReserve(&address, piece->bytes, 0, 0, 0);
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = md_swap_physical_map(piece, address, piece->bytes, 0, 0);
 	if (result == CUDA_SUCCESS) {
-		result = md_swap_mapping_allow(piece->mappings, &access, 1);
+		result = md_swap_mapping_allow(piece->mappings, access, md_swap_peers_of(device, access));
 		if (result != CUDA_SUCCESS)
 			md_swap_mapping_unmap(piece->mappings);
 	}
@@ -74,14 +77,9 @@ static void release_piece(struct md_swap_physical *piece) MD_REQUIRES(md_swap_me
 		piece->holds = 1;
 }
 
-static bool is_piece(const struct md_swap_physical *physical)
-{
-	return physical->context != NULL;
-}
-
 static bool is_kept(const struct md_swap_physical *piece)
 {
-	return is_piece(piece) && (piece->slab ? !piece->slab->units : !piece->asked);
+	return md_swap_is_piece(piece) && (piece->slab ? !piece->slab->units : !piece->asked);
 }
 
 uint64_t md_swap_own_trim(void)
@@ -195,11 +193,32 @@ static CUresult take_small(CUcontext context, CUdevice device, uint64_t bytes, C
 	return CUDA_SUCCESS;
 }
 
-static void give_waiting(void) MD_REQUIRES(md_swap_memory_lock)
+CUresult md_swap_own_take_in(CUcontext context, CUdevice device, uint64_t bytes, CUdeviceptr *address)
 {
-	for (size_t i = 0; i < waiting_count; i++)
+	return bytes <= SMALL ? take_small(context, device, bytes, address)
+			      : take_large(context, device, bytes, address);
+}
+
+/* What was freed during captures is free once the device has done what it had to do then. */
+static void await_waiting(void)
+{
+	struct md_swap_context contexts[MD_SWAP_CONTEXTS_MOST];
+	pthread_mutex_lock(&md_swap_memory_lock);
+	size_t count = waiting_count;
+	pthread_mutex_unlock(&md_swap_memory_lock);
+	if (!count || md_swap_gate_captures())
+		return;
+	size_t context_count = md_swap_contexts_list(contexts, MD_SWAP_CONTEXTS_MOST);
+	for (size_t i = 0; i < context_count; i++)
+		if (md_swap_context_drain(contexts[i].context) != CUDA_SUCCESS)
+			return;
+	pthread_mutex_lock(&md_swap_memory_lock);
+	count = count < waiting_count ? count : waiting_count;
+	for (size_t i = 0; i < count; i++)
 		md_swap_own_give(waiting[i]);
-	waiting_count = 0;
+	memmove(waiting, waiting + count, (waiting_count - count) * sizeof(*waiting));
+	waiting_count -= count;
+	pthread_mutex_unlock(&md_swap_memory_lock);
 }
 
 /* What the driver says of a call that may not be made while a stream is being captured. */
@@ -217,11 +236,11 @@ CUresult md_swap_own_take(uint64_t bytes, CUdeviceptr *address)
 		result = ask_capture();
 	if (result != CUDA_SUCCESS)
 		return result;
+	await_waiting();
 	pthread_mutex_lock(&md_swap_memory_lock);
-	if (waiting_count && !md_swap_gate_captures() && md_swap_context_drain(context) == CUDA_SUCCESS)
-		give_waiting();
-	result =
-	    bytes <= SMALL ? take_small(context, device, bytes, address) : take_large(context, device, bytes, address);
+	result = md_swap_own_take_in(context, device, bytes, address);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && md_swap_ordered_reclaim(true, true))
+		result = md_swap_own_take_in(context, device, bytes, address);
 	pthread_mutex_unlock(&md_swap_memory_lock);
 	return result;
 }
@@ -256,7 +275,7 @@ bool md_swap_own_find(CUdeviceptr address, struct md_swap_allocation *found)
 	struct md_swap_mapping *mapping = md_swap_mapping_at(address);
 	const struct md_swap_physical *piece = mapping ? mapping->physical : NULL;
 	uint64_t start = 0, bytes;
-	if (!piece || !is_piece(piece))
+	if (!piece || !md_swap_is_piece(piece))
 		return false;
 	if (!piece->slab)
 		bytes = piece->asked;
@@ -285,14 +304,20 @@ bool md_swap_own_give(CUdeviceptr address)
 	return true;
 }
 
-static CUresult give_later(CUdeviceptr address) MD_REQUIRES(md_swap_memory_lock)
+static bool is_waiting(CUdeviceptr address) MD_REQUIRES(md_swap_memory_lock)
 {
 	for (size_t i = 0; i < waiting_count; i++)
 		if (waiting[i] == address)
-			return CUDA_ERROR_INVALID_VALUE;
+			return true;
+	return md_swap_ordered_is_freed(address);
+}
+
+static CUresult give_later(CUdeviceptr address) MD_REQUIRES(md_swap_memory_lock)
+{
 	if (!MD_ARRAY_GROW(waiting, waiting_count, waiting_room))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	waiting[waiting_count++] = address;
+	md_swap_ordered_freed(address);
 	return CUDA_SUCCESS;
 }
 
@@ -301,6 +326,7 @@ static CUresult give_now(const struct md_swap_allocation *found)
 	/* The driver waits for the work of the device, too, before memory is somebody else's. */
 	CUresult result = md_swap_context_drain(found->context);
 	pthread_mutex_lock(&md_swap_memory_lock);
+	md_swap_ordered_freed(found->address);
 	if (!md_swap_own_give(found->address))
 		result = CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_unlock(&md_swap_memory_lock);
@@ -312,10 +338,11 @@ CUresult md_swap_own_cuMemFree_v2(CUdeviceptr dptr)
 	struct md_swap_allocation found;
 	pthread_mutex_lock(&md_swap_memory_lock);
 	bool ours = dptr && md_swap_own_find(dptr, &found);
+	bool good = ours && found.address == dptr && !is_waiting(dptr);
 	pthread_mutex_unlock(&md_swap_memory_lock);
 	if (!ours)
 		return md_swap_real.cuMemFree_v2(dptr);
-	if (found.address != dptr)
+	if (!good)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!md_swap_gate_captures())
 		return give_now(&found);
@@ -332,6 +359,7 @@ void md_swap_own_context_gone(CUcontext context)
 {
 	struct md_swap_physical *next;
 	pthread_mutex_lock(&md_swap_memory_lock);
+	md_swap_ordered_context_gone(context);
 	for (struct md_swap_physical *at = md_swap_physicals; at; at = next) {
 		next = at->next;
 		if (at->context != context)

@@ -15,6 +15,9 @@ struct md_swap_allocation {
 
 /* An allocation in the current context; what the driver says where it refuses. */
 CUresult md_swap_own_take(uint64_t bytes, CUdeviceptr *address);
+/* The same in a given context; nothing is waited for. */
+CUresult md_swap_own_take_in(CUcontext context, CUdevice device, uint64_t bytes, CUdeviceptr *address)
+    MD_REQUIRES(md_swap_memory_lock);
 /* The allocation that holds the address; false if none of ours does. */
 bool md_swap_own_find(CUdeviceptr address, struct md_swap_allocation *found) MD_REQUIRES(md_swap_memory_lock);
 /* Frees the allocation that begins at the address, which nothing uses any more; false if none of ours does. */

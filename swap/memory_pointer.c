@@ -2,6 +2,7 @@
 /* What an engine asks about its memory: our allocations answer as the driver's own would. */
 #include "swap/contexts.h"
 #include "swap/layer.h"
+#include "swap/memory_ordered.h"
 #include "swap/memory_own.h"
 
 static bool find(CUdeviceptr address, struct md_swap_allocation *found)
@@ -12,11 +13,22 @@ static bool find(CUdeviceptr address, struct md_swap_allocation *found)
 	return ours;
 }
 
+/* Memory of ours that nobody has allocated. */
+static bool is_in_piece(CUdeviceptr address)
+{
+	pthread_mutex_lock(&md_swap_memory_lock);
+	const struct md_swap_mapping *mapping = md_swap_mapping_at(address);
+	bool in = mapping && md_swap_is_piece(mapping->physical);
+	pthread_mutex_unlock(&md_swap_memory_lock);
+	return in;
+}
+
 CUresult md_swap_own_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
 {
 	struct md_swap_allocation found;
 	if (!find(dptr, &found))
-		return md_swap_real.cuMemGetAddressRange_v2(pbase, psize, dptr);
+		return is_in_piece(dptr) ? CUDA_ERROR_NOT_FOUND
+					 : md_swap_real.cuMemGetAddressRange_v2(pbase, psize, dptr);
 	if (pbase)
 		*pbase = found.address;
 	if (psize)
@@ -37,6 +49,11 @@ static bool answer(void *data, CUpointer_attribute attribute, const struct md_sw
 	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
 		*(size_t *)data = found->bytes;
 		return true;
+	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+		pthread_mutex_lock(&md_swap_memory_lock);
+		*(CUmemoryPool *)data = md_swap_ordered_pool(found->address);
+		pthread_mutex_unlock(&md_swap_memory_lock);
+		return true;
 	default:
 		return false;
 	}
@@ -45,7 +62,7 @@ static bool answer(void *data, CUpointer_attribute attribute, const struct md_sw
 static bool is_ours_to_answer(CUpointer_attribute attribute)
 {
 	return attribute == CU_POINTER_ATTRIBUTE_CONTEXT || attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR ||
-	       attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE;
+	       attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE || attribute == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE;
 }
 
 CUresult md_swap_own_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
@@ -77,7 +94,7 @@ CUresult md_swap_own_cuMemGetInfo_v2(size_t *free, size_t *total)
 	if (result != CUDA_SUCCESS || md_swap_context_current(&context, &device) != CUDA_SUCCESS)
 		return result;
 	pthread_mutex_lock(&md_swap_memory_lock);
-	*free += md_swap_own_kept(device);
+	*free += md_swap_own_kept(device) + md_swap_ordered_kept(device);
 	pthread_mutex_unlock(&md_swap_memory_lock);
 	return CUDA_SUCCESS;
 }

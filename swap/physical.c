@@ -89,12 +89,18 @@ CUresult md_swap_physical_map(struct md_swap_physical *physical, CUdeviceptr add
 	return CUDA_SUCCESS;
 }
 
-CUresult md_swap_mapping_unmap(struct md_swap_mapping *mapping)
+struct md_swap_mapping *md_swap_mapping_next(CUdeviceptr address, CUdeviceptr end)
+{
+	struct md_swap_mapping *here = md_swap_mapping_at(address);
+	const struct md_interval *after = here ? NULL : md_interval_after(&mappings, address);
+	if (here || !after || after->start >= end)
+		return here;
+	return (struct md_swap_mapping *)(uintptr_t)after->value;
+}
+
+CUresult md_swap_mapping_forget(struct md_swap_mapping *mapping)
 {
 	struct md_swap_physical *physical = mapping->physical;
-	CUresult result = md_swap_real.cuMemUnmap(mapping->address, mapping->bytes);
-	if (result != CUDA_SUCCESS)
-		return result;
 	for (struct md_swap_mapping **link = &physical->mappings; *link; link = &(*link)->next)
 		if (*link == mapping) {
 			*link = mapping->next;
@@ -104,6 +110,12 @@ CUresult md_swap_mapping_unmap(struct md_swap_mapping *mapping)
 	free(mapping->access);
 	free(mapping);
 	return physical->holds || physical->mappings ? CUDA_SUCCESS : forget(physical);
+}
+
+CUresult md_swap_mapping_unmap(struct md_swap_mapping *mapping)
+{
+	CUresult result = md_swap_real.cuMemUnmap(mapping->address, mapping->bytes);
+	return result == CUDA_SUCCESS ? md_swap_mapping_forget(mapping) : result;
 }
 
 static bool same_location(const CUmemLocation *one, const CUmemLocation *other)
@@ -124,13 +136,18 @@ static bool note_access(struct md_swap_mapping *mapping, const CUmemAccessDesc *
 	return true;
 }
 
+CUresult md_swap_mapping_note(struct md_swap_mapping *mapping, const CUmemAccessDesc *access, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (!note_access(mapping, &access[i]))
+			return CUDA_ERROR_OUT_OF_MEMORY;
+	return CUDA_SUCCESS;
+}
+
 CUresult md_swap_mapping_allow(struct md_swap_mapping *mapping, const CUmemAccessDesc *access, size_t count)
 {
 	CUresult result = md_swap_real.cuMemSetAccess(mapping->address, mapping->bytes, access, count);
-	for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
-		if (!note_access(mapping, &access[i]))
-			result = CUDA_ERROR_OUT_OF_MEMORY;
-	return result;
+	return result == CUDA_SUCCESS ? md_swap_mapping_note(mapping, access, count) : result;
 }
 
 /* ---- away and back ---- */

@@ -51,11 +51,24 @@ CUresult md_swap_physical_map(struct md_swap_physical *physical, CUdeviceptr add
 			      unsigned long long flags) MD_REQUIRES(md_swap_memory_lock);
 /* The mapping ends; its physical memory is released if nothing holds it. */
 CUresult md_swap_mapping_unmap(struct md_swap_mapping *mapping) MD_REQUIRES(md_swap_memory_lock);
+/* The same without a call of the driver, which has unmapped it. */
+CUresult md_swap_mapping_forget(struct md_swap_mapping *mapping) MD_REQUIRES(md_swap_memory_lock);
 /* Who may reach it: locations that are set already change, others are added. */
 CUresult md_swap_mapping_allow(struct md_swap_mapping *mapping, const CUmemAccessDesc *access, size_t count)
     MD_REQUIRES(md_swap_memory_lock);
+/* The same without a call of the driver, which knows. */
+CUresult md_swap_mapping_note(struct md_swap_mapping *mapping, const CUmemAccessDesc *access, size_t count)
+    MD_REQUIRES(md_swap_memory_lock);
+/* The mapping that holds the address, or the first one after it that begins before `end`; NULL if there is none. */
+struct md_swap_mapping *md_swap_mapping_next(CUdeviceptr address, CUdeviceptr end) MD_REQUIRES(md_swap_memory_lock);
 /* The mapping that holds the address, or NULL. */
 struct md_swap_mapping *md_swap_mapping_at(CUdeviceptr address) MD_REQUIRES(md_swap_memory_lock);
+
+/* Whether allocations that we answer stand on it. */
+static inline bool md_swap_is_piece(const struct md_swap_physical *physical)
+{
+	return physical->context != NULL;
+}
 
 /* Away, and back at the same addresses. When either fails, everything is as it was. */
 CUresult md_swap_physical_out(struct md_swap_physical *physical) MD_REQUIRES(md_swap_memory_lock);

@@ -7,6 +7,7 @@
 #include "base/array.h"
 #include "swap/contexts.h"
 #include "swap/layer.h"
+#include "swap/memory_ordered.h"
 #include "swap/memory_own.h"
 #include "swap/physical.h"
 
@@ -74,6 +75,7 @@ enum md_status md_swap_memory_list(struct md_swap_range **ranges, size_t *count,
 	struct list list = {0};
 	bool whole = true;
 	pthread_mutex_lock(&md_swap_memory_lock);
+	md_swap_ordered_reclaim(true, false);
 	md_swap_own_trim();
 	for (struct md_swap_physical *at = md_swap_physicals; at && whole; at = at->next) {
 		struct md_swap_range range = range_of(at);
