@@ -19,7 +19,7 @@ struct pool {
 	CUmemoryPool handle;
 	CUdevice device;
 	bool drivers; /* exportable, or not on a device: the driver's own allocations serve it */
-	uint64_t used, used_high, reserved_high, threshold;
+	uint64_t used, used_high, kept, reserved_high, threshold; /* kept: freed, and not given back */
 	struct pool *next;
 };
 
@@ -94,26 +94,18 @@ static struct pool *current_pool(CUdevice device) MD_REQUIRES(md_swap_memory_loc
 	return pool;
 }
 
-static uint64_t freed_of(const struct pool *pool) MD_REQUIRES(md_swap_memory_lock)
-{
-	uint64_t bytes = 0;
-	for (size_t i = 0; i < freed_count; i++)
-		bytes += freed[i].pool == pool ? freed[i].bytes : 0;
-	return bytes;
-}
-
 uint64_t md_swap_ordered_kept(CUdevice device)
 {
 	uint64_t bytes = 0;
 	for (const struct pool *at = pools; at; at = at->next)
-		bytes += at->device == device ? freed_of(at) : 0;
+		bytes += at->device == device ? at->kept : 0;
 	return bytes;
 }
 
 static void count_used(struct pool *pool, uint64_t bytes) MD_REQUIRES(md_swap_memory_lock)
 {
 	pool->used += bytes;
-	uint64_t reserved = pool->used + freed_of(pool);
+	uint64_t reserved = pool->used + pool->kept;
 	if (pool->used > pool->used_high)
 		pool->used_high = pool->used;
 	if (reserved > pool->reserved_high)
@@ -146,6 +138,7 @@ static void remove_freed(size_t at) MD_REQUIRES(md_swap_memory_lock)
 {
 	if (freed[at].event)
 		event_done(&freed[at]);
+	freed[at].pool->kept -= freed[at].bytes;
 	freed[at] = freed[--freed_count];
 }
 
@@ -153,7 +146,7 @@ uint64_t md_swap_ordered_reclaim(bool all, bool wait)
 {
 	uint64_t bytes = 0;
 	for (size_t i = freed_count; i-- > 0;) {
-		if (!all && freed_of(freed[i].pool) <= freed[i].pool->threshold)
+		if (!all && freed[i].pool->kept <= freed[i].pool->threshold)
 			continue;
 		if (!has_passed(&freed[i], wait))
 			continue;
@@ -229,7 +222,8 @@ static CUresult find_place(CUstream stream, bool per_thread, struct place *place
 	place->thread = own ? md_swap_own_slot->serial : 0;
 	if (md_swap_gate_captures())
 		result = md_swap_real.cuStreamIsCapturing(place->stream, &status);
-	place->captured = status != CU_STREAM_CAPTURE_STATUS_NONE;
+	/* The legacy stream waits for captured ones, which the driver refuses. */
+	place->captured = (md_swap_gate_captures() && !own && !handle) || status != CU_STREAM_CAPTURE_STATUS_NONE;
 	return result;
 }
 
@@ -347,6 +341,7 @@ static CUresult give_after(const struct md_swap_allocation *found, const struct 
 	if (result != CUDA_SUCCESS)
 		return result;
 	md_swap_ordered_freed(found->address);
+	pool->kept += found->bytes;
 	freed[freed_count++] =
 	    (struct freed){found->address, found->bytes, pool, found->context, place->stream, place->thread, event};
 	return CUDA_SUCCESS;
@@ -451,7 +446,7 @@ CUresult md_swap_own_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribut
 	else if (known && attr == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
 		known->used_high = known->used;
 	else if (known && attr == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
-		known->reserved_high = known->used + freed_of(known);
+		known->reserved_high = known->used + known->kept;
 	pthread_mutex_unlock(&md_swap_memory_lock);
 	return CUDA_SUCCESS;
 }
@@ -464,7 +459,7 @@ static uint64_t own_part(const struct pool *pool, CUmemPool_attribute attr) MD_R
 	case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
 		return pool->used_high;
 	case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
-		return pool->used + freed_of(pool);
+		return pool->used + pool->kept;
 	case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
 		return pool->reserved_high;
 	default:

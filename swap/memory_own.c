@@ -11,6 +11,7 @@
 #include "swap/contexts.h"
 #include "swap/gate.h"
 #include "swap/layer.h"
+#include "swap/memory_managed.h"
 #include "swap/memory_ordered.h"
 #include "swap/peers.h"
 
@@ -20,7 +21,14 @@
 #define KEPT_MOST ((uint64_t)64 << 20)
 #define PITCH 512u
 
-static uint64_t kept MD_GUARDED_BY(md_swap_memory_lock); /* bytes, of all devices */
+struct pieces {
+	struct md_swap_physical **items;
+	size_t count, room;
+};
+
+static struct pieces slabs MD_GUARDED_BY(md_swap_memory_lock);       /* pieces of small allocations */
+static struct pieces kept_pieces MD_GUARDED_BY(md_swap_memory_lock); /* pieces without an allocation */
+static uint64_t kept MD_GUARDED_BY(md_swap_memory_lock);             /* their bytes, on all devices */
 static uint64_t last_id MD_GUARDED_BY(md_swap_memory_lock);
 
 /* Freed while a stream was being captured, when nobody may wait for the device. */
@@ -47,15 +55,30 @@ static CUresult place(struct md_swap_physical *piece, CUdevice device) MD_REQUIR
 	return result;
 }
 
+/* With the right to be shared with other processes, which cuMemAlloc's memory has, where the device can do that. */
+static CUresult create_piece(CUdevice device, uint64_t bytes, struct md_swap_physical **made)
+    MD_REQUIRES(md_swap_memory_lock)
+{
+	static bool cannot_share;
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				    .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+				    .location = {CU_MEM_LOCATION_TYPE_DEVICE, device}};
+	CUresult result = cannot_share ? CUDA_ERROR_NOT_SUPPORTED : md_swap_physical_create(bytes, &prop, 0, made);
+	if (result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY)
+		return result;
+	prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+	result = md_swap_physical_create(bytes, &prop, 0, made);
+	cannot_share = cannot_share || result == CUDA_SUCCESS;
+	return result;
+}
+
 static CUresult make_piece(CUdevice device, uint64_t bytes, struct md_swap_physical **made)
     MD_REQUIRES(md_swap_memory_lock)
 {
-	const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-					  .location = {CU_MEM_LOCATION_TYPE_DEVICE, device}};
 	struct md_swap_physical *piece;
-	CUresult result = md_swap_physical_create(bytes, &prop, 0, &piece);
+	CUresult result = create_piece(device, bytes, &piece);
 	if (result == CUDA_ERROR_OUT_OF_MEMORY && md_swap_own_trim())
-		result = md_swap_physical_create(bytes, &prop, 0, &piece);
+		result = create_piece(device, bytes, &piece);
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = place(piece, device);
@@ -77,31 +100,46 @@ static void release_piece(struct md_swap_physical *piece) MD_REQUIRES(md_swap_me
 		piece->holds = 1;
 }
 
-static bool is_kept(const struct md_swap_physical *piece)
+static bool add(struct pieces *pieces, struct md_swap_physical *piece)
 {
-	return md_swap_is_piece(piece) && (piece->slab ? !piece->slab->units : !piece->asked);
+	if (!MD_ARRAY_GROW(pieces->items, pieces->count, pieces->room))
+		return false;
+	pieces->items[pieces->count++] = piece;
+	return true;
+}
+
+static void remove_piece(struct pieces *pieces, const struct md_swap_physical *piece)
+{
+	for (size_t i = 0; i < pieces->count; i++)
+		if (pieces->items[i] == piece) {
+			pieces->items[i] = pieces->items[--pieces->count];
+			return;
+		}
+}
+
+static void unkeep(struct md_swap_physical *piece) MD_REQUIRES(md_swap_memory_lock)
+{
+	kept -= piece->bytes;
+	remove_piece(&kept_pieces, piece);
 }
 
 uint64_t md_swap_own_trim(void)
 {
 	uint64_t before = kept;
-	struct md_swap_physical *next;
-	for (struct md_swap_physical *at = md_swap_physicals; at && kept; at = next) {
-		next = at->next;
-		if (is_kept(at)) {
-			kept -= at->bytes;
-			release_piece(at);
-		}
+	while (kept_pieces.count) {
+		struct md_swap_physical *piece = kept_pieces.items[kept_pieces.count - 1];
+		unkeep(piece);
+		release_piece(piece);
 	}
-	return before - kept;
+	return before;
 }
 
 uint64_t md_swap_own_kept(CUdevice device)
 {
 	uint64_t bytes = 0;
-	for (const struct md_swap_physical *at = md_swap_physicals; at && kept; at = at->next)
-		if (is_kept(at) && at->prop.location.id == device)
-			bytes += at->bytes;
+	for (size_t i = 0; i < kept_pieces.count; i++)
+		if (kept_pieces.items[i]->prop.location.id == device)
+			bytes += kept_pieces.items[i]->bytes;
 	return bytes;
 }
 
@@ -112,18 +150,23 @@ uint64_t md_swap_own_kept_all(void)
 
 static void keep_or_release(struct md_swap_physical *piece) MD_REQUIRES(md_swap_memory_lock)
 {
-	kept += piece->bytes;
-	if (kept <= KEPT_MOST && !piece->resident)
-		return;
-	kept -= piece->bytes;
-	release_piece(piece);
+	if (piece->slab) {
+		remove_piece(&slabs, piece);
+		free(piece->slab);
+		piece->slab = NULL;
+	}
+	piece->asked = 0;
+	if (!piece->resident && kept + piece->bytes <= KEPT_MOST && add(&kept_pieces, piece))
+		kept += piece->bytes;
+	else
+		release_piece(piece);
 }
 
 static struct md_swap_physical *find_kept(CUcontext context, uint64_t bytes) MD_REQUIRES(md_swap_memory_lock)
 {
-	for (struct md_swap_physical *at = md_swap_physicals; at && kept; at = at->next)
-		if (!at->slab && is_kept(at) && at->context == context && at->bytes == bytes)
-			return at;
+	for (size_t i = 0; i < kept_pieces.count; i++)
+		if (kept_pieces.items[i]->context == context && kept_pieces.items[i]->bytes == bytes)
+			return kept_pieces.items[i];
 	return NULL;
 }
 
@@ -134,7 +177,7 @@ static CUresult take_piece(CUcontext context, CUdevice device, uint64_t bytes, s
 {
 	struct md_swap_physical *piece = find_kept(context, bytes);
 	if (piece) {
-		kept -= piece->bytes;
+		unkeep(piece);
 	} else {
 		CUresult result = make_piece(device, bytes, &piece);
 		if (result != CUDA_SUCCESS)
@@ -161,36 +204,45 @@ static CUresult take_large(CUcontext context, CUdevice device, uint64_t bytes, C
 }
 
 static bool take_in(struct md_swap_physical *piece, uint64_t bytes, CUdeviceptr *address)
-    MD_REQUIRES(md_swap_memory_lock)
 {
 	uint64_t offset;
-	bool empty = !piece->slab->units;
 	if (!md_swap_slab_take(piece->slab, bytes, &offset))
 		return false;
-	if (empty)
-		kept -= piece->bytes;
 	*address = piece->mappings->address + offset;
 	return true;
 }
 
-static CUresult take_small(CUcontext context, CUdevice device, uint64_t bytes, CUdeviceptr *address)
+static CUresult make_slab(CUcontext context, CUdevice device, struct md_swap_physical **made)
     MD_REQUIRES(md_swap_memory_lock)
 {
 	struct md_swap_physical *piece;
-	for (piece = md_swap_physicals; piece; piece = piece->next)
-		if (piece->slab && piece->context == context && take_in(piece, bytes, address))
-			return CUDA_SUCCESS;
 	struct md_swap_slab *slab = malloc(sizeof(*slab));
 	CUresult result = slab ? take_piece(context, device, GRANULARITY, &piece) : CUDA_ERROR_OUT_OF_MEMORY;
+	if (result == CUDA_SUCCESS && !add(&slabs, piece)) {
+		keep_or_release(piece);
+		result = CUDA_ERROR_OUT_OF_MEMORY;
+	}
 	if (result != CUDA_SUCCESS) {
 		free(slab);
 		return result;
 	}
 	md_swap_slab_init(slab);
 	piece->slab = slab;
-	kept += piece->bytes; /* it is empty yet */
-	take_in(piece, bytes, address);
+	*made = piece;
 	return CUDA_SUCCESS;
+}
+
+static CUresult take_small(CUcontext context, CUdevice device, uint64_t bytes, CUdeviceptr *address)
+    MD_REQUIRES(md_swap_memory_lock)
+{
+	struct md_swap_physical *piece;
+	for (size_t i = 0; i < slabs.count; i++)
+		if (slabs.items[i]->context == context && take_in(slabs.items[i], bytes, address))
+			return CUDA_SUCCESS;
+	CUresult result = make_slab(context, device, &piece);
+	if (result == CUDA_SUCCESS)
+		take_in(piece, bytes, address);
+	return result;
 }
 
 CUresult md_swap_own_take_in(CUcontext context, CUdevice device, uint64_t bytes, CUdeviceptr *address)
@@ -299,7 +351,6 @@ bool md_swap_own_give(CUdeviceptr address)
 		if (piece->slab->units)
 			return true;
 	}
-	piece->asked = 0;
 	keep_or_release(piece);
 	return true;
 }
@@ -340,8 +391,12 @@ CUresult md_swap_own_cuMemFree_v2(CUdeviceptr dptr)
 	bool ours = dptr && md_swap_own_find(dptr, &found);
 	bool good = ours && found.address == dptr && !is_waiting(dptr);
 	pthread_mutex_unlock(&md_swap_memory_lock);
-	if (!ours)
-		return md_swap_real.cuMemFree_v2(dptr);
+	if (!ours) {
+		CUresult result = md_swap_real.cuMemFree_v2(dptr);
+		if (result == CUDA_SUCCESS && dptr)
+			md_swap_managed_freed(dptr);
+		return result;
+	}
 	if (!good)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!md_swap_gate_captures())
@@ -360,13 +415,13 @@ void md_swap_own_context_gone(CUcontext context)
 	struct md_swap_physical *next;
 	pthread_mutex_lock(&md_swap_memory_lock);
 	md_swap_ordered_context_gone(context);
+	md_swap_managed_context_gone(context);
+	md_swap_own_trim();
 	for (struct md_swap_physical *at = md_swap_physicals; at; at = next) {
 		next = at->next;
-		if (at->context != context)
-			continue;
-		if (is_kept(at))
-			kept -= at->bytes;
-		release_piece(at);
+		if (at->context == context)
+			keep_or_release(at);
 	}
+	md_swap_own_trim();
 	pthread_mutex_unlock(&md_swap_memory_lock);
 }

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/array.h"
 #include "base/child.h"
@@ -49,6 +50,8 @@ static CUresult forget(struct md_swap_physical *physical) MD_REQUIRES(md_swap_me
 		md_swap_physicals = physical->next;
 	if (physical->next)
 		physical->next->previous = physical->previous;
+	if (physical->shared_fd)
+		close(physical->shared_fd - 1);
 	free(physical->slab);
 	free(physical);
 	return result;

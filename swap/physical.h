@@ -37,6 +37,8 @@ struct md_swap_physical {
 	struct md_swap_slab *slab;                /* of small allocations; NULL: one allocation */
 	uint64_t asked;                           /* bytes, of one allocation; 0: none, it is kept for the next one */
 	uint64_t id;                              /* of that allocation */
+	int shared_fd;                            /* 1 + the descriptor that other processes take it by; 0: none */
+	uint64_t shared_as;                       /* its number among all that was shared */
 	struct md_swap_physical *previous, *next; /* of all */
 };
 

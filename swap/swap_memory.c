@@ -7,6 +7,7 @@
 #include "base/array.h"
 #include "swap/contexts.h"
 #include "swap/layer.h"
+#include "swap/memory_managed.h"
 #include "swap/memory_ordered.h"
 #include "swap/memory_own.h"
 #include "swap/physical.h"
@@ -63,6 +64,17 @@ static struct md_swap_range range_of(struct md_swap_physical *physical)
 	return range;
 }
 
+static struct md_swap_range range_of_managed(struct md_swap_managed *managed)
+{
+	return (struct md_swap_range){.address = managed->address,
+				      .bytes = managed->bytes,
+				      .device = managed->device,
+				      .flags = managed->resident ? MD_SWAP_RESIDENT : MD_SWAP_MOVES,
+				      .why = managed->resident,
+				      .context = managed->context,
+				      .owner = managed};
+}
+
 static int by_address(const void *one, const void *other)
 {
 	CUdeviceptr a = ((const struct md_swap_range *)one)->address,
@@ -79,6 +91,10 @@ enum md_status md_swap_memory_list(struct md_swap_range **ranges, size_t *count,
 	md_swap_own_trim();
 	for (struct md_swap_physical *at = md_swap_physicals; at && whole; at = at->next) {
 		struct md_swap_range range = range_of(at);
+		whole = add(&list, &range);
+	}
+	for (struct md_swap_managed *at = md_swap_all_managed; at && whole; at = at->next) {
+		struct md_swap_range range = range_of_managed(at);
 		whole = add(&list, &range);
 	}
 	pthread_mutex_unlock(&md_swap_memory_lock);
@@ -112,7 +128,9 @@ enum md_status md_swap_memory_unmap(const struct md_swap_range *range, struct md
 		return md_error_set(err, MD_ERR_UNSUPPORTED, "%llu bytes at 0x%llx stay on the device: %s",
 				    (unsigned long long)range->bytes, (unsigned long long)range->address, range->why);
 	pthread_mutex_lock(&md_swap_memory_lock);
-	if (physical->handle)
+	if (range->flags & MD_SWAP_MOVES)
+		result = md_swap_managed_move(range->owner, true);
+	else if (physical->handle)
 		result = md_swap_physical_out(physical);
 	pthread_mutex_unlock(&md_swap_memory_lock);
 	return say(result, "taking memory away", range, err);
@@ -123,7 +141,9 @@ enum md_status md_swap_memory_map(const struct md_swap_range *range, struct md_e
 	struct md_swap_physical *physical = range->owner;
 	CUresult result = CUDA_SUCCESS;
 	pthread_mutex_lock(&md_swap_memory_lock);
-	if (!physical->handle)
+	if (range->flags & MD_SWAP_MOVES)
+		result = md_swap_managed_move(range->owner, false);
+	else if (!physical->handle)
 		result = md_swap_physical_in(physical);
 	pthread_mutex_unlock(&md_swap_memory_lock);
 	return say(result, "giving memory back", range, err);
@@ -141,6 +161,14 @@ void md_swap_memory_totals(struct md_swap_totals *totals)
 		else
 			totals->swappable += at->bytes;
 		if (!at->handle)
+			totals->out += at->bytes;
+	}
+	for (const struct md_swap_managed *at = md_swap_all_managed; at; at = at->next) {
+		if (at->resident)
+			totals->resident += at->bytes;
+		else
+			totals->swappable += at->bytes;
+		if (at->away)
 			totals->out += at->bytes;
 	}
 	totals->kept = md_swap_own_kept_all();
