@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The gate lets no call touch the device while it is closed, refuses by name, and never keeps anybody for ever. */
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "swap/gate.h"
+#include "swap/layer.h"
+#include "swap/swap_memory.h"
+#include "tests/hostcuda_fixture.h"
+
+#define MS 1000000ull
+
+static CUcontext context;
+
+static void set_up(void)
+{
+	device_open();
+	struct md_cuda table = md_swap_real;
+	md_swap_layer(&table); /* the reference brings the layer into this program */
+	ok(md_cuda.cuCtxGetCurrent(&context));
+}
+
+TestSuite(swap_gate, .init = set_up, .timeout = 60);
+
+static void fine(enum md_status status, const struct md_error *err)
+{
+	cr_assert_eq(status, MD_OK, "%s", err->message);
+}
+
+static void close_gate(void)
+{
+	struct md_error err = {0};
+	fine(md_swap_gate_close(10000 * MS, &err), &err);
+}
+
+static void assert_not_closed(uint64_t deadline_ms, const char *name)
+{
+	struct md_error err = {0};
+	cr_assert_eq(md_swap_gate_close(deadline_ms * MS, &err), MD_ERR_TIMEOUT, "the gate was closed");
+	cr_assert(strstr(err.message, name), "\"%s\" does not name %s", err.message, name);
+	cr_assert(!md_swap_gate_is_closed(), "the gate stays closed after a refusal");
+}
+
+static void nap(unsigned ms)
+{
+	nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
+}
+
+/* ---- a thread of the engine ---- */
+
+static _Atomic(int) calls, last_result;
+
+static void *set_once(void *address)
+{
+	cr_assert_eq(md_cuda.cuCtxSetCurrent(context), CUDA_SUCCESS);
+	atomic_store(&last_result, (int)md_cuda.cuMemsetD8_v2((CUdeviceptr)(uintptr_t)address, 1, 64));
+	atomic_fetch_add(&calls, 1);
+	return NULL;
+}
+
+Test(swap_gate, a_call_waits_while_the_gate_is_closed)
+{
+	CUdeviceptr x = device_ints(0, 64);
+	pthread_t thread;
+	close_gate();
+	struct md_error err;
+	cr_assert_eq(md_swap_gate_close(MS, &err), MD_ERR_BUSY, "the gate was closed twice");
+	pthread_create(&thread, NULL, set_once, (void *)(uintptr_t)x);
+	nap(100);
+	cr_assert_eq(atomic_load(&calls), 0, "the call passed the closed gate");
+	md_swap_gate_open();
+	pthread_join(thread, NULL);
+	cr_assert_eq(atomic_load(&last_result), CUDA_SUCCESS, "the call failed: %d", atomic_load(&last_result));
+}
+
+Test(swap_gate, an_abandoned_gate_sends_everybody_away)
+{
+	CUdeviceptr x = device_ints(0, 64);
+	pthread_t thread;
+	close_gate();
+	pthread_create(&thread, NULL, set_once, (void *)(uintptr_t)x);
+	nap(50);
+	md_swap_gate_abandon();
+	pthread_join(thread, NULL);
+	cr_assert_eq(atomic_load(&last_result), CUDA_ERROR_DEINITIALIZED, "%d", atomic_load(&last_result));
+	refused(CUDA_ERROR_DEINITIALIZED, md_cuda.cuMemFree_v2(x));
+}
+
+/* ---- work that does not end ---- */
+
+struct stuck {
+	CUstream stream, other;
+	CUdeviceptr flag;
+};
+
+static struct stuck start_stuck(void)
+{
+	struct stuck stuck;
+	CUdeviceptr out = device_ints(0, 64);
+	stuck.flag = device_ints(0, 64);
+	CUfunction wait_flag = function_named(load_whole_module(), "wait_flag");
+	ok(md_cuda.cuStreamCreate(&stuck.stream, CU_STREAM_NON_BLOCKING));
+	ok(md_cuda.cuStreamCreate(&stuck.other, CU_STREAM_NON_BLOCKING));
+	void *params[] = {&out, &stuck.flag};
+	ok(md_cuda.cuLaunchKernel(wait_flag, 1, 1, 1, 1, 1, 1, 0, stuck.stream, params, NULL));
+	return stuck;
+}
+
+static void end_stuck(const struct stuck *stuck)
+{
+	ok(md_cuda.cuMemsetD32Async(stuck->flag, 1, 1, stuck->other));
+	ok(md_cuda.cuStreamSynchronize(stuck->stream));
+}
+
+Test(swap_gate, work_that_does_not_end_is_named)
+{
+	struct stuck stuck = start_stuck();
+	assert_not_closed(50, "cuCtxSynchronize");
+	assert_not_closed(50, "cuCtxSynchronize"); /* while the first wait is not over */
+	end_stuck(&stuck);
+	close_gate();
+	md_swap_gate_open();
+}
+
+static void *synchronize(void *stream)
+{
+	md_cuda.cuCtxSetCurrent(context);
+	md_cuda.cuStreamSynchronize(stream);
+	return NULL;
+}
+
+Test(swap_gate, a_call_that_does_not_end_is_named)
+{
+	struct stuck stuck = start_stuck();
+	pthread_t thread;
+	pthread_create(&thread, NULL, synchronize, stuck.stream);
+	nap(50);
+	assert_not_closed(50, "cuStreamSynchronize");
+	end_stuck(&stuck);
+	pthread_join(thread, NULL);
+	close_gate();
+	md_swap_gate_open();
+}
+
+Test(swap_gate, a_capture_goes_on_and_is_named)
+{
+	CUdeviceptr x = device_ints(3, 64);
+	CUfunction scale = function_named(load_whole_module(), "scale");
+	CUgraphExec exec;
+	CUgraph graph;
+	CUstream stream;
+	ok(md_cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	ok(md_cuda.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	ok(launch_scale(scale, stream, x, 2, 64));
+	assert_not_closed(50, "cuStreamEndCapture");
+	ok(launch_scale(scale, stream, x, 5, 64));
+	ok(md_cuda.cuStreamEndCapture(stream, &graph));
+	ok(md_cuda.cuGraphInstantiateWithFlags(&exec, graph, 0));
+	close_gate();
+	md_swap_gate_open();
+	ok(md_cuda.cuGraphLaunch(exec, stream));
+	ok(md_cuda.cuStreamSynchronize(stream));
+	assert_ints(x, 64, 30);
+	ok(md_cuda.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	ok(md_cuda.cuStreamDestroy_v2(stream)); /* ends its capture, too */
+	close_gate();
+	md_swap_gate_open();
+}
+
+/* ---- threads that launch all the time ---- */
+
+#define THREADS 4
+#define ROUNDS 3000
+
+static CUfunction add_bias;
+static atomic_bool stop;
+
+static void *launch_always(void *unused)
+{
+	CUdeviceptr x;
+	CUstream stream;
+	int n = 1 << 16, rounds = 0, *back = malloc((size_t)n * 4);
+	(void)unused;
+	ok(md_cuda.cuCtxSetCurrent(context));
+	ok(md_cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	ok(md_cuda.cuMemAlloc_v2(&x, (size_t)n * 4));
+	ok(md_cuda.cuMemsetD32Async(x, 1, (size_t)n, stream));
+	while (!atomic_load(&stop) && rounds < ROUNDS) {
+		void *params[] = {&x, &n};
+		ok(md_cuda.cuLaunchKernel(add_bias, (unsigned)n / 64, 1, 1, 64, 1, 1, 0, stream, params, NULL));
+		if (++rounds % 16 == 0) {
+			CUdeviceptr more;
+			ok(md_cuda.cuMemAlloc_v2(&more, 3000000));
+			ok(md_cuda.cuMemFree_v2(more));
+		}
+	}
+	ok(md_cuda.cuMemcpyDtoHAsync_v2(back, x, (size_t)n * 4, stream));
+	ok(md_cuda.cuStreamSynchronize(stream));
+	for (int i = 0; i < n; i++)
+		cr_assert_eq(back[i], 1 + 5 * rounds, "element %d is %d after %d rounds", i, back[i], rounds);
+	free(back);
+	return NULL;
+}
+
+static void swap_once(void)
+{
+	struct md_swap_range *ranges;
+	struct md_error err = {0};
+	size_t count;
+	void *kept[256] = {NULL};
+	close_gate();
+	fine(md_swap_memory_list(&ranges, &count, &err), &err);
+	cr_assert_leq(count, 256);
+	for (size_t i = 0; i < count; i++) {
+		kept[i] = malloc(ranges[i].bytes);
+		ok(md_swap_real.cuMemcpyDtoH_v2(kept[i], ranges[i].address, ranges[i].bytes));
+		fine(md_swap_memory_unmap(&ranges[i], &err), &err);
+	}
+	for (size_t i = 0; i < count; i++) {
+		fine(md_swap_memory_map(&ranges[i], &err), &err);
+		ok(md_swap_real.cuMemcpyHtoD_v2(ranges[i].address, kept[i], ranges[i].bytes));
+		free(kept[i]);
+	}
+	free(ranges);
+	md_swap_gate_open();
+}
+
+Test(swap_gate, threads_that_launch_always_lose_nothing)
+{
+	pthread_t threads[THREADS];
+	add_bias = hidden_function(load_whole_module(), "bias");
+	for (unsigned i = 0; i < THREADS; i++)
+		pthread_create(&threads[i], NULL, launch_always, NULL);
+	for (unsigned i = 0; i < 30; i++)
+		swap_once();
+	atomic_store(&stop, true);
+	for (unsigned i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+}
