@@ -61,13 +61,14 @@ CUresult hc_capture_unsafe(void)
 }
 
 /* Work for the legacy stream would order itself against every blocking stream: it breaks their captures. */
-static bool legacy_breaks_captures(struct hc_stream *legacy) HC_STATE_HELD
+static bool legacy_breaks_captures(struct hc_stream *legacy, bool only_ask) HC_STATE_HELD
 {
 	bool broken = false;
 	for (struct hc_stream *stream = legacy->context->streams; stream; stream = stream->next) {
 		if (!stream->capture || (stream->flags & CU_STREAM_NON_BLOCKING))
 			continue;
-		hc_capture_invalidate(stream->capture);
+		if (!only_ask)
+			hc_capture_invalidate(stream->capture);
 		broken = true;
 	}
 	return broken;
@@ -83,7 +84,7 @@ bool hc_capture_active(struct hc_stream *stream, CUresult *result)
 			*result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 		return true;
 	}
-	if (stream != stream->context->legacy || !legacy_breaks_captures(stream))
+	if (stream != stream->context->legacy || !legacy_breaks_captures(stream, false))
 		return false;
 	*result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 	return true;
@@ -328,6 +329,8 @@ CUresult hc_cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *capture
 	if (!captureStatus)
 		return CUDA_ERROR_INVALID_VALUE;
 	HC_TRY(hc_stream_resolve(hStream, &stream));
+	if (captures && stream == stream->context->legacy && legacy_breaks_captures(stream, true))
+		return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 	*captureStatus = !stream->capture           ? CU_STREAM_CAPTURE_STATUS_NONE
 			 : stream->capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
 						    : CU_STREAM_CAPTURE_STATUS_ACTIVE;

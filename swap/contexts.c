@@ -29,7 +29,7 @@ static struct md_swap_context *find(CUcontext context) MD_REQUIRES(lock)
 	return NULL;
 }
 
-void md_swap_context_add(CUcontext context, CUdevice device, bool primary)
+static void add_context(CUcontext context, CUdevice device, bool primary)
 {
 	md_swap_gate_watch_end();
 	pthread_mutex_lock(&lock);
@@ -41,7 +41,7 @@ void md_swap_context_add(CUcontext context, CUdevice device, bool primary)
 	pthread_mutex_unlock(&lock);
 }
 
-void md_swap_context_gone(CUcontext context)
+static void forget_context(CUcontext context)
 {
 	pthread_mutex_lock(&lock);
 	struct md_swap_context *old = find(context);
@@ -51,7 +51,7 @@ void md_swap_context_gone(CUcontext context)
 	pthread_mutex_unlock(&lock);
 }
 
-CUcontext md_swap_context_primary(CUdevice device)
+static CUcontext primary_of(CUdevice device)
 {
 	CUcontext found = NULL;
 	pthread_mutex_lock(&lock);
@@ -64,7 +64,7 @@ CUcontext md_swap_context_primary(CUdevice device)
 
 CUcontext md_swap_context_on(CUdevice device)
 {
-	CUcontext found = md_swap_context_primary(device);
+	CUcontext found = primary_of(device);
 	pthread_mutex_lock(&lock);
 	for (size_t i = 0; i < known_count && !found; i++)
 		if (known[i].device == device)
@@ -96,7 +96,7 @@ CUresult md_swap_context_current(CUcontext *context, CUdevice *device)
 		result = md_swap_real.cuCtxGetDevice(&its);
 		if (result != CUDA_SUCCESS)
 			return result;
-		md_swap_context_add(current, its, false);
+		add_context(current, its, false);
 		last = (struct md_swap_context){current, its, false};
 		last_age = now;
 	}
@@ -132,7 +132,7 @@ CUresult md_swap_context_drain(CUcontext context)
 static CUresult made(CUresult result, const CUcontext *context, CUdevice device, bool primary)
 {
 	if (result == CUDA_SUCCESS && context && *context)
-		md_swap_context_add(*context, device, primary);
+		add_context(*context, device, primary);
 	return result;
 }
 
@@ -167,7 +167,7 @@ CUresult md_swap_own_cuCtxFromGreenCtx(CUcontext *pContext, CUgreenCtx hCtx)
 	CUdevice device;
 	CUresult result = md_swap_real.cuCtxFromGreenCtx(pContext, hCtx);
 	if (result == CUDA_SUCCESS && md_swap_context_device(*pContext, &device) == CUDA_SUCCESS)
-		md_swap_context_add(*pContext, device, false);
+		add_context(*pContext, device, false);
 	return result;
 }
 
@@ -175,7 +175,7 @@ CUresult md_swap_own_cuCtxFromGreenCtx(CUcontext *pContext, CUgreenCtx hCtx)
 
 static void gone(CUcontext context)
 {
-	md_swap_context_gone(context);
+	forget_context(context);
 	md_swap_own_context_gone(context);
 }
 
@@ -191,7 +191,7 @@ static void primary_released(CUdevice device)
 {
 	unsigned flags;
 	int active = 1;
-	CUcontext context = md_swap_context_primary(device);
+	CUcontext context = primary_of(device);
 	if (context && md_swap_real.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && !active)
 		gone(context);
 }

@@ -16,13 +16,8 @@ struct md_swap_context {
 	bool primary;
 };
 
-/* Remembers a context; a known one stays as it is. */
-void md_swap_context_add(CUcontext context, CUdevice device, bool primary);
 /* The context that is current, which is remembered; CUDA_ERROR_INVALID_CONTEXT if there is none. */
 CUresult md_swap_context_current(CUcontext *context, CUdevice *device);
-void md_swap_context_gone(CUcontext context);
-/* The primary context of a device, or NULL. */
-CUcontext md_swap_context_primary(CUdevice device);
 /* Any context on a device, its primary one if that is known, or NULL. */
 CUcontext md_swap_context_on(CUdevice device);
 /* Copies what is known; the number of contexts, at most `room`. */

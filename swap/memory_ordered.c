@@ -222,8 +222,7 @@ static CUresult find_place(CUstream stream, bool per_thread, struct place *place
 	place->thread = own ? md_swap_own_slot->serial : 0;
 	if (md_swap_gate_captures())
 		result = md_swap_real.cuStreamIsCapturing(place->stream, &status);
-	/* The legacy stream waits for captured ones, which the driver refuses. */
-	place->captured = (md_swap_gate_captures() && !own && !handle) || status != CU_STREAM_CAPTURE_STATUS_NONE;
+	place->captured = status != CU_STREAM_CAPTURE_STATUS_NONE;
 	return result;
 }
 

@@ -147,6 +147,11 @@ Test(hostcuda_stream_capture, unsafe_calls_break_it)
 	refused(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, md_cuda.cuStreamSynchronize(stream));
 	assert_invalidated();
 	begin(CU_STREAM_CAPTURE_MODE_RELAXED);
+	CUstreamCaptureStatus status;
+	refused(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
+		md_cuda.cuStreamIsCapturing(NULL, &status)); /* to ask breaks nothing */
+	ok(md_cuda.cuStreamIsCapturing(stream, &status));
+	cr_assert_eq(status, CU_STREAM_CAPTURE_STATUS_ACTIVE, "asking broke the capture");
 	refused(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, md_cuda.cuMemcpyDtoH_v2(&host, x, 4));
 	assert_invalidated();
 	begin(CU_STREAM_CAPTURE_MODE_RELAXED);

@@ -128,6 +128,7 @@ Test(swap_physical, a_failure_on_the_way_out_changes_nothing)
 		assert_whole(&twice, call);
 		cr_assert_eq(free_bytes(), twice.free_before, "call %d: memory was lost", call);
 	}
+	free(twice.ranges);
 	cr_assert_eq(call, 4, "%d calls of the driver were tried", call - 1);
 	cr_assert_eq(free_bytes(), twice.free_before + 2 * MB, "the memory did not go");
 }
@@ -153,6 +154,7 @@ Test(swap_physical, a_failure_on_the_way_in_leaves_it_out)
 	ok(real.cuMemsetD8_v2(twice.address, 0x3c, 2 * MB));
 	ok(real.cuCtxSynchronize());
 	assert_whole(&twice, call);
+	free(twice.ranges);
 }
 
 /* Allocating fails cleanly, too. */
