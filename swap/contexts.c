@@ -31,7 +31,6 @@ static struct md_swap_context *find(CUcontext context) MD_REQUIRES(lock)
 
 static void add_context(CUcontext context, CUdevice device, bool primary)
 {
-	md_swap_gate_watch_end();
 	pthread_mutex_lock(&lock);
 	struct md_swap_context *old = find(context);
 	if (old)

@@ -159,24 +159,6 @@ unsigned md_swap_gate_captures(void)
 	return atomic_load(&capture_count);
 }
 
-/* ---- the end of the process ---- */
-
-/* Handlers of the engine and of its libraries run after this one, and free what they have on the device. */
-static void process_ends(void)
-{
-	md_child_check();
-	if (md_swap_gate_is_closed())
-		md_swap_gate_abandon();
-}
-
-void md_swap_gate_watch_end(void)
-{
-	static atomic_uint known;
-	/* What registered before us runs after us: the driver has by the first context, most libraries by the second. */
-	if (atomic_load_explicit(&known, memory_order_relaxed) < 2 && atomic_fetch_add(&known, 1) < 2)
-		atexit(process_ends);
-}
-
 /* ---- closing ---- */
 
 static void nap(void)

@@ -31,9 +31,6 @@ bool md_swap_gate_is_closed(void);
  */
 void md_swap_gate_abandon(void);
 
-/* Called when a context comes: from then on the end of the process abandons a closed gate. */
-void md_swap_gate_watch_end(void);
-
 /* How many streams are being captured, as the layer tells the gate. */
 void md_swap_gate_capture_begins(CUstream stream);
 void md_swap_gate_capture_ends(CUstream stream);

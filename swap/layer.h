@@ -8,11 +8,6 @@
 /* The driver itself. Everything in swap/ calls it, and nothing else: md_cuda leads through the gate. */
 #define md_swap_real md_cuda_real
 
-/* md_swap_call(err, cuMemUnmap, address, bytes): md_cuda_call for the driver itself. */
-#define md_swap_call(err, entry, ...)                                                                                  \
-	(md_swap_real.entry ? md_cuda_status(md_swap_real.entry(__VA_ARGS__), #entry, (err))                           \
-			    : md_cuda_absent(#entry, (err)))
-
 /* Puts our functions into a table of the driver's. A program that refers to it has the layer in md_cuda. */
 void md_swap_layer(struct md_cuda *table);
 

@@ -48,9 +48,22 @@ static struct pool *find_pool(CUmemoryPool handle) MD_REQUIRES(md_swap_memory_lo
 	return at;
 }
 
+/* A destroyed pool of which nothing is left, to be used again. */
+static struct pool *find_dead(void) MD_REQUIRES(md_swap_memory_lock)
+{
+	struct pool *at = pools;
+	while (at && (at->handle || at->used || at->kept))
+		at = at->next;
+	if (at)
+		at->used_high = at->reserved_high = at->threshold = 0;
+	return at;
+}
+
 static struct pool *add_pool(CUmemoryPool handle, CUdevice device, bool drivers) MD_REQUIRES(md_swap_memory_lock)
 {
 	struct pool *pool = find_pool(handle);
+	if (!pool)
+		pool = find_dead();
 	if (!pool) {
 		pool = calloc(1, sizeof(*pool));
 		if (!pool)
@@ -210,11 +223,11 @@ static CUresult find_place(CUstream stream, bool per_thread, struct place *place
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 	CUresult result = md_swap_context_current(&place->context, &place->device);
 	bool handle = (uintptr_t)stream > 2;
-	if (result == CUDA_SUCCESS && handle && md_swap_real.cuStreamGetCtx) {
+	CUcontext current = place->context;
+	if (result == CUDA_SUCCESS && handle && md_swap_real.cuStreamGetCtx)
 		result = md_swap_real.cuStreamGetCtx(stream, &place->context);
-		if (result == CUDA_SUCCESS)
-			result = md_swap_context_device(place->context, &place->device);
-	}
+	if (result == CUDA_SUCCESS && place->context != current)
+		result = md_swap_context_device(place->context, &place->device);
 	if (result != CUDA_SUCCESS)
 		return result;
 	bool own = stream == CU_STREAM_PER_THREAD || (per_thread && !stream);
