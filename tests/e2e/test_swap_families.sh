@@ -35,4 +35,12 @@ run_live_swap restored "$work/tiny.medusa"
 assert_exit restored 0
 assert_equal "tokens of the restored engine" "$(cat "$work/plain.out")" "$(grep -v '^check' "$work/restored.out")"
 assert_contains "$work/restored.out" "check: $graphs of $graphs graphs bit-equal to eager"
+
+section "two processes that share memory"
+run alone "$MEDUSA_BUILD/tests/subjects/swap_ipc_subject"
+assert_exit alone 0
+run shared env "$(preload swap)" "$MEDUSA_BUILD/tests/subjects/swap_ipc_subject"
+assert_exit shared 0
+assert_same_file "$work/alone.out" "$work/shared.out"
+assert_count "$work/shared.out" " shared, 0 wrong" 2
 finish
