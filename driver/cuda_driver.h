@@ -32,8 +32,10 @@ enum md_status md_cuda_load(struct md_error *err);
  * "cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY (out of memory)". MD_ERR_DRIVER_MEMORY for out of memory, else
  * MD_ERR_DRIVER; MD_ERR_UNSUPPORTED when the entry point is not there.
  */
-#define md_cuda_call(err, entry, ...)                                                                                  \
-	(md_cuda.entry ? md_cuda_status(md_cuda.entry(__VA_ARGS__), #entry, (err)) : md_cuda_absent(#entry, (err)))
+#define md_cuda_call(err, entry, ...) md_cuda_call_in(&md_cuda, (err), entry, __VA_ARGS__)
+/* The same through another table than md_cuda. */
+#define md_cuda_call_in(table, err, entry, ...)                                                                        \
+	((table)->entry ? md_cuda_status((table)->entry(__VA_ARGS__), #entry, (err)) : md_cuda_absent(#entry, (err)))
 
 enum md_status md_cuda_status(CUresult result, const char *entry, struct md_error *err);
 enum md_status md_cuda_absent(const char *entry, struct md_error *err);

@@ -141,7 +141,7 @@ static bool is_right(struct md_device_session *session)
 #define PROBE_KERNEL_MAX (64ull << 20) /* bytes */
 
 /* Reads the file here, because the driver would wait for ever for the writer of a pipe. */
-static CUresult load_file(const char *path, CUmodule *module)
+static CUresult load_file(const struct md_cuda *driver, const char *path, CUmodule *module)
 {
 	struct md_file_bytes file;
 	struct md_error err = {0};
@@ -149,13 +149,14 @@ static CUresult load_file(const char *path, CUmodule *module)
 		md_warn("MEDUSA_PROBE_KERNEL: %s", err.message);
 		return CUDA_ERROR_FILE_NOT_FOUND;
 	}
-	CUresult result = md_cuda.cuModuleLoadData(module, file.data);
+	CUresult result = driver->cuModuleLoadData(module, file.data);
 	md_file_release(&file);
 	return result;
 }
 
 /* A device that cannot translate PTX is given an image that holds kernels of the same names. */
-CUresult md_device_kernel_load(const char *text, const char *name, CUmodule *module, CUfunction *function)
+CUresult md_device_kernel_load(const struct md_cuda *driver, const char *text, const char *name, CUmodule *module,
+			       CUfunction *function)
 {
 	const char *kernel = md_environment_get("MEDUSA_PROBE_KERNEL");
 	char path[PATH_MAX];
@@ -163,17 +164,18 @@ CUresult md_device_kernel_load(const char *text, const char *name, CUmodule *mod
 	if (kernel && !strcmp(kernel, "none"))
 		return CUDA_ERROR_NOT_SUPPORTED;
 	if (md_environment_path("MEDUSA_PROBE_KERNEL", path, sizeof(path)))
-		result = load_file(path, module);
+		result = load_file(driver, path, module);
 	else
-		result = md_cuda.cuModuleLoadData(module, text);
-	return result ? result : md_cuda.cuModuleGetFunction(function, *module, name);
+		result = driver->cuModuleLoadData(module, text);
+	return result ? result : driver->cuModuleGetFunction(function, *module, name);
 }
 
 void md_device_differ_load(struct md_device_session *session)
 {
 	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 	if (session->device_left)
-		result = md_device_kernel_load(kernel_text, "md_probe_differ", &session->module, &session->differ);
+		result =
+		    md_device_kernel_load(&md_cuda, kernel_text, "md_probe_differ", &session->module, &session->differ);
 	md_device_session_reserve(session, result ? OWN_SPOT : MD_DEVICE_GRAINS + OWN_TRIED + OWN_SPOT);
 	session->flags = result ? 0 : md_device_session_take(session, MD_DEVICE_GRAINS);
 	session->flag_bytes = session->flags ? malloc(MD_DEVICE_GRAINS) : NULL;

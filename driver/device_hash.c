@@ -69,23 +69,28 @@ struct hashing {
 	CUstream stream;
 	struct md_hash_range *ranges;
 	size_t count;
-	const struct md_hash_room *room;
+	struct md_hash_room room;
 	struct md_hash_sums *sums;    /* of each range */
 	struct md_hash_piece *pieces; /* of one launch */
 	size_t piece_count, first;    /* the range of sum 0 in this launch */
 };
 
-bool md_device_is_mapped(uint64_t address, uint64_t size)
+static bool is_mapped(const struct md_cuda *driver, uint64_t address, uint64_t size)
 {
 	uint64_t end = address + size;
-	if (!md_cuda.cuPointerGetAttribute)
+	if (!driver->cuPointerGetAttribute)
 		return false;
 	for (uint64_t at = address; at < end; at = (at / MAPPED_STEP + 1) * MAPPED_STEP) {
 		int mapped = 0;
-		if (md_cuda.cuPointerGetAttribute(&mapped, CU_POINTER_ATTRIBUTE_MAPPED, at) || !mapped)
+		if (driver->cuPointerGetAttribute(&mapped, CU_POINTER_ATTRIBUTE_MAPPED, at) || !mapped)
 			return false;
 	}
 	return true;
+}
+
+bool md_device_is_mapped(uint64_t address, uint64_t size)
+{
+	return is_mapped(&md_cuda, address, size);
 }
 
 /*
@@ -94,21 +99,25 @@ bool md_device_is_mapped(uint64_t address, uint64_t size)
  */
 static bool is_for_kernel(const struct hashing *h, const struct md_hash_range *range)
 {
+	const struct md_cuda *driver = md_hash_driver(h->hasher);
 	unsigned type = 0;
-	return h->room->room && md_cuda.cuPointerGetAttribute &&
-	       !md_cuda.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, range->address) &&
-	       type == CU_MEMORYTYPE_DEVICE && md_device_is_mapped(range->address, range->size);
+	if (!h->hasher->function || !h->room.room || h->hasher->mapped)
+		return h->hasher->function && h->room.room;
+	return driver->cuPointerGetAttribute &&
+	       !driver->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, range->address) &&
+	       type == CU_MEMORYTYPE_DEVICE && is_mapped(driver, range->address, range->size);
 }
 
 static enum md_status through_host(struct hashing *h, size_t index, struct md_error *err)
 {
+	const struct md_cuda *driver = md_hash_driver(h->hasher);
 	const struct md_hash_range *range = &h->ranges[index];
 	for (uint64_t at = 0, size; at < range->size; at += size) {
 		size = range->size - at < MD_HASH_STAGING ? range->size - at : MD_HASH_STAGING;
-		MD_FORWARD(
-		    md_cuda_call(err, cuMemcpyDtoHAsync_v2, h->room->staging, range->address + at, size, h->stream));
-		MD_FORWARD(md_cuda_call(err, cuStreamSynchronize, h->stream));
-		md_hash_add(&h->sums[index], at / 16, h->room->staging, size);
+		MD_FORWARD(md_cuda_call_in(driver, err, cuMemcpyDtoHAsync_v2, h->room.staging, range->address + at,
+					   size, h->stream));
+		MD_FORWARD(md_cuda_call_in(driver, err, cuStreamSynchronize, h->stream));
+		md_hash_add(&h->sums[index], at / 16, h->room.staging, size);
 	}
 	return MD_OK;
 }
@@ -117,7 +126,7 @@ static enum md_status launch(struct hashing *h, size_t next, struct md_error *er
 {
 	enum md_status status = MD_OK;
 	if (h->piece_count)
-		status = md_hash_kernel_run(h->hasher, h->stream, h->room, h->pieces, h->piece_count,
+		status = md_hash_kernel_run(h->hasher, h->stream, &h->room, h->pieces, h->piece_count,
 					    h->sums + h->first, next - h->first, err);
 	h->piece_count = 0;
 	h->first = next;
@@ -165,21 +174,20 @@ static enum md_status hash_all(struct hashing *h, size_t *failed, struct md_erro
 enum md_status md_device_hash(const struct md_device_hasher *hasher, CUstream stream, struct md_hash_range *ranges,
 			      size_t count, size_t *failed, struct md_error *err)
 {
-	struct md_hash_room own = {0};
-	struct hashing h = {.hasher = hasher, .stream = stream, .ranges = ranges, .count = count};
+	struct hashing h = {.hasher = hasher, .stream = stream, .ranges = ranges, .count = count, .room = hasher->room};
 	enum md_status status = MD_ERR_NO_MEMORY;
+	bool kept = hasher->room.staging != NULL;
 	*failed = count;
 	h.sums = calloc(count + 1, sizeof(*h.sums));
 	h.pieces = calloc(MD_HASH_PIECES, sizeof(*h.pieces));
-	h.room = hasher->room ? hasher->room : &own;
-	if ((hasher->room || md_hash_room_take(&own, hasher->function != NULL)) && h.sums && h.pieces)
+	if ((kept || md_hash_room_take(hasher, hasher->function != NULL, &h.room)) && h.sums && h.pieces)
 		status = hash_all(&h, failed, err);
 	else
 		md_error_set(err, status, "out of memory for the pieces of a hash");
 	for (size_t i = 0; status == MD_OK && i < count; i++)
 		ranges[i].hash = md_hash_end(&h.sums[i], ranges[i].size);
-	if (!hasher->room)
-		md_hash_room_give(&own);
+	if (!kept)
+		md_hash_room_give(hasher, &h.room);
 	free(h.sums);
 	free(h.pieces);
 	return status;

@@ -13,11 +13,15 @@
 #include "base/status.h"
 #include "driver/cuda_driver.h"
 
-struct md_hash_room;
-
 struct md_hash_range {
 	uint64_t address, size; /* in device memory, or in page-locked memory */
 	struct md_hash hash;    /* output */
+};
+
+struct md_hash_room { /* buffers that the kernel and the host share */
+	uint8_t *staging;
+	bool locked;      /* the staging memory is page-locked */
+	CUdeviceptr room; /* device memory: pieces, then sums; 0: none */
 };
 
 /*
@@ -25,13 +29,20 @@ struct md_hash_range {
  * matters. A hasher that is all zero hashes on the host.
  */
 struct md_device_hasher {
+	const struct md_cuda *driver; /* NULL: md_cuda */
 	CUmodule module;
-	CUfunction function;             /* NULL: memory is hashed on the host */
-	const struct md_hash_room *room; /* not owned; NULL: each call takes buffers and gives them back */
+	CUfunction function; /* NULL: memory is hashed on the host */
+	bool mapped; /* the caller knows that all ranges are mapped device memory: nothing is asked of the driver */
+	struct md_hash_room room; /* kept between calls; staging is NULL where it is taken for each call */
 };
 
 /* Opens the hasher in the current context, and tests the kernel on a sample, on the stream. */
 void md_device_hasher_open(struct md_device_hasher *hasher, CUstream stream);
+/*
+ * The same through another table of the driver, for ranges that the caller knows to be mapped. The hasher keeps its
+ * buffers (some 6 MB, of which 1.1 MB are device memory), so that hashing needs no memory when there is none left.
+ */
+void md_device_hasher_open_mapped(struct md_device_hasher *hasher, const struct md_cuda *driver, CUstream stream);
 void md_device_hasher_close(struct md_device_hasher *hasher);
 
 /*
@@ -72,13 +83,9 @@ struct md_hash md_hash_end(const struct md_hash_sums *sums, uint64_t size);
 #define MD_HASH_PIECES 32768u      /* in one launch */
 #define MD_HASH_SUMS 4096u
 
-struct md_hash_room { /* buffers for one call */
-	uint8_t *staging;
-	bool locked;      /* the staging memory is page-locked */
-	CUdeviceptr room; /* device memory: pieces, then sums; 0: none */
-};
-bool md_hash_room_take(struct md_hash_room *room, bool on_device);
-void md_hash_room_give(struct md_hash_room *room);
+const struct md_cuda *md_hash_driver(const struct md_device_hasher *hasher);
+bool md_hash_room_take(const struct md_device_hasher *hasher, bool on_device, struct md_hash_room *room);
+void md_hash_room_give(const struct md_device_hasher *hasher, struct md_hash_room *room);
 
 /* Adds pieces to sums, and waits. piece->sums holds the index of the piece's sums. */
 enum md_status md_hash_kernel_run(const struct md_device_hasher *hasher, CUstream stream,

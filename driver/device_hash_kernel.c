@@ -176,24 +176,31 @@ static const char kernel_text[] =
 
 #define SUMS_AT (MD_HASH_PIECES * sizeof(struct md_hash_piece))
 
-bool md_hash_room_take(struct md_hash_room *room, bool on_device)
+const struct md_cuda *md_hash_driver(const struct md_device_hasher *hasher)
 {
+	return hasher->driver ? hasher->driver : &md_cuda;
+}
+
+bool md_hash_room_take(const struct md_device_hasher *hasher, bool on_device, struct md_hash_room *room)
+{
+	const struct md_cuda *driver = md_hash_driver(hasher);
 	void *locked = NULL;
-	*room = (struct md_hash_room){.locked = md_cuda.cuMemHostAlloc(&locked, MD_HASH_STAGING, 0) == CUDA_SUCCESS};
+	*room = (struct md_hash_room){.locked = driver->cuMemHostAlloc(&locked, MD_HASH_STAGING, 0) == CUDA_SUCCESS};
 	room->staging = room->locked ? locked : malloc(MD_HASH_STAGING);
-	if (on_device && md_cuda.cuMemAlloc_v2(&room->room, SUMS_AT + MD_HASH_SUMS * sizeof(struct md_hash_sums)))
+	if (on_device && driver->cuMemAlloc_v2(&room->room, SUMS_AT + MD_HASH_SUMS * sizeof(struct md_hash_sums)))
 		room->room = 0;
 	return room->staging != NULL;
 }
 
-void md_hash_room_give(struct md_hash_room *room)
+void md_hash_room_give(const struct md_device_hasher *hasher, struct md_hash_room *room)
 {
 	if (room->room)
-		md_cuda.cuMemFree_v2(room->room);
+		md_hash_driver(hasher)->cuMemFree_v2(room->room);
 	if (room->locked)
-		md_cuda.cuMemFreeHost(room->staging);
+		md_hash_driver(hasher)->cuMemFreeHost(room->staging);
 	else
 		free(room->staging);
+	*room = (struct md_hash_room){0};
 }
 
 /* Pieces come with indices of sums; the kernel gets addresses. */
@@ -209,17 +216,19 @@ static void give_addresses(const struct md_hash_room *room, const struct md_hash
 static enum md_status launch(const struct md_device_hasher *hasher, CUstream stream, const struct md_hash_room *room,
 			     size_t count, size_t sum_count, struct md_error *err)
 {
+	const struct md_cuda *driver = md_hash_driver(hasher);
 	uint64_t table = room->room, pieces = count;
 	void *params[] = {&table, &pieces};
 	unsigned blocks = count < BLOCKS ? (unsigned)count : BLOCKS;
 	size_t sums = sum_count * sizeof(struct md_hash_sums);
-	MD_FORWARD(md_cuda_call(err, cuMemcpyHtoDAsync_v2, room->room, room->staging,
-				count * sizeof(struct md_hash_piece), stream));
-	MD_FORWARD(md_cuda_call(err, cuMemsetD8Async, room->room + SUMS_AT, 0, sums, stream));
+	MD_FORWARD(md_cuda_call_in(driver, err, cuMemcpyHtoDAsync_v2, room->room, room->staging,
+				   count * sizeof(struct md_hash_piece), stream));
+	MD_FORWARD(md_cuda_call_in(driver, err, cuMemsetD8Async, room->room + SUMS_AT, 0, sums, stream));
+	MD_FORWARD(md_cuda_call_in(driver, err, cuLaunchKernel, hasher->function, blocks, 1, 1, THREADS, 1, 1, 0,
+				   stream, params, NULL));
 	MD_FORWARD(
-	    md_cuda_call(err, cuLaunchKernel, hasher->function, blocks, 1, 1, THREADS, 1, 1, 0, stream, params, NULL));
-	MD_FORWARD(md_cuda_call(err, cuMemcpyDtoHAsync_v2, room->staging, room->room + SUMS_AT, sums, stream));
-	return md_cuda_call(err, cuStreamSynchronize, stream);
+	    md_cuda_call_in(driver, err, cuMemcpyDtoHAsync_v2, room->staging, room->room + SUMS_AT, sums, stream));
+	return md_cuda_call_in(driver, err, cuStreamSynchronize, stream);
 }
 
 enum md_status md_hash_kernel_run(const struct md_device_hasher *hasher, CUstream stream,
@@ -253,37 +262,38 @@ static bool agrees(const struct md_device_hasher *hasher, CUstream stream, const
 	struct md_hash_piece pieces[TRIES];
 	struct md_hash_sums here[2] = {{0, 0}}, there[2] = {{0, 0}};
 	struct md_error err = {0};
+	const struct md_cuda *driver = md_hash_driver(hasher);
 	for (uint32_t i = 0; i < TRIED; i++)
 		room->staging[i] = (uint8_t)((i * 2654435761u) >> 13);
 	for (size_t i = 0; i < TRIES; i++) {
 		pieces[i] = (struct md_hash_piece){sample + tries[i].at, tries[i].size, tries[i].lane, tries[i].sum};
 		md_hash_add(&here[tries[i].sum], tries[i].lane, room->staging + tries[i].at, tries[i].size);
 	}
-	return md_cuda_call(&err, cuMemcpyHtoDAsync_v2, sample, room->staging, TRIED, stream) == MD_OK &&
-	       md_cuda_call(&err, cuStreamSynchronize, stream) == MD_OK &&
+	return md_cuda_call_in(driver, &err, cuMemcpyHtoDAsync_v2, sample, room->staging, TRIED, stream) == MD_OK &&
+	       md_cuda_call_in(driver, &err, cuStreamSynchronize, stream) == MD_OK &&
 	       md_hash_kernel_run(hasher, stream, room, pieces, TRIES, there, 2, &err) == MD_OK &&
 	       !memcmp(here, there, sizeof(here));
 }
 
-static bool is_right(const struct md_device_hasher *hasher, CUstream stream)
+static bool is_right(const struct md_device_hasher *hasher, CUstream stream, const struct md_hash_room *room)
 {
-	struct md_hash_room room;
+	const struct md_cuda *driver = md_hash_driver(hasher);
 	CUdeviceptr sample = 0;
 	bool right = false;
-	if (md_hash_room_take(&room, true) && room.room && md_cuda.cuMemAlloc_v2(&sample, TRIED) == CUDA_SUCCESS)
-		right = agrees(hasher, stream, &room, sample);
+	if (room->staging && room->room && driver->cuMemAlloc_v2(&sample, TRIED) == CUDA_SUCCESS)
+		right = agrees(hasher, stream, room, sample);
 	if (sample)
-		md_cuda.cuMemFree_v2(sample);
-	md_hash_room_give(&room);
+		driver->cuMemFree_v2(sample);
 	return right;
 }
 
-void md_device_hasher_open(struct md_device_hasher *hasher, CUstream stream)
+/* Leaves the buffers of the test to the hasher. */
+static void open_kernel(struct md_device_hasher *hasher, CUstream stream)
 {
-	*hasher = (struct md_device_hasher){0};
-	CUresult result = md_device_kernel_load(kernel_text, "md_probe_hash", &hasher->module, &hasher->function);
-
-	if (!result && is_right(hasher, stream))
+	CUresult result = md_device_kernel_load(md_hash_driver(hasher), kernel_text, "md_probe_hash", &hasher->module,
+						&hasher->function);
+	md_hash_room_take(hasher, !result, &hasher->room);
+	if (!result && is_right(hasher, stream, &hasher->room))
 		return;
 	md_debug("memory is hashed on the host: %s",
 		 result ? md_cuda_error_name(result)
@@ -291,9 +301,23 @@ void md_device_hasher_open(struct md_device_hasher *hasher, CUstream stream)
 	hasher->function = NULL;
 }
 
+void md_device_hasher_open(struct md_device_hasher *hasher, CUstream stream)
+{
+	*hasher = (struct md_device_hasher){0};
+	open_kernel(hasher, stream);
+	md_hash_room_give(hasher, &hasher->room);
+}
+
+void md_device_hasher_open_mapped(struct md_device_hasher *hasher, const struct md_cuda *driver, CUstream stream)
+{
+	*hasher = (struct md_device_hasher){.driver = driver, .mapped = true};
+	open_kernel(hasher, stream);
+}
+
 void md_device_hasher_close(struct md_device_hasher *hasher)
 {
+	md_hash_room_give(hasher, &hasher->room);
 	if (hasher->module)
-		md_cuda.cuModuleUnload(hasher->module);
+		md_hash_driver(hasher)->cuModuleUnload(hasher->module);
 	*hasher = (struct md_device_hasher){0};
 }

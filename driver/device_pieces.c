@@ -345,8 +345,8 @@ void md_device_pieces_load(struct md_device_session *session)
 {
 	CUresult result = CUDA_ERROR_NOT_SUPPORTED;
 	if (session->differ)
-		result =
-		    md_device_kernel_load(kernel_text, "md_probe_pieces", &session->pieces_module, &session->pieces);
+		result = md_device_kernel_load(&md_cuda, kernel_text, "md_probe_pieces", &session->pieces_module,
+					       &session->pieces);
 	if (!result && take_table(session) && is_right(session))
 		return;
 	session->pieces = NULL;

@@ -83,7 +83,8 @@ enum md_status md_device_session_wait(struct md_device_session *session, struct 
  * Loads a kernel of ours from its PTX text, or from the image that MEDUSA_PROBE_KERNEL names, for devices that cannot
  * translate PTX; "none" disables such kernels.
  */
-CUresult md_device_kernel_load(const char *text, const char *name, CUmodule *module, CUfunction *function);
+CUresult md_device_kernel_load(const struct md_cuda *driver, const char *text, const char *name, CUmodule *module,
+			       CUfunction *function);
 /* Loads the kernel and tests it. If there is none, or it fails its test, session->differ stays NULL. */
 void md_device_differ_load(struct md_device_session *session);
 void md_device_differ_unload(struct md_device_session *session);

@@ -62,14 +62,14 @@ struct launch {
 
 static bool is_for_device(const struct md_verify_memory *m, const struct md_verify_buffer *b)
 {
-	return m->session.hasher.function && m->session.hasher.room && m->session.room.room && b->mapped;
+	return m->session.hasher.function && m->session.hasher.room.room && b->mapped;
 }
 
 static enum md_status run(struct md_verify_memory *m, struct launch *launch, uint32_t end, struct md_hash *out,
 			  struct md_error *err)
 {
 	if (launch->count)
-		MD_FORWARD(md_hash_kernel_run(&m->session.hasher, m->session.device.stream, &m->session.room,
+		MD_FORWARD(md_hash_kernel_run(&m->session.hasher, m->session.device.stream, &m->session.hasher.room,
 					      launch->pieces, launch->count, launch->sums, end - launch->first, err));
 	for (uint32_t i = launch->first; i < end; i++) {
 		if (is_for_device(m, &m->constants[i]))

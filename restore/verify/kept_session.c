@@ -12,8 +12,6 @@ static unsigned unmaps_seen MD_GUARDED_BY(md_restore_work);
 
 static void close_all(struct md_verify_session *session)
 {
-	md_hash_room_give(&session->room);
-	session->hasher.room = NULL;
 	md_device_hasher_close(&session->hasher);
 	md_device_session_close(&session->device);
 	*session = (struct md_verify_session){0};
@@ -38,8 +36,8 @@ static void open_hasher(struct md_verify_session *session)
 	if (!session->device.pieces)
 		return;
 	md_device_hasher_open(&session->hasher, session->device.stream);
-	if (session->hasher.function && md_hash_room_take(&session->room, true))
-		session->hasher.room = &session->room;
+	if (session->hasher.function && !md_hash_room_take(&session->hasher, true, &session->hasher.room))
+		md_hash_room_give(&session->hasher, &session->hasher.room);
 }
 
 static enum md_status open_new(struct md_verify_session *session, uint64_t device_limit, struct md_error *err)
@@ -59,7 +57,6 @@ enum md_status md_verify_session_open(struct md_verify_session *session, const s
 		*session = resting;
 		resting = (struct md_verify_session){0};
 		md_device_session_wake(&session->device, device_limit);
-		session->hasher.room = session->hasher.room ? &session->room : NULL;
 	} else {
 		drop();
 		MD_FORWARD(open_new(session, device_limit, err));

@@ -10,8 +10,7 @@
 struct md_verify_session {
 	struct md_device_session device; /* works on the restore's stream */
 	struct md_device_hasher hasher;
-	struct md_hash_room room; /* the hasher's */
-	CUstream own_stream;      /* the session's */
+	CUstream own_stream; /* the session's */
 };
 
 /* Takes over what the last comparison has left, if that is of the current context. Call close in any case. */
