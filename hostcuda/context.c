@@ -288,6 +288,20 @@ CUresult hc_cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)
 	return CUDA_SUCCESS;
 }
 
+CUresult hc_cuCtxGetId(CUcontext ctx, unsigned long long *ctxId)
+{
+	HC_STATE_GUARD();
+	if (!ctxId)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (ctx && !is_context(ctx))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	struct hc_context *context = ctx ? (struct hc_context *)ctx : hc_context_current();
+	if (!context)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	*ctxId = context->id;
+	return CUDA_SUCCESS;
+}
+
 CUresult hc_cuCtxGetLimit(size_t *pvalue, CUlimit limit)
 {
 	if (!pvalue)

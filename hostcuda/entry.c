@@ -51,6 +51,7 @@ static const uint8_t gate_flags[HC_INDEX_COUNT] = {
     [HC_INDEX_cuCtxPushCurrent_v2] = DEVICE,
     [HC_INDEX_cuCtxPopCurrent_v2] = DEVICE,
     [HC_INDEX_cuCtxGetApiVersion] = DEVICE,
+    [HC_INDEX_cuCtxGetId] = DEVICE,
     [HC_INDEX_cuMemGetAllocationGranularity] = NO_CONTEXT,
     [HC_INDEX_cuMemAddressReserve] = NO_CONTEXT,
     [HC_INDEX_cuMemAddressFree] = DEVICE,
