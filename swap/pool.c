@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Blocks of a pool: found by hash, taken, filled, given back, evicted. */
+#include "swap/pool.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "swap/pool_layout.h"
+
+static uint32_t *refs_of(struct md_swap_pool *pool, uint32_t owner)
+{
+	return pool->refs + (uint64_t)owner * pool->layout.blocks;
+}
+
+/* ---- chains of blocks whose hashes fall into one bucket ---- */
+
+static uint32_t *bucket_of(struct md_swap_pool *pool, const struct md_hash *hash)
+{
+	uint32_t word;
+	memcpy(&word, hash->bytes, sizeof(word));
+	return &pool->buckets[word & (pool->layout.buckets - 1)];
+}
+
+static void chain(struct md_swap_pool *pool, uint32_t index)
+{
+	struct md_swap_pool_block *block = &pool->blocks[index];
+	uint32_t *bucket = bucket_of(pool, &block->hash);
+	block->next = *bucket;
+	*bucket = index + 1;
+}
+
+static void unchain(struct md_swap_pool *pool, uint32_t index)
+{
+	uint32_t *at = bucket_of(pool, &pool->blocks[index].hash);
+	while (*at && *at <= pool->layout.blocks) {
+		if (*at == index + 1) {
+			*at = pool->blocks[index].next;
+			return;
+		}
+		at = &pool->blocks[*at - 1].next;
+	}
+}
+
+/* A block that another owner is still filling does not count. */
+static bool look_up(struct md_swap_pool *pool, const struct md_hash *hash, uint32_t *index)
+{
+	uint32_t at = *bucket_of(pool, hash);
+	while (at && at <= pool->layout.blocks) {
+		const struct md_swap_pool_block *block = &pool->blocks[at - 1];
+		bool usable = block->state == MD_SWAP_BLOCK_FILLED || block->filler == pool->owner;
+		if (usable && md_hash_equal(&block->hash, hash)) {
+			*index = at - 1;
+			return true;
+		}
+		at = block->next;
+	}
+	return false;
+}
+
+/* ---- references ---- */
+
+static void hold(struct md_swap_pool *pool, uint32_t index)
+{
+	struct md_swap_pool_block *block = &pool->blocks[index];
+	if (!block->held && block->state == MD_SWAP_BLOCK_FILLED)
+		pool->head->cached--;
+	block->held++;
+	refs_of(pool, pool->owner)[index]++;
+}
+
+static void make_free(struct md_swap_pool *pool, uint32_t index)
+{
+	unchain(pool, index);
+	pool->blocks[index].state = MD_SWAP_BLOCK_FREE;
+	pool->head->free++;
+}
+
+static void let_go(struct md_swap_pool *pool, uint32_t index, uint32_t references)
+{
+	struct md_swap_pool_block *block = &pool->blocks[index];
+	refs_of(pool, pool->owner)[index] -= references;
+	block->held -= references;
+	if (block->held)
+		return;
+	if (block->state != MD_SWAP_BLOCK_FILLED) {
+		make_free(pool, index);
+		return;
+	}
+	block->recent = true;
+	pool->head->cached++;
+}
+
+void md_swap_pool_drop_all(struct md_swap_pool *pool)
+{
+	const uint32_t *refs = refs_of(pool, pool->owner);
+	for (uint32_t i = 0; i < pool->layout.blocks; i++)
+		if (refs[i])
+			let_go(pool, i, refs[i]);
+}
+
+/* ---- after a death ---- */
+
+static void count_held(struct md_swap_pool *pool, uint32_t index)
+{
+	struct md_swap_pool_block *block = &pool->blocks[index];
+	block->held = 0;
+	for (uint32_t owner = 0; owner < MD_SWAP_POOL_OWNERS; owner++)
+		block->held += refs_of(pool, owner)[index];
+	if (block->state == MD_SWAP_BLOCK_FRESH && !refs_of(pool, block->filler)[index])
+		block->state = MD_SWAP_BLOCK_FREE;
+	if (block->state > MD_SWAP_BLOCK_FILLED || block->filler >= MD_SWAP_POOL_OWNERS)
+		block->state = MD_SWAP_BLOCK_FREE;
+}
+
+/* All that can be told from states and references is told anew, because the change of a dead process may be half done. */
+static void make_anew(struct md_swap_pool *pool)
+{
+	memset(pool->buckets, 0, pool->layout.buckets * sizeof(*pool->buckets));
+	pool->head->free = pool->head->cached = 0;
+	for (uint32_t i = 0; i < pool->layout.blocks; i++) {
+		count_held(pool, i);
+		if (pool->blocks[i].state == MD_SWAP_BLOCK_FREE) {
+			pool->head->free++;
+			continue;
+		}
+		chain(pool, i);
+		pool->head->cached += !pool->blocks[i].held;
+	}
+}
+
+void md_swap_pool_lock(struct md_swap_pool *pool)
+{
+	if (pthread_mutex_lock(&pool->head->lock) != EOWNERDEAD)
+		return;
+	make_anew(pool);
+	pthread_mutex_consistent(&pool->head->lock);
+}
+
+void md_swap_pool_unlock(struct md_swap_pool *pool)
+{
+	pthread_mutex_unlock(&pool->head->lock);
+}
+
+void md_swap_pool_bury(struct md_swap_pool *pool)
+{
+	bool any = false;
+	for (uint32_t i = 0; i < MD_SWAP_POOL_OWNERS; i++) {
+		struct md_swap_pool_owner *owner = &pool->head->owners[i];
+		if (!owner->used || md_swap_pool_owner_lives(owner))
+			continue;
+		memset(refs_of(pool, i), 0, pool->layout.blocks * sizeof(*pool->refs));
+		owner->used = false;
+		any = true;
+	}
+	if (any)
+		make_anew(pool);
+}
+
+void md_swap_pool_sweep(struct md_swap_pool *pool)
+{
+	md_swap_pool_lock(pool);
+	md_swap_pool_bury(pool);
+	md_swap_pool_unlock(pool);
+}
+
+/* ---- taking ---- */
+
+static uint32_t find_free(struct md_swap_pool *pool)
+{
+	uint32_t blocks = pool->layout.blocks, at = pool->head->next_free % blocks;
+	for (uint32_t i = 0; i < blocks; i++, at = (at + 1) % blocks)
+		if (pool->blocks[at].state == MD_SWAP_BLOCK_FREE)
+			break;
+	pool->head->next_free = at + 1;
+	return at;
+}
+
+/* What was given back since the hand last passed is spared once. */
+static uint32_t evict(struct md_swap_pool *pool)
+{
+	uint32_t blocks = pool->layout.blocks, at = pool->head->hand % blocks;
+	for (uint32_t i = 0; i < 2 * blocks; i++, at = (at + 1) % blocks) {
+		struct md_swap_pool_block *block = &pool->blocks[at];
+		if (block->state != MD_SWAP_BLOCK_FILLED || block->held)
+			continue;
+		if (!block->recent)
+			break;
+		block->recent = false;
+	}
+	pool->head->hand = at + 1;
+	unchain(pool, at);
+	pool->head->cached--;
+	return at;
+}
+
+static enum md_status take_fresh(struct md_swap_pool *pool, const struct md_hash *hash, uint32_t *index,
+				 struct md_error *err)
+{
+	struct md_swap_pool_head *head = pool->head;
+	if (!head->free && !head->cached)
+		return md_error_set(err, MD_ERR_NO_MEMORY,
+				    "the pool of %u blocks of 2 MiB is full: all are held by engines that are out",
+				    pool->layout.blocks);
+	if (head->free) {
+		*index = find_free(pool);
+		head->free--;
+	} else {
+		*index = evict(pool);
+	}
+	struct md_swap_pool_block *block = &pool->blocks[*index];
+	block->state = MD_SWAP_BLOCK_FREE; /* until all else is there */
+	block->hash = *hash;
+	block->filler = (uint8_t)pool->owner;
+	block->held = 0;
+	refs_of(pool, pool->owner)[*index] = 0;
+	block->state = MD_SWAP_BLOCK_FRESH;
+	chain(pool, *index);
+	hold(pool, *index);
+	return MD_OK;
+}
+
+bool md_swap_pool_find(struct md_swap_pool *pool, const struct md_hash *hash, uint32_t *block)
+{
+	md_swap_pool_lock(pool);
+	bool found = look_up(pool, hash, block);
+	if (found)
+		hold(pool, *block);
+	md_swap_pool_unlock(pool);
+	return found;
+}
+
+enum md_status md_swap_pool_take(struct md_swap_pool *pool, const struct md_hash *hash, uint32_t *block, bool *fresh,
+				 struct md_error *err)
+{
+	enum md_status status = MD_OK;
+	uint32_t index = 0;
+	md_swap_pool_lock(pool);
+	bool found = look_up(pool, hash, &index);
+	if (found)
+		hold(pool, index);
+	else
+		status = take_fresh(pool, hash, &index, err);
+	md_swap_pool_unlock(pool);
+	if (status == MD_OK) {
+		*block = index;
+		*fresh = !found;
+	}
+	return status;
+}
+
+void md_swap_pool_filled(struct md_swap_pool *pool, uint32_t block)
+{
+	md_swap_pool_lock(pool);
+	pool->blocks[block].state = MD_SWAP_BLOCK_FILLED;
+	md_swap_pool_unlock(pool);
+}
+
+void md_swap_pool_give(struct md_swap_pool *pool, uint32_t block)
+{
+	md_swap_pool_lock(pool);
+	if (refs_of(pool, pool->owner)[block])
+		let_go(pool, block, 1);
+	md_swap_pool_unlock(pool);
+}
+
+/* ---- looking ---- */
+
+void *md_swap_pool_bytes(const struct md_swap_pool *pool, uint32_t block)
+{
+	return pool->bytes + block * MD_SWAP_BLOCK;
+}
+
+struct md_swap_pool_counts md_swap_pool_count(struct md_swap_pool *pool)
+{
+	struct md_swap_pool_counts counts = {.blocks = pool->layout.blocks};
+	md_swap_pool_lock(pool);
+	counts.free = pool->head->free;
+	counts.cached = pool->head->cached;
+	counts.held = counts.blocks - counts.free - counts.cached;
+	for (uint32_t i = 0; i < MD_SWAP_POOL_OWNERS; i++)
+		counts.owners += pool->head->owners[i].used;
+	md_swap_pool_unlock(pool);
+	return counts;
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Host memory that holds blocks of device memory by their hash: one memfd, which all processes of an engine map.
+ */
+#ifndef MD_SWAP_POOL_H
+#define MD_SWAP_POOL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/hash.h"
+#include "base/status.h"
+
+#define MD_SWAP_BLOCK (2ull << 20)     /* bytes of a block */
+#define MD_SWAP_POOL_OWNERS 32u        /* processes that map a pool at a time */
+#define MD_SWAP_POOL_BLOCKS (1u << 20) /* of the largest pool: 2 TiB */
+
+/*
+ * A process that maps a pool is an owner. A block is held as long as an owner has a reference to it. A filled block
+ * that nobody holds is kept as a cache, until its room is needed: an engine whose weights have not changed finds them
+ * there. All functions may be called by several processes at once.
+ */
+struct md_swap_pool;
+
+struct md_swap_pool_counts {
+	uint32_t blocks; /* of the pool: held + cached + free */
+	uint32_t held, cached, free;
+	uint32_t owners;
+};
+
+/*
+ * A new pool of at least one block, and of whole blocks otherwise; *fd is the caller's. MD_ERR_TOO_LARGE names the
+ * most that there can be.
+ */
+enum md_status md_swap_pool_create(uint64_t bytes, int *fd, struct md_error *err);
+/* Maps the pool and makes this process an owner; fd may be closed then. MD_ERR_CORRUPT, MD_ERR_BUSY: too many owners. */
+enum md_status md_swap_pool_open(int fd, struct md_swap_pool **pool, struct md_error *err);
+/* Gives back all that this owner holds. NULL is allowed. */
+void md_swap_pool_close(struct md_swap_pool *pool);
+/* In the child of a fork, which has no such mapping: frees what the handle itself takes. */
+void md_swap_pool_forget(struct md_swap_pool *pool);
+
+/* The filled block with this hash, with one more reference of this owner. False: there is none. */
+bool md_swap_pool_find(struct md_swap_pool *pool, const struct md_hash *hash, uint32_t *block);
+/*
+ * The same, or else a fresh block, which the caller fills and then declares filled; *fresh says which it is. Fresh
+ * blocks that are taken one after the other lie side by side where there is room. MD_ERR_NO_MEMORY: all blocks are held.
+ */
+enum md_status md_swap_pool_take(struct md_swap_pool *pool, const struct md_hash *hash, uint32_t *block, bool *fresh,
+				 struct md_error *err);
+void md_swap_pool_filled(struct md_swap_pool *pool, uint32_t block);
+/* One reference less. A fresh block that was not filled is free then. */
+void md_swap_pool_give(struct md_swap_pool *pool, uint32_t block);
+void *md_swap_pool_bytes(const struct md_swap_pool *pool, uint32_t block);
+struct md_swap_pool_counts md_swap_pool_count(struct md_swap_pool *pool);
+/* The references of owners that have died go. */
+void md_swap_pool_sweep(struct md_swap_pool *pool);
+
+/*
+ * Makes the first `blocks` of the pool have memory, which takes 0.15 s a GB, so that whoever locks their pages later
+ * need not wait for that. Stops early when *stop is set.
+ */
+void md_swap_pool_populate(struct md_swap_pool *pool, uint32_t blocks, const atomic_bool *stop);
+/* How many have it; what is taken may lie behind them, too. */
+uint32_t md_swap_pool_populated(const struct md_swap_pool *pool);
+
+#endif

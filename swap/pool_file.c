@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The memory of a pool: made, mapped, given pages; and the processes that map it. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "swap/pool.h"
+#include "swap/pool_layout.h"
+
+#define PAGE 4096ull
+#define POPULATE_STEP 8u /* blocks, after which a wish to stop is noticed */
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+static uint64_t align_up(uint64_t value, uint64_t step)
+{
+	return (value + step - 1) / step * step;
+}
+
+struct md_swap_pool_layout md_swap_pool_layout_of(uint32_t blocks)
+{
+	struct md_swap_pool_layout l = {.blocks = blocks, .buckets = 64};
+	while (l.buckets < blocks)
+		l.buckets *= 2;
+	l.blocks_at = align_up(sizeof(struct md_swap_pool_head), PAGE);
+	l.buckets_at = align_up(l.blocks_at + blocks * sizeof(struct md_swap_pool_block), PAGE);
+	l.refs_at = align_up(l.buckets_at + l.buckets * sizeof(uint32_t), PAGE);
+	l.bytes_at = align_up(l.refs_at + (uint64_t)MD_SWAP_POOL_OWNERS * blocks * sizeof(uint32_t), MD_SWAP_BLOCK);
+	l.size = l.bytes_at + blocks * MD_SWAP_BLOCK;
+	return l;
+}
+
+/* ---- mapping ---- */
+
+/* At a multiple of 2 MiB, where huge pages fit. */
+static void *map_aligned(int fd, uint64_t size)
+{
+	uint64_t room = size + MD_SWAP_BLOCK;
+	uint8_t *whole = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (whole == MAP_FAILED)
+		return MAP_FAILED;
+	uint8_t *at = (uint8_t *)align_up((uint64_t)whole, MD_SWAP_BLOCK);
+	void *base = mmap(at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd, 0);
+	if (base == MAP_FAILED) {
+		munmap(whole, room);
+		return MAP_FAILED;
+	}
+	if (at > whole)
+		munmap(whole, (size_t)(at - whole));
+	munmap(at + size, (size_t)(whole + room - at - size));
+	return base;
+}
+
+/* A child of the engine, and a core file, need none of it. */
+static enum md_status map_pool(int fd, struct md_swap_pool *pool, struct md_error *err)
+{
+	uint8_t *base = map_aligned(fd, pool->layout.size);
+	if (base == MAP_FAILED)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "mapping a pool of %u blocks of 2 MiB: %s",
+				    pool->layout.blocks, strerror(errno));
+	madvise(base, pool->layout.size, MADV_DONTFORK);
+	madvise(base, pool->layout.size, MADV_DONTDUMP);
+	madvise(base + pool->layout.bytes_at, pool->layout.size - pool->layout.bytes_at, MADV_HUGEPAGE);
+	pool->head = (void *)base;
+	pool->blocks = (void *)(base + pool->layout.blocks_at);
+	pool->buckets = (void *)(base + pool->layout.buckets_at);
+	pool->refs = (void *)(base + pool->layout.refs_at);
+	pool->bytes = base + pool->layout.bytes_at;
+	return MD_OK;
+}
+
+static void unmap_pool(struct md_swap_pool *pool)
+{
+	if (pool->head)
+		munmap(pool->head, pool->layout.size);
+}
+
+/* ---- making ---- */
+
+static void init_head(struct md_swap_pool_head *head, uint32_t blocks)
+{
+	pthread_mutexattr_t kind;
+	pthread_mutexattr_init(&kind);
+	pthread_mutexattr_setpshared(&kind, PTHREAD_PROCESS_SHARED);
+	pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
+	pthread_mutex_init(&head->lock, &kind);
+	pthread_mutexattr_destroy(&kind);
+	head->blocks = head->free = blocks;
+	head->version = MD_SWAP_POOL_VERSION;
+	head->magic = MD_SWAP_POOL_MAGIC;
+}
+
+enum md_status md_swap_pool_create(uint64_t bytes, int *fd, struct md_error *err)
+{
+	uint64_t blocks = bytes / MD_SWAP_BLOCK + (bytes < MD_SWAP_BLOCK);
+	if (blocks > MD_SWAP_POOL_BLOCKS)
+		return md_error_set(err, MD_ERR_TOO_LARGE,
+				    "a pool of %" PRIu64 " bytes: it may have %" PRIu64 " at most", bytes,
+				    MD_SWAP_POOL_BLOCKS * (uint64_t)MD_SWAP_BLOCK);
+	struct md_swap_pool pool = {.layout = md_swap_pool_layout_of((uint32_t)blocks)};
+	MD_AUTO_FD int file = memfd_create("medusa-swap-pool", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (file < 0 || ftruncate(file, (off_t)pool.layout.size) || fcntl(file, F_ADD_SEALS, SEALS))
+		return md_error_set(err, MD_ERR_NO_MEMORY, "a pool of %" PRIu64 " bytes: %s", bytes, strerror(errno));
+	MD_FORWARD(map_pool(file, &pool, err));
+	init_head(pool.head, (uint32_t)blocks);
+	unmap_pool(&pool);
+	*fd = md_steal_fd(&file);
+	return MD_OK;
+}
+
+/* ---- opening ---- */
+
+static enum md_status read_layout(int fd, struct md_swap_pool_layout *layout, struct md_error *err)
+{
+	struct md_swap_pool_head head;
+	struct stat info;
+	if (fstat(fd, &info) || pread(fd, &head, sizeof(head), 0) != (ssize_t)sizeof(head) ||
+	    head.magic != MD_SWAP_POOL_MAGIC)
+		return md_error_set(err, MD_ERR_CORRUPT, "the file is no pool of medusa-swap");
+	if (head.version != MD_SWAP_POOL_VERSION)
+		return md_error_set(err, MD_ERR_VERSION, "the pool has version %u, this Medusa knows version %u",
+				    head.version, MD_SWAP_POOL_VERSION);
+	if (!head.blocks || head.blocks > MD_SWAP_POOL_BLOCKS ||
+	    (uint64_t)info.st_size != md_swap_pool_layout_of(head.blocks).size)
+		return md_error_set(err, MD_ERR_CORRUPT, "the pool says %u blocks, and has %" PRIu64 " bytes",
+				    head.blocks, (uint64_t)info.st_size);
+	if ((fcntl(fd, F_GET_SEALS) & SEALS) != SEALS)
+		return md_error_set(err, MD_ERR_INVALID, "the pool can be made smaller while it is in use");
+	*layout = md_swap_pool_layout_of(head.blocks);
+	return MD_OK;
+}
+
+static enum md_status become_owner(struct md_swap_pool *pool, struct md_error *err)
+{
+	struct md_swap_pool_owner here = {.used = true};
+	enum md_status status = MD_ERR_BUSY;
+	if (!md_swap_pool_owner_here(&here))
+		return md_error_set(err, MD_ERR_IO, "/proc/self/stat cannot be read");
+	md_swap_pool_lock(pool);
+	md_swap_pool_bury(pool);
+	for (uint32_t i = 0; i < MD_SWAP_POOL_OWNERS && status != MD_OK; i++)
+		if (!pool->head->owners[i].used) {
+			pool->head->owners[i] = here;
+			pool->owner = i;
+			status = MD_OK;
+		}
+	md_swap_pool_unlock(pool);
+	if (status == MD_OK)
+		return MD_OK;
+	return md_error_set(err, status, "%u processes use the pool, which is the most", MD_SWAP_POOL_OWNERS);
+}
+
+enum md_status md_swap_pool_open(int fd, struct md_swap_pool **pool, struct md_error *err)
+{
+	struct md_swap_pool *made = calloc(1, sizeof(*made));
+	if (!made)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the handle of a pool");
+	enum md_status status = read_layout(fd, &made->layout, err);
+	if (status == MD_OK)
+		status = map_pool(fd, made, err);
+	if (status == MD_OK)
+		status = become_owner(made, err);
+	if (status != MD_OK) {
+		unmap_pool(made);
+		free(made);
+		return status;
+	}
+	*pool = made;
+	return MD_OK;
+}
+
+void md_swap_pool_close(struct md_swap_pool *pool)
+{
+	if (!pool)
+		return;
+	md_swap_pool_lock(pool);
+	md_swap_pool_drop_all(pool);
+	pool->head->owners[pool->owner].used = false;
+	md_swap_pool_unlock(pool);
+	unmap_pool(pool);
+	free(pool);
+}
+
+void md_swap_pool_forget(struct md_swap_pool *pool)
+{
+	free(pool);
+}
+
+/* ---- pages ---- */
+
+void md_swap_pool_populate(struct md_swap_pool *pool, uint32_t blocks, const atomic_bool *stop)
+{
+	uint32_t most = blocks < pool->layout.blocks ? blocks : pool->layout.blocks;
+	for (uint32_t at = atomic_load(&pool->head->populated); at < most && !atomic_load(stop);) {
+		uint32_t step = most - at < POPULATE_STEP ? most - at : POPULATE_STEP;
+		if (madvise(pool->bytes + at * MD_SWAP_BLOCK, step * MD_SWAP_BLOCK, MADV_POPULATE_WRITE))
+			return; /* kernels before 5.14, or no memory: pages come when they are used */
+		at += step;
+		atomic_store(&pool->head->populated, at);
+	}
+}
+
+uint32_t md_swap_pool_populated(const struct md_swap_pool *pool)
+{
+	return atomic_load(&pool->head->populated);
+}
+
+/* ---- processes ---- */
+
+/* From /proc/PID/stat, behind the name, which may hold anything. */
+static bool read_process(pid_t pid, char *state, long *threads, uint64_t *started)
+{
+	char path[64], line[1024];
+	MD_AUTO_FILE FILE *file = NULL;
+	const char *end;
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	file = fopen(path, "re");
+	if (!file || !fgets(line, sizeof(line), file))
+		return false;
+	end = strrchr(line, ')');
+	return end &&
+	       sscanf(end + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld %*d %" SCNu64,
+		      state, threads, started) == 3;
+}
+
+bool md_swap_pool_owner_here(struct md_swap_pool_owner *owner)
+{
+	char state;
+	long threads;
+	owner->pid = getpid();
+	return read_process(owner->pid, &state, &threads, &owner->started);
+}
+
+/* When in doubt, the owner lives. A zombie whose other threads have ended has no memory any more. */
+bool md_swap_pool_owner_lives(const struct md_swap_pool_owner *owner)
+{
+	uint64_t started = 0;
+	long threads = 0;
+	char state = 'R';
+	if (kill(owner->pid, 0) && errno == ESRCH)
+		return false;
+	if (!read_process(owner->pid, &state, &threads, &started))
+		return true;
+	return started == owner->started && (state != 'Z' || threads > 1);
+}
