@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What an engine has in its device memory: parts, divided into blocks, each with its hash and its place in the pool. */
+#ifndef MD_SWAP_CONTENTS_H
+#define MD_SWAP_CONTENTS_H
+
+#include "driver/device_hash.h"
+#include "swap/exchange.h"
+#include "swap/link.h"
+
+enum md_swap_place {
+	MD_SWAP_HERE,
+	MD_SWAP_AWAY,  /* unmapped */
+	MD_SWAP_EMPTY, /* mapped again, and its bytes are not there yet */
+};
+
+struct md_swap_part {
+	struct md_swap_range range;
+	enum md_swap_place place;
+	size_t first, count; /* its blocks; count is 0 where no bytes are copied */
+};
+
+/* Blocks that are not in the pool. */
+#define MD_SWAP_NOT_TAKEN UINT32_MAX
+#define MD_SWAP_ZERO (UINT32_MAX - 1) /* nothing but zeros */
+
+struct md_swap_contents {
+	struct md_swap_part *parts; /* owned; sorted by address */
+	size_t part_count;
+	struct md_hash_range *hashes; /* owned, as the two behind it: of each block */
+	uint32_t *blocks;             /* in the pool, or one of the values above */
+	bool *fresh;                  /* to be copied into the pool */
+	size_t block_count;
+	uint64_t resident; /* bytes that stay */
+};
+
+/* What the engine has now. Resident ranges are counted only. */
+enum md_status md_swap_contents_gather(const struct md_swap_below *below, struct md_swap_contents *contents,
+				       struct md_error *err);
+/* Gives the blocks back to the pool. */
+void md_swap_contents_finish(struct md_swap_contents *contents, struct md_swap_pool *pool);
+enum md_status md_swap_contents_hash(struct md_swap_contents *contents, struct md_swap_links *links,
+				     struct md_error *err);
+/* A block of the pool for each block that is not zero (zeros: the hash of such a block): one that has these bytes, or a fresh one. MD_ERR_NO_MEMORY names what is missing. */
+enum md_status md_swap_contents_reserve(struct md_swap_contents *contents, struct md_swap_pool *pool,
+					const struct md_hash *zeros, struct md_error *err);
+
+/*
+ * Copies fresh blocks of all parts to the pool, or blocks of parts that are empty from the pool, and waits. *copied and
+ * *zero are bytes, *ns_lock the time that locking pages took.
+ */
+enum md_status md_swap_contents_copy(const struct md_swap_contents *contents, struct md_swap_links *links,
+				     enum md_swap_direction direction, struct md_swap_report *report,
+				     struct md_error *err);
+/*
+ * After a failure, before memory is unmapped or blocks are given back: waits for what may still be under way, as when
+ * the wait itself has failed.
+ */
+void md_swap_contents_settle(const struct md_swap_contents *contents, struct md_swap_links *links);
+/* Whether what came back into parts that were empty is what went: MD_ERR_CORRUPT names the first block that differs. */
+enum md_status md_swap_contents_verify(const struct md_swap_contents *contents, struct md_swap_links *links,
+				       struct md_error *err);
+
+#endif

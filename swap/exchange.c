@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Out and in, step by step, and back again when a step fails. */
+#define MD_LOG_DOMAIN "swap"
+
+#include "swap/exchange.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "driver/device_hash.h"
+#include "swap/contents.h"
+
+struct md_swap_exchange {
+	const struct md_swap_below *below;
+	struct md_swap_pool *pool;
+	struct md_swap_links links;
+	struct md_swap_contents contents; /* while the memory is out */
+	struct md_hash zeros;             /* of a block of zeros */
+	bool out;
+};
+
+static struct md_hash hash_of_zeros(void)
+{
+	static const uint8_t zeros[MD_SWAP_BLOCK]; /* no page of it is ever written */
+	return md_device_hash_bytes(zeros, sizeof(zeros));
+}
+
+enum md_status md_swap_exchange_create(const struct md_swap_below *below, struct md_swap_pool *pool,
+				       struct md_swap_exchange **exchange, struct md_error *err)
+{
+	struct md_swap_exchange *made = calloc(1, sizeof(*made));
+	if (!made)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the state of an exchange");
+	enum md_status status = md_swap_links_init(&made->links, below->driver, pool, err);
+	if (status != MD_OK) {
+		free(made);
+		return status;
+	}
+	made->below = below;
+	made->pool = pool;
+	made->zeros = hash_of_zeros();
+	*exchange = made;
+	return MD_OK;
+}
+
+void md_swap_exchange_destroy(struct md_swap_exchange *exchange)
+{
+	if (!exchange)
+		return;
+	md_swap_links_finish(&exchange->links);
+	md_swap_contents_finish(&exchange->contents, exchange->pool);
+	free(exchange);
+}
+
+bool md_swap_exchange_is_out(const struct md_swap_exchange *exchange)
+{
+	return exchange->out;
+}
+
+bool md_swap_exchange_prepare(struct md_swap_exchange *exchange, CUcontext context, uint64_t bytes)
+{
+	struct md_swap_links *links = &exchange->links;
+	uint64_t chunk_bytes = MD_SWAP_CHUNK * MD_SWAP_BLOCK;
+	uint32_t populated = md_swap_pool_populated(exchange->pool) / MD_SWAP_CHUNK, chunk = 0;
+	struct md_swap_link *link;
+	struct md_error err = {0};
+	if (exchange->out || md_swap_links_get(links, context, &link, &err) != MD_OK)
+		return false;
+	if (links->cannot_lock || links->locked_count == links->chunks || links->locked_count * chunk_bytes >= bytes)
+		return false;
+	while (chunk < populated && links->locked[chunk])
+		chunk++;
+	if (chunk < populated)
+		md_swap_links_lock(links, link, chunk * MD_SWAP_CHUNK);
+	return true;
+}
+
+/* ---- in ---- */
+
+/* What was mapped, and has not got its bytes, is unmapped again. */
+static void retreat(struct md_swap_exchange *x)
+{
+	struct md_error err = {0};
+	md_swap_contents_settle(&x->contents, &x->links);
+	for (size_t i = 0; i < x->contents.part_count; i++) {
+		struct md_swap_part *part = &x->contents.parts[i];
+		if (part->place != MD_SWAP_EMPTY)
+			continue;
+		if (x->below->unmap(&part->range, &err) == MD_OK)
+			part->place = MD_SWAP_AWAY;
+		else
+			md_warn("memory that was mapped for a swap cannot be unmapped again: %s", err.message);
+	}
+}
+
+/* Says how much of a device's memory is missing. */
+static enum md_status explain(struct md_swap_exchange *x, const struct md_swap_range *range, const struct md_error *why,
+			      struct md_error *err)
+{
+	uint64_t wanted = 0;
+	size_t free_bytes = 0, total = 0;
+	struct md_swap_link *link;
+	struct md_error none;
+	for (size_t i = 0; i < x->contents.part_count; i++)
+		if (x->contents.parts[i].place == MD_SWAP_AWAY && x->contents.parts[i].range.device == range->device)
+			wanted += x->contents.parts[i].range.bytes;
+	if (why->status != MD_ERR_DRIVER_MEMORY ||
+	    md_swap_links_get(&x->links, range->context, &link, &none) != MD_OK ||
+	    x->below->driver->cuMemGetInfo_v2(&free_bytes, &total))
+		return md_error_set(err, why->status, "%s", why->message);
+	return md_error_set(
+	    err, why->status,
+	    "device %d has %zu bytes free, and %" PRIu64 " are to come back: free %" PRIu64 " on it and try again (%s)",
+	    range->device, free_bytes, wanted, wanted > free_bytes ? wanted - free_bytes : 0, why->message);
+}
+
+static enum md_status map_all(struct md_swap_exchange *x, struct md_swap_report *report, struct md_error *err)
+{
+	for (size_t i = 0; i < x->contents.part_count; i++) {
+		struct md_swap_part *part = &x->contents.parts[i];
+		struct md_error why = {0};
+		if (part->place != MD_SWAP_AWAY)
+			continue;
+		if (x->below->map(&part->range, &why) != MD_OK) {
+			retreat(x);
+			return explain(x, &part->range, &why, err);
+		}
+		part->place = MD_SWAP_EMPTY;
+		report->bytes += part->range.bytes;
+		report->discarded += part->range.flags & MD_SWAP_DISCARDABLE ? part->range.bytes : 0;
+	}
+	return MD_OK;
+}
+
+static enum md_status fill_all(struct md_swap_exchange *x, bool verify, struct md_swap_report *report,
+			       struct md_error *err)
+{
+	uint64_t began = md_clock_ns();
+	enum md_status status = md_swap_contents_copy(&x->contents, &x->links, MD_SWAP_TO_DEVICE, report, err);
+	report->ns_copy = md_clock_ns() - began - report->ns_lock;
+	if (status == MD_OK && verify) {
+		began = md_clock_ns();
+		status = md_swap_contents_verify(&x->contents, &x->links, err);
+		report->ns_hash = md_clock_ns() - began;
+	}
+	if (status != MD_OK)
+		retreat(x);
+	return status;
+}
+
+/* Opens the gate when all is back. */
+static enum md_status bring_back(struct md_swap_exchange *x, bool verify, struct md_swap_report *report,
+				 struct md_error *err)
+{
+	uint64_t began = md_clock_ns();
+	MD_FORWARD(map_all(x, report, err));
+	report->ns_map = md_clock_ns() - began;
+	MD_FORWARD(fill_all(x, verify, report, err));
+	report->resident = x->contents.resident;
+	md_swap_contents_finish(&x->contents, x->pool);
+	x->out = false;
+	x->below->open();
+	return MD_OK;
+}
+
+enum md_status md_swap_in(struct md_swap_exchange *exchange, const struct md_swap_settings *settings,
+			  struct md_swap_report *report, struct md_error *err)
+{
+	struct md_swap_report done = {0};
+	uint64_t began = md_clock_ns();
+	if (!exchange->out)
+		return md_error_set(err, MD_ERR_BUSY, "the engine's memory is in already");
+	exchange->links.cannot_lock = false;
+	MD_FORWARD(bring_back(exchange, settings->verify, &done, err));
+	done.ns_total = md_clock_ns() - began;
+	*report = done;
+	return MD_OK;
+}
+
+/* ---- out ---- */
+
+static enum md_status save(struct md_swap_exchange *x, struct md_swap_report *report, struct md_error *err)
+{
+	uint64_t began = md_clock_ns(), hashed;
+	MD_FORWARD(md_swap_contents_gather(x->below, &x->contents, err));
+	MD_FORWARD(md_swap_contents_hash(&x->contents, &x->links, err));
+	hashed = md_clock_ns();
+	report->ns_hash = hashed - began;
+	MD_FORWARD(md_swap_contents_reserve(&x->contents, x->pool, &x->zeros, err));
+	MD_FORWARD(md_swap_contents_copy(&x->contents, &x->links, MD_SWAP_TO_HOST, report, err));
+	for (size_t i = 0; i < x->contents.block_count; i++)
+		if (x->contents.fresh[i])
+			md_swap_pool_filled(x->pool, x->contents.blocks[i]);
+	report->ns_copy = md_clock_ns() - hashed - report->ns_lock;
+	return MD_OK;
+}
+
+static enum md_status unmap_all(struct md_swap_exchange *x, struct md_swap_report *report, struct md_error *err)
+{
+	uint64_t began = md_clock_ns();
+	for (size_t i = 0; i < x->contents.part_count; i++) {
+		struct md_swap_part *part = &x->contents.parts[i];
+		MD_FORWARD(x->below->unmap(&part->range, err));
+		part->place = MD_SWAP_AWAY;
+		report->bytes += part->range.bytes;
+		report->discarded += part->range.flags & MD_SWAP_DISCARDABLE ? part->range.bytes : 0;
+	}
+	report->resident = x->contents.resident;
+	report->ns_unmap = md_clock_ns() - began;
+	return MD_OK;
+}
+
+/* Part of the memory is away, and the rest does not go: what is away comes back, if it can. */
+static void turn_back(struct md_swap_exchange *x)
+{
+	struct md_swap_report report = {0};
+	struct md_error err = {0};
+	x->out = true;
+	if (bring_back(x, false, &report, &err) != MD_OK)
+		md_warn("part of the engine's memory is out and does not come back: %s", err.message);
+}
+
+enum md_status md_swap_out(struct md_swap_exchange *exchange, const struct md_swap_settings *settings,
+			   struct md_swap_report *report, struct md_error *err)
+{
+	struct md_swap_report done = {0};
+	uint64_t began = md_clock_ns();
+	if (exchange->out)
+		return md_error_set(err, MD_ERR_BUSY, "the engine's memory is out already");
+	MD_FORWARD(exchange->below->close(settings->deadline_ns, err));
+	done.ns_quiesce = md_clock_ns() - began;
+	exchange->links.cannot_lock = false;
+	enum md_status status = save(exchange, &done, err);
+	if (status != MD_OK) {
+		md_swap_contents_settle(&exchange->contents, &exchange->links);
+		md_swap_contents_finish(&exchange->contents, exchange->pool);
+		exchange->below->open();
+		return status;
+	}
+	status = unmap_all(exchange, &done, err);
+	if (status != MD_OK) {
+		turn_back(exchange);
+		return status;
+	}
+	exchange->out = true;
+	done.ns_total = md_clock_ns() - began;
+	*report = done;
+	return MD_OK;
+}

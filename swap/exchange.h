@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Takes the device memory of this process away, into the pool, and gives it back. */
+#ifndef MD_SWAP_EXCHANGE_H
+#define MD_SWAP_EXCHANGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "driver/cuda_driver.h"
+#include "swap/swap_memory.h"
+#include "swap/pool.h"
+
+/* The memory of an engine, and its gate; gate.h and memory.h say what each call means. */
+struct md_swap_below {
+	const struct md_cuda *driver; /* which no gate holds up */
+	enum md_status (*close)(uint64_t deadline_ns, struct md_error *err);
+	void (*open)(void);
+	enum md_status (*list)(struct md_swap_range **ranges, size_t *count, struct md_error *err);
+	enum md_status (*unmap)(const struct md_swap_range *range, struct md_error *err);
+	enum md_status (*map)(const struct md_swap_range *range, struct md_error *err);
+};
+
+struct md_swap_settings {
+	uint64_t deadline_ns; /* how long the engine's work may take to end */
+	bool verify;          /* in: hash what came back, and compare */
+};
+
+struct md_swap_report {
+	uint64_t bytes;        /* of device memory that went or came */
+	uint64_t copied;       /* of these, between device and host */
+	uint64_t hashed_equal; /* the pool had them already; out only */
+	uint64_t zero;         /* nothing but zeros: neither copied nor kept */
+	uint64_t discarded;    /* need not come back */
+	uint64_t resident;     /* stay on the device */
+	uint64_t ns_quiesce, ns_hash, ns_copy, ns_lock, ns_unmap, ns_map, ns_total;
+};
+
+/* Belongs to one thread. */
+struct md_swap_exchange;
+
+/* Neither below nor the pool is owned; both must outlive it. */
+enum md_status md_swap_exchange_create(const struct md_swap_below *below, struct md_swap_pool *pool,
+				       struct md_swap_exchange **exchange, struct md_error *err);
+/* When the memory is in. NULL is allowed. */
+void md_swap_exchange_destroy(struct md_swap_exchange *exchange);
+bool md_swap_exchange_is_out(const struct md_swap_exchange *exchange);
+/*
+ * In the background, while the engine runs: makes ready in a context what the first swap would have to wait for, a
+ * kernel and some page-locked memory. False when nothing is left to do for an engine with this many bytes. The context
+ * must stay meanwhile.
+ */
+bool md_swap_exchange_prepare(struct md_swap_exchange *exchange, CUcontext context, uint64_t bytes);
+
+/*
+ * Takes away all memory that can be. On failure nothing has changed and the engine runs on: MD_ERR_TIMEOUT (its work
+ * did not end), MD_ERR_NO_MEMORY (the pool is too small; the message says by how much), MD_ERR_DRIVER. When not even
+ * the way back worked, md_swap_exchange_is_out() says so, and md_swap_in() can be tried again.
+ */
+enum md_status md_swap_out(struct md_swap_exchange *exchange, const struct md_swap_settings *settings,
+			   struct md_swap_report *report, struct md_error *err);
+/*
+ * Gives it back. On failure the memory is out as before: MD_ERR_DRIVER_MEMORY says how much is missing; MD_ERR_CORRUPT
+ * when verification found a difference.
+ */
+enum md_status md_swap_in(struct md_swap_exchange *exchange, const struct md_swap_settings *settings,
+			  struct md_swap_report *report, struct md_error *err);
+
+#endif
