@@ -27,6 +27,15 @@ static int high_copy(int fd)
 	return high;
 }
 
+int md_descriptor_raise(int fd)
+{
+	int high = high_copy(fd);
+	if (high < 0)
+		return fd;
+	close(fd);
+	return high;
+}
+
 static bool is_another(int fd, const struct stat *file)
 {
 	struct stat now;

@@ -29,6 +29,9 @@ int md_descriptor_open(const char *path, int flags, mode_t mode);
 /* fopen(3) for reading, in the same manner; NULL and errno on failure. */
 FILE *md_descriptor_read_stream(const char *path);
 
+/* Moves a descriptor of ours to such a number, and returns it; fd itself where there is no room. */
+int md_descriptor_raise(int fd);
+
 /*
  * A process whose limit of open files (RLIMIT_NOFILE) is below this has none to spare for Medusa. The limit counts, not
  * what is open, because nobody knows what the engine will open. *limit is set to the limit if it is too low.

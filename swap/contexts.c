@@ -8,6 +8,7 @@
 #include "base/child.h"
 #include "base/environment.h"
 #include "base/guarded.h"
+#include "swap/control.h"
 #include "swap/gate.h"
 #include "swap/layer.h"
 #include "swap/memory_own.h"
@@ -38,6 +39,8 @@ static void add_context(CUcontext context, CUdevice device, bool primary)
 	else if (known_count < MD_SWAP_CONTEXTS_MOST)
 		known[known_count++] = (struct md_swap_context){context, device, primary};
 	pthread_mutex_unlock(&lock);
+	if (!old)
+		md_swap_control_start();
 }
 
 static void forget_context(CUcontext context)

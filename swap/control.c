@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The thread that talks to medusa-swap run: says who is there, does what is asked, makes ready what will be needed. */
+#define MD_LOG_DOMAIN "swap"
+
+#include "swap/control.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/child.h"
+#include "base/descriptor.h"
+#include "base/environment.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "swap/contexts.h"
+#include "swap/exchange.h"
+#include "swap/gate.h"
+#include "swap/layer.h"
+#include "swap/leave.h"
+#include "swap/wire.h"
+
+#define HELLO_MS 10000
+#define BUSY_TICK_MS 5 /* between two steps of making ready */
+#define IDLE_TICK_MS 500
+#define RETRY_S 1 /* between two tries to take the memory back when nobody else can say so */
+
+static const struct md_swap_below below = {
+    .driver = &md_swap_real,
+    .close = md_swap_gate_close,
+    .open = md_swap_gate_open,
+    .list = md_swap_memory_list,
+    .unmap = md_swap_memory_unmap,
+    .map = md_swap_memory_map,
+};
+
+/* Of the thread alone. */
+struct control {
+	char path[PATH_MAX];
+	struct md_swap_wire wire;
+	struct md_descriptor kept; /* the wire's, which the engine may have closed */
+	struct md_swap_pool *pool;
+	struct md_swap_exchange *exchange;
+	uint64_t told; /* bytes that medusa-swap run knows of */
+	bool released;
+};
+
+static struct control control;
+static atomic_bool started;
+
+/* The child has no such thread, and no pool; what the connection is to its parent, it must not keep open. */
+static void renew(void)
+{
+	if (md_descriptor_is_ours(&control.kept))
+		close(control.kept.fd);
+	control.kept = MD_DESCRIPTOR_NONE;
+	md_swap_leave_renew();
+	atomic_store(&started, false);
+}
+
+__attribute__((constructor(MD_LOADED_SETTINGS))) static void watch_children(void)
+{
+	static struct md_child_renewal own = {.renew = renew};
+	control.kept = MD_DESCRIPTOR_NONE;
+	md_child_register(&own);
+}
+
+/* ---- what is said ---- */
+
+static void put_report(struct md_json *json, const struct md_swap_report *report)
+{
+	md_json_number(json, "bytes", report->bytes);
+	md_json_number(json, "copied", report->copied);
+	md_json_number(json, "hashed_equal", report->hashed_equal);
+	md_json_number(json, "zero", report->zero);
+	md_json_number(json, "discarded", report->discarded);
+	md_json_number(json, "resident", report->resident);
+	md_json_number(json, "ns_quiesce", report->ns_quiesce);
+	md_json_number(json, "ns_hash", report->ns_hash);
+	md_json_number(json, "ns_lock", report->ns_lock);
+	md_json_number(json, "ns_copy", report->ns_copy);
+	md_json_number(json, "ns_unmap", report->ns_unmap);
+	md_json_number(json, "ns_map", report->ns_map);
+	md_json_number(json, "ns_total", report->ns_total);
+}
+
+static void put_state(struct control *c, struct md_json *json)
+{
+	struct md_swap_totals totals;
+	md_swap_memory_totals(&totals);
+	md_json_text(json, "state", md_swap_exchange_is_out(c->exchange) ? "out" : "in");
+	md_json_number(json, "swappable", totals.swappable);
+	md_json_number(json, "out", totals.out);
+	md_json_number(json, "stays", totals.resident);
+	md_json_number(json, "kept", totals.kept);
+	c->told = totals.swappable;
+}
+
+static enum md_status answer(struct control *c, uint64_t id, enum md_status status, const struct md_swap_report *report,
+			     const struct md_error *why, struct md_error *err)
+{
+	struct md_swap_letter letter;
+	MD_FORWARD(md_swap_letter_begin(&letter, err));
+	md_json_number(&letter.json, "id", id);
+	md_json_bool(&letter.json, "ok", status == MD_OK);
+	md_json_number(&letter.json, "status", status);
+	md_json_text(&letter.json, "message", status == MD_OK ? "" : why->message);
+	put_report(&letter.json, report);
+	put_state(c, &letter.json);
+	return md_swap_letter_send(&letter, c->wire.fd, -1, err);
+}
+
+static enum md_status tell(struct control *c, struct md_error *err)
+{
+	struct md_swap_letter letter;
+	MD_FORWARD(md_swap_letter_begin(&letter, err));
+	put_state(c, &letter.json);
+	return md_swap_letter_send(&letter, c->wire.fd, -1, err);
+}
+
+/* ---- what is asked ---- */
+
+/* md_swap_leave.h says why a process that is ending must not be in the middle of this. */
+static enum md_status swap(struct control *c, bool out, const struct md_swap_settings *settings,
+			   struct md_swap_report *report, struct md_error *err)
+{
+	enum md_status status;
+	md_swap_leave_hold();
+	if (out) {
+		md_swap_leave_arm();
+		status = md_swap_out(c->exchange, settings, report, err);
+	} else {
+		status = md_swap_in(c->exchange, settings, report, err);
+	}
+	bool is_out = md_swap_exchange_is_out(c->exchange);
+	md_swap_leave_is_out(is_out);
+	if (!is_out)
+		md_swap_leave_disarm();
+	md_swap_leave_release();
+	return status;
+}
+
+static enum md_status do_release(struct control *c, const struct md_swap_settings *settings,
+				 struct md_swap_report *report, struct md_error *err)
+{
+	if (md_swap_exchange_is_out(c->exchange))
+		MD_FORWARD(swap(c, false, settings, report, err));
+	c->released = true;
+	return MD_OK;
+}
+
+/* The engine was told to end: its threads must not wait for ever, whether there is room for the memory or not. */
+static enum md_status do_end(struct control *c, const struct md_swap_settings *settings, struct md_swap_report *report)
+{
+	struct md_error err = {0};
+	if (md_swap_exchange_is_out(c->exchange) && swap(c, false, settings, report, &err) != MD_OK)
+		md_swap_gate_abandon();
+	return MD_OK;
+}
+
+static enum md_status obey(struct control *c, const struct md_swap_message *message, struct md_error *err)
+{
+	const char *wish = md_swap_message_text(message, "do");
+	struct md_swap_settings settings = {.deadline_ns = md_swap_message_number(message, "deadline_ms") * 1000000u,
+					    .verify = md_swap_message_number(message, "verify") != 0};
+	struct md_swap_report report = {0};
+	struct md_error why = {0};
+	enum md_status status;
+	if (!strcmp(wish, "out"))
+		status = swap(c, true, &settings, &report, &why);
+	else if (!strcmp(wish, "in"))
+		status = swap(c, false, &settings, &report, &why);
+	else if (!strcmp(wish, "end"))
+		status = do_end(c, &settings, &report);
+	else if (!strcmp(wish, "release"))
+		status = do_release(c, &settings, &report, &why);
+	else
+		status = md_error_set(&why, MD_ERR_UNSUPPORTED, "\"%.40s\" is not known here", wish);
+	return answer(c, md_swap_message_number(message, "id"), status, &report, &why, err);
+}
+
+/* ---- the connection ---- */
+
+static enum md_status say_hello(struct control *c, struct md_error *err)
+{
+	struct md_swap_letter letter;
+	MD_FORWARD(md_swap_letter_begin(&letter, err));
+	md_json_number(&letter.json, "medusa_swap", MD_SWAP_PROTOCOL);
+	md_json_text(&letter.json, "role", "engine");
+	md_json_number(&letter.json, "pid", (uint64_t)getpid());
+	return md_swap_letter_send(&letter, c->wire.fd, -1, err);
+}
+
+static enum md_status take_pool(struct control *c, struct md_error *err)
+{
+	struct md_swap_message message;
+	MD_FORWARD(md_swap_wire_await(&c->wire, HELLO_MS, &message, err));
+	if (!md_swap_message_number(&message, "ok"))
+		return md_error_set(err, MD_ERR_INVALID, "medusa-swap run refused: %s",
+				    md_swap_message_text(&message, "message"));
+	if (c->pool)
+		return MD_OK;
+	if (c->wire.passed < 0)
+		return md_error_set(err, MD_ERR_CORRUPT, "medusa-swap run handed out no pool");
+	MD_FORWARD(md_swap_pool_open(c->wire.passed, &c->pool, err));
+	return md_swap_exchange_create(&below, c->pool, &c->exchange, err);
+}
+
+static enum md_status join(struct control *c, struct md_error *err)
+{
+	int fd = -1;
+	MD_FORWARD(md_swap_wire_connect(c->path, &fd, err));
+	fd = md_descriptor_raise(fd);
+	md_swap_wire_init(&c->wire, fd);
+	if (!md_descriptor_keep(&c->kept, fd))
+		return md_error_set(err, MD_ERR_IO, "the connection to medusa-swap run: %s", strerror(errno));
+	enum md_status status = say_hello(c, err);
+	if (status == MD_OK)
+		status = take_pool(c, err);
+	if (c->wire.passed >= 0)
+		close(c->wire.passed);
+	c->wire.passed = -1;
+	return status == MD_OK ? tell(c, err) : status;
+}
+
+static void drop(struct control *c)
+{
+	md_descriptor_drop(&c->kept);
+	md_swap_wire_init(&c->wire, -1);
+}
+
+/* ---- between commands ---- */
+
+/* One step of making ready; how long to wait for the next. */
+static int make_ready(struct control *c)
+{
+	struct md_swap_context contexts[8];
+	struct md_swap_totals totals;
+	size_t count = md_swap_contexts_list(contexts, sizeof(contexts) / sizeof(contexts[0]));
+	bool more = false;
+	md_swap_memory_totals(&totals);
+	if (md_swap_exchange_is_out(c->exchange) || !totals.swappable)
+		return IDLE_TICK_MS;
+	md_swap_leave_hold();
+	for (size_t i = 0; i < count && !more; i++)
+		if (contexts[i].primary)
+			more = md_swap_exchange_prepare(c->exchange, contexts[i].context, totals.swappable);
+	md_swap_leave_release();
+	return more ? BUSY_TICK_MS : IDLE_TICK_MS;
+}
+
+static enum md_status tell_if_changed(struct control *c, struct md_error *err)
+{
+	struct md_swap_totals totals;
+	md_swap_memory_totals(&totals);
+	return totals.swappable == c->told ? MD_OK : tell(c, err);
+}
+
+/* Until the engine is released, or the connection is lost. */
+static enum md_status serve(struct control *c, struct md_error *err)
+{
+	struct md_swap_message message;
+	int tick = IDLE_TICK_MS;
+	while (!c->released) {
+		struct pollfd ready = {.fd = c->wire.fd, .events = POLLIN};
+		bool there = false;
+		MD_FORWARD(md_swap_wire_next(&c->wire, &message, &there, err));
+		if (there) {
+			MD_FORWARD(obey(c, &message, err));
+			continue;
+		}
+		int count = poll(&ready, 1, tick);
+		if (!md_descriptor_is_ours(&c->kept))
+			return md_error_set(err, MD_ERR_BUSY, "the engine has closed the connection");
+		if (count > 0) {
+			MD_FORWARD(md_swap_wire_take(&c->wire, err));
+			continue;
+		}
+		tick = make_ready(c);
+		MD_FORWARD(tell_if_changed(c, err));
+	}
+	return MD_OK;
+}
+
+/* Nobody can say "in" any more: the memory comes back as soon as there is room for it. */
+static void take_back(struct control *c)
+{
+	const struct timespec pause = {RETRY_S, 0};
+	struct md_swap_settings settings = {0};
+	struct md_swap_report report;
+	struct md_error err = {0};
+	bool said = false;
+	while (c->exchange && md_swap_exchange_is_out(c->exchange)) {
+		if (swap(c, false, &settings, &report, &err) == MD_OK)
+			return;
+		if (!said)
+			md_warn("medusa-swap run has gone while the memory is out, and it does not come back yet: %s",
+				err.message);
+		said = true;
+		nanosleep(&pause, NULL);
+	}
+}
+
+static void leave(struct control *c)
+{
+	md_swap_leave_hold();
+	md_swap_exchange_destroy(c->exchange);
+	md_swap_pool_close(c->pool);
+	c->exchange = NULL;
+	c->pool = NULL;
+	md_swap_leave_release();
+}
+
+static void *run(void *argument)
+{
+	struct control *c = argument;
+	struct md_error err = {0};
+	enum md_status status;
+	do {
+		status = join(c, &err);
+		if (status == MD_OK)
+			status = serve(c, &err);
+		drop(c);
+	} while (status == MD_ERR_BUSY);
+	if (status != MD_OK && !c->pool)
+		md_warn("%s: this process is not managed by medusa-swap: %s", c->path, err.message);
+	take_back(c);
+	leave(c);
+	return NULL;
+}
+
+static void start(void)
+{
+	pthread_t thread;
+	if (!md_environment_path("MEDUSA_SWAP_CONTROL", control.path, sizeof(control.path)))
+		return;
+	control.pool = NULL; /* in a child: its parent's */
+	control.exchange = NULL;
+	control.told = 0;
+	control.released = false;
+	md_swap_wire_init(&control.wire, -1);
+	md_swap_leave_watch();
+	int failure = md_thread_start(&thread, run, &control);
+	if (failure)
+		md_warn("no thread for medusa-swap: %s", strerror(failure));
+	else
+		pthread_detach(thread);
+}
+
+void md_swap_control_start(void)
+{
+	if (!atomic_exchange(&started, true))
+		start();
+}

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads and writes lines over a Unix socket; what a peer sends is bounded and checked. */
+#include "swap/wire.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+
+#define SEND_S 10
+
+void md_swap_wire_init(struct md_swap_wire *wire, int fd)
+{
+	wire->fd = fd;
+	wire->passed = -1;
+	wire->used = 0;
+}
+
+void md_swap_wire_finish(struct md_swap_wire *wire)
+{
+	if (wire->fd >= 0)
+		close(wire->fd);
+	if (wire->passed >= 0)
+		close(wire->passed);
+	md_swap_wire_init(wire, -1);
+}
+
+/* ---- reading ---- */
+
+/* One descriptor is kept; a peer that sends more gets them closed. */
+static void keep_passed(struct md_swap_wire *wire, struct msghdr *header)
+{
+	for (struct cmsghdr *at = CMSG_FIRSTHDR(header); at; at = CMSG_NXTHDR(header, at)) {
+		if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t i = 0; CMSG_LEN((i + 1) * sizeof(int)) <= at->cmsg_len; i++) {
+			int fd;
+			memcpy(&fd, CMSG_DATA(at) + i * sizeof(fd), sizeof(fd));
+			if (wire->passed >= 0)
+				close(wire->passed);
+			wire->passed = fd;
+		}
+	}
+}
+
+enum md_status md_swap_wire_take(struct md_swap_wire *wire, struct md_error *err)
+{
+	union {
+		char bytes[CMSG_SPACE(4 * sizeof(int))];
+		struct cmsghdr aligned;
+	} control;
+	struct iovec room = {wire->bytes + wire->used, MD_SWAP_LINE - wire->used};
+	struct msghdr header = {
+	    .msg_iov = &room, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes)};
+	if (!room.iov_len)
+		return MD_OK; /* a whole line is there already, or md_swap_wire_next says that none can come */
+	ssize_t got = recvmsg(wire->fd, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	if (got < 0 && (errno == EAGAIN || errno == EINTR))
+		return MD_OK;
+	if (got <= 0)
+		return md_error_set(err, MD_ERR_TRUNCATED, "the other side has gone%s%s", got ? ": " : "",
+				    got ? strerror(errno) : "");
+	keep_passed(wire, &header);
+	wire->used += (size_t)got;
+	return MD_OK;
+}
+
+enum md_status md_swap_wire_next(struct md_swap_wire *wire, struct md_swap_message *message, bool *there,
+				 struct md_error *err)
+{
+	char *end = memchr(wire->bytes, '\n', wire->used);
+	*there = end != NULL;
+	if (!end && wire->used == MD_SWAP_LINE)
+		return md_error_set(err, MD_ERR_TOO_LARGE, "a line of more than %u bytes", MD_SWAP_LINE);
+	if (!end)
+		return MD_OK;
+	size_t size = (size_t)(end - wire->bytes);
+	memcpy(message->line, wire->bytes, size);
+	message->line[size] = '\0';
+	wire->used -= size + 1;
+	memmove(wire->bytes, end + 1, wire->used);
+	return md_json_read_line(message->line, size, message->fields, MD_SWAP_FIELDS, &message->count, err);
+}
+
+enum md_status md_swap_wire_await(struct md_swap_wire *wire, int timeout_ms, struct md_swap_message *message,
+				  struct md_error *err)
+{
+	for (;;) {
+		struct pollfd ready = {.fd = wire->fd, .events = POLLIN};
+		bool there;
+		MD_FORWARD(md_swap_wire_next(wire, message, &there, err));
+		if (there)
+			return MD_OK;
+		int count = poll(&ready, 1, timeout_ms);
+		if (count < 0 && errno != EINTR)
+			return md_error_set(err, MD_ERR_IO, "waiting for an answer: %s", strerror(errno));
+		if (!count)
+			return md_error_set(err, MD_ERR_TIMEOUT, "no answer in %d ms", timeout_ms);
+		MD_FORWARD(md_swap_wire_take(wire, err));
+	}
+}
+
+static const struct md_json_field *find(const struct md_swap_message *message, const char *key)
+{
+	for (size_t i = 0; i < message->count; i++)
+		if (!strcmp(message->fields[i].key, key))
+			return &message->fields[i];
+	return NULL;
+}
+
+const char *md_swap_message_text(const struct md_swap_message *message, const char *key)
+{
+	const struct md_json_field *field = find(message, key);
+	return field && field->kind == MD_JSON_TEXT ? field->text : "";
+}
+
+uint64_t md_swap_message_number(const struct md_swap_message *message, const char *key)
+{
+	const struct md_json_field *field = find(message, key);
+	return field && field->kind != MD_JSON_TEXT ? field->number : 0;
+}
+
+/* ---- writing ---- */
+
+enum md_status md_swap_letter_begin(struct md_swap_letter *letter, struct md_error *err)
+{
+	*letter = (struct md_swap_letter){0};
+	letter->out = open_memstream(&letter->text, &letter->size);
+	if (!letter->out)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a message");
+	md_json_init_line(&letter->json, letter->out);
+	md_json_object(&letter->json, NULL);
+	return MD_OK;
+}
+
+static enum md_status send_all(int fd, const char *text, size_t size, int passed, struct md_error *err)
+{
+	union {
+		char bytes[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr aligned;
+	} control = {.bytes = {0}};
+	while (size) {
+		struct iovec part = {(char *)text, size};
+		struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1};
+		if (passed >= 0) {
+			header.msg_control = control.bytes;
+			header.msg_controllen = sizeof(control.bytes);
+			struct cmsghdr *at = CMSG_FIRSTHDR(&header);
+			at->cmsg_level = SOL_SOCKET;
+			at->cmsg_type = SCM_RIGHTS;
+			at->cmsg_len = CMSG_LEN(sizeof(int));
+			memcpy(CMSG_DATA(at), &passed, sizeof(passed));
+		}
+		ssize_t sent = sendmsg(fd, &header, MSG_NOSIGNAL);
+		if (sent < 0 && errno == EINTR)
+			continue;
+		if (sent <= 0)
+			return md_error_set(err, MD_ERR_IO, "sending a message: %s", strerror(errno));
+		text += sent;
+		size -= (size_t)sent;
+		passed = -1;
+	}
+	return MD_OK;
+}
+
+enum md_status md_swap_letter_send(struct md_swap_letter *letter, int fd, int passed, struct md_error *err)
+{
+	enum md_status status;
+	md_json_end(&letter->json);
+	bool written = !ferror(letter->out);
+	written = fclose(letter->out) == 0 && written;
+	if (!written)
+		status = md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a message");
+	else if (letter->size > MD_SWAP_LINE)
+		status = md_error_set(err, MD_ERR_TOO_LARGE, "a message of %zu bytes, at most %u", letter->size,
+				      MD_SWAP_LINE);
+	else
+		status = send_all(fd, letter->text, letter->size, passed, err);
+	free(letter->text);
+	*letter = (struct md_swap_letter){0};
+	return status;
+}
+
+/* ---- connecting ---- */
+
+enum md_status md_swap_wire_check_peer(int fd, struct md_error *err)
+{
+	struct timeval most = {.tv_sec = SEND_S};
+	struct ucred peer;
+	socklen_t size = sizeof(peer);
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size))
+		return md_error_set(err, MD_ERR_IO, "asking who the other side is: %s", strerror(errno));
+	if (peer.uid != geteuid() && peer.uid != 0)
+		return md_error_set(err, MD_ERR_INVALID, "the other side is of user %u, and not of user %u", peer.uid,
+				    geteuid());
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof(most));
+	return MD_OK;
+}
+
+enum md_status md_swap_wire_connect(const char *path, int *fd, struct md_error *err)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	MD_AUTO_FD int made = -1;
+	if (strlen(path) >= sizeof(address.sun_path))
+		return md_error_set(err, MD_ERR_INVALID, "%s: the path of a socket has at most %zu bytes", path,
+				    sizeof(address.sun_path) - 1);
+	memcpy(address.sun_path, path, strlen(path) + 1);
+	made = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (made < 0)
+		return md_error_set(err, MD_ERR_IO, "a socket: %s", strerror(errno));
+	if (connect(made, (struct sockaddr *)&address, sizeof(address)))
+		return md_error_set(err, errno == ENOENT || errno == ECONNREFUSED ? MD_ERR_NOT_FOUND : MD_ERR_IO,
+				    "%s: %s", path, strerror(errno));
+	MD_FORWARD(md_swap_wire_check_peer(made, err));
+	*fd = md_steal_fd(&made);
+	return MD_OK;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Lines of JSON between an engine, medusa-swap run, and the commands: over a Unix socket, each of bounded length. */
+#ifndef MD_SWAP_WIRE_H
+#define MD_SWAP_WIRE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "base/json.h"
+#include "base/status.h"
+
+/*
+ * Whoever connects sends {"medusa_swap": 1, "role": "engine" or "command", ...}. docs/swapping.md has all messages.
+ */
+#define MD_SWAP_PROTOCOL 1u
+#define MD_SWAP_LINE 4096u /* bytes, with the line break */
+#define MD_SWAP_FIELDS 32u /* of a message */
+
+/* ---- a connection: what came, and has not been read ---- */
+
+struct md_swap_wire {
+	int fd;
+	int passed; /* a descriptor that came along, or -1; the reader takes it */
+	size_t used;
+	char bytes[MD_SWAP_LINE + 1];
+};
+
+void md_swap_wire_init(struct md_swap_wire *wire, int fd);
+/* Closes both descriptors. */
+void md_swap_wire_finish(struct md_swap_wire *wire);
+/* Takes what has come, without waiting. MD_ERR_TRUNCATED: the peer has closed; MD_ERR_TOO_LARGE: a line without an end. */
+enum md_status md_swap_wire_take(struct md_swap_wire *wire, struct md_error *err);
+
+struct md_swap_message {
+	char line[MD_SWAP_LINE + 1];
+	struct md_json_field fields[MD_SWAP_FIELDS]; /* point into line */
+	size_t count;
+};
+
+/* The next whole line: *there is false if there is none yet. */
+enum md_status md_swap_wire_next(struct md_swap_wire *wire, struct md_swap_message *message, bool *there,
+				 struct md_error *err);
+/* Waits for one line; -1: for ever. MD_ERR_TIMEOUT. */
+enum md_status md_swap_wire_await(struct md_swap_wire *wire, int timeout_ms, struct md_swap_message *message,
+				  struct md_error *err);
+
+/* Of a field that is not there: "" and 0. */
+const char *md_swap_message_text(const struct md_swap_message *message, const char *key);
+uint64_t md_swap_message_number(const struct md_swap_message *message, const char *key);
+
+/* ---- writing: begin, fields by md_json_*, send ---- */
+
+struct md_swap_letter {
+	struct md_json json;
+	FILE *out;
+	char *text;
+	size_t size;
+};
+
+enum md_status md_swap_letter_begin(struct md_swap_letter *letter, struct md_error *err);
+/* Sends, and frees. passed: a descriptor to go along, or -1. A peer that does not read for 10 s has gone. */
+enum md_status md_swap_letter_send(struct md_swap_letter *letter, int fd, int passed, struct md_error *err);
+
+/* ---- connecting ---- */
+
+/* MD_ERR_NOT_FOUND: nobody listens there. A peer of another user, but root, is refused: MD_ERR_INVALID. */
+enum md_status md_swap_wire_connect(const char *path, int *fd, struct md_error *err);
+enum md_status md_swap_wire_check_peer(int fd, struct md_error *err);
+
+#endif

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An engine whose memory is taken away and given back: it does what lines on its stdin say, and threads of it launch all
+ * the time. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/subjects/image_file.h"
+#include "tests/subjects/subject.h"
+
+/*
+ * argv[1]: the image arith. argv[2]: threads that launch all the time, and compare what they get. stdin, line by line:
+ *   work N     N rounds; prints a sum of the state
+ *   free       prints what cuMemGetInfo says is free
+ *   wait       launches a kernel that ends when "flag" comes
+ *   flag
+ *   alloc MB   allocates, writes, prints a sum; the memory stays
+ *   fork       a child that uses no device, and ends by exit()
+ *   exit N     ends by exit(N), with handlers that free device memory
+ * and at its end as with "exit 0".
+ */
+enum { FLOATS = 1 << 20, THREADS_MOST = 8, SMALL = 200, EXTRA_MOST = 64 };
+#define BYTES (FLOATS * sizeof(float))
+
+static CUcontext context;
+static CUfunction add, wait_flag;
+static CUdeviceptr state, weights, small[SMALL], extra[EXTRA_MOST], seen;
+static CUgraphExec graph;
+static CUstream stream, waiting;
+static int32_t *flag;
+static unsigned extra_count;
+static atomic_bool stop;
+static atomic_uint wrong;
+static float *values;
+
+static void launch_add(CUstream on, CUdeviceptr out, CUdeviceptr a, CUdeviceptr b, int32_t n)
+{
+	void *params[] = {&out, &a, &b, &n};
+	TRY(cuLaunchKernel, add, (unsigned)n / 256, 1, 1, 256, 1, 1, 0, on, params, NULL);
+}
+
+static void fill(CUdeviceptr memory, unsigned first, size_t floats)
+{
+	for (size_t i = 0; i < floats; i++)
+		values[i] = (float)((first + i * 7) % 1009);
+	TRY(cuMemcpyHtoD_v2, memory, values, floats * sizeof(float));
+}
+
+/* ---- threads ---- */
+
+static void *launch_all_the_time(void *argument)
+{
+	enum { N = 1 << 14 };
+	CUdeviceptr mine, result;
+	CUstream own;
+	float *back;
+	unsigned seed = (unsigned)(uintptr_t)argument;
+	TRY(cuCtxSetCurrent, context);
+	TRY(cuStreamCreate, &own, CU_STREAM_NON_BLOCKING);
+	TRY(cuMemAlloc_v2, &mine, N * sizeof(float));
+	TRY(cuMemAlloc_v2, &result, N * sizeof(float));
+	TRY(cuMemHostAlloc, (void **)&back, N * sizeof(float), 0);
+	for (unsigned turn = 0; !atomic_load(&stop); turn++) {
+		for (unsigned i = 0; i < N; i++)
+			back[i] = (float)(seed + turn + i);
+		TRY(cuMemcpyHtoDAsync_v2, mine, back, N * sizeof(float), own);
+		launch_add(own, result, mine, mine, N);
+		memset(back, 0, N * sizeof(float));
+		TRY(cuMemcpyDtoHAsync_v2, back, result, N * sizeof(float), own);
+		while (md_cuda.cuStreamQuery(own) == CUDA_ERROR_NOT_READY)
+			;
+		for (unsigned i = 0; i < N; i++)
+			if (back[i] != 2 * (float)(seed + turn + i))
+				atomic_fetch_add(&wrong, 1);
+	}
+	return NULL;
+}
+
+/* ---- setting up ---- */
+
+static void capture(void)
+{
+	TRY(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+	launch_add(stream, state, state, weights, FLOATS);
+	for (unsigned i = 0; i < SMALL; i++)
+		launch_add(stream, small[i], small[i], weights, 256);
+	graph = end_capture(stream);
+}
+
+static void set_up(const char *path)
+{
+	void *image = read_file(path);
+	CUmodule module;
+	values = malloc(BYTES);
+	TRY(cuModuleLoadData, &module, image);
+	TRY(cuModuleGetFunction, &add, module, "add");
+	TRY(cuModuleGetFunction, &wait_flag, module, "wait_flag");
+	TRY(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+	TRY(cuStreamCreate, &waiting, CU_STREAM_NON_BLOCKING);
+	TRY(cuMemAlloc_v2, &state, BYTES);
+	TRY(cuMemAlloc_v2, &weights, BYTES);
+	TRY(cuMemAlloc_v2, &seen, 4);
+	TRY(cuMemHostAlloc, (void **)&flag, 4, 0);
+	*flag = 0;
+	fill(state, 1, FLOATS);
+	fill(weights, 2, FLOATS);
+	for (unsigned i = 0; i < SMALL; i++) {
+		TRY(cuMemAlloc_v2, &small[i], 1024);
+		fill(small[i], 3 + i, 256);
+	}
+	capture();
+	free(image);
+}
+
+/* ---- what is asked ---- */
+
+static double sum_of(CUdeviceptr memory, size_t floats)
+{
+	double sum = 0;
+	TRY(cuMemcpyDtoH_v2, values, memory, floats * sizeof(float));
+	for (size_t i = 0; i < floats; i++)
+		sum += (double)values[i] * (double)(i % 4001 + 1);
+	return sum;
+}
+
+static void work(unsigned rounds)
+{
+	double sum;
+	for (unsigned i = 0; i < rounds; i++)
+		TRY(cuGraphLaunch, graph, stream);
+	TRY(cuStreamSynchronize, stream);
+	sum = sum_of(state, FLOATS);
+	for (unsigned i = 0; i < SMALL; i++)
+		sum += sum_of(small[i], 256);
+	for (unsigned i = 0; i < extra_count; i++)
+		sum += sum_of(extra[i], FLOATS);
+	printf("work %u %.17g\n", rounds, sum);
+}
+
+static void say_free(void)
+{
+	size_t free_bytes, total;
+	TRY(cuMemGetInfo_v2, &free_bytes, &total);
+	printf("free %zu\n", free_bytes);
+}
+
+static void allocate(unsigned megabytes)
+{
+	CUdeviceptr memory;
+	if (extra_count == EXTRA_MOST || megabytes < 4)
+		exit(9);
+	TRY(cuMemAlloc_v2, &memory, (size_t)megabytes << 20);
+	for (size_t at = 0; at < (size_t)megabytes << 20; at += BYTES)
+		fill(memory + at, (unsigned)(at >> 20) + 5, FLOATS);
+	extra[extra_count++] = memory;
+	printf("alloc %u %.17g\n", megabytes, sum_of(memory, FLOATS));
+}
+
+static void start_waiting(void)
+{
+	CUdeviceptr there = (CUdeviceptr)(uintptr_t)flag;
+	void *params[] = {&seen, &there};
+	*flag = 0;
+	TRY(cuLaunchKernel, wait_flag, 1, 1, 1, 1, 1, 1, 0, waiting, params, NULL);
+	puts("waiting");
+}
+
+static void make_child(void)
+{
+	int status = 0;
+	fflush(stdout);
+	pid_t child = fork();
+	if (!child)
+		exit(7);
+	waitpid(child, &status, 0);
+	printf("child %d\n", WEXITSTATUS(status));
+}
+
+/* Libraries do so, and do not care whether it works. */
+static void free_all(void)
+{
+	md_cuda.cuMemFree_v2(state);
+	md_cuda.cuStreamSynchronize(stream);
+	md_cuda.cuGraphExecDestroy(graph);
+}
+
+static void obey(const char *line)
+{
+	unsigned number = 0;
+	if (sscanf(line, "work %u", &number) == 1)
+		work(number);
+	else if (!strcmp(line, "free\n"))
+		say_free();
+	else if (!strcmp(line, "wait\n"))
+		start_waiting();
+	else if (!strcmp(line, "flag\n"))
+		__atomic_store_n(flag, 1, __ATOMIC_RELEASE);
+	else if (sscanf(line, "alloc %u", &number) == 1)
+		allocate(number);
+	else if (!strcmp(line, "fork\n"))
+		make_child();
+	else if (sscanf(line, "exit %u", &number) == 1)
+		exit((int)number);
+	fflush(stdout);
+}
+
+int main(int argc, char **argv)
+{
+	pthread_t threads[THREADS_MOST];
+	char line[256];
+	int count = argc > 2 ? atoi(argv[2]) : 0;
+	if (argc < 2 || count > THREADS_MOST)
+		return 2;
+	load_driver();
+	context = open_context();
+	set_up(argv[1]);
+	atexit(free_all);
+	for (int i = 0; i < count; i++)
+		if (pthread_create(&threads[i], NULL, launch_all_the_time, (void *)(uintptr_t)(100 * i)))
+			return 9;
+	puts("ready");
+	fflush(stdout);
+	while (fgets(line, sizeof(line), stdin))
+		obey(line);
+	atomic_store(&stop, true);
+	for (int i = 0; i < count; i++)
+		pthread_join(threads[i], NULL);
+	printf("wrong %u\n", atomic_load(&wrong));
+	return 0;
+}

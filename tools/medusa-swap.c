@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* medusa-swap: starts an engine whose device memory can be taken away and given back, and does both. */
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools/engine_device.h"
+#include "tools/options.h"
+#include "tools/run.h"
+#include "tools/stop.h"
+#include "tools/swap_ask.h"
+#include "tools/swap_serve.h"
+
+#define DEADLINE_S "10"
+
+static const char *name, *pool_size, *artifact, *device, *deadline = DEADLINE_S;
+static bool verify, json;
+
+static const struct md_option options[] = {
+    {.name = "name", .argument = "NAME", .value = &name, .help = "run: what the engine is called; default: CMD-PID."},
+    {.name = "pool-bytes",
+     .argument = "BYTES",
+     .value = &pool_size,
+     .help = "run: host memory for what goes out (64G, say); default: half of what is free."},
+    {.name = "artifact",
+     .argument = "X.medusa",
+     .value = &artifact,
+     .help = "run: restore CUDA graphs from it, as medusa-restore does."},
+    {.name = "deadline",
+     .argument = "SECONDS",
+     .value = &deadline,
+     .help = "out: how long the engine's work on the GPU may take to end; default: " DEADLINE_S "."},
+    {.name = "verify", .flag = &verify, .help = "in: hash what has come back, and compare."},
+    {.name = "json", .flag = &json, .help = "out, in, release, status, list: the answer as JSON."},
+    MD_DEVICE_OPTION(device),
+};
+
+static const struct md_command command = {
+    .name = "medusa-swap",
+    .usage = "run [OPTION...] -- CMD [ARG...] | out NAME | in NAME | status NAME | list | release NAME",
+    .summary = "Takes an engine's device memory away, and gives it back at the same addresses.",
+    .options = options,
+    .option_count = sizeof(options) / sizeof(options[0]),
+    .words = "run out in status list release",
+    .exit_notes = "run: once CMD has been started, the exit code is its own.\n"
+		  "out, in, release: 1 means refused, and nothing has changed; 3 means that no such engine runs.\n",
+};
+
+/* ---- run ---- */
+
+/* A number with K, M, G or T, of 1024 each; 0: none. */
+static uint64_t parse_bytes(const char *text)
+{
+	static const char units[] = "KMGT";
+	char *end;
+	errno = 0;
+	uint64_t value = strtoull(text, &end, 10);
+	const char *unit = *end ? strchr(units, *end) : NULL;
+	unsigned shift = unit ? 10 * (unsigned)(unit - units + 1) : 0;
+	if (errno || end == text || *text == '-' || (unit ? end[1] : *end) || value > UINT64_MAX >> shift)
+		return 0;
+	return value << shift;
+}
+
+static uint64_t half_of_free(void)
+{
+	uint64_t kilobytes = 0;
+	FILE *file = fopen("/proc/meminfo", "re");
+	char line[256];
+	while (file && fgets(line, sizeof(line), file) && sscanf(line, "MemAvailable: %" SCNu64 " kB", &kilobytes) != 1)
+		;
+	if (file)
+		fclose(file);
+	return kilobytes ? kilobytes * 512 : 1ull << 30;
+}
+
+/* Processes that CMD has left behind, and that use a GPU, keep the pool. */
+static enum md_run_left look_for_engine(void *user, pid_t *pid)
+{
+	return md_swap_serve_has_engine(user, pid) ? MD_RUN_AT_WORK : MD_RUN_OVER;
+}
+
+static int run_engine(char *const argv[], struct md_swap_server *server, const char *path)
+{
+	char control[PATH_MAX + 32], restored[PATH_MAX + 32], absolute[PATH_MAX] = "";
+	const char *const env[] = {control, restored};
+	struct md_error error = {0};
+	struct md_run run = {.preload = "libmedusa-swap.so",
+			     .env = env,
+			     .env_count = artifact ? 2 : 1,
+			     .argv = argv,
+			     .left = look_for_engine,
+			     .user = server};
+	int code = 0;
+	if (artifact && (!realpath(artifact, absolute) || access(absolute, R_OK))) {
+		md_options_say(&command, "%s: %s", artifact, strerror(errno));
+		return MD_EXIT_INPUT;
+	}
+	snprintf(control, sizeof(control), "MEDUSA_SWAP_CONTROL=%s", path);
+	snprintf(restored, sizeof(restored), "MEDUSA_ARTIFACT=%s", absolute);
+	if (md_run_child(&run, &code, &error) == MD_OK)
+		return code;
+	md_options_say(&command, "%s", error.message);
+	return MD_EXIT_COMMAND;
+}
+
+static const char *name_of(const char *program)
+{
+	static char made[64];
+	const char *last = strrchr(program, '/');
+	snprintf(made, sizeof(made), "%.32s-%d", last ? last + 1 : program, (int)getpid());
+	for (char *at = made; *at; at++)
+		if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-", *at))
+			*at = '_';
+	made[0] = made[0] == '.' || made[0] == '-' ? '_' : made[0];
+	md_options_say(&command, "the engine is called %s", made);
+	return made;
+}
+
+static int start_engine(char *const argv[])
+{
+	uint64_t bytes = pool_size ? parse_bytes(pool_size) : half_of_free();
+	struct md_swap_server *server = NULL;
+	struct md_error err = {0};
+	const char *path = NULL;
+	int result;
+	if (!argv || !argv[0])
+		return md_options_usage_error(&command, "put the command that starts the engine after --");
+	if (!bytes)
+		return md_options_usage_error(&command, "--pool-bytes: \"%s\" is no number of bytes, such as 64G",
+					      pool_size);
+	result = md_device_choose(&command, device);
+	if (result >= 0)
+		return result;
+	bool mine = md_stop_watch();
+	if (md_swap_serve_start(name ? name : name_of(argv[0]), bytes, &server, &path, &err) != MD_OK)
+		return md_options_report(&command, &err);
+	result = run_engine(argv, server, path);
+	md_swap_serve_stop(server);
+	if (mine)
+		md_stop_unwatch();
+	return result;
+}
+
+/* ---- the others ---- */
+
+static int report(const struct md_error *err)
+{
+	md_options_say(&command, "%s", err->message);
+	switch (err->status) {
+	case MD_ERR_NOT_FOUND:
+	case MD_ERR_INVALID:
+		return MD_EXIT_INPUT;
+	case MD_ERR_IO:
+	case MD_ERR_TRUNCATED:
+	case MD_ERR_OUTPUT:
+		return MD_EXIT_COMMAND;
+	default:
+		return MD_EXIT_FAILED;
+	}
+}
+
+static int ask(const char *verb, const char *whom)
+{
+	struct md_swap_question question = {.verb = verb, .name = whom, .verify = verify, .json = json};
+	struct md_error err = {0};
+	char *end;
+	double seconds = strtod(deadline, &end);
+	if (*end || end == deadline || !(seconds >= 0 && seconds <= 3600))
+		return md_options_usage_error(&command, "--deadline: \"%s\" is no number of seconds up to 3600",
+					      deadline);
+	question.deadline_ms = (uint64_t)(seconds * 1000);
+	if (md_swap_ask(&question, &err) != MD_OK)
+		return report(&err);
+	return md_options_flush(&command);
+}
+
+static int list(void)
+{
+	struct md_error err = {0};
+	if (md_swap_ask_all(json, &err) != MD_OK)
+		return report(&err);
+	return md_options_flush(&command);
+}
+
+static bool is_verb(const char *verb)
+{
+	return !strcmp(verb, "out") || !strcmp(verb, "in") || !strcmp(verb, "status") || !strcmp(verb, "release");
+}
+
+int main(int argc, char *argv[])
+{
+	struct md_arguments arguments;
+	int result = md_options_parse(&command, argc, argv, &arguments);
+	if (result >= 0)
+		return result;
+	const char *verb = arguments.file_count ? arguments.files[0] : "";
+	if (!strcmp(verb, "run") && arguments.file_count == 1)
+		return start_engine(arguments.command);
+	if (!strcmp(verb, "run"))
+		return md_options_usage_error(&command, "run: what is \"%s\"? The command comes after --",
+					      arguments.files[1]);
+	if (arguments.command)
+		return md_options_usage_error(&command, "only run takes a command");
+	if (!strcmp(verb, "list") && arguments.file_count == 1)
+		return list();
+	if (is_verb(verb) && arguments.file_count == 2)
+		return ask(verb, arguments.files[1]);
+	if (is_verb(verb))
+		return md_options_usage_error(&command, "%s: name one engine", verb);
+	return md_options_usage_error(&command, "say run, out, in, status, list or release");
+}

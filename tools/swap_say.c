@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What medusa-swap run writes to engines and commands. */
+#include <string.h>
+#include <unistd.h>
+
+#include "tools/swap_server.h"
+
+const char *const md_swap_number_names[MD_SWAP_NUMBERS] = {
+    "bytes",   "copied",  "hashed_equal", "zero",     "discarded", "resident", "ns_quiesce",
+    "ns_hash", "ns_lock", "ns_copy",      "ns_unmap", "ns_map",    "ns_total",
+};
+
+static const char *const work_names[] = {"", "out", "in", "release", "end"};
+
+static const char *state_of(const struct md_swap_server *s)
+{
+	unsigned out, engines = md_swap_serve_engines(s, &out);
+	if (s->now.work == MD_SWAP_OUT)
+		return "going out";
+	if (s->now.work == MD_SWAP_IN)
+		return "coming in";
+	if (s->released)
+		return "released";
+	if (!engines)
+		return "no GPU in use";
+	return !out ? "in" : out == engines ? "out" : "partly out";
+}
+
+static void put_state(struct md_swap_server *s, struct md_json *json)
+{
+	struct md_swap_pool_counts pool = md_swap_pool_count(s->pool);
+	uint64_t swappable = 0, away = 0, stays = 0;
+	for (size_t i = 0; i < s->client_count; i++) {
+		swappable += s->clients[i]->swappable;
+		away += s->clients[i]->away;
+		stays += s->clients[i]->stays;
+	}
+	md_json_text(json, "name", s->name);
+	md_json_text(json, "state", state_of(s));
+	md_json_number(json, "engines", md_swap_serve_engines(s, NULL));
+	md_json_number(json, "pid", (uint64_t)getpid());
+	md_json_number(json, "engine_pid", (uint64_t)atomic_load(&s->engine));
+	md_json_number(json, "swappable", swappable);
+	md_json_number(json, "out", away);
+	md_json_number(json, "stays", stays);
+	md_json_number(json, "pool_bytes", pool.blocks * (uint64_t)MD_SWAP_BLOCK);
+	md_json_number(json, "pool_held", pool.held * (uint64_t)MD_SWAP_BLOCK);
+	md_json_number(json, "pool_cached", pool.cached * (uint64_t)MD_SWAP_BLOCK);
+	md_json_number(json, "pool_free", pool.free * (uint64_t)MD_SWAP_BLOCK);
+	md_json_number(json, "outs", s->outs);
+	md_json_number(json, "ins", s->ins);
+}
+
+static void send_last(struct md_swap_client *client, struct md_swap_letter *letter)
+{
+	struct md_error none;
+	md_swap_letter_send(letter, client->wire.fd, -1, &none); /* who does not want to hear it has gone */
+	client->gone = true;
+}
+
+void md_swap_say_failure(struct md_swap_client *client, const struct md_error *why)
+{
+	struct md_swap_letter letter;
+	struct md_error none;
+	client->gone = true;
+	if (md_swap_letter_begin(&letter, &none) != MD_OK)
+		return;
+	md_json_bool(&letter.json, "ok", false);
+	md_json_number(&letter.json, "status", why->status);
+	md_json_text(&letter.json, "message", why->message);
+	send_last(client, &letter);
+}
+
+void md_swap_say_result(struct md_swap_server *s, struct md_swap_client *client)
+{
+	struct md_swap_letter letter;
+	struct md_error none;
+	if (md_swap_letter_begin(&letter, &none) != MD_OK)
+		return;
+	md_json_bool(&letter.json, "ok", s->why.status == MD_OK);
+	md_json_number(&letter.json, "status", s->why.status);
+	md_json_text(&letter.json, "message", s->why.status == MD_OK ? "" : s->why.message);
+	put_state(s, &letter.json);
+	for (size_t i = 0; i < MD_SWAP_NUMBERS && s->why.status == MD_OK; i++)
+		md_json_number(&letter.json, md_swap_number_names[i], s->numbers[i]);
+	send_last(client, &letter);
+}
+
+void md_swap_say_status(struct md_swap_server *s, struct md_swap_client *client)
+{
+	struct md_swap_letter letter;
+	struct md_error none;
+	if (md_swap_letter_begin(&letter, &none) != MD_OK)
+		return;
+	md_json_bool(&letter.json, "ok", true);
+	put_state(s, &letter.json);
+	send_last(client, &letter);
+}
+
+enum md_status md_swap_say_welcome(struct md_swap_server *s, struct md_swap_client *client, struct md_error *err)
+{
+	struct md_swap_letter letter;
+	MD_FORWARD(md_swap_letter_begin(&letter, err));
+	md_json_number(&letter.json, "medusa_swap", MD_SWAP_PROTOCOL);
+	md_json_bool(&letter.json, "ok", true);
+	return md_swap_letter_send(&letter, client->wire.fd, s->pool_fd, err);
+}
+
+enum md_status md_swap_say_work(struct md_swap_server *s, struct md_swap_client *client, enum md_swap_work work,
+				struct md_error *err)
+{
+	struct md_swap_letter letter;
+	MD_FORWARD(md_swap_letter_begin(&letter, err));
+	md_json_text(&letter.json, "do", work_names[work]);
+	md_json_number(&letter.json, "id", s->id);
+	md_json_number(&letter.json, "deadline_ms", s->now.deadline_ms);
+	md_json_bool(&letter.json, "verify", s->now.verify);
+	return md_swap_letter_send(&letter, client->wire.fd, -1, err);
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The thread of medusa-swap run: connections, the pool, and its pages, which get memory before they are needed. */
+#include "tools/swap_serve.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/thread.h"
+#include "tools/stop.h"
+#include "tools/swap_place.h"
+#include "tools/swap_server.h"
+
+#define TICK_MS 100
+#define POPULATE_BLOCKS 8u /* 16 MB, 3 to 10 ms */
+
+/* ---- clients ---- */
+
+static void accept_one(struct md_swap_server *s)
+{
+	struct md_error err = {0};
+	int fd = accept4(s->listening, NULL, NULL, SOCK_CLOEXEC);
+	if (fd < 0)
+		return;
+	struct md_swap_client *client = s->client_count < MD_SWAP_CLIENTS && md_swap_wire_check_peer(fd, &err) == MD_OK
+					    ? calloc(1, sizeof(*client))
+					    : NULL;
+	if (!client) {
+		close(fd);
+		return;
+	}
+	md_swap_wire_init(&client->wire, fd);
+	s->clients[s->client_count++] = client;
+}
+
+static void remove_gone(struct md_swap_server *s)
+{
+	bool engine = false;
+	for (size_t i = 0; i < s->client_count;) {
+		struct md_swap_client *client = s->clients[i];
+		if (!client->gone) {
+			i++;
+			continue;
+		}
+		md_swap_serve_lost(s, client);
+		engine = engine || client->role == MD_SWAP_ENGINE;
+		md_swap_wire_finish(&client->wire);
+		free(client);
+		s->clients[i] = s->clients[--s->client_count];
+	}
+	if (engine)
+		md_swap_pool_sweep(s->pool);
+}
+
+static enum md_status hear_all(struct md_swap_server *s, struct md_swap_client *client, struct md_error *err)
+{
+	static struct md_swap_message message; /* large; of this thread alone */
+	bool there = true;
+	MD_FORWARD(md_swap_wire_take(&client->wire, err));
+	while (there && !client->gone) {
+		MD_FORWARD(md_swap_wire_next(&client->wire, &message, &there, err));
+		if (there)
+			MD_FORWARD(md_swap_serve_message(s, client, &message, err));
+	}
+	return MD_OK;
+}
+
+static void hear(struct md_swap_server *s, struct md_swap_client *client)
+{
+	struct md_error err = {0};
+	enum md_status status = hear_all(s, client, &err);
+	if (status == MD_ERR_TRUNCATED)
+		client->gone = true;
+	else if (status != MD_OK)
+		md_swap_say_failure(client, &err);
+}
+
+/* ---- pages ---- */
+
+/* True when there is more to do: engines will need as many blocks as they have memory. */
+static bool populate(struct md_swap_server *s)
+{
+	static const atomic_bool never;
+	uint64_t wanted = 0;
+	uint32_t before = md_swap_pool_populated(s->pool), most = md_swap_pool_count(s->pool).blocks;
+	for (size_t i = 0; i < s->client_count; i++)
+		wanted += s->clients[i]->swappable / MD_SWAP_BLOCK + 1;
+	wanted = s->client_count && wanted < most ? wanted : most;
+	if (s->now.work || before >= wanted || !atomic_load(&s->engine))
+		return false;
+	md_swap_pool_populate(s->pool, before + POPULATE_BLOCKS, &never);
+	return md_swap_pool_populated(s->pool) > before;
+}
+
+/* ---- the thread ---- */
+
+static void turn(struct md_swap_server *s, int wait_ms)
+{
+	struct pollfd ready[2 + MD_SWAP_CLIENTS] = {{.fd = s->listening, .events = POLLIN},
+						    {.fd = s->wake, .events = POLLIN}};
+	size_t count = s->client_count;
+	for (size_t i = 0; i < count; i++)
+		ready[2 + i] = (struct pollfd){.fd = s->clients[i]->wire.fd, .events = POLLIN};
+	if (poll(ready, 2 + count, wait_ms) < 0)
+		return;
+	for (size_t i = 0; i < count; i++)
+		if (ready[2 + i].revents)
+			hear(s, s->clients[i]);
+	if (ready[0].revents)
+		accept_one(s);
+	if (md_stop_signal())
+		md_swap_serve_end(s);
+	md_swap_serve_advance(s);
+	remove_gone(s);
+	md_swap_serve_advance(s);
+}
+
+static void *run(void *argument)
+{
+	struct md_swap_server *s = argument;
+	bool more = false;
+	while (!atomic_load(&s->stop)) {
+		turn(s, more ? 0 : TICK_MS);
+		more = populate(s);
+	}
+	return NULL;
+}
+
+bool md_swap_serve_has_engine(struct md_swap_server *server, pid_t *pid)
+{
+	*pid = atomic_load(&server->engine);
+	return *pid != 0;
+}
+
+/* ---- beginning and end ---- */
+
+static void finish(struct md_swap_server *s)
+{
+	for (size_t i = 0; i < s->client_count; i++) {
+		md_swap_wire_finish(&s->clients[i]->wire);
+		free(s->clients[i]);
+	}
+	if (s->listening >= 0) {
+		unlink(s->path);
+		close(s->listening);
+	}
+	if (s->wake >= 0)
+		close(s->wake);
+	md_swap_pool_close(s->pool);
+	if (s->pool_fd >= 0)
+		close(s->pool_fd);
+	free(s->path);
+	free(s);
+}
+
+static enum md_status open_all(struct md_swap_server *s, uint64_t pool_bytes, struct md_error *err)
+{
+	char path[PATH_MAX];
+	MD_FORWARD(md_swap_pool_create(pool_bytes, &s->pool_fd, err));
+	MD_FORWARD(md_swap_pool_open(s->pool_fd, &s->pool, err));
+	s->wake = eventfd(0, EFD_CLOEXEC);
+	if (s->wake < 0)
+		return md_error_set(err, MD_ERR_IO, "eventfd: %s", strerror(errno));
+	MD_FORWARD(md_swap_place_listen(s->name, path, &s->listening, err));
+	s->path = strdup(path);
+	if (!s->path) {
+		unlink(path);
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the path of a socket");
+	}
+	md_stop_remove(s->path);
+	return MD_OK;
+}
+
+enum md_status md_swap_serve_start(const char *name, uint64_t pool_bytes, struct md_swap_server **server,
+				   const char **path, struct md_error *err)
+{
+	struct md_swap_server *made = calloc(1, sizeof(*made));
+	if (!made)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for the list of processes");
+	made->name = name;
+	made->listening = made->wake = made->pool_fd = -1;
+	enum md_status status = open_all(made, pool_bytes, err);
+	if (status == MD_OK) {
+		int failure = md_thread_start(&made->thread, run, made);
+		if (failure)
+			status = md_error_set(err, MD_ERR_IO, "no thread: %s", strerror(failure));
+	}
+	if (status != MD_OK) {
+		finish(made);
+		return status;
+	}
+	*server = made;
+	*path = made->path;
+	return MD_OK;
+}
+
+void md_swap_serve_stop(struct md_swap_server *server)
+{
+	uint64_t one = 1;
+	if (!server)
+		return;
+	atomic_store(&server->stop, true);
+	if (write(server->wake, &one, sizeof(one)) < 0)
+		usleep(TICK_MS * 1000);
+	pthread_join(server->thread, NULL);
+	finish(server);
+}

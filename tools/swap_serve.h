@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* medusa-swap run, beside the engine: knows its processes, hands out the pool, and does what commands ask for. */
+#ifndef MD_TOOLS_SWAP_SERVE_H
+#define MD_TOOLS_SWAP_SERVE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/status.h"
+
+struct md_swap_server;
+
+/* Makes the pool and listens under the name; *path, the socket, is the server's. A thread serves from then on. */
+enum md_status md_swap_serve_start(const char *name, uint64_t pool_bytes, struct md_swap_server **server,
+				   const char **path, struct md_error *err);
+/* True while a process of the engine is connected; *pid is one of them. */
+bool md_swap_serve_has_engine(struct md_swap_server *server, pid_t *pid);
+/* The socket is removed. NULL is allowed. */
+void md_swap_serve_stop(struct md_swap_server *server);
+
+#endif
