@@ -130,7 +130,7 @@ enum md_status md_swap_contents_verify(const struct md_swap_contents *contents, 
 
 /* ---- places in the pool ---- */
 
-/* Those that are there are held first: a fresh block must not evict one of them. */
+/* Blocks that are there are held first: a fresh block must not evict one of them. */
 static void find_all(struct md_swap_contents *contents, struct md_swap_pool *pool, const struct md_hash *zeros)
 {
 	for (size_t i = 0; i < contents->block_count; i++) {

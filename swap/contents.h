@@ -5,7 +5,7 @@
 
 #include "driver/device_hash.h"
 #include "swap/exchange.h"
-#include "swap/link.h"
+#include "swap/device_link.h"
 
 enum md_swap_place {
 	MD_SWAP_HERE,

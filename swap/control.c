@@ -28,13 +28,13 @@
 
 #define HELLO_MS 10000
 #define BUSY_TICK_MS 5 /* between two steps of making ready */
-#define IDLE_TICK_MS 500
+#define IDLE_TICK_MS 100
 #define RETRY_S 1 /* between two tries to take the memory back when nobody else can say so */
 
 static const struct md_swap_below below = {
     .driver = &md_swap_real,
-    .close = md_swap_gate_close,
-    .open = md_swap_gate_open,
+    .close_gate = md_swap_gate_close,
+    .open_gate = md_swap_gate_open,
     .list = md_swap_memory_list,
     .unmap = md_swap_memory_unmap,
     .map = md_swap_memory_map,
@@ -237,7 +237,10 @@ static void drop(struct control *c)
 
 /* ---- between commands ---- */
 
-/* One step of making ready; how long to wait for the next. */
+/*
+ * One step of making ready, for what goes out and as much again that changes until the next time; how long to wait for
+ * the next.
+ */
 static int make_ready(struct control *c)
 {
 	struct md_swap_context contexts[8];
@@ -250,7 +253,7 @@ static int make_ready(struct control *c)
 	md_swap_leave_hold();
 	for (size_t i = 0; i < count && !more; i++)
 		if (contexts[i].primary)
-			more = md_swap_exchange_prepare(c->exchange, contexts[i].context, totals.swappable);
+			more = md_swap_exchange_prepare(c->exchange, contexts[i].context, 2 * totals.swappable);
 	md_swap_leave_release();
 	return more ? BUSY_TICK_MS : IDLE_TICK_MS;
 }

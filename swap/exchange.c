@@ -72,8 +72,9 @@ bool md_swap_exchange_prepare(struct md_swap_exchange *exchange, CUcontext conte
 		return false;
 	while (chunk < populated && links->locked[chunk])
 		chunk++;
-	if (chunk < populated)
-		md_swap_links_lock(links, link, chunk * MD_SWAP_CHUNK);
+	if (chunk == populated)
+		return false;
+	md_swap_links_lock(links, link, chunk * MD_SWAP_CHUNK);
 	return true;
 }
 
@@ -161,7 +162,7 @@ static enum md_status bring_back(struct md_swap_exchange *x, bool verify, struct
 	report->resident = x->contents.resident;
 	md_swap_contents_finish(&x->contents, x->pool);
 	x->out = false;
-	x->below->open();
+	x->below->open_gate();
 	return MD_OK;
 }
 
@@ -229,14 +230,14 @@ enum md_status md_swap_out(struct md_swap_exchange *exchange, const struct md_sw
 	uint64_t began = md_clock_ns();
 	if (exchange->out)
 		return md_error_set(err, MD_ERR_BUSY, "the engine's memory is out already");
-	MD_FORWARD(exchange->below->close(settings->deadline_ns, err));
+	MD_FORWARD(exchange->below->close_gate(settings->deadline_ns, err));
 	done.ns_quiesce = md_clock_ns() - began;
 	exchange->links.cannot_lock = false;
 	enum md_status status = save(exchange, &done, err);
 	if (status != MD_OK) {
 		md_swap_contents_settle(&exchange->contents, &exchange->links);
 		md_swap_contents_finish(&exchange->contents, exchange->pool);
-		exchange->below->open();
+		exchange->below->open_gate();
 		return status;
 	}
 	status = unmap_all(exchange, &done, err);

@@ -14,8 +14,8 @@
 /* The memory of an engine, and its gate; gate.h and memory.h say what each call means. */
 struct md_swap_below {
 	const struct md_cuda *driver; /* which no gate holds up */
-	enum md_status (*close)(uint64_t deadline_ns, struct md_error *err);
-	void (*open)(void);
+	enum md_status (*close_gate)(uint64_t deadline_ns, struct md_error *err);
+	void (*open_gate)(void);
 	enum md_status (*list)(struct md_swap_range **ranges, size_t *count, struct md_error *err);
 	enum md_status (*unmap)(const struct md_swap_range *range, struct md_error *err);
 	enum md_status (*map)(const struct md_swap_range *range, struct md_error *err);
@@ -47,7 +47,7 @@ void md_swap_exchange_destroy(struct md_swap_exchange *exchange);
 bool md_swap_exchange_is_out(const struct md_swap_exchange *exchange);
 /*
  * In the background, while the engine runs: makes ready in a context what the first swap would have to wait for, a
- * kernel and some page-locked memory. False when nothing is left to do for an engine with this many bytes. The context
+ * kernel and page-locked memory. False when there is nothing to do now, for this many bytes in the pool. The context
  * must stay meanwhile.
  */
 bool md_swap_exchange_prepare(struct md_swap_exchange *exchange, CUcontext context, uint64_t bytes);

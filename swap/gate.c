@@ -19,6 +19,14 @@
 
 enum { OPEN = 0, CLOSED = 1, ABANDONED = 2 };
 
+/*
+ * While one thread ends the process, others that wait at the gate go on waiting: an error would make them end the
+ * process in another way. Should that one wait for them, they get their error after this time.
+ */
+#define LINGER_NS 2000000000ull
+static _Atomic(uint64_t) abandoned_until;
+static _Thread_local bool own_leaves __attribute__((tls_model("initial-exec")));
+
 _Thread_local struct md_swap_slot *md_swap_own_slot __attribute__((tls_model("initial-exec")));
 _Atomic(uint32_t) md_swap_gate_state;
 
@@ -94,6 +102,13 @@ static void publish(uint32_t state)
 	syscall(SYS_futex, &md_swap_gate_state, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
 }
 
+static void linger(void)
+{
+	const struct timespec pause = {0, 10000000};
+	while (!own_leaves && md_clock_ns() < atomic_load(&abandoned_until))
+		nanosleep(&pause, NULL);
+}
+
 CUresult md_swap_gate_wait(struct md_swap_slot *slot, enum md_swap_index index)
 {
 	int error = errno;
@@ -103,6 +118,7 @@ CUresult md_swap_gate_wait(struct md_swap_slot *slot, enum md_swap_index index)
 		while ((state = atomic_load(&md_swap_gate_state)) == CLOSED)
 			wait_while(CLOSED);
 		if (state == ABANDONED) {
+			linger();
 			slot->depth = 0;
 			errno = error;
 			return CUDA_ERROR_DEINITIALIZED;
@@ -253,6 +269,8 @@ bool md_swap_gate_is_closed(void)
 
 void md_swap_gate_abandon(void)
 {
+	own_leaves = true;
+	atomic_store(&abandoned_until, md_clock_ns() + LINGER_NS);
 	publish(ABANDONED);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Handlers of exit(), which are registered when the memory goes out and removed when it is back. */
+/* Handlers of the end of the process, which are registered when the memory goes out and removed when it is back. */
 #include "swap/leave.h"
 
 #include <pthread.h>

@@ -165,14 +165,18 @@ void md_swap_pool_sweep(struct md_swap_pool *pool)
 
 /* ---- taking ---- */
 
-static uint32_t find_free(struct md_swap_pool *pool)
+/* Among the first `blocks`. */
+static bool find_free(struct md_swap_pool *pool, uint32_t blocks, uint32_t *index)
 {
-	uint32_t blocks = pool->layout.blocks, at = pool->head->next_free % blocks;
-	for (uint32_t i = 0; i < blocks; i++, at = (at + 1) % blocks)
-		if (pool->blocks[at].state == MD_SWAP_BLOCK_FREE)
-			break;
-	pool->head->next_free = at + 1;
-	return at;
+	uint32_t at = blocks ? pool->head->next_free % blocks : 0;
+	for (uint32_t i = 0; i < blocks; i++, at = (at + 1) % blocks) {
+		if (pool->blocks[at].state != MD_SWAP_BLOCK_FREE)
+			continue;
+		pool->head->next_free = at + 1;
+		*index = at;
+		return true;
+	}
+	return false;
 }
 
 /* What was given back since the hand last passed is spared once. */
@@ -201,12 +205,12 @@ static enum md_status take_fresh(struct md_swap_pool *pool, const struct md_hash
 		return md_error_set(err, MD_ERR_NO_MEMORY,
 				    "the pool of %u blocks of 2 MiB is full: all are held by engines that are out",
 				    pool->layout.blocks);
-	if (head->free) {
-		*index = find_free(pool);
+	uint32_t ready = atomic_load(&head->populated), blocks = pool->layout.blocks;
+	if (head->free && (find_free(pool, ready < blocks ? ready : blocks, index) ||
+			   (!(ready && head->cached) && find_free(pool, blocks, index))))
 		head->free--;
-	} else {
+	else
 		*index = evict(pool);
-	}
 	struct md_swap_pool_block *block = &pool->blocks[*index];
 	block->state = MD_SWAP_BLOCK_FREE; /* until all else is there */
 	block->hash = *hash;

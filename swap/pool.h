@@ -38,14 +38,13 @@ enum md_status md_swap_pool_create(uint64_t bytes, int *fd, struct md_error *err
 enum md_status md_swap_pool_open(int fd, struct md_swap_pool **pool, struct md_error *err);
 /* Gives back all that this owner holds. NULL is allowed. */
 void md_swap_pool_close(struct md_swap_pool *pool);
-/* In the child of a fork, which has no such mapping: frees what the handle itself takes. */
-void md_swap_pool_forget(struct md_swap_pool *pool);
 
 /* The filled block with this hash, with one more reference of this owner. False: there is none. */
 bool md_swap_pool_find(struct md_swap_pool *pool, const struct md_hash *hash, uint32_t *block);
 /*
  * The same, or else a fresh block, which the caller fills and then declares filled; *fresh says which it is. Fresh
- * blocks that are taken one after the other lie side by side where there is room. MD_ERR_NO_MEMORY: all blocks are held.
+ * blocks that are taken one after the other lie side by side where there is room. Blocks that have memory are preferred,
+ * even to others that are free: a cached block that has been given back for long is evicted before. MD_ERR_NO_MEMORY: all blocks are held.
  */
 enum md_status md_swap_pool_take(struct md_swap_pool *pool, const struct md_hash *hash, uint32_t *block, bool *fresh,
 				 struct md_error *err);
@@ -58,10 +57,10 @@ struct md_swap_pool_counts md_swap_pool_count(struct md_swap_pool *pool);
 void md_swap_pool_sweep(struct md_swap_pool *pool);
 
 /*
- * Makes the first `blocks` of the pool have memory, which takes 0.15 s a GB, so that whoever locks their pages later
- * need not wait for that. Stops early when *stop is set.
+ * Makes the first `blocks` of the pool have memory, with several threads, so that whoever locks their pages later need
+ * not wait for that. Stops early when *stop is set. One caller at a time.
  */
-void md_swap_pool_populate(struct md_swap_pool *pool, uint32_t blocks, const atomic_bool *stop);
+void md_swap_pool_populate(struct md_swap_pool *pool, uint32_t blocks, unsigned threads, const atomic_bool *stop);
 /* How many have it; what is taken may lie behind them, too. */
 uint32_t md_swap_pool_populated(const struct md_swap_pool *pool);
 

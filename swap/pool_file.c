@@ -12,11 +12,13 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/thread.h"
 #include "swap/pool.h"
 #include "swap/pool_layout.h"
 
 #define PAGE 4096ull
-#define POPULATE_STEP 8u /* blocks, after which a wish to stop is noticed */
+#define POPULATE_STEP 16u /* blocks of a thread, after which a wish to stop is noticed */
+#define POPULATE_THREADS 16u
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 #ifndef MADV_POPULATE_WRITE
@@ -28,7 +30,7 @@ static uint64_t align_up(uint64_t value, uint64_t step)
 	return (value + step - 1) / step * step;
 }
 
-struct md_swap_pool_layout md_swap_pool_layout_of(uint32_t blocks)
+static struct md_swap_pool_layout layout_of(uint32_t blocks)
 {
 	struct md_swap_pool_layout l = {.blocks = blocks, .buckets = 64};
 	while (l.buckets < blocks)
@@ -108,7 +110,7 @@ enum md_status md_swap_pool_create(uint64_t bytes, int *fd, struct md_error *err
 		return md_error_set(err, MD_ERR_TOO_LARGE,
 				    "a pool of %" PRIu64 " bytes: it may have %" PRIu64 " at most", bytes,
 				    MD_SWAP_POOL_BLOCKS * (uint64_t)MD_SWAP_BLOCK);
-	struct md_swap_pool pool = {.layout = md_swap_pool_layout_of((uint32_t)blocks)};
+	struct md_swap_pool pool = {.layout = layout_of((uint32_t)blocks)};
 	MD_AUTO_FD int file = memfd_create("medusa-swap-pool", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (file < 0 || ftruncate(file, (off_t)pool.layout.size) || fcntl(file, F_ADD_SEALS, SEALS))
 		return md_error_set(err, MD_ERR_NO_MEMORY, "a pool of %" PRIu64 " bytes: %s", bytes, strerror(errno));
@@ -117,6 +119,45 @@ enum md_status md_swap_pool_create(uint64_t bytes, int *fd, struct md_error *err
 	unmap_pool(&pool);
 	*fd = md_steal_fd(&file);
 	return MD_OK;
+}
+
+/* ---- processes ---- */
+
+/* From /proc/PID/stat, behind the name, which may hold anything. */
+static bool read_process(pid_t pid, char *state, long *threads, uint64_t *started)
+{
+	char path[64], line[1024];
+	MD_AUTO_FILE FILE *file = NULL;
+	const char *end;
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	file = fopen(path, "re");
+	if (!file || !fgets(line, sizeof(line), file))
+		return false;
+	end = strrchr(line, ')');
+	return end &&
+	       sscanf(end + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld %*d %" SCNu64,
+		      state, threads, started) == 3;
+}
+
+static bool owner_here(struct md_swap_pool_owner *owner)
+{
+	char state;
+	long threads;
+	owner->pid = getpid();
+	return read_process(owner->pid, &state, &threads, &owner->started);
+}
+
+/* When in doubt, the owner lives. A zombie whose other threads have ended has no memory any more. */
+bool md_swap_pool_owner_lives(const struct md_swap_pool_owner *owner)
+{
+	uint64_t started = 0;
+	long threads = 0;
+	char state = 'R';
+	if (kill(owner->pid, 0) && errno == ESRCH)
+		return false;
+	if (!read_process(owner->pid, &state, &threads, &started))
+		return true;
+	return started == owner->started && (state != 'Z' || threads > 1);
 }
 
 /* ---- opening ---- */
@@ -131,13 +172,12 @@ static enum md_status read_layout(int fd, struct md_swap_pool_layout *layout, st
 	if (head.version != MD_SWAP_POOL_VERSION)
 		return md_error_set(err, MD_ERR_VERSION, "the pool has version %u, this Medusa knows version %u",
 				    head.version, MD_SWAP_POOL_VERSION);
-	if (!head.blocks || head.blocks > MD_SWAP_POOL_BLOCKS ||
-	    (uint64_t)info.st_size != md_swap_pool_layout_of(head.blocks).size)
+	if (!head.blocks || head.blocks > MD_SWAP_POOL_BLOCKS || (uint64_t)info.st_size != layout_of(head.blocks).size)
 		return md_error_set(err, MD_ERR_CORRUPT, "the pool says %u blocks, and has %" PRIu64 " bytes",
 				    head.blocks, (uint64_t)info.st_size);
 	if ((fcntl(fd, F_GET_SEALS) & SEALS) != SEALS)
 		return md_error_set(err, MD_ERR_INVALID, "the pool can be made smaller while it is in use");
-	*layout = md_swap_pool_layout_of(head.blocks);
+	*layout = layout_of(head.blocks);
 	return MD_OK;
 }
 
@@ -145,7 +185,7 @@ static enum md_status become_owner(struct md_swap_pool *pool, struct md_error *e
 {
 	struct md_swap_pool_owner here = {.used = true};
 	enum md_status status = MD_ERR_BUSY;
-	if (!md_swap_pool_owner_here(&here))
+	if (!owner_here(&here))
 		return md_error_set(err, MD_ERR_IO, "/proc/self/stat cannot be read");
 	md_swap_pool_lock(pool);
 	md_swap_pool_bury(pool);
@@ -192,20 +232,52 @@ void md_swap_pool_close(struct md_swap_pool *pool)
 	free(pool);
 }
 
-void md_swap_pool_forget(struct md_swap_pool *pool)
-{
-	free(pool);
-}
-
 /* ---- pages ---- */
 
-void md_swap_pool_populate(struct md_swap_pool *pool, uint32_t blocks, const atomic_bool *stop)
+struct slice {
+	uint8_t *at;
+	uint64_t bytes;
+	pthread_t thread;
+	bool started, failed;
+};
+
+static void *populate_slice(void *argument)
+{
+	struct slice *slice = argument;
+	slice->failed = slice->bytes && madvise(slice->at, slice->bytes, MADV_POPULATE_WRITE);
+	return NULL;
+}
+
+/* False: an old kernel (before 5.14), or no memory; pages come when they are used. */
+static bool populate_step(uint8_t *at, uint32_t blocks, unsigned threads)
+{
+	struct slice slices[POPULATE_THREADS] = {{0}};
+	uint32_t each = (blocks + threads - 1) / threads, given = 0;
+	bool done = true;
+	for (unsigned i = 0; i < threads; i++) {
+		uint32_t mine = blocks - given < each ? blocks - given : each;
+		slices[i] = (struct slice){.at = at + given * MD_SWAP_BLOCK, .bytes = mine * MD_SWAP_BLOCK};
+		given += mine;
+		slices[i].started = !md_thread_start(&slices[i].thread, populate_slice, &slices[i]);
+		if (!slices[i].started)
+			populate_slice(&slices[i]);
+	}
+	for (unsigned i = 0; i < threads; i++) {
+		if (slices[i].started)
+			pthread_join(slices[i].thread, NULL);
+		done = done && !slices[i].failed;
+	}
+	return done;
+}
+
+void md_swap_pool_populate(struct md_swap_pool *pool, uint32_t blocks, unsigned threads, const atomic_bool *stop)
 {
 	uint32_t most = blocks < pool->layout.blocks ? blocks : pool->layout.blocks;
+	unsigned count = threads < 1 ? 1 : threads > POPULATE_THREADS ? POPULATE_THREADS : threads;
 	for (uint32_t at = atomic_load(&pool->head->populated); at < most && !atomic_load(stop);) {
-		uint32_t step = most - at < POPULATE_STEP ? most - at : POPULATE_STEP;
-		if (madvise(pool->bytes + at * MD_SWAP_BLOCK, step * MD_SWAP_BLOCK, MADV_POPULATE_WRITE))
-			return; /* kernels before 5.14, or no memory: pages come when they are used */
+		uint32_t step = most - at < POPULATE_STEP * count ? most - at : POPULATE_STEP * count;
+		if (!populate_step(pool->bytes + at * MD_SWAP_BLOCK, step, count))
+			return;
 		at += step;
 		atomic_store(&pool->head->populated, at);
 	}
@@ -214,43 +286,4 @@ void md_swap_pool_populate(struct md_swap_pool *pool, uint32_t blocks, const ato
 uint32_t md_swap_pool_populated(const struct md_swap_pool *pool)
 {
 	return atomic_load(&pool->head->populated);
-}
-
-/* ---- processes ---- */
-
-/* From /proc/PID/stat, behind the name, which may hold anything. */
-static bool read_process(pid_t pid, char *state, long *threads, uint64_t *started)
-{
-	char path[64], line[1024];
-	MD_AUTO_FILE FILE *file = NULL;
-	const char *end;
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	file = fopen(path, "re");
-	if (!file || !fgets(line, sizeof(line), file))
-		return false;
-	end = strrchr(line, ')');
-	return end &&
-	       sscanf(end + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld %*d %" SCNu64,
-		      state, threads, started) == 3;
-}
-
-bool md_swap_pool_owner_here(struct md_swap_pool_owner *owner)
-{
-	char state;
-	long threads;
-	owner->pid = getpid();
-	return read_process(owner->pid, &state, &threads, &owner->started);
-}
-
-/* When in doubt, the owner lives. A zombie whose other threads have ended has no memory any more. */
-bool md_swap_pool_owner_lives(const struct md_swap_pool_owner *owner)
-{
-	uint64_t started = 0;
-	long threads = 0;
-	char state = 'R';
-	if (kill(owner->pid, 0) && errno == ESRCH)
-		return false;
-	if (!read_process(owner->pid, &state, &threads, &started))
-		return true;
-	return started == owner->started && (state != 'Z' || threads > 1);
 }

@@ -62,8 +62,6 @@ struct md_swap_pool {
 	uint32_t owner; /* this process */
 };
 
-struct md_swap_pool_layout md_swap_pool_layout_of(uint32_t blocks);
-bool md_swap_pool_owner_here(struct md_swap_pool_owner *owner);
 bool md_swap_pool_owner_lives(const struct md_swap_pool_owner *owner);
 /* For pool_file.c. The lock is held from lock to unlock. */
 void md_swap_pool_lock(struct md_swap_pool *pool);

@@ -82,7 +82,7 @@ static enum md_status map(const struct md_swap_range *range, struct md_error *er
 }
 
 static const struct md_swap_below below = {
-    .driver = &table, .close = close_gate, .open = open_gate, .list = list, .unmap = unmap, .map = map};
+    .driver = &table, .close_gate = close_gate, .open_gate = open_gate, .list = list, .unmap = unmap, .map = map};
 
 static struct memory *add(uint32_t flags)
 {
@@ -318,8 +318,9 @@ Test(swap_exchange, prepared_in_the_background)
 	set_up_pool(200);
 	add(0);
 	write_all();
-	cr_assert(md_swap_exchange_prepare(exchange, context, 200 * MD_SWAP_BLOCK), "there is more to do");
-	md_swap_pool_populate(pool, 200, &stop);
+	cr_assert_not(md_swap_exchange_prepare(exchange, context, 200 * MD_SWAP_BLOCK), "nothing has memory yet");
+	md_swap_pool_populate(pool, 200, 2, &stop);
+	cr_assert(md_swap_exchange_prepare(exchange, context, 200 * MD_SWAP_BLOCK), "a chunk is locked");
 	for (int i = 0; i < 3; i++)
 		md_swap_exchange_prepare(exchange, context, RANGE_BYTES);
 	cr_assert_not(md_swap_exchange_prepare(exchange, context, RANGE_BYTES), "enough");

@@ -150,13 +150,13 @@ Test(swap_pool, pages_are_there_before_they_are_used)
 {
 	struct md_swap_pool *pool = open_pool(make(16));
 	atomic_bool stop = true;
-	md_swap_pool_populate(pool, 10, &stop);
+	md_swap_pool_populate(pool, 10, 1, &stop);
 	cr_assert_eq(md_swap_pool_populated(pool), 0, "stopped");
 	stop = false;
-	md_swap_pool_populate(pool, 10, &stop);
+	md_swap_pool_populate(pool, 10, 3, &stop);
 	uint32_t populated = md_swap_pool_populated(pool);
 	cr_assert(populated == 10 || populated == 0 /* an old kernel */, "%u", populated);
-	md_swap_pool_populate(pool, 100, &stop);
+	md_swap_pool_populate(pool, 100, 40, &stop);
 	cr_assert_leq(md_swap_pool_populated(pool), 16, "no more than there are");
 	md_swap_pool_close(pool);
 }

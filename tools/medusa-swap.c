@@ -137,7 +137,8 @@ static int start_engine(char *const argv[])
 	if (result >= 0)
 		return result;
 	bool mine = md_stop_watch();
-	if (md_swap_serve_start(name ? name : name_of(argv[0]), bytes, &server, &path, &err) != MD_OK)
+	if (md_swap_serve_start(name ? name : name_of(argv[0]), bytes, pool_size != NULL, &server, &path, &err) !=
+	    MD_OK)
 		return md_options_report(&command, &err);
 	result = run_engine(argv, server, path);
 	md_swap_serve_stop(server);

@@ -17,7 +17,7 @@
 #include "tools/swap_server.h"
 
 #define TICK_MS 100
-#define POPULATE_BLOCKS 8u /* 16 MB, 3 to 10 ms */
+#define POPULATE_TICK_US 20000
 
 /* ---- clients ---- */
 
@@ -82,19 +82,27 @@ static void hear(struct md_swap_server *s, struct md_swap_client *client)
 
 /* ---- pages ---- */
 
-/* True when there is more to do: engines will need as many blocks as they have memory. */
-static bool populate(struct md_swap_server *s)
+/* As many as engines have, and as many again for what changes. */
+static void note_wanted(struct md_swap_server *s)
 {
-	static const atomic_bool never;
 	uint64_t wanted = 0;
-	uint32_t before = md_swap_pool_populated(s->pool), most = md_swap_pool_count(s->pool).blocks;
 	for (size_t i = 0; i < s->client_count; i++)
-		wanted += s->clients[i]->swappable / MD_SWAP_BLOCK + 1;
-	wanted = s->client_count && wanted < most ? wanted : most;
-	if (s->now.work || before >= wanted || !atomic_load(&s->engine))
-		return false;
-	md_swap_pool_populate(s->pool, before + POPULATE_BLOCKS, &never);
-	return md_swap_pool_populated(s->pool) > before;
+		wanted += 2 * (s->clients[i]->swappable / MD_SWAP_BLOCK + 1);
+	if (wanted > UINT32_MAX)
+		wanted = UINT32_MAX;
+	if (wanted > atomic_load(&s->wanted))
+		atomic_store(&s->wanted, (uint32_t)wanted);
+}
+
+static void *populate(void *argument)
+{
+	struct md_swap_server *s = argument;
+	long cores = sysconf(_SC_NPROCESSORS_ONLN);
+	while (!atomic_load(&s->stop)) {
+		md_swap_pool_populate(s->pool, atomic_load(&s->wanted), cores > 2 ? (unsigned)cores / 2 : 1, &s->stop);
+		usleep(POPULATE_TICK_US);
+	}
+	return NULL;
 }
 
 /* ---- the thread ---- */
@@ -123,10 +131,9 @@ static void turn(struct md_swap_server *s, int wait_ms)
 static void *run(void *argument)
 {
 	struct md_swap_server *s = argument;
-	bool more = false;
 	while (!atomic_load(&s->stop)) {
-		turn(s, more ? 0 : TICK_MS);
-		more = populate(s);
+		turn(s, TICK_MS);
+		note_wanted(s);
 	}
 	return NULL;
 }
@@ -176,8 +183,17 @@ static enum md_status open_all(struct md_swap_server *s, uint64_t pool_bytes, st
 	return MD_OK;
 }
 
-enum md_status md_swap_serve_start(const char *name, uint64_t pool_bytes, struct md_swap_server **server,
-				   const char **path, struct md_error *err)
+static enum md_status start_threads(struct md_swap_server *s, struct md_error *err)
+{
+	int failure = md_thread_start(&s->thread, run, s);
+	if (failure)
+		return md_error_set(err, MD_ERR_IO, "no thread: %s", strerror(failure));
+	s->populates = md_thread_start(&s->populator, populate, s) == 0; /* without it, pages come when they are used */
+	return MD_OK;
+}
+
+enum md_status md_swap_serve_start(const char *name, uint64_t pool_bytes, bool populated,
+				   struct md_swap_server **server, const char **path, struct md_error *err)
 {
 	struct md_swap_server *made = calloc(1, sizeof(*made));
 	if (!made)
@@ -185,11 +201,9 @@ enum md_status md_swap_serve_start(const char *name, uint64_t pool_bytes, struct
 	made->name = name;
 	made->listening = made->wake = made->pool_fd = -1;
 	enum md_status status = open_all(made, pool_bytes, err);
-	if (status == MD_OK) {
-		int failure = md_thread_start(&made->thread, run, made);
-		if (failure)
-			status = md_error_set(err, MD_ERR_IO, "no thread: %s", strerror(failure));
-	}
+	atomic_store(&made->wanted, populated ? UINT32_MAX : 0);
+	if (status == MD_OK)
+		status = start_threads(made, err);
 	if (status != MD_OK) {
 		finish(made);
 		return status;
@@ -208,5 +222,7 @@ void md_swap_serve_stop(struct md_swap_server *server)
 	if (write(server->wake, &one, sizeof(one)) < 0)
 		usleep(TICK_MS * 1000);
 	pthread_join(server->thread, NULL);
+	if (server->populates)
+		pthread_join(server->populator, NULL);
 	finish(server);
 }

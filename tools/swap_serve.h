@@ -11,9 +11,12 @@
 
 struct md_swap_server;
 
-/* Makes the pool and listens under the name; *path, the socket, is the server's. A thread serves from then on. */
-enum md_status md_swap_serve_start(const char *name, uint64_t pool_bytes, struct md_swap_server **server,
-				   const char **path, struct md_error *err);
+/*
+ * Makes the pool and listens under the name; *path, the socket, is the server's. A thread serves from then on, and
+ * another one gives the pool's pages memory: all at once (populated), or as many as the engine's memory suggests.
+ */
+enum md_status md_swap_serve_start(const char *name, uint64_t pool_bytes, bool populated,
+				   struct md_swap_server **server, const char **path, struct md_error *err);
 /* True while a process of the engine is connected; *pid is one of them. */
 bool md_swap_serve_has_engine(struct md_swap_server *server, pid_t *pid);
 /* The socket is removed. NULL is allowed. */

@@ -62,7 +62,9 @@ struct md_swap_server {
 	char *path;
 	int listening, wake, pool_fd;
 	struct md_swap_pool *pool;
-	pthread_t thread;
+	pthread_t thread, populator;
+	bool populates;
+	atomic_uint wanted; /* blocks that are to have memory */
 	atomic_bool stop;
 	atomic_int engine; /* process id of one that is connected, or 0 */
 	struct md_swap_client *clients[MD_SWAP_CLIENTS];

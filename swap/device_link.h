@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The way between a device and the pool: streams of a context, the kernel that hashes, page-locked parts of the pool. */
-#ifndef MD_SWAP_LINK_H
-#define MD_SWAP_LINK_H
+#ifndef MD_SWAP_DEVICE_LINK_H
+#define MD_SWAP_DEVICE_LINK_H
 
 #include "driver/cuda_driver.h"
 #include "driver/device_hash.h"

@@ -2,7 +2,7 @@
 /* Links to devices: opened once for each context, and copies over them. */
 #define MD_LOG_DOMAIN "swap"
 
-#include "swap/link.h"
+#include "swap/device_link.h"
 
 #include <stdlib.h>
 

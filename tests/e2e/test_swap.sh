@@ -1,0 +1,297 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# medusa-swap in whole processes: an engine whose memory goes and comes computes what it computes without, whatever is
+# asked of it meanwhile; refusals leave it as it was; whoever dies leaves nothing behind.
+. tests/e2e/lib.sh
+subject=("$MEDUSA_BUILD/tests/subjects/swap_subject" "$MEDUSA_BUILD/tests/images/arith.host.so")
+[ -e "${subject[1]}" ] || subject[1]=$PWD/build/tests/images/arith.host.so
+export XDG_RUNTIME_DIR=$work/run
+mkdir -m 700 "$XDG_RUNTIME_DIR"
+place=$XDG_RUNTIME_DIR/medusa/swap
+
+# ---- an engine that is told what to do -------------------------------------------------------------------------------
+begin() { # name, "" or more options of run..., --, threads
+	engine_name=$1
+	shift
+	local options=()
+	while [ "$1" != -- ]; do options+=("$1") && shift; done
+	coproc ENGINE { exec timeout --kill-after=5 "$run_limit" medusa-swap run --name "$engine_name" --pool-bytes 256M "${options[@]}" -- "${subject[@]}" "$2" 2>"$work/$engine_name.err"; }
+	engine_in=${ENGINE[1]} engine_out=${ENGINE[0]} engine_shell=$ENGINE_PID
+	answer
+	assert_equal "the engine's first word" ready "$answered"
+	until_engine
+}
+
+say() { printf '%s\n' "$*" >&"$engine_in"; }
+answer() { answered=; read -r -t 20 answered <&"$engine_out"; }
+asked() { say "$*" && answer; }
+
+until_engine() { # the process has told medusa-swap run of itself
+	for _ in $(seq 600); do
+		[ "$(state engines)" = 1 ] && [ "$(state swappable)" -gt 8000000 ] && return
+		sleep 0.05
+	done
+	fail "an engine in $engine_name" "$(medusa-swap status "$engine_name" 2>&1)"
+}
+
+state() { # key, a number or a text
+	medusa-swap status --json "$engine_name" 2>/dev/null | sed -n "s/^  \"$1\": \"\{0,1\}\([^\",]*\).*/\1/p"
+}
+
+swap() { # name of the run, verb, options...
+	local name=$1 verb=$2
+	shift 2
+	run "$name" medusa-swap "$verb" --json "$engine_name" "$@"
+	cp "$work/$name.out" "$work/$name.json"
+}
+
+done_swap() { swap "$@" && assert_exit "$1" 0; }
+
+end_engine() { # expected exit code
+	[ -z "$engine_in" ] || exec {engine_in}>&-
+	engine_in=
+	ended "${1:-0}"
+}
+
+ended() { # expected exit code
+	local got=0
+	wait "$engine_shell" 2>/dev/null || got=$?
+	assert_equal "the exit code of $engine_name" "$1" "$got"
+	assert_no_file "$place/$engine_name.sock"
+}
+
+engine_pid() { state engine_pid; }
+
+# What the same lines give without medusa-swap.
+expected() { printf '%s\n' "$@" | run live "${subject[@]}" 0; mapfile -t live <"$work/live.out"; }
+
+section 'what goes comes back, at the same addresses, and the engine computes what it computes without'
+expected 'work 3' 'work 2' 'work 1' 'alloc 32' 'work 4'
+begin plain -- 3
+asked work 3
+assert_equal 'first work' "${live[1]}" "$answered"
+done_swap first out
+assert_equal state out "$(state state)"
+assert_at_least 'bytes that went' 10000000 "$(number first bytes)"
+assert_at_least 'bytes copied' 8000000 "$(number first copied)"
+assert_equal 'bytes that are out' "$(number first bytes)" "$(state out)"
+done_swap back in --verify
+assert_equal 'bytes that came' "$(number first bytes)" "$(number back bytes)"
+asked work 2
+assert_equal 'work after the first round' "${live[2]}" "$answered"
+done_swap again out
+assert_at_least 'bytes that had not changed' 4000000 "$(number again hashed_equal)"
+say work 1
+done_swap late in
+answer
+assert_equal 'work that was asked for while the memory was out' "${live[3]}" "$answered"
+asked alloc 32
+assert_equal 'memory that came later' "${live[4]}" "$answered"
+done_swap third out
+assert_at_least 'it goes, too' 40000000 "$(number third bytes)"
+done_swap in3 in --verify
+asked work 4
+assert_equal 'last work' "${live[5]}" "$answered"
+asked fork
+assert_equal 'a child that forks off' 'child 7' "$answered"
+end_engine
+answer
+run status medusa-swap status plain
+assert_exit status 3
+assert_contains "$work/status.err" 'no engine called plain runs'
+
+section 'many rounds, with threads that launch all the time: nothing is wrong, and nothing grows'
+rounds=${SWAP_ROUNDS:-200}
+counted() { # process: descriptors, threads, and memory in steps of 4 MB
+	echo "$(ls "/proc/$1/fd" | wc -l) $(ls "/proc/$1/task" | wc -l)"
+}
+begin many -- 3
+pid=$(engine_pid) supervisor=$(state pid)
+for round in $(seq "$rounds"); do
+	done_swap out out
+	done_swap in in
+	[ "$round" != 20 ] || { before=$(counted "$pid") beside=$(counted "$supervisor") room=$(awk '/RssAnon/ { print $2 }' "/proc/$pid/status"); }
+done
+assert_equal 'descriptors and threads of the engine' "$before" "$(counted "$pid")"
+assert_equal 'descriptors and threads of medusa-swap run' "$beside" "$(counted "$supervisor")"
+[ -n "${SAN:-}" ] || assert_at_most 'memory of the engine in kB' $((room + 8192)) "$(awk '/RssAnon/ { print $2 }' "/proc/$pid/status")"
+assert_equal outs "$rounds" "$(state outs)"
+exec {engine_in}>&-
+engine_in=
+answer
+assert_equal 'what the threads found' 'wrong 0' "$answered"
+end_engine
+
+section 'the memory is free while it is out'
+begin free -- 0
+done_swap out out
+assert_at_least 'bytes that are out' 10000000 "$(state out)"
+assert_equal 'bytes that stay of those' "$(state swappable)" "$(state out)"
+done_swap in in
+assert_equal 'bytes that are out' 0 "$(state out)"
+end_engine
+
+section 'refusals: nothing has changed'
+begin tight --pool-bytes 4M -- 0
+swap small out
+assert_exit small 1
+assert_contains "$work/small.err" 'the pool is too small: it has 4194304 bytes, and '
+assert_equal state in "$(state state)"
+swap twice in
+assert_exit twice 1
+assert_contains "$work/twice.err" 'tight is in already'
+end_engine
+begin slow -- 0
+asked wait
+swap slow out --deadline 0.3
+assert_exit slow 1
+assert_equal state in "$(state state)"
+say flag
+asked work 3
+assert_equal 'work after a refusal' "${live[1]}" "$answered"
+done_swap now out
+swap twice out
+assert_exit twice 1
+assert_contains "$work/twice.err" 'slow is out already'
+done_swap in in
+end_engine
+
+section 'names'
+for name in a/b .x "$(printf 'x%.0s' {1..60})"; do
+	run name medusa-swap run --name "$name" -- true
+	assert_exit name 3
+	assert_contains "$work/name.err" 'is no name'
+done
+begin one -- 0
+run second medusa-swap run --name one -- true
+assert_exit second 4
+assert_contains "$work/second.err" 'an engine of this name runs'
+run list medusa-swap list
+assert_exit list 0
+assert_count "$work/list.out" 'one: in; 1 process' 1
+run list_json medusa-swap list --json
+assert_contains "$work/list_json.out" '"name": "one"'
+end_engine
+run empty medusa-swap list
+assert_exit empty 0
+assert_equal 'engines that are listed' 0 "$(wc -l <"$work/empty.out")"
+
+section 'release: the engine keeps its memory from then on'
+begin kept -- 1
+asked work 3
+assert_equal 'work before' "${live[1]}" "$answered"
+done_swap out out
+done_swap released release
+assert_equal state released "$(state state)"
+asked work 2
+assert_equal 'work after' "${live[2]}" "$answered"
+swap refused out
+assert_exit refused 3
+assert_contains "$work/refused.err" 'kept was released'
+end_engine
+
+section 'an engine that ends while its memory is out'
+begin ending -- 2
+done_swap out out
+say exit 5
+ended 5
+engine_in=
+begin dying -- 2
+pid=$(engine_pid)
+done_swap out out
+kill -KILL "$pid"
+ended 137
+begin asked_to -- 2
+done_swap out out
+kill -TERM "$(state pid)"
+ended 143
+[ -z "$(ls "$place")" ] || assert_equal 'what is left in the folder' '' "$(ls "$place")"
+
+section 'medusa-swap run that is killed: the engine gets its memory back'
+begin orphan -- 1
+pid=$(engine_pid)
+asked work 3
+done_swap out out
+kill -KILL "$(state pid)"
+asked work 2
+assert_equal 'work of an engine without it' "${live[2]}" "$answered"
+exec {engine_in}>&-
+engine_in=
+for _ in $(seq 200); do
+	kill -0 "$pid" 2>/dev/null || break
+	sleep 0.05
+done
+kill -0 "$pid" 2>/dev/null && fail 'the engine to end' 'it runs on'
+wait "$engine_shell" 2>/dev/null
+run stale medusa-swap status orphan
+assert_exit stale 3
+begin orphan -- 0
+end_engine
+
+section 'two at once, and one that dies in mid-call'
+begin two -- 2
+medusa-swap out two >/dev/null 2>&1 &
+killed=$!
+kill -KILL $killed
+wait $killed 2>/dev/null
+for _ in $(seq 10); do
+	medusa-swap out two >"$work/a.out" 2>"$work/a.err" &
+	first=$!
+	medusa-swap in two >"$work/b.out" 2>"$work/b.err" &
+	second=$!
+	wait $first
+	wait $second
+done
+medusa-swap in two >/dev/null 2>&1
+assert_equal state in "$(state state)"
+asked work 3
+assert_equal 'work after that' "${live[1]}" "$answered"
+end_engine
+
+section 'what is no message'
+begin hostile -- 0
+python3 - "$place/hostile.sock" <<'END' >"$work/hostile.out"
+import json, os, socket, sys
+def send(data, close=False):
+    s = socket.socket(socket.AF_UNIX)
+    s.settimeout(20)
+    s.connect(sys.argv[1])
+    try:
+        s.sendall(data)
+        if close:
+            s.shutdown(socket.SHUT_WR)
+        print(s.recv(10000).decode().strip() or "(closed)")
+    except BrokenPipeError:
+        print("(closed)")
+send(b"hello\n")
+send(b"{}\n")
+send(b'{"medusa_swap": 2, "role": "command", "do": "status"}\n')
+send(b'{"medusa_swap": 1, "role": "king"}\n')
+send(b'{"medusa_swap": 1, "role": "command", "do": "explode"}\n')
+send(b'{"medusa_swap": 1, "role": "command", "do": {"a": 1}}\n')
+send(b"x" * 5000)
+send(b'{"medusa_swap": 1', True)
+send(b"\0" * 10 + b"\n")
+send(os.urandom(4000) + b"\n")
+END
+assert_count "$work/hostile.out" '"ok": false' 9
+assert_count "$work/hostile.out" '(closed)' 1
+assert_contains "$work/hostile.out" 'protocol version 1 is spoken here, and not 2'
+assert_contains "$work/hostile.out" 'is not known here'
+assert_contains "$work/hostile.out" 'a line of more than 4096 bytes'
+done_swap out out
+done_swap in in
+end_engine
+
+section 'usage'
+for wrong in '' 'out' 'out a b' 'jump a' 'run x -- true' 'run' 'out a -- true' 'run --pool-bytes x -- true' 'out a --deadline x' 'list a'; do
+	# shellcheck disable=SC2086
+	run usage medusa-swap $wrong
+	assert_exit usage 2
+done
+run code medusa-swap run --name code -- sh -c 'exit 6'
+assert_exit code 6
+run missing medusa-swap run --name code --artifact "$work/none.medusa" -- true
+assert_exit missing 3
+
+finish
