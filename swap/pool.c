@@ -3,6 +3,7 @@
 #include "swap/pool.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "swap/pool_layout.h"
@@ -10,6 +11,14 @@
 static uint32_t *refs_of(struct md_swap_pool *pool, uint32_t owner)
 {
 	return pool->refs + (uint64_t)owner * pool->layout.blocks;
+}
+
+/* The process may be killed between any two writes: what was written before stays before, and after it what comes after. */
+static void set_state(struct md_swap_pool_block *block, uint8_t state)
+{
+	atomic_signal_fence(memory_order_seq_cst);
+	block->state = state;
+	atomic_signal_fence(memory_order_seq_cst);
 }
 
 /* ---- chains of blocks whose hashes fall into one bucket ---- */
@@ -71,7 +80,7 @@ static void hold(struct md_swap_pool *pool, uint32_t index)
 static void make_free(struct md_swap_pool *pool, uint32_t index)
 {
 	unchain(pool, index);
-	pool->blocks[index].state = MD_SWAP_BLOCK_FREE;
+	set_state(&pool->blocks[index], MD_SWAP_BLOCK_FREE);
 	pool->head->free++;
 }
 
@@ -212,12 +221,12 @@ static enum md_status take_fresh(struct md_swap_pool *pool, const struct md_hash
 	else
 		*index = evict(pool);
 	struct md_swap_pool_block *block = &pool->blocks[*index];
-	block->state = MD_SWAP_BLOCK_FREE; /* until all else is there */
+	set_state(block, MD_SWAP_BLOCK_FREE); /* until all else is there */
 	block->hash = *hash;
 	block->filler = (uint8_t)pool->owner;
 	block->held = 0;
 	refs_of(pool, pool->owner)[*index] = 0;
-	block->state = MD_SWAP_BLOCK_FRESH;
+	set_state(block, MD_SWAP_BLOCK_FRESH);
 	chain(pool, *index);
 	hold(pool, *index);
 	return MD_OK;
@@ -255,7 +264,7 @@ enum md_status md_swap_pool_take(struct md_swap_pool *pool, const struct md_hash
 void md_swap_pool_filled(struct md_swap_pool *pool, uint32_t block)
 {
 	md_swap_pool_lock(pool);
-	pool->blocks[block].state = MD_SWAP_BLOCK_FILLED;
+	set_state(&pool->blocks[block], MD_SWAP_BLOCK_FILLED);
 	md_swap_pool_unlock(pool);
 }
 

@@ -60,6 +60,7 @@ static void share(char *self, size_t bytes, unsigned char value)
 	TRY(cuMemAlloc_v2, &before, 700); /* so that a small allocation does not begin its piece */
 	TRY(cuMemAlloc_v2, &address, bytes);
 	TRY(cuMemsetD8_v2, address, value, bytes);
+	TRY(cuCtxSynchronize); /* the second process's work does not wait for this one's */
 	run_second(self, address, bytes);
 	TRY(cuMemcpyDtoH_v2, buffer, address, bytes);
 	for (size_t i = 0; i < bytes; i++)
