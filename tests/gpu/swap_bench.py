@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Swapping of a PyTorch engine on a real GPU: answers before and after, times, what stays; beside torch_memory_saver, if it is there.
+
+    python3 tests/gpu/swap_bench.py [--gb 14] [--cycles 20] [--out FILE.json]
+"""
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+failures = []
+
+
+def check(what, fine):
+    print(f"  {'pass' if fine else 'FAIL'}  {what}", flush=True)
+    if not fine:
+        failures.append(what)
+
+
+class Engine:
+    def __init__(self, prefix, arguments, log):
+        self.log = open(log, "w", encoding="utf-8")  # pylint: disable=consider-using-with
+        self.process = subprocess.Popen(  # pylint: disable=consider-using-with
+            [*prefix, sys.executable, os.path.join(HERE, "swap_engine.py"), *arguments],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True)
+        self.said = self.read()
+
+    def read(self):
+        while True:
+            line = self.process.stdout.readline()
+            if not line:
+                raise RuntimeError(f"the engine ended with {self.process.wait()}: {self.log.name}")
+            if line.startswith("{"):
+                return json.loads(line)
+
+    def ask(self, command):
+        self.process.stdin.write(command + "\n")
+        self.process.stdin.flush()
+        return self.read()
+
+    def end(self):
+        self.process.stdin.close()
+        code = self.process.wait(120)
+        self.log.close()
+        return code
+
+
+def used():
+    """MiB on the GPU."""
+    text = subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"], capture_output=True,
+                          text=True, check=True).stdout
+    return int(re.search(r"\d+", text).group())
+
+
+def swap(what, name="bench"):
+    """What medusa-swap reports, and the seconds that the command took."""
+    start = time.perf_counter()
+    done = subprocess.run(["medusa-swap", what, name, "--json"], capture_output=True, text=True, check=False)
+    seconds = time.perf_counter() - start
+    if done.returncode:
+        raise RuntimeError(f"medusa-swap {what}: exit {done.returncode}: {done.stderr.strip()}")
+    return {**json.loads(done.stdout), "command_ms": seconds * 1e3}
+
+
+def rate(engine, seconds=5):
+    start, count = time.perf_counter(), 0
+    while time.perf_counter() - start < seconds:
+        engine.ask("answer 7")
+        count += 1
+    return count / (time.perf_counter() - start)
+
+
+def cycles(engine, wanted, count):
+    """Out and in again and again, while answers are asked for."""
+    answers, stop = [], threading.Event()
+
+    def ask():
+        while not stop.is_set():
+            answers.append(engine.ask("answer 3")["answer"])
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        for _ in range(count):
+            swap("out")
+            swap("in")
+    finally:
+        stop.set()
+        thread.join(120)
+    check(f"{len(answers)} answers during {count} cycles are as before", answers and set(answers) == {wanted})
+
+
+def with_medusa(options, table):
+    before = used()
+    prefix = ["medusa-swap", "run", "--name", "bench", "--pool-bytes", str(int(options.gb * 2.2e9) + (4 << 30)), "--"]
+    engine = Engine(prefix, options.arguments, options.logs + "/swap-engine.log")
+    table["weights_bytes"] = engine.said["ready"]
+    wanted, third = engine.ask("answer 5")["answer"], engine.ask("answer 3")["answer"]
+    table["used_in_mib"] = used() - before
+    for name in ("first", "unchanged", "unchanged_again"):
+        table[f"out_{name}"] = swap("out")
+        table["residue_mib"] = used() - before
+        table[f"in_{name}"] = swap("in")
+        answer = engine.ask("answer 5")
+        table[f"first_ms_after_{name}"] = answer["first_ms"]
+        check(f"the answer after out and in ({name}) is as before", answer["answer"] == wanted)
+    engine.ask("change")
+    changed = engine.ask("answer 5")["answer"]
+    check("other weights, another answer", changed != wanted)
+    table["out_changed"], table["in_changed"] = swap("out"), swap("in")
+    check("the answer of changed weights is as before", engine.ask("answer 5")["answer"] == changed)
+    table["rate"] = rate(engine)
+    cycles(engine, engine.ask("answer 3")["answer"], options.cycles)
+    check("another seed, another answer", third != wanted)
+    check("the engine ends with 0", engine.end() == 0)
+
+
+def alone(options, table):
+    engine = Engine([], options.arguments, options.logs + "/alone.log")
+    table["rate_alone"] = rate(engine)
+    engine.end()
+
+
+def with_saver(options, table):
+    try:
+        subprocess.run([sys.executable, "-c", "import torch_memory_saver"], check=True, capture_output=True)
+    except subprocess.CalledProcessError:
+        print("  torch_memory_saver is not installed")
+        return
+    engine = Engine([], [*options.arguments, "--saver"], options.logs + "/saver.log")
+    wanted = engine.ask("answer 5")["answer"]
+    for _ in range(2):
+        table["saver_pause_ms"] = engine.ask("pause")["seconds"] * 1e3
+        table["saver_resume_ms"] = engine.ask("resume")["seconds"] * 1e3
+    check("torch_memory_saver: the answer is as before", engine.ask("answer 5")["answer"] == wanted)
+    engine.end()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gb", type=float, default=14)
+    parser.add_argument("--cycles", type=int, default=20)
+    parser.add_argument("--out")
+    parser.add_argument("--logs", default=".")
+    options = parser.parse_args()
+    options.arguments = ["--gb", str(options.gb)]
+    table = {"gb": options.gb}
+    for part in (with_medusa, alone, with_saver):
+        try:
+            part(options, table)
+        except Exception as error:  # pylint: disable=broad-except
+            check(f"{part.__name__}: {error!r}", False)
+    for name, value in table.items():
+        print(f"{name:24} {json.dumps(value)}")
+    if options.out:
+        with open(options.out, "w", encoding="utf-8") as file:
+            json.dump(table, file, indent=1)
+    return bool(failures)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
