@@ -86,7 +86,8 @@ def cycles(engine, wanted, count):
     thread = threading.Thread(target=ask)
     thread.start()
     try:
-        for _ in range(count):
+        for at in range(count):
+            time.sleep(0.02 * (at % 8))
             swap("out")
             swap("in")
     finally:
