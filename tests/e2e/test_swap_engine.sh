@@ -1,31 +1,41 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# A whole engine under medusa-swap run whose memory goes and comes at any moment of its life: while it loads, warms up, captures,
-# restores in the background, computes and ends. Its tokens stay the same.
+# Whole engines under medusa-swap run whose memory goes and comes at any moment of their lives: while they load, warm up, capture,
+# restore in the background, compute and end; alone, two together, and when one of two is killed. Their tokens stay the same.
 . "$(dirname "$0")/lib.sh"
 export XDG_RUNTIME_DIR=$work/run
 mkdir -m 700 "$XDG_RUNTIME_DIR"
 long=("${engine[@]}" --tokens "${TOKENS:-150}" --check)
 
-swapped() { # name, options of run..., --: swaps the engine until it has ended; how often it was out is in $outs
-	local name=$1 options=() pid code=0 at=0
-	shift
-	while [ "$1" != -- ]; do options+=("$1") && shift; done
-	medusa-swap run --name "$name" --pool-bytes 256M "${options[@]}" -- "${long[@]}" --report "$work/$name.json" >"$work/$name.out" 2>"$work/$name.err" &
-	pid=$! outs=0
-	while kill -0 $pid 2>/dev/null; do
-		if medusa-swap out "$name" >"$work/$name.swap" 2>&1; then
+swap_until_end() { # name, process: how often it was out is in $outs
+	local at=0
+	outs=0
+	while kill -0 "$2" 2>/dev/null; do
+		if medusa-swap out "$1" >"$work/$1.swap" 2>&1; then
 			outs=$((outs + 1))
-			until medusa-swap in "$name" >>"$work/$name.swap" 2>&1; do
-				kill -0 $pid 2>/dev/null || break
+			until medusa-swap in "$1" >>"$work/$1.swap" 2>&1; do
+				kill -0 "$2" 2>/dev/null || break
 			done
 		fi
 		sleep "0.0$((at++ % 7))"
 	done
+}
+
+assert_right() { # name of an output
+	assert_contains "$work/$1.out" "check: $graphs of $graphs graphs bit-equal to eager"
+	assert_equal "the tokens of $1" "$(grep -v '^check' "$work/alone.out")" "$(grep -v '^check' "$work/$1.out")"
+}
+
+swapped() { # name, options of run...
+	local name=$1 pid code=0
+	shift
+	medusa-swap run --name "$name" --pool-bytes 256M "$@" -- "${long[@]}" --report "$work/$name.json" >"$work/$name.out" 2>"$work/$name.err" &
+	pid=$!
+	swap_until_end "$name" $pid
 	wait $pid || code=$?
 	assert_equal "the exit code of $name" 0 "$code"
-	assert_contains "$work/$name.out" "check: $graphs of $graphs graphs bit-equal to eager"
-	assert_equal "the tokens of $name" "$(grep -v '^check' "$work/alone.out")" "$(grep -v '^check' "$work/$name.out")"
+	assert_right "$name"
+	all=$((all + outs))
 }
 
 run alone "${long[@]}"
@@ -36,14 +46,41 @@ all=0
 for round in $(seq 20); do
 	[ "$round" -le 3 ] || [ $all -lt 8 ] || break # a slow machine needs more rounds
 	section "round $round: an engine that captures its graphs"
-	swapped live$round --
-	all=$((all + outs))
+	swapped live"$round"
 	section "round $round: an engine that is restored"
-	swapped restored$round --artifact "$work/tiny.medusa" --
-	assert_restored restored$round $graphs 0
-	all=$((all + outs))
+	swapped restored"$round" --artifact "$work/tiny.medusa"
+	assert_restored restored"$round" $graphs 0
 done
-checks=$((checks + 1))
-[ $all -ge 8 ] || fail "the engines to be out at least 8 times" "$all"
-echo "  out $all times"
+assert_at_least "how often an engine was out" 8 $all
+
+pair() { # name, command before the engines' end
+	medusa-swap run --name "$1" --pool-bytes 256M -- bash -c 'out=$1 before=$2; shift 2
+		"$@" >"$out.one.out" & one=$!
+		"$@" >"$out.two.out" & two=$!
+		eval "$before"
+		wait $one; first=$?
+		wait $two && exit $first' - "$work/$1" "$2" "${long[@]}" 2>"$work/$1.err" &
+}
+
+section "two processes go and come together"
+pair both :
+pid=$!
+swap_until_end both $pid
+wait $pid
+assert_equal "the exit code of both" 0 $?
+assert_at_least "how often both were out" 1 "$outs"
+assert_right both.one
+assert_right both.two
+
+section "one of two is killed while they go and come; the other one goes on"
+for delay in 0.2 0.4 0.6 0.9; do
+	pair killed "sleep $delay; kill -KILL \$one"
+	pid=$!
+	swap_until_end killed $pid
+	wait $pid
+	code=$?
+	checks=$((checks + 1))
+	[ $code = 137 ] || [ $code = 0 ] || fail "the exit code of the killed engine" "$code" # 0: it had ended before
+	assert_right killed.two
+done
 finish
