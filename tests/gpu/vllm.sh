@@ -53,7 +53,7 @@ for step in ${STEPS:-capture live restore takeover compiled}; do
 	live) run live 300 "${engine[@]}" --out "$out/live.json" ;;
 	restore) restore restore "$out/engine.medusa" ;;
 	takeover)
-		restore takeover "$out/engine.medusa" --wait 60
+		MEDUSA_VLLM_TAKEOVER=load restore takeover "$out/engine.medusa" --wait 60
 		grep -h "medusa: .*\(taken over\|prefills stay\)" "$out/takeover.log" "$out/takeover.err" | sed 's/^.*medusa: /    /'
 		;;
 	compiled) MEDUSA_VLLM_PREFILL=compiled restore compiled "$out/engine.medusa" ;;

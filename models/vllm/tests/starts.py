@@ -49,7 +49,7 @@ class Starts(unittest.TestCase):
 
     def setUp(self):
         torch.manual_seed(3)
-        patch = mock.patch.dict(os.environ, MEDUSA_VLLM_TAKEOVER="0")  # a test that wants it takes this away
+        patch = mock.patch.dict(os.environ)  # what a test sets goes with it
         patch.start()
         self.addCleanup(patch.stop)
         logger = logging.getLogger("vllm.medusa")

@@ -29,7 +29,7 @@ class TakeOver(starts.Starts):
 
     def setUp(self):
         super().setUp()
-        os.environ.pop(background.SWITCH, None)
+        os.environ[background.SWITCH] = "load"
         for name, value in (("LATE_S", 100), ("IDLE_S", 0.01), ("PATIENCE_S", 0.2)):
             patch = mock.patch.object(turns, name, value)
             patch.start()
@@ -200,12 +200,15 @@ class TakeOver(starts.Starts):
         with mock.patch.dict(os.environ, {background.SWITCH: "compile"}):
             self.restore(serve)
 
-    def test_it_can_be_switched_off(self):
+    def test_it_is_off_unless_it_is_switched_on(self):
         def serve(worker):
             self.assertIsNone(getattr(worker, hooks.ATTRIBUTE).background)
             time.sleep(0.1)
             self.assertEqual(step(worker, TOKENS)[0], NONE)
 
+        with mock.patch.dict(os.environ):
+            del os.environ[background.SWITCH]
+            self.restore(serve)
         with mock.patch.dict(os.environ, {background.SWITCH: "0"}):
             self.restore(serve)
         self.assertEqual([line for line in self.said if "taken over" in line], [])
