@@ -29,7 +29,7 @@ package_of() { # path below the root
 	$folder/libmedusa.so | $folder/libmedusa-sched.so) echo libmedusa-dev ;; # links, which only a linker follows
 	$folder/libmedusa.so.$so*) echo "libmedusa$so" ;;
 	$folder/libmedusa-sched.so.$so*) echo "libmedusa-sched$so" ;;
-	$folder/libmedusa-capture.so | $folder/libmedusa-restore.so) echo medusa-tools ;;
+	$folder/libmedusa-capture.so | $folder/libmedusa-restore.so | $folder/libmedusa-swap.so) echo medusa-tools ;;
 	$folder/medusa/hostcuda/*) echo medusa-tools ;; # a driver that the commands put before engines where there is no GPU
 	usr/bin/* | usr/share/man/* | usr/share/medusa/* | usr/share/bash-completion/* | usr/share/zsh/* | usr/share/fish/*) echo medusa-tools ;;
 	*)

@@ -25,7 +25,7 @@ while read -r function; do # by a page or by a link that leads to one
 	assert_exit page 0
 	assert_at_least "lines of the page on $function" 20 "$(wc -l <"$work/page.out")"
 done < <(sed 's/@.*//' tests/lint/exports-libmedusa.txt tests/lint/exports-libmedusa-sched.txt)
-for library in libmedusa libmedusa-capture libmedusa-restore libmedusa-sched; do
+for library in libmedusa libmedusa-capture libmedusa-restore libmedusa-sched libmedusa-swap; do
 	assert_file "$root/usr/lib/$library.so"
 done
 for kind in nodes functions; do
