@@ -53,7 +53,7 @@ done
 assert_contains "$work/libmedusa$so/DEBIAN/symbols" " medusa_graph_get@MEDUSA_0.2 0.2"
 assert_equal "strange files of libmedusa-dev" "$(printf "$libraries/libmedusa%s.so\n" -sched "")" \
 	"$(files libmedusa-dev "usr/include/medusa|$libraries/pkgconfig|usr/share/man/man3")"
-assert_equal "strange files of medusa-tools" "$(printf "$libraries/libmedusa-%s.so\n" capture restore)" "$(files medusa-tools "usr/bin|$libraries/medusa/hostcuda|usr/share/(man/man[1578]|medusa|bash-completion|zsh/vendor-completions|fish)")"
+assert_equal "strange files of medusa-tools" "$(printf "$libraries/libmedusa-%s.so\n" capture restore swap)" "$(files medusa-tools "usr/bin|$libraries/medusa/hostcuda|usr/share/(man/man[1578]|medusa|bash-completion|zsh/vendor-completions|fish)")"
 
 section "libraries and commands"
 objects=("$work"/libmedusa*"$so/$libraries"/*."$version" "$work/medusa-tools/$libraries"/*.so)
