@@ -63,14 +63,19 @@ pair() { # name, command before the engines' end
 }
 
 section "two processes go and come together"
-pair both :
-pid=$!
-swap_until_end both $pid
-wait $pid
-assert_equal "the exit code of both" 0 $?
-assert_at_least "how often both were out" 1 "$outs"
-assert_right both.one
-assert_right both.two
+all=0
+for _ in $(seq 20); do
+	pair both :
+	pid=$!
+	swap_until_end both $pid
+	wait $pid
+	assert_equal "the exit code of both" 0 $?
+	assert_right both.one
+	assert_right both.two
+	all=$((all + outs))
+	[ $all -lt 2 ] || break # a short-lived engine can be missed
+done
+assert_at_least "how often both were out" 2 $all
 
 section "one of two is killed while they go and come; the other one goes on"
 for delay in 0.2 0.4 0.6 0.9; do
