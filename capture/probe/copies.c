@@ -167,6 +167,7 @@ static enum md_status keep(struct md_probe_session *session, enum md_probe_regio
 			   struct md_error *err)
 {
 	bool private = kind == MD_PROBE_REGION_PRIVATE || kind == MD_PROBE_REGION_VARIABLE;
+	copy->by_driver = kind == MD_PROBE_REGION_VARIABLE;
 	bool on_device = private || (kind == MD_PROBE_REGION_OUTPUT && copy->size > MD_DEVICE_COMPARED &&
 				     md_device_differ_can(&session->device, copy->address, copy->size));
 	if (on_device)
@@ -211,6 +212,9 @@ enum md_status md_capture_copy_sampled(struct md_probe_session *session, uint64_
 enum md_status md_capture_copy_put_back(struct md_probe_session *session, const struct md_probe_copy *copy,
 					uint64_t offset, uint64_t size, struct md_error *err)
 {
+	if (copy->device && copy->by_driver)
+		return md_cuda_call(err, cuMemcpyDtoDAsync_v2, copy->address + offset, copy->device + offset, size,
+				    session->device.stream);
 	if (copy->device)
 		return md_device_batch_copy(&session->device, copy->address + offset, copy->device + offset, size, err);
 	return md_device_session_write(&session->device, copy->address + offset, copy->host + offset, size, err);

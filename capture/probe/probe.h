@@ -37,9 +37,10 @@ struct md_probe_copy {
 	uint64_t address, size;
 	bool sampled;       /* nothing is kept of state that did not fit, and no graph's test puts it back */
 	CUdeviceptr device; /* the copy, if it is on the device; 0: it is on the host; not owned */
-	uint8_t *host;      /* whole */
-	bool locked;        /* host is page-locked */
-	uint8_t **chunks;   /* NULL entry: zeros */
+	bool by_driver;   /* put back by the driver alone: kernels must not write what may be a constant of a module */
+	uint8_t *host;    /* whole */
+	bool locked;      /* host is page-locked */
+	uint8_t **chunks; /* NULL entry: zeros */
 	bool followed;
 	struct md_probe_pointer *pointers; /* pointers in the private memory, ascending */
 	size_t pointer_count;
