@@ -274,14 +274,20 @@ CUresult hc_cuCtxGetFlags(unsigned int *flags)
 	return CUDA_SUCCESS;
 }
 
+/* NULL stands for the current one; NULL: there is none, or ctx is no context. */
+static const struct hc_context *context_or_current(CUcontext ctx) HC_STATE_HELD
+{
+	if (!ctx)
+		return hc_context_current();
+	return is_context(ctx) ? (const struct hc_context *)ctx : NULL;
+}
+
 CUresult hc_cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)
 {
 	HC_STATE_GUARD();
 	if (!version)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (ctx && !is_context(ctx))
-		return CUDA_ERROR_INVALID_CONTEXT;
-	struct hc_context *context = ctx ? (struct hc_context *)ctx : hc_context_current();
+	const struct hc_context *context = context_or_current(ctx);
 	if (!context)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	*version = context->api_version;
@@ -293,9 +299,7 @@ CUresult hc_cuCtxGetId(CUcontext ctx, unsigned long long *ctxId)
 	HC_STATE_GUARD();
 	if (!ctxId)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (ctx && !is_context(ctx))
-		return CUDA_ERROR_INVALID_CONTEXT;
-	struct hc_context *context = ctx ? (struct hc_context *)ctx : hc_context_current();
+	const struct hc_context *context = context_or_current(ctx);
 	if (!context)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	*ctxId = context->id;

@@ -3,17 +3,9 @@
 #include <string.h>
 
 #include "hostcuda/kernel.h"
+#include "tests/images/probe_params.h"
 
-struct md_probe_differ_params {
-	const uint64_t *one, *two;
-	uint64_t words; /* of 16 bytes */
-	uint8_t *flags;
-};
-
-HOSTCUDA_KERNEL(md_probe_differ, struct md_probe_differ_params, HOSTCUDA_PARAM(struct md_probe_differ_params, one),
-		HOSTCUDA_PARAM(struct md_probe_differ_params, two),
-		HOSTCUDA_PARAM(struct md_probe_differ_params, words),
-		HOSTCUDA_PARAM(struct md_probe_differ_params, flags))
+PROBE_DIFFER_KERNEL
 {
 	for (uint32_t thread = 0; thread < block->block_dim[0]; thread++) {
 		uint64_t at = (uint64_t)block->block_idx[0] * block->block_dim[0] + thread;
@@ -21,17 +13,6 @@ HOSTCUDA_KERNEL(md_probe_differ, struct md_probe_differ_params, HOSTCUDA_PARAM(s
 			p->flags[block->block_idx[0]] = 1;
 	}
 }
-
-struct md_probe_part {
-	uint8_t *to;
-	const uint8_t *from;
-	uint64_t bytes, what;
-};
-
-struct md_probe_pieces_params {
-	const struct md_probe_part *pieces;
-	uint64_t count;
-};
 
 static void differ(const struct md_probe_part *part)
 {
@@ -43,8 +24,7 @@ static void differ(const struct md_probe_part *part)
 	}
 }
 
-HOSTCUDA_KERNEL(md_probe_pieces, struct md_probe_pieces_params, HOSTCUDA_PARAM(struct md_probe_pieces_params, pieces),
-		HOSTCUDA_PARAM(struct md_probe_pieces_params, count))
+PROBE_PIECES_KERNEL
 {
 	for (uint64_t at = block->block_idx[0]; at < p->count; at += block->grid_dim[0]) {
 		const struct md_probe_part *part = &p->pieces[at];

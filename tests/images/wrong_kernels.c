@@ -1,17 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A kernel that compares all but the last word: the poison test must not trust it. */
 #include "hostcuda/kernel.h"
+#include "tests/images/probe_params.h"
 
-struct md_probe_differ_params {
-	const uint64_t *one, *two;
-	uint64_t words; /* of 16 bytes */
-	uint8_t *flags;
-};
-
-HOSTCUDA_KERNEL(md_probe_differ, struct md_probe_differ_params, HOSTCUDA_PARAM(struct md_probe_differ_params, one),
-		HOSTCUDA_PARAM(struct md_probe_differ_params, two),
-		HOSTCUDA_PARAM(struct md_probe_differ_params, words),
-		HOSTCUDA_PARAM(struct md_probe_differ_params, flags))
+PROBE_DIFFER_KERNEL
 {
 	for (uint32_t thread = 0; thread < block->block_dim[0]; thread++) {
 		uint64_t at = (uint64_t)block->block_idx[0] * block->block_dim[0] + thread;
