@@ -126,7 +126,7 @@ static enum md_status tell(struct control *c, struct md_error *err)
 
 /* ---- what is asked ---- */
 
-/* md_swap_leave.h says why a process that is ending must not be in the middle of this. */
+/* swap/leave.h says why a process that is ending must not be in the middle of this. */
 static enum md_status swap(struct control *c, bool out, const struct md_swap_settings *settings,
 			   struct md_swap_report *report, struct md_error *err)
 {

@@ -11,7 +11,7 @@
 #include "swap/swap_memory.h"
 #include "swap/pool.h"
 
-/* The memory of an engine, and its gate; gate.h and memory.h say what each call means. */
+/* The memory of an engine, and its gate; gate.h and swap_memory.h say what each call means. */
 struct md_swap_below {
 	const struct md_cuda *driver; /* which no gate holds up */
 	enum md_status (*close_gate)(uint64_t deadline_ns, struct md_error *err);

@@ -88,6 +88,44 @@ again named declarations good.c
 assert_exit named 0
 rm "$tree/bad.c"
 
+section "names"
+mkdir -p "$tree/tools" "$tree/tests/subjects"
+printf 'int md_good(void);\nconst char *knobs[] = {"MEDUSA_KNOB", "MEDUSA_TRUSTED_KEYS"};\n' >"$tree/other.c"
+printf '%s\n' 'See `other.c`, `md_good` in `other.c`, and MEDUSA_KNOB.' '```' '`absent.c`' '```' >"$tree/some.md"
+printf '/* As good.c says. */\nint bad;\n' >"$tree/bad.c"
+again right names
+assert_exit right 0
+named() { # a line of a document, what is wrong with it
+	printf '%s\n' "$1" >"$tree/some.md"
+	found names "$2" some.md
+}
+named 'See `absent.c`.' 'absent.c is no file of the tree'
+named 'See `docs/good.c`.' 'docs/good.c is no file of the tree'
+named '`md_absent` is called.' 'nothing in the code is called md_absent'
+named '`md_good` in `good.c` is called.' 'good.c has no md_good'
+named $'`md_good`\n(`good.c`) is called.' 'good.c has no md_good'
+named 'Set MEDUSA_NONE.' 'MEDUSA_NONE stands in some.md, and nothing in the tree knows it'
+rm "$tree/some.md"
+printf '.TH MEDUSA_TITLE 7\nSet HOSTCUDA_NONE.\n' >"$tree/docs/man/some.7"
+found names 'HOSTCUDA_NONE stands in docs/man/some.7' tree
+assert_lacks "$work/names.out" MEDUSA_TITLE
+rm "$tree/docs/man/some.7"
+printf '/*\n * As some/absent.h says.\n */\nint bad; /* and good.c */\n' >"$tree/bad.c"
+found names 'bad.c:2: the comment names some/absent.h' bad.c
+printf '/* As none says. */\nint bad;\n' >"$tree/bad.c"
+printf 'int main(void);\n' >"$tree/tools/medusa-good.c"
+printf 'tools/   commands: medusa-other\n' >"$tree/ARCHITECTURE.md"
+found names 'the picture of layers lacks medusa-good' ARCHITECTURE.md
+printf 'tools/   commands: medusa-other, -good\n' >"$tree/ARCHITECTURE.md"
+for settings in 'getenv("SUBJECT_HABIT")' 'number("SUBJECT_HABIT", 3)'; do
+	printf '/* An engine. */\nint a = %s;\n' "$settings" >"$tree/tests/subjects/some_subject.c"
+	found names 'no comment says what SUBJECT_HABIT does' tests/subjects/some_subject.c
+	printf '/* An engine. HABIT: its habit. */\nint a = %s;\n' "$settings" >"$tree/tests/subjects/some_subject.c"
+	again right names
+	assert_exit right 0
+done
+rm -r "$tree/bad.c" "$tree/other.c" "$tree/ARCHITECTURE.md" "$tree/tools" "$tree/tests/subjects"
+
 section "ends of lines"
 for bad in 'space \n' 'tab\t\n' 'dos\r\n' 'no end'; do
 	printf "$bad" >"$tree/bad.txt"

@@ -14,7 +14,8 @@
  * weights themselves. W and E are the values of its two constants. Other variables, each set or not:
  * BINDS_NOTHING; LOADS_LATE: the weights are still on their way when it asks for graphs; CAPTURES: and a stream capture
  * is in progress; FREES: a third constant, when warm-up is over; CHANGES: the second constant, when it has replayed;
- * FILLS: warm-up writes the weights, which are 0 until then. MAPS_LATE: a third constant has memory from warm-up on.
+ * FILLS: warm-up writes the weights, which are 0 until then. FILLS_LATE: the
+ * engine writes the weights once more, between its graphs. MAPS_LATE: a third constant has memory from warm-up on.
  */
 enum { BYTES = 1 << 20, WORDS = BYTES / 4, GRANULE = 2 << 20 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Restores and gives up the restore subject's graphs again and again, in one process. argv[1]: how often. Prints what
- * the process and the device hold. */
+ * the process and the device hold. CYCLES_ALONE: no graph is asked for. */
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>

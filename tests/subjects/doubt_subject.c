@@ -13,6 +13,7 @@
  * capture. keep: they stay, and the graphs behind the first one have a word that points into the first block in the
  * first, and to the same place of the second block in the second capture: ignored, read, peeked (is it NULL?),
  * followed (read unless it is NULL) or touched (read for nothing).
+ * SUBJECT_BINDS_NOTHING: input and output are not bound.
  */
 enum { BLOCK_BYTES = 65536, AT = 1024, ENTRIES = 8, KINDS = 5 };
 

@@ -30,7 +30,7 @@
  *   SUBJECT=flag         for inputs over 1000 the graph sets mid to 1, which a kernel of the engine's copies to own (BY)
  *   SUBJECT=mask         for such inputs it adds mid to out, to which the engine has copied VALUE (7) before (BY)
  *     START=N            the inputs begin behind that
- *   SUBJECT=many         one graph, and launches of a kernel that is not given anything of it: LAUNCHES, and their time on stderr
+ *   SUBJECT=many         one graph, and LAUNCHES of a kernel that is given nothing of it, or with GIVEN mid; their time on stderr
  *   BIND=constant, state mid is bound; DECLARE: it is an output of the graph
  */
 /* clang-format on */

@@ -10,7 +10,17 @@
 #include "driver/cuda_driver.h"
 #include "tests/subjects/memory_families.h"
 
-/* stdout: what was computed, the same however it came by its graphs; stderr: how it came by them. */
+/* clang-format off */
+/*
+ * stdout: what was computed, the same however it came by its graphs; stderr: how it came by them. Environment:
+ *   MEMORY_GROWS               case `bound_then_mapped`: it is bound as state, and only its first half has memory
+ *   SUBJECT_FORGETS_INPUT      the input is not bound
+ * Of case `variable`:
+ *   SUBJECT_VARIES             each process sets the variable to another value
+ *   SUBJECT_WRITES_LATE        the variable is set by the first forward pass, and not before
+ *   SUBJECT_LOADS_WITH_FIRST   its module is loaded then, too
+ */
+/* clang-format on */
 
 /* ---- addresses that are given again ---- */
 

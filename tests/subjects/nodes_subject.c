@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An engine with a graph for each kind of node, edge, attribute and parameter. argv[1]: image; then graphs, or all.
- * stdout: what was computed, the same however it came by its graphs; stderr: how it came by them. */
+ * stdout: what was computed, the same however it came by its graphs; stderr: how it came by them.
+ * SUBJECT_FORGETS_HOST: page-locked memory is not bound; SUBJECT_STAGES_ON_DEVICE: device memory is bound in its place. */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>

@@ -33,6 +33,7 @@
  *   SUBJECT_KILLS=9|15   the child is complete after its replays, says so, and is killed by this signal once the parent
  *                        has heard of it; SUBJECT_SERVES=1: the parent never ends by itself; SUBJECT_MARK=NAME
  *                        SUBJECT_EARLY=1: it says so before its replays
+ *   SUBJECT_READY=FD     the parent's pipe, which it sets for its worker: there the worker says that it is complete
  *   SUBJECT_OPEN=1       in a verification, another stream captures while the graph of batch 3 is labelled, and from then on
  */
 enum { GRAPHS = 3, WIDTH = 64, FLOATS = GRAPHS * WIDTH, BYTES = FLOATS * 4, REPLAYS = 5 };

@@ -13,6 +13,22 @@
 #include "tests/subjects/image_file.h"
 #include "tests/subjects/subject.h"
 
+/* clang-format off */
+/*
+ * stderr: how it came by its graphs, and what the device holds at the end. Environment, each set or not:
+ *   SUBJECT_CONTEXT_DIES        the context ends, and another one begins, before the engine asks what was restored
+ *   SUBJECT_ENDS_EARLY          it ends after its first graph, with others that it never asked for; "unload": and unloads its
+ *                               module before that
+ *   SUBJECT_EXITS               it ends once everything is bound, in the midst of a restore
+ *   SUBJECT_FORKS               a child asks for a graph and must get none
+ *   SUBJECT_LOADS_FIRST         its module is loaded before anything is bound; SUBJECT_TRIGGER: by a trigger
+ *   SUBJECT_NO_OUTPUT           the output is not bound; SUBJECT_OUTPUT_IS_STATE: as state
+ *   SUBJECT_REBIND              the input is moved after each graph
+ *   SUBJECT_SMALL_STATE         the state is bound four bytes smaller than it was captured
+ *   SUBJECT_UNLOADS_AT_EXIT     its module is unloaded by a handler of exit
+ */
+/* clang-format on */
+
 static CUdeviceptr weights, input, state, output, temporary, table, list;
 static CUfunction scale_add, table_apply, accumulate, gather;
 static CUstream stream, side;

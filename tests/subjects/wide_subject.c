@@ -24,6 +24,7 @@
  *                 in memory that is bound, or, with UNBOUND=1, in the pool. No graph is launched before all are there
  *   HANDS=1       a node of each graph copies one of these places to another one
  *   KV_VALUE=0    another value: a node of each graph writes it to the first layer of the KV cache, where nobody reads it
+ *   IMAGE=PATH    its kernels
  * stdout: a hash of the outputs. stderr: seconds until all graphs are there, and until "ready" is over.
  */
 enum { MOST_LAYERS = 256, ROW = 32, GAP = 512, TENSOR = 256 << 10, SMALL = 2 << 20, SPOT = 4096 };
