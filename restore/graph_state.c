@@ -9,14 +9,6 @@
 #include "base/clock.h"
 #include "restore/groups.h"
 
-struct md_restore_graph *md_restore_find(struct md_restore *r, const char *label, unsigned batch)
-{
-	for (uint32_t i = 0; r->graphs && i < r->artifact.graph_count; i++)
-		if (r->artifact.graphs[i].batch == batch && !strcmp(r->artifact.graphs[i].label, label))
-			return &r->graphs[i];
-	return NULL;
-}
-
 static void note_first_ready(struct md_restore *r) MD_RESTORE_HELD
 {
 	uint64_t from = r->last_bind_ns > r->functions_done_ns ? r->last_bind_ns : r->functions_done_ns;
@@ -31,6 +23,7 @@ void md_restore_graph_ready(struct md_restore *r, struct md_restore_graph *graph
 	r->stats.graphs_restored++;
 	r->stats.nodes += graph->stored->node_count;
 	r->stats.pointers += graph->stored->pointer_count;
+	md_graph_queue_drop(r, graph);
 	note_first_ready(r);
 }
 
@@ -39,6 +32,7 @@ void md_restore_graph_unmake(struct md_restore *r, struct md_restore_graph *grap
 	if (graph->state != MD_GRAPH_READY)
 		return;
 	graph->state = MD_GRAPH_WAITING;
+	md_graph_queue_rewind(r);
 	r->stats.graphs_restored--;
 	r->stats.nodes -= graph->stored->node_count;
 	r->stats.pointers -= graph->stored->pointer_count;
@@ -51,7 +45,8 @@ void md_restore_refuse_at(struct md_restore *r, struct md_restore_graph *graph, 
 		return;
 	md_restore_graph_unmake(r, graph);
 	graph->state = MD_GRAPH_REFUSED;
-	graph->reason = *err;
+	graph->reasons->refused = *err;
+	md_graph_queue_drop(r, graph);
 	r->stats.graphs_refused++;
 	md_log(level, MD_LOG_DOMAIN, "graph %s/%u is not restored: %s", graph->stored->label, graph->stored->batch,
 	       err->message);

@@ -4,10 +4,9 @@
 #define MD_RESTORE_GRAPH_STATE_H
 
 #include "base/log.h"
+#include "restore/graph_queue.h"
 #include "restore/restore.h"
 
-/* A graph of the artifact by its name; NULL: it has none of that name. */
-struct md_restore_graph *md_restore_find(struct md_restore *r, const char *label, unsigned batch);
 /* The graph can be handed out; it counts as restored. */
 void md_restore_graph_ready(struct md_restore *r, struct md_restore_graph *graph) MD_REQUIRES(md_restore_lock);
 /* A graph that was ready waits again, and no longer counts as restored. */

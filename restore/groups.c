@@ -84,15 +84,17 @@ void md_restore_group_refuse(struct md_restore *r, const struct md_restore_graph
 	struct md_error why = {0};
 	for (uint32_t at = 0; (other = next_of_group(r, graph, &at));) {
 		if (other->handed_out)
-			say_split((struct md_restore_graph *)graph, other, graph->reason.message);
+			say_split((struct md_restore_graph *)graph, other, graph->reasons->refused.message);
 		if (other->handed_out || other->state == MD_GRAPH_REFUSED)
 			continue;
 		md_restore_graph_unmake(r, other);
-		md_error_set(&why, graph->reason.status == MD_ERR_NO_MEMORY ? MD_ERR_NO_MEMORY : MD_ERR_MISMATCH,
+		md_error_set(&why,
+			     graph->reasons->refused.status == MD_ERR_NO_MEMORY ? MD_ERR_NO_MEMORY : MD_ERR_MISMATCH,
 			     "it is in one group with graph %s/%" PRIu32 ", which is not restored: %s",
-			     graph->stored->label, graph->stored->batch, graph->reason.message);
+			     graph->stored->label, graph->stored->batch, graph->reasons->refused.message);
 		other->state = MD_GRAPH_REFUSED;
-		other->reason = why;
+		other->reasons->refused = why;
+		md_graph_queue_drop(r, other);
 		r->stats.graphs_refused++;
 		md_log(r->verify ? MD_LOG_INFO : MD_LOG_WARN, MD_LOG_DOMAIN, "graph %s/%u is not restored: %s",
 		       other->stored->label, other->stored->batch, why.message);

@@ -249,12 +249,14 @@ static enum md_status plan_graph(struct md_restore *r, struct md_restore_graph *
 	return MD_OK;
 }
 
-static uint32_t want_rank(const struct md_restore *r, const struct md_restore_graph *graph) MD_RESTORE_HELD
+/* The first wish for a graph counts. */
+static void rank_wanted(struct md_restore *r) MD_RESTORE_HELD
 {
-	for (uint32_t i = 0; i < r->want_count; i++)
-		if (r->wants[i].batch == graph->stored->batch && !strcmp(r->wants[i].label, graph->stored->label))
-			return i;
-	return UINT32_MAX;
+	for (uint32_t i = r->want_count; i-- > 0;) {
+		struct md_restore_graph *graph = md_restore_find(r, r->wants[i].label, r->wants[i].batch);
+		if (graph)
+			graph->rank = i;
+	}
 }
 
 static int by_rank(const void *left, const void *right)
@@ -271,7 +273,9 @@ static int by_rank(const void *left, const void *right)
 void md_restore_plan_order(struct md_restore *r)
 {
 	for (uint32_t i = 0; i < r->artifact.graph_count; i++)
-		r->graphs[i].rank = want_rank(r, &r->graphs[i]);
+		r->graphs[i].rank = UINT32_MAX;
+	rank_wanted(r);
+	md_graph_queue_rewind(r);
 	qsort(r->order, r->artifact.graph_count, sizeof(*r->order), by_rank);
 }
 
@@ -369,6 +373,7 @@ static bool plan_init(struct md_restore *r)
 {
 	const struct md_artifact *a = &r->artifact;
 	r->graphs = zeroed(a->graph_count, sizeof(*r->graphs));
+	r->reasons = zeroed(a->graph_count, sizeof(*r->reasons));
 	r->order = zeroed(a->graph_count, sizeof(*r->order));
 	r->binding_of = zeroed(a->binding_count, sizeof(*r->binding_of));
 	r->content_placed = zeroed(a->content_count, sizeof(*r->content_placed));
@@ -376,8 +381,10 @@ static bool plan_init(struct md_restore *r)
 	r->variables = zeroed(a->alloc_count, sizeof(*r->variables));
 	r->constants = zeroed(a->binding_count, sizeof(*r->constants));
 	md_map_init(&r->binding_names);
-	for (uint32_t i = 0; r->graphs && i < a->graph_count; i++)
+	for (uint32_t i = 0; r->graphs && r->reasons && i < a->graph_count; i++) {
 		r->graphs[i].stored = &a->graphs[i];
+		r->graphs[i].reasons = &r->reasons[i];
+	}
 	for (uint32_t i = 0; r->order && i < a->graph_count; i++)
 		r->order[i] = i;
 	for (uint32_t i = 0; r->binding_of && i < a->binding_count; i++)
@@ -387,8 +394,8 @@ static bool plan_init(struct md_restore *r)
 		r->graphs[i].fed = zeroed(a->graphs[i].handed_count, sizeof(*r->graphs[i].fed));
 		fed &= r->graphs[i].fed != NULL;
 	}
-	return fed && r->graphs && r->order && r->binding_of && r->content_placed && r->addresses && r->variables &&
-	       r->constants;
+	return fed && r->graphs && r->reasons && md_graph_queue_init(r) && r->order && r->binding_of &&
+	       r->content_placed && r->addresses && r->variables && r->constants;
 }
 
 enum md_status md_restore_plan(struct md_restore *r, struct md_error *err)
@@ -424,6 +431,7 @@ void md_restore_plan_finish(struct md_restore *r)
 	free(r->image_order);
 	free(r->kernels);
 	free(r->graphs);
+	free(r->reasons);
 	free(r->order);
 	free(r->binding_of);
 	free(r->addresses);
@@ -439,11 +447,14 @@ void md_restore_plan_finish(struct md_restore *r)
 	r->image_order = NULL;
 	r->kernels = NULL;
 	r->graphs = NULL;
+	r->reasons = NULL;
 	r->order = NULL;
 	r->binding_of = NULL;
 	r->content_placed = NULL;
 	r->image_order_count = 0;
 	pthread_mutex_lock(&md_restore_lock);
+	md_graph_queue_finish(r);
+	r->awaited_last = NULL;
 	r->next_image = 0;
 	pthread_mutex_unlock(&md_restore_lock);
 }

@@ -112,10 +112,17 @@ struct md_restore {
 	uint32_t image_order_count;
 	struct md_restore_kernel *kernels;
 	struct md_restore_graph *graphs;
-	uint32_t *order;      /* graph indices by rank */
-	uint32_t *binding_of; /* artifact binding -> index into bound, or MD_NONE */
-	uint64_t *addresses;  /* artifact binding -> address; set when a graph that uses it is built, under work */
-	uint64_t *variables;  /* artifact allocation -> address of its variable; 0: not known yet. Under work */
+	struct md_graph_reasons *reasons; /* of the graphs */
+	struct md_map graph_names;        /* label and batch -> index of the first such graph */
+	uint32_t *order;                  /* graph indices by rank */
+	/* no graph before that place in the order waits */
+	uint32_t order_done MD_RESTORE_GUARDED;
+	uint32_t *drops; /* indices of graphs that may have something to drop */
+	uint32_t drop_count MD_RESTORE_GUARDED;
+	struct md_restore_graph *awaited_last MD_RESTORE_GUARDED; /* the graph that a call began to wait for last */
+	uint32_t *binding_of;                                     /* artifact binding -> index into bound, or MD_NONE */
+	uint64_t *addresses; /* artifact binding -> address; set when a graph that uses it is built, under work */
+	uint64_t *variables; /* artifact allocation -> address of its variable; 0: not known yet. Under work */
 	struct md_map binding_names; /* checksum of the name -> artifact binding */
 	bool *content_placed;
 	uint8_t *constants; /* artifact binding -> enum md_constant_state */

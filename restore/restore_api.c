@@ -268,6 +268,7 @@ static bool wait_for(struct md_restore *r, struct md_restore_graph *graph, bool 
 {
 	graph->awaited++;
 	r->awaited++;
+	r->awaited_last = graph;
 	if (!*told)
 		pthread_cond_broadcast(&r->changed);
 	*told = true;
@@ -327,7 +328,7 @@ static enum md_status take_graph(struct md_restore *r, const char *label, unsign
 		if (waiting && refuse_if_unbound(r, waiting))
 			continue;
 		if (graph->state == MD_GRAPH_REFUSED)
-			return md_error_set(err, graph->reason.status, "%s", graph->reason.message);
+			return md_error_set(err, graph->reasons->refused.status, "%s", graph->reasons->refused.message);
 		if (md_restore_group_open(r, graph)) {
 			MD_FORWARD(hash_constants(r, err));
 			continue;

@@ -110,7 +110,7 @@ static bool refuse_quietly(struct md_restore *r, struct md_restore_graph *graph)
 	md_restore_graph_unmake(r, graph);
 	r->stats.graphs_refused += graph->state != MD_GRAPH_REFUSED;
 	graph->state = MD_GRAPH_REFUSED;
-	graph->reason = r->refusal;
+	graph->reasons->refused = r->refusal;
 	md_restore_stages_undo(md_restore_graph_stages, md_restore_graph_stage_count, r, graph);
 	return true;
 }

@@ -22,6 +22,12 @@ struct md_moved { /* a pointer of the graph that has this address in place of it
 	uint64_t address;
 };
 
+/* Apart from the graphs, because they are long, and hardly ever touched. */
+struct md_graph_reasons {
+	struct md_error refused;
+	struct md_error too_late; /* verifying: why a cold start would have refused it when the engine asked for it */
+};
+
 struct md_restore_graph {
 	struct md_artifact_graph *stored;
 	struct md_trial trial;
@@ -51,13 +57,13 @@ struct md_restore_graph {
 	uint32_t event_count;
 	CUgraph graph;
 	CUgraphExec exec;
-	struct md_error reason;
-	bool given_up;      /* the engine asked for it, and did not wait */
-	bool split, warned; /* logged: others of its group were handed out; it is launched too early */
-	bool *fed;          /* per part of handed memory: it was written; verifying: since the last launch; owned */
-	bool asked; /* verifying: the engine has asked for it; and why a cold start would have refused it then: */
-	struct md_error too_late;
-	bool live; /* it has been asked for, and not labelled yet */
+	struct md_graph_reasons *reasons; /* not owned */
+	bool given_up;                    /* the engine asked for it, and did not wait */
+	bool split, warned;               /* logged: others of its group were handed out; it is launched too early */
+	bool *fed;  /* per part of handed memory: it was written; verifying: since the last launch; owned */
+	bool drops; /* it is listed for something to drop */
+	bool asked; /* verifying: the engine has asked for it */
+	bool live;  /* ... and has not labelled it yet */
 };
 
 #endif

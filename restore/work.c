@@ -72,6 +72,18 @@ static struct md_work resolve(const struct md_restore *r, uint32_t kernel) MD_RE
 	    .kind = MD_WORK_RESOLVE, .kernel = kernel, .pace = MD_PACE_FUNCTION, .units = 1, .awaited = r->awaited > 0};
 }
 
+/* *waiting: it can't be built now, but later. */
+static bool can_be_built(struct md_restore *r, struct md_restore_graph *graph, uint32_t *kernel, bool *waiting)
+    MD_REQUIRES(md_restore_lock)
+{
+	if (graph->state != MD_GRAPH_WAITING)
+		return false;
+	int kernels = kernels_state(r, graph, kernel);
+	int bindings = kernels < 0 ? -1 : bindings_state(r, graph);
+	*waiting |= bindings >= 0;
+	return kernels > 0 && bindings > 0;
+}
+
 /*
  * A graph that can be built, or else the kernel that the first
  * such graph lacks. *waiting: graphs are still to be built.
@@ -79,16 +91,12 @@ static struct md_work resolve(const struct md_restore *r, uint32_t kernel) MD_RE
 static struct md_work next_graph(struct md_restore *r, bool awaited, uint32_t *kernel, bool *waiting)
     MD_REQUIRES(md_restore_lock)
 {
-	for (uint32_t i = 0; i < r->artifact.graph_count; i++) {
+	struct md_restore_graph *last = awaited ? r->awaited_last : NULL;
+	if (last && last->awaited && can_be_built(r, last, kernel, waiting))
+		return build(last);
+	for (uint32_t i = md_graph_queue_first(r); i < r->artifact.graph_count; i++) {
 		struct md_restore_graph *graph = &r->graphs[r->order[i]];
-		if (graph->state != MD_GRAPH_WAITING || (awaited && !graph->awaited))
-			continue;
-		int kernels = kernels_state(r, graph, kernel);
-		int bindings = kernels < 0 ? -1 : bindings_state(r, graph);
-		if (bindings < 0)
-			continue;
-		*waiting = true;
-		if (kernels && bindings)
+		if ((!awaited || graph->awaited) && can_be_built(r, graph, kernel, waiting))
 			return build(graph);
 	}
 	return (struct md_work){.kind = MD_WORK_WAIT};
@@ -107,8 +115,8 @@ static bool arena_due(const struct md_restore *r) MD_RESTORE_HELD
 
 static struct md_work next_drop(struct md_restore *r) MD_RESTORE_HELD
 {
-	for (uint32_t i = 0; i < r->artifact.graph_count; i++) {
-		struct md_restore_graph *graph = &r->graphs[i];
+	struct md_restore_graph *graph;
+	for (; (graph = md_graph_queue_look(r)); md_graph_queue_take_off(r)) {
 		if (graph->state == MD_GRAPH_REFUSED && graph->stored->group && !graph->handed_out &&
 		    (graph->exec || graph->graph || graph->nodes || graph->events))
 			return (struct md_work){.kind = MD_WORK_UNDO,

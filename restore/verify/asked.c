@@ -147,7 +147,8 @@ void md_verify_asked(struct md_restore *r, const char *label, unsigned batch)
 	if (status == MD_OK)
 		status = in_context(r, graph, NULL, &err);
 	if (status != MD_OK)
-		md_error_set(&graph->too_late, MD_ERR_MISMATCH, "a cold start would refuse it: %s", err.message);
+		md_error_set(&graph->reasons->too_late, MD_ERR_MISMATCH, "a cold start would refuse it: %s",
+			     err.message);
 }
 
 void md_verify_labelled(struct md_restore *r, const char *label, unsigned batch)

@@ -70,7 +70,7 @@ static struct md_restore_graph *find_restored(struct md_restore *r, const struct
 	else if (!graph)
 		md_error_set(err, MD_ERR_NOT_FOUND, "the artifact has no such graph");
 	else if (graph->state == MD_GRAPH_REFUSED)
-		*err = graph->reason;
+		*err = graph->reasons->refused;
 	else if (md_restore_facts_check(r, err) == MD_OK && md_restore_limits_check(r, err) == MD_OK)
 		md_restore_bindings_check(r, graph, err);
 	pthread_mutex_unlock(&md_restore_lock);
@@ -107,8 +107,8 @@ static enum md_verdict judge(struct md_restore *r, struct md_restore_graph *grap
 	    md_verify_outputs_init(&subject->outputs, live->outputs, live->output_count, &subject->handed, err) !=
 		MD_OK)
 		return MD_VERDICT_FAIL;
-	if (graph->too_late.status) {
-		*err = graph->too_late;
+	if (graph->reasons->too_late.status) {
+		*err = graph->reasons->too_late;
 		return MD_VERDICT_FAIL;
 	}
 	if (check_constants(r, graph, err) != MD_OK || resolve_all(r, graph, err) != MD_OK ||
