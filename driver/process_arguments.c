@@ -95,10 +95,19 @@ static void hand_on(const char *line)
 	environ = grown; /* never freed, because the program uses it */
 }
 
+/* A program may have taken its arguments apart before it loads a library (CUDA_INJECTION64_PATH): a NULL among them ends them. */
+static int count_arguments(int argc, char **argv)
+{
+	int count = 0;
+	while (argv && count < argc && argv[count])
+		count++;
+	return count;
+}
+
 /* The dynamic linker passes main's arguments to the constructors of every library. */
 __attribute__((constructor)) static void keep_arguments(int argc, char **argv)
 {
-	argc = argv ? argc : 0;
+	argc = count_arguments(argc, argv);
 	const char *parent = argc > 0 && is_python(argv[0]) && is_worker(argc, argv) ? inherited() : NULL;
 	joined = parent ? strdup(parent) : join(argc, argv);
 	if (!parent && joined && argc > 0 && is_python(argv[0]))

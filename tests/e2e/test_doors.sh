@@ -106,8 +106,11 @@ for door in $others; do
 done
 
 section "injected by the driver, and not preloaded"
-for library in capture restore; do
-	run injected.$library env CUDA_INJECTION64_PATH="$MEDUSA_BUILD/lib/libmedusa-$library.so" MEDUSA_ARTIFACT="$work/static.medusa" MEDUSA_TRACE="$work/injected.mtrace" "${subject[@]}" static
+for library in capture restore swap capture:forgets restore:forgets swap:forgets; do
+	habit=${library#*:}
+	[ "$habit" != "$library" ] || habit=
+	library=${library%:*}
+	run injected.$library env CUDA_INJECTION64_PATH="$MEDUSA_BUILD/lib/libmedusa-$library.so" MEDUSA_ARTIFACT="$work/static.medusa" MEDUSA_TRACE="$work/injected.mtrace" "${subject[@]}" static $habit
 	assert_exit injected.$library 0
 	assert_same_file "$work/static.live.out" "$work/injected.$library.out"
 	assert_count "$work/injected.$library.err" "loaded by CUDA_INJECTION64_PATH and not by LD_PRELOAD" 1
@@ -118,6 +121,7 @@ assert_no_file "$work/injected.mtrace"
 section "injected and preloaded"
 run both_ways.captured env CUDA_INJECTION64_PATH="$MEDUSA_BUILD/lib/libmedusa-capture.so" medusa-capture --no-verify -o "$work/both_ways.medusa" -- "${subject[@]}" static
 assert_exit both_ways.captured 0
+assert_lacks "$work/both_ways.captured.err" "loaded by CUDA_INJECTION64_PATH"
 run both_ways env CUDA_INJECTION64_PATH="$MEDUSA_BUILD/lib/libmedusa-restore.so" medusa-restore "$work/both_ways.medusa" -- "${subject[@]}" static
 assert_exit both_ways 0
 assert_same_file "$work/static.live.out" "$work/both_ways.out"

@@ -19,6 +19,7 @@
  *	same        and both call their graphs by the same names
  *	contexts    two engines, each in a context of its own on the same device
  *	devices     two engines, each on a device of its own
+ *	forgets     its arguments are NULL when the driver begins, as after a parser that takes them apart
  */
 enum { GRAPHS = 2, WIDTH = 64, FLOATS = GRAPHS * WIDTH, BYTES = FLOATS * 4 };
 
@@ -224,14 +225,27 @@ static unsigned find_contexts(struct engine *engines)
 	return has("contexts") || has("devices") || has("engines") ? 2 : 1;
 }
 
+/* Keeps the words. */
+static void forget_arguments(int argc, char **argv)
+{
+	static char *kept[8];
+	for (int i = 3; i < argc && i < 10; i++)
+		kept[i - 3] = argv[i];
+	words = kept;
+	if (has("forgets"))
+		memset(argv + 1, 0, (size_t)(argc - 1) * sizeof(*argv));
+}
+
 int main(int argc, char **argv)
 {
 	static struct engine engines[2] = {{.name = "one"}, {.name = "another"}};
+	const char *door;
 	if (argc < 3)
 		return 2;
 	image = argv[1];
-	words = argv + 3;
-	go_through(argv[2]);
+	door = argv[2];
+	forget_arguments(argc, argv);
+	go_through(door);
 	TRY(copies[0].cuInit(0));
 	unsigned count = find_contexts(engines);
 	for (unsigned i = 0; i < count; i++)
