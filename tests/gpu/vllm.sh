@@ -4,8 +4,8 @@
 #
 #	[STEPS="capture live restore ..."] tests/gpu/vllm.sh [ARGUMENT of vllm_engine.py...]
 #
-# STEPS: capture, live, restore, takeover (asked when the compiled model has taken over), compiled (prefills by it from the start),
-# verify, multiprocess (an engine core that is spawned, captured and restored, and one in the process of its caller), travel (caches
+# STEPS: capture, live, restore (eager prefills throughout), takeover (asked when the compiled model has taken over), compiled
+# (prefills by it from the start), live_again (shows how much the answers of a live engine differ from start to start), verify, multiprocess (an engine core that is spawned, captured and restored, and one in the process of its caller), travel (caches
 # in the artifact, restored where there are none),
 # serve (vllm serve). The first five by default; those that restore need the artifact of capture, which KEEP=1 keeps from an
 # earlier call, with its reports. CACHE, a folder, holds the caches of vLLM, Inductor and Triton (default: one of its own, cold at
@@ -51,9 +51,10 @@ for step in ${STEPS:-capture live restore takeover compiled}; do
 	case $step in
 	capture) run capture "${LIMIT:-500}" medusa-capture -o "$out/engine.medusa" -- "${engine[@]}" ;;
 	live) run live 300 "${engine[@]}" --out "$out/live.json" ;;
-	restore) restore restore "$out/engine.medusa" ;;
+	live_again) run live_again 300 "${engine[@]}" --out "$out/live_again.json" ;;
+	restore) MEDUSA_VLLM_TAKEOVER=0 restore restore "$out/engine.medusa" ;;
 	takeover)
-		MEDUSA_VLLM_TAKEOVER=load restore takeover "$out/engine.medusa" --wait 60
+		restore takeover "$out/engine.medusa" --wait 60
 		grep -h "medusa: .*\(taken over\|prefills stay\)" "$out/takeover.log" "$out/takeover.err" | sed 's/^.*medusa: /    /'
 		;;
 	compiled) MEDUSA_VLLM_PREFILL=compiled restore compiled "$out/engine.medusa" ;;

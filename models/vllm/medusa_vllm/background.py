@@ -28,7 +28,7 @@ JOIN_S = 5.0
 
 
 def _wish() -> str:
-    return os.environ.get(SWITCH, "0")
+    return os.environ.get(SWITCH, "load")
 
 
 def _begin_after() -> float:

@@ -199,7 +199,8 @@ class Lora(starts.Starts):
             for number in CASES:
                 self.assertEqual(standin_compiled.step(worker, [1, 2], adapters=number)[0], CUDAGraphMode.PIECEWISE)
 
-        with mock.patch.object(Lora, "standin", standin_compiled), mock.patch.object(turns, "LATE_S", 0.0):
+        off = mock.patch.dict(os.environ, {background.SWITCH: "0"})
+        with mock.patch.object(Lora, "standin", standin_compiled), mock.patch.object(turns, "LATE_S", 0.0), off:
             _, library = self.start("capture")
             self.start("restore", library.artifact, after=serve)
         self.assertTrue(any("24 piecewise graphs" in text for text in self.said), self.said)

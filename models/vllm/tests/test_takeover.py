@@ -200,7 +200,7 @@ class TakeOver(starts.Starts):
         with mock.patch.dict(os.environ, {background.SWITCH: "compile"}):
             self.restore(serve)
 
-    def test_it_is_off_unless_it_is_switched_on(self):
+    def test_it_is_on_unless_it_is_switched_off(self):
         def serve(worker):
             self.assertIsNone(getattr(worker, hooks.ATTRIBUTE).background)
             time.sleep(0.1)
@@ -208,7 +208,9 @@ class TakeOver(starts.Starts):
 
         with mock.patch.dict(os.environ):
             del os.environ[background.SWITCH]
-            self.restore(serve)
+            self.restore(self.wait)
+        self.assert_said("has taken over")
+        self.said.clear()
         with mock.patch.dict(os.environ, {background.SWITCH: "0"}):
             self.restore(serve)
         self.assertEqual([line for line in self.said if "taken over" in line], [])
