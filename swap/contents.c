@@ -114,7 +114,7 @@ static enum md_status verify_part(const struct md_swap_contents *contents, const
 	for (size_t i = 0; i < part->count; i++)
 		if (!md_hash_equal(&now[i].hash, &then[i].hash))
 			return md_error_set(err, MD_ERR_CORRUPT,
-					    "the block at %#" PRIx64 " came back with other bytes than it went with",
+					    "the block at %#" PRIx64 " has other bytes than when it went out",
 					    then[i].address);
 	return MD_OK;
 }

@@ -181,7 +181,8 @@ static enum md_status obey(struct control *c, const struct md_swap_message *mess
 	else if (!strcmp(wish, "release"))
 		status = do_release(c, &settings, &report, &why);
 	else
-		status = md_error_set(&why, MD_ERR_UNSUPPORTED, "\"%.40s\" is not known here", wish);
+		status =
+		    md_error_set(&why, MD_ERR_UNSUPPORTED, "do is \"%.40s\", which this library does not know", wish);
 	return answer(c, md_swap_message_number(message, "id"), status, &report, &why, err);
 }
 
@@ -207,7 +208,8 @@ static enum md_status take_pool(struct control *c, struct md_error *err)
 	if (c->pool)
 		return MD_OK;
 	if (c->wire.passed < 0)
-		return md_error_set(err, MD_ERR_CORRUPT, "medusa-swap run handed out no pool");
+		return md_error_set(err, MD_ERR_CORRUPT,
+				    "the answer of medusa-swap run came without the descriptor of the pool");
 	MD_FORWARD(md_swap_pool_open(c->wire.passed, &c->pool, err));
 	return md_swap_exchange_create(&below, c->pool, &c->exchange, err);
 }
@@ -303,7 +305,8 @@ static void take_back(struct control *c)
 		if (swap(c, false, &settings, &report, &err) == MD_OK)
 			return;
 		if (!said)
-			md_warn("medusa-swap run has gone while the memory is out, and it does not come back yet: %s",
+			md_warn("medusa-swap run has ended while the engine's memory is out; the memory comes back "
+				"once that is possible: %s",
 				err.message);
 		said = true;
 		nanosleep(&pause, NULL);
@@ -351,7 +354,7 @@ static void start(void)
 	md_swap_leave_watch();
 	int failure = md_thread_start(&thread, run, &control);
 	if (failure)
-		md_warn("no thread for medusa-swap: %s", strerror(failure));
+		md_warn("starting the thread for medusa-swap: %s; this process keeps its memory", strerror(failure));
 	else
 		pthread_detach(thread);
 }

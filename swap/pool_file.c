@@ -168,15 +168,16 @@ static enum md_status read_layout(int fd, struct md_swap_pool_layout *layout, st
 	struct stat info;
 	if (fstat(fd, &info) || pread(fd, &head, sizeof(head), 0) != (ssize_t)sizeof(head) ||
 	    head.magic != MD_SWAP_POOL_MAGIC)
-		return md_error_set(err, MD_ERR_CORRUPT, "the file is no pool of medusa-swap");
+		return md_error_set(err, MD_ERR_CORRUPT, "the file is not a pool of medusa-swap");
 	if (head.version != MD_SWAP_POOL_VERSION)
 		return md_error_set(err, MD_ERR_VERSION, "the pool has version %u, this Medusa knows version %u",
 				    head.version, MD_SWAP_POOL_VERSION);
 	if (!head.blocks || head.blocks > MD_SWAP_POOL_BLOCKS || (uint64_t)info.st_size != layout_of(head.blocks).size)
-		return md_error_set(err, MD_ERR_CORRUPT, "the pool says %u blocks, and has %" PRIu64 " bytes",
-				    head.blocks, (uint64_t)info.st_size);
+		return md_error_set(err, MD_ERR_CORRUPT,
+				    "the pool's header says %u blocks, but its file has %" PRIu64 " bytes", head.blocks,
+				    (uint64_t)info.st_size);
 	if ((fcntl(fd, F_GET_SEALS) & SEALS) != SEALS)
-		return md_error_set(err, MD_ERR_INVALID, "the pool can be made smaller while it is in use");
+		return md_error_set(err, MD_ERR_INVALID, "the pool's file is not sealed against being made smaller");
 	*layout = layout_of(head.blocks);
 	return MD_OK;
 }
@@ -198,7 +199,7 @@ static enum md_status become_owner(struct md_swap_pool *pool, struct md_error *e
 	md_swap_pool_unlock(pool);
 	if (status == MD_OK)
 		return MD_OK;
-	return md_error_set(err, status, "%u processes use the pool, which is the most", MD_SWAP_POOL_OWNERS);
+	return md_error_set(err, status, "%u processes use the pool, and no more can", MD_SWAP_POOL_OWNERS);
 }
 
 enum md_status md_swap_pool_open(int fd, struct md_swap_pool **pool, struct md_error *err)

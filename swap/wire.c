@@ -64,7 +64,7 @@ enum md_status md_swap_wire_take(struct md_swap_wire *wire, struct md_error *err
 	if (got < 0 && (errno == EAGAIN || errno == EINTR))
 		return MD_OK;
 	if (got <= 0)
-		return md_error_set(err, MD_ERR_TRUNCATED, "the other side has gone%s%s", got ? ": " : "",
+		return md_error_set(err, MD_ERR_TRUNCATED, "the peer has closed the connection%s%s", got ? ": " : "",
 				    got ? strerror(errno) : "");
 	keep_passed(wire, &header);
 	wire->used += (size_t)got;
@@ -77,7 +77,7 @@ enum md_status md_swap_wire_next(struct md_swap_wire *wire, struct md_swap_messa
 	char *end = memchr(wire->bytes, '\n', wire->used);
 	*there = end != NULL;
 	if (!end && wire->used == MD_SWAP_LINE)
-		return md_error_set(err, MD_ERR_TOO_LARGE, "a line of more than %u bytes", MD_SWAP_LINE);
+		return md_error_set(err, MD_ERR_TOO_LARGE, "the peer sent a line of more than %u bytes", MD_SWAP_LINE);
 	if (!end)
 		return MD_OK;
 	size_t size = (size_t)(end - wire->bytes);
@@ -195,9 +195,9 @@ enum md_status md_swap_wire_check_peer(int fd, struct md_error *err)
 	struct ucred peer;
 	socklen_t size = sizeof(peer);
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size))
-		return md_error_set(err, MD_ERR_IO, "asking who the other side is: %s", strerror(errno));
+		return md_error_set(err, MD_ERR_IO, "getsockopt(SO_PEERCRED): %s", strerror(errno));
 	if (peer.uid != geteuid() && peer.uid != 0)
-		return md_error_set(err, MD_ERR_INVALID, "the other side is of user %u, and not of user %u", peer.uid,
+		return md_error_set(err, MD_ERR_INVALID, "the peer runs as user %u, and not as user %u", peer.uid,
 				    geteuid());
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof(most));
 	return MD_OK;

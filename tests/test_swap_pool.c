@@ -302,8 +302,8 @@ Test(swap_pool, should_fail_what_is_no_pool)
 	cr_assert_eq(md_swap_pool_create(1ull << 60, &fd, &err), MD_ERR_TOO_LARGE, "too large");
 	cr_assert(strstr(err.message, "it may have"), "%s", err.message);
 	cr_assert_eq(pipe(ends), 0, "a pipe");
-	assert_refused(ends[0], MD_ERR_CORRUPT, "no pool");
-	assert_refused(-1, MD_ERR_CORRUPT, "no pool");
+	assert_refused(ends[0], MD_ERR_CORRUPT, "not a pool");
+	assert_refused(-1, MD_ERR_CORRUPT, "not a pool");
 	fd = make(1);
 	cr_assert_eq(pwrite(fd, "\x07", 1, 8), 1, "its version");
 	assert_refused(fd, MD_ERR_VERSION, "version 7");

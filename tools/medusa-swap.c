@@ -131,7 +131,7 @@ static int start_engine(char *const argv[])
 	if (!argv || !argv[0])
 		return md_options_usage_error(&command, "put the command that starts the engine after --");
 	if (!bytes)
-		return md_options_usage_error(&command, "--pool-bytes: \"%s\" is no number of bytes, such as 64G",
+		return md_options_usage_error(&command, "--pool-bytes: \"%s\" is not a number of bytes, such as 64G",
 					      pool_size);
 	result = md_device_choose(&command, device);
 	if (result >= 0)
@@ -172,7 +172,7 @@ static int ask(const char *verb, const char *whom)
 	char *end;
 	double seconds = strtod(deadline, &end);
 	if (*end || end == deadline || !(seconds >= 0 && seconds <= 3600))
-		return md_options_usage_error(&command, "--deadline: \"%s\" is no number of seconds up to 3600",
+		return md_options_usage_error(&command, "--deadline: \"%s\" is not a number of seconds from 0 to 3600",
 					      deadline);
 	question.deadline_ms = (uint64_t)(seconds * 1000);
 	if (md_swap_ask(&question, &err) != MD_OK)
@@ -203,15 +203,15 @@ int main(int argc, char *argv[])
 	if (!strcmp(verb, "run") && arguments.file_count == 1)
 		return start_engine(arguments.command);
 	if (!strcmp(verb, "run"))
-		return md_options_usage_error(&command, "run: what is \"%s\"? The command comes after --",
-					      arguments.files[1]);
+		return md_options_usage_error(
+		    &command, "run: \"%s\" stands before --: put the engine's command after --", arguments.files[1]);
 	if (arguments.command)
-		return md_options_usage_error(&command, "only run takes a command");
+		return md_options_usage_error(&command, "%s: only run takes a command after --", verb);
 	if (!strcmp(verb, "list") && arguments.file_count == 1)
 		return list();
 	if (is_verb(verb) && arguments.file_count == 2)
 		return ask(verb, arguments.files[1]);
 	if (is_verb(verb))
-		return md_options_usage_error(&command, "%s: name one engine", verb);
-	return md_options_usage_error(&command, "say run, out, in, status, list or release");
+		return md_options_usage_error(&command, "%s: give the name of one engine", verb);
+	return md_options_usage_error(&command, "\"%s\": say run, out, in, status, list or release", verb);
 }

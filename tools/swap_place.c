@@ -30,8 +30,10 @@ static enum md_status check_folder(const char *path, struct md_error *err)
 		return md_error_set(err, errno == ENOENT ? MD_ERR_NOT_FOUND : MD_ERR_IO, "%s: %s", path,
 				    strerror(errno));
 	if (!S_ISDIR(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 022))
-		return md_error_set(err, MD_ERR_INVALID, "%s: not a folder that only user %u can write to", path,
-				    geteuid());
+		return md_error_set(
+		    err, MD_ERR_INVALID,
+		    "%s: not a folder that only user %u can write to; mend its rights or set XDG_RUNTIME_DIR", path,
+		    geteuid());
 	return MD_OK;
 }
 
@@ -51,7 +53,8 @@ static enum md_status find_folder(bool make, char path[PATH_MAX], struct md_erro
 	else
 		size = snprintf(path, PATH_MAX, "/tmp/medusa-%u", geteuid());
 	if (size < 0 || size > PATH_MAX / 2)
-		return md_error_set(err, MD_ERR_INVALID, "XDG_RUNTIME_DIR is too long");
+		return md_error_set(err, MD_ERR_INVALID, "XDG_RUNTIME_DIR has %d bytes, and at most %d can be used",
+				    size, PATH_MAX / 2);
 	MD_FORWARD(enter(path, make && !(runtime && *runtime == '/'), err));
 	memcpy(path + size, "/medusa", sizeof("/medusa"));
 	MD_FORWARD(enter(path, make, err));
@@ -67,10 +70,11 @@ static enum md_status check_name(const char *name, struct md_error *err)
 	bool fits = size && size <= NAME_MOST && *name != '.' && *name != '-';
 	if (fits && name[strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")] == '\0')
 		return MD_OK;
-	return md_error_set(err, MD_ERR_INVALID,
-			    "\"%s\" is no name: take at most %d letters, digits, \".\", \"_\" and \"-\", of which the "
-			    "first is a letter, a digit or \"_\"",
-			    name, NAME_MOST);
+	return md_error_set(
+	    err, MD_ERR_INVALID,
+	    "\"%s\" is not a name for an engine: use at most %d letters, digits, \".\", \"_\" and \"-\"; the first one "
+	    "is a letter, a digit or \"_\"",
+	    name, NAME_MOST);
 }
 
 static enum md_status add_name(char path[PATH_MAX], const char *name, struct md_error *err)
@@ -148,7 +152,8 @@ enum md_status md_swap_place_listen(const char *name, char path[PATH_MAX], int *
 	MD_FORWARD(check_name(name, err));
 	MD_FORWARD(find_folder(true, path, err));
 	if (snprintf(lock, sizeof(lock), "%s/.lock", path) >= (int)sizeof(lock))
-		return md_error_set(err, MD_ERR_INVALID, "%s: a path that is too long", path);
+		return md_error_set(err, MD_ERR_INVALID, "%s/.lock: the path has more than %d bytes", path,
+				    PATH_MAX - 1);
 	MD_FORWARD(add_name(path, name, err));
 	MD_AUTO_FD int turn = md_file_open_append(lock, true);
 	MD_AUTO_FD int made = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

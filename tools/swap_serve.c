@@ -187,7 +187,7 @@ static enum md_status start_threads(struct md_swap_server *s, struct md_error *e
 {
 	int failure = md_thread_start(&s->thread, run, s);
 	if (failure)
-		return md_error_set(err, MD_ERR_IO, "no thread: %s", strerror(failure));
+		return md_error_set(err, MD_ERR_IO, "starting a thread of medusa-swap run: %s", strerror(failure));
 	s->populates = md_thread_start(&s->populator, populate, s) == 0; /* without it, pages come when they are used */
 	return MD_OK;
 }

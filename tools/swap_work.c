@@ -78,15 +78,15 @@ static enum md_status check(const struct md_swap_server *s, enum md_swap_work wo
 {
 	unsigned out, engines = md_swap_serve_engines(s, &out);
 	if (s->released)
-		return md_error_set(err, MD_ERR_INVALID, "%s was released: it keeps its memory", s->name);
+		return md_error_set(err, MD_ERR_INVALID, "the engine was released, and keeps its memory");
 	if (work == MD_SWAP_RELEASE)
 		return MD_OK;
 	if (!engines)
-		return md_error_set(err, MD_ERR_NOT_FOUND, "%s has no process that uses a GPU, or none yet", s->name);
+		return md_error_set(err, MD_ERR_NOT_FOUND, "no process of the engine uses a GPU yet");
 	if (work == MD_SWAP_OUT && out == engines)
-		return md_error_set(err, MD_ERR_BUSY, "%s is out already", s->name);
+		return md_error_set(err, MD_ERR_BUSY, "the engine's memory is out already");
 	if (work == MD_SWAP_IN && !out)
-		return md_error_set(err, MD_ERR_BUSY, "%s is in already", s->name);
+		return md_error_set(err, MD_ERR_BUSY, "the engine's memory is in already");
 	return MD_OK;
 }
 
@@ -150,8 +150,10 @@ static void give_up(struct md_swap_server *s)
 			continue;
 		client->asked = false;
 		if (s->why.status == MD_OK)
-			md_error_set(&s->why, MD_ERR_TIMEOUT, "process %d does not answer; is it stopped?",
-				     client->pid);
+			md_error_set(
+			    &s->why, MD_ERR_TIMEOUT,
+			    "process %d does not answer: let it run on if it is stopped (SIGSTOP, the freezer)",
+			    client->pid);
 	}
 }
 
@@ -235,7 +237,7 @@ static enum md_status hear_command(struct md_swap_server *s, struct md_swap_clie
 	else if (!strcmp(wish, "release"))
 		client->wish.work = MD_SWAP_RELEASE;
 	else
-		return md_error_set(err, MD_ERR_UNSUPPORTED, "\"%.40s\" is not known here", wish);
+		return md_error_set(err, MD_ERR_UNSUPPORTED, "do is \"%.40s\": say out, in, status or release", wish);
 	return MD_OK;
 }
 
@@ -245,16 +247,17 @@ static enum md_status hear_hello(struct md_swap_server *s, struct md_swap_client
 	const char *role = md_swap_message_text(message, "role");
 	uint64_t version = md_swap_message_number(message, "medusa_swap");
 	if (version != MD_SWAP_PROTOCOL)
-		return md_error_set(err, MD_ERR_VERSION, "protocol version %u is spoken here, and not %u",
-				    MD_SWAP_PROTOCOL, (unsigned)version);
+		return md_error_set(err, MD_ERR_VERSION,
+				    "medusa_swap is %u, but this medusa-swap speaks version %u of the protocol",
+				    (unsigned)version, MD_SWAP_PROTOCOL);
 	if (!strcmp(role, "command")) {
 		client->role = MD_SWAP_COMMAND;
 		return hear_command(s, client, message, err);
 	}
 	if (strcmp(role, "engine"))
-		return md_error_set(err, MD_ERR_INVALID, "the role is neither engine nor command");
+		return md_error_set(err, MD_ERR_INVALID, "role is \"%.40s\": say engine or command", role);
 	if (s->released)
-		return md_error_set(err, MD_ERR_INVALID, "%s was released", s->name);
+		return md_error_set(err, MD_ERR_INVALID, "engine %s was released", s->name);
 	client->role = MD_SWAP_ENGINE;
 	client->pid = (pid_t)(md_swap_message_number(message, "pid") & 0x7fffffff);
 	atomic_store(&s->engine, client->pid);
@@ -267,7 +270,7 @@ enum md_status md_swap_serve_message(struct md_swap_server *s, struct md_swap_cl
 	if (client->role == MD_SWAP_NEW)
 		return hear_hello(s, client, message, err);
 	if (client->role == MD_SWAP_COMMAND)
-		return md_error_set(err, MD_ERR_INVALID, "one command a connection");
+		return md_error_set(err, MD_ERR_INVALID, "a connection takes one command: open another one");
 	hear_engine(s, client, message);
 	return MD_OK;
 }

@@ -139,7 +139,7 @@ assert_contains "$work/small.err" 'the pool is too small: it has 4194304 bytes, 
 assert_equal state in "$(state state)"
 swap twice in
 assert_exit twice 1
-assert_contains "$work/twice.err" 'tight is in already'
+assert_contains "$work/twice.err" "tight: the engine's memory is in already"
 end_engine
 begin slow -- 0
 asked wait
@@ -152,7 +152,7 @@ assert_equal 'work after a refusal' "${live[1]}" "$answered"
 done_swap now out
 swap twice out
 assert_exit twice 1
-assert_contains "$work/twice.err" 'slow is out already'
+assert_contains "$work/twice.err" "slow: the engine's memory is out already"
 done_swap in in
 end_engine
 
@@ -160,7 +160,7 @@ section 'names'
 for name in a/b .x "$(printf 'x%.0s' {1..60})"; do
 	run name medusa-swap run --name "$name" -- true
 	assert_exit name 3
-	assert_contains "$work/name.err" 'is no name'
+	assert_contains "$work/name.err" 'is not a name for an engine'
 done
 begin one -- 0
 run second medusa-swap run --name one -- true
@@ -187,7 +187,7 @@ asked work 2
 assert_equal 'work after' "${live[2]}" "$answered"
 swap refused out
 assert_exit refused 3
-assert_contains "$work/refused.err" 'kept was released'
+assert_contains "$work/refused.err" 'kept: the engine was released'
 end_engine
 
 section 'an engine that ends while its memory is out'
@@ -276,8 +276,8 @@ send(os.urandom(4000) + b"\n")
 END
 assert_count "$work/hostile.out" '"ok": false' 9
 assert_count "$work/hostile.out" '(closed)' 1
-assert_contains "$work/hostile.out" 'protocol version 1 is spoken here, and not 2'
-assert_contains "$work/hostile.out" 'is not known here'
+assert_contains "$work/hostile.out" 'medusa_swap is 2, but this medusa-swap speaks version 1 of the protocol'
+assert_contains "$work/hostile.out" 'say out, in, status or release'
 assert_contains "$work/hostile.out" 'a line of more than 4096 bytes'
 done_swap out out
 done_swap in in
