@@ -7,7 +7,9 @@
 # STEPS: capture, live, restore (eager prefills throughout), takeover (asked when the compiled model has taken over), compiled
 # (prefills by it from the start), live_again (shows how much the answers of a live engine differ from start to start), verify, multiprocess (an engine core that is spawned, captured and restored, and one in the process of its caller), travel (caches
 # in the artifact, restored where there are none),
-# serve (vllm serve). The first five by default; those that restore need the artifact of capture, which KEEP=1 keeps from an
+# serve (vllm serve), pieces (captured and restored with vLLM's pieces, so that prefills are compiled from the first request on; batches
+# of at most 512 tokens, as many as the largest piece has, unless PIECES_EXTRA gives other arguments of LLM(), as JSON),
+# pieces_takeover (the artifact of pieces, and the compiled model takes over), pieces_verify. The first five by default; those that restore need the artifact of capture, which KEEP=1 keeps from an
 # earlier call, with its reports. CACHE, a folder, holds the caches of vLLM, Inductor and Triton (default: one of its own, cold at
 # first). OUT, a folder, gets logs and reports. PYTHON names the interpreter, in which vLLM, models/torch and models/vllm are
 # installed. LIMIT: seconds that a capture may take.
@@ -30,6 +32,8 @@ PATH=$PWD/$build/bin:$PATH
 export PYTHONPYCACHEPREFIX=${CACHE:-$out/cache}/python
 unset PYTHONDONTWRITEBYTECODE
 engine=("$python" tests/gpu/vllm_engine.py --cache "${CACHE:-$out/cache}" "$@")
+small='{"max_num_batched_tokens": 512}'
+pieces=("${engine[@]}" --extra "${PIECES_EXTRA:-$small}")
 printf '%s; %s; %s; commit %s\n' "$(date -u +'%Y-%m-%d %H:%M UTC')" \
 	"$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -n 1)" \
 	"$("$python" -c 'import torch, importlib.metadata as m; print(f"PyTorch {torch.__version__}, vLLM {m.version(chr(118) + "llm")}")' 2>/dev/null)" \
@@ -46,6 +50,11 @@ run() { # name, seconds, command...
 }
 restore() { # name, artifact, arguments of the engine...
 	run "$1" 300 medusa-restore "$2" -- "${engine[@]}" --out "$out/$1.json" "${@:3}"
+}
+said() { # names of runs: what the plug-in has logged of pieces
+	for name in "$@"; do
+		grep -hE "medusa: .*(pieces|eagerly|captured live|taken over)" "$out/$name.log" "$out/$name.err" | sed "s/^.*medusa: /    $name: /" | sort | uniq -c
+	done
 }
 for step in ${STEPS:-capture live restore takeover compiled}; do
 	case $step in
@@ -73,6 +82,19 @@ for step in ${STEPS:-capture live restore takeover compiled}; do
 		VLLM_CACHE_ROOT=$fresh/vllm TRITON_CACHE_DIR=$fresh/triton TORCHINDUCTOR_CACHE_DIR=$fresh/inductor \
 			MEDUSA_VLLM_PREFILL=compiled restore travel "$out/travel.medusa"
 		;;
+	pieces)
+		MEDUSA_VLLM_PIECES=1 run pieces_capture "${LIMIT:-500}" medusa-capture -o "$out/pieces.medusa" -- "${pieces[@]}"
+		ls -l "$out/pieces.medusa"
+		run pieces_live 300 "${pieces[@]}" --out "$out/pieces_live.json"
+		MEDUSA_VLLM_PIECES=1 MEDUSA_VLLM_TAKEOVER=0 run pieces 300 medusa-restore "$out/pieces.medusa" -- "${pieces[@]}" --out "$out/pieces.json"
+		said pieces_capture pieces
+		;;
+	pieces_takeover)
+		MEDUSA_VLLM_PIECES=1 run pieces_takeover 300 \
+			medusa-restore "$out/pieces.medusa" -- "${pieces[@]}" --out "$out/pieces_takeover.json" --wait 60
+		said pieces_takeover
+		;;
+	pieces_verify) MEDUSA_VLLM_PIECES=1 run pieces_verify 500 medusa-verify "$out/pieces.medusa" -- "${pieces[@]}" ;;
 	serve)
 		run serve_capture "${LIMIT:-500}" medusa-capture -o "$out/serve.medusa" -- "${engine[@]}" --serve
 		run serve_live 300 "${engine[@]}" --serve --out "$out/serve_live.json"

@@ -61,7 +61,7 @@ class Graph:
     """torch.cuda.CUDAGraph."""
 
     def __init__(self, keep_graph=False):
-        self.increment, self.launches, self.ended, self.handle = 0, 0, False, None
+        self.increment, self.launches, self.ended, self.handle, self.keep_graph = 0, 0, False, None, keep_graph
         Cuda.now.graphs.append(self)
 
     def capture_begin(self, pool=None, capture_error_mode="global"):
@@ -79,6 +79,8 @@ class Graph:
             raise RuntimeError("operation failed due to a previous error during capture")
         Cuda.now.generator.capturing, self.ended = False, True
         Cuda.now.recording_pools.remove(self.pool)
+        if not self.keep_graph:
+            self.instantiate()
 
     def instantiate(self):
         if Cuda.now.fail_instantiate:

@@ -16,6 +16,7 @@ from medusa.torch import rng
 
 from . import compiled, interim
 from .pieces import Capturing
+from .recording import wrappers_of
 from .turns import LIMIT_S, Stopped, Turns
 
 log = logging.getLogger("vllm.medusa")
@@ -68,6 +69,7 @@ class Background:
     def __init__(self, takeover: Any) -> None:
         self._takeover, self._worker = takeover, takeover.worker
         self.turns = Turns(None if _wish() == "compile" else LIMIT_S)
+        self._wrappers: List[Any] = []  # of the compiled model's pieces
         self._thread = threading.Thread(target=self._run, name="medusa-takeover", daemon=True)
 
     def start(self) -> None:
@@ -179,15 +181,21 @@ class Background:
         """The compiled model from the next step on, if one forward of it runs."""
         takeover = self._takeover
         torch.cuda.synchronize()
+        planned = takeover.plans.remove() if takeover.plans is not None else None
         compiled.use(loaded)
         was_waiting = takeover.interim.end(inductor=False)
         try:
-            takeover.warm_up()
+            if takeover.plans is None:
+                takeover.warm_up()
+            else:
+                self._wrappers = wrappers_of(takeover.warm_up)
             torch.cuda.synchronize()
         except BaseException:
             compiled.drop(loaded)
             if was_waiting:
                 takeover.interim.begin(takeover.runner.get_model())
+            if planned is not None:
+                takeover.plans.install(planned)
             raise
 
     def _compile(self) -> None:
@@ -208,6 +216,8 @@ class Background:
         capturing = Capturing(takeover.runner.device) if pieces else None
         for desc in pieces:
             turns.take(takeover.pieces_between_steps)
+            if self._hand_over(desc):
+                continue
             torch.cuda.synchronize()
             free, _ = torch.cuda.mem_get_info()
             if free < LEAST_FREE:
@@ -218,4 +228,13 @@ class Background:
             takeover.publish_piece(desc)
             turns.give(f"the pieces of {desc.num_tokens} tokens")
         return made
+
+    def _hand_over(self, desc: Any) -> bool:
+        """Restored pieces stay in use, and need not be captured."""
+        takeover = self._takeover
+        if takeover.plans is None or not takeover.plans.hand_over(self._wrappers, desc.num_tokens, takeover.batch_descriptor(desc)):
+            return False
+        takeover.publish_piece(desc)
+        self.turns.give(f"the restored pieces of {desc.num_tokens} tokens")
+        return True
 

@@ -51,6 +51,7 @@ def load(module: Any, point: Callable[[Any], None]) -> Any:
 
     twin = copy.copy(module)  # shares everything, and is compiled
     twin.do_not_compile = False
+    vars(twin).pop("forward", None)  # of restored pieces; vLLM's key of the compiled model is made of the class's own
     try:
         with mock.patch.object(decorators, LOAD, load_alone), _nothing_compiled(), _interrupted(point):
             twin()

@@ -12,7 +12,7 @@ from medusa.torch import Constant, State
 
 from . import facts, fit, random_batch, workspace
 from .buffers import builders, own_tensors, pairs
-from .takeover import Takeover, label_of
+from .takeover import Takeover, label_of, tell
 
 log = logging.getLogger("vllm.medusa")
 
@@ -116,7 +116,7 @@ class First(Takeover):
             step = self._make(desc)
             entries[desc] = CUDAGraphEntry(batch_descriptor=desc, cudagraph=step, output=step.outputs, input_addresses=[])
             restored += step.restored
-        log.info("medusa: %d of %d full graphs restored", restored, len(descriptors))
+        tell(restored, len(descriptors))
 
     def _make(self, desc: Any) -> Any:
         assert self.graphs is not None

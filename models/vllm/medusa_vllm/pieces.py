@@ -21,6 +21,10 @@ class Capturing:
         self._device = device
         self._context = GraphCaptureContext(torch.cuda.Stream(device))
 
+    @property
+    def stream(self) -> Any:
+        return self._context.stream
+
     def count(self, capture: Callable[[], None]) -> int:
         """How many graphs vLLM's wrappers have captured in capture()."""
         from vllm.compilation.counter import compilation_counter

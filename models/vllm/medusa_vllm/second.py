@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from typing import Any, Callable, Dict, Iterator, List, Tuple
+from typing import Any, Callable, Collection, Dict, Iterator, List, Tuple
 
 import torch
 
 from medusa.torch import Constant, Output, State
 
-from . import facts, fit, lora, random_batch, workspace
+from . import facts, fit, lora, prefills, random_batch, workspace
 from .buffers import builders, own_tensors
-from .takeover import Takeover, label_of
+from .takeover import Takeover, label_of, tell
 
 log = logging.getLogger("vllm.medusa")
 
@@ -29,7 +29,7 @@ class Second(Takeover):
         """Stands in for CudaGraphManager.capture."""
         from vllm.config.compilation import CUDAGraphMode
 
-        self.manager = manager
+        self.manager, self._create_forward_fn = manager, create_forward_fn
         descriptors = manager._capture_descs.get(CUDAGraphMode.FULL, [])
         why = fit.unfit_second(self.runner, manager)
         if not why and not descriptors:
@@ -38,9 +38,10 @@ class Second(Takeover):
         if not self.attempt(by_label, why, lambda: self._make_all(descriptors, create_forward_fn)):
             manager.graphs.clear()
             return False
-        # The others are pieces, which nobody made: batches with prefills run without graphs.
-        self._create_forward_fn, self._candidates, self._published = create_forward_fn, manager._candidates, set(descriptors)
+        # The others are pieces: batches with prefills run without graphs, unless pieces are restored.
+        self._candidates, self._published = manager._candidates, set(descriptors)
         self._publish()
+        self.plans = prefills.restore(self, self._remark())
         manager._graphs_captured = True
         return True
 
@@ -48,6 +49,10 @@ class Second(Takeover):
         self.manager._candidates = {
             key: [desc for desc in candidates if desc in self._published] for key, candidates in self._candidates.items()
         }
+
+    def _remark(self) -> Any:
+        """What a restored full graph says of pieces."""
+        return next((step.remark for step in self.manager.graphs.values() if step.remark), None)
 
     # ---- pieces ----
 
@@ -70,6 +75,42 @@ class Second(Takeover):
             forward = self._create_forward_fn(desc, warmup=True)
             forward(CUDAGraphMode.NONE)
             forward(CUDAGraphMode.PIECEWISE)
+
+    def warm_piece(self, desc: Any) -> None:
+        from vllm.config.compilation import CUDAGraphMode
+
+        with self._beside_the_engine():
+            self._create_forward_fn(desc, warmup=True)(CUDAGraphMode.NONE)
+
+    def capture_piece(self, desc: Any) -> None:
+        from vllm.config.compilation import CUDAGraphMode
+
+        with self._beside_the_engine():
+            self._create_forward_fn(desc, warmup=True)(CUDAGraphMode.PIECEWISE)
+
+    def run_piece(self, desc: Any, numbers: torch.Generator) -> None:
+        from vllm.config.compilation import CUDAGraphMode
+
+        buffers, tokens = self.runner.input_buffers, desc.num_tokens
+        with self._beside_the_engine():
+            forward = self._create_forward_fn(desc, warmup=True)
+            buffers.input_ids[:tokens] = random_batch.token_ids(tokens, self.runner.model_config.get_vocab_size(), numbers)
+            where = torch.randint(self.runner.max_model_len, (tokens,), generator=numbers, device=numbers.device)
+            buffers.positions[:tokens] = where.to(buffers.positions.dtype)
+            forward(CUDAGraphMode.PIECEWISE)
+
+    def publish_pieces(self, sizes: Collection[int]) -> None:
+        self._published |= {desc for desc in self.pieces() if desc.num_tokens in sizes}
+        self._publish()
+
+    def withdraw_pieces(self, sizes: Collection[int]) -> None:
+        self._published -= {desc for desc in self.pieces() if desc.num_tokens in sizes}
+        self._publish()
+
+    def batch_descriptor(self, desc: Any) -> Any:
+        from vllm.forward_context import BatchDescriptor
+
+        return BatchDescriptor(num_tokens=desc.num_tokens, num_active_loras=desc.num_active_loras)
 
     @contextlib.contextmanager
     def _beside_the_engine(self) -> Iterator[None]:
@@ -100,6 +141,7 @@ class Second(Takeover):
             "workspace": State(workspace.tensors()),
             "hidden_states": Output(self.manager.hidden_states),
             **lora.bindings(runner),
+            "pieces": State(list(self.recording.arena.tensors) if self.recording is not None else []),
             "model": Constant(runner.get_model()),
         }
 
@@ -127,7 +169,7 @@ class Second(Takeover):
             for desc in descriptors:
                 step = self.manager.graphs[desc] = self._make(desc, create_forward_fn)
                 restored += step.restored
-        log.info("medusa: %d of %d full graphs restored", restored, len(descriptors))
+        tell(restored, len(descriptors))
 
     def _make(self, desc: Any, create_forward_fn: Callable[..., Any]) -> Any:
         """As vLLM does: attention state is made anew between warm-up and capture."""

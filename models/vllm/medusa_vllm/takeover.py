@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Collection, Dict, List, Optional, Tuple
 
 import torch
 
 from medusa import _api
 from medusa.torch import Graphs
 
-from . import facts, lora, workspace
+from . import facts, lora, prefills, workspace
 from .interim import Interim
 
 log = logging.getLogger("vllm.medusa")
@@ -23,6 +23,8 @@ class Takeover:
     def __init__(self, worker: Any) -> None:
         self.worker, self.graphs = worker, None  # type: Any, Optional[Graphs]
         self.interim = Interim()
+        self.recording: Any = None  # of pieces, in a capture
+        self.plans: Any = None  # of restored pieces
         self.background: Any = None  # from the end of a restored start on
 
     @property
@@ -60,6 +62,36 @@ class Takeover:
         """Batches of this size run on their pieces from now on."""
         raise NotImplementedError
 
+    # ---- pieces of an artifact ----
+
+    def layers(self) -> Any:
+        """Layers by the names that operations between pieces are given."""
+        return self.worker.vllm_config.compilation_config.static_forward_context
+
+    def warm_piece(self, desc: Any) -> None:
+        """One forward of a piece's batch size, without graphs."""
+        raise NotImplementedError
+
+    def capture_piece(self, desc: Any) -> None:
+        """The forward in which vLLM captures pieces."""
+        raise NotImplementedError
+
+    def run_piece(self, desc: Any, numbers: torch.Generator) -> None:
+        """A forward on captured pieces, of random tokens."""
+        raise NotImplementedError
+
+    def publish_pieces(self, sizes: Collection[int]) -> None:
+        """Batches of these sizes run on pieces from now on."""
+        raise NotImplementedError
+
+    def withdraw_pieces(self, sizes: Collection[int]) -> None:
+        """Batches of these sizes run without pieces from now on."""
+        raise NotImplementedError
+
+    def batch_descriptor(self, desc: Any) -> Any:
+        """By which vLLM's wrappers of pieces know a batch size."""
+        raise NotImplementedError
+
     # ---- compiling ----
 
     def postpone_compiling(self) -> None:
@@ -75,6 +107,8 @@ class Takeover:
 
     def compile_now(self) -> None:
         """As vLLM's profiling does it: at the largest batch."""
+        if self.plans is not None:
+            self.plans.remove()
         if self.interim.end():
             log.info("medusa: the model is compiled after all")
             with lora.dummies_kept(self.runner):
@@ -89,6 +123,7 @@ class Takeover:
             why = why or self._open(descriptors)
             if not why:
                 make_all()
+                prefills.capture(self)
         except Exception as error:  # pylint: disable=broad-except  # of the engine's own errors vLLM's capture tells again
             log.exception("medusa: a failure while graphs were made")
             why = repr(error)
@@ -107,6 +142,7 @@ class Takeover:
         why = workspace.unexpected(self.runner)
         if why:
             return why
+        self.recording = prefills.prepare(self)
         self.graphs = Graphs(
             bind=self.bindings(),
             warmup=1,
@@ -114,6 +150,7 @@ class Takeover:
             randomize=self.randomizer(by_label),
             fingerprint=self.facts(),
             is_setting=facts.is_setting,
+            remark=self.recording.remark() if self.recording is not None else None,
         )
         return self.graphs.why_live if _api.mode() == "restore" else ""
 
@@ -148,6 +185,14 @@ class Takeover:
 def nothing_to_come() -> None:
     """Of an engine that is left alone a capture gets no graph with a name, however long a server runs."""
     _api.mark("complete")
+
+
+def tell(restored: int, of: int) -> None:
+    """What has become of the full graphs."""
+    if _api.mode() == "restore":
+        log.info("medusa: %d of %d full graphs restored", restored, of)
+    else:
+        log.info("medusa: %d full graphs captured live and labelled for the artifact", of)
 
 
 def label_of(queries: Optional[int], tokens: int, loras: int) -> Tuple[str, int]:

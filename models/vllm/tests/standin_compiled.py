@@ -4,6 +4,7 @@ import contextlib
 import sys
 import time
 import types
+import unittest
 from unittest import mock
 
 import torch
@@ -11,16 +12,88 @@ from torch._inductor import compile_fx
 
 import standin
 from standin import CUDAGraphMode, Descriptor
-from standin_first import Context, CUDAGraphEntry
+from standin_first import BatchDescriptor, Context, CUDAGraphEntry
 
 PIECES, LARGEST = 3, 8  # pieces of two layers; tokens
+
+
+try:
+    from torch._library.opaque_object import register_opaque_type
+    from torch._opaque_base import OpaqueBase
+except ImportError:
+    raise unittest.SkipTest("this PyTorch cannot hide a layer's name from its compiler") from None
+
+
+class LayerName(OpaqueBase):
+    """vllm.utils.torch_utils: what operations are given in place of a layer's name."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __eq__(self, other):
+        return isinstance(other, LayerName) and self.value == other.value
+
+    def __hash__(self):
+        return hash(self.value)
+
+    def __fx_repr__(self):
+        return f"LayerName({self.value!r})", {"LayerName": LayerName}
+
+
+register_opaque_type(LayerName, typ="value", hoist=True)
+
+
+def _now():
+    return sys.modules["vllm.forward_context"].context.now
+
+
+def write_cache(x: torch.Tensor, layer_name: LayerName) -> torch.Tensor:
+    """Writes a layer's KV cache, and returns what only orders operations."""
+    now = _now()
+    now.layers[layer_name.value].view(-1, standin.WIDTH)[now.slots.clamp(min=0)] += x
+    return torch.empty(0)
+
+
+def attend(x: torch.Tensor, out: torch.Tensor, layer_name: LayerName, scale: float, after: torch.Tensor) -> None:
+    """Attention of a layer: there is none while pieces are captured."""
+    now = _now()
+    assert layer_name.value in now.layers
+    out.zero_() if now.capturing else out.copy_(x * scale)
+
+
+LIBRARY = torch.library.Library("standin_vllm", "FRAGMENT")
+for function, writes in ((write_cache, []), (attend, ["out"])):
+    LIBRARY.define(function.__name__ + torch.library.infer_schema(function, mutates_args=writes))
+    LIBRARY.impl(function.__name__, function, dispatch_key="CPU")
+
+
+class Pool:
+    """Where captured pieces leave their values: in one piece of memory, if a test gives one."""
+
+    def __init__(self):
+        self.memory, self.end = None, 0
+
+    def place(self, value):
+        if isinstance(value, tuple):
+            return tuple(map(self.place, value))
+        if self.memory is None:
+            return value
+        size = value.numel() * value.element_size()
+        placed = self.memory[self.end : self.end + size].view(value.dtype).view(value.shape)
+        self.end += -(-size // 64) * 64
+        return placed.copy_(value)
+
+
+def _copy(into, values):
+    for one, other in zip(into, values) if isinstance(into, tuple) else ((into, values),):
+        one.copy_(other)
 
 
 class CUDAGraphWrapper:
     """Of a piece: captures at the first call with a batch of its mode, replays at all others."""
 
     def __init__(self, runnable):
-        self.runnable, self.concrete_cudagraph_entries = runnable, {}
+        self.runnable, self.concrete_cudagraph_entries, self.runtime_mode = runnable, {}, CUDAGraphMode.PIECEWISE
 
     def __call__(self, *args):
         now, counter = sys.modules["vllm.forward_context"].context.now, sys.modules["vllm.compilation.counter"].compilation_counter
@@ -32,32 +105,55 @@ class CUDAGraphWrapper:
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=1, stream=torch.cuda.current_stream()):
                 torch.cuda.empty_cache()
-                entry.output = self.runnable(*args)
+                entry.output = sys.modules["vllm.platforms"].current_platform.pool.place(self.runnable(*args))
             entry.cudagraph, entry.input_addresses = graph, [arg.data_ptr() for arg in args]
-            graph.again = lambda: entry.output.copy_(self.runnable(*args))
+            graph.again = lambda: _copy(entry.output, self.runnable(*args))
+            graph.piece = self.runnable.__name__, args, entry.output
             counter.num_cudagraph_captured += 1
             return entry.output
-        assert [arg.data_ptr() for arg in args] == entry.input_addresses, "a piece replays where it was captured"
+        if entry.input_addresses is not None:
+            assert [arg.data_ptr() for arg in args] == entry.input_addresses, "a piece replays where it was captured"
         entry.cudagraph.replay()
         return entry.output
+
+
+def functions_of(model):
+    """The pieces of a model, by name. Each but the last leaves memory for attention, beside what attention reads."""
+    first, second = (getattr(layer, "base_layer", layer) for layer in model.layers)
+
+    def embed(ids):
+        x = model.embed(ids.long())
+        return x, torch.empty_like(x)
+
+    def up_first(x):
+        x = first.up(x)
+        return x, torch.empty_like(x)
+
+    def up_second(x):
+        return second.up(x)
+
+    return embed, up_first, up_second
 
 
 class Compiled:
     """What vLLM keeps in aot_compiled_fn."""
 
     def __init__(self, model):
-        first, second = (getattr(layer, "base_layer", layer) for layer in model.layers)
-        self.pieces = [CUDAGraphWrapper(piece) for piece in (
-            lambda ids: model.embed(ids.long()), lambda x: first.up(x), lambda x: second.up(x))]
+        wrapper = sys.modules["vllm.compilation.cuda_graph"].CUDAGraphWrapper
+        self.pieces = [wrapper(piece) for piece in functions_of(model)]
         self.log = model._log
 
     def __call__(self, model, ids, kv, slots):
-        self.log.append(("compiled", sys.modules["vllm.forward_context"].context.now.mode, len(ids)))
-        x = self.pieces[0](ids)
-        for piece, cache in zip(self.pieces[1:], kv):
-            cache.view(-1, standin.WIDTH)[slots.clamp(min=0)] += x
-            x = piece(x)
-        return x
+        self.log.append(("compiled", _now().mode, len(ids)))
+        *before, last = self.pieces
+        x = ids
+        for number, piece in enumerate(before):
+            x, out = piece(x)
+            layer = LayerName(f"layers.{number}")
+            written = torch.ops.standin_vllm.write_cache(x, layer)
+            torch.ops.standin_vllm.attend(x.view(len(ids), -1), out, layer, 1.0, written)
+            x = out
+        return last(x)
 
 
 def unpickle():
@@ -137,14 +233,21 @@ class Runner(standin.Runner):
 
     def profile_run(self):
         self.log.append("profile")
-        with self.context.set(mode=CUDAGraphMode.NONE, descriptor=None):
-            self.model(torch.zeros(4), [torch.zeros(standin.BLOCKS, standin.BLOCK, standin.WIDTH)] * 2, torch.zeros(4, dtype=torch.int64))
+        kv, slots = [torch.zeros(standin.BLOCKS, standin.BLOCK, standin.WIDTH)] * 2, torch.zeros(4, dtype=torch.int64)
+        with self.in_context(CUDAGraphMode.NONE, None, kv, slots, True):
+            self.model(torch.zeros(4), kv, slots)
         torch.rand(1)  # the sampler
 
-    def call_model(self, mode, desc):
+    def in_context(self, mode, descriptor, kv, slots, capturing):
+        layers = {f"layers.{number}": cache for number, cache in enumerate(kv)}
+        return self.context.set(mode=mode, descriptor=descriptor, cudagraph_runtime_mode=mode, batch_descriptor=descriptor,
+                                layers=layers, slots=slots, capturing=capturing)
+
+    def call_model(self, mode, desc, capturing=False):
         buffers, tokens = self.input_buffers, desc.num_tokens
-        with self.context.set(mode=mode, descriptor=desc):
-            return self.model(buffers.input_ids[:tokens], self.kv_caches, self.block_tables.slot_mappings[0, :tokens])
+        slots, descriptor = self.block_tables.slot_mappings[0, :tokens], BatchDescriptor(tokens, num_active_loras=desc.num_active_loras)
+        with self.in_context(mode, descriptor, self.kv_caches, slots, capturing):
+            return self.model(buffers.input_ids[:tokens], self.kv_caches, slots)
 
     def capture_model(self):
         manager = self.cudagraph_manager
@@ -158,7 +261,7 @@ class Runner(standin.Runner):
                 self.model_state.prepare_attn(batch, CUDAGraphMode.NONE, None, None, self.attn_groups, None, for_capture=True)
 
             def forward(mode):
-                out = self.call_model(mode, desc)
+                out = self.call_model(mode, desc, capturing=desc.cg_mode == CUDAGraphMode.PIECEWISE)
                 if mode != CUDAGraphMode.PIECEWISE:
                     if manager.hidden_states is None:
                         manager.hidden_states = torch.empty_like(out)
@@ -186,6 +289,8 @@ class Worker(standin.Worker):
     def __init__(self, sizes=(1, 2, 4), **config):
         super().__init__(sizes, **config)
         self.model_runner = Runner(sizes, self.log)
+        layers = {f"layers.{number}": layer for number, layer in enumerate(self.model_runner.model.layers)}
+        self.vllm_config.compilation_config = types.SimpleNamespace(static_forward_context=layers)
 
     def execute_model(self, ids, uniform=None, adapters=0):
         self.model_runner.execute_model(ids, uniform, adapters)
@@ -207,14 +312,20 @@ def step(worker, ids, uniform=None, adapters=0):
 @contextlib.contextmanager
 def installed(version="0.26.0"):
     names = ("vllm.compilation.decorators", "vllm.compilation.backends", "vllm.compilation.counter", "vllm.compilation.monitor",
-             "vllm.platforms")
+             "vllm.platforms", "vllm.utils", "vllm.utils.torch_utils")
     with standin.installed(version), mock.patch.dict(sys.modules, {name: types.ModuleType(name) for name in names}):
         modules = sys.modules
         for name in names:
             parent, _, last = name.rpartition(".")
             setattr(modules[parent], last, modules[name])
         modules["vllm.envs"].VLLM_USE_AOT_COMPILE, modules["vllm.envs"].VLLM_DISABLE_COMPILE_CACHE = True, False
-        modules["vllm.forward_context"].context = Context()
+        context = modules["vllm.forward_context"].context = Context()
+        modules["vllm.forward_context"].get_forward_context = lambda: context.now
+        modules["vllm.forward_context"].is_forward_context_available = lambda: context.now is not None
+        modules["vllm.forward_context"].BatchDescriptor = BatchDescriptor
+        modules["vllm.utils.torch_utils"]._encode_layer_name = LayerName
+        modules["vllm.compilation.cuda_graph"].CUDAGraphWrapper = type("CUDAGraphWrapper", (CUDAGraphWrapper,), dict(vars(CUDAGraphWrapper)))
+        modules["vllm.compilation.cuda_graph"].CUDAGraphEntry = CUDAGraphEntry
         modules["vllm.compilation.decorators"].cache = types.SimpleNamespace(stored=True, broken=False, lost=(), delay=0, busy=0)
         modules["vllm.compilation.decorators"]._try_load_aot_compiled_fn = _try_load_aot_compiled_fn
         modules["vllm.compilation.backends"].CompilerManager = type("CompilerManager", (CompilerManager,), dict(vars(CompilerManager)))
@@ -227,7 +338,7 @@ def installed(version="0.26.0"):
 
         monitor.validate_cudagraph_capturing_enabled = validate
         monitor.set_cudagraph_capturing_enabled = lambda enabled: setattr(monitor, "cudagraph_capturing_enabled", enabled)
-        modules["vllm.platforms"].current_platform = types.SimpleNamespace(get_global_graph_pool=lambda: 1)
+        modules["vllm.platforms"].current_platform = types.SimpleNamespace(get_global_graph_pool=lambda: 1, pool=Pool())
         state = modules["vllm.distributed.parallel_state"]
         state.GraphCaptureContext = lambda stream: types.SimpleNamespace(stream=stream)
         state.graph_capture = lambda device, context=None: contextlib.nullcontext()

@@ -46,6 +46,7 @@ class Starts(unittest.TestCase):
     """Starts the engine of a stand-in, in any mode."""
 
     standin = standin
+    c_side = CSide
 
     def setUp(self):
         torch.manual_seed(3)
@@ -65,7 +66,7 @@ class Starts(unittest.TestCase):
             stack.enter_context(self.standin.installed(version))
             cuda = Cuda()
             stack.enter_context(cuda.patch())
-            library = CSide(mode, artifact)
+            library = self.library = self.c_side(mode, artifact)
             stack.enter_context(library.patch())
             for name in ("empty_cache",):
                 stack.enter_context(mock.patch.object(torch.cuda, name, lambda: None))

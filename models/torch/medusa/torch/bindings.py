@@ -97,10 +97,13 @@ class Bindings:
     def _find_new(self) -> List[Bound]:
         self._walk = walk_bindings(self._bind, _is_tensor, self._prefix)
         self._pointers = []
+        return self._take_all(self._walk)
+
+    def _take_all(self, walk: Walk) -> List[Bound]:
         new: List[Bound] = []
-        scratch = [tensor for _, tensor, role in self._walk.tensors if role is Scratch]
+        scratch = [tensor for _, tensor, role in walk.tensors if role is Scratch]
         holes = {tensor.untyped_storage().data_ptr(): _hole(tensor) for tensor in scratch}
-        for name, tensor, role in self._walk.tensors:
+        for name, tensor, role in walk.tensors:
             if role is Scratch:
                 continue
             parts = _plain(tensor)
@@ -159,6 +162,15 @@ class Bindings:
         for bound in new:
             _api.bind(bound.name, bound.address, bound.size, bound.role)
         return [bound.name for bound in new]
+
+    def add(self, name: str, value: Any) -> None:
+        """Binds one more entry, of which graphs were not asked for yet; _api.Error says why it was refused."""
+        entry = {name: value}
+        self._bind = {**self._bind, **entry}
+        walk = walk_bindings(entry, _is_tensor, self._prefix)
+        self._walk.slots.extend(walk.slots)
+        for bound in self._take_all(walk):
+            _api.bind(bound.name, bound.address, bound.size, bound.role)
 
     def look_again(self) -> None:
         """Takes what is there now as it is, without binding it: asked again, moved() is about now."""

@@ -34,6 +34,11 @@ def _digest(parts: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
+def digest(facts: Mapping[str, str]) -> str:
+    """All facts of an engine in one short text."""
+    return _digest(f"{name}={facts[name]}" for name in sorted(facts))
+
+
 def hash_file(path: str) -> str:
     """Hash of a file, read once in a process; "" if it can't be read."""
     if path not in _file_hashes:

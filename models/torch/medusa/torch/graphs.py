@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 import torch
 
 from .. import _api
-from . import difference, doubt, facts, rng, scratch, verify
+from . import adopted, difference, doubt, facts, rng, scratch, verify
 from .bindings import Bindings
 from .live import Captured, Recorder
 from .outputs import Outputs, Unsupported, rebuild
@@ -47,6 +47,7 @@ class Graphs:
     eager_tolerance  how far live graphs may lie from eager in medusa-verify: 0.1, or "64ulp"; any distance by default.
     fingerprint  what else must be equal for a restored graph to be right, by name.
     is_setting  (name, value): whether an attribute of a module decides what it computes; all plain ones by default.
+    remark     JSON that each recorded graph keeps; a restored one has it as Step.remark.
     """
 
     def __init__(
@@ -63,7 +64,9 @@ class Graphs:
         fingerprint: Optional[Mapping[str, str]] = None,
         eager_tolerance: Union[float, str, None] = None,
         is_setting: Optional[Callable[[str, Any], bool]] = None,
+        remark: Any = None,
     ) -> None:
+        self._remark = remark
         self._eager_tolerance = difference.tolerance_of(eager_tolerance)
         self._device = torch.cuda.current_device()
         torch.cuda.current_stream(self._device).query()  # makes the context current in this thread
@@ -72,6 +75,7 @@ class Graphs:
         self._steps: Dict[Tuple[str, int], Step] = {}
         self._untested: Dict[Tuple[str, int], LiveStep] = {}  # of a capture, which tests them when all graphs are made
         self._is_ready = self._closed = False
+        self._on_ready: List[Callable[[], Any]] = []
         self._logged: set = set()
         self._mode = _api.mode()
         self._why_live = self._check_path(path)
@@ -204,7 +208,9 @@ class Graphs:
                 lambda index: _api.graph_output_get(label, batch, index),
                 self._owner,
             )
-            return RestoredStep(graph, outputs, self._device, int(note["increment"]), self._owner)
+            step = RestoredStep(graph, outputs, self._device, int(note["increment"]), self._owner)
+            step.remark = note.get("remark")
+            return step
         except _BROKEN_NOTE as error:
             raise Unsupported(f"the note of graph {label}/{batch} can't be read: {error!r}") from None
         except RuntimeError as error:
@@ -333,6 +339,7 @@ class Graphs:
             "facts": self._facts,
             "function": facts.function_hash(fn),
             "layouts": {bound.name: bound.layout for bound in self._bindings if bound.role != _api.CONSTANT},
+            **({"remark": self._remark} if self._remark is not None else {}),
         }
 
     def _put_note(self, graph: int, note: dict, increment: int) -> str:
@@ -398,11 +405,71 @@ class Graphs:
             log.warning("graph %s/%d is nondeterministic: %s", label, batch, found.nondeterministic)
             doubt.report(label, batch, found.nondeterministic)
 
+    # ---- graphs that the engine captures by itself ----
+
+    def bind(self, name: str, value: Any) -> None:
+        """Binds one more entry, for graphs that nobody has asked for yet."""
+        with self._lock:
+            self._bindings.add(name, value)
+
+    def pack(self, value: Any, other: Optional[adopted.Pack] = None) -> dict:
+        """JSON of a nested value whose tensors lie in bindings; other(part) knows parts of other kinds."""
+        return adopted.pack(value, self._bindings, other)
+
+    def unpack(self, packed: dict, other: Optional[Callable[[dict], Any]] = None) -> Any:
+        """The value in this process; other(packed) makes parts of other kinds, or returns NotImplemented."""
+        return adopted.rebuild(packed, self._bindings, other)
+
+    def adopt(self, kind: str, batch: int, graph: torch.cuda.CUDAGraph, value: Any, more: Any, refusal: str = "") -> str:
+        """Records a graph that the engine has captured by itself, all of whose values lie in bindings; why it will not be restored, or "".
+
+        value   what the graph fills. `more` is JSON, which take() gives back. The engine launches the graph by itself, on inputs
+        that vary, when all graphs are made.
+        """
+        label, handle = self._label(kind), Captured(graph, value).handle
+        refusal = refusal or self._why_live
+        try:
+            if not refusal:
+                _api.graph_note(handle, adopted.note(value, more, self._bindings, self._facts))
+        except Unsupported as error:
+            refusal = str(error)
+        if refusal:
+            _api.graph_refuse(handle, refusal)
+        _api.graph_label(handle, label, batch)
+        return refusal
+
+    def refuse(self, graph: torch.cuda.CUDAGraph, why: str) -> None:
+        """A graph that was adopted must not be restored after all."""
+        _api.graph_refuse(Captured(graph, None).handle, why)
+
+    def take(self, kinds: Sequence[str], batch: int, timeout_ns: Callable[[], int] = lambda: _api.FOREVER) -> List[Tuple[Step, Any]]:
+        """Restored graphs that adopt() has recorded, each with its `more`; _api.Error or Unsupported says why there is none."""
+        with self._lock:
+            if self._mode != "restore" or self._closed:
+                raise Unsupported("nothing is being restored")
+            self._look_for_moved()
+            if self._why_live:
+                raise Unsupported(self._why_live)
+            return [self._take(self._label(kind), batch, timeout_ns()) for kind in kinds]
+
+    def _take(self, label: str, batch: int, timeout_ns: int) -> Tuple[Step, Any]:
+        graph = _api.graph_get(label, batch, timeout_ns)
+        try:
+            note = adopted.read(_api.graph_note_get(label, batch), self._facts)
+            outputs = self.unpack(note["outputs"])
+            return RestoredStep(graph, outputs, self._device, 0, self._owner), note["more"]
+        except (*_BROKEN_NOTE, RuntimeError) as error:
+            raise Unsupported(f"the note of graph {label}/{batch} can't be read: {error!r}") from None
+
     # ---- the rest ----
 
     def available(self, kind: str, batch: int) -> bool:
         """Whether get() would restore at once."""
         return not self._why_live and _api.graph_ready(self._label(kind), batch)
+
+    def on_ready(self, call: Callable[[], Any]) -> None:
+        """call() launches graphs that the engine has captured by itself, on random inputs, when ready() tests all others."""
+        self._on_ready.append(call)
 
     def ready(self) -> None:
         """Everything is captured or restored: a recording proves its graphs here, while their outputs are alive."""
@@ -410,6 +477,9 @@ class Graphs:
         self._state_scratch()
         self._is_ready = True
         self._test_all()
+        calls, self._on_ready = self._on_ready, []
+        for call in calls:
+            call()
         try:
             _api.mark("ready")
         except _api.Error as error:

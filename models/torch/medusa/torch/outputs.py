@@ -96,7 +96,9 @@ def _layout(packed: dict) -> Tuple[torch.dtype, List[int], List[int]]:
     return dtype, packed["shape"], packed["stride"]
 
 
-class _Rebuild:
+class Rebuild:
+    """Tensors again, over memory that is bound here or that region(index) names."""
+
     def __init__(self, bindings: Bindings, region: Callable[[int], Tuple[int, int]], owner: Any) -> None:
         self._bindings, self._region, self._owner = bindings, region, owner
         self._objects: Optional[Dict[str, Any]] = None  # made when an output is one of them
@@ -136,7 +138,7 @@ class _Rebuild:
 
 def rebuild(packed: dict, bindings: Bindings, region: Callable[[int], Tuple[int, int]], owner: Any) -> Any:
     """The value that was packed, over the memory that region(index) names; Unsupported says what is missing."""
-    return unpack(packed, _Rebuild(bindings, region, owner).leaf)
+    return unpack(packed, Rebuild(bindings, region, owner).leaf)
 
 
 # ---- comparing ----

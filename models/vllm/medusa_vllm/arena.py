@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The memory of vLLM's pieces: their graph pool is filled before they are captured, so that all of it can be bound by name.
+
+A graph pool takes memory from the device as graphs need it; by then bindings have been told. So the pool gets as much as all sizes need,
+once. What lies where in it may differ from capture to capture: notes say for each graph. A guard at the beginning of each segment keeps
+addresses of tensors off the border between two bindings.
+"""
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Tuple
+
+import torch
+
+from medusa.torch import outputs
+
+SMALL = 1 << 20  # bytes: PyTorch takes smaller requests from segments of twice this size
+GUARD = 512  # bytes: the least that PyTorch hands out
+GRAIN = 2 << 20
+ROOM = 1.5  # times what was live at once: blocks of a pool are not packed
+SPARE = 40 << 20  # a matrix library's workspace, should it come from the arena
+
+
+class Unfit(Exception):
+    """Pieces cannot be recorded or restored; str() says why."""
+
+
+def most_at_once(forwards: Iterable[Callable[[], Any]]) -> Tuple[int, int]:
+    """Bytes that one of these forwards has had in large and in small requests at the same time, at most."""
+    most = {"large_pool": 0, "small_pool": 0}
+    for forward in forwards:
+        before = torch.cuda.memory_stats()
+        torch.cuda.reset_peak_memory_stats()
+        forward()
+        torch.cuda.synchronize()
+        after = torch.cuda.memory_stats()
+        for pool, value in most.items():
+            taken = after[f"requested_bytes.{pool}.peak"] - before[f"requested_bytes.{pool}.current"]
+            most[pool] = max(value, taken)
+    return most["large_pool"], most["small_pool"]
+
+
+def _bytes(size: int) -> torch.Tensor:
+    return torch.empty(size, dtype=torch.uint8, device="cuda")
+
+
+def _rounded(size: float) -> int:
+    return -int(-size // GRAIN) * GRAIN
+
+
+def _segments(pool: Any) -> Dict[int, Dict[str, Any]]:
+    found = (segment for segment in torch.cuda.memory_snapshot() if tuple(segment.get("segment_pool_id", ())) == tuple(pool))
+    return {segment["address"]: segment for segment in found}
+
+
+class Arena:
+    """All memory of a pool, from which pieces are captured on one stream. The pool lives as long as the process."""
+
+    def __init__(self, pool: Any, stream: torch.cuda.Stream) -> None:
+        self._pool, self._stream = pool, stream
+        self._factor, self._product = (torch.ones(GUARD, GUARD, dtype=torch.bfloat16, device="cuda") for _ in range(2))
+        self._kept: List[torch.Tensor] = []
+        self._place: List[torch.Tensor] = []  # of the workspace, until it is taken
+        self._apart: Dict[int, Any] = {}  # segments that are not bound
+        self.tensors: List[torch.Tensor] = []
+
+    def fill(self, large: int, small: int) -> None:
+        """From now on `tensors` are its segments, each of which is free but for its guard."""
+        if torch.cuda.get_allocator_backend() != "native":
+            raise Unfit(f"the allocator {torch.cuda.get_allocator_backend()}")
+        if _segments(self._pool):
+            raise Unfit("vLLM's graph pool is in use already")
+        with self._allocating():
+            self._keep_a_place()
+            fillers = [tensor for _ in range(-int(-small * ROOM // (2 * SMALL)) + 1) for tensor in self._small_segment()]
+            whole = _bytes(_rounded(large * ROOM + SPARE))
+            del whole
+            self._kept.append(_bytes(SMALL + GUARD))
+            del fillers
+        segments = {address: segment for address, segment in _segments(self._pool).items() if address not in self._apart}
+        if any(segment.get("is_expandable") for segment in segments.values()):
+            raise Unfit("expandable segments (PYTORCH_CUDA_ALLOC_CONF)")
+        # Of equal free blocks PyTorch takes the lowest one: in this order names mean the same in each capture.
+        order = sorted(segments, key=lambda address: (-segments[address]["total_size"], address))
+        self.tensors = [outputs.over(address, segments[address]["total_size"], None, torch.cuda.current_device()) for address in order]
+
+    @contextlib.contextmanager
+    def _allocating(self) -> Iterator[None]:
+        """What is allocated comes from the pool, which is not released: it keeps its segments."""
+        device = torch.cuda.current_device()
+        with torch.cuda.stream(self._stream):
+            torch._C._cuda_beginAllocateCurrentThreadToPool(device, self._pool)
+            try:
+                yield
+            finally:
+                torch._C._cuda_endAllocateToPool(device, self._pool)
+
+    def _small_segment(self) -> List[torch.Tensor]:
+        """Fills one segment; its guard stays."""
+        self._kept.append(_bytes(GUARD))
+        return [_bytes(SMALL), _bytes(SMALL - GUARD)]
+
+    # ---- the matrix libraries' workspace: only graphs use it, and nobody binds it ----
+
+    def _keep_a_place(self) -> None:
+        """The workspace is dropped whenever a full graph is captured, and no tensor of a piece may take its memory."""
+        self._multiply()
+        sizes = [block["size"] for block in self._blocks("active_allocated")]
+        torch._C._cuda_clearCublasWorkspaces()
+        self._apart = _segments(self._pool)
+        self._place = [_bytes(size) for size in sizes]
+        self._kept += [_bytes(block["size"]) for block in self._blocks("inactive") if block["size"] > SMALL]
+
+    def _multiply(self) -> None:
+        """Makes PyTorch take a workspace for the current stream, and nothing else."""
+        torch.mm(self._factor, self._factor, out=self._product)
+
+    def _blocks(self, state: str) -> List[Any]:
+        return [block for segment in _segments(self._pool).values() for block in segment["blocks"] if block["state"] == state]
+
+    def take_workspace(self) -> None:
+        """For the captures that follow; nothing else is multiplied on their stream."""
+        torch._C._cuda_clearCublasWorkspaces()
+        with self._allocating():
+            self._place.clear()
+            self._multiply()
+
+    def outgrown(self) -> int:
+        """Bytes that the pool has taken from the device since it was filled: no binding covers them."""
+        known = {*self._apart, *(tensor.data_ptr() for tensor in self.tensors)}
+        return sum(segment["total_size"] for address, segment in _segments(self._pool).items() if address not in known)
+
+
+def again(sizes: Iterable[int]) -> List[torch.Tensor]:
+    """The same memory in a restored engine."""
+    return [_bytes(size) for size in sizes]

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A restored engine's prefills: pieces and the operations between them, one after the other, as the notes of the pieces say."""
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from typing import Any, Dict, List, Optional, Tuple
+
+import torch
+
+from medusa import _api
+from medusa.torch import State
+from medusa.torch.graphs import Unsupported
+
+from . import arena
+from .operations import Finding
+from .recording import kind_of
+
+log = logging.getLogger("vllm.medusa")
+
+PATIENCE_S = 2.0  # until a batch whose pieces are being restored runs eagerly
+BROKEN = (ValueError, KeyError, TypeError, IndexError, AttributeError)
+
+
+def _alike(expected: Any, given: Any) -> bool:
+    """Whether an argument of the model is the one that the pieces were captured with: tensors by their place and layout."""
+    if isinstance(expected, torch.Tensor):
+        return (isinstance(given, torch.Tensor) and given.data_ptr() == expected.data_ptr() and given.shape == expected.shape
+                and given.dtype == expected.dtype and given.stride() == expected.stride())
+    if isinstance(expected, (list, tuple)):
+        return isinstance(given, (list, tuple)) and len(given) == len(expected) and all(map(_alike, expected, given))
+    if isinstance(expected, dict):
+        return isinstance(given, dict) and given.keys() == expected.keys() and all(_alike(expected[key], given[key]) for key in expected)
+    return type(given) is type(expected) and given == expected
+
+
+class Plan:
+    """The pieces of one batch size; run() gives what the compiled model would, in the same memory each time."""
+
+    def __init__(self, taken: List[Tuple[Any, Any]], graphs: Any, layers: Any) -> None:
+        finding = Finding(graphs, layers)
+        self.pieces = [step for step, _ in taken]
+        for number, (_, more) in enumerate(taken):
+            if more["of"] != len(taken):
+                raise Unsupported(f"piece {number} is one of {more['of']}, and not of {len(taken)}")
+        self._steps = [(step.replay, [finding.call(described) for described in more["then"]]) for step, more in taken]
+        self._arguments = graphs.unpack(taken[0][1]["arguments"])
+        self._result = graphs.unpack(taken[-1][1]["result"])
+
+    def fits(self, arguments: Tuple[Any, ...], options: Dict[str, Any]) -> bool:
+        return _alike(self._arguments, [arguments, options])
+
+    def run(self) -> Any:
+        for replay, calls in self._steps:
+            replay()
+            for operation, arguments, options in calls:
+                operation(*arguments, **options)
+        return self._result
+
+
+class Plans:
+    """Of a restored engine, each made when the first batch of its size comes. What does not fit runs eagerly, and is logged once."""
+
+    def __init__(self, takeover: Any, remark: dict) -> None:
+        self._takeover, self._graphs = takeover, takeover.graphs
+        self._kinds = [kind_of(number) for number in range(remark["pieces"])]
+        self._sizes: List[int] = list(remark["sizes"])
+        self._made: Dict[int, Optional[Plan]] = {}  # by tokens; None: this size runs eagerly
+        self._said: set = set()
+        self._graphs.bind("pieces", State(arena.again(remark["arena"])))
+        self._module: Any = None
+
+    # ---- instead of the module's forward ----
+
+    def install(self, module: Any) -> None:
+        """The module computes by plans where there is one."""
+        original = module.forward
+
+        @functools.wraps(original)
+        def forward(*arguments: Any, **options: Any) -> Any:
+            plan = self._plan_now(arguments, options)
+            return original(*arguments, **options) if plan is None else plan.run()
+
+        module.forward, self._module = forward, module
+        self._takeover.publish_pieces([size for size in self._sizes if self._made.get(size, self) is not None])
+
+    def remove(self) -> Any:
+        """The module, if it has computed by plans. vLLM's own wrappers have no graphs of these sizes yet."""
+        module, self._module = self._module, None
+        if module is not None:
+            vars(module).pop("forward", None)
+            self._takeover.withdraw_pieces(self._sizes)
+        return module
+
+    def _plan_now(self, arguments: Tuple[Any, ...], options: Dict[str, Any]) -> Optional[Plan]:
+        try:
+            tokens = self._tokens_now()
+            plan = self.of(tokens) if tokens else None
+            if plan is None or plan.fits(arguments, options):
+                return plan
+            self._say(tokens, "the model was called with other arguments than in the capture")
+        except Exception as error:  # pylint: disable=broad-except  # the batch runs eagerly
+            self._say(0, repr(error))
+        return None
+
+    @staticmethod
+    def _tokens_now() -> int:
+        """Of a batch that vLLM runs on pieces; 0 of all others."""
+        from vllm.config.compilation import CUDAGraphMode
+        from vllm.forward_context import get_forward_context, is_forward_context_available
+
+        if not is_forward_context_available():
+            return 0
+        now = get_forward_context()
+        if now.cudagraph_runtime_mode != CUDAGraphMode.PIECEWISE or now.batch_descriptor is None:
+            return 0
+        return int(now.batch_descriptor.num_tokens)
+
+    # ---- plans ----
+
+    def of(self, tokens: int) -> Optional[Plan]:
+        """The plan of a size; None if there is none, or none yet."""
+        if tokens not in self._made:
+            try:
+                self._made[tokens] = self._make(tokens)
+            except _api.Error as error:
+                if error.code == _api.TIMEOUT:
+                    return None
+                self._give_up(tokens, str(error))
+            except Unsupported as error:
+                self._give_up(tokens, str(error))
+            except BROKEN as error:
+                self._give_up(tokens, f"their notes can't be read: {error!r}")
+        return self._made[tokens]
+
+    def _make(self, tokens: int) -> Plan:
+        until = time.monotonic() + PATIENCE_S
+        taken = self._graphs.take(self._kinds, tokens, lambda: max(0, int((until - time.monotonic()) * 1e9)))
+        return Plan(taken, self._graphs, self._takeover.layers())
+
+    def _give_up(self, tokens: int, why: str) -> None:
+        self._made[tokens] = None
+        self._takeover.withdraw_pieces([tokens])
+        self._say(tokens, why)
+
+    def _say(self, tokens: int, why: str) -> None:
+        if why not in self._said:
+            self._said.add(why)
+            log.warning("medusa: batches of %s tokens run eagerly: %s", tokens or "some", why)
+
+    # ---- the compiled model takes over ----
+
+    def hand_over(self, wrappers: List[Any], tokens: int, descriptor: Any) -> int:
+        """vLLM's own wrappers replay the restored pieces from now on; how many, 0 if they must capture their own."""
+        from vllm.compilation.cuda_graph import CUDAGraphEntry
+
+        plan = self.of(tokens)
+        if plan is None or len(wrappers) != len(plan.pieces) or any(getattr(wrapper, "is_debugging_mode", False) for wrapper in wrappers):
+            return 0
+        for wrapper, piece in zip(wrappers, plan.pieces):
+            wrapper.concrete_cudagraph_entries[descriptor] = CUDAGraphEntry(
+                batch_descriptor=descriptor, cudagraph=piece, output=piece.outputs, input_addresses=None)
+        return len(wrappers)
+

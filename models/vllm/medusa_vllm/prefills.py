@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vLLM's pieces in an artifact: whether they are wished for and fit, and an engine that goes on without them when they fail."""
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any, Callable, List, Optional
+
+from medusa import _api
+
+from . import compiled
+from .plan import Plans
+from .recording import Recording
+
+log = logging.getLogger("vllm.medusa")
+
+SWITCH = "MEDUSA_VLLM_PIECES"
+
+
+def _unfit(takeover: Any, modules: List[Any]) -> str:
+    """Why pieces are neither captured for an artifact nor restored; "" if they can be."""
+    config = takeover.worker.vllm_config
+    compilation = getattr(config, "compilation_config", None)
+    for what, there in (
+        ("the first model runner", not takeover.worker.use_v2_model_runner),
+        ("adapters (LoRA)", config.lora_config),
+        ("Inductor's own partitions of the graph", getattr(compilation, "use_inductor_graph_partition", False)),
+        ("cudagraph_copy_inputs", getattr(compilation, "cudagraph_copy_inputs", False)),
+    ):
+        if there:
+            return f"{what}: not recorded yet"
+    if not takeover.pieces():
+        return "this cudagraph_mode has no piecewise graphs"
+    return "" if len(modules) == 1 else f"{len(modules)} modules are compiled, and not one"
+
+
+def _try(what: str, call: Callable[[], Any]) -> Any:
+    """None, and the reason in the log, if it fails."""
+    try:
+        return call()
+    except Exception as error:  # pylint: disable=broad-except  # an engine can do without pieces
+        log.warning("medusa: %s: %s", what, str(error) or repr(error))
+        log.debug("medusa: %s", what, exc_info=True)
+        return None
+
+
+def _compiled_modules(takeover: Any) -> List[Any]:
+    modules = takeover.runner.get_model().modules()
+    return compiled.outermost([module for module in modules if getattr(module, "do_not_compile", None) is False])
+
+
+def prepare(takeover: Any) -> Optional[Recording]:
+    """Before full graphs are bound, in a capture or a verification: the memory of pieces is there from now on."""
+    if os.environ.get(SWITCH, "0") == "0" or _api.mode() not in ("capture", "verify"):
+        return None
+    modules = _compiled_modules(takeover)
+    why = _unfit(takeover, modules)
+    if why:
+        log.warning("medusa: pieces are not recorded: %s", why)
+        return None
+
+    def make() -> Recording:
+        recording = Recording(takeover, modules[0])
+        recording.prepare()
+        return recording
+
+    return _try("pieces are not recorded", make)
+
+
+def capture(takeover: Any) -> None:
+    """When full graphs are made. A piece that is not launched in the test is in no artifact."""
+    recording = takeover.recording
+    if recording is not None:
+        _try("the rest of the pieces is not recorded", recording.capture)
+        takeover.graphs.on_ready(lambda: _try("the rest of the pieces is not tested", recording.test))
+
+
+def restore(takeover: Any, remark: Any) -> Optional[Plans]:
+    """When full graphs are restored; remark: what the first of them says of pieces."""
+    modules = compiled.outermost(takeover.interim.waiting)
+    if os.environ.get(SWITCH, "0") == "0" or _api.mode() != "restore" or not modules:
+        return None
+    why = _unfit(takeover, modules)
+    if not why and not remark:
+        why = f"the artifact has none (it was captured without {SWITCH}=1)"
+    if why:
+        log.warning("medusa: batches with prefills run eagerly, without pieces: %s", why)
+        return None
+
+    def make() -> Plans:
+        plans = Plans(takeover, remark)
+        plans.install(modules[0])
+        return plans
+
+    plans = _try("batches with prefills run eagerly, without pieces", make)
+    if plans is not None:
+        log.info("medusa: batches with prefills of up to %d tokens run on restored pieces", max(remark["sizes"]))
+    return plans

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A capture's pieces: vLLM captures them, and each gets a label and a note from which a restored engine makes its plan."""
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import zlib
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from unittest import mock
+
+import torch
+
+from medusa import _api
+from medusa.torch import rng
+from medusa.torch.graphs import Unsupported
+
+from . import operations
+from .arena import Arena, Unfit, most_at_once
+from .pieces import Capturing
+
+log = logging.getLogger("vllm.medusa")
+
+ROUNDS = 3  # on which a verification compares each piece, as it does with full graphs
+SPREAD = 1.0  # of random results of operations between pieces
+
+
+def kind_of(number: int) -> str:
+    return f"piece.{number}"
+
+
+@contextlib.contextmanager
+def wrappers_called(called: Callable[[Any, Callable[[], Any], Tuple[Any, ...]], Any]) -> Iterator[None]:
+    """called(wrapper, original, arguments) stands for each call of a piece."""
+    from vllm.compilation.cuda_graph import CUDAGraphWrapper
+    from vllm.config.compilation import CUDAGraphMode
+
+    original = CUDAGraphWrapper.__call__
+
+    def call(wrapper: Any, *arguments: Any, **options: Any) -> Any:
+        run = functools.partial(original, wrapper, *arguments, **options)
+        if getattr(wrapper, "runtime_mode", CUDAGraphMode.PIECEWISE) != CUDAGraphMode.PIECEWISE:
+            return run()
+        return called(wrapper, run, arguments)
+
+    with mock.patch.object(CUDAGraphWrapper, "__call__", call):
+        yield
+
+
+def wrappers_of(forward: Callable[[], Any]) -> List[Any]:
+    """vLLM's wrappers of pieces in the order in which a forward calls them."""
+    found: List[Any] = []
+
+    def called(wrapper: Any, run: Callable[[], Any], _: Any) -> Any:
+        found.append(wrapper)
+        return run()
+
+    with wrappers_called(called):
+        forward()
+    return found
+
+
+class _Between:
+    """seen(operation, arguments, options) after each operation between two of `count` pieces."""
+
+    def __init__(self, count: int, seen: Callable[..., None]) -> None:
+        self._count, self._seen, self.at = count, seen, 0
+        self._mode: Any = None
+
+    def called(self, wrapper: Any, run: Callable[[], Any], arguments: Tuple[Any, ...]) -> Any:
+        self.leave()
+        result = self.piece(wrapper, run, arguments)
+        self.at += 1
+        if self.at < self._count:
+            self._mode = operations.Seeing(self._seen)
+            self._mode.__enter__()
+        return result
+
+    def piece(self, _wrapper: Any, run: Callable[[], Any], _arguments: Tuple[Any, ...]) -> Any:
+        return run()
+
+    def leave(self) -> None:
+        mode, self._mode = self._mode, None
+        if mode is not None:
+            mode.__exit__(None, None, None)
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        try:
+            with wrappers_called(self.called):
+                yield
+        finally:
+            self.leave()
+
+
+class _Forward(_Between):
+    """One forward in which vLLM captures the pieces of one batch size."""
+
+    def __init__(self, graphs: Any, module: Any, count: int) -> None:
+        super().__init__(count, self._operation)
+        self._graphs, self._module = graphs, module
+        self.pieces: List[Tuple[Any, Any]] = []  # graph and what it leaves
+        self.between: List[List[dict]] = []
+        self.arguments: Optional[dict] = None
+        self.result: Optional[dict] = None
+        self.why = ""
+
+    def piece(self, wrapper: Any, run: Callable[[], Any], _arguments: Tuple[Any, ...]) -> Any:
+        before = set(wrapper.concrete_cudagraph_entries)
+        result = run()
+        made = [entry for key, entry in wrapper.concrete_cudagraph_entries.items() if key not in before]
+        if len(made) != 1 or made[0].cudagraph is None:
+            raise Unfit(f"piece {self.at} was not captured: vLLM's wrapper has made {len(made)} entries")
+        self.pieces.append((made[0].cudagraph, made[0].output))
+        self.between.append([])
+        return result
+
+    def _operation(self, operation: Any, arguments: Tuple[Any, ...], options: Dict[str, Any]) -> None:
+        if operations.is_view(operation):
+            return
+        try:
+            self.between[-1].append(operations.describe(self._graphs, operation, arguments, options))
+        except Unsupported as error:
+            self.why = self.why or f"after piece {self.at}: {error}"
+
+    def run(self, forward: Callable[[], Any]) -> None:
+        original = type(self._module).__call__
+
+        def call(module: Any, *arguments: Any, **options: Any) -> Any:
+            result = original(module, *arguments, **options)
+            if module is self._module:
+                self._describe(arguments, options, result)
+            return result
+
+        with self.watching(), mock.patch.object(type(self._module), "__call__", call):
+            forward()
+        if len(self.pieces) != self._count:
+            self.why = self.why or f"{len(self.pieces)} pieces were captured instead of {self._count}"
+
+    def _describe(self, arguments: Tuple[Any, ...], options: Dict[str, Any], result: Any) -> None:
+        for name, value in (("arguments", [list(arguments), options]), ("result", result)):
+            try:
+                setattr(self, name, self._graphs.pack(value))
+            except Unsupported as error:
+                self.why = self.why or f"the model's {name}: {error}"
+
+    def more(self, number: int) -> dict:
+        """What the note of one piece says of the plan."""
+        told: Dict[str, Any] = {"of": self._count, "then": self.between[number]}
+        if number == 0:
+            told["arguments"] = self.arguments
+        if number == self._count - 1:
+            told["result"] = self.result
+        return told
+
+
+class Recording:
+    """Of one worker. prepare() before full graphs are bound, capture() when they are made, test() when all graphs are made."""
+
+    def __init__(self, takeover: Any, module: Any) -> None:
+        self._takeover, self._module = takeover, module
+        self._sizes: List[Any] = takeover.pieces()
+        self._graphs: Dict[Any, List[Any]] = {}
+        self._wrappers: List[Any] = []
+        self._capturing = Capturing(takeover.runner.device)
+        self.arena = self._make_arena()
+
+    def _make_arena(self) -> Arena:
+        from vllm.platforms import current_platform
+
+        return Arena(current_platform.get_global_graph_pool(), self._capturing.stream)
+
+    def prepare(self) -> None:
+        takeover = self._takeover
+        self._wrappers = wrappers_of(functools.partial(takeover.warm_piece, self._sizes[0]))
+        if not self._wrappers:
+            raise Unfit("the compiled model has no pieces")
+        forwards = [functools.partial(takeover.warm_piece, desc) for desc in self._sizes]
+        self.arena.fill(*most_at_once(forwards))
+
+    def remark(self) -> dict:
+        """What each full graph tells a restored engine."""
+        return {"pieces": len(self._wrappers), "sizes": [desc.num_tokens for desc in self._sizes],
+                "arena": [tensor.numel() for tensor in self.arena.tensors]}
+
+    def capture(self) -> None:
+        takeover, refused = self._takeover, 0
+        self.arena.take_workspace()
+        for desc in self._sizes:
+            made = _Forward(takeover.graphs, self._module, len(self._wrappers))
+            self._capturing.count(functools.partial(made.run, functools.partial(takeover.capture_piece, desc)))
+            torch.cuda.synchronize()
+            why = made.why or self._outgrown()
+            self._graphs[desc] = [graph for graph, _ in made.pieces]
+            for number, (graph, output) in enumerate(made.pieces):
+                why = takeover.graphs.adopt(kind_of(number), desc.num_tokens, graph, output, made.more(number), why) or why
+            if why:
+                refused += 1
+                log.warning("medusa: the pieces of %d tokens will not be restored: %s", desc.num_tokens, why)
+        log.info("medusa: %d pieces of %d batch sizes captured live and labelled for the artifact; %d sizes refused",
+                 sum(map(len, self._graphs.values())), len(self._sizes), refused)
+
+    def _outgrown(self) -> str:
+        grown = self.arena.outgrown()
+        return f"their memory is {grown} bytes larger than was prepared" if grown else ""
+
+    # ---- tests ----
+
+    def test(self) -> None:
+        """All pieces are launched on random inputs, in their order; a verification compares each with its restored one."""
+        rounds = ROUNDS if _api.mode() == "verify" else 1
+        device = torch.cuda.current_device()
+        for desc in self._sizes:
+            before = rng.offset(device)
+            for turn in range(rounds):
+                self._run_random(desc, turn)
+            torch.cuda.synchronize()
+            if rng.offset(device) != before:
+                for graph in self._graphs[desc]:
+                    self._takeover.graphs.refuse(graph, "a piece of its batch size draws random numbers (RNG)")
+
+    def _run_random(self, desc: Any, turn: int) -> None:
+        numbers = torch.Generator(self._takeover.runner.device)
+        numbers.manual_seed(zlib.crc32(f"pieces/{desc.num_tokens}/{turn}".encode()))
+
+        def fill(operation: Any, arguments: Tuple[Any, ...], options: Dict[str, Any]) -> None:
+            for tensor in operations.written(operation, arguments, options):
+                if tensor.is_floating_point() and tensor.numel():
+                    tensor.copy_(torch.randn(tensor.shape, generator=numbers, device=tensor.device) * SPREAD)
+
+        with _Between(len(self._wrappers), fill).watching():
+            self._takeover.run_piece(desc, numbers)
