@@ -41,11 +41,11 @@ sed -n 's/^void \(.*\)(void) {}/void \1(void);/p' "$work/before.c" >"$work/befor
 run stub gcc -shared -fPIC -include "$work/before.h" -fno-builtin -Wl,-soname,libmedusa.so -o "$work/before/libmedusa.so" "$work/before.c"
 assert_exit stub 0
 warnings=-Wl,--fatal-warnings
-[ -z "${SAN:-}" ] || warnings= # the linker warns of a sanitizer's own library
+[ -z "${SAN:-}${TSAN:-}" ] || warnings= # the linker warns of a sanitizer's own library
 link() { # program, source, folder of libmedusa.so, more arguments...
 	local program=$1 source=$2 folder=$3
 	shift 3
-	run "link ${program##*/}" gcc -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror $warnings -Iinclude -isystem "$cuda" -o "$program" \
+	run "link ${program##*/}" gcc -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror ${TSAN:+-fsanitize=thread} $warnings -Iinclude -isystem "$cuda" -o "$program" \
 		"$source" -L"$folder" -lmedusa "$@"
 	assert_exit "link ${program##*/}" 0
 }
