@@ -56,7 +56,7 @@ def start(takeover: Any) -> Optional["Background"]:
         return None
     why = unfit(takeover)
     if why:
-        log.warning("medusa: batches with prefills stay eager and without graphs: %s: not taken over yet", why)
+        log.warning("medusa: batches with prefills stay eager and without graphs: with %s the compiled model does not take over yet", why)
         return None
     background = Background(takeover)
     background.start()
@@ -221,7 +221,7 @@ class Background:
             torch.cuda.synchronize()
             free, _ = torch.cuda.mem_get_info()
             if free < LEAST_FREE:
-                log.warning("medusa: %d MiB of device memory are free: no further piecewise graphs", free >> 20)
+                log.warning("medusa: only %d MiB of device memory are free, so no further piecewise graphs are captured", free >> 20)
                 break
             made += capturing.count(functools.partial(takeover.make_piece, desc))
             torch.cuda.synchronize()

@@ -33,7 +33,7 @@ def determine(takeover: Any, profile: Callable[[], int]) -> int:
     except Exception:  # pylint: disable=broad-except
         if raised:
             raise
-        log.exception("medusa: KV capacity is vLLM's own")
+        log.exception("medusa: the KV capacity of the artifact is not used, and vLLM measures it")
         return measured[0] if measured else profile()
     if answer.from_profile:
         takeover.postpone_compiling()

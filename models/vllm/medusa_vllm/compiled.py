@@ -40,7 +40,7 @@ def load(module: Any, point: Callable[[Any], None]) -> Any:
     from vllm import envs
 
     if not envs.VLLM_USE_AOT_COMPILE or envs.VLLM_DISABLE_COMPILE_CACHE:
-        raise Missing("vLLM keeps no compiled model (VLLM_USE_AOT_COMPILE, VLLM_DISABLE_COMPILE_CACHE)")
+        raise Missing("vLLM keeps no compiled model: VLLM_USE_AOT_COMPILE is off, or VLLM_DISABLE_COMPILE_CACHE is on")
     decorators = importlib.import_module(DECORATORS)
     original = getattr(decorators, LOAD, None)
     if original is None or list(inspect.signature(original).parameters) != PARAMETERS:
