@@ -434,7 +434,7 @@ Test(swap_exchange, bytes_that_differ_are_noticed)
 	write_all();
 	out();
 	((uint8_t *)md_swap_pool_bytes(pool, 1))[12345] ^= 1;
-	assert_in_refused(true, MD_ERR_CORRUPT, "came back with other bytes");
+	assert_in_refused(true, MD_ERR_CORRUPT, "has other bytes than when it went out");
 	((uint8_t *)md_swap_pool_bytes(pool, 1))[12345] ^= 1;
 	in();
 	assert_all();

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What `make check` and `make demo` install, and when they ask, with an apt-get of our own that only says what it was told.
 . "$(dirname "$0")/lib.sh"
-[ -z "${SAN:-}" ] || { echo "installs nothing that a sanitizer could look at"; exit 77; }
+[ -z "${SAN:-}${TSAN:-}" ] || { echo "installs nothing that a sanitizer could look at"; exit 77; }
 
 mkdir "$work/fake"
 cat >"$work/fake/apt-get" <<'END'
