@@ -11,6 +11,7 @@
 #include "base/thread.h"
 #include "hostcuda/device_state.h"
 #include "hostcuda/executor.h"
+#include "hostcuda/vmm.h"
 
 /* ---- faults ---- */
 static _Thread_local sigjmp_buf *fault_jump;     /* set while this thread does device work */
@@ -265,10 +266,10 @@ CUresult hc_execute_copy(const struct hc_copy *copy)
 		plain.width *= copy->height;
 		plain.height = 1;
 	}
-	if (!guarded(run_copy, &plain))
-		return CUDA_ERROR_ILLEGAL_ADDRESS;
 	wait_for_link(copy, started);
-	return CUDA_SUCCESS;
+	if (copy->height == 1 && copy->depth == 1)
+		hc_vmm_fill(copy->to, copy->width);
+	return guarded(run_copy, &plain) ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
 static void run_fill(void *argument)
@@ -288,5 +289,7 @@ static void run_fill(void *argument)
 CUresult hc_execute_fill(const struct hc_fill *fill)
 {
 	struct hc_fill copy = *fill;
+	if (fill->height == 1)
+		hc_vmm_fill(fill->to, fill->width * fill->element);
 	return guarded(run_fill, &copy) ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
 }

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,6 +13,9 @@
 #include "hostcuda/device.h"
 #include "hostcuda/device_state.h"
 #include "hostcuda/memory.h"
+#include "hostcuda/vmm.h"
+
+#define HC_PAGE 4096u
 
 struct hc_physical {
 	/* one for the handle, one for each retain, and one for each mapping */
@@ -26,6 +30,7 @@ struct hc_physical {
 struct reservation {
 	uint64_t address;
 	size_t size;
+	bool *used; /* of each granule: something was mapped there before */
 	struct reservation *next HC_STATE_GUARDED;
 };
 
@@ -133,6 +138,7 @@ CUresult hc_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment,
 		return result;
 	}
 	reservation->size = size;
+	reservation->used = calloc(size / HC_GRANULARITY, sizeof(*reservation->used));
 	reservation->next = reservations;
 	reservations = reservation;
 	*ptr = reservation->address;
@@ -161,6 +167,7 @@ CUresult hc_cuMemAddressFree(CUdeviceptr ptr, size_t size)
 			return CUDA_ERROR_INVALID_VALUE;
 		*link = reservation->next;
 		hc_space_give(ptr, size);
+		free(reservation->used);
 		free(reservation);
 		return CUDA_SUCCESS;
 	}
@@ -174,6 +181,23 @@ static bool is_reserved(uint64_t address, size_t size) HC_STATE_HELD
 		    address - reservation->address <= reservation->size - size)
 			return true;
 	return false;
+}
+
+/* Notes that the range is used; whether any of it was before, and HOSTCUDA_REMAPPED says that it matters. */
+static bool use_again(uint64_t address, size_t size) HC_STATE_HELD
+{
+	bool again = false;
+	const char *setting = secure_getenv("HOSTCUDA_REMAPPED");
+	for (const struct reservation *at = reservations; at; at = at->next) {
+		if (address - at->address >= at->size || !at->used)
+			continue;
+		size_t first = (address - at->address) / HC_GRANULARITY;
+		for (size_t i = first; i < first + size / HC_GRANULARITY; i++) {
+			again = again || at->used[i];
+			at->used[i] = true;
+		}
+	}
+	return again && setting && !strcmp(setting, "fault");
 }
 
 CUresult hc_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
@@ -204,6 +228,7 @@ CUresult hc_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAl
 		free(memory);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
+	memory->unfilled = use_again(ptr, size);
 	physical->refs++;
 	return CUDA_SUCCESS;
 }
@@ -259,11 +284,20 @@ CUresult hc_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *
 	for (uint64_t address = ptr; address < ptr + size;) {
 		struct hc_memory *memory = hc_memory_at(address);
 		address += memory->size;
-		if (mprotect((void *)memory->address, memory->size, protection_of(flags)))
+		if (!memory->unfilled && mprotect((void *)memory->address, memory->size, protection_of(flags)))
 			return CUDA_ERROR_INVALID_VALUE;
 		memory->access = flags;
 	}
 	return CUDA_SUCCESS;
+}
+
+void hc_vmm_fill(uint64_t address, size_t size)
+{
+	HC_STATE_GUARD();
+	uint64_t page = HC_PAGE, from = address / page * page, to = (address + size + page - 1) / page * page;
+	const struct hc_memory *memory = hc_memory_at(address);
+	if (memory && memory->kind == HC_MEMORY_MAPPED && memory->unfilled && to <= memory->address + memory->size)
+		mprotect((void *)from, to - from, protection_of(memory->access));
 }
 
 CUresult hc_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr)

@@ -56,6 +56,9 @@ enum md_status md_swap_contents_copy(const struct md_swap_contents *contents, st
  * the wait itself has failed.
  */
 void md_swap_contents_settle(const struct md_swap_contents *contents, struct md_swap_links *links);
+/* Locks the pages of the pool from which parts that are empty are filled; *ns_lock of the report is the time. */
+enum md_status md_swap_contents_lock(const struct md_swap_contents *contents, struct md_swap_links *links,
+				     struct md_swap_report *report, struct md_error *err);
 /* Whether what came back into parts that were empty is what went: MD_ERR_CORRUPT names the first block that differs. */
 enum md_status md_swap_contents_verify(const struct md_swap_contents *contents, struct md_swap_links *links,
 				       struct md_error *err);

@@ -49,6 +49,21 @@ static enum md_status copy_part(const struct md_swap_contents *contents, const s
 	return copy_blocks(contents, part, &run, report, err);
 }
 
+enum md_status md_swap_contents_lock(const struct md_swap_contents *contents, struct md_swap_links *links,
+				     struct md_swap_report *report, struct md_error *err)
+{
+	uint64_t began = md_clock_ns();
+	for (size_t i = 0; i < contents->part_count; i++) {
+		struct md_swap_link *link;
+		if (!contents->parts[i].count)
+			continue;
+		MD_FORWARD(md_swap_links_get(links, contents->parts[i].range.context, &link, err));
+		lock_pages(contents, &contents->parts[i], links, link, MD_SWAP_TO_DEVICE);
+	}
+	report->ns_lock += md_clock_ns() - began;
+	return MD_OK;
+}
+
 /* Also after a failure: no copy is under way when this returns. */
 static enum md_status wait_for_all(const struct md_swap_contents *contents, struct md_swap_links *links,
 				   struct md_error *err)

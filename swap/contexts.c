@@ -8,6 +8,7 @@
 #include "base/child.h"
 #include "base/environment.h"
 #include "base/guarded.h"
+#include "swap/arrival.h"
 #include "swap/control.h"
 #include "swap/gate.h"
 #include "swap/layer.h"
@@ -183,6 +184,7 @@ static void gone(CUcontext context)
 
 CUresult md_swap_own_cuCtxDestroy_v2(CUcontext ctx)
 {
+	md_swap_arrival_finish();
 	CUresult result = md_swap_real.cuCtxDestroy_v2(ctx);
 	if (result == CUDA_SUCCESS)
 		gone(ctx);
@@ -200,6 +202,7 @@ static void primary_released(CUdevice device)
 
 CUresult md_swap_own_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 {
+	md_swap_arrival_finish();
 	CUresult result = md_swap_real.cuDevicePrimaryCtxRelease_v2(dev);
 	primary_released(dev);
 	return result;
@@ -207,6 +210,7 @@ CUresult md_swap_own_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 
 CUresult md_swap_own_cuDevicePrimaryCtxReset_v2(CUdevice dev)
 {
+	md_swap_arrival_finish();
 	CUresult result = md_swap_real.cuDevicePrimaryCtxReset_v2(dev);
 	primary_released(dev);
 	return result;

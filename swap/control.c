@@ -19,6 +19,7 @@
 #include "base/environment.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "swap/arrival.h"
 #include "swap/contexts.h"
 #include "swap/exchange.h"
 #include "swap/gate.h"
@@ -29,7 +30,9 @@
 #define HELLO_MS 10000
 #define BUSY_TICK_MS 5 /* between two steps of making ready */
 #define IDLE_TICK_MS 100
-#define RETRY_S 1 /* between two tries to take the memory back when nobody else can say so */
+#define ARRIVAL_TICK_MS 1
+#define ARRIVAL_TELL 32 /* ticks between two messages that say how much is still to come */
+#define RETRY_S 1       /* between two tries to take the memory back when nobody else can say so */
 
 static const struct md_swap_below below = {
     .driver = &md_swap_real,
@@ -47,8 +50,9 @@ struct control {
 	struct md_descriptor kept; /* the wire's, which the engine may have closed */
 	struct md_swap_pool *pool;
 	struct md_swap_exchange *exchange;
-	uint64_t told; /* bytes that medusa-swap run knows of */
-	bool released;
+	uint64_t told;  /* bytes that medusa-swap run knows of */
+	unsigned ticks; /* steps of an arrival */
+	bool released, troubled;
 };
 
 static struct control control;
@@ -81,6 +85,7 @@ static void put_report(struct md_json *json, const struct md_swap_report *report
 	md_json_number(json, "zero", report->zero);
 	md_json_number(json, "discarded", report->discarded);
 	md_json_number(json, "resident", report->resident);
+	md_json_number(json, "coming_at_open", report->coming);
 	md_json_number(json, "ns_quiesce", report->ns_quiesce);
 	md_json_number(json, "ns_hash", report->ns_hash);
 	md_json_number(json, "ns_lock", report->ns_lock);
@@ -88,6 +93,18 @@ static void put_report(struct md_json *json, const struct md_swap_report *report
 	md_json_number(json, "ns_unmap", report->ns_unmap);
 	md_json_number(json, "ns_map", report->ns_map);
 	md_json_number(json, "ns_total", report->ns_total);
+}
+
+static void put_arrival(struct md_json *json)
+{
+	struct md_swap_arrival_counts counts;
+	md_swap_arrival_count(&counts);
+	md_json_number(json, "coming", counts.left);
+	md_json_number(json, "unknown", counts.unknown);
+	md_json_number(json, "there_at_first_launch", counts.at_first == UINT64_MAX ? 0 : counts.at_first);
+	md_json_number(json, "launches_free", counts.launches_free);
+	md_json_number(json, "launches_some", counts.launches_some);
+	md_json_number(json, "launches_all", counts.launches_all);
 }
 
 static void put_state(struct control *c, struct md_json *json)
@@ -99,6 +116,7 @@ static void put_state(struct control *c, struct md_json *json)
 	md_json_number(json, "out", totals.out);
 	md_json_number(json, "stays", totals.resident);
 	md_json_number(json, "kept", totals.kept);
+	put_arrival(json);
 	c->told = totals.swappable;
 }
 
@@ -151,6 +169,7 @@ static enum md_status do_release(struct control *c, const struct md_swap_setting
 {
 	if (md_swap_exchange_is_out(c->exchange))
 		MD_FORWARD(swap(c, false, settings, report, err));
+	MD_FORWARD(md_swap_exchange_settle(c->exchange, settings->deadline_ns, err));
 	c->released = true;
 	return MD_OK;
 }
@@ -168,7 +187,8 @@ static enum md_status obey(struct control *c, const struct md_swap_message *mess
 {
 	const char *wish = md_swap_message_text(message, "do");
 	struct md_swap_settings settings = {.deadline_ns = md_swap_message_number(message, "deadline_ms") * 1000000u,
-					    .verify = md_swap_message_number(message, "verify") != 0};
+					    .verify = md_swap_message_number(message, "verify") != 0,
+					    .overlap = md_swap_message_number(message, "overlap") != 0};
 	struct md_swap_report report = {0};
 	struct md_error why = {0};
 	enum md_status status;
@@ -239,6 +259,21 @@ static void drop(struct control *c)
 
 /* ---- between commands ---- */
 
+/* A copy that cannot be made is tried again, and calls that need it fail meanwhile. */
+static int arrive(struct control *c)
+{
+	struct md_error err = {0};
+	md_swap_leave_hold();
+	enum md_status status = md_swap_exchange_carry(c->exchange, &err);
+	md_swap_leave_release();
+	if (status != MD_OK && !c->troubled)
+		md_warn("memory that is on its way in does not come, and calls that need it fail: %s", err.message);
+	c->troubled = status != MD_OK;
+	if (c->ticks++ % ARRIVAL_TELL == 0 || !md_swap_exchange_is_arriving(c->exchange))
+		c->told = UINT64_MAX;
+	return status == MD_OK ? ARRIVAL_TICK_MS : IDLE_TICK_MS;
+}
+
 /*
  * One step of making ready, for what goes out and as much again that changes until the next time; how long to wait for
  * the next.
@@ -249,8 +284,12 @@ static int make_ready(struct control *c)
 	struct md_swap_totals totals;
 	size_t count = md_swap_contexts_list(contexts, sizeof(contexts) / sizeof(contexts[0]));
 	bool more = false;
+	if (md_swap_exchange_is_arriving(c->exchange))
+		return arrive(c);
+	if (md_swap_exchange_is_out(c->exchange))
+		return md_swap_exchange_look(c->exchange) ? 0 : IDLE_TICK_MS;
 	md_swap_memory_totals(&totals);
-	if (md_swap_exchange_is_out(c->exchange) || !totals.swappable)
+	if (!totals.swappable)
 		return IDLE_TICK_MS;
 	md_swap_leave_hold();
 	for (size_t i = 0; i < count && !more; i++)
@@ -293,6 +332,17 @@ static enum md_status serve(struct control *c, struct md_error *err)
 	return MD_OK;
 }
 
+static enum md_status come_back(struct control *c, const struct md_swap_settings *settings,
+				struct md_swap_report *report, struct md_error *err)
+{
+	if (md_swap_exchange_is_out(c->exchange))
+		return swap(c, false, settings, report, err);
+	md_swap_leave_hold();
+	enum md_status status = md_swap_exchange_settle(c->exchange, UINT64_MAX, err);
+	md_swap_leave_release();
+	return status;
+}
+
 /* Nobody can say "in" any more: the memory comes back as soon as there is room for it. */
 static void take_back(struct control *c)
 {
@@ -301,8 +351,8 @@ static void take_back(struct control *c)
 	struct md_swap_report report;
 	struct md_error err = {0};
 	bool said = false;
-	while (c->exchange && md_swap_exchange_is_out(c->exchange)) {
-		if (swap(c, false, &settings, &report, &err) == MD_OK)
+	while (c->exchange && (md_swap_exchange_is_out(c->exchange) || md_swap_exchange_is_arriving(c->exchange))) {
+		if (come_back(c, &settings, &report, &err) == MD_OK)
 			return;
 		if (!said)
 			md_warn("medusa-swap run has ended while the engine's memory is out; the memory comes back "

@@ -6,11 +6,17 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "driver/device_hash.h"
+#include "swap/arrival.h"
 #include "swap/contents.h"
+#include "swap/elsewhere.h"
+
+#define LOOK_STEP ((uint64_t)64 << 20)
+#define LOOK_AT_IN ((uint64_t)256 << 20) /* while the engine waits */
 
 struct md_swap_exchange {
 	const struct md_swap_below *below;
@@ -18,7 +24,9 @@ struct md_swap_exchange {
 	struct md_swap_links links;
 	struct md_swap_contents contents; /* while the memory is out */
 	struct md_hash zeros;             /* of a block of zeros */
-	bool out;
+	struct md_swap_leads leads;
+	size_t looked; /* blocks of the contents that have been looked through for addresses */
+	bool out, arriving;
 };
 
 static struct md_hash hash_of_zeros(void)
@@ -51,12 +59,18 @@ void md_swap_exchange_destroy(struct md_swap_exchange *exchange)
 		return;
 	md_swap_links_finish(&exchange->links);
 	md_swap_contents_finish(&exchange->contents, exchange->pool);
+	md_swap_leads_finish(&exchange->leads);
 	free(exchange);
 }
 
 bool md_swap_exchange_is_out(const struct md_swap_exchange *exchange)
 {
 	return exchange->out;
+}
+
+bool md_swap_exchange_is_arriving(const struct md_swap_exchange *exchange)
+{
+	return exchange->arriving;
 }
 
 bool md_swap_exchange_prepare(struct md_swap_exchange *exchange, CUcontext context, uint64_t bytes)
@@ -76,6 +90,41 @@ bool md_swap_exchange_prepare(struct md_swap_exchange *exchange, CUcontext conte
 		return false;
 	md_swap_links_lock(links, link, chunk * MD_SWAP_CHUNK);
 	return true;
+}
+
+/* ---- looking for addresses ---- */
+
+static bool look(struct md_swap_exchange *x, uint64_t bytes)
+{
+	const struct md_swap_contents *contents = &x->contents;
+	uint64_t looked_at = 0;
+	for (; x->looked < contents->block_count && looked_at < bytes; x->looked++) {
+		const struct md_hash_range *at = &contents->hashes[x->looked];
+		uint32_t block = contents->blocks[x->looked];
+		if (block >= MD_SWAP_ZERO || md_swap_leads_find(&x->leads, &at->hash))
+			continue;
+		if (!md_swap_leads_scan(&x->leads, &at->hash, md_swap_pool_bytes(x->pool, block), at->size))
+			return false;
+		looked_at += at->size;
+	}
+	return x->looked < contents->block_count;
+}
+
+/* Words that point to where there is memory now are addresses. */
+static void note_regions(struct md_swap_exchange *x)
+{
+	for (size_t i = 0; i < x->contents.part_count; i++)
+		md_swap_leads_add_region(&x->leads, x->contents.parts[i].range.address,
+					 x->contents.parts[i].range.bytes);
+	pthread_mutex_lock(&md_swap_memory_lock);
+	md_swap_elsewhere_regions(&x->leads);
+	pthread_mutex_unlock(&md_swap_memory_lock);
+	x->looked = 0;
+}
+
+bool md_swap_exchange_look(struct md_swap_exchange *exchange)
+{
+	return exchange->out && look(exchange, LOOK_STEP);
 }
 
 /* ---- in ---- */
@@ -151,14 +200,42 @@ static enum md_status fill_all(struct md_swap_exchange *x, bool verify, struct m
 	return status;
 }
 
+/* Opens the gate before the bytes are there. */
+static enum md_status let_arrive(struct md_swap_exchange *x, struct md_swap_report *report, struct md_error *err)
+{
+	struct md_swap_arrival_counts counts;
+	enum md_status status = md_swap_contents_lock(&x->contents, &x->links, report, err);
+	if (status == MD_OK)
+		status = md_swap_arrival_begin(&x->contents, &x->links, &x->leads, err);
+	if (status != MD_OK) {
+		retreat(x);
+		return status;
+	}
+	md_swap_arrival_count(&counts);
+	report->coming = counts.left;
+	report->resident = x->contents.resident;
+	x->out = false;
+	x->arriving = true;
+	x->below->open_gate();
+	return MD_OK;
+}
+
 /* Opens the gate when all is back. */
-static enum md_status bring_back(struct md_swap_exchange *x, bool verify, struct md_swap_report *report,
-				 struct md_error *err)
+static enum md_status bring_back(struct md_swap_exchange *x, const struct md_swap_settings *settings,
+				 struct md_swap_report *report, struct md_error *err)
 {
 	uint64_t began = md_clock_ns();
+	if (settings->overlap && settings->verify)
+		return md_error_set(err, MD_ERR_INVALID,
+				    "what comes back cannot be verified while the engine uses it: ask for one, verify "
+				    "or overlap");
+	if (settings->overlap)
+		look(x, LOOK_AT_IN);
 	MD_FORWARD(map_all(x, report, err));
 	report->ns_map = md_clock_ns() - began;
-	MD_FORWARD(fill_all(x, verify, report, err));
+	if (settings->overlap)
+		return let_arrive(x, report, err);
+	MD_FORWARD(fill_all(x, settings->verify, report, err));
 	report->resident = x->contents.resident;
 	md_swap_contents_finish(&x->contents, x->pool);
 	x->out = false;
@@ -174,10 +251,47 @@ enum md_status md_swap_in(struct md_swap_exchange *exchange, const struct md_swa
 	if (!exchange->out)
 		return md_error_set(err, MD_ERR_BUSY, "the engine's memory is in already");
 	exchange->links.cannot_lock = false;
-	MD_FORWARD(bring_back(exchange, settings->verify, &done, err));
+	MD_FORWARD(bring_back(exchange, settings, &done, err));
 	done.ns_total = md_clock_ns() - began;
 	*report = done;
 	return MD_OK;
+}
+
+/* ---- arriving ---- */
+
+static enum md_status carry(struct md_swap_exchange *x, bool hurry, struct md_error *err)
+{
+	bool over = false;
+	if (!x->arriving)
+		return MD_OK;
+	MD_FORWARD(md_swap_arrival_carry(hurry, &over, err));
+	if (over) {
+		x->arriving = false;
+		md_swap_contents_finish(&x->contents, x->pool);
+	}
+	return MD_OK;
+}
+
+enum md_status md_swap_exchange_carry(struct md_swap_exchange *exchange, struct md_error *err)
+{
+	return carry(exchange, false, err);
+}
+
+enum md_status md_swap_exchange_settle(struct md_swap_exchange *exchange, uint64_t deadline_ns, struct md_error *err)
+{
+	uint64_t began = md_clock_ns();
+	struct md_swap_arrival_counts counts;
+	for (;;) {
+		MD_FORWARD(carry(exchange, true, err));
+		if (!exchange->arriving)
+			return MD_OK;
+		md_swap_arrival_count(&counts);
+		if (md_clock_ns() - began >= deadline_ns)
+			return md_error_set(err, MD_ERR_TIMEOUT,
+					    "%" PRIu64 " bytes of the engine's memory are still on their way in",
+					    counts.left);
+		nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+	}
 }
 
 /* ---- out ---- */
@@ -216,10 +330,11 @@ static enum md_status unmap_all(struct md_swap_exchange *x, struct md_swap_repor
 /* Part of the memory is away, and the rest does not go: what is away comes back, if it can. */
 static void turn_back(struct md_swap_exchange *x)
 {
+	const struct md_swap_settings settings = {0};
 	struct md_swap_report report = {0};
 	struct md_error err = {0};
 	x->out = true;
-	if (bring_back(x, false, &report, &err) != MD_OK)
+	if (bring_back(x, &settings, &report, &err) != MD_OK)
 		md_warn("part of the engine's memory is out and does not come back: %s", err.message);
 }
 
@@ -230,6 +345,7 @@ enum md_status md_swap_out(struct md_swap_exchange *exchange, const struct md_sw
 	uint64_t began = md_clock_ns();
 	if (exchange->out)
 		return md_error_set(err, MD_ERR_BUSY, "the engine's memory is out already");
+	MD_FORWARD(md_swap_exchange_settle(exchange, settings->deadline_ns, err));
 	MD_FORWARD(exchange->below->close_gate(settings->deadline_ns, err));
 	done.ns_quiesce = md_clock_ns() - began;
 	exchange->links.cannot_lock = false;
@@ -246,6 +362,7 @@ enum md_status md_swap_out(struct md_swap_exchange *exchange, const struct md_sw
 		return status;
 	}
 	exchange->out = true;
+	note_regions(exchange);
 	done.ns_total = md_clock_ns() - began;
 	*report = done;
 	return MD_OK;

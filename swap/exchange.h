@@ -24,6 +24,7 @@ struct md_swap_below {
 struct md_swap_settings {
 	uint64_t deadline_ns; /* how long the engine's work may take to end */
 	bool verify;          /* in: hash what came back, and compare */
+	bool overlap;         /* in: the gate opens before the bytes are there; not with verify */
 };
 
 struct md_swap_report {
@@ -33,6 +34,7 @@ struct md_swap_report {
 	uint64_t zero;         /* nothing but zeros: neither copied nor kept */
 	uint64_t discarded;    /* need not come back */
 	uint64_t resident;     /* stay on the device */
+	uint64_t coming;       /* had not come when the gate opened; in with overlap only */
 	uint64_t ns_quiesce, ns_hash, ns_copy, ns_lock, ns_unmap, ns_map, ns_total;
 };
 
@@ -42,9 +44,22 @@ struct md_swap_exchange;
 /* Neither below nor the pool is owned; both must outlive it. */
 enum md_status md_swap_exchange_create(const struct md_swap_below *below, struct md_swap_pool *pool,
 				       struct md_swap_exchange **exchange, struct md_error *err);
-/* When the memory is in. NULL is allowed. */
+/* When the memory is in, and nothing is arriving. NULL is allowed. */
 void md_swap_exchange_destroy(struct md_swap_exchange *exchange);
 bool md_swap_exchange_is_out(const struct md_swap_exchange *exchange);
+/* Whether bytes are on their way while the engine runs. */
+bool md_swap_exchange_is_arriving(const struct md_swap_exchange *exchange);
+/*
+ * One step of filling the memory in the background; to be called again soon while it is arriving. An error: a copy could
+ * not be made; calls of the engine that need it fail, and the next step tries again.
+ */
+enum md_status md_swap_exchange_carry(struct md_swap_exchange *exchange, struct md_error *err);
+/* Waits until all has come. MD_ERR_TIMEOUT says how much is missing after deadline_ns. */
+enum md_status md_swap_exchange_settle(struct md_swap_exchange *exchange, uint64_t deadline_ns, struct md_error *err);
+/*
+ * One step of looking through what is out for addresses, which an overlapped in needs. False: there is nothing left.
+ */
+bool md_swap_exchange_look(struct md_swap_exchange *exchange);
 /*
  * In the background, while the engine runs: makes ready in a context what the first swap would have to wait for, a
  * kernel and page-locked memory. False when there is nothing to do now, for this many bytes in the pool. The context

@@ -3,6 +3,7 @@
 #include "swap/layer.h"
 
 #include "driver/cuda_load.h"
+#include "swap/arrival.h"
 #include "swap/gate.h"
 
 #define DEFINE_PASS(symbol, params, args)
@@ -10,6 +11,24 @@
 	static CUresult CUDAAPI layer_##symbol params                                                                  \
 	{                                                                                                              \
 		return MD_SWAP_GATED(symbol, md_swap_real.symbol args);                                                \
+	}
+/* Where bytes are still on their way, `first` waits for them. */
+#define AFTER(first, call)                                                                                             \
+	({                                                                                                             \
+		CUresult first_ = CUDA_SUCCESS;                                                                        \
+		if (__builtin_expect(atomic_load_explicit(&md_swap_arriving, memory_order_relaxed) != 0, 0))           \
+			first_ = (first);                                                                              \
+		first_ == CUDA_SUCCESS ? (call) : first_;                                                              \
+	})
+#define DEFINE_WAIT(symbol, params, args)                                                                              \
+	static CUresult CUDAAPI layer_##symbol params                                                                  \
+	{                                                                                                              \
+		return MD_SWAP_GATED(symbol, AFTER(md_swap_await_##symbol args, md_swap_real.symbol args));            \
+	}
+#define DEFINE_ALL(symbol, params, args)                                                                               \
+	static CUresult CUDAAPI layer_##symbol params                                                                  \
+	{                                                                                                              \
+		return MD_SWAP_GATED(symbol, AFTER(md_swap_arrival_settle_all(), md_swap_real.symbol args));           \
 	}
 #define DEFINE_OWN(symbol, params, args)                                                                               \
 	static CUresult CUDAAPI layer_##symbol params                                                                  \
@@ -24,6 +43,8 @@
 #define TAKE_GATE(symbol)                                                                                              \
 	if (table->symbol)                                                                                             \
 		table->symbol = layer_##symbol;
+#define TAKE_WAIT(symbol) TAKE_GATE(symbol)
+#define TAKE_ALL(symbol) TAKE_GATE(symbol)
 #define TAKE_OWN(symbol) TAKE_GATE(symbol)
 
 void md_swap_layer(struct md_cuda *table)

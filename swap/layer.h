@@ -11,9 +11,14 @@
 /* Puts our functions into a table of the driver's. A program that refers to it has the layer in md_cuda. */
 void md_swap_layer(struct md_cuda *table);
 
-/* The functions that stand for the driver's in the rows with OWN; they run inside the gate. */
+/*
+ * The functions that stand for the driver's in the rows with OWN, and those that wait in the rows with WAIT; they run
+ * inside the gate.
+ */
 #define MD_SWAP_DECLARE_PASS(symbol, params)
 #define MD_SWAP_DECLARE_GATE(symbol, params)
+#define MD_SWAP_DECLARE_ALL(symbol, params)
+#define MD_SWAP_DECLARE_WAIT(symbol, params) CUresult md_swap_await_##symbol params;
 #define MD_SWAP_DECLARE_OWN(symbol, params) CUresult md_swap_own_##symbol params;
 #define CU_ENTRY(symbol, base, version, need, hook, swap, params, args) MD_SWAP_DECLARE_##swap(symbol, params)
 #include "driver/cuda_api.def"

@@ -10,6 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "swap/arrival.h"
 #include "swap/contexts.h"
 #include "swap/layer.h"
 #include "swap/memory_own.h"
@@ -82,6 +83,7 @@ CUresult md_swap_own_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr
 {
 	struct md_swap_allocation found;
 	CUresult result = CUDA_ERROR_INVALID_VALUE;
+	md_swap_arrival_settle_all();
 	pthread_mutex_lock(&md_swap_memory_lock);
 	bool ours = md_swap_own_find(dptr, &found);
 	if (ours && pHandle)

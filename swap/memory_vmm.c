@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/map.h"
+#include "swap/arrival.h"
 #include "swap/layer.h"
 #include "swap/physical.h"
 
@@ -159,7 +160,9 @@ static CUresult unmap(CUdeviceptr ptr, size_t size) MD_REQUIRES(md_swap_memory_l
 	struct md_swap_mapping *at;
 	if (has_pieces(ptr, size))
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult result = md_swap_real.cuMemUnmap(ptr, size);
+	CUresult result = md_swap_arrival_settle(ptr, size);
+	if (result == CUDA_SUCCESS)
+		result = md_swap_real.cuMemUnmap(ptr, size);
 	if (result != CUDA_SUCCESS)
 		return result;
 	while ((at = md_swap_mapping_next(ptr, ptr + size)) != NULL)
@@ -211,7 +214,7 @@ CUresult md_swap_own_cuMemAddressFree(CUdeviceptr ptr, size_t size)
 CUresult md_swap_own_cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle,
 						  CUmemAllocationHandleType handleType, unsigned long long flags)
 {
-	return translate(&handle, "exported to other processes")
+	return md_swap_arrival_settle_all() == CUDA_SUCCESS && translate(&handle, "exported to other processes")
 		   ? md_swap_real.cuMemExportToShareableHandle(shareableHandle, handle, handleType, flags)
 		   : CUDA_ERROR_INVALID_VALUE;
 }
@@ -220,7 +223,7 @@ CUresult md_swap_own_cuMulticastBindMem(CUmemGenericAllocationHandle mcHandle, s
 					CUmemGenericAllocationHandle memHandle, size_t memOffset, size_t size,
 					unsigned long long flags)
 {
-	return translate(&memHandle, "bound to a multicast object")
+	return md_swap_arrival_settle_all() == CUDA_SUCCESS && translate(&memHandle, "bound to a multicast object")
 		   ? md_swap_real.cuMulticastBindMem(mcHandle, mcOffset, memHandle, memOffset, size, flags)
 		   : CUDA_ERROR_INVALID_VALUE;
 }
@@ -240,6 +243,7 @@ static void make_resident(CUdeviceptr start, size_t size, const char *why)
 CUresult md_swap_own_cuMulticastBindAddr(CUmemGenericAllocationHandle mcHandle, size_t mcOffset, CUdeviceptr memptr,
 					 size_t size, unsigned long long flags)
 {
+	md_swap_arrival_settle_all();
 	CUresult result = md_swap_real.cuMulticastBindAddr(mcHandle, mcOffset, memptr, size, flags);
 	if (result == CUDA_SUCCESS)
 		make_resident(memptr, size, "bound to a multicast object");
@@ -249,6 +253,7 @@ CUresult md_swap_own_cuMulticastBindAddr(CUmemGenericAllocationHandle mcHandle, 
 CUresult md_swap_own_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size,
 						   CUmemRangeHandleType handleType, unsigned long long flags)
 {
+	md_swap_arrival_settle_all();
 	CUresult result = md_swap_real.cuMemGetHandleForAddressRange(handle, dptr, size, handleType, flags);
 	if (result == CUDA_SUCCESS)
 		make_resident(dptr, size, "exported as a dma-buf");

@@ -10,10 +10,12 @@
 #include "base/child.h"
 #include "base/environment.h"
 #include "base/interval.h"
+#include "swap/arrival.h"
 #include "swap/layer.h"
 
 pthread_mutex_t md_swap_memory_lock = PTHREAD_MUTEX_INITIALIZER;
 struct md_swap_physical *md_swap_physicals;
+uint64_t md_swap_physical_serial;
 
 static struct md_interval_index mappings MD_GUARDED_BY(md_swap_memory_lock); /* value: struct md_swap_mapping * */
 
@@ -30,6 +32,7 @@ CUresult md_swap_physical_create(uint64_t bytes, const CUmemAllocationProp *prop
 		free(made);
 		return result;
 	}
+	made->serial = ++md_swap_physical_serial;
 	made->bytes = bytes;
 	made->prop = *prop;
 	made->holds = 1;
@@ -117,7 +120,9 @@ CUresult md_swap_mapping_forget(struct md_swap_mapping *mapping)
 
 CUresult md_swap_mapping_unmap(struct md_swap_mapping *mapping)
 {
-	CUresult result = md_swap_real.cuMemUnmap(mapping->address, mapping->bytes);
+	CUresult result = md_swap_arrival_settle(mapping->address, mapping->bytes);
+	if (result == CUDA_SUCCESS)
+		result = md_swap_real.cuMemUnmap(mapping->address, mapping->bytes);
 	return result == CUDA_SUCCESS ? md_swap_mapping_forget(mapping) : result;
 }
 

@@ -26,7 +26,8 @@ struct md_swap_mapping {
 struct md_swap_physical {
 	CUmemGenericAllocationHandle handle; /* the driver's; 0: the memory is away */
 	CUmemGenericAllocationHandle
-	    name; /* what the engine holds for it; 0: the engine did not make it with cuMemCreate */
+	    name;        /* what the engine holds for it; 0: the engine did not make it with cuMemCreate */
+	uint64_t serial; /* grows with each that is created */
 	uint64_t bytes;
 	CUmemAllocationProp prop;
 	uint32_t holds;       /* by the engine's handles, and 1 for an allocation that stands on it */
@@ -43,6 +44,7 @@ struct md_swap_physical {
 };
 
 extern struct md_swap_physical *md_swap_physicals MD_GUARDED_BY(md_swap_memory_lock);
+extern uint64_t md_swap_physical_serial MD_GUARDED_BY(md_swap_memory_lock); /* of the one that was created last */
 
 /* New physical memory with one hold. */
 CUresult md_swap_physical_create(uint64_t bytes, const CUmemAllocationProp *prop, unsigned long long flags,

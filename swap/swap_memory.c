@@ -59,6 +59,10 @@ static struct md_swap_range range_of(struct md_swap_physical *physical)
 		range.address = (mapping ? mapping : physical->mappings)->address;
 	if (range.why)
 		range.flags |= MD_SWAP_RESIDENT;
+	if (md_swap_is_piece(physical))
+		range.flags |= MD_SWAP_ALONE;
+	if (physical->mappings && physical->mappings->next)
+		range.flags |= MD_SWAP_SEVERAL;
 	if (!range.context)
 		range.context = md_swap_context_on(range.device);
 	return range;

@@ -15,6 +15,11 @@
 /* The driver moves what is in the range (managed memory): unmap and map it, but neither hash nor copy it. */
 #define MD_SWAP_MOVES 4u
 
+/* One allocation: no address that is computed from one in it leads to its neighbours. */
+#define MD_SWAP_ALONE 8u
+/* The memory has other addresses, too. */
+#define MD_SWAP_SEVERAL 16u
+
 struct md_swap_range {
 	CUdeviceptr address; /* 0: resident memory that has no address */
 	uint64_t bytes; /* what is mapped there: multiples of the granularity, 2 MB; managed memory: as asked for */

@@ -15,7 +15,7 @@
  */
 #define MD_SWAP_PROTOCOL 1u
 #define MD_SWAP_LINE 4096u /* bytes, with the line break */
-#define MD_SWAP_FIELDS 32u /* of a message */
+#define MD_SWAP_FIELDS 64u /* of a message */
 
 /* ---- a connection: what came, and has not been read ---- */
 

@@ -18,7 +18,7 @@
 #define DEADLINE_S "10"
 
 static const char *name, *pool_size, *artifact, *device, *deadline = DEADLINE_S;
-static bool verify, json;
+static bool verify, overlap, json;
 
 static const struct md_option options[] = {
     {.name = "name", .argument = "NAME", .value = &name, .help = "run: what the engine is called; default: CMD-PID."},
@@ -35,6 +35,9 @@ static const struct md_option options[] = {
      .value = &deadline,
      .help = "out: how long the engine's work on the GPU may take to end; default: " DEADLINE_S "."},
     {.name = "verify", .flag = &verify, .help = "in: hash what has come back, and compare."},
+    {.name = "overlap",
+     .flag = &overlap,
+     .help = "in: let the engine run while its memory fills; a call waits for what it may touch."},
     {.name = "json", .flag = &json, .help = "out, in, release, status, list: the answer as JSON."},
     MD_DEVICE_OPTION(device),
 };
@@ -167,13 +170,16 @@ static int report(const struct md_error *err)
 
 static int ask(const char *verb, const char *whom)
 {
-	struct md_swap_question question = {.verb = verb, .name = whom, .verify = verify, .json = json};
+	struct md_swap_question question = {
+	    .verb = verb, .name = whom, .verify = verify, .overlap = overlap, .json = json};
 	struct md_error err = {0};
 	char *end;
 	double seconds = strtod(deadline, &end);
 	if (*end || end == deadline || !(seconds >= 0 && seconds <= 3600))
 		return md_options_usage_error(&command, "--deadline: \"%s\" is not a number of seconds from 0 to 3600",
 					      deadline);
+	if (verify && overlap)
+		return md_options_usage_error(&command, "--verify and --overlap: choose one");
 	question.deadline_ms = (uint64_t)(seconds * 1000);
 	if (md_swap_ask(&question, &err) != MD_OK)
 		return report(&err);

@@ -25,6 +25,7 @@ static enum md_status put_question(const struct md_swap_question *question, int 
 	md_json_text(&letter.json, "do", question->verb);
 	md_json_number(&letter.json, "deadline_ms", question->deadline_ms);
 	md_json_bool(&letter.json, "verify", question->verify);
+	md_json_bool(&letter.json, "overlap", question->overlap);
 	return md_swap_letter_send(&letter, fd, -1, err);
 }
 

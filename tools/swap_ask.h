@@ -12,7 +12,7 @@ struct md_swap_question {
 	const char *verb; /* out, in, release, status */
 	const char *name;
 	uint64_t deadline_ms;
-	bool verify, json;
+	bool verify, overlap, json;
 };
 
 /* MD_ERR_NOT_FOUND: no such engine runs; any status with which the engine refused. */

@@ -6,8 +6,12 @@
 #include "tools/swap_server.h"
 
 const char *const md_swap_number_names[MD_SWAP_NUMBERS] = {
-    "bytes",   "copied",  "hashed_equal", "zero",     "discarded", "resident", "ns_quiesce",
-    "ns_hash", "ns_lock", "ns_copy",      "ns_unmap", "ns_map",    "ns_total",
+    "bytes",      "copied",  "hashed_equal", "zero",    "discarded", "resident", "coming_at_open",
+    "ns_quiesce", "ns_hash", "ns_lock",      "ns_copy", "ns_unmap",  "ns_map",   "ns_total",
+};
+
+const char *const md_swap_arrival_names[MD_SWAP_ARRIVAL_NUMBERS] = {
+    "coming", "unknown", "there_at_first_launch", "launches_free", "launches_some", "launches_all",
 };
 
 static const char *const work_names[] = {"", "out", "in", "release", "end"};
@@ -43,6 +47,12 @@ static void put_state(struct md_swap_server *s, struct md_json *json)
 	md_json_number(json, "swappable", swappable);
 	md_json_number(json, "out", away);
 	md_json_number(json, "stays", stays);
+	for (size_t n = 0; n < MD_SWAP_ARRIVAL_NUMBERS; n++) {
+		uint64_t sum = 0;
+		for (size_t i = 0; i < s->client_count; i++)
+			sum += s->clients[i]->arrival[n];
+		md_json_number(json, md_swap_arrival_names[n], sum);
+	}
 	md_json_number(json, "pool_bytes", pool.blocks * (uint64_t)MD_SWAP_BLOCK);
 	md_json_number(json, "pool_held", pool.held * (uint64_t)MD_SWAP_BLOCK);
 	md_json_number(json, "pool_cached", pool.cached * (uint64_t)MD_SWAP_BLOCK);
@@ -115,5 +125,6 @@ enum md_status md_swap_say_work(struct md_swap_server *s, struct md_swap_client 
 	md_json_number(&letter.json, "id", s->id);
 	md_json_number(&letter.json, "deadline_ms", s->now.deadline_ms);
 	md_json_bool(&letter.json, "verify", s->now.verify);
+	md_json_bool(&letter.json, "overlap", s->now.overlap);
 	return md_swap_letter_send(&letter, client->wire.fd, -1, err);
 }

@@ -19,7 +19,7 @@ enum md_swap_work { MD_SWAP_NOTHING, MD_SWAP_OUT, MD_SWAP_IN, MD_SWAP_RELEASE, M
 struct md_swap_wish {
 	enum md_swap_work work;
 	uint64_t deadline_ms;
-	bool verify;
+	bool verify, overlap;
 };
 
 /* Numbers that engines report of a swap; md_swap_number_names has their names. */
@@ -30,6 +30,7 @@ enum md_swap_number {
 	MD_SWAP_N_ZERO,
 	MD_SWAP_N_DISCARDED,
 	MD_SWAP_N_RESIDENT,
+	MD_SWAP_N_COMING,
 	MD_SWAP_N_NS, /* from here on times, of which the longest counts */
 	MD_SWAP_N_HASH = MD_SWAP_N_NS + 1,
 	MD_SWAP_N_LOCK,
@@ -41,6 +42,10 @@ enum md_swap_number {
 };
 extern const char *const md_swap_number_names[MD_SWAP_NUMBERS];
 
+/* Numbers that engines report of memory that is on its way in. */
+#define MD_SWAP_ARRIVAL_NUMBERS 6u
+extern const char *const md_swap_arrival_names[MD_SWAP_ARRIVAL_NUMBERS];
+
 struct md_swap_client {
 	struct md_swap_wire wire;
 	enum md_swap_role role;
@@ -50,6 +55,7 @@ struct md_swap_client {
 	bool out, asked,
 	    did; /* asked: its answer is awaited; did: it has done what was asked for, which can be undone */
 	uint64_t swappable, away, stays, kept;
+	uint64_t arrival[MD_SWAP_ARRIVAL_NUMBERS]; /* md_swap_arrival_names */
 	/* of a command that waits until another is done */
 	struct md_swap_wish wish;
 	uint64_t turn;

@@ -180,6 +180,8 @@ static void note_state(struct md_swap_client *client, const struct md_swap_messa
 	client->away = md_swap_message_number(message, "out");
 	client->stays = md_swap_message_number(message, "stays");
 	client->kept = md_swap_message_number(message, "kept");
+	for (size_t n = 0; n < MD_SWAP_ARRIVAL_NUMBERS; n++)
+		client->arrival[n] = md_swap_message_number(message, md_swap_arrival_names[n]);
 }
 
 static void note_numbers(struct md_swap_server *s, const struct md_swap_message *message)
@@ -224,7 +226,8 @@ static enum md_status hear_command(struct md_swap_server *s, struct md_swap_clie
 {
 	const char *wish = md_swap_message_text(message, "do");
 	client->wish = (struct md_swap_wish){.deadline_ms = md_swap_message_number(message, "deadline_ms"),
-					     .verify = md_swap_message_number(message, "verify") != 0};
+					     .verify = md_swap_message_number(message, "verify") != 0,
+					     .overlap = md_swap_message_number(message, "overlap") != 0};
 	if (client->wish.deadline_ms > DEADLINE_MOST_MS)
 		client->wish.deadline_ms = DEADLINE_MOST_MS;
 	client->turn = ++s->turns;

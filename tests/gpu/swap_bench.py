@@ -13,6 +13,7 @@ import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+PROMPT = 2048  # tokens
 failures = []
 
 
@@ -57,10 +58,10 @@ def used():
     return int(re.search(r"\d+", text).group())
 
 
-def swap(what, name="bench"):
+def swap(what, *options, name="bench"):
     """What medusa-swap reports, and the seconds that the command took."""
     start = time.perf_counter()
-    done = subprocess.run(["medusa-swap", what, name, "--json"], capture_output=True, text=True, check=False)
+    done = subprocess.run(["medusa-swap", what, name, "--json", *options], capture_output=True, text=True, check=False)
     seconds = time.perf_counter() - start
     if done.returncode:
         raise RuntimeError(f"medusa-swap {what}: exit {done.returncode}: {done.stderr.strip()}")
@@ -96,6 +97,46 @@ def cycles(engine, wanted, count):
     check(f"{len(answers)} answers during {count} cycles are as before", answers and set(answers) == {wanted})
 
 
+def status(name="bench"):
+    done = subprocess.run(["medusa-swap", "status", name, "--json"], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def first_token(engine, wanted, *options):
+    """The prompt waits while the memory is out: ms from "in" to the first token, what "in" says, and what calls waited for."""
+    swap("out")
+    time.sleep(5)  # what is out is looked through for addresses meanwhile
+    said = []
+    thread = threading.Thread(target=lambda: said.append(engine.ask(f"first 9 {PROMPT}")))
+    thread.start()
+    time.sleep(0.5)
+    start = time.perf_counter()
+    done = swap("in", *options)
+    thread.join(120)
+    ms = (time.perf_counter() - start) * 1e3
+    check(f"the first token after in {' '.join(options)} is as before", said and said[0]["answer"] == wanted)
+    for _ in range(200):
+        if not status()["coming"]:
+            break
+        time.sleep(0.05)
+    now = status()
+    waits = {key: now[key] for key in ("coming", "unknown", "there_at_first_launch", "launches_free", "launches_some", "launches_all")}
+    return {"ms": ms, "in_ms": done["ns_total"] / 1e6, "command_ms": done["command_ms"], **waits}
+
+
+def overlap(engine, table):
+    """First token of a prompt after the last wait: with and without overlap, and its two parts alone."""
+    engine.ask(f"first 9 {PROMPT}")
+    alone = [engine.ask(f"first 9 {PROMPT}") for _ in range(3)]
+    wanted = alone[0]["answer"]
+    prefill = sorted(one["ms"] for one in alone)[1]
+    for turn in range(3):
+        plain, overlapped = first_token(engine, wanted), first_token(engine, wanted, "--overlap")
+        most = max(plain["in_ms"], prefill)
+        table[f"first_token_{turn}"] = {"prompt": PROMPT, "prefill_ms": prefill, "transfer_ms": plain["in_ms"], "in_ms": plain["ms"],
+                                        "overlap_ms": overlapped["ms"], "of_the_larger": overlapped["ms"] / most, "overlap": overlapped}
+
+
 def with_medusa(options, table):
     before = used()
     prefix = ["medusa-swap", "run", "--name", "bench", "--pool-bytes", str(int(options.gb * 2.2e9) + (4 << 30)), "--"]
@@ -115,6 +156,7 @@ def with_medusa(options, table):
     check("other weights, another answer", changed != wanted)
     table["out_changed"], table["in_changed"] = swap("out"), swap("in")
     check("the answer of changed weights is as before", engine.ask("answer 5")["answer"] == changed)
+    overlap(engine, table)
     table["rate"] = rate(engine)
     cycles(engine, engine.ask("answer 3")["answer"], options.cycles)
     check("another seed, another answer", third != wanted)

@@ -2,6 +2,7 @@
 """A small PyTorch engine that is asked through its standard input: one command a line, one line of JSON for each.
 
     answer SEED    a prefill of 512 tokens and 64 replays of a captured decode graph; the hash of all logits
+    first SEED N   a prefill of N tokens; the hash of its logits
     change         other weights, everywhere
     pause, resume  torch_memory_saver's (with --saver)
     end
@@ -92,6 +93,15 @@ class Engine:
         return {"answer": found.hexdigest()[:16], "first_ms": first * 1e3, "ms": (time.perf_counter() - start) * 1e3}
 
 
+    @torch.inference_mode()
+    def first(self, seed, prompt):
+        start = time.perf_counter()
+        numbers = torch.Generator().manual_seed(seed)
+        logits = self.forward(torch.randint(VOCABULARY, (prompt,), generator=numbers).cuda(), torch.arange(prompt, device="cuda"))
+        found = hashlib.sha256(logits.cpu().view(torch.int16).numpy().tobytes())
+        return {"answer": found.hexdigest()[:16], "ms": (time.perf_counter() - start) * 1e3}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gb", type=float, default=1, help="of weights")
@@ -113,6 +123,8 @@ def main():
         start = time.perf_counter()
         if command == "answer":
             result = engine.answer(int(arguments[0]))
+        elif command == "first":
+            result = engine.first(int(arguments[0]), int(arguments[1]))
         elif command == "change":
             seed += 1
             engine.change(seed)

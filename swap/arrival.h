@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory that is mapped again and whose bytes come while the engine runs: a call waits for those that it may touch. */
+#ifndef MD_SWAP_ARRIVAL_H
+#define MD_SWAP_ARRIVAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/guarded.h"
+#include "swap/contents.h"
+#include "swap/leads.h"
+#include "swap/physical.h"
+
+/*
+ * Copies are made in chunks, one after the other on one stream of each context: the flow. A chunk that is submitted needs
+ * nobody's help any more, so a stream of the engine that waits for it waits on the device alone. Chunks are submitted in
+ * the order of addresses, a little ahead of the copies; a call that needs others submits these at once.
+ */
+
+/* Not 0 while bytes are on their way. Set before the gate opens, so that whoever has passed the gate sees it. */
+extern _Atomic(uint32_t) md_swap_arriving;
+
+struct md_swap_arrival_counts {
+	uint64_t launches_free, launches_some,
+	    launches_all;  /* waited for nothing, for some memory, for all that was left */
+	uint64_t left;     /* bytes that have not come */
+	uint64_t at_first; /* bytes that had come when the first launch was made; UINT64_MAX: none was made */
+	uint64_t unknown;  /* bytes that nobody has looked through for addresses: they may lead anywhere */
+};
+
+/* ---- for exchange.c, whose thread calls them ---- */
+
+/*
+ * The parts of the contents that are empty are filled from now on; nothing is copied yet. The contents, the links and
+ * the leads must stay until md_swap_arrival_carry says that all is there.
+ */
+enum md_status md_swap_arrival_begin(const struct md_swap_contents *contents, struct md_swap_links *links,
+				     const struct md_swap_leads *leads, struct md_error *err);
+/*
+ * Submits what is next, and notes what has come; hurry: submits all. *over: all is there, and what begin was given may
+ * go. An error: that copy could not be submitted, and the next call tries again.
+ */
+enum md_status md_swap_arrival_carry(bool hurry, bool *over, struct md_error *err);
+void md_swap_arrival_count(struct md_swap_arrival_counts *counts);
+
+/* ---- for the layer ---- */
+
+/* Waits until all is there, or what lies in the range. The caller may hold md_swap_memory_lock. */
+CUresult md_swap_arrival_settle(uint64_t address, uint64_t bytes);
+/* The same for everything. */
+CUresult md_swap_arrival_settle_all(void);
+/* The same before a context ends: nothing of it is used any more then. */
+CUresult md_swap_arrival_finish(void);
+
+/* ---- for arrival.c and reach.c ---- */
+
+struct md_swap_arrival_part {
+	uint64_t address, bytes;
+	uint32_t flow;
+	size_t first, next, end;  /* blocks; next: not yet submitted */
+	uint64_t last;            /* number of its last chunk on the flow */
+	uint64_t wanted, reached; /* the last wishes that had it; reached: with all that it leads to */
+	bool alone;
+	bool anywhere;                          /* what it holds may lead anywhere */
+	uint32_t *leads, lead_count, lead_room; /* parts that addresses in it point into */
+};
+
+struct md_swap_arrival_flow {
+	CUcontext context;
+	struct md_swap_link link; /* with one stream, in all places */
+	CUevent *events;          /* of each chunk; chunk n has n - 1 */
+	uint64_t submitted, done, most;
+};
+
+#define MD_SWAP_FLOWS 16u
+
+struct md_swap_arrival {
+	const struct md_swap_contents *contents;
+	struct md_swap_links *links;
+	struct md_swap_arrival_part *parts; /* sorted by address; NULL: nothing is on its way */
+	uint32_t part_count, turn;          /* turn: the part from which chunks are submitted next */
+	struct md_swap_arrival_flow flows[MD_SWAP_FLOWS];
+	uint32_t flow_count;
+	uint64_t serial; /* physical memory that is younger was not out */
+	unsigned users;  /* threads that wait for an event, so that it stays */
+	bool unsteady;   /* host functions may write what the engine copies to the device later */
+	struct md_swap_arrival_counts counts;
+	uint64_t total;
+	/* the wish that is being put together */
+	uint64_t wish;
+	bool all;
+	uint32_t *queue; /* parts, each at most twice */
+	uint32_t queued;
+	struct md_map words; /* that are in no part: 1 where the driver knows memory there, else 0 */
+};
+
+extern pthread_mutex_t md_swap_arrival_lock; /* taken after md_swap_memory_lock */
+extern struct md_swap_arrival md_swap_arrival MD_GUARDED_BY(md_swap_arrival_lock);
+
+/* Submits what is left of a part. */
+CUresult md_swap_arrival_submit(struct md_swap_arrival_part *part) MD_REQUIRES(md_swap_arrival_lock);
+/* Finds what the parts lead to. False: no memory. */
+bool md_swap_reach_prepare(struct md_swap_arrival *arrival, const struct md_swap_leads *leads)
+    MD_REQUIRES(md_swap_memory_lock, md_swap_arrival_lock);
+
+#endif
