@@ -16,14 +16,21 @@ struct md_interest {
 	uint64_t sequence;
 	const char *call;
 	bool known;
+	size_t earlier; /* the one that the same graph had before it, counted from 1; 0: none */
 };
 
 /* All interests; valid until one is added. */
-const struct md_interest *md_capture_interests(size_t *count) MD_CAPTURE_HELD;
+struct md_interest *md_capture_interests(size_t *count) MD_CAPTURE_HELD;
+/* The last interest of a graph; NULL: it has none. Then the one before it. */
+struct md_interest *md_capture_interest_of(uint64_t graph) MD_CAPTURE_HELD;
+static inline struct md_interest *md_interest_next(struct md_interest *all, const struct md_interest *interest)
+{
+	return interest->earlier ? &all[interest->earlier - 1] : NULL;
+}
+bool md_capture_has_its_memory(const struct md_capture_graph *graph) MD_CAPTURE_HELD;
 
-/* A part of an interest that lies in private memory of the graph. */
+/* Private memory of the graph in which interests lie: as many as overlap are one spot. */
 struct md_handed_spot {
-	size_t interest;
 	uint32_t region;
 	size_t staged; /* while it is read: where its bytes are in the session's staging memory */
 	uint64_t address, size;
@@ -33,7 +40,7 @@ struct md_handed_spot {
 struct md_handed_trial {
 	struct md_capture_probe probe;
 	struct md_handed_spot *spots; /* owned */
-	size_t spot_count;
+	size_t spot_count, spot_room;
 	bool *own;    /* units that the graph itself needs; owned, with: */
 	size_t *code; /* per unit: the replays that poison it, a bit for each, by the cluster of spots it lies in */
 	unsigned code_bits;
