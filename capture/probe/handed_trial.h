@@ -42,7 +42,7 @@ struct md_handed_trial {
 	struct md_handed_spot *spots; /* owned */
 	size_t spot_count, spot_room;
 	bool *own;    /* units that the graph itself needs; owned, with: */
-	size_t *code; /* per unit: the replays that poison it, a bit for each, by the cluster of spots it lies in */
+	size_t *code; /* per unit: that of the spot it lies in; 0: in none */
 	unsigned code_bits;
 };
 

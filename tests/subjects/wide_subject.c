@@ -22,7 +22,7 @@
  *   COPIES=100    different places that the engine copies from, unbound, in a segment that graphs use
  *   PIECES=1      each forward is cut into so many graphs, with NODES nodes each; a graph hands its result on to the next one
  *                 in memory that is bound, or, with UNBOUND=1, in the pool. No graph is launched before all are there
- *   HANDS=1       a node of each graph copies one of these places to another one
+ *   HANDS=1       a node of each graph copies the first of these places to the last one; 2: the second to the last but one ...
  *   KV_VALUE=0    another value: a node of each graph writes it to the first layer of the KV cache, where nobody reads it
  *   IMAGE=PATH    its kernels
  * stdout: a hash of the outputs. stderr: seconds until all graphs are there, and until "ready" is over.
@@ -142,8 +142,9 @@ static CUgraphExec capture(int graph, int piece)
 		add_node(to, weight, from, n, 0.5f);
 		from = to;
 	}
-	if (number("SUBJECT_HANDS", 0))
-		add_node(place(copies - 1), weights[0], place(0), 8, 0);
+	if (number("SUBJECT_HANDS", 0)) /* every bit, which a sum would not keep */
+		TRY(cuMemcpyDtoDAsync_v2, place(copies - number("SUBJECT_HANDS", 0)),
+		    place(number("SUBJECT_HANDS", 0) - 1), 32, stream);
 	if (number("SUBJECT_KV_VALUE", 0))
 		add_node(kv[0] + (32 << 10) + (size_t)graph * 256, weights[0], in, 8,
 			 (float)number("SUBJECT_KV_VALUE", 0));
