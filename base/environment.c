@@ -14,6 +14,7 @@
 
 static char *remembered; /* "NAME=value" after "NAME=value", each with its NUL, then an empty one; NULL: nothing */
 static char started_in[PATH_MAX];
+static pid_t loaded_by;
 
 static size_t copy_settings(char *out)
 {
@@ -33,6 +34,7 @@ static size_t copy_settings(char *out)
 __attribute__((constructor(MD_LOADED_FIRST))) static void remember(void)
 {
 	size_t size = getauxval(AT_SECURE) ? 0 : copy_settings(NULL);
+	loaded_by = getpid();
 	void *room =
 	    size ? mmap(NULL, size + 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : MAP_FAILED;
 	if (!getcwd(started_in, sizeof(started_in)) || *started_in != '/')
@@ -43,9 +45,17 @@ __attribute__((constructor(MD_LOADED_FIRST))) static void remember(void)
 	remembered = room;
 }
 
+bool md_environment_is_fork(void)
+{
+	const char *template = secure_getenv("MEDUSA_TEMPLATE");
+	return template && strtol(template, NULL, 10) == loaded_by && getpid() != loaded_by;
+}
+
 static const char *recall(const char *name)
 {
 	size_t length = strlen(name);
+	if (md_environment_is_fork())
+		return NULL;
 	for (const char *at = remembered; at && *at; at += strlen(at) + 1)
 		if (!strncmp(at, name, length) && at[length] == '=')
 			return at + length + 1;
@@ -67,7 +77,7 @@ bool md_environment_is_on(const char *name)
 bool md_environment_path(const char *name, char *out, size_t room)
 {
 	const char *value = md_environment_get(name);
-	bool relative = value && *value != '/' && *started_in;
+	bool relative = value && *value != '/' && *started_in && !md_environment_is_fork();
 	int size = 0;
 	*out = 0;
 	if (value && *value)

@@ -24,7 +24,7 @@
 #define LINE_BYTES 1024 /* a pipe with any room takes a line of this size whole */
 #define WAIT_MS 100     /* how long the engine waits for a reader that is behind, once */
 
-static pthread_once_t log_once = PTHREAD_ONCE_INIT;
+static pthread_once_t log_once = PTHREAD_ONCE_INIT, fork_once = PTHREAD_ONCE_INIT;
 static enum md_log_level log_level = MD_LOG_WARN;
 static pthread_mutex_t file_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct md_descriptor file = {.fd = -1};
@@ -74,6 +74,11 @@ static int file_descriptor(void)
 	return fd;
 }
 
+static void see_own_standard_error(void)
+{
+	md_descriptor_keep(&standard_error, STDERR_FILENO);
+}
+
 /*
  * Descriptor 2, as long as it is standard error: the file that it was when this library was loaded, or the file that
  * standard output is now, if the process had a standard error and has redirected its output since. Anything else may be
@@ -82,6 +87,8 @@ static int file_descriptor(void)
 static int standard_error_descriptor(void)
 {
 	struct stat now, output;
+	if (md_environment_is_fork())
+		pthread_once(&fork_once, see_own_standard_error);
 	if (md_descriptor_is_ours(&standard_error))
 		return STDERR_FILENO;
 	if (standard_error.fd < 0 || fstat(STDERR_FILENO, &now) || fstat(STDOUT_FILENO, &output) ||

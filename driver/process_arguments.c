@@ -10,6 +10,7 @@
 
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/environment.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "driver/image.h"
@@ -161,7 +162,8 @@ static bool add_program(struct md_argument_list *arguments)
 
 bool md_process_arguments(struct md_argument_list *out)
 {
-	if (!joined || !md_arguments_split(joined, out))
+	const char *line = md_environment_is_fork() ? inherited() : joined;
+	if (!line || !md_arguments_split(line, out))
 		return false;
 	if (add_program(out))
 		return true;

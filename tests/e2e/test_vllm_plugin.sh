@@ -1,12 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The plug-in for vLLM as far as it goes without a GPU and without vLLM: its decisions, on a stand-in of vLLM's call structure.
+# The plug-in for vLLM as far as it goes without a GPU and without vLLM: its decisions, on a stand-in of vLLM's
+# call structure; forked engine cores and templates, in real processes of another stand-in, restored on hostcuda.
 . "$(dirname "$0")/lib.sh"
 if [ -n "${SAN:-}" ]; then
 	# Python itself is not sanitized, and never gives back all that it takes.
 	export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0
 fi
 
+run_limit=900 # a hundred starts of Python
 section "unittest"
 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$PWD/models/torch:$PWD/models/vllm run unittest \
 	python3 -m unittest discover --verbose --start-directory models/vllm/tests

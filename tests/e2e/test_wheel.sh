@@ -28,6 +28,8 @@ run plugin_files python3 -m zipfile -l "$plugin"
 expected=$(cd models/vllm && find medusa_vllm -name '*.py' -o -name VERSION | sort)
 assert_equal "files of the plug-in" "$expected" "$(awk '{ print $1 }' "$work/plugin_files.out" | grep '^medusa_vllm/' | sort)"
 
+assert_equal "what Python reads at its start, beside the plug-in" medusa-vllm.pth "$(awk '{ print $1 }' "$work/plugin_files.out" | grep '\.pth$')"
+
 section "installed in a fresh environment, without a network"
 run venv python3 -m venv --without-pip "$work/venv"
 assert_exit venv 0
@@ -70,6 +72,9 @@ assert_lacks "$work/unittest.err" "Ran 0 tests"
 section "the plug-in for vLLM"
 run plugin env PIP_CONFIG_FILE=/dev/null PIP_NO_INDEX=1 python3 -m pip --python "$fresh" install --no-index "$plugin"
 assert_exit plugin 0
+run command "$work/venv/bin/medusa-vllm-template" --help
+assert_exit command 0
+assert_contains "$work/command.out" "medusa-vllm-template run --socket PATH"
 run entry env -C "$work" "$fresh" -c 'from importlib.metadata import entry_points
 points = entry_points()
 points = points.select(group="vllm.general_plugins") if hasattr(points, "select") else points["vllm.general_plugins"]
@@ -78,7 +83,8 @@ assert_equal "vLLM finds it, and without a Medusa library it does nothing" "medu
 mkdir -p "$work/models/torch" "$work/models/vllm"
 cp -r models/vllm/tests "$work/models/vllm/"
 ln -s "$work/tests" "$work/models/torch/tests"
-PYTHONPATH=$packages run plugin_unittest python3 -m unittest discover --verbose --start-directory "$work/models/vllm/tests"
+# Whole processes are for test_vllm_plugin.
+MEDUSA_BUILD='' PYTHONPATH=$packages run plugin_unittest python3 -m unittest discover --verbose --start-directory "$work/models/vllm/tests"
 assert_exit plugin_unittest 0
 
 section "uninstalled"

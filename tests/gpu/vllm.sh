@@ -7,7 +7,8 @@
 # STEPS: capture, live, restore (eager prefills throughout), takeover (asked when the compiled model has taken over), compiled
 # (prefills by it from the start), live_again (shows how much the answers of a live engine differ from start to start), verify, multiprocess (an engine core that is spawned, captured and restored, and one in the process of its caller), travel (caches
 # in the artifact, restored where there are none),
-# serve (vllm serve), pieces (captured and restored with vLLM's pieces, so that prefills are compiled from the first request on; batches
+# serve (vllm serve until /health answers: live, restored with a core that was forked, and with one that is spawned), template (the
+# same twice from a template), pieces (captured and restored with vLLM's pieces, so that prefills are compiled from the first request on; batches
 # of at most 512 tokens, as many as the largest piece has, unless PIECES_EXTRA gives other arguments of LLM(), as JSON),
 # pieces_takeover (the artifact of pieces, and the compiled model takes over), pieces_verify. The first five by default; those that restore need the artifact of capture, which KEEP=1 keeps from an
 # earlier call, with its reports. CACHE, a folder, holds the caches of vLLM, Inductor and Triton (default: one of its own, cold at
@@ -31,6 +32,15 @@ PATH=$PWD/$build/bin:$PATH
 # Else a Python whose packages' folders cannot be written compiles all of them in each start.
 export PYTHONPYCACHEPREFIX=${CACHE:-$out/cache}/python
 unset PYTHONDONTWRITEBYTECODE
+# Where the packages lie in PYTHONPATH, Python does not read their .pth files.
+if ! LD_PRELOAD=libmedusa-none.so "$python" -c 'import sys; sys.exit("medusa_vllm" not in sys.modules)' 2>/dev/null; then
+	mkdir -p "$out/start"
+	"$python" -c 'import os, medusa, medusa_vllm
+print("import site")
+for module in medusa, medusa_vllm:
+    print(f"site.addsitedir({os.path.dirname(os.path.dirname(os.path.abspath(module.__file__)))!r})")' >"$out/start/sitecustomize.py"
+	export PYTHONPATH=$out/start${PYTHONPATH:+:$PYTHONPATH}
+fi
 engine=("$python" tests/gpu/vllm_engine.py --cache "${CACHE:-$out/cache}" "$@")
 small='{"max_num_batched_tokens": 512}'
 pieces=("${engine[@]}" --extra "${PIECES_EXTRA:-$small}")
@@ -99,6 +109,13 @@ for step in ${STEPS:-capture live restore takeover compiled}; do
 		run serve_capture "${LIMIT:-500}" medusa-capture -o "$out/serve.medusa" -- "${engine[@]}" --serve
 		run serve_live 300 "${engine[@]}" --serve --out "$out/serve_live.json"
 		restore serve "$out/serve.medusa" --serve
+		MEDUSA_VLLM_PREFORK=0 restore serve_spawn "$out/serve.medusa" --serve
+		grep -h "medusa: the engine core's process" "$out/serve.log" "$out/serve.err" | sed 's/^.*medusa: /    /'
+		;;
+	template)
+		[ -e "$out/serve.medusa" ] || run serve_capture "${LIMIT:-500}" medusa-capture -o "$out/serve.medusa" -- "${engine[@]}" --serve
+		restore template "$out/serve.medusa" --serve --template "$out/run/socket"
+		grep -h "medusa-vllm-template: \|medusa: the engine core's process" "$out/template.log" "$out/template.err" | sed 's/^.*\(medusa[:-]\)/    \1/'
 		;;
 	*)
 		echo "tests/gpu/vllm: there is no step $step"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """vLLM on a model of a known shape with made-up weights: how long its start took, what it answers, and how fast.
 
-    python3 tests/gpu/vllm_engine.py --shape qwen05b --cache FOLDER --out FILE.json [--runner v1|v2] [--lora] [--serve]
+    python3 tests/gpu/vllm_engine.py --shape qwen05b --cache FOLDER --out FILE.json [--runner v1|v2] [--lora] [--serve [--template SOCKET]]
 
 FOLDER holds the model's configuration and the caches of vLLM, Inductor and Triton; the second start with the same one is
 warm. FILE.json gets everything, tokens included; the last line of the output is the same without the tokens. The engine core
@@ -14,6 +14,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 
@@ -50,6 +51,7 @@ def parse():
     parser.add_argument("--runner", choices=("v1", "v2"), help="vLLM's own choice by default")
     parser.add_argument("--lora", action="store_true", help="two adapters; a third of the prompts for each, and one without")
     parser.add_argument("--serve", action="store_true", help="vllm serve, asked over HTTP")
+    parser.add_argument("--template", metavar="SOCKET", help="with --serve: from a template, which is started first; two servers, one after the other")
     parser.add_argument("--in-process", action="store_true", help="the engine core in this process")
     parser.add_argument("--prompts", type=int, default=200)
     parser.add_argument("--tokens", type=int, default=32, help="of each answer")
@@ -243,12 +245,37 @@ class Engine:
         pass
 
 
+class Template:
+    """A process that has imported vLLM, with this one's environment but for the artifact."""
+
+    def __init__(self, path):
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("MEDUSA_")}
+        self._process = subprocess.Popen([sys.executable, "-m", "medusa_vllm.template", "--socket", path], env=environment,
+                                         stderr=subprocess.PIPE, text=True)
+        for line in self._process.stderr:
+            print(line, end="", file=sys.stderr, flush=True)
+            if ": ready: " in line:
+                break
+        else:
+            raise RuntimeError(f"the template ended with {self._process.wait()}")
+        threading.Thread(target=lambda: sys.stderr.writelines(self._process.stderr), daemon=True).start()
+
+    def close(self):
+        self._process.terminate()
+        self._process.wait(60)
+
+
+def client(options):
+    """What stands before a command that is to come from the template."""
+    return [sys.executable, "-m", "medusa_vllm.template", "run", "--socket", options.template, "--require", "--"] if options.template else []
+
+
 class Server:
     """vllm serve; prompts of a group are sent at once."""
 
     def __init__(self, options, folder, settings):
         write_tokenizer(folder)
-        command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", folder, "--port", str(PORT), "--host", "127.0.0.1",
+        command = [*client(options), sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", folder, "--port", str(PORT), "--host", "127.0.0.1",
                    "--served-model-name", "m"]
         for name, value in settings.items():
             flag = "--" + name.replace("_", "-")
@@ -325,8 +352,16 @@ def main():
                 "gpu_memory_utilization": 0.8, "seed": 0, **json.loads(options.extra)}
     if options.lora:
         settings.update(enable_lora=True, max_loras=ADAPTERS, max_lora_rank=RANK)
+    template = None
+    if options.template:
+        template, took = timed(lambda: Template(options.template))
+        seconds["template"] = round(took, 3)
     engine, took = timed(lambda: (Server if options.serve else Engine)(options, folder, settings))
     seconds["engine"] = round(took, 3)
+    if options.template:
+        engine.close()
+        engine, took = timed(lambda: Server(options, folder, settings))
+        seconds["engine_again"] = round(took, 3)
     choose = random.Random(5)
     prompt = ([choose.randrange(1000, 30000) for _ in range(512)], 0)
     first, took = timed(lambda: engine.ask([prompt], 1))
@@ -339,6 +374,8 @@ def main():
     rates = speed(engine)
     stages, medusa = read_stages()
     engine.close()
+    if template:
+        template.close()
     os.unlink(os.environ[TIMES])
     report = {"shape": options.shape, "runner": options.runner or "default", "lora": options.lora, "serve": options.serve,
               "in_process": options.in_process, "extra": json.loads(options.extra), "seconds": {**seconds, **stages},

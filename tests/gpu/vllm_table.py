@@ -11,11 +11,12 @@ import re
 import sys
 
 STAGES = ("import_torch", "import_vllm", "init_device", "load_model", "determine_available_memory", "profile_run",
-          "profile_cudagraph_memory", "initialize_from_config", "compile_or_warm_up_model", "capture_model", "engine",
+          "profile_cudagraph_memory", "initialize_from_config", "compile_or_warm_up_model", "capture_model", "template", "engine", "engine_again",
           "first_token", "takeover", "all_answers")
-LIVE = {"serve": "serve_live", "pieces": "pieces_live", "pieces_takeover": "pieces_live"}  # compared with these, and all others with "live"
+LIVE = {"serve": "serve_live", "serve_spawn": "serve_live", "template": "serve_live", "pieces": "pieces_live",
+        "pieces_takeover": "pieces_live"}  # compared with these, and all others with "live"
 AGAIN = "live_again"
-ORDER = ("live", AGAIN, "restore", "takeover", "compiled", "spawn", "in_process", "travel", "serve_live", "serve",
+ORDER = ("live", AGAIN, "restore", "takeover", "compiled", "spawn", "in_process", "travel", "serve_live", "serve", "serve_spawn", "template",
          "pieces_live", "pieces", "pieces_takeover")
 LARGEST_PIECE = 512  # tokens
 

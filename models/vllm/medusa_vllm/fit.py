@@ -65,11 +65,19 @@ def _unfit_configuration(config: Any, runner: Any, is_second: bool) -> str:
     return ""
 
 
+def unfit_version() -> str:
+    """Why this version of vLLM is left alone; "" if it is one that was tried."""
+    version = _version()
+    if version.startswith(VERSIONS) or os.environ.get("MEDUSA_VLLM_ANY_VERSION") == "1":
+        return ""
+    return f"vLLM {version} was never tried with Medusa (tried: {', '.join(VERSIONS)}*); MEDUSA_VLLM_ANY_VERSION=1 tries it"
+
+
 def unfit(worker: Any) -> str:
     """Why this worker's graphs are left to vLLM, in one sentence; "" if they can be taken over."""
-    version = _version()
-    if not version.startswith(VERSIONS) and os.environ.get("MEDUSA_VLLM_ANY_VERSION") != "1":
-        return f"vLLM {version} was never tried with Medusa (tried: {', '.join(VERSIONS)}*); MEDUSA_VLLM_ANY_VERSION=1 tries it"
+    why = unfit_version()
+    if why:
+        return why
     config, runner = worker.vllm_config, worker.model_runner
     parallel = config.parallel_config
     for name in ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "decode_context_parallel_size"):

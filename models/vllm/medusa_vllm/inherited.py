@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a process inherits from the one that starts it, beside memory, environment and descriptors: noted, compared, set."""
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import socket
+import struct
+from typing import Any, Dict, Iterable, List
+
+NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid_for_children", "time_for_children", "user", "uts")
+STATUS = ("Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp", "Mems_allowed")
+LIMITS = tuple(sorted(name for name in dir(resource) if name.startswith("RLIMIT_") and name != "RLIMIT_OFILE"))
+PR_SET_PDEATHSIG = 1
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def _link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
+def _status() -> Dict[str, str]:
+    lines = (line.partition(":") for line in _read("/proc/self/status").splitlines())
+    return {name: value.strip() for name, _, value in lines}
+
+
+def fixed() -> Dict[str, str]:
+    """By name, what another process cannot take over afterwards, or not without rights."""
+    status = _status()
+    found = {name: status.get(name, "") for name in STATUS}
+    found.update({"namespace " + name: _link("/proc/self/ns/" + name) for name in NAMESPACES})
+    found["root folder"] = _link("/proc/self/root")
+    return found
+
+
+def place() -> Dict[str, str]:
+    """What else a child that was forked earlier may lack."""
+    return {"cgroup": _read("/proc/self/cgroup"), "out-of-memory score": _read("/proc/self/oom_score_adj"),
+            "process group": f"{os.getpgrp()} in session {os.getsid(0)}"}
+
+
+def settings() -> Dict[str, Any]:
+    """What can be set in another process of the same user: JSON values."""
+    return {"folder": os.getcwd(), "umask": int(_status().get("Umask", "022"), 8),
+            "limits": {name: list(resource.getrlimit(getattr(resource, name))) for name in LIMITS},
+            "processors": sorted(os.sched_getaffinity(0)), "nice": os.getpriority(os.PRIO_PROCESS, 0),
+            "ignored": ignored(), "blocked": sorted(int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, []))}
+
+
+def apply(wanted: Dict[str, Any]) -> None:
+    """Raises OSError or ValueError where it cannot be set."""
+    if os.getcwd() != wanted["folder"]:
+        os.chdir(wanted["folder"])
+    os.umask(wanted["umask"])
+    for name, limits in wanted["limits"].items():
+        if name in LIMITS and list(resource.getrlimit(getattr(resource, name))) != limits:
+            resource.setrlimit(getattr(resource, name), tuple(limits))
+    if set(wanted["processors"]) != os.sched_getaffinity(0):
+        os.sched_setaffinity(0, wanted["processors"])
+    if os.getpriority(os.PRIO_PROCESS, 0) != wanted["nice"]:
+        os.setpriority(os.PRIO_PROCESS, 0, wanted["nice"])
+    set_signals(wanted["ignored"])
+    signal.pthread_sigmask(signal.SIG_SETMASK, wanted["blocked"])
+
+
+def ignored() -> List[int]:
+    return sorted(int(number) for number in signal.valid_signals() if signal.getsignal(number) == signal.SIG_IGN)
+
+
+def set_signals(to_ignore: Iterable[int]) -> None:
+    """As Python has them after a start: ignored ones stay so, SIGINT raises KeyboardInterrupt, the others have their default."""
+    signal.set_wakeup_fd(-1)
+    to_ignore = set(to_ignore)
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        wanted = signal.SIG_IGN if int(number) in to_ignore else default
+        if signal.getsignal(number) not in (wanted, None):
+            signal.signal(number, wanted)
+
+
+def difference(before: Dict[str, Any], now: Dict[str, Any]) -> str:
+    """The first name whose value is another one; "" if there is none."""
+    for name in sorted(set(before) | set(now)):
+        if before.get(name) != now.get(name):
+            return name
+    return ""
+
+
+def tasks() -> int:
+    """Threads of this process, those of C libraries included."""
+    return len(os.listdir("/proc/self/task"))
+
+
+def die_with_parent(number: int) -> None:
+    """The signal that this process gets when its parent ends; 0: none."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
+
+
+def device_in_use() -> str:
+    """Why a fork of this process could not use CUDA; "" if it can."""
+    for number in os.listdir("/proc/self/fd"):
+        if _link("/proc/self/fd/" + number).startswith("/dev/nvidia-uvm"):
+            return "/dev/nvidia-uvm is open"
+    driver = _loaded("libcuda.so.1")
+    count = ctypes.c_int()
+    if driver is not None and driver.cuDeviceGetCount(ctypes.byref(count)) != 3:  # CUDA_ERROR_NOT_INITIALIZED
+        return "cuInit was called"
+    return ""
+
+
+def _loaded(name: str) -> Any:
+    try:
+        return ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    except OSError:
+        return None
+
+
+def peer(connection: Any) -> Any:
+    """Process, user and group of the other side of a Unix socket."""
+    return struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))

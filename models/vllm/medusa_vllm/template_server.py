@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The template: imports, waits at a socket, and forks an engine for each request that fits.
+
+Each engine has a watcher, a process between it and the template, which tells the client how the engine has ended: so a
+template may end, and its engines go on.
+"""
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import selectors
+import signal
+import socket
+import stat
+import sys
+import time
+import warnings
+from typing import Any, Dict, List, Optional
+
+from . import inherited, template_engine
+from .template import FAILED, NAME, Options
+from .template_client import PROTOCOL
+from .template_imports import Imports
+
+REQUEST_MOST = 4 << 20  # bytes; the kernel passes on 2 MiB of arguments and environment at most, and JSON escapes them
+SECONDS = 5.0  # for a client to say what it wants
+CLIENTS_MOST = 64  # that have not said so yet
+
+
+class Failed(Exception):
+    """Why there can be no template."""
+
+
+def say(text: str) -> None:
+    print(f"{NAME}: {text}", file=sys.stderr, flush=True)
+
+
+# ---- the socket ----
+
+
+def listen(path: str) -> socket.socket:
+    folder = os.path.dirname(os.path.abspath(path))
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    info = os.stat(folder)
+    if info.st_uid != os.geteuid() or stat.S_IMODE(info.st_mode) & 0o077:
+        raise Failed(f"{folder}: others may use this folder (mode {stat.S_IMODE(info.st_mode):o}); chmod 700, or name another one")
+    _remove_dead(path)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listening.bind(path)
+    os.chmod(path, 0o600)
+    listening.listen(CLIENTS_MOST)
+    listening.setblocking(False)
+    return listening
+
+
+def _remove_dead(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+            raise Failed(f"{path}: there is a file that is no socket")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked:
+            asked.settimeout(1)
+            try:
+                asked.connect(path)
+            except ConnectionRefusedError:
+                os.unlink(path)
+            else:
+                raise Failed(f"{path}: another template listens there")
+
+
+# ---- requests ----
+
+
+class Refused(Exception):
+    """Why this engine cannot come from this template."""
+
+
+class Client:
+    """One connection until its request is whole."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection, self.descriptors = connection, []  # type: socket.socket, List[int]
+        self._data, self.until = b"", time.monotonic() + SECONDS
+        connection.setblocking(False)
+
+    def read(self) -> Optional[Dict[str, Any]]:
+        """The request, when it is whole."""
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self.connection, 1 << 18, 16)
+        except BlockingIOError:
+            return None
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
+        self.descriptors += descriptors
+        self._data += data
+        if not data:
+            raise ConnectionError("the client has closed")
+        if len(self._data) > REQUEST_MOST or len(self.descriptors) > 3:
+            raise Refused("the request is too large")
+        if b"\n" not in self._data:
+            return None
+        try:
+            request = json.loads(self._data.split(b"\n", 1)[0])
+        except (ValueError, RecursionError) as error:
+            raise Refused(f"the request is no JSON: {error}") from None
+        return check(request, len(self.descriptors))
+
+    def close(self) -> None:
+        self.connection.close()
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+        self.descriptors = []
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) and "\0" not in item for item in value)
+
+
+def _is_environment(value: Any) -> bool:
+    return isinstance(value, dict) and _is_texts(list(value.values())) and _is_texts(list(value)) and not any(
+        not name or "=" in name for name in value)
+
+
+def _is_settings(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("folder"), str) and isinstance(value.get("limits"), dict) and all(
+        isinstance(value.get(name), int) for name in ("umask", "nice")) and all(
+        isinstance(value.get(name), list) and all(isinstance(item, int) for item in value[name])
+        for name in ("processors", "ignored", "blocked"))
+
+
+def _is_start(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("python"), str) and _is_texts(value.get("arguments")) and _is_texts(
+        value.get("rest")) and isinstance(value.get("script", value.get("module")), str)
+
+
+FIELDS = {"start": _is_start, "environment": _is_environment, "settings": _is_settings, "fixed": lambda value: isinstance(value, dict),
+          "standard": lambda value: isinstance(value, list) and sorted(set(value)) == value and set(value) <= {0, 1, 2}}
+
+
+def check(request: Any, descriptors: int) -> Dict[str, Any]:
+    """Raises Refused unless it is a request as the client makes it."""
+    if not isinstance(request, dict) or request.get("version") != PROTOCOL:
+        raise Refused(f"the request has not version {PROTOCOL}")
+    for name, fits in FIELDS.items():
+        if not fits(request.get(name)):
+            raise Refused(f"the request's {name} is not what it has to be")
+    if len(request["standard"]) != descriptors:
+        raise Refused(f"{descriptors} descriptors came, not {len(request['standard'])}")
+    return request
+
+
+def unfit(request: Dict[str, Any], imports: Imports) -> str:
+    """Why an engine from this template would not be what the command starts; "" if it would."""
+    python = request["start"]["python"]
+    if os.path.abspath(python) != os.path.abspath(sys.executable):
+        return f"{python} is not the template's Python, {sys.executable}"
+    name = inherited.difference(inherited.fixed(), request["fixed"])
+    if name:
+        return f"the client's {name} is another one than the template's"
+    name = imports.differs(request["environment"])
+    if name:
+        return f"the environment variable {name} was read by what the template has imported, and had another value there; --vary {name} permits it"
+    path = imports.stale()
+    return f"{path} is not the file any more that the template has imported: start the template anew" if path else ""
+
+
+# ---- serving ----
+
+
+class Template:
+    def __init__(self, listening: socket.socket, imports: Imports) -> None:
+        self._listening, self._imports = listening, imports
+        self._clients: Dict[socket.socket, Client] = {}
+        self._waker, self._woken = socket.socketpair()
+        self._stop = False
+        for end in (self._waker, self._woken):
+            end.setblocking(False)
+
+    def serve(self) -> Optional[template_engine.Engine]:
+        """Until a signal ends the template; in a process that is to become an engine: that engine."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._end)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._listening, selectors.EVENT_READ)
+            selector.register(self._woken, selectors.EVENT_READ)
+            while not self._stop:
+                for key, _ in selector.select(0.5 if self._clients else None):
+                    engine = self._act(key.fileobj, selector)
+                    if engine is not None:
+                        return engine
+                self._reap()
+                for client in [client for client in self._clients.values() if time.monotonic() > client.until]:
+                    self._drop(client, selector)
+        return None
+
+    def _end(self, _number: int, _frame: Any) -> None:
+        self._stop = True
+
+    def _act(self, ready: Any, selector: Any) -> Optional[template_engine.Engine]:
+        if ready is self._woken:
+            with contextlib.suppress(BlockingIOError):
+                ready.recv(4096)
+            return None
+        if ready is self._listening:
+            self._accept(selector)
+            return None
+        client = self._clients.get(ready)
+        return self._read(client, selector) if client else None
+
+    def _accept(self, selector: Any) -> None:
+        try:
+            connection, _ = self._listening.accept()
+        except OSError:
+            return
+        if len(self._clients) >= CLIENTS_MOST or inherited.peer(connection)[1] != os.geteuid():
+            connection.close()
+            return
+        self._clients[connection] = Client(connection)
+        selector.register(connection, selectors.EVENT_READ)
+
+    def _read(self, client: Client, selector: Any) -> Optional[template_engine.Engine]:
+        engine = None
+        try:
+            request = client.read()
+            if request is None:
+                return None
+            why = unfit(request, self._imports)
+            if why:
+                raise Refused(why)
+            engine = self._fork(client, request)
+        except Refused as why:
+            say(f"refused: {why}")
+            answer = json.dumps({"refused": str(why)}).encode() + b"\n"
+            with contextlib.suppress(OSError):
+                client.connection.send(answer)
+        except OSError as error:
+            say(f"a client was left alone: {error}")
+        if engine is None:
+            self._drop(client, selector)
+        return engine
+
+    def _drop(self, client: Client, selector: Any) -> None:
+        self._clients.pop(client.connection, None)
+        with contextlib.suppress(KeyError, ValueError):
+            selector.unregister(client.connection)
+        client.close()
+
+    def _reap(self) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+    def _fork(self, client: Client, request: Dict[str, Any]) -> Optional[template_engine.Engine]:
+        template = os.getpid()
+        try:
+            watcher = fork()
+        except OSError as error:
+            raise Refused(f"fork: {error.strerror}") from None
+        if watcher == 0:
+            for other in (self._listening, self._waker, self._woken, *self._clients):
+                if other is not client.connection:
+                    other.close()
+            for other in self._clients.values():
+                if other is not client:
+                    other.close()
+            return template_engine.watch(client.connection, client.descriptors, request, self._imports, template)
+        return None
+
+
+def fork() -> int:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            stream.flush()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of threads, which were counted
+        return os.fork()
+
+
+def _check_forks() -> None:
+    """A library that ends its threads before a fork, and starts them again when it is used, has none afterwards."""
+    child = fork()
+    if child == 0:
+        os._exit(0)
+    count = inherited.tasks()
+    os.waitpid(child, 0)
+    why = inherited.device_in_use() or (f"{count - 1} threads of libraries are running" if count > 1 else "")
+    if why:
+        raise Failed(f"what was imported cannot be forked: {why}")
+
+
+def _check_start() -> None:
+    from . import fit
+
+    given = os.environ.get("MEDUSA_ARTIFACT")
+    if given:
+        raise Failed("MEDUSA_ARTIFACT is set: an artifact is an engine's; start the template without one")
+    why = fit.unfit_version()
+    if why:
+        raise Failed(why)
+
+
+def _preload() -> None:
+    """Becomes the same command with the restore library preloaded, if one is installed beside medusa-restore."""
+    if "libmedusa" in os.environ.get("LD_PRELOAD", ""):
+        return
+    for folder in os.environ.get("PATH", "").split(os.pathsep):
+        command = os.path.realpath(os.path.join(folder, "medusa-restore"))
+        library = os.path.join(os.path.dirname(os.path.dirname(command)), "lib", "libmedusa-restore.so")
+        if os.path.exists(command) and os.path.exists(library):
+            before = os.environ.get("LD_PRELOAD")
+            os.environ["LD_PRELOAD"] = os.path.realpath(library) + (":" + before if before else "")
+            os.execv(sys.executable, sys.orig_argv)
+    say("no libmedusa-restore.so beside a medusa-restore in PATH: engines from this template restore nothing")
+
+
+def run(options: Options) -> int:
+    _preload()
+    try:
+        listening, imports = _prepare(options)
+    except (Failed, ImportError, OSError) as error:
+        say(str(error))
+        return FAILED
+    mine = os.stat(options.socket).st_ino
+    engine = Template(listening, imports).serve()
+    if engine is not None:
+        return engine.run()
+    with contextlib.suppress(OSError):
+        if os.stat(options.socket).st_ino == mine:
+            os.unlink(options.socket)
+    return 0
+
+
+def _prepare(options: Options) -> Any:
+    began = time.monotonic()
+    imports = Imports(options.vary)
+    gc.disable()
+    imports.load(options.modules)
+    _check_start()
+    _check_forks()
+    gc.freeze()
+    gc.enable()
+    listening = listen(options.socket)
+    say(f"ready: {imports.count} files imported in {time.monotonic() - began:.1f} s" +
+        (f"; not found: {', '.join(imports.missing)}" if imports.missing else ""))
+    return listening, imports
