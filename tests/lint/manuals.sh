@@ -61,7 +61,7 @@ done
 
 # What stands in quotes and looks like a setting; tests and benchmarks have settings of their own.
 settings() { grep -oE '\b(MEDUSA|HOSTCUDA)_[A-Z][A-Z0-9_]*'; }
-read_here=$(git grep -hoE '"(MEDUSA|HOSTCUDA)_[A-Z0-9_]+' -- '*.c' '*.h' '*.py' ':!tests' ':!bench' ':!models/*/tests' | settings | sort -u)
+read_here=$(git grep -hoE '"(MEDUSA|HOSTCUDA)_[A-Z0-9_]+' -- '*.c' '*.h' '*.py' ':!tests' ':!bench' ':!models/*/tests/*' | settings | sort -u)
 described=$(sed -n '/^\.SH ENVIRONMENT/,/^\.SH SECURITY/p' docs/man/medusa.7 | settings | sort -u)
 for setting in $(comm -23 <(echo "$read_here") <(echo "$described")); do
 	say "$setting is read and not in docs/man/medusa.7: describe it there, for users or among those that the commands set"

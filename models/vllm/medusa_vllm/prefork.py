@@ -311,7 +311,11 @@ def _serve(server: socket.socket) -> int:
     server.sendall(b"ready\n")
     server.close()
     inherited.die_with_parent(0)
-    return int(spawn._main(reader, os.dup(reader)) or 0)
+    before = set(sys.modules)
+    try:
+        return int(spawn._main(reader, os.dup(reader)) or 0)
+    finally:
+        log.debug("medusa: imported since the fork: %s", " ".join(sorted(set(sys.modules) - before)))
 
 
 def _receive(server: socket.socket) -> Any:

@@ -2,19 +2,23 @@
 """An engine that was forked from a template: who watches it, and how it becomes what its command would have started."""
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib.util
 import json
+import logging
 import os
 import select
 import signal
 import socket
 import sys
 import types
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Set
 
 from . import inherited
 from .template_imports import Imports
+
+log = logging.getLogger("vllm.medusa")
 
 GRACE = 10.0  # seconds between SIGTERM and SIGKILL for an engine whose client has ended
 
@@ -130,6 +134,11 @@ def joined(arguments: List[str]) -> str:
     return "".join(text.replace("\\", "\\\\").replace("\n", "\\n") + "\n" for text in arguments)
 
 
+def say_imported(before: Set[str]) -> None:
+    """What a template could import, too."""
+    log.debug("medusa: imported since the fork: %s", " ".join(sorted(set(sys.modules) - before)))
+
+
 class Engine:
     def __init__(self, descriptors: List[int], request: Dict[str, Any], imports: Imports, template: int) -> None:
         self._descriptors, self._request, self._imports, self._template = descriptors, request, imports, template
@@ -194,5 +203,6 @@ class Engine:
         main.__file__ = path
         sys.argv, sys.path[0] = [path, *start["rest"]], first
         sys.modules["__main__"] = main
+        atexit.register(say_imported, set(sys.modules))
         exec(code, main.__dict__)  # pylint: disable=exec-used
         return 0
