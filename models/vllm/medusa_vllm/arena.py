@@ -53,6 +53,10 @@ def _segments(pool: Any) -> Dict[int, Dict[str, Any]]:
     return {segment["address"]: segment for segment in found}
 
 
+def _free_blocks(address: int, pool: Any) -> List[Any]:
+    return [block for block in _segments(pool)[address]["blocks"] if block["state"] == "inactive"]
+
+
 class Arena:
     """All memory of a pool, from which pieces are captured on one stream. The pool lives as long as the process."""
 
@@ -109,7 +113,16 @@ class Arena:
         torch._C._cuda_clearCublasWorkspaces()
         self._apart = _segments(self._pool)
         self._place = [_bytes(size) for size in sizes]
-        self._kept += [_bytes(block["size"]) for block in self._blocks("inactive") if block["size"] > SMALL]
+        for segment in self._apart.values():
+            most = SMALL if segment["segment_type"] == "small" else segment["total_size"]
+            self._fill_up([block["size"] for block in _free_blocks(segment["address"], self._pool)], most)
+
+    def _fill_up(self, sizes: List[int], most: int) -> None:
+        """Leaves nothing of free blocks that a tensor could take."""
+        for size in sizes:
+            while size > 0 and (size > SMALL or most == SMALL):
+                self._kept.append(_bytes(min(size, most)))
+                size -= most
 
     def _multiply(self) -> None:
         """Makes PyTorch take a workspace for the current stream, and nothing else."""
