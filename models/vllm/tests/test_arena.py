@@ -171,7 +171,7 @@ class Filling(unittest.TestCase):
         made.take_workspace()
         allocator.begin(0, POOL)
         try:
-            for _ in range(2000):
+            for _ in range(1000):
                 if held and numbers.random() < 0.5:
                     held.pop(numbers.randrange(len(held)))
                 size = int(2 ** numbers.uniform(9, 25))
@@ -192,11 +192,11 @@ class Filling(unittest.TestCase):
         return "nowhere", held.size
 
     def test_what_pieces_take_lies_in_it_and_never_at_a_border(self):
-        for seed in range(5):
+        for seed in range(2):
             for workspace in (32 << 20, 8519680, 1 << 20, 1 << 17):
                 allocator, made = self.filled(workspace=workspace)
                 found = self.replay(allocator, made, seed)
-                self.assertGreater(len(found), 500)
+                self.assertGreater(len(found), 300)
                 self.assertNotIn("nowhere", {place for place, _ in found}, f"seed {seed}, workspace {workspace}")
                 self.assertGreater(min(offset for _, offset in found), 0)
                 self.assertEqual(made.outgrown(), 0)

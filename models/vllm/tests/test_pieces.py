@@ -418,14 +418,14 @@ class Pieces(starts.Starts):
 
     # ---- the compiled model takes over ----
 
-    def take_over(self, artifact, serve, change=None):
+    def take_over(self, artifact, serve, change=None, wish="load"):
         def after(worker, launched):
             taking = getattr(worker, hooks.ATTRIBUTE).background
             self.assert_as_compiled(worker, self.tokens(4))
             self.assertTrue(taking.join(60))
             serve(worker, launched)
 
-        with mock.patch.dict(os.environ, {background.SWITCH: "load"}):
+        with mock.patch.dict(os.environ, {background.SWITCH: wish}):
             return self.restore(artifact, after, change)
 
     def test_restored_pieces_are_handed_to_the_compiled_model(self):
@@ -442,6 +442,21 @@ class Pieces(starts.Starts):
         self.take_over(artifact, serve)
         self.assert_said("has taken over after")
         self.assert_said("0 piecewise graphs")
+
+    def test_until_they_are_handed_over_no_batch_is_dispatched_to_them(self):
+        _, artifact = self.record()
+        graphs, seen = background.Background._graphs, []
+
+        def watch(work):
+            manager = work._takeover.manager
+            seen.append([manager.dispatch(1, size, None, 0).cg_mode for size in SIZES])
+            made = graphs(work)
+            seen.append([manager.dispatch(1, size, None, 0).cg_mode for size in SIZES])
+            return made
+
+        with mock.patch.object(background.Background, "_graphs", watch):
+            self.take_over(artifact, lambda worker, launched: None)
+        self.assertEqual(seen, [[NONE] * 4, [PIECEWISE] * 4], "vLLM's wrappers would capture where they have no graph")
 
     def test_what_was_not_restored_is_captured(self):
         _, artifact = self.record()
@@ -460,6 +475,22 @@ class Pieces(starts.Starts):
         _, artifact = self.record()
         with mock.patch.object(standin_compiled.CUDAGraphWrapper, "is_debugging_mode", True, create=True):
             self.take_over(artifact, lambda worker, launched: self.assert_as_compiled(worker, self.tokens(2)))
+        self.assert_said("12 piecewise graphs")
+
+    def test_plans_end_before_the_model_is_compiled(self):
+        _, artifact = self.record()
+        profile, seen = standin_compiled.Runner.profile_run, []
+
+        def watch(runner):
+            seen.append(("forward" in vars(runner.model), runner.cudagraph_manager.dispatch(1, 4, None, 0).cg_mode))
+            profile(runner)
+
+        def change(worker):
+            sys.modules["vllm.compilation.decorators"].cache.stored = False
+
+        with mock.patch.object(standin_compiled.Runner, "profile_run", watch):
+            self.take_over(artifact, lambda worker, launched: self.assert_as_compiled(worker, self.tokens(4)), change, wish="compile")
+        self.assertEqual(seen, [(False, NONE)])
         self.assert_said("12 piecewise graphs")
 
     def test_plans_stay_where_the_compiled_model_fails(self):
