@@ -183,3 +183,27 @@ Test(hostcuda_vmm, mapped_memory_without_access_faults)
 	ok(launch_scale(scale, NULL, address, 2, 16));
 	refused(CUDA_ERROR_ILLEGAL_ADDRESS, md_cuda.cuCtxSynchronize());
 }
+
+Test(hostcuda_vmm, memory_that_is_mapped_again_faults_until_it_is_filled)
+{
+	CUmemGenericAllocationHandle handle, next;
+	only_on_hostcuda("its settings");
+	setenv("HOSTCUDA_REMAPPED", "fault", 1);
+	ok(md_cuda.cuMemCreate(&handle, unit, &prop, 0));
+	ok(md_cuda.cuMemCreate(&next, unit, &prop, 0));
+	CUdeviceptr address = mapped(handle, unit, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	CUfunction scale = function_named(load_module(), "scale");
+	int32_t factor = 2, n = 4;
+	void *params[] = {&address, &factor, &n};
+	ok(md_cuda.cuLaunchKernel(scale, 1, 1, 1, 4, 1, 1, 0, NULL, params, NULL));
+	ok(md_cuda.cuCtxSynchronize());
+	ok(md_cuda.cuMemUnmap(address, unit));
+	ok(md_cuda.cuMemMap(address, unit, 0, next, 0));
+	ok(set_access(address, unit, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+	ok(md_cuda.cuMemsetD32_v2(address, 3, unit / 8)); /* the first half is filled */
+	ok(md_cuda.cuLaunchKernel(scale, 1, 1, 1, 4, 1, 1, 0, NULL, params, NULL));
+	ok(md_cuda.cuCtxSynchronize());
+	address += unit / 2;
+	ok(md_cuda.cuLaunchKernel(scale, 1, 1, 1, 4, 1, 1, 0, NULL, params, NULL));
+	refused(CUDA_ERROR_ILLEGAL_ADDRESS, md_cuda.cuCtxSynchronize());
+}

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/splitmix.h"
+#include "swap/reach.h"
 #include "tests/hostcuda_fixture.h"
 
 enum { MOST = 8, BLOCKS = 3 };
@@ -457,6 +458,10 @@ FAILING(cuMemcpyDtoHAsync_v2, (void *p, CUdeviceptr d, size_t n, CUstream s), (p
 FAILING(cuMemcpyHtoDAsync_v2, (CUdeviceptr d, const void *p, size_t n, CUstream s), (d, p, n, s))
 FAILING(cuMemsetD8Async, (CUdeviceptr d, unsigned char c, size_t n, CUstream s), (d, c, n, s))
 FAILING(cuStreamSynchronize, (CUstream s), (s))
+FAILING(cuCtxPushCurrent_v2, (CUcontext c), (c))
+FAILING(cuEventCreate, (CUevent * e, unsigned f), (e, f))
+FAILING(cuEventRecord, (CUevent e, CUstream s), (e, s))
+FAILING(cuEventQuery, (CUevent e), (e))
 FAILING(cuMemGetInfo_v2, (size_t * f, size_t *t), (f, t))
 
 static void let_calls_fail(void)
@@ -469,6 +474,10 @@ static void let_calls_fail(void)
 	table.cuMemcpyHtoDAsync_v2 = failing_cuMemcpyHtoDAsync_v2;
 	table.cuMemsetD8Async = failing_cuMemsetD8Async;
 	table.cuStreamSynchronize = failing_cuStreamSynchronize;
+	table.cuCtxPushCurrent_v2 = failing_cuCtxPushCurrent_v2;
+	table.cuEventCreate = failing_cuEventCreate;
+	table.cuEventRecord = failing_cuEventRecord;
+	table.cuEventQuery = failing_cuEventQuery;
 	table.cuMemGetInfo_v2 = failing_cuMemGetInfo_v2;
 }
 
@@ -500,6 +509,158 @@ Test(swap_exchange, each_call_fails_once)
 	write_all();
 	let_calls_fail();
 	while (n < 1000 && survives(n)) {
+		n++;
+		md_swap_exchange_destroy(exchange);
+		md_swap_pool_close(pool);
+		set_up_pool(16);
+	}
+	cr_assert_gt(n, 20, "%d calls failed", n);
+	cr_assert_lt(n, 1000, "there was an end to it");
+}
+
+/* ---- in with overlap ---- */
+
+static enum md_status in_overlapped(struct md_error *err)
+{
+	struct md_swap_settings settings = {.overlap = true};
+	struct md_swap_report report;
+	return md_swap_in(exchange, &settings, &report, err);
+}
+
+static void settle(void)
+{
+	struct md_error err = {0};
+	cr_assert_eq(md_swap_exchange_settle(exchange, 10000000000, &err), MD_OK, "%s", err.message);
+	cr_assert_not(md_swap_exchange_is_arriving(exchange), "it is there");
+}
+
+static void begin_overlapped(void)
+{
+	struct md_error err = {0};
+	cr_assert_eq(in_overlapped(&err), MD_OK, "%s", err.message);
+	cr_assert_not(closed, "the gate is open");
+	cr_assert(md_swap_exchange_is_arriving(exchange) && !md_swap_exchange_is_out(exchange), "it is arriving");
+}
+
+Test(swap_exchange, overlapped_all_comes_back)
+{
+	set_up_pool(32);
+	add(0), add(MD_SWAP_ALONE), add(0);
+	write_all();
+	for (int turn = 0; turn < 3; turn++) {
+		out();
+		begin_overlapped();
+		settle();
+		assert_all();
+	}
+	cr_assert_eq(md_swap_pool_count(pool).held, 0, "the pool's blocks are given back");
+}
+
+Test(swap_exchange, overlapped_out_waits_for_what_is_arriving)
+{
+	set_up_pool(32);
+	add(0), add(0);
+	write_all();
+	for (int turn = 0; turn < 3; turn++) {
+		out();
+		begin_overlapped();
+	}
+	out(), in();
+	assert_all();
+}
+
+Test(swap_exchange, overlapped_a_call_waits_for_a_range)
+{
+	set_up_pool(32);
+	struct memory *m = (add(0), add(0), add(0));
+	CUstream stream;
+	ok(md_cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	write_all();
+	out();
+	begin_overlapped();
+	md_swap_wish_begin();
+	md_swap_wish_range(m->range.address + RANGE_BYTES - 8, 8, false);
+	ok(md_swap_wish_await(stream, true));
+	uint64_t word;
+	ok(md_cuda.cuMemcpyDtoHAsync_v2(&word, m->range.address + RANGE_BYTES - 8, 8, stream));
+	ok(md_cuda.cuStreamSynchronize(stream));
+	cr_assert_eq(word, md_random_mix(1 + (2ull << 40) + (2ull << 30) + MD_SWAP_BLOCK / 8 - 1),
+		     "the last word is there");
+	settle();
+	assert_all();
+}
+
+Test(swap_exchange, overlapped_memory_that_cannot_come_fails_the_call_that_needs_it)
+{
+	struct md_error err = {0};
+	set_up_pool(32);
+	struct memory *m = (add(0), add(0));
+	write_all();
+	out();
+	begin_overlapped();
+	let_calls_fail();
+	call_left = 0;
+	md_swap_wish_begin();
+	md_swap_wish_range(m->range.address, 8, false);
+	refused(CUDA_ERROR_MAP_FAILED, md_swap_wish_block());
+	call_left = 0;
+	cr_assert_eq(md_swap_exchange_settle(exchange, 1000000000, &err), MD_ERR_DRIVER, "%s", err.message);
+	call_left = -1;
+	md_swap_wish_begin();
+	md_swap_wish_range(m->range.address, 8, false);
+	ok(md_swap_wish_block());
+	settle();
+	assert_all();
+}
+
+Test(swap_exchange, should_fail_verified_and_overlapped)
+{
+	struct md_swap_settings settings = {.overlap = true, .verify = true};
+	struct md_swap_report report;
+	struct md_error err = {0};
+	set_up_pool(16);
+	add(0);
+	write_all();
+	out();
+	cr_assert_eq(md_swap_in(exchange, &settings, &report, &err), MD_ERR_INVALID, "%s", err.message);
+	cr_assert(md_swap_exchange_is_out(exchange), "it is out");
+	in();
+	assert_all();
+}
+
+static bool survives_overlapped(int n)
+{
+	struct md_swap_settings settings = {.deadline_ns = 1000000000};
+	struct md_swap_report report;
+	struct md_error err = {0};
+	out();
+	call_left = n;
+	if (in_overlapped(&err) != MD_OK) {
+		cr_assert(closed && md_swap_exchange_is_out(exchange), "call %d: %s", n, err.message);
+		in();
+	} else if (md_swap_out(exchange, &settings, &report, &err) == MD_OK) {
+		bool failed = call_left < 0;
+		call_left = -1;
+		in();
+		assert_all();
+		return failed;
+	}
+	bool failed = call_left < 0;
+	call_left = -1;
+	settle();
+	assert_all();
+	return failed;
+}
+
+Test(swap_exchange, overlapped_each_call_fails_once)
+{
+	int n = 0;
+	set_up_pool(16);
+	add(0), add(0);
+	write_all();
+	let_calls_fail();
+	call_left = -1;
+	while (n < 1000 && survives_overlapped(n)) {
 		n++;
 		md_swap_exchange_destroy(exchange);
 		md_swap_pool_close(pool);

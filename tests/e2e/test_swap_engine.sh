@@ -1,10 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Whole engines under medusa-swap run whose memory goes and comes at any moment of their lives: while they load, warm up, capture,
-# restore in the background, compute and end; alone, two together, and when one of two is killed. Their tokens stay the same.
+# restore in the background, compute and end, every second time with overlap; alone, two together, and when one of two is killed. Their tokens stay the same.
 . "$(dirname "$0")/lib.sh"
 export XDG_RUNTIME_DIR=$work/run
 mkdir -m 700 "$XDG_RUNTIME_DIR"
+export HOSTCUDA_REMAPPED=fault # in with overlap: whoever touches memory before it is filled
 long=("${engine[@]}" --tokens "${TOKENS:-150}" --check)
 
 swap_until_end() { # name, process: how often it was out is in $outs
@@ -13,7 +14,9 @@ swap_until_end() { # name, process: how often it was out is in $outs
 	while kill -0 "$2" 2>/dev/null; do
 		if medusa-swap out "$1" >"$work/$1.swap" 2>&1; then
 			outs=$((outs + 1))
-			until medusa-swap in "$1" >>"$work/$1.swap" 2>&1; do
+			local how=()
+			((at % 2)) || how=(--overlap)
+			until medusa-swap in "$1" "${how[@]}" >>"$work/$1.swap" 2>&1; do
 				kill -0 "$2" 2>/dev/null || break
 			done
 		fi

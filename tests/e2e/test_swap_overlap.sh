@@ -116,6 +116,50 @@ answer
 assert_equal 'what the threads found' 'wrong 0' "$answered"
 end_engine
 
+section 'a copy that fails in the background is tried again'
+expect layers
+begin again 0 HOSTCUDA_FAULT=cuMemcpyHtoDAsync_v2:3:UNKNOWN
+done_swap out out
+done_swap in in --overlap
+until_there
+assert_contains "$work/again.err" 'memory that is on its way in does not come'
+say layers
+answer
+assert_equal 'what the engine computes then' "${live[1]}" "$answered"
+end_engine
+
+section 'whoever ends while bytes are on their way'
+begin ending 2
+done_swap out out
+done_swap in in --overlap
+say exit
+end_engine 6
+begin dying 2
+pid=$(state engine_pid)
+done_swap out out
+done_swap in in --overlap
+kill -KILL "$pid"
+end_engine 137
+begin orphan 0
+done_swap out out
+done_swap in in --overlap
+kill -KILL "$(state pid)"
+say layers
+answer
+assert_equal 'what an engine without medusa-swap run computes' "${live[1]}" "$answered"
+exec {engine_in}>&-
+engine_in=
+wait "$engine_shell" 2>/dev/null
+
+section 'where it stops: an address that no word holds; the device of this test notices, another would not'
+begin far 0
+done_swap out out
+until_looked
+say far
+done_swap in in --overlap
+end_engine 1
+assert_contains "$work/far.err" 'ILLEGAL_ADDRESS'
+
 section 'refusals'
 begin refusals 0
 done_swap out out

@@ -22,6 +22,7 @@
  *   made       the same with a table that a graph of copies made
  *   pinned     the same with a table in page-locked memory of the host
  *   edge       the same with a table in which addresses lie at a multiple of 4, across the border of two blocks
+ *   far        a kernel that finds a row by its distance from another allocation, which nobody can see
  *   read       a copy to the host
  *   write      a copy from the host, and a set, over parts of the weights
  *   renew      frees some weights, and allocates others
@@ -31,7 +32,7 @@ enum { WORDS = 1 << 20, LAYERS = 12, ROWS = 4, THREADS_MOST = 8, RESULTS = 256 }
 #define BYTES (WORDS * sizeof(uint32_t))
 
 static CUcontext context;
-static CUfunction pair, lists;
+static CUfunction pair, lists, relative;
 static CUdeviceptr state[2], weights[LAYERS], rows[ROWS], table, moved, index_memory, scratch, wide;
 static CUgraphExec graph, copies;
 static CUstream stream, other;
@@ -144,6 +145,7 @@ static void set_up(const char *path)
 	TRY(cuModuleLoadData, &module, image);
 	TRY(cuModuleGetFunction, &pair, module, "tables_pair");
 	TRY(cuModuleGetFunction, &lists, module, "tables_lists");
+	TRY(cuModuleGetFunction, &relative, module, "tables_rows");
 	TRY(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
 	TRY(cuStreamCreate, &other, CU_STREAM_NON_BLOCKING);
 	for (unsigned i = 0; i < 2; i++)
@@ -264,6 +266,17 @@ static uint64_t do_edge(void)
 	return sum_of(state[1], WORDS);
 }
 
+static uint64_t do_far(void)
+{
+	uint32_t distance = (uint32_t)((rows[ROWS - 1] - weights[0]) / sizeof(uint32_t)), all = UINT32_MAX, n = 1;
+	CUdeviceptr where = scratch + 2048;
+	void *params[] = {&scratch, &scratch, &weights[0], &where, &all, &n};
+	TRY(cuMemcpyHtoD_v2, where, &distance, sizeof(distance));
+	TRY(cuLaunchKernel, relative, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
+	TRY(cuStreamSynchronize, stream);
+	return sum_of(scratch, 1);
+}
+
 static uint64_t do_read(void)
 {
 	return sum_of(weights[LAYERS - 1], 1000);
@@ -287,7 +300,7 @@ static const struct {
 } things[] = {
     {"layers", do_layers}, {"graph", do_graph}, {"small", do_small},   {"lists", do_lists}, {"moved", do_moved},
     {"given", do_given},   {"made", do_made},   {"pinned", do_pinned}, {"edge", do_edge},   {"read", do_read},
-    {"write", do_write},   {"renew", do_renew}, {"sum", sum_all},
+    {"far", do_far},       {"write", do_write}, {"renew", do_renew},   {"sum", sum_all},
 };
 
 static void obey(const char *line)
