@@ -317,6 +317,7 @@ static enum md_status serve(struct control *c, struct md_error *err)
 		MD_FORWARD(md_swap_wire_next(&c->wire, &message, &there, err));
 		if (there) {
 			MD_FORWARD(obey(c, &message, err));
+			tick = 0; /* what is arriving must not wait */
 			continue;
 		}
 		int count = poll(&ready, 1, tick);

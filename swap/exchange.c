@@ -200,10 +200,24 @@ static enum md_status fill_all(struct md_swap_exchange *x, bool verify, struct m
 	return status;
 }
 
+static enum md_status carry(struct md_swap_exchange *x, bool hurry, struct md_error *err)
+{
+	bool over = false;
+	if (!x->arriving)
+		return MD_OK;
+	MD_FORWARD(md_swap_arrival_carry(hurry, &over, err));
+	if (over) {
+		x->arriving = false;
+		md_swap_contents_finish(&x->contents, x->pool);
+	}
+	return MD_OK;
+}
+
 /* Opens the gate before the bytes are there. */
 static enum md_status let_arrive(struct md_swap_exchange *x, struct md_swap_report *report, struct md_error *err)
 {
 	struct md_swap_arrival_counts counts;
+	struct md_error later; /* the next step tries again */
 	enum md_status status = md_swap_contents_lock(&x->contents, &x->links, report, err);
 	if (status == MD_OK)
 		status = md_swap_arrival_begin(&x->contents, &x->links, &x->leads, err);
@@ -217,6 +231,7 @@ static enum md_status let_arrive(struct md_swap_exchange *x, struct md_swap_repo
 	x->out = false;
 	x->arriving = true;
 	x->below->open_gate();
+	carry(x, false, &later);
 	return MD_OK;
 }
 
@@ -258,19 +273,6 @@ enum md_status md_swap_in(struct md_swap_exchange *exchange, const struct md_swa
 }
 
 /* ---- arriving ---- */
-
-static enum md_status carry(struct md_swap_exchange *x, bool hurry, struct md_error *err)
-{
-	bool over = false;
-	if (!x->arriving)
-		return MD_OK;
-	MD_FORWARD(md_swap_arrival_carry(hurry, &over, err));
-	if (over) {
-		x->arriving = false;
-		md_swap_contents_finish(&x->contents, x->pool);
-	}
-	return MD_OK;
-}
 
 enum md_status md_swap_exchange_carry(struct md_swap_exchange *exchange, struct md_error *err)
 {

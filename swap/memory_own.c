@@ -20,6 +20,11 @@
 /* What a process keeps mapped for its next allocations: freeing and allocating again need no call of the driver. */
 #define KEPT_MOST ((uint64_t)64 << 20)
 #define PITCH 512u
+/*
+ * Addresses behind each piece at which nothing is mapped, so that one past the end of an allocation, or some way beside it,
+ * belongs to no other one (swap/reach.h).
+ */
+#define GAP GRANULARITY
 
 struct pieces {
 	struct md_swap_physical **items;
@@ -41,7 +46,7 @@ static CUresult place(struct md_swap_physical *piece, CUdevice device) MD_REQUIR
 {
 	CUmemAccessDesc access[MD_SWAP_DEVICES_MOST];
 	CUdeviceptr address;
-	CUresult result = md_swap_real.cuMemAddressReserve(&address, piece->bytes, 0, 0, 0);
+	CUresult result = md_swap_real.cuMemAddressReserve(&address, piece->bytes + GAP, 0, 0, 0);
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = md_swap_physical_map(piece, address, piece->bytes, 0, 0);
@@ -51,7 +56,7 @@ static CUresult place(struct md_swap_physical *piece, CUdevice device) MD_REQUIR
 			md_swap_mapping_unmap(piece->mappings);
 	}
 	if (result != CUDA_SUCCESS)
-		md_swap_real.cuMemAddressFree(address, piece->bytes);
+		md_swap_real.cuMemAddressFree(address, piece->bytes + GAP);
 	return result;
 }
 
@@ -95,7 +100,7 @@ static void release_piece(struct md_swap_physical *piece) MD_REQUIRES(md_swap_me
 	uint64_t bytes = piece->bytes;
 	piece->holds = 0;
 	if (md_swap_mapping_unmap(piece->mappings) == CUDA_SUCCESS)
-		md_swap_real.cuMemAddressFree(address, bytes);
+		md_swap_real.cuMemAddressFree(address, bytes + GAP);
 	else
 		piece->holds = 1;
 }

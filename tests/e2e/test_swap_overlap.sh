@@ -118,7 +118,7 @@ end_engine
 
 section 'a copy that fails in the background is tried again'
 expect layers
-begin again 0 HOSTCUDA_FAULT=cuMemcpyHtoDAsync_v2:3:UNKNOWN
+begin again 0 HOSTCUDA_FAULT=cuMemcpyHtoDAsync_v2:6:UNKNOWN
 done_swap out out
 done_swap in in --overlap
 until_there

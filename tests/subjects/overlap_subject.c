@@ -186,10 +186,23 @@ static void write_some(void)
 	TRY(cuStreamSynchronize, stream);
 }
 
+static CUmemoryPool pool_in_use(void)
+{
+	CUmemoryPool pool;
+	CUdeviceptr memory;
+	TRY(cuDeviceGetDefaultMemPool, &pool, 0);
+	TRY(cuMemAllocAsync, &memory, 4096, stream);
+	TRY(cuMemFreeAsync, memory, stream);
+	return pool;
+}
+
+/* What is freed is unmapped, and not kept. */
 static void renew_some(void)
 {
+	CUmemoryPool pool = pool_in_use();
 	for (unsigned i = 0; i < LAYERS; i += 4) {
 		TRY(cuMemFree_v2, weights[i]);
+		TRY(cuMemPoolTrimTo, pool, 0);
 		weights[i] = make(5000 + i);
 	}
 	TRY(cuGraphExecDestroy, graph);
