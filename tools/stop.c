@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -17,7 +18,8 @@ static bool watching;
 static struct sigaction before_watched[WATCHED], before_ignored[IGNORED];
 static sigset_t before_hold;
 static char removed[REMOVED][PATH_MAX];
-static volatile sig_atomic_t removed_count, child_pid, stopped, by_terminal;
+/* A handler writes and reads these, on any thread; atomics of this size are free of locks. */
+static atomic_int removed_count, child_pid, stopped, by_terminal;
 
 /* ---- nothing here but what a signal handler may call ---- */
 

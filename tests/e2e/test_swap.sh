@@ -114,7 +114,7 @@ for round in $(seq "$rounds"); do
 done
 assert_equal 'descriptors and threads of the engine' "$before" "$(counted "$pid")"
 assert_equal 'descriptors and threads of medusa-swap run' "$beside" "$(counted "$supervisor")"
-[ -n "${SAN:-}" ] || assert_at_most 'memory of the engine in kB' $((room + 8192)) "$(awk '/RssAnon/ { print $2 }' "/proc/$pid/status")"
+[ -n "${SAN:-}${TSAN:-}" ] || assert_at_most 'memory of the engine in kB' $((room + 8192)) "$(awk '/RssAnon/ { print $2 }' "/proc/$pid/status")"
 assert_equal outs "$rounds" "$(state outs)"
 exec {engine_in}>&-
 engine_in=
@@ -201,10 +201,14 @@ pid=$(engine_pid)
 done_swap out out
 kill -KILL "$pid"
 ended 137
-begin asked_to -- 2
-done_swap out out
-kill -TERM "$(state pid)"
-ended 143
+if [ -n "${TSAN:-}" ]; then
+	echo "skipped with the thread sanitizer, which holds signals back while a process is in waitpid: medusa-swap run that is told to end"
+else
+	begin asked_to -- 2
+	done_swap out out
+	kill -TERM "$(state pid)"
+	ended 143
+fi
 [ -z "$(ls "$place")" ] || assert_equal 'what is left in the folder' '' "$(ls "$place")"
 
 section 'medusa-swap run that is killed: the engine gets its memory back'
