@@ -105,13 +105,35 @@ static enum md_status choose_sampled(struct md_verify_memory *m, struct md_error
 	return MD_OK;
 }
 
+/*
+ * Takes copies on the device of inputs, outputs and small state first. Buffers of one size are layers of the same thing,
+ * and are all copied or none: one layer of a cache that fills the device would cost each comparison many times what all
+ * else does, and show no more than the samples of the others.
+ */
+static enum md_status take_on_device(struct md_verify_memory *m, struct md_error *err)
+{
+	MD_AUTO_FREE uint64_t *sizes = calloc(m->count + 1u, sizeof(*sizes));
+	MD_AUTO_FREE bool *left = calloc(m->count + 1u, sizeof(*left));
+	uint64_t fixed = 0, room = m->session.device.device_left;
+	if (!sizes || !left)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a list of %u buffers", m->count);
+	for (uint32_t i = 0; i < m->count; i++) {
+		sizes[i] = m->buffers[i].state ? 2 * m->buffers[i].size : 0; /* before, and after the live replay */
+		fixed += m->buffers[i].state ? 0 : 2 * m->buffers[i].size;
+	}
+	md_sample_choose(sizes, m->count, fixed < room ? room - fixed : 0, left);
+	for (uint32_t i = 0; i < m->count; i++)
+		if (!left[i])
+			md_verify_device_take(m, &m->buffers[i]);
+	return MD_OK;
+}
+
 enum md_status md_verify_memory_init(struct md_verify_memory *m, struct md_restore *r, struct md_error *err)
 {
 	*m = (struct md_verify_memory){0};
 	MD_FORWARD(md_verify_session_open(&m->session, r, limit_of("MEDUSA_PROBE_DEVICE_LIMIT", UINT64_MAX), err));
 	MD_FORWARD(list_buffers(m, r, err));
-	for (uint32_t i = 0; i < m->count; i++)
-		md_verify_device_take(m, &m->buffers[i]);
+	MD_FORWARD(take_on_device(m, err));
 	MD_FORWARD(choose_sampled(m, err));
 	md_verify_device_take_room(m);
 	return MD_OK;
