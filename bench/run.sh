@@ -45,6 +45,26 @@ if [ "$MEDUSA_DEVICE" = host ]; then
 	env MEDUSA_PROBE_KERNEL="$build/tests/images/probe_kernels.host.so" HOSTCUDA_CALLS="$work/wide.calls" MEDUSA_LOG=debug \
 		MEDUSA_TRACE="$work/wide.mtrace" LD_PRELOAD="$build/lib/libmedusa-capture.so" "${wide[@]}" >"$work/wide.out" 2>"$work/wide.err"
 	cmp "$work/wide.live.out" "$work/wide.out"
+	echo "an engine that cuts each forward into many small graphs" >&2
+	pieces=(env SUBJECT_IMAGE="$build/tests/images/restore_kernels.host.so" SUBJECT_GRAPHS=51 SUBJECT_PIECES=26 SUBJECT_NODES=15 SUBJECT_LAYERS=4
+		SUBJECT_KV_MIB=1 SUBJECT_POOL_MIB=3 SUBJECT_COPIES=1 HOSTCUDA_MEM=4G)
+	subject=$build/tests/subjects/wide_subject
+	export MEDUSA_PROBE_KERNEL="$build/tests/images/probe_kernels.host.so"
+	rm -f "$work"/pieces.*
+	"${pieces[@]}" "$subject" >"$work/pieces.live.out" 2>"$work/pieces.live.err"
+	"${pieces[@]}" HOSTCUDA_CALLS="$work/pieces.captured.calls" MEDUSA_TRACE="$work/pieces.mtrace" \
+		LD_PRELOAD="$build/lib/libmedusa-capture.so" "$subject" >"$work/pieces.captured.out" 2>"$work/pieces.captured.err"
+	MEDUSA_PROBE=0 "${pieces[@]}" medusa-capture -o "$work/pieces.medusa" --no-verify -- "$subject" >/dev/null
+	for i in $(seq "$rounds"); do
+		"$build/bench/floor" "$work/pieces.medusa" >"$work/pieces.floor.$i.json"
+		"${pieces[@]}" medusa-restore "$work/pieces.medusa" -- "$subject" >"$work/pieces.cold.out" 2>"$work/pieces.cold.$i.err"
+	done
+	"$build/bench/open_times" 20 "$work/pieces.medusa" >"$work/pieces.open"
+	"${pieces[@]}" SUBJECT_GRAPHS=6 MEDUSA_PROBE=0 medusa-capture -o "$work/pieces.few.medusa" --no-verify -- "$subject" >/dev/null
+	"${pieces[@]}" SUBJECT_GRAPHS=6 HOSTCUDA_CALLS="$work/pieces.verified.calls" MEDUSA_ARTIFACT="$work/pieces.few.medusa" MEDUSA_VERIFY=1 \
+		MEDUSA_VERIFY_REPORT="$work/pieces.report" LD_PRELOAD="$build/lib/libmedusa-restore.so" "$subject" >/dev/null 2>&1
+	for run in captured cold; do cmp "$work/pieces.live.out" "$work/pieces.$run.out"; done
+	unset MEDUSA_PROBE_KERNEL
 fi
 python3 bench/table.py "$work" "$results" "${NAME:-hostcuda}" "$rounds"
 

@@ -25,7 +25,7 @@
  *   HANDS=1       a node of each graph copies the first of these places to the last one; 2: the second to the last but one ...
  *   KV_VALUE=0    another value: a node of each graph writes it to the first layer of the KV cache, where nobody reads it
  *   IMAGE=PATH    its kernels
- * stdout: a hash of the outputs. stderr: seconds until all graphs are there, and until "ready" is over.
+ * stdout: a hash of the outputs. stderr: seconds until all graphs are there, and until "ready" is over; and what a restore took.
  */
 enum { MOST_LAYERS = 256, ROW = 32, GAP = 512, TENSOR = 256 << 10, SMALL = 2 << 20, SPOT = 4096 };
 
@@ -194,6 +194,16 @@ static void serve(const CUgraphExec *execs, int graph, float value)
 	printf("%d: %.9g\n", batch_of(graph), (double)sum);
 }
 
+static void print_restored(void)
+{
+	struct medusa_stats stats = {.size = sizeof(stats)};
+	if (medusa_mode() == MEDUSA_MODE_RESTORE && medusa_stats_read(&stats) == MEDUSA_OK)
+		fprintf(stderr,
+			"restored %u of %u graphs, opened in %.3f ms, all in %.3f ms, of that own work %.3f ms\n",
+			stats.graphs_restored, stats.graphs_total, (double)stats.open_ns / 1e6,
+			(double)stats.total_ns / 1e6, (double)stats.own_ns / 1e6);
+}
+
 int main(void)
 {
 	CUmodule module;
@@ -211,6 +221,7 @@ int main(void)
 	for (int i = 0; i < graphs * pieces; i++)
 		execs[i] = get(i / pieces, i % pieces);
 	made = md_clock_ns();
+	print_restored();
 	medusa_mark("ready");
 	fprintf(stderr, "graphs %.3f s, ready %.3f s\n", (double)(made - start) / 1e9,
 		(double)(md_clock_ns() - made) / 1e9);
