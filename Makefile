@@ -72,11 +72,12 @@ objects = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 sources = $(sort $(wildcard $(addsuffix /*.c,$(1))))
 layers = $(sort $(wildcard $(addsuffix /*.c,$(1)) $(addsuffix /*/*.c,$(1))))
 
-CORE := $(filter-out driver/interpose.c api/null_api.c api/api_names.c,$(call layers,base driver format kvprofile api))
-CAPTURE := $(call layers,capture) driver/interpose.c api/api_names.c
-RESTORE := $(call layers,restore) driver/interpose.c api/api_names.c
+ENGINE_API := api/api_names.c api/swap_api.c # defined in what an engine is linked with or preloaded with, and nowhere else
+CORE := $(filter-out driver/interpose.c api/null_api.c $(ENGINE_API),$(call layers,base driver format kvprofile api))
+CAPTURE := $(call layers,capture) driver/interpose.c $(ENGINE_API)
+RESTORE := $(call layers,restore) driver/interpose.c $(ENGINE_API)
 SWAP := $(call layers,swap)
-NULL_API := api/null_api.c api/api_names.c
+NULL_API := api/null_api.c $(ENGINE_API)
 ANALYZE := $(call sources,analyze)
 HOSTCUDA := $(call sources,hostcuda)
 SCHEDULER := $(filter-out scheduler/example/%,$(call layers,scheduler))

@@ -44,7 +44,7 @@ enum md_status md_api_check_label(const char *label, struct md_error *err);
 enum md_status md_api_check_output(unsigned index, uint64_t address, size_t bytes, struct md_error *err);
 enum md_status md_api_check_note(const void *data, size_t bytes, struct md_error *err);
 enum md_status md_api_check_refuse(const char *why, struct md_error *err);
-enum md_status md_api_check_scratch(uint64_t address, size_t bytes, struct md_error *err);
+enum md_status md_api_check_memory(const char *function, uint64_t address, size_t bytes, struct md_error *err);
 enum md_status md_api_check_output_get(const char *label, const medusa_deviceptr *address, const size_t *bytes,
 				       struct md_error *err);
 enum md_status md_api_check_note_get(const char *label, const void *const *data, const size_t *bytes,

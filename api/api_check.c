@@ -99,11 +99,10 @@ enum md_status md_api_check_refuse(const char *why, struct md_error *err)
 	return MD_OK;
 }
 
-enum md_status md_api_check_scratch(uint64_t address, size_t bytes, struct md_error *err)
+enum md_status md_api_check_memory(const char *function, uint64_t address, size_t bytes, struct md_error *err)
 {
 	if (!is_range(address, bytes))
-		return INVALID(err, "medusa_graph_scratch: there is no memory of %zu bytes at %#" PRIx64, bytes,
-			       address);
+		return INVALID(err, "%s: there is no memory of %zu bytes at %#" PRIx64, function, bytes, address);
 	return MD_OK;
 }
 

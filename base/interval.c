@@ -75,6 +75,24 @@ bool md_interval_merge(struct md_interval_index *index, uint64_t start, uint64_t
 	return md_interval_add(index, start, end - start, 0);
 }
 
+bool md_interval_cut(struct md_interval_index *index, uint64_t start, uint64_t size)
+{
+	uint64_t last = last_of(start, size);
+	bool whole = true;
+	for (const struct md_interval *at = md_interval_floor(index, last); at; at = md_interval_floor(index, last)) {
+		struct md_interval item = *at;
+		uint64_t end = last_of(item.start, item.size);
+		if (!size || end < start || !item.size)
+			break;
+		md_interval_remove(index, item.start);
+		if (item.start < start)
+			md_interval_add(index, item.start, start - item.start, item.value);
+		if (end > last)
+			whole = md_interval_add(index, last + 1, end - last, item.value);
+	}
+	return whole;
+}
+
 bool md_interval_remove(struct md_interval_index *index, uint64_t start)
 {
 	size_t at = upper_bound(index, start);

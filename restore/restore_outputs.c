@@ -179,5 +179,5 @@ MD_EXPORT int medusa_graph_refuse(void *exec, const char *why)
 MD_EXPORT int medusa_graph_scratch(medusa_deviceptr address, size_t bytes)
 {
 	struct md_error err = {0};
-	return md_api_answer(md_api_check_scratch(address, bytes, &err), &err);
+	return md_api_answer(md_api_check_memory("medusa_graph_scratch", address, bytes, &err), &err);
 }

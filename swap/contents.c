@@ -11,7 +11,7 @@
 
 static size_t blocks_of(const struct md_swap_range *range)
 {
-	if (range->flags & (MD_SWAP_DISCARDABLE | MD_SWAP_MOVES))
+	if (range->flags & MD_SWAP_MOVES)
 		return 0;
 	return (range->bytes + MD_SWAP_BLOCK - 1) / MD_SWAP_BLOCK;
 }

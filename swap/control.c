@@ -21,6 +21,7 @@
 #include "base/thread.h"
 #include "swap/arrival.h"
 #include "swap/contexts.h"
+#include "swap/discard.h"
 #include "swap/exchange.h"
 #include "swap/gate.h"
 #include "swap/layer.h"
@@ -41,6 +42,7 @@ static const struct md_swap_below below = {
     .list = md_swap_memory_list,
     .unmap = md_swap_memory_unmap,
     .map = md_swap_memory_map,
+    .discardable = md_swap_discard_covers,
 };
 
 /* Of the thread alone. */

@@ -179,7 +179,6 @@ static enum md_status map_all(struct md_swap_exchange *x, struct md_swap_report 
 		}
 		part->place = MD_SWAP_EMPTY;
 		report->bytes += part->range.bytes;
-		report->discarded += part->range.flags & MD_SWAP_DISCARDABLE ? part->range.bytes : 0;
 	}
 	return MD_OK;
 }
@@ -298,6 +297,20 @@ enum md_status md_swap_exchange_settle(struct md_swap_exchange *exchange, uint64
 
 /* ---- out ---- */
 
+/* What may be lost is taken for zeros. */
+static uint64_t discard(struct md_swap_exchange *x)
+{
+	uint64_t bytes = 0;
+	for (size_t i = 0; i < x->contents.block_count; i++) {
+		struct md_hash_range *block = &x->contents.hashes[i];
+		if (block->size != MD_SWAP_BLOCK || !x->below->discardable(block->address, block->size))
+			continue;
+		block->hash = x->zeros;
+		bytes += block->size;
+	}
+	return bytes;
+}
+
 static enum md_status save(struct md_swap_exchange *x, struct md_swap_report *report, struct md_error *err)
 {
 	uint64_t began = md_clock_ns(), hashed;
@@ -305,12 +318,15 @@ static enum md_status save(struct md_swap_exchange *x, struct md_swap_report *re
 	MD_FORWARD(md_swap_contents_hash(&x->contents, &x->links, err));
 	hashed = md_clock_ns();
 	report->ns_hash = hashed - began;
+	report->discarded = discard(x);
 	MD_FORWARD(md_swap_contents_reserve(&x->contents, x->pool, &x->zeros, err));
 	MD_FORWARD(md_swap_contents_copy(&x->contents, &x->links, MD_SWAP_TO_HOST, report, err));
 	for (size_t i = 0; i < x->contents.block_count; i++)
 		if (x->contents.fresh[i])
 			md_swap_pool_filled(x->pool, x->contents.blocks[i]);
 	report->ns_copy = md_clock_ns() - hashed - report->ns_lock;
+	/* Zeros that are needed may be among these. */
+	report->zero -= report->discarded;
 	return MD_OK;
 }
 
@@ -322,7 +338,6 @@ static enum md_status unmap_all(struct md_swap_exchange *x, struct md_swap_repor
 		MD_FORWARD(x->below->unmap(&part->range, err));
 		part->place = MD_SWAP_AWAY;
 		report->bytes += part->range.bytes;
-		report->discarded += part->range.flags & MD_SWAP_DISCARDABLE ? part->range.bytes : 0;
 	}
 	report->resident = x->contents.resident;
 	report->ns_unmap = md_clock_ns() - began;

@@ -19,6 +19,7 @@ struct md_swap_below {
 	enum md_status (*list)(struct md_swap_range **ranges, size_t *count, struct md_error *err);
 	enum md_status (*unmap)(const struct md_swap_range *range, struct md_error *err);
 	enum md_status (*map)(const struct md_swap_range *range, struct md_error *err);
+	bool (*discardable)(uint64_t address, uint64_t bytes); /* whether all of it may be lost */
 };
 
 struct md_swap_settings {
@@ -32,7 +33,7 @@ struct md_swap_report {
 	uint64_t copied;       /* of these, between device and host */
 	uint64_t hashed_equal; /* the pool had them already; out only */
 	uint64_t zero;         /* nothing but zeros: neither copied nor kept */
-	uint64_t discarded;    /* need not come back */
+	uint64_t discarded;    /* need not come back: they are zero afterwards, or anything */
 	uint64_t resident;     /* stay on the device */
 	uint64_t coming;       /* had not come when the gate opened; in with overlap only */
 	uint64_t ns_quiesce, ns_hash, ns_copy, ns_lock, ns_unmap, ns_map, ns_total;

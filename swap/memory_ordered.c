@@ -10,6 +10,7 @@
 #include "base/array.h"
 #include "base/map.h"
 #include "swap/contexts.h"
+#include "swap/discard.h"
 #include "swap/gate.h"
 #include "swap/layer.h"
 #include "swap/memory_own.h"
@@ -250,6 +251,7 @@ static bool take_freed(struct pool *pool, const struct place *place, uint64_t by
 		if (!same && !has_passed(one, false))
 			continue;
 		*address = one->address;
+		md_swap_discard_forget(*address, bytes);
 		remove_freed(i);
 		return true;
 	}

@@ -9,6 +9,7 @@
 #include "base/child.h"
 #include "base/environment.h"
 #include "swap/contexts.h"
+#include "swap/discard.h"
 #include "swap/gate.h"
 #include "swap/layer.h"
 #include "swap/memory_managed.h"
@@ -252,8 +253,12 @@ static CUresult take_small(CUcontext context, CUdevice device, uint64_t bytes, C
 
 CUresult md_swap_own_take_in(CUcontext context, CUdevice device, uint64_t bytes, CUdeviceptr *address)
 {
-	return bytes <= SMALL ? take_small(context, device, bytes, address)
-			      : take_large(context, device, bytes, address);
+	CUresult result =
+	    bytes <= SMALL ? take_small(context, device, bytes, address) : take_large(context, device, bytes, address);
+	if (result == CUDA_SUCCESS)
+		md_swap_discard_forget(*address,
+				       bytes <= SMALL ? bytes : (bytes + GRANULARITY - 1) / GRANULARITY * GRANULARITY);
+	return result;
 }
 
 /* What was freed during captures is free once the device has done what it had to do then. */

@@ -11,6 +11,7 @@
 #include "base/environment.h"
 #include "base/interval.h"
 #include "swap/arrival.h"
+#include "swap/discard.h"
 #include "swap/layer.h"
 
 pthread_mutex_t md_swap_memory_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -92,6 +93,7 @@ CUresult md_swap_physical_map(struct md_swap_physical *physical, CUdeviceptr add
 	*mapping = (struct md_swap_mapping){
 	    .address = address, .bytes = bytes, .offset = offset, .physical = physical, .next = physical->mappings};
 	physical->mappings = mapping;
+	md_swap_discard_forget(address, bytes);
 	return CUDA_SUCCESS;
 }
 

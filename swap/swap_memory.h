@@ -8,12 +8,10 @@
 
 #include "driver/cuda_driver.h"
 
-/* What is in the range need not come back. */
-#define MD_SWAP_DISCARDABLE 1u
 /* The range stays where it is, and md_swap_memory_unmap refuses it; `why` says why. */
-#define MD_SWAP_RESIDENT 2u
+#define MD_SWAP_RESIDENT 1u
 /* The driver moves what is in the range (managed memory): unmap and map it, but neither hash nor copy it. */
-#define MD_SWAP_MOVES 4u
+#define MD_SWAP_MOVES 2u
 
 /* One allocation: no address that is computed from one in it leads to its neighbours. */
 #define MD_SWAP_ALONE 8u

@@ -80,6 +80,46 @@ Test(interval, reuse_drops_the_old)
 	}
 }
 
+/* Intervals [100, 110), [200, 210), [300, 310), and what a cut leaves of them. */
+Test(interval, a_cut_leaves_what_is_outside)
+{
+	static const struct {
+		uint64_t start, size;
+		size_t left;
+		uint64_t bytes;
+		const char *what;
+	} cases[] = {
+	    {100, 10, 2, 20, "one"},
+	    {95, 6, 3, 29, "a beginning"},
+	    {109, 5, 3, 29, "an end"},
+	    {102, 3, 4, 27, "a middle"},
+	    {105, 100, 3, 20, "an end and a beginning"},
+	    {0, UINT64_MAX, 0, 0, "all"},
+	    {305, UINT64_MAX, 3, 25, "to the end of the address space"},
+	    {110, 90, 3, 30, "between two"},
+	    {205, 0, 3, 30, "nothing"},
+	};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct md_interval_index index;
+		uint64_t bytes = 0;
+		md_interval_init(&index);
+		for (uint64_t start = 100; start <= 300; start += 100)
+			md_interval_add(&index, start, 10, start);
+		cr_assert(md_interval_cut(&index, cases[i].start, cases[i].size));
+		for (size_t k = 0; k < index.count; k++) {
+			const struct md_interval *item = &index.items[k];
+			bytes += item->size;
+			cr_assert_eq(item->value, item->start / 100 * 100, "%s: its value", cases[i].what);
+			cr_assert(item->start >= cases[i].start + cases[i].size || !cases[i].size ||
+				      item->start + item->size <= cases[i].start || cases[i].size > UINT64_MAX / 2,
+				  "%s: [%zu, +%zu) is left", cases[i].what, (size_t)item->start, (size_t)item->size);
+		}
+		cr_assert_eq(index.count, cases[i].left, "%s: %zu left", cases[i].what, index.count);
+		cr_assert_eq(bytes, cases[i].bytes, "%s: %zu bytes left", cases[i].what, (size_t)bytes);
+		md_interval_finish(&index);
+	}
+}
+
 /* 300,000 appends move nothing: with a shift of half the array each, this would take minutes. */
 Test(interval, appends_quickly)
 {

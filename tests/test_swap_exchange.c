@@ -82,8 +82,20 @@ static enum md_status map(const struct md_swap_range *range, struct md_error *er
 	return MD_OK;
 }
 
-static const struct md_swap_below below = {
-    .driver = &table, .close_gate = close_gate, .open_gate = open_gate, .list = list, .unmap = unmap, .map = map};
+static uint64_t discardable_from, discardable_to;
+
+static bool is_discardable(uint64_t address, uint64_t bytes)
+{
+	return address >= discardable_from && address + bytes <= discardable_to;
+}
+
+static const struct md_swap_below below = {.driver = &table,
+					   .close_gate = close_gate,
+					   .open_gate = open_gate,
+					   .list = list,
+					   .unmap = unmap,
+					   .map = map,
+					   .discardable = is_discardable};
 
 static struct memory *add(uint32_t flags)
 {
@@ -262,17 +274,21 @@ Test(swap_exchange, equal_blocks_and_zeros_take_no_room)
 Test(swap_exchange, kinds_of_memory)
 {
 	set_up_pool(16);
-	struct memory *kept = add(0), *discardable = add(MD_SWAP_DISCARDABLE), *resident = add(MD_SWAP_RESIDENT);
+	struct memory *kept = add(0), *discardable = add(0), *resident = add(MD_SWAP_RESIDENT);
 	struct memory *moves = add(MD_SWAP_MOVES);
 	write_all();
+	discardable_from = discardable->range.address;
+	discardable_to = discardable_from + RANGE_BYTES;
 	struct md_swap_report report = out();
-	cr_assert(report.copied == RANGE_BYTES && report.discarded == RANGE_BYTES && report.resident == RANGE_BYTES,
+	cr_assert(report.copied == RANGE_BYTES && !report.zero && report.discarded == RANGE_BYTES &&
+		      report.resident == RANGE_BYTES,
 		  "%zu", (size_t)report.copied);
 	cr_assert(!kept->mapped && !discardable->mapped && resident->mapped && !moves->mapped, "all but one went");
 	in();
 	cr_assert(kept->mapped && discardable->mapped && moves->mapped, "they are back");
 	for (size_t i = 0; i < BLOCKS; i++) {
 		assert_block(kept, i, 1 + (i << 30));
+		assert_block(discardable, i, 0);
 		assert_block(resident, i, 1 + (2ull << 40) + (i << 30));
 	}
 }

@@ -98,7 +98,7 @@ MD_EXPORT int medusa_graph_refuse(void *exec, const char *why)
 MD_EXPORT int medusa_graph_scratch(medusa_deviceptr address, size_t bytes)
 {
 	struct md_error err = {0};
-	if (md_api_check_scratch(address, bytes, &err) != MD_OK)
+	if (md_api_check_memory("medusa_graph_scratch", address, bytes, &err) != MD_OK)
 		return md_api_fail(&err);
 	if (!md_capture_enter())
 		return md_api_ok();

@@ -187,6 +187,16 @@ int medusa_graph_output_get(const char *label, unsigned batch, unsigned index, m
  */
 int medusa_graph_scratch(medusa_deviceptr address, size_t bytes);
 
+/*
+ * Says that nobody needs what the device memory [address, address + bytes) holds: when medusa-swap takes the engine's
+ * memory away, these bytes are not saved, and when it comes back, they are zero. What is written there from now on may be
+ * lost as well, until medusa_swap_needed is called for it, or the memory is freed and allocated again. medusa-swap knows
+ * blocks of 2 MB: a block that holds anything else, too, is saved whole. Without medusa-swap both calls do nothing.
+ */
+int medusa_swap_discardable(medusa_deviceptr address, size_t bytes);
+/* Says that what is written from now on to [address, address + bytes) is needed. To be called before it is written. */
+int medusa_swap_needed(medusa_deviceptr address, size_t bytes);
+
 /* Returns the note of a graph that was handed out; *bytes is 0 if there was none. Valid until medusa_release. */
 int medusa_graph_note_get(const char *label, unsigned batch, const void **data, size_t *bytes);
 

@@ -132,6 +132,11 @@ static void say_graph(void)
 	say("graph_scratch address 0", medusa_graph_scratch(0, 1));
 	say("graph_scratch size 0", medusa_graph_scratch(logits, 0));
 	say("graph_scratch beyond the end", medusa_graph_scratch(logits, SIZE_MAX));
+	say("swap_discardable", medusa_swap_discardable(logits, BYTES));
+	say("swap_discardable address 0", medusa_swap_discardable(0, 1));
+	say("swap_discardable beyond the end", medusa_swap_discardable(logits, SIZE_MAX));
+	say("swap_needed", medusa_swap_needed(logits, BYTES));
+	say("swap_needed size 0", medusa_swap_needed(logits, 0));
 	memset(why, 'w', sizeof(why) - 1);
 	why[sizeof(why) - 1] = 0;
 	say("graph_refuse too long", medusa_graph_refuse(NULL, why));

@@ -7,7 +7,7 @@ subject=("$MEDUSA_BUILD/tests/subjects/api_subject")
 section "null"
 run null "${subject[@]}"
 assert_exit null 0
-assert_equal "calls" 57 "$(wc -l <"$work/null.out")"
+assert_equal "calls" 62 "$(wc -l <"$work/null.out")"
 section "every wrong call is refused as an argument, by function"
 assert_equal "answers that are no MEDUSA_ERR_INVALID" "ready: 0
 ready: 0
@@ -15,6 +15,8 @@ want: 0:
 want none: 0:
 trigger: 0:
 scratch: 0:
+discardable: 0:
+needed: 0:
 mark: 0:
 stage: 0:" "$(grep -v '^[a-z@_ ]*: 1: medusa_[a-z_]*[(:]' "$work/null.out" | sed 's/ $//')"
 

@@ -298,4 +298,35 @@ assert_exit code 6
 run missing medusa-swap run --name code --artifact "$work/none.medusa" -- true
 assert_exit missing 3
 
+section 'what the engine does not need is not saved, until it is needed or allocated anew'
+expected 'alloc 33' sum
+begin drops --pool-bytes 48M -- 0
+asked alloc 33
+asked sum
+kept=${live[2]}
+assert_equal 'all that is there' "$kept" "$answered"
+asked drop
+assert_equal 'it may be dropped' 'said 0' "$answered"
+done_swap dropped out
+assert_equal 'bytes that are dropped: all blocks, the last of which the allocation has half' $((34 << 20)) "$(number dropped discarded)"
+assert_at_most 'bytes that are copied' 16000000 "$(number dropped copied)"
+assert_at_most 'bytes of zeros that are needed' 12000000 "$(number dropped zero)"
+done_swap empty in --verify
+asked sum
+assert_equal 'it comes back as zeros' 'sum 0' "$answered"
+asked need
+assert_equal 'it is needed again' 'said 0' "$answered"
+done_swap needed out
+assert_equal 'bytes that are dropped' 0 "$(number needed discarded)"
+done_swap full in
+asked sum
+assert_equal 'it comes back' "$kept" "$answered"
+asked drop
+asked renew
+done_swap renewed out
+assert_equal 'bytes of new memory that are dropped' 0 "$(number renewed discarded)"
+done_swap new in
+asked sum
+assert_equal 'new memory comes back' "$kept" "$answered"
+end_engine
 finish

@@ -80,6 +80,9 @@ static void wrong_values(void)
 	say("scratch address", medusa_graph_scratch(0, 64));
 	say("scratch bytes", medusa_graph_scratch(4096, 0));
 	say("scratch end", medusa_graph_scratch(UINT64_MAX - 8, 64));
+	say("discardable address", medusa_swap_discardable(0, 64));
+	say("discardable bytes", medusa_swap_discardable(4096, 0));
+	say("needed end", medusa_swap_needed(UINT64_MAX - 8, 64));
 	say("output_get address", medusa_graph_output_get("decode", 1, 0, NULL, &bytes));
 	say("output_get bytes", medusa_graph_output_get("decode", 1, 0, &address, NULL));
 	say("note_get data", medusa_graph_note_get("decode", 1, NULL, &bytes));
@@ -98,6 +101,8 @@ static void right(void)
 	say("want none", medusa_graph_want("decode", NULL, 0));
 	say("trigger", medusa_trigger("layer", never, NULL));
 	say("scratch", medusa_graph_scratch(4096, 64));
+	say("discardable", medusa_swap_discardable(4096, 64));
+	say("needed", medusa_swap_needed(4096, 64));
 	say("mark", medusa_mark("loaded"));
 	say("stage", medusa_stage("weights", 1000));
 	medusa_release();

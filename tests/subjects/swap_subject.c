@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "medusa/medusa.h"
 #include "tests/subjects/image_file.h"
 #include "tests/subjects/subject.h"
 
@@ -19,6 +20,10 @@
  *   wait       launches a kernel that ends when "flag" comes
  *   flag
  *   alloc MB   allocates, writes, prints a sum; the memory stays
+ *   drop       what the newest of them holds need not come back
+ *   need       it is needed again; it is written
+ *   renew      it is freed and allocated again, and written
+ *   sum        of all that it holds
  *   fork       a child that uses no device, and ends by exit()
  *   exit N     ends by exit(N), with handlers that free device memory
  * and at its end as with "exit 0".
@@ -32,7 +37,7 @@ static CUdeviceptr state, weights, small[SMALL], extra[EXTRA_MOST], seen;
 static CUgraphExec graph;
 static CUstream stream, waiting;
 static int32_t *flag;
-static unsigned extra_count;
+static unsigned extra_count, extra_megabytes; /* of the newest one */
 static atomic_bool stop;
 static atomic_uint wrong;
 static float *values;
@@ -150,16 +155,42 @@ static void say_free(void)
 	printf("free %zu\n", free_bytes);
 }
 
+static void fill_all(CUdeviceptr memory, unsigned megabytes)
+{
+	for (size_t at = 0; at < megabytes; at++)
+		fill(memory + (at << 20), (unsigned)at + 5, (1 << 20) / sizeof(float));
+}
+
 static void allocate(unsigned megabytes)
 {
 	CUdeviceptr memory;
 	if (extra_count == EXTRA_MOST || megabytes < 4)
 		exit(9);
 	TRY(cuMemAlloc_v2, &memory, (size_t)megabytes << 20);
-	for (size_t at = 0; at < (size_t)megabytes << 20; at += BYTES)
-		fill(memory + at, (unsigned)(at >> 20) + 5, FLOATS);
+	fill_all(memory, megabytes);
 	extra[extra_count++] = memory;
+	extra_megabytes = megabytes;
 	printf("alloc %u %.17g\n", megabytes, sum_of(memory, FLOATS));
+}
+
+/* Says of the newest of these that it is needed, or not. */
+static void declare(int (*say)(medusa_deviceptr, size_t))
+{
+	printf("said %d\n", say(extra[extra_count - 1], (size_t)extra_megabytes << 20));
+}
+
+static void renew(void)
+{
+	TRY(cuMemFree_v2, extra[--extra_count]);
+	allocate(extra_megabytes);
+}
+
+static void say_sum(void)
+{
+	double sum = 0;
+	for (size_t at = 0; at < extra_megabytes; at++)
+		sum += sum_of(extra[extra_count - 1] + (at << 20), (1 << 20) / sizeof(float));
+	printf("sum %.17g\n", sum);
 }
 
 static void start_waiting(void)
@@ -207,6 +238,15 @@ static void obey(const char *line)
 		__atomic_store_n(flag, 1, __ATOMIC_RELEASE);
 	else if (sscanf(line, "alloc %u", &number) == 1)
 		allocate(number);
+	else if (!strcmp(line, "drop\n"))
+		declare(medusa_swap_discardable);
+	else if (!strcmp(line, "need\n")) {
+		declare(medusa_swap_needed);
+		fill_all(extra[extra_count - 1], extra_megabytes);
+	} else if (!strcmp(line, "renew\n"))
+		renew();
+	else if (!strcmp(line, "sum\n"))
+		say_sum();
 	else if (!strcmp(line, "fork\n"))
 		make_child();
 	else if (sscanf(line, "exit %u", &number) == 1)

@@ -95,6 +95,8 @@ _PROTOTYPES = {
     "medusa_graph_note": (ctypes.c_int, [_POINTER, _STRING, _SIZE]),
     "medusa_graph_refuse": (ctypes.c_int, [_POINTER, _STRING]),
     "medusa_graph_scratch": (ctypes.c_int, [_U64, _SIZE]),
+    "medusa_swap_discardable": (ctypes.c_int, [_U64, _SIZE]),
+    "medusa_swap_needed": (ctypes.c_int, [_U64, _SIZE]),
     "medusa_graph_output_get": (
         ctypes.c_int,
         [_STRING, _UNSIGNED, _UNSIGNED, ctypes.POINTER(_U64), ctypes.POINTER(_SIZE)],
@@ -198,6 +200,16 @@ def graph_refuse(graph: int, why: str) -> None:
 def graph_scratch(address: int, size: int) -> None:
     if _library:
         _check(_library.medusa_graph_scratch(address, size))
+
+
+def swap_discardable(address: int, size: int) -> None:
+    if _library:
+        _check(_library.medusa_swap_discardable(address, size))
+
+
+def swap_needed(address: int, size: int) -> None:
+    if _library:
+        _check(_library.medusa_swap_needed(address, size))
 
 
 def graph_output_get(label: str, batch: int, index: int) -> Tuple[int, int]:

@@ -16,6 +16,7 @@ except ModuleNotFoundError as missing:
 from .. import _api
 from .._api import mode
 from .bindings import Constant, Input, Output, Scratch, State
+from .discard import discardable
 from .graphs import Graphs
 from .kv import KV, kv_capacity
 from . import plain as _plain  # makes what is logged plain
@@ -30,6 +31,7 @@ __all__ = [
     "Scratch",
     "State",
     "Step",
+    "discardable",
     "kv_capacity",
     "memory_stats",
     "mode",
