@@ -184,6 +184,21 @@ def with_saver(options, table):
     engine.end()
 
 
+class Table(dict):
+    """Prints each figure when it is known, and keeps the file up to date: a run that is cut off has told what it knew."""
+
+    def __init__(self, path):
+        super().__init__()
+        self._path = path
+
+    def __setitem__(self, name, value):
+        super().__setitem__(name, value)
+        print(f"{name:24} {json.dumps(value)}", flush=True)
+        if self._path:
+            with open(self._path, "w", encoding="utf-8") as file:
+                json.dump(self, file, indent=1)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gb", type=float, default=14)
@@ -192,17 +207,13 @@ def main():
     parser.add_argument("--logs", default=".")
     options = parser.parse_args()
     options.arguments = ["--gb", str(options.gb)]
-    table = {"gb": options.gb}
+    table = Table(options.out)
+    table["gb"] = options.gb
     for part in (with_medusa, alone, with_saver):
         try:
             part(options, table)
         except Exception as error:  # pylint: disable=broad-except
             check(f"{part.__name__}: {error!r}", False)
-    for name, value in table.items():
-        print(f"{name:24} {json.dumps(value)}")
-    if options.out:
-        with open(options.out, "w", encoding="utf-8") as file:
-            json.dump(table, file, indent=1)
     return bool(failures)
 
 
