@@ -10,7 +10,7 @@ import torch
 from medusa import _api
 from medusa.torch import Constant, State
 
-from . import facts, fit, random_batch, workspace
+from . import facts, fit, prefills, random_batch, workspace
 from .buffers import builders, own_tensors, pairs
 from .takeover import Takeover, label_of, tell
 
@@ -44,6 +44,7 @@ class First(Takeover):
         if self.attempt(by_label, why, lambda: self._make_all(descriptors)):
             # Nobody made the pieces: batches with prefills run without graphs.
             self.runner.cudagraph_dispatcher.cudagraph_keys[CUDAGraphMode.PIECEWISE].clear()
+            prefills.restore(self, None)  # says that these are not covered, if they were wished for
             return
         getattr(self.runner.model, "concrete_cudagraph_entries", {}).clear()
         for earlier, earlier_options in self._left_out:

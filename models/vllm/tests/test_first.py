@@ -47,6 +47,14 @@ class FirstRunner(starts.Starts):
         self.assertEqual(library.facts["engine.vllm.runner"], "first")
         self.assertEqual(library.marks, ["ready", "complete"])
 
+    def test_pieces_are_named_as_not_covered(self):
+        os.environ["MEDUSA_VLLM_PIECES"] = "1"
+        _, artifact = self.record()
+        self.assertIn("medusa: pieces are not recorded: the first model runner: not recorded yet", self.said)
+        worker, _ = self.process("restore", artifact)
+        self.assertEqual(self.restored(worker), {1: True, 2: True, 4: True})
+        self.assertIn("medusa: batches with prefills run eagerly, without pieces: the first model runner: not recorded yet", self.said)
+
     def test_each_graph_is_warmed_up_by_vllm_and_then_captured(self):
         worker, _ = self.record()
         made = [entry for entry in worker.log if entry[0] == "attention"]
