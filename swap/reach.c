@@ -411,6 +411,17 @@ void md_swap_reach_renew(void)
 	pthread_mutex_unlock(&md_swap_arrival_lock);
 }
 
+bool md_swap_reach_shows(const void *bytes, size_t size, uint64_t address)
+{
+	for (size_t at = 0; at + 8 <= size; at += 4) {
+		uint64_t word;
+		memcpy(&word, (const uint8_t *)bytes + at, sizeof(word));
+		if (word - address + GRANULE <= 2 * GRANULE)
+			return true;
+	}
+	return false;
+}
+
 void md_swap_reach_hide(void)
 {
 	atomic_store(&hidden, true);

@@ -36,6 +36,8 @@ CUresult md_swap_wish_block(void);
 void md_swap_reach_unsteady(void);
 /* The driver has memory that it did not have before. */
 void md_swap_reach_renew(void);
+/* Whether the address, or one just beside it, is a word of these bytes. */
+bool md_swap_reach_shows(const void *bytes, size_t size, uint64_t address);
 /* Memory is read in a way that no address shows (a texture): everything waits for everything from now on. */
 void md_swap_reach_hide(void);
 
