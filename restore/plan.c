@@ -421,8 +421,10 @@ enum md_status md_restore_plan(struct md_restore *r, struct md_error *err)
 	return status;
 }
 
+/* A stage that fails undoes this while the engine may bind. */
 void md_restore_plan_finish(struct md_restore *r)
 {
+	pthread_mutex_lock(&md_restore_lock);
 	for (uint32_t i = 0; r->graphs && i < r->artifact.graph_count; i++) {
 		free(r->graphs[i].kernels);
 		free(r->graphs[i].fed);
@@ -452,7 +454,6 @@ void md_restore_plan_finish(struct md_restore *r)
 	r->binding_of = NULL;
 	r->content_placed = NULL;
 	r->image_order_count = 0;
-	pthread_mutex_lock(&md_restore_lock);
 	md_graph_queue_finish(r);
 	r->awaited_last = NULL;
 	r->next_image = 0;
