@@ -19,6 +19,9 @@ FIRST = "vllm.v1.worker.gpu_model_runner"
 def register() -> None:
     """Called by vLLM. Idempotent; never raises."""
     try:
+        from . import _start
+
+        _start.imported()
         from medusa import _api
 
         if _api.mode() == "none" or os.environ.get("MEDUSA_VLLM") == "0":

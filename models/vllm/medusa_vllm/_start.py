@@ -2,9 +2,15 @@
 """What medusa-vllm.pth calls when Python starts with a Medusa library preloaded: waits for vLLM's command line."""
 from __future__ import annotations
 
-from typing import Any
+import gc
+import os
+import sys
+from typing import Any, List
 
+FIRST = "vllm.version"  # is imported before all else of vLLM, and before PyTorch
 COMMAND_LINE = "vllm.entrypoints.serve.utils.api_utils"
+resting: List[bool] = []  # holds an element while the garbage collector rests
+SERVERS = ("vllm.entrypoints.cli.main", "vllm.entrypoints.openai.api_server")
 
 
 def begin() -> None:
@@ -12,6 +18,29 @@ def begin() -> None:
     from medusa._imports import after_import
 
     after_import(COMMAND_LINE, _hook_command_line, "vllm.medusa")  # settings are read when a server starts
+    if _is_command_line():
+        after_import(FIRST, _hook_first, "vllm.medusa")
+
+
+def _hook_first(module: Any) -> None:
+    """What is imported stays, and looking at it again and again is a tenth of the imports. Ends with imported()."""
+    from . import fit
+
+    if gc.isenabled() and str(module.__version__).startswith(fit.VERSIONS) and os.environ.get("MEDUSA_VLLM") != "0":
+        gc.disable()
+        resting.append(True)
+
+
+def imported() -> None:
+    """vLLM's command line has imported what it imports, or an engine is being made."""
+    if resting:
+        resting.clear()
+        gc.enable()
+
+
+def _is_command_line() -> bool:
+    words = sys.orig_argv[1:]
+    return words[:1] == ["-m"] and words[1:2] != [] and words[1] in SERVERS or os.path.basename((words or [""])[0]) == "vllm"
 
 
 def _hook_command_line(module: Any) -> None:

@@ -8,6 +8,7 @@ import resource
 import signal
 import socket
 import struct
+import sys
 from typing import Any, Dict, Iterable, List
 
 NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid_for_children", "time_for_children", "user", "uts")
@@ -125,6 +126,13 @@ def _loaded(name: str) -> Any:
         return ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
     except OSError:
         return None
+
+
+def draw_anew() -> None:
+    """Python seeds its own numbers in a forked process; NumPy does not."""
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and hasattr(numpy, "random"):
+        numpy.random.seed()
 
 
 def peer(connection: Any) -> Any:

@@ -24,7 +24,7 @@ from multiprocessing import context, popen_fork, popen_forkserver, resource_trac
 from multiprocessing.reduction import dump
 from typing import Any, Dict, List, Optional
 
-from . import inherited
+from . import _start, inherited
 
 log = logging.getLogger("vllm.medusa")
 
@@ -42,6 +42,7 @@ def hook_command_line(module: Any) -> None:
     def cli_env_setup(*arguments: Any, **options: Any) -> Any:
         chosen = os.environ.get(METHOD)
         answer = original(*arguments, **options)
+        _start.imported()
         try:
             begin(chosen)
         except Exception:  # pylint: disable=broad-except  # a plug-in's failure is not the engine's
@@ -77,7 +78,7 @@ def begin(chosen: Optional[str] = None) -> None:
         if not _is_core(process_obj):
             return original(process_obj)
         context.SpawnProcess._Popen = staticmethod(original)
-        return _start(core, process_obj) or original(process_obj)
+        return _start_core(core, process_obj) or original(process_obj)
 
     context.SpawnProcess._Popen = staticmethod(popen)
 
@@ -114,7 +115,7 @@ def _unfit(process_obj: Any) -> str:
     return ""
 
 
-def _start(core: "Core", process_obj: Any) -> Any:
+def _start_core(core: "Core", process_obj: Any) -> Any:
     """The engine core's process; None: it is to be spawned."""
     try:
         why = _unfit(process_obj) or core.changed()
@@ -346,12 +347,5 @@ def _become(request: Dict[str, Any], descriptors: List[int]) -> int:
     inherited.apply(request["settings"])
     resource_tracker._resource_tracker._fd = tracker
     popen_forkserver.forkserver._forkserver._inherited_fds = others
-    _draw_anew()
+    inherited.draw_anew()
     return int(reader)
-
-
-def _draw_anew() -> None:
-    """Python seeds its own numbers in a forked process; NumPy does not."""
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed()

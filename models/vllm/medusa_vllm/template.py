@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """medusa-vllm-template: a process that has imported vLLM and becomes `vllm serve` on request, by a fork.
 
-    medusa-vllm-template --socket PATH [--import MODULE]... [--vary NAME]...       the template, one for each node
-    medusa-vllm-template run --socket PATH [--require] -- vllm serve MODEL ...     an engine from it
+    medusa-vllm-template --socket PATH [--import MODULE]... [--leave-out MODULE]... [--vary NAME]...   one for each node
+    medusa-vllm-template run --socket PATH [--require] -- vllm serve MODEL ...                         an engine from it
 """
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ class Options:
     def __init__(self) -> None:
         self.run, self.require, self.socket = False, False, ""
         self.modules: List[str] = []
+        self.leave_out: List[str] = []
         self.vary: List[str] = []
         self.command: List[str] = []
 
@@ -40,7 +41,7 @@ def parse(arguments: List[str]) -> Options:
         elif name == "--socket":
             options.socket = value
         else:
-            (options.modules if name == "--import" else options.vary).append(value)
+            {"--import": options.modules, "--leave-out": options.leave_out, "--vary": options.vary}[name].append(value)
     if not options.socket:
         raise Usage("--socket PATH is missing")
     if options.run != bool(options.command):
@@ -53,7 +54,7 @@ def _option(rest: List[str], run: bool) -> Tuple[str, str]:
     name, equals, value = word.partition("=")
     if name == "--require" and run and not equals:
         return name, ""
-    if name not in (("--socket",) if run else ("--socket", "--import", "--vary")):
+    if name not in (("--socket",) if run else ("--socket", "--import", "--leave-out", "--vary")):
         raise Usage(f"{word} is no option")
     if not equals:
         if not rest:

@@ -7,6 +7,7 @@ import contextlib
 import importlib.util
 import json
 import logging
+import multiprocessing
 import os
 import select
 import signal
@@ -174,6 +175,8 @@ class Engine:
                 stream.reconfigure(line_buffering=stream.isatty() or stream is sys.stderr)
         self._set_environment()
         inherited.apply(request["settings"])
+        inherited.draw_anew()
+        multiprocessing.current_process().authkey = os.urandom(32)  # the template made it for itself
 
     def _set_environment(self) -> None:
         wanted = self._imports.environment(self._request["environment"])

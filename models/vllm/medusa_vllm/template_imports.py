@@ -8,6 +8,8 @@ import os
 import sys
 from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
+from . import inherited
+
 # All that a server and its engine core import on their way to the first answer; one that a version lacks is left out.
 MODULES = (
     "vllm.entrypoints.cli.main", "vllm.entrypoints.cli.benchmark.main", "vllm.entrypoints.cli.collect_env",
@@ -82,19 +84,25 @@ class Imports:
         self._stamps: Dict[str, Stamp] = {}
         self.missing: List[str] = []
 
-    def load(self, more: List[str]) -> None:
-        """Raises ImportError for vLLM itself and for a module that was asked for."""
+    def load(self, more: List[str], leave_out: List[str]) -> None:
+        """Raises ImportError for vLLM itself, for a module that was asked for, and for one that uses the device."""
         with recorded(self._read):
-            for name in (*MODULES, *more):
-                try:
-                    importlib.import_module(name)
-                except ImportError as error:
-                    if name == NEEDED or name in more:
-                        raise ImportError(f"{name}: {error}") from error
-                    self.missing.append(name)
+            for name in [name for name in (*MODULES, *more) if name not in leave_out]:
+                self._load_one(name, name == NEEDED or name in more)
         now = dict(os.environ)
         self._set = {name: now.get(name) for name in set(now) | set(self._before) if now.get(name) != self._before.get(name)}
         self._stamps = {path: stamp for path in self._files() for stamp in [_stamp(path)] if stamp}
+
+    def _load_one(self, name: str, needed: bool) -> None:
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            if needed:
+                raise ImportError(f"{name}: {error}") from error
+            self.missing.append(name)
+        why = inherited.device_in_use()
+        if why:
+            raise ImportError(f"{name} uses the device while it is imported ({why}), so it cannot be forked: --leave-out {name}")
 
     @staticmethod
     def _files() -> Set[str]:

@@ -337,7 +337,7 @@ def _prepare(options: Options) -> Any:
     began = time.monotonic()
     imports = Imports(options.vary)
     gc.disable()
-    imports.load(options.modules)
+    imports.load(options.modules, options.leave_out)
     _check_start()
     _check_forks()
     gc.freeze()

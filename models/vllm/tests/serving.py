@@ -29,7 +29,7 @@ with open(os.environ["IMPORTS"], "a") as file:
     file.write(f"{os.getpid()} {__name__}\\n")
 """
 MODULES = {
-    "vllm": "__version__ = '0.26.0'\n",
+    "vllm": "from .version import __version__\n", "vllm.version": "__version__ = '0.26.0'\n",
     "vllm.plugins": "def load_general_plugins():\n    pass\n",
     "vllm.entrypoints": "", "vllm.entrypoints.cli": "", "vllm.entrypoints.serve": "", "vllm.entrypoints.serve.utils": "",
     "vllm.entrypoints.serve.utils.api_utils": """
@@ -49,7 +49,7 @@ def main():
 if __name__ == "__main__":
     main()
 """,
-    "vllm.many": "", **{f"vllm.many.m{number}": "" for number in range(MANY)},
+    "vllm.many": "", **{f"vllm.many.m{number}": "import gc\nGC = gc.isenabled()\n" for number in range(MANY)},
     "vllm.v1": "", "vllm.v1.engine": "", "vllm.v1.executor": "", "vllm.v1.worker": "",
     "vllm.v1.engine.core": """
 import vllm.entrypoints.cli.serve
@@ -100,6 +100,10 @@ def main():
                               kwargs={"vllm_config": config, "orders": orders, "reply": reply, "queue": queue})
     process.start()
     reply.close()
+    import gc, random
+    print(json.dumps({"random": random.random(), "numpy": sys.modules["numpy"].random.random() if "numpy" in sys.modules else None,
+                      "authkey": multiprocessing.current_process().authkey.hex(), "gc": gc.isenabled(),
+                      "gc_while_importing": sys.modules["vllm.many.m1"].__dict__.get("GC")}), flush=True)
     print(json.dumps({"server": os.getpid(), "parent": os.getppid(), "argv": sys.argv, "main": sys.modules["__main__"].__file__,
                       "environment": {k: v for k, v in os.environ.items()}, "folder": os.getcwd(),
                       "path": sys.path[0], "session": os.getsid(0) == os.getpid()}), flush=True)
@@ -172,6 +176,7 @@ class Serving(unittest.TestCase):
             write(os.path.join(self.folder, "site", *name.split("."), "__init__.py") if is_package else
                   os.path.join(self.folder, "site", *name.split(".")) + ".py", COUNTED + text)
         write(os.path.join(self.folder, "site/standin_server.py"), SERVER)
+        write(os.path.join(self.folder, "site/torch.py"), "raise ImportError('PyTorch takes seconds and is not needed here')\n")
         write(os.path.join(self.folder, "site/sitecustomize.py"),
               "import logging, site\nlogging.basicConfig(level=logging.INFO)\n" + "".join(f"site.addsitedir({place!r})\n" for place in PLACES))
         self.vllm = os.path.join(self.folder, "bin/vllm")

@@ -4,7 +4,7 @@ import os
 import signal
 import unittest
 
-from serving import BUILD, IMAGE, HOST_ENGINE, Serving, have_ended
+from serving import BUILD, IMAGE, HOST_ENGINE, Serving, have_ended, write
 
 FORKED = "the engine core's process was forked"
 SPAWNED = "the engine core's process is spawned"
@@ -48,6 +48,13 @@ class Prefork(Serving):
             run = self.serve(stdin=file)
         self.assert_forked(run)
         self.assertEqual(run.found["core"]["standard"][0], os.path.join(self.folder, "in"))
+
+    def test_the_garbage_collector_rests_while_vllm_is_imported_and_not_longer(self):
+        for environment in ({}, {"MEDUSA_VLLM_PREFORK": "0"}):
+            run = self.serve(environment=environment)
+            self.assertEqual((run.found["gc"], run.found["gc_while_importing"]), (True, False), run)
+        run = self.serve(preload=False)
+        self.assertEqual((run.found["gc"], run.found["gc_while_importing"]), (True, True), run)
 
     def test_exit_codes_and_signals_are_the_cores_own(self):
         for order, code in (("core_code=3", 3), (f"core_signal={int(signal.SIGSEGV)}", -signal.SIGSEGV)):
@@ -99,6 +106,24 @@ class Prefork(Serving):
 
     def test_a_core_that_was_killed_is_spawned(self):
         self.assert_spawned(self.serve(f"kill_core={int(signal.SIGKILL)}"), SPAWNED)
+
+    def test_a_core_that_does_not_answer_is_spawned(self):
+        with open(os.path.join(self.folder, "site/vllm/many/m3.py"), "a", encoding="utf-8") as file:
+            file.write("import medusa_vllm.prefork\nmedusa_vllm.prefork.WAIT = 1\n")
+        run = self.serve(f"kill_core={int(signal.SIGSTOP)}")
+        self.assert_spawned(run, SPAWNED + ": TimeoutError")
+
+    def test_the_collector_never_rests_with_another_version(self):
+        write(os.path.join(self.folder, "site/vllm/version.py"), "__version__ = '0.99.1'\n")
+        run = self.serve()
+        self.assertEqual((run.found["gc"], run.found["gc_while_importing"]), (True, True), run)
+
+    def test_a_collector_that_the_user_has_switched_off_stays_off(self):
+        with open(os.path.join(self.folder, "site/sitecustomize.py"), "r+", encoding="utf-8") as file:
+            text = file.read()
+            file.seek(0)
+            file.write("import gc\ngc.disable()\n" + text)
+        self.assertFalse(self.serve().found["gc"])
 
     def test_a_server_that_starts_no_core_leaves_no_process(self):
         with open(os.path.join(self.folder, "site/standin_server.py"), "a", encoding="utf-8") as file:

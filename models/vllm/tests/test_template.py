@@ -9,7 +9,7 @@ import sys
 import threading
 import unittest
 
-from serving import IMAGE, HOST_ENGINE, LIBRARY, Run, Serving, alive, have_ended, wait_until
+from serving import IMAGE, HOST_ENGINE, LIBRARY, Run, Serving, alive, have_ended, wait_until, write
 
 COMMAND = [sys.executable, "-m", "medusa_vllm.template"]
 VARIES = ("MEDUSA_TEMPLATE", "_")  # of the environment of two starts that are the same
@@ -67,6 +67,17 @@ class Given(Templates):
         self.assertEqual((self.counted(), self.counted("vllm.v1.engine.core"), self.counted("vllm.v1.worker.gpu_worker")), (1, 1, 1))
         self.assertNotEqual(runs[0].found["pid"], runs[1].found["pid"])
 
+    def test_two_engines_draw_other_numbers(self):
+        write(os.path.join(self.folder, "site/numpy/__init__.py"), "from . import random\n")
+        write(os.path.join(self.folder, "site/numpy/random.py"), "import os\nvalue = 1\ndef random():\n    return value\n"
+              "def seed():\n    global value\n    value = os.urandom(8).hex()\n")
+        with open(os.path.join(self.folder, "site/vllm/many/m7.py"), "a", encoding="utf-8") as file:
+            file.write("import numpy\n")
+        self.template()
+        found = [self.run_one().found for _ in range(2)]
+        for name in ("random", "numpy", "authkey"):
+            self.assertNotEqual(found[0][name], found[1][name])
+
     def test_an_engine_is_what_its_command_starts(self):
         self.template()
         where = os.path.join(self.folder, "elsewhere")
@@ -81,7 +92,7 @@ class Given(Templates):
                     self.assertIn("was forked", run.said, run)
                     runs.append(run.found)
                 for found in runs:
-                    for key in ("parent", "server", "pid", "session"):
+                    for key in ("parent", "server", "pid", "session", "random", "authkey", "gc_while_importing"):
                         found.pop(key, None)
                     for environment in (found["environment"], found["core"]["environment"]):
                         for name in VARIES:
@@ -344,7 +355,7 @@ class NoTemplate(Templates):
     def test_a_device_in_use(self):
         with open(os.path.join(self.folder, "site/vllm/many/m3.py"), "a", encoding="utf-8") as file:
             file.write("import ctypes\nctypes.CDLL('libcuda.so.1').cuInit(0)\n")
-        self.assert_none("cannot be forked: cuInit was called")
+        self.assert_none("vllm.entrypoints.cli.serve uses the device while it is imported (cuInit was called)")
 
     def test_no_such_module(self):
         self.assert_none("no.such.module", "--import", "no.such.module")
