@@ -59,6 +59,11 @@ run() { # name, seconds, command...
 		"exit $code; $(grep -hE 'medusa-(capture|verify): (verification|.* graphs, .* nodes)|[0-9]+ passed, |full graphs restored' "$out/$name.err" "$out/$name.log" | tail -n 1)"
 }
 restore() { # name, artifact, arguments of the engine...
+	if [ ! -e "$2" ]; then
+		echo "  FAIL  $1: there is no ${2##*/}, because its capture failed; its reason is at the end of $out/*capture.err"
+		failures=$((failures + 1))
+		return
+	fi
 	run "$1" 300 medusa-restore "$2" -- "${engine[@]}" --out "$out/$1.json" "${@:3}"
 }
 said() { # names of runs: what the plug-in has logged of pieces
@@ -115,7 +120,7 @@ for step in ${STEPS:-capture live restore takeover compiled}; do
 	template)
 		[ -e "$out/serve.medusa" ] || run serve_capture "${LIMIT:-500}" medusa-capture -o "$out/serve.medusa" -- "${engine[@]}" --serve
 		restore template "$out/serve.medusa" --serve --template "$out/run/socket"
-		grep -h "medusa-vllm-template: \|medusa: the engine core's process" "$out/template.log" "$out/template.err" | sed 's/^.*\(medusa[:-]\)/    \1/'
+		grep -h "medusa-vllm-template: \|medusa: the engine core's process" "$out/template.log" "$out/template.err" "$out/run/socket.said" | sort -u | sed 's/^.*\(medusa[:-]\)/    \1/'
 		;;
 	*)
 		echo "tests/gpu/vllm: there is no step $step"

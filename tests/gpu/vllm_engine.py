@@ -14,7 +14,6 @@ import os
 import random
 import subprocess
 import sys
-import threading
 import time
 import urllib.request
 
@@ -246,19 +245,29 @@ class Engine:
 
 
 class Template:
-    """A process that has imported vLLM, with this one's environment but for the artifact."""
+    """A process that has imported vLLM, with this one's environment but for the artifact. What it says goes to a file beside the socket."""
 
     def __init__(self, path):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("MEDUSA_")}
-        self._process = subprocess.Popen([sys.executable, "-m", "medusa_vllm.template", "--socket", path], env=environment,
-                                         stderr=subprocess.PIPE, text=True)
-        for line in self._process.stderr:
-            print(line, end="", file=sys.stderr, flush=True)
-            if ": ready: " in line:
-                break
-        else:
-            raise RuntimeError(f"the template ended with {self._process.wait()}")
-        threading.Thread(target=lambda: sys.stderr.writelines(self._process.stderr), daemon=True).start()
+        command = [sys.executable, "-m", "medusa_vllm.template", "--socket", path]
+        said = path + ".said"
+        print(f"template: {' '.join(command)}; LD_PRELOAD={environment.get('LD_PRELOAD')}; it says in {said}:", file=sys.stderr, flush=True)
+        os.makedirs(os.path.dirname(said), mode=0o700, exist_ok=True)
+        with open(said, "w", encoding="utf-8") as file:
+            self._process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+        try:
+            self._wait(said)
+        finally:
+            with open(said, encoding="utf-8", errors="replace") as file:
+                print(file.read(), file=sys.stderr, flush=True)
+
+    def _wait(self, said):
+        while self._process.poll() is None:
+            with open(said, encoding="utf-8", errors="replace") as file:
+                if "medusa-vllm-template: ready: " in file.read():
+                    return
+            time.sleep(0.02)
+        raise RuntimeError(f"the template ended with {self._process.returncode}; what it said stands above, and in {said}")
 
     def close(self):
         self._process.terminate()

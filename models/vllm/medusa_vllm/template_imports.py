@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import os
 import sys
+import warnings
 from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 from . import inherited
@@ -28,6 +29,29 @@ READ_IN_C = ("LD_", "GLIBC_", "MALLOC_", "GCONV_", "LC_", "LANG", "OMP_", "GOMP_
              "PYTORCH_", "ATEN_", "CUDA_", "RUST_", "RAYON_", "PYTHON")
 DEVICES = "CUDA_VISIBLE_DEVICES"
 Stamp = Tuple[int, int, int]
+
+
+class Unforkable(Exception):
+    """Name of a module after whose import this process cannot be forked, and why."""
+
+
+def fork() -> int:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            stream.flush()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of threads, which are counted
+        return os.fork()
+
+
+def unforkable() -> str:
+    """Why a fork of this process could not become an engine; "" if it can."""
+    child = fork()
+    if child == 0:
+        os._exit(0)
+    count = inherited.tasks()  # a library that ends its threads before a fork, and starts them again when it is used, has none now
+    os.waitpid(child, 0)
+    return inherited.device_in_use() or (f"{count - 1} threads of libraries are running" if count > 1 else "")
 
 
 @contextlib.contextmanager
@@ -85,7 +109,7 @@ class Imports:
         self.missing: List[str] = []
 
     def load(self, more: List[str], leave_out: List[str]) -> None:
-        """Raises ImportError for vLLM itself, for a module that was asked for, and for one that uses the device."""
+        """Raises ImportError for vLLM itself, for a module that was asked for; Unforkable for another one."""
         with recorded(self._read):
             for name in [name for name in (*MODULES, *more) if name not in leave_out]:
                 self._load_one(name, name == NEEDED or name in more)
@@ -96,13 +120,15 @@ class Imports:
     def _load_one(self, name: str, needed: bool) -> None:
         try:
             importlib.import_module(name)
-        except ImportError as error:
+        except Exception as error:  # pylint: disable=broad-except  # an engine that needs it says so
             if needed:
-                raise ImportError(f"{name}: {error}") from error
+                raise ImportError(f"{name}: {type(error).__name__}: {error}") from error
             self.missing.append(name)
-        why = inherited.device_in_use()
+        why = unforkable()
+        if why and needed:
+            raise ImportError(f"{name} cannot be in a template, because it cannot be forked: {why}")
         if why:
-            raise ImportError(f"{name} uses the device while it is imported ({why}), so it cannot be forked: --leave-out {name}")
+            raise Unforkable(name, why)
 
     @staticmethod
     def _files() -> Set[str]:

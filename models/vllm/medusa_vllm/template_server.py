@@ -16,13 +16,12 @@ import socket
 import stat
 import sys
 import time
-import warnings
 from typing import Any, Dict, List, Optional
 
 from . import inherited, template_engine
 from .template import FAILED, NAME, Options
 from .template_client import PROTOCOL
-from .template_imports import Imports
+from .template_imports import Imports, Unforkable, fork
 
 REQUEST_MOST = 4 << 20  # bytes; the kernel passes on 2 MiB of arguments and environment at most, and JSON escapes them
 SECONDS = 5.0  # for a client to say what it wants
@@ -270,27 +269,6 @@ class Template:
         return None
 
 
-def fork() -> int:
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError, OSError, ValueError):
-            stream.flush()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of threads, which were counted
-        return os.fork()
-
-
-def _check_forks() -> None:
-    """A library that ends its threads before a fork, and starts them again when it is used, has none afterwards."""
-    child = fork()
-    if child == 0:
-        os._exit(0)
-    count = inherited.tasks()
-    os.waitpid(child, 0)
-    why = inherited.device_in_use() or (f"{count - 1} threads of libraries are running" if count > 1 else "")
-    if why:
-        raise Failed(f"what was imported cannot be forked: {why}")
-
-
 def _check_start() -> None:
     from . import fit
 
@@ -320,6 +298,10 @@ def run(options: Options) -> int:
     _preload()
     try:
         listening, imports = _prepare(options)
+    except Unforkable as unforkable:
+        name, why = unforkable.args
+        say(f"leaves out {name} and starts anew: after its import {why}")
+        os.execv(sys.executable, [*sys.orig_argv, "--leave-out", name])
     except (Failed, ImportError, OSError) as error:
         say(str(error))
         return FAILED
@@ -339,7 +321,6 @@ def _prepare(options: Options) -> Any:
     gc.disable()
     imports.load(options.modules, options.leave_out)
     _check_start()
-    _check_forks()
     gc.freeze()
     gc.enable()
     listening = listen(options.socket)

@@ -103,8 +103,7 @@ def main():
     import gc, random
     print(json.dumps({"random": random.random(), "numpy": sys.modules["numpy"].random.random() if "numpy" in sys.modules else None,
                       "authkey": multiprocessing.current_process().authkey.hex(), "gc": gc.isenabled(),
-                      "gc_while_importing": sys.modules["vllm.many.m1"].__dict__.get("GC")}), flush=True)
-    print(json.dumps({"server": os.getpid(), "parent": os.getppid(), "argv": sys.argv, "main": sys.modules["__main__"].__file__,
+                      "gc_while_importing": sys.modules["vllm.many.m1"].__dict__.get("GC"), "server": os.getpid(), "parent": os.getppid(), "argv": sys.argv, "main": sys.modules["__main__"].__file__,
                       "environment": {k: v for k, v in os.environ.items()}, "folder": os.getcwd(),
                       "path": sys.path[0], "session": os.getsid(0) == os.getpid()}), flush=True)
     try:

@@ -349,13 +349,31 @@ class NoTemplate(Templates):
     def test_threads(self):
         with open(os.path.join(self.folder, "site/vllm/many/m3.py"), "a", encoding="utf-8") as file:
             file.write("import _thread, time\n_thread.start_new_thread(time.sleep, (5,))\n")
-        self.assert_none("cannot be forked: 1 threads of libraries are running")
+        self.assert_none("vllm.entrypoints.cli.serve cannot be in a template, because it cannot be forked: 1 threads of libraries are running",
+                         "--import", "vllm.entrypoints.cli.serve")
 
     @unittest.skipUnless(os.path.exists(IMAGE), "no hostcuda")
     def test_a_device_in_use(self):
         with open(os.path.join(self.folder, "site/vllm/many/m3.py"), "a", encoding="utf-8") as file:
             file.write("import ctypes\nctypes.CDLL('libcuda.so.1').cuInit(0)\n")
-        self.assert_none("vllm.entrypoints.cli.serve uses the device while it is imported (cuInit was called)")
+        self.assert_none("vllm.entrypoints.cli.serve cannot be in a template, because it cannot be forked: cuInit was called",
+                         "--import", "vllm.entrypoints.cli.serve")
+
+    def test_what_cannot_be_forked_is_left_out(self):
+        for name, text in (("threads", "import _thread, time\n_thread.start_new_thread(time.sleep, (60,))\n"),
+                           ("a module that fails", "raise RuntimeError('it fails')\n")):
+            with self.subTest(name):
+                with open(os.path.join(self.folder, "site/vllm/v1/worker/gpu_worker.py"), "r+", encoding="utf-8") as file:
+                    before = file.read()
+                    file.write("import os\nif not os.environ.get('ENGINE'):\n    " + text.replace("\n", "\n    "))
+                    file.write("\n")
+                template = self.template()
+                self.assertIn("vllm.v1.worker.gpu_worker", template.said)
+                run = self.run_one(environment={"ENGINE": "1"}) if name == "threads" else None
+                self.assertTrue(run is None or run.code == 0, run)
+                template.kill()
+                template.wait()
+                write(os.path.join(self.folder, "site/vllm/v1/worker/gpu_worker.py"), before)
 
     def test_no_such_module(self):
         self.assert_none("no.such.module", "--import", "no.such.module")
