@@ -83,6 +83,8 @@ def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 777), hard))
     for name, value in (word.split(":") for word in orders.get("env", "").split(",") if word):
         os.environ[name] = value
+    if "input" in orders:
+        os.dup2(os.open(orders["input"], os.O_RDONLY), 0)
     if "umask" in orders:
         os.umask(int(orders["umask"], 8))
     if "kill_core" in orders:

@@ -42,12 +42,11 @@ class Prefork(Serving):
         self.assertEqual(forked.found["core"]["settings"]["limits"]["RLIMIT_NOFILE"][0], 777)
 
     def test_standard_descriptors_are_those_of_the_server_now(self):
-        for name in ("in", "out"):
-            open(os.path.join(self.folder, name), "w", encoding="utf-8").close()
-        with open(os.path.join(self.folder, "in"), encoding="utf-8") as file:
-            run = self.serve(stdin=file)
+        path = os.path.join(self.folder, "in")
+        write(path, "")
+        run = self.serve("input=" + path)
         self.assert_forked(run)
-        self.assertEqual(run.found["core"]["standard"][0], os.path.join(self.folder, "in"))
+        self.assertEqual(run.found["core"]["standard"][0], path)
 
     def test_the_garbage_collector_rests_while_vllm_is_imported_and_not_longer(self):
         for environment in ({}, {"MEDUSA_VLLM_PREFORK": "0"}):

@@ -206,8 +206,8 @@ class Signals(Templates):
         engine = self.start_one("wait=60", "core_waits=1")
         os.kill(engine.server["parent"], signal.SIGKILL)
         self.assertEqual(engine.wait(20), 125)
-        self.assertIn("was killed", engine.stderr.read())
         have_ended(engine.server["server"])
+        self.assertIn("was killed", engine.stderr.read())
 
     def test_a_killed_core_is_the_engines_matter(self):
         self.template()
