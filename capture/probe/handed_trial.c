@@ -6,6 +6,7 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/code.h"
 #include "capture/probe/handed_trial.h"
 #include "capture/probe/poison.h"
 #include "capture/probe/probe_replay.h"
@@ -210,20 +211,10 @@ static size_t spot_of(const struct md_handed_trial *trial, uint64_t address, uin
 	return low < trial->spot_count && spots[low].address < address + size ? low : trial->spot_count;
 }
 
-/* Codes 1 to 2^bits - 2: each of them has a bit that is set, and one that is not. */
-static unsigned code_width(size_t count)
-{
-	unsigned bits = 2;
-	while (((size_t)1 << bits) - 2 < count)
-		bits++;
-	return bits;
-}
-
 /*
- * A graph may write the very poison that it reads, by copying it. So there is a replay for each bit of a code that each
- * spot has: if the bit is set, the spot holds the poison, else the opposite of it. Of any two spots, some replay poisons
- * the one otherwise than the other, and each spot has held either poison while units that no spot lies in were as they
- * are.
+ * A graph may write the very poison that it reads, by copying it. So each replay poisons some of the spots, and leaves
+ * the others as they were: of any two spots, some replay poisons the one and leaves the other (base/code.h). Units that
+ * no spot lies in are left by all of them.
  */
 static void give_codes(struct md_handed_trial *trial, size_t *codes)
 {
@@ -237,10 +228,13 @@ static void give_codes(struct md_handed_trial *trial, size_t *codes)
 		used += trial->code[u] < count && !codes[trial->code[u]];
 		codes[trial->code[u]] = 1;
 	}
-	trial->code_bits = code_width(used);
-	for (size_t i = 0, code = 1; i < count; i++)
-		if (codes[i])
-			codes[i] = code++;
+	trial->code_bits = md_code_width(used);
+	for (size_t i = 0, code = md_code_first(trial->code_bits); i < count; i++) {
+		if (!codes[i])
+			continue;
+		codes[i] = code;
+		code = md_code_next(code);
+	}
 	codes[count] = 0;
 	for (size_t u = 0; u < probe->unit_count; u++)
 		trial->code[u] = codes[trial->code[u]];
@@ -258,21 +252,21 @@ static enum md_status plan_replays(struct md_handed_trial *trial, struct md_erro
 	return MD_OK;
 }
 
-static enum md_status replay_coded(struct md_handed_trial *trial, unsigned bit, struct md_error *err)
+static enum md_status replay_some(struct md_handed_trial *trial, unsigned bit, uint32_t word, struct md_error *err)
 {
-	for (size_t u = 0; u < trial->probe.unit_count; u++) {
-		trial->probe.units[u].keep = trial->own[u] || !trial->code[u];
-		trial->probe.units[u].opposite = !(trial->code[u] >> bit & 1);
-	}
-	return replay_poisoned(trial, 0x00000000, err);
+	for (size_t u = 0; u < trial->probe.unit_count; u++)
+		trial->probe.units[u].keep = trial->own[u] || !(trial->code[u] >> bit & 1);
+	return replay_poisoned(trial, word, err);
 }
 
 static enum md_status replay_all(struct md_handed_trial *trial, struct md_error *err)
 {
 	MD_FORWARD(replay_poisoned(trial, 0x00000000, err));
 	MD_FORWARD(replay_poisoned(trial, 0xffffffff, err));
-	for (unsigned bit = 0; bit < trial->code_bits; bit++)
-		MD_FORWARD(replay_coded(trial, bit, err));
+	for (unsigned bit = 0; bit < trial->code_bits; bit++) {
+		MD_FORWARD(replay_some(trial, bit, 0x00000000, err));
+		MD_FORWARD(replay_some(trial, bit, 0xffffffff, err));
+	}
 	return MD_OK;
 }
 

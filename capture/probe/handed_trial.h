@@ -42,7 +42,7 @@ struct md_handed_trial {
 	struct md_handed_spot *spots; /* owned */
 	size_t spot_count, spot_room;
 	bool *own;    /* units that the graph itself needs; owned, with: */
-	size_t *code; /* per unit: that of the spot it lies in; 0: in none */
+	size_t *code; /* per unit: the replays that poison it, a bit for each, by the cluster of spots it lies in */
 	unsigned code_bits;
 };
 
@@ -69,7 +69,7 @@ static inline bool md_handed_matters(const struct md_interest *interest, const s
 
 static inline bool md_handed_overlap(uint64_t a, uint64_t a_size, uint64_t b, uint64_t b_size)
 {
-	return a < b + b_size && b < a + a_size;
+	return a_size && b_size && a < b + b_size && b < a + a_size;
 }
 
 #endif

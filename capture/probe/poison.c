@@ -195,26 +195,14 @@ struct md_probe_run md_capture_probe_next_run(const struct md_capture_probe *pro
 {
 	const struct md_probe_unit *units = probe->units;
 	size_t i = *at;
-	struct md_probe_run run = {.region = units[i].region,
-				   .poisoned = i >= from && i < to && !units[i].keep,
-				   .opposite = units[i].opposite,
-				   .offset = units[i].offset};
+	struct md_probe_run run = {units[i].region, i >= from && i < to && !units[i].keep, units[i].offset, 0};
 	for (; i < probe->unit_count && units[i].region == run.region; i++) {
-		if ((i >= from && i < to && !units[i].keep) != run.poisoned || units[i].opposite != run.opposite)
+		if ((i >= from && i < to && !units[i].keep) != run.poisoned)
 			break;
 		run.size += units[i].size;
 	}
 	*at = i;
 	return run;
-}
-
-static enum md_status poison_run(struct md_capture_probe *probe, const struct md_probe_run *run, struct md_error *err)
-{
-	uint32_t word = probe->word;
-	probe->word = run->opposite ? ~word : word;
-	enum md_status status = poison(probe, &probe->regions[run->region], run->offset, run->size, err);
-	probe->word = word;
-	return status;
 }
 
 enum md_status md_capture_probe_place_private(struct md_capture_probe *probe, size_t from, size_t to,
@@ -225,7 +213,7 @@ enum md_status md_capture_probe_place_private(struct md_capture_probe *probe, si
 		struct md_probe_run run = md_capture_probe_next_run(probe, &i, from, to);
 		const struct md_probe_region *region = &probe->regions[run.region];
 		if (run.poisoned)
-			MD_FORWARD(poison_run(probe, &run, err));
+			MD_FORWARD(poison(probe, region, run.offset, run.size, err));
 		else
 			MD_FORWARD(md_capture_copy_put_back(probe->session, region->copy, run.offset, run.size, err));
 	}
@@ -286,8 +274,7 @@ static size_t cut_region(const struct md_capture_probe *probe, uint32_t region, 
 	size_t count = 0;
 	for (uint64_t at = address; at < end; at += size) {
 		bool known = is_needed(at, end, &size);
-		struct md_probe_unit part = {
-		    .region = region, .keep = known, .known = known, .offset = at - address, .size = size};
+		struct md_probe_unit part = {region, known, known, at - address, size};
 		if (known)
 			to[count++] = part;
 		else

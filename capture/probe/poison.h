@@ -13,7 +13,7 @@ enum md_status md_capture_probe_place_private(struct md_capture_probe *probe, si
 /* A run of units from *at on, in one region, that are treated alike; *at is behind them afterwards. */
 struct md_probe_run {
 	uint32_t region;
-	bool poisoned, opposite;
+	bool poisoned;
 	uint64_t offset, size;
 };
 struct md_probe_run md_capture_probe_next_run(const struct md_capture_probe *probe, size_t *at, size_t from, size_t to);

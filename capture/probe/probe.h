@@ -99,7 +99,6 @@ struct md_probe_span {
 struct md_probe_unit {
 	uint32_t region;
 	bool keep, known; /* known: kept since an earlier graph needed it */
-	bool opposite;    /* it is poisoned with the inverted word */
 	uint64_t offset, size;
 };
 
