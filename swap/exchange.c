@@ -160,10 +160,17 @@ static enum md_status explain(struct md_swap_exchange *x, const struct md_swap_r
 	    md_swap_links_get(&x->links, range->context, &link, &none) != MD_OK ||
 	    x->below->driver->cuMemGetInfo_v2(&free_bytes, &total))
 		return md_error_set(err, why->status, "%s", why->message);
-	return md_error_set(
-	    err, why->status,
-	    "device %d has %zu bytes free, and %" PRIu64 " are to come back: free %" PRIu64 " on it and try again (%s)",
-	    range->device, free_bytes, wanted, wanted > free_bytes ? wanted - free_bytes : 0, why->message);
+	uint64_t missing = wanted > free_bytes ? wanted - free_bytes : 0;
+	if (!missing)
+		return md_error_set(err, why->status,
+				    "device %d has no room for %" PRIu64
+				    " bytes that are to come back, though %zu are free: "
+				    "try again (%s)",
+				    range->device, wanted, free_bytes, why->message);
+	return md_error_set(err, why->status,
+			    "device %d has %zu bytes free, and %" PRIu64 " are to come back: free %" PRIu64
+			    " on it and try again (%s)",
+			    range->device, free_bytes, wanted, missing, why->message);
 }
 
 static enum md_status map_all(struct md_swap_exchange *x, struct md_swap_report *report, struct md_error *err)
