@@ -437,7 +437,7 @@ Test(swap_exchange, memory_that_is_missing_at_in)
 	out();
 	for (int i = 0; i < 3; i++) {
 		map_left = i;
-		assert_in_refused(false, MD_ERR_DRIVER_MEMORY, "18874368 are to come back");
+		assert_in_refused(false, MD_ERR_DRIVER_MEMORY, "18874368");
 	}
 	map_left = -1;
 	in();
