@@ -61,7 +61,7 @@ def begin(chosen: Optional[str] = None) -> None:
     """Forks, if this is a server that restores and nothing is unusual. chosen: the start method that the user has set."""
     from medusa import _api
 
-    if not _serves() or os.environ.get("MEDUSA_VLLM") == "0" or os.environ.get("MEDUSA_VLLM_PREFORK") == "0":
+    if not _serves() or os.environ.get("MEDUSA_VLLM") == "0" or not _wanted():
         return
     if _api.mode() != "restore":
         return
@@ -81,6 +81,11 @@ def begin(chosen: Optional[str] = None) -> None:
         return _start_core(core, process_obj) or original(process_obj)
 
     context.SpawnProcess._Popen = staticmethod(popen)
+
+
+def _wanted() -> bool:
+    """Not by default until it has run on a GPU. Who starts an engine from a template wants it."""
+    return os.environ.get("MEDUSA_VLLM_PREFORK", "1" if "MEDUSA_TEMPLATE" in os.environ else "0") == "1"
 
 
 def _unusual(chosen: Optional[str]) -> str:

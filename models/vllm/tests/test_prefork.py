@@ -28,6 +28,12 @@ class Prefork(Serving):
         self.assert_forked(run)
         self.assertEqual(self.counted("vllm.v1.worker.gpu_worker"), 1)
 
+    def test_it_is_spawned_unless_that_was_asked_for(self):
+        del self.environment["MEDUSA_VLLM_PREFORK"]
+        run = self.serve()
+        self.assertNotIn(FORKED, run.said, run)
+        self.assertEqual(self.counted("vllm.v1.worker.gpu_worker"), 1)
+
     def test_it_is_given_what_a_spawned_one_is(self):
         forked = self.serve("x=y")
         spawned = self.serve("x=y", environment={"MEDUSA_VLLM_PREFORK": "0"})
