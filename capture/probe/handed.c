@@ -9,12 +9,10 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/map.h"
 #include "base/note.h"
 #include "capture/probe/copies.h"
 #include "capture/probe/handed.h"
 #include "capture/probe/handed_trial.h"
-#include "capture/probe/known.h"
 #include "capture/probe/poison.h"
 #include "capture/probe/probe_replay.h"
 #include "capture/record/graphs.h"
@@ -23,27 +21,20 @@
 
 static struct md_interest *interests MD_CAPTURE_GUARDED;
 static size_t interest_count MD_CAPTURE_GUARDED, interest_room MD_CAPTURE_GUARDED;
-static struct md_map last_of MD_CAPTURE_GUARDED; /* graph -> its last interest, counted from 1 */
 
-struct md_interest *md_capture_interests(size_t *count)
+const struct md_interest *md_capture_interests(size_t *count)
 {
 	*count = interest_count;
 	return interests;
 }
 
-struct md_interest *md_capture_interest_of(uint64_t graph)
-{
-	uint64_t at;
-	return graph && md_map_get(&last_of, graph, &at) ? &interests[at - 1] : NULL;
-}
-
 static bool is_there(const struct md_interest *interest) MD_CAPTURE_HELD
 {
-	const struct md_interest *other = md_capture_interest_of(interest->graph);
-	for (; other; other = md_interest_next(interests, other))
-		if (other->known <= interest->known && interest->address >= other->address &&
-		    interest->address - other->address < other->size &&
-		    interest->size <= other->size - (interest->address - other->address))
+	for (size_t i = 0; interest->graph && i < interest_count; i++)
+		if (interests[i].graph == interest->graph && interests[i].known <= interest->known &&
+		    interest->address >= interests[i].address &&
+		    interest->address - interests[i].address < interests[i].size &&
+		    interest->size <= interests[i].size - (interest->address - interests[i].address))
 			return true;
 	return false;
 }
@@ -52,10 +43,7 @@ static void add(struct md_interest interest) MD_CAPTURE_HELD
 {
 	if (is_there(&interest))
 		return;
-	const struct md_interest *earlier = md_capture_interest_of(interest.graph);
-	interest.earlier = earlier ? (size_t)(earlier - interests) + 1 : 0;
-	if (!MD_ARRAY_GROW(interests, interest_count, interest_room) ||
-	    (interest.graph && !md_map_put(&last_of, interest.graph, interest_count + 1)))
+	if (!MD_ARRAY_GROW(interests, interest_count, interest_room))
 		return md_capture_trouble("out of memory for what graphs read");
 	interests[interest_count++] = interest;
 }
@@ -92,13 +80,61 @@ static void take_touches(void) MD_CAPTURE_HELD
 	}
 }
 
-/* Whether the graph still needs what it was thought to need. In doubt, it does. */
+/* ---- whether a graph needs what it has kept without a test ---- */
+
+static enum md_status needs(struct md_handed_trial *trial, const struct md_capture_graph *graph,
+			    const struct md_interest *what, bool *needed, struct md_error *err) MD_CAPTURE_HELD
+{
+	static const uint32_t words[] = {0x00000000, 0x00000001, 0xffffffff};
+	struct md_capture_probe *probe = &trial->probe;
+	bool equal = true;
+	MD_FORWARD(md_handed_trial_collect(trial, graph, err));
+	for (size_t u = 0; u < probe->unit_count; u++) {
+		struct md_probe_unit *unit = &probe->units[u];
+		unit->keep = !md_handed_overlap(probe->regions[unit->region].address + unit->offset, unit->size,
+						what->address, what->size);
+	}
+	MD_FORWARD(md_capture_probe_first_replay(probe, err));
+	for (size_t i = 0; i < sizeof(words) / sizeof(*words) && equal; i++) {
+		MD_FORWARD(md_capture_probe_prepare_poison(probe, words[i], err));
+		MD_FORWARD(md_capture_probe_replay(probe, 0, probe->unit_count, &equal, err));
+	}
+	*needed = !equal;
+	return MD_OK;
+}
+
+/* An engine that ends may have freed memory of a graph that it has not destroyed: a replay would fault. */
+static bool has_its_memory(const struct md_capture_graph *graph)
+{
+	for (size_t i = 0; i < graph->candidate_count; i++)
+		if (!md_interval_find(&md_capture.live, graph->candidates[i]))
+			return false;
+	return true;
+}
+
+/* In doubt, the graph needs it. */
 static bool is_needed(struct md_probe_session *session, size_t index) MD_CAPTURE_HELD
 {
-	const struct md_capture_graph *graph = md_capture_graph_at(interests[index].graph - 1);
-	if (interests[index].known && graph)
-		md_capture_known_settle(session, graph);
-	return interests[index].size != 0;
+	struct md_interest what = interests[index];
+	const struct md_capture_graph *graph = md_capture_graph_at(what.graph - 1);
+	struct md_error err = {0};
+	bool needed = true;
+	if (!what.known || !graph || !graph->exec || !graph->tested || !has_its_memory(graph))
+		return true;
+	struct md_handed_trial trial = md_handed_trial_new(session, graph);
+	trial.probe.outputs = md_capture_graph_all_outputs(graph, &trial.probe.output_count);
+	enum md_status status = trial.probe.outputs
+				    ? needs(&trial, graph, &what, &needed, &err)
+				    : md_error_set(&err, MD_ERR_NO_MEMORY, "out of memory for the outputs of a graph");
+	if (md_capture_probe_settle(&trial.probe, status, &err) != MD_OK)
+		needed = true;
+	free((void *)trial.probe.outputs);
+	md_handed_trial_finish(&trial);
+	if (needed)
+		interests[index].known = false;
+	else
+		interests[index].size = 0; /* no longer an interest */
+	return needed;
 }
 
 /* ---- what was found ---- */
@@ -161,45 +197,21 @@ static void add_handed(struct md_capture_graph *graph, const struct md_handed_sp
 	}
 }
 
-/* The part of an interest that lies in a spot. */
-static bool cut_out(const struct md_handed_spot *spot, const struct md_interest *what, struct md_handed_spot *part)
-{
-	uint64_t from = what->address > spot->address ? what->address : spot->address;
-	uint64_t to = what->address + what->size < spot->address + spot->size ? what->address + what->size
-									      : spot->address + spot->size;
-	if (from >= to)
-		return false;
-	*part = *spot;
-	part->address = from;
-	part->size = to - from;
-	part->written += from - spot->address;
-	return any_written(part);
-}
-
-static void conclude_spot(struct md_probe_session *session, struct md_capture_graph *graph,
-			  const struct md_handed_spot *spot, size_t count) MD_CAPTURE_HELD
-{
-	struct md_handed_spot part;
-	for (size_t i = graph->handed_seen; i < count; i++) {
-		struct md_interest what = interests[i];
-		if (!md_handed_matters(&what, graph) || !cut_out(spot, &what, &part))
-			continue;
-		if (!what.graph)
-			put_read(graph, &what);
-		else if (is_needed(session, i)) {
-			put_handed(graph, what.graph, &part);
-			add_handed(graph, &part);
-		}
-	}
-}
-
 static void conclude(struct md_probe_session *session, struct md_capture_graph *graph,
 		     const struct md_handed_trial *trial) MD_CAPTURE_HELD
 {
-	size_t count = interest_count;
-	for (size_t i = 0; i < trial->spot_count; i++)
-		if (any_written(&trial->spots[i]))
-			conclude_spot(session, graph, &trial->spots[i], count);
+	for (size_t i = 0; i < trial->spot_count; i++) {
+		const struct md_handed_spot *spot = &trial->spots[i];
+		struct md_interest what = interests[spot->interest];
+		if (!any_written(spot))
+			continue;
+		if (!what.graph)
+			put_read(graph, &what);
+		else if (is_needed(session, spot->interest)) {
+			put_handed(graph, what.graph, spot);
+			add_handed(graph, spot);
+		}
+	}
 }
 
 static bool reaches(const struct md_capture_graph *graph, const struct md_interest *what)
@@ -234,26 +246,19 @@ static void assume_read(const struct md_capture_graph *graph) MD_CAPTURE_HELD
 	}
 }
 
-static bool hands_on(const struct md_capture_graph *graph, const struct md_interest *what)
-{
-	for (size_t h = 0; h < graph->handed_count; h++)
-		if (md_handed_overlap(graph->handed[h].address, graph->handed[h].size, what->address, what->size))
-			return true;
-	return false;
-}
-
 /* Memory that the graph hands on and also needs carries a value to its own next replay. */
 static void put_carried(struct md_probe_session *session, const struct md_capture_graph *graph) MD_CAPTURE_HELD
 {
-	const struct md_trace_handed handed = {.reader = graph->id, .writer = graph->id};
-	const struct md_interest *what = md_capture_interest_of(graph->id);
-	for (; what; what = md_interest_next(interests, what)) {
-		size_t index = (size_t)(what - interests);
-		if (!hands_on(graph, what) || !is_needed(session, index))
-			continue;
-		md_trace_put_handed(md_capture.writer, md_capture_next(), &handed);
-		return;
-	}
+	for (size_t i = 0; i < interest_count; i++)
+		for (size_t h = 0; interests[i].graph == graph->id && h < graph->handed_count; h++) {
+			const struct md_capture_output *own = &graph->handed[h];
+			struct md_trace_handed handed = {.reader = graph->id, .writer = graph->id};
+			if (!md_handed_overlap(own->address, own->size, interests[i].address, interests[i].size) ||
+			    !is_needed(session, i))
+				continue;
+			md_trace_put_handed(md_capture.writer, md_capture_next(), &handed);
+			return;
+		}
 }
 
 /*
@@ -264,7 +269,7 @@ static enum md_status learn_again(struct md_probe_session *session, struct md_ca
 				  bool *changed, struct md_error *err) MD_CAPTURE_HELD
 {
 	*changed = false;
-	if (!md_capture_has_its_memory(graph))
+	if (!has_its_memory(graph))
 		return md_error_set(err, MD_ERR_UNPROVABLE, "the engine has freed memory of the graph");
 	struct md_handed_trial trial = md_handed_trial_new(session, graph);
 
@@ -318,7 +323,7 @@ static enum md_status learn_silent(struct md_probe_session *session, struct md_c
 	return status;
 }
 
-/* Graphs whose own test showed nothing, and that will not be restored: no restored graph may write what they read. */
+/* Refused graphs whose own test showed nothing: no restored graph may read what they read. */
 static void check_unseen(struct md_probe_session *session, struct md_capture_graph *graph) MD_CAPTURE_HELD
 {
 	enum md_status status = MD_OK;
@@ -333,7 +338,6 @@ static void check_unseen(struct md_probe_session *session, struct md_capture_gra
 	if (status != MD_OK)
 		md_info("graph %llu: the unbound memory that the graph reads is not known: %s",
 			(unsigned long long)graph->id, err.message);
-	graph->silent = graph->unwanted = false; /* asked once */
 }
 
 static bool reaches_any(const struct md_capture_graph *graph) MD_CAPTURE_HELD
@@ -355,11 +359,21 @@ static bool can_be_asked(const struct md_probe_session *session, const struct md
 	       !md_note_left_out(of);
 }
 
+/*
+ * Memory that the graph does not need is poisoned, too: otherwise
+ * a write of the value that is there already would not show.
+ */
+static void settle_known(struct md_probe_session *session, const struct md_capture_graph *graph) MD_CAPTURE_HELD
+{
+	for (size_t i = 0; i < interest_count; i++)
+		if (interests[i].graph == graph->id && interests[i].known)
+			is_needed(session, i);
+}
+
 static void find_writes(struct md_probe_session *session, struct md_capture_graph *graph) MD_CAPTURE_HELD
 {
 	struct md_error err = {0};
-	/* Memory that the graph does not need is poisoned, too: else a write of the value that is there would not show. */
-	md_capture_known_settle(session, graph);
+	settle_known(session, graph);
 	struct md_handed_trial trial = md_handed_trial_new(session, graph);
 	enum md_status status = md_handed_trial_find_written(&trial, graph, &err);
 
@@ -382,7 +396,7 @@ static void check_graph(struct md_probe_session *session, struct md_capture_grap
 	bool asked = can_be_asked(session, graph, &of), others;
 	size_t known;
 	md_note_begin(&of, "");
-	if (asked && graph->unwanted)
+	if (asked && (graph->silent || graph->unwanted))
 		check_unseen(session, graph);
 	others = reaches_any(graph);
 	known = interest_count;
@@ -393,25 +407,8 @@ static void check_graph(struct md_probe_session *session, struct md_capture_grap
 	if (graph->tested && asked)
 		check_again(session, graph);
 	graph->handed_seen = known;
-	graph->unwanted = false; /* asked once */
+	graph->silent = graph->unwanted = false; /* asked once */
 	md_note_end();
-}
-
-/*
- * A graph that changes nothing bound: if nobody is known to read what it writes, it will not be restored either. Of
- * memory that others read, its needs are known. True: it was asked for them.
- */
-static bool check_silent(struct md_probe_session *session, struct md_capture_graph *graph) MD_CAPTURE_HELD
-{
-	const struct md_note_of of = {MD_NOTE_POISON, graph->label, graph->batch, graph->id};
-	bool asks = !graph->handed_count && can_be_asked(session, graph, &of);
-	if (asks) {
-		md_note_begin(&of, "");
-		check_unseen(session, graph);
-		md_note_end();
-	}
-	graph->silent = false;
-	return asks;
 }
 
 /* ---- what the engine writes ---- */
@@ -439,52 +436,29 @@ static void put_writes(void) MD_CAPTURE_HELD
 	interests_seen = interest_count;
 }
 
-static bool is_there_still(const struct md_capture_graph *graph, CUcontext context)
-{
-	return graph->exec && graph->context == context;
-}
-
 static bool is_due(const struct md_capture_graph *graph) MD_CAPTURE_HELD
 {
-	return graph->handed_seen < interest_count || graph->unwanted;
-}
-
-static void open_session(struct md_probe_session *session) MD_CAPTURE_HELD
-{
-	struct md_error err = {0};
-	if (!session->device.open && md_capture_session_open(session, &err) != MD_OK)
-		md_warn("the writers of the memory that graphs read are not known: %s", err.message);
-}
-
-/* A graph may be found to need what an earlier graph writes: so the last one goes first. */
-static void check_due(struct md_probe_session *session, CUcontext context) MD_CAPTURE_HELD
-{
-	for (bool again = true; again;) {
-		again = false;
-		for (size_t i = md_capture_graphs_recorded(); i-- > 0;) {
-			struct md_capture_graph *graph = md_capture_graph_at(i);
-			if (!is_there_still(graph, context) || !is_due(graph))
-				continue;
-			open_session(session);
-			check_graph(session, graph);
-			again = true;
-		}
-	}
+	return graph->handed_seen < interest_count || (graph->silent && graph->probed) || graph->unwanted;
 }
 
 void md_capture_handed_check(struct md_probe_session *session, CUcontext context)
 {
+	struct md_capture_graph *graph;
+	struct md_error err = {0};
+	bool again = true;
 	if (!md_capture.options.probe || !md_capture.writer || atomic_load(&md_capture.capturing))
 		return;
 	take_touches();
 	put_writes();
-	check_due(session, context);
-	for (size_t i = md_capture_graphs_recorded(); i-- > 0;) {
-		struct md_capture_graph *graph = md_capture_graph_at(i);
-		if (!is_there_still(graph, context) || !graph->silent || !graph->probed)
-			continue;
-		open_session(session);
-		if (check_silent(session, graph))
-			check_due(session, context);
+	while (again) { /* a graph may be found to need what an earlier graph writes */
+		again = false;
+		for (size_t i = 0; (graph = md_capture_graph_at(i)); i++) {
+			if (!graph->exec || graph->context != context || !is_due(graph))
+				continue;
+			if (!session->device.open && md_capture_session_open(session, &err) != MD_OK)
+				md_warn("the writers of the memory that graphs read are not known: %s", err.message);
+			check_graph(session, graph);
+			again = true;
+		}
 	}
 }

@@ -33,77 +33,54 @@ void md_handed_trial_finish(struct md_handed_trial *trial)
 	md_capture_probe_release(&trial->probe);
 }
 
-static bool add_spot(struct md_handed_trial *trial, uint32_t region, uint64_t address, uint64_t size)
+static bool add_spot(struct md_handed_trial *trial, size_t interest, uint32_t region, uint64_t address, uint64_t size)
 {
-	if (!MD_ARRAY_GROW(trial->spots, trial->spot_count, trial->spot_room))
+	struct md_handed_spot spot = {interest, region, 0, address, size, malloc(size), calloc(size, 1)};
+	if (!spot.before || !spot.written || !MD_ARRAY_EXTEND(trial->spots, trial->spot_count)) {
+		free(spot.before);
+		free(spot.written);
 		return false;
-	trial->spots[trial->spot_count++] = (struct md_handed_spot){region, 0, address, size, NULL, NULL};
+	}
+	trial->spots[trial->spot_count++] = spot;
 	return true;
 }
 
-static bool add_spots(struct md_handed_trial *trial, const struct md_interest *interest)
+static bool add_spots(struct md_handed_trial *trial, size_t index) MD_CAPTURE_HELD
 {
+	size_t all;
+	const struct md_interest *interest = &md_capture_interests(&all)[index];
 	for (uint32_t i = 0; i < trial->probe.region_count; i++) {
 		const struct md_probe_region *region = &trial->probe.regions[i];
 		uint64_t from = interest->address > region->address ? interest->address : region->address;
 		uint64_t to = interest->address + interest->size < region->address + region->size
 				  ? interest->address + interest->size
 				  : region->address + region->size;
-		if (region->kind == MD_PROBE_REGION_PRIVATE && from < to && !add_spot(trial, i, from, to - from))
-			return false;
-	}
-	return true;
-}
-
-static int compare_spots(const void *left, const void *right)
-{
-	const struct md_handed_spot *a = left, *b = right;
-	return (a->address > b->address) - (a->address < b->address);
-}
-
-/* Many graphs may read the same memory: it is looked at once. */
-static void merge_spots(struct md_handed_trial *trial)
-{
-	size_t count = 0;
-	if (trial->spot_count)
-		qsort(trial->spots, trial->spot_count, sizeof(*trial->spots), compare_spots);
-	for (size_t i = 0; i < trial->spot_count; i++) {
-		const struct md_handed_spot *spot = &trial->spots[i];
-		struct md_handed_spot *last = count ? &trial->spots[count - 1] : NULL;
-		uint64_t end = spot->address + spot->size;
-		if (!last || spot->address >= last->address + last->size)
-			trial->spots[count++] = *spot;
-		else if (end > last->address + last->size)
-			last->size = end - last->address;
-	}
-	trial->spot_count = count;
-}
-
-static bool make_room(struct md_handed_trial *trial)
-{
-	for (size_t i = 0; i < trial->spot_count; i++) {
-		struct md_handed_spot *spot = &trial->spots[i];
-		spot->before = malloc(spot->size);
-		spot->written = calloc(spot->size, 1);
-		if (!spot->before || !spot->written)
+		if (region->kind == MD_PROBE_REGION_PRIVATE && from < to && !add_spot(trial, index, i, from, to - from))
 			return false;
 	}
 	return true;
 }
 
 /* Memory that the graph needs stays, all else is poisoned; the graph's own test has shown that this does no harm. */
-static void keep_own(struct md_capture_probe *probe, uint64_t graph) MD_CAPTURE_HELD
+static enum md_status keep_own(struct md_capture_probe *probe, uint64_t graph, struct md_error *err) MD_CAPTURE_HELD
 {
-	size_t count;
-	struct md_interest *all = md_capture_interests(&count), *interest;
+	size_t count = 0, all;
+	const struct md_interest *interests = md_capture_interests(&all);
+	MD_AUTO_FREE size_t *own = calloc(all + 1, sizeof(*own));
+	if (!own)
+		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %zu places that graphs read", all);
+	for (size_t i = 0; i < all; i++)
+		if (interests[i].graph == graph && interests[i].size)
+			own[count++] = i;
 	for (size_t u = 0; u < probe->unit_count; u++) {
 		struct md_probe_unit *unit = &probe->units[u];
 		uint64_t address = probe->regions[unit->region].address + unit->offset;
 		unit->keep = unit->known = false;
-		for (interest = md_capture_interest_of(graph); interest && !unit->keep;
-		     interest = md_interest_next(all, interest))
-			unit->keep = md_handed_overlap(address, unit->size, interest->address, interest->size);
+		for (size_t i = 0; i < count && !unit->keep; i++)
+			unit->keep =
+			    md_handed_overlap(address, unit->size, interests[own[i]].address, interests[own[i]].size);
 	}
+	return MD_OK;
 }
 
 static void take_bytes(struct md_handed_spot *spot, uint64_t at, const uint8_t *now, uint64_t size, bool after)
@@ -192,39 +169,61 @@ enum md_status md_handed_trial_collect(struct md_handed_trial *trial, const stru
 	MD_FORWARD(md_cuda_call(err, cuCtxSynchronize));
 	MD_FORWARD(md_capture_probe_collect(probe, graph, err));
 	MD_FORWARD(md_capture_probe_cut(probe, UNIT_BYTES, err));
-	keep_own(probe, graph->id);
-	return MD_OK;
+	return keep_own(probe, graph->id, err);
 }
 
-/* The first spot that overlaps the unit; spot_count: none does. */
-static size_t spot_of(const struct md_handed_trial *trial, uint64_t address, uint64_t size)
+static int compare_spots(const void *left, const void *right)
 {
-	const struct md_handed_spot *spots = trial->spots;
-	size_t low = 0, high = trial->spot_count; /* the first that ends behind address */
+	const struct md_handed_spot *a = left, *b = right;
+	return (a->address > b->address) - (a->address < b->address);
+}
+
+/* Overlapping spots form one cluster; ascending, in *out. */
+static size_t merge_spots(struct md_handed_trial *trial, struct md_capture_output *out)
+{
+	size_t count = 0;
+	qsort(trial->spots, trial->spot_count, sizeof(*trial->spots), compare_spots);
+	for (size_t i = 0; i < trial->spot_count; i++) {
+		const struct md_handed_spot *spot = &trial->spots[i];
+		struct md_capture_output *last = count ? &out[count - 1] : NULL;
+		uint64_t end = spot->address + spot->size;
+		if (!last || spot->address >= last->address + last->size)
+			out[count++] = (struct md_capture_output){0, spot->address, spot->size};
+		else if (end > last->address + last->size)
+			last->size = end - last->address;
+	}
+	return count;
+}
+
+/* The first cluster that overlaps the unit; count: none does. */
+static size_t cluster_of(const struct md_capture_output *clusters, size_t count, uint64_t address, uint64_t size)
+{
+	size_t low = 0, high = count; /* the first that ends behind address */
 	while (low < high) {
 		size_t middle = low + (high - low) / 2;
-		if (spots[middle].address + spots[middle].size <= address)
+		if (clusters[middle].address + clusters[middle].size <= address)
 			low = middle + 1;
 		else
 			high = middle;
 	}
-	return low < trial->spot_count && spots[low].address < address + size ? low : trial->spot_count;
+	return low < count && clusters[low].address < address + size ? low : count;
 }
 
 /*
- * A graph may write the very poison that it reads, by copying it. So each replay poisons some of the spots, and leaves
- * the others as they were: of any two spots, some replay poisons the one and leaves the other (base/code.h). Units that
- * no spot lies in are left by all of them.
+ * A graph may write the very poison that it reads, by copying it. So each replay poisons some of the clusters, and
+ * leaves the others as they were: of any two clusters, some replay poisons the one and leaves the other (base/code.h).
+ * Units that no spot lies in are left by all of them.
  */
-static void give_codes(struct md_handed_trial *trial, size_t *codes)
+static void give_codes(struct md_handed_trial *trial, const struct md_capture_output *clusters, size_t count,
+		       size_t *codes)
 {
 	const struct md_capture_probe *probe = &trial->probe;
-	size_t used = 0, count = trial->spot_count;
+	size_t used = 0;
 	for (size_t u = 0; u < probe->unit_count; u++) {
 		const struct md_probe_unit *unit = &probe->units[u];
 		uint64_t address = probe->regions[unit->region].address + unit->offset;
 		trial->own[u] = unit->keep;
-		trial->code[u] = spot_of(trial, address, unit->size);
+		trial->code[u] = cluster_of(clusters, count, address, unit->size);
 		used += trial->code[u] < count && !codes[trial->code[u]];
 		codes[trial->code[u]] = 1;
 	}
@@ -240,15 +239,16 @@ static void give_codes(struct md_handed_trial *trial, size_t *codes)
 		trial->code[u] = codes[trial->code[u]];
 }
 
-static enum md_status plan_replays(struct md_handed_trial *trial, struct md_error *err)
+static enum md_status find_clusters(struct md_handed_trial *trial, struct md_error *err)
 {
+	MD_AUTO_FREE struct md_capture_output *clusters = calloc(trial->spot_count + 1, sizeof(*clusters));
 	MD_AUTO_FREE size_t *codes = calloc(trial->spot_count + 1, sizeof(*codes));
 	trial->own = calloc(trial->probe.unit_count + 1, sizeof(*trial->own));
 	trial->code = calloc(trial->probe.unit_count + 1, sizeof(*trial->code));
-	if (!codes || !trial->own || !trial->code || !make_room(trial))
+	if (!clusters || !codes || !trial->own || !trial->code)
 		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for %zu places that a graph writes",
 				    trial->spot_count);
-	give_codes(trial, codes);
+	give_codes(trial, clusters, merge_spots(trial, clusters), codes);
 	return MD_OK;
 }
 
@@ -278,12 +278,11 @@ enum md_status md_handed_trial_find_written(struct md_handed_trial *trial, const
 	trial->probe.no_windows = true;
 	MD_FORWARD(md_handed_trial_collect(trial, graph, err));
 	for (size_t i = graph->handed_seen; i < count; i++)
-		if (md_handed_matters(&interests[i], graph) && !add_spots(trial, &interests[i]))
+		if (md_handed_matters(&interests[i], graph) && !add_spots(trial, i))
 			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a place that a graph writes");
 	if (!trial->spot_count)
 		return MD_OK;
-	merge_spots(trial);
-	MD_FORWARD(plan_replays(trial, err));
+	MD_FORWARD(find_clusters(trial, err));
 	return md_capture_probe_settle(&trial->probe, replay_all(trial, err), err);
 }
 
@@ -333,12 +332,10 @@ enum md_status md_handed_trial_find_all(struct md_handed_trial *trial, const str
 		if (bytes > MOST_ALL)
 			return md_error_set(err, MD_ERR_TOO_LARGE,
 					    "the graph reaches more than %llu bytes of private memory", MOST_ALL);
-		if (!add_spot(trial, i, region->address, region->size))
+		if (!add_spot(trial, 0, i, region->address, region->size))
 			return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for a place that a graph writes");
 	}
 	if (!trial->spot_count)
 		return MD_OK;
-	if (!make_room(trial))
-		return md_error_set(err, MD_ERR_NO_MEMORY, "out of memory for what a graph writes");
 	return md_capture_probe_settle(&trial->probe, replay_halves(trial, err), err);
 }

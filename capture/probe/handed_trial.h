@@ -16,21 +16,14 @@ struct md_interest {
 	uint64_t sequence;
 	const char *call;
 	bool known;
-	size_t earlier; /* the one that the same graph had before it, counted from 1; 0: none */
 };
 
 /* All interests; valid until one is added. */
-struct md_interest *md_capture_interests(size_t *count) MD_CAPTURE_HELD;
-/* The last interest of a graph; NULL: it has none. Then the one before it. */
-struct md_interest *md_capture_interest_of(uint64_t graph) MD_CAPTURE_HELD;
-static inline struct md_interest *md_interest_next(struct md_interest *all, const struct md_interest *interest)
-{
-	return interest->earlier ? &all[interest->earlier - 1] : NULL;
-}
-bool md_capture_has_its_memory(const struct md_capture_graph *graph) MD_CAPTURE_HELD;
+const struct md_interest *md_capture_interests(size_t *count) MD_CAPTURE_HELD;
 
-/* Private memory of the graph in which interests lie: as many as overlap are one spot. */
+/* A part of an interest that lies in private memory of the graph. */
 struct md_handed_spot {
+	size_t interest;
 	uint32_t region;
 	size_t staged; /* while it is read: where its bytes are in the session's staging memory */
 	uint64_t address, size;
@@ -40,7 +33,7 @@ struct md_handed_spot {
 struct md_handed_trial {
 	struct md_capture_probe probe;
 	struct md_handed_spot *spots; /* owned */
-	size_t spot_count, spot_room;
+	size_t spot_count;
 	bool *own;    /* units that the graph itself needs; owned, with: */
 	size_t *code; /* per unit: the replays that poison it, a bit for each, by the cluster of spots it lies in */
 	unsigned code_bits;
@@ -69,7 +62,7 @@ static inline bool md_handed_matters(const struct md_interest *interest, const s
 
 static inline bool md_handed_overlap(uint64_t a, uint64_t a_size, uint64_t b, uint64_t b_size)
 {
-	return a_size && b_size && a < b + b_size && b < a + a_size;
+	return a < b + b_size && b < a + a_size;
 }
 
 #endif

@@ -15,7 +15,6 @@
 #include "capture/probe/probe_replay.h"
 #include "capture/probe/probe_variables.h"
 #include "capture/probe/regions.h"
-#include "capture/probe/search.h"
 #include "capture/probe/spread.h"
 #include "capture/probe/unread.h"
 #include "capture/probe/written.h"
@@ -26,10 +25,97 @@
 #include "capture/record/updates.h"
 #include "driver/replay_watch.h"
 
+/*
+ * Patterns, mildest first. A word of private memory may be an index, and a wrong index may fault: zero is the safest
+ * one, then one; only what survived both without changing the outputs is filled with 0xff. A fault is still possible (a
+ * kernel that computes an address from such a word): it breaks the engine's context, as no driver lets us take it back.
+ * A semaphore that a kernel waits for could even hang. Either is noted (base/note.h), and the command starts the engine
+ * again with this graph's test left out.
+ */
+static const uint32_t patterns[] = {0x00000000, 0x00000001, 0xffffffff};
+#define PATTERNS (sizeof(patterns) / sizeof(patterns[0]))
+
 #define COARSE_BYTES 4096
 #define FINE_BYTES 256
 #define MAX_REFINED 16 /* up to so many coarse units are cut finer */
+#define RUN_TRUSTED 8  /* after so many needed units in a row, the next ones are taken several at a time */
 #define PROBE_NS 30000000000ull
+
+/* ---- search ---- */
+
+static bool replay_equal(struct md_capture_probe *probe, size_t from, size_t to, bool *equal, enum md_status *status,
+			 struct md_error *err)
+{
+	*status = md_capture_probe_replay(probe, from, to, equal, err);
+	return *status == MD_OK && *equal;
+}
+
+/* How many units are kept at a time: the longer the run of needed units so far, the more. */
+static size_t run_width(size_t run)
+{
+	return run < RUN_TRUSTED ? 1 : run / 4;
+}
+
+/*
+ * The first unit of [from, to) that changes the outputs when all units from `from` up to it are poisoned. The
+ * neighbours are tried first, then units further and further away, and then the search bisects. It is known that the
+ * outputs change when the whole range is poisoned.
+ */
+static enum md_status find_first(struct md_capture_probe *probe, size_t from, size_t to, size_t width, size_t *found,
+				 struct md_error *err)
+{
+	size_t low = from, high = to;
+	enum md_status status = MD_OK;
+	bool equal;
+	for (size_t step = width; from + step < to; step *= 2) {
+		if (!replay_equal(probe, from, from + step, &equal, &status, err)) {
+			MD_FORWARD(status);
+			high = from + step;
+			break;
+		}
+		low = from + step;
+	}
+	while (high - low > 1 && (low > from || high > from + width)) {
+		size_t middle = low + (high - low) / 2;
+		if (replay_equal(probe, from, middle, &equal, &status, err))
+			low = middle;
+		else
+			high = middle;
+		MD_FORWARD(status);
+	}
+	*found = low;
+	return MD_OK;
+}
+
+/* Keeps the units of [from, to) that change the outputs when they are poisoned while all else is as it was. */
+static enum md_status search(struct md_capture_probe *probe, size_t from, size_t to, bool differs, struct md_error *err)
+{
+	size_t run = 0;
+	for (;; differs = false) {
+		size_t found, width = run_width(run);
+		bool equal = false;
+		while (from < to && probe->units[from].keep)
+			from++;
+		while (from < to && probe->units[to - 1].keep)
+			to--;
+		if (from >= to)
+			return MD_OK;
+		if (!differs)
+			MD_FORWARD(md_capture_probe_replay(probe, from, to, &equal, err));
+		if (equal)
+			return MD_OK;
+		MD_FORWARD(find_first(probe, from, to, width, &found, err));
+		run = found == from ? run + width : 0;
+		if (found > from)
+			width = 1;
+		/* a run tells nothing about units elsewhere */
+		for (from = found; from < found + width && from < to; from++) {
+			if (probe->units[from].region != probe->units[found].region)
+				break;
+			probe->units[from].keep = true;
+		}
+	}
+}
 
 static size_t kept(const struct md_capture_probe *probe)
 {
@@ -68,9 +154,9 @@ static enum md_status check_deterministic(struct md_capture_probe *probe, struct
 static enum md_status search_whole(struct md_capture_probe *probe, bool *searched, struct md_error *err)
 {
 	*searched = false;
-	for (size_t i = 0; i < MD_PROBE_PATTERNS; i++) {
+	for (size_t i = 0; i < PATTERNS; i++) {
 		bool equal;
-		MD_FORWARD(md_capture_probe_prepare_poison(probe, md_probe_patterns[i], err));
+		MD_FORWARD(md_capture_probe_prepare_poison(probe, patterns[i], err));
 		MD_FORWARD(md_capture_probe_replay(probe, 0, probe->unit_count, &equal, err));
 		if (equal && !*searched)
 			MD_FORWARD(md_capture_written_look(probe, err));
@@ -79,7 +165,7 @@ static enum md_status search_whole(struct md_capture_probe *probe, bool *searche
 		if (!*searched)
 			MD_FORWARD(check_deterministic(probe, err));
 		*searched = true;
-		MD_FORWARD(md_capture_probe_search(probe, 0, probe->unit_count, true, err));
+		MD_FORWARD(search(probe, 0, probe->unit_count, true, err));
 	}
 	return MD_OK;
 }
@@ -88,8 +174,8 @@ static enum md_status confirm(struct md_capture_probe *probe, struct md_error *e
 {
 	bool equal;
 	md_capture_written_drop(probe);
-	for (size_t i = 0; i < MD_PROBE_PATTERNS; i++) {
-		MD_FORWARD(md_capture_probe_prepare_poison(probe, md_probe_patterns[i], err));
+	for (size_t i = 0; i < PATTERNS; i++) {
+		MD_FORWARD(md_capture_probe_prepare_poison(probe, patterns[i], err));
 		MD_FORWARD(md_capture_probe_replay(probe, 0, probe->unit_count, &equal, err));
 		if (equal)
 			MD_FORWARD(md_capture_written_look(probe, err));
@@ -97,7 +183,7 @@ static enum md_status confirm(struct md_capture_probe *probe, struct md_error *e
 			return md_error_set(err, MD_ERR_UNPROVABLE,
 					    "outputs still change when private memory is filled with %08x, although "
 					    "%zu parts keep their contents",
-					    md_probe_patterns[i], kept(probe));
+					    patterns[i], kept(probe));
 	}
 	return MD_OK;
 }
@@ -130,9 +216,9 @@ static enum md_status refine_part(struct md_capture_probe *probe, const struct m
 		from++;
 	for (to = from; to < probe->unit_count && lies_in(&probe->units[to], part);)
 		to++;
-	for (size_t i = 0; i < MD_PROBE_PATTERNS; i++) {
-		MD_FORWARD(md_capture_probe_prepare_poison(probe, md_probe_patterns[i], err));
-		MD_FORWARD(md_capture_probe_search(probe, from, to, false, err));
+	for (size_t i = 0; i < PATTERNS; i++) {
+		MD_FORWARD(md_capture_probe_prepare_poison(probe, patterns[i], err));
+		MD_FORWARD(search(probe, from, to, false, err));
 	}
 	for (size_t at = from; at < to; at++)
 		found += probe->units[at].keep;

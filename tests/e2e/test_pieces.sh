@@ -36,13 +36,6 @@ assert_at_most "kernels outside of the graph" 60 "$(calls counted cuLaunchKernel
 moved=$(sed -n 's/.*poison tests moved \([0-9]*\) bytes.*/\1/p' "$work/counted.err" | paste -sd+ | bc)
 assert_at_most "bytes that are moved for each graph" 1000000 $((moved / graphs))
 
-section "the same where graphs hand values on in memory that nobody binds: all of them may read what any of them writes"
-run unbound env SUBJECT_UNBOUND=1 "$(preload capture)" MEDUSA_TRACE="$work/unbound.mtrace" MEDUSA_LOG=debug HOSTCUDA_CALLS="$work/unbound.calls" "$subject"
-assert_exit unbound 0
-assert_same_file "$work/live.out" "$work/unbound.out"
-assert_at_most "replays of a graph" 75 "$(calls unbound cuGraphLaunch)"
-assert_at_most "waits for the device" 350 "$(calls unbound cuStreamSynchronize)"
-
 section "how much a comparison does"
 run verified env "$(preload restore)" MEDUSA_ARTIFACT="$work/pieces.medusa" MEDUSA_VERIFY=1 MEDUSA_VERIFY_REPORT="$work/report" \
 	MEDUSA_LOG=debug HOSTCUDA_CALLS="$work/verified.calls" "$subject"
