@@ -178,7 +178,7 @@ static int ask(const char *verb, const char *whom)
 	if (*end || end == deadline || !(seconds >= 0 && seconds <= 3600))
 		return md_options_usage_error(&command, "--deadline: \"%s\" is not a number of seconds from 0 to 3600",
 					      deadline);
-	if (overlap && !getenv("MEDUSA_SWAP_OVERLAP"))
+	if (overlap && !secure_getenv("MEDUSA_SWAP_OVERLAP"))
 		return md_options_usage_error(&command,
 					      "--overlap: an engine has used memory that was not there yet, so this is "
 					      "only for tests on it: set MEDUSA_SWAP_OVERLAP=1, or leave it out");
