@@ -138,3 +138,12 @@ def draw_anew() -> None:
 def peer(connection: Any) -> Any:
     """Process, user and group of the other side of a Unix socket."""
     return struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+
+
+def is_open(number: int) -> bool:
+    """Whether this process has a descriptor of that number."""
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True

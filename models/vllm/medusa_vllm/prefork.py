@@ -229,7 +229,7 @@ class Popen(popen_fork.Popen):  # type: ignore[name-defined]
         child_r, parent_w = os.pipe()
         self.finalizer = util.Finalize(self, util.close_fds, (sentinel, parent_w))
         try:
-            standard = [number for number in (0, 1, 2) if _is_open(number)]
+            standard = [number for number in (0, 1, 2) if inherited.is_open(number)]
             request = {"settings": inherited.settings(), "standard": standard, "more": len(self._fds)}
             self._core.ask(request, [child_r, child_w, resource_tracker.getfd(), *standard, *self._fds])
             with open(parent_w, "wb", closefd=False) as file:
@@ -242,14 +242,6 @@ class Popen(popen_fork.Popen):  # type: ignore[name-defined]
             os.close(child_w)
         self._core.close()
         self.pid, self.sentinel = self._core.pid, sentinel
-
-
-def _is_open(number: int) -> bool:
-    try:
-        os.fstat(number)
-    except OSError:
-        return False
-    return True
 
 
 # ---- in the process that waits ----
@@ -347,7 +339,7 @@ def _become(request: Dict[str, Any], descriptors: List[int]) -> int:
             place = others.pop(0)
             os.dup2(place, number)
             os.close(place)
-        elif _is_open(number):
+        elif inherited.is_open(number):
             os.close(number)
     inherited.apply(request["settings"])
     resource_tracker._resource_tracker._fd = tracker

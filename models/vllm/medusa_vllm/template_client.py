@@ -63,15 +63,7 @@ def start_of(command: List[str]) -> Dict[str, Any]:
 
 def request_of(command: List[str]) -> Dict[str, Any]:
     return {"version": PROTOCOL, "start": start_of(command), "environment": dict(os.environ), "settings": inherited.settings(),
-            "fixed": inherited.fixed(), "standard": [number for number in (0, 1, 2) if _is_open(number)]}
-
-
-def _is_open(number: int) -> bool:
-    try:
-        os.fstat(number)
-    except OSError:
-        return False
-    return True
+            "fixed": inherited.fixed(), "standard": [number for number in (0, 1, 2) if inherited.is_open(number)]}
 
 
 class Connection:
