@@ -14,6 +14,7 @@
 #include "swap/arrival.h"
 #include "swap/contents.h"
 #include "swap/elsewhere.h"
+#include "swap/reach.h"
 
 #define LOOK_STEP ((uint64_t)64 << 20)
 #define LOOK_AT_IN ((uint64_t)256 << 20) /* while the engine waits */
@@ -124,7 +125,7 @@ static void note_regions(struct md_swap_exchange *x)
 
 bool md_swap_exchange_look(struct md_swap_exchange *exchange)
 {
-	return exchange->out && look(exchange, LOOK_STEP);
+	return exchange->out && md_swap_prepares_overlap() && look(exchange, LOOK_STEP);
 }
 
 /* ---- in ---- */

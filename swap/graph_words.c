@@ -159,10 +159,10 @@ static void keep(CUgraphExec exec, struct words *words)
 	destroy((struct words *)(uintptr_t)before);
 }
 
-/* Only where the memory can go, since the walk takes time. What is not known may touch anything. */
+/* Only where it may be asked for, since the walk takes time. What is not known may touch anything. */
 static void learn(CUgraphExec exec, CUgraph graph)
 {
-	struct words *words = md_environment_get("MEDUSA_SWAP_CONTROL") ? calloc(1, sizeof(*words)) : NULL;
+	struct words *words = md_swap_prepares_overlap() ? calloc(1, sizeof(*words)) : NULL;
 	if (words) {
 		md_map_init(&words->set);
 		add_graph(words, graph, 0);
@@ -187,30 +187,30 @@ void md_swap_graph_wish(CUgraphExec exec)
 
 /* ---- calls ---- */
 
+static CUresult learned(CUresult result, const CUgraphExec *exec, CUgraph graph)
+{
+	if (result == CUDA_SUCCESS)
+		learn(*exec, graph);
+	return result;
+}
+
 CUresult md_swap_own_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags)
 {
-	CUresult result = md_swap_real.cuGraphInstantiateWithFlags(phGraphExec, hGraph, flags);
-	if (result == CUDA_SUCCESS)
-		learn(*phGraphExec, hGraph);
-	return result;
+	return learned(md_swap_real.cuGraphInstantiateWithFlags(phGraphExec, hGraph, flags), phGraphExec, hGraph);
 }
 
 CUresult md_swap_own_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
 						  CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
 {
-	CUresult result = md_swap_real.cuGraphInstantiateWithParams(phGraphExec, hGraph, instantiateParams);
-	if (result == CUDA_SUCCESS)
-		learn(*phGraphExec, hGraph);
-	return result;
+	return learned(md_swap_real.cuGraphInstantiateWithParams(phGraphExec, hGraph, instantiateParams), phGraphExec,
+		       hGraph);
 }
 
 CUresult md_swap_own_cuGraphInstantiateWithParams_ptsz(CUgraphExec *phGraphExec, CUgraph hGraph,
 						       CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
 {
-	CUresult result = md_swap_real.cuGraphInstantiateWithParams_ptsz(phGraphExec, hGraph, instantiateParams);
-	if (result == CUDA_SUCCESS)
-		learn(*phGraphExec, hGraph);
-	return result;
+	return learned(md_swap_real.cuGraphInstantiateWithParams_ptsz(phGraphExec, hGraph, instantiateParams),
+		       phGraphExec, hGraph);
 }
 
 CUresult md_swap_own_cuGraphExecDestroy(CUgraphExec hGraphExec)

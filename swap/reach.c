@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/environment.h"
 #include "base/array.h"
 #include "swap/arrival.h"
 #include "swap/elsewhere.h"
@@ -425,4 +426,9 @@ bool md_swap_reach_shows(const void *bytes, size_t size, uint64_t address)
 void md_swap_reach_hide(void)
 {
 	atomic_store(&hidden, true);
+}
+
+bool md_swap_prepares_overlap(void)
+{
+	return md_environment_get("MEDUSA_SWAP_CONTROL") && md_environment_is_on("MEDUSA_SWAP_OVERLAP");
 }

@@ -41,4 +41,10 @@ bool md_swap_reach_shows(const void *bytes, size_t size, uint64_t address);
 /* Memory is read in a way that no address shows (a texture): everything waits for everything from now on. */
 void md_swap_reach_hide(void);
 
+/*
+ * Whether medusa-swap in --overlap may be asked for (MEDUSA_SWAP_OVERLAP): only then is work done ahead of it. Without
+ * that work every call waits for everything.
+ */
+bool md_swap_prepares_overlap(void);
+
 #endif

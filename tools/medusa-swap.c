@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/environment.h"
 #include "tools/engine_device.h"
 #include "tools/options.h"
 #include "tools/run.h"
@@ -178,7 +179,7 @@ static int ask(const char *verb, const char *whom)
 	if (*end || end == deadline || !(seconds >= 0 && seconds <= 3600))
 		return md_options_usage_error(&command, "--deadline: \"%s\" is not a number of seconds from 0 to 3600",
 					      deadline);
-	if (overlap && !secure_getenv("MEDUSA_SWAP_OVERLAP"))
+	if (overlap && !md_environment_is_on("MEDUSA_SWAP_OVERLAP"))
 		return md_options_usage_error(&command,
 					      "--overlap: an engine has used memory that was not there yet, so this is "
 					      "only for tests on it: set MEDUSA_SWAP_OVERLAP=1, or leave it out");
