@@ -482,6 +482,61 @@ def closed(connection):
         return True
 
 
+OTHER = 65534  # nobody
+LISTENS = """
+import os, socket, sys
+os.setuid(int(sys.argv[1]))
+with socket.socket(socket.AF_UNIX) as listening:
+    listening.bind(sys.argv[2])
+    listening.listen()
+    print("ready", flush=True)
+    connection, _ = listening.accept()
+    print(len(connection.recv(1)))
+"""
+ASKS = """
+import os, socket, sys
+os.setuid(int(sys.argv[1]))
+with socket.socket(socket.AF_UNIX) as connection:
+    connection.settimeout(20)
+    connection.connect(sys.argv[2])
+    try:
+        connection.sendall(b"{}\\n")
+        print(connection.recv(4096))
+    except (BrokenPipeError, ConnectionResetError):
+        print(b"")
+"""
+
+
+@unittest.skipUnless(os.geteuid() == 0, "only root can become another user")
+class Users(Templates):
+    """Only the peer's user decides here: the rights of folder and socket let everybody in."""
+
+    def ask_as(self, user):
+        return subprocess.run([sys.executable, "-c", ASKS, str(user), self.socket], capture_output=True, text=True, timeout=60, check=True).stdout
+
+    def test_another_user_is_not_answered(self):
+        template = self.template()
+        os.chmod(self.folder, 0o711)
+        os.chmod(os.path.dirname(self.socket), 0o711)
+        os.chmod(self.socket, 0o666)
+        self.assertIn("refused", self.ask_as(0))
+        self.assertEqual(self.ask_as(OTHER), "b''\n")
+        self.assertIsNone(template.poll())
+
+    def test_another_users_template_is_given_nothing(self):
+        folder = os.path.join(self.folder, "open")
+        self.socket = os.path.join(folder, "socket")
+        os.chmod(self.folder, 0o711)
+        os.mkdir(folder)
+        os.chmod(folder, 0o777)
+        with subprocess.Popen([sys.executable, "-c", LISTENS, str(OTHER), self.socket], stdout=subprocess.PIPE, text=True) as listener:
+            self.addCleanup(listener.kill)
+            self.assertEqual(listener.stdout.readline(), "ready\n")
+            run = self.run_one()
+            self.assert_refused(run, f"{self.socket}: user {OTHER} listens there")
+            self.assertEqual(listener.stdout.readline(), "0\n")
+
+
 class Many(Templates):
     def test_engines_at_once(self):
         self.template()
